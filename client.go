@@ -1,0 +1,434 @@
+package kagzi
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi/migrations"
+	"github.com/kagzi/kagzi/notify"
+	"github.com/kagzi/kagzi/store"
+)
+
+// ClientConfig configures [NewClient]; the zero value works.
+type ClientConfig struct {
+	// Namespace is the wall between tenants of one database: a client sees and changes only its own. Zero
+	// means "default".
+	Namespace string
+
+	// Codec turns inputs, results and payloads into bytes. Zero means JSON.
+	Codec Codec
+
+	// MaxPayload is the largest input or result in bytes; a larger one is refused with
+	// ErrPayloadTooLarge. Zero means 4 MiB.
+	MaxPayload int
+
+	// Logger gets what concerns no caller. Zero means slog.Default().
+	Logger *slog.Logger
+}
+
+// A Codec turns inputs, results and payloads into bytes, and back. It must be safe for concurrent use.
+type Codec interface {
+	Encode(v any) ([]byte, error)
+	Decode(data []byte, v any) error
+}
+
+type jsonCodec struct{}
+
+func (jsonCodec) Encode(v any) ([]byte, error)    { return json.Marshal(v) }
+func (jsonCodec) Decode(data []byte, v any) error { return json.Unmarshal(data, v) }
+
+// A Client starts runs and looks at them. It is safe for concurrent use, holds no connection of its own while
+// nothing waits, and needs no Close.
+type Client struct {
+	cfg       ClientConfig
+	store     *store.Store
+	publisher *notify.Publisher
+	hub       *hub
+	results   *results
+	ready     atomic.Bool // the schema was found to fit
+
+	mu       sync.Mutex
+	sessions map[*session]struct{} // the workers of this process that are running
+}
+
+// NewClient returns a client of pool's database. It does no I/O: it validates cfg.
+func NewClient(pool *pgxpool.Pool, cfg ClientConfig) (*Client, error) {
+	cfg.Namespace = cmp.Or(cfg.Namespace, "default")
+	cfg.MaxPayload = cmp.Or(cfg.MaxPayload, 4<<20)
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
+	if cfg.Codec == nil {
+		cfg.Codec = jsonCodec{}
+	}
+	err := validateNamespace(cfg.Namespace)
+	if pool == nil {
+		err = errors.Join(err, errors.New("kagzi: the pool is nil: make one with pgxpool.New"))
+	}
+	if cfg.MaxPayload < 0 || cfg.MaxPayload > 512<<20 {
+		err = errors.Join(err, fmt.Errorf("kagzi: MaxPayload %d: give between 1 byte and 512 MiB", cfg.MaxPayload))
+	}
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{cfg: cfg, store: store.New(pool, cfg.Namespace), sessions: map[*session]struct{}{}}
+	c.publisher = notify.NewPublisher(pool, cfg.Logger)
+	c.hub = &hub{client: c}
+	c.results = &results{client: c}
+	return c, nil
+}
+
+// checkSchema returns one clear error if the database's schema does not fit the code. Once it fits it is not
+// asked again.
+func (c *Client) checkSchema(ctx context.Context) error {
+	if c.ready.Load() {
+		return nil
+	}
+	err := migrations.Check(ctx, c.store.Pool())
+	if err == nil {
+		c.ready.Store(true)
+	}
+	return c.store.ExplainRights(ctx, err)
+}
+
+// public turns the store's errors into the package's.
+func public(err error) error {
+	if conflict, ok := errors.AsType[*store.IDConflict](err); ok {
+		return fmt.Errorf("%w: %w", conflict, ErrIDConflict)
+	}
+	for _, p := range []struct{ from, to error }{
+		{store.ErrRunNotFound, ErrRunNotFound},
+		{store.ErrRunFinished, ErrRunFinished},
+		{store.ErrIDConflict, ErrIDConflict},
+		{store.ErrRunActive, ErrRunActive},
+	} {
+		if errors.Is(err, p.from) {
+			return p.to
+		}
+	}
+	return err
+}
+
+func (c *Client) encode(what string, v any) ([]byte, error) {
+	data, err := c.cfg.Codec.Encode(v)
+	if err != nil {
+		return nil, fmt.Errorf("kagzi: %s: a %T cannot be encoded: %w", what, v, err)
+	}
+	if len(data) > c.cfg.MaxPayload {
+		return nil, fmt.Errorf("%w: %s is %d bytes, the limit (ClientConfig.MaxPayload) is %d", ErrPayloadTooLarge, what, len(data), c.cfg.MaxPayload)
+	}
+	if data == nil {
+		data = []byte{}
+	}
+	return data, nil
+}
+
+func hashOf(data []byte) []byte {
+	sum := sha256.Sum256(data)
+	return sum[:16]
+}
+
+// start inserts the calls and wakes workers.
+func (c *Client) start(ctx context.Context, calls []Call, shared []StartOption) ([]Started, error) {
+	runs := make([]store.NewRun, len(calls))
+	var tx pgx.Tx
+	for i, call := range calls {
+		r, cfg, err := c.newRun(call, shared)
+		if err != nil {
+			if len(calls) > 1 {
+				err = fmt.Errorf("call %d: %w", i, err)
+			}
+			return nil, err
+		}
+		if cfg.tx != nil && i > 0 && cfg.tx != tx {
+			return nil, errors.New("kagzi: the calls name different transactions: give InTx to StartMany instead")
+		}
+		runs[i], tx = r, cfg.tx
+	}
+	if err := sameIDs(runs); err != nil {
+		return nil, err
+	}
+	if err := c.checkSchema(ctx); err != nil {
+		return nil, err
+	}
+	rows, err := c.store.Start(ctx, tx, runs)
+	if err != nil {
+		return nil, public(err)
+	}
+	out := make([]Started, len(rows))
+	type work struct {
+		queue, typ string
+		version    int
+	}
+	fresh := map[work]int{}
+	for i, r := range rows {
+		out[i] = Started{ID: RunID(r.RunID.String()), Existed: r.Existed}
+		if !r.Existed {
+			fresh[work{runs[i].Queue, runs[i].Type, runs[i].Version}]++
+		}
+	}
+	for k, n := range fresh {
+		if tx != nil {
+			if err := notify.NotifyTx(ctx, tx, notify.WorkChannel, notify.WorkPayload(c.cfg.Namespace, k.queue)); err != nil {
+				return nil, err
+			}
+		} else {
+			c.wakeWork(ctx, k.queue, k.typ, k.version, n)
+		}
+	}
+	return out, nil
+}
+
+// sameIDs refuses one ID for two calls: only one of them could have it.
+func sameIDs(runs []store.NewRun) error {
+	seen := map[string]int{}
+	for i, r := range runs {
+		if r.ExternalID == "" {
+			continue
+		}
+		if j, ok := seen[r.ExternalID]; ok {
+			return fmt.Errorf("kagzi: calls %d and %d have the same ID %q", j, i, r.ExternalID)
+		}
+		seen[r.ExternalID] = i
+	}
+	return nil
+}
+
+// wakeWork tells whoever may claim n runs that are due; an empty typ and a zero version stand for any. Workers of this
+// process are told directly; if they can execute all, nobody else need be.
+func (c *Client) wakeWork(ctx context.Context, queue, typ string, version, n int) {
+	c.mu.Lock()
+	room := 0
+	for s := range c.sessions {
+		room += s.offer(queue, typ, version)
+	}
+	c.mu.Unlock()
+	if room < n || typ == "" {
+		c.publisher.Work(ctx, c.cfg.Namespace, queue)
+	}
+}
+
+// wakeRuns tells those who execute the runs, or wait for them, to look.
+func (c *Client) wakeRuns(ctx context.Context, ids ...uuid.UUID) {
+	c.mu.Lock()
+	for s := range c.sessions {
+		s.look(ids)
+	}
+	c.mu.Unlock()
+	c.results.look(ids)
+	c.publisher.Run(ctx, c.cfg.Namespace, ids...)
+}
+
+// StartMany starts all calls or none, in one statement; 10,000 calls are one round trip. Options hold for all
+// of them, and stand between a workflow's defaults and a call's own. The errors are those of [Start].
+func (c *Client) StartMany(ctx context.Context, calls []Call, opts ...StartOption) ([]Started, error) {
+	started, err := c.start(ctx, calls, opts)
+	if err != nil {
+		return nil, failed(err, "start %d runs", len(calls))
+	}
+	return started, nil
+}
+
+// A Ref says which run: a [RunID] or an [ID].
+type Ref interface{ ref() }
+
+func (RunID) ref() {}
+func (ID) ref()    {}
+
+// resolve returns the run ID behind ref.
+func (c *Client) resolve(ctx context.Context, tx pgx.Tx, ref Ref) (uuid.UUID, error) {
+	if err := c.checkSchema(ctx); err != nil {
+		return uuid.Nil, err
+	}
+	switch ref := ref.(type) {
+	case RunID:
+		id, err := uuid.Parse(string(ref))
+		if err != nil {
+			return uuid.Nil, fmt.Errorf("%w: %.60q is not a run ID; for an ID of your own pass kagzi.ID(…)", ErrRunNotFound, string(ref))
+		}
+		return id, nil
+	case ID:
+		if err := validateExternalID(string(ref)); err != nil {
+			return uuid.Nil, err
+		}
+		var db store.DB
+		if tx != nil {
+			db = tx
+		}
+		return c.store.Find(ctx, db, string(ref))
+	default:
+		return uuid.Nil, errors.New("kagzi: the reference is nil: pass a kagzi.RunID or a kagzi.ID")
+	}
+}
+
+// Get returns what is known of a run; for an [ID], of the active run, else of the newest. It returns
+// [ErrRunNotFound] if the client's namespace has no such run.
+func (c *Client) Get(ctx context.Context, ref Ref) (RunInfo, error) {
+	id, err := c.resolve(ctx, nil, ref)
+	if err != nil {
+		return RunInfo{}, failed(public(err), "get %v", ref)
+	}
+	r, err := c.store.Run(ctx, id)
+	if err != nil {
+		return RunInfo{}, failed(public(err), "get %v", ref)
+	}
+	return runInfo(r), nil
+}
+
+// A Filter chooses runs; the zero value means all. Fields are combined with and.
+type Filter struct {
+	Status   []Status
+	Workflow string
+	Queue    string
+	ID       ID
+	Parent   RunID
+	Metadata Metadata  // runs that have all of these tags
+	Since    time.Time // started at or after
+	Until    time.Time // started before
+	After    RunID     // the last run of the page before
+	Limit    int       // zero: 100
+}
+
+// List returns runs newest first. The next page is After the last one's ID.
+func (c *Client) List(ctx context.Context, f Filter) ([]RunInfo, error) {
+	if f.Limit < 0 {
+		return nil, fmt.Errorf("kagzi: list: limit %d is negative", f.Limit)
+	}
+	sf := store.Filter{
+		Type: f.Workflow, Queue: f.Queue, ExternalID: string(f.ID), Since: f.Since, Until: f.Until, Limit: cmp.Or(f.Limit, 100),
+	}
+	for _, s := range f.Status {
+		if !slices.Contains(statuses, s) {
+			return nil, fmt.Errorf("kagzi: list: there is no status %q", s)
+		}
+		sf.Status = append(sf.Status, string(s))
+	}
+	var err error
+	if f.Parent != "" {
+		if sf.Parent, err = uuid.Parse(string(f.Parent)); err != nil {
+			return nil, fmt.Errorf("kagzi: list: Parent %.60q is not a run ID", f.Parent)
+		}
+	}
+	if f.After != "" {
+		if sf.After, err = uuid.Parse(string(f.After)); err != nil {
+			return nil, fmt.Errorf("kagzi: list: After %.60q is not a run ID", f.After)
+		}
+	}
+	if len(f.Metadata) > 0 {
+		if err := validateMetadata(f.Metadata); err != nil {
+			return nil, failed(err, "list")
+		}
+		sf.Metadata, _ = json.Marshal(f.Metadata)
+	}
+	for field, text := range map[string]string{"workflow name": f.Workflow, "queue": f.Queue, "ID": string(f.ID)} {
+		if text == "" {
+			continue
+		}
+		if err := validateName(field, text); err != nil {
+			return nil, failed(err, "list")
+		}
+	}
+	if err := c.checkSchema(ctx); err != nil {
+		return nil, err
+	}
+	rows, err := c.store.List(ctx, sf)
+	if err != nil {
+		return nil, failed(err, "list")
+	}
+	out := make([]RunInfo, len(rows))
+	for i, r := range rows {
+		out[i] = runInfo(r)
+	}
+	return out, nil
+}
+
+// Steps returns the step attempts of a run in order of their start. It returns [ErrRunNotFound] if the
+// client's namespace has no such run.
+func (c *Client) Steps(ctx context.Context, ref Ref) ([]StepAttempt, error) {
+	id, err := c.resolve(ctx, nil, ref)
+	if err == nil {
+		_, err = c.store.Run(ctx, id)
+	}
+	if err != nil {
+		return nil, failed(public(err), "steps of %v", ref)
+	}
+	rows, err := c.store.StepAttempts(ctx, id)
+	if err != nil {
+		return nil, failed(err, "steps of %v", ref)
+	}
+	out := make([]StepAttempt, len(rows))
+	for i, r := range rows {
+		out[i] = StepAttempt{
+			Step: r.StepID, Attempt: r.Attempt, Status: Status(r.Status), Output: r.Output, Kind: Kind(r.ErrorKind),
+			Error: r.Error, StartedAt: r.StartedAt, EndedAt: r.FinishedAt, WakeAt: r.WakeAt,
+		}
+	}
+	return out, nil
+}
+
+// Cancel ends an active run: at once in the table, and within milliseconds where it is being executed, whose
+// steps see their contexts end. A run that is cancelled already stays so. Cancel returns [ErrRunNotFound], and
+// [ErrRunFinished] if the run completed or failed before.
+func (c *Client) Cancel(ctx context.Context, ref Ref, opts ...ChangeOption) error {
+	tx, err := changeTx(opts)
+	var id uuid.UUID
+	if err == nil {
+		id, err = c.resolve(ctx, tx, ref)
+	}
+	if err == nil {
+		err = c.store.Cancel(ctx, tx, id)
+	}
+	if err == nil {
+		err = c.announce(ctx, tx, id)
+	}
+	if err != nil {
+		return failed(public(err), "cancel %v", ref)
+	}
+	return nil
+}
+
+// Resume continues a failed or cancelled run from its last good step: it begins a new attempt, in which every
+// result that was recorded stays and final failures are forgotten. A deadline the run had is lifted. Resume
+// returns [ErrRunActive] if the run is not over, [ErrRunFinished] if it completed, and [ErrIDConflict] if
+// another active run has its ID.
+func (c *Client) Resume(ctx context.Context, ref Ref, opts ...ChangeOption) error {
+	tx, err := changeTx(opts)
+	var id uuid.UUID
+	if err == nil {
+		id, err = c.resolve(ctx, tx, ref)
+	}
+	var queue string
+	if err == nil {
+		queue, err = c.store.Resume(ctx, tx, id)
+	}
+	if err == nil && tx != nil {
+		err = notify.NotifyTx(ctx, tx, notify.WorkChannel, notify.WorkPayload(c.cfg.Namespace, queue))
+	}
+	if err != nil {
+		return failed(public(err), "resume %v", ref)
+	}
+	if tx == nil {
+		c.wakeWork(ctx, queue, "", 0, 1)
+	}
+	return nil
+}
+
+// announce tells that the run moved: with tx's commit, or now.
+func (c *Client) announce(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
+	if tx != nil {
+		return notify.NotifyTx(ctx, tx, notify.RunChannel, notify.RunPayload(c.cfg.Namespace, []uuid.UUID{id})...)
+	}
+	c.wakeRuns(ctx, id)
+	return nil
+}

@@ -1,0 +1,232 @@
+package kagzi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kagzi/kagzi/internal/goroutine"
+	"github.com/kagzi/kagzi/store"
+)
+
+// Context is what a workflow function gets. Each belongs to one goroutine: its run's, or a branch's. It is no
+// context.Context, on purpose: what does I/O belongs in a step, whose ctx is one.
+//
+// A durable operation ([Step], [Sleep], [Go] and so on) called from another goroutine than the Context's gets
+// [ErrConcurrentContext]. Deferred functions of a workflow run whenever its run leaves memory, at each long
+// sleep for one: they may release memory and locks, and nothing else.
+type Context interface {
+	Done() <-chan struct{} // closed when the run or branch is cancelled
+	Err() error            // then the cause
+	RunID() RunID
+	Attempt() int         // of the run, from 1
+	Now() time.Time       // when the last step of this branch ended, by the database's clock: the same in every replay
+	Logger() *slog.Logger // silent about replayed lines
+	execution() *execution
+}
+
+// A branch is a Context: the run's own, or one that Go started.
+type branch struct {
+	e      *execution
+	prefix string // of the IDs of its steps: "" or "ship/"
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	goid   atomic.Uintptr // of its goroutine, while that lives: it may be another's afterwards
+	result *branchResult
+
+	// Only the branch's goroutine uses these.
+	names    map[string]int // how often each was used
+	now      time.Time
+	own      int       // steps and branches of this branch in the history
+	replayed int       // of them, those the function has come past
+	live     bool      // the function is past its history
+	started  bool      // it has started branches
+	logOnce  sync.Once // a step of the branch may log from goroutines of its own
+	log      *slog.Logger
+
+	parent *branch
+	inStep atomic.Bool // a step's function is being executed
+	mute   atomic.Bool // lost a race: it and the branches below record nothing any more
+}
+
+func (b *branch) muted() bool {
+	for ; b != nil; b = b.parent {
+		if b.mute.Load() {
+			return true
+		}
+	}
+	return false
+}
+
+func (b *branch) Done() <-chan struct{} { return b.ctx.Done() }
+func (b *branch) Err() error            { return context.Cause(b.ctx) }
+func (b *branch) RunID() RunID          { return b.e.runID }
+func (b *branch) Attempt() int          { return b.e.attempt }
+func (b *branch) Now() time.Time        { return b.now }
+func (b *branch) execution() *execution { return b.e }
+func (b *branch) Logger() *slog.Logger {
+	b.logOnce.Do(func() { b.log = slog.New(replayHandler{b.e.log().Handler(), b}) })
+	return b.log
+}
+
+// replayHandler drops what a function logs while it comes past recorded steps: it was logged the first time.
+type replayHandler struct {
+	slog.Handler
+	b *branch
+}
+
+func (h replayHandler) Enabled(ctx context.Context, level slog.Level) bool {
+	return h.b.live && h.Handler.Enabled(ctx, level)
+}
+
+func (h replayHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return replayHandler{h.Handler.WithAttrs(attrs), h.b}
+}
+
+func (h replayHandler) WithGroup(name string) slog.Handler {
+	return replayHandler{h.Handler.WithGroup(name), h.b}
+}
+
+// init prepares the branch on its own goroutine.
+func (b *branch) init() {
+	b.goid.Store(goroutine.ID())
+	b.own = b.e.own[b.prefix]
+	b.live = b.own == 0
+}
+
+var errNilContext = errors.New("kagzi: the Context is nil: a workflow function gets one from its worker")
+
+// branchOf returns ctx as what it is.
+func branchOf(ctx Context) (*branch, error) {
+	b, ok := ctx.(*branch)
+	if !ok || b == nil {
+		return nil, errNilContext
+	}
+	return b, nil
+}
+
+// owned reports whether the caller is the branch's goroutine, outside of a step of its own. Then it may exit it.
+func (b *branch) owned() bool { return !b.inStep.Load() && goroutine.ID() == b.goid.Load() }
+
+// foreign says what is wrong if the caller does not own the branch.
+func (b *branch) foreign() error {
+	if b.inStep.Load() && goroutine.ID() == b.goid.Load() {
+		return fmt.Errorf("kagzi: a durable operation inside of a step: call it after the step, in the workflow function: %w", ErrConcurrentContext)
+	}
+	return ErrConcurrentContext
+}
+
+// enter begins a durable operation and returns the ID under which it is remembered: its name on this branch,
+// counted if the name comes again. It ends the goroutine if the execution has ended, and returns the cause if
+// the branch alone was cancelled.
+func (b *branch) enter(what, name string) (string, error) {
+	if !b.owned() {
+		return "", b.foreign()
+	}
+	b.e.exitIfEnded()
+	if err := validateStepName(what, name); err != nil {
+		return "", misuse(err)
+	}
+	if b.ctx.Err() != nil {
+		return "", context.Cause(b.ctx)
+	}
+	if b.names == nil {
+		b.names = map[string]int{}
+	}
+	b.names[name]++
+	id := b.prefix + name
+	if n := b.names[name]; n > 1 {
+		id += "#" + strconv.Itoa(n)
+	}
+	return id, nil
+}
+
+// lookup returns the history's row of a step, or nil. A row of another kind fails the run: code and history
+// cannot both be right.
+func (b *branch) lookup(id, kind string) *store.StepRow {
+	row := b.e.history[id]
+	if row == nil {
+		b.live = b.live || b.e.own[id+"/"] == 0 // a group may have no record but its branches'
+		return nil
+	}
+	if row.Kind != kind {
+		b.e.nondeterministic("step %q was recorded as %s, and the code now uses the name for %s: give the new one another name", id, kindWord(row.Kind), kindWord(kind))
+	}
+	return row
+}
+
+func kindWord(kind string) string {
+	return map[string]string{
+		store.KindFunction: "a step", store.KindSleep: "a sleep", store.KindMarker: "a group of branches",
+	}[kind]
+}
+
+// passed notes that the function has come past row, a step that ended.
+func (b *branch) passed(row *store.StepRow) {
+	b.advance(row.FinishedAt)
+	b.replay()
+}
+
+// advance moves Now on to t.
+func (b *branch) advance(t time.Time) {
+	if t.After(b.now) {
+		b.now = t
+	}
+}
+
+// replay counts one of the steps and branches in the history as past.
+func (b *branch) replay() {
+	if b.replayed++; b.replayed >= b.own {
+		b.live = true
+	}
+}
+
+// passedBranch notes that the function has come past what is recorded under id.
+func (b *branch) passedBranch(id string) {
+	if b.e.own[id+"/"] > 0 || b.e.history[id] != nil {
+		b.replay()
+	}
+}
+
+// newBranch prepares a branch of b's execution under b; its goroutine is to call init.
+func (b *branch) newBranch(id string) *branch {
+	ctx, cancel := context.WithCancelCause(b.ctx)
+	child := &branch{e: b.e, parent: b, prefix: id + "/", ctx: ctx, cancel: cancel, now: b.now, result: &branchResult{name: id}}
+	child.result.of = child
+	return child
+}
+
+// ownOf counts, for each branch's prefix, the steps and branches right under it of which the history knows.
+func ownOf(history map[string]*store.StepRow) map[string]int {
+	own, seen := map[string]int{}, map[string]bool{}
+	for id := range history {
+		for end := len(id); end > 0 && !seen[id[:end]]; {
+			seen[id[:end]] = true
+			start := strings.LastIndexByte(id[:end], '/') + 1
+			own[id[:start]]++
+			end = start - 1
+		}
+	}
+	return own
+}
+
+// historyOf makes a map of a run's rows.
+func historyOf(rows []*store.StepRow) map[string]*store.StepRow {
+	if len(rows) == 0 {
+		return nil
+	}
+	return maps.Collect(func(yield func(string, *store.StepRow) bool) {
+		for _, r := range rows {
+			if !yield(r.StepID, r) {
+				return
+			}
+		}
+	})
+}

@@ -1,0 +1,333 @@
+package kagzi
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// everyOperation calls all durable operations on ctx, and returns their errors.
+func everyOperation(ctx Context, f *Future[int]) map[string]error {
+	errs := map[string]error{}
+	errs["Do"] = Do(ctx, "x", func(context.Context) error { return nil })
+	_, errs["Step"] = Step(ctx, "x", func(context.Context) (int, error) { return 0, nil })
+	errs["DoTx"] = DoTx(ctx, "x", func(context.Context, pgx.Tx) error { return nil })
+	_, errs["StepTx"] = StepTx(ctx, "x", func(context.Context, pgx.Tx) (int, error) { return 0, nil })
+	errs["Sleep"] = Sleep(ctx, "x", time.Hour)
+	errs["SleepUntil"] = SleepUntil(ctx, "x", time.Now())
+	errs["Parallel"] = Parallel(ctx, "x", map[string]func(Context) error{"a": func(Context) error { return nil }})
+	_, errs["Map"] = Map(ctx, "x", []int{1}, func(Context, int) (int, error) { return 0, nil })
+	_, _, errs["Race"] = Race(ctx, "x", map[string]func(Context) (int, error){"a": func(Context) (int, error) { return 0, nil }})
+	_, errs["Result"] = f.Result(ctx)
+	return errs
+}
+
+func goroutineOf(ctx Context) uintptr { return ctx.(*branch).goid.Load() }
+
+func TestContextOfAnotherGoroutine(t *testing.T) {
+	t.Parallel()
+	check := func(t *testing.T, errs map[string]error) {
+		t.Helper()
+		if len(errs) == 0 {
+			t.Error("the goroutine was ended")
+		}
+		for op, err := range errs {
+			if !errors.Is(err, ErrConcurrentContext) {
+				t.Errorf("%s: %v", op, err)
+			}
+		}
+	}
+	branch := func(ctx Context) (int, error) { return 0, nil }
+	t.Run("WhileTheRunRuns", func(t *testing.T) {
+		k := newKit(t)
+		complete(k, func(ctx Context) (int, error) {
+			f := Go(ctx, "b", branch)
+			var errs map[string]error
+			var all sync.WaitGroup
+			all.Go(func() { errs = everyOperation(ctx, f) })
+			all.Wait()
+			check(t, errs)
+			return f.Result(ctx)
+		})
+	})
+	t.Run("InAStepOfItsOwn", func(t *testing.T) {
+		k := newKit(t)
+		complete(k, func(ctx Context) (int, error) {
+			f := Go(ctx, "b", branch)
+			if err := Do(ctx, "s", func(context.Context) error { check(t, everyOperation(ctx, f)); return nil }); err != nil {
+				return 0, err
+			}
+			if err := DoTx(ctx, "tx", func(context.Context, pgx.Tx) error { check(t, everyOperation(ctx, f)); return nil }); err != nil {
+				return 0, err
+			}
+			return f.Result(ctx)
+		})
+	})
+	t.Run("OfTheRunInABranch", func(t *testing.T) {
+		k := newKit(t)
+		complete(k, func(ctx Context) (int, error) {
+			f := Go(ctx, "b", branch)
+			return Go(ctx, "c", func(Context) (int, error) { check(t, everyOperation(ctx, f)); return 0, nil }).Result(ctx)
+		})
+	})
+	t.Run("GoReportsItThroughItsFuture", func(t *testing.T) {
+		k := newKit(t)
+		wf := Define[struct{}, int]("wf", noRetry)
+		serve(k, wf, func(ctx Context, _ struct{}) (int, error) {
+			var all sync.WaitGroup
+			all.Go(func() { Go(ctx, "b", branch) })
+			all.Wait()
+			return 0, nil
+		})
+		mustContain(t, failureOf(k, begin(k, wf, struct{}{}), StatusFailed), "another goroutine", "kagzi.Go")
+	})
+	t.Run("AfterTheRunEnded", func(t *testing.T) {
+		k := newKit(t)
+		wf := Define[struct{}, int]("wf")
+		var leaked []Context
+		var future *Future[int]
+		serve(k, wf, func(ctx Context, _ struct{}) (int, error) {
+			branch := make(chan Context, 1)
+			future = Go(ctx, "b", func(ctx Context) (int, error) { branch <- ctx; return 0, nil })
+			leaked = []Context{ctx, <-branch}
+			return future.Result(ctx)
+		})
+		resultOf(k, begin(k, wf, struct{}{}))
+		// The runtime uses the memory of ended goroutines again, so no goroutine may be taken for the branch's.
+		for _, ctx := range leaked {
+			if id := goroutineOf(ctx); id != 0 {
+				t.Errorf("a branch that has ended still claims goroutine %#x", id)
+			}
+		}
+		for range 200 {
+			var all sync.WaitGroup
+			for _, ctx := range leaked {
+				all.Go(func() {
+					ended := true
+					defer func() {
+						if ended {
+							t.Error("a goroutine that is not the engine's was ended")
+						}
+					}()
+					if _, err := future.Result(ctx); !errors.Is(err, ErrConcurrentContext) {
+						t.Errorf("got %v", err)
+					}
+					if err := Do(ctx, "x", func(context.Context) error { return nil }); !errors.Is(err, ErrConcurrentContext) {
+						t.Errorf("got %v", err)
+					}
+					ended = false
+				})
+			}
+			all.Wait()
+		}
+	})
+	t.Run("WhileTheRunSleeps", func(t *testing.T) {
+		k := newKit(t)
+		wf := Define[struct{}, int]("wf")
+		leaked := make(chan Context, 1)
+		serve(k, wf, func(ctx Context, _ struct{}) (int, error) {
+			leaked <- ctx
+			return 0, Sleep(ctx, "long", time.Hour)
+		})
+		run := begin(k, wf, struct{}{})
+		k.waitStatus(run.ID(), StatusSleeping)
+		ctx := <-leaked
+		if err := Do(ctx, "x", func(context.Context) error { return nil }); !errors.Is(err, ErrConcurrentContext) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestContextSaysTheSameInAReplay(t *testing.T) {
+	k := newKit(t)
+	wf := Define[struct{}, int]("wf")
+	type saw struct {
+		Times   []string
+		Attempt int
+		Run     RunID
+	}
+	seen := make(chan saw, 10)
+	serve(k, wf, func(ctx Context, _ struct{}) (int, error) {
+		s := saw{Attempt: ctx.Attempt(), Run: ctx.RunID()}
+		note := func(ctx Context) { s.Times = append(s.Times, ctx.Now().Format(time.RFC3339Nano)) }
+		note(ctx)
+		_ = Do(ctx, "a", func(context.Context) error { return nil })
+		note(ctx)
+		_ = Do(ctx, "fails", failing)
+		note(ctx)
+		_ = DoTx(ctx, "tx", func(context.Context, pgx.Tx) error { return nil })
+		note(ctx)
+		_ = Sleep(ctx, "short", time.Millisecond)
+		note(ctx)
+		_, _ = Go(ctx, "b", func(ctx Context) (int, error) {
+			note(ctx)
+			return Step(ctx, "s", func(context.Context) (int, error) { return 1, nil })
+		}).Result(ctx)
+		note(ctx)
+		_, _ = Map(ctx, "m", []int{1, 2}, func(ctx Context, n int) (int, error) {
+			return 0, Sleep(ctx, "nap", time.Duration(n)*10*time.Millisecond)
+		})
+		note(ctx)
+		if err := Sleep(ctx, "first", 250*time.Millisecond); err != nil {
+			return 0, err
+		}
+		note(ctx)
+		if !slices.IsSorted(s.Times) {
+			t.Errorf("Now goes back: %v", s.Times)
+		}
+		seen <- s
+		return 0, Sleep(ctx, "second", time.Hour)
+	})
+	run := begin(k, wf, struct{}{})
+	k.waitStatus(run.ID(), StatusSleeping)
+	first := <-seen
+	for range 2 {
+		waitFor(t, "it sleeps for long", func() bool { info, _ := run.Info(k.ctx); return info.WaitingOn == "timer second" })
+		k.wake(run.ID())
+		if again := <-seen; fmt.Sprint(again) != fmt.Sprint(first) {
+			t.Errorf("first:    %v\nreplayed: %v", first, again)
+		}
+	}
+	if first.Attempt != 1 || first.Run != run.ID() {
+		t.Errorf("got %+v", first)
+	}
+}
+
+func TestLoggerIsSilentInAReplay(t *testing.T) {
+	t.Parallel()
+	for name, fn := range map[string]func(ctx Context, say func(Context, string)) error{
+		"Steps": func(ctx Context, say func(Context, string)) error {
+			say(ctx, "begin")
+			_ = Do(ctx, "a", func(context.Context) error { return nil })
+			say(ctx, "between")
+			_ = Do(ctx, "fails", failing)
+			say(ctx, "failed")
+			return Sleep(ctx, "long", time.Hour)
+		},
+		"ABranchAlone": func(ctx Context, say func(Context, string)) error {
+			say(ctx, "begin")
+			f := Go(ctx, "b", func(ctx Context) (int, error) {
+				say(ctx, "in the branch")
+				err := Do(ctx, "a", func(context.Context) error { return nil })
+				say(ctx, "still in the branch")
+				return 0, errors.Join(err, Sleep(ctx, "long", time.Hour))
+			})
+			say(ctx, "started")
+			_, err := f.Result(ctx)
+			return err
+		},
+		"Groups": func(ctx Context, say func(Context, string)) error {
+			say(ctx, "begin")
+			_ = Parallel(ctx, "p", map[string]func(Context) error{"x": func(ctx Context) error {
+				say(ctx, "in parallel")
+				return Do(ctx, "a", func(context.Context) error { return nil })
+			}})
+			say(ctx, "between")
+			_, _ = Map(ctx, "m", []int{1}, func(Context, int) (int, error) { return 1, nil })
+			say(ctx, "mapped")
+			_, _, _ = Race(ctx, "r", map[string]func(Context) (int, error){"x": func(Context) (int, error) { return 1, nil }})
+			say(ctx, "raced")
+			return Sleep(ctx, "long", time.Hour)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var out safeBuffer
+			k := newKitWith(t, ClientConfig{Logger: slog.New(slog.NewTextHandler(&out, nil))})
+			wf := Define[struct{}, int]("wf")
+			executed := make(chan struct{}, 10)
+			var mu sync.Mutex
+			said := map[string]bool{}
+			serve(k, wf, func(ctx Context, _ struct{}) (int, error) {
+				executed <- struct{}{}
+				err := fn(ctx, func(ctx Context, text string) {
+					mu.Lock()
+					said[text] = true
+					mu.Unlock()
+					ctx.Logger().With("k", "v").WithGroup("g").Info("user: "+text, "x", 1)
+				})
+				ctx.Logger().Info("user: end")
+				return 0, err
+			})
+			run := begin(k, wf, struct{}{})
+			for range 3 {
+				<-executed
+				k.waitStatus(run.ID(), StatusSleeping)
+				k.wake(run.ID())
+			}
+			<-executed
+			k.waitStatus(run.ID(), StatusSleeping)
+			k.forward(run.ID())
+			resultOf(k, run)
+			said["end"] = true
+			for text := range said {
+				if n := strings.Count(out.String(), `"user: `+text+`"`); n != 1 {
+					t.Errorf("%q was logged %d times", text, n)
+				}
+			}
+			mustContain(t, errors.New(out.String()), "k=v", "g.x=1", "run="+string(run.ID()), "workflow=wf", "attempt=1")
+			if t.Failed() {
+				t.Log(out.String())
+			}
+		})
+	}
+}
+
+// A safeBuffer is for loggers that more than one goroutine uses.
+type safeBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *safeBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *safeBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+func TestContextOfACancelledBranch(t *testing.T) {
+	k := newKit(t)
+	complete(k, func(ctx Context) (int, error) {
+		if ctx.Err() != nil {
+			t.Errorf("Err of a run under way: %v", ctx.Err())
+		}
+		err := Parallel(ctx, "p", map[string]func(Context) error{
+			"bad": func(ctx Context) error { return Do(ctx, "s", failing) },
+			"waits": func(ctx Context) error {
+				<-ctx.Done()
+				if !errors.Is(ctx.Err(), KindCancelled) {
+					t.Errorf("Err of a cancelled branch: %v", ctx.Err())
+				}
+				// Operations return the cause, as ordinary errors.
+				for op, err := range map[string]error{
+					"Do":    Do(ctx, "x", func(context.Context) error { t.Error("executed"); return nil }),
+					"Sleep": Sleep(ctx, "y", time.Hour),
+				} {
+					if !errors.Is(err, KindCancelled) {
+						t.Errorf("%s: %v", op, err)
+					}
+				}
+				return ctx.Err()
+			},
+		})
+		if be, ok := errors.AsType[*BranchError](err); !ok || be.Name != "bad" {
+			t.Errorf("got %v", err)
+		}
+		return 0, nil
+	})
+}

@@ -1,0 +1,407 @@
+//go:build unix
+
+package kagzi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/dbtest"
+)
+
+// quick is a fleet that finds its dead within a second.
+var quick = WorkerConfig{MaxConcurrent: 4, Heartbeat: 200 * time.Millisecond, StaleAfter: time.Second, PollInterval: 200 * time.Millisecond}
+
+// TestKillAtEachPoint kills a worker process at each point where that may do harm, from the first to the third time
+// it gets there, and lets another worker finish: every run completes with the result that its steps must have
+// led to, nothing recorded is executed again, and every transactional effect exists once.
+func TestKillAtEachPoint(t *testing.T) {
+	t.Parallel()
+	for _, point := range []string{
+		"after claim", "before step", "during step", "after step", "during tx", "after record",
+		"suspend", "finish", "before flush", "after flush",
+	} {
+		t.Run(strings.ReplaceAll(point, " ", "-"), func(t *testing.T) {
+			t.Parallel()
+			var nths [3]*killing
+			for i := range nths {
+				nths[i] = newKilling(t, point, i+1)
+			}
+			var wg sync.WaitGroup
+			for _, k := range nths {
+				wg.Go(func() { k.err = k.run() })
+			}
+			wg.Wait()
+			for _, k := range nths {
+				if k.err != nil {
+					t.Errorf("%s, time %d: %v", point, k.nth, k.err)
+				}
+				t.Logf("time %d: %d steps were recorded at the kill, %d steps were executed again", k.nth, len(k.recorded), k.again)
+			}
+		})
+	}
+}
+
+// A killing is one worker process killed at a point, and what came of its runs.
+type killing struct {
+	point    string
+	nth      int
+	db       *dbtest.DB
+	victim   *process
+	rescuer  *Worker
+	files    [2]string // ledgers of victim and rescuer
+	runs     []*Run[string]
+	recorded map[string]bool // "run step" with a result when the victim was dead
+	again    int
+	err      error
+}
+
+func newKilling(t *testing.T, point string, nth int) *killing {
+	db := dbtest.Database(t)
+	dbtest.Audit(t, db.Pool)
+	execSQL(t, db.Pool, createEffects)
+	c := quietClient(t, db.Pool)
+	k := &killing{point: point, nth: nth, db: db, runs: startRuns(t, c, chained, 5)}
+	dir := t.TempDir()
+	k.files = [2]string{filepath.Join(dir, "victim"), filepath.Join(dir, "rescuer")}
+	cfg := quick
+	cfg.MaxConcurrent = 2 // so that it claims more than once
+	k.victim = startProcess(t, workerSpec{DSN: db.DSN, Ledger: k.files[0], Config: cfg, Point: point, Nth: nth, Signal: syscall.SIGKILL})
+	k.rescuer = localWorker(t, c, k.files[1], quick)
+	return k
+}
+
+func (k *killing) run() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	defer cancel()
+	select {
+	case <-k.victim.done:
+	case <-ctx.Done():
+		return errors.New("INVALID: the worker process did not die")
+	}
+	if ws, ok := k.victim.cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || ws.Signal() != syscall.SIGKILL {
+		return fmt.Errorf("INVALID: the worker process ended with %v", k.victim.err)
+	}
+	if err := k.remember(ctx); err != nil {
+		return err
+	}
+	rescuing, stop := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- k.rescuer.Run(rescuing) }()
+	err := k.results(ctx)
+	stop()
+	if err := errors.Join(err, <-done); err != nil {
+		return err
+	}
+	return errors.Join(k.checkSteps(), k.checkEffects(ctx))
+}
+
+// remember reads what is recorded: the victim is dead, and nobody else at work.
+func (k *killing) remember(ctx context.Context) error {
+	rows, _ := k.db.Pool.Query(ctx, `SELECT run_id || ' ' || step_id FROM kagzi.step_runs WHERE status = 'COMPLETED'`)
+	steps, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	k.recorded = map[string]bool{}
+	for _, s := range steps {
+		k.recorded[s] = true
+	}
+	var over int
+	if err == nil {
+		err = k.db.Pool.QueryRow(ctx, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'COMPLETED'`).Scan(&over)
+	}
+	if err == nil && over == len(k.runs) {
+		err = errors.New("INVALID: every run was over before the kill")
+	}
+	return err
+}
+
+func (k *killing) results(ctx context.Context) error {
+	for i, r := range k.runs {
+		if got, err := r.Result(ctx); err != nil || got != chainedResult(i) {
+			return fmt.Errorf("run %s returned %q, %v; want %q", r.ID(), got, err, chainedResult(i))
+		}
+	}
+	return nil
+}
+
+// checkSteps compares what the processes executed with what was recorded between.
+func (k *killing) checkSteps() error {
+	var errs []error
+	begun := map[string]int{}
+	reached := false
+	for i, file := range k.files {
+		lines, err := readLedger(file)
+		if err != nil {
+			return err
+		}
+		for _, l := range lines {
+			reached = reached || l[0] == "REACHED"
+			if l[0] != "BEGIN" {
+				continue
+			}
+			step := l[1] + " " + l[2]
+			begun[step+" "+l[3]]++
+			if i == 1 && k.recorded[step] {
+				errs = append(errs, fmt.Errorf("step %s was recorded and is executed again", step))
+			}
+		}
+	}
+	if !reached {
+		errs = append(errs, errors.New("INVALID: the point was not reached"))
+	}
+	for attempt, n := range begun {
+		k.again += n - 1
+		if n > 2 {
+			errs = append(errs, fmt.Errorf("attempt %s was executed %d times with one kill", attempt, n))
+		}
+	}
+	if k.again > 2 { // the victim had two slots; a run's branches are under way together
+		errs = append(errs, checkAgain(begun))
+	}
+	return errors.Join(errs...)
+}
+
+// checkAgain allows that each of the victim's two runs repeats what was under way: a step, or one of each branch.
+func checkAgain(begun map[string]int) error {
+	runs := map[string]int{}
+	for attempt, n := range begun {
+		run, _, _ := strings.Cut(attempt, " ")
+		if runs[run] += n - 1; runs[run] > 2 {
+			return fmt.Errorf("%d attempts of run %s were executed again after one kill", runs[run], run)
+		}
+	}
+	return nil
+}
+
+func (k *killing) checkEffects(ctx context.Context) error {
+	var rows, runs int
+	err := k.db.Pool.QueryRow(ctx, `SELECT count(*), count(DISTINCT run_id) FROM effects`).Scan(&rows, &runs)
+	if err == nil && (rows != len(k.runs) || runs != len(k.runs)) {
+		err = fmt.Errorf("%d effects of %d runs, want one of each of %d", rows, runs, len(k.runs))
+	}
+	return err
+}
+
+// TestCrashIsDetected shows that the runs of a killed process are executed elsewhere within seconds.
+func TestCrashIsDetected(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	c := quietClient(t, db.Pool)
+	dir := t.TempDir()
+	release := filepath.Join(dir, "release")
+	cfg := WorkerConfig{Heartbeat: time.Second, StaleAfter: 3 * time.Second} // the visibility timeout is 5 minutes
+	victim := startProcess(t, workerSpec{DSN: db.DSN, Ledger: filepath.Join(dir, "victim"), Config: cfg})
+	run, err := Start(t.Context(), c, holding, release)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pollUntil(t, "the step begins", func() bool { return countIn(t, filepath.Join(dir, "victim"), "BEGIN") == 1 })
+	startProcess(t, workerSpec{DSN: db.DSN, Ledger: filepath.Join(dir, "rescuer"), Config: cfg})
+	pollUntil(t, "the other worker starts", func() bool {
+		return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers`) == 2
+	})
+	if err := victim.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	killed := time.Now()
+	victim.killed(t)
+	pollUntil(t, "the step begins elsewhere", func() bool { return countIn(t, filepath.Join(dir, "rescuer"), "BEGIN") == 1 })
+	took := time.Since(killed)
+	t.Logf("executing elsewhere %v after the kill", took.Round(time.Millisecond))
+	if took > 20*time.Second {
+		t.Errorf("that took %v", took)
+	}
+	info, err := run.Info(t.Context())
+	if err != nil || info.Recoveries != 1 || info.Attempts != 0 {
+		t.Errorf("recoveries %d, attempts %d, %v; want 1 and 0", info.Recoveries, info.Attempts, err)
+	}
+	if n := queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers w JOIN kagzi.worker_events e USING (worker_id)
+		WHERE w.status = 'OFFLINE' AND w.pid = $1 AND e.event = 'LOST'`, victim.cmd.Process.Pid); n != 1 {
+		t.Errorf("%d OFFLINE rows with a LOST event, want 1", n)
+	}
+	touch(t, release)
+	if got, err := run.Result(testContext(t)); err != nil || got != "held" {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+// TestDefaultsDetectACrashWithinAMinute shows what the defaults add up to, and that a silent worker is judged by what
+// it said of itself.
+func TestDefaultsDetectACrashWithinAMinute(t *testing.T) {
+	t.Parallel()
+	cfg := WorkerConfig{}.withDefaults()
+	if worst := cfg.StaleAfter + cfg.Heartbeat + cfg.PollInterval; worst > 45*time.Second {
+		t.Errorf("a crash may take %v to be found", worst)
+	}
+	db := dbtest.Database(t)
+	c := quietClient(t, db.Pool)
+	run, err := Start(t.Context(), c, oneStep, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	execSQL(t, db.Pool, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', locked_by = gen_random_uuid(), lease = gen_random_uuid(),
+		available_at = now() + interval '4 minutes', started_at = now()`)
+	// One was heard of 31 s ago and held the run, the other 29 s ago.
+	execSQL(t, db.Pool, `INSERT INTO kagzi.workers (worker_id, namespace_id, task_queue, workflow_types, status, visibility_timeout, stale_after, heartbeat_at)
+		SELECT locked_by, 'default', 'default', ARRAY['one-step'], 'ONLINE', interval '5 minutes', interval '30 s', now() - interval '31 s' FROM kagzi.workflow_runs
+		UNION ALL SELECT gen_random_uuid(), 'default', 'default', ARRAY['one-step'], 'ONLINE', interval '5 minutes', interval '30 s', now() - interval '29 s'`)
+	startLocal(t, localWorker(t, c, filepath.Join(t.TempDir(), "l"), WorkerConfig{}))
+	if _, err := run.Result(testContext(t)); err != nil {
+		t.Error(err)
+	}
+	if n := queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'OFFLINE'`); n != 1 {
+		t.Errorf("%d workers were declared dead, want the one", n)
+	}
+}
+
+// ---- runs that kill their workers ----
+
+// TestCrashLoopIsSetAside shows that a run which has killed its workers too often without progress fails, and that
+// others go on.
+func TestCrashLoopIsSetAside(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	c := quietClient(t, db.Pool)
+	poison := startRuns(t, c, oneStep, 1)[0]
+	loseRun(t, db, poison.ID(), maxRecoveries)
+	others := startRuns(t, c, triple, 20)
+	startLocal(t, localWorker(t, c, filepath.Join(t.TempDir(), "l"), WorkerConfig{PollInterval: 100 * time.Millisecond}))
+	checkResults(t, others, tripleResult)
+	// From its third recovery on it waits first, minutes by now.
+	pollUntil(t, "the poison run waits", func() bool {
+		info, err := poison.Info(t.Context())
+		return err == nil && info.Status == StatusPending && info.WaitingOn == "recovery" && info.Recoveries == maxRecoveries+1 && time.Until(info.AvailableAt) > 3*time.Minute
+	})
+	execSQL(t, db.Pool, `UPDATE kagzi.workflow_runs SET available_at = now() WHERE run_id = $1`, string(poison.ID()))
+	_, err := poison.Result(testContext(t))
+	var failed *RunError
+	if !errors.As(err, &failed) || failed.Kind != KindCrashLoop || failed.Status != StatusFailed {
+		t.Errorf("got %v, want kind crash_loop", err)
+	}
+}
+
+// TestProgressEndsACrashLoop shows that a run which recorded a step since its recoveries began goes on.
+func TestProgressEndsACrashLoop(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	c := quietClient(t, db.Pool)
+	run := startRuns(t, c, triple, 1)[0]
+	loseRun(t, db, run.ID(), maxRecoveries+5)
+	execSQL(t, db.Pool, `UPDATE kagzi.workflow_runs SET status = 'PENDING', available_at = now()`)
+	execSQL(t, db.Pool, `INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt, output, started_at, finished_at)
+		SELECT run_id, 'one', 1, namespace_id, 'COMPLETED', 'FUNCTION', 1, 1, convert_to(to_json($1::text)::text, 'UTF8'), now(), now() FROM kagzi.workflow_runs`, link("0", "one"))
+	file := filepath.Join(t.TempDir(), "l")
+	startLocal(t, localWorker(t, c, file, WorkerConfig{}))
+	checkResults(t, []*Run[string]{run}, tripleResult)
+	if n := countIn(t, file, "BEGIN"); n != 2 {
+		t.Errorf("%d steps were executed, want the 2 that were not recorded", n)
+	}
+	if info, err := run.Info(t.Context()); err != nil || info.Recoveries != 0 {
+		t.Errorf("recoveries %d, %v; want 0", info.Recoveries, err)
+	}
+}
+
+// TestSuspectsRunOneAtATime shows that a worker executes at most one run that may kill it, besides the others, and
+// that the next has its turn once that one is over, though it was due before and nobody polls.
+func TestSuspectsRunOneAtATime(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	c := quietClient(t, db.Pool)
+	wf := Define[int, int]("suspect")
+	w, err := NewWorker(c, WorkerConfig{PollInterval: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const suspects = 3
+	begin, end := make(chan int, suspects), make(chan struct{})
+	Handle(w, wf, func(ctx Context, n int) (int, error) {
+		return n, Do(ctx, "s", func(ctx context.Context) error {
+			if n < suspects {
+				begin <- n
+				<-end
+			}
+			return nil
+		})
+	})
+	runs := startRuns(t, c, wf, 15)
+	for _, r := range runs[:suspects] {
+		loseRun(t, db, r.ID(), 3)
+	}
+	execSQL(t, db.Pool, `UPDATE kagzi.workflow_runs SET status = 'PENDING', available_at = now()`)
+	startLocal(t, w)
+	checkResults(t, runs[suspects:], func(i int) int { return suspects + i })
+	for i := range suspects {
+		select {
+		case <-begin:
+		case <-time.After(patience):
+			t.Errorf("suspect %d has no turn", i+1)
+		}
+		pollUntil(t, "the other suspects are due", func() bool {
+			return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'PENDING' AND available_at < now() - interval '20 ms'`) == suspects-1-i
+		})
+		if len(begin) > 0 {
+			t.Error("two suspects are under way at once")
+		}
+		select {
+		case end <- struct{}{}:
+		case <-time.After(patience):
+		}
+	}
+	checkResults(t, runs[:suspects], func(i int) int { return i })
+}
+
+// TestRunThatKillsItsWorker lets a run kill its process again and again, a supervisor starting the next: the other
+// runs complete, and the one that kills comes ever more rarely.
+func TestRunThatKillsItsWorker(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	execSQL(t, db.Pool, createEffects)
+	c := quietClient(t, db.Pool)
+	poison := startRuns(t, c, oneStep, 1)[0] // alone in having a step that is not transactional
+	spec := workerSpec{DSN: db.DSN, Ledger: filepath.Join(t.TempDir(), "l"), Config: quick, Point: "during step", Nth: 1, Signal: syscall.SIGKILL}
+	died := 0
+	next := func() *process {
+		execSQL(t, db.Pool, `UPDATE kagzi.workers SET heartbeat_at = now() - interval '1 hour' WHERE status <> 'OFFLINE'`) // no need to wait
+		return startProcess(t, spec)
+	}
+	for range suspectFrom {
+		next().killed(t)
+		died++
+	}
+	others := startRuns(t, c, oneTx, 20)
+	p := next()
+	pollUntil(t, "the others complete", func() bool {
+		select {
+		case <-p.done:
+			p.killed(t)
+			died++
+			p = next()
+		default:
+		}
+		return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'COMPLETED'`) == len(others)
+	})
+	checkResults(t, others, func(i int) string { return link(fmt.Sprint(i), "one") })
+	info, err := poison.Info(t.Context())
+	if err != nil || info.Recoveries < suspectFrom || info.Status.Ended() {
+		t.Errorf("the poison run is %s with %d recoveries, %v", info.Status, info.Recoveries, err)
+	}
+	t.Logf("%d processes died of it", died)
+}
+
+const suspectFrom = 3 // recoveries
+
+// loseRun makes a run look as if its n-th worker without progress had died and its lease had ended.
+func loseRun(t *testing.T, db *dbtest.DB, id RunID, n int) {
+	t.Helper()
+	execSQL(t, db.Pool, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', locked_by = $2, lease = $2, started_at = now() - interval '1 hour',
+		available_at = now() - interval '1 s', recoveries = $3, recoveries_since = now() - interval '1 hour' WHERE run_id = $1`, string(id), uuid.New(), n)
+}

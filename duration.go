@@ -1,0 +1,149 @@
+package kagzi
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+	"strings"
+	"time"
+)
+
+const (
+	day  = 24 * time.Hour
+	week = 7 * day
+)
+
+// ParseDuration reads a length of time as people write it in configuration: "30s", "1h30m", "1.5h",
+// "1 day 2h", "2 weeks". It knows Go's units (ns, us, µs, ms, s, m, h) and words for the longer ones (day,
+// week, hour, minute, second, millisecond, their plurals and short forms); spaces are optional. A day is
+// always 24 hours. A text without unit, negative, or over 292 years is an error.
+func ParseDuration(s string) (time.Duration, error) {
+	rest := strings.TrimPrefix(strings.TrimSpace(s), "+")
+	switch {
+	case strings.TrimSpace(rest) == "":
+		return 0, fmt.Errorf(`kagzi: duration %s is empty: write it as "30s" or "1 day 2h"`, quoteShort(s))
+	case rest[0] == '-':
+		return 0, fmt.Errorf("kagzi: duration %s is negative", quoteShort(s))
+	case rest == "0": // as in Go, the one number that needs no unit
+		return 0, nil
+	}
+	var total uint64
+	for rest != "" {
+		whole, frac, tail, ok := cutNumber(rest)
+		if !ok {
+			return 0, fmt.Errorf("kagzi: duration %s: want a number at %s", quoteShort(s), quoteShort(rest))
+		}
+		name, tail := cutUnit(strings.TrimLeft(tail, " \t"))
+		if name == "" {
+			return 0, fmt.Errorf(`kagzi: duration %s has a number without a unit: write "30s", "5m" or "2 days"`, quoteShort(s))
+		}
+		unit, ok := durationUnit(name)
+		if !ok {
+			return 0, fmt.Errorf("kagzi: duration %s has the unknown unit %s: use w, d, h, m, s, ms, us or ns", quoteShort(s), quoteShort(name))
+		}
+		if total, ok = addTimes(total, whole, frac, uint64(unit)); !ok {
+			return 0, fmt.Errorf("kagzi: duration %s is too long: at most 292 years", quoteShort(s))
+		}
+		rest = strings.TrimLeft(tail, " \t")
+	}
+	return time.Duration(total), nil
+}
+
+// FormatDuration writes d in the shortest form that ParseDuration reads back exactly: "30s", "1h30m",
+// "1 day 2h".
+func FormatDuration(d time.Duration) string {
+	if d < 0 {
+		return d.String() // no wait is negative; this is for error messages
+	}
+	var b strings.Builder
+	days, d := d/day, d%day
+	switch {
+	case days == 1:
+		b.WriteString("1 day")
+	case days > 1:
+		fmt.Fprintf(&b, "%d days", days)
+	}
+	if days > 0 && d > 0 {
+		b.WriteByte(' ')
+	}
+	if n := d / time.Hour; n > 0 {
+		fmt.Fprintf(&b, "%dh", n)
+	}
+	if n := d % time.Hour / time.Minute; n > 0 {
+		fmt.Fprintf(&b, "%dm", n)
+	}
+	if d %= time.Minute; d > 0 || b.Len() == 0 {
+		b.WriteString(d.String())
+	}
+	return b.String()
+}
+
+// cutNumber cuts the decimal number at the start of s into the digits before and after its point.
+func cutNumber(s string) (whole, frac, rest string, ok bool) {
+	whole, rest = cutDigits(s)
+	if strings.HasPrefix(rest, ".") {
+		frac, rest = cutDigits(rest[1:])
+	}
+	return whole, frac, rest, whole != "" || frac != ""
+}
+
+func cutDigits(s string) (digits, rest string) {
+	i := 0
+	for i < len(s) && '0' <= s[i] && s[i] <= '9' {
+		i++
+	}
+	return s[:i], s[i:]
+}
+
+func cutUnit(s string) (unit, rest string) {
+	if i := strings.IndexAny(s, " \t.+-0123456789"); i >= 0 {
+		return s[:i], s[i:]
+	}
+	return s, ""
+}
+
+func durationUnit(name string) (time.Duration, bool) {
+	switch name {
+	case "ns", "nanosecond", "nanoseconds":
+		return time.Nanosecond, true
+	case "us", "µs", "μs", "microsecond", "microseconds": // micro sign and Greek mu
+		return time.Microsecond, true
+	case "ms", "millisecond", "milliseconds":
+		return time.Millisecond, true
+	case "s", "sec", "secs", "second", "seconds":
+		return time.Second, true
+	case "m", "min", "mins", "minute", "minutes":
+		return time.Minute, true
+	case "h", "hr", "hrs", "hour", "hours":
+		return time.Hour, true
+	case "d", "day", "days":
+		return day, true
+	case "w", "week", "weeks":
+		return week, true
+	}
+	return 0, false
+}
+
+// addTimes returns total + whole.frac × unit, in integers so that what FormatDuration writes comes back
+// exactly. It reports false past the longest time.Duration.
+func addTimes(total uint64, whole, frac string, unit uint64) (uint64, bool) {
+	var n uint64
+	for _, c := range []byte(whole) {
+		digit := uint64(c - '0')
+		if n > (math.MaxInt64/unit-digit)/10 {
+			return 0, false
+		}
+		n = n*10 + digit
+	}
+	var f, scale uint64 = 0, 1
+	for _, c := range []byte(frac[:min(len(frac), 18)]) { // further digits are far below a nanosecond
+		f, scale = f*10+uint64(c-'0'), scale*10
+	}
+	hi, lo := bits.Mul64(f, unit)
+	part, _ := bits.Div64(hi, lo, scale) // f < scale, so the quotient is below unit
+	if total += n * unit; total > math.MaxInt64 {
+		return 0, false
+	}
+	total += part
+	return total, total <= math.MaxInt64
+}

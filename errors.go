@@ -1,0 +1,322 @@
+package kagzi
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Causes and refusals.
+var (
+	// ErrLeaseLost is the cause of a step's context once another worker holds the run, or may hold it because
+	// this one could not reach the database for too long.
+	ErrLeaseLost = errors.New("kagzi: lease lost: another worker holds the run")
+	// ErrShutdown is the cause of a step's context once its worker stops. The step runs again elsewhere.
+	ErrShutdown = errors.New("kagzi: worker shut down")
+	// ErrRunNotFound reports that the client's namespace has no such run.
+	ErrRunNotFound = errors.New("kagzi: run not found")
+	// ErrRunFinished reports that the run is over, so nothing more can happen to it.
+	ErrRunFinished = errors.New("kagzi: run is over")
+	// ErrRunActive reports that the run is not over, so it cannot be resumed.
+	ErrRunActive = errors.New("kagzi: run is not over")
+	// ErrIDConflict reports that an active run has the ID and is of another workflow, or was started with another
+	// input.
+	ErrIDConflict = errors.New("kagzi: ID in use with another workflow or input")
+	// ErrPayloadTooLarge reports an input of a run, or an item of [Map], over ClientConfig.MaxPayload. A result
+	// that is too large fails its step or run instead, with KindValidation.
+	ErrPayloadTooLarge = errors.New("kagzi: payload too large")
+	// ErrConcurrentContext reports a Context used by a goroutine that it does not belong to, or by a step
+	// of its own.
+	ErrConcurrentContext = errors.New("kagzi: Context in use by another goroutine or by its own step: " +
+		"start branches with kagzi.Go, kagzi.Parallel or kagzi.Map, which give each its own Context")
+)
+
+// A StepError reports that a step failed in every attempt its policy allowed. It is the same in a replay:
+// kind and text survive, other errors in the chain do not.
+type StepError struct {
+	Step     string
+	Attempts int    // of the last series: a new attempt of the run begins another
+	Kind     Kind   // errors.Is(err, KindTimeout)
+	Message  string // of the last attempt; after a panic with its stack, in several lines
+
+	// permanent says that the last attempt was marked Permanent: another attempt of the run would not help.
+	permanent bool
+}
+
+// Error names the step, the failure and its kind, in one line.
+func (e *StepError) Error() string {
+	var attempts string
+	switch {
+	case e.Attempts == 1:
+		attempts = ", 1 attempt"
+	case e.Attempts > 1:
+		attempts = fmt.Sprintf(", %d attempts", e.Attempts)
+	}
+	return fmt.Sprintf("kagzi: step %q: %s (%s%s)", e.Step, oneLine(e.Message), kindText(e.Kind), attempts)
+}
+
+// Is reports whether target is e's kind.
+func (e *StepError) Is(target error) bool { k, ok := target.(Kind); return ok && k == e.Kind }
+
+// A RunError reports that a run ended without completing: Status is StatusFailed or StatusCancelled.
+type RunError struct {
+	Run      RunID
+	Workflow string
+	Status   Status
+	Kind     Kind   // errors.Is(err, KindDeadline)
+	Message  string // of the last attempt; after a panic with its stack, in several lines
+}
+
+// Error names the run, the failure and its kind, in one line.
+func (e *RunError) Error() string {
+	run := fmt.Sprintf("kagzi: run %s of workflow %q", e.Run, e.Workflow)
+	if e.Status == StatusCancelled {
+		if e.Message == "" {
+			return run + " was cancelled"
+		}
+		return fmt.Sprintf("%s was cancelled: %s", run, oneLine(e.Message))
+	}
+	return fmt.Sprintf("%s failed (%s): %s", run, kindText(e.Kind), oneLine(e.Message))
+}
+
+// Is reports whether target is e's kind.
+func (e *RunError) Is(target error) bool { k, ok := target.(Kind); return ok && k == e.Kind }
+
+// A BranchError is the failure of one branch.
+type BranchError struct {
+	Name  string
+	Index int // in Map's items
+	Err   error
+}
+
+// Error names the branch and its failure.
+func (e *BranchError) Error() string { return "kagzi: " + e.text() }
+
+// Unwrap returns what failed in the branch.
+func (e *BranchError) Unwrap() error { return e.Err }
+
+func (e *BranchError) text() string {
+	name := fmt.Sprintf("%q", e.Name)
+	if e.Name == "" {
+		name = fmt.Sprint(e.Index)
+	}
+	return fmt.Sprintf("branch %s: %s", name, oneLine(safeText(e.Err)))
+}
+
+// BranchErrors are the failures under CollectErrors, or of a Race that nobody won.
+type BranchErrors []*BranchError
+
+// Error names the first ten failures.
+func (e BranchErrors) Error() string {
+	const shown = 10
+	if len(e) == 1 {
+		return e[0].Error()
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "kagzi: %d branches failed", len(e))
+	for i, branch := range e[:min(len(e), shown)] {
+		sep := "; "
+		if i == 0 {
+			sep = ": "
+		}
+		b.WriteString(sep + branch.text())
+	}
+	if len(e) > shown {
+		fmt.Fprintf(&b, "; and %d more", len(e)-shown)
+	}
+	return b.String()
+}
+
+// Unwrap returns the branches' errors.
+func (e BranchErrors) Unwrap() []error {
+	errs := make([]error, len(e))
+	for i, branch := range e {
+		errs[i] = branch
+	}
+	return errs
+}
+
+// Permanent marks err as not worth another attempt. It keeps err's text, chain and kind. If err is marked
+// with [RetryAfter] too, the outer mark counts. Permanent(nil) is nil.
+func Permanent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &markedError{err: err, permanent: true}
+}
+
+// RetryAfter marks err as worth another attempt, whatever its kind, after at least d: what an HTTP header
+// Retry-After says. The policy's MaxAttempts and longer backoffs still hold. It keeps err's text, chain and
+// kind. If err is marked [Permanent] too, the outer mark counts. RetryAfter(nil, d) is nil.
+func RetryAfter(err error, d time.Duration) error {
+	if err == nil {
+		return nil
+	}
+	return &markedError{err: err, after: max(d, 0)}
+}
+
+// A markedError is permanent, or to be tried again after a while.
+type markedError struct {
+	err       error
+	permanent bool
+	after     time.Duration
+}
+
+func (e *markedError) Error() string { return e.err.Error() }
+func (e *markedError) Unwrap() error { return e.err }
+
+// isPermanent reports whether err is not worth another attempt: by its outermost mark, else by its kind.
+func isPermanent(err error) bool {
+	if err == nil {
+		return false
+	}
+	if m, ok := outermostMark(err); ok {
+		return m.permanent
+	}
+	return !KindOf(err).retryable()
+}
+
+// retryAfter returns the wait that err's outermost mark asks for.
+func retryAfter(err error) (time.Duration, bool) {
+	m, ok := outermostMark(err)
+	return m.after, ok && !m.permanent
+}
+
+func outermostMark(err error) (mark markedError, found bool) {
+	defer func() {
+		if recover() != nil { // a method of a user's error
+			mark, found = markedError{}, false
+		}
+	}()
+	found = walkErrors(err, func(err error) bool {
+		switch e := err.(type) {
+		case *markedError:
+			mark = *e
+			return true
+		case *StepError:
+			mark.permanent = e.permanent
+			return e.permanent
+		}
+		return false
+	})
+	return mark, found
+}
+
+// A panicError is a panic in user code, or a goroutine of ours that user code ended. The value's text is
+// taken at once: the value may change, and its methods may panic.
+type panicError struct {
+	text  string
+	stack []byte
+}
+
+func newPanicError(value any, stack []byte) error {
+	return &panicError{"panic: " + valueText(value), userStack(stack)}
+}
+
+func newGoexitError() error {
+	return &panicError{text: "the function ended its goroutine with runtime.Goexit, as t.FailNow and t.Fatal do"}
+}
+
+func (e *panicError) Error() string { return e.text }
+
+// Is reports whether target is KindPanic.
+func (e *panicError) Is(target error) bool { return target == KindPanic }
+
+// userStack drops what the panic itself left on top of a stack of debug.Stack.
+func userStack(stack []byte) []byte {
+	i := bytes.Index(stack, []byte("\npanic("))
+	if i < 0 {
+		return stack
+	}
+	rest := stack[i+1:]
+	for range 2 { // "panic(…)" and its position
+		_, rest, _ = bytes.Cut(rest, []byte("\n"))
+	}
+	return rest
+}
+
+// errorText returns err's text as it is stored: valid for Postgres, bounded, a panic's with its stack.
+func errorText(err error) string {
+	text := safeText(err)
+	if stack := panicStack(err); len(stack) > 0 {
+		return sanitizeText(sanitizeText(text, maxErrorText/2)+"\n\n"+string(stack), maxErrorText)
+	}
+	return sanitizeText(text, maxErrorText)
+}
+
+func panicStack(err error) (stack []byte) {
+	defer func() { _ = recover() }() // a method of a user's error
+	if e, ok := errors.AsType[*panicError](err); ok {
+		stack = e.stack
+	}
+	return stack
+}
+
+// safeText returns err.Error(), or what can be said of an error whose method panics.
+func safeText(err error) (text string) {
+	if err == nil {
+		return ""
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			text = fmt.Sprintf("%T, whose Error method panics: %s", err, valueText(v))
+		}
+	}()
+	if text = err.Error(); text == "" {
+		text = fmt.Sprintf("%T without a text", err)
+	}
+	return text
+}
+
+// valueText formats v; fmt survives a String method that panics, but not one whose panic value does so too.
+func valueText(v any) (text string) {
+	defer func() {
+		if recover() != nil {
+			text = fmt.Sprintf("%T that cannot be printed", v)
+		}
+	}()
+	return fmt.Sprint(v)
+}
+
+// oneLine makes a stored message part of a longer line. What follows an empty line, such as a stack, is
+// left to who reads Message.
+func oneLine(s string) string {
+	s = strings.TrimSpace(trimKagzi(s))
+	s, _, cut := strings.Cut(s, "\n\n")
+	s = strings.ReplaceAll(s, "\n", "; ")
+	if cut {
+		s += " …"
+	}
+	if s == "" {
+		return "no message"
+	}
+	return s
+}
+
+func kindText(k Kind) string {
+	if k == "" {
+		return string(KindUnknown)
+	}
+	return string(k)
+}
+
+func trimKagzi(s string) string { return strings.TrimPrefix(s, "kagzi: ") }
+
+// misuse is err as the failure of a call that is wrong, and that no further attempt makes right.
+func misuse(err error) error { return Permanent(kinded{KindBadRequest, err}) }
+
+// An opError says what was tried when err came up, with one prefix for both.
+type opError struct {
+	op  string
+	err error
+}
+
+// failed is err with what was tried.
+func failed(err error, format string, args ...any) error {
+	return &opError{fmt.Sprintf(format, args...), err}
+}
+
+func (e *opError) Error() string { return "kagzi: " + e.op + ": " + trimKagzi(e.err.Error()) }
+func (e *opError) Unwrap() error { return e.err }

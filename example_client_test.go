@@ -1,0 +1,238 @@
+package kagzi_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/kagzi/kagzi"
+)
+
+// Pages go from new to old.
+func ExampleClient_List() {
+	ctx, _, client, _ := setup()
+	defer teardown()
+
+	checkout := kagzi.Define[int, string]("checkout")
+	for order := range 5 {
+		_, _ = kagzi.Start(ctx, client, checkout, order)
+	}
+
+	filter := kagzi.Filter{Workflow: "checkout", Status: []kagzi.Status{kagzi.StatusPending}, Limit: 2}
+	for {
+		page, err := client.List(ctx, filter)
+		if err != nil || len(page) == 0 {
+			break
+		}
+		for _, run := range page {
+			fmt.Printf("order %s\n", run.Input)
+		}
+		fmt.Println("next page")
+		filter.After = page[len(page)-1].ID
+	}
+	// Output:
+	// order 4
+	// order 3
+	// next page
+	// order 2
+	// order 1
+	// next page
+	// order 0
+	// next page
+}
+
+func ExampleClient_Get() {
+	ctx, _, client, _ := setup()
+	defer teardown()
+
+	checkout := kagzi.Define[int, string]("checkout")
+	_, _ = kagzi.Start(ctx, client, checkout, 1999, kagzi.ID("order-42"))
+
+	info, err := client.Get(ctx, kagzi.ID("order-42"))
+	fmt.Println(info.Workflow, info.Status, string(info.Input), err)
+	_, err = client.Get(ctx, kagzi.ID("order-43"))
+	fmt.Println(errors.Is(err, kagzi.ErrRunNotFound))
+	// Output:
+	// checkout PENDING 1999 <nil>
+	// true
+}
+
+func ExampleClient_Steps() {
+	ctx, _, client, worker := setup()
+	defer teardown()
+
+	order := kagzi.Define[string, string]("order")
+	kagzi.Handle(worker, order, func(ctx kagzi.Context, product string) (string, error) {
+		err := kagzi.Do(ctx, "pay", func(ctx context.Context) error {
+			if kagzi.CurrentStep(ctx).Attempt == 1 {
+				return errors.New("the bank is closed")
+			}
+			return nil
+		}, kagzi.RetryPolicy{Backoff: time.Millisecond})
+		if err != nil {
+			return "", err
+		}
+		return kagzi.Step(ctx, "ship", func(ctx context.Context) (string, error) { return "parcel 7", nil })
+	})
+	serve(ctx, worker)
+
+	run, _ := kagzi.Start(ctx, client, order, "lamp")
+	_, _ = run.Result(ctx)
+	steps, _ := client.Steps(ctx, run.ID())
+	for _, s := range steps {
+		fmt.Println(s.Step, s.Attempt, s.Status, string(s.Output)+s.Error)
+	}
+	// Output:
+	// pay 1 FAILED the bank is closed
+	// pay 2 COMPLETED null
+	// ship 1 COMPLETED "parcel 7"
+}
+
+func ExampleClient_Cancel() {
+	ctx, _, client, worker := setup()
+	defer teardown()
+
+	wait := kagzi.Define[struct{}, string]("wait")
+	kagzi.Handle(worker, wait, func(ctx kagzi.Context, _ struct{}) (string, error) {
+		return "", kagzi.Sleep(ctx, "a-year", 365*24*time.Hour)
+	})
+	serve(ctx, worker)
+
+	run, _ := kagzi.Start(ctx, client, wait, struct{}{}, kagzi.ID("patience"))
+	fmt.Println(client.Cancel(ctx, kagzi.ID("patience")))
+	_, err := run.Result(ctx)
+	fmt.Println(errors.Is(err, kagzi.KindCancelled))
+	// Output:
+	// <nil>
+	// true
+}
+
+// What was recorded stays: only what failed is done again.
+func ExampleClient_Resume() {
+	ctx, _, client, worker := setup()
+	defer teardown()
+
+	repaired := false
+	order := kagzi.Define[string, string]("order", kagzi.RetryPolicy{MaxAttempts: 1})
+	kagzi.Handle(worker, order, func(ctx kagzi.Context, product string) (string, error) {
+		err := kagzi.Do(ctx, "pay", func(ctx context.Context) error {
+			fmt.Println("paying")
+			return nil
+		})
+		if err != nil {
+			return "", err
+		}
+		return kagzi.Step(ctx, "ship", func(ctx context.Context) (string, error) {
+			if !repaired {
+				return "", kagzi.Permanent(errors.New("the lorry is broken"))
+			}
+			return "parcel 7", nil
+		})
+	})
+	serve(ctx, worker)
+
+	run, _ := kagzi.Start(ctx, client, order, "lamp")
+	_, err := run.Result(ctx)
+	fmt.Println(errors.As(err, new(*kagzi.RunError)))
+
+	repaired = true
+	_ = client.Resume(ctx, run.ID())
+	fmt.Println(run.Result(ctx))
+	// Output:
+	// paying
+	// true
+	// parcel 7 <nil>
+}
+
+func ExampleRunError() {
+	ctx, _, client, worker := setup()
+	defer teardown()
+
+	order := kagzi.Define[string, string]("order")
+	kagzi.Handle(worker, order, func(ctx kagzi.Context, product string) (string, error) {
+		return "", kagzi.Permanent(fmt.Errorf("there is no %s: %w", product, kagzi.KindNotFound))
+	})
+	serve(ctx, worker)
+
+	run, _ := kagzi.Start(ctx, client, order, "lamp")
+	_, err := run.Result(ctx)
+	var failed *kagzi.RunError
+	if errors.As(err, &failed) {
+		fmt.Println(failed.Workflow, failed.Status, failed.Message)
+	}
+	fmt.Println(errors.Is(err, kagzi.KindNotFound))
+	// Output:
+	// order FAILED there is no lamp: not_found
+	// true
+}
+
+// A handle to a run that another process started.
+func ExampleFind() {
+	ctx, _, client, worker := setup()
+	defer teardown()
+
+	greet := kagzi.Define[string, string]("greet")
+	kagzi.Handle(worker, greet, func(ctx kagzi.Context, name string) (string, error) { return "Hello, " + name, nil })
+	serve(ctx, worker)
+	_, _ = kagzi.Start(ctx, client, greet, "Ada", kagzi.ID("greet-ada"))
+
+	run, err := kagzi.Find(ctx, client, greet, kagzi.ID("greet-ada"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(run.Result(ctx))
+	// Output: Hello, Ada <nil>
+}
+
+// The logger of a workflow is silent while recorded steps are passed again.
+func ExampleContext() {
+	ctx, pool, _, _ := setup()
+	defer teardown()
+
+	same := func(_ []string, a slog.Attr) slog.Attr { // leaves out what differs each time
+		if a.Key == slog.TimeKey || a.Key == "run" || a.Key == "worker" {
+			return slog.Attr{}
+		}
+		return a
+	}
+	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: same}))
+	client, _ := kagzi.NewClient(pool, kagzi.ClientConfig{Logger: logger})
+	worker, _ := kagzi.NewWorker(client, kagzi.WorkerConfig{})
+	greet := kagzi.Define[string, string]("greet")
+	kagzi.Handle(worker, greet, func(ctx kagzi.Context, name string) (string, error) {
+		ctx.Logger().Info("before the sleep") // the function comes here twice
+		if err := kagzi.Sleep(ctx, "nap", 300*time.Millisecond); err != nil {
+			return "", err
+		}
+		ctx.Logger().Info("after the sleep")
+		return "Hello, " + name, nil
+	})
+	serve(ctx, worker)
+
+	run, _ := kagzi.Start(ctx, client, greet, "Ada")
+	_, _ = run.Result(ctx)
+	// Output:
+	// level=INFO msg="kagzi: worker started" namespace=default queue=default workflows=[greet/1]
+	// level=INFO msg="before the sleep" workflow=greet attempt=1
+	// level=INFO msg="after the sleep" workflow=greet attempt=1
+	// level=INFO msg="kagzi: worker stopped" queue=default completed=1 failed=0
+}
+
+// Several services, or tenants, share a database without seeing each other's runs.
+func ExampleClientConfig() {
+	ctx, pool, _, _ := setup()
+	defer teardown()
+
+	checkout := kagzi.Define[int, string]("checkout")
+	acme, _ := kagzi.NewClient(pool, kagzi.ClientConfig{Namespace: "acme"})
+	other, _ := kagzi.NewClient(pool, kagzi.ClientConfig{Namespace: "other"})
+	run, _ := kagzi.Start(ctx, acme, checkout, 1999)
+
+	_, err := other.Get(ctx, run.ID())
+	fmt.Println(errors.Is(err, kagzi.ErrRunNotFound))
+	// Output: true
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kagzi/kagzi/internal/dbtest"
+)
+
+func TestMain(m *testing.M) { dbtest.Main(m) }
+
+// The README shows this program, word for word but for the comment that says so.
+func TestREADMEShowsThisProgram(t *testing.T) {
+	t.Parallel()
+	program, err := os.ReadFile("main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := regexp.MustCompile("(?s)```go\n(package main\n.*?)```").FindSubmatch(readme)
+	if block == nil {
+		t.Fatal("README.md has no Go block that begins with package main")
+	}
+	_, want, _ := strings.Cut(string(program), "\n") // the package comment
+	if got := string(block[1]); got != want {
+		t.Errorf("the program in README.md is not examples/hello/main.go; it is\n%s", got)
+	}
+}
+
+// What the README says happens: killed while the run sleeps and started again, the program carries on.
+func TestCarriesOnAfterKill(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	hello := filepath.Join(t.TempDir(), "hello")
+	if out, err := exec.Command("go", "build", "-o", hello, ".").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	start := func() (*exec.Cmd, *strings.Builder) {
+		out := &strings.Builder{}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		t.Cleanup(cancel)
+		cmd := exec.CommandContext(ctx, hello)
+		cmd.Env = append(os.Environ(), "DATABASE_URL="+db.DSN)
+		cmd.Stdout, cmd.Stderr = out, os.Stderr
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		return cmd, out
+	}
+
+	first, said := start()
+	for asleep := 0; asleep == 0; time.Sleep(10 * time.Millisecond) {
+		if err := db.Pool.QueryRow(t.Context(), `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'SLEEPING'`).Scan(&asleep); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := first.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = first.Wait() // it was killed
+	if want := "creating an account for ada\n"; said.String() != want {
+		t.Errorf("before it was killed the program said %q, want %q", said, want)
+	}
+
+	second, said := start()
+	if err := second.Wait(); err != nil {
+		t.Fatalf("the second start: %v", err)
+	}
+	if want := "sending a welcome to account-of-ada\nsigned up: account-of-ada\n"; said.String() != want {
+		t.Errorf("started again the program said %q, want %q", said, want)
+	}
+}
+
+func TestSaysThatTheURLIsMissing(t *testing.T) {
+	t.Parallel()
+	if err := run(t.Context(), ""); err == nil || !strings.Contains(err.Error(), "DATABASE_URL is not set") {
+		t.Errorf("run without a URL: %v", err)
+	}
+}

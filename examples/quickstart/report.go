@@ -1,0 +1,218 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/kagzi/kagzi"
+)
+
+// progress is where the checkouts stand.
+type progress struct {
+	completed, failed, asleep, underWay, waiting int
+	executions                                   int
+}
+
+func (p progress) String() string {
+	const width = 20
+	bar := strings.Repeat("█", p.completed*width/checkouts) + strings.Repeat("·", width-p.completed*width/checkouts)
+	return fmt.Sprintf("%s %3d completed  %3d under way  %3d asleep  %3d waiting  %4d steps executed",
+		bar, p.completed, p.underWay, p.asleep, p.waiting, p.executions)
+}
+
+func (s *show) progress(ctx context.Context) (p progress, err error) {
+	runs, err := s.client.List(ctx, kagzi.Filter{Limit: checkouts + 1})
+	if err != nil {
+		return p, err
+	}
+	for _, r := range runs {
+		switch r.Status {
+		case kagzi.StatusCompleted:
+			p.completed++
+		case kagzi.StatusRunning:
+			p.underWay++
+		case kagzi.StatusSleeping:
+			p.asleep++
+		case kagzi.StatusPending:
+			p.waiting++
+		default:
+			p.failed++
+		}
+	}
+	executions, err := s.executions()
+	p.executions = len(executions)
+	return p, err
+}
+
+// executions reads the journals. A line that is not complete yet, or never will be, begins no execution.
+func (s *show) executions() ([]execution, error) {
+	var all []execution
+	for _, name := range workers {
+		data, err := os.ReadFile(s.journal(name))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		data = data[:strings.LastIndexByte(string(data), '\n')+1]
+		for lines := bufio.NewScanner(strings.NewReader(string(data))); lines.Scan(); {
+			e, err := parseExecution(lines.Text())
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, e)
+		}
+	}
+	return all, nil
+}
+
+// A verdict is what the table at the end says.
+type verdict struct {
+	completed   int           // runs
+	records     int           // of attempts of steps
+	executions  int           // of attempts of steps
+	repeated    int           // executions beyond the first of an attempt
+	interrupted int           // executions that the kill cut short, and that were made again
+	recovery    time.Duration // from the kill until the last of them was under way again
+	captured    int           // orders with exactly one row in the ledger
+	broken      []string      // promises
+}
+
+// report looks at what is left in the database and in the journals, and prints the table.
+func (s *show) report(ctx context.Context) error {
+	v := &verdict{}
+	if err := s.judgeRuns(ctx, v); err != nil {
+		return err
+	}
+	if err := s.judgeSteps(ctx, v); err != nil {
+		return err
+	}
+	if err := s.judgeLedger(ctx, v); err != nil {
+		return err
+	}
+	fmt.Println()
+	row := func(what, found, remark string) { fmt.Printf("  %-28s %10s   %s\n", what, found, remark) }
+	row("runs completed", fmt.Sprintf("%d of %d", v.completed, checkouts), "")
+	row("steps recorded", fmt.Sprint(v.records), "the gateway's failures among them: each attempt has a record")
+	row("steps executed", fmt.Sprint(v.executions), "as the workers noted in their journals")
+	row("steps re-executed", fmt.Sprint(v.repeated), fmt.Sprintf("%d were cut short by the kill, before their record", v.interrupted))
+	row("ledger rows", fmt.Sprintf("%d of %d", v.captured, checkouts), "orders captured exactly once")
+	row("time to recovery", v.recovery.Round(time.Millisecond).String(), "from the kill until the last step it cut short ran again")
+	row("in all", s.finished.Sub(s.began).Round(time.Millisecond).String(), "")
+	fmt.Println()
+	if len(v.broken) > 0 {
+		return fmt.Errorf("%d promises were broken:\n  %s", len(v.broken), strings.Join(v.broken, "\n  "))
+	}
+	fmt.Println("Every promise was kept.")
+	return nil
+}
+
+func (v *verdict) breach(format string, args ...any) {
+	v.broken = append(v.broken, fmt.Sprintf(format, args...))
+}
+
+// judgeRuns: a start that was acknowledged is never lost, and its run ends well.
+func (s *show) judgeRuns(ctx context.Context, v *verdict) error {
+	for i, started := range s.runs {
+		run, err := s.client.Get(ctx, started.ID)
+		if err != nil {
+			return err
+		}
+		if run.Status == kagzi.StatusCompleted {
+			v.completed++
+		} else {
+			v.breach("order %d is %s: %s", i+1, run.Status, run.Error)
+		}
+	}
+	return nil
+}
+
+// judgeSteps: a step whose result is recorded never executes again. The record carries the note of the execution that
+// it is from. There may be other executions of the same attempt, cut short before they were recorded; but the recorded
+// one must be the last. The journals tell the order: all workers are on this machine, and have one clock.
+func (s *show) judgeSteps(ctx context.Context, v *verdict) error {
+	executions, err := s.executions()
+	if err != nil {
+		return err
+	}
+	executed := map[step][]execution{}
+	for _, e := range executions {
+		executed[e.step] = append(executed[e.step], e)
+	}
+	v.executions = len(executions)
+	for _, started := range s.runs {
+		attempts, err := s.client.Steps(ctx, started.ID)
+		if err != nil {
+			return err
+		}
+		for _, a := range attempts {
+			es := executed[step{started.ID, a.Step, a.Attempt}]
+			delete(executed, step{started.ID, a.Step, a.Attempt})
+			if a.Step == "cooling-off" {
+				continue // a sleep
+			}
+			v.records++
+			s.judgeStep(v, a, es)
+		}
+	}
+	for at := range executed {
+		v.breach("%s of run %s was executed and has no record", at.name, at.run)
+	}
+	if v.interrupted == 0 {
+		v.breach("nothing was proved: the kill found no step under way")
+	}
+	return nil
+}
+
+func (s *show) judgeStep(v *verdict, a kagzi.StepAttempt, executions []execution) {
+	var recorded *execution
+	for i, e := range executions {
+		if strings.Contains(string(a.Output), `"`+e.note+`"`) || strings.HasSuffix(a.Error, " "+e.note) {
+			recorded = &executions[i]
+		}
+	}
+	if recorded == nil {
+		v.breach("the record of %s, attempt %d, is from no execution: %s%s", a.Step, a.Attempt, a.Output, a.Error)
+		return
+	}
+	v.repeated += len(executions) - 1
+	for _, e := range executions {
+		switch {
+		case e == *recorded:
+		case e.at.After(recorded.at):
+			v.breach("%s, attempt %d, was recorded by %s and executed again by %s", a.Step, a.Attempt, recorded.note, e.note)
+		case e.worker == s.victim:
+			v.interrupted++
+			v.recovery = max(v.recovery, recorded.at.Sub(s.killed))
+		}
+	}
+}
+
+// judgeLedger: a transactional step takes effect exactly once.
+func (s *show) judgeLedger(ctx context.Context, v *verdict) error {
+	rows, err := s.pool.Query(ctx, `
+		SELECT o.number, count(l.order_number)
+		FROM generate_series(1, $2::int) AS o (number)
+		LEFT JOIN kagzi_quickstart_ledger l ON l.shop = $1 AND l.order_number = o.number
+		GROUP BY 1`, s.shop, checkouts)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var order, captured int
+		if err := rows.Scan(&order, &captured); err != nil {
+			return err
+		}
+		if captured == 1 {
+			v.captured++
+		} else {
+			v.breach("order %d has %d rows in the ledger", order, captured)
+		}
+	}
+	return rows.Err()
+}

@@ -1,0 +1,591 @@
+package kagzi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/kagzi/kagzi/store"
+)
+
+// An endReason is why an execution ended. Once one is set, every durable operation of the execution ends its
+// goroutine by Goexit, so that no workflow code mistakes it for a failure.
+type endReason int
+
+const (
+	underWay     endReason = iota
+	endReturned            // the function and its branches returned
+	endSuspended           // every branch waits for long
+	endLost                // the lease is lost
+	endShutdown            // the worker gives the run back
+	endCancelled           // the run was cancelled
+	endFailed              // the run fails whatever the function says: see failure
+)
+
+// How long waits stay in memory, and how long the end of an execution waits for its goroutines.
+const (
+	memoryWait = 200 * time.Millisecond
+	exitGrace  = time.Second
+)
+
+var (
+	errCancelled = kinded{KindCancelled, errors.New("kagzi: run was cancelled")}
+	errDeadline  = kinded{KindDeadline, errors.New("the run's Timeout has passed")}
+)
+
+// An execution is one claimed run in this process: its history, its branches and what they wait for.
+type execution struct {
+	s        *session
+	run      *store.ClaimedRun
+	runID    RunID
+	attempt  int                       // of the run, from 1
+	history  map[string]*store.StepRow // the latest attempt of each step, as it was at the claim
+	own      map[string]int            // see ownOf
+	seen     int64                     // the wakeups that history may reflect
+	ctx      context.Context           // what step contexts descend from
+	cancel   context.CancelCauseFunc
+	done     chan struct{} // closed when reason is set
+	deadline *time.Timer   // of the run
+
+	mu         sync.Mutex
+	reason     endReason
+	failure    error // of endFailed
+	live       int   // goroutines that have not ended
+	busy       int   // of them, those that do not wait
+	waits      []*wait
+	park       *store.Park     // of endSuspended
+	unsaved    []*store.Record // to be written with park
+	notes      []*store.Record // to be written with whatever is written next
+	branches   []*branchResult
+	output     []byte // the function's
+	err        error  // the function's
+	superseded bool   // its run is claimed again, by this worker
+	released   bool   // its slot is free again
+	alone      bool   // it is the one suspect of its session
+	grace      *time.Timer
+
+	concluded sync.Once
+}
+
+// A branchResult is what became of a branch. Its execution's mutex guards it.
+type branchResult struct {
+	of    *branch // nil if it was never started
+	name  string
+	done  event
+	err   error
+	now   time.Time // the branch's Now at its end
+	asked bool      // somebody looked at it
+	group *ends     // of the group that the branch belongs to, as its index-th
+	index int
+}
+
+// An event is something that branches wait for. It may happen more than once.
+type event struct {
+	fired   int
+	waiters []*wait
+}
+
+// A wait is a branch that waits, until a time or for another branch.
+type wait struct {
+	ctx   context.Context // the branch's
+	until time.Time       // the zero time: no time
+	why   string
+	woken chan struct{} // closed by who ends the wait, after it counted the branch busy again
+}
+
+func newExecution(s *session, run *store.ClaimedRun, history []*store.StepRow, looked bool) *execution {
+	e := &execution{
+		s: s, run: run, runID: RunID(run.RunID.String()), attempt: run.Attempts + 1, history: historyOf(history),
+		done: make(chan struct{}), live: 1, busy: 1,
+	}
+	e.own = ownOf(e.history)
+	if looked {
+		e.seen = run.Wakeups
+	}
+	e.ctx, e.cancel = context.WithCancelCause(context.Background())
+	return e
+}
+
+func (e *execution) log() *slog.Logger {
+	return e.s.w.client.cfg.Logger.With("workflow", e.run.Type, "run", e.runID, "attempt", e.attempt)
+}
+
+func (e *execution) held() store.Held { return store.Held{RunID: e.run.RunID, Lease: e.run.Lease} }
+
+// execute runs the workflow function on this goroutine.
+func (e *execution) execute(h handler) {
+	b := &branch{e: e, ctx: e.ctx, cancel: e.cancel, now: e.run.StartedAt, result: &branchResult{}}
+	if !e.run.DeadlineAt.IsZero() {
+		e.mu.Lock()
+		e.deadline = time.AfterFunc(e.run.DeadlineAt.Sub(e.s.now()), func() {
+			e.fail(errDeadline)
+		})
+		e.mu.Unlock()
+	}
+	var output []byte
+	e.guard(b, func() (err error) {
+		output, err = h(b, e.run.Input)
+		return err
+	}, func() { e.output = output })
+}
+
+// guard calls f as the body of b and settles b's result, whether f returns, panics or exits. keep is called
+// with the mutex held if f succeeded.
+func (e *execution) guard(b *branch, f func() error, keep func()) {
+	err, panicked := error(newGoexitError()), false // unless f gets past it
+	defer func() {
+		if v := recover(); v != nil {
+			err, panicked = newPanicError(v, debug.Stack()), true
+		}
+		e.exit(b, err, panicked, keep)
+	}()
+	b.init()
+	err = f()
+}
+
+// exit ends b's goroutine: the last one out concludes the execution.
+func (e *execution) exit(b *branch, err error, panicked bool, keep func()) {
+	b.goid.Store(0)
+	e.mu.Lock()
+	e.live--
+	last := e.live == 0
+	if e.reason != underWay {
+		e.mu.Unlock()
+		if panicked {
+			e.log().Warn("kagzi: a deferred function of a workflow panicked while its run left memory", "error", errorText(err))
+		}
+		if last {
+			e.conclude()
+		}
+		return
+	}
+	if err == nil {
+		keep()
+	}
+	root := b.prefix == ""
+	if root {
+		e.err = err
+	}
+	b.result.asked = b.result.asked || b.ctx.Err() != nil // cancelled by who asks no more
+	b.result.err, b.result.now = err, b.now
+	if err != nil {
+		b.cancel(errBranchCancelled) // the branches that nobody will ask
+	} else if !root && !b.started {
+		b.cancel(nil)
+	}
+	e.fireLocked(&b.result.done)
+	if g := b.result.group; g != nil {
+		g.order = append(g.order, b.result.index)
+		e.fireLocked(&g.event)
+	}
+	e.busy--
+	if last {
+		e.endLocked(endReturned, nil)
+	} else if e.busy == 0 {
+		e.suspendLocked()
+	}
+	e.mu.Unlock()
+	if last {
+		e.conclude()
+	}
+}
+
+// endLocked sets why the execution ends, and ends it for everybody.
+func (e *execution) endLocked(reason endReason, cause error) bool {
+	if e.reason != underWay {
+		return false
+	}
+	e.reason = reason
+	close(e.done)
+	if reason != endReturned {
+		e.cancel(cause)
+		if e.live > 0 {
+			e.grace = time.AfterFunc(exitGrace, e.conclude) // code that does not return must not hold the run
+		}
+	} else {
+		e.cancel(nil)
+	}
+	return true
+}
+
+// end ends the execution from outside of it.
+func (e *execution) end(reason endReason, cause error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.endLocked(reason, cause)
+}
+
+// supersede ends an execution whose run this worker has claimed again. Nothing that it has still to write may share a
+// flush with what the new one writes.
+func (e *execution) supersede() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.superseded = true
+	e.endLocked(endLost, ErrLeaseLost)
+}
+
+// fail ends the execution and the run with it, whatever the function would say.
+func (e *execution) fail(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.reason == underWay {
+		e.failure = err
+		e.endLocked(endFailed, err)
+	}
+}
+
+// nondeterministic sets the run aside and ends the goroutine.
+func (e *execution) nondeterministic(format string, args ...any) {
+	e.fail(kinded{KindNondeterminism, fmt.Errorf(format+"; roll the code back or repair it, then Resume the run", args...)})
+	runtime.Goexit()
+}
+
+func (e *execution) ended() bool {
+	select {
+	case <-e.done:
+		return true
+	default:
+		return false
+	}
+}
+
+func (e *execution) exitIfEnded() {
+	if e.ended() {
+		runtime.Goexit()
+	}
+}
+
+// ---- waits ----
+
+// wait parks the calling branch until the time, by the database's clock, or until the event, if there is one,
+// has happened more often than past; the zero time is no time. It returns the branch's cause if the branch is
+// cancelled meanwhile, and exits the goroutine if the execution ends.
+func (b *branch) wait(until time.Time, why string, on *event, past int) error {
+	e := b.e
+	e.mu.Lock()
+	if e.reason != underWay {
+		e.mu.Unlock()
+		runtime.Goexit()
+	}
+	if on != nil && on.fired > past {
+		e.mu.Unlock()
+		return nil
+	}
+	if b.ctx.Err() != nil {
+		e.mu.Unlock()
+		return context.Cause(b.ctx)
+	}
+	w := &wait{ctx: b.ctx, until: until, why: why, woken: make(chan struct{})}
+	e.waits = append(e.waits, w)
+	if on != nil {
+		on.waiters = append(on.waiters, w)
+	}
+	if e.busy--; e.busy == 0 {
+		e.suspendLocked()
+	}
+	e.mu.Unlock()
+
+	var due <-chan time.Time
+	if !until.IsZero() {
+		timer := time.NewTimer(until.Sub(e.s.now()))
+		defer timer.Stop()
+		due = timer.C
+	}
+	for {
+		select {
+		case <-e.done:
+			runtime.Goexit()
+		case <-w.woken:
+			return nil
+		case <-due:
+			// The estimate of the database's clock may have moved back since.
+			if left := until.Sub(e.s.now()); left > 0 {
+				timer := time.NewTimer(left)
+				defer timer.Stop()
+				due = timer.C
+				continue
+			}
+			b.resume(w)
+			return nil
+		case <-b.ctx.Done():
+			b.resume(w)
+			return context.Cause(b.ctx)
+		}
+	}
+}
+
+// resume counts the branch busy again, unless the execution ended or somebody else did it.
+func (b *branch) resume(w *wait) {
+	e := b.e
+	e.mu.Lock()
+	if e.reason != underWay {
+		e.mu.Unlock()
+		runtime.Goexit()
+	}
+	e.wakeLocked(w)
+	e.mu.Unlock()
+}
+
+func (e *execution) fireLocked(ev *event) {
+	ev.fired++
+	for _, w := range ev.waiters {
+		e.wakeLocked(w)
+	}
+	ev.waiters = nil
+}
+
+func (e *execution) wakeLocked(w *wait) {
+	i := slices.Index(e.waits, w)
+	if i < 0 {
+		return
+	}
+	e.waits = slices.Delete(e.waits, i, i+1)
+	e.busy++
+	close(w.woken)
+}
+
+// earliestLocked returns the wait that ends first, and whether any has a time.
+func (e *execution) earliestLocked() (first *wait, ok bool) {
+	for _, w := range e.waits {
+		if !w.until.IsZero() && (first == nil || w.until.Before(first.until)) {
+			first = w
+		}
+	}
+	return first, first != nil
+}
+
+// endsSoonLocked reports whether one of the waits is about to end: by its time, or because its branch was
+// cancelled and has not noticed yet.
+func (e *execution) endsSoonLocked() bool {
+	soon := e.s.now().Add(memoryWait)
+	return slices.ContainsFunc(e.waits, func(w *wait) bool {
+		return w.ctx.Err() != nil || !w.until.IsZero() && !w.until.After(soon)
+	})
+}
+
+// suspendLocked ends the execution if none of its waits ends soon. No branch is busy.
+func (e *execution) suspendLocked() {
+	if e.endsSoonLocked() {
+		return
+	}
+	first, timed := e.earliestLocked()
+	if !timed {
+		e.failure = kinded{KindNondeterminism, errors.New("every branch of the run waits for another: the run cannot go on")}
+		e.endLocked(endFailed, e.failure)
+		return
+	}
+	e.park = &store.Park{RunID: e.run.RunID, Lease: e.run.Lease, Status: store.Sleeping, Wake: -1, WakeAt: first.until, Seen: e.seen, WaitingOn: first.why}
+	e.endLocked(endSuspended, nil)
+}
+
+// suspendWith suspends the execution with a sleep that is not recorded yet, if the caller is the only branch
+// that is busy and no other wait ends soon: the record and the suspension are then one transaction. It exits the
+// goroutine if it suspends.
+func (b *branch) suspendWith(r *store.Record, why string) {
+	e := b.e
+	e.mu.Lock()
+	if e.reason != underWay {
+		e.mu.Unlock()
+		runtime.Goexit()
+	}
+	if e.busy > 1 || b.ctx.Err() != nil || e.endsSoonLocked() {
+		e.mu.Unlock()
+		return
+	}
+	first, timed := e.earliestLocked()
+	p := &store.Park{RunID: e.run.RunID, Lease: e.run.Lease, Status: store.Sleeping, Wake: r.Wake, Seen: e.seen, WaitingOn: why}
+	if timed {
+		p.WakeAt = first.until
+		if first.until.Before(e.s.now().Add(r.Wake)) {
+			p.WaitingOn = first.why
+		}
+	}
+	e.park, e.unsaved = p, append(e.unsaved, r)
+	e.endLocked(endSuspended, nil)
+	e.mu.Unlock()
+	runtime.Goexit()
+}
+
+// ---- the end ----
+
+// conclude writes the execution's end, once. It does not wait for the write.
+func (e *execution) conclude() {
+	e.concluded.Do(func() {
+		e.release()
+		e.mu.Lock()
+		reason, park, unsaved := e.reason, e.park, e.unsaved
+		for _, t := range []*time.Timer{e.grace, e.deadline} {
+			if t != nil {
+				t.Stop()
+			}
+		}
+		e.mu.Unlock()
+		switch reason {
+		case endSuspended:
+			e.s.failpoint("suspend", e.run.RunID)
+			e.s.submit(&item{e: e, records: unsaved, park: park, then: e.left})
+		case endShutdown:
+			e.s.submit(&item{e: e, park: &store.Park{RunID: e.run.RunID, Lease: e.run.Lease, Status: store.Pending, WaitingOn: "worker"}, then: e.left})
+		case endFailed:
+			e.finish(nil, e.failure)
+		case endReturned:
+			e.finish(e.output, e.outcome())
+		default: // the table says what became of the run
+			e.left(store.Lost)
+		}
+	})
+}
+
+// refuse ends an execution that was never begun.
+func (e *execution) refuse(reason endReason, err error) {
+	e.mu.Lock()
+	e.live, e.busy, e.failure = 0, 0, err
+	e.endLocked(reason, err)
+	e.mu.Unlock()
+	e.conclude()
+}
+
+// setBack gives back a run that may kill its worker, because another such run is under way.
+func (e *execution) setBack() {
+	e.mu.Lock()
+	e.live, e.busy = 0, 0
+	e.park = &store.Park{RunID: e.run.RunID, Lease: e.run.Lease, Status: store.Pending, Wake: time.Second, WaitingOn: "recovery"}
+	e.endLocked(endSuspended, nil)
+	e.mu.Unlock()
+	e.conclude()
+}
+
+// outcome is the error of the function, else of a branch that failed and that nobody asked for.
+func (e *execution) outcome() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.err != nil {
+		return e.err
+	}
+	for _, r := range e.branches {
+		if r.done.fired > 0 && r.err != nil && !r.asked && !r.of.muted() {
+			return &BranchError{Name: r.name, Err: r.err}
+		}
+	}
+	return nil
+}
+
+// finish completes the run, or fails this attempt of it.
+func (e *execution) finish(output []byte, err error) {
+	e.s.failpoint("finish", e.run.RunID)
+	if err == nil {
+		e.s.submit(&item{e: e, finish: &store.Finish{RunID: e.run.RunID, Lease: e.run.Lease, Parent: e.run.ParentRunID, Status: store.Completed, Output: output}, then: e.left})
+		return
+	}
+	kind, text := KindOf(err), errorText(err)
+	policy := e.policy()
+	permanent := e.reason == endFailed || isPermanent(err)
+	if permanent || !policy.allows(e.attempt) {
+		e.s.submit(&item{e: e, finish: &store.Finish{RunID: e.run.RunID, Lease: e.run.Lease, Parent: e.run.ParentRunID, Status: store.Failed, ErrorKind: string(kind), Error: text}, then: e.left})
+		return
+	}
+	e.log().Warn("kagzi: run failed and is tried again", "kind", kind, "error", oneLine(text))
+	pause := policy.backoff(e.attempt, rand.Float64())
+	if after, ok := retryAfter(err); ok {
+		pause = max(pause, after)
+	}
+	e.s.submit(&item{e: e, park: &store.Park{
+		RunID: e.run.RunID, Lease: e.run.Lease, Status: store.Pending, Wake: pause, WaitingOn: "retry",
+		Failed: true, ErrorKind: string(kind), Error: text,
+	}, then: e.left})
+}
+
+// left is called when the end is written, or cannot be any more.
+func (e *execution) left(o store.Outcome) {
+	e.release()
+	e.s.leave(e, o)
+}
+
+// release frees the execution's slot, once.
+func (e *execution) release() {
+	e.mu.Lock()
+	first := !e.released
+	e.released = true
+	e.mu.Unlock()
+	if first {
+		e.s.freeSlot()
+	}
+}
+
+// record writes one attempt of a step and returns the row that stands in the table: the one given, or an older
+// result. It exits the goroutine if the lease is lost.
+func (e *execution) record(r *store.Record) *store.StepRow {
+	it := &item{e: e, records: []*store.Record{r}, acked: make(chan struct{})}
+	e.s.submit(it)
+	<-it.acked
+	if it.settled != store.Done {
+		e.end(endLost, ErrLeaseLost) // unless there is another reason already
+		runtime.Goexit()
+	}
+	return &r.StepRow
+}
+
+// note keeps a record for the execution's next write, and its transaction. Nobody waits for it: should the
+// process die before, a replay comes to it again.
+func (e *execution) note(r *store.Record) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.notes = append(e.notes, r)
+}
+
+func (e *execution) takeNotes() []*store.Record {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	notes := e.notes
+	e.notes = nil
+	return notes
+}
+
+// show writes that an attempt of a step is under way.
+func (e *execution) show(r *store.Record) { e.s.submit(&item{e: e, records: []*store.Record{r}}) }
+
+// newRecord prepares a record of attempt number attempt, in a series that began with first.
+func (e *execution) newRecord(id, kind, status string, attempt, first int) *store.Record {
+	return &store.Record{
+		StepRow: store.StepRow{RunID: e.run.RunID, StepID: id, Attempt: attempt, FirstAttempt: first, RunAttempt: e.attempt, Status: status, Kind: kind},
+		Lease:   e.run.Lease, Worker: e.s.workerID(), Wake: -1,
+	}
+}
+
+// policy is the run's own retry policy.
+func (e *execution) policy() RetryPolicy {
+	var p RetryPolicy
+	if e.run.RetryPolicy != nil {
+		if err := json.Unmarshal(e.run.RetryPolicy, &p); err != nil {
+			e.log().Error("kagzi: the run's stored retry policy is unreadable, using the default", "error", err)
+		}
+	}
+	return p.withDefaults()
+}
+
+// crashLooped reports whether the run killed its workers too often, and forgets what lies before its last progress.
+func (e *execution) crashLooped() bool {
+	if !e.run.Suspect() {
+		return false
+	}
+	for _, row := range e.history {
+		if row.FinishedAt.After(e.run.RecoveriesSince) {
+			if err := e.s.store.ResetRecoveries(e.s.background, e.held()); err != nil {
+				e.log().Warn("kagzi: recoveries of a run that made progress are not reset", "error", err)
+			}
+			e.run.Recoveries = 0
+			return false
+		}
+	}
+	return e.run.Recoveries > maxRecoveries
+}
+
+const maxRecoveries = 20

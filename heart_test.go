@@ -1,0 +1,212 @@
+//go:build unix
+
+package kagzi
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/pgproxy"
+)
+
+// A halfOpen connection that is silent loses what is written to it, and nothing comes from it any more; neither side
+// is told, as when a firewall forgets it.
+type halfOpen struct {
+	net.Conn
+	heart  atomic.Bool // heartbeats go through it
+	silent atomic.Bool
+}
+
+func (c *halfOpen) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte("SET heartbeat_at")) {
+		c.heart.Store(true)
+	}
+	if c.silent.Load() {
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *halfOpen) Read(b []byte) (int, error) {
+	for {
+		n, err := c.Conn.Read(b)
+		if err != nil || !c.silent.Load() {
+			return n, err
+		}
+	}
+}
+
+// TestHalfOpenConnectionOfTheHeart silences the connection that heartbeats go through, and no other: the heart takes
+// another one before it must give up the runs under way.
+func TestHalfOpenConnectionOfTheHeart(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	cfg, err := pgxpool.ParseConfig(db.DSN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var conns []*halfOpen
+	dial := cfg.ConnConfig.DialFunc
+	cfg.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		c := &halfOpen{Conn: conn}
+		mu.Lock()
+		defer mu.Unlock()
+		conns = append(conns, c)
+		return c, nil
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	g, runs, _ := gated(t, quietClient(t, pool), WorkerConfig{Heartbeat: 200 * time.Millisecond, StaleAfter: 24 * time.Second}, 3)
+	pollUntil(t, "the heart's connection is silent", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, c := range conns {
+			if c.heart.Load() {
+				c.silent.Store(true)
+				return true
+			}
+		}
+		return false
+	})
+	from := queryOne[time.Time](t, db.Pool, `SELECT clock_timestamp()`)
+	pollUntil(t, "the heart beats again", func() bool {
+		return queryOne[bool](t, db.Pool, `SELECT heartbeat_at > $1::timestamptz + interval '400 ms' FROM kagzi.workers`, from)
+	})
+	if len(g.cause) > 0 {
+		t.Errorf("a step's context ended: %v", <-g.cause)
+	}
+	close(g.open)
+	checkResults(t, runs, func(int) string { return "opened" })
+}
+
+// TestFencedRunsAreGivenBackOverNewConnections shows that runs which a worker gave up in an outage go on after it,
+// though the outage cost every connection and the leases have minutes left.
+func TestFencedRunsAreGivenBackOverNewConnections(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	proxy := pgproxy.Start(t, db.DSN)
+	g, runs, _ := gated(t, quietClient(t, openPool(t, proxy.DSN(), 6)), quick, 2)
+	proxy.Freeze()
+	for range runs {
+		if cause := receive(t, g.cause); !errors.Is(cause, ErrLeaseLost) {
+			t.Errorf("the cause is %v, want ErrLeaseLost", cause)
+		}
+	}
+	proxy.CutAll()
+	proxy.Unfreeze()
+	close(g.open)
+	direct := quietClient(t, db.Pool)
+	for i, r := range runs {
+		runs[i] = &Run[string]{client: direct, workflow: r.workflow, id: r.id}
+	}
+	checkResults(t, runs, func(int) string { return "opened" })
+}
+
+// TestRunsOfADeadWorkerIDAreGivenBack shows that what a worker holds under the ID that was declared dead goes on under
+// the new one: the fleet has freed that ID's runs before and will not again, and leases have minutes left.
+func TestRunsOfADeadWorkerIDAreGivenBack(t *testing.T) {
+	t.Parallel()
+	const declareDead = `UPDATE kagzi.workers SET status = 'OFFLINE', stopped_at = now()`
+	const holder = `SELECT w.status FROM kagzi.workflow_runs r JOIN kagzi.workers w ON w.worker_id = r.locked_by`
+
+	t.Run("BegunBeforeItKnew", func(t *testing.T) {
+		t.Parallel()
+		db := dbtest.Database(t)
+		g, runs, _ := gated(t, quietClient(t, db.Pool), quick, 3)
+		execSQL(t, db.Pool, declareDead)
+		for range runs {
+			if cause := receive(t, g.cause); !errors.Is(cause, ErrLeaseLost) {
+				t.Errorf("the cause is %v, want ErrLeaseLost", cause)
+			}
+		}
+		close(g.open)
+		checkResults(t, runs, func(int) string { return "opened" })
+	})
+	t.Run("ClaimedBeforeAndAnsweredAfter", func(t *testing.T) {
+		t.Parallel()
+		db := dbtest.Database(t)
+		c := quietClient(t, db.Pool)
+		w := newTestWorker(t, c, quick)
+		g := newGate()
+		g.handle(w)
+		runs := startRuns(t, c, g.wf, 1)
+		claimed, reborn := make(chan struct{}), make(chan struct{})
+		var first sync.Once
+		w.failpoint = func(point string, _ uuid.UUID) {
+			if point == "after claim" {
+				first.Do(func() {
+					close(claimed)
+					<-reborn
+				})
+			}
+		}
+		startLocal(t, w)
+		receive(t, claimed)
+		execSQL(t, db.Pool, declareDead)
+		pollUntil(t, "the worker is registered anew", func() bool {
+			return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'ONLINE'`) == 1
+		})
+		close(reborn)
+		receive(t, g.begun)
+		if status := queryOne[string](t, db.Pool, holder); status != "ONLINE" {
+			t.Errorf("the run is executed by a worker that is %s", status)
+		}
+		close(g.open)
+		checkResults(t, runs, func(int) string { return "opened" })
+	})
+}
+
+// TestRunForAnotherVersionWakesItsWorker starts a run in a process whose worker has room, but no handler of the run's
+// version: the worker elsewhere that has one must be told, not find the run at its next look.
+func TestRunForAnotherVersionWakesItsWorker(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	db := dbtest.Database(t)
+	wf := Define[int, int]("wf")
+	var clients []*Client
+	for version := 1; version <= 2; version++ {
+		c := quietClient(t, openPool(t, db.DSN, 6))
+		w := newTestWorker(t, c, WorkerConfig{PollInterval: time.Hour})
+		Handle(w, wf, func(Context, int) (int, error) { return version, nil }, Version(version))
+		startLocal(t, w)
+		clients = append(clients, c)
+		pollUntil(t, "the worker waits for its next look", func() bool {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			for s := range c.sessions {
+				s.mu.Lock()
+				waits := time.Until(s.nextLook) > time.Minute
+				s.mu.Unlock()
+				return waits && c.hub.listening()
+			}
+			return false
+		})
+	}
+	for want := 1; want <= 2; want++ {
+		run, err := Start(ctx, clients[0], wf, 0, Version(want))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := run.Result(ctx); got != want || err != nil {
+			t.Fatalf("got %d, %v; want %d: nobody was told", got, err, want)
+		}
+	}
+}

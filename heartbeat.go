@@ -1,0 +1,252 @@
+package kagzi
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/store"
+)
+
+// A heart keeps a session's row and leases fresh, on a connection of its own: an exhausted pool must not make a
+// worker look dead. If it cannot for two thirds of StaleAfter, it ends all executions: others may have them.
+type heart struct {
+	s    *session
+	conn *pgx.Conn // nil while there is none
+
+	mu    sync.Mutex
+	fence *time.Timer
+	swept time.Time // the last look for dead workers that succeeded
+}
+
+func newHeart(s *session) *heart { return &heart{s: s} }
+
+// begin connects and registers the worker, waiting for a database that is away.
+func (h *heart) begin(ctx context.Context) error {
+	for {
+		started := time.Now()
+		err := h.register(ctx)
+		if err == nil {
+			h.fence = time.AfterFunc(h.patience(), h.cut)
+			h.alive(started)
+			return nil
+		}
+		h.close()
+		if ctx.Err() != nil || !store.Away(err) {
+			return err
+		}
+		h.s.databaseTrouble(err)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(databasePause):
+		}
+	}
+}
+
+func (h *heart) register(ctx context.Context) error {
+	conn, err := h.connection(ctx)
+	if err == nil {
+		err = h.s.store.RegisterWorker(ctx, conn, h.s.w.registration(h.s.workerID()))
+	}
+	return err
+}
+
+// connection returns the heart's connection, opening one if need be.
+func (h *heart) connection(ctx context.Context) (*pgx.Conn, error) {
+	if h.conn != nil && !h.conn.IsClosed() {
+		return h.conn, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, max(h.s.w.cfg.StaleAfter/6, 500*time.Millisecond))
+	defer cancel()
+	conn, err := connect(ctx, h.s.store.Pool())
+	h.conn = conn
+	return conn, err
+}
+
+func (h *heart) patience() time.Duration { return h.s.w.cfg.StaleAfter * 2 / 3 }
+
+// alive notes a heartbeat that was sent at started, and was answered.
+func (h *heart) alive(started time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.fence.Reset(max(0, h.patience()-time.Since(started)))
+	h.s.mu.Lock()
+	was := h.s.fenced
+	h.s.fenced = false
+	h.s.mu.Unlock()
+	if was {
+		signal(h.s.freed)
+	}
+}
+
+// cut ends all executions: the worker has been silent for so long that others may take its runs. Those that nobody
+// has taken when the database answers again are given back, else they would lie until their leases end.
+func (h *heart) cut() {
+	h.s.mu.Lock()
+	h.s.fenced = true
+	n := len(h.s.executing)
+	h.s.mu.Unlock()
+	h.s.w.client.cfg.Logger.Error("kagzi: no heartbeat for too long: giving up the runs under way", "runs", n)
+	h.s.endAll(endShutdown, ErrLeaseLost)
+}
+
+// run beats until stop is closed.
+func (h *heart) run(stop chan struct{}) {
+	ticker := time.NewTicker(h.s.w.cfg.Heartbeat)
+	defer ticker.Stop()
+	h.sweep()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-ticker.C:
+		}
+		if h.beatUntil(stop) {
+			h.sweep()
+		}
+	}
+}
+
+// beatUntil sends a heartbeat, on one connection after the other until it is answered or stop is closed: it cannot
+// wait for the next.
+func (h *heart) beatUntil(stop chan struct{}) bool {
+	for {
+		err := h.beat()
+		if err == nil {
+			h.s.outage.end()
+			return true
+		}
+		h.s.databaseTrouble(err)
+		h.close()
+		select {
+		case <-stop:
+			return false
+		case <-time.After(min(databasePause, h.s.w.cfg.Heartbeat)):
+		}
+	}
+}
+
+// beat is one heartbeat: the worker's row, then the leases.
+func (h *heart) beat() error {
+	s := h.s
+	ctx, cancel := context.WithTimeout(context.Background(), max(s.w.cfg.StaleAfter/6, 500*time.Millisecond))
+	defer cancel()
+	conn, err := h.connection(ctx)
+	if err != nil {
+		return err
+	}
+	held := s.held()
+	started := time.Now()
+	now, drain, err := s.store.Heartbeat(ctx, conn, store.Beat{
+		Worker: s.workerID(), Active: len(held), Completed: s.completed.Load(), Failed: s.failed.Load(),
+	})
+	if errors.Is(err, store.ErrWorkerOffline) {
+		return h.reborn(ctx, started)
+	}
+	if err != nil {
+		return err
+	}
+	h.alive(started)
+	s.clock.set(now)
+	if drain {
+		s.mu.Lock()
+		s.draining = true
+		s.mu.Unlock()
+		signal(s.wake)
+		signal(s.freed)
+	}
+	timeout := s.w.cfg.VisibilityTimeout
+	if s.w.cfg.FixedLease {
+		timeout = 0
+	}
+	states, err := s.store.ExtendLeases(ctx, conn, held, timeout)
+	if err != nil {
+		return err
+	}
+	s.apply(states)
+	return nil
+}
+
+// reborn gives up everything, for the fleet took the worker for dead, and registers it under a new ID.
+func (h *heart) reborn(ctx context.Context, started time.Time) error {
+	s := h.s
+	s.w.client.cfg.Logger.Error("kagzi: this worker was declared dead: giving up its runs and registering anew", "worker", s.workerID())
+	s.endAll(endShutdown, ErrLeaseLost)
+	s.mu.Lock()
+	s.id = uuid.New()
+	s.mu.Unlock()
+	if err := h.register(ctx); err != nil {
+		return err
+	}
+	h.alive(started)
+	signal(s.wake)
+	return nil
+}
+
+// sweep declares silent workers dead and frees their runs. After an outage in which it could not look, it waits
+// until the others had time to report: their silence was the database's.
+func (h *heart) sweep() {
+	s := h.s
+	threshold := s.w.cfg.StaleAfter
+	if !h.swept.IsZero() && time.Since(h.swept) > max(threshold, 3*s.w.cfg.Heartbeat) {
+		s.w.client.cfg.Logger.Info("kagzi: not judging other workers after an outage", "for", threshold)
+		h.swept = time.Now().Add(threshold)
+		return
+	}
+	if time.Now().Before(h.swept) {
+		return
+	}
+	lost, err := s.store.ReleaseLost(context.Background(), h.conn)
+	if err != nil {
+		s.databaseTrouble(err)
+		return
+	}
+	h.swept = time.Now()
+	for _, w := range lost {
+		s.w.client.cfg.Logger.Warn("kagzi: worker is lost", "worker", w.ID, "queue", w.Queue, "runs", w.Released)
+		if w.Released > 0 {
+			if w.Queue == s.w.cfg.Queue {
+				signal(s.wake)
+			}
+			s.w.client.publisher.Work(context.Background(), s.store.Namespace(), w.Queue)
+		}
+	}
+}
+
+// draining notes in the registry that the worker takes no more runs. That it is not noted does no harm.
+func (h *heart) draining() { h.note(h.s.store.DrainingWorker) }
+
+// end notes that the worker has ended, and closes the connection. It is called after run has returned.
+func (h *heart) end() {
+	h.note(h.s.store.StoppedWorker)
+	h.mu.Lock()
+	h.fence.Stop()
+	h.mu.Unlock()
+	h.close()
+}
+
+// note writes to the registry, unless the database is away: that would only hold up the end of the worker, whom the
+// others will find silent.
+func (h *heart) note(f func(context.Context, store.DB, uuid.UUID) error) {
+	if h.s.outage.underWay() {
+		return
+	}
+	if err := f(context.Background(), h.s.store.Pool(), h.s.workerID()); err != nil {
+		h.s.databaseTrouble(err)
+	}
+}
+
+func (h *heart) close() {
+	if h.conn == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = h.conn.Close(ctx)
+	h.conn = nil
+}

@@ -1,0 +1,159 @@
+// Package batch gathers what many goroutines write into few transactions.
+package batch
+
+import (
+	"cmp"
+	"runtime"
+	"sync"
+)
+
+// Config says how a Batcher flushes.
+type Config[T any] struct {
+	// Flush writes items, which were added in this order. It owns them until it returns and must not keep
+	// the slice: its memory is used again. The items carry their own way to tell who waits for them.
+	Flush func(items []T)
+
+	// MaxItems is the most items of one flush. Zero means 1,000.
+	MaxItems int
+
+	// MaxBytes is the most bytes of one flush, as Size counts them; an item larger than that is flushed
+	// alone. Zero means 8 MiB.
+	MaxBytes int
+
+	// Size is an item's bytes. It is called more than once for an item, under the Batcher's lock. Nil means
+	// that bytes are not limited.
+	Size func(item T) int
+
+	// Flushes is how many flushes may be under way at once. With more than one, each still takes the oldest
+	// items, but a later one may end first. Zero means 1.
+	Flushes int
+}
+
+// A Batcher gathers items from many goroutines into shared flushes: an idle Batcher flushes at once, a busy
+// one takes all that arrived meanwhile with its next flush. It has no goroutine while idle, so it need not be
+// closed. It is safe for concurrent use.
+type Batcher[T any] struct {
+	cfg Config[T]
+
+	mu       sync.Mutex
+	pending  []T // oldest first
+	bytes    int // of pending
+	spare    []T // an emptied slice to gather into next
+	flushers int // goroutines running; some whenever an item is pending
+	idle     sync.Cond
+}
+
+// New returns a Batcher that flushes as cfg says.
+func New[T any](cfg Config[T]) *Batcher[T] {
+	cfg.MaxItems = cmp.Or(cfg.MaxItems, 1000)
+	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, 8<<20)
+	cfg.Flushes = cmp.Or(cfg.Flushes, 1)
+	if cfg.Size == nil {
+		cfg.Size = func(T) int { return 0 }
+	}
+	b := &Batcher[T]{cfg: cfg}
+	b.idle.L = &b.mu
+	return b
+}
+
+// Add puts item behind those already added and returns without waiting for a flush.
+func (b *Batcher[T]) Add(item T) {
+	b.mu.Lock()
+	b.pending = append(b.pending, item)
+	b.bytes += b.cfg.Size(item)
+	start := b.flushers < b.cfg.Flushes
+	if start {
+		b.flushers++
+	}
+	b.mu.Unlock()
+	if start {
+		go b.run()
+	}
+}
+
+// Wait returns once nothing is pending or being flushed.
+func (b *Batcher[T]) Wait() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for b.flushers > 0 {
+		b.idle.Wait()
+	}
+}
+
+// run flushes until nothing is pending.
+func (b *Batcher[T]) run() {
+	for {
+		b.gather()
+		items := b.take()
+		if items == nil {
+			return
+		}
+		b.cfg.Flush(items)
+		b.recycle(items)
+	}
+}
+
+// gather gives way as long as that brings more items. The goroutines a flush has released are about to add
+// their next, and would find the flusher gone with the first of them: 100 that add and wait in a loop get
+// flushes of 50 items without giving way, of 63 when it is done once, of 100 with this.
+func (b *Batcher[T]) gather() {
+	const most = 4 // each may take as long as all other goroutines run once
+	before := b.waiting()
+	for range most {
+		runtime.Gosched()
+		now := b.waiting()
+		if now <= before || now >= b.cfg.MaxItems {
+			return
+		}
+		before = now
+	}
+}
+
+func (b *Batcher[T]) waiting() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.pending)
+}
+
+// take removes the items of the next flush, or ends the flusher that calls it and returns nil.
+func (b *Batcher[T]) take() []T {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.pending) == 0 {
+		b.flushers--
+		if b.flushers == 0 {
+			b.idle.Broadcast()
+		}
+		return nil
+	}
+	if len(b.pending) <= b.cfg.MaxItems && b.bytes <= b.cfg.MaxBytes {
+		items := b.pending
+		b.pending, b.spare, b.bytes = b.spare, nil, 0
+		return items
+	}
+	n, bytes := 1, b.cfg.Size(b.pending[0])
+	for ; n < min(len(b.pending), b.cfg.MaxItems); n++ {
+		size := b.cfg.Size(b.pending[n])
+		if bytes+size > b.cfg.MaxBytes {
+			break
+		}
+		bytes += size
+	}
+	items := b.pending[:n:n] // the rest keeps its place: nothing is copied
+	b.pending = b.pending[n:]
+	b.bytes -= bytes
+	return items
+}
+
+// recycle keeps the slice of a flush for the next, without what it held.
+func (b *Batcher[T]) recycle(items []T) {
+	clear(items)
+	if cap(items) > 2*b.cfg.MaxItems {
+		return // left over from a backlog
+	}
+	b.mu.Lock()
+	if cap(items) > cap(b.spare) {
+		b.spare = items[:0]
+	}
+	b.mu.Unlock()
+}

@@ -1,0 +1,95 @@
+package cron
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// LoadLocation returns the time zone of an IANA name such as "Europe/Berlin"; "" and "UTC" are UTC. It refuses
+// "Local", which means something else on every machine.
+func LoadLocation(name string) (*time.Location, error) {
+	return loadLocation(name, time.LoadLocation)
+}
+
+func loadLocation(name string, load func(string) (*time.Location, error)) (*time.Location, error) {
+	switch {
+	case name == "" || name == "UTC":
+		return time.UTC, nil
+	case strings.EqualFold(name, "local"), strings.EqualFold(name, "localtime"):
+		return nil, fmt.Errorf(`time zone %s differs from machine to machine: want a name such as "Europe/Berlin", or "UTC"`, quote(name))
+	}
+	loc, err := load(name)
+	if err == nil {
+		return loc, nil
+	}
+	if _, missing := load("America/New_York"); missing != nil {
+		return nil, fmt.Errorf(`time zone %s: this machine has no time zone data: install tzdata, or import _ "time/tzdata" in the program: %w`, quote(name), err)
+	}
+	return nil, fmt.Errorf(`time zone %s: want a name such as "Europe/Berlin", or "UTC": %w`, quote(name), err)
+}
+
+// A wall-clock time is held as the second at which a clock in UTC shows it: the instant plus the zone's offset.
+// gronx computes on those and never sees a zone: it is exact in UTC; elsewhere it errs, doubles and drops.
+
+// overlapReach is how long after a change clocks may still show times again: none was ever set back by more than
+// a day.
+const overlapReach = 26 * 60 * 60
+
+// nextZoned returns the first tick after the second from, by the clocks of s.loc.
+func (s *Schedule) nextZoned(from int64) (int64, bool) {
+	z := zoneAt(from, s.loc)
+	wall := from + z.offset
+	if !s.expr.everyHour {
+		wall = max(wall, shown(z, from, s.loc)) // those that were shown before have been served
+	}
+	n, ok := s.expr.next(wall)
+	for ok {
+		if !z.ends || n-z.offset < z.end {
+			return n - z.offset, true
+		}
+		then := zoneAt(z.end, s.loc)
+		first := z.end + then.offset // what clocks show after the change; n lies after what they showed before
+		switch {
+		case !s.expr.everyHour && n < first: // in a gap
+			return z.end, true
+		case s.expr.everyHour && (n < first || first <= wall): // in a gap, or times since first come again
+			wall = first - 1
+			n, ok = s.expr.next(wall)
+		}
+		z = then
+	}
+	return 0, false
+}
+
+// A zone is a period in which clocks keep their offset from UTC. The next one may have the same.
+type zone struct {
+	begin, end   int64 // [begin, end)
+	begins, ends bool  // whether it has a begin and an end at all
+	offset       int64
+}
+
+func zoneAt(second int64, loc *time.Location) zone {
+	const day = 24 * 60 * 60
+	t := time.Unix(second, 0).In(loc)
+	begin, end := t.ZoneBounds()
+	_, offset := t.Zone()
+	z := zone{begin.Unix(), end.Unix(), !begin.IsZero(), !end.IsZero(), int64(offset)}
+	// Beyond the changes that a zone's file lists, package time ends the last period of a year after 365 days, so
+	// that on 31 December of a leap year it has ended already (golang/go#81583). Nothing changes before midnight UTC.
+	if z.ends && z.end <= second {
+		z.end = second - floorMod(second, day) + day
+	}
+	return z
+}
+
+// shown returns the latest wall-clock time that clocks have shown up to second, which lies in z.
+func shown(z zone, second int64, loc *time.Location) int64 {
+	latest := second + z.offset
+	for z.begins && second-z.begin < overlapReach {
+		begin := z.begin
+		z = zoneAt(begin-1, loc)
+		latest = max(latest, begin-1+z.offset)
+	}
+	return latest
+}

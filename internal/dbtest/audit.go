@@ -1,0 +1,137 @@
+package dbtest
+
+import (
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// installAudit makes the triggers append every change of a run or a step to kagzi_audit.changes, in the order in
+// which each run's changes happened: whoever writes a run's row or a step of it holds a lock on the run. A step's
+// output is kept as its hash, its input not at all.
+const installAudit = `
+	CREATE SCHEMA kagzi_audit;
+
+	CREATE TABLE kagzi_audit.changes (
+		change_id    bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+		at           timestamptz NOT NULL DEFAULT clock_timestamp(),
+		txid         xid8        NOT NULL DEFAULT pg_current_xact_id(),
+		relation     text        NOT NULL,
+		operation    text        NOT NULL,
+		run_id       uuid        NOT NULL,
+		step_id      text,
+		attempt      integer,
+		old_status   text,
+		new_status   text,
+		old_lease    uuid,
+		new_lease    uuid,
+		old          jsonb,
+		new          jsonb
+	);
+	CREATE INDEX ON kagzi_audit.changes (run_id, change_id);
+
+	CREATE FUNCTION kagzi_audit.record() RETURNS trigger LANGUAGE plpgsql AS $$
+	DECLARE
+		o jsonb := CASE WHEN TG_OP <> 'INSERT' THEN to_jsonb(OLD) END;
+		n jsonb := CASE WHEN TG_OP <> 'DELETE' THEN to_jsonb(NEW) END;
+		k jsonb := coalesce(n, o);
+	BEGIN
+		INSERT INTO kagzi_audit.changes (relation, operation, run_id, step_id, attempt, old_status, new_status, old_lease, new_lease, old, new)
+		VALUES (TG_TABLE_NAME, TG_OP, (k->>'run_id')::uuid, k->>'step_id', (k->>'attempt_number')::integer,
+			o->>'status', n->>'status', (o->>'lease')::uuid, (n->>'lease')::uuid,
+			o - 'input' || jsonb_build_object('output', md5(o->>'output')),
+			n - 'input' || jsonb_build_object('output', md5(n->>'output')));
+		RETURN NULL;
+	END $$;
+
+	CREATE TRIGGER kagzi_audit AFTER INSERT OR UPDATE OR DELETE ON kagzi.workflow_runs
+		FOR EACH ROW EXECUTE FUNCTION kagzi_audit.record();
+	CREATE TRIGGER kagzi_audit AFTER INSERT OR UPDATE OR DELETE ON kagzi.step_runs
+		FOR EACH ROW EXECUTE FUNCTION kagzi_audit.record();`
+
+// Audit records every change of a run or a step in this database from now on, so that [CheckInvariants], then and
+// after the test, sees the history as well as its end. It slows writes down.
+func Audit(t testing.TB, pool *pgxpool.Pool) {
+	t.Helper()
+	if _, err := pool.Exec(t.Context(), installAudit); err != nil {
+		t.Fatalf("install the audit: %v", err)
+	}
+}
+
+// auditChecks are the checks of what Audit recorded.
+var auditChecks = []check{
+	{"a run's status changes along a legal edge", `
+		SELECT concat_ws(' ', 'change', change_id, 'at', at, 'run', run_id, coalesce(old_status, '(none)'), '→', new_status)
+		FROM kagzi_audit.changes
+		WHERE relation = 'workflow_runs' AND operation <> 'DELETE' AND old_status IS DISTINCT FROM new_status
+			AND (coalesce(old_status, ''), new_status) NOT IN (VALUES
+				('', 'PENDING'), ('', 'SCHEDULED'), ('', 'PAUSED'),
+				('PENDING', 'RUNNING'), ('PENDING', 'CANCELLED'),
+				('SLEEPING', 'RUNNING'), ('SLEEPING', 'PENDING'), ('SLEEPING', 'CANCELLED'),
+				('RUNNING', 'PENDING'), ('RUNNING', 'SLEEPING'), ('RUNNING', 'COMPLETED'), ('RUNNING', 'FAILED'), ('RUNNING', 'CANCELLED'),
+				('FAILED', 'PENDING'), ('CANCELLED', 'PENDING'),
+				('SCHEDULED', 'PAUSED'), ('PAUSED', 'SCHEDULED'))
+		ORDER BY change_id`},
+
+	{"a run that is over does not change", `
+		SELECT concat_ws(' ', 'change', change_id, 'at', at, 'run', run_id, old_status, 'changed', string_agg(key, ', ' ORDER BY key))
+		FROM kagzi_audit.changes, LATERAL (SELECT key FROM jsonb_each(old) o FULL JOIN jsonb_each(new) n USING (key)
+			WHERE o.value IS DISTINCT FROM n.value) k
+		WHERE relation = 'workflow_runs' AND operation = 'UPDATE'
+			AND old_status IN ('COMPLETED', 'FAILED', 'CANCELLED') AND new_status = old_status
+			AND key IN ('lease', 'finished_at', 'error_kind', 'error', 'attempts', 'version')
+		GROUP BY change_id ORDER BY change_id`},
+
+	{"a run stays in its namespace", `
+		SELECT concat_ws(' ', 'change', change_id, 'at', at, relation, 'run', run_id, old->>'namespace_id', '→', new->>'namespace_id')
+		FROM kagzi_audit.changes
+		WHERE operation = 'UPDATE' AND (old->>'namespace_id' <> new->>'namespace_id' OR old->>'run_id' <> new->>'run_id')
+		ORDER BY change_id`},
+
+	{"a lease begins with a claim", `
+		SELECT concat_ws(' ', 'change', change_id, 'at', at, 'run', run_id, old_status, '→', new_status, 'lease', coalesce(old_lease::text, 'NULL'), '→', new_lease)
+		FROM kagzi_audit.changes
+		WHERE relation = 'workflow_runs' AND new_lease IS NOT NULL AND new_lease IS DISTINCT FROM old_lease AND new_status <> 'RUNNING'
+		ORDER BY change_id`},
+
+	{"a lease that ended does not come back", `
+		SELECT concat_ws(' ', 'change', c.change_id, 'at', c.at, 'run', c.run_id, 'lease', c.new_lease)
+		FROM kagzi_audit.changes c
+		WHERE c.relation = 'workflow_runs' AND c.new_lease IS NOT NULL AND c.new_lease IS DISTINCT FROM c.old_lease
+			AND EXISTS (SELECT FROM kagzi_audit.changes b WHERE b.relation = 'workflow_runs' AND b.run_id = c.run_id
+				AND b.change_id < c.change_id AND b.new_lease = c.new_lease)
+		ORDER BY c.change_id`},
+
+	{"a step is written only while its run runs", `
+		SELECT concat_ws(' ', 'change', s.change_id, 'at', s.at, 'run', s.run_id, 'step', s.step_id, s.new_status, 'while the run is', r.new_status)
+		FROM kagzi_audit.changes s CROSS JOIN LATERAL (
+			SELECT new_status, txid FROM kagzi_audit.changes r
+			WHERE r.relation = 'workflow_runs' AND r.run_id = s.run_id AND r.change_id < s.change_id
+			ORDER BY r.change_id DESC LIMIT 1) r
+		WHERE s.relation = 'step_runs' AND s.operation <> 'DELETE' AND r.new_status <> 'RUNNING'
+			AND r.txid <> s.txid -- a transaction that writes both may do so in any order
+		ORDER BY s.change_id`},
+
+	{"a recorded result never changes", `
+		SELECT concat_ws(' ', 'change', change_id, 'at', at, 'run', run_id, 'step', step_id, 'attempt', attempt, old_status, '→', new_status,
+			CASE WHEN old->'output' <> new->'output' THEN 'with other output' END)
+		FROM kagzi_audit.changes
+		WHERE relation = 'step_runs' AND operation = 'UPDATE'
+			AND (old_status IN ('COMPLETED', 'FAILED') AND new_status <> old_status
+				OR old_status = 'COMPLETED' AND old->'output' IS DISTINCT FROM new->'output')
+		ORDER BY change_id`},
+
+	{"a recorded result goes only with its run", `
+		SELECT concat_ws(' ', 'change', s.change_id, 'at', s.at, 'run', s.run_id, 'step', s.step_id, 'attempt', s.attempt, s.old_status)
+		FROM kagzi_audit.changes s
+		WHERE s.relation = 'step_runs' AND s.operation = 'DELETE' AND s.old_status = 'COMPLETED'
+			AND NOT EXISTS (SELECT FROM kagzi_audit.changes r WHERE r.relation = 'workflow_runs' AND r.operation = 'DELETE'
+				AND r.run_id = s.run_id AND r.txid = s.txid)
+		ORDER BY s.change_id`},
+
+	{"only a run that is over is deleted", `
+		SELECT concat_ws(' ', 'change', change_id, 'at', at, 'run', run_id, old_status)
+		FROM kagzi_audit.changes
+		WHERE relation = 'workflow_runs' AND operation = 'DELETE' AND old_status IN ('PENDING', 'RUNNING', 'SLEEPING')
+		ORDER BY change_id`},
+}

@@ -1,0 +1,134 @@
+package dbtest
+
+import (
+	"testing"
+)
+
+// A run's life, a statement and so a transaction for each change.
+const (
+	auditedStart = `INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at)
+		VALUES ('00000000-0000-0000-0000-000000000001', 'ns', 'q', 'w', 'PENDING', now())`
+	auditedPayloads = `INSERT INTO kagzi.workflow_payloads (run_id, namespace_id) VALUES ('00000000-0000-0000-0000-000000000001', 'ns')`
+	auditedClaim    = `UPDATE kagzi.workflow_runs SET status = 'RUNNING', locked_by = gen_random_uuid(),
+		lease = '20000000-0000-0000-0000-000000000001'`
+	auditedReclaim = `UPDATE kagzi.workflow_runs SET status = 'RUNNING', lease = '20000000-0000-0000-0000-000000000002'`
+	auditedStep    = `INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt)
+		VALUES ('00000000-0000-0000-0000-000000000001', 'ns', 's', 1, 'RUNNING', 'FUNCTION', 1, 1)`
+	auditedRecord  = `UPDATE kagzi.step_runs SET status = 'COMPLETED', output = 'one', finished_at = now()`
+	auditedRelease = `UPDATE kagzi.workflow_runs SET status = 'PENDING', locked_by = NULL`
+	auditedSleep   = `UPDATE kagzi.workflow_runs SET status = 'SLEEPING', available_at = 'infinity'`
+	auditedFinish  = `UPDATE kagzi.workflow_runs SET status = 'COMPLETED', available_at = NULL, finished_at = now()`
+	auditedFail    = `UPDATE kagzi.workflow_runs SET status = 'FAILED', available_at = NULL, error_kind = 'error', finished_at = now()`
+	auditedCancel  = `UPDATE kagzi.workflow_runs SET status = 'CANCELLED', available_at = NULL, finished_at = now()`
+	auditedResume  = `UPDATE kagzi.workflow_runs SET status = 'PENDING', available_at = now(), error_kind = NULL, finished_at = NULL, lease = NULL`
+	auditedPrune   = `WITH r AS (DELETE FROM kagzi.workflow_runs RETURNING run_id), p AS (DELETE FROM kagzi.workflow_payloads)
+		DELETE FROM kagzi.step_runs USING r WHERE step_runs.run_id = r.run_id`
+)
+
+func TestAuditChecks(t *testing.T) {
+	t.Parallel()
+	begun := []string{auditedStart, auditedPayloads, auditedClaim, auditedStep, auditedRecord}
+	after := func(more ...string) []string { return append(begun[:len(begun):len(begun)], more...) }
+	tests := []struct {
+		name    string
+		promise string // of the check that reports it; "" for none
+		changes []string
+	}{
+		{"Finished", "", after(auditedFinish)},
+		{"Slept", "", after(auditedSleep, auditedReclaim, auditedFinish)},
+		{"Crashed", "", after(auditedReclaim, auditedFinish)},
+		{"Released", "", after(auditedRelease, auditedReclaim, auditedFinish)},
+		{"Resumed", "", after(auditedFail, auditedResume, auditedReclaim, auditedFinish)},
+		{"CancelledAndResumed", "", after(auditedCancel, auditedResume, auditedReclaim, auditedFinish)},
+		{"Pruned", "", after(auditedFinish, auditedPrune)},
+		{"RecordedWithTheFinish", "", []string{
+			auditedStart, auditedPayloads, auditedClaim, auditedStep,
+			"BEGIN; " + auditedFinish + "; " + auditedRecord + "; COMMIT",
+		}},
+
+		{"CompletedAgain", "a run's status changes along a legal edge", after(auditedFinish, auditedFail)},
+		{"CompletedAndResumed", "a run's status changes along a legal edge", after(auditedFinish, `UPDATE kagzi.workflow_runs SET status = 'PENDING', available_at = now(), finished_at = NULL`)},
+		{"FailedThenCancelled", "a run's status changes along a legal edge", after(auditedFail, auditedCancel)},
+		{"FinishedInItsSleep", "a run's status changes along a legal edge", after(auditedSleep, auditedFinish)},
+		{"FinishedUnclaimed", "a run's status changes along a legal edge", []string{auditedStart, auditedPayloads, auditedFinish}},
+		{"BornCancelled", "a run's status changes along a legal edge", []string{
+			`INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, finished_at)
+			VALUES (gen_random_uuid(), 'ns', 'q', 'w', 'CANCELLED', now())`,
+		}},
+
+		{"LeaseOfTheDeadChanged", "a run that is over does not change", after(auditedFinish, `UPDATE kagzi.workflow_runs SET lease = NULL`)},
+		{"EndMoved", "a run that is over does not change", after(auditedFinish, `UPDATE kagzi.workflow_runs SET finished_at = now()`)},
+
+		{"Moved", "a run stays in its namespace", after(
+			`WITH s AS (UPDATE kagzi.step_runs SET namespace_id = 'other'), p AS (UPDATE kagzi.workflow_payloads SET namespace_id = 'other')
+			UPDATE kagzi.workflow_runs SET namespace_id = 'other'`,
+		)},
+
+		{"LeaseFromNowhere", "a lease begins with a claim", []string{auditedStart, `UPDATE kagzi.workflow_runs SET lease = gen_random_uuid()`}},
+		{"LeaseCameBack", "a lease that ended does not come back", after(auditedReclaim,
+			`UPDATE kagzi.workflow_runs SET lease = '20000000-0000-0000-0000-000000000001'`)},
+
+		{"StepOfASleeper", "a step is written only while its run runs", []string{auditedStart, auditedPayloads, auditedClaim, auditedSleep, auditedStep}},
+		{"ResultAfterTheEnd", "a step is written only while its run runs", []string{
+			auditedStart, auditedPayloads, auditedClaim, auditedStep, auditedFinish,
+			`UPDATE kagzi.step_runs SET status = 'COMPLETED'`,
+		}},
+
+		{"OtherOutput", "a recorded result never changes", after(`UPDATE kagzi.step_runs SET output = 'two'`)},
+		{"OutputLost", "a recorded result never changes", after(`UPDATE kagzi.step_runs SET output = NULL`)},
+		{"ResultTakenBack", "a recorded result never changes", after(`UPDATE kagzi.step_runs SET status = 'RUNNING'`)},
+		{"FailureTakenBack", "a recorded result never changes", []string{
+			auditedStart, auditedPayloads, auditedClaim, auditedStep,
+			`UPDATE kagzi.step_runs SET status = 'FAILED'`, auditedRecord,
+		}},
+
+		{"ResultDeleted", "a recorded result goes only with its run", after(`DELETE FROM kagzi.step_runs`)},
+		{"ActiveRunDeleted", "only a run that is over is deleted", []string{auditedStart, `DELETE FROM kagzi.workflow_runs`}},
+	}
+	broken := map[string]bool{}
+	for _, tt := range tests {
+		broken[tt.promise] = true
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			pool := Pool(t, Unchecked())
+			Audit(t, pool)
+			for _, sql := range tt.changes {
+				exec(t, pool, sql)
+			}
+			found, err := violations(t.Context(), pool)
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkFound(t, found, tt.promise)
+		})
+	}
+	for _, c := range auditChecks {
+		if !broken[c.promise] {
+			t.Errorf("no test breaks %q", c.promise)
+		}
+	}
+}
+
+// A database that was audited is as good as new for the next test.
+func TestAuditIsRemoved(t *testing.T) {
+	t.Parallel()
+	r := &recorder{TB: t}
+	db := Database(r)
+	Audit(t, db.Pool)
+	exec(t, db.Pool, pendingRun)
+	if n := count(t, db, "SELECT count(*) FROM kagzi_audit.changes"); n != 1 {
+		t.Errorf("%d changes recorded, want 1", n)
+	}
+	CheckInvariants(t, db.Pool)
+	db.Pool.Close()
+	s, err := sharedServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := s.reset(t.Context(), connect(t, db)); err != nil || !again {
+		t.Errorf("can be used again: %v, %v", again, err)
+	}
+	if got := r.finish(); len(got) > 0 {
+		t.Error(got)
+	}
+}

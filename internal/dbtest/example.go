@@ -1,0 +1,36 @@
+package dbtest
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Example is [Database] for Example functions, which have no testing.TB. When the example is over and has stopped what
+// uses the database, it calls done, which returns an error if an invariant is broken.
+func Example(ctx context.Context) (db *DB, done func() error, err error) {
+	s, err := sharedServer()
+	if err != nil {
+		return nil, nil, err
+	}
+	name, err := s.take(ctx, false)
+	if err != nil {
+		return nil, nil, err
+	}
+	db = &DB{DSN: withDatabase(s.dsn, name), Name: name}
+	if db.Pool, err = pgxpool.New(ctx, db.DSN); err != nil {
+		return nil, nil, err
+	}
+	return db, func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
+		defer cancel()
+		found, err := violations(ctx, db.Pool)
+		if len(found) > 0 {
+			err = errors.Join(err, errors.New("invariant broken: "+strings.Join(found, "; ")))
+		}
+		db.Pool.Close()
+		return errors.Join(err, s.exec(ctx, "DROP DATABASE "+name+" WITH (FORCE)"))
+	}, nil
+}

@@ -1,0 +1,169 @@
+package dbtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// A check finds breaches of one promise in the tables as they are. Its query returns a line for each.
+type check struct {
+	promise string
+	query   string
+}
+
+// CheckInvariants fails the test for each breach of Kagzi's promises that the tables show. If [Audit] was called for
+// this database, what it recorded is checked too.
+func CheckInvariants(t testing.TB, pool *pgxpool.Pool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout) // t.Context has ended when cleanups run
+	defer cancel()
+	found, err := violations(ctx, pool)
+	if err != nil {
+		t.Fatalf("check the invariants: %v", err)
+	}
+	report(t, found)
+}
+
+// maxReported is how many breaches of one promise are named.
+const maxReported = 5
+
+func report(t testing.TB, found []string) {
+	t.Helper()
+	for _, violation := range found {
+		t.Errorf("invariant broken: %s", violation)
+	}
+}
+
+// violations returns what the checks find, each as "promise: where".
+func violations(ctx context.Context, db interface {
+	BeginTx(context.Context, pgx.TxOptions) (pgx.Tx, error)
+},
+) (found []string, err error) {
+	// One snapshot for all checks: another process may still be at work.
+	err = pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		checks := tableChecks
+		var audited bool
+		if err := tx.QueryRow(ctx, `SELECT to_regclass('kagzi_audit.changes') IS NOT NULL`).Scan(&audited); err != nil {
+			return err
+		}
+		if audited {
+			checks = append(checks[:len(checks):len(checks)], auditChecks...)
+		}
+		found, err = runChecks(ctx, tx, checks)
+		return err
+	})
+	return found, err
+}
+
+func runChecks(ctx context.Context, tx pgx.Tx, checks []check) (found []string, err error) {
+	batch := &pgx.Batch{}
+	for _, c := range checks {
+		batch.Queue(c.query)
+	}
+	results := tx.SendBatch(ctx, batch)
+	defer func() { err = errors.Join(err, results.Close()) }()
+	for _, c := range checks {
+		rows, _ := results.Query()
+		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", c.promise, err)
+		}
+		for i, line := range lines {
+			if i == maxReported {
+				found = append(found, fmt.Sprintf("%s: and %d more", c.promise, len(lines)-i))
+				break
+			}
+			found = append(found, c.promise+": "+line)
+		}
+	}
+	return found, nil
+}
+
+// tableChecks are the checks of the tables alone.
+var tableChecks = []check{
+	{"a step has at most one recorded result", `
+		SELECT concat_ws(' ', 'run', run_id, 'step', step_id, 'attempts', string_agg(attempt_number::text, ', ' ORDER BY attempt_number))
+		FROM kagzi.step_runs WHERE status = 'COMPLETED'
+		GROUP BY namespace_id, run_id, step_id HAVING count(*) > 1`},
+
+	{"a step with a recorded result is not attempted again", `
+		SELECT concat_ws(' ', 'run', s.run_id, 'step', s.step_id, 'attempt', s.attempt_number, 'follows the result of attempt', c.attempt_number)
+		FROM kagzi.step_runs s JOIN kagzi.step_runs c USING (run_id, step_id, namespace_id)
+		WHERE c.status = 'COMPLETED' AND s.status <> 'COMPLETED' AND s.attempt_number > c.attempt_number`},
+
+	{"an external ID has at most one active run", `
+		SELECT concat_ws(' ', 'namespace', namespace_id, 'ID', external_id, 'runs', string_agg(run_id::text, ', ' ORDER BY run_id))
+		FROM kagzi.workflow_runs
+		WHERE external_id IS NOT NULL AND status IN ('PENDING', 'SLEEPING', 'RUNNING')
+		GROUP BY namespace_id, external_id HAVING count(*) > 1`},
+
+	{"a tick of a schedule has at most one run", `
+		SELECT concat_ws(' ', 'schedule', schedule_group_id, 'tick', fire_at, 'runs', string_agg(run_id::text, ', ' ORDER BY run_id))
+		FROM kagzi.workflow_runs
+		WHERE schedule_group_id IS NOT NULL AND fire_at IS NOT NULL
+		GROUP BY namespace_id, schedule_group_id, fire_at HAVING count(*) > 1`},
+
+	{"a run has finished_at exactly if it is over", `
+		SELECT concat_ws(' ', 'run', run_id, 'is', status, 'with finished_at', coalesce(finished_at::text, 'NULL'))
+		FROM kagzi.workflow_runs
+		WHERE (finished_at IS NOT NULL) <> (status IN ('COMPLETED', 'FAILED', 'CANCELLED'))`},
+
+	{"a running run has a holder, a lease and an end of it", `
+		SELECT concat_ws(' ', 'run', run_id, 'has locked_by', coalesce(locked_by::text, 'NULL'),
+			'lease', coalesce(lease::text, 'NULL'), 'available_at', coalesce(available_at::text, 'NULL'))
+		FROM kagzi.workflow_runs
+		WHERE status = 'RUNNING' AND (locked_by IS NULL OR lease IS NULL OR available_at IS NULL)`},
+
+	{"a waiting run has available_at", `
+		SELECT concat_ws(' ', 'run', run_id, 'is', status)
+		FROM kagzi.workflow_runs
+		WHERE status IN ('PENDING', 'SLEEPING') AND available_at IS NULL`},
+
+	{"a failed run has an error kind", `
+		SELECT concat_ws(' ', 'run', run_id)
+		FROM kagzi.workflow_runs WHERE status = 'FAILED' AND coalesce(error_kind, '') = ''`},
+
+	{"counters are never negative", `
+		SELECT concat_ws(' ', 'run', run_id, 'wakeups', wakeups, 'recoveries', recoveries, 'attempts', attempts)
+		FROM kagzi.workflow_runs WHERE wakeups < 0 OR recoveries < 0 OR attempts < 0`},
+
+	{"a run that has begun has its payloads", `
+		SELECT concat_ws(' ', 'run', r.run_id, 'is', r.status)
+		FROM kagzi.workflow_runs r LEFT JOIN kagzi.workflow_payloads p USING (run_id, namespace_id)
+		WHERE r.status IN ('RUNNING', 'COMPLETED') AND p.run_id IS NULL`},
+
+	{"a run's rows go when it goes", `
+		SELECT concat_ws(' ', a.what, 'of run', a.run_id, 'in namespace', a.namespace_id)
+		FROM (
+			SELECT 'step ' || step_id AS what, run_id, namespace_id FROM kagzi.step_runs
+			UNION ALL SELECT 'payloads', run_id, namespace_id FROM kagzi.workflow_payloads
+			UNION ALL SELECT 'signal ' || name, run_id, namespace_id FROM kagzi.signals
+		) a LEFT JOIN kagzi.workflow_runs r USING (run_id, namespace_id)
+		WHERE r.run_id IS NULL`},
+
+	{"no step ends after its run", `
+		SELECT concat_ws(' ', 'run', r.run_id, 'ended', r.finished_at, 'step', s.step_id, 'attempt', s.attempt_number, 'ended', s.finished_at)
+		FROM kagzi.step_runs s JOIN kagzi.workflow_runs r USING (run_id, namespace_id)
+		WHERE r.status IN ('COMPLETED', 'FAILED', 'CANCELLED') AND s.finished_at > r.finished_at`},
+
+	{"a sleep never ends early", `
+		SELECT concat_ws(' ', 'run', run_id, 'step', step_id, 'to wake', wake_at, 'ended', coalesce(finished_at::text, 'NULL'))
+		FROM kagzi.step_runs
+		WHERE step_kind = 'SLEEP' AND status = 'COMPLETED' AND wake_at IS NOT NULL AND (finished_at IS NULL OR finished_at < wake_at)`},
+
+	{"a retry never starts before its backoff", `
+		SELECT concat_ws(' ', 'run', run_id, 'step', step_id, 'attempt', k.attempt_number, 'to be followed at', k.wake_at,
+			'was followed at', next.started_at)
+		FROM kagzi.step_runs k JOIN kagzi.step_runs next USING (run_id, step_id, namespace_id)
+		WHERE next.attempt_number = k.attempt_number + 1 AND k.status = 'FAILED' AND k.step_kind = 'FUNCTION' AND next.started_at < k.wake_at`},
+
+	{"attempts are numbered from 1 without gaps", `
+		SELECT concat_ws(' ', 'run', run_id, 'step', step_id, 'attempts', string_agg(attempt_number::text, ', ' ORDER BY attempt_number))
+		FROM kagzi.step_runs
+		GROUP BY namespace_id, run_id, step_id HAVING min(attempt_number) <> 1 OR max(attempt_number) <> count(*)`},
+}

@@ -1,0 +1,220 @@
+package dbtest
+
+import (
+	"context"
+	"strings"
+	"testing"
+)
+
+// goodHistory breaks no promise and has something of everything that the checks look at.
+const goodHistory = `
+	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, external_id, task_queue, workflow_type, status, available_at,
+		locked_by, lease, error_kind, created_at, started_at, finished_at, schedule_group_id, fire_at, cron_expr)
+	VALUES
+		('00000000-0000-0000-0000-000000000001', 'ns', 'key', 'q', 'w', 'COMPLETED', NULL,
+			'10000000-0000-0000-0000-000000000001', '20000000-0000-0000-0000-000000000001', NULL, '2026-01-01 10:00', '2026-01-01 10:00', '2026-01-01 11:00', NULL, NULL, NULL),
+		('00000000-0000-0000-0000-000000000002', 'ns', 'key', 'q', 'w', 'RUNNING', '2026-01-01 10:05',
+			'10000000-0000-0000-0000-000000000001', '20000000-0000-0000-0000-000000000002', NULL, '2026-01-01 10:00', '2026-01-01 10:00', NULL, NULL, NULL, NULL),
+		('00000000-0000-0000-0000-000000000003', 'ns', NULL, 'q', 'w', 'FAILED', NULL,
+			NULL, '20000000-0000-0000-0000-000000000003', 'panic', '2026-01-01 10:00', '2026-01-01 10:00', '2026-01-01 11:00', NULL, NULL, NULL),
+		('00000000-0000-0000-0000-000000000004', 'other', 'key', 'q', 'w', 'SLEEPING', 'infinity',
+			NULL, NULL, NULL, '2026-01-01 10:00', '2026-01-01 10:00', NULL, NULL, NULL, NULL),
+		('00000000-0000-0000-0000-000000000005', 'ns', NULL, 'q', 'w', 'SCHEDULED', '2026-01-01 12:00',
+			NULL, NULL, NULL, '2026-01-01 10:00', NULL, NULL, NULL, NULL, '0 12 * * *'),
+		('00000000-0000-0000-0000-000000000006', 'ns', NULL, 'q', 'w', 'PENDING', '2026-01-01 12:00',
+			NULL, NULL, NULL, '2026-01-01 10:00', NULL, NULL, '00000000-0000-0000-0000-000000000005', '2026-01-01 12:00', NULL),
+		('00000000-0000-0000-0000-000000000007', 'ns', NULL, 'q', 'w', 'CANCELLED', NULL,
+			NULL, NULL, NULL, '2026-01-01 10:00', NULL, '2026-01-01 11:00', '00000000-0000-0000-0000-000000000005', '2026-01-01 11:00', NULL);
+
+	INSERT INTO kagzi.workflow_payloads (run_id, namespace_id, input) SELECT run_id, namespace_id, 'in' FROM kagzi.workflow_runs;
+
+	INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, output, wake_at, started_at, finished_at)
+	VALUES
+		('00000000-0000-0000-0000-000000000001', 'ns', 'fetch', 1, 'FAILED', 'FUNCTION', 1, 1, NULL, '2026-01-01 10:02', '2026-01-01 10:00', '2026-01-01 10:01'),
+		('00000000-0000-0000-0000-000000000001', 'ns', 'fetch', 2, 'COMPLETED', 'FUNCTION', 1, 1, 'out', NULL, '2026-01-01 10:02', '2026-01-01 10:03'),
+		('00000000-0000-0000-0000-000000000001', 'ns', 'nap', 1, 'COMPLETED', 'SLEEP', 1, 1, NULL, '2026-01-01 10:10', '2026-01-01 10:03', '2026-01-01 10:10'),
+		('00000000-0000-0000-0000-000000000001', 'ns', 'last', 1, 'COMPLETED', 'FUNCTION', 1, 1, 'out', NULL, '2026-01-01 10:59', '2026-01-01 11:00'),
+		('00000000-0000-0000-0000-000000000002', 'ns', 'fetch', 1, 'RUNNING', 'FUNCTION', 1, 1, NULL, NULL, '2026-01-01 10:00', NULL);
+
+	INSERT INTO kagzi.signals (run_id, name, sequence, namespace_id, signal_id)
+	VALUES ('00000000-0000-0000-0000-000000000002', 'approved', 1, 'ns', 'one');`
+
+// withoutUniqueness makes room for what Postgres itself would refuse.
+const withoutUniqueness = `
+	DROP INDEX kagzi.workflow_runs_active_external_id;
+	DROP INDEX kagzi.workflow_runs_fire;`
+
+// Each history differs from the good one by what it says, and must be found out.
+func TestTableChecks(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name    string
+		promise string // of the check that reports it; "" for none
+		change  string
+	}{
+		{"Good", "", ``},
+		{
+			"TwoResults", "a step has at most one recorded result",
+			`UPDATE kagzi.step_runs SET status = 'COMPLETED' WHERE step_id = 'fetch' AND attempt_number = 1`,
+		},
+		{
+			"AttemptAfterResult", "a step with a recorded result is not attempted again",
+			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt)
+			VALUES ('00000000-0000-0000-0000-000000000001', 'ns', 'fetch', 3, 'RUNNING', 'FUNCTION', 1, 1)`,
+		},
+		{
+			"TwoActiveRuns", "an external ID has at most one active run",
+			`UPDATE kagzi.workflow_runs SET external_id = 'key' WHERE status = 'PENDING'`,
+		},
+		{
+			"SameIDInOtherNamespace", "",
+			`UPDATE kagzi.workflow_runs SET external_id = 'free' WHERE status = 'PENDING'`,
+		},
+		{
+			"TickTwice", "a tick of a schedule has at most one run",
+			`UPDATE kagzi.workflow_runs SET fire_at = '2026-01-01 12:00' WHERE schedule_group_id IS NOT NULL`,
+		},
+		{
+			"OverWithoutEnd", "a run has finished_at exactly if it is over",
+			`UPDATE kagzi.workflow_runs SET finished_at = NULL WHERE status = 'CANCELLED'`,
+		},
+		{
+			"EndWithoutBeingOver", "a run has finished_at exactly if it is over",
+			`UPDATE kagzi.workflow_runs SET finished_at = now() WHERE status = 'SLEEPING'`,
+		},
+		{
+			"RunningWithoutLease", "a running run has a holder, a lease and an end of it",
+			`UPDATE kagzi.workflow_runs SET lease = NULL WHERE status = 'RUNNING'`,
+		},
+		{
+			"RunningWithoutHolder", "a running run has a holder, a lease and an end of it",
+			`UPDATE kagzi.workflow_runs SET locked_by = NULL WHERE status = 'RUNNING'`,
+		},
+		{
+			"RunningForEver", "a running run has a holder, a lease and an end of it",
+			`UPDATE kagzi.workflow_runs SET available_at = NULL WHERE status = 'RUNNING'`,
+		},
+		{
+			"PendingForEver", "a waiting run has available_at",
+			`UPDATE kagzi.workflow_runs SET available_at = NULL WHERE status = 'PENDING'`,
+		},
+		{
+			"SleepingForEver", "a waiting run has available_at",
+			`UPDATE kagzi.workflow_runs SET available_at = NULL WHERE status = 'SLEEPING'`,
+		},
+		{
+			"FailedForNoReason", "a failed run has an error kind",
+			`UPDATE kagzi.workflow_runs SET error_kind = NULL WHERE status = 'FAILED'`,
+		},
+		{
+			"NegativeWakeups", "counters are never negative",
+			`UPDATE kagzi.workflow_runs SET wakeups = -1 WHERE status = 'SLEEPING'`,
+		},
+		{
+			"NegativeRecoveries", "counters are never negative",
+			`UPDATE kagzi.workflow_runs SET recoveries = -1 WHERE status = 'SLEEPING'`,
+		},
+		{
+			"NoPayloads", "a run that has begun has its payloads",
+			`DELETE FROM kagzi.workflow_payloads WHERE run_id = '00000000-0000-0000-0000-000000000002'`,
+		},
+		{
+			"OrphanedSteps", "a run's rows go when it goes",
+			`DELETE FROM kagzi.workflow_runs WHERE status = 'COMPLETED'; DELETE FROM kagzi.workflow_payloads WHERE run_id = '00000000-0000-0000-0000-000000000001'`,
+		},
+		{
+			"OrphanedPayloads", "a run's rows go when it goes",
+			`DELETE FROM kagzi.workflow_runs WHERE status = 'FAILED'`,
+		},
+		{
+			"OrphanedSignal", "a run's rows go when it goes",
+			`UPDATE kagzi.signals SET namespace_id = 'other'`,
+		},
+		{
+			"StepAfterTheEnd", "no step ends after its run",
+			`UPDATE kagzi.step_runs SET finished_at = '2026-01-01 11:00:00.000001' WHERE step_id = 'last'`,
+		},
+		{
+			"EarlySleep", "a sleep never ends early",
+			`UPDATE kagzi.step_runs SET finished_at = '2026-01-01 10:09:59.999999' WHERE step_id = 'nap'`,
+		},
+		{
+			"EarlyRetry", "a retry never starts before its backoff",
+			`UPDATE kagzi.step_runs SET started_at = '2026-01-01 10:01:59.999999' WHERE step_id = 'fetch' AND attempt_number = 2`,
+		},
+		{
+			"FirstAttemptMissing", "attempts are numbered from 1 without gaps",
+			`DELETE FROM kagzi.step_runs WHERE step_id = 'fetch' AND attempt_number = 1`,
+		},
+		{
+			"AttemptZero", "attempts are numbered from 1 without gaps",
+			`UPDATE kagzi.step_runs SET attempt_number = 0 WHERE step_id = 'nap'`,
+		},
+		{
+			"GapInAttempts", "attempts are numbered from 1 without gaps",
+			`UPDATE kagzi.step_runs SET attempt_number = 3 WHERE step_id = 'fetch' AND attempt_number = 2`,
+		},
+	}
+	pool := Pool(t, Unchecked())
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			tx, err := pool.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+			exec(t, tx, goodHistory)
+			exec(t, tx, withoutUniqueness)
+			exec(t, tx, tt.change)
+			found, err := runChecks(t.Context(), tx, tableChecks)
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkFound(t, found, tt.promise)
+		})
+	}
+	broken := map[string]bool{}
+	for _, tt := range tests {
+		broken[tt.promise] = true
+	}
+	for _, c := range tableChecks {
+		if !broken[c.promise] {
+			t.Errorf("no test breaks %q", c.promise)
+		}
+	}
+}
+
+// checkFound fails the test unless what was found are breaches of this promise and of no other.
+func checkFound(t *testing.T, found []string, promise string) {
+	t.Helper()
+	if promise == "" {
+		if len(found) > 0 {
+			t.Errorf("a good history was reported: %q", found)
+		}
+		return
+	}
+	if len(found) == 0 {
+		t.Error("the breach was not found")
+	}
+	for _, violation := range found {
+		t.Log(violation)
+		if !strings.HasPrefix(violation, promise+": ") {
+			t.Errorf("found another breach: %s", violation)
+		}
+	}
+}
+
+func TestManyViolationsAreCut(t *testing.T) {
+	t.Parallel()
+	pool := Pool(t, Unchecked())
+	for range maxReported + 7 {
+		exec(t, pool, strings.Replace(pendingRun, "now()", "NULL", 1))
+	}
+	found, err := violations(t.Context(), pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(found) != maxReported+1 || !strings.HasSuffix(found[maxReported], "and 7 more") {
+		t.Errorf("got %q", found)
+	}
+}

@@ -1,0 +1,245 @@
+package dbtest
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi/internal/localpg"
+	"github.com/kagzi/kagzi/migrations"
+)
+
+// A server is where the test binary's databases are.
+type server struct {
+	dsn         string // of a database to send CREATE DATABASE from
+	stop        func() error
+	prefix      string // of the names of this binary's databases
+	template    string
+	fingerprint string // of a database whose schema no test has changed
+
+	mu   sync.Mutex
+	made int
+	free []string // names of databases that are ready for the next test
+}
+
+// shared is the test binary's server, started by the first test that asks.
+var shared struct {
+	sync.Mutex
+	server *server
+	err    error
+}
+
+// sharedServer returns the server. A failure is kept, so that it costs one test its time and not all.
+func sharedServer() (*server, error) {
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.server == nil && shared.err == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		shared.server, shared.err = startServer(ctx)
+	}
+	return shared.server, shared.err
+}
+
+// stopSharedServer ends the server, if there is one.
+func stopSharedServer() error {
+	shared.Lock()
+	defer shared.Unlock()
+	s := shared.server
+	shared.server = nil
+	if s == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
+	defer cancel()
+	return errors.Join(s.dropAll(ctx), s.stop())
+}
+
+func startServer(ctx context.Context) (_ *server, err error) {
+	dsn, stop, err := localpg.Open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &server{dsn: dsn, stop: stop, prefix: "kagzi_test_" + strings.ToLower(rand.Text())[:10] + "_"}
+	s.template = s.prefix + "template"
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.dropAll(ctx), stop())
+		}
+	}()
+	if err := s.exec(ctx, "CREATE DATABASE "+s.template+" TEMPLATE template0"); err != nil {
+		return nil, err
+	}
+	pool, err := pgxpool.New(ctx, withDatabase(dsn, s.template))
+	if err != nil {
+		return nil, err
+	}
+	defer pool.Close()
+	if err := migrations.Up(ctx, pool); err != nil {
+		return nil, err
+	}
+	if err := pool.QueryRow(ctx, fingerprint).Scan(&s.fingerprint); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// exec sends statements to the server on a connection of their own: one kept open would be a goroutine or a
+// session that tests which look for leftovers would find.
+func (s *server) exec(ctx context.Context, statements ...string) (err error) {
+	conn, err := pgx.Connect(ctx, s.dsn)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
+	for _, sql := range statements {
+		if _, err := conn.Exec(ctx, sql); err != nil {
+			return fmt.Errorf("%s: %w", sql, err)
+		}
+	}
+	return nil
+}
+
+// take returns the name of a database for a test to use.
+func (s *server) take(ctx context.Context, empty bool) (string, error) {
+	s.mu.Lock()
+	if n := len(s.free); n > 0 && !empty {
+		name := s.free[n-1]
+		s.free = s.free[:n-1]
+		s.mu.Unlock()
+		return name, nil
+	}
+	s.made++
+	name := fmt.Sprintf("%s%d", s.prefix, s.made)
+	s.mu.Unlock()
+	template := s.template
+	if empty {
+		template = "template0"
+	}
+	return name, s.exec(ctx, "CREATE DATABASE "+name+" TEMPLATE "+template)
+}
+
+// giveBack makes a database that a test has finished with ready for the next test. If that cannot be done, because
+// the test changed the schema, say, it drops the database.
+func (s *server) giveBack(ctx context.Context, conn *pgx.Conn, name string) error {
+	if ready, err := s.reset(ctx, conn); err != nil || !ready {
+		return s.drop(ctx, name)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.free = append(s.free, name)
+	return nil
+}
+
+// drop drops a database, whoever is connected to it.
+func (s *server) drop(ctx context.Context, name string) error {
+	return s.exec(ctx, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)")
+}
+
+// Only with a timeout does pg_terminate_backend wait until the session is gone.
+const endSessions = `
+	SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity
+	WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'`
+
+// emptyDatabase removes what tests usually leave; what else they did shows in the fingerprint. A few rows are
+// deleted in a fraction of the time that it takes to give a table and its indexes new files.
+const emptyDatabase = `
+	DO $$
+	DECLARE t regclass;
+	BEGIN
+		IF to_regnamespace('kagzi_audit') IS NOT NULL THEN
+			DROP SCHEMA kagzi_audit CASCADE;
+		END IF;
+		FOR t IN SELECT oid FROM pg_class
+			WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition
+		LOOP
+			EXECUTE 'DROP TABLE IF EXISTS ' || t || ' CASCADE';
+		END LOOP;
+		FOR t IN SELECT oid FROM pg_class
+			WHERE relnamespace = 'kagzi'::regnamespace AND relkind = 'r' AND relname <> 'schema_migrations'
+		LOOP
+			IF pg_table_size(t) > 256 * 1024 THEN
+				EXECUTE 'TRUNCATE ' || t;
+			ELSE
+				EXECUTE 'DELETE FROM ' || t;
+			END IF;
+		END LOOP;
+	END $$`
+
+// fingerprint is a hash of all that a test may have created, changed or dropped: of each catalog's rows about
+// things that are not Postgres's own, the version. Copies of a database have the same. Of pg_class, which
+// TRUNCATE and VACUUM write to as well, it has what they leave alone. Statistics count as a change, because
+// the next test's plans would come from them.
+const fingerprint = `
+	WITH things (thing) AS (
+		SELECT concat_ws(' ', 'relation', oid, relname, relkind, relowner, relpersistence, relrowsecurity, reloptions, relacl)
+		FROM pg_class WHERE oid >= 16384 AND relnamespace <> 'pg_toast'::regnamespace
+			AND relpersistence <> 't'
+		UNION ALL SELECT concat_ws(' ', 'schema', oid, xmin) FROM pg_namespace WHERE oid >= 16384 AND nspname !~ '^pg_'
+		UNION ALL SELECT concat_ws(' ', 'column', attrelid, attnum, xmin) FROM pg_attribute WHERE attrelid >= 16384
+			AND attrelid IN (SELECT oid FROM pg_class WHERE relkind = 'r' AND relpersistence <> 't')
+		UNION ALL SELECT concat_ws(' ', 'constraint', oid, xmin) FROM pg_constraint WHERE oid >= 16384
+		UNION ALL SELECT concat_ws(' ', 'index', indexrelid, xmin) FROM pg_index WHERE indexrelid >= 16384
+		UNION ALL SELECT concat_ws(' ', 'trigger', oid, xmin) FROM pg_trigger
+		UNION ALL SELECT concat_ws(' ', 'function', oid, xmin) FROM pg_proc WHERE oid >= 16384
+		UNION ALL SELECT concat_ws(' ', 'type', oid, xmin) FROM pg_type WHERE oid >= 16384
+		UNION ALL SELECT concat_ws(' ', 'extension', oid, xmin) FROM pg_extension
+		UNION ALL SELECT concat_ws(' ', 'event trigger', oid, xmin) FROM pg_event_trigger
+		UNION ALL SELECT concat_ws(' ', 'publication', oid, xmin) FROM pg_publication
+		UNION ALL SELECT concat_ws(' ', 'setting', setrole, setconfig) FROM pg_db_role_setting
+			JOIN pg_database d ON d.oid = setdatabase AND datname = current_database()
+		UNION ALL SELECT DISTINCT concat_ws(' ', 'statistics', starelid) FROM pg_statistic WHERE starelid >= 16384
+		UNION ALL SELECT concat_ws(' ', 'version', version_id, is_applied) FROM kagzi.schema_migrations
+	)
+	SELECT md5(string_agg(thing, E'\n' ORDER BY thing COLLATE "C")) FROM things`
+
+// reset empties the database that conn is connected to, and reports whether its schema is as it was.
+func (s *server) reset(ctx context.Context, conn *pgx.Conn) (ready bool, err error) {
+	for _, sql := range []string{endSessions, emptyDatabase} {
+		if _, err := conn.Exec(ctx, sql); err != nil {
+			return false, err
+		}
+	}
+	var found string
+	if err := conn.QueryRow(ctx, fingerprint).Scan(&found); err != nil {
+		return false, err
+	}
+	return found == s.fingerprint, nil
+}
+
+// dropAll drops this binary's databases. On a throwaway server that is not needed, but hardly takes time.
+func (s *server) dropAll(ctx context.Context) (err error) {
+	conn, err := pgx.Connect(ctx, s.dsn)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
+	rows, _ := conn.Query(ctx, `SELECT datname::text FROM pg_database WHERE starts_with(datname, $1)`, s.prefix)
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if _, err := conn.Exec(ctx, "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// withDatabase returns the DSN, of either form, for another database of the same server.
+func withDatabase(dsn, name string) string {
+	if u, err := url.Parse(dsn); err == nil && (u.Scheme == "postgres" || u.Scheme == "postgresql") {
+		u.Path = "/" + name
+		return u.String()
+	}
+	return dsn + " dbname=" + name // the last of a key counts
+}

@@ -1,0 +1,274 @@
+// Package localpg starts a throwaway Postgres for tests, examples and benchmarks, from whatever Postgres
+// is installed. The server belongs to the current process: it listens on loopback and on a Unix socket only,
+// keeps its data in a temporary directory, and ends when the process does, also by kill -9.
+//
+// A [Cluster] is the only type. [Open] is what most callers want.
+package localpg
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Config says how a throwaway server differs from the usual one. Its zero value is right for tests.
+type Config struct {
+	// Durable keeps the data on a disk, and fsync and full_page_writes on, as in production. Benchmarks
+	// want it. Tests are faster without, and lose nothing unless the machine itself crashes.
+	Durable bool
+
+	// MaxConnections is the server's max_connections. Zero means 300.
+	MaxConnections int
+
+	// Settings are further server settings by name, such as "shared_preload_libraries". They win over
+	// those that this package chooses.
+	Settings map[string]string
+}
+
+// A Mode says how Restart ends the server.
+type Mode int
+
+const (
+	// Fast ends the sessions, rolls back what they had open, and shuts down cleanly.
+	Fast Mode = iota
+	// Immediate ends the server as a crash would. The next start replays the log.
+	Immediate
+)
+
+// A Cluster is a running Postgres server. Its methods are safe for concurrent use.
+type Cluster struct {
+	bin      string // directory of the programs
+	dir      *directory
+	password string
+	settings []string
+
+	mu      sync.Mutex // held while the server is started or ended
+	port    int
+	server  *process
+	stopped bool
+}
+
+// Open returns the DSN of a Postgres to work with: the one that KAGZI_DATABASE_URL names, or else that of a
+// throwaway server started for the purpose. stop ends what Open started; it must be called, and only once
+// nothing uses the server any more.
+func Open(ctx context.Context) (dsn string, stop func() error, err error) {
+	if dsn := os.Getenv("KAGZI_DATABASE_URL"); dsn != "" {
+		return dsn, func() error { return nil }, nil
+	}
+	c, err := Start(ctx)
+	if err != nil {
+		return "", nil, err
+	}
+	return c.DSN(), c.Stop, nil
+}
+
+// Start starts a server with the zero [Config].
+func Start(ctx context.Context) (*Cluster, error) { return Config{}.Start(ctx) }
+
+// Start starts a server and returns once it accepts connections. Ctx governs the start only: the server runs
+// until Stop, or until this process ends. If no Postgres is installed, the error says how to install it.
+func (cfg Config) Start(ctx context.Context) (_ *Cluster, err error) {
+	bin, version, err := findPrograms(os.Getenv, programDirs())
+	if err != nil {
+		return nil, err
+	}
+	owner, err := serverUser()
+	if err != nil {
+		return nil, fmt.Errorf("localpg: %w", err)
+	}
+	sweep()
+	dir, err := newDirectory(owner, cfg.Durable)
+	if err != nil {
+		return nil, fmt.Errorf("localpg: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, dir.remove())
+		}
+	}()
+	c := &Cluster{bin: bin, dir: dir, settings: cfg.arguments()}
+	if c.password, err = c.initialize(ctx, version); err != nil {
+		return nil, fmt.Errorf("localpg: %w", err)
+	}
+
+	// A port can be chosen, but not reserved: another process may take it before the server does.
+	for range 5 {
+		if c.port, err = freePort(); err != nil {
+			return nil, fmt.Errorf("localpg: %w", err)
+		}
+		if err = c.run(ctx); !errors.Is(err, errPortTaken) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("localpg: %w", err)
+	}
+	return c, nil
+}
+
+// DSN returns the URL of the server's database postgres over TCP, for its superuser. The password in it is
+// known to this user's processes only.
+func (c *Cluster) DSN() string {
+	u := url.URL{
+		Scheme:   "postgres",
+		User:     url.UserPassword("postgres", c.password),
+		Host:     net.JoinHostPort("127.0.0.1", strconv.Itoa(c.port)),
+		Path:     "/postgres",
+		RawQuery: "sslmode=disable",
+	}
+	return u.String()
+}
+
+// SocketDSN is DSN by the Unix socket, which is faster to connect to.
+func (c *Cluster) SocketDSN() string {
+	q := url.Values{"host": {c.dir.socket()}, "port": {strconv.Itoa(c.port)}, "sslmode": {"disable"}}
+	return "postgres://postgres@/postgres?" + q.Encode()
+}
+
+// Restart ends the server and starts it again on the same port with the same data. It also starts a server
+// that ended by itself. It returns once the server accepts connections.
+func (c *Cluster) Restart(ctx context.Context, mode Mode) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopped {
+		return errors.New("localpg: restart of a stopped server")
+	}
+	how := shutdownFast
+	if mode == Immediate {
+		how = shutdownImmediate
+	}
+	c.server.end(how)
+	if err := c.run(ctx); err != nil {
+		return fmt.Errorf("localpg: restart: %w", err)
+	}
+	return nil
+}
+
+// Stop ends the server and removes its data. It returns once both are gone. Further calls do nothing.
+func (c *Cluster) Stop() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopped {
+		return nil
+	}
+	c.stopped = true
+	c.server.end(shutdownImmediate) // nobody will read the data, so nothing is worth writing out
+	return c.dir.remove()
+}
+
+// PID returns the process ID of the postmaster, for tests that send it signals.
+func (c *Cluster) PID() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.server.pid()
+}
+
+// arguments returns the settings as command-line arguments, in a fixed order.
+func (cfg Config) arguments() []string {
+	settings := map[string]string{
+		"max_connections": strconv.Itoa(cmp.Or(cfg.MaxConnections, 300)),
+		// Log lines are read by people who look for a test's failure, far from the server's time zone.
+		"log_line_prefix": "%m [%p] %d ",
+		"log_timezone":    "UTC",
+		"timezone":        "UTC",
+	}
+	if cfg.Durable {
+		// A checkpoint in the middle of a measurement is noise.
+		settings["max_wal_size"] = "4GB"
+	} else {
+		// Without fsync a commit is still handed to the system before it is acknowledged, and so survives the
+		// end of the server, though not of the machine. Without synchronous_commit it would not even do that,
+		// and Restart(Immediate) would lose what tests were told is kept.
+		settings["fsync"] = "off"
+		settings["full_page_writes"] = "off"
+	}
+	maps.Copy(settings, cfg.Settings)
+	var args []string
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		args = append(args, "-c", name+"="+settings[name])
+	}
+	return args
+}
+
+// errPortTaken reports that another process listens on the port.
+var errPortTaken = errors.New("port taken")
+
+// run starts the server on c.port and waits until it is ready.
+func (c *Cluster) run(ctx context.Context) error {
+	args := append([]string{
+		"-D", c.dir.data(),
+		"-p", strconv.Itoa(c.port),
+		"-h", "127.0.0.1",
+		"-k", c.dir.socket(),
+	}, c.settings...)
+	offset := c.dir.logSize()
+	server, err := startProcess(filepath.Join(c.bin, "postgres"), args, c.dir)
+	if err != nil {
+		return fmt.Errorf("start postgres: %w", err)
+	}
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-server.done:
+			said := c.dir.logFrom(offset)
+			if strings.Contains(said, "could not create any TCP/IP sockets") {
+				return errPortTaken
+			}
+			return fmt.Errorf("postgres ended: %w\n%s", server.err, said)
+		case <-ctx.Done():
+			server.end(shutdownImmediate)
+			return fmt.Errorf("waiting for postgres: %w\n%s", context.Cause(ctx), c.dir.logFrom(offset))
+		case <-tick.C:
+		}
+		if c.ready(server.pid()) {
+			c.server = server
+			return nil
+		}
+	}
+}
+
+// ready reports whether the server with this process ID says that it accepts connections. A connection would
+// not do: whoever took the port might answer it.
+func (c *Cluster) ready(pid int) bool {
+	b, err := os.ReadFile(filepath.Join(c.dir.data(), "postmaster.pid"))
+	if err != nil {
+		return false
+	}
+	lines := strings.Split(string(b), "\n")
+	return len(lines) > 7 && strings.TrimSpace(lines[0]) == strconv.Itoa(pid) && strings.TrimSpace(lines[7]) == "ready"
+}
+
+// freePort returns a port that nobody listens on. It lies below the range from which outgoing connections take
+// theirs: during a restart a client that dials a port of that range may be given the same one, connect to
+// itself, and keep the server out.
+func freePort() (int, error) {
+	var err error
+	for range 50 {
+		port := 20000 + rand.IntN(12000)
+		var l net.Listener
+		if l, err = net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
+			return port, l.Close()
+		}
+	}
+	return 0, fmt.Errorf("find a free port: %w", err)
+}
+
+// missing reports whether path does not exist.
+func missing(path string) bool {
+	_, err := os.Lstat(path)
+	return errors.Is(err, fs.ErrNotExist)
+}

@@ -1,0 +1,282 @@
+package pgproxy
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+)
+
+// A link is one client's connection and the one to the server that belongs to it.
+type link struct {
+	proxy  *Proxy
+	client net.Conn
+	ended  chan struct{} // closed by cut
+
+	mu      sync.Mutex
+	server  net.Conn    // nil until connected
+	answers []*pipeline // what the server has yet to answer, in order
+	isCut   bool
+}
+
+// A pipeline is what a client sends up to a Sync, which the server answers up to a ReadyForQuery.
+type pipeline struct {
+	drop *Drop // nil: pass the answer on
+}
+
+func newLink(p *Proxy, client net.Conn) *link {
+	return &link{proxy: p, client: client, ended: make(chan struct{})}
+}
+
+// cut closes both connections. Whoever reads or writes them, or waits for the proxy to thaw, gives up.
+func (l *link) cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.isCut {
+		return
+	}
+	l.isCut = true
+	close(l.ended)
+	_ = l.client.Close()
+	if l.server != nil {
+		_ = l.server.Close()
+	}
+}
+
+// serve passes messages on in both directions, until either side ends the connection or it is cut.
+func (l *link) serve() {
+	defer l.cut()
+	requests := bufio.NewReader(l.client)
+	startup, err := readStartup(requests, l.client)
+	if err != nil || l.thawed() != nil {
+		return
+	}
+	if err := l.connect(); err != nil {
+		return
+	}
+	l.expect(&pipeline{}) // the server's greeting ends with a ReadyForQuery too
+	if _, err := l.server.Write(startup); err != nil {
+		return
+	}
+	var answering sync.WaitGroup
+	answering.Go(func() {
+		defer l.cut()
+		_ = l.passAnswers() // its end says all there is to say
+	})
+	_ = l.passRequests(requests)
+	l.cut()
+	answering.Wait()
+}
+
+// connect dials the server.
+func (l *link) connect() error {
+	server, err := net.Dial(l.proxy.network, l.proxy.address)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.isCut {
+		_ = server.Close()
+		return net.ErrClosed
+	}
+	l.server = server
+	return nil
+}
+
+// thawed returns once the proxy is not frozen; an error if the link was cut meanwhile.
+func (l *link) thawed() error {
+	select {
+	case <-l.proxy.gate():
+	case <-l.ended:
+	}
+	select {
+	case <-l.ended:
+		return net.ErrClosed
+	default:
+		return nil
+	}
+}
+
+// expect notes that the server will answer a pipeline.
+func (l *link) expect(p *pipeline) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.answers = append(l.answers, p)
+}
+
+// answering returns the pipeline that the server is answering. A message beyond those expected, to a Flush or of
+// the server's own accord, belongs to none that is dropped.
+func (l *link) answering() *pipeline {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.answers) == 0 {
+		return &pipeline{}
+	}
+	return l.answers[0]
+}
+
+// answered notes that the server has answered a pipeline.
+func (l *link) answered() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.answers) > 0 {
+		l.answers = l.answers[1:]
+	}
+}
+
+// passRequests passes on what the client sends. It holds a pipeline back until it is complete, so that the
+// server sees all of it or nothing.
+func (l *link) passRequests(client *bufio.Reader) error {
+	var (
+		held       []byte                // of the pipeline that is being received
+		executed   []string              // its statements
+		statements = map[string]string{} // prepared ones, by name
+	)
+	for {
+		m, err := readMessage(client)
+		if err != nil {
+			return errors.Join(err, l.thawed()) // a frozen proxy does not pass on an end either
+		}
+		held = append(held, m.raw...)
+		ends := true // the server may wait for what is held back
+		switch m.kind {
+		case 'P': // Parse
+			name, rest := cutString(m.body())
+			statements[name], _ = cutString(rest)
+			continue
+		case 'B': // Bind
+			_, rest := cutString(m.body()) // the portal
+			name, _ := cutString(rest)
+			executed = append(executed, statements[name])
+			continue
+		case 'C', 'D', 'E': // Close, Describe, Execute
+			continue
+		case 'Q': // Query
+			sql, _ := cutString(m.body())
+			executed = append(executed, sql)
+		case 'S', 'F': // Sync, FunctionCall
+		default: // Flush, Terminate, copied data, passwords: no pipeline ends here
+			ends = false
+		}
+		if ends {
+			next := &pipeline{drop: l.proxy.take(executed)}
+			executed = nil
+			if next.drop != nil && next.drop.request {
+				l.cut()
+				l.proxy.happened(next.drop)
+				return nil
+			}
+			l.expect(next) // before the server can answer
+		}
+		if err := l.thawed(); err != nil {
+			return err
+		}
+		if _, err := l.server.Write(held); err != nil {
+			return err
+		}
+		held = held[:0]
+	}
+}
+
+// passAnswers passes on what the server sends, but for answers that are to be lost.
+func (l *link) passAnswers() error {
+	server, client := bufio.NewReader(l.server), bufio.NewWriter(l.client)
+	for {
+		m, err := readMessage(server)
+		if err != nil {
+			return errors.Join(err, l.thawed(), client.Flush())
+		}
+		if err := l.thawed(); err != nil {
+			return err
+		}
+		p := l.answering()
+		// The server waits for the data that it asks for with CopyInResponse, so the client must see it.
+		if p.drop == nil || m.kind == 'G' {
+			if _, err := client.Write(m.raw); err != nil {
+				return err
+			}
+		}
+		if m.kind == 'Z' { // ReadyForQuery: what the pipeline did is done
+			l.answered()
+			if p.drop != nil {
+				err := client.Flush() // the answers before it are not lost
+				l.cut()
+				l.proxy.happened(p.drop)
+				return err
+			}
+		}
+		if server.Buffered() == 0 {
+			if err := client.Flush(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// A message is a message of the protocol: its kind, the length of what follows, the body.
+type message struct {
+	kind byte
+	raw  []byte // all of it
+}
+
+func (m message) body() []byte { return m.raw[5:] }
+
+// maxMessage is the largest message that Postgres sends or takes.
+const maxMessage = 1 << 30
+
+func readMessage(r *bufio.Reader) (message, error) {
+	header := make([]byte, 5)
+	if _, err := io.ReadFull(r, header); err != nil {
+		return message{}, err
+	}
+	length := int(binary.BigEndian.Uint32(header[1:]))
+	if length < 4 || length > maxMessage {
+		return message{}, fmt.Errorf("pgproxy: message %q of %d bytes", header[0], length)
+	}
+	raw := make([]byte, 1+length)
+	copy(raw, header)
+	_, err := io.ReadFull(r, raw[len(header):])
+	return message{header[0], raw}, err
+}
+
+// Codes in the place of the protocol's version.
+const (
+	sslRequest    = 80877103
+	gssEncRequest = 80877104
+)
+
+// readStartup reads a connection's first message, which has no kind, and refuses offers of encryption before it.
+func readStartup(r *bufio.Reader, client io.Writer) ([]byte, error) {
+	for {
+		header := make([]byte, 8)
+		if _, err := io.ReadFull(r, header); err != nil {
+			return nil, err
+		}
+		length, code := binary.BigEndian.Uint32(header), binary.BigEndian.Uint32(header[4:])
+		if length < 8 || length > 10_000 { // Postgres's own limit
+			return nil, fmt.Errorf("pgproxy: startup message of %d bytes", length)
+		}
+		raw := make([]byte, length)
+		copy(raw, header)
+		if _, err := io.ReadFull(r, raw[8:]); err != nil {
+			return nil, err
+		}
+		if code != sslRequest && code != gssEncRequest {
+			return raw, nil
+		}
+		if _, err := client.Write([]byte{'N'}); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// cutString returns the NUL-terminated string that b begins with, and what follows it.
+func cutString(b []byte) (s string, rest []byte) {
+	before, after, _ := bytes.Cut(b, []byte{0})
+	return string(before), after
+}

@@ -1,0 +1,94 @@
+// Package kagzi makes Go functions durable: a workflow is an ordinary function made of named steps, and
+// Postgres remembers which steps are done. A crash, a deploy or a three-month sleep later, any process carries
+// on from the last recorded step. There is no server.
+//
+// There are few types in Kagzi: a [Workflow] is a name and its types; a [Client] starts runs and looks at
+// them; a [Run] is the handle to one; a [Worker] executes them; a [Context] is what a workflow function gets.
+//
+// [Define] a workflow where callers and workers can see it, [Start] runs of it, and [Handle] it in a worker.
+// Inside the workflow function, [Step] and [StepTx] execute a piece of code once and remember its result,
+// [Sleep] waits without holding anything, and [Go], [Parallel], [Map] and [Race] do several things at once.
+package kagzi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi/migrations"
+	"github.com/kagzi/kagzi/store"
+)
+
+// Migrate brings the schema kagzi of the pool's database to this version of the code. Any number of processes
+// may call it at once; it returns when the schema is ready. It needs the right to create a schema, and a
+// connection without a transaction pooler in between.
+func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
+	if pool == nil {
+		return fmt.Errorf("kagzi: migrate: the pool is nil")
+	}
+	if err := migrations.Up(ctx, pool); err != nil {
+		return failed(err, "migrate")
+	}
+	return nil
+}
+
+// Start starts a run of wf, or returns the active one of the same [ID] (see [Run.Existed]). It returns once
+// the run is stored: from then on it is executed even if this process dies. It returns [ErrIDConflict] if the
+// active run of the ID is of another workflow or was started with another input, and [ErrPayloadTooLarge] if the
+// input is too large.
+//
+// A workflow function does not call Start, which needs a context.Context; a step does.
+func Start[In, Out any](ctx context.Context, c *Client, wf Workflow[In, Out], in In, opts ...StartOption) (*Run[Out], error) {
+	if c == nil {
+		return nil, errors.New("kagzi: start: the client is nil: make one with NewClient")
+	}
+	started, err := c.start(ctx, []Call{wf.With(in, opts...)}, nil)
+	if err != nil {
+		return nil, failed(err, "start %s", wf.name)
+	}
+	return &Run[Out]{client: c, workflow: wf.name, id: started[0].ID, existed: started[0].Existed}, nil
+}
+
+// Find returns the handle to a run of wf that was started elsewhere: for an [ID] that of the active run, else
+// of the newest. It returns [ErrRunNotFound] if there is none, and an error if the run is of another workflow.
+func Find[In, Out any](ctx context.Context, c *Client, wf Workflow[In, Out], ref Ref) (*Run[Out], error) {
+	info, err := c.Get(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	if info.Workflow != wf.name {
+		return nil, fmt.Errorf("kagzi: find: run %s is of workflow %q, not %q", info.ID, info.Workflow, wf.name)
+	}
+	return &Run[Out]{client: c, workflow: wf.name, id: info.ID, existed: true}, nil
+}
+
+// newRun makes of a call what the store inserts.
+func (c *Client) newRun(call Call, shared []StartOption) (store.NewRun, startConfig, error) {
+	var r store.NewRun
+	cfg, err := startOptions(append(append(append([]StartOption{}, call.defaults...), shared...), call.opts...))
+	if err == nil {
+		err = validateName("workflow name", call.workflow)
+	}
+	if err != nil {
+		return r, cfg, err
+	}
+	input, err := c.encode(fmt.Sprintf("input of workflow %q", call.workflow), call.input)
+	if err != nil {
+		return r, cfg, err
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return r, cfg, err
+	}
+	r = store.NewRun{
+		RunID: id, ExternalID: string(cfg.id), Queue: cfg.queue, Type: call.workflow, Version: cfg.version, Priority: cfg.priority,
+		Delay: cfg.delay, At: cfg.at, Timeout: cfg.timeout, RetryPolicy: cfg.policy, Metadata: cfg.metadata, Input: input,
+	}
+	if cfg.id != "" {
+		r.InputHash = hashOf(input)
+	}
+	return r, cfg, nil
+}

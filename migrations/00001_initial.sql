@@ -1,0 +1,194 @@
+-- The tables of Kagzi. Every key and unique index contains namespace_id, so that the tables can be
+-- distributed or partitioned by it, and no index leads with it: with statistics missing or stale the planner
+-- would answer statements about one run from such an index, by scanning the namespace.
+
+-- +goose Up
+
+-- The queue, the head of each run's history, and the templates of schedules. A run that may be claimed, now
+-- or later, is PENDING, RUNNING or SLEEPING; available_at says from when.
+CREATE TABLE kagzi.workflow_runs (
+    run_id              uuid                     NOT NULL,
+    namespace_id        text        COLLATE "C"  NOT NULL,
+    external_id         text        COLLATE "C",
+    input_hash          bytea,
+    task_queue          text        COLLATE "C"  NOT NULL,
+    workflow_type       text        COLLATE "C"  NOT NULL,
+    version             integer,
+    priority            smallint                 NOT NULL DEFAULT 3 CHECK (priority BETWEEN 1 AND 4),
+    status              text        COLLATE "C"  NOT NULL CHECK (status IN
+                            ('PENDING', 'RUNNING', 'SLEEPING', 'COMPLETED', 'FAILED', 'CANCELLED', 'SCHEDULED', 'PAUSED')),
+    available_at        timestamptz,
+    locked_by           uuid,
+    lease               uuid,
+    attempts            integer                  NOT NULL DEFAULT 0,
+    recoveries          integer                  NOT NULL DEFAULT 0,
+    recoveries_since    timestamptz,
+    wakeups             bigint                   NOT NULL DEFAULT 0,
+    waiting_on          text,
+    retry_policy        jsonb,
+    deadline_at         timestamptz,
+    metadata            jsonb,
+    error_kind          text,
+    error               text,
+    cancel_requested_at timestamptz,
+    parent_run_id       uuid,
+    parent_step_id      text        COLLATE "C",
+    cron_expr           text,
+    time_zone           text,
+    max_catchup         integer,
+    overlap_policy      text,
+    schedule_group_id   uuid,
+    fire_at             timestamptz,
+    created_at          timestamptz              NOT NULL DEFAULT now(),
+    started_at          timestamptz,
+    finished_at         timestamptz,
+    PRIMARY KEY (run_id, namespace_id)
+) WITH (
+    fillfactor = 70,
+    autovacuum_vacuum_scale_factor = 0.01,
+    autovacuum_vacuum_threshold = 2000,
+    autovacuum_vacuum_insert_scale_factor = 0.05,
+    autovacuum_analyze_scale_factor = 0.05,
+    autovacuum_vacuum_cost_delay = 1,
+    autovacuum_vacuum_cost_limit = 2000
+);
+
+-- What a worker claims from. The type stands before the time: as a mere filter, a backlog of a type that the
+-- worker does not have would be read through at every claim.
+CREATE INDEX workflow_runs_claim
+    ON kagzi.workflow_runs (task_queue, namespace_id, workflow_type, priority, available_at)
+    WHERE status IN ('PENDING', 'SLEEPING', 'RUNNING');
+
+-- At most one active run for each external ID.
+CREATE UNIQUE INDEX workflow_runs_active_external_id
+    ON kagzi.workflow_runs (external_id, namespace_id)
+    WHERE external_id IS NOT NULL AND status IN ('PENDING', 'SLEEPING', 'RUNNING');
+
+-- The ended runs of an external ID, newest first. It mirrors the index above, so that each move is paid once.
+CREATE INDEX workflow_runs_ended_external_id
+    ON kagzi.workflow_runs (external_id, namespace_id, run_id)
+    WHERE external_id IS NOT NULL AND status IN ('COMPLETED', 'FAILED', 'CANCELLED');
+
+CREATE INDEX workflow_runs_parent
+    ON kagzi.workflow_runs (parent_run_id, namespace_id)
+    WHERE parent_run_id IS NOT NULL;
+
+CREATE INDEX workflow_runs_metadata
+    ON kagzi.workflow_runs USING gin (metadata jsonb_path_ops)
+    WHERE metadata IS NOT NULL;
+
+-- One run for each tick of a schedule.
+CREATE UNIQUE INDEX workflow_runs_fire
+    ON kagzi.workflow_runs (schedule_group_id, fire_at, namespace_id)
+    WHERE schedule_group_id IS NOT NULL;
+
+CREATE INDEX workflow_runs_schedules
+    ON kagzi.workflow_runs (available_at, namespace_id)
+    WHERE status = 'SCHEDULED';
+
+-- Inputs and outputs, apart from the rows that every claim and finish rewrites.
+CREATE TABLE kagzi.workflow_payloads (
+    run_id       uuid              NOT NULL,
+    namespace_id text  COLLATE "C" NOT NULL,
+    input        bytea,
+    output       bytea,
+    PRIMARY KEY (run_id, namespace_id)
+) WITH (
+    fillfactor = 85,
+    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_vacuum_threshold = 2000,
+    autovacuum_vacuum_cost_delay = 1,
+    autovacuum_vacuum_cost_limit = 2000
+);
+
+-- One row for each attempt of each step. A FAILED attempt with wake_at will be followed by another at that
+-- time; one without is final for its run_attempt. first_attempt is the attempt this series began with.
+CREATE TABLE kagzi.step_runs (
+    run_id         uuid              NOT NULL,
+    step_id        text  COLLATE "C" NOT NULL,
+    attempt_number integer           NOT NULL,
+    namespace_id   text  COLLATE "C" NOT NULL,
+    status         text  COLLATE "C" NOT NULL CHECK (status IN ('RUNNING', 'COMPLETED', 'FAILED')),
+    step_kind      text  COLLATE "C" NOT NULL CHECK (step_kind IN ('FUNCTION', 'SLEEP', 'SIGNAL', 'CHILD_WORKFLOW', 'MARKER')),
+    run_attempt    integer           NOT NULL,
+    first_attempt  integer           NOT NULL,
+    input          bytea,
+    output         bytea,
+    error_kind     text,
+    error          text,
+    permanent      boolean           NOT NULL DEFAULT false,
+    wake_at        timestamptz,
+    child_run_id   uuid,
+    parallel_group text,
+    worker_id      uuid,
+    started_at     timestamptz,
+    finished_at    timestamptz,
+    PRIMARY KEY (run_id, step_id, attempt_number, namespace_id)
+) WITH (
+    fillfactor = 95,
+    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_vacuum_threshold = 2000,
+    autovacuum_vacuum_insert_scale_factor = 0.05,
+    autovacuum_analyze_scale_factor = 0.05,
+    autovacuum_vacuum_cost_delay = 1,
+    autovacuum_vacuum_cost_limit = 2000
+);
+
+-- Messages to runs. sequence is the number of the wake-up that announced the message.
+CREATE TABLE kagzi.signals (
+    run_id       uuid              NOT NULL,
+    name         text  COLLATE "C" NOT NULL,
+    sequence     bigint            NOT NULL,
+    namespace_id text  COLLATE "C" NOT NULL,
+    signal_id    text  COLLATE "C" NOT NULL,
+    payload      bytea,
+    received_at  timestamptz       NOT NULL DEFAULT now(),
+    consumed_by  text  COLLATE "C",
+    PRIMARY KEY (run_id, name, sequence, namespace_id)
+);
+
+CREATE UNIQUE INDEX signals_signal_id ON kagzi.signals (signal_id, run_id, namespace_id);
+
+-- The fleet: one row for each start of a worker.
+CREATE TABLE kagzi.workers (
+    worker_id          uuid              NOT NULL,
+    namespace_id       text  COLLATE "C" NOT NULL,
+    task_queue         text  COLLATE "C" NOT NULL,
+    workflow_types     text[]            NOT NULL,
+    status             text  COLLATE "C" NOT NULL CHECK (status IN ('ONLINE', 'DRAINING', 'OFFLINE')),
+    hostname           text              NOT NULL DEFAULT '',
+    pid                integer           NOT NULL DEFAULT 0,
+    build              text              NOT NULL DEFAULT '',
+    labels             jsonb,
+    max_concurrent     integer           NOT NULL DEFAULT 0,
+    visibility_timeout interval          NOT NULL,
+    stale_after        interval          NOT NULL,
+    backend_pid        integer,
+    active_count       integer           NOT NULL DEFAULT 0,
+    completed_count    bigint            NOT NULL DEFAULT 0,
+    failed_count       bigint            NOT NULL DEFAULT 0,
+    started_at         timestamptz       NOT NULL DEFAULT now(),
+    heartbeat_at       timestamptz       NOT NULL DEFAULT now(),
+    stopped_at         timestamptz,
+    PRIMARY KEY (worker_id, namespace_id)
+) WITH (fillfactor = 50);
+
+CREATE INDEX workers_live ON kagzi.workers (task_queue, namespace_id) WHERE status <> 'OFFLINE';
+
+CREATE TABLE kagzi.worker_events (
+    worker_id    uuid              NOT NULL,
+    event_id     uuid              NOT NULL,
+    namespace_id text  COLLATE "C" NOT NULL,
+    event        text  COLLATE "C" NOT NULL CHECK (event IN ('STARTED', 'DRAINING', 'STOPPED', 'LOST')),
+    detail       text,
+    occurred_at  timestamptz       NOT NULL DEFAULT now(),
+    PRIMARY KEY (worker_id, event_id, namespace_id)
+);
+
+-- +goose Down
+DROP TABLE kagzi.worker_events;
+DROP TABLE kagzi.workers;
+DROP TABLE kagzi.signals;
+DROP TABLE kagzi.step_runs;
+DROP TABLE kagzi.workflow_payloads;
+DROP TABLE kagzi.workflow_runs;

@@ -1,0 +1,212 @@
+package kagzi
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+type (
+	// A StartOption goes to [Start], [Workflow.With], [Client.StartMany] and [Define].
+	StartOption interface{ startOption() }
+	// A StepOption goes to [Step], [StepTx], [Do] and [DoTx].
+	StepOption interface{ stepOption() }
+	// A BranchOption goes to [Parallel], [Map] and [Race].
+	BranchOption interface{ branchOption() }
+	// A HandleOption goes to [Handle].
+	HandleOption interface{ handleOption() }
+	// A ChangeOption goes to everything that changes a run.
+	ChangeOption interface{ changeOption() }
+)
+
+type (
+	// Queue is where the run waits for a worker: it must be the [WorkerConfig] Queue of one, else nobody claims
+	// the run. Without it, "default".
+	Queue string
+	// Delay is how long after the start, by the database's clock, the run becomes due. Of Delay and At the last
+	// given wins.
+	Delay time.Duration
+	// At is when the run becomes due. Of Delay and At the last given wins.
+	At time.Time
+	// Priority is 1 (first) to 4; without it 3.
+	Priority int
+	// Version is a version of a workflow's code: of a handler, or the one a run must have. A run without it
+	// takes the newest version of the worker that executes it first, and stays with it.
+	Version int
+	// Metadata are the run's searchable tags: at most 64, and 16 KiB of keys and values together.
+	Metadata map[string]string
+	// Timeout bounds what it is given to: each attempt of a step; a run from when it is first due to its
+	// end, sleeps included; a group of branches. Without it there is no limit. Under 1 µs is refused:
+	// Timeout(30) is 30 ns.
+	Timeout time.Duration
+	// Concurrency is how many branches of a [Map] are under way at once. Without it, all.
+	Concurrency int
+)
+
+// InTx makes the change in the caller's transaction: it takes place when tx commits, or not at all. Until then
+// nobody else sees it: a run started so can be waited for after the commit.
+func InTx(tx pgx.Tx) TxOption { return inTx{tx} }
+
+// A TxOption is what [InTx] returns.
+type TxOption interface {
+	StartOption
+	ChangeOption
+}
+
+// CollectErrors lets every branch finish; what failed is in the [BranchErrors]. Without it the first error
+// cancels the others, and a failed [Map] returns only zero values.
+func CollectErrors() BranchOption { return collectErrors{} }
+
+type (
+	inTx          struct{ tx pgx.Tx }
+	collectErrors struct{}
+)
+
+func (inTx) startOption()           {}
+func (inTx) changeOption()          {}
+func (ID) startOption()             {}
+func (Queue) startOption()          {}
+func (Delay) startOption()          {}
+func (At) startOption()             {}
+func (Priority) startOption()       {}
+func (Version) startOption()        {}
+func (Version) handleOption()       {}
+func (Metadata) startOption()       {}
+func (Timeout) startOption()        {}
+func (Timeout) stepOption()         {}
+func (Timeout) branchOption()       {}
+func (RetryPolicy) startOption()    {}
+func (RetryPolicy) stepOption()     {}
+func (Concurrency) branchOption()   {}
+func (collectErrors) branchOption() {}
+
+// startConfig is what a start's options say.
+type startConfig struct {
+	id       ID
+	queue    string
+	delay    time.Duration
+	at       time.Time
+	priority int
+	version  int
+	timeout  time.Duration
+	metadata json.RawMessage
+	policy   json.RawMessage
+	tx       pgx.Tx
+}
+
+// startOptions validates opts; the last of a kind wins.
+func startOptions(opts []StartOption) (startConfig, error) {
+	cfg := startConfig{queue: "default", priority: 3}
+	var errs []error
+	check := func(err error) { errs = append(errs, err) }
+	for _, o := range opts {
+		switch o := o.(type) {
+		case ID:
+			cfg.id = o
+			check(validateExternalID(string(o)))
+		case Queue:
+			cfg.queue = string(o)
+			check(validateName("queue", string(o)))
+		case Delay:
+			cfg.delay, cfg.at = time.Duration(o), time.Time{}
+			check(validateDuration("delay", time.Duration(o)))
+		case At:
+			cfg.at, cfg.delay = time.Time(o), 0
+		case Priority:
+			cfg.priority = int(o)
+			check(validatePriority(int(o)))
+		case Version:
+			cfg.version = int(o)
+			check(validateVersion(int(o)))
+		case Metadata:
+			check(validateMetadata(o))
+			cfg.metadata, _ = json.Marshal(o) // a map of strings always encodes
+		case Timeout:
+			cfg.timeout = time.Duration(o)
+			check(validateTimeout("timeout", time.Duration(o)))
+		case RetryPolicy:
+			check(o.validate())
+			policy, err := json.Marshal(o)
+			check(err)
+			cfg.policy = policy
+		case inTx:
+			cfg.tx = o.tx
+			if o.tx == nil {
+				check(errors.New("kagzi: InTx(nil): begin a transaction first"))
+			}
+		case nil:
+			check(errors.New("kagzi: a nil option"))
+		}
+	}
+	return cfg, errors.Join(errs...)
+}
+
+// stepConfig is what a step's options say.
+type stepConfig struct {
+	timeout time.Duration
+	policy  RetryPolicy
+}
+
+func stepOptions(opts []StepOption) (stepConfig, error) {
+	var cfg stepConfig
+	var err error
+	for _, o := range opts {
+		switch o := o.(type) {
+		case Timeout:
+			cfg.timeout = time.Duration(o)
+			err = errors.Join(err, validateTimeout("timeout", time.Duration(o)))
+		case RetryPolicy:
+			cfg.policy = o
+			err = errors.Join(err, o.validate())
+		case nil:
+			err = errors.Join(err, errors.New("kagzi: a nil option"))
+		}
+	}
+	cfg.policy = cfg.policy.withDefaults()
+	return cfg, err
+}
+
+// branchConfig is what a group's options say.
+type branchConfig struct {
+	timeout     time.Duration
+	concurrency int
+	collect     bool
+}
+
+func branchOptions(opts []BranchOption) (branchConfig, error) {
+	var cfg branchConfig
+	var err error
+	for _, o := range opts {
+		switch o := o.(type) {
+		case Timeout:
+			cfg.timeout = time.Duration(o)
+			err = errors.Join(err, validateTimeout("timeout", time.Duration(o)))
+		case Concurrency:
+			cfg.concurrency = int(o)
+			if o < 1 {
+				err = errors.Join(err, fmt.Errorf("kagzi: concurrency %d: give at least 1, or leave the option out", int(o)))
+			}
+		case collectErrors:
+			cfg.collect = true
+		case nil:
+			err = errors.Join(err, errors.New("kagzi: a nil option"))
+		}
+	}
+	return cfg, err
+}
+
+func changeTx(opts []ChangeOption) (pgx.Tx, error) {
+	var tx pgx.Tx
+	for _, o := range opts {
+		if in, ok := o.(inTx); ok {
+			if in.tx == nil {
+				return nil, errors.New("kagzi: InTx(nil): begin a transaction first")
+			}
+			tx = in.tx
+		}
+	}
+	return tx, nil
+}

@@ -1,0 +1,295 @@
+package kagzi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi/internal/dbtest"
+)
+
+// unreachable is a pool of a database that is not there: what is refused before any SQL does not notice.
+func unreachable(t *testing.T) *pgxpool.Pool {
+	t.Helper()
+	pool, err := pgxpool.New(t.Context(), "postgres://nobody@127.0.0.1:1/none?connect_timeout=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+func TestBadStartsAreRefusedBeforeAnySQL(t *testing.T) {
+	t.Parallel()
+	c, err := NewClient(unreachable(t), ClientConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		opt  StartOption
+		says string
+	}{
+		"EmptyID":          {ID(""), "ID is empty"},
+		"LongID":           {ID(strings.Repeat("x", 256)), "256 bytes"},
+		"NULInID":          {ID("a\x00"), "U+0000"},
+		"InvalidID":        {ID("\xff"), "UTF-8"},
+		"EmptyQueue":       {Queue(""), "queue is empty"},
+		"ControlInQueue":   {Queue("a\n"), "U+000A"},
+		"NegativeDelay":    {Delay(-1), "delay"},
+		"TinyDelay":        {Delay(30), "30 ns"},
+		"PriorityZero":     {Priority(0), "Priority is 0"},
+		"PriorityFive":     {Priority(5), "Priority is 5"},
+		"VersionZero":      {Version(0), "Version is 0"},
+		"VersionNegative":  {Version(-1), "Version is -1"},
+		"TimeoutZero":      {Timeout(0), "timeout is 0"},
+		"TimeoutTiny":      {Timeout(30), "30 ns"},
+		"PolicyBoth":       {RetryPolicy{Forever: true, MaxAttempts: 2}, "Forever"},
+		"PolicyFactor":     {RetryPolicy{Factor: 0.5}, "Factor"},
+		"PolicyBackoff":    {RetryPolicy{Backoff: 5}, "Backoff"},
+		"MetadataKey":      {Metadata{"": "x"}, "Metadata key"},
+		"MetadataValue":    {Metadata{"k": "a\x00"}, "NUL"},
+		"MetadataTooLarge": {Metadata{"k": strings.Repeat("x", 20<<10)}, "Metadata"},
+		"InTxOfNil":        {InTx(nil), "begin a transaction"},
+		"NilOption":        {nil, "nil option"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := Start(t.Context(), c, Define[int, int]("wf"), 1, tt.opt)
+			mustContain(t, err, "start wf", tt.says)
+			_, err = Start(t.Context(), c, Define[int, int]("wf", tt.opt), 1)
+			mustContain(t, err, tt.says)
+			_, err = c.StartMany(t.Context(), []Call{Define[int, int]("wf").With(1), Define[int, int]("wf").With(1, tt.opt)})
+			mustContain(t, err, "call 1", tt.says)
+		})
+	}
+	for _, name := range []string{"", "a\x00", "\xff", strings.Repeat("x", 256), "a\tb"} {
+		_, err := Start(t.Context(), c, Define[int, int](name), 1)
+		mustContain(t, err, "workflow name")
+	}
+	_, err = Start(t.Context(), c, Define[any, int]("wf"), any(make(chan int)))
+	mustContain(t, err, `"wf"`, "chan int")
+	_, err = Start(t.Context(), c, Define[any, int]("wf"), any(strings.Repeat("x", 4<<20)))
+	if !errors.Is(err, ErrPayloadTooLarge) {
+		t.Errorf("got %v", err)
+	}
+	mustContain(t, err, "4194306", "4194304")
+	_, err = c.StartMany(t.Context(), []Call{Define[int, int]("wf").With(1, ID("x")), Define[int, int]("wf").With(2), Define[int, int]("wf").With(3, ID("x"))})
+	mustContain(t, err, "calls 0 and 2", `"x"`)
+	// All mistakes at once.
+	_, err = Start(t.Context(), c, Define[int, int]("wf"), 1, ID(""), Queue(""), Priority(9))
+	mustContain(t, err, "ID is empty", "queue is empty", "Priority is 9")
+	// What is right gets as far as the database that is not there.
+	if _, err = Start(t.Context(), c, Define[int, int]("wf"), 1, ID("x")); err == nil || KindOf(err) != KindDatabase {
+		t.Errorf("got %v of kind %q", err, KindOf(err))
+	}
+}
+
+func TestNewClientAndNewWorkerValidate(t *testing.T) {
+	t.Parallel()
+	pool := unreachable(t)
+	for says, f := range map[string]func() error{
+		"pool is nil":       func() error { _, err := NewClient(nil, ClientConfig{}); return err },
+		"contains ':'":      func() error { _, err := NewClient(pool, ClientConfig{Namespace: "a:b"}); return err },
+		"namespace":         func() error { _, err := NewClient(pool, ClientConfig{Namespace: "a\x00"}); return err },
+		"MaxPayload -1":     func() error { _, err := NewClient(pool, ClientConfig{MaxPayload: -1}); return err },
+		"client is nil":     func() error { _, err := NewWorker(nil, WorkerConfig{}); return err },
+		"migrate: the pool": func() error { return Migrate(t.Context(), nil) },
+	} {
+		mustContain(t, f(), says)
+	}
+	_, err := NewClient(nil, ClientConfig{Namespace: "a:b", MaxPayload: -1})
+	mustContain(t, err, "pool is nil", "contains ':'", "MaxPayload")
+	c, err := NewClient(pool, ClientConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for says, cfg := range map[string]WorkerConfig{
+		"queue":                {Queue: "\x00"},
+		"MaxConcurrent is -1":  {MaxConcurrent: -1},
+		"PollInterval is 5ns":  {PollInterval: 5},
+		"DrainTimeout is -1ns": {DrainTimeout: -1},
+		"Heartbeat 1m0s":       {Heartbeat: time.Minute, StaleAfter: time.Minute},
+		"Metadata key":         {Labels: map[string]string{"": "x"}},
+	} {
+		_, err := NewWorker(c, cfg)
+		mustContain(t, err, says)
+	}
+	_, err = NewWorker(c, WorkerConfig{Queue: "\xff", MaxConcurrent: -1, PollInterval: 5})
+	mustContain(t, err, "queue", "MaxConcurrent", "PollInterval")
+}
+
+func TestMistakesOfHandleComeFromRunTogether(t *testing.T) {
+	t.Parallel()
+	c, err := NewClient(unreachable(t), ClientConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fn := func(Context, int) (int, error) { return 0, nil }
+	w := newTestWorker(t, c, WorkerConfig{})
+	mustContain(t, w.Run(t.Context()), "no handler", "kagzi.Handle")
+	Handle(w, Define[int, int]("a"), fn)
+	Handle(w, Define[int, int]("a"), fn, Version(2))
+	Handle(w, Define[int, int]("a"), fn)
+	Handle[int, int](w, Define[int, int]("b"), nil)
+	Handle(w, Define[int, int](""), fn)
+	Handle(w, Define[int, int]("c"), fn, Version(-1))
+	mustContain(t, w.Run(t.Context()), `two handlers for version 1 of workflow "a"`, `handler of "b": `, "function is nil", "workflow name is empty", "Version is -1")
+}
+
+func TestStartBeatsDefineAndTheLastWins(t *testing.T) {
+	k := newKit(t)
+	wf := Define[int, int]("wf", Queue("shop"), Priority(2), Metadata{"a": "1"}, Timeout(time.Hour), Version(3), RetryPolicy{MaxAttempts: 7})
+	get := func(opts ...StartOption) RunInfo {
+		t.Helper()
+		info, err := begin(k, wf, 1, opts...).Info(k.ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info
+	}
+	info := get()
+	if info.Queue != "shop" || info.Priority != 2 || info.Version != 3 || !reflect.DeepEqual(info.Metadata, Metadata{"a": "1"}) ||
+		info.DeadlineAt.Sub(info.AvailableAt) != time.Hour {
+		t.Errorf("defaults: %+v", info)
+	}
+	info = get(Version(4), Priority(4), Queue("a"), Queue("b"), Metadata{"b": "2"}, Timeout(time.Minute), Delay(time.Hour))
+	if info.Queue != "b" || info.Priority != 4 || info.Version != 4 || !reflect.DeepEqual(info.Metadata, Metadata{"b": "2"}) ||
+		info.DeadlineAt.Sub(info.AvailableAt) != time.Minute || info.AvailableAt.Sub(info.CreatedAt) != time.Hour {
+		t.Errorf("start's own: %+v", info)
+	}
+	at := time.Now().Add(48 * time.Hour).Truncate(time.Microsecond)
+	if info = get(Delay(time.Minute), At(at)); !info.AvailableAt.Equal(at) {
+		t.Errorf("At after Delay: available at %v, want %v", info.AvailableAt, at)
+	}
+	if info = get(At(at), Delay(time.Minute)); info.AvailableAt.Sub(info.CreatedAt) != time.Minute {
+		t.Errorf("Delay after At: %+v", info)
+	}
+	started, err := k.c.StartMany(k.ctx, []Call{wf.With(1), wf.With(1, Priority(1))}, Priority(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []int{3, 1} {
+		if info, _ := k.c.Get(k.ctx, started[i].ID); info.Priority != want {
+			t.Errorf("call %d has priority %d, want %d", i, info.Priority, want)
+		}
+	}
+}
+
+// runError runs a worker, which must refuse.
+func runError(t *testing.T, pool *pgxpool.Pool) error {
+	t.Helper()
+	c, err := NewClient(pool, ClientConfig{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newTestWorker(t, c, WorkerConfig{})
+	Handle(w, Define[int, int]("wf"), func(Context, int) (int, error) { return 0, nil })
+	ctx, cancel := context.WithTimeout(testContext(t), 10*time.Second)
+	defer cancel()
+	err = w.Run(ctx)
+	if ctx.Err() != nil {
+		t.Fatal("Run has not refused")
+	}
+	return err
+}
+
+func TestDatabasesThatDoNotFit(t *testing.T) {
+	t.Parallel()
+	t.Run("SchemaMissing", func(t *testing.T) {
+		t.Parallel()
+		pool := dbtest.Pool(t, dbtest.Empty())
+		mustContain(t, runError(t, pool), "schema missing", "kagzi.Migrate")
+		c := newTestClient(t, pool)
+		_, err := Start(t.Context(), c, Define[int, int]("wf"), 1)
+		mustContain(t, err, "schema missing", "kagzi.Migrate")
+		_, err = c.List(t.Context(), Filter{})
+		mustContain(t, err, "kagzi.Migrate")
+		_, err = c.Get(t.Context(), ID("x"))
+		mustContain(t, err, "kagzi.Migrate")
+		if err := Migrate(t.Context(), pool); err != nil {
+			t.Fatal(err)
+		}
+		if _, err = Start(t.Context(), c, Define[int, int]("wf"), 1); err != nil {
+			t.Errorf("after Migrate: %v", err)
+		}
+	})
+	for name, tt := range map[string]struct{ sql, says string }{
+		"SchemaOlder": {`DELETE FROM kagzi.schema_migrations WHERE version_id > 0; INSERT INTO kagzi.schema_migrations (version_id, is_applied) VALUES (0, true)`, "kagzi.Migrate"},
+		"SchemaNewer": {`INSERT INTO kagzi.schema_migrations (version_id, is_applied) VALUES (9999, true)`, "upgrade"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := dbtest.Pool(t, dbtest.Empty())
+			if err := Migrate(t.Context(), pool); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := pool.Exec(t.Context(), tt.sql); err != nil {
+				t.Fatal(err)
+			}
+			mustContain(t, runError(t, pool), tt.says)
+			_, err := Start(t.Context(), newTestClient(t, pool), Define[int, int]("wf"), 1)
+			mustContain(t, err, tt.says)
+		})
+	}
+	t.Run("PoolTooSmall", func(t *testing.T) {
+		t.Parallel()
+		mustContain(t, runError(t, dbtest.Pool(t, dbtest.MaxConns(1))), "1 connection", "pool_max_conns")
+	})
+	t.Run("ReadOnly", func(t *testing.T) {
+		t.Parallel()
+		db := dbtest.Database(t)
+		mustContain(t, runError(t, poolWith(t, db.DSN, "default_transaction_read_only", "on")), "read-only", "primary")
+	})
+	for name, grants := range map[string]string{
+		"NoRights":       ``,
+		"NoTables":       `GRANT USAGE ON SCHEMA kagzi TO %[1]s`,
+		"OnlyReading":    `GRANT USAGE ON SCHEMA kagzi TO %[1]s; GRANT SELECT ON ALL TABLES IN SCHEMA kagzi TO %[1]s`,
+		"NotTheRegistry": `GRANT USAGE ON SCHEMA kagzi TO %[1]s; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA kagzi TO %[1]s; REVOKE INSERT ON kagzi.workers FROM %[1]s`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.Database(t, dbtest.Empty()) // its privileges go with it
+			if err := Migrate(t.Context(), db.Pool); err != nil {
+				t.Fatal(err)
+			}
+			role := "role_" + db.Name
+			for _, sql := range []string{fmt.Sprintf(`CREATE ROLE %s`, role), strings.ReplaceAll(grants, "%[1]s", role)} {
+				if _, err := db.Pool.Exec(t.Context(), sql); err != nil {
+					t.Fatal(err)
+				}
+			}
+			t.Cleanup(func() {
+				ctx := context.Background()
+				_, err := db.Pool.Exec(ctx, fmt.Sprintf(`DROP OWNED BY %[1]s; DROP ROLE %[1]s`, role))
+				if err != nil {
+					t.Error(err)
+				}
+			})
+			mustContain(t, runError(t, poolWith(t, db.DSN, "role", role)), role, "GRANT")
+		})
+	}
+}
+
+// poolWith is a pool whose sessions begin with a setting.
+func poolWith(t *testing.T, dsn, name, value string) *pgxpool.Pool {
+	t.Helper()
+	cfg, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.ConnConfig.RuntimeParams[name] = value
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}

@@ -1,0 +1,234 @@
+//go:build unix
+
+package kagzi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi/internal/dbtest"
+)
+
+// startPooler starts pgbouncer in transaction mode in front of db, and returns the DSN that leads through it.
+func startPooler(t *testing.T, db *dbtest.DB) string {
+	t.Helper()
+	program, err := exec.LookPath("pgbouncer")
+	if err != nil {
+		if program, err = exec.LookPath("/usr/sbin/pgbouncer"); err != nil {
+			t.Fatal("pgbouncer is not installed: apt-get install pgbouncer, or brew install pgbouncer")
+		}
+	}
+	cfg, err := pgxpool.ParseConfig(db.DSN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := listener.Addr().(*net.TCPAddr).Port
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// Not t.TempDir, which only its owner may enter: pgbouncer does not run as root.
+	dir, err := os.MkdirTemp("", "kagzi-pooler-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	upstream := cfg.ConnConfig
+	ini := filepath.Join(dir, "pgbouncer.ini")
+	text := fmt.Sprintf(`[databases]
+* = host=%s port=%d dbname=%s user=%s password='%s'
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = %d
+unix_socket_dir =
+auth_type = any
+pool_mode = transaction
+default_pool_size = 6
+max_client_conn = 200
+ignore_startup_parameters = extra_float_digits
+log_connections = 0
+log_disconnections = 0
+`, upstream.Host, upstream.Port, upstream.Database, upstream.User, strings.ReplaceAll(upstream.Password, "'", "''"), port)
+	if err := os.WriteFile(ini, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{ini}
+	if os.Getuid() == 0 {
+		args = []string{"-u", "nobody", ini}
+	}
+	cmd := exec.Command(program, args...)
+	said, err := os.Create(filepath.Join(dir, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer said.Close()
+	cmd.Stdout, cmd.Stderr = said, said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if t.Failed() {
+			log, _ := os.ReadFile(said.Name())
+			t.Logf("pgbouncer said:\n%s", log[:min(len(log), 4000)])
+		}
+	})
+	dsn := fmt.Sprintf("postgres://%s@127.0.0.1:%d/%s?sslmode=disable&default_query_exec_mode=exec", upstream.User, port, upstream.Database)
+	pollUntil(t, "pgbouncer serves", func() bool {
+		conn, err := pgx.Connect(t.Context(), dsn)
+		if err != nil {
+			return false
+		}
+		return conn.Close(t.Context()) == nil
+	})
+	return dsn
+}
+
+// TestTransactionPooler shows that everything works behind a pooler that gives a client another connection for each
+// transaction: prepared statements and LISTEN do not exist there. Only migrations need the server itself.
+func TestTransactionPooler(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	db := dbtest.Database(t)
+	dbtest.Audit(t, db.Pool)
+	execSQL(t, db.Pool, createEffects)
+	dsn := startPooler(t, db)
+	c := quietClient(t, openPool(t, dsn, 10))
+	other := quietClient(t, openPool(t, dsn, 10))
+	dir := t.TempDir()
+	cfg := WorkerConfig{PollInterval: 200 * time.Millisecond, Heartbeat: 300 * time.Millisecond}
+	g := newGate()
+	w := localWorker(t, c, filepath.Join(dir, "l"), cfg)
+	g.handle(w)
+	stop := startLocal(t, w)
+	begun := time.Now()
+	checkResults(t, startRuns(t, other, chained, 50), chainedResult)
+	t.Logf("50 runs of 7 steps took %v", time.Since(begun).Round(time.Millisecond))
+	checkOnce(t, db, filepath.Join(dir, "l"), 50)
+
+	t.Run("StartInTx", func(t *testing.T) {
+		tx, err := other.store.Pool().Begin(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		run, err := Start(ctx, other, nothing, 5, InTx(tx), ID("five"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := tx.Commit(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := run.Result(ctx); err != nil || got != "5" {
+			t.Errorf("got %q, %v", got, err)
+		}
+	})
+	t.Run("ListAndSteps", func(t *testing.T) {
+		infos, err := other.List(ctx, Filter{Workflow: "chained"})
+		if err != nil || len(infos) != 50 {
+			t.Fatalf("%d runs, %v; want 50", len(infos), err)
+		}
+		if steps, err := other.Steps(ctx, infos[0].ID); err != nil || len(steps) != 9 {
+			t.Errorf("%d attempts of steps, %v; want 9", len(steps), err)
+		}
+	})
+	t.Run("Timers", func(t *testing.T) {
+		run, err := Start(ctx, other, napping, 400*time.Millisecond)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := run.Result(ctx); err != nil || got != "rested" {
+			t.Errorf("got %q, %v", got, err)
+		}
+	})
+	t.Run("CancelAndResume", func(t *testing.T) {
+		run := startRuns(t, other, g.wf, 1)[0]
+		receive(t, g.begun)
+		if err := run.Cancel(ctx); err != nil {
+			t.Fatal(err)
+		}
+		var failed *RunError
+		if _, err := run.Result(ctx); !errors.As(err, &failed) || failed.Status != StatusCancelled {
+			t.Errorf("got %v, want a cancelled run", err)
+		}
+		// No notification tells the worker, but its heartbeat does, or its next write, which is refused.
+		if cause := receive(t, g.cause); !errors.Is(cause, KindCancelled) && !errors.Is(cause, ErrLeaseLost) {
+			t.Errorf("the step's cause is %v", cause)
+		}
+		if err := other.Resume(ctx, run.ID()); err != nil {
+			t.Fatal(err)
+		}
+		receive(t, g.begun)
+		close(g.open)
+		if got, err := run.Result(ctx); err != nil || got != "opened" {
+			t.Errorf("got %q, %v", got, err)
+		}
+	})
+	t.Run("Crash", func(t *testing.T) {
+		stop()
+		release := filepath.Join(dir, "release")
+		victim := startProcess(t, workerSpec{DSN: dsn, Ledger: filepath.Join(dir, "victim"), Config: quick})
+		run, err := Start(ctx, other, holding, release)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pollUntil(t, "the step begins", func() bool { return countIn(t, filepath.Join(dir, "victim"), "BEGIN") == 1 })
+		if err := victim.cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		victim.killed(t)
+		touch(t, release)
+		rescuer := startProcess(t, workerSpec{DSN: dsn, Ledger: filepath.Join(dir, "rescuer"), Config: quick})
+		if got, err := run.Result(ctx); err != nil || got != "held" {
+			t.Errorf("got %q, %v", got, err)
+		}
+		rescuer.stop(t)
+	})
+	if c.hub.listening() || other.hub.listening() {
+		t.Error("INVALID: LISTEN works through the pooler")
+	}
+}
+
+// TestStartBesideWorkerNeedsNoNotification shows that a run which is started in a worker's own process is claimed at
+// once, although no notification comes through and the worker polls once an hour.
+func TestStartBesideWorkerNeedsNoNotification(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	c := quietClient(t, openPool(t, startPooler(t, db), 10))
+	startLocal(t, localWorker(t, c, filepath.Join(t.TempDir(), "l"), WorkerConfig{PollInterval: time.Hour}))
+	ctx := testContext(t)
+	for i := range 20 {
+		begun := time.Now()
+		run, err := Start(ctx, c, oneStep, i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := run.Result(ctx); err != nil || got != link(fmt.Sprint(i), "one") {
+			t.Fatalf("run %d: %q, %v", i, got, err)
+		}
+		if i == 19 {
+			t.Logf("from Start to Result: %v", time.Since(begun).Round(time.Microsecond))
+		}
+	}
+	if c.hub.listening() {
+		t.Error("INVALID: LISTEN works through the pooler")
+	}
+}

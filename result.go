@@ -1,0 +1,296 @@
+package kagzi
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi/notify"
+	"github.com/kagzi/kagzi/store"
+)
+
+// results lets any number of callers wait for the ends of runs, with one query for all of them. Its
+// goroutine lives while somebody waits.
+type results struct {
+	client *Client
+
+	mu      sync.Mutex
+	waiting map[uuid.UUID][]waiter
+	asked   uint64        // waiters so far
+	wake    chan struct{} // look now; nil while nobody waits
+}
+
+// A waiter is one call of Result. What was found out before it came is not for it: the run may have been resumed
+// since.
+type waiter struct {
+	number uint64
+	ch     chan ending
+}
+
+type ending struct {
+	store.Ended
+	err error
+}
+
+// How often the table is asked while nothing tells that a run ended: soon at first, for short runs, then ever
+// less often.
+const (
+	firstLook    = 5 * time.Millisecond
+	lastLook     = 250 * time.Millisecond
+	lastLookHint = 2 * time.Second        // with a listener
+	listenAfter  = 300 * time.Millisecond // of waiting
+)
+
+// wait returns the end of the run.
+func (r *results) wait(ctx context.Context, id uuid.UUID) (store.Ended, error) {
+	if err := r.ready(ctx); err != nil {
+		return store.Ended{}, err
+	}
+	ch := make(chan ending, 1)
+	r.mu.Lock()
+	if r.waiting == nil {
+		r.waiting = map[uuid.UUID][]waiter{}
+	}
+	r.asked++
+	r.waiting[id] = append(r.waiting[id], waiter{r.asked, ch})
+	if r.wake == nil {
+		r.wake = make(chan struct{}, 1)
+		go r.run(r.wake)
+	}
+	signal(r.wake)
+	r.mu.Unlock()
+	select {
+	case e := <-ch:
+		return e.Ended, e.err
+	case <-ctx.Done():
+		r.leave(id, ch)
+		return store.Ended{}, ctx.Err()
+	}
+}
+
+// ready checks the schema, waiting for a database that is away.
+func (r *results) ready(ctx context.Context) error {
+	for {
+		err := r.client.checkSchema(ctx)
+		if err == nil || ctx.Err() != nil || !store.Away(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(databasePause):
+		}
+	}
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+func (r *results) leave(id uuid.UUID, ch chan ending) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.waiting[id] = slices.DeleteFunc(r.waiting[id], func(w waiter) bool { return w.ch == ch })
+	if len(r.waiting[id]) == 0 {
+		delete(r.waiting, id)
+	}
+	if len(r.waiting) == 0 && r.wake != nil {
+		signal(r.wake)
+	}
+}
+
+// last returns the number of the last waiter so far.
+func (r *results) last() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.asked
+}
+
+// deliver gives those who wait for e's run its end, up to the last waiter when it began to be found out.
+func (r *results) deliver(e ending, last uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var later []waiter
+	for _, w := range r.waiting[e.RunID] {
+		if w.number <= last {
+			w.ch <- e
+		} else {
+			later = append(later, w)
+		}
+	}
+	if later != nil {
+		r.waiting[e.RunID] = later
+	} else {
+		delete(r.waiting, e.RunID)
+	}
+	if len(r.waiting) == 0 && r.wake != nil {
+		signal(r.wake)
+	}
+}
+
+// look asks at once if somebody waits for one of ids; nil means any.
+func (r *results) look(ids []uuid.UUID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.wake == nil {
+		return
+	}
+	for _, id := range ids {
+		if r.waiting[id] != nil {
+			signal(r.wake)
+			return
+		}
+	}
+	if ids == nil {
+		signal(r.wake)
+	}
+}
+
+// pending returns the runs that are waited for. If there are none the caller, the goroutine, must end.
+func (r *results) pending() []uuid.UUID {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.waiting) == 0 {
+		r.wake = nil
+		return nil
+	}
+	ids := make([]uuid.UUID, 0, len(r.waiting))
+	for id := range r.waiting {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// run looks for ends until nobody waits.
+func (r *results) run(wake chan struct{}) {
+	ctx := context.Background()
+	begun, pause := time.Now(), firstLook
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var release func()
+	defer func() {
+		if release != nil {
+			release()
+		}
+	}()
+	for {
+		ids := r.pending()
+		if ids == nil {
+			return
+		}
+		asked, last := time.Now(), r.last()
+		ended, missing, err := r.client.store.Ended(ctx, ids)
+		for _, e := range ended {
+			r.deliver(ending{Ended: e}, last)
+		}
+		for _, id := range missing {
+			r.deliver(ending{Ended: store.Ended{RunID: id}, err: ErrRunNotFound}, last)
+		}
+		if store.Closed(err) {
+			for _, id := range ids {
+				r.deliver(ending{Ended: store.Ended{RunID: id}, err: err}, last)
+			}
+		}
+		longest := lastLook
+		if release != nil && r.client.hub.listening() {
+			longest = lastLookHint
+		}
+		// A query that takes long is asked less often.
+		pause = min(2*pause, longest)
+		timer.Reset(max(pause, 10*time.Since(asked)))
+		if release == nil && time.Since(begun) > listenAfter {
+			release = r.client.hub.acquire()
+		}
+		select {
+		case <-wake:
+			pause = firstLook
+		case <-timer.C:
+		}
+	}
+}
+
+// hub is the process's listener: one connection, open while somebody in the process waits for hints.
+type hub struct {
+	client *Client
+
+	mu       sync.Mutex
+	users    int
+	listener *notify.Listener
+	stop     context.CancelFunc
+	done     chan struct{}
+}
+
+// acquire starts the listener if it is not running. The last release stops it and returns when it has ended.
+func (h *hub) acquire() (release func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.users++; h.users == 1 {
+		pool := h.client.store.Pool()
+		h.listener = notify.NewListener(notify.ListenerConfig{
+			Connect: func(ctx context.Context) (*pgx.Conn, error) { return connect(ctx, pool) },
+			Probe:   h.client.publisher.Probe,
+			Logger:  h.client.cfg.Logger,
+		})
+		cancelRuns := h.listener.OnRuns(h.client.cfg.Namespace, h.client.moved)
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan struct{})
+		listener := h.listener
+		h.stop, h.done = cancel, done
+		go func() {
+			defer close(done)
+			defer cancelRuns()
+			_ = listener.Run(ctx) // ends only with ctx
+		}()
+	}
+	return sync.OnceFunc(func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.users--; h.users == 0 {
+			h.stop()
+			<-h.done
+			h.listener = nil
+		}
+	})
+}
+
+// connect opens a connection beside the pool, as the pool would open one.
+func connect(ctx context.Context, pool *pgxpool.Pool) (*pgx.Conn, error) {
+	cfg := pool.Config()
+	if cfg.BeforeConnect != nil { // sets a password that changes, for one
+		if err := cfg.BeforeConnect(ctx, cfg.ConnConfig); err != nil {
+			return nil, err
+		}
+	}
+	return pgx.ConnectConfig(ctx, cfg.ConnConfig)
+}
+
+// onWork subscribes to hints about queue. Its caller has acquired the hub.
+func (h *hub) onWork(queue string, wake func()) (cancel func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.listener.OnWork(h.client.cfg.Namespace, queue, wake)
+}
+
+func (h *hub) listening() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.listener != nil && h.listener.Listening()
+}
+
+// moved is the listener's hint that runs moved; nil means any of them.
+func (c *Client) moved(ids []uuid.UUID) {
+	c.mu.Lock()
+	for s := range c.sessions {
+		s.look(ids)
+	}
+	c.mu.Unlock()
+	c.results.look(ids)
+}

@@ -1,0 +1,141 @@
+package kagzi
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/store"
+)
+
+// TestResultAfterResume has the end that a run came to before it was resumed found out late, when somebody waits for
+// its next end already.
+func TestResultAfterResume(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	c := newTestClient(t, dbtest.Pool(t))
+	run, err := Start(ctx, c, Define[int, int]("nobody's"), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := uuid.MustParse(string(run.ID()))
+	last := c.results.last()
+	got := make(chan error, 1)
+	go func() {
+		_, err := run.Result(ctx)
+		got <- err
+	}()
+	waitFor(t, "somebody waits", func() bool { return c.results.last() > last })
+	c.results.deliver(ending{Ended: store.Ended{RunID: id, Status: store.Failed, ErrorKind: "old"}}, last)
+	if err := run.Cancel(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-got; !errors.Is(err, KindCancelled) {
+		t.Errorf("Result returned %v, want the run's end after it was asked", err)
+	}
+}
+
+// TestResumeRaces resumes failed runs as soon as their results are known.
+func TestResumeRaces(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	c := newTestClient(t, dbtest.Pool(t))
+	wf := Define[int, int]("second time lucky", RetryPolicy{MaxAttempts: 1})
+	w := newTestWorker(t, c, WorkerConfig{})
+	Handle(w, wf, func(ctx Context, n int) (int, error) {
+		if ctx.Attempt() == 1 {
+			return 0, Permanent(errors.New("not yet"))
+		}
+		return n, nil
+	})
+	startWorker(t, w)
+	var all sync.WaitGroup
+	for i := range 16 {
+		all.Go(func() {
+			for range 20 {
+				run, err := Start(ctx, c, wf, i)
+				if err == nil {
+					if _, err = run.Result(ctx); err == nil {
+						t.Error("the first attempt succeeded")
+					}
+					err = c.Resume(ctx, run.ID())
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if n, err := run.Result(ctx); n != i || err != nil {
+					t.Errorf("the resumed run returned %d, %v", n, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestClosedPoolEndsTheWorker(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	db := dbtest.Database(t)
+	pool := poolWith(t, db.DSN, "application_name", "closing")
+	c := newTestClient(t, pool)
+	wf := Define[int, int]("interrupted")
+	w := newTestWorker(t, c, WorkerConfig{})
+	begun, cut := make(chan struct{}), make(chan error, 1)
+	Handle(w, wf, func(ctx Context, n int) (int, error) {
+		return Step(ctx, "step", func(ctx context.Context) (int, error) {
+			close(begun)
+			<-ctx.Done()
+			cut <- context.Cause(ctx)
+			return 0, ctx.Err()
+		})
+	})
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	run, err := Start(ctx, c, wf, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-begun
+	if err := w.Run(ctx); err == nil || !strings.Contains(err.Error(), "running already") {
+		t.Errorf("a second Run returned %v", err)
+	}
+	pool.Close()
+	if err := <-done; err == nil || !strings.Contains(err.Error(), "pool was closed") {
+		t.Errorf("Run returned %v", err)
+	}
+	if err := <-cut; !errors.Is(err, ErrShutdown) {
+		t.Errorf("the step's context ended with %v", err)
+	}
+	if _, err := run.Result(ctx); err == nil || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Result returned %v", err)
+	}
+}
+
+// TestIDOfAnotherWorkflow starts two workflows with one ID and equal inputs.
+func TestIDOfAnotherWorkflow(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	c := newTestClient(t, dbtest.Pool(t))
+	run, err := Start(ctx, c, Define[int, int]("checkout"), 42, ID("order-42"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = Start(ctx, c, Define[int, int]("refund"), 42, ID("order-42"))
+	if !errors.Is(err, ErrIDConflict) {
+		t.Fatalf("got %v, want ErrIDConflict", err)
+	}
+	for _, part := range []string{"order-42", string(run.ID()), "checkout"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("the error %q does not name %q", err, part)
+		}
+	}
+	if _, err := Start(ctx, nil, Define[int, int]("checkout"), 42); err == nil {
+		t.Error("a nil client is not refused")
+	}
+}

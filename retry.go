@@ -1,0 +1,160 @@
+package kagzi
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"math"
+	"time"
+)
+
+// RetryPolicy says when a failed step or run is tried again. The zero value of a field is its default, so
+// the zero RetryPolicy is three attempts, 1 s and 2 s apart. In JSON its durations are text, read by
+// [ParseDuration]: {"max_attempts": 5, "backoff": "30s", "max_backoff": "1 day"}.
+type RetryPolicy struct {
+	// MaxAttempts is how often the step or run is tried in all, the first attempt included. One means no
+	// retry. Zero means 3.
+	MaxAttempts int
+	// Forever lifts the limit on attempts; it excludes MaxAttempts. Errors that are not worth another
+	// attempt (see [Permanent]) still end the step or run.
+	Forever bool
+	// Backoff is the wait before the second attempt, at least 1 µs. Zero means 1 s.
+	Backoff time.Duration
+	// Factor is how much longer each wait is than the one before, at least 1. One means that all waits are
+	// as long as the first. Zero means 2.
+	Factor float64
+	// MaxBackoff is where the waits stop growing, before jitter. Zero means 1 minute, or Backoff if that is
+	// longer.
+	MaxBackoff time.Duration
+	// NoJitter makes the waits exact. Without it each is up to 25 % shorter or longer, by chance, so that
+	// what failed together does not come back together.
+	NoJitter bool
+}
+
+func (p RetryPolicy) withDefaults() RetryPolicy {
+	if !p.Forever {
+		p.MaxAttempts = cmp.Or(p.MaxAttempts, 3)
+	}
+	if p.Backoff == 0 {
+		p.Backoff = time.Second
+		if p.MaxBackoff != 0 {
+			p.Backoff = min(p.Backoff, p.MaxBackoff)
+		}
+	}
+	p.Factor = cmp.Or(p.Factor, 2)
+	p.MaxBackoff = cmp.Or(p.MaxBackoff, max(time.Minute, p.Backoff))
+	return p
+}
+
+func (p RetryPolicy) validate() error {
+	switch {
+	case p.MaxAttempts < 0:
+		return fmt.Errorf("kagzi: RetryPolicy.MaxAttempts is %d: use 1 for no retry, Forever for no limit", p.MaxAttempts)
+	case p.Forever && p.MaxAttempts != 0:
+		return fmt.Errorf("kagzi: RetryPolicy has Forever and MaxAttempts %d: set one of them", p.MaxAttempts)
+	case math.IsNaN(p.Factor) || math.IsInf(p.Factor, 0) || p.Factor != 0 && p.Factor < 1:
+		return fmt.Errorf("kagzi: RetryPolicy.Factor is %v: use 1 for waits of one length, 2 to double them", p.Factor)
+	}
+	if err := validateDuration("RetryPolicy.Backoff", p.Backoff); err != nil {
+		return err
+	}
+	if err := validateDuration("RetryPolicy.MaxBackoff", p.MaxBackoff); err != nil {
+		return err
+	}
+	if p.MaxBackoff != 0 && p.MaxBackoff < p.Backoff {
+		return fmt.Errorf("kagzi: RetryPolicy.MaxBackoff %s is shorter than Backoff %s",
+			FormatDuration(p.MaxBackoff), FormatDuration(p.Backoff))
+	}
+	return nil
+}
+
+// allows reports whether another attempt may follow after attempt failed ones.
+func (p RetryPolicy) allows(attempt int) bool {
+	p = p.withDefaults()
+	return p.Forever || attempt < p.MaxAttempts
+}
+
+// backoff returns the wait after the attempt-th failed attempt, counted from 1. random is in [0, 1).
+func (p RetryPolicy) backoff(attempt int, random float64) time.Duration {
+	p = p.withDefaults()
+	wait := p.MaxBackoff
+	// The power is +Inf for a late attempt, so compare before converting.
+	if grown := float64(p.Backoff) * math.Pow(p.Factor, float64(max(attempt, 1)-1)); grown < float64(p.MaxBackoff) {
+		wait = time.Duration(grown)
+	}
+	if p.NoJitter {
+		return wait
+	}
+	low, spread := wait/4*3, time.Duration(random*float64(wait/2))
+	if spread > math.MaxInt64-low {
+		return math.MaxInt64
+	}
+	return low + spread
+}
+
+// retryPolicyJSON is how a RetryPolicy is stored and configured. Durations are raw so that a number is
+// refused by name instead of being taken for nanoseconds.
+type retryPolicyJSON struct {
+	MaxAttempts int             `json:"max_attempts,omitempty"`
+	Forever     bool            `json:"forever,omitempty"`
+	Backoff     json.RawMessage `json:"backoff,omitempty"`
+	Factor      float64         `json:"factor,omitempty"`
+	MaxBackoff  json.RawMessage `json:"max_backoff,omitempty"`
+	NoJitter    bool            `json:"no_jitter,omitempty"`
+}
+
+// MarshalJSON leaves out zero fields and writes durations as text, such as "30s".
+func (p RetryPolicy) MarshalJSON() ([]byte, error) {
+	if err := p.validate(); err != nil {
+		return nil, err
+	}
+	return json.Marshal(retryPolicyJSON{
+		MaxAttempts: p.MaxAttempts,
+		Forever:     p.Forever,
+		Backoff:     marshalDuration(p.Backoff),
+		Factor:      p.Factor,
+		MaxBackoff:  marshalDuration(p.MaxBackoff),
+		NoJitter:    p.NoJitter,
+	})
+}
+
+// UnmarshalJSON reads what MarshalJSON writes. Fields that data does not mention stay as they are; names
+// that it does not know are ignored.
+func (p *RetryPolicy) UnmarshalJSON(data []byte) error {
+	raw := retryPolicyJSON{MaxAttempts: p.MaxAttempts, Forever: p.Forever, Factor: p.Factor, NoJitter: p.NoJitter}
+	if err := json.Unmarshal(data, &raw); err != nil {
+		return failed(err, "retry policy")
+	}
+	backoff, err := unmarshalDuration("backoff", raw.Backoff, p.Backoff)
+	if err != nil {
+		return err
+	}
+	maxBackoff, err := unmarshalDuration("max_backoff", raw.MaxBackoff, p.MaxBackoff)
+	if err != nil {
+		return err
+	}
+	*p = RetryPolicy{raw.MaxAttempts, raw.Forever, backoff, raw.Factor, maxBackoff, raw.NoJitter}
+	return nil
+}
+
+func marshalDuration(d time.Duration) json.RawMessage {
+	if d == 0 {
+		return nil
+	}
+	return json.RawMessage(`"` + FormatDuration(d) + `"`) // digits and units: nothing to escape
+}
+
+func unmarshalDuration(field string, raw json.RawMessage, old time.Duration) (time.Duration, error) {
+	if len(raw) == 0 || string(raw) == "null" {
+		return old, nil
+	}
+	var text string
+	if err := json.Unmarshal(raw, &text); err != nil {
+		return 0, fmt.Errorf(`kagzi: retry policy: %s is %.40s: write it as text with a unit, such as "30s"`, field, raw)
+	}
+	d, err := ParseDuration(text)
+	if err != nil {
+		return 0, fmt.Errorf("kagzi: retry policy: %s: %s", field, trimKagzi(err.Error()))
+	}
+	return d, nil
+}

@@ -1,0 +1,144 @@
+package kagzi
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi/store"
+)
+
+type (
+	// A RunID is Kagzi's name for one run, forever: a UUID in text.
+	RunID string
+	// An ID is the caller's name for a run, of at most 255 bytes: unique among the active runs of the
+	// namespace, whatever their workflow, so put the workflow's name in it, as in "refund-42". As an option of
+	// [Start] it makes the start idempotent while the run is active: a start with the same workflow and input
+	// returns that run, one with another workflow or input is refused with [ErrIDConflict]. It does not remember
+	// runs that are over: starting again begins a new run.
+	ID string
+)
+
+// Status is where a run stands.
+type Status string
+
+// A run ends completed, failed or cancelled.
+const (
+	StatusPending   Status = "PENDING"
+	StatusRunning   Status = "RUNNING"
+	StatusSleeping  Status = "SLEEPING"
+	StatusCompleted Status = "COMPLETED"
+	StatusFailed    Status = "FAILED"
+	StatusCancelled Status = "CANCELLED"
+)
+
+var statuses = []Status{StatusPending, StatusRunning, StatusSleeping, StatusCompleted, StatusFailed, StatusCancelled}
+
+// Ended reports whether the status is terminal.
+func (s Status) Ended() bool {
+	return s == StatusCompleted || s == StatusFailed || s == StatusCancelled
+}
+
+// RunInfo is one row of the table of runs.
+type RunInfo struct {
+	ID              RunID
+	ExternalID      ID
+	Workflow, Queue string
+	Version         int // zero until a worker first executed the run, unless its start chose one
+	Priority        int
+	Attempts        int // of the run, that failed
+	Recoveries      int // times it was taken over from a dead worker, since its last progress
+	Status          Status
+	WaitingOn       string // why it sleeps: "timer cooling-off", "retry authorize"
+	Metadata        Metadata
+	Parent          RunID  // reserved: there are no child workflows yet
+	Kind            Kind   // of the last failure
+	Error           string // of the last failure
+	CreatedAt       time.Time
+	StartedAt       time.Time // when a worker first executed it
+	AvailableAt     time.Time // when a worker may claim it next; zero if it is over or waits for no time
+	DeadlineAt      time.Time // when its Timeout ends it
+	EndedAt         time.Time
+	Input, Output   json.RawMessage // as the client's Codec wrote them
+}
+
+func runInfo(r *store.Run) RunInfo {
+	info := RunInfo{
+		ID: RunID(r.RunID.String()), ExternalID: ID(r.ExternalID), Workflow: r.Type, Queue: r.Queue, Version: r.Version,
+		Priority: r.Priority, Attempts: r.Attempts, Recoveries: r.Recoveries, Status: Status(r.Status), WaitingOn: r.WaitingOn,
+		Kind: Kind(r.ErrorKind), Error: r.Error, CreatedAt: r.CreatedAt, StartedAt: r.StartedAt, AvailableAt: r.AvailableAt,
+		DeadlineAt: r.DeadlineAt, EndedAt: r.FinishedAt, Input: r.Input, Output: r.Output,
+	}
+	if r.Parent != uuid.Nil {
+		info.Parent = RunID(r.Parent.String())
+	}
+	_ = json.Unmarshal(r.Metadata, &info.Metadata) // written by startOptions, from a map of strings
+	return info
+}
+
+// A StepAttempt is one attempt of one step.
+type StepAttempt struct {
+	Step      string
+	Attempt   int // from 1, as in [StepInfo]
+	Status    Status
+	Output    json.RawMessage
+	Kind      Kind
+	Error     string
+	StartedAt time.Time
+	EndedAt   time.Time
+	WakeAt    time.Time // of a sleep its end; of a failed attempt when the next may start, zero if it was the last
+}
+
+// Started is what [Client.StartMany] says of one call.
+type Started struct {
+	ID      RunID
+	Existed bool
+}
+
+// A Run is the handle to one run. It is safe for concurrent use.
+type Run[Out any] struct {
+	client   *Client
+	workflow string
+	id       RunID
+	existed  bool
+}
+
+// ID returns Kagzi's name for the run.
+func (r *Run[Out]) ID() RunID { return r.id }
+
+// Existed reports whether Start found the run instead of making it.
+func (r *Run[Out]) Existed() bool { return r.existed }
+
+// Info reads the run's row.
+func (r *Run[Out]) Info(ctx context.Context) (RunInfo, error) { return r.client.Get(ctx, r.id) }
+
+// Result waits for the run to end. The error is a *[RunError] if the run did not complete; any other error
+// says that waiting ended, not the run: ctx ended, or [ErrRunNotFound]. While the database is away Result
+// goes on waiting. A run started [InTx] does not exist before the commit: Result returns [ErrRunNotFound] until
+// then.
+func (r *Run[Out]) Result(ctx context.Context) (Out, error) {
+	var out Out
+	id, err := uuid.Parse(string(r.id))
+	if err != nil {
+		return out, failed(ErrRunNotFound, "result of %s", r.id)
+	}
+	end, err := r.client.results.wait(ctx, id)
+	if err != nil {
+		return out, failed(err, "result of %s %s", r.workflow, r.id)
+	}
+	if Status(end.Status) != StatusCompleted {
+		return out, &RunError{Run: r.id, Workflow: end.Type, Status: Status(end.Status), Kind: Kind(end.ErrorKind), Message: end.Error}
+	}
+	if err := r.client.cfg.Codec.Decode(end.Output, &out); err != nil {
+		return out, fmt.Errorf("kagzi: result of %s %s: does not decode into %T: %w", r.workflow, r.id, out, err)
+	}
+	return out, nil
+}
+
+// Cancel is [Client.Cancel] of this run.
+func (r *Run[Out]) Cancel(ctx context.Context, opts ...ChangeOption) error {
+	return r.client.Cancel(ctx, r.id, opts...)
+}

@@ -1,0 +1,73 @@
+package kagzi
+
+import (
+	"time"
+
+	"github.com/kagzi/kagzi/store"
+)
+
+// Sleep returns when d has passed, in whatever process: meanwhile the run holds no goroutine, slot or
+// connection, unless d is short or another branch is at work. It returns an error only if the call is wrong or
+// the branch was cancelled. A d of zero or less does not wait.
+func Sleep(ctx Context, name string, d time.Duration) error {
+	if d > 0 && d < time.Microsecond {
+		return misuse(failed(validateTimeout("duration", d), "sleep %q", name))
+	}
+	return sleep(ctx, name, func(time.Time) time.Duration { return max(d, 0) })
+}
+
+// SleepUntil returns once t is past, by the database's clock. It is [Sleep] otherwise.
+func SleepUntil(ctx Context, name string, t time.Time) error {
+	return sleep(ctx, name, func(now time.Time) time.Duration { return max(t.Sub(now), 0) })
+}
+
+// sleep waits for what length says, given the database's time when the sleep begins.
+func sleep(ctx Context, name string, length func(now time.Time) time.Duration) error {
+	b, err := branchOf(ctx)
+	if err != nil {
+		return err
+	}
+	id, err := b.enter("sleep", name)
+	if err != nil {
+		return err
+	}
+	row := b.lookup(id, store.KindSleep)
+	if row == nil {
+		if row, err = b.beginSleep(id, length(b.e.s.now())); err != nil {
+			return err
+		}
+	}
+	if row.Status == store.Running {
+		if err := b.wait(row.WakeAt, "timer "+id, nil, 0); err != nil {
+			return err
+		}
+		// Nobody waits for this record: that the time has passed can be told from the row that is there.
+		r := b.e.newRecord(id, store.KindSleep, store.Completed, row.Attempt, row.FirstAttempt)
+		b.e.note(r)
+	}
+	if row.WakeAt.IsZero() {
+		b.passed(row)
+	} else { // when that record was written differs from replay to replay
+		b.passed(&store.StepRow{FinishedAt: row.WakeAt})
+	}
+	return nil
+}
+
+// beginSleep sleeps through a short sleep and returns its record, or returns the record that a long one has
+// begun. A long sleep is recorded when it begins, so that no restart begins it again.
+func (b *branch) beginSleep(id string, d time.Duration) (*store.StepRow, error) {
+	e := b.e
+	if d <= memoryWait {
+		begun := time.Now()
+		if err := b.wait(e.s.now().Add(d), "timer "+id, nil, 0); err != nil {
+			return nil, err
+		}
+		r := e.newRecord(id, store.KindSleep, store.Completed, 1, 1)
+		r.Elapsed = time.Since(begun)
+		return e.record(r), nil
+	}
+	r := e.newRecord(id, store.KindSleep, store.Running, 1, 1)
+	r.Wake = d
+	b.suspendWith(r, "timer "+id)
+	return e.record(r), nil
+}

@@ -1,0 +1,397 @@
+package kagzi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/store"
+)
+
+// visibleAfter is how long a step runs before its attempt is shown in the table.
+const visibleAfter = time.Second
+
+// Step executes fn once and remembers its result under name. fn's result must come through its return value:
+// in a replay fn is not called. fn's ctx ends with the step's [Timeout], with the run's cancellation and when
+// the worker must give the run up; [CurrentStep] tells fn which step it is. It carries no values of the ctx of
+// [Worker.Run].
+//
+// A name has at most 255 bytes, without # and /. One that comes again on the same branch is counted, "pay" and
+// "pay#2": steps of one name are told apart by their order alone.
+//
+// A failed attempt is repeated as the step's [RetryPolicy] says; the wait between attempts holds nothing. When
+// no attempt is left, or the error is [Permanent] or of a kind that is, Step returns a *[StepError]. It returns
+// another error only if the call is wrong, or if the branch was cancelled.
+func Step[T any](ctx Context, name string, fn func(context.Context) (T, error), opts ...StepOption) (T, error) {
+	var call stepFunc
+	if fn != nil {
+		call = func(ctx context.Context, _ pgx.Tx) (any, error) { return fn(ctx) }
+	}
+	return durable[T](ctx, name, call, opts, false)
+}
+
+// StepTx is [Step] with a transaction of the application's database: what fn does in tx commits together with
+// the record that the step is done, or not at all. fn must not end tx. The transaction holds a connection of
+// the pool while fn runs.
+func StepTx[T any](ctx Context, name string, fn func(context.Context, pgx.Tx) (T, error), opts ...StepOption) (T, error) {
+	var call stepFunc
+	if fn != nil {
+		call = func(ctx context.Context, tx pgx.Tx) (any, error) { return fn(ctx, tx) }
+	}
+	return durable[T](ctx, name, call, opts, true)
+}
+
+// Do is [Step] for a function without result. A variable that fn sets outside of itself is empty after a replay:
+// what the workflow needs later, return from a [Step].
+func Do(ctx Context, name string, fn func(context.Context) error, opts ...StepOption) error {
+	var call stepFunc
+	if fn != nil {
+		call = func(ctx context.Context, _ pgx.Tx) (any, error) { return nil, fn(ctx) }
+	}
+	_, err := durable[any](ctx, name, call, opts, false)
+	return err
+}
+
+// DoTx is [StepTx] for a function without result.
+func DoTx(ctx Context, name string, fn func(context.Context, pgx.Tx) error, opts ...StepOption) error {
+	var call stepFunc
+	if fn != nil {
+		call = func(ctx context.Context, tx pgx.Tx) (any, error) { return nil, fn(ctx, tx) }
+	}
+	_, err := durable[any](ctx, name, call, opts, true)
+	return err
+}
+
+// StepInfo is what a step function may ask of its ctx.
+type StepInfo struct {
+	Run      RunID
+	Workflow string
+	Step     string // with its branches: "ship/pack"
+	Attempt  int    // from 1; it goes on in a new attempt of the run and after Resume
+	Key      string // the same in every attempt of this step: an idempotency key for other services
+}
+
+type stepInfoKey struct{}
+
+// CurrentStep returns the step that ctx belongs to, the zero StepInfo outside of one.
+func CurrentStep(ctx context.Context) StepInfo {
+	info, _ := ctx.Value(stepInfoKey{}).(StepInfo)
+	return info
+}
+
+type stepFunc func(context.Context, pgx.Tx) (any, error)
+
+// durable is a step with its types put back on: the result comes decoded from its record, the first time too.
+func durable[T any](ctx Context, name string, call stepFunc, opts []StepOption, tx bool) (T, error) {
+	var out T
+	b, err := branchOf(ctx)
+	if err != nil {
+		return out, err
+	}
+	row, err := b.step(name, call, opts, tx)
+	if err != nil {
+		return out, err
+	}
+	if err := b.e.s.w.client.cfg.Codec.Decode(row.Output, &out); err != nil {
+		b.e.nondeterministic("the recorded result of step %q does not decode into %v: %v", row.StepID, reflect.TypeFor[T](), err)
+	}
+	return out, nil
+}
+
+// A stepCall is one durable step under way.
+type stepCall struct {
+	b       *branch
+	id      string
+	call    stepFunc
+	cfg     stepConfig
+	tx      bool
+	attempt int
+	first   int // attempt of this series
+}
+
+// step returns the record of the step's result, executing it as often as it takes.
+func (b *branch) step(name string, call stepFunc, opts []StepOption, tx bool) (*store.StepRow, error) {
+	id, err := b.enter("step", name)
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := stepOptions(opts)
+	if err == nil && call == nil {
+		err = errors.New("kagzi: the function is nil")
+	}
+	if err != nil {
+		return nil, misuse(failed(err, "step %q", id))
+	}
+	s := &stepCall{b: b, id: id, call: call, cfg: cfg, tx: tx, attempt: 1, first: 1}
+	row := b.lookup(id, store.KindFunction)
+	for {
+		if row != nil {
+			done, err := s.after(row)
+			if done {
+				b.passed(row)
+				return row, err
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+		if row, err = s.execute(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// after takes in the record of an attempt: it returns true if that is the step's result, and else prepares the
+// next attempt, having waited for its time.
+func (s *stepCall) after(row *store.StepRow) (done bool, err error) {
+	switch {
+	case row.Status == store.Completed:
+		return true, nil
+	case row.Status == store.Running: // found in the history: its worker died. The attempt is made again.
+		s.attempt, s.first = row.Attempt, row.FirstAttempt
+	case !row.WakeAt.IsZero(): // another attempt follows
+		if err := s.b.wait(row.WakeAt, "retry "+s.id, nil, 0); err != nil {
+			return false, err
+		}
+		s.attempt, s.first = row.Attempt+1, row.FirstAttempt
+	case row.RunAttempt == s.b.e.attempt: // final in this attempt of the run
+		return true, &StepError{Step: s.id, Attempts: row.Attempt - row.FirstAttempt + 1, Kind: Kind(row.ErrorKind), Message: row.Error, permanent: row.Permanent}
+	default: // final in an earlier attempt of the run: forgotten
+		s.attempt, s.first = row.Attempt+1, row.Attempt+1
+	}
+	return false, nil
+}
+
+// execute makes one attempt and records what came of it. It returns neither record nor error if the attempt is
+// to be made again, because the database was away.
+func (s *stepCall) execute() (*store.StepRow, error) {
+	if s.tx {
+		return s.executeTx()
+	}
+	ctx, cancel := s.begin()
+	defer cancel()
+	begun := time.Now()
+	data, err := s.callUser(ctx, nil)
+	return s.settle(ctx, begun, data, err)
+}
+
+// begin returns the context of an attempt, and shows the attempt in the table if it takes long.
+func (s *stepCall) begin() (context.Context, context.CancelFunc) {
+	b, e := s.b, s.b.e
+	b.live = true
+	ctx, cancel := context.WithCancel(b.ctx)
+	if s.cfg.timeout > 0 {
+		cancel()
+		ctx, cancel = context.WithTimeoutCause(b.ctx, s.cfg.timeout, kinded{KindTimeout, fmt.Errorf("step timed out after %v", s.cfg.timeout)})
+	}
+	ctx = context.WithValue(ctx, stepInfoKey{}, StepInfo{
+		Run: e.runID, Workflow: e.run.Type, Step: s.id, Attempt: s.attempt, Key: string(e.runID) + "/" + s.id,
+	})
+	visible := time.AfterFunc(visibleAfter, func() {
+		if s.tx { // a row committed meanwhile would fail a transaction of a stricter isolation, each time
+			return
+		}
+		r := e.newRecord(s.id, store.KindFunction, store.Running, s.attempt, s.first)
+		r.Elapsed = visibleAfter
+		e.show(r)
+	})
+	e.s.failpoint("before step", e.run.RunID)
+	return ctx, func() {
+		visible.Stop()
+		cancel()
+	}
+}
+
+// settle records the outcome of user code, unless the code failed because its context ended: that says nothing of
+// the step. It exits the goroutine if the execution has ended.
+func (s *stepCall) settle(ctx context.Context, begun time.Time, data []byte, err error) (*store.StepRow, error) {
+	b, e := s.b, s.b.e
+	e.s.failpoint("after step", e.run.RunID)
+	if err != nil {
+		e.exitIfEnded()
+		if b.ctx.Err() != nil {
+			return nil, context.Cause(b.ctx)
+		}
+	}
+	if b.muted() {
+		return nil, errBranchCancelled
+	}
+	r := e.newRecord(s.id, store.KindFunction, store.Completed, s.attempt, s.first)
+	r.Elapsed = time.Since(begun)
+	if err == nil {
+		r.Output = data
+	} else {
+		s.fail(ctx, r, err)
+	}
+	row := e.record(r)
+	e.s.failpoint("after record", e.run.RunID)
+	e.exitIfEnded()
+	return row, nil
+}
+
+// fail makes r the record of a failed attempt: with the time of the next one, or final.
+func (s *stepCall) fail(ctx context.Context, r *store.Record, err error) {
+	kind := KindOf(err)
+	if errors.Is(context.Cause(ctx), KindTimeout) && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)) {
+		kind = KindTimeout
+		err = kinded{KindTimeout, fmt.Errorf("%w (%v)", err, context.Cause(ctx))}
+	}
+	r.Status, r.ErrorKind, r.Error = store.Failed, string(kind), errorText(err)
+	defer func() {
+		s.b.e.log().Warn("kagzi: step failed", "step", s.id, "attempt", s.attempt, "kind", kind, "error", oneLine(r.Error), "again", r.Wake >= 0)
+	}()
+	r.Permanent = isPermanent(err)
+	if r.Permanent || !s.cfg.policy.allows(s.attempt-s.first+1) {
+		return
+	}
+	r.Wake = s.cfg.policy.backoff(s.attempt-s.first+1, rand.Float64())
+	if after, ok := retryAfter(err); ok {
+		r.Wake = max(r.Wake, after)
+	}
+}
+
+// callUser calls the step's function and encodes what it returns. A panic is an error. A Goexit cannot be
+// stopped: it is recorded as the attempt's failure on the way out, and fails the branch.
+func (s *stepCall) callUser(ctx context.Context, tx pgx.Tx) (data []byte, err error) {
+	returned := false
+	s.b.inStep.Store(true)
+	defer func() {
+		s.b.inStep.Store(false)
+		if returned {
+			return
+		}
+		if v := recover(); v != nil {
+			data, err = nil, newPanicError(v, debug.Stack())
+		} else if !s.b.e.ended() {
+			r := s.b.e.newRecord(s.id, store.KindFunction, store.Failed, s.attempt, s.first)
+			r.ErrorKind, r.Error = string(KindPanic), errorText(newGoexitError())
+			s.b.e.note(r)
+		}
+	}()
+	v, err := s.call(ctx, tx)
+	if err == nil {
+		if data, err = s.b.e.s.w.client.encode(fmt.Sprintf("result of step %q", s.id), v); err != nil {
+			err = Permanent(kinded{KindValidation, err})
+		}
+	}
+	returned = true
+	return data, err
+}
+
+// executeTx makes one attempt of a transactional step. The record is its last statement before the commit, so
+// that the run's row is locked briefly. It commits only if the record was written: then nobody else has a result.
+func (s *stepCall) executeTx() (*store.StepRow, error) {
+	b, e := s.b, s.b.e
+	tx, err := e.s.beginTx(b.ctx)
+	if err != nil {
+		e.exitIfEnded()
+		if b.ctx.Err() != nil {
+			return nil, context.Cause(b.ctx)
+		}
+		return s.trouble(err)
+	}
+	defer e.s.endTx(tx)
+	ctx, cancel := s.begin()
+	defer cancel()
+	begun := time.Now()
+	data, err := s.callUser(ctx, stepTx{tx})
+	if err == nil {
+		err = unfit(tx)
+	}
+	if err != nil || b.muted() {
+		rollback(tx)
+		return s.settle(ctx, begun, data, err)
+	}
+	e.s.failpoint("after step", e.run.RunID)
+	r := e.newRecord(s.id, store.KindFunction, store.Completed, s.attempt, s.first)
+	r.Elapsed, r.Output = time.Since(begun), data
+	// The write does not end with ctx: its outcome would be unknown.
+	write, stop := context.WithTimeout(context.WithoutCancel(ctx), txTimeout)
+	defer stop()
+	written, err := e.s.store.RecordIn(write, tx, r)
+	if err == nil && written {
+		if err = tx.Commit(write); err == nil {
+			e.s.failpoint("after record", e.run.RunID)
+			e.exitIfEnded()
+			return &r.StepRow, nil
+		}
+	}
+	rollback(tx)
+	return s.afterTx(ctx, begun, err)
+}
+
+// unfit says why a step's transaction cannot be committed although its function succeeded, nil if it can.
+func unfit(tx pgx.Tx) error {
+	conn := tx.Conn()
+	switch {
+	case conn.IsClosed(): // or it would be repeated for ever, as if the database were away
+		return kinded{KindDatabase, errors.New("the step's transaction lost its connection, and its function did not say so: a query's context ended, for one")}
+	case conn.PgConn().TxStatus() == 'E':
+		return errors.New("a statement of the step failed, and its function did not say so: return the error, or let the statement fail in a savepoint (tx.Begin)")
+	case conn.PgConn().TxStatus() == 'I': // ended by SQL: the record would not be a part of it
+		return Permanent(kinded{KindBadRequest, errStepTx})
+	}
+	return nil
+}
+
+// txTimeout bounds the record and commit of a transactional step.
+const txTimeout = 30 * time.Second
+
+// afterTx finds out what became of a transaction that did not say, or that wrote no record: the step's row tells.
+// What the database refused is the attempt's failure (a deferred constraint, for one); that it was away is not.
+func (s *stepCall) afterTx(ctx context.Context, begun time.Time, failure error) (*store.StepRow, error) {
+	e := s.b.e
+	for {
+		e.exitIfEnded()
+		row, holds, err := e.s.store.StepResult(e.s.background, e.held(), s.id, s.attempt)
+		switch {
+		case err != nil:
+			_, _ = s.trouble(err)
+		case !holds:
+			e.end(endLost, ErrLeaseLost)
+			runtime.Goexit()
+		case row != nil:
+			return row, nil
+		case failure == nil: // only the transaction itself can have ended the run that it records for
+			return s.settle(ctx, begun, nil, misuse(errors.New("the step's transaction ends its own run: cancel it in a transaction of its own")))
+		case store.Away(failure) || store.Repeatable(failure):
+			return s.trouble(failure)
+		default:
+			return s.settle(ctx, begun, nil, failure)
+		}
+	}
+}
+
+// trouble waits a little, for the attempt to be made again: that the database is away says nothing of the step.
+func (s *stepCall) trouble(err error) (*store.StepRow, error) {
+	if err != nil {
+		s.b.e.log().Debug("kagzi: a transactional step is repeated", "step", s.id, "error", err)
+	}
+	select {
+	case <-time.After(databasePause):
+	case <-s.b.e.done:
+		runtime.Goexit()
+	}
+	return nil, nil
+}
+
+// stepTx is the transaction as the step's function sees it: the engine ends it.
+type stepTx struct{ pgx.Tx }
+
+var errStepTx = errors.New("kagzi: the step's transaction is committed by Kagzi, with the step's record: return from the function instead")
+
+func (stepTx) Commit(context.Context) error   { return errStepTx }
+func (stepTx) Rollback(context.Context) error { return errStepTx }
+
+func rollback(tx pgx.Tx) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	_ = tx.Rollback(ctx) // an open transaction ends with its connection, too
+}

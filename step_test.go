@@ -1,0 +1,502 @@
+package kagzi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"reflect"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/dbtest"
+)
+
+func TestStepsAreRememberedByName(t *testing.T) {
+	// The code changes while a run of it sleeps. "c" was not there before, "b" is no more, "a" and the sleep changed
+	// places, and the repeated ones keep their count.
+	step := func(t *testing.T, ctx Context, calls *sync.Map, name, v string) string {
+		out, err := Step(ctx, name, func(sctx context.Context) (string, error) {
+			id := CurrentStep(sctx).Step
+			if _, again := calls.LoadOrStore(id, true); again {
+				t.Errorf("step %q was executed again", id)
+			}
+			return v, nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		return out
+	}
+	k := newKit(t)
+	var calls sync.Map
+	wf := Define[struct{}, string]("wf")
+	stop := serve(k, wf, func(ctx Context, _ struct{}) (string, error) {
+		out := step(t, ctx, &calls, "a", "a1") + step(t, ctx, &calls, "b", "b1") + step(t, ctx, &calls, "r", "r1") + step(t, ctx, &calls, "r", "r2")
+		return out, Sleep(ctx, "nap", time.Hour)
+	})
+	run := begin(k, wf, struct{}{})
+	k.waitStatus(run.ID(), StatusSleeping)
+	stop()
+	serve(k, wf, func(ctx Context, _ struct{}) (string, error) {
+		out := step(t, ctx, &calls, "r", "x") + step(t, ctx, &calls, "c", "c2")
+		if err := Sleep(ctx, "nap", time.Minute); err != nil {
+			return "", err
+		}
+		return out + step(t, ctx, &calls, "r", "x") + step(t, ctx, &calls, "r", "r3") + step(t, ctx, &calls, "a", "x"), nil
+	})
+	k.forward(run.ID())
+	if got := resultOf(k, run); got != "r1c2r2r3a1" {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestResultsAreThoseOfTheRecord(t *testing.T) {
+	k := newKit(t)
+	type hidden struct {
+		Shown int
+		lost  int
+	}
+	type saw struct {
+		H hidden
+		A any
+		T time.Time
+		N *int
+		S []string
+		B []byte
+		E struct{}
+		M map[string]any
+	}
+	got := replayed(k, func(ctx Context) saw {
+		var s saw
+		var errs [8]error
+		s.H, errs[0] = Step(ctx, "unexported", func(context.Context) (hidden, error) { return hidden{1, 2}, nil })
+		s.A, errs[1] = Step(ctx, "int in any", func(context.Context) (any, error) { return 3, nil })
+		s.T, errs[2] = Step(ctx, "monotonic", func(context.Context) (time.Time, error) { return time.Now(), nil })
+		s.N, errs[3] = Step(ctx, "nil pointer", func(context.Context) (*int, error) { return nil, nil })
+		s.S, errs[4] = StepTx(ctx, "empty", func(context.Context, pgx.Tx) ([]string, error) { return []string{}, nil })
+		s.B, errs[5] = Step(ctx, "bytes", func(context.Context) ([]byte, error) { return []byte{0, 255}, nil })
+		s.E, errs[6] = Step(ctx, "struct", func(context.Context) (struct{}, error) { return struct{}{}, nil })
+		s.M, errs[7] = Step(ctx, "map", func(context.Context) (map[string]any, error) {
+			return map[string]any{"a": []int{1}, "\x00": "\xff"}, nil
+		})
+		if err := errors.Join(errs[:]...); err != nil {
+			t.Error(err)
+		}
+		return s
+	})
+	if got.H.lost != 0 || got.A != 3.0 || strings.Contains(got.T.String(), "m=") || got.N != nil || got.S == nil || !reflect.DeepEqual(got.B, []byte{0, 255}) {
+		t.Errorf("seen the first time: %+v", got)
+	}
+}
+
+func TestStepError(t *testing.T) {
+	t.Parallel()
+	const declined Kind = "card_declined"
+	once := noRetry
+	for _, tt := range []struct {
+		name     string
+		fn       func(context.Context) (any, error)
+		opts     []StepOption
+		kind     Kind
+		text     string
+		attempts int
+	}{
+		{"Plain", func(context.Context) (any, error) { return nil, errors.New("no\x00pe\xff") }, []StepOption{once}, KindUnknown, "no\ufffdpe\ufffd", 1},
+		{"OwnKind", func(context.Context) (any, error) { return nil, fmt.Errorf("x: %w", declined) }, []StepOption{once}, declined, "x: card_declined", 1},
+		{"OwnKindIsRetried", func(context.Context) (any, error) { return nil, declined }, []StepOption{RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond}}, declined, "card_declined", 2},
+		{"PermanentKind", func(context.Context) (any, error) { return nil, KindValidation }, nil, KindValidation, "validation", 1},
+		{"Permanent", func(context.Context) (any, error) { return nil, Permanent(KindNetwork) }, nil, KindNetwork, "network", 1},
+		{"PermanentTimeout", func(context.Context) (any, error) { return nil, Permanent(KindTimeout) }, nil, KindTimeout, "timeout", 1},
+		{"Panic", func(context.Context) (any, error) { panic("ouch") }, nil, KindPanic, "step_test.go", 1},
+		{"PanicNil", func(context.Context) (any, error) { panic(nil) }, nil, KindPanic, "nil", 1}, //nolint:govet // on purpose
+		{"PanicError", func(context.Context) (any, error) { panic(errInput) }, nil, KindPanic, "input", 1},
+		{"PanicHuge", func(context.Context) (any, error) { panic(strings.Repeat("x", 1<<20)) }, nil, KindPanic, "truncated", 1},
+		{"PanicEvil", func(context.Context) (any, error) { panic(evil{}) }, nil, KindPanic, "evil", 1},
+		{"Evil", func(context.Context) (any, error) { return nil, evil{} }, []StepOption{once}, KindUnknown, "evil", 1},
+		{"NilMap", func(context.Context) (any, error) {
+			maps.Copy(map[string]int(nil), map[string]int{"x": 1})
+			return nil, nil
+		}, nil, KindPanic, "nil map", 1},
+		{"Chan", func(context.Context) (any, error) { return make(chan int), nil }, nil, KindValidation, "chan int", 1},
+		{"NaN", func(context.Context) (any, error) { return math.NaN(), nil }, nil, KindValidation, "NaN", 1},
+		{"PanicInEncode", func(context.Context) (any, error) { return badJSON{}, nil }, nil, KindPanic, "bad json", 1},
+		{"TooLarge", func(context.Context) (any, error) { return strings.Repeat("x", 4<<20), nil }, nil, KindValidation, "4194306 bytes, the limit (ClientConfig.MaxPayload) is 4194304", 1},
+		{"Timeout", func(ctx context.Context) (any, error) { <-ctx.Done(); return nil, ctx.Err() }, []StepOption{once, Timeout(20 * time.Millisecond)}, KindTimeout, "timed out after 20ms", 1},
+		{"TimeoutRetried", func(ctx context.Context) (any, error) { <-ctx.Done(); return nil, context.Canceled }, []StepOption{RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond}, Timeout(20 * time.Millisecond)}, KindTimeout, "timed out", 2},
+		{"TimeoutCause", func(ctx context.Context) (any, error) { <-ctx.Done(); return nil, context.Cause(ctx) }, []StepOption{once, Timeout(20 * time.Millisecond)}, KindTimeout, "timed out", 1},
+		{"TimeoutPermanent", func(ctx context.Context) (any, error) { <-ctx.Done(); return nil, Permanent(ctx.Err()) }, []StepOption{Timeout(20 * time.Millisecond)}, KindTimeout, "timed out", 1},
+		{"OwnCancelledContext", func(ctx context.Context) (any, error) {
+			ctx, cancel := context.WithCancel(ctx)
+			cancel()
+			return nil, ctx.Err()
+		}, nil, KindCancelled, "canceled", 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			k := newKit(t)
+			var calls atomic.Int64
+			got := replayed(k, func(ctx Context) StepError {
+				_, err := Step(ctx, "s", func(ctx context.Context) (any, error) { calls.Add(1); return tt.fn(ctx) }, tt.opts...)
+				se, ok := errors.AsType[*StepError](err)
+				if !ok {
+					t.Errorf("got %v", err)
+					return StepError{}
+				}
+				if !errors.Is(err, tt.kind) {
+					t.Errorf("%v is not of kind %q", err, tt.kind)
+				}
+				return *se
+			})
+			if got.Step != "s" || got.Kind != tt.kind || got.Attempts != tt.attempts || !strings.Contains(got.Message, tt.text) {
+				t.Errorf("got %d attempts, kind %q, %.300q; want %d, %q, …%q…", got.Attempts, got.Kind, got.Message, tt.attempts, tt.kind, tt.text)
+			}
+			if calls.Load() != int64(tt.attempts) || len(got.Message) > maxErrorText {
+				t.Errorf("%d calls, %d bytes of text", calls.Load(), len(got.Message))
+			}
+		})
+	}
+}
+
+var errInput = errors.New("input and output")
+
+type badJSON struct{}
+
+func (badJSON) MarshalJSON() ([]byte, error) { panic("bad json") }
+
+func TestRetriesOfAStep(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name   string
+		policy RetryPolicy
+		err    error
+		fails  int64           // so often
+		waits  []time.Duration // at least, between attempts
+	}{
+		{"Backoff", RetryPolicy{MaxAttempts: 4, Backoff: 20 * time.Millisecond, NoJitter: true}, KindNetwork, 3, []time.Duration{20e6, 40e6, 80e6}},
+		{"Fixed", RetryPolicy{MaxAttempts: 4, Backoff: 30 * time.Millisecond, Factor: 1, NoJitter: true}, KindNetwork, 3, []time.Duration{30e6, 30e6, 30e6}},
+		{"MaxBackoff", RetryPolicy{MaxAttempts: 4, Backoff: 20 * time.Millisecond, MaxBackoff: 30 * time.Millisecond, NoJitter: true}, KindNetwork, 3, []time.Duration{20e6, 30e6, 30e6}},
+		{"Jitter", RetryPolicy{MaxAttempts: 3, Backoff: 40 * time.Millisecond, Factor: 1}, KindNetwork, 2, []time.Duration{30e6, 30e6}},
+		{"RetryAfter", RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond}, RetryAfter(KindValidation, 60*time.Millisecond), 1, []time.Duration{60e6}},
+		{"Suspended", RetryPolicy{MaxAttempts: 2, Backoff: 300 * time.Millisecond, NoJitter: true}, KindNetwork, 1, []time.Duration{300e6}},
+		{"Forever", RetryPolicy{Forever: true, Backoff: time.Millisecond, Factor: 1}, KindNetwork, 12, make([]time.Duration, 12)},
+	} {
+		for _, tx := range []bool{false, true} {
+			t.Run(fmt.Sprint(tt.name, "/", tx), func(t *testing.T) {
+				k := newKit(t)
+				wf := Define[struct{}, int]("wf", noRetry)
+				var calls atomic.Int64
+				fn := func(ctx context.Context) (int, error) {
+					if n := calls.Add(1); n <= tt.fails {
+						return 0, tt.err
+					}
+					return CurrentStep(ctx).Attempt, nil
+				}
+				serve(k, wf, func(ctx Context, _ struct{}) (int, error) {
+					if tx {
+						return StepTx(ctx, "s", func(ctx context.Context, tx pgx.Tx) (int, error) {
+							// It takes longer than the backoff: the record must not say that it began before.
+							if _, err := tx.Exec(ctx, "SELECT pg_sleep(0.05)"); err != nil {
+								return 0, err
+							}
+							return fn(ctx)
+						}, tt.policy)
+					}
+					return Step(ctx, "s", fn, tt.policy)
+				})
+				run := begin(k, wf, struct{}{})
+				if got := resultOf(k, run); int64(got) != tt.fails+1 {
+					t.Errorf("succeeded in attempt %d", got)
+				}
+				rows := k.steps(run.ID())["s"]
+				for i, wait := range tt.waits {
+					if rows[i+1].StartedAt.Before(rows[i].WakeAt) {
+						t.Errorf("attempt %d began at %v, before %v", i+2, rows[i+1].StartedAt, rows[i].WakeAt)
+					}
+					if got := rows[i].WakeAt.Sub(rows[i].EndedAt); got < wait {
+						t.Errorf("backoff %v, want at least %v", got, wait)
+					}
+					if rows[i].EndedAt.Before(rows[i].StartedAt) {
+						t.Errorf("attempt %d: %+v", i+1, rows[i])
+					}
+				}
+			})
+		}
+	}
+	t.Run("WaitingHoldsNothing", func(t *testing.T) {
+		k := newKit(t)
+		wf := Define[struct{}, int]("wf")
+		ended := make(chan struct{})
+		serve(k, wf, func(ctx Context, _ struct{}) (int, error) {
+			defer close(ended)
+			return 0, Do(ctx, "authorize", func(context.Context) error { return KindNetwork }, RetryPolicy{Backoff: time.Hour})
+		})
+		run := begin(k, wf, struct{}{})
+		info := k.waitStatus(run.ID(), StatusSleeping)
+		<-ended
+		if info.WaitingOn != "retry authorize" || time.Until(info.AvailableAt) < 30*time.Minute || info.Attempts != 0 {
+			t.Errorf("got %+v", info)
+		}
+	})
+}
+
+func TestGoexitInAStepIsRecorded(t *testing.T) {
+	k := newKit(t)
+	wf := Define[struct{}, int]("wf", noRetry)
+	serve(k, wf, func(ctx Context, _ struct{}) (int, error) {
+		return 0, Do(ctx, "s", func(context.Context) error { runtime.Goexit(); return nil })
+	})
+	run := begin(k, wf, struct{}{})
+	failureOf(k, run, StatusFailed)
+	if rows := k.steps(run.ID())["s"]; len(rows) != 1 || rows[0].Kind != KindPanic || rows[0].Status != StatusFailed {
+		t.Errorf("got %+v", rows)
+	}
+}
+
+func TestBadStepCalls(t *testing.T) {
+	k := newKit(t)
+	wf := Define[struct{}, int]("wf")
+	serve(k, wf, func(ctx Context, _ struct{}) (int, error) {
+		fn := func(context.Context) error { t.Error("called"); return nil }
+		for name, says := range map[string]string{
+			"": "empty", "a/b": "'/'", "x#2": "'#'", strings.Repeat("x", 300): "300 bytes", "a\x00b": "U+0000", "\xff": "UTF-8", "a\nb": "U+000A",
+		} {
+			mustContain(t, Do(ctx, name, fn), "step", says)
+			mustContain(t, DoTx(ctx, name, func(context.Context, pgx.Tx) error { return nil }), "step", says)
+			mustContain(t, Sleep(ctx, name, time.Hour), "sleep", says)
+		}
+		mustContain(t, Do(ctx, "s", nil), `"s"`, "nil")
+		mustContain(t, DoTx(ctx, "s", nil), "nil")
+		_, err := Step[int](ctx, "s", nil)
+		mustContain(t, err, "nil")
+		_, err = StepTx[int](ctx, "s", nil)
+		mustContain(t, err, "nil")
+		mustContain(t, Do(ctx, "s", fn, Timeout(30)), "timeout", "30 ns", "30*time.Second")
+		mustContain(t, Do(ctx, "s", fn, Timeout(0)), "timeout is 0")
+		mustContain(t, Do(ctx, "s", fn, Timeout(-time.Second)), "negative")
+		mustContain(t, Do(ctx, "s", fn, RetryPolicy{MaxAttempts: -1}), "MaxAttempts")
+		mustContain(t, Do(ctx, "s", fn, RetryPolicy{Backoff: 5}, Timeout(7)), "Backoff", "7 ns")
+		mustContain(t, Do(ctx, "s", fn, nil), "nil option")
+		mustContain(t, Do(nil, "s", fn), "Context is nil")
+		return 0, Do(ctx, "last of a kind wins", func(ctx context.Context) error {
+			if at, ok := ctx.Deadline(); !ok || time.Until(at) < time.Minute {
+				t.Errorf("deadline %v", at)
+			}
+			return nil
+		}, Timeout(time.Second), Timeout(time.Hour))
+	})
+	run := begin(k, wf, struct{}{})
+	resultOf(k, run)
+	if n := len(k.steps(run.ID())); n != 1 {
+		t.Errorf("%d steps are recorded; want only the good one", n)
+	}
+}
+
+func TestStepTx(t *testing.T) {
+	t.Parallel()
+	table := func(k *kit) {
+		k.exec(`CREATE TABLE public.orders (id int PRIMARY KEY, parent int REFERENCES public.orders DEFERRABLE INITIALLY DEFERRED)`)
+	}
+	insert := func(ctx context.Context, tx pgx.Tx, id, parent int) error {
+		_, err := tx.Exec(ctx, `INSERT INTO public.orders VALUES ($1, nullif($2, 0))`, id, parent)
+		return err
+	}
+	for _, tt := range []struct {
+		name  string
+		fn    func(ctx context.Context, tx pgx.Tx, attempt int) error
+		kind  Kind // "" if the step completes
+		rows  int
+		fails int // attempts that failed
+	}{
+		{"Commits", func(ctx context.Context, tx pgx.Tx, _ int) error { return insert(ctx, tx, 1, 0) }, "", 1, 0},
+		{"AnErrorRollsBack", func(ctx context.Context, tx pgx.Tx, n int) error {
+			if err := insert(ctx, tx, n, 0); err != nil || n == 2 {
+				return err
+			}
+			return KindNetwork
+		}, "", 1, 1},
+		{"APanicRollsBack", func(ctx context.Context, tx pgx.Tx, _ int) error {
+			_ = insert(ctx, tx, 1, 0)
+			panic("ouch")
+		}, KindPanic, 0, 1},
+		{"EndingItIsRefused", func(ctx context.Context, tx pgx.Tx, _ int) error {
+			if err := tx.Commit(ctx); err == nil || !strings.Contains(err.Error(), "return from the function") {
+				return Permanent(fmt.Errorf("commit: %w", err))
+			}
+			if err := tx.Rollback(ctx); err == nil {
+				return Permanent(errors.New("rolled back"))
+			}
+			return insert(ctx, tx, 1, 0)
+		}, "", 1, 0},
+		{"EndingItInSQLIsAFailure", func(ctx context.Context, tx pgx.Tx, _ int) error {
+			_ = insert(ctx, tx, 1, 0)
+			_, err := tx.Exec(ctx, "ROLLBACK")
+			return err
+		}, KindBadRequest, 0, 1},
+		{"SavepointsAreFine", func(ctx context.Context, tx pgx.Tx, _ int) error {
+			return errors.Join(pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { return insert(ctx, tx, 1, 0) }),
+				func() error {
+					sub, err := tx.Begin(ctx)
+					if err != nil {
+						return err
+					}
+					return errors.Join(insert(ctx, sub, 2, 0), sub.Rollback(ctx))
+				}())
+		}, "", 1, 0},
+		{"ADeferredConstraintIsTheAttemptsFailure", func(ctx context.Context, tx pgx.Tx, _ int) error { return insert(ctx, tx, 1, 99) }, KindValidation, 0, 1},
+		{"AnAbortedTransactionIsTheAttemptsFailure", func(ctx context.Context, tx pgx.Tx, n int) error {
+			if err := insert(ctx, tx, 1, 0); err != nil {
+				return err
+			}
+			if n == 1 {
+				_, _ = tx.Exec(ctx, "SELECT 1/0") // and ignores it
+			}
+			return nil
+		}, "", 1, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			k := newKit(t)
+			table(k)
+			wf := Define[struct{}, int]("wf", noRetry)
+			serve(k, wf, func(ctx Context, _ struct{}) (int, error) {
+				return 1, DoTx(ctx, "s", func(ctx context.Context, tx pgx.Tx) error {
+					return tt.fn(ctx, tx, CurrentStep(ctx).Attempt)
+				}, RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond})
+			})
+			run := begin(k, wf, struct{}{})
+			if tt.kind == "" {
+				resultOf(k, run)
+			} else if re := failureOf(k, run, StatusFailed); re.Kind != tt.kind {
+				t.Errorf("kind %q: %v", re.Kind, re)
+			}
+			failed := 0
+			for _, s := range k.steps(run.ID())["s"] {
+				if s.Status == StatusFailed {
+					failed++
+				}
+			}
+			if n := k.count(`SELECT count(*) FROM public.orders`); n != tt.rows || failed != tt.fails {
+				t.Errorf("%d rows after %d failed attempts; want %d after %d", n, failed, tt.rows, tt.fails)
+			}
+		})
+	}
+	t.Run("MoreThanThePoolHas", func(t *testing.T) {
+		k := newKit(t, dbtest.MaxConns(3))
+		table(k)
+		wf := Define[int, int]("wf")
+		serve(k, wf, func(ctx Context, n int) (int, error) {
+			for i := range 2 {
+				if err := DoTx(ctx, "s", func(ctx context.Context, tx pgx.Tx) error { return insert(ctx, tx, 2*n+i, 0) }); err != nil {
+					return 0, err
+				}
+			}
+			return n, nil
+		})
+		calls := make([]Call, 50)
+		for i := range calls {
+			calls[i] = wf.With(i)
+		}
+		started, err := k.c.StartMany(k.ctx, calls)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range started {
+			run, err := Find(k.ctx, k.c, wf, s.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resultOf(k, run)
+		}
+		if n := k.count(`SELECT count(*) FROM public.orders`); n != 100 {
+			t.Errorf("%d rows", n)
+		}
+	})
+	t.Run("ACancelledRunCommitsNothing", func(t *testing.T) {
+		k := newKit(t)
+		table(k)
+		wf := Define[struct{}, int]("wf")
+		inside := make(chan struct{})
+		stop := serve(k, wf, func(ctx Context, _ struct{}) (int, error) {
+			return 0, DoTx(ctx, "s", func(ctx context.Context, tx pgx.Tx) error {
+				if err := insert(ctx, tx, 1, 0); err != nil {
+					return err
+				}
+				close(inside)
+				<-ctx.Done()
+				return nil
+			})
+		})
+		run := begin(k, wf, struct{}{})
+		<-inside
+		if err := run.Cancel(k.ctx); err != nil {
+			t.Fatal(err)
+		}
+		failureOf(k, run, StatusCancelled)
+		stop()
+		if n := k.count(`SELECT count(*) FROM public.orders`); n != 0 {
+			t.Errorf("%d rows", n)
+		}
+	})
+}
+
+func TestCurrentStep(t *testing.T) {
+	k := newKit(t)
+	wf := Define[struct{}, []StepInfo]("wf")
+	var infos []StepInfo
+	serve(k, wf, func(ctx Context, _ struct{}) ([]StepInfo, error) {
+		for range 2 {
+			if _, err := Go(ctx, "b", func(ctx Context) (int, error) {
+				return 0, Do(ctx, "s", func(ctx context.Context) error {
+					infos = append(infos, CurrentStep(ctx))
+					if CurrentStep(ctx).Attempt == 1 {
+						return KindNetwork
+					}
+					return nil
+				}, RetryPolicy{Backoff: time.Millisecond})
+			}).Result(ctx); err != nil {
+				return nil, err
+			}
+		}
+		return infos, nil
+	})
+	run := begin(k, wf, struct{}{})
+	got := resultOf(k, run)
+	want := []StepInfo{
+		{run.ID(), "wf", "b/s", 1, string(run.ID()) + "/b/s"},
+		{run.ID(), "wf", "b/s", 2, string(run.ID()) + "/b/s"},
+		{run.ID(), "wf", "b#2/s", 1, string(run.ID()) + "/b#2/s"},
+		{run.ID(), "wf", "b#2/s", 2, string(run.ID()) + "/b#2/s"},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v\nwant %+v", got, want)
+	}
+	if CurrentStep(context.Background()) != (StepInfo{}) {
+		t.Error("there is no step outside of one")
+	}
+}
+
+func TestPayloadLimitOfTheClient(t *testing.T) {
+	t.Parallel()
+	k := newKitWith(t, ClientConfig{MaxPayload: 100})
+	wf := Define[string, int]("wf", noRetry)
+	serve(k, wf, func(ctx Context, in string) (int, error) {
+		_, err := Step(ctx, "fits", func(context.Context) (string, error) { return strings.Repeat("x", 98), nil })
+		if err != nil {
+			return 0, err
+		}
+		_, err = Step(ctx, "large", func(context.Context) (string, error) { return strings.Repeat("x", 99), nil })
+		return 0, err
+	})
+	mustContain(t, failureOf(k, begin(k, wf, strings.Repeat("x", 98)), StatusFailed), `"large"`, "101 bytes", "100")
+	_, err := Start(k.ctx, k.c, wf, strings.Repeat("x", 99))
+	if !errors.Is(err, ErrPayloadTooLarge) {
+		t.Errorf("got %v", err)
+	}
+	mustContain(t, err, "101", "100", `"wf"`)
+}

@@ -1,0 +1,163 @@
+package store
+
+import (
+	"context"
+	"errors"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// ErrRunFinished reports that the run is over.
+var ErrRunFinished = errors.New("run is over")
+
+// ErrRunActive reports that the run is not over.
+var ErrRunActive = errors.New("run is not over")
+
+// A change locks first, in order of run_id, the run and the parent it may wake.
+const lockForChange = `
+SELECT r.run_id
+FROM kagzi.workflow_runs r
+WHERE r.namespace_id = $1 AND r.run_id IN ($2, coalesce(
+	(SELECT q.parent_run_id FROM kagzi.workflow_runs q WHERE q.run_id = $2 AND q.namespace_id = $1), $2))
+ORDER BY r.run_id
+FOR UPDATE`
+
+// The time is the clock's, not the transaction's: a step may have been recorded while the lock was waited for.
+const cancelRun = `
+WITH t AS MATERIALIZED (SELECT clock_timestamp() AS now), c AS (
+	UPDATE kagzi.workflow_runs r
+	SET status = 'CANCELLED', finished_at = t.now, available_at = NULL, locked_by = NULL, waiting_on = NULL,
+		error_kind = 'cancelled', error = 'run was cancelled'
+	FROM t
+	WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED', 'SCHEDULED', 'PAUSED')
+	RETURNING r.run_id, r.parent_run_id, t.now AS now
+), w AS (
+	UPDATE kagzi.workflow_runs p
+	SET wakeups = p.wakeups + 1,
+		available_at = CASE WHEN p.status = 'SLEEPING' THEN LEAST(p.available_at, c.now) ELSE p.available_at END
+	FROM c
+	WHERE p.run_id = c.parent_run_id AND p.namespace_id = $1 AND p.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
+)
+SELECT c.run_id FROM c`
+
+const runStatus = `SELECT r.status FROM kagzi.workflow_runs r WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status NOT IN ('SCHEDULED', 'PAUSED')`
+
+// Cancel ends an active run, and wakes its parent. It is a transaction of its own, or a part of tx. A run that
+// is cancelled already stays so; one that ended otherwise is ErrRunFinished. The locks come in a statement
+// before the look, because a statement decides by the snapshot from before it waited.
+func (s *Store) Cancel(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
+	return wrap("cancel", s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
+		if err := s.lock(ctx, tx, id); err != nil {
+			return err
+		}
+		_, err := askOne[uuid.UUID](ctx, tx, cancelRun, s.namespace, id)
+		if !errors.Is(err, pgx.ErrNoRows) {
+			return err
+		}
+		status, err := s.status(ctx, tx, id)
+		if err == nil && status != Cancelled {
+			err = ErrRunFinished
+		}
+		return err
+	}))
+}
+
+func (s *Store) lock(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
+	return ask(ctx, tx, lockForChange, []any{s.namespace, id}, func(pgx.Rows) error { return nil })
+}
+
+func (s *Store) status(ctx context.Context, tx pgx.Tx, id uuid.UUID) (string, error) {
+	status, err := askOne[string](ctx, tx, runStatus, s.namespace, id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = ErrRunNotFound
+	}
+	return status, err
+}
+
+// change runs f in tx, or in a transaction of its own that is repeated while that may help.
+func (s *Store) change(ctx context.Context, tx pgx.Tx, f func(context.Context, pgx.Tx) error) error {
+	if tx != nil {
+		return f(ctx, tx)
+	}
+	return again(ctx, func(ctx context.Context) error {
+		return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error { return f(ctx, tx) })
+	})
+}
+
+// again is do for changes that also bear repetition after a lost answer.
+func again(ctx context.Context, f func(context.Context) error) error {
+	var err error
+	for range repeats {
+		if err = do(ctx, f); err == nil || !Away(err) || ctx.Err() != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// A new attempt: final failures of steps belong to the attempts before, all else stays. The conflicting run of
+// the same external ID is looked for first, because in a caller's transaction nothing may raise.
+const resumeRun = `
+WITH t AS MATERIALIZED (SELECT now() AS now)
+UPDATE kagzi.workflow_runs r
+SET status = 'PENDING', available_at = t.now, finished_at = NULL, lease = NULL, locked_by = NULL,
+	recoveries = 0, recoveries_since = NULL, deadline_at = NULL, cancel_requested_at = NULL,
+	attempts = r.attempts + CASE WHEN r.status = 'CANCELLED' THEN 1 ELSE 0 END,
+	error_kind = NULL, error = NULL, waiting_on = NULL
+FROM t
+WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status IN ('FAILED', 'CANCELLED')
+RETURNING r.task_queue`
+
+const otherActive = `
+SELECT EXISTS (
+	SELECT
+	FROM (SELECT q.external_id FROM kagzi.workflow_runs q WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.status IN ('FAILED', 'CANCELLED') OFFSET 0) r
+	CROSS JOIN LATERAL (
+		SELECT FROM kagzi.workflow_runs o
+		WHERE o.external_id = r.external_id AND o.namespace_id = $1 AND o.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND o.run_id <> $2
+		OFFSET 0
+	) o)`
+
+// Resume makes a failed or cancelled run due, and returns its queue. It returns ErrRunActive if the run is not
+// over, ErrRunFinished if it completed, and ErrIDConflict if another active run has its external ID.
+func (s *Store) Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID) (queue string, err error) {
+	tried := false // a transaction of our own, whose answer may have been lost
+	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
+		if err := s.lock(ctx, tx, id); err != nil {
+			return err
+		}
+		taken, err := askOne[bool](ctx, tx, otherActive, s.namespace, id)
+		if err != nil {
+			return err
+		}
+		if taken {
+			return ErrIDConflict
+		}
+		defer func() { tried = true }()
+		err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
+			resumed, err := askOne[string](ctx, tx, resumeRun, s.namespace, id)
+			if err == nil {
+				queue = resumed
+			}
+			return err
+		})
+		if code(err) == "23505" { // the ID was taken since the look
+			return ErrIDConflict
+		}
+		if !errors.Is(err, pgx.ErrNoRows) {
+			return err
+		}
+		switch status, err := s.status(ctx, tx, id); {
+		case err != nil:
+			return err
+		case status == Completed && !tried:
+			return ErrRunFinished
+		case tried:
+			return nil
+		default:
+			return ErrRunActive
+		}
+	})
+	return queue, wrap("resume", err)
+}

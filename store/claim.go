@@ -1,0 +1,246 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// A run claimed from a dead worker for the third time without progress is suspected of killing its workers.
+const (
+	suspectRecoveries = 3
+	noSuspects        = suspectRecoveries
+	allRuns           = 1 << 30
+)
+
+// A Handled is one type of workflow that a worker can execute.
+type Handled struct {
+	Type     string
+	Versions []int // that have a handler
+	Newest   int   // given to a run that has no version yet
+}
+
+// A ClaimRequest says what a worker takes.
+type ClaimRequest struct {
+	Queue      string
+	Types      []Handled // in order of preference within a priority
+	Limit      int
+	Worker     uuid.UUID
+	Lease      uuid.UUID // chosen before the call, so that ClaimedUnder finds what a lost answer claimed
+	Visibility time.Duration
+	LowFirst   bool // the lowest priority first
+	NoSuspects bool // leave out runs that are suspected of killing their workers
+}
+
+// A ClaimedRun is a run with what is needed to execute it.
+type ClaimedRun struct {
+	RunID           uuid.UUID
+	Lease           uuid.UUID
+	Type            string
+	Version         int
+	ExternalID      string
+	Attempts        int // that failed before
+	Recoveries      int
+	RecoveriesSince time.Time
+	Wakeups         int64
+	RetryPolicy     json.RawMessage
+	DeadlineAt      time.Time
+	ParentRunID     uuid.UUID
+	StartedAt       time.Time
+	Fresh           bool // never started before
+	Input           []byte
+}
+
+// Suspect reports whether the run must be executed alone.
+func (r *ClaimedRun) Suspect() bool { return r.Recoveries >= suspectRecoveries }
+
+// A Claim is the answer to a ClaimRequest.
+type Claim struct {
+	Runs []*ClaimedRun
+	Now  time.Time
+	Next time.Time // when the next run becomes due, as far as is known; zero if none waits, or if Runs is as long as asked
+}
+
+// One statement: lock due rows, at most n over all pairs of type and priority in the order given, make them
+// RUNNING, and return them with their inputs. A row that is still RUNNING is a dead worker's: it counts a
+// recovery, and from the third one on it waits first. A lease ends at the deadline at the latest, but one taken
+// after it does not: the run would be due again before its holder can end it. The pairs come from one unnest
+// because the order of a join of two would be the planner's.
+const claimRuns = `
+WITH due AS MATERIALIZED (
+	SELECT r.run_id, r.status, r.recoveries, r.started_at, w.newest, r.now,
+		r.status = 'RUNNING' AND r.recoveries + 1 >= 3 AS set_back
+	FROM unnest($3::text[], $4::smallint[], $5::text[], $6::int[]) AS w (workflow_type, priority, versions, newest)
+	CROSS JOIN LATERAL (
+		SELECT q.run_id, q.status, q.recoveries, q.started_at, now() AS now
+		FROM kagzi.workflow_runs q
+		WHERE q.namespace_id = $1 AND q.task_queue = $2 AND q.workflow_type = w.workflow_type AND q.priority = w.priority
+			AND q.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND q.available_at <= now()
+			AND (q.version IS NULL OR q.version = ANY (w.versions::int[]))
+			AND q.recoveries < $11
+		ORDER BY q.available_at
+		LIMIT $7
+		FOR UPDATE SKIP LOCKED
+	) r
+	LIMIT $7
+), claimed AS (
+	UPDATE kagzi.workflow_runs r
+	SET status = CASE WHEN due.set_back THEN 'PENDING' ELSE 'RUNNING' END,
+		locked_by = CASE WHEN due.set_back THEN NULL ELSE $8::uuid END,
+		lease = $9,
+		available_at = LEAST(due.now + CASE WHEN due.set_back
+			THEN LEAST(interval '1 second' * power(2, LEAST(due.recoveries - 2, 20)), interval '5 minutes') * (0.75 + random() / 2)
+			ELSE $10::bigint * interval '1 microsecond' END, CASE WHEN r.deadline_at > due.now THEN r.deadline_at END),
+		version = coalesce(r.version, due.newest),
+		started_at = coalesce(r.started_at, due.now),
+		recoveries = r.recoveries + CASE WHEN due.status = 'RUNNING' THEN 1 ELSE 0 END,
+		recoveries_since = CASE WHEN due.status = 'RUNNING' AND r.recoveries = 0 THEN due.now ELSE r.recoveries_since END,
+		waiting_on = CASE WHEN due.set_back THEN 'recovery' END
+	FROM due
+	WHERE r.namespace_id = $1 AND r.run_id = due.run_id
+	RETURNING r.run_id, r.workflow_type, r.version, r.external_id, r.attempts, r.recoveries, r.recoveries_since, r.wakeups,
+		r.retry_policy, r.deadline_at, r.parent_run_id, r.started_at, due.started_at IS NULL AS fresh, due.set_back, r.available_at
+)
+SELECT t.now,
+	CASE WHEN (SELECT count(*) FROM due) = $7 THEN (SELECT min(due.now) FROM due WHERE due.set_back) ELSE LEAST((
+		SELECT min(n.available_at)
+		FROM unnest($3::text[], $4::smallint[]) AS w (workflow_type, priority)
+		CROSS JOIN LATERAL (
+			SELECT q.available_at
+			FROM kagzi.workflow_runs q
+			WHERE q.namespace_id = $1 AND q.task_queue = $2 AND q.workflow_type = w.workflow_type AND q.priority = w.priority
+				AND q.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND q.available_at > now() AND q.available_at < 'infinity'
+			ORDER BY q.available_at
+			LIMIT 1
+		) n
+	), (SELECT min(s.available_at) FROM claimed s WHERE s.set_back)) END,
+	c.run_id, c.workflow_type, c.version, c.external_id, c.attempts, c.recoveries, c.recoveries_since, c.wakeups,
+	c.retry_policy, c.deadline_at, c.parent_run_id, c.started_at, c.fresh, c.input
+FROM (SELECT now() AS now) t
+LEFT JOIN LATERAL (
+	SELECT k.*, p.input
+	FROM claimed k
+	CROSS JOIN LATERAL (
+		SELECT p.input FROM kagzi.workflow_payloads p WHERE p.run_id = k.run_id AND p.namespace_id = $1 OFFSET 0
+	) p
+	WHERE NOT k.set_back
+) c ON true`
+
+// Claim takes up to req.Limit due runs. After an error it may have taken some: see ClaimedUnder.
+func (s *Store) Claim(ctx context.Context, req ClaimRequest) (Claim, error) {
+	var claim Claim
+	err := within(ctx, bulkTimeout, func(ctx context.Context) error {
+		b := &pgx.Batch{}
+		b.Queue(session, "100ms", relaxed)
+		b.Queue(claimRuns, s.claimArgs(req)...)
+		res := s.pool.SendBatch(ctx, b)
+		defer res.Close()
+		if _, err := res.Exec(); err != nil {
+			return err
+		}
+		rows, err := res.Query()
+		if err != nil {
+			return err
+		}
+		if claim, err = readClaim(rows, req.Lease); err != nil {
+			return err
+		}
+		return res.Close()
+	})
+	return claim, wrap("claim runs", err)
+}
+
+func (s *Store) claimArgs(req ClaimRequest) []any {
+	types, priorities, versions, newest := req.pairs()
+	below := allRuns
+	if req.NoSuspects {
+		below = noSuspects
+	}
+	return []any{
+		s.namespace, req.Queue, types, priorities, versions, newest, req.Limit, req.Worker, req.Lease,
+		micros(req.Visibility), below,
+	}
+}
+
+// pairs lays the types out for the statement: all types of the first priority, then of the next.
+func (r *ClaimRequest) pairs() (types []string, priorities []int16, versions []string, newest []int32) {
+	for i := range 4 {
+		priority := int16(i + 1)
+		if r.LowFirst {
+			priority = int16(4 - i)
+		}
+		for _, h := range r.Types {
+			types = append(types, h.Type)
+			priorities = append(priorities, priority)
+			versions = append(versions, strings.NewReplacer("[", "{", "]", "}", " ", ",").Replace(fmt.Sprint(h.Versions)))
+			newest = append(newest, int32(h.Newest))
+		}
+	}
+	return types, priorities, versions, newest
+}
+
+func readClaim(rows pgx.Rows, lease uuid.UUID) (Claim, error) {
+	defer rows.Close()
+	var claim Claim
+	for rows.Next() {
+		r := &ClaimedRun{Lease: lease}
+		var id, parent *uuid.UUID
+		var next, since, deadline, started *time.Time
+		var typ, external *string
+		var version, attempts, recoveries *int
+		var wakeups *int64
+		var fresh *bool
+		if err := rows.Scan(&claim.Now, &next, &id, &typ, &version, &external, &attempts, &recoveries, &since, &wakeups,
+			&r.RetryPolicy, &deadline, &parent, &started, &fresh, &r.Input); err != nil {
+			return Claim{}, err
+		}
+		claim.Next = deref(next)
+		if id == nil {
+			continue
+		}
+		r.RunID, r.Type, r.Version, r.ExternalID = *id, *typ, *version, deref(external)
+		r.Attempts, r.Recoveries, r.RecoveriesSince, r.Wakeups = *attempts, *recoveries, deref(since), *wakeups
+		r.DeadlineAt, r.ParentRunID, r.StartedAt, r.Fresh = deref(deadline), deref(parent), deref(started), *fresh
+		claim.Runs = append(claim.Runs, r)
+	}
+	return claim, rows.Err()
+}
+
+// The rows lie in the part of the claim's index that the claim moved them to: due within one visibility timeout.
+const claimedUnder = `
+SELECT now(), NULL::timestamptz, r.run_id, r.workflow_type, r.version, r.external_id, r.attempts, r.recoveries, r.recoveries_since, r.wakeups,
+	r.retry_policy, r.deadline_at, r.parent_run_id, r.started_at, false, p.input
+FROM unnest($3::text[], $4::smallint[]) AS w (workflow_type, priority)
+CROSS JOIN LATERAL (
+	SELECT q.run_id, q.workflow_type, q.version, q.external_id, q.attempts, q.recoveries, q.recoveries_since, q.wakeups,
+		q.retry_policy, q.deadline_at, q.parent_run_id, q.started_at
+	FROM kagzi.workflow_runs q
+	WHERE q.namespace_id = $1 AND q.task_queue = $2 AND q.workflow_type = w.workflow_type AND q.priority = w.priority
+		AND q.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND q.available_at > now()
+		AND q.available_at <= now() + $6::bigint * interval '1 microsecond'
+		AND q.lease = $5 AND q.status = 'RUNNING'
+	ORDER BY q.available_at
+) r
+CROSS JOIN LATERAL (
+	SELECT p.input FROM kagzi.workflow_payloads p WHERE p.run_id = r.run_id AND p.namespace_id = $1 OFFSET 0
+) p`
+
+// ClaimedUnder returns the runs that a claim whose answer was lost took. Whether one was fresh is not known
+// any more.
+func (s *Store) ClaimedUnder(ctx context.Context, req ClaimRequest) (Claim, error) {
+	types, priorities, _, _ := req.pairs()
+	var claim Claim
+	err := within(ctx, bulkTimeout, func(ctx context.Context) error {
+		args := []any{s.namespace, req.Queue, types, priorities, req.Lease, micros(req.Visibility)}
+		return ask(ctx, s.pool, claimedUnder, args, func(rows pgx.Rows) (err error) {
+			claim, err = readClaim(rows, req.Lease)
+			return err
+		})
+	})
+	return claim, wrap("look for claimed runs", err)
+}

@@ -1,0 +1,539 @@
+package store
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// An Outcome says what became of one item of a flush.
+type Outcome int
+
+const (
+	Undecided Outcome = iota
+	Done              // the table says what the item says, or holds an older result of the step
+	Busy              // somebody else's open transaction holds the run's row: try again with the next flush
+	Lost              // the lease is lost, or the run is over
+)
+
+// A Park ends an execution without ending the run: the run sleeps, waits for its next attempt, or is given
+// back. available_at is the earlier of Wake and WakeAt; neither means never.
+type Park struct {
+	RunID     uuid.UUID
+	Lease     uuid.UUID
+	Status    string        // Sleeping or Pending
+	Wake      time.Duration // counted from the write; negative for none
+	WakeAt    time.Time     // as a record returned it
+	Seen      int64         // the wakeups this execution has seen; others make a sleeping run due at once
+	WaitingOn string
+	Failed    bool // this was an attempt of the run, and it failed
+	ErrorKind string
+	Error     string
+
+	Outcome     Outcome
+	AvailableAt time.Time // when the run becomes due, once Done; zero if it is not known, or never
+}
+
+// A Finish ends a run.
+type Finish struct {
+	RunID     uuid.UUID
+	Lease     uuid.UUID
+	Parent    uuid.UUID // the zero UUID if the run has none
+	Status    string    // Completed, Failed or Cancelled
+	Output    []byte
+	ErrorKind string
+	Error     string
+
+	Outcome Outcome
+}
+
+// A Flush is what shares one transaction: records, then parks, then finishes.
+type Flush struct {
+	Records  []*Record
+	Parks    []*Park
+	Finishes []*Finish
+}
+
+// The flush first locks every run it will touch in order of run_id: two processes that finish each other's runs'
+// children would otherwise wait for each other.
+const lockRuns = `
+SELECT r.run_id
+FROM (SELECT u.run_id FROM unnest($2::uuid[]) AS u (run_id) ORDER BY 1) u
+CROSS JOIN LATERAL (
+	SELECT q.run_id FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 FOR UPDATE
+) r`
+
+const lockFreeRuns = `
+SELECT r.run_id
+FROM (SELECT u.run_id FROM unnest($2::uuid[]) AS u (run_id) ORDER BY 1) u
+CROSS JOIN LATERAL (
+	SELECT q.run_id FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 FOR UPDATE SKIP LOCKED
+) r`
+
+// A wake-up that the execution has not seen makes the run due now. The lease stays, so that a lost answer can
+// be told from a lost lease.
+const parkRuns = `
+WITH l AS MATERIALIZED (
+	SELECT r.run_id, r.wakeups, now() AS now, u.status, u.seen, u.waiting_on, u.failed, u.error_kind, u.error,
+		LEAST(CASE WHEN u.wake >= 0 THEN now() + u.wake * interval '1 microsecond' ELSE 'infinity' END,
+			CASE WHEN u.wake_at > 0 THEN timestamptz 'epoch' + u.wake_at * interval '1 microsecond' ELSE 'infinity' END) AS wake_at
+	FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::text[], $9::bool[], $10::text[], $11::text[])
+		AS u (run_id, lease, status, wake, wake_at, seen, waiting_on, failed, error_kind, error)
+	CROSS JOIN LATERAL (
+		SELECT q.run_id, q.wakeups
+		FROM kagzi.workflow_runs q
+		WHERE q.run_id = u.run_id AND q.namespace_id = $1 AND q.lease = u.lease AND q.status = 'RUNNING'
+		FOR UPDATE
+	) r
+)
+UPDATE kagzi.workflow_runs r
+SET status = l.status,
+	available_at = LEAST(CASE WHEN l.status = 'SLEEPING' AND l.wakeups <> l.seen THEN l.now ELSE l.wake_at END, r.deadline_at),
+	locked_by = NULL,
+	waiting_on = NULLIF(l.waiting_on, ''),
+	attempts = r.attempts + CASE WHEN l.failed THEN 1 ELSE 0 END,
+	error_kind = CASE WHEN l.failed THEN l.error_kind ELSE r.error_kind END,
+	error = CASE WHEN l.failed THEN l.error ELSE r.error END
+FROM l
+WHERE r.run_id = l.run_id AND r.namespace_id = $1
+RETURNING r.run_id, NULLIF(r.available_at, 'infinity')`
+
+// A run does not complete while a cancel is pending. Parents are woken by the statement that ends their
+// child: one that ends in the same statement needs no wake, and a row cannot be updated twice. Their condition
+// says which statuses it excludes: one that names the active ones would allow the claim's index, which the
+// planner prefers without statistics, and reads whole.
+const finishRuns = `
+WITH l AS MATERIALIZED (
+	SELECT r.run_id, r.parent_run_id, statement_timestamp() AS now, u.status, u.output, u.error_kind, u.error
+	FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::bytea[], $6::text[], $7::text[])
+		AS u (run_id, lease, status, output, error_kind, error)
+	CROSS JOIN LATERAL (
+		SELECT q.run_id, q.parent_run_id
+		FROM kagzi.workflow_runs q
+		WHERE q.run_id = u.run_id AND q.namespace_id = $1 AND q.lease = u.lease AND q.status = 'RUNNING'
+			AND (u.status <> 'COMPLETED' OR q.cancel_requested_at IS NULL)
+		FOR UPDATE
+	) r
+), p AS (
+	UPDATE kagzi.workflow_payloads p
+	SET output = l.output
+	FROM l
+	WHERE p.run_id = l.run_id AND p.namespace_id = $1 AND l.output IS NOT NULL
+), w AS (
+	UPDATE kagzi.workflow_runs r
+	SET wakeups = r.wakeups + k.ended,
+		available_at = CASE WHEN r.status = 'SLEEPING' THEN LEAST(r.available_at, k.now) ELSE r.available_at END
+	FROM (SELECT l.parent_run_id, count(*) AS ended, min(l.now) AS now FROM l WHERE l.parent_run_id IS NOT NULL GROUP BY 1) k
+	WHERE r.run_id = k.parent_run_id AND r.namespace_id = $1 AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
+		AND NOT EXISTS (SELECT FROM l WHERE l.run_id = r.run_id)
+)
+UPDATE kagzi.workflow_runs r
+SET status = l.status, finished_at = l.now, available_at = NULL, locked_by = NULL, waiting_on = NULL,
+	attempts = r.attempts + CASE WHEN l.status = 'FAILED' THEN 1 ELSE 0 END,
+	error_kind = NULLIF(l.error_kind, ''), error = NULLIF(l.error, '')
+FROM l
+WHERE r.run_id = l.run_id AND r.namespace_id = $1
+RETURNING r.run_id`
+
+// Flush applies f in one transaction and sets every item's Outcome. After an error nothing is known of any:
+// flushing them again is right, because every statement is fenced by the lease, and what is found done counts
+// as done.
+func (s *Store) Flush(ctx context.Context, f *Flush) error {
+	f.sort()
+	err := do(ctx, func(ctx context.Context) error {
+		f.reset()
+		err := s.flushAll(ctx, f)
+		if code(err) == "55P03" {
+			err = s.flushFree(ctx, f)
+		}
+		if err != nil {
+			return err
+		}
+		return s.lookAt(ctx, f)
+	})
+	return wrap("flush", err)
+}
+
+// flushAll is the usual flush: one round trip.
+func (s *Store) flushAll(ctx context.Context, f *Flush) error {
+	b := &pgx.Batch{}
+	b.Queue(session, "100ms", durable)
+	if runs := f.runs(); runs != nil {
+		b.Queue(lockRuns, s.namespace, texts(runs))
+	}
+	return s.send(ctx, s.pool, b, f)
+}
+
+// flushFree applies only the items whose runs, and parents, nobody else has locked. The others are left to
+// lookAt: still running under their lease, they are busy.
+func (s *Store) flushFree(ctx context.Context, f *Flush) error {
+	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, session, "100ms", durable); err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, lockFreeRuns, s.namespace, texts(f.everyRun()))
+		if err != nil {
+			return err
+		}
+		free, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+		if err != nil {
+			return err
+		}
+		return s.send(ctx, tx, &pgx.Batch{}, f.only(free))
+	})
+}
+
+// send queues f's statements behind what b holds already, and reads the answers.
+func (s *Store) send(ctx context.Context, db DB, b *pgx.Batch, f *Flush) error {
+	before := b.Len()
+	if len(f.Records) > 0 {
+		b.Queue(recordSteps, s.recordArgs(f.Records)...)
+	}
+	if len(f.Parks) > 0 {
+		b.Queue(parkRuns, s.parkArgs(f.Parks)...)
+	}
+	if len(f.Finishes) > 0 {
+		b.Queue(finishRuns, s.finishArgs(f.Finishes)...)
+	}
+	if b.Len() == 0 {
+		return nil
+	}
+	res := db.SendBatch(ctx, b)
+	defer res.Close()
+	for range before {
+		if _, err := res.Exec(); err != nil {
+			return err
+		}
+	}
+	if len(f.Records) > 0 {
+		rows, err := res.Query()
+		if err != nil {
+			return err
+		}
+		if err := readRecorded(rows, f.Records); err != nil {
+			return err
+		}
+	}
+	if len(f.Parks) > 0 {
+		if err := readParked(res, f.Parks); err != nil {
+			return err
+		}
+	}
+	if len(f.Finishes) > 0 {
+		if err := readIDs(res, func(id uuid.UUID) {
+			if i, ok := slices.BinarySearchFunc(f.Finishes, id, func(p *Finish, id uuid.UUID) int { return compareIDs(p.RunID, id) }); ok {
+				f.Finishes[i].Outcome = Done
+			}
+		}); err != nil {
+			return err
+		}
+	}
+	return res.Close() // the commit: nothing is done before
+}
+
+func readParked(res pgx.BatchResults, parks []*Park) error {
+	rows, err := res.Query()
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id uuid.UUID
+		var available *time.Time
+		if err := rows.Scan(&id, &available); err != nil {
+			return err
+		}
+		if i, ok := slices.BinarySearchFunc(parks, id, func(p *Park, id uuid.UUID) int { return compareIDs(p.RunID, id) }); ok {
+			parks[i].Outcome, parks[i].AvailableAt = Done, deref(available)
+		}
+	}
+	return rows.Err()
+}
+
+func readIDs(res pgx.BatchResults, f func(uuid.UUID)) error {
+	rows, err := res.Query()
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id uuid.UUID
+		if err := rows.Scan(&id); err != nil {
+			return err
+		}
+		f(id)
+	}
+	return rows.Err()
+}
+
+func (s *Store) parkArgs(parks []*Park) []any {
+	n := len(parks)
+	runs, leases, statuses := make([]string, n), make([]string, n), make([]string, n)
+	waiting, errorKinds, errors := make([]string, n), make([]string, n), make([]string, n)
+	wakes, wakeAts, seen := make([]int64, n), make([]int64, n), make([]int64, n)
+	failed := make([]bool, n)
+	for i, p := range parks {
+		runs[i], leases[i], statuses[i] = p.RunID.String(), p.Lease.String(), p.Status
+		waiting[i], errorKinds[i], errors[i], failed[i] = p.WaitingOn, p.ErrorKind, p.Error, p.Failed
+		wakes[i], wakeAts[i], seen[i] = micros(p.Wake), epoch(p.WakeAt), p.Seen
+		if p.Wake < 0 {
+			wakes[i] = -1
+		}
+	}
+	return []any{s.namespace, runs, leases, statuses, wakes, wakeAts, seen, waiting, failed, errorKinds, errors}
+}
+
+func (s *Store) finishArgs(finishes []*Finish) []any {
+	n := len(finishes)
+	runs, leases, statuses := make([]string, n), make([]string, n), make([]string, n)
+	errorKinds, errors := make([]string, n), make([]string, n)
+	outputs := make([][]byte, n)
+	for i, f := range finishes {
+		runs[i], leases[i], statuses[i] = f.RunID.String(), f.Lease.String(), f.Status
+		outputs[i], errorKinds[i], errors[i] = f.Output, f.ErrorKind, f.Error
+	}
+	return []any{s.namespace, runs, leases, statuses, outputs, errorKinds, errors}
+}
+
+// What the items that were not written find: the run's row, and the result that the step may have already.
+const lookAtRuns = `
+SELECT r.run_id, r.lease, r.status
+FROM unnest($2::uuid[]) AS u (run_id)
+CROSS JOIN LATERAL (
+	SELECT q.run_id, q.lease, q.status FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 OFFSET 0
+) r`
+
+const lookAtSteps = `
+SELECT h.run_id, h.step_id, h.attempt_number, h.first_attempt, h.run_attempt, h.status, h.step_kind, h.output,
+	h.error_kind, h.error, h.permanent, h.wake_at, h.started_at, h.finished_at
+FROM unnest($2::uuid[], $3::text[], $4::int[]) AS u (run_id, step_id, attempt_number)
+CROSS JOIN LATERAL (
+	SELECT s.run_id, s.step_id, s.attempt_number, s.first_attempt, s.run_attempt, s.status, s.step_kind, s.output,
+		s.error_kind, s.error, s.permanent, s.wake_at, s.started_at, s.finished_at
+	FROM kagzi.step_runs s
+	WHERE s.run_id = u.run_id AND s.namespace_id = $1 AND s.step_id = u.step_id AND s.attempt_number >= u.attempt_number
+		AND s.status <> 'RUNNING'
+	ORDER BY s.attempt_number DESC
+	LIMIT 1
+) h`
+
+// lookAt decides the items that were not written: done before, by a flush whose answer was lost or by
+// somebody else; busy; or lost.
+func (s *Store) lookAt(ctx context.Context, f *Flush) error {
+	runs, stepRuns, steps, attempts := f.undecided()
+	if len(runs) == 0 {
+		return nil
+	}
+	b := &pgx.Batch{}
+	b.Queue(byIndex)
+	b.Queue(lookAtRuns, s.namespace, texts(runs))
+	b.Queue(lookAtSteps, s.namespace, texts(stepRuns), steps, attempts)
+	res := s.pool.SendBatch(ctx, b)
+	defer res.Close()
+	if _, err := res.Exec(); err != nil {
+		return err
+	}
+	rows, err := res.Query()
+	if err != nil {
+		return err
+	}
+	found := map[uuid.UUID]runState{}
+	for rows.Next() {
+		var id uuid.UUID
+		var lease *uuid.UUID
+		var st runState
+		if err := rows.Scan(&id, &lease, &st.status); err != nil {
+			return err
+		}
+		st.lease = deref(lease)
+		found[id] = st
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	if rows, err = res.Query(); err != nil {
+		return err
+	}
+	recorded := map[stepKey]*StepRow{}
+	if err := eachStep(rows, func(r *StepRow) { recorded[stepKey{r.RunID, r.StepID}] = r }); err != nil {
+		return err
+	}
+	f.decide(found, recorded)
+	return res.Close()
+}
+
+// StepResult returns the recorded result of an attempt, or of a later one, and whether the run is still held. The
+// row is nil if there is none.
+func (s *Store) StepResult(ctx context.Context, h Held, stepID string, attempt int) (row *StepRow, holds bool, err error) {
+	r := &Record{StepRow: StepRow{RunID: h.RunID, StepID: stepID, Attempt: attempt}, Lease: h.Lease}
+	f := &Flush{Records: []*Record{r}}
+	if err := do(ctx, func(ctx context.Context) error { return s.lookAt(ctx, f) }); err != nil {
+		return nil, false, wrap("look for step", err)
+	}
+	if r.Outcome == Done {
+		row = &r.StepRow
+	}
+	return row, r.Outcome != Lost, nil
+}
+
+type runState struct {
+	lease  uuid.UUID
+	status string
+}
+
+type stepKey struct {
+	run  uuid.UUID
+	step string
+}
+
+// decide settles the undecided items by what was found.
+func (f *Flush) decide(runs map[uuid.UUID]runState, steps map[stepKey]*StepRow) {
+	mine := func(run, lease uuid.UUID) (holds, touched bool) {
+		st := runs[run]
+		return st.lease == lease && st.status == Running, st.lease == lease
+	}
+	for _, r := range f.Records {
+		if r.Outcome != Undecided {
+			continue
+		}
+		holds, _ := mine(r.RunID, r.Lease)
+		switch row := steps[stepKey{r.RunID, r.StepID}]; {
+		case !holds:
+			r.Outcome = Lost
+		case row != nil:
+			r.StepRow, r.Outcome = *row, Done
+		default:
+			r.Outcome = Busy
+		}
+	}
+	for _, p := range f.Parks {
+		if p.Outcome == Undecided {
+			holds, touched := mine(p.RunID, p.Lease)
+			p.Outcome = settled(holds, touched && runs[p.RunID].status == p.Status)
+		}
+	}
+	for _, e := range f.Finishes {
+		if e.Outcome == Undecided {
+			holds, touched := mine(e.RunID, e.Lease)
+			e.Outcome = settled(holds, touched && runs[e.RunID].status == e.Status)
+		}
+	}
+}
+
+func settled(holds, done bool) Outcome {
+	switch {
+	case done:
+		return Done
+	case holds:
+		return Busy
+	default:
+		return Lost
+	}
+}
+
+func compareIDs(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) }
+
+// sort puts the items in the order in which their rows are locked.
+func (f *Flush) sort() {
+	slices.SortStableFunc(f.Records, func(a, b *Record) int {
+		return cmp.Or(compareIDs(a.RunID, b.RunID), cmp.Compare(a.StepID, b.StepID), cmp.Compare(a.Attempt, b.Attempt))
+	})
+	slices.SortStableFunc(f.Parks, func(a, b *Park) int { return compareIDs(a.RunID, b.RunID) })
+	slices.SortStableFunc(f.Finishes, func(a, b *Finish) int { return compareIDs(a.RunID, b.RunID) })
+}
+
+func (f *Flush) reset() {
+	for _, r := range f.Records {
+		r.Outcome = Undecided
+	}
+	for _, p := range f.Parks {
+		p.Outcome = Undecided
+	}
+	for _, e := range f.Finishes {
+		e.Outcome = Undecided
+	}
+}
+
+// runs returns every run to lock first, nil if one statement locks all of them, in order: the process that ends
+// children of two runs of ours locks these, too, and a flush of several statements would meet it in another order.
+func (f *Flush) runs() []uuid.UUID {
+	wakes := slices.ContainsFunc(f.Finishes, func(e *Finish) bool { return e.Parent != uuid.Nil })
+	kinds := 0
+	for _, n := range []int{len(f.Records), len(f.Parks), len(f.Finishes)} {
+		kinds += min(n, 1)
+	}
+	ids := f.everyRun()
+	if !wakes && (kinds < 2 || len(ids) < 2) {
+		return nil
+	}
+	return ids
+}
+
+func (f *Flush) everyRun() []uuid.UUID {
+	var ids []uuid.UUID
+	for _, r := range f.Records {
+		ids = append(ids, r.RunID)
+	}
+	for _, p := range f.Parks {
+		ids = append(ids, p.RunID)
+	}
+	for _, e := range f.Finishes {
+		ids = append(ids, e.RunID)
+		if e.Parent != uuid.Nil {
+			ids = append(ids, e.Parent)
+		}
+	}
+	slices.SortFunc(ids, compareIDs)
+	return slices.Compact(ids)
+}
+
+// only returns the items whose runs are all in free.
+func (f *Flush) only(free []uuid.UUID) *Flush {
+	has := make(map[uuid.UUID]bool, len(free))
+	for _, id := range free {
+		has[id] = true
+	}
+	out := &Flush{}
+	for _, r := range f.Records {
+		if has[r.RunID] {
+			out.Records = append(out.Records, r)
+		}
+	}
+	for _, p := range f.Parks {
+		if has[p.RunID] {
+			out.Parks = append(out.Parks, p)
+		}
+	}
+	for _, e := range f.Finishes {
+		if has[e.RunID] && (e.Parent == uuid.Nil || has[e.Parent]) {
+			out.Finishes = append(out.Finishes, e)
+		}
+	}
+	return out
+}
+
+// undecided lists what lookAt asks for.
+func (f *Flush) undecided() (runs, stepRuns []uuid.UUID, steps []string, attempts []int32) {
+	for _, r := range f.Records {
+		if r.Outcome == Undecided {
+			runs, stepRuns = append(runs, r.RunID), append(stepRuns, r.RunID)
+			steps, attempts = append(steps, r.StepID), append(attempts, int32(r.Attempt))
+		}
+	}
+	for _, p := range f.Parks {
+		if p.Outcome == Undecided {
+			runs = append(runs, p.RunID)
+		}
+	}
+	for _, e := range f.Finishes {
+		if e.Outcome == Undecided {
+			runs = append(runs, e.RunID)
+		}
+	}
+	return runs, stepRuns, steps, attempts
+}

@@ -1,0 +1,421 @@
+package store
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi/internal/dbtest"
+)
+
+func TestPark(t *testing.T) {
+	t.Parallel()
+
+	t.Run("Sleep", func(t *testing.T) {
+		t.Parallel()
+		s := open(t)
+		r := running(t, s, 1)[0]
+		p := sleep(r, time.Hour)
+		flush(t, s, &Flush{Parks: []*Park{p}})
+		wantOutcome(t, "park", p.Outcome, Done)
+		row := look(t, s.pool, r.RunID)
+		if row.Status != Sleeping || row.In < 3590 || row.LockedBy != nil || *row.Lease != r.Lease || *row.WaitingOn != "timer" || row.Attempts != 0 {
+			t.Errorf("row %+v", row)
+		}
+		if d := time.Until(p.AvailableAt); d < 50*time.Minute {
+			t.Errorf("available in %v", d)
+		}
+	})
+
+	t.Run("TheEarlierOfWakeAndWakeAt", func(t *testing.T) {
+		t.Parallel()
+		s := open(t)
+		rs := running(t, s, 2)
+		a, b := sleep(rs[0], time.Hour), sleep(rs[1], 10*time.Minute)
+		a.WakeAt, b.WakeAt = time.Now().Add(20*time.Minute), time.Now().Add(30*time.Minute)
+		flush(t, s, &Flush{Parks: []*Park{a, b}})
+		for i, want := range []float64{1200, 600} {
+			if got := look(t, s.pool, rs[i].RunID).In; got < want-10 || got > want {
+				t.Errorf("run %d available in %v s, want %v", i, got, want)
+			}
+		}
+	})
+
+	t.Run("AWakeUpNotSeen", func(t *testing.T) {
+		t.Parallel()
+		s := open(t)
+		r := running(t, s, 1)[0]
+		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET wakeups = wakeups + 1`)
+		p := sleep(r, time.Hour)
+		flush(t, s, &Flush{Parks: []*Park{p}})
+		if row := look(t, s.pool, r.RunID); row.Status != Sleeping || !row.Due {
+			t.Errorf("row %+v, want one that is due", row)
+		}
+		r = claim(t, s, request(1)).Runs[0]
+		if r.Wakeups != 1 || r.Fresh {
+			t.Errorf("claimed %+v", r)
+		}
+		p = sleep(r, time.Hour) // has seen it
+		flush(t, s, &Flush{Parks: []*Park{p}})
+		if row := look(t, s.pool, r.RunID); row.Due {
+			t.Error("a wake-up that was seen wakes again")
+		}
+	})
+
+	t.Run("ARetryKeepsItsBackoff", func(t *testing.T) {
+		t.Parallel()
+		s := open(t)
+		parent := running(t, s, 1)[0]
+		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET wakeups = 5`)
+		p := &Park{RunID: parent.RunID, Lease: parent.Lease, Status: Pending, Wake: time.Hour, Failed: true, ErrorKind: "kind", Error: "text"}
+		flush(t, s, &Flush{Parks: []*Park{p}})
+		row := look(t, s.pool, parent.RunID)
+		if row.Status != Pending || row.In < 3590 || row.Attempts != 1 || *row.ErrorKind != "kind" {
+			t.Errorf("row %+v", row)
+		}
+		start(t, s, newRun(withParent(parent.RunID)))
+		child := claim(t, s, request(1)).Runs[0]
+		flush(t, s, &Flush{Finishes: []*Finish{finish(child)}})
+		if row := look(t, s.pool, parent.RunID); row.In < 3590 || row.Wakeups != 6 {
+			t.Errorf("after a wake-up: %+v", row)
+		}
+	})
+
+	t.Run("NotUnderALostLease", func(t *testing.T) {
+		t.Parallel()
+		s := open(t)
+		r := running(t, s, 1)[0]
+		expire(t, s, r.RunID)
+		next := claim(t, s, request(1)).Runs[0]
+		f := &Flush{Parks: []*Park{sleep(r, time.Hour)}}
+		flush(t, s, f)
+		wantOutcome(t, "park", f.Parks[0].Outcome, Lost)
+		f = &Flush{Finishes: []*Finish{finish(r)}, Records: []*Record{record(r, "a", "x")}}
+		flush(t, s, f)
+		wantOutcome(t, "finish", f.Finishes[0].Outcome, Lost)
+		wantOutcome(t, "record", f.Records[0].Outcome, Lost)
+		if row := look(t, s.pool, r.RunID); row.Status != Running || *row.Lease != next.Lease {
+			t.Errorf("row %+v", row)
+		}
+		if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.step_runs`); n > 0 {
+			t.Error("a step was recorded under a lost lease")
+		}
+	})
+}
+
+func TestFinish(t *testing.T) {
+	t.Parallel()
+
+	t.Run("EndsTheRun", func(t *testing.T) {
+		t.Parallel()
+		s := open(t)
+		rs := running(t, s, 2)
+		failed := &Finish{RunID: rs[1].RunID, Lease: rs[1].Lease, Status: Failed, ErrorKind: "kind", Error: "text"}
+		flush(t, s, &Flush{Finishes: []*Finish{finish(rs[0]), failed}})
+		ended, missing, err := s.Ended(t.Context(), []uuid.UUID{rs[0].RunID, rs[1].RunID, uuid.New()})
+		if err != nil || len(ended) != 2 || len(missing) != 1 {
+			t.Fatal(ended, missing, err)
+		}
+		for _, e := range ended {
+			want := Ended{RunID: rs[0].RunID, Type: "type", Status: Completed, Output: []byte("output")}
+			if e.RunID == rs[1].RunID {
+				want = Ended{RunID: rs[1].RunID, Type: "type", Status: Failed, ErrorKind: "kind", Error: "text"}
+			}
+			if fmt.Sprintf("%+v", e) != fmt.Sprintf("%+v", want) {
+				t.Errorf("%+v, want %+v", e, want)
+			}
+			if row := look(t, s.pool, e.RunID); *row.Lease != rs[0].Lease || row.LockedBy != nil || !row.Ended || row.In != 0 {
+				t.Errorf("row %+v: the lease stays, to tell a lost answer from a lost lease", row)
+			}
+		}
+	})
+
+	t.Run("NotCompletedWhileACancelIsPending", func(t *testing.T) {
+		t.Parallel()
+		s := open(t)
+		r := running(t, s, 1)[0]
+		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET cancel_requested_at = now()`)
+		e := finish(r)
+		flush(t, s, &Flush{Finishes: []*Finish{e}})
+		if e.Outcome == Done || look(t, s.pool, r.RunID).Status != Running {
+			t.Errorf("outcome %d", e.Outcome)
+		}
+		e.Status, e.ErrorKind = Cancelled, "cancelled"
+		flush(t, s, &Flush{Finishes: []*Finish{e}})
+		wantOutcome(t, "cancelled", e.Outcome, Done)
+	})
+
+	t.Run("WakesTheParent", func(t *testing.T) {
+		t.Parallel()
+		s := open(t)
+		parent := running(t, s, 1)[0]
+		start(t, s, many(3, withParent(parent.RunID))...)
+		children := claim(t, s, request(3)).Runs
+		// Two end beside a parent that falls asleep in the same flush, having seen neither.
+		f := &Flush{Parks: []*Park{sleep(parent, time.Hour)}, Finishes: []*Finish{finish(children[0]), finish(children[1])}}
+		flush(t, s, f)
+		wantOutcome(t, "park", f.Parks[0].Outcome, Done)
+		if row := look(t, s.pool, parent.RunID); row.Wakeups != 2 || !row.Due {
+			t.Errorf("row %+v", row)
+		}
+		parent = claim(t, s, request(1)).Runs[0]
+		// The last ends together with the parent.
+		f = &Flush{Finishes: []*Finish{finish(children[2]), finish(parent)}}
+		flush(t, s, f)
+		wantOutcome(t, "child", f.Finishes[0].Outcome, Done)
+		wantOutcome(t, "parent", f.Finishes[1].Outcome, Done)
+		if row := look(t, s.pool, parent.RunID); row.Status != Completed || row.Attempts != 0 || !row.Ended {
+			t.Errorf("row %+v", row)
+		}
+	})
+
+	t.Run("LeavesAParentThatIsOver", func(t *testing.T) {
+		t.Parallel()
+		s := open(t)
+		parent := running(t, s, 1)[0]
+		start(t, s, newRun(withParent(parent.RunID)))
+		child := claim(t, s, request(1)).Runs[0]
+		flush(t, s, &Flush{Finishes: []*Finish{finish(parent)}})
+		flush(t, s, &Flush{Finishes: []*Finish{finish(child)}})
+		if row := look(t, s.pool, parent.RunID); row.Wakeups != 0 {
+			t.Errorf("row %+v", row)
+		}
+	})
+}
+
+// A user's transaction holds a run's row. Everybody else goes on.
+func TestAUsersTransactionStallsNobodyElse(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	rs := running(t, s, 4)
+	start(t, s, newRun(withParent(rs[0].RunID)))
+	child := claim(t, s, request(1)).Runs[0]
+	tx := begin(t, s)
+	lockRow(t, tx, rs[0].RunID)
+
+	f := &Flush{
+		Records:  []*Record{record(rs[0], "step", "x"), record(rs[1], "step", "x")},
+		Parks:    []*Park{sleep(rs[2], time.Hour)},
+		Finishes: []*Finish{finish(rs[3]), finish(child)},
+	}
+	began := time.Now()
+	flush(t, s, f)
+	if d := time.Since(began); d > 3*time.Second {
+		t.Errorf("the flush took %v, want about 100 ms", d)
+	}
+	outcome := func(id uuid.UUID) Outcome {
+		for _, e := range f.Finishes {
+			if e.RunID == id {
+				return e.Outcome
+			}
+		}
+		return 0
+	}
+	for _, r := range f.Records {
+		want := Done
+		if r.RunID == rs[0].RunID {
+			want = Busy
+		}
+		wantOutcome(t, "record", r.Outcome, want)
+	}
+	wantOutcome(t, "park", f.Parks[0].Outcome, Done)
+	wantOutcome(t, "finish", outcome(rs[3].RunID), Done)
+	wantOutcome(t, "finish of a child whose parent's row is held", outcome(child.RunID), Busy)
+
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now() + interval '1 s' WHERE run_id = $1`, rs[1].RunID)
+	states, err := s.ExtendLeases(t.Context(), s.pool, []Held{held(rs[0]), held(rs[1])}, time.Hour)
+	if err != nil || len(states) != 2 || !states[0].Holds || !states[1].Holds {
+		t.Errorf("states %+v, error %v", states, err)
+	}
+	if a, b := look(t, s.pool, rs[0].RunID).In, look(t, s.pool, rs[1].RunID).In; a > 60 || b < 3500 {
+		t.Errorf("extended to %v and %v s: the held row is to be left alone, the other not", a, b)
+	}
+
+	commit(t, tx)
+	f = &Flush{Records: f.Records, Finishes: []*Finish{finish(child)}}
+	flush(t, s, f)
+	wantOutcome(t, "record once the row is free", f.Records[0].Outcome, Done)
+	wantOutcome(t, "finish once the parent's row is free", f.Finishes[0].Outcome, Done)
+	if row := look(t, s.pool, rs[0].RunID); row.Wakeups != 1 {
+		t.Errorf("%d wake-ups, want 1", row.Wakeups)
+	}
+
+	// One that loses its lease while it is held is not busy for ever.
+	tx = begin(t, s)
+	exec(t, tx, `UPDATE kagzi.workflow_runs SET lease = $2 WHERE run_id = $1`, rs[0].RunID, uuid.New())
+	f = &Flush{Finishes: []*Finish{finish(rs[0])}}
+	flush(t, s, f)
+	wantOutcome(t, "held", f.Finishes[0].Outcome, Busy)
+	commit(t, tx)
+	flush(t, s, f)
+	wantOutcome(t, "lost", f.Finishes[0].Outcome, Lost)
+}
+
+// Two processes end children of each other's runs, and record steps of these runs in the same flushes.
+func TestFlushesCrosswise(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	// A deadlock is found at once, before a wait ends for another reason.
+	pool := poolWith(t, db.DSN, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["deadlock_timeout"] = "1" })
+	s := New(pool, "test")
+	const rounds, width = 60, 6
+	parents := [2][]*ClaimedRun{running(t, s, width), running(t, s, width)}
+	var children [2][]*ClaimedRun
+	for i := range parents {
+		// What process i executes are children of the other's runs.
+		var runs []NewRun
+		for n := range rounds * width {
+			runs = append(runs, newRun(withParent(parents[1-i][n%width].RunID)))
+		}
+		start(t, s, runs...)
+		children[i] = claim(t, s, request(len(runs))).Runs
+	}
+	var wg sync.WaitGroup
+	for i := range parents {
+		wg.Go(func() {
+			byParent := map[uuid.UUID][]*ClaimedRun{}
+			for _, c := range children[i] {
+				byParent[c.ParentRunID] = append(byParent[c.ParentRunID], c)
+			}
+			for n := range rounds {
+				f := &Flush{}
+				for k, p := range parents[i] {
+					f.Records = append(f.Records, record(p, fmt.Sprintf("step-%d", n), "x"))
+					f.Finishes = append(f.Finishes, finish(byParent[parents[1-i][k].RunID][n]))
+				}
+				for range 100 {
+					if err := s.Flush(t.Context(), f); err != nil {
+						t.Error(err)
+						return
+					}
+					rest := &Flush{}
+					for _, r := range f.Records {
+						if r.Outcome == Busy {
+							rest.Records = append(rest.Records, r)
+						}
+					}
+					for _, e := range f.Finishes {
+						if e.Outcome == Busy {
+							rest.Finishes = append(rest.Finishes, e)
+						}
+						if e.Outcome == Lost {
+							t.Error("a finish was lost")
+						}
+					}
+					if f = rest; len(f.Records)+len(f.Finishes) == 0 {
+						break
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for i := range parents {
+		for _, p := range parents[i] {
+			if row := look(t, s.pool, p.RunID); row.Wakeups != rounds {
+				t.Errorf("%d wake-ups of %v, want %d", row.Wakeups, p.RunID, rounds)
+			}
+		}
+	}
+	wantNoDeadlocks(t, s)
+}
+
+// wantNoDeadlocks fails the test if the server broke a deadlock in its database.
+func wantNoDeadlocks(t *testing.T, s *Store) {
+	t.Helper()
+	s.pool.Reset() // sessions report when they end, at the latest
+	exec(t, s.pool, `
+		DO $$ BEGIN
+			FOR i IN 1 .. 1000 LOOP
+				PERFORM pg_stat_clear_snapshot();
+				EXIT WHEN (SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend') <= 1;
+				PERFORM pg_sleep(0.005);
+			END LOOP;
+		END $$`)
+	if n := one[int](t, s.pool, `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`); n > 0 {
+		t.Errorf("%d deadlocks", n)
+	}
+}
+
+// The flush of a process that records one run and ends another, against one that wakes both as parents: the order
+// of the locks is the same, whatever kinds of items a flush holds.
+func TestLocksComeInOneOrder(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	pool := poolWith(t, db.DSN, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["deadlock_timeout"] = "1" })
+	s := New(pool, "test")
+	for range 40 {
+		rs := running(t, s, 2)
+		first, last := rs[0], rs[1]
+		if compareIDs(first.RunID, last.RunID) > 0 {
+			first, last = last, first
+		}
+		start(t, s, newRun(withParent(first.RunID)), newRun(withParent(last.RunID)))
+		children := claim(t, s, request(2)).Runs
+		own := &Flush{Records: []*Record{record(last, "step", "x")}, Finishes: []*Finish{finish(first)}}
+		other := &Flush{Finishes: []*Finish{finish(children[0]), finish(children[1])}}
+		var wg sync.WaitGroup
+		for _, f := range []*Flush{own, other} {
+			wg.Go(func() {
+				if err := s.Flush(t.Context(), f); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+	}
+	wantNoDeadlocks(t, s)
+}
+
+// What the server refuses is said to be the content's fault, so that it can be told from the others.
+func TestARefusedItem(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	exec(t, s.pool, `CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'poison'; END $$`)
+	exec(t, s.pool, `CREATE TRIGGER refuse BEFORE INSERT ON kagzi.step_runs FOR EACH ROW WHEN (NEW.output = 'poison'::bytea) EXECUTE FUNCTION public.refuse()`)
+	rs := running(t, s, 3)
+	f := &Flush{Records: []*Record{record(rs[0], "step", "x"), record(rs[1], "step", "poison")}, Finishes: []*Finish{finish(rs[2])}}
+	if err := s.Flush(t.Context(), f); !Refused(err) || Away(err) || Repeatable(err) {
+		t.Fatalf("error %v, want one that says refused", err)
+	}
+	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.step_runs`); n > 0 || look(t, s.pool, rs[2].RunID).Status != Running {
+		t.Error("a part of a refused flush is there")
+	}
+	for _, r := range f.Records {
+		err := s.Flush(t.Context(), &Flush{Records: []*Record{r}})
+		if poison := string(r.Output) == "poison"; Refused(err) != poison {
+			t.Errorf("%s alone: %v", r.Output, err)
+		}
+	}
+	flush(t, s, &Flush{Finishes: f.Finishes})
+	wantOutcome(t, "finish", f.Finishes[0].Outcome, Done)
+}
+
+// Schemas change while statements are prepared.
+func TestADDLBetweenCalls(t *testing.T) {
+	t.Parallel()
+	s := open(t, dbtest.MaxConns(1))
+	for i := range 3 {
+		r := running(t, s, 1)[0]
+		f := &Flush{Records: []*Record{record(r, "step", "x")}}
+		flush(t, s, f)
+		wantOutcome(t, "record", f.Records[0].Outcome, Done)
+		if _, err := s.Run(t.Context(), r.RunID); err != nil {
+			t.Error(err)
+		}
+		if h, err := s.History(t.Context(), []uuid.UUID{r.RunID}); err != nil || len(h[r.RunID]) != 1 {
+			t.Error(h, err)
+		}
+		e := finish(r)
+		flush(t, s, &Flush{Finishes: []*Finish{e}})
+		wantOutcome(t, "finish", e.Outcome, Done)
+		exec(t, s.pool, fmt.Sprintf(`ALTER TABLE kagzi.workflow_runs ADD COLUMN extra_%d text`, i))
+		// Other types of what statements return are what makes prepared ones fail.
+		exec(t, s.pool, fmt.Sprintf(`ALTER TABLE kagzi.step_runs ALTER error TYPE %s`, []string{"varchar", "text", "varchar"}[i]))
+		exec(t, s.pool, fmt.Sprintf(`ALTER TABLE kagzi.workflow_runs ALTER waiting_on TYPE %s`, []string{"varchar", "text", "varchar"}[i]))
+	}
+}

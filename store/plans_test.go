@@ -1,0 +1,306 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/kagzi/kagzi/internal/dbtest"
+)
+
+// A plan is what EXPLAIN says.
+type plan struct {
+	node
+	text string
+}
+
+type node struct {
+	Type      string  `json:"Node Type"`
+	Relation  string  `json:"Relation Name"`
+	Index     string  `json:"Index Name"`
+	IndexCond string  `json:"Index Cond"`
+	Rows      float64 `json:"Actual Rows"`
+	Removed   float64 `json:"Rows Removed by Filter"`
+	Hit       int     `json:"Shared Hit Blocks"`
+	Read      int     `json:"Shared Read Blocks"`
+	Plans     []node  `json:"Plans"`
+}
+
+// each calls f for the node and all below it.
+func (n *node) each(f func(*node)) {
+	f(n)
+	for i := range n.Plans {
+		n.Plans[i].each(f)
+	}
+}
+
+// buffers is how many pages were touched.
+func (p *plan) buffers() int { return p.Hit + p.Read }
+
+// maxRows is how many rows one scan of the relation read at most.
+func (p *plan) maxRows(relation string) (rows float64) {
+	p.each(func(n *node) {
+		if n.Relation == relation && strings.HasSuffix(n.Type, "Scan") {
+			rows = max(rows, n.Rows+n.Removed)
+		}
+	})
+	return rows
+}
+
+// explain returns the plan of sql for args.
+func explain(t *testing.T, db DB, how, sql string, args ...any) *plan {
+	t.Helper()
+	text := one[string](t, db, how+" "+sql, args...)
+	var out []struct{ Plan node }
+	if err := json.Unmarshal([]byte(text), &out); err != nil {
+		t.Fatal(err)
+	}
+	p := &plan{node: out[0].Plan}
+	p.text = p.outline("    ")
+	return p
+}
+
+// outline is the plan as people read it.
+func (n *node) outline(indent string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s%s %s %s %s\n", indent, n.Type, n.Relation, n.Index, n.IndexCond)
+	for i := range n.Plans {
+		b.WriteString(n.Plans[i].outline(indent + "  "))
+	}
+	return b.String()
+}
+
+const (
+	claimIndex  = "workflow_runs_claim"
+	runsKey     = "workflow_runs_pkey"
+	payloadsKey = "workflow_payloads_pkey"
+	stepsKey    = "step_runs_pkey"
+	externalID  = "workflow_runs_active_external_id"
+	endedID     = "workflow_runs_ended_external_id"
+)
+
+// A planned is a statement whose plan must be right, and the indexes it may use, each with the columns that must be
+// conditions of the search.
+type planned struct {
+	name    string
+	sql     string
+	args    []any
+	indexes map[string][]string
+}
+
+// wrong says what of the plan is not as it must be.
+func (p *plan) wrong(want planned) (wrong []string) {
+	p.each(func(n *node) {
+		columns, ok := want.indexes[n.Index]
+		switch {
+		case n.Type == "ModifyTable", n.Type == "Bitmap Heap Scan": // what is below it counts
+		case n.Index != "" && !ok, n.Index == "" && (n.Relation == "workflow_runs" || n.Relation == "step_runs" || n.Relation == "workflow_payloads"):
+			wrong = append(wrong, fmt.Sprintf("%s of %s by %q", n.Type, n.Relation, n.Index))
+		case n.Index != "":
+			for _, c := range columns {
+				if !strings.Contains(n.IndexCond, c) {
+					wrong = append(wrong, fmt.Sprintf("%s by %s with condition %s, without %s", n.Type, n.Index, n.IndexCond, c))
+				}
+			}
+		case n.Type == "Sort" && want.sql == claimRuns:
+			wrong = append(wrong, "the claim sorts")
+		}
+	})
+	return wrong
+}
+
+// plannedStatements returns the statements for n of the table's runs and their steps.
+func plannedStatements(s *Store, ids []uuid.UUID) []planned {
+	claimed := []string{"task_queue", "namespace_id", "workflow_type", "priority", "available_at"}
+	byKey := map[string][]string{runsKey: {"run_id", "namespace_id"}, payloadsKey: {"run_id", "namespace_id"}}
+	byStep := map[string][]string{stepsKey: {"run_id", "namespace_id"}}
+	lease := uuid.New()
+	var records []*Record
+	var parks []*Park
+	var finishes []*Finish
+	var leases, steps []string
+	var attempts []int32
+	for _, id := range ids {
+		r := &ClaimedRun{RunID: id, Lease: lease, ParentRunID: id}
+		records, parks, finishes = append(records, record(r, "step", "x")), append(parks, sleep(r, time.Hour)), append(finishes, finish(r))
+		leases, steps, attempts = append(leases, lease.String()), append(steps, "step"), append(attempts, 1)
+	}
+	runs := texts(ids)
+	req := request(len(ids), types(Handled{"type", []int{1}, 1}, Handled{"other", []int{1, 2}, 2}, Handled{"third", []int{1}, 1}))
+	typeNames, priorities, _, _ := req.pairs()
+	both := map[string][]string{claimIndex: claimed, runsKey: byKey[runsKey], payloadsKey: byKey[payloadsKey]}
+	byExternal := map[string][]string{externalID: {"external_id", "namespace_id"}, endedID: {"external_id", "namespace_id"}}
+	return []planned{
+		{"claimRuns", claimRuns, s.claimArgs(req), both},
+		{"claimedUnder", claimedUnder, []any{s.namespace, "queue", typeNames, priorities, lease, micros(time.Minute)}, both},
+		{"recordSteps", recordSteps, s.recordArgs(records), byKey},
+		{"lockRuns", lockRuns, []any{s.namespace, runs}, byKey},
+		{"lockFreeRuns", lockFreeRuns, []any{s.namespace, runs}, byKey},
+		{"parkRuns", parkRuns, s.parkArgs(parks), byKey},
+		{"finishRuns", finishRuns, s.finishArgs(finishes), byKey},
+		{"extendLeases", extendLeases, []any{s.namespace, runs, leases, micros(time.Minute)}, byKey},
+		{"heldStates", heldStates, []any{s.namespace, runs, leases}, byKey},
+		{"history", history, []any{s.namespace, runs}, byStep},
+		{"stepAttempts", stepAttempts, []any{s.namespace, ids[0]}, byStep},
+		{"lookAtRuns", lookAtRuns, []any{s.namespace, runs}, byKey},
+		{"lookAtSteps", lookAtSteps, []any{s.namespace, runs, steps, attempts}, map[string][]string{stepsKey: {"run_id", "step_id", "attempt_number", "namespace_id"}}},
+		{"releaseRuns", releaseRuns, []any{s.namespace, uuid.New(), "queue", typeNames[:3], time.Minute}, both},
+		{"endedRuns", endedRuns, []any{s.namespace, runs}, byKey},
+		{"missingRuns", missingRuns, []any{s.namespace, runs}, byKey},
+		{"existingRuns", existingRuns, []any{s.namespace, runs}, byKey},
+		{"activeByExternalID", activeByExternalID, []any{s.namespace, runs}, byExternal},
+		{"findActive", findActive, []any{s.namespace, "id"}, byExternal},
+		{"findEnded", findEnded, []any{s.namespace, "id"}, byExternal},
+		{"getRun", getRun, []any{s.namespace, ids[0]}, byKey},
+		{"lockForChange", lockForChange, []any{s.namespace, ids[0]}, byKey},
+		{"cancelRun", cancelRun, []any{s.namespace, ids[0]}, byKey},
+		{"resumeRun", resumeRun, []any{s.namespace, ids[0]}, byKey},
+		{"otherActive", otherActive, []any{s.namespace, ids[0]}, map[string][]string{externalID: {"external_id", "namespace_id"}, runsKey: {"run_id", "namespace_id"}}},
+		{"runStatus", runStatus, []any{s.namespace, ids[0]}, byKey},
+		{"resetRecoveries", resetRecoveries, []any{s.namespace, ids[0], lease}, byKey},
+	}
+}
+
+// loadMillions fills the tables as a busy year does: a million runs asleep where the workers look, a million that
+// are over, and steps.
+const loadMillions = `
+	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, status, available_at, locked_by, lease, finished_at, external_id)
+	SELECT ('01900000' || lpad(to_hex(g), 8, '0') || '7000800000000000')::text::uuid, 'test', 'queue', 'type', 1,
+		CASE WHEN g % 2 = 0 THEN 'SLEEPING' ELSE 'COMPLETED' END,
+		CASE WHEN g % 2 = 0 THEN now() + interval '1 day' + g * interval '1 ms' END,
+		NULL, NULL, CASE WHEN g % 2 = 1 THEN now() END, CASE WHEN g % 50 < 2 THEN 'id-' || g END
+	FROM generate_series(1, $1::int) AS g`
+
+const loadPayloads = `INSERT INTO kagzi.workflow_payloads (run_id, namespace_id, input) SELECT run_id, namespace_id, '\x7b7d' FROM kagzi.workflow_runs`
+
+const loadSteps = `
+	INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt, started_at, finished_at)
+	SELECT run_id, 'step', 1, namespace_id, 'COMPLETED', 'FUNCTION', 1, 1, now(), now() FROM kagzi.workflow_runs LIMIT 300000`
+
+// The statements of the hot paths search the indexes that were made for them, whatever the planner knows of the tables.
+func TestPlansWithMillionsOfRows(t *testing.T) {
+	t.Parallel()
+	const rows = 2_000_000
+	db := dbtest.Database(t, dbtest.Unchecked())
+	s := New(db.Pool, "test")
+	for _, table := range []string{"workflow_runs", "workflow_payloads", "step_runs"} {
+		exec(t, s.pool, `ALTER TABLE kagzi.`+table+` SET (autovacuum_enabled = off)`)
+	}
+	check := func(state string, lists ...[]planned) {
+		t.Helper()
+		conn := connect(t, db.DSN)
+		for _, p := range lists[0] {
+			exec(t, conn, `PREPARE `+p.name+` AS `+p.sql, pgx.QueryExecModeSimpleProtocol)
+			execute := "EXECUTE " + p.name + literals(t, conn, p)
+			var got *plan
+			for range 7 { // from the sixth on the plan may be a kept one
+				got = explain(t, prepared(t, conn), "EXPLAIN (FORMAT JSON)", execute, pgx.QueryExecModeSimpleProtocol)
+			}
+			kept := one[bool](t, conn, `SELECT generic_plans > 0 FROM pg_prepared_statements WHERE name = $1`, strings.ToLower(p.name))
+			if wrong := got.wrong(p); kept && len(wrong) > 0 {
+				t.Errorf("%s, kept plan of %s: %s\n%s", state, p.name, strings.Join(wrong, "; "), got.text)
+			}
+			if !kept && len(lists) > 1 {
+				t.Errorf("%s: %s is planned at every call", state, p.name)
+			}
+		}
+		for _, list := range lists {
+			for _, p := range list {
+				got := explain(t, prepared(t, conn), "EXPLAIN (FORMAT JSON)", p.sql, p.args...)
+				if wrong := got.wrong(p); len(lists) > 1 && len(wrong) > 0 {
+					t.Errorf("%s, plan of %s for its arguments: %s\n%s", state, p.name, strings.Join(wrong, "; "), got.text)
+				}
+			}
+		}
+		exec(t, conn, `ROLLBACK`)
+	}
+
+	// Plans made while the tables are empty or small stay in use until somebody analyzes.
+	fake := make([]uuid.UUID, 20)
+	for i := range fake {
+		fake[i] = uuid.New()
+	}
+	check("new tables", plannedStatements(s, fake))
+	exec(t, s.pool, `VACUUM ANALYZE kagzi.workflow_runs, kagzi.workflow_payloads, kagzi.step_runs`)
+	check("empty tables", plannedStatements(s, fake))
+
+	// What the planner believes now is that the tables are empty.
+	exec(t, s.pool, loadMillions, rows)
+	exec(t, s.pool, loadPayloads)
+	exec(t, s.pool, loadSteps)
+	ids := func(n int) (out []uuid.UUID) {
+		rows, err := s.pool.Query(t.Context(), `SELECT run_id FROM kagzi.step_runs OFFSET 1000 LIMIT $1`, n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID]); err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	few, most := plannedStatements(s, ids(20)), plannedStatements(s, ids(1000))
+
+	check("stale statistics", few, most)
+	exec(t, s.pool, `ANALYZE kagzi.workflow_runs, kagzi.workflow_payloads, kagzi.step_runs`)
+	check("fresh statistics", few, most)
+	exec(t, s.pool, `DELETE FROM pg_statistic WHERE starelid IN (SELECT oid FROM pg_class WHERE relnamespace = 'kagzi'::regnamespace)`)
+	exec(t, s.pool, `UPDATE pg_class SET reltuples = -1, relpages = 0 WHERE relnamespace = 'kagzi'::regnamespace AND relkind = 'r'`)
+	check("missing statistics", few, most)
+
+	for _, n := range []int{5, 100, 300, 1000, 3000, 30000} {
+		exec(t, s.pool, `TRUNCATE kagzi.workflow_runs, kagzi.workflow_payloads, kagzi.step_runs`)
+		exec(t, s.pool, `UPDATE pg_class SET reltuples = -1, relpages = 0 WHERE relnamespace = 'kagzi'::regnamespace AND relkind = 'r'`)
+		exec(t, s.pool, `DELETE FROM pg_statistic WHERE starelid IN (SELECT oid FROM pg_class WHERE relnamespace = 'kagzi'::regnamespace)`)
+		exec(t, s.pool, loadMillions, n)
+		exec(t, s.pool, loadPayloads)
+		exec(t, s.pool, loadSteps)
+		check(fmt.Sprintf("%d runs, never analyzed", n), few)
+		exec(t, s.pool, `VACUUM ANALYZE kagzi.workflow_runs, kagzi.workflow_payloads, kagzi.step_runs`)
+		check(fmt.Sprintf("%d runs", n), few)
+	}
+}
+
+// connect opens a connection that ends with the test.
+func connect(t *testing.T, dsn string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+// prepared begins a transaction as the store does for the statements that it sends, or begins it anew.
+func prepared(t *testing.T, conn *pgx.Conn) *pgx.Conn {
+	t.Helper()
+	exec(t, conn, `ROLLBACK`)
+	exec(t, conn, `BEGIN`)
+	exec(t, conn, byIndex)
+	return conn
+}
+
+// literals writes the arguments of p as EXECUTE takes them.
+func literals(t *testing.T, conn *pgx.Conn, p planned) string {
+	t.Helper()
+	d, err := conn.Prepare(t.Context(), p.name+"_described", p.sql)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := make([]string, len(p.args))
+	for i, arg := range p.args {
+		text, err := conn.TypeMap().Encode(d.ParamOIDs[i], pgtype.TextFormatCode, arg, nil)
+		if err != nil {
+			t.Fatalf("%s: $%d: %v", p.name, i+1, err)
+		}
+		parts[i] = "'" + strings.ReplaceAll(string(text), "'", "''") + "'"
+	}
+	return "(" + strings.Join(parts, ", ") + ")"
+}

@@ -1,0 +1,237 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// ErrRunNotFound reports that the namespace has no such run.
+var ErrRunNotFound = errors.New("run not found")
+
+// A Run is a row of workflow_runs with its payloads.
+type Run struct {
+	RunID       uuid.UUID
+	ExternalID  string
+	Queue       string
+	Type        string
+	Version     int
+	Priority    int
+	Status      string
+	AvailableAt time.Time // zero if the run is over, or waits for no time
+	Attempts    int
+	Recoveries  int
+	WaitingOn   string
+	DeadlineAt  time.Time
+	Metadata    json.RawMessage
+	ErrorKind   string
+	Error       string
+	Parent      uuid.UUID
+	LockedBy    uuid.UUID
+	CreatedAt   time.Time
+	StartedAt   time.Time
+	FinishedAt  time.Time
+	Input       []byte
+	Output      []byte
+}
+
+const runColumns = `r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.priority, r.status,
+	NULLIF(r.available_at, 'infinity'), r.attempts, r.recoveries, r.waiting_on, NULLIF(r.deadline_at, 'infinity'), r.metadata,
+	r.error_kind, r.error, r.parent_run_id, r.locked_by, r.created_at, r.started_at, r.finished_at, p.input, p.output`
+
+const getRun = `
+SELECT ` + runColumns + `
+FROM kagzi.workflow_runs r
+LEFT JOIN kagzi.workflow_payloads p ON p.run_id = r.run_id AND p.namespace_id = $1
+WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status NOT IN ('SCHEDULED', 'PAUSED')`
+
+// Run returns one run.
+func (s *Store) Run(ctx context.Context, id uuid.UUID) (*Run, error) {
+	var out []*Run
+	err := do(ctx, func(ctx context.Context) error {
+		return ask(ctx, s.pool, getRun, []any{s.namespace, id}, func(rows pgx.Rows) (err error) {
+			out, err = readRuns(rows)
+			return err
+		})
+	})
+	if err == nil && len(out) == 0 {
+		err = ErrRunNotFound
+	}
+	if err != nil {
+		return nil, wrap("get run", err)
+	}
+	return out[0], nil
+}
+
+const findActive = `SELECT run_id FROM kagzi.workflow_runs WHERE external_id = $2 AND namespace_id = $1 AND status IN ('PENDING', 'SLEEPING', 'RUNNING')`
+
+const findEnded = `
+SELECT run_id FROM kagzi.workflow_runs
+WHERE external_id = $2 AND namespace_id = $1 AND status IN ('COMPLETED', 'FAILED', 'CANCELLED')
+ORDER BY run_id DESC LIMIT 1`
+
+// Find returns the run ID behind an external ID: the active run's, else the newest one's.
+func (s *Store) Find(ctx context.Context, db DB, externalID string) (uuid.UUID, error) {
+	if db == nil {
+		db = s.pool
+	}
+	var id uuid.UUID
+	err := do(ctx, func(ctx context.Context) (err error) {
+		// A run may end between the two statements: then the second one finds it.
+		id, err = askOne[uuid.UUID](ctx, db, findActive, s.namespace, externalID)
+		if errors.Is(err, pgx.ErrNoRows) {
+			id, err = askOne[uuid.UUID](ctx, db, findEnded, s.namespace, externalID)
+		}
+		if errors.Is(err, pgx.ErrNoRows) {
+			err = ErrRunNotFound
+		}
+		return err
+	})
+	return id, wrap("find run", err)
+}
+
+// A Filter chooses runs; a zero field chooses all.
+type Filter struct {
+	Status     []string
+	Type       string
+	Queue      string
+	ExternalID string
+	Parent     uuid.UUID
+	Metadata   json.RawMessage
+	Since      time.Time
+	Until      time.Time
+	After      uuid.UUID // in a list from new to old: those before this one
+	Limit      int
+}
+
+// The statement is planned for its arguments at each call, so a condition whose argument is empty costs
+// nothing, and the index of the others is used.
+const listRuns = `
+SELECT ` + runColumns + `
+FROM kagzi.workflow_runs r
+LEFT JOIN kagzi.workflow_payloads p ON p.run_id = r.run_id AND p.namespace_id = $1
+WHERE r.namespace_id = $1 AND r.status NOT IN ('SCHEDULED', 'PAUSED')
+	AND (cardinality($2::text[]) = 0 OR r.status = ANY ($2::text[]))
+	AND ($3::text = '' OR r.workflow_type = $3::text)
+	AND ($4::text = '' OR r.task_queue = $4::text)
+	AND ($5::text = '' OR (r.external_id = $5::text AND r.status IN ('PENDING', 'SLEEPING', 'RUNNING', 'COMPLETED', 'FAILED', 'CANCELLED')))
+	AND ($6::uuid = '00000000-0000-0000-0000-000000000000' OR r.parent_run_id = $6::uuid)
+	AND ($7::text = '' OR r.metadata @> $7::jsonb)
+	AND ($8::bigint = 0 OR r.created_at >= timestamptz 'epoch' + $8::bigint * interval '1 microsecond')
+	AND ($9::bigint = 0 OR r.created_at < timestamptz 'epoch' + $9::bigint * interval '1 microsecond')
+	AND ($10::uuid = '00000000-0000-0000-0000-000000000000' OR r.run_id < $10::uuid)
+ORDER BY r.run_id DESC
+LIMIT $11::int`
+
+// List returns runs from new to old.
+func (s *Store) List(ctx context.Context, f Filter) ([]*Run, error) {
+	statuses := f.Status
+	if statuses == nil {
+		statuses = []string{}
+	}
+	var out []*Run
+	err := do(ctx, func(ctx context.Context) error {
+		rows, err := s.pool.Query(ctx, listRuns, pgx.QueryExecModeExec, s.namespace, statuses, f.Type, f.Queue, f.ExternalID,
+			f.Parent.String(), string(f.Metadata), epoch(f.Since), epoch(f.Until), f.After.String(), f.Limit)
+		if err != nil {
+			return err
+		}
+		out, err = readRuns(rows)
+		return err
+	})
+	return out, wrap("list runs", err)
+}
+
+func readRuns(rows pgx.Rows) ([]*Run, error) {
+	defer rows.Close()
+	var out []*Run
+	for rows.Next() {
+		r := &Run{}
+		var external, waiting, kind, text *string
+		var version *int
+		var available, deadline, started, finished *time.Time
+		var parent, locked *uuid.UUID
+		if err := rows.Scan(&r.RunID, &external, &r.Queue, &r.Type, &version, &r.Priority, &r.Status, &available, &r.Attempts,
+			&r.Recoveries, &waiting, &deadline, &r.Metadata, &kind, &text, &parent, &locked, &r.CreatedAt, &started, &finished,
+			&r.Input, &r.Output); err != nil {
+			return nil, err
+		}
+		r.ExternalID, r.WaitingOn, r.ErrorKind, r.Error = deref(external), deref(waiting), deref(kind), deref(text)
+		r.Version, r.Parent, r.LockedBy = deref(version), deref(parent), deref(locked)
+		r.AvailableAt, r.DeadlineAt, r.StartedAt, r.FinishedAt = deref(available), deref(deadline), deref(started), deref(finished)
+		out = append(out, r)
+	}
+	return out, rows.Err()
+}
+
+// An Ended is the end of a run.
+type Ended struct {
+	RunID     uuid.UUID
+	Type      string
+	Status    string
+	Output    []byte
+	ErrorKind string
+	Error     string
+}
+
+const endedRuns = `
+SELECT r.run_id, r.workflow_type, r.status, p.output, r.error_kind, r.error
+FROM unnest($2::uuid[]) AS u (run_id)
+CROSS JOIN LATERAL (
+	SELECT q.run_id, q.workflow_type, q.status, q.error_kind, q.error
+	FROM kagzi.workflow_runs q
+	WHERE q.run_id = u.run_id AND q.namespace_id = $1 AND q.status IN ('COMPLETED', 'FAILED', 'CANCELLED')
+	OFFSET 0
+) r
+LEFT JOIN LATERAL (
+	SELECT w.output FROM kagzi.workflow_payloads w WHERE w.run_id = r.run_id AND w.namespace_id = $1 OFFSET 0
+) p ON true`
+
+const missingRuns = `
+SELECT u.run_id
+FROM unnest($2::uuid[]) AS u (run_id)
+LEFT JOIN LATERAL (
+	SELECT true AS there FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 OFFSET 0
+) r ON true
+WHERE r.there IS NULL`
+
+// Ended returns those of the runs that are over, and those that do not exist.
+func (s *Store) Ended(ctx context.Context, ids []uuid.UUID) (ended []Ended, missing []uuid.UUID, err error) {
+	err = do(ctx, func(ctx context.Context) error {
+		ended, missing = nil, nil
+		b := &pgx.Batch{}
+		b.Queue(byIndex)
+		b.Queue(endedRuns, s.namespace, texts(ids))
+		b.Queue(missingRuns, s.namespace, texts(ids))
+		res := s.pool.SendBatch(ctx, b)
+		defer res.Close()
+		if _, err := res.Exec(); err != nil {
+			return err
+		}
+		rows, err := res.Query()
+		if err != nil {
+			return err
+		}
+		for rows.Next() {
+			var e Ended
+			var kind, text *string
+			if err := rows.Scan(&e.RunID, &e.Type, &e.Status, &e.Output, &kind, &text); err != nil {
+				return err
+			}
+			e.ErrorKind, e.Error = deref(kind), deref(text)
+			ended = append(ended, e)
+		}
+		if err := rows.Err(); err != nil {
+			return err
+		}
+		if err := readIDs(res, func(id uuid.UUID) { missing = append(missing, id) }); err != nil {
+			return err
+		}
+		return res.Close()
+	})
+	return ended, missing, wrap("look for ended runs", err)
+}

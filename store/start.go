@@ -1,0 +1,280 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// ErrIDConflict reports that an active run has the external ID, and another workflow or input.
+var ErrIDConflict = errors.New("external ID in use with another input")
+
+// An IDConflict is an ErrIDConflict that names the run.
+type IDConflict struct {
+	ExternalID string
+	RunID      uuid.UUID
+	Type       string
+}
+
+func (e *IDConflict) Error() string {
+	return fmt.Sprintf("ID %q is held by run %s of workflow %q", e.ExternalID, e.RunID, e.Type)
+}
+func (e *IDConflict) Unwrap() error { return ErrIDConflict }
+
+// A NewRun is a run to insert.
+type NewRun struct {
+	RunID       uuid.UUID // made by the client, so that a repetition finds it
+	ExternalID  string
+	InputHash   []byte
+	Queue       string
+	Type        string
+	Version     int // zero: the newest that the first worker has
+	Priority    int
+	Delay       time.Duration
+	At          time.Time // instead of Delay
+	Timeout     time.Duration
+	RetryPolicy json.RawMessage
+	Metadata    json.RawMessage
+	Parent      uuid.UUID
+	ParentStep  string
+	Input       []byte
+}
+
+// A StartedRun is what became of a NewRun.
+type StartedRun struct {
+	RunID   uuid.UUID
+	Existed bool // RunID is that of the active run with the external ID
+}
+
+// Conflicts insert nothing and raise nothing, so the statement is safe in a caller's transaction.
+const insertRuns = `
+WITH u AS MATERIALIZED (
+	SELECT u.run_id, u.external_id, u.input_hash, u.task_queue, u.workflow_type, u.version, u.priority,
+		CASE WHEN u.at > 0 THEN timestamptz 'epoch' + u.at * interval '1 microsecond'
+			ELSE now() + u.delay * interval '1 microsecond' END AS available_at,
+		u.timeout, u.retry_policy, u.metadata, u.parent_run_id, u.parent_step_id, u.input
+	FROM unnest($2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::int[], $8::smallint[], $9::bigint[], $10::bigint[],
+		$11::bigint[], $12::text[], $13::text[], $14::uuid[], $15::text[], $16::bytea[])
+		AS u (run_id, external_id, input_hash, task_queue, workflow_type, version, priority, delay, at, timeout,
+			retry_policy, metadata, parent_run_id, parent_step_id, input)
+), r AS (
+	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, external_id, input_hash, task_queue, workflow_type, version, priority,
+		status, available_at, deadline_at, retry_policy, metadata, parent_run_id, parent_step_id)
+	SELECT u.run_id, $1, NULLIF(u.external_id, ''), u.input_hash, u.task_queue, u.workflow_type, NULLIF(u.version, 0), u.priority,
+		'PENDING', u.available_at, CASE WHEN u.timeout > 0 THEN u.available_at + u.timeout * interval '1 microsecond' END,
+		NULLIF(u.retry_policy, '')::jsonb, NULLIF(u.metadata, '')::jsonb,
+		NULLIF(u.parent_run_id, '00000000-0000-0000-0000-000000000000'), NULLIF(u.parent_step_id, '')
+	FROM u
+	ON CONFLICT DO NOTHING
+	RETURNING run_id
+), p AS (
+	INSERT INTO kagzi.workflow_payloads (run_id, namespace_id, input)
+	SELECT u.run_id, $1, u.input FROM u JOIN r ON r.run_id = u.run_id
+)
+SELECT run_id FROM r`
+
+const existingRuns = `
+SELECT r.run_id
+FROM unnest($2::uuid[]) AS u (run_id)
+CROSS JOIN LATERAL (
+	SELECT q.run_id FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 OFFSET 0
+) r`
+
+const activeByExternalID = `
+SELECT r.external_id, r.run_id, r.input_hash, r.workflow_type
+FROM unnest($2::text[]) AS u (external_id)
+CROSS JOIN LATERAL (
+	SELECT q.external_id, q.run_id, q.input_hash, q.workflow_type
+	FROM kagzi.workflow_runs q
+	WHERE q.external_id = u.external_id AND q.namespace_id = $1 AND q.status IN ('PENDING', 'SLEEPING', 'RUNNING')
+	OFFSET 0
+) r`
+
+// Start inserts the runs, all or none; one whose external ID an active run has is not inserted but found. It
+// returns ErrIDConflict, and starts none, if that run's input is another. With a nil tx it is a transaction of
+// its own, and repeats itself if an answer is lost; in tx it never breaks it.
+func (s *Store) Start(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedRun, error) {
+	if len(runs) == 0 {
+		return nil, nil
+	}
+	if tx != nil {
+		return s.startIn(ctx, tx, runs)
+	}
+	one := len(runs) == 1 || !anyExternalID(runs) // cannot be refused after it was half done
+	var out []StartedRun
+	var err error
+	for attempt := range repeats {
+		if attempt > 0 && !Away(err) && !Repeatable(err) {
+			break
+		}
+		callCtx, cancel := bound(ctx, callTimeout)
+		if one {
+			out, err = s.insert(callCtx, s.pool, runs)
+		} else {
+			err = pgx.BeginFunc(callCtx, s.pool, func(tx pgx.Tx) error {
+				out, err = s.insert(callCtx, tx, runs)
+				return err
+			})
+		}
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			break
+		}
+	}
+	return out, wrap("start", err)
+}
+
+func (s *Store) startIn(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedRun, error) {
+	var out []StartedRun
+	// The savepoint takes back what was inserted before a conflict was seen.
+	err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) (err error) {
+		out, err = s.insert(ctx, tx, runs)
+		return err
+	})
+	return out, wrap("start", err)
+}
+
+func anyExternalID(runs []NewRun) bool {
+	for i := range runs {
+		if runs[i].ExternalID != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// insert inserts what is not there, and looks for the rest: by run ID, for the answer to an earlier try may
+// have been lost, then by external ID. These are statements of their own, because one that inserts does not see
+// what another transaction committed meanwhile. A run found by neither ended in between: it is inserted again.
+func (s *Store) insert(ctx context.Context, db DB, runs []NewRun) ([]StartedRun, error) {
+	out := make([]StartedRun, len(runs))
+	todo := make([]int, len(runs))
+	for i := range runs {
+		todo[i] = i
+	}
+	for range 10 {
+		done, err := s.insertOnce(ctx, db, runs, todo)
+		if err != nil {
+			return nil, err
+		}
+		if todo = mark(out, runs, todo, done); len(todo) == 0 {
+			return out, nil
+		}
+		if done, err = s.existing(ctx, db, runs, todo); err != nil {
+			return nil, err
+		}
+		if todo = mark(out, runs, todo, done); len(todo) == 0 {
+			return out, nil
+		}
+		if todo, err = s.adopt(ctx, db, out, runs, todo); err != nil {
+			return nil, err
+		}
+		if len(todo) == 0 {
+			return out, nil
+		}
+	}
+	return nil, errors.New("the runs of these external IDs end as fast as they are found: try again")
+}
+
+// mark notes the runs in done as started, and returns what is left of todo.
+func mark(out []StartedRun, runs []NewRun, todo []int, done map[uuid.UUID]bool) []int {
+	var left []int
+	for _, i := range todo {
+		if done[runs[i].RunID] {
+			out[i].RunID = runs[i].RunID
+		} else {
+			left = append(left, i)
+		}
+	}
+	return left
+}
+
+func (s *Store) insertOnce(ctx context.Context, db DB, runs []NewRun, todo []int) (map[uuid.UUID]bool, error) {
+	n := len(todo)
+	ids, externals, queues, types := make([]string, n), make([]string, n), make([]string, n), make([]string, n)
+	policies, metadata, parents, parentSteps := make([]string, n), make([]string, n), make([]string, n), make([]string, n)
+	hashes, inputs := make([][]byte, n), make([][]byte, n)
+	versions, priorities := make([]int32, n), make([]int16, n)
+	delays, ats, timeouts := make([]int64, n), make([]int64, n), make([]int64, n)
+	for k, i := range todo {
+		r := &runs[i]
+		ids[k], externals[k], queues[k], types[k] = r.RunID.String(), r.ExternalID, r.Queue, r.Type
+		policies[k], metadata[k], parents[k], parentSteps[k] = string(r.RetryPolicy), string(r.Metadata), r.Parent.String(), r.ParentStep
+		hashes[k], inputs[k] = r.InputHash, r.Input
+		versions[k], priorities[k] = int32(r.Version), int16(r.Priority)
+		delays[k], ats[k], timeouts[k] = micros(r.Delay), epoch(r.At), micros(r.Timeout)
+	}
+	return ids2set(db.Query(ctx, insertRuns, s.namespace, ids, externals, hashes, queues, types, versions, priorities, delays, ats,
+		timeouts, policies, metadata, parents, parentSteps, inputs))
+}
+
+func (s *Store) existing(ctx context.Context, db DB, runs []NewRun, todo []int) (set map[uuid.UUID]bool, err error) {
+	ids := make([]string, len(todo))
+	for k, i := range todo {
+		ids[k] = runs[i].RunID.String()
+	}
+	err = ask(ctx, db, existingRuns, []any{s.namespace, ids}, func(rows pgx.Rows) error {
+		set, err = ids2set(rows, nil)
+		return err
+	})
+	return set, err
+}
+
+// adopt gives the runs in todo that an active run with their external ID stands for its run ID, and returns the others.
+func (s *Store) adopt(ctx context.Context, db DB, out []StartedRun, runs []NewRun, todo []int) ([]int, error) {
+	externals := make([]string, 0, len(todo))
+	for _, i := range todo {
+		externals = append(externals, runs[i].ExternalID)
+	}
+	type active struct {
+		id   uuid.UUID
+		hash []byte
+		typ  string
+	}
+	found := map[string]active{}
+	if err := ask(ctx, db, activeByExternalID, []any{s.namespace, externals}, func(rows pgx.Rows) error {
+		var external string
+		var a active
+		_, err := pgx.ForEachRow(rows, []any{&external, &a.id, &a.hash, &a.typ}, func() error {
+			found[external] = a
+			return nil
+		})
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	var left []int
+	for _, i := range todo {
+		a, ok := found[runs[i].ExternalID]
+		switch {
+		case !ok:
+			left = append(left, i)
+		case a.typ != runs[i].Type || !bytes.Equal(a.hash, runs[i].InputHash):
+			return nil, &IDConflict{runs[i].ExternalID, a.id, a.typ}
+		default:
+			out[i] = StartedRun{RunID: a.id, Existed: true}
+		}
+	}
+	return left, nil
+}
+
+func ids2set(rows pgx.Rows, err error) (map[uuid.UUID]bool, error) {
+	if err != nil {
+		return nil, err
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil {
+		return nil, err
+	}
+	set := make(map[uuid.UUID]bool, len(ids))
+	for _, id := range ids {
+		set[id] = true
+	}
+	return set, nil
+}

@@ -1,0 +1,309 @@
+package store
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi/internal/dbtest"
+)
+
+// statements reads all constants that are SQL statements out of the package's source.
+func statements(t *testing.T) map[string]string {
+	t.Helper()
+	entries, err := os.ReadDir(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := map[string]ast.Expr{}
+	for _, e := range entries {
+		if !strings.HasSuffix(e.Name(), ".go") || strings.HasSuffix(e.Name(), "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), e.Name(), nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.GenDecl:
+				if n.Tok != token.CONST {
+					return true
+				}
+				for _, spec := range n.Specs {
+					s := spec.(*ast.ValueSpec)
+					for i, name := range s.Names {
+						if i < len(s.Values) {
+							values[name.Name] = s.Values[i]
+						}
+					}
+				}
+				return false
+			case *ast.BasicLit: // in a function
+				if text, err := strconv.Unquote(n.Value); err == nil && isStatement(text) {
+					values[e.Name()+": "+text] = n
+				}
+			}
+			return true
+		})
+	}
+	var text func(ast.Expr) string
+	text = func(e ast.Expr) string {
+		switch e := e.(type) {
+		case *ast.BasicLit:
+			s, _ := strconv.Unquote(e.Value)
+			return s
+		case *ast.BinaryExpr:
+			return text(e.X) + text(e.Y)
+		case *ast.Ident:
+			if v, ok := values[e.Name]; ok {
+				return text(v)
+			}
+		}
+		return ""
+	}
+	found := map[string]string{}
+	for name, e := range values {
+		if sql := text(e); isStatement(sql) {
+			found[name] = sql
+		}
+	}
+	return found
+}
+
+func isStatement(s string) bool {
+	for _, verb := range []string{"SELECT", "WITH", "INSERT", "UPDATE", "DELETE"} {
+		if strings.HasPrefix(strings.TrimSpace(s), verb+" ") || strings.HasPrefix(strings.TrimSpace(s), verb+"\n") {
+			return true
+		}
+	}
+	return false
+}
+
+func TestEveryStatementPrepares(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	conn := connect(t, db.DSN)
+	all := statements(t)
+	planned := map[string]bool{"session": true, "byIndex": true} // these name a table for its size
+	if len(all) < 35 {
+		t.Errorf("found %d statements only", len(all))
+	}
+	for name, sql := range all {
+		d, err := conn.Prepare(t.Context(), name, sql)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if strings.Contains(sql, "kagzi.") && len(d.ParamOIDs) > 1 && !planned[name] && !strings.Contains(sql, "namespace_id") {
+			t.Errorf("%s does not name its namespace", name)
+		}
+	}
+	// The plans test knows all that read or write the big tables.
+	planned = map[string]bool{"insertRuns": true, "listRuns": true, "checkRights": true, "session": true, "byIndex": true}
+	for _, p := range plannedStatements(New(db.Pool, "test"), []uuid.UUID{uuid.New()}) {
+		planned[p.name] = true
+	}
+	for name, sql := range all {
+		if big := strings.Contains(sql, "kagzi.workflow_") || strings.Contains(sql, "kagzi.step_runs"); big && !planned[name] {
+			t.Errorf("%s is missing from plannedStatements", name)
+		}
+	}
+}
+
+// The indexes that the statements rely on, and the violations that the store tells apart by code, are there.
+func TestIndexes(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	for _, name := range []string{
+		claimIndex, runsKey, payloadsKey, stepsKey, externalID, endedID, "workflow_runs_parent", "workflow_runs_metadata",
+		"workflow_runs_fire", "workflow_runs_schedules", "signals_pkey", "signals_signal_id", "workers_pkey", "workers_live", "worker_events_pkey",
+	} {
+		if !one[bool](t, s.pool, `SELECT to_regclass('kagzi.' || $1) IS NOT NULL`, name) {
+			t.Errorf("index %s is missing", name)
+		}
+	}
+	ids := start(t, s, newRun(withID("a")), newRun(withID("b")))
+	_, err := s.pool.Exec(t.Context(), `UPDATE kagzi.workflow_runs SET external_id = 'a' WHERE run_id = $1`, ids[1])
+	if code(err) != "23505" || !Refused(err) {
+		t.Errorf("two active runs with one ID: %v", err)
+	}
+}
+
+// Everything works in the ways to send statements that poolers and their users need.
+func TestExecModes(t *testing.T) {
+	for _, mode := range []pgx.QueryExecMode{
+		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+	} {
+		t.Run(fmt.Sprint(mode), func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.Database(t)
+			s := New(poolWith(t, db.DSN, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode }), "test")
+			life(t, s, db.Pool)
+		})
+	}
+}
+
+// life takes runs through every call of the store.
+func life(t *testing.T, s *Store, plain DB) {
+	t.Helper()
+	ok := func(what string, err error) {
+		t.Helper()
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	ok("check rights", s.CheckRights(t.Context()))
+	w := worker()
+	ok("register", s.RegisterWorker(t.Context(), s.pool, w))
+	_, _, err := s.Heartbeat(t.Context(), s.pool, Beat{Worker: w.ID, Active: 1, Completed: 2, Failed: 3})
+	ok("heartbeat", err)
+
+	odd := "it's \\ \"odd\", {x}, é, NULL"
+	runs := []NewRun{
+		newRun(withID(odd), withTimeout(time.Hour), func(r *NewRun) {
+			r.Input, r.InputHash, r.Metadata, r.RetryPolicy = []byte{0, 0xff, '\\', '"', ','}, []byte{0, 1, 0xff}, []byte(`{"k": "it's"}`), []byte(`{"a": [1]}`)
+		}),
+		newRun(ofVersion(1), withDelay(time.Nanosecond)), newRun(func(r *NewRun) { r.At = time.Now().Add(-time.Minute) }), newRun(withPriority(1)),
+	}
+	runs = append(runs, newRun(withParent(runs[3].RunID)))
+	started, err := s.Start(t.Context(), nil, runs)
+	ok("start", err)
+	again, err := s.Start(t.Context(), nil, []NewRun{newRun(withID(odd), func(r *NewRun) { r.InputHash = []byte{0, 1, 0xff} }), runs[1]})
+	ok("start again", err)
+	if len(again) != 2 || again[0] != (StartedRun{runs[0].RunID, true}) || again[1].RunID != runs[1].RunID {
+		t.Fatalf("started again %+v, before %+v", again, started)
+	}
+	id, err := s.Find(t.Context(), nil, odd)
+	ok("find", err)
+	if id != runs[0].RunID {
+		t.Errorf("found %v", id)
+	}
+
+	req := request(10, func(r *ClaimRequest) {
+		r.Worker, r.Types = w.ID, []Handled{{"none", nil, 0}, {"type", []int{1, 2}, 2}, {odd, []int{7}, 7}}
+	})
+	c, err := s.Claim(t.Context(), req)
+	ok("claim", err)
+	under, err := s.ClaimedUnder(t.Context(), req)
+	ok("claimed under", err)
+	if len(c.Runs) != 5 || len(under.Runs) != 5 {
+		t.Fatalf("claimed %d, found %d of 5", len(c.Runs), len(under.Runs))
+	}
+	by := map[uuid.UUID]*ClaimedRun{}
+	for _, r := range c.Runs {
+		by[r.RunID] = r
+	}
+	r := func(i int) *ClaimedRun { return by[runs[i].RunID] }
+	if string(r(0).Input) != string(runs[0].Input) || r(0).ExternalID != odd || r(0).Version != 2 || r(1).Version != 1 || r(0).DeadlineAt.IsZero() {
+		t.Errorf("claimed %+v", r(0))
+	}
+	ok("reset recoveries", s.ResetRecoveries(t.Context(), held(r(0))))
+	_, err = s.ExtendLeases(t.Context(), s.pool, []Held{held(r(0)), held(r(1))}, time.Hour)
+	ok("extend", err)
+	states, err := s.ExtendLeases(t.Context(), s.pool, []Held{held(r(0))}, 0)
+	ok("states", err)
+	if len(states) != 1 || !states[0].Holds {
+		t.Errorf("states %+v", states)
+	}
+
+	rec := record(r(0), odd, "\x00\xff,{}\"\\NULL")
+	failed := record(r(1), "step", "")
+	failed.Status, failed.Output, failed.ErrorKind, failed.Error, failed.Wake, failed.Permanent = Failed, nil, "kind", odd, time.Millisecond, true
+	empty := record(r(1), "empty", "")
+	f := &Flush{
+		Records: []*Record{rec, failed, empty},
+		Parks:   []*Park{{RunID: r(2).RunID, Lease: r(2).Lease, Status: Pending, Wake: 0, Failed: true, ErrorKind: "kind", Error: odd, WaitingOn: odd}, {RunID: r(3).RunID, Lease: r(3).Lease, Status: Sleeping, Wake: -1, WakeAt: time.Now().Add(time.Hour)}},
+		Finishes: []*Finish{
+			{RunID: r(1).RunID, Lease: r(1).Lease, Status: Failed, ErrorKind: "kind", Error: odd}, finish(r(4)),
+		},
+	}
+	for i := range 2 { // and once more, as after a lost answer
+		ok("flush", s.Flush(t.Context(), f))
+		for _, x := range f.Parks {
+			wantOutcome(t, fmt.Sprint("park ", i), x.Outcome, Done)
+		}
+		for _, x := range f.Finishes {
+			wantOutcome(t, fmt.Sprint("finish ", i), x.Outcome, Done)
+		}
+	}
+	wantOutcome(t, "record", rec.Outcome, Done)
+	if row := look(t, plain, r(3).RunID); row.Wakeups != 1 || !row.Due {
+		t.Errorf("the parent %+v", row)
+	}
+	h, err := s.History(t.Context(), []uuid.UUID{r(0).RunID, r(1).RunID})
+	ok("history", err)
+	if len(h[r(0).RunID]) != 1 || string(h[r(0).RunID][0].Output) != "\x00\xff,{}\"\\NULL" || h[r(0).RunID][0].StepID != odd || len(h[r(1).RunID]) != 2 {
+		t.Errorf("history %+v", h)
+	}
+	steps, err := s.StepAttempts(t.Context(), r(1).RunID)
+	ok("steps", err)
+	for _, st := range steps {
+		if st.StepID == "step" && (st.Error != odd || st.WakeAt.IsZero() || st.Output != nil || !st.Permanent) || st.StepID == "empty" && st.Output == nil {
+			t.Errorf("step %+v", st)
+		}
+	}
+	tx := begin(t, s)
+	ok("lock timeout", func() error { _, err := tx.Exec(t.Context(), `SET LOCAL lock_timeout = 0`); return err }())
+	written, err := s.RecordIn(t.Context(), tx, record(r(0), "tx", "x"))
+	ok("record in", err)
+	commit(t, tx)
+	row, holds, err := s.StepResult(t.Context(), held(r(0)), "tx", 1)
+	ok("step result", err)
+	if !written || row == nil || !holds {
+		t.Errorf("written %t, %+v, %t", written, row, holds)
+	}
+
+	// The way of a flush that meets somebody else's lock.
+	tx, err = plain.Begin(t.Context())
+	ok("begin", err)
+	lockRow(t, tx, r(0).RunID)
+	f = &Flush{Records: []*Record{record(r(0), "busy", "x")}}
+	ok("flush", s.Flush(t.Context(), f))
+	wantOutcome(t, "record", f.Records[0].Outcome, Busy)
+	ok("rollback", tx.Rollback(t.Context()))
+
+	ok("cancel", s.Cancel(t.Context(), nil, r(0).RunID))
+	queue, err := s.Resume(t.Context(), nil, r(0).RunID)
+	ok("resume", err)
+	if queue != "queue" {
+		t.Errorf("queue %q", queue)
+	}
+	ended, missing, err := s.Ended(t.Context(), []uuid.UUID{r(1).RunID, uuid.New()})
+	ok("ended", err)
+	if len(ended) != 1 || ended[0].Error != odd || len(missing) != 1 {
+		t.Errorf("ended %+v, missing %v", ended, missing)
+	}
+	got, err := s.Run(t.Context(), r(2).RunID)
+	ok("run", err)
+	if got.WaitingOn != odd || got.Error != odd {
+		t.Errorf("run %+v", got)
+	}
+	list, err := s.List(t.Context(), Filter{
+		Status: []string{Pending}, Type: "type", Queue: "queue", ExternalID: odd, Metadata: []byte(`{"k": "it's"}`), Since: time.Now().Add(-time.Hour), Until: time.Now().Add(time.Hour), After: uuid.Max, Limit: 5,
+	})
+	ok("list", err)
+	if len(list) != 1 || list[0].RunID != r(0).RunID {
+		t.Errorf("listed %v", list)
+	}
+	ok("drain", s.DrainingWorker(t.Context(), s.pool, w.ID))
+	if _, err := plain.Exec(t.Context(), `UPDATE kagzi.workers SET heartbeat_at = now() - interval '1 hour'`); err != nil {
+		t.Fatal(err)
+	}
+	lost, err := s.ReleaseLost(t.Context(), s.pool)
+	ok("release", err)
+	if len(lost) != 1 || lost[0].Types[0] != "type" || lost[0].Visibility != time.Minute {
+		t.Errorf("lost %+v", lost)
+	}
+	ok("stop", s.StoppedWorker(t.Context(), s.pool, w.ID))
+}

@@ -1,0 +1,213 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// A StepRow is the record of one attempt of a step.
+type StepRow struct {
+	RunID        uuid.UUID
+	StepID       string
+	Attempt      int
+	FirstAttempt int // of the series that the run's attempt began
+	RunAttempt   int
+	Status       string
+	Kind         string
+	Output       []byte
+	ErrorKind    string
+	Error        string
+	Permanent    bool      // no further attempt would help
+	WakeAt       time.Time // end of a sleep; of a FAILED attempt, when the next one may start: zero if it was the last
+	StartedAt    time.Time
+	FinishedAt   time.Time
+}
+
+// The latest attempt of each step. One index scan for each run: the LATERAL keeps the planner from joining.
+const history = `
+SELECT h.run_id, h.step_id, h.attempt_number, h.first_attempt, h.run_attempt, h.status, h.step_kind, h.output,
+	h.error_kind, h.error, h.permanent, h.wake_at, h.started_at, h.finished_at
+FROM unnest($2::uuid[]) AS u (run_id)
+CROSS JOIN LATERAL (
+	SELECT DISTINCT ON (s.step_id) s.run_id, s.step_id, s.attempt_number, s.first_attempt, s.run_attempt, s.status,
+		s.step_kind, s.output, s.error_kind, s.error, s.permanent, s.wake_at, s.started_at, s.finished_at
+	FROM kagzi.step_runs s
+	WHERE s.run_id = u.run_id AND s.namespace_id = $1
+	ORDER BY s.step_id, s.attempt_number DESC
+) h`
+
+// History returns the latest attempt of every step of the runs.
+func (s *Store) History(ctx context.Context, runs []uuid.UUID) (map[uuid.UUID][]*StepRow, error) {
+	var out map[uuid.UUID][]*StepRow
+	err := within(ctx, bulkTimeout, func(ctx context.Context) error {
+		out = make(map[uuid.UUID][]*StepRow, len(runs))
+		return ask(ctx, s.pool, history, []any{s.namespace, texts(runs)}, func(rows pgx.Rows) error {
+			return eachStep(rows, func(r *StepRow) { out[r.RunID] = append(out[r.RunID], r) })
+		})
+	})
+	if err != nil {
+		return nil, wrap("read history", err) // and no part of it: it would look like the whole
+	}
+	return out, nil
+}
+
+const stepAttempts = `
+SELECT s.run_id, s.step_id, s.attempt_number, s.first_attempt, s.run_attempt, s.status, s.step_kind, s.output,
+	s.error_kind, s.error, s.permanent, s.wake_at, s.started_at, s.finished_at
+FROM kagzi.step_runs s
+WHERE s.run_id = $2 AND s.namespace_id = $1
+ORDER BY s.started_at, s.step_id, s.attempt_number`
+
+// StepAttempts returns every attempt of every step of a run, in order of their start.
+func (s *Store) StepAttempts(ctx context.Context, run uuid.UUID) ([]*StepRow, error) {
+	var out []*StepRow
+	err := do(ctx, func(ctx context.Context) error {
+		out = nil
+		return ask(ctx, s.pool, stepAttempts, []any{s.namespace, run}, func(rows pgx.Rows) error {
+			return eachStep(rows, func(r *StepRow) { out = append(out, r) })
+		})
+	})
+	return out, wrap("read steps", err)
+}
+
+func eachStep(rows pgx.Rows, f func(*StepRow)) error {
+	defer rows.Close()
+	for rows.Next() {
+		r := &StepRow{}
+		var kind, text *string
+		var wake, started, finished *time.Time
+		if err := rows.Scan(&r.RunID, &r.StepID, &r.Attempt, &r.FirstAttempt, &r.RunAttempt, &r.Status, &r.Kind, &r.Output,
+			&kind, &text, &r.Permanent, &wake, &started, &finished); err != nil {
+			return err
+		}
+		r.ErrorKind, r.Error = deref(kind), deref(text)
+		r.WakeAt, r.StartedAt, r.FinishedAt = deref(wake), deref(started), deref(finished)
+		f(r)
+	}
+	return rows.Err()
+}
+
+// A Record is one attempt of a step to write down, under a lease.
+type Record struct {
+	StepRow       // WakeAt, StartedAt and FinishedAt are the database's to fill in
+	Lease         uuid.UUID
+	Wake          time.Duration // WakeAt, counted from the record; negative for none
+	Elapsed       time.Duration // since the attempt began
+	Worker        uuid.UUID
+	ParallelGroup string
+
+	Outcome Outcome // Flush's answer. Done: the StepRow now is what the table holds, which may be an older result.
+}
+
+// FOR SHARE on the run's row keeps the next claim out until this commits: with a mere join, the record of a
+// worker that was presumed dead could become visible after the next holder has read the history. A row that
+// ended stays as it is: the first result is the one that counts. Beginning and end are the statement's times, for the
+// transaction of a step that has one began before the step did.
+const recordSteps = `
+INSERT INTO kagzi.step_runs AS s (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt,
+	output, error_kind, error, permanent, wake_at, parallel_group, worker_id, started_at, finished_at)
+SELECT u.run_id, u.step_id, u.attempt_number, $1, u.status, u.step_kind, u.run_attempt, u.first_attempt,
+	u.output, NULLIF(u.error_kind, ''), NULLIF(u.error, ''), u.permanent,
+	CASE WHEN u.wake >= 0 THEN CASE WHEN u.status = 'RUNNING' THEN now() ELSE statement_timestamp() END + u.wake * interval '1 microsecond' END,
+	NULLIF(u.parallel_group, ''), u.worker_id, CASE WHEN u.status = 'RUNNING' THEN now() ELSE statement_timestamp() END - u.elapsed * interval '1 microsecond',
+	CASE WHEN u.status <> 'RUNNING' THEN statement_timestamp() END
+FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::int[], $6::text[], $7::text[], $8::int[], $9::int[], $10::bytea[],
+	$11::text[], $12::text[], $13::bigint[], $14::text[], $15::uuid[], $16::bigint[], $17::bool[])
+	AS u (run_id, lease, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, output,
+		error_kind, error, wake, parallel_group, worker_id, elapsed, permanent)
+CROSS JOIN LATERAL (
+	SELECT 1
+	FROM kagzi.workflow_runs r
+	WHERE r.run_id = u.run_id AND r.namespace_id = $1 AND r.lease = u.lease AND r.status = 'RUNNING'
+	FOR SHARE
+) l
+ON CONFLICT (run_id, step_id, attempt_number, namespace_id) DO UPDATE
+SET status = EXCLUDED.status, step_kind = EXCLUDED.step_kind, run_attempt = EXCLUDED.run_attempt,
+	output = EXCLUDED.output, error_kind = EXCLUDED.error_kind, error = EXCLUDED.error, permanent = EXCLUDED.permanent,
+	wake_at = coalesce(s.wake_at, EXCLUDED.wake_at), worker_id = EXCLUDED.worker_id, finished_at = EXCLUDED.finished_at
+WHERE s.status = 'RUNNING'
+RETURNING run_id, step_id, attempt_number, wake_at, started_at, finished_at`
+
+// recordArgs lays records out as recordSteps's arguments.
+func (s *Store) recordArgs(records []*Record) []any {
+	n := len(records)
+	runs, leases, workers := make([]string, n), make([]string, n), make([]string, n)
+	steps, statuses, kinds := make([]string, n), make([]string, n), make([]string, n)
+	errorKinds, errors, groups := make([]string, n), make([]string, n), make([]string, n)
+	attempts, runAttempts, firsts := make([]int32, n), make([]int32, n), make([]int32, n)
+	wakes, elapsed := make([]int64, n), make([]int64, n)
+	outputs, permanent := make([][]byte, n), make([]bool, n)
+	for i, r := range records {
+		runs[i], leases[i], workers[i] = r.RunID.String(), r.Lease.String(), r.Worker.String()
+		steps[i], statuses[i], kinds[i] = r.StepID, r.Status, r.Kind
+		errorKinds[i], errors[i], groups[i] = r.ErrorKind, r.Error, r.ParallelGroup
+		attempts[i], runAttempts[i], firsts[i] = int32(r.Attempt), int32(r.RunAttempt), int32(r.FirstAttempt)
+		wakes[i], elapsed[i] = micros(r.Wake), micros(r.Elapsed)
+		if r.Wake < 0 {
+			wakes[i] = -1
+		}
+		outputs[i], permanent[i] = r.Output, r.Permanent
+	}
+	return []any{
+		s.namespace, runs, leases, steps, attempts, statuses, kinds, runAttempts, firsts, outputs,
+		errorKinds, errors, wakes, groups, workers, elapsed, permanent,
+	}
+}
+
+// readRecorded marks the records that the statement wrote, and fills in the times it gave them.
+func readRecorded(rows pgx.Rows, records []*Record) error {
+	defer rows.Close()
+	i := 0 // rows come in the order of the records, with gaps
+	for rows.Next() {
+		var id uuid.UUID
+		var step string
+		var attempt int
+		var wake, started, finished *time.Time
+		if err := rows.Scan(&id, &step, &attempt, &wake, &started, &finished); err != nil {
+			return err
+		}
+		for range records {
+			r := records[i%len(records)]
+			i++
+			if r.RunID == id && r.StepID == step && r.Attempt == attempt {
+				r.Outcome = Done
+				r.WakeAt, r.StartedAt, r.FinishedAt = deref(wake), deref(started), deref(finished)
+				break
+			}
+		}
+	}
+	return rows.Err()
+}
+
+// From the record to the commit the run is locked: a process that is frozen in between must not keep it so.
+const endWhenIdle = `SELECT set_config('idle_in_transaction_session_timeout', '10s', true)`
+
+// RecordIn writes one record as the last statement of tx, the caller's, and locks the run until tx ends. It reports
+// whether the record was written; if not, the lease is lost or the attempt has a result already.
+func (s *Store) RecordIn(ctx context.Context, tx pgx.Tx, r *Record) (bool, error) {
+	r.Outcome = Undecided
+	b := &pgx.Batch{}
+	b.Queue(byIndex)
+	b.Queue(endWhenIdle)
+	b.Queue(recordSteps, s.recordArgs([]*Record{r})...)
+	b.Queue(byCost) // deferred triggers are still to come
+	err := func() error {
+		res := tx.SendBatch(ctx, b)
+		defer res.Close()
+		for range 2 {
+			if _, err := res.Exec(); err != nil {
+				return err
+			}
+		}
+		rows, err := res.Query()
+		if err == nil {
+			err = readRecorded(rows, []*Record{r})
+		}
+		return errors.Join(err, res.Close())
+	}()
+	return err == nil && r.Outcome == Done, wrap("record step", err)
+}

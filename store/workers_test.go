@@ -1,0 +1,187 @@
+package store
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+func worker() Worker {
+	return Worker{
+		ID: uuid.New(), Queue: "queue", Types: []string{"type"}, Hostname: "host", PID: 7, Build: "v1", Labels: json.RawMessage(`{"zone": "a"}`),
+		MaxConcurrent: 10, Visibility: time.Minute, StaleAfter: 30 * time.Second,
+	}
+}
+
+func register(t *testing.T, s *Store) Worker {
+	t.Helper()
+	w := worker()
+	if err := s.RegisterWorker(t.Context(), s.pool, w); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// silence makes a worker's last heartbeat that old.
+func silence(t *testing.T, s *Store, id uuid.UUID, d time.Duration) {
+	t.Helper()
+	exec(t, s.pool, `UPDATE kagzi.workers SET heartbeat_at = now() - $2::interval WHERE worker_id = $1`, id, d)
+}
+
+func events(t *testing.T, s *Store, id uuid.UUID) string {
+	t.Helper()
+	return one[string](t, s.pool, `SELECT coalesce(string_agg(event, ' ' ORDER BY occurred_at), '') FROM kagzi.worker_events WHERE worker_id = $1`, id)
+}
+
+func TestWorkerLife(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	w := register(t, s)
+	beat := Beat{Worker: w.ID, Active: 3, Completed: 4, Failed: 5}
+	now, drain, err := s.Heartbeat(t.Context(), s.pool, beat)
+	if err != nil || drain || now.IsZero() {
+		t.Errorf("heartbeat: %v, drain %t, error %v", now, drain, err)
+	}
+	if got := one[string](t, s.pool, `SELECT concat_ws(' ', status, hostname, pid, build, labels, max_concurrent, visibility_timeout, stale_after, active_count, completed_count, failed_count) FROM kagzi.workers`); got != `ONLINE host 7 v1 {"zone": "a"} 10 00:01:00 00:00:30 3 4 5` {
+		t.Errorf("row %s", got)
+	}
+	for range 2 {
+		if err := s.DrainingWorker(t.Context(), s.pool, w.ID); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, drain, err = s.Heartbeat(t.Context(), s.pool, beat); !drain || err != nil {
+		t.Errorf("drain %t, error %v", drain, err)
+	}
+	for range 2 {
+		if err := s.StoppedWorker(t.Context(), s.pool, w.ID); err != nil {
+			t.Error(err)
+		}
+	}
+	_, _, err = s.Heartbeat(t.Context(), s.pool, beat)
+	wantError(t, err, ErrWorkerOffline)
+	if got := events(t, s, w.ID); got != "STARTED DRAINING STOPPED" {
+		t.Errorf("events %s", got)
+	}
+	if err := s.RegisterWorker(t.Context(), s.pool, w); err != nil {
+		t.Error(err)
+	}
+	_, _, err = s.Heartbeat(t.Context(), s.pool, beat)
+	wantError(t, err, ErrWorkerOffline) // a dead ID stays dead
+	_, _, err = New(s.pool, "other").Heartbeat(t.Context(), s.pool, beat)
+	wantError(t, err, ErrWorkerOffline)
+}
+
+func TestReleaseLost(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	dead, alive, foreign := register(t, s), register(t, s), worker()
+	other := New(s.pool, "other")
+	if err := other.RegisterWorker(t.Context(), s.pool, foreign); err != nil {
+		t.Fatal(err)
+	}
+	by := func(w Worker, n int) []*ClaimedRun {
+		start(t, s, many(n, withPriority(2))...)
+		return claim(t, s, request(n, func(r *ClaimRequest) { r.Worker = w.ID })).Runs
+	}
+	deads, alives := by(dead, 3), by(alive, 2)
+	flush(t, s, &Flush{Parks: []*Park{sleep(deads[2], time.Hour)}})
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now() + interval '110 s' WHERE run_id = $1`, deads[1].RunID)
+	silence(t, s, dead.ID, time.Hour)
+	silence(t, s, alive.ID, 25*time.Second)
+	silence(t, other, foreign.ID, time.Hour)
+
+	lost, err := s.ReleaseLost(t.Context(), s.pool)
+	if err != nil || len(lost) != 1 || lost[0].ID != dead.ID || lost[0].Released != 2 || lost[0].Queue != "queue" || lost[0].Visibility != time.Minute {
+		t.Fatalf("lost %+v, error %v", lost, err)
+	}
+	for _, r := range deads[:2] {
+		if row := look(t, s.pool, r.RunID); !row.Due || row.Status != Running {
+			t.Errorf("the dead worker's run %+v", row)
+		}
+	}
+	if row := look(t, s.pool, deads[2].RunID); row.Due {
+		t.Error("a sleeping run was woken")
+	}
+	for _, r := range alives {
+		if look(t, s.pool, r.RunID).Due {
+			t.Error("a run of a worker that lives was released")
+		}
+	}
+	if got := events(t, s, dead.ID); got != "STARTED LOST" {
+		t.Errorf("events %s", got)
+	}
+	_, _, err = s.Heartbeat(t.Context(), s.pool, Beat{Worker: dead.ID})
+	wantError(t, err, ErrWorkerOffline)
+	if _, _, err := s.Heartbeat(t.Context(), s.pool, Beat{Worker: alive.ID}); err != nil {
+		t.Error(err)
+	}
+	if lost, err := s.ReleaseLost(t.Context(), s.pool); err != nil || len(lost) > 0 {
+		t.Errorf("lost again %+v, error %v", lost, err)
+	}
+	if got := one[string](t, s.pool, `SELECT status FROM kagzi.workers WHERE worker_id = $1`, foreign.ID); got != "ONLINE" {
+		t.Errorf("a worker of another namespace is %s", got)
+	}
+	// They are taken over as a dead worker's.
+	for _, r := range claim(t, s, request(10)).Runs {
+		if r.Recoveries != 1 {
+			t.Errorf("recoveries %d", r.Recoveries)
+		}
+	}
+}
+
+// Somebody else's lock on a run delays neither the others nor the verdict.
+func TestReleaseLostPassesOverLocks(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	w := register(t, s)
+	start(t, s, many(2)...)
+	rs := claim(t, s, request(2, func(r *ClaimRequest) { r.Worker = w.ID })).Runs
+	silence(t, s, w.ID, time.Hour)
+	tx := begin(t, s)
+	lockRow(t, tx, rs[0].RunID)
+	lost, err := s.ReleaseLost(t.Context(), s.pool)
+	if err != nil || len(lost) != 1 || lost[0].Released != 1 {
+		t.Errorf("lost %+v, error %v", lost, err)
+	}
+	commit(t, tx)
+}
+
+func TestExtendLeases(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	rs := running(t, s, 5)
+	set := func(i int, set string) {
+		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET `+set+` WHERE run_id = $1`, rs[i].RunID)
+	}
+	set(0, `available_at = now() + interval '20 s'`)
+	set(1, `available_at = now() + interval '40 s'`)
+	set(2, `available_at = now() + interval '20 s', lease = gen_random_uuid()`)
+	set(3, `available_at = now() + interval '20 s', wakeups = 4, cancel_requested_at = now()`)
+	set(4, `status = 'CANCELLED', available_at = NULL, locked_by = NULL, finished_at = now()`)
+	asked := []Held{held(rs[0]), held(rs[1]), held(rs[2]), held(rs[3]), held(rs[4]), {uuid.New(), uuid.New()}}
+	states, err := s.ExtendLeases(t.Context(), s.pool, asked, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []HeldState{{Holds: true, Status: Running}, {Holds: true, Status: Running}, {Status: Running}, {Holds: true, Status: Running, Wakeups: 4, Cancel: true}, {Status: Cancelled}, {}} {
+		want.RunID, want.Lease = asked[i].RunID, asked[i].Lease
+		if states[i] != want {
+			t.Errorf("state %d: %+v, want %+v", i, states[i], want)
+		}
+	}
+	for i, want := range []float64{60, 40, 20, 60} {
+		if got := look(t, s.pool, rs[i].RunID).In; got < want-5 || got > want {
+			t.Errorf("run %d: %v s left, want %v: only what is past half of the timeout, under its lease", i, got, want)
+		}
+	}
+	if states, err := s.ExtendLeases(t.Context(), s.pool, nil, time.Minute); states != nil || err != nil {
+		t.Error(states, err)
+	}
+	set(0, `available_at = now() + interval '1 s'`)
+	if _, err := s.ExtendLeases(t.Context(), s.pool, asked, 0); err != nil || look(t, s.pool, rs[0].RunID).In > 1 {
+		t.Error("a zero timeout extends")
+	}
+}

@@ -1,0 +1,213 @@
+//go:build unix
+
+package kagzi
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/kagzi/kagzi/internal/batch"
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/store"
+)
+
+// TestWorkerThatClaimsItsOwnRunAgain ends the old execution: its step is told, and it holds no slot of the worker.
+func TestWorkerThatClaimsItsOwnRunAgain(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	c := quietClient(t, db.Pool)
+	const slots = 2 // were they not freed, the worker would starve
+	w := newTestWorker(t, c, WorkerConfig{
+		// The write that shows the attempt in the table, and a heartbeat, would tell the step too.
+		VisibilityTimeout: visibleAfter + 300*time.Millisecond, FixedLease: true, Heartbeat: 10 * time.Second,
+		MaxConcurrent: slots, PollInterval: 50 * time.Millisecond, DrainTimeout: 100 * time.Millisecond,
+	})
+	g := newGate()
+	g.handle(w)
+	runs := startRuns(t, c, g.wf, 1)
+	startLocal(t, w)
+	for range slots {
+		receive(t, g.begun)
+		if cause := receive(t, g.cause); !errors.Is(cause, ErrLeaseLost) {
+			t.Errorf("the step's context ended with %v, want ErrLeaseLost", cause)
+		}
+	}
+	close(g.open)
+	checkResults(t, runs, func(int) string { return "opened" })
+	checkResults(t, startRuns(t, c, g.wf, 2*slots), func(int) string { return "opened" })
+}
+
+// A heldSession is one whose executions' writes the test makes itself, when and in the order it wants.
+type heldSession struct {
+	*session
+	t     *testing.T
+	db    *dbtest.DB
+	items chan *item
+}
+
+// newHeldSession registers a worker that has neither heart nor loops: the test calls their passes.
+func newHeldSession(t *testing.T, db *dbtest.DB, w *Worker) *heldSession {
+	t.Helper()
+	h := &heldSession{session: newSession(w), t: t, db: db, items: make(chan *item, 100)}
+	h.writer = batch.New(batch.Config[*item]{Flush: func(items []*item) {
+		for _, it := range items {
+			h.items <- it
+		}
+	}})
+	if err := h.store.RegisterWorker(t.Context(), db.Pool, w.registration(h.workerID())); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// take claims what is due, though it be held, as one does whose lease has ended.
+func (h *heldSession) take() {
+	h.t.Helper()
+	execSQL(h.t, h.db.Pool, `UPDATE kagzi.workflow_runs SET available_at = now()`)
+	h.claim(h.t.Context(), 1)
+}
+
+// flushAll writes what comes, until the run has ended.
+func (h *heldSession) flushAll() {
+	pollUntil(h.t, "the run's end is written", func() bool {
+		select {
+		case it := <-h.items:
+			h.flush([]*item{it})
+		default:
+		}
+		return len(h.held()) == 0
+	})
+	h.writer.Wait()
+	h.patient.Wait()
+}
+
+// TestCancelAndResumeAtOnce cancels and resumes a run in one transaction, and has its worker claim it again before it
+// looks at what it executes: the step of the old execution is told all the same.
+func TestCancelAndResumeAtOnce(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	db := dbtest.Database(t)
+	c := quietClient(t, db.Pool)
+	w := newTestWorker(t, c, WorkerConfig{})
+	g := newGate()
+	g.handle(w)
+	runs := startRuns(t, c, g.wf, 1)
+	s := newHeldSession(t, db, w)
+	s.take()
+	receive(t, g.begun)
+	tx, err := db.Pool.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := runs[0].ID()
+	if err := errors.Join(c.Cancel(ctx, id, InTx(tx)), c.Resume(ctx, id, InTx(tx)), tx.Commit(ctx)); err != nil {
+		t.Fatal(err)
+	}
+	s.take()
+	if cause := receive(t, g.cause); !errors.Is(cause, ErrLeaseLost) {
+		t.Errorf("the step's context ended with %v, want ErrLeaseLost", cause)
+	}
+	receive(t, g.begun)
+	close(g.open)
+	s.flushAll()
+	checkResults(t, runs, func(int) string { return "opened" })
+}
+
+// TestSupersededRecordDisplacesNone has two executions of one run, by one worker, record the same attempt of a step in
+// one write, with the attempt's RUNNING row: the newer one's record must be there when its step returns.
+func TestSupersededRecordDisplacesNone(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	db := dbtest.Database(t)
+	c := quietClient(t, db.Pool)
+	wf := Define[int, string]("twice")
+	w := newTestWorker(t, c, WorkerConfig{})
+	begun, returns := make(chan chan string, 2), make(chan string, 1)
+	Handle(w, wf, func(ctx Context, _ int) (string, error) {
+		v, err := Step(ctx, "slow", func(context.Context) (string, error) {
+			result := make(chan string)
+			begun <- result
+			return <-result, nil
+		})
+		if err != nil {
+			return "", err
+		}
+		returns <- v
+		return v, nil
+	})
+	run, err := Start(ctx, c, wf, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newHeldSession(t, db, w)
+	s.take()
+	old := receive(t, begun)
+	s.take()
+	holder := receive(t, begun)
+	items := []*item{receive(t, s.items), receive(t, s.items)}
+	for _, it := range items {
+		if r := it.record(); r.Status != store.Running {
+			t.Fatalf("INVALID: %+v is not an attempt under way", r)
+		}
+	}
+	holder <- "holder"
+	items = append(items, receive(t, s.items))
+	old <- "superseded"
+	s.flush(append(items, receive(t, s.items)))
+	if v := receive(t, returns); v != "holder" {
+		t.Errorf("the step returned %q", v)
+	}
+	got := queryOne[string](t, db.Pool, `SELECT coalesce(string_agg(status || ' ' || convert_from(output, 'UTF8'), ', '), 'nothing') FROM kagzi.step_runs`)
+	if want := `COMPLETED "holder"`; got != want {
+		t.Errorf("the workflow went on while the table has %s of the step, want %s", got, want)
+	}
+	s.flushAll()
+	if v, err := run.Result(ctx); v != "holder" || err != nil {
+		t.Errorf("got %q, %v", v, err)
+	}
+}
+
+// TestSupersededEndIsNotTheResult has two executions of one run, by one worker, write its end at once: who waits for
+// the result in this process gets what the table has.
+func TestSupersededEndIsNotTheResult(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	db := dbtest.Database(t)
+	c := quietClient(t, db.Pool)
+	wf := Define[int, string]("twice")
+	w := newTestWorker(t, c, WorkerConfig{})
+	ends := make(chan string, 2)
+	Handle(w, wf, func(Context, int) (string, error) { return <-ends, nil })
+	run, err := Start(ctx, c, wf, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := c.results.last()
+	got := make(chan string, 1)
+	go func() {
+		v, err := run.Result(ctx)
+		if err != nil {
+			t.Error(err)
+		}
+		got <- v
+	}()
+	waitFor(t, "somebody waits", func() bool { return c.results.last() > last })
+	s := newHeldSession(t, db, w)
+	s.take()
+	ends <- "superseded"
+	items := []*item{receive(t, s.items)}
+	s.take()
+	ends <- "holder"
+	items = append(items, receive(t, s.items))
+	s.flush(items)
+	if v := receive(t, got); v != "holder" {
+		t.Errorf("Result returned %q", v)
+	}
+	info, err := run.Info(ctx)
+	if err != nil || string(info.Output) != `"holder"` {
+		t.Errorf("the table has %s, %v", info.Output, err)
+	}
+	s.flushAll()
+}

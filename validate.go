@@ -1,0 +1,140 @@
+package kagzi
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+const (
+	maxNameBytes       = 255
+	maxMetadataEntries = 64
+	maxMetadataBytes   = 16 << 10 // of keys and values together
+)
+
+// validateName refuses what cannot be a name of a workflow, queue, signal, schedule or build. field says
+// whose name it is: "queue".
+func validateName(field, s string) error {
+	switch {
+	case s == "":
+		return fmt.Errorf("kagzi: %s is empty", field)
+	case len(s) > maxNameBytes:
+		return fmt.Errorf("kagzi: %s %s has %d bytes: at most %d are allowed", field, quoteShort(s), len(s), maxNameBytes)
+	case !utf8.ValidString(s):
+		return fmt.Errorf("kagzi: %s %s is not valid UTF-8", field, quoteShort(s))
+	}
+	if i := strings.IndexFunc(s, unicode.IsControl); i >= 0 {
+		r, _ := utf8.DecodeRuneInString(s[i:])
+		return fmt.Errorf("kagzi: %s %s contains the control character %U: remove it", field, quoteShort(s), r)
+	}
+	return nil
+}
+
+// validateNamespace is validateName for a namespace: in a notification a ':' ends it.
+func validateNamespace(s string) error {
+	if err := validateName("namespace", s); err != nil {
+		return err
+	}
+	if strings.Contains(s, ":") {
+		return fmt.Errorf("kagzi: namespace %s contains ':': use another character, such as '-' or '.'", quoteShort(s))
+	}
+	return nil
+}
+
+// validateStepName is validateName for a step or branch: '/' ends a branch's name, '#' precedes the count
+// of a repeated one.
+func validateStepName(field, s string) error {
+	if err := validateName(field, s); err != nil {
+		return err
+	}
+	if i := strings.IndexAny(s, "#/"); i >= 0 {
+		return fmt.Errorf("kagzi: %s %s contains %q: Kagzi uses it in names of its own; use another character, such as '-' or ':'",
+			field, quoteShort(s), s[i])
+	}
+	return nil
+}
+
+// validateExternalID is validateName for the caller's ID of a run.
+func validateExternalID(s string) error {
+	if s == "" {
+		return fmt.Errorf("kagzi: ID is empty: give what identifies the run, such as an order number, or leave the option out")
+	}
+	return validateName("ID", s)
+}
+
+// validateTimeout refuses a timeout that can only be a mistake.
+func validateTimeout(field string, d time.Duration) error {
+	if d == 0 {
+		return fmt.Errorf("kagzi: %s is 0: leave the option out instead", field)
+	}
+	return validateDuration(field, d)
+}
+
+// validateDuration refuses a negative duration and one that Postgres would round to nothing. Zero is left
+// to the field's default.
+func validateDuration(field string, d time.Duration) error {
+	switch {
+	case d < 0:
+		return fmt.Errorf("kagzi: %s is %s: it must not be negative", field, d)
+	case 0 < d && d < time.Microsecond:
+		return fmt.Errorf("kagzi: %s is %d ns: a time.Duration counts nanoseconds; did you mean %[2]d*time.Second?", field, int64(d))
+	}
+	return nil
+}
+
+func validatePriority(p int) error {
+	if p < 1 || p > 4 {
+		return fmt.Errorf("kagzi: Priority is %d: use 1 (first) to 4 (last)", p)
+	}
+	return nil
+}
+
+func validateVersion(v int) error {
+	if v < 1 || v > math.MaxInt32 {
+		return fmt.Errorf("kagzi: Version is %d: use 1 or more, up to %d", v, math.MaxInt32)
+	}
+	return nil
+}
+
+// validateMetadata refuses tags that cannot be stored or searched. It names the first bad key in order.
+func validateMetadata(m map[string]string) error {
+	if len(m) > maxMetadataEntries {
+		return fmt.Errorf("kagzi: Metadata has %d entries: at most %d are allowed", len(m), maxMetadataEntries)
+	}
+	size := 0
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		v := m[k]
+		if err := validateName("Metadata key", k); err != nil {
+			return err
+		}
+		if !utf8.ValidString(v) {
+			return fmt.Errorf("kagzi: Metadata value of %s is not valid UTF-8: %s", quoteShort(k), quoteShort(v))
+		}
+		if strings.Contains(v, "\x00") {
+			return fmt.Errorf("kagzi: Metadata value of %s contains a NUL byte, which Postgres cannot store: %s", quoteShort(k), quoteShort(v))
+		}
+		size += len(k) + len(v)
+	}
+	if size > maxMetadataBytes {
+		return fmt.Errorf("kagzi: Metadata has %d bytes: at most %d are allowed; put the rest in the input", size, maxMetadataBytes)
+	}
+	return nil
+}
+
+// quoteShort quotes s for an error message, shortened.
+func quoteShort(s string) string {
+	const shown = 40
+	if len(s) <= shown {
+		return fmt.Sprintf("%q", s)
+	}
+	cut := shown
+	for cut > shown-utf8.UTFMax && !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return fmt.Sprintf("%q…", s[:cut])
+}

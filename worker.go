@@ -1,0 +1,222 @@
+package kagzi
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi/store"
+)
+
+// WorkerConfig configures [NewWorker]; the zero value works.
+type WorkerConfig struct {
+	// Queue is the queue the worker claims runs from: those started with the same [Queue]. Zero means "default".
+	Queue string
+
+	// MaxConcurrent is how many workflow functions are under way at once. A run that sleeps does not count.
+	// Zero means 100.
+	MaxConcurrent int
+
+	// VisibilityTimeout is how long a claimed run stays with its worker without being extended. Workers
+	// extend it at half-time. Zero means 5 minutes.
+	VisibilityTimeout time.Duration
+
+	// Heartbeat is the time between two signs of life. Zero means 10 seconds, or less if VisibilityTimeout or
+	// StaleAfter is short.
+	Heartbeat time.Duration
+
+	// DrainTimeout is how long runs under way may go on once Run's context has ended; then they are given
+	// back. Zero means 30 seconds.
+	DrainTimeout time.Duration
+
+	// PollInterval is the time between looks at the queue when no notification comes. Zero means 5 seconds.
+	PollInterval time.Duration
+
+	// StaleAfter is how long the worker may be silent before others take it for dead; it gives its runs up
+	// itself after two thirds of that. Zero means 30 seconds.
+	StaleAfter time.Duration
+
+	// FixedLease keeps the worker from extending leases: a run that is not done within VisibilityTimeout is
+	// given to another worker.
+	FixedLease bool
+
+	// Build is shown in the registry. Zero means the version of the program's main module.
+	Build string
+
+	// Labels are shown in the registry.
+	Labels map[string]string
+}
+
+func (c WorkerConfig) withDefaults() WorkerConfig {
+	c.Queue = cmp.Or(c.Queue, "default")
+	c.MaxConcurrent = cmp.Or(c.MaxConcurrent, 100)
+	c.VisibilityTimeout = cmp.Or(c.VisibilityTimeout, 5*time.Minute)
+	c.StaleAfter = cmp.Or(c.StaleAfter, 30*time.Second)
+	c.Heartbeat = cmp.Or(c.Heartbeat, min(10*time.Second, c.VisibilityTimeout/3, c.StaleAfter/3))
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, 30*time.Second)
+	c.PollInterval = cmp.Or(c.PollInterval, 5*time.Second)
+	if c.Build == "" {
+		if info, ok := debug.ReadBuildInfo(); ok {
+			c.Build = info.Main.Version
+		}
+	}
+	return c
+}
+
+func (c WorkerConfig) validate() error {
+	errs := []error{validateName("queue", c.Queue)}
+	check := func(bad bool, format string, args ...any) {
+		if bad {
+			errs = append(errs, fmt.Errorf("kagzi: "+format, args...))
+		}
+	}
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+		least time.Duration
+	}{
+		{"VisibilityTimeout", c.VisibilityTimeout, time.Millisecond},
+		{"Heartbeat", c.Heartbeat, time.Millisecond},
+		{"DrainTimeout", c.DrainTimeout, time.Microsecond},
+		{"PollInterval", c.PollInterval, time.Millisecond},
+		{"StaleAfter", c.StaleAfter, time.Millisecond},
+	} {
+		check(d.value < d.least, "%s is %v: give at least %v (a time.Duration counts nanoseconds: 30*time.Second)", d.name, d.value, d.least)
+	}
+	check(c.MaxConcurrent < 1 || c.MaxConcurrent > 100_000, "MaxConcurrent is %d: give between 1 and 100,000", c.MaxConcurrent)
+	check(!c.FixedLease && 2*c.Heartbeat > c.VisibilityTimeout, "Heartbeat %v is too long to extend a VisibilityTimeout of %v in time: at most half of it", c.Heartbeat, c.VisibilityTimeout)
+	check(2*c.Heartbeat > c.StaleAfter, "Heartbeat %v is too long for StaleAfter %v: at most half of it", c.Heartbeat, c.StaleAfter)
+	if c.Build != "" {
+		errs = append(errs, validateName("Build", c.Build))
+	}
+	if c.Labels != nil {
+		errs = append(errs, validateMetadata(c.Labels))
+	}
+	return errors.Join(errs...)
+}
+
+// A Worker executes runs of the workflows it has handlers for.
+type Worker struct {
+	client   *Client
+	cfg      WorkerConfig
+	handlers map[string]map[int]handler // by workflow and version
+	mistakes []error
+	running  atomic.Bool
+
+	failpoint func(point string, run uuid.UUID) // tests die here; nil otherwise
+}
+
+// NewWorker returns a worker without handlers; give it some with [Handle]. It does no I/O: it validates cfg.
+func NewWorker(c *Client, cfg WorkerConfig) (*Worker, error) {
+	if c == nil {
+		return nil, errors.New("kagzi: the client is nil: make one with NewClient")
+	}
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	return &Worker{client: c, cfg: cfg, handlers: map[string]map[int]handler{}}, nil
+}
+
+func (w *Worker) handle(workflow string, version int, h handler) {
+	if w.running.Load() {
+		w.client.cfg.Logger.Error("kagzi: Handle has no effect on a worker that runs: call it before Run", "workflow", workflow)
+		return
+	}
+	if w.handlers[workflow] == nil {
+		w.handlers[workflow] = map[int]handler{}
+	}
+	if w.handlers[workflow][version] != nil {
+		w.mistakes = append(w.mistakes, fmt.Errorf("kagzi: two handlers for version %d of workflow %q: give one another kagzi.Version", version, workflow))
+		return
+	}
+	w.handlers[workflow][version] = h
+}
+
+// Run executes runs until ctx ends. Then it claims no more, lets those under way finish for DrainTimeout, gives the
+// rest back to the queue, and returns nil. In a program, let ctx end by signal.NotifyContext, with os.Interrupt and
+// with syscall.SIGTERM, which is how Kubernetes and systemd ask a process to stop. Step functions get none of ctx's
+// values.
+//
+// Run returns an error if the worker cannot work: mistakes made with [Handle], a schema that does not fit, rights
+// that are missing, a pool that is too small or was closed. A database that is away is not one: Run logs it and
+// carries on when it is back. A Worker may run again after Run has returned, but not twice at once.
+func (w *Worker) Run(ctx context.Context) error {
+	if !w.running.CompareAndSwap(false, true) {
+		return errors.New("kagzi: the worker is running already: make another for more")
+	}
+	defer w.running.Store(false)
+	mistakes := w.mistakes
+	if len(w.handlers) == 0 && len(mistakes) == 0 {
+		mistakes = append(mistakes, errors.New("kagzi: the worker has no handler: call kagzi.Handle before Run"))
+	}
+	if most := w.client.store.Pool().Config().MaxConns; most < leastConns {
+		mistakes = append(mistakes, fmt.Errorf("kagzi: the pool may open %d connection(s) and a worker needs %d: set pool_max_conns", most, leastConns))
+	}
+	if err := errors.Join(mistakes...); err != nil {
+		return err
+	}
+	s := newSession(w)
+	if err := s.prepare(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	return s.run(ctx)
+}
+
+// leastConns is one connection for claims and one for everything else.
+const leastConns = 2
+
+// handled lists what the worker can execute.
+func (w *Worker) handled() []store.Handled {
+	var out []store.Handled
+	for name, versions := range w.handlers {
+		h := store.Handled{Type: name}
+		for v := range versions {
+			h.Versions = append(h.Versions, v)
+			h.Newest = max(h.Newest, v)
+		}
+		slices.Sort(h.Versions)
+		out = append(out, h)
+	}
+	slices.SortFunc(out, func(a, b store.Handled) int { return cmp.Compare(a.Type, b.Type) })
+	return out
+}
+
+// serves lists the workflows and versions that the worker has handlers for, for people.
+func (w *Worker) serves() []string {
+	var out []string
+	for _, h := range w.handled() {
+		for _, v := range h.Versions {
+			out = append(out, fmt.Sprintf("%s/%d", h.Type, v))
+		}
+	}
+	return out
+}
+
+// registration is what the worker says of itself.
+func (w *Worker) registration(id uuid.UUID) store.Worker {
+	reg := store.Worker{
+		ID: id, Queue: w.cfg.Queue, PID: os.Getpid(), Build: w.cfg.Build, MaxConcurrent: w.cfg.MaxConcurrent,
+		Visibility: w.cfg.VisibilityTimeout, StaleAfter: w.cfg.StaleAfter,
+	}
+	reg.Hostname, _ = os.Hostname() // for people
+	if w.cfg.Labels != nil {
+		reg.Labels, _ = json.Marshal(w.cfg.Labels) // a map of strings always encodes
+	}
+	for _, h := range w.handled() {
+		reg.Types = append(reg.Types, h.Type)
+	}
+	return reg
+}

@@ -1,0 +1,82 @@
+package kagzi
+
+import (
+	"errors"
+	"fmt"
+)
+
+// A Workflow is a contract: a name, an input and an output type. Declare it once, as a package variable that
+// callers and workers import.
+type Workflow[In, Out any] struct {
+	name     string
+	defaults []StartOption
+}
+
+// Define names a workflow. Defaults hold for every start that does not say otherwise. A bad name is reported
+// by whatever uses the workflow.
+func Define[In, Out any](name string, defaults ...StartOption) Workflow[In, Out] {
+	return Workflow[In, Out]{name, defaults}
+}
+
+// Name returns the workflow's name.
+func (w Workflow[In, Out]) Name() string { return w.name }
+
+// With binds the workflow to an input, for [Client.StartMany]. It starts nothing.
+func (w Workflow[In, Out]) With(in In, opts ...StartOption) Call {
+	return Call{workflow: w.name, input: in, defaults: w.defaults, opts: opts}
+}
+
+// A Call is a workflow with its input and options, not started.
+type Call struct {
+	workflow string
+	input    any
+	defaults []StartOption
+	opts     []StartOption
+}
+
+// A handler is a worker's code for one version of a workflow, with its types taken off.
+type handler func(ctx *branch, input []byte) (output []byte, err error)
+
+// Handle makes fn the worker's code for wf, in version 1 unless a [Version] says otherwise. Mistakes (a nil
+// fn, two for one version, a bad name) are returned by [Worker.Run]. Call it before Run.
+func Handle[In, Out any](w *Worker, wf Workflow[In, Out], fn func(Context, In) (Out, error), opts ...HandleOption) {
+	version := Version(1)
+	for _, o := range opts {
+		if v, ok := o.(Version); ok {
+			version = v
+		}
+	}
+	err := errors.Join(validateName("workflow name", wf.name), validateVersion(int(version)))
+	if fn == nil {
+		err = errors.Join(err, errors.New("kagzi: the function is nil"))
+	}
+	if err != nil {
+		w.mistakes = append(w.mistakes, fmt.Errorf("handler of %q: %w", wf.name, err))
+		return
+	}
+	codec := w.client
+	w.handle(wf.name, int(version), func(ctx *branch, input []byte) ([]byte, error) {
+		var in In
+		if err := codec.cfg.Codec.Decode(input, &in); err != nil {
+			return nil, Permanent(kinded{KindBadInput, fmt.Errorf("the stored input does not decode into %T: %w", in, err)})
+		}
+		out, err := fn(ctx, in)
+		if err != nil {
+			return nil, err
+		}
+		data, err := codec.encode(fmt.Sprintf("result of workflow %q", wf.name), out)
+		if err != nil {
+			return nil, Permanent(kinded{KindValidation, err})
+		}
+		return data, nil
+	})
+}
+
+// kinded gives an error a kind.
+type kinded struct {
+	kind Kind
+	err  error
+}
+
+func (k kinded) Error() string   { return k.err.Error() }
+func (k kinded) Unwrap() []error { return []error{k.err, k.kind} }

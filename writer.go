@@ -1,0 +1,268 @@
+package kagzi
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi/store"
+)
+
+// busyPause is how long a write waits that met somebody else's lock.
+const busyPause = 100 * time.Millisecond
+
+// An item is what one execution writes in one transaction: records, and at its end a park or a finish. The items
+// of all executions of a session share transactions.
+type item struct {
+	e       *execution
+	records []*store.Record // the last one is the item's own, if it is neither a park nor a finish
+	park    *store.Park
+	finish  *store.Finish
+
+	acked   chan struct{}       // closed when the item is settled; nil if nobody waits
+	then    func(store.Outcome) // called when the item is settled; nil if nothing follows
+	settled store.Outcome       // how, once it is
+}
+
+// submit hands it to the next flush, together with what its execution noted since the last one.
+func (s *session) submit(it *item) {
+	it.records = append(it.e.takeNotes(), it.records...)
+	s.writer.Add(it)
+}
+
+func (it *item) size() int {
+	n := 200
+	for _, r := range it.records {
+		n += 200 + len(r.Output) + len(r.Error)
+	}
+	if it.finish != nil {
+		n += len(it.finish.Output) + len(it.finish.Error)
+	}
+	return n
+}
+
+// record is the record that the item is about.
+func (it *item) record() *store.Record { return it.records[len(it.records)-1] }
+
+func (it *item) outcome() store.Outcome {
+	switch {
+	case it.park != nil:
+		return it.park.Outcome
+	case it.finish != nil:
+		return it.finish.Outcome
+	default:
+		return it.record().Outcome
+	}
+}
+
+// settle tells who waits.
+func (it *item) settle(o store.Outcome) {
+	it.settled = o
+	if it.acked != nil {
+		close(it.acked)
+	}
+	if it.then != nil {
+		it.then(o)
+	}
+}
+
+// flush writes items in one transaction. While the database is away it tries again: what an earlier try did
+// counts as done. It returns when every item is settled or waits for its next flush.
+func (s *session) flush(items []*item) {
+	items = latest(s.dropEnded(items))
+	pause := 10 * time.Millisecond
+	last := s.w.client.results.last()
+	for {
+		items = s.dropEnded(items)
+		if len(items) == 0 {
+			return
+		}
+		s.failpoint("before flush", uuid.Nil)
+		err := s.store.Flush(s.background, flushOf(items))
+		s.failpoint("after flush", uuid.Nil)
+		switch {
+		case err == nil:
+			s.outage.end()
+			s.settleAll(items, last)
+			return
+		case store.Refused(err) && len(items) > 1:
+			for _, it := range items { // one of them is at fault: it alone shall fail
+				s.flush([]*item{it})
+			}
+			return
+		case store.Refused(err):
+			s.refused(items[0], err)
+			return
+		}
+		s.databaseTrouble(err)
+		time.Sleep(pause)
+		pause = min(2*pause, time.Second)
+	}
+}
+
+func flushOf(items []*item) *store.Flush {
+	f := &store.Flush{}
+	for _, it := range items {
+		f.Records = append(f.Records, it.records...)
+		if it.park != nil {
+			f.Parks = append(f.Parks, it.park)
+		}
+		if it.finish != nil {
+			f.Finishes = append(f.Finishes, it.finish)
+		}
+	}
+	return f
+}
+
+// settleAll tells each item's outcome, and lets the busy ones come again. last is the last who waited for a result
+// when the items began to be written.
+func (s *session) settleAll(items []*item, last uint64) {
+	var ended []uuid.UUID
+	due := map[runKind]int{} // parked runs that others should look at, by type
+	for _, it := range items {
+		o := it.outcome()
+		if o == store.Busy {
+			time.AfterFunc(busyPause, func() { s.patient.Add(it) })
+			continue
+		}
+		if o == store.Lost {
+			it.e.end(endLost, ErrLeaseLost)
+		}
+		if o == store.Done && it.finish != nil {
+			ended = append(ended, s.finished(it, last)...)
+		}
+		if o == store.Done && it.park != nil && s.parked(it.park) {
+			due[runKind{it.e.run.Type, it.e.run.Version}]++
+		}
+		it.settle(o)
+	}
+	if len(ended) > 0 {
+		s.w.client.publisher.Run(s.noWait, s.store.Namespace(), ended...)
+	}
+	for k, n := range due {
+		s.w.client.wakeWork(s.noWait, s.w.cfg.Queue, k.typ, k.version, n)
+	}
+}
+
+type runKind struct {
+	typ     string
+	version int
+}
+
+// finished gives a run's end to those in this process who wait for it, and returns the runs to announce to others.
+func (s *session) finished(it *item, last uint64) []uuid.UUID {
+	f := it.finish
+	if f.Status == store.Completed {
+		s.completed.Add(1)
+	} else {
+		s.failed.Add(1)
+		it.e.log().Warn("kagzi: run failed", "kind", f.ErrorKind, "error", f.Error)
+	}
+	s.w.client.results.deliver(ending{Ended: store.Ended{
+		RunID: f.RunID, Type: it.e.run.Type, Status: f.Status, Output: f.Output, ErrorKind: f.ErrorKind, Error: f.Error,
+	}}, last)
+	if f.Parent == uuid.Nil {
+		return []uuid.UUID{f.RunID}
+	}
+	signal(s.wake) // the parent may be due
+	return []uuid.UUID{f.RunID, f.Parent}
+}
+
+// parked makes the claim loop look when the run becomes due, if that is before its next look, and reports whether
+// others, too, should look: because it is due about now (the estimate of the database's clock lags, so a run that
+// is due may seem not to be), or because this worker will not be there when it is.
+func (s *session) parked(p *store.Park) (tell bool) {
+	if p.AvailableAt.IsZero() {
+		return false
+	}
+	left := p.AvailableAt.Sub(s.now())
+	s.mu.Lock()
+	sooner := time.Now().Add(left).Before(s.nextLook)
+	draining := s.draining
+	s.mu.Unlock()
+	if sooner {
+		signal(s.wake)
+	}
+	return draining || left <= memoryWait
+}
+
+// dropEnded settles the items that need not, or cannot, be written any more: the worker is closing and the
+// database away, or the lease was lost meanwhile.
+func (s *session) dropEnded(items []*item) []*item {
+	kept := items[:0:0]
+	for _, it := range items {
+		if s.closing.Load() || it.e.lost() {
+			it.settle(store.Lost)
+		} else {
+			kept = append(kept, it)
+		}
+	}
+	return kept
+}
+
+func (e *execution) lost() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.reason == endLost || e.superseded
+}
+
+// refused fails the run of an item that the server does not take: a record fails its step's run; an end that
+// cannot be written becomes a failure without what was refused.
+func (s *session) refused(it *item, err error) {
+	if it.park == nil && it.finish == nil {
+		it.e.fail(kinded{KindDatabase, fmt.Errorf("step %q cannot be recorded: %w", it.record().StepID, err)})
+		it.settle(store.Lost)
+		return
+	}
+	if it.finish != nil && it.finish.Output == nil {
+		it.e.log().Error("kagzi: the failure of a run cannot be written", "error", err)
+		it.settle(store.Lost)
+		return
+	}
+	s.submit(&item{e: it.e, then: it.then, finish: &store.Finish{
+		RunID: it.e.run.RunID, Lease: it.e.run.Lease, Parent: it.e.run.ParentRunID, Status: store.Failed,
+		ErrorKind: string(KindDatabase), Error: errorText(fmt.Errorf("the run's end cannot be recorded: %w", err)),
+	}})
+}
+
+// latest keeps of the records of one attempt of a step one: a statement cannot write a row twice, and an attempt
+// that was to be shown as running may have ended by now.
+func latest(items []*item) []*item {
+	shown := false
+	for _, it := range items {
+		for _, r := range it.records {
+			shown = shown || r.Status == store.Running
+		}
+	}
+	if !shown {
+		return items
+	}
+	type key struct {
+		run     uuid.UUID
+		step    string
+		attempt int
+	}
+	last := map[key]*store.Record{}
+	for _, it := range items {
+		for _, r := range it.records {
+			k := key{r.RunID, r.StepID, r.Attempt}
+			if r.Status != store.Running || last[k] == nil {
+				last[k] = r
+			}
+		}
+	}
+	kept := items[:0:0]
+	for _, it := range items {
+		it.records = slices.DeleteFunc(it.records, func(r *store.Record) bool {
+			return last[key{r.RunID, r.StepID, r.Attempt}] != r
+		})
+		if len(it.records) == 0 && it.park == nil && it.finish == nil {
+			it.settle(store.Done)
+			continue
+		}
+		kept = append(kept, it)
+	}
+	return kept
+}
