@@ -38,8 +38,8 @@ func TestRunWithoutItsHistoryIsNotExecuted(t *testing.T) {
 	k.waitStatus(run.ID(), StatusSleeping)
 
 	reads := pgproxy.Contains("SELECT DISTINCT ON (s.step_id)")
-	drop := proxy.DropRequest(func(sql string) bool {
-		hit := reads(sql)
+	drop := proxy.DropRequest(func(conn int, sql string) bool {
+		hit := reads(conn, sql)
 		if hit {
 			cancel() // before the worker can know that the history does not come
 		}

@@ -23,19 +23,6 @@ import (
 
 // ---- lost answers ----
 
-func exactly(statement string) pgproxy.Match {
-	return func(sql string) bool { return strings.EqualFold(sql, statement) }
-}
-
-// commitAfter matches the first commit after a statement that contains part; the worker's heart commits, too.
-func commitAfter(part string) pgproxy.Match {
-	found, match := false, pgproxy.Contains(part)
-	return func(sql string) bool {
-		found = found || match(sql)
-		return found && strings.EqualFold(sql, "commit")
-	}
-}
-
 // TestLostAnswers loses the answer to each statement of a run's life, or the statement itself, and shows that the run
 // completes all the same: each effect exists once, and no step whose record was written is executed again.
 func TestLostAnswers(t *testing.T) {
@@ -155,7 +142,7 @@ func TestLostCommitOfStepTx(t *testing.T) {
 			Handle(w, wf, func(ctx Context, n int) (int, error) {
 				return StepTx(ctx, "tx", func(ctx context.Context, tx pgx.Tx) (int, error) {
 					if executed.Add(1) == 1 {
-						drop = lose(commitAfter("INSERT INTO kagzi.step_runs AS s"))
+						drop = lose(pgproxy.After(pgproxy.Contains("INSERT INTO kagzi.step_runs AS s"), pgproxy.Exactly("commit")))
 					}
 					_, err := tx.Exec(ctx, insertEffect, CurrentStep(ctx).Run, "tx")
 					return n, err
@@ -229,7 +216,7 @@ func TestLostAnswerToClient(t *testing.T) {
 				t.Errorf("Start: existed %v, %v", run.Existed(), err)
 			}
 			receive(t, drop.Done())
-			drop = lose(exactly("commit"))
+			drop = lose(pgproxy.Exactly("commit"))
 			many, err := c.StartMany(ctx, []Call{nothing.With(1, ID("one")), nothing.With(2, ID("two")), nothing.With(3)})
 			if err != nil || many[0].ID != run.ID() || !many[0].Existed || many[1].Existed || many[2].Existed {
 				t.Errorf("StartMany: %+v, %v", many, err)
@@ -238,14 +225,14 @@ func TestLostAnswerToClient(t *testing.T) {
 			if n := queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs`); n != 3 {
 				t.Errorf("%d runs, want 3", n)
 			}
-			for _, m := range []pgproxy.Match{exactly("commit"), pgproxy.Contains("SET status = 'CANCELLED'")} {
+			for _, m := range []pgproxy.Match{pgproxy.Exactly("commit"), pgproxy.Contains("SET status = 'CANCELLED'")} {
 				drop = lose(m)
 				if err := c.Cancel(ctx, many[2].ID); err != nil {
 					t.Errorf("Cancel: %v", err)
 				}
 				receive(t, drop.Done())
 			}
-			drop = lose(exactly("commit"))
+			drop = lose(pgproxy.Exactly("commit"))
 			if err := c.Resume(ctx, many[2].ID); err != nil {
 				t.Errorf("Resume: %v", err)
 			}

@@ -14,6 +14,7 @@ import (
 // A link is one client's connection and the one to the server that belongs to it.
 type link struct {
 	proxy  *Proxy
+	number int
 	client net.Conn
 	ended  chan struct{} // closed by cut
 
@@ -28,8 +29,8 @@ type pipeline struct {
 	drop *Drop // nil: pass the answer on
 }
 
-func newLink(p *Proxy, client net.Conn) *link {
-	return &link{proxy: p, client: client, ended: make(chan struct{})}
+func newLink(p *Proxy, number int, client net.Conn) *link {
+	return &link{proxy: p, number: number, client: client, ended: make(chan struct{})}
 }
 
 // cut closes both connections. Whoever reads or writes them, or waits for the proxy to thaw, gives up.
@@ -164,7 +165,7 @@ func (l *link) passRequests(client *bufio.Reader) error {
 			ends = false
 		}
 		if ends {
-			next := &pipeline{drop: l.proxy.take(executed)}
+			next := &pipeline{drop: l.proxy.take(l.number, executed)}
 			executed = nil
 			if next.drop != nil && next.drop.request {
 				l.cut()

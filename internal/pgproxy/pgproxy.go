@@ -31,28 +31,47 @@ type Proxy struct {
 	dropped  atomic.Int64
 	running  sync.WaitGroup
 
-	mu     sync.Mutex
-	closed bool
-	links  map[*link]struct{}
-	drops  []*Drop       // armed
-	open   chan struct{} // closed unless the proxy is frozen
+	mu       sync.Mutex
+	closed   bool
+	links    map[*link]struct{}
+	accepted int
+	drops    []*Drop       // armed
+	open     chan struct{} // closed unless the proxy is frozen
 }
 
-// A Match chooses statements by their SQL. It is called once for each execution of a statement, not when the
-// statement is prepared, and by one goroutine at a time.
-type Match func(sql string) bool
+// A Match chooses statements by their SQL, and by their connection: its number counts the proxy's connections. It is
+// called once for each execution of a statement, not when the statement is prepared, and by one goroutine at a time.
+type Match func(conn int, sql string) bool
 
 // Contains matches statements that contain part, in upper or lower case.
 func Contains(part string) Match {
 	part = strings.ToLower(part)
-	return func(sql string) bool { return strings.Contains(strings.ToLower(sql), part) }
+	return func(_ int, sql string) bool { return strings.Contains(strings.ToLower(sql), part) }
+}
+
+// Exactly matches the statement itself, in upper or lower case.
+func Exactly(statement string) Match {
+	return func(_ int, sql string) bool { return strings.EqualFold(sql, statement) }
+}
+
+// After matches what m matches on a connection that has executed a statement which first matches: the commit of one
+// transaction, say, and of no other.
+func After(first, m Match) Match {
+	begun := map[int]bool{}
+	return func(conn int, sql string) bool {
+		if begun[conn] && m(conn, sql) {
+			return true
+		}
+		begun[conn] = begun[conn] || first(conn, sql)
+		return false
+	}
 }
 
 // Nth matches the nth of the statements that m matches, counted from 1, and no other.
 func Nth(n int, m Match) Match {
 	seen := 0
-	return func(sql string) bool {
-		if !m(sql) {
+	return func(conn int, sql string) bool {
+		if !m(conn, sql) {
 			return false
 		}
 		seen++
@@ -205,8 +224,9 @@ func (p *Proxy) accept() {
 		if err != nil {
 			return
 		}
-		l := newLink(p, client)
 		p.mu.Lock()
+		p.accepted++
+		l := newLink(p, p.accepted, client)
 		if p.closed {
 			l.cut()
 		}
@@ -223,13 +243,13 @@ func (p *Proxy) accept() {
 
 // take returns the first armed drop that matches one of the statements, and disarms it. It is shown all of them,
 // so that a match which counts does so rightly.
-func (p *Proxy) take(statements []string) *Drop {
+func (p *Proxy) take(conn int, statements []string) *Drop {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i, d := range p.drops {
 		hit := false
 		for _, sql := range statements {
-			hit = d.match(sql) || hit
+			hit = d.match(conn, sql) || hit
 		}
 		if hit {
 			p.drops = append(p.drops[:i:i], p.drops[i+1:]...)

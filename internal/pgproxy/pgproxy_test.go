@@ -95,7 +95,7 @@ var errPrepare = errors.New("prepare")
 
 func hit() pgproxy.Match {
 	insert, copied := pgproxy.Contains("insert into kept"), pgproxy.Contains("copy \"kept\"")
-	return func(sql string) bool { return insert(sql) || copied(sql) }
+	return func(conn int, sql string) bool { return insert(conn, sql) || copied(conn, sql) }
 }
 
 func TestPassesOn(t *testing.T) {
@@ -210,6 +210,31 @@ func TestDropAck(t *testing.T) {
 		if n := rows(t, db); n != 3 {
 			t.Errorf("%d rows, want 3", n)
 		}
+	})
+
+	t.Run("After", func(t *testing.T) {
+		t.Parallel()
+		_, proxy := setup(t)
+		one, other := connect(t, proxy.DSN()), connect(t, proxy.DSN())
+		exec := func(conn *pgx.Conn, sql string) error {
+			_, err := conn.Exec(t.Context(), sql)
+			return err
+		}
+		drop := proxy.DropAck(pgproxy.After(pgproxy.Contains("as the_write"), pgproxy.Exactly("commit")))
+		for _, sql := range []string{"begin", "commit", "begin", "select 1 as the_write"} {
+			if err := exec(one, sql); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, sql := range []string{"begin", "commit"} {
+			if err := exec(other, sql); err != nil {
+				t.Errorf("%s on another connection: %v", sql, err)
+			}
+		}
+		if err := exec(one, "commit"); err == nil {
+			t.Error("the commit after the write was answered")
+		}
+		wait(t, drop)
 	})
 
 	t.Run("Disarm", func(t *testing.T) {
