@@ -60,8 +60,9 @@ type Client struct {
 	results   *results
 	ready     atomic.Bool // the schema was found to fit
 
-	mu       sync.Mutex
-	sessions map[*session]struct{} // the workers of this process that are running
+	mu           sync.Mutex
+	sessions     map[*session]struct{}     // the workers of this process that are running
+	coordinators map[*Coordinator]struct{} // and its coordinators
 }
 
 // NewClient returns a client of pool's database. It does no I/O: it validates cfg.
@@ -82,7 +83,7 @@ func NewClient(pool *pgxpool.Pool, cfg ClientConfig) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{cfg: cfg, store: store.New(pool, cfg.Namespace), sessions: map[*session]struct{}{}}
+	c := &Client{cfg: cfg, store: store.New(pool, cfg.Namespace), sessions: map[*session]struct{}{}, coordinators: map[*Coordinator]struct{}{}}
 	c.publisher = notify.NewPublisher(pool, cfg.Logger)
 	c.hub = &hub{client: c}
 	c.results = &results{client: c}
@@ -100,6 +101,25 @@ func (c *Client) checkSchema(ctx context.Context) error {
 		c.ready.Store(true)
 	}
 	return c.store.ExplainRights(ctx, err)
+}
+
+// prepare checks that the database can be worked with, waiting for one that is away.
+func (c *Client) prepare(ctx context.Context, o *outage) error {
+	for {
+		err := c.checkSchema(ctx)
+		if err == nil {
+			err = c.store.CheckRights(ctx)
+		}
+		if err == nil || ctx.Err() != nil || !store.Away(err) {
+			return err
+		}
+		o.begin(err)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(databasePause):
+		}
+	}
 }
 
 // public turns the store's errors into the package's.
@@ -221,12 +241,7 @@ func (c *Client) wakeWork(ctx context.Context, queue, typ string, version, n int
 
 // wakeRuns tells those who execute the runs, or wait for them, to look.
 func (c *Client) wakeRuns(ctx context.Context, ids ...uuid.UUID) {
-	c.mu.Lock()
-	for s := range c.sessions {
-		s.look(ids)
-	}
-	c.mu.Unlock()
-	c.results.look(ids)
+	c.moved(ids)
 	c.publisher.Run(ctx, c.cfg.Namespace, ids...)
 }
 

@@ -20,7 +20,6 @@ type heart struct {
 
 	mu    sync.Mutex
 	fence *time.Timer
-	swept time.Time // the last look for dead workers that succeeded
 }
 
 func newHeart(s *session) *heart { return &heart{s: s} }
@@ -99,33 +98,30 @@ func (h *heart) cut() {
 func (h *heart) run(stop chan struct{}) {
 	ticker := time.NewTicker(h.s.w.cfg.Heartbeat)
 	defer ticker.Stop()
-	h.sweep()
 	for {
 		select {
 		case <-stop:
 			return
 		case <-ticker.C:
 		}
-		if h.beatUntil(stop) {
-			h.sweep()
-		}
+		h.beatUntil(stop)
 	}
 }
 
 // beatUntil sends a heartbeat, on one connection after the other until it is answered or stop is closed: it cannot
 // wait for the next.
-func (h *heart) beatUntil(stop chan struct{}) bool {
+func (h *heart) beatUntil(stop chan struct{}) {
 	for {
 		err := h.beat()
 		if err == nil {
 			h.s.outage.end()
-			return true
+			return
 		}
 		h.s.databaseTrouble(err)
 		h.close()
 		select {
 		case <-stop:
-			return false
+			return
 		case <-time.After(min(databasePause, h.s.w.cfg.Heartbeat)):
 		}
 	}
@@ -186,36 +182,6 @@ func (h *heart) reborn(ctx context.Context, started time.Time) error {
 	h.alive(started)
 	signal(s.wake)
 	return nil
-}
-
-// sweep declares silent workers dead and frees their runs. After an outage in which it could not look, it waits
-// until the others had time to report: their silence was the database's.
-func (h *heart) sweep() {
-	s := h.s
-	threshold := s.w.cfg.StaleAfter
-	if !h.swept.IsZero() && time.Since(h.swept) > max(threshold, 3*s.w.cfg.Heartbeat) {
-		s.w.client.cfg.Logger.Info("kagzi: not judging other workers after an outage", "for", threshold)
-		h.swept = time.Now().Add(threshold)
-		return
-	}
-	if time.Now().Before(h.swept) {
-		return
-	}
-	lost, err := s.store.ReleaseLost(context.Background(), h.conn)
-	if err != nil {
-		s.databaseTrouble(err)
-		return
-	}
-	h.swept = time.Now()
-	for _, w := range lost {
-		s.w.client.cfg.Logger.Warn("kagzi: worker is lost", "worker", w.ID, "queue", w.Queue, "runs", w.Released)
-		if w.Released > 0 {
-			if w.Queue == s.w.cfg.Queue {
-				signal(s.wake)
-			}
-			s.w.client.publisher.Work(context.Background(), s.store.Namespace(), w.Queue)
-		}
-	}
 }
 
 // draining notes in the registry that the worker takes no more runs. That it is not noted does no harm.

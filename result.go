@@ -285,11 +285,14 @@ func (h *hub) listening() bool {
 	return h.listener != nil && h.listener.Listening()
 }
 
-// moved is the listener's hint that runs moved; nil means any of them.
+// moved is the hint, the listener's or our own, that runs moved; nil means any of them.
 func (c *Client) moved(ids []uuid.UUID) {
 	c.mu.Lock()
 	for s := range c.sessions {
 		s.look(ids)
+	}
+	for k := range c.coordinators {
+		k.look(ids)
 	}
 	c.mu.Unlock()
 	c.results.look(ids)

@@ -72,25 +72,6 @@ func newSession(w *Worker) *session {
 	return s
 }
 
-// prepare checks that the worker can work, waiting for a database that is away.
-func (s *session) prepare(ctx context.Context) error {
-	for {
-		err := s.w.client.checkSchema(ctx)
-		if err == nil {
-			err = s.store.CheckRights(ctx)
-		}
-		if err == nil || ctx.Err() != nil || !store.Away(err) {
-			return err
-		}
-		s.outage.begin(err)
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(databasePause):
-		}
-	}
-}
-
 // run works until ctx ends, and then drains.
 func (s *session) run(ctx context.Context) error {
 	c := s.w.client
@@ -112,6 +93,16 @@ func (s *session) run(ctx context.Context) error {
 	stop := make(chan struct{})
 	loops.Go(func() { beat.run(stop) })
 	loops.Go(func() { s.lookLoop(stop) })
+	if !s.w.cfg.NoCoordinator {
+		house, leave := context.WithCancel(s.background) // until the worker has drained
+		defer leave()
+		k := newCoordinator(c, s.w.cfg.Coordinator)
+		loops.Go(func() { k.run(house) })
+		loops.Go(func() {
+			<-stop
+			leave()
+		})
+	}
 	s.claimLoop(ctx)
 	s.drain(beat)
 

@@ -54,6 +54,13 @@ type WorkerConfig struct {
 
 	// Labels are shown in the registry.
 	Labels map[string]string
+
+	// Coordinator configures the coordinator that the worker hosts; give all workers of a namespace the same.
+	Coordinator CoordinatorConfig
+
+	// NoCoordinator keeps the worker from hosting one. Some process must: without any, no schedule fires and no
+	// dead worker is missed before its leases end.
+	NoCoordinator bool
 }
 
 func (c WorkerConfig) withDefaults() WorkerConfig {
@@ -64,6 +71,8 @@ func (c WorkerConfig) withDefaults() WorkerConfig {
 	c.Heartbeat = cmp.Or(c.Heartbeat, min(10*time.Second, c.VisibilityTimeout/3, c.StaleAfter/3))
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, 30*time.Second)
 	c.PollInterval = cmp.Or(c.PollInterval, 5*time.Second)
+	c.Coordinator.StaleAfter = cmp.Or(c.Coordinator.StaleAfter, c.StaleAfter)
+	c.Coordinator = c.Coordinator.withDefaults()
 	if c.Build == "" {
 		if info, ok := debug.ReadBuildInfo(); ok {
 			c.Build = info.Main.Version
@@ -100,6 +109,9 @@ func (c WorkerConfig) validate() error {
 	}
 	if c.Labels != nil {
 		errs = append(errs, validateMetadata(c.Labels))
+	}
+	if err := c.Coordinator.validate(); err != nil {
+		errs = append(errs, fmt.Errorf("kagzi: Coordinator: %w", err))
 	}
 	return errors.Join(errs...)
 }
@@ -166,7 +178,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 	s := newSession(w)
-	if err := s.prepare(ctx); err != nil {
+	if err := w.client.prepare(ctx, &s.outage); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}

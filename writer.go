@@ -139,6 +139,7 @@ func (s *session) settleAll(items []*item, last uint64) {
 		it.settle(o)
 	}
 	if len(ended) > 0 {
+		s.w.client.coordinate(ended)
 		s.w.client.publisher.Run(s.noWait, s.store.Namespace(), ended...)
 	}
 	for k, n := range due {

@@ -37,6 +37,7 @@ CREATE TABLE kagzi.workflow_runs (
     time_zone           text,
     max_catchup         integer,
     overlap_policy      text,
+    schedule_spec       jsonb,
     schedule_group_id   uuid,
     fire_at             timestamptz,
     created_at          timestamptz              NOT NULL DEFAULT now(),
@@ -82,9 +83,24 @@ CREATE UNIQUE INDEX workflow_runs_fire
     ON kagzi.workflow_runs (schedule_group_id, fire_at, namespace_id)
     WHERE schedule_group_id IS NOT NULL;
 
-CREATE INDEX workflow_runs_schedules
+-- The templates: those that are due, and all by name.
+CREATE INDEX workflow_runs_due_schedules
     ON kagzi.workflow_runs (available_at, namespace_id)
     WHERE status = 'SCHEDULED';
+
+CREATE INDEX workflow_runs_schedules
+    ON kagzi.workflow_runs (external_id, namespace_id)
+    WHERE status IN ('SCHEDULED', 'PAUSED');
+
+-- What a schedule's overlap policy asks for.
+CREATE INDEX workflow_runs_active_fired
+    ON kagzi.workflow_runs (schedule_group_id, namespace_id)
+    WHERE schedule_group_id IS NOT NULL AND status IN ('PENDING', 'SLEEPING', 'RUNNING');
+
+-- The runs that wait for the one before of their schedule: at most one each.
+CREATE UNIQUE INDEX workflow_runs_queued
+    ON kagzi.workflow_runs (schedule_group_id, namespace_id)
+    WHERE schedule_group_id IS NOT NULL AND status = 'PENDING' AND available_at = 'infinity';
 
 -- Inputs and outputs, apart from the rows that every claim and finish rewrites.
 CREATE TABLE kagzi.workflow_payloads (

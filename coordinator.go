@@ -1,0 +1,188 @@
+package kagzi
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi/store"
+)
+
+// CoordinatorConfig configures [NewCoordinator]; the zero value works.
+type CoordinatorConfig struct {
+	// Interval is the longest time between two looks at the house. Schedules do not wait for it: they fire when they
+	// are due. Zero means 5 seconds.
+	Interval time.Duration
+
+	// Batch is how many schedules are fired in one transaction. Zero means 100.
+	Batch int
+
+	// MaxRuns is how many runs are started by schedules between two looks at the clock; what is due beyond follows
+	// at once. Zero means 1,000.
+	MaxRuns int
+
+	// StaleAfter is how long the coordinator, after an outage in which it could not look, waits before it takes silent
+	// workers for dead: the outage may have silenced them, too. How long a worker may be silent otherwise is said by
+	// its own WorkerConfig.StaleAfter. Zero means 30 seconds.
+	StaleAfter time.Duration
+}
+
+func (c CoordinatorConfig) withDefaults() CoordinatorConfig {
+	c.Interval = cmp.Or(c.Interval, 5*time.Second)
+	c.Batch = cmp.Or(c.Batch, 100)
+	c.MaxRuns = cmp.Or(c.MaxRuns, 1000)
+	c.StaleAfter = cmp.Or(c.StaleAfter, 30*time.Second)
+	return c
+}
+
+func (c CoordinatorConfig) validate() error {
+	var errs []error
+	check := func(bad bool, format string, args ...any) {
+		if bad {
+			errs = append(errs, fmt.Errorf("kagzi: "+format, args...))
+		}
+	}
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{{"Interval", c.Interval}, {"StaleAfter", c.StaleAfter}} {
+		check(d.value < time.Millisecond, "%s is %v: give at least 1ms (a time.Duration counts nanoseconds: 30*time.Second)", d.name, d.value)
+	}
+	check(c.Batch < 1 || c.Batch > 10_000, "Batch is %d: give between 1 and 10,000", c.Batch)
+	check(c.MaxRuns < 1 || c.MaxRuns > 100_000, "MaxRuns is %d: give between 1 and 100,000", c.MaxRuns)
+	return errors.Join(errs...)
+}
+
+// A Coordinator keeps house for its client's namespace: it fires schedules, frees the runs of dead workers and deletes
+// what is past its retention. Every [Worker] hosts one unless told not to; any number may run at once, in any process,
+// for each of their transactions is decided by the database.
+type Coordinator struct {
+	client  *Client
+	cfg     CoordinatorConfig
+	running atomic.Bool
+	wake    chan struct{} // look at the schedules now
+	outage  outage
+
+	mu       sync.Mutex
+	blocking map[uuid.UUID]bool // runs whose end lets a queued one begin
+	swept    time.Time          // the last look for dead workers that succeeded
+}
+
+// NewCoordinator returns a coordinator of c's namespace. It does no I/O: it validates cfg.
+func NewCoordinator(c *Client, cfg CoordinatorConfig) (*Coordinator, error) {
+	if c == nil {
+		return nil, errors.New("kagzi: the client is nil: make one with NewClient")
+	}
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	return newCoordinator(c, cfg), nil
+}
+
+func newCoordinator(c *Client, cfg CoordinatorConfig) *Coordinator {
+	k := &Coordinator{client: c, cfg: cfg, wake: make(chan struct{}, 1)}
+	k.outage.log = c.cfg.Logger
+	return k
+}
+
+// Run keeps house until ctx ends, and then returns nil. It returns an error if it cannot: a schema that does not fit,
+// rights that are missing, a pool that was closed. A database that is away is not one: Run logs it and carries on when
+// it is back. A Coordinator may run again after Run has returned, but not twice at once.
+func (k *Coordinator) Run(ctx context.Context) error {
+	if !k.running.CompareAndSwap(false, true) {
+		return errors.New("kagzi: the coordinator is running already: make another for more")
+	}
+	defer k.running.Store(false)
+	if err := k.client.prepare(ctx, &k.outage); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	return k.run(ctx)
+}
+
+// run is Run for a database that was found fit.
+func (k *Coordinator) run(ctx context.Context) error {
+	c := k.client
+	release := c.hub.acquire()
+	defer release()
+	defer c.hub.onWork(coordinatorQueue, func() { signal(k.wake) })()
+	c.mu.Lock()
+	c.coordinators[k] = struct{}{}
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		delete(c.coordinators, k)
+		c.mu.Unlock()
+	}()
+
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var loops sync.WaitGroup
+	loops.Go(func() { k.repeat(ctx, stop, k.wake, k.fire) })
+	loops.Go(func() { k.repeat(ctx, stop, nil, k.sweep) })
+	loops.Wait()
+	if cause := context.Cause(ctx); store.Closed(cause) {
+		return errors.New("kagzi: the pool was closed while the coordinator was running: close it once Run has returned")
+	}
+	return nil
+}
+
+// coordinatorQueue is the name under which coordinators are told that schedules moved: no queue has it.
+const coordinatorQueue = ""
+
+// repeat calls pass, again after the pause that it returns or when woken, until ctx ends or the pool is closed.
+func (k *Coordinator) repeat(ctx context.Context, stop context.CancelCauseFunc, wake <-chan struct{}, pass func(context.Context) (time.Duration, error)) {
+	for ctx.Err() == nil {
+		pause, err := pass(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case store.Closed(err):
+			stop(err)
+			return
+		case store.Away(err):
+			k.outage.begin(err)
+			pause = databasePause
+		case err != nil:
+			k.client.cfg.Logger.Error("kagzi: the coordinator met an error and goes on", "error", err)
+			pause = min(k.cfg.Interval, time.Second)
+		default:
+			k.outage.end()
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+		case <-wake:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// coordinate tells this process's coordinators that runs have moved.
+func (c *Client) coordinate(ids []uuid.UUID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for k := range c.coordinators {
+		k.look(ids)
+	}
+}
+
+// look wakes the coordinator if one of the runs, or with nil any, keeps a queued one waiting. It does not block.
+func (k *Coordinator) look(ids []uuid.UUID) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if ids == nil && len(k.blocking) > 0 || slices.ContainsFunc(ids, func(id uuid.UUID) bool { return k.blocking[id] }) {
+		signal(k.wake)
+	}
+}
