@@ -132,6 +132,7 @@ func public(err error) error {
 		{store.ErrRunFinished, ErrRunFinished},
 		{store.ErrIDConflict, ErrIDConflict},
 		{store.ErrRunActive, ErrRunActive},
+		{store.ErrScheduleNotFound, ErrScheduleNotFound},
 	} {
 		if errors.Is(err, p.from) {
 			return p.to
@@ -308,6 +309,7 @@ type Filter struct {
 	Queue    string
 	ID       ID
 	Parent   RunID
+	Schedule string    // runs that this schedule started
 	Metadata Metadata  // runs that have all of these tags
 	Since    time.Time // started at or after
 	Until    time.Time // started before
@@ -346,7 +348,12 @@ func (c *Client) List(ctx context.Context, f Filter) ([]RunInfo, error) {
 		}
 		sf.Metadata, _ = json.Marshal(f.Metadata)
 	}
-	for field, text := range map[string]string{"workflow name": f.Workflow, "queue": f.Queue, "ID": string(f.ID)} {
+	if f.Schedule != "" {
+		sf.Schedule = c.scheduleID(f.Schedule)
+	}
+	for field, text := range map[string]string{
+		"workflow name": f.Workflow, "queue": f.Queue, "ID": string(f.ID), "schedule name": f.Schedule,
+	} {
 		if text == "" {
 			continue
 		}

@@ -21,6 +21,8 @@ var (
 	ErrRunFinished = errors.New("kagzi: run is over")
 	// ErrRunActive reports that the run is not over, so it cannot be resumed.
 	ErrRunActive = errors.New("kagzi: run is not over")
+	// ErrScheduleNotFound reports that the client's namespace has no such schedule.
+	ErrScheduleNotFound = errors.New("kagzi: schedule not found")
 	// ErrIDConflict reports that an active run has the ID and is of another workflow, or was started with another
 	// input.
 	ErrIDConflict = errors.New("kagzi: ID in use with another workflow or input")

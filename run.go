@@ -54,9 +54,11 @@ type RunInfo struct {
 	Status          Status
 	WaitingOn       string // why it sleeps: "timer cooling-off", "retry authorize"
 	Metadata        Metadata
-	Parent          RunID  // reserved: there are no child workflows yet
-	Kind            Kind   // of the last failure
-	Error           string // of the last failure
+	Parent          RunID     // reserved: there are no child workflows yet
+	Schedule        string    // that started it
+	FireTime        time.Time // the tick of the schedule it stands for; zero if it was triggered by hand
+	Kind            Kind      // of the last failure
+	Error           string    // of the last failure
 	CreatedAt       time.Time
 	StartedAt       time.Time // when a worker first executed it
 	AvailableAt     time.Time // when a worker may claim it next; zero if it is over or waits for no time
@@ -70,7 +72,7 @@ func runInfo(r *store.Run) RunInfo {
 		ID: RunID(r.RunID.String()), ExternalID: ID(r.ExternalID), Workflow: r.Type, Queue: r.Queue, Version: r.Version,
 		Priority: r.Priority, Attempts: r.Attempts, Recoveries: r.Recoveries, Status: Status(r.Status), WaitingOn: r.WaitingOn,
 		Kind: Kind(r.ErrorKind), Error: r.Error, CreatedAt: r.CreatedAt, StartedAt: r.StartedAt, AvailableAt: r.AvailableAt,
-		DeadlineAt: r.DeadlineAt, EndedAt: r.FinishedAt, Input: r.Input, Output: r.Output,
+		Schedule: r.Schedule, FireTime: r.FireAt, DeadlineAt: r.DeadlineAt, EndedAt: r.FinishedAt, Input: r.Input, Output: r.Output,
 	}
 	if r.Parent != uuid.Nil {
 		info.Parent = RunID(r.Parent.String())

@@ -51,6 +51,7 @@ type ClaimedRun struct {
 	RetryPolicy     json.RawMessage
 	DeadlineAt      time.Time
 	ParentRunID     uuid.UUID
+	FireAt          time.Time // the tick of its schedule that it stands for
 	StartedAt       time.Time
 	Fresh           bool // never started before
 	Input           []byte
@@ -104,7 +105,7 @@ WITH due AS MATERIALIZED (
 	FROM due
 	WHERE r.namespace_id = $1 AND r.run_id = due.run_id
 	RETURNING r.run_id, r.workflow_type, r.version, r.external_id, r.attempts, r.recoveries, r.recoveries_since, r.wakeups,
-		r.retry_policy, r.deadline_at, r.parent_run_id, r.started_at, due.started_at IS NULL AS fresh, due.set_back, r.available_at
+		r.retry_policy, r.deadline_at, r.parent_run_id, r.fire_at, r.started_at, due.started_at IS NULL AS fresh, due.set_back, r.available_at
 )
 SELECT t.now,
 	CASE WHEN (SELECT count(*) FROM due) = $7 THEN (SELECT min(due.now) FROM due WHERE due.set_back) ELSE LEAST((
@@ -120,7 +121,7 @@ SELECT t.now,
 		) n
 	), (SELECT min(s.available_at) FROM claimed s WHERE s.set_back)) END,
 	c.run_id, c.workflow_type, c.version, c.external_id, c.attempts, c.recoveries, c.recoveries_since, c.wakeups,
-	c.retry_policy, c.deadline_at, c.parent_run_id, c.started_at, c.fresh, c.input
+	c.retry_policy, c.deadline_at, c.parent_run_id, c.fire_at, c.started_at, c.fresh, c.input
 FROM (SELECT now() AS now) t
 LEFT JOIN LATERAL (
 	SELECT k.*, p.input
@@ -190,13 +191,13 @@ func readClaim(rows pgx.Rows, lease uuid.UUID) (Claim, error) {
 	for rows.Next() {
 		r := &ClaimedRun{Lease: lease}
 		var id, parent *uuid.UUID
-		var next, since, deadline, started *time.Time
+		var next, since, deadline, tick, started *time.Time
 		var typ, external *string
 		var version, attempts, recoveries *int
 		var wakeups *int64
 		var fresh *bool
 		if err := rows.Scan(&claim.Now, &next, &id, &typ, &version, &external, &attempts, &recoveries, &since, &wakeups,
-			&r.RetryPolicy, &deadline, &parent, &started, &fresh, &r.Input); err != nil {
+			&r.RetryPolicy, &deadline, &parent, &tick, &started, &fresh, &r.Input); err != nil {
 			return Claim{}, err
 		}
 		claim.Next = deref(next)
@@ -205,7 +206,7 @@ func readClaim(rows pgx.Rows, lease uuid.UUID) (Claim, error) {
 		}
 		r.RunID, r.Type, r.Version, r.ExternalID = *id, *typ, *version, deref(external)
 		r.Attempts, r.Recoveries, r.RecoveriesSince, r.Wakeups = *attempts, *recoveries, deref(since), *wakeups
-		r.DeadlineAt, r.ParentRunID, r.StartedAt, r.Fresh = deref(deadline), deref(parent), deref(started), *fresh
+		r.DeadlineAt, r.ParentRunID, r.FireAt, r.StartedAt, r.Fresh = deref(deadline), deref(parent), deref(tick), deref(started), *fresh
 		claim.Runs = append(claim.Runs, r)
 	}
 	return claim, rows.Err()
@@ -214,11 +215,11 @@ func readClaim(rows pgx.Rows, lease uuid.UUID) (Claim, error) {
 // The rows lie in the part of the claim's index that the claim moved them to: due within one visibility timeout.
 const claimedUnder = `
 SELECT now(), NULL::timestamptz, r.run_id, r.workflow_type, r.version, r.external_id, r.attempts, r.recoveries, r.recoveries_since, r.wakeups,
-	r.retry_policy, r.deadline_at, r.parent_run_id, r.started_at, false, p.input
+	r.retry_policy, r.deadline_at, r.parent_run_id, r.fire_at, r.started_at, false, p.input
 FROM unnest($3::text[], $4::smallint[]) AS w (workflow_type, priority)
 CROSS JOIN LATERAL (
 	SELECT q.run_id, q.workflow_type, q.version, q.external_id, q.attempts, q.recoveries, q.recoveries_since, q.wakeups,
-		q.retry_policy, q.deadline_at, q.parent_run_id, q.started_at
+		q.retry_policy, q.deadline_at, q.parent_run_id, q.fire_at, q.started_at
 	FROM kagzi.workflow_runs q
 	WHERE q.namespace_id = $1 AND q.task_queue = $2 AND q.workflow_type = w.workflow_type AND q.priority = w.priority
 		AND q.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND q.available_at > now()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -84,6 +85,10 @@ const (
 	stepsKey    = "step_runs_pkey"
 	externalID  = "workflow_runs_active_external_id"
 	endedID     = "workflow_runs_ended_external_id"
+	dueIndex    = "workflow_runs_due_schedules"
+	namesIndex  = "workflow_runs_schedules"
+	firedIndex  = "workflow_runs_active_fired"
+	queuedIndex = "workflow_runs_queued"
 )
 
 // A planned is a statement whose plan must be right, and the indexes it may use, each with the columns that must be
@@ -136,6 +141,9 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 	req := request(len(ids), types(Handled{"type", []int{1}, 1}, Handled{"other", []int{1, 2}, 2}, Handled{"third", []int{1}, 1}))
 	typeNames, priorities, _, _ := req.pairs()
 	both := map[string][]string{claimIndex: claimed, runsKey: byKey[runsKey], payloadsKey: byKey[payloadsKey]}
+	schedules := map[string][]string{
+		firedIndex: {"schedule_group_id", "namespace_id"}, queuedIndex: {"schedule_group_id", "namespace_id"}, runsKey: {"run_id", "namespace_id"},
+	}
 	byExternal := map[string][]string{externalID: {"external_id", "namespace_id"}, endedID: {"external_id", "namespace_id"}}
 	return []planned{
 		{"claimRuns", claimRuns, s.claimArgs(req), both},
@@ -164,9 +172,31 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"resumeRun", resumeRun, []any{s.namespace, ids[0]}, byKey},
 		{"otherActive", otherActive, []any{s.namespace, ids[0]}, map[string][]string{externalID: {"external_id", "namespace_id"}, runsKey: {"run_id", "namespace_id"}}},
 		{"runStatus", runStatus, []any{s.namespace, ids[0]}, byKey},
+		{"nextTemplate", nextTemplate, []any{s.namespace}, map[string][]string{dueIndex: {"available_at"}}},
+		{"dueTemplates", dueTemplates, []any{s.namespace, 100}, withKey(map[string][]string{dueIndex: {"available_at"}}, schedules)},
+		{"insertFired", insertFired, []any{s.namespace, runs, runs, versions64(ids), make([]bool, len(ids))}, byKey},
+		{"moveTemplates", moveTemplates, []any{s.namespace, runs, versions64(ids), versions64(ids), steps}, byKey},
+		{"releaseQueued", releaseQueued, []any{s.namespace}, withKey(map[string][]string{queuedIndex: nil}, schedules)},
+		{"blockingRuns", blockingRuns, []any{s.namespace}, withKey(map[string][]string{queuedIndex: nil}, schedules)},
+		{"lockFired", lockFired, []any{s.namespace, ids[0]}, schedules},
+		{"cancelFired", cancelFired, []any{s.namespace, runs}, byKey},
+		{"lockTemplate", lockTemplate, []any{s.namespace, ids[0]}, byKey},
+		{"getTemplate", getTemplate, []any{s.namespace, ids[0]}, withKey(byKey, schedules)},
+		{"listTemplates", listTemplates, []any{s.namespace, "", 100, ""}, withKey(map[string][]string{namesIndex: nil}, withKey(byKey, schedules))},
+		{"firedRuns", firedRuns, []any{s.namespace, runs}, byKey},
+		{"updateTemplate", updateTemplate, s.templateArgs(&Template{ID: ids[0], Spec: []byte("{}")}), byKey},
+		{"deleteTemplate", deleteTemplate, []any{s.namespace, ids[0]}, byKey},
 		{"resetRecoveries", resetRecoveries, []any{s.namespace, ids[0], lease}, byKey},
 	}
 }
+
+func withKey(a, b map[string][]string) map[string][]string {
+	out := maps.Clone(b)
+	maps.Copy(out, a)
+	return out
+}
+
+func versions64(ids []uuid.UUID) []int64 { return make([]int64, len(ids)) }
 
 // loadMillions fills the tables as a busy year does: a million runs asleep where the workers look, a million that
 // are over, and steps.

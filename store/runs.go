@@ -32,6 +32,8 @@ type Run struct {
 	Error       string
 	Parent      uuid.UUID
 	LockedBy    uuid.UUID
+	Schedule    string    // its schedule's name
+	FireAt      time.Time // the tick it stands for
 	CreatedAt   time.Time
 	StartedAt   time.Time
 	FinishedAt  time.Time
@@ -41,7 +43,8 @@ type Run struct {
 
 const runColumns = `r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.priority, r.status,
 	NULLIF(r.available_at, 'infinity'), r.attempts, r.recoveries, r.waiting_on, NULLIF(r.deadline_at, 'infinity'), r.metadata,
-	r.error_kind, r.error, r.parent_run_id, r.locked_by, r.created_at, r.started_at, r.finished_at, p.input, p.output`
+	r.error_kind, r.error, r.parent_run_id, r.locked_by, r.created_at, r.started_at, r.finished_at,
+	r.schedule_spec ->> 'name', r.fire_at, p.input, p.output`
 
 const getRun = `
 SELECT ` + runColumns + `
@@ -101,6 +104,7 @@ type Filter struct {
 	Queue      string
 	ExternalID string
 	Parent     uuid.UUID
+	Schedule   uuid.UUID
 	Metadata   json.RawMessage
 	Since      time.Time
 	Until      time.Time
@@ -124,6 +128,7 @@ WHERE r.namespace_id = $1 AND r.status NOT IN ('SCHEDULED', 'PAUSED')
 	AND ($8::bigint = 0 OR r.created_at >= timestamptz 'epoch' + $8::bigint * interval '1 microsecond')
 	AND ($9::bigint = 0 OR r.created_at < timestamptz 'epoch' + $9::bigint * interval '1 microsecond')
 	AND ($10::uuid = '00000000-0000-0000-0000-000000000000' OR r.run_id < $10::uuid)
+	AND ($12::uuid = '00000000-0000-0000-0000-000000000000' OR r.schedule_group_id = $12::uuid)
 ORDER BY r.run_id DESC
 LIMIT $11::int`
 
@@ -136,7 +141,7 @@ func (s *Store) List(ctx context.Context, f Filter) ([]*Run, error) {
 	var out []*Run
 	err := do(ctx, func(ctx context.Context) error {
 		rows, err := s.pool.Query(ctx, listRuns, pgx.QueryExecModeExec, s.namespace, statuses, f.Type, f.Queue, f.ExternalID,
-			f.Parent.String(), string(f.Metadata), epoch(f.Since), epoch(f.Until), f.After.String(), f.Limit)
+			f.Parent.String(), string(f.Metadata), epoch(f.Since), epoch(f.Until), f.After.String(), f.Limit, f.Schedule.String())
 		if err != nil {
 			return err
 		}
@@ -151,18 +156,19 @@ func readRuns(rows pgx.Rows) ([]*Run, error) {
 	var out []*Run
 	for rows.Next() {
 		r := &Run{}
-		var external, waiting, kind, text *string
+		var external, waiting, kind, text, schedule *string
 		var version *int
-		var available, deadline, started, finished *time.Time
+		var available, deadline, started, finished, tick *time.Time
 		var parent, locked *uuid.UUID
 		if err := rows.Scan(&r.RunID, &external, &r.Queue, &r.Type, &version, &r.Priority, &r.Status, &available, &r.Attempts,
 			&r.Recoveries, &waiting, &deadline, &r.Metadata, &kind, &text, &parent, &locked, &r.CreatedAt, &started, &finished,
-			&r.Input, &r.Output); err != nil {
+			&schedule, &tick, &r.Input, &r.Output); err != nil {
 			return nil, err
 		}
 		r.ExternalID, r.WaitingOn, r.ErrorKind, r.Error = deref(external), deref(waiting), deref(kind), deref(text)
 		r.Version, r.Parent, r.LockedBy = deref(version), deref(parent), deref(locked)
 		r.AvailableAt, r.DeadlineAt, r.StartedAt, r.FinishedAt = deref(available), deref(deadline), deref(started), deref(finished)
+		r.Schedule, r.FireAt = deref(schedule), deref(tick)
 		out = append(out, r)
 	}
 	return out, rows.Err()

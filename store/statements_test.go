@@ -110,7 +110,7 @@ func TestEveryStatementPrepares(t *testing.T) {
 		}
 	}
 	// The plans test knows all that read or write the big tables.
-	planned = map[string]bool{"insertRuns": true, "listRuns": true, "checkRights": true, "session": true, "byIndex": true}
+	planned = map[string]bool{"insertRuns": true, "insertTemplate": true, "listRuns": true, "checkRights": true, "session": true, "byIndex": true}
 	for _, p := range plannedStatements(New(db.Pool, "test"), []uuid.UUID{uuid.New()}) {
 		planned[p.name] = true
 	}
@@ -127,7 +127,7 @@ func TestIndexes(t *testing.T) {
 	s := open(t)
 	for _, name := range []string{
 		claimIndex, runsKey, payloadsKey, stepsKey, externalID, endedID, "workflow_runs_parent", "workflow_runs_metadata",
-		"workflow_runs_fire", "workflow_runs_schedules", "signals_pkey", "signals_signal_id", "workers_pkey", "workers_live", "worker_events_pkey",
+		"workflow_runs_fire", dueIndex, namesIndex, firedIndex, queuedIndex, "signals_pkey", "signals_signal_id", "workers_pkey", "workers_live", "worker_events_pkey",
 	} {
 		if !one[bool](t, s.pool, `SELECT to_regclass('kagzi.' || $1) IS NOT NULL`, name) {
 			t.Errorf("index %s is missing", name)

@@ -140,6 +140,9 @@ func Away(err error) bool {
 		errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "conn closed")
 }
 
+// Locked reports whether err says that somebody else's lock was waited for in vain.
+func Locked(err error) bool { return code(err) == "55P03" }
+
 // Closed reports whether err says that the application has closed the pool.
 func Closed(err error) bool { return err != nil && strings.HasSuffix(err.Error(), "closed pool") }
 

@@ -1,0 +1,372 @@
+package kagzi
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/notify"
+	"github.com/kagzi/kagzi/store"
+)
+
+// A Schedule starts Run by the clock: at each tick of Cron or Every. Create it with [Client.Schedule].
+type Schedule struct {
+	// Name is the schedule's name, unique in the namespace; at most 255 bytes.
+	Name string
+
+	// Run is the workflow to start, with its input and options: Report.With(in, kagzi.Queue("reports")). Each tick
+	// starts a run of its own, so it takes no ID, Delay, At or InTx.
+	Run Call
+
+	// Cron is a cron expression in TimeZone: five fields (minute, hour, day of month, month, day of week), six with
+	// seconds first, or seven with the year last; names, ranges, steps, lists, L, W and #; or a macro as @daily. Where
+	// clocks are set forward, a tick in the gap is at the first instant after it; where they are set back, a tick in
+	// the hour that comes twice is in its first pass, unless the hour is * or a step.
+	Cron string
+
+	// Every is the time between two ticks, in whole seconds, instead of Cron. Ticks are counted from Start; without it
+	// they are at midnight UTC if Every divides a day.
+	Every time.Duration
+
+	// TimeZone is the IANA name of Cron's time zone, as "Europe/Berlin". Zero means UTC.
+	TimeZone string
+
+	// Overlap says what a tick does while a run of this schedule is active. Zero starts another.
+	Overlap Overlap
+
+	// CatchUp is how many ticks, the newest, are kept when no coordinator was there to fire them, or while the schedule
+	// was paused. Unless runs may overlap, one is. Zero means 100.
+	CatchUp int
+
+	// CatchUpAge is how late a tick may be fired; an older one is dropped. Zero means no limit.
+	CatchUpAge time.Duration
+
+	// SkipPaused drops the ticks that come while the schedule is paused.
+	SkipPaused bool
+
+	// Jitter spreads schedules of one timetable: each starts its runs later than its ticks by its own share of it,
+	// always the same.
+	Jitter time.Duration
+
+	// Start and End bound the ticks, both included. Zero means no bound.
+	Start, End time.Time
+}
+
+// Overlap says what a tick does while a run of its schedule is active.
+type Overlap string
+
+// Overlap policies; the zero value starts another run regardless.
+const (
+	OverlapSkip           Overlap = store.OverlapSkip           // the tick is dropped
+	OverlapQueueOne       Overlap = store.OverlapQueueOne       // one tick waits for the end of the active run; others are dropped
+	OverlapCancelPrevious Overlap = store.OverlapCancelPrevious // the active run is cancelled first
+)
+
+// FireTime returns the tick that a run stands for which a schedule started: it may run much later, after downtime or a
+// backfill. For any other run it is the zero time.
+func FireTime(ctx Context) time.Time { return ctx.execution().run.FireAt.UTC() }
+
+// mostTicks bounds CatchUp, and a backfill.
+const mostTicks = 10_000
+
+// validate checks all but the run.
+func (s *Schedule) validate() error {
+	errs := []error{validateName("schedule name", s.Name)}
+	check := func(bad bool, format string, args ...any) {
+		if bad {
+			errs = append(errs, fmt.Errorf("kagzi: "+format, args...))
+		}
+	}
+	check(s.Run.workflow == "", "Run is missing: bind a workflow to its input, as in Report.With(in)")
+	check(s.Cron == "" && s.Every == 0, "neither Cron nor Every is set")
+	check(s.Cron != "" && s.Every != 0, "both Cron and Every are set: choose one")
+	check(s.Every != 0 && s.TimeZone != "", "TimeZone has no meaning with Every, which counts real time: use Cron")
+	switch s.Overlap {
+	case "", OverlapSkip, OverlapQueueOne, OverlapCancelPrevious:
+	default:
+		check(true, "there is no overlap policy %s", quoteShort(string(s.Overlap)))
+	}
+	check(s.CatchUp < 0 || s.CatchUp > mostTicks, "CatchUp is %d: give between 1 and %d", s.CatchUp, mostTicks)
+	check(s.CatchUpAge < 0, "CatchUpAge %v is negative", s.CatchUpAge)
+	check(s.Jitter < 0 || s.Jitter > 24*time.Hour, "Jitter is %v: give at most 24h", s.Jitter)
+	check(!s.Start.IsZero() && !s.End.IsZero() && s.End.Before(s.Start), "End %v is before Start %v", s.End, s.Start)
+	return errors.Join(errs...)
+}
+
+// template makes the row of s, without its cursor.
+func (c *Client) template(s *Schedule) (*store.Template, *timetable, error) {
+	if err := s.validate(); err != nil {
+		return nil, nil, err
+	}
+	run, cfg, err := c.newRun(s.Run, nil)
+	if err == nil && (cfg.id != "" || cfg.delay != 0 || !cfg.at.IsZero() || cfg.tx != nil) {
+		err = errors.New("kagzi: the run of a schedule takes no ID, Delay, At or InTx: each tick starts a run of its own, at its time")
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	spec, err := json.Marshal(scheduleSpec{
+		Every: s.Every, CatchUpAge: s.CatchUpAge, SkipPaused: s.SkipPaused, Jitter: s.Jitter, Start: s.Start, End: s.End,
+		Timeout: cfg.timeout.Microseconds(),
+	})
+	if err != nil { // a time in the year 10000
+		return nil, nil, err
+	}
+	t := &store.Template{
+		ID: c.scheduleID(s.Name), Name: s.Name, Queue: run.Queue, Type: run.Type, Version: run.Version, Priority: run.Priority,
+		RetryPolicy: run.RetryPolicy, Metadata: run.Metadata, Input: run.Input, Cron: s.Cron, TimeZone: s.TimeZone,
+		CatchUp: cmp.Or(s.CatchUp, 100), Overlap: string(s.Overlap), Spec: spec,
+	}
+	table, err := timetableOf(t)
+	if err != nil {
+		return nil, nil, fmt.Errorf("kagzi: %w", err)
+	}
+	return t, table, nil
+}
+
+// scheduleSpace makes a schedule's ID of its namespace and name, so that the ticks of a schedule that is deleted and
+// created again are known to have been fired.
+var scheduleSpace = uuid.MustParse("6b61677a-6900-5363-8865-64756c657300")
+
+func (c *Client) scheduleID(name string) uuid.UUID {
+	return uuid.NewSHA1(scheduleSpace, []byte(c.cfg.Namespace+":"+name)) // a namespace has no colon
+}
+
+// Schedule creates the schedule named s.Name, or makes the one of that name as s says; call it at each start of the
+// program. It returns once that is stored. A new schedule begins now: ticks before are not its own ([Client.BackfillSchedule]
+// runs them). Of one that exists, what is due is fired as it was, what comes is fired as s says; it stays paused if it
+// is. A cron expression that does not parse or never fires, and an unknown time zone, are errors, as is a timetable
+// without any tick to come.
+func (c *Client) Schedule(ctx context.Context, s Schedule, opts ...ChangeOption) error {
+	tx, err := changeTx(opts)
+	if err != nil {
+		return failed(err, "schedule %.60q", s.Name)
+	}
+	saved, table, err := c.template(&s)
+	if err != nil {
+		return failed(err, "schedule %.60q", s.Name)
+	}
+	return c.editSchedule(ctx, tx, "schedule", s.Name, func(now time.Time, old *store.Template) (*store.Edit, error) {
+		t := *saved
+		e := &store.Edit{Save: &t}
+		t.Cursor = now
+		if old != nil {
+			t.Paused = old.Paused && old.Problem == "" // one that Kagzi paused is repaired by this
+			if !old.Paused && !old.Next.IsZero() && !old.Next.After(now) {
+				e.Fire = decideBeforeEdit(old, now)
+			}
+			if sameTimetable(old, &t) && e.Fire == nil {
+				t.Cursor = old.Cursor
+			}
+		}
+		t.Next = table.next(t.Cursor)
+		if t.Next.IsZero() {
+			return nil, fmt.Errorf("kagzi: %w", errNoTick)
+		}
+		return e, nil
+	})
+}
+
+// decideBeforeEdit fires what is due when a schedule is changed; nil if it cannot be fired. To cancel the active run is
+// the coordinator's: here its successor waits for it.
+func decideBeforeEdit(t *store.Template, now time.Time) *store.Firing {
+	was := *t
+	if was.Overlap == store.OverlapCancelPrevious {
+		was.Overlap = store.OverlapQueueOne
+	}
+	if f := decide(&was, now, mostTicks); f.Problem == "" {
+		return f
+	}
+	return nil
+}
+
+// editSchedule makes a change, and tells workers and coordinators.
+func (c *Client) editSchedule(ctx context.Context, tx pgx.Tx, what, name string, edit func(time.Time, *store.Template) (*store.Edit, error)) error {
+	err := validateName("schedule name", name)
+	if err == nil {
+		err = c.checkSchema(ctx)
+	}
+	var fired []store.FiredRun
+	if err == nil {
+		fired, err = c.store.EditSchedule(ctx, tx, c.scheduleID(name), edit)
+	}
+	if err == nil {
+		err = c.tellSchedules(ctx, tx, fired)
+	}
+	if err != nil {
+		return failed(public(err), "%s %.60q", what, name)
+	}
+	return nil
+}
+
+// tellSchedules wakes the coordinators, and workers for the runs that were started.
+func (c *Client) tellSchedules(ctx context.Context, tx pgx.Tx, fired []store.FiredRun) error {
+	if tx == nil {
+		c.mu.Lock()
+		for k := range c.coordinators {
+			signal(k.wake)
+		}
+		c.mu.Unlock()
+		c.publisher.Work(ctx, c.cfg.Namespace, coordinatorQueue)
+		c.wakeFired(ctx, fired)
+		return nil
+	}
+	payloads := map[string]bool{notify.WorkPayload(c.cfg.Namespace, coordinatorQueue): true}
+	for _, r := range fired {
+		payloads[notify.WorkPayload(c.cfg.Namespace, r.Queue)] = true
+	}
+	for p := range payloads {
+		if err := notify.NotifyTx(ctx, tx, notify.WorkChannel, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// existing is an edit of a schedule that must exist.
+func existing(edit func(now time.Time, t *store.Template) (*store.Edit, error)) func(time.Time, *store.Template) (*store.Edit, error) {
+	return func(now time.Time, t *store.Template) (*store.Edit, error) {
+		if t == nil {
+			return nil, store.ErrScheduleNotFound
+		}
+		return edit(now, t)
+	}
+}
+
+// PauseSchedule keeps a schedule from firing until [Client.ResumeSchedule]. Runs that it has started go on. It returns
+// [ErrScheduleNotFound] if there is none; one that is paused already stays so.
+func (c *Client) PauseSchedule(ctx context.Context, name string, opts ...ChangeOption) error {
+	tx, err := changeTx(opts)
+	if err != nil {
+		return failed(err, "pause schedule %.60q", name)
+	}
+	return c.editSchedule(ctx, tx, "pause schedule", name, existing(func(now time.Time, t *store.Template) (*store.Edit, error) {
+		if t.Paused {
+			return nil, nil
+		}
+		e := &store.Edit{Save: t}
+		if !t.Next.IsZero() && !t.Next.After(now) { // it is not one that comes while the schedule is paused
+			if e.Fire = decideBeforeEdit(t, now); e.Fire != nil {
+				t.Cursor, t.Next = laterOf(t.Cursor, e.Fire.Cursor), e.Fire.Next
+			}
+		}
+		t.Paused = true
+		return e, nil
+	}))
+}
+
+func laterOf(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// ResumeSchedule lets a paused schedule fire again. The ticks that came meanwhile are caught up with as its CatchUp and
+// CatchUpAge allow, or dropped if SkipPaused is set. It returns [ErrScheduleNotFound] if there is none; one that is not
+// paused stays as it is.
+func (c *Client) ResumeSchedule(ctx context.Context, name string, opts ...ChangeOption) error {
+	tx, err := changeTx(opts)
+	if err != nil {
+		return failed(err, "resume schedule %.60q", name)
+	}
+	return c.editSchedule(ctx, tx, "resume schedule", name, existing(func(now time.Time, t *store.Template) (*store.Edit, error) {
+		if !t.Paused {
+			return nil, nil
+		}
+		table, err := timetableOf(t)
+		if err != nil {
+			return nil, fmt.Errorf("kagzi: %w: repair it with Client.Schedule", err)
+		}
+		if table.spec.SkipPaused {
+			t.Cursor = laterOf(t.Cursor, now)
+		}
+		t.Paused, t.Next = false, table.next(t.Cursor)
+		return &store.Edit{Save: t}, nil
+	}))
+}
+
+// DeleteSchedule ends a schedule. The runs that it has started go on and stay as history; List with Filter.Schedule
+// still finds them. It returns [ErrScheduleNotFound] if there is none.
+func (c *Client) DeleteSchedule(ctx context.Context, name string, opts ...ChangeOption) error {
+	tx, err := changeTx(opts)
+	if err != nil {
+		return failed(err, "delete schedule %.60q", name)
+	}
+	gone := false // by an earlier try, whose answer was lost
+	return c.editSchedule(ctx, tx, "delete schedule", name, func(_ time.Time, t *store.Template) (*store.Edit, error) {
+		if t == nil && !gone {
+			return nil, store.ErrScheduleNotFound
+		}
+		gone = true
+		return &store.Edit{Delete: true}, nil
+	})
+}
+
+// TriggerSchedule starts a run of the schedule now, whatever its timetable and overlap policy say and although it may
+// be paused. The run stands for no tick. It returns [ErrScheduleNotFound] if there is no such schedule.
+func (c *Client) TriggerSchedule(ctx context.Context, name string, opts ...ChangeOption) (RunID, error) {
+	tx, err := changeTx(opts)
+	if err != nil {
+		return "", failed(err, "trigger schedule %.60q", name)
+	}
+	id := newRunID()
+	err = c.editSchedule(ctx, tx, "trigger schedule", name, existing(func(_ time.Time, t *store.Template) (*store.Edit, error) {
+		return &store.Edit{Fire: beside(t, []store.TickRun{{RunID: id}})}, nil
+	}))
+	if err != nil {
+		return "", err
+	}
+	return RunID(id.String()), nil
+}
+
+// beside starts runs without moving the schedule.
+func beside(t *store.Template, runs []store.TickRun) *store.Firing {
+	return &store.Firing{Template: t.ID, Runs: runs, Next: t.Next, Problem: t.Problem}
+}
+
+// BackfillSchedule starts a run for each tick of the timetable from from until until, both included, that has none in
+// the table, all at once and whatever the overlap policy says; until must not be in the future. It returns how many
+// it started. A run that retention has deleted counts as none. More than 10,000 ticks are an error: backfill in parts.
+func (c *Client) BackfillSchedule(ctx context.Context, name string, from, until time.Time, opts ...ChangeOption) (int, error) {
+	tx, err := changeTx(opts)
+	if err == nil && until.Before(from) {
+		err = fmt.Errorf("kagzi: until %v is before from %v", until, from)
+	}
+	if err != nil {
+		return 0, failed(err, "backfill schedule %.60q", name)
+	}
+	var fired int
+	ids := map[time.Time]uuid.UUID{} // the same in every try
+	err = c.editSchedule(ctx, tx, "backfill schedule", name, existing(func(now time.Time, t *store.Template) (*store.Edit, error) {
+		table, err := timetableOf(t)
+		if err == nil && until.After(now) {
+			err = fmt.Errorf("until %v is in the future", until)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("kagzi: %w", err)
+		}
+		if table.over(until) {
+			until = table.end
+		}
+		ticks, skipped := table.Between(table.from(from.Add(-time.Nanosecond)), until, mostTicks)
+		if skipped {
+			return nil, fmt.Errorf("kagzi: the range has more than %d ticks: backfill it in parts", mostTicks)
+		}
+		runs := make([]store.TickRun, len(ticks))
+		for i, tick := range ticks {
+			if _, ok := ids[tick]; !ok {
+				ids[tick] = newRunID()
+			}
+			runs[i] = store.TickRun{RunID: ids[tick], Tick: tick}
+		}
+		return &store.Edit{Fire: beside(t, runs), Count: &fired}, nil
+	}))
+	return fired, err
+}

@@ -1,0 +1,389 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// Statuses of the template of a schedule.
+const (
+	Scheduled = "SCHEDULED"
+	Paused    = "PAUSED"
+)
+
+// Overlap policies; with none a tick starts its run regardless.
+const (
+	OverlapSkip           = "skip"
+	OverlapQueueOne       = "queue_one"
+	OverlapCancelPrevious = "cancel_previous"
+)
+
+// ErrScheduleNotFound reports that the namespace has no such schedule.
+var ErrScheduleNotFound = errors.New("schedule not found")
+
+// A Template is the row that stands for a schedule: the run to start, and when.
+type Template struct {
+	ID          uuid.UUID // made from namespace and name: the same for ever
+	Name        string
+	Queue       string
+	Type        string
+	Version     int
+	Priority    int
+	RetryPolicy json.RawMessage
+	Metadata    json.RawMessage
+	Input       []byte // not of those that are due
+	Cron        string
+	TimeZone    string
+	CatchUp     int
+	Overlap     string
+	Spec        json.RawMessage // what only the caller understands, but for "timeout", in microseconds, of the runs
+	Paused      bool
+	Problem     string    // why it was paused, if not by a caller
+	Cursor      time.Time // every tick up to here is decided
+	Next        time.Time // when to look at it next; zero if never
+	CreatedAt   time.Time
+	Active      bool // a run of it is active, apart from a queued one
+	Queued      bool // a run of it waits for the one before
+}
+
+// A Firing is what is decided for a template that was looked at.
+type Firing struct {
+	Template uuid.UUID
+	Runs     []TickRun
+	Cursor   time.Time // zero: as it is
+	Next     time.Time // zero: never
+	Problem  string    // it cannot be fired, and is paused
+}
+
+// A TickRun is a run to insert.
+type TickRun struct {
+	RunID  uuid.UUID
+	Tick   time.Time // zero for a run that stands for no tick
+	Queued bool      // waits until no other run of the schedule is active
+}
+
+// A FiredRun is a run that was inserted.
+type FiredRun struct {
+	RunID   uuid.UUID
+	Queue   string
+	Type    string
+	Version int
+}
+
+// The run that is queued is not counted as active; nor is one that is being cancelled.
+const templateColumns = `t.run_id, t.external_id, t.task_queue, t.workflow_type, t.version, t.priority, t.retry_policy, t.metadata,
+	t.cron_expr, t.time_zone, t.max_catchup, t.overlap_policy, t.schedule_spec, t.status = 'PAUSED', t.error, t.fire_at,
+	NULLIF(t.available_at, 'infinity'), t.created_at,
+	EXISTS (
+		SELECT FROM kagzi.workflow_runs a
+		WHERE a.schedule_group_id = t.run_id AND a.namespace_id = $1 AND a.status IN ('PENDING', 'SLEEPING', 'RUNNING')
+			AND a.cancel_requested_at IS NULL AND (a.status <> 'PENDING' OR a.available_at <> 'infinity')
+	),
+	EXISTS (
+		SELECT FROM kagzi.workflow_runs a
+		WHERE a.schedule_group_id = t.run_id AND a.namespace_id = $1 AND a.status = 'PENDING' AND a.available_at = 'infinity'
+	)`
+
+func readTemplates(rows pgx.Rows) ([]*Template, error) {
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (*Template, error) {
+		t := &Template{}
+		var version *int
+		var cron, zone, overlap, problem *string
+		var cursor, next *time.Time
+		err := row.Scan(&t.ID, &t.Name, &t.Queue, &t.Type, &version, &t.Priority, &t.RetryPolicy, &t.Metadata,
+			&cron, &zone, &t.CatchUp, &overlap, &t.Spec, &t.Paused, &problem, &cursor,
+			&next, &t.CreatedAt, &t.Active, &t.Queued, &t.Input)
+		t.Version, t.Cron, t.TimeZone, t.Overlap, t.Problem = deref(version), deref(cron), deref(zone), deref(overlap), deref(problem)
+		t.Cursor, t.Next = deref(cursor), deref(next)
+		return t, err
+	})
+}
+
+// ---- firing ----
+
+const nextTemplate = `
+SELECT clock_timestamp(), (
+	SELECT t.available_at FROM kagzi.workflow_runs t
+	WHERE t.namespace_id = $1 AND t.status = 'SCHEDULED' AND t.available_at < 'infinity'
+	ORDER BY t.available_at LIMIT 1
+)`
+
+// NextDue returns how long it is until a template is due; false if none will be.
+func (s *Store) NextDue(ctx context.Context) (left time.Duration, ok bool, err error) {
+	var now time.Time
+	var next *time.Time
+	err = do(ctx, func(ctx context.Context) error {
+		return ask(ctx, s.pool, nextTemplate, []any{s.namespace}, func(rows pgx.Rows) error {
+			_, err := pgx.ForEachRow(rows, []any{&now, &next}, func() error { return nil })
+			return err
+		})
+	})
+	if err != nil || next == nil {
+		return 0, false, wrap("look for due schedules", err)
+	}
+	return max(0, next.Sub(now)), true, nil
+}
+
+// tickSession bounds what a coordinator that is stopped in the middle of a transaction keeps from the others.
+const tickSession = `SELECT set_config('idle_in_transaction_session_timeout', '5s', true)`
+
+// Who has the lock fires; another would only wait for what it does. That nothing fires twice is not the lock's work but
+// the row's, and the unique index's.
+const scheduleLock = `SELECT pg_try_advisory_xact_lock(hashtextextended('kagzi schedules ' || $1::text, 0))`
+
+// A statement of its own after the lock's: its snapshot must show what the last holder has inserted.
+const dueTemplates = `
+SELECT ` + templateColumns + `, NULL::bytea
+FROM (
+	SELECT q.*
+	FROM kagzi.workflow_runs q
+	WHERE q.namespace_id = $1 AND q.status = 'SCHEDULED' AND q.available_at <= now()
+		AND (SELECT pg_try_advisory_xact_lock(hashtextextended('kagzi schedules ' || $1::text, 0)))
+	ORDER BY q.available_at
+	LIMIT $2
+	FOR UPDATE SKIP LOCKED
+) t`
+
+// A Decide says what is to happen with templates that are due. now is the database's clock.
+type Decide func(now time.Time, due []*Template) []*Firing
+
+// FireDue fires up to limit templates that are due, as decide says, in one transaction. It returns the runs that were
+// inserted, and how many templates were looked at: none, too, if another coordinator is at it.
+func (s *Store) FireDue(ctx context.Context, limit int, decide Decide) (fired []FiredRun, looked int, err error) {
+	err = do(ctx, func(ctx context.Context) error {
+		fired, looked = nil, 0
+		return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+			now, due, err := s.lockDue(ctx, tx, limit)
+			if err != nil || len(due) == 0 {
+				return err
+			}
+			looked = len(due)
+			fired, err = s.fire(ctx, tx, decide(now, due))
+			return err
+		})
+	})
+	return fired, looked, wrap("fire schedules", err)
+}
+
+// lockDue locks templates that are due, if it gets the coordinators' lock.
+func (s *Store) lockDue(ctx context.Context, tx pgx.Tx, limit int) (now time.Time, due []*Template, err error) {
+	b := &pgx.Batch{}
+	b.Queue(session, "100ms", durable)
+	b.Queue(tickSession)
+	b.Queue(scheduleLock, s.namespace)
+	b.Queue(dueTemplates, s.namespace, limit)
+	b.Queue(`SELECT clock_timestamp()`)
+	res := tx.SendBatch(ctx, b)
+	defer res.Close()
+	for range 2 {
+		if _, err := res.Exec(); err != nil {
+			return now, nil, err
+		}
+	}
+	var held bool
+	if err := res.QueryRow().Scan(&held); err != nil {
+		return now, nil, err
+	}
+	rows, err := res.Query()
+	if err != nil {
+		return now, nil, err
+	}
+	if due, err = readTemplates(rows); err != nil {
+		return now, nil, err
+	}
+	if err := res.QueryRow().Scan(&now); err != nil {
+		return now, nil, err
+	}
+	if !held {
+		due = nil
+	}
+	return now, due, res.Close()
+}
+
+// What a run needs is copied from its template, in the database: an input may be large. A tick that has its run
+// already, by a backfill for one, gets no other.
+const insertFired = `
+WITH u AS MATERIALIZED (
+	SELECT u.run_id, u.template, u.tick, u.queued, now() AS now
+	FROM unnest($2::uuid[], $3::uuid[], $4::bigint[], $5::boolean[]) AS u (run_id, template, tick, queued)
+), r AS (
+	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, priority, status, available_at,
+		deadline_at, retry_policy, metadata, schedule_group_id, fire_at, schedule_spec)
+	SELECT u.run_id, $1, t.task_queue, t.workflow_type, t.version, t.priority, 'PENDING', CASE WHEN u.queued THEN 'infinity' ELSE u.now END,
+		CASE WHEN NOT u.queued THEN u.now + (t.schedule_spec ->> 'timeout')::bigint * interval '1 microsecond' END, t.retry_policy,
+		t.metadata, t.run_id, CASE WHEN u.tick <> 0 THEN timestamptz 'epoch' + u.tick * interval '1 microsecond' END,
+		jsonb_build_object('name', t.external_id, 'timeout', t.schedule_spec -> 'timeout')
+	FROM u
+	CROSS JOIN LATERAL (
+		SELECT q.* FROM kagzi.workflow_runs q
+		WHERE q.run_id = u.template AND q.namespace_id = $1
+		OFFSET 0
+	) t
+	ON CONFLICT DO NOTHING
+	RETURNING run_id, schedule_group_id, task_queue, workflow_type, version
+), p AS (
+	INSERT INTO kagzi.workflow_payloads (run_id, namespace_id, input)
+	SELECT r.run_id, $1, i.input
+	FROM r
+	CROSS JOIN LATERAL (
+		SELECT q.input FROM kagzi.workflow_payloads q WHERE q.run_id = r.schedule_group_id AND q.namespace_id = $1 OFFSET 0
+	) i
+)
+SELECT r.run_id, r.task_queue, r.workflow_type, coalesce(r.version, 0) FROM r`
+
+// The cursor never moves back.
+const moveTemplates = `
+UPDATE kagzi.workflow_runs t
+SET fire_at = GREATEST(t.fire_at, timestamptz 'epoch' + u.cursor * interval '1 microsecond'),
+	available_at = CASE WHEN u.next = 0 THEN 'infinity' ELSE timestamptz 'epoch' + u.next * interval '1 microsecond' END,
+	status = CASE WHEN u.problem <> '' THEN 'PAUSED' ELSE t.status END,
+	error = NULLIF(u.problem, '')
+FROM unnest($2::uuid[], $3::bigint[], $4::bigint[], $5::text[]) AS u (run_id, cursor, next, problem)
+WHERE t.run_id = u.run_id AND t.namespace_id = $1`
+
+// fire writes what was decided, in the transaction that has locked the templates.
+func (s *Store) fire(ctx context.Context, tx pgx.Tx, firings []*Firing) ([]FiredRun, error) {
+	var runs, of, templates, problems []string
+	var ticks, cursors, nexts []int64
+	var queued []bool
+	for _, f := range firings {
+		templates, problems = append(templates, f.Template.String()), append(problems, f.Problem)
+		cursors, nexts = append(cursors, epoch(f.Cursor)), append(nexts, epoch(f.Next))
+		for _, r := range f.Runs {
+			runs, of = append(runs, r.RunID.String()), append(of, f.Template.String())
+			ticks, queued = append(ticks, epoch(r.Tick)), append(queued, r.Queued)
+		}
+	}
+	b := &pgx.Batch{}
+	b.Queue(byIndex)
+	if len(runs) > 0 {
+		b.Queue(insertFired, s.namespace, runs, of, ticks, queued)
+	}
+	b.Queue(moveTemplates, s.namespace, templates, cursors, nexts, problems)
+	b.Queue(byCost)
+	res := tx.SendBatch(ctx, b)
+	defer res.Close()
+	var fired []FiredRun
+	if _, err := res.Exec(); err != nil {
+		return nil, err
+	}
+	if len(runs) > 0 {
+		rows, err := res.Query()
+		if err != nil {
+			return nil, err
+		}
+		if fired, err = pgx.CollectRows(rows, pgx.RowToStructByPos[FiredRun]); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := res.Exec(); err != nil {
+		return nil, err
+	}
+	return fired, res.Close()
+}
+
+// ---- overlap ----
+
+const releaseQueued = `
+WITH q AS MATERIALIZED (
+	SELECT q.run_id, now() AS now, (q.schedule_spec ->> 'timeout')::bigint AS timeout
+	FROM kagzi.workflow_runs q
+	WHERE q.namespace_id = $1 AND q.schedule_group_id IS NOT NULL AND q.status = 'PENDING' AND q.available_at = 'infinity'
+		AND NOT EXISTS (
+			SELECT FROM kagzi.workflow_runs o
+			WHERE o.schedule_group_id = q.schedule_group_id AND o.namespace_id = $1 AND o.status IN ('PENDING', 'SLEEPING', 'RUNNING')
+				AND o.run_id <> q.run_id
+		)
+	ORDER BY q.run_id
+	FOR UPDATE SKIP LOCKED
+)
+UPDATE kagzi.workflow_runs r
+SET available_at = q.now, deadline_at = q.now + q.timeout * interval '1 microsecond'
+FROM q
+WHERE r.run_id = q.run_id AND r.namespace_id = $1
+RETURNING r.run_id, r.task_queue, r.workflow_type, coalesce(r.version, 0)`
+
+const blockingRuns = `
+SELECT o.run_id
+FROM kagzi.workflow_runs q
+CROSS JOIN LATERAL (
+	SELECT o.run_id
+	FROM kagzi.workflow_runs o
+	WHERE o.schedule_group_id = q.schedule_group_id AND o.namespace_id = $1 AND o.status IN ('PENDING', 'SLEEPING', 'RUNNING')
+		AND o.run_id <> q.run_id
+	LIMIT 10
+) o
+WHERE q.namespace_id = $1 AND q.schedule_group_id IS NOT NULL AND q.status = 'PENDING' AND q.available_at = 'infinity'`
+
+// ReleaseQueued makes the queued runs due whose schedules have no other active run, and returns them; blocking are the
+// runs that the others wait for.
+func (s *Store) ReleaseQueued(ctx context.Context) (released []FiredRun, blocking []uuid.UUID, err error) {
+	err = do(ctx, func(ctx context.Context) error {
+		b := &pgx.Batch{}
+		b.Queue(session, "100ms", durable)
+		b.Queue(releaseQueued, s.namespace)
+		b.Queue(blockingRuns, s.namespace)
+		res := s.pool.SendBatch(ctx, b)
+		defer res.Close()
+		if _, err := res.Exec(); err != nil {
+			return err
+		}
+		rows, err := res.Query()
+		if err != nil {
+			return err
+		}
+		if released, err = pgx.CollectRows(rows, pgx.RowToStructByPos[FiredRun]); err != nil {
+			return err
+		}
+		if rows, err = res.Query(); err != nil {
+			return err
+		}
+		if blocking, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID]); err != nil {
+			return err
+		}
+		return res.Close()
+	})
+	return released, blocking, wrap("release queued runs", err)
+}
+
+const lockFired = `
+SELECT r.run_id
+FROM kagzi.workflow_runs r
+WHERE r.schedule_group_id = $2 AND r.namespace_id = $1 AND r.status IN ('PENDING', 'SLEEPING', 'RUNNING')
+ORDER BY r.run_id
+FOR UPDATE`
+
+// The runs are locked, and active: the statement before has seen to that.
+const cancelFired = `
+WITH t AS MATERIALIZED (SELECT clock_timestamp() AS now)
+UPDATE kagzi.workflow_runs r
+SET status = 'CANCELLED', finished_at = t.now, available_at = NULL, locked_by = NULL, waiting_on = NULL,
+	error_kind = 'cancelled', error = 'the schedule started the next run'
+FROM t
+WHERE r.run_id = ANY ($2::uuid[]) AND r.namespace_id = $1`
+
+// CancelFired cancels the active runs of a schedule and returns them. It waits for their locks only briefly.
+func (s *Store) CancelFired(ctx context.Context, template uuid.UUID) (ids []uuid.UUID, err error) {
+	err = do(ctx, func(ctx context.Context) error {
+		return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, session, "100ms", durable); err != nil {
+				return err
+			}
+			rows, err := tx.Query(ctx, lockFired, s.namespace, template)
+			if err != nil {
+				return err
+			}
+			if ids, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID]); err != nil || len(ids) == 0 {
+				return err
+			}
+			_, err = tx.Exec(ctx, cancelFired, s.namespace, texts(ids))
+			return err
+		})
+	})
+	return ids, wrap("cancel the runs of a schedule", err)
+}

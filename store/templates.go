@@ -1,0 +1,220 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// A template's ID is no run's, so these statements need not name its status: an index of all templates would answer
+// them, by reading through it.
+const lockTemplate = `SELECT t.run_id FROM kagzi.workflow_runs t WHERE t.run_id = $2 AND t.namespace_id = $1 FOR UPDATE`
+
+const getTemplate = `
+SELECT ` + templateColumns + `, p.input
+FROM kagzi.workflow_runs t
+LEFT JOIN kagzi.workflow_payloads p ON p.run_id = t.run_id AND p.namespace_id = $1
+WHERE t.run_id = $2 AND t.namespace_id = $1`
+
+// Schedule returns one template.
+func (s *Store) Schedule(ctx context.Context, id uuid.UUID) (t *Template, err error) {
+	err = do(ctx, func(ctx context.Context) error {
+		t, err = s.template(ctx, s.pool, id)
+		return err
+	})
+	if err == nil && t == nil {
+		err = ErrScheduleNotFound
+	}
+	return t, wrap("get schedule", err)
+}
+
+// template returns the template, nil if there is none.
+func (s *Store) template(ctx context.Context, db DB, id uuid.UUID) (*Template, error) {
+	var found []*Template
+	err := ask(ctx, db, getTemplate, []any{s.namespace, id}, func(rows pgx.Rows) (err error) {
+		found, err = readTemplates(rows)
+		return err
+	})
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	return found[0], nil
+}
+
+const listTemplates = `
+SELECT ` + templateColumns + `, p.input
+FROM kagzi.workflow_runs t
+LEFT JOIN kagzi.workflow_payloads p ON p.run_id = t.run_id AND p.namespace_id = $1
+WHERE t.namespace_id = $1 AND t.status IN ('SCHEDULED', 'PAUSED') AND t.external_id > $2
+	AND ($4::text = '' OR t.workflow_type = $4::text)
+ORDER BY t.external_id
+LIMIT $3`
+
+// Schedules returns up to limit templates in order of their names, after the name given; of one workflow, if it is
+// named.
+func (s *Store) Schedules(ctx context.Context, workflow, after string, limit int) (out []*Template, err error) {
+	err = do(ctx, func(ctx context.Context) error {
+		return ask(ctx, s.pool, listTemplates, []any{s.namespace, after, limit, workflow}, func(rows pgx.Rows) error {
+			out, err = readTemplates(rows)
+			return err
+		})
+	})
+	return out, wrap("list schedules", err)
+}
+
+// An Edit is what becomes of a template. Fire comes first: what is due under the old timetable, or runs beside it.
+type Edit struct {
+	Fire   *Firing
+	Save   *Template // nil: as it is
+	Delete bool
+	Count  *int // gets the number of runs that were inserted
+}
+
+// EditSchedule locks the template and does what edit says; edit gets nil if there is none, and the database's clock.
+// It returns the runs that were inserted. It is a transaction of its own, repeated if its answer is lost, or a part
+// of tx.
+func (s *Store) EditSchedule(ctx context.Context, tx pgx.Tx, id uuid.UUID, edit func(now time.Time, t *Template) (*Edit, error)) (fired []FiredRun, err error) {
+	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
+		for {
+			done, err := s.editOnce(ctx, tx, id, edit, &fired)
+			if err != nil || done {
+				return err
+			}
+		}
+	})
+	return fired, wrap("edit schedule", err)
+}
+
+// editOnce returns false if somebody else created the template meanwhile.
+func (s *Store) editOnce(ctx context.Context, tx pgx.Tx, id uuid.UUID, edit func(time.Time, *Template) (*Edit, error), fired *[]FiredRun) (done bool, err error) {
+	var now time.Time
+	if err := ask(ctx, tx, lockTemplate, []any{s.namespace, id}, func(pgx.Rows) error { return nil }); err != nil {
+		return false, err
+	}
+	if err := tx.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&now); err != nil {
+		return false, err
+	}
+	t, err := s.template(ctx, tx, id)
+	if err != nil {
+		return false, err
+	}
+	e, err := edit(now, t)
+	if err != nil || e == nil {
+		return true, err
+	}
+	if e.Fire != nil {
+		if *fired, err = s.fireAgain(ctx, tx, e.Fire); err != nil {
+			return false, err
+		}
+		if e.Count != nil {
+			*e.Count = len(*fired)
+		}
+	}
+	switch {
+	case e.Delete:
+		return true, ask(ctx, tx, deleteTemplate, []any{s.namespace, id}, func(pgx.Rows) error { return nil })
+	case e.Save == nil:
+		return true, nil
+	default:
+		return s.save(ctx, tx, e.Save, t == nil)
+	}
+}
+
+// fireAgain is fire with what an earlier try, whose answer was lost, has inserted.
+func (s *Store) fireAgain(ctx context.Context, tx pgx.Tx, f *Firing) ([]FiredRun, error) {
+	fired, err := s.fire(ctx, tx, []*Firing{f})
+	if err != nil || len(fired) == len(f.Runs) {
+		return fired, err
+	}
+	missing := map[uuid.UUID]bool{}
+	for _, r := range f.Runs {
+		missing[r.RunID] = true
+	}
+	for _, r := range fired {
+		delete(missing, r.RunID)
+	}
+	ids := make([]uuid.UUID, 0, len(missing))
+	for id := range missing {
+		ids = append(ids, id)
+	}
+	return fired, ask(ctx, tx, firedRuns, []any{s.namespace, texts(ids)}, func(rows pgx.Rows) error {
+		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[FiredRun])
+		fired = append(fired, found...)
+		return err
+	})
+}
+
+const firedRuns = `
+SELECT r.run_id, r.task_queue, r.workflow_type, coalesce(r.version, 0)
+FROM unnest($2::uuid[]) AS u (run_id)
+CROSS JOIN LATERAL (
+	SELECT q.* FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 OFFSET 0
+) r`
+
+const insertTemplate = `
+WITH t AS (
+	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, external_id, task_queue, workflow_type, version, priority, status, available_at,
+		retry_policy, metadata, cron_expr, time_zone, max_catchup, overlap_policy, schedule_spec, fire_at)
+	VALUES ($2, $1, $3, $4, $5, NULLIF($6::int, 0), $7, $8, CASE WHEN $9::bigint = 0 THEN 'infinity' ELSE timestamptz 'epoch' + $9::bigint * interval '1 microsecond' END,
+		NULLIF($10::text, '')::jsonb, NULLIF($11::text, '')::jsonb, NULLIF($12::text, ''), NULLIF($13::text, ''), $14, NULLIF($15::text, ''),
+		$16::text::jsonb, timestamptz 'epoch' + $17::bigint * interval '1 microsecond')
+	ON CONFLICT DO NOTHING
+	RETURNING run_id
+)
+INSERT INTO kagzi.workflow_payloads (run_id, namespace_id, input)
+SELECT t.run_id, $1, $18::bytea FROM t
+RETURNING run_id`
+
+const updateTemplate = `
+WITH t AS (
+	UPDATE kagzi.workflow_runs t
+	SET external_id = $3, task_queue = $4, workflow_type = $5, version = NULLIF($6::int, 0), priority = $7, status = $8,
+		available_at = CASE WHEN $9::bigint = 0 THEN 'infinity' ELSE timestamptz 'epoch' + $9::bigint * interval '1 microsecond' END,
+		retry_policy = NULLIF($10::text, '')::jsonb, metadata = NULLIF($11::text, '')::jsonb, cron_expr = NULLIF($12::text, ''),
+		time_zone = NULLIF($13::text, ''), max_catchup = $14, overlap_policy = NULLIF($15::text, ''), schedule_spec = $16::text::jsonb,
+		fire_at = GREATEST(t.fire_at, timestamptz 'epoch' + $17::bigint * interval '1 microsecond'), error = NULL
+	WHERE t.run_id = $2 AND t.namespace_id = $1
+	RETURNING t.run_id
+)
+UPDATE kagzi.workflow_payloads p
+SET input = $18::bytea
+FROM t
+WHERE p.run_id = $2 AND p.namespace_id = $1
+RETURNING p.run_id`
+
+const deleteTemplate = `
+WITH t AS (
+	DELETE FROM kagzi.workflow_runs t
+	WHERE t.run_id = $2 AND t.namespace_id = $1
+	RETURNING t.run_id
+)
+DELETE FROM kagzi.workflow_payloads p
+USING t
+WHERE p.run_id = $2 AND p.namespace_id = $1`
+
+// save writes the template; it returns false if it is new and exists by now.
+func (s *Store) save(ctx context.Context, tx pgx.Tx, t *Template, isNew bool) (bool, error) {
+	statement := updateTemplate
+	if isNew {
+		statement = insertTemplate
+	}
+	_, err := askOne[uuid.UUID](ctx, tx, statement, s.templateArgs(t)...)
+	if errors.Is(err, pgx.ErrNoRows) && isNew {
+		return false, nil
+	}
+	return true, err
+}
+
+func (s *Store) templateArgs(t *Template) []any {
+	status := Scheduled
+	if t.Paused {
+		status = Paused
+	}
+	return []any{
+		s.namespace, t.ID, t.Name, t.Queue, t.Type, t.Version, t.Priority, status, epoch(t.Next), string(t.RetryPolicy), string(t.Metadata),
+		t.Cron, t.TimeZone, t.CatchUp, t.Overlap, string(t.Spec), epoch(t.Cursor), t.Input,
+	}
+}
