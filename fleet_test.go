@@ -44,6 +44,8 @@ type workerSpec struct {
 	Point  string         // where the process sends itself Signal: a failpoint, or "during step" or "during tx"
 	Nth    int            // time it gets there
 	Signal syscall.Signal // zero for none
+
+	Coordinate bool // the process hosts a coordinator and no worker
 }
 
 // A ledger is what a process did, one line for each event. Each is one write to a file opened for appending, so
@@ -137,6 +139,13 @@ func runWorkerProcess(text string) error {
 	c, err := NewClient(pool, ClientConfig{Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))})
 	if err != nil {
 		return err
+	}
+	if spec.Coordinate {
+		k, err := NewCoordinator(c, spec.Config.Coordinator)
+		if err != nil {
+			return err
+		}
+		return k.Run(ctx)
 	}
 	w, err := NewWorker(c, spec.Config)
 	if err != nil {
