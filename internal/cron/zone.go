@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	_ "time/tzdata" // on a machine without zones a coordinator would find every schedule of a zone at fault
 )
 
 // LoadLocation returns the time zone of an IANA name such as "Europe/Berlin"; "" and "UTC" are UTC. It refuses

@@ -1,0 +1,148 @@
+package kagzi_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kagzi/kagzi"
+)
+
+// A report every Monday at seven, in Berlin.
+func ExampleClient_Schedule() {
+	ctx, _, client, _ := setup()
+	defer teardown()
+
+	report := kagzi.Define[string, string]("report")
+	err := client.Schedule(ctx, kagzi.Schedule{
+		Name: "weekly-report", Cron: "0 7 * * mon", TimeZone: "Europe/Berlin",
+		Start: time.Date(2036, 3, 20, 0, 0, 0, 0, time.UTC),
+		Run:   report.With("sales", kagzi.Queue("reports")),
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	next, err := client.NextFires(ctx, "weekly-report", 3)
+	for _, at := range next {
+		fmt.Println(at) // clocks are set forward on 30 March 2036
+	}
+	fmt.Println(err)
+
+	err = client.Schedule(ctx, kagzi.Schedule{Name: "never", Cron: "0 0 30 2 *", Run: report.With("sales")})
+	fmt.Println(err)
+	// Output:
+	// 2036-03-24 06:00:00 +0000 UTC
+	// 2036-03-31 05:00:00 +0000 UTC
+	// 2036-04-07 05:00:00 +0000 UTC
+	// <nil>
+	// kagzi: schedule "never": cron "0 0 30 2 *": never fires: no date matches it
+}
+
+// The tick is what a scheduled workflow should count from: its run may come later.
+func ExampleFireTime() {
+	ctx, _, client, worker := setup()
+	defer teardown()
+
+	report := kagzi.Define[string, string]("report")
+	kagzi.Handle(worker, report, func(ctx kagzi.Context, what string) (string, error) {
+		return kagzi.Step(ctx, "count", func(context.Context) (string, error) {
+			return fmt.Sprintf("%s of %s", what, kagzi.FireTime(ctx).Format(time.DateOnly)), nil
+		})
+	})
+	serve(ctx, worker)
+
+	_ = client.Schedule(ctx, kagzi.Schedule{
+		Name: "daily", Cron: "@daily", Run: report.With("sales"),
+		Start: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
+	})
+	n, err := client.BackfillSchedule(ctx, "daily", time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2026, 1, 3, 0, 0, 0, 0, time.UTC))
+	fmt.Println(n, "runs", err)
+
+	runs, _ := client.List(ctx, kagzi.Filter{Schedule: "daily"})
+	for i := len(runs) - 1; i >= 0; i-- { // from new to old
+		run, _ := kagzi.Find(ctx, client, report, runs[i].ID)
+		fmt.Println(run.Result(ctx))
+	}
+	// Output:
+	// 3 runs <nil>
+	// sales of 2026-01-01 <nil>
+	// sales of 2026-01-02 <nil>
+	// sales of 2026-01-03 <nil>
+}
+
+func ExampleClient_PauseSchedule() {
+	ctx, _, client, _ := setup()
+	defer teardown()
+
+	report := kagzi.Define[string, string]("report")
+	_ = client.Schedule(ctx, kagzi.Schedule{Name: "hourly", Every: time.Hour, Run: report.With("sales")})
+
+	fmt.Println(client.PauseSchedule(ctx, "hourly"))
+	info, _ := client.GetSchedule(ctx, "hourly")
+	fmt.Println(info.Name, info.Every, "paused:", info.Paused)
+
+	id, err := client.TriggerSchedule(ctx, "hourly") // by hand, although it is paused
+	run, _ := client.Get(ctx, id)
+	fmt.Println(run.Schedule, run.Status, err)
+
+	fmt.Println(client.ResumeSchedule(ctx, "hourly"))
+	fmt.Println(client.DeleteSchedule(ctx, "hourly"))
+	_, err = client.GetSchedule(ctx, "hourly")
+	fmt.Println(errors.Is(err, kagzi.ErrScheduleNotFound))
+	// Output:
+	// <nil>
+	// hourly 1h0m0s paused: true
+	// hourly PENDING <nil>
+	// <nil>
+	// <nil>
+	// true
+}
+
+func ExampleClient_ListSchedules() {
+	ctx, _, client, _ := setup()
+	defer teardown()
+
+	report := kagzi.Define[string, string]("report")
+	for _, name := range []string{"daily", "hourly", "monthly"} {
+		_ = client.Schedule(ctx, kagzi.Schedule{Name: name, Cron: "@" + name, Run: report.With(name)})
+	}
+	page, err := client.ListSchedules(ctx, kagzi.ScheduleFilter{After: "daily", Limit: 10})
+	for _, s := range page {
+		fmt.Println(s.Name, s.Cron, s.Workflow, string(s.Input))
+	}
+	fmt.Println(err)
+	// Output:
+	// hourly @hourly report "hourly"
+	// monthly @monthly report "monthly"
+	// <nil>
+}
+
+// A process without workers can keep house, too.
+func ExampleCoordinator_Run() {
+	ctx, _, client, _ := setup()
+	defer teardown()
+
+	coordinator, err := kagzi.NewCoordinator(client, kagzi.CoordinatorConfig{Interval: time.Second})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx, stop := context.WithCancel(ctx) // a program: signal.NotifyContext
+	done := make(chan error)
+	go func() { done <- coordinator.Run(ctx) }()
+
+	report := kagzi.Define[string, string]("report")
+	_ = client.Schedule(ctx, kagzi.Schedule{Name: "often", Every: time.Second, Run: report.With("sales")})
+	var runs []kagzi.RunInfo
+	for len(runs) == 0 && ctx.Err() == nil {
+		runs, _ = client.List(ctx, kagzi.Filter{Schedule: "often", Limit: 1})
+	}
+	fmt.Println(runs[0].Schedule, runs[0].Status)
+	stop()
+	fmt.Println(<-done)
+	// Output:
+	// often PENDING
+	// <nil>
+}
