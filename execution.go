@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"runtime/debug"
-	"slices"
 	"sync"
 	"time"
 
@@ -85,20 +84,6 @@ type branchResult struct {
 	asked bool      // somebody looked at it
 	group *ends     // of the group that the branch belongs to, as its index-th
 	index int
-}
-
-// An event is something that branches wait for. It may happen more than once.
-type event struct {
-	fired   int
-	waiters []*wait
-}
-
-// A wait is a branch that waits, until a time or for another branch.
-type wait struct {
-	ctx   context.Context // the branch's
-	until time.Time       // the zero time: no time
-	why   string
-	woken chan struct{} // closed by who ends the wait, after it counted the branch busy again
 }
 
 func newExecution(s *session, run *store.ClaimedRun, history []*store.StepRow, looked bool) *execution {
@@ -261,157 +246,6 @@ func (e *execution) exitIfEnded() {
 	if e.ended() {
 		runtime.Goexit()
 	}
-}
-
-// ---- waits ----
-
-// wait parks the calling branch until the time, by the database's clock, or until the event, if there is one,
-// has happened more often than past; the zero time is no time. It returns the branch's cause if the branch is
-// cancelled meanwhile, and exits the goroutine if the execution ends.
-func (b *branch) wait(until time.Time, why string, on *event, past int) error {
-	e := b.e
-	e.mu.Lock()
-	if e.reason != underWay {
-		e.mu.Unlock()
-		runtime.Goexit()
-	}
-	if on != nil && on.fired > past {
-		e.mu.Unlock()
-		return nil
-	}
-	if b.ctx.Err() != nil {
-		e.mu.Unlock()
-		return context.Cause(b.ctx)
-	}
-	w := &wait{ctx: b.ctx, until: until, why: why, woken: make(chan struct{})}
-	e.waits = append(e.waits, w)
-	if on != nil {
-		on.waiters = append(on.waiters, w)
-	}
-	if e.busy--; e.busy == 0 {
-		e.suspendLocked()
-	}
-	e.mu.Unlock()
-
-	var due <-chan time.Time
-	if !until.IsZero() {
-		timer := time.NewTimer(until.Sub(e.s.now()))
-		defer timer.Stop()
-		due = timer.C
-	}
-	for {
-		select {
-		case <-e.done:
-			runtime.Goexit()
-		case <-w.woken:
-			return nil
-		case <-due:
-			// The estimate of the database's clock may have moved back since.
-			if left := until.Sub(e.s.now()); left > 0 {
-				timer := time.NewTimer(left)
-				defer timer.Stop()
-				due = timer.C
-				continue
-			}
-			b.resume(w)
-			return nil
-		case <-b.ctx.Done():
-			b.resume(w)
-			return context.Cause(b.ctx)
-		}
-	}
-}
-
-// resume counts the branch busy again, unless the execution ended or somebody else did it.
-func (b *branch) resume(w *wait) {
-	e := b.e
-	e.mu.Lock()
-	if e.reason != underWay {
-		e.mu.Unlock()
-		runtime.Goexit()
-	}
-	e.wakeLocked(w)
-	e.mu.Unlock()
-}
-
-func (e *execution) fireLocked(ev *event) {
-	ev.fired++
-	for _, w := range ev.waiters {
-		e.wakeLocked(w)
-	}
-	ev.waiters = nil
-}
-
-func (e *execution) wakeLocked(w *wait) {
-	i := slices.Index(e.waits, w)
-	if i < 0 {
-		return
-	}
-	e.waits = slices.Delete(e.waits, i, i+1)
-	e.busy++
-	close(w.woken)
-}
-
-// earliestLocked returns the wait that ends first, and whether any has a time.
-func (e *execution) earliestLocked() (first *wait, ok bool) {
-	for _, w := range e.waits {
-		if !w.until.IsZero() && (first == nil || w.until.Before(first.until)) {
-			first = w
-		}
-	}
-	return first, first != nil
-}
-
-// endsSoonLocked reports whether one of the waits is about to end: by its time, or because its branch was
-// cancelled and has not noticed yet.
-func (e *execution) endsSoonLocked() bool {
-	soon := e.s.now().Add(memoryWait)
-	return slices.ContainsFunc(e.waits, func(w *wait) bool {
-		return w.ctx.Err() != nil || !w.until.IsZero() && !w.until.After(soon)
-	})
-}
-
-// suspendLocked ends the execution if none of its waits ends soon. No branch is busy.
-func (e *execution) suspendLocked() {
-	if e.endsSoonLocked() {
-		return
-	}
-	first, timed := e.earliestLocked()
-	if !timed {
-		e.failure = kinded{KindNondeterminism, errors.New("every branch of the run waits for another: the run cannot go on")}
-		e.endLocked(endFailed, e.failure)
-		return
-	}
-	e.park = &store.Park{RunID: e.run.RunID, Lease: e.run.Lease, Status: store.Sleeping, Wake: -1, WakeAt: first.until, Seen: e.seen, WaitingOn: first.why}
-	e.endLocked(endSuspended, nil)
-}
-
-// suspendWith suspends the execution with a sleep that is not recorded yet, if the caller is the only branch
-// that is busy and no other wait ends soon: the record and the suspension are then one transaction. It exits the
-// goroutine if it suspends.
-func (b *branch) suspendWith(r *store.Record, why string) {
-	e := b.e
-	e.mu.Lock()
-	if e.reason != underWay {
-		e.mu.Unlock()
-		runtime.Goexit()
-	}
-	if e.busy > 1 || b.ctx.Err() != nil || e.endsSoonLocked() {
-		e.mu.Unlock()
-		return
-	}
-	first, timed := e.earliestLocked()
-	p := &store.Park{RunID: e.run.RunID, Lease: e.run.Lease, Status: store.Sleeping, Wake: r.Wake, Seen: e.seen, WaitingOn: why}
-	if timed {
-		p.WakeAt = first.until
-		if first.until.Before(e.s.now().Add(r.Wake)) {
-			p.WaitingOn = first.why
-		}
-	}
-	e.park, e.unsaved = p, append(e.unsaved, r)
-	e.endLocked(endSuspended, nil)
-	e.mu.Unlock()
-	runtime.Goexit()
 }
 
 // ---- the end ----

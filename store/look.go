@@ -1,0 +1,144 @@
+package store
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// What the items that were not written find: the run's row, and the result that the step may have already.
+const lookAtRuns = `
+SELECT r.run_id, r.lease, r.status
+FROM unnest($2::uuid[]) AS u (run_id)
+CROSS JOIN LATERAL (
+	SELECT q.run_id, q.lease, q.status FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 OFFSET 0
+) r`
+
+const lookAtSteps = `
+SELECT h.run_id, h.step_id, h.attempt_number, h.first_attempt, h.run_attempt, h.status, h.step_kind, h.output,
+	h.error_kind, h.error, h.permanent, h.wake_at, h.started_at, h.finished_at
+FROM unnest($2::uuid[], $3::text[], $4::int[]) AS u (run_id, step_id, attempt_number)
+CROSS JOIN LATERAL (
+	SELECT s.run_id, s.step_id, s.attempt_number, s.first_attempt, s.run_attempt, s.status, s.step_kind, s.output,
+		s.error_kind, s.error, s.permanent, s.wake_at, s.started_at, s.finished_at
+	FROM kagzi.step_runs s
+	WHERE s.run_id = u.run_id AND s.namespace_id = $1 AND s.step_id = u.step_id AND s.attempt_number >= u.attempt_number
+		AND s.status <> 'RUNNING'
+	ORDER BY s.attempt_number DESC
+	LIMIT 1
+) h`
+
+// lookAt decides the items that were not written: done before, by a flush whose answer was lost or by
+// somebody else; busy; or lost.
+func (s *Store) lookAt(ctx context.Context, f *Flush) error {
+	runs, stepRuns, steps, attempts := f.undecided()
+	if len(runs) == 0 {
+		return nil
+	}
+	b := &pgx.Batch{}
+	b.Queue(byIndex)
+	b.Queue(lookAtRuns, s.namespace, texts(runs))
+	b.Queue(lookAtSteps, s.namespace, texts(stepRuns), steps, attempts)
+	res := s.pool.SendBatch(ctx, b)
+	defer res.Close()
+	if _, err := res.Exec(); err != nil {
+		return err
+	}
+	rows, err := res.Query()
+	if err != nil {
+		return err
+	}
+	found := map[uuid.UUID]runState{}
+	for rows.Next() {
+		var id uuid.UUID
+		var lease *uuid.UUID
+		var st runState
+		if err := rows.Scan(&id, &lease, &st.status); err != nil {
+			return err
+		}
+		st.lease = deref(lease)
+		found[id] = st
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	if rows, err = res.Query(); err != nil {
+		return err
+	}
+	recorded := map[stepKey]*StepRow{}
+	if err := eachStep(rows, func(r *StepRow) { recorded[stepKey{r.RunID, r.StepID}] = r }); err != nil {
+		return err
+	}
+	f.decide(found, recorded)
+	return res.Close()
+}
+
+// StepResult returns the recorded result of an attempt, or of a later one, and whether the run is still held. The
+// row is nil if there is none.
+func (s *Store) StepResult(ctx context.Context, h Held, stepID string, attempt int) (row *StepRow, holds bool, err error) {
+	r := &Record{StepRow: StepRow{RunID: h.RunID, StepID: stepID, Attempt: attempt}, Lease: h.Lease}
+	f := &Flush{Records: []*Record{r}}
+	if err := do(ctx, func(ctx context.Context) error { return s.lookAt(ctx, f) }); err != nil {
+		return nil, false, wrap("look for step", err)
+	}
+	if r.Outcome == Done {
+		row = &r.StepRow
+	}
+	return row, r.Outcome != Lost, nil
+}
+
+type runState struct {
+	lease  uuid.UUID
+	status string
+}
+
+type stepKey struct {
+	run  uuid.UUID
+	step string
+}
+
+// decide settles the undecided items by what was found.
+func (f *Flush) decide(runs map[uuid.UUID]runState, steps map[stepKey]*StepRow) {
+	mine := func(run, lease uuid.UUID) (holds, touched bool) {
+		st := runs[run]
+		return st.lease == lease && st.status == Running, st.lease == lease
+	}
+	for _, r := range f.Records {
+		if r.Outcome != Undecided {
+			continue
+		}
+		holds, _ := mine(r.RunID, r.Lease)
+		switch row := steps[stepKey{r.RunID, r.StepID}]; {
+		case !holds:
+			r.Outcome = Lost
+		case row != nil:
+			r.StepRow, r.Outcome = *row, Done
+		default:
+			r.Outcome = Busy
+		}
+	}
+	for _, p := range f.Parks {
+		if p.Outcome == Undecided {
+			holds, touched := mine(p.RunID, p.Lease)
+			p.Outcome = settled(holds, touched && runs[p.RunID].status == p.Status)
+		}
+	}
+	for _, e := range f.Finishes {
+		if e.Outcome == Undecided {
+			holds, touched := mine(e.RunID, e.Lease)
+			e.Outcome = settled(holds, touched && runs[e.RunID].status == e.Status)
+		}
+	}
+}
+
+func settled(holds, done bool) Outcome {
+	switch {
+	case done:
+		return Done
+	case holds:
+		return Busy
+	default:
+		return Lost
+	}
+}
