@@ -158,11 +158,14 @@ func (c *Client) Schedule(ctx context.Context, s Schedule, opts ...ChangeOption)
 		t.Cursor = now
 		if old != nil {
 			t.Paused = old.Paused && old.Problem == "" // one that Kagzi paused is repaired by this
-			if !old.Paused && !old.Next.IsZero() && !old.Next.After(now) {
-				e.Fire = decideBeforeEdit(old, now)
-			}
-			if sameTimetable(old, &t) && e.Fire == nil {
+			same := sameTimetable(old, &t)
+			if same {
 				t.Cursor = old.Cursor
+			}
+			if due := !old.Next.IsZero() && !old.Next.After(now); !old.Paused && (due || !same) {
+				if e.Fire = decideBefore(old, now); e.Fire != nil {
+					t.Cursor = now
+				}
 			}
 		}
 		t.Next = table.next(t.Cursor)
@@ -173,17 +176,18 @@ func (c *Client) Schedule(ctx context.Context, s Schedule, opts ...ChangeOption)
 	})
 }
 
-// decideBeforeEdit fires what is due when a schedule is changed; nil if it cannot be fired. To cancel the active run is
-// the coordinator's: here its successor waits for it.
-func decideBeforeEdit(t *store.Template, now time.Time) *store.Firing {
+// decideBefore fires what has come of a schedule that is about to change, without waiting for its share of the jitter;
+// nil if it cannot be fired. To cancel the active run is the coordinator's: here its successor waits for it.
+func decideBefore(t *store.Template, now time.Time) *store.Firing {
+	table, err := timetableOf(t)
+	if err != nil {
+		return nil
+	}
 	was := *t
 	if was.Overlap == store.OverlapCancelPrevious {
 		was.Overlap = store.OverlapQueueOne
 	}
-	if f := decide(&was, now, mostTicks); f.Problem == "" {
-		return f
-	}
-	return nil
+	return decide(&was, now.Add(table.offset), mostTicks)
 }
 
 // editSchedule makes a change, and tells workers and coordinators.
@@ -251,10 +255,9 @@ func (c *Client) PauseSchedule(ctx context.Context, name string, opts ...ChangeO
 			return nil, nil
 		}
 		e := &store.Edit{Save: t}
-		if !t.Next.IsZero() && !t.Next.After(now) { // it is not one that comes while the schedule is paused
-			if e.Fire = decideBeforeEdit(t, now); e.Fire != nil {
-				t.Cursor, t.Next = laterOf(t.Cursor, e.Fire.Cursor), e.Fire.Next
-			}
+		if table, err := timetableOf(t); err == nil && table.spec.SkipPaused { // what has come, came before the pause
+			e.Fire = decideBefore(t, now)
+			t.Cursor = now
 		}
 		t.Paused = true
 		return e, nil

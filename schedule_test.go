@@ -190,6 +190,45 @@ func TestScheduleAgain(t *testing.T) {
 	}
 }
 
+// A tick that has come is not lost by a change, although the jitter keeps its run from starting yet.
+func TestChangeWhileJitterWaits(t *testing.T) {
+	for name, change := range map[string]func(*kit, Schedule) error{
+		"Timetable": func(k *kit, s Schedule) error { s.Every = 3 * time.Hour; return k.c.Schedule(k.ctx, s) },
+		"Pause": func(k *kit, s Schedule) error {
+			return errors.Join(k.c.PauseSchedule(k.ctx, s.Name), k.c.ResumeSchedule(k.ctx, s.Name))
+		},
+		"LessJitter": func(k *kit, s Schedule) error {
+			s.Jitter = 0
+			defer k.pass(k.coordinator())
+			return k.c.Schedule(k.ctx, s)
+		},
+		"Nothing": func(k *kit, s Schedule) error {
+			err := k.c.Schedule(k.ctx, s)
+			if n := len(k.fired(s.Name)); n != 0 {
+				k.t.Errorf("%d runs before their time", n)
+			}
+			k.exec(`UPDATE kagzi.workflow_runs SET schedule_spec = schedule_spec - 'jitter', available_at = now() WHERE status = 'SCHEDULED'`)
+			k.pass(k.coordinator())
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := newKit(t)
+			// The tick was a minute ago; the share of 24 hours is more than that for all but one name in a thousand.
+			s := Schedule{Name: "s", Every: time.Hour, Jitter: 24 * time.Hour, SkipPaused: true, Run: report.With(""), Start: k.now().Add(-1000*time.Hour - time.Minute)}
+			k.schedule(s)
+			k.exec(`UPDATE kagzi.workflow_runs SET fire_at = now() - interval '30 minutes' WHERE status = 'SCHEDULED'`)
+			if err := change(k, s); err != nil {
+				t.Fatal(err)
+			}
+			runs := k.fired("s")
+			if len(runs) != 1 || k.now().Sub(runs[0].FireTime) > 5*time.Minute {
+				t.Errorf("runs %+v, want the tick of a minute ago", runs)
+			}
+		})
+	}
+}
+
 func TestOverlapSkip(t *testing.T) {
 	k := newKit(t)
 	co := k.coordinator()

@@ -132,7 +132,7 @@ func Away(err error) bool {
 		return false
 	}
 	if c := code(err); c != "" {
-		return strings.HasPrefix(c, "57P") || strings.HasPrefix(c, "08") || strings.HasPrefix(c, "53") || c == "25006" || c == "57014"
+		return strings.HasPrefix(c, "57P") || strings.HasPrefix(c, "08") || strings.HasPrefix(c, "53") || c == "25006" || c == "25P03" || c == "57014"
 	}
 	var ce *pgconn.ConnectError
 	var ne net.Error
