@@ -66,7 +66,7 @@ func paramPool(t *testing.T, db *dbtest.DB, name, value string) *pgxpool.Pool {
 // insertRuns puts n runs into the table as some accident left them.
 const insertRuns = `
 	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, status, available_at, error_kind, error, external_id, finished_at)
-	SELECT gen_random_uuid(), $1, $2, $3, NULLIF($4, 0), $5, CASE WHEN $5 <> 'FAILED' THEN now() - $6::interval END, NULLIF($7, ''), NULLIF($8, ''),
+	SELECT gen_random_uuid(), $1, $2, $3, NULLIF($4, 0), $5, CASE WHEN $5 <> 'FAILED' THEN now() - $6::interval END, NULLIF($7, ''), $8::text,
 		NULLIF($9, ''), CASE WHEN $5 = 'FAILED' THEN now() - $6::interval END
 	FROM generate_series(1, $10::int)`
 

@@ -58,7 +58,9 @@ type DueWork struct {
 
 // Each name is found by one search of the claim's index that begins behind the one before: a million rows of a queue
 // cost as much as one. The names are those of all namespaces, as the index begins with the queue; what is in them is
-// asked for with the namespace.
+// asked for with the namespace. With the namespace here as well, the search would read through all that other
+// namespaces have in a queue of the same name. (Of all statements this alone cannot be routed to one node of a cluster
+// that is distributed by namespace.)
 const activeQueues = `
 WITH RECURSIVE q (task_queue) AS (
 	(
