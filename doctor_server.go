@@ -172,26 +172,35 @@ func (d *doctor) otherHorizons(ctx context.Context) error {
 		return err
 	}
 	for _, p := range prepared {
-		if p.Age > oldTransaction {
-			gid := "'" + strings.ReplaceAll(p.GID, "'", "''") + "'"
-			d.say("snapshots", SeverityProblem, "COMMIT PREPARED "+gid+"; or ROLLBACK PREPARED "+gid+";",
-				"The prepared transaction %s has waited for %s for its end, and autovacuum removes nothing that ended since.", gid, about(p.Age))
-		}
+		d.prepared(p)
 	}
 	slots, err := store.Slots(ctx, d.db)
 	if err != nil {
 		return err
 	}
 	for _, s := range slots {
-		drop := fmt.Sprintf("If nothing uses it any more: SELECT pg_drop_replication_slot('%s');", strings.ReplaceAll(s.Name, "'", "''"))
-		switch {
-		case s.XIDAge > oldXIDs:
-			d.say("snapshots", SeverityWarning, drop, "The replication slot %s (active: %t) keeps what ended within the last %d transactions from being removed.", s.Name, s.Active, s.XIDAge)
-		case !s.Active && s.WALBytes > muchWAL:
-			d.say("snapshots", SeverityWarning, drop, "The replication slot %s is not in use and keeps %d GiB of the log: the disk fills.", s.Name, s.WALBytes>>30)
-		}
+		d.slot(s)
 	}
 	return nil
+}
+
+func (d *doctor) prepared(p store.Prepared) {
+	if p.Age <= oldTransaction {
+		return
+	}
+	gid := "'" + strings.ReplaceAll(p.GID, "'", "''") + "'"
+	d.say("snapshots", SeverityProblem, "COMMIT PREPARED "+gid+"; or ROLLBACK PREPARED "+gid+";",
+		"The prepared transaction %s has waited for %s for its end, and autovacuum removes nothing that ended since.", gid, about(p.Age))
+}
+
+func (d *doctor) slot(s store.Slot) {
+	drop := fmt.Sprintf("If nothing uses it any more: SELECT pg_drop_replication_slot('%s');", s.Name) // a name has no quotes
+	switch {
+	case s.XIDAge > oldXIDs:
+		d.say("snapshots", SeverityWarning, drop, "The replication slot %s (active: %t) keeps what ended within the last %d transactions from being removed.", s.Name, s.Active, s.XIDAge)
+	case !s.Active && s.WALBytes > muchWAL:
+		d.say("snapshots", SeverityWarning, drop, "The replication slot %s is not in use and keeps %d GiB of the log: the disk fills.", s.Name, s.WALBytes>>30)
+	}
 }
 
 const (

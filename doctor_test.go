@@ -207,6 +207,9 @@ func TestDoctorJudges(t *testing.T) {
 		{"SnapshotOfHours", func(d *doctor) { d.session(store.Session{Open: 3 * time.Hour, XIDAge: 5}) }, "snapshots", SeverityProblem, nil},
 		{"Standby", func(d *doctor) { d.session(store.Session{State: "walsender", XIDAge: 2_000_000}) }, "snapshots", SeverityWarning, []string{"hot_standby_feedback"}},
 		{"HiddenSnapshot", func(d *doctor) { d.session(store.Session{PID: 7, XIDAge: 2_000_000}) }, "snapshots", SeverityWarning, []string{"pg_terminate_backend(7)"}},
+		{"Prepared", func(d *doctor) { d.prepared(store.Prepared{GID: "it's", Age: time.Hour}) }, "snapshots", SeverityProblem, []string{"ROLLBACK PREPARED 'it''s'", "60 minutes"}},
+		{"Slot", func(d *doctor) { d.slot(store.Slot{Name: "old", XIDAge: 2_000_000}) }, "snapshots", SeverityWarning, []string{"pg_drop_replication_slot('old')", "2000000 transactions"}},
+		{"SlotWithLog", func(d *doctor) { d.slot(store.Slot{Name: "old", WALBytes: 20 << 30}) }, "snapshots", SeverityWarning, []string{"20 GiB"}},
 		{"Clock", func(d *doctor) { d.clockIs(-3*time.Second, time.Millisecond) }, "clock", SeverityWarning, []string{"3s behind", "NTP"}},
 		{"ClockByASlowLine", func(d *doctor) { d.clockIs(2*time.Second, 4*time.Second) }, "clock", SeverityFine, nil},
 		{"OldServer", func(d *doctor) { d.server = store.Server{Version: 130001, VersionText: "13.1"}; d.aboutServer() }, "server", SeverityProblem, []string{"Postgres 14 to 18", "13.1"}},
@@ -227,5 +230,12 @@ func TestDoctorJudges(t *testing.T) {
 		if d.session(s); len(d.found) != 0 {
 			t.Errorf("%+v: %v", s, d.found)
 		}
+	}
+	d := &doctor{}
+	d.prepared(store.Prepared{Age: time.Minute})
+	d.slot(store.Slot{Active: true, WALBytes: 20 << 30})
+	d.slot(store.Slot{WALBytes: 1 << 20, XIDAge: 1000})
+	if len(d.found) != 0 {
+		t.Errorf("found %v", d.found)
 	}
 }

@@ -70,7 +70,6 @@ type Server struct {
 	Connections    int // now, of all users
 	UserLimit      int // of this user; -1: none
 	DatabaseLimit  int // of this database; -1: none
-	SeesAll        bool
 }
 
 const server = `
@@ -80,13 +79,12 @@ SELECT current_setting('server_version_num')::int, current_setting('server_versi
 		- coalesce(current_setting('reserved_connections', true)::int, 0),
 	(SELECT coalesce(sum(d.numbackends), 0)::int FROM pg_stat_database d WHERE d.datid <> 0),
 	(SELECT r.rolconnlimit FROM pg_roles r WHERE r.rolname = current_user),
-	(SELECT d.datconnlimit FROM pg_database d WHERE d.datname = current_database()),
-	pg_has_role('pg_read_all_stats', 'USAGE')`
+	(SELECT d.datconnlimit FROM pg_database d WHERE d.datname = current_database())`
 
 // AskServer returns what everybody may know.
 func AskServer(ctx context.Context, db DB) (s Server, err error) {
 	err = oneRow(ctx, db, server, &s.Version, &s.VersionText, &s.User, &s.Standby, &s.ReadOnly, &s.MaxConnections, &s.Connections,
-		&s.UserLimit, &s.DatabaseLimit, &s.SeesAll)
+		&s.UserLimit, &s.DatabaseLimit)
 	return s, wrap("ask the server", err)
 }
 

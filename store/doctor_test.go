@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/localpg"
 )
 
 // The list is that of the schema: who adds an index to a migration adds it there.
@@ -64,6 +65,32 @@ func TestOpenSessions(t *testing.T) {
 	}
 	exec(t, poor, `RESET ROLE`)
 	exec(t, idle, `ROLLBACK`, pgx.QueryExecModeSimpleProtocol)
+}
+
+// On a server of its own, as both need settings and belong to the whole server.
+func TestPreparedTransactionsAndSlots(t *testing.T) {
+	t.Parallel()
+	server, err := localpg.Config{Settings: map[string]string{"max_prepared_transactions": "2", "wal_level": "logical", "max_replication_slots": "4", "max_wal_senders": "2"}}.Start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Stop() })
+	conn := connect(t, server.SocketDSN())
+	exec(t, conn, `CREATE TABLE kept (n int)`)
+	exec(t, conn, `BEGIN`)
+	exec(t, conn, `INSERT INTO kept VALUES (1)`)
+	exec(t, conn, `PREPARE TRANSACTION 'it''s'`)
+	prepared, err := PreparedTransactions(t.Context(), conn)
+	if err != nil || len(prepared) != 1 || prepared[0].GID != "it's" || prepared[0].Age <= 0 {
+		t.Errorf("prepared %+v, %v", prepared, err)
+	}
+	exec(t, conn, `ROLLBACK PREPARED 'it''s'`)
+	exec(t, conn, `SELECT pg_create_physical_replication_slot('one', true)`)
+	exec(t, conn, `INSERT INTO kept SELECT generate_series(1, 1000)`)
+	found, err := Slots(t.Context(), conn)
+	if err != nil || len(found) != 1 || found[0].Name != "one" || found[0].Active || found[0].WALBytes <= 0 {
+		t.Errorf("slots %+v, %v", found, err)
+	}
 }
 
 func TestSettings(t *testing.T) {
