@@ -321,7 +321,7 @@ func (c *Client) TriggerSchedule(ctx context.Context, name string, opts ...Chang
 	}
 	id := newRunID()
 	err = c.editSchedule(ctx, tx, "trigger schedule", name, existing(func(_ time.Time, t *store.Template) (*store.Edit, error) {
-		return &store.Edit{Fire: beside(t, []store.TickRun{{RunID: id}})}, nil
+		return &store.Edit{Fire: besideTicks(t, []store.TickRun{{RunID: id}})}, nil
 	}))
 	if err != nil {
 		return "", err
@@ -329,8 +329,8 @@ func (c *Client) TriggerSchedule(ctx context.Context, name string, opts ...Chang
 	return RunID(id.String()), nil
 }
 
-// beside starts runs without moving the schedule.
-func beside(t *store.Template, runs []store.TickRun) *store.Firing {
+// besideTicks starts runs without moving the schedule.
+func besideTicks(t *store.Template, runs []store.TickRun) *store.Firing {
 	return &store.Firing{Template: t.ID, Runs: runs, Next: t.Next, Problem: t.Problem}
 }
 
@@ -369,7 +369,7 @@ func (c *Client) BackfillSchedule(ctx context.Context, name string, from, until 
 			}
 			runs[i] = store.TickRun{RunID: ids[tick], Tick: tick}
 		}
-		return &store.Edit{Fire: beside(t, runs), Count: &fired}, nil
+		return &store.Edit{Fire: besideTicks(t, runs), Count: &fired}, nil
 	}))
 	return fired, err
 }

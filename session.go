@@ -54,6 +54,7 @@ type session struct {
 	completed, failed atomic.Int64
 	closing           atomic.Bool // writes that cannot be made are given up
 	outage            outage
+	troubled          atomic.Pointer[time.Time] // when the database last failed the session, or the session began
 }
 
 func newSession(w *Worker) *session {
@@ -66,6 +67,7 @@ func newSession(w *Worker) *session {
 	s.noWait, cancel = context.WithCancel(s.background)
 	cancel()
 	s.outage.log = w.client.cfg.Logger
+	s.troubled.Store(new(time.Now()))
 	s.writer = batch.New(batch.Config[*item]{Flush: s.flush, Size: (*item).size})
 	s.patient = batch.New(batch.Config[*item]{Flush: s.flush, Size: (*item).size})
 	s.txSlots = make(chan struct{}, max(1, int(s.store.Pool().Config().MaxConns)-leastConns))
@@ -537,6 +539,7 @@ func (s *session) endTx(tx pgx.Tx) {
 func (s *session) databaseTrouble(err error) {
 	if !store.Closed(err) {
 		s.outage.begin(err)
+		s.troubled.Store(new(time.Now()))
 		return
 	}
 	s.mu.Lock()

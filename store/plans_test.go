@@ -187,6 +187,12 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"updateTemplate", updateTemplate, s.templateArgs(&Template{ID: ids[0], Spec: []byte("{}")}), byKey},
 		{"deleteTemplate", deleteTemplate, []any{s.namespace, ids[0]}, byKey},
 		{"resetRecoveries", resetRecoveries, []any{s.namespace, ids[0], lease}, byKey},
+		{"activeQueues", activeQueues, []any{mostQueues}, map[string][]string{claimIndex: {"task_queue"}}},
+		{"activeTypes", activeTypes, []any{s.namespace, typeNames[:3], mostQueues}, map[string][]string{claimIndex: claimed[:3]}},
+		{"dueWork", dueWork, []any{s.namespace, typeNames[:3], typeNames[:3], mostCounted}, map[string][]string{claimIndex: claimed}},
+		{"overdueSchedules", overdueSchedules, []any{s.namespace, micros(time.Minute), 10}, map[string][]string{"workflow_runs_due_schedules": {"available_at", "namespace_id"}}},
+		{"brokenSchedules", brokenSchedules, []any{s.namespace, 10}, map[string][]string{namesIndex: {"namespace_id"}}},
+		{"setAside", setAside, []any{s.namespace, mostCounted, micros(time.Hour), 5}, map[string][]string{"workflow_runs_set_aside": {"error_kind", "namespace_id"}}},
 	}
 }
 

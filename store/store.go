@@ -261,15 +261,18 @@ SELECT current_user, pg_is_in_recovery() OR current_setting('default_transaction
 	CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS p)`
 
 // CheckRights returns one clear error if the database does not take writes, or not from this user.
-func (s *Store) CheckRights(ctx context.Context) error {
+func (s *Store) CheckRights(ctx context.Context) error { return s.CheckRightsOn(ctx, s.pool) }
+
+// CheckRightsOn is CheckRights by a connection of the caller's.
+func (s *Store) CheckRightsOn(ctx context.Context, db DB) error {
 	var user string
 	var readOnly, may bool
 	err := do(ctx, func(ctx context.Context) error {
-		return s.pool.QueryRow(ctx, checkRights).Scan(&user, &readOnly, &may)
+		return db.QueryRow(ctx, checkRights).Scan(&user, &readOnly, &may)
 	})
 	switch {
 	case err != nil:
-		return wrap("check rights", s.ExplainRights(ctx, err))
+		return wrap("check rights", ExplainRightsOn(ctx, db, err))
 	case readOnly:
 		return errors.New("the database is read-only, a standby for one: connect to the primary (target_session_attrs=read-write)")
 	case !may:
@@ -284,11 +287,16 @@ func missingRights(user string) error {
 
 // ExplainRights returns err, or what to grant if it says that rights are missing.
 func (s *Store) ExplainRights(ctx context.Context, err error) error {
+	return ExplainRightsOn(ctx, s.pool, err)
+}
+
+// ExplainRightsOn is ExplainRights by a connection of the caller's.
+func ExplainRightsOn(ctx context.Context, db DB, err error) error {
 	if code(err) != "42501" {
 		return err
 	}
 	var user string
-	if ask := do(ctx, func(ctx context.Context) error { return s.pool.QueryRow(ctx, `SELECT current_user`).Scan(&user) }); ask != nil {
+	if ask := do(ctx, func(ctx context.Context) error { return db.QueryRow(ctx, `SELECT current_user`).Scan(&user) }); ask != nil {
 		return err
 	}
 	return missingRights(user)

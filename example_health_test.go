@@ -1,0 +1,90 @@
+package kagzi_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi"
+)
+
+// Without a worker, work that was due an hour ago makes the namespace unhealthy.
+func ExampleClient_Health() {
+	ctx, pool, client, _ := setup()
+	defer teardown()
+
+	ship := kagzi.Define[int, string]("ship")
+	_, _ = kagzi.Start(ctx, client, ship, 1)
+	_, _ = pool.Exec(ctx, "UPDATE kagzi.workflow_runs SET available_at = now() - interval '1 hour'")
+
+	report, err := client.Health(ctx)
+	fmt.Println(report.Status, err)
+	for _, c := range report.Checks {
+		if c.Status != kagzi.Healthy {
+			fmt.Println(c.Name, c.Status, c.Detail)
+		}
+	}
+	for _, q := range report.Queues {
+		fmt.Println(q.Queue, q.Workflow, q.Due, q.Workers)
+	}
+	// Output:
+	// unhealthy <nil>
+	// workers unhealthy No worker lives, and work has been due for 60 minutes: start one (0 draining, 0 silent).
+	// queues degraded No live worker takes 1 run of workflow "ship" in queue "default" for 60 minutes: start one with that WorkerConfig.Queue and a Handle for it.
+	// default ship 1 0
+}
+
+// Two probes, as Kubernetes wants them: in an outage the process is not ready, and lives.
+func ExampleClient_Readiness() {
+	ctx, database, _, _ := setup()
+	defer teardown()
+	pool, _ := pgxpool.NewWithConfig(ctx, database.Config())
+	client, _ := kagzi.NewClient(pool, kagzi.ClientConfig{})
+
+	mux := http.NewServeMux()
+	mux.Handle("/livez", client.Liveness())
+	mux.Handle("/readyz", client.Readiness())
+	probe := func(path string) {
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil))
+		fmt.Println(path, w.Code)
+	}
+	probe("/livez")
+	probe("/readyz")
+
+	pool.Close() // no database any more
+	mux.Handle("/readyz/now", client.Readiness())
+	probe("/livez")
+	probe("/readyz/now") // the other handler's answer is good for a second
+	// Output:
+	// /livez 200
+	// /readyz 200
+	// /livez 200
+	// /readyz/now 503
+}
+
+// Doctor finds what somebody did to the tables.
+func ExampleDoctor() {
+	ctx, pool, _, _ := setup()
+	defer teardown()
+
+	_, _ = pool.Exec(ctx, "DROP INDEX kagzi.workflow_runs_claim")
+	_, _ = pool.Exec(ctx, "ALTER TABLE kagzi.step_runs SET (autovacuum_enabled = off)")
+
+	advice, err := kagzi.Doctor(ctx, pool)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, a := range advice {
+		if strings.Contains("indexes autovacuum", a.Topic) {
+			fmt.Println(a)
+		}
+	}
+	// Output:
+	// problem: autovacuum: It is switched off for kagzi.step_runs. → ALTER TABLE kagzi.step_runs RESET (autovacuum_enabled);
+	// problem: indexes: kagzi.workflow_runs_claim is missing. → Create it again as the migrations of this version of Kagzi do, with CREATE INDEX CONCURRENTLY.
+}

@@ -1,0 +1,271 @@
+package kagzi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/kagzi/kagzi/migrations"
+	"github.com/kagzi/kagzi/store"
+)
+
+// A HealthStatus says how well something is.
+type HealthStatus string
+
+// The statuses, from best to worst.
+const (
+	Healthy   HealthStatus = "healthy"
+	Degraded  HealthStatus = "degraded"  // part of the work does not go on, or somebody should look
+	Unhealthy HealthStatus = "unhealthy" // the client cannot work, or no work goes on
+)
+
+// worse reports whether s is worse than other.
+func (s HealthStatus) worse(other HealthStatus) bool { return s.rank() > other.rank() }
+
+func (s HealthStatus) rank() int {
+	switch s {
+	case Healthy:
+		return 0
+	case Degraded:
+		return 1
+	default:
+		return 2
+	}
+}
+
+// A HealthReport is what [Client.Health] found in the client's namespace. As JSON it contains no address, user or
+// password of the database.
+type HealthReport struct {
+	// Status is the worst of the Checks' statuses.
+	Status    HealthStatus `json:"status"`
+	Namespace string       `json:"namespace"`
+	// At is the database's time; zero if it did not answer.
+	At      time.Time     `json:"at,omitzero"`
+	Checks  []HealthCheck `json:"checks"`
+	Workers HealthWorkers `json:"workers,omitzero"`
+	// Queues has what is due, by queue and workflow.
+	Queues []HealthQueue `json:"queues,omitempty"`
+	// SetAside has the newest few runs that failed with KindCrashLoop, KindNondeterminism or KindBadInput.
+	SetAside []RunID `json:"set_aside,omitempty"`
+}
+
+// Check returns the check of that name, or one that is Healthy and empty if there is none: what needs the database
+// is left out when that is away.
+func (r HealthReport) Check(name string) HealthCheck {
+	for _, c := range r.Checks {
+		if c.Name == name {
+			return c
+		}
+	}
+	return HealthCheck{Name: name, Status: Healthy}
+}
+
+// A HealthCheck is one thing that was looked at: "database", "pool", "schema", "writable", "workers", "queues",
+// "schedules" or "set-aside".
+type HealthCheck struct {
+	Name   string       `json:"name"`
+	Status HealthStatus `json:"status"`
+	Detail string       `json:"detail"` // what was found, and what to do about it
+}
+
+// HealthWorkers sums up the workers that are registered and not OFFLINE.
+type HealthWorkers struct {
+	Live     int `json:"live"`     // heartbeats come, and runs are claimed
+	Draining int `json:"draining"` // heartbeats come, and nothing is claimed any more
+	Silent   int `json:"silent"`   // no heartbeat for longer than the worker's StaleAfter
+	Active   int `json:"active"`   // workflow functions under way, as the last heartbeats of the live ones said
+	Most     int `json:"most"`     // the sum of the live ones' MaxConcurrent
+	// OldestHeartbeat is the oldest last heartbeat among those that are live or draining.
+	OldestHeartbeat time.Time `json:"oldest_heartbeat,omitzero"`
+}
+
+// A HealthQueue is what of one workflow is due in one queue.
+type HealthQueue struct {
+	Queue    string    `json:"queue"`
+	Workflow string    `json:"workflow"`
+	Due      int       `json:"due"`                // runs that could be executed now; see More
+	More     bool      `json:"more,omitempty"`     // there are more than were counted
+	Since    time.Time `json:"since"`              // when the first of them became due
+	Versions []int     `json:"versions,omitempty"` // that the counted runs ask for; a run without any takes each
+	Workers  int       `json:"workers"`            // live workers of the queue that have a handler for the workflow
+}
+
+const (
+	// healthTimeout bounds Health, and healthAcquire in it the wait for a connection of the pool.
+	healthTimeout = 5 * time.Second
+	healthAcquire = 2 * time.Second
+)
+
+// Health looks whether the client can work and whether the work of its namespace goes on. It takes about ten short
+// statements on one connection, whose cost does not grow with the number of runs.
+//
+// Unhealthy is a client that cannot work (the database is away or read-only, rights are missing, the schema does
+// not fit) and a namespace in which work has been due for 15 seconds and no worker lives. Degraded is
+// what somebody should look at: all connections of the pool in use; silent workers; work that no live worker has a
+// handler for, for 15 seconds; work that was due five minutes ago although there are workers for it; schedules that are
+// a minute late, or paused for an error; runs that were set aside within the last 24 hours. A worker's handlers are
+// known by the name of the workflow, not by version.
+//
+// A database that is away is a report, not an error. Health returns after 5 seconds at the latest, or when ctx's
+// deadline has passed, with what it knows by then; the error is that of a ctx that was cancelled. If the pool has no
+// free connection for two seconds, it opens one. Health is safe for concurrent use; for probes see [Client.Readiness].
+func (c *Client) Health(ctx context.Context) (HealthReport, error) {
+	e := c.examine(ctx, (*examination).everything)
+	if err := ctx.Err(); errors.Is(err, context.Canceled) {
+		return e.report, failed(err, "health")
+	}
+	return e.report, nil
+}
+
+// An examination is one Health under way.
+type examination struct {
+	c      *Client
+	db     store.DB
+	report HealthReport
+}
+
+// examine connects, and calls look.
+func (c *Client) examine(ctx context.Context, look func(*examination, context.Context)) *examination {
+	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
+	defer cancel()
+	e := &examination{c: c, report: HealthReport{Status: Healthy, Namespace: c.cfg.Namespace}}
+	db, release, err := e.connection(ctx)
+	if err != nil {
+		e.away(err)
+		return e
+	}
+	defer release()
+	e.db = db
+	look(e, ctx)
+	return e
+}
+
+// note adds a check to the report.
+func (e *examination) note(name string, status HealthStatus, format string, args ...any) {
+	e.report.Checks = append(e.report.Checks, HealthCheck{name, status, fmt.Sprintf(format, args...)})
+	if status.worse(e.report.Status) {
+		e.report.Status = status
+	}
+}
+
+// failed notes that a look did not succeed.
+func (e *examination) failed(name string, err error) {
+	e.note(name, Degraded, "Could not be looked at: %s.", reason(err))
+}
+
+func (e *examination) away(err error) {
+	e.note("database", Unhealthy, "The database does not serve this client: %s. Workers carry on by themselves when it does again.", reason(err))
+}
+
+// connection gives a connection of the pool or, if the application has them all in use, one beside it: whether the
+// database is well does not depend on that.
+func (e *examination) connection(ctx context.Context) (db store.DB, release func(), err error) {
+	pool := e.c.store.Pool()
+	acquire, cancel := context.WithTimeout(ctx, healthAcquire)
+	defer cancel()
+	conn, err := pool.Acquire(acquire)
+	if err == nil {
+		return conn, conn.Release, nil
+	}
+	if ctx.Err() != nil || acquire.Err() == nil || pool.Stat().AcquiredConns() < pool.Stat().MaxConns() {
+		return nil, nil, err
+	}
+	own, err := connect(ctx, pool)
+	if err != nil {
+		return nil, nil, err
+	}
+	e.note("pool", Degraded, "All %d connections of the pool have been in use for %v: set pool_max_conns higher, or find out who holds them (pg_stat_activity).",
+		pool.Stat().MaxConns(), healthAcquire)
+	return own, func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = own.Close(ctx)
+	}, nil
+}
+
+// essentials looks whether the client can work, and reports whether the tables can be asked.
+func (e *examination) essentials(ctx context.Context) (usable bool) {
+	begun := time.Now()
+	now, err := store.DatabaseTime(ctx, e.db)
+	if err != nil {
+		e.away(err)
+		return false
+	}
+	e.report.At = now
+	e.note("database", Healthy, "Answers in %s.", FormatDuration(time.Since(begun).Round(100*time.Microsecond)))
+	if !e.schema(ctx) {
+		return false
+	}
+	switch err := e.c.store.CheckRightsOn(ctx, e.db); {
+	case err == nil:
+		e.note("writable", Healthy, "Takes writes, and this user may make them.")
+		return true
+	case store.Away(err):
+		e.away(err)
+		return false
+	default:
+		e.note("writable", Unhealthy, "%s.", sentence(err))
+		return true
+	}
+}
+
+// schema looks whether the schema fits. One that a newer program has migrated while this one ran does not stop this
+// one: if it did, the first step of a deploy would take the whole old fleet out of service.
+func (e *examination) schema(ctx context.Context) (fits bool) {
+	switch err := migrations.Check(ctx, e.db); {
+	case err == nil:
+		e.c.ready.Store(true)
+		e.note("schema", Healthy, "Version %d, as this program needs.", migrations.Version())
+	case errors.Is(err, migrations.ErrNewer) && e.c.ready.Load():
+		e.note("schema", Degraded, "%s: it goes on, but it could not start again.", sentence(err))
+	case errors.Is(err, migrations.ErrMissing), errors.Is(err, migrations.ErrOlder), errors.Is(err, migrations.ErrNewer):
+		e.note("schema", Unhealthy, "%s.", sentence(err))
+		return false
+	case store.Away(err):
+		e.away(err)
+		return false
+	default:
+		e.note("schema", Unhealthy, "%s.", sentence(store.ExplainRightsOn(ctx, e.db, err)))
+		return false
+	}
+	return true
+}
+
+// sentence is the text of err as a sentence of a report has it, without its stop.
+func sentence(err error) string {
+	text := oneLine(err.Error())
+	if 'a' <= text[0] && text[0] <= 'z' {
+		return strings.ToUpper(text[:1]) + text[1:]
+	}
+	return text
+}
+
+// reason says why the database could not be asked. An error of pgx's names address, user and database, which a probe's
+// answer shows to anybody.
+func reason(err error) string {
+	var pe *pgconn.PgError
+	var op *net.OpError
+	var ce *pgconn.ConnectError
+	var pc *pgconn.ParseConfigError
+	switch {
+	case errors.As(err, &pe):
+		return fmt.Sprintf("%s (SQLSTATE %s)", oneLine(pe.Message), pe.Code)
+	case store.Closed(err):
+		return "the pool was closed"
+	case errors.Is(err, context.Canceled):
+		return "the question was cancelled"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "no answer in time"
+	case errors.As(err, &op):
+		return oneLine(op.Err.Error())
+	case errors.As(err, &ce), errors.As(err, &pc):
+		return "no connection could be made"
+	default:
+		return oneLine(err.Error())
+	}
+}

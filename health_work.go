@@ -1,0 +1,244 @@
+package kagzi
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kagzi/kagzi/store"
+)
+
+const (
+	// strandedAfter is how long work may be due before it matters that no worker takes it: a deploy starts runs and
+	// workers in any order.
+	strandedAfter = 15 * time.Second
+
+	// overdueAfter is how long work may wait for workers that could take it.
+	overdueAfter = 5 * time.Minute
+
+	// scheduleLate is how late a schedule may fire.
+	scheduleLate = time.Minute
+
+	// setAsideRecent is for how long a run that was set aside is news.
+	setAsideRecent = 24 * time.Hour
+
+	mostLooked = 1000   // of schedules, and of runs of each kind, that are counted
+	mostFleet  = 10_000 // workers that are looked at
+	fewNamed   = 5      // of what is counted, by name
+)
+
+// everything looks at all that Health promises.
+func (e *examination) everything(ctx context.Context) {
+	if !e.essentials(ctx) {
+		return
+	}
+	e.work(ctx)
+	e.schedules(ctx)
+	e.setAside(ctx)
+}
+
+// work looks at the workers and at what waits for them.
+func (e *examination) work(ctx context.Context) {
+	fleet, err := e.c.store.LiveWorkers(ctx, e.db, mostFleet)
+	if err != nil {
+		e.failed("workers", err)
+		return
+	}
+	capable := e.count(fleet)
+	due, err := e.c.store.DueWork(ctx, e.db)
+	if err != nil {
+		e.failed("queues", err)
+	}
+	var longest time.Duration
+	var stranded, overdue []string
+	for _, d := range due {
+		q := HealthQueue{Queue: d.Queue, Workflow: d.Type, Due: d.Due, More: d.More, Since: d.Since, Workers: capable[[2]string{d.Queue, d.Type}]}
+		for _, v := range d.Versions {
+			q.Versions = append(q.Versions, int(v))
+		}
+		e.report.Queues = append(e.report.Queues, q)
+		longest = max(longest, d.Waiting)
+		switch {
+		case q.Workers == 0 && d.Waiting > strandedAfter:
+			stranded = append(stranded, q.text(d.Waiting))
+		case q.Workers > 0 && d.Waiting > overdueAfter:
+			overdue = append(overdue, q.text(d.Waiting))
+		}
+	}
+	e.judgeWorkers(longest)
+	if err == nil {
+		e.judgeQueues(stranded, overdue)
+	}
+}
+
+// text names the queue in a sentence.
+func (q HealthQueue) text(waiting time.Duration) string {
+	text := fmt.Sprintf("%s of workflow %q in queue %q for %s", counted(q.Due, q.More), q.Workflow, q.Queue, about(waiting))
+	if len(q.Versions) > 0 {
+		text += fmt.Sprintf(" (of versions %s)", strings.Trim(fmt.Sprint(q.Versions), "[]"))
+	}
+	return text
+}
+
+// count sums up the fleet, and returns how many live workers there are for each queue and workflow.
+func (e *examination) count(fleet []store.LiveWorker) map[[2]string]int {
+	sum := &e.report.Workers
+	capable := map[[2]string]int{}
+	for _, w := range fleet {
+		if w.Silent {
+			sum.Silent++
+			continue
+		}
+		if sum.OldestHeartbeat.IsZero() || w.Heartbeat.Before(sum.OldestHeartbeat) {
+			sum.OldestHeartbeat = w.Heartbeat
+		}
+		if w.Draining {
+			sum.Draining++
+			continue
+		}
+		sum.Live++
+		sum.Active += w.Active
+		sum.Most += w.Most
+		for _, t := range w.Types {
+			capable[[2]string{w.Queue, t}]++
+		}
+	}
+	return capable
+}
+
+func (e *examination) judgeWorkers(longest time.Duration) {
+	sum := e.report.Workers
+	switch {
+	case sum.Live == 0 && longest > strandedAfter:
+		e.note("workers", Unhealthy, "No worker lives, and work has been due for %s: start one (%d draining, %d silent).", about(longest), sum.Draining, sum.Silent)
+	case sum.Silent > 0:
+		e.note("workers", Degraded, "%d live, and %d silent for longer than StaleAfter: if this lasts, no coordinator runs to take their runs over; a worker hosts one unless NoCoordinator says otherwise.",
+			sum.Live, sum.Silent)
+	case sum.Live == 0:
+		e.note("workers", Healthy, "No worker lives, and no work waits for one (%d draining).", sum.Draining)
+	default:
+		e.note("workers", Healthy, "%d live, %d draining; %d of %d slots in use.", sum.Live, sum.Draining, sum.Active, sum.Most)
+	}
+}
+
+func (e *examination) judgeQueues(stranded, overdue []string) {
+	var due int
+	more := false
+	for _, q := range e.report.Queues {
+		due, more = due+q.Due, more || q.More
+	}
+	switch {
+	case len(stranded) > 0:
+		e.note("queues", Degraded, "No live worker takes %s: start one with that WorkerConfig.Queue and a Handle for it.", few(stranded))
+	case len(overdue) > 0:
+		e.note("queues", Degraded, "Due although there are workers: %s. Start more workers or raise MaxConcurrent, and compare the versions with those that have a Handle.", few(overdue))
+	case due > 0:
+		e.note("queues", Healthy, "%s due, none for long.", counted(due, more))
+	default:
+		e.note("queues", Healthy, "No run is due.")
+	}
+}
+
+func (e *examination) schedules(ctx context.Context) {
+	late, err := e.c.store.OverdueSchedules(ctx, e.db, scheduleLate, mostLooked+1)
+	var broken []store.TroubledSchedule
+	if err == nil {
+		broken, err = e.c.store.BrokenSchedules(ctx, e.db, mostLooked+1)
+	}
+	if err != nil {
+		e.failed("schedules", err)
+		return
+	}
+	var parts, reasons []string
+	if n := len(late); n > 0 {
+		parts = append(parts, fmt.Sprintf("%s more than a minute late: %s. No coordinator keeps up: let a worker host one (without NoCoordinator), or run one.",
+			schedulesText(n), few(names(late))))
+	}
+	if n := len(broken); n > 0 {
+		for _, t := range broken {
+			reasons = append(reasons, fmt.Sprintf("%q (%s)", t.Name, strings.TrimRight(oneLine(t.Error), ". ")))
+		}
+		parts = append(parts, fmt.Sprintf("%s paused for an error: %s. Put it right and resume.", schedulesText(n), few(reasons)))
+	}
+	if len(parts) == 0 {
+		e.note("schedules", Healthy, "None is late or paused for an error.")
+		return
+	}
+	e.note("schedules", Degraded, "%s", strings.Join(parts, " "))
+}
+
+func (e *examination) setAside(ctx context.Context) {
+	all, lately, newest, err := e.c.store.SetAside(ctx, e.db, setAsideRecent, mostLooked+1, fewNamed)
+	if err != nil {
+		e.failed("set-aside", err)
+		return
+	}
+	var runs []string
+	for _, r := range newest {
+		e.report.SetAside = append(e.report.SetAside, RunID(r.RunID.String()))
+		runs = append(runs, fmt.Sprintf("%s (%s, %s)", r.RunID, r.Type, r.Kind))
+	}
+	number := counted(min(all, mostLooked), all > mostLooked)
+	switch {
+	case all == 0:
+		e.note("set-aside", Healthy, "None.")
+	case lately == 0:
+		e.note("set-aside", Healthy, "%s, none within the last day. Newest: %s.", number, few(runs))
+	default:
+		e.note("set-aside", Degraded, "%s, %d within the last day: look at their Error, repair the code or the data, and Resume them. Newest: %s.", number, lately, few(runs))
+	}
+}
+
+func names(list []store.TroubledSchedule) (out []string) {
+	for _, t := range list {
+		out = append(out, fmt.Sprintf("%q", t.Name))
+	}
+	return out
+}
+
+// few lists the first of many.
+func few(list []string) string {
+	if len(list) <= fewNamed {
+		return strings.Join(list, ", ")
+	}
+	return strings.Join(slices.Concat(list[:fewNamed], []string{"…"}), ", ")
+}
+
+func schedulesText(n int) string {
+	switch {
+	case n == 1:
+		return "1 schedule is"
+	case n > mostLooked:
+		return fmt.Sprintf("More than %d schedules are", mostLooked)
+	default:
+		return fmt.Sprintf("%d schedules are", n)
+	}
+}
+
+// counted says how many runs.
+func counted(n int, more bool) string {
+	switch {
+	case more:
+		return fmt.Sprintf("more than %d runs", n)
+	case n == 1:
+		return "1 run"
+	default:
+		return fmt.Sprintf("%d runs", n)
+	}
+}
+
+// about is d as people say it.
+func about(d time.Duration) string {
+	switch {
+	case d >= 48*time.Hour:
+		return fmt.Sprintf("%d days", int(d/(24*time.Hour)))
+	case d >= 2*time.Hour:
+		return fmt.Sprintf("%d hours", int(d/time.Hour))
+	case d >= 2*time.Minute:
+		return fmt.Sprintf("%d minutes", int(d/time.Minute))
+	default:
+		return fmt.Sprintf("%d seconds", int(d/time.Second))
+	}
+}

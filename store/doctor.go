@@ -1,0 +1,282 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Indexes are those of the schema, on which the statements rely.
+var Indexes = []string{
+	"schema_migrations_pkey",
+	"signals_pkey", "signals_signal_id",
+	"step_runs_pkey",
+	"worker_events_pkey",
+	"workers_live", "workers_pkey",
+	"workflow_payloads_pkey",
+	"workflow_runs_active_external_id", "workflow_runs_active_fired", "workflow_runs_claim",
+	"workflow_runs_due_schedules", "workflow_runs_ended_external_id", "workflow_runs_fire", "workflow_runs_metadata",
+	"workflow_runs_parent", "workflow_runs_pkey", "workflow_runs_queued", "workflow_runs_schedules", "workflow_runs_set_aside",
+}
+
+const indexStates = `
+SELECT c.relname::text, i.indisvalid AND i.indisready AND i.indislive
+FROM pg_index i
+JOIN pg_class c ON c.oid = i.indexrelid
+JOIN pg_class t ON t.oid = i.indrelid
+JOIN pg_namespace n ON n.oid = t.relnamespace
+WHERE n.nspname = 'kagzi'`
+
+// IndexStates returns the schema's indexes by name, and whether each is in use.
+func IndexStates(ctx context.Context, db DB) (map[string]bool, error) {
+	states := map[string]bool{}
+	var name string
+	var valid bool
+	err := list(ctx, db, indexStates, nil, []any{&name, &valid}, func() { states[name] = valid })
+	return states, wrap("look at the indexes", err)
+}
+
+// list sends a statement about the server, not about runs, and calls row for each row scanned into dest.
+func list(ctx context.Context, db DB, sql string, args, dest []any, row func()) error {
+	ctx, cancel := bound(ctx, callTimeout)
+	defer cancel()
+	rows, err := db.Query(ctx, sql, args...)
+	if err != nil {
+		return err
+	}
+	_, err = pgx.ForEachRow(rows, dest, func() error {
+		row()
+		return nil
+	})
+	return err
+}
+
+// oneRow is list for a statement with one row.
+func oneRow(ctx context.Context, db DB, sql string, dest ...any) error {
+	ctx, cancel := bound(ctx, callTimeout)
+	defer cancel()
+	return db.QueryRow(ctx, sql).Scan(dest...)
+}
+
+// A Server is what everybody may know of the server, the database and the own user.
+type Server struct {
+	Version        int // such as 150018
+	VersionText    string
+	User           string
+	Standby        bool
+	ReadOnly       bool
+	MaxConnections int // for users without special rights
+	Connections    int // now, of all users
+	UserLimit      int // of this user; -1: none
+	DatabaseLimit  int // of this database; -1: none
+}
+
+const server = `
+SELECT current_setting('server_version_num')::int, current_setting('server_version'), current_user::text, pg_is_in_recovery(),
+	current_setting('default_transaction_read_only')::bool,
+	current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
+		- coalesce(current_setting('reserved_connections', true)::int, 0),
+	(SELECT coalesce(sum(d.numbackends), 0)::int FROM pg_stat_database d WHERE d.datid <> 0),
+	(SELECT r.rolconnlimit FROM pg_roles r WHERE r.rolname = current_user),
+	(SELECT d.datconnlimit FROM pg_database d WHERE d.datname = current_database())`
+
+// AskServer returns what everybody may know.
+func AskServer(ctx context.Context, db DB) (s Server, err error) {
+	err = oneRow(ctx, db, server, &s.Version, &s.VersionText, &s.User, &s.Standby, &s.ReadOnly, &s.MaxConnections, &s.Connections,
+		&s.UserLimit, &s.DatabaseLimit)
+	return s, wrap("ask the server", err)
+}
+
+// A Setting is one of the server's or the session's.
+type Setting struct {
+	Value string        // "" if this server does not have it
+	Time  time.Duration // of one that is a time; zero: off
+}
+
+// The settings' own units are in pg_settings: milliseconds for all times asked for here.
+const settings = `
+SELECT u.name, coalesce(s.setting, ''), CASE WHEN s.unit = 'ms' THEN s.setting::bigint ELSE 0 END
+FROM unnest($1::text[]) AS u (name)
+LEFT JOIN pg_settings s ON s.name = u.name`
+
+// Settings returns the settings of those names as they are for this session.
+func Settings(ctx context.Context, db DB, names ...string) (map[string]Setting, error) {
+	out := map[string]Setting{}
+	var name, value string
+	var ms int64
+	err := list(ctx, db, settings, []any{names}, []any{&name, &value, &ms}, func() {
+		out[name] = Setting{value, time.Duration(ms) * time.Millisecond}
+	})
+	return out, wrap("read settings", err)
+}
+
+// A Session is one of the server's that is in a transaction.
+type Session struct {
+	PID    int
+	User   string
+	App    string
+	State  string
+	Open   time.Duration // its transaction
+	Idle   time.Duration // in it
+	XIDAge int64         // how many transactions ago what it keeps from being removed ended; zero if it keeps nothing
+	Query  string        // the last one, or the beginning of it
+}
+
+// Walsenders are of no database, and with hot_standby_feedback hold a snapshot of a standby's.
+const openSessions = `
+SELECT a.pid, coalesce(a.usename::text, ''), coalesce(a.application_name, ''), coalesce(a.state, coalesce(a.backend_type, '')),
+	coalesce((extract(epoch FROM clock_timestamp() - a.xact_start) * 1000000)::bigint, 0),
+	CASE WHEN a.state LIKE 'idle in transaction%' THEN coalesce((extract(epoch FROM clock_timestamp() - a.state_change) * 1000000)::bigint, 0) ELSE 0 END,
+	coalesce(greatest(age(a.backend_xmin), age(a.backend_xid)), 0)::bigint, left(a.query, 120)
+FROM pg_stat_activity a
+WHERE (a.datname = current_database() OR a.backend_type = 'walsender') AND a.pid <> pg_backend_pid()
+	AND (a.xact_start IS NOT NULL OR a.backend_xmin IS NOT NULL) AND coalesce(a.backend_type, '') <> 'autovacuum worker'
+ORDER BY a.xact_start NULLS FIRST
+LIMIT 100`
+
+const hiddenSessions = `
+SELECT count(*)::int FROM pg_stat_activity a WHERE a.datname = current_database() AND a.query = '<insufficient privilege>'`
+
+// OpenSessions returns the sessions of this database that are in a transaction, the longest first, and how many others
+// there are whose transactions this user may not see.
+func OpenSessions(ctx context.Context, db DB) (out []Session, hidden int, err error) {
+	var s Session
+	var open, idle int64
+	err = list(ctx, db, openSessions, nil, []any{&s.PID, &s.User, &s.App, &s.State, &open, &idle, &s.XIDAge, &s.Query}, func() {
+		s.Open, s.Idle = time.Duration(open)*time.Microsecond, time.Duration(idle)*time.Microsecond
+		out = append(out, s)
+	})
+	if err == nil {
+		err = oneRow(ctx, db, hiddenSessions, &hidden)
+	}
+	return out, hidden, wrap("look at the sessions", err)
+}
+
+// A Prepared is a transaction that waits for the second phase of its commit.
+type Prepared struct {
+	GID string
+	Age time.Duration
+}
+
+const preparedTransactions = `
+SELECT p.gid, (extract(epoch FROM clock_timestamp() - p.prepared) * 1000000)::bigint
+FROM pg_prepared_xacts p WHERE p.database = current_database() ORDER BY p.prepared LIMIT 100`
+
+// PreparedTransactions returns those of this database, the oldest first.
+func PreparedTransactions(ctx context.Context, db DB) (out []Prepared, err error) {
+	var p Prepared
+	var age int64
+	err = list(ctx, db, preparedTransactions, nil, []any{&p.GID, &age}, func() {
+		p.Age = time.Duration(age) * time.Microsecond
+		out = append(out, p)
+	})
+	return out, wrap("look at prepared transactions", err)
+}
+
+// A Slot is a replication slot.
+type Slot struct {
+	Name     string
+	Active   bool
+	XIDAge   int64 // of what it keeps from being removed, in transactions
+	WALBytes int64 // that it keeps
+}
+
+const slots = `
+SELECT s.slot_name::text, s.active, coalesce(greatest(age(s.xmin), CASE WHEN s.slot_type = 'physical' THEN age(s.catalog_xmin) END), 0)::bigint,
+	CASE WHEN pg_is_in_recovery() THEN 0 ELSE coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), s.restart_lsn), 0)::bigint END
+FROM pg_replication_slots s ORDER BY 1 LIMIT 100`
+
+// Slots returns the replication slots.
+func Slots(ctx context.Context, db DB) (out []Slot, err error) {
+	var s Slot
+	err = list(ctx, db, slots, nil, []any{&s.Name, &s.Active, &s.XIDAge, &s.WALBytes}, func() { out = append(out, s) })
+	return out, wrap("look at replication slots", err)
+}
+
+// A Table is what the server's statistics say of one of Kagzi's tables.
+type Table struct {
+	Name          string
+	Live, Dead    int64
+	Vacuums       int64 // by hand or by autovacuum
+	SinceVacuum   time.Duration
+	Autovacuum    bool // not switched off for this table
+	Analyzed      bool // ever
+	Bytes         int64
+	ExpectedBytes int64 // for the live rows, as wide as ANALYZE found them; zero if that is not known
+}
+
+// What a row needs: its columns as wide as they are on average, header and pointer.
+const tables = `
+SELECT t.relname::text, t.n_live_tup, t.n_dead_tup, t.vacuum_count + t.autovacuum_count,
+	coalesce((extract(epoch FROM now() - greatest(t.last_vacuum, t.last_autovacuum)) * 1000000)::bigint, 0),
+	coalesce((SELECT o.option_value FROM pg_options_to_table(c.reloptions) o WHERE o.option_name = 'autovacuum_enabled'), 'on')::bool,
+	coalesce(t.last_analyze, t.last_autoanalyze) IS NOT NULL, pg_relation_size(t.relid),
+	coalesce((
+		SELECT t.n_live_tup * (28 + sum(s.avg_width * (1 - s.null_frac))) / coalesce((
+			SELECT o.option_value::float8 / 100 FROM pg_options_to_table(c.reloptions) o WHERE o.option_name = 'fillfactor'), 1)
+		FROM pg_stats s WHERE s.schemaname = t.schemaname AND s.tablename = t.relname), 0)::bigint
+FROM pg_stat_user_tables t
+JOIN pg_class c ON c.oid = t.relid
+WHERE t.schemaname = 'kagzi'
+ORDER BY 1`
+
+// Tables returns what the server's statistics say of Kagzi's tables.
+func Tables(ctx context.Context, db DB) (out []Table, err error) {
+	var t Table
+	var since int64
+	dest := []any{&t.Name, &t.Live, &t.Dead, &t.Vacuums, &since, &t.Autovacuum, &t.Analyzed, &t.Bytes, &t.ExpectedBytes}
+	err = list(ctx, db, tables, nil, dest, func() {
+		t.SinceVacuum = time.Duration(since) * time.Microsecond
+		out = append(out, t)
+	})
+	return out, wrap("look at the tables", err)
+}
+
+const notificationQueue = `SELECT pg_notification_queue_usage()`
+
+// NotificationQueue returns which part of the server's queue of notifications is in use.
+func NotificationQueue(ctx context.Context, db DB) (usage float64, err error) {
+	err = oneRow(ctx, db, notificationQueue, &usage)
+	return usage, wrap("ask for the notification queue", err)
+}
+
+const backend = `SELECT pg_backend_pid()`
+
+// Backend returns the number of the server's process that answers.
+func Backend(ctx context.Context, db DB) (pid uint32, err error) {
+	err = oneRow(ctx, db, backend, &pid)
+	return pid, wrap("ask for the process", err)
+}
+
+const (
+	listenDoctor = `LISTEN kagzi_doctor`
+	notifyDoctor = `SELECT pg_notify('kagzi_doctor', $1)`
+)
+
+// Hears reports whether conn hears within timeout what is sent by db, which is another connection: behind a pooler that
+// changes the server's process between transactions it does not. The caller closes conn after that.
+func Hears(ctx context.Context, conn *pgx.Conn, db DB, payload string, timeout time.Duration) (bool, error) {
+	ctx, cancel := bound(ctx, callTimeout)
+	defer cancel()
+	if _, err := conn.Exec(ctx, listenDoctor); err != nil {
+		return false, wrap("listen", err)
+	}
+	if _, err := db.Exec(ctx, notifyDoctor, payload); err != nil {
+		return false, wrap("notify", err)
+	}
+	wait, stop := context.WithTimeout(ctx, timeout)
+	defer stop()
+	for {
+		n, err := conn.WaitForNotification(wait)
+		if err == nil && n.Payload == payload {
+			return true, nil
+		}
+		if wait.Err() != nil {
+			return false, nil
+		}
+		if err != nil {
+			return false, wrap("wait for the notification", err)
+		}
+	}
+}

@@ -1,0 +1,278 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+const databaseTime = `SELECT clock_timestamp()`
+
+// DatabaseTime returns the database's time.
+func DatabaseTime(ctx context.Context, db DB) (now time.Time, err error) {
+	err = do(ctx, func(ctx context.Context) error { return db.QueryRow(ctx, databaseTime).Scan(&now) })
+	return now, wrap("ask for the time", err)
+}
+
+// A LiveWorker is a row of the registry that is not OFFLINE, as far as health is concerned.
+type LiveWorker struct {
+	Queue     string
+	Types     []string
+	Draining  bool
+	Silent    bool // for longer than it said it would be
+	Heartbeat time.Time
+	Active    int
+	Most      int // workflow functions at once
+}
+
+const liveWorkers = `
+SELECT w.task_queue, w.workflow_types, w.status = 'DRAINING', w.heartbeat_at < clock_timestamp() - w.stale_after, w.heartbeat_at,
+	w.active_count, w.max_concurrent
+FROM kagzi.workers w
+WHERE w.namespace_id = $1 AND w.status <> 'OFFLINE'
+LIMIT $2`
+
+// LiveWorkers returns up to limit workers that are not OFFLINE.
+func (s *Store) LiveWorkers(ctx context.Context, db DB, limit int) (out []LiveWorker, err error) {
+	err = do(ctx, func(ctx context.Context) error {
+		return ask(ctx, db, liveWorkers, []any{s.namespace, limit}, func(rows pgx.Rows) (err error) {
+			out, err = pgx.CollectRows(rows, pgx.RowToStructByPos[LiveWorker])
+			return err
+		})
+	})
+	return out, wrap("look at the workers", err)
+}
+
+// A DueWork is what of one workflow is due in one queue.
+type DueWork struct {
+	Queue    string
+	Type     string
+	Due      int  // no more than were counted
+	More     bool // there may be more
+	Since    time.Time
+	Waiting  time.Duration // how long ago that was, by the database's clock
+	Versions []int32       // of the runs that were counted; those that fit any version left out
+}
+
+// Each name is found by one search of the claim's index that begins behind the one before: a million rows of a queue
+// cost as much as one. The names are those of all namespaces, as the index begins with the queue; what is in them is
+// asked for with the namespace. With the namespace here as well, the search would read through all that other
+// namespaces have in a queue of the same name. (Of all statements this alone cannot be routed to one node of a cluster
+// that is distributed by namespace.)
+const activeQueues = `
+WITH RECURSIVE q (task_queue) AS (
+	(
+		SELECT r.task_queue
+		FROM kagzi.workflow_runs r
+		WHERE r.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND r.task_queue > ''
+		ORDER BY r.task_queue
+		LIMIT 1
+	)
+	UNION ALL
+	SELECT n.task_queue
+	FROM q
+	CROSS JOIN LATERAL (
+		SELECT r.task_queue
+		FROM kagzi.workflow_runs r
+		WHERE r.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND r.task_queue > q.task_queue
+		ORDER BY r.task_queue
+		LIMIT 1
+	) n
+)
+SELECT q.task_queue FROM q LIMIT $1`
+
+const activeTypes = `
+SELECT u.task_queue, t.workflow_type
+FROM unnest($2::text[]) AS u (task_queue)
+CROSS JOIN LATERAL (
+	WITH RECURSIVE t (workflow_type) AS (
+		(
+			SELECT r.workflow_type
+			FROM kagzi.workflow_runs r
+			WHERE r.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND r.task_queue = u.task_queue AND r.namespace_id = $1
+				AND r.workflow_type > ''
+			ORDER BY r.workflow_type
+			LIMIT 1
+		)
+		UNION ALL
+		SELECT n.workflow_type
+		FROM t
+		CROSS JOIN LATERAL (
+			SELECT r.workflow_type
+			FROM kagzi.workflow_runs r
+			WHERE r.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND r.task_queue = u.task_queue AND r.namespace_id = $1
+				AND r.workflow_type > t.workflow_type
+			ORDER BY r.workflow_type
+			LIMIT 1
+		) n
+	)
+	SELECT t.workflow_type FROM t
+) t
+LIMIT $3`
+
+const dueWork = `
+SELECT w.task_queue, w.workflow_type, d.due, d.counted, d.since, (extract(epoch FROM now() - d.since) * 1000000)::bigint, d.versions
+FROM unnest($2::text[], $3::text[]) AS w (task_queue, workflow_type)
+CROSS JOIN LATERAL (
+	SELECT count(*) AS due, max(k.place) AS counted, min(k.available_at) AS since,
+		coalesce(array_agg(DISTINCT k.version) FILTER (WHERE k.version IS NOT NULL), '{}') AS versions
+	FROM generate_series(1, 4) AS p (priority)
+	CROSS JOIN LATERAL (
+		SELECT q.available_at, q.version, row_number() OVER () AS place
+		FROM (
+			SELECT q.available_at, q.version
+			FROM kagzi.workflow_runs q
+			WHERE q.namespace_id = $1 AND q.task_queue = w.task_queue AND q.workflow_type = w.workflow_type AND q.priority = p.priority
+				AND q.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND q.available_at <= now()
+			ORDER BY q.available_at
+			LIMIT $4
+		) q
+	) k
+) d
+WHERE d.due > 0
+ORDER BY 1, 2`
+
+const (
+	mostQueues  = 1000   // are looked at
+	mostCounted = 1000   // of one workflow and priority
+	allCounted  = 40_000 // together, about
+)
+
+// DueWork returns what is due, by queue and workflow. What it reads is bounded: it looks at the first thousand queues
+// that have active runs, of all namespaces, and at the namespace's first thousand workflows in them; of each workflow
+// and priority it counts a thousand runs, or less if there are many workflows.
+func (s *Store) DueWork(ctx context.Context, db DB) (out []DueWork, err error) {
+	err = do(ctx, func(ctx context.Context) error {
+		out = nil
+		var queues, types []string
+		err := ask(ctx, db, activeQueues, []any{mostQueues}, func(rows pgx.Rows) (err error) {
+			queues, err = pgx.CollectRows(rows, pgx.RowTo[string])
+			return err
+		})
+		if err != nil || len(queues) == 0 {
+			return err
+		}
+		pairs := []any{s.namespace, queues, mostQueues}
+		queues = nil
+		err = ask(ctx, db, activeTypes, pairs, func(rows pgx.Rows) error {
+			var queue, typ string
+			_, err := pgx.ForEachRow(rows, []any{&queue, &typ}, func() error {
+				queues, types = append(queues, queue), append(types, typ)
+				return nil
+			})
+			return err
+		})
+		if err != nil || len(queues) == 0 {
+			return err
+		}
+		limit := max(1, min(mostCounted, allCounted/4/len(queues)))
+		return ask(ctx, db, dueWork, []any{s.namespace, queues, types, limit}, func(rows pgx.Rows) error {
+			var w DueWork
+			var counted int
+			var waiting int64
+			_, err := pgx.ForEachRow(rows, []any{&w.Queue, &w.Type, &w.Due, &counted, &w.Since, &waiting, &w.Versions}, func() error {
+				w.More, w.Waiting = counted == limit, time.Duration(waiting)*time.Microsecond
+				out = append(out, w)
+				w.Versions = nil
+				return nil
+			})
+			return err
+		})
+	})
+	return out, wrap("look for due work", err)
+}
+
+// A TroubledSchedule is one that needs somebody's attention.
+type TroubledSchedule struct {
+	Name  string
+	Since time.Time // when it was due; zero if it is paused
+	Error string    // why it is paused
+}
+
+const overdueSchedules = `
+SELECT r.external_id, r.available_at, ''
+FROM kagzi.workflow_runs r
+WHERE r.namespace_id = $1 AND r.status = 'SCHEDULED' AND r.available_at < now() - $2::bigint * interval '1 microsecond'
+ORDER BY r.available_at
+LIMIT $3`
+
+// OverdueSchedules returns up to limit schedules that were due longer ago than late, the longest first.
+func (s *Store) OverdueSchedules(ctx context.Context, db DB, late time.Duration, limit int) ([]TroubledSchedule, error) {
+	out, err := troubledSchedules(ctx, db, overdueSchedules, s.namespace, micros(late), limit)
+	return out, wrap("look for overdue schedules", err)
+}
+
+const brokenSchedules = `
+SELECT r.external_id, NULL::timestamptz, left(r.error, 300)
+FROM kagzi.workflow_runs r
+WHERE r.namespace_id = $1 AND r.status = 'PAUSED' AND r.error IS NOT NULL AND r.error <> '' AND r.external_id >= ''
+ORDER BY r.external_id
+LIMIT $2`
+
+// BrokenSchedules returns up to limit schedules that were paused for an error, by name.
+func (s *Store) BrokenSchedules(ctx context.Context, db DB, limit int) ([]TroubledSchedule, error) {
+	out, err := troubledSchedules(ctx, db, brokenSchedules, s.namespace, limit)
+	return out, wrap("look for broken schedules", err)
+}
+
+func troubledSchedules(ctx context.Context, db DB, sql string, args ...any) (out []TroubledSchedule, err error) {
+	err = do(ctx, func(ctx context.Context) error {
+		out = nil
+		return ask(ctx, db, sql, args, func(rows pgx.Rows) error {
+			var name *string
+			var since *time.Time
+			var reason string
+			_, err := pgx.ForEachRow(rows, []any{&name, &since, &reason}, func() error {
+				out = append(out, TroubledSchedule{deref(name), deref(since), reason})
+				return nil
+			})
+			return err
+		})
+	})
+	return out, err
+}
+
+// A SetAside is a run that failed for a reason which only people can remove.
+type SetAside struct {
+	RunID      uuid.UUID
+	Type       string
+	Kind       string
+	FinishedAt time.Time
+}
+
+const setAside = `
+WITH s AS MATERIALIZED (
+	SELECT r.run_id, r.workflow_type, r.error_kind, r.finished_at, r.finished_at > now() - $3::bigint * interval '1 microsecond' AS recent
+	FROM unnest(ARRAY['crash_loop', 'nondeterminism', 'bad_input']) AS k (kind)
+	CROSS JOIN LATERAL (
+		SELECT q.run_id, q.workflow_type, q.error_kind, q.finished_at
+		FROM kagzi.workflow_runs q
+		WHERE q.status = 'FAILED' AND q.error_kind IN ('crash_loop', 'nondeterminism', 'bad_input') AND q.error_kind = k.kind
+			AND q.namespace_id = $1
+		ORDER BY q.finished_at DESC
+		LIMIT $2
+	) r
+)
+SELECT (SELECT count(*) FROM s), (SELECT count(*) FROM s WHERE s.recent), s.run_id, s.workflow_type, s.error_kind, s.finished_at
+FROM s
+ORDER BY s.finished_at DESC
+LIMIT $4`
+
+// SetAside returns how many runs were set aside, counting limit of each kind at the most, how many of them were within
+// the time recent, and the newest few.
+func (s *Store) SetAside(ctx context.Context, db DB, recent time.Duration, limit, few int) (all, lately int, newest []SetAside, err error) {
+	err = do(ctx, func(ctx context.Context) error {
+		all, lately, newest = 0, 0, nil
+		return ask(ctx, db, setAside, []any{s.namespace, limit, micros(recent), few}, func(rows pgx.Rows) error {
+			var r SetAside
+			_, err := pgx.ForEachRow(rows, []any{&all, &lately, &r.RunID, &r.Type, &r.Kind, &r.FinishedAt}, func() error {
+				newest = append(newest, r)
+				return nil
+			})
+			return err
+		})
+	})
+	return all, lately, newest, wrap("look for runs that were set aside", err)
+}

@@ -1,0 +1,80 @@
+package store
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/kagzi/kagzi/internal/dbtest"
+)
+
+// What Health reads does not grow with what waits: of a hundred thousand due runs it reads as many as it counts, and
+// of those that sleep one for each queue and workflow.
+func TestHealthReadsLittle(t *testing.T) {
+	t.Parallel()
+	s := open(t, dbtest.Unchecked())
+	load := func(namespace, queue, typ, status, at string, n int) {
+		exec(t, s.pool, `
+			INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at)
+			SELECT gen_random_uuid(), $1, $2, $3, $4, now() + $5::interval FROM generate_series(1, $6::int)`, namespace, queue, typ, status, at, n)
+	}
+	load("other", "queue", "type", Sleeping, "1 day", 20_000)
+	load("test", "queue", "asleep", Sleeping, "1 day", 20_000)
+	load("test", "queue", "type", Pending, "-1 hour", 50_000)
+	load("test", "zoo", "type", Pending, "-1 hour", 2)
+	// As VACUUM does, so that what is counted are the rows of the statement.
+	exec(t, s.pool, `VACUUM ANALYZE kagzi.workflow_runs`)
+
+	tx := begin(t, s)
+	exec(t, tx, byIndex)
+	for _, p := range []struct {
+		name, sql string
+		args      []any
+		most      int
+		buffers   int
+	}{
+		{"activeQueues", activeQueues, []any{mostQueues}, 1, 50},
+		{"activeTypes", activeTypes, []any{s.namespace, []string{"queue", "zoo"}, mostQueues}, 1, 80},
+		{"dueWork", dueWork, []any{s.namespace, []string{"queue", "queue", "zoo"}, []string{"asleep", "type", "type"}, mostCounted}, mostCounted, 3 * mostCounted},
+	} {
+		plan := explain(t, tx, `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)`, p.sql, p.args...)
+		if rows := plan.maxRows("workflow_runs"); rows > float64(p.most) {
+			t.Errorf("%s read %v rows at once, want %d at most\n%s", p.name, rows, p.most, plan.text)
+		}
+		if n := plan.buffers(); n > p.buffers {
+			t.Errorf("%s read %d buffers\n%s", p.name, n, plan.text)
+		}
+	}
+	due, err := s.DueWork(t.Context(), s.pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, d := range due {
+		got = append(got, fmt.Sprint(d.Queue, " ", d.Type, " ", d.Due, " ", d.More))
+	}
+	if want := []string{"queue type 1000 true", "zoo type 2 false"}; !slices.Equal(got, want) {
+		t.Errorf("due %q, want %q", got, want)
+	}
+}
+
+// Of many workflows less is counted of each.
+func TestDueWorkOfManyWorkflows(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	exec(t, s.pool, `
+		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at)
+		SELECT gen_random_uuid(), 'test', 'queue-' || g % 20, 'type-' || g % 500, 'PENDING', now() FROM generate_series(0, 14999) AS g`)
+	due, err := s.DueWork(t.Context(), s.pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(due) != 500 {
+		t.Fatalf("%d pairs of queue and workflow, want 500", len(due))
+	}
+	for _, d := range due {
+		if d.Due != 20 || !d.More || d.Waiting < 0 {
+			t.Errorf("%+v", d)
+		}
+	}
+}
