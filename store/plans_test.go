@@ -82,6 +82,7 @@ const (
 	runsKey     = "workflow_runs_pkey"
 	payloadsKey = "workflow_payloads_pkey"
 	stepsKey    = "step_runs_pkey"
+	signalsKey  = "signals_pkey"
 	externalID  = "workflow_runs_active_external_id"
 	endedID     = "workflow_runs_ended_external_id"
 )
@@ -121,6 +122,8 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 	claimed := []string{"task_queue", "namespace_id", "workflow_type", "priority", "available_at"}
 	byKey := map[string][]string{runsKey: {"run_id", "namespace_id"}, payloadsKey: {"run_id", "namespace_id"}}
 	byStep := map[string][]string{stepsKey: {"run_id", "namespace_id"}}
+	gone := map[string][]string{runsKey: {"run_id", "namespace_id"}, payloadsKey: {"run_id", "namespace_id"}, stepsKey: {"run_id", "namespace_id"}, signalsKey: {"run_id", "namespace_id"}}
+	keep := Retention{Completed: time.Hour, Failed: 2 * time.Hour, Workflows: map[string]time.Duration{"other": time.Minute}}
 	lease := uuid.New()
 	var records []*Record
 	var parks []*Park
@@ -164,6 +167,9 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"resumeRun", resumeRun, []any{s.namespace, ids[0]}, byKey},
 		{"otherActive", otherActive, []any{s.namespace, ids[0]}, map[string][]string{externalID: {"external_id", "namespace_id"}, runsKey: {"run_id", "namespace_id"}}},
 		{"runStatus", runStatus, []any{s.namespace, ids[0]}, byKey},
+		{"oldRuns", oldRuns, append([]any{s.namespace, uuid.Nil, uuid.Max}, append(keep.args(), 2000)...), byKey},
+		{"pruneRuns", pruneRuns, append([]any{s.namespace, runs}, append(keep.args(), 1000)...), gone},
+		{"pruneSteps", pruneSteps, []any{s.namespace, ids[0], 1000}, gone},
 		{"resetRecoveries", resetRecoveries, []any{s.namespace, ids[0], lease}, byKey},
 	}
 }
