@@ -3,6 +3,7 @@ package kagzi
 import (
 	"context"
 	"fmt"
+	"os"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -151,7 +152,10 @@ func drainWhile(b *testing.B, c *Client, steps int, meanwhile func(context.Conte
 			calls = calls[:0]
 		}
 	}
-	w, err := NewWorker(c, WorkerConfig{NoCoordinator: true})
+	if _, err := c.store.Pool().Exec(b.Context(), "ANALYZE kagzi.workflow_runs"); err != nil {
+		b.Fatal(err)
+	}
+	w, err := NewWorker(c, WorkerConfig{NoCoordinator: true, MaxConcurrent: 1000})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -181,4 +185,7 @@ func drainWhile(b *testing.B, c *Client, steps int, meanwhile func(context.Conte
 	}
 	b.StopTimer()
 	<-done
+	if os.Getenv("BENCH_STATEMENTS") != "" {
+		printStatements(b, c.store.Pool())
+	}
 }
