@@ -15,7 +15,8 @@ import (
 // fillOld makes n runs that completed 40 days ago, and were made then, each with an input, an output and steps.
 func fillOld(b *testing.B, pool *pgxpool.Pool, n, steps int) {
 	b.Helper()
-	for _, sql := range []string{`
+	for _, sql := range []string{
+		`
 		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, status, lease, finished_at, created_at)
 		SELECT (lpad(to_hex((extract(epoch FROM now() - interval '40 days') * 1000)::bigint + g), 12, '0') || '7' || substr(md5(g::text), 1, 3) || '8' || substr(md5(g::text), 4, 15))::uuid,
 			'default', 'default', 'old', 1, 'COMPLETED', gen_random_uuid(), now() - interval '40 days', now() - interval '40 days'

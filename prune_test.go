@@ -16,7 +16,8 @@ import (
 // addOld makes n runs of the workflow that were made so many days ago, and if they are over ended then.
 func addOld(t *testing.T, pool *pgxpool.Pool, workflow, status string, days, n int) {
 	t.Helper()
-	for _, sql := range []string{`
+	for _, sql := range []string{
+		`
 		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at, finished_at, error_kind)
 		SELECT (lpad(to_hex((extract(epoch FROM now() - $3::int * interval '1 day') * 1000)::bigint), 12, '0') || '7' || substr(md5(random()::text), 1, 3) || '8' || substr(md5(random()::text), 1, 15))::uuid,
 			'default', 'default', $1, $2::text, CASE WHEN $2::text = 'SLEEPING' THEN timestamptz 'infinity' END,
