@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -32,6 +33,20 @@ type CoordinatorConfig struct {
 	// workers for dead: the outage may have silenced them, too. How long a worker may be silent otherwise is said by
 	// its own WorkerConfig.StaleAfter. Zero means 30 seconds.
 	StaleAfter time.Duration
+
+	// KeepCompleted is how long completed runs are kept after their end, with their steps, inputs and results; some
+	// minutes later they are deleted. A run that another started as its child is kept for as long as that one is
+	// there. Each coordinator goes by its own configuration: give all of a namespace the same. Zero means 7 days.
+	KeepCompleted time.Duration
+
+	// KeepFailed is KeepCompleted for failed and cancelled runs, which can be resumed until then. Zero means 30 days.
+	KeepFailed time.Duration
+
+	// Keep holds, by workflow, how long its runs are kept instead, however they ended.
+	Keep map[string]time.Duration
+
+	// KeepForever keeps the coordinator from deleting runs.
+	KeepForever bool
 }
 
 func (c CoordinatorConfig) withDefaults() CoordinatorConfig {
@@ -39,7 +54,14 @@ func (c CoordinatorConfig) withDefaults() CoordinatorConfig {
 	c.Batch = cmp.Or(c.Batch, 100)
 	c.MaxRuns = cmp.Or(c.MaxRuns, 1000)
 	c.StaleAfter = cmp.Or(c.StaleAfter, 30*time.Second)
+	c.KeepCompleted = cmp.Or(c.KeepCompleted, 7*24*time.Hour)
+	c.KeepFailed = cmp.Or(c.KeepFailed, 30*24*time.Hour)
+	c.Keep = maps.Clone(c.Keep) // the caller's may change
 	return c
+}
+
+func (c CoordinatorConfig) retention() store.Retention {
+	return store.Retention{Completed: c.KeepCompleted, Failed: c.KeepFailed, Workflows: c.Keep}
 }
 
 func (c CoordinatorConfig) validate() error {
@@ -57,6 +79,17 @@ func (c CoordinatorConfig) validate() error {
 	}
 	check(c.Batch < 1 || c.Batch > 10_000, "Batch is %d: give between 1 and 10,000", c.Batch)
 	check(c.MaxRuns < 1 || c.MaxRuns > 100_000, "MaxRuns is %d: give between 1 and 100,000", c.MaxRuns)
+	keep := func(name string, d time.Duration) {
+		check(d < time.Second, "%s is %v: give at least 1s (a time.Duration counts nanoseconds: 7*24*time.Hour), or set KeepForever", name, d)
+	}
+	keep("KeepCompleted", c.KeepCompleted)
+	keep("KeepFailed", c.KeepFailed)
+	for _, name := range slices.Sorted(maps.Keys(c.Keep)) {
+		if err := validateName("workflow in Keep", name); err != nil {
+			errs = append(errs, err)
+		}
+		keep("Keep of workflow "+quoteShort(name), c.Keep[name])
+	}
 	return errors.Join(errs...)
 }
 
@@ -73,6 +106,8 @@ type Coordinator struct {
 	mu       sync.Mutex
 	blocking map[uuid.UUID]bool // runs whose end lets a queued one begin
 	swept    time.Time          // the last look for dead workers that succeeded
+
+	walk pruneWalk // of the loop that prunes
 }
 
 // NewCoordinator returns a coordinator of c's namespace. It does no I/O: it validates cfg.
@@ -130,6 +165,7 @@ func (k *Coordinator) run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	loops.Go(func() { k.repeat(ctx, stop, k.wake, k.fire) })
 	loops.Go(func() { k.repeat(ctx, stop, nil, k.sweep) })
+	loops.Go(func() { k.repeat(ctx, stop, nil, k.prune) })
 	loops.Wait()
 	if cause := context.Cause(ctx); store.Closed(cause) {
 		return errors.New("kagzi: the pool was closed while the coordinator was running: close it once Run has returned")

@@ -41,7 +41,10 @@ WITH t AS MATERIALIZED (SELECT clock_timestamp() AS now), c AS (
 )
 SELECT c.run_id FROM c`
 
-const runStatus = `SELECT r.status FROM kagzi.workflow_runs r WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status NOT IN ('SCHEDULED', 'PAUSED')`
+// A run whose steps are being deleted is as good as gone.
+const runStatus = `
+SELECT r.status FROM kagzi.workflow_runs r
+WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status NOT IN ('SCHEDULED', 'PAUSED') AND r.waiting_on IS DISTINCT FROM '` + beingDeleted + `'`
 
 // Cancel ends an active run, and wakes its parent. It is a transaction of its own, or a part of tx. A run that
 // is cancelled already stays so; one that ended otherwise is ErrRunFinished. The locks come in a statement
@@ -106,7 +109,7 @@ SET status = 'PENDING', available_at = t.now, finished_at = NULL, lease = NULL, 
 	attempts = r.attempts + CASE WHEN r.status = 'CANCELLED' THEN 1 ELSE 0 END,
 	error_kind = NULL, error = NULL, waiting_on = NULL
 FROM t
-WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status IN ('FAILED', 'CANCELLED')
+WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status IN ('FAILED', 'CANCELLED') AND r.waiting_on IS DISTINCT FROM '` + beingDeleted + `'
 RETURNING r.task_queue`
 
 const otherActive = `

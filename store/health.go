@@ -66,7 +66,7 @@ WITH RECURSIVE q (task_queue) AS (
 	(
 		SELECT r.task_queue
 		FROM kagzi.workflow_runs r
-		WHERE r.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND r.task_queue > ''
+		WHERE r.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND r.available_at IS NOT NULL AND r.task_queue > ''
 		ORDER BY r.task_queue
 		LIMIT 1
 	)
@@ -76,7 +76,7 @@ WITH RECURSIVE q (task_queue) AS (
 	CROSS JOIN LATERAL (
 		SELECT r.task_queue
 		FROM kagzi.workflow_runs r
-		WHERE r.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND r.task_queue > q.task_queue
+		WHERE r.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND r.available_at IS NOT NULL AND r.task_queue > q.task_queue
 		ORDER BY r.task_queue
 		LIMIT 1
 	) n
@@ -91,7 +91,7 @@ CROSS JOIN LATERAL (
 		(
 			SELECT r.workflow_type
 			FROM kagzi.workflow_runs r
-			WHERE r.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND r.task_queue = u.task_queue AND r.namespace_id = $1
+			WHERE r.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND r.available_at IS NOT NULL AND r.task_queue = u.task_queue AND r.namespace_id = $1
 				AND r.workflow_type > ''
 			ORDER BY r.workflow_type
 			LIMIT 1
@@ -102,7 +102,7 @@ CROSS JOIN LATERAL (
 		CROSS JOIN LATERAL (
 			SELECT r.workflow_type
 			FROM kagzi.workflow_runs r
-			WHERE r.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND r.task_queue = u.task_queue AND r.namespace_id = $1
+			WHERE r.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND r.available_at IS NOT NULL AND r.task_queue = u.task_queue AND r.namespace_id = $1
 				AND r.workflow_type > t.workflow_type
 			ORDER BY r.workflow_type
 			LIMIT 1

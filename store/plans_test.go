@@ -83,6 +83,7 @@ const (
 	runsKey     = "workflow_runs_pkey"
 	payloadsKey = "workflow_payloads_pkey"
 	stepsKey    = "step_runs_pkey"
+	signalsKey  = "signals_pkey"
 	externalID  = "workflow_runs_active_external_id"
 	endedID     = "workflow_runs_ended_external_id"
 	dueIndex    = "workflow_runs_due_schedules"
@@ -126,6 +127,8 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 	claimed := []string{"task_queue", "namespace_id", "workflow_type", "priority", "available_at"}
 	byKey := map[string][]string{runsKey: {"run_id", "namespace_id"}, payloadsKey: {"run_id", "namespace_id"}}
 	byStep := map[string][]string{stepsKey: {"run_id", "namespace_id"}}
+	gone := map[string][]string{runsKey: {"run_id", "namespace_id"}, payloadsKey: {"run_id", "namespace_id"}, stepsKey: {"run_id", "namespace_id"}, signalsKey: {"run_id", "namespace_id"}}
+	keep := Retention{Completed: time.Hour, Failed: 2 * time.Hour, Workflows: map[string]time.Duration{"other": time.Minute}}
 	lease := uuid.New()
 	var records []*Record
 	var parks []*Park
@@ -186,6 +189,9 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"firedRuns", firedRuns, []any{s.namespace, runs}, byKey},
 		{"updateTemplate", updateTemplate, s.templateArgs(&Template{ID: ids[0], Spec: []byte("{}")}), byKey},
 		{"deleteTemplate", deleteTemplate, []any{s.namespace, ids[0]}, byKey},
+		{"oldRuns", oldRuns, append([]any{s.namespace, uuid.Nil, uuid.Max}, append(keep.args(), 2000)...), byKey},
+		{"pruneRuns", pruneRuns, append([]any{s.namespace, runs}, append(keep.args(), 1000)...), gone},
+		{"pruneSteps", pruneSteps, []any{s.namespace, ids[0], 1000}, gone},
 		{"resetRecoveries", resetRecoveries, []any{s.namespace, ids[0], lease}, byKey},
 		{"activeQueues", activeQueues, []any{mostQueues}, map[string][]string{claimIndex: {"task_queue"}}},
 		{"activeTypes", activeTypes, []any{s.namespace, typeNames[:3], mostQueues}, map[string][]string{claimIndex: claimed[:3]}},
@@ -289,6 +295,16 @@ func TestPlansWithMillionsOfRows(t *testing.T) {
 	exec(t, s.pool, `DELETE FROM pg_statistic WHERE starelid IN (SELECT oid FROM pg_class WHERE relnamespace = 'kagzi'::regnamespace)`)
 	exec(t, s.pool, `UPDATE pg_class SET reltuples = -1, relpages = 0 WHERE relnamespace = 'kagzi'::regnamespace AND relkind = 'r'`)
 	check("missing statistics", few, most)
+
+	// A night in which all runs were over when autovacuum came by: the indexes of active runs look empty.
+	exec(t, s.pool, `TRUNCATE kagzi.workflow_runs, kagzi.workflow_payloads, kagzi.step_runs`)
+	exec(t, s.pool, loadMillions, 200_000)
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'COMPLETED', available_at = NULL, finished_at = now()`)
+	exec(t, s.pool, loadPayloads)
+	exec(t, s.pool, loadSteps)
+	exec(t, s.pool, `VACUUM ANALYZE kagzi.workflow_runs, kagzi.workflow_payloads, kagzi.step_runs`)
+	few = plannedStatements(s, ids(20))
+	check("all runs over", few, plannedStatements(s, ids(1000)))
 
 	for _, n := range []int{5, 100, 300, 1000, 3000, 30000} {
 		exec(t, s.pool, `TRUNCATE kagzi.workflow_runs, kagzi.workflow_payloads, kagzi.step_runs`)

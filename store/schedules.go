@@ -82,11 +82,11 @@ const templateColumns = `t.run_id, t.external_id, t.task_queue, t.workflow_type,
 	EXISTS (
 		SELECT FROM kagzi.workflow_runs a
 		WHERE a.schedule_group_id = t.run_id AND a.namespace_id = $1 AND a.status IN ('PENDING', 'SLEEPING', 'RUNNING')
-			AND a.cancel_requested_at IS NULL AND (a.status <> 'PENDING' OR a.available_at <> 'infinity')
+			AND a.cancel_requested_at IS NULL AND (a.status <> 'PENDING' OR a.waiting_on IS DISTINCT FROM 'previous run')
 	),
 	EXISTS (
 		SELECT FROM kagzi.workflow_runs a
-		WHERE a.schedule_group_id = t.run_id AND a.namespace_id = $1 AND a.status = 'PENDING' AND a.available_at = 'infinity'
+		WHERE a.schedule_group_id = t.run_id AND a.namespace_id = $1 AND a.status = 'PENDING' AND a.waiting_on = 'previous run'
 	)`
 
 func readTemplates(rows pgx.Rows) ([]*Template, error) {
@@ -213,9 +213,9 @@ WITH u AS MATERIALIZED (
 	FROM unnest($2::uuid[], $3::uuid[], $4::bigint[], $5::boolean[]) AS u (run_id, template, tick, queued)
 ), r AS (
 	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, priority, status, available_at,
-		deadline_at, retry_policy, metadata, schedule_group_id, fire_at, schedule_spec)
+		waiting_on, deadline_at, retry_policy, metadata, schedule_group_id, fire_at, schedule_spec)
 	SELECT u.run_id, $1, t.task_queue, t.workflow_type, t.version, t.priority, 'PENDING', CASE WHEN u.queued THEN 'infinity' ELSE u.now END,
-		CASE WHEN NOT u.queued THEN u.now + (t.schedule_spec ->> 'timeout')::bigint * interval '1 microsecond' END, t.retry_policy,
+		CASE WHEN u.queued THEN 'previous run' END, CASE WHEN NOT u.queued THEN u.now + (t.schedule_spec ->> 'timeout')::bigint * interval '1 microsecond' END, t.retry_policy,
 		t.metadata, t.run_id, CASE WHEN u.tick <> 0 THEN timestamptz 'epoch' + u.tick * interval '1 microsecond' END,
 		jsonb_build_object('name', t.external_id, 'timeout', t.schedule_spec -> 'timeout')
 	FROM u
@@ -289,21 +289,25 @@ func (s *Store) fire(ctx context.Context, tx pgx.Tx, firings []*Firing) ([]Fired
 
 // ---- overlap ----
 
+// Counted, because NOT EXISTS would be planned as a join.
 const releaseQueued = `
 WITH q AS MATERIALIZED (
 	SELECT q.run_id, now() AS now, (q.schedule_spec ->> 'timeout')::bigint AS timeout
 	FROM kagzi.workflow_runs q
-	WHERE q.namespace_id = $1 AND q.schedule_group_id IS NOT NULL AND q.status = 'PENDING' AND q.available_at = 'infinity'
-		AND NOT EXISTS (
-			SELECT FROM kagzi.workflow_runs o
-			WHERE o.schedule_group_id = q.schedule_group_id AND o.namespace_id = $1 AND o.status IN ('PENDING', 'SLEEPING', 'RUNNING')
-				AND o.run_id <> q.run_id
-		)
+	WHERE q.namespace_id = $1 AND q.schedule_group_id IS NOT NULL AND q.status = 'PENDING' AND q.waiting_on = 'previous run'
+		AND (
+			SELECT count(*) FROM (
+				SELECT FROM kagzi.workflow_runs o
+				WHERE o.schedule_group_id = q.schedule_group_id AND o.namespace_id = $1 AND o.status IN ('PENDING', 'SLEEPING', 'RUNNING')
+					AND o.run_id <> q.run_id
+				LIMIT 1
+			) x
+		) = 0
 	ORDER BY q.run_id
 	FOR UPDATE SKIP LOCKED
 )
 UPDATE kagzi.workflow_runs r
-SET available_at = q.now, deadline_at = q.now + q.timeout * interval '1 microsecond'
+SET available_at = q.now, waiting_on = NULL, deadline_at = q.now + q.timeout * interval '1 microsecond'
 FROM q
 WHERE r.run_id = q.run_id AND r.namespace_id = $1
 RETURNING r.run_id, r.task_queue, r.workflow_type, coalesce(r.version, 0)`
@@ -318,7 +322,7 @@ CROSS JOIN LATERAL (
 		AND o.run_id <> q.run_id
 	LIMIT 10
 ) o
-WHERE q.namespace_id = $1 AND q.schedule_group_id IS NOT NULL AND q.status = 'PENDING' AND q.available_at = 'infinity'`
+WHERE q.namespace_id = $1 AND q.schedule_group_id IS NOT NULL AND q.status = 'PENDING' AND q.waiting_on = 'previous run'`
 
 // ReleaseQueued makes the queued runs due whose schedules have no other active run, and returns them; blocking are the
 // runs that the others wait for.

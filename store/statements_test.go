@@ -296,6 +296,23 @@ func life(t *testing.T, s *Store, plain DB) {
 	if len(list) != 1 || list[0].RunID != r(0).RunID {
 		t.Errorf("listed %v", list)
 	}
+	ranges, _, err := s.BeginWalk(t.Context(), 0)
+	ok("begin walk", err)
+	keep := Retention{Completed: time.Microsecond, Failed: time.Microsecond, Workflows: map[string]time.Duration{odd: time.Hour}}
+	over, _, err := s.Old(t.Context(), keep, Range{After: ranges[0].After, End: uuid.Max}, 100)
+	ok("old", err)
+	pruned, err := s.Prune(t.Context(), keep, over, 2)
+	ok("prune", err)
+	if len(over) != 2 || len(pruned.Long) != 1 {
+		t.Fatalf("old %v, pruned %+v", over, pruned)
+	}
+	gone, err := s.PruneSteps(t.Context(), pruned.Long[0], 2)
+	ok("prune steps", err)
+	rest, err := s.Prune(t.Context(), keep, over, 2)
+	ok("prune", err)
+	if gone != 2 || rest.Deleted != 1 {
+		t.Errorf("%d steps gone, pruned %+v", gone, rest)
+	}
 	ok("drain", s.DrainingWorker(t.Context(), s.pool, w.ID))
 	if _, err := plain.Exec(t.Context(), `UPDATE kagzi.workers SET heartbeat_at = now() - interval '1 hour'`); err != nil {
 		t.Fatal(err)

@@ -127,7 +127,25 @@ var auditChecks = []check{
 		WHERE s.relation = 'step_runs' AND s.operation = 'DELETE' AND s.old_status = 'COMPLETED'
 			AND NOT EXISTS (SELECT FROM kagzi_audit.changes r WHERE r.relation = 'workflow_runs' AND r.operation = 'DELETE'
 				AND r.run_id = s.run_id AND r.txid = s.txid)
+			AND NOT EXISTS (SELECT FROM kagzi_audit.changes r WHERE r.relation = 'workflow_runs' AND r.run_id = s.run_id AND r.change_id < s.change_id
+				AND r.new->>'waiting_on' = 'deletion') -- a run that cannot be resumed any more
 		ORDER BY s.change_id`},
+
+	{"a run that is being deleted stays over", `
+		SELECT concat_ws(' ', 'change', change_id, 'at', at, 'run', run_id, old_status, '→', new_status)
+		FROM kagzi_audit.changes
+		WHERE relation = 'workflow_runs' AND operation = 'UPDATE' AND old->>'waiting_on' = 'deletion'
+			AND (new_status <> old_status OR new->>'waiting_on' IS DISTINCT FROM 'deletion')
+		ORDER BY change_id`},
+
+	{"a run is deleted after its parent", `
+		SELECT concat_ws(' ', 'change', c.change_id, 'at', c.at, 'run', c.run_id, 'parent', c.old->>'parent_run_id')
+		FROM kagzi_audit.changes c
+		WHERE c.relation = 'workflow_runs' AND c.operation = 'DELETE' AND c.old->>'parent_run_id' IS NOT NULL
+			AND (SELECT p.operation FROM kagzi_audit.changes p WHERE p.relation = 'workflow_runs'
+				AND p.run_id = (c.old->>'parent_run_id')::uuid AND p.change_id < c.change_id
+				ORDER BY p.change_id DESC LIMIT 1) IN ('INSERT', 'UPDATE')
+		ORDER BY c.change_id`},
 
 	{"only a run that is over is deleted", `
 		SELECT concat_ws(' ', 'change', change_id, 'at', at, 'run', run_id, old_status)

@@ -23,6 +23,11 @@ const (
 	auditedResume  = `UPDATE kagzi.workflow_runs SET status = 'PENDING', available_at = now(), error_kind = NULL, finished_at = NULL, lease = NULL`
 	auditedPrune   = `WITH r AS (DELETE FROM kagzi.workflow_runs RETURNING run_id), p AS (DELETE FROM kagzi.workflow_payloads)
 		DELETE FROM kagzi.step_runs USING r WHERE step_runs.run_id = r.run_id`
+	auditedMark  = `UPDATE kagzi.workflow_runs SET waiting_on = 'deletion'`
+	auditedChild = `INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, finished_at, parent_run_id, error_kind)
+		VALUES ('00000000-0000-0000-0000-000000000002', 'ns', 'q', 'w', 'PENDING', NULL, '00000000-0000-0000-0000-000000000001', 'x');
+		UPDATE kagzi.workflow_runs SET status = 'CANCELLED', finished_at = now() WHERE parent_run_id IS NOT NULL`
+	auditedChildGone = `DELETE FROM kagzi.workflow_runs WHERE parent_run_id IS NOT NULL`
 )
 
 func TestAuditChecks(t *testing.T) {
@@ -41,6 +46,9 @@ func TestAuditChecks(t *testing.T) {
 		{"Resumed", "", after(auditedFail, auditedResume, auditedReclaim, auditedFinish)},
 		{"CancelledAndResumed", "", after(auditedCancel, auditedResume, auditedReclaim, auditedFinish)},
 		{"Pruned", "", after(auditedFinish, auditedPrune)},
+		{"PrunedInSlices", "", after(auditedFinish, auditedMark, `DELETE FROM kagzi.step_runs`, auditedPrune)},
+		{"PrunedAfterTheParent", "", after(auditedFinish, auditedChild, `WITH p AS (DELETE FROM kagzi.workflow_payloads), s AS (DELETE FROM kagzi.step_runs)
+			DELETE FROM kagzi.workflow_runs WHERE parent_run_id IS NULL`, auditedChildGone)},
 		{"RecordedWithTheFinish", "", []string{
 			auditedStart, auditedPayloads, auditedClaim, auditedStep,
 			"BEGIN; " + auditedFinish + "; " + auditedRecord + "; COMMIT",
@@ -83,6 +91,8 @@ func TestAuditChecks(t *testing.T) {
 		}},
 
 		{"ResultDeleted", "a recorded result goes only with its run", after(`DELETE FROM kagzi.step_runs`)},
+		{"ResumedWhileBeingDeleted", "a run that is being deleted stays over", after(auditedFail, auditedMark, auditedResume)},
+		{"DeletedBeforeTheParent", "a run is deleted after its parent", after(auditedFinish, auditedChild, auditedChildGone)},
 		{"ActiveRunDeleted", "only a run that is over is deleted", []string{auditedStart, `DELETE FROM kagzi.workflow_runs`}},
 	}
 	broken := map[string]bool{}

@@ -1,0 +1,192 @@
+package kagzi
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// fillOld makes n runs that completed 40 days ago, and were made then, each with an input, an output and steps.
+func fillOld(b *testing.B, pool *pgxpool.Pool, n, steps int) {
+	b.Helper()
+	for _, sql := range []string{
+		`
+		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, status, lease, finished_at, created_at)
+		SELECT (lpad(to_hex((extract(epoch FROM now() - interval '40 days') * 1000)::bigint + g), 12, '0') || '7' || substr(md5(g::text), 1, 3) || '8' || substr(md5(g::text), 4, 15))::uuid,
+			'default', 'default', 'old', 1, 'COMPLETED', gen_random_uuid(), now() - interval '40 days', now() - interval '40 days'
+		FROM generate_series(1, $1::int) AS g`, `
+		INSERT INTO kagzi.workflow_payloads (run_id, namespace_id, input, output)
+		SELECT run_id, namespace_id, '{"order": "42"}', '{"receipt": "43"}' FROM kagzi.workflow_runs WHERE workflow_type = 'old' AND $1 > 0`, `
+		INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt, output, started_at, finished_at)
+		SELECT run_id, 'step-' || g, 1, namespace_id, 'COMPLETED', 'FUNCTION', 1, 1, '"a result of some length"', finished_at, finished_at
+		FROM kagzi.workflow_runs, generate_series(1, $1::int) AS g WHERE workflow_type = 'old'`,
+	} {
+		arg := n
+		if sql[:len("\n\t\tINSERT INTO kagzi.step")] == "\n\t\tINSERT INTO kagzi.step" {
+			arg = steps
+		}
+		if _, err := pool.Exec(b.Context(), sql, arg); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for _, sql := range []string{"VACUUM ANALYZE kagzi.workflow_runs, kagzi.workflow_payloads, kagzi.step_runs", "CHECKPOINT"} {
+		if _, err := pool.Exec(b.Context(), sql); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// pruneWhile makes passes, with their pauses, until ctx ends or the walk does.
+func pruneWhile(ctx context.Context, k *Coordinator) error {
+	for ctx.Err() == nil {
+		pause, err := k.prune(ctx)
+		if err != nil {
+			return err
+		}
+		if len(k.walk.old) == 0 && len(k.walk.ranges) == 0 {
+			return nil
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+func benchCoordinator(b *testing.B, c *Client) *Coordinator {
+	b.Helper()
+	k, err := NewCoordinator(c, CoordinatorConfig{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return k
+}
+
+func countRuns(b *testing.B, c *Client, workflow string) (n int) {
+	b.Helper()
+	if err := c.store.Pool().QueryRow(b.Context(), `SELECT count(*) FROM kagzi.workflow_runs WHERE workflow_type = $1`, workflow).Scan(&n); err != nil {
+		b.Fatal(err)
+	}
+	return n
+}
+
+// BenchmarkPrune deletes b.N old runs: go test -run '^$' -bench 'Prune$' -benchtime 200000x .
+func BenchmarkPrune(b *testing.B) {
+	for _, steps := range []int{0, 5} {
+		b.Run(fmt.Sprintf("steps=%d", steps), func(b *testing.B) {
+			c := benchClient(b, 8)
+			fillOld(b, c.store.Pool(), b.N, steps)
+			k := benchCoordinator(b, c)
+			b.ResetTimer()
+			if err := pruneWhile(b.Context(), k); err != nil {
+				b.Fatal(err)
+			}
+			b.StopTimer()
+			if n := countRuns(b, c, "old"); n > 0 {
+				b.Fatalf("%d runs are left", n)
+			}
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "runs/s")
+		})
+	}
+}
+
+// BenchmarkPruneAsleep walks over b.N runs that sleep, and finds nothing: how long the looks take together.
+func BenchmarkPruneAsleep(b *testing.B) {
+	c := benchClient(b, 8)
+	fillOld(b, c.store.Pool(), b.N, 0)
+	if _, err := c.store.Pool().Exec(b.Context(), `UPDATE kagzi.workflow_runs SET status = 'SLEEPING', finished_at = NULL, available_at = 'infinity'`); err != nil {
+		b.Fatal(err)
+	}
+	k := benchCoordinator(b, c)
+	var longest time.Duration
+	b.ResetTimer()
+	for looks := 0; looks == 0 || len(k.walk.ranges) > 0; looks++ {
+		began := time.Now()
+		if _, err := k.prune(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		longest = max(longest, time.Since(began))
+	}
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "runs/s")
+	b.ReportMetric(float64(longest.Microseconds())/1000, "ms/longest-pass")
+}
+
+// BenchmarkDrainWhilePruning executes b.N runs, alone and while as many old ones wait to be deleted.
+func BenchmarkDrainWhilePruning(b *testing.B) {
+	for _, steps := range []int{0, 5} {
+		for _, pruning := range []bool{false, true} {
+			b.Run(fmt.Sprintf("steps=%d/pruning=%t", steps, pruning), func(b *testing.B) {
+				c := benchClient(b, 8)
+				fillOld(b, c.store.Pool(), b.N, steps)
+				drainWhile(b, c, steps, func(ctx context.Context) {
+					if pruning {
+						if err := pruneWhile(ctx, benchCoordinator(b, c)); err != nil {
+							b.Error(err)
+						}
+					}
+				})
+				seconds := b.Elapsed().Seconds()
+				b.ReportMetric(float64(b.N)/seconds, "runs/s")
+				b.ReportMetric(float64(b.N-countRuns(b, c, "old"))/seconds, "pruned/s")
+			})
+		}
+	}
+}
+
+// drainWhile starts b.N runs, and then times their execution beside what meanwhile does.
+func drainWhile(b *testing.B, c *Client, steps int, meanwhile func(context.Context)) {
+	b.Helper()
+	wf := Define[int, int]("drained")
+	calls := make([]Call, 0, 10_000)
+	for i := range b.N {
+		if calls = append(calls, wf.With(i)); len(calls) == cap(calls) || i == b.N-1 {
+			if _, err := c.StartMany(b.Context(), calls); err != nil {
+				b.Fatal(err)
+			}
+			calls = calls[:0]
+		}
+	}
+	if _, err := c.store.Pool().Exec(b.Context(), "ANALYZE kagzi.workflow_runs"); err != nil {
+		b.Fatal(err)
+	}
+	w, err := NewWorker(c, WorkerConfig{NoCoordinator: true, MaxConcurrent: 1000})
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(b.Context())
+	defer cancel()
+	var left atomic.Int64
+	left.Store(int64(b.N))
+	Handle(w, wf, func(ctx Context, n int) (int, error) {
+		for i := range steps {
+			if _, err := Step(ctx, "step-"+strconv.Itoa(i), func(context.Context) (int, error) { return n, nil }); err != nil {
+				return 0, err
+			}
+		}
+		if left.Add(-1) == 0 {
+			cancel()
+		}
+		return n, nil
+	})
+	done := make(chan struct{})
+	b.ResetTimer()
+	go func() {
+		defer close(done)
+		meanwhile(ctx)
+	}()
+	if err := w.Run(ctx); err != nil {
+		b.Fatal(err)
+	}
+	b.StopTimer()
+	<-done
+	if os.Getenv("BENCH_STATEMENTS") != "" {
+		printStatements(b, c.store.Pool())
+	}
+}

@@ -1,0 +1,31 @@
+package kagzi_test
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/kagzi/kagzi"
+)
+
+// How long runs are kept once they are over. Each worker hosts a coordinator; give all of a namespace the same.
+func ExampleCoordinatorConfig_retention() {
+	const day = 24 * time.Hour
+	_, pool, _, _ := setup()
+	defer teardown()
+
+	client, _ := kagzi.NewClient(pool, kagzi.ClientConfig{Logger: slog.New(slog.DiscardHandler)})
+	retention := kagzi.CoordinatorConfig{
+		KeepCompleted: 2 * day,
+		KeepFailed:    60 * day, // and cancelled
+		Keep:          map[string]time.Duration{"audit": 10 * 365 * day, "ping": time.Hour},
+	}
+	_, err := kagzi.NewWorker(client, kagzi.WorkerConfig{Queue: "shop", Coordinator: retention})
+	fmt.Println(err)
+
+	_, err = kagzi.NewCoordinator(client, kagzi.CoordinatorConfig{KeepCompleted: 30})
+	fmt.Println(err)
+	// Output:
+	// <nil>
+	// kagzi: KeepCompleted is 30ns: give at least 1s (a time.Duration counts nanoseconds: 7*24*time.Hour), or set KeepForever
+}

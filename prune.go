@@ -1,0 +1,113 @@
+package kagzi
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi/store"
+)
+
+// The sizes of a pass. A look touches as many rows as it must to find much at once when all is old, and still answers
+// within milliseconds when nothing is; a transaction is short enough that nobody notices it.
+const (
+	pruneLook = 4000 // runs that are looked at together
+	pruneRuns = 500  // runs that are deleted together
+	pruneRows = 5000 // steps and signals that are deleted together
+
+	pruneRest  = time.Minute // between two walks, for each worker of the namespace
+	pruneShare = 20          // looking in vain takes the database one part in so many
+)
+
+// A pruneWalk is where the coordinator stands in its walk over the runs, from the oldest ID to the newest. It lies in
+// memory: another process walks by itself, and one that begins anew finds what is left.
+type pruneWalk struct {
+	ranges  []store.Range // still to be looked at
+	old     []uuid.UUID   // found, and to be deleted
+	workers int           // of the namespace when the walk began: about as many coordinators share the work
+}
+
+// prune deletes some of the runs that are past their retention. It returns no pause while there are more.
+func (k *Coordinator) prune(ctx context.Context) (time.Duration, error) {
+	// Rows of workers that are long gone are deleted here, once at the beginning of each walk.
+	w := &k.walk
+	switch {
+	case k.cfg.KeepForever:
+		return pruneRest, nil
+	case len(w.old) > 0:
+		return k.pruneOld(ctx)
+	case len(w.ranges) > 0:
+		return k.lookForOld(ctx)
+	}
+	var err error
+	w.ranges, w.workers, err = k.client.store.BeginWalk(ctx, k.cfg.retention().Shortest())
+	return 0, err
+}
+
+// lookForOld takes the walk's next step. If it finds nothing, it rests for a multiple of the time that took, so that
+// a million runs asleep, which every walk passes again, are not felt.
+func (k *Coordinator) lookForOld(ctx context.Context) (time.Duration, error) {
+	w := &k.walk
+	began := time.Now()
+	old, left, err := k.client.store.Old(ctx, k.cfg.retention(), w.ranges[0], pruneLook)
+	if err != nil {
+		return 0, err
+	}
+	w.old = old
+	if left != nil {
+		w.ranges[0] = *left
+	} else {
+		w.ranges = w.ranges[1:]
+	}
+	switch {
+	case len(old) > 0:
+		return 0, nil
+	case len(w.ranges) == 0:
+		return k.pruneRest(), nil
+	default:
+		return k.inVain(began), nil
+	}
+}
+
+// inVain is the pause after a look that began then and brought nothing.
+func (k *Coordinator) inVain(began time.Time) time.Duration {
+	return time.Since(began) * time.Duration(pruneShare*max(1, k.walk.workers))
+}
+
+// pruneOld deletes the first of the runs that were found.
+func (k *Coordinator) pruneOld(ctx context.Context) (time.Duration, error) {
+	w, s, began := &k.walk, k.client.store, time.Now()
+	n := min(len(w.old), pruneRuns)
+	pruned, err := s.Prune(ctx, k.cfg.retention(), w.old[:n], pruneRows)
+	for _, id := range pruned.Long {
+		for more := 1; more > 0 && err == nil && ctx.Err() == nil; {
+			more, err = s.PruneSteps(ctx, id, pruneRows)
+		}
+	}
+	switch {
+	case store.Locked(err), pruned.Elsewhere: // by a migration, by another coordinator: they are in each other's way
+		*w = pruneWalk{workers: w.workers}
+		return k.pruneRest(), nil
+	case err != nil:
+		return 0, err
+	}
+	again := append(pruned.Long, pruned.Left...)
+	w.old = append(again, w.old[n:]...)
+	switch {
+	case len(w.old) == 0 && len(w.ranges) == 0:
+		return k.pruneRest(), nil
+	case pruned.Deleted == 0 && len(again) == 0: // children whose parents are there, or runs that are locked
+		return k.inVain(began), nil
+	default:
+		return 0, nil
+	}
+}
+
+// pruneRest is the time between two walks of this coordinator. Those of a fleet should not all walk at once, nor more
+// often together than one would alone.
+func (k *Coordinator) pruneRest() time.Duration {
+	rest := pruneRest * time.Duration(max(1, k.walk.workers))
+	return rest/2 + rand.N(rest)
+}

@@ -1,0 +1,261 @@
+package kagzi
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi/internal/dbtest"
+)
+
+// addOld makes n runs of the workflow that were made so many days ago, and if they are over ended then.
+func addOld(t *testing.T, pool *pgxpool.Pool, workflow, status string, days, n int) {
+	t.Helper()
+	for _, sql := range []string{
+		`
+		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at, finished_at, error_kind)
+		SELECT (lpad(to_hex((extract(epoch FROM now() - $3::int * interval '1 day') * 1000)::bigint), 12, '0') || '7' || substr(md5(random()::text), 1, 3) || '8' || substr(md5(random()::text), 1, 15))::uuid,
+			'default', 'default', $1, $2::text, CASE WHEN $2::text = 'SLEEPING' THEN timestamptz 'infinity' END,
+			CASE WHEN $2::text <> 'SLEEPING' THEN now() - $3::int * interval '1 day' END, CASE WHEN $2::text = 'FAILED' THEN 'error' END
+		FROM generate_series(1, $4::int)`, `
+		INSERT INTO kagzi.workflow_payloads (run_id, namespace_id) SELECT run_id, namespace_id FROM kagzi.workflow_runs
+		WHERE workflow_type = $1 AND status = $2 AND $3::int + $4::int > 0
+		ON CONFLICT DO NOTHING`,
+	} {
+		if _, err := pool.Exec(t.Context(), sql, workflow, status, days, n); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// left says how many runs of each workflow there are.
+func left(t *testing.T, pool *pgxpool.Pool) (s string) {
+	t.Helper()
+	if err := pool.QueryRow(t.Context(), `
+		SELECT coalesce(string_agg(workflow_type || ' ' || n, ', ' ORDER BY workflow_type), 'none')
+		FROM (SELECT workflow_type, count(*) AS n FROM kagzi.workflow_runs GROUP BY 1) x`).Scan(&s); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func newTestCoordinator(t *testing.T, c *Client, cfg CoordinatorConfig) *Coordinator {
+	t.Helper()
+	k, err := NewCoordinator(c, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// walkOnce makes passes until the walk has ended, and returns how many.
+func walkOnce(t *testing.T, k *Coordinator) int {
+	t.Helper()
+	for passes := 1; ; passes++ {
+		pause, err := k.prune(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(k.walk.old) == 0 && len(k.walk.ranges) == 0 {
+			if pause < pruneRest/2 {
+				t.Errorf("pause %v after the walk", pause)
+			}
+			return passes
+		}
+	}
+}
+
+func TestPruneWalks(t *testing.T) {
+	t.Parallel()
+
+	t.Run("Defaults", func(t *testing.T) {
+		t.Parallel()
+		pool := dbtest.Pool(t)
+		k := newTestCoordinator(t, newTestClient(t, pool), CoordinatorConfig{})
+		addOld(t, pool, "a", "COMPLETED", 6, 1)
+		addOld(t, pool, "b", "COMPLETED", 8, 1)
+		addOld(t, pool, "c", "FAILED", 29, 1)
+		addOld(t, pool, "d", "FAILED", 31, 1)
+		addOld(t, pool, "e", "CANCELLED", 29, 1)
+		addOld(t, pool, "f", "CANCELLED", 31, 1)
+		walkOnce(t, k)
+		if got := left(t, pool); got != "a 1, c 1, e 1" {
+			t.Error(got)
+		}
+	})
+
+	t.Run("Configured", func(t *testing.T) {
+		t.Parallel()
+		pool := dbtest.Pool(t)
+		keep := map[string]time.Duration{"brief": time.Hour}
+		k := newTestCoordinator(t, newTestClient(t, pool), CoordinatorConfig{KeepCompleted: 48 * time.Hour, KeepFailed: 72 * time.Hour, Keep: keep})
+		keep["a"] = time.Hour // comes too late
+		addOld(t, pool, "a", "COMPLETED", 1, 1)
+		addOld(t, pool, "b", "COMPLETED", 2, 1)
+		addOld(t, pool, "c", "CANCELLED", 2, 1)
+		addOld(t, pool, "d", "CANCELLED", 3, 1)
+		addOld(t, pool, "brief", "FAILED", 1, 1)
+		walkOnce(t, k)
+		if got := left(t, pool); got != "a 1, c 1" {
+			t.Error(got)
+		}
+	})
+
+	t.Run("KeepForever", func(t *testing.T) {
+		t.Parallel()
+		pool := dbtest.Pool(t)
+		k := newTestCoordinator(t, newTestClient(t, pool), CoordinatorConfig{KeepForever: true})
+		addOld(t, pool, "a", "COMPLETED", 1000, 1)
+		if pause, err := k.prune(t.Context()); err != nil || pause < time.Second || left(t, pool) != "a 1" {
+			t.Errorf("pause %v, error %v, left %s", pause, err, left(t, pool))
+		}
+	})
+
+	// Runs that sleep are passed a few thousand at a time, and with a rest. Behind them everything is found, in batches.
+	t.Run("BehindManySleepers", func(t *testing.T) {
+		t.Parallel()
+		pool := dbtest.Pool(t)
+		k := newTestCoordinator(t, newTestClient(t, pool), CoordinatorConfig{})
+		addOld(t, pool, "asleep", "SLEEPING", 400, 3*pruneLook)
+		addOld(t, pool, "old", "COMPLETED", 40, 3*pruneRuns+1)
+		if pause, err := k.prune(t.Context()); pause != 0 || err != nil { // begins the walk
+			t.Fatal(pause, err)
+		}
+		began := time.Now()
+		pause, err := k.prune(t.Context())
+		if took := time.Since(began); err != nil || pause == 0 || pause > pruneShare*took {
+			t.Errorf("pause %v after a look in vain of %v, error %v", pause, took, err)
+		}
+		// The three looks at sleepers are followed by one that finds all, four batches, and a look at the other range.
+		if passes := walkOnce(t, k); passes != 2+1+4+1 {
+			t.Errorf("%d passes", passes)
+		}
+		if got := left(t, pool); got != "asleep 12000" {
+			t.Error(got)
+		}
+	})
+
+	// What ended behind the walk's back is found by the next one.
+	t.Run("EndedBehind", func(t *testing.T) {
+		t.Parallel()
+		pool := dbtest.Pool(t)
+		k := newTestCoordinator(t, newTestClient(t, pool), CoordinatorConfig{})
+		addOld(t, pool, "sleeper", "SLEEPING", 400, 1)
+		addOld(t, pool, "old", "COMPLETED", 40, 1)
+		walkOnce(t, k)
+		if _, err := pool.Exec(t.Context(), `UPDATE kagzi.workflow_runs SET status = 'COMPLETED', available_at = NULL, finished_at = now() - interval '8 days'`); err != nil {
+			t.Fatal(err)
+		}
+		if got := left(t, pool); got != "sleeper 1" {
+			t.Error(got)
+		}
+		walkOnce(t, k)
+		if got := left(t, pool); got != "none" {
+			t.Error(got)
+		}
+	})
+
+	t.Run("LongRuns", func(t *testing.T) {
+		t.Parallel()
+		pool := dbtest.Pool(t)
+		k := newTestCoordinator(t, newTestClient(t, pool), CoordinatorConfig{})
+		addOld(t, pool, "old", "FAILED", 40, 3)
+		if _, err := pool.Exec(t.Context(), `
+			INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt)
+			SELECT run_id, 'step-' || g, 1, namespace_id, 'COMPLETED', 'FUNCTION', 1, 1
+			FROM kagzi.workflow_runs, generate_series(1, $1::int) AS g`, 2*pruneRows+1); err != nil {
+			t.Fatal(err)
+		}
+		walkOnce(t, k)
+		if got := left(t, pool); got != "none" {
+			t.Error(got)
+		}
+	})
+
+	// A coordinator that meets another gives way, and its next walk begins anew.
+	t.Run("GivesWay", func(t *testing.T) {
+		t.Parallel()
+		pool := dbtest.Pool(t)
+		k := newTestCoordinator(t, newTestClient(t, pool), CoordinatorConfig{})
+		addOld(t, pool, "old", "COMPLETED", 40, 1)
+		tx, err := pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.Exec(t.Context(), `SELECT pg_advisory_xact_lock(hashtextextended('kagzi prune default', 0))`); err != nil {
+			t.Fatal(err)
+		}
+		if passes := walkOnce(t, k); passes != 3 { // begins, finds, gives way
+			t.Errorf("%d passes", passes)
+		}
+		if err := tx.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := left(t, pool); got != "old 1" {
+			t.Error(got)
+		}
+		walkOnce(t, k)
+		if got := left(t, pool); got != "none" {
+			t.Error(got)
+		}
+	})
+}
+
+// Many at once are not in each other's way, and Run prunes.
+func TestCoordinatorsPrune(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	pool := dbtest.Pool(t)
+	addOld(t, pool, "old", "COMPLETED", 40, 5*pruneRuns)
+	addOld(t, pool, "young", "COMPLETED", 1, 10)
+	c := newTestClient(t, pool)
+	var walks sync.WaitGroup
+	for range 3 {
+		k := newTestCoordinator(t, c, CoordinatorConfig{})
+		walks.Go(func() { walkOnce(t, k) })
+	}
+	walks.Wait()
+	addOld(t, pool, "old", "COMPLETED", 40, 1)
+	k := newTestCoordinator(t, c, CoordinatorConfig{})
+	running, stop := context.WithCancel(ctx)
+	walks.Go(func() {
+		if err := k.Run(running); err != nil {
+			t.Error(err)
+		}
+	})
+	for left(t, pool) != "young 10" && ctx.Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	stop()
+	walks.Wait()
+	if got := left(t, pool); got != "young 10" {
+		t.Error(got)
+	}
+}
+
+func TestRetentionIsValidated(t *testing.T) {
+	t.Parallel()
+	c, err := NewClient(dbtest.Pool(t), ClientConfig{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, cfg := range map[string]CoordinatorConfig{
+		"KeepCompleted is 30ns: give at least 1s (a time.Duration counts nanoseconds": {KeepCompleted: 30},
+		"KeepFailed is -1s": {KeepFailed: -time.Second},
+		`Keep of workflow "checkout" is 0s: give at least 1s`: {Keep: map[string]time.Duration{"checkout": 0}},
+		"workflow in Keep is empty":                           {Keep: map[string]time.Duration{"": time.Hour}},
+		"contains the control character":                      {Keep: map[string]time.Duration{"a\nb": time.Hour}},
+	} {
+		if _, err := NewCoordinator(c, cfg); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %s", err, want)
+		}
+		if _, err := NewWorker(c, WorkerConfig{Coordinator: cfg}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v of a worker, want %s", err, want)
+		}
+	}
+}

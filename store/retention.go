@@ -1,0 +1,260 @@
+package store
+
+import (
+	"context"
+	"encoding/binary"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// A Retention says how long runs are kept after their end.
+type Retention struct {
+	Completed time.Duration
+	Failed    time.Duration            // failed and cancelled ones
+	Workflows map[string]time.Duration // instead of both
+}
+
+// Shortest returns how long every run is kept at least.
+func (r Retention) Shortest() time.Duration {
+	shortest := min(r.Completed, r.Failed)
+	for _, d := range r.Workflows {
+		shortest = min(shortest, d)
+	}
+	return shortest
+}
+
+// args lays the retention out as the statements' arguments.
+func (r Retention) args() []any {
+	types, keeps := make([]string, 0, len(r.Workflows)), make([]int64, 0, len(r.Workflows))
+	for name, d := range r.Workflows {
+		types, keeps = append(types, name), append(keeps, micros(d))
+	}
+	return []any{micros(r.Completed), micros(r.Failed), types, keeps}
+}
+
+// A Range is where a walk over the runs has still to look: IDs above After, up to End.
+type Range struct {
+	After, End uuid.UUID
+}
+
+const beginWalk = `
+SELECT now(), (SELECT count(*) FROM kagzi.workers w WHERE w.namespace_id = $1 AND w.status <> 'OFFLINE')`
+
+// BeginWalk returns where runs can be that ended longer ago than keep, and how many workers there are. IDs are ordered
+// by the time at which the client made them, so those made within keep are left out: no run ends before it was made.
+// IDs of the future are those of clients whose clock is ahead, and those that no clock made.
+func (s *Store) BeginWalk(ctx context.Context, keep time.Duration) (ranges []Range, workers int, err error) {
+	var now time.Time
+	err = do(ctx, func(ctx context.Context) error {
+		return s.pool.QueryRow(ctx, beginWalk, s.namespace).Scan(&now, &workers)
+	})
+	return []Range{{End: idAt(now.Add(-keep))}, {After: idAt(now), End: uuid.Max}}, workers, wrap("begin walk", err)
+}
+
+// idAt is the least ID that a client makes at t.
+func idAt(t time.Time) (id uuid.UUID) {
+	binary.BigEndian.PutUint64(id[:], uint64(max(0, t.UnixMilli()))<<16)
+	return id
+}
+
+// No index knows when runs ended: it would be paid for at every finish. The key is walked instead, in steps.
+const oldRuns = `
+SELECT w.run_id, w.old, w.visited
+FROM (
+	SELECT v.run_id, v.old, row_number() OVER () AS number, count(*) OVER () AS visited
+	FROM (
+		SELECT q.run_id, q.status IN ('COMPLETED', 'FAILED', 'CANCELLED') AND q.finished_at <= now() - interval '1 microsecond' *
+			coalesce(($7::bigint[])[array_position($6::text[], q.workflow_type)], CASE q.status WHEN 'COMPLETED' THEN $4::bigint ELSE $5::bigint END) AS old
+		FROM kagzi.workflow_runs q
+		WHERE q.run_id > $2 AND q.run_id <= $3 AND q.namespace_id = $1
+		ORDER BY q.run_id
+		LIMIT $8
+	) v
+) w
+WHERE w.old OR w.number = w.visited`
+
+// Old visits the next n runs of r, and returns those that are past their retention, and what is left of r then. At
+// the end of r nothing is left.
+func (s *Store) Old(ctx context.Context, keep Retention, r Range, n int) (old []uuid.UUID, left *Range, err error) {
+	args := append([]any{s.namespace, r.After, r.End}, append(keep.args(), n)...)
+	err = do(ctx, func(ctx context.Context) error {
+		old, left = nil, nil
+		return ask(ctx, s.pool, oldRuns, args, func(rows pgx.Rows) error {
+			var id uuid.UUID
+			var isOld bool
+			var visited int
+			_, err := pgx.ForEachRow(rows, []any{&id, &isOld, &visited}, func() error {
+				if isOld {
+					old = append(old, id)
+				}
+				return nil
+			})
+			if visited == n {
+				left = &Range{After: id, End: r.End}
+			}
+			return err
+		})
+	})
+	return old, left, wrap("look for old runs", err)
+}
+
+// beingDeleted is what a run waits for whose steps go in several transactions. Its first transaction says so, and from
+// then on the run cannot be resumed: it would execute again the steps that are gone.
+const beingDeleted = "deletion"
+
+// A run is looked at again under its lock: it may have been resumed. It stays as long as its parent's row is there,
+// whatever its status: a parent that is over may be resumed, and looks for its children. Who has no parent left never
+// gets one again, so nothing of the parent need be locked. CASE, because a join would be planned, and looked at again
+// under the lock with rows that are not locked.
+//
+// Runs are taken in their order as long as all that goes with them is less than $7 rows. One that has so much alone is
+// marked instead. The deletes have arrays for conditions: without statistics, joins would read the keys whole.
+const pruneRuns = `
+WITH k AS MATERIALIZED (
+	SELECT pg_try_advisory_xact_lock(hashtextextended('kagzi prune ' || $1::text, 0)) AS mine
+), l AS MATERIALIZED (
+	SELECT r.run_id
+	FROM (SELECT u.run_id FROM unnest($2::uuid[]) AS u (run_id) ORDER BY 1) u
+	CROSS JOIN LATERAL (
+		SELECT q.run_id
+		FROM kagzi.workflow_runs q
+		WHERE (SELECT mine FROM k) AND q.run_id = u.run_id AND q.namespace_id = $1
+			AND q.status IN ('COMPLETED', 'FAILED', 'CANCELLED') AND q.finished_at <= now() - interval '1 microsecond' *
+				coalesce(($6::bigint[])[array_position($5::text[], q.workflow_type)], CASE q.status WHEN 'COMPLETED' THEN $3::bigint ELSE $4::bigint END)
+			AND CASE WHEN q.parent_run_id IS NULL THEN true ELSE NOT EXISTS (
+				SELECT FROM kagzi.workflow_runs p WHERE p.run_id = q.parent_run_id AND p.namespace_id = $1) END
+		FOR UPDATE SKIP LOCKED
+	) r
+), c AS MATERIALIZED (
+	SELECT l.run_id, s.rows + g.rows AS rows, sum(s.rows + g.rows) OVER (ORDER BY l.run_id) AS total
+	FROM l
+	CROSS JOIN LATERAL (
+		SELECT count(*) AS rows FROM (SELECT FROM kagzi.step_runs s WHERE s.run_id = l.run_id AND s.namespace_id = $1 LIMIT $7) x
+	) s
+	CROSS JOIN LATERAL (
+		SELECT count(*) AS rows FROM (SELECT FROM kagzi.signals g WHERE g.run_id = l.run_id AND g.namespace_id = $1 LIMIT $7) x
+	) g
+), d AS MATERIALIZED (
+	SELECT c.run_id FROM c WHERE c.total < $7
+), s AS (
+	DELETE FROM kagzi.step_runs s WHERE s.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND s.namespace_id = $1
+), g AS (
+	DELETE FROM kagzi.signals g WHERE g.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND g.namespace_id = $1
+), p AS (
+	DELETE FROM kagzi.workflow_payloads p WHERE p.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND p.namespace_id = $1
+), r AS (
+	DELETE FROM kagzi.workflow_runs r WHERE r.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND r.namespace_id = $1
+), m AS (
+	UPDATE kagzi.workflow_runs r SET waiting_on = '` + beingDeleted + `'
+	WHERE r.run_id = ANY (ARRAY (SELECT c.run_id FROM c WHERE c.rows >= $7)) AND r.namespace_id = $1
+)
+SELECT k.mine, c.run_id, c.total < $7, c.rows >= $7
+FROM k
+LEFT JOIN c ON true`
+
+// A Pruned says what became of the runs given to Prune. Those it does not name stay: they are not over, locked by
+// somebody, or have a parent.
+type Pruned struct {
+	Elsewhere bool        // another process is pruning: nothing was done
+	Deleted   int         // runs, each with all that it had
+	Left      []uuid.UUID // runs that were too many for one transaction
+	Long      []uuid.UUID // runs that are too long for one: call PruneSteps for them, and then Prune again
+}
+
+// Prune deletes the runs past their retention, in one transaction of at most rows steps and signals.
+func (s *Store) Prune(ctx context.Context, keep Retention, ids []uuid.UUID, rows int) (out Pruned, err error) {
+	args := append([]any{s.namespace, texts(ids)}, append(keep.args(), rows)...)
+	err = s.prune(ctx, pruneRuns, args, func(rows pgx.Rows) error {
+		out = Pruned{}
+		var mine bool
+		var id *uuid.UUID
+		var deleted, long *bool
+		_, err := pgx.ForEachRow(rows, []any{&mine, &id, &deleted, &long}, func() error {
+			switch {
+			case id == nil:
+				out.Elsewhere = !mine
+			case *deleted:
+				out.Deleted++
+			case *long:
+				out.Long = append(out.Long, *id)
+			default:
+				out.Left = append(out.Left, *id)
+			}
+			return nil
+		})
+		return err
+	})
+	slices.SortFunc(out.Left, compareIDs)
+	return out, wrap("prune", err)
+}
+
+// Only of a run that is marked: it cannot come back to life, so nothing need be locked. What goes is a stretch of the
+// key, up to and with its n-th row.
+const pruneSteps = `
+WITH m AS MATERIALIZED (
+	SELECT q.run_id FROM kagzi.workflow_runs q WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.waiting_on = '` + beingDeleted + `'
+), s AS MATERIALIZED (
+	SELECT x.step_id, x.attempt_number
+	FROM (
+		SELECT i.step_id, i.attempt_number FROM kagzi.step_runs i
+		WHERE i.run_id = (SELECT m.run_id FROM m) AND i.namespace_id = $1
+		ORDER BY i.step_id, i.attempt_number LIMIT $3
+	) x
+	ORDER BY x.step_id DESC, x.attempt_number DESC LIMIT 1
+), g AS MATERIALIZED (
+	SELECT x.name, x.sequence
+	FROM (
+		SELECT i.name, i.sequence FROM kagzi.signals i
+		WHERE i.run_id = (SELECT m.run_id FROM m) AND i.namespace_id = $1
+		ORDER BY i.name, i.sequence LIMIT $3
+	) x
+	ORDER BY x.name DESC, x.sequence DESC LIMIT 1
+), ds AS (
+	DELETE FROM kagzi.step_runs t
+	WHERE t.run_id = $2 AND t.namespace_id = $1 AND (t.step_id, t.attempt_number) <= ((SELECT s.step_id FROM s), (SELECT s.attempt_number FROM s))
+	RETURNING 1
+), dg AS (
+	DELETE FROM kagzi.signals t
+	WHERE t.run_id = $2 AND t.namespace_id = $1 AND (t.name, t.sequence) <= ((SELECT g.name FROM g), (SELECT g.sequence FROM g))
+	RETURNING 1
+)
+SELECT (SELECT count(*) FROM ds) + (SELECT count(*) FROM dg)`
+
+// PruneSteps deletes up to n steps and n signals of a run that Prune called long, and returns how many it has deleted:
+// none once there are none left.
+func (s *Store) PruneSteps(ctx context.Context, id uuid.UUID, n int) (deleted int, err error) {
+	err = s.prune(ctx, pruneSteps, []any{s.namespace, id, n}, func(rows pgx.Rows) (err error) {
+		deleted, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[int])
+		return err
+	})
+	return deleted, wrap("prune steps", err)
+}
+
+// prune sends one of the statements above, a transaction in one round trip. The commit does not wait for the disk:
+// what a crash takes back is deleted again.
+func (s *Store) prune(ctx context.Context, sql string, args []any, read func(pgx.Rows) error) error {
+	return do(ctx, func(ctx context.Context) error {
+		b := &pgx.Batch{}
+		b.Queue(session, "100ms", relaxed)
+		b.Queue(endWhenIdle)
+		b.Queue(sql, args...)
+		res := s.pool.SendBatch(ctx, b)
+		defer res.Close()
+		for range 2 {
+			if _, err := res.Exec(); err != nil {
+				return err
+			}
+		}
+		rows, err := res.Query()
+		if err != nil {
+			return err
+		}
+		if err := read(rows); err != nil {
+			return err
+		}
+		return res.Close()
+	})
+}
