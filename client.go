@@ -132,6 +132,7 @@ func public(err error) error {
 		{store.ErrRunFinished, ErrRunFinished},
 		{store.ErrIDConflict, ErrIDConflict},
 		{store.ErrRunActive, ErrRunActive},
+		{store.ErrWorkerNotFound, ErrWorkerNotFound},
 	} {
 		if errors.Is(err, p.from) {
 			return p.to

@@ -32,6 +32,14 @@ type CoordinatorConfig struct {
 	// workers for dead: the outage may have silenced them, too. How long a worker may be silent otherwise is said by
 	// its own WorkerConfig.StaleAfter. Zero means 30 seconds.
 	StaleAfter time.Duration
+
+	// Grace is how long the server may be without the connection that a worker sends its heartbeats over, and the worker
+	// without a heartbeat over another, before it is taken for dead. A worker that lives reconnects at once. Nothing is
+	// concluded from the connections of workers behind a pooler. Zero means 3 seconds.
+	Grace time.Duration
+
+	// NoGrace turns that rule off: only silence counts.
+	NoGrace bool
 }
 
 func (c CoordinatorConfig) withDefaults() CoordinatorConfig {
@@ -39,6 +47,7 @@ func (c CoordinatorConfig) withDefaults() CoordinatorConfig {
 	c.Batch = cmp.Or(c.Batch, 100)
 	c.MaxRuns = cmp.Or(c.MaxRuns, 1000)
 	c.StaleAfter = cmp.Or(c.StaleAfter, 30*time.Second)
+	c.Grace = cmp.Or(c.Grace, 3*time.Second)
 	return c
 }
 
@@ -52,7 +61,7 @@ func (c CoordinatorConfig) validate() error {
 	for _, d := range []struct {
 		name  string
 		value time.Duration
-	}{{"Interval", c.Interval}, {"StaleAfter", c.StaleAfter}} {
+	}{{"Interval", c.Interval}, {"StaleAfter", c.StaleAfter}, {"Grace", c.Grace}} {
 		check(d.value < time.Millisecond, "%s is %v: give at least 1ms (a time.Duration counts nanoseconds: 30*time.Second)", d.name, d.value)
 	}
 	check(c.Batch < 1 || c.Batch > 10_000, "Batch is %d: give between 1 and 10,000", c.Batch)
@@ -67,8 +76,10 @@ type Coordinator struct {
 	client  *Client
 	cfg     CoordinatorConfig
 	running atomic.Bool
+	hosted  bool          // by a worker, as others are
 	wake    chan struct{} // look at the schedules now
 	outage  outage
+	watch   watch
 
 	mu       sync.Mutex
 	blocking map[uuid.UUID]bool // runs whose end lets a queued one begin
@@ -130,6 +141,9 @@ func (k *Coordinator) run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	loops.Go(func() { k.repeat(ctx, stop, k.wake, k.fire) })
 	loops.Go(func() { k.repeat(ctx, stop, nil, k.sweep) })
+	if !k.cfg.NoGrace {
+		loops.Go(func() { k.repeat(ctx, stop, nil, k.watchConnections) })
+	}
 	loops.Wait()
 	if cause := context.Cause(ctx); store.Closed(cause) {
 		return errors.New("kagzi: the pool was closed while the coordinator was running: close it once Run has returned")

@@ -127,7 +127,7 @@ func TestIndexes(t *testing.T) {
 	s := open(t)
 	for _, name := range []string{
 		claimIndex, runsKey, payloadsKey, stepsKey, externalID, endedID, "workflow_runs_parent", "workflow_runs_metadata",
-		"workflow_runs_fire", "workflow_runs_schedules", "signals_pkey", "signals_signal_id", "workers_pkey", "workers_live", "worker_events_pkey",
+		"workflow_runs_fire", "workflow_runs_schedules", "signals_pkey", "signals_signal_id", "workers_pkey", "workers_live", "workers_release", "worker_events_pkey",
 	} {
 		if !one[bool](t, s.pool, `SELECT to_regclass('kagzi.' || $1) IS NOT NULL`, name) {
 			t.Errorf("index %s is missing", name)
@@ -166,7 +166,7 @@ func life(t *testing.T, s *Store, plain DB) {
 	ok("check rights", s.CheckRights(t.Context()))
 	w := worker()
 	ok("register", s.RegisterWorker(t.Context(), s.pool, w))
-	_, _, err := s.Heartbeat(t.Context(), s.pool, Beat{Worker: w.ID, Active: 1, Completed: 2, Failed: 3})
+	_, err := s.Heartbeat(t.Context(), s.pool, Beat{Worker: w.ID, Active: 1, Completed: 2, Failed: 3})
 	ok("heartbeat", err)
 
 	odd := "it's \\ \"odd\", {x}, é, NULL"
@@ -300,7 +300,7 @@ func life(t *testing.T, s *Store, plain DB) {
 	if _, err := plain.Exec(t.Context(), `UPDATE kagzi.workers SET heartbeat_at = now() - interval '1 hour'`); err != nil {
 		t.Fatal(err)
 	}
-	lost, err := s.ReleaseLost(t.Context(), s.pool)
+	lost, err := s.ReleaseLost(t.Context())
 	ok("release", err)
 	if len(lost) != 1 || lost[0].Types[0] != "type" || lost[0].Visibility != time.Minute {
 		t.Errorf("lost %+v", lost)
