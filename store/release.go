@@ -171,7 +171,8 @@ func (s *Store) Unreleased(ctx context.Context, n int) (lost []LostWorker, err e
 	return lost, wrap("look for lost workers that hold runs", err)
 }
 
-// The dead worker's runs lie in the part of the claim's index that claims and extensions moved them to.
+// The dead worker's runs lie in the part of the claim's index that claims and extensions moved them to. IS TRUE keeps the
+// primary key from being searched for all runs past $6.
 const releaseRuns = `
 WITH c AS MATERIALIZED (
 	SELECT q.run_id
@@ -181,7 +182,7 @@ WITH c AS MATERIALIZED (
 		FROM kagzi.workflow_runs k
 		WHERE k.namespace_id = $1 AND k.task_queue = $3 AND k.workflow_type = w.workflow_type AND k.priority = w.priority
 			AND k.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND k.available_at > now() AND k.available_at <= now() + $5::bigint * interval '2 microseconds'
-			AND k.status = 'RUNNING' AND k.locked_by = $2 AND k.run_id > $6
+			AND k.status = 'RUNNING' AND k.locked_by = $2 AND (k.run_id > $6) IS TRUE
 		ORDER BY k.available_at
 	) q
 	ORDER BY 1
