@@ -92,14 +92,14 @@ func TestLostConnectionsOfALiveWorker(t *testing.T) {
 	leases := queryOne[string](t, db.Pool, leasesOfRuns)
 	pollUntil(t, "the worker listens", c.hub.listening)
 	direct := quietClient(t, db.Pool)
-	for range 3 {
+	for _, all := range []bool{false, true, true} { // first the heart's alone: no other that is lost wakes it
 		old := queryOne[int](t, db.Pool, watchedBackend)
 		if old == 0 {
 			t.Fatal("the worker's connection is no evidence")
 		}
 		n := queryOne[int](t, db.Pool, `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
-			WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> ALL ($1::int[])`, backendsOf(t, db))
-		if n < 3 {
+			WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> ALL ($1::int[]) AND ($2 OR pid = $3)`, backendsOf(t, db), all, old)
+		if n == 0 || all && n < 3 {
 			t.Errorf("INVALID: %d connections were ended, want the heart's, the listener's and some of the pool's", n)
 		}
 		pollUntil(t, "the worker says over which connection it lives", func() bool {
@@ -227,7 +227,14 @@ func TestPoolerLeavesNoEvidence(t *testing.T) {
 	if gone, watched, err := c.store.GoneWorkers(t.Context()); err != nil || len(gone) != 0 || watched != 0 {
 		t.Errorf("gone %v of %d, %v", gone, watched, err)
 	}
-	// A pooler that told its clients a backend's true process ID would be found out by the first beat over another.
+	conn, err := c.store.Pool().Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	if b, err := c.store.BackendOf(t.Context(), conn.Conn()); err != nil || b != (store.Backend{}) {
+		t.Errorf("a connection through the pooler has the backend %+v, %v", b, err)
+	}
 	close(g.open)
 	checkResults(t, runs, func(int) string { return "opened" })
 }
@@ -253,6 +260,10 @@ func TestSharedBackendIsNoEvidence(t *testing.T) {
 }
 
 // ---- the coordinator's memory ----
+
+// insertGone registers a worker whose connection is gone.
+const insertGone = `INSERT INTO kagzi.workers (worker_id, namespace_id, task_queue, workflow_types, status, visibility_timeout, stale_after, backend_pid, backend_start, server_start)
+	SELECT gen_random_uuid(), 'default', 'default', ARRAY['w'], 'ONLINE', interval '5 minutes', interval '30 s', 2147483647, now(), pg_postmaster_start_time()`
 
 func TestWatchJudges(t *testing.T) {
 	t.Parallel()
@@ -319,30 +330,23 @@ func TestWatchForgetsInAnOutage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	execSQL(t, db.Pool, `INSERT INTO kagzi.workers (worker_id, namespace_id, task_queue, workflow_types, status, visibility_timeout, stale_after, backend_pid, backend_start, server_start)
-		SELECT gen_random_uuid(), 'default', 'default', ARRAY['w'], 'ONLINE', interval '5 minutes', interval '30 s', 2147483647, now(), pg_postmaster_start_time()`)
+	execSQL(t, db.Pool, insertGone)
 	dead := func() int {
 		return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'OFFLINE'`)
 	}
-	for what, disturb := range map[string]func(){
-		"ItsOwnOutage": func() {
-			if err := proxy.Close(); err != nil {
-				t.Error(err)
-			}
-			if _, err := k.watchConnections(t.Context()); !store.Away(err) {
-				t.Errorf("INVALID: %v", err)
-			}
-			k.client = quietClient(t, db.Pool)
-		},
-	} {
-		if _, err := k.watchConnections(t.Context()); err != nil || len(k.watch.gone) != 1 {
-			t.Fatalf("%d gone, %v", len(k.watch.gone), err)
-		}
-		disturb()
-		for range 3 {
-			if _, err := k.watchConnections(t.Context()); err != nil || dead() != 0 || len(k.watch.gone) != 0 {
-				t.Errorf("%s: %d dead, %v", what, dead(), err)
-			}
+	if _, err := k.watchConnections(t.Context()); err != nil || len(k.watch.gone) != 1 {
+		t.Fatalf("%d gone, %v", len(k.watch.gone), err)
+	}
+	if err := proxy.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := k.watchConnections(t.Context()); !store.Away(err) {
+		t.Errorf("INVALID: %v", err)
+	}
+	k.client = quietClient(t, db.Pool)
+	for range 3 {
+		if _, err := k.watchConnections(t.Context()); err != nil || dead() != 0 || len(k.watch.gone) != 0 {
+			t.Errorf("%d dead, %v", dead(), err)
 		}
 	}
 	k.watch.quiet = time.Time{}
@@ -380,5 +384,38 @@ func TestWatchPause(t *testing.T) {
 		if got := k.watchPause(tt.workers); got > tt.most || got < tt.most*3/4-time.Millisecond {
 			t.Errorf("%+v: %v", tt, got)
 		}
+	}
+}
+
+// TestNoGrace shows that without the rule a connection that is gone means nothing.
+func TestNoGrace(t *testing.T) {
+	t.Parallel()
+	for name, off := range map[string]bool{"Off": true, "On": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.Database(t)
+			k, err := NewCoordinator(quietClient(t, db.Pool), CoordinatorConfig{Interval: 5 * time.Millisecond, Grace: 5 * time.Millisecond, NoGrace: off})
+			if err != nil {
+				t.Fatal(err)
+			}
+			execSQL(t, db.Pool, insertGone)
+			ctx, stop := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() { done <- k.Run(ctx) }()
+			for i := 1; i <= 20; i++ { // as many sweeps
+				execSQL(t, db.Pool, `INSERT INTO kagzi.workers (worker_id, namespace_id, task_queue, workflow_types, status, visibility_timeout, stale_after, heartbeat_at)
+					SELECT gen_random_uuid(), 'default', 'default', ARRAY['w'], 'ONLINE', interval '5 minutes', interval '30 s', now() - interval '1 hour'`)
+				pollUntil(t, "the silent one is lost", func() bool {
+					return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.worker_events WHERE detail = 'no heartbeat'`) == i
+				})
+			}
+			if lost := queryOne[bool](t, db.Pool, `SELECT EXISTS (SELECT FROM kagzi.worker_events WHERE detail = 'connection gone')`); lost == off {
+				t.Errorf("lost: %t", lost)
+			}
+			stop()
+			if err := receive(t, done); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

@@ -57,6 +57,23 @@ func TestReleaseInBatches(t *testing.T) {
 	}
 }
 
+// A whole batch that somebody has locked keeps nothing from being released.
+func TestReleasePassesOverABatchOfLocks(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	w := register(t, s)
+	start(t, s, many(releaseBatch+10)...)
+	claim(t, s, request(releaseBatch+10, func(r *ClaimRequest) { r.Worker = w.ID }))
+	silence(t, s, w.ID, time.Hour)
+	tx := begin(t, s)
+	exec(t, tx, `SELECT FROM kagzi.workflow_runs WHERE run_id IN (SELECT run_id FROM kagzi.workflow_runs ORDER BY 1 LIMIT $1) FOR UPDATE`, releaseBatch)
+	lost, err := s.ReleaseLost(t.Context())
+	if err != nil || len(lost) != 1 || lost[0].Released != 10 || lost[0].Left != releaseBatch {
+		t.Errorf("lost %+v, error %v", lost, err)
+	}
+	commit(t, tx)
+}
+
 // What somebody has locked is released when it is free, not when its lease ends; and a claim that was under way when its
 // worker was declared dead is found.
 func TestReleaseComesAgain(t *testing.T) {
