@@ -279,6 +279,9 @@ func (s *Store) ReleaseLost(ctx context.Context) ([]LostWorker, error) {
 // ReleaseSuspects buries each of the suspects, and releases its runs.
 func (s *Store) ReleaseSuspects(ctx context.Context, suspects []Suspect, detail string) (lost []LostWorker, err error) {
 	for _, suspect := range suspects {
+		if ctx.Err() != nil {
+			break // others go on with them
+		}
 		w, e := s.Bury(ctx, suspect, detail)
 		if w != nil {
 			e = s.Release(ctx, w)
