@@ -5,15 +5,14 @@ package kagzi
 import (
 	"context"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/localpg"
-	"github.com/kagzi/kagzi/internal/pgproxy"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -167,46 +166,60 @@ func maintenance(t *testing.T, db *dbtest.DB) *pgx.Conn {
 	return conn
 }
 
-// TestServerRestartJudgesNobody restarts the server below a worker that lives: that its old connection is gone says
-// nothing to a server that never had it.
+// TestServerRestartJudgesNobody restarts the server below a worker that lives, and kills one of its processes, which
+// costs everybody the connection: that the old one is gone says nothing of the worker.
 func TestServerRestartJudgesNobody(t *testing.T) {
 	t.Parallel()
-	ctx := testContext(t)
-	server, err := localpg.Start(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	pool := openPool(t, server.DSN(), 10)
-	if err := Migrate(ctx, pool); err != nil {
-		t.Fatal(err)
-	}
-	cfg := mute
-	cfg.Coordinator.Grace = 50 * time.Millisecond
-	g, runs, _ := gated(t, quietClient(t, pool), cfg, 3)
-	answers := func(sql string) func() bool {
-		return func() bool {
-			var yes bool
-			return pool.QueryRow(ctx, sql).Scan(&yes) == nil && yes
-		}
-	}
-	pollUntil(t, "the worker is registered", answers(`SELECT server_start = pg_postmaster_start_time() FROM kagzi.workers`))
-	execSQL(t, pool, `CHECKPOINT`) // a claim's commit does not wait for the disk
-	if err := server.Restart(ctx, localpg.Immediate); err != nil {
-		t.Fatal(err)
-	}
-	pollUntil(t, "the worker lives on the new server", answers(`SELECT server_start = pg_postmaster_start_time() FROM kagzi.workers WHERE status = 'ONLINE'`))
-	close(g.open)
-	checkResults(t, runs, func(int) string { return "opened" })
-	if n := queryOne[int](t, pool, `SELECT (SELECT count(*) FROM kagzi.worker_events WHERE event = 'LOST') + (SELECT sum(recoveries) FROM kagzi.workflow_runs)`); n != 0 {
-		t.Errorf("%d workers and runs were lost", n)
-	}
-	if len(g.cause) > 0 {
-		t.Errorf("a step's context ended: %v", <-g.cause)
+	for name, disturb := range map[string]func(t *testing.T, server *localpg.Cluster, backend int){
+		"Restart": func(t *testing.T, server *localpg.Cluster, _ int) {
+			if err := server.Restart(t.Context(), localpg.Immediate); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"Crash": func(t *testing.T, _ *localpg.Cluster, backend int) {
+			if err := syscall.Kill(backend, syscall.SIGKILL); err != nil {
+				t.Skipf("the server's processes are out of reach: %v", err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx := testContext(t)
+			server, err := localpg.Start(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := server.Stop(); err != nil {
+					t.Error(err)
+				}
+			})
+			pool := openPool(t, server.DSN(), 10)
+			if err := Migrate(ctx, pool); err != nil {
+				t.Fatal(err)
+			}
+			cfg := mute
+			if name == "Restart" {
+				cfg.Coordinator.Grace = 50 * time.Millisecond // the new server knows that it never had the connection
+			}
+			g, runs, _ := gated(t, quietClient(t, pool), cfg, 3)
+			old := queryOne[int](t, pool, watchedBackend)
+			execSQL(t, pool, `CHECKPOINT`) // a claim's commit does not wait for the disk
+			disturb(t, server, old)
+			pollUntil(t, "the worker lives on", func() bool {
+				var yes bool
+				err := pool.QueryRow(ctx, `SELECT backend_pid <> $1 AND server_start = pg_postmaster_start_time() FROM kagzi.workers WHERE status = 'ONLINE'`, old).Scan(&yes)
+				return err == nil && yes
+			})
+			close(g.open)
+			checkResults(t, runs, func(int) string { return "opened" })
+			if n := queryOne[int](t, pool, `SELECT (SELECT count(*) FROM kagzi.worker_events WHERE event = 'LOST') + (SELECT sum(recoveries) FROM kagzi.workflow_runs)`); n != 0 {
+				t.Errorf("%d workers and runs were lost", n)
+			}
+			if len(g.cause) > 0 {
+				t.Errorf("a step's context ended: %v", <-g.cause)
+			}
+		})
 	}
 }
 
@@ -256,166 +269,5 @@ func TestSharedBackendIsNoEvidence(t *testing.T) {
 	}
 	if pid := queryOne[int](t, db.Pool, watchedBackend); pid != 0 || h.backend != (store.Backend{}) {
 		t.Errorf("the evidence is %d", pid)
-	}
-}
-
-// ---- the coordinator's memory ----
-
-// insertGone registers a worker whose connection is gone.
-const insertGone = `INSERT INTO kagzi.workers (worker_id, namespace_id, task_queue, workflow_types, status, visibility_timeout, stale_after, backend_pid, backend_start, server_start)
-	SELECT gen_random_uuid(), 'default', 'default', ARRAY['w'], 'ONLINE', interval '5 minutes', interval '30 s', 2147483647, now(), pg_postmaster_start_time()`
-
-func TestWatchJudges(t *testing.T) {
-	t.Parallel()
-	const grace = 3 * time.Second
-	begun := time.Now()
-	one, two := uuid.New(), uuid.New()
-	type look struct {
-		at   time.Duration
-		gone []store.Suspect
-		dead []uuid.UUID
-		next time.Duration
-	}
-	suspect := func(id uuid.UUID, beat, backend int) store.Suspect {
-		return store.Suspect{ID: id, HeartbeatAt: time.UnixMicro(int64(beat)), Backend: int32(backend)}
-	}
-	for name, looks := range map[string][]look{
-		"Dies": {
-			{0, []store.Suspect{suspect(one, 1, 1)}, nil, grace},
-			{time.Second, []store.Suspect{suspect(one, 1, 1)}, nil, 2 * time.Second},
-			{grace, []store.Suspect{suspect(one, 1, 1)}, []uuid.UUID{one}, grace},
-		},
-		"Reconnects": {
-			{0, []store.Suspect{suspect(one, 1, 1)}, nil, grace},
-			{time.Second, nil, nil, grace},
-			{4 * time.Second, []store.Suspect{suspect(one, 1, 1)}, nil, grace},
-		},
-		"BeatsOverAnotherThatIsGoneAgain": {
-			{0, []store.Suspect{suspect(one, 1, 1)}, nil, grace},
-			{4 * time.Second, []store.Suspect{suspect(one, 2, 2)}, nil, grace},
-			{6 * time.Second, []store.Suspect{suspect(one, 3, 2)}, nil, grace},
-		},
-		"EachInItsTime": {
-			{0, []store.Suspect{suspect(one, 1, 1)}, nil, grace},
-			{2 * time.Second, []store.Suspect{suspect(one, 1, 1), suspect(two, 1, 2)}, nil, time.Second},
-			{grace, []store.Suspect{suspect(one, 1, 1), suspect(two, 1, 2)}, []uuid.UUID{one}, 2 * time.Second},
-		},
-	} {
-		var w watch
-		for i, l := range looks {
-			dead, next := w.judge(l.gone, begun.Add(l.at), grace)
-			var ids []uuid.UUID
-			for _, d := range dead {
-				ids = append(ids, d.ID)
-			}
-			if len(ids) != len(l.dead) || len(ids) > 0 && ids[0] != l.dead[0] || next != l.next {
-				t.Errorf("%s, look %d: dead %v, next look in %v; want %v, %v", name, i, ids, next, l.dead, l.next)
-			}
-		}
-	}
-}
-
-// TestWatchForgetsInAnOutage shows that a coordinator which could not look concludes nothing from what it saw before, and
-// for a while from what it sees.
-func TestWatchForgetsInAnOutage(t *testing.T) {
-	t.Parallel()
-	db := dbtest.Database(t)
-	proxy, err := pgproxy.Listen(db.DSN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := openPool(t, proxy.DSN(), 2)
-	c := quietClient(t, pool)
-	k, err := NewCoordinator(c, CoordinatorConfig{Grace: time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	execSQL(t, db.Pool, insertGone)
-	dead := func() int {
-		return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'OFFLINE'`)
-	}
-	if _, err := k.watchConnections(t.Context()); err != nil || len(k.watch.gone) != 1 {
-		t.Fatalf("%d gone, %v", len(k.watch.gone), err)
-	}
-	if err := proxy.Close(); err != nil {
-		t.Error(err)
-	}
-	if _, err := k.watchConnections(t.Context()); !store.Away(err) {
-		t.Errorf("INVALID: %v", err)
-	}
-	k.client = quietClient(t, db.Pool)
-	for range 3 {
-		if _, err := k.watchConnections(t.Context()); err != nil || dead() != 0 || len(k.watch.gone) != 0 {
-			t.Errorf("%d dead, %v", dead(), err)
-		}
-	}
-	k.watch.quiet = time.Time{}
-	if _, err := k.watchConnections(t.Context()); err != nil || len(k.watch.gone) != 1 {
-		t.Errorf("%d gone, %v", len(k.watch.gone), err)
-	}
-	k.watch.last = time.Now().Add(-time.Minute) // as if the process had been frozen
-	if _, err := k.watchConnections(t.Context()); err != nil || dead() != 0 || len(k.watch.gone) != 0 {
-		t.Errorf("after a pause: %d dead, %v", dead(), err)
-	}
-	k.watch.quiet = time.Time{}
-	pollUntil(t, "it is declared dead at last", func() bool {
-		if _, err := k.watchConnections(t.Context()); err != nil {
-			t.Error(err)
-		}
-		return dead() == 1
-	})
-}
-
-func TestWatchPause(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		hosted  bool
-		grace   time.Duration
-		workers int
-		most    time.Duration
-	}{
-		{true, 3 * time.Second, 1, time.Second},
-		{true, 3 * time.Second, 60, 3 * time.Second},
-		{true, 3 * time.Second, 5000, 5 * time.Second},
-		{false, 3 * time.Second, 5000, time.Second},
-		{false, 100 * time.Millisecond, 1, 100 * time.Millisecond},
-	} {
-		k := &Coordinator{hosted: tt.hosted, cfg: CoordinatorConfig{Grace: tt.grace}.withDefaults()}
-		if got := k.watchPause(tt.workers); got > tt.most || got < tt.most*3/4-time.Millisecond {
-			t.Errorf("%+v: %v", tt, got)
-		}
-	}
-}
-
-// TestNoGrace shows that without the rule a connection that is gone means nothing.
-func TestNoGrace(t *testing.T) {
-	t.Parallel()
-	for name, off := range map[string]bool{"Off": true, "On": false} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			db := dbtest.Database(t)
-			k, err := NewCoordinator(quietClient(t, db.Pool), CoordinatorConfig{Interval: 5 * time.Millisecond, Grace: 5 * time.Millisecond, NoGrace: off})
-			if err != nil {
-				t.Fatal(err)
-			}
-			execSQL(t, db.Pool, insertGone)
-			ctx, stop := context.WithCancel(t.Context())
-			done := make(chan error, 1)
-			go func() { done <- k.Run(ctx) }()
-			for i := 1; i <= 20; i++ { // as many sweeps
-				execSQL(t, db.Pool, `INSERT INTO kagzi.workers (worker_id, namespace_id, task_queue, workflow_types, status, visibility_timeout, stale_after, heartbeat_at)
-					SELECT gen_random_uuid(), 'default', 'default', ARRAY['w'], 'ONLINE', interval '5 minutes', interval '30 s', now() - interval '1 hour'`)
-				pollUntil(t, "the silent one is lost", func() bool {
-					return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.worker_events WHERE detail = 'no heartbeat'`) == i
-				})
-			}
-			if lost := queryOne[bool](t, db.Pool, `SELECT EXISTS (SELECT FROM kagzi.worker_events WHERE detail = 'connection gone')`); lost == off {
-				t.Errorf("lost: %t", lost)
-			}
-			stop()
-			if err := receive(t, done); err != nil {
-				t.Error(err)
-			}
-		})
 	}
 }

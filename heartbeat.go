@@ -156,8 +156,8 @@ func (h *heart) wait(stop chan struct{}, next time.Time) (lost bool) {
 			return false
 		}
 		// Interrupted, it leaves the connection as it was. Nothing is listened for: only an error ends it.
-		_ = h.conn.PgConn().WaitForNotification(ctx)
-		if h.conn.IsClosed() {
+		err := h.conn.PgConn().WaitForNotification(ctx)
+		if h.conn.IsClosed() || err != nil && ctx.Err() == nil {
 			h.close()
 			return true
 		}
