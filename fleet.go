@@ -233,7 +233,8 @@ func (c *Client) DrainQueue(ctx context.Context, queue string, opts ...ChangeOpt
 // ForceOffline declares a worker dead, before the fleet finds out: its runs are available to others at once, and it is
 // offline, with a LOST event "forced offline". Should it live, it learns of that by a notification, or with its next
 // heartbeat or its next write: it gives its runs up, and goes on under a new ID. Of one that is offline already, ForceOffline
-// frees what it may still hold. It returns [ErrWorkerNotFound] if the client's namespace has no such worker.
+// frees what it may still hold. It returns [ErrWorkerNotFound] if the client's namespace has no such worker. In a
+// transaction of the caller's it keeps the worker from sending heartbeats until that ends, so commit soon.
 func (c *Client) ForceOffline(ctx context.Context, id WorkerID, opts ...ChangeOption) error {
 	tx, err := changeTx(opts)
 	var parsed uuid.UUID

@@ -13,9 +13,11 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/store"
 )
 
 // A logBuffer keeps what is logged.
@@ -296,6 +298,54 @@ func TestForceOfflineOfALiveWorker(t *testing.T) {
 				_, total, err := far.Workers(t.Context(), WorkerFilter{Status: []WorkerStatus{WorkerOnline}})
 				return err == nil && total == 2
 			})
+		})
+	}
+}
+
+// TestForceOfflineOfADeadWorker shows that its runs are executed elsewhere at once, by a worker that only the database can
+// tell, and that looks once an hour.
+func TestForceOfflineOfADeadWorker(t *testing.T) {
+	t.Parallel()
+	for name, inTx := range map[string]bool{"Now": false, "InTx": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.Database(t)
+			c, far := quietClient(t, db.Pool), quietClient(t, openPool(t, db.DSN, 5))
+			h := newGate()
+			runs := startRuns(t, c, h.wf, 2)
+			dead := store.Worker{ID: uuid.New(), Queue: "default", Types: []string{"gate"}, Visibility: time.Hour, StaleAfter: time.Hour}
+			claim := store.ClaimRequest{
+				Queue: "default", Types: []store.Handled{{Type: "gate", Versions: []int{1}, Newest: 1}}, Limit: 2, Worker: dead.ID, Lease: uuid.New(), Visibility: time.Hour,
+			}
+			if err := c.store.RegisterWorker(t.Context(), db.Pool, dead); err != nil {
+				t.Fatal(err)
+			}
+			if claimed, err := c.store.Claim(t.Context(), claim); err != nil || len(claimed.Runs) != 2 {
+				t.Fatalf("INVALID: claimed %d, %v", len(claimed.Runs), err)
+			}
+			cfg := mute
+			cfg.PollInterval = time.Hour
+			w := newTestWorker(t, far, cfg)
+			h.handle(w)
+			startLocal(t, w)
+			pollUntil(t, "the worker listens", far.hub.listening)
+			if _, err := Start(t.Context(), far, h.wf, 99); err != nil { // the hints of connecting are over then
+				t.Fatal(err)
+			}
+			receive(t, h.begun)
+			id := WorkerID(dead.ID.String())
+			if !inTx {
+				if err := c.ForceOffline(t.Context(), id); err != nil {
+					t.Fatal(err)
+				}
+			} else if err := pgx.BeginFunc(t.Context(), db.Pool, func(tx pgx.Tx) error { return c.ForceOffline(t.Context(), id, InTx(tx)) }); err != nil {
+				t.Fatal(err)
+			}
+			for range runs {
+				receive(t, h.begun)
+			}
+			close(h.open)
+			checkResults(t, runs, func(int) string { return "opened" })
 		})
 	}
 }

@@ -134,6 +134,9 @@ func TestForceOffline(t *testing.T) {
 	if lost, err = s.ForceOffline(t.Context(), nil, w.ID, "why"); err != nil || lost.Released != 1 {
 		t.Errorf("lost %+v, error %v", lost, err)
 	}
+	if err := s.Drain(t.Context(), nil, w.ID); err != nil {
+		t.Errorf("drain of one that is offline: %v", err)
+	}
 	if got := events(t, s, w.ID); got != "STARTED LOST" {
 		t.Errorf("events %s", got)
 	}
