@@ -133,6 +133,7 @@ func public(err error) error {
 		{store.ErrIDConflict, ErrIDConflict},
 		{store.ErrRunActive, ErrRunActive},
 		{store.ErrScheduleNotFound, ErrScheduleNotFound},
+		{store.ErrWorkerNotFound, ErrWorkerNotFound},
 	} {
 		if errors.Is(err, p.from) {
 			return p.to

@@ -47,6 +47,14 @@ type CoordinatorConfig struct {
 
 	// KeepForever keeps the coordinator from deleting runs.
 	KeepForever bool
+
+	// Grace is how long the server may be without the connection that a worker sends its heartbeats over, and the worker
+	// without a heartbeat over another, before it is taken for dead. A worker that lives reconnects at once. Nothing is
+	// concluded from the connections of workers behind a pooler. Zero means 3 seconds.
+	Grace time.Duration
+
+	// NoGrace turns that rule off: only silence counts.
+	NoGrace bool
 }
 
 func (c CoordinatorConfig) withDefaults() CoordinatorConfig {
@@ -57,6 +65,7 @@ func (c CoordinatorConfig) withDefaults() CoordinatorConfig {
 	c.KeepCompleted = cmp.Or(c.KeepCompleted, 7*24*time.Hour)
 	c.KeepFailed = cmp.Or(c.KeepFailed, 30*24*time.Hour)
 	c.Keep = maps.Clone(c.Keep) // the caller's may change
+	c.Grace = cmp.Or(c.Grace, 3*time.Second)
 	return c
 }
 
@@ -74,7 +83,7 @@ func (c CoordinatorConfig) validate() error {
 	for _, d := range []struct {
 		name  string
 		value time.Duration
-	}{{"Interval", c.Interval}, {"StaleAfter", c.StaleAfter}} {
+	}{{"Interval", c.Interval}, {"StaleAfter", c.StaleAfter}, {"Grace", c.Grace}} {
 		check(d.value < time.Millisecond, "%s is %v: give at least 1ms (a time.Duration counts nanoseconds: 30*time.Second)", d.name, d.value)
 	}
 	check(c.Batch < 1 || c.Batch > 10_000, "Batch is %d: give between 1 and 10,000", c.Batch)
@@ -100,8 +109,10 @@ type Coordinator struct {
 	client  *Client
 	cfg     CoordinatorConfig
 	running atomic.Bool
+	hosted  bool          // by a worker, as others are
 	wake    chan struct{} // look at the schedules now
 	outage  outage
+	watch   watch
 
 	mu       sync.Mutex
 	blocking map[uuid.UUID]bool // runs whose end lets a queued one begin
@@ -166,6 +177,9 @@ func (k *Coordinator) run(ctx context.Context) error {
 	loops.Go(func() { k.repeat(ctx, stop, k.wake, k.fire) })
 	loops.Go(func() { k.repeat(ctx, stop, nil, k.sweep) })
 	loops.Go(func() { k.repeat(ctx, stop, nil, k.prune) })
+	if !k.cfg.NoGrace {
+		loops.Go(func() { k.repeat(ctx, stop, nil, k.watchConnections) })
+	}
 	loops.Wait()
 	if cause := context.Cause(ctx); store.Closed(cause) {
 		return errors.New("kagzi: the pool was closed while the coordinator was running: close it once Run has returned")

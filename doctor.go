@@ -186,15 +186,15 @@ func (d *doctor) pooler(ctx context.Context) error {
 		defer cancel()
 		_ = conn.Close(ctx)
 	}()
-	before, err := store.Backend(ctx, conn)
+	before, err := store.BackendPID(ctx, conn)
 	if err != nil {
 		return err
 	}
 	d.pooled = before != conn.PgConn().PID()
 	var after uint32
 	err = pgx.BeginTxFunc(ctx, d.db, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) (err error) {
-		if _, err = store.Backend(ctx, tx); err == nil {
-			after, err = store.Backend(ctx, conn)
+		if _, err = store.BackendPID(ctx, tx); err == nil {
+			after, err = store.BackendPID(ctx, conn)
 		}
 		return err
 	})

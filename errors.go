@@ -23,6 +23,9 @@ var (
 	ErrRunActive = errors.New("kagzi: run is not over")
 	// ErrScheduleNotFound reports that the client's namespace has no such schedule.
 	ErrScheduleNotFound = errors.New("kagzi: schedule not found")
+	// ErrWorkerNotFound reports that the client's namespace has no such worker, or has no more: it keeps those that are
+	// offline for a week.
+	ErrWorkerNotFound = errors.New("kagzi: worker not found")
 	// ErrIDConflict reports that an active run has the ID and is of another workflow, or was started with another
 	// input.
 	ErrIDConflict = errors.New("kagzi: ID in use with another workflow or input")

@@ -8,15 +8,20 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 
 	"github.com/kagzi/kagzi/store"
 )
 
 // A heart keeps a session's row and leases fresh, on a connection of its own: an exhausted pool must not make a
-// worker look dead. If it cannot for two thirds of StaleAfter, it ends all executions: others may have them.
+// worker look dead. That the server has the connection is evidence, too, that the worker lives; so the heart takes
+// another as soon as it is lost. If it cannot beat for two thirds of StaleAfter, it ends all executions: others may
+// have them.
 type heart struct {
-	s    *session
-	conn *pgx.Conn // nil while there is none
+	s       *session
+	conn    *pgx.Conn     // nil while there is none
+	backend store.Backend // of conn; zero if it is not certain to be the worker's own
 
 	mu    sync.Mutex
 	fence *time.Timer
@@ -50,7 +55,9 @@ func (h *heart) begin(ctx context.Context) error {
 func (h *heart) register(ctx context.Context) error {
 	conn, err := h.connection(ctx)
 	if err == nil {
-		err = h.s.store.RegisterWorker(ctx, conn, h.s.w.registration(h.s.workerID()))
+		reg := h.s.w.registration(h.s.workerID())
+		reg.Backend = h.backend
+		err = h.s.store.RegisterWorker(ctx, conn, reg)
 	}
 	return err
 }
@@ -62,9 +69,23 @@ func (h *heart) connection(ctx context.Context) (*pgx.Conn, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, max(h.s.w.cfg.StaleAfter/6, 500*time.Millisecond))
 	defer cancel()
-	conn, err := connect(ctx, h.s.store.Pool())
+	h.backend = store.Backend{}
+	conn, err := connect(ctx, h.s.store.Pool(), func(cfg *pgx.ConnConfig) {
+		// The wait for the next beat is interrupted on this connection. A request to cancel, which a pool may be set to
+		// send instead, would meet the beat.
+		cfg.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
+			return &pgconn.DeadlineContextWatcherHandler{Conn: c.Conn()}
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
 	h.conn = conn
-	return conn, err
+	if h.backend, err = h.s.store.BackendOf(ctx, conn); err != nil {
+		h.close()
+		return nil, err
+	}
+	return conn, nil
 }
 
 func (h *heart) patience() time.Duration { return h.s.w.cfg.StaleAfter * 2 / 3 }
@@ -94,17 +115,60 @@ func (h *heart) cut() {
 	h.s.endAll(endShutdown, ErrLeaseLost)
 }
 
-// run beats until stop is closed.
+// run beats until stop is closed: at each interval, when it is told to, and when its connection is lost.
 func (h *heart) run(stop chan struct{}) {
-	ticker := time.NewTicker(h.s.w.cfg.Heartbeat)
-	defer ticker.Stop()
-	for {
+	interval := h.s.w.cfg.Heartbeat
+	for next := time.Now().Add(interval); ; {
+		begun := time.Now()
+		if lost := h.wait(stop, next); lost && time.Since(begun) < interval/10 {
+			// One that ends connections as fast as they begin is not to be met with a storm of them.
+			h.pause(stop, min(databasePause, interval))
+		}
 		select {
 		case <-stop:
 			return
-		case <-ticker.C:
+		default:
 		}
 		h.beatUntil(stop)
+		next = time.Now().Add(interval)
+	}
+}
+
+// wait returns at the time of the next beat, or before when one is asked for, when stop is closed, or when the server has
+// ended the connection, which it reports: what the connection would bring is read all the time.
+func (h *heart) wait(stop chan struct{}, next time.Time) (lost bool) {
+	ctx, cancel := context.WithDeadline(context.Background(), next)
+	defer cancel()
+	var told sync.WaitGroup
+	defer told.Wait()
+	defer cancel()
+	told.Go(func() {
+		defer cancel()
+		select {
+		case <-ctx.Done():
+		case <-stop:
+		case <-h.s.beats:
+		}
+	})
+	for ctx.Err() == nil {
+		if h.conn == nil || h.conn.IsClosed() {
+			<-ctx.Done()
+			return false
+		}
+		// Interrupted, it leaves the connection as it was. Nothing is listened for: only an error ends it.
+		err := h.conn.PgConn().WaitForNotification(ctx)
+		if h.conn.IsClosed() || err != nil && ctx.Err() == nil {
+			h.close()
+			return true
+		}
+	}
+	return false
+}
+
+func (h *heart) pause(stop chan struct{}, d time.Duration) {
+	select {
+	case <-stop:
+	case <-time.After(d):
 	}
 }
 
@@ -132,15 +196,25 @@ func (h *heart) beat() error {
 	s := h.s
 	ctx, cancel := context.WithTimeout(context.Background(), max(s.w.cfg.StaleAfter/6, 500*time.Millisecond))
 	defer cancel()
+	var db store.DB
 	conn, err := h.connection(ctx)
-	if err != nil {
+	switch refusal := (*pgconn.PgError)(nil); {
+	case err == nil:
+		db = conn
+	case errors.As(err, &refusal):
+		// The server answers but has no connection to spare. One of the pool's will do: that there is no evidence of a
+		// connection goes with the beat.
+		db = s.store.Pool()
+	default:
 		return err
 	}
 	held := s.held()
 	started := time.Now()
-	now, drain, err := s.store.Heartbeat(ctx, conn, store.Beat{
-		Worker: s.workerID(), Active: len(held), Completed: s.completed.Load(), Failed: s.failed.Load(),
-	})
+	pulse, err := s.store.Heartbeat(ctx, db, h.says(len(held)))
+	if err == nil && h.backend != (store.Backend{}) && !pulse.Own {
+		h.backend = store.Backend{} // a pooler shares it out
+		pulse, err = s.store.Heartbeat(ctx, db, h.says(len(held)))
+	}
 	if errors.Is(err, store.ErrWorkerOffline) {
 		return h.reborn(ctx, started)
 	}
@@ -148,24 +222,39 @@ func (h *heart) beat() error {
 		return err
 	}
 	h.alive(started)
-	s.clock.set(now)
-	if drain {
-		s.mu.Lock()
-		s.draining = true
-		s.mu.Unlock()
-		signal(s.wake)
-		signal(s.freed)
+	s.clock.set(pulse.Now)
+	if pulse.Drain {
+		h.drain()
 	}
 	timeout := s.w.cfg.VisibilityTimeout
 	if s.w.cfg.FixedLease {
 		timeout = 0
 	}
-	states, err := s.store.ExtendLeases(ctx, conn, held, timeout)
+	states, err := s.store.ExtendLeases(ctx, db, held, timeout)
 	if err != nil {
 		return err
 	}
 	s.apply(states)
 	return nil
+}
+
+func (h *heart) says(active int) store.Beat {
+	s := h.s
+	return store.Beat{Worker: s.workerID(), Active: active, Completed: s.completed.Load(), Failed: s.failed.Load(), Backend: h.backend}
+}
+
+// drain lets the worker drain, as somebody has asked for.
+func (h *heart) drain() {
+	s := h.s
+	s.mu.Lock()
+	was := s.draining
+	s.draining = true
+	s.mu.Unlock()
+	if !was {
+		s.w.client.cfg.Logger.Info("kagzi: worker was asked to drain", "worker", s.workerID(), "queue", s.w.cfg.Queue)
+		signal(s.wake)
+		signal(s.freed)
+	}
 }
 
 // reborn gives up everything, for the fleet took the worker for dead, and registers it under a new ID.
@@ -214,5 +303,5 @@ func (h *heart) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_ = h.conn.Close(ctx)
-	h.conn = nil
+	h.conn, h.backend = nil, store.Backend{}
 }

@@ -17,6 +17,8 @@ const (
 	pruneRuns = 500  // runs that are deleted together
 	pruneRows = 5000 // steps and signals that are deleted together
 
+	keepWorkers = 7 * 24 * time.Hour // after they ended
+
 	pruneRest  = time.Minute // between two walks, for each worker of the namespace
 	pruneShare = 20          // looking in vain takes the database one part in so many
 )
@@ -31,19 +33,32 @@ type pruneWalk struct {
 
 // prune deletes some of the runs that are past their retention. It returns no pause while there are more.
 func (k *Coordinator) prune(ctx context.Context) (time.Duration, error) {
-	// Rows of workers that are long gone are deleted here, once at the beginning of each walk.
 	w := &k.walk
 	switch {
 	case k.cfg.KeepForever:
-		return pruneRest, nil
+		return k.pruneRest(), k.pruneWorkers(ctx)
 	case len(w.old) > 0:
 		return k.pruneOld(ctx)
 	case len(w.ranges) > 0:
 		return k.lookForOld(ctx)
 	}
+	if err := k.pruneWorkers(ctx); err != nil {
+		return 0, err
+	}
 	var err error
 	w.ranges, w.workers, err = k.client.store.BeginWalk(ctx, k.cfg.retention().Shortest())
 	return 0, err
+}
+
+// pruneWorkers deletes the rows of workers that ended more than a week ago.
+func (k *Coordinator) pruneWorkers(ctx context.Context) error {
+	for ctx.Err() == nil {
+		n, err := k.client.store.PruneWorkers(ctx, keepWorkers, pruneRuns)
+		if err != nil || n < pruneRuns {
+			return err
+		}
+	}
+	return ctx.Err()
 }
 
 // lookForOld takes the walk's next step. If it finds nothing, it rests for a multiple of the time that took, so that

@@ -261,9 +261,12 @@ func (h *hub) acquire() (release func()) {
 	})
 }
 
-// connect opens a connection beside the pool, as the pool would open one.
-func connect(ctx context.Context, pool *pgxpool.Pool) (*pgx.Conn, error) {
+// connect opens a connection beside the pool, as the pool would open one but for what change changes.
+func connect(ctx context.Context, pool *pgxpool.Pool, change ...func(*pgx.ConnConfig)) (*pgx.Conn, error) {
 	cfg := pool.Config()
+	for _, f := range change {
+		f(cfg.ConnConfig)
+	}
 	if cfg.BeforeConnect != nil { // sets a password that changes, for one
 		if err := cfg.BeforeConnect(ctx, cfg.ConnConfig); err != nil {
 			return nil, err

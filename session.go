@@ -37,6 +37,7 @@ type session struct {
 	wake       chan struct{}         // look at the queue now
 	freed      chan struct{}         // a slot is free, or an execution has left
 	looks      chan struct{}         // look at executions' rows now
+	beats      chan struct{}         // send a heartbeat now
 	claims     int
 	most       int // runs of the next claim
 
@@ -60,7 +61,7 @@ type session struct {
 func newSession(w *Worker) *session {
 	s := &session{
 		w: w, store: w.client.store, types: w.handled(), background: context.Background(), id: uuid.New(),
-		wake: make(chan struct{}, 1), freed: make(chan struct{}, 1), looks: make(chan struct{}, 1),
+		wake: make(chan struct{}, 1), freed: make(chan struct{}, 1), looks: make(chan struct{}, 1), beats: make(chan struct{}, 1),
 		most: mostClaimed, executing: map[uuid.UUID]*execution{}, slots: w.cfg.MaxConcurrent, moved: map[uuid.UUID]bool{},
 	}
 	var cancel context.CancelFunc
@@ -99,6 +100,7 @@ func (s *session) run(ctx context.Context) error {
 		house, leave := context.WithCancel(s.background) // until the worker has drained
 		defer leave()
 		k := newCoordinator(c, s.w.cfg.Coordinator)
+		k.hosted = true
 		loops.Go(func() { k.run(house) })
 		loops.Go(func() {
 			<-stop
@@ -359,10 +361,14 @@ func (s *session) leave(e *execution, o store.Outcome) {
 
 // ---- looking at what is being executed ----
 
-// look notes that the rows of ids moved; nil means any. It does not block.
+// look notes that the rows of ids moved; nil means any. It does not block. If it is the worker's own, somebody has asked
+// it to drain or has declared it dead: the next heartbeat says.
 func (s *session) look(ids []uuid.UUID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if ids == nil || slices.Contains(ids, s.id) {
+		signal(s.beats)
+	}
 	if ids == nil {
 		for id := range s.executing {
 			s.moved[id] = true

@@ -2,7 +2,12 @@ package kagzi
 
 import (
 	"context"
+	"math/rand/v2"
 	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi/store"
 )
 
 // sweep declares silent workers dead and frees their runs. After an outage in which it could not look, it waits
@@ -17,16 +22,108 @@ func (k *Coordinator) sweep(ctx context.Context) (time.Duration, error) {
 	if time.Now().Before(k.swept) {
 		return pause, nil
 	}
-	lost, err := c.store.ReleaseLost(ctx, c.store.Pool())
+	lost, err := c.store.ReleaseLost(ctx)
+	k.released(ctx, lost, "no heartbeat")
 	if err != nil {
 		return 0, err
 	}
 	k.swept = time.Now()
 	for _, w := range lost {
-		c.cfg.Logger.Warn("kagzi: worker is lost", "worker", w.ID, "queue", w.Queue, "runs", w.Released)
-		if w.Released > 0 {
-			c.wakeWork(ctx, w.Queue, "", 0, 1)
+		if w.Left > 0 {
+			pause = min(pause, time.Second) // somebody had locked them, and may not any more
 		}
 	}
 	return pause, nil
+}
+
+// released tells of workers that were lost, and wakes who may execute their runs.
+func (k *Coordinator) released(ctx context.Context, lost []store.LostWorker, why string) {
+	for _, w := range lost {
+		k.client.cfg.Logger.Warn("kagzi: worker is lost", "worker", w.ID, "queue", w.Queue, "runs", w.Released, "because", why)
+		if w.Released > 0 {
+			k.client.wakeWork(ctx, w.Queue, "", 0, 1)
+		}
+	}
+}
+
+// ---- connections ----
+
+// A watch is what a coordinator remembers of connections that are gone: for how long is known to whoever looks again.
+type watch struct {
+	gone  map[suspected]time.Time // since when, as far as this coordinator knows
+	last  time.Time               // look that succeeded
+	quiet time.Time               // until then nothing is concluded
+}
+
+// A suspected worker is another one as soon as it has sent a heartbeat, over whatever connection.
+type suspected struct {
+	id        uuid.UUID
+	heartbeat int64
+	backend   int32
+}
+
+const (
+	watchEvery = time.Second
+	// watchersPerSecond is how many hosted coordinators look at connections within a second. More workers would learn
+	// of a death no sooner, and each look costs the server.
+	watchersPerSecond = 20
+)
+
+// watchConnections declares workers dead whose connection the server has not had for Grace, if there was no heartbeat
+// since. One whose connection was merely lost has another by then. After an outage of its own, in which the connections
+// of all were lost, it forgets what it saw, and gives them a while.
+func (k *Coordinator) watchConnections(ctx context.Context) (time.Duration, error) {
+	w, now := &k.watch, time.Now()
+	gone, watched, err := k.client.store.GoneWorkers(ctx)
+	if store.Forbidden(err) {
+		k.client.cfg.Logger.Warn("kagzi: pg_stat_activity cannot be read: a crash is noticed when a worker is silent for too long", "error", err)
+		return time.Hour, nil
+	}
+	if err != nil {
+		w.gone, w.quiet = nil, time.Now().Add(k.cfg.StaleAfter/3)
+		return 0, err
+	}
+	pause := k.watchPause(watched)
+	if !w.last.IsZero() && now.Sub(w.last) > k.cfg.Interval+k.cfg.Grace+watchEvery {
+		w.gone, w.quiet = nil, now.Add(k.cfg.StaleAfter/3) // this process was held up, or the database was
+	}
+	w.last = now
+	if now.Before(w.quiet) {
+		return pause, nil
+	}
+	dead, next := w.judge(gone, now, k.cfg.Grace)
+	lost, err := k.client.store.ReleaseSuspects(ctx, dead, "connection gone")
+	k.released(ctx, lost, "connection gone")
+	return min(pause, next), err
+}
+
+// judge returns those of the gone workers that have been so for grace, and when the next will have been.
+func (w *watch) judge(gone []store.Suspect, now time.Time, grace time.Duration) (dead []store.Suspect, next time.Duration) {
+	seen := make(map[suspected]time.Time, len(gone))
+	next = grace
+	for _, g := range gone {
+		key := suspected{g.ID, g.HeartbeatAt.UnixMicro(), g.Backend}
+		since, known := w.gone[key]
+		if !known {
+			since = now
+		}
+		seen[key] = since
+		if left := grace - now.Sub(since); left > 0 {
+			next = min(next, left)
+		} else {
+			dead = append(dead, g)
+		}
+	}
+	w.gone = seen
+	return dead, next
+}
+
+// watchPause is the time to the next look. In a large fleet whose workers all host coordinators each looks less often:
+// it is enough that somebody does, and who has seen something looks again in time.
+func (k *Coordinator) watchPause(workers int) time.Duration {
+	pause := min(watchEvery, k.cfg.Grace)
+	if k.hosted {
+		pause = max(pause, min(k.cfg.Interval, watchEvery*time.Duration(workers)/watchersPerSecond))
+	}
+	return pause - rand.N(pause/4+1)
 }

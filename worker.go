@@ -156,8 +156,8 @@ func (w *Worker) handle(workflow string, version int, h handler) {
 
 // Run executes runs until ctx ends. Then it claims no more, lets those under way finish for DrainTimeout, gives the
 // rest back to the queue, and returns nil. In a program, let ctx end by signal.NotifyContext, with os.Interrupt and
-// with syscall.SIGTERM, which is how Kubernetes and systemd ask a process to stop. Step functions get none of ctx's
-// values.
+// with syscall.SIGTERM, which is how Kubernetes and systemd ask a process to stop. [Client.Drain] has the same effect,
+// from anywhere. Step functions get none of ctx's values.
 //
 // Run returns an error if the worker cannot work: mistakes made with [Handle], a schema that does not fit, rights
 // that are missing, a pool that is too small or was closed. A database that is away is not one: Run logs it and

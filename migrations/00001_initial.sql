@@ -187,17 +187,21 @@ CREATE TABLE kagzi.workers (
     max_concurrent     integer           NOT NULL DEFAULT 0,
     visibility_timeout interval          NOT NULL,
     stale_after        interval          NOT NULL,
-    backend_pid        integer,
+    backend_pid        integer,     -- of the heart's own connection; NULL if it is not certain to be its own
+    backend_start      timestamptz, -- pids are used again
+    server_start       timestamptz, -- and another server, or a restarted one, knows nothing of the backend
     active_count       integer           NOT NULL DEFAULT 0,
     completed_count    bigint            NOT NULL DEFAULT 0,
     failed_count       bigint            NOT NULL DEFAULT 0,
     started_at         timestamptz       NOT NULL DEFAULT now(),
     heartbeat_at       timestamptz       NOT NULL DEFAULT now(),
     stopped_at         timestamptz,
+    release_at         timestamptz, -- when to look next for runs that a lost worker still holds
     PRIMARY KEY (worker_id, namespace_id)
 ) WITH (fillfactor = 50);
 
 CREATE INDEX workers_live ON kagzi.workers (task_queue, namespace_id) WHERE status <> 'OFFLINE';
+CREATE INDEX workers_release ON kagzi.workers (release_at, namespace_id) WHERE release_at IS NOT NULL;
 
 CREATE TABLE kagzi.worker_events (
     worker_id    uuid              NOT NULL,

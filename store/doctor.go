@@ -13,7 +13,7 @@ var Indexes = []string{
 	"signals_pkey", "signals_signal_id",
 	"step_runs_pkey",
 	"worker_events_pkey",
-	"workers_live", "workers_pkey",
+	"workers_live", "workers_pkey", "workers_release",
 	"workflow_payloads_pkey",
 	"workflow_runs_active_external_id", "workflow_runs_active_fired", "workflow_runs_claim",
 	"workflow_runs_due_schedules", "workflow_runs_ended_external_id", "workflow_runs_fire", "workflow_runs_metadata",
@@ -241,11 +241,11 @@ func NotificationQueue(ctx context.Context, db DB) (usage float64, err error) {
 	return usage, wrap("ask for the notification queue", err)
 }
 
-const backend = `SELECT pg_backend_pid()`
+const answeringBackend = `SELECT pg_backend_pid()`
 
-// Backend returns the number of the server's process that answers.
-func Backend(ctx context.Context, db DB) (pid uint32, err error) {
-	err = oneRow(ctx, db, backend, &pid)
+// BackendPID returns the number of the server's process that answers.
+func BackendPID(ctx context.Context, db DB) (pid uint32, err error) {
+	err = oneRow(ctx, db, answeringBackend, &pid)
 	return pid, wrap("ask for the process", err)
 }
 

@@ -162,7 +162,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"stepAttempts", stepAttempts, []any{s.namespace, ids[0]}, byStep},
 		{"lookAtRuns", lookAtRuns, []any{s.namespace, runs}, byKey},
 		{"lookAtSteps", lookAtSteps, []any{s.namespace, runs, steps, attempts}, map[string][]string{stepsKey: {"run_id", "step_id", "attempt_number", "namespace_id"}}},
-		{"releaseRuns", releaseRuns, []any{s.namespace, uuid.New(), "queue", typeNames[:3], time.Minute}, both},
+		{"releaseRuns", releaseRuns, []any{s.namespace, uuid.New(), "queue", typeNames[:3], micros(time.Minute), uuid.Nil, releaseBatch}, both},
 		{"endedRuns", endedRuns, []any{s.namespace, runs}, byKey},
 		{"missingRuns", missingRuns, []any{s.namespace, runs}, byKey},
 		{"existingRuns", existingRuns, []any{s.namespace, runs}, byKey},

@@ -127,7 +127,7 @@ func TestIndexes(t *testing.T) {
 	s := open(t)
 	for _, name := range []string{
 		claimIndex, runsKey, payloadsKey, stepsKey, externalID, endedID, "workflow_runs_parent", "workflow_runs_metadata",
-		"workflow_runs_fire", dueIndex, namesIndex, firedIndex, queuedIndex, "signals_pkey", "signals_signal_id", "workers_pkey", "workers_live", "worker_events_pkey",
+		"workflow_runs_fire", dueIndex, namesIndex, firedIndex, queuedIndex, "signals_pkey", "signals_signal_id", "workers_pkey", "workers_live", "workers_release", "worker_events_pkey",
 	} {
 		if !one[bool](t, s.pool, `SELECT to_regclass('kagzi.' || $1) IS NOT NULL`, name) {
 			t.Errorf("index %s is missing", name)
@@ -166,7 +166,7 @@ func life(t *testing.T, s *Store, plain DB) {
 	ok("check rights", s.CheckRights(t.Context()))
 	w := worker()
 	ok("register", s.RegisterWorker(t.Context(), s.pool, w))
-	_, _, err := s.Heartbeat(t.Context(), s.pool, Beat{Worker: w.ID, Active: 1, Completed: 2, Failed: 3})
+	_, err := s.Heartbeat(t.Context(), s.pool, Beat{Worker: w.ID, Active: 1, Completed: 2, Failed: 3})
 	ok("heartbeat", err)
 
 	odd := "it's \\ \"odd\", {x}, é, NULL"
@@ -317,10 +317,66 @@ func life(t *testing.T, s *Store, plain DB) {
 	if _, err := plain.Exec(t.Context(), `UPDATE kagzi.workers SET heartbeat_at = now() - interval '1 hour'`); err != nil {
 		t.Fatal(err)
 	}
-	lost, err := s.ReleaseLost(t.Context(), s.pool)
+	lost, err := s.ReleaseLost(t.Context())
 	ok("release", err)
 	if len(lost) != 1 || lost[0].Types[0] != "type" || lost[0].Visibility != time.Minute {
 		t.Errorf("lost %+v", lost)
 	}
 	ok("stop", s.StoppedWorker(t.Context(), s.pool, w.ID))
+	registry(t, s, odd)
+}
+
+// registry takes workers through the registry's calls.
+func registry(t *testing.T, s *Store, odd string) {
+	t.Helper()
+	ok := func(what string, err error) {
+		t.Helper()
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	w, v := worker(), worker()
+	w.Queue, w.Types, w.Labels = odd, []string{odd, "type"}, []byte(`{"k": "it's"}`)
+	w.Backend = Backend{PID: 1 << 30, Start: time.Now(), Server: one[time.Time](t, s.pool, `SELECT pg_postmaster_start_time()`)}
+	ok("register", s.RegisterWorker(t.Context(), s.pool, w))
+	ok("register", s.RegisterWorker(t.Context(), s.pool, v))
+	gone, watched, err := s.GoneWorkers(t.Context())
+	ok("gone", err)
+	if len(gone) != 1 || gone[0].ID != w.ID || watched != 1 {
+		t.Errorf("gone %+v of %d", gone, watched)
+	}
+	ok("drain", s.Drain(t.Context(), nil, w.ID))
+	f := WorkerFilter{Status: []string{Draining}, Queue: odd, Type: odd, Labels: []byte(`{"k": "it's"}`), Limit: 5}
+	page, total, err := s.Workers(t.Context(), f)
+	ok("workers", err)
+	if len(page) != 1 || page[0].ID != w.ID || page[0].Types[0] != odd || total != 1 {
+		t.Errorf("%+v, %d in all", page, total)
+	}
+	f.After = w.ID
+	page, total, err = s.Workers(t.Context(), f)
+	ok("workers", err)
+	if len(page) != 0 || total != 1 {
+		t.Errorf("%+v, %d in all", page, total)
+	}
+	asked, err := s.DrainQueue(t.Context(), nil, v.Queue)
+	ok("drain queue", err)
+	if len(asked) != 1 || asked[0] != v.ID {
+		t.Errorf("asked %v", asked)
+	}
+	lost, err := s.ReleaseSuspects(t.Context(), gone, odd)
+	ok("release", err)
+	if len(lost) != 1 || lost[0].Queue != odd {
+		t.Errorf("lost %+v", lost)
+	}
+	_, err = s.ForceOffline(t.Context(), nil, v.ID, odd)
+	ok("force offline", err)
+	row, err := s.Worker(t.Context(), v.ID)
+	ok("worker", err)
+	log, err := s.WorkerEvents(t.Context(), v.ID)
+	ok("events", err)
+	if row.Status != Offline || row.StoppedAt.IsZero() || len(log) != 3 || log[2].Detail != odd {
+		t.Errorf("%+v, %+v", row, log)
+	}
+	_, err = s.PruneWorkers(t.Context(), time.Hour, 10)
+	ok("prune", err)
 }

@@ -25,18 +25,48 @@ type Worker struct {
 	MaxConcurrent int
 	Visibility    time.Duration
 	StaleAfter    time.Duration
+	Backend       Backend // of the heart's connection
+}
+
+// A Backend is the server's side of a connection that is its holder's own: when it is gone, so is the holder, or it has
+// another by now. The zero Backend says that nobody knows.
+type Backend struct {
+	PID    int32
+	Start  time.Time // pids are used again
+	Server time.Time // start of the server that knows the backend: another, or the same restarted, does not
+}
+
+const backendOf = `
+SELECT a.backend_start, pg_postmaster_start_time()
+FROM pg_stat_activity a
+WHERE a.pid = pg_backend_pid() AND a.pid = $1 AND a.backend_start IS NOT NULL`
+
+// BackendOf returns the backend behind conn. Behind a pooler it returns the zero Backend: the process ID that such a
+// one tells its clients is its own invention. So it does if the user may not see the backend.
+func (s *Store) BackendOf(ctx context.Context, conn *pgx.Conn) (b Backend, err error) {
+	err = do(ctx, func(ctx context.Context) error {
+		b = Backend{PID: int32(conn.PgConn().PID())} // as the server said when the connection began
+		return conn.QueryRow(ctx, backendOf, b.PID).Scan(&b.Start, &b.Server)
+	})
+	if errors.Is(err, pgx.ErrNoRows) || code(err) == "42501" {
+		return Backend{}, nil
+	}
+	return b, wrap("look at the connection's backend", err)
 }
 
 const registerWorker = `
 INSERT INTO kagzi.workers (worker_id, namespace_id, task_queue, workflow_types, status, hostname, pid, build, labels,
-	max_concurrent, visibility_timeout, stale_after, backend_pid)
+	max_concurrent, visibility_timeout, stale_after, backend_pid, backend_start, server_start)
 VALUES ($2, $1, $3, $4::text[], 'ONLINE', $5, $6, $7, NULLIF($8::text, '')::jsonb, $9,
-	$10::bigint * interval '1 microsecond', $11::bigint * interval '1 microsecond', pg_backend_pid())
+	$10::bigint * interval '1 microsecond', $11::bigint * interval '1 microsecond', NULLIF($12::int, 0),
+	timestamptz 'epoch' + NULLIF($13::bigint, 0) * interval '1 microsecond', timestamptz 'epoch' + NULLIF($14::bigint, 0) * interval '1 microsecond')
 ON CONFLICT (worker_id, namespace_id) DO NOTHING`
 
+// Each kind of event happens once in a worker's life: one that was asked to drain has that in its log when it begins to.
 const workerEvent = `
 INSERT INTO kagzi.worker_events (worker_id, event_id, namespace_id, event, detail)
-VALUES ($2, $3, $1, $4, NULLIF($5, ''))
+SELECT $2::uuid, $3::uuid, $1::text, $4::text, NULLIF($5::text, '')
+WHERE NOT EXISTS (SELECT FROM kagzi.worker_events e WHERE e.worker_id = $2::uuid AND e.namespace_id = $1::text AND e.event = $4::text)
 ON CONFLICT DO NOTHING`
 
 // RegisterWorker adds w to the registry, on the connection that its heartbeats use.
@@ -45,7 +75,8 @@ func (s *Store) RegisterWorker(ctx context.Context, db DB, w Worker) error {
 	return wrap("register worker", do(ctx, func(ctx context.Context) error {
 		return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 			if _, err := tx.Exec(ctx, registerWorker, s.namespace, w.ID, w.Queue, w.Types, w.Hostname, w.PID, w.Build,
-				string(w.Labels), w.MaxConcurrent, micros(w.Visibility), micros(w.StaleAfter)); err != nil {
+				string(w.Labels), w.MaxConcurrent, micros(w.Visibility), micros(w.StaleAfter),
+				w.Backend.PID, epoch(w.Backend.Start), epoch(w.Backend.Server)); err != nil {
 				return err
 			}
 			_, err := tx.Exec(ctx, workerEvent, s.namespace, w.ID, event, "STARTED", "")
@@ -60,26 +91,52 @@ type Beat struct {
 	Active    int
 	Completed int64
 	Failed    int64
+	Backend   Backend
+}
+
+// A Pulse is the answer.
+type Pulse struct {
+	Now   time.Time
+	Drain bool // somebody asked the worker to drain
+	Own   bool // the backend of the Beat is the one that took it
 }
 
 const heartbeat = `
-UPDATE kagzi.workers
-SET heartbeat_at = clock_timestamp(), active_count = $3, completed_count = $4, failed_count = $5
-WHERE worker_id = $2 AND namespace_id = $1 AND status <> 'OFFLINE'
-RETURNING status, heartbeat_at`
+UPDATE kagzi.workers w
+SET heartbeat_at = clock_timestamp(), active_count = $3, completed_count = $4, failed_count = $5, backend_pid = NULLIF($6::int, 0),
+	backend_start = timestamptz 'epoch' + NULLIF($7::bigint, 0) * interval '1 microsecond',
+	server_start = timestamptz 'epoch' + NULLIF($8::bigint, 0) * interval '1 microsecond'
+WHERE w.worker_id = $2 AND w.namespace_id = $1 AND w.status <> 'OFFLINE'
+RETURNING w.heartbeat_at, w.status = 'DRAINING' OR EXISTS (
+	SELECT FROM kagzi.worker_events e WHERE e.worker_id = $2 AND e.namespace_id = $1 AND e.event = 'DRAINING')`
+
+// Beside the heartbeat and not in it: what a statement says of a row must hold wherever the row is.
+const backendPID = `SELECT pg_backend_pid()`
 
 // Heartbeat keeps the worker's row fresh, in a transaction of its own: nothing that locks a run may delay it.
-// It returns ErrWorkerOffline if the worker was declared dead meanwhile, and whether somebody asked it to drain.
-func (s *Store) Heartbeat(ctx context.Context, db DB, b Beat) (now time.Time, drain bool, err error) {
-	var status string
+// It returns ErrWorkerOffline if the worker was declared dead meanwhile.
+func (s *Store) Heartbeat(ctx context.Context, db DB, b Beat) (p Pulse, err error) {
 	err = do(ctx, func(ctx context.Context) error {
-		err := db.QueryRow(ctx, heartbeat, s.namespace, b.Worker, b.Active, b.Completed, b.Failed).Scan(&status, &now)
+		batch := &pgx.Batch{}
+		batch.Queue(backendPID)
+		batch.Queue(heartbeat, s.namespace, b.Worker, b.Active, b.Completed, b.Failed, b.Backend.PID, epoch(b.Backend.Start), epoch(b.Backend.Server))
+		res := db.SendBatch(ctx, batch)
+		defer res.Close()
+		var pid int32
+		if err := res.QueryRow().Scan(&pid); err != nil {
+			return err
+		}
+		p = Pulse{Own: pid == b.Backend.PID}
+		err := res.QueryRow().Scan(&p.Now, &p.Drain)
 		if errors.Is(err, pgx.ErrNoRows) {
 			err = ErrWorkerOffline
 		}
-		return err
+		if err != nil {
+			return err
+		}
+		return res.Close() // the commit
 	})
-	return now, status == "DRAINING", wrap("heartbeat", err)
+	return p, wrap("heartbeat", err)
 }
 
 // A Held is a run with the lease under which somebody believes to hold it.
@@ -181,96 +238,6 @@ func (s *Store) moveWorker(ctx context.Context, db DB, statement, event string, 
 			return err
 		})
 	}))
-}
-
-const lostWorkers = `
-WITH l AS MATERIALIZED (
-	SELECT w.worker_id, now() AS now
-	FROM kagzi.workers w
-	WHERE w.namespace_id = $1 AND w.status <> 'OFFLINE' AND w.heartbeat_at < clock_timestamp() - w.stale_after
-	ORDER BY w.worker_id
-	FOR UPDATE SKIP LOCKED
-)
-UPDATE kagzi.workers w
-SET status = 'OFFLINE', stopped_at = l.now
-FROM l
-WHERE w.worker_id = l.worker_id AND w.namespace_id = $1
-RETURNING w.worker_id, w.task_queue, w.workflow_types, w.visibility_timeout`
-
-// The dead worker's runs lie in the part of the claim's index that claims and extensions moved them to.
-const releaseRuns = `
-WITH l AS MATERIALIZED (
-	SELECT r.run_id, now() AS now
-	FROM (
-		SELECT q.run_id
-		FROM (SELECT * FROM unnest($4::text[]) AS t (workflow_type) CROSS JOIN generate_series(1, 4) AS p (priority) OFFSET 0) w
-		CROSS JOIN LATERAL (
-			SELECT k.run_id
-			FROM kagzi.workflow_runs k
-			WHERE k.namespace_id = $1 AND k.task_queue = $3 AND k.workflow_type = w.workflow_type AND k.priority = w.priority
-				AND k.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND k.available_at > now() AND k.available_at <= now() + $5::interval * 2
-				AND k.status = 'RUNNING' AND k.locked_by = $2
-			ORDER BY k.available_at
-		) q
-		ORDER BY 1
-	) c
-	CROSS JOIN LATERAL (
-		SELECT k.run_id
-		FROM kagzi.workflow_runs k
-		WHERE k.run_id = c.run_id AND k.namespace_id = $1 AND k.status = 'RUNNING' AND k.locked_by = $2
-		FOR UPDATE SKIP LOCKED
-	) r
-)
-UPDATE kagzi.workflow_runs r
-SET available_at = l.now
-FROM l
-WHERE r.run_id = l.run_id AND r.namespace_id = $1`
-
-// A LostWorker is one that was found silent for longer than it said it would be.
-type LostWorker struct {
-	ID         uuid.UUID
-	Queue      string
-	Types      []string
-	Visibility time.Duration
-	Released   int64 // runs made due
-}
-
-// ReleaseLost declares silent workers OFFLINE and makes their runs due at once, each worker's in a transaction
-// with its own row, so that a death is noted exactly when its runs are free.
-func (s *Store) ReleaseLost(ctx context.Context, db DB) ([]LostWorker, error) {
-	var lost []LostWorker
-	err := do(ctx, func(ctx context.Context) error {
-		return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-			lost = nil
-			if _, err := tx.Exec(ctx, byIndex); err != nil {
-				return err
-			}
-			rows, err := tx.Query(ctx, lostWorkers, s.namespace)
-			if err != nil {
-				return err
-			}
-			lost, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (w LostWorker, err error) {
-				err = row.Scan(&w.ID, &w.Queue, &w.Types, &w.Visibility)
-				return w, err
-			})
-			if err != nil {
-				return err
-			}
-			for i := range lost {
-				w := &lost[i]
-				tag, err := tx.Exec(ctx, releaseRuns, s.namespace, w.ID, w.Queue, w.Types, w.Visibility)
-				if err != nil {
-					return err
-				}
-				w.Released = tag.RowsAffected()
-				if _, err := tx.Exec(ctx, workerEvent, s.namespace, w.ID, uuid.New(), "LOST", "no heartbeat"); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	})
-	return lost, wrap("release lost workers' runs", err)
 }
 
 const resetRecoveries = `

@@ -40,9 +40,9 @@ func TestWorkerLife(t *testing.T) {
 	s := open(t)
 	w := register(t, s)
 	beat := Beat{Worker: w.ID, Active: 3, Completed: 4, Failed: 5}
-	now, drain, err := s.Heartbeat(t.Context(), s.pool, beat)
-	if err != nil || drain || now.IsZero() {
-		t.Errorf("heartbeat: %v, drain %t, error %v", now, drain, err)
+	p, err := s.Heartbeat(t.Context(), s.pool, beat)
+	if err != nil || p.Drain || p.Own || p.Now.IsZero() {
+		t.Errorf("heartbeat: %+v, error %v", p, err)
 	}
 	if got := one[string](t, s.pool, `SELECT concat_ws(' ', status, hostname, pid, build, labels, max_concurrent, visibility_timeout, stale_after, active_count, completed_count, failed_count) FROM kagzi.workers`); got != `ONLINE host 7 v1 {"zone": "a"} 10 00:01:00 00:00:30 3 4 5` {
 		t.Errorf("row %s", got)
@@ -52,15 +52,15 @@ func TestWorkerLife(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if _, drain, err = s.Heartbeat(t.Context(), s.pool, beat); !drain || err != nil {
-		t.Errorf("drain %t, error %v", drain, err)
+	if p, err = s.Heartbeat(t.Context(), s.pool, beat); !p.Drain || err != nil {
+		t.Errorf("heartbeat: %+v, error %v", p, err)
 	}
 	for range 2 {
 		if err := s.StoppedWorker(t.Context(), s.pool, w.ID); err != nil {
 			t.Error(err)
 		}
 	}
-	_, _, err = s.Heartbeat(t.Context(), s.pool, beat)
+	_, err = s.Heartbeat(t.Context(), s.pool, beat)
 	wantError(t, err, ErrWorkerOffline)
 	if got := events(t, s, w.ID); got != "STARTED DRAINING STOPPED" {
 		t.Errorf("events %s", got)
@@ -68,9 +68,9 @@ func TestWorkerLife(t *testing.T) {
 	if err := s.RegisterWorker(t.Context(), s.pool, w); err != nil {
 		t.Error(err)
 	}
-	_, _, err = s.Heartbeat(t.Context(), s.pool, beat)
+	_, err = s.Heartbeat(t.Context(), s.pool, beat)
 	wantError(t, err, ErrWorkerOffline) // a dead ID stays dead
-	_, _, err = New(s.pool, "other").Heartbeat(t.Context(), s.pool, beat)
+	_, err = New(s.pool, "other").Heartbeat(t.Context(), s.pool, beat)
 	wantError(t, err, ErrWorkerOffline)
 }
 
@@ -93,7 +93,7 @@ func TestReleaseLost(t *testing.T) {
 	silence(t, s, alive.ID, 25*time.Second)
 	silence(t, other, foreign.ID, time.Hour)
 
-	lost, err := s.ReleaseLost(t.Context(), s.pool)
+	lost, err := s.ReleaseLost(t.Context())
 	if err != nil || len(lost) != 1 || lost[0].ID != dead.ID || lost[0].Released != 2 || lost[0].Queue != "queue" || lost[0].Visibility != time.Minute {
 		t.Fatalf("lost %+v, error %v", lost, err)
 	}
@@ -113,12 +113,12 @@ func TestReleaseLost(t *testing.T) {
 	if got := events(t, s, dead.ID); got != "STARTED LOST" {
 		t.Errorf("events %s", got)
 	}
-	_, _, err = s.Heartbeat(t.Context(), s.pool, Beat{Worker: dead.ID})
+	_, err = s.Heartbeat(t.Context(), s.pool, Beat{Worker: dead.ID})
 	wantError(t, err, ErrWorkerOffline)
-	if _, _, err := s.Heartbeat(t.Context(), s.pool, Beat{Worker: alive.ID}); err != nil {
+	if _, err := s.Heartbeat(t.Context(), s.pool, Beat{Worker: alive.ID}); err != nil {
 		t.Error(err)
 	}
-	if lost, err := s.ReleaseLost(t.Context(), s.pool); err != nil || len(lost) > 0 {
+	if lost, err := s.ReleaseLost(t.Context()); err != nil || len(lost) > 0 {
 		t.Errorf("lost again %+v, error %v", lost, err)
 	}
 	if got := one[string](t, s.pool, `SELECT status FROM kagzi.workers WHERE worker_id = $1`, foreign.ID); got != "ONLINE" {
@@ -142,7 +142,7 @@ func TestReleaseLostPassesOverLocks(t *testing.T) {
 	silence(t, s, w.ID, time.Hour)
 	tx := begin(t, s)
 	lockRow(t, tx, rs[0].RunID)
-	lost, err := s.ReleaseLost(t.Context(), s.pool)
+	lost, err := s.ReleaseLost(t.Context())
 	if err != nil || len(lost) != 1 || lost[0].Released != 1 {
 		t.Errorf("lost %+v, error %v", lost, err)
 	}

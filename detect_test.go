@@ -1,0 +1,273 @@
+//go:build unix
+
+package kagzi
+
+import (
+	"context"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/localpg"
+	"github.com/kagzi/kagzi/store"
+)
+
+// mute is a worker whose heartbeats come too rarely for a test to see one that nothing has caused.
+var mute = WorkerConfig{Heartbeat: 10 * time.Minute, StaleAfter: 30 * time.Minute, VisibilityTimeout: time.Hour}
+
+// TestKillIsNoticedByTheConnection kills a worker process of default settings: another one, of default settings too,
+// executes its run long before anybody could miss a heartbeat.
+func TestKillIsNoticedByTheConnection(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	c := quietClient(t, db.Pool)
+	dir := t.TempDir()
+	release := filepath.Join(dir, "release")
+	victim := startProcess(t, workerSpec{DSN: db.DSN, Ledger: filepath.Join(dir, "victim")})
+	run, err := Start(t.Context(), c, holding, release)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pollUntil(t, "the step begins", func() bool { return countIn(t, filepath.Join(dir, "victim"), "BEGIN") == 1 })
+	startProcess(t, workerSpec{DSN: db.DSN, Ledger: filepath.Join(dir, "rescuer")})
+	pollUntil(t, "the other worker starts", func() bool {
+		return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE backend_pid IS NOT NULL`) == 2
+	})
+	if err := victim.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	killed := time.Now()
+	victim.killed(t)
+	pollUntil(t, "the step begins elsewhere", func() bool { return countIn(t, filepath.Join(dir, "rescuer"), "BEGIN") == 1 })
+	took := time.Since(killed)
+	t.Logf("executing elsewhere %v after the kill", took.Round(time.Millisecond))
+	if took > 15*time.Second { // 5 on a machine that has time
+		t.Errorf("that took %v", took)
+	}
+	if info, err := run.Info(t.Context()); err != nil || info.Recoveries != 1 || info.Attempts != 0 {
+		t.Errorf("recoveries %d, attempts %d, %v; want 1 and 0", info.Recoveries, info.Attempts, err)
+	}
+	page, total, err := c.Workers(t.Context(), WorkerFilter{Status: []WorkerStatus{WorkerOffline}})
+	if err != nil || total != 1 || page[0].PID != victim.cmd.Process.Pid || page[0].StoppedAt.IsZero() || page[0].Active != 0 {
+		t.Fatalf("offline %+v, %v; want the victim", page, err)
+	}
+	events, err := c.WorkerEvents(t.Context(), page[0].ID)
+	if err != nil || len(events) != 2 || events[1].Event != "LOST" || events[1].Detail != "connection gone" {
+		t.Errorf("events %+v, %v", events, err)
+	}
+	touch(t, release)
+	if got, err := run.Result(testContext(t)); err != nil || got != "held" {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+// watchedBackend is the process ID of the worker's connection, zero if there is no evidence.
+const watchedBackend = `SELECT coalesce(min(backend_pid), 0) FROM kagzi.workers WHERE status = 'ONLINE'`
+
+// unharmed fails the test unless all runs are where they were.
+func unharmed(t *testing.T, db *dbtest.DB, leases string) {
+	t.Helper()
+	if got := queryOne[string](t, db.Pool, leasesOfRuns); got != leases {
+		t.Errorf("leases %s, want %s", got, leases)
+	}
+	if n := queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.worker_events WHERE event = 'LOST'`); n != 0 {
+		t.Errorf("%d workers were declared dead", n)
+	}
+}
+
+const leasesOfRuns = `SELECT string_agg(concat_ws(' ', run_id, status, lease, recoveries, available_at < now()), ', ' ORDER BY run_id) FROM kagzi.workflow_runs`
+
+// TestLostConnectionsOfALiveWorker ends the connections of a worker that lives, all of them and again: it reconnects and
+// says so, though no heartbeat is due for minutes, and keeps its runs.
+func TestLostConnectionsOfALiveWorker(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	c := quietClient(t, openPool(t, db.DSN, 6))
+	g, runs, _ := gated(t, c, mute, 3)
+	leases := queryOne[string](t, db.Pool, leasesOfRuns)
+	pollUntil(t, "the worker listens", c.hub.listening)
+	direct := quietClient(t, db.Pool)
+	for _, all := range []bool{false, true, true} { // first the heart's alone: no other that is lost wakes it
+		old := queryOne[int](t, db.Pool, watchedBackend)
+		if old == 0 {
+			t.Fatal("the worker's connection is no evidence")
+		}
+		n := queryOne[int](t, db.Pool, `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+			WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> ALL ($1::int[]) AND ($2 OR pid = $3)`, backendsOf(t, db), all, old)
+		if n == 0 || all && n < 3 {
+			t.Errorf("INVALID: %d connections were ended, want the heart's, the listener's and some of the pool's", n)
+		}
+		pollUntil(t, "the worker says over which connection it lives", func() bool {
+			return queryOne[int](t, db.Pool, watchedBackend) != old
+		})
+		if gone, watched, err := direct.store.GoneWorkers(t.Context()); err != nil || len(gone) != 0 || watched != 1 {
+			t.Errorf("gone %v of %d, %v", gone, watched, err)
+		}
+		unharmed(t, db, leases)
+		pollUntil(t, "the worker listens again", c.hub.listening)
+	}
+	close(g.open)
+	checkResults(t, runs, func(int) string { return "opened" })
+	if len(g.cause) > 0 {
+		t.Errorf("a step's context ended: %v", <-g.cause)
+	}
+}
+
+// backendsOf are the process IDs of the test's own connections.
+func backendsOf(t *testing.T, db *dbtest.DB) (pids []int32) {
+	t.Helper()
+	for _, conn := range db.Pool.AcquireAllIdle(t.Context()) {
+		pids = append(pids, int32(conn.Conn().PgConn().PID()))
+		conn.Release()
+	}
+	return pids
+}
+
+// TestServerTakesNoConnections ends the connection of a worker while the server refuses new ones: it goes on to beat over
+// the pool's, and says that there is no evidence for the time being.
+func TestServerTakesNoConnections(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	cfg := mute
+	g, runs, _ := gated(t, quietClient(t, openPool(t, db.DSN, 6)), cfg, 2)
+	leases := queryOne[string](t, db.Pool, leasesOfRuns)
+	admin := maintenance(t, db)
+	name := queryOne[string](t, db.Pool, `SELECT current_database()`)
+	allow := func(yes string) {
+		t.Helper()
+		if _, err := admin.Exec(context.Background(), `ALTER DATABASE `+name+` ALLOW_CONNECTIONS `+yes); err != nil {
+			t.Fatal(err)
+		}
+	}
+	allow("false")
+	defer allow("true")
+	execSQL(t, db.Pool, `SELECT pg_terminate_backend(backend_pid) FROM kagzi.workers`)
+	pollUntil(t, "the worker beats over the pool", func() bool { return queryOne[int](t, db.Pool, watchedBackend) == 0 })
+	unharmed(t, db, leases)
+	allow("true")
+	close(g.open)
+	checkResults(t, runs, func(int) string { return "opened" })
+}
+
+// maintenance is a connection to another database of the server's.
+func maintenance(t *testing.T, db *dbtest.DB) *pgx.Conn {
+	t.Helper()
+	cfg := db.Pool.Config().ConnConfig
+	cfg.Database = "postgres"
+	conn, err := pgx.ConnectConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+// TestServerRestartJudgesNobody restarts the server below a worker that lives, and kills one of its processes, which
+// costs everybody the connection: that the old one is gone says nothing of the worker.
+func TestServerRestartJudgesNobody(t *testing.T) {
+	t.Parallel()
+	for name, disturb := range map[string]func(t *testing.T, server *localpg.Cluster, backend int){
+		"Restart": func(t *testing.T, server *localpg.Cluster, _ int) {
+			if err := server.Restart(t.Context(), localpg.Immediate); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"Crash": func(t *testing.T, _ *localpg.Cluster, backend int) {
+			if err := syscall.Kill(backend, syscall.SIGKILL); err != nil {
+				t.Skipf("the server's processes are out of reach: %v", err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx := testContext(t)
+			server, err := localpg.Start(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := server.Stop(); err != nil {
+					t.Error(err)
+				}
+			})
+			pool := openPool(t, server.DSN(), 10)
+			if err := Migrate(ctx, pool); err != nil {
+				t.Fatal(err)
+			}
+			cfg := mute
+			if name == "Restart" {
+				cfg.Coordinator.Grace = 50 * time.Millisecond // the new server knows that it never had the connection
+			}
+			g, runs, _ := gated(t, quietClient(t, pool), cfg, 3)
+			old := queryOne[int](t, pool, watchedBackend)
+			execSQL(t, pool, `CHECKPOINT`) // a claim's commit does not wait for the disk
+			disturb(t, server, old)
+			pollUntil(t, "the worker lives on", func() bool {
+				var yes bool
+				err := pool.QueryRow(ctx, `SELECT backend_pid <> $1 AND server_start = pg_postmaster_start_time() FROM kagzi.workers WHERE status = 'ONLINE'`, old).Scan(&yes)
+				return err == nil && yes
+			})
+			close(g.open)
+			checkResults(t, runs, func(int) string { return "opened" })
+			if n := queryOne[int](t, pool, `SELECT (SELECT count(*) FROM kagzi.worker_events WHERE event = 'LOST') + (SELECT sum(recoveries) FROM kagzi.workflow_runs)`); n != 0 {
+				t.Errorf("%d workers and runs were lost", n)
+			}
+			if len(g.cause) > 0 {
+				t.Errorf("a step's context ended: %v", <-g.cause)
+			}
+		})
+	}
+}
+
+// TestPoolerLeavesNoEvidence shows that nothing is concluded from connections that a pooler shares out.
+func TestPoolerLeavesNoEvidence(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	c := quietClient(t, openPool(t, startPooler(t, db), 10))
+	g, runs, _ := gated(t, c, WorkerConfig{Heartbeat: 50 * time.Millisecond}, 1)
+	from := queryOne[time.Time](t, db.Pool, `SELECT clock_timestamp()`)
+	pollUntil(t, "the worker has sent heartbeats", func() bool {
+		return queryOne[bool](t, db.Pool, `SELECT heartbeat_at > $1::timestamptz + interval '200 ms' FROM kagzi.workers`, from)
+	})
+	page, _, err := c.Workers(t.Context(), WorkerFilter{})
+	if err != nil || len(page) != 1 || page[0].Watched {
+		t.Errorf("workers %+v, %v; want one that is not watched", page, err)
+	}
+	if gone, watched, err := c.store.GoneWorkers(t.Context()); err != nil || len(gone) != 0 || watched != 0 {
+		t.Errorf("gone %v of %d, %v", gone, watched, err)
+	}
+	conn, err := c.store.Pool().Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	if b, err := c.store.BackendOf(t.Context(), conn.Conn()); err != nil || b != (store.Backend{}) {
+		t.Errorf("a connection through the pooler has the backend %+v, %v", b, err)
+	}
+	close(g.open)
+	checkResults(t, runs, func(int) string { return "opened" })
+}
+
+// TestSharedBackendIsNoEvidence lets a heart believe in a backend that is not its connection's: the first beat finds out.
+func TestSharedBackendIsNoEvidence(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	w := newTestWorker(t, quietClient(t, db.Pool), mute)
+	newGate().handle(w)
+	h := newHeart(newSession(w))
+	if err := h.begin(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer h.end()
+	h.backend.PID++
+	if err := h.beat(); err != nil {
+		t.Fatal(err)
+	}
+	if pid := queryOne[int](t, db.Pool, watchedBackend); pid != 0 || h.backend != (store.Backend{}) {
+		t.Errorf("the evidence is %d", pid)
+	}
+}

@@ -1,0 +1,127 @@
+package kagzi_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kagzi/kagzi"
+)
+
+// Every worker is in the registry, with what it said of itself at its last heartbeat.
+func ExampleClient_Workers() {
+	ctx, _, client, _ := setup()
+	defer teardown()
+
+	checkout := kagzi.Define[int, string]("checkout", kagzi.Queue("shop"))
+	for _, zone := range []string{"a", "b"} {
+		worker, _ := kagzi.NewWorker(client, kagzi.WorkerConfig{Queue: "shop", Build: "v1.2.3", Labels: kagzi.Metadata{"zone": zone}})
+		kagzi.Handle(worker, checkout, func(kagzi.Context, int) (string, error) { return "done", nil })
+		serve(ctx, worker)
+		run, _ := kagzi.Start(ctx, client, checkout, 7) // once it is executed, the worker is registered
+		_, _ = run.Result(ctx)
+	}
+	waitFor(ctx, client, 2)
+
+	page, total, err := client.Workers(ctx, kagzi.WorkerFilter{Queue: "shop", Labels: kagzi.Metadata{"zone": "b"}})
+	fmt.Println(total, err)
+	for _, w := range page {
+		fmt.Println(w.Status, w.Build, w.Workflows, w.Labels["zone"], w.MaxConcurrent)
+	}
+	// Output:
+	// 1 <nil>
+	// ONLINE v1.2.3 [checkout] b 100
+}
+
+// waitFor returns when n workers are online.
+func waitFor(ctx context.Context, client *kagzi.Client, n int) {
+	for ctx.Err() == nil {
+		if _, total, _ := client.Workers(ctx, kagzi.WorkerFilter{Status: []kagzi.WorkerStatus{kagzi.WorkerOnline}}); total == n {
+			return
+		}
+	}
+}
+
+// A worker can be asked to drain from wherever there is a client: its Run returns as if its context had ended.
+func ExampleClient_Drain() {
+	ctx, pool, client, worker := setup()
+	defer teardown()
+
+	greet := kagzi.Define[string, string]("greet")
+	kagzi.Handle(worker, greet, func(_ kagzi.Context, name string) (string, error) { return "hello " + name, nil })
+	ended := make(chan error)
+	go func() { ended <- worker.Run(ctx) }()
+	waitFor(ctx, client, 1)
+
+	elsewhere, _ := kagzi.NewClient(pool, kagzi.ClientConfig{})
+	page, _, _ := elsewhere.Workers(ctx, kagzi.WorkerFilter{Status: []kagzi.WorkerStatus{kagzi.WorkerOnline}})
+	for _, w := range page {
+		fmt.Println(elsewhere.Drain(ctx, w.ID))
+	}
+	fmt.Println("Run returned", <-ended)
+
+	events, _ := elsewhere.WorkerEvents(ctx, page[0].ID)
+	for _, e := range events {
+		fmt.Printf("%s %q\n", e.Event, e.Detail)
+	}
+	// Output:
+	// <nil>
+	// Run returned <nil>
+	// STARTED ""
+	// DRAINING "asked to"
+	// STOPPED ""
+}
+
+// Before a queue's workers are replaced, all of them are asked to drain; those that start later work on.
+func ExampleClient_DrainQueue() {
+	ctx, _, client, worker := setup()
+	defer teardown()
+
+	greet := kagzi.Define[string, string]("greet")
+	kagzi.Handle(worker, greet, func(_ kagzi.Context, name string) (string, error) { return "hello " + name, nil })
+	serve(ctx, worker)
+	waitFor(ctx, client, 1)
+
+	n, err := client.DrainQueue(ctx, "default")
+	fmt.Println(n, err)
+	n, err = client.DrainQueue(ctx, "default")
+	fmt.Println(n, err)
+	// Output:
+	// 1 <nil>
+	// 0 <nil>
+}
+
+// When it is certain that a worker is dead, or must not go on, nobody need wait for its runs.
+func ExampleClient_ForceOffline() {
+	ctx, _, client, worker := setup()
+	defer teardown()
+
+	greet := kagzi.Define[string, string]("greet")
+	kagzi.Handle(worker, greet, func(_ kagzi.Context, name string) (string, error) { return "hello " + name, nil })
+	serve(ctx, worker)
+	waitFor(ctx, client, 1)
+
+	page, _, _ := client.Workers(ctx, kagzi.WorkerFilter{Status: []kagzi.WorkerStatus{kagzi.WorkerOnline}})
+	fmt.Println(client.ForceOffline(ctx, page[0].ID))
+	forced, err := client.Worker(ctx, page[0].ID)
+	fmt.Println(forced.Status, err)
+
+	_, err = client.Worker(ctx, "00000000-0000-0000-0000-000000000000")
+	fmt.Println(errors.Is(err, kagzi.ErrWorkerNotFound))
+	// Output:
+	// <nil>
+	// OFFLINE <nil>
+	// true
+}
+
+// A fleet that starts slowly, or whose network stalls, may give its workers more time to reconnect.
+func ExampleCoordinatorConfig() {
+	_, _, client, _ := setup()
+	defer teardown()
+
+	coordinator := kagzi.CoordinatorConfig{Grace: 10 * time.Second}
+	_, err := kagzi.NewWorker(client, kagzi.WorkerConfig{Coordinator: coordinator})
+	fmt.Println(err)
+	// Output: <nil>
+}

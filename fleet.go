@@ -1,0 +1,274 @@
+package kagzi
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/notify"
+	"github.com/kagzi/kagzi/store"
+)
+
+// A WorkerID is Kagzi's name for one start of a worker: a UUID in text. A worker that was taken for dead, and lives, goes
+// on under a new one.
+type WorkerID string
+
+// WorkerStatus is where a worker stands.
+type WorkerStatus string
+
+// A worker is online, then draining, then offline. One that died goes offline from either.
+const (
+	WorkerOnline   WorkerStatus = "ONLINE"
+	WorkerDraining WorkerStatus = "DRAINING"
+	WorkerOffline  WorkerStatus = "OFFLINE"
+)
+
+var workerStatuses = []WorkerStatus{WorkerOnline, WorkerDraining, WorkerOffline}
+
+// WorkerInfo is one row of the registry of workers. Its counters are those of the last heartbeat.
+type WorkerInfo struct {
+	ID            WorkerID
+	Queue         string
+	Workflows     []string // it has handlers for
+	Status        WorkerStatus
+	Hostname      string
+	PID           int
+	Build         string
+	Labels        Metadata
+	MaxConcurrent int
+	Active        int   // runs under way
+	Completed     int64 // runs, since it started
+	Failed        int64 // runs, since it started
+	Watched       bool  // its connection says whether it lives: false behind a pooler
+	StartedAt     time.Time
+	HeartbeatAt   time.Time
+	StoppedAt     time.Time // when it went offline
+}
+
+func workerInfo(w store.WorkerRow) WorkerInfo {
+	info := WorkerInfo{
+		ID: WorkerID(w.ID.String()), Queue: w.Queue, Workflows: w.Types, Status: WorkerStatus(w.Status), Hostname: w.Hostname,
+		PID: w.PID, Build: w.Build, MaxConcurrent: w.MaxConcurrent, Active: w.Active, Completed: w.Completed, Failed: w.Failed,
+		Watched: w.Watched, StartedAt: w.StartedAt, HeartbeatAt: w.HeartbeatAt, StoppedAt: w.StoppedAt,
+	}
+	_ = json.Unmarshal(w.Labels, &info.Labels) // written by registration, from a map of strings
+	return info
+}
+
+// A WorkerEvent is an entry of a worker's log: STARTED, DRAINING, STOPPED, LOST.
+type WorkerEvent struct {
+	Event  string
+	Detail string // of LOST: why; of DRAINING: whether it was asked to
+	At     time.Time
+}
+
+// A WorkerFilter chooses workers; the zero value means all. Fields are combined with and.
+type WorkerFilter struct {
+	Status   []WorkerStatus
+	Queue    string
+	Workflow string   // workers that have a handler for it
+	Labels   Metadata // workers that have all of these
+	After    WorkerID // the last worker of the page before
+	Limit    int      // zero: 100
+}
+
+// choice validates f.
+func (f WorkerFilter) choice() (store.WorkerFilter, error) {
+	sf := store.WorkerFilter{Queue: f.Queue, Type: f.Workflow, Limit: cmp.Or(f.Limit, 100)}
+	if f.Limit < 0 {
+		return sf, fmt.Errorf("kagzi: limit %d is negative", f.Limit)
+	}
+	for _, s := range f.Status {
+		if !slices.Contains(workerStatuses, s) {
+			return sf, fmt.Errorf("kagzi: there is no status %q of a worker", s)
+		}
+		sf.Status = append(sf.Status, string(s))
+	}
+	for field, text := range map[string]string{"queue": f.Queue, "workflow name": f.Workflow} {
+		if text == "" {
+			continue
+		}
+		if err := validateName(field, text); err != nil {
+			return sf, err
+		}
+	}
+	if len(f.Labels) > 0 {
+		if err := validateMetadata(f.Labels); err != nil {
+			return sf, err
+		}
+		sf.Labels, _ = json.Marshal(f.Labels) // a map of strings always encodes
+	}
+	if f.After != "" {
+		id, err := f.After.parse()
+		if err != nil {
+			return sf, err
+		}
+		sf.After = id
+	}
+	return sf, nil
+}
+
+func (id WorkerID) parse() (uuid.UUID, error) {
+	parsed, err := uuid.Parse(string(id))
+	if err != nil {
+		return uuid.Nil, fmt.Errorf("%w: %.60q is not a worker ID", ErrWorkerNotFound, string(id))
+	}
+	return parsed, nil
+}
+
+// Workers returns the workers that f chooses, the last one started first, and how many there are in all. The next page is
+// After the last one's ID: whatever starts or stops between, no worker is skipped or comes twice. Workers returns
+// [ErrWorkerNotFound] if After is not there any more.
+func (c *Client) Workers(ctx context.Context, f WorkerFilter) (page []WorkerInfo, total int, err error) {
+	chosen, err := f.choice()
+	if err == nil {
+		err = c.checkSchema(ctx)
+	}
+	var rows []store.WorkerRow
+	if err == nil {
+		rows, total, err = c.store.Workers(ctx, chosen)
+	}
+	if err != nil {
+		return nil, 0, failed(public(err), "list workers")
+	}
+	page = make([]WorkerInfo, len(rows))
+	for i, w := range rows {
+		page[i] = workerInfo(w)
+	}
+	return page, total, nil
+}
+
+// Worker returns what is known of a worker, or [ErrWorkerNotFound].
+func (c *Client) Worker(ctx context.Context, id WorkerID) (WorkerInfo, error) {
+	parsed, err := c.worker(ctx, id)
+	var w store.WorkerRow
+	if err == nil {
+		w, err = c.store.Worker(ctx, parsed)
+	}
+	if err != nil {
+		return WorkerInfo{}, failed(public(err), "get worker %.60s", id)
+	}
+	return workerInfo(w), nil
+}
+
+// WorkerEvents returns the log of a worker, oldest first, or [ErrWorkerNotFound].
+func (c *Client) WorkerEvents(ctx context.Context, id WorkerID) ([]WorkerEvent, error) {
+	parsed, err := c.worker(ctx, id)
+	var rows []store.WorkerEvent
+	if err == nil {
+		rows, err = c.store.WorkerEvents(ctx, parsed)
+	}
+	if err != nil {
+		return nil, failed(public(err), "events of worker %.60s", id)
+	}
+	events := make([]WorkerEvent, len(rows))
+	for i, e := range rows {
+		events[i] = WorkerEvent(e)
+	}
+	return events, nil
+}
+
+// worker validates id, and then the schema.
+func (c *Client) worker(ctx context.Context, id WorkerID) (uuid.UUID, error) {
+	parsed, err := id.parse()
+	if err == nil {
+		err = c.checkSchema(ctx)
+	}
+	return parsed, err
+}
+
+// Drain asks a worker, wherever it runs, to drain: as if the context of its Run had ended, it claims no more, lets what is
+// under way finish, gives back the rest, and its Run returns nil. Drain returns once that is asked for. The worker learns of
+// it by a notification at once, or with its next heartbeat. One that drains already or is offline stays so. Drain returns
+// [ErrWorkerNotFound] if the client's namespace has no such worker.
+//
+// A process manager that starts a worker again whenever it ends will do so after a drain, too.
+func (c *Client) Drain(ctx context.Context, id WorkerID, opts ...ChangeOption) error {
+	tx, err := changeTx(opts)
+	var parsed uuid.UUID
+	if err == nil {
+		parsed, err = c.worker(ctx, id)
+	}
+	if err == nil {
+		err = c.store.Drain(ctx, tx, parsed)
+	}
+	if err == nil {
+		err = c.tellWorkers(ctx, tx, parsed)
+	}
+	if err != nil {
+		return failed(public(err), "drain worker %.60s", id)
+	}
+	return nil
+}
+
+// DrainQueue asks all workers of a queue to drain, as [Client.Drain] does with one, and returns how many are to that had
+// not been before. Workers that start later are not concerned.
+func (c *Client) DrainQueue(ctx context.Context, queue string, opts ...ChangeOption) (n int, err error) {
+	tx, err := changeTx(opts)
+	if err == nil {
+		err = validateName("queue", queue)
+	}
+	if err == nil {
+		err = c.checkSchema(ctx)
+	}
+	var asked []uuid.UUID
+	if err == nil {
+		asked, err = c.store.DrainQueue(ctx, tx, queue)
+	}
+	if err == nil {
+		err = c.tellWorkers(ctx, tx, asked...)
+	}
+	if err != nil {
+		return 0, failed(err, "drain queue %s", quoteShort(queue))
+	}
+	return len(asked), nil
+}
+
+// ForceOffline declares a worker dead, before the fleet finds out: its runs are available to others at once, and it is
+// offline, with a LOST event "forced offline". Should it live, it learns of that by a notification, or with its next
+// heartbeat or its next write: it gives its runs up, and goes on under a new ID. Of one that is offline already, ForceOffline
+// frees what it may still hold. It returns [ErrWorkerNotFound] if the client's namespace has no such worker. In a
+// transaction of the caller's it keeps the worker from sending heartbeats until that ends, so commit soon.
+func (c *Client) ForceOffline(ctx context.Context, id WorkerID, opts ...ChangeOption) error {
+	tx, err := changeTx(opts)
+	var parsed uuid.UUID
+	if err == nil {
+		parsed, err = c.worker(ctx, id)
+	}
+	var lost store.LostWorker
+	if err == nil {
+		lost, err = c.store.ForceOffline(ctx, tx, parsed, "forced offline")
+	}
+	if err == nil {
+		err = c.tellWorkers(ctx, tx, parsed)
+	}
+	if err == nil && lost.Released > 0 && tx != nil {
+		err = notify.NotifyTx(ctx, tx, notify.WorkChannel, notify.WorkPayload(c.cfg.Namespace, lost.Queue))
+	}
+	if err != nil {
+		return failed(public(err), "force worker %.60s offline", id)
+	}
+	if lost.Released > 0 && tx == nil {
+		c.wakeWork(ctx, lost.Queue, "", 0, 1)
+	}
+	return nil
+}
+
+// tellWorkers tells workers to look at their own rows, with tx's commit or now. Their IDs go where those of runs do: both
+// are unique, and whoever gets one that is not his own leaves it alone.
+func (c *Client) tellWorkers(ctx context.Context, tx pgx.Tx, ids ...uuid.UUID) error {
+	switch {
+	case len(ids) == 0:
+	case tx != nil:
+		return notify.NotifyTx(ctx, tx, notify.RunChannel, notify.RunPayload(c.cfg.Namespace, ids)...)
+	default:
+		c.wakeRuns(ctx, ids...)
+	}
+	return nil
+}

@@ -1,0 +1,351 @@
+//go:build unix
+
+package kagzi
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/store"
+)
+
+// A logBuffer keeps what is logged.
+type logBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *logBuffer) has(part string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Contains(l.buf.String(), part)
+}
+
+// runWorker runs w until it ends by itself: what Run returns is sent.
+func runWorker(t *testing.T, w *Worker) <-chan error {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- w.Run(t.Context()) }()
+	return done
+}
+
+func only(t *testing.T, c *Client, f WorkerFilter) WorkerInfo {
+	t.Helper()
+	page, total, err := c.Workers(t.Context(), f)
+	if err != nil || total != 1 || len(page) != 1 {
+		t.Fatalf("workers %+v, %d in all, %v; want one", page, total, err)
+	}
+	return page[0]
+}
+
+func TestRegistry(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	c := quietClient(t, db.Pool)
+	cfg := mute
+	cfg.Queue, cfg.MaxConcurrent, cfg.Build, cfg.Labels = "shop", 7, "v1.2.3", Metadata{"zone": "a", "rack": "4"}
+	w := newTestWorker(t, c, cfg)
+	g := newGate()
+	g.handle(w)
+	stop := startLocal(t, w)
+	startLocal(t, localWorker(t, c, t.TempDir()+"/l", mute))
+	pollUntil(t, "both are registered", func() bool {
+		_, total, err := c.Workers(t.Context(), WorkerFilter{})
+		return err == nil && total == 2
+	})
+	for name, f := range map[string]WorkerFilter{
+		"Queue": {Queue: "shop"}, "Workflow": {Workflow: "gate"}, "Labels": {Labels: Metadata{"zone": "a"}},
+		"All": {Queue: "shop", Workflow: "gate", Labels: Metadata{"zone": "a", "rack": "4"}, Status: []WorkerStatus{WorkerOnline, WorkerOffline}},
+	} {
+		got := only(t, c, f)
+		if got.Queue != "shop" || !slices.Equal(got.Workflows, []string{"gate"}) || got.Status != WorkerOnline || got.Hostname == "" || got.PID == 0 ||
+			got.Build != "v1.2.3" || got.Labels["zone"] != "a" || got.MaxConcurrent != 7 || !got.Watched || got.StartedAt.IsZero() || got.HeartbeatAt.IsZero() || !got.StoppedAt.IsZero() {
+			t.Errorf("%s: %+v", name, got)
+		}
+		if again, err := c.Worker(t.Context(), got.ID); err != nil || again.ID != got.ID || again.Build != got.Build {
+			t.Errorf("%+v, %v", again, err)
+		}
+	}
+	for name, f := range map[string]WorkerFilter{
+		"Queue": {Queue: "bank"}, "Workflow": {Workflow: "gates"}, "Labels": {Labels: Metadata{"zone": "b"}}, "Status": {Status: []WorkerStatus{WorkerDraining}},
+	} {
+		if page, total, err := c.Workers(t.Context(), f); err != nil || total != 0 || len(page) != 0 {
+			t.Errorf("%s: %+v, %d, %v", name, page, total, err)
+		}
+	}
+	id := only(t, c, WorkerFilter{Queue: "shop"}).ID
+	stop()
+	if got, err := c.Worker(t.Context(), id); err != nil || got.Status != WorkerOffline || got.StoppedAt.IsZero() {
+		t.Errorf("%+v, %v", got, err)
+	}
+	events, err := c.WorkerEvents(t.Context(), id)
+	var names []string
+	for _, e := range events {
+		names = append(names, e.Event)
+	}
+	if err != nil || !slices.Equal(names, []string{"STARTED", "DRAINING", "STOPPED"}) {
+		t.Errorf("events %v, %v", names, err)
+	}
+}
+
+func TestRegistryRefuses(t *testing.T) {
+	t.Parallel()
+	pool, err := pgxpool.New(t.Context(), "postgres://nobody@127.0.0.1:1/none") // no input below is worth a connection
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	c := quietClient(t, pool)
+	ctx := t.Context()
+	list := func(f WorkerFilter) error { _, _, err := c.Workers(ctx, f); return err }
+	for want, err := range map[string]error{
+		`kagzi: list workers: limit -1 is negative`:                                   list(WorkerFilter{Limit: -1}),
+		`kagzi: list workers: there is no status "online" of a worker`:                list(WorkerFilter{Status: []WorkerStatus{"online"}}),
+		`kagzi: list workers: worker not found: "x" is not a worker ID`:               list(WorkerFilter{After: "x"}),
+		`kagzi: list workers: queue "a\x00" contains the control character U+0000`:    list(WorkerFilter{Queue: "a\x00"}),
+		`kagzi: list workers: workflow name "a\n" contains the control character`:     list(WorkerFilter{Workflow: "a\n"}),
+		`kagzi: drain worker 7: worker not found: "7" is not a worker ID`:             c.Drain(ctx, "7"),
+		`kagzi: force worker 7 offline: worker not found: "7" is not a worker ID`:     c.ForceOffline(ctx, "7"),
+		`kagzi: drain worker ` + uuid.Nil.String() + `: InTx(nil): begin a transacti`: c.Drain(ctx, WorkerID(uuid.Nil.String()), InTx(nil)),
+		`kagzi: force worker 8 offline: InTx(nil): begin a transaction first`:         c.ForceOffline(ctx, "8", InTx(nil)),
+		`kagzi: drain queue "": queue is empty`:                                       func() error { _, err := c.DrainQueue(ctx, ""); return err }(),
+		`kagzi: get worker : worker not found: "" is not a worker ID`:                 func() error { _, err := c.Worker(ctx, ""); return err }(),
+		`kagzi: events of worker 9: worker not found: "9" is not a worker ID`:         func() error { _, err := c.WorkerEvents(ctx, "9"); return err }(),
+		`kagzi: list workers: Metadata key is empty`:                                  list(WorkerFilter{Labels: Metadata{"": "x"}}),
+		`kagzi: NewCoordinator: Grace is -1ns: give at least 1ms (a time.Duration cou`: func() error {
+			_, err := NewCoordinator(c, CoordinatorConfig{Grace: -1})
+			return failed(err, "NewCoordinator")
+		}(),
+	} {
+		if err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("got %v, want %s…", err, want)
+		}
+	}
+	if err := c.Drain(ctx, "7"); !errors.Is(err, ErrWorkerNotFound) {
+		t.Errorf("got %v, want ErrWorkerNotFound", err)
+	}
+}
+
+func TestUnknownWorkers(t *testing.T) {
+	t.Parallel()
+	c := quietClient(t, dbtest.Pool(t))
+	id := WorkerID(uuid.NewString())
+	_, gotErr := c.Worker(t.Context(), id)
+	_, eventsErr := c.WorkerEvents(t.Context(), id)
+	_, _, pageErr := c.Workers(t.Context(), WorkerFilter{After: id})
+	for what, err := range map[string]error{
+		"Worker": gotErr, "WorkerEvents": eventsErr, "Workers": pageErr, "Drain": c.Drain(t.Context(), id), "ForceOffline": c.ForceOffline(t.Context(), id),
+	} {
+		if !errors.Is(err, ErrWorkerNotFound) {
+			t.Errorf("%s: %v, want ErrWorkerNotFound", what, err)
+		}
+	}
+	if n, err := c.DrainQueue(t.Context(), "nobody's"); n != 0 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	_, err := quietClient(t, dbtest.Pool(t, dbtest.Empty())).DrainQueue(t.Context(), "q")
+	if err == nil || !strings.Contains(err.Error(), "Migrate") {
+		t.Errorf("without the schema: %v", err)
+	}
+}
+
+// TestDrainFromAnywhere asks a worker to drain from another process' client: its Run returns nil, though its next heartbeat
+// is minutes away.
+func TestDrainFromAnywhere(t *testing.T) {
+	t.Parallel()
+	for name, ask := range map[string]func(c *Client, id WorkerID) error{
+		"Worker": func(c *Client, id WorkerID) error { return c.Drain(t.Context(), id) },
+		"Queue": func(c *Client, id WorkerID) error {
+			n, err := c.DrainQueue(t.Context(), "default")
+			if n != 1 {
+				t.Errorf("%d workers are to drain, want 1", n)
+			}
+			return err
+		},
+		"InTx": func(c *Client, id WorkerID) error {
+			tx, err := c.store.Pool().Begin(t.Context())
+			if err != nil {
+				return err
+			}
+			return errors.Join(c.Drain(t.Context(), id, InTx(tx)), tx.Commit(t.Context()))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.Database(t)
+			var logged logBuffer
+			c, err := NewClient(openPool(t, db.DSN, 5), ClientConfig{Logger: slog.New(slog.NewTextHandler(&logged, nil))})
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := newTestWorker(t, c, mute)
+			g := newGate()
+			g.handle(w)
+			far := quietClient(t, db.Pool)
+			runs := startRuns(t, far, g.wf, 2)
+			done := runWorker(t, w)
+			for range runs {
+				receive(t, g.begun)
+			}
+			pollUntil(t, "the worker listens", c.hub.listening)
+			id := only(t, far, WorkerFilter{}).ID
+			if err := ask(far, id); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := far.Worker(t.Context(), id); err != nil || got.Status != WorkerDraining {
+				t.Errorf("the worker is %s, %v", got.Status, err)
+			}
+			pollUntil(t, "the worker drains", func() bool { return logged.has("worker was asked to drain") })
+			close(g.open)
+			if err := receive(t, done); err != nil {
+				t.Errorf("Run: %v", err)
+			}
+			checkResults(t, runs, func(int) string { return "opened" })
+			events, err := far.WorkerEvents(t.Context(), id)
+			if err != nil || len(events) != 3 || events[1].Event != "DRAINING" || events[1].Detail != "asked to" || events[2].Event != "STOPPED" {
+				t.Errorf("events %+v, %v", events, err)
+			}
+			if err := far.Drain(t.Context(), id); err != nil {
+				t.Errorf("of one that is offline: %v", err)
+			}
+			if got, err := far.Worker(t.Context(), id); err != nil || got.Status != WorkerOffline {
+				t.Errorf("the worker is %s, %v", got.Status, err)
+			}
+		})
+	}
+	t.Run("WithoutNotifications", func(t *testing.T) {
+		t.Parallel()
+		db := dbtest.Database(t)
+		c := quietClient(t, openPool(t, startPooler(t, db), 10))
+		w := newTestWorker(t, c, quick)
+		newGate().handle(w)
+		done := runWorker(t, w)
+		far := quietClient(t, db.Pool)
+		pollUntil(t, "the worker is registered", func() bool {
+			_, total, err := far.Workers(t.Context(), WorkerFilter{})
+			return err == nil && total == 1
+		})
+		if n, err := far.DrainQueue(t.Context(), "default"); n != 1 || err != nil {
+			t.Errorf("%d, %v", n, err)
+		}
+		if err := receive(t, done); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+// TestForceOfflineOfALiveWorker takes a worker's runs from it: another one executes them, and the worker gives them up, and
+// goes on under a new ID.
+func TestForceOfflineOfALiveWorker(t *testing.T) {
+	t.Parallel()
+	for name, inTx := range map[string]bool{"Now": false, "InTx": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.Database(t)
+			c, far := quietClient(t, openPool(t, db.DSN, 5)), quietClient(t, openPool(t, db.DSN, 5))
+			g, runs, _ := gated(t, c, mute, 2)
+			pollUntil(t, "the worker listens", c.hub.listening)
+			id := only(t, far, WorkerFilter{}).ID
+			cfg := mute
+			cfg.PollInterval = time.Hour
+			w := newTestWorker(t, far, cfg)
+			h := newGate()
+			h.handle(w)
+			startLocal(t, w)
+			pollUntil(t, "the other worker listens", far.hub.listening)
+			var opts []ChangeOption
+			commit := func() error { return nil }
+			if inTx {
+				tx, err := db.Pool.Begin(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				opts, commit = append(opts, InTx(tx)), func() error { return tx.Commit(t.Context()) }
+			}
+			if err := errors.Join(far.ForceOffline(t.Context(), id, opts...), commit()); err != nil {
+				t.Fatal(err)
+			}
+			for range runs {
+				if cause := receive(t, g.cause); !errors.Is(cause, ErrLeaseLost) {
+					t.Errorf("the cause is %v, want ErrLeaseLost", cause)
+				}
+			}
+			close(g.open)
+			close(h.open)
+			checkResults(t, runs, func(int) string { return "opened" })
+			events, err := far.WorkerEvents(t.Context(), id)
+			if err != nil || len(events) != 2 || events[1].Event != "LOST" || events[1].Detail != "forced offline" {
+				t.Errorf("events %+v, %v", events, err)
+			}
+			pollUntil(t, "the worker is registered anew", func() bool {
+				_, total, err := far.Workers(t.Context(), WorkerFilter{Status: []WorkerStatus{WorkerOnline}})
+				return err == nil && total == 2
+			})
+		})
+	}
+}
+
+// TestForceOfflineOfADeadWorker shows that its runs are executed elsewhere at once, by a worker that only the database can
+// tell, and that looks once an hour.
+func TestForceOfflineOfADeadWorker(t *testing.T) {
+	t.Parallel()
+	for name, inTx := range map[string]bool{"Now": false, "InTx": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.Database(t)
+			c, far := quietClient(t, db.Pool), quietClient(t, openPool(t, db.DSN, 5))
+			h := newGate()
+			runs := startRuns(t, c, h.wf, 2)
+			dead := store.Worker{ID: uuid.New(), Queue: "default", Types: []string{"gate"}, Visibility: time.Hour, StaleAfter: time.Hour}
+			claim := store.ClaimRequest{
+				Queue: "default", Types: []store.Handled{{Type: "gate", Versions: []int{1}, Newest: 1}}, Limit: 2, Worker: dead.ID, Lease: uuid.New(), Visibility: time.Hour,
+			}
+			if err := c.store.RegisterWorker(t.Context(), db.Pool, dead); err != nil {
+				t.Fatal(err)
+			}
+			if claimed, err := c.store.Claim(t.Context(), claim); err != nil || len(claimed.Runs) != 2 {
+				t.Fatalf("INVALID: claimed %d, %v", len(claimed.Runs), err)
+			}
+			cfg := mute
+			cfg.PollInterval = time.Hour
+			w := newTestWorker(t, far, cfg)
+			h.handle(w)
+			startLocal(t, w)
+			pollUntil(t, "the worker listens", far.hub.listening)
+			if _, err := Start(t.Context(), far, h.wf, 99); err != nil { // the hints of connecting are over then
+				t.Fatal(err)
+			}
+			receive(t, h.begun)
+			id := WorkerID(dead.ID.String())
+			if !inTx {
+				if err := c.ForceOffline(t.Context(), id); err != nil {
+					t.Fatal(err)
+				}
+			} else if err := pgx.BeginFunc(t.Context(), db.Pool, func(tx pgx.Tx) error { return c.ForceOffline(t.Context(), id, InTx(tx)) }); err != nil {
+				t.Fatal(err)
+			}
+			for range runs {
+				receive(t, h.begun)
+			}
+			close(h.open)
+			checkResults(t, runs, func(int) string { return "opened" })
+		})
+	}
+}

@@ -1,0 +1,301 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// ErrWorkerNotFound reports that the namespace has no such worker, or has no more.
+var ErrWorkerNotFound = errors.New("worker not found")
+
+// Statuses of a worker.
+const (
+	Online   = "ONLINE"
+	Draining = "DRAINING"
+	Offline  = "OFFLINE"
+)
+
+// A WorkerRow is a worker as others see it.
+type WorkerRow struct {
+	ID            uuid.UUID
+	Queue         string
+	Types         []string
+	Status        string
+	Hostname      string
+	PID           int
+	Build         string
+	Labels        json.RawMessage
+	MaxConcurrent int
+	Active        int
+	Completed     int64
+	Failed        int64
+	Watched       bool // the end of its connection is noticed
+	StartedAt     time.Time
+	HeartbeatAt   time.Time
+	StoppedAt     time.Time
+}
+
+// One that was asked to drain is draining, whether it has learned of it or not.
+const workerStatus = `CASE WHEN w.status = 'ONLINE' AND EXISTS (
+		SELECT FROM kagzi.worker_events e WHERE e.worker_id = w.worker_id AND e.namespace_id = $1 AND e.event = 'DRAINING')
+	THEN 'DRAINING' ELSE w.status END`
+
+const workerColumns = `w.worker_id, w.task_queue, w.workflow_types, ` + workerStatus + `, w.hostname, w.pid, w.build, w.labels, w.max_concurrent,
+	w.active_count, w.completed_count, w.failed_count, w.backend_pid IS NOT NULL, w.started_at, w.heartbeat_at, w.stopped_at`
+
+func readWorker(row pgx.CollectableRow) (w WorkerRow, err error) {
+	var stopped *time.Time
+	err = row.Scan(&w.ID, &w.Queue, &w.Types, &w.Status, &w.Hostname, &w.PID, &w.Build, &w.Labels, &w.MaxConcurrent,
+		&w.Active, &w.Completed, &w.Failed, &w.Watched, &w.StartedAt, &w.HeartbeatAt, &stopped)
+	w.StoppedAt = deref(stopped)
+	return w, err
+}
+
+// A WorkerFilter chooses workers; a zero field chooses all.
+type WorkerFilter struct {
+	Status []string
+	Queue  string
+	Type   string
+	Labels json.RawMessage
+	After  uuid.UUID // the last worker of the page before
+	Limit  int
+}
+
+const chosenWorkers = `
+FROM kagzi.workers w
+WHERE w.namespace_id = $1
+	AND ($3::text = '' OR w.task_queue = $3::text)
+	AND ($4::text = '' OR $4::text = ANY (w.workflow_types))
+	AND ($5::text = '' OR w.labels @> $5::jsonb)
+	AND (cardinality($2::text[]) = 0 OR ` + workerStatus + ` = ANY ($2::text[]))`
+
+const countWorkers = `SELECT count(*)` + chosenWorkers
+
+const listWorkers = `SELECT ` + workerColumns + chosenWorkers + `
+	AND ($6::uuid = '00000000-0000-0000-0000-000000000000'
+		OR (w.started_at, w.worker_id) < (SELECT v.started_at, v.worker_id FROM kagzi.workers v WHERE v.worker_id = $6::uuid AND v.namespace_id = $1))
+ORDER BY w.started_at DESC, w.worker_id DESC
+LIMIT $7::int`
+
+// Workers returns a page of the chosen workers, the last one started first, and how many there are in all. When a worker
+// started never changes, so pages neither skip nor repeat one. It returns ErrWorkerNotFound if After is not there.
+func (s *Store) Workers(ctx context.Context, f WorkerFilter) (page []WorkerRow, total int, err error) {
+	statuses := f.Status
+	if statuses == nil {
+		statuses = []string{}
+	}
+	chosen := []any{s.namespace, statuses, f.Queue, f.Type, string(f.Labels)}
+	err = do(ctx, func(ctx context.Context) error {
+		if f.After != uuid.Nil {
+			if _, err := s.findWorker(ctx, s.pool, f.After); err != nil {
+				return err
+			}
+		}
+		if err := s.pool.QueryRow(ctx, countWorkers, chosen...).Scan(&total); err != nil {
+			return err
+		}
+		rows, err := s.pool.Query(ctx, listWorkers, append(chosen, f.After.String(), f.Limit)...)
+		if err != nil {
+			return err
+		}
+		page, err = pgx.CollectRows(rows, readWorker)
+		return err
+	})
+	return page, total, wrap("list workers", err)
+}
+
+const getWorker = `SELECT ` + workerColumns + ` FROM kagzi.workers w WHERE w.worker_id = $2 AND w.namespace_id = $1`
+
+// Worker returns one worker.
+func (s *Store) Worker(ctx context.Context, id uuid.UUID) (w WorkerRow, err error) {
+	err = do(ctx, func(ctx context.Context) error {
+		rows, err := s.pool.Query(ctx, getWorker, s.namespace, id)
+		if err != nil {
+			return err
+		}
+		w, err = pgx.CollectExactlyOneRow(rows, readWorker)
+		if errors.Is(err, pgx.ErrNoRows) {
+			err = ErrWorkerNotFound
+		}
+		return err
+	})
+	return w, wrap("get worker", err)
+}
+
+const findWorker = `SELECT w.task_queue FROM kagzi.workers w WHERE w.worker_id = $2 AND w.namespace_id = $1`
+
+// findWorker returns the worker's queue.
+func (s *Store) findWorker(ctx context.Context, db DB, id uuid.UUID) (queue string, err error) {
+	err = db.QueryRow(ctx, findWorker, s.namespace, id).Scan(&queue)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = ErrWorkerNotFound
+	}
+	return queue, err
+}
+
+// A WorkerEvent is an entry of a worker's log.
+type WorkerEvent struct {
+	Event  string
+	Detail string
+	At     time.Time
+}
+
+const workerEvents = `
+SELECT e.event, coalesce(e.detail, ''), e.occurred_at
+FROM kagzi.worker_events e
+WHERE e.worker_id = $2 AND e.namespace_id = $1
+ORDER BY e.occurred_at, e.event_id`
+
+// WorkerEvents returns the worker's log, oldest first.
+func (s *Store) WorkerEvents(ctx context.Context, id uuid.UUID) (events []WorkerEvent, err error) {
+	err = do(ctx, func(ctx context.Context) error {
+		if _, err := s.findWorker(ctx, s.pool, id); err != nil {
+			return err
+		}
+		rows, err := s.pool.Query(ctx, workerEvents, s.namespace, id)
+		if err != nil {
+			return err
+		}
+		events, err = pgx.CollectRows(rows, pgx.RowToStructByPos[WorkerEvent])
+		return err
+	})
+	return events, wrap("read a worker's log", err)
+}
+
+// ---- drain ----
+
+const onlineWorkers = `SELECT w.worker_id FROM kagzi.workers w WHERE w.task_queue = $2 AND w.namespace_id = $1 AND w.status = 'ONLINE' ORDER BY 1`
+
+// The request is an entry of the log and leaves the worker's row alone: in a transaction that stays open it would
+// keep the worker from sending heartbeats, and make it look dead.
+const askToDrain = `
+INSERT INTO kagzi.worker_events (worker_id, event_id, namespace_id, event, detail)
+SELECT w.worker_id, u.event_id, $1, 'DRAINING', 'asked to'
+FROM unnest($2::uuid[], $3::uuid[]) AS u (worker_id, event_id)
+JOIN kagzi.workers w ON w.worker_id = u.worker_id AND w.namespace_id = $1 AND w.status = 'ONLINE'
+WHERE NOT EXISTS (SELECT FROM kagzi.worker_events e WHERE e.worker_id = u.worker_id AND e.namespace_id = $1 AND e.event = 'DRAINING')
+ON CONFLICT DO NOTHING
+RETURNING worker_id`
+
+// Drain asks the worker to drain, in a transaction of its own, or in tx. One that drains already, or is OFFLINE, stays
+// so.
+func (s *Store) Drain(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
+	return wrap("drain worker", s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
+		if _, err := s.findWorker(ctx, tx, id); err != nil {
+			return err
+		}
+		_, err := s.askToDrain(ctx, tx, []uuid.UUID{id})
+		return err
+	}))
+}
+
+// DrainQueue asks all workers of the queue to drain, and returns those that were not asked before.
+func (s *Store) DrainQueue(ctx context.Context, tx pgx.Tx, queue string) (asked []uuid.UUID, err error) {
+	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, onlineWorkers, s.namespace, queue)
+		if err != nil {
+			return err
+		}
+		online, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+		if err != nil {
+			return err
+		}
+		asked, err = s.askToDrain(ctx, tx, online)
+		return err
+	})
+	return asked, wrap("drain queue", err)
+}
+
+func (s *Store) askToDrain(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) ([]uuid.UUID, error) {
+	events := make([]uuid.UUID, len(ids))
+	for i := range events {
+		events[i] = uuid.New()
+	}
+	rows, err := tx.Query(ctx, askToDrain, s.namespace, texts(ids), texts(events))
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+}
+
+// ---- force-offline ----
+
+const lockWorker = `SELECT ` + lostColumns + ` FROM kagzi.workers w WHERE w.worker_id = $2 AND w.namespace_id = $1 FOR NO KEY UPDATE`
+
+const forceOffline = `
+UPDATE kagzi.workers w
+SET status = 'OFFLINE', stopped_at = t.now, active_count = 0
+FROM (SELECT now() AS now) t
+WHERE w.worker_id = $2 AND w.namespace_id = $1 AND w.status <> 'OFFLINE'`
+
+// ForceOffline declares the worker OFFLINE and makes its runs due at once, in transactions of its own, or in tx. Of one
+// that is OFFLINE already it releases what it may hold yet.
+func (s *Store) ForceOffline(ctx context.Context, tx pgx.Tx, id uuid.UUID, detail string) (lost LostWorker, err error) {
+	event := uuid.New()
+	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, lockWorker, s.namespace, id)
+		if err != nil {
+			return err
+		}
+		lost, err = pgx.CollectExactlyOneRow(rows, readLost)
+		if errors.Is(err, pgx.ErrNoRows) {
+			err = ErrWorkerNotFound
+		}
+		if err != nil {
+			return err
+		}
+		tag, err := tx.Exec(ctx, forceOffline, s.namespace, id)
+		if err == nil && tag.RowsAffected() > 0 {
+			_, err = tx.Exec(ctx, workerEvent, s.namespace, id, event, "LOST", detail)
+		}
+		if err == nil {
+			// Until the runs are released, in case that this process does not come to it.
+			err = s.settle(ctx, tx, id, true)
+		}
+		return err
+	})
+	if err != nil {
+		return lost, wrap("force worker offline", err)
+	}
+	if tx == nil {
+		return lost, s.Release(ctx, &lost)
+	}
+	if err = s.releaseAll(ctx, tx, &lost); err == nil {
+		err = s.settle(ctx, tx, id, lost.Left > 0)
+	}
+	return lost, wrap("force worker offline", err)
+}
+
+// ---- retention ----
+
+const pruneWorkers = `
+WITH w AS MATERIALIZED (
+	SELECT v.worker_id
+	FROM kagzi.workers v
+	WHERE v.namespace_id = $1 AND v.status = 'OFFLINE' AND v.stopped_at < now() - $2::bigint * interval '1 microsecond' AND v.release_at IS NULL
+	ORDER BY v.worker_id
+	LIMIT $3
+	FOR UPDATE SKIP LOCKED
+), e AS (
+	DELETE FROM kagzi.worker_events d
+	WHERE d.namespace_id = $1 AND d.worker_id IN (SELECT w.worker_id FROM w)
+), d AS (
+	DELETE FROM kagzi.workers d
+	WHERE d.namespace_id = $1 AND d.worker_id IN (SELECT w.worker_id FROM w)
+	RETURNING d.worker_id
+)
+SELECT count(*) FROM d`
+
+// PruneWorkers deletes up to limit workers that have been OFFLINE for longer than keep, with their logs, and returns how
+// many. Below limit there are no more.
+func (s *Store) PruneWorkers(ctx context.Context, keep time.Duration, limit int) (n int64, err error) {
+	err = do(ctx, func(ctx context.Context) error {
+		return s.pool.QueryRow(ctx, pruneWorkers, s.namespace, micros(keep), limit).Scan(&n)
+	})
+	return n, wrap("prune workers", err)
+}

@@ -1,0 +1,313 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// A Suspect is a worker that may be dead.
+type Suspect struct {
+	ID          uuid.UUID
+	HeartbeatAt time.Time // the last one: whoever beats after it lives
+	Backend     int32     // process ID of the one that is gone
+}
+
+const silentWorkers = `
+SELECT w.worker_id, w.heartbeat_at
+FROM kagzi.workers w
+WHERE w.namespace_id = $1 AND w.status <> 'OFFLINE' AND w.heartbeat_at < clock_timestamp() - w.stale_after
+ORDER BY w.worker_id`
+
+// SilentWorkers returns the workers that have been silent for longer than they said they would be.
+func (s *Store) SilentWorkers(ctx context.Context) (silent []Suspect, err error) {
+	err = do(ctx, func(ctx context.Context) error {
+		silent = nil
+		rows, err := s.pool.Query(ctx, silentWorkers, s.namespace)
+		if err != nil {
+			return err
+		}
+		silent, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (w Suspect, err error) {
+			return w, row.Scan(&w.ID, &w.HeartbeatAt)
+		})
+		return err
+	})
+	return silent, wrap("look for silent workers", err)
+}
+
+// The server's list of backends is read once. Who may not see the details of others' backends sees their process IDs:
+// one with an unknown start may be the worker's. A worker whose server is not this one is out of sight.
+const goneWorkers = `
+WITH a AS MATERIALIZED (SELECT pid, backend_start FROM pg_stat_activity WHERE pid IS NOT NULL)
+SELECT w.worker_id, w.heartbeat_at, w.backend_pid, w.server_start = pg_postmaster_start_time() AND (a.pid IS NULL OR a.backend_start <> w.backend_start)
+FROM kagzi.workers w
+LEFT JOIN a ON a.pid = w.backend_pid
+WHERE w.namespace_id = $1 AND w.status <> 'OFFLINE' AND w.backend_pid IS NOT NULL`
+
+// GoneWorkers returns the workers whose heart's connection the server does not have any more, and how many there are
+// whose connection says whether they live. A connection that is lost is soon replaced by a worker that is alive.
+func (s *Store) GoneWorkers(ctx context.Context) (gone []Suspect, watched int, err error) {
+	err = do(ctx, func(ctx context.Context) error {
+		gone, watched = nil, 0
+		rows, err := s.pool.Query(ctx, goneWorkers, s.namespace)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var w Suspect
+			var isGone *bool
+			if err := rows.Scan(&w.ID, &w.HeartbeatAt, &w.Backend, &isGone); err != nil {
+				return err
+			}
+			watched++
+			if deref(isGone) {
+				gone = append(gone, w)
+			}
+		}
+		return rows.Err()
+	})
+	return gone, watched, wrap("look for workers whose connection is gone", err)
+}
+
+// Forbidden reports whether err says that the user may not do that.
+func Forbidden(err error) bool { return code(err) == "42501" }
+
+// A LostWorker is one that was declared dead, and what has become of its runs.
+type LostWorker struct {
+	ID         uuid.UUID
+	Queue      string
+	Types      []string
+	Visibility time.Duration
+	Released   int // runs made due
+	Left       int // runs that somebody else had locked
+}
+
+const lostColumns = `w.worker_id, w.task_queue, w.workflow_types, w.visibility_timeout`
+
+func readLost(row pgx.CollectableRow) (w LostWorker, err error) {
+	return w, row.Scan(&w.ID, &w.Queue, &w.Types, &w.Visibility)
+}
+
+// releaseLease keeps other coordinators from doing what one is doing. lateClaims is how long a claim that was under way
+// when its worker was declared dead may take to show.
+const (
+	releaseLease = time.Second
+	lateClaims   = callTimeout + 5*time.Second
+)
+
+const buryWorker = `
+WITH l AS MATERIALIZED (
+	SELECT w.worker_id, now() AS now
+	FROM kagzi.workers w
+	WHERE w.worker_id = $2 AND w.namespace_id = $1 AND w.status <> 'OFFLINE'
+		AND w.heartbeat_at = timestamptz 'epoch' + $3::bigint * interval '1 microsecond'
+	FOR UPDATE SKIP LOCKED
+)
+UPDATE kagzi.workers w
+SET status = 'OFFLINE', stopped_at = l.now, active_count = 0, release_at = l.now + $4::bigint * interval '1 microsecond'
+FROM l
+WHERE w.worker_id = l.worker_id AND w.namespace_id = $1
+RETURNING ` + lostColumns
+
+// Bury declares the suspect OFFLINE, unless it has sent a heartbeat since, or is being changed. It returns nil then.
+// Its runs are yet to be released.
+func (s *Store) Bury(ctx context.Context, w Suspect, detail string) (lost *LostWorker, err error) {
+	event := uuid.New()
+	err = do(ctx, func(ctx context.Context) error {
+		return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+			lost = nil
+			if _, err := tx.Exec(ctx, session, "100ms", durable); err != nil {
+				return err
+			}
+			rows, err := tx.Query(ctx, buryWorker, s.namespace, w.ID, epoch(w.HeartbeatAt), micros(releaseLease))
+			if err != nil {
+				return err
+			}
+			buried, err := pgx.CollectRows(rows, readLost)
+			if err != nil || len(buried) == 0 {
+				return err
+			}
+			lost = &buried[0]
+			_, err = tx.Exec(ctx, workerEvent, s.namespace, w.ID, event, "LOST", detail)
+			return err
+		})
+	})
+	if err != nil {
+		return nil, wrap("declare worker lost", err)
+	}
+	return lost, nil
+}
+
+const unreleased = `
+WITH l AS MATERIALIZED (
+	SELECT w.worker_id, now() AS now
+	FROM kagzi.workers w
+	WHERE w.release_at <= now() AND w.namespace_id = $1 AND w.status = 'OFFLINE'
+	ORDER BY w.release_at
+	LIMIT $3
+	FOR UPDATE SKIP LOCKED
+)
+UPDATE kagzi.workers w
+SET release_at = l.now + $2::bigint * interval '1 microsecond'
+FROM l
+WHERE w.worker_id = l.worker_id AND w.namespace_id = $1
+RETURNING ` + lostColumns
+
+// Unreleased returns up to n lost workers that may hold runs yet, for the caller to release: those whose runs somebody
+// else had locked, or nobody has come to release, or which had a claim under way.
+func (s *Store) Unreleased(ctx context.Context, n int) (lost []LostWorker, err error) {
+	err = do(ctx, func(ctx context.Context) error {
+		rows, err := s.pool.Query(ctx, unreleased, s.namespace, micros(releaseLease), n)
+		if err != nil {
+			return err
+		}
+		lost, err = pgx.CollectRows(rows, readLost)
+		return err
+	})
+	return lost, wrap("look for lost workers that hold runs", err)
+}
+
+// The dead worker's runs lie in the part of the claim's index that claims and extensions moved them to. IS TRUE keeps the
+// primary key from being searched for all runs past $6.
+const releaseRuns = `
+WITH c AS MATERIALIZED (
+	SELECT q.run_id
+	FROM (SELECT * FROM unnest($4::text[]) AS t (workflow_type) CROSS JOIN generate_series(1, 4) AS p (priority) OFFSET 0) w
+	CROSS JOIN LATERAL (
+		SELECT k.run_id
+		FROM kagzi.workflow_runs k
+		WHERE k.namespace_id = $1 AND k.task_queue = $3 AND k.workflow_type = w.workflow_type AND k.priority = w.priority
+			AND k.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND k.available_at > now() AND k.available_at <= now() + $5::bigint * interval '2 microseconds'
+			AND k.status = 'RUNNING' AND k.locked_by = $2 AND (k.run_id > $6) IS TRUE
+		ORDER BY k.available_at
+	) q
+	ORDER BY 1
+	LIMIT $7
+), l AS MATERIALIZED (
+	SELECT r.run_id, now() AS now
+	FROM c
+	CROSS JOIN LATERAL (
+		SELECT k.run_id
+		FROM kagzi.workflow_runs k
+		WHERE k.run_id = c.run_id AND k.namespace_id = $1 AND k.status = 'RUNNING' AND k.locked_by = $2
+		FOR UPDATE SKIP LOCKED
+	) r
+), u AS (
+	UPDATE kagzi.workflow_runs r
+	SET available_at = l.now
+	FROM l
+	WHERE r.run_id = l.run_id AND r.namespace_id = $1
+	RETURNING r.run_id
+)
+SELECT (SELECT count(*) FROM c), (SELECT count(*) FROM u), coalesce((SELECT c.run_id FROM c ORDER BY 1 DESC LIMIT 1), $6)`
+
+// releaseBatch is how many runs one transaction makes due: it holds their locks.
+const releaseBatch = 500
+
+// The next look for runs: soon if some were locked, once more when no claim can be under way any more, else never. What
+// has been locked for as long as a lease lasts has become due by itself.
+const settleRelease = `
+UPDATE kagzi.workers w
+SET release_at = t.next
+FROM (
+	SELECT v.worker_id, CASE
+		WHEN v.stopped_at IS NULL OR v.stopped_at < now() - v.visibility_timeout - $4::bigint * interval '1 microsecond' THEN NULL
+		WHEN $3::bool THEN now() + interval '1 second'
+		WHEN v.stopped_at > now() - $4::bigint * interval '1 microsecond' THEN v.stopped_at + ($4::bigint + 1) * interval '1 microsecond'
+	END AS next
+	FROM kagzi.workers v
+	WHERE v.worker_id = $2 AND v.namespace_id = $1
+) t
+WHERE w.worker_id = t.worker_id AND w.namespace_id = $1 AND w.status = 'OFFLINE'`
+
+// Release makes due what the lost worker holds, in order of run_id, in batches that are transactions of their own. It
+// waits for no lock: what somebody else has locked is for a later call, which is noted.
+func (s *Store) Release(ctx context.Context, w *LostWorker) error {
+	err := s.releaseAll(ctx, s.pool, w)
+	if err == nil {
+		err = do(ctx, func(ctx context.Context) error { return s.settle(ctx, s.pool, w.ID, w.Left > 0) })
+	}
+	return wrap("release a lost worker's runs", err)
+}
+
+// releaseAll releases batch by batch, each in a transaction of its own if db is not one.
+func (s *Store) releaseAll(ctx context.Context, db DB, w *LostWorker) error {
+	w.Released, w.Left = 0, 0
+	var after uuid.UUID
+	for found := releaseBatch; found == releaseBatch; {
+		var released int
+		err := do(ctx, func(ctx context.Context) error {
+			from := after
+			return ask(ctx, db, releaseRuns, []any{s.namespace, w.ID, w.Queue, w.Types, micros(w.Visibility), from.String(), releaseBatch}, func(rows pgx.Rows) error {
+				_, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (struct{}, error) {
+					return struct{}{}, row.Scan(&found, &released, &after)
+				})
+				return err
+			})
+		})
+		if err != nil {
+			return err
+		}
+		w.Released += released
+		w.Left += found - released
+	}
+	return nil
+}
+
+// settle notes when to look next for runs that the lost worker holds.
+func (s *Store) settle(ctx context.Context, db DB, id uuid.UUID, left bool) error {
+	_, err := db.Exec(ctx, settleRelease, s.namespace, id, left, micros(lateClaims))
+	return err
+}
+
+// ReleaseLost declares silent workers OFFLINE and makes their runs due at once. Each worker is done with before the next:
+// one that cannot be makes none of the others wait, and is in the error.
+func (s *Store) ReleaseLost(ctx context.Context) ([]LostWorker, error) {
+	silent, err := s.SilentWorkers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	lost, err := s.ReleaseSuspects(ctx, silent, "no heartbeat")
+	again, err2 := s.ReleaseLeft(ctx)
+	return append(lost, again...), errors.Join(err, err2)
+}
+
+// ReleaseSuspects buries each of the suspects, and releases its runs.
+func (s *Store) ReleaseSuspects(ctx context.Context, suspects []Suspect, detail string) (lost []LostWorker, err error) {
+	for _, suspect := range suspects {
+		if ctx.Err() != nil {
+			break // others go on with them
+		}
+		w, e := s.Bury(ctx, suspect, detail)
+		if w != nil {
+			e = s.Release(ctx, w)
+			lost = append(lost, *w)
+		}
+		if err = errors.Join(err, e); Away(e) || Closed(e) {
+			return lost, err
+		}
+	}
+	return lost, err
+}
+
+// mostAgain is how many lost workers are looked at again in one pass.
+const mostAgain = 100
+
+// ReleaseLeft releases what could not be released before, and returns those workers of which there was something.
+func (s *Store) ReleaseLeft(ctx context.Context) (freed []LostWorker, err error) {
+	left, err := s.Unreleased(ctx, mostAgain)
+	for i := range left {
+		w := &left[i]
+		if err = errors.Join(err, s.Release(ctx, w)); Away(err) || Closed(err) {
+			return freed, err
+		}
+		if w.Released > 0 {
+			freed = append(freed, *w)
+		}
+	}
+	return freed, err
+}

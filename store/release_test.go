@@ -1,0 +1,302 @@
+package store
+
+import (
+	"context"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi/internal/dbtest"
+)
+
+// Each dead worker is done with in transactions of its own: one that cannot be buried makes none of the others wait.
+func TestReleaseLostOneByOne(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	exec(t, s.pool, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not this one'; END $$`)
+	exec(t, s.pool, `CREATE TRIGGER refuse BEFORE UPDATE ON kagzi.workers FOR EACH ROW WHEN (new.status = 'OFFLINE' AND new.pid = 666) EXECUTE FUNCTION refuse()`)
+	dead := make([]Worker, 3)
+	for i := range dead {
+		dead[i] = register(t, s)
+		start(t, s, newRun())
+		claim(t, s, request(1, func(r *ClaimRequest) { r.Worker = dead[i].ID }))
+		silence(t, s, dead[i].ID, time.Hour)
+	}
+	exec(t, s.pool, `UPDATE kagzi.workers SET pid = 666 WHERE worker_id = (SELECT worker_id FROM kagzi.workers ORDER BY 1 LIMIT 1)`)
+	lost, err := s.ReleaseLost(t.Context())
+	if !Refused(err) || len(lost) != 2 || lost[0].Released != 1 || lost[1].Released != 1 {
+		t.Errorf("lost %+v, error %v", lost, err)
+	}
+	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE available_at <= now()`); n != 2 {
+		t.Errorf("%d runs are due, want 2", n)
+	}
+}
+
+// More runs than one transaction takes are released in order, each batch in a transaction of its own.
+func TestReleaseInBatches(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	const n = 2*releaseBatch + 7
+	w := register(t, s)
+	start(t, s, many(n)...)
+	claim(t, s, request(n, func(r *ClaimRequest) { r.Worker = w.ID }))
+	silence(t, s, w.ID, time.Hour)
+	lost, err := s.ReleaseLost(t.Context())
+	if err != nil || len(lost) != 1 || lost[0].Released != n || lost[0].Left != 0 {
+		t.Fatalf("lost %+v, error %v", lost, err)
+	}
+	if got := one[string](t, s.pool, `SELECT string_agg(c::text, ' ' ORDER BY at) FROM (SELECT available_at AS at, count(*) AS c FROM kagzi.workflow_runs GROUP BY 1) b`); got != "500 500 7" {
+		t.Errorf("batches of %s", got)
+	}
+	if !one[bool](t, s.pool, `SELECT bool_and(r.run_id > q.run_id) FROM kagzi.workflow_runs r JOIN kagzi.workflow_runs q ON q.available_at < r.available_at`) {
+		t.Error("the batches are not in order of run_id")
+	}
+}
+
+// A whole batch that somebody has locked keeps nothing from being released.
+func TestReleasePassesOverABatchOfLocks(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	w := register(t, s)
+	start(t, s, many(releaseBatch+10)...)
+	claim(t, s, request(releaseBatch+10, func(r *ClaimRequest) { r.Worker = w.ID }))
+	silence(t, s, w.ID, time.Hour)
+	tx := begin(t, s)
+	exec(t, tx, `SELECT FROM kagzi.workflow_runs WHERE run_id IN (SELECT run_id FROM kagzi.workflow_runs ORDER BY 1 LIMIT $1) FOR UPDATE`, releaseBatch)
+	lost, err := s.ReleaseLost(t.Context())
+	if err != nil || len(lost) != 1 || lost[0].Released != 10 || lost[0].Left != releaseBatch {
+		t.Errorf("lost %+v, error %v", lost, err)
+	}
+	commit(t, tx)
+}
+
+// What somebody has locked is released when it is free, not when its lease ends; and a claim that was under way when its
+// worker was declared dead is found.
+func TestReleaseComesAgain(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	w := register(t, s)
+	start(t, s, many(2)...)
+	rs := claim(t, s, request(2, func(r *ClaimRequest) { r.Worker = w.ID })).Runs
+	silence(t, s, w.ID, time.Hour)
+	tx := begin(t, s)
+	lockRow(t, tx, rs[0].RunID)
+	passes := func(d time.Duration) {
+		t.Helper()
+		exec(t, s.pool, `UPDATE kagzi.workers SET release_at = release_at - $1::interval, stopped_at = stopped_at - $1::interval`, d)
+	}
+	next := func(want float64) {
+		t.Helper()
+		if got := one[float64](t, s.pool, `SELECT coalesce(extract(epoch FROM release_at - now()), -1)::float8 FROM kagzi.workers`); got < want-5 || got > want+0.1 {
+			t.Errorf("looked at again in %v s, want %v", got, want)
+		}
+	}
+	lost, err := s.ReleaseLost(t.Context())
+	if err != nil || len(lost) != 1 || lost[0].Released != 1 || lost[0].Left != 1 {
+		t.Fatalf("lost %+v, error %v", lost, err)
+	}
+	next(1)
+	passes(2 * time.Second)
+	if lost, err = s.ReleaseLost(t.Context()); err != nil || len(lost) != 0 {
+		t.Errorf("lost %+v, error %v", lost, err)
+	}
+	commit(t, tx)
+	passes(2 * time.Second)
+	if lost, err = s.ReleaseLost(t.Context()); err != nil || len(lost) != 1 || lost[0].Released != 1 || !look(t, s.pool, rs[0].RunID).Due {
+		t.Errorf("lost %+v, error %v", lost, err)
+	}
+	next(lateClaims.Seconds())
+	if lost, err = s.ReleaseLost(t.Context()); err != nil || len(lost) != 0 {
+		t.Errorf("looked at too soon: %+v, error %v", lost, err)
+	}
+	late := start(t, s, newRun(withPriority(1)))[0]
+	claim(t, s, request(1, func(r *ClaimRequest) { r.Worker = w.ID }))
+	passes(lateClaims)
+	if lost, err = s.ReleaseLost(t.Context()); err != nil || len(lost) != 1 || !look(t, s.pool, late).Due {
+		t.Errorf("lost %+v, error %v", lost, err)
+	}
+	next(-1)
+	if got := events(t, s, w.ID); got != "STARTED LOST" {
+		t.Errorf("events %s", got)
+	}
+}
+
+// Whoever sends a heartbeat after it was suspected lives.
+func TestBuryNeedsSilence(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	w := register(t, s)
+	silence(t, s, w.ID, time.Hour)
+	silent, err := s.SilentWorkers(t.Context())
+	if err != nil || len(silent) != 1 {
+		t.Fatalf("silent %+v, error %v", silent, err)
+	}
+	if _, err := s.Heartbeat(t.Context(), s.pool, Beat{Worker: w.ID}); err != nil {
+		t.Fatal(err)
+	}
+	if lost, err := s.Bury(t.Context(), silent[0], ""); err != nil || lost != nil {
+		t.Errorf("buried %+v, error %v", lost, err)
+	}
+	silence(t, s, w.ID, time.Hour)
+	if silent, err = s.SilentWorkers(t.Context()); err != nil || len(silent) != 1 {
+		t.Fatalf("silent %+v, error %v", silent, err)
+	}
+	tx := begin(t, s)
+	exec(t, tx, `UPDATE kagzi.workers SET heartbeat_at = now()`)
+	if lost, err := s.Bury(t.Context(), silent[0], ""); err != nil || lost != nil {
+		t.Errorf("one whose heartbeat is under way is buried: %+v, error %v", lost, err)
+	}
+	commit(t, tx)
+	if got := events(t, s, w.ID); got != "STARTED" {
+		t.Errorf("events %s", got)
+	}
+}
+
+// connected registers a worker on a connection of its own.
+func connected(t *testing.T, s *Store, dsn string) (Worker, *pgx.Conn) {
+	t.Helper()
+	conn := connect(t, dsn)
+	w := worker()
+	var err error
+	if w.Backend, err = s.BackendOf(t.Context(), conn); err != nil || w.Backend.PID == 0 {
+		t.Fatalf("backend %+v, error %v", w.Backend, err)
+	}
+	if err := s.RegisterWorker(t.Context(), conn, w); err != nil {
+		t.Fatal(err)
+	}
+	return w, conn
+}
+
+func terminate(t *testing.T, db DB, pid int32) {
+	t.Helper()
+	exec(t, db, `SELECT pg_terminate_backend($1, 10000)`, pid) // returns when it is gone
+}
+
+func gone(t *testing.T, s *Store) (ids []uuid.UUID) {
+	t.Helper()
+	suspects, _, err := s.GoneWorkers(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range suspects {
+		ids = append(ids, w.ID)
+	}
+	return ids
+}
+
+func TestGoneWorkers(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	s := New(db.Pool, "test")
+	w, _ := connected(t, s, db.DSN)
+	unknown := register(t, s) // without evidence
+	if got := gone(t, s); len(got) != 0 {
+		t.Fatalf("gone %v", got)
+	}
+	only := func(what string) {
+		t.Helper()
+		if got := gone(t, s); len(got) != 1 || got[0] != w.ID {
+			t.Errorf("%s: gone %v, want %v and not %v", what, got, w.ID, unknown.ID)
+		}
+	}
+	none := func(what string) {
+		t.Helper()
+		if got := gone(t, s); len(got) != 0 {
+			t.Errorf("%s: gone %v", what, got)
+		}
+	}
+	terminate(t, db.Pool, w.Backend.PID)
+	only("its connection is terminated")
+	if got, _, err := New(db.Pool, "other").GoneWorkers(t.Context()); err != nil || len(got) != 0 {
+		t.Errorf("in another namespace: %v, %v", got, err)
+	}
+
+	conn := connect(t, db.DSN)
+	again, err := s.BackendOf(t.Context(), conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, err := s.Heartbeat(t.Context(), conn, Beat{Worker: w.ID, Backend: again}); err != nil || !p.Own {
+		t.Errorf("%+v, %v", p, err)
+	}
+	none("it sent a heartbeat over another")
+	exec(t, db.Pool, `UPDATE kagzi.workers SET backend_start = backend_start - interval '1 second' WHERE backend_pid IS NOT NULL`)
+	only("the process ID is another's by now")
+	exec(t, db.Pool, `UPDATE kagzi.workers SET server_start = server_start - interval '1 second' WHERE backend_pid IS NOT NULL`)
+	none("its server is not this one")
+	if p, err := s.Heartbeat(t.Context(), db.Pool, Beat{Worker: w.ID, Backend: again}); err != nil || p.Own {
+		t.Errorf("a heartbeat over another connection than it says: %+v, %v", p, err)
+	}
+	if _, err := s.Heartbeat(t.Context(), conn, Beat{Worker: w.ID}); err != nil {
+		t.Error(err)
+	}
+	terminate(t, db.Pool, again.PID)
+	none("there is no evidence")
+}
+
+// A user who may see little of others' connections sees whether they are there.
+func TestGoneWorkersOfAnotherUser(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	role := "kagzi_" + uuid.NewString()[:8]
+	exec(t, db.Pool, `CREATE ROLE `+role+` LOGIN PASSWORD 'secret'`)
+	t.Cleanup(func() {
+		_, _ = db.Pool.Exec(context.Background(), `DROP OWNED BY `+role+`; DROP ROLE `+role, pgx.QueryExecModeSimpleProtocol)
+	})
+	exec(t, db.Pool, `GRANT USAGE ON SCHEMA kagzi TO `+role)
+	exec(t, db.Pool, `GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA kagzi TO `+role)
+	cfg, err := pgxpool.ParseConfig(db.DSN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.ConnConfig.User, cfg.ConnConfig.Password = role, "secret"
+	plain, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(plain.Close)
+	admin, other := New(db.Pool, "test"), New(plain, "test")
+	w, _ := connected(t, admin, db.DSN)
+	if one[bool](t, plain, `SELECT backend_start IS NOT NULL FROM pg_stat_activity WHERE pid = $1`, w.Backend.PID) {
+		t.Fatal("INVALID: the user sees all")
+	}
+	if got := gone(t, other); len(got) != 0 {
+		t.Errorf("gone %v, but its connection is there", got)
+	}
+	exec(t, db.Pool, `UPDATE kagzi.workers SET backend_start = backend_start - interval '1 second'`)
+	if got := gone(t, other); len(got) != 0 {
+		t.Errorf("gone %v, but whose the connection is cannot be seen", got)
+	}
+	terminate(t, db.Pool, w.Backend.PID)
+	if got := gone(t, other); len(got) != 1 {
+		t.Errorf("gone %v, want the one", got)
+	}
+
+	mine, _ := connected(t, other, userDSN(t, db.DSN, role))
+	if got := gone(t, admin); len(got) != 1 || got[0] == mine.ID {
+		t.Errorf("gone %v, but the connection of %v is there", got, mine.ID)
+	}
+	exec(t, db.Pool, `REVOKE SELECT ON pg_stat_activity FROM PUBLIC`)
+	defer exec(t, db.Pool, `GRANT SELECT ON pg_stat_activity TO PUBLIC`)
+	if _, _, err := other.GoneWorkers(t.Context()); !Forbidden(err) {
+		t.Errorf("error %v", err)
+	}
+	conn := connect(t, userDSN(t, db.DSN, role))
+	if b, err := other.BackendOf(t.Context(), conn); err != nil || b != (Backend{}) {
+		t.Errorf("backend %+v, error %v", b, err)
+	}
+}
+
+func userDSN(t *testing.T, dsn, user string) string {
+	t.Helper()
+	u, err := url.Parse(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = url.UserPassword(user, "secret")
+	return u.String()
+}

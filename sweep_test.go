@@ -1,0 +1,174 @@
+//go:build unix
+
+package kagzi
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/pgproxy"
+	"github.com/kagzi/kagzi/store"
+)
+
+// insertGone registers a worker whose connection is gone.
+const insertGone = `INSERT INTO kagzi.workers (worker_id, namespace_id, task_queue, workflow_types, status, visibility_timeout, stale_after, backend_pid, backend_start, server_start)
+	SELECT gen_random_uuid(), 'default', 'default', ARRAY['w'], 'ONLINE', interval '5 minutes', interval '30 s', 2147483647, now(), pg_postmaster_start_time()`
+
+func TestWatchJudges(t *testing.T) {
+	t.Parallel()
+	const grace = 3 * time.Second
+	begun := time.Now()
+	one, two := uuid.New(), uuid.New()
+	type look struct {
+		at   time.Duration
+		gone []store.Suspect
+		dead []uuid.UUID
+		next time.Duration
+	}
+	suspect := func(id uuid.UUID, beat, backend int) store.Suspect {
+		return store.Suspect{ID: id, HeartbeatAt: time.UnixMicro(int64(beat)), Backend: int32(backend)}
+	}
+	for name, looks := range map[string][]look{
+		"Dies": {
+			{0, []store.Suspect{suspect(one, 1, 1)}, nil, grace},
+			{time.Second, []store.Suspect{suspect(one, 1, 1)}, nil, 2 * time.Second},
+			{grace, []store.Suspect{suspect(one, 1, 1)}, []uuid.UUID{one}, grace},
+		},
+		"Reconnects": {
+			{0, []store.Suspect{suspect(one, 1, 1)}, nil, grace},
+			{time.Second, nil, nil, grace},
+			{4 * time.Second, []store.Suspect{suspect(one, 1, 1)}, nil, grace},
+		},
+		"BeatsOverAnotherThatIsGoneAgain": {
+			{0, []store.Suspect{suspect(one, 1, 1)}, nil, grace},
+			{4 * time.Second, []store.Suspect{suspect(one, 2, 2)}, nil, grace},
+			{6 * time.Second, []store.Suspect{suspect(one, 3, 2)}, nil, grace},
+		},
+		"EachInItsTime": {
+			{0, []store.Suspect{suspect(one, 1, 1)}, nil, grace},
+			{2 * time.Second, []store.Suspect{suspect(one, 1, 1), suspect(two, 1, 2)}, nil, time.Second},
+			{grace, []store.Suspect{suspect(one, 1, 1), suspect(two, 1, 2)}, []uuid.UUID{one}, 2 * time.Second},
+		},
+	} {
+		var w watch
+		for i, l := range looks {
+			dead, next := w.judge(l.gone, begun.Add(l.at), grace)
+			var ids []uuid.UUID
+			for _, d := range dead {
+				ids = append(ids, d.ID)
+			}
+			if len(ids) != len(l.dead) || len(ids) > 0 && ids[0] != l.dead[0] || next != l.next {
+				t.Errorf("%s, look %d: dead %v, next look in %v; want %v, %v", name, i, ids, next, l.dead, l.next)
+			}
+		}
+	}
+}
+
+// TestWatchForgetsInAnOutage shows that a coordinator which could not look concludes nothing from what it saw before, and
+// for a while from what it sees.
+func TestWatchForgetsInAnOutage(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	proxy, err := pgproxy.Listen(db.DSN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := openPool(t, proxy.DSN(), 2)
+	c := quietClient(t, pool)
+	k, err := NewCoordinator(c, CoordinatorConfig{Grace: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	execSQL(t, db.Pool, insertGone)
+	dead := func() int {
+		return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'OFFLINE'`)
+	}
+	if _, err := k.watchConnections(t.Context()); err != nil || len(k.watch.gone) != 1 {
+		t.Fatalf("%d gone, %v", len(k.watch.gone), err)
+	}
+	if err := proxy.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := k.watchConnections(t.Context()); !store.Away(err) {
+		t.Errorf("INVALID: %v", err)
+	}
+	k.client = quietClient(t, db.Pool)
+	for range 3 {
+		if _, err := k.watchConnections(t.Context()); err != nil || dead() != 0 || len(k.watch.gone) != 0 {
+			t.Errorf("%d dead, %v", dead(), err)
+		}
+	}
+	k.watch.quiet = time.Time{}
+	if _, err := k.watchConnections(t.Context()); err != nil || len(k.watch.gone) != 1 {
+		t.Errorf("%d gone, %v", len(k.watch.gone), err)
+	}
+	k.watch.last = time.Now().Add(-time.Minute) // as if the process had been frozen
+	if _, err := k.watchConnections(t.Context()); err != nil || dead() != 0 || len(k.watch.gone) != 0 {
+		t.Errorf("after a pause: %d dead, %v", dead(), err)
+	}
+	k.watch.quiet = time.Time{}
+	pollUntil(t, "it is declared dead at last", func() bool {
+		if _, err := k.watchConnections(t.Context()); err != nil {
+			t.Error(err)
+		}
+		return dead() == 1
+	})
+}
+
+func TestWatchPause(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		hosted  bool
+		grace   time.Duration
+		workers int
+		most    time.Duration
+	}{
+		{true, 3 * time.Second, 1, time.Second},
+		{true, 3 * time.Second, 60, 3 * time.Second},
+		{true, 3 * time.Second, 5000, 5 * time.Second},
+		{false, 3 * time.Second, 5000, time.Second},
+		{false, 100 * time.Millisecond, 1, 100 * time.Millisecond},
+	} {
+		k := &Coordinator{hosted: tt.hosted, cfg: CoordinatorConfig{Grace: tt.grace}.withDefaults()}
+		if got := k.watchPause(tt.workers); got > tt.most || got < tt.most*3/4-time.Millisecond {
+			t.Errorf("%+v: %v", tt, got)
+		}
+	}
+}
+
+// TestNoGrace shows that without the rule a connection that is gone means nothing.
+func TestNoGrace(t *testing.T) {
+	t.Parallel()
+	for name, off := range map[string]bool{"Off": true, "On": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.Database(t)
+			k, err := NewCoordinator(quietClient(t, db.Pool), CoordinatorConfig{Interval: 5 * time.Millisecond, Grace: 5 * time.Millisecond, NoGrace: off})
+			if err != nil {
+				t.Fatal(err)
+			}
+			execSQL(t, db.Pool, insertGone)
+			ctx, stop := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() { done <- k.Run(ctx) }()
+			for i := 1; i <= 20; i++ { // as many sweeps
+				execSQL(t, db.Pool, `INSERT INTO kagzi.workers (worker_id, namespace_id, task_queue, workflow_types, status, visibility_timeout, stale_after, heartbeat_at)
+					SELECT gen_random_uuid(), 'default', 'default', ARRAY['w'], 'ONLINE', interval '5 minutes', interval '30 s', now() - interval '1 hour'`)
+				pollUntil(t, "the silent one is lost", func() bool {
+					return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.worker_events WHERE detail = 'no heartbeat'`) == i
+				})
+			}
+			if lost := queryOne[bool](t, db.Pool, `SELECT EXISTS (SELECT FROM kagzi.worker_events WHERE detail = 'connection gone')`); lost == off {
+				t.Errorf("lost: %t", lost)
+			}
+			stop()
+			if err := receive(t, done); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
