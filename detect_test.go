@@ -185,19 +185,7 @@ func TestServerRestartJudgesNobody(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx := testContext(t)
-			server, err := localpg.Start(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() {
-				if err := server.Stop(); err != nil {
-					t.Error(err)
-				}
-			})
-			pool := openPool(t, server.DSN(), 10)
-			if err := Migrate(ctx, pool); err != nil {
-				t.Fatal(err)
-			}
+			server, pool := ownServer(ctx, t, 10)
 			cfg := mute
 			if name == "Restart" {
 				cfg.Coordinator.Grace = 50 * time.Millisecond // the new server knows that it never had the connection

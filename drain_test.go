@@ -67,6 +67,25 @@ func gated(t *testing.T, c *Client, cfg WorkerConfig, n int) (g *gate, runs []*R
 	return g, runs, stop
 }
 
+// losesLeases waits until n steps have seen their contexts end because their leases are lost.
+func (g *gate) losesLeases(t *testing.T, n int) {
+	t.Helper()
+	for range n {
+		if cause := receive(t, g.cause); !errors.Is(cause, ErrLeaseLost) {
+			t.Errorf("the cause is %v, want ErrLeaseLost", cause)
+		}
+	}
+}
+
+// through returns the handles of runs by another client.
+func through[Out any](c *Client, runs []*Run[Out]) []*Run[Out] {
+	out := make([]*Run[Out], len(runs))
+	for i, r := range runs {
+		out[i] = &Run[Out]{client: c, workflow: r.workflow, id: r.id}
+	}
+	return out
+}
+
 func receive[T any](t testing.TB, ch <-chan T) T {
 	t.Helper()
 	select {

@@ -5,7 +5,6 @@ package kagzi
 import (
 	"bytes"
 	"context"
-	"errors"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -105,19 +104,11 @@ func TestFencedRunsAreGivenBackOverNewConnections(t *testing.T) {
 	proxy := pgproxy.Start(t, db.DSN)
 	g, runs, _ := gated(t, quietClient(t, openPool(t, proxy.DSN(), 6)), quick, 2)
 	proxy.Freeze()
-	for range runs {
-		if cause := receive(t, g.cause); !errors.Is(cause, ErrLeaseLost) {
-			t.Errorf("the cause is %v, want ErrLeaseLost", cause)
-		}
-	}
+	g.losesLeases(t, len(runs))
 	proxy.CutAll()
 	proxy.Unfreeze()
 	close(g.open)
-	direct := quietClient(t, db.Pool)
-	for i, r := range runs {
-		runs[i] = &Run[string]{client: direct, workflow: r.workflow, id: r.id}
-	}
-	checkResults(t, runs, func(int) string { return "opened" })
+	checkResults(t, through(quietClient(t, db.Pool), runs), func(int) string { return "opened" })
 }
 
 // TestRunsOfADeadWorkerIDAreGivenBack shows that what a worker holds under the ID that was declared dead goes on under
@@ -132,11 +123,7 @@ func TestRunsOfADeadWorkerIDAreGivenBack(t *testing.T) {
 		db := dbtest.Database(t)
 		g, runs, _ := gated(t, quietClient(t, db.Pool), quick, 3)
 		execSQL(t, db.Pool, declareDead)
-		for range runs {
-			if cause := receive(t, g.cause); !errors.Is(cause, ErrLeaseLost) {
-				t.Errorf("the cause is %v, want ErrLeaseLost", cause)
-			}
-		}
+		g.losesLeases(t, len(runs))
 		close(g.open)
 		checkResults(t, runs, func(int) string { return "opened" })
 	})

@@ -4,7 +4,6 @@ package kagzi
 
 import (
 	"context"
-	"errors"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -204,11 +203,7 @@ func TestWorkerFencesItself(t *testing.T) {
 	g, runs, stop := gated(t, c, cfg, 3)
 	proxy.Freeze()
 	frozen := time.Now()
-	for range runs {
-		if cause := receive(t, g.cause); !errors.Is(cause, ErrLeaseLost) {
-			t.Errorf("the cause is %v, want ErrLeaseLost", cause)
-		}
-	}
+	g.losesLeases(t, len(runs))
 	t.Logf("fenced after %v of a stale threshold of %v", time.Since(frozen).Round(time.Millisecond), quick.StaleAfter)
 	h := newGate()
 	close(h.open)
@@ -218,11 +213,7 @@ func TestWorkerFencesItself(t *testing.T) {
 	}
 	h.handle(w)
 	halt := startLocal(t, w)
-	checkDirect := make([]*Run[string], len(runs))
-	for i, r := range runs {
-		checkDirect[i] = &Run[string]{client: direct, workflow: r.workflow, id: r.id}
-	}
-	checkResults(t, checkDirect, func(int) string { return "opened" })
+	checkResults(t, through(direct, runs), func(int) string { return "opened" })
 	halt()
 	proxy.Unfreeze()
 	close(g.open)
@@ -239,18 +230,10 @@ func TestFencedRunsAreGivenBack(t *testing.T) {
 	proxy := pgproxy.Start(t, db.DSN)
 	g, runs, _ := gated(t, quietClient(t, openPool(t, proxy.DSN(), 5)), quick, 3)
 	proxy.Freeze()
-	for range runs {
-		if cause := receive(t, g.cause); !errors.Is(cause, ErrLeaseLost) {
-			t.Errorf("the cause is %v, want ErrLeaseLost", cause)
-		}
-	}
+	g.losesLeases(t, len(runs))
 	proxy.Unfreeze()
 	close(g.open)
-	direct := quietClient(t, db.Pool)
-	for i, r := range runs {
-		runs[i] = &Run[string]{client: direct, workflow: r.workflow, id: r.id}
-	}
-	checkResults(t, runs, func(int) string { return "opened" })
+	checkResults(t, through(quietClient(t, db.Pool), runs), func(int) string { return "opened" })
 }
 
 // TestDeclaredDeadWorkerIsReborn shows that a worker whose row was set OFFLINE gives its runs up, registers under a
@@ -263,11 +246,7 @@ func TestDeclaredDeadWorkerIsReborn(t *testing.T) {
 	cfg.VisibilityTimeout = time.Second
 	g, runs, _ := gated(t, c, cfg, 3)
 	execSQL(t, db.Pool, `UPDATE kagzi.workers SET status = 'OFFLINE', stopped_at = now()`)
-	for range runs {
-		if cause := receive(t, g.cause); !errors.Is(cause, ErrLeaseLost) {
-			t.Errorf("the cause is %v, want ErrLeaseLost", cause)
-		}
-	}
+	g.losesLeases(t, len(runs))
 	close(g.open)
 	checkResults(t, runs, func(int) string { return "opened" })
 	if n := queryOne[int](t, db.Pool, `SELECT count(*) FILTER (WHERE status = 'ONLINE') FROM kagzi.workers HAVING count(*) = 2`); n != 1 {

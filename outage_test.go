@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/localpg"
@@ -246,11 +247,9 @@ func TestLostAnswerToClient(t *testing.T) {
 
 // ---- the database goes away ----
 
-// TestDatabaseRestarts crashes the server twice while 200 runs are under way in two workers.
-func TestDatabaseRestarts(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
-	defer cancel()
+// ownServer starts a Postgres for one test, which may crash it, and a migrated database.
+func ownServer(ctx context.Context, t *testing.T, conns int32) (*localpg.Cluster, *pgxpool.Pool) {
+	t.Helper()
 	server, err := localpg.Start(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -260,10 +259,19 @@ func TestDatabaseRestarts(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	pool := openPool(t, server.DSN(), 10)
+	pool := openPool(t, server.DSN(), conns)
 	if err := Migrate(ctx, pool); err != nil {
 		t.Fatal(err)
 	}
+	return server, pool
+}
+
+// TestDatabaseRestarts crashes the server twice while 200 runs are under way in two workers.
+func TestDatabaseRestarts(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	defer cancel()
+	server, pool := ownServer(ctx, t, 10)
 	execSQL(t, pool, createEffects)
 	dbtest.Audit(t, pool)
 	c := quietClient(t, pool)
@@ -327,19 +335,7 @@ func TestDatabaseIsAway(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	defer cancel()
-	server, err := localpg.Start(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	pool := openPool(t, server.DSN(), 5)
-	if err := Migrate(ctx, pool); err != nil {
-		t.Fatal(err)
-	}
+	server, pool := ownServer(ctx, t, 5)
 	run, err := Start(ctx, quietClient(t, pool), nothing, 1)
 	if err != nil {
 		t.Fatal(err)
