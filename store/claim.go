@@ -69,8 +69,8 @@ type Claim struct {
 
 // One statement: lock due rows, at most n over all pairs of type and priority in the order given, make them
 // RUNNING, and return them with their inputs. A row that is still RUNNING is a dead worker's: it counts a
-// recovery, and from the third one on it waits first. A lease ends at the deadline at the latest, but one taken
-// after it does not: the run would be due again before its holder can end it. The pairs come from one unnest
+// recovery, and from the third one on it waits first. A lease ends soon after the deadline at the latest: its
+// holder, who ends the run at the deadline, has a moment for that. One taken after the deadline is a lease like any other. The pairs come from one unnest
 // because the order of a join of two would be the planner's.
 const claimRuns = `
 WITH due AS MATERIALIZED (
@@ -96,7 +96,8 @@ WITH due AS MATERIALIZED (
 		lease = $9,
 		available_at = LEAST(due.now + CASE WHEN due.set_back
 			THEN LEAST(interval '1 second' * power(2, LEAST(due.recoveries - 2, 20)), interval '5 minutes') * (0.75 + random() / 2)
-			ELSE $10::bigint * interval '1 microsecond' END, CASE WHEN r.deadline_at > due.now THEN r.deadline_at END),
+			ELSE $10::bigint * interval '1 microsecond' END,
+			CASE WHEN r.deadline_at > due.now THEN r.deadline_at + CASE WHEN due.set_back THEN interval '0' ELSE interval '3 seconds' END END),
 		version = coalesce(r.version, due.newest),
 		started_at = coalesce(r.started_at, due.now),
 		recoveries = r.recoveries + CASE WHEN due.status = 'RUNNING' THEN 1 ELSE 0 END,

@@ -237,11 +237,17 @@ func TestClaimDeadline(t *testing.T) {
 				t.Errorf("%s: available in %v s, the deadline is in 30 s", what, row.In)
 			}
 		}
-		within("claim")
+		lease := func(what string) { // its holder has three seconds to end the run
+			t.Helper()
+			if after := one[float64](t, s.pool, `SELECT extract(epoch FROM available_at - deadline_at)::float8 FROM kagzi.workflow_runs`); after != 3 {
+				t.Errorf("%s: available %v s after the deadline, want 3", what, after)
+			}
+		}
+		lease("claim")
 		if _, err := s.ExtendLeases(t.Context(), s.pool, []Held{held(r)}, time.Hour); err != nil {
 			t.Fatal(err)
 		}
-		within("extend")
+		lease("extend")
 		flush(t, s, &Flush{Parks: []*Park{sleep(r, time.Hour)}})
 		within("sleep")
 		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', locked_by = lease, available_at = now() WHERE run_id = $1`, ids[0])

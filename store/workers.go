@@ -170,7 +170,7 @@ WITH l AS MATERIALIZED (
 	) r
 )
 UPDATE kagzi.workflow_runs r
-SET available_at = LEAST(l.until, CASE WHEN r.deadline_at > clock_timestamp() THEN r.deadline_at END)
+SET available_at = LEAST(l.until, CASE WHEN r.deadline_at > clock_timestamp() THEN r.deadline_at + interval '3 seconds' END)
 FROM l
 WHERE r.run_id = l.run_id AND r.namespace_id = $1`
 
