@@ -73,6 +73,18 @@ func (c CoordinatorConfig) retention() store.Retention {
 	return store.Retention{Completed: c.KeepCompleted, Failed: c.KeepFailed, Workflows: c.Keep}
 }
 
+// contradiction reports fields that have no effect beside others. Defaults are not set yet.
+func (c CoordinatorConfig) contradiction() error {
+	switch {
+	case c.KeepForever && (c.KeepCompleted != 0 || c.KeepFailed != 0 || len(c.Keep) > 0):
+		return errors.New("kagzi: KeepForever is set beside KeepCompleted, KeepFailed or Keep: choose one")
+	case c.NoGrace && c.Grace != 0:
+		return errors.New("kagzi: Grace and NoGrace are set: choose one")
+	default:
+		return nil
+	}
+}
+
 func (c CoordinatorConfig) validate() error {
 	var errs []error
 	check := func(bad bool, format string, args ...any) {
@@ -111,14 +123,16 @@ type Coordinator struct {
 	running atomic.Bool
 	hosted  bool          // by a worker, as others are
 	wake    chan struct{} // look at the schedules now
-	outage  outage
-	watch   watch
+	outage  *outage
 
 	mu       sync.Mutex
 	blocking map[uuid.UUID]bool // runs whose end lets a queued one begin
-	swept    time.Time          // the last look for dead workers that succeeded
 
-	walk pruneWalk // of the loop that prunes
+	// Each of these is one loop's.
+	swept   time.Time // the last look for silent workers that succeeded
+	patient time.Time // until then none is taken for dead
+	watch   watch
+	walk    pruneWalk
 }
 
 // NewCoordinator returns a coordinator of c's namespace. It does no I/O: it validates cfg.
@@ -126,17 +140,18 @@ func NewCoordinator(c *Client, cfg CoordinatorConfig) (*Coordinator, error) {
 	if c == nil {
 		return nil, errors.New("kagzi: the client is nil: make one with NewClient")
 	}
+	if err := cfg.contradiction(); err != nil {
+		return nil, err
+	}
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return newCoordinator(c, cfg), nil
+	return newCoordinator(c, cfg, &outage{log: c.cfg.Logger.With("coordinator", c.cfg.Namespace)}), nil
 }
 
-func newCoordinator(c *Client, cfg CoordinatorConfig) *Coordinator {
-	k := &Coordinator{client: c, cfg: cfg, wake: make(chan struct{}, 1)}
-	k.outage.log = c.cfg.Logger
-	return k
+func newCoordinator(c *Client, cfg CoordinatorConfig, o *outage) *Coordinator {
+	return &Coordinator{client: c, cfg: cfg, wake: make(chan struct{}, 1), outage: o}
 }
 
 // Run keeps house until ctx ends, and then returns nil. It returns an error if it cannot: a schema that does not fit,
@@ -147,18 +162,27 @@ func (k *Coordinator) Run(ctx context.Context) error {
 		return errors.New("kagzi: the coordinator is running already: make another for more")
 	}
 	defer k.running.Store(false)
-	if err := k.client.prepare(ctx, &k.outage); err != nil {
+	if err := k.client.prepare(ctx, k.outage); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
 		return err
 	}
+	log := k.client.cfg.Logger.With("namespace", k.client.cfg.Namespace)
+	if k.cfg.KeepForever {
+		log.Info("kagzi: coordinator started", "keep", "forever")
+	} else {
+		log.Info("kagzi: coordinator started", "keep_completed", k.cfg.KeepCompleted, "keep_failed", k.cfg.KeepFailed, "keep", k.cfg.Keep)
+	}
+	defer log.Info("kagzi: coordinator stopped")
 	return k.run(ctx)
 }
 
 // run is Run for a database that was found fit.
 func (k *Coordinator) run(ctx context.Context) error {
 	c := k.client
+	k.swept, k.watch, k.walk = time.Time{}, watch{}, pruneWalk{}       // it may have run before
+	k.patient = time.Now().Add(min(k.cfg.StaleAfter/3, 2*time.Second)) // the database may be back this moment
 	release := c.hub.acquire()
 	defer release()
 	defer c.hub.onWork(coordinatorQueue, func() { signal(k.wake) })()

@@ -45,12 +45,17 @@ func (k *Coordinator) fire(ctx context.Context) (time.Duration, error) {
 func (k *Coordinator) fireBatch(ctx context.Context) (looked int, err error) {
 	var due []*store.Template
 	var cancel []*store.Template
+	dropped := map[string]string{} // ticks, by schedule
 	fired, looked, err := k.client.store.FireDue(ctx, k.cfg.Batch, func(now time.Time, templates []*store.Template) []*store.Firing {
 		due, cancel = templates, nil
+		clear(dropped)
 		budget := k.cfg.MaxRuns
 		firings := make([]*store.Firing, len(templates))
 		for i, t := range templates {
-			firings[i] = decide(t, now, budget)
+			var why string
+			if firings[i], why = decide(t, now, budget); why != "" {
+				dropped[t.Name] = why
+			}
 			if firings[i].Runs == nil && t.Active && t.Overlap == store.OverlapCancelPrevious {
 				cancel = append(cancel, t)
 			}
@@ -70,6 +75,9 @@ func (k *Coordinator) fireBatch(ctx context.Context) (looked int, err error) {
 		return 0, err
 	}
 	k.client.wakeFired(ctx, fired)
+	for name, why := range dropped {
+		k.client.cfg.Logger.Warn("kagzi: ticks of a schedule are dropped", "schedule", name, "because", why)
+	}
 	for _, t := range cancel {
 		if err := k.replace(ctx, t); err != nil {
 			return 0, err
@@ -100,7 +108,8 @@ func (k *Coordinator) settle(now time.Time, t *store.Template) (*store.Edit, err
 	if t == nil || t.Paused || t.Next.IsZero() || t.Next.After(now) {
 		return nil, nil
 	}
-	return &store.Edit{Fire: decide(t, now, k.cfg.MaxRuns)}, nil
+	f, _ := decide(t, now, k.cfg.MaxRuns)
+	return &store.Edit{Fire: f}, nil
 }
 
 // replace cancels the active runs of a schedule and starts the next one.
@@ -119,7 +128,8 @@ func (k *Coordinator) replace(ctx context.Context, t *store.Template) error {
 		if t == nil || t.Paused || t.Active {
 			return nil, nil
 		}
-		return &store.Edit{Fire: decide(t, now, k.cfg.MaxRuns)}, nil
+		f, _ := decide(t, now, k.cfg.MaxRuns)
+		return &store.Edit{Fire: f}, nil
 	})
 	c.wakeFired(ctx, fired)
 	return err

@@ -2,6 +2,7 @@ package kagzi
 
 import (
 	"context"
+	"log/slog"
 	"math/rand/v2"
 	"time"
 
@@ -29,6 +30,16 @@ type pruneWalk struct {
 	ranges  []store.Range // still to be looked at
 	old     []uuid.UUID   // found, and to be deleted
 	workers int           // of the namespace when the walk began: about as many coordinators share the work
+	deleted int           // runs, since that was logged
+	logged  time.Time
+}
+
+// log tells how many runs were deleted, about once a minute.
+func (w *pruneWalk) log(l *slog.Logger) {
+	if w.deleted > 0 && time.Since(w.logged) > pruneRest {
+		l.Info("kagzi: runs past their retention are deleted", "runs", w.deleted)
+		w.deleted, w.logged = 0, time.Now()
+	}
 }
 
 // prune deletes some of the runs that are past their retention. It returns no pause while there are more.
@@ -42,6 +53,7 @@ func (k *Coordinator) prune(ctx context.Context) (time.Duration, error) {
 	case len(w.ranges) > 0:
 		return k.lookForOld(ctx)
 	}
+	w.log(k.client.cfg.Logger)
 	if err := k.pruneWorkers(ctx); err != nil {
 		return 0, err
 	}
@@ -103,11 +115,13 @@ func (k *Coordinator) pruneOld(ctx context.Context) (time.Duration, error) {
 	}
 	switch {
 	case store.Locked(err), pruned.Elsewhere: // by a migration, by another coordinator: they are in each other's way
-		*w = pruneWalk{workers: w.workers}
+		w.ranges, w.old = nil, nil
 		return k.pruneRest(), nil
 	case err != nil:
 		return 0, err
 	}
+	w.deleted += pruned.Deleted
+	w.log(k.client.cfg.Logger)
 	again := append(pruned.Long, pruned.Left...)
 	w.old = append(again, w.old[n:]...)
 	switch {

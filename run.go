@@ -49,10 +49,11 @@ type RunInfo struct {
 	Workflow, Queue string
 	Version         int // zero until a worker first executed the run, unless its start chose one
 	Priority        int
-	Attempts        int // of the run, that failed
-	Recoveries      int // times it was taken over from a dead worker, since its last progress
+	Attempts        int      // of the run, that failed
+	Worker          WorkerID // that executes it; empty unless it is RUNNING
+	Recoveries      int      // times it was taken over from a dead worker, since its last progress
 	Status          Status
-	WaitingOn       string // why it sleeps: "timer cooling-off", "retry authorize"
+	WaitingOn       string // why it waits: "timer cooling-off", "retry authorize", "previous run" of its schedule
 	Metadata        Metadata
 	Parent          RunID     // reserved: there are no child workflows yet
 	Schedule        string    // that started it
@@ -73,6 +74,9 @@ func runInfo(r *store.Run) RunInfo {
 		Priority: r.Priority, Attempts: r.Attempts, Recoveries: r.Recoveries, Status: Status(r.Status), WaitingOn: r.WaitingOn,
 		Kind: Kind(r.ErrorKind), Error: r.Error, CreatedAt: r.CreatedAt, StartedAt: r.StartedAt, AvailableAt: r.AvailableAt,
 		Schedule: r.Schedule, FireTime: r.FireAt, DeadlineAt: r.DeadlineAt, EndedAt: r.FinishedAt, Input: r.Input, Output: r.Output,
+	}
+	if r.LockedBy != uuid.Nil && info.Status == StatusRunning {
+		info.Worker = WorkerID(r.LockedBy.String())
 	}
 	if r.Parent != uuid.Nil {
 		info.Parent = RunID(r.Parent.String())

@@ -92,10 +92,10 @@ func (s *Schedule) validate() error {
 	default:
 		check(true, "there is no overlap policy %s", quoteShort(string(s.Overlap)))
 	}
-	check(s.CatchUp < 0 || s.CatchUp > mostTicks, "CatchUp is %d: give between 1 and %d", s.CatchUp, mostTicks)
-	check(s.CatchUpAge < 0, "CatchUpAge %v is negative", s.CatchUpAge)
-	check(s.Jitter < 0 || s.Jitter > 24*time.Hour, "Jitter is %v: give at most 24h", s.Jitter)
-	check(!s.Start.IsZero() && !s.End.IsZero() && s.End.Before(s.Start), "End %v is before Start %v", s.End, s.Start)
+	check(s.CatchUp < 0 || s.CatchUp > mostTicks, "CatchUp is %d: give between 1 and %d; to drop what is missed, set CatchUpAge", s.CatchUp, mostTicks)
+	check(s.CatchUpAge != 0 && s.CatchUpAge < time.Second, "CatchUpAge is %v: give at least 1s (a time.Duration counts nanoseconds: 30*time.Second)", s.CatchUpAge)
+	check(s.Jitter != 0 && (s.Jitter < time.Millisecond || s.Jitter > 24*time.Hour), "Jitter is %v: give between 1ms and 24h (a time.Duration counts nanoseconds: 30*time.Second)", s.Jitter)
+	check(!s.Start.IsZero() && !s.End.IsZero() && s.End.Before(s.Start), "End %s is before Start %s", s.End.Format(time.RFC3339), s.Start.Format(time.RFC3339))
 	return errors.Join(errs...)
 }
 
@@ -170,10 +170,18 @@ func (c *Client) Schedule(ctx context.Context, s Schedule, opts ...ChangeOption)
 		}
 		t.Next = table.next(t.Cursor)
 		if t.Next.IsZero() {
-			return nil, fmt.Errorf("kagzi: %w", errNoTick)
+			return nil, neverAgain(&s)
 		}
 		return e, nil
 	})
+}
+
+// neverAgain is the error for a schedule that has no tick to come.
+func neverAgain(s *Schedule) error {
+	if s.End.IsZero() {
+		return fmt.Errorf("cron %q has no tick to come: its last one is past", s.Cron)
+	}
+	return fmt.Errorf("no tick is to come before End %s", s.End.Format(time.RFC3339))
 }
 
 // decideBefore fires what has come of a schedule that is about to change, without waiting for its share of the jitter;
@@ -187,7 +195,8 @@ func decideBefore(t *store.Template, now time.Time) *store.Firing {
 	if was.Overlap == store.OverlapCancelPrevious {
 		was.Overlap = store.OverlapQueueOne
 	}
-	return decide(&was, now.Add(table.offset), mostTicks)
+	f, _ := decide(&was, now.Add(table.offset), mostTicks)
+	return f
 }
 
 // editSchedule makes a change, and tells workers and coordinators.
@@ -285,7 +294,7 @@ func (c *Client) ResumeSchedule(ctx context.Context, name string, opts ...Change
 		}
 		table, err := timetableOf(t)
 		if err != nil {
-			return nil, fmt.Errorf("kagzi: %w: repair it with Client.Schedule", err)
+			return nil, fmt.Errorf("%w: repair it with Client.Schedule", err)
 		}
 		if table.spec.SkipPaused {
 			t.Cursor = laterOf(t.Cursor, now)
@@ -340,7 +349,7 @@ func besideTicks(t *store.Template, runs []store.TickRun) *store.Firing {
 func (c *Client) BackfillSchedule(ctx context.Context, name string, from, until time.Time, opts ...ChangeOption) (int, error) {
 	tx, err := changeTx(opts)
 	if err == nil && until.Before(from) {
-		err = fmt.Errorf("kagzi: until %v is before from %v", until, from)
+		err = fmt.Errorf("kagzi: until %s is before from %s", until.Format(time.RFC3339), from.Format(time.RFC3339))
 	}
 	if err != nil {
 		return 0, failed(err, "backfill schedule %.60q", name)
@@ -350,17 +359,17 @@ func (c *Client) BackfillSchedule(ctx context.Context, name string, from, until 
 	err = c.editSchedule(ctx, tx, "backfill schedule", name, existing(func(now time.Time, t *store.Template) (*store.Edit, error) {
 		table, err := timetableOf(t)
 		if err == nil && until.After(now) {
-			err = fmt.Errorf("until %v is in the future", until)
+			err = fmt.Errorf("until %s is in the future", until.Format(time.RFC3339))
 		}
 		if err != nil {
-			return nil, fmt.Errorf("kagzi: %w", err)
+			return nil, err
 		}
 		if table.over(until) {
 			until = table.end
 		}
 		ticks, skipped := table.Between(table.from(from.Add(-time.Nanosecond)), until, mostTicks)
 		if skipped {
-			return nil, fmt.Errorf("kagzi: the range has more than %d ticks: backfill it in parts", mostTicks)
+			return nil, fmt.Errorf("the range has more than %d ticks: backfill it in parts", mostTicks)
 		}
 		runs := make([]store.TickRun, len(ticks))
 		for i, tick := range ticks {

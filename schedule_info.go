@@ -28,7 +28,7 @@ type ScheduleInfo struct {
 	Paused          bool
 	Error           string    // why Kagzi paused it
 	Last            time.Time // the newest tick that was decided; of a new schedule, when it was created
-	Next            time.Time // when it starts its next run; zero if never
+	Next            time.Time // when a coordinator looks at it next, at its next tick; in the past if it is overdue, zero if never
 	Active, Queued  bool      // whether a run of it is under way, and whether one waits for that
 	CreatedAt       time.Time
 }
@@ -101,7 +101,8 @@ func (c *Client) ListSchedules(ctx context.Context, f ScheduleFilter) ([]Schedul
 }
 
 // NextFires returns the next n times at which the schedule starts a run, as things stand: fewer if its End comes first.
-// What is overdue comes first. For a paused schedule they are those it would have if it were resumed.
+// What is overdue comes first, as far as CatchUp, CatchUpAge and Overlap let it. For a paused schedule they are those it
+// would have if it were resumed now.
 func (c *Client) NextFires(ctx context.Context, name string, n int) ([]time.Time, error) {
 	if n < 0 || n > mostTicks {
 		return nil, fmt.Errorf("kagzi: next fires of schedule %.60q: give a number up to %d, not %d", name, mostTicks, n)
@@ -114,8 +115,18 @@ func (c *Client) NextFires(ctx context.Context, name string, n int) ([]time.Time
 	if err != nil {
 		return nil, failed(public(err), "next fires of schedule %.60q", name)
 	}
-	var out []time.Time
-	for at := table.next(t.Cursor); len(out) < n && !at.IsZero(); at = table.next(at.Add(-table.offset)) {
+	if t.Paused && table.spec.SkipPaused {
+		t.Cursor = laterOf(t.Cursor, t.Now)
+	}
+	if t.Overlap == store.OverlapCancelPrevious {
+		t.Active = false // by then it is cancelled
+	}
+	out := make([]time.Time, 0, n)
+	overdue, _ := decide(t, t.Now, n)
+	for _, r := range overdue.Runs {
+		out = append(out, r.Tick.Add(table.offset))
+	}
+	for at := overdue.Next; len(out) < n && !at.IsZero(); at = table.next(at.Add(-table.offset)) {
 		out = append(out, at)
 	}
 	return out, nil

@@ -328,6 +328,49 @@ func TestNextFires(t *testing.T) {
 	}
 }
 
+// What is overdue is listed as it will be fired.
+func TestNextFiresOverdue(t *testing.T) {
+	k := newKit(t)
+	for name, tc := range map[string]struct {
+		Schedule
+		paused  bool
+		overdue int
+	}{
+		"catchup": {Schedule: Schedule{CatchUp: 2}, overdue: 2},
+		"age":     {Schedule: Schedule{CatchUpAge: 150 * time.Minute}, overdue: 2},
+		"skip":    {Schedule: Schedule{Overlap: OverlapSkip}, overdue: 1},
+		"cancel":  {Schedule: Schedule{Overlap: OverlapCancelPrevious}, overdue: 1},
+		"paused":  {paused: true, overdue: 3},
+		"dropped": {Schedule: Schedule{SkipPaused: true}, paused: true},
+	} {
+		s := tc.Schedule
+		s.Name, s.Every, s.Start = name, time.Hour, k.now().Add(-100*time.Hour-30*time.Minute)
+		k.schedule(s)
+		if tc.paused {
+			if err := k.c.PauseSchedule(k.ctx, name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		k.exec(`UPDATE kagzi.workflow_runs SET fire_at = now() - interval '3 hours', available_at = now() WHERE external_id = $1`, name)
+		fires, err := k.c.NextFires(k.ctx, name, 5)
+		if err != nil || len(fires) != 5 {
+			t.Fatalf("%s: %v, %v", name, fires, err)
+		}
+		now, overdue := k.now(), 0
+		for i, at := range fires {
+			if at.Before(now) {
+				overdue++
+			}
+			if i > 0 && at.Sub(fires[i-1]) != time.Hour {
+				t.Errorf("%s: %v follows %v", name, at, fires[i-1])
+			}
+		}
+		if overdue != tc.overdue {
+			t.Errorf("%s: %d overdue of %v, want %d", name, overdue, fires, tc.overdue)
+		}
+	}
+}
+
 // One that cannot be fired is paused with its error and keeps no other from firing.
 func TestBadScheduleBlocksNothing(t *testing.T) {
 	k := newKit(t)
@@ -409,32 +452,35 @@ func TestBadSchedules(t *testing.T) {
 		return s
 	}
 	for want, s := range map[string]Schedule{
-		"schedule name is empty":         with(func(s *Schedule) { s.Name = "" }),
-		"at most 255":                    with(func(s *Schedule) { s.Name = strings.Repeat("x", 256) }),
-		"control character":              with(func(s *Schedule) { s.Name = "a\x00" }),
-		"Run is missing":                 with(func(s *Schedule) { s.Run = Call{} }),
-		"neither Cron nor Every":         with(func(s *Schedule) { s.Cron = "" }),
-		"both Cron and Every":            with(func(s *Schedule) { s.Every = time.Hour }),
-		"fields":                         with(func(s *Schedule) { s.Cron = "whenever" }),
-		"minute":                         with(func(s *Schedule) { s.Cron = "61 * * * *" }),
-		"never fires":                    with(func(s *Schedule) { s.Cron = "0 0 30 2 *" }),
-		"no tick lies between":           with(func(s *Schedule) { s.Cron = "0 0 0 1 1 * 2020" }),
-		"Mars/Olympus":                   with(func(s *Schedule) { s.TimeZone = "Mars/Olympus" }),
-		"Local":                          with(func(s *Schedule) { s.TimeZone = "Local" }),
-		"use Cron":                       with(func(s *Schedule) { s.Cron, s.Every, s.TimeZone = "", time.Hour, "Europe/Berlin" }),
-		"at least 1s":                    with(func(s *Schedule) { s.Cron, s.Every = "", 30 }),
-		"no overlap policy \"maybe\"":    with(func(s *Schedule) { s.Overlap = "maybe" }),
-		"CatchUp is -1":                  with(func(s *Schedule) { s.CatchUp = -1 }),
-		"CatchUp is 9223372036854775807": with(func(s *Schedule) { s.CatchUp = math.MaxInt }),
-		"CatchUpAge -1s is negative":     with(func(s *Schedule) { s.CatchUpAge = -time.Second }),
-		"Jitter is -1s":                  with(func(s *Schedule) { s.Jitter = -time.Second }),
-		"is before Start":                with(func(s *Schedule) { s.Start, s.End = k.now().Add(time.Hour), k.now() }),
-		"takes no ID":                    with(func(s *Schedule) { s.Run = report.With("", ID("x")) }),
-		"takes no ID, Delay":             with(func(s *Schedule) { s.Run = report.With("", Delay(time.Hour)) }),
-		"takes no ID, Delay, At":         with(func(s *Schedule) { s.Run = report.With("", At(k.now())) }),
-		"cannot be encoded":              with(func(s *Schedule) { s.Run = Define[chan int, int]("chan").With(make(chan int)) }),
-		"Priority is 9":                  with(func(s *Schedule) { s.Run = report.With("", Priority(9)) }),
-		"workflow name":                  with(func(s *Schedule) { s.Run = Define[int, int]("a\nb").With(1) }),
+		"schedule name is empty":               with(func(s *Schedule) { s.Name = "" }),
+		"at most 255":                          with(func(s *Schedule) { s.Name = strings.Repeat("x", 256) }),
+		"control character":                    with(func(s *Schedule) { s.Name = "a\x00" }),
+		"Run is missing":                       with(func(s *Schedule) { s.Run = Call{} }),
+		"neither Cron nor Every":               with(func(s *Schedule) { s.Cron = "" }),
+		"both Cron and Every":                  with(func(s *Schedule) { s.Every = time.Hour }),
+		"fields":                               with(func(s *Schedule) { s.Cron = "whenever" }),
+		"minute":                               with(func(s *Schedule) { s.Cron = "61 * * * *" }),
+		"never fires":                          with(func(s *Schedule) { s.Cron = "0 0 30 2 *" }),
+		"its last one is past":                 with(func(s *Schedule) { s.Cron = "0 0 0 1 1 * 2020" }),
+		"Mars/Olympus":                         with(func(s *Schedule) { s.TimeZone = "Mars/Olympus" }),
+		"Local":                                with(func(s *Schedule) { s.TimeZone = "Local" }),
+		"use Cron":                             with(func(s *Schedule) { s.Cron, s.Every, s.TimeZone = "", time.Hour, "Europe/Berlin" }),
+		"at least 1s":                          with(func(s *Schedule) { s.Cron, s.Every = "", 30 }),
+		"no overlap policy \"maybe\"":          with(func(s *Schedule) { s.Overlap = "maybe" }),
+		"CatchUp is -1":                        with(func(s *Schedule) { s.CatchUp = -1 }),
+		"CatchUp is 9223372036854775807":       with(func(s *Schedule) { s.CatchUp = math.MaxInt }),
+		"CatchUpAge is -1s: give at least 1s":  with(func(s *Schedule) { s.CatchUpAge = -time.Second }),
+		"CatchUpAge is 30ns: give at least 1s": with(func(s *Schedule) { s.CatchUpAge = 30 }),
+		"Jitter is 30ns: give between 1ms":     with(func(s *Schedule) { s.Jitter = 30 }),
+		"no tick is to come before End 2020":   with(func(s *Schedule) { s.End = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC) }),
+		"Jitter is -1s":                        with(func(s *Schedule) { s.Jitter = -time.Second }),
+		"is before Start":                      with(func(s *Schedule) { s.Start, s.End = k.now().Add(time.Hour), k.now() }),
+		"takes no ID":                          with(func(s *Schedule) { s.Run = report.With("", ID("x")) }),
+		"takes no ID, Delay":                   with(func(s *Schedule) { s.Run = report.With("", Delay(time.Hour)) }),
+		"takes no ID, Delay, At":               with(func(s *Schedule) { s.Run = report.With("", At(k.now())) }),
+		"cannot be encoded":                    with(func(s *Schedule) { s.Run = Define[chan int, int]("chan").With(make(chan int)) }),
+		"Priority is 9":                        with(func(s *Schedule) { s.Run = report.With("", Priority(9)) }),
+		"workflow name":                        with(func(s *Schedule) { s.Run = Define[int, int]("a\nb").With(1) }),
 	} {
 		mustContain(t, k.c.Schedule(k.ctx, s), want)
 	}
@@ -446,7 +492,11 @@ func TestBadSchedules(t *testing.T) {
 	mustContain(t, second(k.c.ListSchedules(k.ctx, ScheduleFilter{Limit: -1})), "negative")
 	mustContain(t, second(k.c.NextFires(k.ctx, "s", -1)), "-1")
 	mustContain(t, second(NewCoordinator(nil, CoordinatorConfig{})), "client is nil")
-	for want, cfg := range map[string]CoordinatorConfig{"Interval is 5ns": {Interval: 5}, "Batch is -1": {Batch: -1}, "MaxRuns is -1": {MaxRuns: -1}, "StaleAfter": {StaleAfter: -1}} {
+	mustContain(t, second(NewWorker(k.c, WorkerConfig{NoCoordinator: true, Coordinator: CoordinatorConfig{Batch: 5}})), "choose one")
+	for want, cfg := range map[string]CoordinatorConfig{
+		"KeepForever is set beside": {KeepForever: true, KeepFailed: time.Hour}, "Grace and NoGrace": {Grace: time.Second, NoGrace: true},
+		"Interval is 5ns": {Interval: 5}, "Batch is -1": {Batch: -1}, "MaxRuns is -1": {MaxRuns: -1}, "StaleAfter": {StaleAfter: -1},
+	} {
 		mustContain(t, second(NewCoordinator(k.c, cfg)), want)
 		mustContain(t, second(NewWorker(k.c, WorkerConfig{Coordinator: cfg})), want)
 	}

@@ -99,7 +99,7 @@ func (s *session) run(ctx context.Context) error {
 	if !s.w.cfg.NoCoordinator {
 		house, leave := context.WithCancel(s.background) // until the worker has drained
 		defer leave()
-		k := newCoordinator(c, s.w.cfg.Coordinator)
+		k := newCoordinator(c, s.w.cfg.Coordinator, &s.outage)
 		k.hosted = true
 		loops.Go(func() { k.run(house) })
 		loops.Go(func() {

@@ -2,6 +2,7 @@ package kagzi
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"time"
 
@@ -10,30 +11,36 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// sweep declares silent workers dead and frees their runs. After an outage in which it could not look, it waits
-// until the others had time to report: their silence was the database's.
+// sweep declares silent workers dead and frees their runs. After an outage in which it could not look it waits until the
+// others had time to report, for as long as they may be silent: their silence was the database's.
 func (k *Coordinator) sweep(ctx context.Context) (time.Duration, error) {
 	c, threshold := k.client, k.cfg.StaleAfter
 	pause := min(k.cfg.Interval, threshold/3)
-	if !k.swept.IsZero() && time.Since(k.swept) > max(threshold, 3*k.cfg.Interval) {
-		c.cfg.Logger.Info("kagzi: not judging workers after an outage", "for", threshold)
-		k.swept = time.Now().Add(threshold)
-	}
-	if time.Now().Before(k.swept) {
-		return pause, nil
-	}
-	lost, err := c.store.ReleaseLost(ctx)
-	k.released(ctx, lost, "no heartbeat")
+	silent, err := c.store.SilentWorkers(ctx)
 	if err != nil {
 		return 0, err
 	}
+	now := time.Now()
+	if gap := now.Sub(k.swept); !k.swept.IsZero() && gap > 2*pause+time.Second {
+		k.patient = now.Add(threshold)
+		c.cfg.Logger.Info("kagzi: no silent worker is taken for dead for a while: the coordinator could not look, so they may not have been able to report",
+			"namespace", c.cfg.Namespace, "for", threshold, "not_looked_for", gap.Round(time.Millisecond))
+	}
+	k.swept = now
+	if now.Before(k.patient) {
+		silent = nil
+	}
+	lost, err := c.store.ReleaseSuspects(ctx, silent, "no heartbeat")
+	left, err2 := c.store.ReleaseLeft(ctx)
+	lost = append(lost, left...)
+	k.released(ctx, lost, "no heartbeat")
 	k.swept = time.Now()
 	for _, w := range lost {
 		if w.Left > 0 {
 			pause = min(pause, time.Second) // somebody had locked them, and may not any more
 		}
 	}
-	return pause, nil
+	return pause, errors.Join(err, err2)
 }
 
 // released tells of workers that were lost, and wakes who may execute their runs.

@@ -172,3 +172,38 @@ func TestNoGrace(t *testing.T) {
 		})
 	}
 }
+
+// A coordinator that could not look takes nobody for dead who was silent meanwhile, for as long as one may be.
+func TestSweepIsPatientAfterAnOutage(t *testing.T) {
+	k := newKit(t)
+	id := uuid.New()
+	silent := func() int {
+		return k.count(`SELECT count(*) FROM kagzi.workers WHERE worker_id = $1 AND status = 'ONLINE'`, id)
+	}
+	w := newTestWorker(t, k.c, WorkerConfig{StaleAfter: 30 * time.Second})
+	Handle(w, report, func(Context, string) (string, error) { return "", nil })
+	if err := k.c.store.RegisterWorker(k.ctx, k.pool, w.registration(id)); err != nil {
+		t.Fatal(err)
+	}
+	k.exec(`UPDATE kagzi.workers SET heartbeat_at = now() - interval '40 s'`)
+	co := k.coordinator()
+	pass := func() {
+		t.Helper()
+		if _, err := co.sweep(k.ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	co.swept = time.Now().Add(-15 * time.Second) // it looks every five
+	pass()
+	if silent() != 1 {
+		t.Error("a worker was judged by its silence in an outage")
+	}
+	if left := time.Until(co.patient); left < 20*time.Second || left > 30*time.Second {
+		t.Errorf("patient for %v, want 30 s", left)
+	}
+	co.patient = time.Now()
+	pass()
+	if silent() != 0 {
+		t.Error("a silent worker was not missed after that")
+	}
+}

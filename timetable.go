@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -77,34 +76,41 @@ func (t *timetable) from(cursor time.Time) time.Time {
 func (t *timetable) over(tick time.Time) bool { return !t.end.IsZero() && tick.After(t.end) }
 
 // due returns the ticks after the cursor that have come, of more than most the newest, and those too old left out;
-// last is the newest of all that have come, the cursor if none has.
-func (t *timetable) due(cursor, now time.Time, most int) (ticks []time.Time, last time.Time) {
+// last is the newest of all that have come, the cursor if none has; dropped says why some were left out.
+func (t *timetable) due(cursor, now time.Time, most int) (ticks []time.Time, last time.Time, dropped string) {
 	until := now.Add(-t.offset)
 	if t.over(until) {
 		until = t.end
 	}
-	ticks, _ = t.Between(t.from(cursor), until, most)
+	ticks, more := t.Between(t.from(cursor), until, most)
 	if len(ticks) == 0 {
-		return nil, cursor
+		return nil, cursor, ""
+	}
+	if more {
+		dropped = fmt.Sprintf("more than CatchUp %d were missed", most)
 	}
 	last = ticks[len(ticks)-1]
 	if t.spec.CatchUpAge > 0 {
 		oldest := now.Add(-t.offset - t.spec.CatchUpAge)
+		n := len(ticks)
 		ticks = slices.DeleteFunc(ticks, func(tick time.Time) bool { return tick.Before(oldest) })
+		if len(ticks) < n {
+			dropped = fmt.Sprintf("%d were later than CatchUpAge %v", n-len(ticks), t.spec.CatchUpAge)
+		}
 	}
-	return ticks, last
+	return ticks, last, dropped
 }
 
 // decide says which runs a schedule that is due starts, at most budget of them. Where runs must not overlap, ticks that
-// come to be looked at together are one: the newest.
-func decide(t *store.Template, now time.Time, budget int) *store.Firing {
-	f := &store.Firing{Template: t.ID}
+// come to be looked at together are one: the newest. dropped says why ticks were left out that should not be often.
+func decide(t *store.Template, now time.Time, budget int) (f *store.Firing, dropped string) {
+	f = &store.Firing{Template: t.ID}
 	table, err := timetableOf(t)
 	if err != nil {
 		f.Problem, f.Next = errorText(err), t.Next
-		return f
+		return f, ""
 	}
-	ticks, last := table.due(t.Cursor, now, t.CatchUp)
+	ticks, last, dropped := table.due(t.Cursor, now, t.CatchUp)
 	if t.Overlap != "" && len(ticks) > 0 {
 		ticks = ticks[len(ticks)-1:]
 	}
@@ -112,10 +118,10 @@ func decide(t *store.Template, now time.Time, budget int) *store.Firing {
 	case len(ticks) == 0:
 	case budget == 0: // the next transaction goes on
 		f.Next = t.Next
-		return f
+		return f, ""
 	case t.Overlap == store.OverlapCancelPrevious && t.Active: // see replace; the next look is in case that fails
 		f.Next = now.Add(overlapPause)
-		return f
+		return f, ""
 	case t.Overlap == store.OverlapSkip && (t.Active || t.Queued), t.Overlap == store.OverlapQueueOne && t.Queued:
 		ticks = nil
 	case len(ticks) > budget:
@@ -125,12 +131,10 @@ func decide(t *store.Template, now time.Time, budget int) *store.Firing {
 		f.Runs = append(f.Runs, store.TickRun{RunID: newRunID(), Tick: tick, Queued: t.Overlap == store.OverlapQueueOne && t.Active})
 	}
 	f.Cursor, f.Next = last, table.next(last)
-	return f
+	return f, dropped
 }
 
 func newRunID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
-
-var errNoTick = errors.New("no tick lies between Start and End")
 
 // sameTimetable reports whether two templates have the same ticks; their runs may start later than these.
 func sameTimetable(a, b *store.Template) bool {

@@ -81,7 +81,7 @@ func TestDecide(t *testing.T) {
 			if budget == 0 {
 				budget = 1000
 			}
-			f := decide(tmpl, tc.now, budget)
+			f, _ := decide(tmpl, tc.now, budget)
 			if f.Problem != "" || len(f.Runs) != len(tc.ticks) || !f.Cursor.Equal(tc.cursor) || !f.Next.Equal(tc.next) {
 				t.Fatalf("decided %+v, want ticks %v, cursor %v, next %v", f, tc.ticks, tc.cursor, tc.next)
 			}
@@ -99,7 +99,7 @@ func TestDecideWithoutBudget(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 	tmpl := templateOf(t, scheduleSpec{Every: time.Hour}, func(t *store.Template) { t.Cursor, t.Next = now.Add(-time.Hour), now })
-	if f := decide(tmpl, now, 0); len(f.Runs) != 0 || !f.Cursor.IsZero() || !f.Next.Equal(now) {
+	if f, _ := decide(tmpl, now, 0); len(f.Runs) != 0 || !f.Cursor.IsZero() || !f.Next.Equal(now) {
 		t.Errorf("decided %+v", f)
 	}
 }
@@ -119,10 +119,10 @@ func TestJitter(t *testing.T) {
 			t.Errorf("offset %v", table.offset)
 		}
 		offsets[table.offset] = true
-		if f := decide(tmpl, now.Add(table.offset-time.Microsecond), 10); len(f.Runs) != 0 || !f.Next.Equal(now.Add(table.offset)) {
+		if f, _ := decide(tmpl, now.Add(table.offset-time.Microsecond), 10); len(f.Runs) != 0 || !f.Next.Equal(now.Add(table.offset)) {
 			t.Errorf("before its time: %+v", f)
 		}
-		if f := decide(tmpl, now.Add(table.offset), 10); len(f.Runs) != 1 || !f.Runs[0].Tick.Equal(now) || !f.Next.Equal(now.Add(time.Hour+table.offset)) {
+		if f, _ := decide(tmpl, now.Add(table.offset), 10); len(f.Runs) != 1 || !f.Runs[0].Tick.Equal(now) || !f.Next.Equal(now.Add(time.Hour+table.offset)) {
 			t.Errorf("at its time: %+v", f)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"reflect"
 	"runtime/debug"
 	"slices"
 	"sync/atomic"
@@ -131,6 +132,13 @@ type Worker struct {
 func NewWorker(c *Client, cfg WorkerConfig) (*Worker, error) {
 	if c == nil {
 		return nil, errors.New("kagzi: the client is nil: make one with NewClient")
+	}
+	err := cfg.Coordinator.contradiction()
+	if cfg.NoCoordinator && !reflect.ValueOf(cfg.Coordinator).IsZero() {
+		err = errors.New("kagzi: Coordinator is configured and NoCoordinator is set: choose one")
+	}
+	if err != nil {
+		return nil, err
 	}
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {

@@ -47,8 +47,9 @@ type Template struct {
 	Cursor      time.Time // every tick up to here is decided
 	Next        time.Time // when to look at it next; zero if never
 	CreatedAt   time.Time
-	Active      bool // a run of it is active, apart from a queued one
-	Queued      bool // a run of it waits for the one before
+	Now         time.Time // of the database, when it was read
+	Active      bool      // a run of it is active, apart from a queued one
+	Queued      bool      // a run of it waits for the one before
 }
 
 // A Firing is what is decided for a template that was looked at.
@@ -78,7 +79,7 @@ type FiredRun struct {
 // The run that is queued is not counted as active; nor is one that is being cancelled.
 const templateColumns = `t.run_id, t.external_id, t.task_queue, t.workflow_type, t.version, t.priority, t.retry_policy, t.metadata,
 	t.cron_expr, t.time_zone, t.max_catchup, t.overlap_policy, t.schedule_spec, t.status = 'PAUSED', t.error, t.fire_at,
-	NULLIF(t.available_at, 'infinity'), t.created_at,
+	NULLIF(t.available_at, 'infinity'), t.created_at, clock_timestamp(),
 	EXISTS (
 		SELECT FROM kagzi.workflow_runs a
 		WHERE a.schedule_group_id = t.run_id AND a.namespace_id = $1 AND a.status IN ('PENDING', 'SLEEPING', 'RUNNING')
@@ -97,7 +98,7 @@ func readTemplates(rows pgx.Rows) ([]*Template, error) {
 		var cursor, next *time.Time
 		err := row.Scan(&t.ID, &t.Name, &t.Queue, &t.Type, &version, &t.Priority, &t.RetryPolicy, &t.Metadata,
 			&cron, &zone, &t.CatchUp, &overlap, &t.Spec, &t.Paused, &problem, &cursor,
-			&next, &t.CreatedAt, &t.Active, &t.Queued, &t.Input)
+			&next, &t.CreatedAt, &t.Now, &t.Active, &t.Queued, &t.Input)
 		t.Version, t.Cron, t.TimeZone, t.Overlap, t.Problem = deref(version), deref(cron), deref(zone), deref(overlap), deref(problem)
 		t.Cursor, t.Next = deref(cursor), deref(next)
 		return t, err

@@ -77,14 +77,23 @@ type Edit struct {
 // It returns the runs that were inserted. It is a transaction of its own, repeated if its answer is lost, or a part
 // of tx.
 func (s *Store) EditSchedule(ctx context.Context, tx pgx.Tx, id uuid.UUID, edit func(now time.Time, t *Template) (*Edit, error)) (fired []FiredRun, err error) {
+	var refusal error
+	refusing := func(now time.Time, t *Template) (*Edit, error) {
+		var e *Edit
+		e, refusal = edit(now, t)
+		return e, refusal
+	}
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		for {
-			done, err := s.editOnce(ctx, tx, id, edit, &fired)
+			done, err := s.editOnce(ctx, tx, id, refusing, &fired)
 			if err != nil || done {
 				return err
 			}
 		}
 	})
+	if refusal != nil {
+		return nil, refusal
+	}
 	return fired, wrap("edit schedule", err)
 }
 
