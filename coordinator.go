@@ -127,6 +127,8 @@ type Coordinator struct {
 
 	mu       sync.Mutex
 	blocking map[uuid.UUID]bool // runs whose end lets a queued one begin
+	asking   bool               // blocking is being read
+	missed   bool               // runs moved meanwhile
 
 	// Each of these is one loop's.
 	swept   time.Time // the last look for silent workers that succeeded
@@ -256,6 +258,7 @@ func (c *Client) coordinate(ids []uuid.UUID) {
 func (k *Coordinator) look(ids []uuid.UUID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.missed = k.missed || k.asking
 	if ids == nil && len(k.blocking) > 0 || slices.ContainsFunc(ids, func(id uuid.UUID) bool { return k.blocking[id] }) {
 		signal(k.wake)
 	}

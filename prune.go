@@ -2,6 +2,7 @@ package kagzi
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"time"
@@ -30,6 +31,7 @@ type pruneWalk struct {
 	ranges  []store.Range // still to be looked at
 	old     []uuid.UUID   // found, and to be deleted
 	workers int           // of the namespace when the walk began: about as many coordinators share the work
+	smaller int           // transactions are smaller by so many powers of two, because they took too long
 	deleted int           // runs, since that was logged
 	logged  time.Time
 }
@@ -59,6 +61,9 @@ func (k *Coordinator) prune(ctx context.Context) (time.Duration, error) {
 	}
 	var err error
 	w.ranges, w.workers, err = k.client.store.BeginWalk(ctx, k.cfg.retention().Shortest())
+	if !k.hosted { // it is alone, as far as it knows
+		w.workers = 1
+	}
 	return 0, err
 }
 
@@ -106,12 +111,20 @@ func (k *Coordinator) inVain(began time.Time) time.Duration {
 // pruneOld deletes the first of the runs that were found.
 func (k *Coordinator) pruneOld(ctx context.Context) (time.Duration, error) {
 	w, s, began := &k.walk, k.client.store, time.Now()
-	n := min(len(w.old), pruneRuns)
-	pruned, err := s.Prune(ctx, k.cfg.retention(), w.old[:n], pruneRows)
+	n := min(len(w.old), max(1, pruneRuns>>w.smaller))
+	rows := max(1, pruneRows>>w.smaller)
+	pruned, err := s.Prune(ctx, k.cfg.retention(), w.old[:n], rows)
 	for _, id := range pruned.Long {
 		for more := 1; more > 0 && err == nil && ctx.Err() == nil; {
-			more, err = s.PruneSteps(ctx, id, pruneRows)
+			more, err = s.PruneSteps(ctx, id, rows)
 		}
+	}
+	switch {
+	case errors.Is(err, context.DeadlineExceeded): // their payloads are large: less at once
+		w.smaller = min(w.smaller+2, 16)
+		return 0, err
+	case err == nil:
+		w.smaller = max(0, w.smaller-1)
 	}
 	switch {
 	case store.Locked(err), pruned.Elsewhere: // by a migration, by another coordinator: they are in each other's way

@@ -65,7 +65,7 @@ type Overlap string
 const (
 	OverlapSkip           Overlap = store.OverlapSkip           // the tick is dropped
 	OverlapQueueOne       Overlap = store.OverlapQueueOne       // one tick waits for the end of the active run; others are dropped
-	OverlapCancelPrevious Overlap = store.OverlapCancelPrevious // the active run is cancelled first
+	OverlapCancelPrevious Overlap = store.OverlapCancelPrevious // all active runs of the schedule are cancelled first
 )
 
 // FireTime returns the tick that a run stands for which a schedule started: it may run much later, after downtime or a
@@ -140,8 +140,8 @@ func (c *Client) scheduleID(name string) uuid.UUID {
 
 // Schedule creates the schedule named s.Name, or makes the one of that name as s says; call it at each start of the
 // program. It returns once that is stored. A new schedule begins now: ticks before are not its own ([Client.BackfillSchedule]
-// runs them). Of one that exists, what is due is fired as it was, what comes is fired as s says; it stays paused if it
-// is. A cron expression that does not parse or never fires, and an unknown time zone, are errors, as is a timetable
+// runs them). If the timetable of one that exists is changed, what has come is fired as it was, and what comes as s says;
+// a schedule that is paused stays so. A cron expression that does not parse or never fires, and an unknown time zone, are errors, as is a timetable
 // without any tick to come.
 func (c *Client) Schedule(ctx context.Context, s Schedule, opts ...ChangeOption) error {
 	tx, err := changeTx(opts)
@@ -158,14 +158,11 @@ func (c *Client) Schedule(ctx context.Context, s Schedule, opts ...ChangeOption)
 		t.Cursor = now
 		if old != nil {
 			t.Paused = old.Paused && old.Problem == "" // one that Kagzi paused is repaired by this
-			same := sameTimetable(old, &t)
-			if same {
+			switch {
+			case old.Paused || sameTimetable(old, &t): // what has come is the coordinator's, now or once it is resumed
 				t.Cursor = old.Cursor
-			}
-			if due := !old.Next.IsZero() && !old.Next.After(now); !old.Paused && (due || !same) {
-				if e.Fire = decideBefore(old, now); e.Fire != nil {
-					t.Cursor = now
-				}
+			default:
+				e.Fire = decideBefore(old, now)
 			}
 		}
 		t.Next = table.next(t.Cursor)
@@ -260,10 +257,10 @@ func (c *Client) PauseSchedule(ctx context.Context, name string, opts ...ChangeO
 		return failed(err, "pause schedule %.60q", name)
 	}
 	return c.editSchedule(ctx, tx, "pause schedule", name, existing(func(now time.Time, t *store.Template) (*store.Edit, error) {
-		if t.Paused {
+		if t.Paused && t.Problem == "" {
 			return nil, nil
 		}
-		e := &store.Edit{Save: t}
+		e := &store.Edit{Save: t}                                              // without the problem, so that a change does not resume it
 		if table, err := timetableOf(t); err == nil && table.spec.SkipPaused { // what has come, came before the pause
 			e.Fire = decideBefore(t, now)
 			t.Cursor = now

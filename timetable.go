@@ -120,7 +120,7 @@ func decide(t *store.Template, now time.Time, budget int) (f *store.Firing, drop
 		f.Next = t.Next
 		return f, ""
 	case t.Overlap == store.OverlapCancelPrevious && t.Active: // see replace; the next look is in case that fails
-		f.Next = now.Add(overlapPause)
+		f.Next, f.Replace = now.Add(overlapPause), true
 		return f, ""
 	case t.Overlap == store.OverlapSkip && (t.Active || t.Queued), t.Overlap == store.OverlapQueueOne && t.Queued:
 		ticks = nil

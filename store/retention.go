@@ -66,8 +66,9 @@ SELECT w.run_id, w.old, w.visited
 FROM (
 	SELECT v.run_id, v.old, row_number() OVER () AS number, count(*) OVER () AS visited
 	FROM (
-		SELECT q.run_id, q.status IN ('COMPLETED', 'FAILED', 'CANCELLED') AND q.finished_at <= now() - interval '1 microsecond' *
-			coalesce(($7::bigint[])[array_position($6::text[], q.workflow_type)], CASE q.status WHEN 'COMPLETED' THEN $4::bigint ELSE $5::bigint END) AS old
+		SELECT q.run_id, q.status IN ('COMPLETED', 'FAILED', 'CANCELLED') AND (q.finished_at <= now() - interval '1 microsecond' *
+			coalesce(($7::bigint[])[array_position($6::text[], q.workflow_type)], CASE q.status WHEN 'COMPLETED' THEN $4::bigint ELSE $5::bigint END)
+			OR coalesce(q.waiting_on = '` + beingDeleted + `', false)) AS old
 		FROM kagzi.workflow_runs q
 		WHERE q.run_id > $2 AND q.run_id <= $3 AND q.namespace_id = $1
 		ORDER BY q.run_id
@@ -102,7 +103,8 @@ func (s *Store) Old(ctx context.Context, keep Retention, r Range, n int) (old []
 }
 
 // beingDeleted is what a run waits for whose steps go in several transactions. Its first transaction says so, and from
-// then on the run cannot be resumed: it would execute again the steps that are gone.
+// then on the run cannot be resumed: it would execute again the steps that are gone. It goes even if retention has been
+// made longer since.
 const beingDeleted = "deletion"
 
 // A run is looked at again under its lock: it may have been resumed. It stays as long as its parent's row is there,
@@ -122,8 +124,9 @@ WITH k AS MATERIALIZED (
 		SELECT q.run_id
 		FROM kagzi.workflow_runs q
 		WHERE (SELECT mine FROM k) AND q.run_id = u.run_id AND q.namespace_id = $1
-			AND q.status IN ('COMPLETED', 'FAILED', 'CANCELLED') AND q.finished_at <= now() - interval '1 microsecond' *
+			AND q.status IN ('COMPLETED', 'FAILED', 'CANCELLED') AND (q.finished_at <= now() - interval '1 microsecond' *
 				coalesce(($6::bigint[])[array_position($5::text[], q.workflow_type)], CASE q.status WHEN 'COMPLETED' THEN $3::bigint ELSE $4::bigint END)
+				OR q.waiting_on = '` + beingDeleted + `')
 			AND CASE WHEN q.parent_run_id IS NULL THEN true ELSE NOT EXISTS (
 				SELECT FROM kagzi.workflow_runs p WHERE p.run_id = q.parent_run_id AND p.namespace_id = $1) END
 		FOR UPDATE SKIP LOCKED

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"math"
 	"time"
 
 	"github.com/google/uuid"
@@ -37,6 +39,7 @@ type Template struct {
 	RetryPolicy json.RawMessage
 	Metadata    json.RawMessage
 	Input       []byte // not of those that are due
+	Size        int    // of the input, in bytes
 	Cron        string
 	TimeZone    string
 	CatchUp     int
@@ -59,6 +62,7 @@ type Firing struct {
 	Cursor   time.Time // zero: as it is
 	Next     time.Time // zero: never
 	Problem  string    // it cannot be fired, and is paused
+	Replace  bool      // nothing is decided: the active runs are to be cancelled first
 }
 
 // A TickRun is a run to insert.
@@ -98,7 +102,7 @@ func readTemplates(rows pgx.Rows) ([]*Template, error) {
 		var cursor, next *time.Time
 		err := row.Scan(&t.ID, &t.Name, &t.Queue, &t.Type, &version, &t.Priority, &t.RetryPolicy, &t.Metadata,
 			&cron, &zone, &t.CatchUp, &overlap, &t.Spec, &t.Paused, &problem, &cursor,
-			&next, &t.CreatedAt, &t.Now, &t.Active, &t.Queued, &t.Input)
+			&next, &t.CreatedAt, &t.Now, &t.Active, &t.Queued, &t.Input, &t.Size)
 		t.Version, t.Cron, t.TimeZone, t.Overlap, t.Problem = deref(version), deref(cron), deref(zone), deref(overlap), deref(problem)
 		t.Cursor, t.Next = deref(cursor), deref(next)
 		return t, err
@@ -139,7 +143,8 @@ const scheduleLock = `SELECT pg_try_advisory_xact_lock(hashtextextended('kagzi s
 
 // A statement of its own after the lock's: its snapshot must show what the last holder has inserted.
 const dueTemplates = `
-SELECT ` + templateColumns + `, NULL::bytea
+SELECT ` + templateColumns + `, NULL::bytea,
+	coalesce((SELECT octet_length(p.input) FROM kagzi.workflow_payloads p WHERE p.run_id = t.run_id AND p.namespace_id = $1), 0)
 FROM (
 	SELECT q.*
 	FROM kagzi.workflow_runs q
@@ -217,7 +222,7 @@ WITH u AS MATERIALIZED (
 		waiting_on, deadline_at, retry_policy, metadata, schedule_group_id, fire_at, schedule_spec)
 	SELECT u.run_id, $1, t.task_queue, t.workflow_type, t.version, t.priority, 'PENDING', CASE WHEN u.queued THEN 'infinity' ELSE u.now END,
 		CASE WHEN u.queued THEN 'previous run' END, CASE WHEN NOT u.queued THEN u.now + (t.schedule_spec ->> 'timeout')::bigint * interval '1 microsecond' END, t.retry_policy,
-		t.metadata, t.run_id, CASE WHEN u.tick <> 0 THEN timestamptz 'epoch' + u.tick * interval '1 microsecond' END,
+		t.metadata, t.run_id, CASE WHEN u.tick <> -9223372036854775808 THEN timestamptz 'epoch' + u.tick * interval '1 microsecond' END,
 		jsonb_build_object('name', t.external_id, 'timeout', t.schedule_spec -> 'timeout')
 	FROM u
 	CROSS JOIN LATERAL (
@@ -257,7 +262,11 @@ func (s *Store) fire(ctx context.Context, tx pgx.Tx, firings []*Firing) ([]Fired
 		cursors, nexts = append(cursors, epoch(f.Cursor)), append(nexts, epoch(f.Next))
 		for _, r := range f.Runs {
 			runs, of = append(runs, r.RunID.String()), append(of, f.Template.String())
-			ticks, queued = append(ticks, epoch(r.Tick)), append(queued, r.Queued)
+			tick := int64(math.MinInt64) // 1970 is a tick like any other
+			if !r.Tick.IsZero() {
+				tick = r.Tick.UnixMicro()
+			}
+			ticks, queued = append(ticks, tick), append(queued, r.Queued)
 		}
 	}
 	b := &pgx.Batch{}
@@ -372,14 +381,34 @@ SET status = 'CANCELLED', finished_at = t.now, available_at = NULL, locked_by = 
 FROM t
 WHERE r.run_id = ANY ($2::uuid[]) AND r.namespace_id = $1`
 
-// CancelFired cancels the active runs of a schedule and returns them. It waits for their locks only briefly.
-func (s *Store) CancelFired(ctx context.Context, template uuid.UUID) (ids []uuid.UUID, err error) {
+// Whoever has fired, changed or paused the schedule since the decision has moved its cursor or its status.
+const lockUndecided = `
+SELECT t.status = 'SCHEDULED' AND t.overlap_policy = 'cancel_previous' AND t.fire_at = timestamptz 'epoch' + $3::bigint * interval '1 microsecond'
+FROM kagzi.workflow_runs t
+WHERE t.run_id = $2 AND t.namespace_id = $1
+FOR UPDATE SKIP LOCKED`
+
+// CancelFired cancels the active runs of a schedule and returns them, if the tick that is to replace them is undecided
+// yet. It waits for their locks only briefly.
+func (s *Store) CancelFired(ctx context.Context, t *Template, wait time.Duration) (ids []uuid.UUID, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, session, "100ms", durable); err != nil {
+			ids = nil
+			if _, err := tx.Exec(ctx, session, fmt.Sprintf("%dms", max(1, wait.Milliseconds())), durable); err != nil {
 				return err
 			}
-			rows, err := tx.Query(ctx, lockFired, s.namespace, template)
+			if _, err := tx.Exec(ctx, tickSession); err != nil {
+				return err
+			}
+			undecided := false
+			err := tx.QueryRow(ctx, lockUndecided, s.namespace, t.ID, epoch(t.Cursor)).Scan(&undecided)
+			if !undecided || err != nil {
+				if errors.Is(err, pgx.ErrNoRows) {
+					err = nil
+				}
+				return err
+			}
+			rows, err := tx.Query(ctx, lockFired, s.namespace, t.ID)
 			if err != nil {
 				return err
 			}

@@ -140,6 +140,9 @@ func Away(err error) bool {
 		errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "conn closed")
 }
 
+// Answered reports whether the server refused a statement, for whatever reason, and would answer another.
+func Answered(err error) bool { return code(err) != "" && !Away(err) && !Repeatable(err) }
+
 // Locked reports whether err says that somebody else's lock was waited for in vain.
 func Locked(err error) bool { return code(err) == "55P03" }
 

@@ -14,7 +14,7 @@ import (
 const lockTemplate = `SELECT t.run_id FROM kagzi.workflow_runs t WHERE t.run_id = $2 AND t.namespace_id = $1 FOR UPDATE`
 
 const getTemplate = `
-SELECT ` + templateColumns + `, p.input
+SELECT ` + templateColumns + `, p.input, coalesce(octet_length(p.input), 0)
 FROM kagzi.workflow_runs t
 LEFT JOIN kagzi.workflow_payloads p ON p.run_id = t.run_id AND p.namespace_id = $1
 WHERE t.run_id = $2 AND t.namespace_id = $1`
@@ -45,7 +45,7 @@ func (s *Store) template(ctx context.Context, db DB, id uuid.UUID) (*Template, e
 }
 
 const listTemplates = `
-SELECT ` + templateColumns + `, p.input
+SELECT ` + templateColumns + `, p.input, coalesce(octet_length(p.input), 0)
 FROM kagzi.workflow_runs t
 LEFT JOIN kagzi.workflow_payloads p ON p.run_id = t.run_id AND p.namespace_id = $1
 WHERE t.namespace_id = $1 AND t.status IN ('SCHEDULED', 'PAUSED') AND t.external_id > $2
@@ -83,7 +83,13 @@ func (s *Store) EditSchedule(ctx context.Context, tx pgx.Tx, id uuid.UUID, edit 
 		e, refusal = edit(now, t)
 		return e, refusal
 	}
+	own := tx == nil
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
+		if own { // a process that is frozen must not keep the schedule from firing
+			if _, err := tx.Exec(ctx, tickSession); err != nil {
+				return err
+			}
+		}
 		for {
 			done, err := s.editOnce(ctx, tx, id, refusing, &fired)
 			if err != nil || done {
@@ -97,10 +103,29 @@ func (s *Store) EditSchedule(ctx context.Context, tx pgx.Tx, id uuid.UUID, edit 
 	return fired, wrap("edit schedule", err)
 }
 
+// TickSchedule is EditSchedule for a coordinator: it waits for locks only briefly, and keeps none if it is frozen.
+func (s *Store) TickSchedule(ctx context.Context, id uuid.UUID, edit func(now time.Time, t *Template) (*Edit, error)) (fired []FiredRun, err error) {
+	err = do(ctx, func(ctx context.Context) error {
+		fired = nil
+		return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, session, "100ms", durable); err != nil {
+				return err
+			}
+			if _, err := tx.Exec(ctx, tickSession); err != nil {
+				return err
+			}
+			_, err := s.editOnce(ctx, tx, id, edit, &fired)
+			return err
+		})
+	})
+	return fired, wrap("fire schedule", err)
+}
+
 // editOnce returns false if somebody else created the template meanwhile.
 func (s *Store) editOnce(ctx context.Context, tx pgx.Tx, id uuid.UUID, edit func(time.Time, *Template) (*Edit, error), fired *[]FiredRun) (done bool, err error) {
 	var now time.Time
-	if err := ask(ctx, tx, lockTemplate, []any{s.namespace, id}, func(pgx.Rows) error { return nil }); err != nil {
+	locked := false
+	if err := ask(ctx, tx, lockTemplate, []any{s.namespace, id}, func(rows pgx.Rows) error { locked = rows.Next(); return nil }); err != nil {
 		return false, err
 	}
 	if err := tx.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&now); err != nil {
@@ -109,6 +134,9 @@ func (s *Store) editOnce(ctx context.Context, tx pgx.Tx, id uuid.UUID, edit func
 	t, err := s.template(ctx, tx, id)
 	if err != nil {
 		return false, err
+	}
+	if t != nil && !locked { // created since the look for its lock
+		return false, nil
 	}
 	e, err := edit(now, t)
 	if err != nil || e == nil {
