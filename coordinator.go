@@ -36,16 +36,20 @@ type CoordinatorConfig struct {
 
 	// KeepCompleted is how long completed runs are kept after their end, with their steps, inputs and results; some
 	// minutes later they are deleted. A run that another started as its child is kept for as long as that one is
-	// there. Each coordinator goes by its own configuration: give all of a namespace the same. Zero means 7 days.
+	// there. Zero means 7 days.
+	//
+	// Each coordinator goes by its own configuration, the one that a worker hosts, too: a program that leaves it out
+	// deletes after 7 days what another keeps for a year. Put it in one package that all programs of a namespace share.
 	KeepCompleted time.Duration
 
 	// KeepFailed is KeepCompleted for failed and cancelled runs, which can be resumed until then. Zero means 30 days.
 	KeepFailed time.Duration
 
-	// Keep holds, by workflow, how long its runs are kept instead, however they ended.
+	// Keep holds, by workflow, how long its runs are kept instead, however they ended: completed and failed ones alike.
+	// A very long time, such as 100*365*24*time.Hour, keeps them for ever. A name that no run has does nothing.
 	Keep map[string]time.Duration
 
-	// KeepForever keeps the coordinator from deleting runs.
+	// KeepForever keeps this coordinator from deleting runs. Others go by their own configuration.
 	KeepForever bool
 
 	// Grace is how long the server may be without the connection that a worker sends its heartbeats over, and the worker
@@ -158,7 +162,8 @@ func newCoordinator(c *Client, cfg CoordinatorConfig, o *outage) *Coordinator {
 
 // Run keeps house until ctx ends, and then returns nil. It returns an error if it cannot: a schema that does not fit,
 // rights that are missing, a pool that was closed. A database that is away is not one: Run logs it and carries on when
-// it is back. A Coordinator may run again after Run has returned, but not twice at once.
+// it is back. Run logs its start and its stop, at level Info. A Coordinator may run again after Run has returned, but not
+// twice at once.
 func (k *Coordinator) Run(ctx context.Context) error {
 	if !k.running.CompareAndSwap(false, true) {
 		return errors.New("kagzi: the coordinator is running already: make another for more")

@@ -25,13 +25,15 @@ type Schedule struct {
 	Run Call
 
 	// Cron is a cron expression in TimeZone: five fields (minute, hour, day of month, month, day of week), six with
-	// seconds first, or seven with the year last; names, ranges, steps, lists, L, W and #; or a macro as @daily. Where
+	// seconds first, or seven with the year last; names, ranges, steps, lists, L, W and #; or a macro as @daily. If
+	// day of month and day of week are both restricted, either may match: 0 7 1 * mon is the 1st, and Mondays. Where
 	// clocks are set forward, a tick in the gap is at the first instant after it; where they are set back, a tick in
 	// the hour that comes twice is in its first pass, unless the hour is * or a step.
 	Cron string
 
 	// Every is the time between two ticks, in whole seconds, instead of Cron. Ticks are counted from Start; without it
-	// they are at midnight UTC if Every divides a day.
+	// from a fixed instant long ago, so that one is at midnight UTC if Every divides a day, and the first comes within
+	// one Every. Set Start to choose when they are.
 	Every time.Duration
 
 	// TimeZone is the IANA name of Cron's time zone, as "Europe/Berlin". Zero means UTC.
@@ -41,20 +43,22 @@ type Schedule struct {
 	Overlap Overlap
 
 	// CatchUp is how many ticks, the newest, are kept when no coordinator was there to fire them, or while the schedule
-	// was paused. Unless runs may overlap, one is. Zero means 100.
+	// was paused. Unless runs may overlap, one is. Zero means 100, and the most is 10,000.
 	CatchUp int
 
-	// CatchUpAge is how late a tick may be fired; an older one is dropped. Zero means no limit.
+	// CatchUpAge is how late a tick may be fired, at least one second; an older one is dropped. Zero means no limit.
 	CatchUpAge time.Duration
 
-	// SkipPaused drops the ticks that come while the schedule is paused.
+	// SkipPaused drops the ticks that come while the schedule is paused. Without it they are started when it is resumed.
 	SkipPaused bool
 
 	// Jitter spreads schedules of one timetable: each starts its runs later than its ticks by its own share of it,
 	// always the same.
 	Jitter time.Duration
 
-	// Start and End bound the ticks, both included. Zero means no bound.
+	// Start and End bound the ticks, both included. Zero means no bound. Give fixed times: Every counts from Start, so
+	// in a Schedule that is called at each start of the program Start: time.Now() moves the ticks each time, and a
+	// program that restarts more often than Every never fires.
 	Start, End time.Time
 }
 
@@ -69,7 +73,12 @@ const (
 )
 
 // FireTime returns the tick that a run stands for which a schedule started: it may run much later, after downtime or a
-// backfill. For any other run it is the zero time.
+// backfill. For any other run it is the zero time, also for one made by [Client.TriggerSchedule]:
+//
+//	t := kagzi.FireTime(ctx)
+//	if t.IsZero() {
+//		t = ctx.Now()
+//	}
 func FireTime(ctx Context) time.Time { return ctx.execution().run.FireAt.UTC() }
 
 // mostTicks bounds CatchUp, and a backfill.
@@ -141,7 +150,8 @@ func (c *Client) scheduleID(name string) uuid.UUID {
 // Schedule creates the schedule named s.Name, or makes the one of that name as s says; call it at each start of the
 // program. It returns once that is stored. A new schedule begins now: ticks before are not its own ([Client.BackfillSchedule]
 // runs them). If the timetable of one that exists is changed, what has come is fired as it was, and what comes as s says;
-// a schedule that is paused stays so. A cron expression that does not parse or never fires, and an unknown time zone, are errors, as is a timetable
+// a schedule that is paused stays so. The last caller wins, also if it is an older program that starts again during a
+// deploy. A cron expression that does not parse or never fires, and an unknown time zone, are errors, as is a timetable
 // without any tick to come.
 func (c *Client) Schedule(ctx context.Context, s Schedule, opts ...ChangeOption) error {
 	tx, err := changeTx(opts)
@@ -249,8 +259,9 @@ func existing(edit func(now time.Time, t *store.Template) (*store.Edit, error)) 
 	}
 }
 
-// PauseSchedule keeps a schedule from firing until [Client.ResumeSchedule]. Runs that it has started go on. It returns
-// [ErrScheduleNotFound] if there is none; one that is paused already stays so.
+// PauseSchedule keeps a schedule from firing until [Client.ResumeSchedule]. The ticks that come meanwhile are kept, and
+// started then: the newest CatchUp of them, with the input that the schedule has then, unless SkipPaused is set. Runs
+// that it has started go on. It returns [ErrScheduleNotFound] if there is none; one that is paused already stays so.
 func (c *Client) PauseSchedule(ctx context.Context, name string, opts ...ChangeOption) error {
 	tx, err := changeTx(opts)
 	if err != nil {
@@ -277,9 +288,9 @@ func laterOf(a, b time.Time) time.Time {
 	return a
 }
 
-// ResumeSchedule lets a paused schedule fire again. The ticks that came meanwhile are caught up with as its CatchUp and
-// CatchUpAge allow, or dropped if SkipPaused is set. It returns [ErrScheduleNotFound] if there is none; one that is not
-// paused stays as it is.
+// ResumeSchedule lets a paused schedule fire again. The ticks that came meanwhile are caught up with as its CatchUp,
+// CatchUpAge and Overlap allow, or dropped if SkipPaused is set. It returns [ErrScheduleNotFound] if there is none; one
+// that is not paused stays as it is.
 func (c *Client) ResumeSchedule(ctx context.Context, name string, opts ...ChangeOption) error {
 	tx, err := changeTx(opts)
 	if err != nil {
@@ -302,7 +313,8 @@ func (c *Client) ResumeSchedule(ctx context.Context, name string, opts ...Change
 }
 
 // DeleteSchedule ends a schedule. The runs that it has started go on and stay as history; List with Filter.Schedule
-// still finds them. It returns [ErrScheduleNotFound] if there is none.
+// still finds them. Those that wait for a worker which does not come are ended by [Client.Cancel]. It returns
+// [ErrScheduleNotFound] if there is none.
 func (c *Client) DeleteSchedule(ctx context.Context, name string, opts ...ChangeOption) error {
 	tx, err := changeTx(opts)
 	if err != nil {
@@ -319,7 +331,7 @@ func (c *Client) DeleteSchedule(ctx context.Context, name string, opts ...Change
 }
 
 // TriggerSchedule starts a run of the schedule now, whatever its timetable and overlap policy say and although it may
-// be paused. The run stands for no tick. It returns [ErrScheduleNotFound] if there is no such schedule.
+// be paused. The run stands for no tick: its [FireTime] is the zero time. It returns [ErrScheduleNotFound] if there is no such schedule.
 func (c *Client) TriggerSchedule(ctx context.Context, name string, opts ...ChangeOption) (RunID, error) {
 	tx, err := changeTx(opts)
 	if err != nil {

@@ -75,9 +75,9 @@ func run(ctx context.Context, url string) error {
 	ctx, stop := context.WithCancel(ctx)
 	var working sync.WaitGroup
 	working.Go(func() {
+		defer stop() // without its worker the program has nothing to wait for: it may have been drained from elsewhere
 		if err := worker.Run(ctx); err != nil {
 			log.Print(err)
-			stop()
 		}
 	})
 	defer working.Wait() // until the worker has drained: what is under way may finish
