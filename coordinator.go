@@ -29,9 +29,9 @@ type CoordinatorConfig struct {
 	// at once. Zero means 1,000.
 	MaxRuns int
 
-	// StaleAfter is how long the coordinator, after an outage in which it could not look, waits before it takes silent
-	// workers for dead: the outage may have silenced them, too. How long a worker may be silent otherwise is said by
-	// its own WorkerConfig.StaleAfter. Zero means 30 seconds.
+	// StaleAfter says how long the coordinator itself must have seen a worker silent before it takes it for dead: a third
+	// of this. After an outage in which it could not look, it begins anew, for the outage may have silenced them all. How
+	// long a worker may be silent is said by its own WorkerConfig.StaleAfter. Zero means 30 seconds.
 	StaleAfter time.Duration
 
 	// KeepCompleted is how long completed runs are kept after their end, with their steps, inputs and results; some
@@ -135,10 +135,9 @@ type Coordinator struct {
 	missed   bool               // runs moved meanwhile
 
 	// Each of these is one loop's.
-	swept   time.Time // the last look for silent workers that succeeded
-	patient time.Time // until then none is taken for dead
-	watch   watch
-	walk    pruneWalk
+	silent watch // heartbeats
+	watch  watch // connections
+	walk   pruneWalk
 }
 
 // NewCoordinator returns a coordinator of c's namespace. It does no I/O: it validates cfg.
@@ -188,8 +187,7 @@ func (k *Coordinator) Run(ctx context.Context) error {
 // run is Run for a database that was found fit.
 func (k *Coordinator) run(ctx context.Context) error {
 	c := k.client
-	k.swept, k.watch, k.walk = time.Time{}, watch{}, pruneWalk{}       // it may have run before
-	k.patient = time.Now().Add(min(k.cfg.StaleAfter/3, 2*time.Second)) // the database may be back this moment
+	k.silent, k.watch, k.walk = watch{}, watch{}, pruneWalk{} // it may have run before
 	release := c.hub.acquire()
 	defer release()
 	defer c.hub.onWork(coordinatorQueue, func() { signal(k.wake) })()

@@ -166,7 +166,11 @@ func (e *examination) away(err error) {
 // database is well does not depend on that.
 func (e *examination) connection(ctx context.Context) (db store.DB, release func(), err error) {
 	pool := e.c.store.Pool()
-	acquire, cancel := context.WithTimeout(ctx, healthAcquire)
+	wait := healthAcquire
+	if t, ok := ctx.Deadline(); ok {
+		wait = min(wait, time.Until(t)*2/5)
+	}
+	acquire, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	conn, err := pool.Acquire(acquire)
 	if err == nil {

@@ -67,7 +67,7 @@ func (h *heart) connection(ctx context.Context) (*pgx.Conn, error) {
 	if h.conn != nil && !h.conn.IsClosed() {
 		return h.conn, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, max(h.s.w.cfg.StaleAfter/6, 500*time.Millisecond))
+	ctx, cancel := context.WithTimeout(ctx, min(max(h.s.w.cfg.StaleAfter/6, 500*time.Millisecond), time.Second))
 	defer cancel()
 	h.backend = store.Backend{}
 	conn, err := connect(ctx, h.s.store.Pool(), func(cfg *pgx.ConnConfig) {
@@ -198,15 +198,9 @@ func (h *heart) beat() error {
 	defer cancel()
 	var db store.DB
 	conn, err := h.connection(ctx)
-	switch refusal := (*pgconn.PgError)(nil); {
-	case err == nil:
-		db = conn
-	case errors.As(err, &refusal):
-		// The server answers but has no connection to spare. One of the pool's will do: that there is no evidence of a
-		// connection goes with the beat.
+	if db = conn; err != nil {
+		// One of the pool's will do: that there is no evidence of a connection goes with the beat.
 		db = s.store.Pool()
-	default:
-		return err
 	}
 	held := s.held()
 	started := time.Now()
@@ -216,7 +210,10 @@ func (h *heart) beat() error {
 		pulse, err = s.store.Heartbeat(ctx, db, h.says(len(held)))
 	}
 	if errors.Is(err, store.ErrWorkerOffline) {
-		return h.reborn(ctx, started)
+		if pulse.Drain {
+			h.drain()
+		}
+		return h.reborn(ctx, db, started)
 	}
 	if err != nil {
 		return err
@@ -258,15 +255,23 @@ func (h *heart) drain() {
 }
 
 // reborn gives up everything, for the fleet took the worker for dead, and registers it under a new ID.
-func (h *heart) reborn(ctx context.Context, started time.Time) error {
+func (h *heart) reborn(ctx context.Context, db store.DB, started time.Time) error {
 	s := h.s
 	s.w.client.cfg.Logger.Error("kagzi: this worker was declared dead: giving up its runs and registering anew", "worker", s.workerID())
 	s.endAll(endShutdown, ErrLeaseLost)
 	s.mu.Lock()
 	s.id = uuid.New()
+	draining := s.draining
 	s.mu.Unlock()
-	if err := h.register(ctx); err != nil {
+	reg := s.w.registration(s.workerID())
+	reg.Backend = h.backend
+	if err := s.store.RegisterWorker(ctx, db, reg); err != nil {
 		return err
+	}
+	if draining {
+		if err := s.store.DrainingWorker(ctx, db, s.workerID()); err != nil {
+			return err
+		}
 	}
 	h.alive(started)
 	signal(s.wake)
@@ -291,10 +296,14 @@ func (h *heart) note(f func(context.Context, store.DB, uuid.UUID) error) {
 	if h.s.outage.underWay() {
 		return
 	}
-	if err := f(context.Background(), h.s.store.Pool(), h.s.workerID()); err != nil {
+	ctx, cancel := context.WithTimeout(context.Background(), noteTimeout)
+	defer cancel()
+	if err := f(ctx, h.s.store.Pool(), h.s.workerID()); err != nil {
 		h.s.databaseTrouble(err)
 	}
 }
+
+const noteTimeout = 2 * time.Second
 
 func (h *heart) close() {
 	if h.conn == nil {

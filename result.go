@@ -272,7 +272,13 @@ func connect(ctx context.Context, pool *pgxpool.Pool, change ...func(*pgx.ConnCo
 			return nil, err
 		}
 	}
-	return pgx.ConnectConfig(ctx, cfg.ConnConfig)
+	conn, err := pgx.ConnectConfig(ctx, cfg.ConnConfig)
+	if err == nil && cfg.AfterConnect != nil { // sets a role, for one
+		if err = cfg.AfterConnect(ctx, conn); err != nil {
+			_ = conn.Close(ctx)
+		}
+	}
+	return conn, err
 }
 
 // onWork subscribes to hints about queue. Its caller has acquired the hub.

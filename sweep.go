@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -11,30 +12,31 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// sweep declares silent workers dead and frees their runs. After an outage in which it could not look it waits until the
-// others had time to report, for as long as they may be silent: their silence was the database's.
+// sweep declares silent workers dead and frees their runs. It must have seen their silence itself for a third of
+// StaleAfter, beginning at two thirds: what was silent while it could not look, was perhaps not able to report either.
 func (k *Coordinator) sweep(ctx context.Context) (time.Duration, error) {
-	c, threshold := k.client, k.cfg.StaleAfter
+	c, w, threshold := k.client, &k.silent, k.cfg.StaleAfter
 	pause := min(k.cfg.Interval, threshold/3)
 	silent, err := c.store.SilentWorkers(ctx)
 	if err != nil {
+		w.gone = nil
 		return 0, err
 	}
 	now := time.Now()
-	if gap := now.Sub(k.swept); !k.swept.IsZero() && gap > 2*pause+time.Second {
-		k.patient = now.Add(threshold)
-		c.cfg.Logger.Info("kagzi: no silent worker is taken for dead for a while: the coordinator could not look, so they may not have been able to report",
-			"namespace", c.cfg.Namespace, "for", threshold, "not_looked_for", gap.Round(time.Millisecond))
+	if gap := now.Sub(w.last); !w.last.IsZero() && gap > pause+time.Second {
+		w.gone = nil
+		if len(silent) > 0 {
+			c.cfg.Logger.Info("kagzi: silent workers are given time to report: the coordinator could not look",
+				"namespace", c.cfg.Namespace, "workers", len(silent), "for", threshold/3, "not_looked_for", gap.Round(time.Millisecond))
+		}
 	}
-	k.swept = now
-	if now.Before(k.patient) {
-		silent = nil
-	}
-	lost, err := c.store.ReleaseSuspects(ctx, silent, "no heartbeat")
+	unchanged, _ := w.judge(silent, now, threshold/3)
+	dead := slices.DeleteFunc(unchanged, func(w store.Suspect) bool { return !w.Silent })
+	lost, err := c.store.ReleaseSuspects(ctx, dead, "no heartbeat")
 	left, err2 := c.store.ReleaseLeft(ctx)
 	lost = append(lost, left...)
 	k.released(ctx, lost, "no heartbeat")
-	k.swept = time.Now()
+	w.last = time.Now()
 	for _, w := range lost {
 		if w.Left > 0 {
 			pause = min(pause, time.Second) // somebody had locked them, and may not any more
@@ -50,12 +52,12 @@ func (k *Coordinator) released(ctx context.Context, lost []store.LostWorker, why
 		if w.Released > 0 {
 			k.client.wakeWork(ctx, w.Queue, "", 0, 1)
 		}
+		k.client.wakeRuns(ctx, w.ID) // should it live, it learns of it at once
 	}
 }
 
-// ---- connections ----
-
-// A watch is what a coordinator remembers of connections that are gone: for how long is known to whoever looks again.
+// A watch is what a coordinator remembers of workers whose heartbeats or connections are gone: for how long is known to
+// whoever looks again.
 type watch struct {
 	gone  map[suspected]time.Time // since when, as far as this coordinator knows
 	last  time.Time               // look that succeeded

@@ -173,37 +173,53 @@ func TestNoGrace(t *testing.T) {
 	}
 }
 
-// A coordinator that could not look takes nobody for dead who was silent meanwhile, for as long as one may be.
-func TestSweepIsPatientAfterAnOutage(t *testing.T) {
+// A coordinator takes nobody for dead whose silence it has not seen itself for a while: what was before, an outage may
+// explain.
+func TestSweepSeesTheSilenceItself(t *testing.T) {
 	k := newKit(t)
 	id := uuid.New()
-	silent := func() int {
-		return k.count(`SELECT count(*) FROM kagzi.workers WHERE worker_id = $1 AND status = 'ONLINE'`, id)
+	online := func() bool {
+		return k.count(`SELECT count(*) FROM kagzi.workers WHERE worker_id = $1 AND status = 'ONLINE'`, id) == 1
 	}
 	w := newTestWorker(t, k.c, WorkerConfig{StaleAfter: 30 * time.Second})
 	Handle(w, report, func(Context, string) (string, error) { return "", nil })
 	if err := k.c.store.RegisterWorker(k.ctx, k.pool, w.registration(id)); err != nil {
 		t.Fatal(err)
 	}
-	k.exec(`UPDATE kagzi.workers SET heartbeat_at = now() - interval '40 s'`)
 	co := k.coordinator()
-	pass := func() {
+	pass := func(silent string, seen time.Duration) { // so long after the one before
 		t.Helper()
+		k.exec(`UPDATE kagzi.workers SET heartbeat_at = clock_timestamp() - $1::interval `, silent)
+		for s := range co.silent.gone {
+			at := co.silent.gone[s]
+			delete(co.silent.gone, s)
+			s.heartbeat = k.heartbeat(id)
+			co.silent.gone[s] = at.Add(-seen)
+		}
 		if _, err := co.sweep(k.ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
-	co.swept = time.Now().Add(-15 * time.Second) // it looks every five
-	pass()
-	if silent() != 1 {
-		t.Error("a worker was judged by its silence in an outage")
+	pass("40 s", 0)
+	if !online() {
+		t.Fatal("a worker was judged at first sight")
 	}
-	if left := time.Until(co.patient); left < 20*time.Second || left > 30*time.Second {
-		t.Errorf("patient for %v, want 30 s", left)
+	co.silent.last = time.Now().Add(-15 * time.Second) // it looks every five
+	pass("55 s", 15*time.Second)
+	if !online() {
+		t.Fatal("a worker was judged by its silence in an outage")
 	}
-	co.patient = time.Now()
-	pass()
-	if silent() != 0 {
-		t.Error("a silent worker was not missed after that")
+	pass("29 s", 11*time.Second)
+	if !online() {
+		t.Fatal("a worker was judged before it had been silent for as long as it may")
 	}
+	pass("31 s", 0)
+	if online() {
+		t.Error("a silent worker was not missed")
+	}
+}
+
+func (k *kit) heartbeat(id uuid.UUID) int64 {
+	k.t.Helper()
+	return queryOne[time.Time](k.t, k.pool, `SELECT heartbeat_at FROM kagzi.workers WHERE worker_id = $1`, id).UnixMicro()
 }

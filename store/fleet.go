@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -205,7 +206,12 @@ func (s *Store) DrainQueue(ctx context.Context, tx pgx.Tx, queue string) (asked 
 		if err != nil {
 			return err
 		}
-		asked, err = s.askToDrain(ctx, tx, online)
+		now, err := s.askToDrain(ctx, tx, online)
+		for _, id := range now { // an earlier try may have committed, and its answer be lost
+			if !slices.Contains(asked, id) {
+				asked = append(asked, id)
+			}
+		}
 		return err
 	})
 	return asked, wrap("drain queue", err)

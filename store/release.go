@@ -14,15 +14,16 @@ type Suspect struct {
 	ID          uuid.UUID
 	HeartbeatAt time.Time // the last one: whoever beats after it lives
 	Backend     int32     // process ID of the one that is gone
+	Silent      bool      // for longer than it said it would be, and not merely for two thirds of that
 }
 
 const silentWorkers = `
-SELECT w.worker_id, w.heartbeat_at
+SELECT w.worker_id, w.heartbeat_at, w.heartbeat_at < clock_timestamp() - w.stale_after
 FROM kagzi.workers w
-WHERE w.namespace_id = $1 AND w.status <> 'OFFLINE' AND w.heartbeat_at < clock_timestamp() - w.stale_after
+WHERE w.namespace_id = $1 AND w.status <> 'OFFLINE' AND w.heartbeat_at < clock_timestamp() - w.stale_after * 2 / 3
 ORDER BY w.worker_id`
 
-// SilentWorkers returns the workers that have been silent for longer than they said they would be.
+// SilentWorkers returns the workers that have been silent for longer than two thirds of what they said they would be.
 func (s *Store) SilentWorkers(ctx context.Context) (silent []Suspect, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		silent = nil
@@ -31,7 +32,7 @@ func (s *Store) SilentWorkers(ctx context.Context) (silent []Suspect, err error)
 			return err
 		}
 		silent, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (w Suspect, err error) {
-			return w, row.Scan(&w.ID, &w.HeartbeatAt)
+			return w, row.Scan(&w.ID, &w.HeartbeatAt, &w.Silent)
 		})
 		return err
 	})
@@ -96,7 +97,7 @@ func readLost(row pgx.CollectableRow) (w LostWorker, err error) {
 // when its worker was declared dead may take to show.
 const (
 	releaseLease = time.Second
-	lateClaims   = callTimeout + 5*time.Second
+	lateClaims   = bulkTimeout + 5*time.Second
 )
 
 const buryWorker = `
@@ -262,18 +263,6 @@ func (s *Store) releaseAll(ctx context.Context, db DB, w *LostWorker) error {
 func (s *Store) settle(ctx context.Context, db DB, id uuid.UUID, left bool) error {
 	_, err := db.Exec(ctx, settleRelease, s.namespace, id, left, micros(lateClaims))
 	return err
-}
-
-// ReleaseLost declares silent workers OFFLINE and makes their runs due at once. Each worker is done with before the next:
-// one that cannot be makes none of the others wait, and is in the error.
-func (s *Store) ReleaseLost(ctx context.Context) ([]LostWorker, error) {
-	silent, err := s.SilentWorkers(ctx)
-	if err != nil {
-		return nil, err
-	}
-	lost, err := s.ReleaseSuspects(ctx, silent, "no heartbeat")
-	again, err2 := s.ReleaseLeft(ctx)
-	return append(lost, again...), errors.Join(err, err2)
 }
 
 // ReleaseSuspects buries each of the suspects, and releases its runs.

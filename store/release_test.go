@@ -2,7 +2,9 @@ package store
 
 import (
 	"context"
+	"errors"
 	"net/url"
+	"slices"
 	"testing"
 	"time"
 
@@ -299,4 +301,16 @@ func userDSN(t *testing.T, dsn, user string) string {
 	}
 	u.User = url.UserPassword(user, "secret")
 	return u.String()
+}
+
+// ReleaseLost does what a coordinator does that has watched the silent workers for long enough.
+func (s *Store) ReleaseLost(ctx context.Context) ([]LostWorker, error) {
+	silent, err := s.SilentWorkers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	silent = slices.DeleteFunc(silent, func(w Suspect) bool { return !w.Silent })
+	lost, err := s.ReleaseSuspects(ctx, silent, "no heartbeat")
+	again, err2 := s.ReleaseLeft(ctx)
+	return append(lost, again...), errors.Join(err, err2)
 }

@@ -60,7 +60,9 @@ INSERT INTO kagzi.workers (worker_id, namespace_id, task_queue, workflow_types, 
 VALUES ($2, $1, $3, $4::text[], 'ONLINE', $5, $6, $7, NULLIF($8::text, '')::jsonb, $9,
 	$10::bigint * interval '1 microsecond', $11::bigint * interval '1 microsecond', NULLIF($12::int, 0),
 	timestamptz 'epoch' + NULLIF($13::bigint, 0) * interval '1 microsecond', timestamptz 'epoch' + NULLIF($14::bigint, 0) * interval '1 microsecond')
-ON CONFLICT (worker_id, namespace_id) DO NOTHING`
+ON CONFLICT (worker_id, namespace_id) DO UPDATE
+SET heartbeat_at = EXCLUDED.heartbeat_at, backend_pid = EXCLUDED.backend_pid, backend_start = EXCLUDED.backend_start, server_start = EXCLUDED.server_start
+WHERE workers.status <> 'OFFLINE'`
 
 // Each kind of event happens once in a worker's life: one that was asked to drain has that in its log when it begins to.
 const workerEvent = `
@@ -110,6 +112,8 @@ WHERE w.worker_id = $2 AND w.namespace_id = $1 AND w.status <> 'OFFLINE'
 RETURNING w.heartbeat_at, w.status = 'DRAINING' OR EXISTS (
 	SELECT FROM kagzi.worker_events e WHERE e.worker_id = $2 AND e.namespace_id = $1 AND e.event = 'DRAINING')`
 
+const askedToDrain = `SELECT EXISTS (SELECT FROM kagzi.worker_events e WHERE e.worker_id = $2 AND e.namespace_id = $1 AND e.event = 'DRAINING')`
+
 // Beside the heartbeat and not in it: what a statement says of a row must hold wherever the row is.
 const backendPID = `SELECT pg_backend_pid()`
 
@@ -129,7 +133,12 @@ func (s *Store) Heartbeat(ctx context.Context, db DB, b Beat) (p Pulse, err erro
 		p = Pulse{Own: pid == b.Backend.PID}
 		err := res.QueryRow().Scan(&p.Now, &p.Drain)
 		if errors.Is(err, pgx.ErrNoRows) {
-			err = ErrWorkerOffline
+			if err = res.Close(); err == nil {
+				err = db.QueryRow(ctx, askedToDrain, s.namespace, b.Worker).Scan(&p.Drain)
+			}
+			if err == nil {
+				err = ErrWorkerOffline
+			}
 		}
 		if err != nil {
 			return err
@@ -214,7 +223,7 @@ func (s *Store) ExtendLeases(ctx context.Context, db DB, held []Held, timeout ti
 
 const drainWorker = `UPDATE kagzi.workers SET status = 'DRAINING' WHERE worker_id = $2 AND namespace_id = $1 AND status = 'ONLINE'`
 
-const stopWorker = `UPDATE kagzi.workers SET status = 'OFFLINE', stopped_at = now(), active_count = 0 WHERE worker_id = $2 AND namespace_id = $1 AND status <> 'OFFLINE'`
+const stopWorker = `UPDATE kagzi.workers SET status = 'OFFLINE', stopped_at = now(), active_count = 0, release_at = now() WHERE worker_id = $2 AND namespace_id = $1 AND status <> 'OFFLINE'`
 
 // DrainingWorker notes that the worker takes no more runs.
 func (s *Store) DrainingWorker(ctx context.Context, db DB, id uuid.UUID) error {
