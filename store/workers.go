@@ -64,7 +64,8 @@ ON CONFLICT (worker_id, namespace_id) DO UPDATE
 SET heartbeat_at = EXCLUDED.heartbeat_at, backend_pid = EXCLUDED.backend_pid, backend_start = EXCLUDED.backend_start, server_start = EXCLUDED.server_start
 WHERE workers.status <> 'OFFLINE'`
 
-// Each kind of event happens once in a worker's life: one that was asked to drain has that in its log when it begins to.
+// Each kind of event is noted once in a worker's life, unless a caller's open transaction is about to note it, too, which
+// nobody waits for: one that was asked to drain has that in its log when it begins to.
 const workerEvent = `
 INSERT INTO kagzi.worker_events (worker_id, event_id, namespace_id, event, detail)
 SELECT $2::uuid, $3::uuid, $1::text, $4::text, NULLIF($5::text, '')
