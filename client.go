@@ -111,7 +111,7 @@ func (c *Client) prepare(ctx context.Context, o *outage) error {
 			err = c.store.CheckRights(ctx)
 		}
 		if err == nil || ctx.Err() != nil || !store.Away(err) {
-			return err
+			return ours(err)
 		}
 		o.begin(err)
 		select {

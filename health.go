@@ -209,7 +209,7 @@ func (e *examination) essentials(ctx context.Context) (usable bool) {
 		e.away(err)
 		return false
 	default:
-		e.note("writable", Unhealthy, "%s.", sentence(err))
+		e.note("writable", Unhealthy, "%s.", sentence(anonymous(err)))
 		return true
 	}
 }
@@ -230,10 +230,18 @@ func (e *examination) schema(ctx context.Context) (fits bool) {
 		e.away(err)
 		return false
 	default:
-		e.note("schema", Unhealthy, "%s.", sentence(store.ExplainRightsOn(ctx, e.db, err)))
+		e.note("schema", Unhealthy, "%s.", sentence(anonymous(store.ExplainRightsOn(ctx, e.db, err))))
 		return false
 	}
 	return true
+}
+
+// anonymous is err without the name of a user whose rights are missing: a probe's answer shows it to anybody.
+func anonymous(err error) error {
+	if lacks, ok := errors.AsType[*store.MissingRights](err); ok {
+		return fmt.Errorf("this user lacks %s: Doctor has the GRANT statements", lacks.What())
+	}
+	return err
 }
 
 // sentence is the text of err as a sentence of a report has it, without its stop.

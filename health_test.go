@@ -226,7 +226,7 @@ func TestHealthOfDatabase(t *testing.T) {
 	t.Run("NoRights", func(t *testing.T) {
 		t.Parallel()
 		db := dbtest.Database(t)
-		wantHealth(t, health(t, quietClient(t, paramPool(t, db, "role", "pg_monitor"))), "schema", Unhealthy, "GRANT")
+		wantHealth(t, health(t, quietClient(t, paramPool(t, db, "role", "pg_monitor"))), "schema", Unhealthy, "This user lacks USAGE on schema kagzi", "Doctor has the GRANT statements.")
 	})
 	t.Run("PoolClosed", func(t *testing.T) {
 		t.Parallel()

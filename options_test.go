@@ -248,11 +248,11 @@ func TestDatabasesThatDoNotFit(t *testing.T) {
 		db := dbtest.Database(t)
 		mustContain(t, runError(t, poolWith(t, db.DSN, "default_transaction_read_only", "on")), "read-only", "primary")
 	})
-	for name, grants := range map[string]string{
-		"NoRights":       ``,
-		"NoTables":       `GRANT USAGE ON SCHEMA kagzi TO %[1]s`,
-		"OnlyReading":    `GRANT USAGE ON SCHEMA kagzi TO %[1]s; GRANT SELECT ON ALL TABLES IN SCHEMA kagzi TO %[1]s`,
-		"NotTheRegistry": `GRANT USAGE ON SCHEMA kagzi TO %[1]s; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA kagzi TO %[1]s; REVOKE INSERT ON kagzi.workers FROM %[1]s`,
+	for name, tt := range map[string]struct{ grants, lacks string }{
+		"NoRights":    {``, `USAGE on schema kagzi and SELECT, INSERT, UPDATE, DELETE on the tables of schema kagzi`},
+		"NoTables":    {`GRANT USAGE ON SCHEMA kagzi TO %[1]s`, `SELECT, INSERT, UPDATE, DELETE on the tables of schema kagzi and SELECT on kagzi.schema_migrations`},
+		"OnlyReading": {`GRANT USAGE ON SCHEMA kagzi TO %[1]s; GRANT SELECT ON ALL TABLES IN SCHEMA kagzi TO %[1]s`, `INSERT, UPDATE, DELETE on the tables of schema kagzi: `},
+		"NotTheRegistry": {`GRANT USAGE ON SCHEMA kagzi TO %[1]s; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA kagzi TO %[1]s; REVOKE INSERT ON kagzi.workers FROM %[1]s`, `INSERT on kagzi.workers: `},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -261,7 +261,7 @@ func TestDatabasesThatDoNotFit(t *testing.T) {
 				t.Fatal(err)
 			}
 			role := "role_" + db.Name
-			for _, sql := range []string{fmt.Sprintf(`CREATE ROLE %s`, role), strings.ReplaceAll(grants, "%[1]s", role)} {
+			for _, sql := range []string{fmt.Sprintf(`CREATE ROLE %s`, role), strings.ReplaceAll(tt.grants, "%[1]s", role)} {
 				if _, err := db.Pool.Exec(t.Context(), sql); err != nil {
 					t.Fatal(err)
 				}
@@ -273,7 +273,24 @@ func TestDatabasesThatDoNotFit(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			mustContain(t, runError(t, poolWith(t, db.DSN, "role", role)), role, "GRANT")
+			pool := poolWith(t, db.DSN, "role", role)
+			says := fmt.Sprintf("user %q lacks %s", role, tt.lacks)
+			advice := fmt.Sprintf(`GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA kagzi TO "%s"`, role)
+			coordinator, err := NewCoordinator(newTestClient(t, pool), CoordinatorConfig{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, err := range []error{runError(t, pool), coordinator.Run(testContext(t))} {
+				mustContain(t, err, says, advice)
+				if text := err.Error(); !strings.HasPrefix(text, "kagzi: ") || strings.Contains(text, "kagzi: kagzi") || strings.Contains(text, ": check rights") {
+					t.Errorf("the prefix is not there once: %s", text)
+				}
+			}
+			if err := Migrate(t.Context(), pool); err != nil {
+				mustContain(t, err, "kagzi: migrate: "+says, advice)
+			} else if strings.HasPrefix(tt.lacks, "USAGE") {
+				t.Error("Migrate saw a schema that this user may not see")
+			}
 		})
 	}
 }
