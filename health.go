@@ -170,6 +170,8 @@ func (e *examination) connection(ctx context.Context) (db store.DB, release func
 	defer cancel()
 	conn, err := pool.Acquire(acquire)
 	if err == nil {
+		s := pool.Stat()
+		e.note("pool", Healthy, "%d of %d connections are in use, this look's included.", s.AcquiredConns(), s.MaxConns())
 		return conn, conn.Release, nil
 	}
 	if ctx.Err() != nil || acquire.Err() == nil || pool.Stat().AcquiredConns() < pool.Stat().MaxConns() {

@@ -111,7 +111,11 @@ func (h *heart) cut() {
 	h.s.fenced = true
 	n := len(h.s.executing)
 	h.s.mu.Unlock()
-	h.s.w.client.cfg.Logger.Error("kagzi: no heartbeat for too long: giving up the runs under way", "runs", n)
+	if log := h.s.logger(h.s.workerID()); n == 0 {
+		log.Warn("kagzi: no heartbeat for too long: claiming no runs until the database answers")
+	} else {
+		log.Error("kagzi: no heartbeat for too long: giving up the runs under way; those that nobody takes meanwhile are given back when the database answers", "runs", n)
+	}
 	h.s.endAll(endShutdown, ErrLeaseLost)
 }
 
@@ -260,11 +264,22 @@ func (h *heart) drain() {
 // reborn gives up everything, for the fleet took the worker for dead, and registers it under a new ID.
 func (h *heart) reborn(ctx context.Context, started time.Time) error {
 	s := h.s
-	s.w.client.cfg.Logger.Error("kagzi: this worker was declared dead: giving up its runs and registering anew", "worker", s.workerID())
-	s.endAll(endShutdown, ErrLeaseLost)
 	s.mu.Lock()
-	s.id = uuid.New()
+	old, n := s.id, len(s.executing)
 	s.mu.Unlock()
+	s.endAll(endShutdown, ErrLeaseLost)
+	id := uuid.New()
+	s.mu.Lock()
+	s.id = id
+	s.mu.Unlock()
+	s.outage.name(s.logger(id))
+	log := s.logger(old).With("new_worker", id, "runs", n)
+	if h.conn != nil {
+		if reason := s.store.WhyLost(ctx, h.conn, old); reason != "" {
+			log = log.With("reason", reason)
+		}
+	}
+	log.Error("kagzi: this worker was declared dead: giving up its runs and registering anew")
 	if err := h.register(ctx); err != nil {
 		return err
 	}

@@ -3,8 +3,8 @@ package cron_test
 import (
 	"fmt"
 	"math"
-	"sync"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
