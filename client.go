@@ -84,7 +84,7 @@ func NewClient(pool *pgxpool.Pool, cfg ClientConfig) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{cfg: cfg, store: store.New(pool, cfg.Namespace), sessions: map[*session]struct{}{}, coordinators: map[*Coordinator]struct{}{}}
-	c.publisher = notify.NewPublisher(pool, cfg.Logger)
+	c.publisher = notify.NewPublisher(pool, cfg.Logger.With("namespace", cfg.Namespace))
 	c.hub = &hub{client: c}
 	c.results = &results{client: c}
 	return c, nil
@@ -111,7 +111,7 @@ func (c *Client) prepare(ctx context.Context, o *outage) error {
 			err = c.store.CheckRights(ctx)
 		}
 		if err == nil || ctx.Err() != nil || !store.Away(err) {
-			return err
+			return ours(err)
 		}
 		o.begin(err)
 		select {

@@ -35,6 +35,13 @@ type outage struct {
 	since time.Time
 }
 
+// name has lines say whose they are.
+func (o *outage) name(log *slog.Logger) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.log = log
+}
+
 func (o *outage) begin(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

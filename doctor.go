@@ -110,6 +110,7 @@ type doctor struct {
 	server   store.Server
 	pooled   bool // something stands between pool and server
 	migrated bool
+	grants   string // what lets this user see whether the schema fits; "" if he sees it
 	found    []Advice
 }
 
@@ -156,21 +157,40 @@ func (d *doctor) schema(ctx context.Context) error {
 	case errors.Is(err, migrations.ErrNewer):
 		d.say("schema", SeverityProblem, "Upgrade this program's Kagzi.", "%s.", sentence(err))
 	case err != nil:
-		if explained := store.ExplainRightsOn(ctx, d.db, err); explained != err {
-			d.say("schema", SeverityProblem, "Grant what is missing.", "%s.", sentence(explained))
-			return nil
+		lacks, ok := errors.AsType[*store.MissingRights](store.ExplainRightsOn(ctx, d.db, err))
+		if !ok {
+			return err
 		}
-		return err
+		d.grants = lacks.Grants() + ";"
+		d.lacks(lacks)
+		return nil
 	}
 	d.migrated = true
 	if d.server.Standby || d.server.ReadOnly {
 		return nil // said already
 	}
 	if err := store.New(d.pool, "").CheckRightsOn(ctx, d.db); err != nil {
-		d.say("schema", SeverityProblem, "Grant what is missing.", "%s.", sentence(err))
+		lacks, ok := errors.AsType[*store.MissingRights](err)
+		if !ok {
+			return err
+		}
+		d.lacks(lacks)
 	}
 	d.fine("schema", "Version %d, and this user may read and write its tables.", migrations.Version())
 	return nil
+}
+
+func (d *doctor) lacks(rights *store.MissingRights) {
+	d.say("schema", SeverityProblem, rights.Grants()+";", "User %s lacks %s.", quoted(rights.User), rights.What())
+}
+
+// none says why nothing can be said of what belongs to the tables.
+func (d *doctor) none(topic string) {
+	if d.grants != "" {
+		d.say(topic, SeverityUnseen, d.grants, "This user may not look.")
+		return
+	}
+	d.fine(topic, "There are none yet.")
 }
 
 // pooler finds out what stands between the pool and the server. A pooler announces a process of its own invention; one in
@@ -249,7 +269,14 @@ func (d *doctor) clockIs(ahead, best time.Duration) {
 		d.say("clock", SeverityWarning, "Run NTP on both. Kagzi goes by the database's clock alone, but times that the application passes to At and SleepUntil are off by this.",
 			"The database's clock is %s %s this process's.", rounded, where)
 	}
-	d.fine("clock", "The database's clock is %s %s this process's, give or take %s.", rounded, where, (best / 2).Round(100*time.Microsecond))
+	give := (best / 2).Round(100 * time.Microsecond)
+	switch {
+	case rounded == 0 && give == 0:
+		d.fine("clock", "The database's clock and this process's agree.")
+	case rounded == 0:
+		d.fine("clock", "The database's clock and this process's agree, give or take %s.", give)
+	}
+	d.fine("clock", "The database's clock is %s %s this process's, give or take %s.", rounded, where, give)
 }
 
 func (d *doctor) notifications(ctx context.Context) error {

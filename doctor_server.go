@@ -237,7 +237,7 @@ func (d *doctor) autovacuum(ctx context.Context) error {
 
 func (d *doctor) tables(ctx context.Context) error {
 	if !d.migrated {
-		d.fine("tables", "There are none yet.")
+		d.none("tables")
 		return nil
 	}
 	tables, err := store.Tables(ctx, d.db)
@@ -269,7 +269,7 @@ func (d *doctor) tables(ctx context.Context) error {
 
 func (d *doctor) indexes(ctx context.Context) error {
 	if !d.migrated {
-		d.fine("indexes", "There are none yet.")
+		d.none("indexes")
 		return nil
 	}
 	states, err := store.IndexStates(ctx, d.db)

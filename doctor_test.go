@@ -114,6 +114,17 @@ func TestDoctorFindsTrouble(t *testing.T) {
 		wantAdvice(t, found, "schema", SeverityProblem, "Call kagzi.Migrate.")
 		wantAdvice(t, found, "indexes", SeverityFine)
 	})
+	t.Run("NoRightsAtAll", func(t *testing.T) {
+		t.Parallel()
+		found := diagnose(t, paramPool(t, dbtest.Database(t), "role", "pg_monitor"))
+		wantAdvice(t, found, "schema", SeverityProblem, `User "pg_monitor" lacks USAGE on schema kagzi and SELECT`, `→ GRANT USAGE ON SCHEMA kagzi TO "pg_monitor"; GRANT SELECT, `)
+		for _, topic := range []string{"tables", "indexes"} {
+			wantAdvice(t, found, topic, SeverityUnseen, `→ GRANT USAGE ON SCHEMA kagzi TO "pg_monitor";`)
+			if hasAdvice(found, topic, SeverityFine) {
+				t.Errorf("%s are fine", topic)
+			}
+		}
+	})
 	t.Run("NoDatabase", func(t *testing.T) {
 		t.Parallel()
 		pool := dbtest.Pool(t)
@@ -211,7 +222,9 @@ func TestDoctorJudges(t *testing.T) {
 		{"Slot", func(d *doctor) { d.slot(store.Slot{Name: "old", XIDAge: 2_000_000}) }, "snapshots", SeverityWarning, []string{"pg_drop_replication_slot('old')", "2000000 transactions"}},
 		{"SlotWithLog", func(d *doctor) { d.slot(store.Slot{Name: "old", WALBytes: 20 << 30}) }, "snapshots", SeverityWarning, []string{"20 GiB"}},
 		{"Clock", func(d *doctor) { d.clockIs(-3*time.Second, time.Millisecond) }, "clock", SeverityWarning, []string{"3s behind", "NTP"}},
-		{"ClockByASlowLine", func(d *doctor) { d.clockIs(2*time.Second, 4*time.Second) }, "clock", SeverityFine, nil},
+		{"ClockByASlowLine", func(d *doctor) { d.clockIs(2*time.Second, 4*time.Second) }, "clock", SeverityFine, []string{"2s ahead of this process's, give or take 2s"}},
+		{"ClocksAgree", func(d *doctor) { d.clockIs(-time.Microsecond, 9*time.Microsecond) }, "clock", SeverityFine, []string{"clock and this process's agree."}},
+		{"ClocksAgreeAbout", func(d *doctor) { d.clockIs(0, 2*time.Millisecond) }, "clock", SeverityFine, []string{"agree, give or take 1ms."}},
 		{"OldServer", func(d *doctor) { d.server = store.Server{Version: 130001, VersionText: "13.1"}; d.aboutServer() }, "server", SeverityProblem, []string{"Postgres 14 to 18", "13.1"}},
 		{"NewServer", func(d *doctor) { d.server = store.Server{Version: 190001, VersionText: "19.1"}; d.aboutServer() }, "server", SeverityWarning, []string{"19.1"}},
 		{"Standby server", func(d *doctor) { d.server = store.Server{Version: 150001, Standby: true}; d.aboutServer() }, "server", SeverityProblem, []string{"target_session_attrs"}},

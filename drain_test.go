@@ -147,8 +147,9 @@ func TestDrainFinishesWhatIsUnderWay(t *testing.T) {
 func TestDrainGivesBackTheRest(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	c := quietClient(t, db.Pool)
+	c, logged := loggedClient(t, db.Pool)
 	g, runs, stop := gated(t, c, WorkerConfig{DrainTimeout: 50 * time.Millisecond}, 3)
+	id := "worker=" + string(only(t, c, WorkerFilter{}).ID)
 
 	// The other worker has another client, so that only the database can tell it.
 	other := quietClient(t, openPool(t, db.DSN, 5))
@@ -169,6 +170,7 @@ func TestDrainGivesBackTheRest(t *testing.T) {
 	begun := time.Now()
 	stop()
 	t.Logf("the drain took %v", time.Since(begun).Round(time.Millisecond))
+	logged.wantLine(t, "drain timeout: giving back what is under way", id, "runs=3")
 	for range runs {
 		if cause := receive(t, g.cause); !errors.Is(cause, ErrShutdown) {
 			t.Errorf("the step's cause is %v, want ErrShutdown", cause)

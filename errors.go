@@ -10,9 +10,9 @@ import (
 
 // Causes and refusals.
 var (
-	// ErrLeaseLost is the cause of a step's context once another worker holds the run, or may hold it because
-	// this one could not reach the database for too long.
-	ErrLeaseLost = errors.New("kagzi: lease lost: another worker holds the run")
+	// ErrLeaseLost is the cause of a step's context once others may execute the run: its lease ended, its worker was
+	// declared dead or forced offline, or could not reach the database for too long.
+	ErrLeaseLost = errors.New("kagzi: lease lost: others may execute the run")
 	// ErrShutdown is the cause of a step's context once its worker stops. The step runs again elsewhere.
 	ErrShutdown = errors.New("kagzi: worker shut down")
 	// ErrRunNotFound reports that the client's namespace has no such run.
@@ -311,6 +311,14 @@ func trimKagzi(s string) string { return strings.TrimPrefix(s, "kagzi: ") }
 
 // misuse is err as the failure of a call that is wrong, and that no further attempt makes right.
 func misuse(err error) error { return Permanent(kinded{KindBadRequest, err}) }
+
+// ours is err with the package's prefix, once.
+func ours(err error) error {
+	if err == nil || strings.HasPrefix(err.Error(), "kagzi: ") {
+		return err
+	}
+	return fmt.Errorf("kagzi: %w", err)
+}
 
 // An opError says what was tried when err came up, with one prefix for both.
 type opError struct {

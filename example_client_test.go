@@ -194,7 +194,7 @@ func ExampleContext() {
 	defer teardown()
 
 	same := func(_ []string, a slog.Attr) slog.Attr { // leaves out what differs each time
-		if a.Key == slog.TimeKey || a.Key == "run" || a.Key == "worker" {
+		if a.Key == slog.TimeKey || a.Key == "run" || a.Key == "runs" || a.Key == "worker" {
 			return slog.Attr{}
 		}
 		return a
@@ -219,6 +219,7 @@ func ExampleContext() {
 	// level=INFO msg="kagzi: worker started" namespace=default queue=default workflows=[greet/1]
 	// level=INFO msg="before the sleep" workflow=greet attempt=1
 	// level=INFO msg="after the sleep" workflow=greet attempt=1
+	// level=INFO msg="kagzi: draining" for_at_most=30s
 	// level=INFO msg="kagzi: worker stopped" queue=default completed=1 failed=0
 }
 

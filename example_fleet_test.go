@@ -16,7 +16,7 @@ func ExampleClient_Workers() {
 
 	checkout := kagzi.Define[int, string]("checkout", kagzi.Queue("shop"))
 	for _, zone := range []string{"a", "b"} {
-		worker, _ := kagzi.NewWorker(client, kagzi.WorkerConfig{Queue: "shop", Build: "v1.2.3", Labels: kagzi.Metadata{"zone": zone}})
+		worker, _ := kagzi.NewWorker(client, kagzi.WorkerConfig{Queue: "shop", Build: "v1.2.3", Labels: map[string]string{"zone": zone}})
 		kagzi.Handle(worker, checkout, func(kagzi.Context, int) (string, error) { return "done", nil })
 		serve(ctx, worker)
 		run, _ := kagzi.Start(ctx, client, checkout, 7) // once it is executed, the worker is registered
@@ -24,7 +24,7 @@ func ExampleClient_Workers() {
 	}
 	waitFor(ctx, client, 2)
 
-	page, total, err := client.Workers(ctx, kagzi.WorkerFilter{Queue: "shop", Labels: kagzi.Metadata{"zone": "b"}})
+	page, total, err := client.Workers(ctx, kagzi.WorkerFilter{Queue: "shop", Labels: map[string]string{"zone": "b"}})
 	fmt.Println(total, err)
 	for _, w := range page {
 		fmt.Println(w.Status, w.Build, w.Workflows, w.Labels["zone"], w.MaxConcurrent)
@@ -69,7 +69,7 @@ func ExampleClient_Drain() {
 	// <nil>
 	// Run returned <nil>
 	// STARTED ""
-	// DRAINING "asked to"
+	// DRAINING "Client.Drain"
 	// STOPPED ""
 }
 

@@ -40,7 +40,7 @@ type WorkerInfo struct {
 	Hostname      string
 	PID           int
 	Build         string
-	Labels        Metadata
+	Labels        map[string]string
 	MaxConcurrent int
 	Active        int   // runs under way
 	Completed     int64 // runs, since it started
@@ -61,10 +61,21 @@ func workerInfo(w store.WorkerRow) WorkerInfo {
 	return info
 }
 
-// A WorkerEvent is an entry of a worker's log: STARTED, DRAINING, STOPPED, LOST.
+// A WorkerEventKind says what happened to a worker.
+type WorkerEventKind string
+
+// Each happens at most once to a worker: it is started, drains, and is stopped or lost.
+const (
+	WorkerEventStarted  WorkerEventKind = "STARTED"
+	WorkerEventDraining WorkerEventKind = "DRAINING" // or was asked to
+	WorkerEventStopped  WorkerEventKind = "STOPPED"
+	WorkerEventLost     WorkerEventKind = "LOST" // it was declared dead, or forced offline
+)
+
+// A WorkerEvent is an entry of a worker's log.
 type WorkerEvent struct {
-	Event  string
-	Detail string // of LOST: why; of DRAINING: whether it was asked to
+	Event  WorkerEventKind
+	Detail string // of LOST: why; of DRAINING: "Client.Drain" or "Run's context ended"
 	At     time.Time
 }
 
@@ -72,10 +83,10 @@ type WorkerEvent struct {
 type WorkerFilter struct {
 	Status   []WorkerStatus
 	Queue    string
-	Workflow string   // workers that have a handler for it
-	Labels   Metadata // workers that have all of these
-	After    WorkerID // the last worker of the page before
-	Limit    int      // zero: 100
+	Workflow string            // workers that have a handler for it
+	Labels   map[string]string // workers that have all of these
+	After    WorkerID          // the last worker of the page before
+	Limit    int               // zero: 100
 }
 
 // choice validates f.
@@ -169,7 +180,7 @@ func (c *Client) WorkerEvents(ctx context.Context, id WorkerID) ([]WorkerEvent, 
 	}
 	events := make([]WorkerEvent, len(rows))
 	for i, e := range rows {
-		events[i] = WorkerEvent(e)
+		events[i] = WorkerEvent{WorkerEventKind(e.Event), e.Detail, e.At}
 	}
 	return events, nil
 }
@@ -212,7 +223,7 @@ func (c *Client) Drain(ctx context.Context, id WorkerID, opts ...ChangeOption) e
 func (c *Client) DrainQueue(ctx context.Context, queue string, opts ...ChangeOption) (n int, err error) {
 	tx, err := changeTx(opts)
 	if err == nil {
-		err = validateName("queue", queue)
+		err = validateQueue(queue)
 	}
 	if err == nil {
 		err = c.checkSchema(ctx)
@@ -225,6 +236,9 @@ func (c *Client) DrainQueue(ctx context.Context, queue string, opts ...ChangeOpt
 		err = c.tellWorkers(ctx, tx, asked...)
 	}
 	if err != nil {
+		if queue == "" {
+			return 0, failed(err, "drain queue")
+		}
 		return 0, failed(err, "drain queue %s", quoteShort(queue))
 	}
 	return len(asked), nil

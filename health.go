@@ -174,6 +174,8 @@ func (e *examination) connection(ctx context.Context) (db store.DB, release func
 	defer cancel()
 	conn, err := pool.Acquire(acquire)
 	if err == nil {
+		s := pool.Stat()
+		e.note("pool", Healthy, "%d of %d connections are in use, this look's included.", s.AcquiredConns(), s.MaxConns())
 		return conn, conn.Release, nil
 	}
 	if ctx.Err() != nil || acquire.Err() == nil || pool.Stat().AcquiredConns() < pool.Stat().MaxConns() {
@@ -213,7 +215,7 @@ func (e *examination) essentials(ctx context.Context) (usable bool) {
 		e.away(err)
 		return false
 	default:
-		e.note("writable", Unhealthy, "%s.", sentence(err))
+		e.note("writable", Unhealthy, "%s.", sentence(anonymous(err)))
 		return true
 	}
 }
@@ -234,10 +236,18 @@ func (e *examination) schema(ctx context.Context) (fits bool) {
 		e.away(err)
 		return false
 	default:
-		e.note("schema", Unhealthy, "%s.", sentence(store.ExplainRightsOn(ctx, e.db, err)))
+		e.note("schema", Unhealthy, "%s.", sentence(anonymous(store.ExplainRightsOn(ctx, e.db, err))))
 		return false
 	}
 	return true
+}
+
+// anonymous is err without the name of a user whose rights are missing: a probe's answer shows it to anybody.
+func anonymous(err error) error {
+	if lacks, ok := errors.AsType[*store.MissingRights](err); ok {
+		return fmt.Errorf("this user lacks %s: Doctor has the GRANT statements", lacks.What())
+	}
+	return err
 }
 
 // sentence is the text of err as a sentence of a report has it, without its stop.
@@ -249,6 +259,11 @@ func sentence(err error) string {
 	return text
 }
 
+// namesNames reports whether the server's message names users, databases or addresses, which a probe's body must not.
+func namesNames(code string) bool {
+	return strings.HasPrefix(code, "28") || strings.HasPrefix(code, "3D") || strings.HasPrefix(code, "42")
+}
+
 // reason says why the database could not be asked. An error of pgx's names address, user and database, which a probe's
 // answer shows to anybody.
 func reason(err error) string {
@@ -257,6 +272,8 @@ func reason(err error) string {
 	var ce *pgconn.ConnectError
 	var pc *pgconn.ParseConfigError
 	switch {
+	case errors.As(err, &pe) && namesNames(pe.Code):
+		return fmt.Sprintf("the server refused (SQLSTATE %s)", pe.Code)
 	case errors.As(err, &pe):
 		return fmt.Sprintf("%s (SQLSTATE %s)", oneLine(pe.Message), pe.Code)
 	case store.Closed(err):

@@ -115,7 +115,7 @@ func TestHealthOfWork(t *testing.T) {
 			insertWorker(t, pool, "default", "DRAINING", "ship", live)
 			insertWorker(t, pool, "default", "OFFLINE", "ship", silent)
 			insertWorker(t, pool, "other", "ONLINE", "ship", live)
-		}, "workers", Healthy, []string{"2 live, 1 draining; 6 of 20 slots"}},
+		}, "workers", Healthy, []string{"2 live, 1 draining; 6 of 20 slots were in use at the last heartbeats."}},
 		{"SilentWorker", nil, func(t *testing.T, pool *pgxpool.Pool) {
 			insertWorker(t, pool, "default", "ONLINE", "ship", live)
 			insertWorker(t, pool, "default", "ONLINE", "ship", silent)
@@ -226,7 +226,7 @@ func TestHealthOfDatabase(t *testing.T) {
 	t.Run("NoRights", func(t *testing.T) {
 		t.Parallel()
 		db := dbtest.Database(t)
-		wantHealth(t, health(t, quietClient(t, paramPool(t, db, "role", "pg_monitor"))), "schema", Unhealthy, "GRANT")
+		wantHealth(t, health(t, quietClient(t, paramPool(t, db, "role", "pg_monitor"))), "schema", Unhealthy, "This user lacks USAGE on schema kagzi", "Doctor has the GRANT statements.")
 	})
 	t.Run("PoolClosed", func(t *testing.T) {
 		t.Parallel()
@@ -274,6 +274,7 @@ func TestHealthWithoutDatabase(t *testing.T) {
 	proxy := pgproxy.Start(t, db.DSN)
 	c := quietClient(t, openPool(t, proxy.DSN(), 4))
 	wantHealth(t, health(t, c), "database", Healthy)
+	wantHealth(t, health(t, c), "pool", Healthy, "1 of 4 connections are in use, this look's included.")
 
 	t.Run("Silent", func(t *testing.T) {
 		proxy.Freeze()

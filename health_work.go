@@ -119,7 +119,7 @@ func (e *examination) judgeWorkers(longest time.Duration) {
 	case sum.Live == 0:
 		e.note("workers", Healthy, "No worker lives, and no work waits for one (%d draining).", sum.Draining)
 	default:
-		e.note("workers", Healthy, "%d live, %d draining; %d of %d slots in use.", sum.Live, sum.Draining, sum.Active, sum.Most)
+		e.note("workers", Healthy, "%d live, %d draining; %d of %d slots were in use at the last heartbeats.", sum.Live, sum.Draining, sum.Active, sum.Most)
 	}
 }
 

@@ -197,3 +197,15 @@ func TestRunForAnotherVersionWakesItsWorker(t *testing.T) {
 		}
 	}
 }
+
+// TestFenceOfAnIdleWorker shows that a worker which has nothing to give up does not report a loss.
+func TestFenceOfAnIdleWorker(t *testing.T) {
+	t.Parallel()
+	c, logged := loggedClient(t, unreachable(t))
+	s := newSession(newTestWorker(t, c, WorkerConfig{}))
+	newHeart(s).cut()
+	logged.wantLine(t, "WARN", "no heartbeat for too long: claiming no runs", "worker="+s.id.String())
+	if logged.has("ERROR") {
+		t.Error("an error was logged")
+	}
+}

@@ -111,7 +111,11 @@ func (h *heart) cut() {
 	h.s.fenced = true
 	n := len(h.s.executing)
 	h.s.mu.Unlock()
-	h.s.w.client.cfg.Logger.Error("kagzi: no heartbeat for too long: giving up the runs under way", "runs", n)
+	if log := h.s.logger(h.s.workerID()); n == 0 {
+		log.Warn("kagzi: no heartbeat for too long: claiming no runs until the database answers")
+	} else {
+		log.Error("kagzi: no heartbeat for too long: giving up the runs under way; those that nobody takes meanwhile are given back when the database answers", "runs", n)
+	}
 	h.s.endAll(endShutdown, ErrLeaseLost)
 }
 
@@ -257,13 +261,21 @@ func (h *heart) drain() {
 // reborn gives up everything, for the fleet took the worker for dead, and registers it under a new ID.
 func (h *heart) reborn(ctx context.Context, db store.DB, started time.Time) error {
 	s := h.s
-	s.w.client.cfg.Logger.Error("kagzi: this worker was declared dead: giving up its runs and registering anew", "worker", s.workerID())
-	s.endAll(endShutdown, ErrLeaseLost)
 	s.mu.Lock()
-	s.id = uuid.New()
-	draining := s.draining
+	old, n, draining := s.id, len(s.executing), s.draining
 	s.mu.Unlock()
-	reg := s.w.registration(s.workerID())
+	s.endAll(endShutdown, ErrLeaseLost)
+	id := uuid.New()
+	s.mu.Lock()
+	s.id, s.fenced = id, true // what it claimed before it is registered, nobody would free after it
+	s.mu.Unlock()
+	s.outage.name(s.logger(id))
+	log := s.logger(old).With("new_worker", id, "runs", n)
+	if reason := s.store.WhyLost(ctx, db, old); reason != "" {
+		log = log.With("reason", reason)
+	}
+	log.Error("kagzi: this worker was declared dead: giving up its runs and registering anew")
+	reg := s.w.registration(id)
 	reg.Backend = h.backend
 	if err := s.store.RegisterWorker(ctx, db, reg); err != nil {
 		return err

@@ -30,7 +30,7 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 		return fmt.Errorf("kagzi: migrate: the pool is nil")
 	}
 	if err := migrations.Up(ctx, pool); err != nil {
-		return failed(err, "migrate")
+		return failed(store.ExplainRightsOn(ctx, pool, err), "migrate")
 	}
 	return nil
 }

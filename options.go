@@ -109,7 +109,7 @@ func startOptions(opts []StartOption) (startConfig, error) {
 			check(validateExternalID(string(o)))
 		case Queue:
 			cfg.queue = string(o)
-			check(validateName("queue", string(o)))
+			check(validateQueue(string(o)))
 		case Delay:
 			cfg.delay, cfg.at = time.Duration(o), time.Time{}
 			check(validateDuration("delay", time.Duration(o)))

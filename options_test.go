@@ -41,7 +41,7 @@ func TestBadStartsAreRefusedBeforeAnySQL(t *testing.T) {
 		"LongID":           {ID(strings.Repeat("x", 256)), "256 bytes"},
 		"NULInID":          {ID("a\x00"), "U+0000"},
 		"InvalidID":        {ID("\xff"), "UTF-8"},
-		"EmptyQueue":       {Queue(""), "queue is empty"},
+		"EmptyQueue":       {Queue(""), `the queue's name is empty: the default one is "default"`},
 		"ControlInQueue":   {Queue("a\n"), "U+000A"},
 		"NegativeDelay":    {Delay(-1), "delay"},
 		"TinyDelay":        {Delay(30), "30 ns"},
@@ -85,7 +85,7 @@ func TestBadStartsAreRefusedBeforeAnySQL(t *testing.T) {
 	mustContain(t, err, "calls 0 and 2", `"x"`)
 	// All mistakes at once.
 	_, err = Start(t.Context(), c, Define[int, int]("wf"), 1, ID(""), Queue(""), Priority(9))
-	mustContain(t, err, "ID is empty", "queue is empty", "Priority is 9")
+	mustContain(t, err, "ID is empty", "the queue's name is empty", "Priority is 9")
 	// What is right gets as far as the database that is not there.
 	if _, err = Start(t.Context(), c, Define[int, int]("wf"), 1, ID("x")); err == nil || KindOf(err) != KindDatabase {
 		t.Errorf("got %v of kind %q", err, KindOf(err))
@@ -121,6 +121,15 @@ func TestNewClientAndNewWorkerValidate(t *testing.T) {
 	} {
 		_, err := NewWorker(c, cfg)
 		mustContain(t, err, says)
+	}
+	for says, cfg := range map[string]WorkerConfig{
+		"kagzi: StaleAfter is 10ns: give at least 3ms (a time.Duration counts nanoseconds: 30*time.Second)":        {StaleAfter: 10},
+		"kagzi: VisibilityTimeout is -1ns: give at least 3ms (a time.Duration counts nanoseconds: 30*time.Second)": {VisibilityTimeout: -1},
+		"kagzi: Heartbeat is 5ns: give at least 1ms (a time.Duration counts nanoseconds: 30*time.Second)":          {Heartbeat: 5},
+	} {
+		if _, err := NewWorker(c, cfg); err == nil || err.Error() != says {
+			t.Errorf("%+v: %v, want only %s", cfg, err, says)
+		}
 	}
 	_, err = NewWorker(c, WorkerConfig{Queue: "\xff", MaxConcurrent: -1, PollInterval: 5})
 	mustContain(t, err, "queue", "MaxConcurrent", "PollInterval")
@@ -248,11 +257,11 @@ func TestDatabasesThatDoNotFit(t *testing.T) {
 		db := dbtest.Database(t)
 		mustContain(t, runError(t, poolWith(t, db.DSN, "default_transaction_read_only", "on")), "read-only", "primary")
 	})
-	for name, grants := range map[string]string{
-		"NoRights":       ``,
-		"NoTables":       `GRANT USAGE ON SCHEMA kagzi TO %[1]s`,
-		"OnlyReading":    `GRANT USAGE ON SCHEMA kagzi TO %[1]s; GRANT SELECT ON ALL TABLES IN SCHEMA kagzi TO %[1]s`,
-		"NotTheRegistry": `GRANT USAGE ON SCHEMA kagzi TO %[1]s; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA kagzi TO %[1]s; REVOKE INSERT ON kagzi.workers FROM %[1]s`,
+	for name, tt := range map[string]struct{ grants, lacks string }{
+		"NoRights":       {``, `USAGE on schema kagzi and SELECT, INSERT, UPDATE, DELETE on the tables of schema kagzi`},
+		"NoTables":       {`GRANT USAGE ON SCHEMA kagzi TO %[1]s`, `SELECT, INSERT, UPDATE, DELETE on the tables of schema kagzi and SELECT on kagzi.schema_migrations`},
+		"OnlyReading":    {`GRANT USAGE ON SCHEMA kagzi TO %[1]s; GRANT SELECT ON ALL TABLES IN SCHEMA kagzi TO %[1]s`, `INSERT, UPDATE, DELETE on the tables of schema kagzi: `},
+		"NotTheRegistry": {`GRANT USAGE ON SCHEMA kagzi TO %[1]s; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA kagzi TO %[1]s; REVOKE INSERT ON kagzi.workers FROM %[1]s`, `INSERT on kagzi.workers: `},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -261,7 +270,7 @@ func TestDatabasesThatDoNotFit(t *testing.T) {
 				t.Fatal(err)
 			}
 			role := "role_" + db.Name
-			for _, sql := range []string{fmt.Sprintf(`CREATE ROLE %s`, role), strings.ReplaceAll(grants, "%[1]s", role)} {
+			for _, sql := range []string{fmt.Sprintf(`CREATE ROLE %s`, role), strings.ReplaceAll(tt.grants, "%[1]s", role)} {
 				if _, err := db.Pool.Exec(t.Context(), sql); err != nil {
 					t.Fatal(err)
 				}
@@ -273,7 +282,24 @@ func TestDatabasesThatDoNotFit(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			mustContain(t, runError(t, poolWith(t, db.DSN, "role", role)), role, "GRANT")
+			pool := poolWith(t, db.DSN, "role", role)
+			says := fmt.Sprintf("user %q lacks %s", role, tt.lacks)
+			advice := fmt.Sprintf(`GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA kagzi TO "%s"`, role)
+			coordinator, err := NewCoordinator(newTestClient(t, pool), CoordinatorConfig{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, err := range []error{runError(t, pool), coordinator.Run(testContext(t))} {
+				mustContain(t, err, says, advice)
+				if text := err.Error(); !strings.HasPrefix(text, "kagzi: ") || strings.Contains(text, "kagzi: kagzi") || strings.Contains(text, ": check rights") {
+					t.Errorf("the prefix is not there once: %s", text)
+				}
+			}
+			if err := Migrate(t.Context(), pool); err != nil {
+				mustContain(t, err, "kagzi: migrate: "+says, advice)
+			} else if strings.HasPrefix(tt.lacks, "USAGE") {
+				t.Error("Migrate saw a schema that this user may not see")
+			}
 		})
 	}
 }

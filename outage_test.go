@@ -452,3 +452,15 @@ func TestPoisonFailsAlone(t *testing.T) {
 		}
 	}
 }
+
+// TestListenerSaysWhose shows that a process with several clients can tell which of them does not listen.
+func TestListenerSaysWhose(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	c, logged := loggedClient(t, openPool(t, db.DSN, 5))
+	defer c.hub.acquire()()
+	pollUntil(t, "the client listens", c.hub.listening)
+	execSQL(t, db.Pool, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`)
+	logged.wantLine(t, "not listening, polling", "namespace=default")
+	logged.wantLine(t, "listening again", "namespace=default")
+}

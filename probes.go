@@ -44,7 +44,11 @@ func (c *Client) alive() HealthReport {
 		}
 	}
 	if len(e.report.Checks) == 0 {
-		e.note("process", Healthy, "Alive, with %d workers.", len(c.sessions))
+		workers := "workers"
+		if len(c.sessions) == 1 {
+			workers = "worker"
+		}
+		e.note("process", Healthy, "Alive, with %d %s.", len(c.sessions), workers)
 	}
 	return e.report
 }

@@ -78,7 +78,7 @@ func TestLiveness(t *testing.T) {
 	wantProbe(t, c.Liveness(), http.StatusOK, Healthy)
 	s := newSession(newTestWorker(t, c, WorkerConfig{StaleAfter: 10 * time.Hour, Heartbeat: time.Hour, VisibilityTimeout: 10 * time.Hour}))
 	c.sessions[s] = struct{}{} // as the worker does that runs
-	wantProbe(t, c.Liveness(), http.StatusOK, Healthy)
+	wantHealth(t, wantProbe(t, c.Liveness(), http.StatusOK, Healthy), "process", Healthy, "Alive, with 1 worker.")
 	quiet := func(d time.Duration) {
 		s.clock.mu.Lock()
 		defer s.clock.mu.Unlock()

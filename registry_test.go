@@ -38,6 +38,32 @@ func (l *logBuffer) has(part string) bool {
 	return strings.Contains(l.buf.String(), part)
 }
 
+// wantLine fails the test unless a line is logged, soon, that has all of the parts.
+func (l *logBuffer) wantLine(t *testing.T, parts ...string) {
+	t.Helper()
+	pollUntil(t, strings.Join(parts, " … ")+" is logged", func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for line := range strings.Lines(l.buf.String()) {
+			if !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(line, part) }) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// loggedClient is a client that logs to what is returned.
+func loggedClient(t *testing.T, pool *pgxpool.Pool) (*Client, *logBuffer) {
+	t.Helper()
+	logged := &logBuffer{}
+	c, err := NewClient(pool, ClientConfig{Logger: slog.New(slog.NewTextHandler(logged, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, logged
+}
+
 // runWorker runs w until it ends by itself: what Run returns is sent.
 func runWorker(t *testing.T, w *Worker) <-chan error {
 	t.Helper()
@@ -60,7 +86,7 @@ func TestRegistry(t *testing.T) {
 	db := dbtest.Database(t)
 	c := quietClient(t, db.Pool)
 	cfg := mute
-	cfg.Queue, cfg.MaxConcurrent, cfg.Build, cfg.Labels = "shop", 7, "v1.2.3", Metadata{"zone": "a", "rack": "4"}
+	cfg.Queue, cfg.MaxConcurrent, cfg.Build, cfg.Labels = "shop", 7, "v1.2.3", map[string]string{"zone": "a", "rack": "4"}
 	w := newTestWorker(t, c, cfg)
 	g := newGate()
 	g.handle(w)
@@ -71,8 +97,8 @@ func TestRegistry(t *testing.T) {
 		return err == nil && total == 2
 	})
 	for name, f := range map[string]WorkerFilter{
-		"Queue": {Queue: "shop"}, "Workflow": {Workflow: "gate"}, "Labels": {Labels: Metadata{"zone": "a"}},
-		"All": {Queue: "shop", Workflow: "gate", Labels: Metadata{"zone": "a", "rack": "4"}, Status: []WorkerStatus{WorkerOnline, WorkerOffline}},
+		"Queue": {Queue: "shop"}, "Workflow": {Workflow: "gate"}, "Labels": {Labels: map[string]string{"zone": "a"}},
+		"All": {Queue: "shop", Workflow: "gate", Labels: map[string]string{"zone": "a", "rack": "4"}, Status: []WorkerStatus{WorkerOnline, WorkerOffline}},
 	} {
 		got := only(t, c, f)
 		if got.Queue != "shop" || !slices.Equal(got.Workflows, []string{"gate"}) || got.Status != WorkerOnline || got.Hostname == "" || got.PID == 0 ||
@@ -84,7 +110,7 @@ func TestRegistry(t *testing.T) {
 		}
 	}
 	for name, f := range map[string]WorkerFilter{
-		"Queue": {Queue: "bank"}, "Workflow": {Workflow: "gates"}, "Labels": {Labels: Metadata{"zone": "b"}}, "Status": {Status: []WorkerStatus{WorkerDraining}},
+		"Queue": {Queue: "bank"}, "Workflow": {Workflow: "gates"}, "Labels": {Labels: map[string]string{"zone": "b"}}, "Status": {Status: []WorkerStatus{WorkerDraining}},
 	} {
 		if page, total, err := c.Workers(t.Context(), f); err != nil || total != 0 || len(page) != 0 {
 			t.Errorf("%s: %+v, %d, %v", name, page, total, err)
@@ -96,12 +122,12 @@ func TestRegistry(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	events, err := c.WorkerEvents(t.Context(), id)
-	var names []string
+	var kinds []WorkerEventKind
 	for _, e := range events {
-		names = append(names, e.Event)
+		kinds = append(kinds, e.Event)
 	}
-	if err != nil || !slices.Equal(names, []string{"STARTED", "DRAINING", "STOPPED"}) {
-		t.Errorf("events %v, %v", names, err)
+	if err != nil || !slices.Equal(kinds, []WorkerEventKind{WorkerEventStarted, WorkerEventDraining, WorkerEventStopped}) || events[1].Detail != "Run's context ended" {
+		t.Errorf("events %+v, %v", events, err)
 	}
 }
 
@@ -125,10 +151,10 @@ func TestRegistryRefuses(t *testing.T) {
 		`kagzi: force worker 7 offline: worker not found: "7" is not a worker ID`:     c.ForceOffline(ctx, "7"),
 		`kagzi: drain worker ` + uuid.Nil.String() + `: InTx(nil): begin a transacti`: c.Drain(ctx, WorkerID(uuid.Nil.String()), InTx(nil)),
 		`kagzi: force worker 8 offline: InTx(nil): begin a transaction first`:         c.ForceOffline(ctx, "8", InTx(nil)),
-		`kagzi: drain queue "": queue is empty`:                                       func() error { _, err := c.DrainQueue(ctx, ""); return err }(),
+		`kagzi: drain queue: the queue's name is empty: the default one is "default"`: func() error { _, err := c.DrainQueue(ctx, ""); return err }(),
 		`kagzi: get worker : worker not found: "" is not a worker ID`:                 func() error { _, err := c.Worker(ctx, ""); return err }(),
 		`kagzi: events of worker 9: worker not found: "9" is not a worker ID`:         func() error { _, err := c.WorkerEvents(ctx, "9"); return err }(),
-		`kagzi: list workers: Metadata key is empty`:                                  list(WorkerFilter{Labels: Metadata{"": "x"}}),
+		`kagzi: list workers: Metadata key is empty`:                                  list(WorkerFilter{Labels: map[string]string{"": "x"}}),
 		`kagzi: NewCoordinator: Grace is -1ns: give at least 1ms (a time.Duration cou`: func() error {
 			_, err := NewCoordinator(c, CoordinatorConfig{Grace: -1})
 			return failed(err, "NewCoordinator")
@@ -190,11 +216,7 @@ func TestDrainFromAnywhere(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			db := dbtest.Database(t)
-			var logged logBuffer
-			c, err := NewClient(openPool(t, db.DSN, 5), ClientConfig{Logger: slog.New(slog.NewTextHandler(&logged, nil))})
-			if err != nil {
-				t.Fatal(err)
-			}
+			c, logged := loggedClient(t, openPool(t, db.DSN, 5))
 			w := newTestWorker(t, c, mute)
 			g := newGate()
 			g.handle(w)
@@ -219,9 +241,10 @@ func TestDrainFromAnywhere(t *testing.T) {
 			}
 			checkResults(t, runs, func(int) string { return "opened" })
 			events, err := far.WorkerEvents(t.Context(), id)
-			if err != nil || len(events) != 3 || events[1].Event != "DRAINING" || events[1].Detail != "asked to" || events[2].Event != "STOPPED" {
+			if err != nil || len(events) != 3 || events[1].Event != WorkerEventDraining || events[1].Detail != "Client.Drain" || events[2].Event != WorkerEventStopped {
 				t.Errorf("events %+v, %v", events, err)
 			}
+			logged.wantLine(t, `INFO msg="kagzi: draining"`, "worker="+string(id), "runs=2", "for_at_most=30s")
 			if err := far.Drain(t.Context(), id); err != nil {
 				t.Errorf("of one that is offline: %v", err)
 			}
@@ -259,7 +282,8 @@ func TestForceOfflineOfALiveWorker(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			db := dbtest.Database(t)
-			c, far := quietClient(t, openPool(t, db.DSN, 5)), quietClient(t, openPool(t, db.DSN, 5))
+			c, logged := loggedClient(t, openPool(t, db.DSN, 5))
+			far := quietClient(t, openPool(t, db.DSN, 5))
 			g, runs, _ := gated(t, c, mute, 2)
 			pollUntil(t, "the worker listens", c.hub.listening)
 			id := only(t, far, WorkerFilter{}).ID
@@ -287,13 +311,14 @@ func TestForceOfflineOfALiveWorker(t *testing.T) {
 			close(h.open)
 			checkResults(t, runs, func(int) string { return "opened" })
 			events, err := far.WorkerEvents(t.Context(), id)
-			if err != nil || len(events) != 2 || events[1].Event != "LOST" || events[1].Detail != "forced offline" {
+			if err != nil || len(events) != 2 || events[1].Event != WorkerEventLost || events[1].Detail != "forced offline" {
 				t.Errorf("events %+v, %v", events, err)
 			}
 			pollUntil(t, "the worker is registered anew", func() bool {
 				_, total, err := far.Workers(t.Context(), WorkerFilter{Status: []WorkerStatus{WorkerOnline}})
 				return err == nil && total == 2
 			})
+			logged.wantLine(t, "declared dead", "worker="+string(id), "new_worker=", "runs=2", `reason="forced offline"`)
 		})
 	}
 }

@@ -237,7 +237,7 @@ func (h *hub) acquire() (release func()) {
 		h.listener = notify.NewListener(notify.ListenerConfig{
 			Connect: func(ctx context.Context) (*pgx.Conn, error) { return connect(ctx, pool) },
 			Probe:   h.client.publisher.Probe,
-			Logger:  h.client.cfg.Logger,
+			Logger:  h.client.cfg.Logger.With("namespace", h.client.cfg.Namespace),
 		})
 		cancelRuns := h.listener.OnRuns(h.client.cfg.Namespace, h.client.moved)
 		ctx, cancel := context.WithCancel(context.Background())

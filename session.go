@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -67,7 +68,7 @@ func newSession(w *Worker) *session {
 	var cancel context.CancelFunc
 	s.noWait, cancel = context.WithCancel(s.background)
 	cancel()
-	s.outage.log = w.client.cfg.Logger
+	s.outage.name(s.logger(s.id))
 	s.troubled.Store(new(time.Now()))
 	s.writer = batch.New(batch.Config[*item]{Flush: s.flush, Size: (*item).size})
 	s.patient = batch.New(batch.Config[*item]{Flush: s.flush, Size: (*item).size})
@@ -83,7 +84,7 @@ func (s *session) run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		return err
+		return ours(err)
 	}
 	c.cfg.Logger.Info("kagzi: worker started", "worker", s.workerID(), "namespace", c.cfg.Namespace, "queue", s.w.cfg.Queue, "workflows", s.w.serves())
 	release := c.hub.acquire()
@@ -444,6 +445,9 @@ func (s *session) workerID() uuid.UUID {
 	return s.id
 }
 
+// logger says with each line which worker speaks.
+func (s *session) logger(id uuid.UUID) *slog.Logger { return s.w.client.cfg.Logger.With("worker", id) }
+
 func (s *session) isFenced() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -456,7 +460,10 @@ func (s *session) isFenced() bool {
 func (s *session) drain(beat *heart) {
 	s.mu.Lock()
 	s.draining = true
+	n := len(s.executing)
 	s.mu.Unlock()
+	log := s.logger(s.workerID())
+	log.Info("kagzi: draining", "runs", n, "for_at_most", s.w.cfg.DrainTimeout)
 	// What this worker has suspended becomes due without it: others must look when.
 	s.w.client.publisher.Work(s.background, s.store.Namespace(), s.w.cfg.Queue)
 	beat.draining()
@@ -465,7 +472,7 @@ func (s *session) drain(beat *heart) {
 	if s.emptied(deadline.C) {
 		return
 	}
-	s.w.client.cfg.Logger.Warn("kagzi: drain timeout: giving back what is under way", "runs", len(s.held()))
+	log.Warn("kagzi: drain timeout: giving back what is under way", "runs", len(s.held()))
 	s.endAll(endShutdown, ErrShutdown)
 	last := time.NewTimer(exitGrace + time.Second + s.w.cfg.DrainTimeout/10)
 	defer last.Stop()

@@ -1,6 +1,7 @@
 package kagzi
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -33,6 +34,14 @@ func validateName(field, s string) error {
 		return fmt.Errorf("kagzi: %s %s contains the control character %U: remove it", field, quoteShort(s), r)
 	}
 	return nil
+}
+
+// validateQueue is validateName for a queue: of an empty queue one would think that no work waits in it.
+func validateQueue(s string) error {
+	if s == "" {
+		return errors.New(`kagzi: the queue's name is empty: the default one is "default"`)
+	}
+	return validateName("queue", s)
 }
 
 // validateNamespace is validateName for a namespace: in a notification a ':' ends it.

@@ -82,7 +82,11 @@ func (c WorkerConfig) withDefaults() WorkerConfig {
 	return c
 }
 
-func (c WorkerConfig) validate() error {
+// leastHeartbeat is as short as a heartbeat may be; StaleAfter and VisibilityTimeout are three of them at least.
+const leastHeartbeat = time.Millisecond
+
+// validate names only what was given: what follows from a mistake is none.
+func (c WorkerConfig) validate(given WorkerConfig) error {
 	errs := []error{validateName("queue", c.Queue)}
 	check := func(bad bool, format string, args ...any) {
 		if bad {
@@ -94,22 +98,25 @@ func (c WorkerConfig) validate() error {
 		value time.Duration
 		least time.Duration
 	}{
-		{"VisibilityTimeout", c.VisibilityTimeout, time.Millisecond},
-		{"Heartbeat", c.Heartbeat, time.Millisecond},
+		{"VisibilityTimeout", c.VisibilityTimeout, leastHeartbeat * 3},
+		{"Heartbeat", cmp.Or(given.Heartbeat, time.Second), leastHeartbeat},
 		{"DrainTimeout", c.DrainTimeout, time.Microsecond},
 		{"PollInterval", c.PollInterval, time.Millisecond},
-		{"StaleAfter", c.StaleAfter, time.Millisecond},
+		{"StaleAfter", c.StaleAfter, leastHeartbeat * 3},
 	} {
 		check(d.value < d.least, "%s is %v: give at least %v (a time.Duration counts nanoseconds: 30*time.Second)", d.name, d.value, d.least)
 	}
 	check(c.MaxConcurrent < 1 || c.MaxConcurrent > 100_000, "MaxConcurrent is %d: give between 1 and 100,000", c.MaxConcurrent)
-	check(!c.FixedLease && 2*c.Heartbeat > c.VisibilityTimeout, "Heartbeat %v is too long to extend a VisibilityTimeout of %v in time: at most half of it", c.Heartbeat, c.VisibilityTimeout)
-	check(2*c.Heartbeat > c.StaleAfter, "Heartbeat %v is too long for StaleAfter %v: at most half of it", c.Heartbeat, c.StaleAfter)
+	check(given.Heartbeat > 0 && !c.FixedLease && 2*c.Heartbeat > c.VisibilityTimeout, "Heartbeat %v is too long to extend a VisibilityTimeout of %v in time: at most half of it", c.Heartbeat, c.VisibilityTimeout)
+	check(given.Heartbeat > 0 && 2*c.Heartbeat > c.StaleAfter, "Heartbeat %v is too long for StaleAfter %v: at most half of it", c.Heartbeat, c.StaleAfter)
 	if c.Build != "" {
 		errs = append(errs, validateName("Build", c.Build))
 	}
 	if c.Labels != nil {
 		errs = append(errs, validateMetadata(c.Labels))
+	}
+	if given.Coordinator.StaleAfter == 0 {
+		c.Coordinator.StaleAfter = max(c.StaleAfter, time.Second)
 	}
 	if err := c.Coordinator.validate(); err != nil {
 		errs = append(errs, fmt.Errorf("kagzi: Coordinator: %w", err))
@@ -140,8 +147,9 @@ func NewWorker(c *Client, cfg WorkerConfig) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
+	given := cfg
 	cfg = cfg.withDefaults()
-	if err := cfg.validate(); err != nil {
+	if err := cfg.validate(given); err != nil {
 		return nil, err
 	}
 	return &Worker{client: c, cfg: cfg, handlers: map[string]map[int]handler{}}, nil

@@ -168,6 +168,15 @@ func (s *Store) WorkerEvents(ctx context.Context, id uuid.UUID) (events []Worker
 	return events, wrap("read a worker's log", err)
 }
 
+const whyLost = `
+SELECT coalesce(e.detail, '') FROM kagzi.worker_events e WHERE e.worker_id = $2 AND e.namespace_id = $1 AND e.event = 'LOST'`
+
+// WhyLost returns what the log says of why the worker was declared dead; "" if it does not say, or cannot be read.
+func (s *Store) WhyLost(ctx context.Context, db DB, id uuid.UUID) (reason string) {
+	_ = db.QueryRow(ctx, whyLost, s.namespace, id).Scan(&reason)
+	return reason
+}
+
 // ---- drain ----
 
 const onlineWorkers = `SELECT w.worker_id FROM kagzi.workers w WHERE w.task_queue = $2 AND w.namespace_id = $1 AND w.status = 'ONLINE' ORDER BY 1`
@@ -176,7 +185,7 @@ const onlineWorkers = `SELECT w.worker_id FROM kagzi.workers w WHERE w.task_queu
 // keep the worker from sending heartbeats, and make it look dead.
 const askToDrain = `
 INSERT INTO kagzi.worker_events (worker_id, event_id, namespace_id, event, detail)
-SELECT w.worker_id, u.event_id, $1, 'DRAINING', 'asked to'
+SELECT w.worker_id, u.event_id, $1, 'DRAINING', 'Client.Drain'
 FROM unnest($2::uuid[], $3::uuid[]) AS u (worker_id, event_id)
 JOIN kagzi.workers w ON w.worker_id = u.worker_id AND w.namespace_id = $1 AND w.status = 'ONLINE'
 WHERE NOT EXISTS (SELECT FROM kagzi.worker_events e WHERE e.worker_id = u.worker_id AND e.namespace_id = $1 AND e.event = 'DRAINING')

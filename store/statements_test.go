@@ -110,7 +110,7 @@ func TestEveryStatementPrepares(t *testing.T) {
 		}
 	}
 	// The plans test knows all that read or write the big tables.
-	planned = map[string]bool{"insertRuns": true, "insertTemplate": true, "listRuns": true, "checkRights": true, "session": true, "byIndex": true}
+	planned = map[string]bool{"insertRuns": true, "insertTemplate": true, "listRuns": true, "checkRights": true, "missingRights": true, "session": true, "byIndex": true}
 	for _, p := range plannedStatements(New(db.Pool, "test"), []uuid.UUID{uuid.New()}) {
 		planned[p.name] = true
 	}

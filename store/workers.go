@@ -226,17 +226,17 @@ const drainWorker = `UPDATE kagzi.workers SET status = 'DRAINING' WHERE worker_i
 
 const stopWorker = `UPDATE kagzi.workers SET status = 'OFFLINE', stopped_at = now(), active_count = 0, release_at = now() WHERE worker_id = $2 AND namespace_id = $1 AND status <> 'OFFLINE'`
 
-// DrainingWorker notes that the worker takes no more runs.
+// DrainingWorker notes that the worker takes no more runs; the log says that it was not asked to, unless it was.
 func (s *Store) DrainingWorker(ctx context.Context, db DB, id uuid.UUID) error {
-	return s.moveWorker(ctx, db, drainWorker, "DRAINING", id)
+	return s.moveWorker(ctx, db, drainWorker, "DRAINING", id, "Run's context ended")
 }
 
 // StoppedWorker notes that the worker has ended.
 func (s *Store) StoppedWorker(ctx context.Context, db DB, id uuid.UUID) error {
-	return s.moveWorker(ctx, db, stopWorker, "STOPPED", id)
+	return s.moveWorker(ctx, db, stopWorker, "STOPPED", id, "")
 }
 
-func (s *Store) moveWorker(ctx context.Context, db DB, statement, event string, id uuid.UUID) error {
+func (s *Store) moveWorker(ctx context.Context, db DB, statement, event string, id uuid.UUID, detail string) error {
 	eventID := uuid.New()
 	return wrap("worker "+event, do(ctx, func(ctx context.Context) error {
 		return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
@@ -244,7 +244,7 @@ func (s *Store) moveWorker(ctx context.Context, db DB, statement, event string, 
 			if err != nil || tag.RowsAffected() == 0 {
 				return err
 			}
-			_, err = tx.Exec(ctx, workerEvent, s.namespace, id, eventID, event, "")
+			_, err = tx.Exec(ctx, workerEvent, s.namespace, id, eventID, event, detail)
 			return err
 		})
 	}))

@@ -62,9 +62,9 @@ func Parse(expr string, loc *time.Location) (*Schedule, error) {
 func Every(d time.Duration, anchor time.Time) (*Schedule, error) {
 	switch {
 	case d < time.Second:
-		return nil, fmt.Errorf("interval %v: want at least 1s", d)
+		return nil, fmt.Errorf("Every is %v: give at least 1s (a time.Duration counts nanoseconds: 30*time.Second)", d)
 	case d%time.Second != 0:
-		return nil, fmt.Errorf("interval %v: want whole seconds", d)
+		return nil, fmt.Errorf("Every is %v: give whole seconds", d)
 	}
 	return &Schedule{loc: time.UTC, every: int64(d / time.Second), anchor: anchor.Unix()}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/adhocore/gronx"
 )
@@ -45,7 +46,7 @@ func parse(text string) (expression, error) {
 	case len(words) == 0:
 		return expression{}, errors.New(`empty: want an expression such as "0 7 * * 1-5" or @daily`)
 	case strings.EqualFold(words[0], "@every"):
-		return expression{}, errors.New("an interval is no cron expression: want it as a duration")
+		return expression{}, errors.New("an interval is no cron expression: " + insteadOf(words[1:]))
 	case words[0][0] == '@':
 		macro, ok := macros[strings.ToLower(words[0])]
 		if !ok || len(words) > 1 {
@@ -53,9 +54,25 @@ func parse(text string) (expression, error) {
 		}
 		words = strings.Fields(macro)
 	case strings.Contains(words[0], "TZ="):
-		return expression{}, errors.New("the time zone is given beside the expression, not in it")
+		return expression{}, errors.New("the time zone is given beside the expression, not in it: set TimeZone")
 	}
 	return parseFields(words)
+}
+
+// insteadOf says what to write for @every and the words after it.
+func insteadOf(words []string) string {
+	if len(words) == 1 {
+		d, err := time.ParseDuration(words[0])
+		for _, unit := range []struct {
+			name string
+			time.Duration
+		}{{"Hour", time.Hour}, {"Minute", time.Minute}, {"Second", time.Second}} {
+			if err == nil && d > 0 && d%unit.Duration == 0 {
+				return fmt.Sprintf("set Every: %d*time.%s instead of Cron", d/unit.Duration, unit.name)
+			}
+		}
+	}
+	return "set Every, a time.Duration, instead of Cron"
 }
 
 func parseFields(words []string) (expression, error) {
@@ -191,9 +208,37 @@ func (f field) parsePart(p string) (string, error) {
 		from = f.lo
 	}
 	if to < from {
-		return "", errors.New("the range runs backwards")
+		return "", fmt.Errorf("the range runs backwards: %s", f.forwards(fromText, toText, from, to, step))
 	}
 	return f.format(from, to, step, false), nil
+}
+
+// forwards says how to write the range that runs over the field's end, or from the later year to the earlier.
+func (f field) forwards(fromText, toText string, from, to, step int) string {
+	switch {
+	case f.lo == minYear:
+		return fmt.Sprintf("write %s-%s", toText, fromText)
+	case step > 1:
+		return "list its values"
+	}
+	name := func(n int) string {
+		switch {
+		case f.names == nil || fromText[0] <= '9':
+			return strconv.Itoa(n)
+		case fromText == strings.ToLower(fromText):
+			return strings.ToLower(f.names[n-f.lo])
+		default:
+			return f.names[n-f.lo]
+		}
+	}
+	first, last := fromText, toText
+	if from < f.hi {
+		first += "-" + name(f.hi)
+	}
+	if to > f.lo {
+		last = name(f.lo) + "-" + last
+	}
+	return fmt.Sprintf("write %s,%s", first, last)
 }
 
 // format writes a part so that gronx means the same by it. In particular it gives every step an end: gronx takes
@@ -286,7 +331,11 @@ func number(s string) (int, error) {
 func quote(text string) string {
 	const most = 60
 	if len(text) > most {
-		return strconv.Quote(text[:most]) + "…"
+		cut := most
+		for cut > most-utf8.UTFMax && !utf8.RuneStart(text[cut]) {
+			cut--
+		}
+		return strconv.Quote(text[:cut]) + "…"
 	}
 	return strconv.Quote(text)
 }

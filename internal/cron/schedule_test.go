@@ -3,6 +3,7 @@ package cron_test
 import (
 	"fmt"
 	"math"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -233,9 +234,12 @@ func TestEvery(t *testing.T) {
 	if fmt.Sprint(ticks) != want || !skipped {
 		t.Errorf("Between: got %v %v, want %s", ticks, skipped, want)
 	}
-	for _, d := range []time.Duration{0, -time.Hour, time.Millisecond, 1500 * time.Millisecond} {
-		if s, err := cron.Every(d, anchor); err == nil {
-			t.Errorf("%v: got %v", d, s)
+	for d, want := range map[time.Duration]string{
+		0: "Every is 0s: give at least 1s", -time.Hour: "Every is -1h0m0s: give at least 1s", 1500 * time.Millisecond: "Every is 1.5s: give whole seconds",
+		30: "Every is 30ns: give at least 1s (a time.Duration counts nanoseconds: 30*time.Second)",
+	} {
+		if s, err := cron.Every(d, anchor); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%v: got %v, %v, want %q", d, s, err, want)
 		}
 	}
 	longest, err := cron.Every(math.MaxInt64/time.Second*time.Second, anchor)

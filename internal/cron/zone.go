@@ -24,10 +24,14 @@ func loadLocation(name string, load func(string) (*time.Location, error)) (*time
 	if err == nil {
 		return loc, nil
 	}
+	wrong := fmt.Errorf(`time zone %s: want a name such as "Europe/Berlin", or "UTC"; names are case-sensitive`, quote(name))
 	if _, missing := load("America/New_York"); missing != nil {
-		return nil, fmt.Errorf(`time zone %s: this machine has no time zone data: install tzdata, or import _ "time/tzdata" in the program: %w`, quote(name), err)
+		wrong = fmt.Errorf(`time zone %s: this machine has no time zone data: install tzdata, or import _ "time/tzdata" in the program`, quote(name))
 	}
-	return nil, fmt.Errorf(`time zone %s: want a name such as "Europe/Berlin", or "UTC": %w`, quote(name), err)
+	if strings.Contains(err.Error(), name) { // it says no more than that
+		return nil, wrong
+	}
+	return nil, fmt.Errorf("%w: %w", wrong, err)
 }
 
 // A wall-clock time is held as the second at which a clock in UTC shows it: the instant plus the zone's offset.

@@ -1,0 +1,118 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// MissingRights reports what this user may not do in schema kagzi.
+type MissingRights struct {
+	User   string
+	Schema bool   // USAGE is missing
+	Tables string // what is missing on tables, such as "INSERT on kagzi.workers"; "" if nothing is
+}
+
+// What names the rights.
+func (e *MissingRights) What() string {
+	var what []string
+	if e.Schema {
+		what = append(what, "USAGE on schema kagzi")
+	}
+	if e.Tables != "" {
+		what = append(what, e.Tables)
+	}
+	return strings.Join(what, " and ")
+}
+
+// Grants returns the statements that give them.
+func (e *MissingRights) Grants() string {
+	user := pgx.Identifier{e.User}.Sanitize()
+	var grants []string
+	if e.Schema {
+		grants = append(grants, "GRANT USAGE ON SCHEMA kagzi TO "+user)
+	}
+	if e.Tables != "" {
+		grants = append(grants, "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA kagzi TO "+user)
+	}
+	return strings.Join(grants, "; ")
+}
+
+func (e *MissingRights) Error() string {
+	return fmt.Sprintf("user %q lacks %s: %s", e.User, e.What(), e.Grants())
+}
+
+const checkRights = `
+SELECT pg_is_in_recovery() OR current_setting('default_transaction_read_only')::bool,
+	(SELECT bool_and(has_table_privilege('kagzi.' || t, p))
+	FROM unnest(ARRAY['workflow_runs', 'workflow_payloads', 'step_runs', 'signals', 'workers', 'worker_events']) AS t
+	CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS p)`
+
+// CheckRights returns one clear error if the database does not take writes, or not from this user: MissingRights.
+func (s *Store) CheckRights(ctx context.Context) error { return s.CheckRightsOn(ctx, s.pool) }
+
+// CheckRightsOn is CheckRights by a connection of the caller's.
+func (s *Store) CheckRightsOn(ctx context.Context, db DB) error {
+	var readOnly, may bool
+	err := do(ctx, func(ctx context.Context) error {
+		return db.QueryRow(ctx, checkRights).Scan(&readOnly, &may)
+	})
+	switch {
+	case code(err) == "42501":
+		return ExplainRightsOn(ctx, db, wrap("check rights", err))
+	case err != nil:
+		return wrap("check rights", err)
+	case readOnly:
+		return errors.New("the database is read-only, a standby for one: connect to the primary (target_session_attrs=read-write)")
+	case !may:
+		return askRights(ctx, db, errors.New("check rights: some are missing on the tables of schema kagzi"))
+	}
+	return nil
+}
+
+// ExplainRights returns err, or MissingRights if it says that rights are missing.
+func (s *Store) ExplainRights(ctx context.Context, err error) error {
+	return ExplainRightsOn(ctx, s.pool, err)
+}
+
+// ExplainRightsOn is ExplainRights by a connection of the caller's.
+func ExplainRightsOn(ctx context.Context, db DB, err error) error {
+	if code(err) != "42501" {
+		return err
+	}
+	return askRights(ctx, db, err)
+}
+
+// The catalog says it to a user who may not look into the schema, too. All tables of one lack are named together.
+const missingRights = `
+SELECT current_user::text, NOT has_schema_privilege(n.oid, 'USAGE'), coalesce((
+	SELECT string_agg(g.lacks || ' on ' || g.tables, ' and ' ORDER BY g.n DESC, g.tables)
+	FROM (
+		SELECT t.lacks, count(*) AS n, CASE WHEN count(*) = 6 THEN 'the tables of schema kagzi' ELSE string_agg('kagzi.' || t.relname, ', ' ORDER BY t.relname) END AS tables
+		FROM (
+			SELECT c.relname, string_agg(p.name, ', ' ORDER BY p.place) AS lacks
+			FROM pg_class c
+			CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) WITH ORDINALITY AS p (name, place)
+			WHERE c.relnamespace = n.oid AND NOT has_table_privilege(c.oid, p.name)
+				AND (c.relname IN ('workflow_runs', 'workflow_payloads', 'step_runs', 'signals', 'workers', 'worker_events')
+					OR c.relname = 'schema_migrations' AND p.name = 'SELECT')
+			GROUP BY c.relname
+		) t
+		GROUP BY t.lacks
+	) g), '')
+FROM pg_namespace n WHERE n.nspname = 'kagzi'`
+
+// askRights returns what is missing, or err if that is something else.
+func askRights(ctx context.Context, db DB, err error) error {
+	var e MissingRights
+	ask := do(ctx, func(ctx context.Context) error {
+		return db.QueryRow(ctx, missingRights).Scan(&e.User, &e.Schema, &e.Tables)
+	})
+	if ask != nil || e.What() == "" {
+		return err
+	}
+	return &e
+}
