@@ -147,7 +147,11 @@ func TestNoGrace(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			db := dbtest.Database(t)
-			k, err := NewCoordinator(quietClient(t, db.Pool), CoordinatorConfig{Interval: 5 * time.Millisecond, Grace: 5 * time.Millisecond, NoGrace: off})
+			cfg := CoordinatorConfig{Interval: 5 * time.Millisecond, StaleAfter: 15 * time.Millisecond, NoGrace: off}
+			if !off {
+				cfg.Grace = 5 * time.Millisecond
+			}
+			k, err := NewCoordinator(quietClient(t, db.Pool), cfg)
 			if err != nil {
 				t.Fatal(err)
 			}
