@@ -1,0 +1,259 @@
+package kagzi
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kagzi/kagzi/store"
+)
+
+// states are the statuses of a schedule's runs, oldest first.
+func (k *kit) states(name string) string {
+	k.t.Helper()
+	var all []string
+	for _, r := range k.fired(name) {
+		all = append(all, string(r.Status))
+	}
+	return strings.Join(all, " ")
+}
+
+// replacing makes a schedule of every hour whose ticks cancel the run before: one is active, and a tick is due.
+func (k *kit) replacing(s Schedule) {
+	k.t.Helper()
+	s.Overlap = OverlapCancelPrevious
+	if s.Cron == "" {
+		s.Every = time.Hour
+	}
+	k.schedule(s)
+	k.trigger(s.Name)
+	k.missed(s.Name, 3*time.Hour)
+}
+
+func (k *kit) trigger(name string) {
+	k.t.Helper()
+	if _, err := k.c.TriggerSchedule(k.ctx, name); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+func (k *kit) template(name string) *store.Template {
+	k.t.Helper()
+	t, err := k.c.store.Schedule(k.ctx, k.c.scheduleID(name))
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return t
+}
+
+// A tick that is dropped, because it is too old, starts no run, and so cancels none.
+func TestDroppedTickCancelsNothing(t *testing.T) {
+	k := newKit(t)
+	// Ticks were 30, 90 and 150 minutes ago.
+	k.replacing(Schedule{Name: "s", Start: k.now().Add(-1000*time.Hour - 30*time.Minute), CatchUpAge: time.Minute})
+	k.pass(k.coordinator())
+	if got := k.states("s"); got != "PENDING" {
+		t.Errorf("runs: %s, want the active one alone", got)
+	}
+	if info := k.info("s"); info.Paused || !info.Next.After(k.now()) {
+		t.Errorf("the tick is not decided: %+v", info)
+	}
+}
+
+// A schedule that cannot be read is paused; nothing replaces its active run, so that goes on.
+func TestBrokenScheduleCancelsNothing(t *testing.T) {
+	k := newKit(t)
+	k.replacing(Schedule{Name: "s", Cron: "0 * * * *"})
+	k.exec(`UPDATE kagzi.workflow_runs SET time_zone = 'Mars/Olympus' WHERE external_id = 's'`)
+	k.pass(k.coordinator())
+	if got := k.states("s"); got != "PENDING" {
+		t.Errorf("runs: %s, want the active one alone", got)
+	}
+	if info := k.info("s"); !info.Paused || !strings.Contains(info.Error, "Mars") {
+		t.Errorf("not paused with its error: %+v", info)
+	}
+}
+
+// Runs are cancelled for a tick that nobody has decided since the coordinator saw it: another may have fired it
+// meanwhile, whose run is not to be cancelled, or somebody may have changed, paused or deleted the schedule.
+func TestStaleReplaceCancelsNothing(t *testing.T) {
+	for name, tc := range map[string]struct {
+		meanwhile func(*kit) error
+		want      string
+	}{
+		"Undecided": {func(*kit) error { return nil }, "CANCELLED PENDING"},
+		"Fired":     {func(k *kit) error { return second(k.coordinator().fire(k.ctx)) }, "CANCELLED PENDING"},
+		"FiredAndDue": {func(k *kit) error {
+			_, err := k.coordinator().fire(k.ctx)
+			k.exec(`UPDATE kagzi.workflow_runs SET available_at = now() WHERE status = 'SCHEDULED'`)
+			return err
+		}, "CANCELLED PENDING"},
+		"Dropped": {func(k *kit) error {
+			k.exec(`UPDATE kagzi.workflow_runs SET fire_at = now(), available_at = now() + interval '1 hour' WHERE status = 'SCHEDULED'`)
+			return nil
+		}, "PENDING"},
+		"Paused":  {func(k *kit) error { return k.c.PauseSchedule(k.ctx, "s") }, "PENDING"},
+		"Deleted": {func(k *kit) error { return k.c.DeleteSchedule(k.ctx, "s") }, "PENDING"},
+		"NewPolicy": {func(k *kit) error {
+			return k.c.Schedule(k.ctx, Schedule{Name: "s", Every: time.Hour, Overlap: OverlapSkip, Run: report.With("")})
+		}, "PENDING"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := newKit(t)
+			k.replacing(Schedule{Name: "s"})
+			seen := k.template("s")
+			if err := tc.meanwhile(k); err != nil {
+				t.Fatal(err)
+			}
+			before := k.states("s")
+			ids, err := k.c.store.CancelFired(k.ctx, seen, time.Second)
+			if err != nil || (len(ids) > 0) != (name == "Undecided") {
+				t.Errorf("cancelled %v, %v", ids, err)
+			}
+			if after := k.states("s"); name != "Undecided" && after != before {
+				t.Errorf("runs: %s, before: %s", after, before)
+			}
+			if err := k.coordinator().replace(k.ctx, seen, time.Second); err != nil {
+				t.Error(err)
+			}
+			if got := k.states("s"); got != tc.want {
+				t.Errorf("runs: %s, want %s", got, tc.want)
+			}
+		})
+	}
+}
+
+// A deploy that leaves the timetable as it is leaves the due tick to the coordinator, which cancels the run before: the
+// tick does not wait for a run that hangs. A changed timetable fires the tick at once; its run waits for the one before.
+func TestEditLeavesReplacingToTheCoordinator(t *testing.T) {
+	t.Run("Unchanged", func(t *testing.T) {
+		k := newKit(t)
+		k.replacing(Schedule{Name: "s"})
+		k.schedule(Schedule{Name: "s", Every: time.Hour, Overlap: OverlapCancelPrevious, Run: report.With("deployed")})
+		if got := k.states("s"); got != "PENDING" || k.info("s").Queued {
+			t.Errorf("runs: %s: the deploy has fired", got)
+		}
+		k.pass(k.coordinator())
+		if got := k.states("s"); got != "CANCELLED PENDING" || k.info("s").Queued {
+			t.Errorf("runs: %s, want the hanging one cancelled for the tick's", got)
+		}
+		if runs := k.fired("s"); string(runs[len(runs)-1].Input) != `"deployed"` {
+			t.Errorf("input %s", runs[len(runs)-1].Input)
+		}
+	})
+	t.Run("Changed", func(t *testing.T) {
+		k := newKit(t)
+		k.replacing(Schedule{Name: "s"})
+		k.schedule(Schedule{Name: "s", Every: 2 * time.Hour, Overlap: OverlapCancelPrevious})
+		if got := k.states("s"); got != "PENDING PENDING" || !k.info("s").Queued {
+			t.Errorf("runs: %s, want the old timetable's tick queued", got)
+		}
+	})
+}
+
+// A caller that pauses a schedule which Kagzi has paused for an error means it: the repair does not resume it.
+func TestPauseOfBrokenScheduleStays(t *testing.T) {
+	k := newKit(t)
+	s := Schedule{Name: "s", Cron: "0 * * * *"}
+	k.schedule(s)
+	k.exec(`UPDATE kagzi.workflow_runs SET cron_expr = 'nonsense' WHERE external_id = 's'`)
+	k.missed("s", time.Hour)
+	k.pass(k.coordinator())
+	if info := k.info("s"); !info.Paused || info.Error == "" {
+		t.Fatalf("not paused by Kagzi: %+v", info)
+	}
+	if err := k.c.PauseSchedule(k.ctx, "s"); err != nil {
+		t.Fatal(err)
+	}
+	k.schedule(s)
+	if info := k.info("s"); !info.Paused || info.Error != "" {
+		t.Errorf("the repair has resumed what somebody paused: %+v", info)
+	}
+	if err := k.c.ResumeSchedule(k.ctx, "s"); err != nil {
+		t.Error(err)
+	}
+}
+
+// The ticks that come during a pause are caught up with although the timetable is changed meanwhile: as it is then.
+func TestPausedScheduleKeepsItsTicksThroughAChange(t *testing.T) {
+	k := newKit(t)
+	co := k.coordinator()
+	start := k.now().Add(-1000*time.Hour - 30*time.Minute)
+	k.schedule(Schedule{Name: "s", Every: time.Hour, Start: start})
+	if err := k.c.PauseSchedule(k.ctx, "s"); err != nil {
+		t.Fatal(err)
+	}
+	k.missed("s", 10*time.Hour)
+	cursor := k.info("s").Last
+	k.schedule(Schedule{Name: "s", Every: 2 * time.Hour, Start: start})
+	k.pass(co)
+	if info := k.info("s"); !info.Paused || !info.Last.Equal(cursor) || len(k.fired("s")) != 0 {
+		t.Errorf("%d runs; cursor %v, before the change %v; %+v", len(k.fired("s")), info.Last, cursor, info)
+	}
+	if err := k.c.ResumeSchedule(k.ctx, "s"); err != nil {
+		t.Fatal(err)
+	}
+	k.pass(co)
+	runs := k.fired("s")
+	if len(runs) != 5 {
+		t.Fatalf("%d runs, want one for every other hour of ten", len(runs))
+	}
+	for i, r := range runs {
+		if want := start.Add(1000 * time.Hour).Add(time.Duration(i-4) * 2 * time.Hour); r.FireTime.Sub(want).Abs() > time.Second {
+			t.Errorf("tick %v, want %v", r.FireTime, want)
+		}
+	}
+}
+
+// The tick of 1970 is a tick: it has its run once, and the run knows its time.
+func TestTickAtTheEpoch(t *testing.T) {
+	k := newKit(t)
+	k.schedule(Schedule{Name: "s", Cron: "0 0 1 1 *"})
+	for i, want := range []int{2, 0} {
+		n, err := k.c.BackfillSchedule(k.ctx, "s", time.Unix(0, 0), time.Unix(0, 0).Add(400*24*time.Hour))
+		if n != want || err != nil {
+			t.Errorf("backfill %d started %d, %v; want %d", i, n, err, want)
+		}
+	}
+	runs := k.fired("s")
+	if len(runs) != 2 || !runs[0].FireTime.Equal(time.Unix(0, 0)) || runs[1].FireTime.UTC().Year() != 1971 {
+		t.Errorf("runs %+v", runs)
+	}
+}
+
+// The coordinator remembers in the pass that queues a run what that one waits for: it begins when the active one ends,
+// however long the interval is.
+func TestQueuedRunDoesNotWaitForTheInterval(t *testing.T) {
+	k := newKit(t)
+	co := k.coordinator()
+	k.schedule(Schedule{Name: "s", Every: time.Hour, Overlap: OverlapQueueOne})
+	k.trigger("s")
+	k.missed("s", 3*time.Hour)
+	k.pass(co)
+	runs := k.fired("s")
+	if len(runs) != 2 || !k.info("s").Queued {
+		t.Fatalf("runs %+v, want a queued one", runs)
+	}
+	due := `SELECT count(*) FROM kagzi.workflow_runs WHERE schedule_group_id IS NOT NULL AND status = 'PENDING' AND available_at <= now() AND fire_at IS NOT NULL`
+	active := runs[0].ID
+	if !runs[0].FireTime.IsZero() {
+		active = runs[1].ID
+	}
+	co.look(nil)
+	select {
+	case <-co.wake:
+	default:
+		t.Error("the pass has not remembered that a run waits for another")
+	}
+	if err := k.c.Cancel(k.ctx, active); err != nil {
+		t.Fatal(err)
+	}
+	k.pass(co)
+	if k.count(due) != 1 || k.info("s").Queued {
+		t.Error("the queued run does not begin after the active one")
+	}
+	co.look(nil)
+	if len(co.wake) > 0 {
+		t.Error("the coordinator is woken although nothing waits")
+	}
+}
