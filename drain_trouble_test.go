@@ -72,7 +72,10 @@ func TestStopWhileRowLocked(t *testing.T) {
 	db := dbtest.Database(t)
 	cfg := mute
 	cfg.NoCoordinator = true
-	g, _, stop := gated(t, quietClient(t, openPool(t, db.DSN, 6)), cfg, 1)
+	c := quietClient(t, openPool(t, db.DSN, 6))
+	defer c.hub.acquire()()
+	pollUntil(t, "the process listens", c.hub.listening) // that it begins to would cause a heartbeat, which may wait longer
+	g, _, stop := gated(t, c, cfg, 1)
 	stopped := stopping(stop)
 	pollUntil(t, "the worker drains", func() bool {
 		return queryOne[string](t, db.Pool, `SELECT status FROM kagzi.workers`) == "DRAINING"
