@@ -97,6 +97,9 @@ func TestStaleReplaceCancelsNothing(t *testing.T) {
 		"NewPolicy": {func(k *kit) error {
 			return k.c.Schedule(k.ctx, Schedule{Name: "s", Every: time.Hour, Overlap: OverlapSkip, Run: report.With("")})
 		}, "PENDING"},
+		"MayOverlap": {func(k *kit) error {
+			return k.c.Schedule(k.ctx, Schedule{Name: "s", Every: time.Hour, Run: report.With("")})
+		}, "PENDING"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := newKit(t)

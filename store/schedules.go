@@ -383,7 +383,7 @@ WHERE r.run_id = ANY ($2::uuid[]) AND r.namespace_id = $1`
 
 // Whoever has fired, changed or paused the schedule since the decision has moved its cursor or its status.
 const lockUndecided = `
-SELECT t.status = 'SCHEDULED' AND t.overlap_policy = 'cancel_previous' AND t.fire_at = timestamptz 'epoch' + $3::bigint * interval '1 microsecond'
+SELECT t.status = 'SCHEDULED' AND t.overlap_policy IS NOT DISTINCT FROM 'cancel_previous' AND t.fire_at = timestamptz 'epoch' + $3::bigint * interval '1 microsecond'
 FROM kagzi.workflow_runs t
 WHERE t.run_id = $2 AND t.namespace_id = $1
 FOR UPDATE SKIP LOCKED`
