@@ -753,7 +753,7 @@ func TestDeadline(t *testing.T) {
 	}
 	t.Run("Sleeping", func(t *testing.T) {
 		k := newKit(t)
-		wf := Define[int, int]("wf", Timeout(400*time.Millisecond))
+		wf := Define[int, int]("wf", Timeout(1500*time.Millisecond))
 		var executions atomic.Int64
 		serve(k, wf, func(ctx Context, _ int) (int, error) {
 			executions.Add(1)
@@ -766,7 +766,7 @@ func TestDeadline(t *testing.T) {
 	})
 	t.Run("RunningAStep", func(t *testing.T) {
 		k := newKit(t)
-		wf := Define[int, int]("wf", Timeout(300*time.Millisecond))
+		wf := Define[int, int]("wf", Timeout(1500*time.Millisecond))
 		cause := make(chan error, 10)
 		serve(k, wf, func(ctx Context, _ int) (int, error) {
 			return 0, Do(ctx, "long", func(sctx context.Context) error {
@@ -782,7 +782,7 @@ func TestDeadline(t *testing.T) {
 	})
 	t.Run("AStepThatDoesNotListenIsNotBegunAgain", func(t *testing.T) {
 		k := newKit(t)
-		wf := Define[int, int]("wf", Timeout(300*time.Millisecond))
+		wf := Define[int, int]("wf", Timeout(1500*time.Millisecond))
 		var calls atomic.Int64
 		leave := make(chan struct{})
 		stop := serve(k, wf, func(ctx Context, _ int) (int, error) {
@@ -801,7 +801,7 @@ func TestDeadline(t *testing.T) {
 	})
 	t.Run("OfABranchThatOutlivesTheFunction", func(t *testing.T) {
 		k := newKit(t)
-		wf := Define[int, int]("wf", Timeout(300*time.Millisecond))
+		wf := Define[int, int]("wf", Timeout(1500*time.Millisecond))
 		var calls atomic.Int64
 		serve(k, wf, func(ctx Context, _ int) (int, error) {
 			Go(ctx, "b", func(ctx Context) (int, error) {
@@ -820,14 +820,14 @@ func TestDeadline(t *testing.T) {
 	})
 	t.Run("WaitingForItsRetry", func(t *testing.T) {
 		k := newKit(t)
-		wf := Define[int, int]("wf", Timeout(300*time.Millisecond), RetryPolicy{Forever: true, Backoff: time.Hour, MaxBackoff: time.Hour})
+		wf := Define[int, int]("wf", Timeout(1500*time.Millisecond), RetryPolicy{Forever: true, Backoff: time.Hour, MaxBackoff: time.Hour})
 		serve(k, wf, func(Context, int) (int, error) { return 0, errors.New("no") })
 		late(k, begin(k, wf, 1))
 	})
 	t.Run("ResumeLiftsIt", func(t *testing.T) {
 		k := newKit(t)
-		wf := Define[int, int]("wf", Timeout(300*time.Millisecond))
-		serve(k, wf, func(ctx Context, _ int) (int, error) { return 5, Sleep(ctx, "long", 500*time.Millisecond) })
+		wf := Define[int, int]("wf", Timeout(1500*time.Millisecond))
+		serve(k, wf, func(ctx Context, _ int) (int, error) { return 5, Sleep(ctx, "long", 2*time.Second) })
 		run := begin(k, wf, 1)
 		late(k, run)
 		if err := k.c.Resume(k.ctx, run.ID()); err != nil {

@@ -343,7 +343,7 @@ func TestParallel(t *testing.T) {
 					return 0, Sleep(ctx, "long", time.Hour)
 				}
 				return Step(ctx, "interrupted", func(ctx context.Context) (int, error) { calls.Add(1); <-ctx.Done(); return 1, ctx.Err() })
-			}, Timeout(100*time.Millisecond))
+			}, Timeout(time.Second))
 			return saw{fmt.Sprint(err), errors.Is(err, KindTimeout), ctx.Now(), out}
 		})
 		if !got.Kind || calls.Load() != 1 {
@@ -351,7 +351,7 @@ func TestParallel(t *testing.T) {
 		}
 	})
 	t.Run("ATimeoutThatWasKeptIsKeptInAReplay", func(t *testing.T) {
-		// The replay comes long after the group's time was over.
+		const kept = 2 * time.Second // enough on a busy machine; the replay comes when it is over
 		for name, fn := range map[string]func(Context) error{
 			"Parallel": func(ctx Context) error {
 				b := func(ctx Context) error {
@@ -362,20 +362,20 @@ func TestParallel(t *testing.T) {
 					}
 					return nil
 				}
-				return Parallel(ctx, "g", map[string]func(Context) error{"a": b, "b": b}, Timeout(150*time.Millisecond))
+				return Parallel(ctx, "g", map[string]func(Context) error{"a": b, "b": b}, Timeout(kept))
 			},
 			"Race": func(ctx Context) error {
 				_, _, err := Race(ctx, "g", map[string]func(Context) (int, error){
 					"a": func(ctx Context) (int, error) {
 						return Step(ctx, "s", func(context.Context) (int, error) { return 1, nil })
 					},
-				}, Timeout(150*time.Millisecond))
+				}, Timeout(kept))
 				return err
 			},
 			"Failure": func(ctx Context) error {
 				err := Parallel(ctx, "g", map[string]func(Context) error{
 					"a": func(ctx Context) error { return Do(ctx, "bad", failing) },
-				}, Timeout(150*time.Millisecond))
+				}, Timeout(kept))
 				if errors.Is(err, KindTimeout) || err == nil {
 					return fmt.Errorf("got %w", err)
 				}
@@ -389,7 +389,7 @@ func TestParallel(t *testing.T) {
 						if err := fn(ctx); err != nil {
 							t.Errorf("attempt %d: %v", ctx.Attempt(), err)
 						}
-						if err := Sleep(ctx, "rest", 300*time.Millisecond); err != nil {
+						if err := Sleep(ctx, "rest", kept+100*time.Millisecond); err != nil {
 							return 0, err
 						}
 					}
@@ -422,7 +422,7 @@ func TestParallel(t *testing.T) {
 	})
 	t.Run("TheNextAttemptHasTheGroupsTimeAgain", func(t *testing.T) {
 		k := newKit(t)
-		wf := Define[struct{}, int]("wf", RetryPolicy{MaxAttempts: 2, Backoff: 300 * time.Millisecond, NoJitter: true})
+		wf := Define[struct{}, int]("wf", RetryPolicy{MaxAttempts: 2, Backoff: 2100 * time.Millisecond, NoJitter: true})
 		serve(k, wf, func(ctx Context, _ struct{}) (int, error) {
 			return 1, Parallel(ctx, "p", map[string]func(Context) error{
 				"a": func(sub Context) error {
@@ -431,7 +431,7 @@ func TestParallel(t *testing.T) {
 					}
 					return Sleep(sub, "nap", 50*time.Millisecond)
 				},
-			}, Timeout(250*time.Millisecond))
+			}, Timeout(2*time.Second))
 		})
 		resultOf(k, begin(k, wf, struct{}{}))
 	})
