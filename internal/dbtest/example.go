@@ -31,6 +31,6 @@ func Example(ctx context.Context) (db *DB, done func() error, err error) {
 			err = errors.Join(err, errors.New("invariant broken: "+strings.Join(found, "; ")))
 		}
 		db.Pool.Close()
-		return errors.Join(err, s.exec(ctx, "DROP DATABASE "+name+" WITH (FORCE)"))
+		return errors.Join(err, s.drop(ctx, name))
 	}, nil
 }

@@ -139,9 +139,19 @@ func (s *server) giveBack(ctx context.Context, conn *pgx.Conn, name string) erro
 	return nil
 }
 
-// drop drops a database, whoever is connected to it.
+// dropPatience is how long a test waits for its database to be dropped.
+const dropPatience = 5 * time.Second
+
+// drop drops a database, whoever is connected to it. The server asks all its sessions first, and one whose client has
+// been frozen by another test does not answer: then it is left to dropAll.
 func (s *server) drop(ctx context.Context, name string) error {
-	return s.exec(ctx, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)")
+	ctx, cancel := context.WithTimeout(ctx, dropPatience)
+	defer cancel()
+	err := s.exec(ctx, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)")
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }
 
 // Only with a timeout does pg_terminate_backend wait until the session is gone.
@@ -228,7 +238,7 @@ func (s *server) dropAll(ctx context.Context) (err error) {
 		return err
 	}
 	for _, name := range names {
-		if _, err := conn.Exec(ctx, "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
+		if _, err := conn.Exec(ctx, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)"); err != nil {
 			return err
 		}
 	}
