@@ -613,11 +613,10 @@ func TestLostCommitOfSchedules(t *testing.T) {
 
 			drop = commitOf("WITH u AS MATERIALIZED")
 			co := k.coordinator()
-			for range 10 { // it meets the outage, and comes again
-				if _, err := co.fire(k.ctx); err == nil {
-					break
-				}
-			}
+			waitFor(t, "it has met the outage, the server too, and has come again", func() bool {
+				_, _ = co.fire(k.ctx)
+				return len(k.fired("s")) > 0
+			})
 			receive(t, drop.Done())
 			if runs := k.fired("s"); len(runs) != 3 {
 				t.Errorf("%d runs, want 3", len(runs))
