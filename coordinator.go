@@ -25,8 +25,8 @@ type CoordinatorConfig struct {
 	// Batch is how many schedules are fired in one transaction. Zero means 100.
 	Batch int
 
-	// MaxRuns is how many runs are started by schedules between two looks at the clock; what is due beyond follows
-	// at once. Zero means 1,000.
+	// MaxRuns is how many runs one of those transactions starts at the most; what is due beyond follows at once. Zero
+	// means 1,000.
 	MaxRuns int
 
 	// StaleAfter says how long the coordinator itself must have seen a worker silent before it takes it for dead: a third

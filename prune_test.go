@@ -228,14 +228,9 @@ func TestCoordinatorsPrune(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for left(t, pool) != "young 10" && ctx.Err() == nil {
-		time.Sleep(time.Millisecond)
-	}
-	stop()
-	walks.Wait()
-	if got := left(t, pool); got != "young 10" {
-		t.Error(got)
-	}
+	defer walks.Wait()
+	defer stop()
+	waitFor(t, "only the young are left", func() bool { return left(t, pool) == "young 10" })
 }
 
 func TestRetentionIsValidated(t *testing.T) {
