@@ -9,6 +9,7 @@ import (
 
 // Indexes are those of the schema, on which the statements rely.
 var Indexes = []string{
+	"run_events_pkey",
 	"schema_migrations_pkey",
 	"signals_pkey", "signals_signal_id",
 	"step_runs_pkey",
