@@ -91,7 +91,7 @@ const missingRights = `
 SELECT current_user::text, NOT has_schema_privilege(n.oid, 'USAGE'), coalesce((
 	SELECT string_agg(g.lacks || ' on ' || g.tables, ' and ' ORDER BY g.n DESC, g.tables)
 	FROM (
-		SELECT t.lacks, count(*) AS n, CASE WHEN count(*) = 6 THEN 'the tables of schema kagzi' ELSE string_agg('kagzi.' || t.relname, ', ' ORDER BY t.relname) END AS tables
+		SELECT t.lacks, count(*) AS n, CASE WHEN count(*) = 7 THEN 'the tables of schema kagzi' ELSE string_agg('kagzi.' || t.relname, ', ' ORDER BY t.relname) END AS tables
 		FROM (
 			SELECT c.relname, string_agg(p.name, ', ' ORDER BY p.place) AS lacks
 			FROM pg_class c
