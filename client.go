@@ -400,25 +400,43 @@ func (c *Client) Steps(ctx context.Context, ref Ref) ([]StepAttempt, error) {
 	return out, nil
 }
 
-// Cancel ends an active run: at once in the table, and within milliseconds where it is being executed, whose
-// steps see their contexts end. A run that is cancelled already stays so. Cancel returns [ErrRunNotFound], and
-// [ErrRunFinished] if the run completed or failed before.
+// Cancel ends an active run, and its children but for [Detached] ones: at once in the table, and within milliseconds where
+// it is being executed, whose steps see their contexts end. A run that has registered compensations with [Compensate]
+// ends once they have run; until then it stays active. A run that is cancelled already stays so. Cancel returns
+// [ErrRunNotFound], and [ErrRunFinished] if the run completed or failed before.
 func (c *Client) Cancel(ctx context.Context, ref Ref, opts ...ChangeOption) error {
+	return failedIf(c.end(ctx, ref, opts, c.store.Cancel), "cancel %v", ref)
+}
+
+// Terminate is [Cancel] without compensations: it ends an active run and its children at once, also one that is being
+// undone.
+func (c *Client) Terminate(ctx context.Context, ref Ref, opts ...ChangeOption) error {
+	return failedIf(c.end(ctx, ref, opts, c.store.Terminate), "terminate %v", ref)
+}
+
+// end ends the run in the way given.
+func (c *Client) end(ctx context.Context, ref Ref, opts []ChangeOption, how func(context.Context, pgx.Tx, uuid.UUID) (*store.CancelledRuns, error)) error {
 	tx, err := changeTx(opts)
-	var id uuid.UUID
-	if err == nil {
-		id, err = c.resolve(ctx, tx, ref)
-	}
-	if err == nil {
-		err = c.store.Cancel(ctx, tx, id)
-	}
-	if err == nil {
-		err = c.announce(ctx, tx, id)
-	}
 	if err != nil {
-		return failed(public(err), "cancel %v", ref)
+		return err
 	}
-	return nil
+	id, err := c.resolve(ctx, tx, ref)
+	if err != nil {
+		return err
+	}
+	ended, err := how(ctx, tx, id)
+	if err != nil {
+		return err
+	}
+	return c.announceEnds(ctx, tx, ended)
+}
+
+// failedIf is failed for an error that may be nil, or the store's.
+func failedIf(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return failed(public(err), format, args...)
 }
 
 // Resume continues a failed or cancelled run from its last good step: it begins a new attempt, in which every
@@ -447,11 +465,44 @@ func (c *Client) Resume(ctx context.Context, ref Ref, opts ...ChangeOption) erro
 	return nil
 }
 
-// announce tells that the run moved: with tx's commit, or now.
-func (c *Client) announce(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
-	if tx != nil {
-		return notify.NotifyTx(ctx, tx, notify.RunChannel, notify.RunPayload(c.cfg.Namespace, []uuid.UUID{id})...)
+// announceEnds tells what a cancel has done: with tx's commit, or now.
+func (c *Client) announceEnds(ctx context.Context, tx pgx.Tx, ended *store.CancelledRuns) error {
+	return c.announce(ctx, tx, ended.Moved(), ended.Due)
+}
+
+// announce tells that runs moved, and that some became due: with tx's commit, or now.
+func (c *Client) announce(ctx context.Context, tx pgx.Tx, moved []uuid.UUID, due []store.Woken) error {
+	if tx == nil {
+		c.wakeRuns(ctx, moved...)
+		c.wakeDue(ctx, due)
+		return nil
 	}
-	c.wakeRuns(ctx, id)
+	if len(moved) > 0 {
+		if err := notify.NotifyTx(ctx, tx, notify.RunChannel, notify.RunPayload(c.cfg.Namespace, moved)...); err != nil {
+			return err
+		}
+	}
+	told := map[string]bool{}
+	for _, w := range due {
+		if told[w.Queue] {
+			continue
+		}
+		told[w.Queue] = true
+		if err := notify.NotifyTx(ctx, tx, notify.WorkChannel, notify.WorkPayload(c.cfg.Namespace, w.Queue)); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+// wakeDue tells who may claim the runs.
+func (c *Client) wakeDue(ctx context.Context, woken []store.Woken) {
+	due := map[store.Woken]int{}
+	for _, w := range woken {
+		w.RunID = uuid.Nil
+		due[w]++
+	}
+	for w, n := range due {
+		c.wakeWork(ctx, w.Queue, w.Type, w.Version, n)
+	}
 }

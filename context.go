@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -51,9 +52,11 @@ type branch struct {
 	logOnce  sync.Once // a step of the branch may log from goroutines of its own
 	log      *slog.Logger
 
-	parent *branch
-	inStep atomic.Bool // a step's function is being executed
-	mute   atomic.Bool // lost a race: it and the branches below record nothing any more
+	parent  *branch
+	racing  bool        // in a Race: what it takes is its own only if it wins
+	stopped bool        // it came to what is not begun any more
+	inStep  atomic.Bool // a step's function is being executed
+	mute    atomic.Bool // lost a race: it and the branches below record nothing any more
 }
 
 func (b *branch) muted() bool {
@@ -165,7 +168,22 @@ func (b *branch) lookup(id, kind string) *store.StepRow {
 func kindWord(kind string) string {
 	return map[string]string{
 		store.KindFunction: "a step", store.KindSleep: "a sleep", store.KindMarker: "a group of branches",
+		store.KindSignal: "a wait for a signal", store.KindChild: "a child", store.KindCompensation: "a compensation",
 	}[kind]
+}
+
+// begins says that b comes to what the history does not have. Where such is not begun any more, the goroutine ends.
+func (b *branch) begins() {
+	b.live = true
+	if b.e.replays {
+		b.stop()
+	}
+}
+
+// stop ends the goroutine: for those who wait for the branch it goes on for ever.
+func (b *branch) stop() {
+	b.stopped = true
+	runtime.Goexit()
 }
 
 // passed notes that the function has come past row, a step that ended.

@@ -248,15 +248,6 @@ func (k *Coordinator) repeat(ctx context.Context, stop context.CancelCauseFunc, 
 	}
 }
 
-// coordinate tells this process's coordinators that runs have moved.
-func (c *Client) coordinate(ids []uuid.UUID) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for k := range c.coordinators {
-		k.look(ids)
-	}
-}
-
 // look wakes the coordinator if one of the runs, or with nil any, keeps a queued one waiting. It does not block.
 func (k *Coordinator) look(ids []uuid.UUID) {
 	k.mu.Lock()

@@ -27,6 +27,7 @@ const (
 	endShutdown            // the worker gives the run back
 	endCancelled           // the run was cancelled
 	endFailed              // the run fails whatever the function says: see failure
+	endUndone              // the run is to be undone: see verdict
 )
 
 // How long waits stay in memory, and how long the end of an execution waits for its goroutines.
@@ -48,7 +49,8 @@ type execution struct {
 	attempt  int                       // of the run, from 1
 	history  map[string]*store.StepRow // the latest attempt of each step, as it was at the claim
 	own      map[string]int            // see ownOf
-	seen     int64                     // the wakeups that history may reflect
+	seen     int64                     // the wakeups that history, inbox and ends reflect
+	replays  bool                      // what the history does not have is not begun: the goroutine ends there
 	ctx      context.Context           // what step contexts descend from
 	cancel   context.CancelCauseFunc
 	done     chan struct{} // closed when reason is set
@@ -62,7 +64,7 @@ type execution struct {
 	waits      []*wait
 	park       *store.Park     // of endSuspended
 	unsaved    []*store.Record // to be written with park
-	notes      []*store.Record // to be written with whatever is written next
+	notes      []note          // to be written with what their branches write next
 	branches   []*branchResult
 	output     []byte // the function's
 	err        error  // the function's
@@ -70,6 +72,15 @@ type execution struct {
 	released   bool   // its slot is free again
 	alone      bool   // it is the one suspect of its session
 	grace      *time.Timer
+
+	mail
+	starting    int           // starts of children whose write is under way
+	afterStarts func()        // called when they are settled; nil if nothing waits for that
+	offspring   bool          // it may have children that are not over
+	undos       []*undo       // registered, in any order
+	places      int64         // given to registrations so far
+	verdict     *store.Finish // how the run ends once it is undone; nil if it is not to be
+	undoing     bool          // this is the execution of the undos
 
 	concluded sync.Once
 }
@@ -92,6 +103,10 @@ func newExecution(s *session, run *store.ClaimedRun, history []*store.StepRow, l
 		done: make(chan struct{}), live: 1, busy: 1,
 	}
 	e.own = ownOf(e.history)
+	e.places, _ = placesOf(e.history)
+	for _, row := range history {
+		e.offspring = e.offspring || row.Kind == store.KindChild && row.Status == store.Running
+	}
 	if looked {
 		e.seen = run.Wakeups
 	}
@@ -108,7 +123,7 @@ func (e *execution) held() store.Held { return store.Held{RunID: e.run.RunID, Le
 // execute runs the workflow function on this goroutine.
 func (e *execution) execute(h handler) {
 	b := &branch{e: e, ctx: e.ctx, cancel: e.cancel, now: e.run.StartedAt, result: &branchResult{}}
-	if !e.run.DeadlineAt.IsZero() {
+	if !e.run.DeadlineAt.IsZero() && !e.undoing && !e.replays {
 		e.mu.Lock()
 		e.deadline = time.AfterFunc(e.run.DeadlineAt.Sub(e.s.now()), func() {
 			e.fail(errDeadline)
@@ -152,6 +167,14 @@ func (e *execution) exit(b *branch, err error, panicked bool, keep func()) {
 		}
 		return
 	}
+	if b.stopped {
+		e.stoppedLocked(last)
+		e.mu.Unlock()
+		if last {
+			e.conclude()
+		}
+		return
+	}
 	if err == nil {
 		keep()
 	}
@@ -161,6 +184,9 @@ func (e *execution) exit(b *branch, err error, panicked bool, keep func()) {
 	}
 	b.result.asked = b.result.asked || b.ctx.Err() != nil // cancelled by who asks no more
 	b.result.err, b.result.now = err, b.now
+	if !b.racing { // what a loser took goes back
+		e.inheritLocked(b, b.parent)
+	}
 	if err != nil {
 		b.cancel(errBranchCancelled) // the branches that nobody will ask
 	} else if !root && !b.started {
@@ -172,7 +198,9 @@ func (e *execution) exit(b *branch, err error, panicked bool, keep func()) {
 		e.fireLocked(&g.event)
 	}
 	e.busy--
-	if last {
+	if last && e.replays {
+		e.endLocked(endUndone, nil)
+	} else if last {
 		e.endLocked(endReturned, nil)
 	} else if e.busy == 0 {
 		e.suspendLocked()
@@ -192,7 +220,7 @@ func (e *execution) endLocked(reason endReason, cause error) bool {
 	close(e.done)
 	if reason != endReturned {
 		e.cancel(cause)
-		if e.live > 0 {
+		if e.live > 0 && reason != endUndone { // to be undone is what user code has done when it has returned
 			e.grace = time.AfterFunc(exitGrace, e.conclude) // code that does not return must not hold the run
 		}
 	} else {
@@ -253,29 +281,52 @@ func (e *execution) exitIfEnded() {
 // conclude writes the execution's end, once. It does not wait for the write.
 func (e *execution) conclude() {
 	e.concluded.Do(func() {
-		e.release()
 		e.mu.Lock()
-		reason, park, unsaved := e.reason, e.park, e.unsaved
 		for _, t := range []*time.Timer{e.grace, e.deadline} {
 			if t != nil {
 				t.Stop()
 			}
 		}
-		e.mu.Unlock()
-		switch reason {
-		case endSuspended:
-			e.s.failpoint("suspend", e.run.RunID)
-			e.s.submit(&item{e: e, records: unsaved, park: park, then: e.left})
-		case endShutdown:
-			e.s.submit(&item{e: e, park: &store.Park{RunID: e.run.RunID, Lease: e.run.Lease, Status: store.Pending, WaitingOn: "worker"}, then: e.left})
-		case endFailed:
-			e.finish(nil, e.failure)
-		case endReturned:
-			e.finish(e.output, e.outcome())
-		default: // the table says what became of the run
-			e.left(store.Lost)
+		if e.starting > 0 { // they are written before the end, or a retry of theirs would find the run gone
+			e.afterStarts = e.writeEnd
+			e.mu.Unlock()
+			return
 		}
+		e.mu.Unlock()
+		e.writeEnd()
 	})
+}
+
+func (e *execution) writeEnd() {
+	e.mu.Lock()
+	reason, park, unsaved, failure := e.reason, e.park, e.unsaved, e.failure
+	e.mu.Unlock()
+	switch reason {
+	case endSuspended:
+		e.s.failpoint("suspend", e.run.RunID)
+		e.leave(unsaved, park)
+	case endShutdown:
+		e.leave(nil, e.newPark(store.Pending, "worker"))
+	case endUndone:
+		e.endRun(e.verdict)
+	case endFailed:
+		e.finish(nil, failure)
+	case endReturned:
+		e.finish(e.output, e.outcome())
+	default: // the table says what became of the run
+		e.left(store.Lost)
+	}
+}
+
+// leave writes that the execution ends, and not the run.
+func (e *execution) leave(records []*store.Record, park *store.Park) {
+	e.release()
+	e.s.submit(&item{e: e, records: records, park: park, then: e.left})
+}
+
+// newPark prepares the end of this execution: without a time, and waiting for nothing, the run is due at once.
+func (e *execution) newPark(status, waitingOn string) *store.Park {
+	return &store.Park{RunID: e.run.RunID, Lease: e.run.Lease, Status: status, WaitingOn: waitingOn, Seen: e.seen, Undoing: e.undoing}
 }
 
 // refuse ends an execution that was never begun.
@@ -291,7 +342,8 @@ func (e *execution) refuse(reason endReason, err error) {
 func (e *execution) setBack() {
 	e.mu.Lock()
 	e.live, e.busy = 0, 0
-	e.park = &store.Park{RunID: e.run.RunID, Lease: e.run.Lease, Status: store.Pending, Wake: time.Second, WaitingOn: "recovery"}
+	e.park = e.newPark(store.Pending, "recovery")
+	e.park.Wake = time.Second
 	e.endLocked(endSuspended, nil)
 	e.mu.Unlock()
 	e.conclude()
@@ -312,18 +364,34 @@ func (e *execution) outcome() error {
 	return nil
 }
 
+// stoppedLocked takes leave of a branch that came to what is not begun any more: nobody learns of it.
+func (e *execution) stoppedLocked(last bool) {
+	e.busy--
+	if last {
+		e.endLocked(endUndone, nil)
+	} else if e.busy == 0 {
+		e.suspendLocked()
+	}
+}
+
 // finish completes the run, or fails this attempt of it.
 func (e *execution) finish(output []byte, err error) {
 	e.s.failpoint("finish", e.run.RunID)
+	if e.undoing {
+		e.finishUndone(err)
+		return
+	}
 	if err == nil {
-		e.s.submit(&item{e: e, finish: &store.Finish{RunID: e.run.RunID, Lease: e.run.Lease, Parent: e.run.ParentRunID, Status: store.Completed, Output: output}, then: e.left})
+		f := e.newFinish(store.Completed, "", "")
+		f.Output = output
+		e.endRun(f)
 		return
 	}
 	kind, text := KindOf(err), errorText(err)
 	policy := e.policy()
 	permanent := e.reason == endFailed || isPermanent(err)
 	if permanent || !policy.allows(e.attempt) {
-		e.s.submit(&item{e: e, finish: &store.Finish{RunID: e.run.RunID, Lease: e.run.Lease, Parent: e.run.ParentRunID, Status: store.Failed, ErrorKind: string(kind), Error: text}, then: e.left})
+		e.endRun(e.newFinish(store.Failed, kind, text))
 		return
 	}
 	e.log().Warn("kagzi: run failed and is tried again", "kind", kind, "error", oneLine(text))
@@ -331,14 +399,22 @@ func (e *execution) finish(output []byte, err error) {
 	if after, ok := retryAfter(err); ok {
 		pause = max(pause, after)
 	}
-	e.s.submit(&item{e: e, park: &store.Park{
-		RunID: e.run.RunID, Lease: e.run.Lease, Status: store.Pending, Wake: pause, WaitingOn: "retry",
-		Failed: true, ErrorKind: string(kind), Error: text,
-	}, then: e.left})
+	park := e.newPark(store.Pending, "retry")
+	park.Wake, park.Failed, park.ErrorKind, park.Error = pause, true, string(kind), text
+	e.leave(nil, park)
+}
+
+// newFinish prepares the run's end.
+func (e *execution) newFinish(status string, kind Kind, text string) *store.Finish {
+	return &store.Finish{RunID: e.run.RunID, Lease: e.run.Lease, Parent: e.run.ParentRunID, Status: status, ErrorKind: string(kind), Error: text}
 }
 
 // left is called when the end is written, or cannot be any more.
 func (e *execution) left(o store.Outcome) {
+	if o == store.Cancelling { // asked for while the run was about to end
+		e.endRun(e.cancelled())
+		return
+	}
 	e.release()
 	e.s.leave(e, o)
 }
@@ -356,31 +432,41 @@ func (e *execution) release() {
 
 // record writes one attempt of a step and returns the row that stands in the table: the one given, or an older
 // result. It exits the goroutine if the lease is lost.
-func (e *execution) record(r *store.Record) *store.StepRow {
-	it := &item{e: e, records: []*store.Record{r}, acked: make(chan struct{})}
-	e.s.submit(it)
-	<-it.acked
-	if it.settled != store.Done {
-		e.end(endLost, ErrLeaseLost) // unless there is another reason already
-		runtime.Goexit()
-	}
+func (b *branch) record(r *store.Record) *store.StepRow {
+	b.recordUnless(r, store.Done)
 	return &r.StepRow
 }
 
-// note keeps a record for the execution's next write, and its transaction. Nobody waits for it: should the
-// process die before, a replay comes to it again.
-func (e *execution) note(r *store.Record) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.notes = append(e.notes, r)
+// recordUnless is record that returns with another outcome than Done, too.
+func (b *branch) recordUnless(r *store.Record, other store.Outcome) store.Outcome {
+	it := &item{e: b.e, b: b, records: []*store.Record{r}, acked: make(chan struct{})}
+	b.e.s.submit(it)
+	<-it.acked
+	if it.settled != store.Done && it.settled != other {
+		b.e.end(endLost, ErrLeaseLost) // unless there is another reason already
+		runtime.Goexit()
+	}
+	return it.settled
 }
 
-func (e *execution) takeNotes() []*store.Record {
+// starts submits the start of a child without waiting for its write. The execution ends after it.
+func (b *branch) starts(r *store.Record) {
+	e := b.e
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	notes := e.notes
-	e.notes = nil
-	return notes
+	e.starting++
+	e.mu.Unlock()
+	e.s.submit(&item{e: e, b: b, records: []*store.Record{r}, then: func(store.Outcome) {
+		e.mu.Lock()
+		e.starting--
+		then := e.afterStarts
+		if e.starting > 0 || then == nil {
+			then = func() {}
+		} else {
+			e.afterStarts = nil
+		}
+		e.mu.Unlock()
+		then()
+	}})
 }
 
 // show writes that an attempt of a step is under way.

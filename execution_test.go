@@ -479,29 +479,6 @@ func TestNondeterminism(t *testing.T) {
 
 func TestWakeUpIsNotLost(t *testing.T) {
 	t.Parallel()
-	t.Run("BetweenClaimAndSuspension", func(t *testing.T) {
-		k := newKit(t)
-		wf := Define[struct{}, int]("wf")
-		var executions atomic.Int64
-		serve(k, wf, func(ctx Context, _ struct{}) (int, error) {
-			executions.Add(1)
-			if err := Do(ctx, "signalled meanwhile", func(sctx context.Context) error {
-				_, err := k.pool.Exec(sctx, wakeRun, string(ctx.RunID()))
-				return err
-			}); err != nil {
-				return 0, err
-			}
-			return 1, Sleep(ctx, "long", time.Hour)
-		})
-		run := begin(k, wf, struct{}{})
-		waitFor(t, "the run was executed again", func() bool { return executions.Load() == 2 })
-		info := k.waitStatus(run.ID(), StatusSleeping)
-		if time.Until(info.AvailableAt) < 30*time.Minute || info.WaitingOn != "timer long" {
-			t.Errorf("now it must sleep: %+v", info)
-		}
-		k.forward(run.ID())
-		resultOf(k, run)
-	})
 	t.Run("WhileSuspended", func(t *testing.T) {
 		k := newKit(t)
 		wf := Define[struct{}, int]("wf")

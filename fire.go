@@ -169,7 +169,9 @@ func (k *Coordinator) replace(ctx context.Context, t *store.Template, wait time.
 	case err != nil:
 		return err
 	}
-	c.wakeRuns(ctx, ended...)
+	if err := c.announceEnds(ctx, nil, ended); err != nil {
+		return err
+	}
 	fired, err := c.store.TickSchedule(ctx, t.ID, func(now time.Time, t *store.Template) (*store.Edit, error) {
 		if t == nil || t.Paused || t.Active {
 			return nil, nil

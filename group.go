@@ -26,6 +26,7 @@ type group[T any] struct {
 	cfg      branchConfig
 	members  []member[T]
 	started  int
+	races    bool           // what the branches take is theirs only if they win
 	ends     ends           // of the started ones
 	row      *store.StepRow // the newest record; nil if there is none
 	decision decision
@@ -95,15 +96,16 @@ func (g *group[T]) open() bool {
 // begin records the items and the deadline. For the items alone nobody waits: their record is written before
 // those of the branches. A deadline is the database's.
 func (g *group[T]) begin(hashes []string) {
+	g.b.begins()
 	g.decision.Items = hashes
 	r := g.record(store.Running)
 	if g.cfg.timeout > 0 {
 		r.Wake = g.cfg.timeout
-		g.row = g.b.e.record(r)
+		g.row = g.b.record(r)
 		return
 	}
 	g.row = &r.StepRow
-	g.b.e.note(r)
+	g.b.note(r)
 }
 
 // record prepares the group's record with its decision. A failure of an earlier attempt of the run stays; the
@@ -124,14 +126,17 @@ func (g *group[T]) record(status string) *store.Record {
 }
 
 // decide records the decision and waits for the record: only then may the workflow act on it.
-func (g *group[T]) decide(status string) { g.row = g.b.e.record(g.record(status)) }
+func (g *group[T]) decide(status string) {
+	g.b.begins()
+	g.row = g.b.record(g.record(status))
+}
 
 // start starts the next branch, or the one given.
 func (g *group[T]) start(i int) {
 	m := &g.members[i]
 	m.future = &Future[T]{}
 	g.started++
-	m.branch = m.future.start(g.b, g.id+"/"+m.name, m.fn, &g.ends, i)
+	m.branch = m.future.start(g.b, g.races, g.id+"/"+m.name, m.fn, &g.ends, i)
 }
 
 // next waits until another branch has ended and returns its place. It returns an error of kind timeout once the
@@ -237,7 +242,7 @@ func (g *group[T]) close() {
 	case g.cfg.timeout > 0:
 		g.decide(store.Completed)
 	default:
-		g.b.e.note(g.record(store.Completed))
+		g.b.note(g.record(store.Completed))
 	}
 }
 
@@ -279,9 +284,11 @@ func (g *group[T]) stop(cause error, taken int) error {
 	if errors.Is(cause, KindTimeout) && !g.decision.TimedOut && g.b.ctx.Err() == nil {
 		g.decision.TimedOut = true
 		g.mute(-1)
+		g.inherit(-1)
 		g.decide(store.Completed)
 	}
 	g.cancel(-1)
+	g.inherit(-1)
 	g.join(taken)
 	return cause
 }
@@ -296,6 +303,33 @@ func (g *group[T]) mute(but int) {
 	g.cancel(but)
 }
 
+// inherit leaves what the branch noted that won to the group's, and drops what the others did; -1: all of them.
+func (g *group[T]) inherit(winner int) {
+	if !g.races {
+		return
+	}
+	e := g.b.e
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i := range g.members {
+		if m := &g.members[i]; i == winner {
+			e.inheritLocked(m.branch, g.b)
+		} else if m.branch != nil {
+			e.forfeitLocked(m.branch)
+		}
+	}
+}
+
+// adopt leaves what all branches noted to the group's: none has won, and none has lost.
+func (g *group[T]) adopt() {
+	e := g.b.e
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i := range g.members {
+		e.inheritLocked(g.members[i].branch, g.b)
+	}
+}
+
 // first runs every branch until one succeeds.
 func (g *group[T]) first() (winner string, result T, err error) {
 	defer g.b.passedBranch(g.id)
@@ -306,6 +340,7 @@ func (g *group[T]) first() (winner string, result T, err error) {
 		result, err = g.decided(winner, true)
 		return winner, result, err
 	}
+	g.races = true
 	for i := range g.members {
 		g.start(i)
 	}
@@ -321,6 +356,7 @@ func (g *group[T]) first() (winner string, result T, err error) {
 			g.b.advance(ended)
 			g.decision.Winner = g.members[i].name
 			g.mute(i)
+			g.inherit(i)
 			g.decide(store.Completed)
 			g.join(taken + 1)
 			return g.members[i].name, value, nil
@@ -331,6 +367,7 @@ func (g *group[T]) first() (winner string, result T, err error) {
 		failures = append(failures, &BranchError{Name: g.members[i].name, Index: i, Err: err})
 	}
 	g.b.advance(now)
+	g.adopt()
 	g.close()
 	slices.SortFunc(failures, func(a, b *BranchError) int { return a.Index - b.Index })
 	return "", result, failures

@@ -235,7 +235,9 @@ func (h *heart) beat() error {
 	if err != nil {
 		return err
 	}
-	s.apply(states)
+	if woken := s.apply(states); woken != nil { // nil would mean all
+		s.look(woken)
+	}
 	return nil
 }
 

@@ -39,12 +39,18 @@ const (
 	KindCancelled      Kind = "cancelled"
 	KindDeadline       Kind = "deadline"       // the run's Timeout
 	KindCrashLoop      Kind = "crash_loop"     // the run kept killing its workers
-	KindCompensation   Kind = "compensation"   // reserved: there are no compensations yet
+	KindCompensation   Kind = "compensation"   // what Compensate registered failed for good
 	KindNondeterminism Kind = "nondeterminism" // code and history cannot both be right
 )
 
 // Error makes a Kind an error.
 func (k Kind) Error() string { return string(k) }
+
+// setsAside reports whether a run that failed with this kind is left for people, to be resumed once its code, or its
+// input, is right.
+func (k Kind) setsAside() bool {
+	return k == KindNondeterminism || k == KindCrashLoop || k == KindBadInput
+}
 
 // retryable reports whether a failure of this kind is worth another attempt. Kinds that users declare are.
 func (k Kind) retryable() bool {

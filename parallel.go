@@ -39,7 +39,7 @@ func Go[T any](ctx Context, name string, fn func(Context) (T, error)) *Future[T]
 	if err != nil {
 		f.result = &branchResult{name: name, done: event{fired: 1}, err: err}
 	} else {
-		f.start(b, id, fn, nil, 0)
+		f.start(b, false, id, fn, nil, 0)
 	}
 	b.e.mu.Lock()
 	b.e.branches = append(b.e.branches, f.result)
@@ -48,8 +48,9 @@ func Go[T any](ctx Context, name string, fn func(Context) (T, error)) *Future[T]
 }
 
 // start runs fn as a branch under b, the i-th of a group if ends is not nil.
-func (f *Future[T]) start(b *branch, id string, fn func(Context) (T, error), ends *ends, i int) *branch {
+func (f *Future[T]) start(b *branch, racing bool, id string, fn func(Context) (T, error), ends *ends, i int) *branch {
 	e, child := b.e, b.newBranch(id)
+	child.racing = racing
 	f.result = child.result
 	f.result.group, f.result.index = ends, i
 	b.started = true

@@ -296,13 +296,18 @@ func (h *hub) listening() bool {
 
 // moved is the hint, the listener's or our own, that runs moved; nil means any of them.
 func (c *Client) moved(ids []uuid.UUID) {
+	c.tell(ids)
+	c.results.look(ids)
+}
+
+// tell is moved without those who wait for results: they have them.
+func (c *Client) tell(ids []uuid.UUID) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	for s := range c.sessions {
 		s.look(ids)
 	}
 	for k := range c.coordinators {
 		k.look(ids)
 	}
-	c.mu.Unlock()
-	c.results.look(ids)
 }

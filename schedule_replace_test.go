@@ -109,9 +109,9 @@ func TestStaleReplaceCancelsNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := k.states("s")
-			ids, err := k.c.store.CancelFired(k.ctx, seen, time.Second)
-			if err != nil || (len(ids) > 0) != (name == "Undecided") {
-				t.Errorf("cancelled %v, %v", ids, err)
+			ended, err := k.c.store.CancelFired(k.ctx, seen, time.Second)
+			if err != nil || (len(ended.Ended) > 0) != (name == "Undecided") {
+				t.Errorf("cancelled %v, %v", ended, err)
 			}
 			if after := k.states("s"); name != "Undecided" && after != before {
 				t.Errorf("runs: %s, before: %s", after, before)

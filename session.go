@@ -256,16 +256,20 @@ func (s *session) begin(ctx context.Context, worker uuid.UUID, runs []*store.Cla
 	s.mu.Lock()
 	s.slots -= len(runs)
 	s.mu.Unlock()
-	var old []uuid.UUID
+	var old, woken []uuid.UUID
 	for _, r := range runs {
 		if !r.Fresh || r.Wakeups > 0 {
 			old = append(old, r.RunID)
 		}
+		if r.Wakeups > 0 {
+			woken = append(woken, r.RunID)
+		}
 	}
 	var histories map[uuid.UUID][]*store.StepRow
+	var news map[uuid.UUID]*store.News
 	for len(old) > 0 {
 		var err error
-		if histories, err = s.store.History(s.background, old); err == nil {
+		if histories, news, err = s.store.Load(s.background, old, woken); err == nil {
 			break
 		}
 		s.databaseTrouble(err)
@@ -276,6 +280,9 @@ func (s *session) begin(ctx context.Context, worker uuid.UUID, runs []*store.Cla
 	for _, r := range runs {
 		looked := !r.Fresh || r.Wakeups > 0
 		e := newExecution(s, r, histories[r.RunID], looked)
+		if n := news[r.RunID]; n != nil {
+			e.deliver(n)
+		}
 		s.mu.Lock()
 		old := s.executing[r.RunID]
 		s.executing[r.RunID] = e
@@ -298,6 +305,9 @@ func (s *session) begin(ctx context.Context, worker uuid.UUID, runs []*store.Cla
 func (s *session) dispatch(e *execution) {
 	h := s.w.handlers[e.run.Type][e.run.Version]
 	crashLoop := e.crashLooped()
+	e.verdict = e.condemned()
+	_, registered := placesOf(e.history)
+	e.replays = e.verdict != nil && registered
 	s.mu.Lock()
 	alone := !e.run.Suspect() || !s.suspect
 	if alone && e.run.Suspect() {
@@ -308,8 +318,8 @@ func (s *session) dispatch(e *execution) {
 	switch {
 	case fenced:
 		e.refuse(endShutdown, ErrLeaseLost)
-	case !e.run.DeadlineAt.IsZero() && !e.run.DeadlineAt.After(s.now()):
-		e.refuse(endFailed, errDeadline)
+	case e.verdict != nil && !registered:
+		e.refuse(endUndone, nil)
 	case crashLoop:
 		e.refuse(endFailed, kinded{KindCrashLoop, fmt.Errorf("the run was taken over from a dead worker %d times without progress: it may be killing them", e.run.Recoveries)})
 	case !alone:
@@ -319,6 +329,33 @@ func (s *session) dispatch(e *execution) {
 	default:
 		go e.execute(h)
 	}
+}
+
+// cancelChildren cancels the children of a run that is about to end, and reports whether the run is still held.
+func (s *session) cancelChildren(e *execution) bool {
+	for {
+		ended, err := s.store.CancelChildren(s.background, e.held())
+		if err == nil {
+			_ = s.w.client.announceEnds(s.noWait, nil, ended) // fails only in a transaction
+			return true
+		}
+		if errors.Is(err, store.ErrLeaseLost) || s.closing.Load() || e.lost() {
+			return false
+		}
+		s.databaseTrouble(err)
+		time.Sleep(databasePause)
+	}
+}
+
+// replace puts another execution of the same run, under the same lease, in the place of one.
+func (s *session) replace(old, by *execution) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.executing[old.run.RunID] != old {
+		return false
+	}
+	s.executing[old.run.RunID] = by
+	return true
 }
 
 // offer says how many runs of a version of typ the session has room for, and makes it look.
@@ -407,25 +444,52 @@ func (s *session) lookLoop(stop chan struct{}) {
 			s.databaseTrouble(err) // the heartbeat looks, too
 			continue
 		}
-		s.apply(states)
+		s.fetch(s.apply(states))
 	}
 }
 
-// apply tells executions what their rows say.
-func (s *session) apply(states []store.HeldState) {
+// fetch gives executions what reached their runs.
+func (s *session) fetch(ids []uuid.UUID) {
+	if len(ids) == 0 {
+		return
+	}
+	news, err := s.store.News(s.background, ids)
+	if err != nil {
+		s.databaseTrouble(err) // the heartbeat looks, too
+		return
+	}
+	for id, n := range news {
+		s.mu.Lock()
+		e := s.executing[id]
+		s.mu.Unlock()
+		if e != nil {
+			e.deliver(n)
+		}
+	}
+}
+
+// apply tells executions what their rows say, and returns those that something reached.
+func (s *session) apply(states []store.HeldState) (woken []uuid.UUID) {
 	for _, st := range states {
 		s.mu.Lock()
 		e := s.executing[st.RunID]
 		s.mu.Unlock()
-		if e == nil || e.run.Lease != st.Lease || st.Holds {
-			continue
-		}
-		if st.Status == store.Cancelled {
+		switch {
+		case e == nil || e.run.Lease != st.Lease:
+		case st.Holds:
+			if st.Cancel {
+				e.cancelRequested()
+			}
+			if e.missed(st.Wakeups) {
+				woken = append(woken, st.RunID)
+			}
+		case st.Status == store.Cancelled:
 			e.end(endCancelled, errCancelled)
-		} else {
+		default:
 			e.end(endLost, ErrLeaseLost)
 		}
 	}
+	return woken
 }
 
 // held lists what the session believes to hold.

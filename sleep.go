@@ -43,7 +43,8 @@ func sleep(ctx Context, name string, length func(now time.Time) time.Duration) e
 		}
 		// Nobody waits for this record: that the time has passed can be told from the row that is there.
 		r := b.e.newRecord(id, store.KindSleep, store.Completed, row.Attempt, row.FirstAttempt)
-		b.e.note(r)
+		r.EndedAt = row.WakeAt
+		b.note(r)
 	}
 	if row.WakeAt.IsZero() {
 		b.passed(row)
@@ -57,6 +58,7 @@ func sleep(ctx Context, name string, length func(now time.Time) time.Duration) e
 // begun. A long sleep is recorded when it begins, so that no restart begins it again.
 func (b *branch) beginSleep(id string, d time.Duration) (*store.StepRow, error) {
 	e := b.e
+	b.begins()
 	if d <= memoryWait {
 		begun := time.Now()
 		if err := b.wait(e.s.now().Add(d), "timer "+id, nil, 0); err != nil {
@@ -64,10 +66,10 @@ func (b *branch) beginSleep(id string, d time.Duration) (*store.StepRow, error) 
 		}
 		r := e.newRecord(id, store.KindSleep, store.Completed, 1, 1)
 		r.Elapsed = time.Since(begun)
-		return e.record(r), nil
+		return b.record(r), nil
 	}
 	r := e.newRecord(id, store.KindSleep, store.Running, 1, 1)
 	r.Wake = d
 	b.suspendWith(r, "timer "+id)
-	return e.record(r), nil
+	return b.record(r), nil
 }

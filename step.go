@@ -109,6 +109,8 @@ func durable[T any](ctx Context, name string, call stepFunc, opts []StepOption, 
 type stepCall struct {
 	b       *branch
 	id      string
+	kind    string
+	place   int64 // of a compensation
 	call    stepFunc
 	cfg     stepConfig
 	tx      bool
@@ -129,13 +131,17 @@ func (b *branch) step(name string, call stepFunc, opts []StepOption, tx bool) (*
 	if err != nil {
 		return nil, misuse(failed(err, "step %q", id))
 	}
-	s := &stepCall{b: b, id: id, call: call, cfg: cfg, tx: tx, attempt: 1, first: 1}
-	row := b.lookup(id, store.KindFunction)
+	s := &stepCall{b: b, id: id, kind: store.KindFunction, call: call, cfg: cfg, tx: tx, attempt: 1, first: 1}
+	return s.run(b.lookup(id, store.KindFunction))
+}
+
+// run executes the step as often as it takes, given its latest record; nil if there is none.
+func (s *stepCall) run(row *store.StepRow) (_ *store.StepRow, err error) {
 	for {
 		if row != nil {
 			done, err := s.after(row)
 			if done {
-				b.passed(row)
+				s.b.passed(row)
 				return row, err
 			}
 			if err != nil {
@@ -161,7 +167,7 @@ func (s *stepCall) after(row *store.StepRow) (done bool, err error) {
 			return false, err
 		}
 		s.attempt, s.first = row.Attempt+1, row.FirstAttempt
-	case row.RunAttempt == s.b.e.attempt: // final in this attempt of the run
+	case row.RunAttempt == s.b.e.attempt || s.b.e.replays: // final in this attempt of the run
 		return true, &StepError{Step: s.id, Attempts: row.Attempt - row.FirstAttempt + 1, Kind: Kind(row.ErrorKind), Message: row.Error, permanent: row.Permanent}
 	default: // final in an earlier attempt of the run: forgotten
 		s.attempt, s.first = row.Attempt+1, row.Attempt+1
@@ -172,6 +178,7 @@ func (s *stepCall) after(row *store.StepRow) (done bool, err error) {
 // execute makes one attempt and records what came of it. It returns neither record nor error if the attempt is
 // to be made again, because the database was away.
 func (s *stepCall) execute() (*store.StepRow, error) {
+	s.b.begins()
 	if s.tx {
 		return s.executeTx()
 	}
@@ -182,10 +189,16 @@ func (s *stepCall) execute() (*store.StepRow, error) {
 	return s.settle(ctx, begun, data, err)
 }
 
+// newRecord prepares the record of the attempt.
+func (s *stepCall) newRecord(status string) *store.Record {
+	r := s.b.e.newRecord(s.id, s.kind, status, s.attempt, s.first)
+	r.Sequence = s.place
+	return r
+}
+
 // begin returns the context of an attempt, and shows the attempt in the table if it takes long.
 func (s *stepCall) begin() (context.Context, context.CancelFunc) {
 	b, e := s.b, s.b.e
-	b.live = true
 	ctx, cancel := context.WithCancel(b.ctx)
 	if s.cfg.timeout > 0 {
 		cancel()
@@ -198,7 +211,7 @@ func (s *stepCall) begin() (context.Context, context.CancelFunc) {
 		if s.tx { // a row committed meanwhile would fail a transaction of a stricter isolation, each time
 			return
 		}
-		r := e.newRecord(s.id, store.KindFunction, store.Running, s.attempt, s.first)
+		r := s.newRecord(store.Running)
 		r.Elapsed = visibleAfter
 		e.show(r)
 	})
@@ -223,14 +236,14 @@ func (s *stepCall) settle(ctx context.Context, begun time.Time, data []byte, err
 	if b.muted() {
 		return nil, errBranchCancelled
 	}
-	r := e.newRecord(s.id, store.KindFunction, store.Completed, s.attempt, s.first)
+	r := s.newRecord(store.Completed)
 	r.Elapsed = time.Since(begun)
 	if err == nil {
 		r.Output = data
 	} else {
 		s.fail(ctx, r, err)
 	}
-	row := e.record(r)
+	row := b.record(r)
 	e.s.failpoint("after record", e.run.RunID)
 	e.exitIfEnded()
 	return row, nil
@@ -270,9 +283,9 @@ func (s *stepCall) callUser(ctx context.Context, tx pgx.Tx) (data []byte, err er
 		if v := recover(); v != nil {
 			data, err = nil, newPanicError(v, debug.Stack())
 		} else if !s.b.e.ended() {
-			r := s.b.e.newRecord(s.id, store.KindFunction, store.Failed, s.attempt, s.first)
+			r := s.newRecord(store.Failed)
 			r.ErrorKind, r.Error = string(KindPanic), errorText(newGoexitError())
-			s.b.e.note(r)
+			s.b.note(r)
 		}
 	}()
 	v, err := s.call(ctx, tx)
@@ -310,7 +323,7 @@ func (s *stepCall) executeTx() (*store.StepRow, error) {
 		return s.settle(ctx, begun, data, err)
 	}
 	e.s.failpoint("after step", e.run.RunID)
-	r := e.newRecord(s.id, store.KindFunction, store.Completed, s.attempt, s.first)
+	r := s.newRecord(store.Completed)
 	r.Elapsed, r.Output = time.Since(begun), data
 	// The write does not end with ctx: its outcome would be unknown.
 	write, stop := context.WithTimeout(context.WithoutCancel(ctx), txTimeout)

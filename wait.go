@@ -21,6 +21,8 @@ type wait struct {
 	ctx   context.Context // the branch's
 	until time.Time       // the zero time: no time
 	why   string
+	need  int           // wakeups of the run that may end the wait; zero: none does
+	child bool          // the wakeups are ends of children
 	woken chan struct{} // closed by who ends the wait, after it counted the branch busy again
 }
 
@@ -28,7 +30,15 @@ type wait struct {
 // has happened more often than past; the zero time is no time. It returns the branch's cause if the branch is
 // cancelled meanwhile, and exits the goroutine if the execution ends.
 func (b *branch) wait(until time.Time, why string, on *event, past int) error {
-	e := b.e
+	return b.waitFor(&wait{until: until, why: why}, on, past)
+}
+
+// waitFor is wait, for w.
+func (b *branch) waitFor(w *wait, on *event, past int) error {
+	e, until := b.e, w.until
+	if e.replays && (!until.IsZero() || w.need > 0) { // what did not end before does not begin
+		b.stop()
+	}
 	e.mu.Lock()
 	if e.reason != underWay {
 		e.mu.Unlock()
@@ -42,7 +52,7 @@ func (b *branch) wait(until time.Time, why string, on *event, past int) error {
 		e.mu.Unlock()
 		return context.Cause(b.ctx)
 	}
-	w := &wait{ctx: b.ctx, until: until, why: why, woken: make(chan struct{})}
+	w.ctx, w.woken = b.ctx, make(chan struct{})
 	e.waits = append(e.waits, w)
 	if on != nil {
 		on.waiters = append(on.waiters, w)
@@ -132,16 +142,25 @@ func (e *execution) endsSoonLocked() bool {
 
 // suspendLocked ends the execution if none of its waits ends soon. No branch is busy.
 func (e *execution) suspendLocked() {
-	if e.endsSoonLocked() {
+	if e.endsSoonLocked() || e.lingersLocked() {
+		return
+	}
+	if e.replays { // the branches wait for one another, and those that had more to do have stopped
+		e.endLocked(endUndone, nil)
 		return
 	}
 	first, timed := e.earliestLocked()
-	if !timed {
+	need := e.needLocked()
+	if !timed && need == 0 {
 		e.failure = kinded{KindNondeterminism, errors.New("every branch of the run waits for another: the run cannot go on")}
 		e.endLocked(endFailed, e.failure)
 		return
 	}
-	e.park = &store.Park{RunID: e.run.RunID, Lease: e.run.Lease, Status: store.Sleeping, Wake: -1, WakeAt: first.until, Seen: e.seen, WaitingOn: first.why}
+	if !timed {
+		first = e.waits[slices.IndexFunc(e.waits, func(w *wait) bool { return w.need > 0 })]
+	}
+	e.park = e.newPark(store.Sleeping, first.why)
+	e.park.Wake, e.park.WakeAt, e.park.Need = -1, first.until, need
 	e.endLocked(endSuspended, nil)
 }
 
@@ -160,7 +179,8 @@ func (b *branch) suspendWith(r *store.Record, why string) {
 		return
 	}
 	first, timed := e.earliestLocked()
-	p := &store.Park{RunID: e.run.RunID, Lease: e.run.Lease, Status: store.Sleeping, Wake: r.Wake, Seen: e.seen, WaitingOn: why}
+	p := e.newPark(store.Sleeping, why)
+	p.Wake, p.Need = r.Wake, e.needLocked()
 	if timed {
 		p.WakeAt = first.until
 		if first.until.Before(e.s.now().Add(r.Wake)) {

@@ -17,6 +17,7 @@ const busyPause = 100 * time.Millisecond
 // of all executions of a session share transactions.
 type item struct {
 	e       *execution
+	b       *branch         // that writes; nil for the execution's end, and for what shows a step
 	records []*store.Record // the last one is the item's own, if it is neither a park nor a finish
 	park    *store.Park
 	finish  *store.Finish
@@ -26,9 +27,9 @@ type item struct {
 	settled store.Outcome       // how, once it is
 }
 
-// submit hands it to the next flush, together with what its execution noted since the last one.
+// submit hands it to the next flush, together with what was noted for it.
 func (s *session) submit(it *item) {
-	it.records = append(it.e.takeNotes(), it.records...)
+	it.records = append(it.e.takeNotes(it), it.records...)
 	s.writer.Add(it)
 }
 
@@ -36,6 +37,9 @@ func (it *item) size() int {
 	n := 200
 	for _, r := range it.records {
 		n += 200 + len(r.Output) + len(r.Error)
+		if r.Start != nil {
+			n += 200 + len(r.Start.Input)
+		}
 	}
 	if it.finish != nil {
 		n += len(it.finish.Output) + len(it.finish.Error)
@@ -80,12 +84,14 @@ func (s *session) flush(items []*item) {
 			return
 		}
 		s.failpoint("before flush", uuid.Nil)
-		err := s.store.Flush(s.background, flushOf(items))
+		f := flushOf(items)
+		err := s.store.Flush(s.background, f)
 		s.failpoint("after flush", uuid.Nil)
 		switch {
 		case err == nil:
 			s.outage.end()
 			s.settleAll(items, last)
+			s.w.client.wakeDue(s.noWait, f.Woken)
 			return
 		case store.Refused(err) && len(items) > 1:
 			for _, it := range items { // one of them is at fault: it alone shall fail
@@ -139,7 +145,7 @@ func (s *session) settleAll(items []*item, last uint64) {
 		it.settle(o)
 	}
 	if len(ended) > 0 {
-		s.w.client.coordinate(ended)
+		s.w.client.tell(ended)
 		s.w.client.publisher.Run(s.noWait, s.store.Namespace(), ended...)
 	}
 	for k, n := range due {
@@ -167,7 +173,6 @@ func (s *session) finished(it *item, last uint64) []uuid.UUID {
 	if f.Parent == uuid.Nil {
 		return []uuid.UUID{f.RunID}
 	}
-	signal(s.wake) // the parent may be due
 	return []uuid.UUID{f.RunID, f.Parent}
 }
 
@@ -222,10 +227,8 @@ func (s *session) refused(it *item, err error) {
 		it.settle(store.Lost)
 		return
 	}
-	s.submit(&item{e: it.e, then: it.then, finish: &store.Finish{
-		RunID: it.e.run.RunID, Lease: it.e.run.Lease, Parent: it.e.run.ParentRunID, Status: store.Failed,
-		ErrorKind: string(KindDatabase), Error: errorText(fmt.Errorf("the run's end cannot be recorded: %w", err)),
-	}})
+	text := errorText(fmt.Errorf("the run's end cannot be recorded: %w", err))
+	s.submit(&item{e: it.e, then: it.then, finish: it.e.newFinish(store.Failed, KindDatabase, text)})
 }
 
 // latest keeps of the records of one attempt of a step one: a statement cannot write a row twice, and an attempt

@@ -23,48 +23,10 @@ WHERE r.namespace_id = $1 AND r.run_id IN ($2, coalesce(
 ORDER BY r.run_id
 FOR UPDATE`
 
-// The time is the clock's, not the transaction's: a step may have been recorded while the lock was waited for.
-const cancelRun = `
-WITH t AS MATERIALIZED (SELECT clock_timestamp() AS now), c AS (
-	UPDATE kagzi.workflow_runs r
-	SET status = 'CANCELLED', finished_at = t.now, available_at = NULL, locked_by = NULL, waiting_on = NULL,
-		error_kind = 'cancelled', error = 'run was cancelled'
-	FROM t
-	WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED', 'SCHEDULED', 'PAUSED')
-	RETURNING r.run_id, r.parent_run_id, t.now AS now
-), w AS (
-	UPDATE kagzi.workflow_runs p
-	SET wakeups = p.wakeups + 1,
-		available_at = CASE WHEN p.status = 'SLEEPING' THEN LEAST(p.available_at, c.now) ELSE p.available_at END
-	FROM c
-	WHERE p.run_id = c.parent_run_id AND p.namespace_id = $1 AND p.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
-)
-SELECT c.run_id FROM c`
-
 // A run whose steps are being deleted is as good as gone.
 const runStatus = `
 SELECT r.status FROM kagzi.workflow_runs r
 WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status NOT IN ('SCHEDULED', 'PAUSED') AND r.waiting_on IS DISTINCT FROM '` + beingDeleted + `'`
-
-// Cancel ends an active run, and wakes its parent. It is a transaction of its own, or a part of tx. A run that
-// is cancelled already stays so; one that ended otherwise is ErrRunFinished. The locks come in a statement
-// before the look, because a statement decides by the snapshot from before it waited.
-func (s *Store) Cancel(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
-	return wrap("cancel", s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
-		if err := s.lock(ctx, tx, id); err != nil {
-			return err
-		}
-		_, err := askOne[uuid.UUID](ctx, tx, cancelRun, s.namespace, id)
-		if !errors.Is(err, pgx.ErrNoRows) {
-			return err
-		}
-		status, err := s.status(ctx, tx, id)
-		if err == nil && status != Cancelled {
-			err = ErrRunFinished
-		}
-		return err
-	}))
-}
 
 func (s *Store) lock(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 	return ask(ctx, tx, lockForChange, []any{s.namespace, id}, func(pgx.Rows) error { return nil })

@@ -48,6 +48,7 @@ type ClaimedRun struct {
 	Recoveries      int
 	RecoveriesSince time.Time
 	Wakeups         int64
+	CancelRequested bool // it is to be undone
 	RetryPolicy     json.RawMessage
 	DeadlineAt      time.Time
 	ParentRunID     uuid.UUID
@@ -105,7 +106,7 @@ WITH due AS MATERIALIZED (
 		waiting_on = CASE WHEN due.set_back THEN 'recovery' END
 	FROM due
 	WHERE r.namespace_id = $1 AND r.run_id = due.run_id
-	RETURNING r.run_id, r.workflow_type, r.version, r.external_id, r.attempts, r.recoveries, r.recoveries_since, r.wakeups,
+	RETURNING r.run_id, r.workflow_type, r.version, r.external_id, r.attempts, r.recoveries, r.recoveries_since, r.wakeups, r.cancel_requested_at IS NOT NULL AS cancelling,
 		r.retry_policy, r.deadline_at, r.parent_run_id, r.fire_at, r.started_at, due.started_at IS NULL AS fresh, due.set_back, r.available_at
 )
 SELECT t.now,
@@ -121,7 +122,7 @@ SELECT t.now,
 			LIMIT 1
 		) n
 	), (SELECT min(s.available_at) FROM claimed s WHERE s.set_back)) END,
-	c.run_id, c.workflow_type, c.version, c.external_id, c.attempts, c.recoveries, c.recoveries_since, c.wakeups,
+	c.run_id, c.workflow_type, c.version, c.external_id, c.attempts, c.recoveries, c.recoveries_since, c.wakeups, c.cancelling,
 	c.retry_policy, c.deadline_at, c.parent_run_id, c.fire_at, c.started_at, c.fresh, c.input
 FROM (SELECT now() AS now) t
 LEFT JOIN LATERAL (
@@ -196,8 +197,8 @@ func readClaim(rows pgx.Rows, lease uuid.UUID) (Claim, error) {
 		var typ, external *string
 		var version, attempts, recoveries *int
 		var wakeups *int64
-		var fresh *bool
-		if err := rows.Scan(&claim.Now, &next, &id, &typ, &version, &external, &attempts, &recoveries, &since, &wakeups,
+		var fresh, cancelling *bool
+		if err := rows.Scan(&claim.Now, &next, &id, &typ, &version, &external, &attempts, &recoveries, &since, &wakeups, &cancelling,
 			&r.RetryPolicy, &deadline, &parent, &tick, &started, &fresh, &r.Input); err != nil {
 			return Claim{}, err
 		}
@@ -208,6 +209,7 @@ func readClaim(rows pgx.Rows, lease uuid.UUID) (Claim, error) {
 		r.RunID, r.Type, r.Version, r.ExternalID = *id, *typ, *version, deref(external)
 		r.Attempts, r.Recoveries, r.RecoveriesSince, r.Wakeups = *attempts, *recoveries, deref(since), *wakeups
 		r.DeadlineAt, r.ParentRunID, r.FireAt, r.StartedAt, r.Fresh = deref(deadline), deref(parent), deref(tick), deref(started), *fresh
+		r.CancelRequested = deref(cancelling)
 		claim.Runs = append(claim.Runs, r)
 	}
 	return claim, rows.Err()
@@ -215,11 +217,11 @@ func readClaim(rows pgx.Rows, lease uuid.UUID) (Claim, error) {
 
 // The rows lie in the part of the claim's index that the claim moved them to: due within one visibility timeout.
 const claimedUnder = `
-SELECT now(), NULL::timestamptz, r.run_id, r.workflow_type, r.version, r.external_id, r.attempts, r.recoveries, r.recoveries_since, r.wakeups,
+SELECT now(), NULL::timestamptz, r.run_id, r.workflow_type, r.version, r.external_id, r.attempts, r.recoveries, r.recoveries_since, r.wakeups, r.cancel_requested_at IS NOT NULL,
 	r.retry_policy, r.deadline_at, r.parent_run_id, r.fire_at, r.started_at, false, p.input
 FROM unnest($3::text[], $4::smallint[]) AS w (workflow_type, priority)
 CROSS JOIN LATERAL (
-	SELECT q.run_id, q.workflow_type, q.version, q.external_id, q.attempts, q.recoveries, q.recoveries_since, q.wakeups,
+	SELECT q.run_id, q.workflow_type, q.version, q.external_id, q.attempts, q.recoveries, q.recoveries_since, q.wakeups, q.cancel_requested_at,
 		q.retry_policy, q.deadline_at, q.parent_run_id, q.fire_at, q.started_at
 	FROM kagzi.workflow_runs q
 	WHERE q.namespace_id = $1 AND q.task_queue = $2 AND q.workflow_type = w.workflow_type AND q.priority = w.priority

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"math"
 	"slices"
 	"time"
 
@@ -15,10 +16,12 @@ import (
 type Outcome int
 
 const (
-	Undecided Outcome = iota
-	Done              // the table says what the item says, or holds an older result of the step
-	Busy              // somebody else's open transaction holds the run's row: try again with the next flush
-	Lost              // the lease is lost, or the run is over
+	Undecided  Outcome = iota
+	Done               // the table says what the item says, or holds an older result of the step
+	Busy               // somebody else's open transaction holds the run's row: try again with the next flush
+	Lost               // the lease is lost, or the run is over
+	Taken              // the external ID of the child to start is an active run's
+	Cancelling         // a cancel is pending: the run cannot end so
 )
 
 // A Park ends an execution without ending the run: the run sleeps, waits for its next attempt, or is given
@@ -29,7 +32,9 @@ type Park struct {
 	Status    string        // Sleeping or Pending
 	Wake      time.Duration // counted from the write; negative for none
 	WakeAt    time.Time     // as a record returned it
-	Seen      int64         // the wakeups this execution has seen; others make a sleeping run due at once
+	Seen      int64         // the wakeups this execution has seen
+	Need      int           // how many more make a sleeping run due; zero: it waits for the time alone
+	Undoing   bool          // the execution knows of a pending cancel, which else makes the run due at once
 	WaitingOn string
 	Failed    bool // this was an attempt of the run, and it failed
 	ErrorKind string
@@ -48,6 +53,7 @@ type Finish struct {
 	Output    []byte
 	ErrorKind string
 	Error     string
+	Anyway    bool // also while a cancel is pending
 
 	Outcome Outcome
 }
@@ -57,6 +63,16 @@ type Flush struct {
 	Records  []*Record
 	Parks    []*Park
 	Finishes []*Finish
+
+	Woken []Woken // the parents that became due by the finishes
+}
+
+// A Woken is a run that has become due.
+type Woken struct {
+	RunID   uuid.UUID
+	Queue   string
+	Type    string
+	Version int // zero: none yet
 }
 
 // The flush first locks every run it will touch in order of run_id: two processes that finish each other's runs'
@@ -75,17 +91,18 @@ CROSS JOIN LATERAL (
 	SELECT q.run_id FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 FOR UPDATE SKIP LOCKED
 ) r`
 
-// A wake-up that the execution has not seen makes the run due now. The lease stays, so that a lost answer can
-// be told from a lost lease.
+// Wake-ups that the execution has not seen make the run due now, if they are as many as it waits for. The lease stays,
+// so that a lost answer can be told from a lost lease.
 const parkRuns = `
 WITH l AS MATERIALIZED (
-	SELECT r.run_id, r.wakeups, now() AS now, u.status, u.seen, u.waiting_on, u.failed, u.error_kind, u.error,
+	SELECT r.run_id, now() AS now, u.status, u.awaited, u.undoing, u.waiting_on, u.failed, u.error_kind, u.error,
 		LEAST(CASE WHEN u.wake >= 0 THEN now() + u.wake * interval '1 microsecond' ELSE 'infinity' END,
-			CASE WHEN u.wake_at > 0 THEN timestamptz 'epoch' + u.wake_at * interval '1 microsecond' ELSE 'infinity' END) AS wake_at
-	FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::text[], $9::bool[], $10::text[], $11::text[])
-		AS u (run_id, lease, status, wake, wake_at, seen, waiting_on, failed, error_kind, error)
+			CASE WHEN u.wake_at > 0 THEN timestamptz 'epoch' + u.wake_at * interval '1 microsecond' ELSE 'infinity' END) AS wake_at,
+		u.status = 'SLEEPING' AND r.wakeups >= u.awaited OR r.cancel_requested_at IS NOT NULL AND NOT u.undoing AS due
+	FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::text[], $9::bool[], $10::text[], $11::text[], $12::bool[])
+		AS u (run_id, lease, status, wake, wake_at, awaited, waiting_on, failed, error_kind, error, undoing)
 	CROSS JOIN LATERAL (
-		SELECT q.run_id, q.wakeups
+		SELECT q.run_id, q.wakeups, q.cancel_requested_at
 		FROM kagzi.workflow_runs q
 		WHERE q.run_id = u.run_id AND q.namespace_id = $1 AND q.lease = u.lease AND q.status = 'RUNNING'
 		FOR UPDATE
@@ -93,7 +110,8 @@ WITH l AS MATERIALIZED (
 )
 UPDATE kagzi.workflow_runs r
 SET status = l.status,
-	available_at = LEAST(CASE WHEN l.status = 'SLEEPING' AND l.wakeups <> l.seen THEN l.now ELSE l.wake_at END, r.deadline_at),
+	available_at = LEAST(CASE WHEN l.due THEN l.now ELSE l.wake_at END, CASE WHEN NOT l.undoing THEN r.deadline_at END),
+	wakeups_awaited = l.awaited,
 	locked_by = NULL,
 	waiting_on = NULLIF(l.waiting_on, ''),
 	attempts = r.attempts + CASE WHEN l.failed THEN 1 ELSE 0 END,
@@ -103,20 +121,20 @@ FROM l
 WHERE r.run_id = l.run_id AND r.namespace_id = $1
 RETURNING r.run_id, NULLIF(r.available_at, 'infinity')`
 
-// A run does not complete while a cancel is pending. Parents are woken by the statement that ends their
+// A run does not end by itself while a cancel is pending. Parents are woken by the statement that ends their
 // child: one that ends in the same statement needs no wake, and a row cannot be updated twice. Their condition
 // says which statuses it excludes: one that names the active ones would allow the claim's index, which the
 // planner prefers without statistics, and reads whole.
 const finishRuns = `
 WITH l AS MATERIALIZED (
 	SELECT r.run_id, r.parent_run_id, statement_timestamp() AS now, u.status, u.output, u.error_kind, u.error
-	FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::bytea[], $6::text[], $7::text[])
-		AS u (run_id, lease, status, output, error_kind, error)
+	FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::bytea[], $6::text[], $7::text[], $8::bool[])
+		AS u (run_id, lease, status, output, error_kind, error, anyway)
 	CROSS JOIN LATERAL (
 		SELECT q.run_id, q.parent_run_id
 		FROM kagzi.workflow_runs q
 		WHERE q.run_id = u.run_id AND q.namespace_id = $1 AND q.lease = u.lease AND q.status = 'RUNNING'
-			AND (u.status <> 'COMPLETED' OR q.cancel_requested_at IS NULL)
+			AND (u.anyway OR q.cancel_requested_at IS NULL)
 		FOR UPDATE
 	) r
 ), p AS (
@@ -127,18 +145,23 @@ WITH l AS MATERIALIZED (
 ), w AS (
 	UPDATE kagzi.workflow_runs r
 	SET wakeups = r.wakeups + k.ended,
-		available_at = CASE WHEN r.status = 'SLEEPING' THEN LEAST(r.available_at, k.now) ELSE r.available_at END
+		available_at = CASE WHEN r.status = 'SLEEPING' AND r.wakeups + k.ended >= r.wakeups_awaited THEN LEAST(r.available_at, k.now) ELSE r.available_at END
 	FROM (SELECT l.parent_run_id, count(*) AS ended, min(l.now) AS now FROM l WHERE l.parent_run_id IS NOT NULL GROUP BY 1) k
 	WHERE r.run_id = k.parent_run_id AND r.namespace_id = $1 AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
 		AND NOT EXISTS (SELECT FROM l WHERE l.run_id = r.run_id)
+	RETURNING r.run_id, r.task_queue, r.workflow_type, r.version, r.status = 'SLEEPING' AND r.available_at <= k.now AS due
+), d AS (
+	UPDATE kagzi.workflow_runs r
+	SET status = l.status, finished_at = l.now, available_at = NULL, locked_by = NULL, waiting_on = NULL,
+		attempts = r.attempts + CASE WHEN l.status = 'FAILED' THEN 1 ELSE 0 END,
+		error_kind = NULLIF(l.error_kind, ''), error = NULLIF(l.error, '')
+	FROM l
+	WHERE r.run_id = l.run_id AND r.namespace_id = $1
+	RETURNING r.run_id
 )
-UPDATE kagzi.workflow_runs r
-SET status = l.status, finished_at = l.now, available_at = NULL, locked_by = NULL, waiting_on = NULL,
-	attempts = r.attempts + CASE WHEN l.status = 'FAILED' THEN 1 ELSE 0 END,
-	error_kind = NULLIF(l.error_kind, ''), error = NULLIF(l.error, '')
-FROM l
-WHERE r.run_id = l.run_id AND r.namespace_id = $1
-RETURNING r.run_id`
+SELECT d.run_id, NULL::text, NULL::text, NULL::int FROM d
+UNION ALL
+SELECT w.run_id, w.task_queue, w.workflow_type, coalesce(w.version, 0) FROM w WHERE w.due`
 
 // Flush applies f in one transaction and sets every item's Outcome. After an error nothing is known of any:
 // flushing them again is right, because every statement is fenced by the lease, and what is found done counts
@@ -184,15 +207,26 @@ func (s *Store) flushFree(ctx context.Context, f *Flush) error {
 		if err != nil {
 			return err
 		}
-		return s.send(ctx, tx, &pgx.Batch{}, f.only(free))
+		some := f.only(free)
+		err = s.send(ctx, tx, &pgx.Batch{}, some)
+		f.Woken = some.Woken
+		return err
 	})
 }
 
 // send queues f's statements behind what b holds already, and reads the answers.
 func (s *Store) send(ctx context.Context, db DB, b *pgx.Batch, f *Flush) error {
 	before := b.Len()
+	if starts := f.starts(); len(starts) > 0 {
+		b.Queue(insertChildren, s.childArgs(starts)...)
+		before++
+	}
 	if len(f.Records) > 0 {
 		b.Queue(recordSteps, s.recordArgs(f.Records)...)
+	}
+	taken := f.taken()
+	if len(taken) > 0 {
+		b.Queue(takeSignals, s.takeArgs(taken)...)
 	}
 	if len(f.Parks) > 0 {
 		b.Queue(parkRuns, s.parkArgs(f.Parks)...)
@@ -219,19 +253,22 @@ func (s *Store) send(ctx context.Context, db DB, b *pgx.Batch, f *Flush) error {
 			return err
 		}
 	}
+	if len(taken) > 0 {
+		if _, err := res.Exec(); err != nil {
+			return err
+		}
+	}
 	if len(f.Parks) > 0 {
 		if err := readParked(res, f.Parks); err != nil {
 			return err
 		}
 	}
 	if len(f.Finishes) > 0 {
-		if err := readIDs(res, func(id uuid.UUID) {
-			if i, ok := slices.BinarySearchFunc(f.Finishes, id, func(p *Finish, id uuid.UUID) int { return compareIDs(p.RunID, id) }); ok {
-				f.Finishes[i].Outcome = Done
-			}
-		}); err != nil {
+		woken, err := readFinished(res, f.Finishes)
+		if err != nil {
 			return err
 		}
+		f.Woken = append(f.Woken, woken...)
 	}
 	return res.Close() // the commit: nothing is done before
 }
@@ -255,6 +292,25 @@ func readParked(res pgx.BatchResults, parks []*Park) error {
 	return rows.Err()
 }
 
+func readFinished(res pgx.BatchResults, finishes []*Finish) (woken []Woken, err error) {
+	rows, err := res.Query()
+	if err != nil {
+		return nil, err
+	}
+	var id uuid.UUID
+	var queue, typ *string
+	var version *int
+	_, err = pgx.ForEachRow(rows, []any{&id, &queue, &typ, &version}, func() error {
+		if queue != nil {
+			woken = append(woken, Woken{id, *queue, *typ, *version})
+		} else if i, ok := slices.BinarySearchFunc(finishes, id, func(p *Finish, id uuid.UUID) int { return compareIDs(p.RunID, id) }); ok {
+			finishes[i].Outcome = Done
+		}
+		return nil
+	})
+	return woken, err
+}
+
 func readIDs(res pgx.BatchResults, f func(uuid.UUID)) error {
 	rows, err := res.Query()
 	if err != nil {
@@ -271,33 +327,42 @@ func readIDs(res pgx.BatchResults, f func(uuid.UUID)) error {
 	return rows.Err()
 }
 
+// awaited is the number of wakeups that makes the run due.
+func (p *Park) awaited() int64 {
+	if p.Need == 0 {
+		return math.MaxInt64
+	}
+	return p.Seen + int64(p.Need)
+}
+
 func (s *Store) parkArgs(parks []*Park) []any {
 	n := len(parks)
 	runs, leases, statuses := make([]string, n), make([]string, n), make([]string, n)
 	waiting, errorKinds, errors := make([]string, n), make([]string, n), make([]string, n)
-	wakes, wakeAts, seen := make([]int64, n), make([]int64, n), make([]int64, n)
-	failed := make([]bool, n)
+	wakes, wakeAts, awaited := make([]int64, n), make([]int64, n), make([]int64, n)
+	failed, undoing := make([]bool, n), make([]bool, n)
 	for i, p := range parks {
 		runs[i], leases[i], statuses[i] = p.RunID.String(), p.Lease.String(), p.Status
 		waiting[i], errorKinds[i], errors[i], failed[i] = p.WaitingOn, p.ErrorKind, p.Error, p.Failed
-		wakes[i], wakeAts[i], seen[i] = micros(p.Wake), epoch(p.WakeAt), p.Seen
+		wakes[i], wakeAts[i], awaited[i], undoing[i] = micros(p.Wake), epoch(p.WakeAt), p.awaited(), p.Undoing
 		if p.Wake < 0 {
 			wakes[i] = -1
 		}
 	}
-	return []any{s.namespace, runs, leases, statuses, wakes, wakeAts, seen, waiting, failed, errorKinds, errors}
+	return []any{s.namespace, runs, leases, statuses, wakes, wakeAts, awaited, waiting, failed, errorKinds, errors, undoing}
 }
 
 func (s *Store) finishArgs(finishes []*Finish) []any {
 	n := len(finishes)
 	runs, leases, statuses := make([]string, n), make([]string, n), make([]string, n)
 	errorKinds, errors := make([]string, n), make([]string, n)
-	outputs := make([][]byte, n)
+	outputs, anyway := make([][]byte, n), make([]bool, n)
 	for i, f := range finishes {
 		runs[i], leases[i], statuses[i] = f.RunID.String(), f.Lease.String(), f.Status
 		outputs[i], errorKinds[i], errors[i] = f.Output, f.ErrorKind, f.Error
+		anyway[i] = f.Anyway || f.Status == Cancelled
 	}
-	return []any{s.namespace, runs, leases, statuses, outputs, errorKinds, errors}
+	return []any{s.namespace, runs, leases, statuses, outputs, errorKinds, errors, anyway}
 }
 
 func compareIDs(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) }
@@ -312,6 +377,7 @@ func (f *Flush) sort() {
 }
 
 func (f *Flush) reset() {
+	f.Woken = nil
 	for _, r := range f.Records {
 		r.Outcome = Undecided
 	}
@@ -328,7 +394,7 @@ func (f *Flush) reset() {
 func (f *Flush) runs() []uuid.UUID {
 	wakes := slices.ContainsFunc(f.Finishes, func(e *Finish) bool { return e.Parent != uuid.Nil })
 	kinds := 0
-	for _, n := range []int{len(f.Records), len(f.Parks), len(f.Finishes)} {
+	for _, n := range []int{len(f.starts()), len(f.Records), len(f.Parks), len(f.Finishes)} {
 		kinds += min(n, 1)
 	}
 	ids := f.everyRun()

@@ -9,19 +9,19 @@ import (
 
 // What the items that were not written find: the run's row, and the result that the step may have already.
 const lookAtRuns = `
-SELECT r.run_id, r.lease, r.status
+SELECT r.run_id, r.lease, r.status, r.cancel_requested_at IS NOT NULL
 FROM unnest($2::uuid[]) AS u (run_id)
 CROSS JOIN LATERAL (
-	SELECT q.run_id, q.lease, q.status FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 OFFSET 0
+	SELECT q.run_id, q.lease, q.status, q.cancel_requested_at FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 OFFSET 0
 ) r`
 
 const lookAtSteps = `
 SELECT h.run_id, h.step_id, h.attempt_number, h.first_attempt, h.run_attempt, h.status, h.step_kind, h.output,
-	h.error_kind, h.error, h.permanent, h.wake_at, h.started_at, h.finished_at
+	h.error_kind, h.error, h.permanent, h.wake_at, h.started_at, h.finished_at, h.child_run_id, h.sequence
 FROM unnest($2::uuid[], $3::text[], $4::int[]) AS u (run_id, step_id, attempt_number)
 CROSS JOIN LATERAL (
 	SELECT s.run_id, s.step_id, s.attempt_number, s.first_attempt, s.run_attempt, s.status, s.step_kind, s.output,
-		s.error_kind, s.error, s.permanent, s.wake_at, s.started_at, s.finished_at
+		s.error_kind, s.error, s.permanent, s.wake_at, s.started_at, s.finished_at, s.child_run_id, s.sequence
 	FROM kagzi.step_runs s
 	WHERE s.run_id = u.run_id AND s.namespace_id = $1 AND s.step_id = u.step_id AND s.attempt_number >= u.attempt_number
 		AND s.status <> 'RUNNING'
@@ -54,7 +54,7 @@ func (s *Store) lookAt(ctx context.Context, f *Flush) error {
 		var id uuid.UUID
 		var lease *uuid.UUID
 		var st runState
-		if err := rows.Scan(&id, &lease, &st.status); err != nil {
+		if err := rows.Scan(&id, &lease, &st.status, &st.cancelling); err != nil {
 			return err
 		}
 		st.lease = deref(lease)
@@ -71,7 +71,10 @@ func (s *Store) lookAt(ctx context.Context, f *Flush) error {
 		return err
 	}
 	f.decide(found, recorded)
-	return res.Close()
+	if err := res.Close(); err != nil {
+		return err
+	}
+	return s.lookAtTaken(ctx, f)
 }
 
 // StepResult returns the recorded result of an attempt, or of a later one, and whether the run is still held. The
@@ -89,8 +92,9 @@ func (s *Store) StepResult(ctx context.Context, h Held, stepID string, attempt i
 }
 
 type runState struct {
-	lease  uuid.UUID
-	status string
+	lease      uuid.UUID
+	status     string
+	cancelling bool
 }
 
 type stepKey struct {
@@ -128,6 +132,9 @@ func (f *Flush) decide(runs map[uuid.UUID]runState, steps map[stepKey]*StepRow) 
 		if e.Outcome == Undecided {
 			holds, touched := mine(e.RunID, e.Lease)
 			e.Outcome = settled(holds, touched && runs[e.RunID].status == e.Status)
+			if e.Outcome == Busy && runs[e.RunID].cancelling && !e.Anyway && e.Status != Cancelled {
+				e.Outcome = Cancelling
+			}
 		}
 	}
 }

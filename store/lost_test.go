@@ -263,9 +263,9 @@ func TestLostCancelAndResume(t *testing.T) {
 		s, direct, proxy := losing(t)
 		parent := running(t, direct, 1)[0]
 		ids := start(t, direct, newRun(withID("id"), withParent(parent.RunID)))
-		for _, part := range []string{"'CANCELLED', finished_at", "commit"} {
+		for _, part := range []string{"coalesce(r.cancel_requested_at, l.now)", "commit"} {
 			drop := lose(proxy, part)
-			if err := s.Cancel(t.Context(), nil, ids[0]); err != nil {
+			if err := cancelled(s.Cancel(t.Context(), nil, ids[0])); err != nil {
 				t.Fatal(err)
 			}
 			happened(t, drop)

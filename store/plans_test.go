@@ -90,6 +90,7 @@ const (
 	namesIndex  = "workflow_runs_schedules"
 	firedIndex  = "workflow_runs_active_fired"
 	queuedIndex = "workflow_runs_queued"
+	parentIndex = "workflow_runs_parent"
 )
 
 // A planned is a statement whose plan must be right, and the indexes it may use, each with the columns that must be
@@ -133,11 +134,13 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 	var records []*Record
 	var parks []*Park
 	var finishes []*Finish
+	var started []*Record
 	var leases, steps []string
 	var attempts []int32
 	for _, id := range ids {
 		r := &ClaimedRun{RunID: id, Lease: lease, ParentRunID: id}
 		records, parks, finishes = append(records, record(r, "step", "x")), append(parks, sleep(r, time.Hour)), append(finishes, finish(r))
+		started = append(started, &Record{StepRow: StepRow{RunID: id, StepID: "child", ChildRunID: uuid.New()}, Lease: lease, Start: &NewRun{Queue: "queue", Type: "type", Priority: 3}})
 		leases, steps, attempts = append(leases, lease.String()), append(steps, "step"), append(attempts, 1)
 	}
 	runs := texts(ids)
@@ -171,7 +174,16 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"findEnded", findEnded, []any{s.namespace, "id"}, byExternal},
 		{"getRun", getRun, []any{s.namespace, ids[0]}, byKey},
 		{"lockForChange", lockForChange, []any{s.namespace, ids[0]}, byKey},
-		{"cancelRun", cancelRun, []any{s.namespace, ids[0]}, byKey},
+		{"descendants", descendants, []any{s.namespace, runs}, map[string][]string{parentIndex: {"parent_run_id", "namespace_id"}}},
+		{"lockFamily", lockFamily, []any{s.namespace, runs, runs}, byKey},
+		{"cancelRuns", cancelRuns, []any{s.namespace, runs, true, "cancelled"}, withKey(byKey, byStep)},
+		{"activeChildren", activeChildren, []any{s.namespace, ids[0]}, map[string][]string{parentIndex: {"parent_run_id", "namespace_id"}}},
+		{"lockHeld", lockHeld, []any{s.namespace, ids[0], lease}, byKey},
+		{"insertChildren", insertChildren, s.childArgs(started), byKey},
+		{"takeSignals", takeSignals, s.takeArgs(records), map[string][]string{signalsKey: {"run_id", "name", "sequence", "namespace_id"}, stepsKey: {"run_id", "step_id", "attempt_number", "namespace_id"}}},
+		{"unreadSignals", unreadSignals, []any{s.namespace, runs}, map[string][]string{signalsKey: {"run_id", "namespace_id"}}},
+		{"endedChildren", endedChildren, []any{s.namespace, runs}, withKey(byKey, byStep)},
+		{"runWakeups", runWakeups, []any{s.namespace, runs}, byKey},
 		{"resumeRun", resumeRun, []any{s.namespace, ids[0]}, byKey},
 		{"otherActive", otherActive, []any{s.namespace, ids[0]}, map[string][]string{externalID: {"external_id", "namespace_id"}, runsKey: {"run_id", "namespace_id"}}},
 		{"runStatus", runStatus, []any{s.namespace, ids[0]}, byKey},
@@ -182,8 +194,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"moveTemplates", moveTemplates, []any{s.namespace, runs, versions64(ids), versions64(ids), steps}, byKey},
 		{"releaseQueued", releaseQueued, []any{s.namespace}, withKey(map[string][]string{queuedIndex: nil}, schedules)},
 		{"blockingRuns", blockingRuns, []any{s.namespace}, withKey(map[string][]string{queuedIndex: nil}, schedules)},
-		{"lockFired", lockFired, []any{s.namespace, ids[0]}, schedules},
-		{"cancelFired", cancelFired, []any{s.namespace, runs}, byKey},
+		{"activeFired", activeFired, []any{s.namespace, ids[0]}, schedules},
 		{"lockTemplate", lockTemplate, []any{s.namespace, ids[0]}, byKey},
 		{"getTemplate", getTemplate, []any{s.namespace, ids[0]}, withKey(byKey, schedules)},
 		{"listTemplates", listTemplates, []any{s.namespace, "", 100, ""}, withKey(map[string][]string{namesIndex: nil}, withKey(byKey, schedules))},

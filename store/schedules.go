@@ -365,21 +365,10 @@ func (s *Store) ReleaseQueued(ctx context.Context) (released []FiredRun, blockin
 	return released, blocking, wrap("release queued runs", err)
 }
 
-const lockFired = `
+const activeFired = `
 SELECT r.run_id
 FROM kagzi.workflow_runs r
-WHERE r.schedule_group_id = $2 AND r.namespace_id = $1 AND r.status IN ('PENDING', 'SLEEPING', 'RUNNING')
-ORDER BY r.run_id
-FOR UPDATE`
-
-// The runs are locked, and active: the statement before has seen to that.
-const cancelFired = `
-WITH t AS MATERIALIZED (SELECT clock_timestamp() AS now)
-UPDATE kagzi.workflow_runs r
-SET status = 'CANCELLED', finished_at = t.now, available_at = NULL, locked_by = NULL, waiting_on = NULL,
-	error_kind = 'cancelled', error = 'the schedule started the next run'
-FROM t
-WHERE r.run_id = ANY ($2::uuid[]) AND r.namespace_id = $1`
+WHERE r.schedule_group_id = $2 AND r.namespace_id = $1 AND r.status IN ('PENDING', 'SLEEPING', 'RUNNING')`
 
 // Whoever has fired, changed or paused the schedule since the decision has moved its cursor or its status.
 const lockUndecided = `
@@ -390,10 +379,10 @@ FOR UPDATE SKIP LOCKED`
 
 // CancelFired cancels the active runs of a schedule and returns them, if the tick that is to replace them is undecided
 // yet. It waits for their locks only briefly.
-func (s *Store) CancelFired(ctx context.Context, t *Template, wait time.Duration) (ids []uuid.UUID, err error) {
+func (s *Store) CancelFired(ctx context.Context, t *Template, wait time.Duration) (out *CancelledRuns, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-			ids = nil
+			out = &CancelledRuns{}
 			if _, err := tx.Exec(ctx, session, fmt.Sprintf("%dms", max(1, wait.Milliseconds())), durable); err != nil {
 				return err
 			}
@@ -408,16 +397,17 @@ func (s *Store) CancelFired(ctx context.Context, t *Template, wait time.Duration
 				}
 				return err
 			}
-			rows, err := tx.Query(ctx, lockFired, s.namespace, t.ID)
+			rows, err := tx.Query(ctx, activeFired, s.namespace, t.ID)
 			if err != nil {
 				return err
 			}
-			if ids, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID]); err != nil || len(ids) == 0 {
+			ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+			if err != nil || len(ids) == 0 {
 				return err
 			}
-			_, err = tx.Exec(ctx, cancelFired, s.namespace, texts(ids))
+			out, err = s.cancelAll(ctx, tx, ids, undoFirst, "the schedule started the next run")
 			return err
 		})
 	})
-	return ids, wrap("cancel the runs of a schedule", err)
+	return out, wrap("cancel the runs of a schedule", err)
 }

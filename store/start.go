@@ -43,6 +43,7 @@ type NewRun struct {
 	Metadata    json.RawMessage
 	Parent      uuid.UUID
 	ParentStep  string
+	Detached    bool // goes on when its parent ends
 	Input       []byte
 }
 
@@ -58,18 +59,21 @@ WITH u AS MATERIALIZED (
 	SELECT u.run_id, u.external_id, u.input_hash, u.task_queue, u.workflow_type, u.version, u.priority,
 		CASE WHEN u.at > 0 THEN timestamptz 'epoch' + u.at * interval '1 microsecond'
 			ELSE now() + u.delay * interval '1 microsecond' END AS available_at,
-		u.timeout, u.retry_policy, u.metadata, u.parent_run_id, u.parent_step_id, u.input
+		u.timeout, u.retry_policy, u.metadata, u.parent_run_id, u.parent_step_id, false AS detached, u.input
 	FROM unnest($2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::int[], $8::smallint[], $9::bigint[], $10::bigint[],
 		$11::bigint[], $12::text[], $13::text[], $14::uuid[], $15::text[], $16::bytea[])
 		AS u (run_id, external_id, input_hash, task_queue, workflow_type, version, priority, delay, at, timeout,
 			retry_policy, metadata, parent_run_id, parent_step_id, input)
-), r AS (
+), ` + insertUnnested
+
+// What is inserted of u, whose columns are those of a NewRun.
+const insertUnnested = `r AS (
 	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, external_id, input_hash, task_queue, workflow_type, version, priority,
-		status, available_at, deadline_at, retry_policy, metadata, parent_run_id, parent_step_id)
+		status, available_at, deadline_at, retry_policy, metadata, parent_run_id, parent_step_id, detached)
 	SELECT u.run_id, $1, NULLIF(u.external_id, ''), u.input_hash, u.task_queue, u.workflow_type, NULLIF(u.version, 0), u.priority,
 		'PENDING', u.available_at, CASE WHEN u.timeout > 0 THEN u.available_at + u.timeout * interval '1 microsecond' END,
 		NULLIF(u.retry_policy, '')::jsonb, NULLIF(u.metadata, '')::jsonb,
-		NULLIF(u.parent_run_id, '00000000-0000-0000-0000-000000000000'), NULLIF(u.parent_step_id, '')
+		NULLIF(u.parent_run_id, '00000000-0000-0000-0000-000000000000'), NULLIF(u.parent_step_id, ''), u.detached
 	FROM u
 	ON CONFLICT DO NOTHING
 	RETURNING run_id
@@ -196,6 +200,11 @@ func mark(out []StartedRun, runs []NewRun, todo []int, done map[uuid.UUID]bool) 
 }
 
 func (s *Store) insertOnce(ctx context.Context, db DB, runs []NewRun, todo []int) (map[uuid.UUID]bool, error) {
+	return ids2set(db.Query(ctx, insertRuns, s.insertArgs(runs, todo)...))
+}
+
+// insertArgs lays the runs in todo out as the arguments of the inserts.
+func (s *Store) insertArgs(runs []NewRun, todo []int) []any {
 	n := len(todo)
 	ids, externals, queues, types := make([]string, n), make([]string, n), make([]string, n), make([]string, n)
 	policies, metadata, parents, parentSteps := make([]string, n), make([]string, n), make([]string, n), make([]string, n)
@@ -210,8 +219,10 @@ func (s *Store) insertOnce(ctx context.Context, db DB, runs []NewRun, todo []int
 		versions[k], priorities[k] = int32(r.Version), int16(r.Priority)
 		delays[k], ats[k], timeouts[k] = micros(r.Delay), epoch(r.At), micros(r.Timeout)
 	}
-	return ids2set(db.Query(ctx, insertRuns, s.namespace, ids, externals, hashes, queues, types, versions, priorities, delays, ats,
-		timeouts, policies, metadata, parents, parentSteps, inputs))
+	return []any{
+		s.namespace, ids, externals, hashes, queues, types, versions, priorities, delays, ats,
+		timeouts, policies, metadata, parents, parentSteps, inputs,
+	}
 }
 
 func (s *Store) existing(ctx context.Context, db DB, runs []NewRun, todo []int) (set map[uuid.UUID]bool, err error) {

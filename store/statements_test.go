@@ -273,7 +273,7 @@ func life(t *testing.T, s *Store, plain DB) {
 	wantOutcome(t, "record", f.Records[0].Outcome, Busy)
 	ok("rollback", tx.Rollback(t.Context()))
 
-	ok("cancel", s.Cancel(t.Context(), nil, r(0).RunID))
+	ok("cancel", cancelled(s.Cancel(t.Context(), nil, r(0).RunID)))
 	queue, err := s.Resume(t.Context(), nil, r(0).RunID)
 	ok("resume", err)
 	if queue != "queue" {

@@ -22,6 +22,8 @@ type StepRow struct {
 	ErrorKind    string
 	Error        string
 	Permanent    bool      // no further attempt would help
+	ChildRunID   uuid.UUID // of a CHILD_WORKFLOW
+	Sequence     int64     // of a SIGNAL: the message it took; of a COMPENSATION: its place
 	WakeAt       time.Time // end of a sleep; of a FAILED attempt, when the next one may start: zero if it was the last
 	StartedAt    time.Time
 	FinishedAt   time.Time
@@ -30,11 +32,11 @@ type StepRow struct {
 // The latest attempt of each step. One index scan for each run: the LATERAL keeps the planner from joining.
 const history = `
 SELECT h.run_id, h.step_id, h.attempt_number, h.first_attempt, h.run_attempt, h.status, h.step_kind, h.output,
-	h.error_kind, h.error, h.permanent, h.wake_at, h.started_at, h.finished_at
+	h.error_kind, h.error, h.permanent, h.wake_at, h.started_at, h.finished_at, h.child_run_id, h.sequence
 FROM unnest($2::uuid[]) AS u (run_id)
 CROSS JOIN LATERAL (
 	SELECT DISTINCT ON (s.step_id) s.run_id, s.step_id, s.attempt_number, s.first_attempt, s.run_attempt, s.status,
-		s.step_kind, s.output, s.error_kind, s.error, s.permanent, s.wake_at, s.started_at, s.finished_at
+		s.step_kind, s.output, s.error_kind, s.error, s.permanent, s.wake_at, s.started_at, s.finished_at, s.child_run_id, s.sequence
 	FROM kagzi.step_runs s
 	WHERE s.run_id = u.run_id AND s.namespace_id = $1
 	ORDER BY s.step_id, s.attempt_number DESC
@@ -57,7 +59,7 @@ func (s *Store) History(ctx context.Context, runs []uuid.UUID) (map[uuid.UUID][]
 
 const stepAttempts = `
 SELECT s.run_id, s.step_id, s.attempt_number, s.first_attempt, s.run_attempt, s.status, s.step_kind, s.output,
-	s.error_kind, s.error, s.permanent, s.wake_at, s.started_at, s.finished_at
+	s.error_kind, s.error, s.permanent, s.wake_at, s.started_at, s.finished_at, s.child_run_id, s.sequence
 FROM kagzi.step_runs s
 WHERE s.run_id = $2 AND s.namespace_id = $1
 ORDER BY s.started_at, s.step_id, s.attempt_number`
@@ -80,10 +82,13 @@ func eachStep(rows pgx.Rows, f func(*StepRow)) error {
 		r := &StepRow{}
 		var kind, text *string
 		var wake, started, finished *time.Time
+		var child *uuid.UUID
+		var sequence *int64
 		if err := rows.Scan(&r.RunID, &r.StepID, &r.Attempt, &r.FirstAttempt, &r.RunAttempt, &r.Status, &r.Kind, &r.Output,
-			&kind, &text, &r.Permanent, &wake, &started, &finished); err != nil {
+			&kind, &text, &r.Permanent, &wake, &started, &finished, &child, &sequence); err != nil {
 			return err
 		}
+		r.ChildRunID, r.Sequence = deref(child), deref(sequence)
 		r.ErrorKind, r.Error = deref(kind), deref(text)
 		r.WakeAt, r.StartedAt, r.FinishedAt = deref(wake), deref(started), deref(finished)
 		f(r)
@@ -99,6 +104,9 @@ type Record struct {
 	Elapsed       time.Duration // since the attempt began
 	Worker        uuid.UUID
 	ParallelGroup string
+	EndedAt       time.Time // the database's time at which the step ended, if that is known; else it is the record's
+	Start         *NewRun   // the child to start with the record
+	Signal        string    // the name of the message that the step takes, with Sequence
 
 	Outcome Outcome // Flush's answer. Done: the StepRow now is what the table holds, which may be an older result.
 }
@@ -106,29 +114,33 @@ type Record struct {
 // FOR SHARE on the run's row keeps the next claim out until this commits: with a mere join, the record of a
 // worker that was presumed dead could become visible after the next holder has read the history. A row that
 // ended stays as it is: the first result is the one that counts. Beginning and end are the statement's times, for the
-// transaction of a step that has one began before the step did.
+// transaction of a step that has one began before the step did. The start of a child is recorded only if the child is
+// there: its external ID may be taken.
 const recordSteps = `
 INSERT INTO kagzi.step_runs AS s (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt,
-	output, error_kind, error, permanent, wake_at, parallel_group, worker_id, started_at, finished_at)
+	output, error_kind, error, permanent, wake_at, parallel_group, worker_id, started_at, finished_at, child_run_id, sequence)
 SELECT u.run_id, u.step_id, u.attempt_number, $1, u.status, u.step_kind, u.run_attempt, u.first_attempt,
 	u.output, NULLIF(u.error_kind, ''), NULLIF(u.error, ''), u.permanent,
 	CASE WHEN u.wake >= 0 THEN CASE WHEN u.status = 'RUNNING' THEN now() ELSE statement_timestamp() END + u.wake * interval '1 microsecond' END,
 	NULLIF(u.parallel_group, ''), u.worker_id, CASE WHEN u.status = 'RUNNING' THEN now() ELSE statement_timestamp() END - u.elapsed * interval '1 microsecond',
-	CASE WHEN u.status <> 'RUNNING' THEN statement_timestamp() END
+	CASE WHEN u.status = 'RUNNING' THEN NULL WHEN u.ended_at > 0 THEN timestamptz 'epoch' + u.ended_at * interval '1 microsecond' ELSE statement_timestamp() END,
+	NULLIF(u.child_run_id, '00000000-0000-0000-0000-000000000000'), NULLIF(u.sequence, 0)
 FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::int[], $6::text[], $7::text[], $8::int[], $9::int[], $10::bytea[],
-	$11::text[], $12::text[], $13::bigint[], $14::text[], $15::uuid[], $16::bigint[], $17::bool[])
+	$11::text[], $12::text[], $13::bigint[], $14::text[], $15::uuid[], $16::bigint[], $17::bool[], $18::uuid[], $19::bigint[], $20::bigint[], $21::bool[])
 	AS u (run_id, lease, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, output,
-		error_kind, error, wake, parallel_group, worker_id, elapsed, permanent)
+		error_kind, error, wake, parallel_group, worker_id, elapsed, permanent, child_run_id, sequence, ended_at, starts)
 CROSS JOIN LATERAL (
 	SELECT 1
 	FROM kagzi.workflow_runs r
 	WHERE r.run_id = u.run_id AND r.namespace_id = $1 AND r.lease = u.lease AND r.status = 'RUNNING'
 	FOR SHARE
 ) l
+WHERE NOT u.starts OR (SELECT count(*) FROM kagzi.workflow_runs c WHERE c.run_id = u.child_run_id AND c.namespace_id = $1) = 1
 ON CONFLICT (run_id, step_id, attempt_number, namespace_id) DO UPDATE
 SET status = EXCLUDED.status, step_kind = EXCLUDED.step_kind, run_attempt = EXCLUDED.run_attempt,
 	output = EXCLUDED.output, error_kind = EXCLUDED.error_kind, error = EXCLUDED.error, permanent = EXCLUDED.permanent,
-	wake_at = coalesce(s.wake_at, EXCLUDED.wake_at), worker_id = EXCLUDED.worker_id, finished_at = EXCLUDED.finished_at
+	wake_at = coalesce(s.wake_at, EXCLUDED.wake_at), worker_id = EXCLUDED.worker_id, finished_at = EXCLUDED.finished_at,
+	child_run_id = EXCLUDED.child_run_id, sequence = EXCLUDED.sequence
 WHERE s.status = 'RUNNING'
 RETURNING run_id, step_id, attempt_number, wake_at, started_at, finished_at`
 
@@ -141,6 +153,7 @@ func (s *Store) recordArgs(records []*Record) []any {
 	attempts, runAttempts, firsts := make([]int32, n), make([]int32, n), make([]int32, n)
 	wakes, elapsed := make([]int64, n), make([]int64, n)
 	outputs, permanent := make([][]byte, n), make([]bool, n)
+	children, sequences, ends, starts := make([]string, n), make([]int64, n), make([]int64, n), make([]bool, n)
 	for i, r := range records {
 		runs[i], leases[i], workers[i] = r.RunID.String(), r.Lease.String(), r.Worker.String()
 		steps[i], statuses[i], kinds[i] = r.StepID, r.Status, r.Kind
@@ -151,10 +164,11 @@ func (s *Store) recordArgs(records []*Record) []any {
 			wakes[i] = -1
 		}
 		outputs[i], permanent[i] = r.Output, r.Permanent
+		children[i], sequences[i], ends[i], starts[i] = r.ChildRunID.String(), r.Sequence, epoch(r.EndedAt), r.Start != nil
 	}
 	return []any{
 		s.namespace, runs, leases, steps, attempts, statuses, kinds, runAttempts, firsts, outputs,
-		errorKinds, errors, wakes, groups, workers, elapsed, permanent,
+		errorKinds, errors, wakes, groups, workers, elapsed, permanent, children, sequences, ends, starts,
 	}
 }
 

@@ -32,9 +32,12 @@ const (
 
 // Kinds of steps.
 const (
-	KindFunction = "FUNCTION"
-	KindSleep    = "SLEEP"
-	KindMarker   = "MARKER"
+	KindFunction     = "FUNCTION"
+	KindSleep        = "SLEEP"
+	KindSignal       = "SIGNAL"
+	KindChild        = "CHILD_WORKFLOW"
+	KindMarker       = "MARKER"
+	KindCompensation = "COMPENSATION" // attempt 0 is its registration
 )
 
 // callTimeout bounds each call. Postgres's own statement_timeout does not bound a COMMIT that waits for a

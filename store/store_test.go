@@ -129,7 +129,7 @@ func finish(r *ClaimedRun) *Finish {
 
 // sleep is a park for d, as an execution writes it that has seen all wake-ups up to its claim.
 func sleep(r *ClaimedRun, d time.Duration) *Park {
-	return &Park{RunID: r.RunID, Lease: r.Lease, Status: Sleeping, Wake: d, Seen: r.Wakeups, WaitingOn: "timer"}
+	return &Park{RunID: r.RunID, Lease: r.Lease, Status: Sleeping, Wake: d, Seen: r.Wakeups, Need: 1, WaitingOn: "timer"}
 }
 
 func flush(t *testing.T, s *Store, f *Flush) {
@@ -323,3 +323,6 @@ func TestCheckRights(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
+
+// cancelled leaves of Cancel's answer the error.
+func cancelled(_ *CancelledRuns, err error) error { return err }

@@ -1,0 +1,170 @@
+package kagzi
+
+import (
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi/store"
+)
+
+// mail is what reached a run from outside: messages, and the ends of its children. The execution's mutex guards it.
+type mail struct {
+	inbox    map[string][]*store.Signal // not taken, by name, oldest first
+	received map[string]int64           // the sequence of each name's last message
+	ends     map[uuid.UUID]*store.ChildEnd
+	arrivals map[string]*event // by a message's name, or a child's ID
+	lastEnd  time.Time         // when the end of a child last came
+}
+
+// deliver takes in what the table had.
+func (e *execution) deliver(n *store.News) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.seen = max(e.seen, n.Wakeups)
+	if e.received == nil {
+		e.inbox, e.received, e.ends = map[string][]*store.Signal{}, map[string]int64{}, map[uuid.UUID]*store.ChildEnd{}
+	}
+	for _, g := range n.Signals {
+		if g.Sequence > e.received[g.Name] {
+			e.received[g.Name] = g.Sequence
+			e.inbox[g.Name] = append(e.inbox[g.Name], g)
+			e.fireLocked(e.arrivalLocked(g.Name))
+		}
+	}
+	for _, c := range n.Ends {
+		if e.ends[c.Child] == nil {
+			e.ends[c.Child] = c
+			e.lastEnd = time.Now()
+			e.fireLocked(e.arrivalLocked(c.Child.String()))
+		}
+	}
+}
+
+// missed reports whether wakeups are more than the execution knows of.
+func (e *execution) missed(wakeups int64) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return wakeups > e.seen
+}
+
+// arrivalLocked is the event of a message of a name, or of the end of a child.
+func (e *execution) arrivalLocked(of string) *event {
+	if e.arrivals == nil {
+		e.arrivals = map[string]*event{}
+	}
+	if e.arrivals[of] == nil {
+		e.arrivals[of] = &event{}
+	}
+	return e.arrivals[of]
+}
+
+// putBackLocked returns a message to the inbox, in its place.
+func (e *execution) putBackLocked(g *store.Signal) {
+	box := e.inbox[g.Name]
+	i := 0
+	for i < len(box) && box[i].Sequence < g.Sequence {
+		i++
+	}
+	e.inbox[g.Name] = slices.Insert(box, i, g)
+	e.fireLocked(e.arrivalLocked(g.Name))
+}
+
+// needLocked returns how many wakeups of the run end a wait at the earliest, zero if none does.
+func (e *execution) needLocked() (need int) {
+	for _, w := range e.waits {
+		if w.need > 0 && (need == 0 || w.need < need) {
+			need = w.need
+		}
+	}
+	return need
+}
+
+// lingersLocked reports whether the execution stays in memory although it could be suspended, and looks again when it
+// need not any more: children end in swarms, and each suspension costs the run a claim.
+func (e *execution) lingersLocked() bool {
+	left := memoryWait - time.Since(e.lastEnd)
+	if left <= 0 || !slices.ContainsFunc(e.waits, func(w *wait) bool { return w.child }) {
+		return false
+	}
+	time.AfterFunc(left, func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.reason == underWay && e.busy == 0 {
+			e.suspendLocked()
+		}
+	})
+	return true
+}
+
+// ---- notes ----
+
+// A note is a record that nobody waits for. Should the process die before it is written, a replay comes to it again.
+type note struct {
+	record *store.Record
+	by     *branch       // it is written with what this branch, or one below it, writes next; nil: with the execution's end
+	took   *store.Signal // goes back if the branch loses a race
+}
+
+// note keeps a record for the next write of what follows from it: the branch's, or that of one below it.
+func (b *branch) note(r *store.Record) {
+	b.e.mu.Lock()
+	defer b.e.mu.Unlock()
+	b.noteLocked(r, nil)
+}
+
+func (b *branch) noteLocked(r *store.Record, took *store.Signal) {
+	if !b.e.replays {
+		b.e.notes = append(b.e.notes, note{r, b, took})
+	}
+}
+
+// takeNotes returns what is to be written with it.
+func (e *execution) takeNotes(it *item) []*store.Record {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.notes) == 0 {
+		return nil
+	}
+	end := it.park != nil || it.finish != nil
+	var taken []*store.Record
+	e.notes = slices.DeleteFunc(e.notes, func(n note) bool {
+		mine := end || n.by != nil && it.b.under(n.by)
+		if mine {
+			taken = append(taken, n.record)
+		}
+		return mine
+	})
+	return taken
+}
+
+// under reports whether b is other, or a branch below it.
+func (b *branch) under(other *branch) bool {
+	for ; b != nil; b = b.parent {
+		if b == other {
+			return true
+		}
+	}
+	return false
+}
+
+// inheritLocked leaves what a branch noted to another, which has taken its result.
+func (e *execution) inheritLocked(from, to *branch) {
+	for i := range e.notes {
+		if e.notes[i].by == from {
+			e.notes[i].by = to
+		}
+	}
+}
+
+// forfeitLocked drops what a branch that lost a race, and those below it, noted, and puts back what they took.
+func (e *execution) forfeitLocked(loser *branch) {
+	e.notes = slices.DeleteFunc(e.notes, func(n note) bool {
+		lost := n.by.under(loser)
+		if lost && n.took != nil {
+			e.putBackLocked(n.took)
+		}
+		return lost
+	})
+}

@@ -1,0 +1,81 @@
+package store
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// Children are started in the flush that records their start, before the record, under the lease of their parent. A
+// repetition finds them by their IDs.
+const insertChildren = `
+WITH u AS MATERIALIZED (
+	SELECT u.run_id, u.external_id, u.input_hash, u.task_queue, u.workflow_type, u.version, u.priority,
+		CASE WHEN u.at > 0 THEN timestamptz 'epoch' + u.at * interval '1 microsecond'
+			ELSE now() + u.delay * interval '1 microsecond' END AS available_at,
+		u.timeout, u.retry_policy, u.metadata, u.parent_run_id, u.parent_step_id, u.detached, u.input
+	FROM unnest($2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::int[], $8::smallint[], $9::bigint[], $10::bigint[],
+		$11::bigint[], $12::text[], $13::text[], $14::uuid[], $15::text[], $16::bytea[], $17::uuid[], $18::bool[])
+		AS u (run_id, external_id, input_hash, task_queue, workflow_type, version, priority, delay, at, timeout,
+			retry_policy, metadata, parent_run_id, parent_step_id, input, lease, detached)
+	CROSS JOIN LATERAL (
+		SELECT 1
+		FROM kagzi.workflow_runs q
+		WHERE q.run_id = u.parent_run_id AND q.namespace_id = $1 AND q.lease = u.lease AND q.status = 'RUNNING'
+		FOR SHARE
+	) l
+), ` + insertUnnested
+
+// starts returns the records that start children.
+func (f *Flush) starts() []*Record {
+	var out []*Record
+	for _, r := range f.Records {
+		if r.Start != nil {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+func (s *Store) childArgs(records []*Record) []any {
+	runs, todo := make([]NewRun, len(records)), make([]int, len(records))
+	leases, detached := make([]string, len(records)), make([]bool, len(records))
+	for i, r := range records {
+		runs[i], todo[i] = *r.Start, i
+		runs[i].RunID, runs[i].Parent, runs[i].ParentStep = r.ChildRunID, r.RunID, r.StepID
+		leases[i], detached[i] = r.Lease.String(), r.Start.Detached
+	}
+	return append(s.insertArgs(runs, todo), leases, detached)
+}
+
+// lookAtTaken finds out which of the starts that were not recorded never will be, because the child's external ID is
+// taken.
+func (s *Store) lookAtTaken(ctx context.Context, f *Flush) error {
+	var externals []string
+	for _, r := range f.starts() {
+		if r.Outcome == Busy && r.Start.ExternalID != "" {
+			externals = append(externals, r.Start.ExternalID)
+		}
+	}
+	if externals == nil {
+		return nil
+	}
+	taken := map[string]uuid.UUID{}
+	err := ask(ctx, s.pool, activeByExternalID, []any{s.namespace, externals}, func(rows pgx.Rows) error {
+		var external, typ string
+		var id uuid.UUID
+		var hash []byte
+		_, err := pgx.ForEachRow(rows, []any{&external, &id, &hash, &typ}, func() error {
+			taken[external] = id
+			return nil
+		})
+		return err
+	})
+	for _, r := range f.starts() {
+		if by, ok := taken[r.Start.ExternalID]; ok && r.Outcome == Busy && by != r.ChildRunID {
+			r.Outcome = Taken
+		}
+	}
+	return err
+}

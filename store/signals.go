@@ -1,0 +1,218 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// A Signal is a message to a run.
+type Signal struct {
+	RunID      uuid.UUID
+	Name       string
+	Sequence   int64 // of the run's wake-ups, the one that announced it: messages are read in this order
+	Payload    []byte
+	ReceivedAt time.Time
+}
+
+// A ChildEnd is the end of a child whose parent has not taken it in.
+type ChildEnd struct {
+	Parent     uuid.UUID
+	Child      uuid.UUID
+	Type       string
+	Status     string
+	Output     []byte
+	ErrorKind  string
+	Error      string
+	FinishedAt time.Time
+}
+
+// News is what reached a run that its steps do not tell of: unread messages, and ends of children.
+type News struct {
+	Wakeups int64 // read before the rest
+	Signals []*Signal
+	Ends    []*ChildEnd
+}
+
+const unreadSignals = `
+SELECT g.run_id, g.name, g.sequence, g.payload, g.received_at
+FROM unnest($2::uuid[]) AS u (run_id)
+CROSS JOIN LATERAL (
+	SELECT s.run_id, s.name, s.sequence, s.payload, s.received_at
+	FROM kagzi.signals s
+	WHERE s.run_id = u.run_id AND s.namespace_id = $1 AND s.consumed_by IS NULL
+	ORDER BY s.sequence
+) g`
+
+// A start that is recorded as RUNNING is of a child whose end its parent has not taken in.
+const endedChildren = `
+SELECT c.parent_run_id, c.run_id, c.workflow_type, c.status, p.output, c.error_kind, c.error, c.finished_at
+FROM unnest($2::uuid[]) AS u (run_id)
+CROSS JOIN LATERAL (
+	SELECT s.child_run_id
+	FROM kagzi.step_runs s
+	WHERE s.run_id = u.run_id AND s.namespace_id = $1 AND s.step_kind = 'CHILD_WORKFLOW' AND s.status = 'RUNNING'
+	OFFSET 0
+) s
+CROSS JOIN LATERAL (
+	SELECT q.parent_run_id, q.run_id, q.workflow_type, q.status, q.error_kind, q.error, q.finished_at
+	FROM kagzi.workflow_runs q
+	WHERE q.run_id = s.child_run_id AND q.namespace_id = $1 AND q.finished_at IS NOT NULL
+	OFFSET 0
+) c
+LEFT JOIN LATERAL (
+	SELECT w.output FROM kagzi.workflow_payloads w WHERE w.run_id = c.run_id AND w.namespace_id = $1 OFFSET 0
+) p ON true`
+
+const runWakeups = `
+SELECT r.run_id, r.wakeups
+FROM unnest($2::uuid[]) AS u (run_id)
+CROSS JOIN LATERAL (
+	SELECT q.run_id, q.wakeups FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 OFFSET 0
+) r`
+
+// News returns what reached the runs. Their wakeups are read in a statement before: what came later is counted by none
+// of them, and comes again.
+func (s *Store) News(ctx context.Context, runs []uuid.UUID) (map[uuid.UUID]*News, error) {
+	var out map[uuid.UUID]*News
+	err := within(ctx, bulkTimeout, func(ctx context.Context) error {
+		out = make(map[uuid.UUID]*News, len(runs))
+		b := &pgx.Batch{}
+		b.Queue(byIndex)
+		b.Queue(runWakeups, s.namespace, texts(runs))
+		queueNews(b, s.namespace, runs)
+		res := s.pool.SendBatch(ctx, b)
+		defer res.Close()
+		if _, err := res.Exec(); err != nil {
+			return err
+		}
+		rows, err := res.Query()
+		if err != nil {
+			return err
+		}
+		var id uuid.UUID
+		var wakeups int64
+		if _, err := pgx.ForEachRow(rows, []any{&id, &wakeups}, func() error {
+			out[id] = &News{Wakeups: wakeups}
+			return nil
+		}); err != nil {
+			return err
+		}
+		if err := readNews(res, out); err != nil {
+			return err
+		}
+		return res.Close()
+	})
+	return out, wrap("read messages", err)
+}
+
+// Load returns the latest attempt of every step of the runs, as History does, and what reached those that are woken, in
+// one round trip. The wakeups that the caller has seen must be of a statement before.
+func (s *Store) Load(ctx context.Context, runs, woken []uuid.UUID) (steps map[uuid.UUID][]*StepRow, news map[uuid.UUID]*News, err error) {
+	if len(woken) == 0 {
+		steps, err = s.History(ctx, runs)
+		return steps, nil, err
+	}
+	err = within(ctx, bulkTimeout, func(ctx context.Context) error {
+		steps, news = make(map[uuid.UUID][]*StepRow, len(runs)), make(map[uuid.UUID]*News, len(woken))
+		for _, id := range woken {
+			news[id] = &News{}
+		}
+		b := &pgx.Batch{}
+		b.Queue(byIndex)
+		b.Queue(history, s.namespace, texts(runs))
+		queueNews(b, s.namespace, woken)
+		res := s.pool.SendBatch(ctx, b)
+		defer res.Close()
+		if _, err := res.Exec(); err != nil {
+			return err
+		}
+		rows, err := res.Query()
+		if err != nil {
+			return err
+		}
+		if err := eachStep(rows, func(r *StepRow) { steps[r.RunID] = append(steps[r.RunID], r) }); err != nil {
+			return err
+		}
+		if err := readNews(res, news); err != nil {
+			return err
+		}
+		return res.Close()
+	})
+	if err != nil {
+		return nil, nil, wrap("read history", err) // and no part of it: it would look like the whole
+	}
+	return steps, news, nil
+}
+
+func queueNews(b *pgx.Batch, namespace string, runs []uuid.UUID) {
+	b.Queue(unreadSignals, namespace, texts(runs))
+	b.Queue(endedChildren, namespace, texts(runs))
+}
+
+// readNews reads the answers of queueNews into out; what is of no run in out is left out.
+func readNews(res pgx.BatchResults, out map[uuid.UUID]*News) error {
+	rows, err := res.Query()
+	if err != nil {
+		return err
+	}
+	var g Signal
+	if _, err := pgx.ForEachRow(rows, []any{&g.RunID, &g.Name, &g.Sequence, &g.Payload, &g.ReceivedAt}, func() error {
+		signal := g
+		g.Payload = nil // the next scan must not write over it
+		if n := out[g.RunID]; n != nil {
+			n.Signals = append(n.Signals, &signal)
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	if rows, err = res.Query(); err != nil {
+		return err
+	}
+	var c ChildEnd
+	var kind, text *string
+	_, err = pgx.ForEachRow(rows, []any{&c.Parent, &c.Child, &c.Type, &c.Status, &c.Output, &kind, &text, &c.FinishedAt}, func() error {
+		end := c
+		c.Output = nil
+		end.ErrorKind, end.Error = deref(kind), deref(text)
+		if n := out[c.Parent]; n != nil {
+			n.Ends = append(n.Ends, &end)
+		}
+		return nil
+	})
+	return err
+}
+
+// What a step has taken its record says: it may be an older one than what the flush brought.
+const takeSignals = `
+UPDATE kagzi.signals g
+SET consumed_by = u.step_id
+FROM unnest($2::uuid[], $3::text[], $4::bigint[], $5::text[], $6::int[]) AS u (run_id, name, sequence, step_id, attempt_number)
+WHERE g.run_id = u.run_id AND g.name = u.name AND g.sequence = u.sequence AND g.namespace_id = $1 AND g.consumed_by IS NULL
+	AND (SELECT s.sequence FROM kagzi.step_runs s
+		WHERE s.run_id = u.run_id AND s.step_id = u.step_id AND s.attempt_number = u.attempt_number AND s.namespace_id = $1) = u.sequence`
+
+// taken returns the records of steps that take messages.
+func (f *Flush) taken() []*Record {
+	var out []*Record
+	for _, r := range f.Records {
+		if r.Signal != "" {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+func (s *Store) takeArgs(records []*Record) []any {
+	n := len(records)
+	runs, names, steps := make([]string, n), make([]string, n), make([]string, n)
+	sequences, attempts := make([]int64, n), make([]int32, n)
+	for i, r := range records {
+		runs[i], names[i], steps[i] = r.RunID.String(), r.Signal, r.StepID
+		sequences[i], attempts[i] = r.Sequence, int32(r.Attempt)
+	}
+	return []any{s.namespace, runs, names, sequences, steps, attempts}
+}
