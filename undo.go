@@ -143,7 +143,7 @@ func (e *execution) endRun(f *store.Finish) {
 		return
 	}
 	e.mu.Lock()
-	offspring, undos := e.offspring, len(e.undos)
+	offspring, registered := e.offspring, e.places > 0
 	e.offspring = false
 	e.mu.Unlock()
 	switch {
@@ -155,7 +155,7 @@ func (e *execution) endRun(f *store.Finish) {
 				e.left(store.Lost)
 			}
 		}()
-	case undos > 0 && f.Status != store.Completed:
+	case registered && f.Status != store.Completed:
 		e.undo(f)
 	default:
 		e.submitFinish(f)

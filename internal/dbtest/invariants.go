@@ -88,13 +88,14 @@ func runChecks(ctx context.Context, tx pgx.Tx, checks []check) (found []string, 
 var tableChecks = []check{
 	{"a step has at most one recorded result", `
 		SELECT concat_ws(' ', 'run', run_id, 'step', step_id, 'attempts', string_agg(attempt_number::text, ', ' ORDER BY attempt_number))
-		FROM kagzi.step_runs WHERE status = 'COMPLETED'
+		FROM kagzi.step_runs WHERE status = 'COMPLETED' AND NOT (step_kind = 'COMPENSATION' AND attempt_number = 0)
 		GROUP BY namespace_id, run_id, step_id HAVING count(*) > 1`},
 
 	{"a step with a recorded result is not attempted again", `
 		SELECT concat_ws(' ', 'run', s.run_id, 'step', s.step_id, 'attempt', s.attempt_number, 'follows the result of attempt', c.attempt_number)
 		FROM kagzi.step_runs s JOIN kagzi.step_runs c USING (run_id, step_id, namespace_id)
-		WHERE c.status = 'COMPLETED' AND s.status <> 'COMPLETED' AND s.attempt_number > c.attempt_number`},
+		WHERE c.status = 'COMPLETED' AND s.status <> 'COMPLETED' AND s.attempt_number > c.attempt_number
+			AND NOT (c.step_kind = 'COMPENSATION' AND c.attempt_number = 0)`},
 
 	{"an external ID has at most one active run", `
 		SELECT concat_ws(' ', 'namespace', namespace_id, 'ID', external_id, 'runs', string_agg(run_id::text, ', ' ORDER BY run_id))
@@ -160,10 +161,32 @@ var tableChecks = []check{
 		SELECT concat_ws(' ', 'run', run_id, 'step', step_id, 'attempt', k.attempt_number, 'to be followed at', k.wake_at,
 			'was followed at', next.started_at)
 		FROM kagzi.step_runs k JOIN kagzi.step_runs next USING (run_id, step_id, namespace_id)
-		WHERE next.attempt_number = k.attempt_number + 1 AND k.status = 'FAILED' AND k.step_kind = 'FUNCTION' AND next.started_at < k.wake_at`},
+		WHERE next.attempt_number = k.attempt_number + 1 AND k.status = 'FAILED' AND k.step_kind IN ('FUNCTION', 'COMPENSATION') AND next.started_at < k.wake_at`},
 
 	{"attempts are numbered from 1 without gaps", `
 		SELECT concat_ws(' ', 'run', run_id, 'step', step_id, 'attempts', string_agg(attempt_number::text, ', ' ORDER BY attempt_number))
 		FROM kagzi.step_runs
+		WHERE NOT (step_kind = 'COMPENSATION' AND attempt_number = 0)
 		GROUP BY namespace_id, run_id, step_id HAVING min(attempt_number) <> 1 OR max(attempt_number) <> count(*)`},
+
+	{"a run that ended badly is undone, all of it", `
+		SELECT concat_ws(' ', 'run', r.run_id, 'is', r.status, r.error_kind, 'without the compensation', c.step_id)
+		FROM kagzi.workflow_runs r JOIN kagzi.step_runs c USING (run_id, namespace_id)
+		WHERE c.step_kind = 'COMPENSATION' AND c.attempt_number = 0
+			AND (r.status = 'CANCELLED' AND r.error IS DISTINCT FROM 'run was terminated'
+				OR r.status = 'FAILED' AND r.error_kind NOT IN ('compensation', 'nondeterminism', 'crash_loop', 'bad_input'))
+			AND NOT EXISTS (SELECT FROM kagzi.step_runs u WHERE u.run_id = c.run_id AND u.step_id = c.step_id
+				AND u.namespace_id = c.namespace_id AND u.attempt_number > 0 AND u.status = 'COMPLETED')`},
+
+	{"a run is undone from its last compensation to its first", `
+		SELECT concat_ws(' ', 'run', a.run_id, 'compensation', a.step_id, 'of place', a.sequence, 'began before', b.step_id, 'of place', b.sequence, 'was done')
+		FROM kagzi.step_runs a JOIN kagzi.step_runs b USING (run_id, namespace_id, step_kind, run_attempt)
+		WHERE step_kind = 'COMPENSATION' AND a.attempt_number > 0 AND b.attempt_number > 0 AND a.sequence < b.sequence
+			AND a.started_at < b.finished_at - interval '1 ms' -- a beginning is counted back from the record
+			AND a.attempt_number = a.first_attempt AND b.attempt_number = b.first_attempt`},
+
+	{"a run that completes is not undone", `
+		SELECT concat_ws(' ', 'run', r.run_id, 'compensation', c.step_id, 'attempt', c.attempt_number)
+		FROM kagzi.workflow_runs r JOIN kagzi.step_runs c USING (run_id, namespace_id)
+		WHERE r.status = 'COMPLETED' AND c.step_kind = 'COMPENSATION' AND c.attempt_number > 0`},
 }

@@ -154,6 +154,35 @@ func TestTableChecks(t *testing.T) {
 			"GapInAttempts", "attempts are numbered from 1 without gaps",
 			`UPDATE kagzi.step_runs SET attempt_number = 3 WHERE step_id = 'fetch' AND attempt_number = 2`,
 		},
+		{
+			"Undone", "",
+			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, sequence, started_at, finished_at) VALUES
+				('00000000-0000-0000-0000-000000000007', 'ns', 'a', 0, 'COMPLETED', 'COMPENSATION', 1, 0, 1, '2026-01-01 10:00', '2026-01-01 10:00'),
+				('00000000-0000-0000-0000-000000000007', 'ns', 'b', 0, 'COMPLETED', 'COMPENSATION', 1, 0, 2, '2026-01-01 10:01', '2026-01-01 10:01'),
+				('00000000-0000-0000-0000-000000000007', 'ns', 'b', 1, 'COMPLETED', 'COMPENSATION', 1, 1, 2, '2026-01-01 10:02', '2026-01-01 10:03'),
+				('00000000-0000-0000-0000-000000000007', 'ns', 'a', 1, 'COMPLETED', 'COMPENSATION', 1, 1, 1, '2026-01-01 10:04', '2026-01-01 10:05')`,
+		},
+		{
+			"HalfUndone", "a run that ended badly is undone, all of it",
+			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, sequence, started_at, finished_at) VALUES
+				('00000000-0000-0000-0000-000000000007', 'ns', 'a', 0, 'COMPLETED', 'COMPENSATION', 1, 0, 1, '2026-01-01 10:00', '2026-01-01 10:00'),
+				('00000000-0000-0000-0000-000000000007', 'ns', 'b', 0, 'COMPLETED', 'COMPENSATION', 1, 0, 2, '2026-01-01 10:01', '2026-01-01 10:01'),
+				('00000000-0000-0000-0000-000000000007', 'ns', 'b', 1, 'COMPLETED', 'COMPENSATION', 1, 1, 2, '2026-01-01 10:02', '2026-01-01 10:03')`,
+		},
+		{
+			"UndoneInTheWrongOrder", "a run is undone from its last compensation to its first",
+			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, sequence, started_at, finished_at) VALUES
+				('00000000-0000-0000-0000-000000000007', 'ns', 'a', 0, 'COMPLETED', 'COMPENSATION', 1, 0, 1, '2026-01-01 10:00', '2026-01-01 10:00'),
+				('00000000-0000-0000-0000-000000000007', 'ns', 'b', 0, 'COMPLETED', 'COMPENSATION', 1, 0, 2, '2026-01-01 10:01', '2026-01-01 10:01'),
+				('00000000-0000-0000-0000-000000000007', 'ns', 'b', 1, 'COMPLETED', 'COMPENSATION', 1, 1, 2, '2026-01-01 10:02', '2026-01-01 10:03'),
+				('00000000-0000-0000-0000-000000000007', 'ns', 'a', 1, 'COMPLETED', 'COMPENSATION', 1, 1, 1, '2026-01-01 10:02', '2026-01-01 10:05')`,
+		},
+		{
+			"CompletedAndUndone", "a run that completes is not undone",
+			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, finished_at)
+			VALUES ('00000000-0000-0000-0000-000000000001', 'ns', 'undo', 0, 'COMPLETED', 'COMPENSATION', 1, 0, '2026-01-01 10:00'),
+				('00000000-0000-0000-0000-000000000001', 'ns', 'undo', 1, 'COMPLETED', 'COMPENSATION', 1, 1, '2026-01-01 10:00')`,
+		},
 	}
 	pool := Pool(t, Unchecked())
 	for _, tt := range tests {
