@@ -127,6 +127,9 @@ func public(err error) error {
 	if conflict, ok := errors.AsType[*store.IDConflict](err); ok {
 		return fmt.Errorf("%w: %w", conflict, ErrIDConflict)
 	}
+	if taken, ok := errors.AsType[*store.IDTaken](err); ok {
+		return publicTaken(taken)
+	}
 	for _, p := range []struct{ from, to error }{
 		{store.ErrRunNotFound, ErrRunNotFound},
 		{store.ErrRunFinished, ErrRunFinished},
@@ -167,6 +170,9 @@ func (c *Client) start(ctx context.Context, calls []Call, shared []StartOption) 
 	var tx pgx.Tx
 	for i, call := range calls {
 		r, cfg, err := c.newRun(call, shared)
+		if err == nil && cfg.id == "" {
+			err = withoutID(shared, call.opts)
+		}
 		if err != nil {
 			if len(calls) > 1 {
 				err = fmt.Errorf("call %d: %w", i, err)
@@ -194,10 +200,19 @@ func (c *Client) start(ctx context.Context, calls []Call, shared []StartOption) 
 		version    int
 	}
 	fresh := map[work]int{}
+	var replaced []uuid.UUID
 	for i, r := range rows {
 		out[i] = Started{ID: RunID(r.RunID.String()), Existed: r.Existed}
 		if !r.Existed {
 			fresh[work{runs[i].Queue, runs[i].Type, runs[i].Version}]++
+		}
+		if r.Replaced != uuid.Nil {
+			replaced = append(replaced, r.Replaced)
+		}
+	}
+	if len(replaced) > 0 {
+		if err := c.announce(ctx, tx, replaced...); err != nil {
+			return nil, err
 		}
 	}
 	for k, n := range fresh {
@@ -447,11 +462,11 @@ func (c *Client) Resume(ctx context.Context, ref Ref, opts ...ChangeOption) erro
 	return nil
 }
 
-// announce tells that the run moved: with tx's commit, or now.
-func (c *Client) announce(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
+// announce tells that the runs moved: with tx's commit, or now.
+func (c *Client) announce(ctx context.Context, tx pgx.Tx, ids ...uuid.UUID) error {
 	if tx != nil {
-		return notify.NotifyTx(ctx, tx, notify.RunChannel, notify.RunPayload(c.cfg.Namespace, []uuid.UUID{id})...)
+		return notify.NotifyTx(ctx, tx, notify.RunChannel, notify.RunPayload(c.cfg.Namespace, ids)...)
 	}
-	c.wakeRuns(ctx, id)
+	c.wakeRuns(ctx, ids...)
 	return nil
 }

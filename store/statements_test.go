@@ -181,7 +181,7 @@ func life(t *testing.T, s *Store, plain DB) {
 	ok("start", err)
 	again, err := s.Start(t.Context(), nil, []NewRun{newRun(withID(odd), func(r *NewRun) { r.InputHash = []byte{0, 1, 0xff} }), runs[1]})
 	ok("start again", err)
-	if len(again) != 2 || again[0] != (StartedRun{runs[0].RunID, true}) || again[1].RunID != runs[1].RunID {
+	if len(again) != 2 || again[0] != (StartedRun{RunID: runs[0].RunID, Existed: true}) || again[1].RunID != runs[1].RunID {
 		t.Fatalf("started again %+v, before %+v", again, started)
 	}
 	id, err := s.Find(t.Context(), nil, odd)
