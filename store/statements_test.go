@@ -324,6 +324,16 @@ func life(t *testing.T, s *Store, plain DB) {
 	}
 	ok("stop", s.StoppedWorker(t.Context(), s.pool, w.ID))
 	registry(t, s, odd)
+	_, err = s.Start(t.Context(), nil, []NewRun{newRun(withID(odd+"policy"), ifEnded(StartIfFailed))})
+	ok("start if failed", err)
+	out, err := s.Start(t.Context(), nil, []NewRun{newRun(withID(odd+"policy"), ifActive(ReplaceActive), ifEnded(RejectEnded))})
+	if got := outcome(out, err); got != "replaced" {
+		t.Errorf("replace: %s", got)
+	}
+	ok("cancel", s.Cancel(t.Context(), nil, out[0].RunID))
+	if got := outcome(s.Start(t.Context(), nil, []NewRun{newRun(withID(odd+"policy"), ifEnded(RejectEnded))})); got != "taken" {
+		t.Errorf("reject: %s", got)
+	}
 }
 
 // registry takes workers through the registry's calls.
