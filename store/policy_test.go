@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/pgproxy"
@@ -229,6 +230,40 @@ func TestReplace(t *testing.T) {
 				t.Errorf("row %+v", row)
 			}
 		}
+	})
+
+	// A start that replaces children locks them and their parents in the order of the flushes that end them.
+	t.Run("BesideFlushes", func(t *testing.T) {
+		t.Parallel()
+		pool := poolWith(t, dbtest.Database(t).DSN, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["deadlock_timeout"] = "1" })
+		s := New(pool, "test")
+		for round := range 20 {
+			id := func(child int) func(*NewRun) { return withID(fmt.Sprintf("%d-%d", round, child)) }
+			parents := running(t, s, 2)
+			start(t, s, newRun(id(0), withParent(parents[1].RunID)), newRun(id(1), withParent(parents[0].RunID)), newRun(id(2), withParent(parents[1].RunID)))
+			children := claim(t, s, request(3)).Runs
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				f := &Flush{Records: []*Record{record(parents[0], "a", "x"), record(parents[1], "a", "x")}, Finishes: []*Finish{finish(children[0]), finish(children[1])}}
+				if err := s.Flush(t.Context(), f); err != nil {
+					t.Error(err)
+				}
+			})
+			wg.Go(func() {
+				var runs []NewRun
+				for child := range 3 {
+					runs = append(runs, newRun(id(2-child), ifActive(ReplaceActive), withDelay(time.Hour)))
+				}
+				if _, err := s.Start(t.Context(), nil, runs); err != nil {
+					t.Error(err)
+				}
+			})
+			wg.Wait()
+			if n := look(t, s.pool, parents[0].RunID).Wakeups + look(t, s.pool, parents[1].RunID).Wakeups; n != 3 {
+				t.Errorf("%d wake-ups for the ends of three children", n)
+			}
+		}
+		wantNoDeadlocks(t, s)
 	})
 
 	// Each start replaces the one before, also among others in an order of their own.
