@@ -127,6 +127,9 @@ func public(err error) error {
 	if conflict, ok := errors.AsType[*store.IDConflict](err); ok {
 		return fmt.Errorf("%w: %w", conflict, ErrIDConflict)
 	}
+	if taken, ok := errors.AsType[*store.IDTaken](err); ok {
+		return publicTaken(taken)
+	}
 	for _, p := range []struct{ from, to error }{
 		{store.ErrRunNotFound, ErrRunNotFound},
 		{store.ErrRunFinished, ErrRunFinished},
@@ -167,6 +170,9 @@ func (c *Client) start(ctx context.Context, calls []Call, shared []StartOption) 
 	var tx pgx.Tx
 	for i, call := range calls {
 		r, cfg, err := c.newRun(call, shared)
+		if err == nil && cfg.id == "" {
+			err = withoutID(shared, call.opts)
+		}
 		if err != nil {
 			if len(calls) > 1 {
 				err = fmt.Errorf("call %d: %w", i, err)
@@ -198,6 +204,11 @@ func (c *Client) start(ctx context.Context, calls []Call, shared []StartOption) 
 		out[i] = Started{ID: RunID(r.RunID.String()), Existed: r.Existed}
 		if !r.Existed {
 			fresh[work{runs[i].Queue, runs[i].Type, runs[i].Version}]++
+		}
+		if r.Ended != nil {
+			if err := c.announceEnds(ctx, tx, r.Ended); err != nil {
+				return nil, err
+			}
 		}
 	}
 	for k, n := range fresh {

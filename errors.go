@@ -26,6 +26,10 @@ var (
 	// ErrWorkerNotFound reports that the client's namespace has no such worker, or has no more: it keeps those that are
 	// offline for a week.
 	ErrWorkerNotFound = errors.New("kagzi: worker not found")
+	// ErrIDTaken reports that an [IfActive] or [IfEnded] refuses a start, because of another run of its ID. The error
+	// names that run, and Get finds it by the ID. If it is of another workflow, or was started with another input, the
+	// error is ErrIDConflict as well.
+	ErrIDTaken = errors.New("kagzi: ID taken by another run")
 	// ErrIDConflict reports that an active run has the ID and is of another workflow, or was started with another
 	// input.
 	ErrIDConflict = errors.New("kagzi: ID in use with another workflow or input")

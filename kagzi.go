@@ -37,8 +37,8 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 
 // Start starts a run of wf, or returns the active one of the same [ID] (see [Run.Existed]). It returns once
 // the run is stored: from then on it is executed even if this process dies. It returns [ErrIDConflict] if the
-// active run of the ID is of another workflow or was started with another input, and [ErrPayloadTooLarge] if the
-// input is too large.
+// active run of the ID is of another workflow or was started with another input, [ErrIDTaken] if an [IfActive] or
+// [IfEnded] refuses the start, and [ErrPayloadTooLarge] if the input is too large.
 //
 // A workflow function does not call Start, which needs a context.Context; a step does.
 func Start[In, Out any](ctx context.Context, c *Client, wf Workflow[In, Out], in In, opts ...StartOption) (*Run[Out], error) {
@@ -88,7 +88,7 @@ func (c *Client) newRun(call Call, shared []StartOption) (store.NewRun, startCon
 		Delay: cfg.delay, At: cfg.at, Timeout: cfg.timeout, RetryPolicy: cfg.policy, Metadata: cfg.metadata, Input: input,
 	}
 	if cfg.id != "" {
-		r.InputHash = hashOf(input)
+		r.InputHash, r.IfActive, r.IfEnded = hashOf(input), cfg.ifActive.stored(), cfg.ifEnded.stored()
 	}
 	return r, cfg, nil
 }

@@ -137,7 +137,7 @@ func classify(err error) Kind {
 	case errors.Is(err, fs.ErrPermission):
 		return KindUnauthorized
 	case isBadURL(err), errors.Is(err, ErrPayloadTooLarge), errors.Is(err, ErrIDConflict),
-		errors.Is(err, ErrRunFinished), errors.Is(err, ErrConcurrentContext):
+		errors.Is(err, ErrIDTaken), errors.Is(err, ErrRunFinished), errors.Is(err, ErrConcurrentContext):
 		return KindBadRequest
 	}
 	return KindUnknown

@@ -154,6 +154,7 @@ func TestKindOf(t *testing.T) {
 		{"RunFinished", kagzi.ErrRunFinished, kagzi.KindBadRequest},
 		{"RunActiveMayEnd", kagzi.ErrRunActive, kagzi.KindUnknown},
 		{"IDConflict", kagzi.ErrIDConflict, kagzi.KindBadRequest},
+		{"IDTaken", kagzi.ErrIDTaken, kagzi.KindBadRequest},
 		{"PayloadTooLarge", kagzi.ErrPayloadTooLarge, kagzi.KindBadRequest},
 		{"ConcurrentContext", kagzi.ErrConcurrentContext, kagzi.KindBadRequest},
 		{"LeaseLost", kagzi.ErrLeaseLost, kagzi.KindUnknown},

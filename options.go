@@ -95,6 +95,8 @@ type startConfig struct {
 	metadata json.RawMessage
 	policy   json.RawMessage
 	tx       pgx.Tx
+	ifActive IfActive
+	ifEnded  IfEnded
 }
 
 // startOptions validates opts; the last of a kind wins.
@@ -132,6 +134,12 @@ func startOptions(opts []StartOption) (startConfig, error) {
 			policy, err := json.Marshal(o)
 			check(err)
 			cfg.policy = policy
+		case IfActive:
+			cfg.ifActive = o
+			check(o.validate())
+		case IfEnded:
+			cfg.ifEnded = o
+			check(o.validate())
 		case inTx:
 			cfg.tx = o.tx
 			if o.tx == nil {

@@ -18,7 +18,7 @@ type (
 	// namespace, whatever their workflow, so put the workflow's name in it, as in "refund-42". As an option of
 	// [Start] it makes the start idempotent while the run is active: a start with the same workflow and input
 	// returns that run, one with another workflow or input is refused with [ErrIDConflict]. It does not remember
-	// runs that are over: starting again begins a new run.
+	// runs that are over: starting again begins a new run. [IfActive] and [IfEnded] change either.
 	ID string
 )
 

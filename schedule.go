@@ -117,6 +117,11 @@ func (c *Client) template(s *Schedule) (*store.Template, *timetable, error) {
 	if err == nil && (cfg.id != "" || cfg.delay != 0 || !cfg.at.IsZero() || cfg.tx != nil) {
 		err = errors.New("kagzi: the run of a schedule takes no ID, Delay, At or InTx: each tick starts a run of its own, at its time")
 	}
+	if err == nil {
+		if p := idPolicy(s.Run.opts); p != "" {
+			err = fmt.Errorf("kagzi: the run of a schedule has no ID for %s to be about: Overlap says what a tick does while a run is active", p)
+		}
+	}
 	if err != nil {
 		return nil, nil, err
 	}

@@ -16,6 +16,9 @@ const (
 	regardless        // whatever is registered
 )
 
+// terminated is what a run's error begins with that did not run its compensations.
+const terminated = "run was terminated"
+
 // What a cancel takes along: the runs and all below them, but for what is detached. A run that was set aside may have
 // children that still run; what is over otherwise has none.
 const descendants = `
@@ -116,7 +119,7 @@ func (s *Store) Cancel(ctx context.Context, tx pgx.Tx, id uuid.UUID) (*Cancelled
 
 // Terminate ends an active run and its children at once. It is Cancel otherwise.
 func (s *Store) Terminate(ctx context.Context, tx pgx.Tx, id uuid.UUID) (*CancelledRuns, error) {
-	out, err := s.cancelOne(ctx, tx, id, regardless, "run was terminated")
+	out, err := s.cancelOne(ctx, tx, id, regardless, terminated)
 	return out, wrap("terminate", err)
 }
 

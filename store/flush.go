@@ -207,7 +207,15 @@ func (s *Store) flushFree(ctx context.Context, f *Flush) error {
 		if err != nil {
 			return err
 		}
-		some := f.only(free)
+		// A parent that was deleted is nobody's. It never comes back.
+		if rows, err = tx.Query(ctx, missingRuns, s.namespace, texts(f.everyRun())); err != nil {
+			return err
+		}
+		gone, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+		if err != nil {
+			return err
+		}
+		some := f.only(append(free, gone...))
 		err = s.send(ctx, tx, &pgx.Batch{}, some)
 		f.Woken = some.Woken
 		return err

@@ -255,6 +255,20 @@ func TestAUsersTransactionStallsNobodyElse(t *testing.T) {
 	wantOutcome(t, "lost", f.Finishes[0].Outcome, Lost)
 }
 
+// Retention has deleted the child's parent: that nobody holds its row is no reason to wait.
+func TestAFinishWhoseParentIsGone(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	held := running(t, s, 1)[0]
+	start(t, s, newRun(withParent(uuid.New())))
+	child := claim(t, s, request(1)).Runs[0]
+	lockRow(t, begin(t, s), held.RunID)
+	f := &Flush{Records: []*Record{record(held, "step", "x")}, Finishes: []*Finish{finish(child)}}
+	flush(t, s, f)
+	wantOutcome(t, "record of a run that is held", f.Records[0].Outcome, Busy)
+	wantOutcome(t, "finish", f.Finishes[0].Outcome, Done)
+}
+
 // Two processes end children of each other's runs, and record steps of these runs in the same flushes.
 func TestFlushesCrosswise(t *testing.T) {
 	t.Parallel()

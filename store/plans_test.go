@@ -170,6 +170,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"missingRuns", missingRuns, []any{s.namespace, runs}, byKey},
 		{"existingRuns", existingRuns, []any{s.namespace, runs}, byKey},
 		{"activeByExternalID", activeByExternalID, []any{s.namespace, runs}, byExternal},
+		{"endedByExternalID", endedByExternalID, []any{s.namespace, runs}, byExternal},
 		{"findActive", findActive, []any{s.namespace, "id"}, byExternal},
 		{"findEnded", findEnded, []any{s.namespace, "id"}, byExternal},
 		{"getRun", getRun, []any{s.namespace, ids[0]}, byKey},

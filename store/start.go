@@ -1,11 +1,11 @@
 package store
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -45,12 +45,18 @@ type NewRun struct {
 	ParentStep  string
 	Detached    bool // goes on when its parent ends
 	Input       []byte
+
+	IfActive string // RejectActive or ReplaceActive
+	IfEnded  string // RejectEnded or StartIfFailed
 }
 
 // A StartedRun is what became of a NewRun.
 type StartedRun struct {
-	RunID   uuid.UUID
-	Existed bool // RunID is that of the active run with the external ID
+	RunID    uuid.UUID
+	Existed  bool      // RunID is that of the active run with the external ID
+	Replaced uuid.UUID // the run that was terminated for this one, if any
+
+	Ended *CancelledRuns // what ended with the runs that were replaced; nil but for one of a call's runs
 }
 
 // Conflicts insert nothing and raise nothing, so the statement is safe in a caller's transaction.
@@ -91,18 +97,19 @@ CROSS JOIN LATERAL (
 ) r`
 
 const activeByExternalID = `
-SELECT r.external_id, r.run_id, r.input_hash, r.workflow_type
+SELECT r.external_id, r.run_id, r.input_hash, r.workflow_type, r.status
 FROM unnest($2::text[]) AS u (external_id)
 CROSS JOIN LATERAL (
-	SELECT q.external_id, q.run_id, q.input_hash, q.workflow_type
+	SELECT q.external_id, q.run_id, q.input_hash, q.workflow_type, q.status
 	FROM kagzi.workflow_runs q
 	WHERE q.external_id = u.external_id AND q.namespace_id = $1 AND q.status IN ('PENDING', 'SLEEPING', 'RUNNING')
 	OFFSET 0
 ) r`
 
-// Start inserts the runs, all or none; one whose external ID an active run has is not inserted but found. It
-// returns ErrIDConflict, and starts none, if that run's input is another. With a nil tx it is a transaction of
-// its own, and repeats itself if an answer is lost; in tx it never breaks it.
+// Start inserts the runs, all or none; one whose external ID an active run has is not inserted but found, unless its
+// policy says otherwise. It returns ErrIDConflict, and starts none, if that run's input is another, and ErrIDTaken if a
+// policy refuses the start. With a nil tx it is a transaction of its own, and repeats itself if an answer is lost; in tx
+// it never breaks it.
 func (s *Store) Start(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedRun, error) {
 	if len(runs) == 0 {
 		return nil, nil
@@ -111,7 +118,12 @@ func (s *Store) Start(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedR
 		return s.startIn(ctx, tx, runs)
 	}
 	one := len(runs) == 1 || !anyExternalID(runs) // cannot be refused after it was half done
+	var level pgx.TxIsoLevel
+	if byPolicy(runs) {
+		one, level = false, pgx.ReadCommitted // whatever the database's default is: refuseEnded looks at what others commit
+	}
 	var out []StartedRun
+	replaced := make([]StartedRun, len(runs)) // also by a try whose answer was lost
 	var err error
 	for attempt := range repeats {
 		if attempt > 0 && !Away(err) && !Repeatable(err) {
@@ -121,8 +133,9 @@ func (s *Store) Start(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedR
 		if one {
 			out, err = s.insert(callCtx, s.pool, runs)
 		} else {
-			err = pgx.BeginFunc(callCtx, s.pool, func(tx pgx.Tx) error {
+			err = pgx.BeginTxFunc(callCtx, s.pool, pgx.TxOptions{IsoLevel: level}, func(tx pgx.Tx) error {
 				out, err = s.insert(callCtx, tx, runs)
+				keepReplaced(out, replaced)
 				return err
 			})
 		}
@@ -134,7 +147,20 @@ func (s *Store) Start(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedR
 	return out, wrap("start", err)
 }
 
+// keepReplaced adds what earlier tries have replaced to out, and the other way round.
+func keepReplaced(out, replaced []StartedRun) {
+	for i := range out {
+		if out[i].Replaced == uuid.Nil {
+			out[i].Replaced, out[i].Ended = replaced[i].Replaced, replaced[i].Ended
+		}
+		replaced[i] = out[i]
+	}
+}
+
 func (s *Store) startIn(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedRun, error) {
+	if err := fitForPolicy(ctx, tx, runs); err != nil {
+		return nil, wrap("start", err)
+	}
 	var out []StartedRun
 	// The savepoint takes back what was inserted before a conflict was seen.
 	err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) (err error) {
@@ -164,6 +190,9 @@ func (s *Store) insert(ctx context.Context, db DB, runs []NewRun) ([]StartedRun,
 	}
 	for range 10 {
 		done, err := s.insertOnce(ctx, db, runs, todo)
+		if err == nil {
+			err = s.refuseEnded(ctx, db, out, runs, done)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -237,39 +266,46 @@ func (s *Store) existing(ctx context.Context, db DB, runs []NewRun, todo []int) 
 	return set, err
 }
 
-// adopt gives the runs in todo that an active run with their external ID stands for its run ID, and returns the others.
+// adopt gives the runs in todo that an active run with their external ID stands for its run ID, and returns the
+// others: it has terminated the active runs that they replace.
 func (s *Store) adopt(ctx context.Context, db DB, out []StartedRun, runs []NewRun, todo []int) ([]int, error) {
 	externals := make([]string, 0, len(todo))
 	for _, i := range todo {
 		externals = append(externals, runs[i].ExternalID)
 	}
-	type active struct {
-		id   uuid.UUID
-		hash []byte
-		typ  string
-	}
-	found := map[string]active{}
-	if err := ask(ctx, db, activeByExternalID, []any{s.namespace, externals}, func(rows pgx.Rows) error {
-		var external string
-		var a active
-		_, err := pgx.ForEachRow(rows, []any{&external, &a.id, &a.hash, &a.typ}, func() error {
-			found[external] = a
-			return nil
-		})
-		return err
-	}); err != nil {
+	found, err := s.holders(ctx, db, activeByExternalID, externals)
+	if err != nil {
 		return nil, err
 	}
 	var left []int
+	var replace []*holder
 	for _, i := range todo {
-		a, ok := found[runs[i].ExternalID]
+		r := &runs[i]
+		h := found[r.ExternalID]
 		switch {
-		case !ok:
+		case h == nil:
 			left = append(left, i)
-		case a.typ != runs[i].Type || !bytes.Equal(a.hash, runs[i].InputHash):
-			return nil, &IDConflict{runs[i].ExternalID, a.id, a.typ}
+		case r.IfActive == RejectActive:
+			return nil, h.taken(r)
+		case r.IfActive == ReplaceActive && h.typ == r.Type:
+			left, replace = append(left, i), append(replace, h)
+		case h.differs(r):
+			return nil, &IDConflict{r.ExternalID, h.id, h.typ}
 		default:
-			out[i] = StartedRun{RunID: a.id, Existed: true}
+			out[i] = StartedRun{RunID: h.id, Existed: true}
+		}
+	}
+	if replace == nil {
+		return left, nil
+	}
+	ended, err := s.replace(ctx, db.(pgx.Tx), replace) // a start with such a policy has one
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range left {
+		if h := found[runs[i].ExternalID]; h != nil && slices.Contains(ended.Ended, h.id) {
+			out[i].Replaced, out[i].Ended = h.id, ended
+			ended = &CancelledRuns{Ended: ended.Ended} // told once
 		}
 	}
 	return left, nil

@@ -181,7 +181,7 @@ func life(t *testing.T, s *Store, plain DB) {
 	ok("start", err)
 	again, err := s.Start(t.Context(), nil, []NewRun{newRun(withID(odd), func(r *NewRun) { r.InputHash = []byte{0, 1, 0xff} }), runs[1]})
 	ok("start again", err)
-	if len(again) != 2 || again[0] != (StartedRun{runs[0].RunID, true}) || again[1].RunID != runs[1].RunID {
+	if len(again) != 2 || again[0] != (StartedRun{RunID: runs[0].RunID, Existed: true}) || again[1].RunID != runs[1].RunID {
 		t.Fatalf("started again %+v, before %+v", again, started)
 	}
 	id, err := s.Find(t.Context(), nil, odd)
@@ -223,7 +223,7 @@ func life(t *testing.T, s *Store, plain DB) {
 	empty := record(r(1), "empty", "")
 	f := &Flush{
 		Records: []*Record{rec, failed, empty},
-		Parks:   []*Park{{RunID: r(2).RunID, Lease: r(2).Lease, Status: Pending, Wake: 0, Failed: true, ErrorKind: "kind", Error: odd, WaitingOn: odd}, {RunID: r(3).RunID, Lease: r(3).Lease, Status: Sleeping, Wake: -1, WakeAt: time.Now().Add(time.Hour)}},
+		Parks:   []*Park{{RunID: r(2).RunID, Lease: r(2).Lease, Status: Pending, Wake: 0, Failed: true, ErrorKind: "kind", Error: odd, WaitingOn: odd}, {RunID: r(3).RunID, Lease: r(3).Lease, Status: Sleeping, Wake: -1, WakeAt: time.Now().Add(time.Hour), Need: 1}},
 		Finishes: []*Finish{
 			{RunID: r(1).RunID, Lease: r(1).Lease, Status: Failed, ErrorKind: "kind", Error: odd}, finish(r(4)),
 		},
@@ -324,6 +324,16 @@ func life(t *testing.T, s *Store, plain DB) {
 	}
 	ok("stop", s.StoppedWorker(t.Context(), s.pool, w.ID))
 	registry(t, s, odd)
+	_, err = s.Start(t.Context(), nil, []NewRun{newRun(withID(odd+"policy"), ifEnded(StartIfFailed))})
+	ok("start if failed", err)
+	out, err := s.Start(t.Context(), nil, []NewRun{newRun(withID(odd+"policy"), ifActive(ReplaceActive), ifEnded(RejectEnded))})
+	if got := outcome(out, err); got != "replaced" {
+		t.Errorf("replace: %s", got)
+	}
+	ok("cancel", cancelled(s.Cancel(t.Context(), nil, out[0].RunID)))
+	if got := outcome(s.Start(t.Context(), nil, []NewRun{newRun(withID(odd+"policy"), ifEnded(RejectEnded))})); got != "taken" {
+		t.Errorf("reject: %s", got)
+	}
 }
 
 // registry takes workers through the registry's calls.

@@ -173,7 +173,7 @@ var tableChecks = []check{
 		SELECT concat_ws(' ', 'run', r.run_id, 'is', r.status, r.error_kind, 'without the compensation', c.step_id)
 		FROM kagzi.workflow_runs r JOIN kagzi.step_runs c USING (run_id, namespace_id)
 		WHERE c.step_kind = 'COMPENSATION' AND c.attempt_number = 0
-			AND (r.status = 'CANCELLED' AND r.error IS DISTINCT FROM 'run was terminated'
+			AND (r.status = 'CANCELLED' AND coalesce(r.error, '') NOT LIKE 'run was terminated%'
 				OR r.status = 'FAILED' AND r.error_kind NOT IN ('compensation', 'nondeterminism', 'crash_loop', 'bad_input'))
 			AND NOT EXISTS (SELECT FROM kagzi.step_runs u WHERE u.run_id = c.run_id AND u.step_id = c.step_id
 				AND u.namespace_id = c.namespace_id AND u.attempt_number > 0 AND u.status = 'COMPLETED')`},

@@ -1,0 +1,159 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// What a start does while an active run has its external ID. Empty: that run stands for it.
+const (
+	RejectActive  = "reject_active"
+	ReplaceActive = "replace_active"
+)
+
+// What a start does if no active run has its external ID, but runs that are over have. Empty: it starts another.
+const (
+	RejectEnded   = "reject_ended"
+	StartIfFailed = "start_if_failed"
+)
+
+// ErrIDTaken reports that the start's policy does not allow it while another run has the external ID.
+var ErrIDTaken = errors.New("external ID taken by another run")
+
+// An IDTaken is an ErrIDTaken that names the run. It is an ErrIDConflict as well if that run is of another workflow, or
+// was started with another input.
+type IDTaken struct {
+	ExternalID string
+	RunID      uuid.UUID
+	Type       string
+	Status     string
+	Other      bool // another workflow or input
+}
+
+func (e *IDTaken) Error() string {
+	return fmt.Sprintf("ID %q is that of run %s of workflow %q, which is %s", e.ExternalID, e.RunID, e.Type, e.Status)
+}
+
+func (e *IDTaken) Unwrap() []error {
+	if e.Other {
+		return []error{ErrIDTaken, ErrIDConflict}
+	}
+	return []error{ErrIDTaken}
+}
+
+// A holder is a run that has an external ID.
+type holder struct {
+	external string
+	id       uuid.UUID
+	hash     []byte
+	typ      string
+	status   string
+}
+
+func (h *holder) differs(r *NewRun) bool {
+	return h.typ != r.Type || !bytes.Equal(h.hash, r.InputHash)
+}
+
+func (h *holder) taken(r *NewRun) error {
+	return &IDTaken{r.ExternalID, h.id, h.typ, h.status, h.differs(r)}
+}
+
+// holders returns what sql finds for the external IDs, by external ID.
+func (s *Store) holders(ctx context.Context, db DB, sql string, externals []string) (map[string]*holder, error) {
+	found := make(map[string]*holder, len(externals))
+	err := ask(ctx, db, sql, []any{s.namespace, externals}, func(rows pgx.Rows) error {
+		for rows.Next() {
+			h := &holder{}
+			if err := rows.Scan(&h.external, &h.id, &h.hash, &h.typ, &h.status); err != nil {
+				return err
+			}
+			found[h.external] = h
+		}
+		return nil
+	})
+	return found, err
+}
+
+// byPolicy reports whether a policy of the runs may take back what was written for them.
+func byPolicy(runs []NewRun) bool {
+	for i := range runs {
+		if runs[i].IfActive == ReplaceActive || runs[i].IfEnded != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// fitForPolicy refuses a caller's transaction that does not see what others commit during it: the ended runs of an
+// external ID would not all be found.
+func fitForPolicy(ctx context.Context, tx pgx.Tx, runs []NewRun) error {
+	if !slices.ContainsFunc(runs, func(r NewRun) bool { return r.IfEnded != "" }) {
+		return nil
+	}
+	var level string
+	if err := tx.QueryRow(ctx, `SELECT current_setting('transaction_isolation')`).Scan(&level); err != nil {
+		return err
+	}
+	if level == "repeatable read" || level == "serializable" {
+		return fmt.Errorf("a transaction at %s does not see every run that is over: begin it at READ COMMITTED, or start without a policy for ended runs", level)
+	}
+	return nil
+}
+
+// The newest of the ended runs of each external ID: by run ID, as findEnded has it.
+const endedByExternalID = `
+SELECT r.external_id, r.run_id, r.input_hash, r.workflow_type, r.status
+FROM unnest($2::text[]) AS u (external_id)
+CROSS JOIN LATERAL (
+	SELECT q.external_id, q.run_id, q.input_hash, q.workflow_type, q.status
+	FROM kagzi.workflow_runs q
+	WHERE q.external_id = u.external_id AND q.namespace_id = $1 AND q.status IN ('COMPLETED', 'FAILED', 'CANCELLED')
+	ORDER BY q.run_id DESC
+	LIMIT 1
+) r`
+
+// refuseEnded returns an IDTaken if one of the runs just inserted is not to follow the ended runs of its external ID.
+// It comes after the insert, because from then on no other run can become active under the ID, and so none can end: a
+// look before it would miss the run that ends in between. The run that a start has replaced does not count.
+func (s *Store) refuseEnded(ctx context.Context, db DB, out []StartedRun, runs []NewRun, inserted map[uuid.UUID]bool) error {
+	var externals []string
+	for i := range runs {
+		if r := &runs[i]; r.IfEnded != "" && inserted[r.RunID] && out[i].Replaced == uuid.Nil {
+			externals = append(externals, r.ExternalID)
+		}
+	}
+	if externals == nil {
+		return nil
+	}
+	found, err := s.holders(ctx, db, endedByExternalID, externals)
+	if err != nil {
+		return err
+	}
+	for i := range runs {
+		r := &runs[i]
+		h := found[r.ExternalID]
+		if h == nil || !inserted[r.RunID] || out[i].Replaced != uuid.Nil {
+			continue
+		}
+		if r.IfEnded == RejectEnded || r.IfEnded == StartIfFailed && h.status == Completed {
+			return h.taken(r)
+		}
+	}
+	return nil
+}
+
+// replace terminates the runs, with all below them, and returns what ended by that: not those that had ended by
+// themselves meanwhile.
+func (s *Store) replace(ctx context.Context, tx pgx.Tx, held []*holder) (*CancelledRuns, error) {
+	ids := make([]uuid.UUID, len(held))
+	for i, h := range held {
+		ids[i] = h.id
+	}
+	return s.cancelAll(ctx, tx, ids, regardless, terminated+": a start with its ID has replaced it")
+}
