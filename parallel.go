@@ -50,6 +50,9 @@ func Go[T any](ctx Context, name string, fn func(Context) (T, error)) *Future[T]
 // start runs fn as a branch under b, the i-th of a group if ends is not nil.
 func (f *Future[T]) start(b *branch, id string, fn func(Context) (T, error), ends *ends, i int) *branch {
 	e, child := b.e, b.newBranch(id)
+	if row := e.history[id]; row != nil { // a branch has no record of its own
+		e.nondeterministic("%q was recorded as %s, and the code now uses the name for a branch: give the branch another name", id, kindWord(row.Kind))
+	}
 	f.result = child.result
 	f.result.group, f.result.index = ends, i
 	b.started = true
