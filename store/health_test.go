@@ -51,7 +51,7 @@ func TestHealthReadsLittle(t *testing.T) {
 	}
 	var got []string
 	for _, d := range due {
-		got = append(got, fmt.Sprint(d.Queue, " ", d.Type, " ", d.Due, " ", d.More))
+		got = append(got, fmt.Sprint(d.Queue, " ", d.Type, " ", d.Versions[0].Due, " ", d.More))
 	}
 	if want := []string{"queue type 1000 true", "zoo type 2 false"}; !slices.Equal(got, want) {
 		t.Errorf("due %q, want %q", got, want)
@@ -73,7 +73,7 @@ func TestDueWorkOfManyWorkflows(t *testing.T) {
 		t.Fatalf("%d pairs of queue and workflow, want 500", len(due))
 	}
 	for _, d := range due {
-		if d.Due != 20 || !d.More || d.Waiting < 0 {
+		if len(d.Versions) != 1 || d.Versions[0].Due != 20 || !d.More || d.Versions[0].Waiting < 0 {
 			t.Errorf("%+v", d)
 		}
 	}
