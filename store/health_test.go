@@ -9,7 +9,7 @@ import (
 )
 
 // What Health reads does not grow with what waits: of a hundred thousand due runs it reads as many as it counts, and
-// of those that sleep one for each queue and workflow.
+// of those that sleep one for each queue and workflow. Nor does what Stranded reads, which looks at both.
 func TestHealthReadsLittle(t *testing.T) {
 	t.Parallel()
 	s := open(t, dbtest.Unchecked())
@@ -44,6 +44,10 @@ func TestHealthReadsLittle(t *testing.T) {
 		if n := plan.buffers(); n > p.buffers {
 			t.Errorf("%s read %d buffers\n%s", p.name, n, plan.text)
 		}
+	}
+	plan := explain(t, tx, `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)`, activeWork, s.namespace, []string{"queue", "queue", "zoo"}, []string{"asleep", "type", "type"}, mostCounted)
+	if rows, n := plan.maxRows("workflow_runs"), plan.buffers(); rows > mostCounted || n > 6*mostCounted {
+		t.Errorf("activeWork read %v rows at once, and %d buffers\n%s", rows, n, plan.text)
 	}
 	due, err := s.DueWork(t.Context(), s.pool)
 	if err != nil {
