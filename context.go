@@ -147,7 +147,7 @@ func (b *branch) enter(what, name string) (string, error) {
 	if n := b.names[name]; n > 1 {
 		id += "#" + strconv.Itoa(n)
 	}
-	if b.recorded(id) {
+	if b.met < b.own && b.recorded(id) {
 		b.met++
 	}
 	return id, nil
