@@ -43,9 +43,11 @@ type branch struct {
 	result *branchResult
 
 	// Only the branch's goroutine uses these.
-	names    map[string]int // how often each was used
+	names    map[string]int  // how often each was used
+	patches  map[string]bool // what Patched said
 	now      time.Time
 	own      int       // steps and branches of this branch in the history
+	met      int       // of them, those that the function has come to
 	replayed int       // of them, those the function has come past
 	live     bool      // the function is past its history
 	started  bool      // it has started branches
@@ -148,7 +150,16 @@ func (b *branch) enter(what, name string) (string, error) {
 	if n := b.names[name]; n > 1 {
 		id += "#" + strconv.Itoa(n)
 	}
+	if b.met < b.own && b.recorded(id) {
+		b.met++
+	}
 	return id, nil
+}
+
+// recorded reports whether the history knows of a step or branch.
+func (b *branch) recorded(id string) bool {
+	_, below := b.e.own[id+"/"]
+	return below || b.e.history[id] != nil
 }
 
 // lookup returns the history's row of a step, or nil. A row of another kind fails the run: code and history
@@ -156,7 +167,11 @@ func (b *branch) enter(what, name string) (string, error) {
 func (b *branch) lookup(id, kind string) *store.StepRow {
 	row := b.e.history[id]
 	if row == nil {
-		b.live = b.live || b.e.own[id+"/"] == 0 // a group may have no record but its branches'
+		known := b.recorded(id) // a group may have no record but its branches'
+		if known && kind != store.KindMarker {
+			b.e.nondeterministic("%q was recorded as a branch or group of branches, and the code now uses the name for %s: give the new one another name", id, kindWord(kind))
+		}
+		b.live = b.live || !known
 		return nil
 	}
 	if row.Kind != kind {
@@ -208,7 +223,7 @@ func (b *branch) replay() {
 
 // passedBranch notes that the function has come past what is recorded under id.
 func (b *branch) passedBranch(id string) {
-	if b.e.own[id+"/"] > 0 || b.e.history[id] != nil {
+	if b.recorded(id) {
 		b.replay()
 	}
 }
@@ -221,14 +236,19 @@ func (b *branch) newBranch(id string) *branch {
 	return child
 }
 
-// ownOf counts, for each branch's prefix, the steps and branches right under it of which the history knows.
+// ownOf counts, for each branch's prefix, the steps and branches right under it of which the history knows. What begins
+// with '#' is neither: see [Patched].
 func ownOf(history map[string]*store.StepRow) map[string]int {
 	own, seen := map[string]int{}, map[string]bool{}
 	for id := range history {
 		for end := len(id); end > 0 && !seen[id[:end]]; {
 			seen[id[:end]] = true
 			start := strings.LastIndexByte(id[:end], '/') + 1
-			own[id[:start]]++
+			if strings.HasPrefix(id[start:end], "#") {
+				own[id[:start]] += 0 // the branch is known all the same
+			} else {
+				own[id[:start]]++
+			}
 			end = start - 1
 		}
 	}

@@ -36,6 +36,7 @@ type WorkerInfo struct {
 	ID            WorkerID
 	Queue         string
 	Workflows     []string // it has handlers for
+	Handlers      []string // with their versions: "checkout/2"; nil if an older Kagzi registered the worker
 	Status        WorkerStatus
 	Hostname      string
 	PID           int
@@ -53,7 +54,7 @@ type WorkerInfo struct {
 
 func workerInfo(w store.WorkerRow) WorkerInfo {
 	info := WorkerInfo{
-		ID: WorkerID(w.ID.String()), Queue: w.Queue, Workflows: w.Types, Status: WorkerStatus(w.Status), Hostname: w.Hostname,
+		ID: WorkerID(w.ID.String()), Queue: w.Queue, Workflows: w.Types, Handlers: w.Handlers, Status: WorkerStatus(w.Status), Hostname: w.Hostname,
 		PID: w.PID, Build: w.Build, MaxConcurrent: w.MaxConcurrent, Active: w.Active, Completed: w.Completed, Failed: w.Failed,
 		Watched: w.Watched, StartedAt: w.StartedAt, HeartbeatAt: w.HeartbeatAt, StoppedAt: w.StoppedAt,
 	}

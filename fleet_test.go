@@ -45,7 +45,8 @@ type workerSpec struct {
 	Nth    int            // time it gets there
 	Signal syscall.Signal // zero for none
 
-	Coordinate bool // the process hosts a coordinator and no worker
+	Coordinate bool  // the process hosts a coordinator and no worker
+	Rolling    []int // the versions of the workflow rolling that the worker has
 }
 
 // A ledger is what a process did, one line for each event. Each is one write to a file opened for appending, so
@@ -165,6 +166,7 @@ func runWorkerProcess(text string) error {
 	}
 	w.failpoint = func(point string, _ uuid.UUID) { reach(point) }
 	handleWorkloads(w, led, reach)
+	handleRolling(w, workload{led, reach}, spec.Rolling)
 	var most atomic.Int64
 	counting, counted := context.WithCancel(ctx)
 	defer counted()

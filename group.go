@@ -185,6 +185,9 @@ func (g *group[T]) join(taken int) {
 // all runs every branch, and returns what each returned; nothing if that is decided by a failure or the time.
 func (g *group[T]) all() ([]T, error) {
 	defer g.b.passedBranch(g.id)
+	if g.decision.Winner != "" {
+		g.b.e.nondeterministic("%q was recorded as a Race, and is another group of branches now: give the new one another name", g.id)
+	}
 	out := make([]T, len(g.members))
 	if g.decision.TimedOut {
 		return out, g.timeout()
@@ -333,6 +336,9 @@ func (g *group[T]) adopt() {
 // first runs every branch until one succeeds.
 func (g *group[T]) first() (winner string, result T, err error) {
 	defer g.b.passedBranch(g.id)
+	if g.decision.Failed != "" {
+		g.b.e.nondeterministic("%q was recorded as a Parallel, and is a Race now: give the new one another name", g.id)
+	}
 	if g.decision.TimedOut {
 		return "", result, g.timeout()
 	}

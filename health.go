@@ -93,6 +93,7 @@ type HealthQueue struct {
 	Since    time.Time `json:"since"`              // when the first of them became due
 	Versions []int     `json:"versions,omitempty"` // that the counted runs ask for; a run without any takes each
 	Workers  int       `json:"workers"`            // live workers of the queue that have a handler for the workflow
+	Stranded []int     `json:"stranded,omitempty"` // of Versions, those that none of these workers has a handler for
 }
 
 const (
@@ -108,8 +109,7 @@ const (
 // not fit) and a namespace in which work has been due for 15 seconds and no worker lives. Degraded is
 // what somebody should look at: all connections of the pool in use; silent workers; work that no live worker has a
 // handler for, for 15 seconds; work that was due five minutes ago although there are workers for it; schedules that are
-// a minute late, or paused for an error; runs that were set aside within the last 24 hours. A worker's handlers are
-// known by the name of the workflow, not by version.
+// a minute late, or paused for an error; runs that were set aside within the last 24 hours.
 //
 // A database that is away is a report, not an error. Health returns after 5 seconds at the latest, or when ctx's
 // deadline has passed, with what it knows by then; the error is that of a ctx that was cancelled. If the pool has no

@@ -46,7 +46,7 @@ func (e *examination) work(ctx context.Context) {
 		e.failed("workers", err)
 		return
 	}
-	capable := e.count(fleet)
+	able := e.count(fleet)
 	due, err := e.c.store.DueWork(ctx, e.db)
 	if err != nil {
 		e.failed("queues", err)
@@ -54,17 +54,39 @@ func (e *examination) work(ctx context.Context) {
 	var longest time.Duration
 	var stranded, overdue []string
 	for _, d := range due {
-		q := HealthQueue{Queue: d.Queue, Workflow: d.Type, Due: d.Due, More: d.More, Since: d.Since, Workers: capable[[2]string{d.Queue, d.Type}]}
-		for _, v := range d.Versions {
-			q.Versions = append(q.Versions, int(v))
+		q := HealthQueue{Queue: d.Queue, Workflow: d.Type, More: d.More}
+		none := q // what of it no live worker takes
+		var stuck, late time.Duration
+		workers := able[place{d.Queue, d.Type}]
+		if workers != nil {
+			q.Workers = workers.n
 		}
+		for _, v := range d.Versions {
+			q.Due += v.Due
+			if q.Since.IsZero() || v.Since.Before(q.Since) {
+				q.Since = v.Since
+			}
+			if v.Version != 0 {
+				q.Versions = append(q.Versions, v.Version)
+			}
+			if workers.can(v.Version) {
+				late = max(late, v.Waiting)
+				continue
+			}
+			none.Due += v.Due
+			stuck = max(stuck, v.Waiting)
+			if v.Version != 0 {
+				none.Versions = append(none.Versions, v.Version)
+			}
+		}
+		q.Stranded = none.Versions
 		e.report.Queues = append(e.report.Queues, q)
-		longest = max(longest, d.Waiting)
-		switch {
-		case q.Workers == 0 && d.Waiting > strandedAfter:
-			stranded = append(stranded, q.text(d.Waiting))
-		case q.Workers > 0 && d.Waiting > overdueAfter:
-			overdue = append(overdue, q.text(d.Waiting))
+		longest = max(longest, stuck, late)
+		if stuck > strandedAfter {
+			stranded = append(stranded, none.text(stuck))
+		}
+		if late > overdueAfter {
+			overdue = append(overdue, q.text(late))
 		}
 	}
 	e.judgeWorkers(longest)
@@ -82,11 +104,11 @@ func (q HealthQueue) text(waiting time.Duration) string {
 	return text
 }
 
-// count sums up the fleet, and returns how many live workers there are for each queue and workflow.
-func (e *examination) count(fleet []store.LiveWorker) map[[2]string]int {
+// count sums up the workers, and returns what the live ones can execute.
+func (e *examination) count(workers []store.LiveWorker) fleet {
 	sum := &e.report.Workers
-	capable := map[[2]string]int{}
-	for _, w := range fleet {
+	able := fleet{}
+	for _, w := range workers {
 		if w.Silent {
 			sum.Silent++
 			continue
@@ -101,11 +123,9 @@ func (e *examination) count(fleet []store.LiveWorker) map[[2]string]int {
 		sum.Live++
 		sum.Active += w.Active
 		sum.Most += w.Most
-		for _, t := range w.Types {
-			capable[[2]string{w.Queue, t}]++
-		}
+		able.add(w)
 	}
-	return capable
+	return able
 }
 
 func (e *examination) judgeWorkers(longest time.Duration) {
@@ -133,7 +153,7 @@ func (e *examination) judgeQueues(stranded, overdue []string) {
 	case len(stranded) > 0:
 		e.note("queues", Degraded, "No live worker takes %s: start one with that WorkerConfig.Queue and a Handle for it.", few(stranded))
 	case len(overdue) > 0:
-		e.note("queues", Degraded, "Due although there are workers: %s. Start more workers or raise MaxConcurrent, and compare the versions with those that have a Handle.", few(overdue))
+		e.note("queues", Degraded, "Due although there are workers: %s. Start more workers or raise MaxConcurrent.", few(overdue))
 	case due > 0:
 		e.note("queues", Healthy, "%s due, none for long.", counted(due, more))
 	default:

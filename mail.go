@@ -1,6 +1,7 @@
 package kagzi
 
 import (
+	"runtime"
 	"slices"
 	"time"
 
@@ -137,6 +138,27 @@ func (e *execution) takeNotes(it *item) []*store.Record {
 		return mine
 	})
 	return taken
+}
+
+// writeDecisions writes what the branch took from outside, and noted, and waits for it: before a transaction of the
+// application's, which cannot carry it.
+func (b *branch) writeDecisions() {
+	e := b.e
+	e.mu.Lock()
+	decided := slices.ContainsFunc(e.notes, func(n note) bool {
+		return b.under(n.by) && (n.record.Kind == store.KindSignal || n.record.Kind == store.KindChild)
+	})
+	e.mu.Unlock()
+	if !decided {
+		return
+	}
+	it := &item{e: e, b: b, acked: make(chan struct{})}
+	e.s.submit(it)
+	<-it.acked
+	if it.settled != store.Done {
+		e.end(endLost, ErrLeaseLost)
+		runtime.Goexit()
+	}
 }
 
 // under reports whether b is other, or a branch below it.

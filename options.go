@@ -34,7 +34,7 @@ type (
 	// Priority is 1 (first) to 4; without it 3.
 	Priority int
 	// Version is a version of a workflow's code: of a handler, or the one a run must have. A run without it
-	// takes the newest version of the worker that executes it first, and stays with it.
+	// takes the highest version of the worker that executes it first, or that worker's [Default], and stays with it.
 	Version int
 	// Metadata are the run's searchable tags: at most 64, and 16 KiB of keys and values together.
 	Metadata map[string]string
@@ -60,28 +60,35 @@ type TxOption interface {
 // cancels the others, and a failed [Map] returns only zero values.
 func CollectErrors() BranchOption { return collectErrors{} }
 
+// Default makes the handler the one for runs that name no [Version] and are executed for the first time: without it, that
+// is the worker's handler of the highest version. With it a new version can be there for those that ask for it, before it
+// takes all.
+func Default() HandleOption { return defaultVersion{} }
+
 type (
-	inTx          struct{ tx pgx.Tx }
-	collectErrors struct{}
+	inTx           struct{ tx pgx.Tx }
+	collectErrors  struct{}
+	defaultVersion struct{}
 )
 
-func (inTx) startOption()           {}
-func (inTx) changeOption()          {}
-func (ID) startOption()             {}
-func (Queue) startOption()          {}
-func (Delay) startOption()          {}
-func (At) startOption()             {}
-func (Priority) startOption()       {}
-func (Version) startOption()        {}
-func (Version) handleOption()       {}
-func (Metadata) startOption()       {}
-func (Timeout) startOption()        {}
-func (Timeout) stepOption()         {}
-func (Timeout) branchOption()       {}
-func (RetryPolicy) startOption()    {}
-func (RetryPolicy) stepOption()     {}
-func (Concurrency) branchOption()   {}
-func (collectErrors) branchOption() {}
+func (inTx) startOption()            {}
+func (inTx) changeOption()           {}
+func (ID) startOption()              {}
+func (Queue) startOption()           {}
+func (Delay) startOption()           {}
+func (At) startOption()              {}
+func (Priority) startOption()        {}
+func (Version) startOption()         {}
+func (Version) handleOption()        {}
+func (defaultVersion) handleOption() {}
+func (Metadata) startOption()        {}
+func (Timeout) startOption()         {}
+func (Timeout) stepOption()          {}
+func (Timeout) branchOption()        {}
+func (RetryPolicy) startOption()     {}
+func (RetryPolicy) stepOption()      {}
+func (Concurrency) branchOption()    {}
+func (collectErrors) branchOption()  {}
 
 // startConfig is what a start's options say.
 type startConfig struct {

@@ -51,6 +51,9 @@ func Go[T any](ctx Context, name string, fn func(Context) (T, error)) *Future[T]
 func (f *Future[T]) start(b *branch, racing bool, id string, fn func(Context) (T, error), ends *ends, i int) *branch {
 	e, child := b.e, b.newBranch(id)
 	child.racing = racing
+	if row := e.history[id]; row != nil { // a branch has no record of its own
+		e.nondeterministic("%q was recorded as %s, and the code now uses the name for a branch: give the branch another name", id, kindWord(row.Kind))
+	}
 	f.result = child.result
 	f.result.group, f.result.index = ends, i
 	b.started = true

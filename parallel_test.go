@@ -36,6 +36,7 @@ func replayed[T any](k *kit, fn func(Context) T) T {
 	run := begin(k, wf, struct{}{})
 	k.waitStatus(run.ID(), StatusSleeping)
 	first := <-seen
+	k.waitStatus(run.ID(), StatusSleeping) // it may have slept before
 	for range 3 {
 		k.wake(run.ID())
 		select {

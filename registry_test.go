@@ -336,7 +336,7 @@ func TestForceOfflineOfADeadWorker(t *testing.T) {
 			runs := startRuns(t, c, h.wf, 2)
 			dead := store.Worker{ID: uuid.New(), Queue: "default", Types: []string{"gate"}, Visibility: time.Hour, StaleAfter: time.Hour}
 			claim := store.ClaimRequest{
-				Queue: "default", Types: []store.Handled{{Type: "gate", Versions: []int{1}, Newest: 1}}, Limit: 2, Worker: dead.ID, Lease: uuid.New(), Visibility: time.Hour,
+				Queue: "default", Types: []store.Handled{{Type: "gate", Versions: []int{1}, Default: 1}}, Limit: 2, Worker: dead.ID, Lease: uuid.New(), Visibility: time.Hour,
 			}
 			if err := c.store.RegisterWorker(t.Context(), db.Pool, dead); err != nil {
 				t.Fatal(err)

@@ -302,6 +302,7 @@ func (s *stepCall) callUser(ctx context.Context, tx pgx.Tx) (data []byte, err er
 // that the run's row is locked briefly. It commits only if the record was written: then nobody else has a result.
 func (s *stepCall) executeTx() (*store.StepRow, error) {
 	b, e := s.b, s.b.e
+	b.writeDecisions()
 	tx, err := e.s.beginTx(b.ctx)
 	if err != nil {
 		e.exitIfEnded()

@@ -129,6 +129,7 @@ type Worker struct {
 	client   *Client
 	cfg      WorkerConfig
 	handlers map[string]map[int]handler // by workflow and version
+	defaults map[string]int             // versions given to runs that name none, where it is not the highest
 	mistakes []error
 	running  atomic.Bool
 
@@ -152,10 +153,10 @@ func NewWorker(c *Client, cfg WorkerConfig) (*Worker, error) {
 	if err := cfg.validate(given); err != nil {
 		return nil, err
 	}
-	return &Worker{client: c, cfg: cfg, handlers: map[string]map[int]handler{}}, nil
+	return &Worker{client: c, cfg: cfg, handlers: map[string]map[int]handler{}, defaults: map[string]int{}}, nil
 }
 
-func (w *Worker) handle(workflow string, version int, h handler) {
+func (w *Worker) handle(workflow string, version int, isDefault bool, h handler) {
 	if w.running.Load() {
 		w.client.cfg.Logger.Error("kagzi: Handle has no effect on a worker that runs: call it before Run", "workflow", workflow)
 		return
@@ -168,6 +169,14 @@ func (w *Worker) handle(workflow string, version int, h handler) {
 		return
 	}
 	w.handlers[workflow][version] = h
+	if !isDefault {
+		return
+	}
+	if other, ok := w.defaults[workflow]; ok {
+		w.mistakes = append(w.mistakes, fmt.Errorf("kagzi: versions %d and %d of workflow %q are both kagzi.Default: choose one", other, version, workflow))
+		return
+	}
+	w.defaults[workflow] = version
 }
 
 // Run executes runs until ctx ends. Then it claims no more, lets those under way finish for DrainTimeout, gives the
@@ -213,16 +222,16 @@ func (w *Worker) handled() []store.Handled {
 		h := store.Handled{Type: name}
 		for v := range versions {
 			h.Versions = append(h.Versions, v)
-			h.Newest = max(h.Newest, v)
 		}
 		slices.Sort(h.Versions)
+		h.Default = cmp.Or(w.defaults[name], slices.Max(h.Versions))
 		out = append(out, h)
 	}
 	slices.SortFunc(out, func(a, b store.Handled) int { return cmp.Compare(a.Type, b.Type) })
 	return out
 }
 
-// serves lists the workflows and versions that the worker has handlers for, for people.
+// serves lists the workflows and versions that the worker has handlers for. See fleet.add.
 func (w *Worker) serves() []string {
 	var out []string
 	for _, h := range w.handled() {
@@ -236,7 +245,7 @@ func (w *Worker) serves() []string {
 // registration is what the worker says of itself.
 func (w *Worker) registration(id uuid.UUID) store.Worker {
 	reg := store.Worker{
-		ID: id, Queue: w.cfg.Queue, PID: os.Getpid(), Build: w.cfg.Build, MaxConcurrent: w.cfg.MaxConcurrent,
+		ID: id, Queue: w.cfg.Queue, PID: os.Getpid(), Build: w.cfg.Build, MaxConcurrent: w.cfg.MaxConcurrent, Handlers: w.serves(),
 		Visibility: w.cfg.VisibilityTimeout, StaleAfter: w.cfg.StaleAfter,
 	}
 	reg.Hostname, _ = os.Hostname() // for people

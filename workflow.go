@@ -37,16 +37,25 @@ type Call struct {
 // A handler is a worker's code for one version of a workflow, with its types taken off.
 type handler func(ctx *branch, input []byte) (output []byte, err error)
 
-// Handle makes fn the worker's code for wf, in version 1 unless a [Version] says otherwise. Mistakes (a nil
-// fn, two for one version, a bad name) are returned by [Worker.Run]. Call it before Run.
+// Handle makes fn the worker's code for wf, in version 1 unless a [Version] says otherwise. A worker may have handlers
+// for several versions of a workflow, which then are all at work: a run stays on the version that it began with. A run
+// that names none begins with the highest, or with the [Default].
+//
+// Mistakes (a nil fn, two for one version, two defaults, a bad name) are returned by [Worker.Run]. Call it before Run.
 func Handle[In, Out any](w *Worker, wf Workflow[In, Out], fn func(Context, In) (Out, error), opts ...HandleOption) {
-	version := Version(1)
+	version, isDefault := Version(1), false
+	var err error
 	for _, o := range opts {
-		if v, ok := o.(Version); ok {
-			version = v
+		switch o := o.(type) {
+		case Version:
+			version = o
+		case defaultVersion:
+			isDefault = true
+		case nil:
+			err = errors.New("kagzi: a nil option")
 		}
 	}
-	err := errors.Join(validateName("workflow name", wf.name), validateVersion(int(version)))
+	err = errors.Join(validateName("workflow name", wf.name), validateVersion(int(version)), err)
 	if fn == nil {
 		err = errors.Join(err, errors.New("kagzi: the function is nil"))
 	}
@@ -55,7 +64,7 @@ func Handle[In, Out any](w *Worker, wf Workflow[In, Out], fn func(Context, In) (
 		return
 	}
 	codec := w.client
-	w.handle(wf.name, int(version), func(ctx *branch, input []byte) ([]byte, error) {
+	w.handle(wf.name, int(version), isDefault, func(ctx *branch, input []byte) ([]byte, error) {
 		var in In
 		if err := codec.cfg.Codec.Decode(input, &in); err != nil {
 			return nil, Permanent(kinded{KindBadInput, fmt.Errorf("the stored input does not decode into %T: %w", in, err)})

@@ -56,6 +56,8 @@ func (it *item) outcome() store.Outcome {
 		return it.park.Outcome
 	case it.finish != nil:
 		return it.finish.Outcome
+	case len(it.records) == 0: // somebody else has written what was noted
+		return store.Done
 	default:
 		return it.record().Outcome
 	}

@@ -22,7 +22,7 @@ const (
 type Handled struct {
 	Type     string
 	Versions []int // that have a handler
-	Newest   int   // given to a run that has no version yet
+	Default  int   // given to a run that has no version yet
 }
 
 // A ClaimRequest says what a worker takes.
@@ -75,9 +75,9 @@ type Claim struct {
 // because the order of a join of two would be the planner's.
 const claimRuns = `
 WITH due AS MATERIALIZED (
-	SELECT r.run_id, r.status, r.recoveries, r.started_at, w.newest, r.now,
+	SELECT r.run_id, r.status, r.recoveries, r.started_at, w.initial, r.now,
 		r.status = 'RUNNING' AND r.recoveries + 1 >= 3 AS set_back
-	FROM unnest($3::text[], $4::smallint[], $5::text[], $6::int[]) AS w (workflow_type, priority, versions, newest)
+	FROM unnest($3::text[], $4::smallint[], $5::text[], $6::int[]) AS w (workflow_type, priority, versions, initial)
 	CROSS JOIN LATERAL (
 		SELECT q.run_id, q.status, q.recoveries, q.started_at, now() AS now
 		FROM kagzi.workflow_runs q
@@ -99,7 +99,7 @@ WITH due AS MATERIALIZED (
 			THEN LEAST(interval '1 second' * power(2, LEAST(due.recoveries - 2, 20)), interval '5 minutes') * (0.75 + random() / 2)
 			ELSE $10::bigint * interval '1 microsecond' END,
 			CASE WHEN r.deadline_at > due.now THEN r.deadline_at + CASE WHEN due.set_back THEN interval '0' ELSE interval '3 seconds' END END),
-		version = coalesce(r.version, due.newest),
+		version = coalesce(r.version, due.initial),
 		started_at = coalesce(r.started_at, due.now),
 		recoveries = r.recoveries + CASE WHEN due.status = 'RUNNING' THEN 1 ELSE 0 END,
 		recoveries_since = CASE WHEN due.status = 'RUNNING' AND r.recoveries = 0 THEN due.now ELSE r.recoveries_since END,
@@ -159,19 +159,19 @@ func (s *Store) Claim(ctx context.Context, req ClaimRequest) (Claim, error) {
 }
 
 func (s *Store) claimArgs(req ClaimRequest) []any {
-	types, priorities, versions, newest := req.pairs()
+	types, priorities, versions, initial := req.pairs()
 	below := allRuns
 	if req.NoSuspects {
 		below = noSuspects
 	}
 	return []any{
-		s.namespace, req.Queue, types, priorities, versions, newest, req.Limit, req.Worker, req.Lease,
+		s.namespace, req.Queue, types, priorities, versions, initial, req.Limit, req.Worker, req.Lease,
 		micros(req.Visibility), below,
 	}
 }
 
 // pairs lays the types out for the statement: all types of the first priority, then of the next.
-func (r *ClaimRequest) pairs() (types []string, priorities []int16, versions []string, newest []int32) {
+func (r *ClaimRequest) pairs() (types []string, priorities []int16, versions []string, initial []int32) {
 	for i := range 4 {
 		priority := int16(i + 1)
 		if r.LowFirst {
@@ -181,10 +181,10 @@ func (r *ClaimRequest) pairs() (types []string, priorities []int16, versions []s
 			types = append(types, h.Type)
 			priorities = append(priorities, priority)
 			versions = append(versions, strings.NewReplacer("[", "{", "]", "}", " ", ",").Replace(fmt.Sprint(h.Versions)))
-			newest = append(newest, int32(h.Newest))
+			initial = append(initial, int32(h.Default))
 		}
 	}
-	return types, priorities, versions, newest
+	return types, priorities, versions, initial
 }
 
 func readClaim(rows pgx.Rows, lease uuid.UUID) (Claim, error) {

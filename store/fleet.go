@@ -26,6 +26,7 @@ type WorkerRow struct {
 	ID            uuid.UUID
 	Queue         string
 	Types         []string
+	Handlers      []string // with their versions: "checkout/2"; nil if the worker did not say
 	Status        string
 	Hostname      string
 	PID           int
@@ -46,12 +47,12 @@ const workerStatus = `CASE WHEN w.status = 'ONLINE' AND EXISTS (
 		SELECT FROM kagzi.worker_events e WHERE e.worker_id = w.worker_id AND e.namespace_id = $1 AND e.event = 'DRAINING')
 	THEN 'DRAINING' ELSE w.status END`
 
-const workerColumns = `w.worker_id, w.task_queue, w.workflow_types, ` + workerStatus + `, w.hostname, w.pid, w.build, w.labels, w.max_concurrent,
+const workerColumns = `w.worker_id, w.task_queue, w.workflow_types, w.handlers, ` + workerStatus + `, w.hostname, w.pid, w.build, w.labels, w.max_concurrent,
 	w.active_count, w.completed_count, w.failed_count, w.backend_pid IS NOT NULL, w.started_at, w.heartbeat_at, w.stopped_at`
 
 func readWorker(row pgx.CollectableRow) (w WorkerRow, err error) {
 	var stopped *time.Time
-	err = row.Scan(&w.ID, &w.Queue, &w.Types, &w.Status, &w.Hostname, &w.PID, &w.Build, &w.Labels, &w.MaxConcurrent,
+	err = row.Scan(&w.ID, &w.Queue, &w.Types, &w.Handlers, &w.Status, &w.Hostname, &w.PID, &w.Build, &w.Labels, &w.MaxConcurrent,
 		&w.Active, &w.Completed, &w.Failed, &w.Watched, &w.StartedAt, &w.HeartbeatAt, &stopped)
 	w.StoppedAt = deref(stopped)
 	return w, err

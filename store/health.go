@@ -20,6 +20,7 @@ func DatabaseTime(ctx context.Context, db DB) (now time.Time, err error) {
 type LiveWorker struct {
 	Queue     string
 	Types     []string
+	Handlers  []string // with their versions: "checkout/2"; nil if the worker did not say
 	Draining  bool
 	Silent    bool // for longer than it said it would be
 	Heartbeat time.Time
@@ -28,7 +29,7 @@ type LiveWorker struct {
 }
 
 const liveWorkers = `
-SELECT w.task_queue, w.workflow_types, w.status = 'DRAINING', w.heartbeat_at < clock_timestamp() - w.stale_after, w.heartbeat_at,
+SELECT w.task_queue, w.workflow_types, w.handlers, w.status = 'DRAINING', w.heartbeat_at < clock_timestamp() - w.stale_after, w.heartbeat_at,
 	w.active_count, w.max_concurrent
 FROM kagzi.workers w
 WHERE w.namespace_id = $1 AND w.status <> 'OFFLINE'
@@ -49,11 +50,16 @@ func (s *Store) LiveWorkers(ctx context.Context, db DB, limit int) (out []LiveWo
 type DueWork struct {
 	Queue    string
 	Type     string
-	Due      int  // no more than were counted
-	More     bool // there may be more
-	Since    time.Time
-	Waiting  time.Duration // how long ago that was, by the database's clock
-	Versions []int32       // of the runs that were counted; those that fit any version left out
+	More     bool // there may be more than were counted
+	Versions []DueVersion
+}
+
+// A DueVersion is what of one version of it is due.
+type DueVersion struct {
+	Version int // zero: that fit any
+	Due     int // no more than were counted
+	Since   time.Time
+	Waiting time.Duration // how long ago that was, by the database's clock
 }
 
 // Each name is found by one search of the claim's index that begins behind the one before: a million rows of a queue
@@ -113,11 +119,10 @@ CROSS JOIN LATERAL (
 LIMIT $3`
 
 const dueWork = `
-SELECT w.task_queue, w.workflow_type, d.due, d.counted, d.since, (extract(epoch FROM now() - d.since) * 1000000)::bigint, d.versions
+SELECT w.task_queue, w.workflow_type, coalesce(d.version, 0), d.due, d.since, (extract(epoch FROM now() - d.since) * 1000000)::bigint, d.counted
 FROM unnest($2::text[], $3::text[]) AS w (task_queue, workflow_type)
 CROSS JOIN LATERAL (
-	SELECT count(*) AS due, max(k.place) AS counted, min(k.available_at) AS since,
-		coalesce(array_agg(DISTINCT k.version) FILTER (WHERE k.version IS NOT NULL), '{}') AS versions
+	SELECT k.version, count(*) AS due, max(k.place) AS counted, min(k.available_at) AS since
 	FROM generate_series(1, 4) AS p (priority)
 	CROSS JOIN LATERAL (
 		SELECT q.available_at, q.version, row_number() OVER () AS place
@@ -130,9 +135,9 @@ CROSS JOIN LATERAL (
 			LIMIT $4
 		) q
 	) k
+	GROUP BY k.version
 ) d
-WHERE d.due > 0
-ORDER BY 1, 2`
+ORDER BY 1, 2, 3`
 
 const (
 	mostQueues  = 1000   // are looked at
@@ -140,42 +145,50 @@ const (
 	allCounted  = 40_000 // together, about
 )
 
+// activePairs returns the namespace's first thousand pairs of queue and workflow that have active runs.
+func (s *Store) activePairs(ctx context.Context, db DB) (queues, types []string, err error) {
+	var all []string
+	err = ask(ctx, db, activeQueues, []any{mostQueues}, func(rows pgx.Rows) (err error) {
+		all, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		return err
+	})
+	if err != nil || len(all) == 0 {
+		return nil, nil, err
+	}
+	err = ask(ctx, db, activeTypes, []any{s.namespace, all, mostQueues}, func(rows pgx.Rows) error {
+		var queue, typ string
+		_, err := pgx.ForEachRow(rows, []any{&queue, &typ}, func() error {
+			queues, types = append(queues, queue), append(types, typ)
+			return nil
+		})
+		return err
+	})
+	return queues, types, err
+}
+
 // DueWork returns what is due, by queue and workflow. What it reads is bounded: it looks at the first thousand queues
 // that have active runs, of all namespaces, and at the namespace's first thousand workflows in them; of each workflow
 // and priority it counts a thousand runs, or less if there are many workflows.
 func (s *Store) DueWork(ctx context.Context, db DB) (out []DueWork, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		out = nil
-		var queues, types []string
-		err := ask(ctx, db, activeQueues, []any{mostQueues}, func(rows pgx.Rows) (err error) {
-			queues, err = pgx.CollectRows(rows, pgx.RowTo[string])
-			return err
-		})
-		if err != nil || len(queues) == 0 {
-			return err
-		}
-		pairs := []any{s.namespace, queues, mostQueues}
-		queues = nil
-		err = ask(ctx, db, activeTypes, pairs, func(rows pgx.Rows) error {
-			var queue, typ string
-			_, err := pgx.ForEachRow(rows, []any{&queue, &typ}, func() error {
-				queues, types = append(queues, queue), append(types, typ)
-				return nil
-			})
-			return err
-		})
+		queues, types, err := s.activePairs(ctx, db)
 		if err != nil || len(queues) == 0 {
 			return err
 		}
 		limit := max(1, min(mostCounted, allCounted/4/len(queues)))
 		return ask(ctx, db, dueWork, []any{s.namespace, queues, types, limit}, func(rows pgx.Rows) error {
-			var w DueWork
+			var queue, typ string
+			var v DueVersion
 			var counted int
 			var waiting int64
-			_, err := pgx.ForEachRow(rows, []any{&w.Queue, &w.Type, &w.Due, &counted, &w.Since, &waiting, &w.Versions}, func() error {
-				w.More, w.Waiting = counted == limit, time.Duration(waiting)*time.Microsecond
-				out = append(out, w)
-				w.Versions = nil
+			_, err := pgx.ForEachRow(rows, []any{&queue, &typ, &v.Version, &v.Due, &v.Since, &waiting, &counted}, func() error {
+				if n := len(out); n == 0 || out[n-1].Queue != queue || out[n-1].Type != typ {
+					out = append(out, DueWork{Queue: queue, Type: typ})
+				}
+				w := &out[len(out)-1]
+				v.Waiting = time.Duration(waiting) * time.Microsecond
+				w.More, w.Versions = w.More || counted == limit, append(w.Versions, v)
 				return nil
 			})
 			return err

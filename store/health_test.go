@@ -9,7 +9,7 @@ import (
 )
 
 // What Health reads does not grow with what waits: of a hundred thousand due runs it reads as many as it counts, and
-// of those that sleep one for each queue and workflow.
+// of those that sleep one for each queue and workflow. Nor does what Stranded reads, which looks at both.
 func TestHealthReadsLittle(t *testing.T) {
 	t.Parallel()
 	s := open(t, dbtest.Unchecked())
@@ -45,13 +45,17 @@ func TestHealthReadsLittle(t *testing.T) {
 			t.Errorf("%s read %d buffers\n%s", p.name, n, plan.text)
 		}
 	}
+	plan := explain(t, tx, `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)`, activeWork, s.namespace, []string{"queue", "queue", "zoo"}, []string{"asleep", "type", "type"}, mostCounted)
+	if rows, n := plan.maxRows("workflow_runs"), plan.buffers(); rows > mostCounted || n > 6*mostCounted {
+		t.Errorf("activeWork read %v rows at once, and %d buffers\n%s", rows, n, plan.text)
+	}
 	due, err := s.DueWork(t.Context(), s.pool)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got []string
 	for _, d := range due {
-		got = append(got, fmt.Sprint(d.Queue, " ", d.Type, " ", d.Due, " ", d.More))
+		got = append(got, fmt.Sprint(d.Queue, " ", d.Type, " ", d.Versions[0].Due, " ", d.More))
 	}
 	if want := []string{"queue type 1000 true", "zoo type 2 false"}; !slices.Equal(got, want) {
 		t.Errorf("due %q, want %q", got, want)
@@ -73,7 +77,7 @@ func TestDueWorkOfManyWorkflows(t *testing.T) {
 		t.Fatalf("%d pairs of queue and workflow, want 500", len(due))
 	}
 	for _, d := range due {
-		if d.Due != 20 || !d.More || d.Waiting < 0 {
+		if len(d.Versions) != 1 || d.Versions[0].Due != 20 || !d.More || d.Versions[0].Waiting < 0 {
 			t.Errorf("%+v", d)
 		}
 	}

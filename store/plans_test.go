@@ -209,6 +209,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"activeQueues", activeQueues, []any{mostQueues}, map[string][]string{claimIndex: {"task_queue"}}},
 		{"activeTypes", activeTypes, []any{s.namespace, typeNames[:3], mostQueues}, map[string][]string{claimIndex: claimed[:3]}},
 		{"dueWork", dueWork, []any{s.namespace, typeNames[:3], typeNames[:3], mostCounted}, map[string][]string{claimIndex: claimed}},
+		{"activeWork", activeWork, []any{s.namespace, typeNames[:3], typeNames[:3], mostActive}, map[string][]string{claimIndex: claimed[:4]}},
 		{"overdueSchedules", overdueSchedules, []any{s.namespace, micros(time.Minute), 10}, map[string][]string{"workflow_runs_due_schedules": {"available_at", "namespace_id"}}},
 		{"brokenSchedules", brokenSchedules, []any{s.namespace, 10}, map[string][]string{namesIndex: {"namespace_id"}}},
 		{"setAside", setAside, []any{s.namespace, mostCounted, micros(time.Hour), 5}, map[string][]string{"workflow_runs_set_aside": {"error_kind", "namespace_id"}}},

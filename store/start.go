@@ -188,7 +188,7 @@ func (s *Store) insert(ctx context.Context, db DB, runs []NewRun) ([]StartedRun,
 	for i := range runs {
 		todo[i] = i
 	}
-	for range 10 {
+	for range 100 {
 		done, err := s.insertOnce(ctx, db, runs, todo)
 		if err == nil {
 			err = s.refuseEnded(ctx, db, out, runs, done)

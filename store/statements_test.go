@@ -165,6 +165,7 @@ func life(t *testing.T, s *Store, plain DB) {
 	}
 	ok("check rights", s.CheckRights(t.Context()))
 	w := worker()
+	w.Handlers = []string{"type/1", "it's \\ \"odd\", {x}, é, NULL/7"}
 	ok("register", s.RegisterWorker(t.Context(), s.pool, w))
 	_, err := s.Heartbeat(t.Context(), s.pool, Beat{Worker: w.ID, Active: 1, Completed: 2, Failed: 3})
 	ok("heartbeat", err)
@@ -296,6 +297,18 @@ func life(t *testing.T, s *Store, plain DB) {
 	if len(list) != 1 || list[0].RunID != r(0).RunID {
 		t.Errorf("listed %v", list)
 	}
+	active, err := s.ActiveWork(t.Context())
+	ok("active work", err)
+	if len(active) == 0 || active[0].Queue != "queue" || active[0].Count == 0 || active[0].Oldest.IsZero() {
+		t.Errorf("active %+v", active)
+	}
+	live, err := s.LiveWorkers(t.Context(), s.pool, 10)
+	ok("live workers", err)
+	if len(live) != 1 || len(live[0].Handlers) != 2 || live[0].Handlers[1] != odd+"/7" {
+		t.Errorf("live %+v", live)
+	}
+	_, err = s.DueWork(t.Context(), s.pool)
+	ok("due work", err)
 	ranges, _, err := s.BeginWalk(t.Context(), 0)
 	ok("begin walk", err)
 	keep := Retention{Completed: time.Microsecond, Failed: time.Microsecond, Workflows: map[string]time.Duration{odd: time.Hour}}

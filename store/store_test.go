@@ -74,7 +74,7 @@ func many(n int, change ...func(*NewRun)) []NewRun {
 // request asks for up to n runs of the type "type".
 func request(n int, change ...func(*ClaimRequest)) ClaimRequest {
 	req := ClaimRequest{
-		Queue: "queue", Types: []Handled{{Type: "type", Versions: []int{1}, Newest: 1}}, Limit: n,
+		Queue: "queue", Types: []Handled{{Type: "type", Versions: []int{1}, Default: 1}}, Limit: n,
 		Worker: uuid.New(), Lease: uuid.New(), Visibility: time.Minute,
 	}
 	for _, f := range change {

@@ -18,6 +18,7 @@ type Worker struct {
 	ID            uuid.UUID
 	Queue         string
 	Types         []string
+	Handlers      []string // with their versions: "checkout/2"
 	Hostname      string
 	PID           int
 	Build         string
@@ -56,10 +57,10 @@ func (s *Store) BackendOf(ctx context.Context, conn *pgx.Conn) (b Backend, err e
 
 const registerWorker = `
 INSERT INTO kagzi.workers (worker_id, namespace_id, task_queue, workflow_types, status, hostname, pid, build, labels,
-	max_concurrent, visibility_timeout, stale_after, backend_pid, backend_start, server_start)
+	max_concurrent, visibility_timeout, stale_after, backend_pid, backend_start, server_start, handlers)
 VALUES ($2, $1, $3, $4::text[], 'ONLINE', $5, $6, $7, NULLIF($8::text, '')::jsonb, $9,
 	$10::bigint * interval '1 microsecond', $11::bigint * interval '1 microsecond', NULLIF($12::int, 0),
-	timestamptz 'epoch' + NULLIF($13::bigint, 0) * interval '1 microsecond', timestamptz 'epoch' + NULLIF($14::bigint, 0) * interval '1 microsecond')
+	timestamptz 'epoch' + NULLIF($13::bigint, 0) * interval '1 microsecond', timestamptz 'epoch' + NULLIF($14::bigint, 0) * interval '1 microsecond', $15::text[])
 ON CONFLICT (worker_id, namespace_id) DO UPDATE
 SET heartbeat_at = EXCLUDED.heartbeat_at, backend_pid = EXCLUDED.backend_pid, backend_start = EXCLUDED.backend_start, server_start = EXCLUDED.server_start
 WHERE workers.status <> 'OFFLINE'`
@@ -79,7 +80,7 @@ func (s *Store) RegisterWorker(ctx context.Context, db DB, w Worker) error {
 		return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 			if _, err := tx.Exec(ctx, registerWorker, s.namespace, w.ID, w.Queue, w.Types, w.Hostname, w.PID, w.Build,
 				string(w.Labels), w.MaxConcurrent, micros(w.Visibility), micros(w.StaleAfter),
-				w.Backend.PID, epoch(w.Backend.Start), epoch(w.Backend.Server)); err != nil {
+				w.Backend.PID, epoch(w.Backend.Start), epoch(w.Backend.Server), w.Handlers); err != nil {
 				return err
 			}
 			_, err := tx.Exec(ctx, workerEvent, s.namespace, w.ID, event, "STARTED", "")

@@ -1,0 +1,244 @@
+package kagzi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi/internal/dbtest"
+)
+
+// A testWorker is a row of the registry.
+type testWorker struct {
+	namespace, queue, status string
+	types, handlers          []string // handlers nil as an older Kagzi registers
+	silent                   time.Duration
+}
+
+func (w testWorker) insert(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	or := func(s, other string) string {
+		if s == "" {
+			return other
+		}
+		return s
+	}
+	execSQL(t, pool, `
+		INSERT INTO kagzi.workers (worker_id, namespace_id, task_queue, workflow_types, handlers, status, visibility_timeout, stale_after, heartbeat_at)
+		VALUES ($1, $2, $3, $4, $5, $6, '5 minutes', '1 minute', clock_timestamp() - $7::interval)`,
+		uuid.New(), or(w.namespace, "default"), or(w.queue, "default"), w.types, w.handlers, or(w.status, "ONLINE"), w.silent)
+}
+
+// strandedTexts is what Stranded says, in short.
+func strandedTexts(t *testing.T, c *Client) []string {
+	t.Helper()
+	list, err := c.Stranded(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, s := range list {
+		if s.Oldest.IsZero() {
+			t.Errorf("%+v", s)
+		}
+		text := fmt.Sprintf("%s/%s v%d: %d", s.Queue, s.Workflow, s.Version, s.Count)
+		if s.More {
+			text += " or more"
+		}
+		out = append(out, text)
+	}
+	return out
+}
+
+func TestStranded(t *testing.T) {
+	t.Parallel()
+	ship := []string{"ship"}
+	mixed := []oddRuns{{version: 1, n: 2}, {version: 2, n: 3, ago: -time.Hour, status: "SLEEPING"}, {n: 4}}
+	for _, tt := range []struct {
+		name  string
+		runs  []oddRuns
+		fleet []testWorker
+		want  []string
+	}{
+		{"NothingActive", []oddRuns{{status: "FAILED"}}, nil, nil},
+		{"NoWorker", mixed, nil, []string{"default/ship v0: 4", "default/ship v1: 2", "default/ship v2: 3"}},
+		{"Every", mixed, []testWorker{{types: ship, handlers: []string{"ship/1", "ship/2"}}}, nil},
+		{"EveryTogether", mixed, []testWorker{{types: ship, handlers: []string{"ship/1"}}, {types: ship, handlers: []string{"ship/2", "ship/3"}}}, nil},
+		{"TheNewAlone", mixed, []testWorker{{types: ship, handlers: []string{"ship/2"}}}, []string{"default/ship v1: 2"}},
+		{"TheOldAlone", mixed, []testWorker{{types: ship, handlers: []string{"ship/1"}}}, []string{"default/ship v2: 3"}},
+		{"AnotherVersionAlone", mixed, []testWorker{{types: ship, handlers: []string{"ship/3"}}}, []string{"default/ship v1: 2", "default/ship v2: 3"}},
+		{"AnotherWorkflow", mixed[:1], []testWorker{{types: []string{"bill"}, handlers: []string{"bill/1"}}}, []string{"default/ship v1: 2"}},
+		{"OlderKagzi", mixed, []testWorker{{types: ship}}, nil},
+		{"OlderKagziAndAnother", mixed, []testWorker{{types: []string{"bill"}}, {types: ship, handlers: []string{"ship/1"}}}, []string{"default/ship v2: 3"}},
+		{"Offline", mixed[:1], []testWorker{{types: ship, handlers: []string{"ship/1"}, status: "OFFLINE"}}, []string{"default/ship v1: 2"}},
+		{"Draining", mixed[:1], []testWorker{{types: ship, handlers: []string{"ship/1"}, status: "DRAINING"}}, []string{"default/ship v1: 2"}},
+		{"Silent", mixed[:1], []testWorker{{types: ship, handlers: []string{"ship/1"}, silent: 2 * time.Minute}}, []string{"default/ship v1: 2"}},
+		{"QuietButLive", mixed[:1], []testWorker{{types: ship, handlers: []string{"ship/1"}, silent: 30 * time.Second}}, nil},
+		{"OlderAndSilent", mixed[:1], []testWorker{{types: ship, silent: 2 * time.Minute}}, []string{"default/ship v1: 2"}},
+		{"WorkerOfAnotherQueue", mixed[:1], []testWorker{{types: ship, handlers: []string{"ship/1"}, queue: "shop"}}, []string{"default/ship v1: 2"}},
+		{"WorkerOfAnotherNamespace", mixed[:1], []testWorker{{types: ship, handlers: []string{"ship/1"}, namespace: "other"}}, []string{"default/ship v1: 2"}},
+		{"RunsOfAnotherNamespace", []oddRuns{{version: 1, namespace: "other"}}, nil, nil},
+		{
+			"Queues",
+			[]oddRuns{{version: 1}, {version: 1, queue: "shop"}, {version: 2, queue: "shop"}},
+			[]testWorker{{types: ship, handlers: []string{"ship/1"}, queue: "shop"}},
+			[]string{"default/ship v1: 1", "shop/ship v2: 1"},
+		},
+		{"UnderWay", []oddRuns{{version: 1, status: "RUNNING", ago: -time.Minute}}, []testWorker{{types: ship, handlers: []string{"ship/1"}, status: "DRAINING"}}, []string{"default/ship v1: 1"}},
+		{
+			"NamesWithSlashes",
+			[]oddRuns{{typ: "shop/order", version: 1}, {typ: "shop/order", version: 2}, {typ: "shop", version: 1}},
+			[]testWorker{{types: []string{"shop/order", "shop"}, handlers: []string{"shop/order/2", "shop/7"}}},
+			[]string{"default/shop v1: 1", "default/shop/order v1: 1"},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			pool := dbtest.Pool(t, dbtest.Unchecked())
+			for _, o := range tt.runs {
+				o.insert(t, pool)
+			}
+			for _, w := range tt.fleet {
+				w.insert(t, pool)
+			}
+			if got := strandedTexts(t, quietClient(t, pool)); !slices.Equal(got, tt.want) {
+				t.Errorf("stranded %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestStrandedTimes looks at what is said of the oldest run and of the first that is due.
+func TestStrandedTimes(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.Pool(t, dbtest.Unchecked())
+	oddRuns{version: 1, ago: time.Hour}.insert(t, pool)
+	oddRuns{version: 1, ago: -time.Hour, status: "SLEEPING"}.insert(t, pool)
+	oddRuns{version: 2}.insert(t, pool)
+	execSQL(t, pool, `UPDATE kagzi.workflow_runs SET created_at = now() - interval '1 day' WHERE status = 'SLEEPING'`)
+	execSQL(t, pool, `UPDATE kagzi.workflow_runs SET available_at = 'infinity' WHERE version = 2`)
+	list, err := quietClient(t, pool).Stranded(t.Context())
+	if err != nil || len(list) != 2 {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	if since := list[0].Oldest.Sub(list[0].DueAt); since > -22*time.Hour || since < -24*time.Hour {
+		t.Errorf("%+v", list[0])
+	}
+	if !list[1].DueAt.IsZero() {
+		t.Errorf("a run that waits for another is due at %v", list[1].DueAt)
+	}
+}
+
+// TestStrandedIsBounded has more runs than are looked at: those that are due come first, and with them what is stranded.
+func TestStrandedIsBounded(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.Pool(t, dbtest.Unchecked())
+	oddRuns{version: 1, n: 26_000, ago: -time.Hour, status: "SLEEPING"}.insert(t, pool)
+	oddRuns{version: 2, n: 3, ago: time.Second}.insert(t, pool)
+	oddRuns{version: 3, ago: -2 * time.Hour, status: "SLEEPING"}.insert(t, pool)
+	testWorker{types: []string{"ship"}, handlers: []string{"ship/1"}}.insert(t, pool)
+	c := quietClient(t, pool)
+	if got, want := strandedTexts(t, c), []string{"default/ship v2: 3 or more"}; !slices.Equal(got, want) {
+		t.Errorf("stranded %q, want %q", got, want)
+	}
+	execSQL(t, pool, `UPDATE kagzi.workers SET handlers = '{}'`)
+	if got, want := strandedTexts(t, c), []string{"default/ship v1: 24997 or more", "default/ship v2: 3 or more"}; !slices.Equal(got, want) {
+		t.Errorf("stranded %q, want %q", got, want)
+	}
+	execSQL(t, pool, `UPDATE kagzi.workflow_runs SET available_at = now() - interval '1 second' WHERE version = 3`) // it is time
+	execSQL(t, pool, `UPDATE kagzi.workers SET handlers = '{ship/1,ship/2}'`)
+	if got, want := strandedTexts(t, c), []string{"default/ship v3: 1 or more"}; !slices.Equal(got, want) {
+		t.Errorf("stranded %q, want %q", got, want)
+	}
+}
+
+func TestStrandedNeedsTheSchema(t *testing.T) {
+	t.Parallel()
+	_, err := quietClient(t, dbtest.Pool(t, dbtest.Empty())).Stranded(t.Context())
+	mustContain(t, err, "kagzi: stranded runs:", "Migrate")
+}
+
+// TestHealthKnowsVersions has work due of a version that no live worker has, beside work that one takes.
+func TestHealthKnowsVersions(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.Pool(t, dbtest.Unchecked())
+	c := quietClient(t, pool)
+	oddRuns{version: 1, n: 2, ago: time.Hour}.insert(t, pool)
+	oddRuns{version: 2, ago: time.Minute}.insert(t, pool)
+	oddRuns{ago: time.Second}.insert(t, pool)
+	testWorker{types: []string{"ship"}, handlers: []string{"ship/2"}}.insert(t, pool)
+	r := health(t, c)
+	wantHealth(t, r, "queues", Degraded, `No live worker takes 2 runs of workflow "ship" in queue "default" for 60 minutes (of versions 1)`)
+	if len(r.Queues) != 1 {
+		t.Fatalf("%+v", r.Queues)
+	}
+	if q := r.Queues[0]; q.Due != 4 || q.Workers != 1 || !slices.Equal(q.Versions, []int{1, 2}) || !slices.Equal(q.Stranded, []int{1}) || r.At.Sub(q.Since) < time.Hour {
+		t.Errorf("%+v", q)
+	}
+	execSQL(t, pool, `UPDATE kagzi.workers SET handlers = NULL`)
+	r = health(t, c)
+	wantHealth(t, r, "queues", Degraded, "although there are workers", "4 runs")
+	if q := r.Queues[0]; q.Stranded != nil {
+		t.Errorf("%+v", q)
+	}
+}
+
+// TestDefaultVersion gives runs that name no version another than the highest.
+func TestDefaultVersion(t *testing.T) {
+	k := newKit(t)
+	wf := Define[int, int]("wf", noRetry)
+	code := func(version int) func(Context, int) (int, error) {
+		return func(Context, int) (int, error) { return version, nil }
+	}
+	w := newTestWorker(t, k.c, WorkerConfig{})
+	Handle(w, wf, code(1))
+	Handle(w, wf, code(2), Default(), Version(2))
+	Handle(w, wf, code(3), Version(3))
+	Handle(w, Define[int, int]("other"), code(1), Default())
+	Handle(w, Define[int, int]("other"), code(2), Version(2))
+	stop := startWorker(t, w)
+	for want, opts := range [][]StartOption{1: {Version(1)}, 2: {}, 3: {Version(3)}} {
+		if want == 0 {
+			continue
+		}
+		run := begin(k, wf, 0, opts...)
+		if got := resultOf(k, run); got != want {
+			t.Errorf("a run with %v was executed by version %d, want %d", opts, got, want)
+		}
+		if info, err := run.Info(k.ctx); err != nil || info.Version != want {
+			t.Errorf("version %d, %v", info.Version, err)
+		}
+	}
+	page, _, err := k.c.Workers(k.ctx, WorkerFilter{})
+	if want := []string{"other/1", "other/2", "wf/1", "wf/2", "wf/3"}; err != nil || len(page) != 1 || !slices.Equal(page[0].Handlers, want) {
+		t.Errorf("registered %+v, %v; want %q", page, err, want)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	execSQL(t, k.pool, `UPDATE kagzi.workers SET handlers = NULL`)
+	if info, err := k.c.Worker(k.ctx, page[0].ID); err != nil || info.Handlers != nil || len(info.Workflows) != 2 {
+		t.Errorf("of an older Kagzi: %+v, %v", info, err)
+	}
+}
+
+func TestTwoDefaultsAreAMistake(t *testing.T) {
+	t.Parallel()
+	w := newTestWorker(t, quietClient(t, dbtest.Pool(t)), WorkerConfig{})
+	wf := Define[int, int]("wf")
+	code := func(Context, int) (int, error) { return 0, nil }
+	Handle(w, wf, code, Default())
+	Handle(w, wf, code, Version(2), Default())
+	Handle(w, Define[int, int]("nil"), code, nil)
+	err := w.Run(context.Background())
+	mustContain(t, err, `versions 1 and 2 of workflow "wf" are both kagzi.Default: choose one`, `handler of "nil"`, "a nil option")
+	if errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
