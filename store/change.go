@@ -122,13 +122,19 @@ SELECT EXISTS (
 		OFFSET 0
 	) o)`
 
-// Resume makes a failed or cancelled run due, and returns its queue. It returns ErrRunActive if the run is not
-// over, ErrRunFinished if it completed, and ErrIDConflict if another active run has its external ID.
-func (s *Store) Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID) (queue string, err error) {
+// Resume makes a failed or cancelled run due, notes that with the reason, and returns its queue. It returns ErrRunActive
+// if the run is not over, ErrRunFinished if it completed, and ErrIDConflict if another active run has its external ID.
+func (s *Store) Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, reason string) (queue string, err error) {
+	event := newEvent(id, EventResumed, reason)
 	tried := false // a transaction of our own, whose answer may have been lost
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		if err := s.lock(ctx, tx, id); err != nil {
 			return err
+		}
+		if tried {
+			if done, err := s.noted(ctx, tx, event); done || err != nil {
+				return err
+			}
 		}
 		taken, err := askOne[bool](ctx, tx, otherActive, s.namespace, id)
 		if err != nil {
@@ -142,6 +148,7 @@ func (s *Store) Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID) (queue stri
 			resumed, err := askOne[string](ctx, tx, resumeRun, s.namespace, id)
 			if err == nil {
 				queue = resumed
+				err = s.noteEvents(ctx, tx, event)
 			}
 			return err
 		})
@@ -154,10 +161,8 @@ func (s *Store) Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID) (queue stri
 		switch status, err := s.status(ctx, tx, id); {
 		case err != nil:
 			return err
-		case status == Completed && !tried:
+		case status == Completed:
 			return ErrRunFinished
-		case tried:
-			return nil
 		default:
 			return ErrRunActive
 		}

@@ -154,7 +154,7 @@ func TestResume(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, r := range rs[:2] {
-			queue, err := s.Resume(t.Context(), nil, r.RunID)
+			queue, err := s.Resume(t.Context(), nil, r.RunID, "")
 			if err != nil || queue != "queue" {
 				t.Errorf("queue %q, error %v", queue, err)
 			}
@@ -166,14 +166,14 @@ func TestResume(t *testing.T) {
 			if !got.DeadlineAt.IsZero() || got.Attempts != 1 || got.Fresh {
 				t.Errorf("claimed %+v", got)
 			}
-			_, err = s.Resume(t.Context(), nil, r.RunID)
+			_, err = s.Resume(t.Context(), nil, r.RunID, "")
 			wantError(t, err, ErrRunActive)
 		}
-		_, err := s.Resume(t.Context(), nil, rs[2].RunID)
+		_, err := s.Resume(t.Context(), nil, rs[2].RunID, "")
 		wantError(t, err, ErrRunFinished)
-		_, err = s.Resume(t.Context(), nil, uuid.New())
+		_, err = s.Resume(t.Context(), nil, uuid.New(), "")
 		wantError(t, err, ErrRunNotFound)
-		_, err = New(s.pool, "other").Resume(t.Context(), nil, rs[0].RunID)
+		_, err = New(s.pool, "other").Resume(t.Context(), nil, rs[0].RunID, "")
 		wantError(t, err, ErrRunNotFound)
 		// The old holder comes too late.
 		f := &Flush{Records: []*Record{record(rs[0], "late", "x")}}
@@ -189,10 +189,10 @@ func TestResume(t *testing.T) {
 			t.Fatal(err)
 		}
 		other := start(t, s, newRun(withID("id")))[0]
-		_, err := s.Resume(t.Context(), nil, id)
+		_, err := s.Resume(t.Context(), nil, id, "")
 		wantError(t, err, ErrIDConflict)
 		tx := begin(t, s)
-		_, err = s.Resume(t.Context(), tx, id)
+		_, err = s.Resume(t.Context(), tx, id, "")
 		wantError(t, err, ErrIDConflict)
 		if n := one[int](t, tx, `SELECT 1`); n != 1 {
 			t.Error("the caller's transaction is aborted")
@@ -200,7 +200,7 @@ func TestResume(t *testing.T) {
 		if err := s.Cancel(t.Context(), tx, other); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Resume(t.Context(), tx, id); err != nil {
+		if _, err := s.Resume(t.Context(), tx, id, ""); err != nil {
 			t.Error(err)
 		}
 		commit(t, tx)
@@ -211,7 +211,7 @@ func TestResume(t *testing.T) {
 		r := claim(t, s, request(1)).Runs[0]
 		flush(t, s, &Flush{Finishes: []*Finish{finish(r)}})
 		start(t, s, newRun(withID("id")))
-		_, err = s.Resume(t.Context(), nil, id)
+		_, err = s.Resume(t.Context(), nil, id, "")
 		wantError(t, err, ErrRunFinished)
 	})
 
@@ -230,7 +230,7 @@ func TestResume(t *testing.T) {
 		tx := begin(t, s)
 		var err error
 		var wg sync.WaitGroup
-		wg.Go(func() { _, err = s.Resume(context.WithoutCancel(t.Context()), tx, id) })
+		wg.Go(func() { _, err = s.Resume(context.WithoutCancel(t.Context()), tx, id, "") })
 		waitForWaiter(t, s)
 		commit(t, taking)
 		wg.Wait()

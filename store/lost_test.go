@@ -273,7 +273,7 @@ func TestLostCancelAndResume(t *testing.T) {
 				t.Errorf("row %+v", row)
 			}
 			drop = lose(proxy, part2(part))
-			queue, err := s.Resume(t.Context(), nil, ids[0])
+			queue, err := s.Resume(t.Context(), nil, ids[0], "")
 			if err != nil || queue != "queue" {
 				t.Fatalf("resume: queue %q, error %v", queue, err)
 			}

@@ -241,7 +241,7 @@ func TestFind(t *testing.T) {
 	if id, err := s.Find(t.Context(), nil, "id"); err != nil || id != ids[2] {
 		t.Errorf("found %v, %v, want the newest", id, err)
 	}
-	if _, err := s.Resume(t.Context(), nil, ids[0]); err != nil {
+	if _, err := s.Resume(t.Context(), nil, ids[0], ""); err != nil {
 		t.Fatal(err)
 	}
 	if id, err := s.Find(t.Context(), nil, "id"); err != nil || id != ids[0] {

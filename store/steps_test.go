@@ -207,7 +207,7 @@ func TestRecordIn(t *testing.T) {
 		if err := s.Cancel(t.Context(), tx, r.RunID); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Resume(t.Context(), tx, r.RunID); err != nil {
+		if _, err := s.Resume(t.Context(), tx, r.RunID, ""); err != nil {
 			t.Fatal(err)
 		}
 		if after := settings(); after != before {
