@@ -241,7 +241,7 @@ func TestForkWithANewInputAndVersion(t *testing.T) {
 	// Within a Map that had begun its items must be the same.
 	bad := fork(k, old.ID(), "ship/1/pack", ID("x"))
 	resultOf(k, bad)
-	k.exec(`UPDATE kagzi.step_runs SET output = convert_to('{"items": ["a", "b", "c"]}', 'UTF8') WHERE run_id = $1 AND step_id = 'ship'`, string(old.ID()))
+	k.exec(`UPDATE kagzi.step_runs SET output = convert_to('{"items":["a", "b", "c"]}', 'UTF8') WHERE run_id = $1 AND step_id = 'ship'`, string(old.ID()))
 	bad = fork(k, old.ID(), "ship/1/pack")
 	mustContain(t, failureOf(k, bad, StatusFailed), `item 0 of Map "ship"`)
 }

@@ -58,11 +58,12 @@ func (s *Store) compensated(ctx context.Context, tx pgx.Tx, run uuid.UUID) (bool
 // Copied is, with all attempts, each step that had its result at the moment $5: that completed, or failed for good in the
 // attempt of the run, $6, that it was. A sleep is over when its time has passed, whenever that was written down.
 // What was under way begins again, but for groups: those around the step, and others that had begun, keep the items of
-// Map and what was left of their Timeout, and forget what they decided later. Of the step itself nothing is copied, nor of
-// what is below it.
+// Map and what was left of their Timeout, and forget what they decided later; one that has neither has nothing to keep.
+// Of the step itself nothing is copied, nor of what is below it.
 const copySteps = `
 WITH h AS MATERIALIZED (
-	SELECT s.*, s.step_kind = 'MARKER' AND starts_with($4, s.step_id || '/') AS around, now() AS now,
+	SELECT s.*, now() AS now, s.step_kind = 'MARKER' AND starts_with($4, s.step_id || '/') AS around,
+		coalesce(substring(s.output FROM 1 FOR 10) = '{"items":[', false) AS items,
 		CASE WHEN s.step_kind = 'SLEEP' AND s.status = 'COMPLETED' THEN coalesce(s.wake_at, s.finished_at) ELSE s.finished_at END AS ended_at
 	FROM kagzi.step_runs s
 	WHERE s.run_id = $2 AND s.namespace_id = $1 AND s.step_id <> $4 AND NOT starts_with(s.step_id, $4 || '/')
@@ -80,13 +81,13 @@ INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, stat
 SELECT $3::uuid, k.step_id, k.attempt_number, $1, k.status, k.step_kind, 1, k.first_attempt, k.input, k.output,
 	k.error_kind, k.error, k.permanent, k.wake_at, k.child_run_id, k.parallel_group, k.worker_id, k.started_at, k.finished_at, k.sequence
 FROM k
-WHERE k.settled OR k.step_kind = 'MARKER' AND k.attempt_number < k.last
+WHERE k.settled
 UNION ALL
-SELECT $3::uuid, k.step_id, k.attempt_number, $1, 'RUNNING', k.step_kind, 1, k.attempt_number, k.input,
-	convert_to(json_build_object('items', convert_from(k.output, 'UTF8')::json -> 'items')::text, 'UTF8'),
+SELECT $3::uuid, k.step_id, 1, $1, 'RUNNING', k.step_kind, 1, 1, k.input, convert_to(CASE WHEN k.items
+	THEN json_build_object('items', convert_from(k.output, 'UTF8')::json -> 'items')::text ELSE '{}' END, 'UTF8'),
 	NULL, NULL, false, k.now + (k.wake_at - $5::timestamptz), NULL, k.parallel_group, k.worker_id, k.started_at, NULL, NULL
 FROM k
-WHERE NOT k.settled AND k.step_kind = 'MARKER' AND k.attempt_number = k.last`
+WHERE NOT k.settled AND k.step_kind = 'MARKER' AND k.attempt_number = k.last AND (k.items OR k.wake_at IS NOT NULL)`
 
 // All messages come along: those that the copied steps have taken as taken, the others to be taken.
 const copySignals = `

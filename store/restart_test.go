@@ -265,6 +265,8 @@ func TestForkCopies(t *testing.T) {
 		{"map/0/x", 1, 2, 3, Completed, ""},
 		{"map/1/x", 1, 12, 13, Completed, ""},
 		{"won", 1, 1, 5, Completed, marker},
+		{"lost", 1, 1, 5, Failed, marker + "run_attempt = 0, "},
+		{"lost", 2, 6, 20, Completed, marker},
 		{"future", 1, 12, 13, Completed, marker},
 		{"out", 1, 12, 20, Failed, marker + "wake_at = date_trunc('minute', now() - interval '2 hours') + interval '25 s', "},
 		{"out/a/step", 1, 10, 11, Failed, "wake_at = now() - interval '1 day', "},
@@ -273,9 +275,15 @@ func TestForkCopies(t *testing.T) {
 		{"out/a/before", 1, 8, 9, Completed, ""},
 		{"out/a/stepping", 1, 8, 9, Completed, ""},
 	}
+	output := func(step string) string {
+		if step == "won" {
+			return `{"winner":"w"}`
+		}
+		return `{"items":["i"],"winner":"w"}`
+	}
 	r := running(t, s, 1)[0]
 	for _, row := range rows {
-		rec := record(r, row.step, `{"items": ["i"], "winner": "w"}`)
+		rec := record(r, row.step, output(row.step))
 		rec.Attempt, rec.Status = row.attempt, row.status
 		flush(t, s, &Flush{Records: []*Record{rec}})
 	}
@@ -289,11 +297,11 @@ func TestForkCopies(t *testing.T) {
 		VALUES ($1, 'approved', 3, 'test', 'one', 'p', 'approved'), ($1, 'approved', 4, 'test', 'two', 'q', 'after'), ($1, 'other', 5, 'test', 'three', NULL, NULL)`, r.RunID)
 
 	id := restart(t, s, Restart{Run: r.RunID, Step: "out/a/step"})
-	const whole = ` {"items": ["i"], "winner": "w"}`
+	const whole = ` {"items":["i"],"winner":"w"}`
 	want := []string{
-		"approved 1 C" + whole, "early 1 F" + whole, "early 2 C" + whole, "given up 1 F" + whole, "just 1 C" + whole,
+		"approved 1 C" + whole, "early 1 F" + whole, "early 2 C" + whole, "given up 1 F" + whole, "just 1 C" + whole, `lost 1 R {"items" : ["i"]}`,
 		`map 1 R {"items" : ["i"]}`, "map/0/x 1 C" + whole, "nap 1 C" + whole,
-		`out 1 R {"items" : ["i"]}`, "out/a/before 1 C" + whole, "out/a/stepping 1 C" + whole, "undo 0 C" + whole, "won 1 C" + whole,
+		`out 1 R {"items" : ["i"]}`, "out/a/before 1 C" + whole, "out/a/stepping 1 C" + whole, "undo 0 C" + whole, `won 1 C {"winner":"w"}`,
 	}
 	if got := copied(t, s, id); !slices.Equal(got, want) {
 		t.Errorf("copied\n%q, want\n%q", got, want)
@@ -316,7 +324,7 @@ func TestForkCopies(t *testing.T) {
 	}
 	// A whole group, by its name.
 	id = restart(t, s, Restart{Run: r.RunID, Step: "map"})
-	if got := copied(t, s, id); !slices.Equal(got, []string{`won 1 R {"items" : ["i"]}`}) {
+	if got := copied(t, s, id); !slices.Equal(got, []string{`lost 1 R {"items" : ["i"]}`}) {
 		t.Errorf("copied %q", got)
 	}
 	exec(t, s.pool, `DELETE FROM kagzi.step_runs WHERE attempt_number = 0`) // no invariant knows them yet
