@@ -141,6 +141,9 @@ func TestForkFromEachStep(t *testing.T) {
 			}
 		}
 		info, err := run.Info(k.ctx)
+		if nap := k.steps(run.ID())["nap"]; len(nap) != 1 || nap[0].StartedAt.Before(info.CreatedAt) == slices.Contains([]string{"first", "refused", "nap"}, step) {
+			t.Errorf("from %s: it slept, or did not: %+v", step, nap)
+		}
 		if err != nil || info.Origin != old.ID() || info.Metadata["tenant"] != "a" || info.Attempts != 0 {
 			t.Errorf("from %s: %+v, %v", step, info, err)
 		}
@@ -239,10 +242,10 @@ func TestForkWithANewInputAndVersion(t *testing.T) {
 		t.Errorf("%+v", info)
 	}
 	// Within a Map that had begun its items must be the same.
-	bad := fork(k, old.ID(), "ship/1/pack", ID("x"))
+	bad := fork(k, old.ID(), "ship/0/pack")
 	resultOf(k, bad)
 	k.exec(`UPDATE kagzi.step_runs SET output = convert_to('{"items":["a", "b", "c"]}', 'UTF8') WHERE run_id = $1 AND step_id = 'ship'`, string(old.ID()))
-	bad = fork(k, old.ID(), "ship/1/pack")
+	bad = fork(k, old.ID(), "ship/0/pack")
 	mustContain(t, failureOf(k, bad, StatusFailed), `item 0 of Map "ship"`)
 }
 

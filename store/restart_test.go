@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -265,6 +266,7 @@ func TestForkCopies(t *testing.T) {
 		{"map/0/x", 1, 2, 3, Completed, ""},
 		{"map/1/x", 1, 12, 13, Completed, ""},
 		{"won", 1, 1, 5, Completed, marker},
+		{"won/b/loser", 1, 8, 9, Completed, ""},
 		{"lost", 1, 1, 5, Failed, marker + "run_attempt = 0, "},
 		{"lost", 2, 6, 20, Completed, marker},
 		{"future", 1, 12, 13, Completed, marker},
@@ -301,7 +303,7 @@ func TestForkCopies(t *testing.T) {
 	want := []string{
 		"approved 1 C" + whole, "early 1 F" + whole, "early 2 C" + whole, "given up 1 F" + whole, "just 1 C" + whole, `lost 1 R {"items" : ["i"]}`,
 		`map 1 R {"items" : ["i"]}`, "map/0/x 1 C" + whole, "nap 1 C" + whole,
-		`out 1 R {"items" : ["i"]}`, "out/a/before 1 C" + whole, "out/a/stepping 1 C" + whole, "undo 0 C" + whole, `won 1 C {"winner":"w"}`,
+		`out 1 R {"items" : ["i"]}`, "out/a/before 1 C" + whole, "out/a/stepping 1 C" + whole, "undo 0 C" + whole, `won 1 C {"winner":"w"}`, "won/b/loser 1 C" + whole,
 	}
 	if got := copied(t, s, id); !slices.Equal(got, want) {
 		t.Errorf("copied\n%q, want\n%q", got, want)
@@ -325,6 +327,11 @@ func TestForkCopies(t *testing.T) {
 	// A whole group, by its name.
 	id = restart(t, s, Restart{Run: r.RunID, Step: "map"})
 	if got := copied(t, s, id); !slices.Equal(got, []string{`lost 1 R {"items" : ["i"]}`}) {
+		t.Errorf("copied %q", got)
+	}
+	// The branch of a race that was lost already: who won is forgotten.
+	id = restart(t, s, Restart{Run: r.RunID, Step: "won/b/loser"})
+	if got := copied(t, s, id); slices.ContainsFunc(got, func(row string) bool { return strings.HasPrefix(row, "won") }) {
 		t.Errorf("copied %q", got)
 	}
 	exec(t, s.pool, `DELETE FROM kagzi.step_runs WHERE attempt_number = 0`) // no invariant knows them yet
