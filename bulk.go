@@ -161,7 +161,7 @@ var (
 var inapplicable = []error{ErrRunNotFound, ErrRunFinished, ErrRunActive, ErrIDConflict, ErrStepNotFound, ErrCompensated}
 
 // bulkPage is how many runs are looked for at once.
-const bulkPage = 500
+const bulkPage = 100
 
 // bulk applies v to the runs that f chooses. err is what is wrong with the call's options.
 func (c *Client) bulk(ctx context.Context, f Filter, v verb, cfg bulkConfig, err error) (Bulk, error) {

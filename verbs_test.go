@@ -264,7 +264,7 @@ func changed(b Bulk) (runs []RunID) {
 
 func TestBulkInPages(t *testing.T) {
 	k := newKit(t)
-	const n = bulkPage + 20
+	const n = bulkPage + 10
 	calls := make([]Call, n)
 	for i := range calls {
 		calls[i] = noop.With(i, Metadata{"batch": "a"})
