@@ -135,6 +135,8 @@ func public(err error) error {
 		{store.ErrRunFinished, ErrRunFinished},
 		{store.ErrIDConflict, ErrIDConflict},
 		{store.ErrRunActive, ErrRunActive},
+		{store.ErrStepNotFound, ErrStepNotFound},
+		{store.ErrCompensated, ErrCompensated},
 		{store.ErrScheduleNotFound, ErrScheduleNotFound},
 		{store.ErrWorkerNotFound, ErrWorkerNotFound},
 	} {
@@ -331,32 +333,52 @@ type Filter struct {
 
 // List returns runs newest first. The next page is After the last one's ID.
 func (c *Client) List(ctx context.Context, f Filter) ([]RunInfo, error) {
-	if f.Limit < 0 {
-		return nil, fmt.Errorf("kagzi: list: limit %d is negative", f.Limit)
+	chosen, err := c.choice(f)
+	if err != nil {
+		return nil, failed(err, "list")
 	}
+	if err := c.checkSchema(ctx); err != nil {
+		return nil, err
+	}
+	rows, err := c.store.List(ctx, chosen)
+	if err != nil {
+		return nil, failed(err, "list")
+	}
+	out := make([]RunInfo, len(rows))
+	for i, r := range rows {
+		out[i] = runInfo(r)
+	}
+	return out, nil
+}
+
+// choice validates f.
+func (c *Client) choice(f Filter) (store.Filter, error) {
 	sf := store.Filter{
 		Type: f.Workflow, Queue: f.Queue, ExternalID: string(f.ID), Since: f.Since, Until: f.Until, Limit: cmp.Or(f.Limit, 100),
 	}
+	if f.Limit < 0 {
+		return sf, fmt.Errorf("kagzi: limit %d is negative", f.Limit)
+	}
 	for _, s := range f.Status {
 		if !slices.Contains(statuses, s) {
-			return nil, fmt.Errorf("kagzi: list: there is no status %q", s)
+			return sf, fmt.Errorf("kagzi: there is no status %q", s)
 		}
 		sf.Status = append(sf.Status, string(s))
 	}
 	var err error
 	if f.Parent != "" {
 		if sf.Parent, err = uuid.Parse(string(f.Parent)); err != nil {
-			return nil, fmt.Errorf("kagzi: list: Parent %.60q is not a run ID", f.Parent)
+			return sf, fmt.Errorf("kagzi: Parent %.60q is not a run ID", f.Parent)
 		}
 	}
 	if f.After != "" {
 		if sf.After, err = uuid.Parse(string(f.After)); err != nil {
-			return nil, fmt.Errorf("kagzi: list: After %.60q is not a run ID", f.After)
+			return sf, fmt.Errorf("kagzi: After %.60q is not a run ID", f.After)
 		}
 	}
 	if len(f.Metadata) > 0 {
 		if err := validateMetadata(f.Metadata); err != nil {
-			return nil, failed(err, "list")
+			return sf, err
 		}
 		sf.Metadata, _ = json.Marshal(f.Metadata)
 	}
@@ -370,21 +392,10 @@ func (c *Client) List(ctx context.Context, f Filter) ([]RunInfo, error) {
 			continue
 		}
 		if err := validateName(field, text); err != nil {
-			return nil, failed(err, "list")
+			return sf, err
 		}
 	}
-	if err := c.checkSchema(ctx); err != nil {
-		return nil, err
-	}
-	rows, err := c.store.List(ctx, sf)
-	if err != nil {
-		return nil, failed(err, "list")
-	}
-	out := make([]RunInfo, len(rows))
-	for i, r := range rows {
-		out[i] = runInfo(r)
-	}
-	return out, nil
+	return sf, nil
 }
 
 // Steps returns the step attempts of a run in order of their start. It returns [ErrRunNotFound] if the
@@ -426,20 +437,20 @@ func (c *Client) Terminate(ctx context.Context, ref Ref, opts ...ChangeOption) e
 }
 
 // end ends the run in the way given.
-func (c *Client) end(ctx context.Context, ref Ref, opts []ChangeOption, how func(context.Context, pgx.Tx, uuid.UUID) (*store.CancelledRuns, error)) error {
-	tx, err := changeTx(opts)
+func (c *Client) end(ctx context.Context, ref Ref, opts []ChangeOption, how func(context.Context, pgx.Tx, uuid.UUID, string) (*store.CancelledRuns, error)) error {
+	cfg, err := changeOptions(opts)
 	if err != nil {
 		return err
 	}
-	id, err := c.resolve(ctx, tx, ref)
+	id, err := c.resolve(ctx, cfg.tx, ref)
 	if err != nil {
 		return err
 	}
-	ended, err := how(ctx, tx, id)
+	ended, err := how(ctx, cfg.tx, id, cfg.reason)
 	if err != nil {
 		return err
 	}
-	return c.announceEnds(ctx, tx, ended)
+	return c.announceEnds(ctx, cfg.tx, ended)
 }
 
 // failedIf is failed for an error that may be nil, or the store's.
@@ -452,26 +463,24 @@ func failedIf(err error, format string, args ...any) error {
 
 // Resume continues a failed or cancelled run from its last good step: it begins a new attempt, in which every
 // result that was recorded stays and final failures are forgotten. A deadline the run had is lifted. Resume
-// returns [ErrRunActive] if the run is not over, [ErrRunFinished] if it completed, and [ErrIDConflict] if
-// another active run has its ID.
+// returns [ErrRunActive] if the run is not over, [ErrRunFinished] if it completed, [ErrCompensated] if it was undone, and
+// [ErrIDConflict] if another active run has its ID. A run that failed because it could not be undone ([KindCompensation])
+// goes on with that.
 func (c *Client) Resume(ctx context.Context, ref Ref, opts ...ChangeOption) error {
-	tx, err := changeTx(opts)
+	cfg, err := changeOptions(opts)
 	var id uuid.UUID
 	if err == nil {
-		id, err = c.resolve(ctx, tx, ref)
+		id, err = c.resolve(ctx, cfg.tx, ref)
 	}
 	var queue string
 	if err == nil {
-		queue, err = c.store.Resume(ctx, tx, id)
+		queue, err = c.store.Resume(ctx, cfg.tx, id, cfg.reason)
 	}
-	if err == nil && tx != nil {
-		err = notify.NotifyTx(ctx, tx, notify.WorkChannel, notify.WorkPayload(c.cfg.Namespace, queue))
+	if err == nil {
+		err = c.announceWork(ctx, cfg.tx, queue, "", 0)
 	}
 	if err != nil {
 		return failed(public(err), "resume %v", ref)
-	}
-	if tx == nil {
-		c.wakeWork(ctx, queue, "", 0, 1)
 	}
 	return nil
 }

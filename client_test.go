@@ -71,8 +71,12 @@ func TestReferencesThatLeadNowhere(t *testing.T) {
 			_, get := tt.c.Get(k.ctx, tt.ref)
 			_, steps := tt.c.Steps(k.ctx, tt.ref)
 			_, find := Find(k.ctx, tt.c, noop, tt.ref)
+			_, events := tt.c.Events(k.ctx, tt.ref)
+			_, restart := tt.c.Restart(k.ctx, tt.ref)
+			_, fork := tt.c.Fork(k.ctx, tt.ref, "step")
 			for op, err := range map[string]error{
 				"Get": get, "Steps": steps, "Find": find, "Cancel": tt.c.Cancel(k.ctx, tt.ref), "Resume": tt.c.Resume(k.ctx, tt.ref),
+				"Events": events, "Restart": restart, "Fork": fork,
 			} {
 				if !errors.Is(err, ErrRunNotFound) {
 					t.Errorf("%s: %v", op, err)

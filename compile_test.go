@@ -125,6 +125,11 @@ func TestMistakesDoNotCompile(t *testing.T) {
 		{"CollectErrorsOfAStart", `_ = wf.With(1, kagzi.CollectErrors())`, "kagzi.BranchOption does not implement kagzi.StartOption"},
 		{"DurationAsTimeout", `err = kagzi.Do(ctx, "a", nil, time.Second)`, "time.Duration does not implement kagzi.StepOption"},
 		{"TimeoutOfACancel", `err = client.Cancel(context.Background(), kagzi.ID("x"), kagzi.Timeout(1))`, "kagzi.Timeout does not implement kagzi.ChangeOption"},
+		{"VersionOfAResume", `err = client.Resume(context.Background(), kagzi.ID("x"), kagzi.Version(1))`, "kagzi.Version does not implement kagzi.ChangeOption"},
+		{"QueueOfARestart", `_, err = client.Restart(context.Background(), kagzi.ID("x"), kagzi.Queue("q"))`, "kagzi.Queue does not implement kagzi.RestartOption"},
+		{"DryRunOfACancel", `err = client.Cancel(context.Background(), kagzi.ID("x"), kagzi.DryRun())`, "kagzi.DryRunOption does not implement kagzi.ChangeOption"},
+		{"VersionOfManyCancels", `_, err = client.CancelAll(context.Background(), kagzi.Filter{}, kagzi.Version(1))`, "kagzi.Version does not implement kagzi.BulkOption"},
+		{"IDOfManyForks", `_, err = client.ForkAll(context.Background(), kagzi.Filter{}, "s", kagzi.ID("x"))`, "kagzi.ID does not implement kagzi.BulkRestartOption"},
 		{"StringAsReference", `_, err = client.Get(context.Background(), "x")`, "string does not implement kagzi.Ref"},
 		{"InputOfAnotherType", `_ = wf.With("x")`, `cannot use "x"`},
 		{"HandlerOfAnotherType", `kagzi.Handle(worker, wf, func(kagzi.Context, string) (int, error) { return 0, nil })`, "string"},
@@ -135,6 +140,8 @@ func TestMistakesDoNotCompile(t *testing.T) {
 		{"GoodStart", `err = kagzi.Do(ctx, "a", func(ctx context.Context) error { _, err := kagzi.Start(ctx, client, wf, 1, kagzi.InTx(tx), kagzi.Delay(time.Hour)); return err })`, ""},
 		{"GoodOptions", `_, err = kagzi.Map[int, int](ctx, "m", nil, nil, kagzi.Concurrency(1), kagzi.Timeout(1), kagzi.CollectErrors())`, ""},
 		{"GoodHandle", `kagzi.Handle[int, int](worker, wf, nil, kagzi.Version(1))`, ""},
+		{"GoodFork", `_, err = client.Fork(context.Background(), kagzi.ID("x"), "s", kagzi.InTx(tx), kagzi.Reason("r"), kagzi.Version(1), kagzi.ID("y"), kagzi.Input(1))`, ""},
+		{"GoodForkAll", `_, err = client.ForkAll(context.Background(), kagzi.Filter{}, "s", kagzi.DryRun(), kagzi.InTx(tx), kagzi.Reason("r"), kagzi.Version(1))`, ""},
 		{"GoodInference", `x, err := kagzi.Go(ctx, "b", func(ctx kagzi.Context) (int, error) { return 1, ctx.Err() }).Result(ctx); _ = x`, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

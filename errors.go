@@ -19,8 +19,12 @@ var (
 	ErrRunNotFound = errors.New("kagzi: run not found")
 	// ErrRunFinished reports that the run is over, so nothing more can happen to it.
 	ErrRunFinished = errors.New("kagzi: run is over")
-	// ErrRunActive reports that the run is not over, so it cannot be resumed.
+	// ErrRunActive reports that the run is not over, so it cannot be resumed, restarted or forked.
 	ErrRunActive = errors.New("kagzi: run is not over")
+	// ErrStepNotFound reports that a run to fork never reached the step.
+	ErrStepNotFound = errors.New("kagzi: the run has no such step: Client.Steps lists those it has reached")
+	// ErrCompensated reports that what the run's steps did was undone, so it cannot go on from there.
+	ErrCompensated = errors.New("kagzi: run was compensated: Restart it")
 	// ErrScheduleNotFound reports that the client's namespace has no such schedule.
 	ErrScheduleNotFound = errors.New("kagzi: schedule not found")
 	// ErrWorkerNotFound reports that the client's namespace has no such worker, or has no more: it keeps those that are

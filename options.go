@@ -20,6 +20,12 @@ type (
 	HandleOption interface{ handleOption() }
 	// A ChangeOption goes to everything that changes a run.
 	ChangeOption interface{ changeOption() }
+	// A RestartOption goes to [Client.Restart] and [Client.Fork].
+	RestartOption interface{ restartOption() }
+	// A BulkOption goes to [Client.CancelAll] and [Client.ResumeAll].
+	BulkOption interface{ bulkOption() }
+	// A BulkRestartOption goes to [Client.RestartAll] and [Client.ForkAll].
+	BulkRestartOption interface{ bulkRestartOption() }
 )
 
 type (
@@ -54,6 +60,9 @@ func InTx(tx pgx.Tx) TxOption { return inTx{tx} }
 type TxOption interface {
 	StartOption
 	ChangeOption
+	RestartOption
+	BulkOption
+	BulkRestartOption
 }
 
 // CollectErrors lets every branch finish; what failed is in the [BranchErrors]. Without it the first error
@@ -89,6 +98,19 @@ func (RetryPolicy) startOption()     {}
 func (RetryPolicy) stepOption()      {}
 func (Concurrency) branchOption()    {}
 func (collectErrors) branchOption()  {}
+func (inTx) restartOption()          {}
+func (inTx) bulkOption()             {}
+func (inTx) bulkRestartOption()      {}
+func (Reason) changeOption()         {}
+func (Reason) restartOption()        {}
+func (Reason) bulkOption()           {}
+func (Reason) bulkRestartOption()    {}
+func (dryRun) bulkOption()           {}
+func (dryRun) bulkRestartOption()    {}
+func (newInput) restartOption()      {}
+func (ID) restartOption()            {}
+func (Version) restartOption()       {}
+func (Version) bulkRestartOption()   {}
 
 // startConfig is what a start's options say.
 type startConfig struct {
@@ -214,14 +236,6 @@ func branchOptions(opts []BranchOption) (branchConfig, error) {
 }
 
 func changeTx(opts []ChangeOption) (pgx.Tx, error) {
-	var tx pgx.Tx
-	for _, o := range opts {
-		if in, ok := o.(inTx); ok {
-			if in.tx == nil {
-				return nil, errors.New("kagzi: InTx(nil): begin a transaction first")
-			}
-			tx = in.tx
-		}
-	}
-	return tx, nil
+	cfg, err := changeOptions(opts)
+	return cfg.tx, err
 }

@@ -61,6 +61,7 @@ func TestOverlapSkip(t *testing.T) {
 		t.Fatal(err)
 	}
 	k.exec(`DELETE FROM kagzi.workflow_payloads WHERE run_id IN (SELECT run_id FROM kagzi.workflow_runs WHERE status = 'CANCELLED')`)
+	k.exec(`DELETE FROM kagzi.run_events`)
 	k.exec(`DELETE FROM kagzi.workflow_runs WHERE status = 'CANCELLED'`)
 	k.pass(co)
 	if n := len(k.fired("s")); n != 0 {

@@ -66,7 +66,8 @@ func (b *branch) patched(id string) (answer bool) {
 	r := b.e.newRecord(id, store.KindMarker, store.Completed, 1, 1)
 	r.Output = strconv.AppendBool(nil, answer)
 	if !answer {
-		b.note(r) // until it is written the history says the same
+		r.EndedAt = b.now // a fork from a step after it has it
+		b.note(r)         // until it is written the history says the same
 		return false
 	}
 	b.begins()

@@ -56,6 +56,7 @@ type RunInfo struct {
 	WaitingOn       string // why it waits: "timer cooling-off", "retry authorize", "previous run" of its schedule
 	Metadata        Metadata
 	Parent          RunID     // reserved: there are no child workflows yet
+	Origin          RunID     // the run that it was restarted or forked from
 	Schedule        string    // that started it
 	FireTime        time.Time // the tick of the schedule it stands for; zero if it was triggered by hand
 	Kind            Kind      // of the last failure
@@ -80,6 +81,9 @@ func runInfo(r *store.Run) RunInfo {
 	}
 	if r.Parent != uuid.Nil {
 		info.Parent = RunID(r.Parent.String())
+	}
+	if r.Origin != uuid.Nil {
+		info.Origin = RunID(r.Origin.String())
 	}
 	_ = json.Unmarshal(r.Metadata, &info.Metadata) // written by startOptions, from a map of strings
 	return info

@@ -111,19 +111,20 @@ func (c *CancelledRuns) Moved() []uuid.UUID { return slices.Concat(c.Ended, c.Un
 
 // Cancel ends an active run and its children, those that have registered compensations once they are undone, and wakes
 // its parent. It is a transaction of its own, or a part of tx. A run that is cancelled already stays so; one that ended
-// otherwise is ErrRunFinished.
-func (s *Store) Cancel(ctx context.Context, tx pgx.Tx, id uuid.UUID) (*CancelledRuns, error) {
-	out, err := s.cancelOne(ctx, tx, id, undoFirst, "run was cancelled")
+// otherwise is ErrRunFinished. The reason is kept with the event.
+func (s *Store) Cancel(ctx context.Context, tx pgx.Tx, id uuid.UUID, reason string) (*CancelledRuns, error) {
+	out, err := s.cancelOne(ctx, tx, newEvent(id, EventCancelled, reason), undoFirst, "run was cancelled")
 	return out, wrap("cancel", err)
 }
 
 // Terminate ends an active run and its children at once. It is Cancel otherwise.
-func (s *Store) Terminate(ctx context.Context, tx pgx.Tx, id uuid.UUID) (*CancelledRuns, error) {
-	out, err := s.cancelOne(ctx, tx, id, regardless, terminated)
+func (s *Store) Terminate(ctx context.Context, tx pgx.Tx, id uuid.UUID, reason string) (*CancelledRuns, error) {
+	out, err := s.cancelOne(ctx, tx, newEvent(id, EventTerminated, reason), regardless, terminated)
 	return out, wrap("terminate", err)
 }
 
-func (s *Store) cancelOne(ctx context.Context, tx pgx.Tx, id uuid.UUID, how int, text string) (*CancelledRuns, error) {
+func (s *Store) cancelOne(ctx context.Context, tx pgx.Tx, event RunEvent, how int, text string) (*CancelledRuns, error) {
+	id := event.RunID
 	out, tried := &CancelledRuns{}, false // a transaction of our own, whose answer may have been lost
 	err := s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		now, err := s.cancelAll(ctx, tx, []uuid.UUID{id}, how, text)
@@ -132,7 +133,7 @@ func (s *Store) cancelOne(ctx context.Context, tx pgx.Tx, id uuid.UUID, how int,
 		}
 		if slices.Contains(now.Ended, id) || slices.Contains(now.Undone, id) {
 			out, tried = now, true
-			return nil
+			return s.noteEvents(ctx, tx, event)
 		}
 		status, err := s.status(ctx, tx, id)
 		if err == nil && status != Cancelled && !tried {

@@ -74,6 +74,17 @@ FROM t
 WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status IN ('FAILED', 'CANCELLED') AND r.waiting_on IS DISTINCT FROM '` + beingDeleted + `'
 RETURNING r.task_queue`
 
+// What was undone cannot go on. One that is not undone as it should be is resumed to be undone.
+const undoneForGood = `
+SELECT EXISTS (
+	SELECT FROM kagzi.step_runs s
+	WHERE s.run_id = $2 AND s.namespace_id = $1 AND s.step_kind = 'COMPENSATION' AND s.attempt_number > 0
+) AND NOT EXISTS (
+	SELECT
+	FROM (SELECT q.status, q.error_kind FROM kagzi.workflow_runs q WHERE q.run_id = $2 AND q.namespace_id = $1 OFFSET 0) r
+	WHERE r.status NOT IN ('CANCELLED', 'FAILED') OR r.status = 'FAILED' AND r.error_kind IN ('compensation', 'nondeterminism', 'crash_loop', 'bad_input')
+)`
+
 const otherActive = `
 SELECT EXISTS (
 	SELECT
@@ -84,13 +95,20 @@ SELECT EXISTS (
 		OFFSET 0
 	) o)`
 
-// Resume makes a failed or cancelled run due, and returns its queue. It returns ErrRunActive if the run is not
-// over, ErrRunFinished if it completed, and ErrIDConflict if another active run has its external ID.
-func (s *Store) Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID) (queue string, err error) {
+// Resume makes a failed or cancelled run due, notes that with the reason, and returns its queue. It returns ErrRunActive
+// if the run is not over, ErrRunFinished if it completed, ErrCompensated if it was undone, and ErrIDConflict if another
+// active run has its external ID.
+func (s *Store) Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, reason string) (queue string, err error) {
+	event := newEvent(id, EventResumed, reason)
 	tried := false // a transaction of our own, whose answer may have been lost
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		if err := s.lock(ctx, tx, id); err != nil {
 			return err
+		}
+		if tried {
+			if done, err := s.noted(ctx, tx, event); done || err != nil {
+				return err
+			}
 		}
 		taken, err := askOne[bool](ctx, tx, otherActive, s.namespace, id)
 		if err != nil {
@@ -99,11 +117,18 @@ func (s *Store) Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID) (queue stri
 		if taken {
 			return ErrIDConflict
 		}
+		switch undone, err := askOne[bool](ctx, tx, undoneForGood, s.namespace, id); {
+		case err != nil:
+			return err
+		case undone:
+			return ErrCompensated
+		}
 		defer func() { tried = true }()
 		err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
 			resumed, err := askOne[string](ctx, tx, resumeRun, s.namespace, id)
 			if err == nil {
 				queue = resumed
+				err = s.noteEvents(ctx, tx, event)
 			}
 			return err
 		})
@@ -116,10 +141,8 @@ func (s *Store) Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID) (queue stri
 		switch status, err := s.status(ctx, tx, id); {
 		case err != nil:
 			return err
-		case status == Completed && !tried:
+		case status == Completed:
 			return ErrRunFinished
-		case tried:
-			return nil
 		default:
 			return ErrRunActive
 		}

@@ -25,7 +25,7 @@ func TestCancel(t *testing.T) {
 		pending := start(t, s, newRun())[0]
 		for _, id := range []uuid.UUID{rs[0].RunID, rs[1].RunID, pending} {
 			for range 2 { // a cancelled run stays so
-				if err := cancelled(s.Cancel(t.Context(), nil, id)); err != nil {
+				if err := cancelled(s.Cancel(t.Context(), nil, id, "")); err != nil {
 					t.Error(err)
 				}
 			}
@@ -33,12 +33,12 @@ func TestCancel(t *testing.T) {
 				t.Errorf("row %+v", row)
 			}
 		}
-		wantError(t, cancelled(s.Cancel(t.Context(), nil, rs[2].RunID)), ErrRunFinished)
-		wantError(t, cancelled(s.Cancel(t.Context(), nil, uuid.New())), ErrRunNotFound)
-		wantError(t, cancelled(New(s.pool, "other").Cancel(t.Context(), nil, rs[0].RunID)), ErrRunNotFound)
+		wantError(t, cancelled(s.Cancel(t.Context(), nil, rs[2].RunID, "")), ErrRunFinished)
+		wantError(t, cancelled(s.Cancel(t.Context(), nil, uuid.New(), "")), ErrRunNotFound)
+		wantError(t, cancelled(New(s.pool, "other").Cancel(t.Context(), nil, rs[0].RunID, "")), ErrRunNotFound)
 		template := start(t, s, newRun())[0]
 		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'SCHEDULED' WHERE run_id = $1`, template)
-		wantError(t, cancelled(s.Cancel(t.Context(), nil, template)), ErrRunNotFound)
+		wantError(t, cancelled(s.Cancel(t.Context(), nil, template, "")), ErrRunNotFound)
 
 		// Cancel wins over what was under way.
 		f := &Flush{Records: []*Record{record(rs[0], "step", "x")}, Finishes: []*Finish{finish(rs[0])}}
@@ -57,7 +57,7 @@ func TestCancel(t *testing.T) {
 		child := start(t, s, newRun(withParent(parent.RunID)))[0]
 		flush(t, s, &Flush{Parks: []*Park{sleep(parent, -1)}})
 		for range 2 {
-			if err := cancelled(s.Cancel(t.Context(), nil, child)); err != nil {
+			if err := cancelled(s.Cancel(t.Context(), nil, child, "")); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -71,10 +71,10 @@ func TestCancel(t *testing.T) {
 		s := open(t)
 		id := start(t, s, newRun())[0]
 		tx := begin(t, s)
-		if err := cancelled(s.Cancel(t.Context(), tx, id)); err != nil {
+		if err := cancelled(s.Cancel(t.Context(), tx, id, "")); err != nil {
 			t.Fatal(err)
 		}
-		wantError(t, cancelled(s.Cancel(t.Context(), tx, uuid.New())), ErrRunNotFound)
+		wantError(t, cancelled(s.Cancel(t.Context(), tx, uuid.New(), "")), ErrRunNotFound)
 		if c := claim(t, s, request(1)); len(c.Runs) > 0 {
 			t.Error("claimed while a cancel is about to be committed")
 		}
@@ -96,7 +96,7 @@ func TestCancel(t *testing.T) {
 		exec(t, tx, `UPDATE kagzi.workflow_runs SET status = 'COMPLETED', finished_at = now(), available_at = NULL, locked_by = NULL WHERE run_id = $1`, r.RunID)
 		var err error
 		var wg sync.WaitGroup
-		wg.Go(func() { err = cancelled(s.Cancel(context.WithoutCancel(t.Context()), nil, r.RunID)) })
+		wg.Go(func() { err = cancelled(s.Cancel(context.WithoutCancel(t.Context()), nil, r.RunID, "")) })
 		waitForWaiter(t, s)
 		commit(t, tx)
 		wg.Wait()
@@ -125,7 +125,7 @@ func TestCancel(t *testing.T) {
 				}
 			})
 			wg.Go(func() {
-				if err := cancelled(s.Cancel(t.Context(), nil, children[2].RunID)); err != nil && !errors.Is(err, ErrRunFinished) {
+				if err := cancelled(s.Cancel(t.Context(), nil, children[2].RunID, "")); err != nil && !errors.Is(err, ErrRunFinished) {
 					t.Error(err)
 				}
 			})
@@ -150,11 +150,11 @@ func TestResume(t *testing.T) {
 			Records:  []*Record{record(rs[0], "step", "x")},
 			Finishes: []*Finish{{RunID: rs[0].RunID, Lease: rs[0].Lease, Status: Failed, ErrorKind: "kind", Error: "text"}, finish(rs[2])},
 		})
-		if err := cancelled(s.Cancel(t.Context(), nil, rs[1].RunID)); err != nil {
+		if err := cancelled(s.Cancel(t.Context(), nil, rs[1].RunID, "")); err != nil {
 			t.Fatal(err)
 		}
 		for _, r := range rs[:2] {
-			queue, err := s.Resume(t.Context(), nil, r.RunID)
+			queue, err := s.Resume(t.Context(), nil, r.RunID, "")
 			if err != nil || queue != "queue" {
 				t.Errorf("queue %q, error %v", queue, err)
 			}
@@ -166,14 +166,14 @@ func TestResume(t *testing.T) {
 			if !got.DeadlineAt.IsZero() || got.Attempts != 1 || got.Fresh {
 				t.Errorf("claimed %+v", got)
 			}
-			_, err = s.Resume(t.Context(), nil, r.RunID)
+			_, err = s.Resume(t.Context(), nil, r.RunID, "")
 			wantError(t, err, ErrRunActive)
 		}
-		_, err := s.Resume(t.Context(), nil, rs[2].RunID)
+		_, err := s.Resume(t.Context(), nil, rs[2].RunID, "")
 		wantError(t, err, ErrRunFinished)
-		_, err = s.Resume(t.Context(), nil, uuid.New())
+		_, err = s.Resume(t.Context(), nil, uuid.New(), "")
 		wantError(t, err, ErrRunNotFound)
-		_, err = New(s.pool, "other").Resume(t.Context(), nil, rs[0].RunID)
+		_, err = New(s.pool, "other").Resume(t.Context(), nil, rs[0].RunID, "")
 		wantError(t, err, ErrRunNotFound)
 		// The old holder comes too late.
 		f := &Flush{Records: []*Record{record(rs[0], "late", "x")}}
@@ -185,22 +185,22 @@ func TestResume(t *testing.T) {
 		t.Parallel()
 		s := open(t)
 		id := start(t, s, newRun(withID("id")))[0]
-		if err := cancelled(s.Cancel(t.Context(), nil, id)); err != nil {
+		if err := cancelled(s.Cancel(t.Context(), nil, id, "")); err != nil {
 			t.Fatal(err)
 		}
 		other := start(t, s, newRun(withID("id")))[0]
-		_, err := s.Resume(t.Context(), nil, id)
+		_, err := s.Resume(t.Context(), nil, id, "")
 		wantError(t, err, ErrIDConflict)
 		tx := begin(t, s)
-		_, err = s.Resume(t.Context(), tx, id)
+		_, err = s.Resume(t.Context(), tx, id, "")
 		wantError(t, err, ErrIDConflict)
 		if n := one[int](t, tx, `SELECT 1`); n != 1 {
 			t.Error("the caller's transaction is aborted")
 		}
-		if err := cancelled(s.Cancel(t.Context(), tx, other)); err != nil {
+		if err := cancelled(s.Cancel(t.Context(), tx, other, "")); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Resume(t.Context(), tx, id); err != nil {
+		if _, err := s.Resume(t.Context(), tx, id, ""); err != nil {
 			t.Error(err)
 		}
 		commit(t, tx)
@@ -211,7 +211,7 @@ func TestResume(t *testing.T) {
 		r := claim(t, s, request(1)).Runs[0]
 		flush(t, s, &Flush{Finishes: []*Finish{finish(r)}})
 		start(t, s, newRun(withID("id")))
-		_, err = s.Resume(t.Context(), nil, id)
+		_, err = s.Resume(t.Context(), nil, id, "")
 		wantError(t, err, ErrRunFinished)
 	})
 
@@ -220,7 +220,7 @@ func TestResume(t *testing.T) {
 		t.Parallel()
 		s := open(t)
 		id := start(t, s, newRun(withID("id")))[0]
-		if err := cancelled(s.Cancel(t.Context(), nil, id)); err != nil {
+		if err := cancelled(s.Cancel(t.Context(), nil, id, "")); err != nil {
 			t.Fatal(err)
 		}
 		taking := begin(t, s)
@@ -230,7 +230,7 @@ func TestResume(t *testing.T) {
 		tx := begin(t, s)
 		var err error
 		var wg sync.WaitGroup
-		wg.Go(func() { _, err = s.Resume(context.WithoutCancel(t.Context()), tx, id) })
+		wg.Go(func() { _, err = s.Resume(context.WithoutCancel(t.Context()), tx, id, "") })
 		waitForWaiter(t, s)
 		commit(t, taking)
 		wg.Wait()

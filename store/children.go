@@ -1,11 +1,6 @@
 package store
 
-import (
-	"context"
-
-	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
-)
+import "context"
 
 // Children are started in the flush that records their start, before the record, under the lease of their parent. A
 // repetition finds them by their IDs.
@@ -61,19 +56,9 @@ func (s *Store) lookAtTaken(ctx context.Context, f *Flush) error {
 	if externals == nil {
 		return nil
 	}
-	taken := map[string]uuid.UUID{}
-	err := ask(ctx, s.pool, activeByExternalID, []any{s.namespace, externals}, func(rows pgx.Rows) error {
-		var external, typ string
-		var id uuid.UUID
-		var hash []byte
-		_, err := pgx.ForEachRow(rows, []any{&external, &id, &hash, &typ}, func() error {
-			taken[external] = id
-			return nil
-		})
-		return err
-	})
+	taken, err := s.holders(ctx, s.pool, activeByExternalID, externals)
 	for _, r := range f.starts() {
-		if by, ok := taken[r.Start.ExternalID]; ok && r.Outcome == Busy && by != r.ChildRunID {
+		if by, ok := taken[r.Start.ExternalID]; ok && r.Outcome == Busy && by.id != r.ChildRunID {
 			r.Outcome = Taken
 		}
 	}

@@ -265,7 +265,7 @@ func TestLostCancelAndResume(t *testing.T) {
 		ids := start(t, direct, newRun(withID("id"), withParent(parent.RunID)))
 		for _, part := range []string{"coalesce(r.cancel_requested_at, l.now)", "commit"} {
 			drop := lose(proxy, part)
-			if err := cancelled(s.Cancel(t.Context(), nil, ids[0])); err != nil {
+			if err := cancelled(s.Cancel(t.Context(), nil, ids[0], "")); err != nil {
 				t.Fatal(err)
 			}
 			happened(t, drop)
@@ -273,7 +273,7 @@ func TestLostCancelAndResume(t *testing.T) {
 				t.Errorf("row %+v", row)
 			}
 			drop = lose(proxy, part2(part))
-			queue, err := s.Resume(t.Context(), nil, ids[0])
+			queue, err := s.Resume(t.Context(), nil, ids[0], "")
 			if err != nil || queue != "queue" {
 				t.Fatalf("resume: queue %q, error %v", queue, err)
 			}

@@ -84,6 +84,7 @@ const (
 	payloadsKey = "workflow_payloads_pkey"
 	stepsKey    = "step_runs_pkey"
 	signalsKey  = "signals_pkey"
+	eventsKey   = "run_events_pkey"
 	externalID  = "workflow_runs_active_external_id"
 	endedID     = "workflow_runs_ended_external_id"
 	dueIndex    = "workflow_runs_due_schedules"
@@ -128,7 +129,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 	claimed := []string{"task_queue", "namespace_id", "workflow_type", "priority", "available_at"}
 	byKey := map[string][]string{runsKey: {"run_id", "namespace_id"}, payloadsKey: {"run_id", "namespace_id"}}
 	byStep := map[string][]string{stepsKey: {"run_id", "namespace_id"}}
-	gone := map[string][]string{runsKey: {"run_id", "namespace_id"}, payloadsKey: {"run_id", "namespace_id"}, stepsKey: {"run_id", "namespace_id"}, signalsKey: {"run_id", "namespace_id"}}
+	gone := map[string][]string{runsKey: {"run_id", "namespace_id"}, payloadsKey: {"run_id", "namespace_id"}, stepsKey: {"run_id", "namespace_id"}, signalsKey: {"run_id", "namespace_id"}, eventsKey: {"run_id", "namespace_id"}}
 	keep := Retention{Completed: time.Hour, Failed: 2 * time.Hour, Workflows: map[string]time.Duration{"other": time.Minute}}
 	lease := uuid.New()
 	var records []*Record
@@ -179,6 +180,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"lockFamily", lockFamily, []any{s.namespace, runs, runs}, byKey},
 		{"cancelRuns", cancelRuns, []any{s.namespace, runs, true, "cancelled"}, withKey(byKey, byStep)},
 		{"activeChildren", activeChildren, []any{s.namespace, ids[0]}, map[string][]string{parentIndex: {"parent_run_id", "namespace_id"}}},
+		{"undoneForGood", undoneForGood, []any{s.namespace, ids[0]}, withKey(byKey, byStep)},
 		{"lockHeld", lockHeld, []any{s.namespace, ids[0], lease}, byKey},
 		{"insertChildren", insertChildren, s.childArgs(started), byKey},
 		{"takeSignals", takeSignals, s.takeArgs(records), map[string][]string{signalsKey: {"run_id", "name", "sequence", "namespace_id"}, stepsKey: {"run_id", "step_id", "attempt_number", "namespace_id"}}},
@@ -188,6 +190,14 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"resumeRun", resumeRun, []any{s.namespace, ids[0]}, byKey},
 		{"otherActive", otherActive, []any{s.namespace, ids[0]}, map[string][]string{externalID: {"external_id", "namespace_id"}, runsKey: {"run_id", "namespace_id"}}},
 		{"runStatus", runStatus, []any{s.namespace, ids[0]}, byKey},
+		{"lockOver", lockOver, []any{s.namespace, ids[0]}, byKey},
+		{"restartRun", restartRun, []any{s.namespace, ids[0], uuid.New(), "", 0, false, []byte{}, true}, byKey},
+		{"findForkPoint", findForkPoint, []any{s.namespace, ids[0], "step"}, byStep},
+		{"ranCompensations", ranCompensations, []any{s.namespace, ids[0]}, byStep},
+		{"copySteps", copySteps, []any{s.namespace, ids[0], uuid.New(), "step", time.Now(), 1}, byStep},
+		{"runEvents", runEvents, []any{s.namespace, ids[0]}, gone},
+		{"eventNoted", eventNoted, []any{s.namespace, ids[0], lease}, gone},
+		{"copySignals", copySignals, []any{s.namespace, ids[0], uuid.New()}, gone},
 		{"nextTemplate", nextTemplate, []any{s.namespace}, map[string][]string{dueIndex: {"available_at"}}},
 		{"dueTemplates", dueTemplates, []any{s.namespace, 100}, withKey(map[string][]string{dueIndex: {"available_at"}, payloadsKey: byKey[payloadsKey]}, schedules)},
 		{"lockUndecided", lockUndecided, []any{s.namespace, ids[0], int64(0)}, byKey},

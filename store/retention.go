@@ -146,6 +146,8 @@ WITH k AS MATERIALIZED (
 	DELETE FROM kagzi.step_runs s WHERE s.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND s.namespace_id = $1
 ), g AS (
 	DELETE FROM kagzi.signals g WHERE g.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND g.namespace_id = $1
+), e AS (
+	DELETE FROM kagzi.run_events e WHERE e.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND e.namespace_id = $1
 ), p AS (
 	DELETE FROM kagzi.workflow_payloads p WHERE p.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND p.namespace_id = $1
 ), r AS (

@@ -31,6 +31,7 @@ type Run struct {
 	ErrorKind   string
 	Error       string
 	Parent      uuid.UUID
+	Origin      uuid.UUID // the run that it was restarted or forked from
 	LockedBy    uuid.UUID
 	Schedule    string    // its schedule's name
 	FireAt      time.Time // the tick it stands for
@@ -44,7 +45,7 @@ type Run struct {
 const runColumns = `r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.priority, r.status,
 	NULLIF(r.available_at, 'infinity'), r.attempts, r.recoveries, r.waiting_on, NULLIF(r.deadline_at, 'infinity'), r.metadata,
 	r.error_kind, r.error, r.parent_run_id, r.locked_by, r.created_at, r.started_at, r.finished_at,
-	r.schedule_spec ->> 'name', r.fire_at, p.input, p.output`
+	r.schedule_spec ->> 'name', r.fire_at, r.origin_run_id, p.input, p.output`
 
 const getRun = `
 SELECT ` + runColumns + `
@@ -114,10 +115,7 @@ type Filter struct {
 
 // The statement is planned for its arguments at each call, so a condition whose argument is empty costs
 // nothing, and the index of the others is used.
-const listRuns = `
-SELECT ` + runColumns + `
-FROM kagzi.workflow_runs r
-LEFT JOIN kagzi.workflow_payloads p ON p.run_id = r.run_id AND p.namespace_id = $1
+const chosenRuns = `
 WHERE r.namespace_id = $1 AND r.status NOT IN ('SCHEDULED', 'PAUSED')
 	AND (cardinality($2::text[]) = 0 OR r.status = ANY ($2::text[]))
 	AND ($3::text = '' OR r.workflow_type = $3::text)
@@ -132,16 +130,16 @@ WHERE r.namespace_id = $1 AND r.status NOT IN ('SCHEDULED', 'PAUSED')
 ORDER BY r.run_id DESC
 LIMIT $11::int`
 
+const listRuns = `
+SELECT ` + runColumns + `
+FROM kagzi.workflow_runs r
+LEFT JOIN kagzi.workflow_payloads p ON p.run_id = r.run_id AND p.namespace_id = $1` + chosenRuns
+
 // List returns runs from new to old.
 func (s *Store) List(ctx context.Context, f Filter) ([]*Run, error) {
-	statuses := f.Status
-	if statuses == nil {
-		statuses = []string{}
-	}
 	var out []*Run
 	err := do(ctx, func(ctx context.Context) error {
-		rows, err := s.pool.Query(ctx, listRuns, pgx.QueryExecModeExec, s.namespace, statuses, f.Type, f.Queue, f.ExternalID,
-			f.Parent.String(), string(f.Metadata), epoch(f.Since), epoch(f.Until), f.After.String(), f.Limit, f.Schedule.String())
+		rows, err := s.pool.Query(ctx, listRuns, s.listArgs(f)...)
 		if err != nil {
 			return err
 		}
@@ -149,6 +147,45 @@ func (s *Store) List(ctx context.Context, f Filter) ([]*Run, error) {
 		return err
 	})
 	return out, wrap("list runs", err)
+}
+
+func (s *Store) listArgs(f Filter) []any {
+	statuses := f.Status
+	if statuses == nil {
+		statuses = []string{}
+	}
+	return []any{
+		pgx.QueryExecModeExec, s.namespace, statuses, f.Type, f.Queue, f.ExternalID, f.Parent.String(), string(f.Metadata),
+		epoch(f.Since), epoch(f.Until), f.After.String(), f.Limit, f.Schedule.String(),
+	}
+}
+
+// A Chosen is a run that a filter chose.
+type Chosen struct {
+	RunID      uuid.UUID
+	ExternalID string
+}
+
+const chooseRuns = `
+SELECT r.run_id, coalesce(r.external_id, '')
+FROM kagzi.workflow_runs r` + chosenRuns
+
+// Choose returns runs from new to old without what makes them large, as tx sees them if it is not nil.
+func (s *Store) Choose(ctx context.Context, tx pgx.Tx, f Filter) (out []Chosen, err error) {
+	read := func(ctx context.Context, db DB) error {
+		rows, err := db.Query(ctx, chooseRuns, s.listArgs(f)...)
+		if err != nil {
+			return err
+		}
+		out, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Chosen])
+		return err
+	}
+	if tx != nil {
+		err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { return read(ctx, tx) })
+	} else {
+		err = do(ctx, func(ctx context.Context) error { return read(ctx, s.pool) })
+	}
+	return out, wrap("choose runs", err)
 }
 
 func readRuns(rows pgx.Rows) ([]*Run, error) {
@@ -159,14 +196,14 @@ func readRuns(rows pgx.Rows) ([]*Run, error) {
 		var external, waiting, kind, text, schedule *string
 		var version *int
 		var available, deadline, started, finished, tick *time.Time
-		var parent, locked *uuid.UUID
+		var parent, origin, locked *uuid.UUID
 		if err := rows.Scan(&r.RunID, &external, &r.Queue, &r.Type, &version, &r.Priority, &r.Status, &available, &r.Attempts,
 			&r.Recoveries, &waiting, &deadline, &r.Metadata, &kind, &text, &parent, &locked, &r.CreatedAt, &started, &finished,
-			&schedule, &tick, &r.Input, &r.Output); err != nil {
+			&schedule, &tick, &origin, &r.Input, &r.Output); err != nil {
 			return nil, err
 		}
 		r.ExternalID, r.WaitingOn, r.ErrorKind, r.Error = deref(external), deref(waiting), deref(kind), deref(text)
-		r.Version, r.Parent, r.LockedBy = deref(version), deref(parent), deref(locked)
+		r.Version, r.Parent, r.Origin, r.LockedBy = deref(version), deref(parent), deref(origin), deref(locked)
 		r.AvailableAt, r.DeadlineAt, r.StartedAt, r.FinishedAt = deref(available), deref(deadline), deref(started), deref(finished)
 		r.Schedule, r.FireAt = deref(schedule), deref(tick)
 		out = append(out, r)

@@ -59,7 +59,8 @@ type StartedRun struct {
 	Ended *CancelledRuns // what ended with the runs that were replaced; nil but for one of a call's runs
 }
 
-// Conflicts insert nothing and raise nothing, so the statement is safe in a caller's transaction.
+// Conflicts insert nothing and raise nothing, so the statement is safe in a caller's transaction. The Timeout is kept in
+// schedule_spec, as it is of runs that a schedule starts, for a restart to count it anew.
 const insertRuns = `
 WITH u AS MATERIALIZED (
 	SELECT u.run_id, u.external_id, u.input_hash, u.task_queue, u.workflow_type, u.version, u.priority,
@@ -75,11 +76,12 @@ WITH u AS MATERIALIZED (
 // What is inserted of u, whose columns are those of a NewRun.
 const insertUnnested = `r AS (
 	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, external_id, input_hash, task_queue, workflow_type, version, priority,
-		status, available_at, deadline_at, retry_policy, metadata, parent_run_id, parent_step_id, detached)
+		status, available_at, deadline_at, retry_policy, metadata, parent_run_id, parent_step_id, detached, schedule_spec)
 	SELECT u.run_id, $1, NULLIF(u.external_id, ''), u.input_hash, u.task_queue, u.workflow_type, NULLIF(u.version, 0), u.priority,
 		'PENDING', u.available_at, CASE WHEN u.timeout > 0 THEN u.available_at + u.timeout * interval '1 microsecond' END,
 		NULLIF(u.retry_policy, '')::jsonb, NULLIF(u.metadata, '')::jsonb,
-		NULLIF(u.parent_run_id, '00000000-0000-0000-0000-000000000000'), NULLIF(u.parent_step_id, ''), u.detached
+		NULLIF(u.parent_run_id, '00000000-0000-0000-0000-000000000000'), NULLIF(u.parent_step_id, ''), u.detached,
+		CASE WHEN u.timeout > 0 THEN jsonb_build_object('timeout', u.timeout) END
 	FROM u
 	ON CONFLICT DO NOTHING
 	RETURNING run_id

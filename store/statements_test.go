@@ -110,7 +110,7 @@ func TestEveryStatementPrepares(t *testing.T) {
 		}
 	}
 	// The plans test knows all that read or write the big tables.
-	planned = map[string]bool{"insertRuns": true, "insertTemplate": true, "listRuns": true, "checkRights": true, "missingRights": true, "session": true, "byIndex": true}
+	planned = map[string]bool{"insertRuns": true, "insertTemplate": true, "listRuns": true, "chooseRuns": true, "checkRights": true, "missingRights": true, "session": true, "byIndex": true}
 	for _, p := range plannedStatements(New(db.Pool, "test"), []uuid.UUID{uuid.New()}) {
 		planned[p.name] = true
 	}
@@ -274,12 +274,13 @@ func life(t *testing.T, s *Store, plain DB) {
 	wantOutcome(t, "record", f.Records[0].Outcome, Busy)
 	ok("rollback", tx.Rollback(t.Context()))
 
-	ok("cancel", cancelled(s.Cancel(t.Context(), nil, r(0).RunID)))
-	queue, err := s.Resume(t.Context(), nil, r(0).RunID)
+	ok("cancel", cancelled(s.Cancel(t.Context(), nil, r(0).RunID, "")))
+	queue, err := s.Resume(t.Context(), nil, r(0).RunID, "")
 	ok("resume", err)
 	if queue != "queue" {
 		t.Errorf("queue %q", queue)
 	}
+	verbs(t, s, r(0).RunID, odd)
 	ended, missing, err := s.Ended(t.Context(), []uuid.UUID{r(1).RunID, uuid.New()})
 	ok("ended", err)
 	if len(ended) != 1 || ended[0].Error != odd || len(missing) != 1 {
@@ -343,9 +344,42 @@ func life(t *testing.T, s *Store, plain DB) {
 	if got := outcome(out, err); got != "replaced" {
 		t.Errorf("replace: %s", got)
 	}
-	ok("cancel", cancelled(s.Cancel(t.Context(), nil, out[0].RunID)))
+	ok("cancel", cancelled(s.Cancel(t.Context(), nil, out[0].RunID, "")))
 	if got := outcome(s.Start(t.Context(), nil, []NewRun{newRun(withID(odd+"policy"), ifEnded(RejectEnded))})); got != "taken" {
 		t.Errorf("reject: %s", got)
+	}
+}
+
+// verbs restarts and forks an active run with a step named odd, and leaves nothing of what it made.
+func verbs(t *testing.T, s *Store, id uuid.UUID, odd string) {
+	t.Helper()
+	tx := begin(t, s)
+	if err := cancelled(s.Cancel(t.Context(), tx, id, "")); err != nil {
+		t.Error(err)
+	}
+	input := []byte{0, 0xff, '\\', '"', ','}
+	fork, restart := newID(), newID()
+	for _, r := range []Restart{{Run: id, New: fork, Step: odd, ExternalID: "fork " + odd, Version: 7, Replace: true, Input: input, Reason: odd}, {Run: id, New: restart, Reason: odd}} {
+		if work, err := s.Restart(t.Context(), tx, r); err != nil || work.Queue != "queue" || work.Type != "type" {
+			t.Errorf("%+v, error %v", work, err)
+		}
+	}
+	if got := one[[]byte](t, tx, `SELECT input FROM kagzi.workflow_payloads WHERE run_id = $1`, fork); string(got) != string(input) {
+		t.Errorf("input %q", got)
+	}
+	if got := one[[]byte](t, tx, `SELECT input FROM kagzi.workflow_payloads WHERE run_id = $1`, restart); string(got) != string(input) {
+		t.Errorf("input %q", got)
+	}
+	chosen, err := s.Choose(t.Context(), tx, Filter{ExternalID: "fork " + odd, Limit: 5})
+	if err != nil || len(chosen) != 1 || chosen[0] != (Chosen{fork, "fork " + odd}) {
+		t.Errorf("chose %+v, error %v", chosen, err)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Error(err)
+	}
+	events, err := s.RunEvents(t.Context(), id)
+	if err != nil || len(events) != 2 || events[0].Event != EventCancelled || events[1].Event != EventResumed {
+		t.Errorf("events %+v, error %v", events, err)
 	}
 }
 

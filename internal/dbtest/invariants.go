@@ -144,6 +144,7 @@ var tableChecks = []check{
 			SELECT 'step ' || step_id AS what, run_id, namespace_id FROM kagzi.step_runs
 			UNION ALL SELECT 'payloads', run_id, namespace_id FROM kagzi.workflow_payloads
 			UNION ALL SELECT 'signal ' || name, run_id, namespace_id FROM kagzi.signals
+			UNION ALL SELECT 'event ' || event, run_id, namespace_id FROM kagzi.run_events
 		) a LEFT JOIN kagzi.workflow_runs r USING (run_id, namespace_id)
 		WHERE r.run_id IS NULL`},
 

@@ -37,7 +37,10 @@ const goodHistory = `
 		('00000000-0000-0000-0000-000000000002', 'ns', 'fetch', 1, 'RUNNING', 'FUNCTION', 1, 1, NULL, NULL, '2026-01-01 10:00', NULL);
 
 	INSERT INTO kagzi.signals (run_id, name, sequence, namespace_id, signal_id)
-	VALUES ('00000000-0000-0000-0000-000000000002', 'approved', 1, 'ns', 'one');`
+	VALUES ('00000000-0000-0000-0000-000000000002', 'approved', 1, 'ns', 'one');
+
+	INSERT INTO kagzi.run_events (run_id, event_id, namespace_id, event)
+	VALUES ('00000000-0000-0000-0000-000000000002', '00000000-0000-0000-0000-000000000001', 'ns', 'RESUMED');`
 
 // withoutUniqueness makes room for what Postgres itself would refuse.
 const withoutUniqueness = `
@@ -129,6 +132,10 @@ func TestTableChecks(t *testing.T) {
 		{
 			"OrphanedSignal", "a run's rows go when it goes",
 			`UPDATE kagzi.signals SET namespace_id = 'other'`,
+		},
+		{
+			"OrphanedEvent", "a run's rows go when it goes",
+			`UPDATE kagzi.run_events SET namespace_id = 'other'`,
 		},
 		{
 			"StepAfterTheEnd", "no step ends after its run",

@@ -1,0 +1,283 @@
+package kagzi
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/store"
+)
+
+// A Bulk is what became of the runs that a filter chose, newest first.
+type Bulk struct {
+	Matched int       // runs that were looked at
+	Changed []Changed // with [DryRun], what would be
+	Skipped []Skipped
+}
+
+// A Changed is a run that was changed.
+type Changed struct {
+	Run RunID
+	New RunID // the run it was restarted or forked as; empty of other verbs, and with [DryRun]
+}
+
+// A Skipped is a run that was not changed, and why: ErrRunActive, for one, because it was resumed meanwhile.
+type Skipped struct {
+	Run RunID
+	Err error
+}
+
+// DryRun reports what would be changed and what skipped, and changes nothing: each run is changed in a transaction that
+// is rolled back.
+func DryRun() DryRunOption { return dryRun{} }
+
+// A DryRunOption is what [DryRun] returns.
+type DryRunOption interface {
+	BulkOption
+	BulkRestartOption
+}
+
+type dryRun struct{}
+
+// bulkConfig is what the options of a bulk verb say.
+type bulkConfig struct {
+	tx      pgx.Tx
+	dry     bool
+	reason  string
+	version int
+}
+
+func (cfg *bulkConfig) take(option any) error {
+	switch o := option.(type) {
+	case inTx:
+		cfg.tx = o.tx
+		if o.tx == nil {
+			return errNilTx
+		}
+	case dryRun:
+		cfg.dry = true
+	case Reason:
+		cfg.reason = o.text()
+	case Version:
+		cfg.version = int(o)
+		return validateVersion(int(o))
+	case nil:
+		return errors.New("kagzi: a nil option")
+	}
+	return nil
+}
+
+func bulkOptions[O any](opts []O) (cfg bulkConfig, err error) {
+	for _, o := range opts {
+		err = errors.Join(err, cfg.take(o))
+	}
+	return cfg, err
+}
+
+// changes returns the options for one run, to be changed in tx.
+func (cfg *bulkConfig) changes(tx pgx.Tx) []ChangeOption {
+	opts := []ChangeOption{Reason(cfg.reason)}
+	if tx != nil {
+		opts = append(opts, InTx(tx))
+	}
+	return opts
+}
+
+func (cfg *bulkConfig) restarts(tx pgx.Tx) []RestartOption {
+	opts := []RestartOption{Reason(cfg.reason)}
+	if tx != nil {
+		opts = append(opts, InTx(tx))
+	}
+	if cfg.version > 0 {
+		opts = append(opts, Version(cfg.version))
+	}
+	return opts
+}
+
+// CancelAll cancels the active runs that f chooses, as [Client.Cancel] does.
+//
+// The bulk verbs go through the runs from new to old, page by page, each run in a transaction of its own. A run that cannot
+// be changed, because it ended meanwhile for one, is skipped with its error. When the database fails, or ctx ends, they
+// stop, and return what was done until then with the error; called again they do the rest. With [InTx] all is done in that
+// transaction: bound it by f.Limit. They are safe for concurrent use.
+//
+// f must choose by something: one without any condition is refused. A zero f.Limit means no limit. Without f.Status those
+// are meant that the verb applies to.
+func (c *Client) CancelAll(ctx context.Context, f Filter, opts ...BulkOption) (Bulk, error) {
+	cfg, err := bulkOptions(opts)
+	v := verb{name: "cancel all", to: active, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
+		return "", c.Cancel(ctx, run, cfg.changes(tx)...)
+	}}
+	return c.bulk(ctx, f, v, cfg, err)
+}
+
+// TerminateAll ends the active runs that f chooses, as [Client.Terminate] does. It is otherwise like [Client.CancelAll].
+func (c *Client) TerminateAll(ctx context.Context, f Filter, opts ...BulkOption) (Bulk, error) {
+	cfg, err := bulkOptions(opts)
+	v := verb{name: "terminate all", to: active, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
+		return "", c.Terminate(ctx, run, cfg.changes(tx)...)
+	}}
+	return c.bulk(ctx, f, v, cfg, err)
+}
+
+// ResumeAll resumes the failed and cancelled runs that f chooses, as [Client.Resume] does. It is otherwise like
+// [Client.CancelAll].
+func (c *Client) ResumeAll(ctx context.Context, f Filter, opts ...BulkOption) (Bulk, error) {
+	cfg, err := bulkOptions(opts)
+	v := verb{name: "resume all", to: []Status{StatusFailed, StatusCancelled}, activates: true, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
+		return "", c.Resume(ctx, run, cfg.changes(tx)...)
+	}}
+	return c.bulk(ctx, f, v, cfg, err)
+}
+
+// RestartAll restarts the runs that f chooses and that are over, completed ones too, as [Client.Restart] does. It is
+// otherwise like [Client.CancelAll]; but called again after an error it restarts again those that it has restarted, unless
+// their ID is taken: leave out the runs in Changed.
+func (c *Client) RestartAll(ctx context.Context, f Filter, opts ...BulkRestartOption) (Bulk, error) {
+	cfg, err := bulkOptions(opts)
+	v := verb{name: "restart all", to: over, activates: true, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
+		return c.Restart(ctx, run, cfg.restarts(tx)...)
+	}}
+	return c.bulk(ctx, f, v, cfg, err)
+}
+
+// ForkAll forks the runs that f chooses and that are over from step on, as [Client.Fork] does. It is otherwise like
+// [Client.RestartAll].
+func (c *Client) ForkAll(ctx context.Context, f Filter, step string, opts ...BulkRestartOption) (Bulk, error) {
+	cfg, err := bulkOptions(opts)
+	v := verb{name: "fork all", to: over, activates: true, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
+		return c.Fork(ctx, run, step, cfg.restarts(tx)...)
+	}}
+	return c.bulk(ctx, f, v, cfg, errors.Join(err, validateStepID(step)))
+}
+
+// A verb is what a bulk does with each run.
+type verb struct {
+	name      string
+	to        []Status // that it applies to
+	activates bool     // it takes the run's ID
+	do        func(ctx context.Context, tx pgx.Tx, run RunID) (as RunID, err error)
+}
+
+var (
+	active = []Status{StatusPending, StatusRunning, StatusSleeping}
+	over   = []Status{StatusCompleted, StatusFailed, StatusCancelled}
+)
+
+// inapplicable are the errors that say that a verb does not apply to a run.
+var inapplicable = []error{ErrRunNotFound, ErrRunFinished, ErrRunActive, ErrIDConflict, ErrStepNotFound, ErrCompensated}
+
+// bulkPage is how many runs are looked for at once.
+const bulkPage = 100
+
+// bulk applies v to the runs that f chooses. err is what is wrong with the call's options.
+func (c *Client) bulk(ctx context.Context, f Filter, v verb, cfg bulkConfig, err error) (Bulk, error) {
+	b := &bulk{c: c, verb: v, cfg: cfg, made: map[RunID]bool{}, taken: map[string]bool{}}
+	if err == nil {
+		err = b.run(ctx, f)
+	}
+	if err != nil {
+		return b.out, failed(public(err), "%s", v.name)
+	}
+	return b.out, nil
+}
+
+// A bulk is a verb under way.
+type bulk struct {
+	c     *Client
+	verb  verb
+	cfg   bulkConfig
+	out   Bulk
+	made  map[RunID]bool  // new runs: the filter may choose them, if an older one's ID is of a clock that is ahead
+	taken map[string]bool // IDs that runs have taken which a dry run has not changed
+}
+
+func (b *bulk) run(ctx context.Context, f Filter) error {
+	if !f.chooses() {
+		return errors.New("kagzi: the filter is empty: say which runs; a Status alone means all that have it")
+	}
+	if len(f.Status) == 0 {
+		f.Status = b.verb.to
+	}
+	chosen, err := b.c.choice(f)
+	if err == nil {
+		err = b.c.checkSchema(ctx)
+	}
+	for left := f.Limit; err == nil; left -= chosen.Limit {
+		chosen.Limit = bulkPage
+		if f.Limit > 0 {
+			chosen.Limit = min(left, bulkPage)
+		}
+		if chosen.Limit == 0 {
+			return nil
+		}
+		page, err := b.c.store.Choose(ctx, b.cfg.tx, chosen)
+		if err != nil {
+			return err
+		}
+		for _, r := range page {
+			if err := b.one(ctx, r); err != nil {
+				return err
+			}
+		}
+		if len(page) < chosen.Limit {
+			return nil
+		}
+		chosen.After = page[len(page)-1].RunID
+	}
+	return err
+}
+
+// one applies the verb to one run. It returns an error only if the others are not to be tried.
+func (b *bulk) one(ctx context.Context, r store.Chosen) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	id := RunID(r.RunID.String())
+	if b.made[id] {
+		return nil
+	}
+	b.out.Matched++
+	as, err := b.apply(ctx, id, r.ExternalID)
+	if slices.ContainsFunc(inapplicable, func(reason error) bool { return errors.Is(err, reason) }) {
+		b.out.Skipped = append(b.out.Skipped, Skipped{Run: id, Err: err})
+		return nil
+	}
+	if err == nil {
+		b.out.Changed = append(b.out.Changed, Changed{Run: id, New: as})
+		b.made[as] = true
+	}
+	return err
+}
+
+func (b *bulk) apply(ctx context.Context, id RunID, externalID string) (as RunID, err error) {
+	switch {
+	case b.cfg.dry:
+		if b.taken[externalID] {
+			return "", failed(ErrIDConflict, "%s: %s", b.verb.name, id)
+		}
+		err = b.c.store.Try(ctx, b.cfg.tx, func(ctx context.Context, tx pgx.Tx) error {
+			_, err := b.verb.do(ctx, tx, id)
+			return err
+		})
+		if err == nil && b.verb.activates && externalID != "" {
+			b.taken[externalID] = true
+		}
+	case b.cfg.tx != nil:
+		err = b.c.store.Safely(ctx, b.cfg.tx, func(ctx context.Context, tx pgx.Tx) (err error) {
+			as, err = b.verb.do(ctx, tx, id)
+			return err
+		})
+	default:
+		as, err = b.verb.do(ctx, nil, id)
+	}
+	return as, err
+}
+
+// chooses reports whether the filter has a condition.
+func (f *Filter) chooses() bool {
+	return len(f.Status)+len(f.Metadata) > 0 || f.Workflow != "" || f.Queue != "" || f.ID != "" || f.Parent != "" || f.Schedule != "" ||
+		!f.Since.IsZero() || !f.Until.IsZero()
+}

@@ -1,0 +1,188 @@
+package kagzi_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/kagzi/kagzi"
+)
+
+// A new run with the old one's input, under its ID.
+func ExampleClient_Restart() {
+	ctx, _, client, worker := setup()
+	defer teardown()
+
+	double := kagzi.Define[int, int]("double")
+	kagzi.Handle(worker, double, func(ctx kagzi.Context, n int) (int, error) { return 2 * n, nil })
+	serve(ctx, worker)
+
+	run, _ := kagzi.Start(ctx, client, double, 21, kagzi.ID("double-21"))
+	_, _ = run.Result(ctx)
+
+	id, err := client.Restart(ctx, run.ID(), kagzi.Reason("to be sure"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	again, _ := kagzi.Find(ctx, client, double, id)
+	fmt.Println(again.Result(ctx))
+	info, _ := again.Info(ctx)
+	fmt.Println(info.ExternalID, info.Origin == run.ID())
+	// Output:
+	// 42 <nil>
+	// double-21 true
+}
+
+// What the old run had recorded when the step began is kept: nobody pays twice.
+func ExampleClient_Fork() {
+	ctx, _, client, worker := setup()
+	defer teardown()
+
+	order := kagzi.Define[string, string]("order")
+	kagzi.Handle(worker, order, func(ctx kagzi.Context, product string) (string, error) {
+		receipt, err := kagzi.Step(ctx, "pay", func(ctx context.Context) (string, error) {
+			fmt.Println("paying")
+			return "receipt 1", nil
+		})
+		if err != nil {
+			return "", err
+		}
+		return kagzi.Step(ctx, "ship", func(ctx context.Context) (string, error) {
+			return product + " with " + receipt, nil
+		})
+	})
+	serve(ctx, worker)
+
+	run, _ := kagzi.Start(ctx, client, order, "lamp")
+	fmt.Println(run.Result(ctx))
+
+	id, err := client.Fork(ctx, run.ID(), "ship", kagzi.Input("chair"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fork, _ := kagzi.Find(ctx, client, order, id)
+	fmt.Println(fork.Result(ctx))
+
+	_, err = client.Fork(ctx, run.ID(), "refund")
+	fmt.Println(errors.Is(err, kagzi.ErrStepNotFound))
+	// Output:
+	// paying
+	// lamp with receipt 1 <nil>
+	// chair with receipt 1 <nil>
+	// true
+}
+
+// First a dry run, then the same in earnest.
+func ExampleClient_ResumeAll() {
+	ctx, _, client, worker := setup()
+	defer teardown()
+
+	repaired := false
+	order := kagzi.Define[int, int]("order", kagzi.RetryPolicy{MaxAttempts: 1})
+	kagzi.Handle(worker, order, func(ctx kagzi.Context, n int) (int, error) {
+		if n%2 == 0 && !repaired {
+			return 0, errors.New("the lorry is broken")
+		}
+		return n, nil
+	})
+	serve(ctx, worker)
+	var runs []*kagzi.Run[int]
+	for n := range 5 {
+		run, _ := kagzi.Start(ctx, client, order, n)
+		_, _ = run.Result(ctx)
+		runs = append(runs, run)
+	}
+
+	failed := kagzi.Filter{Workflow: "order", Status: []kagzi.Status{kagzi.StatusFailed}}
+	bulk, err := client.ResumeAll(ctx, failed, kagzi.DryRun())
+	fmt.Println(len(bulk.Changed), "would be resumed,", len(bulk.Skipped), "skipped", err)
+
+	repaired = true
+	bulk, err = client.ResumeAll(ctx, failed, kagzi.Reason("the lorry is repaired"))
+	fmt.Println(len(bulk.Changed), "are resumed", err)
+	fmt.Println(runs[4].Result(ctx))
+
+	_, err = client.ResumeAll(ctx, kagzi.Filter{})
+	fmt.Println(err)
+	// Output:
+	// 3 would be resumed, 0 skipped <nil>
+	// 3 are resumed <nil>
+	// 4 <nil>
+	// kagzi: resume all: the filter is empty: say which runs; a Status alone means all that have it
+}
+
+func ExampleClient_CancelAll() {
+	ctx, _, client, _ := setup()
+	defer teardown()
+
+	order := kagzi.Define[int, int]("order")
+	for n := range 4 {
+		_, _ = kagzi.Start(ctx, client, order, n, kagzi.Metadata{"tenant": []string{"acme", "other"}[n%2]})
+	}
+	bulk, err := client.CancelAll(ctx, kagzi.Filter{Metadata: kagzi.Metadata{"tenant": "acme"}})
+	fmt.Println(bulk.Matched, len(bulk.Changed), err)
+	// Output: 2 2 <nil>
+}
+
+// The new runs are in Changed, beside those they come from.
+func ExampleClient_RestartAll() {
+	ctx, _, client, worker := setup()
+	defer teardown()
+
+	order := kagzi.Define[int, int]("order")
+	kagzi.Handle(worker, order, func(ctx kagzi.Context, n int) (int, error) { return n, nil })
+	serve(ctx, worker)
+	run, _ := kagzi.Start(ctx, client, order, 7)
+	_, _ = run.Result(ctx)
+
+	bulk, _ := client.RestartAll(ctx, kagzi.Filter{Workflow: "order"}, kagzi.Version(1))
+	for _, c := range bulk.Changed {
+		again, _ := kagzi.Find(ctx, client, order, c.New)
+		fmt.Println(again.Result(ctx))
+	}
+	// Output: 7 <nil>
+}
+
+// Runs that never came to the step are skipped.
+func ExampleClient_ForkAll() {
+	ctx, _, client, worker := setup()
+	defer teardown()
+
+	order := kagzi.Define[string, string]("order", kagzi.RetryPolicy{MaxAttempts: 1})
+	kagzi.Handle(worker, order, func(ctx kagzi.Context, product string) (string, error) {
+		if product == "moon" {
+			return "", errors.New("not for sale")
+		}
+		return kagzi.Step(ctx, "ship", func(ctx context.Context) (string, error) { return product + " shipped", nil })
+	})
+	serve(ctx, worker)
+	for _, product := range []string{"lamp", "moon"} {
+		run, _ := kagzi.Start(ctx, client, order, product)
+		_, _ = run.Result(ctx)
+	}
+
+	bulk, _ := client.ForkAll(ctx, kagzi.Filter{Workflow: "order"}, "ship")
+	fmt.Println(len(bulk.Changed), errors.Is(bulk.Skipped[0].Err, kagzi.ErrStepNotFound))
+	// Output: 1 true
+}
+
+// What was done to a run, and why.
+func ExampleClient_Events() {
+	ctx, _, client, _ := setup()
+	defer teardown()
+
+	order := kagzi.Define[int, int]("order")
+	run, _ := kagzi.Start(ctx, client, order, 1)
+	_ = client.Cancel(ctx, run.ID())
+	_ = client.Resume(ctx, run.ID(), kagzi.Reason("cancelled by mistake"))
+
+	events, _ := client.Events(ctx, run.ID())
+	for _, e := range events {
+		if e.Event == kagzi.RunEventResumed {
+			fmt.Println(e.Event, e.Reason)
+		}
+	}
+	// Output: RESUMED cancelled by mistake
+}

@@ -1,0 +1,430 @@
+package kagzi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// A tally counts which steps were executed, by run.
+type tally struct {
+	mu    sync.Mutex
+	steps map[RunID][]string
+}
+
+func (y *tally) note(ctx context.Context) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	if y.steps == nil {
+		y.steps = map[RunID][]string{}
+	}
+	s := CurrentStep(ctx)
+	y.steps[s.Run] = append(y.steps[s.Run], s.Step)
+}
+
+// of returns the steps that were executed of a run, sorted.
+func (y *tally) of(id RunID) []string {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	return slices.Sorted(slices.Values(y.steps[id]))
+}
+
+// linked is a step that makes a link of previous and its name.
+func (y *tally) linked(ctx Context, name, previous string, opts ...StepOption) (string, error) {
+	return Step(ctx, name, func(ctx context.Context) (string, error) {
+		y.note(ctx)
+		return link(previous, name), nil
+	}, opts...)
+}
+
+// journey has a step, a failure that it goes on after, a sleep, a Parallel, a Map, and steps of one name.
+func (y *tally) journey(ctx Context, in string) (string, error) {
+	h, err := y.linked(ctx, "first", in)
+	if err != nil {
+		return "", err
+	}
+	err = Do(ctx, "refused", func(ctx context.Context) error {
+		y.note(ctx)
+		return Permanent(errors.New("no"))
+	})
+	if _, ok := errors.AsType[*StepError](err); !ok {
+		return "", fmt.Errorf("refused: %w", err)
+	}
+	if err := Sleep(ctx, "nap", 250*time.Millisecond); err != nil {
+		return "", err
+	}
+	if h, err = y.linked(ctx, "second", h); err != nil {
+		return "", err
+	}
+	var sides [2]string
+	side := func(i int, h string) func(Context) error {
+		return func(ctx Context) (err error) {
+			if h, err = y.linked(ctx, "one", h); err == nil {
+				sides[i], err = y.linked(ctx, "two", h)
+			}
+			return err
+		}
+	}
+	if err := Parallel(ctx, "both", map[string]func(Context) error{"l": side(0, h+"l"), "r": side(1, h+"r")}); err != nil {
+		return "", err
+	}
+	parts, err := Map(ctx, "ship", []string{sides[0], sides[1], h}, func(ctx Context, part string) (string, error) {
+		part, err := y.linked(ctx, "pack", part)
+		if err != nil {
+			return "", err
+		}
+		return y.linked(ctx, "send", part)
+	}, Concurrency(1))
+	if err != nil {
+		return "", err
+	}
+	if h, err = y.linked(ctx, "last", strings.Join(parts, "")); err != nil {
+		return "", err
+	}
+	return y.linked(ctx, "last", h)
+}
+
+var journeyWf = Define[string, string]("journey", noRetry)
+
+func fork(k *kit, ref Ref, step string, opts ...RestartOption) *Run[string] {
+	k.t.Helper()
+	id, err := k.c.Fork(k.ctx, ref, step, opts...)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return &Run[string]{client: k.c, workflow: "journey", id: id}
+}
+
+// Forked from each of its steps, a run executes that step and what follows, and returns what it should.
+func TestForkFromEachStep(t *testing.T) {
+	k := newKit(t)
+	y := &tally{}
+	serve(k, journeyWf, y.journey)
+	old := begin(k, journeyWf, "in", ID("trip"), Metadata{"tenant": "a"})
+	want := resultOf(k, old)
+	all := y.of(old.ID())
+	if len(all) != 15 {
+		t.Fatalf("executed %q", all)
+	}
+	order := []string{
+		"first", "refused", "second", "ship/0/pack", "ship/0/send", "ship/1/pack", "ship/1/send", "ship/2/pack", "ship/2/send", "last", "last#2",
+	}
+	cases := map[string][]string{"both/l/one": nil, "both": nil, "both/r": nil}
+	for i, step := range order {
+		before := order[:i]
+		if i >= 3 {
+			before = append([]string{"both/l/one", "both/l/two", "both/r/one", "both/r/two"}, before...)
+		}
+		cases[step] = slices.DeleteFunc(slices.Clone(all), func(s string) bool { return slices.Contains(before, s) })
+	}
+	cases["nap"], cases["ship"] = cases["second"], cases["ship/0/pack"]
+	for step, executed := range cases {
+		run := fork(k, old.ID(), step, ID("trip-"+step))
+		if got := resultOf(k, run); got != want {
+			t.Errorf("from %s: got %s, want %s", step, got, want)
+		}
+		got := y.of(run.ID())
+		if executed != nil && !slices.Equal(got, executed) {
+			t.Errorf("from %s: executed %q, want %q", step, got, executed)
+		}
+		// Of branches that were under way together it depends on when they were.
+		if executed == nil {
+			under := func(s string) bool { return s == step || strings.HasPrefix(s, step+"/") }
+			after := slices.DeleteFunc(slices.Clone(all), func(s string) bool { return s == "first" || s == "refused" || s == "second" })
+			if !slices.ContainsFunc(got, under) || slices.Contains(got, "second") || len(got) < len(order)-3 || len(got) > len(after) {
+				t.Errorf("from %s: executed %q", step, got)
+			}
+		}
+		info, err := run.Info(k.ctx)
+		if nap := k.steps(run.ID())["nap"]; len(nap) != 1 || nap[0].StartedAt.Before(info.CreatedAt) == slices.Contains([]string{"first", "refused", "nap"}, step) {
+			t.Errorf("from %s: it slept, or did not: %+v", step, nap)
+		}
+		if err != nil || info.Origin != old.ID() || info.Metadata["tenant"] != "a" || info.Attempts != 0 {
+			t.Errorf("from %s: %+v, %v", step, info, err)
+		}
+	}
+	if got := y.of(old.ID()); !slices.Equal(got, all) {
+		t.Errorf("the old run has executed %q since", got[len(all):])
+	}
+}
+
+// A run that failed goes on where it did, once its code is repaired, as another run; what went well is not done again.
+func TestForkAfterARepair(t *testing.T) {
+	k := newKit(t)
+	y := &tally{}
+	repaired := false
+	serve(k, journeyWf, func(ctx Context, in string) (string, error) {
+		h, err := y.linked(ctx, "pay", in)
+		if err == nil {
+			h, err = Step(ctx, "ship", func(ctx context.Context) (string, error) {
+				y.note(ctx)
+				if !repaired {
+					return "", errors.New("broken")
+				}
+				return link(h, "ship"), nil
+			}, RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond})
+		}
+		return h, err
+	})
+	old := begin(k, journeyWf, "in", ID("trip"))
+	failureOf(k, old, StatusFailed)
+	repaired = true
+	run := fork(k, ID("trip"), "ship", Reason("the lorry is back"))
+	if got := resultOf(k, run); got != link(link("in", "pay"), "ship") {
+		t.Errorf("got %s", got)
+	}
+	if got := y.of(run.ID()); !slices.Equal(got, []string{"ship"}) {
+		t.Errorf("executed %q", got)
+	}
+	if steps := k.steps(run.ID())["ship"]; len(steps) != 1 || steps[0].Attempt != 1 {
+		t.Errorf("attempts %+v", steps)
+	}
+	// A fork can be forked, and its copies are as good as the originals.
+	again := fork(k, run.ID(), "ship")
+	if got := resultOf(k, again); got != link(link("in", "pay"), "ship") || len(y.of(again.ID())) != 1 {
+		t.Errorf("got %s, executed %q", got, y.of(again.ID()))
+	}
+	for id, want := range map[RunID][]RunEvent{
+		old.ID():   {{Event: RunEventForked, Other: run.ID(), Step: "ship", Reason: "the lorry is back"}},
+		run.ID():   {{Event: RunEventForked, Other: old.ID(), Step: "ship", Reason: "the lorry is back"}, {Event: RunEventForked, Other: again.ID(), Step: "ship"}},
+		again.ID(): {{Event: RunEventForked, Other: run.ID(), Step: "ship"}},
+	} {
+		k.wantEvents(id, want...)
+	}
+}
+
+// wantEvents compares a run's events, without their times.
+func (k *kit) wantEvents(ref Ref, want ...RunEvent) {
+	k.t.Helper()
+	got, err := k.c.Events(k.ctx, ref)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	for i := range got {
+		if i > 0 && got[i].At.Before(got[i-1].At) || got[i].At.IsZero() {
+			k.t.Errorf("events are out of order: %+v", got)
+		}
+		got[i].At = time.Time{}
+	}
+	if !slices.Equal(got, want) {
+		k.t.Errorf("events %+v, want %+v", got, want)
+	}
+}
+
+func TestForkWithANewInputAndVersion(t *testing.T) {
+	k := newKit(t)
+	y := &tally{}
+	w := newTestWorker(t, k.c, WorkerConfig{})
+	Handle(w, journeyWf, y.journey)
+	Handle(w, journeyWf, func(ctx Context, in string) (string, error) {
+		h, err := y.linked(ctx, "first", in)
+		if err == nil {
+			h, err = y.linked(ctx, "second", h+in)
+		}
+		return h, err
+	}, Version(2))
+	startWorker(t, w)
+	old := begin(k, journeyWf, "in", Version(1))
+	resultOf(k, old)
+	run := fork(k, old.ID(), "second", Version(2), Input("other"))
+	if got := resultOf(k, run); got != link(link("in", "first")+"other", "second") {
+		t.Errorf("got %s", got)
+	}
+	if got := y.of(run.ID()); !slices.Equal(got, []string{"second"}) {
+		t.Errorf("executed %q", got)
+	}
+	if info, _ := run.Info(k.ctx); info.Version != 2 || string(info.Input) != `"other"` {
+		t.Errorf("%+v", info)
+	}
+	// Within a Map that had begun its items must be the same.
+	bad := fork(k, old.ID(), "ship/0/pack")
+	resultOf(k, bad)
+	k.exec(`UPDATE kagzi.step_runs SET output = convert_to('{"items":["a", "b", "c"]}', 'UTF8') WHERE run_id = $1 AND step_id = 'ship'`, string(old.ID()))
+	bad = fork(k, old.ID(), "ship/0/pack")
+	mustContain(t, failureOf(k, bad, StatusFailed), `item 0 of Map "ship"`)
+}
+
+// Groups with a Timeout have as long as was left when the step began, and forget what they decided.
+func TestForkWithinGroupsThatWereDecided(t *testing.T) {
+	t.Parallel()
+	decided := map[string]func(ctx Context, y *tally, hold func() bool) (string, error){
+		"TimedOut": func(ctx Context, y *tally, hold func() bool) (string, error) {
+			err := Parallel(ctx, "g", map[string]func(Context) error{"a": func(ctx Context) error {
+				if _, err := y.linked(ctx, "before", ""); err != nil {
+					return err
+				}
+				if hold() {
+					return Sleep(ctx, "long", time.Hour)
+				}
+				_, err := y.linked(ctx, "after", "")
+				return err
+			}}, Timeout(1500*time.Millisecond))
+			if errors.Is(err, KindTimeout) {
+				return "late", nil
+			}
+			return "in time", err
+		},
+		"Failed": func(ctx Context, y *tally, hold func() bool) (string, error) {
+			err := Parallel(ctx, "g", map[string]func(Context) error{"a": func(ctx Context) error {
+				if _, err := y.linked(ctx, "before", ""); err != nil {
+					return err
+				}
+				return Do(ctx, "after", func(ctx context.Context) error {
+					y.note(ctx)
+					if hold() {
+						return Permanent(errors.New("broken"))
+					}
+					return nil
+				})
+			}})
+			if err != nil {
+				return "late", nil
+			}
+			return "in time", nil
+		},
+		"Won": func(ctx Context, y *tally, hold func() bool) (string, error) {
+			_, got, err := Race(ctx, "g", map[string]func(Context) (string, error){"a": func(ctx Context) (string, error) {
+				if _, err := y.linked(ctx, "before", ""); err != nil {
+					return "", err
+				}
+				if _, err := y.linked(ctx, "after", ""); err != nil {
+					return "", err
+				}
+				if hold() {
+					return "late", nil
+				}
+				return "in time", nil
+			}})
+			return got, err
+		},
+	}
+	for name, fn := range decided {
+		t.Run(name, func(t *testing.T) {
+			k := newKit(t)
+			y := &tally{}
+			var hold sync.Map // by run
+			serve(k, journeyWf, func(ctx Context, in string) (string, error) {
+				got, err := fn(ctx, y, func() bool { _, free := hold.Load(in); return !free })
+				if err != nil {
+					return "", err
+				}
+				_, err = y.linked(ctx, "end", got)
+				return got, err
+			})
+			old := begin(k, journeyWf, "held")
+			if got := resultOf(k, old); got != "late" {
+				t.Fatalf("got %s", got)
+			}
+			hold.Store("free", true)
+			// After the decision, it stays; before, it is taken anew.
+			if run := fork(k, old.ID(), "end", Input("free")); resultOf(k, run) != "late" && name != "Won" || !slices.Equal(y.of(run.ID()), []string{"end"}) {
+				t.Errorf("from the end: executed %q", y.of(run.ID()))
+			}
+			if run := fork(k, old.ID(), "g/a/before", Input("free")); resultOf(k, run) != "in time" || len(y.of(run.ID())) != 3 {
+				t.Errorf("from before: executed %q", y.of(run.ID()))
+			}
+			if name == "TimedOut" {
+				return
+			}
+			if run := fork(k, old.ID(), "g/a/after", Input("free")); resultOf(k, run) != "in time" || !slices.Equal(y.of(run.ID()), []string{"end", "g/a/after"}) {
+				t.Errorf("from after: executed %q", y.of(run.ID()))
+			}
+		})
+	}
+}
+
+func TestForkRefuses(t *testing.T) {
+	k := newKit(t)
+	y := &tally{}
+	stop := serve(k, journeyWf, func(ctx Context, in string) (string, error) {
+		h, err := y.linked(ctx, "pay", in)
+		if err == nil && in == "wait" {
+			err = Sleep(ctx, "long", time.Hour)
+		}
+		return h, err
+	})
+	old := begin(k, journeyWf, "in", ID("trip"))
+	resultOf(k, old)
+	waiting := begin(k, journeyWf, "wait")
+	k.waitStatus(waiting.ID(), StatusSleeping)
+	stop()
+	rows := func() int {
+		return k.count(`SELECT (SELECT count(*) FROM kagzi.workflow_runs) + (SELECT count(*) FROM kagzi.step_runs) + (SELECT count(*) FROM kagzi.run_events)`)
+	}
+	before := rows()
+	other, err := NewClient(k.pool, ClientConfig{Namespace: "other"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		c    *Client
+		ref  Ref
+		step string
+		want error
+	}{
+		"AnUnknownStep": {k.c, old.ID(), "ship", ErrStepNotFound}, "AStepNeverReached": {k.c, ID("trip"), "long", ErrStepNotFound},
+		"APartOfAName": {k.c, old.ID(), "pa", ErrStepNotFound}, "ANameNoStepHas": {k.c, old.ID(), "pay\x00", ErrStepNotFound},
+		"AnActiveRun": {k.c, waiting.ID(), "pay", ErrRunActive}, "AnUnknownRun": {k.c, ID("x"), "pay", ErrRunNotFound},
+		"AnothersRun": {other, old.ID(), "pay", ErrRunNotFound},
+	} {
+		if id, err := tt.c.Fork(k.ctx, tt.ref, tt.step); !errors.Is(err, tt.want) || id != "" {
+			t.Errorf("%s: %q, %v", name, id, err)
+		}
+	}
+	_, err = k.c.Fork(k.ctx, old.ID(), "ship")
+	mustContain(t, err, "fork "+string(old.ID()), `"ship"`, "Client.Steps")
+	_, err = k.c.Fork(k.ctx, old.ID(), "")
+	mustContain(t, err, "the step is empty", "Client.Restart")
+	k.exec(`INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt, started_at, finished_at)
+		SELECT run_id, 'refund', n, namespace_id, 'COMPLETED', 'COMPENSATION', 1, 1, started_at, finished_at FROM kagzi.step_runs, generate_series(1, 1) AS n WHERE run_id = $1 AND step_id = 'pay'`, string(old.ID()))
+	if _, err = k.c.Fork(k.ctx, old.ID(), "pay"); !errors.Is(err, ErrCompensated) {
+		t.Errorf("a compensated run: %v", err)
+	}
+	if after := rows(); after != before+1 {
+		t.Errorf("refused forks left %d rows", after-before-1)
+	}
+	if _, err := k.c.Restart(k.ctx, old.ID()); err != nil {
+		t.Errorf("a compensated run: %v", err)
+	}
+	k.exec(`DELETE FROM kagzi.step_runs WHERE step_kind = 'COMPENSATION'`) // a run that completed has none
+}
+
+// TestForkOfALongRun has 2,000 steps copied by one statement.
+func TestForkOfALongRun(t *testing.T) {
+	k := newKit(t)
+	const n = 2000
+	y := &tally{}
+	wf := Define[int, int]("long")
+	old := begin(k, wf, 1).ID()
+	k.exec(`UPDATE kagzi.workflow_runs SET status = 'COMPLETED', available_at = NULL, started_at = now(), finished_at = now(), version = 1 WHERE run_id = $1`, string(old))
+	k.exec(`INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt, output, started_at, finished_at)
+		SELECT $1, 'step-' || i, 1, 'default', 'COMPLETED', 'FUNCTION', 1, 1, convert_to(i::text, 'UTF8'),
+			r.created_at - interval '1 hour' + i * interval '1 ms', r.created_at - interval '1 hour' + i * interval '1 ms' + interval '900 us'
+		FROM generate_series(0, $2::int - 1) AS i, kagzi.workflow_runs r WHERE r.run_id = $1`, string(old), n)
+	begun := time.Now()
+	run := fork(k, old, fmt.Sprint("step-", n-2))
+	t.Logf("forking took %v", time.Since(begun).Round(time.Millisecond))
+	serve(k, wf, func(ctx Context, _ int) (int, error) {
+		sum := 0
+		for i := range n {
+			v, err := Step(ctx, fmt.Sprint("step-", i), func(ctx context.Context) (int, error) { y.note(ctx); return i, nil })
+			if err != nil {
+				return 0, err
+			}
+			sum += v
+		}
+		return sum, nil
+	})
+	k.waitStatus(run.ID(), StatusCompleted)
+	if got := y.of(run.ID()); !slices.Equal(got, []string{"step-1998", "step-1999"}) {
+		t.Errorf("executed %d steps, %.60q", len(got), got)
+	}
+	if info, _ := run.Info(k.ctx); string(info.Output) != fmt.Sprint(n*(n-1)/2) {
+		t.Errorf("got %s", info.Output)
+	}
+}

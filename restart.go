@@ -1,0 +1,126 @@
+package kagzi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/store"
+)
+
+// Input gives the new run of a [Client.Restart] or [Client.Fork] another input. It must be of the workflow's input type:
+// one that does not decode into it fails the run, with [KindBadInput].
+func Input(v any) RestartOption { return newInput{v} }
+
+type newInput struct{ v any }
+
+// restartConfig is what the options of a restart say.
+type restartConfig struct {
+	tx  pgx.Tx
+	run store.Restart
+}
+
+func (c *Client) restartOptions(opts []RestartOption) (restartConfig, error) {
+	var cfg restartConfig
+	var errs []error
+	check := func(err error) { errs = append(errs, err) }
+	for _, o := range opts {
+		switch o := o.(type) {
+		case inTx:
+			cfg.tx = o.tx
+			if o.tx == nil {
+				check(errNilTx)
+			}
+		case Reason:
+			cfg.run.Reason = o.text()
+		case Version:
+			cfg.run.Version = int(o)
+			check(validateVersion(int(o)))
+		case ID:
+			cfg.run.ExternalID = string(o)
+			check(validateExternalID(string(o)))
+		case newInput:
+			input, err := c.encode("the new input", o.v)
+			check(err)
+			cfg.run.Replace, cfg.run.Input = true, input
+		case nil:
+			check(errors.New("kagzi: a nil option"))
+		}
+	}
+	return cfg, errors.Join(errs...)
+}
+
+// Restart starts a new run like one that is over, and returns its ID: the same workflow, version, input, queue, priority,
+// metadata, retry policy, Timeout, which counts anew, and ID, due now and without a parent. [Version], [ID] and [Input]
+// replace what they name. RunInfo.Origin of the new run is the old one, which stays as it is; both have an event of it.
+//
+// A restart of a scheduled run has its FireTime, and no part in the schedule: Overlap does not count it.
+//
+// Restart returns [ErrRunActive] if the run is not over, and [ErrIDConflict] if an active run has its ID.
+func (c *Client) Restart(ctx context.Context, ref Ref, opts ...RestartOption) (RunID, error) {
+	id, err := c.restart(ctx, ref, "", opts)
+	if err != nil {
+		return "", failed(err, "restart %v", ref)
+	}
+	return id, nil
+}
+
+// Fork is [Client.Restart] from a step on: what the old run had recorded when the step first began is the new run's, too,
+// as are all signals, and is not executed again; the step itself and all that began after it is. So is what was under way
+// then in other branches. step is an ID as [Client.Steps] shows it: "pay", "pay#2", or "ship/0/pack" of a branch; "ship"
+// stands for all branches of the group, "ship/0" for all of that branch.
+//
+// What the workflow function does before the step must lead to the same step again: a new Version or Input is refused with
+// KindNondeterminism, when the run comes to it, if it has other items for a Map that had begun.
+//
+// The errors are those of Restart, and [ErrStepNotFound] if the run never reached the step, and [ErrCompensated] if what
+// its steps did was undone.
+func (c *Client) Fork(ctx context.Context, ref Ref, step string, opts ...RestartOption) (RunID, error) {
+	err := validateStepID(step)
+	var id RunID
+	if err == nil {
+		id, err = c.restart(ctx, ref, step, opts)
+	}
+	if err != nil {
+		return "", failed(err, "fork %v from step %s", ref, quoteShort(step))
+	}
+	return id, nil
+}
+
+// validateStepID refuses what cannot be the ID of a step.
+func validateStepID(step string) error {
+	switch {
+	case step == "":
+		return errors.New("kagzi: the step is empty: to begin at the beginning, use Client.Restart")
+	case !utf8.ValidString(step) || !isSane(step):
+		return fmt.Errorf("%w: the name has characters that no step's has", ErrStepNotFound)
+	}
+	return nil
+}
+
+// restart makes the new run's ID before the first try, so that a repetition finds it.
+func (c *Client) restart(ctx context.Context, ref Ref, step string, opts []RestartOption) (RunID, error) {
+	cfg, err := c.restartOptions(opts)
+	if err != nil {
+		return "", err
+	}
+	if cfg.run.New, err = uuid.NewV7(); err != nil {
+		return "", err
+	}
+	cfg.run.Step = step
+	if cfg.run.Run, err = c.resolve(ctx, cfg.tx, ref); err != nil {
+		return "", public(err)
+	}
+	work, err := c.store.Restart(ctx, cfg.tx, cfg.run)
+	if err == nil {
+		err = c.announceWork(ctx, cfg.tx, work.Queue, work.Type, work.Version)
+	}
+	if err != nil {
+		return "", public(err)
+	}
+	return RunID(cfg.run.New.String()), nil
+}

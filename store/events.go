@@ -1,0 +1,86 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// What people did to a run.
+const (
+	EventCancelled  = "CANCELLED"
+	EventTerminated = "TERMINATED"
+	EventResumed    = "RESUMED"
+	EventRestarted  = "RESTARTED"
+	EventForked     = "FORKED"
+)
+
+// A RunEvent is an entry of a run's history beside its steps.
+type RunEvent struct {
+	RunID  uuid.UUID
+	ID     uuid.UUID
+	Event  string
+	Other  uuid.UUID // the run that it was restarted or forked as, or from
+	Step   string    // that it was forked from
+	Reason string
+	At     time.Time // filled in by the database
+}
+
+// newEvent returns an event of the run. A verb makes its events before its first try: written again after a lost answer
+// they are the same.
+func newEvent(run uuid.UUID, event, reason string) RunEvent {
+	return RunEvent{RunID: run, ID: newID(), Event: event, Reason: reason}
+}
+
+// newID returns an ID that is ordered by the time at which it was made.
+func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
+
+// The time is the statement's: the transaction may have waited for the run since it began.
+const insertEvents = `
+INSERT INTO kagzi.run_events (run_id, event_id, namespace_id, event, other_run_id, step_id, reason, occurred_at)
+SELECT u.run_id, u.event_id, $1, u.event, NULLIF(u.other, '00000000-0000-0000-0000-000000000000'), NULLIF(u.step_id, ''), NULLIF(u.reason, ''),
+	statement_timestamp()
+FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::uuid[], $6::text[], $7::text[])
+	AS u (run_id, event_id, event, other, step_id, reason)
+ON CONFLICT DO NOTHING`
+
+// noteEvents writes the events in tx, that of the change they tell of; those that are there stay.
+func (s *Store) noteEvents(ctx context.Context, tx pgx.Tx, events ...RunEvent) error {
+	n := len(events)
+	runs, ids, others := make([]string, n), make([]string, n), make([]string, n)
+	kinds, steps, reasons := make([]string, n), make([]string, n), make([]string, n)
+	for i, e := range events {
+		runs[i], ids[i], others[i] = e.RunID.String(), e.ID.String(), e.Other.String()
+		kinds[i], steps[i], reasons[i] = e.Event, e.Step, e.Reason
+	}
+	_, err := tx.Exec(ctx, insertEvents, s.namespace, runs, ids, kinds, others, steps, reasons)
+	return err
+}
+
+const eventNoted = `
+SELECT EXISTS (SELECT FROM kagzi.run_events e WHERE e.run_id = $2 AND e.event_id = $3 AND e.namespace_id = $1)`
+
+// noted reports whether the event is written: whether an earlier try of its verb, whose answer was lost, took place.
+func (s *Store) noted(ctx context.Context, tx pgx.Tx, e RunEvent) (bool, error) {
+	return askOne[bool](ctx, tx, eventNoted, s.namespace, e.RunID, e.ID)
+}
+
+const runEvents = `
+SELECT e.run_id, e.event_id, e.event, coalesce(e.other_run_id, '00000000-0000-0000-0000-000000000000'), coalesce(e.step_id, ''),
+	coalesce(e.reason, ''), e.occurred_at
+FROM kagzi.run_events e
+WHERE e.run_id = $2 AND e.namespace_id = $1
+ORDER BY e.occurred_at, e.event_id`
+
+// RunEvents returns the events of a run, oldest first.
+func (s *Store) RunEvents(ctx context.Context, run uuid.UUID) (events []RunEvent, err error) {
+	err = do(ctx, func(ctx context.Context) error {
+		return ask(ctx, s.pool, runEvents, []any{s.namespace, run}, func(rows pgx.Rows) (err error) {
+			events, err = pgx.CollectRows(rows, pgx.RowToStructByPos[RunEvent])
+			return err
+		})
+	})
+	return events, wrap("read events", err)
+}

@@ -1,0 +1,109 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// ErrStepNotFound reports that the run never reached the step.
+var ErrStepNotFound = errors.New("run has no such step")
+
+// ErrCompensated reports that the run has undone what its steps did.
+var ErrCompensated = errors.New("run was compensated")
+
+// A forkPoint is the moment from which on a fork goes its own way, and the attempt of the run in which that was.
+type forkPoint struct {
+	At         time.Time
+	RunAttempt int
+}
+
+// A group of branches may have no row of its own: it began with its first step.
+const findForkPoint = `
+SELECT s.started_at, s.run_attempt
+FROM kagzi.step_runs s
+WHERE s.run_id = $2 AND s.namespace_id = $1 AND (s.step_id = $3 OR starts_with(s.step_id, $3 || '/')) AND s.started_at IS NOT NULL
+ORDER BY s.started_at, s.attempt_number
+LIMIT 1`
+
+// forkPoint returns when the step first began.
+func (s *Store) forkPoint(ctx context.Context, tx pgx.Tx, run uuid.UUID, step string) (*forkPoint, error) {
+	if undone, err := s.compensated(ctx, tx, run); err != nil || undone {
+		return nil, errors.Join(err, ErrCompensated)
+	}
+	at := &forkPoint{}
+	err := ask(ctx, tx, findForkPoint, []any{s.namespace, run, step}, func(rows pgx.Rows) (err error) {
+		*at, err = pgx.CollectOneRow(rows, pgx.RowToStructByPos[forkPoint])
+		return err
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = ErrStepNotFound
+	}
+	return at, err
+}
+
+const ranCompensations = `
+SELECT EXISTS (
+	SELECT FROM kagzi.step_runs s
+	WHERE s.run_id = $2 AND s.namespace_id = $1 AND s.step_kind = 'COMPENSATION' AND s.attempt_number > 0)`
+
+// compensated reports whether a compensation of the run was executed, so that its results no longer hold.
+func (s *Store) compensated(ctx context.Context, tx pgx.Tx, run uuid.UUID) (bool, error) {
+	return askOne[bool](ctx, tx, ranCompensations, s.namespace, run)
+}
+
+// Copied is, with all attempts, each step that had its result at the moment $5: that completed, or failed for good in the
+// attempt of the run, $6, that it was. A sleep is over when its time has passed, whenever that was written down.
+// What was under way begins again, but for groups: those around the step, and others that had begun, keep the items of
+// Map and what was left of their Timeout, and forget what they decided later; one that has neither has nothing to keep.
+// Of the step itself nothing is copied, nor of what is below it.
+const copySteps = `
+WITH h AS MATERIALIZED (
+	SELECT s.*, now() AS now, s.step_kind = 'MARKER' AND starts_with($4, s.step_id || '/') AS around,
+		coalesce(substring(s.output FROM 1 FOR 10) = '{"items":[', false) AS items,
+		CASE WHEN s.step_kind = 'SLEEP' AND s.status = 'COMPLETED' THEN coalesce(s.wake_at, s.finished_at) ELSE s.finished_at END AS ended_at
+	FROM kagzi.step_runs s
+	WHERE s.run_id = $2 AND s.namespace_id = $1 AND s.step_id <> $4 AND NOT starts_with(s.step_id, $4 || '/')
+), b AS (
+	SELECT h.*, max(h.attempt_number) OVER (PARTITION BY h.step_id) AS last
+	FROM h
+	WHERE h.started_at <= $5::timestamptz OR h.ended_at <= $5::timestamptz OR h.around AND h.attempt_number = 1
+), k AS (
+	SELECT b.*, bool_or(b.attempt_number = b.last AND NOT b.around AND b.ended_at <= $5::timestamptz AND (b.status = 'COMPLETED'
+		OR b.status = 'FAILED' AND b.run_attempt = $6 AND (b.wake_at IS NULL OR b.step_kind = 'MARKER'))) OVER (PARTITION BY b.step_id) AS settled
+	FROM b
+)
+INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt, input, output,
+	error_kind, error, permanent, wake_at, child_run_id, parallel_group, worker_id, started_at, finished_at, sequence)
+SELECT $3::uuid, k.step_id, k.attempt_number, $1, k.status, k.step_kind, 1, k.first_attempt, k.input, k.output,
+	k.error_kind, k.error, k.permanent, k.wake_at, k.child_run_id, k.parallel_group, k.worker_id, k.started_at, k.finished_at, k.sequence
+FROM k
+WHERE k.settled
+UNION ALL
+SELECT $3::uuid, k.step_id, 1, $1, 'RUNNING', k.step_kind, 1, 1, k.input, convert_to(CASE WHEN k.items
+	THEN json_build_object('items', convert_from(k.output, 'UTF8')::json -> 'items')::text ELSE '{}' END, 'UTF8'),
+	NULL, NULL, false, k.now + (k.wake_at - $5::timestamptz), NULL, k.parallel_group, k.worker_id, k.started_at, NULL, NULL
+FROM k
+WHERE NOT k.settled AND k.step_kind = 'MARKER' AND k.attempt_number = k.last AND (k.items OR k.wake_at IS NOT NULL)`
+
+// All messages come along: those that the copied steps have taken as taken, the others to be taken.
+const copySignals = `
+INSERT INTO kagzi.signals (run_id, name, sequence, namespace_id, signal_id, payload, received_at, consumed_by)
+SELECT $3::uuid, g.name, g.sequence, $1, g.signal_id, g.payload, g.received_at, (
+	SELECT s.step_id FROM kagzi.step_runs s
+	WHERE s.run_id = $3::uuid AND s.namespace_id = $1 AND s.step_id = g.consumed_by
+	LIMIT 1)
+FROM kagzi.signals g
+WHERE g.run_id = $2 AND g.namespace_id = $1`
+
+// copyHistory gives the new run what the old one had recorded at the fork point.
+func (s *Store) copyHistory(ctx context.Context, tx pgx.Tx, r Restart, at *forkPoint) error {
+	none := func(pgx.Rows) error { return nil }
+	if err := ask(ctx, tx, copySteps, []any{s.namespace, r.Run, r.New, r.Step, at.At, at.RunAttempt}, none); err != nil {
+		return err
+	}
+	return ask(ctx, tx, copySignals, []any{s.namespace, r.Run, r.New}, none)
+}

@@ -1,0 +1,190 @@
+package store
+
+import (
+	"context"
+	"errors"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// A Restart is a run to start like another, which is over.
+type Restart struct {
+	Run        uuid.UUID // the one that is over
+	New        uuid.UUID // made by the client, so that a repetition finds it
+	Step       string    // fork: keep what Run had recorded when this step, or the first step below it, first began
+	ExternalID string    // empty: that of Run
+	Version    int       // zero: that of Run
+	Replace    bool      // Input takes the place of Run's
+	Input      []byte
+	Reason     string
+}
+
+// A Restarted is what a new run waits for.
+type Restarted struct {
+	Queue   string
+	Type    string
+	Version int // zero if it has none yet
+}
+
+// Locked, the run stays over, and is not deleted. The statement waits for its lock and then sees the row as it is.
+const lockOver = `
+SELECT q.status, coalesce(q.external_id, '')
+FROM kagzi.workflow_runs q
+WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.status NOT IN ('SCHEDULED', 'PAUSED') AND q.waiting_on IS DISTINCT FROM '` + beingDeleted + `'
+FOR UPDATE`
+
+// What the run needs is copied in the database: an input may be large. A tick goes along, for FireTime, but the new run
+// is none of the schedule's. The Timeout counts anew. It is in schedule_spec; of a run that an older version of Kagzi
+// started it can only be told from the deadline, with its Delay, and not at all once Resume has lifted that.
+// A fork's wake-ups are more than none, so that the first claim reads its history, and more than those that its signals
+// have for numbers.
+const restartRun = `
+WITH q AS MATERIALIZED (
+	SELECT q.task_queue, q.workflow_type, q.priority, q.retry_policy, q.metadata, q.schedule_spec, q.fire_at, q.input_hash, now() AS now,
+		CASE WHEN $4::text <> '' THEN $4::text ELSE q.external_id END AS external_id,
+		CASE WHEN $5::int > 0 THEN $5::int ELSE q.version END AS version,
+		CASE WHEN $8::boolean THEN q.wakeups + 1 ELSE 0 END AS wakeups,
+		coalesce((q.schedule_spec ->> 'timeout')::bigint,
+			CASE WHEN q.deadline_at < 'infinity' THEN (extract(epoch FROM q.deadline_at - q.created_at) * 1000000)::bigint END) AS timeout,
+		CASE WHEN $6::boolean THEN $7::bytea ELSE (
+			SELECT p.input FROM kagzi.workflow_payloads p WHERE p.run_id = $2 AND p.namespace_id = $1) END AS input
+	FROM kagzi.workflow_runs q
+	WHERE q.run_id = $2 AND q.namespace_id = $1
+), r AS (
+	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, external_id, input_hash, task_queue, workflow_type, version, priority, status,
+		available_at, deadline_at, retry_policy, metadata, schedule_spec, fire_at, wakeups, origin_run_id)
+	SELECT $3::uuid, $1, q.external_id,
+		CASE WHEN q.external_id IS NULL THEN NULL WHEN $6::boolean OR q.input_hash IS NULL THEN substring(sha256(q.input) FROM 1 FOR 16) ELSE q.input_hash END,
+		q.task_queue, q.workflow_type, q.version, q.priority, 'PENDING', q.now, q.now + q.timeout * interval '1 microsecond', q.retry_policy, q.metadata,
+		CASE WHEN q.timeout IS NULL THEN q.schedule_spec ELSE coalesce(q.schedule_spec, '{}') || jsonb_build_object('timeout', q.timeout) END,
+		q.fire_at, q.wakeups, $2::uuid
+	FROM q
+	ON CONFLICT DO NOTHING
+	RETURNING run_id, task_queue, workflow_type, version
+), p AS (
+	INSERT INTO kagzi.workflow_payloads (run_id, namespace_id, input)
+	SELECT r.run_id, $1, q.input FROM r CROSS JOIN q
+)
+SELECT r.task_queue, r.workflow_type, coalesce(r.version, 0) FROM r`
+
+// Restart starts a run like one that is over, due now, and notes that with both. It returns ErrRunNotFound, ErrRunActive
+// if the run is not over, and ErrIDConflict if an active run has the external ID; of a fork ErrStepNotFound and
+// ErrCompensated, too. It is a transaction of its own, or a part of tx, which it never breaks.
+func (s *Store) Restart(ctx context.Context, tx pgx.Tx, r Restart) (work Restarted, err error) {
+	what := EventRestarted
+	if r.Step != "" {
+		what = EventForked
+	}
+	from, as := newEvent(r.Run, what, r.Reason), newEvent(r.New, what, r.Reason)
+	from.Other, as.Other, from.Step, as.Step = r.New, r.Run, r.Step, r.Step
+	tried := false // a transaction of our own, whose answer may have been lost
+	err = s.Safely(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
+		if tried {
+			if done, err := s.noted(ctx, tx, as); done || err != nil {
+				return err
+			}
+		}
+		tried = true
+		started, err := s.restart(ctx, tx, r)
+		if err != nil {
+			return err
+		}
+		work = started
+		return s.noteEvents(ctx, tx, from, as)
+	})
+	return work, wrap("restart", err)
+}
+
+// Safely runs f in a part of tx that is taken back if f fails, so that tx is as it was. With a nil tx it is a transaction
+// of its own, which is repeated while that may help.
+func (s *Store) Safely(ctx context.Context, tx pgx.Tx, f func(context.Context, pgx.Tx) error) error {
+	if tx == nil {
+		return s.change(ctx, nil, f)
+	}
+	return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { return f(ctx, tx) })
+}
+
+var errTakenBack = errors.New("taken back")
+
+// Try is Safely, but what f does is taken back in any case.
+func (s *Store) Try(ctx context.Context, tx pgx.Tx, f func(context.Context, pgx.Tx) error) error {
+	err := s.Safely(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
+		if err := f(ctx, tx); err != nil {
+			return err
+		}
+		return errTakenBack
+	})
+	if errors.Is(err, errTakenBack) {
+		return nil
+	}
+	return err
+}
+
+// restart looks before it writes anything.
+func (s *Store) restart(ctx context.Context, tx pgx.Tx, r Restart) (work Restarted, err error) {
+	externalID, err := s.lockOver(ctx, tx, r.Run)
+	if err != nil {
+		return work, err
+	}
+	if r.ExternalID != "" {
+		externalID = r.ExternalID
+	}
+	var at *forkPoint
+	if r.Step != "" {
+		if at, err = s.forkPoint(ctx, tx, r.Run, r.Step); err != nil {
+			return work, err
+		}
+	}
+	for range 10 {
+		if work, err = s.insertRestart(ctx, tx, r); !errors.Is(err, pgx.ErrNoRows) {
+			break
+		}
+		// An active run has the ID, or has just ended. It is looked for in another statement, because one that
+		// inserts does not see what was committed meanwhile.
+		if err = s.conflict(ctx, tx, externalID); err != nil {
+			break
+		}
+		err = ErrIDConflict
+	}
+	if err == nil && at != nil {
+		err = s.copyHistory(ctx, tx, r, at)
+	}
+	return work, err
+}
+
+// lockOver locks a run that is over until the end of tx, and returns its external ID.
+func (s *Store) lockOver(ctx context.Context, tx pgx.Tx, id uuid.UUID) (externalID string, err error) {
+	var status string
+	err = ask(ctx, tx, lockOver, []any{s.namespace, id}, func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&status, &externalID}, func() error { return nil })
+		return err
+	})
+	switch {
+	case err != nil:
+		return "", err
+	case status == "":
+		return "", ErrRunNotFound
+	case status == Pending || status == Running || status == Sleeping:
+		return "", ErrRunActive
+	}
+	return externalID, nil
+}
+
+func (s *Store) insertRestart(ctx context.Context, tx pgx.Tx, r Restart) (work Restarted, err error) {
+	args := []any{s.namespace, r.Run, r.New, r.ExternalID, r.Version, r.Replace, r.Input, r.Step != ""}
+	err = ask(ctx, tx, restartRun, args, func(rows pgx.Rows) (err error) {
+		work, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Restarted])
+		return err
+	})
+	return work, err
+}
+
+// conflict returns an IDConflict that names the active run with the external ID, nil if there is none.
+func (s *Store) conflict(ctx context.Context, tx pgx.Tx, externalID string) error {
+	held, err := s.holders(ctx, tx, activeByExternalID, []string{externalID})
+	if h := held[externalID]; err == nil && h != nil {
+		err = &IDConflict{h.external, h.id, h.typ}
+	}
+	return err
+}
