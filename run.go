@@ -53,7 +53,7 @@ type RunInfo struct {
 	Worker          WorkerID // that executes it; empty unless it is RUNNING
 	Recoveries      int      // times it was taken over from a dead worker, since its last progress
 	Status          Status
-	WaitingOn       string // why it waits: "timer cooling-off", "retry authorize", "previous run" of its schedule
+	WaitingOn       string // why it waits: "timer cooling-off", "retry authorize", "signal approved", "child ship", "previous run" of its schedule
 	Metadata        Metadata
 	Parent          RunID     // reserved: there are no child workflows yet
 	Origin          RunID     // the run that it was restarted or forked from
@@ -89,9 +89,23 @@ func runInfo(r *store.Run) RunInfo {
 	return info
 }
 
+// A StepType says what a step is.
+type StepType string
+
+// Types of steps.
+const (
+	StepFunction     StepType = store.KindFunction     // Step, StepTx, Do, DoTx
+	StepSleep        StepType = store.KindSleep        // Sleep, SleepUntil
+	StepSignal       StepType = store.KindSignal       // WaitSignal
+	StepChild        StepType = store.KindChild        // StartChild, RunChild
+	StepMarker       StepType = store.KindMarker       // what a Map, Parallel, Race or Patched remembers
+	StepCompensation StepType = store.KindCompensation // Compensate; attempt 0 is the registration
+)
+
 // A StepAttempt is one attempt of one step.
 type StepAttempt struct {
 	Step      string
+	Type      StepType
 	Attempt   int // from 1, as in [StepInfo]
 	Status    Status
 	Output    json.RawMessage
@@ -99,6 +113,7 @@ type StepAttempt struct {
 	Error     string
 	StartedAt time.Time
 	EndedAt   time.Time
+	Child     RunID     // that a StepChild started
 	WakeAt    time.Time // of a sleep its end; of a failed attempt when the next may start, zero if it was the last
 }
 

@@ -1,0 +1,125 @@
+//go:build unix
+
+package kagzi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kagzi/kagzi/internal/dbtest"
+)
+
+var saga = Define[int, int]("saga", RetryPolicy{MaxAttempts: 1})
+
+// saga registers three undos, each before the step it undoes, and then sleeps to be cancelled, or fails.
+func (l workload) saga(ctx Context, n int) (int, error) {
+	h := fmt.Sprint(n)
+	for _, name := range []string{"a", "b", "c"} {
+		lease := ctx.(*branch).e.run.Lease
+		Compensate(ctx, "undo-"+name, func(ctx context.Context) error {
+			defer l.begin(ctx, lease)()
+			l.reach("during undo")
+			if name == "b" && CurrentStep(ctx).Attempt == 1 {
+				return errors.New("not yet")
+			}
+			return nil
+		}, RetryPolicy{Backoff: 300 * time.Millisecond, NoJitter: true}) // over the limit of waits in memory
+		var err error
+		if h, err = l.step(ctx, name, h); err != nil {
+			return 0, err
+		}
+	}
+	if n%2 == 1 {
+		if err := Sleep(ctx, "until cancelled", time.Hour); err != nil {
+			return 0, err
+		}
+	}
+	return 0, errors.New("out of stock")
+}
+
+// TestKillWhileUndoing kills the worker at each point, early and late in runs that fail or are cancelled: another undoes
+// what was registered, from the last to the first, nothing twice but what was under way.
+func TestKillWhileUndoing(t *testing.T) {
+	t.Parallel()
+	for _, point := range []string{
+		"after claim", "before step", "after step", "after record", "during undo", "suspend", "finish", "before flush", "after flush",
+	} {
+		for _, nth := range []int{1, 4} {
+			t.Run(fmt.Sprint(strings.ReplaceAll(point, " ", "-"), nth), func(t *testing.T) {
+				t.Parallel()
+				db := dbtest.Database(t)
+				dbtest.Audit(t, db.Pool)
+				c := quietClient(t, db.Pool)
+				runs := startRuns(t, c, saga, 4)
+				dir := t.TempDir()
+				files := [2]string{filepath.Join(dir, "victim"), filepath.Join(dir, "rescuer")}
+				victim := startProcess(t, workerSpec{DSN: db.DSN, Ledger: files[0], Config: quick, Point: point, Nth: nth, Signal: syscall.SIGKILL})
+				cancels := make(chan error, 1)
+				go func() { cancels <- cancelAllAsleep(testContext(t), c, runs) }()
+				victim.killed(t)
+				startProcess(t, workerSpec{DSN: db.DSN, Ledger: files[1], Config: quick})
+				if err := <-cancels; err != nil {
+					t.Fatal(err)
+				}
+				for i, r := range runs {
+					checkUndone(t, files, i, r)
+				}
+			})
+		}
+	}
+}
+
+// cancelAllAsleep cancels each odd run once it sleeps.
+func cancelAllAsleep(ctx context.Context, c *Client, runs []*Run[int]) error {
+	for i := 1; i < len(runs); i += 2 {
+		for {
+			info, err := runs[i].Info(ctx)
+			if err != nil {
+				return err
+			}
+			if info.Status == StatusSleeping && info.WaitingOn == "timer until cancelled" {
+				break
+			}
+			<-time.After(5 * time.Millisecond)
+		}
+		if err := runs[i].Cancel(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkUndone compares how a run ended and what was executed for it with what must have been.
+func checkUndone(t *testing.T, files [2]string, i int, r *Run[int]) {
+	_, err := r.Result(testContext(t))
+	var re *RunError
+	if !errors.As(err, &re) || i%2 == 0 && (re.Status != StatusFailed || re.Message != "out of stock") || i%2 == 1 && re.Status != StatusCancelled {
+		t.Errorf("run %d ended with %v", i, err)
+	}
+	var order []string
+	for _, file := range files {
+		lines, err := readLedger(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range lines {
+			if l[0] == "BEGIN" && l[1] == string(r.ID()) && strings.HasPrefix(l[2], "undo-") {
+				order = append(order, strings.TrimPrefix(l[2], "undo-")+l[3])
+			}
+		}
+	}
+	got := strings.Join(order, " ")
+	again := got
+	for _, s := range []string{"c1", "b1", "b2", "a1"} { // one of them may have been cut short
+		again = strings.Replace(again, s+" "+s, s, 1)
+	}
+	if again != "c1 b1 b2 a1" || len(order) > 5 {
+		t.Errorf("run %d: undone: %s", i, got)
+	}
+}
