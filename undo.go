@@ -202,6 +202,12 @@ func (e *execution) runUndos(b *branch) error {
 		r.Output, _ = json.Marshal(v) // strings
 		b.record(r)
 	}
+	if !e.run.DeadlineAt.IsZero() {
+		if err := e.s.store.LiftDeadline(e.s.background, e.held(), e.s.w.cfg.VisibilityTimeout); err != nil {
+			e.s.databaseTrouble(err)
+			signal(e.s.beats) // extends the lease, too
+		}
+	}
 	known := map[string]bool{}
 	for _, u := range e.undos {
 		known[u.id] = true

@@ -163,9 +163,12 @@ type runKind struct {
 // finished gives a run's end to those in this process who wait for it, and returns the runs to announce to others.
 func (s *session) finished(it *item, last uint64) []uuid.UUID {
 	f := it.finish
-	if f.Status == store.Completed {
+	switch f.Status {
+	case store.Completed:
 		s.completed.Add(1)
-	} else {
+	case store.Cancelled:
+		it.e.log().Info("kagzi: run was undone and cancelled")
+	default:
 		s.failed.Add(1)
 		it.e.log().Warn("kagzi: run failed", "kind", f.ErrorKind, "error", f.Error)
 	}

@@ -215,6 +215,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"oldRuns", oldRuns, append([]any{s.namespace, uuid.Nil, uuid.Max}, append(keep.args(), 2000)...), byKey},
 		{"pruneRuns", pruneRuns, append([]any{s.namespace, runs}, append(keep.args(), 1000)...), gone},
 		{"pruneSteps", pruneSteps, []any{s.namespace, ids[0], 1000}, gone},
+		{"liftDeadline", liftDeadline, []any{s.namespace, ids[0], lease, micros(time.Minute)}, byKey},
 		{"resetRecoveries", resetRecoveries, []any{s.namespace, ids[0], lease}, byKey},
 		{"activeQueues", activeQueues, []any{mostQueues}, map[string][]string{claimIndex: {"task_queue"}}},
 		{"activeTypes", activeTypes, []any{s.namespace, typeNames[:3], mostQueues}, map[string][]string{claimIndex: claimed[:3]}},

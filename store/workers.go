@@ -251,6 +251,19 @@ func (s *Store) moveWorker(ctx context.Context, db DB, statement, event string, 
 	}))
 }
 
+const liftDeadline = `
+UPDATE kagzi.workflow_runs
+SET deadline_at = NULL, available_at = clock_timestamp() + $4::bigint * interval '1 microsecond'
+WHERE run_id = $2 AND namespace_id = $1 AND lease = $3 AND status = 'RUNNING'`
+
+// LiftDeadline takes the deadline from a run that is being undone: that may take its time, and leases end soon after a
+// deadline. It gives the holder another timeout.
+func (s *Store) LiftDeadline(ctx context.Context, h Held, timeout time.Duration) error {
+	return wrap("lift deadline", do(ctx, func(ctx context.Context) error {
+		return ask(ctx, s.pool, liftDeadline, []any{s.namespace, h.RunID, h.Lease, micros(timeout)}, func(pgx.Rows) error { return nil })
+	}))
+}
+
 const resetRecoveries = `
 UPDATE kagzi.workflow_runs
 SET recoveries = 0, recoveries_since = NULL
