@@ -396,6 +396,9 @@ func (c *Client) Steps(ctx context.Context, ref Ref) ([]StepAttempt, error) {
 			Step: r.StepID, Attempt: r.Attempt, Status: Status(r.Status), Output: r.Output, Kind: Kind(r.ErrorKind),
 			Error: r.Error, StartedAt: r.StartedAt, EndedAt: r.FinishedAt, WakeAt: r.WakeAt,
 		}
+		if r.ChildRunID != uuid.Nil {
+			out[i].Child = RunID(r.ChildRunID.String())
+		}
 	}
 	return out, nil
 }

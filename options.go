@@ -10,7 +10,7 @@ import (
 )
 
 type (
-	// A StartOption goes to [Start], [Workflow.With], [Client.StartMany] and [Define].
+	// A StartOption goes to [Start], [StartChild], [RunChild], [Workflow.With], [Client.StartMany] and [Define].
 	StartOption interface{ startOption() }
 	// A StepOption goes to [Step], [StepTx], [Do] and [DoTx].
 	StepOption interface{ stepOption() }
@@ -24,14 +24,14 @@ type (
 
 type (
 	// Queue is where the run waits for a worker: it must be the [WorkerConfig] Queue of one, else nobody claims
-	// the run. Without it, "default".
+	// the run. Without it, "default"; for a child, its parent's.
 	Queue string
 	// Delay is how long after the start, by the database's clock, the run becomes due. Of Delay and At the last
 	// given wins.
 	Delay time.Duration
 	// At is when the run becomes due. Of Delay and At the last given wins.
 	At time.Time
-	// Priority is 1 (first) to 4; without it 3.
+	// Priority is 1 (first) to 4; without it 3, for a child its parent's.
 	Priority int
 	// Version is a version of a workflow's code: of a handler, or the one a run must have. A run without it
 	// takes the newest version of the worker that executes it first, and stays with it.
@@ -63,8 +63,14 @@ func CollectErrors() BranchOption { return collectErrors{} }
 type (
 	inTx          struct{ tx pgx.Tx }
 	collectErrors struct{}
+	detached      struct{}
 )
 
+// Detached leaves a child running when its parent ends or is cancelled. It is an option of [StartChild] and [RunChild]
+// alone.
+func Detached() StartOption { return detached{} }
+
+func (detached) startOption()       {}
 func (inTx) startOption()           {}
 func (inTx) changeOption()          {}
 func (ID) startOption()             {}
@@ -86,20 +92,21 @@ func (collectErrors) branchOption() {}
 // startConfig is what a start's options say.
 type startConfig struct {
 	id       ID
-	queue    string
+	queue    string // empty: not given
 	delay    time.Duration
 	at       time.Time
-	priority int
+	priority int // zero: not given
 	version  int
 	timeout  time.Duration
 	metadata json.RawMessage
 	policy   json.RawMessage
 	tx       pgx.Tx
+	detached bool
 }
 
 // startOptions validates opts; the last of a kind wins.
 func startOptions(opts []StartOption) (startConfig, error) {
-	cfg := startConfig{queue: "default", priority: 3}
+	var cfg startConfig
 	var errs []error
 	check := func(err error) { errs = append(errs, err) }
 	for _, o := range opts {
@@ -137,6 +144,8 @@ func startOptions(opts []StartOption) (startConfig, error) {
 			if o.tx == nil {
 				check(errors.New("kagzi: InTx(nil): begin a transaction first"))
 			}
+		case detached:
+			cfg.detached = true
 		case nil:
 			check(errors.New("kagzi: a nil option"))
 		}

@@ -55,7 +55,8 @@ type RunInfo struct {
 	Status          Status
 	WaitingOn       string // why it waits: "timer cooling-off", "retry authorize", "previous run" of its schedule
 	Metadata        Metadata
-	Parent          RunID     // reserved: there are no child workflows yet
+	Parent          RunID     // the run whose child it is
+	ParentStep      string    // under which name that run started it, with its branches
 	Schedule        string    // that started it
 	FireTime        time.Time // the tick of the schedule it stands for; zero if it was triggered by hand
 	Kind            Kind      // of the last failure
@@ -79,7 +80,7 @@ func runInfo(r *store.Run) RunInfo {
 		info.Worker = WorkerID(r.LockedBy.String())
 	}
 	if r.Parent != uuid.Nil {
-		info.Parent = RunID(r.Parent.String())
+		info.Parent, info.ParentStep = RunID(r.Parent.String()), r.ParentStep
 	}
 	_ = json.Unmarshal(r.Metadata, &info.Metadata) // written by startOptions, from a map of strings
 	return info
@@ -90,6 +91,7 @@ type StepAttempt struct {
 	Step      string
 	Attempt   int // from 1, as in [StepInfo]
 	Status    Status
+	Child     RunID // the run that it started, if it is a child
 	Output    json.RawMessage
 	Kind      Kind
 	Error     string

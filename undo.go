@@ -143,8 +143,8 @@ func (e *execution) endRun(f *store.Finish) {
 		return
 	}
 	e.mu.Lock()
-	offspring, undos := e.offspring, len(e.undos)
-	e.offspring = false
+	offspring, undos := len(e.offspring) > 0, len(e.undos)
+	clear(e.offspring)
 	e.mu.Unlock()
 	switch {
 	case offspring:
