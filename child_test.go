@@ -520,7 +520,10 @@ func TestChildNondeterminism(t *testing.T) {
 		{
 			"AnotherResult",
 			func(ctx Context) error { _, err := RunChild(ctx, "x", doubling, 1); return err },
-			func(ctx Context) error { _, err := RunChild(ctx, "x", Define[int, []string]("doubling"), 1); return err },
+			func(ctx Context) error {
+				_, err := RunChild(ctx, "x", Define[int, []string]("doubling"), 1)
+				return err
+			},
 			`result of child "x" does not decode`,
 		},
 	} {
