@@ -70,6 +70,14 @@ func (b *branch) muted() bool {
 	return false
 }
 
+// root is the run's own branch.
+func (b *branch) root() *branch {
+	for b.parent != nil {
+		b = b.parent
+	}
+	return b
+}
+
 func (b *branch) Done() <-chan struct{} { return b.ctx.Done() }
 func (b *branch) Err() error            { return context.Cause(b.ctx) }
 func (b *branch) RunID() RunID          { return b.e.runID }

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -74,13 +76,13 @@ type execution struct {
 	grace      *time.Timer
 
 	mail
-	starting    int           // starts of children whose write is under way
-	afterStarts func()        // called when they are settled; nil if nothing waits for that
-	offspring   bool          // it may have children that are not over
-	undos       []*undo       // registered, in any order
-	places      int64         // given to registrations so far
-	verdict     *store.Finish // how the run ends once it is undone; nil if it is not to be
-	undoing     bool          // this is the execution of the undos
+	starting    int                // starts and ends of children whose write is under way
+	afterStarts func()             // called when they are settled; nil if nothing waits for that
+	offspring   map[uuid.UUID]bool // its children that may not be over, but for detached ones
+	undos       []*undo            // registered, in any order
+	places      int64              // given to registrations so far
+	verdict     *store.Finish      // how the run ends once it is undone; nil if it is not to be
+	undoing     bool               // this is the execution of the undos
 
 	concluded sync.Once
 }
@@ -100,12 +102,14 @@ type branchResult struct {
 func newExecution(s *session, run *store.ClaimedRun, history []*store.StepRow, looked bool) *execution {
 	e := &execution{
 		s: s, run: run, runID: RunID(run.RunID.String()), attempt: run.Attempts + 1, history: historyOf(history),
-		done: make(chan struct{}), live: 1, busy: 1,
+		done: make(chan struct{}), live: 1, busy: 1, offspring: map[uuid.UUID]bool{},
 	}
 	e.own = ownOf(e.history)
 	e.places, _ = placesOf(e.history)
 	for _, row := range history {
-		e.offspring = e.offspring || row.Kind == store.KindChild && row.Status == store.Running
+		if row.Kind == store.KindChild && row.Status == store.Running {
+			e.offspring[row.ChildRunID] = true
+		}
 	}
 	if looked {
 		e.seen = run.Wakeups
@@ -449,7 +453,7 @@ func (b *branch) recordUnless(r *store.Record, other store.Outcome) store.Outcom
 	return it.settled
 }
 
-// starts submits the start of a child without waiting for its write. The execution ends after it.
+// starts submits the start of a child, or its end, without waiting for the write. The execution ends after it.
 func (b *branch) starts(r *store.Record) {
 	e := b.e
 	e.mu.Lock()

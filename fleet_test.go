@@ -511,6 +511,7 @@ func (l workload) hold(ctx Context, release string) (string, error) {
 
 func handleWorkloads(w *Worker, led *ledger, reach func(string)) {
 	l := workload{led, reach}
+	handleFamilies(w, l)
 	Handle(w, chained, l.chained)
 	Handle(w, triple, l.triple)
 	Handle(w, holding, l.hold)

@@ -11,6 +11,7 @@
 package kagzi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,6 +73,13 @@ func (c *Client) newRun(call Call, shared []StartOption) (store.NewRun, startCon
 	if err == nil {
 		err = validateName("workflow name", call.workflow)
 	}
+	switch {
+	case err != nil:
+	case call.child && cfg.tx != nil:
+		err = errors.New("kagzi: a child takes no InTx: it starts with the record of its start")
+	case !call.child && cfg.detached:
+		err = errors.New("kagzi: Detached is for children: this run has no parent to end before it")
+	}
 	if err != nil {
 		return r, cfg, err
 	}
@@ -85,7 +93,10 @@ func (c *Client) newRun(call Call, shared []StartOption) (store.NewRun, startCon
 	}
 	r = store.NewRun{
 		RunID: id, ExternalID: string(cfg.id), Queue: cfg.queue, Type: call.workflow, Version: cfg.version, Priority: cfg.priority,
-		Delay: cfg.delay, At: cfg.at, Timeout: cfg.timeout, RetryPolicy: cfg.policy, Metadata: cfg.metadata, Input: input,
+		Delay: cfg.delay, At: cfg.at, Timeout: cfg.timeout, RetryPolicy: cfg.policy, Metadata: cfg.metadata, Detached: cfg.detached, Input: input,
+	}
+	if !call.child { // which takes its parent's
+		r.Queue, r.Priority = cmp.Or(r.Queue, "default"), cmp.Or(r.Priority, 3)
 	}
 	if cfg.id != "" {
 		r.InputHash, r.IfActive, r.IfEnded = hashOf(input), cfg.ifActive.stored(), cfg.ifEnded.stored()

@@ -16,6 +16,7 @@ type mail struct {
 	received map[string]int64           // the sequence of each name's last message
 	ends     map[uuid.UUID]*store.ChildEnd
 	arrivals map[string]*event // by a message's name, or a child's ID
+	anyEnd   event             // of a child
 	lastEnd  time.Time         // when the end of a child last came
 }
 
@@ -38,7 +39,9 @@ func (e *execution) deliver(n *store.News) {
 		if e.ends[c.Child] == nil {
 			e.ends[c.Child] = c
 			e.lastEnd = time.Now()
+			delete(e.offspring, c.Child)
 			e.fireLocked(e.arrivalLocked(c.Child.String()))
+			e.fireLocked(&e.anyEnd)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 )
 
 type (
-	// A StartOption goes to [Start], [Workflow.With], [Client.StartMany] and [Define].
+	// A StartOption goes to [Start], [StartChild], [RunChild], [Workflow.With], [Client.StartMany] and [Define].
 	StartOption interface{ startOption() }
 	// A StepOption goes to [Step], [StepTx], [Do] and [DoTx].
 	StepOption interface{ stepOption() }
@@ -30,14 +30,14 @@ type (
 
 type (
 	// Queue is where the run waits for a worker: it must be the [WorkerConfig] Queue of one, else nobody claims
-	// the run. Without it, "default".
+	// the run. Without it, "default"; for a child, its parent's.
 	Queue string
 	// Delay is how long after the start, by the database's clock, the run becomes due. Of Delay and At the last
 	// given wins.
 	Delay time.Duration
 	// At is when the run becomes due. Of Delay and At the last given wins.
 	At time.Time
-	// Priority is 1 (first) to 4; without it 3.
+	// Priority is 1 (first) to 4; without it 3, for a child its parent's.
 	Priority int
 	// Version is a version of a workflow's code: of a handler, or the one a run must have. A run without it
 	// takes the highest version of the worker that executes it first, or that worker's [Default], and stays with it.
@@ -78,7 +78,12 @@ type (
 	inTx           struct{ tx pgx.Tx }
 	collectErrors  struct{}
 	defaultVersion struct{}
+	detached       struct{}
 )
+
+// Detached leaves a child running when its parent ends or is cancelled. It is an option of [StartChild] and [RunChild]
+// alone.
+func Detached() StartOption { return detached{} }
 
 func (inTx) startOption()            {}
 func (inTx) changeOption()           {}
@@ -111,14 +116,15 @@ func (newInput) restartOption()      {}
 func (ID) restartOption()            {}
 func (Version) restartOption()       {}
 func (Version) bulkRestartOption()   {}
+func (detached) startOption()        {}
 
 // startConfig is what a start's options say.
 type startConfig struct {
 	id       ID
-	queue    string
+	queue    string // empty: not given
 	delay    time.Duration
 	at       time.Time
-	priority int
+	priority int // zero: not given
 	version  int
 	timeout  time.Duration
 	metadata json.RawMessage
@@ -126,11 +132,12 @@ type startConfig struct {
 	tx       pgx.Tx
 	ifActive IfActive
 	ifEnded  IfEnded
+	detached bool
 }
 
 // startOptions validates opts; the last of a kind wins.
 func startOptions(opts []StartOption) (startConfig, error) {
-	cfg := startConfig{queue: "default", priority: 3}
+	var cfg startConfig
 	var errs []error
 	check := func(err error) { errs = append(errs, err) }
 	for _, o := range opts {
@@ -174,6 +181,8 @@ func startOptions(opts []StartOption) (startConfig, error) {
 			if o.tx == nil {
 				check(errors.New("kagzi: InTx(nil): begin a transaction first"))
 			}
+		case detached:
+			cfg.detached = true
 		case nil:
 			check(errors.New("kagzi: a nil option"))
 		}

@@ -34,7 +34,13 @@ func replayed[T any](k *kit, fn func(Context) T) T {
 		return 0, Sleep(ctx, "until the replay", time.Hour)
 	})
 	run := begin(k, wf, struct{}{})
-	k.waitStatus(run.ID(), StatusSleeping)
+	asleep := func() {
+		k.t.Helper()
+		waitFor(k.t, "it sleeps until the replay", func() bool {
+			return k.waitStatus(run.ID(), StatusSleeping).WaitingOn == "timer until the replay"
+		})
+	}
+	asleep()
 	first := <-seen
 	k.waitStatus(run.ID(), StatusSleeping) // it may have slept before
 	for range 3 {
@@ -48,7 +54,7 @@ func replayed[T any](k *kit, fn func(Context) T) T {
 			info, _ := run.Info(k.ctx)
 			k.t.Fatalf("no replay: %+v", info)
 		}
-		k.waitStatus(run.ID(), StatusSleeping)
+		asleep()
 	}
 	k.forward(run.ID())
 	resultOf(k, run)

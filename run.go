@@ -55,7 +55,8 @@ type RunInfo struct {
 	Status          Status
 	WaitingOn       string // why it waits: "timer cooling-off", "retry authorize", "signal approved", "child ship", "previous run" of its schedule
 	Metadata        Metadata
-	Parent          RunID     // reserved: there are no child workflows yet
+	Parent          RunID     // the run whose child it is
+	ParentStep      string    // under which name that run started it, with its branches
 	Origin          RunID     // the run that it was restarted or forked from
 	Schedule        string    // that started it
 	FireTime        time.Time // the tick of the schedule it stands for; zero if it was triggered by hand
@@ -80,7 +81,7 @@ func runInfo(r *store.Run) RunInfo {
 		info.Worker = WorkerID(r.LockedBy.String())
 	}
 	if r.Parent != uuid.Nil {
-		info.Parent = RunID(r.Parent.String())
+		info.Parent, info.ParentStep = RunID(r.Parent.String()), r.ParentStep
 	}
 	if r.Origin != uuid.Nil {
 		info.Origin = RunID(r.Origin.String())

@@ -143,8 +143,8 @@ func (e *execution) endRun(f *store.Finish) {
 		return
 	}
 	e.mu.Lock()
-	offspring, registered := e.offspring, e.places > 0
-	e.offspring = false
+	offspring, registered := len(e.offspring) > 0, e.places > 0
+	clear(e.offspring)
 	e.mu.Unlock()
 	switch {
 	case offspring:

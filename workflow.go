@@ -3,6 +3,7 @@ package kagzi
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // A Workflow is a contract: a name, an input and an output type. Declare it once, as a package variable that
@@ -32,6 +33,13 @@ type Call struct {
 	input    any
 	defaults []StartOption
 	opts     []StartOption
+	child    bool // of the run that starts it
+}
+
+// detached reports whether the call says so.
+func (c Call) detached() bool {
+	is := func(o StartOption) bool { _, ok := o.(detached); return ok }
+	return slices.ContainsFunc(c.defaults, is) || slices.ContainsFunc(c.opts, is)
 }
 
 // A handler is a worker's code for one version of a workflow, with its types taken off.

@@ -128,7 +128,8 @@ func flushOf(items []*item) *store.Flush {
 // when the items began to be written.
 func (s *session) settleAll(items []*item, last uint64) {
 	var ended []uuid.UUID
-	due := map[runKind]int{} // parked runs that others should look at, by type
+	due := map[runKind]int{}  // parked runs that others should look at, by type
+	var started []store.Woken // children
 	for _, it := range items {
 		o := it.outcome()
 		if o == store.Busy {
@@ -144,8 +145,14 @@ func (s *session) settleAll(items []*item, last uint64) {
 		if o == store.Done && it.park != nil && s.parked(it.park) {
 			due[runKind{it.e.run.Type, it.e.run.Version}]++
 		}
+		for _, r := range it.records {
+			if r.Start != nil && r.Outcome == store.Done {
+				started = append(started, store.Woken{Queue: r.Start.Queue, Type: r.Start.Type, Version: r.Start.Version})
+			}
+		}
 		it.settle(o)
 	}
+	s.w.client.wakeDue(s.noWait, started)
 	if len(ended) > 0 {
 		s.w.client.tell(ended)
 		s.w.client.publisher.Run(s.noWait, s.store.Namespace(), ended...)

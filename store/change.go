@@ -61,13 +61,14 @@ func again(ctx context.Context, f func(context.Context) error) error {
 	return err
 }
 
-// A new attempt: final failures of steps belong to the attempts before, all else stays. The conflicting run of
+// A new attempt: final failures of steps belong to the attempts before, all else stays. Children may have ended while
+// their parent was over, and woke nobody: the wake-up makes the next execution look. The conflicting run of
 // the same external ID is looked for first, because in a caller's transaction nothing may raise.
 const resumeRun = `
 WITH t AS MATERIALIZED (SELECT now() AS now)
 UPDATE kagzi.workflow_runs r
 SET status = 'PENDING', available_at = t.now, finished_at = NULL, lease = NULL, locked_by = NULL,
-	recoveries = 0, recoveries_since = NULL, deadline_at = NULL, cancel_requested_at = NULL,
+	recoveries = 0, recoveries_since = NULL, deadline_at = NULL, cancel_requested_at = NULL, wakeups = r.wakeups + 1,
 	attempts = r.attempts + CASE WHEN r.status = 'CANCELLED' THEN 1 ELSE 0 END,
 	error_kind = NULL, error = NULL, waiting_on = NULL
 FROM t

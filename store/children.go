@@ -6,7 +6,8 @@ import "context"
 // repetition finds them by their IDs.
 const insertChildren = `
 WITH u AS MATERIALIZED (
-	SELECT u.run_id, u.external_id, u.input_hash, u.task_queue, u.workflow_type, u.version, u.priority,
+	SELECT u.run_id, u.external_id, u.input_hash, u.task_queue, u.workflow_type, u.version,
+		CASE WHEN u.priority = 0 THEN l.priority ELSE u.priority END AS priority,
 		CASE WHEN u.at > 0 THEN timestamptz 'epoch' + u.at * interval '1 microsecond'
 			ELSE now() + u.delay * interval '1 microsecond' END AS available_at,
 		u.timeout, u.retry_policy, u.metadata, u.parent_run_id, u.parent_step_id, u.detached, u.input
@@ -15,7 +16,7 @@ WITH u AS MATERIALIZED (
 		AS u (run_id, external_id, input_hash, task_queue, workflow_type, version, priority, delay, at, timeout,
 			retry_policy, metadata, parent_run_id, parent_step_id, input, lease, detached)
 	CROSS JOIN LATERAL (
-		SELECT 1
+		SELECT q.priority
 		FROM kagzi.workflow_runs q
 		WHERE q.run_id = u.parent_run_id AND q.namespace_id = $1 AND q.lease = u.lease AND q.status = 'RUNNING'
 		FOR SHARE

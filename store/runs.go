@@ -32,6 +32,7 @@ type Run struct {
 	Error       string
 	Parent      uuid.UUID
 	Origin      uuid.UUID // the run that it was restarted or forked from
+	ParentStep  string    // that started it
 	LockedBy    uuid.UUID
 	Schedule    string    // its schedule's name
 	FireAt      time.Time // the tick it stands for
@@ -44,7 +45,7 @@ type Run struct {
 
 const runColumns = `r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.priority, r.status,
 	NULLIF(r.available_at, 'infinity'), r.attempts, r.recoveries, r.waiting_on, NULLIF(r.deadline_at, 'infinity'), r.metadata,
-	r.error_kind, r.error, r.parent_run_id, r.locked_by, r.created_at, r.started_at, r.finished_at,
+	r.error_kind, r.error, r.parent_run_id, r.parent_step_id, r.locked_by, r.created_at, r.started_at, r.finished_at,
 	r.schedule_spec ->> 'name', r.fire_at, r.origin_run_id, p.input, p.output`
 
 const getRun = `
@@ -193,19 +194,19 @@ func readRuns(rows pgx.Rows) ([]*Run, error) {
 	var out []*Run
 	for rows.Next() {
 		r := &Run{}
-		var external, waiting, kind, text, schedule *string
+		var external, waiting, kind, text, step, schedule *string
 		var version *int
 		var available, deadline, started, finished, tick *time.Time
 		var parent, origin, locked *uuid.UUID
 		if err := rows.Scan(&r.RunID, &external, &r.Queue, &r.Type, &version, &r.Priority, &r.Status, &available, &r.Attempts,
-			&r.Recoveries, &waiting, &deadline, &r.Metadata, &kind, &text, &parent, &locked, &r.CreatedAt, &started, &finished,
-			&schedule, &tick, &origin, &r.Input, &r.Output); err != nil {
+			&r.Recoveries, &waiting, &deadline, &r.Metadata, &kind, &text, &parent, &step, &locked, &r.CreatedAt, &started,
+			&finished, &schedule, &tick, &origin, &r.Input, &r.Output); err != nil {
 			return nil, err
 		}
 		r.ExternalID, r.WaitingOn, r.ErrorKind, r.Error = deref(external), deref(waiting), deref(kind), deref(text)
 		r.Version, r.Parent, r.Origin, r.LockedBy = deref(version), deref(parent), deref(origin), deref(locked)
 		r.AvailableAt, r.DeadlineAt, r.StartedAt, r.FinishedAt = deref(available), deref(deadline), deref(started), deref(finished)
-		r.Schedule, r.FireAt = deref(schedule), deref(tick)
+		r.ParentStep, r.Schedule, r.FireAt = deref(step), deref(schedule), deref(tick)
 		out = append(out, r)
 	}
 	return out, rows.Err()

@@ -35,7 +35,7 @@ type NewRun struct {
 	Queue       string
 	Type        string
 	Version     int // zero: the newest that the first worker has
-	Priority    int
+	Priority    int // zero, of a child: its parent's
 	Delay       time.Duration
 	At          time.Time // instead of Delay
 	Timeout     time.Duration

@@ -22,7 +22,7 @@ func TestStart(t *testing.T) {
 		s := open(t)
 		at := time.Now().Add(time.Hour).Truncate(time.Microsecond)
 		full := newRun(withID("id"), ofVersion(3), withPriority(1), withTimeout(time.Minute), withParent(uuid.New()), func(r *NewRun) {
-			r.At, r.RetryPolicy, r.Metadata = at, []byte(`{"a": 1}`), []byte(`{"tag": "x"}`)
+			r.At, r.RetryPolicy, r.Metadata, r.ParentStep = at, []byte(`{"a": 1}`), []byte(`{"tag": "x"}`), "child"
 		})
 		ids := start(t, s, full, newRun(func(r *NewRun) { r.Input = []byte{} }))
 		r, err := s.Run(t.Context(), ids[0])

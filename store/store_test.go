@@ -42,7 +42,7 @@ func withTimeout(d time.Duration) func(*NewRun) {
 }
 
 func withParent(id uuid.UUID) func(*NewRun) {
-	return func(r *NewRun) { r.Parent, r.ParentStep = id, "child" }
+	return func(r *NewRun) { r.Parent = id } // without a step, which only a flush writes with it
 }
 
 // start starts runs and returns their IDs.

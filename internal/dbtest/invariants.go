@@ -148,6 +148,30 @@ var tableChecks = []check{
 		) a LEFT JOIN kagzi.workflow_runs r USING (run_id, namespace_id)
 		WHERE r.run_id IS NULL`},
 
+	{"a child has its parent's step", `
+		SELECT concat_ws(' ', 'run', c.run_id, 'of parent', c.parent_run_id, 'step', c.parent_step_id)
+		FROM kagzi.workflow_runs c JOIN kagzi.workflow_runs p ON p.run_id = c.parent_run_id AND p.namespace_id = c.namespace_id
+		WHERE c.parent_step_id IS NOT NULL AND p.waiting_on IS DISTINCT FROM 'deletion'
+			AND NOT EXISTS (SELECT FROM kagzi.step_runs s WHERE s.run_id = p.run_id AND s.namespace_id = p.namespace_id
+				AND s.step_id = c.parent_step_id AND s.step_kind = 'CHILD_WORKFLOW' AND s.child_run_id = c.run_id)`},
+
+	{"a step's child is there, and is its run's unless that is a fork", `
+		SELECT concat_ws(' ', 'run', s.run_id, 'step', s.step_id, 'attempt', s.attempt_number, 'is', s.status, 'and its child',
+			coalesce(s.child_run_id::text, 'NULL'), CASE WHEN c.run_id IS NULL THEN 'is not there' ELSE 'has parent ' || c.parent_run_id END)
+		FROM kagzi.step_runs s JOIN kagzi.workflow_runs r USING (run_id, namespace_id)
+		LEFT JOIN kagzi.workflow_runs c ON c.run_id = s.child_run_id AND c.namespace_id = s.namespace_id
+		WHERE s.step_kind = 'CHILD_WORKFLOW' AND s.status IN ('RUNNING', 'COMPLETED') AND r.origin_run_id IS NULL
+			AND (c.run_id IS NULL OR c.parent_run_id IS DISTINCT FROM s.run_id OR c.parent_step_id IS DISTINCT FROM s.step_id)`},
+
+	{"a run that is over has no active children, unless they are detached or people must look at it", `
+		SELECT concat_ws(' ', 'run', c.run_id, 'is', c.status, 'and its parent', p.run_id, p.status)
+		FROM kagzi.workflow_runs c JOIN kagzi.workflow_runs p ON p.run_id = c.parent_run_id AND p.namespace_id = c.namespace_id
+		WHERE c.parent_step_id IS NOT NULL AND NOT c.detached AND c.status IN ('PENDING', 'SLEEPING', 'RUNNING')
+			AND c.cancel_requested_at IS NULL AND p.status IN ('COMPLETED', 'FAILED', 'CANCELLED')
+			AND coalesce(p.error_kind, '') NOT IN ('nondeterminism', 'crash_loop', 'bad_input')
+			AND NOT EXISTS (SELECT FROM kagzi.step_runs s WHERE s.run_id = p.run_id AND s.namespace_id = p.namespace_id
+				AND s.child_run_id = c.run_id AND s.status <> 'RUNNING')`},
+
 	{"no step ends after its run", `
 		SELECT concat_ws(' ', 'run', r.run_id, 'ended', r.finished_at, 'step', s.step_id, 'attempt', s.attempt_number, 'ended', s.finished_at)
 		FROM kagzi.step_runs s JOIN kagzi.workflow_runs r USING (run_id, namespace_id)

@@ -138,6 +138,30 @@ func TestTableChecks(t *testing.T) {
 			`UPDATE kagzi.run_events SET namespace_id = 'other'`,
 		},
 		{
+			"Child", "",
+			`UPDATE kagzi.workflow_runs SET parent_run_id = '00000000-0000-0000-0000-000000000002', parent_step_id = 'child'
+			WHERE run_id = '00000000-0000-0000-0000-000000000007'; INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, child_run_id)
+			VALUES ('00000000-0000-0000-0000-000000000002', 'ns', 'child', 1, 'RUNNING', 'CHILD_WORKFLOW', 1, 1, '00000000-0000-0000-0000-000000000007')`,
+		},
+		{
+			"ChildWithoutAStep", "a child has its parent's step",
+			`UPDATE kagzi.workflow_runs SET parent_run_id = '00000000-0000-0000-0000-000000000002', parent_step_id = 'child'
+			WHERE run_id = '00000000-0000-0000-0000-000000000007'; `,
+		},
+		{
+			"StepWithoutItsChild", "a step's child is there, and is its run's unless that is a fork",
+			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, child_run_id)
+			VALUES ('00000000-0000-0000-0000-000000000002', 'ns', 'child', 1, 'RUNNING', 'CHILD_WORKFLOW', 1, 1, '00000000-0000-0000-0000-000000000007')`,
+		},
+		{
+			"OrphanedChild", "a run that is over has no active children, unless they are detached or people must look at it",
+			`UPDATE kagzi.workflow_runs SET parent_run_id = '00000000-0000-0000-0000-000000000002', parent_step_id = 'child'
+			WHERE run_id = '00000000-0000-0000-0000-000000000007'; INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, child_run_id)
+			VALUES ('00000000-0000-0000-0000-000000000002', 'ns', 'child', 1, 'RUNNING', 'CHILD_WORKFLOW', 1, 1, '00000000-0000-0000-0000-000000000007');
+			UPDATE kagzi.workflow_runs SET status = 'PENDING', finished_at = NULL, available_at = now() WHERE run_id = '00000000-0000-0000-0000-000000000007';
+			UPDATE kagzi.workflow_runs SET status = 'CANCELLED', finished_at = now(), locked_by = NULL WHERE run_id = '00000000-0000-0000-0000-000000000002'`,
+		},
+		{
 			"StepAfterTheEnd", "no step ends after its run",
 			`UPDATE kagzi.step_runs SET finished_at = '2026-01-01 11:00:00.000001' WHERE step_id = 'last'`,
 		},

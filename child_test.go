@@ -1,0 +1,765 @@
+package kagzi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/kagzi/kagzi/internal/dbtest"
+)
+
+var (
+	doubling  = Define[int, int]("doubling", noRetry)
+	parenting = Define[int, int]("parenting", noRetry)
+)
+
+var errNegative = Kind("negative")
+
+// family serves fn as a parent's code, beside the code of children. Nobody polls: what goes on was woken.
+func family[In, Out any](k *kit, parent Workflow[In, Out], fn func(Context, In) (Out, error), children ...func(*Worker)) (stop func() error) {
+	k.t.Helper()
+	w := newTestWorker(k.t, k.c, WorkerConfig{PollInterval: time.Hour})
+	Handle(w, parent, fn)
+	for _, handle := range children {
+		handle(w)
+	}
+	return startWorker(k.t, w)
+}
+
+// handleDoubling has a child double a number in a step, and fail for one below zero.
+func handleDoubling(w *Worker) {
+	Handle(w, doubling, func(ctx Context, n int) (int, error) {
+		if n < 0 {
+			return 0, fmt.Errorf("%w: %d", Permanent(errNegative), n)
+		}
+		return Step(ctx, "double", func(context.Context) (int, error) { return 2 * n, nil })
+	})
+}
+
+// handleSleeping has a child sleep for ever.
+func handleSleeping(w *Worker) {
+	Handle(w, doubling, func(ctx Context, n int) (int, error) { return n, Sleep(ctx, "for ever", 1000*time.Hour) })
+}
+
+// statusOf is how the run of a step's child stands.
+func (k *kit) childOf(parent RunID, step string) RunInfo {
+	k.t.Helper()
+	rows, err := k.c.List(k.ctx, Filter{Parent: parent})
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	i := slices.IndexFunc(rows, func(r RunInfo) bool { return r.ParentStep == step })
+	if i < 0 {
+		k.t.Fatalf("run %s has no child %q among %d", parent, step, len(rows))
+	}
+	return rows[i]
+}
+
+func TestChild(t *testing.T) {
+	t.Parallel()
+	t.Run("ResultAndLineage", func(t *testing.T) {
+		k := newKit(t)
+		family(k, parenting, func(ctx Context, n int) (int, error) {
+			f := Go(ctx, "branch", func(ctx Context) (int, error) { return RunChild(ctx, "child", doubling, n) })
+			return f.Result(ctx)
+		}, handleDoubling)
+		run := begin(k, parenting, 21)
+		if got := resultOf(k, run); got != 42 {
+			t.Errorf("got %d", got)
+		}
+		child := k.childOf(run.ID(), "branch/child")
+		if child.Parent != run.ID() || child.Status != StatusCompleted || child.Workflow != "doubling" {
+			t.Errorf("the child is %+v", child)
+		}
+		step := k.steps(run.ID())["branch/child"][0]
+		if step.Child != child.ID || step.Status != StatusCompleted || string(step.Output) != "42" || step.EndedAt.Before(child.EndedAt) || step.StartedAt.After(child.StartedAt) {
+			t.Errorf("the step is %+v, the child %+v", step, child)
+		}
+		if n := k.count(`SELECT count(*) FROM kagzi.step_runs WHERE child_run_id = $1 AND step_kind = 'CHILD_WORKFLOW'`, string(child.ID)); n != 1 {
+			t.Errorf("%d steps have the child's ID", n)
+		}
+	})
+
+	t.Run("WaitsWithoutASlot", func(t *testing.T) {
+		k := newKit(t)
+		w := newTestWorker(t, k.c, WorkerConfig{MaxConcurrent: 1, PollInterval: time.Hour})
+		Handle(w, parenting, func(ctx Context, n int) (int, error) {
+			if n == 0 {
+				return 1, nil
+			}
+			sub, err := RunChild(ctx, "child", parenting, n-1)
+			return 2 * sub, err
+		})
+		startWorker(t, w)
+		if got := resultOf(k, begin(k, parenting, 5)); got != 32 {
+			t.Errorf("five generations in one slot: %d", got)
+		}
+	})
+
+	t.Run("TheSameInEachReplay", func(t *testing.T) {
+		k := newKit(t)
+		type seen struct {
+			ID       RunID
+			Result   int
+			Err      string
+			Failed   RunError
+			Now      time.Time
+			Conflict string
+		}
+		w := newTestWorker(t, k.c, WorkerConfig{})
+		handleDoubling(w)
+		startWorker(t, w)
+		holder := begin(k, napping, time.Hour, ID("taken"))
+		got := replayed(k, func(ctx Context) (s seen) {
+			c, err := StartChild(ctx, "good", doubling, 1)
+			if err != nil {
+				s.Err = err.Error()
+				return s
+			}
+			s.ID = c.ID()
+			if s.Result, err = c.Result(ctx); err != nil {
+				s.Err = err.Error()
+			}
+			_, err = RunChild(ctx, "bad", doubling, -1)
+			if re, ok := errors.AsType[*RunError](err); ok && errors.Is(err, errNegative) {
+				s.Failed = *re
+			}
+			if _, err = RunChild(ctx, "taken", doubling, 1, ID("taken")); errors.Is(err, ErrIDConflict) && KindOf(err) == KindBadRequest {
+				s.Conflict = err.Error()
+			}
+			s.Now = ctx.Now()
+			return s
+		})
+		if got.Result != 2 || got.Err != "" || got.Failed.Kind != errNegative || got.Failed.Status != StatusFailed || got.Failed.Message != "negative: -1" || got.Failed.Workflow != "doubling" {
+			t.Errorf("got %+v", got)
+		}
+		if !strings.Contains(got.Conflict, `child "taken"`) || !strings.Contains(got.Conflict, `"taken" is an active run's`) {
+			t.Errorf("the conflict says %q", got.Conflict)
+		}
+		if n := k.count(`SELECT count(*) FROM kagzi.workflow_runs WHERE workflow_type = 'doubling'`); n != 2 {
+			t.Errorf("%d children", n)
+		}
+		if err := k.c.Cancel(k.ctx, holder.ID()); err != nil {
+			t.Error(err)
+		}
+	})
+
+	t.Run("QueueAndPriority", func(t *testing.T) {
+		k := newKit(t)
+		w := newTestWorker(t, k.c, WorkerConfig{Queue: "shop", PollInterval: time.Hour})
+		other, err := NewClient(k.pool, k.c.cfg) // another process, which alone has the code of children
+		if err != nil {
+			t.Fatal(err)
+		}
+		elsewhere := Define[int, int]("elsewhere", Queue("mill"), Priority(4))
+		mill := newTestWorker(t, other, WorkerConfig{Queue: "mill", PollInterval: time.Hour})
+		Handle(mill, elsewhere, func(_ Context, n int) (int, error) { return 2 * n, nil })
+		Handle(w, parenting, func(ctx Context, n int) (int, error) {
+			a, err := RunChild(ctx, "here", doubling, n)
+			if err != nil {
+				return 0, err
+			}
+			if err := Sleep(ctx, "nap", 300*time.Millisecond); err != nil {
+				return 0, err
+			}
+			b, err := RunChild(ctx, "there", elsewhere, a)
+			if err != nil {
+				return 0, err
+			}
+			return RunChild(ctx, "chosen", doubling, b, Queue("mill"), Priority(2))
+		})
+		handleDoubling(w)
+		handleDoubling(mill)
+		startWorker(t, w)
+		startWorker(t, mill)
+		run := begin(k, parenting, 1, Queue("shop"), Priority(1))
+		if got := resultOf(k, run); got != 8 {
+			t.Errorf("got %d", got)
+		}
+		for step, want := range map[string]struct {
+			queue    string
+			priority int
+		}{"here": {"shop", 1}, "there": {"mill", 4}, "chosen": {"mill", 2}} {
+			if c := k.childOf(run.ID(), step); c.Queue != want.queue || c.Priority != want.priority {
+				t.Errorf("%s: queue %q, priority %d; want %+v", step, c.Queue, c.Priority, want)
+			}
+		}
+	})
+
+	t.Run("AskedTwiceAndByABranch", func(t *testing.T) {
+		k := newKit(t)
+		family(k, parenting, func(ctx Context, n int) (int, error) {
+			c, err := StartChild(ctx, "child", doubling, n)
+			if err != nil {
+				return 0, err
+			}
+			f := Go(ctx, "asks", func(ctx Context) (int, error) { return c.Result(ctx) })
+			a, err := c.Result(ctx)
+			if err != nil {
+				return 0, err
+			}
+			b, err := f.Result(ctx)
+			if err != nil {
+				return 0, err
+			}
+			again, err := Results(ctx, []*Child[int]{c, c})
+			return a + b + again[0] + again[1], err
+		}, handleDoubling)
+		if got := resultOf(k, begin(k, parenting, 1)); got != 8 {
+			t.Errorf("got %d", got)
+		}
+	})
+
+	t.Run("WaitingOn", func(t *testing.T) {
+		k := newKit(t)
+		family(k, parenting, func(ctx Context, n int) (int, error) {
+			children := make([]*Child[int], n)
+			for i := range children {
+				var err error
+				if children[i], err = StartChild(ctx, fmt.Sprint("c", i), doubling, i); err != nil {
+					return 0, err
+				}
+			}
+			out, err := Results(ctx, children)
+			return len(out), err
+		}, handleSleeping)
+		for n, want := range map[int]string{1: "child c0", 3: "child c0 and 2 more"} {
+			run := begin(k, parenting, n)
+			if info := k.waitStatus(run.ID(), StatusSleeping); info.WaitingOn != want || !info.AvailableAt.IsZero() {
+				t.Errorf("waits on %q until %v, want %q", info.WaitingOn, info.AvailableAt, want)
+			}
+			if err := k.c.Cancel(k.ctx, run.ID()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// Calls that are wrong start nothing, and say so before any write.
+func TestChildRefusals(t *testing.T) {
+	t.Parallel()
+	k := newKitWith(t, ClientConfig{MaxPayload: 100, Logger: slog.New(slog.DiscardHandler)})
+	big := Define[string, string]("big")
+	bad := Define[func(), int]("bad")
+	tx, err := k.pool.Begin(k.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(k.ctx) }()
+	type outcome struct {
+		permanent bool
+		text      string
+	}
+	got := complete(k, func(ctx Context) (int, error) {
+		var all []outcome
+		add := func(err error) { all = append(all, outcome{isPermanent(err), fmt.Sprint(err)}) }
+		_, err := StartChild(ctx, "a", big, strings.Repeat("x", 200))
+		add(err)
+		if !errors.Is(err, ErrPayloadTooLarge) {
+			t.Errorf("got %v", err)
+		}
+		_, err = RunChild(ctx, "b", bad, func() {})
+		add(err)
+		_, err = RunChild(ctx, "c", big, "", InTx(tx))
+		add(err)
+		_, err = RunChild(ctx, "d", big, "", Priority(9))
+		add(err)
+		_, err = RunChild(ctx, "e/f", big, "")
+		add(err)
+		_, err = RunChild(ctx, "g", Define[string, string](""), "")
+		add(err)
+		_, err = Results(ctx, []*Child[int]{nil})
+		add(err)
+		for i, want := range []string{`child "a"`, "cannot be encoded", "takes no InTx", "Priority is 9", "e/f", "workflow name", "child 0 is nil"} {
+			if !all[i].permanent || !strings.Contains(all[i].text, want) {
+				t.Errorf("got %+v, want one that says %q", all[i], want)
+			}
+		}
+		return 0, nil
+	})
+	if n := k.count(`SELECT count(*) FROM kagzi.workflow_runs`); n != 1 || got != 0 {
+		t.Errorf("%d runs", n)
+	}
+	_, err = Start(k.ctx, k.c, doubling, 1, Detached())
+	mustContain(t, err, "Detached is for children")
+	_, err = k.c.StartMany(k.ctx, []Call{doubling.With(1, Detached())})
+	mustContain(t, err, "Detached is for children")
+	err = k.c.Schedule(k.ctx, Schedule{Name: "s", Every: time.Hour, Run: doubling.With(1, Detached())})
+	mustContain(t, err, "Detached is for children")
+}
+
+// A child that did not complete is a typed error, which stays as it was first seen.
+func TestChildFailure(t *testing.T) {
+	t.Parallel()
+
+	t.Run("CancelledAndTerminated", func(t *testing.T) {
+		for name, end := range map[string]func(*kit, RunID) error{
+			"Cancel":    func(k *kit, id RunID) error { return k.c.Cancel(k.ctx, id) },
+			"Terminate": func(k *kit, id RunID) error { return k.c.Terminate(k.ctx, id) },
+		} {
+			t.Run(name, func(t *testing.T) {
+				k := newKit(t)
+				family(k, parenting, func(ctx Context, n int) (int, error) { return RunChild(ctx, "child", doubling, n) }, handleSleeping)
+				run := begin(k, parenting, 1)
+				k.waitStatus(run.ID(), StatusSleeping)
+				child := k.childOf(run.ID(), "child")
+				k.waitStatus(child.ID, StatusSleeping)
+				if err := end(k, child.ID); err != nil {
+					t.Fatal(err)
+				}
+				re := failureOf(k, run, StatusFailed)
+				if re.Kind != KindCancelled || !strings.Contains(re.Message, string(child.ID)+` of workflow "doubling" was cancelled`) {
+					t.Errorf("the parent failed with %+v", re)
+				}
+			})
+		}
+	})
+
+	t.Run("StaysThoughTheChildIsResumed", func(t *testing.T) {
+		k := newKit(t)
+		var broken atomic.Bool
+		broken.Store(true)
+		family(k, parenting, func(ctx Context, n int) (int, error) {
+			_, err := RunChild(ctx, "child", doubling, n)
+			if errors.Is(err, errNegative) {
+				n++
+			}
+			return n, Sleep(ctx, "nap", time.Hour)
+		}, func(w *Worker) {
+			Handle(w, doubling, func(_ Context, n int) (int, error) {
+				if broken.Load() {
+					return 0, Permanent(errNegative)
+				}
+				return n, nil
+			})
+		})
+		run := begin(k, parenting, 1)
+		waitFor(t, "the parent naps", func() bool { return k.waitStatus(run.ID(), StatusSleeping).WaitingOn == "timer nap" })
+		broken.Store(false)
+		child := k.childOf(run.ID(), "child").ID
+		if err := k.c.Resume(k.ctx, child); err != nil {
+			t.Fatal(err)
+		}
+		k.waitStatus(child, StatusCompleted)
+		k.forward(run.ID())
+		if got := resultOf(k, run); got != 2 {
+			t.Errorf("a replay saw another end: %d", got)
+		}
+	})
+
+	t.Run("IsForgottenByTheNextAttempt", func(t *testing.T) {
+		k := newKit(t)
+		retried := Define[int, int]("retried", soon)
+		var done, failed, slow atomic.Int64
+		good, bad, sleepy := Define[int, int]("good"), Define[int, int]("bad", noRetry), Define[int, int]("sleepy")
+		release := make(chan struct{})
+		family(k, retried, func(ctx Context, n int) (int, error) {
+			s, err := StartChild(ctx, "under way", sleepy, n)
+			if err != nil {
+				return 0, err
+			}
+			a, err := RunChild(ctx, "good", good, n)
+			if err != nil {
+				return 0, err
+			}
+			b, err := RunChild(ctx, "bad", bad, a)
+			if err != nil {
+				return 0, err
+			}
+			c, err := s.Result(ctx)
+			return a + b + c, err
+		}, func(w *Worker) {
+			Handle(w, good, func(_ Context, n int) (int, error) { done.Add(1); return n, nil })
+			Handle(w, bad, func(_ Context, n int) (int, error) {
+				if failed.Add(1) < 3 {
+					return 0, errors.New("not yet")
+				}
+				close(release)
+				return n, nil
+			})
+			Handle(w, sleepy, func(ctx Context, n int) (int, error) {
+				return Step(ctx, "wait", func(ctx context.Context) (int, error) {
+					slow.Add(1)
+					select {
+					case <-release:
+						return n, nil
+					case <-ctx.Done():
+						return 0, context.Cause(ctx)
+					}
+				})
+			})
+		})
+		run := begin(k, retried, 1)
+		if got := resultOf(k, run); got != 3 {
+			t.Errorf("got %d", got)
+		}
+		if done.Load() != 1 || failed.Load() != 3 || slow.Load() != 1 {
+			t.Errorf("completed children ran %d times, failing ones %d, those under way %d; want 1, 3, 1", done.Load(), failed.Load(), slow.Load())
+		}
+		steps := k.steps(run.ID())
+		if len(steps["bad"]) != 3 || steps["bad"][0].Child == steps["bad"][1].Child || steps["bad"][2].Status != StatusCompleted {
+			t.Errorf("the failing child's steps are %+v", steps["bad"])
+		}
+	})
+
+	// B fails while its parent waits for the next attempt: that, too, is a failure of the attempt before.
+	t.Run("BetweenTwoAttempts", func(t *testing.T) {
+		k := newKit(t)
+		retried := Define[int, int]("retried", RetryPolicy{MaxAttempts: 2, Backoff: time.Hour})
+		child := Define[string, int]("child", noRetry)
+		fail := make(chan struct{})
+		family(k, retried, func(ctx Context, n int) (int, error) {
+			b, err := StartChild(ctx, "b", child, "b")
+			if err != nil {
+				return 0, err
+			}
+			if _, err := RunChild(ctx, "a", child, "a"); err != nil {
+				return 0, err
+			}
+			return b.Result(ctx)
+		}, func(w *Worker) {
+			var as, bs atomic.Int64
+			Handle(w, child, func(ctx Context, name string) (int, error) {
+				if name == "a" && as.Add(1) == 1 {
+					return 0, errors.New("not yet")
+				}
+				if name == "b" && bs.Add(1) == 1 {
+					return Step(ctx, "wait", func(context.Context) (int, error) { <-fail; return 0, Permanent(errNegative) })
+				}
+				return 7, nil
+			})
+		})
+		run := begin(k, retried, 1)
+		waitFor(t, "the parent waits for its next attempt", func() bool { return k.waitStatus(run.ID(), StatusPending).WaitingOn == "retry" })
+		close(fail)
+		k.waitStatus(k.childOf(run.ID(), "b").ID, StatusFailed)
+		k.exec(`UPDATE kagzi.workflow_runs SET available_at = now() WHERE run_id = $1`, string(run.ID()))
+		k.c.wakeWork(k.ctx, "default", "", 0, 1)
+		if got := resultOf(k, run); got != 7 {
+			t.Errorf("got %d", got)
+		}
+	})
+
+	t.Run("ResumeOfACancelledParent", func(t *testing.T) {
+		k := newKit(t)
+		var lazy atomic.Bool
+		lazy.Store(true)
+		family(k, parenting, func(ctx Context, n int) (int, error) { return RunChild(ctx, "child", doubling, n) }, func(w *Worker) {
+			Handle(w, doubling, func(ctx Context, n int) (int, error) {
+				if lazy.Load() {
+					return 0, Sleep(ctx, "nap", time.Hour)
+				}
+				return 2 * n, nil
+			})
+		})
+		run := begin(k, parenting, 4)
+		k.waitStatus(run.ID(), StatusSleeping)
+		if err := k.c.Cancel(k.ctx, run.ID()); err != nil {
+			t.Fatal(err)
+		}
+		k.waitStatus(k.childOf(run.ID(), "child").ID, StatusCancelled)
+		lazy.Store(false)
+		if err := k.c.Resume(k.ctx, run.ID()); err != nil {
+			t.Fatal(err)
+		}
+		if got := resultOf(k, run); got != 8 {
+			t.Errorf("got %d", got)
+		}
+	})
+
+	t.Run("ResumeFindsWhatEndedMeanwhile", func(t *testing.T) {
+		k := newKit(t)
+		var good atomic.Bool
+		family(k, parenting, func(ctx Context, n int) (int, error) {
+			c, err := StartChild(ctx, "child", doubling, n, Detached())
+			if err != nil || !good.Load() {
+				return 0, errors.Join(err, Permanent(errors.New("broken")))
+			}
+			return c.Result(ctx)
+		}, handleDoubling)
+		run := begin(k, parenting, 4)
+		failureOf(k, run, StatusFailed)
+		k.waitStatus(k.childOf(run.ID(), "child").ID, StatusCompleted)
+		good.Store(true)
+		if err := k.c.Resume(k.ctx, run.ID()); err != nil {
+			t.Fatal(err)
+		}
+		if got := resultOf(k, run); got != 8 {
+			t.Errorf("got %d", got)
+		}
+	})
+}
+
+// A child and code that cannot both be right set the run aside.
+func TestChildNondeterminism(t *testing.T) {
+	t.Parallel()
+	nap := func(ctx Context) (int, error) { return 0, Sleep(ctx, "nap", time.Hour) }
+	for _, tt := range []struct {
+		name          string
+		before, after func(Context) error
+		want          string
+	}{
+		{
+			"AnotherWorkflow",
+			func(ctx Context) error { _, err := RunChild(ctx, "x", doubling, 1); return err },
+			func(ctx Context) error { _, err := RunChild(ctx, "x", Define[int, int]("other"), 1); return err },
+			`child "x"`,
+		},
+		{
+			"AStep",
+			func(ctx Context) error { _, err := RunChild(ctx, "x", doubling, 1); return err },
+			func(ctx Context) error { return Do(ctx, "x", func(context.Context) error { return nil }) },
+			`step "x" was recorded as a child`,
+		},
+		{
+			"AnotherResult",
+			func(ctx Context) error { _, err := RunChild(ctx, "x", doubling, 1); return err },
+			func(ctx Context) error {
+				_, err := RunChild(ctx, "x", Define[int, []string]("doubling"), 1)
+				return err
+			},
+			`result of child "x" does not decode`,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			k := newKit(t)
+			var deployed atomic.Bool
+			family(k, parenting, func(ctx Context, _ int) (int, error) {
+				do := tt.before
+				if deployed.Load() {
+					do = tt.after
+				}
+				if err := do(ctx); err != nil {
+					return 0, err
+				}
+				return nap(ctx)
+			}, handleDoubling)
+			run := begin(k, parenting, 1)
+			waitFor(t, "it naps", func() bool { return k.waitStatus(run.ID(), StatusSleeping).WaitingOn == "timer nap" })
+			deployed.Store(true)
+			k.wake(run.ID())
+			re := failureOf(k, run, StatusFailed)
+			if re.Kind != KindNondeterminism || !strings.Contains(re.Message, tt.want) {
+				t.Errorf("failed with %v, want %q", re, tt.want)
+			}
+		})
+	}
+}
+
+// Children end with their parent, however it ends, unless they are detached.
+func TestChildrenEndWithTheirParent(t *testing.T) {
+	t.Parallel()
+	nested := Define[int, int]("nested")
+	for name, end := range map[string]struct {
+		how  func(*kit, *Run[int]) error // nil: the parent ends by itself
+		fail error
+		want Status
+	}{
+		"Completes":  {want: StatusCompleted},
+		"Fails":      {fail: Permanent(errors.New("broken")), want: StatusFailed},
+		"Cancelled":  {how: func(k *kit, r *Run[int]) error { return r.Cancel(k.ctx) }, want: StatusCancelled},
+		"Terminated": {how: func(k *kit, r *Run[int]) error { return k.c.Terminate(k.ctx, r.ID()) }, want: StatusCancelled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := newKit(t)
+			family(k, parenting, func(ctx Context, n int) (int, error) {
+				for _, o := range [][]StartOption{nil, {Detached()}} {
+					if _, err := StartChild(ctx, fmt.Sprint("nested", len(o)), nested, n, o...); err != nil {
+						return 0, err
+					}
+					if _, err := StartChild(ctx, fmt.Sprint("delayed", len(o)), doubling, n, append(o, Delay(time.Hour))...); err != nil {
+						return 0, err
+					}
+				}
+				if end.how != nil {
+					return 0, Sleep(ctx, "nap", time.Hour)
+				}
+				return 0, errors.Join(Do(ctx, "until they sleep", func(context.Context) error {
+					waitFor(t, "children sleep", func() bool {
+						return k.count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'SLEEPING'`) == 4
+					})
+					return nil
+				}), end.fail)
+			}, handleSleeping, func(w *Worker) {
+				Handle(w, nested, func(ctx Context, n int) (int, error) { return RunChild(ctx, "below", doubling, n) })
+			})
+			run := begin(k, parenting, 1)
+			if end.how != nil {
+				waitFor(t, "all sleep", func() bool { return k.count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'SLEEPING'`) == 5 })
+				if err := end.how(k, run); err != nil {
+					t.Fatal(err)
+				}
+			}
+			k.waitStatus(run.ID(), end.want)
+			for step, want := range map[string]Status{"nested0": StatusCancelled, "delayed0": StatusCancelled, "nested1": StatusSleeping, "delayed1": StatusPending} {
+				if c := k.childOf(run.ID(), step); c.Status != want {
+					t.Errorf("%s is %s, want %s", step, c.Status, want)
+				}
+			}
+			if c := k.childOf(k.childOf(run.ID(), "nested0").ID, "below"); c.Status != StatusCancelled {
+				t.Errorf("the grandchild is %s", c.Status)
+			}
+			if c := k.childOf(k.childOf(run.ID(), "nested1").ID, "below"); c.Status != StatusSleeping {
+				t.Errorf("the detached child's is %s", c.Status)
+			}
+		})
+	}
+}
+
+// A Race's loser takes no end in, and a cancelled branch gets its cause.
+func TestChildInBranches(t *testing.T) {
+	t.Parallel()
+	t.Run("Race", func(t *testing.T) {
+		k := newKit(t)
+		family(k, Define[int, string]("racing"), func(ctx Context, n int) (string, error) {
+			winner, _, err := Race(ctx, "race", map[string]func(Context) (int, error){
+				"slow": func(ctx Context) (int, error) { return RunChild(ctx, "c", doubling, 1, Delay(time.Hour)) },
+				"fast": func(ctx Context) (int, error) { return RunChild(ctx, "c", doubling, 2) },
+			})
+			if err != nil {
+				return "", err
+			}
+			return winner, Sleep(ctx, "nap", 300*time.Millisecond)
+		}, handleDoubling)
+		run := begin(k, Define[int, string]("racing"), 1)
+		if got := resultOf(k, run); got != "fast" {
+			t.Errorf("%s won", got)
+		}
+		if c := k.childOf(run.ID(), "race/slow/c"); c.Status != StatusCancelled {
+			t.Errorf("the loser's child is %s once its parent is over", c.Status)
+		}
+	})
+	t.Run("Timeout", func(t *testing.T) {
+		k := newKit(t)
+		causes := make(chan error, 10)
+		family(k, parenting, func(ctx Context, n int) (int, error) {
+			err := Parallel(ctx, "group", map[string]func(Context) error{"a": func(ctx Context) error {
+				_, err := RunChild(ctx, "c", doubling, 1)
+				causes <- err
+				return err
+			}}, Timeout(100*time.Millisecond))
+			if !errors.Is(err, KindTimeout) {
+				return 0, err
+			}
+			return 1, nil
+		}, handleSleeping)
+		if got := resultOf(k, begin(k, parenting, 1)); got != 1 {
+			t.Errorf("got %d", got)
+		}
+		if err := <-causes; !errors.Is(err, KindCancelled) {
+			t.Errorf("the branch got %v", err)
+		}
+	})
+	t.Run("Map", func(t *testing.T) {
+		k := newKit(t)
+		family(k, Define[int, string]("mapping"), func(ctx Context, n int) (string, error) {
+			out, err := Map(ctx, "all", []int{1, -1, 3}, func(ctx Context, n int) (int, error) {
+				return RunChild(ctx, "c", doubling, n)
+			}, CollectErrors())
+			return fmt.Sprint(out, err), nil
+		}, handleDoubling)
+		got := resultOf(k, begin(k, Define[int, string]("mapping"), 1))
+		if !strings.HasPrefix(got, "[2 0 6] ") || !strings.Contains(got, "negative: -1") {
+			t.Errorf("got %s", got)
+		}
+	})
+}
+
+// TestResults awaits many children with few statements and few claims of their parent.
+func TestResults(t *testing.T) {
+	const n = 1000
+	k := newKit(t)
+	dbtest.Audit(t, k.pool)
+	fanout := Define[int, []int]("fanout", noRetry)
+	failures := make(chan error, 10)
+	family(k, fanout, func(ctx Context, n int) ([]int, error) {
+		children := make([]*Child[int], n)
+		for i := range children {
+			var err error
+			if children[i], err = StartChild(ctx, fmt.Sprint("child-", i), doubling, i-2); err != nil {
+				return nil, err
+			}
+		}
+		out, err := Results(ctx, children)
+		failures <- err
+		return out, nil
+	}, handleDoubling)
+	run := begin(k, fanout, n)
+	got := resultOf(k, run)
+	for i := range got {
+		if want := max(0, 2*(i-2)); got[i] != want {
+			t.Fatalf("result %d is %d, want %d", i, got[i], want)
+		}
+	}
+	failed, ok := errors.AsType[BranchErrors](<-failures)
+	if !ok || len(failed) != 2 || failed[1].Index != 1 || failed[1].Name != "child-1" || !errors.Is(failed[1], errNegative) {
+		t.Errorf("failures %v", failed)
+	}
+	if re, ok := errors.AsType[*RunError](failed[0].Err); !ok || re.Status != StatusFailed || re.Workflow != "doubling" {
+		t.Errorf("the failure is %v", failed[0])
+	}
+	inserts := k.count(`SELECT count(DISTINCT txid) FROM kagzi_audit.changes WHERE relation = 'workflow_runs' AND operation = 'INSERT' AND new->>'parent_run_id' IS NOT NULL`)
+	claims := k.count(`SELECT count(DISTINCT new_lease) FROM kagzi_audit.changes WHERE relation = 'workflow_runs' AND run_id = $1`, string(run.ID()))
+	t.Logf("%d children were inserted by %d statements, their parent was claimed %d times", n, inserts, claims)
+	if inserts > 5 {
+		t.Errorf("%d children were inserted by %d statements", n, inserts)
+	}
+	if claims > 4 {
+		t.Errorf("the parent was claimed %d times", claims)
+	}
+}
+
+// TestChildEndsAroundTheSuspension lets children end before, while and after their parents are suspended, in this process
+// and in another: nobody polls, so an end that is missed is waited for in vain.
+func TestChildEndsAroundTheSuspension(t *testing.T) {
+	k := newKit(t)
+	const runs, children = 40, 5
+	other, err := NewClient(k.pool, k.c.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pausing := Define[int, int]("pausing", Queue("other"))
+	for queue, c := range map[string]*Client{"default": k.c, "other": other} {
+		w := newTestWorker(t, c, WorkerConfig{Queue: queue, PollInterval: time.Hour})
+		Handle(w, pausing, func(ctx Context, n int) (int, error) {
+			return n, Sleep(ctx, "pause", time.Duration(n)*time.Millisecond)
+		})
+		Handle(w, parenting, func(ctx Context, n int) (int, error) {
+			var all []*Child[int]
+			for i := range children {
+				queue := []StartOption{Queue("default"), Queue("other")}[i%2]
+				c, err := StartChild(ctx, fmt.Sprint("c", i), pausing, (i*67+n*13)%400, queue)
+				if err != nil {
+					return 0, err
+				}
+				all = append(all, c)
+			}
+			if n%2 == 0 {
+				out, err := Results(ctx, all)
+				return len(out), err
+			}
+			for _, c := range all {
+				if _, err := c.Result(ctx); err != nil {
+					return 0, err
+				}
+			}
+			return len(all), nil
+		})
+		startWorker(t, w)
+	}
+	var all []*Run[int]
+	for i := range runs {
+		all = append(all, begin(k, parenting, i))
+	}
+	for _, r := range all {
+		if got := resultOf(k, r); got != children {
+			t.Errorf("run %s got %d", r.ID(), got)
+		}
+	}
+}
