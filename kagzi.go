@@ -66,7 +66,7 @@ func Find[In, Out any](ctx context.Context, c *Client, wf Workflow[In, Out], ref
 }
 
 // newRun makes of a call what the store inserts.
-func (c *Client) newRun(call Call, shared []StartOption) (store.NewRun, startConfig, error) {
+func (c *Client) newRun(ctx context.Context, call Call, shared []StartOption) (store.NewRun, startConfig, error) {
 	var r store.NewRun
 	cfg, err := startOptions(append(append(append([]StartOption{}, call.defaults...), shared...), call.opts...))
 	if err == nil {
@@ -89,6 +89,13 @@ func (c *Client) newRun(call Call, shared []StartOption) (store.NewRun, startCon
 	}
 	if cfg.id != "" {
 		r.InputHash = hashOf(input)
+	}
+	for _, m := range cfg.messages {
+		msg, err := c.message(ctx, m, "start "+string(cfg.id))
+		if err != nil {
+			return r, cfg, err
+		}
+		r.Messages = append(r.Messages, msg)
 	}
 	return r, cfg, nil
 }

@@ -45,12 +45,14 @@ type NewRun struct {
 	ParentStep  string
 	Detached    bool // goes on when its parent ends
 	Input       []byte
+	Messages    []Message // for it, or for the active run of its external ID
 }
 
 // A StartedRun is what became of a NewRun.
 type StartedRun struct {
-	RunID   uuid.UUID
-	Existed bool // RunID is that of the active run with the external ID
+	RunID     uuid.UUID
+	Existed   bool       // RunID is that of the active run with the external ID
+	Signalled *Signalled // what its messages found; nil if it brought none
 }
 
 // Conflicts insert nothing and raise nothing, so the statement is safe in a caller's transaction.
@@ -110,7 +112,7 @@ func (s *Store) Start(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedR
 	if tx != nil {
 		return s.startIn(ctx, tx, runs)
 	}
-	one := len(runs) == 1 || !anyExternalID(runs) // cannot be refused after it was half done
+	one := (len(runs) == 1 || !anyExternalID(runs)) && !anyMessages(runs) // cannot be refused after it was half done
 	var out []StartedRun
 	var err error
 	for attempt := range repeats {
@@ -122,7 +124,7 @@ func (s *Store) Start(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedR
 			out, err = s.insert(callCtx, s.pool, runs)
 		} else {
 			err = pgx.BeginFunc(callCtx, s.pool, func(tx pgx.Tx) error {
-				out, err = s.insert(callCtx, tx, runs)
+				out, err = s.startAll(callCtx, tx, runs, attempt > 0)
 				return err
 			})
 		}
@@ -138,10 +140,18 @@ func (s *Store) startIn(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]Starte
 	var out []StartedRun
 	// The savepoint takes back what was inserted before a conflict was seen.
 	err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) (err error) {
-		out, err = s.insert(ctx, tx, runs)
+		out, err = s.startAll(ctx, tx, runs, false)
 		return err
 	})
 	return out, wrap("start", err)
+}
+
+// startAll starts the runs, with their messages. repeated says that the answer to the same may have been lost.
+func (s *Store) startAll(ctx context.Context, tx pgx.Tx, runs []NewRun, repeated bool) ([]StartedRun, error) {
+	if anyMessages(runs) {
+		return s.startSignalling(ctx, tx, runs, repeated)
+	}
+	return s.insert(ctx, tx, runs)
 }
 
 func anyExternalID(runs []NewRun) bool {
