@@ -74,7 +74,7 @@ func TestStart(t *testing.T) {
 		s := open(t)
 		first := start(t, s, newRun(withID("id")))
 		started, err := s.Start(t.Context(), nil, []NewRun{newRun(withID("id"))})
-		if err != nil || started[0] != (StartedRun{first[0], true}) {
+		if err != nil || started[0] != (StartedRun{RunID: first[0], Existed: true}) {
 			t.Errorf("%+v, %v", started, err)
 		}
 		// Another namespace's ID is another ID.
@@ -127,7 +127,7 @@ func TestStart(t *testing.T) {
 		_, err := s.Start(t.Context(), tx, []NewRun{newRun(), newRun(withID("taken"), withHash("other"))})
 		wantError(t, err, ErrIDConflict)
 		started, err := s.Start(t.Context(), tx, []NewRun{newRun(withID("taken")), newRun(withID("new"))})
-		if err != nil || started[0] != (StartedRun{taken[0], true}) || started[1].Existed {
+		if err != nil || started[0] != (StartedRun{RunID: taken[0], Existed: true}) || started[1].Existed {
 			t.Errorf("%+v, %v: a conflict must leave the transaction usable", started, err)
 		}
 		if id, err := s.Find(t.Context(), tx, "new"); err != nil || id != started[1].RunID {
