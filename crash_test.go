@@ -92,7 +92,7 @@ type killing struct {
 	runs     []*Run[string]
 	want     func(int) string                          // the i-th run returns
 	send     func(context.Context, *Run[string]) error // what a run waits for; nil for nothing
-	recorded map[string]bool // "run step" with a result when the victim was dead
+	recorded map[string]bool                           // "run step" with a result when the victim was dead
 	again    int
 	err      error
 }

@@ -400,7 +400,9 @@ func TestWaitSignalTimeout(t *testing.T) {
 	t.Run("ReturnedFailsTheRunAtOnce", func(t *testing.T) {
 		k := newKit(t)
 		wf := Define[struct{}, string]("wf", RetryPolicy{Backoff: time.Hour})
-		serve(k, wf, func(ctx Context, _ struct{}) (string, error) { return WaitSignal(ctx, approved, Timeout(time.Millisecond)) })
+		serve(k, wf, func(ctx Context, _ struct{}) (string, error) {
+			return WaitSignal(ctx, approved, Timeout(time.Millisecond))
+		})
 		if re := failureOf(k, begin(k, wf, struct{}{}), StatusFailed); re.Kind != KindTimeout {
 			t.Errorf("kind %s", re.Kind)
 		}
