@@ -7,7 +7,8 @@
 //
 // [Define] a workflow where callers and workers can see it, [Start] runs of it, and [Handle] it in a worker.
 // Inside the workflow function, [Step] and [StepTx] execute a piece of code once and remember its result,
-// [Sleep] waits without holding anything, and [Go], [Parallel], [Map] and [Race] do several things at once.
+// [Sleep] and [WaitSignal] wait without holding anything, and [Go], [Parallel], [Map] and [Race] do several things at
+// once. [Client.Signal] sends a run a message.
 package kagzi
 
 import (
