@@ -378,7 +378,7 @@ func TestWaitSignalTimeout(t *testing.T) {
 	})
 	t.Run("StaysInTheNextAttempt", func(t *testing.T) {
 		k := newKit(t)
-		wf := Define[struct{}, string]("wf", soon)
+		wf := Define[struct{}, string]("wf", RetryPolicy{Backoff: time.Hour})
 		serve(k, wf, func(ctx Context, _ struct{}) (string, error) {
 			first, err := WaitSignal(ctx, rejected)
 			if err != nil {
@@ -393,6 +393,8 @@ func TestWaitSignalTimeout(t *testing.T) {
 		run := begin(k, wf, struct{}{}, rejected.With("first"), rejected.With("second"))
 		waitFor(t, "the first attempt fails", func() bool { i, _ := run.Info(k.ctx); return i.Attempts > 0 })
 		k.signal(run.ID(), approved.With("late"))
+		k.exec(`UPDATE kagzi.workflow_runs SET available_at = now()`)
+		k.wake(run.ID())
 		if got := resultOf(k, run); got != "first true" {
 			t.Errorf("got %q", got)
 		}
