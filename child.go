@@ -156,7 +156,7 @@ func (b *branch) startChild(name string, call Call) (*child, error) {
 		}
 		attempt = row.Attempt + 1
 	}
-	run, cfg, err := e.s.w.client.newRun(call, nil)
+	run, cfg, err := e.s.w.client.newRun(context.Background(), call, nil)
 	if err != nil {
 		return nil, misuse(failed(err, "child %q", id))
 	}

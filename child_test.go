@@ -276,7 +276,11 @@ func TestChildRefusals(t *testing.T) {
 		add(err)
 		_, err = Results(ctx, []*Child[int]{nil})
 		add(err)
-		for i, want := range []string{`child "a"`, "cannot be encoded", "takes no InTx", "Priority is 9", "e/f", "workflow name", "child 0 is nil"} {
+		_, err = RunChild(ctx, "h", big, "", ID("x"), RejectActive)
+		add(err)
+		_, err = RunChild(ctx, "i", big, "", DefineSignal[int]("s").With(1))
+		add(err)
+		for i, want := range []string{`child "a"`, "cannot be encoded", "takes no InTx", "Priority is 9", "e/f", "workflow name", "child 0 is nil", "takes no IfActive", "takes no Message"} {
 			if !all[i].permanent || !strings.Contains(all[i].text, want) {
 				t.Errorf("got %+v, want one that says %q", all[i], want)
 			}

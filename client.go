@@ -171,7 +171,7 @@ func (c *Client) start(ctx context.Context, calls []Call, shared []StartOption) 
 	runs := make([]store.NewRun, len(calls))
 	var tx pgx.Tx
 	for i, call := range calls {
-		r, cfg, err := c.newRun(call, shared)
+		r, cfg, err := c.newRun(ctx, call, shared)
 		if err == nil && cfg.id == "" {
 			err = withoutID(shared, call.opts)
 		}
@@ -202,10 +202,13 @@ func (c *Client) start(ctx context.Context, calls []Call, shared []StartOption) 
 		version    int
 	}
 	fresh := map[work]int{}
+	var signalled []store.Signalled
 	for i, r := range rows {
 		out[i] = Started{ID: RunID(r.RunID.String()), Existed: r.Existed}
 		if !r.Existed {
 			fresh[work{runs[i].Queue, runs[i].Type, runs[i].Version}]++
+		} else if r.Signalled != nil {
+			signalled = append(signalled, *r.Signalled)
 		}
 		if r.Ended != nil {
 			if err := c.announceEnds(ctx, tx, r.Ended); err != nil {
@@ -220,6 +223,11 @@ func (c *Client) start(ctx context.Context, calls []Call, shared []StartOption) 
 			}
 		} else {
 			c.wakeWork(ctx, k.queue, k.typ, k.version, n)
+		}
+	}
+	if signalled != nil {
+		if err := c.announceSignals(ctx, tx, signalled...); err != nil {
+			return nil, err
 		}
 	}
 	return out, nil
@@ -496,7 +504,9 @@ func (c *Client) announceEnds(ctx context.Context, tx pgx.Tx, ended *store.Cance
 // announce tells that runs moved, and that some became due: with tx's commit, or now.
 func (c *Client) announce(ctx context.Context, tx pgx.Tx, moved []uuid.UUID, due []store.Woken) error {
 	if tx == nil {
-		c.wakeRuns(ctx, moved...)
+		if len(moved) > 0 {
+			c.wakeRuns(ctx, moved...)
+		}
 		c.wakeDue(ctx, due)
 		return nil
 	}

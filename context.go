@@ -140,12 +140,17 @@ func (b *branch) foreign() error {
 // counted if the name comes again. It ends the goroutine if the execution has ended, and returns the cause if
 // the branch alone was cancelled.
 func (b *branch) enter(what, name string) (string, error) {
+	return b.enterAs(name, validateStepName(what, name))
+}
+
+// enterAs is enter for a name that is made of others; invalid says what is wrong with those.
+func (b *branch) enterAs(name string, invalid error) (string, error) {
 	if !b.owned() {
 		return "", b.foreign()
 	}
 	b.e.exitIfEnded()
-	if err := validateStepName(what, name); err != nil {
-		return "", misuse(err)
+	if invalid != nil {
+		return "", misuse(invalid)
 	}
 	if b.ctx.Err() != nil {
 		return "", context.Cause(b.ctx)

@@ -33,22 +33,50 @@ func TestKillAtEachPoint(t *testing.T) {
 	} {
 		t.Run(strings.ReplaceAll(point, " ", "-"), func(t *testing.T) {
 			t.Parallel()
-			var nths [3]*killing
-			for i := range nths {
-				nths[i] = newKilling(t, point, i+1)
-			}
-			var wg sync.WaitGroup
-			for _, k := range nths {
-				wg.Go(func() { k.err = k.run() })
-			}
-			wg.Wait()
-			for _, k := range nths {
-				if k.err != nil {
-					t.Errorf("%s, time %d: %v", point, k.nth, k.err)
-				}
-				t.Logf("time %d: %d steps were recorded at the kill, %d steps were executed again", k.nth, len(k.recorded), k.again)
-			}
+			killAt(t, point, chained, chainedResult, nil, 1, 2, 3)
 		})
+	}
+}
+
+// TestKillWhileSignalled does the same to runs that read messages, which are sent meanwhile: each is read once, the loser
+// of a race reads none, and a wait that timed out has timed out.
+func TestKillWhileSignalled(t *testing.T) {
+	t.Parallel()
+	send := func(ctx context.Context, r *Run[string]) error {
+		for i := 2; i <= 4; i++ {
+			if err := r.client.Signal(ctx, r.ID(), greeted.With(fmt.Sprint("g", i))); err != nil {
+				return err
+			}
+		}
+		return r.client.Signal(ctx, r.ID(), parted.For("a/b").With("p"))
+	}
+	for point, nths := range map[string][]int{
+		"after claim": {1, 3}, "before step": {2}, "after step": {1, 3}, "during tx": {1}, "after record": {2},
+		"suspend": {1, 3}, "finish": {1}, "before flush": {1, 3, 6}, "after flush": {1, 3, 6},
+	} {
+		t.Run(strings.ReplaceAll(point, " ", "-"), func(t *testing.T) { // not all at once: workers without processor time look dead
+			killAt(t, point, mailed, mailedResult, send, nths...)
+		})
+	}
+}
+
+// killAt kills a worker process the nth time it gets to a point, for each of nths.
+func killAt(t *testing.T, point string, wf Workflow[int, string], want func(int) string, send func(context.Context, *Run[string]) error, nths ...int) {
+	ks := make([]*killing, len(nths))
+	for i, nth := range nths {
+		ks[i] = newKilling(t, point, nth, wf)
+		ks[i].want, ks[i].send = want, send
+	}
+	var wg sync.WaitGroup
+	for _, k := range ks {
+		wg.Go(func() { k.err = k.run() })
+	}
+	wg.Wait()
+	for _, k := range ks {
+		if k.err != nil {
+			t.Errorf("%s, time %d: %v", point, k.nth, k.err)
+		}
+		t.Logf("time %d: %d steps were recorded at the kill, %d steps were executed again", k.nth, len(k.recorded), k.again)
 	}
 }
 
@@ -61,17 +89,19 @@ type killing struct {
 	rescuer  *Worker
 	files    [2]string // ledgers of victim and rescuer
 	runs     []*Run[string]
-	recorded map[string]bool // "run step" with a result when the victim was dead
+	want     func(int) string                          // the i-th run returns
+	send     func(context.Context, *Run[string]) error // what a run waits for; nil for nothing
+	recorded map[string]bool                           // "run step" with a result when the victim was dead
 	again    int
 	err      error
 }
 
-func newKilling(t *testing.T, point string, nth int) *killing {
+func newKilling(t *testing.T, point string, nth int, wf Workflow[int, string]) *killing {
 	db := dbtest.Database(t)
 	dbtest.Audit(t, db.Pool)
 	execSQL(t, db.Pool, createEffects)
 	c := quietClient(t, db.Pool)
-	k := &killing{point: point, nth: nth, db: db, runs: startRuns(t, c, chained, 5)}
+	k := &killing{point: point, nth: nth, db: db, runs: startRuns(t, c, wf, 5)}
 	dir := t.TempDir()
 	k.files = [2]string{filepath.Join(dir, "victim"), filepath.Join(dir, "rescuer")}
 	cfg := quick
@@ -84,6 +114,19 @@ func newKilling(t *testing.T, point string, nth int) *killing {
 func (k *killing) run() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	defer cancel()
+	sent := make(chan error, 1)
+	go func() {
+		for _, r := range k.runs {
+			if k.send == nil {
+				break
+			}
+			if err := k.send(ctx, r); err != nil {
+				sent <- err
+				return
+			}
+		}
+		sent <- nil
+	}()
 	select {
 	case <-k.victim.done:
 	case <-ctx.Done():
@@ -92,7 +135,7 @@ func (k *killing) run() error {
 	if ws, ok := k.victim.cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || ws.Signal() != syscall.SIGKILL {
 		return fmt.Errorf("INVALID: the worker process ended with %v", k.victim.err)
 	}
-	if err := k.remember(ctx); err != nil {
+	if err := errors.Join(<-sent, k.remember(ctx)); err != nil {
 		return err
 	}
 	rescuing, stop := context.WithCancel(ctx)
@@ -126,8 +169,8 @@ func (k *killing) remember(ctx context.Context) error {
 
 func (k *killing) results(ctx context.Context) error {
 	for i, r := range k.runs {
-		if got, err := r.Result(ctx); err != nil || got != chainedResult(i) {
-			return fmt.Errorf("run %s returned %q, %v; want %q", r.ID(), got, err, chainedResult(i))
+		if got, err := r.Result(ctx); err != nil || got != k.want(i) {
+			return fmt.Errorf("run %s returned %q, %v; want %q", r.ID(), got, err, k.want(i))
 		}
 	}
 	return nil

@@ -330,7 +330,7 @@ func (e *execution) leave(records []*store.Record, park *store.Park) {
 
 // newPark prepares the end of this execution: without a time, and waiting for nothing, the run is due at once.
 func (e *execution) newPark(status, waitingOn string) *store.Park {
-	return &store.Park{RunID: e.run.RunID, Lease: e.run.Lease, Status: status, WaitingOn: waitingOn, Seen: e.seen, Undoing: e.undoing}
+	return &store.Park{RunID: e.run.RunID, Lease: e.run.Lease, Status: status, WaitingOn: waitingOn, Undoing: e.undoing}
 }
 
 // refuse ends an execution that was never begun.

@@ -12,10 +12,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/store"
 )
 
 // A kit is what a test of the workflow language begins with: a database of its own and a client of it.
@@ -492,6 +494,36 @@ func TestWakeUpIsNotLost(t *testing.T) {
 			waitFor(t, "executed", func() bool { return executions.Load() == i+1 })
 			k.waitStatus(run.ID(), StatusSleeping)
 			k.wake(run.ID())
+		}
+	})
+	t.Run("BetweenClaimAndSuspension", func(t *testing.T) {
+		k := newKit(t)
+		wf := Define[struct{}, string]("wf")
+		w := newTestWorker(t, k.c, told)
+		send := func(run RunID, v string) { // nobody is told: the suspension itself must find it
+			if _, err := k.c.store.Signal(k.ctx, nil, store.Message{RunID: uuid.MustParse(string(run)), Name: "approved", ID: v, Payload: []byte(`"` + v + `"`)}); err != nil {
+				t.Error(err)
+			}
+		}
+		var suspended atomic.Int64
+		w.failpoint = func(point string, run uuid.UUID) {
+			if point == "suspend" && suspended.Add(1) == 1 {
+				send(RunID(run.String()), "c")
+			}
+		}
+		Handle(w, wf, func(ctx Context, _ struct{}) (string, error) {
+			if err := Do(ctx, "send", func(context.Context) error { send(ctx.RunID(), "b"); return nil }); err != nil {
+				return "", err
+			}
+			return reading(3, approved)(ctx, struct{}{})
+		})
+		run := begin(k, wf, struct{}{}, approved.With("a"))
+		startWorker(t, w)
+		if got := resultOf(k, run); got != "a b c" {
+			t.Errorf("got %q", got)
+		}
+		if suspended.Load() == 0 {
+			t.Error("the run was never suspended")
 		}
 	})
 }

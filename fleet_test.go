@@ -381,6 +381,12 @@ var (
 	nothing = Define[int, string]("nothing")
 	relapse = Define[int, string]("relapse", RetryPolicy{Backoff: 300 * time.Millisecond, NoJitter: true})
 	holding = Define[string, string]("holding")
+	mailed  = Define[int, string]("mailed", greeted.With("g1"))
+)
+
+var (
+	greeted = DefineSignal[string]("greeted")
+	parted  = DefineSignal[string]("parted")
 )
 
 // chainedResult is what a chained run must return.
@@ -391,6 +397,15 @@ func chainedResult(n int) string {
 
 func tripleResult(n int) string {
 	return link(link(link(strconv.Itoa(n), "one"), "two"), "three")
+}
+
+// mailedResult is what a mailed run must return to which g1 to g4 and p were sent.
+func mailedResult(n int) string {
+	h := strconv.Itoa(n)
+	for i := 1; i <= 3; i++ {
+		h = link(link(h, fmt.Sprint("g", i)), "read")
+	}
+	return link(link(link(h, "g4"), "p"), "last")
 }
 
 // createEffects makes the table that transactional steps write. It has no unique index: a step that committed twice
@@ -488,6 +503,39 @@ func (l workload) triple(ctx Context, n int) (h string, err error) {
 	return h, nil
 }
 
+// mailed reads three messages one by one, races for two others, of which the loser's is read after, and waits in vain.
+func (l workload) mailed(ctx Context, n int) (string, error) {
+	h := strconv.Itoa(n)
+	for range 3 {
+		v, err := WaitSignal(ctx, greeted)
+		if err != nil {
+			return "", err
+		}
+		if h, err = l.step(ctx, "read", link(h, v)); err != nil {
+			return "", err
+		}
+	}
+	read := func(s Signal[string]) func(Context) (string, error) {
+		return func(ctx Context) (string, error) { return WaitSignal(ctx, s) }
+	}
+	either := map[string]func(Context) (string, error){"greeted": read(greeted), "parted": read(parted.For("a/b"))}
+	winner, v, err := Race(ctx, "either", either)
+	if err != nil {
+		return "", err
+	}
+	got := map[string]string{winner: v}
+	delete(either, winner)
+	for loser, read := range either {
+		if got[loser], err = read(ctx); err != nil {
+			return "", err
+		}
+	}
+	if v, err := WaitSignal(ctx, parted, Timeout(300*time.Millisecond)); !errors.Is(err, KindTimeout) {
+		return "", fmt.Errorf("a wait in vain got %q, %w", v, err)
+	}
+	return l.tx(ctx, "last", link(link(h, got["greeted"]), got["parted"]))
+}
+
 // hold waits in a step until its context ends, or until the file named by its input is there.
 func (l workload) hold(ctx Context, release string) (string, error) {
 	lease := ctx.(*branch).e.run.Lease
@@ -514,6 +562,7 @@ func handleWorkloads(w *Worker, led *ledger, reach func(string)) {
 	handleFamilies(w, l)
 	Handle(w, chained, l.chained)
 	Handle(w, triple, l.triple)
+	Handle(w, mailed, l.mailed)
 	Handle(w, holding, l.hold)
 	Handle(w, saga, l.saga)
 	Handle(w, oneStep, func(ctx Context, n int) (string, error) { return l.step(ctx, "one", strconv.Itoa(n)) })

@@ -7,7 +7,8 @@
 //
 // [Define] a workflow where callers and workers can see it, [Start] runs of it, and [Handle] it in a worker.
 // Inside the workflow function, [Step] and [StepTx] execute a piece of code once and remember its result,
-// [Sleep] waits without holding anything, and [Go], [Parallel], [Map] and [Race] do several things at once.
+// [Sleep] and [WaitSignal] wait without holding anything, and [Go], [Parallel], [Map] and [Race] do several things at
+// once. [Client.Signal] sends a run a message.
 package kagzi
 
 import (
@@ -67,7 +68,7 @@ func Find[In, Out any](ctx context.Context, c *Client, wf Workflow[In, Out], ref
 }
 
 // newRun makes of a call what the store inserts.
-func (c *Client) newRun(call Call, shared []StartOption) (store.NewRun, startConfig, error) {
+func (c *Client) newRun(ctx context.Context, call Call, shared []StartOption) (store.NewRun, startConfig, error) {
 	var r store.NewRun
 	cfg, err := startOptions(append(append(append([]StartOption{}, call.defaults...), shared...), call.opts...))
 	if err == nil {
@@ -77,6 +78,10 @@ func (c *Client) newRun(call Call, shared []StartOption) (store.NewRun, startCon
 	case err != nil:
 	case call.child && cfg.tx != nil:
 		err = errors.New("kagzi: a child takes no InTx: it starts with the record of its start")
+	case call.child && len(cfg.messages) > 0:
+		err = errors.New("kagzi: a child takes no Message: send it with Client.Signal in a step, to the child's ID")
+	case call.child && idPolicy(call.opts) != "":
+		err = fmt.Errorf("kagzi: a child takes no %s: an active run that has its ID is ErrIDConflict", idPolicy(call.opts))
 	case !call.child && cfg.detached:
 		err = errors.New("kagzi: Detached is for children: this run has no parent to end before it")
 	}
@@ -100,6 +105,13 @@ func (c *Client) newRun(call Call, shared []StartOption) (store.NewRun, startCon
 	}
 	if cfg.id != "" {
 		r.InputHash, r.IfActive, r.IfEnded = hashOf(input), cfg.ifActive.stored(), cfg.ifEnded.stored()
+	}
+	for _, m := range cfg.messages {
+		msg, err := c.message(ctx, m, "start "+string(cfg.id))
+		if err != nil {
+			return r, cfg, err
+		}
+		r.Messages = append(r.Messages, msg)
 	}
 	return r, cfg, nil
 }

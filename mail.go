@@ -133,7 +133,13 @@ func (e *execution) takeNotes(it *item) []*store.Record {
 	}
 	end := it.park != nil || it.finish != nil
 	var taken []*store.Record
+	undecided := map[*branch]bool{}
 	e.notes = slices.DeleteFunc(e.notes, func(n note) bool {
+		// A branch that has ended in a race which nobody has won: a replay comes to its messages again, and may lose.
+		if end && (n.took != nil || undecided[n.by]) && n.by != nil && n.by.racing && n.by.result.done.fired > 0 {
+			undecided[n.by] = true
+			return true
+		}
 		mine := end || n.by != nil && it.b.under(n.by)
 		if mine {
 			taken = append(taken, n.record)

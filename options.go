@@ -16,6 +16,10 @@ type (
 	StepOption interface{ stepOption() }
 	// A BranchOption goes to [Parallel], [Map] and [Race].
 	BranchOption interface{ branchOption() }
+	// A WaitOption goes to [WaitSignal].
+	WaitOption interface{ waitOption() }
+	// A SignalOption goes to [Client.Signal].
+	SignalOption interface{ signalOption() }
 	// A HandleOption goes to [Handle].
 	HandleOption interface{ handleOption() }
 	// A ChangeOption goes to everything that changes a run.
@@ -45,8 +49,8 @@ type (
 	// Metadata are the run's searchable tags: at most 64, and 16 KiB of keys and values together.
 	Metadata map[string]string
 	// Timeout bounds what it is given to: each attempt of a step; a run from when it is first due to its
-	// end, sleeps included; a group of branches. Without it there is no limit. Under 1 µs is refused:
-	// Timeout(30) is 30 ns.
+	// end, sleeps included; a group of branches; the wait for a signal. Without it there is no limit. Under 1 µs is
+	// refused: Timeout(30) is 30 ns.
 	Timeout time.Duration
 	// Concurrency is how many branches of a [Map] are under way at once. Without it, all.
 	Concurrency int
@@ -59,6 +63,7 @@ func InTx(tx pgx.Tx) TxOption { return inTx{tx} }
 // A TxOption is what [InTx] returns.
 type TxOption interface {
 	StartOption
+	SignalOption
 	ChangeOption
 	RestartOption
 	BulkOption
@@ -117,6 +122,10 @@ func (ID) restartOption()            {}
 func (Version) restartOption()       {}
 func (Version) bulkRestartOption()   {}
 func (detached) startOption()        {}
+func (inTx) signalOption()           {}
+func (ID) signalOption()             {}
+func (Message) startOption()         {}
+func (Timeout) waitOption()          {}
 
 // startConfig is what a start's options say.
 type startConfig struct {
@@ -129,13 +138,14 @@ type startConfig struct {
 	timeout  time.Duration
 	metadata json.RawMessage
 	policy   json.RawMessage
+	messages []Message // all that were given, in their order
 	tx       pgx.Tx
 	ifActive IfActive
 	ifEnded  IfEnded
 	detached bool
 }
 
-// startOptions validates opts; the last of a kind wins.
+// startOptions validates opts; the last of a kind wins, but for messages.
 func startOptions(opts []StartOption) (startConfig, error) {
 	var cfg startConfig
 	var errs []error
@@ -176,6 +186,9 @@ func startOptions(opts []StartOption) (startConfig, error) {
 		case IfEnded:
 			cfg.ifEnded = o
 			check(o.validate())
+		case Message:
+			cfg.messages = append(cfg.messages, o)
+			check(o.signal.validate())
 		case inTx:
 			cfg.tx = o.tx
 			if o.tx == nil {
@@ -237,6 +250,50 @@ func branchOptions(opts []BranchOption) (branchConfig, error) {
 			}
 		case collectErrors:
 			cfg.collect = true
+		case nil:
+			err = errors.Join(err, errors.New("kagzi: a nil option"))
+		}
+	}
+	return cfg, err
+}
+
+// waitOptions returns the timeout, zero if there is none.
+func waitOptions(opts []WaitOption) (timeout time.Duration, err error) {
+	for _, o := range opts {
+		switch o := o.(type) {
+		case Timeout:
+			timeout = time.Duration(o)
+			err = errors.Join(err, validateTimeout("timeout", timeout))
+		case nil:
+			err = errors.Join(err, errors.New("kagzi: a nil option"))
+		}
+	}
+	return timeout, err
+}
+
+// signalConfig is what a signal's options say.
+type signalConfig struct {
+	id ID
+	tx pgx.Tx
+}
+
+func signalOptions(opts []SignalOption) (signalConfig, error) {
+	var cfg signalConfig
+	var err error
+	for _, o := range opts {
+		switch o := o.(type) {
+		case ID:
+			cfg.id = o
+			if o == "" {
+				err = errors.Join(err, errors.New("kagzi: the message's ID is empty: give what identifies the message, or leave the option out"))
+			} else {
+				err = errors.Join(err, validateName("message ID", string(o)))
+			}
+		case inTx:
+			cfg.tx = o.tx
+			if o.tx == nil {
+				err = errors.Join(err, errors.New("kagzi: InTx(nil): begin a transaction first"))
+			}
 		case nil:
 			err = errors.Join(err, errors.New("kagzi: a nil option"))
 		}

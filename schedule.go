@@ -21,7 +21,7 @@ type Schedule struct {
 	Name string
 
 	// Run is the workflow to start, with its input and options: Report.With(in, kagzi.Queue("reports")). Each tick
-	// starts a run of its own, so it takes no ID, Delay, At or InTx.
+	// starts a run of its own, so it takes no ID, Delay, At, Message or InTx.
 	Run Call
 
 	// Cron is a cron expression in TimeZone: five fields (minute, hour, day of month, month, day of week), six with
@@ -113,9 +113,9 @@ func (c *Client) template(s *Schedule) (*store.Template, *timetable, error) {
 	if err := s.validate(); err != nil {
 		return nil, nil, err
 	}
-	run, cfg, err := c.newRun(s.Run, nil)
-	if err == nil && (cfg.id != "" || cfg.delay != 0 || !cfg.at.IsZero() || cfg.tx != nil) {
-		err = errors.New("kagzi: the run of a schedule takes no ID, Delay, At or InTx: each tick starts a run of its own, at its time")
+	run, cfg, err := c.newRun(context.Background(), s.Run, nil)
+	if err == nil && (cfg.id != "" || cfg.delay != 0 || !cfg.at.IsZero() || cfg.tx != nil || cfg.messages != nil) {
+		err = errors.New("kagzi: the run of a schedule takes no ID, Delay, At, Message or InTx: each tick starts a run of its own, at its time")
 	}
 	if err == nil {
 		if p := idPolicy(s.Run.opts); p != "" {

@@ -45,13 +45,14 @@ type session struct {
 	mu         sync.Mutex
 	id         uuid.UUID // of the worker's row
 	executing  map[uuid.UUID]*execution
-	slots      int       // free ones
-	suspect    bool      // an execution that may kill the worker is under way
-	fenced     bool      // no heartbeat for too long: nothing is claimed
-	nextLook   time.Time // of the claim loop, unless it is woken
-	draining   bool      // nothing is claimed any more
-	poolClosed bool      // by the application
-	moved      map[uuid.UUID]bool
+	slots      int                // free ones
+	suspect    bool               // an execution that may kill the worker is under way
+	fenced     bool               // no heartbeat for too long: nothing is claimed
+	nextLook   time.Time          // of the claim loop, unless it is woken
+	draining   bool               // nothing is claimed any more
+	poolClosed bool               // by the application
+	claiming   bool               // what is claimed is not in executing yet
+	moved      map[uuid.UUID]bool // rows to look at; while claiming, any that moved
 
 	completed, failed atomic.Int64
 	closing           atomic.Bool // writes that cannot be made are given up
@@ -189,7 +190,9 @@ func (s *session) claim(ctx context.Context, n int) time.Duration {
 	rand.Shuffle(len(types), func(i, j int) { types[i], types[j] = types[j], types[i] })
 	s.mu.Lock()
 	suspect := s.suspect
+	s.claiming = true
 	s.mu.Unlock()
+	defer s.claimedAll()
 	req := store.ClaimRequest{
 		Queue: s.w.cfg.Queue, Types: types, Limit: n, Worker: s.workerID(), Lease: uuid.New(), Visibility: s.w.cfg.VisibilityTimeout,
 		LowFirst: s.claims%16 == 0, NoSuspects: suspect,
@@ -218,6 +221,22 @@ func (s *session) claim(ctx context.Context, n int) time.Duration {
 		pause = min(pause, max(claim.Next.Sub(s.now()), 0)+rand.N(2*time.Millisecond)+time.Millisecond)
 	}
 	return pause
+}
+
+// claimedAll says that what was claimed is being executed. Rows that moved since the claim, and before that, are looked at
+// now: what was read of them may be older.
+func (s *session) claimedAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.claiming = false
+	if s.moved[uuid.Nil] { // any
+		for id := range s.executing {
+			s.moved[id] = true
+		}
+	}
+	if len(s.moved) > 0 {
+		signal(s.looks)
+	}
 }
 
 // claimed finds out what a claim took whose answer was lost.
@@ -411,9 +430,12 @@ func (s *session) look(ids []uuid.UUID) {
 		for id := range s.executing {
 			s.moved[id] = true
 		}
+		if s.claiming {
+			s.moved[uuid.Nil] = true
+		}
 	}
 	for _, id := range ids {
-		if s.executing[id] != nil {
+		if s.executing[id] != nil || s.claiming {
 			s.moved[id] = true
 		}
 	}
@@ -436,9 +458,14 @@ func (s *session) lookLoop(stop chan struct{}) {
 			if e := s.executing[id]; e != nil {
 				held = append(held, e.held())
 			}
+			if !s.claiming {
+				delete(s.moved, id)
+			}
 		}
-		clear(s.moved)
 		s.mu.Unlock()
+		if len(held) == 0 {
+			continue
+		}
 		states, err := s.store.ExtendLeases(s.background, s.store.Pool(), held, 0)
 		if err != nil {
 			s.databaseTrouble(err) // the heartbeat looks, too

@@ -70,6 +70,6 @@ func (b *branch) beginSleep(id string, d time.Duration) (*store.StepRow, error) 
 	}
 	r := e.newRecord(id, store.KindSleep, store.Running, 1, 1)
 	r.Wake = d
-	b.suspendWith(r, "timer "+id)
+	b.suspendWith(r, &wait{why: "timer " + id}, nil, 0)
 	return b.record(r), nil
 }

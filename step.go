@@ -207,6 +207,7 @@ func (s *stepCall) begin() (context.Context, context.CancelFunc) {
 	ctx = context.WithValue(ctx, stepInfoKey{}, StepInfo{
 		Run: e.runID, Workflow: e.run.Type, Step: s.id, Attempt: s.attempt, Key: string(e.runID) + "/" + s.id,
 	})
+	ctx = context.WithValue(ctx, sendsKey{}, &sends{})
 	visible := time.AfterFunc(visibleAfter, func() {
 		if s.tx { // a row committed meanwhile would fail a transaction of a stricter isolation, each time
 			return

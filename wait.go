@@ -160,27 +160,28 @@ func (e *execution) suspendLocked() {
 		first = e.waits[slices.IndexFunc(e.waits, func(w *wait) bool { return w.need > 0 })]
 	}
 	e.park = e.newPark(store.Sleeping, first.why)
-	e.park.Wake, e.park.WakeAt, e.park.Need = -1, first.until, need
+	e.park.Wake, e.park.WakeAt, e.park.Need, e.park.Seen = -1, first.until, need, e.seen
 	e.endLocked(endSuspended, nil)
 }
 
-// suspendWith suspends the execution with a sleep that is not recorded yet, if the caller is the only branch
-// that is busy and no other wait ends soon: the record and the suspension are then one transaction. It exits the
-// goroutine if it suspends.
-func (b *branch) suspendWith(r *store.Record, why string) {
+// suspendWith suspends the execution with a wait, w, whose beginning, r, is not recorded yet, if the caller is the only
+// branch that is busy, no other wait ends soon, and the event, if there is one, has not happened more often than past:
+// the record and the suspension are then one transaction. It exits the goroutine if it suspends.
+func (b *branch) suspendWith(r *store.Record, w *wait, on *event, past int) {
 	e := b.e
 	e.mu.Lock()
 	if e.reason != underWay {
 		e.mu.Unlock()
 		runtime.Goexit()
 	}
-	if e.busy > 1 || b.ctx.Err() != nil || e.endsSoonLocked() {
+	if e.busy > 1 || b.ctx.Err() != nil || e.endsSoonLocked() || on != nil && on.fired > past {
 		e.mu.Unlock()
 		return
 	}
+	e.waits = append(e.waits, w)
 	first, timed := e.earliestLocked()
-	p := e.newPark(store.Sleeping, why)
-	p.Wake, p.Need = r.Wake, e.needLocked()
+	p := e.newPark(store.Sleeping, w.why)
+	p.Wake, p.Need, p.Seen = r.Wake, e.needLocked(), e.seen
 	if timed {
 		p.WakeAt = first.until
 		if first.until.Before(e.s.now().Add(r.Wake)) {

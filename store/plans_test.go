@@ -137,11 +137,13 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 	var finishes []*Finish
 	var started []*Record
 	var leases, steps []string
+	var messages []Message
 	var attempts []int32
 	for _, id := range ids {
 		r := &ClaimedRun{RunID: id, Lease: lease, ParentRunID: id}
 		records, parks, finishes = append(records, record(r, "step", "x")), append(parks, sleep(r, time.Hour)), append(finishes, finish(r))
 		started = append(started, &Record{StepRow: StepRow{RunID: id, StepID: "child", ChildRunID: uuid.New()}, Lease: lease, Start: &NewRun{Queue: "queue", Type: "type", Priority: 3}})
+		messages = append(messages, Message{RunID: id, Name: "signal", ID: id.String(), Payload: []byte("x")})
 		leases, steps, attempts = append(leases, lease.String()), append(steps, "step"), append(attempts, 1)
 	}
 	runs := texts(ids)
@@ -184,6 +186,9 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"lockHeld", lockHeld, []any{s.namespace, ids[0], lease}, byKey},
 		{"insertChildren", insertChildren, s.childArgs(started), byKey},
 		{"takeSignals", takeSignals, s.takeArgs(records), map[string][]string{signalsKey: {"run_id", "name", "sequence", "namespace_id"}, stepsKey: {"run_id", "step_id", "attempt_number", "namespace_id"}}},
+		{"storeMessages", storeMessages, s.messageArgs(messages, true), map[string][]string{runsKey: {"run_id", "namespace_id"}, "signals_signal_id": {"signal_id", "run_id", "namespace_id"}}},
+		{"lookAtMessages", lookAtMessages, []any{s.namespace, runs, runs}, map[string][]string{runsKey: {"run_id", "namespace_id"}, "signals_signal_id": {"signal_id", "run_id", "namespace_id"}}},
+		{"messageRuns", messageRuns, []any{s.namespace, runs}, map[string][]string{"signals_signal_id": {"signal_id", "namespace_id"}}},
 		{"unreadSignals", unreadSignals, []any{s.namespace, runs}, map[string][]string{signalsKey: {"run_id", "namespace_id"}}},
 		{"endedChildren", endedChildren, []any{s.namespace, runs}, withKey(byKey, byStep)},
 		{"runWakeups", runWakeups, []any{s.namespace, runs}, byKey},

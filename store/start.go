@@ -45,6 +45,7 @@ type NewRun struct {
 	ParentStep  string
 	Detached    bool // goes on when its parent ends
 	Input       []byte
+	Messages    []Message // for it, or for the active run of its external ID
 
 	IfActive string // RejectActive or ReplaceActive
 	IfEnded  string // RejectEnded or StartIfFailed
@@ -56,7 +57,8 @@ type StartedRun struct {
 	Existed  bool      // RunID is that of the active run with the external ID
 	Replaced uuid.UUID // the run that was terminated for this one, if any
 
-	Ended *CancelledRuns // what ended with the runs that were replaced; nil but for one of a call's runs
+	Ended     *CancelledRuns // what ended with the runs that were replaced; nil but for one of a call's runs
+	Signalled *Signalled     // what its messages found; nil if it brought none
 }
 
 // Conflicts insert nothing and raise nothing, so the statement is safe in a caller's transaction. The Timeout is kept in
@@ -119,7 +121,7 @@ func (s *Store) Start(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedR
 	if tx != nil {
 		return s.startIn(ctx, tx, runs)
 	}
-	one := len(runs) == 1 || !anyExternalID(runs) // cannot be refused after it was half done
+	one := (len(runs) == 1 || !anyExternalID(runs)) && !anyMessages(runs) // cannot be refused after it was half done
 	var level pgx.TxIsoLevel
 	if byPolicy(runs) {
 		one, level = false, pgx.ReadCommitted // whatever the database's default is: refuseEnded looks at what others commit
@@ -136,7 +138,7 @@ func (s *Store) Start(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedR
 			out, err = s.insert(callCtx, s.pool, runs)
 		} else {
 			err = pgx.BeginTxFunc(callCtx, s.pool, pgx.TxOptions{IsoLevel: level}, func(tx pgx.Tx) error {
-				out, err = s.insert(callCtx, tx, runs)
+				out, err = s.startAll(callCtx, tx, runs, attempt > 0)
 				keepReplaced(out, replaced)
 				return err
 			})
@@ -166,10 +168,18 @@ func (s *Store) startIn(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]Starte
 	var out []StartedRun
 	// The savepoint takes back what was inserted before a conflict was seen.
 	err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) (err error) {
-		out, err = s.insert(ctx, tx, runs)
+		out, err = s.startAll(ctx, tx, runs, false)
 		return err
 	})
 	return out, wrap("start", err)
+}
+
+// startAll starts the runs, with their messages. repeated says that the answer to the same may have been lost.
+func (s *Store) startAll(ctx context.Context, tx pgx.Tx, runs []NewRun, repeated bool) ([]StartedRun, error) {
+	if anyMessages(runs) {
+		return s.startSignalling(ctx, tx, runs, repeated)
+	}
+	return s.insert(ctx, tx, runs)
 }
 
 func anyExternalID(runs []NewRun) bool {

@@ -185,6 +185,23 @@ func life(t *testing.T, s *Store, plain DB) {
 	if len(again) != 2 || again[0] != (StartedRun{RunID: runs[0].RunID, Existed: true}) || again[1].RunID != runs[1].RunID {
 		t.Fatalf("started again %+v, before %+v", again, started)
 	}
+	for range 2 {
+		_, err = s.Signal(t.Context(), nil, Message{RunID: runs[1].RunID, Name: odd, ID: odd, Payload: []byte{0, 0xff, '\\'}})
+		ok("signal", err)
+	}
+	withMessage := newRun(withID(odd), func(r *NewRun) {
+		r.InputHash, r.Messages = []byte{0, 1, 0xff}, []Message{{Name: odd, ID: "1", Payload: []byte{}}}
+	})
+	again, err = s.Start(t.Context(), nil, []NewRun{withMessage})
+	ok("signal with start", err)
+	if len(again) != 1 || !again[0].Existed || again[0].Signalled == nil {
+		t.Errorf("signalled with start: %+v", again)
+	}
+	news, err := s.News(t.Context(), []uuid.UUID{runs[0].RunID, runs[1].RunID})
+	ok("news", err)
+	if n := news[runs[1].RunID]; n.Wakeups != 1 || len(n.Signals) != 1 || n.Signals[0].Name != odd || string(n.Signals[0].Payload) != "\x00\xff\\" {
+		t.Errorf("news %+v", n)
+	}
 	id, err := s.Find(t.Context(), nil, odd)
 	ok("find", err)
 	if id != runs[0].RunID {
@@ -324,7 +341,7 @@ func life(t *testing.T, s *Store, plain DB) {
 	ok("prune steps", err)
 	rest, err := s.Prune(t.Context(), keep, over, 2)
 	ok("prune", err)
-	if gone != 2 || rest.Deleted != 1 {
+	if gone != 3 || rest.Deleted != 1 { // two steps and a message
 		t.Errorf("%d steps gone, pruned %+v", gone, rest)
 	}
 	ok("drain", s.DrainingWorker(t.Context(), s.pool, w.ID))

@@ -188,6 +188,27 @@ var tableChecks = []check{
 		FROM kagzi.step_runs k JOIN kagzi.step_runs next USING (run_id, step_id, namespace_id)
 		WHERE next.attempt_number = k.attempt_number + 1 AND k.status = 'FAILED' AND k.step_kind IN ('FUNCTION', 'COMPENSATION') AND next.started_at < k.wake_at`},
 
+	{"a message that was read is in the step that read it", `
+		SELECT concat_ws(' ', 'run', g.run_id, 'signal', g.name, 'message', g.sequence, 'read by', g.consumed_by)
+		FROM kagzi.signals g
+		WHERE g.consumed_by IS NOT NULL AND NOT EXISTS (
+			SELECT FROM kagzi.step_runs s
+			WHERE s.run_id = g.run_id AND s.namespace_id = g.namespace_id AND s.step_id = g.consumed_by
+				AND s.step_kind = 'SIGNAL' AND s.status = 'COMPLETED' AND s.sequence = g.sequence)`},
+
+	{"a step that read a message has marked it", `
+		SELECT concat_ws(' ', 'run', s.run_id, 'step', s.step_id, 'message', s.sequence)
+		FROM kagzi.step_runs s
+		WHERE s.step_kind = 'SIGNAL' AND s.sequence IS NOT NULL AND NOT EXISTS (
+			SELECT FROM kagzi.signals g
+			WHERE g.run_id = s.run_id AND g.namespace_id = s.namespace_id AND g.sequence = s.sequence AND g.consumed_by IS NOT NULL)`},
+
+	{"no two steps read one message", `
+		SELECT concat_ws(' ', 'run', run_id, 'message', sequence, 'steps', string_agg(step_id, ', ' ORDER BY step_id))
+		FROM kagzi.step_runs
+		WHERE step_kind = 'SIGNAL' AND sequence IS NOT NULL
+		GROUP BY namespace_id, run_id, sequence HAVING count(*) > 1`},
+
 	{"attempts are numbered from 1 without gaps", `
 		SELECT concat_ws(' ', 'run', run_id, 'step', step_id, 'attempts', string_agg(attempt_number::text, ', ' ORDER BY attempt_number))
 		FROM kagzi.step_runs

@@ -36,8 +36,12 @@ const goodHistory = `
 		('00000000-0000-0000-0000-000000000001', 'ns', 'last', 1, 'COMPLETED', 'FUNCTION', 1, 1, 'out', NULL, '2026-01-01 10:59', '2026-01-01 11:00'),
 		('00000000-0000-0000-0000-000000000002', 'ns', 'fetch', 1, 'RUNNING', 'FUNCTION', 1, 1, NULL, NULL, '2026-01-01 10:00', NULL);
 
-	INSERT INTO kagzi.signals (run_id, name, sequence, namespace_id, signal_id)
-	VALUES ('00000000-0000-0000-0000-000000000002', 'approved', 1, 'ns', 'one');
+	INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, sequence, started_at, finished_at)
+	VALUES ('00000000-0000-0000-0000-000000000002', 'ns', 'approved', 1, 'COMPLETED', 'SIGNAL', 1, 1, 1, '2026-01-01 10:01', '2026-01-01 10:01');
+
+	INSERT INTO kagzi.signals (run_id, name, sequence, namespace_id, signal_id, consumed_by)
+	VALUES ('00000000-0000-0000-0000-000000000002', 'approved', 1, 'ns', 'one', 'approved'),
+		('00000000-0000-0000-0000-000000000002', 'approved', 2, 'ns', 'two', NULL);
 
 	INSERT INTO kagzi.run_events (run_id, event_id, namespace_id, event)
 	VALUES ('00000000-0000-0000-0000-000000000002', '00000000-0000-0000-0000-000000000001', 'ns', 'RESUMED');`
@@ -131,7 +135,20 @@ func TestTableChecks(t *testing.T) {
 		},
 		{
 			"OrphanedSignal", "a run's rows go when it goes",
-			`UPDATE kagzi.signals SET namespace_id = 'other'`,
+			`UPDATE kagzi.signals SET namespace_id = 'other' WHERE sequence = 2`,
+		},
+		{
+			"ReadByNobody", "a message that was read is in the step that read it",
+			`UPDATE kagzi.signals SET consumed_by = 'approved' WHERE sequence = 2`,
+		},
+		{
+			"ReadAndNotMarked", "a step that read a message has marked it",
+			`UPDATE kagzi.signals SET consumed_by = NULL`,
+		},
+		{
+			"ReadTwice", "no two steps read one message",
+			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, sequence)
+			SELECT run_id, namespace_id, 'approved#2', 1, 'COMPLETED', 'SIGNAL', 1, 1, 1 FROM kagzi.step_runs WHERE step_kind = 'SIGNAL'`,
 		},
 		{
 			"OrphanedEvent", "a run's rows go when it goes",

@@ -1,0 +1,374 @@
+package kagzi
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"reflect"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/store"
+)
+
+// A Signal is a contract, as a [Workflow] is: a name and the type of the payload. Declare it once, as a package
+// variable that senders and workflows import.
+type Signal[T any] struct{ name signalName }
+
+// DefineSignal names a signal, for whose name the rules of [Step]'s names hold. A bad name is reported by whatever uses
+// the signal.
+func DefineSignal[T any](name string) Signal[T] { return Signal[T]{signalName{name: name}} }
+
+// Name returns the signal's name, with its key: "approved/call-7".
+func (s Signal[T]) Name() string { return s.name.String() }
+
+// For is the signal about one thing of several: a run that waits for Approved.For("a") does not see an approval of "b",
+// nor a late one. The key is any text; name and key have at most 254 bytes together.
+func (s Signal[T]) For(key string) Signal[T] {
+	if s.name.keyed {
+		key = s.name.key + "/" + key
+	}
+	return Signal[T]{signalName{s.name.name, key, true}}
+}
+
+// With makes a message of payload, for [Client.Signal], or as an option of [Start]: start the run with the message, or
+// signal the active run of the same [ID]. It sends nothing.
+func (s Signal[T]) With(payload T) Message { return Message{s.name, payload} }
+
+// A Message is a signal with its payload, not sent.
+type Message struct {
+	signal  signalName
+	payload any
+}
+
+type signalName struct {
+	name, key string
+	keyed     bool
+}
+
+func (n signalName) String() string {
+	if !n.keyed {
+		return n.name
+	}
+	return n.name + "/" + n.key
+}
+
+func (n signalName) validate() error {
+	err := validateStepName("signal name", n.name)
+	if err != nil || !n.keyed {
+		return err
+	}
+	if n.key == "" {
+		return fmt.Errorf("kagzi: the key of signal %s is empty: give what the signal is about, or leave For out", quoteShort(n.name))
+	}
+	return cmp.Or(validateName("signal key", n.key), validateName("signal", n.String()))
+}
+
+// stepName is the name under which a wait for the signal is remembered: "approved:call-7". What ends a branch's name, or
+// precedes a count, is encoded.
+func (n signalName) stepName() string {
+	if !n.keyed {
+		return n.name
+	}
+	return n.name + ":" + strings.NewReplacer("%", "%25", "/", "%2F", "#", "%23").Replace(n.key)
+}
+
+// ---- sending ----
+
+// Signal stores m for an active run and wakes it; for an [ID], for the active run that has it. It returns once the
+// message is stored, not when it is read. If nobody waits for it yet it is kept: [WaitSignal] reads the messages of one
+// name in the order in which they were stored, each once.
+//
+// Given an ID as an option, a message that the run has already is not stored again, and Signal returns nil, also if the
+// run is over by then. A message sent in a step has such an ID unless it is given one: a further attempt of the step does
+// not send it again. It is made of the step's key, ref, the signal, and how many such the attempt has sent before: where
+// goroutines of one step send the same signal to the same run, give IDs.
+//
+// With [InTx] the message is sent when the transaction commits. Until then it keeps the run's row locked, and with it
+// what the run would record: commit soon.
+//
+// Signal returns [ErrRunNotFound], [ErrRunFinished] if the run is over, and [ErrPayloadTooLarge].
+func (c *Client) Signal(ctx context.Context, ref Ref, m Message, opts ...SignalOption) error {
+	return failedIf(c.signal(ctx, ref, m, opts), "signal %v with %q", ref, m.signal)
+}
+
+func (c *Client) signal(ctx context.Context, ref Ref, m Message, opts []SignalOption) error {
+	cfg, err := signalOptions(opts)
+	if err != nil {
+		return err
+	}
+	msg, err := c.message(ctx, m, fmt.Sprint(ref))
+	if err != nil {
+		return err
+	}
+	if cfg.id != "" {
+		msg.ID = string(cfg.id)
+	}
+	for {
+		run, err := c.resolve(ctx, cfg.tx, ref)
+		if err != nil {
+			return err
+		}
+		before := msg.RunID
+		msg.RunID = run
+		found, err := c.store.Signal(ctx, cfg.tx, msg)
+		// The run of an ID may have ended since it was found, and another may have the ID now.
+		if _, external := ref.(ID); external && errors.Is(err, store.ErrRunFinished) && run != before {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		return c.announceSignals(ctx, cfg.tx, found)
+	}
+}
+
+// announceSignals tells those who execute the runs, or may claim them: with tx's commit, or now.
+func (c *Client) announceSignals(ctx context.Context, tx pgx.Tx, found ...store.Signalled) error {
+	var moved []uuid.UUID
+	var due []store.Woken
+	for _, g := range found {
+		if g.Running {
+			moved = append(moved, g.RunID)
+		}
+		if g.Due {
+			due = append(due, g.Woken)
+		}
+	}
+	return c.announce(ctx, tx, moved, due)
+}
+
+// message makes of m what the store keeps, but for the run; ref says which it is for.
+func (c *Client) message(ctx context.Context, m Message, ref string) (store.Message, error) {
+	if err := m.signal.validate(); err != nil {
+		return store.Message{}, err
+	}
+	name := m.signal.String()
+	payload, err := c.encode(fmt.Sprintf("payload of signal %q", name), m.payload)
+	if err != nil {
+		return store.Message{}, err
+	}
+	return store.Message{Name: name, ID: messageID(ctx, ref, name), Payload: payload}, nil
+}
+
+// sends counts what an attempt of a step has sent.
+type sends struct {
+	mu sync.Mutex
+	n  map[[2]string]int // by run and name
+}
+
+type sendsKey struct{}
+
+// messageID makes a message's ID: in a step the same in each attempt, else one that nobody has.
+func messageID(ctx context.Context, ref, name string) string {
+	key := CurrentStep(ctx).Key
+	s, _ := ctx.Value(sendsKey{}).(*sends)
+	if key == "" || s == nil {
+		return uuid.NewString()
+	}
+	s.mu.Lock()
+	if s.n == nil {
+		s.n = map[[2]string]int{}
+	}
+	s.n[[2]string{ref, name}]++
+	n := s.n[[2]string{ref, name}]
+	s.mu.Unlock()
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %d", key, ref, name, n))
+	return "step:" + hex.EncodeToString(sum[:16])
+}
+
+// ---- waiting ----
+
+// WaitSignal returns the payload of the oldest message of the signal's name and key that the run has not read. If there
+// is none it waits for one; meanwhile the run holds no goroutine, slot or connection, unless another branch is at work.
+// That the message is read is remembered like a step's result: it is not read again, in a replay WaitSignal returns the
+// same, and a further WaitSignal returns the next message. The loser of a [Race] gives back what it read, unless it has
+// recorded something after it.
+//
+// With a [Timeout], counted from when the wait begins and not begun again by a restart, WaitSignal returns a *[StepError]
+// of [KindTimeout] if no message was stored in time. That, too, is remembered: a message that comes later is left to the
+// next WaitSignal, and a further attempt of the run gets the same error, which is therefore permanent. A wait that has
+// begun keeps its time when the code is changed.
+//
+// WaitSignal returns another error only if the call is wrong or the branch was cancelled. A message that does not decode
+// into T sets the run aside with [KindNondeterminism].
+func WaitSignal[T any](ctx Context, s Signal[T], opts ...WaitOption) (T, error) {
+	var out T
+	b, err := branchOf(ctx)
+	if err != nil {
+		return out, err
+	}
+	row, err := b.receive(s.name, opts)
+	if err != nil {
+		return out, err
+	}
+	if row.ErrorKind != "" {
+		return out, &StepError{Step: row.StepID, Kind: Kind(row.ErrorKind), Message: row.Error, permanent: row.Permanent}
+	}
+	if err := b.e.s.w.client.cfg.Codec.Decode(row.Output, &out); err != nil {
+		b.e.nondeterministic("the message that %q has read does not decode into %v: %v", row.StepID, reflect.TypeFor[T](), err)
+	}
+	return out, nil
+}
+
+// A signalWait is a wait for a message under way.
+type signalWait struct {
+	b       *branch
+	id      string
+	name    string
+	timeout time.Duration
+	until   time.Time // when it times out; the zero time: never
+}
+
+// receive returns the record of what a wait for a message came to.
+func (b *branch) receive(name signalName, opts []WaitOption) (*store.StepRow, error) {
+	id, err := b.enterAs(name.stepName(), name.validate())
+	if err != nil {
+		return nil, err
+	}
+	timeout, err := waitOptions(opts)
+	if err != nil {
+		return nil, misuse(failed(err, "wait for signal %q", name))
+	}
+	row := b.lookup(id, store.KindSignal)
+	if row == nil || row.Status == store.Running {
+		w := &signalWait{b: b, id: id, name: name.String(), timeout: timeout}
+		if row, err = w.run(row); err != nil {
+			return nil, err
+		}
+	}
+	b.passed(row)
+	return row, nil
+}
+
+// run waits, given the record of a wait with a timeout that has begun; nil if none has.
+func (w *signalWait) run(begun *store.StepRow) (*store.StepRow, error) {
+	b, e := w.b, w.b.e
+	b.begins()
+	if begun != nil {
+		w.until = begun.WakeAt
+	}
+	looked := false // at the table, since the time is over
+	for {
+		row, late, past := w.take()
+		if row != nil {
+			return row, nil
+		}
+		if w.timeout > 0 && begun == nil {
+			begun = w.begin(past)
+			w.until = begun.WakeAt
+			continue
+		}
+		if late || looked {
+			return w.timeOut()
+		}
+		if w.until.IsZero() || e.s.now().Before(w.until) {
+			if err := b.waitFor(&wait{until: w.until, why: w.why(), need: 1}, w.arrival(), past); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		// A message that was stored in time may not have come here yet.
+		if err := e.catchUp(b); err != nil {
+			return nil, err
+		}
+		looked = true
+	}
+}
+
+func (w *signalWait) why() string { return "signal " + w.name }
+
+// arrival is the event of a message.
+func (w *signalWait) arrival() *event {
+	w.b.e.mu.Lock()
+	defer w.b.e.mu.Unlock()
+	return w.b.e.arrivalLocked(w.name)
+}
+
+// take reads the oldest message, if one has come in time, and returns its record. Nobody waits for that to be written:
+// should the process die before, what follows from it is not recorded either, and the message is read again. late says
+// that the oldest message came too late, so that none comes in time any more; past is how many have come.
+func (w *signalWait) take() (row *store.StepRow, late bool, past int) {
+	b, e := w.b, w.b.e
+	r := e.newRecord(w.id, store.KindSignal, store.Completed, 1, 1)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.reason != underWay {
+		runtime.Goexit()
+	}
+	past = e.arrivalLocked(w.name).fired
+	box := e.inbox[w.name]
+	if len(box) == 0 || b.muted() || b.ctx.Err() != nil { // who lost a race reads nothing any more
+		return nil, false, past
+	}
+	g := box[0]
+	if !w.until.IsZero() && g.ReceivedAt.After(w.until) {
+		return nil, true, past
+	}
+	e.inbox[w.name] = box[1:]
+	r.Output, r.Sequence, r.Signal, r.EndedAt = g.Payload, g.Sequence, g.Name, g.ReceivedAt
+	if b.now.After(r.EndedAt) {
+		r.EndedAt = b.now
+	}
+	b.noteLocked(r, g)
+	done := r.StepRow // the record is the writer's now
+	done.FinishedAt = r.EndedAt
+	return &done, false, past
+}
+
+// begin records that a wait with a timeout has begun, and with it that the run is suspended, if it is.
+func (w *signalWait) begin(past int) *store.StepRow {
+	b := w.b
+	r := b.e.newRecord(w.id, store.KindSignal, store.Running, 1, 1)
+	r.Wake = w.timeout
+	if w.timeout > memoryWait {
+		b.suspendWith(r, &wait{why: w.why(), need: 1}, w.arrival(), past)
+	}
+	return b.record(r)
+}
+
+// timeOut records that no message came in time. The workflow may act on that only once it is recorded.
+func (w *signalWait) timeOut() (*store.StepRow, error) {
+	b, e := w.b, w.b.e
+	if b.ctx.Err() != nil {
+		return nil, context.Cause(b.ctx)
+	}
+	if b.muted() {
+		return nil, errBranchCancelled
+	}
+	r := e.newRecord(w.id, store.KindSignal, store.Completed, 1, 1)
+	r.ErrorKind, r.Error, r.Permanent, r.EndedAt = string(KindTimeout), "no message came in time", true, w.until
+	row := b.record(r)
+	e.exitIfEnded()
+	return row, nil
+}
+
+// catchUp reads what has reached the run, while the database is away again and again.
+func (e *execution) catchUp(b *branch) error {
+	for {
+		e.exitIfEnded()
+		if b.ctx.Err() != nil {
+			return context.Cause(b.ctx)
+		}
+		news, err := e.s.store.News(e.s.background, []uuid.UUID{e.run.RunID})
+		if err == nil {
+			if n := news[e.run.RunID]; n != nil {
+				e.deliver(n)
+			}
+			return nil
+		}
+		e.s.databaseTrouble(err)
+		select {
+		case <-time.After(databasePause):
+		case <-e.done:
+		}
+	}
+}

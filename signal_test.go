@@ -1,0 +1,745 @@
+package kagzi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/dbtest"
+)
+
+var (
+	approved = DefineSignal[string]("approved")
+	rejected = DefineSignal[string]("rejected")
+)
+
+// told is a configuration in which only notifications bring a worker anything.
+var told = WorkerConfig{PollInterval: time.Hour, Heartbeat: time.Hour, StaleAfter: 24 * time.Hour, VisibilityTimeout: 24 * time.Hour}
+
+// serveWith is serve with another configuration of the worker, and a client of its own: what senders tell it comes
+// through the database.
+func serveWith[In, Out any](k *kit, cfg WorkerConfig, wf Workflow[In, Out], fn func(Context, In) (Out, error)) (w *Worker, stop func() error) {
+	k.t.Helper()
+	w = newTestWorker(k.t, quietClient(k.t, k.pool), cfg)
+	Handle(w, wf, fn)
+	return w, startWorker(k.t, w)
+}
+
+func (k *kit) signal(ref Ref, m Message, opts ...SignalOption) {
+	k.t.Helper()
+	if err := k.c.Signal(k.ctx, ref, m, opts...); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+// reading is a workflow that reads n messages of each signal, one after the other.
+func reading(n int, signals ...Signal[string]) func(Context, struct{}) (string, error) {
+	return func(ctx Context, _ struct{}) (string, error) {
+		var got []string
+		for range n {
+			for _, s := range signals {
+				v, err := WaitSignal(ctx, s)
+				if err != nil {
+					return "", err
+				}
+				got = append(got, v)
+			}
+		}
+		return strings.Join(got, " "), nil
+	}
+}
+
+const unread = `SELECT count(*) FROM kagzi.signals WHERE consumed_by IS NULL`
+
+func TestSignal(t *testing.T) {
+	t.Parallel()
+	t.Run("BeforeTheFirstClaim", func(t *testing.T) {
+		k := newKit(t)
+		wf := Define[struct{}, string]("wf")
+		run := begin(k, wf, struct{}{})
+		for _, v := range []string{"a", "b", "c"} {
+			k.signal(run.ID(), approved.With(v))
+		}
+		serve(k, wf, reading(3, approved))
+		if got := resultOf(k, run); got != "a b c" {
+			t.Errorf("got %q", got)
+		}
+		steps := k.steps(run.ID())
+		if len(steps) != 3 || len(steps["approved#3"]) != 1 || string(steps["approved#2"][0].Output) != `"b"` {
+			t.Errorf("steps %v", steps)
+		}
+		if n := k.count(unread); n != 0 {
+			t.Errorf("%d messages are unread", n)
+		}
+	})
+	t.Run("WhileSuspended", func(t *testing.T) {
+		k := newKit(t)
+		wf := Define[struct{}, string]("wf")
+		serveWith(k, told, wf, reading(2, approved.For("call-7")))
+		run := begin(k, wf, struct{}{}, ID("mine"))
+		for i, v := range []string{"a", "b"} {
+			info := k.waitStatus(run.ID(), StatusSleeping)
+			if info.WaitingOn != "signal approved/call-7" || !info.AvailableAt.IsZero() {
+				t.Errorf("waits on %q until %v", info.WaitingOn, info.AvailableAt)
+			}
+			k.signal([]Ref{run.ID(), ID("mine")}[i], approved.For("call-7").With(v))
+			waitFor(t, "the message is read", func() bool { return k.count(unread) == 0 })
+		}
+		if got := resultOf(k, run); got != "a b" {
+			t.Errorf("got %q", got)
+		}
+	})
+	t.Run("ByNameAndKey", func(t *testing.T) {
+		k := newKit(t)
+		wf := Define[struct{}, string]("wf")
+		run := begin(k, wf, struct{}{})
+		k.signal(run.ID(), approved.With("none"))
+		k.signal(run.ID(), approved.For("a/b#%").With("odd"))
+		k.signal(run.ID(), approved.For("a").With("a1"))
+		k.signal(run.ID(), approved.For("b").With("b1"))
+		k.signal(run.ID(), approved.For("a").With("a2"))
+		serve(k, wf, reading(1, approved.For("b"), approved.For("a"), approved.For("a"), approved, approved.For("a").For("b#%")))
+		if got := resultOf(k, run); got != "b1 a1 a2 none odd" {
+			t.Errorf("got %q", got)
+		}
+		if steps := k.steps(run.ID()); len(steps["approved:a#2"]) != 1 || len(steps["approved:a%2Fb%23%25"]) != 1 || len(steps["approved"]) != 1 {
+			t.Errorf("steps %v", steps)
+		}
+	})
+	t.Run("ToNobodyWhoWaits", func(t *testing.T) {
+		k := newKit(t)
+		wf := Define[struct{}, string]("wf")
+		serve(k, wf, reading(0))
+		run := begin(k, wf, struct{}{}, ID("x"))
+		resultOf(k, run)
+		for _, ref := range []Ref{run.ID(), ID("x")} {
+			if err := k.c.Signal(k.ctx, ref, approved.With("")); !errors.Is(err, ErrRunFinished) {
+				t.Errorf("of a run that is over: %v", err)
+			}
+		}
+		for _, ref := range []Ref{RunID("00000000-0000-7000-8000-000000000000"), RunID("nonsense"), ID("y")} {
+			if err := k.c.Signal(k.ctx, ref, approved.With("")); !errors.Is(err, ErrRunNotFound) {
+				t.Errorf("of no run: %v", err)
+			}
+		}
+		if n := k.count(unread); n != 0 {
+			t.Errorf("%d messages were stored", n)
+		}
+	})
+	t.Run("OfATemplateIsNotFound", func(t *testing.T) {
+		k := newKit(t)
+		if err := k.c.Schedule(k.ctx, Schedule{Name: "s", Run: Define[int, int]("wf").With(1), Every: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		var id string
+		if err := k.pool.QueryRow(k.ctx, `SELECT run_id::text FROM kagzi.workflow_runs`).Scan(&id); err != nil {
+			t.Fatal(err)
+		}
+		if err := k.c.Signal(k.ctx, RunID(id), approved.With("")); !errors.Is(err, ErrRunNotFound) {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("NamespacesAreApart", func(t *testing.T) {
+		k := newKit(t)
+		wf := Define[struct{}, string]("wf")
+		other, err := NewClient(k.pool, ClientConfig{Namespace: "other"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		run := begin(k, wf, struct{}{}, ID("x"))
+		for _, ref := range []Ref{run.ID(), ID("x")} {
+			if err := other.Signal(k.ctx, ref, approved.With("")); !errors.Is(err, ErrRunNotFound) {
+				t.Errorf("from another namespace: %v", err)
+			}
+		}
+		theirs, err := Start(k.ctx, other, wf, struct{}{}, ID("x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		k.signal(ID("x"), approved.With("ours"), ID("m"))
+		if err := other.Signal(k.ctx, ID("x"), approved.With("theirs"), ID("m")); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []*Client{k.c, other} {
+			w := newTestWorker(t, c, WorkerConfig{})
+			Handle(w, wf, reading(1, approved))
+			startWorker(t, w)
+		}
+		if a, b := resultOf(k, run), resultOf(k, theirs); a != "ours" || b != "theirs" {
+			t.Errorf("got %q and %q", a, b)
+		}
+	})
+}
+
+func TestSignalIsIdempotentByID(t *testing.T) {
+	k := newKit(t)
+	wf := Define[struct{}, string]("wf")
+	run := begin(k, wf, struct{}{}, ID("x"))
+	for range 3 {
+		k.signal(run.ID(), approved.With("a"), ID("m"))
+	}
+	k.signal(run.ID(), rejected.With("of another name"), ID("m"))
+	k.signal(run.ID(), approved.With("b"), ID("m2"))
+	if n := k.count(`SELECT wakeups FROM kagzi.workflow_runs`); n != 2 {
+		t.Errorf("%d wakeups, want 2", n)
+	}
+	serve(k, wf, reading(2, approved))
+	if got := resultOf(k, run); got != "a b" {
+		t.Errorf("got %q", got)
+	}
+	// Who repeats a message because its answer was lost must not be told that it came too late.
+	k.signal(run.ID(), approved.With("a"), ID("m"))
+	k.signal(ID("x"), approved.With("a"), ID("m"))
+	if err := k.c.Signal(k.ctx, run.ID(), approved.With("a"), ID("m3")); !errors.Is(err, ErrRunFinished) {
+		t.Errorf("another message: %v", err)
+	}
+}
+
+func TestSignalInTx(t *testing.T) {
+	k := newKit(t)
+	wf := Define[struct{}, string]("wf")
+	serveWith(k, told, wf, reading(2, approved))
+	run := begin(k, wf, struct{}{}, ID("x"))
+	k.waitStatus(run.ID(), StatusSleeping)
+	inTx := func(f func(tx pgx.Tx)) pgx.Tx {
+		tx, err := k.pool.Begin(k.ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f(tx)
+		return tx
+	}
+	taken := inTx(func(tx pgx.Tx) { k.signal(run.ID(), approved.With("taken back"), InTx(tx)) })
+	if err := taken.Rollback(k.ctx); err != nil {
+		t.Fatal(err)
+	}
+	kept := inTx(func(tx pgx.Tx) {
+		k.signal(run.ID(), approved.With("a"), InTx(tx), ID("m"))
+		k.signal(run.ID(), approved.With("a"), InTx(tx), ID("m"))
+		if err := k.c.Signal(k.ctx, ID("y"), approved.With(""), InTx(tx)); !errors.Is(err, ErrRunNotFound) {
+			t.Errorf("of no run: %v", err)
+		}
+		k.signal(ID("x"), approved.With("b"), InTx(tx))
+	})
+	if n := k.count(`SELECT count(*) FROM kagzi.signals`); n != 0 {
+		t.Errorf("%d messages are visible before the commit", n)
+	}
+	if err := kept.Commit(k.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if got := resultOf(k, run); got != "a b" {
+		t.Errorf("got %q", got)
+	}
+	over := inTx(func(tx pgx.Tx) {
+		if err := k.c.Signal(k.ctx, run.ID(), approved.With(""), InTx(tx)); !errors.Is(err, ErrRunFinished) {
+			t.Errorf("of a run that is over: %v", err)
+		}
+		k.signal(run.ID(), approved.With("a"), InTx(tx), ID("m"))
+	})
+	if err := over.Commit(k.ctx); err != nil {
+		t.Errorf("the transaction was broken: %v", err)
+	}
+}
+
+// TestSignalInALongTransaction shows that a run which a caller's transaction had locked while it became due is claimed
+// once that commits, though nobody polls.
+func TestSignalInALongTransaction(t *testing.T) {
+	k := newKit(t)
+	wf := Define[struct{}, string]("wf")
+	run := begin(k, wf, struct{}{})
+	tx, err := k.pool.Begin(k.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.signal(run.ID(), approved.With("a"), InTx(tx))
+	serveWith(k, told, wf, reading(1, approved))
+	other := begin(k, wf, struct{}{}) // the worker claims, and passes over the locked row
+	k.waitStatus(other.ID(), StatusSleeping)
+	if err := tx.Commit(k.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if got := resultOf(k, run); got != "a" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestWaitSignalTimeout(t *testing.T) {
+	t.Parallel()
+	timed := func(d time.Duration) func(Context, struct{}) (string, error) {
+		return func(ctx Context, _ struct{}) (string, error) {
+			began := ctx.Now()
+			v, err := WaitSignal(ctx, approved, Timeout(d))
+			if err == nil {
+				return "message " + v, nil
+			}
+			var se *StepError
+			if !errors.Is(err, KindTimeout) || !errors.As(err, &se) || se.Step != "approved" || !isPermanent(err) {
+				return "", fmt.Errorf("the error is %T: %w", err, err)
+			}
+			after := ctx.Now().Sub(began)
+			text, err := Step(ctx, "text", func(context.Context) (string, error) { return err.Error(), nil })
+			if err != nil {
+				return "", err
+			}
+			late, err := WaitSignal(ctx, approved)
+			return fmt.Sprintf("%s, after %v at least: %t, then %s", text, d, after >= d, late), err
+		}
+	}
+	t.Run("IsAnOutcome", func(t *testing.T) {
+		for name, d := range map[string]time.Duration{"InMemory": 50 * time.Millisecond, "Suspended": 300 * time.Millisecond} {
+			t.Run(name, func(t *testing.T) {
+				k := newKit(t)
+				wf := Define[struct{}, string]("wf")
+				serve(k, wf, timed(d))
+				run := begin(k, wf, struct{}{})
+				waitFor(t, "the wait is over", func() bool { return len(k.steps(run.ID())["text"]) == 1 })
+				k.waitStatus(run.ID(), StatusSleeping)
+				k.signal(run.ID(), approved.With("late"))
+				want := fmt.Sprintf(`kagzi: step "approved": no message came in time (timeout), after %v at least: true, then late`, d)
+				if got := resultOf(k, run); got != want {
+					t.Errorf("got %q", got)
+				}
+			})
+		}
+	})
+	t.Run("AMessageInTime", func(t *testing.T) {
+		k := newKit(t)
+		wf := Define[struct{}, string]("wf")
+		serveWith(k, told, wf, timed(time.Hour))
+		run := begin(k, wf, struct{}{})
+		if info := k.waitStatus(run.ID(), StatusSleeping); time.Until(info.AvailableAt) < 50*time.Minute || info.WaitingOn != "signal approved" {
+			t.Errorf("waits on %q until %v", info.WaitingOn, info.AvailableAt)
+		}
+		k.signal(run.ID(), approved.With("a"))
+		if got := resultOf(k, run); got != "message a" {
+			t.Errorf("got %q", got)
+		}
+	})
+	// Nobody was there when the time was over: what counts is when the message was stored.
+	t.Run("CountsTheTimeOfTheMessage", func(t *testing.T) {
+		for late, want := range map[bool]string{false: "message a", true: "then a"} {
+			t.Run(fmt.Sprintf("Late=%t", late), func(t *testing.T) {
+				k := newKit(t)
+				wf := Define[struct{}, string]("wf")
+				_, stop := serveWith(k, WorkerConfig{}, wf, timed(time.Hour))
+				run := begin(k, wf, struct{}{})
+				k.waitStatus(run.ID(), StatusSleeping)
+				if err := stop(); err != nil {
+					t.Fatal(err)
+				}
+				if late {
+					k.forward(run.ID())
+				}
+				k.signal(run.ID(), approved.With("a"))
+				if !late {
+					k.forward(run.ID())
+				}
+				serveWith(k, WorkerConfig{}, wf, timed(time.Hour))
+				if got := resultOf(k, run); !strings.HasSuffix(got, want) {
+					t.Errorf("got %q, want %q", got, want)
+				}
+			})
+		}
+	})
+	// The time is not begun again by a restart, and a message that came in time, but of which nobody told, is found.
+	t.Run("LooksBeforeItGivesUp", func(t *testing.T) {
+		k := newKit(t)
+		wf := Define[struct{}, string]("wf")
+		busy, open := make(chan struct{}), make(chan struct{})
+		serveWith(k, told, wf, func(ctx Context, _ struct{}) (string, error) {
+			f := Go(ctx, "busy", func(ctx Context) (int, error) {
+				return Step(ctx, "s", func(context.Context) (int, error) { close(busy); <-open; return 1, nil })
+			})
+			v, err := WaitSignal(ctx, approved, Timeout(time.Second))
+			close(open)
+			if err != nil {
+				return "", err
+			}
+			_, err = f.Result(ctx)
+			return v, err
+		})
+		run := begin(k, wf, struct{}{})
+		receive(t, busy)
+		waitFor(t, "the wait has begun", func() bool { return len(k.steps(run.ID())["approved"]) == 1 })
+		k.exec(`WITH w AS (UPDATE kagzi.workflow_runs SET wakeups = wakeups + 1 RETURNING run_id, namespace_id, wakeups)
+			INSERT INTO kagzi.signals (run_id, namespace_id, name, sequence, signal_id, payload)
+			SELECT run_id, namespace_id, 'approved', wakeups, 'm', '"quiet"' FROM w`)
+		if got := resultOf(k, run); got != "quiet" {
+			t.Errorf("got %q", got)
+		}
+	})
+	t.Run("StaysInTheNextAttempt", func(t *testing.T) {
+		k := newKit(t)
+		wf := Define[struct{}, string]("wf", RetryPolicy{Backoff: time.Hour})
+		serve(k, wf, func(ctx Context, _ struct{}) (string, error) {
+			first, err := WaitSignal(ctx, rejected)
+			if err != nil {
+				return "", err
+			}
+			_, timeout := WaitSignal(ctx, approved, Timeout(time.Millisecond))
+			if ctx.Attempt() == 1 {
+				return "", errors.New("once more")
+			}
+			return fmt.Sprint(first, " ", errors.Is(timeout, KindTimeout)), nil
+		})
+		run := begin(k, wf, struct{}{}, rejected.With("first"), rejected.With("second"))
+		waitFor(t, "the first attempt fails", func() bool { i, _ := run.Info(k.ctx); return i.Attempts > 0 })
+		k.signal(run.ID(), approved.With("late"))
+		k.exec(`UPDATE kagzi.workflow_runs SET available_at = now()`)
+		k.wake(run.ID())
+		if got := resultOf(k, run); got != "first true" {
+			t.Errorf("got %q", got)
+		}
+	})
+	t.Run("ReturnedFailsTheRunAtOnce", func(t *testing.T) {
+		k := newKit(t)
+		wf := Define[struct{}, string]("wf", RetryPolicy{Backoff: time.Hour})
+		serve(k, wf, func(ctx Context, _ struct{}) (string, error) {
+			return WaitSignal(ctx, approved, Timeout(time.Millisecond))
+		})
+		if re := failureOf(k, begin(k, wf, struct{}{}), StatusFailed); re.Kind != KindTimeout {
+			t.Errorf("kind %s", re.Kind)
+		}
+	})
+	t.Run("DoesNotBeginAgain", func(t *testing.T) {
+		k := newKit(t)
+		wf := Define[struct{}, string]("wf")
+		_, stop := serveWith(k, WorkerConfig{}, wf, timed(time.Hour))
+		run := begin(k, wf, struct{}{})
+		k.waitStatus(run.ID(), StatusSleeping)
+		at := k.steps(run.ID())["approved"][0].WakeAt
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		k.signal(run.ID(), rejected.With("only wakes it"))
+		serveWith(k, WorkerConfig{}, wf, timed(2*time.Hour))
+		waitFor(t, "the wake-up is seen", func() bool {
+			return k.count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'SLEEPING' AND available_at > now()`) == 1
+		})
+		if again := k.steps(run.ID())["approved"][0].WakeAt; !again.Equal(at) {
+			t.Errorf("until %v, then until %v", at, again)
+		}
+	})
+}
+
+func TestBadSignals(t *testing.T) {
+	k := newKit(t)
+	c, err := NewClient(k.pool, ClientConfig{MaxPayload: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.c = c
+	wf := Define[struct{}, string]("wf", noRetry)
+	run := begin(k, wf, struct{}{})
+	long := strings.Repeat("x", 250)
+	for _, bad := range []struct {
+		m    Message
+		opts []SignalOption
+		says string
+	}{
+		{Message{}, nil, "signal name is empty"},
+		{DefineSignal[int]("").With(1), nil, "signal name is empty"},
+		{DefineSignal[int]("a/b").With(1), nil, "'/'"},
+		{DefineSignal[int]("a#2").With(1), nil, "'#'"},
+		{DefineSignal[int]("a\n").With(1), nil, "control character"},
+		{approved.For("").With(""), nil, "key of signal \"approved\" is empty"},
+		{approved.For("a\x00").With(""), nil, "control character"},
+		{approved.For("a\xff").With(""), nil, "UTF-8"},
+		{approved.For(long).With(""), nil, "at most 255"},
+		{DefineSignal[func()]("f").With(nil), nil, "func() cannot be encoded"},
+		{DefineSignal[float64]("f").With(math.NaN()), nil, "cannot be encoded"},
+		{approved.With(long), nil, "252 bytes, the limit (ClientConfig.MaxPayload) is 100"},
+		{approved.With(""), []SignalOption{ID("")}, "message's ID is empty"},
+		{approved.With(""), []SignalOption{ID("a\n")}, "control character"},
+		{approved.With(""), []SignalOption{InTx(nil)}, "begin a transaction"},
+		{approved.With(""), []SignalOption{nil}, "nil option"},
+	} {
+		err := k.c.Signal(k.ctx, run.ID(), bad.m, bad.opts...)
+		mustContain(t, err, bad.says)
+		if bad.opts == nil {
+			_, err = Start(k.ctx, k.c, wf, struct{}{}, bad.m)
+			mustContain(t, err, bad.says)
+		}
+	}
+	if err := k.c.Signal(k.ctx, run.ID(), approved.With(long)); !errors.Is(err, ErrPayloadTooLarge) {
+		t.Errorf("too large: %v", err)
+	}
+	mustContain(t, k.c.Signal(k.ctx, nil, approved.With("")), "reference is nil")
+	mustContain(t, k.c.Schedule(k.ctx, Schedule{Name: "s", Every: time.Hour, Run: wf.With(struct{}{}, approved.With(""))}), "Message")
+	if n := k.count(`SELECT count(*) FROM kagzi.signals`) + k.count(`SELECT count(*) FROM kagzi.workflow_runs`); n != 1 {
+		t.Errorf("%d rows, want the run's", n)
+	}
+	serve(k, wf, func(ctx Context, _ struct{}) (string, error) {
+		var said []string
+		for _, try := range []func() (string, error){
+			func() (string, error) { return WaitSignal(ctx, DefineSignal[string]("a/b")) },
+			func() (string, error) { return WaitSignal(ctx, approved.For("")) },
+			func() (string, error) { return WaitSignal(ctx, approved, Timeout(30)) },
+			func() (string, error) { return WaitSignal(ctx, approved, Timeout(0)) },
+			func() (string, error) { return WaitSignal(ctx, approved, nil) },
+			func() (string, error) { return WaitSignal[string](nil, approved) },
+		} {
+			_, err := try()
+			said = append(said, fmt.Sprint(isPermanent(err) || errors.Is(err, errNilContext)))
+			if err == nil {
+				return "", errors.New("no error")
+			}
+		}
+		return strings.Join(said, " "), nil
+	})
+	if got := resultOf(k, run); got != "true true true true true true" {
+		t.Errorf("permanent: %s", got)
+	}
+}
+
+func TestMessageThatDoesNotDecode(t *testing.T) {
+	k := newKit(t)
+	wf := Define[struct{}, int]("wf")
+	number := DefineSignal[int]("approved")
+	stop := serve(k, wf, func(ctx Context, _ struct{}) (int, error) { return WaitSignal(ctx, number) })
+	run := begin(k, wf, struct{}{}, approved.With("12"))
+	if re := failureOf(k, run, StatusFailed); re.Kind != KindNondeterminism || !strings.Contains(re.Message, `"approved"`) {
+		t.Errorf("got %v", re)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	serve(k, wf, func(ctx Context, _ struct{}) (int, error) {
+		s, err := WaitSignal(ctx, approved)
+		return len(s), err
+	})
+	if err := k.c.Resume(k.ctx, run.ID()); err != nil {
+		t.Fatal(err)
+	}
+	if got := resultOf(k, run); got != 2 {
+		t.Errorf("got %d", got)
+	}
+}
+
+// TestSignalFromAStep shows that further attempts of a step, and of its run, send nothing twice, and that no two messages
+// of an attempt are taken for one.
+func TestSignalFromAStep(t *testing.T) {
+	k := newKit(t)
+	to, from := Define[struct{}, string]("to"), Define[string, int]("from", soon)
+	target := begin(k, to, struct{}{}, ID("target"))
+	serve(k, from, func(ctx Context, id string) (int, error) {
+		return 1, Do(ctx, "send", func(c context.Context) error {
+			for _, err := range []error{
+				k.c.Signal(c, RunID(id), approved.With("1")),
+				k.c.Signal(c, RunID(id), approved.With("2")),
+				k.c.Signal(c, ID("target"), approved.With("3")),
+				k.c.Signal(c, RunID(id), rejected.With("4")),
+				k.c.Signal(c, RunID(id), approved.With("5"), ID("mine")),
+			} {
+				if err != nil {
+					return err
+				}
+			}
+			if _, err := Start(c, k.c, to, struct{}{}, ID("target"), approved.With("6")); err != nil {
+				return err
+			}
+			if CurrentStep(c).Attempt < 3 {
+				return errors.New("again")
+			}
+			return nil
+		}, soon)
+	})
+	resultOf(k, begin(k, from, string(target.ID())))
+	w := newTestWorker(t, k.c, WorkerConfig{})
+	Handle(w, to, func(ctx Context, _ struct{}) (string, error) {
+		var got []string
+		for {
+			v, err := WaitSignal(ctx, approved, Timeout(time.Millisecond))
+			if errors.Is(err, KindTimeout) {
+				return strings.Join(got, " "), nil
+			}
+			got = append(got, v)
+		}
+	})
+	startWorker(t, w)
+	if got := resultOf(k, target); got != "1 2 3 5 6" {
+		t.Errorf("got %q", got)
+	}
+	if n := k.count(`SELECT count(*) FROM kagzi.signals WHERE name = 'rejected'`); n != 1 {
+		t.Errorf("%d messages of the other name", n)
+	}
+}
+
+func TestSignalWithStart(t *testing.T) {
+	t.Parallel()
+	t.Run("StartsOrSignals", func(t *testing.T) {
+		k := newKit(t)
+		wf := Define[struct{}, string]("wf")
+		serveWith(k, told, wf, reading(4, approved))
+		first := begin(k, wf, struct{}{}, ID("x"), approved.With("a"), approved.With("b"))
+		k.waitStatus(first.ID(), StatusSleeping)
+		second := begin(k, wf, struct{}{}, approved.With("c"), ID("x"))
+		if !second.Existed() || second.ID() != first.ID() {
+			t.Errorf("existed %t, run %s; want %s", second.Existed(), second.ID(), first.ID())
+		}
+		started, err := k.c.StartMany(k.ctx, []Call{
+			wf.With(struct{}{}, approved.With("other")), wf.With(struct{}{}), wf.With(struct{}{}, ID("x"), approved.With("d")),
+		})
+		if err != nil || !started[2].Existed || started[0].Existed {
+			t.Fatalf("started %v, %v", started, err)
+		}
+		if got := resultOf(k, first); got != "a b c d" {
+			t.Errorf("got %q", got)
+		}
+		again := begin(k, wf, struct{}{}, ID("x"), approved.With("a"))
+		if again.Existed() {
+			t.Error("found a run that is over")
+		}
+		if n := k.count(`SELECT count(*) FROM kagzi.signals WHERE run_id = $1`, started[0].ID); n != 1 {
+			t.Errorf("%d messages of the run without an ID", n)
+		}
+	})
+	t.Run("Conflict", func(t *testing.T) {
+		k := newKit(t)
+		wf := Define[int, string]("wf")
+		begin(k, wf, 1, ID("x"))
+		tx, err := k.pool.Begin(k.ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, opts := range [][]StartOption{nil, {InTx(tx)}} {
+			if _, err := Start(k.ctx, k.c, wf, 2, append(opts, ID("x"), approved.With("a"))...); !errors.Is(err, ErrIDConflict) {
+				t.Errorf("got %v", err)
+			}
+		}
+		if err := tx.Commit(k.ctx); err != nil {
+			t.Error(err)
+		}
+		if n := k.count(unread); n != 0 {
+			t.Errorf("%d messages", n)
+		}
+	})
+	t.Run("InTx", func(t *testing.T) {
+		k := newKit(t)
+		wf := Define[struct{}, string]("wf")
+		serveWith(k, told, wf, reading(2, approved))
+		for _, commit := range []bool{false, true} {
+			var run *Run[string]
+			err := pgx.BeginFunc(k.ctx, k.pool, func(tx pgx.Tx) (err error) {
+				for _, v := range []string{"a", "b"} {
+					if run, err = Start(k.ctx, k.c, wf, struct{}{}, ID("x"), approved.With(v), InTx(tx)); err != nil {
+						return err
+					}
+				}
+				if !commit {
+					return pgx.ErrTxClosed
+				}
+				return nil
+			})
+			if commit != (err == nil) {
+				t.Fatal(err)
+			}
+			if !commit {
+				if n := k.count(unread) + k.count(`SELECT count(*) FROM kagzi.workflow_runs`); n != 0 {
+					t.Errorf("%d rows after the rollback", n)
+				}
+				continue
+			}
+			if got := resultOf(k, run); got != "a b" {
+				t.Errorf("got %q", got)
+			}
+		}
+	})
+	// Runs of one ID end while others are signalled: each message is read by some run, once.
+	t.Run("WhileRunsEnd", func(t *testing.T) {
+		k := newKit(t)
+		wf := Define[struct{}, string]("wf")
+		serve(k, wf, reading(1, approved))
+		var wg sync.WaitGroup
+		for i := range 4 {
+			wg.Go(func() {
+				for j := range 20 {
+					if _, err := Start(k.ctx, k.c, wf, struct{}{}, ID("x"), approved.With(fmt.Sprintf("%d-%d", i, j))); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		waitFor(t, "all runs are over", func() bool {
+			return k.count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status <> 'COMPLETED'`) == 0
+		})
+		if n := k.count(`SELECT count(DISTINCT payload) FROM kagzi.signals`); n != 80 {
+			t.Errorf("%d messages were stored, want 80", n)
+		}
+	})
+}
+
+// TestSignalOfARunBeingCancelled stores a message for a run that is about to be undone: nothing fails.
+func TestSignalOfARunBeingCancelled(t *testing.T) {
+	k := newKit(t)
+	run := begin(k, Define[struct{}, string]("wf"), struct{}{})
+	k.exec(`UPDATE kagzi.workflow_runs SET cancel_requested_at = now()`)
+	k.signal(run.ID(), approved.With("late"))
+	if n := k.count(unread); n != 1 {
+		t.Errorf("%d messages, want 1", n)
+	}
+}
+
+// TestThousandSignals sends 1,000 signals from 8 goroutines to 100 runs that are suspended and claimed all the while, by
+// two workers. Each run reads what was sent to it, in its order.
+func TestThousandSignals(t *testing.T) {
+	k := newKit(t)
+	dbtest.Audit(t, k.pool)
+	wf := Define[struct{}, []string]("wf")
+	const runs, each = 100, 5
+	names := []Signal[string]{approved, rejected.For("x")}
+	read := func(ctx Context, _ struct{}) ([]string, error) {
+		var got []string
+		for _, s := range names { // one after the other: the second's are kept meanwhile
+			for range each {
+				v, err := WaitSignal(ctx, s)
+				if err != nil {
+					return nil, err
+				}
+				got = append(got, v)
+			}
+		}
+		return got, nil
+	}
+	for range 2 {
+		serveWith(k, WorkerConfig{MaxConcurrent: 40}, wf, read)
+	}
+	started := make([]*Run[[]string], runs)
+	for i := range started {
+		started[i] = begin(k, wf, struct{}{})
+	}
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			for i := range each { // each run's messages of a name come from one goroutine
+				for r := g / 2; r < runs; r += 4 {
+					if err := k.c.Signal(k.ctx, started[r].ID(), names[g%2].With(fmt.Sprint(g%2, i))); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	var want []string
+	for s := range names {
+		for i := range each {
+			want = append(want, fmt.Sprint(s, i))
+		}
+	}
+	for i, r := range started {
+		if got := resultOf(k, r); !slices.Equal(got, want) {
+			t.Errorf("run %d read %v, want %v", i, got, want)
+		}
+	}
+	t.Logf("%d claims of %d runs", k.count(`SELECT count(*) FROM kagzi_audit.changes`), runs)
+}

@@ -1,0 +1,319 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// A Message is a signal to store.
+type Message struct {
+	RunID   uuid.UUID
+	Name    string
+	ID      string // of the message, made by its sender: a repetition finds it
+	Payload []byte
+}
+
+// A Signalled is a run as messages found it.
+type Signalled struct {
+	Woken
+	Running bool // its execution is to look
+	Due     bool // it may be claimed about now
+}
+
+// The number of the wake-up that announces a message is its place among the run's messages. The run's row is locked by
+// a statement before: so this one sees all messages that others sent, and those of a run become visible in their order.
+// A run that waits for the time or for its next attempt counts as due, too, if that is soon: a claim may have passed
+// over its row while it was locked. In a caller's transaction, which holds the lock for as long as it likes, every run
+// does.
+const storeMessages = `
+WITH u AS MATERIALIZED (
+	SELECT u.run_id, u.name, u.signal_id, u.payload, row_number() OVER (PARTITION BY u.run_id ORDER BY u.place) AS place
+	FROM unnest($2::uuid[], $3::text[], $4::text[], $5::bytea[]) WITH ORDINALITY AS u (run_id, name, signal_id, payload, place)
+	WHERE (
+		SELECT count(*) FROM (
+			SELECT FROM kagzi.signals s
+			WHERE s.signal_id = u.signal_id AND s.run_id = u.run_id AND s.namespace_id = $1
+			LIMIT 1
+		) x
+	) = 0
+), k AS MATERIALIZED (
+	SELECT u.run_id, count(*) AS messages, clock_timestamp() AS now FROM u GROUP BY 1
+), w AS (
+	UPDATE kagzi.workflow_runs r
+	SET wakeups = r.wakeups + k.messages,
+		available_at = CASE WHEN r.status = 'SLEEPING' AND r.wakeups + k.messages >= r.wakeups_awaited THEN LEAST(r.available_at, k.now) ELSE r.available_at END
+	FROM k
+	WHERE r.run_id = k.run_id AND r.namespace_id = $1 AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED', 'SCHEDULED', 'PAUSED')
+	RETURNING r.run_id, r.wakeups - k.messages AS before, k.now, r.task_queue, r.workflow_type, r.version, r.status = 'RUNNING' AS running,
+		r.status <> 'RUNNING' AND ($6::bool OR r.available_at <= k.now + interval '1 second') AS due
+), i AS (
+	INSERT INTO kagzi.signals (run_id, name, sequence, namespace_id, signal_id, payload, received_at)
+	SELECT u.run_id, u.name, w.before + u.place, $1, u.signal_id, u.payload, w.now
+	FROM w JOIN u ON u.run_id = w.run_id
+)
+SELECT w.run_id, w.task_queue, w.workflow_type, coalesce(w.version, 0), w.running, w.due FROM w`
+
+// What a message that was not stored finds: that it was before, or that its run is over. A run whose steps are being
+// deleted is as good as gone.
+const lookAtMessages = `
+SELECT r.run_id, r.task_queue, r.workflow_type, coalesce(r.version, 0), r.status, r.status = 'RUNNING',
+	r.status <> 'RUNNING' AND coalesce(r.available_at <= now() + interval '1 second', false),
+	(
+		SELECT count(*) FROM (
+			SELECT FROM kagzi.signals s
+			WHERE s.signal_id = u.signal_id AND s.run_id = u.run_id AND s.namespace_id = $1
+			LIMIT 1
+		) x
+	) = 1
+FROM unnest($2::uuid[], $3::text[]) AS u (run_id, signal_id)
+CROSS JOIN LATERAL (
+	SELECT q.run_id, q.task_queue, q.workflow_type, q.version, q.status, q.available_at
+	FROM kagzi.workflow_runs q
+	WHERE q.run_id = u.run_id AND q.namespace_id = $1 AND q.status NOT IN ('SCHEDULED', 'PAUSED') AND q.waiting_on IS DISTINCT FROM '` + beingDeleted + `'
+	OFFSET 0
+) r`
+
+// Signal stores a message for an active run and wakes it. A message that the run has already, by its ID, changes
+// nothing. Signal is a transaction of its own, or a part of tx, which it never breaks. It returns ErrRunNotFound and
+// ErrRunFinished.
+func (s *Store) Signal(ctx context.Context, tx pgx.Tx, m Message) (out Signalled, err error) {
+	if tx != nil {
+		out, err = s.signal(ctx, tx, m)
+	} else {
+		err = again(ctx, func(ctx context.Context) error {
+			out, err = s.signal(ctx, s.pool, m)
+			return err
+		})
+	}
+	return out, wrap("signal", err)
+}
+
+func (s *Store) signal(ctx context.Context, db DB, m Message) (Signalled, error) {
+	for range 10 { // a run that was over may be resumed between the looks
+		stored, err := s.storeMessages(ctx, db, []Message{m})
+		if err != nil {
+			return Signalled{}, err
+		}
+		if out, ok := stored[m.RunID]; ok {
+			return out, nil
+		}
+		found, err := s.lookAtMessages(ctx, db, []Message{m})
+		if err != nil {
+			return Signalled{}, err
+		}
+		switch f, ok := found[m.RunID]; {
+		case !ok:
+			return Signalled{}, ErrRunNotFound
+		case f.has:
+			return f.Signalled, nil
+		case f.over:
+			return Signalled{}, ErrRunFinished
+		}
+	}
+	return Signalled{}, errors.New("the run ends and is resumed as fast as it is looked at: try again")
+}
+
+// storeMessages stores the messages that their runs do not have, in their order, and returns the runs that got one.
+func (s *Store) storeMessages(ctx context.Context, db DB, messages []Message) (map[uuid.UUID]Signalled, error) {
+	_, inTx := db.(pgx.Tx)
+	runs := make([]uuid.UUID, len(messages))
+	for i, m := range messages {
+		runs[i] = m.RunID
+	}
+	b := &pgx.Batch{}
+	b.Queue(byIndex)
+	b.Queue(lockRuns, s.namespace, texts(runs))
+	b.Queue(storeMessages, s.messageArgs(messages, inTx)...)
+	if inTx {
+		b.Queue(byCost)
+	}
+	res := db.SendBatch(ctx, b)
+	defer res.Close()
+	for range 2 {
+		if _, err := res.Exec(); err != nil {
+			return nil, err
+		}
+	}
+	rows, err := res.Query()
+	if err != nil {
+		return nil, err
+	}
+	stored := map[uuid.UUID]Signalled{}
+	var g Signalled
+	if _, err := pgx.ForEachRow(rows, []any{&g.RunID, &g.Queue, &g.Type, &g.Version, &g.Running, &g.Due}, func() error {
+		stored[g.RunID] = g
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+	return stored, res.Close() // the commit, unless db is a transaction
+}
+
+func (s *Store) messageArgs(messages []Message, inTx bool) []any {
+	n := len(messages)
+	runs, names, ids, payloads := make([]string, n), make([]string, n), make([]string, n), make([][]byte, n)
+	for i, m := range messages {
+		runs[i], names[i], ids[i], payloads[i] = m.RunID.String(), m.Name, m.ID, m.Payload
+	}
+	return []any{s.namespace, runs, names, ids, payloads, inTx}
+}
+
+// A messageLook is what there is of a message and its run.
+type messageLook struct {
+	Signalled
+	has  bool // the run has the message
+	over bool
+}
+
+func (s *Store) lookAtMessages(ctx context.Context, db DB, messages []Message) (map[uuid.UUID]messageLook, error) {
+	runs, ids := make([]string, len(messages)), make([]string, len(messages))
+	for i, m := range messages {
+		runs[i], ids[i] = m.RunID.String(), m.ID
+	}
+	found := map[uuid.UUID]messageLook{}
+	err := ask(ctx, db, lookAtMessages, []any{s.namespace, runs, ids}, func(rows pgx.Rows) error {
+		var f messageLook
+		var status string
+		_, err := pgx.ForEachRow(rows, []any{&f.RunID, &f.Queue, &f.Type, &f.Version, &status, &f.Running, &f.Due, &f.has}, func() error {
+			f.over = status == Completed || status == Failed || status == Cancelled
+			found[f.RunID] = f
+			return nil
+		})
+		return err
+	})
+	return found, err
+}
+
+// ---- starts that bring messages ----
+
+func anyMessages(runs []NewRun) bool {
+	for i := range runs {
+		if len(runs[i].Messages) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+var errEnded = errors.New("the run has ended")
+
+// startSignalling is insert for runs of which some bring messages: they reach the run that is new, or the active one
+// of the external ID. db is a transaction. If the active run ends before it is locked, all is taken back and begun again.
+// repeated says that an answer to the same call may have been lost.
+func (s *Store) startSignalling(ctx context.Context, tx pgx.Tx, runs []NewRun, repeated bool) ([]StartedRun, error) {
+	if repeated {
+		if out, err := s.startedBefore(ctx, tx, runs); err != nil || out != nil {
+			return out, err
+		}
+	}
+	for range 10 {
+		var out []StartedRun
+		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) (err error) {
+			if out, err = s.insert(ctx, tx, runs); err != nil {
+				return err
+			}
+			return s.deliver(ctx, tx, runs, out)
+		})
+		if !errors.Is(err, errEnded) {
+			return out, err
+		}
+	}
+	return nil, errors.New("the runs of these external IDs end as fast as they are found: try again")
+}
+
+// deliver stores the messages of runs that were just started, or found.
+func (s *Store) deliver(ctx context.Context, tx pgx.Tx, runs []NewRun, started []StartedRun) error {
+	var messages []Message
+	for i := range runs {
+		for _, m := range runs[i].Messages {
+			m.RunID = started[i].RunID
+			messages = append(messages, m)
+		}
+	}
+	stored, err := s.storeMessages(ctx, tx, messages)
+	if err != nil {
+		return err
+	}
+	for i := range runs {
+		if len(runs[i].Messages) == 0 {
+			continue
+		}
+		g, ok := stored[started[i].RunID]
+		if !ok {
+			// It has them, from an attempt of the same step, or it has ended since it was found.
+			first := runs[i].Messages[0]
+			first.RunID = started[i].RunID
+			found, err := s.lookAtMessages(ctx, tx, []Message{first})
+			if err != nil {
+				return err
+			}
+			if !found[first.RunID].has {
+				return errEnded
+			}
+			g = found[first.RunID].Signalled
+		}
+		started[i].Signalled = &g
+	}
+	return nil
+}
+
+const messageRuns = `
+SELECT u.signal_id, r.run_id
+FROM unnest($2::text[]) AS u (signal_id)
+CROSS JOIN LATERAL (
+	SELECT s.run_id FROM kagzi.signals s WHERE s.signal_id = u.signal_id AND s.namespace_id = $1 OFFSET 0
+) r`
+
+// startedBefore finds what an earlier try of the same call did, whose answer was lost: nil if it did nothing. Its
+// messages tell: a run that it signalled may be over since, and must not be followed by a new one.
+func (s *Store) startedBefore(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedRun, error) {
+	var ids []string
+	for i := range runs {
+		if len(runs[i].Messages) > 0 {
+			ids = append(ids, runs[i].Messages[0].ID)
+		}
+	}
+	got := map[string][]uuid.UUID{}
+	if err := ask(ctx, tx, messageRuns, []any{s.namespace, ids}, func(rows pgx.Rows) error {
+		var id string
+		var run uuid.UUID
+		_, err := pgx.ForEachRow(rows, []any{&id, &run}, func() error {
+			got[id] = append(got[id], run)
+			return nil
+		})
+		return err
+	}); err != nil || len(got) == 0 {
+		return nil, err
+	}
+	out := make([]StartedRun, len(runs))
+	var rest []NewRun
+	var places []int
+	for i := range runs {
+		var found []uuid.UUID
+		if len(runs[i].Messages) > 0 {
+			found = got[runs[i].Messages[0].ID]
+		}
+		switch {
+		case found == nil:
+			rest, places = append(rest, runs[i]), append(places, i)
+		case slices.Contains(found, runs[i].RunID):
+			out[i] = StartedRun{RunID: runs[i].RunID}
+		default: // of several, earlier attempts of a step sent to the others
+			out[i] = StartedRun{RunID: slices.MaxFunc(found, compareIDs), Existed: true}
+		}
+	}
+	if len(rest) > 0 {
+		more, err := s.insert(ctx, tx, rest)
+		if err != nil {
+			return nil, err
+		}
+		for k, i := range places {
+			out[i] = more[k]
+		}
+	}
+	return out, s.deliver(ctx, tx, runs, out)
+}

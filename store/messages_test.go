@@ -1,0 +1,285 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pgproxy"
+)
+
+func messageTo(run uuid.UUID, id string) Message {
+	return Message{RunID: run, Name: "signal", ID: id, Payload: []byte(id)}
+}
+
+func send(t *testing.T, s *Store, m Message) Signalled {
+	t.Helper()
+	g, err := s.Signal(t.Context(), nil, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func TestSignal(t *testing.T) {
+	t.Parallel()
+
+	t.Run("WakesWhoWaitsForIt", func(t *testing.T) {
+		t.Parallel()
+		for need, after := range map[int]int{0: 0, 1: 1, 3: 3} { // Park.Need, and the message that makes the run due
+			t.Run(fmt.Sprint("Need=", need), func(t *testing.T) {
+				t.Parallel()
+				s := open(t)
+				r := running(t, s, 1)[0]
+				p := sleep(r, time.Hour)
+				p.Need = need
+				flush(t, s, &Flush{Parks: []*Park{p}})
+				for i := 1; i <= 3; i++ {
+					g := send(t, s, messageTo(r.RunID, fmt.Sprint(i)))
+					due := after > 0 && i >= after
+					if row := look(t, s.pool, r.RunID); row.Due != due || row.Status != Sleeping || int(row.Wakeups) != i {
+						t.Errorf("after message %d: %+v, want due %t", i, row, due)
+					}
+					if g.Due != due || g.Running || g.Queue != "queue" || g.Type != "type" {
+						t.Errorf("message %d found %+v", i, g)
+					}
+				}
+			})
+		}
+	})
+
+	t.Run("BeforeTheSuspension", func(t *testing.T) {
+		t.Parallel()
+		for need, due := range map[int]bool{0: false, 1: true, 2: true, 3: false} {
+			t.Run(fmt.Sprint("Need=", need), func(t *testing.T) {
+				t.Parallel()
+				s := open(t)
+				r := running(t, s, 1)[0]
+				for _, id := range []string{"1", "2"} {
+					if g := send(t, s, messageTo(r.RunID, id)); !g.Running || g.Due {
+						t.Errorf("found %+v", g)
+					}
+				}
+				p := sleep(r, time.Hour)
+				p.Need = need
+				flush(t, s, &Flush{Parks: []*Park{p}})
+				if row := look(t, s.pool, r.RunID); row.Due != due || row.Status != Sleeping {
+					t.Errorf("%+v, want due %t", row, due)
+				}
+			})
+		}
+	})
+
+	t.Run("KeepsABackoff", func(t *testing.T) {
+		t.Parallel()
+		s := open(t)
+		r := running(t, s, 1)[0]
+		flush(t, s, &Flush{Parks: []*Park{{RunID: r.RunID, Lease: r.Lease, Status: Pending, Wake: time.Hour, Failed: true, ErrorKind: "kind", Error: "text"}}})
+		if g := send(t, s, messageTo(r.RunID, "1")); g.Due || g.Running {
+			t.Errorf("found %+v", g)
+		}
+		if row := look(t, s.pool, r.RunID); row.In < 3500 || row.Wakeups != 1 {
+			t.Errorf("row %+v", row)
+		}
+	})
+
+	t.Run("SequencesHaveNoGaps", func(t *testing.T) {
+		t.Parallel()
+		s := open(t)
+		id := start(t, s, newRun())[0]
+		var wg sync.WaitGroup
+		for g := range 8 {
+			wg.Go(func() {
+				for i := range 10 {
+					if _, err := s.Signal(t.Context(), nil, messageTo(id, fmt.Sprint(g, i/2))); err != nil { // each twice
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		news, err := s.News(t.Context(), []uuid.UUID{id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := news[id]
+		if n.Wakeups != 40 || len(n.Signals) != 40 {
+			t.Fatalf("%d wakeups, %d messages; want 40", n.Wakeups, len(n.Signals))
+		}
+		for i, g := range n.Signals {
+			if g.Sequence != int64(i+1) || i > 0 && g.ReceivedAt.Before(n.Signals[i-1].ReceivedAt) {
+				t.Errorf("message %d has sequence %d, received %v", i, g.Sequence, g.ReceivedAt)
+			}
+		}
+	})
+
+	t.Run("AnEndedRunThatHasItAlready", func(t *testing.T) {
+		t.Parallel()
+		s := open(t)
+		r := running(t, s, 1)[0]
+		send(t, s, messageTo(r.RunID, "1"))
+		flush(t, s, &Flush{Finishes: []*Finish{finish(r)}})
+		if g := send(t, s, messageTo(r.RunID, "1")); g.Due || g.Running {
+			t.Errorf("found %+v", g)
+		}
+		if _, err := s.Signal(t.Context(), nil, messageTo(r.RunID, "2")); !errors.Is(err, ErrRunFinished) {
+			t.Errorf("error %v", err)
+		}
+		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET waiting_on = '`+beingDeleted+`'`)
+		for _, id := range []string{"1", "2"} {
+			if _, err := s.Signal(t.Context(), nil, messageTo(r.RunID, id)); !errors.Is(err, ErrRunNotFound) {
+				t.Errorf("of a run that is being deleted: %v", err)
+			}
+		}
+	})
+
+	// The look for the message, and the decision whether the run is active, come after the lock.
+	t.Run("WaitsForTheRunsLock", func(t *testing.T) {
+		t.Parallel()
+		s := open(t)
+		r := running(t, s, 1)[0]
+		tx := begin(t, s)
+		if _, err := s.Signal(t.Context(), tx, messageTo(r.RunID, "1")); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() {
+			_, err := s.Signal(t.Context(), nil, messageTo(r.RunID, "1"))
+			done <- err
+		}()
+		awaitLock(t, s)
+		commit(t, tx)
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		if row := look(t, s.pool, r.RunID); row.Wakeups != 1 {
+			t.Errorf("%d wakeups, want 1", row.Wakeups)
+		}
+	})
+}
+
+// awaitLock waits until a statement waits for a lock.
+func awaitLock(t *testing.T, s *Store) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
+		if one[int](t, s.pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) > 0 {
+			return
+		}
+	}
+	t.Fatal("nobody waits for a lock")
+}
+
+// TestTakenOnce shows that a record marks the message that it has taken, and no other, also when it is written again.
+func TestTakenOnce(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	r := running(t, s, 1)[0]
+	for _, id := range []string{"1", "2"} {
+		send(t, s, messageTo(r.RunID, id))
+	}
+	take := func(step string, sequence int64) *Record {
+		rec := record(r, step, "x")
+		rec.Kind, rec.Signal, rec.Sequence = KindSignal, "signal", sequence
+		return rec
+	}
+	first := take("signal", 1)
+	for range 2 {
+		flush(t, s, &Flush{Records: []*Record{first}})
+		wantOutcome(t, "record", first.Outcome, Done)
+	}
+	other := take("signal", 2) // the step has a result
+	flush(t, s, &Flush{Records: []*Record{other}})
+	if other.Sequence != 1 {
+		t.Errorf("the record that stands has message %d", other.Sequence)
+	}
+	news, err := s.News(t.Context(), []uuid.UUID{r.RunID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g := news[r.RunID].Signals; len(g) != 1 || g[0].Sequence != 2 {
+		t.Errorf("unread: %+v", g)
+	}
+}
+
+// ---- lost answers ----
+
+func TestLostSignal(t *testing.T) {
+	eachLoss(t, func(t *testing.T, lose func(*pgproxy.Proxy, string) *pgproxy.Drop, done bool) {
+		s, direct, proxy := losing(t)
+		r := running(t, direct, 1)[0]
+		drop := lose(proxy, "INSERT INTO kagzi.signals")
+		g, err := s.Signal(t.Context(), nil, messageTo(r.RunID, "1"))
+		happened(t, drop)
+		if err != nil || !g.Running {
+			t.Errorf("found %+v, %v", g, err)
+		}
+		if row := look(t, direct.pool, r.RunID); row.Wakeups != 1 {
+			t.Errorf("%d wakeups, want 1", row.Wakeups)
+		}
+		if n := one[int](t, direct.pool, `SELECT count(*) FROM kagzi.signals`); n != 1 {
+			t.Errorf("%d messages, want 1", n)
+		}
+	})
+}
+
+// TestLostSignallingStart loses the answer to a start that brings messages. What it did is found by the message, also if
+// the run that got it is over by the time of the repetition: that must not start another.
+func TestLostSignallingStart(t *testing.T) {
+	for _, active := range []bool{false, true} {
+		t.Run(fmt.Sprintf("Active=%t", active), func(t *testing.T) {
+			eachLoss(t, func(t *testing.T, lose func(*pgproxy.Proxy, string) *pgproxy.Drop, done bool) {
+				s, direct, proxy := losing(t)
+				want := 1
+				var before uuid.UUID
+				if active {
+					before = start(t, direct, newRun(withID("id")))[0]
+				}
+				withMessages := newRun(withID("id"), func(r *NewRun) {
+					r.Messages = []Message{messageTo(uuid.Nil, "1"), messageTo(uuid.Nil, "2")}
+				})
+				plain := newRun()
+				drop := lose(proxy, "commit")
+				started, err := s.Start(t.Context(), nil, []NewRun{plain, withMessages})
+				happened(t, drop)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if started[1].Existed != active || active && started[1].RunID != before || started[0].RunID != plain.RunID {
+					t.Errorf("started %+v", started)
+				}
+				if n := one[int](t, direct.pool, `SELECT count(*) FROM kagzi.workflow_runs`); n != want+1 {
+					t.Errorf("%d runs, want %d", n, want+1)
+				}
+				if n := one[int](t, direct.pool, `SELECT count(*) FROM kagzi.signals`); n != 2 {
+					t.Errorf("%d messages, want 2", n)
+				}
+				if row := look(t, direct.pool, started[1].RunID); row.Wakeups != 2 {
+					t.Errorf("%d wakeups, want 2", row.Wakeups)
+				}
+			})
+		})
+	}
+	t.Run("TheRunIsOver", func(t *testing.T) {
+		t.Parallel()
+		s := open(t)
+		r := newRun(withID("id"), func(r *NewRun) { r.Messages = []Message{messageTo(uuid.Nil, "1")} })
+		begun := start(t, s, r)[0]
+		flush(t, s, &Flush{Finishes: []*Finish{finish(claim(t, s, request(1)).Runs[0])}})
+		r.RunID = uuid.New() // a start of its own, but for the message
+		err := pgx.BeginFunc(t.Context(), s.pool, func(tx pgx.Tx) error {
+			again, err := s.startAll(t.Context(), tx, []NewRun{r}, true)
+			if err == nil && (again[0].RunID != begun || !again[0].Existed) {
+				t.Errorf("started %+v, want %s", again, begun)
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
