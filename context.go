@@ -52,7 +52,7 @@ type branch struct {
 	logOnce  sync.Once // a step of the branch may log from goroutines of its own
 	log      *slog.Logger
 
-	looked  lookedUp
+	looked lookedUp
 
 	parent  *branch
 	racing  bool        // in a Race: what it takes is its own only if it wins

@@ -24,6 +24,10 @@ func (h hooked) SetClock(now time.Time) {
 	}
 }
 
+func (h hooked) Handles(workflow string, version int) bool {
+	return h.s.w.handlers[workflow][version] != nil
+}
+
 func (h hooked) Look(run uuid.UUID) testhook.Look {
 	s := h.s
 	s.mu.Lock()

@@ -163,7 +163,7 @@ func (e *execution) diverged(want recordedEnd) (step, message string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.reason == endFailed {
-		if err = e.failure; KindOf(err) == KindNondeterminism && want.kind != KindNondeterminism {
+		if err = e.failure; KindOf(err) == KindNondeterminism {
 			return e.audit.conflict, errorText(err)
 		}
 	}
@@ -221,7 +221,7 @@ func withoutStack(text string) string {
 // shortened is data for a message.
 func shortened(data []byte) string {
 	const most = 200
-	text := sanitizeText(string(data), 2*most)
+	text := sanitizeText(string(data), maxErrorText)
 	if r := []rune(text); len(r) > most {
 		text = string(r[:most]) + "…"
 	}

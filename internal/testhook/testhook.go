@@ -25,6 +25,9 @@ type Session interface {
 	// SetClock tells what the database's clock says, and makes the worker and its coordinator look at what is due.
 	SetClock(now time.Time)
 
+	// Handles reports whether the worker has code for a version of a workflow.
+	Handles(workflow string, version int) bool
+
 	// Look returns what the session does with a run.
 	Look(run uuid.UUID) Look
 }
