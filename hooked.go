@@ -28,6 +28,8 @@ func (h hooked) Handles(workflow string, version int) bool {
 	return h.s.w.handlers[workflow][version] != nil
 }
 
+func (h hooked) Worker() uuid.UUID { return h.s.workerID() }
+
 func (h hooked) Look(run uuid.UUID) testhook.Look {
 	s := h.s
 	s.mu.Lock()

@@ -11,8 +11,9 @@ import (
 	"github.com/kagzi/kagzi"
 )
 
-// searchPath puts the functions of shadow before the server's of the same names.
-const searchPath = `kagzitest, pg_catalog, "$user", public`
+// searchPath puts the functions of shadow before the server's of the same names. What is created without a schema goes to
+// public, as ever.
+const searchPath = `"$user", public, kagzitest, pg_catalog`
 
 // shadow gives a database a clock of its own: functions that say the server's time and what it was set forward by, under
 // the names that statements use. A column's default was bound to the server's when its table was made.
@@ -74,9 +75,6 @@ const (
 	// patience bounds what a call waits for while nothing moves on.
 	patience = 30 * time.Second
 
-	// stepPatience is how long the function of a step is waited for.
-	stepPatience = time.Second
-
 	lookAgain = time.Millisecond
 )
 
@@ -97,8 +95,8 @@ func (e *Env) Now() time.Time {
 //
 // Advance(0) moves nothing, and waits for what is due now.
 //
-// The function of a step that takes longer than a second is not waited for: time goes on without it. Its [kagzi.Timeout] is
-// measured in real time. A transaction of the test that is open, and has written to Kagzi's tables, makes Advance fail.
+// The function of a step that takes longer than [Config].StepPatience is not waited for: time goes on without it. Its
+// [kagzi.Timeout] is measured in real time. A transaction of the test that is open, and has written to Kagzi's tables, makes Advance fail.
 func (e *Env) Advance(d time.Duration) {
 	e.t.Helper()
 	e.StartWorker()
@@ -165,9 +163,15 @@ func (e *Env) move(to time.Time) {
 // A view is what the tables say at a time: what is under way, what is due, and when something becomes due next.
 type view struct {
 	now     time.Time
-	running []uuid.UUID
+	running []running
 	due     []string
 	next    time.Time // zero if nothing does
+}
+
+// A running is a run that is under way.
+type running struct {
+	ID     uuid.UUID
+	Worker uuid.UUID
 }
 
 // A run that waits for the one before of its schedule is due once no other of the schedule is active. One that no worker
@@ -175,11 +179,12 @@ type view struct {
 const lookAround = `
 WITH t AS MATERIALIZED (SELECT kagzitest.clock_timestamp() AS now),
 active AS MATERIALIZED (
-	SELECT r.run_id, r.workflow_type, r.task_queue, r.status, r.available_at, r.waiting_on, r.schedule_group_id, r.version
+	SELECT r.run_id, r.workflow_type, r.task_queue, r.status, r.locked_by, r.available_at, r.waiting_on, r.schedule_group_id, r.version
 	FROM kagzi.workflow_runs r WHERE r.status IN ('PENDING', 'RUNNING', 'SLEEPING', 'SCHEDULED')
 )
 SELECT t.now,
-	ARRAY(SELECT a.run_id FROM active a WHERE a.status = 'RUNNING'),
+	ARRAY(SELECT a.run_id FROM active a WHERE a.status = 'RUNNING' ORDER BY a.run_id),
+	ARRAY(SELECT a.locked_by FROM active a WHERE a.status = 'RUNNING' ORDER BY a.run_id),
 	ARRAY(
 		SELECT concat_ws(' ', CASE WHEN a.status = 'SCHEDULED' THEN 'the schedule of' ELSE a.run_id || ' of' END, a.workflow_type, 'version ' || a.version, 'on queue', a.task_queue)
 		FROM active a WHERE a.status <> 'RUNNING' AND (a.available_at <= t.now OR a.status = 'PENDING' AND a.waiting_on = 'previous run' AND NOT EXISTS (
@@ -195,8 +200,12 @@ func (e *Env) look() view {
 	e.t.Helper()
 	var v view
 	var next *time.Time
-	if err := e.Pool.QueryRow(e.ctx, lookAround).Scan(&v.now, &v.running, &v.due, &next); err != nil {
+	var runs, workers []uuid.UUID
+	if err := e.Pool.QueryRow(e.ctx, lookAround).Scan(&v.now, &runs, &workers, &v.due, &next); err != nil {
 		e.t.Fatalf("kagzitest: look at the runs: %v", err)
+	}
+	for i := range runs {
+		v.running = append(v.running, running{runs[i], workers[i]})
 	}
 	if next != nil {
 		v.next = *next
@@ -228,18 +237,18 @@ func (e *Env) settle() view {
 
 // waiting reports whether the runs under way wait, and notes when the next of their waits ends.
 func (e *Env) waiting(v *view, unknown map[uuid.UUID]time.Time) bool {
-	for _, id := range v.running {
-		look := e.session.Look(id)
+	for _, r := range v.running {
+		look := e.session.Look(r.ID)
 		if !look.Here {
-			if unknown[id].IsZero() {
-				unknown[id] = time.Now()
+			if unknown[r.ID].IsZero() {
+				unknown[r.ID] = time.Now()
 			}
-			if time.Since(unknown[id]) < stepPatience {
+			if r.Worker == e.session.Worker() || time.Since(unknown[r.ID]) < e.cfg.StepPatience { // it has just been claimed, or has just ended
 				return false
 			}
 			continue
 		}
-		if look.Busy > e.slow(id) {
+		if look.Busy > e.slow(r.ID) {
 			return false
 		}
 		if !look.Next.IsZero() && (v.next.IsZero() || look.Next.Before(v.next)) {

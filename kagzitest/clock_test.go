@@ -40,6 +40,11 @@ func TestTheApplicationsTablesHaveTheTimeToo(t *testing.T) {
 	}
 	kagzi.Handle(env.Worker, trial, func(ctx kagzi.Context, _ string) (string, error) { return "", nil })
 	env.Advance(365 * day)
+	var schema string
+	if err := env.Pool.QueryRow(t.Context(), `SELECT current_schema()`).Scan(&schema); err != nil {
+		t.Fatal(err)
+	}
+	mustEqual(t, "schema", schema, "public")
 	var age time.Duration
 	var created time.Time
 	if err := env.Pool.QueryRow(t.Context(), `INSERT INTO orders VALUES (1) RETURNING now() - created_at, created_at`).Scan(&age, &created); err != nil {

@@ -21,8 +21,6 @@ package kagzitest
 import (
 	"cmp"
 	"context"
-	"errors"
-	"flag"
 	"fmt"
 	"log/slog"
 	"os"
@@ -46,12 +44,16 @@ type Config struct {
 	// Worker configures the test's worker. Its coordinator deletes no runs unless Coordinator says so.
 	Worker kagzi.WorkerConfig
 
+	// StepPatience is how long the function of a step is waited for, in real time, before the clock goes on without it.
+	// Zero means 1 second.
+	StepPatience time.Duration
+
 	// NoReplay says why the runs of the test cannot be replayed at its end: the code of a workflow is meant not to do the
 	// same again, for one. Empty, they are.
 	NoReplay string
 }
 
-// Env is what a test works with.
+// Env is what a test works with. Its methods are for the test's own goroutine; [Mock] and [MockDo] may be called from any.
 type Env struct {
 	Pool   *pgxpool.Pool // of the test's database, on which kagzi.Migrate was called
 	Client *kagzi.Client
@@ -68,7 +70,7 @@ type Env struct {
 	err     error         // of the worker, once it has
 
 	mu    sync.Mutex
-	mocks map[string]*mock
+	mocks map[string]mock
 	calls map[uuid.UUID]map[*call]bool // the functions of steps that are under way, by run
 }
 
@@ -76,13 +78,14 @@ type Env struct {
 // runs that ended are replayed, and the database is dropped. A mistake, or the lack of a Postgres, fails the test.
 func New(t testing.TB, cfg ...Config) *Env {
 	t.Helper()
-	e := &Env{t: t, ctx: t.Context(), mocks: map[string]*mock{}, calls: map[uuid.UUID]map[*call]bool{}}
+	e := &Env{t: t, ctx: t.Context(), mocks: map[string]mock{}, calls: map[uuid.UUID]map[*call]bool{}}
 	if len(cfg) > 1 {
 		t.Fatalf("kagzitest: New got %d Configs: give one", len(cfg))
 	}
 	for _, c := range cfg {
 		e.cfg = c
 	}
+	e.cfg.StepPatience = cmp.Or(e.cfg.StepPatience, time.Second)
 	s, err := sharedServer()
 	if err != nil {
 		t.Fatalf("kagzitest: %v", err)
@@ -163,7 +166,10 @@ func (e *Env) checkWorker() {
 	e.t.Helper()
 	select {
 	case <-e.ended:
-		e.t.Fatalf("kagzitest: the worker has ended: %v", cmp.Or(e.err, errors.New("somebody asked it to drain")))
+		if e.err != nil {
+			e.t.Fatalf("kagzitest: the worker has ended: %v", e.err)
+		}
+		e.t.Fatal("kagzitest: the worker has ended: somebody has asked it to drain")
 	default:
 	}
 }
@@ -180,7 +186,7 @@ func (e *Env) close(ctx context.Context) {
 		if e.err != nil && !e.t.Failed() {
 			e.t.Errorf("kagzitest: the worker ended with: %v", e.err)
 		}
-		if e.cfg.NoReplay == "" {
+		if e.session != nil && e.cfg.NoReplay == "" {
 			e.replayAll(ctx)
 		}
 	}
@@ -231,7 +237,6 @@ func (e *Env) Steps(ref kagzi.Ref) []string {
 // Main runs the tests of a package, ends the Postgres that they used, and exits. Without it the server ends when the
 // process does; a package needs it if it looks for goroutines that its tests have left. TestMain calls it last.
 func Main(m *testing.M) {
-	flag.Parse()
 	code := m.Run()
 	if err := stopSharedServer(); err != nil {
 		fmt.Fprintln(os.Stderr, "kagzitest:", err)

@@ -3,15 +3,31 @@ package kagzitest_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"slices"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/kagzitest"
 )
 
-func TestMain(m *testing.M) { kagzitest.Main(m) }
+// TestMain ends the server, which is a goroutine too, before it looks whether the tests left others.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if err := kagzitest.StopServer(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	if err := goleak.Find(); code == 0 && err != nil {
+		fmt.Fprintln(os.Stderr, "goroutines left over:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
 
 const day = 24 * time.Hour
 

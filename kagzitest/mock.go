@@ -13,10 +13,7 @@ import (
 )
 
 // A mock stands for the functions of steps of one name.
-type mock struct {
-	fn    func(context.Context) (any, error)
-	calls int
-}
+type mock func(context.Context) (any, error)
 
 // A call is the function of a step under way.
 type call struct{ begun time.Time }
@@ -44,7 +41,7 @@ func (e *Env) mock(name string, none bool, fn func(context.Context) (any, error)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.mocks[name] = &mock{fn: fn}
+	e.mocks[name] = fn
 }
 
 // call is the worker's way to the function of a step.
@@ -71,7 +68,7 @@ func (e *Env) call(ctx context.Context, id string, result reflect.Type, real fun
 	if m == nil {
 		return real()
 	}
-	v, err := m.fn(ctx)
+	v, err := m(ctx)
 	if err == nil && v != nil && result != nil && !reflect.TypeOf(v).AssignableTo(result) {
 		err = kagzi.Permanent(fmt.Errorf("kagzitest: the mock of step %q returns a %T, and the step a %v", id, v, result))
 		e.t.Error(err)
@@ -83,7 +80,7 @@ func (e *Env) call(ctx context.Context, id string, result reflect.Type, real fun
 }
 
 // mockOf returns the mock of a step, nil if it has none. A name that comes again on its branch is counted: "pay#2".
-func (e *Env) mockOf(id string) *mock {
+func (e *Env) mockOf(id string) mock {
 	bare := id[strings.LastIndexByte(id, '/')+1:]
 	first, _, _ := strings.Cut(bare, "#")
 	for _, name := range []string{id, bare, first} {
@@ -99,7 +96,7 @@ func (e *Env) slow(run uuid.UUID) (n int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for c := range e.calls[run] {
-		if time.Since(c.begun) > stepPatience {
+		if time.Since(c.begun) > e.cfg.StepPatience {
 			n++
 		}
 	}

@@ -28,6 +28,9 @@ type Session interface {
 	// Handles reports whether the worker has code for a version of a workflow.
 	Handles(workflow string, version int) bool
 
+	// Worker returns the worker's ID, as it is in the tables.
+	Worker() uuid.UUID
+
 	// Look returns what the session does with a run.
 	Look(run uuid.UUID) Look
 }
