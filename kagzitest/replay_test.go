@@ -225,7 +225,7 @@ func TestReplayFindsWhatChanged(t *testing.T) {
 		},
 		{
 			"ABranchThatAFailureCancelled",
-			orphan, orphan, nil,
+			orphan(nil), orphan(make(chan struct{})), nil,
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -256,12 +256,23 @@ func race(ctx kagzi.Context, _ string) (string, error) {
 	return winner, err
 }
 
-// orphan fails while a branch of it sleeps.
-func orphan(ctx kagzi.Context, _ string) (string, error) {
-	kagzi.Go(ctx, "slow", func(ctx kagzi.Context) (string, error) {
-		return "", errors.Join(do(ctx, "a"), kagzi.Sleep(ctx, "nap", time.Hour), do(ctx, "b"))
-	})
-	return "", errors.Join(kagzi.Sleep(ctx, "wait", time.Minute), fail(ctx, "c"))
+// orphan is code that fails while a branch of it sleeps; if gone is not nil, once the branch has left.
+func orphan(gone chan struct{}) code {
+	return func(ctx kagzi.Context, _ string) (string, error) {
+		kagzi.Go(ctx, "slow", func(ctx kagzi.Context) (string, error) {
+			if gone != nil {
+				defer close(gone)
+			}
+			return "", errors.Join(do(ctx, "a"), kagzi.Sleep(ctx, "nap", time.Hour), do(ctx, "b"))
+		})
+		if err := kagzi.Sleep(ctx, "wait", time.Minute); err != nil {
+			return "", err
+		}
+		if gone != nil {
+			<-gone
+		}
+		return "", fail(ctx, "c")
+	}
 }
 
 func TestACancelledRunMayStopAnywhere(t *testing.T) {
