@@ -8,6 +8,7 @@
 // [Define] a workflow where callers and workers can see it, [Start] runs of it, and [Handle] it in a worker.
 // Inside the workflow function, [Step] and [StepTx] execute a piece of code once and remember its result,
 // [Sleep] waits without holding anything, and [Go], [Parallel], [Map] and [Race] do several things at once.
+// Package kagzitest tests workflows without waiting for their sleeps.
 package kagzi
 
 import (

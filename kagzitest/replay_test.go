@@ -220,6 +220,24 @@ func TestReplayFindsWhatChanged(t *testing.T) {
 			nil,
 		},
 		{
+			"AFailureThatWasUndone",
+			undone("c"), undone("c"), nil,
+		},
+		{
+			"AnotherFailureThatWasUndone",
+			undone("c"),
+			func(ctx kagzi.Context, _ string) (string, error) {
+				_, err := undone("c")(ctx, "")
+				return "", fmt.Errorf("order: %w", err)
+			},
+			[]string{`it failed (unknown): order: `, `; the run failed (unknown): `},
+		},
+		{
+			"AFailureElsewhereThatWasUndone",
+			undone("c"), undone("d"),
+			[]string{`the code comes to a step "d", which the history does not have`},
+		},
+		{
 			"ARaceIsRunByItsWinner",
 			race, race, nil,
 		},
@@ -256,6 +274,14 @@ func race(ctx kagzi.Context, _ string) (string, error) {
 	return winner, err
 }
 
+// undone is code that fails at a step and is undone then.
+func undone(step string) code {
+	return func(ctx kagzi.Context, _ string) (string, error) {
+		kagzi.Compensate(ctx, "release", func(context.Context) error { return nil })
+		return "", errors.Join(do(ctx, "reserve"), fail(ctx, step))
+	}
+}
+
 // orphan is code that fails while a branch of it sleeps; if gone is not nil, once the branch has left.
 func orphan(gone chan struct{}) code {
 	return func(ctx kagzi.Context, _ string) (string, error) {
@@ -272,6 +298,32 @@ func orphan(gone chan struct{}) code {
 			<-gone
 		}
 		return "", fail(ctx, "c")
+	}
+}
+
+func TestTheLastAttemptOfARunIsReplayed(t *testing.T) {
+	t.Parallel()
+	env := kagzitest.New(t)
+	kagzi.Handle(env.Worker, trial, func(ctx kagzi.Context, _ string) (string, error) {
+		if err := do(ctx, "a"); err != nil {
+			return "", err
+		}
+		err := kagzi.Do(ctx, "b", func(context.Context) error {
+			if ctx.Attempt() < 3 {
+				return kagzi.KindUnavailable
+			}
+			return nil
+		}, kagzi.RetryPolicy{MaxAttempts: 1})
+		return fmt.Sprint(ctx.Attempt()), err
+	})
+	run := kagzitest.Start(env, trial, "", kagzi.RetryPolicy{MaxAttempts: 3, Backoff: time.Hour})
+	if got, err := kagzitest.Result(env, run); err != nil || got != "3" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	mustSteps(t, env, run.ID(), "a", "b (unavailable)", "b (unavailable)", "b")
+	failing := kagzitest.Start(env, trial, "", kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Hour})
+	if _, err := kagzitest.Result(env, failing); !errors.Is(err, kagzi.KindUnavailable) {
+		t.Errorf("got %v", err)
 	}
 }
 
