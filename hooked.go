@@ -12,11 +12,11 @@ import (
 // hooked is a session as package kagzitest sees it.
 type hooked struct{ s *session }
 
-func (h hooked) SetClock(now time.Time) {
-	s := h.s
-	s.setClock(now)
-	signal(s.wake)
-	c := s.w.client
+func (h hooked) SetClock(now time.Time) { h.s.setClock(now) }
+
+func (h hooked) Wake() {
+	signal(h.s.wake)
+	c := h.s.w.client
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for k := range c.coordinators {

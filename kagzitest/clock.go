@@ -146,7 +146,8 @@ func (e *Env) move(to time.Time) {
 		var now time.Time
 		err := e.Pool.QueryRow(e.ctx, `SELECT kagzitest.move($1)`, to).Scan(&now)
 		if err == nil {
-			e.setClocks(now)
+			e.session.SetClock(now)
+			e.session.Wake()
 			return
 		}
 		// A deadlock with a transaction that locks the same tables in another order ends like a lock that was not given.
@@ -220,7 +221,7 @@ func (e *Env) settle() view {
 	unknown := map[uuid.UUID]time.Time{} // runs that workers elsewhere execute, and since when that is known
 	for {
 		v := e.look()
-		e.setClocks(v.now) // an answer that was long on its way may have set one back
+		e.session.SetClock(v.now) // an answer that was long on its way may have set one back
 		if len(v.due) == 0 && e.waiting(&v, unknown) {
 			return v
 		}

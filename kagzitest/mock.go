@@ -102,6 +102,3 @@ func (e *Env) slow(run uuid.UUID) (n int) {
 	}
 	return n
 }
-
-// setClocks tells the worker what the database's clock says.
-func (e *Env) setClocks(now time.Time) { e.session.SetClock(now) }

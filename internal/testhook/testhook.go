@@ -22,8 +22,11 @@ type Hooks struct {
 
 // A Session is one Worker.Run.
 type Session interface {
-	// SetClock tells what the database's clock says, and makes the worker and its coordinator look at what is due.
+	// SetClock tells what the database's clock says.
 	SetClock(now time.Time)
+
+	// Wake makes the worker and its coordinator look at what is due.
+	Wake()
 
 	// Handles reports whether the worker has code for a version of a workflow.
 	Handles(workflow string, version int) bool
