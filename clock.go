@@ -12,13 +12,34 @@ type clock struct {
 	mu       sync.Mutex
 	database time.Time
 	received time.Time
+	jumped   chan struct{} // closed when the clock is found to be set forward
 }
 
-// set notes that a reply that has just come said now.
-func (c *clock) set(now time.Time) {
+// clockJump is how far a reply must be ahead of the estimate to say that somebody has set the database's clock.
+const clockJump = time.Second
+
+// set notes that a reply that has just come said now, and reports whether the clock was set forward since the last one:
+// timers that were set by the estimate are late.
+func (c *clock) set(now time.Time) (jumped bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	jumped = !c.database.IsZero() && now.Sub(c.database.Add(time.Since(c.received))) > clockJump
 	c.database, c.received = now, time.Now()
+	if jumped && c.jumped != nil {
+		close(c.jumped)
+		c.jumped = nil
+	}
+	return jumped
+}
+
+// jump returns what is closed when the clock is next found to be set forward. Ask for it before the time.
+func (c *clock) jump() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.jumped == nil {
+		c.jumped = make(chan struct{})
+	}
+	return c.jumped
 }
 
 func (c *clock) now() time.Time {

@@ -54,6 +54,8 @@ type branch struct {
 	logOnce  sync.Once // a step of the branch may log from goroutines of its own
 	log      *slog.Logger
 
+	looked lookedUp
+
 	parent  *branch
 	racing  bool        // in a Race: what it takes is its own only if it wins
 	stopped bool        // it came to what is not begun any more
@@ -175,10 +177,17 @@ func (b *branch) recorded(id string) bool {
 	return below || b.e.history[id] != nil
 }
 
+// lookedUp is what the branch last asked the history for.
+type lookedUp struct {
+	id, kind string
+	found    bool
+}
+
 // lookup returns the history's row of a step, or nil. A row of another kind fails the run: code and history
 // cannot both be right.
 func (b *branch) lookup(id, kind string) *store.StepRow {
 	row := b.e.history[id]
+	b.looked = lookedUp{id, kind, row != nil}
 	if row == nil {
 		known := b.recorded(id) // a group may have no record but its branches'
 		if known && kind != store.KindMarker {
@@ -211,6 +220,9 @@ func (b *branch) begins() {
 // stop ends the goroutine: for those who wait for the branch it goes on for ever.
 func (b *branch) stop() {
 	b.stopped = true
+	if b.e.audit != nil {
+		b.e.audit.stop(b)
+	}
 	runtime.Goexit()
 }
 

@@ -84,6 +84,8 @@ type execution struct {
 	verdict     *store.Finish      // how the run ends once it is undone; nil if it is not to be
 	undoing     bool               // this is the execution of the undos
 
+	audit *audit // of Worker.Replay: nothing is written; nil otherwise
+
 	concluded sync.Once
 }
 
@@ -119,6 +121,9 @@ func newExecution(s *session, run *store.ClaimedRun, history []*store.StepRow, l
 }
 
 func (e *execution) log() *slog.Logger {
+	if e.audit != nil {
+		return slog.New(slog.DiscardHandler)
+	}
 	return e.s.w.client.cfg.Logger.With("workflow", e.run.Type, "run", e.runID, "attempt", e.attempt)
 }
 
@@ -129,16 +134,24 @@ func (e *execution) execute(h handler) {
 	b := &branch{e: e, ctx: e.ctx, cancel: e.cancel, now: e.run.StartedAt, result: &branchResult{}}
 	if !e.run.DeadlineAt.IsZero() && !e.undoing && !e.replays {
 		e.mu.Lock()
-		e.deadline = time.AfterFunc(e.run.DeadlineAt.Sub(e.s.now()), func() {
-			e.fail(errDeadline)
-		})
+		e.deadline = time.AfterFunc(e.run.DeadlineAt.Sub(e.s.now()), func() { e.fail(errDeadline) })
 		e.mu.Unlock()
+		e.resetDeadline() // the clock may have been set meanwhile, by who has not seen the timer
 	}
 	var output []byte
 	e.guard(b, func() (err error) {
 		output, err = h(b, e.run.Input)
 		return err
 	}, func() { e.output = output })
+}
+
+// resetDeadline goes by the database's clock as it is now.
+func (e *execution) resetDeadline() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.deadline != nil && e.reason == underWay {
+		e.deadline.Reset(e.run.DeadlineAt.Sub(e.s.now()))
+	}
 }
 
 // guard calls f as the body of b and settles b's result, whether f returns, panics or exits. keep is called
@@ -185,6 +198,9 @@ func (e *execution) exit(b *branch, err error, panicked bool, keep func()) {
 	root := b.prefix == ""
 	if root {
 		e.err = err
+		if e.audit != nil {
+			e.audit.returned = true
+		}
 	}
 	b.result.asked = b.result.asked || b.ctx.Err() != nil // cancelled by who asks no more
 	b.result.err, b.result.now = err, b.now
@@ -261,6 +277,10 @@ func (e *execution) fail(err error) {
 
 // nondeterministic sets the run aside and ends the goroutine.
 func (e *execution) nondeterministic(format string, args ...any) {
+	if e.audit != nil {
+		e.contradicts(kinded{KindNondeterminism, fmt.Errorf(format, args...)}, args[0])
+		runtime.Goexit()
+	}
 	e.fail(kinded{KindNondeterminism, fmt.Errorf(format+"; roll the code back or repair it, then Resume the run", args...)})
 	runtime.Goexit()
 }
@@ -285,6 +305,10 @@ func (e *execution) exitIfEnded() {
 // conclude writes the execution's end, once. It does not wait for the write.
 func (e *execution) conclude() {
 	e.concluded.Do(func() {
+		if e.audit != nil {
+			close(e.audit.over)
+			return
+		}
 		e.mu.Lock()
 		for _, t := range []*time.Timer{e.grace, e.deadline} {
 			if t != nil {

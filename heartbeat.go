@@ -223,7 +223,7 @@ func (h *heart) beat() error {
 		return err
 	}
 	h.alive(started)
-	s.clock.set(pulse.Now)
+	s.setClock(pulse.Now)
 	if pulse.Drain {
 		h.drain()
 	}

@@ -7,8 +7,9 @@
 //
 // [Define] a workflow where callers and workers can see it, [Start] runs of it, and [Handle] it in a worker.
 // Inside the workflow function, [Step] and [StepTx] execute a piece of code once and remember its result,
-// [Sleep] and [WaitSignal] wait without holding anything, and [Go], [Parallel], [Map] and [Race] do several things at
-// once. [Client.Signal] sends a run a message.
+// [Sleep] and [WaitSignal] wait without holding anything, [Go], [Parallel], [Map] and [Race] do several things at once,
+// [RunChild] runs another workflow, and [Compensate] says how to undo. [Client.Signal] sends a run a message.
+// Package kagzitest tests workflows without waiting for their sleeps.
 package kagzi
 
 import (

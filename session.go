@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi/internal/batch"
+	"github.com/kagzi/kagzi/internal/testhook"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -39,6 +41,7 @@ type session struct {
 	freed      chan struct{}         // a slot is free, or an execution has left
 	looks      chan struct{}         // look at executions' rows now
 	beats      chan struct{}         // send a heartbeat now
+	hooks      *testhook.Hooks       // of package kagzitest; nil otherwise
 	claims     int
 	most       int // runs of the next claim
 
@@ -93,6 +96,9 @@ func (s *session) run(ctx context.Context) error {
 	c.mu.Lock()
 	c.sessions[s] = struct{}{}
 	c.mu.Unlock()
+	if s.hooks != nil {
+		s.hooks.Begun(hooked{s})
+	}
 
 	var loops sync.WaitGroup
 	stop := make(chan struct{})
@@ -207,7 +213,7 @@ func (s *session) claim(ctx context.Context, n int) time.Duration {
 	}
 	s.most = min(2*s.most, mostClaimed)
 	s.outage.end()
-	s.clock.set(claim.Now)
+	s.setClock(claim.Now)
 	s.failpoint("after claim", uuid.Nil)
 	if len(claim.Runs) > 0 {
 		s.begin(ctx, req.Worker, claim.Runs)
@@ -610,6 +616,21 @@ func (s *session) endAll(reason endReason, cause error) {
 // ---- what executions ask of the session ----
 
 func (s *session) now() time.Time { return s.clock.now() }
+
+// setClock notes what the database's clock said just now. If somebody has set it forward, what waits for a time looks
+// again: the deadlines here, waits by themselves, and the claim loop, whose next look may be long past.
+func (s *session) setClock(now time.Time) {
+	if !s.clock.set(now) {
+		return
+	}
+	s.mu.Lock()
+	all := slices.Collect(maps.Values(s.executing))
+	s.mu.Unlock()
+	for _, e := range all {
+		e.resetDeadline()
+	}
+	signal(s.wake)
+}
 
 func (s *session) failpoint(point string, run uuid.UUID) {
 	if s.w.failpoint != nil {

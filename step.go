@@ -95,7 +95,7 @@ func durable[T any](ctx Context, name string, call stepFunc, opts []StepOption, 
 	if err != nil {
 		return out, err
 	}
-	row, err := b.step(name, call, opts, tx)
+	row, err := b.step(name, call, reflect.TypeFor[T](), opts, tx)
 	if err != nil {
 		return out, err
 	}
@@ -112,6 +112,7 @@ type stepCall struct {
 	kind    string
 	place   int64 // of a compensation
 	call    stepFunc
+	result  reflect.Type // of call; nil if it has none
 	cfg     stepConfig
 	tx      bool
 	attempt int
@@ -119,7 +120,7 @@ type stepCall struct {
 }
 
 // step returns the record of the step's result, executing it as often as it takes.
-func (b *branch) step(name string, call stepFunc, opts []StepOption, tx bool) (*store.StepRow, error) {
+func (b *branch) step(name string, call stepFunc, result reflect.Type, opts []StepOption, tx bool) (*store.StepRow, error) {
 	id, err := b.enter("step", name)
 	if err != nil {
 		return nil, err
@@ -131,7 +132,7 @@ func (b *branch) step(name string, call stepFunc, opts []StepOption, tx bool) (*
 	if err != nil {
 		return nil, misuse(failed(err, "step %q", id))
 	}
-	s := &stepCall{b: b, id: id, kind: store.KindFunction, call: call, cfg: cfg, tx: tx, attempt: 1, first: 1}
+	s := &stepCall{b: b, id: id, kind: store.KindFunction, call: call, result: result, cfg: cfg, tx: tx, attempt: 1, first: 1}
 	return s.run(b.lookup(id, store.KindFunction))
 }
 
@@ -289,7 +290,12 @@ func (s *stepCall) callUser(ctx context.Context, tx pgx.Tx) (data []byte, err er
 			s.b.note(r)
 		}
 	}()
-	v, err := s.call(ctx, tx)
+	var v any
+	if hooks := s.b.e.s.hooks; hooks != nil {
+		v, err = hooks.Call(ctx, s.id, s.result, func() (any, error) { return s.call(ctx, tx) })
+	} else {
+		v, err = s.call(ctx, tx)
+	}
 	if err == nil {
 		if data, err = s.b.e.s.w.client.encode(fmt.Sprintf("result of step %q", s.id), v); err != nil {
 			err = Permanent(kinded{KindValidation, err})

@@ -63,7 +63,9 @@ func (b *branch) waitFor(w *wait, on *event, past int) error {
 	e.mu.Unlock()
 
 	var due <-chan time.Time
+	var jump <-chan struct{}
 	if !until.IsZero() {
+		jump = e.s.clock.jump()
 		timer := time.NewTimer(until.Sub(e.s.now()))
 		defer timer.Stop()
 		due = timer.C
@@ -74,6 +76,11 @@ func (b *branch) waitFor(w *wait, on *event, past int) error {
 			runtime.Goexit()
 		case <-w.woken:
 			return nil
+		case <-jump:
+			jump = e.s.clock.jump()
+			timer := time.NewTimer(until.Sub(e.s.now()))
+			defer timer.Stop()
+			due = timer.C
 		case <-due:
 			// The estimate of the database's clock may have moved back since.
 			if left := until.Sub(e.s.now()); left > 0 {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/internal/testhook"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -203,6 +204,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 	s := newSession(w)
+	s.hooks = testhook.From(ctx)
 	if err := w.client.prepare(ctx, &s.outage); err != nil {
 		if ctx.Err() != nil {
 			return nil

@@ -1,0 +1,57 @@
+// Package testhook is the way by which package kagzitest reaches into a worker of its test: by a value of the ctx of
+// Worker.Run. Without one there are no hooks.
+package testhook
+
+import (
+	"context"
+	"reflect"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Hooks are what a worker calls, from any goroutine.
+type Hooks struct {
+	// Call stands for the function of the step id, which is call: what it returns is what the step gets. result is
+	// the type that the step is to return, nil for none.
+	Call func(ctx context.Context, id string, result reflect.Type, call func() (any, error)) (any, error)
+
+	// Begun is given the session of Worker.Run, before it claims anything.
+	Begun func(Session)
+}
+
+// A Session is one Worker.Run.
+type Session interface {
+	// SetClock tells what the database's clock says.
+	SetClock(now time.Time)
+
+	// Wake makes the worker and its coordinator look at what is due.
+	Wake()
+
+	// Handles reports whether the worker has code for a version of a workflow.
+	Handles(workflow string, version int) bool
+
+	// Worker returns the worker's ID, as it is in the tables.
+	Worker() uuid.UUID
+
+	// Look returns what the session does with a run.
+	Look(run uuid.UUID) Look
+}
+
+// A Look is what a session does with a run.
+type Look struct {
+	Here bool      // it executes the run
+	Busy int       // branches that do not wait; those in the functions of steps are among them
+	Next time.Time // when a wait in memory or the run ends next; zero if that is no matter of time
+}
+
+type key struct{}
+
+// With returns ctx with hooks for the Worker.Run that gets it.
+func With(ctx context.Context, h *Hooks) context.Context { return context.WithValue(ctx, key{}, h) }
+
+// From returns ctx's hooks, nil if it has none.
+func From(ctx context.Context) *Hooks {
+	h, _ := ctx.Value(key{}).(*Hooks)
+	return h
+}

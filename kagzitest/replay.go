@@ -1,0 +1,100 @@
+package kagzitest
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/kagzi/kagzi"
+)
+
+// replayPatience bounds the replay of one run.
+const replayPatience = 10 * time.Second
+
+// ended are the statuses of runs that are over.
+var ended = []kagzi.Status{kagzi.StatusCompleted, kagzi.StatusFailed, kagzi.StatusCancelled}
+
+// Replay runs fn, today's code of the workflow, against the histories of the runs that filter finds in client's database
+// and that are over, and reports each run whose history it does not repeat, with what differs first, as an error of the
+// test. It returns how many runs it replayed. Nothing is written, and no step function is called: the database may be that
+// of production. Runs of another version than the code's, which is 1 unless a [kagzi.Version] says otherwise, are left
+// out. A Limit of zero means all.
+func Replay[In, Out any](t testing.TB, client *kagzi.Client, wf kagzi.Workflow[In, Out], fn func(kagzi.Context, In) (Out, error), filter kagzi.Filter, opts ...kagzi.HandleOption) int {
+	t.Helper()
+	worker, err := kagzi.NewWorker(client, kagzi.WorkerConfig{NoCoordinator: true})
+	if err != nil {
+		t.Fatalf("kagzitest: %v", err)
+	}
+	kagzi.Handle(worker, wf, fn, opts...)
+	version := 1
+	for _, o := range opts {
+		if v, ok := o.(kagzi.Version); ok {
+			version = int(v)
+		}
+	}
+	if filter.Workflow != "" && filter.Workflow != wf.Name() {
+		t.Fatalf("kagzitest: the filter is for workflow %q, the code for %q", filter.Workflow, wf.Name())
+	}
+	filter.Workflow = wf.Name()
+	n := 0
+	err = each(t.Context(), client, filter, func(run kagzi.RunInfo) {
+		if run.Version == version {
+			n++
+			replay(t.Context(), t, worker, run)
+		}
+	})
+	if err != nil {
+		t.Fatalf("kagzitest: %v", err)
+	}
+	return n
+}
+
+// each calls f with the runs that filter finds and that are over, page by page.
+func each(ctx context.Context, client *kagzi.Client, filter kagzi.Filter, f func(kagzi.RunInfo)) error {
+	all := filter.Limit == 0
+	if filter.Status == nil {
+		filter.Status = ended
+	}
+	for {
+		page, err := client.List(ctx, filter)
+		if err != nil {
+			return err
+		}
+		for _, run := range page {
+			if !run.EndedAt.IsZero() {
+				f(run)
+			}
+		}
+		if !all || len(page) == 0 {
+			return nil
+		}
+		filter.After = page[len(page)-1].ID
+	}
+}
+
+func replay(ctx context.Context, t testing.TB, worker *kagzi.Worker, run kagzi.RunInfo) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, replayPatience)
+	defer cancel()
+	err := worker.Replay(ctx, run.ID)
+	if errors.Is(err, kagzi.ErrRunNotFound) || errors.Is(err, kagzi.ErrRunActive) { // deleted, or resumed, meanwhile
+		return
+	}
+	if err != nil {
+		t.Errorf("kagzitest: replay: %v", err)
+	}
+}
+
+// replayAll replays what ended in the test. Runs that other workers executed, whose code is not here, are left out.
+func (e *Env) replayAll(ctx context.Context) {
+	e.t.Helper()
+	err := each(ctx, e.Client, kagzi.Filter{}, func(run kagzi.RunInfo) {
+		if e.session.Handles(run.Workflow, run.Version) {
+			replay(ctx, e.t, e.Worker, run)
+		}
+	})
+	if err != nil {
+		e.t.Errorf("kagzitest: replay the runs of the test: %v", err)
+	}
+}

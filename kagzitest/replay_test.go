@@ -1,0 +1,398 @@
+package kagzitest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/kagzitest"
+)
+
+// A fakeTB stands for a test that may fail.
+type fakeTB struct {
+	testing.TB
+	mu       sync.Mutex
+	errors   []string
+	cleanups []func()
+}
+
+func (f *fakeTB) Helper()          {}
+func (f *fakeTB) Cleanup(c func()) { f.cleanups = append(f.cleanups, c) }
+func (f *fakeTB) Failed() bool     { f.mu.Lock(); defer f.mu.Unlock(); return len(f.errors) > 0 }
+func (f *fakeTB) Error(args ...any) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.errors = append(f.errors, fmt.Sprint(args...))
+}
+func (f *fakeTB) Errorf(format string, args ...any) { f.Error(fmt.Sprintf(format, args...)) }
+
+// end ends the test and returns what it has reported.
+func (f *fakeTB) end() []string {
+	for len(f.cleanups) > 0 {
+		last := f.cleanups[len(f.cleanups)-1]
+		f.cleanups = f.cleanups[:len(f.cleanups)-1]
+		last()
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.errors
+}
+
+func mustReport(t *testing.T, got []string, want ...string) {
+	t.Helper()
+	if len(got) != 1 {
+		t.Fatalf("got %d reports, want one:\n%s", len(got), strings.Join(got, "\n"))
+	}
+	for _, w := range want {
+		if !strings.Contains(got[0], w) {
+			t.Errorf("the report is %q, and does not say %q", got[0], w)
+		}
+	}
+}
+
+// total sets a variable in the closure of a step.
+func total(ctx kagzi.Context, _ string) (string, error) {
+	var sum int
+	if err := kagzi.Do(ctx, "add up", func(context.Context) error { sum = 42; return nil }); err != nil {
+		return "", err
+	}
+	return fmt.Sprint(sum), nil
+}
+
+func TestAVariableSetInAStepIsFound(t *testing.T) {
+	t.Parallel()
+	fake := &fakeTB{TB: t}
+	env := kagzitest.New(fake)
+	kagzi.Handle(env.Worker, trial, total)
+	run := kagzitest.Start(env, trial, "")
+	got, err := kagzitest.Result(env, run)
+	if err != nil || got != "42" {
+		t.Fatalf("got %q, %v", got, err)
+	}
+	mustReport(t, fake.end(), string(run.ID()), `it completed with "0"; the run completed with "42"`)
+}
+
+func TestNoReplayLeavesItOut(t *testing.T) {
+	t.Parallel()
+	fake := &fakeTB{TB: t}
+	env := kagzitest.New(fake, kagzitest.Config{NoReplay: "it is wrong on purpose"})
+	kagzi.Handle(env.Worker, trial, total)
+	if _, err := kagzitest.Result(env, kagzitest.Start(env, trial, "")); err != nil {
+		t.Fatal(err)
+	}
+	if got := fake.end(); len(got) > 0 {
+		t.Errorf("reported: %q", got)
+	}
+}
+
+type code = func(kagzi.Context, string) (string, error)
+
+func do(ctx kagzi.Context, name string) error {
+	return kagzi.Do(ctx, name, func(context.Context) error { return nil })
+}
+
+func fail(ctx kagzi.Context, name string) error {
+	return kagzi.Do(ctx, name, func(context.Context) error { return kagzi.Permanent(errors.New("declined")) })
+}
+
+// Each run is made by one version of the code and replayed with another.
+func TestReplayFindsWhatChanged(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name     string
+		was, now code
+		want     []string // nil: no divergence
+	}{
+		{
+			"Nothing",
+			func(ctx kagzi.Context, _ string) (string, error) {
+				return "done", errors.Join(do(ctx, "a"), kagzi.Sleep(ctx, "nap", day), do(ctx, "a"))
+			},
+			func(ctx kagzi.Context, _ string) (string, error) {
+				return "done", errors.Join(do(ctx, "a"), kagzi.Sleep(ctx, "nap", 2*day), do(ctx, "a"))
+			},
+			nil,
+		},
+		{
+			"ANewStep",
+			func(ctx kagzi.Context, _ string) (string, error) { return "", do(ctx, "a") },
+			func(ctx kagzi.Context, _ string) (string, error) { return "", errors.Join(do(ctx, "a"), do(ctx, "b")) },
+			[]string{`the code comes to a step "b", which the history does not have`},
+		},
+		{
+			"ANewSleep",
+			func(ctx kagzi.Context, _ string) (string, error) { return "", nil },
+			func(ctx kagzi.Context, _ string) (string, error) { return "", kagzi.Sleep(ctx, "nap", day) },
+			[]string{`the code comes to a sleep "nap", which the history does not have`},
+		},
+		{
+			"ANewStepInABranch",
+			func(ctx kagzi.Context, _ string) (string, error) {
+				return "", kagzi.Parallel(ctx, "both", map[string]func(kagzi.Context) error{
+					"x": func(ctx kagzi.Context) error { return do(ctx, "a") },
+				})
+			},
+			func(ctx kagzi.Context, _ string) (string, error) {
+				return "", kagzi.Parallel(ctx, "both", map[string]func(kagzi.Context) error{
+					"x": func(ctx kagzi.Context) error { return do(ctx, "a") },
+					"y": func(ctx kagzi.Context) error { return do(ctx, "a") },
+				})
+			},
+			[]string{`the code comes to a step "both/y/a", which the history does not have`},
+		},
+		{
+			"AnotherKind",
+			func(ctx kagzi.Context, _ string) (string, error) { return "", do(ctx, "a") },
+			func(ctx kagzi.Context, _ string) (string, error) { return "", kagzi.Sleep(ctx, "a", day) },
+			[]string{`step "a" was recorded as a step, and the code now uses the name for a sleep`},
+		},
+		{
+			"AnotherResultType",
+			func(ctx kagzi.Context, _ string) (string, error) {
+				return kagzi.Step(ctx, "a", func(context.Context) (string, error) { return "text", nil })
+			},
+			func(ctx kagzi.Context, _ string) (string, error) {
+				n, err := kagzi.Step(ctx, "a", func(context.Context) (int, error) { return 1, nil })
+				return fmt.Sprint(n), err
+			},
+			[]string{`the recorded result of step "a" does not decode into int`},
+		},
+		{
+			"AnotherOutput",
+			func(ctx kagzi.Context, _ string) (string, error) { return "old", nil },
+			func(ctx kagzi.Context, _ string) (string, error) { return "new", nil },
+			[]string{`it completed with "new"; the run completed with "old"`},
+		},
+		{
+			"AnError",
+			func(ctx kagzi.Context, _ string) (string, error) { return "fine", nil },
+			func(ctx kagzi.Context, _ string) (string, error) { return "", kagzi.Permanent(errors.New("refused")) },
+			[]string{`it failed (unknown): refused; the run completed with "fine"`},
+		},
+		{
+			"AnotherError",
+			func(ctx kagzi.Context, _ string) (string, error) { return "", fail(ctx, "a") },
+			func(ctx kagzi.Context, _ string) (string, error) {
+				return "", kagzi.Permanent(fmt.Errorf("order: %w", fail(ctx, "a")))
+			},
+			[]string{`it failed (unknown): order: `, `; the run failed (unknown): `},
+		},
+		{
+			"TheSameError",
+			func(ctx kagzi.Context, _ string) (string, error) {
+				return "", errors.Join(do(ctx, "a"), fail(ctx, "b"))
+			},
+			func(ctx kagzi.Context, _ string) (string, error) {
+				return "", errors.Join(do(ctx, "a"), fail(ctx, "b"))
+			},
+			nil,
+		},
+		{
+			"APanic",
+			func(ctx kagzi.Context, _ string) (string, error) { return "fine", nil },
+			func(ctx kagzi.Context, _ string) (string, error) { panic("oh") },
+			[]string{`it failed (panic): panic: oh`, `; the run completed with "fine"`},
+		},
+		{
+			"TheSamePanic",
+			func(ctx kagzi.Context, _ string) (string, error) { panic("oh") },
+			func(ctx kagzi.Context, _ string) (string, error) { panic("oh") },
+			nil,
+		},
+		{
+			"NoEnd",
+			func(ctx kagzi.Context, _ string) (string, error) { return "", do(ctx, "a") },
+			func(ctx kagzi.Context, _ string) (string, error) {
+				f := kagzi.Go(ctx, "x", func(ctx kagzi.Context) (string, error) { return "", do(ctx, "new") })
+				return f.Result(ctx)
+			},
+			[]string{`the code comes to a step "x/new", which the history does not have`},
+		},
+		{
+			"FewerSteps",
+			func(ctx kagzi.Context, _ string) (string, error) { return "", errors.Join(do(ctx, "a"), do(ctx, "b")) },
+			func(ctx kagzi.Context, _ string) (string, error) { return "", do(ctx, "b") },
+			nil,
+		},
+		{
+			"AFailureThatWasUndone",
+			undone("c"), undone("c"), nil,
+		},
+		{
+			"AnotherFailureThatWasUndone",
+			undone("c"),
+			func(ctx kagzi.Context, _ string) (string, error) {
+				_, err := undone("c")(ctx, "")
+				return "", fmt.Errorf("order: %w", err)
+			},
+			[]string{`it failed (unknown): order: `, `; the run failed (unknown): `},
+		},
+		{
+			"AFailureElsewhereThatWasUndone",
+			undone("c"), undone("d"),
+			[]string{`the code comes to a step "d", which the history does not have`},
+		},
+		{
+			"ARaceIsRunByItsWinner",
+			race, race, nil,
+		},
+		{
+			"ABranchThatAFailureCancelled",
+			orphan(nil), orphan(make(chan struct{})), nil,
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			env := kagzitest.New(t)
+			kagzi.Handle(env.Worker, trial, c.was)
+			run := kagzitest.Start(env, trial, "", kagzi.RetryPolicy{MaxAttempts: 1})
+			env.Skip(run.ID())
+			before := env.Steps(run.ID())
+			fake := &fakeTB{TB: t}
+			n := kagzitest.Replay(fake, env.Client, trial, c.now, kagzi.Filter{})
+			mustEqual(t, "replayed", n, 1)
+			if got := fake.end(); c.want == nil && len(got) > 0 {
+				t.Errorf("reported: %q", got)
+			} else if c.want != nil {
+				mustReport(t, got, append(c.want, string(run.ID()))...)
+			}
+			mustSteps(t, env, run.ID(), before...)
+		})
+	}
+}
+
+func race(ctx kagzi.Context, _ string) (string, error) {
+	winner, _, err := kagzi.Race(ctx, "first", map[string]func(kagzi.Context) (string, error){
+		"quick": func(ctx kagzi.Context) (string, error) { return "", do(ctx, "a") },
+		"slow":  func(ctx kagzi.Context) (string, error) { return "", kagzi.Sleep(ctx, "nap", 30*day) },
+	})
+	return winner, err
+}
+
+// undone is code that fails at a step and is undone then.
+func undone(step string) code {
+	return func(ctx kagzi.Context, _ string) (string, error) {
+		kagzi.Compensate(ctx, "release", func(context.Context) error { return nil })
+		return "", errors.Join(do(ctx, "reserve"), fail(ctx, step))
+	}
+}
+
+// orphan is code that fails while a branch of it sleeps; if gone is not nil, once the branch has left.
+func orphan(gone chan struct{}) code {
+	return func(ctx kagzi.Context, _ string) (string, error) {
+		kagzi.Go(ctx, "slow", func(ctx kagzi.Context) (string, error) {
+			if gone != nil {
+				defer close(gone)
+			}
+			return "", errors.Join(do(ctx, "a"), kagzi.Sleep(ctx, "nap", time.Hour), do(ctx, "b"))
+		})
+		if err := kagzi.Sleep(ctx, "wait", time.Minute); err != nil {
+			return "", err
+		}
+		if gone != nil {
+			<-gone
+		}
+		return "", fail(ctx, "c")
+	}
+}
+
+func TestTheLastAttemptOfARunIsReplayed(t *testing.T) {
+	t.Parallel()
+	env := kagzitest.New(t)
+	kagzi.Handle(env.Worker, trial, func(ctx kagzi.Context, _ string) (string, error) {
+		if err := do(ctx, "a"); err != nil {
+			return "", err
+		}
+		err := kagzi.Do(ctx, "b", func(context.Context) error {
+			if ctx.Attempt() < 3 {
+				return kagzi.KindUnavailable
+			}
+			return nil
+		}, kagzi.RetryPolicy{MaxAttempts: 1})
+		return fmt.Sprint(ctx.Attempt()), err
+	})
+	run := kagzitest.Start(env, trial, "", kagzi.RetryPolicy{MaxAttempts: 3, Backoff: time.Hour})
+	if got, err := kagzitest.Result(env, run); err != nil || got != "3" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	mustSteps(t, env, run.ID(), "a", "b (unavailable)", "b (unavailable)", "b")
+	failing := kagzitest.Start(env, trial, "", kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Hour})
+	if _, err := kagzitest.Result(env, failing); !errors.Is(err, kagzi.KindUnavailable) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestACancelledRunMayStopAnywhere(t *testing.T) {
+	t.Parallel()
+	env := kagzitest.New(t)
+	kagzi.Handle(env.Worker, trial, threeMonths)
+	run := kagzitest.Start(env, trial, "")
+	env.Advance(40 * day)
+	if err := run.Cancel(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	fake := &fakeTB{TB: t}
+	mustEqual(t, "replayed", kagzitest.Replay(fake, env.Client, trial, threeMonths, kagzi.Filter{}), 1)
+	if got := fake.end(); len(got) > 0 {
+		t.Errorf("reported: %q", got)
+	}
+	n := kagzitest.Replay(fake, env.Client, trial, func(ctx kagzi.Context, _ string) (string, error) {
+		return "", do(ctx, "wait for first")
+	}, kagzi.Filter{})
+	mustEqual(t, "replayed", n, 1)
+	mustReport(t, fake.end(), `step "wait for first" was recorded as a sleep, and the code now uses the name for a step`)
+}
+
+func TestReplayOfCodeThatHangs(t *testing.T) {
+	t.Parallel()
+	env := kagzitest.New(t)
+	kagzi.Handle(env.Worker, trial, func(ctx kagzi.Context, _ string) (string, error) { return "", nil })
+	run := kagzitest.Start(env, trial, "")
+	env.Skip(run.ID())
+	worker, err := kagzi.NewWorker(env.Client, kagzi.WorkerConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun, release := make(chan struct{}), make(chan struct{})
+	defer close(release)
+	kagzi.Handle(worker, trial, func(ctx kagzi.Context, _ string) (string, error) {
+		close(begun)
+		<-release
+		return "", nil
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-begun
+		cancel()
+	}()
+	if err := worker.Replay(ctx, run.ID()); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestReplayRefuses(t *testing.T) {
+	t.Parallel()
+	env := kagzitest.New(t)
+	kagzi.Handle(env.Worker, trial, threeMonths)
+	run := kagzitest.Start(env, trial, "")
+	if err := env.Worker.Replay(t.Context(), run.ID()); !errors.Is(err, kagzi.ErrRunActive) {
+		t.Errorf("of an active run: %v", err)
+	}
+	if err := env.Worker.Replay(t.Context(), kagzi.ID("nobody")); !errors.Is(err, kagzi.ErrRunNotFound) {
+		t.Errorf("of no run: %v", err)
+	}
+	env.Skip(run.ID())
+	worker, err := kagzi.NewWorker(env.Client, kagzi.WorkerConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kagzi.Handle(worker, trial, threeMonths, kagzi.Version(2))
+	if err := worker.Replay(t.Context(), run.ID()); err == nil || !strings.Contains(err.Error(), `no handler for version 1 of workflow "trial"`) {
+		t.Errorf("without code: %v", err)
+	}
+}

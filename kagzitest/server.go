@@ -1,0 +1,188 @@
+package kagzitest
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/localpg"
+	"github.com/kagzi/kagzi/migrations"
+)
+
+// A server is where the test binary's databases are.
+type server struct {
+	dsn      string // of a database to send CREATE DATABASE from
+	stop     func() error
+	template string
+
+	mu   sync.Mutex
+	made int
+	name string // of the binary's databases, but for a number
+}
+
+// shared is the test binary's server, started by the first test that asks.
+var shared struct {
+	sync.Mutex
+	server *server
+	err    error
+}
+
+// sharedServer returns the server. A failure is kept, so that it costs one test its time and not all.
+func sharedServer() (*server, error) {
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.server == nil && shared.err == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		shared.server, shared.err = startServer(ctx)
+	}
+	return shared.server, shared.err
+}
+
+// stopSharedServer ends the server, if there is one.
+func stopSharedServer() error {
+	shared.Lock()
+	defer shared.Unlock()
+	s := shared.server
+	shared.server = nil
+	if s == nil {
+		return nil
+	}
+	return s.stop()
+}
+
+const (
+	databases   = "kagzitest_"
+	dateLayout  = "20060102"
+	leftBehind  = 48 * time.Hour // a database whose test was killed
+	serverLock  = 0x6b61677a6974 // "kagzit"
+	templateAre = databases + "template_"
+)
+
+func startServer(ctx context.Context) (_ *server, err error) {
+	dsn, stop, err := localpg.Open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &server{dsn: dsn, stop: stop}
+	s.name = databases + time.Now().UTC().Format(dateLayout) + "_" + strings.ToLower(rand.Text())[:10] + "_"
+	s.template = templateAre + hashOf(fmt.Sprint(migrations.Version()), shadow)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, stop())
+		}
+	}()
+	conn, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close(ctx)
+	// The server may be one that other test binaries use at the same time.
+	if _, err := conn.Exec(ctx, `SELECT pg_advisory_lock($1)`, serverLock); err != nil {
+		return nil, err
+	}
+	if err := s.sweep(ctx, conn); err != nil {
+		return nil, err
+	}
+	return s, s.makeTemplate(ctx, conn)
+}
+
+func hashOf(parts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
+	return hex.EncodeToString(sum[:])[:12]
+}
+
+// sweep drops what test binaries that were killed left on a server that outlives them.
+func (s *server) sweep(ctx context.Context, conn *pgx.Conn) error {
+	rows, _ := conn.Query(ctx, `SELECT datname::text FROM pg_database WHERE starts_with(datname, $1)`, databases)
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		date, _, _ := strings.Cut(strings.TrimPrefix(name, databases), "_")
+		if made, err := time.Parse(dateLayout, date); err != nil || time.Since(made) < leftBehind {
+			continue
+		}
+		if _, err := conn.Exec(ctx, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeTemplate makes the database that the others are copies of, unless the server has it. Its last name says that it is
+// complete.
+func (s *server) makeTemplate(ctx context.Context, conn *pgx.Conn) error {
+	var there bool
+	if err := conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)`, s.template).Scan(&there); err != nil || there {
+		return err
+	}
+	draft := s.name + "template"
+	if _, err := conn.Exec(ctx, "CREATE DATABASE "+draft+" TEMPLATE template0"); err != nil {
+		return err
+	}
+	pool, err := pgxpool.New(ctx, withDatabase(s.dsn, draft))
+	if err != nil {
+		return err
+	}
+	if err = kagzi.Migrate(ctx, pool); err == nil {
+		_, err = pool.Exec(ctx, shadow, pgx.QueryExecModeSimpleProtocol)
+	}
+	pool.Close()
+	if err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, "ALTER DATABASE "+draft+" RENAME TO "+s.template)
+	return err
+}
+
+// exec sends statements to the server on a connection of their own: one kept open would be a goroutine that a test which
+// looks for leftovers would find.
+func (s *server) exec(ctx context.Context, statements ...string) error {
+	conn, err := pgx.Connect(ctx, s.dsn)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	for _, sql := range statements {
+		if _, err := conn.Exec(ctx, sql); err != nil {
+			return fmt.Errorf("%s: %w", sql, err)
+		}
+	}
+	return nil
+}
+
+// take makes a database and returns its name.
+func (s *server) take(ctx context.Context) (string, error) {
+	s.mu.Lock()
+	s.made++
+	name := fmt.Sprintf("%s%d", s.name, s.made)
+	s.mu.Unlock()
+	return name, s.exec(ctx, "CREATE DATABASE "+name+" TEMPLATE "+s.template, "ALTER DATABASE "+name+" SET search_path = "+searchPath)
+}
+
+// drop drops a database, whoever is connected to it.
+func (s *server) drop(ctx context.Context, name string) error {
+	return s.exec(ctx, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)")
+}
+
+// withDatabase returns the DSN, of either form, for another database of the same server.
+func withDatabase(dsn, name string) string {
+	if u, err := url.Parse(dsn); err == nil && (u.Scheme == "postgres" || u.Scheme == "postgresql") {
+		u.Path = "/" + name
+		return u.String()
+	}
+	return dsn + " dbname=" + name // the last of a key counts
+}

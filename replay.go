@@ -1,0 +1,229 @@
+package kagzi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi/store"
+)
+
+// A DivergenceError reports that code does not do again what the history of a run says it did.
+type DivergenceError struct {
+	Run      RunID
+	Workflow string
+	Version  int
+	Step     string // where they part, with its branches; empty if only the end differs
+	Message  string
+}
+
+func (e *DivergenceError) Error() string {
+	return fmt.Sprintf("kagzi: run %s of workflow %q, version %d, diverges: %s", e.Run, e.Workflow, e.Version, e.Message)
+}
+
+// Replay executes the worker's code for a run that is over against the run's history, and returns nil if it comes to the
+// same end: the same result, or an error of the same kind and text. Else it returns a *[DivergenceError] that says what
+// differs first. Nothing is written, and no step function is called. The worker need not be running.
+//
+// Of a run that was ended from outside of its code, by a cancel, say, or by its Timeout, the history has no end:
+// Replay says whether the code does again what is there. A step that is recorded and that the code does not come to any
+// more is no divergence by itself.
+//
+// Replay returns [ErrRunNotFound], [ErrRunActive] if the run is not over, and another error if the worker has no handler
+// for the run's version or if ctx ends before the code does. Code that waits for something other than its durable
+// operations goes on then.
+func (w *Worker) Replay(ctx context.Context, ref Ref) error {
+	if err := errors.Join(w.mistakes...); err != nil {
+		return err
+	}
+	id, err := w.client.resolve(ctx, nil, ref)
+	if err != nil {
+		return failed(public(err), "replay %v", ref)
+	}
+	run, err := w.client.store.Run(ctx, id)
+	if err != nil {
+		return failed(public(err), "replay %v", ref)
+	}
+	switch Status(run.Status) {
+	case StatusCompleted, StatusFailed, StatusCancelled:
+	default:
+		return failed(ErrRunActive, "replay %v", ref)
+	}
+	if run.StartedAt.IsZero() { // no code has seen it
+		return nil
+	}
+	h := w.handlers[run.Type][run.Version]
+	if h == nil {
+		return failed(fmt.Errorf("the worker has no handler for version %d of workflow %q", run.Version, run.Type), "replay %v", ref)
+	}
+	histories, err := w.client.store.History(ctx, []uuid.UUID{id})
+	if err != nil {
+		return failed(err, "replay %v", ref)
+	}
+	return replay(ctx, w, run, histories[id], h)
+}
+
+// replay is Replay for a run that was found, with its history and code.
+func replay(ctx context.Context, w *Worker, run *store.Run, history []*store.StepRow, h handler) error {
+	// A session of its own that never begins: executions ask it for the codec and the time.
+	s := newSession(&Worker{client: w.client, cfg: w.cfg, handlers: w.handlers})
+	s.clock.set(run.FinishedAt)
+	claimed := &store.ClaimedRun{
+		RunID: run.RunID, Type: run.Type, Version: run.Version, ExternalID: run.ExternalID, Attempts: run.Attempts,
+		DeadlineAt: run.DeadlineAt, ParentRunID: run.Parent, FireAt: run.FireAt, StartedAt: run.StartedAt, Input: run.Input,
+	}
+	if run.Status == store.Failed { // the last attempt counts
+		claimed.Attempts--
+	}
+	e := newExecution(s, claimed, history, true)
+	e.replays, e.audit = true, &audit{over: make(chan struct{})}
+	defer e.cancel(nil)
+	go e.execute(h)
+	select {
+	case <-e.audit.over:
+	case <-ctx.Done():
+		e.end(endUndone, context.Cause(ctx))
+		return failed(fmt.Errorf("the code has not come to an end: %w", context.Cause(ctx)), "replay %s", e.runID)
+	}
+	step, message := e.diverged(endOf(run, e.history[undoStep]))
+	if message == "" {
+		return nil
+	}
+	return &DivergenceError{Run: e.runID, Workflow: run.Type, Version: run.Version, Step: step, Message: message}
+}
+
+// An audit is what Replay notes of an execution. The execution's mutex guards it.
+type audit struct {
+	over     chan struct{} // closed when the execution has ended
+	returned bool          // the function did, or it panicked
+	stops    []stopped
+	conflict string // the step whose record the code contradicts
+}
+
+// A stopped is a branch that came to what the history does not have.
+type stopped struct {
+	b    *branch
+	what lookedUp
+}
+
+func (a *audit) stop(b *branch) {
+	b.e.mu.Lock()
+	defer b.e.mu.Unlock()
+	a.stops = append(a.stops, stopped{b, b.looked})
+}
+
+// contradicts ends the execution, whose code and history cannot both be right about a step.
+func (e *execution) contradicts(err error, step any) {
+	e.mu.Lock()
+	if e.reason == underWay {
+		e.audit.conflict, _ = step.(string)
+	}
+	e.mu.Unlock()
+	e.fail(err)
+}
+
+func (s stopped) String() string {
+	if s.what.found {
+		return fmt.Sprintf("the code goes on with %s %q, and the history does not say how that ended", kindWord(s.what.kind), s.what.id)
+	}
+	return fmt.Sprintf("the code comes to %s %q, which the history does not have", kindWord(s.what.kind), s.what.id)
+}
+
+// A recordedEnd is how the code of a run ended.
+type recordedEnd struct {
+	status string
+	kind   Kind
+	text   string
+	output []byte
+	cut    bool // it was ended from outside: the history has no more than its beginning
+}
+
+// endOf returns how a run's code ended. undo is the record of how the run was to end once it was undone; nil if it was not.
+func endOf(run *store.Run, undo *store.StepRow) recordedEnd {
+	end := recordedEnd{status: run.Status, kind: Kind(run.ErrorKind), text: run.Error, output: run.Output}
+	var v undoVerdict
+	if undo != nil && json.Unmarshal(undo.Output, &v) == nil {
+		end.status, end.kind, end.text = v.Status, v.Kind, v.Error
+	}
+	switch {
+	case end.status == store.Cancelled, end.kind.setsAside(), end.kind == KindDeadline, end.kind == KindDatabase, end.kind == KindCompensation:
+		end.cut = true
+	}
+	return end
+}
+
+// diverged says where the execution, which is over, has left its history; the message is empty if it has not.
+func (e *execution) diverged(want recordedEnd) (step, message string) {
+	err := e.outcome()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.reason == endFailed {
+		if err = e.failure; KindOf(err) == KindNondeterminism {
+			return e.audit.conflict, errorText(err)
+		}
+	}
+	if want.cut { // where it stopped, the history did
+		return "", ""
+	}
+	if e.reason != endFailed {
+		for _, s := range e.audit.stops {
+			if !s.b.orphaned() {
+				return s.what.id, s.String()
+			}
+		}
+		if !e.audit.returned {
+			return "", fmt.Sprintf("the code waits for what never comes; the run %s", want)
+		}
+	}
+	got := recordedEnd{status: store.Completed, output: e.output}
+	if err != nil {
+		got = recordedEnd{status: store.Failed, kind: KindOf(err), text: errorText(err)}
+	}
+	if got.same(want) {
+		return "", ""
+	}
+	return "", fmt.Sprintf("the code now comes to another end: it %s; the run %s", got, want)
+}
+
+// orphaned reports whether a branch above has failed: that cancelled this one, wherever it was. The execution's mutex is
+// held.
+func (b *branch) orphaned() bool {
+	for b = b.parent; b != nil; b = b.parent {
+		if b.result.done.fired > 0 && b.result.err != nil {
+			return true
+		}
+	}
+	return false
+}
+
+func (r recordedEnd) same(other recordedEnd) bool {
+	return r.status == other.status && r.kind == other.kind && withoutStack(r.text) == withoutStack(other.text) && bytes.Equal(r.output, other.output)
+}
+
+func (r recordedEnd) String() string {
+	if r.status == store.Completed {
+		return fmt.Sprintf("completed with %s", shortened(r.output))
+	}
+	return fmt.Sprintf("failed (%s): %s", kindText(r.kind), shortened([]byte(oneLine(r.text))))
+}
+
+// withoutStack leaves out what follows a panic's text: where in memory it happened.
+func withoutStack(text string) string {
+	text, _, _ = strings.Cut(text, "\n\n")
+	return text
+}
+
+// shortened is data for a message.
+func shortened(data []byte) string {
+	const most = 200
+	text := sanitizeText(string(data), maxErrorText)
+	if r := []rune(text); len(r) > most {
+		text = string(r[:most]) + "…"
+	}
+	return text
+}
