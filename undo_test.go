@@ -180,6 +180,10 @@ func TestUndoIsRetried(t *testing.T) {
 			if err := run.Cancel(k.ctx); err != nil {
 				t.Fatal(err)
 			}
+			waitFor(t, "the run has looked, and sleeps again", func() bool {
+				info, err := run.Info(k.ctx)
+				return err == nil && info.Status == StatusSleeping && time.Until(info.AvailableAt) > 30*time.Minute
+			})
 		}
 		k.exec(`UPDATE kagzi.step_runs SET wake_at = now() WHERE attempt_number = $1`, i+1)
 		k.forward(run.ID())

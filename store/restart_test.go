@@ -252,7 +252,7 @@ func TestForkCopies(t *testing.T) {
 		{"early", 2, 3, 4, Completed, ""},
 		{"just", 1, 9, 10, Completed, ""},
 		{"late", 1, 9, 10.000001, Completed, ""},
-		{"after", 1, 11, 12, Completed, ""},
+		{"after", 1, 11, 12, Completed, "step_kind = 'SIGNAL', sequence = 4, "},
 		{"given up", 1, 1, 2, Failed, ""},                   // the workflow went on
 		{"forgotten", 1, 1, 2, Failed, "run_attempt = 0, "}, // by the attempt of the run that came to the step
 		{"retrying", 1, 1, 2, Failed, "wake_at = now() - interval '1 day', "},
@@ -296,7 +296,7 @@ func TestForkCopies(t *testing.T) {
 	exec(t, s.pool, `DELETE FROM kagzi.step_runs WHERE step_id = 'out/a/step/below'`)
 	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET wakeups = 7`)
 	exec(t, s.pool, `INSERT INTO kagzi.signals (run_id, name, sequence, namespace_id, signal_id, payload, consumed_by)
-		VALUES ($1, 'approved', 3, 'test', 'one', 'p', 'approved'), ($1, 'approved', 4, 'test', 'two', 'q', 'after'), ($1, 'other', 5, 'test', 'three', NULL, NULL)`, r.RunID)
+		VALUES ($1, 'approved', 3, 'test', 'one', 'p', 'approved'), ($1, 'after', 4, 'test', 'two', 'q', 'after'), ($1, 'other', 5, 'test', 'three', NULL, NULL)`, r.RunID)
 
 	id := restart(t, s, Restart{Run: r.RunID, Step: "out/a/step"})
 	const whole = ` {"items":["i"],"winner":"w"}`
@@ -315,7 +315,7 @@ func TestForkCopies(t *testing.T) {
 	if n := one[int](t, s.pool, `SELECT extract(epoch FROM s.wake_at - r.created_at)::int FROM kagzi.step_runs s JOIN kagzi.workflow_runs r USING (run_id) WHERE run_id = $1 AND step_id = 'out'`, id); n != 15 {
 		t.Errorf("the group had %d seconds, want 15", n)
 	}
-	if got := one[string](t, s.pool, `SELECT string_agg(concat_ws(' ', name, sequence, signal_id, convert_from(payload, 'UTF8'), 'by', consumed_by), ', ' ORDER BY sequence) FROM kagzi.signals WHERE run_id = $1`, id); got != "approved 3 one p by approved, approved 4 two q by, other 5 three by" {
+	if got := one[string](t, s.pool, `SELECT string_agg(concat_ws(' ', name, sequence, signal_id, convert_from(payload, 'UTF8'), 'by', consumed_by), ', ' ORDER BY sequence) FROM kagzi.signals WHERE run_id = $1`, id); got != "approved 3 one p by approved, after 4 two q by, other 5 three by" {
 		t.Errorf("signals %s", got)
 	}
 	if row := look(t, s.pool, id); row.Wakeups != 8 || row.Status != Pending || !row.Due {
