@@ -458,3 +458,40 @@ func TestWrongCompensations(t *testing.T) {
 		})
 	}
 }
+
+// TestUndoOutlastsTheDeadline looks, from an undo of a run that is over its Timeout, at the lease under which it runs: it
+// does not end soon after the deadline, as leases do.
+func TestUndoOutlastsTheDeadline(t *testing.T) {
+	for name, asleep := range map[string]bool{"InAStep": false, "Asleep": true} {
+		t.Run(name, func(t *testing.T) {
+			k := newKit(t)
+			wf := Define[int, int]("wf", noRetry, Timeout(3*time.Second))
+			lease := make(chan error, 1)
+			serve(k, wf, func(ctx Context, _ int) (int, error) {
+				Compensate(ctx, "undo", func(sctx context.Context) error {
+					var left time.Duration
+					err := k.pool.QueryRow(sctx, `SELECT available_at - clock_timestamp() FROM kagzi.workflow_runs WHERE run_id = $1 AND deadline_at IS NULL AND status = 'RUNNING'`, string(ctx.RunID())).Scan(&left)
+					if err == nil && left < time.Minute {
+						err = fmt.Errorf("the lease ends in %v", left)
+					}
+					lease <- err
+					return nil
+				})
+				if asleep {
+					return 0, sleepLong(ctx)
+				}
+				return 0, Do(ctx, "s", func(ctx context.Context) error {
+					<-ctx.Done()
+					return ctx.Err()
+				})
+			})
+			run := begin(k, wf, 1)
+			if re := failureOf(k, run, StatusFailed); re.Kind != KindDeadline {
+				t.Errorf("kind %q", re.Kind)
+			}
+			if err := <-lease; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
