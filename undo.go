@@ -178,7 +178,8 @@ type undoVerdict struct {
 func (e *execution) undo(verdict *store.Finish) {
 	u := newExecution(e.s, e.run, nil, false)
 	e.mu.Lock()
-	u.history, u.own, u.seen, u.undos = e.history, e.own, e.seen, e.undos
+	u.history, u.own, u.seen, u.undos, u.notes = e.history, e.own, e.seen, e.undos, e.notes
+	e.notes = nil
 	u.alone, u.released = e.alone, e.released
 	e.released = true // u has the slot
 	e.mu.Unlock()
@@ -200,6 +201,11 @@ func (e *execution) runUndos(b *branch) error {
 		v := undoVerdict{e.verdict.Status, Kind(e.verdict.ErrorKind), e.verdict.Error}
 		e.mu.Unlock()
 		r.Output, _ = json.Marshal(v) // strings
+		e.mu.Lock()
+		for i := range e.notes { // what the function came past last belongs to where it was
+			e.notes[i].by = b
+		}
+		e.mu.Unlock()
 		b.record(r)
 	}
 	if !e.run.DeadlineAt.IsZero() {

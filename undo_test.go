@@ -495,3 +495,70 @@ func TestUndoOutlastsTheDeadline(t *testing.T) {
 		})
 	}
 }
+
+// TestUndoSeesWhatCameLast lets a run fail right after it took a message or a child's end, which nobody waited to be
+// recorded, and an undo fail so that it is tried again by another execution: there, too, it finds its variables as they
+// were.
+func TestUndoSeesWhatCameLast(t *testing.T) {
+	t.Parallel()
+	word := DefineSignal[string]("word")
+	other := Define[int, string]("other")
+	for name, last := range map[string]func(Context) (string, error){
+		"Child":  func(ctx Context) (string, error) { return RunChild(ctx, "child", other, 1) },
+		"Signal": func(ctx Context) (string, error) { return WaitSignal(ctx, word) },
+		"SignalOfARace": func(ctx Context) (string, error) {
+			_, got, err := Race(ctx, "race", map[string]func(Context) (string, error){
+				"a": func(ctx Context) (string, error) { return WaitSignal(ctx, word) },
+				"b": func(ctx Context) (string, error) { return "", sleepLong(ctx) },
+			})
+			return got, err
+		},
+		"Branch": func(ctx Context) (string, error) {
+			return Go(ctx, "b", func(ctx Context) (string, error) { return WaitSignal(ctx, word) }).Result(ctx)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := newKit(t)
+			wf := Define[int, int]("wf", noRetry)
+			seen := make(chan string, 9)
+			w := newTestWorker(t, k.c, WorkerConfig{})
+			Handle(w, other, func(Context, int) (string, error) { return "it", nil })
+			Handle(w, wf, func(ctx Context, _ int) (int, error) {
+				var got string
+				var calls int
+				Compensate(ctx, "undo", func(sctx context.Context) error {
+					seen <- got
+					if calls++; CurrentStep(sctx).Attempt == 1 {
+						return errors.New("not yet")
+					}
+					return nil
+				}, RetryPolicy{Backoff: time.Hour, NoJitter: true})
+				var err error
+				if got, err = last(ctx); err != nil {
+					return 0, err
+				}
+				return 0, Permanent(errors.New("out of stock"))
+			})
+			startWorker(t, w)
+			run := begin(k, wf, 1)
+			if name != "Child" {
+				if err := k.c.Signal(k.ctx, run.ID(), word.With("it")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			first := receive(t, seen)
+			waitFor(t, "the run waits for the next attempt", func() bool {
+				info, err := run.Info(k.ctx)
+				return err == nil && info.Status == StatusSleeping && info.WaitingOn == "retry undo"
+			})
+			k.exec(`UPDATE kagzi.step_runs SET wake_at = now() WHERE step_id = 'undo' AND attempt_number = 1`)
+			k.forward(run.ID())
+			if second := receive(t, seen); first != "it" || second != "it" {
+				t.Errorf("the undo saw %q and %q", first, second)
+			}
+			if re := failureOf(k, run, StatusFailed); re.Message != "out of stock" {
+				t.Errorf("ended with %v", re)
+			}
+		})
+	}
+}
