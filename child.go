@@ -223,6 +223,11 @@ func (c *child) keep(row *store.StepRow) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	end := e.ends[c.id]
+	if end == nil && e.undoings[c.id] != nil { // it cannot end well any more
+		undoing := *e.undoings[c.id]
+		undoing.Status, undoing.ErrorKind, undoing.Error = store.Cancelled, string(KindCancelled), "run was cancelled"
+		end = &undoing
+	}
 	switch {
 	case end == nil: // should it fail from now on, that is a failure of this attempt
 		r := e.newRecord(c.step, store.KindChild, store.Running, row.Attempt, row.FirstAttempt)

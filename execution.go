@@ -66,6 +66,7 @@ type execution struct {
 	waits      []*wait
 	park       *store.Park     // of endSuspended
 	unsaved    []*store.Record // to be written with park
+	carried    []chan struct{} // closed when decisions that are on their way to the table are there
 	notes      []note          // to be written with what their branches write next
 	branches   []*branchResult
 	output     []byte // the function's
@@ -73,6 +74,7 @@ type execution struct {
 	superseded bool   // its run is claimed again, by this worker
 	released   bool   // its slot is free again
 	alone      bool   // it is the one suspect of its session
+	begun      int    // how often its session had ended all executions when it began. The session's mutex guards it.
 	grace      *time.Timer
 
 	mail
@@ -83,6 +85,11 @@ type execution struct {
 	places      int64              // given to registrations so far
 	verdict     *store.Finish      // how the run ends once it is undone; nil if it is not to be
 	undoing     bool               // this is the execution of the undos
+
+	// Of a replay for undos that the one before did not come to: the whole history, and the attempts of the run in which
+	// they were registered.
+	latest     map[string]*store.StepRow
+	registered map[string]int
 
 	audit *audit // of Worker.Replay: nothing is written; nil otherwise
 
@@ -205,11 +212,15 @@ func (e *execution) exit(b *branch, err error, panicked bool, keep func()) {
 	b.result.asked = b.result.asked || b.ctx.Err() != nil // cancelled by who asks no more
 	b.result.err, b.result.now = err, b.now
 	if !b.racing { // what a loser took goes back
-		e.inheritLocked(b, b.parent)
+		to := b.parent // who has ended has left what it noted to the one above, and writes nothing more
+		for to != nil && !to.racing && to.result.done.fired > 0 {
+			to = to.parent
+		}
+		e.inheritLocked(b, to)
 	}
-	if err != nil {
+	if err != nil && !e.replays {
 		b.cancel(errBranchCancelled) // the branches that nobody will ask
-	} else if !root && !b.started {
+	} else if err == nil && !root && !b.started {
 		b.cancel(nil)
 	}
 	e.fireLocked(&b.result.done)
@@ -234,13 +245,18 @@ func (e *execution) exit(b *branch, err error, panicked bool, keep func()) {
 // endLocked sets why the execution ends, and ends it for everybody.
 func (e *execution) endLocked(reason endReason, cause error) bool {
 	if e.reason != underWay {
+		e.superseded = e.superseded || e.reason == endUndone && reason == endLost // the undos must not begin
 		return false
 	}
 	e.reason = reason
 	close(e.done)
 	if reason != endReturned {
 		e.cancel(cause)
-		if e.live > 0 && reason != endUndone { // to be undone is what user code has done when it has returned
+		undone := reason == endUndone || reason == endFailed && e.places > 0 && !e.undoing && !KindOf(e.failure).setsAside()
+		if undone && e.live > 0 && reason == endFailed {
+			signal(e.s.beats) // a lease ends soon after the deadline, and is extended after it
+		}
+		if e.live > 0 && !undone { // to be undone is what user code has done when it has returned
 			e.grace = time.AfterFunc(exitGrace, e.conclude) // code that does not return must not hold the run
 		}
 	} else {
@@ -440,7 +456,11 @@ func (e *execution) newFinish(status string, kind Kind, text string) *store.Fini
 // left is called when the end is written, or cannot be any more.
 func (e *execution) left(o store.Outcome) {
 	if o == store.Cancelling { // asked for while the run was about to end
-		e.endRun(e.cancelled())
+		if e.undoing {
+			e.submitFinish(e.cancelled())
+		} else {
+			e.endRun(e.cancelled())
+		}
 		return
 	}
 	e.release()

@@ -83,7 +83,7 @@ func (g *group[T]) recall(hashes []string) {
 			e.nondeterministic("item %d of Map %q is not what it was when the Map was begun (a field added to its type changes it too, unless it is omitted while zero)", i, g.id)
 		}
 	}
-	if g.row.RunAttempt != e.attempt {
+	if g.row.RunAttempt != e.attempt && !e.replays {
 		g.decision.Failed = "" // the run's next attempt forgets failures
 	}
 }
@@ -167,6 +167,9 @@ func (g *group[T]) timeout() error {
 
 // cancel cancels the branches but the one given, and waits for them if the group itself goes on.
 func (g *group[T]) cancel(but int) {
+	if g.b.e.replays { // they are to come to all that they registered
+		return
+	}
 	for i := range g.members {
 		if m := &g.members[i]; m.branch != nil && i != but {
 			m.branch.cancel(errBranchCancelled)
@@ -190,6 +193,7 @@ func (g *group[T]) all() ([]T, error) {
 	}
 	out := make([]T, len(g.members))
 	if g.decision.TimedOut {
+		g.startReplayed(-1)
 		return out, g.timeout()
 	}
 	if g.decision.Failed != "" {
@@ -249,6 +253,19 @@ func (g *group[T]) close() {
 	}
 }
 
+// startReplayed starts, for the run to be undone, the branches but the one given, of a group that is decided: what they
+// registered is undone, too.
+func (g *group[T]) startReplayed(but int) {
+	if !g.b.e.replays || g.b.e.audit != nil {
+		return
+	}
+	for i := range g.members {
+		if i != but {
+			g.start(i)
+		}
+	}
+}
+
 // decided runs, in a replay, the one branch whose success or failure decided the group: what the others would do
 // now changes nothing any more.
 func (g *group[T]) decided(name string, success bool) (result T, err error) {
@@ -257,8 +274,15 @@ func (g *group[T]) decided(name string, success bool) (result T, err error) {
 		g.b.e.nondeterministic("branch %q decided %q and is not there any more", name, g.id)
 	}
 	g.start(i)
-	if _, err := g.next(0); err != nil {
-		return result, g.stop(err, 0)
+	g.startReplayed(i)
+	for taken := 0; ; taken++ {
+		k, err := g.next(taken)
+		if err != nil {
+			return result, g.stop(err, taken)
+		}
+		if k == i {
+			break
+		}
 	}
 	value, ended, err := g.members[i].future.take(g.b)
 	g.b.advance(ended)
@@ -290,6 +314,9 @@ func (g *group[T]) stop(cause error, taken int) error {
 		g.inherit(-1)
 		g.decide(store.Completed)
 	}
+	if g.races { // what they read goes back: they must record nothing that follows from it
+		g.mute(-1)
+	}
 	g.cancel(-1)
 	g.inherit(-1)
 	g.join(taken)
@@ -298,6 +325,9 @@ func (g *group[T]) stop(cause error, taken int) error {
 
 // mute keeps the branches but the one given from recording anything more, and cancels them.
 func (g *group[T]) mute(but int) {
+	if g.b.e.replays {
+		return
+	}
 	for i := range g.members {
 		if m := &g.members[i]; m.branch != nil && i != but {
 			m.branch.mute.Store(true)
@@ -316,6 +346,7 @@ func (g *group[T]) inherit(winner int) {
 	defer e.mu.Unlock()
 	for i := range g.members {
 		if m := &g.members[i]; i == winner {
+			m.branch.racing = false // what branches below it read from now on is theirs
 			e.inheritLocked(m.branch, g.b)
 		} else if m.branch != nil {
 			e.forfeitLocked(m.branch)
@@ -329,6 +360,7 @@ func (g *group[T]) adopt() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for i := range g.members {
+		g.members[i].branch.racing = false
 		e.inheritLocked(g.members[i].branch, g.b)
 	}
 }
@@ -340,6 +372,7 @@ func (g *group[T]) first() (winner string, result T, err error) {
 		g.b.e.nondeterministic("%q was recorded as a Parallel, and is a Race now: give the new one another name", g.id)
 	}
 	if g.decision.TimedOut {
+		g.startReplayed(-1)
 		return "", result, g.timeout()
 	}
 	if winner = g.decision.Winner; winner != "" {

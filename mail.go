@@ -3,6 +3,7 @@ package kagzi
 import (
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -15,9 +16,10 @@ type mail struct {
 	inbox    map[string][]*store.Signal // not taken, by name, oldest first
 	received map[string]int64           // the sequence of each name's last message
 	ends     map[uuid.UUID]*store.ChildEnd
-	arrivals map[string]*event // by a message's name, or a child's ID
-	anyEnd   event             // of a child
-	lastEnd  time.Time         // when the end of a child last came
+	arrivals map[string]*event             // by a message's name, or a child's ID
+	anyEnd   event                         // of a child
+	lastEnd  time.Time                     // when the end of a child last came
+	undoings map[uuid.UUID]*store.ChildEnd // children that are being undone
 }
 
 // deliver takes in what the table had.
@@ -27,6 +29,7 @@ func (e *execution) deliver(n *store.News) {
 	e.seen = max(e.seen, n.Wakeups)
 	if e.received == nil {
 		e.inbox, e.received, e.ends = map[string][]*store.Signal{}, map[string]int64{}, map[uuid.UUID]*store.ChildEnd{}
+		e.undoings = map[uuid.UUID]*store.ChildEnd{}
 	}
 	for _, g := range n.Signals {
 		if g.Sequence > e.received[g.Name] {
@@ -36,6 +39,10 @@ func (e *execution) deliver(n *store.News) {
 		}
 	}
 	for _, c := range n.Ends {
+		if c.Undoing {
+			e.undoings[c.Child] = c
+			continue
+		}
 		if e.ends[c.Child] == nil {
 			e.ends[c.Child] = c
 			e.lastEnd = time.Now()
@@ -109,6 +116,7 @@ type note struct {
 	record *store.Record
 	by     *branch       // it is written with what this branch, or one below it, writes next; nil: with the execution's end
 	took   *store.Signal // goes back if the branch loses a race
+	bound  bool          // a record that follows from it is on its way: it was found busy
 }
 
 // note keeps a record for the next write of what follows from it: the branch's, or that of one below it.
@@ -120,14 +128,12 @@ func (b *branch) note(r *store.Record) {
 
 func (b *branch) noteLocked(r *store.Record, took *store.Signal) {
 	if !b.e.replays {
-		b.e.notes = append(b.e.notes, note{r, b, took})
+		b.e.notes = append(b.e.notes, note{record: r, by: b, took: took})
 	}
 }
 
-// takeNotes returns what is to be written with it.
-func (e *execution) takeNotes(it *item) []*store.Record {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+// takeNotesLocked returns what is to be written with it.
+func (e *execution) takeNotesLocked(it *item) []*store.Record {
 	if len(e.notes) == 0 {
 		return nil
 	}
@@ -135,18 +141,62 @@ func (e *execution) takeNotes(it *item) []*store.Record {
 	var taken []*store.Record
 	undecided := map[*branch]bool{}
 	e.notes = slices.DeleteFunc(e.notes, func(n note) bool {
-		// A branch that has ended in a race which nobody has won: a replay comes to its messages again, and may lose.
-		if end && (n.took != nil || undecided[n.by]) && n.by != nil && n.by.racing && n.by.result.done.fired > 0 {
+		// In a race that nobody has won, what a branch read and recorded nothing after: a replay comes to the message
+		// again, and may lose.
+		if end && !n.bound && (n.took != nil || undecided[n.by]) && n.by.mayLose() && !it.follows(n.by) {
 			undecided[n.by] = true
 			return true
 		}
 		mine := end || n.by != nil && it.b.under(n.by)
 		if mine {
 			taken = append(taken, n.record)
+			it.notes = append(it.notes, n)
 		}
 		return mine
 	})
 	return taken
+}
+
+// mayLose reports whether b, or a branch above it, is in a Race.
+func (b *branch) mayLose() bool {
+	for ; b != nil; b = b.parent {
+		if b.racing {
+			return true
+		}
+	}
+	return false
+}
+
+// follows reports whether a record of it is of by, or of a branch below.
+func (it *item) follows(by *branch) bool {
+	return slices.ContainsFunc(it.records, func(r *store.Record) bool { return strings.HasPrefix(r.StepID, by.prefix) })
+}
+
+// giveBack leaves what an item that was found busy carries to whatever is written next: that must not overtake it.
+func (e *execution) giveBack(it *item) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i := range it.notes {
+		it.notes[i].bound = true
+		it.records = slices.DeleteFunc(it.records, func(r *store.Record) bool { return r == it.notes[i].record })
+	}
+	e.notes = append(it.notes, e.notes...)
+	it.notes = nil
+}
+
+// takeBack adds to an item what others have given back since it was submitted.
+func (e *execution) takeBack(it *item) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if slices.ContainsFunc(e.notes, func(n note) bool { return n.bound }) {
+		it.records = append(e.takeNotesLocked(it), it.records...)
+	}
+}
+
+// decides reports whether a replay must find r to come as far: a message or the end of a child that was taken in, or a
+// sleep that is over, which one that begins nothing does not wait for.
+func decides(r *store.Record) bool {
+	return r.Kind == store.KindSignal || r.Kind == store.KindChild || r.Kind == store.KindSleep
 }
 
 // writeDecisions writes what the branch took from outside, and noted, and waits for it: before a transaction of the
@@ -155,19 +205,45 @@ func (b *branch) writeDecisions() {
 	e := b.e
 	e.mu.Lock()
 	decided := slices.ContainsFunc(e.notes, func(n note) bool {
-		return b.under(n.by) && (n.record.Kind == store.KindSignal || n.record.Kind == store.KindChild)
+		return b.under(n.by) && decides(n.record)
 	})
 	e.mu.Unlock()
-	if !decided {
+	if decided {
+		it := &item{e: e, b: b, acked: make(chan struct{})}
+		e.s.submit(it)
+		<-it.acked
+		if it.settled != store.Done {
+			e.end(endLost, ErrLeaseLost)
+			runtime.Goexit()
+		}
+	}
+	e.mu.Lock()
+	carried := slices.Clone(e.carried)
+	e.mu.Unlock()
+	for _, written := range carried { // another branch's record took them along
+		select {
+		case <-written:
+		case <-e.done:
+		}
+	}
+	e.exitIfEnded()
+}
+
+// carry notes that it has a decision with it.
+func (e *execution) carryLocked(it *item) {
+	if !slices.ContainsFunc(it.records, decides) {
 		return
 	}
-	it := &item{e: e, b: b, acked: make(chan struct{})}
-	e.s.submit(it)
-	<-it.acked
-	if it.settled != store.Done {
-		e.end(endLost, ErrLeaseLost)
-		runtime.Goexit()
-	}
+	it.written = make(chan struct{})
+	e.carried = slices.DeleteFunc(e.carried, func(c chan struct{}) bool {
+		select {
+		case <-c:
+			return true
+		default:
+			return false
+		}
+	})
+	e.carried = append(e.carried, it.written)
 }
 
 // under reports whether b is other, or a branch below it.
@@ -192,7 +268,7 @@ func (e *execution) inheritLocked(from, to *branch) {
 // forfeitLocked drops what a branch that lost a race, and those below it, noted, and puts back what they took.
 func (e *execution) forfeitLocked(loser *branch) {
 	e.notes = slices.DeleteFunc(e.notes, func(n note) bool {
-		lost := n.by.under(loser)
+		lost := n.by.under(loser) && !n.bound
 		if lost && n.took != nil {
 			e.putBackLocked(n.took)
 		}

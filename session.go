@@ -48,6 +48,9 @@ type session struct {
 	mu         sync.Mutex
 	id         uuid.UUID // of the worker's row
 	executing  map[uuid.UUID]*execution
+	ended      int // how often all executions were ended; the last time:
+	endReason  endReason
+	endCause   error
 	slots      int                // free ones
 	suspect    bool               // an execution that may kill the worker is under way
 	fenced     bool               // no heartbeat for too long: nothing is claimed
@@ -310,7 +313,7 @@ func (s *session) begin(ctx context.Context, worker uuid.UUID, runs []*store.Cla
 		}
 		s.mu.Lock()
 		old := s.executing[r.RunID]
-		s.executing[r.RunID] = e
+		s.executing[r.RunID], e.begun = e, s.ended
 		s.mu.Unlock()
 		if old != nil { // its lease ended, and this worker took the run again
 			old.supersede()
@@ -373,14 +376,17 @@ func (s *session) cancelChildren(e *execution) bool {
 }
 
 // replace puts another execution of the same run, under the same lease, in the place of one.
-func (s *session) replace(old, by *execution) bool {
+func (s *session) replace(old, by *execution) (ok bool, reason endReason, cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.executing[old.run.RunID] != old {
-		return false
+		return false, underWay, nil
 	}
-	s.executing[old.run.RunID] = by
-	return true
+	s.executing[old.run.RunID], by.begun = by, old.begun
+	if by.begun != s.ended {
+		return true, s.endReason, s.endCause
+	}
+	return true, underWay, nil
 }
 
 // offer says how many runs of a version of typ the session has room for, and makes it look.
@@ -603,6 +609,8 @@ func (s *session) emptied(timer <-chan time.Time) bool {
 
 func (s *session) endAll(reason endReason, cause error) {
 	s.mu.Lock()
+	s.ended++
+	s.endReason, s.endCause = reason, cause
 	all := make([]*execution, 0, len(s.executing))
 	for _, e := range s.executing {
 		all = append(all, e)

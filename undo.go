@@ -6,8 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"runtime"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -82,7 +85,9 @@ func (b *branch) register(id string, call stepFunc, cfg stepConfig) {
 		b.advance(row.FinishedAt)
 	}
 	e.mu.Lock()
-	e.undos = append(e.undos, u)
+	if !slices.ContainsFunc(e.undos, func(o *undo) bool { return o.id == id }) { // a replay before this one came to it
+		e.undos = append(e.undos, u)
+	}
 	e.mu.Unlock()
 	e.exitIfEnded() // a cancel that found the registration waits for the undo
 }
@@ -174,22 +179,138 @@ type undoVerdict struct {
 	Error  string `json:"error,omitempty"`
 }
 
-// undo goes on with another execution, in this one's place, whose function is the undos.
-func (e *execution) undo(verdict *store.Finish) {
-	u := newExecution(e.s, e.run, nil, false)
+// forgotten returns the last attempt of the run, before the one that e replays as, in which something was registered that
+// no execution has come to yet: this one was on its way through the history, or that was a branch which a replay leaves
+// out, or a failure that a later attempt forgot. It is 0 if there is none.
+func (e *execution) forgotten() (attempt int, any bool) {
 	e.mu.Lock()
-	u.history, u.own, u.seen, u.undos, u.notes = e.history, e.own, e.seen, e.undos, e.notes
-	e.notes = nil
-	u.alone, u.released = e.alone, e.released
+	defer e.mu.Unlock()
+	known := map[string]bool{}
+	for _, u := range e.undos {
+		known[u.id] = true
+	}
+	for id, row := range e.whole() {
+		if row.Kind != store.KindCompensation || known[id] {
+			continue
+		}
+		any = true
+		if in := e.registered[id]; in < e.attempt {
+			attempt = max(attempt, in)
+		}
+	}
+	return attempt, any
+}
+
+// whole is the history; e.history may be what it was in an earlier attempt of the run.
+func (e *execution) whole() map[string]*store.StepRow {
+	if e.latest != nil {
+		return e.latest
+	}
+	return e.history
+}
+
+// replayFirst goes on with an execution that comes past all that is recorded, in order to be undone: as things are, and if
+// that has been done, as they were in the attempt of the run in which what is missing was registered. It returns false
+// if there is no such attempt.
+func (e *execution) replayFirst(verdict *store.Finish) bool {
+	attempt, _ := e.forgotten()
+	if e.replays && e.latest != nil && attempt == 0 {
+		return false
+	}
+	rows, err := e.s.store.StepAttempts(e.s.background, e.run.RunID)
+	for ; err != nil; rows, err = e.s.store.StepAttempts(e.s.background, e.run.RunID) {
+		if e.s.closing.Load() || e.lost() {
+			e.left(store.Lost)
+			return true
+		}
+		e.s.databaseTrouble(err)
+		time.Sleep(databasePause)
+	}
+	registered := map[string]int{}
+	for _, r := range rows {
+		if r.Kind == store.KindCompensation && r.Attempt == 0 {
+			registered[r.StepID] = r.RunAttempt
+		}
+	}
+	as := e.run.Attempts + 1
+	if e.replays && e.latest != nil {
+		as = attempt
+	}
+	u := newExecution(e.s, e.run, latestAttempts(rows, as), false)
+	u.replays, u.verdict, u.attempt, u.registered, u.latest = true, verdict, as, registered, historyOf(latestAttempts(rows, math.MaxInt))
+	e.mu.Lock()
+	u.undos = e.undos
+	e.mu.Unlock()
+	e.handOver(u, func() { u.execute(e.s.w.handlers[e.run.Type][e.run.Version]) })
+	return true
+}
+
+// latestAttempts returns of each step the latest row that an attempt of the run up to the one given wrote.
+func latestAttempts(rows []*store.StepRow, runAttempt int) []*store.StepRow {
+	latest := map[string]*store.StepRow{}
+	for _, r := range rows {
+		if old := latest[r.StepID]; r.RunAttempt <= runAttempt && (old == nil || old.Attempt < r.Attempt) {
+			latest[r.StepID] = r
+		}
+	}
+	return slices.Collect(maps.Values(latest))
+}
+
+// writeNotes writes what the function came past last, as the run's end would have, and waits for it: a replay is to come
+// as far as this execution did. It returns false if the lease is lost.
+func (e *execution) writeNotes(verdict *store.Finish) bool {
+	e.mu.Lock()
+	left := e.takeNotesLocked(&item{e: e, finish: verdict})
+	e.mu.Unlock()
+	if len(left) == 0 {
+		return true
+	}
+	it := &item{e: e, records: left, acked: make(chan struct{})}
+	e.s.writer.Add(it)
+	<-it.acked
+	return it.settled == store.Done
+}
+
+// handOver puts u in e's place, with its slot, and lets it begin.
+func (e *execution) handOver(u *execution, begin func()) {
+	e.mu.Lock()
+	u.seen, u.alone, u.released = e.seen, e.alone, e.released
 	e.released = true // u has the slot
 	e.mu.Unlock()
-	u.undoing, u.verdict = true, verdict
-	slices.SortFunc(u.undos, func(a, b *undo) int { return cmp.Compare(b.place, a.place) })
-	if !e.s.replace(e, u) {
+	ok, reason, cause := e.s.replace(e, u)
+	switch {
+	case !ok:
 		u.release()
-		return
+	case e.lost():
+		u.refuse(endLost, ErrLeaseLost)
+	case reason != underWay: // e had ended by then, and was not told
+		u.refuse(reason, cause)
+	default:
+		go begin()
 	}
-	go u.execute(func(b *branch, _ []byte) ([]byte, error) { return nil, u.runUndos(b) })
+}
+
+// undo goes on with another execution, in this one's place, whose function is the undos.
+func (e *execution) undo(verdict *store.Finish) {
+	go func() {
+		if !e.writeNotes(verdict) {
+			e.left(store.Lost)
+			return
+		}
+		// What was under way when the function was ended may be recorded, and not be in its variables.
+		_, missing := e.forgotten()
+		cut := !e.replays && e.reason != endReturned
+		if (missing || cut) && e.replayFirst(verdict) {
+			return
+		}
+		u := newExecution(e.s, e.run, nil, false)
+		e.mu.Lock()
+		u.history, u.own, u.undos = e.whole(), e.own, e.undos
+		e.mu.Unlock()
+		u.undoing, u.verdict = true, verdict
+		slices.SortFunc(u.undos, func(a, b *undo) int { return cmp.Compare(b.place, a.place) })
+		e.handOver(u, func() { u.execute(func(b *branch, _ []byte) ([]byte, error) { return nil, u.runUndos(b) }) })
+	}()
 }
 
 // runUndos executes what is registered, the last first. One that fails for good does not keep the others from
@@ -201,11 +322,6 @@ func (e *execution) runUndos(b *branch) error {
 		v := undoVerdict{e.verdict.Status, Kind(e.verdict.ErrorKind), e.verdict.Error}
 		e.mu.Unlock()
 		r.Output, _ = json.Marshal(v) // strings
-		e.mu.Lock()
-		for i := range e.notes { // what the function came past last belongs to where it was
-			e.notes[i].by = b
-		}
-		e.mu.Unlock()
 		b.record(r)
 	}
 	if !e.run.DeadlineAt.IsZero() {
@@ -243,12 +359,14 @@ func (e *execution) finishUndone(err error) {
 	f, failure := e.verdict, e.failure
 	e.mu.Unlock()
 	switch {
-	case failure != nil:
+	case failure != nil && KindOf(failure).setsAside():
 		f = e.newFinish(store.Failed, KindOf(failure), errorText(failure))
+	case failure != nil:
+		f = e.newFinish(store.Failed, KindCompensation, errorText(fmt.Errorf("not undone: %w", failure)))
 	case err != nil:
 		why := cmp.Or(f.ErrorKind, f.Status)
 		f = e.newFinish(store.Failed, KindCompensation, errorText(fmt.Errorf("not undone: %w; the run ended because: %s (%s)", err, f.Error, why)))
 	}
-	f.Anyway = true
+	f.Anyway = err != nil || failure != nil // else a cancel wins that came meanwhile
 	e.submitFinish(f)
 }

@@ -18,6 +18,7 @@ const busyPause = 100 * time.Millisecond
 type item struct {
 	e       *execution
 	b       *branch         // that writes; nil for the execution's end, and for what shows a step
+	notes   []note          // of which records are
 	records []*store.Record // the last one is the item's own, if it is neither a park nor a finish
 	park    *store.Park
 	finish  *store.Finish
@@ -25,11 +26,15 @@ type item struct {
 	acked   chan struct{}       // closed when the item is settled; nil if nobody waits
 	then    func(store.Outcome) // called when the item is settled; nil if nothing follows
 	settled store.Outcome       // how, once it is
+	written chan struct{}       // closed when the item is settled; nil if it carries no decision
 }
 
 // submit hands it to the next flush, together with what was noted for it.
 func (s *session) submit(it *item) {
-	it.records = append(it.e.takeNotes(it), it.records...)
+	it.e.mu.Lock()
+	it.records = append(it.e.takeNotesLocked(it), it.records...)
+	it.e.carryLocked(it)
+	it.e.mu.Unlock()
 	s.writer.Add(it)
 }
 
@@ -66,6 +71,9 @@ func (it *item) outcome() store.Outcome {
 // settle tells who waits.
 func (it *item) settle(o store.Outcome) {
 	it.settled = o
+	if it.written != nil {
+		close(it.written)
+	}
 	if it.acked != nil {
 		close(it.acked)
 	}
@@ -77,6 +85,9 @@ func (it *item) settle(o store.Outcome) {
 // flush writes items in one transaction. While the database is away it tries again: what an earlier try did
 // counts as done. It returns when every item is settled or waits for its next flush.
 func (s *session) flush(items []*item) {
+	for _, it := range items {
+		it.e.takeBack(it)
+	}
 	items = latest(s.dropEnded(items))
 	pause := 10 * time.Millisecond
 	last := s.w.client.results.last()
@@ -133,6 +144,7 @@ func (s *session) settleAll(items []*item, last uint64) {
 	for _, it := range items {
 		o := it.outcome()
 		if o == store.Busy {
+			it.e.giveBack(it)
 			time.AfterFunc(busyPause, func() { s.patient.Add(it) })
 			continue
 		}

@@ -21,6 +21,7 @@ type Signal struct {
 type ChildEnd struct {
 	Parent     uuid.UUID
 	Child      uuid.UUID
+	Undoing    bool // it has not ended yet, and cannot end well any more: it is being undone
 	Type       string
 	Status     string
 	Output     []byte
@@ -48,7 +49,7 @@ CROSS JOIN LATERAL (
 
 // A start that is recorded as RUNNING is of a child whose end its parent has not taken in.
 const endedChildren = `
-SELECT c.parent_run_id, c.run_id, c.workflow_type, c.status, p.output, c.error_kind, c.error, c.finished_at
+SELECT c.parent_run_id, c.run_id, c.workflow_type, c.status, p.output, c.error_kind, c.error, coalesce(c.finished_at, c.cancel_requested_at), c.finished_at IS NULL
 FROM unnest($2::uuid[]) AS u (run_id)
 CROSS JOIN LATERAL (
 	SELECT s.child_run_id
@@ -57,9 +58,9 @@ CROSS JOIN LATERAL (
 	OFFSET 0
 ) s
 CROSS JOIN LATERAL (
-	SELECT q.parent_run_id, q.run_id, q.workflow_type, q.status, q.error_kind, q.error, q.finished_at
+	SELECT q.parent_run_id, q.run_id, q.workflow_type, q.status, q.error_kind, q.error, q.finished_at, q.cancel_requested_at
 	FROM kagzi.workflow_runs q
-	WHERE q.run_id = s.child_run_id AND q.namespace_id = $1 AND q.finished_at IS NOT NULL
+	WHERE q.run_id = s.child_run_id AND q.namespace_id = $1 AND (q.finished_at IS NOT NULL OR q.cancel_requested_at IS NOT NULL)
 	OFFSET 0
 ) c
 LEFT JOIN LATERAL (
@@ -174,7 +175,7 @@ func readNews(res pgx.BatchResults, out map[uuid.UUID]*News) error {
 	}
 	var c ChildEnd
 	var kind, text *string
-	_, err = pgx.ForEachRow(rows, []any{&c.Parent, &c.Child, &c.Type, &c.Status, &c.Output, &kind, &text, &c.FinishedAt}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&c.Parent, &c.Child, &c.Type, &c.Status, &c.Output, &kind, &text, &c.FinishedAt, &c.Undoing}, func() error {
 		end := c
 		c.Output = nil
 		end.ErrorKind, end.Error = deref(kind), deref(text)

@@ -1,0 +1,180 @@
+package kagzi
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// The winner of a race leaves a branch behind, which reads a message and ends. The run completes: the message was read.
+func TestBranchOfAWinner(t *testing.T) {
+	k := newKit(t)
+	wf := Define[struct{}, string]("wf")
+	w, _ := serveWith(k, told, wf, func(ctx Context, _ struct{}) (string, error) {
+		var f *Future[string]
+		_, _, err := Race(ctx, "race", map[string]func(Context) (string, error){
+			"x": func(ctx Context) (string, error) {
+				f = Go(ctx, "c", func(ctx Context) (string, error) { return WaitSignal(ctx, approved) })
+				return Step(ctx, "s", func(context.Context) (string, error) { return "x", nil })
+			},
+			"y": func(ctx Context) (string, error) { return WaitSignal(ctx, rejected) },
+		})
+		if err != nil {
+			return "", err
+		}
+		v, err := f.Result(ctx)
+		if err != nil {
+			return "", err
+		}
+		return Step(ctx, "end", func(context.Context) (string, error) { return v, nil })
+	})
+	run := begin(k, wf, struct{}{})
+	k.waitStatus(run.ID(), StatusSleeping)
+	_ = w
+	k.signal(run.ID(), approved.With("m1"))
+	got, err := run.Result(k.ctx)
+	t.Log(got, err)
+	if n := k.count(unread); n != 0 {
+		t.Errorf("suspended: %d unread messages, it was read", n)
+	}
+}
+
+// As before, without a suspension between.
+func TestBranchOfAWinnerInMemory(t *testing.T) {
+	k := newKit(t)
+	wf := Define[struct{}, string]("wf")
+	won := make(chan bool)
+	w, _ := serveWith(k, told, wf, func(ctx Context, _ struct{}) (string, error) {
+		var f *Future[string]
+		_, _, err := Race(ctx, "race", map[string]func(Context) (string, error){
+			"x": func(ctx Context) (string, error) {
+				f = Go(ctx, "c", func(ctx Context) (string, error) {
+					if err := Do(ctx, "late", func(context.Context) error { <-won; return nil }); err != nil {
+						return "", err
+					}
+					return WaitSignal(ctx, approved)
+				})
+				return Step(ctx, "s", func(context.Context) (string, error) { return "x", nil })
+			},
+			"y": func(ctx Context) (string, error) { return WaitSignal(ctx, rejected) },
+		})
+		if err != nil {
+			return "", err
+		}
+		select {
+		case <-won:
+		default:
+			close(won)
+		}
+		v, err := f.Result(ctx)
+		if err != nil {
+			return "", err
+		}
+		return Step(ctx, "end", func(context.Context) (string, error) { return v, nil })
+	})
+	run := begin(k, wf, struct{}{}, approved.With("m1"))
+	got, err := run.Result(k.ctx)
+	t.Log(got, err)
+	if n := k.count(unread); n != 0 {
+		t.Errorf("%d unread messages, it was read", n)
+	}
+	if err := w.Replay(k.ctx, run.ID()); err != nil {
+		t.Errorf("replay: %v", err)
+	}
+}
+
+// What a run learned is on its way to the table with another branch's record while a transactional step that follows from
+// it commits. The worker dies in between.
+func TestDecisionOnItsWayOvertakenByStepTx(t *testing.T) {
+	child := Define[struct{}, string]("child", Queue("kids"))
+	wf := Define[struct{}, string]("wf")
+	k := newKit(t)
+	k.exec(`CREATE TABLE refunds (n int)`)
+	j := &journal{}
+	var die, stuck atomic.Bool
+	release := make(chan struct{})
+	frozen := make(chan struct{})
+	asked := make(chan bool, 1)
+	var first atomic.Bool
+	first.Store(true)
+	code := func(mine bool) func(ctx Context, _ struct{}) (string, error) {
+		return func(ctx Context, _ struct{}) (string, error) {
+			c, err := StartChild(ctx, "child", child, struct{}{})
+			if err != nil {
+				return "", err
+			}
+			Go(ctx, "other", func(ctx Context) (int, error) {
+				return 0, Do(ctx, "s", func(context.Context) error {
+					if mine {
+						<-asked // the parent knows how the child ended
+						die.Store(true)
+					}
+					return nil
+				})
+			})
+			_, err = c.Result(ctx)
+			j.add("child:" + map[bool]string{true: "ok", false: "failed"}[err == nil])
+			if mine {
+				asked <- true
+				waitFor(t, "the other branch's record is being written", stuck.Load)
+			}
+			if err != nil {
+				return "refunded", DoTx(ctx, "refund", func(ctx context.Context, tx pgx.Tx) error {
+					_, err := tx.Exec(ctx, `INSERT INTO refunds VALUES (1)`)
+					return err
+				})
+			}
+			return "shipped", Do(ctx, "ship", func(context.Context) error { j.add("ship"); return nil })
+		}
+	}
+	cfg := WorkerConfig{PollInterval: 50 * time.Millisecond, Heartbeat: time.Hour, StaleAfter: 24 * time.Hour, VisibilityTimeout: 24 * time.Hour, NoCoordinator: true}
+	w := newTestWorker(t, quietClient(t, k.pool), cfg)
+	Handle(w, wf, code(true))
+	w.failpoint = func(point string, _ uuid.UUID) {
+		if point == "before flush" && die.Load() {
+			if stuck.CompareAndSwap(false, true) {
+				close(frozen)
+			}
+			<-release // the process hangs here, to be taken for dead
+		}
+	}
+	startWorker(t, w)
+	defer close(release)
+	// the child's worker, on another queue
+	cw := newTestWorker(t, quietClient(t, k.pool), WorkerConfig{Queue: "kids", PollInterval: 50 * time.Millisecond, NoCoordinator: true})
+	Handle(cw, child, func(ctx Context, _ struct{}) (string, error) {
+		if first.Load() {
+			return "", Permanent(errors.New("no"))
+		}
+		return "fine", nil
+	})
+	startWorker(t, cw)
+	_ = child
+	run := begin(k, wf, struct{}{})
+	<-frozen
+	for i := 0; i < 200 && k.count(`SELECT count(*) FROM refunds`) == 0; i++ { // it must not be done yet
+		time.Sleep(10 * time.Millisecond)
+	}
+	// The first worker is taken for dead, and the child was resumed meanwhile.
+	first.Store(false)
+	kid := k.childOf(run.ID(), "child")
+	if err := k.c.Resume(k.ctx, kid.ID); err != nil {
+		t.Fatal(err)
+	}
+	k.waitStatus(kid.ID, StatusCompleted)
+	k.exec(`UPDATE kagzi.workflow_runs SET available_at = now(), task_queue = 'rescue' WHERE run_id = $1`, string(run.ID()))
+	cfg.Queue = "rescue"
+	w2 := newTestWorker(t, quietClient(t, k.pool), cfg)
+	Handle(w2, wf, code(false))
+	startWorker(t, w2)
+	got, err := run.Result(k.ctx)
+	t.Logf("%q %v journal %q refunds %d", got, err, j, k.count(`SELECT count(*) FROM refunds`))
+	if got == "shipped" && k.count(`SELECT count(*) FROM refunds`) > 0 {
+		t.Error("a run has refunded, for good, and ships: what the refund follows from was not recorded before")
+	}
+}
