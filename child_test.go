@@ -139,7 +139,7 @@ func TestChild(t *testing.T) {
 		if got.Result != 2 || got.Err != "" || got.Failed.Kind != errNegative || got.Failed.Status != StatusFailed || got.Failed.Message != "negative: -1" || got.Failed.Workflow != "doubling" {
 			t.Errorf("got %+v", got)
 		}
-		if !strings.Contains(got.Conflict, `child "taken"`) || !strings.Contains(got.Conflict, `"taken" is an active run's`) {
+		if !strings.Contains(got.Conflict, `child "taken"`) || !strings.Contains(got.Conflict, `the ID "taken" is an active run's: a child needs one that is free`) {
 			t.Errorf("the conflict says %q", got.Conflict)
 		}
 		if n := k.count(`SELECT count(*) FROM kagzi.workflow_runs WHERE workflow_type = 'doubling'`); n != 2 {
@@ -276,11 +276,16 @@ func TestChildRefusals(t *testing.T) {
 		add(err)
 		_, err = Results(ctx, []*Child[int]{nil})
 		add(err)
+		var none *Child[int]
+		_, err = none.Result(ctx)
+		add(err)
+		_, err = new(Child[int]).Result(ctx)
+		add(err)
 		_, err = RunChild(ctx, "h", big, "", ID("x"), RejectActive)
 		add(err)
 		_, err = RunChild(ctx, "i", big, "", DefineSignal[int]("s").With(1))
 		add(err)
-		for i, want := range []string{`child "a"`, "cannot be encoded", "takes no InTx", "Priority is 9", "e/f", "workflow name", "child 0 is nil", "takes no IfActive", "takes no Message"} {
+		for i, want := range []string{`child "a"`, "cannot be encoded", "takes no InTx", "Priority is 9", "e/f", "workflow name", "child 0 is empty", "the Child is empty", "the Child is empty", "takes no IfActive", "takes no Message"} {
 			if !all[i].permanent || !strings.Contains(all[i].text, want) {
 				t.Errorf("got %+v, want one that says %q", all[i], want)
 			}

@@ -58,6 +58,7 @@ func TestBadStartsAreRefusedBeforeAnySQL(t *testing.T) {
 		"MetadataValue":    {Metadata{"k": "a\x00"}, "NUL"},
 		"MetadataTooLarge": {Metadata{"k": strings.Repeat("x", 20<<10)}, "Metadata"},
 		"InTxOfNil":        {InTx(nil), "begin a transaction"},
+		"ZeroAt":           {At(time.Time{}), "At is the zero time: leave the option out"},
 		"NilOption":        {nil, "nil option"},
 	} {
 		t.Run(name, func(t *testing.T) {
