@@ -588,6 +588,17 @@ func TestRace(t *testing.T) {
 			t.Errorf("got %d", got)
 		}
 	})
+	t.Run("OfNone", func(t *testing.T) {
+		k := newKit(t)
+		complete(k, func(ctx Context) (int, error) {
+			_, _, err := Race(ctx, "r", map[string]func(Context) (int, error){})
+			if KindOf(err) != KindBadRequest || !isPermanent(err) {
+				t.Errorf("got %v of kind %q", err, KindOf(err))
+			}
+			mustContain(t, err, `Race "r" has no branches`)
+			return 0, errors.Join(Parallel(ctx, "p", nil), Sleep(ctx, "s", time.Millisecond))
+		})
+	})
 	t.Run("AllFail", func(t *testing.T) {
 		k := newKit(t)
 		got := replayed(k, func(ctx Context) saw {
