@@ -459,7 +459,7 @@ func TestParallel(t *testing.T) {
 			_, err = Map(ctx, "m", []any{1, make(chan int)}, func(Context, any) (int, error) { return 0, nil })
 			mustContain(t, err, "item 1", "chan int")
 			_, _, err = Race[int](ctx, "r", nil)
-			mustContain(t, err, "0 branches")
+			mustContain(t, err, "has no branches")
 			return 0, nil
 		})
 	})
