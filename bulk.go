@@ -195,6 +195,9 @@ type bulk struct {
 }
 
 func (b *bulk) run(ctx context.Context, f Filter) error {
+	if !f.chooses() && (f.After != "" || f.Limit != 0) {
+		return errors.New("kagzi: the filter only has After or Limit, which choose none: say which runs; a Status alone means all that have it")
+	}
 	if !f.chooses() {
 		return errors.New("kagzi: the filter is empty: say which runs; a Status alone means all that have it")
 	}

@@ -24,11 +24,13 @@ type Child[Out any] struct{ c *child }
 // ID, whatever its input.
 //
 // A child is a run like any other, on whatever worker. Its queue is the parent's unless wf's definition or opts name
-// one, and so is its priority; it takes no [InTx]. It is cancelled when its parent is, or ends, unless it is
+// one, and so is its priority. It is cancelled when its parent is, or ends, unless it is
 // [Detached]. When the run is tried again, or resumed, children that completed or are under way stay, and those that
 // failed are started anew, each as another run.
 //
-// StartChild returns an error if the call is wrong, among that [ErrPayloadTooLarge], or if the branch was cancelled.
+// A child takes no [InTx], because it starts with the record of its start; no [Message]: send it with [Client.Signal] in a
+// step; and no [IfActive] or [IfEnded] of its own, while those in wf's definition do not count for it. StartChild returns
+// an error for these, for a bad name, option or input, among that [ErrPayloadTooLarge], and if the branch was cancelled.
 func StartChild[In, Out any](ctx Context, name string, wf Workflow[In, Out], in In, opts ...StartOption) (*Child[Out], error) {
 	b, err := branchOf(ctx)
 	if err != nil {
@@ -53,8 +55,13 @@ func RunChild[In, Out any](ctx Context, name string, wf Workflow[In, Out], in In
 	return c.Result(ctx)
 }
 
-// ID returns the child's run ID.
-func (c *Child[Out]) ID() RunID { return RunID(c.c.id.String()) }
+// ID returns the child's run ID; that of a Child which StartChild did not return is empty.
+func (c *Child[Out]) ID() RunID {
+	if c == nil || c.c == nil {
+		return ""
+	}
+	return RunID(c.c.id.String())
+}
 
 // Result waits for the child to end; meanwhile the run holds no goroutine, slot or connection. ctx is the caller's, which
 // may be another branch than the one that started the child. The error is a *[RunError] if the child did not complete,
@@ -65,6 +72,9 @@ func (c *Child[Out]) Result(ctx Context) (Out, error) {
 	b, err := branchOf(ctx)
 	if err != nil {
 		return zero, err
+	}
+	if c == nil || c.c == nil {
+		return zero, misuse(errors.New("kagzi: the Child is empty: its StartChild returned an error, or was not called"))
 	}
 	if err := c.c.mayAsk(b); err != nil {
 		return zero, err
@@ -88,8 +98,8 @@ func Results[Out any](ctx Context, children []*Child[Out]) ([]Out, error) {
 	}
 	all := make([]*child, len(children))
 	for i, c := range children {
-		if c == nil {
-			return nil, misuse(fmt.Errorf("kagzi: child %d is nil: its StartChild returned an error", i))
+		if c == nil || c.c == nil {
+			return nil, misuse(fmt.Errorf("kagzi: child %d is empty: its StartChild returned an error, or was not called", i))
 		}
 		if all[i] = c.c; all[i].by.e != b.e {
 			return nil, misuse(errOtherRun)
@@ -104,7 +114,7 @@ func Results[Out any](ctx Context, children []*Child[Out]) ([]Out, error) {
 		row, err := c.end(b) // does not wait
 		if err == nil {
 			if out[i], err = childResult[Out](b, c, row); err != nil {
-				failures = append(failures, &BranchError{Name: c.step, Index: i, Err: err})
+				failures = append(failures, &BranchError{Name: c.step, Index: i, Err: err, child: true})
 			}
 			continue
 		}
@@ -249,7 +259,7 @@ func (c *child) conflict(attempt int, id ID) error {
 	delete(e.offspring, c.id)
 	e.mu.Unlock()
 	r := e.newRecord(c.step, store.KindChild, store.Failed, attempt, attempt)
-	r.ErrorKind, r.Error, r.Permanent = string(KindBadRequest), fmt.Sprintf("the ID %q is an active run's", id), true
+	r.ErrorKind, r.Error, r.Permanent = string(KindBadRequest), fmt.Sprintf("the ID %q is an active run's: a child needs one that is free", id), true
 	row := c.by.record(r)
 	c.by.passed(row)
 	e.exitIfEnded()
@@ -258,7 +268,7 @@ func (c *child) conflict(attempt int, id ID) error {
 
 // taken is the error of a child whose ID was not free.
 func (c *child) taken(row *store.StepRow) error {
-	return misuse(failed(fmt.Errorf("%s: %w", row.Error, ErrIDConflict), "child %q", c.step))
+	return misuse(failed(&explained{row.Error, []error{ErrIDConflict}}, "child %q", c.step))
 }
 
 // childID names a child: as before, if the start is repeated because the process died before it was recorded. It has the

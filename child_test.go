@@ -139,7 +139,7 @@ func TestChild(t *testing.T) {
 		if got.Result != 2 || got.Err != "" || got.Failed.Kind != errNegative || got.Failed.Status != StatusFailed || got.Failed.Message != "negative: -1" || got.Failed.Workflow != "doubling" {
 			t.Errorf("got %+v", got)
 		}
-		if !strings.Contains(got.Conflict, `child "taken"`) || !strings.Contains(got.Conflict, `"taken" is an active run's`) {
+		if !strings.Contains(got.Conflict, `child "taken"`) || !strings.Contains(got.Conflict, `the ID "taken" is an active run's: a child needs one that is free`) {
 			t.Errorf("the conflict says %q", got.Conflict)
 		}
 		if n := k.count(`SELECT count(*) FROM kagzi.workflow_runs WHERE workflow_type = 'doubling'`); n != 2 {
@@ -276,11 +276,16 @@ func TestChildRefusals(t *testing.T) {
 		add(err)
 		_, err = Results(ctx, []*Child[int]{nil})
 		add(err)
+		var none *Child[int]
+		_, err = none.Result(ctx)
+		add(err)
+		_, err = new(Child[int]).Result(ctx)
+		add(err)
 		_, err = RunChild(ctx, "h", big, "", ID("x"), RejectActive)
 		add(err)
 		_, err = RunChild(ctx, "i", big, "", DefineSignal[int]("s").With(1))
 		add(err)
-		for i, want := range []string{`child "a"`, "cannot be encoded", "takes no InTx", "Priority is 9", "e/f", "workflow name", "child 0 is nil", "takes no IfActive", "takes no Message"} {
+		for i, want := range []string{`child "a"`, "cannot be encoded", "takes no InTx", "Priority is 9", "e/f", "workflow name", "child 0 is empty", "the Child is empty", "the Child is empty", "takes no IfActive", "takes no Message"} {
 			if !all[i].permanent || !strings.Contains(all[i].text, want) {
 				t.Errorf("got %+v, want one that says %q", all[i], want)
 			}
@@ -304,8 +309,8 @@ func TestChildFailure(t *testing.T) {
 
 	t.Run("CancelledAndTerminated", func(t *testing.T) {
 		for name, end := range map[string]func(*kit, RunID) error{
-			"Cancel":    func(k *kit, id RunID) error { return k.c.Cancel(k.ctx, id) },
-			"Terminate": func(k *kit, id RunID) error { return k.c.Terminate(k.ctx, id) },
+			"cancelled":  func(k *kit, id RunID) error { return k.c.Cancel(k.ctx, id) },
+			"terminated": func(k *kit, id RunID) error { return k.c.Terminate(k.ctx, id) },
 		} {
 			t.Run(name, func(t *testing.T) {
 				k := newKit(t)
@@ -318,7 +323,7 @@ func TestChildFailure(t *testing.T) {
 					t.Fatal(err)
 				}
 				re := failureOf(k, run, StatusFailed)
-				if re.Kind != KindCancelled || !strings.Contains(re.Message, string(child.ID)+` of workflow "doubling" was cancelled`) {
+				if re.Kind != KindCancelled || !strings.HasSuffix(re.Message, string(child.ID)+` of workflow "doubling" was `+name) {
 					t.Errorf("the parent failed with %+v", re)
 				}
 			})
@@ -561,14 +566,22 @@ func TestChildrenEndWithTheirParent(t *testing.T) {
 	t.Parallel()
 	nested := Define[int, int]("nested")
 	for name, end := range map[string]struct {
-		how  func(*kit, *Run[int]) error // nil: the parent ends by itself
-		fail error
-		want Status
+		how          func(*kit, *Run[int]) error // nil: the parent ends by itself
+		fail         error
+		want         Status
+		way          string // in which the children end
+		parent, text string // what their errors say of the parent, and its own
 	}{
-		"Completes":  {want: StatusCompleted},
-		"Fails":      {fail: Permanent(errors.New("broken")), want: StatusFailed},
-		"Cancelled":  {how: func(k *kit, r *Run[int]) error { return r.Cancel(k.ctx) }, want: StatusCancelled},
-		"Terminated": {how: func(k *kit, r *Run[int]) error { return k.c.Terminate(k.ctx, r.ID()) }, want: StatusCancelled},
+		"Completes": {want: StatusCompleted, way: "cancelled", parent: "ended"},
+		"Fails":     {fail: Permanent(errors.New("broken")), want: StatusFailed, way: "cancelled", parent: "ended", text: "broken"},
+		"Cancelled": {
+			how:  func(k *kit, r *Run[int]) error { return r.Cancel(k.ctx, Reason("a typo")) },
+			want: StatusCancelled, way: "cancelled", parent: "was cancelled", text: "run was cancelled: a typo",
+		},
+		"Terminated": {
+			how:  func(k *kit, r *Run[int]) error { return k.c.Terminate(k.ctx, r.ID()) },
+			want: StatusCancelled, way: "terminated", parent: "was terminated", text: "run was terminated",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := newKit(t)
@@ -600,14 +613,21 @@ func TestChildrenEndWithTheirParent(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			k.waitStatus(run.ID(), end.want)
+			if info := k.waitStatus(run.ID(), end.want); info.Error != end.text {
+				t.Errorf("the run's error is %q, want %q", info.Error, end.text)
+			}
 			for step, want := range map[string]Status{"nested0": StatusCancelled, "delayed0": StatusCancelled, "nested1": StatusSleeping, "delayed1": StatusPending} {
 				if c := k.childOf(run.ID(), step); c.Status != want {
 					t.Errorf("%s is %s, want %s", step, c.Status, want)
 				}
 			}
-			if c := k.childOf(k.childOf(run.ID(), "nested0").ID, "below"); c.Status != StatusCancelled {
-				t.Errorf("the grandchild is %s", c.Status)
+			nested := k.childOf(run.ID(), "nested0")
+			if why := fmt.Sprintf("run was %s: its parent %s %s", end.way, run.ID(), end.parent); nested.Error != why {
+				t.Errorf("the child's error is %q, want %q", nested.Error, why)
+			}
+			c := k.childOf(nested.ID, "below")
+			if why := fmt.Sprintf("run was %s: its parent %s was %[1]s", end.way, nested.ID); c.Status != StatusCancelled || c.Error != why {
+				t.Errorf("the grandchild is %s: %q, want %q", c.Status, c.Error, why)
 			}
 			if c := k.childOf(k.childOf(run.ID(), "nested1").ID, "below"); c.Status != StatusSleeping {
 				t.Errorf("the detached child's is %s", c.Status)
@@ -702,6 +722,7 @@ func TestResults(t *testing.T) {
 		}
 	}
 	failed, ok := errors.AsType[BranchErrors](<-failures)
+	mustContain(t, failed, "kagzi: 2 children failed: child \"child-0\": run ")
 	if !ok || len(failed) != 2 || failed[1].Index != 1 || failed[1].Name != "child-1" || !errors.Is(failed[1], errNegative) {
 		t.Errorf("failures %v", failed)
 	}

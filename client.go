@@ -39,9 +39,14 @@ type ClientConfig struct {
 	Logger *slog.Logger
 }
 
-// A Codec turns inputs, results and payloads into bytes, and back. It must be safe for concurrent use.
+// A Codec turns inputs, results and payloads into bytes, and back. It must be safe for concurrent use. What it wrote is in
+// RunInfo.Input and Output and in StepAttempt.Output, as bytes: they are JSON only if the codec writes JSON.
 type Codec interface {
+	// Encode returns v as bytes. Equal values must give equal bytes: inputs of starts with an [ID], and items of a
+	// [Map], are compared as they are encoded.
 	Encode(v any) ([]byte, error)
+	// Decode puts what Encode has made into v, a pointer to the type that the reader expects. Data that is not of that
+	// type is an error.
 	Decode(data []byte, v any) error
 }
 
@@ -125,7 +130,7 @@ func (c *Client) prepare(ctx context.Context, o *outage) error {
 // public turns the store's errors into the package's.
 func public(err error) error {
 	if conflict, ok := errors.AsType[*store.IDConflict](err); ok {
-		return fmt.Errorf("%w: %w", conflict, ErrIDConflict)
+		return &explained{conflict.Error(), []error{ErrIDConflict}}
 	}
 	if taken, ok := errors.AsType[*store.IDTaken](err); ok {
 		return publicTaken(taken)
@@ -177,7 +182,7 @@ func (c *Client) start(ctx context.Context, calls []Call, shared []StartOption) 
 		}
 		if err != nil {
 			if len(calls) > 1 {
-				err = fmt.Errorf("call %d: %w", i, err)
+				err = failed(err, "call %d", i)
 			}
 			return nil, err
 		}
@@ -336,7 +341,7 @@ type Filter struct {
 	Since    time.Time // started at or after
 	Until    time.Time // started before
 	After    RunID     // the last run of the page before
-	Limit    int       // zero: 100
+	Limit    int       // of List, zero: 100; of the bulk verbs and Worker.Replay, zero: no limit
 }
 
 // List returns runs newest first. The next page is After the last one's ID.
@@ -369,7 +374,7 @@ func (c *Client) choice(f Filter) (store.Filter, error) {
 	}
 	for _, s := range f.Status {
 		if !slices.Contains(statuses, s) {
-			return sf, fmt.Errorf("kagzi: there is no status %q", s)
+			return sf, fmt.Errorf("kagzi: there is no status %s: use kagzi.StatusFailed or another of the constants", quoteShort(string(s)))
 		}
 		sf.Status = append(sf.Status, string(s))
 	}
@@ -441,7 +446,7 @@ func (c *Client) Cancel(ctx context.Context, ref Ref, opts ...ChangeOption) erro
 	return failedIf(c.end(ctx, ref, opts, c.store.Cancel), "cancel %v", ref)
 }
 
-// Terminate is [Cancel] without compensations: it ends an active run and its children at once, also one that is being
+// Terminate is [Client.Cancel] without compensations: it ends an active run and its children at once, also one that is being
 // undone.
 func (c *Client) Terminate(ctx context.Context, ref Ref, opts ...ChangeOption) error {
 	return failedIf(c.end(ctx, ref, opts, c.store.Terminate), "terminate %v", ref)
@@ -486,6 +491,12 @@ func (c *Client) Resume(ctx context.Context, ref Ref, opts ...ChangeOption) erro
 	var queue string
 	if err == nil {
 		queue, err = c.store.Resume(ctx, cfg.tx, id, cfg.reason)
+	}
+	switch {
+	case errors.Is(err, store.ErrRunFinished):
+		err = &explained{"the run completed, so there is nothing to resume: Restart starts another", []error{ErrRunFinished}}
+	case errors.Is(err, store.ErrIDConflict):
+		err = &explained{"another active run has its ID", []error{ErrIDConflict}}
 	}
 	if err == nil {
 		err = c.announceWork(ctx, cfg.tx, queue, "", 0)

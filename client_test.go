@@ -152,7 +152,7 @@ func TestList(t *testing.T) {
 		})
 	}
 	for says, f := range map[string]Filter{
-		"negative": {Limit: -1}, `no status "DONE"`: {Status: []Status{"DONE"}}, "Parent": {Parent: "x"}, "After": {After: "x"},
+		"negative": {Limit: -1}, `no status "DONE": use kagzi.StatusFailed`: {Status: []Status{"DONE"}}, "Parent": {Parent: "x"}, "After": {After: "x"},
 		"workflow name": {Workflow: "\x00"}, "queue": {Queue: "\xff"}, "ID": {ID: "\n"}, "Metadata": {Metadata: Metadata{"": ""}},
 	} {
 		_, err := k.c.List(k.ctx, f)

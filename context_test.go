@@ -274,7 +274,7 @@ func TestLoggerIsSilentInAReplay(t *testing.T) {
 					t.Errorf("%q was logged %d times", text, n)
 				}
 			}
-			mustContain(t, errors.New(out.String()), "k=v", "g.x=1", "run="+string(run.ID()), "workflow=wf", "attempt=1")
+			mustContain(t, errors.New(out.String()), "k=v", "g.x=1", "run="+string(run.ID()), "workflow=wf", "run_attempt=1")
 			if t.Failed() {
 				t.Log(out.String())
 			}

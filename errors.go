@@ -89,6 +89,9 @@ func (e *RunError) Error() string {
 		if e.Message == "" {
 			return run + " was cancelled"
 		}
+		if how, ok := strings.CutPrefix(oneLine(e.Message), "run was "); ok { // cancelled or terminated, and why
+			return run + " was " + how
+		}
 		return fmt.Sprintf("%s was cancelled: %s", run, oneLine(e.Message))
 	}
 	return fmt.Sprintf("%s failed (%s): %s", run, kindText(e.Kind), oneLine(e.Message))
@@ -97,14 +100,16 @@ func (e *RunError) Error() string {
 // Is reports whether target is e's kind.
 func (e *RunError) Is(target error) bool { k, ok := target.(Kind); return ok && k == e.Kind }
 
-// A BranchError is the failure of one branch.
+// A BranchError is the failure of one branch, or of one child of [Results].
 type BranchError struct {
 	Name  string
-	Index int // in Map's items
+	Index int // in the items of Map, or the children of Results
 	Err   error
+
+	child bool
 }
 
-// Error names the branch and its failure.
+// Error names the branch or child and its failure.
 func (e *BranchError) Error() string { return "kagzi: " + e.text() }
 
 // Unwrap returns what failed in the branch.
@@ -115,7 +120,11 @@ func (e *BranchError) text() string {
 	if e.Name == "" {
 		name = fmt.Sprint(e.Index)
 	}
-	return fmt.Sprintf("branch %s: %s", name, oneLine(safeText(e.Err)))
+	what := "branch"
+	if e.child {
+		what = "child"
+	}
+	return fmt.Sprintf("%s %s: %s", what, name, oneLine(safeText(e.Err)))
 }
 
 // BranchErrors are the failures under CollectErrors, or of a Race that nobody won.
@@ -128,7 +137,11 @@ func (e BranchErrors) Error() string {
 		return e[0].Error()
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "kagzi: %d branches failed", len(e))
+	what := "branches"
+	if len(e) > 0 && e[0].child {
+		what = "children"
+	}
+	fmt.Fprintf(&b, "kagzi: %d %s failed", len(e), what)
 	for i, branch := range e[:min(len(e), shown)] {
 		sep := "; "
 		if i == 0 {
@@ -339,5 +352,22 @@ func failed(err error, format string, args ...any) error {
 	return &opError{fmt.Sprintf(format, args...), err}
 }
 
-func (e *opError) Error() string { return "kagzi: " + e.op + ": " + trimKagzi(e.err.Error()) }
+// Error is in one line, with several mistakes too, and names what was tried once.
+func (e *opError) Error() string {
+	text := strings.ReplaceAll(trimKagzi(e.err.Error()), "\nkagzi: ", "; ")
+	if strings.HasPrefix(text, e.op+" ") {
+		return "kagzi: " + text
+	}
+	return "kagzi: " + e.op + ": " + text
+}
+
 func (e *opError) Unwrap() error { return e.err }
+
+// An explained error is others in words that say all that they do.
+type explained struct {
+	text string
+	errs []error
+}
+
+func (e *explained) Error() string   { return "kagzi: " + e.text }
+func (e *explained) Unwrap() []error { return e.errs }

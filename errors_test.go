@@ -125,6 +125,8 @@ func TestErrorStrings(t *testing.T) {
 			`kagzi: run 0198 of workflow "checkout" failed (network): step "authorize": connection refused (network, 3 attempts)`,
 		},
 		{"RunCancelled", &RunError{Run: "0198", Workflow: "checkout", Status: StatusCancelled, Kind: KindCancelled}, `kagzi: run 0198 of workflow "checkout" was cancelled`},
+		{"RunCancelledByReason", &RunError{Run: "0198", Workflow: "checkout", Status: StatusCancelled, Message: "run was cancelled: a typo"}, `kagzi: run 0198 of workflow "checkout" was cancelled: a typo`},
+		{"RunTerminated", &RunError{Run: "0198", Workflow: "checkout", Status: StatusCancelled, Message: "run was terminated"}, `kagzi: run 0198 of workflow "checkout" was terminated`},
 		{"RunCancelledWhy", &RunError{Run: "0198", Workflow: "checkout", Status: StatusCancelled, Message: "by parent"}, `kagzi: run 0198 of workflow "checkout" was cancelled: by parent`},
 		{"Branch", &BranchError{Name: "eu", Err: step}, `kagzi: branch "eu": step "authorize": connection refused (network, 3 attempts)`},
 		{"BranchOfBranch", &BranchError{Name: "eu", Err: &BranchError{Name: "fr", Err: io.EOF}}, `kagzi: branch "eu": branch "fr": EOF`},

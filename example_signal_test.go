@@ -116,6 +116,42 @@ func ExampleSignal_With() {
 	// [lamp bulb] <nil>
 }
 
+// A start that is repeated outside of a step sends a message that has an ID once.
+func ExampleMessage_WithID() {
+	ctx, _, client, worker := setup()
+	defer teardown()
+
+	item := kagzi.DefineSignal[string]("item")
+	cart := kagzi.Define[string, []string]("cart")
+	kagzi.Handle(worker, cart, func(ctx kagzi.Context, user string) (items []string, err error) {
+		if err := kagzi.Sleep(ctx, "shop", 50*time.Millisecond); err != nil {
+			return nil, err
+		}
+		for { // reads what has come
+			name, err := kagzi.WaitSignal(ctx, item, kagzi.Timeout(time.Microsecond))
+			if errors.Is(err, kagzi.KindTimeout) {
+				return items, nil
+			}
+			if err != nil {
+				return nil, err
+			}
+			items = append(items, name)
+		}
+	})
+
+	for range 2 { // the first answer was lost
+		_, err := kagzi.Start(ctx, client, cart, "ada", kagzi.ID("cart-ada"), item.With("lamp").WithID("click-7"))
+		fmt.Println(err)
+	}
+	serve(ctx, worker)
+	run, _ := kagzi.Find(ctx, client, cart, kagzi.ID("cart-ada"))
+	fmt.Println(run.Result(ctx))
+	// Output:
+	// <nil>
+	// <nil>
+	// [lamp] <nil>
+}
+
 // Whichever comes first. The other message is not read: it is there for a later WaitSignal.
 func ExampleRace_signals() {
 	ctx, _, client, worker := setup()

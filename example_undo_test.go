@@ -126,5 +126,5 @@ func ExampleClient_Terminate() {
 	fmt.Println(info.Status, info.Error)
 	// Output:
 	// <nil>
-	// CANCELLED run was terminated
+	// CANCELLED run was terminated: the account is needed
 }

@@ -131,7 +131,7 @@ func (e *execution) log() *slog.Logger {
 	if e.audit != nil {
 		return slog.New(slog.DiscardHandler)
 	}
-	return e.s.w.client.cfg.Logger.With("workflow", e.run.Type, "run", e.runID, "attempt", e.attempt)
+	return e.s.w.client.cfg.Logger.With("workflow", e.run.Type, "run", e.runID, "run_attempt", e.attempt)
 }
 
 func (e *execution) held() store.Held { return store.Held{RunID: e.run.RunID, Lease: e.run.Lease} }

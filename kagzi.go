@@ -17,6 +17,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -77,6 +78,8 @@ func (c *Client) newRun(ctx context.Context, call Call, shared []StartOption) (s
 	}
 	switch {
 	case err != nil:
+	case slices.ContainsFunc(call.defaults, func(o StartOption) bool { _, is := o.(ID); return is }):
+		err = fmt.Errorf("kagzi: workflow %q is defined with an ID, so every start would be of one run: give the ID to each start", call.workflow)
 	case call.child && cfg.tx != nil:
 		err = errors.New("kagzi: a child takes no InTx: it starts with the record of its start")
 	case call.child && len(cfg.messages) > 0:
@@ -107,7 +110,11 @@ func (c *Client) newRun(ctx context.Context, call Call, shared []StartOption) (s
 	if cfg.id != "" {
 		r.InputHash, r.IfActive, r.IfEnded = hashOf(input), cfg.ifActive.stored(), cfg.ifEnded.stored()
 	}
-	for _, m := range cfg.messages {
+	for i, m := range cfg.messages {
+		same := func(o Message) bool { return o.identified && o.id == m.id }
+		if m.identified && slices.ContainsFunc(cfg.messages[:i], same) {
+			return r, cfg, fmt.Errorf("kagzi: two messages have the ID %s: give each its own", quoteShort(string(m.id)))
+		}
 		msg, err := c.message(ctx, m, "start "+string(cfg.id))
 		if err != nil {
 			return r, cfg, err

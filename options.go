@@ -10,25 +10,28 @@ import (
 )
 
 type (
-	// A StartOption goes to [Start], [StartChild], [RunChild], [Workflow.With], [Client.StartMany] and [Define].
+	// A StartOption goes to [Start], [StartChild], [RunChild], [Workflow.With], [Client.StartMany] and [Define]. There
+	// are [ID], [IfActive], [IfEnded], [Queue], [Delay], [At], [Priority], [Version], [Metadata], [Timeout],
+	// [RetryPolicy], [Message], [InTx] and [Detached].
 	StartOption interface{ startOption() }
-	// A StepOption goes to [Step], [StepTx], [Do] and [DoTx].
+	// A StepOption goes to [Step], [StepTx], [Do], [DoTx] and [Compensate]: [Timeout] and [RetryPolicy].
 	StepOption interface{ stepOption() }
-	// A BranchOption goes to [Parallel], [Map] and [Race].
+	// A BranchOption goes to [Parallel], [Map] and [Race]: [Timeout], [Concurrency] and [CollectErrors].
 	BranchOption interface{ branchOption() }
-	// A WaitOption goes to [WaitSignal].
+	// A WaitOption goes to [WaitSignal]: [Timeout].
 	WaitOption interface{ waitOption() }
-	// A SignalOption goes to [Client.Signal].
+	// A SignalOption goes to [Client.Signal]: [ID], which is the message's, and [InTx].
 	SignalOption interface{ signalOption() }
-	// A HandleOption goes to [Handle].
+	// A HandleOption goes to [Handle]: [Version] and [Default].
 	HandleOption interface{ handleOption() }
-	// A ChangeOption goes to everything that changes a run.
+	// A ChangeOption goes to [Client.Cancel], [Client.Terminate] and [Client.Resume], and to what changes schedules and
+	// workers: [InTx], and [Reason], which is kept of changes of runs alone.
 	ChangeOption interface{ changeOption() }
-	// A RestartOption goes to [Client.Restart] and [Client.Fork].
+	// A RestartOption goes to [Client.Restart] and [Client.Fork]: [ID], [Version], [Input], [Reason] and [InTx].
 	RestartOption interface{ restartOption() }
-	// A BulkOption goes to [Client.CancelAll] and [Client.ResumeAll].
+	// A BulkOption goes to [Client.CancelAll], [Client.TerminateAll] and [Client.ResumeAll]: [DryRun], [Reason] and [InTx].
 	BulkOption interface{ bulkOption() }
-	// A BulkRestartOption goes to [Client.RestartAll] and [Client.ForkAll].
+	// A BulkRestartOption goes to [Client.RestartAll] and [Client.ForkAll]: [Version], [DryRun], [Reason] and [InTx].
 	BulkRestartOption interface{ bulkRestartOption() }
 )
 
@@ -39,7 +42,7 @@ type (
 	// Delay is how long after the start, by the database's clock, the run becomes due. Of Delay and At the last
 	// given wins.
 	Delay time.Duration
-	// At is when the run becomes due. Of Delay and At the last given wins.
+	// At is when the run becomes due: at once, if that is past. The zero time is refused. Of Delay and At the last given wins.
 	At time.Time
 	// Priority is 1 (first) to 4; without it 3, for a child its parent's.
 	Priority int
@@ -163,6 +166,9 @@ func startOptions(opts []StartOption) (startConfig, error) {
 			check(validateDuration("delay", time.Duration(o)))
 		case At:
 			cfg.at, cfg.delay = time.Time(o), 0
+			if cfg.at.IsZero() {
+				check(errors.New("kagzi: At is the zero time: leave the option out"))
+			}
 		case Priority:
 			cfg.priority = int(o)
 			check(validatePriority(int(o)))
@@ -188,7 +194,7 @@ func startOptions(opts []StartOption) (startConfig, error) {
 			check(o.validate())
 		case Message:
 			cfg.messages = append(cfg.messages, o)
-			check(o.signal.validate())
+			check(o.validate())
 		case inTx:
 			cfg.tx = o.tx
 			if o.tx == nil {
@@ -284,11 +290,7 @@ func signalOptions(opts []SignalOption) (signalConfig, error) {
 		switch o := o.(type) {
 		case ID:
 			cfg.id = o
-			if o == "" {
-				err = errors.Join(err, errors.New("kagzi: the message's ID is empty: give what identifies the message, or leave the option out"))
-			} else {
-				err = errors.Join(err, validateName("message ID", string(o)))
-			}
+			err = errors.Join(err, validateMessageID(o))
 		case inTx:
 			cfg.tx = o.tx
 			if o.tx == nil {

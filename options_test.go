@@ -58,6 +58,7 @@ func TestBadStartsAreRefusedBeforeAnySQL(t *testing.T) {
 		"MetadataValue":    {Metadata{"k": "a\x00"}, "NUL"},
 		"MetadataTooLarge": {Metadata{"k": strings.Repeat("x", 20<<10)}, "Metadata"},
 		"InTxOfNil":        {InTx(nil), "begin a transaction"},
+		"ZeroAt":           {At(time.Time{}), "At is the zero time: leave the option out"},
 		"NilOption":        {nil, "nil option"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -86,6 +87,11 @@ func TestBadStartsAreRefusedBeforeAnySQL(t *testing.T) {
 	// All mistakes at once.
 	_, err = Start(t.Context(), c, Define[int, int]("wf"), 1, ID(""), Queue(""), Priority(9))
 	mustContain(t, err, "ID is empty", "the queue's name is empty", "Priority is 9")
+	if strings.Count(err.Error(), "kagzi: ") != 1 || strings.Contains(err.Error(), "\n") {
+		t.Errorf("not one line with one prefix: %v", err)
+	}
+	_, err = Start(t.Context(), c, Define[int, int]("wf", ID("x")), 1)
+	mustContain(t, err, `workflow "wf" is defined with an ID`)
 	// What is right gets as far as the database that is not there.
 	if _, err = Start(t.Context(), c, Define[int, int]("wf"), 1, ID("x")); err == nil || KindOf(err) != KindDatabase {
 		t.Errorf("got %v of kind %q", err, KindOf(err))
@@ -150,7 +156,7 @@ func TestMistakesOfHandleComeFromRunTogether(t *testing.T) {
 	Handle[int, int](w, Define[int, int]("b"), nil)
 	Handle(w, Define[int, int](""), fn)
 	Handle(w, Define[int, int]("c"), fn, Version(-1))
-	mustContain(t, w.Run(t.Context()), `two handlers for version 1 of workflow "a"`, `handler of "b": `, "function is nil", "workflow name is empty", "Version is -1")
+	mustContain(t, w.Run(t.Context()), `two handlers for version 1 of workflow "a"`, `kagzi: handler of "b": `, "function is nil", "workflow name is empty", "Version is -1")
 }
 
 func TestStartBeatsDefineAndTheLastWins(t *testing.T) {

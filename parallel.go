@@ -158,8 +158,11 @@ func Map[In, Out any](ctx Context, name string, items []In, fn func(Context, In)
 }
 
 // Race returns the name and result of the first branch to succeed, for good, and cancels the others: a replay
-// runs only the winner. If none succeeds the error is a [BranchErrors] of all of them.
+// runs only the winner. If none succeeds the error is a [BranchErrors] of all of them. A Race without branches is refused.
 func Race[T any](ctx Context, name string, branches map[string]func(Context) (T, error), opts ...BranchOption) (winner string, result T, err error) {
+	if len(branches) == 0 {
+		return "", result, misuse(fmt.Errorf("kagzi: Race %s has no branches, so none can win: ask before whether there are any", quoteShort(name)))
+	}
 	g, err := newGroup(ctx, name, sorted(branches), opts, nil)
 	if err != nil {
 		return "", result, err

@@ -459,7 +459,7 @@ func TestParallel(t *testing.T) {
 			_, err = Map(ctx, "m", []any{1, make(chan int)}, func(Context, any) (int, error) { return 0, nil })
 			mustContain(t, err, "item 1", "chan int")
 			_, _, err = Race[int](ctx, "r", nil)
-			mustContain(t, err, "0 branches")
+			mustContain(t, err, "has no branches")
 			return 0, nil
 		})
 	})
@@ -587,6 +587,17 @@ func TestRace(t *testing.T) {
 		if got != 1 {
 			t.Errorf("got %d", got)
 		}
+	})
+	t.Run("OfNone", func(t *testing.T) {
+		k := newKit(t)
+		complete(k, func(ctx Context) (int, error) {
+			_, _, err := Race(ctx, "r", map[string]func(Context) (int, error){})
+			if KindOf(err) != KindBadRequest || !isPermanent(err) {
+				t.Errorf("got %v of kind %q", err, KindOf(err))
+			}
+			mustContain(t, err, `Race "r" has no branches`)
+			return 0, errors.Join(Parallel(ctx, "p", nil), Sleep(ctx, "s", time.Millisecond))
+		})
 	})
 	t.Run("AllFail", func(t *testing.T) {
 		k := newKit(t)

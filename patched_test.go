@@ -258,7 +258,7 @@ func TestPatchedMisused(t *testing.T) {
 		code func(Context) (int, error)
 		want string
 	}{
-		{"NoName", func(ctx Context) (int, error) { Patched(ctx, ""); return 1, nil }, "Patched: change is empty"},
+		{"NoName", func(ctx Context) (int, error) { Patched(ctx, ""); return 1, nil }, "Patched: the change's name is empty"},
 		{"BadName", func(ctx Context) (int, error) { Patched(ctx, "a/b"); return 1, nil }, `change "a/b" contains '/'`},
 		{"InAStep", func(outer Context) (int, error) {
 			return Step(outer, "s", func(context.Context) (int, error) { Patched(outer, "change"); return 1, nil })

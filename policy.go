@@ -10,7 +10,7 @@ type (
 	// IfActive says what a start does while an active run has its [ID]. Without it, ReturnActive.
 	//
 	// A start needs an ID for it: given without one it is an error. As a default of [Define] it is about the starts
-	// that have an ID.
+	// that have an ID. The last one given wins: a start's own over a default.
 	IfActive string
 	// IfEnded says what a start does if runs that are over have its [ID], and none that is active: if one is, [IfActive]
 	// alone counts, and a run that is replaced is none that is over. Runs of any workflow count, as long as retention
@@ -18,7 +18,7 @@ type (
 	//
 	// It holds exactly, however many start at once. In the transaction of an [InTx] that takes READ COMMITTED; a stricter
 	// one is refused. A start needs an ID for it: given without one it is an error. As a default of [Define] it is about
-	// the starts that have an ID.
+	// the starts that have an ID. The last one given wins: a start's own over a default.
 	IfEnded string
 )
 
@@ -30,8 +30,9 @@ const (
 	// has started before; so a step, which may be repeated after a crash, is better off with ReturnActive.
 	RejectActive IfActive = store.RejectActive
 	// ReplaceActive terminates the active run and starts a new one, in one transaction: at no time is there none, and
-	// never are there two. The old run ends as with [Client.Cancel], whatever its input; if it is of another workflow,
-	// the start is refused with [ErrIDConflict].
+	// never are there two. The old run ends as with [Client.Terminate], whatever its input: its compensations do not run.
+	// To have it undone, [Client.Cancel] it, wait for its end, and start. If it is of another workflow, the start is
+	// refused with [ErrIDConflict].
 	ReplaceActive IfActive = store.ReplaceActive
 )
 
@@ -108,8 +109,9 @@ func withoutID(options ...[]StartOption) error {
 
 // publicTaken is the refusal of a policy as callers see it.
 func publicTaken(taken *store.IDTaken) error {
-	if taken.Other {
-		return fmt.Errorf("%w: %w: %w", taken, ErrIDTaken, ErrIDConflict)
+	errs := []error{ErrIDTaken}
+	if taken.Differs != "" {
+		errs = append(errs, ErrIDConflict)
 	}
-	return fmt.Errorf("%w: %w", taken, ErrIDTaken)
+	return &explained{taken.Error(), errs}
 }

@@ -68,10 +68,20 @@ func TestARefusalNamesTheRun(t *testing.T) {
 	if !errors.Is(err, ErrIDTaken) || !errors.Is(err, ErrIDConflict) {
 		t.Errorf("another input: %v", err)
 	}
+	is := func(err error, want string) {
+		t.Helper()
+		if err == nil || err.Error() != want {
+			t.Errorf("got  %v\nwant %s", err, want)
+		}
+	}
+	is(err, `kagzi: start noop: ID "x" is that of run `+string(run.ID())+` of workflow "noop", which is PENDING and was started with another input`)
+	_, err = Start(k.ctx, k.c, noop, 2, ID("x"))
+	is(err, `kagzi: start noop: ID "x" is held by run `+string(run.ID())+` of workflow "noop", which was started with another input`)
 	_, err = Start(k.ctx, k.c, Define[int, int]("another"), 1, ID("x"), ReplaceActive)
 	if errors.Is(err, ErrIDTaken) || !errors.Is(err, ErrIDConflict) {
 		t.Errorf("another workflow: %v", err)
 	}
+	is(err, `kagzi: start another: ID "x" is held by run `+string(run.ID())+` of workflow "noop": give the other workflow's run an ID of its own`)
 }
 
 // Each call has its own policies, and a refusal starts none of them.

@@ -22,6 +22,7 @@ type DivergenceError struct {
 	Message  string
 }
 
+// Error names the run, and how it went another way than its history, in one line.
 func (e *DivergenceError) Error() string {
 	return fmt.Sprintf("kagzi: run %s of workflow %q, version %d, diverges: %s", e.Run, e.Workflow, e.Version, e.Message)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
@@ -44,6 +45,10 @@ func (c *Client) restartOptions(opts []RestartOption) (restartConfig, error) {
 			cfg.run.ExternalID = string(o)
 			check(validateExternalID(string(o)))
 		case newInput:
+			if o.v == nil {
+				check(errors.New("kagzi: Input(nil): give the new input, or leave the option out to keep the old one"))
+				continue
+			}
 			input, err := c.encode("the new input", o.v)
 			check(err)
 			cfg.run.Replace, cfg.run.Input = true, input
@@ -72,7 +77,8 @@ func (c *Client) Restart(ctx context.Context, ref Ref, opts ...RestartOption) (R
 // Fork is [Client.Restart] from a step on: what the old run had recorded when the step first began is the new run's, too,
 // as are all signals, and is not executed again; the step itself and all that began after it is. So is what was under way
 // then in other branches. step is an ID as [Client.Steps] shows it: "pay", "pay#2", or "ship/0/pack" of a branch; "ship"
-// stands for all branches of the group, "ship/0" for all of that branch.
+// stands for all branches of the group, "ship/0" for all of that branch. What Kagzi records for itself, under names that
+// begin with #, is refused.
 //
 // What the workflow function does before the step must lead to the same step again: a new Version or Input is refused with
 // KindNondeterminism, when the run comes to it, if it has other items for a Map that had begun.
@@ -96,6 +102,8 @@ func validateStepID(step string) error {
 	switch {
 	case step == "":
 		return errors.New("kagzi: the step is empty: to begin at the beginning, use Client.Restart")
+	case strings.HasPrefix(step, "#") || strings.Contains(step, "/#"):
+		return fmt.Errorf("kagzi: %s is a record of Kagzi's own: give a step of the workflow function", quoteShort(step))
 	case !utf8.ValidString(step) || !isSane(step):
 		return fmt.Errorf("%w: the name has characters that no step's has", ErrStepNotFound)
 	}

@@ -19,6 +19,9 @@ type (
 	// [Start] it makes the start idempotent while the run is active: a start with the same workflow and input
 	// returns that run, one with another workflow or input is refused with [ErrIDConflict]. It does not remember
 	// runs that are over: starting again begins a new run. [IfActive] and [IfEnded] change either.
+	//
+	// As an option of [Client.Signal] it is the message's ID, as with [Message.WithID]; of [Client.Restart] and
+	// [Client.Fork] the new run's.
 	ID string
 )
 
@@ -67,7 +70,7 @@ type RunInfo struct {
 	AvailableAt     time.Time // when a worker may claim it next; zero if it is over or waits for no time
 	DeadlineAt      time.Time // when its Timeout ends it
 	EndedAt         time.Time
-	Input, Output   json.RawMessage // as the client's Codec wrote them
+	Input, Output   json.RawMessage // what the client's Codec wrote: JSON unless it writes something else
 }
 
 func runInfo(r *store.Run) RunInfo {
@@ -99,7 +102,7 @@ const (
 	StepSleep        StepType = store.KindSleep        // Sleep, SleepUntil
 	StepSignal       StepType = store.KindSignal       // WaitSignal
 	StepChild        StepType = store.KindChild        // StartChild, RunChild
-	StepMarker       StepType = store.KindMarker       // what a Map, Parallel, Race or Patched remembers
+	StepMarker       StepType = store.KindMarker       // what a Map, Parallel or Race remembers, Patched ("#patched:…"), and how a run that is undone ends ("#undo")
 	StepCompensation StepType = store.KindCompensation // Compensate; attempt 0 is the registration
 )
 
@@ -109,7 +112,7 @@ type StepAttempt struct {
 	Type      StepType
 	Attempt   int // from 1, as in [StepInfo]
 	Status    Status
-	Output    json.RawMessage
+	Output    json.RawMessage // what the client's Codec wrote; of a StepMarker Kagzi's own
 	Kind      Kind
 	Error     string
 	StartedAt time.Time

@@ -27,7 +27,8 @@ type Signal[T any] struct{ name signalName }
 // the signal.
 func DefineSignal[T any](name string) Signal[T] { return Signal[T]{signalName{name: name}} }
 
-// Name returns the signal's name, with its key: "approved/call-7".
+// Name returns the signal's name, with its key: "approved/call-7". In [Client.Steps], and for [Client.Fork], the wait for
+// it is the step "approved:call-7".
 func (s Signal[T]) Name() string { return s.name.String() }
 
 // For is the signal about one thing of several: a run that waits for Approved.For("a") does not see an approval of "b",
@@ -40,13 +41,41 @@ func (s Signal[T]) For(key string) Signal[T] {
 }
 
 // With makes a message of payload, for [Client.Signal], or as an option of [Start]: start the run with the message, or
-// signal the active run of the same [ID]. It sends nothing.
-func (s Signal[T]) With(payload T) Message { return Message{s.name, payload} }
+// signal the active run of the same [ID]. It sends nothing. A start that may be repeated outside of a step should give the
+// message an ID with [Message.WithID]: else each repetition sends it again.
+func (s Signal[T]) With(payload T) Message { return Message{signal: s.name, payload: payload} }
 
 // A Message is a signal with its payload, not sent.
 type Message struct {
-	signal  signalName
-	payload any
+	signal     signalName
+	payload    any
+	id         ID
+	identified bool // by WithID
+}
+
+// WithID is m with an ID of its own, of at most 255 bytes: a run stores one message of an ID, however often it is sent. An
+// [ID] as an option of [Client.Signal] replaces it.
+func (m Message) WithID(id ID) Message {
+	m.id, m.identified = id, true
+	return m
+}
+
+func (m Message) validate() error {
+	if m.signal == (signalName{}) && m.payload == nil {
+		return errors.New("kagzi: the Message is empty: make one with Signal.With")
+	}
+	err := m.signal.validate()
+	if err == nil && m.identified {
+		err = validateMessageID(m.id)
+	}
+	return err
+}
+
+func validateMessageID(id ID) error {
+	if id == "" {
+		return errors.New("kagzi: the message's ID is empty: give what identifies the message, or leave it out")
+	}
+	return validateName("message ID", string(id))
 }
 
 type signalName struct {
@@ -87,7 +116,7 @@ func (n signalName) stepName() string {
 // message is stored, not when it is read. If nobody waits for it yet it is kept: [WaitSignal] reads the messages of one
 // name in the order in which they were stored, each once.
 //
-// Given an ID as an option, a message that the run has already is not stored again, and Signal returns nil, also if the
+// Given an ID, as an option or by [Message.WithID], a message that the run has already is not stored again, and Signal returns nil, also if the
 // run is over by then. A message sent in a step has such an ID unless it is given one: a further attempt of the step does
 // not send it again. It is made of the step's key, ref, the signal, and how many such the attempt has sent before: where
 // goroutines of one step send the same signal to the same run, give IDs.
@@ -148,7 +177,7 @@ func (c *Client) announceSignals(ctx context.Context, tx pgx.Tx, found ...store.
 
 // message makes of m what the store keeps, but for the run; ref says which it is for.
 func (c *Client) message(ctx context.Context, m Message, ref string) (store.Message, error) {
-	if err := m.signal.validate(); err != nil {
+	if err := m.validate(); err != nil {
 		return store.Message{}, err
 	}
 	name := m.signal.String()
@@ -156,7 +185,11 @@ func (c *Client) message(ctx context.Context, m Message, ref string) (store.Mess
 	if err != nil {
 		return store.Message{}, err
 	}
-	return store.Message{Name: name, ID: messageID(ctx, ref, name), Payload: payload}, nil
+	msg := store.Message{Name: name, ID: string(m.id), Payload: payload}
+	if !m.identified {
+		msg.ID = messageID(ctx, ref, name)
+	}
+	return msg, nil
 }
 
 // sends counts what an attempt of a step has sent.

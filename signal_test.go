@@ -445,8 +445,10 @@ func TestBadSignals(t *testing.T) {
 		opts []SignalOption
 		says string
 	}{
-		{Message{}, nil, "signal name is empty"},
-		{DefineSignal[int]("").With(1), nil, "signal name is empty"},
+		{Message{}, nil, "the Message is empty: make one with Signal.With"},
+		{DefineSignal[int]("").With(1), nil, "the signal's name is empty"},
+		{approved.With("").WithID(""), nil, "message's ID is empty"},
+		{approved.With("").WithID("a\n"), nil, "control character"},
 		{DefineSignal[int]("a/b").With(1), nil, "'/'"},
 		{DefineSignal[int]("a#2").With(1), nil, "'#'"},
 		{DefineSignal[int]("a\n").With(1), nil, "control character"},
@@ -601,6 +603,21 @@ func TestSignalWithStart(t *testing.T) {
 		if n := k.count(`SELECT count(*) FROM kagzi.signals WHERE run_id = $1`, started[0].ID); n != 1 {
 			t.Errorf("%d messages of the run without an ID", n)
 		}
+	})
+	// A start that is repeated outside of a step sends a message once if the message has an ID.
+	t.Run("Repeated", func(t *testing.T) {
+		k := newKit(t)
+		wf := Define[struct{}, string]("wf")
+		for range 2 {
+			begin(k, wf, struct{}{}, ID("x"), approved.With("a").WithID("m"), approved.With("b").WithID("n"))
+		}
+		k.signal(ID("x"), approved.With("a").WithID("m"))
+		k.signal(ID("x"), approved.With("a").WithID("m"), ID("o")) // the option wins
+		if got := queryOne[string](t, k.pool, `SELECT string_agg(signal_id, ' ' ORDER BY sequence) FROM kagzi.signals`); got != "m n o" {
+			t.Errorf("stored %s", got)
+		}
+		_, err := Start(k.ctx, k.c, wf, struct{}{}, approved.With("a").WithID("m"), rejected.With("").WithID("m"))
+		mustContain(t, err, `two messages have the ID "m"`)
 	})
 	t.Run("Conflict", func(t *testing.T) {
 		k := newKit(t)

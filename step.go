@@ -357,7 +357,7 @@ func unfit(tx pgx.Tx) error {
 	case conn.PgConn().TxStatus() == 'E':
 		return errors.New("a statement of the step failed, and its function did not say so: return the error, or let the statement fail in a savepoint (tx.Begin)")
 	case conn.PgConn().TxStatus() == 'I': // ended by SQL: the record would not be a part of it
-		return Permanent(kinded{KindBadRequest, errStepTx})
+		return errStepTx
 	}
 	return nil
 }
@@ -406,7 +406,7 @@ func (s *stepCall) trouble(err error) (*store.StepRow, error) {
 // stepTx is the transaction as the step's function sees it: the engine ends it.
 type stepTx struct{ pgx.Tx }
 
-var errStepTx = errors.New("kagzi: the step's transaction is committed by Kagzi, with the step's record: return from the function instead")
+var errStepTx = misuse(errors.New("kagzi: the step's transaction is committed by Kagzi, with the step's record: return from the function instead"))
 
 func (stepTx) Commit(context.Context) error   { return errStepTx }
 func (stepTx) Rollback(context.Context) error { return errStepTx }

@@ -334,6 +334,9 @@ func TestStepTx(t *testing.T) {
 			}
 			return insert(ctx, tx, 1, 0)
 		}, "", 1, 0},
+		{"ItsRefusalIsFinal", func(ctx context.Context, tx pgx.Tx, _ int) error {
+			return fmt.Errorf("commit: %w", errors.Join(insert(ctx, tx, 1, 0), tx.Commit(ctx)))
+		}, KindBadRequest, 0, 1},
 		{"EndingItInSQLIsAFailure", func(ctx context.Context, tx pgx.Tx, _ int) error {
 			_ = insert(ctx, tx, 1, 0)
 			_, err := tx.Exec(ctx, "ROLLBACK")

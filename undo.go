@@ -39,6 +39,9 @@ type undo struct {
 // others run nevertheless, and the run ends as failed with [KindCompensation]. A run that completes, or that
 // [Client.Terminate] ends, calls none.
 //
+// name counts among the names of steps, so give it one that no step has: "cancel-flight" for the step "book-flight". Else
+// the step that comes second becomes "book-flight#2".
+//
 // A wrong call fails the run.
 func Compensate(ctx Context, name string, undo func(context.Context) error, opts ...StepOption) {
 	b, err := branchOf(ctx)

@@ -431,7 +431,7 @@ func TestWrongCompensations(t *testing.T) {
 		says string
 	}{
 		"NoFunction": {func(ctx Context) { Compensate(ctx, "x", nil) }, "nil"},
-		"BadName":    {func(ctx Context) { Compensate(ctx, "a/b", nop) }, "a/b"},
+		"BadName":    {func(ctx Context) { Compensate(ctx, "a/b", nop) }, `: compensation "a/b" contains`},
 		"BadOption":  {func(ctx Context) { Compensate(ctx, "x", nop, Timeout(30)) }, "30 ns"},
 		"OtherGoroutine": {func(ctx Context) {
 			done := make(chan struct{})

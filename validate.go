@@ -58,6 +58,9 @@ func validateNamespace(s string) error {
 // validateStepName is validateName for a step or branch: '/' ends a branch's name, '#' precedes the count
 // of a repeated one.
 func validateStepName(field, s string) error {
+	if s == "" {
+		return fmt.Errorf("kagzi: the %s's name is empty", strings.TrimSuffix(field, " name"))
+	}
 	if err := validateName(field, s); err != nil {
 		return err
 	}

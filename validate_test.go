@@ -74,7 +74,8 @@ func TestValidateNames(t *testing.T) {
 func checkRefusal(t *testing.T, field string, err error) {
 	t.Helper()
 	text := err.Error()
-	if !strings.HasPrefix(text, "kagzi: "+field+" ") {
+	possessive := "kagzi: the " + strings.TrimSuffix(field, " name") + "'s name is empty"
+	if !strings.HasPrefix(text, "kagzi: "+field+" ") && text != possessive {
 		t.Errorf("%s is not named by %q", field, text)
 	}
 	if len(text) > 350 || !isSane(text) || strings.ContainsAny(text, "\n\t") {
@@ -92,6 +93,7 @@ func TestValidateNameSaysWhatToDo(t *testing.T) {
 		`kagzi: queue "a\nb" contains the control character U+000A: remove it`:                                              validateName("queue", "a\nb"),
 		`kagzi: namespace "a:b" contains ':': use another character, such as '-' or '.'`:                                    validateNamespace("a:b"),
 		`kagzi: step name "a/b" contains '/': Kagzi uses it in names of its own; use another character, such as '-' or ':'`: validateStepName("step name", "a/b"),
+		`kagzi: the step's name is empty`:                                                                                   validateStepName("step", ""),
 		`kagzi: the queue's name is empty: the default one is "default"`:                                                    validateQueue(""),
 		`kagzi: ID is empty: give what identifies the run, such as an order number, or leave the option out`:                validateExternalID(""),
 	} {

@@ -243,11 +243,16 @@ func TestReasons(t *testing.T) {
 		}
 	}
 	for says, opt := range map[string]RestartOption{
-		"nil option": nil, "InTx(nil)": InTx(nil), "Version is 0": Version(0), "ID is empty": ID(""), "cannot be encoded": Input(func() {}),
+		"nil option": nil, "InTx(nil)": InTx(nil), "Version is 0": Version(0), "ID is empty": ID(""), "cannot be encoded": Input(func() {}), "Input(nil)": Input(nil),
 	} {
 		_, err := k.c.Restart(k.ctx, id, opt)
 		mustContain(t, err, "restart "+string(id), says)
 	}
+	err = k.c.Resume(k.ctx, k.ended(StatusCompleted))
+	if !errors.Is(err, ErrRunFinished) {
+		t.Errorf("resumed a run that completed: %v", err)
+	}
+	mustContain(t, err, "the run completed", "Restart starts another")
 	if _, err := k.c.Restart(k.ctx, id, Input(strings.Repeat("x", 5<<20))); !errors.Is(err, ErrPayloadTooLarge) {
 		t.Errorf("%v", err)
 	}
@@ -413,13 +418,13 @@ func TestBulkStops(t *testing.T) {
 	}
 	cancelled := Filter{Status: []Status{StatusCancelled}}
 	for says, call := range map[string]func() (Bulk, error){
-		"the filter is empty":    func() (Bulk, error) { return k.c.CancelAll(k.ctx, Filter{}) },
-		"resume all: the filter": func() (Bulk, error) { return k.c.ResumeAll(k.ctx, Filter{Limit: 5, After: "x"}) },
-		"negative":               func() (Bulk, error) { return k.c.RestartAll(k.ctx, Filter{Limit: -1, Workflow: "noop"}) },
-		"the step is empty":      func() (Bulk, error) { return k.c.ForkAll(k.ctx, cancelled, "") },
-		"Version is -1":          func() (Bulk, error) { return k.c.ForkAll(k.ctx, cancelled, "pay", Version(-1)) },
-		"nil option":             func() (Bulk, error) { return k.c.CancelAll(k.ctx, cancelled, nil) },
-		"InTx(nil)":              func() (Bulk, error) { return k.c.CancelAll(k.ctx, cancelled, InTx(nil)) },
+		"the filter is empty":     func() (Bulk, error) { return k.c.CancelAll(k.ctx, Filter{}) },
+		"only has After or Limit": func() (Bulk, error) { return k.c.ResumeAll(k.ctx, Filter{Limit: 5, After: "x"}) },
+		"negative":                func() (Bulk, error) { return k.c.RestartAll(k.ctx, Filter{Limit: -1, Workflow: "noop"}) },
+		"the step is empty":       func() (Bulk, error) { return k.c.ForkAll(k.ctx, cancelled, "") },
+		"Version is -1":           func() (Bulk, error) { return k.c.ForkAll(k.ctx, cancelled, "pay", Version(-1)) },
+		"nil option":              func() (Bulk, error) { return k.c.CancelAll(k.ctx, cancelled, nil) },
+		"InTx(nil)":               func() (Bulk, error) { return k.c.CancelAll(k.ctx, cancelled, InTx(nil)) },
 		context.Canceled.Error(): func() (Bulk, error) {
 			ctx, cancel := context.WithCancel(k.ctx)
 			cancel()

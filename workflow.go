@@ -13,8 +13,13 @@ type Workflow[In, Out any] struct {
 	defaults []StartOption
 }
 
-// Define names a workflow. Defaults hold for every start that does not say otherwise. A bad name is reported
-// by whatever uses the workflow.
+// Define names a workflow. A name has at most 255 bytes, valid UTF-8 without control characters; it is the same in all
+// programs, and stays with the runs: one that is renamed is another workflow. A bad name is reported by whatever uses the
+// workflow.
+//
+// Defaults hold for every start that does not say otherwise; of one kind the last given wins, but each [Message] is sent.
+// An [ID] is refused: every start would be of the one run. A wrong default is reported by [Start] and whatever else starts
+// a run, not by [Handle].
 func Define[In, Out any](name string, defaults ...StartOption) Workflow[In, Out] {
 	return Workflow[In, Out]{name, defaults}
 }
@@ -68,7 +73,7 @@ func Handle[In, Out any](w *Worker, wf Workflow[In, Out], fn func(Context, In) (
 		err = errors.Join(err, errors.New("kagzi: the function is nil"))
 	}
 	if err != nil {
-		w.mistakes = append(w.mistakes, fmt.Errorf("handler of %q: %w", wf.name, err))
+		w.mistakes = append(w.mistakes, failed(err, "handler of %q", wf.name))
 		return
 	}
 	codec := w.client

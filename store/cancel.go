@@ -16,8 +16,19 @@ const (
 	regardless        // whatever is registered
 )
 
-// terminated is what a run's error begins with that did not run its compensations.
-const terminated = "run was terminated"
+// What the error of a run begins with that was ended. Of those that are terminated the compensations did not run.
+const (
+	wasCancelled  = "run was cancelled"
+	wasTerminated = "run was terminated"
+)
+
+// why adds the caller's reason, if there is one.
+func why(text, reason string) string {
+	if reason == "" {
+		return text
+	}
+	return text + ": " + reason
+}
 
 // What a cancel takes along: the runs and all below them, but for what is detached. A run that was set aside may have
 // children that still run; what is over otherwise has none.
@@ -59,14 +70,14 @@ CROSS JOIN LATERAL (
 // have been recorded while the lock was waited for. A parent that ends itself needs no wake.
 const cancelRuns = `
 WITH l AS MATERIALIZED (
-	SELECT r.run_id, r.parent_run_id, r.status, clock_timestamp() AS now, $3::bool AND (
+	SELECT r.run_id, r.parent_run_id, r.status, u.root, clock_timestamp() AS now, $3::bool AND (
 			SELECT count(*) FROM (
 				SELECT FROM kagzi.step_runs s
 				WHERE s.run_id = r.run_id AND s.namespace_id = $1 AND s.step_kind = 'COMPENSATION'
 				LIMIT 1
 			) x
 		) = 1 AS undo
-	FROM unnest($2::uuid[]) AS u (run_id)
+	FROM unnest($2::uuid[], $5::bool[]) AS u (run_id, root)
 	CROSS JOIN LATERAL (
 		SELECT q.run_id, q.parent_run_id, q.status
 		FROM kagzi.workflow_runs q
@@ -89,7 +100,7 @@ WITH l AS MATERIALIZED (
 		locked_by = CASE WHEN l.undo THEN r.locked_by END,
 		waiting_on = CASE WHEN l.undo THEN r.waiting_on END,
 		error_kind = CASE WHEN l.undo THEN r.error_kind ELSE 'cancelled' END,
-		error = CASE WHEN l.undo THEN r.error ELSE $4 END,
+		error = CASE WHEN l.undo THEN r.error WHEN l.root THEN $4 ELSE $6::text || ': its parent ' || l.parent_run_id || substr($6::text, 4) END,
 		cancel_requested_at = CASE WHEN l.undo THEN coalesce(r.cancel_requested_at, l.now) ELSE r.cancel_requested_at END
 	FROM l
 	WHERE r.run_id = l.run_id AND r.namespace_id = $1
@@ -113,13 +124,13 @@ func (c *CancelledRuns) Moved() []uuid.UUID { return slices.Concat(c.Ended, c.Un
 // its parent. It is a transaction of its own, or a part of tx. A run that is cancelled already stays so; one that ended
 // otherwise is ErrRunFinished. The reason is kept with the event.
 func (s *Store) Cancel(ctx context.Context, tx pgx.Tx, id uuid.UUID, reason string) (*CancelledRuns, error) {
-	out, err := s.cancelOne(ctx, tx, newEvent(id, EventCancelled, reason), undoFirst, "run was cancelled")
+	out, err := s.cancelOne(ctx, tx, newEvent(id, EventCancelled, reason), undoFirst, why(wasCancelled, reason))
 	return out, wrap("cancel", err)
 }
 
 // Terminate ends an active run and its children at once. It is Cancel otherwise.
 func (s *Store) Terminate(ctx context.Context, tx pgx.Tx, id uuid.UUID, reason string) (*CancelledRuns, error) {
-	out, err := s.cancelOne(ctx, tx, newEvent(id, EventTerminated, reason), regardless, terminated)
+	out, err := s.cancelOne(ctx, tx, newEvent(id, EventTerminated, reason), regardless, why(wasTerminated, reason))
 	return out, wrap("terminate", err)
 }
 
@@ -166,7 +177,7 @@ func (s *Store) cancelAll(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, how i
 					return errGrown // and let go of the locks
 				}
 			}
-			out, err = s.cancelLocked(ctx, tx, family, how, text)
+			out, err = s.cancelLocked(ctx, tx, family, ids, how, text)
 			return err
 		})
 		if !errors.Is(err, errGrown) {
@@ -186,9 +197,22 @@ func (s *Store) family(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) (family 
 	return family, err
 }
 
-func (s *Store) cancelLocked(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, how int, text string) (*CancelledRuns, error) {
+// cancelLocked cancels the family of roots, whose error is text; that of the others names their parent.
+func (s *Store) cancelLocked(ctx context.Context, tx pgx.Tx, family, roots []uuid.UUID, how int, text string) (*CancelledRuns, error) {
 	out := &CancelledRuns{}
-	err := ask(ctx, tx, cancelRuns, []any{s.namespace, texts(ids), how == undoFirst, text}, func(rows pgx.Rows) error {
+	isRoot := map[uuid.UUID]bool{}
+	for _, id := range roots {
+		isRoot[id] = true
+	}
+	marks := make([]bool, len(family))
+	for i, id := range family {
+		marks[i] = isRoot[id]
+	}
+	with := wasCancelled
+	if how == regardless {
+		with = wasTerminated
+	}
+	err := ask(ctx, tx, cancelRuns, []any{s.namespace, texts(family), how == undoFirst, text, marks, with}, func(rows pgx.Rows) error {
 		var w Woken
 		var own, undo, due bool
 		_, err := pgx.ForEachRow(rows, []any{&w.RunID, &own, &undo, &due, &w.Queue, &w.Type, &w.Version}, func() error {
@@ -241,7 +265,7 @@ func (s *Store) CancelChildren(ctx context.Context, h Held) (*CancelledRuns, err
 				return err
 			}
 			ids = ids[:min(len(ids), 1000)]
-			if some, err = s.cancelAll(ctx, tx, ids, undoFirst, "run was cancelled: its parent ended"); err != nil {
+			if some, err = s.cancelAll(ctx, tx, ids, undoFirst, fmt.Sprintf("%s: its parent %s ended", wasCancelled, h.RunID)); err != nil {
 				return err
 			}
 			// The parent is locked by now: whoever claimed it since goes on with its children.

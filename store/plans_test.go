@@ -180,7 +180,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"lockForChange", lockForChange, []any{s.namespace, ids[0]}, byKey},
 		{"descendants", descendants, []any{s.namespace, runs}, map[string][]string{parentIndex: {"parent_run_id", "namespace_id"}}},
 		{"lockFamily", lockFamily, []any{s.namespace, runs, runs}, byKey},
-		{"cancelRuns", cancelRuns, []any{s.namespace, runs, true, "cancelled"}, withKey(byKey, byStep)},
+		{"cancelRuns", cancelRuns, []any{s.namespace, runs, true, "cancelled", make([]bool, len(runs)), "run was cancelled"}, withKey(byKey, byStep)},
 		{"activeChildren", activeChildren, []any{s.namespace, ids[0]}, map[string][]string{parentIndex: {"parent_run_id", "namespace_id"}}},
 		{"undoneForGood", undoneForGood, []any{s.namespace, ids[0]}, withKey(byKey, byStep)},
 		{"lockHeld", lockHeld, []any{s.namespace, ids[0], lease}, byKey},

@@ -33,15 +33,22 @@ type IDTaken struct {
 	RunID      uuid.UUID
 	Type       string
 	Status     string
-	Other      bool // another workflow or input
+	Differs    string // what is not the start's: see holder.differs
 }
 
 func (e *IDTaken) Error() string {
-	return fmt.Sprintf("ID %q is that of run %s of workflow %q, which is %s", e.ExternalID, e.RunID, e.Type, e.Status)
+	text := fmt.Sprintf("ID %q is that of run %s of workflow %q, which is %s", e.ExternalID, e.RunID, e.Type, e.Status)
+	switch e.Differs {
+	case otherInput:
+		text += " and was started with another input"
+	case otherWorkflow:
+		text += ": give the other workflow's run an ID of its own"
+	}
+	return text
 }
 
 func (e *IDTaken) Unwrap() []error {
-	if e.Other {
+	if e.Differs != "" {
 		return []error{ErrIDTaken, ErrIDConflict}
 	}
 	return []error{ErrIDTaken}
@@ -56,8 +63,20 @@ type holder struct {
 	status   string
 }
 
-func (h *holder) differs(r *NewRun) bool {
-	return h.typ != r.Type || !bytes.Equal(h.hash, r.InputHash)
+// What a start may differ in from the run that has its external ID.
+const (
+	otherWorkflow = "workflow"
+	otherInput    = "input"
+)
+
+func (h *holder) differs(r *NewRun) string {
+	switch {
+	case h.typ != r.Type:
+		return otherWorkflow
+	case !bytes.Equal(h.hash, r.InputHash):
+		return otherInput
+	}
+	return ""
 }
 
 func (h *holder) taken(r *NewRun) error {
@@ -155,5 +174,5 @@ func (s *Store) replace(ctx context.Context, tx pgx.Tx, held []*holder) (*Cancel
 	for i, h := range held {
 		ids[i] = h.id
 	}
-	return s.cancelAll(ctx, tx, ids, regardless, terminated+": a start with its ID has replaced it")
+	return s.cancelAll(ctx, tx, ids, regardless, wasTerminated+": a start with its ID has replaced it")
 }

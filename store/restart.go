@@ -184,7 +184,7 @@ func (s *Store) insertRestart(ctx context.Context, tx pgx.Tx, r Restart) (work R
 func (s *Store) conflict(ctx context.Context, tx pgx.Tx, externalID string) error {
 	held, err := s.holders(ctx, tx, activeByExternalID, []string{externalID})
 	if h := held[externalID]; err == nil && h != nil {
-		err = &IDConflict{h.external, h.id, h.typ}
+		err = &IDConflict{ExternalID: h.external, RunID: h.id, Type: h.typ}
 	}
 	return err
 }

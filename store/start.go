@@ -20,11 +20,20 @@ type IDConflict struct {
 	ExternalID string
 	RunID      uuid.UUID
 	Type       string
+	Differs    string // what is not the start's: see holder.differs; empty of a restart
 }
 
 func (e *IDConflict) Error() string {
-	return fmt.Sprintf("ID %q is held by run %s of workflow %q", e.ExternalID, e.RunID, e.Type)
+	text := fmt.Sprintf("ID %q is held by run %s of workflow %q", e.ExternalID, e.RunID, e.Type)
+	switch e.Differs {
+	case otherInput:
+		text += ", which was started with another input"
+	case otherWorkflow:
+		text += ": give the other workflow's run an ID of its own"
+	}
+	return text
 }
+
 func (e *IDConflict) Unwrap() error { return ErrIDConflict }
 
 // A NewRun is a run to insert.
@@ -301,8 +310,8 @@ func (s *Store) adopt(ctx context.Context, db DB, out []StartedRun, runs []NewRu
 			return nil, h.taken(r)
 		case r.IfActive == ReplaceActive && h.typ == r.Type:
 			left, replace = append(left, i), append(replace, h)
-		case h.differs(r):
-			return nil, &IDConflict{r.ExternalID, h.id, h.typ}
+		case h.differs(r) != "":
+			return nil, &IDConflict{r.ExternalID, h.id, h.typ, h.differs(r)}
 		default:
 			out[i] = StartedRun{RunID: h.id, Existed: true}
 		}
