@@ -30,7 +30,8 @@ func (h hooked) Handles(workflow string, version int) bool {
 
 func (h hooked) Worker() uuid.UUID { return h.s.workerID() }
 
-func (h hooked) Look(run uuid.UUID) testhook.Look {
+// Look suspends an execution that lingers only to be there when more children end: in a test that is a matter of real time.
+func (h hooked) Look(run uuid.UUID, wakeups int64, cancelling bool) testhook.Look {
 	s := h.s
 	s.mu.Lock()
 	e := s.executing[run]
@@ -41,8 +42,13 @@ func (h hooked) Look(run uuid.UUID) testhook.Look {
 	now := s.now()
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.reason == underWay && e.live > 0 && e.busy == 0 {
+		e.lastEnd = time.Time{}
+		e.suspendLocked()
+	}
 	look := testhook.Look{Here: true, Busy: e.busy}
-	if e.reason != underWay { // its end is about to be written
+	news := !e.undoing && !e.replays && (wakeups > e.seen || cancelling)
+	if e.reason != underWay || news || e.starting > 0 { // its end is about to be written, or it is about to be told, or to be recorded
 		look.Busy = math.MaxInt
 		return look
 	}
@@ -58,7 +64,10 @@ func (h hooked) Look(run uuid.UUID) testhook.Look {
 		due(e.run.DeadlineAt)
 	}
 	for _, w := range e.waits {
-		if !w.until.IsZero() {
+		switch {
+		case w.ctx.Err() != nil: // its branch has not noticed yet
+			look.Busy++
+		case !w.until.IsZero():
 			due(w.until)
 		}
 	}

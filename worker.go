@@ -133,6 +133,7 @@ type Worker struct {
 	defaults map[string]int             // versions given to runs that name none, where it is not the highest
 	mistakes []error
 	running  atomic.Bool
+	hooks    atomic.Pointer[testhook.Hooks] // of the last Run
 
 	failpoint func(point string, run uuid.UUID) // tests die here; nil otherwise
 }
@@ -160,6 +161,9 @@ func NewWorker(c *Client, cfg WorkerConfig) (*Worker, error) {
 func (w *Worker) handle(workflow string, version int, isDefault bool, h handler) {
 	if w.running.Load() {
 		w.client.cfg.Logger.Error("kagzi: Handle has no effect on a worker that runs: call it before Run", "workflow", workflow)
+		if h := w.hooks.Load(); h != nil && h.Late != nil {
+			h.Late(workflow)
+		}
 		return
 	}
 	if w.handlers[workflow] == nil {
@@ -205,6 +209,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	s := newSession(w)
 	s.hooks = testhook.From(ctx)
+	w.hooks.Store(s.hooks)
 	if err := w.client.prepare(ctx, &s.outage); err != nil {
 		if ctx.Err() != nil {
 			return nil

@@ -2,13 +2,12 @@ package kagzitest
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgconn"
-
-	"github.com/kagzi/kagzi"
 )
 
 // searchPath puts the functions of shadow before the server's of the same names. What is created without a schema goes to
@@ -117,27 +116,6 @@ func (e *Env) Advance(d time.Duration) {
 	}
 }
 
-// Skip is Advance for as long as the run sleeps: it moves from one moment at which the run, or one that it has started as
-// its child, becomes due to the next, until the run is over or waits for something else than time. It returns how much
-// time that was.
-func (e *Env) Skip(ref kagzi.Ref) time.Duration {
-	e.t.Helper()
-	e.StartWorker()
-	v := e.settle()
-	begun := v.now
-	for {
-		due := e.dueOf(ref, v)
-		if !due.After(v.now) { // zero, or nobody has code for it
-			return v.now.Sub(begun)
-		}
-		if !v.next.IsZero() && v.next.Before(due) {
-			due = v.next
-		}
-		e.move(due)
-		v = e.settle()
-	}
-}
-
 // move sets the clock forward to a time.
 func (e *Env) move(to time.Time) {
 	e.t.Helper()
@@ -171,27 +149,33 @@ type view struct {
 
 // A running is a run that is under way.
 type running struct {
-	ID     uuid.UUID
-	Worker uuid.UUID
+	ID         uuid.UUID
+	Worker     uuid.UUID
+	Wakeups    int64
+	Cancelling bool
 }
 
 // A run that waits for the one before of its schedule is due once no other of the schedule is active. One that no worker
-// has code for is somebody else's.
+// has code for, in its version, is somebody else's.
 const lookAround = `
 WITH t AS MATERIALIZED (SELECT kagzitest.clock_timestamp() AS now),
 active AS MATERIALIZED (
-	SELECT r.run_id, r.workflow_type, r.task_queue, r.status, r.locked_by, r.available_at, r.waiting_on, r.schedule_group_id, r.version
+	SELECT r.run_id, r.workflow_type, r.task_queue, r.status, r.locked_by, r.available_at, r.waiting_on, r.schedule_group_id, r.version,
+		r.wakeups, r.cancel_requested_at IS NOT NULL AS cancelling
 	FROM kagzi.workflow_runs r WHERE r.status IN ('PENDING', 'RUNNING', 'SLEEPING', 'SCHEDULED')
 )
 SELECT t.now,
 	ARRAY(SELECT a.run_id FROM active a WHERE a.status = 'RUNNING' ORDER BY a.run_id),
 	ARRAY(SELECT a.locked_by FROM active a WHERE a.status = 'RUNNING' ORDER BY a.run_id),
+	ARRAY(SELECT a.wakeups FROM active a WHERE a.status = 'RUNNING' ORDER BY a.run_id),
+	ARRAY(SELECT a.cancelling FROM active a WHERE a.status = 'RUNNING' ORDER BY a.run_id),
 	ARRAY(
 		SELECT concat_ws(' ', CASE WHEN a.status = 'SCHEDULED' THEN 'the schedule of' ELSE a.run_id || ' of' END, a.workflow_type, 'version ' || a.version, 'on queue', a.task_queue)
 		FROM active a WHERE a.status <> 'RUNNING' AND (a.available_at <= t.now OR a.status = 'PENDING' AND a.waiting_on = 'previous run' AND NOT EXISTS (
 			SELECT FROM active p WHERE p.schedule_group_id = a.schedule_group_id AND p.run_id <> a.run_id AND p.status <> 'SCHEDULED'))
 			AND (a.status = 'SCHEDULED' OR EXISTS (SELECT FROM kagzi.workers w
-				WHERE w.status = 'ONLINE' AND w.task_queue = a.task_queue AND a.workflow_type = ANY (w.workflow_types)))
+				WHERE w.status = 'ONLINE' AND w.task_queue = a.task_queue AND a.workflow_type = ANY (w.workflow_types)
+					AND (a.version IS NULL OR w.handlers IS NULL OR a.workflow_type || '/' || a.version = ANY (w.handlers))))
 		ORDER BY a.run_id LIMIT 5
 	),
 	(SELECT min(a.available_at) FROM active a WHERE a.status <> 'RUNNING' AND a.available_at > t.now AND a.available_at < 'infinity')
@@ -202,11 +186,13 @@ func (e *Env) look() view {
 	var v view
 	var next *time.Time
 	var runs, workers []uuid.UUID
-	if err := e.Pool.QueryRow(e.ctx, lookAround).Scan(&v.now, &runs, &workers, &v.due, &next); err != nil {
+	var wakeups []int64
+	var cancelling []bool
+	if err := e.Pool.QueryRow(e.ctx, lookAround).Scan(&v.now, &runs, &workers, &wakeups, &cancelling, &v.due, &next); err != nil {
 		e.t.Fatalf("kagzitest: look at the runs: %v", err)
 	}
 	for i := range runs {
-		v.running = append(v.running, running{runs[i], workers[i]})
+		v.running = append(v.running, running{runs[i], workers[i], wakeups[i], cancelling[i]})
 	}
 	if next != nil {
 		v.next = *next
@@ -222,7 +208,7 @@ func (e *Env) settle() view {
 	for {
 		v := e.look()
 		e.session.SetClock(v.now) // an answer that was long on its way may have set one back
-		if len(v.due) == 0 && e.waiting(&v, unknown) {
+		if len(v.due) == 0 && e.waiting(&v, unknown) && e.still(&v) {
 			return v
 		}
 		if err := e.ctx.Err(); err != nil {
@@ -236,10 +222,20 @@ func (e *Env) settle() view {
 	}
 }
 
+// still reports whether nothing has happened since v was looked at, and so while the executions were, one after the other.
+func (e *Env) still(v *view) bool {
+	e.t.Helper()
+	now := e.look()
+	if !now.next.IsZero() && (v.next.IsZero() || now.next.Before(v.next)) {
+		v.next = now.next
+	}
+	return len(now.due) == 0 && slices.Equal(now.running, v.running)
+}
+
 // waiting reports whether the runs under way wait, and notes when the next of their waits ends.
 func (e *Env) waiting(v *view, unknown map[uuid.UUID]time.Time) bool {
 	for _, r := range v.running {
-		look := e.session.Look(r.ID)
+		look := e.session.Look(r.ID, r.Wakeups, r.Cancelling)
 		if !look.Here {
 			if unknown[r.ID].IsZero() {
 				unknown[r.ID] = time.Now()
@@ -257,44 +253,4 @@ func (e *Env) waiting(v *view, unknown map[uuid.UUID]time.Time) bool {
 		}
 	}
 	return true
-}
-
-// dueOfRun looks at the run and at those that it has started, and so on.
-const dueOfRun = `
-WITH RECURSIVE tree AS (
-	SELECT r.run_id, r.namespace_id, r.status, r.available_at FROM kagzi.workflow_runs r WHERE r.run_id = $1 AND r.namespace_id = $2
-	UNION ALL
-	SELECT c.run_id, c.namespace_id, c.status, c.available_at FROM kagzi.workflow_runs c
-	JOIN tree t ON c.parent_run_id = t.run_id AND c.namespace_id = t.namespace_id
-)
-SELECT (SELECT t.status IN ('PENDING', 'RUNNING', 'SLEEPING') FROM tree t WHERE t.run_id = $1),
-	(SELECT min(t.available_at) FROM tree t WHERE t.status IN ('PENDING', 'SLEEPING') AND t.available_at < 'infinity'),
-	ARRAY(SELECT t.run_id FROM tree t WHERE t.status = 'RUNNING')`
-
-// dueOf returns when the run, which was seen in v, becomes due; zero if it is over, or not by itself.
-func (e *Env) dueOf(ref kagzi.Ref, v view) time.Time {
-	e.t.Helper()
-	info, err := e.Client.Get(e.ctx, ref)
-	if err != nil {
-		e.t.Fatalf("kagzitest: %v", err)
-	}
-	var active bool
-	var due *time.Time
-	var running []uuid.UUID
-	if err := e.Pool.QueryRow(e.ctx, dueOfRun, string(info.ID), e.namespace).Scan(&active, &due, &running); err != nil {
-		e.t.Fatalf("kagzitest: look at run %s: %v", info.ID, err)
-	}
-	var next time.Time
-	if !active {
-		return next
-	}
-	if due != nil {
-		next = *due
-	}
-	for _, id := range running {
-		if t := e.session.Look(id).Next; !t.IsZero() && (next.IsZero() || t.Before(next)) {
-			next = t
-		}
-	}
-	return next
 }

@@ -51,6 +51,10 @@ type Config struct {
 	// NoReplay says why the runs of the test cannot be replayed at its end: the code of a workflow is meant not to do the
 	// same again, for one. Empty, they are.
 	NoReplay string
+
+	// SpareMocks says that mocks are set that not every test needs, in one place for several. Else one that no step has
+	// called fails the test.
+	SpareMocks bool
 }
 
 // Env is what a test works with. Its methods are for the test's own goroutine; [Mock] and [MockDo] may be called from any.
@@ -69,8 +73,11 @@ type Env struct {
 	ended   chan struct{} // closed when the worker has ended
 	err     error         // of the worker, once it has
 
+	stuck time.Duration // how long Result waits for a run that does not go on
+
 	mu    sync.Mutex
-	mocks map[string]mock
+	mocks map[string]*mock
+	ran   map[string]bool              // steps whose functions, or mocks, were called
 	calls map[uuid.UUID]map[*call]bool // the functions of steps that are under way, by run
 }
 
@@ -78,7 +85,7 @@ type Env struct {
 // runs that ended are replayed, and the database is dropped. A mistake, or the lack of a Postgres, fails the test.
 func New(t testing.TB, cfg ...Config) *Env {
 	t.Helper()
-	e := &Env{t: t, ctx: t.Context(), mocks: map[string]mock{}, calls: map[uuid.UUID]map[*call]bool{}}
+	e := &Env{t: t, ctx: t.Context(), stuck: 10 * time.Second, mocks: map[string]*mock{}, ran: map[string]bool{}, calls: map[uuid.UUID]map[*call]bool{}}
 	if len(cfg) > 1 {
 		t.Fatalf("kagzitest: New got %d Configs: give one", len(cfg))
 	}
@@ -148,6 +155,9 @@ func (e *Env) StartWorker() {
 	ctx, stop := context.WithCancel(testhook.With(context.Background(), &testhook.Hooks{
 		Call:  e.call,
 		Begun: func(s testhook.Session) { e.session = s; close(begun) },
+		Late: func(workflow string) {
+			e.t.Errorf("kagzitest: kagzi.Handle of workflow %q comes too late: the worker runs already: call it before Start, StartWorker, Advance and Skip", workflow)
+		},
 	}))
 	e.stop, e.ended = stop, make(chan struct{})
 	go func() {
@@ -186,6 +196,7 @@ func (e *Env) close(ctx context.Context) {
 		if e.err != nil && !e.t.Failed() {
 			e.t.Errorf("kagzitest: the worker ended with: %v", e.err)
 		}
+		e.checkMocks()
 		if e.session != nil && e.cfg.NoReplay == "" {
 			e.replayAll(ctx)
 		}
@@ -204,11 +215,11 @@ func Start[In, Out any](e *Env, wf kagzi.Workflow[In, Out], in In, opts ...kagzi
 	return run
 }
 
-// Result skips the time until the run is over, as [Env.Skip] does, and returns what it returned. A run that waits for
-// something else than time is waited for until the test is over.
+// Result skips the time until the run is over, as [Env.Skip] does, and returns what it returned. It waits for functions of
+// steps that are under way; a run that waits for something else than time for 10 seconds fails the test.
 func Result[Out any](e *Env, run *kagzi.Run[Out]) (Out, error) {
 	e.t.Helper()
-	e.Skip(run.ID())
+	e.finish(run.ID())
 	return run.Result(e.ctx)
 }
 
@@ -225,9 +236,9 @@ func (e *Env) Steps(ref kagzi.Ref) []string {
 	for _, a := range attempts {
 		switch {
 		case a.Attempt == 0 || strings.HasPrefix(a.Step, "#"): // a registration, and a note of the engine's own
-		case a.Status == kagzi.StatusCompleted:
+		case a.Status == kagzi.StatusCompleted && a.Kind == "":
 			out = append(out, a.Step)
-		case a.Status == kagzi.StatusFailed:
+		case a.Status == kagzi.StatusCompleted, a.Status == kagzi.StatusFailed:
 			out = append(out, fmt.Sprintf("%s (%s)", a.Step, a.Kind))
 		}
 	}

@@ -86,3 +86,64 @@ func TestAMockOfAnotherTypeFailsTheTest(t *testing.T) {
 	}
 	mustReport(t, fake.end(), `the mock of step "call" returns a int, and the step a string`)
 }
+
+func TestAMockThatReturnsNothingIsNoneOfAStepWithAResult(t *testing.T) {
+	t.Parallel()
+	got := reports(t, func(env *kagzitest.Env) {
+		kagzi.Handle(env.Worker, trial, func(ctx kagzi.Context, _ string) (string, error) {
+			return kagzi.Step(ctx, "call", func(context.Context) (string, error) { return "", errReal })
+		})
+		kagzitest.MockDo(env, "call", func(context.Context) error { return nil })
+		if _, err := kagzitest.Result(env, kagzitest.Start(env, trial, "")); err == nil {
+			t.Error("the run completed")
+		}
+	})
+	mustReport(t, got, `the mock of step "call" returns nothing, and the step a string: use Mock`)
+}
+
+func TestAMockThatNoStepCallsFailsTheTest(t *testing.T) {
+	t.Parallel()
+	test := func(env *kagzitest.Env) {
+		kagzi.Handle(env.Worker, trial, func(ctx kagzi.Context, _ string) (string, error) {
+			if err := kagzi.Do(ctx, "greet", func(context.Context) error { return nil }); err != nil {
+				return "", err
+			}
+			return kagzi.Step(ctx, "authorize", func(context.Context) (string, error) { return "", nil })
+		})
+		kagzitest.Mock(env, "authorise", func(context.Context) (string, error) { return "", nil })
+		_, _ = kagzitest.Result(env, kagzitest.Start(env, trial, ""))
+	}
+	mustReport(t, reports(t, test), `the mock of step "authorise" was never called; steps that ran: authorize, greet`)
+	if got := reports(t, test, kagzitest.Config{SpareMocks: true}); len(got) > 0 {
+		t.Errorf("with SpareMocks: %q", got)
+	}
+	nothingRan := func(env *kagzitest.Env) {
+		kagzitest.Mock(env, "authorise", func(context.Context) (string, error) { return "", nil })
+	}
+	if got := reports(t, nothingRan); len(got) > 0 {
+		t.Errorf("where nothing ran: %q", got)
+	}
+}
+
+func TestAMockOfOneWorkflow(t *testing.T) {
+	t.Parallel()
+	env := kagzitest.New(t)
+	load := func(ctx kagzi.Context) (string, error) {
+		return kagzi.Step(ctx, "load", func(context.Context) (string, error) { return "", errReal })
+	}
+	kagzi.Handle(env.Worker, parcel, func(ctx kagzi.Context, _ string) (string, error) { return load(ctx) })
+	kagzi.Handle(env.Worker, trial, func(ctx kagzi.Context, item string) (string, error) {
+		mine, err := load(ctx)
+		if err != nil {
+			return "", err
+		}
+		childs, err := kagzi.RunChild(ctx, "ship", parcel, item)
+		return mine + " " + childs, err
+	})
+	kagzitest.Mock(env, "load", func(context.Context) (string, error) { return "any", nil })
+	kagzitest.Mock(env, "parcel:load", func(context.Context) (string, error) { return "the parcel's", nil })
+	got, err := kagzitest.Result(env, kagzitest.Start(env, trial, ""))
+	if err != nil || got != "any the parcel's" {
+		t.Fatalf("got %q, %v", got, err)
+	}
+}

@@ -17,9 +17,9 @@ var ended = []kagzi.Status{kagzi.StatusCompleted, kagzi.StatusFailed, kagzi.Stat
 
 // Replay runs fn, today's code of the workflow, against the histories of the runs that filter finds in client's database
 // and that are over, and reports each run whose history it does not repeat, with what differs first, as an error of the
-// test. It returns how many runs it replayed. Nothing is written, and no step function is called: the database may be that
-// of production. Runs of another version than the code's, which is 1 unless a [kagzi.Version] says otherwise, are left
-// out. A Limit of zero means all.
+// test. It returns how many runs it replayed: a test checks that it is not zero. Nothing is written, and no step function
+// is called: the database may be that of production. Runs of another version than the code's, which is 1 unless a
+// [kagzi.Version] says otherwise, are left out. A Limit of zero means all.
 func Replay[In, Out any](t testing.TB, client *kagzi.Client, wf kagzi.Workflow[In, Out], fn func(kagzi.Context, In) (Out, error), filter kagzi.Filter, opts ...kagzi.HandleOption) int {
 	t.Helper()
 	worker, err := kagzi.NewWorker(client, kagzi.WorkerConfig{NoCoordinator: true})

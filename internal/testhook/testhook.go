@@ -16,6 +16,9 @@ type Hooks struct {
 	// the type that the step is to return, nil for none.
 	Call func(ctx context.Context, id string, result reflect.Type, call func() (any, error)) (any, error)
 
+	// Late is told of a Handle that comes when the worker runs, and has no effect.
+	Late func(workflow string)
+
 	// Begun is given the session of Worker.Run, before it claims anything.
 	Begun func(Session)
 }
@@ -34,14 +37,15 @@ type Session interface {
 	// Worker returns the worker's ID, as it is in the tables.
 	Worker() uuid.UUID
 
-	// Look returns what the session does with a run.
-	Look(run uuid.UUID) Look
+	// Look returns what the session does with a run, whose row has so many wakeups and says whether it is to be cancelled:
+	// what the row knows and the execution does not is on its way.
+	Look(run uuid.UUID, wakeups int64, cancelling bool) Look
 }
 
 // A Look is what a session does with a run.
 type Look struct {
 	Here bool      // it executes the run
-	Busy int       // branches that do not wait; those in the functions of steps are among them
+	Busy int       // branches that do not wait, or not for long; those in the functions of steps are among them
 	Next time.Time // when a wait in memory or the run ends next; zero if that is no matter of time
 }
 
