@@ -169,7 +169,11 @@ func (e *Env) finish(ref kagzi.Ref) {
 			last, stood = now, 0
 		}
 		if stood > e.stuck {
-			e.t.Fatalf("kagzitest: run %s does not go on: %s; send it what it waits for", f[0].ID, last)
+			advice := ""
+			if slices.ContainsFunc(f, func(m member) bool { return strings.HasPrefix(m.WaitingOn, "signal ") }) {
+				advice = "; send it what it waits for"
+			}
+			e.t.Fatalf("kagzitest: run %s does not go on: %s%s", f[0].ID, last, advice)
 		}
 		time.Sleep(pause)
 		stood += pause
