@@ -488,7 +488,9 @@ func (b *branch) record(r *store.Record) *store.StepRow {
 // recordUnless is record that returns with another outcome than Done, too.
 func (b *branch) recordUnless(r *store.Record, other store.Outcome) store.Outcome {
 	it := &item{e: b.e, b: b, records: []*store.Record{r}, acked: make(chan struct{})}
-	b.e.s.submit(it)
+	if !b.e.s.submit(it) {
+		return store.Done // nobody asks for it any more
+	}
 	<-it.acked
 	if it.settled != store.Done && it.settled != other {
 		b.e.end(endLost, ErrLeaseLost) // unless there is another reason already
@@ -503,7 +505,8 @@ func (b *branch) starts(r *store.Record) {
 	e.mu.Lock()
 	e.starting++
 	e.mu.Unlock()
-	e.s.submit(&item{e: e, b: b, records: []*store.Record{r}, then: func(store.Outcome) {
+	it := &item{e: e, b: b, records: []*store.Record{r}}
+	it.then = func(store.Outcome) {
 		e.mu.Lock()
 		e.starting--
 		then := e.afterStarts
@@ -514,7 +517,10 @@ func (b *branch) starts(r *store.Record) {
 		}
 		e.mu.Unlock()
 		then()
-	}})
+	}
+	if !e.s.submit(it) {
+		it.settle(store.Lost)
+	}
 }
 
 // show writes that an attempt of a step is under way.

@@ -78,8 +78,6 @@ func (c *Client) newRun(ctx context.Context, call Call, shared []StartOption) (s
 	}
 	switch {
 	case err != nil:
-	case slices.ContainsFunc(call.defaults, func(o StartOption) bool { _, is := o.(ID); return is }):
-		err = fmt.Errorf("kagzi: workflow %q is defined with an ID, so every start would be of one run: give the ID to each start", call.workflow)
 	case call.child && cfg.tx != nil:
 		err = errors.New("kagzi: a child takes no InTx: it starts with the record of its start")
 	case call.child && len(cfg.messages) > 0:

@@ -210,7 +210,9 @@ func (b *branch) writeDecisions() {
 	e.mu.Unlock()
 	if decided {
 		it := &item{e: e, b: b, acked: make(chan struct{})}
-		e.s.submit(it)
+		if !e.s.submit(it) {
+			return // the transaction is not to be committed
+		}
 		<-it.acked
 		if it.settled != store.Done {
 			e.end(endLost, ErrLeaseLost)

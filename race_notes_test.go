@@ -8,8 +8,8 @@ import (
 )
 
 // A Race is cancelled from outside (a sibling of its branch fails) while a racer, which has read a message, executes a
-// step that succeeds nevertheless. What the racer read is given back although the step after it is recorded: the next
-// attempt of the run gives the step's old result to another message.
+// step that succeeds nevertheless. The step is not recorded, and what the racer read is given back: the next
+// attempt of the run reads it again.
 func TestCancelledRaceGivesBackWhatItRecorded(t *testing.T) {
 	k := newKit(t)
 	j := &journal{}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/kagzi/kagzi/internal/goroutine"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -349,11 +350,28 @@ func (e *execution) runUndos(b *branch) error {
 			row = nil
 		}
 		s := &stepCall{b: b, id: u.id, kind: store.KindCompensation, place: u.place, call: u.call, cfg: u.cfg, attempt: 1, first: 1}
-		if _, err := s.run(row); err != nil {
+		if err := s.runApart(row); err != nil {
 			failures = append(failures, err)
 		}
 	}
 	return errors.Join(failures...)
+}
+
+// runApart runs the step on a goroutine of its own: an undo that ends that, as t.FailNow does, must not keep the others
+// from running.
+func (s *stepCall) runApart(row *store.StepRow) error {
+	b, err := s.b, newGoexitError() // unless it gets past it
+	mine := b.goid.Load()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		b.goid.Store(goroutine.ID())
+		_, err = s.run(row)
+	}()
+	<-done
+	b.goid.Store(mine)
+	b.e.exitIfEnded()
+	return err
 }
 
 // finishUndone ends the run once it is undone, or as far as it could be.

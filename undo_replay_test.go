@@ -3,6 +3,7 @@ package kagzi
 import (
 	"context"
 	"errors"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -36,6 +37,7 @@ func wantJournal(t *testing.T, j *journal, lines ...string) {
 	}
 }
 
+// overAs waits until the run is over.
 func overAs[Out any](k *kit, run *Run[Out]) RunInfo {
 	k.t.Helper()
 	_, err := run.Result(k.ctx)
@@ -47,7 +49,8 @@ func overAs[Out any](k *kit, run *Run[Out]) RunInfo {
 	return info
 }
 
-// X1: a Parallel of which one branch failed; the run fails, and is undone in two executions of the undo (a backoff).
+// TestParallelUndoneElsewhere fails a Parallel by one of its branches, and lets an undo be tried again by another
+// execution: what all branches registered is undone.
 func TestParallelUndoneElsewhere(t *testing.T) {
 	k := newKit(t)
 	wf := Define[int, int]("wf", noRetry)
@@ -87,7 +90,8 @@ func TestParallelUndoneElsewhere(t *testing.T) {
 	wantJournal(t, j, "undo-flight", "undo-hotel")
 }
 
-// X2: the loser of a Race has registered; the run sleeps, and is cancelled, or fails.
+// TestRaceLoserRegistered lets the loser of a Race register, and cancels or fails the run after a sleep: what the
+// loser registered is undone, too.
 func TestRaceLoserRegistered(t *testing.T) {
 	for _, how := range []string{"Cancel", "Fail"} {
 		t.Run(how, func(t *testing.T) {
@@ -138,7 +142,8 @@ func TestRaceLoserRegistered(t *testing.T) {
 	}
 }
 
-// X3: the function fails while a branch of Go has registered: a replay cancels the branch before it registers again.
+// TestGoBranchCancelledInReplay fails the function while a branch of Go has registered: a replay does not cancel the
+// branch before it registers again.
 func TestGoBranchCancelledInReplay(t *testing.T) {
 	k := newKit(t)
 	wf := Define[int, int]("wf", noRetry)
@@ -178,7 +183,7 @@ func TestGoBranchCancelledInReplay(t *testing.T) {
 	wantJournal(t, j, "undo-root", "undo-b")
 }
 
-// X4: the cancel comes while the run, which has just been claimed, is on its way through its history.
+// TestCancelInMidReplay cancels a run that has just been claimed, and is on its way through its history.
 func TestCancelInMidReplay(t *testing.T) {
 	k := newKit(t)
 	wf := Define[int, int]("wf", noRetry)
@@ -212,7 +217,8 @@ func TestCancelInMidReplay(t *testing.T) {
 	wantJournal(t, j, "undo-a", "undo-b")
 }
 
-// X5: a step that is under way at the deadline and does not look at its context is undone before it ends.
+// TestDeadlineUndoesBeforeTheStepEnds lets a step ignore its context: at the deadline it is waited for before it is
+// undone.
 func TestDeadlineUndoesBeforeTheStepEnds(t *testing.T) {
 	k := newKit(t)
 	wf := Define[int, int]("wf", noRetry)
@@ -235,7 +241,8 @@ func TestDeadlineUndoesBeforeTheStepEnds(t *testing.T) {
 	}
 }
 
-// X6: a Parallel failed in the first attempt of the run, which registered after it; cancelled in the backoff.
+// TestCancelInBackoffAfterAFailedParallel cancels a run in the backoff after an attempt in which a Parallel failed,
+// and which registered after that.
 func TestCancelInBackoffAfterAFailedParallel(t *testing.T) {
 	k := newKit(t)
 	wf := Define[int, int]("wf", RetryPolicy{MaxAttempts: 5, Backoff: time.Hour})
@@ -264,7 +271,8 @@ func TestCancelInBackoffAfterAFailedParallel(t *testing.T) {
 	wantJournal(t, j, "undo-after")
 }
 
-// X7: the first attempt of the run registers on the way round a failure, which the second forgets.
+// TestRegistrationOfAForgottenFailure registers on the way round a failure in the first attempt of the run, which the
+// second attempt forgets.
 func TestRegistrationOfAForgottenFailure(t *testing.T) {
 	k := newKit(t)
 	wf := Define[int, int]("wf", RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond})
@@ -296,7 +304,8 @@ func TestRegistrationOfAForgottenFailure(t *testing.T) {
 	wantJournal(t, j, "undo-first", "undo-fallback")
 }
 
-// X8: a cancel that was acknowledged while the last undo of a failed run was under way.
+// TestCancelDuringTheLastUndo cancels a failed run while its last undo is under way: that it was cancelled is how it
+// ends.
 func TestCancelDuringTheLastUndo(t *testing.T) {
 	k := newKit(t)
 	wf := Define[int, int]("wf", noRetry)
@@ -322,7 +331,8 @@ func TestCancelDuringTheLastUndo(t *testing.T) {
 	}
 }
 
-// X9: what a StepTx after a Sleep returned is lost to the undo if the worker is lost right after it.
+// TestStepTxAfterSleep loses the worker right after a StepTx that follows a Sleep: the undo finds what the StepTx
+// returned.
 func TestStepTxAfterSleep(t *testing.T) {
 	k := newKit(t)
 	wf := Define[int, int]("wf", noRetry)
@@ -372,7 +382,7 @@ func TestStepTxAfterSleep(t *testing.T) {
 	}
 }
 
-// X10: the drain's timeout comes between the end of the function and its undos.
+// TestDrainBeforeTheUndo has the drain's timeout come between the end of the function and its undos.
 func TestDrainBeforeTheUndo(t *testing.T) {
 	k := newKit(t)
 	wf := Define[int, int]("wf", noRetry)
@@ -428,7 +438,8 @@ func TestDrainBeforeTheUndo(t *testing.T) {
 	t.Logf("run is %s", info.Status)
 }
 
-// X11: a refused Cancel in a caller's transaction changes the children of a run that was set aside.
+// TestRefusedCancelInTx shows that a refused Cancel changes nothing in the caller's transaction: neither the children
+// of a run that was set aside.
 func TestRefusedCancelInTx(t *testing.T) {
 	k := newKit(t)
 	child, parent := Define[int, int]("child"), Define[int, int]("parent", noRetry)
@@ -467,7 +478,8 @@ func TestRefusedCancelInTx(t *testing.T) {
 	}
 }
 
-// X12: the parent is resumed while the child that was cancelled with it is still being undone.
+// TestResumeWhileTheChildIsUndone resumes a parent while the child that was cancelled with it is still being undone:
+// it starts another.
 func TestResumeWhileTheChildIsUndone(t *testing.T) {
 	k := newKit(t)
 	child, parent := Define[int, int]("child", noRetry), Define[int, int]("parent", noRetry)
@@ -506,9 +518,7 @@ func TestResumeWhileTheChildIsUndone(t *testing.T) {
 	}
 }
 
-// X13: an undo that calls Goexit keeps the others from running.
-
-// X14: a race that nobody has recorded as won is replayed to be undone.
+// TestUndecidedRace loses the worker just before a Race is recorded as decided: what its branches registered is undone.
 func TestUndecidedRace(t *testing.T) {
 	k := newKit(t)
 	wf := Define[int, int]("wf", noRetry)
@@ -552,4 +562,21 @@ func TestUndecidedRace(t *testing.T) {
 		t.Errorf("ended %s with %v", info.Status, info.Error)
 	}
 	wantJournal(t, j, "undo-a", "undo-b1", "undo-b2", "undo-b3")
+}
+
+// TestGoexitInAnUndo shows that an undo which ends its goroutine does not keep the others from running.
+func TestGoexitInAnUndo(t *testing.T) {
+	k := newKit(t)
+	wf := Define[int, int]("wf", noRetry)
+	j := &journal{}
+	serve(k, wf, func(ctx Context, _ int) (int, error) {
+		undoLine(ctx, j, "a")
+		Compensate(ctx, "bad", func(context.Context) error {
+			runtime.Goexit()
+			return nil
+		}, RetryPolicy{MaxAttempts: 1})
+		return 0, errors.New("no")
+	})
+	overAs(k, begin(k, wf, 1))
+	wantJournal(t, j, "undo-a")
 }

@@ -18,8 +18,8 @@ type Workflow[In, Out any] struct {
 // workflow.
 //
 // Defaults hold for every start that does not say otherwise; of one kind the last given wins, but each [Message] is sent.
-// An [ID] is refused: every start would be of the one run. A wrong default is reported by [Start] and whatever else starts
-// a run, not by [Handle].
+// An [ID] makes it a workflow of which one run is active at a time. A wrong default is reported by [Start] and whatever else
+// starts a run, not by [Handle].
 func Define[In, Out any](name string, defaults ...StartOption) Workflow[In, Out] {
 	return Workflow[In, Out]{name, defaults}
 }

@@ -29,13 +29,19 @@ type item struct {
 	written chan struct{}       // closed when the item is settled; nil if it carries no decision
 }
 
-// submit hands it to the next flush, together with what was noted for it.
-func (s *session) submit(it *item) {
+// submit hands it to the next flush, together with what was noted for it. It returns false, and does not, if the branch
+// that writes has lost a race meanwhile: who decides that has taken back what the branch noted.
+func (s *session) submit(it *item) bool {
 	it.e.mu.Lock()
+	if it.b != nil && it.b.muted() {
+		it.e.mu.Unlock()
+		return false
+	}
 	it.records = append(it.e.takeNotesLocked(it), it.records...)
 	it.e.carryLocked(it)
 	it.e.mu.Unlock()
 	s.writer.Add(it)
+	return true
 }
 
 func (it *item) size() int {
