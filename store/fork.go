@@ -97,7 +97,8 @@ SELECT $3::uuid, g.name, g.sequence, $1, g.signal_id, g.payload, g.received_at, 
 	WHERE s.run_id = $3::uuid AND s.namespace_id = $1 AND s.step_id = g.consumed_by
 	LIMIT 1)
 FROM kagzi.signals g
-WHERE g.run_id = $2 AND g.namespace_id = $1`
+WHERE g.run_id = $2 AND g.namespace_id = $1
+ORDER BY g.name, g.sequence`
 
 // copyHistory gives the new run what the old one had recorded at the fork point.
 func (s *Store) copyHistory(ctx context.Context, tx pgx.Tx, r Restart, at *forkPoint) error {

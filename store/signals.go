@@ -37,6 +37,7 @@ type News struct {
 	Ends    []*ChildEnd
 }
 
+// Each name's are in their order. That of the key keeps the planner from the other index.
 const unreadSignals = `
 SELECT g.run_id, g.name, g.sequence, g.payload, g.received_at
 FROM unnest($2::uuid[]) AS u (run_id)
@@ -44,7 +45,7 @@ CROSS JOIN LATERAL (
 	SELECT s.run_id, s.name, s.sequence, s.payload, s.received_at
 	FROM kagzi.signals s
 	WHERE s.run_id = u.run_id AND s.namespace_id = $1 AND s.consumed_by IS NULL
-	ORDER BY s.sequence
+	ORDER BY s.name, s.sequence
 ) g`
 
 // A start that is recorded as RUNNING is of a child whose end its parent has not taken in.
@@ -187,14 +188,25 @@ func readNews(res pgx.BatchResults, out map[uuid.UUID]*News) error {
 	return err
 }
 
-// What a step has taken its record says: it may be an older one than what the flush brought.
+// What a step has taken its record says: it may be an older one than what the flush brought. The rows are found, and
+// locked, before they are written: a join would be planned from the side of the table while that is small.
 const takeSignals = `
+WITH l AS MATERIALIZED (
+	SELECT r.place, u.step_id
+	FROM unnest($2::uuid[], $3::text[], $4::bigint[], $5::text[], $6::int[]) AS u (run_id, name, sequence, step_id, attempt_number)
+	CROSS JOIN LATERAL (
+		SELECT g.ctid AS place
+		FROM kagzi.signals g
+		WHERE g.run_id = u.run_id AND g.name = u.name AND g.sequence = u.sequence AND g.namespace_id = $1 AND g.consumed_by IS NULL
+		FOR UPDATE
+	) r
+	WHERE (SELECT s.sequence FROM kagzi.step_runs s
+		WHERE s.run_id = u.run_id AND s.step_id = u.step_id AND s.attempt_number = u.attempt_number AND s.namespace_id = $1) = u.sequence
+)
 UPDATE kagzi.signals g
-SET consumed_by = u.step_id
-FROM unnest($2::uuid[], $3::text[], $4::bigint[], $5::text[], $6::int[]) AS u (run_id, name, sequence, step_id, attempt_number)
-WHERE g.run_id = u.run_id AND g.name = u.name AND g.sequence = u.sequence AND g.namespace_id = $1 AND g.consumed_by IS NULL
-	AND (SELECT s.sequence FROM kagzi.step_runs s
-		WHERE s.run_id = u.run_id AND s.step_id = u.step_id AND s.attempt_number = u.attempt_number AND s.namespace_id = $1) = u.sequence`
+SET consumed_by = l.step_id
+FROM l
+WHERE g.ctid = l.place AND g.namespace_id = $1`
 
 // taken returns the records of steps that take messages.
 func (f *Flush) taken() []*Record {
