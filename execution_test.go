@@ -154,6 +154,24 @@ func (k *kit) wake(id RunID) {
 	k.c.wakeWork(k.ctx, "default", "", 0, 1)
 }
 
+// executionOf is what executes the run now, in this process.
+func (k *kit) executionOf(id RunID) (e *execution) {
+	k.t.Helper()
+	waitFor(k.t, "the run is in memory", func() bool {
+		k.c.mu.Lock()
+		defer k.c.mu.Unlock()
+		for s := range k.c.sessions {
+			s.mu.Lock()
+			if e == nil {
+				e = s.executing[uuid.MustParse(string(id))]
+			}
+			s.mu.Unlock()
+		}
+		return e != nil
+	})
+	return e
+}
+
 func (k *kit) steps(ref Ref) map[string][]StepAttempt {
 	k.t.Helper()
 	all, err := k.c.Steps(k.ctx, ref)

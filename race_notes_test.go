@@ -26,12 +26,12 @@ func TestCancelledRaceGivesBackWhatItRecorded(t *testing.T) {
 						if err != nil {
 							return "", err
 						}
-						got, err := Step(ctx, "handle", func(context.Context) (string, error) {
+						got, err := Step(ctx, "handle", func(sctx context.Context) (string, error) {
 							j.add("handle:" + m)
 							if ctx.Attempt() == 1 {
 								inStep <- true
 								<-failed
-								time.Sleep(100 * time.Millisecond) // does not heed its context
+								<-sctx.Done() // and succeeds nevertheless
 								defer close(stepDone)
 							}
 							return "handled:" + m, nil
@@ -123,7 +123,12 @@ func TestLoserOfASuspendedRace(t *testing.T) {
 				k.waitStatus(run.ID(), StatusSleeping)
 			} else {
 				<-begun
-				time.Sleep(50 * time.Millisecond)
+				e := k.executionOf(run.ID())
+				waitFor(t, "the message is read", func() bool {
+					e.mu.Lock()
+					defer e.mu.Unlock()
+					return len(e.notes) > 0
+				})
 			}
 			k.signal(run.ID(), rejected.With("r"))
 			if !suspend {

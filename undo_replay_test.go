@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"runtime"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -149,6 +148,8 @@ func TestGoBranchCancelledInReplay(t *testing.T) {
 	wf := Define[int, int]("wf", noRetry)
 	j := &journal{}
 	var tries atomic.Int64
+	registered := make(chan struct{})
+	var once sync.Once
 	serve(k, wf, func(ctx Context, _ int) (int, error) {
 		Compensate(ctx, "undo-root", func(context.Context) error {
 			if tries.Add(1) == 1 {
@@ -161,14 +162,12 @@ func TestGoBranchCancelledInReplay(t *testing.T) {
 			_ = doLine(ctx, j, "first")
 			_ = doLine(ctx, j, "second")
 			undoLine(ctx, j, "b")
+			once.Do(func() { close(registered) })
 			return 0, sleepLong(ctx)
 		})
 		_ = f
 		err := Do(ctx, "main", func(context.Context) error {
-			for !strings.Contains(j.String(), "second") {
-				time.Sleep(time.Millisecond)
-			}
-			time.Sleep(300 * time.Millisecond)
+			<-registered
 			return Permanent(errors.New("no"))
 		})
 		return 0, err
@@ -209,7 +208,7 @@ func TestCancelInMidReplay(t *testing.T) {
 	if err := run.Cancel(k.ctx); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(time.Second) // the notification comes
+	waitFor(t, "the execution is told", k.executionOf(run.ID()).ended)
 	close(gate)
 	if info := overAs(k, run); info.Status != StatusCancelled {
 		t.Errorf("ended %s with %v", info.Status, info.Error)
@@ -223,11 +222,19 @@ func TestDeadlineUndoesBeforeTheStepEnds(t *testing.T) {
 	k := newKit(t)
 	wf := Define[int, int]("wf", noRetry)
 	j := &journal{}
+	undone := make(chan struct{})
 	serve(k, wf, func(ctx Context, _ int) (int, error) {
-		undoLine(ctx, j, "slow")
+		Compensate(ctx, "undo-slow", func(context.Context) error {
+			j.add("undo-slow")
+			close(undone)
+			return nil
+		})
 		return 0, Do(ctx, "slow", func(ctx context.Context) error {
 			<-ctx.Done()
-			time.Sleep(1700 * time.Millisecond)
+			select {
+			case <-undone: // too early
+			case <-time.After(exitGrace + 700*time.Millisecond):
+			}
 			j.add("slow")
 			return nil
 		})
@@ -235,7 +242,6 @@ func TestDeadlineUndoesBeforeTheStepEnds(t *testing.T) {
 	run := begin(k, wf, 1, Timeout(2*time.Second))
 	overAs(k, run)
 	waitFor(t, "the step ends", func() bool { return j.has("slow") })
-	time.Sleep(300 * time.Millisecond)
 	if got := j.String(); got != "slow undo-slow" {
 		t.Errorf("happened: %s; steps: %+v", got, k.steps(run.ID())["slow"])
 	}
@@ -369,7 +375,6 @@ func TestStepTxAfterSleep(t *testing.T) {
 	run := begin(k, wf, 1)
 	<-stuck
 	defer close(gate)
-	time.Sleep(200 * time.Millisecond)
 	if err := run.Cancel(k.ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -535,7 +540,10 @@ func TestUndecidedRace(t *testing.T) {
 				})
 			},
 			"b": func(ctx Context) (int, error) {
-				time.Sleep(50 * time.Millisecond) // code that takes its time, in a replay too
+				select { // code that takes its time, in a replay too
+				case <-ctx.Done():
+				case <-time.After(50 * time.Millisecond):
+				}
 				for _, n := range []string{"b1", "b2", "b3"} {
 					undoLine(ctx, j, n)
 				}
