@@ -58,7 +58,8 @@ type session struct {
 	draining   bool               // nothing is claimed any more
 	poolClosed bool               // by the application
 	claiming   bool               // what is claimed is not in executing yet
-	moved      map[uuid.UUID]bool // rows to look at; while claiming, any that moved
+	moved      map[uuid.UUID]bool // executions whose rows are to be looked at
+	early      map[uuid.UUID]bool // runs that moved while claiming; uuid.Nil for any
 
 	completed, failed atomic.Int64
 	closing           atomic.Bool // writes that cannot be made are given up
@@ -70,7 +71,7 @@ func newSession(w *Worker) *session {
 	s := &session{
 		w: w, store: w.client.store, types: w.handled(), background: context.Background(), id: uuid.New(),
 		wake: make(chan struct{}, 1), freed: make(chan struct{}, 1), looks: make(chan struct{}, 1), beats: make(chan struct{}, 1),
-		most: mostClaimed, executing: map[uuid.UUID]*execution{}, slots: w.cfg.MaxConcurrent, moved: map[uuid.UUID]bool{},
+		most: mostClaimed, executing: map[uuid.UUID]*execution{}, slots: w.cfg.MaxConcurrent, moved: map[uuid.UUID]bool{}, early: map[uuid.UUID]bool{},
 	}
 	var cancel context.CancelFunc
 	s.noWait, cancel = context.WithCancel(s.background)
@@ -232,14 +233,19 @@ func (s *session) claim(ctx context.Context, n int) time.Duration {
 	return pause
 }
 
-// claimedAll says that what was claimed is being executed. Rows that moved since the claim, and before that, are looked at
-// now: what was read of them may be older.
+// claimedAll says that what was claimed is being executed. Rows that moved since the claim are looked at now: what was
+// read of them may be older.
 func (s *session) claimedAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.claiming = false
-	if s.moved[uuid.Nil] { // any
-		for id := range s.executing {
+	early := slices.Collect(maps.Keys(s.early))
+	if s.early[uuid.Nil] {
+		early = slices.Collect(maps.Keys(s.executing))
+	}
+	clear(s.early)
+	for _, id := range early {
+		if s.executing[id] != nil {
 			s.moved[id] = true
 		}
 	}
@@ -443,12 +449,15 @@ func (s *session) look(ids []uuid.UUID) {
 			s.moved[id] = true
 		}
 		if s.claiming {
-			s.moved[uuid.Nil] = true
+			s.early[uuid.Nil] = true
 		}
 	}
 	for _, id := range ids {
-		if s.executing[id] != nil || s.claiming {
+		if s.executing[id] != nil {
 			s.moved[id] = true
+		}
+		if s.claiming {
+			s.early[id] = true
 		}
 	}
 	if len(s.moved) > 0 {
@@ -470,10 +479,8 @@ func (s *session) lookLoop(stop chan struct{}) {
 			if e := s.executing[id]; e != nil {
 				held = append(held, e.held())
 			}
-			if !s.claiming {
-				delete(s.moved, id)
-			}
 		}
+		clear(s.moved)
 		s.mu.Unlock()
 		if len(held) == 0 {
 			continue
