@@ -9,20 +9,20 @@ import (
 	"time"
 )
 
-// BenchmarkSignal sends messages to 100 runs that nobody executes: from one goroutine, and from 16.
+// BenchmarkSignal sends messages to 5,000 runs that nobody executes: from one goroutine, and from 16.
 func BenchmarkSignal(b *testing.B) {
 	s, wf := DefineSignal[int]("s"), Define[int, int]("wf")
 	for _, goroutines := range []int{1, 16} {
 		b.Run(fmt.Sprintf("goroutines=%d", goroutines), func(b *testing.B) {
 			c := benchClient(b, 16)
-			runs := startRuns(b, c, wf, 100)
+			runs := startRuns(b, c, wf, 5_000)
 			b.ResetTimer()
 			var n atomic.Int64
 			var wg sync.WaitGroup
 			for range goroutines {
 				wg.Go(func() {
 					for i := n.Add(1); i <= int64(b.N); i = n.Add(1) {
-						if err := c.Signal(b.Context(), runs[i%100].ID(), s.With(1)); err != nil {
+						if err := c.Signal(b.Context(), runs[i%5_000].ID(), s.With(1)); err != nil {
 							b.Error(err)
 							return
 						}
