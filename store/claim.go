@@ -141,19 +141,10 @@ func (s *Store) Claim(ctx context.Context, req ClaimRequest) (Claim, error) {
 		b := &pgx.Batch{}
 		b.Queue(session, "100ms", relaxed)
 		b.Queue(claimRuns, s.claimArgs(req)...)
-		res := s.pool.SendBatch(ctx, b)
-		defer res.Close()
-		if _, err := res.Exec(); err != nil {
+		return exchange(ctx, s.pool, b, func(rows pgx.Rows) (err error) {
+			claim, err = readClaim(rows, req.Lease)
 			return err
-		}
-		rows, err := res.Query()
-		if err != nil {
-			return err
-		}
-		if claim, err = readClaim(rows, req.Lease); err != nil {
-			return err
-		}
-		return res.Close()
+		})
 	})
 	return claim, wrap("claim runs", err)
 }

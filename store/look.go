@@ -40,40 +40,25 @@ func (s *Store) lookAt(ctx context.Context, f *Flush) error {
 	b.Queue(byIndex)
 	b.Queue(lookAtRuns, s.namespace, texts(runs))
 	b.Queue(lookAtSteps, s.namespace, texts(stepRuns), steps, attempts)
-	res := s.pool.SendBatch(ctx, b)
-	defer res.Close()
-	if _, err := res.Exec(); err != nil {
-		return err
-	}
-	rows, err := res.Query()
-	if err != nil {
-		return err
-	}
-	found := map[uuid.UUID]runState{}
-	for rows.Next() {
-		var id uuid.UUID
-		var lease *uuid.UUID
-		var st runState
-		if err := rows.Scan(&id, &lease, &st.status, &st.cancelling); err != nil {
-			return err
+	found, recorded := map[uuid.UUID]runState{}, map[stepKey]*StepRow{}
+	if err := exchange(ctx, s.pool, b, func(rows pgx.Rows) error {
+		for rows.Next() {
+			var id uuid.UUID
+			var lease *uuid.UUID
+			var st runState
+			if err := rows.Scan(&id, &lease, &st.status, &st.cancelling); err != nil {
+				return err
+			}
+			st.lease = deref(lease)
+			found[id] = st
 		}
-		st.lease = deref(lease)
-		found[id] = st
-	}
-	if err := rows.Err(); err != nil {
-		return err
-	}
-	if rows, err = res.Query(); err != nil {
-		return err
-	}
-	recorded := map[stepKey]*StepRow{}
-	if err := eachStep(rows, func(r *StepRow) { recorded[stepKey{r.RunID, r.StepID}] = r }); err != nil {
+		return nil
+	}, func(rows pgx.Rows) error {
+		return eachStep(rows, func(r *StepRow) { recorded[stepKey{r.RunID, r.StepID}] = r })
+	}); err != nil {
 		return err
 	}
 	f.decide(found, recorded)
-	if err := res.Close(); err != nil {
-		return err
-	}
 	return s.lookAtTaken(ctx, f)
 }
 

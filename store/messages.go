@@ -131,26 +131,16 @@ func (s *Store) storeMessages(ctx context.Context, db DB, messages []Message) (m
 	if inTx {
 		b.Queue(byCost)
 	}
-	res := db.SendBatch(ctx, b)
-	defer res.Close()
-	for range 2 {
-		if _, err := res.Exec(); err != nil {
-			return nil, err
-		}
-	}
-	rows, err := res.Query()
-	if err != nil {
-		return nil, err
-	}
 	stored := map[uuid.UUID]Signalled{}
-	var g Signalled
-	if _, err := pgx.ForEachRow(rows, []any{&g.RunID, &g.Queue, &g.Type, &g.Version, &g.Running, &g.Due}, func() error {
-		stored[g.RunID] = g
-		return nil
-	}); err != nil {
-		return nil, err
-	}
-	return stored, res.Close() // the commit, unless db is a transaction
+	err := exchange(ctx, db, b, nil, func(rows pgx.Rows) error {
+		var g Signalled
+		_, err := pgx.ForEachRow(rows, []any{&g.RunID, &g.Queue, &g.Type, &g.Version, &g.Running, &g.Due}, func() error {
+			stored[g.RunID] = g
+			return nil
+		})
+		return err
+	})
+	return stored, err
 }
 
 func (s *Store) messageArgs(messages []Message, inTx bool) []any {

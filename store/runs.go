@@ -251,31 +251,21 @@ func (s *Store) Ended(ctx context.Context, ids []uuid.UUID) (ended []Ended, miss
 		b.Queue(byIndex)
 		b.Queue(endedRuns, s.namespace, texts(ids))
 		b.Queue(missingRuns, s.namespace, texts(ids))
-		res := s.pool.SendBatch(ctx, b)
-		defer res.Close()
-		if _, err := res.Exec(); err != nil {
-			return err
-		}
-		rows, err := res.Query()
-		if err != nil {
-			return err
-		}
-		for rows.Next() {
-			var e Ended
-			var kind, text *string
-			if err := rows.Scan(&e.RunID, &e.Type, &e.Status, &e.Output, &kind, &text); err != nil {
-				return err
+		return exchange(ctx, s.pool, b, func(rows pgx.Rows) error {
+			for rows.Next() {
+				var e Ended
+				var kind, text *string
+				if err := rows.Scan(&e.RunID, &e.Type, &e.Status, &e.Output, &kind, &text); err != nil {
+					return err
+				}
+				e.ErrorKind, e.Error = deref(kind), deref(text)
+				ended = append(ended, e)
 			}
-			e.ErrorKind, e.Error = deref(kind), deref(text)
-			ended = append(ended, e)
-		}
-		if err := rows.Err(); err != nil {
+			return nil
+		}, func(rows pgx.Rows) (err error) {
+			missing, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 			return err
-		}
-		if err := readIDs(res, func(id uuid.UUID) { missing = append(missing, id) }); err != nil {
-			return err
-		}
-		return res.Close()
+		})
 	})
 	return ended, missing, wrap("look for ended runs", err)
 }

@@ -269,32 +269,21 @@ func (s *Store) fire(ctx context.Context, tx pgx.Tx, firings []*Firing) ([]Fired
 			ticks, queued = append(ticks, tick), append(queued, r.Queued)
 		}
 	}
+	var fired []FiredRun
 	b := &pgx.Batch{}
 	b.Queue(byIndex)
+	var reads []func(pgx.Rows) error
 	if len(runs) > 0 {
 		b.Queue(insertFired, s.namespace, runs, of, ticks, queued)
+		reads = append(reads, func(rows pgx.Rows) (err error) {
+			fired, err = pgx.CollectRows(rows, pgx.RowToStructByPos[FiredRun])
+			return err
+		})
 	}
 	b.Queue(moveTemplates, s.namespace, templates, cursors, nexts, problems)
 	b.Queue(byCost)
-	res := tx.SendBatch(ctx, b)
-	defer res.Close()
-	var fired []FiredRun
-	if _, err := res.Exec(); err != nil {
-		return nil, err
-	}
-	if len(runs) > 0 {
-		rows, err := res.Query()
-		if err != nil {
-			return nil, err
-		}
-		if fired, err = pgx.CollectRows(rows, pgx.RowToStructByPos[FiredRun]); err != nil {
-			return nil, err
-		}
-	}
-	if _, err := res.Exec(); err != nil {
-		return nil, err
-	}
-	return fired, res.Close()
+	err := exchange(ctx, tx, b, append(reads, nil)...)
+	return fired, err
 }
 
 // ---- overlap ----
@@ -342,25 +331,13 @@ func (s *Store) ReleaseQueued(ctx context.Context) (released []FiredRun, blockin
 		b.Queue(session, "100ms", durable)
 		b.Queue(releaseQueued, s.namespace)
 		b.Queue(blockingRuns, s.namespace)
-		res := s.pool.SendBatch(ctx, b)
-		defer res.Close()
-		if _, err := res.Exec(); err != nil {
+		return exchange(ctx, s.pool, b, func(rows pgx.Rows) (err error) {
+			released, err = pgx.CollectRows(rows, pgx.RowToStructByPos[FiredRun])
 			return err
-		}
-		rows, err := res.Query()
-		if err != nil {
+		}, func(rows pgx.Rows) (err error) {
+			blocking, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 			return err
-		}
-		if released, err = pgx.CollectRows(rows, pgx.RowToStructByPos[FiredRun]); err != nil {
-			return err
-		}
-		if rows, err = res.Query(); err != nil {
-			return err
-		}
-		if blocking, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID]); err != nil {
-			return err
-		}
-		return res.Close()
+		})
 	})
 	return released, blocking, wrap("release queued runs", err)
 }

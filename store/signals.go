@@ -85,27 +85,15 @@ func (s *Store) News(ctx context.Context, runs []uuid.UUID) (map[uuid.UUID]*News
 		b.Queue(byIndex)
 		b.Queue(runWakeups, s.namespace, texts(runs))
 		queueNews(b, s.namespace, runs)
-		res := s.pool.SendBatch(ctx, b)
-		defer res.Close()
-		if _, err := res.Exec(); err != nil {
+		return exchange(ctx, s.pool, b, func(rows pgx.Rows) error {
+			var id uuid.UUID
+			var wakeups int64
+			_, err := pgx.ForEachRow(rows, []any{&id, &wakeups}, func() error {
+				out[id] = &News{Wakeups: wakeups}
+				return nil
+			})
 			return err
-		}
-		rows, err := res.Query()
-		if err != nil {
-			return err
-		}
-		var id uuid.UUID
-		var wakeups int64
-		if _, err := pgx.ForEachRow(rows, []any{&id, &wakeups}, func() error {
-			out[id] = &News{Wakeups: wakeups}
-			return nil
-		}); err != nil {
-			return err
-		}
-		if err := readNews(res, out); err != nil {
-			return err
-		}
-		return res.Close()
+		}, readSignals(out), readEnds(out))
 	})
 	return out, wrap("read messages", err)
 }
@@ -126,22 +114,9 @@ func (s *Store) Load(ctx context.Context, runs, woken []uuid.UUID) (steps map[uu
 		b.Queue(byIndex)
 		b.Queue(history, s.namespace, texts(runs))
 		queueNews(b, s.namespace, woken)
-		res := s.pool.SendBatch(ctx, b)
-		defer res.Close()
-		if _, err := res.Exec(); err != nil {
-			return err
-		}
-		rows, err := res.Query()
-		if err != nil {
-			return err
-		}
-		if err := eachStep(rows, func(r *StepRow) { steps[r.RunID] = append(steps[r.RunID], r) }); err != nil {
-			return err
-		}
-		if err := readNews(res, news); err != nil {
-			return err
-		}
-		return res.Close()
+		return exchange(ctx, s.pool, b, func(rows pgx.Rows) error {
+			return eachStep(rows, func(r *StepRow) { steps[r.RunID] = append(steps[r.RunID], r) })
+		}, readSignals(news), readEnds(news))
 	})
 	if err != nil {
 		return nil, nil, wrap("read history", err) // and no part of it: it would look like the whole
@@ -149,43 +124,44 @@ func (s *Store) Load(ctx context.Context, runs, woken []uuid.UUID) (steps map[uu
 	return steps, news, nil
 }
 
+// queueNews asks for what readSignals and readEnds read.
 func queueNews(b *pgx.Batch, namespace string, runs []uuid.UUID) {
 	b.Queue(unreadSignals, namespace, texts(runs))
 	b.Queue(endedChildren, namespace, texts(runs))
 }
 
-// readNews reads the answers of queueNews into out; what is of no run in out is left out.
-func readNews(res pgx.BatchResults, out map[uuid.UUID]*News) error {
-	rows, err := res.Query()
-	if err != nil {
+// readSignals reads unreadSignals into out; what is of no run in out is left out.
+func readSignals(out map[uuid.UUID]*News) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		var g Signal
+		_, err := pgx.ForEachRow(rows, []any{&g.RunID, &g.Name, &g.Sequence, &g.Payload, &g.ReceivedAt}, func() error {
+			signal := g
+			g.Payload = nil // the next scan must not write over it
+			if n := out[g.RunID]; n != nil {
+				n.Signals = append(n.Signals, &signal)
+			}
+			return nil
+		})
 		return err
 	}
-	var g Signal
-	if _, err := pgx.ForEachRow(rows, []any{&g.RunID, &g.Name, &g.Sequence, &g.Payload, &g.ReceivedAt}, func() error {
-		signal := g
-		g.Payload = nil // the next scan must not write over it
-		if n := out[g.RunID]; n != nil {
-			n.Signals = append(n.Signals, &signal)
-		}
-		return nil
-	}); err != nil {
+}
+
+// readEnds reads endedChildren into out; what is of no run in out is left out.
+func readEnds(out map[uuid.UUID]*News) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		var c ChildEnd
+		var kind, text *string
+		_, err := pgx.ForEachRow(rows, []any{&c.Parent, &c.Child, &c.Type, &c.Status, &c.Output, &kind, &text, &c.FinishedAt, &c.Undoing}, func() error {
+			end := c
+			c.Output = nil
+			end.ErrorKind, end.Error = deref(kind), deref(text)
+			if n := out[c.Parent]; n != nil {
+				n.Ends = append(n.Ends, &end)
+			}
+			return nil
+		})
 		return err
 	}
-	if rows, err = res.Query(); err != nil {
-		return err
-	}
-	var c ChildEnd
-	var kind, text *string
-	_, err = pgx.ForEachRow(rows, []any{&c.Parent, &c.Child, &c.Type, &c.Status, &c.Output, &kind, &text, &c.FinishedAt, &c.Undoing}, func() error {
-		end := c
-		c.Output = nil
-		end.ErrorKind, end.Error = deref(kind), deref(text)
-		if n := out[c.Parent]; n != nil {
-			n.Ends = append(n.Ends, &end)
-		}
-		return nil
-	})
-	return err
 }
 
 // What a step has taken its record says: it may be an older one than what the flush brought. The rows are found, and

@@ -6,6 +6,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -192,22 +193,29 @@ func ask(ctx context.Context, db DB, sql string, args []any, read func(pgx.Rows)
 	if _, inTx := db.(pgx.Tx); inTx {
 		b.Queue(byCost)
 	}
+	return exchange(ctx, db, b, read)
+}
+
+// exchange sends b, whose first statement prepares the others, and gives those their rows to read, one after the other.
+// Where read is nil there are none.
+func exchange(ctx context.Context, db DB, b *pgx.Batch, reads ...func(pgx.Rows) error) error {
 	res := db.SendBatch(ctx, b)
 	defer res.Close()
 	if _, err := res.Exec(); err != nil {
 		return err
 	}
-	rows, err := res.Query()
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	if err := read(rows); err != nil {
-		return err
-	}
-	rows.Close()
-	if err := rows.Err(); err != nil {
-		return err
+	for _, read := range reads {
+		rows, err := res.Query()
+		if err != nil {
+			return err
+		}
+		if read != nil {
+			err = read(rows)
+		}
+		rows.Close()
+		if err := cmp.Or(err, rows.Err()); err != nil {
+			return err
+		}
 	}
 	return res.Close() // the commit, unless db is a transaction
 }
