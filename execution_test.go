@@ -154,13 +154,13 @@ func (k *kit) wake(id RunID) {
 	k.c.wakeWork(k.ctx, "default", "", 0, 1)
 }
 
-// executionOf is what executes the run now, in this process.
-func (k *kit) executionOf(id RunID) (e *execution) {
+// executionOf is what executes the run now, on a worker of c.
+func (k *kit) executionOf(c *Client, id RunID) (e *execution) {
 	k.t.Helper()
 	waitFor(k.t, "the run is in memory", func() bool {
-		k.c.mu.Lock()
-		defer k.c.mu.Unlock()
-		for s := range k.c.sessions {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for s := range c.sessions {
 			s.mu.Lock()
 			if e == nil {
 				e = s.executing[uuid.MustParse(string(id))]

@@ -95,7 +95,7 @@ func TestLoserOfASuspendedRace(t *testing.T) {
 			wf := Define[struct{}, string]("wf")
 			third := DefineSignal[string]("third")
 			begun, open := make(chan bool, 1), make(chan bool)
-			_, _ = serveWith(k, told, wf, func(ctx Context, _ struct{}) (string, error) {
+			w, _ := serveWith(k, told, wf, func(ctx Context, _ struct{}) (string, error) {
 				if !suspend { // another branch at work keeps the run in memory
 					Go(ctx, "busy", func(ctx Context) (int, error) {
 						return 0, Do(ctx, "s", func(context.Context) error { begun <- true; <-open; return nil })
@@ -123,7 +123,7 @@ func TestLoserOfASuspendedRace(t *testing.T) {
 				k.waitStatus(run.ID(), StatusSleeping)
 			} else {
 				<-begun
-				e := k.executionOf(run.ID())
+				e := k.executionOf(w.client, run.ID())
 				waitFor(t, "the message is read", func() bool {
 					e.mu.Lock()
 					defer e.mu.Unlock()

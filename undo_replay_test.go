@@ -208,7 +208,7 @@ func TestCancelInMidReplay(t *testing.T) {
 	if err := run.Cancel(k.ctx); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "the execution is told", k.executionOf(run.ID()).ended)
+	waitFor(t, "the execution is told", k.executionOf(k.c, run.ID()).ended)
 	close(gate)
 	if info := overAs(k, run); info.Status != StatusCancelled {
 		t.Errorf("ended %s with %v", info.Status, info.Error)
