@@ -64,7 +64,7 @@ func (cfg *bulkConfig) take(option any) error {
 		cfg.version = int(o)
 		return validateVersion(int(o))
 	case nil:
-		return errors.New("kagzi: a nil option")
+		return errNilOption
 	}
 	return nil
 }

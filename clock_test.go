@@ -1,6 +1,7 @@
 package kagzi
 
 import (
+	"context"
 	"testing"
 	"time"
 )
@@ -32,5 +33,26 @@ func TestClockSaysWhenItWasSetForward(t *testing.T) {
 	case <-c.jump():
 		t.Error("who watches from now on was told of the last jump")
 	default:
+	}
+}
+
+// A timer that fires early, because the database's clock was set back since, does not fail the run.
+func TestDeadlineGoesByTheClock(t *testing.T) {
+	k := newKit(t)
+	wf := Define[int, int]("wf", noRetry)
+	begun, open := make(chan bool), make(chan bool)
+	serve(k, wf, func(ctx Context, _ int) (int, error) {
+		return 7, Do(ctx, "step", func(ctx context.Context) error {
+			begun <- true
+			<-open
+			return ctx.Err()
+		})
+	})
+	run := begin(k, wf, 1, Timeout(time.Hour))
+	<-begun
+	k.executionOf(k.c, run.ID()).timeOver()
+	close(open)
+	if got := resultOf(k, run); got != 7 {
+		t.Errorf("got %d", got)
 	}
 }

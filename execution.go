@@ -141,7 +141,7 @@ func (e *execution) execute(h handler) {
 	b := &branch{e: e, ctx: e.ctx, cancel: e.cancel, now: e.run.StartedAt, result: &branchResult{}}
 	if !e.run.DeadlineAt.IsZero() && !e.undoing && !e.replays {
 		e.mu.Lock()
-		e.deadline = time.AfterFunc(e.run.DeadlineAt.Sub(e.s.now()), func() { e.fail(errDeadline) })
+		e.deadline = time.AfterFunc(e.run.DeadlineAt.Sub(e.s.now()), e.timeOver)
 		e.mu.Unlock()
 		e.resetDeadline() // the clock may have been set meanwhile, by who has not seen the timer
 	}
@@ -150,6 +150,15 @@ func (e *execution) execute(h handler) {
 		output, err = h(b, e.run.Input)
 		return err
 	}, func() { e.output = output })
+}
+
+// timeOver fails the run, unless the estimate of the database's clock has moved back since the timer was set.
+func (e *execution) timeOver() {
+	if e.s.now().Before(e.run.DeadlineAt) {
+		e.resetDeadline()
+		return
+	}
+	e.fail(errDeadline)
 }
 
 // resetDeadline goes by the database's clock as it is now.
@@ -457,7 +466,10 @@ func (e *execution) newFinish(status string, kind Kind, text string) *store.Fini
 func (e *execution) left(o store.Outcome) {
 	if o == store.Cancelling { // asked for while the run was about to end
 		if e.undoing {
-			e.submitFinish(e.cancelled())
+			e.mu.Lock()
+			e.verdict = e.cancelled()
+			e.mu.Unlock()
+			e.finishUndone(nil)
 		} else {
 			e.endRun(e.cancelled())
 		}

@@ -198,16 +198,21 @@ func startOptions(opts []StartOption) (startConfig, error) {
 		case inTx:
 			cfg.tx = o.tx
 			if o.tx == nil {
-				check(errors.New("kagzi: InTx(nil): begin a transaction first"))
+				check(errNilTx)
 			}
 		case detached:
 			cfg.detached = true
 		case nil:
-			check(errors.New("kagzi: a nil option"))
+			check(errNilOption)
 		}
 	}
 	return cfg, errors.Join(errs...)
 }
+
+var (
+	errNilOption = errors.New("kagzi: a nil option")
+	errNilTx     = errors.New("kagzi: InTx(nil): begin a transaction first")
+)
 
 // stepConfig is what a step's options say.
 type stepConfig struct {
@@ -227,7 +232,7 @@ func stepOptions(opts []StepOption) (stepConfig, error) {
 			cfg.policy = o
 			err = errors.Join(err, o.validate())
 		case nil:
-			err = errors.Join(err, errors.New("kagzi: a nil option"))
+			err = errors.Join(err, errNilOption)
 		}
 	}
 	cfg.policy = cfg.policy.withDefaults()
@@ -257,7 +262,7 @@ func branchOptions(opts []BranchOption) (branchConfig, error) {
 		case collectErrors:
 			cfg.collect = true
 		case nil:
-			err = errors.Join(err, errors.New("kagzi: a nil option"))
+			err = errors.Join(err, errNilOption)
 		}
 	}
 	return cfg, err
@@ -271,7 +276,7 @@ func waitOptions(opts []WaitOption) (timeout time.Duration, err error) {
 			timeout = time.Duration(o)
 			err = errors.Join(err, validateTimeout("timeout", timeout))
 		case nil:
-			err = errors.Join(err, errors.New("kagzi: a nil option"))
+			err = errors.Join(err, errNilOption)
 		}
 	}
 	return timeout, err
@@ -294,16 +299,11 @@ func signalOptions(opts []SignalOption) (signalConfig, error) {
 		case inTx:
 			cfg.tx = o.tx
 			if o.tx == nil {
-				err = errors.Join(err, errors.New("kagzi: InTx(nil): begin a transaction first"))
+				err = errors.Join(err, errNilTx)
 			}
 		case nil:
-			err = errors.Join(err, errors.New("kagzi: a nil option"))
+			err = errors.Join(err, errNilOption)
 		}
 	}
 	return cfg, err
-}
-
-func changeTx(opts []ChangeOption) (pgx.Tx, error) {
-	cfg, err := changeOptions(opts)
-	return cfg.tx, err
 }

@@ -53,7 +53,7 @@ func (c *Client) restartOptions(opts []RestartOption) (restartConfig, error) {
 			check(err)
 			cfg.run.Replace, cfg.run.Input = true, input
 		case nil:
-			check(errors.New("kagzi: a nil option"))
+			check(errNilOption)
 		}
 	}
 	return cfg, errors.Join(errs...)

@@ -367,18 +367,13 @@ func (s *session) dispatch(e *execution) {
 
 // cancelChildren cancels the children of a run that is about to end, and reports whether the run is still held.
 func (s *session) cancelChildren(e *execution) bool {
-	for {
+	return e.insist(func() error {
 		ended, err := s.store.CancelChildren(s.background, e.held())
 		if err == nil {
 			_ = s.w.client.announceEnds(s.noWait, nil, ended) // fails only in a transaction
-			return true
 		}
-		if errors.Is(err, store.ErrLeaseLost) || s.closing.Load() || e.lost() {
-			return false
-		}
-		s.databaseTrouble(err)
-		time.Sleep(databasePause)
-	}
+		return err
+	})
 }
 
 // replace puts another execution of the same run, under the same lease, in the place of one.

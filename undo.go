@@ -221,14 +221,13 @@ func (e *execution) replayFirst(verdict *store.Finish) bool {
 	if e.replays && e.latest != nil && attempt == 0 {
 		return false
 	}
-	rows, err := e.s.store.StepAttempts(e.s.background, e.run.RunID)
-	for ; err != nil; rows, err = e.s.store.StepAttempts(e.s.background, e.run.RunID) {
-		if e.s.closing.Load() || e.lost() {
-			e.left(store.Lost)
-			return true
-		}
-		e.s.databaseTrouble(err)
-		time.Sleep(databasePause)
+	var rows []*store.StepRow
+	if !e.insist(func() (err error) {
+		rows, err = e.s.store.StepAttempts(e.s.background, e.run.RunID)
+		return err
+	}) {
+		e.left(store.Lost)
+		return true
 	}
 	registered := map[string]int{}
 	for _, r := range rows {
@@ -247,6 +246,21 @@ func (e *execution) replayFirst(verdict *store.Finish) bool {
 	e.mu.Unlock()
 	e.handOver(u, func() { u.execute(e.s.w.handlers[e.run.Type][e.run.Version]) })
 	return true
+}
+
+// insist calls f, which asks the database, until that answers. It returns false if the run is not the execution's any more.
+func (e *execution) insist(f func() error) bool {
+	for {
+		err := f()
+		if err == nil {
+			return true
+		}
+		if errors.Is(err, store.ErrLeaseLost) || e.s.closing.Load() || e.lost() {
+			return false
+		}
+		e.s.databaseTrouble(err)
+		time.Sleep(databasePause)
+	}
 }
 
 // latestAttempts returns of each step the latest row that an attempt of the run up to the one given wrote.
@@ -389,5 +403,27 @@ func (e *execution) finishUndone(err error) {
 		f = e.newFinish(store.Failed, KindCompensation, errorText(fmt.Errorf("not undone: %w; the run ended because: %s (%s)", err, f.Error, why)))
 	}
 	f.Anyway = err != nil || failure != nil // else a cancel wins that came meanwhile
-	e.submitFinish(f)
+	go func() {
+		if f.Status == store.Cancelled && !e.explainCancel(f) {
+			e.left(store.Lost)
+			return
+		}
+		e.submitFinish(f)
+	}()
+}
+
+// explainCancel adds the reason that the cancel was given. It returns false if the lease is lost.
+func (e *execution) explainCancel(f *store.Finish) bool {
+	return e.insist(func() error {
+		events, err := e.s.store.RunEvents(e.s.background, e.run.RunID)
+		for _, ev := range slices.Backward(events) {
+			if ev.Event == store.EventCancelled && ev.Reason != "" {
+				f.Error += ": " + ev.Reason
+			}
+			if ev.Event == store.EventCancelled || ev.Event == store.EventResumed {
+				break
+			}
+		}
+		return err
+	})
 }

@@ -2,7 +2,6 @@ package kagzi
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/google/uuid"
@@ -39,13 +38,17 @@ func changeOptions(opts []ChangeOption) (changeConfig, error) {
 		case Reason:
 			cfg.reason = o.text()
 		case nil:
-			return cfg, errors.New("kagzi: a nil option")
+			return cfg, errNilOption
 		}
 	}
 	return cfg, nil
 }
 
-var errNilTx = errors.New("kagzi: InTx(nil): begin a transaction first")
+// changeTx is changeOptions for what has no events to keep a reason with.
+func changeTx(opts []ChangeOption) (pgx.Tx, error) {
+	cfg, err := changeOptions(opts)
+	return cfg.tx, err
+}
 
 // announceWork tells workers that a run is due: with tx's commit, or now.
 func (c *Client) announceWork(ctx context.Context, tx pgx.Tx, queue, typ string, version int) error {

@@ -62,31 +62,21 @@ func (b *branch) waitFor(w *wait, on *event, past int) error {
 	}
 	e.mu.Unlock()
 
-	var due <-chan time.Time
-	var jump <-chan struct{}
-	if !until.IsZero() {
-		jump = e.s.clock.jump()
-		timer := time.NewTimer(until.Sub(e.s.now()))
-		defer timer.Stop()
-		due = timer.C
-	}
 	for {
+		var due <-chan time.Time
+		var jump <-chan struct{}
+		if !until.IsZero() {
+			jump = e.s.clock.jump()
+			due = time.After(until.Sub(e.s.now()))
+		}
 		select {
 		case <-e.done:
 			runtime.Goexit()
 		case <-w.woken:
 			return nil
 		case <-jump:
-			jump = e.s.clock.jump()
-			timer := time.NewTimer(until.Sub(e.s.now()))
-			defer timer.Stop()
-			due = timer.C
 		case <-due:
-			// The estimate of the database's clock may have moved back since.
-			if left := until.Sub(e.s.now()); left > 0 {
-				timer := time.NewTimer(left)
-				defer timer.Stop()
-				due = timer.C
+			if until.After(e.s.now()) { // the estimate of the database's clock has moved back since
 				continue
 			}
 			b.resume(w)

@@ -65,7 +65,7 @@ func Handle[In, Out any](w *Worker, wf Workflow[In, Out], fn func(Context, In) (
 		case defaultVersion:
 			isDefault = true
 		case nil:
-			err = errors.New("kagzi: a nil option")
+			err = errNilOption
 		}
 	}
 	err = errors.Join(validateName("workflow name", wf.name), validateVersion(int(version)), err)
