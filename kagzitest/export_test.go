@@ -7,3 +7,5 @@ var StopServer = stopSharedServer
 
 // SetStuck sets how long Result waits for a run that does not go on.
 func (e *Env) SetStuck(d time.Duration) { e.stuck = d }
+func (e *Env) SetMoves(n int)           { e.moves = n }
+func (e *Env) SetUntil(at time.Time)    { e.until = at }

@@ -74,6 +74,8 @@ type Env struct {
 	err     error         // of the worker, once it has
 
 	stuck time.Duration // how long Result waits for a run that does not go on
+	moves int           // how often Skip moves the clock
+	until time.Time     // when Result stops waiting for a step; zero if the test may take as long as it likes
 
 	mu    sync.Mutex
 	mocks map[string]*mock
@@ -85,12 +87,17 @@ type Env struct {
 // runs that ended are replayed, and the database is dropped. A mistake, or the lack of a Postgres, fails the test.
 func New(t testing.TB, cfg ...Config) *Env {
 	t.Helper()
-	e := &Env{t: t, ctx: t.Context(), stuck: 10 * time.Second, mocks: map[string]*mock{}, ran: map[string]bool{}, calls: map[uuid.UUID]map[*call]bool{}}
+	e := &Env{t: t, ctx: t.Context(), stuck: 10 * time.Second, moves: 10_000, mocks: map[string]*mock{}, ran: map[string]bool{}, calls: map[uuid.UUID]map[*call]bool{}}
 	if len(cfg) > 1 {
 		t.Fatalf("kagzitest: New got %d Configs: give one", len(cfg))
 	}
 	for _, c := range cfg {
 		e.cfg = c
+	}
+	if limited, ok := t.(interface{ Deadline() (time.Time, bool) }); ok {
+		if at, ok := limited.Deadline(); ok {
+			e.until = at.Add(-time.Until(at) / 10) // there is to be time for what the test does at its end
+		}
 	}
 	e.cfg.StepPatience = cmp.Or(e.cfg.StepPatience, time.Second)
 	s, err := sharedServer()
@@ -216,7 +223,8 @@ func Start[In, Out any](e *Env, wf kagzi.Workflow[In, Out], in In, opts ...kagzi
 }
 
 // Result skips the time until the run is over, as [Env.Skip] does, and returns what it returned. It waits for functions of
-// steps that are under way; a run that waits for something else than time for 10 seconds fails the test.
+// steps that are under way, until go test's -timeout is near; a run that waits for something else than time for 10 seconds
+// fails the test.
 func Result[Out any](e *Env, run *kagzi.Run[Out]) (Out, error) {
 	e.t.Helper()
 	e.finish(run.ID())

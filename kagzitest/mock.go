@@ -22,7 +22,10 @@ type mock struct {
 }
 
 // A call is the function of a step under way.
-type call struct{ begun time.Time }
+type call struct {
+	step  string
+	begun time.Time
+}
 
 // Mock puts fn in the place of the function of the steps named name: of those whose full ID it is, such as "ship/0/pack",
 // or else of those that are named so in whatever branch. They may be of any workflow, unless the workflow's name stands
@@ -61,7 +64,7 @@ func (e *Env) call(ctx context.Context, id string, result reflect.Type, real fun
 	if err != nil {
 		return real()
 	}
-	c := &call{time.Now()}
+	c := &call{id, time.Now()}
 	e.mu.Lock()
 	if e.calls[run] == nil {
 		e.calls[run] = map[*call]bool{}

@@ -17,7 +17,8 @@ import (
 // time that was.
 //
 // A [kagzi.WaitSignal] with a [kagzi.Timeout] waits for time, too: Skip goes through it, and it times out. To send the
-// message before that, use [Env.SkipTo], or Advance(0). A run that polls for ever is never over: use Advance.
+// message before that, use [Env.SkipTo], or Advance(0). A run that polls for ever is never over: use Advance; after 10,000
+// such moments Skip fails the test.
 func (e *Env) Skip(ref kagzi.Ref) time.Duration {
 	e.t.Helper()
 	return e.skip(ref, func(*member) bool { return false })
@@ -47,7 +48,7 @@ func (e *Env) skip(ref kagzi.Ref, enough func(run *member) bool) time.Duration {
 	e.t.Helper()
 	e.StartWorker()
 	var begun time.Time
-	for {
+	for moved := 0; ; {
 		v := e.settle()
 		if begun.IsZero() {
 			begun = v.now
@@ -56,22 +57,25 @@ func (e *Env) skip(ref kagzi.Ref, enough func(run *member) bool) time.Duration {
 		if !f[0].Active || enough(&f[0]) {
 			return v.now.Sub(begun)
 		}
-		due, moved := e.dueOf(f, v)
+		due, wentOn := e.dueOf(f, v)
 		switch {
-		case moved:
+		case wentOn:
 			continue
 		case due.IsZero():
 			return v.now.Sub(begun)
 		case !v.next.IsZero() && v.next.Before(due):
 			due = v.next
 		}
+		if moved++; moved > e.moves {
+			e.t.Fatalf("kagzitest: run %s is not over after %d moves of the clock and %v, %s: if it polls for ever, use Advance", f[0].ID, e.moves, v.now.Sub(begun), describe(f))
+		}
 		e.move(due)
 	}
 }
 
-// dueOf returns when the next of the runs becomes due, of their own accord; zero if none does. moved says that one has gone
+// dueOf returns when the next of the runs becomes due, of their own accord; zero if none does. wentOn says that one has gone
 // on since v was seen.
-func (e *Env) dueOf(family []member, v view) (next time.Time, moved bool) {
+func (e *Env) dueOf(family []member, v view) (next time.Time, wentOn bool) {
 	for _, m := range family {
 		t := m.AvailableAt
 		if m.Status == string(kagzi.StatusRunning) {
@@ -165,8 +169,12 @@ func (e *Env) finish(ref kagzi.Ref) {
 		if !f[0].Active {
 			return
 		}
-		if now := describe(f); now != last || e.inStep(f) {
+		steps := e.inStep(f)
+		if now := describe(f); now != last || steps != nil {
 			last, stood = now, 0
+		}
+		if !e.until.IsZero() && time.Now().After(e.until) {
+			e.t.Fatalf("kagzitest: run %s is not over, and the test's time nearly is: %s; steps under way: %s", f[0].ID, last, strings.Join(steps, ", "))
 		}
 		if stood > e.stuck {
 			advice := ""
@@ -180,9 +188,14 @@ func (e *Env) finish(ref kagzi.Ref) {
 	}
 }
 
-// inStep reports whether the function of a step of one of the runs is under way.
-func (e *Env) inStep(family []member) bool {
+// inStep returns the steps of the runs whose functions are under way.
+func (e *Env) inStep(family []member) (steps []string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return slices.ContainsFunc(family, func(m member) bool { return len(e.calls[m.ID]) > 0 })
+	for _, m := range family {
+		for c := range e.calls[m.ID] {
+			steps = append(steps, c.step)
+		}
+	}
+	return steps
 }

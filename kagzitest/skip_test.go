@@ -162,6 +162,36 @@ func TestResultSaysThatNobodyHasTheCode(t *testing.T) {
 	mustReport(t, got, `it is PENDING and no worker on queue "default" has code for version 9 of workflow "trial"`)
 }
 
+func TestResultDoesNotOutlastTheTest(t *testing.T) {
+	t.Parallel()
+	g := newGate()
+	got := reports(t, func(env *kagzitest.Env) {
+		env.SetUntil(time.Now())
+		kagzi.Handle(env.Worker, trial, func(ctx kagzi.Context, _ string) (string, error) {
+			return "", kagzi.Do(ctx, "endless", g.pass)
+		})
+		defer close(g.open)
+		_, _ = kagzitest.Result(env, kagzitest.Start(env, trial, ""))
+	})
+	mustReport(t, got, ` is not over, and the test's time nearly is: it is RUNNING; steps under way: endless`)
+}
+
+func TestSkipDoesNotFollowARunForEver(t *testing.T) {
+	t.Parallel()
+	got := reports(t, func(env *kagzitest.Env) {
+		env.SetMoves(5)
+		kagzi.Handle(env.Worker, trial, func(ctx kagzi.Context, _ string) (string, error) {
+			for {
+				if err := kagzi.Sleep(ctx, "poll", time.Hour); err != nil {
+					return "", err
+				}
+			}
+		})
+		env.Skip(kagzitest.Start(env, trial, "").ID())
+	})
+	mustReport(t, got, ` is not over after 5 moves of the clock and 5h`, `waits for "timer poll#6": if it polls for ever, use Advance`)
+}
+
 func TestResultWaitsForAStepThatTakesLong(t *testing.T) {
 	t.Parallel()
 	env := kagzitest.New(t, kagzitest.Config{StepPatience: time.Millisecond})
