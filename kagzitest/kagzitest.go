@@ -100,7 +100,7 @@ func New(t testing.TB, cfg ...Config) *Env {
 		}
 	}
 	e.cfg.StepPatience = cmp.Or(e.cfg.StepPatience, time.Second)
-	s, err := sharedServer()
+	s, err := shared.Get()
 	if err != nil {
 		t.Fatalf("kagzitest: %v", err)
 	}

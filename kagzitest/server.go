@@ -31,35 +31,12 @@ type server struct {
 	name string // of the binary's databases, but for a number
 }
 
-// shared is the test binary's server, started by the first test that asks.
-var shared struct {
-	sync.Mutex
-	server *server
-	err    error
-}
-
-// sharedServer returns the server. A failure is kept, so that it costs one test its time and not all.
-func sharedServer() (*server, error) {
-	shared.Lock()
-	defer shared.Unlock()
-	if shared.server == nil && shared.err == nil {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		shared.server, shared.err = startServer(ctx)
-	}
-	return shared.server, shared.err
-}
+// shared is the test binary's server.
+var shared = localpg.Shared[*server]{Start: startServer}
 
 // stopSharedServer ends the server, if there is one.
 func stopSharedServer() error {
-	shared.Lock()
-	defer shared.Unlock()
-	s := shared.server
-	shared.server = nil
-	if s == nil {
-		return nil
-	}
-	return s.stop()
+	return shared.Stop(func(s *server) error { return s.stop() })
 }
 
 const (

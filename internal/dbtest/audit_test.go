@@ -131,7 +131,7 @@ func TestAuditIsRemoved(t *testing.T) {
 	}
 	CheckInvariants(t, db.Pool)
 	db.Pool.Close()
-	s, err := sharedServer()
+	s, err := shared.Get()
 	if err != nil {
 		t.Fatal(err)
 	}

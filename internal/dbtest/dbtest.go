@@ -77,7 +77,7 @@ func Database(t testing.TB, opts ...Option) *DB {
 	for _, opt := range opts {
 		opt(&o)
 	}
-	s, err := sharedServer()
+	s, err := shared.Get()
 	if err != nil {
 		t.Fatal(err)
 	}

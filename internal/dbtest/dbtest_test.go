@@ -226,7 +226,7 @@ func TestReset(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			s, err := sharedServer()
+			s, err := shared.Get()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -278,7 +278,7 @@ func TestWithDatabase(t *testing.T) {
 }
 
 func TestNamedServer(t *testing.T) {
-	shared, err := sharedServer()
+	shared, err := shared.Get()
 	if err != nil {
 		t.Fatal(err)
 	}

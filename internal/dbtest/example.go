@@ -11,7 +11,7 @@ import (
 // Example is [Database] for Example functions, which have no testing.TB. When the example is over and has stopped what
 // uses the database, it calls done, which returns an error if an invariant is broken.
 func Example(ctx context.Context) (db *DB, done func() error, err error) {
-	s, err := sharedServer()
+	s, err := shared.Get()
 	if err != nil {
 		return nil, nil, err
 	}

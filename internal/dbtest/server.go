@@ -30,37 +30,16 @@ type server struct {
 	free []string // names of databases that are ready for the next test
 }
 
-// shared is the test binary's server, started by the first test that asks.
-var shared struct {
-	sync.Mutex
-	server *server
-	err    error
-}
-
-// sharedServer returns the server. A failure is kept, so that it costs one test its time and not all.
-func sharedServer() (*server, error) {
-	shared.Lock()
-	defer shared.Unlock()
-	if shared.server == nil && shared.err == nil {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		shared.server, shared.err = startServer(ctx)
-	}
-	return shared.server, shared.err
-}
+// shared is the test binary's server.
+var shared = localpg.Shared[*server]{Start: startServer}
 
 // stopSharedServer ends the server, if there is one.
 func stopSharedServer() error {
-	shared.Lock()
-	defer shared.Unlock()
-	s := shared.server
-	shared.server = nil
-	if s == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
-	defer cancel()
-	return errors.Join(s.dropAll(ctx), s.stop())
+	return shared.Stop(func(s *server) error {
+		ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
+		defer cancel()
+		return errors.Join(s.dropAll(ctx), s.stop())
+	})
 }
 
 func startServer(ctx context.Context) (_ *server, err error) {
