@@ -170,10 +170,16 @@ func (it *item) follows(by *branch) bool {
 	return slices.ContainsFunc(it.records, func(r *store.Record) bool { return strings.HasPrefix(r.StepID, by.prefix) })
 }
 
-// decides reports whether a replay must find r to come as far: a message or the end of a child that was taken in, or a
-// sleep that is over, which one that begins nothing does not wait for.
+// decides reports whether a replay must find r to come as far: a message or the end of a child that was taken in, the
+// start of one, a sleep that is over, or a Map that has begun. A replay in which nothing begins ends there without it.
 func decides(r *store.Record) bool {
-	return r.Kind == store.KindSignal || r.Kind == store.KindChild || r.Kind == store.KindSleep
+	switch r.Kind {
+	case store.KindSignal, store.KindChild, store.KindSleep:
+		return true
+	case store.KindMarker:
+		return r.Status == store.Running
+	}
+	return false
 }
 
 // writeDecisions writes what the branch took from outside, and noted, and waits for it: before a transaction of the
