@@ -68,6 +68,7 @@ type execution struct {
 	unsaved    []*store.Record // to be written with park
 	carried    []chan struct{} // closed when decisions that are on their way to the table are there
 	notes      []note          // to be written with what their branches write next
+	backlog    backlog
 	branches   []*branchResult
 	output     []byte // the function's
 	err        error  // the function's

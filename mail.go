@@ -116,7 +116,6 @@ type note struct {
 	record *store.Record
 	by     *branch       // it is written with what this branch, or one below it, writes next; nil: with the execution's end
 	took   *store.Signal // goes back if the branch loses a race
-	bound  bool          // a record that follows from it is on its way: it was found busy
 }
 
 // note keeps a record for the next write of what follows from it: the branch's, or that of one below it.
@@ -143,14 +142,13 @@ func (e *execution) takeNotesLocked(it *item) []*store.Record {
 	e.notes = slices.DeleteFunc(e.notes, func(n note) bool {
 		// In a race that nobody has won, what a branch read and recorded nothing after: a replay comes to the message
 		// again, and may lose.
-		if end && !n.bound && (n.took != nil || undecided[n.by]) && n.by.mayLose() && !it.follows(n.by) {
+		if end && (n.took != nil || undecided[n.by]) && n.by.mayLose() && !it.follows(n.by) {
 			undecided[n.by] = true
 			return true
 		}
 		mine := end || n.by != nil && it.b.under(n.by)
 		if mine {
 			taken = append(taken, n.record)
-			it.notes = append(it.notes, n)
 		}
 		return mine
 	})
@@ -172,31 +170,16 @@ func (it *item) follows(by *branch) bool {
 	return slices.ContainsFunc(it.records, func(r *store.Record) bool { return strings.HasPrefix(r.StepID, by.prefix) })
 }
 
-// giveBack leaves what an item that was found busy carries to whatever is written next: that must not overtake it.
-func (e *execution) giveBack(it *item) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for i := range it.notes {
-		it.notes[i].bound = true
-		it.records = slices.DeleteFunc(it.records, func(r *store.Record) bool { return r == it.notes[i].record })
-	}
-	e.notes = append(it.notes, e.notes...)
-	it.notes = nil
-}
-
-// takeBack adds to an item what others have given back since it was submitted.
-func (e *execution) takeBack(it *item) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if slices.ContainsFunc(e.notes, func(n note) bool { return n.bound }) {
-		it.records = append(e.takeNotesLocked(it), it.records...)
-	}
-}
-
-// decides reports whether a replay must find r to come as far: a message or the end of a child that was taken in, or a
-// sleep that is over, which one that begins nothing does not wait for.
+// decides reports whether a replay must find r to come as far: a message or the end of a child that was taken in, the
+// start of one, a sleep that is over, or a Map that has begun. A replay in which nothing begins ends there without it.
 func decides(r *store.Record) bool {
-	return r.Kind == store.KindSignal || r.Kind == store.KindChild || r.Kind == store.KindSleep
+	switch r.Kind {
+	case store.KindSignal, store.KindChild, store.KindSleep:
+		return true
+	case store.KindMarker:
+		return r.Status == store.Running
+	}
+	return false
 }
 
 // writeDecisions writes what the branch took from outside, and noted, and waits for it: before a transaction of the
@@ -270,7 +253,7 @@ func (e *execution) inheritLocked(from, to *branch) {
 // forfeitLocked drops what a branch that lost a race, and those below it, noted, and puts back what they took.
 func (e *execution) forfeitLocked(loser *branch) {
 	e.notes = slices.DeleteFunc(e.notes, func(n note) bool {
-		lost := n.by.under(loser) && !n.bound
+		lost := n.by.under(loser)
 		if lost && n.took != nil {
 			e.putBackLocked(n.took)
 		}

@@ -10,15 +10,11 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// busyPause is how long a write waits that met somebody else's lock.
-const busyPause = 100 * time.Millisecond
-
 // An item is what one execution writes in one transaction: records, and at its end a park or a finish. The items
 // of all executions of a session share transactions.
 type item struct {
 	e       *execution
 	b       *branch         // that writes; nil for the execution's end, and for what shows a step
-	notes   []note          // of which records are
 	records []*store.Record // the last one is the item's own, if it is neither a park nor a finish
 	park    *store.Park
 	finish  *store.Finish
@@ -27,6 +23,7 @@ type item struct {
 	then    func(store.Outcome) // called when the item is settled; nil if nothing follows
 	settled store.Outcome       // how, once it is
 	written chan struct{}       // closed when the item is settled; nil if it carries no decision
+	place   int                 // in its execution's backlog; zero: it never was there
 }
 
 // submit hands it to the next flush, together with what was noted for it. It returns false, and does not, if the branch
@@ -77,6 +74,7 @@ func (it *item) outcome() store.Outcome {
 // settle tells who waits.
 func (it *item) settle(o store.Outcome) {
 	it.settled = o
+	it.e.overcome(it)
 	if it.written != nil {
 		close(it.written)
 	}
@@ -91,10 +89,7 @@ func (it *item) settle(o store.Outcome) {
 // flush writes items in one transaction. While the database is away it tries again: what an earlier try did
 // counts as done. It returns when every item is settled or waits for its next flush.
 func (s *session) flush(items []*item) {
-	for _, it := range items {
-		it.e.takeBack(it)
-	}
-	items = latest(s.dropEnded(items))
+	items = latest(s.dropEnded(withoutBacklog(items)))
 	pause := 10 * time.Millisecond
 	last := s.w.client.results.last()
 	for {
@@ -150,8 +145,7 @@ func (s *session) settleAll(items []*item, last uint64) {
 	for _, it := range items {
 		o := it.outcome()
 		if o == store.Busy {
-			it.e.giveBack(it)
-			time.AfterFunc(busyPause, func() { s.patient.Add(it) })
+			it.e.putOff(it)
 			continue
 		}
 		if o == store.Lost {
@@ -257,6 +251,7 @@ func (s *session) refused(it *item, err error) {
 		it.settle(store.Lost)
 		return
 	}
+	it.e.overcome(it)
 	text := errorText(fmt.Errorf("the run's end cannot be recorded: %w", err))
 	s.submit(&item{e: it.e, then: it.then, finish: it.e.newFinish(store.Failed, KindDatabase, text)})
 }
