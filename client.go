@@ -302,6 +302,9 @@ func (c *Client) resolve(ctx context.Context, tx pgx.Tx, ref Ref) (uuid.UUID, er
 		}
 		return id, nil
 	case ID:
+		if ref == "" {
+			return uuid.Nil, errors.New("kagzi: the ID is empty: give the one that the run was started with")
+		}
 		if err := validateExternalID(string(ref)); err != nil {
 			return uuid.Nil, err
 		}

@@ -74,7 +74,7 @@ func (c *Client) newRun(ctx context.Context, call Call, shared []StartOption) (s
 	var r store.NewRun
 	cfg, err := startOptions(append(append(append([]StartOption{}, call.defaults...), shared...), call.opts...))
 	if err == nil {
-		err = validateName("workflow name", call.workflow)
+		err = validateWorkflow(call.workflow)
 	}
 	switch {
 	case err != nil:
