@@ -31,7 +31,7 @@ import (
 // connection without a transaction pooler in between.
 func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	if pool == nil {
-		return fmt.Errorf("kagzi: migrate: the pool is nil")
+		return errors.New("kagzi: migrate: the pool is nil: make one with pgxpool.New")
 	}
 	if err := migrations.Up(ctx, pool); err != nil {
 		return failed(store.ExplainRightsOn(ctx, pool, err), "migrate")
