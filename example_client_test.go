@@ -269,7 +269,7 @@ func ExampleCodec() {
 	ctx, pool, _, _ := setup()
 	defer teardown()
 
-	client, _ := kagzi.NewClient(pool, kagzi.ClientConfig{Codec: zipped{}})
+	client, _ := kagzi.NewClient(pool, kagzi.ClientConfig{Codec: zipped{}, Logger: slog.New(slog.DiscardHandler)})
 	shout := kagzi.Define[string, string]("shout")
 	worker, _ := kagzi.NewWorker(client, kagzi.WorkerConfig{})
 	kagzi.Handle(worker, shout, func(ctx kagzi.Context, text string) (string, error) {

@@ -110,8 +110,8 @@ const (
 type StepAttempt struct {
 	Step      string
 	Type      StepType
-	Attempt   int // from 1, as in [StepInfo]
-	Status    Status
+	Attempt   int             // from 1, as in [StepInfo]
+	Status    Status          // StatusRunning also of what had not ended when the run was ended from outside
 	Output    json.RawMessage // what the client's Codec wrote; of a StepMarker Kagzi's own
 	Kind      Kind
 	Error     string
