@@ -259,7 +259,7 @@ func (b *bulk) apply(ctx context.Context, id RunID, externalID string) (as RunID
 	switch {
 	case b.cfg.dry:
 		if b.taken[externalID] {
-			return "", failed(ErrIDConflict, "%s: %s", b.verb.name, id)
+			return "", failed(&explained{"a newer run of its ID comes first, and has the ID then", []error{ErrIDConflict}}, "%s: %s", b.verb.name, id)
 		}
 		err = b.c.store.Try(ctx, b.cfg.tx, func(ctx context.Context, tx pgx.Tx) error {
 			_, err := b.verb.do(ctx, tx, id)

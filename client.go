@@ -302,6 +302,9 @@ func (c *Client) resolve(ctx context.Context, tx pgx.Tx, ref Ref) (uuid.UUID, er
 		}
 		return id, nil
 	case ID:
+		if ref == "" {
+			return uuid.Nil, errors.New("kagzi: the ID is empty: give the one that the run was started with")
+		}
 		if err := validateExternalID(string(ref)); err != nil {
 			return uuid.Nil, err
 		}
@@ -411,8 +414,8 @@ func (c *Client) choice(f Filter) (store.Filter, error) {
 	return sf, nil
 }
 
-// Steps returns the step attempts of a run in order of their start. It returns [ErrRunNotFound] if the
-// client's namespace has no such run.
+// Steps returns the step attempts of a run in order of their start: those that ended, and those under way, a [Step]
+// once its function has run for a second. It returns [ErrRunNotFound] if the client's namespace has no such run.
 func (c *Client) Steps(ctx context.Context, ref Ref) ([]StepAttempt, error) {
 	id, err := c.resolve(ctx, nil, ref)
 	if err == nil {

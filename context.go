@@ -3,7 +3,6 @@ package kagzi
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"runtime"
@@ -116,7 +115,7 @@ func (b *branch) init() {
 	b.live = b.own == 0
 }
 
-var errNilContext = errors.New("kagzi: the Context is nil: a workflow function gets one from its worker")
+var errNilContext = misuse(errors.New("kagzi: the Context is nil: a workflow function gets one from its worker"))
 
 // branchOf returns ctx as what it is.
 func branchOf(ctx Context) (*branch, error) {
@@ -133,7 +132,7 @@ func (b *branch) owned() bool { return !b.inStep.Load() && goroutine.ID() == b.g
 // foreign says what is wrong if the caller does not own the branch.
 func (b *branch) foreign() error {
 	if b.inStep.Load() && goroutine.ID() == b.goid.Load() {
-		return fmt.Errorf("kagzi: a durable operation inside of a step: call it after the step, in the workflow function: %w", ErrConcurrentContext)
+		return &explained{"a durable operation inside of a step: call it before or after the step, in the workflow function", []error{ErrConcurrentContext}}
 	}
 	return ErrConcurrentContext
 }

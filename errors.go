@@ -43,7 +43,7 @@ var (
 	// ErrConcurrentContext reports a Context used by a goroutine that it does not belong to, or by a step
 	// of its own.
 	ErrConcurrentContext = errors.New("kagzi: Context in use by another goroutine or by its own step: " +
-		"start branches with kagzi.Go, kagzi.Parallel or kagzi.Map, which give each its own Context")
+		"start branches with kagzi.Go, kagzi.Parallel or kagzi.Map, and use the Context that each gets")
 )
 
 // A StepError reports that a step failed in every attempt its policy allowed. It is the same in a replay:

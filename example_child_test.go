@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/kagzi/kagzi"
 )
@@ -148,4 +149,43 @@ func ExampleDetached() {
 	// Output:
 	// the order is over: <nil>
 	// Ada is content <nil>
+}
+
+// One of the children fails: what the others returned is there, and its failure has a name, an index and a kind.
+func ExampleBranchErrors() {
+	ctx, _, client, worker := setup()
+	defer teardown()
+
+	const declined kagzi.Kind = "card_declined"
+	charge := kagzi.Define[int, string]("charge", kagzi.RetryPolicy{MaxAttempts: 1})
+	kagzi.Handle(worker, charge, func(ctx kagzi.Context, euros int) (string, error) {
+		if euros > 100 {
+			return "", declined
+		}
+		return fmt.Sprintf("%d € paid", euros), nil
+	})
+	bills := kagzi.Define[[]int, string]("bills")
+	kagzi.Handle(worker, bills, func(ctx kagzi.Context, amounts []int) (string, error) {
+		children := make([]*kagzi.Child[string], len(amounts))
+		for i, euros := range amounts {
+			var err error
+			if children[i], err = kagzi.StartChild(ctx, fmt.Sprint("charge-", i), charge, euros); err != nil {
+				return "", err
+			}
+		}
+		receipts, err := kagzi.Results(ctx, children)
+		var failures kagzi.BranchErrors
+		if !errors.As(err, &failures) {
+			return fmt.Sprint(receipts), err
+		}
+		for _, f := range failures {
+			receipts[f.Index] = fmt.Sprintf("%s declined: %v", f.Name, errors.Is(f, declined))
+		}
+		return strings.Join(receipts, ", "), nil
+	})
+	serve(ctx, worker)
+
+	run, _ := kagzi.Start(ctx, client, bills, []int{20, 120, 30})
+	fmt.Println(run.Result(ctx))
+	// Output: 20 € paid, charge-1 declined: true, 30 € paid <nil>
 }

@@ -1,11 +1,15 @@
 package kagzi_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/kagzi/kagzi"
@@ -236,4 +240,46 @@ func ExampleClientConfig() {
 	_, err := other.Get(ctx, run.ID())
 	fmt.Println(errors.Is(err, kagzi.ErrRunNotFound))
 	// Output: true
+}
+
+// zipped is a Codec: JSON, compressed.
+type zipped struct{}
+
+func (zipped) Encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	if err := json.NewEncoder(z).Encode(v); err != nil {
+		return nil, err
+	}
+	err := z.Close()
+	return b.Bytes(), err
+}
+
+func (zipped) Decode(data []byte, v any) error {
+	z, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return err
+	}
+	return json.NewDecoder(z).Decode(v)
+}
+
+// All clients and workers of a namespace have the same codec. What it wrote is no JSON here, so reading it in RunInfo
+// takes the codec, too.
+func ExampleCodec() {
+	ctx, pool, _, _ := setup()
+	defer teardown()
+
+	client, _ := kagzi.NewClient(pool, kagzi.ClientConfig{Codec: zipped{}, Logger: slog.New(slog.DiscardHandler)})
+	shout := kagzi.Define[string, string]("shout")
+	worker, _ := kagzi.NewWorker(client, kagzi.WorkerConfig{})
+	kagzi.Handle(worker, shout, func(ctx kagzi.Context, text string) (string, error) {
+		return strings.ToUpper(text), nil
+	})
+	serve(ctx, worker)
+
+	run, _ := kagzi.Start(ctx, client, shout, strings.Repeat("ha", 1000))
+	out, err := run.Result(ctx)
+	info, _ := run.Info(ctx)
+	fmt.Println(len(out), len(info.Output) < 100, err)
+	// Output: 2000 true <nil>
 }

@@ -146,3 +146,25 @@ func ExampleCoordinator_Run() {
 	// often PENDING
 	// <nil>
 }
+
+// An import that may take longer than the time between two ticks: it is not started beside itself.
+func ExampleOverlap() {
+	ctx, _, client, _ := setup()
+	defer teardown()
+
+	imports := kagzi.Define[string, int]("import")
+	err := client.Schedule(ctx, kagzi.Schedule{
+		Name: "import", Every: 10 * time.Minute, Overlap: kagzi.OverlapSkip,
+		Run: imports.With("prices"),
+	})
+	fmt.Println(err)
+	info, err := client.GetSchedule(ctx, "import")
+	fmt.Println(info.Overlap, info.Every, err)
+
+	err = client.Schedule(ctx, kagzi.Schedule{Name: "import", Every: 10 * time.Minute, Overlap: "skip them", Run: imports.With("prices")})
+	fmt.Println(err)
+	// Output:
+	// <nil>
+	// skip 10m0s <nil>
+	// kagzi: schedule "import": there is no Overlap "skip them": give kagzi.OverlapSkip, OverlapQueueOne or OverlapCancelPrevious, or leave it out
+}

@@ -126,6 +126,29 @@ func ExampleClient_CancelAll() {
 	// Output: 2 2 <nil>
 }
 
+// An incident: what waits is of no use any more, and has done nothing that must be undone. A dry run comes first.
+func ExampleClient_TerminateAll() {
+	ctx, _, client, _ := setup()
+	defer teardown()
+
+	mail := kagzi.Define[int, int]("mail")
+	for n := range 3 {
+		_, _ = kagzi.Start(ctx, client, mail, n)
+	}
+	mails := kagzi.Filter{Workflow: "mail"}
+	bulk, err := client.TerminateAll(ctx, mails, kagzi.DryRun())
+	fmt.Println(len(bulk.Changed), "would end,", err)
+	bulk, err = client.TerminateAll(ctx, mails, kagzi.Reason("incident 17"))
+	fmt.Println(len(bulk.Changed), "ended,", err)
+
+	info, _ := client.Get(ctx, bulk.Changed[0].Run)
+	fmt.Println(info.Status, info.Error)
+	// Output:
+	// 3 would end, <nil>
+	// 3 ended, <nil>
+	// CANCELLED run was terminated: incident 17
+}
+
 // The new runs are in Changed, beside those they come from.
 func ExampleClient_RestartAll() {
 	ctx, _, client, worker := setup()

@@ -31,7 +31,7 @@ import (
 // connection without a transaction pooler in between.
 func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	if pool == nil {
-		return fmt.Errorf("kagzi: migrate: the pool is nil")
+		return errors.New("kagzi: migrate: the pool is nil: make one with pgxpool.New")
 	}
 	if err := migrations.Up(ctx, pool); err != nil {
 		return failed(store.ExplainRightsOn(ctx, pool, err), "migrate")
@@ -74,7 +74,7 @@ func (c *Client) newRun(ctx context.Context, call Call, shared []StartOption) (s
 	var r store.NewRun
 	cfg, err := startOptions(append(append(append([]StartOption{}, call.defaults...), shared...), call.opts...))
 	if err == nil {
-		err = validateName("workflow name", call.workflow)
+		err = validateWorkflow(call.workflow)
 	}
 	switch {
 	case err != nil:

@@ -183,9 +183,7 @@ func startOptions(opts []StartOption) (startConfig, error) {
 			check(validateTimeout("timeout", time.Duration(o)))
 		case RetryPolicy:
 			check(o.validate())
-			policy, err := json.Marshal(o)
-			check(err)
-			cfg.policy = policy
+			cfg.policy, _ = json.Marshal(o) // one that is valid always encodes
 		case IfActive:
 			cfg.ifActive = o
 			check(o.validate())

@@ -65,6 +65,9 @@ func TestBadStartsAreRefusedBeforeAnySQL(t *testing.T) {
 			t.Parallel()
 			_, err := Start(t.Context(), c, Define[int, int]("wf"), 1, tt.opt)
 			mustContain(t, err, "start wf", tt.says)
+			if strings.Count(err.Error(), "kagzi: ") != 1 || strings.Contains(err.Error(), "\n") {
+				t.Errorf("not one line with one prefix: %v", err)
+			}
 			_, err = Start(t.Context(), c, Define[int, int]("wf", tt.opt), 1)
 			mustContain(t, err, tt.says)
 			_, err = c.StartMany(t.Context(), []Call{Define[int, int]("wf").With(1), Define[int, int]("wf").With(1, tt.opt)})
@@ -75,6 +78,8 @@ func TestBadStartsAreRefusedBeforeAnySQL(t *testing.T) {
 		_, err := Start(t.Context(), c, Define[int, int](name), 1)
 		mustContain(t, err, "workflow name")
 	}
+	_, err = c.StartMany(t.Context(), []Call{{}})
+	mustContain(t, err, "workflow name is empty: name it in kagzi.Define, and make a Call with Workflow.With")
 	_, err = Start(t.Context(), c, Define[any, int]("wf"), any(make(chan int)))
 	mustContain(t, err, `"wf"`, "chan int")
 	_, err = Start(t.Context(), c, Define[any, int]("wf"), any(strings.Repeat("x", 4<<20)))

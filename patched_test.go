@@ -262,7 +262,7 @@ func TestPatchedMisused(t *testing.T) {
 		{"BadName", func(ctx Context) (int, error) { Patched(ctx, "a/b"); return 1, nil }, `change "a/b" contains '/'`},
 		{"InAStep", func(outer Context) (int, error) {
 			return Step(outer, "s", func(context.Context) (int, error) { Patched(outer, "change"); return 1, nil })
-		}, "a durable operation inside of a step"},
+		}, `Patched "change": a durable operation inside of a step: call it before or after the step, in the workflow function`},
 		{"OtherGoroutine", func(ctx Context) (int, error) {
 			done := make(chan bool)
 			go func() { done <- Patched(ctx, "change") }()

@@ -28,11 +28,11 @@ type (
 // Status is where a run stands.
 type Status string
 
-// A run ends completed, failed or cancelled.
+// A run is active while it is pending, running or sleeping. It ends completed, failed or cancelled.
 const (
-	StatusPending   Status = "PENDING"
-	StatusRunning   Status = "RUNNING"
-	StatusSleeping  Status = "SLEEPING"
+	StatusPending   Status = "PENDING"  // it waits for a worker, for its Delay or At, or for its next attempt
+	StatusRunning   Status = "RUNNING"  // a worker executes it
+	StatusSleeping  Status = "SLEEPING" // it waits for what RunInfo.WaitingOn says
 	StatusCompleted Status = "COMPLETED"
 	StatusFailed    Status = "FAILED"
 	StatusCancelled Status = "CANCELLED"
@@ -110,13 +110,13 @@ const (
 type StepAttempt struct {
 	Step      string
 	Type      StepType
-	Attempt   int // from 1, as in [StepInfo]
-	Status    Status
+	Attempt   int             // from 1, as in [StepInfo]
+	Status    Status          // StatusRunning also of what had not ended when the run was ended from outside
 	Output    json.RawMessage // what the client's Codec wrote; of a StepMarker Kagzi's own
 	Kind      Kind
 	Error     string
 	StartedAt time.Time
-	EndedAt   time.Time
+	EndedAt   time.Time // of a StepSignal when the message was stored, which may be before StartedAt
 	Child     RunID     // that a StepChild started
 	WakeAt    time.Time // of a sleep its end; of a failed attempt when the next may start, zero if it was the last
 }

@@ -99,7 +99,7 @@ func (s *Schedule) validate() error {
 	switch s.Overlap {
 	case "", OverlapSkip, OverlapQueueOne, OverlapCancelPrevious:
 	default:
-		check(true, "there is no overlap policy %s", quoteShort(string(s.Overlap)))
+		check(true, "there is no Overlap %s: give kagzi.OverlapSkip, OverlapQueueOne or OverlapCancelPrevious, or leave it out", quoteShort(string(s.Overlap)))
 	}
 	check(s.CatchUp < 0 || s.CatchUp > mostTicks, "CatchUp is %d: give between 1 and %d; to drop what is missed, set CatchUpAge", s.CatchUp, mostTicks)
 	check(s.CatchUpAge != 0 && s.CatchUpAge < time.Second, "CatchUpAge is %v: give at least 1s (a time.Duration counts nanoseconds: 30*time.Second)", s.CatchUpAge)

@@ -490,7 +490,7 @@ func TestBadSignals(t *testing.T) {
 			func() (string, error) { return WaitSignal[string](nil, approved) },
 		} {
 			_, err := try()
-			said = append(said, fmt.Sprint(isPermanent(err) || errors.Is(err, errNilContext)))
+			said = append(said, fmt.Sprint(isPermanent(err)))
 			if err == nil {
 				return "", errors.New("no error")
 			}

@@ -44,6 +44,14 @@ func validateQueue(s string) error {
 	return validateName("queue", s)
 }
 
+// validateWorkflow is validateName for a workflow: a zero Workflow and a zero Call have an empty name.
+func validateWorkflow(s string) error {
+	if s == "" {
+		return errors.New("kagzi: workflow name is empty: name it in kagzi.Define, and make a Call with Workflow.With")
+	}
+	return validateName("workflow name", s)
+}
+
 // validateNamespace is validateName for a namespace: in a notification a ':' ends it.
 func validateNamespace(s string) error {
 	if err := validateName("namespace", s); err != nil {

@@ -362,6 +362,11 @@ func TestBulkSkips(t *testing.T) {
 	verdict := map[RunID]error{older: ErrIDConflict, done: ErrRunFinished}
 	b, err := k.c.ResumeAll(k.ctx, same, DryRun())
 	check("dry run", b, err, []RunID{newer}, verdict)
+	for _, s := range b.Skipped {
+		if s.Run == older {
+			mustContain(t, s.Err, "a newer run of its ID comes first, and has the ID then")
+		}
+	}
 	b, err = k.c.ResumeAll(k.ctx, same)
 	check("resume", b, err, []RunID{newer}, verdict)
 	b, err = k.c.CancelAll(k.ctx, Filter{Workflow: "noop", Status: statuses}, DryRun())

@@ -68,7 +68,7 @@ func Handle[In, Out any](w *Worker, wf Workflow[In, Out], fn func(Context, In) (
 			err = errNilOption
 		}
 	}
-	err = errors.Join(validateName("workflow name", wf.name), validateVersion(int(version)), err)
+	err = errors.Join(validateWorkflow(wf.name), validateVersion(int(version)), err)
 	if fn == nil {
 		err = errors.Join(err, errors.New("kagzi: the function is nil"))
 	}

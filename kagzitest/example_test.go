@@ -133,5 +133,5 @@ func ExampleNew_replay() {
 	t.end()
 	// Output:
 	// receipt 1 <nil>
-	// the code now comes to another end: it completed with ""; the run completed with "receipt 1"
+	// the code now comes to another end: it completed with ""; the run completed with "receipt 1"; the code is the same, so take what differs from the result of a step
 }

@@ -49,6 +49,9 @@ func MockDo(e *Env, name string, fn func(context.Context) error) {
 
 func (e *Env) mock(name string, none bool, m *mock) {
 	e.t.Helper()
+	if name == "" {
+		e.t.Fatalf("kagzitest: the mock has no name: give that of the step")
+	}
 	if none {
 		e.t.Fatalf("kagzitest: the mock of step %q is nil", name)
 	}

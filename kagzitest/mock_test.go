@@ -101,6 +101,14 @@ func TestAMockThatReturnsNothingIsNoneOfAStepWithAResult(t *testing.T) {
 	mustReport(t, got, `the mock of step "call" returns nothing, and the step a string: use Mock`)
 }
 
+func TestAMockNeedsAName(t *testing.T) {
+	t.Parallel()
+	got := reports(t, func(env *kagzitest.Env) {
+		kagzitest.MockDo(env, "", func(context.Context) error { return nil })
+	})
+	mustReport(t, got, "the mock has no name: give that of the step")
+}
+
 func TestAMockThatNoStepCallsFailsTheTest(t *testing.T) {
 	t.Parallel()
 	test := func(env *kagzitest.Env) {

@@ -38,10 +38,11 @@ func Replay[In, Out any](t testing.TB, client *kagzi.Client, wf kagzi.Workflow[I
 	}
 	filter.Workflow = wf.Name()
 	n := 0
-	err = each(t.Context(), client, filter, func(run kagzi.RunInfo) {
+	err = each(t.Context(), t, client, filter, func(run kagzi.RunInfo) {
+		t.Helper()
 		if run.Version == version {
 			n++
-			replay(t.Context(), t, worker, run)
+			replay(t.Context(), t, worker, run, "")
 		}
 	})
 	if err != nil {
@@ -51,7 +52,8 @@ func Replay[In, Out any](t testing.TB, client *kagzi.Client, wf kagzi.Workflow[I
 }
 
 // each calls f with the runs that filter finds and that are over, page by page.
-func each(ctx context.Context, client *kagzi.Client, filter kagzi.Filter, f func(kagzi.RunInfo)) error {
+func each(ctx context.Context, t testing.TB, client *kagzi.Client, filter kagzi.Filter, f func(kagzi.RunInfo)) error {
+	t.Helper() // an error that f reports is the caller's
 	all := filter.Limit == 0
 	if filter.Status == nil {
 		filter.Status = ended
@@ -73,7 +75,8 @@ func each(ctx context.Context, client *kagzi.Client, filter kagzi.Filter, f func
 	}
 }
 
-func replay(ctx context.Context, t testing.TB, worker *kagzi.Worker, run kagzi.RunInfo) {
+// replay reports the run as an error of the test if the worker's code does not repeat its history, with what to do.
+func replay(ctx context.Context, t testing.TB, worker *kagzi.Worker, run kagzi.RunInfo, do string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, replayPatience)
 	defer cancel()
@@ -81,7 +84,9 @@ func replay(ctx context.Context, t testing.TB, worker *kagzi.Worker, run kagzi.R
 	if errors.Is(err, kagzi.ErrRunNotFound) || errors.Is(err, kagzi.ErrRunActive) { // deleted, or resumed, meanwhile
 		return
 	}
-	if err != nil {
+	if _, diverges := errors.AsType[*kagzi.DivergenceError](err); diverges {
+		t.Errorf("kagzitest: replay: %v%s", err, do)
+	} else if err != nil {
 		t.Errorf("kagzitest: replay: %v", err)
 	}
 }
@@ -89,9 +94,10 @@ func replay(ctx context.Context, t testing.TB, worker *kagzi.Worker, run kagzi.R
 // replayAll replays what ended in the test. Runs that other workers executed, whose code is not here, are left out.
 func (e *Env) replayAll(ctx context.Context) {
 	e.t.Helper()
-	err := each(ctx, e.Client, kagzi.Filter{}, func(run kagzi.RunInfo) {
+	const do = "; the code is the same, so take what differs from the result of a step"
+	err := each(ctx, e.t, e.Client, kagzi.Filter{}, func(run kagzi.RunInfo) {
 		if e.session.Handles(run.Workflow, run.Version) {
-			replay(ctx, e.t, e.Worker, run)
+			replay(ctx, e.t, e.Worker, run, do)
 		}
 	})
 	if err != nil {

@@ -74,7 +74,7 @@ func TestAVariableSetInAStepIsFound(t *testing.T) {
 	if err != nil || got != "42" {
 		t.Fatalf("got %q, %v", got, err)
 	}
-	mustReport(t, fake.end(), string(run.ID()), `it completed with "0"; the run completed with "42"`)
+	mustReport(t, fake.end(), string(run.ID()), `it completed with "0"; the run completed with "42"`, "take what differs from the result of a step")
 }
 
 func TestNoReplayLeavesItOut(t *testing.T) {

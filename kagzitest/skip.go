@@ -3,6 +3,7 @@ package kagzitest
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -29,8 +30,12 @@ func (e *Env) Skip(ref kagzi.Ref) time.Duration {
 func (e *Env) SkipTo(ref kagzi.Ref, waitingOn string) time.Duration {
 	e.t.Helper()
 	there := false
+	var waits []string
 	skipped := e.skip(ref, func(run *member) bool {
 		there = run.Active && run.WaitingOn == waitingOn
+		if w := strconv.Quote(run.WaitingOn); run.WaitingOn != "" && !slices.Contains(waits, w) {
+			waits = append(waits, w)
+		}
 		return there
 	})
 	if !there {
@@ -38,7 +43,11 @@ func (e *Env) SkipTo(ref kagzi.Ref, waitingOn string) time.Duration {
 		if f[0].Active {
 			e.t.Fatalf("kagzitest: run %s did not come to wait for %q: %s", f[0].ID, waitingOn, describe(f))
 		}
-		e.t.Fatalf("kagzitest: run %s did not come to wait for %q: it is %s", f[0].ID, waitingOn, f[0].Status)
+		before := "waited for nothing"
+		if len(waits) > 0 {
+			before = "waited for " + strings.Join(waits, ", ")
+		}
+		e.t.Fatalf("kagzitest: run %s did not come to wait for %q: it is %s, and %s before", f[0].ID, waitingOn, f[0].Status, before)
 	}
 	return skipped
 }
@@ -148,7 +157,11 @@ func describe(family []member) string {
 		case m.WaitingOn != "":
 			out = append(out, fmt.Sprintf("%s %s and waits for %q", who, m.Status, m.WaitingOn))
 		case m.Status == string(kagzi.StatusPending):
-			out = append(out, fmt.Sprintf("%s PENDING and no worker on queue %q has code for version %d of workflow %q", who, m.Queue, m.Version, m.Workflow))
+			code := fmt.Sprintf("workflow %q", m.Workflow)
+			if m.Version != 0 { // that the start or another worker chose
+				code = fmt.Sprintf("version %d of %s", m.Version, code)
+			}
+			out = append(out, fmt.Sprintf("%s PENDING and no worker on queue %q has code for %s: give it to env.Worker with kagzi.Handle", who, m.Queue, code))
 		default:
 			out = append(out, who+" "+m.Status)
 		}

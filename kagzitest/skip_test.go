@@ -159,7 +159,13 @@ func TestResultSaysThatNobodyHasTheCode(t *testing.T) {
 		kagzi.Handle(env.Worker, trial, threeMonths)
 		_, _ = kagzitest.Result(env, kagzitest.Start(env, trial, "", kagzi.Version(9)))
 	})
-	mustReport(t, got, `it is PENDING and no worker on queue "default" has code for version 9 of workflow "trial"`)
+	mustReport(t, got, `it is PENDING and no worker on queue "default" has code for version 9 of workflow "trial": give it to env.Worker with kagzi.Handle`)
+	got = reports(t, func(env *kagzitest.Env) {
+		env.SetStuck(100 * time.Millisecond)
+		kagzi.Handle(env.Worker, trial, threeMonths)
+		_, _ = kagzitest.Result(env, kagzitest.Start(env, kagzi.Define[string, string]("other"), ""))
+	})
+	mustReport(t, got, `it is PENDING and no worker on queue "default" has code for workflow "other": give it to env.Worker with kagzi.Handle`)
 }
 
 func TestResultDoesNotOutlastTheTest(t *testing.T) {
@@ -246,7 +252,7 @@ func TestSkipToSaysWhereTheRunIs(t *testing.T) {
 	got := reports(t, func(env *kagzitest.Env) { env.SkipTo(wait(env), "timer rest") })
 	mustReport(t, got, ` did not come to wait for "timer rest": it is SLEEPING and waits for "signal approved"`)
 	got = reports(t, func(env *kagzitest.Env) { env.SkipTo(wait(env, kagzi.Timeout(day)), "timer rest") })
-	mustReport(t, got, ` did not come to wait for "timer rest": it is FAILED`)
+	mustReport(t, got, ` did not come to wait for "timer rest": it is FAILED, and waited for "signal approved" before`)
 }
 
 func TestARunOfAVersionWithoutCodeIsLeft(t *testing.T) {
