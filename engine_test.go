@@ -61,7 +61,7 @@ func newTestWorker(t *testing.T, c *Client, cfg WorkerConfig) *Worker {
 }
 
 func testContext(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

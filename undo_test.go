@@ -64,6 +64,7 @@ const undone = "flight hotel car cancel:car7 cancel:hotel7 cancel:flight7"
 func TestCompensate(t *testing.T) {
 	t.Parallel()
 	broken := Permanent(errors.New("broken"))
+	booked := make(chan struct{})
 	for _, tt := range []struct {
 		name   string
 		opts   []StartOption
@@ -91,11 +92,12 @@ func TestCompensate(t *testing.T) {
 		{name: "CancelledInItsSleep", then: sleepLong, end: cancelAsleep, status: StatusCancelled, kind: KindCancelled, want: undone},
 		{name: "CancelledInAStep", then: func(ctx Context) error {
 			return Do(ctx, "s", func(ctx context.Context) error {
+				close(booked)
 				<-ctx.Done()
 				return ctx.Err()
 			})
-		}, end: func(k *kit, j *journal, run *Run[int]) {
-			waitFor(k.t, "all is booked", func() bool { return j.has("car") })
+		}, end: func(k *kit, _ *journal, run *Run[int]) {
+			<-booked
 			if err := run.Cancel(k.ctx); err != nil {
 				k.t.Fatal(err)
 			}
@@ -464,6 +466,7 @@ func TestWrongCompensations(t *testing.T) {
 // TestUndoOutlastsTheDeadline looks, from an undo of a run that is over its Timeout, at the lease under which it runs: it
 // does not end soon after the deadline, as leases do.
 func TestUndoOutlastsTheDeadline(t *testing.T) {
+	t.Parallel()
 	for name, asleep := range map[string]bool{"InAStep": false, "Asleep": true} {
 		t.Run(name, func(t *testing.T) {
 			k := newKit(t)
