@@ -264,6 +264,16 @@ func startProcess(t testing.TB, spec workerSpec) *process {
 	return p
 }
 
+// turns are those of tests that kill worker processes at each of many points. With all of them at work at once workers
+// get no processor time, and look dead.
+var turns = make(chan struct{}, runtime.GOMAXPROCS(0)+1)
+
+// waitTurn returns when it is the test's turn, which lasts until its end.
+func waitTurn(t *testing.T) {
+	turns <- struct{}{}
+	t.Cleanup(func() { <-turns })
+}
+
 // ended waits until the process has ended.
 func (p *process) ended(t testing.TB) {
 	t.Helper()

@@ -593,6 +593,7 @@ func TestThousandSchedules(t *testing.T) {
 
 // The answer to a commit of a coordinator, or of a client, is lost, or the request.
 func TestLostCommitOfSchedules(t *testing.T) {
+	t.Parallel()
 	for name, request := range map[string]bool{"Answer": false, "Request": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

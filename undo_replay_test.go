@@ -92,6 +92,7 @@ func TestParallelUndoneElsewhere(t *testing.T) {
 // TestRaceLoserRegistered lets the loser of a Race register, and cancels or fails the run after a sleep: what the
 // loser registered is undone, too.
 func TestRaceLoserRegistered(t *testing.T) {
+	t.Parallel()
 	for _, how := range []string{"Cancel", "Fail"} {
 		t.Run(how, func(t *testing.T) {
 			k := newKit(t)
