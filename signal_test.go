@@ -21,25 +21,6 @@ var (
 	rejected = DefineSignal[string]("rejected")
 )
 
-// told is a configuration in which only notifications bring a worker anything.
-var told = WorkerConfig{PollInterval: time.Hour, Heartbeat: time.Hour, StaleAfter: 24 * time.Hour, VisibilityTimeout: 24 * time.Hour}
-
-// serveWith is serve with another configuration of the worker, and a client of its own: what senders tell it comes
-// through the database.
-func serveWith[In, Out any](k *kit, cfg WorkerConfig, wf Workflow[In, Out], fn func(Context, In) (Out, error)) (w *Worker, stop func() error) {
-	k.t.Helper()
-	w = newTestWorker(k.t, quietClient(k.t, k.pool), cfg)
-	Handle(w, wf, fn)
-	return w, startWorker(k.t, w)
-}
-
-func (k *kit) signal(ref Ref, m Message, opts ...SignalOption) {
-	k.t.Helper()
-	if err := k.c.Signal(k.ctx, ref, m, opts...); err != nil {
-		k.t.Fatal(err)
-	}
-}
-
 // reading is a workflow that reads n messages of each signal, one after the other.
 func reading(n int, signals ...Signal[string]) func(Context, struct{}) (string, error) {
 	return func(ctx Context, _ struct{}) (string, error) {
