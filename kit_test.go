@@ -86,22 +86,6 @@ func complete[Out any](k *kit, fn func(Context) (Out, error)) Out {
 	return resultOf(k, begin(k, wf, struct{}{}))
 }
 
-// waitFor polls until ok is true.
-func waitFor(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.NewTimer(20 * time.Second)
-	defer deadline.Stop()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			t.Fatalf("waited in vain: %s", what)
-		}
-	}
-}
-
 func (k *kit) waitStatus(ref Ref, status Status) RunInfo {
 	k.t.Helper()
 	var info RunInfo
@@ -283,7 +267,13 @@ func (k *kit) signal(ref Ref, m Message, opts ...SignalOption) {
 // patience is how long a test waits for what must happen at some time.
 const patience = 30 * time.Second
 
-// pollUntil waits until cond holds.
+// waitFor waits until ok.
+func waitFor(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	pollFor(t, patience, what, ok)
+}
+
+// pollUntil is waitFor.
 func pollUntil(t testing.TB, what string, cond func() bool) {
 	t.Helper()
 	pollFor(t, patience, what, cond)
@@ -291,14 +281,27 @@ func pollUntil(t testing.TB, what string, cond func() bool) {
 
 func pollFor(t testing.TB, most time.Duration, what string, cond func() bool) {
 	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(most)
-	for !cond() {
+	if !comesTrue(most, cond) {
+		t.Fatalf("waited %v in vain: %s", most, what)
+	}
+}
+
+// comesTrue reports whether cond comes true within most. It asks every 5 ms, or less often where the answer takes long:
+// many tests wait at a time, and what they wait for needs the processors.
+func comesTrue(most time.Duration, cond func() bool) bool {
+	deadline := time.NewTimer(most)
+	defer deadline.Stop()
+	for {
+		begun := time.Now()
+		if cond() {
+			return true
+		}
+		pause := time.NewTimer(min(max(5*time.Millisecond, 4*time.Since(begun)), 250*time.Millisecond))
 		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("waited %v in vain: %s", most, what)
+		case <-pause.C:
+		case <-deadline.C:
+			pause.Stop()
+			return cond()
 		}
 	}
 }

@@ -157,9 +157,7 @@ func TestDecisionOnItsWayOvertakenByStepTx(t *testing.T) {
 	_ = child
 	run := begin(k, wf, struct{}{})
 	<-frozen
-	for i := 0; i < 200 && k.count(`SELECT count(*) FROM refunds`) == 0; i++ { // it must not be done yet
-		time.Sleep(10 * time.Millisecond)
-	}
+	_ = comesTrue(2*time.Second, func() bool { return k.count(`SELECT count(*) FROM refunds`) > 0 }) // it must not be done yet
 	// The first worker is taken for dead, and the child was resumed meanwhile.
 	first.Store(false)
 	kid := k.childOf(run.ID(), "child")

@@ -162,9 +162,11 @@ func runWorkerProcess(text string) error {
 	counting, counted := context.WithCancel(ctx)
 	defer counted()
 	go func() {
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
 		for counting.Err() == nil {
 			most.Store(max(most.Load(), int64(runtime.NumGoroutine())))
-			time.Sleep(time.Millisecond)
+			<-tick.C
 		}
 	}()
 	led.write("STARTED", os.Getpid())
