@@ -77,9 +77,10 @@ func BenchmarkSignalToNextStep(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				for info, _ := run.Info(ctx); info.Status != StatusSleeping && !(memory && info.Status == StatusRunning); info, _ = run.Info(ctx) {
-					time.Sleep(time.Millisecond)
-				}
+				pollUntil(b, "the run waits", func() bool {
+					info, _ := run.Info(ctx)
+					return info.Status == StatusSleeping || memory && info.Status == StatusRunning
+				})
 				b.StartTimer()
 				sent := time.Now()
 				if err := sender.Signal(ctx, run.ID(), s.With(1)); err != nil {

@@ -157,6 +157,7 @@ func TestKillAFamilyAtEachPoint(t *testing.T) {
 	} {
 		t.Run(strings.ReplaceAll(point, " ", "-"), func(t *testing.T) {
 			t.Parallel()
+			waitTurn(t)
 			for nth := 1; nth <= 3; nth += 2 {
 				killFamily(t, point, nth)
 			}

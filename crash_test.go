@@ -33,6 +33,7 @@ func TestKillAtEachPoint(t *testing.T) {
 	} {
 		t.Run(strings.ReplaceAll(point, " ", "-"), func(t *testing.T) {
 			t.Parallel()
+			waitTurn(t)
 			killAt(t, point, chained, chainedResult, nil, 1, 2, 3)
 		})
 	}
@@ -54,7 +55,9 @@ func TestKillWhileSignalled(t *testing.T) {
 		"after claim": {3}, "before step": {2}, "after step": {1}, "during tx": {1}, "after record": {2},
 		"suspend": {1}, "finish": {1}, "before flush": {3}, "after flush": {1, 4},
 	} {
-		t.Run(strings.ReplaceAll(point, " ", "-"), func(t *testing.T) { // not all at once: workers without processor time look dead
+		t.Run(strings.ReplaceAll(point, " ", "-"), func(t *testing.T) {
+			t.Parallel()
+			waitTurn(t)
 			killAt(t, point, mailed, mailedResult, send, nths...)
 		})
 	}

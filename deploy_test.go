@@ -88,7 +88,7 @@ func (r *rollout) start(name string, versions ...int) *process {
 // patient has room for all runs of a test, so that the worker left over can take them, and notices by their connections
 // that others have died: on a busy machine one that lives is silent for long.
 var patient = WorkerConfig{
-	MaxConcurrent: 16, Heartbeat: time.Second, StaleAfter: 20 * time.Second, PollInterval: 200 * time.Millisecond,
+	MaxConcurrent: 32, Heartbeat: time.Second, StaleAfter: 20 * time.Second, PollInterval: 200 * time.Millisecond,
 	Coordinator: CoordinatorConfig{Interval: 200 * time.Millisecond},
 }
 

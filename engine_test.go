@@ -3,68 +3,11 @@ package kagzi
 import (
 	"context"
 	"errors"
-	"os"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
-
-func TestMain(m *testing.M) {
-	if spec := os.Getenv(workerEnv); spec != "" {
-		os.Exit(workerProcess(spec)) // started by a test
-	}
-	dbtest.Main(m)
-}
-
-func newTestClient(t *testing.T, pool *pgxpool.Pool) *Client {
-	t.Helper()
-	c, err := NewClient(pool, ClientConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
-// startWorker runs a worker until the test ends, or until stop is called, which returns what Run returned.
-func startWorker(t *testing.T, w *Worker) (stop func() error) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- w.Run(ctx) }()
-	var err error
-	stopped := false
-	stop = func() error {
-		if !stopped {
-			cancel()
-			err, stopped = <-done, true
-		}
-		return err
-	}
-	t.Cleanup(func() {
-		if err := stop(); err != nil {
-			t.Errorf("Worker.Run: %v", err)
-		}
-	})
-	return stop
-}
-
-func newTestWorker(t *testing.T, c *Client, cfg WorkerConfig) *Worker {
-	t.Helper()
-	w, err := NewWorker(c, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return w
-}
-
-func testContext(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	t.Cleanup(cancel)
-	return ctx
-}
 
 func TestRunCompletes(t *testing.T) {
 	t.Parallel()

@@ -219,3 +219,71 @@ func TestSafeChanges(t *testing.T) {
 		})
 	}
 }
+
+func TestNondeterminism(t *testing.T) {
+	t.Parallel()
+	// Each second code meets what the first has recorded, and after a rollback to the first the run goes on.
+	first := func(ctx Context) (int, error) {
+		n, err := Step(ctx, "work", func(context.Context) (int, error) { return 7, nil })
+		if err != nil {
+			return 0, err
+		}
+		if _, err := Map(ctx, "items", []int{1, 2}, func(_ Context, n int) (int, error) { return n, nil }); err != nil {
+			return 0, err
+		}
+		return n, Sleep(ctx, "rest", time.Hour)
+	}
+	for _, tt := range []struct {
+		name   string
+		second func(Context) error
+		says   []string
+	}{
+		{"StepBecameSleep", func(ctx Context) error { return Sleep(ctx, "work", time.Second) }, []string{`"work"`, "a step", "a sleep"}},
+		{"SleepBecameStep", func(ctx Context) error { return Do(ctx, "rest", func(context.Context) error { return nil }) }, []string{`"rest"`, "a sleep", "a step"}},
+		{"GroupBecameStep", func(ctx Context) error { return Do(ctx, "items", func(context.Context) error { return nil }) }, []string{`"items"`, "a group"}},
+		{"ResultNoLongerDecodes", func(ctx Context) error {
+			_, err := Step(ctx, "work", func(context.Context) ([]string, error) { return nil, nil })
+			return err
+		}, []string{`"work"`, "[]string"}},
+		{"ItemChanged", func(ctx Context) error {
+			_, err := Map(ctx, "items", []int{1, 3}, func(_ Context, n int) (int, error) { return n, nil })
+			return err
+		}, []string{"item 1", `"items"`}},
+		{"ItemAdded", func(ctx Context) error {
+			_, err := Map(ctx, "items", []int{1, 2, 3}, func(_ Context, n int) (int, error) { return n, nil })
+			return err
+		}, []string{`"items"`, "2", "3"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			k := newKit(t)
+			wf := Define[struct{}, int]("wf", RetryPolicy{MaxAttempts: 5, Backoff: time.Millisecond})
+			stop := serve(k, wf, func(ctx Context, _ struct{}) (int, error) { return first(ctx) })
+			run := begin(k, wf, struct{}{})
+			k.waitStatus(run.ID(), StatusSleeping)
+			stop()
+			stop = serve(k, wf, func(ctx Context, _ struct{}) (int, error) {
+				if err := tt.second(ctx); err != nil {
+					t.Errorf("workflow code saw %v", err)
+				}
+				t.Error("workflow code went on")
+				return 0, nil
+			})
+			k.wake(run.ID())
+			re := failureOf(k, run, StatusFailed)
+			if re.Kind != KindNondeterminism {
+				t.Errorf("kind %q: %v", re.Kind, re)
+			}
+			mustContain(t, re, append(tt.says, "Resume")...)
+			stop()
+			serve(k, wf, func(ctx Context, _ struct{}) (int, error) { return first(ctx) })
+			if err := k.c.Resume(k.ctx, run.ID()); err != nil {
+				t.Fatal(err)
+			}
+			k.waitStatus(run.ID(), StatusSleeping)
+			k.forward(run.ID())
+			if got := resultOf(k, run); got != 7 {
+				t.Errorf("result %d, want 7", got)
+			}
+		})
+	}
+}

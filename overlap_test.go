@@ -116,6 +116,7 @@ func TestOverlapQueueOne(t *testing.T) {
 }
 
 func TestQueuedRunOutlivesItsSchedule(t *testing.T) {
+	t.Parallel()
 	for name, change := range map[string]func(*kit) error{
 		"Deleted": func(k *kit) error { return k.c.DeleteSchedule(k.ctx, "s") },
 		"Paused":  func(k *kit) error { return k.c.PauseSchedule(k.ctx, "s") },

@@ -85,6 +85,7 @@ func TestCancelledRaceGivesBackWhatItRecorded(t *testing.T) {
 
 // The loser has read a message, and recorded nothing after it; the run was suspended in between.
 func TestLoserOfASuspendedRace(t *testing.T) {
+	t.Parallel()
 	for _, suspend := range []bool{false, true} {
 		name := "InMemory"
 		if suspend {

@@ -58,6 +58,7 @@ func TestLockedRunHoldsUpItsScheduleAlone(t *testing.T) {
 // Replacing a run waits only briefly for what a caller's transaction holds, be it the run or the schedule, and changes
 // nothing then: the caller may be busy for a minute, and the other schedules are fired by the same loop.
 func TestReplaceWaitsForNoCaller(t *testing.T) {
+	t.Parallel()
 	for name, hold := range map[string]func(*kit, pgx.Tx) error{
 		"Run": func(k *kit, tx pgx.Tx) error { return k.c.Cancel(k.ctx, k.fired("s")[0].ID, InTx(tx)) },
 		"Schedule": func(k *kit, tx pgx.Tx) error {

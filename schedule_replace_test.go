@@ -77,6 +77,7 @@ func TestBrokenScheduleCancelsNothing(t *testing.T) {
 // Runs are cancelled for a tick that nobody has decided since the coordinator saw it: another may have fired it
 // meanwhile, whose run is not to be cancelled, or somebody may have changed, paused or deleted the schedule.
 func TestStaleReplaceCancelsNothing(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		meanwhile func(*kit) error
 		want      string

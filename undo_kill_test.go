@@ -54,6 +54,7 @@ func TestKillWhileUndoing(t *testing.T) {
 		for _, nth := range nths {
 			t.Run(fmt.Sprint(strings.ReplaceAll(point, " ", "-"), nth), func(t *testing.T) {
 				t.Parallel()
+				waitTurn(t)
 				db := dbtest.Database(t)
 				dbtest.Audit(t, db.Pool)
 				c := quietClient(t, db.Pool)

@@ -3,7 +3,6 @@ package kagzi
 import (
 	"context"
 	"errors"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -92,6 +91,7 @@ func TestParallelUndoneElsewhere(t *testing.T) {
 // TestRaceLoserRegistered lets the loser of a Race register, and cancels or fails the run after a sleep: what the
 // loser registered is undone, too.
 func TestRaceLoserRegistered(t *testing.T) {
+	t.Parallel()
 	for _, how := range []string{"Cancel", "Fail"} {
 		t.Run(how, func(t *testing.T) {
 			k := newKit(t)
@@ -216,67 +216,6 @@ func TestCancelInMidReplay(t *testing.T) {
 	wantJournal(t, j, "undo-a", "undo-b")
 }
 
-// TestDeadlineUndoesBeforeTheStepEnds lets a step ignore its context: at the deadline it is waited for before it is
-// undone.
-func TestDeadlineUndoesBeforeTheStepEnds(t *testing.T) {
-	k := newKit(t)
-	wf := Define[int, int]("wf", noRetry)
-	j := &journal{}
-	undone := make(chan struct{})
-	serve(k, wf, func(ctx Context, _ int) (int, error) {
-		Compensate(ctx, "undo-slow", func(context.Context) error {
-			j.add("undo-slow")
-			close(undone)
-			return nil
-		})
-		return 0, Do(ctx, "slow", func(ctx context.Context) error {
-			<-ctx.Done()
-			select {
-			case <-undone: // too early
-			case <-time.After(exitGrace + 700*time.Millisecond):
-			}
-			j.add("slow")
-			return nil
-		})
-	})
-	run := begin(k, wf, 1, Timeout(2*time.Second))
-	overAs(k, run)
-	waitFor(t, "the step ends", func() bool { return j.has("slow") })
-	if got := j.String(); got != "slow undo-slow" {
-		t.Errorf("happened: %s; steps: %+v", got, k.steps(run.ID())["slow"])
-	}
-}
-
-// TestCancelInBackoffAfterAFailedParallel cancels a run in the backoff after an attempt in which a Parallel failed,
-// and which registered after that.
-func TestCancelInBackoffAfterAFailedParallel(t *testing.T) {
-	k := newKit(t)
-	wf := Define[int, int]("wf", RetryPolicy{MaxAttempts: 5, Backoff: time.Hour})
-	j := &journal{}
-	serve(k, wf, func(ctx Context, _ int) (int, error) {
-		err := Parallel(ctx, "p", map[string]func(Context) error{
-			"x": func(ctx Context) error {
-				return Do(ctx, "x", func(context.Context) error { return errors.New("no") }, RetryPolicy{MaxAttempts: 1})
-			},
-		})
-		undoLine(ctx, j, "after")
-		_ = doLine(ctx, j, "after")
-		return 0, err
-	})
-	run := begin(k, wf, 1)
-	waitFor(t, "the attempt failed", func() bool {
-		info, err := run.Info(k.ctx)
-		return err == nil && info.WaitingOn == "retry"
-	})
-	if err := run.Cancel(k.ctx); err != nil {
-		t.Fatal(err)
-	}
-	if info := overAs(k, run); info.Status != StatusCancelled {
-		t.Errorf("ended %s with %v", info.Status, info.Error)
-	}
-	wantJournal(t, j, "undo-after")
-}
-
 // TestRegistrationOfAForgottenFailure registers on the way round a failure in the first attempt of the run, which the
 // second attempt forgets.
 func TestRegistrationOfAForgottenFailure(t *testing.T) {
@@ -308,33 +247,6 @@ func TestRegistrationOfAForgottenFailure(t *testing.T) {
 		t.Errorf("ended %s with %v", info.Status, info.Error)
 	}
 	wantJournal(t, j, "undo-first", "undo-fallback")
-}
-
-// TestCancelDuringTheLastUndo cancels a failed run while its last undo is under way: that it was cancelled is how it
-// ends.
-func TestCancelDuringTheLastUndo(t *testing.T) {
-	k := newKit(t)
-	wf := Define[int, int]("wf", noRetry)
-	inUndo, gate := make(chan struct{}), make(chan struct{})
-	serve(k, wf, func(ctx Context, _ int) (int, error) {
-		Compensate(ctx, "undo", func(context.Context) error {
-			close(inUndo)
-			<-gate
-			return nil
-		})
-		return 0, errors.New("no")
-	})
-	run := begin(k, wf, 1)
-	<-inUndo
-	// A cancel whose notification is lost: the store alone.
-	id, _ := uuid.Parse(string(run.ID()))
-	if _, err := k.c.store.Cancel(k.ctx, nil, id, ""); err != nil {
-		t.Fatal(err)
-	}
-	close(gate)
-	if info := overAs(k, run); info.Status != StatusCancelled {
-		t.Errorf("ended %s with %v", info.Status, info.Error)
-	}
 }
 
 // TestStepTxAfterSleep loses the worker right after a StepTx that follows a Sleep: the undo finds what the StepTx
@@ -387,142 +299,6 @@ func TestStepTxAfterSleep(t *testing.T) {
 	}
 }
 
-// TestDrainBeforeTheUndo has the drain's timeout come between the end of the function and its undos.
-func TestDrainBeforeTheUndo(t *testing.T) {
-	k := newKit(t)
-	wf := Define[int, int]("wf", noRetry)
-	ended := make(chan error, 2)
-	var begun atomic.Bool
-	w := newTestWorker(t, k.c, WorkerConfig{DrainTimeout: time.Millisecond})
-	Handle(w, wf, func(ctx Context, _ int) (int, error) {
-		Compensate(ctx, "undo", func(ctx context.Context) error {
-			begun.Store(true)
-			select {
-			case <-ctx.Done():
-				ended <- context.Cause(ctx)
-			case <-time.After(6 * time.Second):
-				ended <- errors.New("never told")
-			}
-			return ctx.Err()
-		})
-		return 0, errors.New("no")
-	})
-	reached, gate := make(chan struct{}), make(chan struct{})
-	var once sync.Once
-	w.failpoint = func(point string, _ uuid.UUID) {
-		if point == "finish" {
-			once.Do(func() {
-				close(reached)
-				<-gate
-			})
-		}
-	}
-	stop := startWorker(t, w)
-	run := begin(k, wf, 1)
-	<-reached
-	time.AfterFunc(500*time.Millisecond, func() { close(gate) })
-	from := time.Now()
-	if err := stop(); err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("drained in %v", time.Since(from))
-	if info, _ := run.Info(k.ctx); info.Status != StatusPending {
-		t.Errorf("the run is %s", info.Status)
-	}
-	if !begun.Load() {
-		return
-	}
-	select {
-	case err := <-ended:
-		t.Logf("the undo was told: %v", err)
-	default:
-		t.Errorf("Run has returned, and the undo is still being executed")
-		t.Logf("later: %v", <-ended)
-	}
-	info, _ := run.Info(k.ctx)
-	t.Logf("run is %s", info.Status)
-}
-
-// TestRefusedCancelInTx shows that a refused Cancel changes nothing in the caller's transaction: neither the children
-// of a run that was set aside.
-func TestRefusedCancelInTx(t *testing.T) {
-	k := newKit(t)
-	child, parent := Define[int, int]("child"), Define[int, int]("parent", noRetry)
-	var id RunID
-	w := newTestWorker(t, k.c, WorkerConfig{})
-	Handle(w, child, func(ctx Context, _ int) (int, error) { return 0, sleepLong(ctx) })
-	Handle(w, parent, func(ctx Context, _ int) (int, error) {
-		c, err := StartChild(ctx, "c", child, 1)
-		if err != nil {
-			return 0, err
-		}
-		id = c.ID()
-		_ = Do(ctx, "s", func(context.Context) error { return nil })
-		ctx.execution().nondeterministic("x %d", 1)
-		return 0, nil
-	})
-	startWorker(t, w)
-	run := begin(k, parent, 1)
-	failureOf(k, run, StatusFailed)
-	k.waitStatus(id, StatusSleeping)
-	tx, err := k.pool.Begin(k.ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = run.Cancel(k.ctx, InTx(tx))
-	t.Logf("Cancel: %v", err)
-	if err == nil || !errors.Is(err, ErrRunFinished) {
-		t.Fatalf("INVALID")
-	}
-	if err := tx.Commit(k.ctx); err != nil {
-		t.Fatal(err)
-	}
-	info, err := k.c.Get(k.ctx, id)
-	if err != nil || info.Status != StatusSleeping {
-		t.Errorf("the Cancel was refused, and the child is %s, %v", info.Status, err)
-	}
-}
-
-// TestResumeWhileTheChildIsUndone resumes a parent while the child that was cancelled with it is still being undone:
-// it starts another.
-func TestResumeWhileTheChildIsUndone(t *testing.T) {
-	k := newKit(t)
-	child, parent := Define[int, int]("child", noRetry), Define[int, int]("parent", noRetry)
-	inUndo, gate := make(chan struct{}), make(chan struct{})
-	var first sync.Once
-	var tries atomic.Int64
-	w := newTestWorker(t, k.c, WorkerConfig{})
-	Handle(w, child, func(ctx Context, n int) (int, error) {
-		Compensate(ctx, "undo", func(context.Context) error {
-			first.Do(func() {
-				close(inUndo)
-				<-gate
-			})
-			return nil
-		})
-		if tries.Add(1) <= 2 { // and the replay
-			return 0, sleepLong(ctx)
-		}
-		return 7, nil
-	})
-	Handle(w, parent, func(ctx Context, _ int) (int, error) { return RunChild(ctx, "c", child, 1) })
-	startWorker(t, w)
-	run := begin(k, parent, 1)
-	waitFor(t, "all sleep", func() bool { return k.count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'SLEEPING'`) == 2 })
-	if err := run.Cancel(k.ctx); err != nil {
-		t.Fatal(err)
-	}
-	<-inUndo
-	if err := k.c.Resume(k.ctx, run.ID()); err != nil {
-		t.Fatal(err)
-	}
-	k.waitStatus(run.ID(), StatusSleeping)
-	close(gate)
-	if info := overAs(k, run); info.Status != StatusCompleted {
-		t.Errorf("ended %s with %v", info.Status, info.Error)
-	}
-}
-
 // TestUndecidedRace loses the worker just before a Race is recorded as decided: what its branches registered is undone.
 func TestUndecidedRace(t *testing.T) {
 	k := newKit(t)
@@ -570,21 +346,4 @@ func TestUndecidedRace(t *testing.T) {
 		t.Errorf("ended %s with %v", info.Status, info.Error)
 	}
 	wantJournal(t, j, "undo-a", "undo-b1", "undo-b2", "undo-b3")
-}
-
-// TestGoexitInAnUndo shows that an undo which ends its goroutine does not keep the others from running.
-func TestGoexitInAnUndo(t *testing.T) {
-	k := newKit(t)
-	wf := Define[int, int]("wf", noRetry)
-	j := &journal{}
-	serve(k, wf, func(ctx Context, _ int) (int, error) {
-		undoLine(ctx, j, "a")
-		Compensate(ctx, "bad", func(context.Context) error {
-			runtime.Goexit()
-			return nil
-		}, RetryPolicy{MaxAttempts: 1})
-		return 0, errors.New("no")
-	})
-	overAs(k, begin(k, wf, 1))
-	wantJournal(t, j, "undo-a")
 }

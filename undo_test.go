@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -64,6 +65,7 @@ const undone = "flight hotel car cancel:car7 cancel:hotel7 cancel:flight7"
 func TestCompensate(t *testing.T) {
 	t.Parallel()
 	broken := Permanent(errors.New("broken"))
+	booked := make(chan struct{})
 	for _, tt := range []struct {
 		name   string
 		opts   []StartOption
@@ -91,11 +93,12 @@ func TestCompensate(t *testing.T) {
 		{name: "CancelledInItsSleep", then: sleepLong, end: cancelAsleep, status: StatusCancelled, kind: KindCancelled, want: undone},
 		{name: "CancelledInAStep", then: func(ctx Context) error {
 			return Do(ctx, "s", func(ctx context.Context) error {
+				close(booked)
 				<-ctx.Done()
 				return ctx.Err()
 			})
-		}, end: func(k *kit, j *journal, run *Run[int]) {
-			waitFor(k.t, "all is booked", func() bool { return j.has("car") })
+		}, end: func(k *kit, _ *journal, run *Run[int]) {
+			<-booked
 			if err := run.Cancel(k.ctx); err != nil {
 				k.t.Fatal(err)
 			}
@@ -237,50 +240,6 @@ func TestUndoFailsForGood(t *testing.T) {
 	}
 }
 
-// TestUndoGoesOnElsewhere stops the worker in the middle of the undos.
-func TestUndoGoesOnElsewhere(t *testing.T) {
-	k := newKit(t)
-	wf := Define[int, int]("trip", noRetry)
-	var j journal
-	reached := make(chan struct{})
-	var stops atomic.Bool
-	code := func(ctx Context, n int) (int, error) {
-		Compensate(ctx, "first", func(context.Context) error {
-			j.add("first")
-			return nil
-		})
-		Compensate(ctx, "second", func(ctx context.Context) error {
-			if stops.CompareAndSwap(false, true) {
-				close(reached)
-				<-ctx.Done()
-				return ctx.Err()
-			}
-			j.add("second")
-			return nil
-		})
-		Compensate(ctx, "third", func(context.Context) error {
-			j.add("third")
-			return nil
-		})
-		return 0, errors.New("no")
-	}
-	w := newTestWorker(t, k.c, WorkerConfig{DrainTimeout: time.Millisecond})
-	Handle(w, wf, code)
-	stop := startWorker(t, w)
-	run := begin(k, wf, 1)
-	<-reached
-	if err := stop(); err != nil {
-		t.Fatal(err)
-	}
-	serve(k, wf, code)
-	if re := failureOf(k, run, StatusFailed); re.Message != "no" {
-		t.Errorf("ended with %v", re)
-	}
-	if got := j.String(); got != "third second first" {
-		t.Errorf("called: %s", got)
-	}
-}
-
 // TestUndoOfBranches registers from branches, of which one waits and one is in a step when the run is cancelled: what the
 // step did is recorded before it is undone, and nothing new begins.
 func TestUndoOfBranches(t *testing.T) {
@@ -337,55 +296,6 @@ func TestUndoOfBranches(t *testing.T) {
 	if a := k.steps(run.ID())["p/works/slow"]; len(a) != 1 || a[0].Status != StatusCompleted {
 		t.Errorf("the step that was under way: %+v", a)
 	}
-}
-
-// TestCancelRacesRegistration cancels runs at any moment of their registrations: whichever undo is recorded runs.
-func TestCancelRacesRegistration(t *testing.T) {
-	k := newKit(t)
-	wf := Define[int, int]("wf", noRetry)
-	var undos sync.Map
-	serve(k, wf, func(ctx Context, _ int) (int, error) {
-		for i := range 5 {
-			Compensate(ctx, fmt.Sprint("undo", i), func(ctx context.Context) error {
-				undos.Store(CurrentStep(ctx).Key, true)
-				return nil
-			})
-			if err := Do(ctx, fmt.Sprint("do", i), func(context.Context) error { return nil }); err != nil {
-				return 0, err
-			}
-		}
-		return 1, nil
-	})
-	var wg sync.WaitGroup
-	runs := startRuns(t, k.c, wf, 60)
-	for i, r := range runs {
-		wg.Go(func() {
-			for range i % 20 {
-				_, _ = r.Info(k.ctx) // as long as a query takes
-			}
-			if err := r.Cancel(k.ctx); err != nil && !errors.Is(err, ErrRunFinished) {
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-	for _, r := range runs {
-		_, _ = r.Result(k.ctx)
-		info, err := r.Info(k.ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range 5 {
-			id := fmt.Sprint("undo", i)
-			_, ran := undos.Load(string(r.ID()) + "/" + id)
-			registered := len(k.steps(r.ID())[id]) > 0
-			if want := registered && info.Status == StatusCancelled; ran != want {
-				t.Errorf("run %s is %s: %s registered: %v, ran: %v", r.ID(), info.Status, id, registered, ran)
-			}
-		}
-	}
-	t.Logf("%d of %d were cancelled, %d after a registration", k.count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'CANCELLED'`),
-		len(runs), k.count(`SELECT count(*) FROM kagzi.step_runs WHERE step_id = '#undo'`))
 }
 
 // TestCodeThatForgotItsUndo has the code changed while the run sleeps, and the run cancelled: it is set aside, and
@@ -461,43 +371,6 @@ func TestWrongCompensations(t *testing.T) {
 	}
 }
 
-// TestUndoOutlastsTheDeadline looks, from an undo of a run that is over its Timeout, at the lease under which it runs: it
-// does not end soon after the deadline, as leases do.
-func TestUndoOutlastsTheDeadline(t *testing.T) {
-	for name, asleep := range map[string]bool{"InAStep": false, "Asleep": true} {
-		t.Run(name, func(t *testing.T) {
-			k := newKit(t)
-			wf := Define[int, int]("wf", noRetry, Timeout(3*time.Second))
-			lease := make(chan error, 1)
-			serve(k, wf, func(ctx Context, _ int) (int, error) {
-				Compensate(ctx, "undo", func(sctx context.Context) error {
-					var left time.Duration
-					err := k.pool.QueryRow(sctx, `SELECT available_at - clock_timestamp() FROM kagzi.workflow_runs WHERE run_id = $1 AND deadline_at IS NULL AND status = 'RUNNING'`, string(ctx.RunID())).Scan(&left)
-					if err == nil && left < time.Minute {
-						err = fmt.Errorf("the lease ends in %v", left)
-					}
-					lease <- err
-					return nil
-				})
-				if asleep {
-					return 0, sleepLong(ctx)
-				}
-				return 0, Do(ctx, "s", func(ctx context.Context) error {
-					<-ctx.Done()
-					return ctx.Err()
-				})
-			})
-			run := begin(k, wf, 1)
-			if re := failureOf(k, run, StatusFailed); re.Kind != KindDeadline {
-				t.Errorf("kind %q", re.Kind)
-			}
-			if err := <-lease; err != nil {
-				t.Error(err)
-			}
-		})
-	}
-}
-
 // TestUndoSeesWhatCameLast lets a run fail right after it took a message or a child's end, which nobody waited to be
 // recorded, and an undo fail so that it is tried again by another execution: there, too, it finds its variables as they
 // were.
@@ -563,4 +436,21 @@ func TestUndoSeesWhatCameLast(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestGoexitInAnUndo shows that an undo which ends its goroutine does not keep the others from running.
+func TestGoexitInAnUndo(t *testing.T) {
+	k := newKit(t)
+	wf := Define[int, int]("wf", noRetry)
+	j := &journal{}
+	serve(k, wf, func(ctx Context, _ int) (int, error) {
+		undoLine(ctx, j, "a")
+		Compensate(ctx, "bad", func(context.Context) error {
+			runtime.Goexit()
+			return nil
+		}, RetryPolicy{MaxAttempts: 1})
+		return 0, errors.New("no")
+	})
+	overAs(k, begin(k, wf, 1))
+	wantJournal(t, j, "undo-a")
 }

@@ -19,6 +19,7 @@ func TestKillAfterAVerb(t *testing.T) {
 		for _, point := range []string{"during tx", "after step", "after record", "after flush"} {
 			t.Run(verb+" "+point, func(t *testing.T) {
 				t.Parallel()
+				waitTurn(t)
 				db := dbtest.Database(t)
 				dbtest.Audit(t, db.Pool)
 				execSQL(t, db.Pool, createEffects)

@@ -58,7 +58,9 @@ func TestCarriesOnAfterKill(t *testing.T) {
 	}
 
 	first, said := start()
-	for asleep := 0; asleep == 0; time.Sleep(10 * time.Millisecond) {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for asleep := 0; asleep == 0; <-tick.C {
 		if err := db.Pool.QueryRow(t.Context(), `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'SLEEPING'`).Scan(&asleep); err != nil {
 			t.Fatal(err)
 		}

@@ -140,9 +140,9 @@ func (db *DB) finish(ctx context.Context, t testing.TB, s *server, o options) (e
 // Main runs a package's tests, ends the server they used, and exits; the exit code is not 0 either if goroutines
 // were left over. TestMain calls it last.
 func Main(m *testing.M, ignore ...goleak.Option) {
-	// Most tests wait for the database or for each other's processes, not for a processor.
+	// Most tests wait: for the database, for each other's processes, or for time to pass.
 	if flag.Parse(); flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
-		_ = flag.Set("test.parallel", strconv.Itoa(max(4, runtime.GOMAXPROCS(0)))) // a number
+		_ = flag.Set("test.parallel", strconv.Itoa(max(8, runtime.GOMAXPROCS(0)))) // a number
 	}
 	code := m.Run()
 	if err := stopSharedServer(); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -26,11 +27,16 @@ func Example(ctx context.Context) (db *DB, done func() error, err error) {
 	return db, func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
 		defer cancel()
-		found, err := violations(ctx, db.Pool)
+		db.Pool.Close()
+		conn, err := pgx.Connect(ctx, db.DSN)
+		if err != nil {
+			return errors.Join(err, s.drop(ctx, name))
+		}
+		defer func() { _ = conn.Close(ctx) }() // dropping the database ends it too
+		found, err := violations(ctx, conn)
 		if len(found) > 0 {
 			err = errors.Join(err, errors.New("invariant broken: "+strings.Join(found, "; ")))
 		}
-		db.Pool.Close()
-		return errors.Join(err, s.drop(ctx, name))
+		return errors.Join(err, s.giveBack(ctx, conn, name))
 	}, nil
 }

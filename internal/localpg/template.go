@@ -47,7 +47,7 @@ func (c *Cluster) initialize(ctx context.Context, version string) (password stri
 // initdb makes a fresh data directory.
 func (c *Cluster) initdb(ctx context.Context, password string) error {
 	file := filepath.Join(c.dir.socket(), "password")
-	if err := os.WriteFile(file, []byte(password), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(scramSecret(password)), 0o600); err != nil {
 		return err
 	}
 	defer os.Remove(file)
@@ -80,7 +80,7 @@ func (c *Cluster) templatePath(version string) string {
 		return ""
 	}
 	h := sha256.New()
-	fmt.Fprintln(h, version, c.bin, initdbArguments)
+	fmt.Fprintln(h, version, c.bin, initdbArguments, "hashed once")
 	if info, err := os.Stat(filepath.Join(c.bin, "postgres")); err == nil {
 		fmt.Fprintln(h, info.Size(), info.ModTime().UnixNano())
 	}

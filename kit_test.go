@@ -1,0 +1,351 @@
+package kagzi
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi/internal/dbtest"
+)
+
+// A kit is what a test of the workflow language begins with: a database of its own and a client of it.
+type kit struct {
+	t    *testing.T
+	ctx  context.Context
+	pool *pgxpool.Pool
+	c    *Client
+}
+
+func newKit(t *testing.T, opts ...dbtest.Option) *kit {
+	t.Helper()
+	t.Parallel()
+	return newKitWith(t, ClientConfig{Logger: slog.New(slog.DiscardHandler)}, opts...)
+}
+
+func newKitWith(t *testing.T, cfg ClientConfig, opts ...dbtest.Option) *kit {
+	t.Helper()
+	pool := dbtest.Pool(t, opts...)
+	c, err := NewClient(pool, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &kit{t: t, ctx: testContext(t), pool: pool, c: c}
+}
+
+// serve starts a worker whose only code is fn, and returns what stops it.
+func serve[In, Out any](k *kit, wf Workflow[In, Out], fn func(Context, In) (Out, error), opts ...HandleOption) (stop func() error) {
+	k.t.Helper()
+	w := newTestWorker(k.t, k.c, WorkerConfig{})
+	Handle(w, wf, fn, opts...)
+	return startWorker(k.t, w)
+}
+
+func begin[In, Out any](k *kit, wf Workflow[In, Out], in In, opts ...StartOption) *Run[Out] {
+	k.t.Helper()
+	run, err := Start(k.ctx, k.c, wf, in, opts...)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return run
+}
+
+func resultOf[Out any](k *kit, run *Run[Out]) Out {
+	k.t.Helper()
+	out, err := run.Result(k.ctx)
+	if err != nil {
+		k.t.Fatalf("Result: %v", err)
+	}
+	return out
+}
+
+// failureOf returns the error of a run that must end with status.
+func failureOf[Out any](k *kit, run *Run[Out], status Status) *RunError {
+	k.t.Helper()
+	out, err := run.Result(k.ctx)
+	re, ok := errors.AsType[*RunError](err)
+	if !ok || re.Status != status {
+		k.t.Fatalf("Result: %v, %v; want a RunError with status %s", out, err, status)
+	}
+	return re
+}
+
+// complete serves fn, and returns the result of one run of it.
+func complete[Out any](k *kit, fn func(Context) (Out, error)) Out {
+	k.t.Helper()
+	wf := Define[struct{}, Out]("wf")
+	serve(k, wf, func(ctx Context, _ struct{}) (Out, error) { return fn(ctx) })
+	return resultOf(k, begin(k, wf, struct{}{}))
+}
+
+func (k *kit) waitStatus(ref Ref, status Status) RunInfo {
+	k.t.Helper()
+	var info RunInfo
+	waitFor(k.t, "run is "+string(status), func() bool {
+		var err error
+		if info, err = k.c.Get(k.ctx, ref); err != nil {
+			k.t.Fatal(err)
+		}
+		if info.Status.Ended() && info.Status != status {
+			k.t.Fatalf("run is %s: %s; want %s", info.Status, info.Error, status)
+		}
+		return info.Status == status
+	})
+	return info
+}
+
+func (k *kit) exec(sql string, args ...any) {
+	k.t.Helper()
+	if _, err := k.pool.Exec(k.ctx, sql, args...); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+func (k *kit) count(sql string, args ...any) int {
+	k.t.Helper()
+	var n int
+	if err := k.pool.QueryRow(k.ctx, sql, args...).Scan(&n); err != nil {
+		k.t.Fatal(err)
+	}
+	return n
+}
+
+// forward makes what the run sleeps for due now, as if the time had passed.
+func (k *kit) forward(id RunID) {
+	k.t.Helper()
+	k.exec(`UPDATE kagzi.step_runs SET wake_at = clock_timestamp() WHERE run_id = $1 AND wake_at > now()`, string(id))
+	k.wake(id)
+}
+
+const wakeRun = `UPDATE kagzi.workflow_runs SET wakeups = wakeups + 1,
+	available_at = CASE WHEN status = 'SLEEPING' THEN LEAST(available_at, now()) ELSE available_at END WHERE run_id = $1`
+
+// wake does to the run what a signal does.
+func (k *kit) wake(id RunID) {
+	k.t.Helper()
+	k.exec(wakeRun, string(id))
+	k.c.wakeWork(k.ctx, "default", "", 0, 1)
+}
+
+// executionOf is what executes the run now, on a worker of c.
+func (k *kit) executionOf(c *Client, id RunID) (e *execution) {
+	k.t.Helper()
+	waitFor(k.t, "the run is in memory", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for s := range c.sessions {
+			s.mu.Lock()
+			if e == nil {
+				e = s.executing[uuid.MustParse(string(id))]
+			}
+			s.mu.Unlock()
+		}
+		return e != nil
+	})
+	return e
+}
+
+func (k *kit) steps(ref Ref) map[string][]StepAttempt {
+	k.t.Helper()
+	all, err := k.c.Steps(k.ctx, ref)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	out := map[string][]StepAttempt{}
+	for _, s := range all {
+		out[s.Step] = append(out[s.Step], s)
+	}
+	return out
+}
+
+// once is a step function that counts its calls and returns v.
+func once[T any](calls *atomic.Int64, v T) func(context.Context) (T, error) {
+	return func(context.Context) (T, error) {
+		calls.Add(1)
+		return v, nil
+	}
+}
+
+func mustContain(t *testing.T, err error, parts ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("no error; want one with %q", parts)
+	}
+	for _, part := range parts {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("error %q does not say %q", err, part)
+		}
+	}
+}
+
+var (
+	noRetry = RetryPolicy{MaxAttempts: 1}
+	soon    = RetryPolicy{MaxAttempts: 3, Backoff: 10 * time.Millisecond, NoJitter: true}
+)
+
+func TestMain(m *testing.M) {
+	if spec := os.Getenv(workerEnv); spec != "" {
+		os.Exit(workerProcess(spec)) // started by a test
+	}
+	dbtest.Main(m)
+}
+
+func newTestClient(t *testing.T, pool *pgxpool.Pool) *Client {
+	t.Helper()
+	c, err := NewClient(pool, ClientConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// startWorker runs a worker until the test ends, or until stop is called, which returns what Run returned.
+func startWorker(t *testing.T, w *Worker) (stop func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	var err error
+	stopped := false
+	stop = func() error {
+		if !stopped {
+			cancel()
+			err, stopped = <-done, true
+		}
+		return err
+	}
+	t.Cleanup(func() {
+		if err := stop(); err != nil {
+			t.Errorf("Worker.Run: %v", err)
+		}
+	})
+	return stop
+}
+
+func newTestWorker(t *testing.T, c *Client, cfg WorkerConfig) *Worker {
+	t.Helper()
+	w, err := NewWorker(c, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func testContext(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// told is a configuration in which only notifications bring a worker anything.
+var told = WorkerConfig{PollInterval: time.Hour, Heartbeat: time.Hour, StaleAfter: 24 * time.Hour, VisibilityTimeout: 24 * time.Hour}
+
+// serveWith is serve with another configuration of the worker, and a client of its own: what senders tell it comes
+// through the database.
+func serveWith[In, Out any](k *kit, cfg WorkerConfig, wf Workflow[In, Out], fn func(Context, In) (Out, error)) (w *Worker, stop func() error) {
+	k.t.Helper()
+	w = newTestWorker(k.t, quietClient(k.t, k.pool), cfg)
+	Handle(w, wf, fn)
+	return w, startWorker(k.t, w)
+}
+
+func (k *kit) signal(ref Ref, m Message, opts ...SignalOption) {
+	k.t.Helper()
+	if err := k.c.Signal(k.ctx, ref, m, opts...); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+// patience is how long a test waits for what must happen at some time.
+const patience = 30 * time.Second
+
+// waitFor waits until ok.
+func waitFor(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	pollFor(t, patience, what, ok)
+}
+
+// pollUntil is waitFor.
+func pollUntil(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	pollFor(t, patience, what, cond)
+}
+
+func pollFor(t testing.TB, most time.Duration, what string, cond func() bool) {
+	t.Helper()
+	if !comesTrue(most, cond) {
+		t.Fatalf("waited %v in vain: %s", most, what)
+	}
+}
+
+// comesTrue reports whether cond comes true within most. It asks every 5 ms, or less often where the answer takes long:
+// many tests wait at a time, and what they wait for needs the processors.
+func comesTrue(most time.Duration, cond func() bool) bool {
+	deadline := time.NewTimer(most)
+	defer deadline.Stop()
+	for {
+		begun := time.Now()
+		if cond() {
+			return true
+		}
+		pause := time.NewTimer(min(max(5*time.Millisecond, 4*time.Since(begun)), 250*time.Millisecond))
+		select {
+		case <-pause.C:
+		case <-deadline.C:
+			pause.Stop()
+			return cond()
+		}
+	}
+}
+
+// queryOne returns the one value that the query yields.
+func queryOne[T any](t testing.TB, pool *pgxpool.Pool, sql string, args ...any) T {
+	t.Helper()
+	rows, _ := pool.Query(context.Background(), sql, args...) // the error comes with the rows
+	v, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[T])
+	if err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return v
+}
+
+func execSQL(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) {
+	t.Helper()
+	if _, err := pool.Exec(context.Background(), sql, args...); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// quietClient is a client whose log nobody reads: the test is about what is logged as trouble.
+func quietClient(t testing.TB, pool *pgxpool.Pool) *Client {
+	t.Helper()
+	c, err := NewClient(pool, ClientConfig{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// openPool is a pool of its own for a DSN; it is closed before the database is given back.
+func openPool(t testing.TB, dsn string, conns int32) *pgxpool.Pool {
+	t.Helper()
+	cfg, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.MaxConns = conns
+	pool, err := pgxpool.NewWithConfig(context.Background(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}

@@ -1,0 +1,136 @@
+package kagzi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+func TestRace(t *testing.T) {
+	t.Parallel()
+	type saw struct {
+		Winner string
+		Result int
+		Err    string
+		Now    time.Time
+	}
+	t.Run("TheWinnerIsRememberedAndAloneInAReplay", func(t *testing.T) {
+		k := newKit(t)
+		var slow, failed atomic.Int64
+		got := replayed(k, func(ctx Context) saw {
+			w, r, err := Race(ctx, "r", map[string]func(Context) (int, error){
+				"fast": func(ctx Context) (int, error) {
+					if err := Sleep(ctx, "nap", 50*time.Millisecond); err != nil {
+						return 0, err
+					}
+					return Step(ctx, "s", onceEnded(t, "fast", 1))
+				},
+				"asleep": func(ctx Context) (int, error) { return 2, Sleep(ctx, "long", time.Hour) },
+				"bad":    func(ctx Context) (int, error) { failed.Add(1); return 3, Do(ctx, "s", failing) },
+				"deaf": func(ctx Context) (int, error) {
+					slow.Add(1)
+					return Step(ctx, "s", func(ctx context.Context) (int, error) { <-ctx.Done(); return 4, nil })
+				},
+				"nested": func(ctx Context) (int, error) {
+					return Go(ctx, "inner", func(ctx Context) (int, error) { return 5, Sleep(ctx, "long", time.Hour) }).Result(ctx)
+				},
+			})
+			return saw{w, r, fmt.Sprint(err), ctx.Now()}
+		})
+		if got.Winner != "fast" || got.Result != 1 || got.Err != "<nil>" {
+			t.Errorf("got %+v", got)
+		}
+		if slow.Load() != 1 || failed.Load() != 1 {
+			t.Errorf("losers were executed %d and %d times", slow.Load(), failed.Load())
+		}
+		if n := k.count(`SELECT count(*) FROM kagzi.step_runs WHERE step_id = 'r/deaf/s'`); n != 0 {
+			t.Error("a loser recorded a step after the race was decided")
+		}
+	})
+	t.Run("ALosersOwnBranchesDoNotFailTheRun", func(t *testing.T) {
+		k := newKit(t)
+		got := complete(k, func(ctx Context) (int, error) {
+			_, n, err := Race(ctx, "r", map[string]func(Context) (int, error){
+				"fast": func(ctx Context) (int, error) { return 1, Sleep(ctx, "nap", 50*time.Millisecond) },
+				"slow": func(ctx Context) (int, error) {
+					return Go(ctx, "inner", func(ctx Context) (int, error) { return 2, Sleep(ctx, "long", time.Hour) }).Result(ctx)
+				},
+			})
+			return n, err
+		})
+		if got != 1 {
+			t.Errorf("got %d", got)
+		}
+	})
+	t.Run("OfNone", func(t *testing.T) {
+		k := newKit(t)
+		complete(k, func(ctx Context) (int, error) {
+			_, _, err := Race(ctx, "r", map[string]func(Context) (int, error){})
+			if KindOf(err) != KindBadRequest || !isPermanent(err) {
+				t.Errorf("got %v of kind %q", err, KindOf(err))
+			}
+			mustContain(t, err, `Race "r" has no branches`)
+			return 0, errors.Join(Parallel(ctx, "p", nil), Sleep(ctx, "s", time.Millisecond))
+		})
+	})
+	t.Run("AllFail", func(t *testing.T) {
+		k := newKit(t)
+		got := replayed(k, func(ctx Context) saw {
+			b := func(ctx Context) (int, error) { return 9, Do(ctx, "s", failing) }
+			w, r, err := Race(ctx, "r", map[string]func(Context) (int, error){"a": b, "b": b})
+			if bes, _ := errors.AsType[BranchErrors](err); len(bes) != 2 || bes[0].Name != "a" || bes[1].Name != "b" {
+				t.Errorf("got %v", err)
+			}
+			return saw{w, r, fmt.Sprint(err), ctx.Now()}
+		})
+		if got.Winner != "" || got.Result != 0 {
+			t.Errorf("got %+v", got)
+		}
+	})
+	t.Run("Timeout", func(t *testing.T) {
+		k := newKit(t)
+		got := replayed(k, func(ctx Context) saw {
+			w, r, err := Race(ctx, "r", map[string]func(Context) (int, error){
+				"a": func(ctx Context) (int, error) { return 1, Sleep(ctx, "long", time.Hour) },
+				"b": func(ctx Context) (int, error) { return 1, Sleep(ctx, "longer", 2*time.Hour) },
+			}, Timeout(300*time.Millisecond)) // over the limit of waits in memory
+			if !errors.Is(err, KindTimeout) {
+				t.Errorf("got %v", err)
+			}
+			return saw{w, r, fmt.Sprint(err), ctx.Now()}
+		})
+		if got.Winner != "" {
+			t.Errorf("got %+v", got)
+		}
+	})
+	t.Run("AWinnerThatIsNoLongerThere", func(t *testing.T) {
+		k := newKit(t)
+		wf := Define[struct{}, int]("wf")
+		code := func(names ...string) func(Context, struct{}) (int, error) {
+			return func(ctx Context, _ struct{}) (int, error) {
+				branches := map[string]func(Context) (int, error){}
+				for _, n := range names {
+					branches[n] = func(Context) (int, error) { return 1, nil }
+				}
+				if _, _, err := Race(ctx, "r", branches); err != nil {
+					return 0, err
+				}
+				return 0, Sleep(ctx, "long", time.Hour)
+			}
+		}
+		stop := serve(k, wf, code("a"))
+		run := begin(k, wf, struct{}{})
+		k.waitStatus(run.ID(), StatusSleeping)
+		stop()
+		serve(k, wf, code("b"))
+		k.wake(run.ID())
+		re := failureOf(k, run, StatusFailed)
+		if re.Kind != KindNondeterminism {
+			t.Errorf("kind %q", re.Kind)
+		}
+		mustContain(t, re, `"a"`, `"r"`)
+	})
+}

@@ -1,0 +1,70 @@
+package kagzi
+
+import (
+	"testing"
+	"time"
+)
+
+var odds = Define[int, int]("odds")
+
+func TestNextFires(t *testing.T) {
+	k := newKit(t)
+	end := time.Date(2036, 3, 4, 0, 0, 0, 0, time.UTC)
+	k.schedule(Schedule{Name: "s", Cron: "30 2 * * *", TimeZone: "Europe/Berlin", Start: time.Date(2036, 3, 1, 0, 0, 0, 0, time.UTC), End: end})
+	got, err := k.c.NextFires(k.ctx, "s", 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []int{1, 2, 3}
+	if len(got) != len(want) {
+		t.Fatalf("next fires %v, want three", got)
+	}
+	for i, d := range want {
+		if !got[i].Equal(time.Date(2036, 3, d, 1, 30, 0, 0, time.UTC)) {
+			t.Errorf("fire %d at %v", i, got[i])
+		}
+	}
+}
+
+// What is overdue is listed as it will be fired.
+func TestNextFiresOverdue(t *testing.T) {
+	k := newKit(t)
+	for name, tc := range map[string]struct {
+		Schedule
+		paused  bool
+		overdue int
+	}{
+		"catchup": {Schedule: Schedule{CatchUp: 2}, overdue: 2},
+		"age":     {Schedule: Schedule{CatchUpAge: 150 * time.Minute}, overdue: 2},
+		"skip":    {Schedule: Schedule{Overlap: OverlapSkip}, overdue: 1},
+		"cancel":  {Schedule: Schedule{Overlap: OverlapCancelPrevious}, overdue: 1},
+		"paused":  {paused: true, overdue: 3},
+		"dropped": {Schedule: Schedule{SkipPaused: true}, paused: true},
+	} {
+		s := tc.Schedule
+		s.Name, s.Every, s.Start = name, time.Hour, k.now().Add(-100*time.Hour-30*time.Minute)
+		k.schedule(s)
+		if tc.paused {
+			if err := k.c.PauseSchedule(k.ctx, name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		k.exec(`UPDATE kagzi.workflow_runs SET fire_at = now() - interval '3 hours', available_at = now() WHERE external_id = $1`, name)
+		fires, err := k.c.NextFires(k.ctx, name, 5)
+		if err != nil || len(fires) != 5 {
+			t.Fatalf("%s: %v, %v", name, fires, err)
+		}
+		now, overdue := k.now(), 0
+		for i, at := range fires {
+			if at.Before(now) {
+				overdue++
+			}
+			if i > 0 && at.Sub(fires[i-1]) != time.Hour {
+				t.Errorf("%s: %v follows %v", name, at, fires[i-1])
+			}
+		}
+		if overdue != tc.overdue {
+			t.Errorf("%s: %d overdue of %v, want %d", name, overdue, fires, tc.overdue)
+		}
+	}
+}

@@ -1,0 +1,233 @@
+//go:build unix
+
+package kagzi
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// link is what a step makes of its predecessor's result. A lost, doubled or swapped result changes all that follow.
+func link(previous, name string) string {
+	sum := sha256.Sum256([]byte(previous + ">" + name))
+	return hex.EncodeToString(sum[:8])
+}
+
+var (
+	chained = Define[int, string]("chained", RetryPolicy{Backoff: 10 * time.Millisecond})
+	triple  = Define[int, string]("triple")
+	napping = Define[time.Duration, string]("napping")
+	oneStep = Define[int, string]("one-step")
+	oneTx   = Define[int, string]("one-tx")
+	nothing = Define[int, string]("nothing")
+	relapse = Define[int, string]("relapse", RetryPolicy{Backoff: 300 * time.Millisecond, NoJitter: true})
+	holding = Define[string, string]("holding")
+	mailed  = Define[int, string]("mailed", greeted.With("g1"))
+)
+
+var (
+	greeted = DefineSignal[string]("greeted")
+	parted  = DefineSignal[string]("parted")
+)
+
+// chainedResult is what a chained run must return.
+func chainedResult(n int) string {
+	h := link(link(link(strconv.Itoa(n), "first"), "ledger"), "flaky")
+	return link(link(link(h, "left"), "left2")+link(h, "right"), "last")
+}
+
+func tripleResult(n int) string {
+	return link(link(link(strconv.Itoa(n), "one"), "two"), "three")
+}
+
+// mailedResult is what a mailed run must return to which g1 to g4 and p were sent.
+func mailedResult(n int) string {
+	h := strconv.Itoa(n)
+	for i := 1; i <= 3; i++ {
+		h = link(link(h, fmt.Sprint("g", i)), "read")
+	}
+	return link(link(link(h, "g4"), "p"), "last")
+}
+
+// createEffects makes the table that transactional steps write. It has no unique index: a step that committed twice
+// is to be seen.
+const createEffects = `CREATE TABLE effects (run_id text NOT NULL, step text NOT NULL)`
+
+const insertEffect = `INSERT INTO effects (run_id, step) VALUES ($1, $2)`
+
+// A workload's steps write down when they begin and end, and under which lease.
+type workload struct {
+	led   *ledger
+	reach func(point string)
+}
+
+func (l workload) begin(ctx context.Context, lease uuid.UUID) (end func()) {
+	s := CurrentStep(ctx)
+	l.led.write("BEGIN", s.Run, s.Step, s.Attempt, lease)
+	return func() { l.led.write("END", s.Run, s.Step, s.Attempt, lease) }
+}
+
+func (l workload) step(ctx Context, name, previous string) (string, error) {
+	lease := ctx.(*branch).e.run.Lease
+	return Step(ctx, name, func(ctx context.Context) (string, error) {
+		defer l.begin(ctx, lease)()
+		l.reach("during step")
+		return link(previous, name), nil
+	})
+}
+
+func (l workload) tx(ctx Context, name, previous string) (string, error) {
+	lease := ctx.(*branch).e.run.Lease
+	return StepTx(ctx, name, func(ctx context.Context, tx pgx.Tx) (string, error) {
+		defer l.begin(ctx, lease)()
+		s := CurrentStep(ctx)
+		if _, err := tx.Exec(ctx, insertEffect, s.Run, s.Step); err != nil {
+			return "", err
+		}
+		l.reach("during tx")
+		return link(previous, name), nil
+	})
+}
+
+// flaky fails in its first attempt.
+func (l workload) flaky(ctx Context, name, previous string) (string, error) {
+	lease := ctx.(*branch).e.run.Lease
+	return Step(ctx, name, func(ctx context.Context) (string, error) {
+		defer l.begin(ctx, lease)()
+		if CurrentStep(ctx).Attempt == 1 {
+			return "", errors.New("not yet")
+		}
+		return link(previous, name), nil
+	}, RetryPolicy{Backoff: 5 * time.Millisecond})
+}
+
+func (l workload) chained(ctx Context, n int) (string, error) {
+	h, err := l.step(ctx, "first", strconv.Itoa(n))
+	if err != nil {
+		return "", err
+	}
+	if h, err = l.tx(ctx, "ledger", h); err != nil {
+		return "", err
+	}
+	if h, err = l.flaky(ctx, "flaky", h); err != nil {
+		return "", err
+	}
+	if err := Sleep(ctx, "nap", 250*time.Millisecond); err != nil {
+		return "", err
+	}
+	left := Go(ctx, "l", func(ctx Context) (string, error) {
+		h, err := l.step(ctx, "left", h)
+		if err != nil {
+			return "", err
+		}
+		return l.step(ctx, "left2", h)
+	})
+	right := Go(ctx, "r", func(ctx Context) (string, error) { return l.step(ctx, "right", h) })
+	a, err := left.Result(ctx)
+	if err != nil {
+		return "", err
+	}
+	b, err := right.Result(ctx)
+	if err != nil {
+		return "", err
+	}
+	return l.step(ctx, "last", a+b)
+}
+
+func (l workload) triple(ctx Context, n int) (h string, err error) {
+	h = strconv.Itoa(n)
+	for _, name := range []string{"one", "two", "three"} {
+		if h, err = l.step(ctx, name, h); err != nil {
+			return "", err
+		}
+	}
+	return h, nil
+}
+
+// mailed reads three messages one by one, races for two others, of which the loser's is read after, and waits in vain.
+func (l workload) mailed(ctx Context, n int) (string, error) {
+	h := strconv.Itoa(n)
+	for range 3 {
+		v, err := WaitSignal(ctx, greeted)
+		if err != nil {
+			return "", err
+		}
+		if h, err = l.step(ctx, "read", link(h, v)); err != nil {
+			return "", err
+		}
+	}
+	read := func(s Signal[string]) func(Context) (string, error) {
+		return func(ctx Context) (string, error) { return WaitSignal(ctx, s) }
+	}
+	either := map[string]func(Context) (string, error){"greeted": read(greeted), "parted": read(parted.For("a/b"))}
+	winner, v, err := Race(ctx, "either", either)
+	if err != nil {
+		return "", err
+	}
+	got := map[string]string{winner: v}
+	delete(either, winner)
+	for loser, read := range either {
+		if got[loser], err = read(ctx); err != nil {
+			return "", err
+		}
+	}
+	if v, err := WaitSignal(ctx, parted, Timeout(300*time.Millisecond)); !errors.Is(err, KindTimeout) {
+		return "", fmt.Errorf("a wait in vain got %q, %w", v, err)
+	}
+	return l.tx(ctx, "last", link(link(h, got["greeted"]), got["parted"]))
+}
+
+// hold waits in a step until its context ends, or until the file named by its input is there.
+func (l workload) hold(ctx Context, release string) (string, error) {
+	lease := ctx.(*branch).e.run.Lease
+	return Step(ctx, "hold", func(ctx context.Context) (string, error) {
+		defer l.begin(ctx, lease)()
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				l.led.write("CAUSE", CurrentStep(ctx).Run, context.Cause(ctx))
+				return "", context.Cause(ctx)
+			case <-tick.C:
+			}
+			if _, err := os.Stat(release); err == nil {
+				return "held", nil
+			}
+		}
+	})
+}
+
+func handleWorkloads(w *Worker, led *ledger, reach func(string)) {
+	l := workload{led, reach}
+	handleFamilies(w, l)
+	Handle(w, chained, l.chained)
+	Handle(w, triple, l.triple)
+	Handle(w, mailed, l.mailed)
+	Handle(w, holding, l.hold)
+	Handle(w, saga, l.saga)
+	Handle(w, oneStep, func(ctx Context, n int) (string, error) { return l.step(ctx, "one", strconv.Itoa(n)) })
+	Handle(w, oneTx, func(ctx Context, n int) (string, error) { return l.tx(ctx, "one", strconv.Itoa(n)) })
+	Handle(w, nothing, func(_ Context, n int) (string, error) { return strconv.Itoa(n), nil })
+	Handle(w, napping, func(ctx Context, d time.Duration) (string, error) {
+		if err := Sleep(ctx, "nap", d); err != nil {
+			return "", err
+		}
+		return "rested", nil
+	})
+	Handle(w, relapse, func(ctx Context, n int) (string, error) {
+		if ctx.Attempt() == 1 {
+			return "", errors.New("not yet")
+		}
+		return strconv.Itoa(n), nil
+	})
+}
