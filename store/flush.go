@@ -319,22 +319,6 @@ func readFinished(res pgx.BatchResults, finishes []*Finish) (woken []Woken, err 
 	return woken, err
 }
 
-func readIDs(res pgx.BatchResults, f func(uuid.UUID)) error {
-	rows, err := res.Query()
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var id uuid.UUID
-		if err := rows.Scan(&id); err != nil {
-			return err
-		}
-		f(id)
-	}
-	return rows.Err()
-}
-
 // awaited is the number of wakeups that makes the run due.
 func (p *Park) awaited() int64 {
 	if p.Need == 0 {

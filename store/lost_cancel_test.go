@@ -34,7 +34,7 @@ func TestLostCancelOfARunThatCompletes(t *testing.T) {
 			drop := proxy.DropRequest(pgproxy.Exactly("commit"))
 			var tries atomic.Int64
 			s := New(poolWith(t, proxy.DSN(), func(c *pgxpool.Config) {
-				c.BeforeAcquire = func(context.Context, *pgx.Conn) bool {
+				c.PrepareConn = func(context.Context, *pgx.Conn) (bool, error) {
 					if tries.Add(1) == 2 {
 						happened(t, drop)
 						f := &Flush{Finishes: []*Finish{finish(r)}}
@@ -45,7 +45,7 @@ func TestLostCancelOfARunThatCompletes(t *testing.T) {
 							}
 						}
 					}
-					return true
+					return true, nil
 				}
 			}), "test")
 			err := verb(s, t.Context(), r)
