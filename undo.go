@@ -89,8 +89,11 @@ func (b *branch) register(id string, call stepFunc, cfg stepConfig) {
 		b.advance(row.FinishedAt)
 	}
 	e.mu.Lock()
-	if !slices.ContainsFunc(e.undos, func(o *undo) bool { return o.id == id }) { // a replay before this one came to it
+	switch i := slices.IndexFunc(e.undos, func(o *undo) bool { return o.id == id }); {
+	case i < 0:
 		e.undos = append(e.undos, u)
+	case e.asItIs(): // the execution before this one was cut off, and this one's variables have what was recorded then
+		e.undos[i] = u
 	}
 	e.mu.Unlock()
 	e.exitIfEnded() // a cancel that found the registration waits for the undo
@@ -205,6 +208,9 @@ func (e *execution) forgotten() (attempt int, any bool) {
 	return attempt, any
 }
 
+// asItIs reports whether the history is as this attempt of the run left it, and not as an earlier one did.
+func (e *execution) asItIs() bool { return e.attempt == e.run.Attempts+1 }
+
 // whole is the history; e.history may be what it was in an earlier attempt of the run.
 func (e *execution) whole() map[string]*store.StepRow {
 	if e.latest != nil {
@@ -242,7 +248,7 @@ func (e *execution) replayFirst(verdict *store.Finish) bool {
 	u := newExecution(e.s, e.run, latestAttempts(rows, as), false)
 	u.replays, u.verdict, u.attempt, u.registered, u.latest = true, verdict, as, registered, historyOf(latestAttempts(rows, math.MaxInt))
 	e.mu.Lock()
-	u.undos = e.undos
+	u.undos = slices.Clone(e.undos)
 	e.mu.Unlock()
 	e.handOver(u, func() { u.execute(e.s.w.handlers[e.run.Type][e.run.Version]) })
 	return true
