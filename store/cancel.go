@@ -147,10 +147,16 @@ func (s *Store) cancelOne(ctx context.Context, tx pgx.Tx, event RunEvent, how in
 			return s.noteEvents(ctx, tx, event)
 		}
 		status, err := s.status(ctx, tx, id)
-		if err == nil && status != Cancelled && !tried {
-			err = ErrRunFinished
+		if err != nil || status == Cancelled {
+			return err
 		}
-		return err
+		if tried { // it took place, and undoing failed; or it did not, and the run has ended by itself since
+			if done, err := s.noted(ctx, tx, event); done || err != nil {
+				return err
+			}
+		}
+		out = &CancelledRuns{}
+		return ErrRunFinished
 	})
 	return out, err
 }
