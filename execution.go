@@ -142,7 +142,7 @@ func (e *execution) execute(h handler) {
 	b := &branch{e: e, ctx: e.ctx, cancel: e.cancel, now: e.run.StartedAt, result: &branchResult{}}
 	if !e.run.DeadlineAt.IsZero() && !e.undoing && !e.replays {
 		e.mu.Lock()
-		e.deadline = time.AfterFunc(e.run.DeadlineAt.Sub(e.s.now()), func() { e.fail(errDeadline) })
+		e.deadline = time.AfterFunc(e.run.DeadlineAt.Sub(e.s.now()), e.overdue)
 		e.mu.Unlock()
 		e.resetDeadline() // the clock may have been set meanwhile, by who has not seen the timer
 	}
@@ -151,6 +151,15 @@ func (e *execution) execute(h handler) {
 		output, err = h(b, e.run.Input)
 		return err
 	}, func() { e.output = output })
+}
+
+// overdue fails the run, unless the estimate of the database's clock has moved back since the timer was set.
+func (e *execution) overdue() {
+	if e.run.DeadlineAt.After(e.s.now()) {
+		e.resetDeadline()
+		return
+	}
+	e.fail(errDeadline)
 }
 
 // resetDeadline goes by the database's clock as it is now.
