@@ -141,6 +141,13 @@ func (c *Client) signal(ctx context.Context, ref Ref, m Message, opts []SignalOp
 	if cfg.id != "" {
 		msg.ID = string(cfg.id)
 	}
+	_, external := ref.(ID)
+	if external && !m.identified && cfg.id == "" && CurrentStep(ctx).Key != "" {
+		// An earlier attempt of the step may have sent it to a run that had the ID before the one that has it now.
+		if sent, err := c.store.Sent(ctx, cfg.tx, msg.ID); err != nil || sent {
+			return err
+		}
+	}
 	for {
 		run, err := c.resolve(ctx, cfg.tx, ref)
 		if err != nil {
@@ -150,7 +157,7 @@ func (c *Client) signal(ctx context.Context, ref Ref, m Message, opts []SignalOp
 		msg.RunID = run
 		found, err := c.store.Signal(ctx, cfg.tx, msg)
 		// The run of an ID may have ended since it was found, and another may have the ID now.
-		if _, external := ref.(ID); external && errors.Is(err, store.ErrRunFinished) && run != before {
+		if external && errors.Is(err, store.ErrRunFinished) && run != before {
 			continue
 		}
 		if err != nil {

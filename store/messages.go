@@ -258,6 +258,22 @@ CROSS JOIN LATERAL (
 	SELECT s.run_id FROM kagzi.signals s WHERE s.signal_id = u.signal_id AND s.namespace_id = $1 OFFSET 0
 ) r`
 
+// Sent reports whether some run has a message of the ID. It reads in tx, if that is not nil.
+func (s *Store) Sent(ctx context.Context, tx pgx.Tx, id string) (sent bool, err error) {
+	look := func(ctx context.Context, db DB) error {
+		return ask(ctx, db, messageRuns, []any{s.namespace, []string{id}}, func(rows pgx.Rows) error {
+			sent = rows.Next()
+			return nil
+		})
+	}
+	if tx != nil {
+		err = look(ctx, tx)
+	} else {
+		err = do(ctx, func(ctx context.Context) error { return look(ctx, s.pool) })
+	}
+	return sent, wrap("look for message", err)
+}
+
 // startedBefore finds what an earlier try of the same call did, whose answer was lost: nil if it did nothing. Its
 // messages tell: a run that it signalled may be over since, and must not be followed by a new one.
 func (s *Store) startedBefore(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedRun, error) {
