@@ -299,7 +299,7 @@ func comesTrue(most time.Duration, cond func() bool) bool {
 		if cond() {
 			return true
 		}
-		pause := time.NewTimer(min(max(5*time.Millisecond, 4*time.Since(begun)), 250*time.Millisecond))
+		pause := time.NewTimer(min(max(5*time.Millisecond, time.Since(begun)), 250*time.Millisecond))
 		select {
 		case <-pause.C:
 		case <-deadline.C:
