@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strconv"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -144,15 +142,7 @@ func BenchmarkDrainWhilePruning(b *testing.B) {
 func drainWhile(b *testing.B, c *Client, steps int, meanwhile func(context.Context)) {
 	b.Helper()
 	wf := Define[int, int]("drained")
-	calls := make([]Call, 0, 10_000)
-	for i := range b.N {
-		if calls = append(calls, wf.With(i)); len(calls) == cap(calls) || i == b.N-1 {
-			if _, err := c.StartMany(b.Context(), calls); err != nil {
-				b.Fatal(err)
-			}
-			calls = calls[:0]
-		}
-	}
+	startAll(b, c, wf)
 	if _, err := c.store.Pool().Exec(b.Context(), "ANALYZE kagzi.workflow_runs"); err != nil {
 		b.Fatal(err)
 	}
@@ -162,19 +152,7 @@ func drainWhile(b *testing.B, c *Client, steps int, meanwhile func(context.Conte
 	}
 	ctx, cancel := context.WithCancel(b.Context())
 	defer cancel()
-	var left atomic.Int64
-	left.Store(int64(b.N))
-	Handle(w, wf, func(ctx Context, n int) (int, error) {
-		for i := range steps {
-			if _, err := Step(ctx, "step-"+strconv.Itoa(i), func(context.Context) (int, error) { return n, nil }); err != nil {
-				return 0, err
-			}
-		}
-		if left.Add(-1) == 0 {
-			cancel()
-		}
-		return n, nil
-	})
+	handleDrained(b, w, wf, steps, cancel)
 	done := make(chan struct{})
 	b.ResetTimer()
 	go func() {

@@ -127,6 +127,38 @@ func BenchmarkStartMany(b *testing.B) {
 	b.ReportMetric(float64(b.N*len(calls))/b.Elapsed().Seconds(), "starts/s")
 }
 
+// startAll starts b.N runs.
+func startAll(b *testing.B, c *Client, wf Workflow[int, int]) {
+	b.Helper()
+	calls := make([]Call, 0, 10_000)
+	for i := range b.N {
+		if calls = append(calls, wf.With(i)); len(calls) == cap(calls) || i == b.N-1 {
+			if _, err := c.StartMany(b.Context(), calls); err != nil {
+				b.Fatal(err)
+			}
+			calls = calls[:0]
+		}
+	}
+}
+
+// handleDrained lets the worker execute b.N runs of so many steps, and ends it with the last: Run returns once what is under
+// way is finished and recorded.
+func handleDrained(b *testing.B, w *Worker, wf Workflow[int, int], steps int, end func()) {
+	var left atomic.Int64
+	left.Store(int64(b.N))
+	Handle(w, wf, func(ctx Context, n int) (int, error) {
+		for i := range steps {
+			if _, err := Step(ctx, "step-"+strconv.Itoa(i), func(context.Context) (int, error) { return n, nil }); err != nil {
+				return 0, err
+			}
+		}
+		if left.Add(-1) == 0 {
+			end()
+		}
+		return n, nil
+	})
+}
+
 // BenchmarkDrain executes b.N runs that wait in the queue, with 0, 1 and 5 steps each.
 func BenchmarkDrain(b *testing.B) {
 	for _, steps := range []int{0, 1, 5} {
@@ -134,15 +166,7 @@ func BenchmarkDrain(b *testing.B) {
 			b.Run(fmt.Sprintf("steps=%d/concurrency=%d", steps, concurrency), func(b *testing.B) {
 				c := benchClient(b, 8)
 				wf := Define[int, int]("drained")
-				calls := make([]Call, 0, 10_000)
-				for i := range b.N {
-					if calls = append(calls, wf.With(i)); len(calls) == cap(calls) || i == b.N-1 {
-						if _, err := c.StartMany(b.Context(), calls); err != nil {
-							b.Fatal(err)
-						}
-						calls = calls[:0]
-					}
-				}
+				startAll(b, c, wf)
 				if _, err := c.store.Pool().Exec(b.Context(), "CHECKPOINT"); err != nil {
 					b.Fatal(err)
 				}
@@ -151,19 +175,7 @@ func BenchmarkDrain(b *testing.B) {
 				}
 				w := benchWorker(b, c, concurrency)
 				ctx, cancel := context.WithCancel(b.Context())
-				var left atomic.Int64
-				left.Store(int64(b.N))
-				Handle(w, wf, func(ctx Context, n int) (int, error) {
-					for i := range steps {
-						if _, err := Step(ctx, "step-"+strconv.Itoa(i), func(context.Context) (int, error) { return n, nil }); err != nil {
-							return 0, err
-						}
-					}
-					if left.Add(-1) == 0 {
-						cancel() // Run returns once what is under way is finished and recorded
-					}
-					return n, nil
-				})
+				handleDrained(b, w, wf, steps, cancel)
 				b.ResetTimer()
 				if err := w.Run(ctx); err != nil {
 					b.Fatal(err)

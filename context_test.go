@@ -1,7 +1,6 @@
 package kagzi
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -241,7 +240,7 @@ func TestLoggerIsSilentInAReplay(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var out safeBuffer
+			var out logBuffer
 			k := newKitWith(t, ClientConfig{Logger: slog.New(slog.NewTextHandler(&out, nil))})
 			wf := Define[struct{}, int]("wf")
 			executed := make(chan struct{}, 10)
@@ -280,24 +279,6 @@ func TestLoggerIsSilentInAReplay(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A safeBuffer is for loggers that more than one goroutine uses.
-type safeBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *safeBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *safeBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
 }
 
 func TestContextOfACancelledBranch(t *testing.T) {

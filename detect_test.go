@@ -127,6 +127,21 @@ func backendsOf(t *testing.T, db *dbtest.DB) (pids []int32) {
 	return pids
 }
 
+// refuseConnections lets the database take no more connections until allow is called. The test's pool has one.
+func refuseConnections(t *testing.T, db *dbtest.DB) (allow func()) {
+	t.Helper()
+	admin := maintenance(t, db)
+	name := queryOne[string](t, db.Pool, `SELECT current_database()`)
+	let := func(yes string) {
+		t.Helper()
+		if _, err := admin.Exec(context.Background(), `ALTER DATABASE `+name+` ALLOW_CONNECTIONS `+yes); err != nil {
+			t.Fatal(err)
+		}
+	}
+	let("false")
+	return func() { t.Helper(); let("true") }
+}
+
 // TestServerTakesNoConnections ends the connection of a worker while the server refuses new ones: it goes on to beat over
 // the pool's, and says that there is no evidence for the time being.
 func TestServerTakesNoConnections(t *testing.T) {
@@ -135,20 +150,12 @@ func TestServerTakesNoConnections(t *testing.T) {
 	cfg := mute
 	g, runs, _ := gated(t, quietClient(t, openPool(t, db.DSN, 6)), cfg, 2)
 	leases := queryOne[string](t, db.Pool, leasesOfRuns)
-	admin := maintenance(t, db)
-	name := queryOne[string](t, db.Pool, `SELECT current_database()`)
-	allow := func(yes string) {
-		t.Helper()
-		if _, err := admin.Exec(context.Background(), `ALTER DATABASE `+name+` ALLOW_CONNECTIONS `+yes); err != nil {
-			t.Fatal(err)
-		}
-	}
-	allow("false")
-	defer allow("true")
+	allow := refuseConnections(t, db)
+	defer allow()
 	execSQL(t, db.Pool, `SELECT pg_terminate_backend(backend_pid) FROM kagzi.workers`)
 	pollUntil(t, "the worker beats over the pool", func() bool { return queryOne[int](t, db.Pool, watchedBackend) == 0 })
 	unharmed(t, db, leases)
-	allow("true")
+	allow()
 	close(g.open)
 	checkResults(t, runs, func(int) string { return "opened" })
 }

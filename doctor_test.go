@@ -68,7 +68,7 @@ func TestDoctorFindsHealth(t *testing.T) {
 func TestDoctorFindsTrouble(t *testing.T) {
 	t.Parallel()
 	parameter := func(name, value string) func(*testing.T, *dbtest.DB) *pgxpool.Pool {
-		return func(t *testing.T, db *dbtest.DB) *pgxpool.Pool { return paramPool(t, db, name, value) }
+		return func(t *testing.T, db *dbtest.DB) *pgxpool.Pool { return poolWith(t, db.DSN, name, value) }
 	}
 	statement := func(sql string) func(*testing.T, *dbtest.DB) *pgxpool.Pool {
 		return func(t *testing.T, db *dbtest.DB) *pgxpool.Pool {
@@ -116,7 +116,7 @@ func TestDoctorFindsTrouble(t *testing.T) {
 	})
 	t.Run("NoRightsAtAll", func(t *testing.T) {
 		t.Parallel()
-		found := diagnose(t, paramPool(t, dbtest.Database(t), "role", "pg_monitor"))
+		found := diagnose(t, poolWith(t, dbtest.Database(t).DSN, "role", "pg_monitor"))
 		wantAdvice(t, found, "schema", SeverityProblem, `User "pg_monitor" lacks USAGE on schema kagzi and SELECT`, `→ GRANT USAGE ON SCHEMA kagzi TO "pg_monitor"; GRANT SELECT, `)
 		for _, topic := range []string{"tables", "indexes"} {
 			wantAdvice(t, found, topic, SeverityUnseen, `→ GRANT USAGE ON SCHEMA kagzi TO "pg_monitor";`)
@@ -189,7 +189,7 @@ func TestDoctorOfPlainUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Release()
-	found := diagnose(t, paramPool(t, db, "role", role))
+	found := diagnose(t, poolWith(t, db.DSN, "role", role))
 	for _, topic := range topics {
 		switch topic {
 		case "durability":

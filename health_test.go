@@ -47,22 +47,6 @@ func wantHealth(t *testing.T, r HealthReport, name string, status HealthStatus, 
 	}
 }
 
-// paramPool is a pool of db whose sessions have the given setting.
-func paramPool(t *testing.T, db *dbtest.DB, name, value string) *pgxpool.Pool {
-	t.Helper()
-	cfg, err := pgxpool.ParseConfig(db.DSN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg.ConnConfig.RuntimeParams[name] = value
-	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	return pool
-}
-
 // insertRuns puts n runs into the table as some accident left them.
 const insertRuns = `
 	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, status, available_at, error_kind, error, external_id, finished_at)
@@ -219,14 +203,14 @@ func TestHealthOfDatabase(t *testing.T) {
 	t.Run("ReadOnly", func(t *testing.T) {
 		t.Parallel()
 		db := dbtest.Database(t)
-		r := health(t, quietClient(t, paramPool(t, db, "default_transaction_read_only", "on")))
+		r := health(t, quietClient(t, poolWith(t, db.DSN, "default_transaction_read_only", "on")))
 		wantHealth(t, r, "writable", Unhealthy, "read-only", "target_session_attrs")
 		wantHealth(t, r, "queues", Healthy)
 	})
 	t.Run("NoRights", func(t *testing.T) {
 		t.Parallel()
 		db := dbtest.Database(t)
-		wantHealth(t, health(t, quietClient(t, paramPool(t, db, "role", "pg_monitor"))), "schema", Unhealthy, "This user lacks USAGE on schema kagzi", "Doctor has the GRANT statements.")
+		wantHealth(t, health(t, quietClient(t, poolWith(t, db.DSN, "role", "pg_monitor"))), "schema", Unhealthy, "This user lacks USAGE on schema kagzi", "Doctor has the GRANT statements.")
 	})
 	t.Run("PoolClosed", func(t *testing.T) {
 		t.Parallel()

@@ -1,11 +1,14 @@
 package kagzi
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -296,7 +299,7 @@ func comesTrue(most time.Duration, cond func() bool) bool {
 		if cond() {
 			return true
 		}
-		pause := time.NewTimer(min(max(5*time.Millisecond, 4*time.Since(begun)), 250*time.Millisecond))
+		pause := time.NewTimer(min(max(5*time.Millisecond, time.Since(begun)), 250*time.Millisecond))
 		select {
 		case <-pause.C:
 		case <-deadline.C:
@@ -343,6 +346,68 @@ func openPool(t testing.TB, dsn string, conns int32) *pgxpool.Pool {
 	}
 	cfg.MaxConns = conns
 	pool, err := pgxpool.NewWithConfig(context.Background(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// A logBuffer keeps what is logged.
+type logBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+func (l *logBuffer) has(part string) bool { return strings.Contains(l.String(), part) }
+
+// wantLine fails the test unless a line is logged, soon, that has all of the parts.
+func (l *logBuffer) wantLine(t *testing.T, parts ...string) {
+	t.Helper()
+	pollUntil(t, strings.Join(parts, " … ")+" is logged", func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for line := range strings.Lines(l.buf.String()) {
+			if !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(line, part) }) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// loggedClient is a client that logs to what is returned.
+func loggedClient(t *testing.T, pool *pgxpool.Pool) (*Client, *logBuffer) {
+	t.Helper()
+	logged := &logBuffer{}
+	c, err := NewClient(pool, ClientConfig{Logger: slog.New(slog.NewTextHandler(logged, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, logged
+}
+
+// poolWith is a pool whose sessions begin with a setting.
+func poolWith(t *testing.T, dsn, name, value string) *pgxpool.Pool {
+	t.Helper()
+	cfg, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.ConnConfig.RuntimeParams[name] = value
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -312,19 +312,3 @@ func TestDatabasesThatDoNotFit(t *testing.T) {
 		})
 	}
 }
-
-// poolWith is a pool whose sessions begin with a setting.
-func poolWith(t *testing.T, dsn, name, value string) *pgxpool.Pool {
-	t.Helper()
-	cfg, err := pgxpool.ParseConfig(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg.ConnConfig.RuntimeParams[name] = value
-	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	return pool
-}

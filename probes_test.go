@@ -57,7 +57,7 @@ func TestReadiness(t *testing.T) {
 		t.Errorf("POST: %d, %v", w.Code, w.Header())
 	}
 
-	readOnly := quietClient(t, paramPool(t, db, "default_transaction_read_only", "on"))
+	readOnly := quietClient(t, poolWith(t, db.DSN, "default_transaction_read_only", "on"))
 	wantProbe(t, readOnly.Readiness(), http.StatusServiceUnavailable, Unhealthy)
 	wantProbe(t, quietClient(t, dbtest.Pool(t, dbtest.Empty())).Readiness(), http.StatusServiceUnavailable, Unhealthy)
 

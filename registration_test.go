@@ -104,16 +104,8 @@ func TestRebornWithoutConnections(t *testing.T) {
 	c := quietClient(t, fullPool(t, db, 5, nil))
 	g, _, _ := gated(t, c, cfg, 1)
 	pollUntil(t, "the worker listens", c.hub.listening)
-	admin := maintenance(t, db)
-	name := queryOne[string](t, db.Pool, `SELECT current_database()`)
-	allow := func(yes string) {
-		t.Helper()
-		if _, err := admin.Exec(context.Background(), `ALTER DATABASE `+name+` ALLOW_CONNECTIONS `+yes); err != nil {
-			t.Fatal(err)
-		}
-	}
-	allow("false")
-	defer allow("true")
+	allow := refuseConnections(t, db)
+	defer allow()
 	execSQL(t, db.Pool, `SELECT pg_terminate_backend(backend_pid) FROM kagzi.workers`)
 	pollUntil(t, "the worker beats over the pool", func() bool { return queryOne[int](t, db.Pool, watchedBackend) == 0 })
 	first := only(t, c, WorkerFilter{Status: []WorkerStatus{WorkerOnline}}).ID

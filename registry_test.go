@@ -3,12 +3,9 @@
 package kagzi
 
 import (
-	"bytes"
 	"errors"
-	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,50 +16,6 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/store"
 )
-
-// A logBuffer keeps what is logged.
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *logBuffer) has(part string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Contains(l.buf.String(), part)
-}
-
-// wantLine fails the test unless a line is logged, soon, that has all of the parts.
-func (l *logBuffer) wantLine(t *testing.T, parts ...string) {
-	t.Helper()
-	pollUntil(t, strings.Join(parts, " … ")+" is logged", func() bool {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		for line := range strings.Lines(l.buf.String()) {
-			if !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(line, part) }) {
-				return true
-			}
-		}
-		return false
-	})
-}
-
-// loggedClient is a client that logs to what is returned.
-func loggedClient(t *testing.T, pool *pgxpool.Pool) (*Client, *logBuffer) {
-	t.Helper()
-	logged := &logBuffer{}
-	c, err := NewClient(pool, ClientConfig{Logger: slog.New(slog.NewTextHandler(logged, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c, logged
-}
 
 // runWorker runs w until it ends by itself: what Run returns is sent.
 func runWorker(t *testing.T, w *Worker) <-chan error {

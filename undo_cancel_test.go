@@ -178,6 +178,7 @@ func TestResumeWhileTheChildIsUndone(t *testing.T) {
 		if tries.Add(1) <= 2 { // and the replay
 			return 0, sleepLong(ctx)
 		}
+		<-gate // the parent sleeps until then
 		return 7, nil
 	})
 	Handle(w, parent, func(ctx Context, _ int) (int, error) { return RunChild(ctx, "c", child, 1) })
