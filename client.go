@@ -484,7 +484,8 @@ func failedIf(err error, format string, args ...any) error {
 // result that was recorded stays and final failures are forgotten. A deadline the run had is lifted. Resume
 // returns [ErrRunActive] if the run is not over, [ErrRunFinished] if it completed, [ErrCompensated] if it was undone, and
 // [ErrIDConflict] if another active run has its ID. A run that failed because it could not be undone ([KindCompensation])
-// goes on with that.
+// goes on with that. The parent of a child that is resumed keeps the failure that it knows of, and does not cancel the
+// child when it ends.
 func (c *Client) Resume(ctx context.Context, ref Ref, opts ...ChangeOption) error {
 	cfg, err := changeOptions(opts)
 	var id uuid.UUID

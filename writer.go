@@ -2,6 +2,7 @@ package kagzi
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"time"
 
@@ -39,6 +40,62 @@ func (s *session) submit(it *item) bool {
 	it.e.mu.Unlock()
 	s.writer.Add(it)
 	return true
+}
+
+// record writes one attempt of a step and returns the row that stands in the table: the one given, or an older
+// result. It exits the goroutine if the lease is lost.
+func (b *branch) record(r *store.Record) *store.StepRow {
+	b.recordUnless(r, store.Done)
+	return &r.StepRow
+}
+
+// recordUnless is record that returns with another outcome than Done, too.
+func (b *branch) recordUnless(r *store.Record, other store.Outcome) store.Outcome {
+	it := &item{e: b.e, b: b, records: []*store.Record{r}, acked: make(chan struct{})}
+	if !b.e.s.submit(it) {
+		return store.Done // nobody asks for it any more
+	}
+	<-it.acked
+	if it.settled != store.Done && it.settled != other {
+		b.e.end(endLost, ErrLeaseLost) // unless there is another reason already
+		runtime.Goexit()
+	}
+	return it.settled
+}
+
+// starts submits the start of a child, or its end, without waiting for the write. The execution ends after it.
+func (b *branch) starts(r *store.Record) {
+	e := b.e
+	e.mu.Lock()
+	e.starting++
+	e.mu.Unlock()
+	it := &item{e: e, b: b, records: []*store.Record{r}}
+	it.then = func(store.Outcome) {
+		e.mu.Lock()
+		e.starting--
+		then := e.afterStarts
+		if e.starting > 0 || then == nil {
+			then = func() {}
+		} else {
+			e.afterStarts = nil
+		}
+		e.mu.Unlock()
+		then()
+	}
+	if !e.s.submit(it) {
+		it.settle(store.Lost)
+	}
+}
+
+// show writes that an attempt of a step is under way.
+func (e *execution) show(r *store.Record) { e.s.submit(&item{e: e, records: []*store.Record{r}}) }
+
+// newRecord prepares a record of attempt number attempt, in a series that began with first.
+func (e *execution) newRecord(id, kind, status string, attempt, first int) *store.Record {
+	return &store.Record{
+		StepRow: store.StepRow{RunID: e.run.RunID, StepID: id, Attempt: attempt, FirstAttempt: first, RunAttempt: e.attempt, Status: status, Kind: kind},
+		Lease:   e.run.Lease, Worker: e.s.workerID(), Wake: -1,
+	}
 }
 
 func (it *item) size() int {

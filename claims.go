@@ -1,0 +1,296 @@
+package kagzi
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi/store"
+)
+
+// mostClaimed is how many runs one claim takes at the most.
+const mostClaimed = 1000
+
+// claimLoop takes runs while there are slots, until ctx ends or the worker is told to drain.
+func (s *session) claimLoop(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		free, more := s.capacity()
+		if !more {
+			return
+		}
+		if free == 0 {
+			select {
+			case <-ctx.Done():
+			case <-s.freed:
+			}
+			continue
+		}
+		pause := s.claim(ctx, free)
+		if pause == 0 {
+			continue
+		}
+		s.mu.Lock()
+		s.nextLook = time.Now().Add(pause)
+		s.mu.Unlock()
+		timer.Reset(pause)
+		select {
+		case <-ctx.Done():
+		case <-s.wake:
+		case <-timer.C:
+		}
+	}
+}
+
+// capacity returns how many runs may be claimed now, and whether any will be.
+func (s *session) capacity() (free int, more bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fenced {
+		return 0, !s.draining
+	}
+	return min(s.slots, s.most), !s.draining
+}
+
+// claim takes up to n runs, begins to execute them, and returns how long to wait before the next look: zero if
+// there may be more.
+func (s *session) claim(ctx context.Context, n int) time.Duration {
+	s.claims++
+	types := slices.Clone(s.types)
+	rand.Shuffle(len(types), func(i, j int) { types[i], types[j] = types[j], types[i] })
+	s.mu.Lock()
+	suspect := s.suspect
+	s.claiming = true
+	s.mu.Unlock()
+	defer s.claimedAll()
+	req := store.ClaimRequest{
+		Queue: s.w.cfg.Queue, Types: types, Limit: n, Worker: s.workerID(), Lease: uuid.New(), Visibility: s.w.cfg.VisibilityTimeout,
+		LowFirst: s.claims%16 == 0, NoSuspects: suspect,
+	}
+	claim, err := s.store.Claim(s.background, req)
+	if err != nil {
+		claim, err = s.claimed(ctx, req, err)
+	}
+	if err != nil || claim.Now.IsZero() { // the claim was lost, and took nothing
+		s.most = max(1, n/2) // it may have been too much for the time
+		return databasePause + rand.N(databasePause)
+	}
+	s.most = min(2*s.most, mostClaimed)
+	s.outage.end()
+	s.setClock(claim.Now)
+	s.failpoint("after claim", uuid.Nil)
+	if len(claim.Runs) > 0 {
+		s.begin(ctx, req.Worker, claim.Runs)
+	}
+	if len(claim.Runs) == n {
+		return 0
+	}
+	pause := s.w.cfg.PollInterval
+	if !claim.Next.IsZero() {
+		// A few milliseconds apart, so that the workers of a fleet do not all come for one run.
+		pause = min(pause, max(claim.Next.Sub(s.now()), 0)+rand.N(2*time.Millisecond)+time.Millisecond)
+	}
+	return pause
+}
+
+// claimedAll says that what was claimed is being executed. Rows that moved since the claim are looked at now: what was
+// read of them may be older.
+func (s *session) claimedAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.claiming = false
+	early := slices.Collect(maps.Keys(s.early))
+	if s.early[uuid.Nil] {
+		early = slices.Collect(maps.Keys(s.executing))
+	}
+	clear(s.early)
+	for _, id := range early {
+		if s.executing[id] != nil {
+			s.moved[id] = true
+		}
+	}
+	if len(s.moved) > 0 {
+		signal(s.looks)
+	}
+}
+
+// claimed finds out what a claim took whose answer was lost.
+func (s *session) claimed(ctx context.Context, req store.ClaimRequest, failure error) (store.Claim, error) {
+	s.databaseTrouble(failure)
+	for {
+		look, cancel := s.background, func() {}
+		if ctx.Err() != nil { // one short look more: what is not found stays claimed until its lease ends
+			look, cancel = context.WithTimeout(s.background, 2*time.Second)
+		}
+		claim, err := s.store.ClaimedUnder(look, req)
+		cancel()
+		if err == nil {
+			return claim, nil
+		}
+		s.databaseTrouble(err)
+		if !store.Away(err) || !s.patientWith(ctx) {
+			return claim, err
+		}
+	}
+}
+
+// patientWith waits a little for a database that is away; it returns false if the session cannot go on waiting.
+func (s *session) patientWith(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(databasePause):
+		return !s.isFenced()
+	}
+}
+
+// begin starts to execute the runs just claimed. Their histories are read in one query; a run that was never
+// started and never woken has none.
+func (s *session) begin(ctx context.Context, worker uuid.UUID, runs []*store.ClaimedRun) {
+	s.mu.Lock()
+	s.slots -= len(runs)
+	s.mu.Unlock()
+	var old, woken []uuid.UUID
+	for _, r := range runs {
+		if !r.Fresh || r.Wakeups > 0 {
+			old = append(old, r.RunID)
+		}
+		if r.Wakeups > 0 {
+			woken = append(woken, r.RunID)
+		}
+	}
+	var histories map[uuid.UUID][]*store.StepRow
+	var news map[uuid.UUID]*store.News
+	for len(old) > 0 {
+		var err error
+		if histories, news, err = s.store.Load(s.background, old, woken); err == nil {
+			break
+		}
+		s.databaseTrouble(err)
+		if !s.patientWith(ctx) {
+			break
+		}
+	}
+	for _, r := range runs {
+		looked := !r.Fresh || r.Wakeups > 0
+		e := newExecution(s, r, histories[r.RunID], looked)
+		if n := news[r.RunID]; n != nil {
+			e.deliver(n)
+		}
+		s.mu.Lock()
+		old := s.executing[r.RunID]
+		s.executing[r.RunID], e.begun = e, s.ended
+		s.mu.Unlock()
+		if old != nil { // its lease ended, and this worker took the run again
+			old.supersede()
+		}
+		switch {
+		case looked && histories == nil: // the worker ends, or has been silent for too long
+			e.refuse(endShutdown, ErrShutdown)
+		case worker != s.workerID(): // declared dead meanwhile: nobody would free what that worker holds
+			e.refuse(endShutdown, ErrLeaseLost)
+		default:
+			s.dispatch(e)
+		}
+	}
+}
+
+// dispatch executes e, unless there is a reason not to.
+func (s *session) dispatch(e *execution) {
+	h := s.w.handlers[e.run.Type][e.run.Version]
+	crashLoop := e.crashLooped()
+	e.verdict = e.condemned()
+	_, registered := placesOf(e.history)
+	e.replays = e.verdict != nil && registered
+	s.mu.Lock()
+	alone := !e.run.Suspect() || !s.suspect
+	if alone && e.run.Suspect() {
+		s.suspect, e.alone = true, true
+	}
+	fenced := s.fenced
+	s.mu.Unlock()
+	switch {
+	case fenced:
+		e.refuse(endShutdown, ErrLeaseLost)
+	case e.verdict != nil && !registered:
+		e.refuse(endUndone, nil)
+	case crashLoop:
+		e.refuse(endFailed, kinded{KindCrashLoop, fmt.Errorf("the run was taken over from a dead worker %d times without progress: it may be killing them", e.run.Recoveries)})
+	case !alone:
+		e.setBack() // one that may kill the worker at a time
+	case h == nil:
+		e.refuse(endShutdown, ErrShutdown) // the claim asked for what there is a handler for
+	default:
+		go e.execute(h)
+	}
+}
+
+// cancelChildren cancels the children of a run that is about to end, and reports whether the run is still held.
+func (s *session) cancelChildren(e *execution) bool {
+	return e.insist(func() error {
+		ended, err := s.store.CancelChildren(s.background, e.held())
+		if err == nil {
+			_ = s.w.client.announceEnds(s.noWait, nil, ended) // fails only in a transaction
+		}
+		return err
+	})
+}
+
+// replace puts another execution of the same run, under the same lease, in the place of one.
+func (s *session) replace(old, by *execution) (ok bool, reason endReason, cause error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.executing[old.run.RunID] != old {
+		return false, underWay, nil
+	}
+	s.executing[old.run.RunID], by.begun = by, old.begun
+	if by.begun != s.ended {
+		return true, s.endReason, s.endCause
+	}
+	return true, underWay, nil
+}
+
+// offer says how many runs of a version of typ the session has room for, and makes it look.
+func (s *session) offer(queue, typ string, version int) int {
+	handlers := s.w.handlers[typ]
+	if queue != s.w.cfg.Queue || typ != "" && (handlers == nil || version != 0 && handlers[version] == nil) {
+		return 0
+	}
+	s.mu.Lock()
+	free := s.slots
+	if s.draining || s.fenced {
+		free = 0
+	}
+	s.mu.Unlock()
+	if free > 0 {
+		signal(s.wake)
+	}
+	return free
+}
+
+func (s *session) freeSlot() {
+	s.mu.Lock()
+	s.slots++
+	s.mu.Unlock()
+	signal(s.freed)
+}
+
+// leave forgets an execution whose end is written, and tells who waits for it.
+func (s *session) leave(e *execution, o store.Outcome) {
+	s.mu.Lock()
+	if s.executing[e.run.RunID] == e {
+		delete(s.executing, e.run.RunID)
+	}
+	if e.alone {
+		s.suspect = false
+		signal(s.wake) // another suspect may be due: the claims so far left it out
+	}
+	s.mu.Unlock()
+	signal(s.freed)
+}

@@ -1,0 +1,218 @@
+package kagzi
+
+import (
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/kagzi/kagzi/store"
+)
+
+// conclude writes the execution's end, once. It does not wait for the write.
+func (e *execution) conclude() {
+	e.concluded.Do(func() {
+		if e.audit != nil {
+			close(e.audit.over)
+			return
+		}
+		e.mu.Lock()
+		for _, t := range []*time.Timer{e.grace, e.deadline} {
+			if t != nil {
+				t.Stop()
+			}
+		}
+		if e.starting > 0 { // they are written before the end, or a retry of theirs would find the run gone
+			e.afterStarts = e.writeEnd
+			e.mu.Unlock()
+			return
+		}
+		e.mu.Unlock()
+		e.writeEnd()
+	})
+}
+
+func (e *execution) writeEnd() {
+	e.mu.Lock()
+	reason, park, unsaved, failure := e.reason, e.park, e.unsaved, e.failure
+	e.mu.Unlock()
+	switch reason {
+	case endSuspended:
+		e.s.failpoint("suspend", e.run.RunID)
+		e.leave(unsaved, park)
+	case endShutdown:
+		e.leave(nil, e.newPark(store.Pending, "worker"))
+	case endUndone:
+		e.endRun(e.verdict)
+	case endFailed:
+		e.finish(nil, failure)
+	case endReturned:
+		e.finish(e.output, e.outcome())
+	default: // the table says what became of the run
+		e.left(store.Lost)
+	}
+}
+
+// leave writes that the execution ends, and not the run.
+func (e *execution) leave(records []*store.Record, park *store.Park) {
+	e.release()
+	e.s.submit(&item{e: e, records: records, park: park, then: e.left})
+}
+
+// newPark prepares the end of this execution: without a time, and waiting for nothing, the run is due at once.
+func (e *execution) newPark(status, waitingOn string) *store.Park {
+	return &store.Park{RunID: e.run.RunID, Lease: e.run.Lease, Status: status, WaitingOn: waitingOn, Undoing: e.undoing}
+}
+
+// refuse ends an execution that was never begun.
+func (e *execution) refuse(reason endReason, err error) {
+	e.mu.Lock()
+	e.live, e.busy, e.failure = 0, 0, err
+	e.endLocked(reason, err)
+	e.mu.Unlock()
+	e.conclude()
+}
+
+// setBack gives back a run that may kill its worker, because another such run is under way.
+func (e *execution) setBack() {
+	e.mu.Lock()
+	e.live, e.busy = 0, 0
+	e.park = e.newPark(store.Pending, "recovery")
+	e.park.Wake = time.Second
+	e.endLocked(endSuspended, nil)
+	e.mu.Unlock()
+	e.conclude()
+}
+
+// outcome is the error of the function, else of a branch that failed and that nobody asked for.
+func (e *execution) outcome() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.err != nil {
+		return e.err
+	}
+	for _, r := range e.branches {
+		if r.done.fired > 0 && r.err != nil && !r.asked && !r.of.muted() {
+			return &BranchError{Name: r.name, Err: r.err}
+		}
+	}
+	return nil
+}
+
+// stoppedLocked takes leave of a branch that came to what is not begun any more: nobody learns of it.
+func (e *execution) stoppedLocked(last bool) {
+	e.busy--
+	if last {
+		e.endLocked(endUndone, nil)
+	} else if e.busy == 0 {
+		e.suspendLocked()
+	}
+}
+
+// finish completes the run, or fails this attempt of it.
+func (e *execution) finish(output []byte, err error) {
+	e.s.failpoint("finish", e.run.RunID)
+	if e.undoing {
+		e.finishUndone(err)
+		return
+	}
+	if err == nil {
+		f := e.newFinish(store.Completed, "", "")
+		f.Output = output
+		e.endRun(f)
+		return
+	}
+	kind, text := KindOf(err), errorText(err)
+	policy := e.policy()
+	permanent := e.reason == endFailed || isPermanent(err)
+	if permanent || !policy.allows(e.attempt) {
+		e.endRun(e.newFinish(store.Failed, kind, text))
+		return
+	}
+	e.log().Warn("kagzi: run failed and is tried again", "kind", kind, "error", oneLine(text))
+	pause := policy.backoff(e.attempt, rand.Float64())
+	if after, ok := retryAfter(err); ok {
+		pause = max(pause, after)
+	}
+	park := e.newPark(store.Pending, "retry")
+	park.Wake, park.Failed, park.ErrorKind, park.Error = pause, true, string(kind), text
+	e.leave(nil, park)
+}
+
+// newFinish prepares the run's end.
+func (e *execution) newFinish(status string, kind Kind, text string) *store.Finish {
+	return &store.Finish{RunID: e.run.RunID, Lease: e.run.Lease, Parent: e.run.ParentRunID, Status: status, ErrorKind: string(kind), Error: text}
+}
+
+// left is called when the end is written, or cannot be any more.
+func (e *execution) left(o store.Outcome) {
+	if o == store.Cancelling { // asked for while the run was about to end
+		if e.undoing {
+			e.mu.Lock()
+			e.verdict = e.cancelled()
+			e.mu.Unlock()
+			e.finishUndone(nil)
+		} else {
+			e.endRun(e.cancelled())
+		}
+		return
+	}
+	e.release()
+	e.s.leave(e, o)
+}
+
+// release frees the execution's slot, once.
+func (e *execution) release() {
+	e.mu.Lock()
+	first := !e.released
+	e.released = true
+	e.mu.Unlock()
+	if first {
+		e.s.freeSlot()
+	}
+}
+
+// policy is the run's own retry policy.
+func (e *execution) policy() RetryPolicy {
+	var p RetryPolicy
+	if e.run.RetryPolicy != nil {
+		if err := json.Unmarshal(e.run.RetryPolicy, &p); err != nil {
+			e.log().Error("kagzi: the run's stored retry policy is unreadable, using the default", "error", err)
+		}
+	}
+	return p.withDefaults()
+}
+
+// crashLooped reports whether the run killed its workers too often, and forgets what lies before its last progress.
+func (e *execution) crashLooped() bool {
+	if !e.run.Suspect() {
+		return false
+	}
+	for _, row := range e.history {
+		if row.FinishedAt.After(e.run.RecoveriesSince) {
+			if err := e.s.store.ResetRecoveries(e.s.background, e.held()); err != nil {
+				e.log().Warn("kagzi: recoveries of a run that made progress are not reset", "error", err)
+			}
+			e.run.Recoveries = 0
+			return false
+		}
+	}
+	return e.run.Recoveries > maxRecoveries
+}
+
+const maxRecoveries = 20
+
+// insist calls f, which asks the database, until that answers. It returns false if the run is not the execution's any more.
+func (e *execution) insist(f func() error) bool {
+	for {
+		err := f()
+		if err == nil {
+			return true
+		}
+		if errors.Is(err, store.ErrLeaseLost) || e.s.closing.Load() || e.lost() {
+			return false
+		}
+		e.s.databaseTrouble(err)
+		time.Sleep(databasePause)
+	}
+}

@@ -1,0 +1,111 @@
+package kagzi
+
+import (
+	"slices"
+
+	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi/store"
+)
+
+// look notes that the rows of ids moved; nil means any. It does not block. If it is the worker's own, somebody has asked
+// it to drain or has declared it dead: the next heartbeat says.
+func (s *session) look(ids []uuid.UUID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ids == nil || slices.Contains(ids, s.id) {
+		signal(s.beats)
+	}
+	if ids == nil {
+		for id := range s.executing {
+			s.moved[id] = true
+		}
+		if s.claiming {
+			s.early[uuid.Nil] = true
+		}
+	}
+	for _, id := range ids {
+		if s.executing[id] != nil {
+			s.moved[id] = true
+		}
+		if s.claiming {
+			s.early[id] = true
+		}
+	}
+	if len(s.moved) > 0 {
+		signal(s.looks)
+	}
+}
+
+// lookLoop reads the rows that moved.
+func (s *session) lookLoop(stop chan struct{}) {
+	for {
+		select {
+		case <-stop:
+			return
+		case <-s.looks:
+		}
+		s.mu.Lock()
+		var held []store.Held
+		for id := range s.moved {
+			if e := s.executing[id]; e != nil {
+				held = append(held, e.held())
+			}
+		}
+		clear(s.moved)
+		s.mu.Unlock()
+		if len(held) == 0 {
+			continue
+		}
+		states, err := s.store.ExtendLeases(s.background, s.store.Pool(), held, 0)
+		if err != nil {
+			s.databaseTrouble(err) // the heartbeat looks, too
+			continue
+		}
+		s.fetch(s.apply(states))
+	}
+}
+
+// fetch gives executions what reached their runs.
+func (s *session) fetch(ids []uuid.UUID) {
+	if len(ids) == 0 {
+		return
+	}
+	news, err := s.store.News(s.background, ids)
+	if err != nil {
+		s.databaseTrouble(err) // the heartbeat looks, too
+		return
+	}
+	for id, n := range news {
+		s.mu.Lock()
+		e := s.executing[id]
+		s.mu.Unlock()
+		if e != nil {
+			e.deliver(n)
+		}
+	}
+}
+
+// apply tells executions what their rows say, and returns those that something reached.
+func (s *session) apply(states []store.HeldState) (woken []uuid.UUID) {
+	for _, st := range states {
+		s.mu.Lock()
+		e := s.executing[st.RunID]
+		s.mu.Unlock()
+		switch {
+		case e == nil || e.run.Lease != st.Lease:
+		case st.Holds:
+			if st.Cancel {
+				e.cancelRequested()
+			}
+			if e.missed(st.Wakeups) {
+				woken = append(woken, st.RunID)
+			}
+		case st.Status == store.Cancelled:
+			e.end(endCancelled, errCancelled)
+		default:
+			e.end(endLost, ErrLeaseLost)
+		}
+	}
+	return woken
+}
