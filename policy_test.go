@@ -233,11 +233,11 @@ func TestReplaceActiveRaces(t *testing.T) {
 	if got := k.count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'CANCELLED'`); got != 3*n-1 {
 		t.Errorf("%d runs were replaced, want %d", got, 3*n-1)
 	}
-	close(release)
-	last, err := Find(k.ctx, k.c, wf, ID("x"))
+	last, err := Find(k.ctx, k.c, wf, ID("x")) // the active one
 	if err != nil {
 		t.Fatal(err)
 	}
+	close(release)
 	resultOf(k, last)
 	if got := k.count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'COMPLETED'`); got != 1 {
 		t.Errorf("%d runs completed, want 1", got)

@@ -188,6 +188,7 @@ func TestDrainFromAnywhere(t *testing.T) {
 				t.Errorf("the worker is %s, %v", got.Status, err)
 			}
 			pollUntil(t, "the worker drains", func() bool { return logged.has("worker was asked to drain") })
+			logged.wantLine(t, `INFO msg="kagzi: draining"`, "worker="+string(id), "runs=2", "for_at_most=30s")
 			close(g.open)
 			if err := receive(t, done); err != nil {
 				t.Errorf("Run: %v", err)
@@ -197,7 +198,6 @@ func TestDrainFromAnywhere(t *testing.T) {
 			if err != nil || len(events) != 3 || events[1].Event != WorkerEventDraining || events[1].Detail != "Client.Drain" || events[2].Event != WorkerEventStopped {
 				t.Errorf("events %+v, %v", events, err)
 			}
-			logged.wantLine(t, `INFO msg="kagzi: draining"`, "worker="+string(id), "runs=2", "for_at_most=30s")
 			if err := far.Drain(t.Context(), id); err != nil {
 				t.Errorf("of one that is offline: %v", err)
 			}
