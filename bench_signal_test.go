@@ -77,7 +77,7 @@ func BenchmarkSignalToNextStep(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				pollUntil(b, "the run waits", func() bool {
+				waitFor(b, "the run waits", func() bool {
 					info, _ := run.Info(ctx)
 					return info.Status == StatusSleeping || memory && info.Status == StatusRunning
 				})

@@ -250,9 +250,9 @@ func TestCrashIsDetected(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pollUntil(t, "the step begins", func() bool { return countIn(t, filepath.Join(dir, "victim"), "BEGIN") == 1 })
+	waitFor(t, "the step begins", func() bool { return countIn(t, filepath.Join(dir, "victim"), "BEGIN") == 1 })
 	startProcess(t, workerSpec{DSN: db.DSN, Ledger: filepath.Join(dir, "rescuer"), Config: cfg})
-	pollUntil(t, "the other worker starts", func() bool {
+	waitFor(t, "the other worker starts", func() bool {
 		return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers`) == 2
 	})
 	if err := victim.cmd.Process.Kill(); err != nil {
@@ -260,7 +260,7 @@ func TestCrashIsDetected(t *testing.T) {
 	}
 	killed := time.Now()
 	victim.killed(t)
-	pollUntil(t, "the step begins elsewhere", func() bool { return countIn(t, filepath.Join(dir, "rescuer"), "BEGIN") == 1 })
+	waitFor(t, "the step begins elsewhere", func() bool { return countIn(t, filepath.Join(dir, "rescuer"), "BEGIN") == 1 })
 	took := time.Since(killed)
 	t.Logf("executing elsewhere %v after the kill", took.Round(time.Millisecond))
 	if took > 20*time.Second {
@@ -323,7 +323,7 @@ func TestCrashLoopIsSetAside(t *testing.T) {
 	startLocal(t, localWorker(t, c, filepath.Join(t.TempDir(), "l"), WorkerConfig{PollInterval: 100 * time.Millisecond}))
 	checkResults(t, others, tripleResult)
 	// From its third recovery on it waits first, minutes by now.
-	pollUntil(t, "the poison run waits", func() bool {
+	waitFor(t, "the poison run waits", func() bool {
 		info, err := poison.Info(t.Context())
 		return err == nil && info.Status == StatusPending && info.WaitingOn == "recovery" && info.Recoveries == maxRecoveries+1 && time.Until(info.AvailableAt) > 3*time.Minute
 	})
@@ -391,7 +391,7 @@ func TestSuspectsRunOneAtATime(t *testing.T) {
 		case <-time.After(patience):
 			t.Errorf("suspect %d has no turn", i+1)
 		}
-		pollUntil(t, "the other suspects are due", func() bool {
+		waitFor(t, "the other suspects are due", func() bool {
 			return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'PENDING' AND available_at < now() - interval '20 ms'`) == suspects-1-i
 		})
 		if len(begin) > 0 {
@@ -425,7 +425,7 @@ func TestRunThatKillsItsWorker(t *testing.T) {
 	}
 	others := startRuns(t, c, oneTx, 20)
 	p := next()
-	pollUntil(t, "the others complete", func() bool {
+	waitFor(t, "the others complete", func() bool {
 		select {
 		case <-p.done:
 			p.killed(t)
@@ -436,7 +436,7 @@ func TestRunThatKillsItsWorker(t *testing.T) {
 		return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'COMPLETED'`) == len(others)
 	})
 	checkResults(t, others, func(i int) string { return link(fmt.Sprint(i), "one") })
-	pollUntil(t, "the poison run is a suspect", func() bool {
+	waitFor(t, "the poison run is a suspect", func() bool {
 		info, err := poison.Info(t.Context())
 		if err != nil || info.Status.Ended() {
 			t.Fatalf("the poison run is %s, %v", info.Status, err)

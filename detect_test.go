@@ -32,9 +32,9 @@ func TestKillIsNoticedByTheConnection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pollUntil(t, "the step begins", func() bool { return countIn(t, filepath.Join(dir, "victim"), "BEGIN") == 1 })
+	waitFor(t, "the step begins", func() bool { return countIn(t, filepath.Join(dir, "victim"), "BEGIN") == 1 })
 	startProcess(t, workerSpec{DSN: db.DSN, Ledger: filepath.Join(dir, "rescuer")})
-	pollUntil(t, "the other worker starts", func() bool {
+	waitFor(t, "the other worker starts", func() bool {
 		return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE backend_pid IS NOT NULL`) == 2
 	})
 	if err := victim.cmd.Process.Kill(); err != nil {
@@ -42,7 +42,7 @@ func TestKillIsNoticedByTheConnection(t *testing.T) {
 	}
 	killed := time.Now()
 	victim.killed(t)
-	pollUntil(t, "the step begins elsewhere", func() bool { return countIn(t, filepath.Join(dir, "rescuer"), "BEGIN") == 1 })
+	waitFor(t, "the step begins elsewhere", func() bool { return countIn(t, filepath.Join(dir, "rescuer"), "BEGIN") == 1 })
 	took := time.Since(killed)
 	t.Logf("executing elsewhere %v after the kill", took.Round(time.Millisecond))
 	if took > 15*time.Second { // 5 on a machine that has time
@@ -89,7 +89,7 @@ func TestLostConnectionsOfALiveWorker(t *testing.T) {
 	c := quietClient(t, openPool(t, db.DSN, 6))
 	g, runs, _ := gated(t, c, mute, 3)
 	leases := queryOne[string](t, db.Pool, leasesOfRuns)
-	pollUntil(t, "the worker listens", c.hub.listening)
+	waitFor(t, "the worker listens", c.hub.listening)
 	direct := quietClient(t, db.Pool)
 	for _, all := range []bool{false, true, true} { // first the heart's alone: no other that is lost wakes it
 		old := queryOne[int](t, db.Pool, watchedBackend)
@@ -101,14 +101,14 @@ func TestLostConnectionsOfALiveWorker(t *testing.T) {
 		if n == 0 || all && n < 3 {
 			t.Errorf("INVALID: %d connections were ended, want the heart's, the listener's and some of the pool's", n)
 		}
-		pollUntil(t, "the worker says over which connection it lives", func() bool {
+		waitFor(t, "the worker says over which connection it lives", func() bool {
 			return queryOne[int](t, db.Pool, watchedBackend) != old
 		})
 		if gone, watched, err := direct.store.GoneWorkers(t.Context()); err != nil || len(gone) != 0 || watched != 1 {
 			t.Errorf("gone %v of %d, %v", gone, watched, err)
 		}
 		unharmed(t, db, leases)
-		pollUntil(t, "the worker listens again", c.hub.listening)
+		waitFor(t, "the worker listens again", c.hub.listening)
 	}
 	close(g.open)
 	checkResults(t, runs, func(int) string { return "opened" })
@@ -153,7 +153,7 @@ func TestServerTakesNoConnections(t *testing.T) {
 	allow := refuseConnections(t, db)
 	defer allow()
 	execSQL(t, db.Pool, `SELECT pg_terminate_backend(backend_pid) FROM kagzi.workers`)
-	pollUntil(t, "the worker beats over the pool", func() bool { return queryOne[int](t, db.Pool, watchedBackend) == 0 })
+	waitFor(t, "the worker beats over the pool", func() bool { return queryOne[int](t, db.Pool, watchedBackend) == 0 })
 	unharmed(t, db, leases)
 	allow()
 	close(g.open)
@@ -201,7 +201,7 @@ func TestServerRestartJudgesNobody(t *testing.T) {
 			old := queryOne[int](t, pool, watchedBackend)
 			execSQL(t, pool, `CHECKPOINT`) // a claim's commit does not wait for the disk
 			disturb(t, server, old)
-			pollUntil(t, "the worker lives on", func() bool {
+			waitFor(t, "the worker lives on", func() bool {
 				var yes bool
 				err := pool.QueryRow(ctx, `SELECT backend_pid <> $1 AND server_start = pg_postmaster_start_time() FROM kagzi.workers WHERE status = 'ONLINE'`, old).Scan(&yes)
 				return err == nil && yes
@@ -225,7 +225,7 @@ func TestPoolerLeavesNoEvidence(t *testing.T) {
 	c := quietClient(t, openPool(t, startPooler(t, db), 10))
 	g, runs, _ := gated(t, c, WorkerConfig{Heartbeat: 50 * time.Millisecond}, 1)
 	from := queryOne[time.Time](t, db.Pool, `SELECT clock_timestamp()`)
-	pollUntil(t, "the worker has sent heartbeats", func() bool {
+	waitFor(t, "the worker has sent heartbeats", func() bool {
 		return queryOne[bool](t, db.Pool, `SELECT heartbeat_at > $1::timestamptz + interval '200 ms' FROM kagzi.workers`, from)
 	})
 	page, _, err := c.Workers(t.Context(), WorkerFilter{})

@@ -116,7 +116,7 @@ func TestDrainFinishesWhatIsUnderWay(t *testing.T) {
 	c := quietClient(t, db.Pool)
 	g, runs, stop := gated(t, c, WorkerConfig{PollInterval: 10 * time.Millisecond}, 3)
 	stopped := stopping(stop)
-	pollUntil(t, "the worker drains", func() bool {
+	waitFor(t, "the worker drains", func() bool {
 		return queryOne[string](t, db.Pool, `SELECT status FROM kagzi.workers`) == "DRAINING"
 	})
 	late := startRuns(t, c, g.wf, 1)[0]
@@ -160,7 +160,7 @@ func TestDrainGivesBackTheRest(t *testing.T) {
 	}
 	h.handle(w)
 	startLocal(t, w)
-	pollUntil(t, "the other worker listens", func() bool { return other.hub.listening() })
+	waitFor(t, "the other worker listens", func() bool { return other.hub.listening() })
 	// The hints of connecting are over once it has executed something.
 	if _, err := Start(t.Context(), other, h.wf, 99); err != nil {
 		t.Fatal(err)
@@ -218,10 +218,10 @@ func TestDrainLeavesTimersToOthers(t *testing.T) {
 	stop := startLocal(t, handle(localWorker(t, c, filepath.Join(dir, "a"), cfg)))
 	receive(t, begun)
 	startLocal(t, handle(localWorker(t, other, filepath.Join(dir, "b"), cfg)))
-	pollUntil(t, "the other worker listens", func() bool { return other.hub.listening() })
+	waitFor(t, "the other worker listens", func() bool { return other.hub.listening() })
 	checkResults(t, startRuns(t, other, nothing, 1), func(int) string { return "0" }) // it has looked, and rests
 	close(open)
-	pollUntil(t, "the run sleeps", func() bool {
+	waitFor(t, "the run sleeps", func() bool {
 		info, err := run.Info(t.Context())
 		return err == nil && info.Status == StatusSleeping
 	})
@@ -332,7 +332,7 @@ func TestRunLeavesNothing(t *testing.T) {
 			t.Errorf("goroutines left over: %v", err)
 		}
 		// A backend ends a moment after its client.
-		pollUntil(t, "only the pools' own connections are open", func() bool {
+		waitFor(t, "only the pools' own connections are open", func() bool {
 			open := queryOne[int](t, db.Pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'`)
 			return open <= int(pool.Stat().TotalConns()+db.Pool.Stat().TotalConns())
 		})
@@ -388,7 +388,7 @@ func TestSIGTERMDrainsAProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pollUntil(t, "the step begins", func() bool { return countIn(t, file, "BEGIN") == 1 })
+	waitFor(t, "the step begins", func() bool { return countIn(t, file, "BEGIN") == 1 })
 	p.stop(t)
 	if n := countIn(t, file, "CAUSE", string(run.ID()), ErrShutdown.Error()); n != 1 {
 		t.Errorf("the step was told %d times of the shutdown", n)
@@ -401,7 +401,7 @@ func TestSIGTERMDrainsAProcess(t *testing.T) {
 		t.Errorf("%d workers are still registered as live", n)
 	}
 	// A backend ends a moment after its client.
-	pollUntil(t, "its connections end", func() bool {
+	waitFor(t, "its connections end", func() bool {
 		return queryOne[int](t, db.Pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'`) == int(db.Pool.Stat().TotalConns())
 	})
 }

@@ -43,7 +43,7 @@ func TestDrainLeavesBusyRun(t *testing.T) {
 	_, runs, stop := gated(t, c, cfg, 1)
 	tx := locking(t, db, lockRuns)
 	stop()
-	pollUntil(t, "nobody tries to give it back any more", func() bool {
+	waitFor(t, "nobody tries to give it back any more", func() bool {
 		return queryOne[int](t, db.Pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 0
 	})
 	if got := queryOne[string](t, db.Pool, `SELECT w.status || ' ' || r.status FROM kagzi.workers w JOIN kagzi.workflow_runs r ON r.locked_by = w.worker_id`); got != "OFFLINE RUNNING" {
@@ -54,7 +54,7 @@ func TestDrainLeavesBusyRun(t *testing.T) {
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	pollUntil(t, "the run is due", func() bool {
+	waitFor(t, "the run is due", func() bool {
 		k.swept(t)
 		return queryOne[bool](t, db.Pool, `SELECT available_at <= now() FROM kagzi.workflow_runs`)
 	})
@@ -74,10 +74,10 @@ func TestStopWhileRowLocked(t *testing.T) {
 	cfg.NoCoordinator = true
 	c := quietClient(t, openPool(t, db.DSN, 6))
 	defer c.hub.acquire()()
-	pollUntil(t, "the process listens", c.hub.listening) // that it begins to would cause a heartbeat, which may wait longer
+	waitFor(t, "the process listens", c.hub.listening) // that it begins to would cause a heartbeat, which may wait longer
 	g, _, stop := gated(t, c, cfg, 1)
 	stopped := stopping(stop)
-	pollUntil(t, "the worker drains", func() bool {
+	waitFor(t, "the worker drains", func() bool {
 		return queryOne[string](t, db.Pool, `SELECT status FROM kagzi.workers`) == "DRAINING"
 	})
 	tx := locking(t, db, lockWorkers)
@@ -105,13 +105,13 @@ func TestRebornWhileDraining(t *testing.T) {
 	first := only(t, c, WorkerFilter{}).ID
 	tx := locking(t, db, lockRuns) // the run cannot be given back, so the worker has not drained
 	stopped := stopping(stop)
-	pollUntil(t, "the worker drains", func() bool {
+	waitFor(t, "the worker drains", func() bool {
 		return queryOne[string](t, db.Pool, `SELECT status FROM kagzi.workers`) == "DRAINING"
 	})
 	if err := c.ForceOffline(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
-	pollUntil(t, "the worker drains under its new ID", func() bool {
+	waitFor(t, "the worker drains under its new ID", func() bool {
 		_, total, err := c.Workers(t.Context(), WorkerFilter{Status: []WorkerStatus{WorkerDraining}})
 		return err == nil && total == 1
 	})
@@ -134,7 +134,7 @@ func TestDrainOfReborn(t *testing.T) {
 	w := newTestWorker(t, quietClient(t, openPool(t, db.DSN, 6)), WorkerConfig{Heartbeat: 100 * time.Millisecond, NoCoordinator: true})
 	newGate().handle(w)
 	done := runWorker(t, w)
-	pollUntil(t, "the worker is online", func() bool {
+	waitFor(t, "the worker is online", func() bool {
 		return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'ONLINE'`) == 1
 	})
 	// What Drain and Bury write, between two heartbeats, with nobody told.
@@ -157,10 +157,10 @@ func TestDrainQueueLostAnswer(t *testing.T) {
 	w := newTestWorker(t, c, mute)
 	newGate().handle(w)
 	done := runWorker(t, w)
-	pollUntil(t, "the worker is online", func() bool {
+	waitFor(t, "the worker is online", func() bool {
 		return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'ONLINE'`) == 1
 	})
-	pollUntil(t, "the worker listens", c.hub.listening)
+	waitFor(t, "the worker listens", c.hub.listening)
 	proxy := pgproxy.Start(t, db.DSN)
 	far := quietClient(t, openPool(t, proxy.DSN(), 3))
 	drop := proxy.DropAck(pgproxy.After(pgproxy.Contains("INSERT INTO kagzi.worker_events"), pgproxy.Exactly("commit")))

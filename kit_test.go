@@ -270,14 +270,8 @@ func (k *kit) signal(ref Ref, m Message, opts ...SignalOption) {
 // patience is how long a test waits for what must happen at some time.
 const patience = 30 * time.Second
 
-// waitFor waits until ok.
-func waitFor(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	pollFor(t, patience, what, ok)
-}
-
-// pollUntil is waitFor.
-func pollUntil(t testing.TB, what string, cond func() bool) {
+// waitFor waits until cond, and fails the test if that takes longer than patience.
+func waitFor(t testing.TB, what string, cond func() bool) {
 	t.Helper()
 	pollFor(t, patience, what, cond)
 }
@@ -376,7 +370,7 @@ func (l *logBuffer) has(part string) bool { return strings.Contains(l.String(), 
 // wantLine fails the test unless a line is logged, soon, that has all of the parts.
 func (l *logBuffer) wantLine(t *testing.T, parts ...string) {
 	t.Helper()
-	pollUntil(t, strings.Join(parts, " … ")+" is logged", func() bool {
+	waitFor(t, strings.Join(parts, " … ")+" is logged", func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		for line := range strings.Lines(l.buf.String()) {

@@ -36,7 +36,7 @@ func TestLeaseIsExtended(t *testing.T) {
 			AND r.finished_at - r.started_at < interval '400 ms'`); n > 0 { // a slow machine's runs may take longer
 		t.Errorf("%d leases of fast runs were extended", n)
 	}
-	pollUntil(t, "three timeouts pass", func() bool {
+	waitFor(t, "three timeouts pass", func() bool {
 		return queryOne[bool](t, db.Pool, `SELECT now() - started_at > interval '3 s' FROM kagzi.workflow_runs WHERE run_id = $1`, string(runs[0].ID()))
 	})
 	if n := extended(); n < 3 {
@@ -100,7 +100,7 @@ func TestHeartbeatNeedsNoPool(t *testing.T) {
 		held = append(held, tx)
 	}
 	from := queryOne[time.Time](t, db.Pool, `SELECT clock_timestamp()`)
-	pollUntil(t, "the heart beats, and leases are extended", func() bool {
+	waitFor(t, "the heart beats, and leases are extended", func() bool {
 		return queryOne[bool](t, db.Pool, `SELECT (SELECT heartbeat_at FROM kagzi.workers) > $1::timestamptz + interval '1 s'
 			AND min(available_at) > $1::timestamptz + interval '5 s' FROM kagzi.workflow_runs`, from)
 	})
@@ -174,7 +174,7 @@ func testHeldUp(t *testing.T, db *dbtest.DB, c *Client, w *Worker, call Call, cl
 		t.Errorf("INVALID: the run is %s, %v", info.Status, err)
 	}
 	beat := queryOne[time.Time](t, db.Pool, `SELECT clock_timestamp()`)
-	pollUntil(t, "the worker's heart beats on", func() bool {
+	waitFor(t, "the worker's heart beats on", func() bool {
 		return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'ONLINE' AND heartbeat_at > $1::timestamptz + interval '700 ms'`, beat) == 1
 	})
 	if err := tx.Commit(t.Context()); err != nil {

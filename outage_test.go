@@ -75,7 +75,7 @@ func loseAnswer(t *testing.T, m pgproxy.Match, request bool) {
 	cfg.VisibilityTimeout, cfg.StaleAfter = time.Minute, time.Minute // what is lost must be found by looking
 	stop := startLocal(t, localWorker(t, quietClient(t, openPool(t, proxy.DSN(), 5)), file, cfg))
 	checkResults(t, runs, chainedResult)
-	pollUntil(t, "the loss happens", func() bool { // a heartbeat comes later, and so does a second finish
+	waitFor(t, "the loss happens", func() bool { // a heartbeat comes later, and so does a second finish
 		if proxy.Dropped() == 0 {
 			checkResults(t, startRuns(t, direct, nothing, 1), func(int) string { return "0" })
 		}
@@ -182,7 +182,7 @@ func TestLostExtension(t *testing.T) {
 			cfg.StaleAfter, cfg.VisibilityTimeout = time.Minute, 4*time.Second
 			g, runs, _ := gated(t, quietClient(t, openPool(t, proxy.DSN(), 5)), cfg, 3)
 			receive(t, drop.Done())
-			pollUntil(t, "the leases are extended", func() bool {
+			waitFor(t, "the leases are extended", func() bool {
 				return queryOne[bool](t, db.Pool, `SELECT min(available_at - started_at) > interval '4.5 s' FROM kagzi.workflow_runs`)
 			})
 			close(g.open)
@@ -281,7 +281,7 @@ func TestDatabaseRestarts(t *testing.T) {
 	startLocal(t, localWorker(t, c, file, WorkerConfig{MaxConcurrent: 10}))
 	p := startProcess(t, workerSpec{DSN: server.DSN(), Ledger: filepath.Join(t.TempDir(), "p"), Config: WorkerConfig{MaxConcurrent: 10}})
 	for _, done := range []int{n / 10, n / 2} {
-		pollUntil(t, "runs complete", func() bool {
+		waitFor(t, "runs complete", func() bool {
 			var over int
 			err := pool.QueryRow(ctx, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'COMPLETED'`).Scan(&over)
 			return err == nil && over >= done
@@ -317,7 +317,7 @@ func TestConnectionsAreTerminated(t *testing.T) {
 		over := queryOne[int](t, admin, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'COMPLETED'`)
 		ended += queryOne[int](t, admin, `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
 			WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'`)
-		pollUntil(t, "something completes", func() bool {
+		waitFor(t, "something completes", func() bool {
 			now := queryOne[int](t, admin, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'COMPLETED'`)
 			return now > over || now == len(runs)
 		})
@@ -347,7 +347,7 @@ func TestDatabaseIsAway(t *testing.T) {
 	if err := postmaster.Signal(syscall.SIGQUIT); err != nil {
 		t.Fatal(err)
 	}
-	pollUntil(t, "the server is down", func() bool { return pool.Ping(ctx) != nil })
+	waitFor(t, "the server is down", func() bool { return pool.Ping(ctx) != nil })
 	c := quietClient(t, pool)
 	if _, err := Start(ctx, c, nothing, 2); err == nil {
 		t.Error("Start succeeded")
@@ -459,7 +459,7 @@ func TestListenerSaysWhose(t *testing.T) {
 	db := dbtest.Database(t)
 	c, logged := loggedClient(t, openPool(t, db.DSN, 5))
 	defer c.hub.acquire()()
-	pollUntil(t, "the client listens", c.hub.listening)
+	waitFor(t, "the client listens", c.hub.listening)
 	execSQL(t, db.Pool, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`)
 	logged.wantLine(t, "not listening, polling", "namespace=default")
 	logged.wantLine(t, "listening again", "namespace=default")

@@ -71,7 +71,7 @@ func (h *heldSession) take() {
 
 // flushAll writes what comes, until the run has ended.
 func (h *heldSession) flushAll() {
-	pollUntil(h.t, "the run's end is written", func() bool {
+	waitFor(h.t, "the run's end is written", func() bool {
 		select {
 		case it := <-h.items:
 			h.flush([]*item{it})
