@@ -2,11 +2,13 @@ package kagzi
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 )
 
 // The start of a child, for which nobody waits, meets somebody's open transaction and comes again 100 ms later. What
@@ -81,6 +83,164 @@ func TestBusyStartOvertaken(t *testing.T) {
 	failureOf(k, run, StatusCancelled)
 	if n := undone.Load(); n != 1 {
 		t.Errorf("the undo ran %d times", n)
+	}
+}
+
+// What a branch read goes with the next record below it, which meets somebody's open transaction (busy) and comes again
+// 100 ms later; the branch's own next step, recorded in between, must not be there without it.
+func TestBusyDecisionOvertaken(t *testing.T) {
+	k := newKit(t)
+	wf := Define[struct{}, string]("wf", RetryPolicy{MaxAttempts: 1})
+	read, locked, stepDone, otherDone := make(chan bool), make(chan bool), make(chan bool), make(chan bool)
+	hang := make(chan bool)
+	fn := func(ctx Context, _ struct{}) (string, error) {
+		Go(ctx, "other", func(ctx Context) (int, error) {
+			err := Do(ctx, "s", func(context.Context) error { <-locked; return nil })
+			close(otherDone)
+			return 0, err
+		})
+		m, err := WaitSignal(ctx, approved)
+		if err != nil {
+			return "", err
+		}
+		close(read)
+		if _, err := Step(ctx, "handle", func(context.Context) (string, error) { <-stepDone; return m, nil }); err != nil {
+			return "", err
+		}
+		return m, Do(ctx, "hang", func(context.Context) error { <-hang; return nil })
+	}
+	w := newTestWorker(t, quietClient(t, k.pool), told)
+	Handle(w, wf, fn)
+	busy := make(chan bool, 100)
+	w.failpoint = func(point string, _ uuid.UUID) {
+		if point == "after flush" {
+			select {
+			case busy <- true:
+			default:
+			}
+		}
+	}
+	startWorker(t, w)
+	run := begin(k, wf, struct{}{}, approved.With("m1"))
+	<-read
+	tx, err := k.pool.Begin(k.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(k.ctx, `SELECT FROM kagzi.workflow_runs WHERE run_id = $1 FOR UPDATE`, string(run.ID())); err != nil {
+		t.Fatal(err)
+	}
+	for len(busy) > 0 {
+		<-busy
+	}
+	close(locked)
+	<-busy // the other branch's record was found busy
+	if err := tx.Rollback(k.ctx); err != nil {
+		t.Fatal(err)
+	}
+	close(stepDone)
+	seen := false
+	for end := time.Now().Add(time.Second); time.Now().Before(end); {
+		handled := k.count(`SELECT count(*) FROM kagzi.step_runs WHERE step_id = 'handle' AND status = 'COMPLETED' AND NOT EXISTS (SELECT FROM kagzi.step_runs s WHERE s.step_id = 'approved')`)
+		if handled > 0 {
+			seen = true
+			break
+		}
+	}
+	close(hang)
+	_, err = run.Result(k.ctx)
+	if seen {
+		t.Error("the step that follows from a message is recorded, and that the message was read is not: a crash now, and it is read again")
+	}
+	t.Log(err)
+}
+
+// What a run learned is on its way to the table with another branch's record while a transactional step that follows from
+// it commits. The worker dies in between.
+func TestDecisionOnItsWayOvertakenByStepTx(t *testing.T) {
+	child := Define[struct{}, string]("child", Queue("kids"))
+	wf := Define[struct{}, string]("wf")
+	k := newKit(t)
+	k.exec(`CREATE TABLE refunds (n int)`)
+	j := &journal{}
+	var die, stuck atomic.Bool
+	release := make(chan struct{})
+	frozen := make(chan struct{})
+	asked := make(chan bool, 1)
+	var first atomic.Bool
+	first.Store(true)
+	code := func(mine bool) func(ctx Context, _ struct{}) (string, error) {
+		return func(ctx Context, _ struct{}) (string, error) {
+			c, err := StartChild(ctx, "child", child, struct{}{})
+			if err != nil {
+				return "", err
+			}
+			Go(ctx, "other", func(ctx Context) (int, error) {
+				return 0, Do(ctx, "s", func(context.Context) error {
+					if mine {
+						<-asked // the parent knows how the child ended
+						die.Store(true)
+					}
+					return nil
+				})
+			})
+			_, err = c.Result(ctx)
+			j.add("child:" + map[bool]string{true: "ok", false: "failed"}[err == nil])
+			if mine {
+				asked <- true
+				waitFor(t, "the other branch's record is being written", stuck.Load)
+			}
+			if err != nil {
+				return "refunded", DoTx(ctx, "refund", func(ctx context.Context, tx pgx.Tx) error {
+					_, err := tx.Exec(ctx, `INSERT INTO refunds VALUES (1)`)
+					return err
+				})
+			}
+			return "shipped", Do(ctx, "ship", func(context.Context) error { j.add("ship"); return nil })
+		}
+	}
+	cfg := WorkerConfig{PollInterval: 50 * time.Millisecond, Heartbeat: time.Hour, StaleAfter: 24 * time.Hour, VisibilityTimeout: 24 * time.Hour, NoCoordinator: true}
+	w := newTestWorker(t, quietClient(t, k.pool), cfg)
+	Handle(w, wf, code(true))
+	w.failpoint = func(point string, _ uuid.UUID) {
+		if point == "before flush" && die.Load() {
+			if stuck.CompareAndSwap(false, true) {
+				close(frozen)
+			}
+			<-release // the process hangs here, to be taken for dead
+		}
+	}
+	startWorker(t, w)
+	defer close(release)
+	// the child's worker, on another queue
+	cw := newTestWorker(t, quietClient(t, k.pool), WorkerConfig{Queue: "kids", PollInterval: 50 * time.Millisecond, NoCoordinator: true})
+	Handle(cw, child, func(ctx Context, _ struct{}) (string, error) {
+		if first.Load() {
+			return "", Permanent(errors.New("no"))
+		}
+		return "fine", nil
+	})
+	startWorker(t, cw)
+	_ = child
+	run := begin(k, wf, struct{}{})
+	<-frozen
+	_ = comesTrue(2*time.Second, func() bool { return k.count(`SELECT count(*) FROM refunds`) > 0 }) // it must not be done yet
+	// The first worker is taken for dead, and the child was resumed meanwhile.
+	first.Store(false)
+	kid := k.childOf(run.ID(), "child")
+	if err := k.c.Resume(k.ctx, kid.ID); err != nil {
+		t.Fatal(err)
+	}
+	k.waitStatus(kid.ID, StatusCompleted)
+	k.exec(`UPDATE kagzi.workflow_runs SET available_at = now(), task_queue = 'rescue' WHERE run_id = $1`, string(run.ID()))
+	cfg.Queue = "rescue"
+	w2 := newTestWorker(t, quietClient(t, k.pool), cfg)
+	Handle(w2, wf, code(false))
+	startWorker(t, w2)
+	got, err := run.Result(k.ctx)
+	t.Logf("%q %v journal %q refunds %d", got, err, j, k.count(`SELECT count(*) FROM refunds`))
+	if got == "shipped" && k.count(`SELECT count(*) FROM refunds`) > 0 {
+		t.Error("a run has refunded, for good, and ships: what the refund follows from was not recorded before")
 	}
 }
 

@@ -3,6 +3,7 @@ package kagzi
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -148,4 +149,29 @@ func TestCancel(t *testing.T) {
 			t.Errorf("attempt %d, %d calls of the step; want 2 and 1", got, calls.Load())
 		}
 	})
+}
+
+// The error of a run that was undone says why it was cancelled, as that of one that had nothing to undo.
+func TestReasonInTheError(t *testing.T) {
+	for _, undone := range []bool{false, true} {
+		t.Run(map[bool]string{false: "Plain", true: "Undone"}[undone], func(t *testing.T) {
+			k := newKit(t)
+			wf := Define[int, int]("wf")
+			serve(k, wf, func(ctx Context, _ int) (int, error) {
+				if undone {
+					undoLine(ctx, &journal{}, "it")
+				}
+				return 0, sleepLong(ctx)
+			})
+			run := begin(k, wf, 1)
+			k.waitStatus(run.ID(), StatusSleeping)
+			if err := run.Cancel(k.ctx, Reason("the customer asked")); err != nil {
+				t.Fatal(err)
+			}
+			_, err := run.Result(k.ctx)
+			if err == nil || !strings.HasSuffix(err.Error(), "cancelled: the customer asked") {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
 }

@@ -299,6 +299,101 @@ func TestStepTxAfterSleep(t *testing.T) {
 	}
 }
 
+// A transactional step commits after a sleep, the worker dies before it writes anything else, and the run is cancelled:
+// who undoes it must come past the step.
+func TestUndoAfterSleepAndStepTx(t *testing.T) {
+	k := newKit(t)
+	j := &journal{}
+	wf := Define[struct{}, string]("wf", RetryPolicy{MaxAttempts: 1})
+	hangs, release := make(chan bool, 1), make(chan bool)
+	fn := func(ctx Context, _ struct{}) (string, error) {
+		var payment string
+		Compensate(ctx, "refund", func(ctx context.Context) error { j.add("refund:" + payment); return nil })
+		if err := Sleep(ctx, "cooling-off", 400*time.Millisecond); err != nil {
+			return "", err
+		}
+		var err error
+		payment, err = StepTx(ctx, "capture", func(context.Context, pgx.Tx) (string, error) { return "payment7", nil })
+		if err != nil {
+			return "", err
+		}
+		return "", Do(ctx, "mail", func(context.Context) error {
+			hangs <- true
+			<-release
+			return nil
+		})
+	}
+	_, _ = serveWith(k, told, wf, fn)
+	run := begin(k, wf, struct{}{})
+	<-hangs
+	// The first worker is dead from here on.
+	if _, err := k.c.store.Cancel(k.ctx, nil, uuid.MustParse(string(run.ID())), ""); err != nil {
+		t.Fatal(err)
+	}
+	k.exec(`UPDATE kagzi.workflow_runs SET available_at = now(), task_queue = 'rescue'`)
+	cfg := told
+	cfg.Queue = "rescue"
+	serveWith(k, cfg, wf, fn)
+	_, err := run.Result(k.ctx)
+	t.Log(err)
+	close(release)
+	if got := j.String(); got != "refund:payment7" {
+		t.Errorf("undone: %q", got)
+	}
+	for id, a := range k.steps(run.ID()) {
+		for _, s := range a {
+			t.Log(id, s.Attempt, s.Status, string(s.Output))
+		}
+	}
+}
+
+// A transactional step is the first thing that a branch of a Map records, and the worker dies once it has committed. The
+// run is cancelled: what the step returned is known to the undo.
+func TestMapBegunByStepTx(t *testing.T) {
+	k := newKit(t)
+	wf := Define[struct{}, int]("wf", noRetry)
+	var refunded atomic.Int64
+	var dead atomic.Bool
+	hang, hung := make(chan struct{}), make(chan struct{})
+	defer close(hang)
+	code := func(ctx Context, _ struct{}) (int, error) {
+		paid := make([]int, 1)
+		Compensate(ctx, "refund", func(context.Context) error {
+			refunded.Add(int64(paid[0]))
+			return nil
+		})
+		_, err := Map(ctx, "pay", []int{7}, func(ctx Context, n int) (_ int, err error) {
+			paid[0], err = StepTx(ctx, "charge", func(context.Context, pgx.Tx) (int, error) { return n, nil })
+			return 0, err
+		})
+		return 0, err
+	}
+	cfg := WorkerConfig{PollInterval: 50 * time.Millisecond, Heartbeat: time.Hour, StaleAfter: 24 * time.Hour, VisibilityTimeout: 24 * time.Hour, NoCoordinator: true}
+	w := newTestWorker(t, quietClient(t, k.pool), cfg)
+	Handle(w, wf, code)
+	w.failpoint = func(point string, _ uuid.UUID) {
+		if point == "after record" && dead.CompareAndSwap(false, true) {
+			close(hung)
+			<-hang // the process is taken for dead
+		}
+	}
+	startWorker(t, w)
+	run := begin(k, wf, struct{}{})
+	<-hung
+	k.takeAway(run.ID(), "rescue")
+	if err := run.Cancel(k.ctx); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Queue = "rescue"
+	rescuer := newTestWorker(t, quietClient(t, k.pool), cfg)
+	Handle(rescuer, wf, code)
+	startWorker(t, rescuer)
+	failureOf(k, run, StatusCancelled)
+	if n := refunded.Load(); n != 7 {
+		t.Errorf("refunded %d of the 7 that were charged", n)
+	}
+}
+
 // TestUndecidedRace loses the worker just before a Race is recorded as decided: what its branches registered is undone.
 func TestUndecidedRace(t *testing.T) {
 	k := newKit(t)
