@@ -57,25 +57,15 @@ func TestBusyStartOvertaken(t *testing.T) {
 	startWorker(t, w)
 	run := begin(k, wf, struct{}{})
 	k.waitStatus(run.ID(), StatusRunning)
-	tx, err := k.pool.Begin(k.ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tx.Exec(k.ctx, `SELECT FROM kagzi.workflow_runs WHERE run_id = $1 FOR UPDATE`, string(run.ID())); err != nil {
-		t.Fatal(err)
-	}
+	tx := locking(t, k.pool, lockRun, string(run.ID()))
 	close(locked)
 	<-busy
-	if err := tx.Rollback(k.ctx); err != nil {
-		t.Fatal(err)
-	}
+	rollbackTx(t, tx)
 	frozen.Store(true)
 	close(free)
 	waitFor(t, "the undo is registered", registered)
 	k.takeAway(run.ID(), "rescue")
-	if err := run.Cancel(k.ctx); err != nil {
-		t.Fatal(err)
-	}
+	k.cancel(run.ID())
 	cfg.Queue = "rescue"
 	rescuer := newTestWorker(t, quietClient(t, k.pool), cfg)
 	Handle(rescuer, wf, code(past, past))
@@ -123,21 +113,13 @@ func TestBusyDecisionOvertaken(t *testing.T) {
 	startWorker(t, w)
 	run := begin(k, wf, struct{}{}, approved.With("m1"))
 	<-read
-	tx, err := k.pool.Begin(k.ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tx.Exec(k.ctx, `SELECT FROM kagzi.workflow_runs WHERE run_id = $1 FOR UPDATE`, string(run.ID())); err != nil {
-		t.Fatal(err)
-	}
+	tx := locking(t, k.pool, lockRun, string(run.ID()))
 	for len(busy) > 0 {
 		<-busy
 	}
 	close(locked)
 	<-busy // the other branch's record was found busy
-	if err := tx.Rollback(k.ctx); err != nil {
-		t.Fatal(err)
-	}
+	rollbackTx(t, tx)
 	close(stepDone)
 	seen := false
 	for end := time.Now().Add(time.Second); time.Now().Before(end); {
@@ -148,7 +130,7 @@ func TestBusyDecisionOvertaken(t *testing.T) {
 		}
 	}
 	close(hang)
-	_, err = run.Result(k.ctx)
+	_, err := run.Result(k.ctx)
 	if seen {
 		t.Error("the step that follows from a message is recorded, and that the message was read is not: a crash now, and it is read again")
 	}
@@ -228,9 +210,7 @@ func TestDecisionOnItsWayOvertakenByStepTx(t *testing.T) {
 	// The first worker is taken for dead, and the child was resumed meanwhile.
 	first.Store(false)
 	kid := k.childOf(run.ID(), "child")
-	if err := k.c.Resume(k.ctx, kid.ID); err != nil {
-		t.Fatal(err)
-	}
+	k.resume(kid.ID)
 	k.waitStatus(kid.ID, StatusCompleted)
 	k.exec(`UPDATE kagzi.workflow_runs SET available_at = now(), task_queue = 'rescue' WHERE run_id = $1`, string(run.ID()))
 	cfg.Queue = "rescue"

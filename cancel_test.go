@@ -27,9 +27,7 @@ func TestCancel(t *testing.T) {
 	t.Run("Pending", func(t *testing.T) {
 		k := newKit(t)
 		run := begin(k, Define[int, int]("wf"), 1, ID("x"))
-		if err := k.c.Cancel(k.ctx, ID("x")); err != nil {
-			t.Fatal(err)
-		}
+		k.cancel(ID("x"))
 		cancelled(k, run)
 		if again := begin(k, Define[int, int]("wf"), 2, ID("x")); again.Existed() {
 			t.Error("the ID of a cancelled run is still taken")
@@ -104,23 +102,15 @@ func TestCancel(t *testing.T) {
 		k := newKit(t)
 		run := begin(k, Define[int, int]("wf"), 1, ID("x"))
 		for _, commit := range []bool{false, true} {
-			tx, err := k.pool.Begin(k.ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := k.c.Cancel(k.ctx, ID("x"), InTx(tx)); err != nil {
-				t.Fatal(err)
-			}
+			tx := k.callersTx()
+			k.cancel(ID("x"), InTx(tx))
 			if info, _ := run.Info(k.ctx); info.Status != StatusPending {
 				t.Errorf("before the end of the transaction the run is %s", info.Status)
 			}
 			if commit {
-				err = tx.Commit(k.ctx)
+				commitTx(t, tx)
 			} else {
-				err = tx.Rollback(k.ctx)
-			}
-			if err != nil {
-				t.Fatal(err)
+				rollbackTx(t, tx)
 			}
 		}
 		cancelled(k, run)
@@ -140,9 +130,7 @@ func TestCancel(t *testing.T) {
 		if err := run.Cancel(k.ctx); err != nil {
 			t.Fatal(err)
 		}
-		if err := k.c.Resume(k.ctx, run.ID()); err != nil {
-			t.Fatal(err)
-		}
+		k.resume(run.ID())
 		k.waitStatus(run.ID(), StatusSleeping)
 		k.forward(run.ID())
 		if got := resultOf(k, run); got != 2 || calls.Load() != 1 {

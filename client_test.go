@@ -38,15 +38,11 @@ func TestGetByIDIsTheActiveRunElseTheNewest(t *testing.T) {
 		t.Errorf("the newest is not %s: %+v, %v", second.ID(), info, err)
 	}
 	stop()
-	if err := k.c.Resume(k.ctx, second.ID()); err != nil {
-		t.Fatal(err)
-	}
+	k.resume(second.ID())
 	if info, _ := k.c.Get(k.ctx, ID("x")); info.ID != second.ID() || info.Status != StatusPending {
 		t.Errorf("got %+v", info)
 	}
-	if err := k.c.Cancel(k.ctx, ID("x")); err != nil {
-		t.Fatal(err)
-	}
+	k.cancel(ID("x"))
 	third := begin(k, noop, 3, ID("x"))
 	if info, _ := k.c.Get(k.ctx, ID("x")); info.ID != third.ID() || info.ExternalID != "x" || string(info.Input) != "3" {
 		t.Errorf("the active one is not %s: %+v", third.ID(), info)
@@ -266,11 +262,7 @@ func TestStartInTx(t *testing.T) {
 	startWorker(t, w)
 	waitFor(t, "the worker listens", listener.hub.listening)
 
-	tx, err := k.pool.Begin(k.ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback(k.ctx)
+	tx := k.callersTx()
 	lost := begin(k, noop, 1, ID("x"), InTx(tx))
 	if _, err := k.c.StartMany(k.ctx, []Call{noop.With(1), noop.With(3)}, InTx(tx)); err != nil {
 		t.Fatal(err)
@@ -284,9 +276,7 @@ func TestStartInTx(t *testing.T) {
 	if _, err := lost.Info(k.ctx); !errors.Is(err, ErrRunNotFound) {
 		t.Errorf("visible before the commit: %v", err)
 	}
-	if err := tx.Rollback(k.ctx); err != nil {
-		t.Fatal(err)
-	}
+	rollbackTx(t, tx)
 	if n := k.count(`SELECT count(*) FROM kagzi.workflow_runs`) + k.count(`SELECT count(*) FROM kagzi.workflow_payloads`); n != 0 {
 		t.Errorf("a rollback leaves %d rows", n)
 	}
@@ -305,17 +295,7 @@ func TestStartInTx(t *testing.T) {
 		t.Errorf("got %v, %v", got, err)
 	}
 
-	a, err := k.pool.Begin(k.ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer a.Rollback(k.ctx)
-	b, err := k.pool.Begin(k.ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Rollback(k.ctx)
-	_, err = k.c.StartMany(k.ctx, []Call{noop.With(1, InTx(a)), noop.With(1, InTx(b))})
+	_, err = k.c.StartMany(k.ctx, []Call{noop.With(1, InTx(k.callersTx())), noop.With(1, InTx(k.callersTx()))})
 	mustContain(t, err, "different transactions")
 }
 

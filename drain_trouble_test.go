@@ -3,33 +3,11 @@
 package kagzi
 
 import (
-	"context"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/pgproxy"
-)
-
-// locking is an open transaction that has locked what the statement selects. It ends with the test at the latest.
-func locking(t *testing.T, db *dbtest.DB, sql string) pgx.Tx {
-	t.Helper()
-	tx, err := db.Pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
-	if _, err := tx.Exec(t.Context(), sql); err != nil {
-		t.Fatal(err)
-	}
-	return tx
-}
-
-const (
-	lockRuns    = `SELECT FROM kagzi.workflow_runs FOR UPDATE`
-	lockWorkers = `SELECT FROM kagzi.workers FOR UPDATE`
 )
 
 // TestDrainLeavesBusyRun stops a worker while somebody's transaction holds the row of its run, which it cannot give back
@@ -41,7 +19,7 @@ func TestDrainLeavesBusyRun(t *testing.T) {
 	cfg := mute
 	cfg.DrainTimeout = 10 * time.Millisecond
 	_, runs, stop := gated(t, c, cfg, 1)
-	tx := locking(t, db, lockRuns)
+	tx := locking(t, db.Pool, lockRuns)
 	stop()
 	waitFor(t, "nobody tries to give it back any more", func() bool {
 		return queryOne[int](t, db.Pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 0
@@ -51,9 +29,7 @@ func TestDrainLeavesBusyRun(t *testing.T) {
 	}
 	k := sweeper(t, db)
 	k.swept(t) // with the lock held there is nothing to do but to look again
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	rollbackTx(t, tx)
 	waitFor(t, "the run is due", func() bool {
 		k.swept(t)
 		return queryOne[bool](t, db.Pool, `SELECT available_at <= now() FROM kagzi.workflow_runs`)
@@ -80,7 +56,7 @@ func TestStopWhileRowLocked(t *testing.T) {
 	waitFor(t, "the worker drains", func() bool {
 		return queryOne[string](t, db.Pool, `SELECT status FROM kagzi.workers`) == "DRAINING"
 	})
-	tx := locking(t, db, lockWorkers)
+	tx := locking(t, db.Pool, lockWorkers)
 	begun := time.Now()
 	close(g.open)
 	receive(t, stopped)
@@ -103,7 +79,7 @@ func TestRebornWhileDraining(t *testing.T) {
 	cfg.DrainTimeout, cfg.NoCoordinator = time.Minute, true
 	_, _, stop := gated(t, c, cfg, 1)
 	first := only(t, c, WorkerFilter{}).ID
-	tx := locking(t, db, lockRuns) // the run cannot be given back, so the worker has not drained
+	tx := locking(t, db.Pool, lockRuns) // the run cannot be given back, so the worker has not drained
 	stopped := stopping(stop)
 	waitFor(t, "the worker drains", func() bool {
 		return queryOne[string](t, db.Pool, `SELECT status FROM kagzi.workers`) == "DRAINING"

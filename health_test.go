@@ -222,14 +222,7 @@ func TestHealthOfDatabase(t *testing.T) {
 	t.Run("TableLocked", func(t *testing.T) {
 		t.Parallel()
 		pool := dbtest.Pool(t)
-		tx, err := pool.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = tx.Rollback(context.Background()) }()
-		if _, err := tx.Exec(t.Context(), `LOCK TABLE kagzi.workers`); err != nil {
-			t.Fatal(err)
-		}
+		locking(t, pool, `LOCK TABLE kagzi.workers`)
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		r, err := quietClient(t, pool).Health(ctx)

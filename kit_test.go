@@ -267,6 +267,20 @@ func (k *kit) signal(ref Ref, m Message, opts ...SignalOption) {
 	}
 }
 
+func (k *kit) cancel(ref Ref, opts ...ChangeOption) {
+	k.t.Helper()
+	if err := k.c.Cancel(k.ctx, ref, opts...); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+func (k *kit) resume(ref Ref, opts ...ChangeOption) {
+	k.t.Helper()
+	if err := k.c.Resume(k.ctx, ref, opts...); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
 // patience is how long a test waits for what must happen at some time.
 const patience = 30 * time.Second
 

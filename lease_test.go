@@ -3,7 +3,6 @@
 package kagzi
 
 import (
-	"context"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -158,14 +157,7 @@ func testHeldUp(t *testing.T, db *dbtest.DB, c *Client, w *Worker, call Call, cl
 	id := started[0].ID
 	startLocal(t, w)
 	receive(t, claimed)
-	tx, err := openPool(t, db.DSN, 1).Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = tx.Rollback(context.Background()) }()
-	if _, err := tx.Exec(t.Context(), `SELECT FROM kagzi.workflow_runs WHERE run_id = $1 FOR UPDATE`, string(id)); err != nil {
-		t.Fatal(err)
-	}
+	tx := locking(t, openPool(t, db.DSN, 1), lockRun, string(id))
 	close(locked)
 	begun := time.Now()
 	checkResults(t, startRuns(t, c, triple, 50), tripleResult)
@@ -177,9 +169,7 @@ func testHeldUp(t *testing.T, db *dbtest.DB, c *Client, w *Worker, call Call, cl
 	waitFor(t, "the worker's heart beats on", func() bool {
 		return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'ONLINE' AND heartbeat_at > $1::timestamptz + interval '700 ms'`, beat) == 1
 	})
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	commitTx(t, tx)
 	run := &Run[string]{client: c, workflow: call.workflow, id: id}
 	if _, err := run.Result(testContext(t)); err != nil {
 		t.Error(err)

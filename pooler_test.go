@@ -138,9 +138,7 @@ func TestTransactionPooler(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := tx.Commit(ctx); err != nil {
-			t.Fatal(err)
-		}
+		commitTx(t, tx)
 		if got, err := run.Result(ctx); err != nil || got != "5" {
 			t.Errorf("got %q, %v", got, err)
 		}

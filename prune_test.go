@@ -183,19 +183,11 @@ func TestPruneWalks(t *testing.T) {
 		pool := dbtest.Pool(t)
 		k := newTestCoordinator(t, newTestClient(t, pool), CoordinatorConfig{})
 		addOld(t, pool, "old", "COMPLETED", 40, 1)
-		tx, err := pool.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := tx.Exec(t.Context(), `SELECT pg_advisory_xact_lock(hashtextextended('kagzi prune default', 0))`); err != nil {
-			t.Fatal(err)
-		}
+		tx := locking(t, pool, `SELECT pg_advisory_xact_lock(hashtextextended('kagzi prune default', 0))`)
 		if passes := walkOnce(t, k); passes != 3 { // begins, finds, gives way
 			t.Errorf("%d passes", passes)
 		}
-		if err := tx.Commit(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		commitTx(t, tx)
 		if got := left(t, pool); got != "old 1" {
 			t.Error(got)
 		}

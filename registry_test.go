@@ -250,10 +250,7 @@ func TestForceOfflineOfALiveWorker(t *testing.T) {
 			var opts []ChangeOption
 			commit := func() error { return nil }
 			if inTx {
-				tx, err := db.Pool.Begin(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
+				tx := callersTx(t, db.Pool)
 				opts, commit = append(opts, InTx(tx)), func() error { return tx.Commit(t.Context()) }
 			}
 			if err := errors.Join(far.ForceOffline(t.Context(), id, opts...), commit()); err != nil {

@@ -83,18 +83,13 @@ func TestManyCoordinators(t *testing.T) {
 func TestThousandSchedules(t *testing.T) {
 	k := newKit(t)
 	const n = 1000
-	tx, err := k.pool.Begin(k.ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := k.callersTx()
 	for i := range n {
 		if err := k.c.Schedule(k.ctx, Schedule{Name: fmt.Sprint("s", i), Every: time.Hour, Run: report.With("")}, InTx(tx)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := tx.Commit(k.ctx); err != nil {
-		t.Fatal(err)
-	}
+	commitTx(t, tx)
 	k.exec(`UPDATE kagzi.workflow_runs SET fire_at = now() - interval '1 hour', available_at = now() WHERE status = 'SCHEDULED'`)
 	k.pass(k.coordinator())
 	if got := queryOne[string](t, k.pool, `SELECT count(*) || ' ' || count(DISTINCT schedule_group_id) || ' ' || count(DISTINCT fire_at) FROM kagzi.workflow_runs WHERE status = 'PENDING'`); got != "1000 1000 1" {

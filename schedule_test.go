@@ -297,10 +297,7 @@ func TestScheduleInTx(t *testing.T) {
 		}
 		before := state()
 		for _, commit := range []bool{false, true} {
-			tx, err := k.pool.Begin(k.ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
+			tx := k.callersTx()
 			if err := verb(tx); err != nil {
 				t.Fatalf("verb %d: %v", i, err)
 			}
@@ -308,12 +305,9 @@ func TestScheduleInTx(t *testing.T) {
 				t.Errorf("verb %d: seen before the commit", i)
 			}
 			if commit {
-				err = tx.Commit(k.ctx)
+				commitTx(t, tx)
 			} else {
-				err = tx.Rollback(k.ctx)
-			}
-			if err != nil {
-				t.Fatal(err)
+				rollbackTx(t, tx)
 			}
 			if commit == (state() == before) {
 				t.Errorf("verb %d, commit %t: changed %t", i, commit, state() != before)

@@ -191,17 +191,12 @@ func TestSignalInTx(t *testing.T) {
 	run := begin(k, wf, struct{}{}, ID("x"))
 	k.waitStatus(run.ID(), StatusSleeping)
 	inTx := func(f func(tx pgx.Tx)) pgx.Tx {
-		tx, err := k.pool.Begin(k.ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		tx := k.callersTx()
 		f(tx)
 		return tx
 	}
 	taken := inTx(func(tx pgx.Tx) { k.signal(run.ID(), approved.With("taken back"), InTx(tx)) })
-	if err := taken.Rollback(k.ctx); err != nil {
-		t.Fatal(err)
-	}
+	rollbackTx(t, taken)
 	kept := inTx(func(tx pgx.Tx) {
 		k.signal(run.ID(), approved.With("a"), InTx(tx), ID("m"))
 		k.signal(run.ID(), approved.With("a"), InTx(tx), ID("m"))
@@ -213,9 +208,7 @@ func TestSignalInTx(t *testing.T) {
 	if n := k.count(`SELECT count(*) FROM kagzi.signals`); n != 0 {
 		t.Errorf("%d messages are visible before the commit", n)
 	}
-	if err := kept.Commit(k.ctx); err != nil {
-		t.Fatal(err)
-	}
+	commitTx(t, kept)
 	if got := resultOf(k, run); got != "a b" {
 		t.Errorf("got %q", got)
 	}
@@ -236,17 +229,12 @@ func TestSignalInALongTransaction(t *testing.T) {
 	k := newKit(t)
 	wf := Define[struct{}, string]("wf")
 	run := begin(k, wf, struct{}{})
-	tx, err := k.pool.Begin(k.ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := k.callersTx()
 	k.signal(run.ID(), approved.With("a"), InTx(tx))
 	serveWith(k, told, wf, reading(1, approved))
 	other := begin(k, wf, struct{}{}) // the worker claims, and passes over the locked row
 	k.waitStatus(other.ID(), StatusSleeping)
-	if err := tx.Commit(k.ctx); err != nil {
-		t.Fatal(err)
-	}
+	commitTx(t, tx)
 	if got := resultOf(k, run); got != "a" {
 		t.Errorf("got %q", got)
 	}

@@ -229,9 +229,7 @@ func TestStepTx(t *testing.T) {
 		})
 		run := begin(k, wf, struct{}{})
 		<-inside
-		if err := run.Cancel(k.ctx); err != nil {
-			t.Fatal(err)
-		}
+		k.cancel(run.ID())
 		failureOf(k, run, StatusCancelled)
 		stop()
 		if n := k.count(`SELECT count(*) FROM public.orders`); n != 0 {

@@ -97,10 +97,7 @@ func TestCancelAndResumeAtOnce(t *testing.T) {
 	s := newHeldSession(t, db, w)
 	s.take()
 	receive(t, g.begun)
-	tx, err := db.Pool.Begin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := callersTx(t, db.Pool)
 	id := runs[0].ID()
 	if err := errors.Join(c.Cancel(ctx, id, InTx(tx)), c.Resume(ctx, id, InTx(tx)), tx.Commit(ctx)); err != nil {
 		t.Fatal(err)

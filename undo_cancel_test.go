@@ -82,9 +82,7 @@ func TestCancelInBackoffAfterAFailedParallel(t *testing.T) {
 		info, err := run.Info(k.ctx)
 		return err == nil && info.WaitingOn == "retry"
 	})
-	if err := run.Cancel(k.ctx); err != nil {
-		t.Fatal(err)
-	}
+	k.cancel(run.ID())
 	if info := overAs(k, run); info.Status != StatusCancelled {
 		t.Errorf("ended %s with %v", info.Status, info.Error)
 	}
@@ -118,9 +116,7 @@ func TestCancelledBehindARecord(t *testing.T) {
 	startWorker(t, w)
 	run := begin(k, wf, 1)
 	<-recorded
-	if err := run.Cancel(k.ctx); err != nil {
-		t.Fatal(err)
-	}
+	k.cancel(run.ID())
 	failureOf(k, run, StatusCancelled)
 	if got := undid.Load(); got != "car7" {
 		t.Errorf("the undo saw %q", got)
@@ -176,18 +172,13 @@ func TestRefusedCancelInTx(t *testing.T) {
 	run := begin(k, parent, 1)
 	failureOf(k, run, StatusFailed)
 	k.waitStatus(id, StatusSleeping)
-	tx, err := k.pool.Begin(k.ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = run.Cancel(k.ctx, InTx(tx))
+	tx := k.callersTx()
+	err := run.Cancel(k.ctx, InTx(tx))
 	t.Logf("Cancel: %v", err)
 	if err == nil || !errors.Is(err, ErrRunFinished) {
 		t.Fatalf("INVALID")
 	}
-	if err := tx.Commit(k.ctx); err != nil {
-		t.Fatal(err)
-	}
+	commitTx(t, tx)
 	info, err := k.c.Get(k.ctx, id)
 	if err != nil || info.Status != StatusSleeping {
 		t.Errorf("the Cancel was refused, and the child is %s, %v", info.Status, err)
@@ -221,13 +212,9 @@ func TestResumeWhileTheChildIsUndone(t *testing.T) {
 	startWorker(t, w)
 	run := begin(k, parent, 1)
 	waitFor(t, "all sleep", func() bool { return k.count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'SLEEPING'`) == 2 })
-	if err := run.Cancel(k.ctx); err != nil {
-		t.Fatal(err)
-	}
+	k.cancel(run.ID())
 	<-inUndo
-	if err := k.c.Resume(k.ctx, run.ID()); err != nil {
-		t.Fatal(err)
-	}
+	k.resume(run.ID())
 	k.waitStatus(run.ID(), StatusSleeping)
 	close(gate)
 	if info := overAs(k, run); info.Status != StatusCompleted {

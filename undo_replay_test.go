@@ -127,9 +127,7 @@ func TestRaceLoserRegistered(t *testing.T) {
 			want := StatusFailed
 			if how == "Cancel" {
 				want = StatusCancelled
-				if err := run.Cancel(k.ctx); err != nil {
-					t.Fatal(err)
-				}
+				k.cancel(run.ID())
 			} else {
 				k.forward(run.ID())
 			}
@@ -205,9 +203,7 @@ func TestCancelInMidReplay(t *testing.T) {
 	k.waitStatus(run.ID(), StatusSleeping)
 	k.forward(run.ID())
 	<-again
-	if err := run.Cancel(k.ctx); err != nil {
-		t.Fatal(err)
-	}
+	k.cancel(run.ID())
 	waitFor(t, "the execution is told", k.executionOf(k.c, run.ID()).ended)
 	close(gate)
 	if info := overAs(k, run); info.Status != StatusCancelled {
@@ -240,9 +236,7 @@ func TestRegistrationOfAForgottenFailure(t *testing.T) {
 	})
 	run := begin(k, wf, 1)
 	k.waitStatus(run.ID(), StatusSleeping)
-	if err := run.Cancel(k.ctx); err != nil {
-		t.Fatal(err)
-	}
+	k.cancel(run.ID())
 	if info := overAs(k, run); info.Status != StatusCancelled {
 		t.Errorf("ended %s with %v", info.Status, info.Error)
 	}
@@ -287,9 +281,7 @@ func TestStepTxAfterSleep(t *testing.T) {
 	run := begin(k, wf, 1)
 	<-stuck
 	defer close(gate)
-	if err := run.Cancel(k.ctx); err != nil {
-		t.Fatal(err)
-	}
+	k.cancel(run.ID())
 	serve(k, wf, code)
 	if info := overAs(k, run); info.Status != StatusCancelled {
 		t.Errorf("ended %s with %v", info.Status, info.Error)
@@ -381,9 +373,7 @@ func TestMapBegunByStepTx(t *testing.T) {
 	run := begin(k, wf, struct{}{})
 	<-hung
 	k.takeAway(run.ID(), "rescue")
-	if err := run.Cancel(k.ctx); err != nil {
-		t.Fatal(err)
-	}
+	k.cancel(run.ID())
 	cfg.Queue = "rescue"
 	rescuer := newTestWorker(t, quietClient(t, k.pool), cfg)
 	Handle(rescuer, wf, code)
@@ -434,9 +424,7 @@ func TestUndecidedRace(t *testing.T) {
 		t.Fatal("INVALID")
 	}
 	k.exec(`DELETE FROM kagzi.step_runs WHERE step_id IN ('r', 'long')`) // as if the worker had died just before the decision
-	if err := run.Cancel(k.ctx); err != nil {
-		t.Fatal(err)
-	}
+	k.cancel(run.ID())
 	if info := overAs(k, run); info.Status != StatusCancelled {
 		t.Errorf("ended %s with %v", info.Status, info.Error)
 	}
