@@ -56,7 +56,7 @@ func TestChildFailure(t *testing.T) {
 			})
 		})
 		run := begin(k, parenting, 1)
-		waitFor(t, "the parent naps", func() bool { return k.waitStatus(run.ID(), StatusSleeping).WaitingOn == "timer nap" })
+		k.waitStatus(run.ID(), StatusSleeping, "timer nap")
 		broken.Store(false)
 		child := k.childOf(run.ID(), "child").ID
 		k.resume(child)
@@ -150,7 +150,7 @@ func TestChildFailure(t *testing.T) {
 			})
 		})
 		run := begin(k, retried, 1)
-		waitFor(t, "the parent waits for its next attempt", func() bool { return k.waitStatus(run.ID(), StatusPending).WaitingOn == "retry" })
+		k.waitStatus(run.ID(), StatusPending, "retry")
 		close(fail)
 		k.waitStatus(k.childOf(run.ID(), "b").ID, StatusFailed)
 		k.exec(`UPDATE kagzi.workflow_runs SET available_at = now() WHERE run_id = $1`, string(run.ID()))

@@ -54,7 +54,7 @@ func TestChildNondeterminism(t *testing.T) {
 				return nap(ctx)
 			}, handleDoubling)
 			run := begin(k, parenting, 1)
-			waitFor(t, "it naps", func() bool { return k.waitStatus(run.ID(), StatusSleeping).WaitingOn == "timer nap" })
+			k.waitStatus(run.ID(), StatusSleeping, "timer nap")
 			deployed.Store(true)
 			k.wake(run.ID())
 			re := failureOf(k, run, StatusFailed)

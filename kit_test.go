@@ -89,10 +89,11 @@ func complete[Out any](k *kit, fn func(Context) (Out, error)) Out {
 	return resultOf(k, begin(k, wf, struct{}{}))
 }
 
-func (k *kit) waitStatus(ref Ref, status Status) RunInfo {
+// waitStatus waits until the run has the status, and says that it waits for what on names, if it names something.
+func (k *kit) waitStatus(ref Ref, status Status, on ...string) RunInfo {
 	k.t.Helper()
 	var info RunInfo
-	waitFor(k.t, "run is "+string(status), func() bool {
+	waitFor(k.t, strings.Join(append([]string{"run is", string(status)}, on...), " "), func() bool {
 		var err error
 		if info, err = k.c.Get(k.ctx, ref); err != nil {
 			k.t.Fatal(err)
@@ -100,7 +101,7 @@ func (k *kit) waitStatus(ref Ref, status Status) RunInfo {
 		if info.Status.Ended() && info.Status != status {
 			k.t.Fatalf("run is %s: %s; want %s", info.Status, info.Error, status)
 		}
-		return info.Status == status
+		return info.Status == status && (len(on) == 0 || info.WaitingOn == on[0])
 	})
 	return info
 }

@@ -78,14 +78,9 @@ func TestCancelInBackoffAfterAFailedParallel(t *testing.T) {
 		return 0, err
 	})
 	run := begin(k, wf, 1)
-	waitFor(t, "the attempt failed", func() bool {
-		info, err := run.Info(k.ctx)
-		return err == nil && info.WaitingOn == "retry"
-	})
+	k.waitStatus(run.ID(), StatusPending, "retry")
 	k.cancel(run.ID())
-	if info := overAs(k, run); info.Status != StatusCancelled {
-		t.Errorf("ended %s with %v", info.Status, info.Error)
-	}
+	endsAs(k, run, StatusCancelled)
 	wantJournal(t, j, "undo-after")
 }
 
@@ -145,9 +140,7 @@ func TestCancelDuringTheLastUndo(t *testing.T) {
 		t.Fatal(err)
 	}
 	close(gate)
-	if info := overAs(k, run); info.Status != StatusCancelled {
-		t.Errorf("ended %s with %v", info.Status, info.Error)
-	}
+	endsAs(k, run, StatusCancelled)
 }
 
 // TestRefusedCancelInTx shows that a refused Cancel changes nothing in the caller's transaction: neither the children
@@ -217,7 +210,5 @@ func TestResumeWhileTheChildIsUndone(t *testing.T) {
 	k.resume(run.ID())
 	k.waitStatus(run.ID(), StatusSleeping)
 	close(gate)
-	if info := overAs(k, run); info.Status != StatusCompleted {
-		t.Errorf("ended %s with %v", info.Status, info.Error)
-	}
+	endsAs(k, run, StatusCompleted)
 }

@@ -35,16 +35,38 @@ func wantJournal(t *testing.T, j *journal, lines ...string) {
 	}
 }
 
-// overAs waits until the run is over.
-func overAs[Out any](k *kit, run *Run[Out]) RunInfo {
+// endsAs waits until the run is over, and fails the test unless it ended so.
+func endsAs[Out any](k *kit, run *Run[Out], status Status) RunInfo {
 	k.t.Helper()
 	_, err := run.Result(k.ctx)
-	info, e := run.Info(k.ctx)
-	if e != nil {
-		k.t.Fatal(e)
-	}
+	info := k.infoOf(run.ID())
 	k.t.Logf("ended %s: %v", info.Status, err)
+	if info.Status != status {
+		k.t.Errorf("ended %s with %v, want %s", info.Status, info.Error, status)
+	}
 	return info
+}
+
+// undoInTwo registers an undo whose first attempt fails, and whose second is due in an hour: another execution makes it.
+func undoInTwo(ctx Context, j *journal, name string, tries *atomic.Int64) {
+	Compensate(ctx, "undo-"+name, func(context.Context) error {
+		if tries.Add(1) == 1 {
+			return errors.New("not yet")
+		}
+		j.add("undo-" + name)
+		return nil
+	}, RetryPolicy{Backoff: time.Hour, NoJitter: true})
+}
+
+// secondTry lets the second attempt of an undo come now, and expects that the run fails with the error of its code.
+func secondTry[Out any](k *kit, run *Run[Out], tries *atomic.Int64) {
+	k.t.Helper()
+	waitFor(k.t, "the undo failed", func() bool { return tries.Load() == 1 })
+	k.waitStatus(run.ID(), StatusSleeping)
+	k.forward(run.ID())
+	if info := endsAs(k, run, StatusFailed); info.Kind != KindUnknown {
+		k.t.Errorf("ended %s with %v", info.Status, info.Error)
+	}
 }
 
 // TestParallelUndoneElsewhere fails a Parallel by one of its branches, and lets an undo be tried again by another
@@ -64,13 +86,7 @@ func TestParallelUndoneElsewhere(t *testing.T) {
 				return err
 			},
 			"hotel": func(ctx Context) error {
-				Compensate(ctx, "undo-hotel", func(context.Context) error {
-					if tries.Add(1) == 1 {
-						return errors.New("not yet")
-					}
-					j.add("undo-hotel")
-					return nil
-				}, RetryPolicy{Backoff: time.Hour, NoJitter: true})
+				undoInTwo(ctx, j, "hotel", &tries)
 				return Do(ctx, "hotel", func(context.Context) error {
 					<-flown
 					return Permanent(errors.New("no room"))
@@ -78,13 +94,7 @@ func TestParallelUndoneElsewhere(t *testing.T) {
 			},
 		})
 	})
-	run := begin(k, wf, 1)
-	waitFor(t, "the undo failed", func() bool { return tries.Load() == 1 })
-	k.waitStatus(run.ID(), StatusSleeping)
-	k.forward(run.ID())
-	if info := overAs(k, run); info.Kind != KindUnknown {
-		t.Errorf("ended %s with %v", info.Status, info.Error)
-	}
+	secondTry(k, begin(k, wf, 1), &tries)
 	wantJournal(t, j, "undo-flight", "undo-hotel")
 }
 
@@ -131,7 +141,7 @@ func TestRaceLoserRegistered(t *testing.T) {
 			} else {
 				k.forward(run.ID())
 			}
-			if info := overAs(k, run); info.Status != want || info.Kind == KindNondeterminism {
+			if info := endsAs(k, run, want); info.Kind == KindNondeterminism {
 				t.Errorf("ended %s with %v", info.Status, info.Error)
 			}
 			wantJournal(t, j, "undo-slow", "undo-fast")
@@ -149,13 +159,7 @@ func TestGoBranchCancelledInReplay(t *testing.T) {
 	registered := make(chan struct{})
 	var once sync.Once
 	serve(k, wf, func(ctx Context, _ int) (int, error) {
-		Compensate(ctx, "undo-root", func(context.Context) error {
-			if tries.Add(1) == 1 {
-				return errors.New("not yet")
-			}
-			j.add("undo-root")
-			return nil
-		}, RetryPolicy{Backoff: time.Hour, NoJitter: true})
+		undoInTwo(ctx, j, "root", &tries)
 		f := Go(ctx, "b", func(ctx Context) (int, error) {
 			_ = doLine(ctx, j, "first")
 			_ = doLine(ctx, j, "second")
@@ -170,13 +174,7 @@ func TestGoBranchCancelledInReplay(t *testing.T) {
 		})
 		return 0, err
 	})
-	run := begin(k, wf, 1)
-	waitFor(t, "the undo failed", func() bool { return tries.Load() == 1 })
-	k.waitStatus(run.ID(), StatusSleeping)
-	k.forward(run.ID())
-	if info := overAs(k, run); info.Kind != KindUnknown {
-		t.Errorf("ended %s with %v", info.Status, info.Error)
-	}
+	secondTry(k, begin(k, wf, 1), &tries)
 	wantJournal(t, j, "undo-root", "undo-b")
 }
 
@@ -206,9 +204,7 @@ func TestCancelInMidReplay(t *testing.T) {
 	k.cancel(run.ID())
 	waitFor(t, "the execution is told", k.executionOf(k.c, run.ID()).ended)
 	close(gate)
-	if info := overAs(k, run); info.Status != StatusCancelled {
-		t.Errorf("ended %s with %v", info.Status, info.Error)
-	}
+	endsAs(k, run, StatusCancelled)
 	wantJournal(t, j, "undo-a", "undo-b")
 }
 
@@ -237,9 +233,7 @@ func TestRegistrationOfAForgottenFailure(t *testing.T) {
 	run := begin(k, wf, 1)
 	k.waitStatus(run.ID(), StatusSleeping)
 	k.cancel(run.ID())
-	if info := overAs(k, run); info.Status != StatusCancelled {
-		t.Errorf("ended %s with %v", info.Status, info.Error)
-	}
+	endsAs(k, run, StatusCancelled)
 	wantJournal(t, j, "undo-first", "undo-fallback")
 }
 
@@ -283,9 +277,7 @@ func TestStepTxAfterSleep(t *testing.T) {
 	defer close(gate)
 	k.cancel(run.ID())
 	serve(k, wf, code)
-	if info := overAs(k, run); info.Status != StatusCancelled {
-		t.Errorf("ended %s with %v", info.Status, info.Error)
-	}
+	endsAs(k, run, StatusCancelled)
 	if got := j.String(); got != "refund:ch_1" {
 		t.Errorf("happened: %s", got)
 	}
@@ -425,8 +417,6 @@ func TestUndecidedRace(t *testing.T) {
 	}
 	k.exec(`DELETE FROM kagzi.step_runs WHERE step_id IN ('r', 'long')`) // as if the worker had died just before the decision
 	k.cancel(run.ID())
-	if info := overAs(k, run); info.Status != StatusCancelled {
-		t.Errorf("ended %s with %v", info.Status, info.Error)
-	}
+	endsAs(k, run, StatusCancelled)
 	wantJournal(t, j, "undo-a", "undo-b1", "undo-b2", "undo-b3")
 }

@@ -102,10 +102,7 @@ func TestCompensate(t *testing.T) {
 			k.cancel(run.ID())
 		}, status: StatusCancelled, kind: KindCancelled, want: undone},
 		{name: "CancelledInABackoff", opts: []StartOption{RetryPolicy{MaxAttempts: 9, Backoff: time.Hour}}, then: func(Context) error { return errors.New("no") }, end: func(k *kit, j *journal, run *Run[int]) {
-			waitFor(k.t, "the attempt failed", func() bool {
-				info, err := run.Info(k.ctx)
-				return err == nil && info.WaitingOn == "retry"
-			})
+			k.waitStatus(run.ID(), StatusPending, "retry")
 			k.cancel(run.ID())
 		}, status: StatusCancelled, kind: KindCancelled, want: undone},
 		{name: "Terminated", then: sleepLong, end: func(k *kit, _ *journal, run *Run[int]) {
@@ -404,10 +401,7 @@ func TestUndoSeesWhatCameLast(t *testing.T) {
 				k.signal(run.ID(), word.With("it"))
 			}
 			first := receive(t, seen)
-			waitFor(t, "the run waits for the next attempt", func() bool {
-				info, err := run.Info(k.ctx)
-				return err == nil && info.Status == StatusSleeping && info.WaitingOn == "retry undo"
-			})
+			k.waitStatus(run.ID(), StatusSleeping, "retry undo")
 			k.exec(`UPDATE kagzi.step_runs SET wake_at = now() WHERE step_id = 'undo' AND attempt_number = 1`)
 			k.forward(run.ID())
 			if second := receive(t, seen); first != "it" || second != "it" {
@@ -433,6 +427,6 @@ func TestGoexitInAnUndo(t *testing.T) {
 		}, RetryPolicy{MaxAttempts: 1})
 		return 0, errors.New("no")
 	})
-	overAs(k, begin(k, wf, 1))
+	endsAs(k, begin(k, wf, 1), StatusFailed)
 	wantJournal(t, j, "undo-a")
 }
