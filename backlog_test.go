@@ -43,8 +43,7 @@ func TestBusyStartOvertaken(t *testing.T) {
 	var frozen atomic.Bool
 	locked, free, thaw, busy := make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan bool, 100)
 	defer close(thaw)
-	cfg := WorkerConfig{PollInterval: 50 * time.Millisecond, Heartbeat: time.Hour, StaleAfter: 24 * time.Hour, VisibilityTimeout: 24 * time.Hour, NoCoordinator: true}
-	w := newTestWorker(t, quietClient(t, k.pool), cfg)
+	w := newTestWorker(t, quietClient(t, k.pool), unwatched)
 	Handle(w, wf, code(locked, free))
 	w.failpoint = func(point string, _ uuid.UUID) {
 		switch {
@@ -64,12 +63,9 @@ func TestBusyStartOvertaken(t *testing.T) {
 	frozen.Store(true)
 	close(free)
 	waitFor(t, "the undo is registered", registered)
-	k.takeAway(run.ID(), "rescue")
+	k.takeAway(run.ID())
 	k.cancel(run.ID())
-	cfg.Queue = "rescue"
-	rescuer := newTestWorker(t, quietClient(t, k.pool), cfg)
-	Handle(rescuer, wf, code(past, past))
-	startWorker(t, rescuer)
+	rescue(k, wf, code(past, past))
 	failureOf(k, run, StatusCancelled)
 	if n := undone.Load(); n != 1 {
 		t.Errorf("the undo ran %d times", n)
@@ -145,12 +141,9 @@ func TestDecisionOnItsWayOvertakenByStepTx(t *testing.T) {
 	k := newKit(t)
 	k.exec(`CREATE TABLE refunds (n int)`)
 	j := &journal{}
-	var die, stuck atomic.Bool
-	release := make(chan struct{})
-	frozen := make(chan struct{})
 	asked := make(chan bool, 1)
-	var first atomic.Bool
-	first.Store(true)
+	var dies, repaired atomic.Bool
+	var hung <-chan struct{}
 	code := func(mine bool) func(ctx Context, _ struct{}) (string, error) {
 		return func(ctx Context, _ struct{}) (string, error) {
 			c, err := StartChild(ctx, "child", child, struct{}{})
@@ -161,7 +154,7 @@ func TestDecisionOnItsWayOvertakenByStepTx(t *testing.T) {
 				return 0, Do(ctx, "s", func(context.Context) error {
 					if mine {
 						<-asked // the parent knows how the child ended
-						die.Store(true)
+						dies.Store(true)
 					}
 					return nil
 				})
@@ -170,7 +163,7 @@ func TestDecisionOnItsWayOvertakenByStepTx(t *testing.T) {
 			j.add("child:" + map[bool]string{true: "ok", false: "failed"}[err == nil])
 			if mine {
 				asked <- true
-				waitFor(t, "the other branch's record is being written", stuck.Load)
+				<-hung // with the other branch's record
 			}
 			if err != nil {
 				return "refunded", DoTx(ctx, "refund", func(ctx context.Context, tx pgx.Tx) error {
@@ -181,51 +174,33 @@ func TestDecisionOnItsWayOvertakenByStepTx(t *testing.T) {
 			return "shipped", Do(ctx, "ship", func(context.Context) error { j.add("ship"); return nil })
 		}
 	}
-	cfg := WorkerConfig{PollInterval: 50 * time.Millisecond, Heartbeat: time.Hour, StaleAfter: 24 * time.Hour, VisibilityTimeout: 24 * time.Hour, NoCoordinator: true}
-	w := newTestWorker(t, quietClient(t, k.pool), cfg)
+	w := newTestWorker(t, quietClient(t, k.pool), unwatched)
 	Handle(w, wf, code(true))
-	w.failpoint = func(point string, _ uuid.UUID) {
-		if point == "before flush" && die.Load() {
-			if stuck.CompareAndSwap(false, true) {
-				close(frozen)
-			}
-			<-release // the process hangs here, to be taken for dead
-		}
-	}
+	hung, release := hangAt(w, "before flush", dies.Load)
 	startWorker(t, w)
-	defer close(release)
+	defer release()
 	// the child's worker, on another queue
 	cw := newTestWorker(t, quietClient(t, k.pool), WorkerConfig{Queue: "kids", PollInterval: 50 * time.Millisecond, NoCoordinator: true})
 	Handle(cw, child, func(ctx Context, _ struct{}) (string, error) {
-		if first.Load() {
+		if !repaired.Load() {
 			return "", Permanent(errors.New("no"))
 		}
 		return "fine", nil
 	})
 	startWorker(t, cw)
-	_ = child
 	run := begin(k, wf, struct{}{})
-	<-frozen
+	receive(t, hung)
 	_ = comesTrue(2*time.Second, func() bool { return k.count(`SELECT count(*) FROM refunds`) > 0 }) // it must not be done yet
 	// The first worker is taken for dead, and the child was resumed meanwhile.
-	first.Store(false)
+	repaired.Store(true)
 	kid := k.childOf(run.ID(), "child")
 	k.resume(kid.ID)
 	k.waitStatus(kid.ID, StatusCompleted)
-	k.exec(`UPDATE kagzi.workflow_runs SET available_at = now(), task_queue = 'rescue' WHERE run_id = $1`, string(run.ID()))
-	cfg.Queue = "rescue"
-	w2 := newTestWorker(t, quietClient(t, k.pool), cfg)
-	Handle(w2, wf, code(false))
-	startWorker(t, w2)
+	k.takeAway(run.ID())
+	rescue(k, wf, code(false))
 	got, err := run.Result(k.ctx)
 	t.Logf("%q %v journal %q refunds %d", got, err, j, k.count(`SELECT count(*) FROM refunds`))
 	if got == "shipped" && k.count(`SELECT count(*) FROM refunds`) > 0 {
 		t.Error("a run has refunded, for good, and ships: what the refund follows from was not recorded before")
 	}
-}
-
-// takeAway makes the run due on another queue. Its worker does not hold it any more, and cannot extend its lease.
-func (k *kit) takeAway(id RunID, queue string) {
-	k.t.Helper()
-	k.exec(`UPDATE kagzi.workflow_runs SET lease = gen_random_uuid(), available_at = now(), task_queue = $2 WHERE run_id = $1`, string(id), queue)
 }

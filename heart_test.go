@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
@@ -135,23 +134,15 @@ func TestRunsOfADeadWorkerIDAreGivenBack(t *testing.T) {
 		g := newGate()
 		g.handle(w)
 		runs := startRuns(t, c, g.wf, 1)
-		claimed, reborn := make(chan struct{}), make(chan struct{})
-		var first sync.Once
-		w.failpoint = func(point string, _ uuid.UUID) {
-			if point == "after claim" {
-				first.Do(func() {
-					close(claimed)
-					<-reborn
-				})
-			}
-		}
+		claimed, answer := hangAt(w, "after claim")
 		startLocal(t, w)
+		defer answer()
 		receive(t, claimed)
 		execSQL(t, db.Pool, declareDead)
 		waitFor(t, "the worker is registered anew", func() bool {
 			return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'ONLINE'`) == 1
 		})
-		close(reborn)
+		answer()
 		receive(t, g.begun)
 		if status := queryOne[string](t, db.Pool, holder); status != "ONLINE" {
 			t.Errorf("the run is executed by a worker that is %s", status)

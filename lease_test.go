@@ -4,11 +4,9 @@ package kagzi
 
 import (
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
@@ -134,31 +132,23 @@ func TestOpenTransactionHoldsUpOnlyItsRun(t *testing.T) {
 			cfg := quick
 			cfg.MaxConcurrent, cfg.VisibilityTimeout = 100, time.Second
 			w := localWorker(t, c, filepath.Join(t.TempDir(), "l"), cfg)
-			claimed, locked := make(chan struct{}), make(chan struct{})
-			var once sync.Once
-			w.failpoint = func(point string, _ uuid.UUID) {
-				if point == "before flush" {
-					once.Do(func() {
-						close(claimed)
-						<-locked
-					})
-				}
-			}
-			testHeldUp(t, db, c, w, call, claimed, locked)
+			testHeldUp(t, db, c, w, call)
 		})
 	}
 }
 
-func testHeldUp(t *testing.T, db *dbtest.DB, c *Client, w *Worker, call Call, claimed, locked chan struct{}) {
+func testHeldUp(t *testing.T, db *dbtest.DB, c *Client, w *Worker, call Call) {
+	writing, goOn := hangAt(w, "before flush")
+	defer goOn()
 	started, err := c.StartMany(t.Context(), []Call{call})
 	if err != nil {
 		t.Fatal(err)
 	}
 	id := started[0].ID
 	startLocal(t, w)
-	receive(t, claimed)
+	receive(t, writing)
 	tx := locking(t, openPool(t, db.DSN, 1), lockRun, string(id))
-	close(locked)
+	goOn()
 	begun := time.Now()
 	checkResults(t, startRuns(t, c, triple, 50), tripleResult)
 	t.Logf("50 runs beside it took %v", time.Since(begun).Round(time.Millisecond))

@@ -261,20 +261,11 @@ func TestStepTxAfterSleep(t *testing.T) {
 	}
 	w := newTestWorker(t, k.c, WorkerConfig{VisibilityTimeout: time.Second, FixedLease: true, DrainTimeout: time.Millisecond})
 	Handle(w, wf, code)
-	stuck, gate := make(chan struct{}), make(chan struct{})
-	var once sync.Once
-	w.failpoint = func(point string, id uuid.UUID) {
-		if point == "after record" && id != uuid.Nil {
-			once.Do(func() {
-				close(stuck)
-				<-gate
-			})
-		}
-	}
+	hung, release := hangAt(w, "after record")
 	startWorker(t, w)
+	defer release()
 	run := begin(k, wf, 1)
-	<-stuck
-	defer close(gate)
+	receive(t, hung)
 	k.cancel(run.ID())
 	serve(k, wf, code)
 	endsAs(k, run, StatusCancelled)
@@ -290,6 +281,7 @@ func TestUndoAfterSleepAndStepTx(t *testing.T) {
 	j := &journal{}
 	wf := Define[struct{}, string]("wf", RetryPolicy{MaxAttempts: 1})
 	hangs, release := make(chan bool, 1), make(chan bool)
+	defer close(release)
 	fn := func(ctx Context, _ struct{}) (string, error) {
 		var payment string
 		Compensate(ctx, "refund", func(ctx context.Context) error { j.add("refund:" + payment); return nil })
@@ -307,20 +299,17 @@ func TestUndoAfterSleepAndStepTx(t *testing.T) {
 			return nil
 		})
 	}
-	_, _ = serveWith(k, told, wf, fn)
+	serveWith(k, told, wf, fn)
 	run := begin(k, wf, struct{}{})
 	<-hangs
 	// The first worker is dead from here on.
 	if _, err := k.c.store.Cancel(k.ctx, nil, uuid.MustParse(string(run.ID())), ""); err != nil {
 		t.Fatal(err)
 	}
-	k.exec(`UPDATE kagzi.workflow_runs SET available_at = now(), task_queue = 'rescue'`)
-	cfg := told
-	cfg.Queue = "rescue"
-	serveWith(k, cfg, wf, fn)
+	k.takeAway(run.ID())
+	rescue(k, wf, fn)
 	_, err := run.Result(k.ctx)
 	t.Log(err)
-	close(release)
 	if got := j.String(); got != "refund:payment7" {
 		t.Errorf("undone: %q", got)
 	}
@@ -337,9 +326,6 @@ func TestMapBegunByStepTx(t *testing.T) {
 	k := newKit(t)
 	wf := Define[struct{}, int]("wf", noRetry)
 	var refunded atomic.Int64
-	var dead atomic.Bool
-	hang, hung := make(chan struct{}), make(chan struct{})
-	defer close(hang)
 	code := func(ctx Context, _ struct{}) (int, error) {
 		paid := make([]int, 1)
 		Compensate(ctx, "refund", func(context.Context) error {
@@ -352,24 +338,16 @@ func TestMapBegunByStepTx(t *testing.T) {
 		})
 		return 0, err
 	}
-	cfg := WorkerConfig{PollInterval: 50 * time.Millisecond, Heartbeat: time.Hour, StaleAfter: 24 * time.Hour, VisibilityTimeout: 24 * time.Hour, NoCoordinator: true}
-	w := newTestWorker(t, quietClient(t, k.pool), cfg)
+	w := newTestWorker(t, quietClient(t, k.pool), unwatched)
 	Handle(w, wf, code)
-	w.failpoint = func(point string, _ uuid.UUID) {
-		if point == "after record" && dead.CompareAndSwap(false, true) {
-			close(hung)
-			<-hang // the process is taken for dead
-		}
-	}
+	hung, release := hangAt(w, "after record")
 	startWorker(t, w)
+	defer release()
 	run := begin(k, wf, struct{}{})
-	<-hung
-	k.takeAway(run.ID(), "rescue")
+	receive(t, hung)
+	k.takeAway(run.ID())
 	k.cancel(run.ID())
-	cfg.Queue = "rescue"
-	rescuer := newTestWorker(t, quietClient(t, k.pool), cfg)
-	Handle(rescuer, wf, code)
-	startWorker(t, rescuer)
+	rescue(k, wf, code)
 	failureOf(k, run, StatusCancelled)
 	if n := refunded.Load(); n != 7 {
 		t.Errorf("refunded %d of the 7 that were charged", n)
