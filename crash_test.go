@@ -237,47 +237,67 @@ func (k *killing) checkEffects(ctx context.Context) error {
 	return err
 }
 
-// TestCrashIsDetected shows that the runs of a killed process are executed elsewhere within seconds.
-func TestCrashIsDetected(t *testing.T) {
-	t.Parallel()
+// A takeover is a run in a step that lasts until the test lets it end: the worker process that executed it was killed, and
+// another one executes it.
+type takeover struct {
+	db      *dbtest.DB
+	run     *Run[string]
+	victim  *process
+	release string
+}
+
+// takeOver kills the one of two worker processes that executes a run. Workers counts those that have started. The other
+// one begins the run's step within most, and the run has lost a worker and no attempt.
+func takeOver(t *testing.T, cfg WorkerConfig, workers string, most time.Duration) *takeover {
+	t.Helper()
 	db := dbtest.Database(t)
-	c := quietClient(t, db.Pool)
 	dir := t.TempDir()
-	release := filepath.Join(dir, "release")
-	cfg := WorkerConfig{Heartbeat: time.Second, StaleAfter: 3 * time.Second} // the visibility timeout is 5 minutes
-	victim := startProcess(t, workerSpec{DSN: db.DSN, Ledger: filepath.Join(dir, "victim"), Config: cfg})
-	run, err := Start(t.Context(), c, holding, release)
-	if err != nil {
+	ledgers := [2]string{filepath.Join(dir, "victim"), filepath.Join(dir, "rescuer")}
+	o := &takeover{db: db, release: filepath.Join(dir, "release")}
+	o.victim = startProcess(t, workerSpec{DSN: db.DSN, Ledger: ledgers[0], Config: cfg})
+	var err error
+	if o.run, err = Start(t.Context(), quietClient(t, db.Pool), holding, o.release); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "the step begins", func() bool { return countIn(t, filepath.Join(dir, "victim"), "BEGIN") == 1 })
-	startProcess(t, workerSpec{DSN: db.DSN, Ledger: filepath.Join(dir, "rescuer"), Config: cfg})
-	waitFor(t, "the other worker starts", func() bool {
-		return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers`) == 2
-	})
-	if err := victim.cmd.Process.Kill(); err != nil {
+	waitFor(t, "the step begins", func() bool { return countIn(t, ledgers[0], "BEGIN") == 1 })
+	startProcess(t, workerSpec{DSN: db.DSN, Ledger: ledgers[1], Config: cfg})
+	waitFor(t, "the other worker starts", func() bool { return queryOne[int](t, db.Pool, workers) == 2 })
+	if err := o.victim.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	killed := time.Now()
-	victim.killed(t)
-	waitFor(t, "the step begins elsewhere", func() bool { return countIn(t, filepath.Join(dir, "rescuer"), "BEGIN") == 1 })
+	o.victim.killed(t)
+	waitFor(t, "the step begins elsewhere", func() bool { return countIn(t, ledgers[1], "BEGIN") == 1 })
 	took := time.Since(killed)
 	t.Logf("executing elsewhere %v after the kill", took.Round(time.Millisecond))
-	if took > 20*time.Second {
+	if took > most {
 		t.Errorf("that took %v", took)
 	}
-	info, err := run.Info(t.Context())
-	if err != nil || info.Recoveries != 1 || info.Attempts != 0 {
+	if info, err := o.run.Info(t.Context()); err != nil || info.Recoveries != 1 || info.Attempts != 0 {
 		t.Errorf("recoveries %d, attempts %d, %v; want 1 and 0", info.Recoveries, info.Attempts, err)
 	}
-	if n := queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers w JOIN kagzi.worker_events e USING (worker_id)
-		WHERE w.status = 'OFFLINE' AND w.pid = $1 AND e.event = 'LOST'`, victim.cmd.Process.Pid); n != 1 {
-		t.Errorf("%d OFFLINE rows with a LOST event, want 1", n)
-	}
-	touch(t, release)
-	if got, err := run.Result(testContext(t)); err != nil || got != "held" {
+	return o
+}
+
+// complete lets the step end, and with it the run.
+func (o *takeover) complete(t *testing.T) {
+	t.Helper()
+	touch(t, o.release)
+	if got, err := o.run.Result(testContext(t)); err != nil || got != "held" {
 		t.Errorf("got %q, %v", got, err)
 	}
+}
+
+// TestCrashIsDetected shows that the runs of a killed process are executed elsewhere within seconds.
+func TestCrashIsDetected(t *testing.T) {
+	t.Parallel()
+	cfg := WorkerConfig{Heartbeat: time.Second, StaleAfter: 3 * time.Second} // the visibility timeout is 5 minutes
+	o := takeOver(t, cfg, `SELECT count(*) FROM kagzi.workers`, 20*time.Second)
+	if n := queryOne[int](t, o.db.Pool, `SELECT count(*) FROM kagzi.workers w JOIN kagzi.worker_events e USING (worker_id)
+		WHERE w.status = 'OFFLINE' AND w.pid = $1 AND e.event = 'LOST'`, o.victim.cmd.Process.Pid); n != 1 {
+		t.Errorf("%d OFFLINE rows with a LOST event, want 1", n)
+	}
+	o.complete(t)
 }
 
 // TestDefaultsDetectACrashWithinAMinute shows what the defaults add up to, and that a silent worker is judged by what
