@@ -52,10 +52,7 @@ func TestGetByIDIsTheActiveRunElseTheNewest(t *testing.T) {
 func TestReferencesThatLeadNowhere(t *testing.T) {
 	k := newKit(t)
 	run := begin(k, noop, 1, ID("x"))
-	other, err := NewClient(k.pool, ClientConfig{Namespace: "other"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := clientWith(t, k.pool, ClientConfig{Namespace: "other"})
 	for name, tt := range map[string]struct {
 		c   *Client
 		ref Ref
@@ -86,7 +83,7 @@ func TestReferencesThatLeadNowhere(t *testing.T) {
 			}
 		})
 	}
-	_, err = k.c.Get(k.ctx, nil)
+	_, err := k.c.Get(k.ctx, nil)
 	mustContain(t, err, "reference is nil")
 	_, err = k.c.Get(k.ctx, ID(""))
 	mustContain(t, err, "ID is empty")
@@ -117,10 +114,7 @@ func TestList(t *testing.T) {
 	stop()
 	pending := start(noop, 3, ID("order-1"), Metadata{"tenant": "a"})
 	other := start(Define[int, int]("other"), 4, Queue("q"))
-	cut, err := k.c.Get(k.ctx, pending)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cut := k.infoOf(pending)
 	for name, tt := range map[string]struct {
 		f    Filter
 		want []RunID
@@ -210,10 +204,7 @@ func TestOneActiveRunForAnID(t *testing.T) {
 	if _, err := Start(k.ctx, k.c, noop, 2, ID("x")); !errors.Is(err, ErrIDConflict) {
 		t.Errorf("another input: %v", err)
 	}
-	other, err := NewClient(k.pool, ClientConfig{Namespace: "other"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := clientWith(t, k.pool, ClientConfig{Namespace: "other"})
 	if run, err := Start(k.ctx, other, noop, 2, ID("x")); err != nil || run.Existed() {
 		t.Errorf("another namespace: %+v, %v", run, err)
 	}
@@ -253,10 +244,7 @@ func TestStartMany(t *testing.T) {
 
 func TestStartInTx(t *testing.T) {
 	k := newKit(t)
-	listener, err := NewClient(k.pool, ClientConfig{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := quietClient(t, k.pool)
 	w := newTestWorker(t, listener, WorkerConfig{PollInterval: 25 * time.Second}) // another client: it learns by NOTIFY alone
 	Handle(w, noop, odd)
 	startWorker(t, w)
@@ -282,7 +270,7 @@ func TestStartInTx(t *testing.T) {
 	}
 
 	var run *Run[int]
-	err = pgx.BeginFunc(k.ctx, k.pool, func(tx pgx.Tx) (err error) {
+	err := pgx.BeginFunc(k.ctx, k.pool, func(tx pgx.Tx) (err error) {
 		run, err = Start(k.ctx, k.c, noop, 1, ID("x"), InTx(tx))
 		return err
 	})

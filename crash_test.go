@@ -383,10 +383,7 @@ func TestSuspectsRunOneAtATime(t *testing.T) {
 	db := dbtest.Database(t)
 	c := quietClient(t, db.Pool)
 	wf := Define[int, int]("suspect")
-	w, err := NewWorker(c, WorkerConfig{PollInterval: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := newTestWorker(t, c, WorkerConfig{PollInterval: time.Hour})
 	const suspects = 3
 	begin, end := make(chan int, suspects), make(chan struct{})
 	Handle(w, wf, func(ctx Context, n int) (int, error) {

@@ -54,10 +54,7 @@ func (g *gate) handle(w *Worker) {
 func gated(t *testing.T, c *Client, cfg WorkerConfig, n int) (g *gate, runs []*Run[string], stop func()) {
 	t.Helper()
 	g = newGate()
-	w, err := NewWorker(c, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := newTestWorker(t, c, cfg)
 	g.handle(w)
 	runs = startRuns(t, c, g.wf, n)
 	stop = startLocal(t, w)
@@ -154,10 +151,7 @@ func TestDrainGivesBackTheRest(t *testing.T) {
 	// The other worker has another client, so that only the database can tell it.
 	other := quietClient(t, openPool(t, db.DSN, 5))
 	h := newGate()
-	w, err := NewWorker(other, WorkerConfig{PollInterval: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := newTestWorker(t, other, WorkerConfig{PollInterval: time.Hour})
 	h.handle(w)
 	startLocal(t, w)
 	waitFor(t, "the other worker listens", func() bool { return other.hub.listening() })
@@ -237,10 +231,7 @@ func TestDrainRecordsALateSuccess(t *testing.T) {
 	db := dbtest.Database(t)
 	c := quietClient(t, db.Pool)
 	wf := Define[int, string]("late")
-	w, err := NewWorker(c, WorkerConfig{DrainTimeout: 10 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := newTestWorker(t, c, WorkerConfig{DrainTimeout: 10 * time.Millisecond})
 	begun := make(chan struct{})
 	var after atomic.Int32
 	handle := func(w *Worker) {
@@ -267,10 +258,7 @@ func TestDrainRecordsALateSuccess(t *testing.T) {
 	if info, err := run.Info(t.Context()); err != nil || info.Status != StatusPending {
 		t.Errorf("the run is %s, %v", info.Status, err)
 	}
-	next, err := NewWorker(c, WorkerConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	next := newTestWorker(t, c, WorkerConfig{})
 	handle(next)
 	startLocal(t, next)
 	if got, err := run.Result(testContext(t)); err != nil || got != "kept" {
@@ -286,10 +274,7 @@ func TestDrainDoesNotWaitForTheDeaf(t *testing.T) {
 	c := quietClient(t, db.Pool)
 	g := newGate()
 	g.deaf = true
-	w, err := NewWorker(c, WorkerConfig{DrainTimeout: 10 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := newTestWorker(t, c, WorkerConfig{DrainTimeout: 10 * time.Millisecond})
 	g.handle(w)
 	runs := startRuns(t, c, g.wf, 2)
 	stop := startLocal(t, w)
@@ -298,10 +283,7 @@ func TestDrainDoesNotWaitForTheDeaf(t *testing.T) {
 	stop()
 	h := newGate()
 	close(h.open)
-	next, err := NewWorker(c, WorkerConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	next := newTestWorker(t, c, WorkerConfig{})
 	h.handle(next)
 	startLocal(t, next)
 	checkResults(t, runs, func(int) string { return "opened" })

@@ -15,10 +15,7 @@ import (
 // sweeper is a coordinator of db's whose passes the test makes.
 func sweeper(t *testing.T, db *dbtest.DB) *Coordinator {
 	t.Helper()
-	k, err := NewCoordinator(quietClient(t, db.Pool), CoordinatorConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := newTestCoordinator(t, quietClient(t, db.Pool), CoordinatorConfig{})
 	return k
 }
 

@@ -37,11 +37,7 @@ func newKit(t *testing.T, opts ...dbtest.Option) *kit {
 func newKitWith(t *testing.T, cfg ClientConfig, opts ...dbtest.Option) *kit {
 	t.Helper()
 	pool := dbtest.Pool(t, opts...)
-	c, err := NewClient(pool, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &kit{t: t, ctx: testContext(t), pool: pool, c: c}
+	return &kit{t: t, ctx: testContext(t), pool: pool, c: clientWith(t, pool, cfg)}
 }
 
 // serve starts a worker whose only code is fn, and returns what stops it.
@@ -202,13 +198,18 @@ func TestMain(m *testing.M) {
 	dbtest.Main(m)
 }
 
-func newTestClient(t *testing.T, pool *pgxpool.Pool) *Client {
+func clientWith(t testing.TB, pool *pgxpool.Pool, cfg ClientConfig) *Client {
 	t.Helper()
-	c, err := NewClient(pool, ClientConfig{})
+	c, err := NewClient(pool, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c
+}
+
+func newTestClient(t testing.TB, pool *pgxpool.Pool) *Client {
+	t.Helper()
+	return clientWith(t, pool, ClientConfig{})
 }
 
 // startWorker runs a worker until the test ends, or until stop is called, which returns what Run returned.
@@ -234,7 +235,7 @@ func startWorker(t *testing.T, w *Worker) (stop func() error) {
 	return stop
 }
 
-func newTestWorker(t *testing.T, c *Client, cfg WorkerConfig) *Worker {
+func newTestWorker(t testing.TB, c *Client, cfg WorkerConfig) *Worker {
 	t.Helper()
 	w, err := NewWorker(c, cfg)
 	if err != nil {
@@ -339,11 +340,7 @@ func execSQL(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) {
 // quietClient is a client whose log nobody reads: the test is about what is logged as trouble.
 func quietClient(t testing.TB, pool *pgxpool.Pool) *Client {
 	t.Helper()
-	c, err := NewClient(pool, ClientConfig{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return clientWith(t, pool, ClientConfig{Logger: slog.New(slog.DiscardHandler)})
 }
 
 // openPool is a pool of its own for a DSN; it is closed before the database is given back.
@@ -401,11 +398,7 @@ func (l *logBuffer) wantLine(t *testing.T, parts ...string) {
 func loggedClient(t *testing.T, pool *pgxpool.Pool) (*Client, *logBuffer) {
 	t.Helper()
 	logged := &logBuffer{}
-	c, err := NewClient(pool, ClientConfig{Logger: slog.New(slog.NewTextHandler(logged, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c, logged
+	return clientWith(t, pool, ClientConfig{Logger: slog.New(slog.NewTextHandler(logged, nil))}), logged
 }
 
 // poolWith is a pool whose sessions begin with a setting.

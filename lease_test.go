@@ -55,20 +55,14 @@ func TestFixedLeaseEnds(t *testing.T) {
 	c := quietClient(t, db.Pool)
 	slow := newGate()
 	slow.deaf = true
-	first, err := NewWorker(c, WorkerConfig{VisibilityTimeout: 500 * time.Millisecond, FixedLease: true, MaxConcurrent: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := newTestWorker(t, c, WorkerConfig{VisibilityTimeout: 500 * time.Millisecond, FixedLease: true, MaxConcurrent: 1})
 	slow.handle(first)
 	runs := startRuns(t, c, slow.wf, 1)
 	startLocal(t, first)
 	receive(t, slow.begun)
 	fast := newGate()
 	close(fast.open)
-	second, err := NewWorker(c, WorkerConfig{PollInterval: 50 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	second := newTestWorker(t, c, WorkerConfig{PollInterval: 50 * time.Millisecond})
 	fast.handle(second)
 	startLocal(t, second)
 	checkResults(t, runs, func(int) string { return "opened" })
@@ -187,10 +181,7 @@ func TestWorkerFencesItself(t *testing.T) {
 	t.Logf("fenced after %v of a stale threshold of %v", time.Since(frozen).Round(time.Millisecond), quick.StaleAfter)
 	h := newGate()
 	close(h.open)
-	w, err := NewWorker(direct, quick)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := newTestWorker(t, direct, quick)
 	h.handle(w)
 	halt := startLocal(t, w)
 	checkResults(t, through(direct, runs), func(int) string { return "opened" })

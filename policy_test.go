@@ -12,11 +12,8 @@ import (
 
 func TestPoliciesThatAreRefusedBeforeAnySQL(t *testing.T) {
 	t.Parallel()
-	c, err := NewClient(unreachable(t), ClientConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = Start(t.Context(), c, noop, 1, ID("x"), IfActive("x"))
+	c := newTestClient(t, unreachable(t))
+	_, err := Start(t.Context(), c, noop, 1, ID("x"), IfActive("x"))
 	mustContain(t, err, "start noop", `no IfActive "x"`, "kagzi.ReturnActive")
 	_, err = Start(t.Context(), c, Define[int, int]("wf", IfEnded("x")), 1)
 	mustContain(t, err, "start wf", `no IfEnded "x"`, "kagzi.StartAgain")

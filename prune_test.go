@@ -2,7 +2,6 @@ package kagzi
 
 import (
 	"context"
-	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -63,7 +62,7 @@ func pruning(t *testing.T, cfg CoordinatorConfig) (*pgxpool.Pool, *Coordinator) 
 	return pool, newTestCoordinator(t, newTestClient(t, pool), cfg)
 }
 
-func newTestCoordinator(t *testing.T, c *Client, cfg CoordinatorConfig) *Coordinator {
+func newTestCoordinator(t testing.TB, c *Client, cfg CoordinatorConfig) *Coordinator {
 	t.Helper()
 	k, err := NewCoordinator(c, cfg)
 	if err != nil {
@@ -245,10 +244,7 @@ func TestHalfDeletedRunGoesUnderALongerRetention(t *testing.T) {
 
 func TestRetentionIsValidated(t *testing.T) {
 	t.Parallel()
-	c, err := NewClient(dbtest.Pool(t), ClientConfig{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := quietClient(t, dbtest.Pool(t))
 	for want, cfg := range map[string]CoordinatorConfig{
 		"KeepCompleted is 30ns: give at least 1s (a time.Duration counts nanoseconds": {KeepCompleted: 30},
 		"KeepFailed is -1s": {KeepFailed: -time.Second},

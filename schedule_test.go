@@ -27,10 +27,7 @@ func (k *kit) schedule(s Schedule) {
 // coordinator returns one that is not running: tests call its passes.
 func (k *kit) coordinator() *Coordinator {
 	k.t.Helper()
-	co, err := NewCoordinator(k.c, CoordinatorConfig{})
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	co := newTestCoordinator(k.t, k.c, CoordinatorConfig{})
 	return co
 }
 

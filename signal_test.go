@@ -131,10 +131,7 @@ func TestSignal(t *testing.T) {
 	t.Run("NamespacesAreApart", func(t *testing.T) {
 		k := newKit(t)
 		wf := Define[struct{}, string]("wf")
-		other, err := NewClient(k.pool, ClientConfig{Namespace: "other"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		other := clientWith(t, k.pool, ClientConfig{Namespace: "other"})
 		run := begin(k, wf, struct{}{}, ID("x"))
 		for _, ref := range []Ref{run.ID(), ID("x")} {
 			if err := other.Signal(k.ctx, ref, approved.With("")); !errors.Is(err, ErrRunNotFound) {
@@ -242,10 +239,7 @@ func TestSignalInALongTransaction(t *testing.T) {
 
 func TestBadSignals(t *testing.T) {
 	k := newKit(t)
-	c, err := NewClient(k.pool, ClientConfig{MaxPayload: 100})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := clientWith(t, k.pool, ClientConfig{MaxPayload: 100})
 	k.c = c
 	wf := Define[struct{}, string]("wf", noRetry)
 	run := begin(k, wf, struct{}{})

@@ -79,10 +79,7 @@ func TestWatchForgetsInAnOutage(t *testing.T) {
 	}
 	pool := openPool(t, proxy.DSN(), 2)
 	c := quietClient(t, pool)
-	k, err := NewCoordinator(c, CoordinatorConfig{Grace: time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := newTestCoordinator(t, c, CoordinatorConfig{Grace: time.Millisecond})
 	execSQL(t, db.Pool, insertGone)
 	dead := func() int {
 		return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'OFFLINE'`)
@@ -151,10 +148,7 @@ func TestNoGrace(t *testing.T) {
 			if !off {
 				cfg.Grace = 5 * time.Millisecond
 			}
-			k, err := NewCoordinator(quietClient(t, db.Pool), cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
+			k := newTestCoordinator(t, quietClient(t, db.Pool), cfg)
 			execSQL(t, db.Pool, insertGone)
 			ctx, stop := context.WithCancel(t.Context())
 			done := make(chan error, 1)

@@ -44,10 +44,7 @@ func TestCancelRacesRegistration(t *testing.T) {
 	wg.Wait()
 	for _, r := range runs {
 		_, _ = r.Result(k.ctx)
-		info, err := r.Info(k.ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		info := k.infoOf(r.ID())
 		for i := range 5 {
 			id := fmt.Sprint("undo", i)
 			_, ran := undos.Load(string(r.ID()) + "/" + id)

@@ -198,10 +198,7 @@ func TestVerbsInTx(t *testing.T) {
 	}
 
 	// A worker of another client learns of the commit by its notifications.
-	other, err := NewClient(k.pool, k.c.cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := clientWith(t, k.pool, k.c.cfg)
 	w := newTestWorker(t, other, WorkerConfig{PollInterval: 25 * time.Second})
 	Handle(w, noop, odd)
 	startWorker(t, w)
@@ -267,10 +264,7 @@ func TestBulkInPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := NewClient(k.pool, ClientConfig{Namespace: "other"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := clientWith(t, k.pool, ClientConfig{Namespace: "other"})
 	theirs, err := other.StartMany(k.ctx, calls[:3])
 	if err != nil {
 		t.Fatal(err)

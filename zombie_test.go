@@ -100,10 +100,7 @@ func TestZombieRecordsNothing(t *testing.T) {
 			runs := startRuns(t, c, tc.wf, 1)
 			waitFor(t, "the process stops", func() bool { return countIn(t, file, "REACHED") == 1 })
 
-			w, err := NewWorker(c, quick)
-			if err != nil {
-				t.Fatal(err)
-			}
+			w := newTestWorker(t, c, quick)
 			begun, open := make(chan struct{}, 1), make(chan struct{})
 			Handle(w, tc.wf, func(ctx Context, n int) (string, error) {
 				return Step(ctx, "one", func(context.Context) (string, error) {
