@@ -1,14 +1,11 @@
 package kagzi
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"os"
-	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -166,6 +163,15 @@ func (k *kit) steps(ref Ref) map[string][]StepAttempt {
 	return out
 }
 
+func (k *kit) infoOf(ref Ref) RunInfo {
+	k.t.Helper()
+	info, err := k.c.Get(k.ctx, ref)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return info
+}
+
 // once is a step function that counts its calls and returns v.
 func once[T any](calls *atomic.Int64, v T) func(context.Context) (T, error) {
 	return func(context.Context) (T, error) {
@@ -242,6 +248,15 @@ func newTestWorker(t testing.TB, c *Client, cfg WorkerConfig) *Worker {
 		t.Fatal(err)
 	}
 	return w
+}
+
+func newTestCoordinator(t testing.TB, c *Client, cfg CoordinatorConfig) *Coordinator {
+	t.Helper()
+	k, err := NewCoordinator(c, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
 }
 
 func testContext(t *testing.T) context.Context {
@@ -357,48 +372,6 @@ func openPool(t testing.TB, dsn string, conns int32) *pgxpool.Pool {
 	}
 	t.Cleanup(pool.Close)
 	return pool
-}
-
-// A logBuffer keeps what is logged.
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
-}
-
-func (l *logBuffer) has(part string) bool { return strings.Contains(l.String(), part) }
-
-// wantLine fails the test unless a line is logged, soon, that has all of the parts.
-func (l *logBuffer) wantLine(t *testing.T, parts ...string) {
-	t.Helper()
-	waitFor(t, strings.Join(parts, " … ")+" is logged", func() bool {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		for line := range strings.Lines(l.buf.String()) {
-			if !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(line, part) }) {
-				return true
-			}
-		}
-		return false
-	})
-}
-
-// loggedClient is a client that logs to what is returned.
-func loggedClient(t *testing.T, pool *pgxpool.Pool) (*Client, *logBuffer) {
-	t.Helper()
-	logged := &logBuffer{}
-	return clientWith(t, pool, ClientConfig{Logger: slog.New(slog.NewTextHandler(logged, nil))}), logged
 }
 
 // poolWith is a pool whose sessions begin with a setting.

@@ -62,15 +62,6 @@ func pruning(t *testing.T, cfg CoordinatorConfig) (*pgxpool.Pool, *Coordinator) 
 	return pool, newTestCoordinator(t, newTestClient(t, pool), cfg)
 }
 
-func newTestCoordinator(t testing.TB, c *Client, cfg CoordinatorConfig) *Coordinator {
-	t.Helper()
-	k, err := NewCoordinator(c, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return k
-}
-
 // walkOnce makes passes until the walk has ended, and returns how many.
 func walkOnce(t *testing.T, k *Coordinator) int {
 	t.Helper()

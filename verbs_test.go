@@ -30,15 +30,6 @@ func (k *kit) ended(status Status, opts ...StartOption) RunID {
 	return run.ID()
 }
 
-func (k *kit) infoOf(ref Ref) RunInfo {
-	k.t.Helper()
-	info, err := k.c.Get(k.ctx, ref)
-	if err != nil {
-		k.t.Fatal(err)
-	}
-	return info
-}
-
 func TestRestartOfEachStatus(t *testing.T) {
 	k := newKit(t)
 	for _, status := range over {
