@@ -196,9 +196,7 @@ func TestReplace(t *testing.T) {
 		if out, err := s.Start(t.Context(), tx, []NewRun{newRun(withID("id"), ifActive(ReplaceActive))}); err != nil || out[0].Replaced != old[0] {
 			t.Errorf("%+v, %v", out, err)
 		}
-		if err := tx.Rollback(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		rollback(t, tx)
 		if row := look(t, s.pool, old[0]); row.Status != Pending {
 			t.Errorf("row %+v after a rollback", row)
 		}
@@ -214,14 +212,12 @@ func TestReplace(t *testing.T) {
 			lockRow(t, tx, r.RunID)
 			var out []StartedRun
 			var err error
-			var wg sync.WaitGroup
-			wg.Go(func() {
-				out, err = s.Start(context.WithoutCancel(t.Context()), nil, []NewRun{newRun(withID("id"+policy), ifActive(ReplaceActive), ifEnded(policy), withDelay(time.Hour))})
+			meetsLock(t, s, func(ctx context.Context) {
+				out, err = s.Start(ctx, nil, []NewRun{newRun(withID("id"+policy), ifActive(ReplaceActive), ifEnded(policy), withDelay(time.Hour))})
+			}, func() {
+				endAs(t, tx, r.RunID, Completed)
+				commit(t, tx)
 			})
-			waitForWaiter(t, s)
-			endAs(t, tx, r.RunID, Completed)
-			commit(t, tx)
-			wg.Wait()
 			if got := outcome(out, err); got != want {
 				t.Errorf("%q: %s, want %s", policy, got, want)
 			}
@@ -325,13 +321,9 @@ func TestIfEndedMeetsAFinish(t *testing.T) {
 		endAs(t, tx, run, test.status)
 		var out []StartedRun
 		var err error
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			out, err = s.Start(context.WithoutCancel(t.Context()), nil, []NewRun{newRun(withID(id), ifEnded(test.policy))})
-		})
-		waitForWaiter(t, s)
-		exec(t, tx, test.end)
-		wg.Wait()
+		meetsLock(t, s, func(ctx context.Context) {
+			out, err = s.Start(ctx, nil, []NewRun{newRun(withID(id), ifEnded(test.policy))})
+		}, func() { exec(t, tx, test.end) })
 		if got := outcome(out, err); got != test.want {
 			t.Errorf("%+v: %s", test, got)
 		}
