@@ -11,10 +11,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// The start of a child, for which nobody waits, meets somebody's open transaction and comes again 100 ms later. What
+// TestRegistrationDoesNotOvertakeABusyStart has the start of a child, for which nobody waits, meet somebody's open transaction and come again 100 ms later. What
 // follows it must not be there without it: a run that is cancelled after a crash would not come past the start to what is
 // registered behind it.
-func TestBusyStartOvertaken(t *testing.T) {
+func TestRegistrationDoesNotOvertakeABusyStart(t *testing.T) {
 	k := newKit(t)
 	child := Define[struct{}, string]("child", Queue("kids"))
 	wf := Define[struct{}, string]("wf", noRetry)
@@ -72,9 +72,9 @@ func TestBusyStartOvertaken(t *testing.T) {
 	}
 }
 
-// What a branch read goes with the next record below it, which meets somebody's open transaction (busy) and comes again
-// 100 ms later; the branch's own next step, recorded in between, must not be there without it.
-func TestBusyDecisionOvertaken(t *testing.T) {
+// TestStepDoesNotOvertakeABusyDecision has what a branch read go with the next record below it, which meets somebody's open
+// transaction (busy) and comes again 100 ms later; the branch's own next step, recorded in between, must not be there without it.
+func TestStepDoesNotOvertakeABusyDecision(t *testing.T) {
 	k := newKit(t)
 	wf := Define[struct{}, string]("wf", RetryPolicy{MaxAttempts: 1})
 	read, locked, stepDone, otherDone := make(chan bool), make(chan bool), make(chan bool), make(chan bool)
@@ -133,9 +133,9 @@ func TestBusyDecisionOvertaken(t *testing.T) {
 	t.Log(err)
 }
 
-// What a run learned is on its way to the table with another branch's record while a transactional step that follows from
-// it commits. The worker dies in between.
-func TestDecisionOnItsWayOvertakenByStepTx(t *testing.T) {
+// TestStepTxDoesNotOvertakeADecision has what a run learned be on its way to the table, with another branch's record, while a
+// transactional step that follows from it commits. The worker dies in between.
+func TestStepTxDoesNotOvertakeADecision(t *testing.T) {
 	child := Define[struct{}, string]("child", Queue("kids"))
 	wf := Define[struct{}, string]("wf")
 	k := newKit(t)

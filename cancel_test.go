@@ -139,8 +139,8 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// The error of a run that was undone says why it was cancelled, as that of one that had nothing to undo.
-func TestReasonInTheError(t *testing.T) {
+// TestErrorSaysWhyARunWasCancelled shows that this is so for a run that was undone and for one that had nothing to undo.
+func TestErrorSaysWhyARunWasCancelled(t *testing.T) {
 	for _, undone := range []bool{false, true} {
 		t.Run(map[bool]string{false: "Plain", true: "Undone"}[undone], func(t *testing.T) {
 			k := newKit(t)

@@ -170,7 +170,7 @@ func TestPruneWalks(t *testing.T) {
 	})
 }
 
-// Many at once are not in each other's way, and Run prunes.
+// TestCoordinatorsPrune shows that many at once are not in each other's way, and that Run prunes.
 func TestCoordinatorsPrune(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
@@ -197,7 +197,7 @@ func TestCoordinatorsPrune(t *testing.T) {
 	waitFor(t, "only the young are left", func() bool { return left(t, pool) == "young 10" })
 }
 
-// A run whose steps are half deleted goes, although the process that began has died and the next one's retention is
+// TestHalfDeletedRunGoesUnderALongerRetention shows that a run whose steps are half deleted goes, although the process that began has died and the next one's retention is
 // longer: such a run cannot be resumed, and what is left of it tells nothing.
 func TestHalfDeletedRunGoesUnderALongerRetention(t *testing.T) {
 	k := newKit(t)

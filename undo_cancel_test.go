@@ -81,8 +81,8 @@ func TestCancelInBackoffAfterAFailedParallel(t *testing.T) {
 	wantJournal(t, j, "undo-after")
 }
 
-// TestCancelledBehindARecord cancels a run between the record of a step and the step's return: the undo knows the result.
-func TestCancelledBehindARecord(t *testing.T) {
+// TestUndoKnowsAStepRecordedBeforeTheCancel cancels a run between the record of a step and the step's return: the undo knows the result.
+func TestUndoKnowsAStepRecordedBeforeTheCancel(t *testing.T) {
 	k := newKit(t)
 	wf := Define[int, int]("wf", noRetry)
 	var undid atomic.Value

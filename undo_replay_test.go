@@ -237,9 +237,9 @@ func TestRegistrationOfAForgottenFailure(t *testing.T) {
 	wantJournal(t, j, "undo-first", "undo-fallback")
 }
 
-// TestStepTxAfterSleep loses the worker right after a StepTx that follows a Sleep: the undo finds what the StepTx
+// TestUndoKnowsAStepTxAfterASleep loses the worker right after a StepTx that follows a Sleep: the undo finds what the StepTx
 // returned.
-func TestStepTxAfterSleep(t *testing.T) {
+func TestUndoKnowsAStepTxAfterASleep(t *testing.T) {
 	k := newKit(t)
 	wf := Define[int, int]("wf", noRetry)
 	j := &journal{}
@@ -274,9 +274,9 @@ func TestStepTxAfterSleep(t *testing.T) {
 	}
 }
 
-// A transactional step commits after a sleep, the worker dies before it writes anything else, and the run is cancelled:
-// who undoes it must come past the step.
-func TestUndoAfterSleepAndStepTx(t *testing.T) {
+// TestUndoKnowsAStepTxThatWasCommittedAlone has a transactional step commit after a sleep, and the worker die in the step
+// after it, before it writes anything else. The run is cancelled: who undoes it must come past the transactional step.
+func TestUndoKnowsAStepTxThatWasCommittedAlone(t *testing.T) {
 	k := newKit(t)
 	j := &journal{}
 	wf := Define[struct{}, string]("wf", RetryPolicy{MaxAttempts: 1})
@@ -320,9 +320,9 @@ func TestUndoAfterSleepAndStepTx(t *testing.T) {
 	}
 }
 
-// A transactional step is the first thing that a branch of a Map records, and the worker dies once it has committed. The
-// run is cancelled: what the step returned is known to the undo.
-func TestMapBegunByStepTx(t *testing.T) {
+// TestUndoKnowsAStepTxThatBeganAMap has a transactional step be the first thing that a branch of a Map records, and the
+// worker die once it has committed. The run is cancelled: what the step returned is known to the undo.
+func TestUndoKnowsAStepTxThatBeganAMap(t *testing.T) {
 	k := newKit(t)
 	wf := Define[struct{}, int]("wf", noRetry)
 	var refunded atomic.Int64
