@@ -1,6 +1,7 @@
 package kagzi
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -62,13 +63,7 @@ type oddRuns struct {
 
 func (o oddRuns) insert(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
-	or := func(s, other string) string {
-		if s == "" {
-			return other
-		}
-		return s
-	}
-	execSQL(t, pool, insertRuns, or(o.namespace, "default"), or(o.queue, "default"), or(o.typ, "ship"), o.version, or(o.status, "PENDING"),
+	execSQL(t, pool, insertRuns, cmp.Or(o.namespace, "default"), cmp.Or(o.queue, "default"), cmp.Or(o.typ, "ship"), o.version, cmp.Or(o.status, "PENDING"),
 		o.ago, o.kind, o.err, o.id, max(1, o.n))
 }
 

@@ -152,7 +152,7 @@ func TestBuryNeedsSilence(t *testing.T) {
 // connected registers a worker on a connection of its own.
 func connected(t *testing.T, s *Store, dsn string) (Worker, *pgx.Conn) {
 	t.Helper()
-	conn := connect(t, dsn)
+	conn := dbtest.Connect(t, dsn)
 	w := worker()
 	var err error
 	if w.Backend, err = s.BackendOf(t.Context(), conn); err != nil || w.Backend.PID == 0 {
@@ -208,7 +208,7 @@ func TestGoneWorkers(t *testing.T) {
 		t.Errorf("in another namespace: %v, %v", got, err)
 	}
 
-	conn := connect(t, db.DSN)
+	conn := dbtest.Connect(t, db.DSN)
 	again, err := s.BackendOf(t.Context(), conn)
 	if err != nil {
 		t.Fatal(err)
@@ -278,7 +278,7 @@ func TestGoneWorkersOfAnotherUser(t *testing.T) {
 	if _, _, err := other.GoneWorkers(t.Context()); !Forbidden(err) {
 		t.Errorf("error %v", err)
 	}
-	conn := connect(t, userDSN(t, db.DSN, role))
+	conn := dbtest.Connect(t, userDSN(t, db.DSN, role))
 	if b, err := other.BackendOf(t.Context(), conn); err != nil || b != (Backend{}) {
 		t.Errorf("backend %+v, error %v", b, err)
 	}
