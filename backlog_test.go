@@ -2,17 +2,19 @@ package kagzi
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 )
 
-// The start of a child, for which nobody waits, meets somebody's open transaction and comes again 100 ms later. What
+// TestRegistrationDoesNotOvertakeABusyStart has the start of a child, for which nobody waits, meet somebody's open transaction and come again 100 ms later. What
 // follows it must not be there without it: a run that is cancelled after a crash would not come past the start to what is
 // registered behind it.
-func TestBusyStartOvertaken(t *testing.T) {
+func TestRegistrationDoesNotOvertakeABusyStart(t *testing.T) {
 	k := newKit(t)
 	child := Define[struct{}, string]("child", Queue("kids"))
 	wf := Define[struct{}, string]("wf", noRetry)
@@ -41,8 +43,7 @@ func TestBusyStartOvertaken(t *testing.T) {
 	var frozen atomic.Bool
 	locked, free, thaw, busy := make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan bool, 100)
 	defer close(thaw)
-	cfg := WorkerConfig{PollInterval: 50 * time.Millisecond, Heartbeat: time.Hour, StaleAfter: 24 * time.Hour, VisibilityTimeout: 24 * time.Hour, NoCoordinator: true}
-	w := newTestWorker(t, quietClient(t, k.pool), cfg)
+	w := newTestWorker(t, quietClient(t, k.pool), unwatched)
 	Handle(w, wf, code(locked, free))
 	w.failpoint = func(point string, _ uuid.UUID) {
 		switch {
@@ -55,37 +56,151 @@ func TestBusyStartOvertaken(t *testing.T) {
 	startWorker(t, w)
 	run := begin(k, wf, struct{}{})
 	k.waitStatus(run.ID(), StatusRunning)
-	tx, err := k.pool.Begin(k.ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tx.Exec(k.ctx, `SELECT FROM kagzi.workflow_runs WHERE run_id = $1 FOR UPDATE`, string(run.ID())); err != nil {
-		t.Fatal(err)
-	}
+	tx := locking(t, k.pool, lockRun, string(run.ID()))
 	close(locked)
 	<-busy
-	if err := tx.Rollback(k.ctx); err != nil {
-		t.Fatal(err)
-	}
+	rollbackTx(t, tx)
 	frozen.Store(true)
 	close(free)
 	waitFor(t, "the undo is registered", registered)
-	k.takeAway(run.ID(), "rescue")
-	if err := run.Cancel(k.ctx); err != nil {
-		t.Fatal(err)
-	}
-	cfg.Queue = "rescue"
-	rescuer := newTestWorker(t, quietClient(t, k.pool), cfg)
-	Handle(rescuer, wf, code(past, past))
-	startWorker(t, rescuer)
+	k.takeAway(run.ID())
+	k.cancel(run.ID())
+	rescue(k, wf, code(past, past))
 	failureOf(k, run, StatusCancelled)
 	if n := undone.Load(); n != 1 {
 		t.Errorf("the undo ran %d times", n)
 	}
 }
 
-// takeAway makes the run due on another queue. Its worker does not hold it any more, and cannot extend its lease.
-func (k *kit) takeAway(id RunID, queue string) {
-	k.t.Helper()
-	k.exec(`UPDATE kagzi.workflow_runs SET lease = gen_random_uuid(), available_at = now(), task_queue = $2 WHERE run_id = $1`, string(id), queue)
+// TestStepDoesNotOvertakeABusyDecision has what a branch read go with the next record below it, which meets somebody's open
+// transaction (busy) and comes again 100 ms later; the branch's own next step, recorded in between, must not be there without it.
+func TestStepDoesNotOvertakeABusyDecision(t *testing.T) {
+	k := newKit(t)
+	wf := Define[struct{}, string]("wf", RetryPolicy{MaxAttempts: 1})
+	read, locked, stepDone, otherDone := make(chan bool), make(chan bool), make(chan bool), make(chan bool)
+	hang := make(chan bool)
+	fn := func(ctx Context, _ struct{}) (string, error) {
+		Go(ctx, "other", func(ctx Context) (int, error) {
+			err := Do(ctx, "s", func(context.Context) error { <-locked; return nil })
+			close(otherDone)
+			return 0, err
+		})
+		m, err := WaitSignal(ctx, approved)
+		if err != nil {
+			return "", err
+		}
+		close(read)
+		if _, err := Step(ctx, "handle", func(context.Context) (string, error) { <-stepDone; return m, nil }); err != nil {
+			return "", err
+		}
+		return m, Do(ctx, "hang", func(context.Context) error { <-hang; return nil })
+	}
+	w := newTestWorker(t, quietClient(t, k.pool), told)
+	Handle(w, wf, fn)
+	busy := make(chan bool, 100)
+	w.failpoint = func(point string, _ uuid.UUID) {
+		if point == "after flush" {
+			select {
+			case busy <- true:
+			default:
+			}
+		}
+	}
+	startWorker(t, w)
+	run := begin(k, wf, struct{}{}, approved.With("m1"))
+	<-read
+	tx := locking(t, k.pool, lockRun, string(run.ID()))
+	for len(busy) > 0 {
+		<-busy
+	}
+	close(locked)
+	<-busy // the other branch's record was found busy
+	rollbackTx(t, tx)
+	close(stepDone)
+	seen := false
+	for end := time.Now().Add(time.Second); time.Now().Before(end); {
+		handled := k.count(`SELECT count(*) FROM kagzi.step_runs WHERE step_id = 'handle' AND status = 'COMPLETED' AND NOT EXISTS (SELECT FROM kagzi.step_runs s WHERE s.step_id = 'approved')`)
+		if handled > 0 {
+			seen = true
+			break
+		}
+	}
+	close(hang)
+	_, err := run.Result(k.ctx)
+	if seen {
+		t.Error("the step that follows from a message is recorded, and that the message was read is not: a crash now, and it is read again")
+	}
+	t.Log(err)
+}
+
+// TestStepTxDoesNotOvertakeADecision has what a run learned be on its way to the table, with another branch's record, while a
+// transactional step that follows from it commits. The worker dies in between.
+func TestStepTxDoesNotOvertakeADecision(t *testing.T) {
+	child := Define[struct{}, string]("child", Queue("kids"))
+	wf := Define[struct{}, string]("wf")
+	k := newKit(t)
+	k.exec(`CREATE TABLE refunds (n int)`)
+	j := &journal{}
+	asked := make(chan bool, 1)
+	var dies, repaired atomic.Bool
+	var hung <-chan struct{}
+	code := func(mine bool) func(ctx Context, _ struct{}) (string, error) {
+		return func(ctx Context, _ struct{}) (string, error) {
+			c, err := StartChild(ctx, "child", child, struct{}{})
+			if err != nil {
+				return "", err
+			}
+			Go(ctx, "other", func(ctx Context) (int, error) {
+				return 0, Do(ctx, "s", func(context.Context) error {
+					if mine {
+						<-asked // the parent knows how the child ended
+						dies.Store(true)
+					}
+					return nil
+				})
+			})
+			_, err = c.Result(ctx)
+			j.add("child:" + map[bool]string{true: "ok", false: "failed"}[err == nil])
+			if mine {
+				asked <- true
+				<-hung // with the other branch's record
+			}
+			if err != nil {
+				return "refunded", DoTx(ctx, "refund", func(ctx context.Context, tx pgx.Tx) error {
+					_, err := tx.Exec(ctx, `INSERT INTO refunds VALUES (1)`)
+					return err
+				})
+			}
+			return "shipped", Do(ctx, "ship", func(context.Context) error { j.add("ship"); return nil })
+		}
+	}
+	w := newTestWorker(t, quietClient(t, k.pool), unwatched)
+	Handle(w, wf, code(true))
+	hung, release := hangAt(w, "before flush", dies.Load)
+	startWorker(t, w)
+	defer release()
+	// the child's worker, on another queue
+	cw := newTestWorker(t, quietClient(t, k.pool), WorkerConfig{Queue: "kids", PollInterval: 50 * time.Millisecond, NoCoordinator: true})
+	Handle(cw, child, func(ctx Context, _ struct{}) (string, error) {
+		if !repaired.Load() {
+			return "", Permanent(errors.New("no"))
+		}
+		return "fine", nil
+	})
+	startWorker(t, cw)
+	run := begin(k, wf, struct{}{})
+	receive(t, hung)
+	_ = comesTrue(2*time.Second, func() bool { return k.count(`SELECT count(*) FROM refunds`) > 0 }) // it must not be done yet
+	// The first worker is taken for dead, and the child was resumed meanwhile.
+	repaired.Store(true)
+	kid := k.childOf(run.ID(), "child")
+	k.resume(kid.ID)
+	k.waitStatus(kid.ID, StatusCompleted)
+	k.takeAway(run.ID())
+	rescue(k, wf, code(false))
+	got, err := run.Result(k.ctx)
+	t.Logf("%q %v journal %q refunds %d", got, err, j, k.count(`SELECT count(*) FROM refunds`))
+	if got == "shipped" && k.count(`SELECT count(*) FROM refunds`) > 0 {
+		t.Error("a run has refunded, for good, and ships: what the refund follows from was not recorded before")
+	}
 }

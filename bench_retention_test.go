@@ -60,10 +60,7 @@ func pruneWhile(ctx context.Context, k *Coordinator) error {
 
 func benchCoordinator(b *testing.B, c *Client) *Coordinator {
 	b.Helper()
-	k, err := NewCoordinator(c, CoordinatorConfig{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	k := newTestCoordinator(b, c, CoordinatorConfig{})
 	return k
 }
 
@@ -146,10 +143,7 @@ func drainWhile(b *testing.B, c *Client, steps int, meanwhile func(context.Conte
 	if _, err := c.store.Pool().Exec(b.Context(), "ANALYZE kagzi.workflow_runs"); err != nil {
 		b.Fatal(err)
 	}
-	w, err := NewWorker(c, WorkerConfig{NoCoordinator: true, MaxConcurrent: 1000})
-	if err != nil {
-		b.Fatal(err)
-	}
+	w := newTestWorker(b, c, WorkerConfig{NoCoordinator: true, MaxConcurrent: 1000})
 	ctx, cancel := context.WithCancel(b.Context())
 	defer cancel()
 	handleDrained(b, w, wf, steps, cancel)

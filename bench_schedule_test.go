@@ -15,10 +15,7 @@ import (
 // coordinator whose interval never ends.
 func BenchmarkScheduleLatency(b *testing.B) {
 	c := benchClient(b, 10)
-	k, err := NewCoordinator(c, CoordinatorConfig{Interval: time.Hour})
-	if err != nil {
-		b.Fatal(err)
-	}
+	k := newTestCoordinator(b, c, CoordinatorConfig{Interval: time.Hour})
 	ctx, stop := context.WithCancel(b.Context())
 	done := make(chan error, 1)
 	go func() { done <- k.Run(ctx) }()
@@ -43,12 +40,9 @@ func BenchmarkScheduleLatency(b *testing.B) {
 // BenchmarkThousandSchedules reports how long it takes to fire a thousand schedules that are due at once.
 func BenchmarkThousandSchedules(b *testing.B) {
 	c := benchClient(b, 10)
-	k, err := NewCoordinator(c, CoordinatorConfig{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	k := newTestCoordinator(b, c, CoordinatorConfig{})
 	c.cfg.Logger = slog.New(slog.DiscardHandler)
-	err = pgx.BeginFunc(b.Context(), c.store.Pool(), func(tx pgx.Tx) error {
+	err := pgx.BeginFunc(b.Context(), c.store.Pool(), func(tx pgx.Tx) error {
 		for i := range 1000 {
 			if err := c.Schedule(b.Context(), Schedule{Name: fmt.Sprint("s", i), Every: time.Hour, Run: report.With("")}, InTx(tx)); err != nil {
 				return err

@@ -42,10 +42,7 @@ func BenchmarkSignalToNextStep(b *testing.B) {
 	for _, memory := range []bool{false, true} {
 		b.Run(fmt.Sprintf("memory=%t", memory), func(b *testing.B) {
 			c := benchClient(b, 8)
-			sender, err := NewClient(c.store.Pool(), ClientConfig{Logger: c.cfg.Logger})
-			if err != nil {
-				b.Fatal(err)
-			}
+			sender := clientWith(b, c.store.Pool(), ClientConfig{Logger: c.cfg.Logger})
 			begun := make(chan time.Time, 1)
 			w := benchWorker(b, c, 10)
 			Handle(w, wf, func(ctx Context, memory bool) (int, error) {
@@ -77,7 +74,7 @@ func BenchmarkSignalToNextStep(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				pollUntil(b, "the run waits", func() bool {
+				waitFor(b, "the run waits", func() bool {
 					info, _ := run.Info(ctx)
 					return info.Status == StatusSleeping || memory && info.Status == StatusRunning
 				})

@@ -3,7 +3,6 @@ package kagzi
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"os"
 	"strconv"
 	"sync"
@@ -70,19 +69,13 @@ func printStatements(b *testing.B, pool *pgxpool.Pool) {
 
 func benchClient(b *testing.B, conns int32) *Client {
 	b.Helper()
-	c, err := NewClient(benchPool(b, conns), ClientConfig{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		b.Fatal(err)
-	}
+	c := quietClient(b, benchPool(b, conns))
 	return c
 }
 
 func benchWorker(b *testing.B, c *Client, concurrency int) *Worker {
 	b.Helper()
-	w, err := NewWorker(c, WorkerConfig{MaxConcurrent: concurrency})
-	if err != nil {
-		b.Fatal(err)
-	}
+	w := newTestWorker(b, c, WorkerConfig{MaxConcurrent: concurrency})
 	return w
 }
 

@@ -3,6 +3,7 @@ package kagzi
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -26,9 +27,7 @@ func TestCancel(t *testing.T) {
 	t.Run("Pending", func(t *testing.T) {
 		k := newKit(t)
 		run := begin(k, Define[int, int]("wf"), 1, ID("x"))
-		if err := k.c.Cancel(k.ctx, ID("x")); err != nil {
-			t.Fatal(err)
-		}
+		k.cancel(ID("x"))
 		cancelled(k, run)
 		if again := begin(k, Define[int, int]("wf"), 2, ID("x")); again.Existed() {
 			t.Error("the ID of a cancelled run is still taken")
@@ -103,23 +102,15 @@ func TestCancel(t *testing.T) {
 		k := newKit(t)
 		run := begin(k, Define[int, int]("wf"), 1, ID("x"))
 		for _, commit := range []bool{false, true} {
-			tx, err := k.pool.Begin(k.ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := k.c.Cancel(k.ctx, ID("x"), InTx(tx)); err != nil {
-				t.Fatal(err)
-			}
+			tx := k.callersTx()
+			k.cancel(ID("x"), InTx(tx))
 			if info, _ := run.Info(k.ctx); info.Status != StatusPending {
 				t.Errorf("before the end of the transaction the run is %s", info.Status)
 			}
 			if commit {
-				err = tx.Commit(k.ctx)
+				commitTx(t, tx)
 			} else {
-				err = tx.Rollback(k.ctx)
-			}
-			if err != nil {
-				t.Fatal(err)
+				rollbackTx(t, tx)
 			}
 		}
 		cancelled(k, run)
@@ -139,13 +130,36 @@ func TestCancel(t *testing.T) {
 		if err := run.Cancel(k.ctx); err != nil {
 			t.Fatal(err)
 		}
-		if err := k.c.Resume(k.ctx, run.ID()); err != nil {
-			t.Fatal(err)
-		}
+		k.resume(run.ID())
 		k.waitStatus(run.ID(), StatusSleeping)
 		k.forward(run.ID())
 		if got := resultOf(k, run); got != 2 || calls.Load() != 1 {
 			t.Errorf("attempt %d, %d calls of the step; want 2 and 1", got, calls.Load())
 		}
 	})
+}
+
+// TestErrorSaysWhyARunWasCancelled shows that this is so for a run that was undone and for one that had nothing to undo.
+func TestErrorSaysWhyARunWasCancelled(t *testing.T) {
+	for _, undone := range []bool{false, true} {
+		t.Run(map[bool]string{false: "Plain", true: "Undone"}[undone], func(t *testing.T) {
+			k := newKit(t)
+			wf := Define[int, int]("wf")
+			serve(k, wf, func(ctx Context, _ int) (int, error) {
+				if undone {
+					undoLine(ctx, &journal{}, "it")
+				}
+				return 0, sleepLong(ctx)
+			})
+			run := begin(k, wf, 1)
+			k.waitStatus(run.ID(), StatusSleeping)
+			if err := run.Cancel(k.ctx, Reason("the customer asked")); err != nil {
+				t.Fatal(err)
+			}
+			_, err := run.Result(k.ctx)
+			if err == nil || !strings.HasSuffix(err.Error(), "cancelled: the customer asked") {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
 }

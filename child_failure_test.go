@@ -56,12 +56,10 @@ func TestChildFailure(t *testing.T) {
 			})
 		})
 		run := begin(k, parenting, 1)
-		waitFor(t, "the parent naps", func() bool { return k.waitStatus(run.ID(), StatusSleeping).WaitingOn == "timer nap" })
+		k.waitStatus(run.ID(), StatusSleeping, "timer nap")
 		broken.Store(false)
 		child := k.childOf(run.ID(), "child").ID
-		if err := k.c.Resume(k.ctx, child); err != nil {
-			t.Fatal(err)
-		}
+		k.resume(child)
 		k.waitStatus(child, StatusCompleted)
 		k.forward(run.ID())
 		if got := resultOf(k, run); got != 2 {
@@ -152,7 +150,7 @@ func TestChildFailure(t *testing.T) {
 			})
 		})
 		run := begin(k, retried, 1)
-		waitFor(t, "the parent waits for its next attempt", func() bool { return k.waitStatus(run.ID(), StatusPending).WaitingOn == "retry" })
+		k.waitStatus(run.ID(), StatusPending, "retry")
 		close(fail)
 		k.waitStatus(k.childOf(run.ID(), "b").ID, StatusFailed)
 		k.exec(`UPDATE kagzi.workflow_runs SET available_at = now() WHERE run_id = $1`, string(run.ID()))
@@ -176,14 +174,10 @@ func TestChildFailure(t *testing.T) {
 		})
 		run := begin(k, parenting, 4)
 		k.waitStatus(run.ID(), StatusSleeping)
-		if err := k.c.Cancel(k.ctx, run.ID()); err != nil {
-			t.Fatal(err)
-		}
+		k.cancel(run.ID())
 		k.waitStatus(k.childOf(run.ID(), "child").ID, StatusCancelled)
 		lazy.Store(false)
-		if err := k.c.Resume(k.ctx, run.ID()); err != nil {
-			t.Fatal(err)
-		}
+		k.resume(run.ID())
 		if got := resultOf(k, run); got != 8 {
 			t.Errorf("got %d", got)
 		}
@@ -203,9 +197,7 @@ func TestChildFailure(t *testing.T) {
 		failureOf(k, run, StatusFailed)
 		k.waitStatus(k.childOf(run.ID(), "child").ID, StatusCompleted)
 		good.Store(true)
-		if err := k.c.Resume(k.ctx, run.ID()); err != nil {
-			t.Fatal(err)
-		}
+		k.resume(run.ID())
 		if got := resultOf(k, run); got != 8 {
 			t.Errorf("got %d", got)
 		}

@@ -120,13 +120,13 @@ func TestThousandChildrenOnTwoWorkersOneKilled(t *testing.T) {
 			for i := range workers {
 				files[i] = filepath.Join(t.TempDir(), "l")
 				workers[i] = startProcess(t, workerSpec{DSN: db.DSN, Ledger: files[i], Config: cfg})
-				pollUntil(t, "the worker begins", func() bool { return countIn(t, files[i], "STARTED") == 1 })
+				waitFor(t, "the worker begins", func() bool { return countIn(t, files[i], "STARTED") == 1 })
 			}
 			run, err := Start(t.Context(), c, wf, n)
 			if err != nil {
 				t.Fatal(err)
 			}
-			pollUntil(t, "a third of the children is over, and both workers have had some", func() bool {
+			waitFor(t, "a third of the children is over, and both workers have had some", func() bool {
 				return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'COMPLETED'`) > n/3 &&
 					countIn(t, files[0], "BEGIN") > 0 && countIn(t, files[1], "BEGIN") > 0
 			})

@@ -54,7 +54,7 @@ func TestChildNondeterminism(t *testing.T) {
 				return nap(ctx)
 			}, handleDoubling)
 			run := begin(k, parenting, 1)
-			waitFor(t, "it naps", func() bool { return k.waitStatus(run.ID(), StatusSleeping).WaitingOn == "timer nap" })
+			k.waitStatus(run.ID(), StatusSleeping, "timer nap")
 			deployed.Store(true)
 			k.wake(run.ID())
 			re := failureOf(k, run, StatusFailed)
@@ -70,10 +70,7 @@ func TestChildNondeterminism(t *testing.T) {
 func TestChildEndsAroundTheSuspension(t *testing.T) {
 	k := newKit(t)
 	const runs, children = 40, 5
-	other, err := NewClient(k.pool, k.c.cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := clientWith(t, k.pool, k.c.cfg)
 	pausing := Define[int, int]("pausing", Queue("other"))
 	for queue, c := range map[string]*Client{"default": k.c, "other": other} {
 		w := newTestWorker(t, c, WorkerConfig{Queue: queue, PollInterval: time.Hour})

@@ -246,11 +246,7 @@ func TestChildRefusals(t *testing.T) {
 	k := newKitWith(t, ClientConfig{MaxPayload: 100, Logger: slog.New(slog.DiscardHandler)})
 	big := Define[string, string]("big")
 	bad := Define[func(), int]("bad")
-	tx, err := k.pool.Begin(k.ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = tx.Rollback(k.ctx) }()
+	tx := k.callersTx()
 	type outcome struct {
 		permanent bool
 		text      string
@@ -294,7 +290,7 @@ func TestChildRefusals(t *testing.T) {
 	if n := k.count(`SELECT count(*) FROM kagzi.workflow_runs`); n != 1 || got != 0 {
 		t.Errorf("%d runs", n)
 	}
-	_, err = Start(k.ctx, k.c, doubling, 1, Detached())
+	_, err := Start(k.ctx, k.c, doubling, 1, Detached())
 	mustContain(t, err, "Detached is for children")
 	_, err = k.c.StartMany(k.ctx, []Call{doubling.With(1, Detached())})
 	mustContain(t, err, "Detached is for children")

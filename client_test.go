@@ -38,15 +38,11 @@ func TestGetByIDIsTheActiveRunElseTheNewest(t *testing.T) {
 		t.Errorf("the newest is not %s: %+v, %v", second.ID(), info, err)
 	}
 	stop()
-	if err := k.c.Resume(k.ctx, second.ID()); err != nil {
-		t.Fatal(err)
-	}
+	k.resume(second.ID())
 	if info, _ := k.c.Get(k.ctx, ID("x")); info.ID != second.ID() || info.Status != StatusPending {
 		t.Errorf("got %+v", info)
 	}
-	if err := k.c.Cancel(k.ctx, ID("x")); err != nil {
-		t.Fatal(err)
-	}
+	k.cancel(ID("x"))
 	third := begin(k, noop, 3, ID("x"))
 	if info, _ := k.c.Get(k.ctx, ID("x")); info.ID != third.ID() || info.ExternalID != "x" || string(info.Input) != "3" {
 		t.Errorf("the active one is not %s: %+v", third.ID(), info)
@@ -56,10 +52,7 @@ func TestGetByIDIsTheActiveRunElseTheNewest(t *testing.T) {
 func TestReferencesThatLeadNowhere(t *testing.T) {
 	k := newKit(t)
 	run := begin(k, noop, 1, ID("x"))
-	other, err := NewClient(k.pool, ClientConfig{Namespace: "other"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := clientWith(t, k.pool, ClientConfig{Namespace: "other"})
 	for name, tt := range map[string]struct {
 		c   *Client
 		ref Ref
@@ -90,7 +83,7 @@ func TestReferencesThatLeadNowhere(t *testing.T) {
 			}
 		})
 	}
-	_, err = k.c.Get(k.ctx, nil)
+	_, err := k.c.Get(k.ctx, nil)
 	mustContain(t, err, "reference is nil")
 	_, err = k.c.Get(k.ctx, ID(""))
 	mustContain(t, err, "ID is empty")
@@ -121,10 +114,7 @@ func TestList(t *testing.T) {
 	stop()
 	pending := start(noop, 3, ID("order-1"), Metadata{"tenant": "a"})
 	other := start(Define[int, int]("other"), 4, Queue("q"))
-	cut, err := k.c.Get(k.ctx, pending)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cut := k.infoOf(pending)
 	for name, tt := range map[string]struct {
 		f    Filter
 		want []RunID
@@ -214,10 +204,7 @@ func TestOneActiveRunForAnID(t *testing.T) {
 	if _, err := Start(k.ctx, k.c, noop, 2, ID("x")); !errors.Is(err, ErrIDConflict) {
 		t.Errorf("another input: %v", err)
 	}
-	other, err := NewClient(k.pool, ClientConfig{Namespace: "other"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := clientWith(t, k.pool, ClientConfig{Namespace: "other"})
 	if run, err := Start(k.ctx, other, noop, 2, ID("x")); err != nil || run.Existed() {
 		t.Errorf("another namespace: %+v, %v", run, err)
 	}
@@ -257,20 +244,13 @@ func TestStartMany(t *testing.T) {
 
 func TestStartInTx(t *testing.T) {
 	k := newKit(t)
-	listener, err := NewClient(k.pool, ClientConfig{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := quietClient(t, k.pool)
 	w := newTestWorker(t, listener, WorkerConfig{PollInterval: 25 * time.Second}) // another client: it learns by NOTIFY alone
 	Handle(w, noop, odd)
 	startWorker(t, w)
 	waitFor(t, "the worker listens", listener.hub.listening)
 
-	tx, err := k.pool.Begin(k.ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback(k.ctx)
+	tx := k.callersTx()
 	lost := begin(k, noop, 1, ID("x"), InTx(tx))
 	if _, err := k.c.StartMany(k.ctx, []Call{noop.With(1), noop.With(3)}, InTx(tx)); err != nil {
 		t.Fatal(err)
@@ -284,15 +264,13 @@ func TestStartInTx(t *testing.T) {
 	if _, err := lost.Info(k.ctx); !errors.Is(err, ErrRunNotFound) {
 		t.Errorf("visible before the commit: %v", err)
 	}
-	if err := tx.Rollback(k.ctx); err != nil {
-		t.Fatal(err)
-	}
+	rollbackTx(t, tx)
 	if n := k.count(`SELECT count(*) FROM kagzi.workflow_runs`) + k.count(`SELECT count(*) FROM kagzi.workflow_payloads`); n != 0 {
 		t.Errorf("a rollback leaves %d rows", n)
 	}
 
 	var run *Run[int]
-	err = pgx.BeginFunc(k.ctx, k.pool, func(tx pgx.Tx) (err error) {
+	err := pgx.BeginFunc(k.ctx, k.pool, func(tx pgx.Tx) (err error) {
 		run, err = Start(k.ctx, k.c, noop, 1, ID("x"), InTx(tx))
 		return err
 	})
@@ -305,17 +283,7 @@ func TestStartInTx(t *testing.T) {
 		t.Errorf("got %v, %v", got, err)
 	}
 
-	a, err := k.pool.Begin(k.ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer a.Rollback(k.ctx)
-	b, err := k.pool.Begin(k.ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Rollback(k.ctx)
-	_, err = k.c.StartMany(k.ctx, []Call{noop.With(1, InTx(a)), noop.With(1, InTx(b))})
+	_, err = k.c.StartMany(k.ctx, []Call{noop.With(1, InTx(k.callersTx())), noop.With(1, InTx(k.callersTx()))})
 	mustContain(t, err, "different transactions")
 }
 

@@ -190,7 +190,7 @@ func TestContextSaysTheSameInAReplay(t *testing.T) {
 	k.waitStatus(run.ID(), StatusSleeping)
 	first := <-seen
 	for range 2 {
-		waitFor(t, "it sleeps for long", func() bool { info, _ := run.Info(k.ctx); return info.WaitingOn == "timer second" })
+		k.waitStatus(run.ID(), StatusSleeping, "timer second")
 		k.wake(run.ID())
 		if again := <-seen; fmt.Sprint(again) != fmt.Sprint(first) {
 			t.Errorf("first:    %v\nreplayed: %v", first, again)

@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
@@ -237,47 +236,67 @@ func (k *killing) checkEffects(ctx context.Context) error {
 	return err
 }
 
-// TestCrashIsDetected shows that the runs of a killed process are executed elsewhere within seconds.
-func TestCrashIsDetected(t *testing.T) {
-	t.Parallel()
+// A takeover is a run in a step that lasts until the test lets it end: the worker process that executed it was killed, and
+// another one executes it.
+type takeover struct {
+	db      *dbtest.DB
+	run     *Run[string]
+	victim  *process
+	release string
+}
+
+// takeOver kills the one of two worker processes that executes a run. Workers counts those that have started. The other
+// one begins the run's step within most, and the run has lost a worker and no attempt.
+func takeOver(t *testing.T, cfg WorkerConfig, workers string, most time.Duration) *takeover {
+	t.Helper()
 	db := dbtest.Database(t)
-	c := quietClient(t, db.Pool)
 	dir := t.TempDir()
-	release := filepath.Join(dir, "release")
-	cfg := WorkerConfig{Heartbeat: time.Second, StaleAfter: 3 * time.Second} // the visibility timeout is 5 minutes
-	victim := startProcess(t, workerSpec{DSN: db.DSN, Ledger: filepath.Join(dir, "victim"), Config: cfg})
-	run, err := Start(t.Context(), c, holding, release)
-	if err != nil {
+	ledgers := [2]string{filepath.Join(dir, "victim"), filepath.Join(dir, "rescuer")}
+	o := &takeover{db: db, release: filepath.Join(dir, "release")}
+	o.victim = startProcess(t, workerSpec{DSN: db.DSN, Ledger: ledgers[0], Config: cfg})
+	var err error
+	if o.run, err = Start(t.Context(), quietClient(t, db.Pool), holding, o.release); err != nil {
 		t.Fatal(err)
 	}
-	pollUntil(t, "the step begins", func() bool { return countIn(t, filepath.Join(dir, "victim"), "BEGIN") == 1 })
-	startProcess(t, workerSpec{DSN: db.DSN, Ledger: filepath.Join(dir, "rescuer"), Config: cfg})
-	pollUntil(t, "the other worker starts", func() bool {
-		return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers`) == 2
-	})
-	if err := victim.cmd.Process.Kill(); err != nil {
+	waitFor(t, "the step begins", func() bool { return countIn(t, ledgers[0], "BEGIN") == 1 })
+	startProcess(t, workerSpec{DSN: db.DSN, Ledger: ledgers[1], Config: cfg})
+	waitFor(t, "the other worker starts", func() bool { return queryOne[int](t, db.Pool, workers) == 2 })
+	if err := o.victim.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	killed := time.Now()
-	victim.killed(t)
-	pollUntil(t, "the step begins elsewhere", func() bool { return countIn(t, filepath.Join(dir, "rescuer"), "BEGIN") == 1 })
+	o.victim.killed(t)
+	waitFor(t, "the step begins elsewhere", func() bool { return countIn(t, ledgers[1], "BEGIN") == 1 })
 	took := time.Since(killed)
 	t.Logf("executing elsewhere %v after the kill", took.Round(time.Millisecond))
-	if took > 20*time.Second {
+	if took > most {
 		t.Errorf("that took %v", took)
 	}
-	info, err := run.Info(t.Context())
-	if err != nil || info.Recoveries != 1 || info.Attempts != 0 {
+	if info, err := o.run.Info(t.Context()); err != nil || info.Recoveries != 1 || info.Attempts != 0 {
 		t.Errorf("recoveries %d, attempts %d, %v; want 1 and 0", info.Recoveries, info.Attempts, err)
 	}
-	if n := queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers w JOIN kagzi.worker_events e USING (worker_id)
-		WHERE w.status = 'OFFLINE' AND w.pid = $1 AND e.event = 'LOST'`, victim.cmd.Process.Pid); n != 1 {
-		t.Errorf("%d OFFLINE rows with a LOST event, want 1", n)
-	}
-	touch(t, release)
-	if got, err := run.Result(testContext(t)); err != nil || got != "held" {
+	return o
+}
+
+// complete lets the step end, and with it the run.
+func (o *takeover) complete(t *testing.T) {
+	t.Helper()
+	touch(t, o.release)
+	if got, err := o.run.Result(testContext(t)); err != nil || got != "held" {
 		t.Errorf("got %q, %v", got, err)
 	}
+}
+
+// TestCrashIsDetected shows that the runs of a killed process are executed elsewhere within seconds.
+func TestCrashIsDetected(t *testing.T) {
+	t.Parallel()
+	cfg := WorkerConfig{Heartbeat: time.Second, StaleAfter: 3 * time.Second} // the visibility timeout is 5 minutes
+	o := takeOver(t, cfg, `SELECT count(*) FROM kagzi.workers`, 20*time.Second)
+	if n := queryOne[int](t, o.db.Pool, `SELECT count(*) FROM kagzi.workers w JOIN kagzi.worker_events e USING (worker_id)
+		WHERE w.status = 'OFFLINE' AND w.pid = $1 AND e.event = 'LOST'`, o.victim.cmd.Process.Pid); n != 1 {
+		t.Errorf("%d OFFLINE rows with a LOST event, want 1", n)
+	}
+	o.complete(t)
 }
 
 // TestDefaultsDetectACrashWithinAMinute shows what the defaults add up to, and that a silent worker is judged by what
@@ -307,150 +326,4 @@ func TestDefaultsDetectACrashWithinAMinute(t *testing.T) {
 	if n := queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'OFFLINE'`); n != 1 {
 		t.Errorf("%d workers were declared dead, want the one", n)
 	}
-}
-
-// ---- runs that kill their workers ----
-
-// TestCrashLoopIsSetAside shows that a run which has killed its workers too often without progress fails, and that
-// others go on.
-func TestCrashLoopIsSetAside(t *testing.T) {
-	t.Parallel()
-	db := dbtest.Database(t)
-	c := quietClient(t, db.Pool)
-	poison := startRuns(t, c, oneStep, 1)[0]
-	loseRun(t, db, poison.ID(), maxRecoveries)
-	others := startRuns(t, c, triple, 20)
-	startLocal(t, localWorker(t, c, filepath.Join(t.TempDir(), "l"), WorkerConfig{PollInterval: 100 * time.Millisecond}))
-	checkResults(t, others, tripleResult)
-	// From its third recovery on it waits first, minutes by now.
-	pollUntil(t, "the poison run waits", func() bool {
-		info, err := poison.Info(t.Context())
-		return err == nil && info.Status == StatusPending && info.WaitingOn == "recovery" && info.Recoveries == maxRecoveries+1 && time.Until(info.AvailableAt) > 3*time.Minute
-	})
-	execSQL(t, db.Pool, `UPDATE kagzi.workflow_runs SET available_at = now() WHERE run_id = $1`, string(poison.ID()))
-	_, err := poison.Result(testContext(t))
-	var failed *RunError
-	if !errors.As(err, &failed) || failed.Kind != KindCrashLoop || failed.Status != StatusFailed {
-		t.Errorf("got %v, want kind crash_loop", err)
-	}
-}
-
-// TestProgressEndsACrashLoop shows that a run which recorded a step since its recoveries began goes on.
-func TestProgressEndsACrashLoop(t *testing.T) {
-	t.Parallel()
-	db := dbtest.Database(t)
-	c := quietClient(t, db.Pool)
-	run := startRuns(t, c, triple, 1)[0]
-	loseRun(t, db, run.ID(), maxRecoveries+5)
-	execSQL(t, db.Pool, `UPDATE kagzi.workflow_runs SET status = 'PENDING', available_at = now()`)
-	execSQL(t, db.Pool, `INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt, output, started_at, finished_at)
-		SELECT run_id, 'one', 1, namespace_id, 'COMPLETED', 'FUNCTION', 1, 1, convert_to(to_json($1::text)::text, 'UTF8'), now(), now() FROM kagzi.workflow_runs`, link("0", "one"))
-	file := filepath.Join(t.TempDir(), "l")
-	startLocal(t, localWorker(t, c, file, WorkerConfig{}))
-	checkResults(t, []*Run[string]{run}, tripleResult)
-	if n := countIn(t, file, "BEGIN"); n != 2 {
-		t.Errorf("%d steps were executed, want the 2 that were not recorded", n)
-	}
-	if info, err := run.Info(t.Context()); err != nil || info.Recoveries != 0 {
-		t.Errorf("recoveries %d, %v; want 0", info.Recoveries, err)
-	}
-}
-
-// TestSuspectsRunOneAtATime shows that a worker executes at most one run that may kill it, besides the others, and
-// that the next has its turn once that one is over, though it was due before and nobody polls.
-func TestSuspectsRunOneAtATime(t *testing.T) {
-	t.Parallel()
-	db := dbtest.Database(t)
-	c := quietClient(t, db.Pool)
-	wf := Define[int, int]("suspect")
-	w, err := NewWorker(c, WorkerConfig{PollInterval: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	const suspects = 3
-	begin, end := make(chan int, suspects), make(chan struct{})
-	Handle(w, wf, func(ctx Context, n int) (int, error) {
-		return n, Do(ctx, "s", func(ctx context.Context) error {
-			if n < suspects {
-				begin <- n
-				<-end
-			}
-			return nil
-		})
-	})
-	runs := startRuns(t, c, wf, 15)
-	for _, r := range runs[:suspects] {
-		loseRun(t, db, r.ID(), 3)
-	}
-	execSQL(t, db.Pool, `UPDATE kagzi.workflow_runs SET status = 'PENDING', available_at = now()`)
-	startLocal(t, w)
-	checkResults(t, runs[suspects:], func(i int) int { return suspects + i })
-	for i := range suspects {
-		select {
-		case <-begin:
-		case <-time.After(patience):
-			t.Errorf("suspect %d has no turn", i+1)
-		}
-		pollUntil(t, "the other suspects are due", func() bool {
-			return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'PENDING' AND available_at < now() - interval '20 ms'`) == suspects-1-i
-		})
-		if len(begin) > 0 {
-			t.Error("two suspects are under way at once")
-		}
-		select {
-		case end <- struct{}{}:
-		case <-time.After(patience):
-		}
-	}
-	checkResults(t, runs[:suspects], func(i int) int { return i })
-}
-
-// TestRunThatKillsItsWorker lets a run kill its process again and again, a supervisor starting the next: the other
-// runs complete, and the one that kills comes ever more rarely.
-func TestRunThatKillsItsWorker(t *testing.T) {
-	t.Parallel()
-	db := dbtest.Database(t)
-	execSQL(t, db.Pool, createEffects)
-	c := quietClient(t, db.Pool)
-	poison := startRuns(t, c, oneStep, 1)[0] // alone in having a step that is not transactional
-	spec := workerSpec{DSN: db.DSN, Ledger: filepath.Join(t.TempDir(), "l"), Config: quick, Point: "during step", Nth: 1, Signal: syscall.SIGKILL}
-	died := 0
-	next := func() *process {
-		execSQL(t, db.Pool, `UPDATE kagzi.workers SET heartbeat_at = now() - interval '1 hour' WHERE status <> 'OFFLINE'`) // no need to wait
-		return startProcess(t, spec)
-	}
-	for range suspectFrom {
-		next().killed(t)
-		died++
-	}
-	others := startRuns(t, c, oneTx, 20)
-	p := next()
-	pollUntil(t, "the others complete", func() bool {
-		select {
-		case <-p.done:
-			p.killed(t)
-			died++
-			p = next()
-		default:
-		}
-		return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'COMPLETED'`) == len(others)
-	})
-	checkResults(t, others, func(i int) string { return link(fmt.Sprint(i), "one") })
-	pollUntil(t, "the poison run is a suspect", func() bool {
-		info, err := poison.Info(t.Context())
-		if err != nil || info.Status.Ended() {
-			t.Fatalf("the poison run is %s, %v", info.Status, err)
-		}
-		return info.Recoveries >= suspectFrom
-	})
-	t.Logf("%d processes died of it", died)
-}
-
-const suspectFrom = 3 // recoveries
-
-// loseRun makes a run look as if its n-th worker without progress had died and its lease had ended.
-func loseRun(t *testing.T, db *dbtest.DB, id RunID, n int) {
-	t.Helper()
-	execSQL(t, db.Pool, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', locked_by = $2, lease = $2, started_at = now() - interval '1 hour',
-		available_at = now() - interval '1 s', recoveries = $3, recoveries_since = now() - interval '1 hour' WHERE run_id = $1`, string(id), uuid.New(), n)
 }

@@ -100,9 +100,7 @@ func TestDeadline(t *testing.T) {
 		serve(k, wf, func(ctx Context, _ int) (int, error) { return 5, Sleep(ctx, "long", 2*time.Second) })
 		run := begin(k, wf, 1)
 		late(k, run)
-		if err := k.c.Resume(k.ctx, run.ID()); err != nil {
-			t.Fatal(err)
-		}
+		k.resume(run.ID())
 		if got := resultOf(k, run); got != 5 {
 			t.Errorf("result %d", got)
 		}

@@ -79,7 +79,7 @@ func (r *rollout) ledger(name string) string { return filepath.Join(r.dir, name)
 // start starts a worker process and waits until it is registered.
 func (r *rollout) start(name string, versions ...int) *process {
 	p := startProcess(r.t, workerSpec{DSN: r.db.DSN, Ledger: r.ledger(name), Config: patient, Rolling: versions})
-	pollUntil(r.t, "worker "+name+" is registered", func() bool {
+	waitFor(r.t, "worker "+name+" is registered", func() bool {
 		return queryOne[int](r.t, r.db.Pool, `SELECT count(*) FROM kagzi.workers WHERE pid = $1`, p.cmd.Process.Pid) == 1
 	})
 	return p
@@ -124,7 +124,7 @@ func (r *rollout) held(version int, by ...*process) {
 	for _, p := range by {
 		pids = append(pids, p.cmd.Process.Pid)
 	}
-	pollUntil(r.t, fmt.Sprintf("all runs of version %d are held", version), func() bool {
+	waitFor(r.t, fmt.Sprintf("all runs of version %d are held", version), func() bool {
 		return queryOne[bool](r.t, r.db.Pool, `SELECT coalesce(bool_and(r.status = 'RUNNING' AND w.pid = ANY ($2) AND w.status = 'ONLINE' AND
 			EXISTS (SELECT FROM kagzi.step_runs s WHERE s.run_id = r.run_id AND s.step_id = 'nap' AND s.wake_at <= clock_timestamp())), false)
 			FROM kagzi.workflow_runs r LEFT JOIN kagzi.workers w ON w.worker_id = r.locked_by WHERE r.version = $1`, version, pids)
@@ -162,7 +162,7 @@ func TestRollingDeploy(t *testing.T) {
 	for range 4 {
 		runs = append(runs, r.begin(), r.begin(Version(1)), r.begin(Version(2)))
 	}
-	pollUntil(t, "all runs have begun", func() bool { return !slices.Contains(slicesOf(r.versions()), 0) })
+	waitFor(t, "all runs have begun", func() bool { return !slices.Contains(slicesOf(r.versions()), 0) })
 	r.held(1, a1, a2, b1)
 	r.held(2, b1, b2)
 	begun := r.versions()
@@ -257,7 +257,7 @@ func TestStrandedRunWaitsForItsVersion(t *testing.T) {
 	r.held(1, a)
 	r.start("b", 2)
 	r.kill(a)
-	pollUntil(t, "the old worker is given up", func() bool {
+	waitFor(t, "the old worker is given up", func() bool {
 		list, err := r.c.Stranded(t.Context())
 		return err == nil && len(list) == 1
 	})

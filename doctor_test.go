@@ -163,7 +163,7 @@ func TestDoctorFindsDeadRows(t *testing.T) {
 	if err := conn.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	pollUntil(t, "the dead rows are found", func() bool {
+	waitFor(t, "the dead rows are found", func() bool {
 		return hasAdvice(diagnose(t, db.Pool), "tables", SeverityWarning, " dead rows", "VACUUM (ANALYZE, VERBOSE) kagzi.signals")
 	})
 }

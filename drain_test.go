@@ -54,10 +54,7 @@ func (g *gate) handle(w *Worker) {
 func gated(t *testing.T, c *Client, cfg WorkerConfig, n int) (g *gate, runs []*Run[string], stop func()) {
 	t.Helper()
 	g = newGate()
-	w, err := NewWorker(c, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := newTestWorker(t, c, cfg)
 	g.handle(w)
 	runs = startRuns(t, c, g.wf, n)
 	stop = startLocal(t, w)
@@ -116,7 +113,7 @@ func TestDrainFinishesWhatIsUnderWay(t *testing.T) {
 	c := quietClient(t, db.Pool)
 	g, runs, stop := gated(t, c, WorkerConfig{PollInterval: 10 * time.Millisecond}, 3)
 	stopped := stopping(stop)
-	pollUntil(t, "the worker drains", func() bool {
+	waitFor(t, "the worker drains", func() bool {
 		return queryOne[string](t, db.Pool, `SELECT status FROM kagzi.workers`) == "DRAINING"
 	})
 	late := startRuns(t, c, g.wf, 1)[0]
@@ -154,13 +151,10 @@ func TestDrainGivesBackTheRest(t *testing.T) {
 	// The other worker has another client, so that only the database can tell it.
 	other := quietClient(t, openPool(t, db.DSN, 5))
 	h := newGate()
-	w, err := NewWorker(other, WorkerConfig{PollInterval: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := newTestWorker(t, other, WorkerConfig{PollInterval: time.Hour})
 	h.handle(w)
 	startLocal(t, w)
-	pollUntil(t, "the other worker listens", func() bool { return other.hub.listening() })
+	waitFor(t, "the other worker listens", func() bool { return other.hub.listening() })
 	// The hints of connecting are over once it has executed something.
 	if _, err := Start(t.Context(), other, h.wf, 99); err != nil {
 		t.Fatal(err)
@@ -218,10 +212,10 @@ func TestDrainLeavesTimersToOthers(t *testing.T) {
 	stop := startLocal(t, handle(localWorker(t, c, filepath.Join(dir, "a"), cfg)))
 	receive(t, begun)
 	startLocal(t, handle(localWorker(t, other, filepath.Join(dir, "b"), cfg)))
-	pollUntil(t, "the other worker listens", func() bool { return other.hub.listening() })
+	waitFor(t, "the other worker listens", func() bool { return other.hub.listening() })
 	checkResults(t, startRuns(t, other, nothing, 1), func(int) string { return "0" }) // it has looked, and rests
 	close(open)
-	pollUntil(t, "the run sleeps", func() bool {
+	waitFor(t, "the run sleeps", func() bool {
 		info, err := run.Info(t.Context())
 		return err == nil && info.Status == StatusSleeping
 	})
@@ -237,10 +231,7 @@ func TestDrainRecordsALateSuccess(t *testing.T) {
 	db := dbtest.Database(t)
 	c := quietClient(t, db.Pool)
 	wf := Define[int, string]("late")
-	w, err := NewWorker(c, WorkerConfig{DrainTimeout: 10 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := newTestWorker(t, c, WorkerConfig{DrainTimeout: 10 * time.Millisecond})
 	begun := make(chan struct{})
 	var after atomic.Int32
 	handle := func(w *Worker) {
@@ -267,10 +258,7 @@ func TestDrainRecordsALateSuccess(t *testing.T) {
 	if info, err := run.Info(t.Context()); err != nil || info.Status != StatusPending {
 		t.Errorf("the run is %s, %v", info.Status, err)
 	}
-	next, err := NewWorker(c, WorkerConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	next := newTestWorker(t, c, WorkerConfig{})
 	handle(next)
 	startLocal(t, next)
 	if got, err := run.Result(testContext(t)); err != nil || got != "kept" {
@@ -286,10 +274,7 @@ func TestDrainDoesNotWaitForTheDeaf(t *testing.T) {
 	c := quietClient(t, db.Pool)
 	g := newGate()
 	g.deaf = true
-	w, err := NewWorker(c, WorkerConfig{DrainTimeout: 10 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := newTestWorker(t, c, WorkerConfig{DrainTimeout: 10 * time.Millisecond})
 	g.handle(w)
 	runs := startRuns(t, c, g.wf, 2)
 	stop := startLocal(t, w)
@@ -298,10 +283,7 @@ func TestDrainDoesNotWaitForTheDeaf(t *testing.T) {
 	stop()
 	h := newGate()
 	close(h.open)
-	next, err := NewWorker(c, WorkerConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	next := newTestWorker(t, c, WorkerConfig{})
 	h.handle(next)
 	startLocal(t, next)
 	checkResults(t, runs, func(int) string { return "opened" })
@@ -332,7 +314,7 @@ func TestRunLeavesNothing(t *testing.T) {
 			t.Errorf("goroutines left over: %v", err)
 		}
 		// A backend ends a moment after its client.
-		pollUntil(t, "only the pools' own connections are open", func() bool {
+		waitFor(t, "only the pools' own connections are open", func() bool {
 			open := queryOne[int](t, db.Pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'`)
 			return open <= int(pool.Stat().TotalConns()+db.Pool.Stat().TotalConns())
 		})
@@ -388,7 +370,7 @@ func TestSIGTERMDrainsAProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pollUntil(t, "the step begins", func() bool { return countIn(t, file, "BEGIN") == 1 })
+	waitFor(t, "the step begins", func() bool { return countIn(t, file, "BEGIN") == 1 })
 	p.stop(t)
 	if n := countIn(t, file, "CAUSE", string(run.ID()), ErrShutdown.Error()); n != 1 {
 		t.Errorf("the step was told %d times of the shutdown", n)
@@ -401,7 +383,7 @@ func TestSIGTERMDrainsAProcess(t *testing.T) {
 		t.Errorf("%d workers are still registered as live", n)
 	}
 	// A backend ends a moment after its client.
-	pollUntil(t, "its connections end", func() bool {
+	waitFor(t, "its connections end", func() bool {
 		return queryOne[int](t, db.Pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'`) == int(db.Pool.Stat().TotalConns())
 	})
 }

@@ -3,33 +3,11 @@
 package kagzi
 
 import (
-	"context"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/pgproxy"
-)
-
-// locking is an open transaction that has locked what the statement selects. It ends with the test at the latest.
-func locking(t *testing.T, db *dbtest.DB, sql string) pgx.Tx {
-	t.Helper()
-	tx, err := db.Pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
-	if _, err := tx.Exec(t.Context(), sql); err != nil {
-		t.Fatal(err)
-	}
-	return tx
-}
-
-const (
-	lockRuns    = `SELECT FROM kagzi.workflow_runs FOR UPDATE`
-	lockWorkers = `SELECT FROM kagzi.workers FOR UPDATE`
 )
 
 // TestDrainLeavesBusyRun stops a worker while somebody's transaction holds the row of its run, which it cannot give back
@@ -41,9 +19,9 @@ func TestDrainLeavesBusyRun(t *testing.T) {
 	cfg := mute
 	cfg.DrainTimeout = 10 * time.Millisecond
 	_, runs, stop := gated(t, c, cfg, 1)
-	tx := locking(t, db, lockRuns)
+	tx := locking(t, db.Pool, lockRuns)
 	stop()
-	pollUntil(t, "nobody tries to give it back any more", func() bool {
+	waitFor(t, "nobody tries to give it back any more", func() bool {
 		return queryOne[int](t, db.Pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 0
 	})
 	if got := queryOne[string](t, db.Pool, `SELECT w.status || ' ' || r.status FROM kagzi.workers w JOIN kagzi.workflow_runs r ON r.locked_by = w.worker_id`); got != "OFFLINE RUNNING" {
@@ -51,10 +29,8 @@ func TestDrainLeavesBusyRun(t *testing.T) {
 	}
 	k := sweeper(t, db)
 	k.swept(t) // with the lock held there is nothing to do but to look again
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	pollUntil(t, "the run is due", func() bool {
+	rollbackTx(t, tx)
+	waitFor(t, "the run is due", func() bool {
 		k.swept(t)
 		return queryOne[bool](t, db.Pool, `SELECT available_at <= now() FROM kagzi.workflow_runs`)
 	})
@@ -74,13 +50,13 @@ func TestStopWhileRowLocked(t *testing.T) {
 	cfg.NoCoordinator = true
 	c := quietClient(t, openPool(t, db.DSN, 6))
 	defer c.hub.acquire()()
-	pollUntil(t, "the process listens", c.hub.listening) // that it begins to would cause a heartbeat, which may wait longer
+	waitFor(t, "the process listens", c.hub.listening) // that it begins to would cause a heartbeat, which may wait longer
 	g, _, stop := gated(t, c, cfg, 1)
 	stopped := stopping(stop)
-	pollUntil(t, "the worker drains", func() bool {
+	waitFor(t, "the worker drains", func() bool {
 		return queryOne[string](t, db.Pool, `SELECT status FROM kagzi.workers`) == "DRAINING"
 	})
-	tx := locking(t, db, lockWorkers)
+	tx := locking(t, db.Pool, lockWorkers)
 	begun := time.Now()
 	close(g.open)
 	receive(t, stopped)
@@ -103,15 +79,15 @@ func TestRebornWhileDraining(t *testing.T) {
 	cfg.DrainTimeout, cfg.NoCoordinator = time.Minute, true
 	_, _, stop := gated(t, c, cfg, 1)
 	first := only(t, c, WorkerFilter{}).ID
-	tx := locking(t, db, lockRuns) // the run cannot be given back, so the worker has not drained
+	tx := locking(t, db.Pool, lockRuns) // the run cannot be given back, so the worker has not drained
 	stopped := stopping(stop)
-	pollUntil(t, "the worker drains", func() bool {
+	waitFor(t, "the worker drains", func() bool {
 		return queryOne[string](t, db.Pool, `SELECT status FROM kagzi.workers`) == "DRAINING"
 	})
 	if err := c.ForceOffline(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
-	pollUntil(t, "the worker drains under its new ID", func() bool {
+	waitFor(t, "the worker drains under its new ID", func() bool {
 		_, total, err := c.Workers(t.Context(), WorkerFilter{Status: []WorkerStatus{WorkerDraining}})
 		return err == nil && total == 1
 	})
@@ -134,7 +110,7 @@ func TestDrainOfReborn(t *testing.T) {
 	w := newTestWorker(t, quietClient(t, openPool(t, db.DSN, 6)), WorkerConfig{Heartbeat: 100 * time.Millisecond, NoCoordinator: true})
 	newGate().handle(w)
 	done := runWorker(t, w)
-	pollUntil(t, "the worker is online", func() bool {
+	waitFor(t, "the worker is online", func() bool {
 		return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'ONLINE'`) == 1
 	})
 	// What Drain and Bury write, between two heartbeats, with nobody told.
@@ -157,10 +133,10 @@ func TestDrainQueueLostAnswer(t *testing.T) {
 	w := newTestWorker(t, c, mute)
 	newGate().handle(w)
 	done := runWorker(t, w)
-	pollUntil(t, "the worker is online", func() bool {
+	waitFor(t, "the worker is online", func() bool {
 		return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'ONLINE'`) == 1
 	})
-	pollUntil(t, "the worker listens", c.hub.listening)
+	waitFor(t, "the worker listens", c.hub.listening)
 	proxy := pgproxy.Start(t, db.DSN)
 	far := quietClient(t, openPool(t, proxy.DSN(), 3))
 	drop := proxy.DropAck(pgproxy.After(pgproxy.Contains("INSERT INTO kagzi.worker_events"), pgproxy.Exactly("commit")))

@@ -22,10 +22,7 @@ func localWorker(t testing.TB, c *Client, path string, cfg WorkerConfig) *Worker
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = led.file.Close() })
-	w, err := NewWorker(c, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := newTestWorker(t, c, cfg)
 	handleWorkloads(w, led, func(string) {})
 	return w
 }

@@ -357,10 +357,7 @@ func TestForkRefuses(t *testing.T) {
 		return k.count(`SELECT (SELECT count(*) FROM kagzi.workflow_runs) + (SELECT count(*) FROM kagzi.step_runs) + (SELECT count(*) FROM kagzi.run_events)`)
 	}
 	before := rows()
-	other, err := NewClient(k.pool, ClientConfig{Namespace: "other"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := clientWith(t, k.pool, ClientConfig{Namespace: "other"})
 	for name, tt := range map[string]struct {
 		c    *Client
 		ref  Ref
@@ -376,7 +373,7 @@ func TestForkRefuses(t *testing.T) {
 			t.Errorf("%s: %q, %v", name, id, err)
 		}
 	}
-	_, err = k.c.Fork(k.ctx, old.ID(), "ship")
+	_, err := k.c.Fork(k.ctx, old.ID(), "ship")
 	mustContain(t, err, "fork "+string(old.ID()), `"ship"`, "Client.Steps")
 	_, err = k.c.Fork(k.ctx, old.ID(), "")
 	mustContain(t, err, "the step is empty", "Client.Restart")

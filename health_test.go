@@ -1,6 +1,7 @@
 package kagzi
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -62,13 +63,7 @@ type oddRuns struct {
 
 func (o oddRuns) insert(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
-	or := func(s, other string) string {
-		if s == "" {
-			return other
-		}
-		return s
-	}
-	execSQL(t, pool, insertRuns, or(o.namespace, "default"), or(o.queue, "default"), or(o.typ, "ship"), o.version, or(o.status, "PENDING"),
+	execSQL(t, pool, insertRuns, cmp.Or(o.namespace, "default"), cmp.Or(o.queue, "default"), cmp.Or(o.typ, "ship"), o.version, cmp.Or(o.status, "PENDING"),
 		o.ago, o.kind, o.err, o.id, max(1, o.n))
 }
 
@@ -222,14 +217,7 @@ func TestHealthOfDatabase(t *testing.T) {
 	t.Run("TableLocked", func(t *testing.T) {
 		t.Parallel()
 		pool := dbtest.Pool(t)
-		tx, err := pool.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = tx.Rollback(context.Background()) }()
-		if _, err := tx.Exec(t.Context(), `LOCK TABLE kagzi.workers`); err != nil {
-			t.Fatal(err)
-		}
+		locking(t, pool, `LOCK TABLE kagzi.workers`)
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		r, err := quietClient(t, pool).Health(ctx)
@@ -305,4 +293,26 @@ func TestHealthWithoutDatabase(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestHealthDeadline asks for the health, within less than the longest wait for a connection, while the application has all
+// of the pool's in use: Health leaves itself the time to open one of its own, and reports what is the matter with the pool.
+func TestHealthDeadline(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.Pool(t, dbtest.MaxConns(1))
+	c := quietClient(t, pool)
+	conn, err := pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	ctx, cancel := context.WithTimeout(t.Context(), healthAcquire)
+	defer cancel()
+	r, err := c.Health(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := r.Check("pool"); got.Status != Degraded { // what the other checks find in the rest of the time, a busy machine decides
+		t.Errorf("the pool is %+v; %+v", got, r.Checks)
+	}
 }

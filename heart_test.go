@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
@@ -74,7 +73,7 @@ func TestHalfOpenConnectionOfTheHeart(t *testing.T) {
 	}
 	t.Cleanup(pool.Close)
 	g, runs, _ := gated(t, quietClient(t, pool), WorkerConfig{Heartbeat: 200 * time.Millisecond, StaleAfter: 24 * time.Second}, 3)
-	pollUntil(t, "the heart's connection is silent", func() bool {
+	waitFor(t, "the heart's connection is silent", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		for _, c := range conns {
@@ -86,7 +85,7 @@ func TestHalfOpenConnectionOfTheHeart(t *testing.T) {
 		return false
 	})
 	from := queryOne[time.Time](t, db.Pool, `SELECT clock_timestamp()`)
-	pollUntil(t, "the heart beats again", func() bool {
+	waitFor(t, "the heart beats again", func() bool {
 		return queryOne[bool](t, db.Pool, `SELECT heartbeat_at > $1::timestamptz + interval '400 ms' FROM kagzi.workers`, from)
 	})
 	if len(g.cause) > 0 {
@@ -135,23 +134,15 @@ func TestRunsOfADeadWorkerIDAreGivenBack(t *testing.T) {
 		g := newGate()
 		g.handle(w)
 		runs := startRuns(t, c, g.wf, 1)
-		claimed, reborn := make(chan struct{}), make(chan struct{})
-		var first sync.Once
-		w.failpoint = func(point string, _ uuid.UUID) {
-			if point == "after claim" {
-				first.Do(func() {
-					close(claimed)
-					<-reborn
-				})
-			}
-		}
+		claimed, answer := hangAt(w, "after claim")
 		startLocal(t, w)
+		defer answer()
 		receive(t, claimed)
 		execSQL(t, db.Pool, declareDead)
-		pollUntil(t, "the worker is registered anew", func() bool {
+		waitFor(t, "the worker is registered anew", func() bool {
 			return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'ONLINE'`) == 1
 		})
-		close(reborn)
+		answer()
 		receive(t, g.begun)
 		if status := queryOne[string](t, db.Pool, holder); status != "ONLINE" {
 			t.Errorf("the run is executed by a worker that is %s", status)
@@ -175,7 +166,7 @@ func TestRunForAnotherVersionWakesItsWorker(t *testing.T) {
 		Handle(w, wf, func(Context, int) (int, error) { return version, nil }, Version(version))
 		startLocal(t, w)
 		clients = append(clients, c)
-		pollUntil(t, "the worker waits for its next look", func() bool {
+		waitFor(t, "the worker waits for its next look", func() bool {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			for s := range c.sessions {

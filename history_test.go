@@ -91,7 +91,7 @@ func TestLostClaimIsFollowedByASmallerOne(t *testing.T) {
 		t.Errorf("after the claim of 16 runs was lost the largest took %d, want 8", most)
 	}
 	close(g.open)
-	pollUntil(t, "all runs are completed", func() bool {
+	waitFor(t, "all runs are completed", func() bool {
 		return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'COMPLETED'`) == len(calls)
 	})
 }

@@ -15,10 +15,7 @@ import (
 // sweeper is a coordinator of db's whose passes the test makes.
 func sweeper(t *testing.T, db *dbtest.DB) *Coordinator {
 	t.Helper()
-	k, err := NewCoordinator(quietClient(t, db.Pool), CoordinatorConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := newTestCoordinator(t, quietClient(t, db.Pool), CoordinatorConfig{})
 	return k
 }
 
@@ -57,14 +54,14 @@ func TestOutageJudgesNobody(t *testing.T) {
 		newGate().handle(w)
 		startLocal(t, w)
 	}
-	pollUntil(t, "all send heartbeats", func() bool {
+	waitFor(t, "all send heartbeats", func() bool {
 		return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE heartbeat_at > started_at`) == workers
 	})
 	before := sweeper(t, db)
 	before.swept(t)
 	proxy.Freeze()
 	proxy.CutAll()
-	pollUntil(t, "all are silent for too long", func() bool {
+	waitFor(t, "all are silent for too long", func() bool {
 		return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE heartbeat_at < clock_timestamp() - stale_after`) == workers
 	})
 	fresh := sweeper(t, db)
@@ -74,7 +71,7 @@ func TestOutageJudgesNobody(t *testing.T) {
 	wantNobodyLost(t, db, "at the end of the outage")
 	proxy.Unfreeze()
 	back := queryOne[time.Time](t, db.Pool, `SELECT clock_timestamp()`)
-	pollUntil(t, "all have reported", func() bool {
+	waitFor(t, "all have reported", func() bool {
 		return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE heartbeat_at > $1`, back) == workers
 	})
 	before.watched()
@@ -101,7 +98,7 @@ func TestClockStep(t *testing.T) {
 	unharmed(t, db, leases)
 	id := queryOne[uuid.UUID](t, db.Pool, `SELECT worker_id FROM kagzi.workers`)
 	c.moved([]uuid.UUID{id}) // it sends its heartbeat now, and the test need not wait
-	pollUntil(t, "the worker sends a heartbeat", func() bool {
+	waitFor(t, "the worker sends a heartbeat", func() bool {
 		return queryOne[bool](t, db.Pool, `SELECT heartbeat_at > $1::timestamptz + interval '31 s' FROM kagzi.workers WHERE status = 'ONLINE'`, old)
 	})
 	k.watched()
@@ -119,7 +116,7 @@ func TestBuriedAlive(t *testing.T) {
 	c := quietClient(t, openPool(t, db.DSN, 6))
 	cfg := WorkerConfig{Heartbeat: time.Hour, StaleAfter: 4 * time.Hour, VisibilityTimeout: 4 * time.Hour, NoCoordinator: true}
 	g, runs, _ := gated(t, c, cfg, 1)
-	pollUntil(t, "the worker listens", c.hub.listening)
+	waitFor(t, "the worker listens", c.hub.listening)
 	k := sweeper(t, db) // of another client: only the database can tell the worker
 	execSQL(t, db.Pool, `UPDATE kagzi.workers SET heartbeat_at = now() - interval '5 hours'`)
 	k.swept(t)
@@ -129,7 +126,7 @@ func TestBuriedAlive(t *testing.T) {
 		t.Fatalf("INVALID: %d workers were declared dead, want 1", n)
 	}
 	g.losesLeases(t, len(runs))
-	pollUntil(t, "the worker is registered anew", func() bool {
+	waitFor(t, "the worker is registered anew", func() bool {
 		return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'ONLINE'`) == 1
 	})
 	close(g.open)

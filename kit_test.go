@@ -1,14 +1,11 @@
 package kagzi
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"os"
-	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -37,11 +34,7 @@ func newKit(t *testing.T, opts ...dbtest.Option) *kit {
 func newKitWith(t *testing.T, cfg ClientConfig, opts ...dbtest.Option) *kit {
 	t.Helper()
 	pool := dbtest.Pool(t, opts...)
-	c, err := NewClient(pool, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &kit{t: t, ctx: testContext(t), pool: pool, c: c}
+	return &kit{t: t, ctx: testContext(t), pool: pool, c: clientWith(t, pool, cfg)}
 }
 
 // serve starts a worker whose only code is fn, and returns what stops it.
@@ -89,10 +82,11 @@ func complete[Out any](k *kit, fn func(Context) (Out, error)) Out {
 	return resultOf(k, begin(k, wf, struct{}{}))
 }
 
-func (k *kit) waitStatus(ref Ref, status Status) RunInfo {
+// waitStatus waits until the run has the status, and says that it waits for what on names, if it names something.
+func (k *kit) waitStatus(ref Ref, status Status, on ...string) RunInfo {
 	k.t.Helper()
 	var info RunInfo
-	waitFor(k.t, "run is "+string(status), func() bool {
+	waitFor(k.t, strings.Join(append([]string{"run is", string(status)}, on...), " "), func() bool {
 		var err error
 		if info, err = k.c.Get(k.ctx, ref); err != nil {
 			k.t.Fatal(err)
@@ -100,7 +94,7 @@ func (k *kit) waitStatus(ref Ref, status Status) RunInfo {
 		if info.Status.Ended() && info.Status != status {
 			k.t.Fatalf("run is %s: %s; want %s", info.Status, info.Error, status)
 		}
-		return info.Status == status
+		return info.Status == status && (len(on) == 0 || info.WaitingOn == on[0])
 	})
 	return info
 }
@@ -169,6 +163,15 @@ func (k *kit) steps(ref Ref) map[string][]StepAttempt {
 	return out
 }
 
+func (k *kit) infoOf(ref Ref) RunInfo {
+	k.t.Helper()
+	info, err := k.c.Get(k.ctx, ref)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return info
+}
+
 // once is a step function that counts its calls and returns v.
 func once[T any](calls *atomic.Int64, v T) func(context.Context) (T, error) {
 	return func(context.Context) (T, error) {
@@ -201,13 +204,18 @@ func TestMain(m *testing.M) {
 	dbtest.Main(m)
 }
 
-func newTestClient(t *testing.T, pool *pgxpool.Pool) *Client {
+func clientWith(t testing.TB, pool *pgxpool.Pool, cfg ClientConfig) *Client {
 	t.Helper()
-	c, err := NewClient(pool, ClientConfig{})
+	c, err := NewClient(pool, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c
+}
+
+func newTestClient(t testing.TB, pool *pgxpool.Pool) *Client {
+	t.Helper()
+	return clientWith(t, pool, ClientConfig{})
 }
 
 // startWorker runs a worker until the test ends, or until stop is called, which returns what Run returned.
@@ -233,13 +241,22 @@ func startWorker(t *testing.T, w *Worker) (stop func() error) {
 	return stop
 }
 
-func newTestWorker(t *testing.T, c *Client, cfg WorkerConfig) *Worker {
+func newTestWorker(t testing.TB, c *Client, cfg WorkerConfig) *Worker {
 	t.Helper()
 	w, err := NewWorker(c, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return w
+}
+
+func newTestCoordinator(t testing.TB, c *Client, cfg CoordinatorConfig) *Coordinator {
+	t.Helper()
+	k, err := NewCoordinator(c, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
 }
 
 func testContext(t *testing.T) context.Context {
@@ -267,17 +284,25 @@ func (k *kit) signal(ref Ref, m Message, opts ...SignalOption) {
 	}
 }
 
+func (k *kit) cancel(ref Ref, opts ...ChangeOption) {
+	k.t.Helper()
+	if err := k.c.Cancel(k.ctx, ref, opts...); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+func (k *kit) resume(ref Ref, opts ...ChangeOption) {
+	k.t.Helper()
+	if err := k.c.Resume(k.ctx, ref, opts...); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
 // patience is how long a test waits for what must happen at some time.
 const patience = 30 * time.Second
 
-// waitFor waits until ok.
-func waitFor(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	pollFor(t, patience, what, ok)
-}
-
-// pollUntil is waitFor.
-func pollUntil(t testing.TB, what string, cond func() bool) {
+// waitFor waits until cond, and fails the test if that takes longer than patience.
+func waitFor(t testing.TB, what string, cond func() bool) {
 	t.Helper()
 	pollFor(t, patience, what, cond)
 }
@@ -330,11 +355,7 @@ func execSQL(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) {
 // quietClient is a client whose log nobody reads: the test is about what is logged as trouble.
 func quietClient(t testing.TB, pool *pgxpool.Pool) *Client {
 	t.Helper()
-	c, err := NewClient(pool, ClientConfig{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return clientWith(t, pool, ClientConfig{Logger: slog.New(slog.DiscardHandler)})
 }
 
 // openPool is a pool of its own for a DSN; it is closed before the database is given back.
@@ -351,52 +372,6 @@ func openPool(t testing.TB, dsn string, conns int32) *pgxpool.Pool {
 	}
 	t.Cleanup(pool.Close)
 	return pool
-}
-
-// A logBuffer keeps what is logged.
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
-}
-
-func (l *logBuffer) has(part string) bool { return strings.Contains(l.String(), part) }
-
-// wantLine fails the test unless a line is logged, soon, that has all of the parts.
-func (l *logBuffer) wantLine(t *testing.T, parts ...string) {
-	t.Helper()
-	pollUntil(t, strings.Join(parts, " … ")+" is logged", func() bool {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		for line := range strings.Lines(l.buf.String()) {
-			if !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(line, part) }) {
-				return true
-			}
-		}
-		return false
-	})
-}
-
-// loggedClient is a client that logs to what is returned.
-func loggedClient(t *testing.T, pool *pgxpool.Pool) (*Client, *logBuffer) {
-	t.Helper()
-	logged := &logBuffer{}
-	c, err := NewClient(pool, ClientConfig{Logger: slog.New(slog.NewTextHandler(logged, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c, logged
 }
 
 // poolWith is a pool whose sessions begin with a setting.

@@ -3,13 +3,10 @@
 package kagzi
 
 import (
-	"context"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
@@ -36,7 +33,7 @@ func TestLeaseIsExtended(t *testing.T) {
 			AND r.finished_at - r.started_at < interval '400 ms'`); n > 0 { // a slow machine's runs may take longer
 		t.Errorf("%d leases of fast runs were extended", n)
 	}
-	pollUntil(t, "three timeouts pass", func() bool {
+	waitFor(t, "three timeouts pass", func() bool {
 		return queryOne[bool](t, db.Pool, `SELECT now() - started_at > interval '3 s' FROM kagzi.workflow_runs WHERE run_id = $1`, string(runs[0].ID()))
 	})
 	if n := extended(); n < 3 {
@@ -58,20 +55,14 @@ func TestFixedLeaseEnds(t *testing.T) {
 	c := quietClient(t, db.Pool)
 	slow := newGate()
 	slow.deaf = true
-	first, err := NewWorker(c, WorkerConfig{VisibilityTimeout: 500 * time.Millisecond, FixedLease: true, MaxConcurrent: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := newTestWorker(t, c, WorkerConfig{VisibilityTimeout: 500 * time.Millisecond, FixedLease: true, MaxConcurrent: 1})
 	slow.handle(first)
 	runs := startRuns(t, c, slow.wf, 1)
 	startLocal(t, first)
 	receive(t, slow.begun)
 	fast := newGate()
 	close(fast.open)
-	second, err := NewWorker(c, WorkerConfig{PollInterval: 50 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	second := newTestWorker(t, c, WorkerConfig{PollInterval: 50 * time.Millisecond})
 	fast.handle(second)
 	startLocal(t, second)
 	checkResults(t, runs, func(int) string { return "opened" })
@@ -100,7 +91,7 @@ func TestHeartbeatNeedsNoPool(t *testing.T) {
 		held = append(held, tx)
 	}
 	from := queryOne[time.Time](t, db.Pool, `SELECT clock_timestamp()`)
-	pollUntil(t, "the heart beats, and leases are extended", func() bool {
+	waitFor(t, "the heart beats, and leases are extended", func() bool {
 		return queryOne[bool](t, db.Pool, `SELECT (SELECT heartbeat_at FROM kagzi.workers) > $1::timestamptz + interval '1 s'
 			AND min(available_at) > $1::timestamptz + interval '5 s' FROM kagzi.workflow_runs`, from)
 	})
@@ -135,38 +126,23 @@ func TestOpenTransactionHoldsUpOnlyItsRun(t *testing.T) {
 			cfg := quick
 			cfg.MaxConcurrent, cfg.VisibilityTimeout = 100, time.Second
 			w := localWorker(t, c, filepath.Join(t.TempDir(), "l"), cfg)
-			claimed, locked := make(chan struct{}), make(chan struct{})
-			var once sync.Once
-			w.failpoint = func(point string, _ uuid.UUID) {
-				if point == "before flush" {
-					once.Do(func() {
-						close(claimed)
-						<-locked
-					})
-				}
-			}
-			testHeldUp(t, db, c, w, call, claimed, locked)
+			testHeldUp(t, db, c, w, call)
 		})
 	}
 }
 
-func testHeldUp(t *testing.T, db *dbtest.DB, c *Client, w *Worker, call Call, claimed, locked chan struct{}) {
+func testHeldUp(t *testing.T, db *dbtest.DB, c *Client, w *Worker, call Call) {
+	writing, goOn := hangAt(w, "before flush")
+	defer goOn()
 	started, err := c.StartMany(t.Context(), []Call{call})
 	if err != nil {
 		t.Fatal(err)
 	}
 	id := started[0].ID
 	startLocal(t, w)
-	receive(t, claimed)
-	tx, err := openPool(t, db.DSN, 1).Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = tx.Rollback(context.Background()) }()
-	if _, err := tx.Exec(t.Context(), `SELECT FROM kagzi.workflow_runs WHERE run_id = $1 FOR UPDATE`, string(id)); err != nil {
-		t.Fatal(err)
-	}
-	close(locked)
+	receive(t, writing)
+	tx := locking(t, openPool(t, db.DSN, 1), lockRun, string(id))
+	goOn()
 	begun := time.Now()
 	checkResults(t, startRuns(t, c, triple, 50), tripleResult)
 	t.Logf("50 runs beside it took %v", time.Since(begun).Round(time.Millisecond))
@@ -174,12 +150,10 @@ func testHeldUp(t *testing.T, db *dbtest.DB, c *Client, w *Worker, call Call, cl
 		t.Errorf("INVALID: the run is %s, %v", info.Status, err)
 	}
 	beat := queryOne[time.Time](t, db.Pool, `SELECT clock_timestamp()`)
-	pollUntil(t, "the worker's heart beats on", func() bool {
+	waitFor(t, "the worker's heart beats on", func() bool {
 		return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'ONLINE' AND heartbeat_at > $1::timestamptz + interval '700 ms'`, beat) == 1
 	})
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	commitTx(t, tx)
 	run := &Run[string]{client: c, workflow: call.workflow, id: id}
 	if _, err := run.Result(testContext(t)); err != nil {
 		t.Error(err)
@@ -207,10 +181,7 @@ func TestWorkerFencesItself(t *testing.T) {
 	t.Logf("fenced after %v of a stale threshold of %v", time.Since(frozen).Round(time.Millisecond), quick.StaleAfter)
 	h := newGate()
 	close(h.open)
-	w, err := NewWorker(direct, quick)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := newTestWorker(t, direct, quick)
 	h.handle(w)
 	halt := startLocal(t, w)
 	checkResults(t, through(direct, runs), func(int) string { return "opened" })

@@ -155,9 +155,7 @@ func TestContradictionSetsTheRunAside(t *testing.T) {
 			if err := stop(); err != nil {
 				t.Error(err)
 			}
-			if err := k.c.Resume(k.ctx, run.ID()); err != nil {
-				t.Fatal(err)
-			}
+			k.resume(run.ID())
 			wake(tt.old)
 			if got := resultOf(k, run); got != "done" {
 				t.Errorf("got %q after the rollback", got)
@@ -276,9 +274,7 @@ func TestNondeterminism(t *testing.T) {
 			mustContain(t, re, append(tt.says, "Resume")...)
 			stop()
 			serve(k, wf, func(ctx Context, _ struct{}) (int, error) { return first(ctx) })
-			if err := k.c.Resume(k.ctx, run.ID()); err != nil {
-				t.Fatal(err)
-			}
+			k.resume(run.ID())
 			k.waitStatus(run.ID(), StatusSleeping)
 			k.forward(run.ID())
 			if got := resultOf(k, run); got != 7 {

@@ -3,19 +3,16 @@ package kagzi
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 )
 
-// The winner of a race leaves a branch behind, which reads a message and ends. The run completes: the message was read.
-func TestBranchOfAWinner(t *testing.T) {
+// TestBranchLeftByAWinnerReadsItsMessage has the winner of a race leave a branch behind, which reads a message and ends
+// after the run was suspended. The run completes: the message was read.
+func TestBranchLeftByAWinnerReadsItsMessage(t *testing.T) {
 	k := newKit(t)
 	wf := Define[struct{}, string]("wf")
-	w, _ := serveWith(k, told, wf, func(ctx Context, _ struct{}) (string, error) {
+	serveWith(k, told, wf, func(ctx Context, _ struct{}) (string, error) {
 		var f *Future[string]
 		_, _, err := Race(ctx, "race", map[string]func(Context) (string, error){
 			"x": func(ctx Context) (string, error) {
@@ -35,17 +32,17 @@ func TestBranchOfAWinner(t *testing.T) {
 	})
 	run := begin(k, wf, struct{}{})
 	k.waitStatus(run.ID(), StatusSleeping)
-	_ = w
 	k.signal(run.ID(), approved.With("m1"))
-	got, err := run.Result(k.ctx)
-	t.Log(got, err)
+	if got := resultOf(k, run); got != "m1" {
+		t.Errorf("got %q", got)
+	}
 	if n := k.count(unread); n != 0 {
 		t.Errorf("suspended: %d unread messages, it was read", n)
 	}
 }
 
-// As before, without a suspension between.
-func TestBranchOfAWinnerInMemory(t *testing.T) {
+// TestBranchLeftByAWinnerReadsItsMessageInMemory does so without a suspension between.
+func TestBranchLeftByAWinnerReadsItsMessageInMemory(t *testing.T) {
 	k := newKit(t)
 	wf := Define[struct{}, string]("wf")
 	won := make(chan bool)
@@ -78,8 +75,9 @@ func TestBranchOfAWinnerInMemory(t *testing.T) {
 		return Step(ctx, "end", func(context.Context) (string, error) { return v, nil })
 	})
 	run := begin(k, wf, struct{}{}, approved.With("m1"))
-	got, err := run.Result(k.ctx)
-	t.Log(got, err)
+	if got := resultOf(k, run); got != "m1" {
+		t.Errorf("got %q", got)
+	}
 	if n := k.count(unread); n != 0 {
 		t.Errorf("%d unread messages, it was read", n)
 	}
@@ -88,160 +86,186 @@ func TestBranchOfAWinnerInMemory(t *testing.T) {
 	}
 }
 
-// What a run learned is on its way to the table with another branch's record while a transactional step that follows from
-// it commits. The worker dies in between.
-func TestDecisionOnItsWayOvertakenByStepTx(t *testing.T) {
-	child := Define[struct{}, string]("child", Queue("kids"))
-	wf := Define[struct{}, string]("wf")
+// TestCancelledRaceGivesBackWhatItRecorded cancels a Race from outside (a sibling of its branch fails) while a racer, which has read a message, executes a
+// step that succeeds nevertheless. The step is not recorded, and what the racer read is given back: the next
+// attempt of the run reads it again.
+func TestCancelledRaceGivesBackWhatItRecorded(t *testing.T) {
 	k := newKit(t)
-	k.exec(`CREATE TABLE refunds (n int)`)
 	j := &journal{}
-	var die, stuck atomic.Bool
-	release := make(chan struct{})
-	frozen := make(chan struct{})
-	asked := make(chan bool, 1)
-	var first atomic.Bool
-	first.Store(true)
-	code := func(mine bool) func(ctx Context, _ struct{}) (string, error) {
-		return func(ctx Context, _ struct{}) (string, error) {
-			c, err := StartChild(ctx, "child", child, struct{}{})
-			if err != nil {
-				return "", err
-			}
-			Go(ctx, "other", func(ctx Context) (int, error) {
-				return 0, Do(ctx, "s", func(context.Context) error {
-					if mine {
-						<-asked // the parent knows how the child ended
-						die.Store(true)
+	wf := Define[struct{}, string]("wf", RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond})
+	inStep, failed := make(chan bool, 1), make(chan bool, 1)
+	stepDone := make(chan bool)
+	_, _ = serveWith(k, told, wf, func(ctx Context, _ struct{}) (string, error) {
+		var out string
+		err := Parallel(ctx, "par", map[string]func(Context) error{
+			"a": func(ctx Context) error {
+				_, v, err := Race(ctx, "race", map[string]func(Context) (string, error){
+					"x": func(ctx Context) (string, error) {
+						m, err := WaitSignal(ctx, approved)
+						if err != nil {
+							return "", err
+						}
+						got, err := Step(ctx, "handle", func(sctx context.Context) (string, error) {
+							j.add("handle:" + m)
+							if ctx.Attempt() == 1 {
+								inStep <- true
+								<-failed
+								<-sctx.Done() // and succeeds nevertheless
+								defer close(stepDone)
+							}
+							return "handled:" + m, nil
+						})
+						return m + " " + got, err
+					},
+					"y": func(ctx Context) (string, error) { return WaitSignal(ctx, rejected) },
+				})
+				out = v
+				return err
+			},
+			"b": func(ctx Context) error {
+				return Do(ctx, "fails", func(context.Context) error {
+					if ctx.Attempt() > 1 {
+						return nil
 					}
-					return nil
-				})
-			})
-			_, err = c.Result(ctx)
-			j.add("child:" + map[bool]string{true: "ok", false: "failed"}[err == nil])
-			if mine {
-				asked <- true
-				waitFor(t, "the other branch's record is being written", stuck.Load)
+					<-inStep
+					defer close(failed)
+					return Permanent(errors.New("no"))
+				}, RetryPolicy{MaxAttempts: 1})
+			},
+		})
+		if err != nil {
+			// the message that was given back is read here
+			<-stepDone
+			m, e := WaitSignal(ctx, approved)
+			if e != nil {
+				return "", e
 			}
-			if err != nil {
-				return "refunded", DoTx(ctx, "refund", func(ctx context.Context, tx pgx.Tx) error {
-					_, err := tx.Exec(ctx, `INSERT INTO refunds VALUES (1)`)
-					return err
-				})
+			j.add("after:" + m)
+			if e := Do(ctx, "after", func(context.Context) error { return nil }); e != nil {
+				return "", e
 			}
-			return "shipped", Do(ctx, "ship", func(context.Context) error { j.add("ship"); return nil })
+			return "", errors.New("again")
 		}
-	}
-	cfg := WorkerConfig{PollInterval: 50 * time.Millisecond, Heartbeat: time.Hour, StaleAfter: 24 * time.Hour, VisibilityTimeout: 24 * time.Hour, NoCoordinator: true}
-	w := newTestWorker(t, quietClient(t, k.pool), cfg)
-	Handle(w, wf, code(true))
-	w.failpoint = func(point string, _ uuid.UUID) {
-		if point == "before flush" && die.Load() {
-			if stuck.CompareAndSwap(false, true) {
-				close(frozen)
-			}
-			<-release // the process hangs here, to be taken for dead
-		}
-	}
-	startWorker(t, w)
-	defer close(release)
-	// the child's worker, on another queue
-	cw := newTestWorker(t, quietClient(t, k.pool), WorkerConfig{Queue: "kids", PollInterval: 50 * time.Millisecond, NoCoordinator: true})
-	Handle(cw, child, func(ctx Context, _ struct{}) (string, error) {
-		if first.Load() {
-			return "", Permanent(errors.New("no"))
-		}
-		return "fine", nil
+		return out, nil
 	})
-	startWorker(t, cw)
-	_ = child
-	run := begin(k, wf, struct{}{})
-	<-frozen
-	_ = comesTrue(2*time.Second, func() bool { return k.count(`SELECT count(*) FROM refunds`) > 0 }) // it must not be done yet
-	// The first worker is taken for dead, and the child was resumed meanwhile.
-	first.Store(false)
-	kid := k.childOf(run.ID(), "child")
-	if err := k.c.Resume(k.ctx, kid.ID); err != nil {
-		t.Fatal(err)
-	}
-	k.waitStatus(kid.ID, StatusCompleted)
-	k.exec(`UPDATE kagzi.workflow_runs SET available_at = now(), task_queue = 'rescue' WHERE run_id = $1`, string(run.ID()))
-	cfg.Queue = "rescue"
-	w2 := newTestWorker(t, quietClient(t, k.pool), cfg)
-	Handle(w2, wf, code(false))
-	startWorker(t, w2)
+	run := begin(k, wf, struct{}{}, approved.With("m1"))
+	k.signal(run.ID(), approved.With("m2"))
 	got, err := run.Result(k.ctx)
-	t.Logf("%q %v journal %q refunds %d", got, err, j, k.count(`SELECT count(*) FROM refunds`))
-	if got == "shipped" && k.count(`SELECT count(*) FROM refunds`) > 0 {
-		t.Error("a run has refunded, for good, and ships: what the refund follows from was not recorded before")
+	t.Logf("journal %q, result %q, %v", j, got, err)
+	for id, a := range k.steps(run.ID()) {
+		for _, s := range a {
+			t.Log(id, s.Attempt, s.Status, string(s.Output))
+		}
+	}
+	switch got {
+	case "m1 handled:m1", "m2 handled:m2":
+	case "m2 handled:m1":
+		t.Error("the result of a step about m1 is given to m2, which nobody handles")
+	default:
+		t.Errorf("got %q, %v", got, err)
 	}
 }
 
-// What a branch read goes with the next record below it, which meets somebody's open transaction (busy) and comes again
-// 100 ms later; the branch's own next step, recorded in between, must not be there without it.
-func TestBusyDecisionOvertaken(t *testing.T) {
-	k := newKit(t)
-	wf := Define[struct{}, string]("wf", RetryPolicy{MaxAttempts: 1})
-	read, locked, stepDone, otherDone := make(chan bool), make(chan bool), make(chan bool), make(chan bool)
-	hang := make(chan bool)
-	fn := func(ctx Context, _ struct{}) (string, error) {
-		Go(ctx, "other", func(ctx Context) (int, error) {
-			err := Do(ctx, "s", func(context.Context) error { <-locked; return nil })
-			close(otherDone)
-			return 0, err
+// TestLoserGivesItsMessageBack has the loser of a race read a message, and record nothing after it, in a run that stays in
+// memory or is suspended in between: who waits for it next reads it.
+func TestLoserGivesItsMessageBack(t *testing.T) {
+	t.Parallel()
+	for _, suspend := range []bool{false, true} {
+		name := "InMemory"
+		if suspend {
+			name = "Suspended"
+		}
+		t.Run(name, func(t *testing.T) {
+			k := newKit(t)
+			wf := Define[struct{}, string]("wf")
+			third := DefineSignal[string]("third")
+			begun, open := make(chan bool, 1), make(chan bool)
+			w, _ := serveWith(k, told, wf, func(ctx Context, _ struct{}) (string, error) {
+				if !suspend { // another branch at work keeps the run in memory
+					Go(ctx, "busy", func(ctx Context) (int, error) {
+						return 0, Do(ctx, "s", func(context.Context) error { begun <- true; <-open; return nil })
+					})
+				}
+				winner, _, err := Race(ctx, "race", map[string]func(Context) (string, error){
+					"both": func(ctx Context) (string, error) {
+						m, err := WaitSignal(ctx, approved)
+						if err != nil {
+							return "", err
+						}
+						n, err := WaitSignal(ctx, third)
+						return m + n, err
+					},
+					"no": func(ctx Context) (string, error) { return WaitSignal(ctx, rejected) },
+				})
+				if err != nil {
+					return "", err
+				}
+				m, err := WaitSignal(ctx, approved, Timeout(2*time.Second))
+				return winner + " " + m, err
+			})
+			run := begin(k, wf, struct{}{}, approved.With("m1"))
+			if suspend {
+				k.waitStatus(run.ID(), StatusSleeping)
+			} else {
+				<-begun
+				e := k.executionOf(w.client, run.ID())
+				waitFor(t, "the message is read", func() bool {
+					e.mu.Lock()
+					defer e.mu.Unlock()
+					return len(e.notes) > 0
+				})
+			}
+			k.signal(run.ID(), rejected.With("r"))
+			if !suspend {
+				time.AfterFunc(time.Second, func() { close(open) })
+			}
+			got, err := run.Result(k.ctx)
+			if got != "no m1" {
+				t.Errorf("got %q, %v", got, err)
+			}
 		})
-		m, err := WaitSignal(ctx, approved)
+	}
+}
+
+// TestLoserGivesItsMessageBackAfterADrain drains the worker while the loser executes a step, which is not recorded.
+func TestLoserGivesItsMessageBackAfterADrain(t *testing.T) {
+	k := newKit(t)
+	wf := Define[struct{}, string]("wf")
+	begun := make(chan bool, 10)
+	fn := func(ctx Context, _ struct{}) (string, error) {
+		winner, _, err := Race(ctx, "race", map[string]func(Context) (string, error){
+			"a": func(ctx Context) (string, error) {
+				m, err := WaitSignal(ctx, approved)
+				if err != nil {
+					return "", err
+				}
+				return m, Do(ctx, "handle", func(ctx context.Context) error {
+					begun <- true
+					<-ctx.Done()
+					return ctx.Err()
+				})
+			},
+			"no": func(ctx Context) (string, error) { return WaitSignal(ctx, rejected) },
+		})
 		if err != nil {
 			return "", err
 		}
-		close(read)
-		if _, err := Step(ctx, "handle", func(context.Context) (string, error) { <-stepDone; return m, nil }); err != nil {
-			return "", err
-		}
-		return m, Do(ctx, "hang", func(context.Context) error { <-hang; return nil })
+		m, err := WaitSignal(ctx, approved, Timeout(2*time.Second))
+		return winner + " " + m, err
 	}
-	w := newTestWorker(t, quietClient(t, k.pool), told)
-	Handle(w, wf, fn)
-	busy := make(chan bool, 100)
-	w.failpoint = func(point string, _ uuid.UUID) {
-		if point == "after flush" {
-			select {
-			case busy <- true:
-			default:
-			}
-		}
-	}
-	startWorker(t, w)
+	cfg := told
+	cfg.DrainTimeout = time.Millisecond
+	_, stop := serveWith(k, cfg, wf, fn)
 	run := begin(k, wf, struct{}{}, approved.With("m1"))
-	<-read
-	tx, err := k.pool.Begin(k.ctx)
-	if err != nil {
+	<-begun
+	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tx.Exec(k.ctx, `SELECT FROM kagzi.workflow_runs WHERE run_id = $1 FOR UPDATE`, string(run.ID())); err != nil {
-		t.Fatal(err)
+	serveWith(k, told, wf, fn)
+	<-begun
+	k.signal(run.ID(), rejected.With("r"))
+	got, err := run.Result(k.ctx)
+	if got != "no m1" {
+		t.Errorf("got %q, %v", got, err)
 	}
-	for len(busy) > 0 {
-		<-busy
-	}
-	close(locked)
-	<-busy // the other branch's record was found busy
-	if err := tx.Rollback(k.ctx); err != nil {
-		t.Fatal(err)
-	}
-	close(stepDone)
-	seen := false
-	for end := time.Now().Add(time.Second); time.Now().Before(end); {
-		handled := k.count(`SELECT count(*) FROM kagzi.step_runs WHERE step_id = 'handle' AND status = 'COMPLETED' AND NOT EXISTS (SELECT FROM kagzi.step_runs s WHERE s.step_id = 'approved')`)
-		if handled > 0 {
-			seen = true
-			break
-		}
-	}
-	close(hang)
-	_, err = run.Result(k.ctx)
-	if seen {
-		t.Error("the step that follows from a message is recorded, and that the message was read is not: a crash now, and it is read again")
-	}
-	t.Log(err)
 }

@@ -29,10 +29,7 @@ func unreachable(t *testing.T) *pgxpool.Pool {
 
 func TestBadStartsAreRefusedBeforeAnySQL(t *testing.T) {
 	t.Parallel()
-	c, err := NewClient(unreachable(t), ClientConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := newTestClient(t, unreachable(t))
 	for name, tt := range map[string]struct {
 		opt  StartOption
 		says string
@@ -78,7 +75,7 @@ func TestBadStartsAreRefusedBeforeAnySQL(t *testing.T) {
 		_, err := Start(t.Context(), c, Define[int, int](name), 1)
 		mustContain(t, err, "workflow name")
 	}
-	_, err = c.StartMany(t.Context(), []Call{{}})
+	_, err := c.StartMany(t.Context(), []Call{{}})
 	mustContain(t, err, "workflow name is empty: name it in kagzi.Define, and make a Call with Workflow.With")
 	_, err = Start(t.Context(), c, Define[any, int]("wf"), any(make(chan int)))
 	mustContain(t, err, `"wf"`, "chan int")
@@ -116,10 +113,7 @@ func TestNewClientAndNewWorkerValidate(t *testing.T) {
 	}
 	_, err := NewClient(nil, ClientConfig{Namespace: "a:b", MaxPayload: -1})
 	mustContain(t, err, "pool is nil", "contains ':'", "MaxPayload")
-	c, err := NewClient(pool, ClientConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := newTestClient(t, pool)
 	for says, cfg := range map[string]WorkerConfig{
 		"queue":                {Queue: "\x00"},
 		"MaxConcurrent is -1":  {MaxConcurrent: -1},
@@ -146,10 +140,7 @@ func TestNewClientAndNewWorkerValidate(t *testing.T) {
 
 func TestMistakesOfHandleComeFromRunTogether(t *testing.T) {
 	t.Parallel()
-	c, err := NewClient(unreachable(t), ClientConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := newTestClient(t, unreachable(t))
 	fn := func(Context, int) (int, error) { return 0, nil }
 	w := newTestWorker(t, c, WorkerConfig{})
 	mustContain(t, w.Run(t.Context()), "no handler", "kagzi.Handle")
@@ -204,15 +195,12 @@ func TestStartBeatsDefineAndTheLastWins(t *testing.T) {
 // runError runs a worker, which must refuse.
 func runError(t *testing.T, pool *pgxpool.Pool) error {
 	t.Helper()
-	c, err := NewClient(pool, ClientConfig{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := clientWith(t, pool, ClientConfig{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	w := newTestWorker(t, c, WorkerConfig{})
 	Handle(w, Define[int, int]("wf"), func(Context, int) (int, error) { return 0, nil })
 	ctx, cancel := context.WithTimeout(testContext(t), 10*time.Second)
 	defer cancel()
-	err = w.Run(ctx)
+	err := w.Run(ctx)
 	if ctx.Err() != nil {
 		t.Fatal("Run has not refused")
 	}
@@ -294,10 +282,7 @@ func TestDatabasesThatDoNotFit(t *testing.T) {
 			pool := poolWith(t, db.DSN, "role", role)
 			says := fmt.Sprintf("user %q lacks %s", role, tt.lacks)
 			advice := fmt.Sprintf(`GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA kagzi TO "%s"`, role)
-			coordinator, err := NewCoordinator(newTestClient(t, pool), CoordinatorConfig{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			coordinator := newTestCoordinator(t, newTestClient(t, pool), CoordinatorConfig{})
 			for _, err := range []error{runError(t, pool), coordinator.Run(testContext(t))} {
 				mustContain(t, err, says, advice)
 				if text := err.Error(); !strings.HasPrefix(text, "kagzi: ") || strings.Contains(text, "kagzi: kagzi") || strings.Contains(text, ": check rights") {

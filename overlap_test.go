@@ -57,9 +57,7 @@ func TestOverlapSkip(t *testing.T) {
 	if runs := k.fired("s"); len(runs) != 1 || k.now().Sub(runs[0].FireTime) > time.Hour {
 		t.Errorf("runs %+v, want the newest tick's", runs)
 	}
-	if err := k.c.Cancel(k.ctx, k.fired("s")[0].ID); err != nil {
-		t.Fatal(err)
-	}
+	k.cancel(k.fired("s")[0].ID)
 	k.exec(`DELETE FROM kagzi.workflow_payloads WHERE run_id IN (SELECT run_id FROM kagzi.workflow_runs WHERE status = 'CANCELLED')`)
 	k.exec(`DELETE FROM kagzi.run_events`)
 	k.exec(`DELETE FROM kagzi.workflow_runs WHERE status = 'CANCELLED'`)
@@ -142,9 +140,7 @@ func TestQueuedRunOutlivesItsSchedule(t *testing.T) {
 				t.Errorf("%d runs are due while the first is active, want it alone", n)
 			}
 			first := k.fired("s")[0]
-			if err := k.c.Cancel(k.ctx, first.ID); err != nil {
-				t.Fatal(err)
-			}
+			k.cancel(first.ID)
 			k.pass(co)
 			if n := k.count(due); n != 1 {
 				t.Errorf("%d runs are due after the first, want the queued one", n)
@@ -161,13 +157,7 @@ func TestOverlapCancelPrevious(t *testing.T) {
 	k.pass(co)
 	k.exec(`UPDATE kagzi.workflow_runs SET fire_at = fire_at - interval '1 hour' WHERE schedule_group_id IS NOT NULL`)
 	// A caller's transaction has the run, and is waited for without holding up other schedules.
-	tx, err := k.pool.Begin(k.ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tx.Exec(k.ctx, `SELECT FROM kagzi.workflow_runs WHERE schedule_group_id IS NOT NULL FOR UPDATE`); err != nil {
-		t.Fatal(err)
-	}
+	tx := locking(t, k.pool, `SELECT FROM kagzi.workflow_runs WHERE schedule_group_id IS NOT NULL FOR UPDATE`)
 	k.schedule(Schedule{Name: "other", Every: time.Hour})
 	k.missed("s", 3*time.Hour)
 	k.missed("other", time.Hour)
@@ -178,9 +168,7 @@ func TestOverlapCancelPrevious(t *testing.T) {
 	if n := len(k.fired("s")); n != 1 {
 		t.Errorf("%d runs, want the one that cannot be cancelled yet", n)
 	}
-	if err := tx.Rollback(k.ctx); err != nil {
-		t.Fatal(err)
-	}
+	rollbackTx(t, tx)
 	k.exec(`UPDATE kagzi.workflow_runs SET available_at = now() WHERE status = 'SCHEDULED' AND external_id = 's'`)
 	k.pass(co)
 	runs := k.fired("s")

@@ -36,9 +36,7 @@ func replayed[T any](k *kit, fn func(Context) T) T {
 	run := begin(k, wf, struct{}{})
 	asleep := func() {
 		k.t.Helper()
-		waitFor(k.t, "it sleeps until the replay", func() bool {
-			return k.waitStatus(run.ID(), StatusSleeping).WaitingOn == "timer until the replay"
-		})
+		k.waitStatus(run.ID(), StatusSleeping, "timer until the replay")
 	}
 	asleep()
 	first := <-seen

@@ -12,11 +12,8 @@ import (
 
 func TestPoliciesThatAreRefusedBeforeAnySQL(t *testing.T) {
 	t.Parallel()
-	c, err := NewClient(unreachable(t), ClientConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = Start(t.Context(), c, noop, 1, ID("x"), IfActive("x"))
+	c := newTestClient(t, unreachable(t))
+	_, err := Start(t.Context(), c, noop, 1, ID("x"), IfActive("x"))
 	mustContain(t, err, "start noop", `no IfActive "x"`, "kagzi.ReturnActive")
 	_, err = Start(t.Context(), c, Define[int, int]("wf", IfEnded("x")), 1)
 	mustContain(t, err, "start wf", `no IfEnded "x"`, "kagzi.StartAgain")
@@ -44,9 +41,7 @@ func TestPoliciesAsDefaults(t *testing.T) {
 	if again := begin(k, wf, 1, ID("x"), IfActive("")); !again.Existed() {
 		t.Errorf("got %+v", again)
 	}
-	if err := first.Cancel(k.ctx); err != nil {
-		t.Fatal(err)
-	}
+	k.cancel(first.ID())
 	if _, err := Start(k.ctx, k.c, wf, 1, ID("x"), ReturnActive); !errors.Is(err, ErrIDTaken) {
 		t.Errorf("got %v", err)
 	}
@@ -172,9 +167,7 @@ func TestReplaceActiveEndsTheExecution(t *testing.T) {
 			case "InTx":
 				tx := k.callersTx()
 				id = begin(k, wf, 2, ReplaceActive, InTx(tx)).ID()
-				if err := tx.Commit(k.ctx); err != nil {
-					t.Fatal(err)
-				}
+				commitTx(t, tx)
 			case "Many":
 				started, err := k.c.StartMany(k.ctx, []Call{noop.With(1, Queue("none")), wf.With(2, ReplaceActive)})
 				if err != nil {

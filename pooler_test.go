@@ -96,7 +96,7 @@ log_disconnections = 0
 		}
 	})
 	dsn := fmt.Sprintf("postgres://%s@127.0.0.1:%d/%s?sslmode=disable&default_query_exec_mode=exec", upstream.User, port, upstream.Database)
-	pollUntil(t, "pgbouncer serves", func() bool {
+	waitFor(t, "pgbouncer serves", func() bool {
 		conn, err := pgx.Connect(t.Context(), dsn)
 		if err != nil {
 			return false
@@ -138,9 +138,7 @@ func TestTransactionPooler(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := tx.Commit(ctx); err != nil {
-			t.Fatal(err)
-		}
+		commitTx(t, tx)
 		if got, err := run.Result(ctx); err != nil || got != "5" {
 			t.Errorf("got %q, %v", got, err)
 		}
@@ -194,7 +192,7 @@ func TestTransactionPooler(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		pollUntil(t, "the step begins", func() bool { return countIn(t, filepath.Join(dir, "victim"), "BEGIN") == 1 })
+		waitFor(t, "the step begins", func() bool { return countIn(t, filepath.Join(dir, "victim"), "BEGIN") == 1 })
 		if err := victim.cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}

@@ -2,7 +2,6 @@ package kagzi
 
 import (
 	"context"
-	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -27,30 +26,40 @@ func addOld(t *testing.T, pool *pgxpool.Pool, workflow, status string, days, n i
 		WHERE workflow_type = $1 AND status = $2 AND $3::int + $4::int > 0
 		ON CONFLICT DO NOTHING`,
 	} {
-		if _, err := pool.Exec(t.Context(), sql, workflow, status, days, n); err != nil {
-			t.Fatal(err)
-		}
+		execSQL(t, pool, sql, workflow, status, days, n)
 	}
+}
+
+// addSteps gives n steps to each run of the workflow.
+func addSteps(t *testing.T, pool *pgxpool.Pool, workflow string, n int) {
+	t.Helper()
+	execSQL(t, pool, `
+		INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt)
+		SELECT run_id, 'step-' || g, 1, namespace_id, 'COMPLETED', 'FUNCTION', 1, 1
+		FROM kagzi.workflow_runs, generate_series(1, $2::int) AS g WHERE workflow_type = $1`, workflow, n)
 }
 
 // left says how many runs of each workflow there are.
-func left(t *testing.T, pool *pgxpool.Pool) (s string) {
+func left(t *testing.T, pool *pgxpool.Pool) string {
 	t.Helper()
-	if err := pool.QueryRow(t.Context(), `
+	return queryOne[string](t, pool, `
 		SELECT coalesce(string_agg(workflow_type || ' ' || n, ', ' ORDER BY workflow_type), 'none')
-		FROM (SELECT workflow_type, count(*) AS n FROM kagzi.workflow_runs GROUP BY 1) x`).Scan(&s); err != nil {
-		t.Fatal(err)
-	}
-	return s
+		FROM (SELECT workflow_type, count(*) AS n FROM kagzi.workflow_runs GROUP BY 1) x`)
 }
 
-func newTestCoordinator(t *testing.T, c *Client, cfg CoordinatorConfig) *Coordinator {
+func wantLeft(t *testing.T, pool *pgxpool.Pool, want string) {
 	t.Helper()
-	k, err := NewCoordinator(c, cfg)
-	if err != nil {
-		t.Fatal(err)
+	if got := left(t, pool); got != want {
+		t.Errorf("runs left: %s, want %s", got, want)
 	}
-	return k
+}
+
+// pruning is a coordinator, and its database.
+func pruning(t *testing.T, cfg CoordinatorConfig) (*pgxpool.Pool, *Coordinator) {
+	t.Helper()
+	t.Parallel()
+	pool := dbtest.Pool(t)
+	return pool, newTestCoordinator(t, newTestClient(t, pool), cfg)
 }
 
 // walkOnce makes passes until the walk has ended, and returns how many.
@@ -74,9 +83,7 @@ func TestPruneWalks(t *testing.T) {
 	t.Parallel()
 
 	t.Run("Defaults", func(t *testing.T) {
-		t.Parallel()
-		pool := dbtest.Pool(t)
-		k := newTestCoordinator(t, newTestClient(t, pool), CoordinatorConfig{})
+		pool, k := pruning(t, CoordinatorConfig{})
 		addOld(t, pool, "a", "COMPLETED", 6, 1)
 		addOld(t, pool, "b", "COMPLETED", 8, 1)
 		addOld(t, pool, "c", "FAILED", 29, 1)
@@ -84,16 +91,12 @@ func TestPruneWalks(t *testing.T) {
 		addOld(t, pool, "e", "CANCELLED", 29, 1)
 		addOld(t, pool, "f", "CANCELLED", 31, 1)
 		walkOnce(t, k)
-		if got := left(t, pool); got != "a 1, c 1, e 1" {
-			t.Error(got)
-		}
+		wantLeft(t, pool, "a 1, c 1, e 1")
 	})
 
 	t.Run("Configured", func(t *testing.T) {
-		t.Parallel()
-		pool := dbtest.Pool(t)
 		keep := map[string]time.Duration{"brief": time.Hour}
-		k := newTestCoordinator(t, newTestClient(t, pool), CoordinatorConfig{KeepCompleted: 48 * time.Hour, KeepFailed: 72 * time.Hour, Keep: keep})
+		pool, k := pruning(t, CoordinatorConfig{KeepCompleted: 48 * time.Hour, KeepFailed: 72 * time.Hour, Keep: keep})
 		keep["a"] = time.Hour // comes too late
 		addOld(t, pool, "a", "COMPLETED", 1, 1)
 		addOld(t, pool, "b", "COMPLETED", 2, 1)
@@ -101,15 +104,11 @@ func TestPruneWalks(t *testing.T) {
 		addOld(t, pool, "d", "CANCELLED", 3, 1)
 		addOld(t, pool, "brief", "FAILED", 1, 1)
 		walkOnce(t, k)
-		if got := left(t, pool); got != "a 1, c 1" {
-			t.Error(got)
-		}
+		wantLeft(t, pool, "a 1, c 1")
 	})
 
 	t.Run("KeepForever", func(t *testing.T) {
-		t.Parallel()
-		pool := dbtest.Pool(t)
-		k := newTestCoordinator(t, newTestClient(t, pool), CoordinatorConfig{KeepForever: true})
+		pool, k := pruning(t, CoordinatorConfig{KeepForever: true})
 		addOld(t, pool, "a", "COMPLETED", 1000, 1)
 		if pause, err := k.prune(t.Context()); err != nil || pause < time.Second || left(t, pool) != "a 1" {
 			t.Errorf("pause %v, error %v, left %s", pause, err, left(t, pool))
@@ -118,9 +117,7 @@ func TestPruneWalks(t *testing.T) {
 
 	// Runs that sleep are passed a few thousand at a time, and with a rest. Behind them everything is found, in batches.
 	t.Run("BehindManySleepers", func(t *testing.T) {
-		t.Parallel()
-		pool := dbtest.Pool(t)
-		k := newTestCoordinator(t, newTestClient(t, pool), CoordinatorConfig{})
+		pool, k := pruning(t, CoordinatorConfig{})
 		addOld(t, pool, "asleep", "SLEEPING", 400, 3*pruneLook)
 		addOld(t, pool, "old", "COMPLETED", 40, 3*pruneRuns+1)
 		if pause, err := k.prune(t.Context()); pause != 0 || err != nil { // begins the walk
@@ -135,78 +132,45 @@ func TestPruneWalks(t *testing.T) {
 		if passes := walkOnce(t, k); passes != 2+1+4+1 {
 			t.Errorf("%d passes", passes)
 		}
-		if got := left(t, pool); got != "asleep 12000" {
-			t.Error(got)
-		}
+		wantLeft(t, pool, "asleep 12000")
 	})
 
 	// What ended behind the walk's back is found by the next one.
 	t.Run("EndedBehind", func(t *testing.T) {
-		t.Parallel()
-		pool := dbtest.Pool(t)
-		k := newTestCoordinator(t, newTestClient(t, pool), CoordinatorConfig{})
+		pool, k := pruning(t, CoordinatorConfig{})
 		addOld(t, pool, "sleeper", "SLEEPING", 400, 1)
 		addOld(t, pool, "old", "COMPLETED", 40, 1)
 		walkOnce(t, k)
-		if _, err := pool.Exec(t.Context(), `UPDATE kagzi.workflow_runs SET status = 'COMPLETED', available_at = NULL, finished_at = now() - interval '8 days'`); err != nil {
-			t.Fatal(err)
-		}
-		if got := left(t, pool); got != "sleeper 1" {
-			t.Error(got)
-		}
+		execSQL(t, pool, `UPDATE kagzi.workflow_runs SET status = 'COMPLETED', available_at = NULL, finished_at = now() - interval '8 days'`)
+		wantLeft(t, pool, "sleeper 1")
 		walkOnce(t, k)
-		if got := left(t, pool); got != "none" {
-			t.Error(got)
-		}
+		wantLeft(t, pool, "none")
 	})
 
 	t.Run("LongRuns", func(t *testing.T) {
-		t.Parallel()
-		pool := dbtest.Pool(t)
-		k := newTestCoordinator(t, newTestClient(t, pool), CoordinatorConfig{})
+		pool, k := pruning(t, CoordinatorConfig{})
 		addOld(t, pool, "old", "FAILED", 40, 3)
-		if _, err := pool.Exec(t.Context(), `
-			INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt)
-			SELECT run_id, 'step-' || g, 1, namespace_id, 'COMPLETED', 'FUNCTION', 1, 1
-			FROM kagzi.workflow_runs, generate_series(1, $1::int) AS g`, 2*pruneRows+1); err != nil {
-			t.Fatal(err)
-		}
+		addSteps(t, pool, "old", 2*pruneRows+1)
 		walkOnce(t, k)
-		if got := left(t, pool); got != "none" {
-			t.Error(got)
-		}
+		wantLeft(t, pool, "none")
 	})
 
 	// A coordinator that meets another gives way, and its next walk begins anew.
 	t.Run("GivesWay", func(t *testing.T) {
-		t.Parallel()
-		pool := dbtest.Pool(t)
-		k := newTestCoordinator(t, newTestClient(t, pool), CoordinatorConfig{})
+		pool, k := pruning(t, CoordinatorConfig{})
 		addOld(t, pool, "old", "COMPLETED", 40, 1)
-		tx, err := pool.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := tx.Exec(t.Context(), `SELECT pg_advisory_xact_lock(hashtextextended('kagzi prune default', 0))`); err != nil {
-			t.Fatal(err)
-		}
+		tx := locking(t, pool, `SELECT pg_advisory_xact_lock(hashtextextended('kagzi prune default', 0))`)
 		if passes := walkOnce(t, k); passes != 3 { // begins, finds, gives way
 			t.Errorf("%d passes", passes)
 		}
-		if err := tx.Commit(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if got := left(t, pool); got != "old 1" {
-			t.Error(got)
-		}
+		commitTx(t, tx)
+		wantLeft(t, pool, "old 1")
 		walkOnce(t, k)
-		if got := left(t, pool); got != "none" {
-			t.Error(got)
-		}
+		wantLeft(t, pool, "none")
 	})
 }
 
-// Many at once are not in each other's way, and Run prunes.
+// TestCoordinatorsPrune shows that many at once are not in each other's way, and that Run prunes.
 func TestCoordinatorsPrune(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
@@ -233,12 +197,45 @@ func TestCoordinatorsPrune(t *testing.T) {
 	waitFor(t, "only the young are left", func() bool { return left(t, pool) == "young 10" })
 }
 
-func TestRetentionIsValidated(t *testing.T) {
-	t.Parallel()
-	c, err := NewClient(dbtest.Pool(t), ClientConfig{Logger: slog.New(slog.DiscardHandler)})
+// TestHalfDeletedRunGoesUnderALongerRetention shows that a run whose steps are half deleted goes, although the process that began has died and the next one's retention is
+// longer: such a run cannot be resumed, and what is left of it tells nothing.
+func TestHalfDeletedRunGoesUnderALongerRetention(t *testing.T) {
+	k := newKit(t)
+	addOld(t, k.pool, "old", "FAILED", 40, 1)
+	addOld(t, k.pool, "kept", "FAILED", 40, 1)
+	addSteps(t, k.pool, "old", 60)
+	r := CoordinatorConfig{}.withDefaults().retention()
+	ranges, _, err := k.c.store.BeginWalk(k.ctx, r.Shortest())
 	if err != nil {
 		t.Fatal(err)
 	}
+	old, _, err := k.c.store.Old(k.ctx, r, ranges[0], 100)
+	if err != nil || len(old) != 2 {
+		t.Fatal(err, old)
+	}
+	long := old[:0]
+	for _, id := range old {
+		if k.count(`SELECT count(*) FROM kagzi.step_runs WHERE run_id = $1`, id) > 0 {
+			long = append(long, id)
+		}
+	}
+	// Transactions of 50 rows: the run is too long for one.
+	if p, err := k.c.store.Prune(k.ctx, r, long, 50); err != nil || len(p.Long) != 1 {
+		t.Fatal(err, p)
+	}
+	if n, err := k.c.store.PruneSteps(k.ctx, long[0], 50); err != nil || n != 50 {
+		t.Fatal(n, err)
+	}
+	walkOnce(t, newTestCoordinator(t, k.c, CoordinatorConfig{KeepFailed: 90 * 24 * time.Hour}))
+	wantLeft(t, k.pool, "kept 1")
+	if n := k.count(`SELECT count(*) FROM kagzi.step_runs`); n != 0 {
+		t.Errorf("%d steps left", n)
+	}
+}
+
+func TestRetentionIsValidated(t *testing.T) {
+	t.Parallel()
+	c := quietClient(t, dbtest.Pool(t))
 	for want, cfg := range map[string]CoordinatorConfig{
 		"KeepCompleted is 30ns: give at least 1s (a time.Duration counts nanoseconds": {KeepCompleted: 30},
 		"KeepFailed is -1s": {KeepFailed: -time.Second},

@@ -33,7 +33,7 @@ func fullPool(t *testing.T, db *dbtest.DB, conns int32, change func(*pgxpool.Con
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	pollUntil(t, "the pool is full", func() bool { return pool.Stat().IdleConns() == conns })
+	waitFor(t, "the pool is full", func() bool { return pool.Stat().IdleConns() == conns })
 	return pool
 }
 
@@ -83,11 +83,11 @@ func TestSlowConnect(t *testing.T) {
 	cfg.NoCoordinator = true // fewer to take the pool's connections
 	c := quietClient(t, pool)
 	g, runs, _ := gated(t, c, cfg, 2)
-	pollUntil(t, "the worker listens", c.hub.listening)
+	waitFor(t, "the worker listens", c.hub.listening)
 	leases := queryOne[string](t, db.Pool, leasesOfRuns)
 	hang.Store(true)
 	execSQL(t, db.Pool, `SELECT pg_terminate_backend(backend_pid) FROM kagzi.workers`)
-	pollUntil(t, "the worker beats over the pool", func() bool { return queryOne[int](t, db.Pool, watchedBackend) == 0 })
+	waitFor(t, "the worker beats over the pool", func() bool { return queryOne[int](t, db.Pool, watchedBackend) == 0 })
 	unharmed(t, db, leases)
 	hang.Store(false)
 	close(g.open)
@@ -103,20 +103,20 @@ func TestRebornWithoutConnections(t *testing.T) {
 	cfg.NoCoordinator = true
 	c := quietClient(t, fullPool(t, db, 5, nil))
 	g, _, _ := gated(t, c, cfg, 1)
-	pollUntil(t, "the worker listens", c.hub.listening)
+	waitFor(t, "the worker listens", c.hub.listening)
 	allow := refuseConnections(t, db)
 	defer allow()
 	execSQL(t, db.Pool, `SELECT pg_terminate_backend(backend_pid) FROM kagzi.workers`)
-	pollUntil(t, "the worker beats over the pool", func() bool { return queryOne[int](t, db.Pool, watchedBackend) == 0 })
+	waitFor(t, "the worker beats over the pool", func() bool { return queryOne[int](t, db.Pool, watchedBackend) == 0 })
 	first := only(t, c, WorkerFilter{Status: []WorkerStatus{WorkerOnline}}).ID
 	if err := c.ForceOffline(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
 	g.losesLeases(t, 1)
-	pollUntil(t, "the worker is registered anew", func() bool {
+	waitFor(t, "the worker is registered anew", func() bool {
 		return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'ONLINE'`) == 1
 	})
-	pollUntil(t, "the worker holds its run under the new ID", func() bool {
+	waitFor(t, "the worker holds its run under the new ID", func() bool {
 		return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs r JOIN kagzi.workers w ON w.worker_id = r.locked_by
 			WHERE r.status = 'RUNNING' AND w.status = 'ONLINE'`) == 1
 	})
@@ -150,7 +150,7 @@ func TestAfterConnect(t *testing.T) {
 	case err := <-done:
 		t.Fatalf("Run: %v", err)
 	}
-	pollUntil(t, "the worker listens", c.hub.listening)
+	waitFor(t, "the worker listens", c.hub.listening)
 	close(g.open)
 	checkResults(t, runs, func(int) string { return "opened" })
 	if !only(t, c, WorkerFilter{}).Watched {

@@ -45,7 +45,7 @@ func TestRegistry(t *testing.T) {
 	g.handle(w)
 	stop := startLocal(t, w)
 	startLocal(t, localWorker(t, c, t.TempDir()+"/l", mute))
-	pollUntil(t, "both are registered", func() bool {
+	waitFor(t, "both are registered", func() bool {
 		_, total, err := c.Workers(t.Context(), WorkerFilter{})
 		return err == nil && total == 2
 	})
@@ -179,7 +179,7 @@ func TestDrainFromAnywhere(t *testing.T) {
 			for range runs {
 				receive(t, g.begun)
 			}
-			pollUntil(t, "the worker listens", c.hub.listening)
+			waitFor(t, "the worker listens", c.hub.listening)
 			id := only(t, far, WorkerFilter{}).ID
 			if err := ask(far, id); err != nil {
 				t.Fatal(err)
@@ -187,7 +187,7 @@ func TestDrainFromAnywhere(t *testing.T) {
 			if got, err := far.Worker(t.Context(), id); err != nil || got.Status != WorkerDraining {
 				t.Errorf("the worker is %s, %v", got.Status, err)
 			}
-			pollUntil(t, "the worker drains", func() bool { return logged.has("worker was asked to drain") })
+			waitFor(t, "the worker drains", func() bool { return logged.has("worker was asked to drain") })
 			logged.wantLine(t, `INFO msg="kagzi: draining"`, "worker="+string(id), "runs=2", "for_at_most=30s")
 			close(g.open)
 			if err := receive(t, done); err != nil {
@@ -214,7 +214,7 @@ func TestDrainFromAnywhere(t *testing.T) {
 		newGate().handle(w)
 		done := runWorker(t, w)
 		far := quietClient(t, db.Pool)
-		pollUntil(t, "the worker is registered", func() bool {
+		waitFor(t, "the worker is registered", func() bool {
 			_, total, err := far.Workers(t.Context(), WorkerFilter{})
 			return err == nil && total == 1
 		})
@@ -238,7 +238,7 @@ func TestForceOfflineOfALiveWorker(t *testing.T) {
 			c, logged := loggedClient(t, openPool(t, db.DSN, 5))
 			far := quietClient(t, openPool(t, db.DSN, 5))
 			g, runs, _ := gated(t, c, mute, 2)
-			pollUntil(t, "the worker listens", c.hub.listening)
+			waitFor(t, "the worker listens", c.hub.listening)
 			id := only(t, far, WorkerFilter{}).ID
 			cfg := mute
 			cfg.PollInterval = time.Hour
@@ -246,14 +246,11 @@ func TestForceOfflineOfALiveWorker(t *testing.T) {
 			h := newGate()
 			h.handle(w)
 			startLocal(t, w)
-			pollUntil(t, "the other worker listens", far.hub.listening)
+			waitFor(t, "the other worker listens", far.hub.listening)
 			var opts []ChangeOption
 			commit := func() error { return nil }
 			if inTx {
-				tx, err := db.Pool.Begin(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
+				tx := callersTx(t, db.Pool)
 				opts, commit = append(opts, InTx(tx)), func() error { return tx.Commit(t.Context()) }
 			}
 			if err := errors.Join(far.ForceOffline(t.Context(), id, opts...), commit()); err != nil {
@@ -267,7 +264,7 @@ func TestForceOfflineOfALiveWorker(t *testing.T) {
 			if err != nil || len(events) != 2 || events[1].Event != WorkerEventLost || events[1].Detail != "forced offline" {
 				t.Errorf("events %+v, %v", events, err)
 			}
-			pollUntil(t, "the worker is registered anew", func() bool {
+			waitFor(t, "the worker is registered anew", func() bool {
 				_, total, err := far.Workers(t.Context(), WorkerFilter{Status: []WorkerStatus{WorkerOnline}})
 				return err == nil && total == 2
 			})
@@ -302,7 +299,7 @@ func TestForceOfflineOfADeadWorker(t *testing.T) {
 			w := newTestWorker(t, far, cfg)
 			h.handle(w)
 			startLocal(t, w)
-			pollUntil(t, "the worker listens", far.hub.listening)
+			waitFor(t, "the worker listens", far.hub.listening)
 			if _, err := Start(t.Context(), far, h.wf, 99); err != nil { // the hints of connecting are over then
 				t.Fatal(err)
 			}

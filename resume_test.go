@@ -31,9 +31,7 @@ func TestResume(t *testing.T) {
 	run := begin(k, wf, struct{}{}, ID("x"))
 	failureOf(k, run, StatusFailed)
 	broken.Store(false)
-	if err := k.c.Resume(k.ctx, ID("x")); err != nil {
-		t.Fatal(err)
-	}
+	k.resume(ID("x"))
 	if got := resultOf(k, run); got != 23 || good.Load() != 1 || bad.Load() != 2 {
 		t.Errorf("result %d after %d and %d calls; want 23 after 1 and 2", got, good.Load(), bad.Load())
 	}
@@ -59,11 +57,7 @@ func TestResumeOfATakenIDIsAConflict(t *testing.T) {
 	if err := k.c.Resume(k.ctx, first.ID()); !errors.Is(err, ErrIDConflict) {
 		t.Errorf("got %v", err)
 	}
-	tx, err := k.pool.Begin(k.ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback(k.ctx)
+	tx := k.callersTx()
 	if err := k.c.Resume(k.ctx, first.ID(), InTx(tx)); !errors.Is(err, ErrIDConflict) {
 		t.Errorf("got %v", err)
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/pgproxy"
 )
 
@@ -50,10 +49,7 @@ func TestManyCoordinators(t *testing.T) {
 	var all sync.WaitGroup
 	for range 10 {
 		c := quietClient(t, k.pool)
-		co, err := NewCoordinator(c, CoordinatorConfig{Interval: 100 * time.Millisecond, Batch: 3})
-		if err != nil {
-			t.Fatal(err)
-		}
+		co := newTestCoordinator(t, c, CoordinatorConfig{Interval: 100 * time.Millisecond, Batch: 3})
 		all.Go(func() {
 			if err := co.Run(ctx); err != nil {
 				t.Error(err)
@@ -83,18 +79,13 @@ func TestManyCoordinators(t *testing.T) {
 func TestThousandSchedules(t *testing.T) {
 	k := newKit(t)
 	const n = 1000
-	tx, err := k.pool.Begin(k.ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := k.callersTx()
 	for i := range n {
 		if err := k.c.Schedule(k.ctx, Schedule{Name: fmt.Sprint("s", i), Every: time.Hour, Run: report.With("")}, InTx(tx)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := tx.Commit(k.ctx); err != nil {
-		t.Fatal(err)
-	}
+	commitTx(t, tx)
 	k.exec(`UPDATE kagzi.workflow_runs SET fire_at = now() - interval '1 hour', available_at = now() WHERE status = 'SCHEDULED'`)
 	k.pass(k.coordinator())
 	if got := queryOne[string](t, k.pool, `SELECT count(*) || ' ' || count(DISTINCT schedule_group_id) || ' ' || count(DISTINCT fire_at) FROM kagzi.workflow_runs WHERE status = 'PENDING'`); got != "1000 1000 1" {
@@ -105,57 +96,47 @@ func TestThousandSchedules(t *testing.T) {
 
 // The answer to a commit of a coordinator, or of a client, is lost, or the request.
 func TestLostCommitOfSchedules(t *testing.T) {
-	t.Parallel()
-	for name, request := range map[string]bool{"Answer": false, "Request": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			db := dbtest.Database(t)
-			proxy := pgproxy.Start(t, db.DSN)
-			lose := proxy.DropAck
-			if request {
-				lose = proxy.DropRequest
-			}
-			k := &kit{t: t, ctx: testContext(t), pool: db.Pool, c: quietClient(t, openPool(t, proxy.DSN(), 3))}
-			commitOf := func(part string) *pgproxy.Drop {
-				return lose(pgproxy.After(pgproxy.Contains(part), pgproxy.Exactly("commit")))
-			}
-			drop := commitOf("INSERT INTO kagzi.workflow_runs")
-			k.schedule(Schedule{Name: "s", Every: time.Hour})
-			receive(t, drop.Done())
-			k.missed("s", 3*time.Hour)
+	eachLoss(t, func(t *testing.T, l *lossy) {
+		k := &kit{t: t, ctx: testContext(t), pool: l.db.Pool, c: l.client(t, 3)}
+		commitOf := func(part string) *pgproxy.Drop {
+			return l.lose(pgproxy.After(pgproxy.Contains(part), pgproxy.Exactly("commit")))
+		}
+		drop := commitOf("INSERT INTO kagzi.workflow_runs")
+		k.schedule(Schedule{Name: "s", Every: time.Hour})
+		receive(t, drop.Done())
+		k.missed("s", 3*time.Hour)
 
-			drop = commitOf("WITH u AS MATERIALIZED")
-			co := k.coordinator()
-			waitFor(t, "it has met the outage, the server too, and has come again", func() bool {
-				_, _ = co.fire(k.ctx)
-				return len(k.fired("s")) > 0
-			})
-			receive(t, drop.Done())
-			if runs := k.fired("s"); len(runs) != 3 {
-				t.Errorf("%d runs, want 3", len(runs))
-			}
-			for _, verb := range []func() error{
-				func() error { return second(k.c.TriggerSchedule(k.ctx, "s")) },
-				func() error {
-					n, err := k.c.BackfillSchedule(k.ctx, "s", k.now().Add(-10*time.Hour), k.now())
-					if n != 7 {
-						t.Errorf("backfilled %d, want 7", n)
-					}
-					return err
-				},
-				func() error { return k.c.PauseSchedule(k.ctx, "s") },
-				func() error { return k.c.ResumeSchedule(k.ctx, "s") },
-				func() error { return k.c.DeleteSchedule(k.ctx, "s") },
-			} {
-				drop = commitOf("FOR UPDATE")
-				if err := verb(); err != nil {
-					t.Error(err)
-				}
-				receive(t, drop.Done())
-			}
-			if got := queryOne[string](t, k.pool, `SELECT count(*) || ' ' || count(DISTINCT fire_at) FROM kagzi.workflow_runs`); got != "11 10" {
-				t.Errorf("runs and ticks: %s, want 11 10", got)
-			}
+		drop = commitOf("WITH u AS MATERIALIZED")
+		co := k.coordinator()
+		waitFor(t, "it has met the outage, the server too, and has come again", func() bool {
+			_, _ = co.fire(k.ctx)
+			return len(k.fired("s")) > 0
 		})
-	}
+		receive(t, drop.Done())
+		if runs := k.fired("s"); len(runs) != 3 {
+			t.Errorf("%d runs, want 3", len(runs))
+		}
+		for _, verb := range []func() error{
+			func() error { return second(k.c.TriggerSchedule(k.ctx, "s")) },
+			func() error {
+				n, err := k.c.BackfillSchedule(k.ctx, "s", k.now().Add(-10*time.Hour), k.now())
+				if n != 7 {
+					t.Errorf("backfilled %d, want 7", n)
+				}
+				return err
+			},
+			func() error { return k.c.PauseSchedule(k.ctx, "s") },
+			func() error { return k.c.ResumeSchedule(k.ctx, "s") },
+			func() error { return k.c.DeleteSchedule(k.ctx, "s") },
+		} {
+			drop = commitOf("FOR UPDATE")
+			if err := verb(); err != nil {
+				t.Error(err)
+			}
+			receive(t, drop.Done())
+		}
+		if got := queryOne[string](t, k.pool, `SELECT count(*) || ' ' || count(DISTINCT fire_at) FROM kagzi.workflow_runs`); got != "11 10" {
+			t.Errorf("runs and ticks: %s, want 11 10", got)
+		}
+	})
 }

@@ -1,7 +1,6 @@
 package kagzi
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -9,17 +8,6 @@ import (
 
 	"github.com/kagzi/kagzi/store"
 )
-
-// callersTx is a transaction of a caller that stays open until the test ends, unless it is ended before.
-func (k *kit) callersTx() pgx.Tx {
-	k.t.Helper()
-	tx, err := k.pool.Begin(k.ctx)
-	if err != nil {
-		k.t.Fatal(err)
-	}
-	k.t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
-	return tx
-}
 
 // A run that a tick has already, by a backfill, is locked by a caller's transaction: the schedule is put off, and all
 // others fire.
@@ -35,9 +23,7 @@ func TestLockedRunHoldsUpItsScheduleAlone(t *testing.T) {
 		t.Fatal(n, err)
 	}
 	tx := k.callersTx()
-	if err := k.c.Cancel(k.ctx, k.fired("a")[2].ID, InTx(tx)); err != nil {
-		t.Fatal(err)
-	}
+	k.cancel(k.fired("a")[2].ID, InTx(tx))
 	k.pass(co)
 	if n := len(k.fired("b")); n != 3 {
 		t.Errorf("b has %d runs while a caller's transaction holds one of a's, want 3", n)
@@ -45,9 +31,7 @@ func TestLockedRunHoldsUpItsScheduleAlone(t *testing.T) {
 	if info := k.info("a"); info.Paused || info.Error != "" {
 		t.Errorf("a is not put off but %+v", info)
 	}
-	if err := tx.Rollback(k.ctx); err != nil {
-		t.Fatal(err)
-	}
+	rollbackTx(t, tx)
 	k.exec(`UPDATE kagzi.workflow_runs SET available_at = now() WHERE status = 'SCHEDULED' AND external_id = 'a'`)
 	k.pass(co)
 	if info := k.info("a"); info.Next.Sub(k.now()) < time.Minute || len(k.fired("a")) != 3 {
@@ -86,9 +70,7 @@ func TestReplaceWaitsForNoCaller(t *testing.T) {
 			if n := len(k.fired("other")); n != 1 {
 				t.Errorf("the other schedule has %d runs, want 1", n)
 			}
-			if err := tx.Rollback(k.ctx); err != nil {
-				t.Fatal(err)
-			}
+			rollbackTx(t, tx)
 			k.exec(`UPDATE kagzi.workflow_runs SET available_at = now() WHERE status = 'SCHEDULED' AND external_id = 's'`)
 			k.pass(co)
 			if got := k.states("s"); got != "CANCELLED PENDING" {
@@ -123,9 +105,7 @@ func TestEditOfARecreatedScheduleHasItsLock(t *testing.T) {
 	waitFor(t, "the edit waits for the transaction", func() bool {
 		return k.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 1
 	})
-	if err := tx.Commit(k.ctx); err != nil {
-		t.Fatal(err)
-	}
+	commitTx(t, tx)
 	if got := receive(t, looks); got != (look{true, true}) {
 		t.Errorf("the edit decides with %+v", got)
 	}

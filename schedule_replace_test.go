@@ -249,9 +249,7 @@ func TestQueuedRunDoesNotWaitForTheInterval(t *testing.T) {
 	default:
 		t.Error("the pass has not remembered that a run waits for another")
 	}
-	if err := k.c.Cancel(k.ctx, active); err != nil {
-		t.Fatal(err)
-	}
+	k.cancel(active)
 	k.pass(co)
 	if k.count(due) != 1 || k.info("s").Queued {
 		t.Error("the queued run does not begin after the active one")

@@ -27,10 +27,7 @@ func (k *kit) schedule(s Schedule) {
 // coordinator returns one that is not running: tests call its passes.
 func (k *kit) coordinator() *Coordinator {
 	k.t.Helper()
-	co, err := NewCoordinator(k.c, CoordinatorConfig{})
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	co := newTestCoordinator(k.t, k.c, CoordinatorConfig{})
 	return co
 }
 
@@ -297,10 +294,7 @@ func TestScheduleInTx(t *testing.T) {
 		}
 		before := state()
 		for _, commit := range []bool{false, true} {
-			tx, err := k.pool.Begin(k.ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
+			tx := k.callersTx()
 			if err := verb(tx); err != nil {
 				t.Fatalf("verb %d: %v", i, err)
 			}
@@ -308,12 +302,9 @@ func TestScheduleInTx(t *testing.T) {
 				t.Errorf("verb %d: seen before the commit", i)
 			}
 			if commit {
-				err = tx.Commit(k.ctx)
+				commitTx(t, tx)
 			} else {
-				err = tx.Rollback(k.ctx)
-			}
-			if err != nil {
-				t.Fatal(err)
+				rollbackTx(t, tx)
 			}
 			if commit == (state() == before) {
 				t.Errorf("verb %d, commit %t: changed %t", i, commit, state() != before)

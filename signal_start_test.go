@@ -57,10 +57,7 @@ func TestSignalWithStart(t *testing.T) {
 		k := newKit(t)
 		wf := Define[int, string]("wf")
 		begin(k, wf, 1, ID("x"))
-		tx, err := k.pool.Begin(k.ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		tx := k.callersTx()
 		for _, opts := range [][]StartOption{nil, {InTx(tx)}} {
 			if _, err := Start(k.ctx, k.c, wf, 2, append(opts, ID("x"), approved.With("a"))...); !errors.Is(err, ErrIDConflict) {
 				t.Errorf("got %v", err)

@@ -131,10 +131,7 @@ func TestSignal(t *testing.T) {
 	t.Run("NamespacesAreApart", func(t *testing.T) {
 		k := newKit(t)
 		wf := Define[struct{}, string]("wf")
-		other, err := NewClient(k.pool, ClientConfig{Namespace: "other"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		other := clientWith(t, k.pool, ClientConfig{Namespace: "other"})
 		run := begin(k, wf, struct{}{}, ID("x"))
 		for _, ref := range []Ref{run.ID(), ID("x")} {
 			if err := other.Signal(k.ctx, ref, approved.With("")); !errors.Is(err, ErrRunNotFound) {
@@ -191,17 +188,12 @@ func TestSignalInTx(t *testing.T) {
 	run := begin(k, wf, struct{}{}, ID("x"))
 	k.waitStatus(run.ID(), StatusSleeping)
 	inTx := func(f func(tx pgx.Tx)) pgx.Tx {
-		tx, err := k.pool.Begin(k.ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		tx := k.callersTx()
 		f(tx)
 		return tx
 	}
 	taken := inTx(func(tx pgx.Tx) { k.signal(run.ID(), approved.With("taken back"), InTx(tx)) })
-	if err := taken.Rollback(k.ctx); err != nil {
-		t.Fatal(err)
-	}
+	rollbackTx(t, taken)
 	kept := inTx(func(tx pgx.Tx) {
 		k.signal(run.ID(), approved.With("a"), InTx(tx), ID("m"))
 		k.signal(run.ID(), approved.With("a"), InTx(tx), ID("m"))
@@ -213,9 +205,7 @@ func TestSignalInTx(t *testing.T) {
 	if n := k.count(`SELECT count(*) FROM kagzi.signals`); n != 0 {
 		t.Errorf("%d messages are visible before the commit", n)
 	}
-	if err := kept.Commit(k.ctx); err != nil {
-		t.Fatal(err)
-	}
+	commitTx(t, kept)
 	if got := resultOf(k, run); got != "a b" {
 		t.Errorf("got %q", got)
 	}
@@ -236,17 +226,12 @@ func TestSignalInALongTransaction(t *testing.T) {
 	k := newKit(t)
 	wf := Define[struct{}, string]("wf")
 	run := begin(k, wf, struct{}{})
-	tx, err := k.pool.Begin(k.ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := k.callersTx()
 	k.signal(run.ID(), approved.With("a"), InTx(tx))
 	serveWith(k, told, wf, reading(1, approved))
 	other := begin(k, wf, struct{}{}) // the worker claims, and passes over the locked row
 	k.waitStatus(other.ID(), StatusSleeping)
-	if err := tx.Commit(k.ctx); err != nil {
-		t.Fatal(err)
-	}
+	commitTx(t, tx)
 	if got := resultOf(k, run); got != "a" {
 		t.Errorf("got %q", got)
 	}
@@ -254,10 +239,7 @@ func TestSignalInALongTransaction(t *testing.T) {
 
 func TestBadSignals(t *testing.T) {
 	k := newKit(t)
-	c, err := NewClient(k.pool, ClientConfig{MaxPayload: 100})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := clientWith(t, k.pool, ClientConfig{MaxPayload: 100})
 	k.c = c
 	wf := Define[struct{}, string]("wf", noRetry)
 	run := begin(k, wf, struct{}{})
@@ -370,6 +352,37 @@ func TestSignalFromAStep(t *testing.T) {
 	}
 	if n := k.count(`SELECT count(*) FROM kagzi.signals WHERE name = 'rejected'`); n != 1 {
 		t.Errorf("%d messages of the other name", n)
+	}
+}
+
+// TestSignalFromAStepToAnotherHolder has a step send to an ID, and fail: when it is tried again another run has the ID,
+// which is not sent what the first one got.
+func TestSignalFromAStepToAnotherHolder(t *testing.T) {
+	k := newKit(t)
+	to, from := Define[struct{}, string]("to"), Define[struct{}, int]("from")
+	first := begin(k, to, struct{}{}, ID("target"))
+	var second *Run[string]
+	serve(k, from, func(ctx Context, _ struct{}) (int, error) {
+		return 1, Do(ctx, "send", func(c context.Context) error {
+			if err := k.c.Signal(c, ID("target"), approved.With("paid")); err != nil {
+				return err
+			}
+			if CurrentStep(c).Attempt > 1 {
+				return nil
+			}
+			if err := first.Cancel(c); err != nil {
+				return err
+			}
+			second = begin(k, to, struct{}{}, ID("target"))
+			return errors.New("again")
+		}, soon)
+	})
+	resultOf(k, begin(k, from, struct{}{}))
+	if n := k.count(`SELECT count(*) FROM kagzi.signals WHERE run_id = $1`, string(second.ID())); n != 0 {
+		t.Errorf("the run that has the ID now got %d messages, which were sent to another", n)
+	}
+	if n := k.count(unread); n != 1 {
+		t.Errorf("%d messages, want the one", n)
 	}
 }
 

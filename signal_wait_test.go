@@ -184,9 +184,7 @@ func TestMessageThatDoesNotDecode(t *testing.T) {
 		s, err := WaitSignal(ctx, approved)
 		return len(s), err
 	})
-	if err := k.c.Resume(k.ctx, run.ID()); err != nil {
-		t.Fatal(err)
-	}
+	k.resume(run.ID())
 	if got := resultOf(k, run); got != 2 {
 		t.Errorf("got %d", got)
 	}

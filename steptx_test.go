@@ -3,11 +3,15 @@ package kagzi
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
 // TestStepTxThatCannotCommit has a transactional step's function report success although its transaction cannot be
@@ -84,4 +88,152 @@ func TestLongStepTxOfAStricterIsolation(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestStepTx(t *testing.T) {
+	t.Parallel()
+	table := func(k *kit) {
+		k.exec(`CREATE TABLE public.orders (id int PRIMARY KEY, parent int REFERENCES public.orders DEFERRABLE INITIALLY DEFERRED)`)
+	}
+	insert := func(ctx context.Context, tx pgx.Tx, id, parent int) error {
+		_, err := tx.Exec(ctx, `INSERT INTO public.orders VALUES ($1, nullif($2, 0))`, id, parent)
+		return err
+	}
+	for _, tt := range []struct {
+		name  string
+		fn    func(ctx context.Context, tx pgx.Tx, attempt int) error
+		kind  Kind // "" if the step completes
+		rows  int
+		fails int // attempts that failed
+	}{
+		{"Commits", func(ctx context.Context, tx pgx.Tx, _ int) error { return insert(ctx, tx, 1, 0) }, "", 1, 0},
+		{"AnErrorRollsBack", func(ctx context.Context, tx pgx.Tx, n int) error {
+			if err := insert(ctx, tx, n, 0); err != nil || n == 2 {
+				return err
+			}
+			return KindNetwork
+		}, "", 1, 1},
+		{"APanicRollsBack", func(ctx context.Context, tx pgx.Tx, _ int) error {
+			_ = insert(ctx, tx, 1, 0)
+			panic("ouch")
+		}, KindPanic, 0, 1},
+		{"EndingItIsRefused", func(ctx context.Context, tx pgx.Tx, _ int) error {
+			if err := tx.Commit(ctx); err == nil || !strings.Contains(err.Error(), "return from the function") {
+				return Permanent(fmt.Errorf("commit: %w", err))
+			}
+			if err := tx.Rollback(ctx); err == nil {
+				return Permanent(errors.New("rolled back"))
+			}
+			return insert(ctx, tx, 1, 0)
+		}, "", 1, 0},
+		{"ItsRefusalIsFinal", func(ctx context.Context, tx pgx.Tx, _ int) error {
+			return fmt.Errorf("commit: %w", errors.Join(insert(ctx, tx, 1, 0), tx.Commit(ctx)))
+		}, KindBadRequest, 0, 1},
+		{"EndingItInSQLIsAFailure", func(ctx context.Context, tx pgx.Tx, _ int) error {
+			_ = insert(ctx, tx, 1, 0)
+			_, err := tx.Exec(ctx, "ROLLBACK")
+			return err
+		}, KindBadRequest, 0, 1},
+		{"SavepointsAreFine", func(ctx context.Context, tx pgx.Tx, _ int) error {
+			return errors.Join(pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { return insert(ctx, tx, 1, 0) }),
+				func() error {
+					sub, err := tx.Begin(ctx)
+					if err != nil {
+						return err
+					}
+					return errors.Join(insert(ctx, sub, 2, 0), sub.Rollback(ctx))
+				}())
+		}, "", 1, 0},
+		{"ADeferredConstraintIsTheAttemptsFailure", func(ctx context.Context, tx pgx.Tx, _ int) error { return insert(ctx, tx, 1, 99) }, KindValidation, 0, 1},
+		{"AnAbortedTransactionIsTheAttemptsFailure", func(ctx context.Context, tx pgx.Tx, n int) error {
+			if err := insert(ctx, tx, 1, 0); err != nil {
+				return err
+			}
+			if n == 1 {
+				_, _ = tx.Exec(ctx, "SELECT 1/0") // and ignores it
+			}
+			return nil
+		}, "", 1, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			k := newKit(t)
+			table(k)
+			wf := Define[struct{}, int]("wf", noRetry)
+			serve(k, wf, func(ctx Context, _ struct{}) (int, error) {
+				return 1, DoTx(ctx, "s", func(ctx context.Context, tx pgx.Tx) error {
+					return tt.fn(ctx, tx, CurrentStep(ctx).Attempt)
+				}, RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond})
+			})
+			run := begin(k, wf, struct{}{})
+			if tt.kind == "" {
+				resultOf(k, run)
+			} else if re := failureOf(k, run, StatusFailed); re.Kind != tt.kind {
+				t.Errorf("kind %q: %v", re.Kind, re)
+			}
+			failed := 0
+			for _, s := range k.steps(run.ID())["s"] {
+				if s.Status == StatusFailed {
+					failed++
+				}
+			}
+			if n := k.count(`SELECT count(*) FROM public.orders`); n != tt.rows || failed != tt.fails {
+				t.Errorf("%d rows after %d failed attempts; want %d after %d", n, failed, tt.rows, tt.fails)
+			}
+		})
+	}
+	t.Run("MoreThanThePoolHas", func(t *testing.T) {
+		k := newKit(t, dbtest.MaxConns(3))
+		table(k)
+		wf := Define[int, int]("wf")
+		serve(k, wf, func(ctx Context, n int) (int, error) {
+			for i := range 2 {
+				if err := DoTx(ctx, "s", func(ctx context.Context, tx pgx.Tx) error { return insert(ctx, tx, 2*n+i, 0) }); err != nil {
+					return 0, err
+				}
+			}
+			return n, nil
+		})
+		calls := make([]Call, 50)
+		for i := range calls {
+			calls[i] = wf.With(i)
+		}
+		started, err := k.c.StartMany(k.ctx, calls)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range started {
+			run, err := Find(k.ctx, k.c, wf, s.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resultOf(k, run)
+		}
+		if n := k.count(`SELECT count(*) FROM public.orders`); n != 100 {
+			t.Errorf("%d rows", n)
+		}
+	})
+	t.Run("ACancelledRunCommitsNothing", func(t *testing.T) {
+		k := newKit(t)
+		table(k)
+		wf := Define[struct{}, int]("wf")
+		inside := make(chan struct{})
+		stop := serve(k, wf, func(ctx Context, _ struct{}) (int, error) {
+			return 0, DoTx(ctx, "s", func(ctx context.Context, tx pgx.Tx) error {
+				if err := insert(ctx, tx, 1, 0); err != nil {
+					return err
+				}
+				close(inside)
+				<-ctx.Done()
+				return nil
+			})
+		})
+		run := begin(k, wf, struct{}{})
+		<-inside
+		k.cancel(run.ID())
+		failureOf(k, run, StatusCancelled)
+		stop()
+		if n := k.count(`SELECT count(*) FROM public.orders`); n != 0 {
+			t.Errorf("%d rows", n)
+		}
+	})
 }

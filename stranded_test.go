@@ -1,6 +1,7 @@
 package kagzi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,16 +24,10 @@ type testWorker struct {
 
 func (w testWorker) insert(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
-	or := func(s, other string) string {
-		if s == "" {
-			return other
-		}
-		return s
-	}
 	execSQL(t, pool, `
 		INSERT INTO kagzi.workers (worker_id, namespace_id, task_queue, workflow_types, handlers, status, visibility_timeout, stale_after, heartbeat_at)
 		VALUES ($1, $2, $3, $4, $5, $6, '5 minutes', '1 minute', clock_timestamp() - $7::interval)`,
-		uuid.New(), or(w.namespace, "default"), or(w.queue, "default"), w.types, w.handlers, or(w.status, "ONLINE"), w.silent)
+		uuid.New(), cmp.Or(w.namespace, "default"), cmp.Or(w.queue, "default"), w.types, w.handlers, cmp.Or(w.status, "ONLINE"), w.silent)
 }
 
 // strandedTexts is what Stranded says, in short.

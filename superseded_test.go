@@ -71,7 +71,7 @@ func (h *heldSession) take() {
 
 // flushAll writes what comes, until the run has ended.
 func (h *heldSession) flushAll() {
-	pollUntil(h.t, "the run's end is written", func() bool {
+	waitFor(h.t, "the run's end is written", func() bool {
 		select {
 		case it := <-h.items:
 			h.flush([]*item{it})
@@ -97,10 +97,7 @@ func TestCancelAndResumeAtOnce(t *testing.T) {
 	s := newHeldSession(t, db, w)
 	s.take()
 	receive(t, g.begun)
-	tx, err := db.Pool.Begin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := callersTx(t, db.Pool)
 	id := runs[0].ID()
 	if err := errors.Join(c.Cancel(ctx, id, InTx(tx)), c.Resume(ctx, id, InTx(tx)), tx.Commit(ctx)); err != nil {
 		t.Fatal(err)

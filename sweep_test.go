@@ -79,10 +79,7 @@ func TestWatchForgetsInAnOutage(t *testing.T) {
 	}
 	pool := openPool(t, proxy.DSN(), 2)
 	c := quietClient(t, pool)
-	k, err := NewCoordinator(c, CoordinatorConfig{Grace: time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := newTestCoordinator(t, c, CoordinatorConfig{Grace: time.Millisecond})
 	execSQL(t, db.Pool, insertGone)
 	dead := func() int {
 		return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'OFFLINE'`)
@@ -111,7 +108,7 @@ func TestWatchForgetsInAnOutage(t *testing.T) {
 		t.Errorf("after a pause: %d dead, %v", dead(), err)
 	}
 	k.watch.quiet = time.Time{}
-	pollUntil(t, "it is declared dead at last", func() bool {
+	waitFor(t, "it is declared dead at last", func() bool {
 		if _, err := k.watchConnections(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -151,10 +148,7 @@ func TestNoGrace(t *testing.T) {
 			if !off {
 				cfg.Grace = 5 * time.Millisecond
 			}
-			k, err := NewCoordinator(quietClient(t, db.Pool), cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
+			k := newTestCoordinator(t, quietClient(t, db.Pool), cfg)
 			execSQL(t, db.Pool, insertGone)
 			ctx, stop := context.WithCancel(t.Context())
 			done := make(chan error, 1)
@@ -162,7 +156,7 @@ func TestNoGrace(t *testing.T) {
 			for i := 1; i <= 20; i++ { // as many sweeps
 				execSQL(t, db.Pool, `INSERT INTO kagzi.workers (worker_id, namespace_id, task_queue, workflow_types, status, visibility_timeout, stale_after, heartbeat_at)
 					SELECT gen_random_uuid(), 'default', 'default', ARRAY['w'], 'ONLINE', interval '5 minutes', interval '30 s', now() - interval '1 hour'`)
-				pollUntil(t, "the silent one is lost", func() bool {
+				waitFor(t, "the silent one is lost", func() bool {
 					return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.worker_events WHERE detail = 'no heartbeat'`) == i
 				})
 			}

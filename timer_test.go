@@ -125,10 +125,7 @@ func TestSleepLengths(t *testing.T) {
 func BenchmarkTimerLateness(b *testing.B) {
 	pool := dbtest.Pool(b)
 	c := quietClient(b, pool)
-	w, err := NewWorker(c, WorkerConfig{PollInterval: 30 * time.Second})
-	if err != nil {
-		b.Fatal(err)
-	}
+	w := newTestWorker(b, c, WorkerConfig{PollInterval: 30 * time.Second})
 	var mu sync.Mutex
 	var late []time.Duration
 	wf := Define[int, int]("lateness")

@@ -44,10 +44,7 @@ func TestCancelRacesRegistration(t *testing.T) {
 	wg.Wait()
 	for _, r := range runs {
 		_, _ = r.Result(k.ctx)
-		info, err := r.Info(k.ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		info := k.infoOf(r.ID())
 		for i := range 5 {
 			id := fmt.Sprint("undo", i)
 			_, ran := undos.Load(string(r.ID()) + "/" + id)
@@ -78,17 +75,44 @@ func TestCancelInBackoffAfterAFailedParallel(t *testing.T) {
 		return 0, err
 	})
 	run := begin(k, wf, 1)
-	waitFor(t, "the attempt failed", func() bool {
-		info, err := run.Info(k.ctx)
-		return err == nil && info.WaitingOn == "retry"
-	})
-	if err := run.Cancel(k.ctx); err != nil {
-		t.Fatal(err)
-	}
-	if info := overAs(k, run); info.Status != StatusCancelled {
-		t.Errorf("ended %s with %v", info.Status, info.Error)
-	}
+	k.waitStatus(run.ID(), StatusPending, "retry")
+	k.cancel(run.ID())
+	endsAs(k, run, StatusCancelled)
 	wantJournal(t, j, "undo-after")
+}
+
+// TestUndoKnowsAStepRecordedBeforeTheCancel cancels a run between the record of a step and the step's return: the undo knows the result.
+func TestUndoKnowsAStepRecordedBeforeTheCancel(t *testing.T) {
+	k := newKit(t)
+	wf := Define[int, int]("wf", noRetry)
+	var undid atomic.Value
+	w := newTestWorker(t, k.c, WorkerConfig{})
+	Handle(w, wf, func(ctx Context, n int) (int, error) {
+		var booked string
+		Compensate(ctx, "cancel-car", func(context.Context) error {
+			undid.Store(booked)
+			return nil
+		})
+		var err error
+		booked, err = Step(ctx, "car", func(context.Context) (string, error) { return "car7", nil })
+		return n, err
+	})
+	recorded := make(chan bool)
+	var runs atomic.Int64
+	w.failpoint = func(point string, run uuid.UUID) {
+		if point == "after record" && runs.Add(1) == 1 {
+			recorded <- true
+			waitFor(t, "the execution is told", k.executionOf(k.c, RunID(run.String())).ended)
+		}
+	}
+	startWorker(t, w)
+	run := begin(k, wf, 1)
+	<-recorded
+	k.cancel(run.ID())
+	failureOf(k, run, StatusCancelled)
+	if got := undid.Load(); got != "car7" {
+		t.Errorf("the undo saw %q", got)
+	}
 }
 
 // TestCancelDuringTheLastUndo cancels a failed run while its last undo is under way: that it was cancelled is how it
@@ -113,9 +137,7 @@ func TestCancelDuringTheLastUndo(t *testing.T) {
 		t.Fatal(err)
 	}
 	close(gate)
-	if info := overAs(k, run); info.Status != StatusCancelled {
-		t.Errorf("ended %s with %v", info.Status, info.Error)
-	}
+	endsAs(k, run, StatusCancelled)
 }
 
 // TestRefusedCancelInTx shows that a refused Cancel changes nothing in the caller's transaction: neither the children
@@ -140,18 +162,13 @@ func TestRefusedCancelInTx(t *testing.T) {
 	run := begin(k, parent, 1)
 	failureOf(k, run, StatusFailed)
 	k.waitStatus(id, StatusSleeping)
-	tx, err := k.pool.Begin(k.ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = run.Cancel(k.ctx, InTx(tx))
+	tx := k.callersTx()
+	err := run.Cancel(k.ctx, InTx(tx))
 	t.Logf("Cancel: %v", err)
 	if err == nil || !errors.Is(err, ErrRunFinished) {
 		t.Fatalf("INVALID")
 	}
-	if err := tx.Commit(k.ctx); err != nil {
-		t.Fatal(err)
-	}
+	commitTx(t, tx)
 	info, err := k.c.Get(k.ctx, id)
 	if err != nil || info.Status != StatusSleeping {
 		t.Errorf("the Cancel was refused, and the child is %s, %v", info.Status, err)
@@ -185,16 +202,10 @@ func TestResumeWhileTheChildIsUndone(t *testing.T) {
 	startWorker(t, w)
 	run := begin(k, parent, 1)
 	waitFor(t, "all sleep", func() bool { return k.count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'SLEEPING'`) == 2 })
-	if err := run.Cancel(k.ctx); err != nil {
-		t.Fatal(err)
-	}
+	k.cancel(run.ID())
 	<-inUndo
-	if err := k.c.Resume(k.ctx, run.ID()); err != nil {
-		t.Fatal(err)
-	}
+	k.resume(run.ID())
 	k.waitStatus(run.ID(), StatusSleeping)
 	close(gate)
-	if info := overAs(k, run); info.Status != StatusCompleted {
-		t.Errorf("ended %s with %v", info.Status, info.Error)
-	}
+	endsAs(k, run, StatusCompleted)
 }

@@ -69,7 +69,7 @@ func TestDeadlineUndoesBeforeTheStepEnds(t *testing.T) {
 		})
 	})
 	run := begin(k, wf, 1, Timeout(2*time.Second))
-	overAs(k, run)
+	endsAs(k, run, StatusFailed)
 	waitFor(t, "the step ends", func() bool { return j.has("slow") })
 	if got := j.String(); got != "slow undo-slow" {
 		t.Errorf("happened: %s; steps: %+v", got, k.steps(run.ID())["slow"])

@@ -3,12 +3,9 @@ package kagzi
 import (
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/google/uuid"
 )
 
 // TestUndoGoesOnElsewhere stops the worker in the middle of the undos.
@@ -75,20 +72,12 @@ func TestDrainBeforeTheUndo(t *testing.T) {
 		})
 		return 0, errors.New("no")
 	})
-	reached, gate := make(chan struct{}), make(chan struct{})
-	var once sync.Once
-	w.failpoint = func(point string, _ uuid.UUID) {
-		if point == "finish" {
-			once.Do(func() {
-				close(reached)
-				<-gate
-			})
-		}
-	}
+	hung, release := hangAt(w, "finish")
 	stop := startWorker(t, w)
+	defer release()
 	run := begin(k, wf, 1)
-	<-reached
-	time.AfterFunc(500*time.Millisecond, func() { close(gate) })
+	receive(t, hung)
+	time.AfterFunc(500*time.Millisecond, release)
 	from := time.Now()
 	if err := stop(); err != nil {
 		t.Fatal(err)

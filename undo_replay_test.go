@@ -35,16 +35,38 @@ func wantJournal(t *testing.T, j *journal, lines ...string) {
 	}
 }
 
-// overAs waits until the run is over.
-func overAs[Out any](k *kit, run *Run[Out]) RunInfo {
+// endsAs waits until the run is over, and fails the test unless it ended so.
+func endsAs[Out any](k *kit, run *Run[Out], status Status) RunInfo {
 	k.t.Helper()
 	_, err := run.Result(k.ctx)
-	info, e := run.Info(k.ctx)
-	if e != nil {
-		k.t.Fatal(e)
-	}
+	info := k.infoOf(run.ID())
 	k.t.Logf("ended %s: %v", info.Status, err)
+	if info.Status != status {
+		k.t.Errorf("ended %s with %v, want %s", info.Status, info.Error, status)
+	}
 	return info
+}
+
+// undoInTwo registers an undo whose first attempt fails, and whose second is due in an hour: another execution makes it.
+func undoInTwo(ctx Context, j *journal, name string, tries *atomic.Int64) {
+	Compensate(ctx, "undo-"+name, func(context.Context) error {
+		if tries.Add(1) == 1 {
+			return errors.New("not yet")
+		}
+		j.add("undo-" + name)
+		return nil
+	}, RetryPolicy{Backoff: time.Hour, NoJitter: true})
+}
+
+// secondTry lets the second attempt of an undo come now, and expects that the run fails with the error of its code.
+func secondTry[Out any](k *kit, run *Run[Out], tries *atomic.Int64) {
+	k.t.Helper()
+	waitFor(k.t, "the undo failed", func() bool { return tries.Load() == 1 })
+	k.waitStatus(run.ID(), StatusSleeping)
+	k.forward(run.ID())
+	if info := endsAs(k, run, StatusFailed); info.Kind != KindUnknown {
+		k.t.Errorf("ended %s with %v", info.Status, info.Error)
+	}
 }
 
 // TestParallelUndoneElsewhere fails a Parallel by one of its branches, and lets an undo be tried again by another
@@ -64,13 +86,7 @@ func TestParallelUndoneElsewhere(t *testing.T) {
 				return err
 			},
 			"hotel": func(ctx Context) error {
-				Compensate(ctx, "undo-hotel", func(context.Context) error {
-					if tries.Add(1) == 1 {
-						return errors.New("not yet")
-					}
-					j.add("undo-hotel")
-					return nil
-				}, RetryPolicy{Backoff: time.Hour, NoJitter: true})
+				undoInTwo(ctx, j, "hotel", &tries)
 				return Do(ctx, "hotel", func(context.Context) error {
 					<-flown
 					return Permanent(errors.New("no room"))
@@ -78,13 +94,7 @@ func TestParallelUndoneElsewhere(t *testing.T) {
 			},
 		})
 	})
-	run := begin(k, wf, 1)
-	waitFor(t, "the undo failed", func() bool { return tries.Load() == 1 })
-	k.waitStatus(run.ID(), StatusSleeping)
-	k.forward(run.ID())
-	if info := overAs(k, run); info.Kind != KindUnknown {
-		t.Errorf("ended %s with %v", info.Status, info.Error)
-	}
+	secondTry(k, begin(k, wf, 1), &tries)
 	wantJournal(t, j, "undo-flight", "undo-hotel")
 }
 
@@ -127,13 +137,11 @@ func TestRaceLoserRegistered(t *testing.T) {
 			want := StatusFailed
 			if how == "Cancel" {
 				want = StatusCancelled
-				if err := run.Cancel(k.ctx); err != nil {
-					t.Fatal(err)
-				}
+				k.cancel(run.ID())
 			} else {
 				k.forward(run.ID())
 			}
-			if info := overAs(k, run); info.Status != want || info.Kind == KindNondeterminism {
+			if info := endsAs(k, run, want); info.Kind == KindNondeterminism {
 				t.Errorf("ended %s with %v", info.Status, info.Error)
 			}
 			wantJournal(t, j, "undo-slow", "undo-fast")
@@ -151,13 +159,7 @@ func TestGoBranchCancelledInReplay(t *testing.T) {
 	registered := make(chan struct{})
 	var once sync.Once
 	serve(k, wf, func(ctx Context, _ int) (int, error) {
-		Compensate(ctx, "undo-root", func(context.Context) error {
-			if tries.Add(1) == 1 {
-				return errors.New("not yet")
-			}
-			j.add("undo-root")
-			return nil
-		}, RetryPolicy{Backoff: time.Hour, NoJitter: true})
+		undoInTwo(ctx, j, "root", &tries)
 		f := Go(ctx, "b", func(ctx Context) (int, error) {
 			_ = doLine(ctx, j, "first")
 			_ = doLine(ctx, j, "second")
@@ -172,13 +174,7 @@ func TestGoBranchCancelledInReplay(t *testing.T) {
 		})
 		return 0, err
 	})
-	run := begin(k, wf, 1)
-	waitFor(t, "the undo failed", func() bool { return tries.Load() == 1 })
-	k.waitStatus(run.ID(), StatusSleeping)
-	k.forward(run.ID())
-	if info := overAs(k, run); info.Kind != KindUnknown {
-		t.Errorf("ended %s with %v", info.Status, info.Error)
-	}
+	secondTry(k, begin(k, wf, 1), &tries)
 	wantJournal(t, j, "undo-root", "undo-b")
 }
 
@@ -205,14 +201,10 @@ func TestCancelInMidReplay(t *testing.T) {
 	k.waitStatus(run.ID(), StatusSleeping)
 	k.forward(run.ID())
 	<-again
-	if err := run.Cancel(k.ctx); err != nil {
-		t.Fatal(err)
-	}
+	k.cancel(run.ID())
 	waitFor(t, "the execution is told", k.executionOf(k.c, run.ID()).ended)
 	close(gate)
-	if info := overAs(k, run); info.Status != StatusCancelled {
-		t.Errorf("ended %s with %v", info.Status, info.Error)
-	}
+	endsAs(k, run, StatusCancelled)
 	wantJournal(t, j, "undo-a", "undo-b")
 }
 
@@ -240,18 +232,14 @@ func TestRegistrationOfAForgottenFailure(t *testing.T) {
 	})
 	run := begin(k, wf, 1)
 	k.waitStatus(run.ID(), StatusSleeping)
-	if err := run.Cancel(k.ctx); err != nil {
-		t.Fatal(err)
-	}
-	if info := overAs(k, run); info.Status != StatusCancelled {
-		t.Errorf("ended %s with %v", info.Status, info.Error)
-	}
+	k.cancel(run.ID())
+	endsAs(k, run, StatusCancelled)
 	wantJournal(t, j, "undo-first", "undo-fallback")
 }
 
-// TestStepTxAfterSleep loses the worker right after a StepTx that follows a Sleep: the undo finds what the StepTx
+// TestUndoKnowsAStepTxAfterASleep loses the worker right after a StepTx that follows a Sleep: the undo finds what the StepTx
 // returned.
-func TestStepTxAfterSleep(t *testing.T) {
+func TestUndoKnowsAStepTxAfterASleep(t *testing.T) {
 	k := newKit(t)
 	wf := Define[int, int]("wf", noRetry)
 	j := &journal{}
@@ -273,29 +261,96 @@ func TestStepTxAfterSleep(t *testing.T) {
 	}
 	w := newTestWorker(t, k.c, WorkerConfig{VisibilityTimeout: time.Second, FixedLease: true, DrainTimeout: time.Millisecond})
 	Handle(w, wf, code)
-	stuck, gate := make(chan struct{}), make(chan struct{})
-	var once sync.Once
-	w.failpoint = func(point string, id uuid.UUID) {
-		if point == "after record" && id != uuid.Nil {
-			once.Do(func() {
-				close(stuck)
-				<-gate
-			})
-		}
-	}
+	hung, release := hangAt(w, "after record")
 	startWorker(t, w)
+	defer release()
 	run := begin(k, wf, 1)
-	<-stuck
-	defer close(gate)
-	if err := run.Cancel(k.ctx); err != nil {
-		t.Fatal(err)
-	}
+	receive(t, hung)
+	k.cancel(run.ID())
 	serve(k, wf, code)
-	if info := overAs(k, run); info.Status != StatusCancelled {
-		t.Errorf("ended %s with %v", info.Status, info.Error)
-	}
+	endsAs(k, run, StatusCancelled)
 	if got := j.String(); got != "refund:ch_1" {
 		t.Errorf("happened: %s", got)
+	}
+}
+
+// TestUndoKnowsAStepTxThatWasCommittedAlone has a transactional step commit after a sleep, and the worker die in the step
+// after it, before it writes anything else. The run is cancelled: who undoes it must come past the transactional step.
+func TestUndoKnowsAStepTxThatWasCommittedAlone(t *testing.T) {
+	k := newKit(t)
+	j := &journal{}
+	wf := Define[struct{}, string]("wf", RetryPolicy{MaxAttempts: 1})
+	hangs, release := make(chan bool, 1), make(chan bool)
+	defer close(release)
+	fn := func(ctx Context, _ struct{}) (string, error) {
+		var payment string
+		Compensate(ctx, "refund", func(ctx context.Context) error { j.add("refund:" + payment); return nil })
+		if err := Sleep(ctx, "cooling-off", 400*time.Millisecond); err != nil {
+			return "", err
+		}
+		var err error
+		payment, err = StepTx(ctx, "capture", func(context.Context, pgx.Tx) (string, error) { return "payment7", nil })
+		if err != nil {
+			return "", err
+		}
+		return "", Do(ctx, "mail", func(context.Context) error {
+			hangs <- true
+			<-release
+			return nil
+		})
+	}
+	serveWith(k, told, wf, fn)
+	run := begin(k, wf, struct{}{})
+	<-hangs
+	// The first worker is dead from here on.
+	if _, err := k.c.store.Cancel(k.ctx, nil, uuid.MustParse(string(run.ID())), ""); err != nil {
+		t.Fatal(err)
+	}
+	k.takeAway(run.ID())
+	rescue(k, wf, fn)
+	_, err := run.Result(k.ctx)
+	t.Log(err)
+	if got := j.String(); got != "refund:payment7" {
+		t.Errorf("undone: %q", got)
+	}
+	for id, a := range k.steps(run.ID()) {
+		for _, s := range a {
+			t.Log(id, s.Attempt, s.Status, string(s.Output))
+		}
+	}
+}
+
+// TestUndoKnowsAStepTxThatBeganAMap has a transactional step be the first thing that a branch of a Map records, and the
+// worker die once it has committed. The run is cancelled: what the step returned is known to the undo.
+func TestUndoKnowsAStepTxThatBeganAMap(t *testing.T) {
+	k := newKit(t)
+	wf := Define[struct{}, int]("wf", noRetry)
+	var refunded atomic.Int64
+	code := func(ctx Context, _ struct{}) (int, error) {
+		paid := make([]int, 1)
+		Compensate(ctx, "refund", func(context.Context) error {
+			refunded.Add(int64(paid[0]))
+			return nil
+		})
+		_, err := Map(ctx, "pay", []int{7}, func(ctx Context, n int) (_ int, err error) {
+			paid[0], err = StepTx(ctx, "charge", func(context.Context, pgx.Tx) (int, error) { return n, nil })
+			return 0, err
+		})
+		return 0, err
+	}
+	w := newTestWorker(t, quietClient(t, k.pool), unwatched)
+	Handle(w, wf, code)
+	hung, release := hangAt(w, "after record")
+	startWorker(t, w)
+	defer release()
+	run := begin(k, wf, struct{}{})
+	receive(t, hung)
+	k.takeAway(run.ID())
+	k.cancel(run.ID())
+	rescue(k, wf, code)
+	failureOf(k, run, StatusCancelled)
+	if n := refunded.Load(); n != 7 {
+		t.Errorf("refunded %d of the 7 that were charged", n)
 	}
 }
 
@@ -339,11 +394,7 @@ func TestUndecidedRace(t *testing.T) {
 		t.Fatal("INVALID")
 	}
 	k.exec(`DELETE FROM kagzi.step_runs WHERE step_id IN ('r', 'long')`) // as if the worker had died just before the decision
-	if err := run.Cancel(k.ctx); err != nil {
-		t.Fatal(err)
-	}
-	if info := overAs(k, run); info.Status != StatusCancelled {
-		t.Errorf("ended %s with %v", info.Status, info.Error)
-	}
+	k.cancel(run.ID())
+	endsAs(k, run, StatusCancelled)
 	wantJournal(t, j, "undo-a", "undo-b1", "undo-b2", "undo-b3")
 }

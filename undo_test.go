@@ -99,18 +99,11 @@ func TestCompensate(t *testing.T) {
 			})
 		}, end: func(k *kit, _ *journal, run *Run[int]) {
 			<-booked
-			if err := run.Cancel(k.ctx); err != nil {
-				k.t.Fatal(err)
-			}
+			k.cancel(run.ID())
 		}, status: StatusCancelled, kind: KindCancelled, want: undone},
 		{name: "CancelledInABackoff", opts: []StartOption{RetryPolicy{MaxAttempts: 9, Backoff: time.Hour}}, then: func(Context) error { return errors.New("no") }, end: func(k *kit, j *journal, run *Run[int]) {
-			waitFor(k.t, "the attempt failed", func() bool {
-				info, err := run.Info(k.ctx)
-				return err == nil && info.WaitingOn == "retry"
-			})
-			if err := run.Cancel(k.ctx); err != nil {
-				k.t.Fatal(err)
-			}
+			k.waitStatus(run.ID(), StatusPending, "retry")
+			k.cancel(run.ID())
 		}, status: StatusCancelled, kind: KindCancelled, want: undone},
 		{name: "Terminated", then: sleepLong, end: func(k *kit, _ *journal, run *Run[int]) {
 			k.waitStatus(run.ID(), StatusSleeping)
@@ -151,9 +144,7 @@ func sleepLong(ctx Context) error { return Sleep(ctx, "long", time.Hour) }
 
 func cancelAsleep(k *kit, _ *journal, run *Run[int]) {
 	k.waitStatus(run.ID(), StatusSleeping)
-	if err := run.Cancel(k.ctx); err != nil {
-		k.t.Fatal(err)
-	}
+	k.cancel(run.ID())
 }
 
 // TestUndoIsRetried lets an undo fail, with a backoff that outlasts its execution.
@@ -180,9 +171,7 @@ func TestUndoIsRetried(t *testing.T) {
 			t.Errorf("the run waits for %q until %v", info.WaitingOn, info.AvailableAt)
 		}
 		if i == 0 { // a cancel now changes how the run ends, and neither the backoff nor the undo
-			if err := run.Cancel(k.ctx); err != nil {
-				t.Fatal(err)
-			}
+			k.cancel(run.ID())
 			waitFor(t, "the run has looked, and sleeps again", func() bool {
 				info, err := run.Info(k.ctx)
 				return err == nil && info.Status == StatusSleeping && time.Until(info.AvailableAt) > 30*time.Minute
@@ -229,9 +218,7 @@ func TestUndoFailsForGood(t *testing.T) {
 		t.Errorf("called: %s", got)
 	}
 	repaired.Store(true)
-	if err := k.c.Resume(k.ctx, run.ID()); err != nil {
-		t.Fatal(err)
-	}
+	k.resume(run.ID())
 	if re := failureOf(k, run, StatusFailed); re.Kind != KindUnknown || re.Message != "out of stock" {
 		t.Errorf("once undone: %v", re)
 	}
@@ -285,9 +272,7 @@ func TestUndoOfBranches(t *testing.T) {
 	waitFor(t, "both have registered", func() bool {
 		return k.count(`SELECT count(*) FROM kagzi.step_runs WHERE step_kind = 'COMPENSATION'`) == 2
 	})
-	if err := run.Cancel(k.ctx); err != nil {
-		t.Fatal(err)
-	}
+	k.cancel(run.ID())
 	failureOf(k, run, StatusCancelled)
 	got := strings.Fields(j.String())
 	if len(got) != 3 || got[0] != "done" || !slices.Contains(got, "undo-sleeps") || !slices.Contains(got, "undo-works") {
@@ -311,9 +296,7 @@ func TestCodeThatForgotItsUndo(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop = serve(k, wf, func(ctx Context, _ int) (int, error) { return 0, sleepLong(ctx) })
-	if err := run.Cancel(k.ctx); err != nil {
-		t.Fatal(err)
-	}
+	k.cancel(run.ID())
 	re := failureOf(k, run, StatusFailed)
 	if re.Kind != KindNondeterminism {
 		t.Errorf("kind %q", re.Kind)
@@ -323,9 +306,7 @@ func TestCodeThatForgotItsUndo(t *testing.T) {
 		t.Fatal(err)
 	}
 	serve(k, wf, trip(j, sleepLong))
-	if err := k.c.Resume(k.ctx, run.ID()); err != nil {
-		t.Fatal(err)
-	}
+	k.resume(run.ID())
 	failureOf(k, run, StatusCancelled) // that was decided
 	if got := j.String(); got != undone {
 		t.Errorf("happened: %s", got)
@@ -417,15 +398,10 @@ func TestUndoSeesWhatCameLast(t *testing.T) {
 			startWorker(t, w)
 			run := begin(k, wf, 1)
 			if name != "Child" {
-				if err := k.c.Signal(k.ctx, run.ID(), word.With("it")); err != nil {
-					t.Fatal(err)
-				}
+				k.signal(run.ID(), word.With("it"))
 			}
 			first := receive(t, seen)
-			waitFor(t, "the run waits for the next attempt", func() bool {
-				info, err := run.Info(k.ctx)
-				return err == nil && info.Status == StatusSleeping && info.WaitingOn == "retry undo"
-			})
+			k.waitStatus(run.ID(), StatusSleeping, "retry undo")
 			k.exec(`UPDATE kagzi.step_runs SET wake_at = now() WHERE step_id = 'undo' AND attempt_number = 1`)
 			k.forward(run.ID())
 			if second := receive(t, seen); first != "it" || second != "it" {
@@ -451,6 +427,6 @@ func TestGoexitInAnUndo(t *testing.T) {
 		}, RetryPolicy{MaxAttempts: 1})
 		return 0, errors.New("no")
 	})
-	overAs(k, begin(k, wf, 1))
+	endsAs(k, begin(k, wf, 1), StatusFailed)
 	wantJournal(t, j, "undo-a")
 }

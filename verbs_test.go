@@ -17,9 +17,7 @@ func (k *kit) ended(status Status, opts ...StartOption) RunID {
 	k.t.Helper()
 	run := begin(k, noop, map[Status]int{StatusCompleted: 1, StatusFailed: 2, StatusCancelled: 3}[status], opts...)
 	if status == StatusCancelled {
-		if err := run.Cancel(k.ctx); err != nil {
-			k.t.Fatal(err)
-		}
+		k.cancel(run.ID())
 		return run.ID()
 	}
 	w := newTestWorker(k.t, k.c, WorkerConfig{Queue: k.infoOf(run.ID()).Queue})
@@ -30,15 +28,6 @@ func (k *kit) ended(status Status, opts ...StartOption) RunID {
 		k.t.Fatal(err)
 	}
 	return run.ID()
-}
-
-func (k *kit) infoOf(ref Ref) RunInfo {
-	k.t.Helper()
-	info, err := k.c.Get(k.ctx, ref)
-	if err != nil {
-		k.t.Fatal(err)
-	}
-	return info
 }
 
 func TestRestartOfEachStatus(t *testing.T) {
@@ -114,9 +103,7 @@ func TestRestartKeepsTheTimeout(t *testing.T) {
 		}
 	}
 	first := restarted(old)
-	if err := k.c.Cancel(k.ctx, first.ID); err != nil {
-		t.Fatal(err)
-	}
+	k.cancel(first.ID)
 	for _, got := range []RunInfo{first, restarted(first.ID)} {
 		if left := got.DeadlineAt.Sub(got.CreatedAt); left != time.Hour {
 			t.Errorf("the timeout is %v", left)
@@ -142,9 +129,7 @@ func TestRestartOfAScheduledRun(t *testing.T) {
 	if len(runs) == 0 {
 		t.Fatal("nothing was fired")
 	}
-	if err := k.c.Cancel(k.ctx, runs[0].ID); err != nil {
-		t.Fatal(err)
-	}
+	k.cancel(runs[0].ID)
 	as, err := k.c.Restart(k.ctx, runs[0].ID)
 	if err != nil {
 		t.Fatal(err)
@@ -195,9 +180,7 @@ func TestVerbsInTx(t *testing.T) {
 			t.Errorf("visible before the commit: %v", err)
 		}
 	}
-	if err := tx.Rollback(k.ctx); err != nil {
-		t.Fatal(err)
-	}
+	rollbackTx(t, tx)
 	if n := k.count(`SELECT count(*) FROM kagzi.workflow_runs`) + k.count(`SELECT count(*) FROM kagzi.run_events`); n != 5 { // one is of a cancel
 		t.Errorf("a rollback leaves %d rows", n)
 	}
@@ -206,19 +189,14 @@ func TestVerbsInTx(t *testing.T) {
 	}
 
 	// A worker of another client learns of the commit by its notifications.
-	other, err := NewClient(k.pool, k.c.cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := clientWith(t, k.pool, k.c.cfg)
 	w := newTestWorker(t, other, WorkerConfig{PollInterval: 25 * time.Second})
 	Handle(w, noop, odd)
 	startWorker(t, w)
 	waitFor(t, "the worker listens", other.hub.listening)
 	tx = k.callersTx()
 	runs := all(tx)
-	if err := tx.Commit(k.ctx); err != nil {
-		t.Fatal(err)
-	}
+	commitTx(t, tx)
 	k.waitStatus(runs[0], StatusCompleted)
 	k.waitStatus(runs[1], StatusCompleted)
 	k.wantEvents(failedRun, RunEvent{Event: RunEventResumed, Reason: "a"})
@@ -227,12 +205,8 @@ func TestVerbsInTx(t *testing.T) {
 func TestReasons(t *testing.T) {
 	k := newKit(t)
 	id := k.ended(StatusCancelled)
-	if err := k.c.Resume(k.ctx, id, Reason(strings.Repeat("é", 1000)+"\xff")); err != nil {
-		t.Fatal(err)
-	}
-	if err := k.c.Cancel(k.ctx, id, Reason("why not")); err != nil {
-		t.Fatal(err)
-	}
+	k.resume(id, Reason(strings.Repeat("é", 1000)+"\xff"))
+	k.cancel(id, Reason("why not"))
 	events, err := k.c.Events(k.ctx, id)
 	if err != nil || len(events) != 3 || len(events[1].Reason) > maxReason || !strings.Contains(events[1].Reason, "truncated, 2001 bytes") || events[2].Reason != "why not" {
 		t.Errorf("%+v, %v", events, err)
@@ -281,10 +255,7 @@ func TestBulkInPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := NewClient(k.pool, ClientConfig{Namespace: "other"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := clientWith(t, k.pool, ClientConfig{Namespace: "other"})
 	theirs, err := other.StartMany(k.ctx, calls[:3])
 	if err != nil {
 		t.Fatal(err)

@@ -56,7 +56,7 @@ func testZombie(t *testing.T, call Call, point, refused, want string, cfg Worker
 		t.Fatal(err)
 	}
 	run := &Run[string]{client: c, workflow: call.workflow, id: started[0].ID}
-	pollUntil(t, "the process stops", func() bool { return countIn(t, file, "REACHED") == 1 })
+	waitFor(t, "the process stops", func() bool { return countIn(t, file, "REACHED") == 1 })
 	lease := queryOne[string](t, db.Pool, `SELECT lease FROM kagzi.workflow_runs`)
 
 	stop := startLocal(t, localWorker(t, c, filepath.Join(t.TempDir(), "other"), cfg))
@@ -68,7 +68,7 @@ func testZombie(t *testing.T, call Call, point, refused, want string, cfg Worker
 	if err := zombie.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	pollUntil(t, "the zombie's write is refused", func() bool { return countIn(t, file, "REFUSED", refused) > 0 })
+	waitFor(t, "the zombie's write is refused", func() bool { return countIn(t, file, "REFUSED", refused) > 0 })
 	zombie.stop(t)
 	if after := tables(t, db); after != before {
 		t.Errorf("the zombie changed the tables from\n%s\nto\n%s", before, after)
@@ -98,12 +98,9 @@ func TestZombieRecordsNothing(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "zombie")
 			zombie := startProcess(t, workerSpec{DSN: db.DSN, Ledger: file, Config: quick, Point: tc.point, Nth: 1, Signal: syscall.SIGSTOP})
 			runs := startRuns(t, c, tc.wf, 1)
-			pollUntil(t, "the process stops", func() bool { return countIn(t, file, "REACHED") == 1 })
+			waitFor(t, "the process stops", func() bool { return countIn(t, file, "REACHED") == 1 })
 
-			w, err := NewWorker(c, quick)
-			if err != nil {
-				t.Fatal(err)
-			}
+			w := newTestWorker(t, c, quick)
 			begun, open := make(chan struct{}, 1), make(chan struct{})
 			Handle(w, tc.wf, func(ctx Context, n int) (string, error) {
 				return Step(ctx, "one", func(context.Context) (string, error) {
@@ -117,7 +114,7 @@ func TestZombieRecordsNothing(t *testing.T) {
 			if err := zombie.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 				t.Fatal(err)
 			}
-			pollUntil(t, "the zombie's record is refused", func() bool { return countIn(t, file, "REFUSED", "record") > 0 })
+			waitFor(t, "the zombie's record is refused", func() bool { return countIn(t, file, "REFUSED", "record") > 0 })
 			zombie.stop(t)
 			if n := queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.step_runs WHERE status = 'COMPLETED'`); n != 0 {
 				t.Errorf("%d steps are recorded", n)
@@ -152,17 +149,17 @@ func TestZombieStepLearnsOfIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pollUntil(t, "the step begins", func() bool { return countIn(t, file, "BEGIN") == 1 })
+	waitFor(t, "the step begins", func() bool { return countIn(t, file, "BEGIN") == 1 })
 	if err := zombie.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	other := filepath.Join(dir, "other")
 	stop := startLocal(t, localWorker(t, c, other, quick))
-	pollUntil(t, "the step begins elsewhere", func() bool { return countIn(t, other, "BEGIN") == 1 })
+	waitFor(t, "the step begins elsewhere", func() bool { return countIn(t, other, "BEGIN") == 1 })
 	if err := zombie.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	pollUntil(t, "the zombie's step learns of it", func() bool { return countIn(t, file, "CAUSE", string(run.ID()), fmt.Sprint(ErrLeaseLost)) == 1 })
+	waitFor(t, "the zombie's step learns of it", func() bool { return countIn(t, file, "CAUSE", string(run.ID()), fmt.Sprint(ErrLeaseLost)) == 1 })
 	touch(t, release)
 	if got, err := run.Result(testContext(t)); err != nil || got != "held" {
 		t.Errorf("got %q, %v", got, err)

@@ -67,6 +67,27 @@ func (g *gate) pass(context.Context) error {
 	return nil
 }
 
+// besideSlow gives env code whose run stays in memory, for a step at the gate: another branch waits three times, each time
+// followed by a step.
+func (g *gate) besideSlow(env *kagzitest.Env, branch, step string, wait func(kagzi.Context) error) {
+	kagzi.Handle(env.Worker, trial, func(ctx kagzi.Context, _ string) (string, error) {
+		return "", kagzi.Parallel(ctx, "both", map[string]func(kagzi.Context) error{
+			"busy": func(ctx kagzi.Context) error { return kagzi.Do(ctx, "slow", g.pass) },
+			branch: func(ctx kagzi.Context) error {
+				for range 3 {
+					if err := wait(ctx); err != nil {
+						return err
+					}
+					if err := kagzi.Do(ctx, step, func(context.Context) error { return nil }); err != nil {
+						return err
+					}
+				}
+				return nil
+			},
+		})
+	})
+}
+
 func TestARunKeepsItsLeaseWhileTimeGoesOn(t *testing.T) {
 	t.Parallel()
 	env := kagzitest.New(t)
@@ -102,22 +123,7 @@ func TestWaitsInMemoryEndWhenTheirTimeHasCome(t *testing.T) {
 	t.Parallel()
 	env := kagzitest.New(t)
 	g := newGate()
-	kagzi.Handle(env.Worker, trial, func(ctx kagzi.Context, _ string) (string, error) {
-		return "", kagzi.Parallel(ctx, "both", map[string]func(kagzi.Context) error{
-			"busy": func(ctx kagzi.Context) error { return kagzi.Do(ctx, "slow", g.pass) },
-			"asleep": func(ctx kagzi.Context) error {
-				for range 3 {
-					if err := kagzi.Sleep(ctx, "nap", day); err != nil {
-						return err
-					}
-					if err := kagzi.Do(ctx, "tick", func(context.Context) error { return nil }); err != nil {
-						return err
-					}
-				}
-				return nil
-			},
-		})
-	})
+	g.besideSlow(env, "asleep", "tick", func(ctx kagzi.Context) error { return kagzi.Sleep(ctx, "nap", day) })
 	run := kagzitest.Start(env, trial, "")
 	<-g.reached
 	env.Advance(50 * time.Hour)

@@ -100,21 +100,9 @@ func TestAMessageToARunInMemoryIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	env := kagzitest.New(t)
 	g := newGate()
-	kagzi.Handle(env.Worker, trial, func(ctx kagzi.Context, _ string) (string, error) {
-		return "", kagzi.Parallel(ctx, "both", map[string]func(kagzi.Context) error{
-			"busy": func(ctx kagzi.Context) error { return kagzi.Do(ctx, "slow", g.pass) },
-			"told": func(ctx kagzi.Context) error {
-				for range 3 {
-					if _, err := kagzi.WaitSignal(ctx, approved); err != nil {
-						return err
-					}
-					if err := kagzi.Do(ctx, "note", func(context.Context) error { return nil }); err != nil {
-						return err
-					}
-				}
-				return nil
-			},
-		})
+	g.besideSlow(env, "told", "note", func(ctx kagzi.Context) error {
+		_, err := kagzi.WaitSignal(ctx, approved)
+		return err
 	})
 	run := kagzitest.Start(env, trial, "")
 	<-g.reached

@@ -348,11 +348,7 @@ func TestCheck(t *testing.T) {
 // holdLock holds the lock that migrations take until the test ends or release is called.
 func holdLock(t *testing.T, db *dbtest.DB) (release func()) {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), db.DSN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	conn := dbtest.Connect(t, db.DSN)
 	if _, err := conn.Exec(t.Context(), "SELECT pg_advisory_lock($1)", migrations.LockID); err != nil {
 		t.Fatal(err)
 	}

@@ -78,9 +78,7 @@ func TestCancel(t *testing.T) {
 		if c := claim(t, s, request(1)); len(c.Runs) > 0 {
 			t.Error("claimed while a cancel is about to be committed")
 		}
-		if err := tx.Rollback(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		rollback(t, tx)
 		if row := look(t, s.pool, id); row.Status != Pending {
 			t.Errorf("row %+v after a rollback", row)
 		}
@@ -95,11 +93,9 @@ func TestCancel(t *testing.T) {
 		lockRow(t, tx, r.RunID)
 		exec(t, tx, `UPDATE kagzi.workflow_runs SET status = 'COMPLETED', finished_at = now(), available_at = NULL, locked_by = NULL WHERE run_id = $1`, r.RunID)
 		var err error
-		var wg sync.WaitGroup
-		wg.Go(func() { err = cancelled(s.Cancel(context.WithoutCancel(t.Context()), nil, r.RunID, "")) })
-		waitForWaiter(t, s)
-		commit(t, tx)
-		wg.Wait()
+		meetsLock(t, s, func(ctx context.Context) {
+			err = cancelled(s.Cancel(ctx, nil, r.RunID, ""))
+		}, func() { commit(t, tx) })
 		wantError(t, err, ErrRunFinished)
 		if row := look(t, s.pool, r.RunID); row.Status != Completed {
 			t.Errorf("row %+v", row)
@@ -234,11 +230,9 @@ func TestResume(t *testing.T) {
 		}
 		tx := begin(t, s)
 		var err error
-		var wg sync.WaitGroup
-		wg.Go(func() { _, err = s.Resume(context.WithoutCancel(t.Context()), tx, id, "") })
-		waitForWaiter(t, s)
-		commit(t, taking)
-		wg.Wait()
+		meetsLock(t, s, func(ctx context.Context) {
+			_, err = s.Resume(ctx, tx, id, "")
+		}, func() { commit(t, taking) })
 		wantError(t, err, ErrIDConflict)
 		if n := one[int](t, tx, `SELECT 1`); n != 1 {
 			t.Error("the caller's transaction is aborted")

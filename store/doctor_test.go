@@ -36,7 +36,7 @@ func TestIndexesAreThoseOfTheSchema(t *testing.T) {
 func TestOpenSessions(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	idle := connect(t, db.DSN)
+	idle := dbtest.Connect(t, db.DSN)
 	exec(t, idle, `BEGIN ISOLATION LEVEL REPEATABLE READ`)
 	exec(t, idle, `SELECT 'where it stopped'`)
 	sessions, hidden, err := OpenSessions(t.Context(), db.Pool)
@@ -54,7 +54,7 @@ func TestOpenSessions(t *testing.T) {
 		t.Errorf("%+v, %v", sessions, err)
 	}
 
-	poor := connect(t, db.DSN)
+	poor := dbtest.Connect(t, db.DSN)
 	role := "kagzi_poor_" + strings.ReplaceAll(db.Name, "kagzi_test_", "")
 	exec(t, poor, `CREATE ROLE `+role)
 	defer exec(t, db.Pool, `DROP ROLE `+role)
@@ -75,7 +75,7 @@ func TestPreparedTransactionsAndSlots(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Stop() })
-	conn := connect(t, server.SocketDSN())
+	conn := dbtest.Connect(t, server.SocketDSN())
 	exec(t, conn, `CREATE TABLE kept (n int)`)
 	exec(t, conn, `BEGIN`)
 	exec(t, conn, `INSERT INTO kept VALUES (1)`)

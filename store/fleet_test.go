@@ -119,9 +119,7 @@ func TestForceOffline(t *testing.T) {
 	if err != nil || lost.Released != 2 || lost.Left != 1 || lost.Queue != "queue" {
 		t.Fatalf("lost %+v, error %v", lost, err)
 	}
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	rollback(t, tx)
 	if got := events(t, s, w.ID); got != "STARTED" || look(t, s.pool, rs[1].RunID).Due {
 		t.Errorf("a rolled back transaction leaves something: %s", got)
 	}

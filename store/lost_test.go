@@ -1,7 +1,10 @@
 package store
 
 import (
+	"context"
+	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -223,41 +226,6 @@ func TestLostHeartbeatAndExtension(t *testing.T) {
 	})
 }
 
-func TestLostStart(t *testing.T) {
-	eachLoss(t, func(t *testing.T, lose func(*pgproxy.Proxy, string) *pgproxy.Drop, _ bool) {
-		for name, runs := range map[string][]NewRun{
-			"ByRunID": {newRun()}, "ByExternalID": {newRun(withID("id"))}, "Many": many(5), "ManyWithIDs": {newRun(withID("a")), newRun(withID("b"))},
-		} {
-			s, direct, proxy := losing(t)
-			part := "INSERT INTO kagzi.workflow_payloads"
-			if name == "ManyWithIDs" {
-				part = "commit"
-			}
-			drop := lose(proxy, part)
-			started, err := s.Start(t.Context(), nil, runs)
-			happened(t, drop)
-			if err != nil {
-				t.Fatalf("%s: %v: a start looks by itself", name, err)
-			}
-			for i, r := range started {
-				if r.RunID != runs[i].RunID || r.Existed {
-					t.Errorf("%s: run %d is %+v", name, i, r)
-				}
-			}
-			if n := one[int](t, direct.pool, `SELECT count(*) FROM kagzi.workflow_runs`); n != len(runs) {
-				t.Errorf("%s: %d runs, want %d", name, n, len(runs))
-			}
-			// A caller that starts anew, with a new run ID, finds the run by its external ID.
-			if name == "ByExternalID" {
-				again, err := s.Start(t.Context(), nil, []NewRun{newRun(withID("id"))})
-				if err != nil || again[0].RunID != runs[0].RunID || !again[0].Existed {
-					t.Errorf("%s: again %+v, error %v", name, again, err)
-				}
-			}
-		}
-	})
-}
-
 func TestLostCancelAndResume(t *testing.T) {
 	eachLoss(t, func(t *testing.T, lose func(*pgproxy.Proxy, string) *pgproxy.Drop, done bool) {
 		s, direct, proxy := losing(t)
@@ -297,6 +265,52 @@ func part2(part string) string {
 		return part
 	}
 	return "SET status = 'PENDING', available_at"
+}
+
+// TestLostCancelOfARunThatCompletes loses the commit of a cancel, and lets the run complete before the cancel is tried
+// again: whoever cancels must hear that the run was not cancelled, if the server has not seen the commit.
+func TestLostCancelOfARunThatCompletes(t *testing.T) {
+	t.Parallel()
+	for name, verb := range map[string]func(*Store, context.Context, *ClaimedRun) error{
+		"Cancel": func(s *Store, ctx context.Context, r *ClaimedRun) error {
+			return cancelled(s.Cancel(ctx, nil, r.RunID, ""))
+		},
+		"Terminate": func(s *Store, ctx context.Context, r *ClaimedRun) error {
+			return cancelled(s.Terminate(ctx, nil, r.RunID, ""))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.Database(t)
+			direct := New(db.Pool, "test")
+			r := running(t, direct, 1)[0]
+			proxy := pgproxy.Start(t, db.DSN)
+			drop := proxy.DropRequest(pgproxy.Exactly("commit"))
+			var tries atomic.Int64
+			s := New(poolWith(t, proxy.DSN(), func(c *pgxpool.Config) {
+				c.PrepareConn = func(context.Context, *pgx.Conn) (bool, error) {
+					if tries.Add(1) == 2 {
+						happened(t, drop)
+						f := &Flush{Finishes: []*Finish{finish(r)}}
+						for f.Finishes[0].Outcome != Done { // until the server has noticed, the run is locked
+							if err := direct.Flush(t.Context(), f); err != nil {
+								t.Error(err)
+								break
+							}
+						}
+					}
+					return true, nil
+				}
+			}), "test")
+			err := verb(s, t.Context(), r)
+			if got := look(t, db.Pool, r.RunID).Status; got != Completed {
+				t.Fatalf("INVALID: the run is %s", got)
+			}
+			if !errors.Is(err, ErrRunFinished) {
+				t.Errorf("error %v of a run that completed, want ErrRunFinished", err)
+			}
+		})
+	}
 }
 
 func TestLostStepTx(t *testing.T) {

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -267,7 +266,7 @@ func TestPlansWithMillionsOfRows(t *testing.T) {
 	}
 	check := func(state string, lists ...[]planned) {
 		t.Helper()
-		conn := connect(t, db.DSN)
+		conn := dbtest.Connect(t, db.DSN)
 		for _, p := range lists[0] {
 			exec(t, conn, `PREPARE `+p.name+` AS `+p.sql, pgx.QueryExecModeSimpleProtocol)
 			execute := "EXECUTE " + p.name + literals(t, conn, p)
@@ -347,17 +346,6 @@ func TestPlansWithMillionsOfRows(t *testing.T) {
 		exec(t, s.pool, `VACUUM ANALYZE kagzi.workflow_runs, kagzi.workflow_payloads, kagzi.step_runs`)
 		check(fmt.Sprintf("%d runs", n), few)
 	}
-}
-
-// connect opens a connection that ends with the test.
-func connect(t *testing.T, dsn string) *pgx.Conn {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	return conn
 }
 
 // prepared begins a transaction as the store does for the statements that it sends, or begins it anew.

@@ -15,7 +15,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
-	"github.com/kagzi/kagzi/internal/pgproxy"
 )
 
 func ifActive(policy string) func(*NewRun) { return func(r *NewRun) { r.IfActive = policy } }
@@ -197,9 +196,7 @@ func TestReplace(t *testing.T) {
 		if out, err := s.Start(t.Context(), tx, []NewRun{newRun(withID("id"), ifActive(ReplaceActive))}); err != nil || out[0].Replaced != old[0] {
 			t.Errorf("%+v, %v", out, err)
 		}
-		if err := tx.Rollback(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		rollback(t, tx)
 		if row := look(t, s.pool, old[0]); row.Status != Pending {
 			t.Errorf("row %+v after a rollback", row)
 		}
@@ -215,14 +212,12 @@ func TestReplace(t *testing.T) {
 			lockRow(t, tx, r.RunID)
 			var out []StartedRun
 			var err error
-			var wg sync.WaitGroup
-			wg.Go(func() {
-				out, err = s.Start(context.WithoutCancel(t.Context()), nil, []NewRun{newRun(withID("id"+policy), ifActive(ReplaceActive), ifEnded(policy), withDelay(time.Hour))})
+			meetsLock(t, s, func(ctx context.Context) {
+				out, err = s.Start(ctx, nil, []NewRun{newRun(withID("id"+policy), ifActive(ReplaceActive), ifEnded(policy), withDelay(time.Hour))})
+			}, func() {
+				endAs(t, tx, r.RunID, Completed)
+				commit(t, tx)
 			})
-			waitForWaiter(t, s)
-			endAs(t, tx, r.RunID, Completed)
-			commit(t, tx)
-			wg.Wait()
 			if got := outcome(out, err); got != want {
 				t.Errorf("%q: %s, want %s", policy, got, want)
 			}
@@ -326,13 +321,9 @@ func TestIfEndedMeetsAFinish(t *testing.T) {
 		endAs(t, tx, run, test.status)
 		var out []StartedRun
 		var err error
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			out, err = s.Start(context.WithoutCancel(t.Context()), nil, []NewRun{newRun(withID(id), ifEnded(test.policy))})
-		})
-		waitForWaiter(t, s)
-		exec(t, tx, test.end)
-		wg.Wait()
+		meetsLock(t, s, func(ctx context.Context) {
+			out, err = s.Start(ctx, nil, []NewRun{newRun(withID(id), ifEnded(test.policy))})
+		}, func() { exec(t, tx, test.end) })
 		if got := outcome(out, err); got != test.want {
 			t.Errorf("%+v: %s", test, got)
 		}
@@ -386,89 +377,6 @@ func TestIfEndedInAStricterTransaction(t *testing.T) {
 			t.Errorf("at %s: %v", level, err)
 		}
 		commit(t, tx)
-	}
-}
-
-func TestLostStartWithAPolicy(t *testing.T) {
-	eachLoss(t, func(t *testing.T, _ func(*pgproxy.Proxy, string) *pgproxy.Drop, done bool) {
-		lose := (*pgproxy.Proxy).DropRequest
-		if done {
-			lose = (*pgproxy.Proxy).DropAck
-		}
-		for name, change := range map[string]func(*NewRun){
-			"RejectActive": ifActive(RejectActive), "RejectEnded": ifEnded(RejectEnded), "StartIfFailed": ifEnded(StartIfFailed), "ReplaceActive": ifActive(ReplaceActive),
-			"ReplaceElseReject": func(r *NewRun) { r.IfActive, r.IfEnded = ReplaceActive, RejectEnded },
-		} {
-			for _, part := range []string{"INSERT INTO kagzi.workflow_payloads", "coalesce(r.cancel_requested_at, l.now)", "commit"} {
-				match := pgproxy.Contains(part)
-				if part == "commit" {
-					match = pgproxy.Exactly(part) // begin names READ COMMITTED
-				}
-				replaces := strings.HasPrefix(name, "Replace")
-				if name == "RejectActive" && part == "commit" || !replaces && strings.HasPrefix(part, "coalesce") {
-					continue // it has no such statement
-				}
-				s, direct, proxy := losing(t)
-				var old uuid.UUID
-				if replaces {
-					old = start(t, direct, newRun(withID("id"), withHash("other")))[0]
-				}
-				run := newRun(withID("id"), change)
-				drop := lose(proxy, match)
-				out, err := s.Start(t.Context(), nil, []NewRun{run})
-				happened(t, drop)
-				if err != nil || out[0].RunID != run.RunID || out[0].Existed || out[0].Replaced != old {
-					t.Errorf("%s, %s: %+v, %v; want %v in the place of %v", name, part, out, err, run.RunID, old)
-				}
-				if n := one[int](t, direct.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'PENDING'`); n != 1 {
-					t.Errorf("%s, %s: %d active runs, want 1", name, part, n)
-				}
-			}
-		}
-	})
-}
-
-// The answer is lost, and before the start is repeated the run is over: it is the start's own all the same.
-func TestLostStartOfARunThatEnds(t *testing.T) {
-	t.Parallel()
-	for name, change := range map[string]func(*NewRun){
-		"RejectEnded": ifEnded(RejectEnded), "StartIfFailed": ifEnded(StartIfFailed), "ReplaceActive": ifActive(ReplaceActive),
-		"Both": func(r *NewRun) { r.IfActive, r.IfEnded = RejectActive, RejectEnded },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s, direct, proxy := losing(t)
-			run := newRun(withID("id"), change)
-			inserts := 0
-			var failed error
-			drop := proxy.DropAck(pgproxy.Exactly("commit"))
-			proxy.DropAck(func(_ int, sql string) bool { // sees every statement, and loses none
-				if strings.Contains(sql, "INSERT INTO kagzi.workflow_payloads") {
-					inserts++
-				}
-				if inserts == 2 {
-					inserts++
-					ctx := context.WithoutCancel(t.Context())
-					var c Claim
-					if c, failed = direct.Claim(ctx, request(1)); len(c.Runs) == 1 {
-						failed = direct.Flush(ctx, &Flush{Finishes: []*Finish{finish(c.Runs[0])}})
-					}
-				}
-				return false
-			})
-			out, err := s.Start(t.Context(), nil, []NewRun{run})
-			happened(t, drop)
-			proxy.Disarm()
-			if err != nil || failed != nil || out[0] != (StartedRun{RunID: run.RunID}) {
-				t.Errorf("%+v, %v, %v", out, err, failed)
-			}
-			if row := look(t, direct.pool, run.RunID); row.Status != Completed {
-				t.Errorf("row %+v: the test shows nothing", row)
-			}
-			if n := one[int](t, direct.pool, `SELECT count(*) FROM kagzi.workflow_runs`); n != 1 {
-				t.Errorf("%d runs", n)
-			}
-		})
 	}
 }
 

@@ -43,10 +43,7 @@ func TestReleaseInBatches(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	const n = 2*releaseBatch + 7
-	w := register(t, s)
-	start(t, s, many(n)...)
-	claim(t, s, request(n, func(r *ClaimRequest) { r.Worker = w.ID }))
-	silence(t, s, w.ID, time.Hour)
+	fellSilent(t, s, n)
 	lost, err := s.ReleaseLost(t.Context())
 	if err != nil || len(lost) != 1 || lost[0].Released != n || lost[0].Left != 0 {
 		t.Fatalf("lost %+v, error %v", lost, err)
@@ -63,10 +60,7 @@ func TestReleaseInBatches(t *testing.T) {
 func TestReleasePassesOverABatchOfLocks(t *testing.T) {
 	t.Parallel()
 	s := open(t)
-	w := register(t, s)
-	start(t, s, many(releaseBatch+10)...)
-	claim(t, s, request(releaseBatch+10, func(r *ClaimRequest) { r.Worker = w.ID }))
-	silence(t, s, w.ID, time.Hour)
+	fellSilent(t, s, releaseBatch+10)
 	tx := begin(t, s)
 	exec(t, tx, `SELECT FROM kagzi.workflow_runs WHERE run_id IN (SELECT run_id FROM kagzi.workflow_runs ORDER BY 1 LIMIT $1) FOR UPDATE`, releaseBatch)
 	lost, err := s.ReleaseLost(t.Context())
@@ -81,10 +75,7 @@ func TestReleasePassesOverABatchOfLocks(t *testing.T) {
 func TestReleaseComesAgain(t *testing.T) {
 	t.Parallel()
 	s := open(t)
-	w := register(t, s)
-	start(t, s, many(2)...)
-	rs := claim(t, s, request(2, func(r *ClaimRequest) { r.Worker = w.ID })).Runs
-	silence(t, s, w.ID, time.Hour)
+	w, rs := fellSilent(t, s, 2)
 	tx := begin(t, s)
 	lockRow(t, tx, rs[0].RunID)
 	passes := func(d time.Duration) {
@@ -161,7 +152,7 @@ func TestBuryNeedsSilence(t *testing.T) {
 // connected registers a worker on a connection of its own.
 func connected(t *testing.T, s *Store, dsn string) (Worker, *pgx.Conn) {
 	t.Helper()
-	conn := connect(t, dsn)
+	conn := dbtest.Connect(t, dsn)
 	w := worker()
 	var err error
 	if w.Backend, err = s.BackendOf(t.Context(), conn); err != nil || w.Backend.PID == 0 {
@@ -217,7 +208,7 @@ func TestGoneWorkers(t *testing.T) {
 		t.Errorf("in another namespace: %v, %v", got, err)
 	}
 
-	conn := connect(t, db.DSN)
+	conn := dbtest.Connect(t, db.DSN)
 	again, err := s.BackendOf(t.Context(), conn)
 	if err != nil {
 		t.Fatal(err)
@@ -287,7 +278,7 @@ func TestGoneWorkersOfAnotherUser(t *testing.T) {
 	if _, _, err := other.GoneWorkers(t.Context()); !Forbidden(err) {
 		t.Errorf("error %v", err)
 	}
-	conn := connect(t, userDSN(t, db.DSN, role))
+	conn := dbtest.Connect(t, userDSN(t, db.DSN, role))
 	if b, err := other.BackendOf(t.Context(), conn); err != nil || b != (Backend{}) {
 		t.Errorf("backend %+v, error %v", b, err)
 	}

@@ -149,13 +149,9 @@ func TestRestart(t *testing.T) {
 		}
 		tx := begin(t, s)
 		var err error
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			_, err = s.Restart(context.WithoutCancel(t.Context()), tx, Restart{Run: old, New: newID()})
-		})
-		waitForWaiter(t, s)
-		commit(t, taking)
-		wg.Wait()
+		meetsLock(t, s, func(ctx context.Context) {
+			_, err = s.Restart(ctx, tx, Restart{Run: old, New: newID()})
+		}, func() { commit(t, taking) })
 		wantError(t, err, ErrIDConflict)
 		if n := one[int](t, tx, `SELECT 1`); n != 1 {
 			t.Error("the caller's transaction is aborted")
@@ -172,11 +168,9 @@ func TestRestart(t *testing.T) {
 			t.Fatal(err)
 		}
 		var err error
-		var wg sync.WaitGroup
-		wg.Go(func() { _, err = s.Restart(context.WithoutCancel(t.Context()), nil, Restart{Run: old, New: newID()}) })
-		waitForWaiter(t, s)
-		commit(t, tx)
-		wg.Wait()
+		meetsLock(t, s, func(ctx context.Context) {
+			_, err = s.Restart(ctx, nil, Restart{Run: old, New: newID()})
+		}, func() { commit(t, tx) })
 		wantError(t, err, ErrRunActive)
 	})
 

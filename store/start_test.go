@@ -116,9 +116,7 @@ func TestStart(t *testing.T) {
 		if _, err := s.Start(t.Context(), tx, many(3)); err != nil {
 			t.Fatal(err)
 		}
-		if err := tx.Rollback(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		rollback(t, tx)
 		if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_payloads`); n != 1 {
 			t.Errorf("%d payloads after a rollback, want 1", n)
 		}
@@ -152,11 +150,9 @@ func TestStart(t *testing.T) {
 			}
 			var started []StartedRun
 			var err error
-			var wg sync.WaitGroup
-			wg.Go(func() { started, err = s.Start(context.WithoutCancel(t.Context()), nil, []NewRun{newRun(withID(end))}) })
-			waitForWaiter(t, s)
-			exec(t, tx, end)
-			wg.Wait()
+			meetsLock(t, s, func(ctx context.Context) {
+				started, err = s.Start(ctx, nil, []NewRun{newRun(withID(end))})
+			}, func() { exec(t, tx, end) })
 			if err != nil || started[0].Existed != (end == "COMMIT") || (started[0].RunID == run.RunID) != (end == "COMMIT") {
 				t.Errorf("after %s: %+v, %v", end, started, err)
 			}

@@ -93,7 +93,7 @@ func isStatement(s string) bool {
 func TestEveryStatementPrepares(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	conn := connect(t, db.DSN)
+	conn := dbtest.Connect(t, db.DSN)
 	all := statements(t)
 	planned := map[string]bool{"session": true, "byIndex": true} // these name a table for its size
 	if len(all) < 35 {

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"sync"
 	"testing"
 	"time"
 
@@ -147,9 +146,7 @@ func TestRecordIn(t *testing.T) {
 		if !recordIn(t, s, tx, record(r, "step", "rolled back")) {
 			t.Error("not written")
 		}
-		if err := tx.Rollback(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		rollback(t, tx)
 		row, holds, err := s.StepResult(t.Context(), held(r), "step", 1)
 		if row != nil || !holds || err != nil {
 			t.Errorf("after a rollback: %+v, %t, %v", row, holds, err)
@@ -252,11 +249,9 @@ func TestAZombiesRecordMeetsAClaim(t *testing.T) {
 	tx := begin(t, s)
 	var written bool
 	var err error
-	var wg sync.WaitGroup
-	wg.Go(func() { written, err = s.RecordIn(context.WithoutCancel(t.Context()), tx, record(r, "step", "zombie")) })
-	waitForWaiter(t, s)
-	commit(t, claiming)
-	wg.Wait()
+	meetsLock(t, s, func(ctx context.Context) {
+		written, err = s.RecordIn(ctx, tx, record(r, "step", "zombie"))
+	}, func() { commit(t, claiming) })
 	if written || err != nil {
 		t.Errorf("written %t, error %v: the lease was lost while the record waited", written, err)
 	}

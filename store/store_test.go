@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -221,6 +222,13 @@ func begin(t *testing.T, s *Store) pgx.Tx {
 	return tx
 }
 
+func rollback(t *testing.T, tx pgx.Tx) {
+	t.Helper()
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func commit(t *testing.T, tx pgx.Tx) {
 	t.Helper()
 	if err := tx.Commit(t.Context()); err != nil {
@@ -246,6 +254,16 @@ func waitForWaiter(t *testing.T, s *Store) {
 			END LOOP;
 			RAISE 'nobody waits for a lock';
 		END $$`)
+}
+
+// meetsLock runs act until it waits for a lock, calls free, which gives the lock up, and returns once act has.
+func meetsLock(t *testing.T, s *Store, act func(context.Context), free func()) {
+	t.Helper()
+	var acting sync.WaitGroup
+	acting.Go(func() { act(context.WithoutCancel(t.Context())) })
+	waitForWaiter(t, s)
+	free()
+	acting.Wait()
 }
 
 // poolWith returns another pool of the database, with changes of its configuration.

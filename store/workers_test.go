@@ -30,6 +30,16 @@ func silence(t *testing.T, s *Store, id uuid.UUID, d time.Duration) {
 	exec(t, s.pool, `UPDATE kagzi.workers SET heartbeat_at = now() - $2::interval WHERE worker_id = $1`, id, d)
 }
 
+// fellSilent is a worker that has claimed n runs, and has not been heard of for an hour.
+func fellSilent(t *testing.T, s *Store, n int) (Worker, []*ClaimedRun) {
+	t.Helper()
+	w := register(t, s)
+	start(t, s, many(n)...)
+	runs := claim(t, s, request(n, func(r *ClaimRequest) { r.Worker = w.ID })).Runs
+	silence(t, s, w.ID, time.Hour)
+	return w, runs
+}
+
 func events(t *testing.T, s *Store, id uuid.UUID) string {
 	t.Helper()
 	return one[string](t, s.pool, `SELECT coalesce(string_agg(event, ' ' ORDER BY occurred_at), '') FROM kagzi.worker_events WHERE worker_id = $1`, id)
@@ -136,10 +146,7 @@ func TestReleaseLost(t *testing.T) {
 func TestReleaseLostPassesOverLocks(t *testing.T) {
 	t.Parallel()
 	s := open(t)
-	w := register(t, s)
-	start(t, s, many(2)...)
-	rs := claim(t, s, request(2, func(r *ClaimRequest) { r.Worker = w.ID })).Runs
-	silence(t, s, w.ID, time.Hour)
+	_, rs := fellSilent(t, s, 2)
 	tx := begin(t, s)
 	lockRow(t, tx, rs[0].RunID)
 	lost, err := s.ReleaseLost(t.Context())

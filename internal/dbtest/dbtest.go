@@ -69,6 +69,17 @@ func Pool(t testing.TB, opts ...Option) *pgxpool.Pool {
 	return Database(t, opts...).Pool
 }
 
+// Connect returns a connection that is no pool's. It ends with the test.
+func Connect(t testing.TB, dsn string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
 // Database returns a migrated, empty database that no other test uses. When the test has ended, and all that it
 // registered with t.Cleanup after this call has run, the invariants are checked as by [CheckInvariants].
 func Database(t testing.TB, opts ...Option) *DB {

@@ -56,16 +56,6 @@ func exec(t testing.TB, db execer, sql string) {
 	}
 }
 
-func connect(t testing.TB, db *DB) *pgx.Conn {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), db.DSN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	return conn
-}
-
 func count(t testing.TB, db *DB, sql string) (n int) {
 	t.Helper()
 	if err := db.Pool.QueryRow(t.Context(), sql).Scan(&n); err != nil {
@@ -124,7 +114,7 @@ func TestDatabase(t *testing.T) {
 	t.Run("DSNLeadsToIt", func(t *testing.T) {
 		t.Parallel()
 		db := Database(t)
-		conn := connect(t, db)
+		conn := Connect(t, db.DSN)
 		if got := conn.Config().Database; got != db.Name {
 			t.Errorf("DSN leads to %s, want %s", got, db.Name)
 		}
@@ -134,7 +124,7 @@ func TestDatabase(t *testing.T) {
 		t.Parallel()
 		r := &recorder{TB: t}
 		db := Database(r)
-		conn := connect(t, db)
+		conn := Connect(t, db.DSN)
 		exec(t, conn, "BEGIN")
 		exec(t, conn, pendingRun) // holds locks that emptying the tables needs
 		if got := r.finish(); len(got) > 0 {
@@ -234,7 +224,7 @@ func TestReset(t *testing.T) {
 			db := Database(r, Unchecked())
 			exec(t, db.Pool, tt.change)
 			db.Pool.Close()
-			again, err := s.reset(t.Context(), connect(t, db))
+			again, err := s.reset(t.Context(), Connect(t, db.DSN))
 			if err != nil && tt.again {
 				t.Error(err)
 			}

@@ -29,16 +29,6 @@ func setup(t *testing.T) (*dbtest.DB, *pgproxy.Proxy) {
 	return db, pgproxy.Start(t, db.DSN)
 }
 
-func connect(t *testing.T, dsn string) *pgx.Conn {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	return conn
-}
-
 // rows returns how many rows the server has kept.
 func rows(t *testing.T, db *dbtest.DB) (n int) {
 	t.Helper()
@@ -103,7 +93,7 @@ func TestPassesOn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			db, proxy := setup(t)
-			if err := insert(t.Context(), connect(t, proxy.DSN())); err != nil {
+			if err := insert(t.Context(), dbtest.Connect(t, proxy.DSN())); err != nil {
 				t.Fatal(err)
 			}
 			if n := rows(t, db); n != 1 {
@@ -118,7 +108,7 @@ func TestDropAck(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			db, proxy := setup(t)
-			conn := connect(t, proxy.DSN())
+			conn := dbtest.Connect(t, proxy.DSN())
 			if err := conn.Ping(t.Context()); err != nil { // not hit
 				t.Fatal(err)
 			}
@@ -132,48 +122,41 @@ func TestDropAck(t *testing.T) {
 			if n := proxy.Dropped(); n != 1 {
 				t.Errorf("%d losses, want 1", n)
 			}
-			if err := insert(t.Context(), connect(t, proxy.DSN())); err != nil {
+			if err := insert(t.Context(), dbtest.Connect(t, proxy.DSN())); err != nil {
 				t.Errorf("the proxy lost another answer: %v", err)
 			}
 		})
 	}
 
-	t.Run("Commit", func(t *testing.T) {
-		t.Parallel()
-		db, proxy := setup(t)
-		conn := connect(t, proxy.DSN())
-		drop := proxy.DropAck(pgproxy.Contains("commit"))
-		err := pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
-			_, err := tx.Exec(t.Context(), "INSERT INTO kept VALUES ($1)", 1)
-			return err
+	// What is lost with the commit is in the table; what is lost before it goes with the transaction.
+	for name, tt := range map[string]struct {
+		match pgproxy.Match
+		rows  int
+	}{
+		"Commit":             {pgproxy.Contains("commit"), 1},
+		"InsideATransaction": {hit(), 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db, proxy := setup(t)
+			conn := dbtest.Connect(t, proxy.DSN())
+			drop := proxy.DropAck(tt.match)
+			err := pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
+				_, err := tx.Exec(t.Context(), "INSERT INTO kept VALUES ($1)", 1)
+				return err
+			})
+			wantLost(t, err)
+			wait(t, drop)
+			if n := rows(t, db); n != tt.rows {
+				t.Errorf("%d rows, want %d", n, tt.rows)
+			}
 		})
-		wantLost(t, err)
-		wait(t, drop)
-		if n := rows(t, db); n != 1 {
-			t.Errorf("%d rows, want 1", n)
-		}
-	})
-
-	t.Run("InsideATransaction", func(t *testing.T) {
-		t.Parallel()
-		db, proxy := setup(t)
-		conn := connect(t, proxy.DSN())
-		drop := proxy.DropAck(hit())
-		err := pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
-			_, err := tx.Exec(t.Context(), "INSERT INTO kept VALUES ($1)", 1)
-			return err
-		})
-		wantLost(t, err)
-		wait(t, drop)
-		if n := rows(t, db); n != 0 {
-			t.Errorf("%d rows of a transaction that was not committed", n)
-		}
-	})
+	}
 
 	t.Run("EarlierAnswersArrive", func(t *testing.T) {
 		t.Parallel()
 		_, proxy := setup(t)
-		conn := connect(t, proxy.DSN())
+		conn := dbtest.Connect(t, proxy.DSN())
 		drop := proxy.DropAck(hit())
 		pipeline := conn.PgConn().StartPipeline(t.Context())
 		pipeline.SendQueryParams("SELECT 1", nil, nil, nil, nil)
@@ -198,7 +181,7 @@ func TestDropAck(t *testing.T) {
 	t.Run("Nth", func(t *testing.T) {
 		t.Parallel()
 		db, proxy := setup(t)
-		conn := connect(t, proxy.DSN())
+		conn := dbtest.Connect(t, proxy.DSN())
 		drop := proxy.DropAck(pgproxy.Nth(3, hit()))
 		for n := range 3 {
 			err := ways["Extended"](t.Context(), conn)
@@ -215,7 +198,7 @@ func TestDropAck(t *testing.T) {
 	t.Run("After", func(t *testing.T) {
 		t.Parallel()
 		_, proxy := setup(t)
-		one, other := connect(t, proxy.DSN()), connect(t, proxy.DSN())
+		one, other := dbtest.Connect(t, proxy.DSN()), dbtest.Connect(t, proxy.DSN())
 		exec := func(conn *pgx.Conn, sql string) error {
 			_, err := conn.Exec(t.Context(), sql)
 			return err
@@ -242,7 +225,7 @@ func TestDropAck(t *testing.T) {
 		_, proxy := setup(t)
 		proxy.DropAck(hit())
 		proxy.Disarm()
-		if err := ways["Extended"](t.Context(), connect(t, proxy.DSN())); err != nil {
+		if err := ways["Extended"](t.Context(), dbtest.Connect(t, proxy.DSN())); err != nil {
 			t.Error(err)
 		}
 	})
@@ -291,14 +274,14 @@ func TestDropRequest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			db, proxy := setup(t)
-			conn := connect(t, proxy.DSN())
+			conn := dbtest.Connect(t, proxy.DSN())
 			drop := proxy.DropRequest(hit())
 			wantLost(t, insert(t.Context(), conn))
 			wait(t, drop)
 			if n := rows(t, db); n != 0 {
 				t.Errorf("%d rows, want none: the server must not have seen the request", n)
 			}
-			if err := insert(t.Context(), connect(t, proxy.DSN())); err != nil {
+			if err := insert(t.Context(), dbtest.Connect(t, proxy.DSN())); err != nil {
 				t.Errorf("the proxy lost another request: %v", err)
 			}
 		})
@@ -308,7 +291,7 @@ func TestDropRequest(t *testing.T) {
 func TestFreeze(t *testing.T) {
 	t.Parallel()
 	db, proxy := setup(t)
-	conn := connect(t, proxy.DSN())
+	conn := dbtest.Connect(t, proxy.DSN())
 	proxy.Freeze()
 	proxy.Freeze()
 	result := make(chan error, 2)
@@ -353,7 +336,7 @@ func TestFreeze(t *testing.T) {
 func TestCutAll(t *testing.T) {
 	t.Parallel()
 	_, proxy := setup(t)
-	conns := []*pgx.Conn{connect(t, proxy.DSN()), connect(t, proxy.DSN())}
+	conns := []*pgx.Conn{dbtest.Connect(t, proxy.DSN()), dbtest.Connect(t, proxy.DSN())}
 	if n := proxy.Connections(); n != 2 {
 		t.Errorf("%d connections, want 2", n)
 	}
@@ -361,7 +344,7 @@ func TestCutAll(t *testing.T) {
 	for _, conn := range conns {
 		wantLost(t, conn.Ping(t.Context()))
 	}
-	if err := connect(t, proxy.DSN()).Ping(t.Context()); err != nil {
+	if err := dbtest.Connect(t, proxy.DSN()).Ping(t.Context()); err != nil {
 		t.Errorf("a new connection: %v", err)
 	}
 }
@@ -374,7 +357,7 @@ func TestCloseWhileFrozen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn := connect(t, proxy.DSN())
+	conn := dbtest.Connect(t, proxy.DSN())
 	proxy.Freeze()
 	result := make(chan error, 1)
 	go func() { result <- conn.Ping(t.Context()) }()
@@ -409,7 +392,7 @@ func TestDSN(t *testing.T) {
 func TestCancelRequest(t *testing.T) {
 	t.Parallel()
 	_, proxy := setup(t)
-	conn := connect(t, proxy.DSN())
+	conn := dbtest.Connect(t, proxy.DSN())
 	result := make(chan error, 1)
 	go func() {
 		_, err := conn.Exec(t.Context(), "SELECT pg_sleep(600)")
