@@ -63,7 +63,7 @@ func newGroup[T any](ctx Context, name string, members []member[T], opts []Branc
 	if g.row = b.lookup(id, store.KindMarker); g.row != nil {
 		g.recall(hashes)
 	}
-	if g.open() && (hashes != nil || g.cfg.timeout > 0) {
+	if g.open() && (hashes != nil || g.cfg.timeout > 0 || g.row != nil) {
 		g.begin(hashes)
 	}
 	return g, nil
@@ -93,8 +93,9 @@ func (g *group[T]) open() bool {
 	return g.row == nil || g.row.Status == store.Failed && g.decision.Failed == ""
 }
 
-// begin records the items and the deadline. For the items alone nobody waits: their record is written before
-// those of the branches. A deadline is the database's.
+// begin records the items and the deadline, and that a failure is forgotten: else what undoes the run would find the
+// group decided by it. For that and the items nobody waits: the record is written before those of the branches. A deadline
+// is the database's.
 func (g *group[T]) begin(hashes []string) {
 	g.b.begins()
 	g.decision.Items = hashes

@@ -100,3 +100,54 @@ func TestRegistrationBehindWhatALaterAttemptTookOver(t *testing.T) {
 		})
 	}
 }
+
+// TestCancelAmidAGroupThatFailedBefore cancels the run in its second attempt, in a group that failed in the first.
+func TestCancelAmidAGroupThatFailedBefore(t *testing.T) {
+	k := newKit(t)
+	wf := Define[int, int]("wf", twice)
+	j := &journal{}
+	var tries atomic.Int64
+	serve(k, wf, func(ctx Context, _ int) (int, error) {
+		return 0, Parallel(ctx, "p", map[string]func(Context) error{
+			"a": func(ctx Context) error {
+				var booked string
+				Compensate(ctx, "undo-a", func(context.Context) error {
+					j.add("undo-a:" + booked)
+					return nil
+				})
+				var err error
+				booked, err = Step(ctx, "a", func(context.Context) (string, error) {
+					if tries.Add(1) == 1 {
+						return "", errors.New("no")
+					}
+					return "a7", nil
+				}, noRetry)
+				return err
+			},
+			"b": func(ctx Context) error {
+				var booked string
+				Compensate(ctx, "undo-b", func(context.Context) error {
+					j.add("undo-b:" + booked)
+					return nil
+				})
+				if ctx.Attempt() == 2 {
+					var err error
+					if booked, err = Step(ctx, "b", func(context.Context) (string, error) { return "b7", nil }); err != nil {
+						return err
+					}
+				}
+				return sleepLong(ctx)
+			},
+		})
+	})
+	run := begin(k, wf, 1)
+	waitFor(t, "a is done", func() bool { return tries.Load() == 2 })
+	k.waitStatus(run.ID(), StatusSleeping)
+	if err := run.Cancel(k.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if info := overAs(k, run); info.Status != StatusCancelled {
+		t.Errorf("ended %s with %v", info.Status, info.Error)
+	}
+	wantJournal(t, j, "undo-a:a7", "undo-b:b7")
+}
