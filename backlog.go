@@ -50,7 +50,9 @@ func withoutBacklog(items []*item) []*item {
 			e.backlog.lineUp(it)
 		}
 		e.mu.Unlock()
-		if !wait {
+		if wait {
+			e.writeBacklog() // it may be the last of those that were tried, and the pause be over
+		} else {
 			kept = append(kept, it)
 		}
 	}

@@ -21,15 +21,16 @@ type decision struct {
 
 // A group is a set of branches that belong together.
 type group[T any] struct {
-	b        *branch
-	id       string
-	cfg      branchConfig
-	members  []member[T]
-	started  int
-	races    bool           // what the branches take is theirs only if they win
-	ends     ends           // of the started ones
-	row      *store.StepRow // the newest record; nil if there is none
-	decision decision
+	b         *branch
+	id        string
+	cfg       branchConfig
+	members   []member[T]
+	started   int
+	races     bool           // what the branches take is theirs only if they win
+	ends      ends           // of the started ones
+	row       *store.StepRow // the newest record; nil if there is none
+	forgotten bool           // row is a failure of an earlier attempt of the run
+	decision  decision
 }
 
 // ends are the branches of a group in the order in which they ended. The execution's mutex guards them.
@@ -63,7 +64,7 @@ func newGroup[T any](ctx Context, name string, members []member[T], opts []Branc
 	if g.row = b.lookup(id, store.KindMarker); g.row != nil {
 		g.recall(hashes)
 	}
-	if g.open() && (hashes != nil || g.cfg.timeout > 0) {
+	if g.open() && (hashes != nil || g.cfg.timeout > 0 || g.row != nil) {
 		g.begin(hashes)
 	}
 	return g, nil
@@ -83,18 +84,17 @@ func (g *group[T]) recall(hashes []string) {
 			e.nondeterministic("item %d of Map %q is not what it was when the Map was begun (a field added to its type changes it too, unless it is omitted while zero)", i, g.id)
 		}
 	}
-	if g.row.RunAttempt != e.attempt && !e.replays {
-		g.decision.Failed = "" // the run's next attempt forgets failures
+	if g.row.RunAttempt != e.attempt && !e.replays && g.row.Status == store.Failed {
+		g.forgotten, g.decision.Failed = true, "" // the run's next attempt forgets failures
 	}
 }
 
 // open reports whether the group is not recorded, or as a failure that is forgotten.
-func (g *group[T]) open() bool {
-	return g.row == nil || g.row.Status == store.Failed && g.decision.Failed == ""
-}
+func (g *group[T]) open() bool { return g.row == nil || g.forgotten }
 
-// begin records the items and the deadline. For the items alone nobody waits: their record is written before
-// those of the branches. A deadline is the database's.
+// begin records the items and the deadline, and that a failure is forgotten: else what undoes the run would find the
+// group decided by it. For that and the items nobody waits: the record is written before those of the branches. A deadline
+// is the database's.
 func (g *group[T]) begin(hashes []string) {
 	g.b.begins()
 	g.decision.Items = hashes
@@ -120,7 +120,10 @@ func (g *group[T]) record(status string) *store.Record {
 	r := g.b.e.newRecord(g.id, store.KindMarker, status, attempt, attempt)
 	r.Output, _ = json.Marshal(g.decision) // strings and a bool
 	if status == store.Failed {
-		r.ErrorKind, r.Error = string(KindUnknown), fmt.Sprintf("branch %q failed", g.decision.Failed)
+		r.ErrorKind, r.Error = string(KindUnknown), "branches failed"
+		if g.decision.Failed != "" {
+			r.Error = fmt.Sprintf("branch %q failed", g.decision.Failed)
+		}
 	}
 	return r
 }
@@ -233,7 +236,7 @@ func (g *group[T]) all() ([]T, error) {
 		}
 	}
 	g.b.advance(now)
-	g.close()
+	g.close(failures)
 	if failures != nil {
 		slices.SortFunc(failures, func(a, b *BranchError) int { return a.Index - b.Index })
 		return out, failures
@@ -242,14 +245,19 @@ func (g *group[T]) all() ([]T, error) {
 }
 
 // close records that the group is over. With a Timeout the workflow may act on that only once it is recorded: a
-// replay that comes after the deadline must not find the group open.
-func (g *group[T]) close() {
+// replay that comes after the deadline must not find the group open. One that has failures is FAILED, or the run's next
+// attempt, which forgets them, would have nowhere to record what it comes to.
+func (g *group[T]) close(failures BranchErrors) {
+	status := store.Completed
+	if failures != nil {
+		status = store.Failed
+	}
 	switch {
-	case g.row == nil || g.row.Status == store.Completed:
+	case g.row == nil || g.row.Status != store.Running:
 	case g.cfg.timeout > 0:
-		g.decide(store.Completed)
+		g.decide(status)
 	default:
-		g.b.note(g.record(store.Completed))
+		g.b.note(g.record(status))
 	}
 }
 
@@ -407,7 +415,7 @@ func (g *group[T]) first() (winner string, result T, err error) {
 	}
 	g.b.advance(now)
 	g.adopt()
-	g.close()
+	g.close(failures)
 	slices.SortFunc(failures, func(a, b *BranchError) int { return a.Index - b.Index })
 	return "", result, failures
 }

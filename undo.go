@@ -83,6 +83,10 @@ func (b *branch) register(id string, call stepFunc, cfg stepConfig) {
 		r := e.newRecord(id, store.KindCompensation, store.Completed, 0, 0)
 		r.Sequence = u.place
 		row = b.record(r)
+		if r.Outcome == store.Undecided { // the branch lost a race meanwhile, and is about to be cancelled: its next step says so
+			<-b.ctx.Done()
+			return
+		}
 		b.advance(row.FinishedAt)
 	}
 	e.mu.Lock()

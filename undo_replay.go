@@ -1,9 +1,11 @@
 package kagzi
 
 import (
+	"encoding/json"
 	"maps"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/kagzi/kagzi/store"
 )
@@ -76,15 +78,43 @@ func (e *execution) replayFirst(verdict *store.Finish) bool {
 	return true
 }
 
-// latestAttempts returns of each step the latest row that an attempt of the run up to the one given wrote.
+// latestAttempts returns of each step the latest row that an attempt of the run up to the one given wrote. What that one
+// had begun, and a later one has written anew, is under way.
 func latestAttempts(rows []*store.StepRow, runAttempt int) []*store.StepRow {
+	var last time.Time // that something was registered
+	for _, r := range rows {
+		if r.Kind == store.KindCompensation && r.RunAttempt <= runAttempt && r.FinishedAt.After(last) {
+			last = r.FinishedAt
+		}
+	}
 	latest := map[string]*store.StepRow{}
 	for _, r := range rows {
+		if r.RunAttempt > runAttempt && !r.StartedAt.After(last) {
+			r = begunBy(r, runAttempt)
+		}
 		if old := latest[r.StepID]; r.RunAttempt <= runAttempt && (old == nil || old.Attempt < r.Attempt) {
 			latest[r.StepID] = r
 		}
 	}
 	return slices.Collect(maps.Values(latest))
+}
+
+// begunBy returns the row of a child or a group as it was in the attempt of the run that began it, before the one that
+// took it over. A replay in which nothing begins ends at everything else that is under way as if it were not there.
+func begunBy(r *store.StepRow, runAttempt int) *store.StepRow {
+	if r.Kind != store.KindChild && r.Kind != store.KindMarker {
+		return r
+	}
+	as := *r
+	as.RunAttempt, as.Status, as.Output, as.FinishedAt = runAttempt, store.Running, nil, time.Time{}
+	if r.Kind == store.KindMarker {
+		var d decision
+		if json.Unmarshal(r.Output, &d) != nil {
+			return r
+		}
+		as.Output, _ = json.Marshal(decision{Items: d.Items}) // strings
+	}
+	return &as
 }
 
 // writeNotes writes what the function came past last, as the run's end would have, and waits for it: a replay is to come
