@@ -93,9 +93,7 @@ func TestRegistrationBehindWhatALaterAttemptTookOver(t *testing.T) {
 			if err := run.Cancel(k.ctx); err != nil {
 				t.Fatal(err)
 			}
-			if info := overAs(k, run); info.Status != StatusCancelled {
-				t.Errorf("ended %s with %v", info.Status, info.Error)
-			}
+			endsAs(k, run, StatusCancelled)
 			wantJournal(t, j, "undo-first", "undo-fallback")
 		})
 	}
@@ -146,8 +144,6 @@ func TestCancelAmidAGroupThatFailedBefore(t *testing.T) {
 	if err := run.Cancel(k.ctx); err != nil {
 		t.Fatal(err)
 	}
-	if info := overAs(k, run); info.Status != StatusCancelled {
-		t.Errorf("ended %s with %v", info.Status, info.Error)
-	}
+	endsAs(k, run, StatusCancelled)
 	wantJournal(t, j, "undo-a:a7", "undo-b:b7")
 }

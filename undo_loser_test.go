@@ -40,7 +40,7 @@ func TestLoserThatRegisters(t *testing.T) {
 		}
 		return 0, errors.New("out of stock")
 	})
-	overAs(k, begin(k, wf, 1))
+	endsAs(k, begin(k, wf, 1), StatusFailed)
 	if got := j.String(); got != "undo-root" {
 		t.Errorf("happened: %s", got)
 	}
