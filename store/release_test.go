@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"math"
 	"net/url"
 	"slices"
 	"testing"
@@ -82,17 +83,17 @@ func TestReleaseComesAgain(t *testing.T) {
 		t.Helper()
 		exec(t, s.pool, `UPDATE kagzi.workers SET release_at = release_at - $1::interval, stopped_at = stopped_at - $1::interval`, d)
 	}
-	next := func(want float64) {
+	next := func(after string) float64 {
 		t.Helper()
-		if got := one[float64](t, s.pool, `SELECT coalesce(extract(epoch FROM release_at - now()), -1)::float8 FROM kagzi.workers`); got < want-5 || got > want+0.1 {
-			t.Errorf("looked at again in %v s, want %v", got, want)
-		}
+		return one[float64](t, s.pool, `SELECT coalesce(extract(epoch FROM release_at - `+after+`), -1)::float8 FROM kagzi.workers`)
 	}
 	lost, err := s.ReleaseLost(t.Context())
 	if err != nil || len(lost) != 1 || lost[0].Released != 1 || lost[0].Left != 1 {
 		t.Fatalf("lost %+v, error %v", lost, err)
 	}
-	next(1)
+	if got := next("now()"); got > 1 || got == -1 {
+		t.Errorf("looked at again in %v s, want 1 at the most", got)
+	}
 	passes(2 * time.Second)
 	if lost, err = s.ReleaseLost(t.Context()); err != nil || len(lost) != 0 {
 		t.Errorf("lost %+v, error %v", lost, err)
@@ -102,7 +103,9 @@ func TestReleaseComesAgain(t *testing.T) {
 	if lost, err = s.ReleaseLost(t.Context()); err != nil || len(lost) != 1 || lost[0].Released != 1 || !look(t, s.pool, rs[0].RunID).Due {
 		t.Errorf("lost %+v, error %v", lost, err)
 	}
-	next(lateClaims.Seconds())
+	if got := next("stopped_at"); math.Abs(got-lateClaims.Seconds()) > 0.001 {
+		t.Errorf("looked at again %v s after its end, want %v", got, lateClaims)
+	}
 	if lost, err = s.ReleaseLost(t.Context()); err != nil || len(lost) != 0 {
 		t.Errorf("looked at too soon: %+v, error %v", lost, err)
 	}
@@ -112,7 +115,9 @@ func TestReleaseComesAgain(t *testing.T) {
 	if lost, err = s.ReleaseLost(t.Context()); err != nil || len(lost) != 1 || !look(t, s.pool, late).Due {
 		t.Errorf("lost %+v, error %v", lost, err)
 	}
-	next(-1)
+	if got := next("now()"); got != -1 {
+		t.Errorf("looked at again in %v s, want never", got)
+	}
 	if got := events(t, s, w.ID); got != "STARTED LOST" {
 		t.Errorf("events %s", got)
 	}
