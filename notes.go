@@ -68,11 +68,14 @@ func (it *item) follows(by *branch) bool {
 }
 
 // decides reports whether a replay must find r to come as far: a message or the end of a child that was taken in, the
-// start of one, a sleep that is over, or a Map that has begun. A replay in which nothing begins ends there without it.
+// start of one, a sleep that is over, a group that has begun, or a step that has ended its goroutine. A replay in which
+// nothing begins ends there without it.
 func decides(r *store.Record) bool {
 	switch r.Kind {
 	case store.KindSignal, store.KindChild, store.KindSleep:
 		return true
+	case store.KindFunction: // of others than that, somebody waits for the record
+		return r.ErrorKind == string(KindPanic)
 	case store.KindMarker:
 		return r.Status == store.Running
 	}
