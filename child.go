@@ -361,7 +361,7 @@ func (c *child) takeIn(b *branch) (*store.StepRow, *event, error) {
 	}
 	e.mu.Unlock()
 	if big {
-		b.starts(r)
+		b.root().starts(r) // which no race mutes
 	}
 	return &row, nil, nil
 }

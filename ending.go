@@ -34,7 +34,7 @@ func (e *execution) conclude() {
 
 func (e *execution) writeEnd() {
 	e.mu.Lock()
-	reason, park, unsaved, failure := e.reason, e.park, e.unsaved, e.failure
+	reason, park, unsaved, failure, verdict := e.reason, e.park, e.unsaved, e.failure, e.verdict
 	e.mu.Unlock()
 	switch reason {
 	case endSuspended:
@@ -43,7 +43,7 @@ func (e *execution) writeEnd() {
 	case endShutdown:
 		e.leave(nil, e.newPark(store.Pending, "worker"))
 	case endUndone:
-		e.endRun(e.verdict)
+		e.endRun(verdict)
 	case endFailed:
 		e.finish(nil, failure)
 	case endReturned:

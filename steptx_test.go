@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -236,4 +237,42 @@ func TestStepTx(t *testing.T) {
 			t.Errorf("%d rows", n)
 		}
 	})
+}
+
+// A step ends its goroutine, and a transactional one follows from that. The worker dies once it has committed, and the run is
+// cancelled: what it returned is known to the undo.
+func TestStepTxBehindAGoexit(t *testing.T) {
+	k := newKit(t)
+	wf := Define[struct{}, int]("wf", noRetry)
+	var refunded atomic.Int64
+	code := func(ctx Context, _ struct{}) (int, error) {
+		var paid int
+		Compensate(ctx, "refund", func(context.Context) error {
+			refunded.Add(int64(paid))
+			return nil
+		})
+		f := Go(ctx, "b", func(ctx Context) (int, error) {
+			return 0, Do(ctx, "exits", func(context.Context) error { runtime.Goexit(); return nil })
+		})
+		if _, err := f.Result(ctx); err == nil {
+			return 0, nil
+		}
+		var err error
+		paid, err = StepTx(ctx, "charge", func(context.Context, pgx.Tx) (int, error) { return 7, nil })
+		return 0, err
+	}
+	w := newTestWorker(t, quietClient(t, k.pool), unwatched)
+	Handle(w, wf, code)
+	hung, release := hangAt(w, "after record")
+	defer release()
+	startWorker(t, w)
+	run := begin(k, wf, struct{}{})
+	<-hung
+	k.takeAway(run.ID())
+	k.cancel(run.ID())
+	rescue(k, wf, code)
+	failureOf(k, run, StatusCancelled)
+	if n := refunded.Load(); n != 7 {
+		t.Errorf("refunded %d of the 7 that were charged", n)
+	}
 }

@@ -140,8 +140,8 @@ func (e *execution) handOver(u *execution, begin func()) {
 	e.mu.Unlock()
 	ok, reason, cause := e.s.replace(e, u)
 	switch {
-	case !ok:
-		u.release()
+	case !ok: // the run is claimed again
+		u.left(store.Lost)
 	case e.lost():
 		u.refuse(endLost, ErrLeaseLost)
 	case reason != underWay: // e had ended by then, and was not told
