@@ -170,7 +170,7 @@ func (s *Store) cancelAll(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, how i
 			if err != nil {
 				return err
 			}
-			if err := ask(ctx, tx, lockFamily, []any{s.namespace, texts(family), texts(ids)}, func(pgx.Rows) error { return nil }); err != nil {
+			if err := ask(ctx, tx, lockFamily, []any{s.namespace, array(family), array(ids)}, func(pgx.Rows) error { return nil }); err != nil {
 				return err
 			}
 			now, err := s.family(ctx, tx, ids)
@@ -196,7 +196,7 @@ func (s *Store) cancelAll(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, how i
 var errGrown = errors.New("the family has grown")
 
 func (s *Store) family(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) (family []uuid.UUID, err error) {
-	err = ask(ctx, tx, descendants, []any{s.namespace, texts(ids)}, func(rows pgx.Rows) error {
+	err = ask(ctx, tx, descendants, []any{s.namespace, array(ids)}, func(rows pgx.Rows) error {
 		family, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 		return err
 	})
@@ -218,7 +218,7 @@ func (s *Store) cancelLocked(ctx context.Context, tx pgx.Tx, family, roots []uui
 	if how == regardless {
 		with = wasTerminated
 	}
-	err := ask(ctx, tx, cancelRuns, []any{s.namespace, texts(family), how == undoFirst, text, marks, with}, func(rows pgx.Rows) error {
+	err := ask(ctx, tx, cancelRuns, []any{s.namespace, array(family), how == undoFirst, text, marks, with}, func(rows pgx.Rows) error {
 		var w Woken
 		var own, undo, due bool
 		_, err := pgx.ForEachRow(rows, []any{&w.RunID, &own, &undo, &due, &w.Queue, &w.Type, &w.Version}, func() error {

@@ -1,6 +1,10 @@
 package store
 
-import "context"
+import (
+	"context"
+
+	"github.com/google/uuid"
+)
 
 // Children are started in the flush that records their start, before the record, under the lease of their parent. A
 // repetition finds them by their IDs.
@@ -36,13 +40,13 @@ func (f *Flush) starts() []*Record {
 
 func (s *Store) childArgs(records []*Record) []any {
 	runs, todo := make([]NewRun, len(records)), make([]int, len(records))
-	leases, detached := make([]string, len(records)), make([]bool, len(records))
+	leases, detached := make([]uuid.UUID, len(records)), make([]bool, len(records))
 	for i, r := range records {
 		runs[i], todo[i] = *r.Start, i
 		runs[i].RunID, runs[i].Parent, runs[i].ParentStep = r.ChildRunID, r.RunID, r.StepID
-		leases[i], detached[i] = r.Lease.String(), r.Start.Detached
+		leases[i], detached[i] = r.Lease, r.Start.Detached
 	}
-	return append(s.insertArgs(runs, todo), leases, detached)
+	return append(s.insertArgs(runs, todo), array(leases), detached)
 }
 
 // lookAtTaken finds out which of the starts that were not recorded never will be, because the child's external ID is

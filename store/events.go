@@ -49,13 +49,13 @@ ON CONFLICT DO NOTHING`
 // noteEvents writes the events in tx, that of the change they tell of; those that are there stay.
 func (s *Store) noteEvents(ctx context.Context, tx pgx.Tx, events ...RunEvent) error {
 	n := len(events)
-	runs, ids, others := make([]string, n), make([]string, n), make([]string, n)
+	runs, ids, others := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]uuid.UUID, n)
 	kinds, steps, reasons := make([]string, n), make([]string, n), make([]string, n)
 	for i, e := range events {
-		runs[i], ids[i], others[i] = e.RunID.String(), e.ID.String(), e.Other.String()
+		runs[i], ids[i], others[i] = e.RunID, e.ID, e.Other
 		kinds[i], steps[i], reasons[i] = e.Event, e.Step, e.Reason
 	}
-	_, err := tx.Exec(ctx, insertEvents, s.namespace, runs, ids, kinds, others, steps, reasons)
+	_, err := tx.Exec(ctx, insertEvents, s.namespace, array(runs), array(ids), kinds, array(others), steps, reasons)
 	return err
 }
 

@@ -232,7 +232,7 @@ func (s *Store) askToDrain(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) ([]u
 	for i := range events {
 		events[i] = uuid.New()
 	}
-	rows, err := tx.Query(ctx, askToDrain, s.namespace, texts(ids), texts(events))
+	rows, err := tx.Query(ctx, askToDrain, s.namespace, array(ids), array(events))
 	if err != nil {
 		return nil, err
 	}

@@ -187,7 +187,7 @@ func (s *Store) flushAll(ctx context.Context, f *Flush) error {
 	b := &pgx.Batch{}
 	b.Queue(session, "100ms", durable)
 	if runs := f.runs(); runs != nil {
-		b.Queue(lockRuns, s.namespace, texts(runs))
+		b.Queue(lockRuns, s.namespace, array(runs))
 	}
 	return s.send(ctx, s.pool, b, f)
 }
@@ -199,7 +199,7 @@ func (s *Store) flushFree(ctx context.Context, f *Flush) error {
 		if _, err := tx.Exec(ctx, session, "100ms", durable); err != nil {
 			return err
 		}
-		rows, err := tx.Query(ctx, lockFreeRuns, s.namespace, texts(f.everyRun()))
+		rows, err := tx.Query(ctx, lockFreeRuns, s.namespace, array(f.everyRun()))
 		if err != nil {
 			return err
 		}
@@ -208,7 +208,7 @@ func (s *Store) flushFree(ctx context.Context, f *Flush) error {
 			return err
 		}
 		// A parent that was deleted is nobody's. It never comes back.
-		if rows, err = tx.Query(ctx, missingRuns, s.namespace, texts(f.everyRun())); err != nil {
+		if rows, err = tx.Query(ctx, missingRuns, s.namespace, array(f.everyRun())); err != nil {
 			return err
 		}
 		gone, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
@@ -329,32 +329,32 @@ func (p *Park) awaited() int64 {
 
 func (s *Store) parkArgs(parks []*Park) []any {
 	n := len(parks)
-	runs, leases, statuses := make([]string, n), make([]string, n), make([]string, n)
+	runs, leases, statuses := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]string, n)
 	waiting, errorKinds, errors := make([]string, n), make([]string, n), make([]string, n)
 	wakes, wakeAts, awaited := make([]int64, n), make([]int64, n), make([]int64, n)
 	failed, undoing := make([]bool, n), make([]bool, n)
 	for i, p := range parks {
-		runs[i], leases[i], statuses[i] = p.RunID.String(), p.Lease.String(), p.Status
+		runs[i], leases[i], statuses[i] = p.RunID, p.Lease, p.Status
 		waiting[i], errorKinds[i], errors[i], failed[i] = p.WaitingOn, p.ErrorKind, p.Error, p.Failed
 		wakes[i], wakeAts[i], awaited[i], undoing[i] = micros(p.Wake), epoch(p.WakeAt), p.awaited(), p.Undoing
 		if p.Wake < 0 {
 			wakes[i] = -1
 		}
 	}
-	return []any{s.namespace, runs, leases, statuses, wakes, wakeAts, awaited, waiting, failed, errorKinds, errors, undoing}
+	return []any{s.namespace, array(runs), array(leases), statuses, wakes, wakeAts, awaited, waiting, failed, errorKinds, errors, undoing}
 }
 
 func (s *Store) finishArgs(finishes []*Finish) []any {
 	n := len(finishes)
-	runs, leases, statuses := make([]string, n), make([]string, n), make([]string, n)
+	runs, leases, statuses := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]string, n)
 	errorKinds, errors := make([]string, n), make([]string, n)
 	outputs, anyway := make([][]byte, n), make([]bool, n)
 	for i, f := range finishes {
-		runs[i], leases[i], statuses[i] = f.RunID.String(), f.Lease.String(), f.Status
+		runs[i], leases[i], statuses[i] = f.RunID, f.Lease, f.Status
 		outputs[i], errorKinds[i], errors[i] = f.Output, f.ErrorKind, f.Error
 		anyway[i] = f.Anyway || f.Status == Cancelled
 	}
-	return []any{s.namespace, runs, leases, statuses, outputs, errorKinds, errors, anyway}
+	return []any{s.namespace, array(runs), array(leases), statuses, outputs, errorKinds, errors, anyway}
 }
 
 func compareIDs(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) }

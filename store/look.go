@@ -38,8 +38,8 @@ func (s *Store) lookAt(ctx context.Context, f *Flush) error {
 	}
 	b := &pgx.Batch{}
 	b.Queue(byIndex)
-	b.Queue(lookAtRuns, s.namespace, texts(runs))
-	b.Queue(lookAtSteps, s.namespace, texts(stepRuns), steps, attempts)
+	b.Queue(lookAtRuns, s.namespace, array(runs))
+	b.Queue(lookAtSteps, s.namespace, array(stepRuns), steps, attempts)
 	found, recorded := map[uuid.UUID]runState{}, map[stepKey]*StepRow{}
 	if err := exchange(ctx, s.pool, b, func(rows pgx.Rows) error {
 		for rows.Next() {

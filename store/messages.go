@@ -126,7 +126,7 @@ func (s *Store) storeMessages(ctx context.Context, db DB, messages []Message) (m
 	}
 	b := &pgx.Batch{}
 	b.Queue(byIndex)
-	b.Queue(lockRuns, s.namespace, texts(runs))
+	b.Queue(lockRuns, s.namespace, array(runs))
 	b.Queue(storeMessages, s.messageArgs(messages, inTx)...)
 	if inTx {
 		b.Queue(byCost)
@@ -145,11 +145,11 @@ func (s *Store) storeMessages(ctx context.Context, db DB, messages []Message) (m
 
 func (s *Store) messageArgs(messages []Message, inTx bool) []any {
 	n := len(messages)
-	runs, names, ids, payloads := make([]string, n), make([]string, n), make([]string, n), make([][]byte, n)
+	runs, names, ids, payloads := make([]uuid.UUID, n), make([]string, n), make([]string, n), make([][]byte, n)
 	for i, m := range messages {
-		runs[i], names[i], ids[i], payloads[i] = m.RunID.String(), m.Name, m.ID, m.Payload
+		runs[i], names[i], ids[i], payloads[i] = m.RunID, m.Name, m.ID, m.Payload
 	}
-	return []any{s.namespace, runs, names, ids, payloads, inTx}
+	return []any{s.namespace, array(runs), names, ids, payloads, inTx}
 }
 
 // A messageLook is what there is of a message and its run.
@@ -160,12 +160,12 @@ type messageLook struct {
 }
 
 func (s *Store) lookAtMessages(ctx context.Context, db DB, messages []Message) (map[uuid.UUID]messageLook, error) {
-	runs, ids := make([]string, len(messages)), make([]string, len(messages))
+	runs, ids := make([]uuid.UUID, len(messages)), make([]string, len(messages))
 	for i, m := range messages {
-		runs[i], ids[i] = m.RunID.String(), m.ID
+		runs[i], ids[i] = m.RunID, m.ID
 	}
 	found := map[uuid.UUID]messageLook{}
-	err := ask(ctx, db, lookAtMessages, []any{s.namespace, runs, ids}, func(rows pgx.Rows) error {
+	err := ask(ctx, db, lookAtMessages, []any{s.namespace, array(runs), ids}, func(rows pgx.Rows) error {
 		var f messageLook
 		var status string
 		_, err := pgx.ForEachRow(rows, []any{&f.RunID, &f.Queue, &f.Type, &f.Version, &status, &f.Running, &f.Due, &f.has}, func() error {

@@ -145,7 +145,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		messages = append(messages, Message{RunID: id, Name: "signal", ID: id.String(), Payload: []byte("x")})
 		leases, steps, attempts = append(leases, lease.String()), append(steps, "step"), append(attempts, 1)
 	}
-	runs := texts(ids)
+	runs := array(ids)
 	req := request(len(ids), types(Handled{"type", []int{1}, 1}, Handled{"other", []int{1, 2}, 2}, Handled{"third", []int{1}, 1}))
 	typeNames, priorities, _, _ := req.pairs()
 	both := map[string][]string{claimIndex: claimed, runsKey: byKey[runsKey], payloadsKey: byKey[payloadsKey]}

@@ -171,7 +171,7 @@ type Pruned struct {
 
 // Prune deletes the runs past their retention, in one transaction of at most rows steps and signals.
 func (s *Store) Prune(ctx context.Context, keep Retention, ids []uuid.UUID, rows int) (out Pruned, err error) {
-	args := append([]any{s.namespace, texts(ids)}, append(keep.args(), rows)...)
+	args := append([]any{s.namespace, array(ids)}, append(keep.args(), rows)...)
 	err = s.prune(ctx, pruneRuns, args, func(rows pgx.Rows) error {
 		out = Pruned{}
 		var mine bool

@@ -249,8 +249,8 @@ func (s *Store) Ended(ctx context.Context, ids []uuid.UUID) (ended []Ended, miss
 		ended, missing = nil, nil
 		b := &pgx.Batch{}
 		b.Queue(byIndex)
-		b.Queue(endedRuns, s.namespace, texts(ids))
-		b.Queue(missingRuns, s.namespace, texts(ids))
+		b.Queue(endedRuns, s.namespace, array(ids))
+		b.Queue(missingRuns, s.namespace, array(ids))
 		return exchange(ctx, s.pool, b, func(rows pgx.Rows) error {
 			for rows.Next() {
 				var e Ended

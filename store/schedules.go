@@ -254,14 +254,15 @@ WHERE t.run_id = u.run_id AND t.namespace_id = $1`
 
 // fire writes what was decided, in the transaction that has locked the templates.
 func (s *Store) fire(ctx context.Context, tx pgx.Tx, firings []*Firing) ([]FiredRun, error) {
-	var runs, of, templates, problems []string
+	var runs, of, templates []uuid.UUID
+	var problems []string
 	var ticks, cursors, nexts []int64
 	var queued []bool
 	for _, f := range firings {
-		templates, problems = append(templates, f.Template.String()), append(problems, f.Problem)
+		templates, problems = append(templates, f.Template), append(problems, f.Problem)
 		cursors, nexts = append(cursors, epoch(f.Cursor)), append(nexts, epoch(f.Next))
 		for _, r := range f.Runs {
-			runs, of = append(runs, r.RunID.String()), append(of, f.Template.String())
+			runs, of = append(runs, r.RunID), append(of, f.Template)
 			tick := int64(math.MinInt64) // 1970 is a tick like any other
 			if !r.Tick.IsZero() {
 				tick = r.Tick.UnixMicro()
@@ -274,13 +275,13 @@ func (s *Store) fire(ctx context.Context, tx pgx.Tx, firings []*Firing) ([]Fired
 	b.Queue(byIndex)
 	var reads []func(pgx.Rows) error
 	if len(runs) > 0 {
-		b.Queue(insertFired, s.namespace, runs, of, ticks, queued)
+		b.Queue(insertFired, s.namespace, array(runs), array(of), ticks, queued)
 		reads = append(reads, func(rows pgx.Rows) (err error) {
 			fired, err = pgx.CollectRows(rows, pgx.RowToStructByPos[FiredRun])
 			return err
 		})
 	}
-	b.Queue(moveTemplates, s.namespace, templates, cursors, nexts, problems)
+	b.Queue(moveTemplates, s.namespace, array(templates), cursors, nexts, problems)
 	b.Queue(byCost)
 	err := exchange(ctx, tx, b, append(reads, nil)...)
 	return fired, err

@@ -83,7 +83,7 @@ func (s *Store) News(ctx context.Context, runs []uuid.UUID) (map[uuid.UUID]*News
 		out = make(map[uuid.UUID]*News, len(runs))
 		b := &pgx.Batch{}
 		b.Queue(byIndex)
-		b.Queue(runWakeups, s.namespace, texts(runs))
+		b.Queue(runWakeups, s.namespace, array(runs))
 		queueNews(b, s.namespace, runs)
 		return exchange(ctx, s.pool, b, func(rows pgx.Rows) error {
 			var id uuid.UUID
@@ -112,7 +112,7 @@ func (s *Store) Load(ctx context.Context, runs, woken []uuid.UUID) (steps map[uu
 		}
 		b := &pgx.Batch{}
 		b.Queue(byIndex)
-		b.Queue(history, s.namespace, texts(runs))
+		b.Queue(history, s.namespace, array(runs))
 		queueNews(b, s.namespace, woken)
 		return exchange(ctx, s.pool, b, func(rows pgx.Rows) error {
 			return eachStep(rows, func(r *StepRow) { steps[r.RunID] = append(steps[r.RunID], r) })
@@ -126,8 +126,8 @@ func (s *Store) Load(ctx context.Context, runs, woken []uuid.UUID) (steps map[uu
 
 // queueNews asks for what readSignals and readEnds read.
 func queueNews(b *pgx.Batch, namespace string, runs []uuid.UUID) {
-	b.Queue(unreadSignals, namespace, texts(runs))
-	b.Queue(endedChildren, namespace, texts(runs))
+	b.Queue(unreadSignals, namespace, array(runs))
+	b.Queue(endedChildren, namespace, array(runs))
 }
 
 // readSignals reads unreadSignals into out; what is of no run in out is left out.
@@ -197,11 +197,11 @@ func (f *Flush) taken() []*Record {
 
 func (s *Store) takeArgs(records []*Record) []any {
 	n := len(records)
-	runs, names, steps := make([]string, n), make([]string, n), make([]string, n)
+	runs, names, steps := make([]uuid.UUID, n), make([]string, n), make([]string, n)
 	sequences, attempts := make([]int64, n), make([]int32, n)
 	for i, r := range records {
-		runs[i], names[i], steps[i] = r.RunID.String(), r.Signal, r.StepID
+		runs[i], names[i], steps[i] = r.RunID, r.Signal, r.StepID
 		sequences[i], attempts[i] = r.Sequence, int32(r.Attempt)
 	}
-	return []any{s.namespace, runs, names, sequences, steps, attempts}
+	return []any{s.namespace, array(runs), names, sequences, steps, attempts}
 }

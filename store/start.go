@@ -256,31 +256,31 @@ func (s *Store) insertOnce(ctx context.Context, db DB, runs []NewRun, todo []int
 // insertArgs lays the runs in todo out as the arguments of the inserts.
 func (s *Store) insertArgs(runs []NewRun, todo []int) []any {
 	n := len(todo)
-	ids, externals, queues, types := make([]string, n), make([]string, n), make([]string, n), make([]string, n)
-	policies, metadata, parents, parentSteps := make([]string, n), make([]string, n), make([]string, n), make([]string, n)
+	ids, externals, queues, types := make([]uuid.UUID, n), make([]string, n), make([]string, n), make([]string, n)
+	policies, metadata, parents, parentSteps := make([]string, n), make([]string, n), make([]uuid.UUID, n), make([]string, n)
 	hashes, inputs := make([][]byte, n), make([][]byte, n)
 	versions, priorities := make([]int32, n), make([]int16, n)
 	delays, ats, timeouts := make([]int64, n), make([]int64, n), make([]int64, n)
 	for k, i := range todo {
 		r := &runs[i]
-		ids[k], externals[k], queues[k], types[k] = r.RunID.String(), r.ExternalID, r.Queue, r.Type
-		policies[k], metadata[k], parents[k], parentSteps[k] = string(r.RetryPolicy), string(r.Metadata), r.Parent.String(), r.ParentStep
+		ids[k], externals[k], queues[k], types[k] = r.RunID, r.ExternalID, r.Queue, r.Type
+		policies[k], metadata[k], parents[k], parentSteps[k] = string(r.RetryPolicy), string(r.Metadata), r.Parent, r.ParentStep
 		hashes[k], inputs[k] = r.InputHash, r.Input
 		versions[k], priorities[k] = int32(r.Version), int16(r.Priority)
 		delays[k], ats[k], timeouts[k] = micros(r.Delay), epoch(r.At), micros(r.Timeout)
 	}
 	return []any{
-		s.namespace, ids, externals, hashes, queues, types, versions, priorities, delays, ats,
-		timeouts, policies, metadata, parents, parentSteps, inputs,
+		s.namespace, array(ids), externals, hashes, queues, types, versions, priorities, delays, ats,
+		timeouts, policies, metadata, array(parents), parentSteps, inputs,
 	}
 }
 
 func (s *Store) existing(ctx context.Context, db DB, runs []NewRun, todo []int) (set map[uuid.UUID]bool, err error) {
-	ids := make([]string, len(todo))
+	ids := make([]uuid.UUID, len(todo))
 	for k, i := range todo {
-		ids[k] = runs[i].RunID.String()
+		ids[k] = runs[i].RunID
 	}
-	err = ask(ctx, db, existingRuns, []any{s.namespace, ids}, func(rows pgx.Rows) error {
+	err = ask(ctx, db, existingRuns, []any{s.namespace, array(ids)}, func(rows pgx.Rows) error {
 		set, err = ids2set(rows, nil)
 		return err
 	})

@@ -47,7 +47,7 @@ func (s *Store) History(ctx context.Context, runs []uuid.UUID) (map[uuid.UUID][]
 	var out map[uuid.UUID][]*StepRow
 	err := within(ctx, bulkTimeout, func(ctx context.Context) error {
 		out = make(map[uuid.UUID][]*StepRow, len(runs))
-		return ask(ctx, s.pool, history, []any{s.namespace, texts(runs)}, func(rows pgx.Rows) error {
+		return ask(ctx, s.pool, history, []any{s.namespace, array(runs)}, func(rows pgx.Rows) error {
 			return eachStep(rows, func(r *StepRow) { out[r.RunID] = append(out[r.RunID], r) })
 		})
 	})
@@ -149,15 +149,15 @@ RETURNING run_id, step_id, attempt_number, wake_at, started_at, finished_at`
 // recordArgs lays records out as recordSteps's arguments.
 func (s *Store) recordArgs(records []*Record) []any {
 	n := len(records)
-	runs, leases, workers := make([]string, n), make([]string, n), make([]string, n)
+	runs, leases, workers := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]uuid.UUID, n)
 	steps, statuses, kinds := make([]string, n), make([]string, n), make([]string, n)
 	errorKinds, errors, groups := make([]string, n), make([]string, n), make([]string, n)
 	attempts, runAttempts, firsts := make([]int32, n), make([]int32, n), make([]int32, n)
 	wakes, elapsed := make([]int64, n), make([]int64, n)
 	outputs, permanent := make([][]byte, n), make([]bool, n)
-	children, sequences, ends, starts := make([]string, n), make([]int64, n), make([]int64, n), make([]bool, n)
+	children, sequences, ends, starts := make([]uuid.UUID, n), make([]int64, n), make([]int64, n), make([]bool, n)
 	for i, r := range records {
-		runs[i], leases[i], workers[i] = r.RunID.String(), r.Lease.String(), r.Worker.String()
+		runs[i], leases[i], workers[i] = r.RunID, r.Lease, r.Worker
 		steps[i], statuses[i], kinds[i] = r.StepID, r.Status, r.Kind
 		errorKinds[i], errors[i], groups[i] = r.ErrorKind, r.Error, r.ParallelGroup
 		attempts[i], runAttempts[i], firsts[i] = int32(r.Attempt), int32(r.RunAttempt), int32(r.FirstAttempt)
@@ -166,11 +166,11 @@ func (s *Store) recordArgs(records []*Record) []any {
 			wakes[i] = -1
 		}
 		outputs[i], permanent[i] = r.Output, r.Permanent
-		children[i], sequences[i], ends[i], starts[i] = r.ChildRunID.String(), r.Sequence, epoch(r.EndedAt), r.Start != nil
+		children[i], sequences[i], ends[i], starts[i] = r.ChildRunID, r.Sequence, epoch(r.EndedAt), r.Start != nil
 	}
 	return []any{
-		s.namespace, runs, leases, steps, attempts, statuses, kinds, runAttempts, firsts, outputs,
-		errorKinds, errors, wakes, groups, workers, elapsed, permanent, children, sequences, ends, starts,
+		s.namespace, array(runs), array(leases), steps, attempts, statuses, kinds, runAttempts, firsts, outputs,
+		errorKinds, errors, wakes, groups, array(workers), elapsed, permanent, array(children), sequences, ends, starts,
 	}
 }
 

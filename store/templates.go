@@ -177,7 +177,7 @@ func (s *Store) fireAgain(ctx context.Context, tx pgx.Tx, f *Firing) ([]FiredRun
 	for id := range missing {
 		ids = append(ids, id)
 	}
-	return fired, ask(ctx, tx, firedRuns, []any{s.namespace, texts(ids)}, func(rows pgx.Rows) error {
+	return fired, ask(ctx, tx, firedRuns, []any{s.namespace, array(ids)}, func(rows pgx.Rows) error {
 		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[FiredRun])
 		fired = append(fired, found...)
 		return err

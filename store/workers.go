@@ -202,20 +202,20 @@ func (s *Store) ExtendLeases(ctx context.Context, db DB, held []Held, timeout ti
 	if len(held) == 0 {
 		return nil, nil
 	}
-	runs, leases := make([]string, len(held)), make([]string, len(held))
+	runs, leases := make([]uuid.UUID, len(held)), make([]uuid.UUID, len(held))
 	for i, h := range held {
-		runs[i], leases[i] = h.RunID.String(), h.Lease.String()
+		runs[i], leases[i] = h.RunID, h.Lease
 	}
 	var out []HeldState
 	err := do(ctx, func(ctx context.Context) error {
 		out = nil
 		if timeout > 0 {
-			extend := []any{s.namespace, runs, leases, micros(timeout)}
+			extend := []any{s.namespace, array(runs), array(leases), micros(timeout)}
 			if err := ask(ctx, db, extendLeases, extend, func(pgx.Rows) error { return nil }); err != nil {
 				return err
 			}
 		}
-		return ask(ctx, db, heldStates, []any{s.namespace, runs, leases}, func(rows pgx.Rows) (err error) {
+		return ask(ctx, db, heldStates, []any{s.namespace, array(runs), array(leases)}, func(rows pgx.Rows) (err error) {
 			out, err = pgx.CollectRows(rows, pgx.RowToStructByPos[HeldState])
 			return err
 		})
