@@ -190,7 +190,9 @@ func TestStepTxDoesNotOvertakeADecision(t *testing.T) {
 	startWorker(t, cw)
 	run := begin(k, wf, struct{}{})
 	receive(t, hung)
-	_ = comesTrue(2*time.Second, func() bool { return k.count(`SELECT count(*) FROM refunds`) > 0 }) // it must not be done yet
+	if comesTrue(2*time.Second, func() bool { return k.count(`SELECT count(*) FROM refunds`) > 0 }) {
+		t.Error("the refund is committed, and what it follows from is not recorded")
+	}
 	// The first worker is taken for dead, and the child was resumed meanwhile.
 	repaired.Store(true)
 	kid := k.childOf(run.ID(), "child")

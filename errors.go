@@ -371,3 +371,11 @@ type explained struct {
 
 func (e *explained) Error() string   { return "kagzi: " + e.text }
 func (e *explained) Unwrap() []error { return e.errs }
+
+// failedIf is failed for an error that may be nil, or the store's.
+func failedIf(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return failed(public(err), format, args...)
+}

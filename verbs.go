@@ -2,6 +2,7 @@ package kagzi
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/google/uuid"
@@ -56,6 +57,68 @@ func (c *Client) announceWork(ctx context.Context, tx pgx.Tx, queue, typ string,
 		return notify.NotifyTx(ctx, tx, notify.WorkChannel, notify.WorkPayload(c.cfg.Namespace, queue))
 	}
 	c.wakeWork(ctx, queue, typ, version, 1)
+	return nil
+}
+
+// Cancel ends an active run, and its children but for [Detached] ones: at once in the table, and within milliseconds where
+// it is being executed, whose steps see their contexts end. A run that has registered compensations with [Compensate]
+// ends once they have run; until then it stays active. A run that is cancelled already stays so. Cancel returns
+// [ErrRunNotFound], and [ErrRunFinished] if the run completed or failed before.
+func (c *Client) Cancel(ctx context.Context, ref Ref, opts ...ChangeOption) error {
+	return failedIf(c.end(ctx, ref, opts, c.store.Cancel), "cancel %v", ref)
+}
+
+// Terminate is [Client.Cancel] without compensations: it ends an active run and its children at once, also one that is being
+// undone.
+func (c *Client) Terminate(ctx context.Context, ref Ref, opts ...ChangeOption) error {
+	return failedIf(c.end(ctx, ref, opts, c.store.Terminate), "terminate %v", ref)
+}
+
+// end ends the run in the way given.
+func (c *Client) end(ctx context.Context, ref Ref, opts []ChangeOption, how func(context.Context, pgx.Tx, uuid.UUID, string) (*store.CancelledRuns, error)) error {
+	cfg, err := changeOptions(opts)
+	if err != nil {
+		return err
+	}
+	id, err := c.resolve(ctx, cfg.tx, ref)
+	if err != nil {
+		return err
+	}
+	ended, err := how(ctx, cfg.tx, id, cfg.reason)
+	if err != nil {
+		return err
+	}
+	return c.announceEnds(ctx, cfg.tx, ended)
+}
+
+// Resume continues a failed or cancelled run from its last good step: it begins a new attempt, in which every
+// result that was recorded stays and final failures are forgotten. A deadline the run had is lifted. Resume
+// returns [ErrRunActive] if the run is not over, [ErrRunFinished] if it completed, [ErrCompensated] if it was undone, and
+// [ErrIDConflict] if another active run has its ID. A run that failed because it could not be undone ([KindCompensation])
+// goes on with that. The parent of a child that is resumed keeps the failure that it knows of, and does not cancel the
+// child when it ends.
+func (c *Client) Resume(ctx context.Context, ref Ref, opts ...ChangeOption) error {
+	cfg, err := changeOptions(opts)
+	var id uuid.UUID
+	if err == nil {
+		id, err = c.resolve(ctx, cfg.tx, ref)
+	}
+	var queue string
+	if err == nil {
+		queue, err = c.store.Resume(ctx, cfg.tx, id, cfg.reason)
+	}
+	switch {
+	case errors.Is(err, store.ErrRunFinished):
+		err = &explained{"the run completed, so there is nothing to resume: Restart starts another", []error{ErrRunFinished}}
+	case errors.Is(err, store.ErrIDConflict):
+		err = &explained{"another active run has its ID", []error{ErrIDConflict}}
+	}
+	if err == nil {
+		err = c.announceWork(ctx, cfg.tx, queue, "", 0)
+	}
+	if err != nil {
+		return failed(public(err), "resume %v", ref)
+	}
 	return nil
 }
 

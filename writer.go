@@ -49,11 +49,11 @@ func (b *branch) record(r *store.Record) *store.StepRow {
 	return &r.StepRow
 }
 
-// recordUnless is record that returns with another outcome than Done, too.
+// recordUnless is record that returns with another outcome than Done, too. It is Undecided if the branch has lost a race.
 func (b *branch) recordUnless(r *store.Record, other store.Outcome) store.Outcome {
 	it := &item{e: b.e, b: b, records: []*store.Record{r}, acked: make(chan struct{})}
 	if !b.e.s.submit(it) {
-		return store.Done // nobody asks for it any more
+		return store.Undecided // nobody asks for it any more
 	}
 	<-it.acked
 	if it.settled != store.Done && it.settled != other {

@@ -1,0 +1,137 @@
+package kagzi
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi/store"
+)
+
+// Get returns what is known of a run; for an [ID], of the active run, else of the newest. It returns
+// [ErrRunNotFound] if the client's namespace has no such run.
+func (c *Client) Get(ctx context.Context, ref Ref) (RunInfo, error) {
+	id, err := c.resolve(ctx, nil, ref)
+	if err != nil {
+		return RunInfo{}, failed(public(err), "get %v", ref)
+	}
+	r, err := c.store.Run(ctx, id)
+	if err != nil {
+		return RunInfo{}, failed(public(err), "get %v", ref)
+	}
+	return runInfo(r), nil
+}
+
+// A Filter chooses runs; the zero value means all. Fields are combined with and.
+type Filter struct {
+	Status   []Status
+	Workflow string
+	Queue    string
+	ID       ID
+	Parent   RunID
+	Schedule string    // runs that this schedule started
+	Metadata Metadata  // runs that have all of these tags
+	Since    time.Time // started at or after
+	Until    time.Time // started before
+	After    RunID     // the last run of the page before
+	Limit    int       // of List, zero: 100; of the bulk verbs and Worker.Replay, zero: no limit
+}
+
+// List returns runs newest first. The next page is After the last one's ID.
+func (c *Client) List(ctx context.Context, f Filter) ([]RunInfo, error) {
+	chosen, err := c.choice(f)
+	if err != nil {
+		return nil, failed(err, "list")
+	}
+	if err := c.checkSchema(ctx); err != nil {
+		return nil, err
+	}
+	rows, err := c.store.List(ctx, chosen)
+	if err != nil {
+		return nil, failed(err, "list")
+	}
+	out := make([]RunInfo, len(rows))
+	for i, r := range rows {
+		out[i] = runInfo(r)
+	}
+	return out, nil
+}
+
+// choice validates f.
+func (c *Client) choice(f Filter) (store.Filter, error) {
+	sf := store.Filter{
+		Type: f.Workflow, Queue: f.Queue, ExternalID: string(f.ID), Since: f.Since, Until: f.Until, Limit: cmp.Or(f.Limit, 100),
+	}
+	if f.Limit < 0 {
+		return sf, fmt.Errorf("kagzi: limit %d is negative", f.Limit)
+	}
+	for _, s := range f.Status {
+		if !slices.Contains(statuses, s) {
+			return sf, fmt.Errorf("kagzi: there is no status %s: use kagzi.StatusFailed or another of the constants", quoteShort(string(s)))
+		}
+		sf.Status = append(sf.Status, string(s))
+	}
+	var err error
+	if f.Parent != "" {
+		if sf.Parent, err = uuid.Parse(string(f.Parent)); err != nil {
+			return sf, fmt.Errorf("kagzi: Parent %.60q is not a run ID", f.Parent)
+		}
+	}
+	if f.After != "" {
+		if sf.After, err = uuid.Parse(string(f.After)); err != nil {
+			return sf, fmt.Errorf("kagzi: After %.60q is not a run ID", f.After)
+		}
+	}
+	if len(f.Metadata) > 0 {
+		if err := validateMetadata(f.Metadata); err != nil {
+			return sf, err
+		}
+		sf.Metadata, _ = json.Marshal(f.Metadata)
+	}
+	if f.Schedule != "" {
+		sf.Schedule = c.scheduleID(f.Schedule)
+	}
+	for field, text := range map[string]string{
+		"workflow name": f.Workflow, "queue": f.Queue, "ID": string(f.ID), "schedule name": f.Schedule,
+	} {
+		if text == "" {
+			continue
+		}
+		if err := validateName(field, text); err != nil {
+			return sf, err
+		}
+	}
+	return sf, nil
+}
+
+// Steps returns the step attempts of a run in order of their start: those that ended, and those under way, a [Step]
+// once its function has run for a second. It returns [ErrRunNotFound] if the client's namespace has no such run.
+func (c *Client) Steps(ctx context.Context, ref Ref) ([]StepAttempt, error) {
+	id, err := c.resolve(ctx, nil, ref)
+	if err == nil {
+		_, err = c.store.Run(ctx, id)
+	}
+	if err != nil {
+		return nil, failed(public(err), "steps of %v", ref)
+	}
+	rows, err := c.store.StepAttempts(ctx, id)
+	if err != nil {
+		return nil, failed(err, "steps of %v", ref)
+	}
+	out := make([]StepAttempt, len(rows))
+	for i, r := range rows {
+		out[i] = StepAttempt{
+			Step: r.StepID, Type: StepType(r.Kind), Attempt: r.Attempt, Status: Status(r.Status), Output: r.Output, Kind: Kind(r.ErrorKind),
+			Error: r.Error, StartedAt: r.StartedAt, EndedAt: r.FinishedAt, WakeAt: r.WakeAt,
+		}
+		if r.ChildRunID != uuid.Nil {
+			out[i].Child = RunID(r.ChildRunID.String())
+		}
+	}
+	return out, nil
+}
