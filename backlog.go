@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/kagzi/kagzi/store"
 )
 
 // busyPause is how long a write waits that met somebody else's lock.
@@ -16,7 +18,7 @@ type backlog struct {
 	items   []*item // in order of their places
 	places  int     // given so far
 	trying  int     // more items, which are being written
-	pausing bool    // it is not tried before busyPause is over
+	pausing bool    // it is not tried before a pause is over
 }
 
 // lineUp puts an item into its place, the last one if it never had one.
@@ -60,7 +62,10 @@ func withoutBacklog(items []*item) []*item {
 }
 
 // putOff lets an item that was found busy come again after a pause.
-func (e *execution) putOff(it *item) {
+func (e *execution) putOff(it *item) { e.putOffFor(it, busyPause) }
+
+// putOffFor lets an item come again after a pause, or after the one that the backlog makes already.
+func (e *execution) putOffFor(it *item, pause time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.backlog.lineUp(it)
@@ -68,12 +73,15 @@ func (e *execution) putOff(it *item) {
 		return
 	}
 	e.backlog.pausing = true
-	time.AfterFunc(busyPause, func() {
-		e.mu.Lock()
-		e.backlog.pausing = false
-		e.mu.Unlock()
-		e.writeBacklog()
-	})
+	time.AfterFunc(pause, e.endPause)
+}
+
+// endPause lets the backlog be written again.
+func (e *execution) endPause() {
+	e.mu.Lock()
+	e.backlog.pausing = false
+	e.mu.Unlock()
+	e.writeBacklog()
 }
 
 // overcome notes that an item needs no other write. The last of the backlog makes way for what has joined it since.
@@ -98,7 +106,14 @@ func (e *execution) writeBacklog() {
 	items := l.items
 	l.items, l.trying = nil, len(items)
 	e.mu.Unlock()
+	if slices.ContainsFunc(items, (*item).mayWait) { // with what follows them, which must not be written before
+		e.s.apart.Add(items)
+		return
+	}
 	for _, it := range items {
 		e.s.patient.Add(it)
 	}
 }
+
+// mayWait reports whether to write the item may wait for a stranger's transaction.
+func (it *item) mayWait() bool { return slices.ContainsFunc(it.records, (*store.Record).MayWait) }

@@ -146,7 +146,7 @@ func TestGo(t *testing.T) {
 	})
 	t.Run("BadCalls", func(t *testing.T) {
 		k := newKit(t)
-		complete(k, func(ctx Context) (int, error) {
+		refused(k, func(ctx Context) (int, error) {
 			_, err := Go[int](ctx, "b", nil).Result(ctx)
 			mustContain(t, err, `"b"`, "nil")
 			_, err = Go(ctx, "a/b", func(Context) (int, error) { return 0, nil }).Result(ctx)

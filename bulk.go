@@ -176,10 +176,13 @@ const bulkPage = 100
 func (c *Client) bulk(ctx context.Context, f Filter, v verb, cfg bulkConfig, err error) (Bulk, error) {
 	b := &bulk{c: c, verb: v, cfg: cfg, made: map[RunID]bool{}, taken: map[string]bool{}}
 	if err == nil {
+		err = c.usable(ctx)
+	}
+	if err == nil {
 		err = b.run(ctx, f)
 	}
 	if err != nil {
-		return b.out, failed(public(err), "%s", v.name)
+		return b.out, failed(c.public(ctx, err), "%s", v.name)
 	}
 	return b.out, nil
 }

@@ -3,6 +3,7 @@ package kagzi
 import (
 	"context"
 	"errors"
+	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -161,5 +162,30 @@ func TestErrorSaysWhyARunWasCancelled(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 		})
+	}
+}
+
+// A verb that meets somebody's open transaction says so, and changes nothing.
+func TestVerbsOfALockedRunSayWhatIsInTheWay(t *testing.T) {
+	k := newKit(t)
+	run := begin(k, Define[int, int]("wf"), 1)
+	tx := k.callersTx()
+	if _, err := tx.Exec(k.ctx, `SELECT FROM kagzi.workflow_runs WHERE run_id = $1 FOR UPDATE`, string(run.ID())); err != nil {
+		t.Fatal(err)
+	}
+	for name, verb := range map[string]func(context.Context) error{
+		"Cancel":    func(ctx context.Context) error { return k.c.Cancel(ctx, run) },
+		"Terminate": func(ctx context.Context) error { return k.c.Terminate(ctx, run) },
+		"Signal":    func(ctx context.Context) error { return k.c.Signal(ctx, run, approved.With("yes")) },
+	} {
+		ctx, cancel := context.WithTimeout(k.ctx, 2*time.Second)
+		err := verb(ctx)
+		cancel()
+		if mustContain(t, err, "another transaction holds", "nothing was changed"); HTTPStatus(err) != http.StatusServiceUnavailable {
+			t.Errorf("%s: status %d for %v", name, HTTPStatus(err), err)
+		}
+	}
+	if info := k.infoOf(run); info.Status != StatusPending {
+		t.Errorf("the run is %s", info.Status)
 	}
 }

@@ -74,7 +74,7 @@ func (c *Child[Out]) Result(ctx Context) (Out, error) {
 		return zero, err
 	}
 	if c == nil || c.c == nil {
-		return zero, misuse(errors.New("kagzi: the Child is empty: its StartChild returned an error, or was not called"))
+		return zero, b.misuse(errors.New("kagzi: the Child is empty: its StartChild returned an error, or was not called"))
 	}
 	if err := c.c.mayAsk(b); err != nil {
 		return zero, err
@@ -99,10 +99,10 @@ func Results[Out any](ctx Context, children []*Child[Out]) ([]Out, error) {
 	all := make([]*child, len(children))
 	for i, c := range children {
 		if c == nil || c.c == nil {
-			return nil, misuse(fmt.Errorf("kagzi: child %d is empty: its StartChild returned an error, or was not called", i))
+			return nil, b.misuse(fmt.Errorf("kagzi: child %d is empty: its StartChild returned an error, or was not called", i))
 		}
 		if all[i] = c.c; all[i].by.e != b.e {
-			return nil, misuse(errOtherRun)
+			return nil, b.misuse(errOtherRun)
 		}
 	}
 	if err := b.awaitAll(all); err != nil {
@@ -131,7 +131,7 @@ func childResult[Out any](b *branch, c *child, row *store.StepRow) (out Out, err
 	if row.Status != store.Completed {
 		return out, c.failure(row)
 	}
-	if err := b.e.s.w.client.cfg.Codec.Decode(row.Output, &out); err != nil {
+	if err := b.e.s.w.client.decode(row.Output, &out); err != nil {
 		b.e.nondeterministic("the recorded result of child %q does not decode into %v: %v", c.step, reflect.TypeFor[Out](), err)
 	}
 	return out, nil
@@ -168,7 +168,11 @@ func (b *branch) startChild(name string, call Call) (*child, error) {
 	}
 	run, cfg, err := e.s.w.client.newRun(context.Background(), call, nil)
 	if err != nil {
-		return nil, misuse(failed(err, "child %q", id))
+		err = failed(err, "child %q", id)
+		if errors.Is(err, ErrPayloadTooLarge) { // that is a matter of the data, and not of the code: the function may act on it
+			return nil, misuse(err)
+		}
+		return nil, b.misuse(err)
 	}
 	if run.Queue == "" {
 		run.Queue = e.s.w.cfg.Queue // where this run was claimed from
@@ -300,7 +304,7 @@ func (c *child) mayAsk(b *branch) error {
 	}
 	b.e.exitIfEnded()
 	if c.by.e != b.e {
-		return misuse(errOtherRun)
+		return b.misuse(errOtherRun)
 	}
 	return nil
 }
@@ -354,7 +358,7 @@ func (c *child) takeIn(b *branch) (*store.StepRow, *event, error) {
 	row := r.StepRow
 	row.FinishedAt = r.EndedAt
 	c.row = &row
-	b.live = true
+	b.live.Store(true)
 	big := len(r.Output) > bigOutput
 	if !big {
 		b.root().noteLocked(r, nil)

@@ -251,7 +251,7 @@ func TestChildRefusals(t *testing.T) {
 		permanent bool
 		text      string
 	}
-	got := complete(k, func(ctx Context) (int, error) {
+	refused(k, func(ctx Context) (int, error) {
 		var all []outcome
 		add := func(err error) { all = append(all, outcome{isPermanent(err), fmt.Sprint(err)}) }
 		_, err := StartChild(ctx, "a", big, strings.Repeat("x", 200))
@@ -287,7 +287,7 @@ func TestChildRefusals(t *testing.T) {
 		}
 		return 0, nil
 	})
-	if n := k.count(`SELECT count(*) FROM kagzi.workflow_runs`); n != 1 || got != 0 {
+	if n := k.count(`SELECT count(*) FROM kagzi.workflow_runs`); n != 1 {
 		t.Errorf("%d runs", n)
 	}
 	_, err := Start(k.ctx, k.c, doubling, 1, Detached())

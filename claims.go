@@ -2,7 +2,6 @@ package kagzi
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -26,6 +25,7 @@ func (s *session) claimLoop(ctx context.Context) {
 			return
 		}
 		if free == 0 {
+			s.endLingering()
 			select {
 			case <-ctx.Done():
 			case <-s.freed:
@@ -73,20 +73,30 @@ func (s *session) claim(ctx context.Context, n int) time.Duration {
 		Queue: s.w.cfg.Queue, Types: types, Limit: n, Worker: s.workerID(), Lease: uuid.New(), Visibility: s.w.cfg.VisibilityTimeout,
 		LowFirst: s.claims%16 == 0, NoSuspects: suspect,
 	}
-	claim, err := s.store.Claim(s.background, req)
-	if err != nil {
-		claim, err = s.claimed(ctx, req, err)
+	answer := make(chan store.Claim, 1)
+	sent := time.Now()
+	s.claimsLeft.Go(func() { answer <- s.take(ctx, req) })
+	var claim store.Claim
+	select {
+	case claim = <-answer:
+	case <-ctx.Done(): // the drain begins without it
+		s.claimsLeft.Go(func() {
+			s.resolve(ctx, req, sent)
+			if late := <-answer; len(late.Runs) > 0 {
+				s.resolve(ctx, req, sent)
+			}
+		})
+		return 0
 	}
-	if err != nil || claim.Now.IsZero() { // the claim was lost, and took nothing
+	if claim.Now.IsZero() {
 		s.most = max(1, n/2) // it may have been too much for the time
 		return databasePause + rand.N(databasePause)
 	}
 	s.most = min(2*s.most, mostClaimed)
-	s.outage.end()
-	s.setClock(claim.Now)
+	s.setClock(claim.Now, claim.Asked)
 	s.failpoint("after claim", uuid.Nil)
 	if len(claim.Runs) > 0 {
-		s.begin(ctx, req.Worker, claim.Runs)
+		s.begin(req.Worker, claim.Runs)
 	}
 	if len(claim.Runs) == n {
 		return 0
@@ -120,26 +130,6 @@ func (s *session) claimedAll() {
 	}
 }
 
-// claimed finds out what a claim took whose answer was lost.
-func (s *session) claimed(ctx context.Context, req store.ClaimRequest, failure error) (store.Claim, error) {
-	s.databaseTrouble(failure)
-	for {
-		look, cancel := s.background, func() {}
-		if ctx.Err() != nil { // one short look more: what is not found stays claimed until its lease ends
-			look, cancel = context.WithTimeout(s.background, 2*time.Second)
-		}
-		claim, err := s.store.ClaimedUnder(look, req)
-		cancel()
-		if err == nil {
-			return claim, nil
-		}
-		s.databaseTrouble(err)
-		if !store.Away(err) || !s.patientWith(ctx) {
-			return claim, err
-		}
-	}
-}
-
 // patientWith waits a little for a database that is away; it returns false if the session cannot go on waiting.
 func (s *session) patientWith(ctx context.Context) bool {
 	select {
@@ -150,51 +140,29 @@ func (s *session) patientWith(ctx context.Context) bool {
 	}
 }
 
-// begin starts to execute the runs just claimed. Their histories are read in one query; a run that was never
-// started and never woken has none.
-func (s *session) begin(ctx context.Context, worker uuid.UUID, runs []*store.ClaimedRun) {
+// begin starts to execute the runs just claimed. A run that was never started and never woken has no history; those of
+// the others are read beside the claims.
+func (s *session) begin(worker uuid.UUID, runs []*store.ClaimedRun) {
 	s.mu.Lock()
 	s.slots -= len(runs)
 	s.mu.Unlock()
-	var old, woken []uuid.UUID
-	for _, r := range runs {
-		if !r.Fresh || r.Wakeups > 0 {
-			old = append(old, r.RunID)
-		}
-		if r.Wakeups > 0 {
-			woken = append(woken, r.RunID)
-		}
-	}
-	var histories map[uuid.UUID][]*store.StepRow
-	var news map[uuid.UUID]*store.News
-	for len(old) > 0 {
-		var err error
-		if histories, news, err = s.store.Load(s.background, old, woken); err == nil {
-			break
-		}
-		s.databaseTrouble(err)
-		if !s.patientWith(ctx) {
-			break
-		}
-	}
 	for _, r := range runs {
 		looked := !r.Fresh || r.Wakeups > 0
-		e := newExecution(s, r, histories[r.RunID], looked)
-		if n := news[r.RunID]; n != nil {
-			e.deliver(n)
-		}
+		e := newExecution(s, r, nil, looked)
+		e.loading = looked
 		s.mu.Lock()
 		old := s.executing[r.RunID]
 		s.executing[r.RunID], e.begun = e, s.ended
+		declaredDead := worker != s.id
 		s.mu.Unlock()
 		if old != nil { // its lease ended, and this worker took the run again
 			old.supersede()
 		}
 		switch {
-		case looked && histories == nil: // the worker ends, or has been silent for too long
-			e.refuse(endShutdown, ErrShutdown)
-		case worker != s.workerID(): // declared dead meanwhile: nobody would free what that worker holds
+		case declaredDead: // meanwhile: nobody would free what that worker holds
 			e.refuse(endShutdown, ErrLeaseLost)
+		case looked:
+			s.loads.add(e)
 		default:
 			s.dispatch(e)
 		}
@@ -204,10 +172,11 @@ func (s *session) begin(ctx context.Context, worker uuid.UUID, runs []*store.Cla
 // dispatch executes e, unless there is a reason not to.
 func (s *session) dispatch(e *execution) {
 	h := s.w.handlers[e.run.Type][e.run.Version]
-	crashLoop := e.crashLooped()
+	e.mu.Lock()
 	e.verdict = e.condemned()
-	_, registered := placesOf(e.history)
-	e.replays = e.verdict != nil && registered
+	condemned, registered := e.verdict != nil, e.places > 0
+	e.replays = condemned && registered
+	e.mu.Unlock()
 	s.mu.Lock()
 	alone := !e.run.Suspect() || !s.suspect
 	if alone && e.run.Suspect() {
@@ -218,15 +187,16 @@ func (s *session) dispatch(e *execution) {
 	switch {
 	case fenced:
 		e.refuse(endShutdown, ErrLeaseLost)
-	case e.verdict != nil && !registered:
+	case condemned && !registered:
 		e.refuse(endUndone, nil)
-	case crashLoop:
-		e.refuse(endFailed, kinded{KindCrashLoop, fmt.Errorf("the run was taken over from a dead worker %d times without progress: it may be killing them", e.run.Recoveries)})
 	case !alone:
-		e.setBack() // one that may kill the worker at a time
+		e.setBack("recovery", time.Second, store.HistoryIsRead) // one that may kill the worker at a time
 	case h == nil:
 		e.refuse(endShutdown, ErrShutdown) // the claim asked for what there is a handler for
 	default:
+		e.mu.Lock()
+		e.begins = true
+		e.mu.Unlock()
 		go e.execute(h)
 	}
 }
@@ -283,6 +253,7 @@ func (s *session) freeSlot() {
 
 // leave forgets an execution whose end is written, and tells who waits for it.
 func (s *session) leave(e *execution, o store.Outcome) {
+	s.loads.forget(e)
 	s.mu.Lock()
 	if s.executing[e.run.RunID] == e {
 		delete(s.executing, e.run.RunID)

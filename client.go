@@ -3,11 +3,10 @@ package kagzi
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,29 +29,18 @@ type ClientConfig struct {
 	// Codec turns inputs, results and payloads into bytes. Zero means JSON.
 	Codec Codec
 
-	// MaxPayload is the largest input or result in bytes; a larger one is refused with
-	// ErrPayloadTooLarge. Zero means 4 MiB.
+	// Sealer changes these bytes before they are stored, such as encrypts them. Zero means that they are stored as they
+	// are.
+	Sealer Sealer
+
+	// MaxPayload is the largest input, result or signal's payload in bytes, as it is stored, and the largest item of Map,
+	// which is measured before it is sealed. A larger one is refused with ErrPayloadTooLarge. A result over it fails its
+	// step or run, with KindValidation. Zero means 4 MiB.
 	MaxPayload int
 
 	// Logger gets what concerns no caller. Zero means slog.Default().
 	Logger *slog.Logger
 }
-
-// A Codec turns inputs, results and payloads into bytes, and back. It must be safe for concurrent use. What it wrote is in
-// RunInfo.Input and Output and in StepAttempt.Output, as bytes: they are JSON only if the codec writes JSON.
-type Codec interface {
-	// Encode returns v as bytes. Equal values must give equal bytes: inputs of starts with an [ID], and items of a
-	// [Map], are compared as they are encoded.
-	Encode(v any) ([]byte, error)
-	// Decode puts what Encode has made into v, a pointer to the type that the reader expects. Data that is not of that
-	// type is an error.
-	Decode(data []byte, v any) error
-}
-
-type jsonCodec struct{}
-
-func (jsonCodec) Encode(v any) ([]byte, error)    { return json.Marshal(v) }
-func (jsonCodec) Decode(data []byte, v any) error { return json.Unmarshal(data, v) }
 
 // A Client starts runs and looks at them. It is safe for concurrent use, holds no connection of its own while
 // nothing waits, and needs no Close.
@@ -94,13 +82,35 @@ func NewClient(pool *pgxpool.Pool, cfg ClientConfig) (*Client, error) {
 	return c, nil
 }
 
-// checkSchema returns one clear error if the database's schema does not fit the code. Once it fits it is not
-// asked again.
+// made returns an error if c is not what NewClient returned.
+func (c *Client) made() error {
+	switch {
+	case c == nil:
+		return errNilClient
+	case c.store == nil:
+		return errZeroClient
+	}
+	return nil
+}
+
+var (
+	errNilClient  = kinded{KindUnknown, errors.New("kagzi: the client is nil: make one with NewClient, and look at its error")}
+	errZeroClient = kinded{KindUnknown, errors.New("kagzi: the client is a zero Client, which has no database: make one with NewClient")}
+)
+
+// usable returns an error if a call cannot begin: c is none, or ctx has ended, whatever is cached.
+func (c *Client) usable(ctx context.Context) error { return cmp.Or(c.made(), ctx.Err()) }
+
+// checkSchema returns one clear error if a call cannot begin, or if this program cannot work with the database's schema. Once
+// it can the database is not asked again.
 func (c *Client) checkSchema(ctx context.Context) error {
+	if err := c.usable(ctx); err != nil {
+		return err
+	}
 	if c.ready.Load() {
 		return nil
 	}
-	err := migrations.Check(ctx, c.store.Pool())
+	_, err := migrations.Check(ctx, c.store.Pool())
 	if err == nil {
 		c.ready.Store(true)
 	}
@@ -126,6 +136,14 @@ func (c *Client) prepare(ctx context.Context, o *outage) error {
 	}
 }
 
+// public is the package's public, and says which rights this user lacks, if that is why the call failed.
+func (c *Client) public(ctx context.Context, err error) error {
+	if c.made() == nil {
+		err = c.store.ExplainRights(ctx, err)
+	}
+	return public(err)
+}
+
 // public turns the store's errors into the package's.
 func public(err error) error {
 	if conflict, ok := errors.AsType[*store.IDConflict](err); ok {
@@ -133,6 +151,12 @@ func public(err error) error {
 	}
 	if taken, ok := errors.AsType[*store.IDTaken](err); ok {
 		return publicTaken(taken)
+	}
+	if held, ok := errors.AsType[*store.HeldError](err); ok {
+		return &explained{held.Error(), []error{held}}
+	}
+	if store.Locked(err) {
+		return &explained{"another transaction holds what this call changes, such as one of an InTx that is neither committed nor rolled back: nothing was changed; try again", []error{err}}
 	}
 	for _, p := range []struct{ from, to error }{
 		{store.ErrRunNotFound, ErrRunNotFound},
@@ -151,27 +175,11 @@ func public(err error) error {
 	return err
 }
 
-func (c *Client) encode(what string, v any) ([]byte, error) {
-	data, err := c.cfg.Codec.Encode(v)
-	if err != nil {
-		return nil, fmt.Errorf("kagzi: %s: a %T cannot be encoded: %w", what, v, err)
-	}
-	if len(data) > c.cfg.MaxPayload {
-		return nil, fmt.Errorf("%w: %s is %d bytes, the limit (ClientConfig.MaxPayload) is %d", ErrPayloadTooLarge, what, len(data), c.cfg.MaxPayload)
-	}
-	if data == nil {
-		data = []byte{}
-	}
-	return data, nil
-}
-
-func hashOf(data []byte) []byte {
-	sum := sha256.Sum256(data)
-	return sum[:16]
-}
-
 // start inserts the calls and wakes workers.
 func (c *Client) start(ctx context.Context, calls []Call, shared []StartOption) ([]Started, error) {
+	if err := c.usable(ctx); err != nil {
+		return nil, err
+	}
 	runs := make([]store.NewRun, len(calls))
 	var tx pgx.Tx
 	for i, call := range calls {
@@ -198,7 +206,7 @@ func (c *Client) start(ctx context.Context, calls []Call, shared []StartOption) 
 	}
 	rows, err := c.store.Start(ctx, tx, runs)
 	if err != nil {
-		return nil, public(err)
+		return nil, c.public(ctx, err)
 	}
 	out := make([]Started, len(rows))
 	type work struct {
@@ -272,8 +280,13 @@ func (c *Client) wakeRuns(ctx context.Context, ids ...uuid.UUID) {
 	c.publisher.Run(ctx, c.cfg.Namespace, ids...)
 }
 
-// StartMany starts all calls or none, in one statement; 10,000 calls are one round trip. Options hold for all
-// of them, and stand between a workflow's defaults and a call's own. The errors are those of [Start].
+// StartMany starts all calls or none. Up to 10,000 calls are one statement, and one round trip if none has an [ID] or a
+// [Message]; more are several in one transaction. All are in memory at once. Options hold for all of them, and stand
+// between a workflow's defaults and a call's own. The errors are those of [Start], and it waits and ends as Start does.
+//
+// Runs are inserted in the order of their IDs, whatever the order of the calls, so concurrent calls with the same IDs wait
+// for each other without a deadlock. Of several calls of Start or StartMany in one transaction ([InTx]) the order is the
+// caller's: make them in the order of their IDs, else two such transactions may deadlock, and Postgres ends one of them.
 func (c *Client) StartMany(ctx context.Context, calls []Call, opts ...StartOption) ([]Started, error) {
 	started, err := c.start(ctx, calls, opts)
 	if err != nil {
@@ -282,11 +295,24 @@ func (c *Client) StartMany(ctx context.Context, calls []Call, opts ...StartOptio
 	return started, nil
 }
 
-// A Ref says which run: a [RunID] or an [ID].
-type Ref interface{ ref() }
+// A Ref says which run: a [RunID] or an [ID], or the run itself as a *[Run], a [RunInfo] or a [Started].
+type Ref interface {
+	ref() Ref // a RunID or an ID
+}
 
-func (RunID) ref() {}
-func (ID) ref()    {}
+func (id RunID) ref() Ref    { return id }
+func (id ID) ref() Ref       { return id }
+func (r *Run[Out]) ref() Ref { return r.ID() }
+func (r RunInfo) ref() Ref   { return r.ID }
+func (s Started) ref() Ref   { return s.ID }
+
+// plain returns the RunID or the ID that ref stands for, nil if it is nil.
+func plain(ref Ref) Ref {
+	if v := reflect.ValueOf(ref); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		return nil
+	}
+	return ref.ref()
+}
 
 // resolve returns the run ID behind ref.
 func (c *Client) resolve(ctx context.Context, tx pgx.Tx, ref Ref) (uuid.UUID, error) {
@@ -313,7 +339,7 @@ func (c *Client) resolve(ctx context.Context, tx pgx.Tx, ref Ref) (uuid.UUID, er
 		}
 		return c.store.Find(ctx, db, string(ref))
 	default:
-		return uuid.Nil, errors.New("kagzi: the reference is nil: pass a kagzi.RunID or a kagzi.ID")
+		return uuid.Nil, errors.New("kagzi: the reference is nil: pass a kagzi.RunID, a kagzi.ID or the run itself")
 	}
 }
 

@@ -142,11 +142,14 @@ func TestList(t *testing.T) {
 		})
 	}
 	for says, f := range map[string]Filter{
-		"negative": {Limit: -1}, `no status "DONE": use kagzi.StatusFailed`: {Status: []Status{"DONE"}}, "Parent": {Parent: "x"}, "After": {After: "x"},
+		"Limit is -1": {Limit: -1}, `no status "DONE": use kagzi.StatusFailed`: {Status: []Status{"DONE"}}, "Parent": {Parent: "x"}, "After": {After: "x"},
 		"workflow name": {Workflow: "\x00"}, "queue": {Queue: "\xff"}, "ID": {ID: "\n"}, "Metadata": {Metadata: Metadata{"": ""}},
 	} {
 		_, err := k.c.List(k.ctx, f)
 		mustContain(t, err, "list", says)
+		if KindOf(err) != KindBadRequest {
+			t.Errorf("%v is of kind %s", err, KindOf(err))
+		}
 	}
 }
 

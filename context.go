@@ -20,14 +20,16 @@ import (
 // context.Context, on purpose: what does I/O belongs in a step, whose ctx is one.
 //
 // A durable operation ([Step], [Sleep], [Go] and so on) called from another goroutine than the Context's gets
-// [ErrConcurrentContext]. Deferred functions of a workflow run whenever its run leaves memory, at each long
+// [ErrConcurrentContext]. That, and any other wrong call, such as one with a bad name or option, is an error of
+// [KindBadRequest] that the function should return: if it drops the error, the run fails with it at its end, unless the
+// function returns another. Deferred functions of a workflow run whenever its run leaves memory, at each long
 // sleep for one: they may release memory and locks, and nothing else.
 type Context interface {
 	Done() <-chan struct{} // closed when the run or branch is cancelled
 	Err() error            // then the cause
 	RunID() RunID
 	Attempt() int         // of the run, from 1
-	Now() time.Time       // when the last step of this branch ended, by the database's clock: the same in every replay
+	Now() time.Time       // when the last step of this branch ended, by the database's clock, in UTC: the same in every replay
 	Logger() *slog.Logger // silent about replayed lines
 	execution() *execution
 }
@@ -48,17 +50,19 @@ type branch struct {
 	own      int       // steps and branches of this branch in the history
 	met      int       // of them, those that the function has come to
 	replayed int       // of them, those the function has come past
-	live     bool      // the function is past its history
 	started  bool      // it has started branches
 	logOnce  sync.Once // a step of the branch may log from goroutines of its own
 	log      *slog.Logger
 
 	looked lookedUp
 
+	misusedInStep error // the step whose function is being executed called a durable operation of this branch
+
 	parent  *branch
 	racing  bool        // in a Race: what it takes is its own only if it wins
 	stopped bool        // it came to what is not begun any more
 	inStep  atomic.Bool // a step's function is being executed
+	live    atomic.Bool // the function is past its history. Its goroutine sets it; its Logger asks, in other branches too
 	mute    atomic.Bool // lost a race: it and the branches below record nothing any more
 }
 
@@ -83,7 +87,7 @@ func (b *branch) Done() <-chan struct{} { return b.ctx.Done() }
 func (b *branch) Err() error            { return context.Cause(b.ctx) }
 func (b *branch) RunID() RunID          { return b.e.runID }
 func (b *branch) Attempt() int          { return b.e.attempt }
-func (b *branch) Now() time.Time        { return b.now }
+func (b *branch) Now() time.Time        { return b.now.UTC() } // a step may be named after it, wherever it is replayed
 func (b *branch) execution() *execution { return b.e }
 func (b *branch) Logger() *slog.Logger {
 	b.logOnce.Do(func() { b.log = slog.New(replayHandler{b.e.log().Handler(), b}) })
@@ -97,7 +101,7 @@ type replayHandler struct {
 }
 
 func (h replayHandler) Enabled(ctx context.Context, level slog.Level) bool {
-	return h.b.live && h.Handler.Enabled(ctx, level)
+	return h.b.live.Load() && h.Handler.Enabled(ctx, level)
 }
 
 func (h replayHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
@@ -112,7 +116,7 @@ func (h replayHandler) WithGroup(name string) slog.Handler {
 func (b *branch) init() {
 	b.goid.Store(goroutine.ID())
 	b.own = b.e.own[b.prefix]
-	b.live = b.own == 0
+	b.live.Store(b.own == 0)
 }
 
 var errNilContext = misuse(errors.New("kagzi: the Context is nil: a workflow function gets one from its worker"))
@@ -129,12 +133,39 @@ func branchOf(ctx Context) (*branch, error) {
 // owned reports whether the caller is the branch's goroutine, outside of a step of its own. Then it may exit it.
 func (b *branch) owned() bool { return !b.inStep.Load() && goroutine.ID() == b.goid.Load() }
 
-// foreign says what is wrong if the caller does not own the branch.
+// foreign says what is wrong if the caller does not own the branch, and notes it.
 func (b *branch) foreign() error {
 	if b.inStep.Load() && goroutine.ID() == b.goid.Load() {
-		return &explained{"a durable operation inside of a step: call it before or after the step, in the workflow function", []error{ErrConcurrentContext}}
+		b.misusedInStep = &explained{"a durable operation inside of a step: call it before or after the step, in the workflow function", []error{ErrConcurrentContext}}
+		return b.misusedInStep
 	}
+	b.noteMisuse(ErrConcurrentContext)
 	return ErrConcurrentContext
+}
+
+// misuse is err as the failure of a call that is wrong. It notes the failure.
+func (b *branch) misuse(err error) error {
+	err = misuse(err)
+	b.noteMisuse(err)
+	return err
+}
+
+// noteMisuse keeps the run from completing, should the function drop the error of a wrong call: what the call was to do
+// has not happened. Any goroutine may call it. What a branch does that was cancelled, or has lost a race, does not count.
+func (b *branch) noteMisuse(err error) {
+	if b.muted() || errors.Is(context.Cause(b.ctx), KindCancelled) {
+		return
+	}
+	e := b.e
+	e.mu.Lock()
+	first := e.misused == nil
+	if first {
+		e.misused = err
+	}
+	e.mu.Unlock()
+	if first {
+		e.log().Warn("kagzi: a call in a workflow is wrong", "error", oneLine(err.Error()))
+	}
 }
 
 // enter begins a durable operation and returns the ID under which it is remembered: its name on this branch,
@@ -151,7 +182,7 @@ func (b *branch) enterAs(name string, invalid error) (string, error) {
 	}
 	b.e.exitIfEnded()
 	if invalid != nil {
-		return "", misuse(invalid)
+		return "", b.misuse(invalid)
 	}
 	if b.ctx.Err() != nil {
 		return "", context.Cause(b.ctx)
@@ -192,7 +223,9 @@ func (b *branch) lookup(id, kind string) *store.StepRow {
 		if known && kind != store.KindMarker {
 			b.e.nondeterministic("%q was recorded as a branch or group of branches, and the code now uses the name for %s: give the new one another name", id, kindWord(kind))
 		}
-		b.live = b.live || !known
+		if !known {
+			b.live.Store(true)
+		}
 		return nil
 	}
 	if row.Kind != kind {
@@ -210,7 +243,7 @@ func kindWord(kind string) string {
 
 // begins says that b comes to what the history does not have. Where such is not begun any more, the goroutine ends.
 func (b *branch) begins() {
-	b.live = true
+	b.live.Store(true)
 	if b.e.replays {
 		b.stop()
 	}
@@ -241,7 +274,7 @@ func (b *branch) advance(t time.Time) {
 // replay counts one of the steps and branches in the history as past.
 func (b *branch) replay() {
 	if b.replayed++; b.replayed >= b.own {
-		b.live = true
+		b.live.Store(true)
 	}
 }
 

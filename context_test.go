@@ -48,7 +48,7 @@ func TestContextOfAnotherGoroutine(t *testing.T) {
 	branch := func(ctx Context) (int, error) { return 0, nil }
 	t.Run("WhileTheRunRuns", func(t *testing.T) {
 		k := newKit(t)
-		complete(k, func(ctx Context) (int, error) {
+		refused(k, func(ctx Context) (int, error) {
 			f := Go(ctx, "b", branch)
 			var errs map[string]error
 			var all sync.WaitGroup
@@ -62,18 +62,16 @@ func TestContextOfAnotherGoroutine(t *testing.T) {
 		k := newKit(t)
 		complete(k, func(ctx Context) (int, error) {
 			f := Go(ctx, "b", branch)
-			if err := Do(ctx, "s", func(context.Context) error { check(t, everyOperation(ctx, f)); return nil }); err != nil {
-				return 0, err
-			}
-			if err := DoTx(ctx, "tx", func(context.Context, pgx.Tx) error { check(t, everyOperation(ctx, f)); return nil }); err != nil {
-				return 0, err
-			}
+			err := Do(ctx, "s", func(context.Context) error { check(t, everyOperation(ctx, f)); return nil })
+			mustContain(t, err, "inside of a step")
+			err = DoTx(ctx, "tx", func(context.Context, pgx.Tx) error { check(t, everyOperation(ctx, f)); return nil })
+			mustContain(t, err, "inside of a step")
 			return f.Result(ctx)
 		})
 	})
 	t.Run("OfTheRunInABranch", func(t *testing.T) {
 		k := newKit(t)
-		complete(k, func(ctx Context) (int, error) {
+		refused(k, func(ctx Context) (int, error) {
 			f := Go(ctx, "b", branch)
 			return Go(ctx, "c", func(Context) (int, error) { check(t, everyOperation(ctx, f)); return 0, nil }).Result(ctx)
 		})
@@ -157,7 +155,13 @@ func TestContextSaysTheSameInAReplay(t *testing.T) {
 	seen := make(chan saw, 10)
 	serve(k, wf, func(ctx Context, _ struct{}) (int, error) {
 		s := saw{Attempt: ctx.Attempt(), Run: ctx.RunID()}
-		note := func(ctx Context) { s.Times = append(s.Times, ctx.Now().Format(time.RFC3339Nano)) }
+		note := func(ctx Context) {
+			now := ctx.Now()
+			if now.Location() != time.UTC { // a step named after it would have another name in another zone
+				t.Errorf("Now is in the zone %v", now.Location())
+			}
+			s.Times = append(s.Times, now.Format(time.RFC3339Nano))
+		}
 		note(ctx)
 		_ = Do(ctx, "a", func(context.Context) error { return nil })
 		note(ctx)
@@ -310,5 +314,34 @@ func TestContextOfACancelledBranch(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		return 0, nil
+	})
+}
+
+// TestLoggerOfTheParentInABranch has a logger be used by a branch while the goroutine that it is of goes on: the race
+// detector watches.
+func TestLoggerOfTheParentInABranch(t *testing.T) {
+	t.Parallel() // before the kit, whose time begins with it
+	k := newKitWith(t, ClientConfig{Logger: slog.New(slog.NewTextHandler(&logBuffer{}, nil))})
+	complete(k, func(ctx Context) (int, error) {
+		log, done := ctx.Logger(), make(chan struct{})
+		f := Go(ctx, "b", func(ctx Context) (int, error) {
+			for {
+				log.Info("still there")
+				select {
+				case <-done:
+					return 0, nil
+				case <-ctx.Done():
+					return 0, nil
+				default:
+				}
+			}
+		})
+		for range 20 {
+			if err := Do(ctx, "a", func(context.Context) error { return nil }); err != nil {
+				return 0, err
+			}
+		}
+		close(done)
+		return f.Result(ctx)
 	})
 }

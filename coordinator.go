@@ -118,16 +118,23 @@ func (c CoordinatorConfig) validate() error {
 	return errors.Join(errs...)
 }
 
-// A Coordinator keeps house for its client's namespace: it fires schedules, frees the runs of dead workers and deletes
-// what is past its retention. Every [Worker] hosts one unless told not to; any number may run at once, in any process,
-// for each of their transactions is decided by the database.
+// A Coordinator keeps house for its client's namespace: it fires schedules, frees the runs of dead workers, ends the runs
+// that are over their [Timeout] while no worker takes them, and deletes what is past its retention. Such a run ends within
+// ten seconds by default; one with compensations waits for a worker, which runs them.
+//
+// Every [Worker] hosts one unless told not to; any number may run at once, in any process, for each of their transactions
+// is decided by the database.
 type Coordinator struct {
 	client  *Client
 	cfg     CoordinatorConfig
 	running atomic.Bool
 	hosted  bool          // by a worker, as others are
 	wake    chan struct{} // look at the schedules now
+	late    chan struct{} // look at the deadlines now
+	grace   time.Duration // for workers to end runs that are over their Timeout
 	outage  *outage
+	failing troubles // of the loops
+	unfired troubles // schedules that fail where others do not
 
 	mu       sync.Mutex
 	blocking map[uuid.UUID]bool // runs whose end lets a queued one begin
@@ -142,8 +149,8 @@ type Coordinator struct {
 
 // NewCoordinator returns a coordinator of c's namespace. It does no I/O: it validates cfg.
 func NewCoordinator(c *Client, cfg CoordinatorConfig) (*Coordinator, error) {
-	if c == nil {
-		return nil, errors.New("kagzi: the client is nil: make one with NewClient")
+	if err := c.made(); err != nil {
+		return nil, err
 	}
 	if err := cfg.contradiction(); err != nil {
 		return nil, err
@@ -152,18 +159,25 @@ func NewCoordinator(c *Client, cfg CoordinatorConfig) (*Coordinator, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return newCoordinator(c, cfg, &outage{log: c.cfg.Logger.With("coordinator", c.cfg.Namespace)}), nil
+	return newCoordinator(c, cfg, &outage{log: c.cfg.Logger.With("coordinator", c.cfg.Namespace), after: c.hub.retry}), nil
 }
 
 func newCoordinator(c *Client, cfg CoordinatorConfig, o *outage) *Coordinator {
-	return &Coordinator{client: c, cfg: cfg, wake: make(chan struct{}, 1), outage: o}
+	return &Coordinator{
+		client: c, cfg: cfg, wake: make(chan struct{}, 1), late: make(chan struct{}, 1), grace: overdueGrace, outage: o,
+		failing: troubles{begins: "kagzi: the coordinator met an error and goes on", ends: "kagzi: the coordinator meets that error no more"},
+		unfired: troubles{begins: "kagzi: schedules cannot be fired now, and others can", ends: "kagzi: all schedules can be fired again"},
+	}
 }
 
 // Run keeps house until ctx ends, and then returns nil. It returns an error if it cannot: a schema that does not fit,
-// rights that are missing, a pool that was closed. A database that is away is not one: Run logs it and carries on when
-// it is back. Run logs its start and its stop, at level Info. A Coordinator may run again after Run has returned, but not
-// twice at once.
+// rights that are missing, a database that is read-only when Run begins, a pool that was closed. A database that is away,
+// or becomes read-only later, is not one: Run logs it and carries on when it is back. Run logs its start and its stop, at
+// level Info. A Coordinator may run again after Run has returned, but not twice at once.
 func (k *Coordinator) Run(ctx context.Context) error {
+	if k == nil || k.client == nil {
+		return errors.New("kagzi: the coordinator is nil or a zero Coordinator: make one with NewCoordinator, and look at its error")
+	}
 	if !k.running.CompareAndSwap(false, true) {
 		return errors.New("kagzi: the coordinator is running already: make another for more")
 	}
@@ -203,11 +217,12 @@ func (k *Coordinator) run(ctx context.Context) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var loops sync.WaitGroup
-	loops.Go(func() { k.repeat(ctx, stop, k.wake, k.fire) })
-	loops.Go(func() { k.repeat(ctx, stop, nil, k.sweep) })
-	loops.Go(func() { k.repeat(ctx, stop, nil, k.prune) })
+	loops.Go(func() { k.repeat(ctx, stop, firing, k.wake, k.fire) })
+	loops.Go(func() { k.repeat(ctx, stop, "end overdue runs", k.late, k.endOverdue) })
+	loops.Go(func() { k.repeat(ctx, stop, "free the runs of dead workers", nil, k.sweep) })
+	loops.Go(func() { k.repeat(ctx, stop, "delete old runs", nil, k.prune) })
 	if !k.cfg.NoGrace {
-		loops.Go(func() { k.repeat(ctx, stop, nil, k.watchConnections) })
+		loops.Go(func() { k.repeat(ctx, stop, "watch connections", nil, k.watchConnections) })
 	}
 	loops.Wait()
 	if cause := context.Cause(ctx); store.Closed(cause) {
@@ -219,8 +234,11 @@ func (k *Coordinator) run(ctx context.Context) error {
 // coordinatorQueue is the name under which coordinators are told that schedules moved: no queue has it.
 const coordinatorQueue = ""
 
-// repeat calls pass, again after the pause that it returns or when woken, until ctx ends or the pool is closed.
-func (k *Coordinator) repeat(ctx context.Context, stop context.CancelCauseFunc, wake <-chan struct{}, pass func(context.Context) (time.Duration, error)) {
+// firing is what the loop of the schedules does.
+const firing = "fire schedules"
+
+// repeat calls pass, which does what, again after the pause that it returns or when woken, until ctx ends or the pool is closed.
+func (k *Coordinator) repeat(ctx context.Context, stop context.CancelCauseFunc, what string, wake <-chan struct{}, pass func(context.Context) (time.Duration, error)) {
 	for ctx.Err() == nil {
 		pause, err := pass(ctx)
 		switch {
@@ -233,10 +251,11 @@ func (k *Coordinator) repeat(ctx context.Context, stop context.CancelCauseFunc, 
 			k.outage.begin(err)
 			pause = databasePause
 		case err != nil:
-			k.client.cfg.Logger.Error("kagzi: the coordinator met an error and goes on", "error", err)
+			k.failing.note(k.client.cfg.Logger, what, err)
 			pause = min(k.cfg.Interval, time.Second)
 		default:
 			k.outage.end()
+			k.failing.over(k.client.cfg.Logger, what)
 		}
 		timer := time.NewTimer(pause)
 		select {

@@ -32,7 +32,7 @@ var severities = []Severity{SeverityProblem, SeverityWarning, SeverityUnseen, Se
 // An Advice is one thing that [Doctor] found.
 type Advice struct {
 	// Topic is what was looked at: "server", "schema", "indexes", "durability", "settings", "pooler", "pool", "clock",
-	// "snapshots", "idle transactions", "autovacuum", "tables" or "notifications".
+	// "snapshots", "idle transactions", "autovacuum", "tables", "distribution" or "notifications".
 	Topic    string   `json:"topic"`
 	Severity Severity `json:"severity"`
 	Finding  string   `json:"finding"`      // a sentence, with the figure
@@ -86,6 +86,7 @@ func Doctor(ctx context.Context, pool *pgxpool.Pool) ([]Advice, error) {
 		{"clock", d.clock},
 		{"snapshots", d.snapshots},
 		{"autovacuum", d.autovacuum},
+		{"distribution", d.distribution},
 		{"tables", d.tables},
 		{"indexes", d.indexes},
 		{"notifications", d.notifications},
@@ -110,6 +111,8 @@ type doctor struct {
 	server   store.Server
 	pooled   bool // something stands between pool and server
 	migrated bool
+	spread   bool   // Citus has distributed the tables: what is here of them is empty
+	newer    bool   // by a newer program
 	grants   string // what lets this user see whether the schema fits; "" if he sees it
 	found    []Advice
 }
@@ -148,7 +151,8 @@ func (d *doctor) aboutServer() {
 }
 
 func (d *doctor) schema(ctx context.Context) error {
-	switch err := migrations.Check(ctx, d.db); {
+	version, err := migrations.Check(ctx, d.db)
+	switch {
 	case errors.Is(err, migrations.ErrMissing):
 		d.say("schema", SeverityProblem, "Call kagzi.Migrate.", "%s.", sentence(err))
 		return nil
@@ -165,7 +169,7 @@ func (d *doctor) schema(ctx context.Context) error {
 		d.lacks(lacks)
 		return nil
 	}
-	d.migrated = true
+	d.migrated, d.newer = true, version > migrations.Version()
 	if d.server.Standby || d.server.ReadOnly {
 		return nil // said already
 	}
@@ -176,7 +180,7 @@ func (d *doctor) schema(ctx context.Context) error {
 		}
 		d.lacks(lacks)
 	}
-	d.fine("schema", "Version %d, and this user may read and write its tables.", migrations.Version())
+	d.fine("schema", "%s, and this user may read and write its tables.", schemaVersion(version))
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kagzi/kagzi/migrations"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -240,11 +241,24 @@ func (d *doctor) tables(ctx context.Context) error {
 		d.none("tables")
 		return nil
 	}
+	if d.spread {
+		return d.tablesOfNodes(ctx)
+	}
 	tables, err := store.Tables(ctx, d.db)
 	if err != nil {
 		return err
 	}
-	var live, dead, bytes int64
+	live, dead, bytes := d.tablesOn("", tables)
+	d.fine("tables", "%d live and %d dead rows in %d MiB.", live, dead, bytes>>20)
+	return nil
+}
+
+// tablesOn says what is wrong with the tables of a node, or of this server, and returns what they have together.
+func (d *doctor) tablesOn(node string, tables []store.Table) (live, dead, bytes int64) {
+	on := ""
+	if node != "" {
+		on = " on " + node
+	}
 	for _, t := range tables {
 		live, dead, bytes = live+t.Live, dead+t.Dead, bytes+t.Bytes
 		vacuumed := "never vacuumed"
@@ -254,16 +268,70 @@ func (d *doctor) tables(ctx context.Context) error {
 		switch {
 		case t.Dead > manyDead && t.Dead*5 > t.Live:
 			d.say("tables", SeverityWarning, fmt.Sprintf("VACUUM (ANALYZE, VERBOSE) kagzi.%s; it says what it may not remove yet: see \"snapshots\".", t.Name),
-				"kagzi.%s has %d dead rows beside %d live ones; %s.", t.Name, t.Dead, t.Live, vacuumed)
+				"kagzi.%s%s has %d dead rows beside %d live ones; %s.", t.Name, on, t.Dead, t.Live, vacuumed)
 		case t.Live > manyDead && !t.Analyzed:
-			d.say("tables", SeverityWarning, fmt.Sprintf("ANALYZE kagzi.%s;", t.Name), "kagzi.%s has %d rows and was never analyzed.", t.Name, t.Live)
+			d.say("tables", SeverityWarning, fmt.Sprintf("ANALYZE kagzi.%s;", t.Name), "kagzi.%s%s has %d rows and was never analyzed.", t.Name, on, t.Live)
 		}
 		if t.Bytes > wide && t.ExpectedBytes > 0 && t.Bytes > 4*t.ExpectedBytes {
 			d.say("tables", SeverityWarning, fmt.Sprintf("VACUUM (FULL, ANALYZE) kagzi.%s; in a quiet hour, as it locks the table, or pg_repack.", t.Name),
-				"kagzi.%s takes %d MiB, %d times of what its %d rows need.", t.Name, t.Bytes>>20, t.Bytes/t.ExpectedBytes, t.Live)
+				"kagzi.%s%s takes %d MiB, %d times of what its %d rows need.", t.Name, on, t.Bytes>>20, t.Bytes/t.ExpectedBytes, t.Live)
 		}
 	}
-	d.fine("tables", "%d live and %d dead rows in %d MiB.", live, dead, bytes>>20)
+	return live, dead, bytes
+}
+
+// tablesOfNodes is tables for those that Citus has distributed.
+func (d *doctor) tablesOfNodes(ctx context.Context) error {
+	nodes, err := store.Nodes(ctx, d.db)
+	if err != nil {
+		if ctx.Err() != nil || d.db.Conn().IsClosed() {
+			return err
+		}
+		d.say("tables", SeverityUnseen, "", "They are distributed, and the nodes cannot be asked: %s.", reason(err))
+		return nil
+	}
+	var live, dead, bytes int64
+	told := 0
+	for _, n := range nodes {
+		if n.Error != "" {
+			d.say("tables", SeverityUnseen, "", "They are distributed, and %s does not tell of its part: %s.", n.Name, n.Error)
+			continue
+		}
+		l, x, b := d.tablesOn(n.Name, n.Tables)
+		live, dead, bytes, told = live+l, dead+x, bytes+b, told+1
+	}
+	if told > 0 {
+		d.fine("tables", "%d live and %d dead rows in %d MiB on %d nodes.", live, dead, bytes>>20, told)
+	}
+	return nil
+}
+
+// distribution looks whether Citus has distributed the tables.
+func (d *doctor) distribution(ctx context.Context) error {
+	if !d.migrated {
+		d.none("distribution")
+		return nil
+	}
+	l, err := migrations.LayoutOf(ctx, d.db)
+	if err != nil {
+		return err
+	}
+	d.spread = len(l.Done) > 0
+	if d.spread && len(l.Left) > 0 {
+		d.say("distribution", SeverityProblem, "Stop the workers, and call kagzi.Distribute.", "Some tables are distributed and others are not, so statements fail: %s.", few(l.Left))
+	}
+	if len(l.LeftRows) > 0 {
+		d.say("distribution", SeverityWarning, "Call kagzi.Distribute.", "Rows that were copied to the nodes were left behind on this server: %s.", few(l.LeftRows))
+	}
+	switch {
+	case d.spread:
+		d.say("distribution", SeverityUnseen, "Look at each node by itself.", "What is said here of sessions, snapshots, settings, durability, clock and indexes is of this server alone, and not of the nodes that have the rows.")
+		d.fine("distribution", "The tables are distributed by namespace.")
+	case l.Citus:
+		d.fine("distribution", "There is Citus, but Kagzi's tables are not distributed.")
+	default:
+		d.fine("distribution", "There is no Citus: all rows are on this server.")
+	}
 	return nil
 }
 
@@ -278,6 +346,7 @@ func (d *doctor) indexes(ctx context.Context) error {
 	}
 	for _, name := range store.Indexes {
 		switch valid, ok := states[name]; {
+		case !ok && d.newer: // a later version may have replaced it
 		case !ok:
 			d.say("indexes", SeverityProblem, "Create it again as the migrations of this version of Kagzi do, with CREATE INDEX CONCURRENTLY.", "kagzi.%s is missing.", name)
 		case !valid:
@@ -289,9 +358,12 @@ func (d *doctor) indexes(ctx context.Context) error {
 	for name := range states {
 		others = append(others, "kagzi."+name)
 	}
-	if len(others) > 0 {
+	if len(others) > 0 && !d.newer { // whose they are, a newer program knows
 		slices.Sort(others)
 		d.say("indexes", SeverityWarning, "Drop what nobody needs: each is paid for with each claim and each end of a run.", "There are indexes that are not Kagzi's: %s.", few(others))
+	}
+	if d.newer {
+		d.fine("indexes", "Those that this program knows are valid. The Doctor of a newer program, which has migrated the database, knows which ones there should be.")
 	}
 	d.fine("indexes", "All %d are there and valid.", len(store.Indexes))
 	return nil

@@ -48,7 +48,7 @@ func hasAdvice(found []Advice, topic string, severity Severity, texts ...string)
 
 var topics = []string{
 	"server", "schema", "indexes", "durability", "settings", "pooler", "pool", "clock", "snapshots", "idle transactions",
-	"autovacuum", "tables", "notifications",
+	"autovacuum", "tables", "distribution", "notifications",
 }
 
 func TestDoctorFindsHealth(t *testing.T) {
@@ -79,6 +79,9 @@ func TestDoctorFindsTrouble(t *testing.T) {
 	sized := func(n int32) func(*testing.T, *dbtest.DB) *pgxpool.Pool {
 		return func(t *testing.T, db *dbtest.DB) *pgxpool.Pool { return openPool(t, db.DSN, n) }
 	}
+	// What it has and this program does not know is no fault.
+	const expanded = `INSERT INTO kagzi.schema_migrations (version_id, is_applied, oldest_program) VALUES (99, true, 1);
+		CREATE INDEX theirs ON kagzi.workflow_runs (started_at); DROP INDEX kagzi.workflow_runs_metadata`
 	for _, tt := range []struct {
 		name     string
 		plant    func(*testing.T, *dbtest.DB) *pgxpool.Pool
@@ -87,7 +90,9 @@ func TestDoctorFindsTrouble(t *testing.T) {
 		texts    []string
 	}{
 		{"ReadOnly", parameter("default_transaction_read_only", "on"), "server", SeverityProblem, []string{"RESET default_transaction_read_only"}},
-		{"NewerSchema", statement(`INSERT INTO kagzi.schema_migrations (version_id, is_applied) VALUES (99, true)`), "schema", SeverityProblem, []string{"Upgrade"}},
+		{"NewerSchema", statement(`INSERT INTO kagzi.schema_migrations (version_id, is_applied, oldest_program) VALUES (99, true, 98)`), "schema", SeverityProblem, []string{"Upgrade"}},
+		{"NewerSchemaThatFits", statement(expanded), "schema", SeverityFine, []string{"Version 99, with which this program", "works too"}},
+		{"IndexesOfANewerSchema", statement(expanded), "indexes", SeverityFine, []string{"newer program"}},
 		{"NoRights", parameter("role", "pg_monitor"), "schema", SeverityProblem, []string{"GRANT USAGE"}},
 		{"Fsync", statement(`SELECT 1`), "durability", SeverityProblem, []string{"ALTER SYSTEM SET fsync = on"}},
 		{"SynchronousCommit", parameter("synchronous_commit", "off"), "durability", SeverityWarning, []string{"SET synchronous_commit = on"}},

@@ -61,7 +61,11 @@ func (e *execution) leave(records []*store.Record, park *store.Park) {
 
 // newPark prepares the end of this execution: without a time, and waiting for nothing, the run is due at once.
 func (e *execution) newPark(status, waitingOn string) *store.Park {
-	return &store.Park{RunID: e.run.RunID, Lease: e.run.Lease, Status: status, WaitingOn: waitingOn, Undoing: e.undoing}
+	p := &store.Park{RunID: e.run.RunID, Lease: e.run.Lease, Status: status, WaitingOn: waitingOn, Undoing: e.undoing}
+	if e.loading {
+		p.History = store.HistoryUntried
+	}
+	return p
 }
 
 // refuse ends an execution that was never begun.
@@ -73,18 +77,27 @@ func (e *execution) refuse(reason endReason, err error) {
 	e.conclude()
 }
 
-// setBack gives back a run that may kill its worker, because another such run is under way.
-func (e *execution) setBack() {
+// setBack gives back a run for a while: because another that may kill the worker is under way, or for its history. A
+// cancel, or its deadline, does not make it due before: nobody could act on that. If its function has begun, the run is
+// given back when that has ended.
+func (e *execution) setBack(waitingOn string, pause time.Duration, history store.HistoryRead) {
 	e.mu.Lock()
-	e.live, e.busy = 0, 0
-	e.park = e.newPark(store.Pending, "recovery")
-	e.park.Wake = time.Second
+	begun := e.begins
+	if e.reason == underWay {
+		e.park = e.newPark(store.Pending, waitingOn)
+		e.park.Wake, e.park.History, e.park.Undoing = pause, history, true
+	}
+	if !begun {
+		e.live, e.busy = 0, 0
+	}
 	e.endLocked(endSuspended, nil)
 	e.mu.Unlock()
-	e.conclude()
+	if !begun {
+		e.conclude()
+	}
 }
 
-// outcome is the error of the function, else of a branch that failed and that nobody asked for.
+// outcome is the error of the function, else of a branch that failed and that nobody asked for, else of a wrong call.
 func (e *execution) outcome() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -96,7 +109,7 @@ func (e *execution) outcome() error {
 			return &BranchError{Name: r.name, Err: r.err}
 		}
 	}
-	return nil
+	return e.misused
 }
 
 // stoppedLocked takes leave of a branch that came to what is not begun any more: nobody learns of it.
@@ -183,28 +196,11 @@ func (e *execution) policy() RetryPolicy {
 	return p.withDefaults()
 }
 
-// crashLooped reports whether the run killed its workers too often, and forgets what lies before its last progress.
-func (e *execution) crashLooped() bool {
-	if !e.run.Suspect() {
-		return false
-	}
-	for _, row := range e.history {
-		if row.FinishedAt.After(e.run.RecoveriesSince) {
-			if err := e.s.store.ResetRecoveries(e.s.background, e.held()); err != nil {
-				e.log().Warn("kagzi: recoveries of a run that made progress are not reset", "error", err)
-			}
-			e.run.Recoveries = 0
-			return false
-		}
-	}
-	return e.run.Recoveries > maxRecoveries
-}
-
 const maxRecoveries = 20
 
 // insist calls f, which asks the database, until that answers. It returns false if the run is not the execution's any more.
 func (e *execution) insist(f func() error) bool {
-	for {
+	for failures := 0; ; failures++ {
 		err := f()
 		if err == nil {
 			return true
@@ -213,6 +209,6 @@ func (e *execution) insist(f func() error) bool {
 			return false
 		}
 		e.s.databaseTrouble(err)
-		time.Sleep(databasePause)
+		e.s.pause(e.s.pauseAfter(err, failures))
 	}
 }

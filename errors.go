@@ -2,6 +2,7 @@ package kagzi
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -37,11 +38,11 @@ var (
 	// ErrIDConflict reports that an active run has the ID and is of another workflow, or was started with another
 	// input.
 	ErrIDConflict = errors.New("kagzi: ID in use with another workflow or input")
-	// ErrPayloadTooLarge reports an input of a run, or an item of [Map], over ClientConfig.MaxPayload. A result
-	// that is too large fails its step or run instead, with KindValidation.
+	// ErrPayloadTooLarge reports an input, a signal's payload or an item of [Map] over ClientConfig.MaxPayload. A
+	// result that is too large fails its step or run instead, with KindValidation.
 	ErrPayloadTooLarge = errors.New("kagzi: payload too large")
 	// ErrConcurrentContext reports a Context used by a goroutine that it does not belong to, or by a step
-	// of its own.
+	// of its own. The run fails with it even if the function drops it, unless the function returns another error.
 	ErrConcurrentContext = errors.New("kagzi: Context in use by another goroutine or by its own step: " +
 		"start branches with kagzi.Go, kagzi.Parallel or kagzi.Map, and use the Context that each gets")
 )
@@ -358,6 +359,11 @@ func (e *opError) Error() string {
 	if strings.HasPrefix(text, e.op+" ") {
 		return "kagzi: " + text
 	}
+	// The store says what it tried, too: "get run: …" adds nothing to "get 42: …".
+	verb, _, _ := strings.Cut(e.op, " ")
+	if head, rest, ok := strings.Cut(text, ": "); ok && (head == e.op || head == verb || strings.HasPrefix(head, verb+" ") && strings.Count(head, " ") < 3) {
+		text = rest
+	}
 	return "kagzi: " + e.op + ": " + text
 }
 
@@ -373,9 +379,9 @@ func (e *explained) Error() string   { return "kagzi: " + e.text }
 func (e *explained) Unwrap() []error { return e.errs }
 
 // failedIf is failed for an error that may be nil, or the store's.
-func failedIf(err error, format string, args ...any) error {
+func (c *Client) failedIf(ctx context.Context, err error, format string, args ...any) error {
 	if err == nil {
 		return nil
 	}
-	return failed(public(err), format, args...)
+	return failed(c.public(ctx, err), format, args...)
 }

@@ -205,7 +205,7 @@ func ExampleContext() {
 	}
 	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: same}))
 	client, _ := kagzi.NewClient(pool, kagzi.ClientConfig{Logger: logger})
-	worker, _ := kagzi.NewWorker(client, kagzi.WorkerConfig{})
+	worker, _ := kagzi.NewWorker(client, kagzi.WorkerConfig{MaxConcurrent: 10})
 	greet := kagzi.Define[string, string]("greet")
 	kagzi.Handle(worker, greet, func(ctx kagzi.Context, name string) (string, error) {
 		ctx.Logger().Info("before the sleep") // the function comes here twice

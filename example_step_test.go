@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -126,6 +127,49 @@ func ExampleDoTx() {
 	// Output:
 	// reserved <nil>
 	// 4 left
+}
+
+// The doctors on call may leave while another stays. Here both look before either leaves: at READ COMMITTED, both would
+// leave. At SERIALIZABLE one of the two attempts fails, and the next one finds that the other doctor is gone.
+func ExampleIsolation() {
+	ctx, pool, client, worker := setup()
+	defer teardown()
+	_, _ = pool.Exec(ctx, `CREATE TABLE on_call (doctor text)`)
+	_, _ = pool.Exec(ctx, `INSERT INTO on_call VALUES ('Ada'), ('Ben')`)
+
+	var looked sync.WaitGroup // of the example: both first attempts have counted
+	looked.Add(2)
+	leave := kagzi.Define[string, string]("leave")
+	kagzi.Handle(worker, leave, func(ctx kagzi.Context, doctor string) (string, error) {
+		return kagzi.StepTx(ctx, "leave", func(ctx context.Context, tx pgx.Tx) (string, error) {
+			var others int
+			err := tx.QueryRow(ctx, `SELECT count(*) FROM on_call WHERE doctor <> $1`, doctor).Scan(&others)
+			if kagzi.CurrentStep(ctx).Attempt == 1 {
+				looked.Done()
+				looked.Wait()
+			}
+			if err != nil || others == 0 {
+				return doctor + " stays", err
+			}
+			_, err = tx.Exec(ctx, `DELETE FROM on_call WHERE doctor = $1`, doctor)
+			return doctor + " leaves", err
+		}, kagzi.Isolation(pgx.Serializable), kagzi.RetryPolicy{MaxAttempts: 20, Backoff: 10 * time.Millisecond})
+	})
+	serve(ctx, worker)
+
+	ada, _ := kagzi.Start(ctx, client, leave, "Ada")
+	ben, _ := kagzi.Start(ctx, client, leave, "Ben")
+	_, err := ada.Result(ctx)
+	fmt.Println(err)
+	_, err = ben.Result(ctx)
+	fmt.Println(err)
+	var left int
+	_ = pool.QueryRow(ctx, `SELECT count(*) FROM on_call`).Scan(&left)
+	fmt.Println(left, "on call")
+	// Output:
+	// <nil>
+	// <nil>
+	// 1 on call
 }
 
 // Key is the same in every attempt: given to a payment gateway, say, it makes charging twice impossible.

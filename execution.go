@@ -57,8 +57,14 @@ type execution struct {
 	deadline *time.Timer   // of the run
 
 	mu         sync.Mutex
+	term       store.Term // of the lease, as far as is known
 	reason     endReason
 	failure    error // of endFailed
+	loading    bool  // its history is being read, and none of its goroutines has begun
+	begins     bool  // execute was called: its goroutines conclude it
+	fetching   bool  // what reached its run is about to be read alone
+	unread     int   // how often that could not be read, since it last was
+	large      int64 // bytes that it holds of the loader's memory for large histories
 	live       int   // goroutines that have not ended
 	busy       int   // of them, those that do not wait
 	waits      []*wait
@@ -70,6 +76,7 @@ type execution struct {
 	branches   []*branchResult
 	output     []byte // the function's
 	err        error  // the function's
+	misused    error  // the first wrong call: the run does not complete, even if the function drops this error
 	superseded bool   // its run is claimed again, by this worker
 	released   bool   // its slot is free again
 	alone      bool   // it is the one suspect of its session
@@ -109,21 +116,27 @@ type branchResult struct {
 
 func newExecution(s *session, run *store.ClaimedRun, history []*store.StepRow, looked bool) *execution {
 	e := &execution{
-		s: s, run: run, runID: RunID(run.RunID.String()), attempt: run.Attempts + 1, history: historyOf(history),
-		done: make(chan struct{}), live: 1, busy: 1, offspring: map[uuid.UUID]bool{},
+		s: s, run: run, runID: RunID(run.RunID.String()), attempt: run.Attempts + 1,
+		done: make(chan struct{}), live: 1, busy: 1, offspring: map[uuid.UUID]bool{}, term: run.Term,
 	}
-	e.own = ownOf(e.history)
-	e.places, _ = placesOf(e.history)
-	for _, row := range history {
-		if row.Kind == store.KindChild && row.Status == store.Running {
-			e.offspring[row.ChildRunID] = true
-		}
-	}
+	e.remember(history)
 	if looked {
 		e.seen = run.Wakeups
 	}
 	e.ctx, e.cancel = context.WithCancelCause(context.Background())
 	return e
+}
+
+// remember takes in the history, before anything else goes by it.
+func (e *execution) remember(history []*store.StepRow) {
+	e.history = historyOf(history)
+	e.own = ownOf(e.history)
+	e.places, _ = placesOf(e.history)
+	for _, row := range history {
+		if row.Kind == store.KindChild && row.Status == store.Running && e.ends[row.ChildRunID] == nil {
+			e.offspring[row.ChildRunID] = true
+		}
+	}
 }
 
 func (e *execution) log() *slog.Logger {
@@ -135,9 +148,17 @@ func (e *execution) log() *slog.Logger {
 
 func (e *execution) held() store.Held { return store.Held{RunID: e.run.RunID, Lease: e.run.Lease} }
 
-// execute runs the workflow function on this goroutine.
+// execute runs the workflow function on this goroutine, unless the claim was too long ago.
 func (e *execution) execute(h handler) {
+	if why := e.mayNot(); why != "" {
+		e.log().Warn("kagzi: a run is given back before it begins: another worker may hold it", "because", why)
+		e.refuse(endShutdown, ErrLeaseLost)
+		return
+	}
 	b := &branch{e: e, ctx: e.ctx, cancel: e.cancel, now: e.run.StartedAt, result: &branchResult{}}
+	e.mu.Lock()
+	e.begins = true
+	e.mu.Unlock()
 	if !e.run.DeadlineAt.IsZero() && !e.undoing && !e.replays {
 		e.mu.Lock()
 		e.deadline = time.AfterFunc(e.run.DeadlineAt.Sub(e.s.now()), e.timeOver)
@@ -264,7 +285,10 @@ func (e *execution) endLocked(reason endReason, cause error) bool {
 		if undone && e.live > 0 && reason == endFailed {
 			signal(e.s.beats) // a lease ends soon after the deadline, and is extended after it
 		}
-		if e.live > 0 && !undone { // to be undone is what user code has done when it has returned
+		switch {
+		case e.loading: // nothing of it has begun
+			e.grace = time.AfterFunc(0, e.conclude)
+		case e.live > 0 && !undone: // to be undone is what user code has done when it has returned
 			e.grace = time.AfterFunc(exitGrace, e.conclude) // code that does not return must not hold the run
 		}
 	} else {

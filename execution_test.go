@@ -2,6 +2,7 @@ package kagzi
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"runtime"
@@ -164,9 +165,10 @@ func TestInputThatNoLongerDecodes(t *testing.T) {
 	run := begin(k, Define[string, int]("wf"), "twelve")
 	serve(k, Define[int, int]("wf"), func(_ Context, n int) (int, error) { return n, nil })
 	re := failureOf(k, run, StatusFailed)
-	if re.Kind != KindBadInput || !strings.Contains(re.Message, "int") {
+	if re.Kind != KindBadInput {
 		t.Errorf("got %+v", re)
 	}
+	mustContain(t, re, "into int", "deploy code", "Resume", "Restart it with another kagzi.Input")
 	if info, _ := run.Info(k.ctx); string(info.Input) != `"twelve"` {
 		t.Errorf("input is %s; it must be kept", info.Input)
 	}
@@ -305,7 +307,7 @@ func TestStepIDsTooLongForTheIndexFailTheRun(t *testing.T) {
 	deep = func(ctx Context, level int) (int, error) {
 		name := ""
 		for i := 0; len(name) < 250; i++ { // nothing to compress
-			name += fmt.Sprintf("%x", hashOf([]byte(fmt.Sprint(level, i))))
+			name += fmt.Sprintf("%x", sha256.Sum256([]byte(fmt.Sprint(level, i))))[:32]
 		}
 		if name = name[:250]; level == 0 {
 			return Step(ctx, name, func(context.Context) (int, error) { return 1, nil })

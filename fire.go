@@ -35,6 +35,7 @@ func (k *Coordinator) fire(ctx context.Context) (time.Duration, error) {
 			if !ok || left > k.cfg.Interval {
 				left = k.cfg.Interval
 			}
+			k.unfired.over(k.client.cfg.Logger, firing)
 			return left, nil
 		}
 		looked, err := k.fireBatch(ctx)
@@ -108,7 +109,7 @@ func (k *Coordinator) fireEach(ctx context.Context, due []*store.Template) (done
 		}
 	}
 	if done > 0 && failure != nil {
-		k.client.cfg.Logger.Error("kagzi: schedules cannot be fired now, and others can", "error", failure)
+		k.unfired.note(k.client.cfg.Logger, firing, failure)
 		failure = nil
 	}
 	return done, failure

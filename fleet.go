@@ -33,23 +33,23 @@ var workerStatuses = []WorkerStatus{WorkerOnline, WorkerDraining, WorkerOffline}
 
 // WorkerInfo is one row of the registry of workers. Its counters are those of the last heartbeat.
 type WorkerInfo struct {
-	ID            WorkerID
-	Queue         string
-	Workflows     []string // it has handlers for
-	Handlers      []string // with their versions: "checkout/2"; nil if an older Kagzi registered the worker
-	Status        WorkerStatus
-	Hostname      string
-	PID           int
-	Build         string
-	Labels        map[string]string
-	MaxConcurrent int
-	Active        int   // runs under way
-	Completed     int64 // runs, since it started
-	Failed        int64 // runs, since it started
-	Watched       bool  // its connection says whether it lives: false behind a pooler
-	StartedAt     time.Time
-	HeartbeatAt   time.Time
-	StoppedAt     time.Time // when it went offline
+	ID            WorkerID          `json:"id"`
+	Queue         string            `json:"queue"`
+	Workflows     []string          `json:"workflows,omitempty"` // it has handlers for
+	Handlers      []string          `json:"handlers,omitempty"`  // with their versions: "checkout/2"
+	Status        WorkerStatus      `json:"status"`
+	Hostname      string            `json:"hostname,omitempty"`
+	PID           int               `json:"pid,omitempty"`
+	Build         string            `json:"build,omitempty"`
+	Labels        map[string]string `json:"labels,omitempty"`
+	MaxConcurrent int               `json:"max_concurrent"`
+	Active        int               `json:"active"`    // runs under way
+	Completed     int64             `json:"completed"` // runs, since it started
+	Failed        int64             `json:"failed"`    // runs, since it started
+	Watched       bool              `json:"watched"`   // its connection says whether it lives: false behind a pooler
+	StartedAt     time.Time         `json:"started_at,omitzero"`
+	HeartbeatAt   time.Time         `json:"heartbeat_at,omitzero"`
+	StoppedAt     time.Time         `json:"stopped_at,omitzero"` // when it went offline
 }
 
 func workerInfo(w store.WorkerRow) WorkerInfo {
@@ -75,9 +75,9 @@ const (
 
 // A WorkerEvent is an entry of a worker's log.
 type WorkerEvent struct {
-	Event  WorkerEventKind
-	Detail string // of LOST: why; of DRAINING: "Client.Drain" or "Run's context ended"
-	At     time.Time
+	Event  WorkerEventKind `json:"event"`
+	Detail string          `json:"detail,omitempty"` // of LOST: why; of DRAINING: "Client.Drain" or "Run's context ended"
+	At     time.Time       `json:"at,omitzero"`
 }
 
 // A WorkerFilter chooses workers; the zero value means all. Fields are combined with and.
@@ -94,11 +94,11 @@ type WorkerFilter struct {
 func (f WorkerFilter) choice() (store.WorkerFilter, error) {
 	sf := store.WorkerFilter{Queue: f.Queue, Type: f.Workflow, Limit: cmp.Or(f.Limit, 100)}
 	if f.Limit < 0 {
-		return sf, fmt.Errorf("kagzi: limit %d is negative", f.Limit)
+		return sf, fmt.Errorf("kagzi: Limit is %d: give a positive number, or leave it out for 100", f.Limit)
 	}
 	for _, s := range f.Status {
 		if !slices.Contains(workerStatuses, s) {
-			return sf, fmt.Errorf("kagzi: there is no status %q of a worker", s)
+			return sf, fmt.Errorf("kagzi: a worker has no status %s: use kagzi.WorkerOnline, WorkerDraining or WorkerOffline", quoteShort(string(s)))
 		}
 		sf.Status = append(sf.Status, string(s))
 	}
@@ -147,7 +147,7 @@ func (c *Client) Workers(ctx context.Context, f WorkerFilter) (page []WorkerInfo
 		rows, total, err = c.store.Workers(ctx, chosen)
 	}
 	if err != nil {
-		return nil, 0, failed(public(err), "list workers")
+		return nil, 0, failed(c.public(ctx, err), "list workers")
 	}
 	page = make([]WorkerInfo, len(rows))
 	for i, w := range rows {
@@ -164,7 +164,7 @@ func (c *Client) Worker(ctx context.Context, id WorkerID) (WorkerInfo, error) {
 		w, err = c.store.Worker(ctx, parsed)
 	}
 	if err != nil {
-		return WorkerInfo{}, failed(public(err), "get worker %.60s", id)
+		return WorkerInfo{}, failed(c.public(ctx, err), "get worker %.60s", id)
 	}
 	return workerInfo(w), nil
 }
@@ -177,7 +177,7 @@ func (c *Client) WorkerEvents(ctx context.Context, id WorkerID) ([]WorkerEvent, 
 		rows, err = c.store.WorkerEvents(ctx, parsed)
 	}
 	if err != nil {
-		return nil, failed(public(err), "events of worker %.60s", id)
+		return nil, failed(c.public(ctx, err), "events of worker %.60s", id)
 	}
 	events := make([]WorkerEvent, len(rows))
 	for i, e := range rows {
@@ -214,7 +214,7 @@ func (c *Client) Drain(ctx context.Context, id WorkerID, opts ...ChangeOption) e
 		err = c.tellWorkers(ctx, tx, parsed)
 	}
 	if err != nil {
-		return failed(public(err), "drain worker %.60s", id)
+		return failed(c.public(ctx, err), "drain worker %.60s", id)
 	}
 	return nil
 }
@@ -240,7 +240,7 @@ func (c *Client) DrainQueue(ctx context.Context, queue string, opts ...ChangeOpt
 		if queue == "" {
 			return 0, failed(err, "drain queue")
 		}
-		return 0, failed(err, "drain queue %s", quoteShort(queue))
+		return 0, failed(c.public(ctx, err), "drain queue %s", quoteShort(queue))
 	}
 	return len(asked), nil
 }
@@ -267,7 +267,7 @@ func (c *Client) ForceOffline(ctx context.Context, id WorkerID, opts ...ChangeOp
 		err = notify.NotifyTx(ctx, tx, notify.WorkChannel, notify.WorkPayload(c.cfg.Namespace, lost.Queue))
 	}
 	if err != nil {
-		return failed(public(err), "force worker %.60s offline", id)
+		return failed(c.public(ctx, err), "force worker %.60s offline", id)
 	}
 	if lost.Released > 0 && tx == nil {
 		c.wakeWork(ctx, lost.Queue, "", 0, 1)

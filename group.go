@@ -51,14 +51,14 @@ func newGroup[T any](ctx Context, name string, members []member[T], opts []Branc
 	}
 	g := &group[T]{b: b, id: id, members: members}
 	if g.cfg, err = branchOptions(opts); err != nil {
-		return nil, misuse(failed(err, "%q", id))
+		return nil, b.misuse(failed(err, "%q", id))
 	}
 	for _, m := range members {
 		if err := validateStepName("branch", m.name); err != nil {
-			return nil, misuse(failed(err, "%q", id))
+			return nil, b.misuse(failed(err, "%q", id))
 		}
 		if m.fn == nil {
-			return nil, misuse(fmt.Errorf("kagzi: %q: the function of branch %q is nil", id, m.name))
+			return nil, b.misuse(fmt.Errorf("kagzi: %q: the function of branch %q is nil", id, m.name))
 		}
 	}
 	if g.row = b.lookup(id, store.KindMarker); g.row != nil {

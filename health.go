@@ -50,7 +50,8 @@ type HealthReport struct {
 	Workers HealthWorkers `json:"workers,omitzero"`
 	// Queues has what is due, by queue and workflow.
 	Queues []HealthQueue `json:"queues,omitempty"`
-	// SetAside has the newest few runs that failed with KindCrashLoop, KindNondeterminism or KindBadInput.
+	// SetAside has the newest few runs that failed with KindCrashLoop, KindNondeterminism, KindBadInput or
+	// KindUnreadable.
 	SetAside []RunID `json:"set_aside,omitempty"`
 }
 
@@ -66,7 +67,8 @@ func (r HealthReport) Check(name string) HealthCheck {
 }
 
 // A HealthCheck is one thing that was looked at: "database", "pool", "schema", "writable", "workers", "queues",
-// "schedules" or "set-aside".
+// "schedules" or "set-aside". Only while there is something wrong there are "histories", about runs that wait because what
+// they recorded cannot be read, and "work", about what the database refuses to workers of this process.
 type HealthCheck struct {
 	Name   string       `json:"name"`
 	Status HealthStatus `json:"status"`
@@ -109,12 +111,16 @@ const (
 // not fit) and a namespace in which work has been due for 15 seconds and no worker lives. Degraded is
 // what somebody should look at: all connections of the pool in use; silent workers; work that no live worker has a
 // handler for, for 15 seconds; work that was due five minutes ago although there are workers for it; schedules that are
-// a minute late, or paused for an error; runs that were set aside within the last 24 hours.
+// a minute late, or paused for an error; runs that were set aside within the last 24 hours; a worker of this process
+// that the database answers, and refuses what it asks.
 //
 // A database that is away is a report, not an error. Health returns after 5 seconds at the latest, or when ctx's
 // deadline has passed, with what it knows by then; the error is that of a ctx that was cancelled. If the pool has no
 // free connection for two seconds, it opens one. Health is safe for concurrent use; for probes see [Client.Readiness].
 func (c *Client) Health(ctx context.Context) (HealthReport, error) {
+	if err := c.made(); err != nil {
+		return HealthReport{}, failed(err, "health")
+	}
 	e := c.examine(ctx, (*examination).everything)
 	if err := ctx.Err(); errors.Is(err, context.Canceled) {
 		return e.report, failed(err, "health")
@@ -220,15 +226,23 @@ func (e *examination) essentials(ctx context.Context) (usable bool) {
 	}
 }
 
-// schema looks whether the schema fits. One that a newer program has migrated while this one ran does not stop this
-// one: if it did, the first step of a deploy would take the whole old fleet out of service.
+// schemaVersion says that this program works with the schema.
+func schemaVersion(version int64) string {
+	if known := migrations.Version(); version > known {
+		return fmt.Sprintf("Version %d, with which this program, which knows version %d, works too", version, known)
+	}
+	return fmt.Sprintf("Version %d, as this program needs", version)
+}
+
+// schema looks whether this program works with the schema. If somebody has made that impossible while it ran it is not
+// taken out of service: what still works goes on until it is replaced.
 func (e *examination) schema(ctx context.Context) (fits bool) {
-	switch err := migrations.Check(ctx, e.db); {
+	switch version, err := migrations.Check(ctx, e.db); {
 	case err == nil:
 		e.c.ready.Store(true)
-		e.note("schema", Healthy, "Version %d, as this program needs.", migrations.Version())
+		e.note("schema", Healthy, "%s.", schemaVersion(version))
 	case errors.Is(err, migrations.ErrNewer) && e.c.ready.Load():
-		e.note("schema", Degraded, "%s: it goes on, but it could not start again.", sentence(err))
+		e.note("schema", Degraded, "%s: it goes on, but its statements may fail, and it could not start again.", sentence(err))
 	case errors.Is(err, migrations.ErrMissing), errors.Is(err, migrations.ErrOlder), errors.Is(err, migrations.ErrNewer):
 		e.note("schema", Unhealthy, "%s.", sentence(err))
 		return false

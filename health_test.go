@@ -86,7 +86,7 @@ func TestHealthOfWork(t *testing.T) {
 		status HealthStatus
 		texts  []string
 	}{
-		{"Nothing", nil, nil, "workers", Healthy, []string{"No worker lives, and no work waits"}},
+		{"Nothing", nil, nil, "workers", Healthy, []string{"No worker lives, and no work has waited for one"}},
 		{"NothingDue", nil, nil, "queues", Healthy, []string{"No run is due"}},
 		{"LiveWorkers", nil, func(t *testing.T, pool *pgxpool.Pool) {
 			insertWorker(t, pool, "default", "ONLINE", "ship", live)
@@ -190,10 +190,16 @@ func TestHealthOfDatabase(t *testing.T) {
 		pool := dbtest.Pool(t)
 		old := quietClient(t, pool)
 		wantHealth(t, health(t, old), "schema", Healthy)
-		execSQL(t, pool, `INSERT INTO kagzi.schema_migrations (version_id, is_applied) VALUES (99, true)`)
+		execSQL(t, pool, `INSERT INTO kagzi.schema_migrations (version_id, is_applied, oldest_program) VALUES (99, true, 98)`)
 		wantHealth(t, health(t, old), "schema", Degraded, "newer", "could not start again")
 		wantHealth(t, health(t, old), "queues", Healthy)
 		wantHealth(t, health(t, quietClient(t, pool)), "schema", Unhealthy, "upgrade")
+	})
+	t.Run("NewerSchemaThatFits", func(t *testing.T) {
+		t.Parallel()
+		pool := dbtest.Pool(t)
+		execSQL(t, pool, `INSERT INTO kagzi.schema_migrations (version_id, is_applied, oldest_program) VALUES (99, true, 1)`)
+		wantHealth(t, health(t, quietClient(t, pool)), "schema", Healthy, "Version 99, with which this program")
 	})
 	t.Run("ReadOnly", func(t *testing.T) {
 		t.Parallel()

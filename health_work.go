@@ -37,6 +37,8 @@ func (e *examination) everything(ctx context.Context) {
 	e.work(ctx)
 	e.schedules(ctx)
 	e.setAside(ctx)
+	e.unread(ctx)
+	e.sessionTroubles()
 }
 
 // work looks at the workers and at what waits for them.
@@ -137,7 +139,7 @@ func (e *examination) judgeWorkers(longest time.Duration) {
 		e.note("workers", Degraded, "%d live, and %d silent for longer than StaleAfter: if this lasts, no coordinator runs to take their runs over; a worker hosts one unless NoCoordinator says otherwise.",
 			sum.Live, sum.Silent)
 	case sum.Live == 0:
-		e.note("workers", Healthy, "No worker lives, and no work waits for one (%d draining).", sum.Draining)
+		e.note("workers", Healthy, "No worker lives, and no work has waited for one for long (%d draining).", sum.Draining)
 	default:
 		e.note("workers", Healthy, "%d live, %d draining; %d of %d slots were in use at the last heartbeats.", sum.Live, sum.Draining, sum.Active, sum.Most)
 	}
@@ -209,6 +211,24 @@ func (e *examination) setAside(ctx context.Context) {
 	default:
 		e.note("set-aside", Degraded, "%s, %d within the last day: look at their Error, repair the code or the data, and Resume them. Newest: %s.", number, lately, few(runs))
 	}
+}
+
+// unread looks for runs that wait because what they recorded cannot be read.
+func (e *examination) unread(ctx context.Context) {
+	found, err := e.c.store.UnreadRuns(ctx, e.db, mostLooked+1)
+	if err != nil {
+		e.failed("histories", err)
+		return
+	}
+	if len(found) == 0 {
+		return
+	}
+	var runs []string
+	for _, r := range found {
+		runs = append(runs, fmt.Sprintf("%s (%s, %d times)", r.RunID, r.Type, r.Failures))
+	}
+	e.note("histories", Degraded, "What %s recorded cannot be read, or not in time: the workers' log says why. They are tried again, and set aside after %d times: %s.",
+		counted(min(len(found), mostLooked), len(found) > mostLooked), maxLoadFailures, few(runs))
 }
 
 func names(list []store.TroubledSchedule) (out []string) {

@@ -194,8 +194,8 @@ func TestFenceOfAnIdleWorker(t *testing.T) {
 	t.Parallel()
 	c, logged := loggedClient(t, unreachable(t))
 	s := newSession(newTestWorker(t, c, WorkerConfig{}))
-	newHeart(s).cut()
-	logged.wantLine(t, "WARN", "no heartbeat for too long: claiming no runs", "worker="+s.id.String())
+	newHeart(s).cut("it is late")
+	logged.wantLine(t, "WARN", "others may take this worker for dead: claiming no runs", "it is late", "worker="+s.id.String())
 	if logged.has("ERROR") {
 		t.Error("an error was logged")
 	}

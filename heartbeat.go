@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/google/uuid"
@@ -11,13 +12,14 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 
+	"github.com/kagzi/kagzi/migrations"
 	"github.com/kagzi/kagzi/store"
 )
 
 // A heart keeps a session's row and leases fresh, on a connection of its own: an exhausted pool must not make a
 // worker look dead. That the server has the connection is evidence, too, that the worker lives; so the heart takes
-// another as soon as it is lost. If it cannot beat for two thirds of StaleAfter, it ends all executions: others may
-// have them.
+// another as soon as it is lost. If it cannot beat for two thirds of StaleAfter, or has no such connection for two thirds
+// of Grace, it ends all executions: others may have them.
 type heart struct {
 	s       *session
 	conn    *pgx.Conn     // nil while there is none
@@ -35,7 +37,12 @@ func (h *heart) begin(ctx context.Context) error {
 		started := time.Now()
 		err := h.register(ctx)
 		if err == nil {
-			h.fence = time.AfterFunc(h.patience(), h.cut)
+			cfg := h.s.w.cfg
+			h.s.standing.patience = cfg.StaleAfter * 2 / 3
+			if !cfg.Coordinator.NoGrace {
+				h.s.standing.grace = h.third() * 2
+			}
+			h.fence = time.AfterFunc(h.s.standing.patience, h.judge)
 			h.alive(started)
 			return nil
 		}
@@ -52,12 +59,24 @@ func (h *heart) begin(ctx context.Context) error {
 	}
 }
 
+// register connects and registers the worker. It returns an error if this program cannot work with the schema any more. A
+// migration that makes it so looks for registered workers, which then stand in its way: so what comes first, the migration
+// or the worker, is seen by the other.
 func (h *heart) register(ctx context.Context) error {
 	conn, err := h.connection(ctx)
-	if err == nil {
-		reg := h.s.w.registration(h.s.workerID())
-		reg.Backend = h.backend
-		err = h.s.store.RegisterWorker(ctx, conn, reg)
+	if err != nil {
+		return err
+	}
+	reg := h.s.w.registration(h.s.workerID())
+	reg.Backend = h.backend
+	if err := h.s.store.RegisterWorker(ctx, conn, reg); err != nil {
+		return err
+	}
+	check, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteTimeout) // once registered, it goes on until it drains
+	defer cancel()
+	_, err = migrations.Check(check, conn)
+	if errors.Is(err, migrations.ErrNewer) {
+		return errors.Join(err, h.s.store.StoppedWorker(ctx, conn, reg.ID))
 	}
 	return err
 }
@@ -88,13 +107,55 @@ func (h *heart) connection(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-func (h *heart) patience() time.Duration { return h.s.w.cfg.StaleAfter * 2 / 3 }
+// leastGrace is as short as a worker takes Grace to be: in less time it cannot replace a connection.
+const leastGrace = 1500 * time.Millisecond
 
-// alive notes a heartbeat that was sent at started, and was answered.
-func (h *heart) alive(started time.Time) {
+// third is how often the connection is tried while runs are under way, and for how long the answer is waited for. In the
+// last third of Grace the connection can be replaced.
+func (h *heart) third() time.Duration { return max(h.s.w.cfg.Coordinator.Grace, leastGrace) / 3 }
+
+// judge ends all executions, once, if the worker may be taken for dead by now.
+func (h *heart) judge() {
+	why := h.s.standing.mayNot()
+	switch {
+	case why == "":
+		h.setFence()
+	case !h.s.isFenced():
+		h.cut(why)
+	}
+}
+
+func (h *heart) setFence() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.fence.Reset(max(0, h.patience()-time.Since(started)))
+	until, _ := h.s.standing.ends()
+	h.fence.Reset(max(0, time.Until(until)))
+}
+
+// missed notes that the connection was lost at that time, unless the server is to blame: who declares the worker dead must
+// be the server that had the connection, and takes writes.
+func (h *heart) missed(at time.Time, err error) {
+	if serverDown(err) {
+		h.s.standing.excuse()
+	} else {
+		h.s.standing.miss(at)
+	}
+	h.setFence()
+}
+
+// serverDown reports whether nobody listens at the server's address, or it says that it is starting, stopping or read-only.
+func serverDown(err error) bool {
+	var pe *pgconn.PgError
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.As(err, &pe) && (pe.Code == "57P03" || pe.Code == "25006")
+}
+
+// alive notes a heartbeat that was sent then, and was answered.
+func (h *heart) alive(sent time.Time) {
+	h.s.standing.answered(sent, h.backend != store.Backend{})
+	h.setFence()
+	if h.s.standing.mayNot() != "" { // the answer is old
+		return
+	}
 	h.s.mu.Lock()
 	was := h.s.fenced
 	h.s.fenced = false
@@ -106,15 +167,15 @@ func (h *heart) alive(started time.Time) {
 
 // cut ends all executions: the worker has been silent for so long that others may take its runs. Those that nobody
 // has taken when the database answers again are given back, else they would lie until their leases end.
-func (h *heart) cut() {
+func (h *heart) cut(why string) {
 	h.s.mu.Lock()
 	h.s.fenced = true
 	n := len(h.s.executing)
 	h.s.mu.Unlock()
-	if log := h.s.logger(h.s.workerID()); n == 0 {
-		log.Warn("kagzi: no heartbeat for too long: claiming no runs until the database answers")
+	if log := h.s.logger(h.s.workerID()).With("because", why); n == 0 {
+		log.Warn("kagzi: others may take this worker for dead: claiming no runs until the database answers")
 	} else {
-		log.Error("kagzi: no heartbeat for too long: giving up the runs under way; those that nobody takes meanwhile are given back when the database answers", "runs", n)
+		log.Warn("kagzi: others may take this worker for dead: giving up the runs under way; those that nobody takes meanwhile are given back when the database answers", "runs", n)
 	}
 	h.s.endAll(endShutdown, ErrLeaseLost)
 }
@@ -138,8 +199,9 @@ func (h *heart) run(stop chan struct{}) {
 	}
 }
 
-// wait returns at the time of the next beat, or before when one is asked for, when stop is closed, or when the server has
-// ended the connection, which it reports: what the connection would bring is read all the time.
+// wait returns at the time of the next beat, or before when one is asked for, when stop is closed, or when the connection
+// is lost, which it reports: what the connection would bring is read all the time, and while runs are under way it is
+// tried in between, for the server's end of it may be gone and nothing say so.
 func (h *heart) wait(stop chan struct{}, next time.Time) (lost bool) {
 	ctx, cancel := context.WithDeadline(context.Background(), next)
 	defer cancel()
@@ -154,19 +216,47 @@ func (h *heart) wait(stop chan struct{}, next time.Time) (lost bool) {
 		case <-h.s.beats:
 		}
 	})
-	for ctx.Err() == nil {
+	for {
 		if h.conn == nil || h.conn.IsClosed() {
 			<-ctx.Done()
 			return false
 		}
 		// Interrupted, it leaves the connection as it was. Nothing is listened for: only an error ends it.
-		err := h.conn.PgConn().WaitForNotification(ctx)
-		if h.conn.IsClosed() || err != nil && ctx.Err() == nil {
+		quiet, cancel := context.WithTimeout(ctx, h.third())
+		err := h.conn.PgConn().WaitForNotification(quiet)
+		over := quiet.Err() != nil
+		cancel()
+		if h.conn.IsClosed() || err != nil && !over {
+			h.missed(time.Now(), err)
 			h.close()
 			return true
 		}
+		if over && !h.hears() {
+			return true
+		}
+		if ctx.Err() != nil {
+			return false
+		}
 	}
-	return false
+}
+
+// hears reports whether the server answers over the connection, if that is watched and anything depends on it.
+func (h *heart) hears() bool {
+	h.s.mu.Lock()
+	idle := len(h.s.executing) == 0
+	h.s.mu.Unlock()
+	if idle || h.backend == (store.Backend{}) || h.s.standing.grace == 0 {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), h.third())
+	defer cancel()
+	err := h.conn.Ping(ctx)
+	if err != nil {
+		// It was lost since the last time that it was tried. After a pause of this process, nobody knows when.
+		h.missed(time.Now().Add(-h.third()), err)
+		h.close()
+	}
+	return err == nil
 }
 
 func (h *heart) pause(stop chan struct{}, d time.Duration) {
@@ -203,11 +293,11 @@ func (h *heart) beat() error {
 	var db store.DB
 	conn, err := h.connection(ctx)
 	if db = conn; err != nil {
+		h.missed(time.Now(), err)
 		// One of the pool's will do: that there is no evidence of a connection goes with the beat.
 		db = s.store.Pool()
 	}
 	held := s.held()
-	started := time.Now()
 	pulse, err := s.store.Heartbeat(ctx, db, h.says(len(held)))
 	if err == nil && h.backend != (store.Backend{}) && !pulse.Own {
 		h.backend = store.Backend{} // a pooler shares it out
@@ -217,13 +307,16 @@ func (h *heart) beat() error {
 		if pulse.Drain {
 			h.drain()
 		}
-		return h.reborn(ctx, db, started)
+		return h.reborn(ctx, db)
 	}
 	if err != nil {
+		if conn != nil && conn.IsClosed() || serverDown(err) {
+			h.missed(time.Now(), err)
+		}
 		return err
 	}
-	h.alive(started)
-	s.setClock(pulse.Now)
+	h.alive(pulse.Asked)
+	s.setClock(pulse.Now, pulse.Asked)
 	if pulse.Drain {
 		h.drain()
 	}
@@ -255,13 +348,12 @@ func (h *heart) drain() {
 	s.mu.Unlock()
 	if !was {
 		s.w.client.cfg.Logger.Info("kagzi: worker was asked to drain", "worker", s.workerID(), "queue", s.w.cfg.Queue)
-		signal(s.wake)
-		signal(s.freed)
+		s.stopClaims()
 	}
 }
 
 // reborn gives up everything, for the fleet took the worker for dead, and registers it under a new ID.
-func (h *heart) reborn(ctx context.Context, db store.DB, started time.Time) error {
+func (h *heart) reborn(ctx context.Context, db store.DB) error {
 	s := h.s
 	s.mu.Lock()
 	old, n, draining := s.id, len(s.executing), s.draining
@@ -276,7 +368,12 @@ func (h *heart) reborn(ctx context.Context, db store.DB, started time.Time) erro
 	if reason := s.store.WhyLost(ctx, db, old); reason != "" {
 		log = log.With("reason", reason)
 	}
-	log.Error("kagzi: this worker was declared dead: giving up its runs and registering anew")
+	log.Warn("kagzi: this worker was declared dead: giving up its runs and registering anew")
+	// Taken for dead, the worker did not stand in the way of a migration.
+	if _, err := migrations.Check(ctx, db); err != nil {
+		return err
+	}
+	started := time.Now()
 	reg := s.w.registration(id)
 	reg.Backend = h.backend
 	if err := s.store.RegisterWorker(ctx, db, reg); err != nil {

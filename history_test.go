@@ -45,6 +45,9 @@ func TestRunWithoutItsHistoryIsNotExecuted(t *testing.T) {
 		}
 		return hit
 	})
+	for range 50 {
+		proxy.DropRequest(reads) // nor does it come when it is asked for again
+	}
 	k.forward(run.ID())
 	receive(t, drop.Done())
 	if err := receive(t, done); err != nil {

@@ -12,7 +12,7 @@ import (
 // hooked is a session as package kagzitest sees it.
 type hooked struct{ s *session }
 
-func (h hooked) SetClock(now time.Time) { h.s.setClock(now) }
+func (h hooked) SetClock(now, asked time.Time) { h.s.setClock(now, asked) }
 
 func (h hooked) Wake() {
 	signal(h.s.wake)
@@ -21,6 +21,7 @@ func (h hooked) Wake() {
 	defer c.mu.Unlock()
 	for k := range c.coordinators {
 		signal(k.wake)
+		signal(k.late)
 	}
 }
 

@@ -26,29 +26,55 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// Migrate brings the schema kagzi of the pool's database to this version of the code. Any number of processes
-// may call it at once; it returns when the schema is ready. It needs the right to create a schema, and a
-// connection without a transaction pooler in between.
+// Migrate creates the schema kagzi of the pool's database, or brings it to the version that this program needs, and returns
+// when it is ready. Any number of processes may call it at once. If a newer program has migrated the database and this one
+// works with its schema, Migrate does nothing: see docs/upgrading.md. Where another transaction uses a table that a
+// migration changes, Migrate tries again until ctx ends, and lets everybody else pass meanwhile.
+//
+// It needs the right to create a schema, or a schema kagzi that belongs to its user, and a connection without a
+// transaction pooler in between. If the schema is current, the rights of any program suffice. It returns an error that says what to do if a right is missing, if the schema is too new
+// for this program, or if a migration takes away what running workers of much older programs need.
 func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	if pool == nil {
 		return errors.New("kagzi: migrate: the pool is nil: make one with pgxpool.New")
 	}
-	if err := migrations.Up(ctx, pool); err != nil {
-		return failed(store.ExplainRightsOn(ctx, pool, err), "migrate")
+	err := migrations.Up(ctx, pool)
+	if err == nil {
+		return nil
 	}
-	return nil
+	if _, ok := errors.AsType[*migrations.RightsError](err); !ok {
+		err = store.ExplainRightsOn(ctx, pool, err) // the user may need no more than to look
+	}
+	return failed(err, "migrate")
+}
+
+// MigrationSQL returns what [Migrate] does as a script to review, and to apply by psql -v ON_ERROR_STOP=1: from one
+// version of the schema to another. From 0 is from a database without schema kagzi; to 0 is to the version that this program
+// needs. The version of a database is SELECT max(version_id) FROM kagzi.schema_migrations. A database to which the script was
+// applied is as Migrate leaves it. If from is to, the script is empty. MigrationSQL returns an error if from is after to,
+// or if this program does not know one of them.
+func MigrationSQL(from, to int) (string, error) {
+	script, err := migrations.SQL(int64(from), int64(to))
+	if err != nil {
+		return "", failed(err, "migration script")
+	}
+	return script, nil
 }
 
 // Start starts a run of wf, or returns the active one of the same [ID] (see [Run.Existed]). It returns once
 // the run is stored: from then on it is executed even if this process dies. It returns [ErrIDConflict] if the
-// active run of the ID is of another workflow or was started with another input, [ErrIDTaken] if an [IfActive] or
-// [IfEnded] refuses the start, and [ErrPayloadTooLarge] if the input is too large.
+// active run of the ID is of another workflow, or was started with another input and the start brings no [Message],
+// [ErrIDTaken] if an [IfActive] or [IfEnded] refuses the
+// start, and [ErrPayloadTooLarge] if the input or a message is too large.
+//
+// While a transaction that has not ended holds the ID, because it starts a run with it, Start waits for as long as ctx
+// allows. If ctx ends meanwhile, the error says whether anything was started. With [InTx] the wait is part of your
+// transaction: then the connection is closed and the transaction rolled back. Under a ctx that has ended already nothing is
+// sent. Any other error of ctx, or of a connection, may come after the run was stored: start again with the same ID to
+// find it.
 //
 // A workflow function does not call Start, which needs a context.Context; a step does.
 func Start[In, Out any](ctx context.Context, c *Client, wf Workflow[In, Out], in In, opts ...StartOption) (*Run[Out], error) {
-	if c == nil {
-		return nil, errors.New("kagzi: start: the client is nil: make one with NewClient")
-	}
 	started, err := c.start(ctx, []Call{wf.With(in, opts...)}, nil)
 	if err != nil {
 		return nil, failed(err, "start %s", wf.name)
@@ -64,7 +90,7 @@ func Find[In, Out any](ctx context.Context, c *Client, wf Workflow[In, Out], ref
 		return nil, err
 	}
 	if info.Workflow != wf.name {
-		return nil, fmt.Errorf("kagzi: find: run %s is of workflow %q, not %q", info.ID, info.Workflow, wf.name)
+		return nil, fmt.Errorf("kagzi: find: run %s is of workflow %q, not %q: pass the Workflow that it was started with", info.ID, info.Workflow, wf.name)
 	}
 	return &Run[Out]{client: c, workflow: wf.name, id: info.ID, existed: true}, nil
 }
@@ -90,7 +116,7 @@ func (c *Client) newRun(ctx context.Context, call Call, shared []StartOption) (s
 	if err != nil {
 		return r, cfg, err
 	}
-	input, err := c.encode(fmt.Sprintf("input of workflow %q", call.workflow), call.input)
+	input, hash, err := c.encodeHashed(fmt.Sprintf("input of workflow %q", call.workflow), call.input)
 	if err != nil {
 		return r, cfg, err
 	}
@@ -106,7 +132,7 @@ func (c *Client) newRun(ctx context.Context, call Call, shared []StartOption) (s
 		r.Queue, r.Priority = cmp.Or(r.Queue, "default"), cmp.Or(r.Priority, 3)
 	}
 	if cfg.id != "" {
-		r.InputHash, r.IfActive, r.IfEnded = hashOf(input), cfg.ifActive.stored(), cfg.ifEnded.stored()
+		r.InputHash, r.IfActive, r.IfEnded = hash, cfg.ifActive.stored(), cfg.ifEnded.stored()
 	}
 	for i, m := range cfg.messages {
 		same := func(o Message) bool { return o.identified && o.id == m.id }

@@ -15,9 +15,14 @@ import (
 	"syscall"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/kagzi/kagzi/migrations"
+	"github.com/kagzi/kagzi/store"
 )
 
-// A Kind classifies a failure, survives replay and is itself an error: errors.Is(err, kagzi.KindTimeout).
+// A Kind classifies a failure, survives replay and is itself an error: errors.Is(err, kagzi.KindTimeout). That finds the
+// kinds of errors of steps and runs, and your own. [KindOf] classifies all others, such as what Kagzi refuses.
+//
 // Declare your own: const Declined kagzi.Kind = "card_declined". A kind of your own is worth another
 // attempt, as long as the error is not marked [Permanent].
 type Kind string
@@ -41,6 +46,7 @@ const (
 	KindCrashLoop      Kind = "crash_loop"     // the run kept killing its workers
 	KindCompensation   Kind = "compensation"   // what Compensate registered failed for good
 	KindNondeterminism Kind = "nondeterminism" // code and history cannot both be right
+	KindUnreadable     Kind = "unreadable"     // what the run has recorded could not be read, again and again
 )
 
 // Error makes a Kind an error.
@@ -49,14 +55,14 @@ func (k Kind) Error() string { return string(k) }
 // setsAside reports whether a run that failed with this kind is left for people, to be resumed once its code, or its
 // input, is right.
 func (k Kind) setsAside() bool {
-	return k == KindNondeterminism || k == KindCrashLoop || k == KindBadInput
+	return k == KindNondeterminism || k == KindCrashLoop || k == KindBadInput || k == KindUnreadable
 }
 
 // retryable reports whether a failure of this kind is worth another attempt. Kinds that users declare are.
 func (k Kind) retryable() bool {
 	switch k {
 	case KindPanic, KindNotFound, KindUnauthorized, KindBadRequest, KindValidation, KindBadInput, KindCancelled,
-		KindDeadline, KindCrashLoop, KindCompensation, KindNondeterminism:
+		KindDeadline, KindCrashLoop, KindCompensation, KindNondeterminism, KindUnreadable:
 		return false
 	}
 	return true
@@ -65,11 +71,12 @@ func (k Kind) retryable() bool {
 // KindOf returns the kind of err: the outermost one in its chain (a Kind, a [StepError], a [RunError]), else
 // by classification. It is "" for nil.
 //
-// Classification knows the errors of contexts (timeout, cancelled), of net, net/url and the system's sockets
+// Classification knows the errors of contexts (timeout, cancelled; but a step that returns context.Canceled while its own
+// context goes on has failed with unknown), of net, net/url and the system's sockets
 // (timeout, network), of pgx by their SQLSTATE (a violated constraint is validation, a statement that cannot
 // work is bad_request, a permission missing is unauthorized, the rest is database, and so is every failure
 // to connect, since a database restarts), sql.ErrNoRows and fs.ErrNotExist (not_found), fs.ErrPermission
-// (unauthorized), Kagzi's own refusals, and every error with a method StatusCode or HTTPStatusCode that
+// (unauthorized), Kagzi's own refusals (bad_request), and every error with a method StatusCode or HTTPStatusCode that
 // returns an HTTP status as int. What it does not know is unknown.
 func KindOf(err error) (kind Kind) {
 	if err == nil {
@@ -132,15 +139,43 @@ func classify(err error) Kind {
 		return KindNetwork
 	case errors.Is(err, driver.ErrBadConn):
 		return KindDatabase
-	case errors.Is(err, sql.ErrNoRows), errors.Is(err, fs.ErrNotExist), errors.Is(err, ErrRunNotFound):
+	case errors.Is(err, sql.ErrNoRows), errors.Is(err, fs.ErrNotExist), errors.Is(err, ErrRunNotFound),
+		errors.Is(err, ErrStepNotFound), errors.Is(err, ErrScheduleNotFound), errors.Is(err, ErrWorkerNotFound):
 		return KindNotFound
 	case errors.Is(err, fs.ErrPermission):
 		return KindUnauthorized
+	case errors.Is(err, migrations.ErrMissing), errors.Is(err, migrations.ErrOlder), errors.Is(err, migrations.ErrNewer):
+		return KindUnavailable // until somebody has migrated the database, or deployed the program
+	case errors.Is(err, store.ErrIsolation):
+		return KindBadRequest
 	case isBadURL(err), errors.Is(err, ErrPayloadTooLarge), errors.Is(err, ErrIDConflict),
-		errors.Is(err, ErrIDTaken), errors.Is(err, ErrRunFinished), errors.Is(err, ErrConcurrentContext):
+		errors.Is(err, ErrIDTaken), errors.Is(err, ErrRunFinished), errors.Is(err, ErrCompensated), errors.Is(err, ErrConcurrentContext):
+		return KindBadRequest
+	}
+	if isRefusal(err) {
 		return KindBadRequest
 	}
 	return KindUnknown
+}
+
+// isRefusal reports whether Kagzi refused a call for what it was given. Those errors have no error behind them, and a
+// prefix. Of what is said in the same way, it is not about the call that a run is still active, or that work was
+// interrupted.
+func isRefusal(err error) bool {
+	for _, other := range []error{ErrRunActive, ErrLeaseLost, ErrShutdown} {
+		if errors.Is(err, other) {
+			return false
+		}
+	}
+	return walkErrors(err, func(err error) bool {
+		switch err.(type) {
+		case *StepError, *RunError, *DivergenceError:
+			return false
+		case interface{ Unwrap() error }, interface{ Unwrap() []error }:
+			return false
+		}
+		return strings.HasPrefix(err.Error(), "kagzi: ")
+	})
 }
 
 // sqlStateKind classifies an error that Postgres reported.

@@ -151,6 +151,10 @@ func TestKindOf(t *testing.T) {
 		{"NoPermission", &fs.PathError{Op: "open", Path: "x", Err: syscall.EACCES}, kagzi.KindUnauthorized},
 
 		{"RunNotFound", fmt.Errorf("signal: %w", kagzi.ErrRunNotFound), kagzi.KindNotFound},
+		{"StepNotFound", kagzi.ErrStepNotFound, kagzi.KindNotFound},
+		{"ScheduleNotFound", fmt.Errorf("pause: %w", kagzi.ErrScheduleNotFound), kagzi.KindNotFound},
+		{"WorkerNotFound", kagzi.ErrWorkerNotFound, kagzi.KindNotFound},
+		{"Compensated", kagzi.ErrCompensated, kagzi.KindBadRequest},
 		{"RunFinished", kagzi.ErrRunFinished, kagzi.KindBadRequest},
 		{"RunActiveMayEnd", kagzi.ErrRunActive, kagzi.KindUnknown},
 		{"IDConflict", kagzi.ErrIDConflict, kagzi.KindBadRequest},

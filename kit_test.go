@@ -82,6 +82,18 @@ func complete[Out any](k *kit, fn func(Context) (Out, error)) Out {
 	return resultOf(k, begin(k, wf, struct{}{}))
 }
 
+// refused serves fn, whose calls are wrong: its run fails, although fn returns none of their errors.
+func refused(k *kit, fn func(Context) (int, error)) *RunError {
+	k.t.Helper()
+	wf := Define[struct{}, int]("wf")
+	serve(k, wf, func(ctx Context, _ struct{}) (int, error) { return fn(ctx) })
+	re := failureOf(k, begin(k, wf, struct{}{}), StatusFailed)
+	if re.Kind != KindBadRequest {
+		k.t.Errorf("the run failed with kind %s: %v", re.Kind, re)
+	}
+	return re
+}
+
 // waitStatus waits until the run has the status, and says that it waits for what on names, if it names something.
 func (k *kit) waitStatus(ref Ref, status Status, on ...string) RunInfo {
 	k.t.Helper()

@@ -20,7 +20,7 @@ func TestLeaseIsExtended(t *testing.T) {
 	db := dbtest.Database(t)
 	dbtest.Audit(t, db.Pool)
 	c := quietClient(t, db.Pool)
-	cfg := WorkerConfig{VisibilityTimeout: time.Second, PollInterval: 50 * time.Millisecond}
+	cfg := WorkerConfig{VisibilityTimeout: 3 * time.Second, PollInterval: 50 * time.Millisecond}
 	g, runs, _ := gated(t, c, cfg, 1)
 	startLocal(t, localWorker(t, c, filepath.Join(t.TempDir(), "l"), cfg)) // would claim it
 	extended := func() int {
@@ -30,11 +30,11 @@ func TestLeaseIsExtended(t *testing.T) {
 	checkResults(t, startRuns(t, c, triple, 5), tripleResult)
 	if n := queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi_audit.changes c JOIN kagzi.workflow_runs r ON r.run_id = c.run_id
 		WHERE c.relation = 'workflow_runs' AND c.old_status = 'RUNNING' AND c.new_status = 'RUNNING' AND c.old_lease = c.new_lease
-			AND r.finished_at - r.started_at < interval '400 ms'`); n > 0 { // a slow machine's runs may take longer
+			AND r.finished_at - r.started_at < interval '1 s'`); n > 0 { // a slow machine's runs may take longer
 		t.Errorf("%d leases of fast runs were extended", n)
 	}
 	waitFor(t, "three timeouts pass", func() bool {
-		return queryOne[bool](t, db.Pool, `SELECT now() - started_at > interval '3 s' FROM kagzi.workflow_runs WHERE run_id = $1`, string(runs[0].ID()))
+		return queryOne[bool](t, db.Pool, `SELECT now() - started_at > interval '9 s' FROM kagzi.workflow_runs WHERE run_id = $1`, string(runs[0].ID()))
 	})
 	if n := extended(); n < 3 {
 		t.Errorf("the lease was extended %d times in three timeouts", n)
@@ -204,7 +204,7 @@ func TestFencedRunsAreGivenBack(t *testing.T) {
 	id := "worker=" + string(only(t, quietClient(t, db.Pool), WorkerFilter{}).ID)
 	proxy.Freeze()
 	g.losesLeases(t, len(runs))
-	logged.wantLine(t, "ERROR", "no heartbeat for too long: giving up the runs under way", id, "runs=3")
+	logged.wantLine(t, "WARN", "giving up the runs under way", "no heartbeat was answered for too long", id, "runs=3")
 	logged.wantLine(t, "WARN", "the database does not answer", id)
 	proxy.Unfreeze()
 	logged.wantLine(t, "INFO", "the database is back", id)

@@ -1,6 +1,7 @@
 package kagzi
 
 import (
+	"context"
 	"slices"
 
 	"github.com/google/uuid"
@@ -66,21 +67,33 @@ func (s *session) lookLoop(stop chan struct{}) {
 	}
 }
 
-// fetch gives executions what reached their runs.
+// fetch gives executions what reached their runs. What is too much for one query, or cannot be read, is read for each run
+// alone, beside the looks.
 func (s *session) fetch(ids []uuid.UUID) {
 	if len(ids) == 0 {
 		return
 	}
-	news, err := s.store.News(s.background, ids)
-	if err != nil {
+	// The executions as they are before the look: to a later one of the same run a message may be read that an earlier one
+	// was about to take.
+	of := make(map[uuid.UUID]*execution, len(ids))
+	s.mu.Lock()
+	for _, id := range ids {
+		if e := s.executing[id]; e != nil {
+			of[id] = e
+		}
+	}
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(s.background, sharedTimeout)
+	defer cancel()
+	news, err := s.store.News(ctx, ids)
+	if err != nil && !s.loads.readable() {
 		s.databaseTrouble(err) // the heartbeat looks, too
 		return
 	}
-	for id, n := range news {
-		s.mu.Lock()
-		e := s.executing[id]
-		s.mu.Unlock()
-		if e != nil {
+	for id, e := range of {
+		if err != nil {
+			s.loads.fetch(e)
+		} else if n := news[id]; n != nil {
 			e.deliver(n)
 		}
 	}
@@ -95,6 +108,7 @@ func (s *session) apply(states []store.HeldState) (woken []uuid.UUID) {
 		switch {
 		case e == nil || e.run.Lease != st.Lease:
 		case st.Holds:
+			e.setTerm(st.Term)
 			if st.Cancel {
 				e.cancelRequested()
 			}

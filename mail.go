@@ -1,6 +1,7 @@
 package kagzi
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -91,18 +92,43 @@ func (e *execution) needLocked() (need int) {
 }
 
 // lingersLocked reports whether the execution stays in memory although it could be suspended, and looks again when it
-// need not any more: children end in swarms, and each suspension costs the run a claim.
+// need not any more: children end in swarms, and each suspension costs the run a claim. It does not keep a slot that others
+// may need, such as the child that it waits for.
 func (e *execution) lingersLocked() bool {
 	left := memoryWait - time.Since(e.lastEnd)
-	if left <= 0 || !slices.ContainsFunc(e.waits, func(w *wait) bool { return w.child }) {
+	if left <= 0 || !slices.ContainsFunc(e.waits, func(w *wait) bool { return w.child }) || !e.s.mayLinger(e) {
 		return false
 	}
-	time.AfterFunc(left, func() {
+	time.AfterFunc(left, func() { e.s.endLingering(e) })
+	return true
+}
+
+// mayLinger reports whether a slot is free, and notes that e lingers. The caller holds e's mutex.
+func (s *session) mayLinger(e *execution) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.slots <= 0 {
+		return false
+	}
+	s.lingering[e] = true
+	return true
+}
+
+// endLingering has executions that linger look whether they still may: those given; if none is given, all of them.
+func (s *session) endLingering(some ...*execution) {
+	s.mu.Lock()
+	if some == nil {
+		some = slices.Collect(maps.Keys(s.lingering))
+	}
+	for _, e := range some {
+		delete(s.lingering, e)
+	}
+	s.mu.Unlock()
+	for _, e := range some {
 		e.mu.Lock()
-		defer e.mu.Unlock()
 		if e.reason == underWay && e.busy == 0 {
 			e.suspendLocked()
 		}
-	})
-	return true
+		e.mu.Unlock()
+	}
 }

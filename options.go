@@ -14,7 +14,8 @@ type (
 	// are [ID], [IfActive], [IfEnded], [Queue], [Delay], [At], [Priority], [Version], [Metadata], [Timeout],
 	// [RetryPolicy], [Message], [InTx] and [Detached].
 	StartOption interface{ startOption() }
-	// A StepOption goes to [Step], [StepTx], [Do], [DoTx] and [Compensate]: [Timeout] and [RetryPolicy].
+	// A StepOption goes to [Step], [StepTx], [Do], [DoTx] and [Compensate]: [Timeout] and [RetryPolicy]; to [StepTx] and
+	// [DoTx] also [Isolation].
 	StepOption interface{ stepOption() }
 	// A BranchOption goes to [Parallel], [Map] and [Race]: [Timeout], [Concurrency] and [CollectErrors].
 	BranchOption interface{ branchOption() }
@@ -42,7 +43,7 @@ type (
 	// Delay is how long after the start, by the database's clock, the run becomes due. Of Delay and At the last
 	// given wins.
 	Delay time.Duration
-	// At is when the run becomes due: at once, if that is past. The zero time is refused. Of Delay and At the last given wins.
+	// At is when the run becomes due: at once, if that is past. The zero time is refused, and one after the year 9999. Of Delay and At the last given wins.
 	At time.Time
 	// Priority is 1 (first) to 4; without it 3, for a child its parent's.
 	Priority int
@@ -54,13 +55,28 @@ type (
 	// Timeout bounds what it is given to: each attempt of a step; a run from when it is first due to its
 	// end, sleeps included; a group of branches; the wait for a signal. Without it there is no limit. Under 1 µs is
 	// refused: Timeout(30) is 30 ns.
+	//
+	// A run's passes also while no worker takes the run: a [Coordinator] ends it, within ten seconds by default. One with
+	// compensations waits for a worker, which runs them (RunInfo.WaitingOn is "worker to compensate").
 	Timeout time.Duration
+	// Isolation is the level of a [StepTx]'s transaction: Isolation(pgx.RepeatableRead) or Isolation(pgx.Serializable).
+	// Without it the level is READ COMMITTED, whatever the default of the database or role. It is for StepTx and [DoTx]
+	// alone: on another step, and at a level that Postgres does not have (READ UNCOMMITTED too), the run fails with
+	// [KindBadRequest].
+	//
+	// A stricter transaction may end with a serialization failure, which is a failed attempt of [KindDatabase]: give a
+	// [RetryPolicy] with enough attempts. It fails in the same way if a signal reaches the run meanwhile, or its lease is
+	// extended (after half of VisibilityTimeout).
+	Isolation pgx.TxIsoLevel
 	// Concurrency is how many branches of a [Map] are under way at once. Without it, all.
 	Concurrency int
 )
 
 // InTx makes the change in the caller's transaction: it takes place when tx commits, or not at all. Until then
 // nobody else sees it: a run started so can be waited for after the commit.
+//
+// tx must be READ COMMITTED, Postgres's default, for all but [Client.Signal], and starts without [ReplaceActive],
+// [RejectEnded] or [StartIfFailed]: a stricter one is refused.
 func InTx(tx pgx.Tx) TxOption { return inTx{tx} }
 
 // A TxOption is what [InTx] returns.
@@ -109,6 +125,7 @@ func (Timeout) stepOption()          {}
 func (Timeout) branchOption()        {}
 func (RetryPolicy) startOption()     {}
 func (RetryPolicy) stepOption()      {}
+func (Isolation) stepOption()        {}
 func (Concurrency) branchOption()    {}
 func (collectErrors) branchOption()  {}
 func (inTx) restartOption()          {}
@@ -169,6 +186,7 @@ func startOptions(opts []StartOption) (startConfig, error) {
 			if cfg.at.IsZero() {
 				check(errors.New("kagzi: At is the zero time: leave the option out"))
 			}
+			check(validateTime("At", cfg.at))
 		case Priority:
 			cfg.priority = int(o)
 			check(validatePriority(int(o)))
@@ -204,21 +222,26 @@ func startOptions(opts []StartOption) (startConfig, error) {
 			check(errNilOption)
 		}
 	}
+	if end := cfg.at.Add(cfg.timeout).UTC(); validateTime("At", cfg.at) == nil && end.Year() > 9999 {
+		check(fmt.Errorf("kagzi: At %s and timeout %v together end in the year %d: the last is 9999", cfg.at.Format(time.RFC3339), cfg.timeout, end.Year()))
+	}
 	return cfg, errors.Join(errs...)
 }
 
 var (
-	errNilOption = errors.New("kagzi: a nil option")
+	errNilOption = errors.New("kagzi: there is a nil option: leave it out")
 	errNilTx     = errors.New("kagzi: InTx(nil): begin a transaction first")
 )
 
 // stepConfig is what a step's options say.
 type stepConfig struct {
-	timeout time.Duration
-	policy  RetryPolicy
+	timeout   time.Duration
+	policy    RetryPolicy
+	isolation Isolation // of its transaction, if it has one; empty: not given
 }
 
-func stepOptions(opts []StepOption) (stepConfig, error) {
+// stepOptions validates opts, of a step with a transaction if tx is true; the last of a kind wins.
+func stepOptions(opts []StepOption, tx bool) (stepConfig, error) {
 	var cfg stepConfig
 	var err error
 	for _, o := range opts {
@@ -229,12 +252,28 @@ func stepOptions(opts []StepOption) (stepConfig, error) {
 		case RetryPolicy:
 			cfg.policy = o
 			err = errors.Join(err, o.validate())
+		case Isolation:
+			cfg.isolation = o
+			err = errors.Join(err, o.validate(tx))
 		case nil:
 			err = errors.Join(err, errNilOption)
 		}
 	}
 	cfg.policy = cfg.policy.withDefaults()
 	return cfg, err
+}
+
+// validate refuses what is no level of Postgres's, and any level for a step without a transaction.
+func (i Isolation) validate(tx bool) error {
+	switch {
+	case !tx:
+		return fmt.Errorf("kagzi: Isolation %s is for a transaction, which this step does not have: use StepTx or DoTx, or leave the option out", quoteShort(string(i)))
+	case i == Isolation(pgx.ReadUncommitted):
+		return errors.New("kagzi: Postgres has no READ UNCOMMITTED, and treats it as READ COMMITTED: leave Isolation out")
+	case i != Isolation(pgx.ReadCommitted) && i != Isolation(pgx.RepeatableRead) && i != Isolation(pgx.Serializable):
+		return fmt.Errorf("kagzi: there is no isolation level %s: give Isolation(pgx.RepeatableRead) or Isolation(pgx.Serializable)", quoteShort(string(i)))
+	}
+	return nil
 }
 
 // branchConfig is what a group's options say.

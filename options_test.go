@@ -56,6 +56,9 @@ func TestBadStartsAreRefusedBeforeAnySQL(t *testing.T) {
 		"MetadataTooLarge": {Metadata{"k": strings.Repeat("x", 20<<10)}, "Metadata"},
 		"InTxOfNil":        {InTx(nil), "begin a transaction"},
 		"ZeroAt":           {At(time.Time{}), "At is the zero time: leave the option out"},
+		"AtTooLate":        {At(time.Date(300_000, 1, 1, 0, 0, 0, 0, time.UTC)), "At is in the year 300000: give a time from the year 1 to 9999"},
+		"AtYear10000":      {At(time.Date(9999, 12, 31, 23, 0, 0, 0, time.FixedZone("", -3600*5))), "At is in the year 10000"},
+		"AtTooEarly":       {At(time.Date(-300_000, 1, 1, 0, 0, 0, 0, time.UTC)), "At is in the year -300000"},
 		"NilOption":        {nil, "nil option"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -71,11 +74,13 @@ func TestBadStartsAreRefusedBeforeAnySQL(t *testing.T) {
 			mustContain(t, err, "call 1", tt.says)
 		})
 	}
+	_, err := Start(t.Context(), c, Define[int, int]("wf", Timeout(2*time.Hour)), 1, At(time.Date(9999, 12, 31, 23, 0, 0, 0, time.UTC)))
+	mustContain(t, err, "At 9999-12-31T23:00:00Z and timeout 2h0m0s together end in the year 10000")
 	for _, name := range []string{"", "a\x00", "\xff", strings.Repeat("x", 256), "a\tb"} {
 		_, err := Start(t.Context(), c, Define[int, int](name), 1)
 		mustContain(t, err, "workflow name")
 	}
-	_, err := c.StartMany(t.Context(), []Call{{}})
+	_, err = c.StartMany(t.Context(), []Call{{}})
 	mustContain(t, err, "workflow name is empty: name it in kagzi.Define, and make a Call with Workflow.With")
 	_, err = Start(t.Context(), c, Define[any, int]("wf"), any(make(chan int)))
 	mustContain(t, err, `"wf"`, "chan int")
@@ -126,9 +131,9 @@ func TestNewClientAndNewWorkerValidate(t *testing.T) {
 		mustContain(t, err, says)
 	}
 	for says, cfg := range map[string]WorkerConfig{
-		"kagzi: StaleAfter is 10ns: give at least 3ms (a time.Duration counts nanoseconds: 30*time.Second)":        {StaleAfter: 10},
-		"kagzi: VisibilityTimeout is -1ns: give at least 3ms (a time.Duration counts nanoseconds: 30*time.Second)": {VisibilityTimeout: -1},
-		"kagzi: Heartbeat is 5ns: give at least 1ms (a time.Duration counts nanoseconds: 30*time.Second)":          {Heartbeat: 5},
+		"kagzi: StaleAfter is 99ms: give at least 100ms (a time.Duration counts nanoseconds: 30*time.Second)":       {StaleAfter: 99 * time.Millisecond},
+		"kagzi: VisibilityTimeout is 3ms: give at least 100ms (a time.Duration counts nanoseconds: 30*time.Second)": {VisibilityTimeout: 3 * time.Millisecond},
+		"kagzi: Heartbeat is 9ms: give at least 10ms (a time.Duration counts nanoseconds: 30*time.Second)":          {Heartbeat: 9 * time.Millisecond},
 	} {
 		if _, err := NewWorker(c, cfg); err == nil || err.Error() != says {
 			t.Errorf("%+v: %v, want only %s", cfg, err, says)
@@ -228,8 +233,8 @@ func TestDatabasesThatDoNotFit(t *testing.T) {
 		}
 	})
 	for name, tt := range map[string]struct{ sql, says string }{
-		"SchemaOlder": {`DELETE FROM kagzi.schema_migrations WHERE version_id > 0; INSERT INTO kagzi.schema_migrations (version_id, is_applied) VALUES (0, true)`, "kagzi.Migrate"},
-		"SchemaNewer": {`INSERT INTO kagzi.schema_migrations (version_id, is_applied) VALUES (9999, true)`, "upgrade"},
+		"SchemaOlder": {`DELETE FROM kagzi.schema_migrations WHERE version_id > 0`, "kagzi.Migrate"},
+		"SchemaNewer": {`INSERT INTO kagzi.schema_migrations (version_id, is_applied, oldest_program) VALUES (9999, true, 9998)`, "upgrade"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -89,8 +89,8 @@ func TestOverlapQueueOne(t *testing.T) {
 	}
 	fire()
 	first := receive(t, started)
-	k.exec(`UPDATE kagzi.workflow_runs SET fire_at = fire_at - interval '1 hour' WHERE schedule_group_id IS NOT NULL`)
-	for range 3 { // the first is remembered
+	k.exec(`UPDATE kagzi.workflow_runs SET fire_at = fire_at - interval '1 day' WHERE schedule_group_id IS NOT NULL`) // further than they are apart: no two rows meet on the way
+	for range 3 {                                                                                                     // the first is remembered
 		fire()
 	}
 	if info := k.info("s"); !info.Active || !info.Queued {
@@ -129,7 +129,7 @@ func TestQueuedRunOutlivesItsSchedule(t *testing.T) {
 			for range 2 {
 				k.missed("s", 5*time.Hour)
 				k.pass(co)
-				k.exec(`UPDATE kagzi.workflow_runs SET fire_at = fire_at - interval '1 hour' WHERE schedule_group_id IS NOT NULL`)
+				k.exec(`UPDATE kagzi.workflow_runs SET fire_at = fire_at - interval '1 day' WHERE schedule_group_id IS NOT NULL`) // further than they are apart: no two rows meet on the way
 			}
 			if err := change(k); err != nil {
 				t.Fatal(err)
@@ -155,7 +155,7 @@ func TestOverlapCancelPrevious(t *testing.T) {
 	k.schedule(Schedule{Name: "s", Every: time.Hour, Overlap: OverlapCancelPrevious})
 	k.missed("s", 3*time.Hour)
 	k.pass(co)
-	k.exec(`UPDATE kagzi.workflow_runs SET fire_at = fire_at - interval '1 hour' WHERE schedule_group_id IS NOT NULL`)
+	k.exec(`UPDATE kagzi.workflow_runs SET fire_at = fire_at - interval '1 day' WHERE schedule_group_id IS NOT NULL`) // further than they are apart: no two rows meet on the way
 	// A caller's transaction has the run, and is waited for without holding up other schedules.
 	tx := locking(t, k.pool, `SELECT FROM kagzi.workflow_runs WHERE schedule_group_id IS NOT NULL FOR UPDATE`)
 	k.schedule(Schedule{Name: "other", Every: time.Hour})

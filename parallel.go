@@ -33,7 +33,7 @@ func Go[T any](ctx Context, name string, fn func(Context) (T, error)) *Future[T]
 	}
 	id, err := b.enter("branch", name)
 	if err == nil && fn == nil {
-		err = misuse(fmt.Errorf("kagzi: branch %q: the function is nil", name))
+		err = b.misuse(fmt.Errorf("kagzi: branch %q: the function is nil", name))
 	}
 	f := &Future[T]{}
 	if err != nil {
@@ -78,6 +78,9 @@ func (f *Future[T]) start(b *branch, racing bool, id string, fn func(Context) (T
 // Result waits for the branch and returns what it returned. ctx is the caller's, not the branch's.
 func (f *Future[T]) Result(ctx Context) (T, error) {
 	var zero T
+	if f == nil || f.err == nil && f.result == nil {
+		return zero, misuse(errors.New("kagzi: the Future is empty: kagzi.Go returns one"))
+	}
 	if f.err != nil {
 		return zero, f.err
 	}
@@ -141,11 +144,11 @@ func Map[In, Out any](ctx Context, name string, items []In, fn func(Context, In)
 	}
 	members, hashes := make([]member[Out], len(items)), make([]string, len(items))
 	for i, item := range items {
-		data, err := b.e.s.w.client.encode(fmt.Sprintf("item %d of Map %q", i, name), item)
+		hash, err := b.e.s.w.client.identity(fmt.Sprintf("item %d of Map %q", i, name), item)
 		if err != nil {
 			return nil, Permanent(kinded{KindValidation, err})
 		}
-		hashes[i] = hex.EncodeToString(hashOf(data)[:8])
+		hashes[i] = hex.EncodeToString(hash[:8])
 		if members[i].name = strconv.Itoa(i); fn != nil {
 			members[i].fn = func(ctx Context) (Out, error) { return fn(ctx, item) }
 		}
@@ -160,8 +163,12 @@ func Map[In, Out any](ctx Context, name string, items []In, fn func(Context, In)
 // Race returns the name and result of the first branch to succeed, for good, and cancels the others: a replay
 // runs only the winner. If none succeeds the error is a [BranchErrors] of all of them. A Race without branches is refused.
 func Race[T any](ctx Context, name string, branches map[string]func(Context) (T, error), opts ...BranchOption) (winner string, result T, err error) {
+	b, err := branchOf(ctx)
+	if err != nil {
+		return "", result, err
+	}
 	if len(branches) == 0 {
-		return "", result, misuse(fmt.Errorf("kagzi: Race %s has no branches, so none can win: ask before whether there are any", quoteShort(name)))
+		return "", result, b.misuse(fmt.Errorf("kagzi: Race %s has no branches, so none can win: ask before whether there are any", quoteShort(name)))
 	}
 	g, err := newGroup(ctx, name, sorted(branches), opts, nil)
 	if err != nil {

@@ -293,7 +293,7 @@ func TestParallel(t *testing.T) {
 	})
 	t.Run("BadCalls", func(t *testing.T) {
 		k := newKit(t)
-		complete(k, func(ctx Context) (int, error) {
+		refused(k, func(ctx Context) (int, error) {
 			ok := func(Context) error { return nil }
 			mustContain(t, Parallel(ctx, "p", map[string]func(Context) error{"a": nil}), `"p"`, `"a"`, "nil")
 			mustContain(t, Parallel(ctx, "p", map[string]func(Context) error{"a/b": ok}), `"a/b"`)

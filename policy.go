@@ -16,8 +16,8 @@ type (
 	// alone counts, and a run that is replaced is none that is over. Runs of any workflow count, as long as retention
 	// keeps them. Without it, StartAgain.
 	//
-	// It holds exactly, however many start at once. In the transaction of an [InTx] that takes READ COMMITTED; a stricter
-	// one is refused. A start needs an ID for it: given without one it is an error. As a default of [Define] it is about
+	// It holds exactly, however many start at once. With [InTx] the transaction must be READ COMMITTED: a stricter one
+	// is refused. A start needs an ID for it: given without one it is an error. As a default of [Define] it is about
 	// the starts that have an ID. The last one given wins: a start's own over a default.
 	IfEnded string
 )
@@ -32,7 +32,7 @@ const (
 	// ReplaceActive terminates the active run and starts a new one, in one transaction: at no time is there none, and
 	// never are there two. The old run ends as with [Client.Terminate], whatever its input: its compensations do not run.
 	// To have it undone, [Client.Cancel] it, wait for its end, and start. If it is of another workflow, the start is
-	// refused with [ErrIDConflict].
+	// refused with [ErrIDConflict]. With [InTx] the transaction must be READ COMMITTED: a stricter one is refused.
 	ReplaceActive IfActive = store.ReplaceActive
 )
 

@@ -19,6 +19,9 @@ const probeFresh = time.Second
 // most; it comes within 5 seconds, so give the probe a longer timeout. Methods other than GET and HEAD get 405.
 func (c *Client) Readiness() http.Handler {
 	return &probe{look: func(ctx context.Context) HealthReport {
+		if err := c.made(); err != nil {
+			return unusable(err)
+		}
 		return c.examine(ctx, func(e *examination, ctx context.Context) { e.essentials(ctx) }).report
 	}}
 }
@@ -28,7 +31,19 @@ func (c *Client) Readiness() http.Handler {
 // nor been refused one. It asks the database nothing, and does not fail because that is away: starting
 // every process again would not bring it back. Body and methods are as for [Client.Readiness].
 func (c *Client) Liveness() http.Handler {
-	return &probe{look: func(context.Context) HealthReport { return c.alive() }}
+	return &probe{look: func(context.Context) HealthReport {
+		if err := c.made(); err != nil {
+			return unusable(err)
+		}
+		return c.alive()
+	}}
+}
+
+// unusable is the report of a client that there is not.
+func unusable(err error) HealthReport {
+	e := examination{report: HealthReport{Status: Healthy}}
+	e.note("client", Unhealthy, "%s.", sentence(err))
+	return e.report
 }
 
 // alive looks at the workers of this process. If one of their locks is never released it does not return, and the probe
@@ -57,7 +72,7 @@ func (c *Client) alive() HealthReport {
 // than can be explained: heartbeats go out all the time, and each of them ends soon.
 func (s *session) stuck() (silence time.Duration, stuck bool) {
 	s.clock.mu.Lock()
-	last := s.clock.received
+	last := s.clock.heard
 	s.clock.mu.Unlock()
 	if troubled := *s.troubled.Load(); troubled.After(last) {
 		last = troubled

@@ -82,7 +82,7 @@ func TestLiveness(t *testing.T) {
 	quiet := func(d time.Duration) {
 		s.clock.mu.Lock()
 		defer s.clock.mu.Unlock()
-		s.clock.received = time.Now().Add(-d)
+		s.clock.heard = time.Now().Add(-d)
 		s.troubled.Store(new(time.Now().Add(-d)))
 	}
 	quiet(29 * time.Hour)
@@ -92,7 +92,7 @@ func TestLiveness(t *testing.T) {
 	s.databaseTrouble(context.DeadlineExceeded) // an outage is no reason
 	wantProbe(t, c.Liveness(), http.StatusOK, Healthy)
 	quiet(31 * time.Hour)
-	s.clock.set(time.Now())
+	s.clock.set(time.Now(), time.Now(), time.Now())
 	wantProbe(t, c.Liveness(), http.StatusOK, Healthy)
 }
 

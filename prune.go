@@ -1,10 +1,13 @@
 package kagzi
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -22,15 +25,28 @@ const (
 	keepWorkers = 7 * 24 * time.Hour // after they ended
 
 	pruneRest  = time.Minute // between two walks, for each worker of the namespace
-	pruneShare = 20          // looking in vain takes the database one part in so many
+	pruneShare = 20          // looking in vain takes the database one part in so many, for all namespaces together
+	mostShared = 1000        // of which a namespace takes at least one part in so many, however few runs it has
+
+	lookLong = 50 * time.Millisecond  // a look that takes longer is divided by the next walk
+	lookMost = 200 * time.Millisecond // a look that takes longer is cut off, and divided
+	mostCuts = 100_000
 )
 
 // A pruneWalk is where the coordinator stands in its walk over the runs, from the oldest ID to the newest. It lies in
 // memory: another process walks by itself, and one that begins anew finds what is left.
+//
+// A look finds runs of one namespace, and reads the key of all. So where others have many, the key is divided by cuts: a
+// look goes to the next one at the most. They are kept from walk to walk. The first are the planner's; what takes long
+// is divided again, and two parts that are quickly read become one.
 type pruneWalk struct {
 	ranges  []store.Range // still to be looked at
 	old     []uuid.UUID   // found, and to be deleted
 	workers int           // of the namespace when the walk began: about as many coordinators share the work
+	shared  int           // the namespace has one in so many of all runs, and takes as much of pruneShare
+	cuts    []uuid.UUID   // in order
+	joined  bool          // the last part that was read is joined with the one before: it stays as it is in this walk
+	most    time.Duration // instead of lookMost, for tests
 	smaller int           // transactions are smaller by so many powers of two, because they took too long
 	deleted int           // runs, since that was logged
 	logged  time.Time
@@ -59,12 +75,25 @@ func (k *Coordinator) prune(ctx context.Context) (time.Duration, error) {
 	if err := k.pruneWorkers(ctx); err != nil {
 		return 0, err
 	}
-	var err error
-	w.ranges, w.workers, err = k.client.store.BeginWalk(ctx, k.cfg.retention().Shortest())
+	return 0, k.beginWalk(ctx)
+}
+
+// beginWalk begins a walk over all runs.
+func (k *Coordinator) beginWalk(ctx context.Context) error {
+	w, s := &k.walk, k.client.store
+	share, bounds, err := s.KeyStatistics(ctx)
+	if err != nil {
+		return err
+	}
+	w.shared = int(1 / max(share, 1./mostShared))
+	if len(w.cuts) == 0 {
+		w.cuts = bounds
+	}
+	w.ranges, w.workers, err = s.BeginWalk(ctx, k.cfg.retention().Shortest())
 	if !k.hosted { // it is alone, as far as it knows
 		w.workers = 1
 	}
-	return 0, err
+	return err
 }
 
 // pruneWorkers deletes the rows of workers that ended more than a week ago.
@@ -82,16 +111,26 @@ func (k *Coordinator) pruneWorkers(ctx context.Context) error {
 // a million runs asleep, which every walk passes again, are not felt.
 func (k *Coordinator) lookForOld(ctx context.Context) (time.Duration, error) {
 	w := &k.walk
-	began := time.Now()
-	old, left, err := k.client.store.Old(ctx, k.cfg.retention(), w.ranges[0], pruneLook)
-	if err != nil {
+	began, look := time.Now(), w.next()
+	old, left, err := k.client.store.Old(ctx, k.cfg.retention(), look, pruneLook, cmp.Or(w.most, lookMost))
+	switch {
+	case errors.Is(err, store.ErrTooLong):
+		if !w.cut(look) {
+			w.passed(look.End) // there is nothing to divide: it comes again with the next walk
+		}
+		return k.inVain(began), nil
+	case store.Locked(err): // by a migration
+		return k.cfg.Interval, nil
+	case err != nil:
 		return 0, err
 	}
 	w.old = old
-	if left != nil {
-		w.ranges[0] = *left
-	} else {
-		w.ranges = w.ranges[1:]
+	switch took := time.Since(began); {
+	case left != nil:
+		w.ranges[0].After = left.After
+	default:
+		w.passed(look.End)
+		w.fit(look, took)
 	}
 	switch {
 	case len(old) > 0:
@@ -105,7 +144,57 @@ func (k *Coordinator) lookForOld(ctx context.Context) (time.Duration, error) {
 
 // inVain is the pause after a look that began then and brought nothing.
 func (k *Coordinator) inVain(began time.Time) time.Duration {
-	return time.Since(began) * time.Duration(pruneShare*max(1, k.walk.workers))
+	return time.Since(began) * time.Duration(pruneShare*max(1, k.walk.workers)*max(1, k.walk.shared))
+}
+
+// next is what the next look is to read: up to the next cut.
+func (w *pruneWalk) next() store.Range {
+	r := w.ranges[0]
+	i, at := w.find(r.After)
+	if at {
+		i++
+	}
+	if i < len(w.cuts) && bytes.Compare(w.cuts[i][:], r.End[:]) < 0 {
+		r.End = w.cuts[i]
+	}
+	return r
+}
+
+// passed notes that everything up to end was looked at.
+func (w *pruneWalk) passed(end uuid.UUID) {
+	if w.ranges[0].After = end; end == w.ranges[0].End {
+		w.ranges = w.ranges[1:]
+	}
+}
+
+// find returns the place of an ID among the cuts, and whether it is one.
+func (w *pruneWalk) find(id uuid.UUID) (i int, at bool) {
+	return slices.BinarySearchFunc(w.cuts, id, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
+}
+
+// cut divides the part that was looked at. It returns false if it cannot be divided.
+func (w *pruneWalk) cut(look store.Range) bool {
+	middle, ok := look.Middle()
+	i, at := w.find(middle)
+	if !ok || at || len(w.cuts) >= mostCuts {
+		return false
+	}
+	w.cuts = slices.Insert(w.cuts, i, middle)
+	return true
+}
+
+// fit makes the part that was read smaller for the next walk, if that took long, and joins it with the next one if it was
+// quick: not with all that follow, which together may take long again.
+func (w *pruneWalk) fit(look store.Range, took time.Duration) {
+	i, at := w.find(look.End)
+	switch {
+	case took > lookLong:
+		w.cut(look)
+	case took > lookLong/8 || !at || w.joined:
+		w.joined = false
+	default:
+		w.cuts, w.joined = slices.Delete(w.cuts, i, i+1), true
+	}
 }
 
 // pruneOld deletes the first of the runs that were found.

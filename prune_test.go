@@ -2,14 +2,19 @@ package kagzi
 
 import (
 	"context"
+	"encoding/binary"
+	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/store"
 )
 
 // addOld makes n runs of the workflow that were made so many days ago, and if they are over ended then.
@@ -59,7 +64,9 @@ func pruning(t *testing.T, cfg CoordinatorConfig) (*pgxpool.Pool, *Coordinator) 
 	t.Helper()
 	t.Parallel()
 	pool := dbtest.Pool(t)
-	return pool, newTestCoordinator(t, newTestClient(t, pool), cfg)
+	k := newTestCoordinator(t, newTestClient(t, pool), cfg)
+	k.walk.most = time.Minute // on a busy machine a look may take long
+	return pool, k
 }
 
 // walkOnce makes passes until the walk has ended, and returns how many.
@@ -170,6 +177,142 @@ func TestPruneWalks(t *testing.T) {
 	})
 }
 
+// addOthers makes n runs of another namespace, which were made and ended a month ago, one each second.
+func addOthers(t *testing.T, pool *pgxpool.Pool, n int) {
+	t.Helper()
+	execSQL(t, pool, `
+		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, finished_at)
+		SELECT (lpad(to_hex((extract(epoch FROM now() - interval '50 days') * 1000)::bigint + g * 1000), 12, '0') || '70008' || substr(md5(g::text), 1, 15))::uuid,
+			'other', 'default', 'others', 'CANCELLED', now() - interval '30 days'
+		FROM generate_series(1, $1::bigint) AS g`, n)
+}
+
+// lookRows makes passes until the walk has ended, and returns for each look how many runs of all namespaces it read.
+func lookRows(t *testing.T, pool *pgxpool.Pool, k *Coordinator) (rows []int) {
+	t.Helper()
+	for begun := time.Now(); ; {
+		if len(k.walk.ranges) > 0 && len(k.walk.old) == 0 {
+			look := k.walk.next()
+			rows = append(rows, queryOne[int](t, pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE run_id > $1 AND run_id <= $2`, look.After, look.End))
+		}
+		if _, err := k.prune(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if len(k.walk.old) == 0 && len(k.walk.ranges) == 0 {
+			return rows
+		}
+		if time.Since(begun) > 2*time.Minute {
+			t.Fatalf("the walk does not end: %d looks, %d cuts", len(rows), len(k.walk.cuts))
+		}
+	}
+}
+
+// The looks for one namespace's runs read a bounded part of a key that another has filled, and make progress also where
+// they are cut off.
+func TestPruneBesideALargeNamespace(t *testing.T) {
+	t.Parallel()
+
+	t.Run("EachLookReadsAPart", func(t *testing.T) {
+		const others = 50_000
+		pool, k := pruning(t, CoordinatorConfig{})
+		addOthers(t, pool, others)
+		for walk := 1; walk <= 3; walk++ {
+			addOld(t, pool, "old", "COMPLETED", 49, 20)
+			execSQL(t, pool, `ANALYZE kagzi.workflow_runs`)
+			looks := lookRows(t, pool, k)
+			wantLeft(t, pool, fmt.Sprint("others ", others))
+			if k.walk.shared != mostShared {
+				t.Errorf("the pauses are those of one in %d runs, want %d", k.walk.shared, mostShared)
+			}
+			// The parts are hundredths at first, and each walk joins two of them at the most.
+			if most := slices.Max(looks); most > others/100<<walk {
+				t.Errorf("walk %d: a look read %d runs of %d", walk, most, others)
+			}
+			t.Logf("walk %d: %d looks at %d runs at the most", walk, len(looks), slices.Max(looks))
+		}
+	})
+
+	t.Run("ALookThatIsCutOffIsDivided", func(t *testing.T) {
+		const others = 300_000
+		pool, k := pruning(t, CoordinatorConfig{})
+		addOthers(t, pool, others)
+		addOld(t, pool, "old", "COMPLETED", 49, 20)
+		k.walk.most = 5 * time.Millisecond
+		looks := lookRows(t, pool, k)
+		wantLeft(t, pool, fmt.Sprint("others ", others))
+		if len(k.walk.cuts) == 0 {
+			t.Fatal("INVALID: no look took too long")
+		}
+		t.Logf("%d looks, %d cuts", len(looks), len(k.walk.cuts))
+		// The next walk begins with the parts that this one came to.
+		if looks = lookRows(t, pool, k); looks[0] == others {
+			t.Error("the next walk looks at everything at once")
+		}
+	})
+}
+
+// The cuts follow what the looks take.
+func TestPruneCuts(t *testing.T) {
+	t.Parallel()
+	at := func(n uint64) (id uuid.UUID) {
+		binary.BigEndian.PutUint64(id[:], n)
+		return id
+	}
+	w := &pruneWalk{}
+	// walk makes a walk of the key up to 1024 in which each look takes so long, and returns where the parts ended.
+	walk := func(takes func(store.Range) time.Duration) (ends []uint64) {
+		w.ranges = []store.Range{{End: at(1024)}}
+		for len(w.ranges) > 0 {
+			look := w.next()
+			if took := takes(look); took > lookMost && w.cut(look) {
+				continue
+			} else if w.passed(look.End); took <= lookMost {
+				w.fit(look, took)
+			}
+			ends = append(ends, binary.BigEndian.Uint64(look.End[:]))
+		}
+		return ends
+	}
+	// perID is a look that takes a millisecond for each ID above 512.
+	perID := func(r store.Range) time.Duration {
+		return time.Duration(binary.BigEndian.Uint64(r.End[:])-max(512, min(binary.BigEndian.Uint64(r.After[:]), binary.BigEndian.Uint64(r.End[:])))) * time.Millisecond
+	}
+	quick := func(store.Range) time.Duration { return 0 }
+	if got := walk(quick); !slices.Equal(got, []uint64{1024}) {
+		t.Errorf("parts %v", got)
+	}
+	if got := walk(perID); !slices.Equal(got, []uint64{512, 640, 768, 896, 1024}) {
+		t.Errorf("parts %v", got)
+	}
+	for range 5 {
+		for _, end := range walk(perID) {
+			if r := (store.Range{After: at(end - min(end, 200)), End: at(end)}); perID(r) > lookMost {
+				t.Errorf("a part ends at %d", end)
+			}
+		}
+	}
+	if n := len(w.cuts); n > 16 {
+		t.Errorf("%d cuts", n)
+	}
+	before := len(w.cuts)
+	for want := before; len(w.cuts) > 0; {
+		walk(quick)
+		if len(w.cuts) >= want || len(w.cuts) < want/2 {
+			t.Fatalf("a walk leaves %d cuts of %d", len(w.cuts), want)
+		}
+		want = len(w.cuts)
+	}
+	// What is not divided any more is passed over.
+	forever := func(store.Range) time.Duration { return time.Hour }
+	w.ranges = []store.Range{{After: at(7), End: at(8)}}
+	if look := w.next(); w.cut(look) || forever(look) == 0 {
+		t.Error("a part without a middle is cut")
+	}
+	if got := walk(forever); got[len(got)-1] != 1024 || len(w.cuts) < 1000 {
+		t.Errorf("parts %v", got)
+	}
+}
+
 // TestCoordinatorsPrune shows that many at once are not in each other's way, and that Run prunes.
 func TestCoordinatorsPrune(t *testing.T) {
 	t.Parallel()
@@ -209,7 +352,7 @@ func TestHalfDeletedRunGoesUnderALongerRetention(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	old, _, err := k.c.store.Old(k.ctx, r, ranges[0], 100)
+	old, _, err := k.c.store.Old(k.ctx, r, ranges[0], 100, time.Minute)
 	if err != nil || len(old) != 2 {
 		t.Fatal(err, old)
 	}

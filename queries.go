@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -16,15 +17,16 @@ import (
 // Get returns what is known of a run; for an [ID], of the active run, else of the newest. It returns
 // [ErrRunNotFound] if the client's namespace has no such run.
 func (c *Client) Get(ctx context.Context, ref Ref) (RunInfo, error) {
+	ref = plain(ref)
 	id, err := c.resolve(ctx, nil, ref)
 	if err != nil {
-		return RunInfo{}, failed(public(err), "get %v", ref)
+		return RunInfo{}, failed(c.public(ctx, err), "get %v", ref)
 	}
 	r, err := c.store.Run(ctx, id)
 	if err != nil {
-		return RunInfo{}, failed(public(err), "get %v", ref)
+		return RunInfo{}, failed(c.public(ctx, err), "get %v", ref)
 	}
-	return runInfo(r), nil
+	return c.runInfo(r), nil
 }
 
 // A Filter chooses runs; the zero value means all. Fields are combined with and.
@@ -44,31 +46,43 @@ type Filter struct {
 
 // List returns runs newest first. The next page is After the last one's ID.
 func (c *Client) List(ctx context.Context, f Filter) ([]RunInfo, error) {
-	chosen, err := c.choice(f)
-	if err != nil {
-		return nil, failed(err, "list")
+	var rows []*store.Run
+	err := c.checkSchema(ctx)
+	var chosen store.Filter
+	if err == nil {
+		chosen, err = c.choice(f)
 	}
-	if err := c.checkSchema(ctx); err != nil {
-		return nil, err
+	if err == nil {
+		rows, err = c.store.List(ctx, chosen)
 	}
-	rows, err := c.store.List(ctx, chosen)
 	if err != nil {
-		return nil, failed(err, "list")
+		return nil, failed(c.public(ctx, err), "list")
 	}
 	out := make([]RunInfo, len(rows))
 	for i, r := range rows {
-		out[i] = runInfo(r)
+		out[i] = c.runInfo(r)
 	}
 	return out, nil
 }
 
-// choice validates f.
+// choice validates f. Its error is of KindBadRequest.
 func (c *Client) choice(f Filter) (store.Filter, error) {
+	sf, err := c.chosen(f)
+	if err != nil {
+		err = kinded{KindBadRequest, err}
+	}
+	return sf, err
+}
+
+func (c *Client) chosen(f Filter) (store.Filter, error) {
 	sf := store.Filter{
 		Type: f.Workflow, Queue: f.Queue, ExternalID: string(f.ID), Since: f.Since, Until: f.Until, Limit: cmp.Or(f.Limit, 100),
 	}
 	if f.Limit < 0 {
-		return sf, fmt.Errorf("kagzi: limit %d is negative", f.Limit)
+		return sf, fmt.Errorf("kagzi: Limit is %d: give a positive number, or leave it out", f.Limit)
+	}
+	if err := errors.Join(validateTime("Since", f.Since), validateTime("Until", f.Until)); err != nil {
+		return sf, err
 	}
 	for _, s := range f.Status {
 		if !slices.Contains(statuses, s) {
@@ -79,12 +93,12 @@ func (c *Client) choice(f Filter) (store.Filter, error) {
 	var err error
 	if f.Parent != "" {
 		if sf.Parent, err = uuid.Parse(string(f.Parent)); err != nil {
-			return sf, fmt.Errorf("kagzi: Parent %.60q is not a run ID", f.Parent)
+			return sf, fmt.Errorf("kagzi: Parent %.60q is not a run ID: give the parent's RunInfo.ID", f.Parent)
 		}
 	}
 	if f.After != "" {
 		if sf.After, err = uuid.Parse(string(f.After)); err != nil {
-			return sf, fmt.Errorf("kagzi: After %.60q is not a run ID", f.After)
+			return sf, fmt.Errorf("kagzi: After %.60q is not a run ID: give the RunInfo.ID of the last run of the page before", f.After)
 		}
 	}
 	if len(f.Metadata) > 0 {
@@ -112,22 +126,26 @@ func (c *Client) choice(f Filter) (store.Filter, error) {
 // Steps returns the step attempts of a run in order of their start: those that ended, and those under way, a [Step]
 // once its function has run for a second. It returns [ErrRunNotFound] if the client's namespace has no such run.
 func (c *Client) Steps(ctx context.Context, ref Ref) ([]StepAttempt, error) {
+	ref = plain(ref)
 	id, err := c.resolve(ctx, nil, ref)
 	if err == nil {
 		_, err = c.store.Run(ctx, id)
 	}
 	if err != nil {
-		return nil, failed(public(err), "steps of %v", ref)
+		return nil, failed(c.public(ctx, err), "steps of %v", ref)
 	}
 	rows, err := c.store.StepAttempts(ctx, id)
 	if err != nil {
-		return nil, failed(err, "steps of %v", ref)
+		return nil, failed(c.public(ctx, err), "steps of %v", ref)
 	}
 	out := make([]StepAttempt, len(rows))
 	for i, r := range rows {
 		out[i] = StepAttempt{
 			Step: r.StepID, Type: StepType(r.Kind), Attempt: r.Attempt, Status: Status(r.Status), Output: r.Output, Kind: Kind(r.ErrorKind),
 			Error: r.Error, StartedAt: r.StartedAt, EndedAt: r.FinishedAt, WakeAt: r.WakeAt,
+		}
+		if r.Kind != store.KindMarker {
+			out[i].Output = c.shown(r.Output)
 		}
 		if r.ChildRunID != uuid.Nil {
 			out[i].Child = RunID(r.ChildRunID.String())

@@ -67,7 +67,7 @@ func TestRace(t *testing.T) {
 	})
 	t.Run("OfNone", func(t *testing.T) {
 		k := newKit(t)
-		complete(k, func(ctx Context) (int, error) {
+		refused(k, func(ctx Context) (int, error) {
 			_, _, err := Race(ctx, "r", map[string]func(Context) (int, error){})
 			if KindOf(err) != KindBadRequest || !isPermanent(err) {
 				t.Errorf("got %v of kind %q", err, KindOf(err))

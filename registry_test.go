@@ -95,19 +95,19 @@ func TestRegistryRefuses(t *testing.T) {
 	ctx := t.Context()
 	list := func(f WorkerFilter) error { _, _, err := c.Workers(ctx, f); return err }
 	for want, err := range map[string]error{
-		`kagzi: list workers: limit -1 is negative`:                                   list(WorkerFilter{Limit: -1}),
-		`kagzi: list workers: there is no status "online" of a worker`:                list(WorkerFilter{Status: []WorkerStatus{"online"}}),
-		`kagzi: list workers: worker not found: "x" is not a worker ID`:               list(WorkerFilter{After: "x"}),
-		`kagzi: list workers: queue "a\x00" contains the control character U+0000`:    list(WorkerFilter{Queue: "a\x00"}),
-		`kagzi: list workers: workflow name "a\n" contains the control character`:     list(WorkerFilter{Workflow: "a\n"}),
-		`kagzi: drain worker 7: worker not found: "7" is not a worker ID`:             c.Drain(ctx, "7"),
-		`kagzi: force worker 7 offline: worker not found: "7" is not a worker ID`:     c.ForceOffline(ctx, "7"),
-		`kagzi: drain worker ` + uuid.Nil.String() + `: InTx(nil): begin a transacti`: c.Drain(ctx, WorkerID(uuid.Nil.String()), InTx(nil)),
-		`kagzi: force worker 8 offline: InTx(nil): begin a transaction first`:         c.ForceOffline(ctx, "8", InTx(nil)),
-		`kagzi: drain queue: the queue's name is empty: the default one is "default"`: func() error { _, err := c.DrainQueue(ctx, ""); return err }(),
-		`kagzi: get worker : worker not found: "" is not a worker ID`:                 func() error { _, err := c.Worker(ctx, ""); return err }(),
-		`kagzi: events of worker 9: worker not found: "9" is not a worker ID`:         func() error { _, err := c.WorkerEvents(ctx, "9"); return err }(),
-		`kagzi: list workers: Metadata key is empty`:                                  list(WorkerFilter{Labels: map[string]string{"": "x"}}),
+		`kagzi: list workers: Limit is -1: give a positive number`:                     list(WorkerFilter{Limit: -1}),
+		`kagzi: list workers: a worker has no status "online": use kagzi.WorkerOnline`: list(WorkerFilter{Status: []WorkerStatus{"online"}}),
+		`kagzi: list workers: worker not found: "x" is not a worker ID`:                list(WorkerFilter{After: "x"}),
+		`kagzi: list workers: queue "a\x00" contains the control character U+0000`:     list(WorkerFilter{Queue: "a\x00"}),
+		`kagzi: list workers: workflow name "a\n" contains the control character`:      list(WorkerFilter{Workflow: "a\n"}),
+		`kagzi: drain worker 7: worker not found: "7" is not a worker ID`:              c.Drain(ctx, "7"),
+		`kagzi: force worker 7 offline: worker not found: "7" is not a worker ID`:      c.ForceOffline(ctx, "7"),
+		`kagzi: drain worker ` + uuid.Nil.String() + `: InTx(nil): begin a transacti`:  c.Drain(ctx, WorkerID(uuid.Nil.String()), InTx(nil)),
+		`kagzi: force worker 8 offline: InTx(nil): begin a transaction first`:          c.ForceOffline(ctx, "8", InTx(nil)),
+		`kagzi: drain queue: the queue's name is empty: the default one is "default"`:  func() error { _, err := c.DrainQueue(ctx, ""); return err }(),
+		`kagzi: get worker : worker not found: "" is not a worker ID`:                  func() error { _, err := c.Worker(ctx, ""); return err }(),
+		`kagzi: events of worker 9: worker not found: "9" is not a worker ID`:          func() error { _, err := c.WorkerEvents(ctx, "9"); return err }(),
+		`kagzi: list workers: Metadata key is empty`:                                   list(WorkerFilter{Labels: map[string]string{"": "x"}}),
 		`kagzi: NewCoordinator: Grace is -1ns: give at least 1ms (a time.Duration cou`: func() error {
 			_, err := NewCoordinator(c, CoordinatorConfig{Grace: -1})
 			return failed(err, "NewCoordinator")

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -39,16 +40,20 @@ func (e *DivergenceError) Error() string {
 // for the run's version or if ctx ends before the code does. Code that waits for something other than its durable
 // operations goes on then.
 func (w *Worker) Replay(ctx context.Context, ref Ref) error {
+	ref = plain(ref)
+	if err := w.made(); err != nil {
+		return err
+	}
 	if err := errors.Join(w.mistakes...); err != nil {
 		return err
 	}
 	id, err := w.client.resolve(ctx, nil, ref)
 	if err != nil {
-		return failed(public(err), "replay %v", ref)
+		return failed(w.client.public(ctx, err), "replay %v", ref)
 	}
 	run, err := w.client.store.Run(ctx, id)
 	if err != nil {
-		return failed(public(err), "replay %v", ref)
+		return failed(w.client.public(ctx, err), "replay %v", ref)
 	}
 	switch Status(run.Status) {
 	case StatusCompleted, StatusFailed, StatusCancelled:
@@ -60,7 +65,7 @@ func (w *Worker) Replay(ctx context.Context, ref Ref) error {
 	}
 	h := w.handlers[run.Type][run.Version]
 	if h == nil {
-		return failed(fmt.Errorf("the worker has no handler for version %d of workflow %q", run.Version, run.Type), "replay %v", ref)
+		return failed(fmt.Errorf("kagzi: the worker has no handler for version %d of workflow %q: give it one with kagzi.Handle and kagzi.Version", run.Version, run.Type), "replay %v", ref)
 	}
 	histories, err := w.client.store.History(ctx, []uuid.UUID{id})
 	if err != nil {
@@ -73,7 +78,7 @@ func (w *Worker) Replay(ctx context.Context, ref Ref) error {
 func replay(ctx context.Context, w *Worker, run *store.Run, history []*store.StepRow, h handler) error {
 	// A session of its own that never begins: executions ask it for the codec and the time.
 	s := newSession(&Worker{client: w.client, cfg: w.cfg, handlers: w.handlers})
-	s.clock.set(run.FinishedAt)
+	s.clock.set(run.FinishedAt, time.Now(), time.Now())
 	claimed := &store.ClaimedRun{
 		RunID: run.RunID, Type: run.Type, Version: run.Version, ExternalID: run.ExternalID, Attempts: run.Attempts,
 		DeadlineAt: run.DeadlineAt, ParentRunID: run.Parent, FireAt: run.FireAt, StartedAt: run.StartedAt, Input: run.Input,
@@ -91,7 +96,9 @@ func replay(ctx context.Context, w *Worker, run *store.Run, history []*store.Ste
 		e.end(endUndone, context.Cause(ctx))
 		return failed(fmt.Errorf("the code has not come to an end: %w", context.Cause(ctx)), "replay %s", e.runID)
 	}
-	step, message := e.diverged(endOf(run, e.history[undoStep]))
+	want := endOf(run, e.history[undoStep])
+	want.output = w.client.shown(want.output) // sealed twice it may be other bytes
+	step, message := e.diverged(want)
 	if message == "" {
 		return nil
 	}
@@ -181,7 +188,7 @@ func (e *execution) diverged(want recordedEnd) (step, message string) {
 			return "", fmt.Sprintf("the code waits for what never comes; the run %s", want)
 		}
 	}
-	got := recordedEnd{status: store.Completed, output: e.output}
+	got := recordedEnd{status: store.Completed, output: e.s.w.client.shown(e.output)}
 	if err != nil {
 		got = recordedEnd{status: store.Failed, kind: KindOf(err), text: errorText(err)}
 	}

@@ -26,7 +26,7 @@ type restartConfig struct {
 }
 
 func (c *Client) restartOptions(opts []RestartOption) (restartConfig, error) {
-	var cfg restartConfig
+	cfg := restartConfig{run: store.Restart{Hash: c.hashStored}}
 	var errs []error
 	check := func(err error) { errs = append(errs, err) }
 	for _, o := range opts {
@@ -49,9 +49,9 @@ func (c *Client) restartOptions(opts []RestartOption) (restartConfig, error) {
 				check(errors.New("kagzi: Input(nil): give the new input, or leave the option out to keep the old one"))
 				continue
 			}
-			input, err := c.encode("the new input", o.v)
+			input, hash, err := c.encodeHashed("the new input", o.v)
 			check(err)
-			cfg.run.Replace, cfg.run.Input = true, input
+			cfg.run.Replace, cfg.run.Input, cfg.run.InputHash = true, input, hash
 		case nil:
 			check(errNilOption)
 		}
@@ -67,6 +67,7 @@ func (c *Client) restartOptions(opts []RestartOption) (restartConfig, error) {
 //
 // Restart returns [ErrRunActive] if the run is not over, and [ErrIDConflict] if an active run has its ID.
 func (c *Client) Restart(ctx context.Context, ref Ref, opts ...RestartOption) (RunID, error) {
+	ref = plain(ref)
 	id, err := c.restart(ctx, ref, "", opts)
 	if err != nil {
 		return "", failed(err, "restart %v", ref)
@@ -86,6 +87,7 @@ func (c *Client) Restart(ctx context.Context, ref Ref, opts ...RestartOption) (R
 // The errors are those of Restart, and [ErrStepNotFound] if the run never reached the step, and [ErrCompensated] if what
 // its steps did was undone.
 func (c *Client) Fork(ctx context.Context, ref Ref, step string, opts ...RestartOption) (RunID, error) {
+	ref = plain(ref)
 	err := validateStepID(step)
 	var id RunID
 	if err == nil {
@@ -112,6 +114,9 @@ func validateStepID(step string) error {
 
 // restart makes the new run's ID before the first try, so that a repetition finds it.
 func (c *Client) restart(ctx context.Context, ref Ref, step string, opts []RestartOption) (RunID, error) {
+	if err := c.usable(ctx); err != nil {
+		return "", err
+	}
 	cfg, err := c.restartOptions(opts)
 	if err != nil {
 		return "", err
@@ -121,14 +126,14 @@ func (c *Client) restart(ctx context.Context, ref Ref, step string, opts []Resta
 	}
 	cfg.run.Step = step
 	if cfg.run.Run, err = c.resolve(ctx, cfg.tx, ref); err != nil {
-		return "", public(err)
+		return "", c.public(ctx, err)
 	}
 	work, err := c.store.Restart(ctx, cfg.tx, cfg.run)
 	if err == nil {
 		err = c.announceWork(ctx, cfg.tx, work.Queue, work.Type, work.Version)
 	}
 	if err != nil {
-		return "", public(err)
+		return "", c.public(ctx, err)
 	}
 	return RunID(cfg.run.New.String()), nil
 }

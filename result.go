@@ -171,8 +171,10 @@ func (r *results) pending() []uuid.UUID {
 
 // run looks for ends until nobody waits.
 func (r *results) run(wake chan struct{}) {
-	ctx := context.Background()
 	begun, pause := time.Now(), firstLook
+	look := resultLook{results: r, most: mostAsked}
+	look.outage.after = r.client.hub.retry
+	look.outage.name(r.client.cfg.Logger.With("namespace", r.client.cfg.Namespace))
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var release func()
@@ -186,19 +188,8 @@ func (r *results) run(wake chan struct{}) {
 		if ids == nil {
 			return
 		}
-		asked, last := time.Now(), r.last()
-		ended, missing, err := r.client.store.Ended(ctx, ids)
-		for _, e := range ended {
-			r.deliver(ending{Ended: e}, last)
-		}
-		for _, id := range missing {
-			r.deliver(ending{Ended: store.Ended{RunID: id}, err: ErrRunNotFound}, last)
-		}
-		if store.Closed(err) {
-			for _, id := range ids {
-				r.deliver(ending{Ended: store.Ended{RunID: id}, err: err}, last)
-			}
-		}
+		asked := time.Now()
+		look.ask(ids)
 		longest := lastLook
 		if release != nil && r.client.hub.listening() {
 			longest = lastLookHint
@@ -217,9 +208,87 @@ func (r *results) run(wake chan struct{}) {
 	}
 }
 
+const (
+	// mostAsked is how many runs one query is about at the most: it may bring the result of each.
+	mostAsked = 1000
+
+	// refusalLasts is for how long the database must have refused to say before those who wait are told: a migration, or
+	// somebody's lock, passes.
+	refusalLasts = 2 * time.Second
+)
+
+// A resultLook asks for ends, again and again.
+type resultLook struct {
+	*results
+	outage outage
+	most   int       // runs of the next query
+	since  time.Time // when the database began to refuse to answer; zero if the last query was answered
+}
+
+// ask gives those who wait for ids the ends that are there, or the error that they need not wait with any longer.
+func (l *resultLook) ask(ids []uuid.UUID) {
+	for len(ids) > 0 {
+		n := min(len(ids), l.most)
+		last := l.last()
+		ended, missing, err := l.client.store.Ended(context.Background(), ids[:n])
+		if err != nil {
+			left := l.failed(ids, last, n, err)
+			if left == nil {
+				return
+			}
+			ids = left
+			continue
+		}
+		l.outage.end()
+		l.since, l.most = time.Time{}, min(2*l.most, mostAsked)
+		for _, e := range ended {
+			l.deliver(ending{Ended: e}, last)
+		}
+		for _, id := range missing {
+			l.deliver(ending{Ended: store.Ended{RunID: id}, err: ErrRunNotFound}, last)
+		}
+		ids = ids[n:]
+	}
+}
+
+// failed goes by what err says of a query about the first n of ids, and returns those to go on with at once: the same may
+// succeed later, n were too many for one query, or who waits is told.
+func (l *resultLook) failed(ids []uuid.UUID, last uint64, n int, err error) []uuid.UUID {
+	told := false
+	switch store.Classify(err) {
+	case store.ClassClosed:
+		told = true
+	case store.ClassLate:
+		l.outage.begin(err)
+		l.most = max(1, n/2)
+		if n == 1 { // the others need not wait for the one that takes too long
+			return ids[1:]
+		}
+		return ids
+	case store.ClassAway, store.ClassBusy:
+		l.outage.begin(err)
+	default:
+		if l.since.IsZero() {
+			l.since = time.Now()
+		}
+		told = time.Since(l.since) >= refusalLasts
+	}
+	if !told {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), refusalLasts)
+	defer cancel()
+	err = l.client.store.ExplainRights(ctx, err)
+	for _, id := range ids {
+		l.deliver(ending{Ended: store.Ended{RunID: id}, err: err}, last)
+	}
+	return nil
+}
+
 // hub is the process's listener: one connection, open while somebody in the process waits for hints.
 type hub struct {
-	client *Client
+	client  *Client
+	backoff time.Duration // of the listener; zero but in tests
 
 	mu       sync.Mutex
 	users    int
@@ -237,7 +306,9 @@ func (h *hub) acquire() (release func()) {
 		h.listener = notify.NewListener(notify.ListenerConfig{
 			Connect: func(ctx context.Context) (*pgx.Conn, error) { return connect(ctx, pool) },
 			Probe:   h.client.publisher.Probe,
-			Logger:  h.client.cfg.Logger.With("namespace", h.client.cfg.Namespace),
+
+			MinBackoff: h.backoff, MaxBackoff: h.backoff,
+			Logger: h.client.cfg.Logger.With("namespace", h.client.cfg.Namespace),
 		})
 		cancelRuns := h.listener.OnRuns(h.client.cfg.Namespace, h.client.moved)
 		ctx, cancel := context.WithCancel(context.Background())
@@ -286,6 +357,15 @@ func (h *hub) onWork(queue string, wake func()) (cancel func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.listener.OnWork(h.client.cfg.Namespace, queue, wake)
+}
+
+// retry lets the listener connect at once, if it is about to: the database answers again.
+func (h *hub) retry() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.listener != nil {
+		h.listener.Retry()
+	}
 }
 
 func (h *hub) listening() bool {

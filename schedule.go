@@ -79,7 +79,13 @@ const (
 //	if t.IsZero() {
 //		t = ctx.Now()
 //	}
-func FireTime(ctx Context) time.Time { return ctx.execution().run.FireAt.UTC() }
+func FireTime(ctx Context) time.Time {
+	b, err := branchOf(ctx)
+	if err != nil {
+		return time.Time{}
+	}
+	return b.execution().run.FireAt.UTC()
+}
 
 // mostTicks bounds CatchUp, and a backfill.
 const mostTicks = 10_000
@@ -105,6 +111,7 @@ func (s *Schedule) validate() error {
 	check(s.CatchUpAge != 0 && s.CatchUpAge < time.Second, "CatchUpAge is %v: give at least 1s (a time.Duration counts nanoseconds: 30*time.Second)", s.CatchUpAge)
 	check(s.Jitter != 0 && (s.Jitter < time.Millisecond || s.Jitter > 24*time.Hour), "Jitter is %v: give between 1ms and 24h (a time.Duration counts nanoseconds: 30*time.Second)", s.Jitter)
 	check(!s.Start.IsZero() && !s.End.IsZero() && s.End.Before(s.Start), "End %s is before Start %s", s.End.Format(time.RFC3339), s.Start.Format(time.RFC3339))
+	errs = append(errs, validateTime("Start", s.Start), validateTime("End", s.End))
 	return errors.Join(errs...)
 }
 
@@ -139,7 +146,7 @@ func (c *Client) template(s *Schedule) (*store.Template, *timetable, error) {
 	}
 	table, err := timetableOf(t)
 	if err != nil {
-		return nil, nil, fmt.Errorf("kagzi: %w", err)
+		return nil, nil, kinded{KindBadRequest, fmt.Errorf("kagzi: %w", err)}
 	}
 	return t, table, nil
 }
@@ -160,7 +167,7 @@ func (c *Client) scheduleID(name string) uuid.UUID {
 // without any tick to come.
 func (c *Client) Schedule(ctx context.Context, s Schedule, opts ...ChangeOption) error {
 	tx, err := changeTx(opts)
-	if err != nil {
+	if err := cmp.Or(err, c.usable(ctx)); err != nil {
 		return failed(err, "schedule %.60q", s.Name)
 	}
 	saved, table, err := c.template(&s)
@@ -191,9 +198,9 @@ func (c *Client) Schedule(ctx context.Context, s Schedule, opts ...ChangeOption)
 // neverAgain is the error for a schedule that has no tick to come.
 func neverAgain(s *Schedule) error {
 	if s.End.IsZero() {
-		return fmt.Errorf("cron %q has no tick to come: its last one is past", s.Cron)
+		return fmt.Errorf("kagzi: cron %q has no tick to come: its last one is past", s.Cron)
 	}
-	return fmt.Errorf("no tick is to come before End %s", s.End.Format(time.RFC3339))
+	return fmt.Errorf("kagzi: no tick is to come before End %s", s.End.Format(time.RFC3339))
 }
 
 // decideBefore fires what has come of a schedule that is about to change, without waiting for its share of the jitter;
@@ -225,7 +232,7 @@ func (c *Client) editSchedule(ctx context.Context, tx pgx.Tx, what, name string,
 		err = c.tellSchedules(ctx, tx, fired)
 	}
 	if err != nil {
-		return failed(public(err), "%s %.60q", what, name)
+		return failed(c.public(ctx, err), "%s %.60q", what, name)
 	}
 	return nil
 }
@@ -362,6 +369,9 @@ func besideTicks(t *store.Template, runs []store.TickRun) *store.Firing {
 // it started. A run that retention has deleted counts as none. More than 10,000 ticks are an error: backfill in parts.
 func (c *Client) BackfillSchedule(ctx context.Context, name string, from, until time.Time, opts ...ChangeOption) (int, error) {
 	tx, err := changeTx(opts)
+	if err == nil {
+		err = errors.Join(validateTime("from", from), validateTime("until", until))
+	}
 	if err == nil && until.Before(from) {
 		err = fmt.Errorf("kagzi: until %s is before from %s", until.Format(time.RFC3339), from.Format(time.RFC3339))
 	}
@@ -373,7 +383,7 @@ func (c *Client) BackfillSchedule(ctx context.Context, name string, from, until 
 	err = c.editSchedule(ctx, tx, "backfill schedule", name, existing(func(now time.Time, t *store.Template) (*store.Edit, error) {
 		table, err := timetableOf(t)
 		if err == nil && until.After(now) {
-			err = fmt.Errorf("until %s is in the future", until.Format(time.RFC3339))
+			err = fmt.Errorf("kagzi: until %s is in the future", until.Format(time.RFC3339))
 		}
 		if err != nil {
 			return nil, err
@@ -383,7 +393,7 @@ func (c *Client) BackfillSchedule(ctx context.Context, name string, from, until 
 		}
 		ticks, skipped := table.Between(table.from(from.Add(-time.Nanosecond)), until, mostTicks)
 		if skipped {
-			return nil, fmt.Errorf("the range has more than %d ticks: backfill it in parts", mostTicks)
+			return nil, fmt.Errorf("kagzi: the range has more than %d ticks: backfill it in parts", mostTicks)
 		}
 		runs := make([]store.TickRun, len(ticks))
 		for i, tick := range ticks {

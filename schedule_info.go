@@ -10,36 +10,39 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// ScheduleInfo is what is known of a schedule.
+// ScheduleInfo is what is known of a schedule. As JSON it is as a [RunInfo] is, with durations as text, such as "30s".
 type ScheduleInfo struct {
-	Name            string
-	Workflow, Queue string
-	Input           json.RawMessage // as the client's Codec wrote it
-	Metadata        Metadata        // of its runs
-	Cron            string
-	Every           time.Duration
-	TimeZone        string
-	Overlap         Overlap
-	CatchUp         int
-	CatchUpAge      time.Duration
-	SkipPaused      bool
-	Jitter          time.Duration
-	Start, End      time.Time
-	Paused          bool
-	Error           string    // why Kagzi paused it
-	Last            time.Time // the newest tick that was decided; of a new schedule, when it was created
-	Next            time.Time // when a coordinator looks at it next, at its next tick; in the past if it is overdue, zero if never
-	Active, Queued  bool      // whether a run of it is under way, and whether one waits for that
-	CreatedAt       time.Time
+	Name       string          `json:"name"`
+	Workflow   string          `json:"workflow"`
+	Queue      string          `json:"queue"`
+	Input      json.RawMessage `json:"input,omitempty"`    // as the client's Codec wrote it
+	Metadata   Metadata        `json:"metadata,omitempty"` // of its runs
+	Cron       string          `json:"cron,omitempty"`
+	Every      time.Duration   `json:"every,omitempty"`
+	TimeZone   string          `json:"time_zone,omitempty"`
+	Overlap    Overlap         `json:"overlap,omitempty"`
+	CatchUp    int             `json:"catch_up,omitempty"`
+	CatchUpAge time.Duration   `json:"catch_up_age,omitempty"`
+	SkipPaused bool            `json:"skip_paused,omitempty"`
+	Jitter     time.Duration   `json:"jitter,omitempty"`
+	Start      time.Time       `json:"start,omitzero"`
+	End        time.Time       `json:"end,omitzero"`
+	Paused     bool            `json:"paused"`
+	Error      string          `json:"error,omitempty"` // why Kagzi paused it
+	Last       time.Time       `json:"last,omitzero"`   // the newest tick that was decided; of a new schedule, when it was created
+	Next       time.Time       `json:"next,omitzero"`   // when a coordinator looks at it next, at its next tick; in the past if it is overdue, zero if never
+	Active     bool            `json:"active"`          // whether a run of it is under way
+	Queued     bool            `json:"queued"`          // whether a run of it waits for that one
+	CreatedAt  time.Time       `json:"created_at,omitzero"`
 }
 
-func scheduleInfo(t *store.Template) ScheduleInfo {
+func (c *Client) scheduleInfo(t *store.Template) ScheduleInfo {
 	var spec scheduleSpec
 	_ = json.Unmarshal(t.Spec, &spec) // written by template; Error says if it cannot be read
 	info := ScheduleInfo{
-		Name: t.Name, Workflow: t.Type, Queue: t.Queue, Input: t.Input, Cron: t.Cron, Every: spec.Every, TimeZone: t.TimeZone,
+		Name: t.Name, Workflow: t.Type, Queue: t.Queue, Input: c.shown(t.Input), Cron: t.Cron, Every: spec.Every, TimeZone: t.TimeZone,
 		Overlap: Overlap(t.Overlap), CatchUp: t.CatchUp, CatchUpAge: spec.CatchUpAge, SkipPaused: spec.SkipPaused, Jitter: spec.Jitter,
-		Start: spec.Start, End: spec.End, Paused: t.Paused, Error: t.Problem, Last: t.Cursor, Next: t.Next,
+		Start: spec.Start.UTC(), End: spec.End.UTC(), Paused: t.Paused, Error: t.Problem, Last: t.Cursor, Next: t.Next,
 		Active: t.Active, Queued: t.Queued, CreatedAt: t.CreatedAt,
 	}
 	_ = json.Unmarshal(t.Metadata, &info.Metadata) // written by startOptions, from a map of strings
@@ -50,9 +53,9 @@ func scheduleInfo(t *store.Template) ScheduleInfo {
 func (c *Client) GetSchedule(ctx context.Context, name string) (ScheduleInfo, error) {
 	t, err := c.schedule(ctx, name)
 	if err != nil {
-		return ScheduleInfo{}, failed(public(err), "get schedule %.60q", name)
+		return ScheduleInfo{}, failed(c.public(ctx, err), "get schedule %.60q", name)
 	}
-	return scheduleInfo(t), nil
+	return c.scheduleInfo(t), nil
 }
 
 func (c *Client) schedule(ctx context.Context, name string) (*store.Template, error) {
@@ -76,7 +79,7 @@ type ScheduleFilter struct {
 // ListSchedules returns schedules in order of their names, byte by byte. The next page is After the last one's name.
 func (c *Client) ListSchedules(ctx context.Context, f ScheduleFilter) ([]ScheduleInfo, error) {
 	if f.Limit < 0 {
-		return nil, fmt.Errorf("kagzi: list schedules: limit %d is negative", f.Limit)
+		return nil, fmt.Errorf("kagzi: list schedules: Limit is %d: give a positive number, or leave it out for 100", f.Limit)
 	}
 	for field, text := range map[string]string{"workflow name": f.Workflow, "schedule name": f.After} {
 		if text == "" {
@@ -87,15 +90,15 @@ func (c *Client) ListSchedules(ctx context.Context, f ScheduleFilter) ([]Schedul
 		}
 	}
 	if err := c.checkSchema(ctx); err != nil {
-		return nil, err
+		return nil, failed(err, "list schedules")
 	}
 	rows, err := c.store.Schedules(ctx, f.Workflow, f.After, cmp.Or(f.Limit, 100))
 	if err != nil {
-		return nil, failed(err, "list schedules")
+		return nil, failed(c.public(ctx, err), "list schedules")
 	}
 	out := make([]ScheduleInfo, len(rows))
 	for i, t := range rows {
-		out[i] = scheduleInfo(t)
+		out[i] = c.scheduleInfo(t)
 	}
 	return out, nil
 }
@@ -113,7 +116,7 @@ func (c *Client) NextFires(ctx context.Context, name string, n int) ([]time.Time
 		table, err = timetableOf(t)
 	}
 	if err != nil {
-		return nil, failed(public(err), "next fires of schedule %.60q", name)
+		return nil, failed(c.public(ctx, err), "next fires of schedule %.60q", name)
 	}
 	if t.Paused && table.spec.SkipPaused {
 		t.Cursor = laterOf(t.Cursor, t.Now)
@@ -124,10 +127,10 @@ func (c *Client) NextFires(ctx context.Context, name string, n int) ([]time.Time
 	out := make([]time.Time, 0, n)
 	overdue, _ := decide(t, t.Now, n)
 	for _, r := range overdue.Runs {
-		out = append(out, r.Tick.Add(table.offset))
+		out = append(out, r.Tick.Add(table.offset).UTC())
 	}
 	for at := overdue.Next; len(out) < n && !at.IsZero(); at = table.next(at.Add(-table.offset)) {
-		out = append(out, at)
+		out = append(out, at.UTC())
 	}
 	return out, nil
 }

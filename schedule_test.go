@@ -344,6 +344,9 @@ func TestBadSchedules(t *testing.T) {
 		"Jitter is 30ns: give between 1ms":     with(func(s *Schedule) { s.Jitter = 30 }),
 		"no tick is to come before End 2020":   with(func(s *Schedule) { s.End = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC) }),
 		"Jitter is -1s":                        with(func(s *Schedule) { s.Jitter = -time.Second }),
+		"Start is in the year 10000":           with(func(s *Schedule) { s.Start = time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC) }),
+		"End is in the year 300000":            with(func(s *Schedule) { s.End = time.Date(300_000, 1, 1, 0, 0, 0, 0, time.UTC) }),
+		"End is in the year 0":                 with(func(s *Schedule) { s.End = time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC) }),
 		"is before Start":                      with(func(s *Schedule) { s.Start, s.End = k.now().Add(time.Hour), k.now() }),
 		"takes no ID":                          with(func(s *Schedule) { s.Run = report.With("", ID("x")) }),
 		"takes no ID, Delay":                   with(func(s *Schedule) { s.Run = report.With("", Delay(time.Hour)) }),
@@ -359,7 +362,7 @@ func TestBadSchedules(t *testing.T) {
 	}
 	mustContain(t, k.c.Schedule(k.ctx, ok, InTx(nil)), "InTx(nil)")
 	mustContain(t, k.c.PauseSchedule(k.ctx, ""), "empty")
-	mustContain(t, second(k.c.ListSchedules(k.ctx, ScheduleFilter{Limit: -1})), "negative")
+	mustContain(t, second(k.c.ListSchedules(k.ctx, ScheduleFilter{Limit: -1})), "Limit is -1")
 	mustContain(t, second(k.c.NextFires(k.ctx, "s", -1)), "-1")
 	mustContain(t, second(NewCoordinator(nil, CoordinatorConfig{})), "client is nil")
 	mustContain(t, second(NewWorker(k.c, WorkerConfig{NoCoordinator: true, Coordinator: CoordinatorConfig{Batch: 5}})), "choose one")

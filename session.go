@@ -1,6 +1,7 @@
 package kagzi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -21,6 +22,10 @@ import (
 // databasePause is how long to wait before trying again what failed because the database was away.
 const databasePause = 250 * time.Millisecond
 
+// flushesApart is how many flushes that may wait for strangers are under way at once: each has a connection for as long as
+// it waits.
+const flushesApart = 2
+
 // A session is one Worker.Run: the claim loop and what it has claimed.
 type session struct {
 	w          *Worker
@@ -29,14 +34,19 @@ type session struct {
 	background context.Context // for calls to the database, which have deadlines of their own
 	noWait     context.Context // has ended: who publishes with it does not wait for the notification to be sent
 	clock      clock
+	standing   standing
 	writer     *batch.Batcher[*item]
-	patient    *batch.Batcher[*item] // for what somebody's open transaction keeps from being written
-	txSlots    chan struct{}         // transactional steps under way
-	wake       chan struct{}         // look at the queue now
-	freed      chan struct{}         // a slot is free, or an execution has left
-	looks      chan struct{}         // look at executions' rows now
-	beats      chan struct{}         // send a heartbeat now
-	hooks      *testhook.Hooks       // of package kagzitest; nil otherwise
+	patient    *batch.Batcher[*item]   // for what somebody's open transaction keeps from being written
+	apart      *batch.Batcher[[]*item] // for one execution's, of which one may wait for a stranger's transaction: alone
+	loads      *loader                 // of the histories of what is claimed
+	txSlots    chan struct{}           // transactional steps under way
+	wake       chan struct{}           // look at the queue now
+	freed      chan struct{}           // a slot is free, or an execution has left
+	looks      chan struct{}           // look at executions' rows now
+	beats      chan struct{}           // send a heartbeat now
+	hooks      *testhook.Hooks         // of package kagzitest; nil otherwise
+	stopClaims context.CancelFunc      // begins the drain
+	claimsLeft sync.WaitGroup          // claims under way, and what looks for what they took
 	claims     int
 	most       int // runs of the next claim
 
@@ -46,35 +56,47 @@ type session struct {
 	ended      int // how often all executions were ended; the last time:
 	endReason  endReason
 	endCause   error
-	slots      int                // free ones
-	suspect    bool               // an execution that may kill the worker is under way
-	fenced     bool               // no heartbeat for too long: nothing is claimed
-	nextLook   time.Time          // of the claim loop, unless it is woken
-	draining   bool               // nothing is claimed any more
-	poolClosed bool               // by the application
-	claiming   bool               // what is claimed is not in executing yet
-	moved      map[uuid.UUID]bool // executions whose rows are to be looked at
-	early      map[uuid.UUID]bool // runs that moved while claiming; uuid.Nil for any
+	slots      int                 // free ones
+	lingering  map[*execution]bool // they could be suspended: see lingersLocked
+	suspect    bool                // an execution that may kill the worker is under way
+	fenced     bool                // no heartbeat for too long: nothing is claimed
+	nextLook   time.Time           // of the claim loop, unless it is woken
+	draining   bool                // nothing is claimed any more
+	poolClosed bool                // by the application
+	claiming   bool                // what is claimed is not in executing yet
+	moved      map[uuid.UUID]bool  // executions whose rows are to be looked at
+	early      map[uuid.UUID]bool  // runs that moved while claiming; uuid.Nil for any
 
 	completed, failed atomic.Int64
-	closing           atomic.Bool // writes that cannot be made are given up
+	closing           atomic.Bool   // writes that cannot be made are given up
+	closed            chan struct{} // closed when closing is set
+	drains            chan struct{} // closed when the session drains
 	outage            outage
+	troubles          troubles                  // what fails although the database answers
 	troubled          atomic.Pointer[time.Time] // when the database last failed the session, or the session began
 }
 
 func newSession(w *Worker) *session {
 	s := &session{
-		w: w, store: w.client.store, types: w.handled(), background: context.Background(), id: uuid.New(),
+		w: w, store: w.client.store, types: w.handled(), background: context.Background(), id: uuid.New(), stopClaims: func() {},
 		wake: make(chan struct{}, 1), freed: make(chan struct{}, 1), looks: make(chan struct{}, 1), beats: make(chan struct{}, 1),
-		most: mostClaimed, executing: map[uuid.UUID]*execution{}, slots: w.cfg.MaxConcurrent, moved: map[uuid.UUID]bool{}, early: map[uuid.UUID]bool{},
+		most: mostClaimed, executing: map[uuid.UUID]*execution{}, lingering: map[*execution]bool{}, slots: w.cfg.MaxConcurrent, moved: map[uuid.UUID]bool{}, early: map[uuid.UUID]bool{},
+		closed: make(chan struct{}), drains: make(chan struct{}),
 	}
 	var cancel context.CancelFunc
 	s.noWait, cancel = context.WithCancel(s.background)
 	cancel()
 	s.outage.name(s.logger(s.id))
+	s.outage.after = s.w.client.hub.retry
 	s.troubled.Store(new(time.Now()))
 	s.writer = batch.New(batch.Config[*item]{Flush: s.flush, Size: (*item).size})
 	s.patient = batch.New(batch.Config[*item]{Flush: s.flush, Size: (*item).size})
+	s.apart = batch.New(batch.Config[[]*item]{Flush: func(backlogs [][]*item) {
+		for _, items := range backlogs {
+			s.flush(items)
+		}
+	}, MaxItems: 1, Flushes: flushesApart})
+	s.loads = newLoader(s)
 	s.txSlots = make(chan struct{}, max(1, int(s.store.Pool().Config().MaxConns)-leastConns))
 	return s
 }
@@ -82,6 +104,8 @@ func newSession(w *Worker) *session {
 // run works until ctx ends, and then drains.
 func (s *session) run(ctx context.Context) error {
 	c := s.w.client
+	ctx, s.stopClaims = context.WithCancel(ctx)
+	defer s.stopClaims()
 	beat := newHeart(s)
 	if err := beat.begin(ctx); err != nil {
 		if ctx.Err() != nil {
@@ -108,6 +132,9 @@ func (s *session) run(ctx context.Context) error {
 		defer leave()
 		k := newCoordinator(c, s.w.cfg.Coordinator, &s.outage)
 		k.hosted = true
+		if s.hooks != nil {
+			k.grace = 0 // the clock stands still while workers take what is due
+		}
 		loops.Go(func() { k.run(house) })
 		loops.Go(func() {
 			<-stop
@@ -116,6 +143,7 @@ func (s *session) run(ctx context.Context) error {
 	}
 	s.claimLoop(ctx)
 	s.drain(beat)
+	s.claimsLeft.Wait()
 
 	c.mu.Lock()
 	delete(c.sessions, s)
@@ -177,6 +205,8 @@ func (s *session) drain(beat *heart) {
 	s.draining = true
 	n := len(s.executing)
 	s.mu.Unlock()
+	close(s.drains)
+	defer s.loads.end()
 	log := s.logger(s.workerID())
 	log.Info("kagzi: draining", "runs", n, "for_at_most", s.w.cfg.DrainTimeout)
 	// What this worker has suspended becomes due without it: others must look when.
@@ -194,9 +224,28 @@ func (s *session) drain(beat *heart) {
 	if s.emptied(last.C) {
 		return
 	}
-	s.closing.Store(true) // the database is away: the leases end by themselves
+	s.giveUp() // the database is away: the leases end by themselves
+	s.waitForWrites()
+}
+
+func (s *session) waitForWrites() {
 	s.writer.Wait()
 	s.patient.Wait()
+	s.apart.Wait()
+}
+
+// giveUp gives up what cannot be written, also what waits to be tried again.
+func (s *session) giveUp() {
+	s.mu.Lock()
+	first := !s.closing.Swap(true)
+	all := slices.Collect(maps.Values(s.executing))
+	s.mu.Unlock()
+	if first {
+		close(s.closed)
+	}
+	for _, e := range all {
+		e.endPause()
+	}
 }
 
 // emptied waits until nothing is being executed; it returns false if the timer comes first.
@@ -206,9 +255,8 @@ func (s *session) emptied(timer <-chan time.Time) bool {
 		n := len(s.executing)
 		s.mu.Unlock()
 		if n == 0 {
-			s.closing.Store(true) // what is left, nobody waits for
-			s.writer.Wait()
-			s.patient.Wait()
+			s.giveUp() // what is left, nobody waits for
+			s.waitForWrites()
 			return true
 		}
 		select {
@@ -237,10 +285,11 @@ func (s *session) endAll(reason endReason, cause error) {
 
 func (s *session) now() time.Time { return s.clock.now() }
 
-// setClock notes what the database's clock said just now. If somebody has set it forward, what waits for a time looks
-// again: the deadlines here, waits by themselves, and the claim loop, whose next look may be long past.
-func (s *session) setClock(now time.Time) {
-	if !s.clock.set(now) {
+// setClock notes what the database's clock said in a reply that has just come to what was sent then. If somebody has set
+// it forward, what waits for a time looks again: the deadlines here, waits by themselves, and the claim loop, whose next
+// look may be long past.
+func (s *session) setClock(now, sent time.Time) {
+	if !s.clock.set(now, sent, time.Now()) {
 		return
 	}
 	s.mu.Lock()
@@ -258,14 +307,15 @@ func (s *session) failpoint(point string, run uuid.UUID) {
 	}
 }
 
-// beginTx begins a transaction for a step, leaving the pool the connections that the engine needs.
-func (s *session) beginTx(ctx context.Context) (pgx.Tx, error) {
+// beginTx begins a transaction for a step, leaving the pool the connections that the engine needs. Its level is always
+// said: the database's or role's default may be a stricter one.
+func (s *session) beginTx(ctx context.Context, level Isolation) (pgx.Tx, error) {
 	select {
 	case s.txSlots <- struct{}{}:
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	tx, err := s.store.Pool().Begin(ctx)
+	tx, err := s.store.Pool().BeginTx(ctx, pgx.TxOptions{IsoLevel: cmp.Or(pgx.TxIsoLevel(level), pgx.ReadCommitted)})
 	if err != nil {
 		<-s.txSlots
 		return nil, err
@@ -279,19 +329,25 @@ func (s *session) endTx(tx pgx.Tx) {
 	<-s.txSlots
 }
 
-// databaseTrouble notes that the database does not answer. If the application has closed the pool it never will: the
-// worker ends.
+// databaseTrouble notes what the database failed the session with: it does not answer, or it refuses something. If the
+// application has closed the pool it never will answer: the worker ends.
 func (s *session) databaseTrouble(err error) {
-	if !store.Closed(err) {
+	switch store.Classify(err) {
+	case store.ClassClosed:
+	case store.ClassAway, store.ClassLate, store.ClassBusy:
 		s.outage.begin(err)
+		s.troubled.Store(new(time.Now()))
+		return
+	default:
+		s.troubles.note(s.logger(s.workerID()), operation(err), err)
 		s.troubled.Store(new(time.Now()))
 		return
 	}
 	s.mu.Lock()
 	s.draining, s.poolClosed = true, true
 	s.mu.Unlock()
-	s.closing.Store(true)
+	s.giveUp()
 	s.endAll(endLost, ErrShutdown)
-	signal(s.wake)
+	s.stopClaims()
 	signal(s.freed)
 }

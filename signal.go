@@ -41,8 +41,9 @@ func (s Signal[T]) For(key string) Signal[T] {
 }
 
 // With makes a message of payload, for [Client.Signal], or as an option of [Start]: start the run with the message, or
-// signal the active run of the same [ID]. It sends nothing. A start that may be repeated outside of a step should give the
-// message an ID with [Message.WithID]: else each repetition sends it again.
+// signal the active run of the same [ID], whatever its input was: that of the start is not used then. It sends nothing.
+// A start that may be repeated outside of a step should give the message an ID with [Message.WithID]: else each
+// repetition sends it again.
 func (s Signal[T]) With(payload T) Message { return Message{signal: s.name, payload: payload} }
 
 // A Message is a signal with its payload, not sent.
@@ -116,22 +117,24 @@ func (n signalName) stepName() string {
 // message is stored, not when it is read. If nobody waits for it yet it is kept: [WaitSignal] reads the messages of one
 // name in the order in which they were stored, each once.
 //
-// Given an ID, as an option or by [Message.WithID], a message that the run has already is not stored again, and Signal returns nil, also if the
-// run is over by then. A message sent in a step has such an ID unless it is given one: a further attempt of the step does
-// not send it again. It is made of the step's key, ref, the signal, and how many such the attempt has sent before: where
-// goroutines of one step send the same signal to the same run, give IDs.
+// Given an ID, as an option or by [Message.WithID], a message that the run has already is not stored again, and Signal
+// returns nil, also if the run is over by then. A message sent in a step has such an ID unless it is given one. The ID is
+// made of the step, the run, the signal and the payload. So a further attempt sends only what the earlier ones did not.
+// Equal messages of one attempt are counted, and each is sent. If the payload differs in each attempt, because it has the
+// time in it, give an ID.
 //
 // With [InTx] the message is sent when the transaction commits. Until then it keeps the run's row locked, and with it
 // what the run would record: commit soon.
 //
 // Signal returns [ErrRunNotFound], [ErrRunFinished] if the run is over, and [ErrPayloadTooLarge].
 func (c *Client) Signal(ctx context.Context, ref Ref, m Message, opts ...SignalOption) error {
-	return failedIf(c.signal(ctx, ref, m, opts), "signal %v with %q", ref, m.signal)
+	ref = plain(ref)
+	return c.failedIf(ctx, c.signal(ctx, ref, m, opts), "signal %v with %q", ref, m.signal)
 }
 
 func (c *Client) signal(ctx context.Context, ref Ref, m Message, opts []SignalOption) error {
 	cfg, err := signalOptions(opts)
-	if err != nil {
+	if err := cmp.Or(err, c.usable(ctx)); err != nil {
 		return err
 	}
 	msg, err := c.message(ctx, m, fmt.Sprint(ref))
@@ -140,6 +143,9 @@ func (c *Client) signal(ctx context.Context, ref Ref, m Message, opts []SignalOp
 	}
 	if cfg.id != "" {
 		msg.ID = string(cfg.id)
+	}
+	if err := c.checkSchema(ctx); err != nil {
+		return err
 	}
 	_, external := ref.(ID)
 	if external && !m.identified && cfg.id == "" && CurrentStep(ctx).Key != "" {
@@ -188,13 +194,13 @@ func (c *Client) message(ctx context.Context, m Message, ref string) (store.Mess
 		return store.Message{}, err
 	}
 	name := m.signal.String()
-	payload, err := c.encode(fmt.Sprintf("payload of signal %q", name), m.payload)
+	payload, hash, err := c.encodeHashed(fmt.Sprintf("payload of signal %q", name), m.payload)
 	if err != nil {
 		return store.Message{}, err
 	}
 	msg := store.Message{Name: name, ID: string(m.id), Payload: payload}
 	if !m.identified {
-		msg.ID = messageID(ctx, ref, name)
+		msg.ID = messageID(ctx, ref, name, hash)
 	}
 	return msg, nil
 }
@@ -202,13 +208,14 @@ func (c *Client) message(ctx context.Context, m Message, ref string) (store.Mess
 // sends counts what an attempt of a step has sent.
 type sends struct {
 	mu sync.Mutex
-	n  map[[2]string]int // by run and name
+	n  map[[3]string]int // by run, name and payload
 }
 
 type sendsKey struct{}
 
-// messageID makes a message's ID: in a step the same in each attempt, else one that nobody has.
-func messageID(ctx context.Context, ref, name string) string {
+// messageID makes a message's ID: in a step the same in each attempt, else one that nobody has. A further attempt may send
+// other messages, or in another order, so what tells them apart is the hash of the payload, and not their place.
+func messageID(ctx context.Context, ref, name string, hash []byte) string {
 	key := CurrentStep(ctx).Key
 	s, _ := ctx.Value(sendsKey{}).(*sends)
 	if key == "" || s == nil {
@@ -216,12 +223,13 @@ func messageID(ctx context.Context, ref, name string) string {
 	}
 	s.mu.Lock()
 	if s.n == nil {
-		s.n = map[[2]string]int{}
+		s.n = map[[3]string]int{}
 	}
-	s.n[[2]string{ref, name}]++
-	n := s.n[[2]string{ref, name}]
+	equal := [3]string{ref, name, string(hash)}
+	s.n[equal]++
+	n := s.n[equal]
 	s.mu.Unlock()
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %d", key, ref, name, n))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %x %d", key, ref, name, hash, n))
 	return "step:" + hex.EncodeToString(sum[:16])
 }
 
@@ -253,7 +261,7 @@ func WaitSignal[T any](ctx Context, s Signal[T], opts ...WaitOption) (T, error) 
 	if row.ErrorKind != "" {
 		return out, &StepError{Step: row.StepID, Kind: Kind(row.ErrorKind), Message: row.Error, permanent: row.Permanent}
 	}
-	if err := b.e.s.w.client.cfg.Codec.Decode(row.Output, &out); err != nil {
+	if err := b.e.s.w.client.decode(row.Output, &out); err != nil {
 		b.e.nondeterministic("the message that %q has read does not decode into %v, the type that this program has for the signal: %v", row.StepID, reflect.TypeFor[T](), err)
 	}
 	return out, nil
@@ -276,7 +284,7 @@ func (b *branch) receive(name signalName, opts []WaitOption) (*store.StepRow, er
 	}
 	timeout, err := waitOptions(opts)
 	if err != nil {
-		return nil, misuse(failed(err, "wait for signal %q", name))
+		return nil, b.misuse(failed(err, "wait for signal %q", name))
 	}
 	row := b.lookup(id, store.KindSignal)
 	if row == nil || row.Status == store.Running {
@@ -393,21 +401,17 @@ func (w *signalWait) timeOut() (*store.StepRow, error) {
 
 // catchUp reads what has reached the run, while the database is away again and again.
 func (e *execution) catchUp(b *branch) error {
-	for {
+	for failures := 0; ; failures++ {
 		e.exitIfEnded()
 		if b.ctx.Err() != nil {
 			return context.Cause(b.ctx)
 		}
-		news, err := e.s.store.News(e.s.background, []uuid.UUID{e.run.RunID})
+		err := e.s.loads.readNews(e)
 		if err == nil {
-			if n := news[e.run.RunID]; n != nil {
-				e.deliver(n)
-			}
 			return nil
 		}
-		e.s.databaseTrouble(err)
 		select {
-		case <-time.After(databasePause):
+		case <-time.After(e.s.pauseAfter(err, failures)):
 		case <-e.done:
 		}
 	}

@@ -53,13 +53,46 @@ func TestSignalWithStart(t *testing.T) {
 		_, err := Start(k.ctx, k.c, wf, struct{}{}, approved.With("a").WithID("m"), rejected.With("").WithID("m"))
 		mustContain(t, err, `two messages have the ID "m"`)
 	})
-	t.Run("Conflict", func(t *testing.T) {
+	// The input is for the run that a start makes: an active run gets the messages, whatever its own input was.
+	t.Run("AnotherInput", func(t *testing.T) {
 		k := newKit(t)
 		wf := Define[int, string]("wf")
-		begin(k, wf, 1, ID("x"))
+		first := begin(k, wf, 1, ID("x"))
 		tx := k.callersTx()
 		for _, opts := range [][]StartOption{nil, {InTx(tx)}} {
-			if _, err := Start(k.ctx, k.c, wf, 2, append(opts, ID("x"), approved.With("a"))...); !errors.Is(err, ErrIDConflict) {
+			run, err := Start(k.ctx, k.c, wf, 2, append(opts, ID("x"), approved.With("a"))...)
+			if err != nil || run.ID() != first.ID() || !run.Existed() {
+				t.Errorf("got %v, %v", run, err)
+			}
+		}
+		if err := tx.Commit(k.ctx); err != nil {
+			t.Error(err)
+		}
+		started, err := k.c.StartMany(k.ctx, []Call{wf.With(3, ID("x"), approved.With("a")), wf.With(3, ID("y"))})
+		if err != nil || !started[0].Existed || started[1].Existed {
+			t.Errorf("got %v, %v", started, err)
+		}
+		if n := k.count(unread); n != 3 {
+			t.Errorf("%d messages, want 3", n)
+		}
+		if got := string(k.infoOf(first.ID()).Input); got != "1" {
+			t.Errorf("input %s, want the first", got)
+		}
+		_, err = Start(k.ctx, k.c, wf, 4, ID("x"))
+		if !errors.Is(err, ErrIDConflict) {
+			t.Errorf("without a message: %v", err)
+		}
+		_, err = Start(k.ctx, k.c, wf, 4, ID("x"), RejectActive, approved.With("a"))
+		if !errors.Is(err, ErrIDTaken) || !errors.Is(err, ErrIDConflict) {
+			t.Errorf("rejected: %v", err)
+		}
+	})
+	t.Run("AnotherWorkflow", func(t *testing.T) {
+		k := newKit(t)
+		begin(k, Define[int, string]("wf"), 1, ID("x"))
+		tx := k.callersTx()
+		for _, opts := range [][]StartOption{nil, {InTx(tx)}} {
+			if _, err := Start(k.ctx, k.c, Define[int, string]("other"), 1, append(opts, ID("x"), approved.With("a"))...); !errors.Is(err, ErrIDConflict) {
 				t.Errorf("got %v", err)
 			}
 		}

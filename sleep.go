@@ -1,6 +1,7 @@
 package kagzi
 
 import (
+	"errors"
 	"time"
 
 	"github.com/kagzi/kagzi/store"
@@ -10,19 +11,21 @@ import (
 // connection, unless d is short or another branch is at work. It returns an error only if the call is wrong or
 // the branch was cancelled. A d of zero or less does not wait.
 func Sleep(ctx Context, name string, d time.Duration) error {
-	if d > 0 && d < time.Microsecond {
-		return misuse(failed(validateTimeout("duration", d), "sleep %q", name))
-	}
-	return sleep(ctx, name, func(time.Time) time.Duration { return max(d, 0) })
+	d = max(d, 0)
+	return sleep(ctx, name, validateDuration("duration", d), func(time.Time) time.Duration { return d })
 }
 
-// SleepUntil returns once t is past, by the database's clock. It is [Sleep] otherwise.
+// SleepUntil returns once t is past, by the database's clock. The zero time is refused. It is [Sleep] otherwise.
 func SleepUntil(ctx Context, name string, t time.Time) error {
-	return sleep(ctx, name, func(now time.Time) time.Duration { return max(t.Sub(now), 0) })
+	var invalid error
+	if t.IsZero() {
+		invalid = errors.New("kagzi: the time is zero: give the time to sleep until")
+	}
+	return sleep(ctx, name, invalid, func(now time.Time) time.Duration { return max(t.Sub(now), 0) })
 }
 
-// sleep waits for what length says, given the database's time when the sleep begins.
-func sleep(ctx Context, name string, length func(now time.Time) time.Duration) error {
+// sleep waits for what length says, given the database's time when the sleep begins. invalid says what is wrong with that.
+func sleep(ctx Context, name string, invalid error, length func(now time.Time) time.Duration) error {
 	b, err := branchOf(ctx)
 	if err != nil {
 		return err
@@ -30,6 +33,9 @@ func sleep(ctx Context, name string, length func(now time.Time) time.Duration) e
 	id, err := b.enter("sleep", name)
 	if err != nil {
 		return err
+	}
+	if invalid != nil {
+		return b.misuse(failed(invalid, "sleep %q", id))
 	}
 	row := b.lookup(id, store.KindSleep)
 	if row == nil {

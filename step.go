@@ -1,6 +1,7 @@
 package kagzi
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"reflect"
 	"runtime"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -21,7 +23,7 @@ const visibleAfter = time.Second
 // Step executes fn once and remembers its result under name. fn's result must come through its return value:
 // in a replay fn is not called. fn's ctx ends with the step's [Timeout], with the run's cancellation and when
 // the worker must give the run up; [CurrentStep] tells fn which step it is. It carries no values of the ctx of
-// [Worker.Run].
+// [Worker.Run]. If fn returns after the Timeout, the attempt has failed with [KindTimeout], even if fn returned a result.
 //
 // A name has at most 255 bytes, without # and /. One that comes again on the same branch is counted, "pay" and
 // "pay#2": steps of one name are told apart by their order alone.
@@ -38,8 +40,17 @@ func Step[T any](ctx Context, name string, fn func(context.Context) (T, error), 
 }
 
 // StepTx is [Step] with a transaction of the application's database: what fn does in tx commits together with
-// the record that the step is done, or not at all. fn must not end tx. The transaction holds a connection of
-// the pool while fn runs.
+// the record that the step is done, or not at all: to roll back, return an error. fn must not end tx. Commit and Rollback
+// of tx do nothing and return an error; if fn has called Rollback and returns no error, the attempt fails for good, because
+// what fn has done was to be both undone and kept. That holds for a deferred Rollback, too, which cannot be told from
+// another: leave it out. Savepoints, by tx.Begin, are fn's own.
+//
+// The transaction is READ COMMITTED unless an [Isolation] says otherwise. It holds a connection of the pool while fn runs. If
+// the database refuses the commit, for a deferred constraint or a serialization failure, the attempt has failed.
+//
+// If the transaction loses its connection, or the server cannot go on with it, nothing was committed: fn is called again,
+// and the attempt is not counted, for up to a minute. Return the error that pgx gave, wrapped or not, for that to be seen.
+// After a minute of such losses the attempt has failed like any other.
 func StepTx[T any](ctx Context, name string, fn func(context.Context, pgx.Tx) (T, error), opts ...StepOption) (T, error) {
 	var call stepFunc
 	if fn != nil {
@@ -88,18 +99,37 @@ func CurrentStep(ctx context.Context) StepInfo {
 
 type stepFunc func(context.Context, pgx.Tx) (any, error)
 
+// A resultType is what a step's function returns.
+type resultType struct {
+	of     reflect.Type            // nil if there is no result
+	decode func(data []byte) error // of an encoded result, to see that it can be
+}
+
 // durable is a step with its types put back on: the result comes decoded from its record, the first time too.
 func durable[T any](ctx Context, name string, call stepFunc, opts []StepOption, tx bool) (T, error) {
-	var out T
+	var zero T
 	b, err := branchOf(ctx)
 	if err != nil {
-		return out, err
+		return zero, err
 	}
-	row, err := b.step(name, call, reflect.TypeFor[T](), opts, tx)
+	var out T
+	var from []byte // what out was decoded from
+	decode := func(data []byte) error {
+		var v T
+		err := b.e.s.w.client.decode(data, &v)
+		if err == nil {
+			out, from = v, data
+		}
+		return err
+	}
+	row, err := b.step(name, call, resultType{reflect.TypeFor[T](), decode}, opts, tx)
 	if err != nil {
-		return out, err
+		return zero, err
 	}
-	if err := b.e.s.w.client.cfg.Codec.Decode(row.Output, &out); err != nil {
+	if from != nil && bytes.Equal(from, row.Output) { // it was decoded before it was recorded
+		return out, nil
+	}
+	if err := decode(row.Output); err != nil {
 		b.e.nondeterministic("the recorded result of step %q does not decode into %v: %v", row.StepID, reflect.TypeFor[T](), err)
 	}
 	return out, nil
@@ -112,25 +142,26 @@ type stepCall struct {
 	kind    string
 	place   int64 // of a compensation
 	call    stepFunc
-	result  reflect.Type // of call; nil if it has none
+	result  resultType // of call
 	cfg     stepConfig
 	tx      bool
 	attempt int
 	first   int // attempt of this series
+	away    awayCount
 }
 
 // step returns the record of the step's result, executing it as often as it takes.
-func (b *branch) step(name string, call stepFunc, result reflect.Type, opts []StepOption, tx bool) (*store.StepRow, error) {
+func (b *branch) step(name string, call stepFunc, result resultType, opts []StepOption, tx bool) (*store.StepRow, error) {
 	id, err := b.enter("step", name)
 	if err != nil {
 		return nil, err
 	}
-	cfg, err := stepOptions(opts)
+	cfg, err := stepOptions(opts, tx)
 	if err == nil && call == nil {
 		err = errors.New("kagzi: the function is nil")
 	}
 	if err != nil {
-		return nil, misuse(failed(err, "step %q", id))
+		return nil, b.misuse(failed(err, "step %q", id))
 	}
 	s := &stepCall{b: b, id: id, kind: store.KindFunction, call: call, result: result, cfg: cfg, tx: tx, attempt: 1, first: 1}
 	return s.run(b.lookup(id, store.KindFunction))
@@ -203,25 +234,29 @@ func (s *stepCall) begin() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(b.ctx)
 	if s.cfg.timeout > 0 {
 		cancel()
-		ctx, cancel = context.WithTimeoutCause(b.ctx, s.cfg.timeout, kinded{KindTimeout, fmt.Errorf("step timed out after %v", s.cfg.timeout)})
+		ctx, cancel = context.WithTimeoutCause(b.ctx, s.cfg.timeout, s.timedOut())
 	}
 	ctx = context.WithValue(ctx, stepInfoKey{}, StepInfo{
 		Run: e.runID, Workflow: e.run.Type, Step: s.id, Attempt: s.attempt, Key: string(e.runID) + "/" + s.id,
 	})
 	ctx = context.WithValue(ctx, sendsKey{}, &sends{})
+	running := s.newRecord(store.Running) // now: the step may be at its next attempt when the timer's function runs
+	running.Elapsed = visibleAfter
 	visible := time.AfterFunc(visibleAfter, func() {
-		if s.tx { // a row committed meanwhile would fail a transaction of a stricter isolation, each time
-			return
+		if !s.tx { // a row committed meanwhile would fail a transaction of a stricter isolation, each time
+			e.show(running)
 		}
-		r := s.newRecord(store.Running)
-		r.Elapsed = visibleAfter
-		e.show(r)
 	})
 	e.s.failpoint("before step", e.run.RunID)
 	return ctx, func() {
 		visible.Stop()
 		cancel()
 	}
+}
+
+// timedOut is the failure of an attempt that took too long.
+func (s *stepCall) timedOut() error {
+	return kinded{KindTimeout, fmt.Errorf("step timed out after %v", s.cfg.timeout)}
 }
 
 // settle records the outcome of user code, unless the code failed because its context ended: that says nothing of
@@ -257,6 +292,10 @@ func (s *stepCall) fail(ctx context.Context, r *store.Record, err error) {
 	if errors.Is(context.Cause(ctx), KindTimeout) && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)) {
 		kind = KindTimeout
 		err = kinded{KindTimeout, fmt.Errorf("%w (%v)", err, context.Cause(ctx))}
+	} else if kind == KindCancelled && !errors.Is(err, KindCancelled) {
+		// The step's context has not ended. One that the function made, and cancelled, says no more than any other failure.
+		kind = KindUnknown
+		err = kinded{kind, err}
 	}
 	r.Status, r.ErrorKind, r.Error = store.Failed, string(kind), errorText(err)
 	defer func() {
@@ -272,10 +311,12 @@ func (s *stepCall) fail(ctx context.Context, r *store.Record, err error) {
 	}
 }
 
-// callUser calls the step's function and encodes what it returns. A panic is an error. A Goexit cannot be
-// stopped: it is recorded as the attempt's failure on the way out, and fails the branch.
+// callUser calls the step's function, if the run is this worker's, and encodes what it returns. A panic is an error. A
+// Goexit cannot be stopped: it is recorded as the attempt's failure on the way out, and fails the branch.
 func (s *stepCall) callUser(ctx context.Context, tx pgx.Tx) (data []byte, err error) {
+	s.b.e.exitUnlessHeld(s.id)
 	returned := false
+	s.b.misusedInStep = nil
 	s.b.inStep.Store(true)
 	defer func() {
 		s.b.inStep.Store(false)
@@ -292,17 +333,42 @@ func (s *stepCall) callUser(ctx context.Context, tx pgx.Tx) (data []byte, err er
 	}()
 	var v any
 	if hooks := s.b.e.s.hooks; hooks != nil {
-		v, err = hooks.Call(ctx, s.id, s.result, func() (any, error) { return s.call(ctx, tx) })
+		v, err = hooks.Call(ctx, s.id, s.result.of, func() (any, error) { return s.call(ctx, tx) })
 	} else {
 		v, err = s.call(ctx, tx)
 	}
 	if err == nil {
+		err = s.b.misusedInStep // the record must say so: in a replay the function is not called
+	}
+	if at, ok := ctx.Deadline(); err == nil && ok && !time.Now().Before(at) {
+		err = s.timedOut()
+	}
+	if err == nil {
 		if data, err = s.b.e.s.w.client.encode(fmt.Sprintf("result of step %q", s.id), v); err != nil {
-			err = Permanent(kinded{KindValidation, err})
+			err = unstorable(err)
+		} else {
+			err = s.undecodable(v, data)
 		}
 	}
 	returned = true
 	return data, err
+}
+
+// undecodable is the failure of a result that was encoded and cannot be decoded again: recorded, it would be in the way of
+// every later execution.
+func (s *stepCall) undecodable(v any, data []byte) error {
+	if s.result.decode == nil {
+		return nil
+	}
+	err := s.result.decode(data)
+	if err == nil {
+		return nil
+	}
+	advice := "let the step return a type that decodes what it encodes"
+	if s.result.of.Kind() == reflect.Interface {
+		advice = fmt.Sprintf("%v is an interface, which does not say what to make of the data: let the step return a concrete type", s.result.of)
+	}
+	return Permanent(kinded{KindValidation, fmt.Errorf("kagzi: result of step %q: a %T, as it is encoded, does not decode into %v: %w; %s", s.id, v, s.result.of, err, advice)})
 }
 
 // executeTx makes one attempt of a transactional step. The record is its last statement before the commit, so
@@ -310,7 +376,7 @@ func (s *stepCall) callUser(ctx context.Context, tx pgx.Tx) (data []byte, err er
 func (s *stepCall) executeTx() (*store.StepRow, error) {
 	b, e := s.b, s.b.e
 	b.writeDecisions()
-	tx, err := e.s.beginTx(b.ctx)
+	tx, err := e.s.beginTx(b.ctx, s.cfg.isolation)
 	if err != nil {
 		e.exitIfEnded()
 		if b.ctx.Err() != nil {
@@ -322,7 +388,14 @@ func (s *stepCall) executeTx() (*store.StepRow, error) {
 	ctx, cancel := s.begin()
 	defer cancel()
 	begun := time.Now()
-	data, err := s.callUser(ctx, stepTx{tx})
+	user := stepTx{Tx: tx}
+	data, err := s.callUser(ctx, &user)
+	if err != nil && s.cutOff(ctx, tx, err) {
+		return s.again(err)
+	}
+	if err == nil && user.rolledBack.Load() {
+		err = errRolledBack
+	}
 	if err == nil {
 		err = unfit(tx)
 	}
@@ -366,7 +439,7 @@ func unfit(tx pgx.Tx) error {
 const txTimeout = 30 * time.Second
 
 // afterTx finds out what became of a transaction that did not say, or that wrote no record: the step's row tells.
-// What the database refused is the attempt's failure (a deferred constraint, for one); that it was away is not.
+// What the database refused is the attempt's failure (a deferred constraint, a serialization failure); that it was away is not.
 func (s *stepCall) afterTx(ctx context.Context, begun time.Time, failure error) (*store.StepRow, error) {
 	e := s.b.e
 	for {
@@ -382,7 +455,9 @@ func (s *stepCall) afterTx(ctx context.Context, begun time.Time, failure error) 
 			return row, nil
 		case failure == nil: // only the transaction itself can have ended the run that it records for
 			return s.settle(ctx, begun, nil, misuse(errors.New("the step's transaction ends its own run: cancel it in a transaction of its own")))
-		case store.Away(failure) || store.Repeatable(failure):
+		case s.isUncounted(failure):
+			return s.again(failure)
+		case store.Classify(failure) == store.ClassLate:
 			return s.trouble(failure)
 		default:
 			return s.settle(ctx, begun, nil, failure)
@@ -404,12 +479,24 @@ func (s *stepCall) trouble(err error) (*store.StepRow, error) {
 }
 
 // stepTx is the transaction as the step's function sees it: the engine ends it.
-type stepTx struct{ pgx.Tx }
+type stepTx struct {
+	pgx.Tx
+	rolledBack atomic.Bool // the function called Rollback
+}
+
+// A deferred Rollback counts as any other. On the stack it looks like one on the line of the return statement, so to tell
+// them apart would be to guess whether what was to be rolled back is to be committed.
+var errRolledBack = misuse(errors.New("kagzi: the step's function called Rollback of its transaction and returned no error: " +
+	"to roll back return an error, and leave Rollback out, deferred too, because Kagzi ends the transaction"))
 
 var errStepTx = misuse(errors.New("kagzi: the step's transaction is committed by Kagzi, with the step's record: return from the function instead"))
 
-func (stepTx) Commit(context.Context) error   { return errStepTx }
-func (stepTx) Rollback(context.Context) error { return errStepTx }
+func (*stepTx) Commit(context.Context) error { return errStepTx }
+
+func (t *stepTx) Rollback(context.Context) error {
+	t.rolledBack.Store(true)
+	return errStepTx
+}
 
 func rollback(tx pgx.Tx) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)

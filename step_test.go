@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/store"
 )
 
 func TestStepsAreRememberedByName(t *testing.T) {
@@ -135,7 +137,16 @@ func TestStepError(t *testing.T) {
 			ctx, cancel := context.WithCancel(ctx)
 			cancel()
 			return nil, ctx.Err()
-		}, nil, KindCancelled, "canceled", 1},
+		}, []StepOption{soon}, KindUnknown, "canceled", 3},
+		{"OwnContextOutOfTime", func(ctx context.Context) (any, error) {
+			ctx, cancel := context.WithTimeout(ctx, time.Microsecond)
+			defer cancel()
+			<-ctx.Done()
+			return nil, fmt.Errorf("ask: %w", ctx.Err())
+		}, []StepOption{soon}, KindTimeout, "deadline exceeded", 3},
+		{"OwnCancelledContextPermanent", func(context.Context) (any, error) { return nil, Permanent(context.Canceled) }, []StepOption{soon}, KindUnknown, "canceled", 1},
+		{"Cancelled", func(context.Context) (any, error) { return nil, fmt.Errorf("x: %w", KindCancelled) }, []StepOption{soon}, KindCancelled, "x: cancelled", 1},
+		{"ResultAfterTheTimeout", func(ctx context.Context) (any, error) { <-ctx.Done(); return 1, nil }, []StepOption{soon, Timeout(20 * time.Millisecond)}, KindTimeout, "timed out after 20ms", 3},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			k := newKit(t)
@@ -257,6 +268,32 @@ func TestGoexitInAStepIsRecorded(t *testing.T) {
 	}
 }
 
+// TestAResultThatDoesNotDecodeFailsTheStep has results be encoded that their own type cannot decode. Recorded, they would set
+// the run aside each time it is executed.
+func TestAResultThatDoesNotDecodeFailsTheStep(t *testing.T) {
+	k := newKit(t)
+	type holder struct{ Err error }
+	complete(k, func(ctx Context) (int, error) {
+		check := func(err error, says ...string) {
+			if !errors.Is(err, KindValidation) {
+				t.Errorf("got %v", err)
+			}
+			mustContain(t, err, says...)
+		}
+		none, err := Step(ctx, "none", func(context.Context) (error, error) { return nil, nil })
+		if none != nil || err != nil {
+			t.Errorf("got %v, %v", none, err)
+		}
+		_, err = Step(ctx, "error", func(context.Context) (error, error) { return errors.New("x"), nil })
+		check(err, `result of step "error"`, "*errors.errorString", "does not decode into error", "return a concrete type", "1 attempt)")
+		_, err = StepTx(ctx, "tx", func(context.Context, pgx.Tx) (error, error) { return errors.New("x"), nil })
+		check(err, "return a concrete type")
+		_, err = Step(ctx, "field", func(context.Context) (holder, error) { return holder{errors.New("x")}, nil })
+		check(err, "kagzi.holder", "a type that decodes what it encodes")
+		return 0, nil
+	})
+}
+
 func TestBadStepCalls(t *testing.T) {
 	k := newKit(t)
 	wf := Define[struct{}, int]("wf")
@@ -290,7 +327,7 @@ func TestBadStepCalls(t *testing.T) {
 		}, Timeout(time.Second), Timeout(time.Hour))
 	})
 	run := begin(k, wf, struct{}{})
-	resultOf(k, run)
+	failureOf(k, run, StatusFailed)
 	if n := len(k.steps(run.ID())); n != 1 {
 		t.Errorf("%d steps are recorded; want only the good one", n)
 	}
@@ -350,4 +387,31 @@ func TestPayloadLimitOfTheClient(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	mustContain(t, err, "101", "100", `"wf"`)
+}
+
+// TestShownAttemptIsTheOneThatTakesLong shows an attempt in the table that takes a second, while the step goes on to the next:
+// what is shown is the attempt that the timer was for.
+func TestShownAttemptIsTheOneThatTakesLong(t *testing.T) {
+	k := newKit(t)
+	var shown atomic.Bool
+	wf := Define[int, int]("wf", noRetry)
+	serve(k, wf, func(ctx Context, _ int) (int, error) {
+		s := &stepCall{b: ctx.(*branch), id: "slow", kind: store.KindFunction, attempt: 1, first: 1}
+		_, cancel := s.begin()
+		defer cancel()
+		for !shown.Load() {
+			s.attempt = 2
+			runtime.Gosched()
+		}
+		return 0, nil
+	})
+	run := begin(k, wf, 1)
+	waitFor(t, "the attempt is shown", func() bool {
+		return k.count(`SELECT count(*) FROM kagzi.step_runs WHERE run_id = $1 AND status = 'RUNNING'`, string(run.ID())) > 0
+	})
+	if n := k.count(`SELECT attempt_number FROM kagzi.step_runs WHERE run_id = $1`, string(run.ID())); n != 1 {
+		t.Errorf("attempt %d is shown, want 1", n)
+	}
+	shown.Store(true)
+	resultOf(k, run)
 }

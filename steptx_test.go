@@ -122,11 +122,28 @@ func TestStepTx(t *testing.T) {
 			if err := tx.Commit(ctx); err == nil || !strings.Contains(err.Error(), "return from the function") {
 				return Permanent(fmt.Errorf("commit: %w", err))
 			}
-			if err := tx.Rollback(ctx); err == nil {
-				return Permanent(errors.New("rolled back"))
-			}
 			return insert(ctx, tx, 1, 0)
 		}, "", 1, 0},
+		{"RollbackWithoutAnErrorIsAFailure", func(ctx context.Context, tx pgx.Tx, _ int) error {
+			if err := insert(ctx, tx, 1, 0); err != nil {
+				return err
+			}
+			if err := tx.Rollback(ctx); err == nil {
+				return errors.New("the engine's transaction is rolled back")
+			}
+			return nil
+		}, KindBadRequest, 0, 1},
+		{"DeferredRollbackWithoutAnErrorIsAFailure", func(ctx context.Context, tx pgx.Tx, _ int) error {
+			defer func() { _ = tx.Rollback(ctx) }()
+			return insert(ctx, tx, 1, 0)
+		}, KindBadRequest, 0, 1},
+		{"RollbackWithAnErrorIsThatError", func(ctx context.Context, tx pgx.Tx, n int) error {
+			if n == 1 {
+				defer func() { _ = tx.Rollback(ctx) }()
+				return errors.Join(insert(ctx, tx, 7, 0), KindNetwork)
+			}
+			return insert(ctx, tx, 1, 0)
+		}, "", 1, 1},
 		{"ItsRefusalIsFinal", func(ctx context.Context, tx pgx.Tx, _ int) error {
 			return fmt.Errorf("commit: %w", errors.Join(insert(ctx, tx, 1, 0), tx.Commit(ctx)))
 		}, KindBadRequest, 0, 1},
@@ -213,6 +230,25 @@ func TestStepTx(t *testing.T) {
 			t.Errorf("%d rows", n)
 		}
 	})
+	t.Run("AResultAfterTheTimeoutCommitsNothing", func(t *testing.T) {
+		k := newKit(t)
+		table(k)
+		wf := Define[struct{}, int]("wf", noRetry)
+		serve(k, wf, func(ctx Context, _ struct{}) (int, error) {
+			return 0, DoTx(ctx, "s", func(ctx context.Context, tx pgx.Tx) error {
+				err := insert(context.WithoutCancel(ctx), tx, 1, 0)
+				<-ctx.Done()
+				return err
+			}, noRetry, Timeout(50*time.Millisecond))
+		})
+		re := failureOf(k, begin(k, wf, struct{}{}), StatusFailed)
+		if re.Kind != KindTimeout {
+			t.Errorf("kind %q: %v", re.Kind, re)
+		}
+		if n := k.count(`SELECT count(*) FROM public.orders`); n != 0 {
+			t.Errorf("%d rows", n)
+		}
+	})
 	t.Run("ACancelledRunCommitsNothing", func(t *testing.T) {
 		k := newKit(t)
 		table(k)
@@ -275,4 +311,81 @@ func TestStepTxBehindAGoexit(t *testing.T) {
 	if n := refunded.Load(); n != 7 {
 		t.Errorf("refunded %d of the 7 that were charged", n)
 	}
+}
+
+// TestIsolationOfAStepTx has a signal reach the run while its transactional step has a snapshot. READ COMMITTED, which is the
+// level whatever the database's default, does not notice; of a stricter one, which the step asks for, that is a failed attempt.
+func TestIsolationOfAStepTx(t *testing.T) {
+	t.Parallel()
+	set := func(level string) func(context.Context, pgx.Tx) error {
+		return func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, `SET TRANSACTION ISOLATION LEVEL `+level)
+			return err
+		}
+	}
+	none := func(context.Context, pgx.Tx) error { return nil }
+	for _, tt := range []struct {
+		name  string
+		opts  []StepOption
+		begin func(context.Context, pgx.Tx) error
+		level string
+		fails int
+	}{
+		{"TheDefaultIsReadCommitted", nil, none, "read committed", 0},
+		{"ReadCommitted", []StepOption{Isolation(pgx.ReadCommitted)}, none, "read committed", 0},
+		{"RepeatableRead", []StepOption{Isolation(pgx.RepeatableRead)}, none, "repeatable read", 1},
+		{"Serializable", []StepOption{Isolation(pgx.Serializable)}, none, "serializable", 1},
+		{"TheLastCounts", []StepOption{Isolation(pgx.Serializable), Isolation(pgx.ReadCommitted)}, none, "read committed", 0},
+		{"SetInSQL", nil, set("REPEATABLE READ"), "repeatable read", 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.Database(t)
+			c := quietClient(t, poolWith(t, db.DSN, "default_transaction_isolation", "serializable"))
+			k := &kit{t: t, ctx: testContext(t), pool: db.Pool, c: quietClient(t, db.Pool)}
+			wf, hello := Define[struct{}, int]("wf", noRetry), DefineSignal[int]("hello")
+			w := newTestWorker(t, c, WorkerConfig{})
+			var calls atomic.Int64
+			Handle(w, wf, func(ctx Context, _ struct{}) (int, error) {
+				return 0, DoTx(ctx, "s", func(ctx context.Context, tx pgx.Tx) error {
+					if err := tt.begin(ctx, tx); err != nil {
+						return err
+					}
+					var level string
+					if err := tx.QueryRow(ctx, `SHOW transaction_isolation`).Scan(&level); err != nil || level != tt.level {
+						t.Errorf("the level is %q, %v", level, err)
+					}
+					var now time.Time
+					if err := tx.QueryRow(ctx, `SELECT now() FROM kagzi.workflow_runs`).Scan(&now); err != nil || calls.Add(1) > 1 {
+						return err
+					}
+					return k.c.Signal(ctx, CurrentStep(ctx).Run, hello.With(1))
+				}, append(tt.opts, soon)...)
+			})
+			startWorker(t, w)
+			run := begin(k, wf, struct{}{})
+			resultOf(k, run)
+			failed := 0
+			for _, s := range k.steps(run.ID())["s"] {
+				if s.Status == StatusFailed && s.Kind == KindDatabase {
+					failed++
+				}
+			}
+			if n := int(calls.Load()); failed != tt.fails || n != tt.fails+1 {
+				t.Errorf("%d executions, of which %d are recorded as failed; want %d failures", n, failed, tt.fails)
+			}
+		})
+	}
+}
+
+func TestBadIsolation(t *testing.T) {
+	k := newKit(t)
+	refused(k, func(ctx Context) (int, error) {
+		nothing := func(context.Context, pgx.Tx) error { return nil }
+		mustContain(t, DoTx(ctx, "s", nothing, Isolation(pgx.ReadUncommitted)), "READ UNCOMMITTED", "leave Isolation out")
+		mustContain(t, DoTx(ctx, "s", nothing, Isolation("snapshot")), `no isolation level "snapshot"`, "pgx.Serializable")
+		mustContain(t, DoTx(ctx, "s", nothing, Isolation("")), `no isolation level ""`)
+		mustContain(t, Do(ctx, "s", func(context.Context) error { return nil }, Isolation(pgx.Serializable)), "use StepTx or DoTx")
+		return 0, nil
+	})
 }

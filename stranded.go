@@ -12,19 +12,19 @@ import (
 
 // A Stranded is what of one version of a workflow waits in a queue in which no live worker can execute it.
 type Stranded struct {
-	Workflow string
-	Version  int // zero: runs that name none and were never executed
-	Queue    string
-	Count    int
-	More     bool      // there may be more: see Client.Stranded
-	Oldest   time.Time // when the oldest of those counted was started
-	DueAt    time.Time // when the first of them became due, or will; zero if time alone makes none due
+	Workflow string    `json:"workflow"`
+	Version  int       `json:"version"` // zero: runs that name none and were never executed
+	Queue    string    `json:"queue"`
+	Count    int       `json:"count"`
+	More     bool      `json:"more,omitempty"`  // there may be more: see Client.Stranded
+	Oldest   time.Time `json:"oldest,omitzero"` // when the oldest of those counted was started
+	DueAt    time.Time `json:"due_at,omitzero"` // when the first of them became due, or will; zero if time alone makes none due
 }
 
 // Stranded returns the active runs that no live worker of their queue has a handler for, in their version, by queue,
 // workflow and version. Live is a worker that is [WorkerOnline] and was heard of within its own StaleAfter; one that drains
 // is not. Runs that sleep count, because nobody will execute them when they wake; so do runs that a draining worker
-// executes still. A worker that an older Kagzi registered counts as one that executes every version of its workflows.
+// executes still.
 //
 // Ask before the last workers of an old version are removed for good: drain them, and if Stranded then lists that
 // version, start them again. Nothing is lost meanwhile: a stranded run waits for a worker.
@@ -45,7 +45,7 @@ func (c *Client) Stranded(ctx context.Context) ([]Stranded, error) {
 		workers, err = c.store.LiveWorkers(ctx, c.store.Pool(), math.MaxInt32)
 	}
 	if err != nil {
-		return nil, failed(public(err), "stranded runs")
+		return nil, failed(c.public(ctx, err), "stranded runs")
 	}
 	able := fleet{}
 	for _, w := range workers {
@@ -71,13 +71,12 @@ type fleet map[place]*able
 // An able is the workers that can execute a workflow, and in which versions.
 type able struct {
 	n        int
-	all      bool // versions: one of the workers did not say which
 	versions map[int]bool
 }
 
 // can reports whether one of the workers can execute the version; zero is a run that has none yet.
 func (a *able) can(version int) bool {
-	return a != nil && (version == 0 || a.all || a.versions[version])
+	return a != nil && (version == 0 || a.versions[version])
 }
 
 func (f fleet) add(w store.LiveWorker) {
@@ -87,7 +86,6 @@ func (f fleet) add(w store.LiveWorker) {
 			f[p] = &able{versions: map[int]bool{}}
 		}
 		f[p].n++
-		f[p].all = f[p].all || w.Handlers == nil
 	}
 	for _, h := range w.Handlers {
 		cut := strings.LastIndexByte(h, '/') // the workflow's name may contain others

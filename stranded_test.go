@@ -18,7 +18,7 @@ import (
 // A testWorker is a row of the registry.
 type testWorker struct {
 	namespace, queue, status string
-	types, handlers          []string // handlers nil as an older Kagzi registers
+	types, handlers          []string
 	silent                   time.Duration
 }
 
@@ -69,13 +69,10 @@ func TestStranded(t *testing.T) {
 		{"TheOldAlone", mixed, []testWorker{{types: ship, handlers: []string{"ship/1"}}}, []string{"default/ship v2: 3"}},
 		{"AnotherVersionAlone", mixed, []testWorker{{types: ship, handlers: []string{"ship/3"}}}, []string{"default/ship v1: 2", "default/ship v2: 3"}},
 		{"AnotherWorkflow", mixed[:1], []testWorker{{types: []string{"bill"}, handlers: []string{"bill/1"}}}, []string{"default/ship v1: 2"}},
-		{"OlderKagzi", mixed, []testWorker{{types: ship}}, nil},
-		{"OlderKagziAndAnother", mixed, []testWorker{{types: []string{"bill"}}, {types: ship, handlers: []string{"ship/1"}}}, []string{"default/ship v2: 3"}},
 		{"Offline", mixed[:1], []testWorker{{types: ship, handlers: []string{"ship/1"}, status: "OFFLINE"}}, []string{"default/ship v1: 2"}},
 		{"Draining", mixed[:1], []testWorker{{types: ship, handlers: []string{"ship/1"}, status: "DRAINING"}}, []string{"default/ship v1: 2"}},
 		{"Silent", mixed[:1], []testWorker{{types: ship, handlers: []string{"ship/1"}, silent: 2 * time.Minute}}, []string{"default/ship v1: 2"}},
 		{"QuietButLive", mixed[:1], []testWorker{{types: ship, handlers: []string{"ship/1"}, silent: 30 * time.Second}}, nil},
-		{"OlderAndSilent", mixed[:1], []testWorker{{types: ship, silent: 2 * time.Minute}}, []string{"default/ship v1: 2"}},
 		{"WorkerOfAnotherQueue", mixed[:1], []testWorker{{types: ship, handlers: []string{"ship/1"}, queue: "shop"}}, []string{"default/ship v1: 2"}},
 		{"WorkerOfAnotherNamespace", mixed[:1], []testWorker{{types: ship, handlers: []string{"ship/1"}, namespace: "other"}}, []string{"default/ship v1: 2"}},
 		{"RunsOfAnotherNamespace", []oddRuns{{version: 1, namespace: "other"}}, nil, nil},
@@ -176,7 +173,7 @@ func TestHealthKnowsVersions(t *testing.T) {
 	if q := r.Queues[0]; q.Due != 4 || q.Workers != 1 || !slices.Equal(q.Versions, []int{1, 2}) || !slices.Equal(q.Stranded, []int{1}) || r.At.Sub(q.Since) < time.Hour {
 		t.Errorf("%+v", q)
 	}
-	execSQL(t, pool, `UPDATE kagzi.workers SET handlers = NULL`)
+	execSQL(t, pool, `UPDATE kagzi.workers SET handlers = '{ship/1,ship/2}'`)
 	r = health(t, c)
 	wantHealth(t, r, "queues", Degraded, "although there are workers", "4 runs")
 	if q := r.Queues[0]; q.Stranded != nil {
@@ -216,10 +213,6 @@ func TestDefaultVersion(t *testing.T) {
 	}
 	if err := stop(); err != nil {
 		t.Error(err)
-	}
-	execSQL(t, k.pool, `UPDATE kagzi.workers SET handlers = NULL`)
-	if info, err := k.c.Worker(k.ctx, page[0].ID); err != nil || info.Handlers != nil || len(info.Workflows) != 2 {
-		t.Errorf("of an older Kagzi: %+v, %v", info, err)
 	}
 }
 

@@ -55,7 +55,7 @@ func Compensate(ctx Context, name string, undo func(context.Context) error, opts
 		return
 	}
 	id, err := b.enter("compensation", name)
-	cfg, optErr := stepOptions(opts)
+	cfg, optErr := stepOptions(opts, false)
 	if err = cmp.Or(err, optErr); err == nil && undo == nil {
 		err = errors.New("kagzi: the function is nil")
 	}
@@ -138,6 +138,8 @@ func (e *execution) cancelRequested() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
+	case e.loading: // what is registered is not known yet
+		e.run.CancelRequested = true
 	case e.undoing || e.replays:
 		if Kind(e.verdict.ErrorKind) != KindCompensation {
 			e.verdict = e.cancelled()
@@ -222,10 +224,12 @@ func (e *execution) runUndos(b *branch) error {
 		b.record(r)
 	}
 	if !e.run.DeadlineAt.IsZero() {
-		if err := e.s.store.LiftDeadline(e.s.background, e.held(), e.s.w.cfg.VisibilityTimeout); err != nil {
+		term, err := e.s.store.LiftDeadline(e.s.background, e.held(), e.s.w.cfg.VisibilityTimeout)
+		if err != nil {
 			e.s.databaseTrouble(err)
 			signal(e.s.beats) // extends the lease, too
 		}
+		e.setTerm(term)
 	}
 	known := map[string]bool{}
 	for _, u := range e.undos {

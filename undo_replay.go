@@ -135,7 +135,8 @@ func (e *execution) writeNotes(verdict *store.Finish) bool {
 // handOver puts u in e's place, with its slot, and lets it begin.
 func (e *execution) handOver(u *execution, begin func()) {
 	e.mu.Lock()
-	u.seen, u.alone, u.released = e.seen, e.alone, e.released
+	u.seen, u.alone, u.released, u.term = e.seen, e.alone, e.released, e.term
+	u.large, e.large = e.large, 0
 	e.released = true // u has the slot
 	e.mu.Unlock()
 	ok, reason, cause := e.s.replace(e, u)

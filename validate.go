@@ -107,6 +107,15 @@ func validateDuration(field string, d time.Duration) error {
 	return nil
 }
 
+// validateTime refuses a time that cannot be written as text everywhere, or not be stored: field says whose it is. The
+// zero time is one of the year 1.
+func validateTime(field string, t time.Time) error {
+	if y := t.UTC().Year(); y < 1 || y > 9999 {
+		return fmt.Errorf("kagzi: %s is in the year %d: give a time from the year 1 to 9999", field, y)
+	}
+	return nil
+}
+
 func validatePriority(p int) error {
 	if p < 1 || p > 4 {
 		return fmt.Errorf("kagzi: Priority is %d: use 1 (first) to 4 (last)", p)

@@ -65,17 +65,19 @@ func (c *Client) announceWork(ctx context.Context, tx pgx.Tx, queue, typ string,
 // ends once they have run; until then it stays active. A run that is cancelled already stays so. Cancel returns
 // [ErrRunNotFound], and [ErrRunFinished] if the run completed or failed before.
 func (c *Client) Cancel(ctx context.Context, ref Ref, opts ...ChangeOption) error {
-	return failedIf(c.end(ctx, ref, opts, c.store.Cancel), "cancel %v", ref)
+	ref = plain(ref)
+	return c.failedIf(ctx, c.end(ctx, ref, opts, (*store.Store).Cancel), "cancel %v", ref)
 }
 
 // Terminate is [Client.Cancel] without compensations: it ends an active run and its children at once, also one that is being
 // undone.
 func (c *Client) Terminate(ctx context.Context, ref Ref, opts ...ChangeOption) error {
-	return failedIf(c.end(ctx, ref, opts, c.store.Terminate), "terminate %v", ref)
+	ref = plain(ref)
+	return c.failedIf(ctx, c.end(ctx, ref, opts, (*store.Store).Terminate), "terminate %v", ref)
 }
 
 // end ends the run in the way given.
-func (c *Client) end(ctx context.Context, ref Ref, opts []ChangeOption, how func(context.Context, pgx.Tx, uuid.UUID, string) (*store.CancelledRuns, error)) error {
+func (c *Client) end(ctx context.Context, ref Ref, opts []ChangeOption, how func(*store.Store, context.Context, pgx.Tx, uuid.UUID, string) (*store.CancelledRuns, error)) error {
 	cfg, err := changeOptions(opts)
 	if err != nil {
 		return err
@@ -84,7 +86,7 @@ func (c *Client) end(ctx context.Context, ref Ref, opts []ChangeOption, how func
 	if err != nil {
 		return err
 	}
-	ended, err := how(ctx, cfg.tx, id, cfg.reason)
+	ended, err := how(c.store, ctx, cfg.tx, id, cfg.reason)
 	if err != nil {
 		return err
 	}
@@ -98,6 +100,7 @@ func (c *Client) end(ctx context.Context, ref Ref, opts []ChangeOption, how func
 // goes on with that. The parent of a child that is resumed keeps the failure that it knows of, and does not cancel the
 // child when it ends.
 func (c *Client) Resume(ctx context.Context, ref Ref, opts ...ChangeOption) error {
+	ref = plain(ref)
 	cfg, err := changeOptions(opts)
 	var id uuid.UUID
 	if err == nil {
@@ -117,7 +120,7 @@ func (c *Client) Resume(ctx context.Context, ref Ref, opts ...ChangeOption) erro
 		err = c.announceWork(ctx, cfg.tx, queue, "", 0)
 	}
 	if err != nil {
-		return failed(public(err), "resume %v", ref)
+		return failed(c.public(ctx, err), "resume %v", ref)
 	}
 	return nil
 }
@@ -136,16 +139,17 @@ const (
 
 // A RunEvent is an entry of a run's history beside its steps: what was done to it from outside.
 type RunEvent struct {
-	Event  RunEventKind
-	Other  RunID  // of RESTARTED and FORKED: which run it became, or comes from (RunInfo.Origin)
-	Step   string // of FORKED: from which step on
-	Reason string // that the caller gave
-	At     time.Time
+	Event  RunEventKind `json:"event"`
+	Other  RunID        `json:"other,omitempty"`  // of RESTARTED and FORKED: which run it became, or comes from (RunInfo.Origin)
+	Step   string       `json:"step,omitempty"`   // of FORKED: from which step on
+	Reason string       `json:"reason,omitempty"` // that the caller gave
+	At     time.Time    `json:"at,omitzero"`
 }
 
 // Events returns what was done to a run, oldest first: that it was resumed, restarted and so on. It returns
 // [ErrRunNotFound] if the client's namespace has no such run. Events are deleted with their run.
 func (c *Client) Events(ctx context.Context, ref Ref) ([]RunEvent, error) {
+	ref = plain(ref)
 	id, err := c.resolve(ctx, nil, ref)
 	if err == nil {
 		_, err = c.store.Run(ctx, id)
@@ -155,7 +159,7 @@ func (c *Client) Events(ctx context.Context, ref Ref) ([]RunEvent, error) {
 		rows, err = c.store.RunEvents(ctx, id)
 	}
 	if err != nil {
-		return nil, failed(public(err), "events of %v", ref)
+		return nil, failed(c.public(ctx, err), "events of %v", ref)
 	}
 	events := make([]RunEvent, len(rows))
 	for i, e := range rows {

@@ -396,7 +396,7 @@ func TestBulkStops(t *testing.T) {
 	for says, call := range map[string]func() (Bulk, error){
 		"the filter is empty":     func() (Bulk, error) { return k.c.CancelAll(k.ctx, Filter{}) },
 		"only has After or Limit": func() (Bulk, error) { return k.c.ResumeAll(k.ctx, Filter{Limit: 5, After: "x"}) },
-		"negative":                func() (Bulk, error) { return k.c.RestartAll(k.ctx, Filter{Limit: -1, Workflow: "noop"}) },
+		"Limit is -1":             func() (Bulk, error) { return k.c.RestartAll(k.ctx, Filter{Limit: -1, Workflow: "noop"}) },
 		"the step is empty":       func() (Bulk, error) { return k.c.ForkAll(k.ctx, cancelled, "") },
 		"Version is -1":           func() (Bulk, error) { return k.c.ForkAll(k.ctx, cancelled, "pay", Version(-1)) },
 		"nil option":              func() (Bulk, error) { return k.c.CancelAll(k.ctx, cancelled, nil) },

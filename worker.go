@@ -16,6 +16,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi/internal/testhook"
+	"github.com/kagzi/kagzi/migrations"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -29,7 +30,8 @@ type WorkerConfig struct {
 	MaxConcurrent int
 
 	// VisibilityTimeout is how long a claimed run stays with its worker without being extended. Workers
-	// extend it at half-time. Zero means 5 minutes.
+	// extend it at half-time. A worker calls no step under a lease that is over by its own clock. At least 100 ms; a time
+	// below some seconds costs runs that change hands whenever the database is slow. Zero means 5 minutes.
 	VisibilityTimeout time.Duration
 
 	// Heartbeat is the time between two signs of life. Zero means 10 seconds, or less if VisibilityTimeout or
@@ -44,7 +46,8 @@ type WorkerConfig struct {
 	PollInterval time.Duration
 
 	// StaleAfter is how long the worker may be silent before others take it for dead; it gives its runs up
-	// itself after two thirds of that. Zero means 30 seconds.
+	// itself after two thirds of that. At least 100 ms; the remark on VisibilityTimeout holds here as well. Zero means 30
+	// seconds.
 	StaleAfter time.Duration
 
 	// FixedLease keeps the worker from extending leases: a run that is not done within VisibilityTimeout is
@@ -57,11 +60,13 @@ type WorkerConfig struct {
 	// Labels are shown in the registry.
 	Labels map[string]string
 
-	// Coordinator configures the coordinator that the worker hosts; give all workers of a namespace the same.
+	// Coordinator configures the coordinator that the worker hosts; give all workers of a namespace the same. The worker
+	// itself goes by its Grace and NoGrace: it gives its runs up when the connection of its heartbeats is lost and no other
+	// can be had within Grace, 1.5 seconds at the least.
 	Coordinator CoordinatorConfig
 
-	// NoCoordinator keeps the worker from hosting one. Some process must: without any, no schedule fires and no
-	// dead worker is missed before its leases end.
+	// NoCoordinator keeps the worker from hosting one. Some process must: without any, no schedule fires, no dead worker is
+	// missed before its leases end, no Timeout passes of runs that no worker takes, and nothing is deleted.
 	NoCoordinator bool
 }
 
@@ -83,8 +88,11 @@ func (c WorkerConfig) withDefaults() WorkerConfig {
 	return c
 }
 
-// leastHeartbeat is as short as a heartbeat may be; StaleAfter and VisibilityTimeout are three of them at least.
-const leastHeartbeat = time.Millisecond
+// leastLease is as short as StaleAfter and VisibilityTimeout may be, and leastHeartbeat as a heartbeat.
+const (
+	leastLease     = 100 * time.Millisecond
+	leastHeartbeat = 10 * time.Millisecond
+)
 
 // validate names only what was given: what follows from a mistake is none.
 func (c WorkerConfig) validate(given WorkerConfig) error {
@@ -99,11 +107,11 @@ func (c WorkerConfig) validate(given WorkerConfig) error {
 		value time.Duration
 		least time.Duration
 	}{
-		{"VisibilityTimeout", c.VisibilityTimeout, leastHeartbeat * 3},
+		{"VisibilityTimeout", c.VisibilityTimeout, leastLease},
 		{"Heartbeat", cmp.Or(given.Heartbeat, time.Second), leastHeartbeat},
 		{"DrainTimeout", c.DrainTimeout, time.Microsecond},
 		{"PollInterval", c.PollInterval, time.Millisecond},
-		{"StaleAfter", c.StaleAfter, leastHeartbeat * 3},
+		{"StaleAfter", c.StaleAfter, leastLease},
 	} {
 		check(d.value < d.least, "%s is %v: give at least %v (a time.Duration counts nanoseconds: 30*time.Second)", d.name, d.value, d.least)
 	}
@@ -135,13 +143,14 @@ type Worker struct {
 	running  atomic.Bool
 	hooks    atomic.Pointer[testhook.Hooks] // of the last Run
 
-	failpoint func(point string, run uuid.UUID) // tests die here; nil otherwise
+	failpoint    func(point string, run uuid.UUID) // tests die here; nil otherwise
+	awayPatience time.Duration                     // of tests; zero otherwise
 }
 
 // NewWorker returns a worker without handlers; give it some with [Handle]. It does no I/O: it validates cfg.
 func NewWorker(c *Client, cfg WorkerConfig) (*Worker, error) {
-	if c == nil {
-		return nil, errors.New("kagzi: the client is nil: make one with NewClient")
+	if err := c.made(); err != nil {
+		return nil, err
 	}
 	err := cfg.Coordinator.contradiction()
 	if cfg.NoCoordinator && !reflect.ValueOf(cfg.Coordinator).IsZero() {
@@ -156,6 +165,14 @@ func NewWorker(c *Client, cfg WorkerConfig) (*Worker, error) {
 		return nil, err
 	}
 	return &Worker{client: c, cfg: cfg, handlers: map[string]map[int]handler{}, defaults: map[string]int{}}, nil
+}
+
+// made returns an error if w is not what NewWorker returned.
+func (w *Worker) made() error {
+	if w == nil || w.client == nil {
+		return errors.New("kagzi: the worker is nil or a zero Worker: make one with NewWorker, and look at its error")
+	}
+	return nil
 }
 
 func (w *Worker) handle(workflow string, version int, isDefault bool, h handler) {
@@ -190,9 +207,13 @@ func (w *Worker) handle(workflow string, version int, isDefault bool, h handler)
 // from anywhere. Step functions get none of ctx's values.
 //
 // Run returns an error if the worker cannot work: mistakes made with [Handle], a schema that does not fit, rights
-// that are missing, a pool that is too small or was closed. A database that is away is not one: Run logs it and
-// carries on when it is back. A Worker may run again after Run has returned, but not twice at once.
+// that are missing, a database that is read-only when Run begins, a pool that is too small or was closed. A database that
+// is away is not one: Run logs it and carries on when it is back. Neither is one that becomes read-only later, as the old
+// primary does in a failover. A Worker may run again after Run has returned, but not twice at once.
 func (w *Worker) Run(ctx context.Context) error {
+	if err := w.made(); err != nil {
+		return err
+	}
 	if !w.running.CompareAndSwap(false, true) {
 		return errors.New("kagzi: the worker is running already: make another for more")
 	}
@@ -207,6 +228,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err := errors.Join(mistakes...); err != nil {
 		return err
 	}
+	w.warnOfSmallPool()
 	s := newSession(w)
 	s.hooks = testhook.From(ctx)
 	w.hooks.Store(s.hooks)
@@ -221,6 +243,17 @@ func (w *Worker) Run(ctx context.Context) error {
 
 // leastConns is one connection for claims and one for everything else.
 const leastConns = 2
+
+// runsPerConn is how many runs at once share a connection of the pool at the most without a warning.
+const runsPerConn = 10
+
+// warnOfSmallPool says that steps which use the pool may keep the worker waiting.
+func (w *Worker) warnOfSmallPool() {
+	if conns := w.client.store.Pool().Config().MaxConns; int(conns)*runsPerConn < w.cfg.MaxConcurrent {
+		w.client.cfg.Logger.Warn("kagzi: the pool is small for this many runs at once: if their steps use it, they wait for each other, and the worker for them; set pool_max_conns or MaxConcurrent",
+			"pool_max_conns", conns, "max_concurrent", w.cfg.MaxConcurrent)
+	}
+}
 
 // handled lists what the worker can execute.
 func (w *Worker) handled() []store.Handled {
@@ -252,7 +285,7 @@ func (w *Worker) serves() []string {
 // registration is what the worker says of itself.
 func (w *Worker) registration(id uuid.UUID) store.Worker {
 	reg := store.Worker{
-		ID: id, Queue: w.cfg.Queue, PID: os.Getpid(), Build: w.cfg.Build, MaxConcurrent: w.cfg.MaxConcurrent, Handlers: w.serves(),
+		ID: id, Queue: w.cfg.Queue, PID: os.Getpid(), Build: w.cfg.Build, Schema: migrations.Version(), MaxConcurrent: w.cfg.MaxConcurrent, Handlers: w.serves(),
 		Visibility: w.cfg.VisibilityTimeout, StaleAfter: w.cfg.StaleAfter,
 	}
 	reg.Hostname, _ = os.Hostname() // for people

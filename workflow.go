@@ -3,6 +3,7 @@ package kagzi
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 )
 
@@ -54,8 +55,11 @@ type handler func(ctx *branch, input []byte) (output []byte, err error)
 // for several versions of a workflow, which then are all at work: a run stays on the version that it began with. A run
 // that names none begins with the highest, or with the [Default].
 //
-// Mistakes (a nil fn, two for one version, two defaults, a bad name) are returned by [Worker.Run]. Call it before Run.
+// Mistakes (a nil fn, two for one version, two defaults, a bad name, a nil w) are returned by [Worker.Run]. Call it before Run.
 func Handle[In, Out any](w *Worker, wf Workflow[In, Out], fn func(Context, In) (Out, error), opts ...HandleOption) {
+	if w.made() != nil {
+		return // as Run says
+	}
 	version, isDefault := Version(1), false
 	var err error
 	for _, o := range opts {
@@ -76,19 +80,20 @@ func Handle[In, Out any](w *Worker, wf Workflow[In, Out], fn func(Context, In) (
 		w.mistakes = append(w.mistakes, failed(err, "handler of %q", wf.name))
 		return
 	}
-	codec := w.client
+	client := w.client
 	w.handle(wf.name, int(version), isDefault, func(ctx *branch, input []byte) ([]byte, error) {
 		var in In
-		if err := codec.cfg.Codec.Decode(input, &in); err != nil {
-			return nil, Permanent(kinded{KindBadInput, fmt.Errorf("the stored input does not decode into %T: %w", in, err)})
+		if err := client.decode(input, &in); err != nil {
+			return nil, Permanent(kinded{KindBadInput, fmt.Errorf("the stored input does not decode into %v, the type that this program has for it: %w; "+
+				"deploy code whose type decodes it, with the Codec and Sealer that the run was started with, and Resume the run, or Restart it with another kagzi.Input", reflect.TypeFor[In](), err)})
 		}
 		out, err := fn(ctx, in)
 		if err != nil {
 			return nil, err
 		}
-		data, err := codec.encode(fmt.Sprintf("result of workflow %q", wf.name), out)
+		data, err := client.encode(fmt.Sprintf("result of workflow %q", wf.name), out)
 		if err != nil {
-			return nil, Permanent(kinded{KindValidation, err})
+			return nil, unstorable(err)
 		}
 		return data, nil
 	})

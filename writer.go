@@ -25,6 +25,9 @@ type item struct {
 	settled store.Outcome       // how, once it is
 	written chan struct{}       // closed when the item is settled; nil if it carries no decision
 	place   int                 // in its execution's backlog; zero: it never was there
+	// failures counts the flushes of the item alone that the database refused or that took too long. Only the flush that has
+	// the item changes it.
+	failures int
 }
 
 // submit hands it to the next flush, together with what was noted for it. It returns false, and does not, if the branch
@@ -147,9 +150,8 @@ func (it *item) settle(o store.Outcome) {
 // counts as done. It returns when every item is settled or waits for its next flush.
 func (s *session) flush(items []*item) {
 	items = latest(s.dropEnded(withoutBacklog(items)))
-	pause := 10 * time.Millisecond
 	last := s.w.client.results.last()
-	for {
+	for failures := 0; ; failures++ {
 		items = s.dropEnded(items)
 		if len(items) == 0 {
 			return
@@ -158,24 +160,76 @@ func (s *session) flush(items []*item) {
 		f := flushOf(items)
 		err := s.store.Flush(s.background, f)
 		s.failpoint("after flush", uuid.Nil)
-		switch {
-		case err == nil:
+		if err == nil {
 			s.outage.end()
+			s.troubles.over(s.logger(s.workerID()), flushing)
 			s.settleAll(items, last)
 			s.w.client.wakeDue(s.noWait, f.Woken)
 			return
-		case store.Refused(err) && len(items) > 1:
-			for _, it := range items { // one of them is at fault: it alone shall fail
-				s.flush([]*item{it})
-			}
-			return
-		case store.Refused(err):
-			s.refused(items[0], err)
+		}
+		if s.flushApart(items, err, failures) {
 			return
 		}
 		s.databaseTrouble(err)
-		time.Sleep(pause)
-		pause = min(2*pause, time.Second)
+		s.pause(min(10*time.Millisecond<<min(failures, 10), time.Second))
+	}
+}
+
+const (
+	flushing = "flush" // as the store names it in its errors
+
+	// mostLockedFlushes is how often a flush that meets a lock is tried as a whole.
+	mostLockedFlushes = 3
+)
+
+// flushApart goes on with items whose flush failed with err, and reports whether it did: the same flush would fail again,
+// for a reason that may lie with one of them. That one must not hold up the others. Else they are to be flushed again as
+// they are.
+func (s *session) flushApart(items []*item, err error, failures int) bool {
+	if len(items) == 0 || s.closing.Load() {
+		return false
+	}
+	class := store.Classify(err)
+	switch class {
+	case store.ClassLocked:
+		if failures+1 < mostLockedFlushes {
+			return false
+		}
+	case store.ClassRefused, store.ClassForbidden, store.ClassOther, store.ClassLate:
+	default:
+		return false
+	}
+	switch n := len(items); {
+	case n == 1 && class == store.ClassRefused:
+		s.refused(items[0], err)
+	case n == 1:
+		s.databaseTrouble(err)
+		items[0].e.putOffFor(items[0], items[0].troubled())
+	case class == store.ClassLate || class == store.ClassLocked: // halves: each try takes long
+		s.databaseTrouble(err)
+		s.flush(items[:n/2])
+		s.flush(items[n/2:])
+	default: // one of them is at fault: it alone shall fail
+		for i := range items {
+			s.flush(items[i : i+1])
+		}
+	}
+	return true
+}
+
+// troubled counts a failure of the item alone, and returns how long it is to wait.
+func (it *item) troubled() time.Duration {
+	it.failures++
+	return troublePause(it.failures - 1)
+}
+
+// pause waits for d, or until what cannot be written is given up.
+func (s *session) pause(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-s.closed:
 	}
 }
 

@@ -77,14 +77,14 @@ const (
 	lookAgain = time.Millisecond
 )
 
-// Now returns the time by the database's clock.
+// Now returns the time by the database's clock, in UTC.
 func (e *Env) Now() time.Time {
 	e.t.Helper()
 	var now time.Time
 	if err := e.Pool.QueryRow(e.ctx, `SELECT kagzitest.clock_timestamp()`).Scan(&now); err != nil {
 		e.t.Fatalf("kagzitest: read the clock: %v", err)
 	}
-	return now
+	return now.UTC()
 }
 
 // Advance moves the database's clock forward by d, from one moment at which something becomes due to the next, and at each
@@ -122,9 +122,10 @@ func (e *Env) move(to time.Time) {
 	deadline := time.Now().Add(patience / 3)
 	for {
 		var now time.Time
+		asked := time.Now()
 		err := e.Pool.QueryRow(e.ctx, `SELECT kagzitest.move($1)`, to).Scan(&now)
 		if err == nil {
-			e.session.SetClock(now)
+			e.session.SetClock(now, asked)
 			e.session.Wake()
 			return
 		}
@@ -141,9 +142,11 @@ func (e *Env) move(to time.Time) {
 
 // A view is what the tables say at a time: what is under way, what is due, and when something becomes due next.
 type view struct {
+	asked   time.Time // by this process's clock
 	now     time.Time
 	running []running
 	due     []string
+	late    bool      // runs are over their deadline that no worker executes: the coordinator ends them
 	next    time.Time // zero if nothing does
 }
 
@@ -156,12 +159,12 @@ type running struct {
 }
 
 // A run that waits for the one before of its schedule is due once no other of the schedule is active. One that no worker
-// has code for, in its version, is somebody else's.
+// has code for, in its version, is somebody else's, until its deadline, when the coordinator of namespace $1 ends it.
 const lookAround = `
 WITH t AS MATERIALIZED (SELECT kagzitest.clock_timestamp() AS now),
 active AS MATERIALIZED (
 	SELECT r.run_id, r.workflow_type, r.task_queue, r.status, r.locked_by, r.available_at, r.waiting_on, r.schedule_group_id, r.version,
-		r.wakeups, r.cancel_requested_at IS NOT NULL AS cancelling
+		r.wakeups, r.cancel_requested_at IS NOT NULL AS cancelling, CASE WHEN r.namespace_id = $1 AND r.status <> 'RUNNING' THEN r.deadline_at END AS deadline_at
 	FROM kagzi.workflow_runs r WHERE r.status IN ('PENDING', 'RUNNING', 'SLEEPING', 'SCHEDULED')
 )
 SELECT t.now,
@@ -171,24 +174,34 @@ SELECT t.now,
 	ARRAY(SELECT a.cancelling FROM active a WHERE a.status = 'RUNNING' ORDER BY a.run_id),
 	ARRAY(
 		SELECT concat_ws(' ', CASE WHEN a.status = 'SCHEDULED' THEN 'the schedule of' ELSE a.run_id || ' of' END, a.workflow_type, 'version ' || a.version, 'on queue', a.task_queue)
-		FROM active a WHERE a.status <> 'RUNNING' AND (a.available_at <= t.now OR a.status = 'PENDING' AND a.waiting_on = 'previous run' AND NOT EXISTS (
+		FROM active a WHERE a.deadline_at <= t.now OR a.status <> 'RUNNING' AND (a.available_at <= t.now OR a.status = 'PENDING' AND a.waiting_on = 'previous run' AND NOT EXISTS (
 			SELECT FROM active p WHERE p.schedule_group_id = a.schedule_group_id AND p.run_id <> a.run_id AND p.status <> 'SCHEDULED'))
 			AND (a.status = 'SCHEDULED' OR EXISTS (SELECT FROM kagzi.workers w
 				WHERE w.status = 'ONLINE' AND w.task_queue = a.task_queue AND a.workflow_type = ANY (w.workflow_types)
 					AND (a.version IS NULL OR w.handlers IS NULL OR a.workflow_type || '/' || a.version = ANY (w.handlers))))
 		ORDER BY a.run_id LIMIT 5
 	),
-	(SELECT min(a.available_at) FROM active a WHERE a.status <> 'RUNNING' AND a.available_at > t.now AND a.available_at < 'infinity')
+	(SELECT bool_or(a.deadline_at <= t.now) IS TRUE FROM active a),
+	LEAST((SELECT min(a.available_at) FROM active a WHERE a.status <> 'RUNNING' AND a.available_at > t.now AND a.available_at < 'infinity'),
+		(SELECT min(a.deadline_at) FROM active a WHERE a.deadline_at > t.now AND a.deadline_at < 'infinity'))
 FROM t`
+
+// coordinated returns the namespace whose coordinator the test's worker hosts, empty if it hosts none.
+func (e *Env) coordinated() string {
+	if e.cfg.Worker.NoCoordinator {
+		return ""
+	}
+	return e.namespace
+}
 
 func (e *Env) look() view {
 	e.t.Helper()
-	var v view
+	v := view{asked: time.Now()}
 	var next *time.Time
 	var runs, workers []uuid.UUID
 	var wakeups []int64
 	var cancelling []bool
-	if err := e.Pool.QueryRow(e.ctx, lookAround).Scan(&v.now, &runs, &workers, &wakeups, &cancelling, &v.due, &next); err != nil {
+	if err := e.Pool.QueryRow(e.ctx, lookAround, e.coordinated()).Scan(&v.now, &runs, &workers, &wakeups, &cancelling, &v.due, &v.late, &next); err != nil {
 		e.t.Fatalf("kagzitest: look at the runs: %v", err)
 	}
 	for i := range runs {
@@ -207,7 +220,7 @@ func (e *Env) settle() view {
 	unknown := map[uuid.UUID]time.Time{} // runs that workers elsewhere execute, and since when that is known
 	for {
 		v := e.look()
-		e.session.SetClock(v.now) // an answer that was long on its way may have set one back
+		e.session.SetClock(v.now, v.asked)
 		if len(v.due) == 0 && e.waiting(&v, unknown) && e.still(&v) {
 			return v
 		}
@@ -215,6 +228,9 @@ func (e *Env) settle() view {
 			e.t.Fatalf("kagzitest: the test is over: %v", err)
 		}
 		e.checkWorker()
+		if v.late {
+			e.session.Wake() // the last look of the coordinator may have been a moment ago
+		}
 		if time.Now().After(deadline) {
 			e.t.Fatalf("kagzitest: after %v runs are still due or under way: due: %s; under way: %v", patience, strings.Join(v.due, ", "), v.running)
 		}

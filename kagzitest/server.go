@@ -48,13 +48,17 @@ const (
 )
 
 func startServer(ctx context.Context) (_ *server, err error) {
+	schema, err := migrations.SQL(0, 0)
+	if err != nil {
+		return nil, err
+	}
 	dsn, stop, err := localpg.Open(ctx)
 	if err != nil {
 		return nil, err
 	}
 	s := &server{dsn: dsn, stop: stop}
 	s.name = databases + time.Now().UTC().Format(dateLayout) + "_" + strings.ToLower(rand.Text())[:10] + "_"
-	s.template = templateAre + hashOf(fmt.Sprint(migrations.Version()), shadow)
+	s.template = templateAre + hashOf(schema, shadow)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, stop())

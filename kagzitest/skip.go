@@ -87,6 +87,9 @@ func (e *Env) skip(ref kagzi.Ref, enough func(run *member) bool) time.Duration {
 func (e *Env) dueOf(family []member, v view) (next time.Time, wentOn bool) {
 	for _, m := range family {
 		t := m.AvailableAt
+		if !t.After(v.now) { // nobody has code for it
+			t = m.DeadlineAt
+		}
 		if m.Status == string(kagzi.StatusRunning) {
 			i := slices.IndexFunc(v.running, func(r running) bool { return r.ID == m.ID })
 			if i < 0 {
@@ -94,7 +97,7 @@ func (e *Env) dueOf(family []member, v view) (next time.Time, wentOn bool) {
 			}
 			t = e.session.Look(m.ID, v.running[i].Wakeups, v.running[i].Cancelling).Next
 		}
-		if m.Active && t.After(v.now) && (next.IsZero() || t.Before(next)) { // what is due already has nobody with code for it
+		if m.Active && t.After(v.now) && (next.IsZero() || t.Before(next)) {
 			next = t
 		}
 	}
@@ -110,19 +113,21 @@ type member struct {
 	Status      string
 	Active      bool
 	AvailableAt time.Time // zero if it does not become due of its own accord
+	DeadlineAt  time.Time // when the coordinator ends it; zero if it does not
 	WaitingOn   string
 }
 
 const familyOf = `
 WITH RECURSIVE tree AS (
-	SELECT r.run_id, r.namespace_id, r.workflow_type, r.version, r.task_queue, r.status, r.available_at, r.waiting_on, 0 AS depth
+	SELECT r.run_id, r.namespace_id, r.workflow_type, r.version, r.task_queue, r.status, r.available_at, r.deadline_at, r.waiting_on, 0 AS depth
 	FROM kagzi.workflow_runs r WHERE r.run_id = $1 AND r.namespace_id = $2
 	UNION ALL
-	SELECT c.run_id, c.namespace_id, c.workflow_type, c.version, c.task_queue, c.status, c.available_at, c.waiting_on, t.depth + 1
+	SELECT c.run_id, c.namespace_id, c.workflow_type, c.version, c.task_queue, c.status, c.available_at, c.deadline_at, c.waiting_on, t.depth + 1
 	FROM kagzi.workflow_runs c JOIN tree t ON c.parent_run_id = t.run_id AND c.namespace_id = t.namespace_id
 )
 SELECT t.run_id, t.workflow_type, coalesce(t.version, 0), t.task_queue, t.status, t.status IN ('PENDING', 'RUNNING', 'SLEEPING'),
-	coalesce(CASE WHEN t.available_at < 'infinity' THEN t.available_at END, '0001-01-01 00:00:00+00'), coalesce(t.waiting_on, '')
+	coalesce(CASE WHEN t.available_at < 'infinity' THEN t.available_at END, '0001-01-01 00:00:00+00'),
+	coalesce(CASE WHEN t.deadline_at < 'infinity' AND t.namespace_id = $3 THEN t.deadline_at END, '0001-01-01 00:00:00+00'), coalesce(t.waiting_on, '')
 FROM tree t
 WHERE t.depth = 0 OR t.status IN ('PENDING', 'RUNNING', 'SLEEPING')
 ORDER BY t.depth, t.run_id`
@@ -134,7 +139,7 @@ func (e *Env) family(ref kagzi.Ref) []member {
 	if err != nil {
 		e.t.Fatalf("kagzitest: %v", err)
 	}
-	rows, _ := e.Pool.Query(e.ctx, familyOf, string(info.ID), e.namespace)
+	rows, _ := e.Pool.Query(e.ctx, familyOf, string(info.ID), e.namespace, e.coordinated())
 	out, err := pgx.CollectRows(rows, pgx.RowToStructByPos[member])
 	if err != nil {
 		e.t.Fatalf("kagzitest: look at run %s: %v", info.ID, err)

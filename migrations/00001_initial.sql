@@ -1,11 +1,15 @@
 -- The tables of Kagzi. Every key and unique index contains namespace_id, so that the tables can be
--- distributed or partitioned by it, and no index leads with it: with statistics missing or stale the planner
--- would answer statements about one run from such an index, by scanning the namespace.
+-- distributed or partitioned by it, and no index that they could use leads with it: with statistics missing or stale the
+-- planner would answer statements about one run from such an index, by scanning the namespace.
 
+-- +kagzi OldestProgram 1
 -- +goose Up
 
 -- The queue, the head of each run's history, and the templates of schedules. A run that may be claimed, now
--- or later, is PENDING, RUNNING or SLEEPING; available_at says from when.
+-- or later, is PENDING, RUNNING or SLEEPING; available_at says from when. A sleeping run becomes due when its wakeups
+-- reach wakeups_awaited: a parent that waits for a thousand children is woken once, and a run that waits for the time
+-- alone by nothing. A detached child goes on when its parent ends. A run that was restarted or forked from another says
+-- from which.
 CREATE TABLE kagzi.workflow_runs (
     run_id              uuid                     NOT NULL,
     namespace_id        text        COLLATE "C"  NOT NULL,
@@ -23,7 +27,9 @@ CREATE TABLE kagzi.workflow_runs (
     attempts            integer                  NOT NULL DEFAULT 0,
     recoveries          integer                  NOT NULL DEFAULT 0,
     recoveries_since    timestamptz,
+    load_failures       integer                  NOT NULL DEFAULT 0,
     wakeups             bigint                   NOT NULL DEFAULT 0,
+    wakeups_awaited     bigint                   NOT NULL DEFAULT 0,
     waiting_on          text,
     retry_policy        jsonb,
     deadline_at         timestamptz,
@@ -33,6 +39,8 @@ CREATE TABLE kagzi.workflow_runs (
     cancel_requested_at timestamptz,
     parent_run_id       uuid,
     parent_step_id      text        COLLATE "C",
+    detached            boolean                  NOT NULL DEFAULT false,
+    origin_run_id       uuid,
     cron_expr           text,
     time_zone           text,
     max_catchup         integer,
@@ -76,6 +84,12 @@ CREATE INDEX workflow_runs_parent
     ON kagzi.workflow_runs (parent_run_id, namespace_id)
     WHERE parent_run_id IS NOT NULL;
 
+-- The active runs that have a Timeout, for what ends those that no worker takes. Runs without one have no entry. It leads
+-- with the namespace, as no other does: nothing but that look asks for a deadline, so no other statement can use it.
+CREATE INDEX workflow_runs_deadline
+    ON kagzi.workflow_runs (namespace_id, deadline_at, run_id)
+    WHERE deadline_at IS NOT NULL AND status IN ('PENDING', 'SLEEPING', 'RUNNING');
+
 CREATE INDEX workflow_runs_metadata
     ON kagzi.workflow_runs USING gin (metadata jsonb_path_ops)
     WHERE metadata IS NOT NULL;
@@ -108,7 +122,12 @@ CREATE UNIQUE INDEX workflow_runs_queued
 -- do not pay for it. It is for Health alone.
 CREATE INDEX workflow_runs_set_aside
     ON kagzi.workflow_runs (error_kind, namespace_id, finished_at)
-    WHERE status = 'FAILED' AND error_kind IN ('crash_loop', 'nondeterminism', 'bad_input');
+    WHERE status = 'FAILED' AND error_kind IN ('crash_loop', 'nondeterminism', 'bad_input', 'unreadable');
+
+-- What waits because its history could not be read. It is for Health alone, and almost always empty.
+CREATE INDEX workflow_runs_unread
+    ON kagzi.workflow_runs (load_failures, namespace_id)
+    WHERE load_failures > 0 AND status = 'PENDING';
 
 -- Inputs and outputs, apart from the rows that every claim and finish rewrites.
 CREATE TABLE kagzi.workflow_payloads (
@@ -126,14 +145,18 @@ CREATE TABLE kagzi.workflow_payloads (
 );
 
 -- One row for each attempt of each step. A FAILED attempt with wake_at will be followed by another at that
--- time; one without is final for its run_attempt. first_attempt is the attempt this series began with.
+-- time; one without is final for its run_attempt. first_attempt is the attempt this series began with. sequence is, of a
+-- SIGNAL, which message of its name the step has taken, and of a COMPENSATION its place in the order of registration.
+-- Attempt 0 of a COMPENSATION is its registration, the others execute it.
 CREATE TABLE kagzi.step_runs (
     run_id         uuid              NOT NULL,
     step_id        text  COLLATE "C" NOT NULL,
     attempt_number integer           NOT NULL,
     namespace_id   text  COLLATE "C" NOT NULL,
     status         text  COLLATE "C" NOT NULL CHECK (status IN ('RUNNING', 'COMPLETED', 'FAILED')),
-    step_kind      text  COLLATE "C" NOT NULL CHECK (step_kind IN ('FUNCTION', 'SLEEP', 'SIGNAL', 'CHILD_WORKFLOW', 'MARKER')),
+    step_kind      text  COLLATE "C" NOT NULL CHECK (step_kind IN
+                       ('FUNCTION', 'SLEEP', 'SIGNAL', 'CHILD_WORKFLOW', 'MARKER', 'COMPENSATION')),
+    sequence       bigint,
     run_attempt    integer           NOT NULL,
     first_attempt  integer           NOT NULL,
     input          bytea,
@@ -179,10 +202,12 @@ CREATE TABLE kagzi.workers (
     namespace_id       text  COLLATE "C" NOT NULL,
     task_queue         text  COLLATE "C" NOT NULL,
     workflow_types     text[]            NOT NULL,
+    handlers           text[],      -- what the worker has handlers for: "checkout/2"
     status             text  COLLATE "C" NOT NULL CHECK (status IN ('ONLINE', 'DRAINING', 'OFFLINE')),
     hostname           text              NOT NULL DEFAULT '',
     pid                integer           NOT NULL DEFAULT 0,
     build              text              NOT NULL DEFAULT '',
+    schema_version     bigint            NOT NULL DEFAULT 0, -- the newest migration that its program knows
     labels             jsonb,
     max_concurrent     integer           NOT NULL DEFAULT 0,
     visibility_timeout interval          NOT NULL,
@@ -213,7 +238,21 @@ CREATE TABLE kagzi.worker_events (
     PRIMARY KEY (worker_id, event_id, namespace_id)
 );
 
+-- What people did to a run: its history beside its steps.
+CREATE TABLE kagzi.run_events (
+    run_id       uuid              NOT NULL,
+    event_id     uuid              NOT NULL,
+    namespace_id text  COLLATE "C" NOT NULL,
+    event        text  COLLATE "C" NOT NULL CHECK (event IN ('CANCELLED', 'TERMINATED', 'RESUMED', 'RESTARTED', 'FORKED')),
+    other_run_id uuid,  -- which it was restarted or forked from, or as
+    step_id      text  COLLATE "C",
+    reason       text,
+    occurred_at  timestamptz       NOT NULL DEFAULT now(),
+    PRIMARY KEY (run_id, event_id, namespace_id)
+);
+
 -- +goose Down
+DROP TABLE kagzi.run_events;
 DROP TABLE kagzi.worker_events;
 DROP TABLE kagzi.workers;
 DROP TABLE kagzi.signals;

@@ -1,27 +1,31 @@
 // Package migrations holds Kagzi's tables as embedded SQL, and brings a database up to them.
 //
 // It is exported for Kagzi's own packages and carries no compatibility promise. Programs call kagzi.Migrate.
+//
+// A version is the number of a migration. That of a database is the newest migration applied to it, that of a program the
+// newest that it knows. Each migration says the oldest program that works with the schema that it leaves.
 package migrations
 
 import (
-	"cmp"
 	"context"
-	"database/sql"
 	"embed"
 	"errors"
 	"fmt"
 	"io/fs"
-	"time"
+	"regexp"
+	"strconv"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 )
 
 //go:embed *.sql
 var files embed.FS
+
+// Files are the migrations of this program: files as goose reads them, with one annotation of our own.
+func Files() fs.FS { return files }
 
 // What Check finds wrong. The errors it returns wrap these and name both versions.
 var (
@@ -29,19 +33,11 @@ var (
 	ErrMissing = errors.New("kagzi: schema missing: call kagzi.Migrate")
 	// ErrOlder reports that the database lacks migrations that this program relies on.
 	ErrOlder = errors.New("kagzi: schema older than this program: call kagzi.Migrate")
-	// ErrNewer reports that a newer program has migrated the database.
-	ErrNewer = errors.New("kagzi: schema newer than this program: upgrade this program's Kagzi")
+	// ErrNewer reports that a newer program has migrated the database, to a schema that this program cannot work with.
+	ErrNewer = errors.New("kagzi: schema newer than this program can work with: upgrade this program's Kagzi")
 )
 
-const (
-	// lockID is the advisory lock held while migrating: the bytes of "kagzi". It is not goose's default,
-	// because the application may use goose too.
-	lockID int64 = 0x6b61677a69
-
-	lockInterval = 100 * time.Millisecond
-
-	versionTable = "kagzi.schema_migrations"
-)
+const versionTable = "kagzi.schema_migrations"
 
 // A Querier sends one query; pools, connections and transactions do.
 type Querier interface {
@@ -54,185 +50,135 @@ func Version() int64 {
 	if err != nil {
 		panic(err) // the pattern is a constant
 	}
-	var newest int64
-	for _, name := range names {
-		version, err := goose.NumericComponent(name)
-		if err != nil {
-			panic(err) // the names are embedded, and a test looks at them
-		}
-		newest = max(newest, version)
+	version, err := goose.NumericComponent(names[len(names)-1])
+	if err != nil {
+		panic(err) // the names are embedded, and tests look at them
 	}
-	return newest
+	return version
 }
 
-const currentVersion = `SELECT coalesce(max(version_id), 0) FROM kagzi.schema_migrations WHERE is_applied`
+// OldestProgram returns the oldest program that works with the schema of this one.
+func OldestProgram() int64 {
+	ms, err := parse(files)
+	if err != nil {
+		panic(err) // the files are embedded, and tests look at them
+	}
+	return ms[len(ms)-1].oldest
+}
 
-// Check compares the schema in the database with the one this program was written for. It returns nil if they
-// are the same, else ErrMissing, ErrOlder or ErrNewer. It sends one query, which fails if the schema is
-// missing: a transaction that q belongs to is of no use then.
-func Check(ctx context.Context, q Querier) error { return checkVersion(ctx, q, Version()) }
+// A migration is what one file says.
+type migration struct {
+	version int64
+	oldest  int64  // the oldest program that works with the schema that the migration leaves
+	up      string // the statements, as they stand in the file
+	alone   bool   // outside of a transaction
+}
 
-func checkVersion(ctx context.Context, q Querier, want int64) error {
-	var found int64
-	err := q.QueryRow(ctx, currentVersion).Scan(&found)
-	var pgErr *pgconn.PgError
+// contracts reports whether programs that work with the schema before the migration do not work with the one after it.
+func (m migration) contracts(ms []migration) bool {
+	return m.version > 1 && m.oldest > ms[m.version-2].oldest
+}
+
+var (
+	oldestProgram = regexp.MustCompile(`(?m)^-- \+kagzi OldestProgram (\d+)$`)
+	upSection     = regexp.MustCompile(`(?ms)^-- \+goose Up\n(.*?)(?:^-- \+goose Down$|\z)`)
+	noTransaction = regexp.MustCompile(`(?m)^-- \+goose NO TRANSACTION$`)
+	annotation    = regexp.MustCompile(`(?m)^-- \+goose .*\n`)
+)
+
+// parse returns the migrations in files, the first one first. Their numbers are 1, 2, 3 and so on.
+func parse(files fs.FS) ([]migration, error) {
+	names, err := fs.Glob(files, "*.sql") // in the order of their names, which begin with the number in five digits
+	if err != nil {
+		return nil, err
+	}
+	if len(names) == 0 {
+		return nil, errors.New("there are no migrations")
+	}
+	ms := make([]migration, 0, len(names))
+	for _, name := range names {
+		text, err := fs.ReadFile(files, name)
+		if err != nil {
+			return nil, err
+		}
+		m, err := parseFile(name, string(text))
+		if err != nil {
+			return nil, fmt.Errorf("migration %s: %w", name, err)
+		}
+		if m.version != int64(len(ms)+1) {
+			return nil, fmt.Errorf("migration %s: it follows version %d", name, len(ms))
+		}
+		ms = append(ms, m)
+		switch before := ms[max(0, len(ms)-2)].oldest; {
+		case m.oldest < before || m.oldest > m.version:
+			return nil, fmt.Errorf("migration %s: OldestProgram is %d: give between %d and %d", name, m.oldest, before, m.version)
+		case m.contracts(ms) && m.alone:
+			return nil, fmt.Errorf("migration %s: one that older programs do not work with takes effect in a transaction", name)
+		}
+	}
+	return ms, nil
+}
+
+func parseFile(name, text string) (m migration, err error) {
+	if m.version, err = goose.NumericComponent(name); err != nil {
+		return m, err
+	}
+	oldest, up := oldestProgram.FindStringSubmatch(text), upSection.FindStringSubmatch(text)
+	if oldest == nil || up == nil {
+		return m, errors.New(`it has no line "-- +kagzi OldestProgram n", or no "-- +goose Up"`)
+	}
+	if m.oldest, err = strconv.ParseInt(oldest[1], 10, 64); err != nil {
+		return m, err
+	}
+	m.up = strings.TrimSpace(annotation.ReplaceAllString(up[1], ""))
+	m.alone = noTransaction.MatchString(text)
+	return m, nil
+}
+
+func newest(ms []migration) int64 { return ms[len(ms)-1].version }
+
+const currentVersion = `
+SELECT coalesce(max(version_id), 0), coalesce(max(oldest_program), 0) FROM kagzi.schema_migrations WHERE is_applied`
+
+// Check compares the schema in the database with what this program needs. It returns the schema's version, and nil if
+// this program works with it: it is that of this program, or a newer one that says so. Else it returns ErrMissing,
+// ErrOlder or ErrNewer. It sends one query, which fails if the schema is missing: a transaction that q belongs to is of
+// no use then.
+func Check(ctx context.Context, q Querier) (version int64, err error) {
+	return check(ctx, q, Version())
+}
+
+func check(ctx context.Context, q Querier, want int64) (found int64, err error) {
+	var oldest int64
+	err = q.QueryRow(ctx, currentVersion).Scan(&found, &oldest)
+	if c := code(err); c == "42P01" || c == "3F000" { // no such table, no such schema
+		found, oldest, err = 0, 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read the schema's version: %w", err)
+	}
+	return found, judge(found, oldest, want)
+}
+
+// judge says whether a program that wants a version works with a schema that has version found and says which program is
+// the oldest that does.
+func judge(found, oldest, want int64) error {
 	switch {
-	case errors.As(err, &pgErr) && (pgErr.Code == "42P01" || pgErr.Code == "3F000"): // no such table, no such schema
-		return fmt.Errorf("%w (this program needs version %d)", ErrMissing, want)
-	case err != nil:
-		return fmt.Errorf("read the schema's version: %w", err)
 	case found == 0:
 		return fmt.Errorf("%w (this program needs version %d)", ErrMissing, want)
 	case found < want:
 		return fmt.Errorf("%w (it has version %d, this program needs version %d)", ErrOlder, found, want)
-	case found > want:
-		return fmt.Errorf("%w (it has version %d, this program knows version %d)", ErrNewer, found, want)
+	case oldest > want:
+		return fmt.Errorf("%w (it has version %d, which programs from version %d on work with; this program knows version %d)", ErrNewer, found, oldest, want)
 	}
 	return nil
 }
 
-// Up creates Kagzi's schema, or brings it up to date, and returns once that is done. If nothing is pending it
-// takes no lock. Any number of processes may call it at once: one of them does the work, on a connection of its
-// own outside the pool, and the others wait for it. It returns ErrNewer if the database is ahead of this
-// program. Once ctx has ended, a migration under way is rolled back.
-//
-// The pool must lead to Postgres directly, or through a pooler in session mode: a pooler that hands out
-// connections by transaction makes the lock meaningless.
-func Up(ctx context.Context, pool *pgxpool.Pool) error {
-	if err := Check(ctx, pool); !errors.Is(err, ErrMissing) && !errors.Is(err, ErrOlder) {
-		return err
+// code returns the SQLSTATE of err, "" if the server did not say one.
+func code(err error) string {
+	var pe *pgconn.PgError
+	if errors.As(err, &pe) {
+		return pe.Code
 	}
-	return migrate(ctx, pool, func(ctx context.Context, db *sql.DB) error {
-		if err := createSchema(ctx, db); err != nil {
-			return err
-		}
-		provider, err := newProvider(db)
-		if err != nil {
-			return err
-		}
-		_, err = provider.Up(ctx)
-		return err
-	})
-}
-
-// Down drops Kagzi's tables with everything in them. It leaves the schema kagzi, empty: whoever owns the
-// database may have created it, and may not let this program do it again.
-func Down(ctx context.Context, pool *pgxpool.Pool) error {
-	return migrate(ctx, pool, func(ctx context.Context, db *sql.DB) error {
-		var exists bool
-		if err := db.QueryRowContext(ctx, `SELECT to_regclass('kagzi.schema_migrations') IS NOT NULL`).Scan(&exists); err != nil {
-			return err
-		}
-		if !exists {
-			return nil // asked for its versions, goose would create the table
-		}
-		provider, err := newProvider(db)
-		if err != nil {
-			return err
-		}
-		if _, err := provider.DownTo(ctx, 0); err != nil {
-			return err
-		}
-		_, err = db.ExecContext(ctx, `DROP TABLE kagzi.schema_migrations`)
-		return err
-	})
-}
-
-// createSchema creates the schema unless it is there. Even with IF NOT EXISTS it would ask for the right to
-// create schemas in the database, which a program whose schema was created for it may not have.
-func createSchema(ctx context.Context, db *sql.DB) error {
-	var exists bool
-	if err := db.QueryRowContext(ctx, `SELECT to_regnamespace('kagzi') IS NOT NULL`).Scan(&exists); err != nil {
-		return err
-	}
-	if exists {
-		return nil
-	}
-	_, err := db.ExecContext(ctx, `CREATE SCHEMA IF NOT EXISTS kagzi`)
-	return err
-}
-
-// newProvider returns a goose provider for one use: after a failure it would not look for its table again. It
-// takes no lock, because goose's own would not cover the creation of that table.
-func newProvider(db *sql.DB) (*goose.Provider, error) {
-	return goose.NewProvider(goose.DialectPostgres, db, files,
-		goose.WithTableName(versionTable),
-		goose.WithDisableGlobalRegistry(true), // else the application's own migrations would run as ours
-		goose.WithLogger(goose.NopLogger()),
-	)
-}
-
-// migrate calls work with a database that consists of one connection, which holds the lock. The connection is
-// closed afterwards, and the lock with it.
-func migrate(ctx context.Context, pool *pgxpool.Pool, work func(context.Context, *sql.DB) error) (err error) {
-	cfg := pool.Config()
-	cfg.ConnConfig.ConnectTimeout = cmp.Or(cfg.ConnConfig.ConnectTimeout, time.Minute)
-	options := []stdlib.OptionOpenDB{
-		// The lock is taken where a connection begins, so that none is ever without it: database/sql may
-		// replace a broken connection without a word.
-		stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) (err error) {
-			defer func() {
-				if err != nil {
-					_ = conn.Close(context.WithoutCancel(ctx)) // stdlib would forget it, still open
-				}
-			}()
-			if cfg.AfterConnect != nil {
-				if err := cfg.AfterConnect(ctx, conn); err != nil {
-					return err
-				}
-			}
-			return lock(ctx, conn)
-		}),
-	}
-	if cfg.BeforeConnect != nil {
-		options = append(options, stdlib.OptionBeforeConnect(cfg.BeforeConnect))
-	}
-	db := stdlib.OpenDB(*cfg.ConnConfig, options...)
-	db.SetMaxOpenConns(1)
-	defer func() {
-		if closeErr := db.Close(); closeErr != nil && err == nil {
-			err = fmt.Errorf("migrate: %w", closeErr)
-		}
-	}()
-	if err := work(ctx, db); err != nil {
-		return fmt.Errorf("migrate: %w", err)
-	}
-	// The lock would end with the connection, but that takes the server a moment longer.
-	if _, err := db.ExecContext(ctx, unlock, lockID); err != nil {
-		return fmt.Errorf("migrate: unlock: %w", err)
-	}
-	return nil
-}
-
-// noTimeouts lifts what a database's owner may have set for programs that answer users. It leaves lock_timeout,
-// which keeps a migration that waits for a table from stopping everybody else who wants it.
-const noTimeouts = `SELECT set_config('statement_timeout', '0', false),
-	set_config('idle_in_transaction_session_timeout', '0', false)`
-
-const unlock = `SELECT pg_advisory_unlock($1)`
-
-const tryLock = `SELECT pg_try_advisory_lock($1)`
-
-// lock waits for the lock. It asks again and again instead of waiting inside Postgres: a statement that waits
-// holds a snapshot, and CREATE INDEX CONCURRENTLY in the process that has the lock would wait for that.
-func lock(ctx context.Context, conn *pgx.Conn) error {
-	if _, err := conn.Exec(ctx, noTimeouts); err != nil {
-		return err
-	}
-	tick := time.NewTicker(lockInterval)
-	defer tick.Stop()
-	for {
-		var locked bool
-		if err := conn.QueryRow(ctx, tryLock, lockID).Scan(&locked); err != nil {
-			return fmt.Errorf("lock: %w", err)
-		}
-		if locked {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("waiting for another process that migrates: %w", context.Cause(ctx))
-		case <-tick.C:
-		}
-	}
+	return ""
 }

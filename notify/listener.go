@@ -51,6 +51,7 @@ type Listener struct {
 	cfg   ListenerConfig
 	probe string // the payload by which this Listener knows its own probes
 
+	again          chan struct{} // connect at once
 	listening      atomic.Bool
 	told, toldDeaf bool // a loss, and that LISTEN is unavailable, were logged; only a session and Run use them
 
@@ -69,6 +70,7 @@ func NewListener(cfg ListenerConfig) *Listener {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	return &Listener{
 		cfg:   cfg,
+		again: make(chan struct{}, 1),
 		probe: "probe " + uuid.NewString(), // without a colon, so never a WorkPayload
 		work:  make(map[string]map[*func()]struct{}),
 		runs:  make(map[string]map[*func([]uuid.UUID)]struct{}),
@@ -110,6 +112,15 @@ func subscribe[F any](mu *sync.Mutex, subs map[string]map[*F]struct{}, key strin
 // polling finds work.
 func (l *Listener) Listening() bool { return l.listening.Load() }
 
+// Retry lets Run connect at once, if it waits to connect or is about to wait: the server answers others again. It does not
+// block. Where LISTEN is unavailable that changes nothing, and neither does Retry.
+func (l *Listener) Retry() {
+	select {
+	case l.again <- struct{}{}:
+	default:
+	}
+}
+
 // Run listens until ctx ends and then returns nil. It connects again, with a growing backoff, whenever the
 // connection is lost or no longer hears. All it started has ended when it returns, except that pgx may go on for
 // up to 15 seconds with closing a connection whose server does not answer.
@@ -123,10 +134,17 @@ func (l *Listener) Run(ctx context.Context) error {
 			return nil
 		}
 		l.logLoss(lived, err)
+		pause := b.next(lived, err)
+		again := l.again
+		if b.isDeaf() {
+			again = nil
+		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(b.next(lived, err)):
+		case <-again:
+			b.failures = 0
+		case <-time.After(pause):
 		}
 	}
 }

@@ -52,6 +52,10 @@ func (l *Listener) session(ctx context.Context, closing *sync.WaitGroup) (lived 
 		return 0, fmt.Errorf("connect: %w", err)
 	}
 	closing.Go(func() { <-conn.PgConn().CleanupDone() })
+	select {
+	case <-l.again: // it has
+	default:
+	}
 
 	s := newSession(l)
 	pl := pgxlisten.Listener{
@@ -202,13 +206,16 @@ func (b *backoff) next(lived time.Duration, err error) time.Duration {
 	switch {
 	case b.failures == 0:
 		return rand.N(b.first/10 + 1) // not all processes at once
-	case b.deafs >= 2:
+	case b.isDeaf():
 		return b.deaf
 	default:
 		d := min(b.most, b.first<<min(b.failures-1, 16))
 		return d/2 + rand.N(d/2+1)
 	}
 }
+
+// isDeaf reports whether LISTEN seems to be unavailable.
+func (b *backoff) isDeaf() bool { return b.deafs >= 2 }
 
 // waitFor waits for wg, but not longer than d.
 func waitFor(wg *sync.WaitGroup, d time.Duration) {

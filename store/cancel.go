@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/google/uuid"
@@ -12,8 +13,9 @@ import (
 
 // Ways to end runs from outside.
 const (
-	undoFirst  = iota // what has registered compensations runs them first
-	regardless        // whatever is registered
+	undoFirst   = iota // what has registered compensations runs them first
+	regardless         // whatever is registered
+	parentEnded        // undoFirst, of children whose parents were not cancelled but ended
 )
 
 // What the error of a run begins with that was ended. Of those that are terminated the compensations did not run.
@@ -30,23 +32,23 @@ func why(text, reason string) string {
 	return text + ": " + reason
 }
 
-// What a cancel takes along: the runs and all below them, but for what is detached. A run that was set aside may have
-// children that still run; what is over otherwise has none.
+// What a cancel takes along: the runs and all below them, each with its parent among them, but for what is detached. A
+// run that was set aside may have children that still run; what is over otherwise has none.
 const descendants = `
 WITH RECURSIVE d AS (
-	SELECT u.run_id FROM unnest($2::uuid[]) AS u (run_id)
+	SELECT u.run_id, NULL::uuid AS parent_run_id FROM unnest($2::uuid[]) AS u (run_id)
 	UNION
-	SELECT c.run_id
+	SELECT c.run_id, d.run_id
 	FROM d
 	CROSS JOIN LATERAL (
 		SELECT q.run_id
 		FROM kagzi.workflow_runs q
 		WHERE q.parent_run_id = d.run_id AND q.namespace_id = $1 AND NOT q.detached
-			AND (q.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED') OR q.error_kind IN ('nondeterminism', 'crash_loop', 'bad_input'))
+			AND (q.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED') OR q.error_kind IN ('nondeterminism', 'crash_loop', 'bad_input', 'unreadable'))
 		OFFSET 0
 	) c
 )
-SELECT d.run_id FROM d`
+SELECT d.run_id, d.parent_run_id FROM d`
 
 // Everything that may be written to, the parents of the first included, in order of run_id.
 const lockFamily = `
@@ -100,7 +102,7 @@ WITH l AS MATERIALIZED (
 		locked_by = CASE WHEN l.undo THEN r.locked_by END,
 		waiting_on = CASE WHEN l.undo THEN r.waiting_on END,
 		error_kind = CASE WHEN l.undo THEN r.error_kind ELSE 'cancelled' END,
-		error = CASE WHEN l.undo THEN r.error WHEN l.root THEN $4 ELSE $6::text || ': its parent ' || l.parent_run_id || substr($6::text, 4) END,
+		error = CASE WHEN l.undo THEN r.error WHEN l.root THEN $4 ELSE $6::text || ': its parent ' || l.parent_run_id::text || $7::text END,
 		cancel_requested_at = CASE WHEN l.undo THEN coalesce(r.cancel_requested_at, l.now) ELSE r.cancel_requested_at END
 	FROM l
 	WHERE r.run_id = l.run_id AND r.namespace_id = $1
@@ -195,12 +197,27 @@ func (s *Store) cancelAll(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, how i
 
 var errGrown = errors.New("the family has grown")
 
-func (s *Store) family(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) (family []uuid.UUID, err error) {
-	err = ask(ctx, tx, descendants, []any{s.namespace, array(ids)}, func(rows pgx.Rows) error {
-		family, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+// family returns the runs and all below them.
+func (s *Store) family(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) ([]uuid.UUID, error) {
+	parents, err := s.parents(ctx, tx, ids)
+	return slices.Collect(maps.Keys(parents)), err
+}
+
+// parents returns the runs and all below them, each with its parent among them, or with uuid.Nil.
+func (s *Store) parents(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) (map[uuid.UUID]uuid.UUID, error) {
+	parents := make(map[uuid.UUID]uuid.UUID, len(ids))
+	err := ask(ctx, tx, descendants, []any{s.namespace, array(ids)}, func(rows pgx.Rows) error {
+		var id uuid.UUID
+		var parent *uuid.UUID
+		_, err := pgx.ForEachRow(rows, []any{&id, &parent}, func() error {
+			if parent != nil || parents[id] == uuid.Nil { // one that was asked for may be below another
+				parents[id] = deref(parent)
+			}
+			return nil
+		})
 		return err
 	})
-	return family, err
+	return parents, err
 }
 
 // cancelLocked cancels the family of roots, whose error is text; that of the others names their parent.
@@ -214,30 +231,36 @@ func (s *Store) cancelLocked(ctx context.Context, tx pgx.Tx, family, roots []uui
 	for i, id := range family {
 		marks[i] = isRoot[id]
 	}
-	with := wasCancelled
-	if how == regardless {
-		with = wasTerminated
+	with, parent := wasCancelled, " was cancelled"
+	switch how {
+	case regardless:
+		with, parent = wasTerminated, " was terminated"
+	case parentEnded:
+		parent = " ended"
 	}
-	err := ask(ctx, tx, cancelRuns, []any{s.namespace, array(family), how == undoFirst, text, marks, with}, func(rows pgx.Rows) error {
-		var w Woken
-		var own, undo, due bool
-		_, err := pgx.ForEachRow(rows, []any{&w.RunID, &own, &undo, &due, &w.Queue, &w.Type, &w.Version}, func() error {
-			switch {
-			case !own:
-				out.Woken = append(out.Woken, w.RunID)
-			case undo:
-				out.Undone = append(out.Undone, w.RunID)
-			default:
-				out.Ended = append(out.Ended, w.RunID)
-			}
-			if due {
-				out.Due = append(out.Due, w)
-			}
-			return nil
-		})
-		return err
-	})
+	err := ask(ctx, tx, cancelRuns, []any{s.namespace, array(family), how != regardless, text, marks, with, parent}, out.read)
 	return out, err
+}
+
+// read adds what a statement that ends runs has done.
+func (c *CancelledRuns) read(rows pgx.Rows) error {
+	var w Woken
+	var own, undo, due bool
+	_, err := pgx.ForEachRow(rows, []any{&w.RunID, &own, &undo, &due, &w.Queue, &w.Type, &w.Version}, func() error {
+		switch {
+		case !own:
+			c.Woken = append(c.Woken, w.RunID)
+		case undo:
+			c.Undone = append(c.Undone, w.RunID)
+		default:
+			c.Ended = append(c.Ended, w.RunID)
+		}
+		if due {
+			c.Due = append(c.Due, w)
+		}
+		return nil
+	})
+	return err
 }
 
 const activeChildren = `

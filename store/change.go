@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -43,33 +44,43 @@ func (s *Store) status(ctx context.Context, tx pgx.Tx, id uuid.UUID) (string, er
 // change runs f in tx, or in a transaction of its own that is repeated while that may help.
 func (s *Store) change(ctx context.Context, tx pgx.Tx, f func(context.Context, pgx.Tx) error) error {
 	if tx != nil {
+		tx, err := fit(ctx, tx)
+		if err != nil {
+			return err
+		}
 		return f(ctx, tx)
 	}
 	return again(ctx, func(ctx context.Context) error {
-		return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error { return f(ctx, tx) })
+		return transact(ctx, s.pool, patient, func(tx pgx.Tx) error { return f(ctx, tx) })
 	})
 }
 
-// again is do for changes that also bear repetition after a lost answer.
+// again is do for changes that also bear repetition after a lost answer. A few times it waits anew for somebody's lock, too.
 func again(ctx context.Context, f func(context.Context) error) error {
 	var err error
 	for range repeats {
-		if err = do(ctx, f); err == nil || !Away(err) || ctx.Err() != nil {
+		err = do(ctx, f)
+		if t, ok := ctx.Deadline(); Locked(err) && (!ok || time.Until(t) > time.Second) && ctx.Err() == nil {
+			continue // it was rolled back; with less time left the outcome of another try may not be known in time
+		}
+		if err == nil || !Away(err) || ctx.Err() != nil {
 			return err
 		}
 	}
 	return err
 }
 
-// A new attempt: final failures of steps belong to the attempts before, all else stays. Children may have ended while
+// A new attempt: final failures of steps belong to the attempts before, all else stays. So does the cancel of a run that was
+// set aside before it could be undone. Children may have ended while
 // their parent was over, and woke nobody: the wake-up makes the next execution look. The conflicting run of
 // the same external ID is looked for first, because in a caller's transaction nothing may raise.
 const resumeRun = `
-WITH t AS MATERIALIZED (SELECT now() AS now)
+WITH t AS MATERIALIZED (SELECT statement_timestamp() AS now)
 UPDATE kagzi.workflow_runs r
 SET status = 'PENDING', available_at = t.now, finished_at = NULL, lease = NULL, locked_by = NULL,
-	recoveries = 0, recoveries_since = NULL, deadline_at = NULL, cancel_requested_at = NULL, wakeups = r.wakeups + 1,
+	recoveries = 0, recoveries_since = NULL, load_failures = 0, deadline_at = NULL, wakeups = r.wakeups + 1,
 	attempts = r.attempts + CASE WHEN r.status = 'CANCELLED' THEN 1 ELSE 0 END,
+	cancel_requested_at = CASE WHEN r.error_kind IN ('nondeterminism', 'crash_loop', 'bad_input', 'unreadable') THEN r.cancel_requested_at END,
 	error_kind = NULL, error = NULL, waiting_on = NULL
 FROM t
 WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status IN ('FAILED', 'CANCELLED') AND r.waiting_on IS DISTINCT FROM '` + beingDeleted + `'
@@ -83,7 +94,7 @@ SELECT EXISTS (
 ) AND NOT EXISTS (
 	SELECT
 	FROM (SELECT q.status, q.error_kind FROM kagzi.workflow_runs q WHERE q.run_id = $2 AND q.namespace_id = $1 OFFSET 0) r
-	WHERE r.status NOT IN ('CANCELLED', 'FAILED') OR r.status = 'FAILED' AND r.error_kind IN ('compensation', 'nondeterminism', 'crash_loop', 'bad_input')
+	WHERE r.status NOT IN ('CANCELLED', 'FAILED') OR r.status = 'FAILED' AND r.error_kind IN ('compensation', 'nondeterminism', 'crash_loop', 'bad_input', 'unreadable')
 )`
 
 const otherActive = `

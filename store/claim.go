@@ -47,6 +47,7 @@ type ClaimedRun struct {
 	Attempts        int // that failed before
 	Recoveries      int
 	RecoveriesSince time.Time
+	LoadFailures    int // how often its history could not be read, since it last was
 	Wakeups         int64
 	CancelRequested bool // it is to be undone
 	RetryPolicy     json.RawMessage
@@ -56,30 +57,47 @@ type ClaimedRun struct {
 	StartedAt       time.Time
 	Fresh           bool // never started before
 	Input           []byte
+	Term            Term
 }
+
+// A Term is how long a lease lasts, as the table said in answer to a question. Both times are this process's: on its way
+// an answer may age, and so may the process.
+type Term struct {
+	Asked time.Time // when the question was sent
+	Ends  time.Time // no later than in the table
+}
+
+// termOf is the term of a lease that ends at until, by a database whose clock said now after the question was sent.
+func termOf(asked, now, until time.Time) Term { return Term{asked, asked.Add(until.Sub(now))} }
 
 // Suspect reports whether the run must be executed alone.
 func (r *ClaimedRun) Suspect() bool { return r.Recoveries >= suspectRecoveries }
 
 // A Claim is the answer to a ClaimRequest.
 type Claim struct {
-	Runs []*ClaimedRun
-	Now  time.Time
-	Next time.Time // when the next run becomes due, as far as is known; zero if none waits, or if Runs is as long as asked
+	Runs  []*ClaimedRun
+	Asked time.Time // when it was sent, by this process's clock
+	Now   time.Time
+	Next  time.Time // when the next run becomes due, as far as is known; zero if none waits, or if Runs is as long as asked
 }
 
 // One statement: lock due rows, at most n over all pairs of type and priority in the order given, make them
 // RUNNING, and return them with their inputs. A row that is still RUNNING is a dead worker's: it counts a
 // recovery, and from the third one on it waits first. A lease ends soon after the deadline at the latest: its
-// holder, who ends the run at the deadline, has a moment for that. One taken after the deadline is a lease like any other. The pairs come from one unnest
-// because the order of a join of two would be the planner's.
+// holder, who ends the run at the deadline, has a moment for that. One taken after the deadline is a lease like any other.
+// The pairs come from one unnest because the order of a join of two would be the planner's. Times and random() are
+// computed where the rows are locked, and the UPDATE copies them: a distributed Postgres refuses them there.
 const claimRuns = `
 WITH due AS MATERIALIZED (
-	SELECT r.run_id, r.status, r.recoveries, r.started_at, w.initial, r.now,
-		r.status = 'RUNNING' AND r.recoveries + 1 >= 3 AS set_back
+	SELECT r.run_id, r.status, r.started_at, w.initial, r.now, r.set_back,
+		LEAST(r.now + CASE WHEN r.set_back
+			THEN LEAST(interval '1 second' * power(2::float8, LEAST(r.recoveries - 2, 20)::float8), interval '5 minutes') * (0.75 + random() / 2)
+			ELSE $10::bigint * interval '1 microsecond' END,
+			CASE WHEN r.deadline_at > r.now THEN r.deadline_at + CASE WHEN r.set_back THEN interval '0' ELSE interval '3 seconds' END END) AS available_at
 	FROM unnest($3::text[], $4::smallint[], $5::text[], $6::int[]) AS w (workflow_type, priority, versions, initial)
 	CROSS JOIN LATERAL (
-		SELECT q.run_id, q.status, q.recoveries, q.started_at, now() AS now
+		SELECT q.run_id, q.status, q.recoveries, q.started_at, q.deadline_at, now() AS now,
+			q.status = 'RUNNING' AND q.recoveries + 1 >= 3 AS set_back
 		FROM kagzi.workflow_runs q
 		WHERE q.namespace_id = $1 AND q.task_queue = $2 AND q.workflow_type = w.workflow_type AND q.priority = w.priority
 			AND q.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND q.available_at <= now()
@@ -95,10 +113,7 @@ WITH due AS MATERIALIZED (
 	SET status = CASE WHEN due.set_back THEN 'PENDING' ELSE 'RUNNING' END,
 		locked_by = CASE WHEN due.set_back THEN NULL ELSE $8::uuid END,
 		lease = $9,
-		available_at = LEAST(due.now + CASE WHEN due.set_back
-			THEN LEAST(interval '1 second' * power(2, LEAST(due.recoveries - 2, 20)), interval '5 minutes') * (0.75 + random() / 2)
-			ELSE $10::bigint * interval '1 microsecond' END,
-			CASE WHEN r.deadline_at > due.now THEN r.deadline_at + CASE WHEN due.set_back THEN interval '0' ELSE interval '3 seconds' END END),
+		available_at = due.available_at,
 		version = coalesce(r.version, due.initial),
 		started_at = coalesce(r.started_at, due.now),
 		recoveries = r.recoveries + CASE WHEN due.status = 'RUNNING' THEN 1 ELSE 0 END,
@@ -106,7 +121,7 @@ WITH due AS MATERIALIZED (
 		waiting_on = CASE WHEN due.set_back THEN 'recovery' END
 	FROM due
 	WHERE r.namespace_id = $1 AND r.run_id = due.run_id
-	RETURNING r.run_id, r.workflow_type, r.version, r.external_id, r.attempts, r.recoveries, r.recoveries_since, r.wakeups, r.cancel_requested_at IS NOT NULL AS cancelling,
+	RETURNING r.run_id, r.workflow_type, r.version, r.external_id, r.attempts, r.recoveries, r.recoveries_since, r.load_failures, r.wakeups, r.cancel_requested_at IS NOT NULL AS cancelling,
 		r.retry_policy, r.deadline_at, r.parent_run_id, r.fire_at, r.started_at, due.started_at IS NULL AS fresh, due.set_back, r.available_at
 )
 SELECT t.now,
@@ -122,8 +137,8 @@ SELECT t.now,
 			LIMIT 1
 		) n
 	), (SELECT min(s.available_at) FROM claimed s WHERE s.set_back)) END,
-	c.run_id, c.workflow_type, c.version, c.external_id, c.attempts, c.recoveries, c.recoveries_since, c.wakeups, c.cancelling,
-	c.retry_policy, c.deadline_at, c.parent_run_id, c.fire_at, c.started_at, c.fresh, c.input
+	c.run_id, c.workflow_type, c.version, c.external_id, c.attempts, c.recoveries, c.recoveries_since, c.load_failures, c.wakeups, c.cancelling,
+	c.retry_policy, c.deadline_at, c.parent_run_id, c.fire_at, c.started_at, c.available_at, c.fresh, c.input
 FROM (SELECT now() AS now) t
 LEFT JOIN LATERAL (
 	SELECT k.*, p.input
@@ -139,10 +154,10 @@ func (s *Store) Claim(ctx context.Context, req ClaimRequest) (Claim, error) {
 	var claim Claim
 	err := within(ctx, bulkTimeout, func(ctx context.Context) error {
 		b := &pgx.Batch{}
-		b.Queue(session, "100ms", relaxed)
 		b.Queue(claimRuns, s.claimArgs(req)...)
-		return exchange(ctx, s.pool, b, func(rows pgx.Rows) (err error) {
-			claim, err = readClaim(rows, req.Lease)
+		asked := time.Now()
+		return exchange(ctx, s.pool, relaxed, b, func(rows pgx.Rows) (err error) {
+			claim, err = readClaim(rows, req.Lease, asked)
 			return err
 		})
 	})
@@ -178,29 +193,29 @@ func (r *ClaimRequest) pairs() (types []string, priorities []int16, versions []s
 	return types, priorities, versions, initial
 }
 
-func readClaim(rows pgx.Rows, lease uuid.UUID) (Claim, error) {
+func readClaim(rows pgx.Rows, lease uuid.UUID, asked time.Time) (Claim, error) {
 	defer rows.Close()
-	var claim Claim
+	claim := Claim{Asked: asked}
 	for rows.Next() {
 		r := &ClaimedRun{Lease: lease}
 		var id, parent *uuid.UUID
-		var next, since, deadline, tick, started *time.Time
+		var until *time.Time
 		var typ, external *string
-		var version, attempts, recoveries *int
+		var version, attempts, recoveries, unread *int
 		var wakeups *int64
 		var fresh, cancelling *bool
-		if err := rows.Scan(&claim.Now, &next, &id, &typ, &version, &external, &attempts, &recoveries, &since, &wakeups, &cancelling,
-			&r.RetryPolicy, &deadline, &parent, &tick, &started, &fresh, &r.Input); err != nil {
+		if err := rows.Scan(utc(&claim.Now), utc(&claim.Next), &id, &typ, &version, &external, &attempts, &recoveries, utc(&r.RecoveriesSince), &unread, &wakeups, &cancelling,
+			&r.RetryPolicy, utc(&r.DeadlineAt), &parent, utc(&r.FireAt), utc(&r.StartedAt), &until, &fresh, &r.Input); err != nil {
 			return Claim{}, err
 		}
-		claim.Next = deref(next)
 		if id == nil {
 			continue
 		}
 		r.RunID, r.Type, r.Version, r.ExternalID = *id, *typ, *version, deref(external)
-		r.Attempts, r.Recoveries, r.RecoveriesSince, r.Wakeups = *attempts, *recoveries, deref(since), *wakeups
-		r.DeadlineAt, r.ParentRunID, r.FireAt, r.StartedAt, r.Fresh = deref(deadline), deref(parent), deref(tick), deref(started), *fresh
-		r.CancelRequested = deref(cancelling)
+		r.Attempts, r.Recoveries, r.Wakeups = *attempts, *recoveries, *wakeups
+		r.ParentRunID, r.Fresh = deref(parent), *fresh
+		r.CancelRequested, r.LoadFailures = deref(cancelling), deref(unread)
+		r.Term = termOf(asked, claim.Now, deref(until))
 		claim.Runs = append(claim.Runs, r)
 	}
 	return claim, rows.Err()
@@ -208,12 +223,12 @@ func readClaim(rows pgx.Rows, lease uuid.UUID) (Claim, error) {
 
 // The rows lie in the part of the claim's index that the claim moved them to: due within one visibility timeout.
 const claimedUnder = `
-SELECT now(), NULL::timestamptz, r.run_id, r.workflow_type, r.version, r.external_id, r.attempts, r.recoveries, r.recoveries_since, r.wakeups, r.cancel_requested_at IS NOT NULL,
-	r.retry_policy, r.deadline_at, r.parent_run_id, r.fire_at, r.started_at, false, p.input
+SELECT now(), NULL::timestamptz, r.run_id, r.workflow_type, r.version, r.external_id, r.attempts, r.recoveries, r.recoveries_since, r.load_failures, r.wakeups, r.cancel_requested_at IS NOT NULL,
+	r.retry_policy, r.deadline_at, r.parent_run_id, r.fire_at, r.started_at, r.available_at, false, p.input
 FROM unnest($3::text[], $4::smallint[]) AS w (workflow_type, priority)
 CROSS JOIN LATERAL (
-	SELECT q.run_id, q.workflow_type, q.version, q.external_id, q.attempts, q.recoveries, q.recoveries_since, q.wakeups, q.cancel_requested_at,
-		q.retry_policy, q.deadline_at, q.parent_run_id, q.fire_at, q.started_at
+	SELECT q.run_id, q.workflow_type, q.version, q.external_id, q.attempts, q.recoveries, q.recoveries_since, q.load_failures, q.wakeups, q.cancel_requested_at,
+		q.retry_policy, q.deadline_at, q.parent_run_id, q.fire_at, q.started_at, q.available_at
 	FROM kagzi.workflow_runs q
 	WHERE q.namespace_id = $1 AND q.task_queue = $2 AND q.workflow_type = w.workflow_type AND q.priority = w.priority
 		AND q.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND q.available_at > now()
@@ -232,8 +247,9 @@ func (s *Store) ClaimedUnder(ctx context.Context, req ClaimRequest) (Claim, erro
 	var claim Claim
 	err := within(ctx, bulkTimeout, func(ctx context.Context) error {
 		args := []any{s.namespace, req.Queue, types, priorities, req.Lease, micros(req.Visibility)}
+		asked := time.Now()
 		return ask(ctx, s.pool, claimedUnder, args, func(rows pgx.Rows) (err error) {
-			claim, err = readClaim(rows, req.Lease)
+			claim, err = readClaim(rows, req.Lease, asked)
 			return err
 		})
 	})

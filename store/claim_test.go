@@ -41,7 +41,10 @@ func TestClaim(t *testing.T) {
 		parent := uuid.Must(uuid.NewV7())
 		ids := start(t, s, newRun(withID("id"), withParent(parent), withTimeout(time.Hour), func(r *NewRun) { r.RetryPolicy = json.RawMessage(`{"a": 1}`) }))
 		req := request(1)
+		before := time.Now()
 		r := claim(t, s, req).Runs[0]
+		checkTerm(t, r.Term, before, time.Minute)
+		r.Term = Term{}
 		want := ClaimedRun{
 			RunID: ids[0], Lease: req.Lease, Type: "type", Version: 1, ExternalID: "id", ParentRunID: parent, Fresh: true,
 			RetryPolicy: json.RawMessage(`{"a": 1}`), Input: []byte("input"), DeadlineAt: r.DeadlineAt, StartedAt: r.StartedAt,
@@ -79,8 +82,10 @@ func TestClaim(t *testing.T) {
 	t.Run("OldestFirstWithinAPriority", func(t *testing.T) {
 		t.Parallel()
 		s := open(t)
-		at := func(ago time.Duration) func(*NewRun) { return func(r *NewRun) { r.At = time.Now().Add(-ago) } }
-		ids := start(t, s, newRun(at(time.Hour)), newRun(at(3*time.Hour)), newRun(at(2*time.Hour)))
+		ids := start(t, s, newRun(), newRun(), newRun())
+		for i, hours := range []int{1, 3, 2} {
+			exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now() - $2 * interval '1 hour' WHERE run_id = $1`, ids[i], hours)
+		}
 		for i, want := range []int{1, 2, 0} {
 			if got := claimIDs(t, s, request(1)); !slices.Equal(got, ids[want:want+1]) {
 				t.Errorf("claim %d took %v, want %v", i, got, ids[want])
@@ -279,10 +284,12 @@ func TestClaimDeadline(t *testing.T) {
 		if again := claim(t, s, request(1)); len(again.Runs) > 0 {
 			t.Error("claimed twice at once")
 		}
+		before := time.Now()
 		under, err := s.ClaimedUnder(t.Context(), req)
 		if err != nil || len(under.Runs) != 1 {
-			t.Errorf("found %d runs under the lease, error %v", len(under.Runs), err)
+			t.Fatalf("found %d runs under the lease, error %v", len(under.Runs), err)
 		}
+		checkTerm(t, under.Runs[0].Term, before, req.Visibility)
 		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now() + interval '1 s'`)
 		if _, err := s.ExtendLeases(t.Context(), s.pool, []Held{held(c.Runs[0])}, time.Minute); err != nil {
 			t.Fatal(err)
@@ -421,7 +428,7 @@ func TestClaimBesideAForeignBacklog(t *testing.T) {
 			exec(t, s.pool, `ANALYZE kagzi.workflow_runs`)
 		}
 		tx := begin(t, s)
-		exec(t, tx, session, "100ms", relaxed)
+		exec(t, tx, prologue, relaxed.prologueArgs(t.Context())...)
 		plan := explain(t, tx, `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)`, claimRuns, s.claimArgs(request(5))...)
 		if n := plan.buffers(); n > 500 {
 			t.Errorf("statistics %t: the claim read %d buffers\n%s", analyzed, n, plan.text)

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -104,5 +105,38 @@ func TestSettings(t *testing.T) {
 	}
 	if got["statement_timeout"].Time.Seconds() != 90 || got["lock_timeout"].Time != 0 || got["fsync"].Value == "" || got["no_such_setting"].Value != "" {
 		t.Errorf("settings %+v", got)
+	}
+}
+
+// The shards of a table that a node has count as one, and a node that does not answer says why.
+func TestNodes(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t, dbtest.Unchecked())
+	dbtest.PretendCitus(t, db)
+	exec(t, db.Pool, `INSERT INTO kagzi.workers (worker_id, namespace_id, task_queue, workflow_types, status, visibility_timeout, stale_after)
+		VALUES (gen_random_uuid(), 'a', 'q', '{}', 'OFFLINE', '1 minute', '1 minute')`)
+	nodes, err := Nodes(t.Context(), db.Pool)
+	if err != nil || len(nodes) != 2 || nodes[0].Name != "coordinator:5432" || nodes[1].Name != "node:5433" {
+		t.Fatalf("nodes %+v, error %v", nodes, err)
+	}
+	for _, n := range nodes {
+		has := slices.ContainsFunc(n.Tables, func(t Table) bool { return t.Name == "workers" && t.Bytes > 0 && t.Autovacuum })
+		if !has || len(n.Tables) < 8 || n.Error != "" {
+			t.Errorf("%+v", n)
+		}
+	}
+	tables, err := shards(`[{"name": "signals_102008", "live": 3, "dead": 4, "bytes": 10, "since": 7, "autovacuum": true, "analyzed": true},
+		{"name": "workers", "autovacuum": true},
+		{"name": "signals_102009", "live": 5, "dead": 6, "vacuums": 2, "bytes": 20, "expected": 9, "since": 8, "autovacuum": false}]`)
+	want := []Table{
+		{Name: "signals", Live: 8, Dead: 10, Vacuums: 2, SinceVacuum: 8 * time.Microsecond, Bytes: 30, ExpectedBytes: 9},
+		{Name: "workers", Autovacuum: true, Analyzed: true},
+	}
+	if err != nil || !slices.Equal(tables, want) {
+		t.Errorf("tables %+v, error %v, want %+v", tables, err, want)
+	}
+	exec(t, db.Pool, `SET allow_system_table_mods = on; ALTER VIEW pg_catalog.pg_stats RENAME TO gone`, pgx.QueryExecModeSimpleProtocol)
+	if nodes, err = Nodes(t.Context(), db.Pool); err != nil || len(nodes) != 2 || nodes[1].Tables != nil || nodes[1].Error == "" {
+		t.Errorf("nodes %+v, error %v", nodes, err)
 	}
 }

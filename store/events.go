@@ -55,7 +55,7 @@ func (s *Store) noteEvents(ctx context.Context, tx pgx.Tx, events ...RunEvent) e
 		runs[i], ids[i], others[i] = e.RunID, e.ID, e.Other
 		kinds[i], steps[i], reasons[i] = e.Event, e.Step, e.Reason
 	}
-	_, err := tx.Exec(ctx, insertEvents, s.namespace, array(runs), array(ids), kinds, array(others), steps, reasons)
+	err := ask(ctx, tx, insertEvents, []any{s.namespace, array(runs), array(ids), kinds, array(others), steps, reasons}, nil)
 	return err
 }
 
@@ -78,7 +78,9 @@ ORDER BY e.occurred_at, e.event_id`
 func (s *Store) RunEvents(ctx context.Context, run uuid.UUID) (events []RunEvent, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		return ask(ctx, s.pool, runEvents, []any{s.namespace, run}, func(rows pgx.Rows) (err error) {
-			events, err = pgx.CollectRows(rows, pgx.RowToStructByPos[RunEvent])
+			events, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (e RunEvent, err error) {
+				return e, row.Scan(&e.RunID, &e.ID, &e.Event, &e.Other, &e.Step, &e.Reason, utc(&e.At))
+			})
 			return err
 		})
 	})

@@ -26,7 +26,7 @@ type WorkerRow struct {
 	ID            uuid.UUID
 	Queue         string
 	Types         []string
-	Handlers      []string // with their versions: "checkout/2"; nil if the worker did not say
+	Handlers      []string // with their versions: "checkout/2"
 	Status        string
 	Hostname      string
 	PID           int
@@ -51,11 +51,8 @@ const workerColumns = `w.worker_id, w.task_queue, w.workflow_types, w.handlers, 
 	w.active_count, w.completed_count, w.failed_count, w.backend_pid IS NOT NULL, w.started_at, w.heartbeat_at, w.stopped_at`
 
 func readWorker(row pgx.CollectableRow) (w WorkerRow, err error) {
-	var stopped *time.Time
-	err = row.Scan(&w.ID, &w.Queue, &w.Types, &w.Handlers, &w.Status, &w.Hostname, &w.PID, &w.Build, &w.Labels, &w.MaxConcurrent,
-		&w.Active, &w.Completed, &w.Failed, &w.Watched, &w.StartedAt, &w.HeartbeatAt, &stopped)
-	w.StoppedAt = deref(stopped)
-	return w, err
+	return w, row.Scan(&w.ID, &w.Queue, &w.Types, &w.Handlers, &w.Status, &w.Hostname, &w.PID, &w.Build, &w.Labels, &w.MaxConcurrent,
+		&w.Active, &w.Completed, &w.Failed, &w.Watched, utc(&w.StartedAt), utc(&w.HeartbeatAt), utc(&w.StoppedAt))
 }
 
 // A WorkerFilter chooses workers; a zero field chooses all.
@@ -73,7 +70,7 @@ FROM kagzi.workers w
 WHERE w.namespace_id = $1
 	AND ($3::text = '' OR w.task_queue = $3::text)
 	AND ($4::text = '' OR $4::text = ANY (w.workflow_types))
-	AND ($5::text = '' OR w.labels @> $5::jsonb)
+	AND ($5::text = '' OR w.labels @> NULLIF($5::text, '')::jsonb)
 	AND (cardinality($2::text[]) = 0 OR ` + workerStatus + ` = ANY ($2::text[]))`
 
 const countWorkers = `SELECT count(*)` + chosenWorkers
@@ -98,15 +95,16 @@ func (s *Store) Workers(ctx context.Context, f WorkerFilter) (page []WorkerRow, 
 				return err
 			}
 		}
-		if err := s.pool.QueryRow(ctx, countWorkers, chosen...).Scan(&total); err != nil {
+		b := &pgx.Batch{}
+		b.Queue(countWorkers, chosen...)
+		b.Queue(listWorkers, append(slices.Clip(chosen), f.After.String(), f.Limit)...)
+		return exchange(ctx, s.pool, patient, b, func(rows pgx.Rows) (err error) {
+			total, err = pgx.CollectOneRow(rows, pgx.RowTo[int])
 			return err
-		}
-		rows, err := s.pool.Query(ctx, listWorkers, append(chosen, f.After.String(), f.Limit)...)
-		if err != nil {
+		}, func(rows pgx.Rows) (err error) {
+			page, err = pgx.CollectRows(rows, readWorker)
 			return err
-		}
-		page, err = pgx.CollectRows(rows, readWorker)
-		return err
+		})
 	})
 	return page, total, wrap("list workers", err)
 }
@@ -116,11 +114,10 @@ const getWorker = `SELECT ` + workerColumns + ` FROM kagzi.workers w WHERE w.wor
 // Worker returns one worker.
 func (s *Store) Worker(ctx context.Context, id uuid.UUID) (w WorkerRow, err error) {
 	err = do(ctx, func(ctx context.Context) error {
-		rows, err := s.pool.Query(ctx, getWorker, s.namespace, id)
-		if err != nil {
+		err := ask(ctx, s.pool, getWorker, []any{s.namespace, id}, func(rows pgx.Rows) (err error) {
+			w, err = pgx.CollectExactlyOneRow(rows, readWorker)
 			return err
-		}
-		w, err = pgx.CollectExactlyOneRow(rows, readWorker)
+		})
 		if errors.Is(err, pgx.ErrNoRows) {
 			err = ErrWorkerNotFound
 		}
@@ -133,7 +130,7 @@ const findWorker = `SELECT w.task_queue FROM kagzi.workers w WHERE w.worker_id =
 
 // findWorker returns the worker's queue.
 func (s *Store) findWorker(ctx context.Context, db DB, id uuid.UUID) (queue string, err error) {
-	err = db.QueryRow(ctx, findWorker, s.namespace, id).Scan(&queue)
+	queue, err = askOne[string](ctx, db, findWorker, s.namespace, id)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = ErrWorkerNotFound
 	}
@@ -159,12 +156,12 @@ func (s *Store) WorkerEvents(ctx context.Context, id uuid.UUID) (events []Worker
 		if _, err := s.findWorker(ctx, s.pool, id); err != nil {
 			return err
 		}
-		rows, err := s.pool.Query(ctx, workerEvents, s.namespace, id)
-		if err != nil {
+		return ask(ctx, s.pool, workerEvents, []any{s.namespace, id}, func(rows pgx.Rows) (err error) {
+			events, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (e WorkerEvent, err error) {
+				return e, row.Scan(&e.Event, &e.Detail, utc(&e.At))
+			})
 			return err
-		}
-		events, err = pgx.CollectRows(rows, pgx.RowToStructByPos[WorkerEvent])
-		return err
+		})
 	})
 	return events, wrap("read a worker's log", err)
 }
@@ -174,7 +171,7 @@ SELECT coalesce(e.detail, '') FROM kagzi.worker_events e WHERE e.worker_id = $2 
 
 // WhyLost returns what the log says of why the worker was declared dead; "" if it does not say, or cannot be read.
 func (s *Store) WhyLost(ctx context.Context, db DB, id uuid.UUID) (reason string) {
-	_ = db.QueryRow(ctx, whyLost, s.namespace, id).Scan(&reason)
+	reason, _ = askOne[string](ctx, db, whyLost, s.namespace, id)
 	return reason
 }
 
@@ -208,11 +205,11 @@ func (s *Store) Drain(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 // DrainQueue asks all workers of the queue to drain, and returns those that were not asked before.
 func (s *Store) DrainQueue(ctx context.Context, tx pgx.Tx, queue string) (asked []uuid.UUID, err error) {
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, onlineWorkers, s.namespace, queue)
-		if err != nil {
+		var online []uuid.UUID
+		err := ask(ctx, tx, onlineWorkers, []any{s.namespace, queue}, func(rows pgx.Rows) (err error) {
+			online, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 			return err
-		}
-		online, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+		})
 		if err != nil {
 			return err
 		}
@@ -227,16 +224,16 @@ func (s *Store) DrainQueue(ctx context.Context, tx pgx.Tx, queue string) (asked 
 	return asked, wrap("drain queue", err)
 }
 
-func (s *Store) askToDrain(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) ([]uuid.UUID, error) {
+func (s *Store) askToDrain(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) (asked []uuid.UUID, err error) {
 	events := make([]uuid.UUID, len(ids))
 	for i := range events {
 		events[i] = uuid.New()
 	}
-	rows, err := tx.Query(ctx, askToDrain, s.namespace, array(ids), array(events))
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	err = ask(ctx, tx, askToDrain, []any{s.namespace, array(ids), array(events)}, func(rows pgx.Rows) (err error) {
+		asked, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+		return err
+	})
+	return asked, err
 }
 
 // ---- force-offline ----
@@ -246,7 +243,7 @@ const lockWorker = `SELECT ` + lostColumns + ` FROM kagzi.workers w WHERE w.work
 const forceOffline = `
 UPDATE kagzi.workers w
 SET status = 'OFFLINE', stopped_at = t.now, active_count = 0
-FROM (SELECT now() AS now) t
+FROM (SELECT statement_timestamp() AS now) t
 WHERE w.worker_id = $2 AND w.namespace_id = $1 AND w.status <> 'OFFLINE'`
 
 // ForceOffline declares the worker OFFLINE and makes its runs due at once, in transactions of its own, or in tx. Of one
@@ -254,20 +251,19 @@ WHERE w.worker_id = $2 AND w.namespace_id = $1 AND w.status <> 'OFFLINE'`
 func (s *Store) ForceOffline(ctx context.Context, tx pgx.Tx, id uuid.UUID, detail string) (lost LostWorker, err error) {
 	event := uuid.New()
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, lockWorker, s.namespace, id)
-		if err != nil {
+		err := ask(ctx, tx, lockWorker, []any{s.namespace, id}, func(rows pgx.Rows) (err error) {
+			lost, err = pgx.CollectExactlyOneRow(rows, readLost)
 			return err
-		}
-		lost, err = pgx.CollectExactlyOneRow(rows, readLost)
+		})
 		if errors.Is(err, pgx.ErrNoRows) {
 			err = ErrWorkerNotFound
 		}
 		if err != nil {
 			return err
 		}
-		tag, err := tx.Exec(ctx, forceOffline, s.namespace, id)
-		if err == nil && tag.RowsAffected() > 0 {
-			_, err = tx.Exec(ctx, workerEvent, s.namespace, id, event, "LOST", detail)
+		forced, err := changed(ctx, tx, forceOffline, s.namespace, id)
+		if err == nil && forced {
+			err = ask(ctx, tx, workerEvent, []any{s.namespace, id, event, "LOST", detail}, nil)
 		}
 		if err == nil {
 			// Until the runs are released, in case that this process does not come to it.
@@ -311,7 +307,8 @@ SELECT count(*) FROM d`
 // many. Below limit there are no more.
 func (s *Store) PruneWorkers(ctx context.Context, keep time.Duration, limit int) (n int64, err error) {
 	err = do(ctx, func(ctx context.Context) error {
-		return s.pool.QueryRow(ctx, pruneWorkers, s.namespace, micros(keep), limit).Scan(&n)
+		n, err = askOne[int64](ctx, s.pool, pruneWorkers, s.namespace, micros(keep), limit)
+		return err
 	})
 	return n, wrap("prune workers", err)
 }

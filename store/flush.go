@@ -39,10 +39,20 @@ type Park struct {
 	Failed    bool // this was an attempt of the run, and it failed
 	ErrorKind string
 	Error     string
+	History   HistoryRead
 
 	Outcome     Outcome
 	AvailableAt time.Time // when the run becomes due, once Done; zero if it is not known, or never
 }
+
+// A HistoryRead says what a park knows of the run's history.
+type HistoryRead int
+
+const (
+	HistoryUntried HistoryRead = -1 // nobody tried to read it
+	HistoryIsRead  HistoryRead = 0  // it was read, or there is none: failures before do not count any more
+	HistoryFailed  HistoryRead = 1  // it could not be read
+)
 
 // A Finish ends a run.
 type Finish struct {
@@ -95,12 +105,12 @@ CROSS JOIN LATERAL (
 // so that a lost answer can be told from a lost lease.
 const parkRuns = `
 WITH l AS MATERIALIZED (
-	SELECT r.run_id, now() AS now, u.status, u.awaited, u.undoing, u.waiting_on, u.failed, u.error_kind, u.error,
+	SELECT r.run_id, now() AS now, u.status, u.awaited, u.undoing, u.waiting_on, u.failed, u.error_kind, u.error, u.unread,
 		LEAST(CASE WHEN u.wake >= 0 THEN now() + u.wake * interval '1 microsecond' ELSE 'infinity' END,
 			CASE WHEN u.wake_at > 0 THEN timestamptz 'epoch' + u.wake_at * interval '1 microsecond' ELSE 'infinity' END) AS wake_at,
 		u.status = 'SLEEPING' AND r.wakeups >= u.awaited OR r.cancel_requested_at IS NOT NULL AND NOT u.undoing AS due
-	FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::text[], $9::bool[], $10::text[], $11::text[], $12::bool[])
-		AS u (run_id, lease, status, wake, wake_at, awaited, waiting_on, failed, error_kind, error, undoing)
+	FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::text[], $9::bool[], $10::text[], $11::text[], $12::bool[], $13::int[])
+		AS u (run_id, lease, status, wake, wake_at, awaited, waiting_on, failed, error_kind, error, undoing, unread)
 	CROSS JOIN LATERAL (
 		SELECT q.run_id, q.wakeups, q.cancel_requested_at
 		FROM kagzi.workflow_runs q
@@ -115,6 +125,7 @@ SET status = l.status,
 	locked_by = NULL,
 	waiting_on = NULLIF(l.waiting_on, ''),
 	attempts = r.attempts + CASE WHEN l.failed THEN 1 ELSE 0 END,
+	load_failures = CASE WHEN l.unread = 0 THEN 0 ELSE r.load_failures + GREATEST(l.unread, 0) END,
 	error_kind = CASE WHEN l.failed THEN l.error_kind ELSE r.error_kind END,
 	error = CASE WHEN l.failed THEN l.error ELSE r.error END
 FROM l
@@ -184,139 +195,94 @@ func (s *Store) Flush(ctx context.Context, f *Flush) error {
 
 // flushAll is the usual flush: one round trip.
 func (s *Store) flushAll(ctx context.Context, f *Flush) error {
-	b := &pgx.Batch{}
-	b.Queue(session, "100ms", durable)
-	if runs := f.runs(); runs != nil {
-		b.Queue(lockRuns, s.namespace, array(runs))
-	}
-	return s.send(ctx, s.pool, b, f)
+	return s.write(ctx, s.pool, f, f.runs())
 }
 
-// flushFree applies only the items whose runs, and parents, nobody else has locked. The others are left to
-// lookAt: still running under their lease, they are busy.
+// flushFree applies only the items whose runs, and parents, nobody else has locked, and leaves out the runs that start a
+// child with an external ID: a transaction that somebody has open may have started a run with that ID, and the insert
+// waits for its end. Nothing in here may wait for strangers: what other statements it has insert under keys that belong to
+// one run, and write rows that are locked. What is left out is left to lookAt: still running under their lease, the runs
+// are busy.
 func (s *Store) flushFree(ctx context.Context, f *Flush) error {
-	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, session, "100ms", durable); err != nil {
+	return transact(ctx, s.pool, brief, func(tx pgx.Tx) error {
+		var free, gone []uuid.UUID
+		b := &pgx.Batch{}
+		b.Queue(lockFreeRuns, s.namespace, array(f.everyRun()))
+		b.Queue(missingRuns, s.namespace, array(f.everyRun())) // a parent that was deleted is nobody's, and never comes back
+		err := exchange(ctx, tx, brief, b, func(rows pgx.Rows) (err error) {
+			free, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 			return err
-		}
-		rows, err := tx.Query(ctx, lockFreeRuns, s.namespace, array(f.everyRun()))
+		}, func(rows pgx.Rows) (err error) {
+			gone, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+			return err
+		})
 		if err != nil {
 			return err
 		}
-		free, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-		if err != nil {
-			return err
-		}
-		// A parent that was deleted is nobody's. It never comes back.
-		if rows, err = tx.Query(ctx, missingRuns, s.namespace, array(f.everyRun())); err != nil {
-			return err
-		}
-		gone, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-		if err != nil {
-			return err
-		}
-		some := f.only(append(free, gone...))
-		err = s.send(ctx, tx, &pgx.Batch{}, some)
+		some := f.only(append(free, gone...)).withoutWaits()
+		err = s.write(ctx, tx, some, nil)
 		f.Woken = some.Woken
 		return err
 	})
 }
 
-// send queues f's statements behind what b holds already, and reads the answers.
-func (s *Store) send(ctx context.Context, db DB, b *pgx.Batch, f *Flush) error {
-	before := b.Len()
+// write sends f's statements in one round trip, after one that locks the runs given.
+func (s *Store) write(ctx context.Context, db DB, f *Flush, lock []uuid.UUID) error {
+	b := &pgx.Batch{}
+	var reads []func(pgx.Rows) error
+	queue := func(read func(pgx.Rows) error, sql string, args ...any) {
+		b.Queue(sql, args...)
+		reads = append(reads, read)
+	}
+	if lock != nil {
+		queue(nil, lockRuns, s.namespace, array(lock))
+	}
 	if starts := f.starts(); len(starts) > 0 {
-		b.Queue(insertChildren, s.childArgs(starts)...)
-		before++
+		queue(nil, insertChildren, s.childArgs(starts)...)
 	}
 	if len(f.Records) > 0 {
-		b.Queue(recordSteps, s.recordArgs(f.Records)...)
+		queue(func(rows pgx.Rows) error { return readRecorded(rows, f.Records) }, recordSteps, s.recordArgs(f.Records)...)
 	}
-	taken := f.taken()
-	if len(taken) > 0 {
-		b.Queue(takeSignals, s.takeArgs(taken)...)
+	if taken := f.taken(); len(taken) > 0 {
+		queue(nil, takeSignals, s.takeArgs(taken)...)
 	}
 	if len(f.Parks) > 0 {
-		b.Queue(parkRuns, s.parkArgs(f.Parks)...)
+		queue(func(rows pgx.Rows) error { return readParked(rows, f.Parks) }, parkRuns, s.parkArgs(f.Parks)...)
 	}
 	if len(f.Finishes) > 0 {
-		b.Queue(finishRuns, s.finishArgs(f.Finishes)...)
+		queue(f.readFinished, finishRuns, s.finishArgs(f.Finishes)...)
 	}
 	if b.Len() == 0 {
 		return nil
 	}
-	res := db.SendBatch(ctx, b)
-	defer res.Close()
-	for range before {
-		if _, err := res.Exec(); err != nil {
-			return err
-		}
-	}
-	if len(f.Records) > 0 {
-		rows, err := res.Query()
-		if err != nil {
-			return err
-		}
-		if err := readRecorded(rows, f.Records); err != nil {
-			return err
-		}
-	}
-	if len(taken) > 0 {
-		if _, err := res.Exec(); err != nil {
-			return err
-		}
-	}
-	if len(f.Parks) > 0 {
-		if err := readParked(res, f.Parks); err != nil {
-			return err
-		}
-	}
-	if len(f.Finishes) > 0 {
-		woken, err := readFinished(res, f.Finishes)
-		if err != nil {
-			return err
-		}
-		f.Woken = append(f.Woken, woken...)
-	}
-	return res.Close() // the commit: nothing is done before
+	return exchange(ctx, db, brief, b, reads...) // nothing is done before it has returned
 }
 
-func readParked(res pgx.BatchResults, parks []*Park) error {
-	rows, err := res.Query()
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var id uuid.UUID
-		var available *time.Time
-		if err := rows.Scan(&id, &available); err != nil {
-			return err
-		}
-		if i, ok := slices.BinarySearchFunc(parks, id, func(p *Park, id uuid.UUID) int { return compareIDs(p.RunID, id) }); ok {
-			parks[i].Outcome, parks[i].AvailableAt = Done, deref(available)
-		}
-	}
-	return rows.Err()
-}
-
-func readFinished(res pgx.BatchResults, finishes []*Finish) (woken []Woken, err error) {
-	rows, err := res.Query()
-	if err != nil {
-		return nil, err
-	}
+func readParked(rows pgx.Rows, parks []*Park) error {
 	var id uuid.UUID
-	var queue, typ *string
-	var version *int
-	_, err = pgx.ForEachRow(rows, []any{&id, &queue, &typ, &version}, func() error {
-		if queue != nil {
-			woken = append(woken, Woken{id, *queue, *typ, *version})
-		} else if i, ok := slices.BinarySearchFunc(finishes, id, func(p *Finish, id uuid.UUID) int { return compareIDs(p.RunID, id) }); ok {
-			finishes[i].Outcome = Done
+	var available time.Time
+	_, err := pgx.ForEachRow(rows, []any{&id, utc(&available)}, func() error {
+		if i, ok := slices.BinarySearchFunc(parks, id, func(p *Park, id uuid.UUID) int { return compareIDs(p.RunID, id) }); ok {
+			parks[i].Outcome, parks[i].AvailableAt = Done, available
 		}
 		return nil
 	})
-	return woken, err
+	return err
+}
+
+func (f *Flush) readFinished(rows pgx.Rows) error {
+	var id uuid.UUID
+	var queue, typ *string
+	var version *int
+	_, err := pgx.ForEachRow(rows, []any{&id, &queue, &typ, &version}, func() error {
+		if queue != nil {
+			f.Woken = append(f.Woken, Woken{id, *queue, *typ, *version})
+		} else if i, ok := slices.BinarySearchFunc(f.Finishes, id, func(p *Finish, id uuid.UUID) int { return compareIDs(p.RunID, id) }); ok {
+			f.Finishes[i].Outcome = Done
+		}
+		return nil
+	})
+	return err
 }
 
 // awaited is the number of wakeups that makes the run due.
@@ -332,16 +298,17 @@ func (s *Store) parkArgs(parks []*Park) []any {
 	runs, leases, statuses := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]string, n)
 	waiting, errorKinds, errors := make([]string, n), make([]string, n), make([]string, n)
 	wakes, wakeAts, awaited := make([]int64, n), make([]int64, n), make([]int64, n)
-	failed, undoing := make([]bool, n), make([]bool, n)
+	failed, undoing, unread := make([]bool, n), make([]bool, n), make([]int32, n)
 	for i, p := range parks {
 		runs[i], leases[i], statuses[i] = p.RunID, p.Lease, p.Status
 		waiting[i], errorKinds[i], errors[i], failed[i] = p.WaitingOn, p.ErrorKind, p.Error, p.Failed
 		wakes[i], wakeAts[i], awaited[i], undoing[i] = micros(p.Wake), epoch(p.WakeAt), p.awaited(), p.Undoing
+		unread[i] = int32(p.History)
 		if p.Wake < 0 {
 			wakes[i] = -1
 		}
 	}
-	return []any{s.namespace, array(runs), array(leases), statuses, wakes, wakeAts, awaited, waiting, failed, errorKinds, errors, undoing}
+	return []any{s.namespace, array(runs), array(leases), statuses, wakes, wakeAts, awaited, waiting, failed, errorKinds, errors, undoing, unread}
 }
 
 func (s *Store) finishArgs(finishes []*Finish) []any {
@@ -437,6 +404,28 @@ func (f *Flush) only(free []uuid.UUID) *Flush {
 		}
 	}
 	return out
+}
+
+// MayWait reports whether to write the record may wait for the transaction of a stranger, who needs no lock of ours for it:
+// the child's external ID is a key that anybody may use. Such records are flushed apart once a flush has met a lock.
+func (r *Record) MayWait() bool { return r.Start != nil && r.Start.ExternalID != "" }
+
+// withoutWaits returns the items of runs that wait for no stranger.
+func (f *Flush) withoutWaits() *Flush {
+	waits := map[uuid.UUID]bool{}
+	for _, r := range f.Records {
+		if r.MayWait() {
+			waits[r.RunID] = true
+		}
+	}
+	if len(waits) == 0 {
+		return f
+	}
+	return &Flush{
+		Records:  slices.DeleteFunc(f.Records, func(r *Record) bool { return waits[r.RunID] }),
+		Parks:    slices.DeleteFunc(f.Parks, func(p *Park) bool { return waits[p.RunID] }),
+		Finishes: slices.DeleteFunc(f.Finishes, func(e *Finish) bool { return waits[e.RunID] }),
+	}
 }
 
 // undecided lists what lookAt asks for.

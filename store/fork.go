@@ -62,7 +62,7 @@ func (s *Store) compensated(ctx context.Context, tx pgx.Tx, run uuid.UUID) (bool
 // Of the step itself nothing is copied, nor of what is below it.
 const copySteps = `
 WITH h AS MATERIALIZED (
-	SELECT s.*, now() AS now, s.step_kind = 'MARKER' AND starts_with($4, s.step_id || '/') AS around,
+	SELECT s.*, statement_timestamp() AS now, s.step_kind = 'MARKER' AND starts_with($4, s.step_id || '/') AS around,
 		coalesce(substring(s.output FROM 1 FOR 10) = '{"items":[', false) AS items,
 		CASE WHEN s.step_kind = 'SLEEP' AND s.status = 'COMPLETED' THEN coalesce(s.wake_at, s.finished_at) ELSE s.finished_at END AS ended_at
 	FROM kagzi.step_runs s
@@ -84,7 +84,7 @@ FROM k
 WHERE k.settled
 UNION ALL
 SELECT $3::uuid, k.step_id, 1, $1, 'RUNNING', k.step_kind, 1, 1, k.input, convert_to(CASE WHEN k.items
-	THEN json_build_object('items', convert_from(k.output, 'UTF8')::json -> 'items')::text ELSE '{}' END, 'UTF8'),
+	THEN json_build_object('items', convert_from(k.output, 'UTF8'::name)::json -> 'items')::text ELSE '{}' END, 'UTF8'::name),
 	NULL, NULL, false, k.now + (k.wake_at - $5::timestamptz), NULL, k.parallel_group, k.worker_id, k.started_at, NULL, NULL
 FROM k
 WHERE NOT k.settled AND k.step_kind = 'MARKER' AND k.attempt_number = k.last AND (k.items OR k.wake_at IS NOT NULL)`

@@ -8,11 +8,22 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-const databaseTime = `SELECT clock_timestamp()`
+// In microseconds, so that it needs no settings, and so no table, before it.
+const databaseTime = `SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint`
+
+// readTime reads the answer to databaseTime.
+func readTime(row pgx.Row) (time.Time, error) {
+	var now int64
+	err := row.Scan(&now)
+	return time.UnixMicro(now).UTC(), err
+}
 
 // DatabaseTime returns the database's time.
 func DatabaseTime(ctx context.Context, db DB) (now time.Time, err error) {
-	err = do(ctx, func(ctx context.Context) error { return db.QueryRow(ctx, databaseTime).Scan(&now) })
+	err = do(ctx, func(ctx context.Context) (err error) {
+		now, err = readTime(db.QueryRow(ctx, databaseTime))
+		return err
+	})
 	return now, wrap("ask for the time", err)
 }
 
@@ -20,7 +31,7 @@ func DatabaseTime(ctx context.Context, db DB) (now time.Time, err error) {
 type LiveWorker struct {
 	Queue     string
 	Types     []string
-	Handlers  []string // with their versions: "checkout/2"; nil if the worker did not say
+	Handlers  []string // with their versions: "checkout/2"
 	Draining  bool
 	Silent    bool // for longer than it said it would be
 	Heartbeat time.Time
@@ -39,7 +50,9 @@ LIMIT $2`
 func (s *Store) LiveWorkers(ctx context.Context, db DB, limit int) (out []LiveWorker, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		return ask(ctx, db, liveWorkers, []any{s.namespace, limit}, func(rows pgx.Rows) (err error) {
-			out, err = pgx.CollectRows(rows, pgx.RowToStructByPos[LiveWorker])
+			out, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (w LiveWorker, err error) {
+				return w, row.Scan(&w.Queue, &w.Types, &w.Handlers, &w.Draining, &w.Silent, utc(&w.Heartbeat), &w.Active, &w.Most)
+			})
 			return err
 		})
 	})
@@ -66,7 +79,7 @@ type DueVersion struct {
 // cost as much as one. The names are those of all namespaces, as the index begins with the queue; what is in them is
 // asked for with the namespace. With the namespace here as well, the search would read through all that other
 // namespaces have in a queue of the same name. (Of all statements this alone cannot be routed to one node of a cluster
-// that is distributed by namespace.)
+// that is distributed by namespace: there ownQueues takes its place.)
 const activeQueues = `
 WITH RECURSIVE q (task_queue) AS (
 	(
@@ -88,6 +101,29 @@ WITH RECURSIVE q (task_queue) AS (
 	) n
 )
 SELECT q.task_queue FROM q LIMIT $1`
+
+// ownQueues is activeQueues of one namespace. It reads through what the other namespaces of its shard have in between.
+const ownQueues = `
+WITH RECURSIVE q (task_queue) AS (
+	(
+		SELECT r.task_queue
+		FROM kagzi.workflow_runs r
+		WHERE r.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND r.available_at IS NOT NULL AND r.task_queue > '' AND r.namespace_id = $1
+		ORDER BY r.task_queue
+		LIMIT 1
+	)
+	UNION ALL
+	SELECT n.task_queue
+	FROM q
+	CROSS JOIN LATERAL (
+		SELECT r.task_queue
+		FROM kagzi.workflow_runs r
+		WHERE r.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND r.available_at IS NOT NULL AND r.task_queue > q.task_queue AND r.namespace_id = $1
+		ORDER BY r.task_queue
+		LIMIT 1
+	) n
+)
+SELECT q.task_queue FROM q LIMIT $2`
 
 const activeTypes = `
 SELECT u.task_queue, t.workflow_type
@@ -145,13 +181,27 @@ const (
 	allCounted  = 40_000 // together, about
 )
 
-// activePairs returns the namespace's first thousand pairs of queue and workflow that have active runs.
-func (s *Store) activePairs(ctx context.Context, db DB) (queues, types []string, err error) {
-	var all []string
-	err = ask(ctx, db, activeQueues, []any{mostQueues}, func(rows pgx.Rows) (err error) {
-		all, err = pgx.CollectRows(rows, pgx.RowTo[string])
+// activeQueues returns the first thousand queues that have active runs: of all namespaces, or of this one alone where
+// the others may be on other servers.
+func (s *Store) activeQueues(ctx context.Context, db DB) (queues []string, err error) {
+	citus, err := OnCitus(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	statement, args := activeQueues, []any{mostQueues}
+	if citus {
+		statement, args = ownQueues, []any{s.namespace, mostQueues}
+	}
+	err = ask(ctx, db, statement, args, func(rows pgx.Rows) (err error) {
+		queues, err = pgx.CollectRows(rows, pgx.RowTo[string])
 		return err
 	})
+	return queues, err
+}
+
+// activePairs returns the namespace's first thousand pairs of queue and workflow that have active runs.
+func (s *Store) activePairs(ctx context.Context, db DB) (queues, types []string, err error) {
+	all, err := s.activeQueues(ctx, db)
 	if err != nil || len(all) == 0 {
 		return nil, nil, err
 	}
@@ -182,7 +232,7 @@ func (s *Store) DueWork(ctx context.Context, db DB) (out []DueWork, err error) {
 			var v DueVersion
 			var counted int
 			var waiting int64
-			_, err := pgx.ForEachRow(rows, []any{&queue, &typ, &v.Version, &v.Due, &v.Since, &waiting, &counted}, func() error {
+			_, err := pgx.ForEachRow(rows, []any{&queue, &typ, &v.Version, &v.Due, utc(&v.Since), &waiting, &counted}, func() error {
 				if n := len(out); n == 0 || out[n-1].Queue != queue || out[n-1].Type != typ {
 					out = append(out, DueWork{Queue: queue, Type: typ})
 				}
@@ -235,10 +285,10 @@ func troubledSchedules(ctx context.Context, db DB, sql string, args ...any) (out
 		out = nil
 		return ask(ctx, db, sql, args, func(rows pgx.Rows) error {
 			var name *string
-			var since *time.Time
+			var since time.Time
 			var reason string
-			_, err := pgx.ForEachRow(rows, []any{&name, &since, &reason}, func() error {
-				out = append(out, TroubledSchedule{deref(name), deref(since), reason})
+			_, err := pgx.ForEachRow(rows, []any{&name, utc(&since), &reason}, func() error {
+				out = append(out, TroubledSchedule{deref(name), since, reason})
 				return nil
 			})
 			return err
@@ -258,11 +308,11 @@ type SetAside struct {
 const setAside = `
 WITH s AS MATERIALIZED (
 	SELECT r.run_id, r.workflow_type, r.error_kind, r.finished_at, r.finished_at > now() - $3::bigint * interval '1 microsecond' AS recent
-	FROM unnest(ARRAY['crash_loop', 'nondeterminism', 'bad_input']) AS k (kind)
+	FROM unnest(ARRAY['crash_loop', 'nondeterminism', 'bad_input', 'unreadable']) AS k (kind)
 	CROSS JOIN LATERAL (
 		SELECT q.run_id, q.workflow_type, q.error_kind, q.finished_at
 		FROM kagzi.workflow_runs q
-		WHERE q.status = 'FAILED' AND q.error_kind IN ('crash_loop', 'nondeterminism', 'bad_input') AND q.error_kind = k.kind
+		WHERE q.status = 'FAILED' AND q.error_kind IN ('crash_loop', 'nondeterminism', 'bad_input', 'unreadable') AND q.error_kind = k.kind
 			AND q.namespace_id = $1
 		ORDER BY q.finished_at DESC
 		LIMIT $2
@@ -280,7 +330,7 @@ func (s *Store) SetAside(ctx context.Context, db DB, recent time.Duration, limit
 		all, lately, newest = 0, 0, nil
 		return ask(ctx, db, setAside, []any{s.namespace, limit, micros(recent), few}, func(rows pgx.Rows) error {
 			var r SetAside
-			_, err := pgx.ForEachRow(rows, []any{&all, &lately, &r.RunID, &r.Type, &r.Kind, &r.FinishedAt}, func() error {
+			_, err := pgx.ForEachRow(rows, []any{&all, &lately, &r.RunID, &r.Type, &r.Kind, utc(&r.FinishedAt)}, func() error {
 				newest = append(newest, r)
 				return nil
 			})
@@ -288,4 +338,31 @@ func (s *Store) SetAside(ctx context.Context, db DB, recent time.Duration, limit
 		})
 	})
 	return all, lately, newest, wrap("look for runs that were set aside", err)
+}
+
+// An UnreadRun is one that waits because its history could not be read.
+type UnreadRun struct {
+	RunID    uuid.UUID
+	Type     string
+	Failures int
+}
+
+const unreadRuns = `
+SELECT r.run_id, r.workflow_type, r.load_failures
+FROM kagzi.workflow_runs r
+WHERE r.load_failures > 0 AND r.status = 'PENDING' AND r.namespace_id = $1
+ORDER BY r.load_failures DESC
+LIMIT $2`
+
+// UnreadRuns returns the runs that wait because their histories could not be read, limit at the most, those first that
+// have failed most often.
+func (s *Store) UnreadRuns(ctx context.Context, db DB, limit int) (out []UnreadRun, err error) {
+	err = do(ctx, func(ctx context.Context) error {
+		out = nil
+		return ask(ctx, db, unreadRuns, []any{s.namespace, limit}, func(rows pgx.Rows) (err error) {
+			out, err = pgx.CollectRows(rows, pgx.RowToStructByPos[UnreadRun])
+			return err
+		})
+	})
+	return out, wrap("look for runs whose history cannot be read", err)
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
@@ -81,4 +83,35 @@ func TestDueWorkOfManyWorkflows(t *testing.T) {
 			t.Errorf("%+v", d)
 		}
 	}
+}
+
+// Where the tables may be distributed the queues are looked for in the namespace alone, and are the same.
+func TestDueWorkOnCitus(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	s := New(db.Pool, "test")
+	start(t, s, newRun(), newRun(func(r *NewRun) { r.Queue = "zoo" }))
+	start(t, New(db.Pool, "other"), newRun(func(r *NewRun) { r.Queue = "others" }))
+	citus := New(pretendCitus(t, db), "test")
+	if yes, err := OnCitus(t.Context(), citus.pool); err != nil || !yes {
+		t.Fatalf("INVALID: on Citus: %t, error %v", yes, err)
+	}
+	queues, err := citus.activeQueues(t.Context(), citus.pool)
+	if err != nil || !slices.Equal(queues, []string{"queue", "zoo"}) {
+		t.Errorf("queues %q, error %v", queues, err)
+	}
+	plain, err := s.DueWork(t.Context(), s.pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	due, err := citus.DueWork(t.Context(), citus.pool)
+	if err != nil || len(due) != 2 || len(plain) != 2 || due[0].Queue != plain[0].Queue || due[1].Queue != plain[1].Queue {
+		t.Errorf("due %+v, without Citus %+v, error %v", due, plain, err)
+	}
+}
+
+// pretendCitus returns a pool whose sessions have the setting by which the store tells that the server runs Citus.
+func pretendCitus(t *testing.T, db *dbtest.DB) *pgxpool.Pool {
+	t.Helper()
+	return poolWith(t, db.DSN, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["citus.version"] = "13.2-1" })
 }

@@ -37,11 +37,10 @@ func (s *Store) lookAt(ctx context.Context, f *Flush) error {
 		return nil
 	}
 	b := &pgx.Batch{}
-	b.Queue(byIndex)
 	b.Queue(lookAtRuns, s.namespace, array(runs))
 	b.Queue(lookAtSteps, s.namespace, array(stepRuns), steps, attempts)
 	found, recorded := map[uuid.UUID]runState{}, map[stepKey]*StepRow{}
-	if err := exchange(ctx, s.pool, b, func(rows pgx.Rows) error {
+	if err := exchange(ctx, s.pool, patient, b, func(rows pgx.Rows) error {
 		for rows.Next() {
 			var id uuid.UUID
 			var lease *uuid.UUID

@@ -41,7 +41,8 @@ WITH u AS MATERIALIZED (
 		) x
 	) = 0
 ), k AS MATERIALIZED (
-	SELECT u.run_id, count(*) AS messages, clock_timestamp() AS now FROM u GROUP BY 1
+	SELECT g.run_id, g.messages, g.now, g.now + interval '1 second' AS soon
+	FROM (SELECT u.run_id, count(*) AS messages, clock_timestamp() AS now FROM u GROUP BY 1) g
 ), w AS (
 	UPDATE kagzi.workflow_runs r
 	SET wakeups = r.wakeups + k.messages,
@@ -49,7 +50,7 @@ WITH u AS MATERIALIZED (
 	FROM k
 	WHERE r.run_id = k.run_id AND r.namespace_id = $1 AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED', 'SCHEDULED', 'PAUSED')
 	RETURNING r.run_id, r.wakeups - k.messages AS before, k.now, r.task_queue, r.workflow_type, r.version, r.status = 'RUNNING' AS running,
-		r.status <> 'RUNNING' AND ($6::bool OR r.available_at <= k.now + interval '1 second') AS due
+		r.status <> 'RUNNING' AND ($6::bool OR r.available_at <= k.soon) AS due
 ), i AS (
 	INSERT INTO kagzi.signals (run_id, name, sequence, namespace_id, signal_id, payload, received_at)
 	SELECT u.run_id, u.name, w.before + u.place, $1, u.signal_id, u.payload, w.now
@@ -61,7 +62,7 @@ SELECT w.run_id, w.task_queue, w.workflow_type, coalesce(w.version, 0), w.runnin
 // deleted is as good as gone.
 const lookAtMessages = `
 SELECT r.run_id, r.task_queue, r.workflow_type, coalesce(r.version, 0), r.status, r.status = 'RUNNING',
-	r.status <> 'RUNNING' AND coalesce(r.available_at <= now() + interval '1 second', false),
+	r.status <> 'RUNNING' AND coalesce(r.available_at <= statement_timestamp() + interval '1 second', false),
 	(
 		SELECT count(*) FROM (
 			SELECT FROM kagzi.signals s
@@ -125,14 +126,10 @@ func (s *Store) storeMessages(ctx context.Context, db DB, messages []Message) (m
 		runs[i] = m.RunID
 	}
 	b := &pgx.Batch{}
-	b.Queue(byIndex)
 	b.Queue(lockRuns, s.namespace, array(runs))
 	b.Queue(storeMessages, s.messageArgs(messages, inTx)...)
-	if inTx {
-		b.Queue(byCost)
-	}
 	stored := map[uuid.UUID]Signalled{}
-	err := exchange(ctx, db, b, nil, func(rows pgx.Rows) error {
+	err := exchange(ctx, db, patient, b, nil, func(rows pgx.Rows) error {
 		var g Signalled
 		_, err := pgx.ForEachRow(rows, []any{&g.RunID, &g.Queue, &g.Type, &g.Version, &g.Running, &g.Due}, func() error {
 			stored[g.RunID] = g

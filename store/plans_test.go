@@ -91,6 +91,8 @@ const (
 	firedIndex  = "workflow_runs_active_fired"
 	queuedIndex = "workflow_runs_queued"
 	parentIndex = "workflow_runs_parent"
+
+	deadlineIndex = "workflow_runs_deadline"
 )
 
 // A planned is a statement whose plan must be right, and the indexes it may use, each with the columns that must be
@@ -163,7 +165,9 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"finishRuns", finishRuns, s.finishArgs(finishes), byKey},
 		{"extendLeases", extendLeases, []any{s.namespace, runs, leases, micros(time.Minute)}, byKey},
 		{"heldStates", heldStates, []any{s.namespace, runs, leases}, byKey},
-		{"history", history, []any{s.namespace, runs}, byStep},
+		{"history", history, []any{s.namespace, runs, 1000}, byStep},
+		{"loadSize", loadSize, []any{s.namespace, ids[0]}, map[string][]string{stepsKey: {"run_id", "namespace_id"}, signalsKey: {"run_id", "namespace_id"}, payloadsKey: {"run_id", "namespace_id"}}},
+		{"suspicion", suspicion, []any{s.namespace, ids[0], time.Now()}, byStep},
 		{"stepAttempts", stepAttempts, []any{s.namespace, ids[0]}, byStep},
 		{"lookAtRuns", lookAtRuns, []any{s.namespace, runs}, byKey},
 		{"lookAtSteps", lookAtSteps, []any{s.namespace, runs, steps, attempts}, map[string][]string{stepsKey: {"run_id", "step_id", "attempt_number", "namespace_id"}}},
@@ -179,7 +183,9 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"lockForChange", lockForChange, []any{s.namespace, ids[0]}, byKey},
 		{"descendants", descendants, []any{s.namespace, runs}, map[string][]string{parentIndex: {"parent_run_id", "namespace_id"}}},
 		{"lockFamily", lockFamily, []any{s.namespace, runs, runs}, byKey},
-		{"cancelRuns", cancelRuns, []any{s.namespace, runs, true, "cancelled", make([]bool, len(runs)), "run was cancelled"}, withKey(byKey, byStep)},
+		{"cancelRuns", cancelRuns, []any{s.namespace, runs, true, "cancelled", make([]bool, len(runs)), "run was cancelled", " was cancelled"}, withKey(byKey, byStep)},
+		{"overdueRuns", overdueRuns, []any{s.namespace, "-infinity", uuid.Nil, micros(time.Second), 500}, map[string][]string{deadlineIndex: {"namespace_id", "deadline_at"}}},
+		{"endOverdue", endOverdue, []any{s.namespace, runs, "deadline", "too late", "#undo", []byte("{}")}, withKey(byKey, byStep)},
 		{"activeChildren", activeChildren, []any{s.namespace, ids[0]}, map[string][]string{parentIndex: {"parent_run_id", "namespace_id"}}},
 		{"undoneForGood", undoneForGood, []any{s.namespace, ids[0]}, withKey(byKey, byStep)},
 		{"lockHeld", lockHeld, []any{s.namespace, ids[0], lease}, byKey},
@@ -188,14 +194,15 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"storeMessages", storeMessages, s.messageArgs(messages, true), map[string][]string{runsKey: {"run_id", "namespace_id"}, "signals_signal_id": {"signal_id", "run_id", "namespace_id"}}},
 		{"lookAtMessages", lookAtMessages, []any{s.namespace, runs, runs}, map[string][]string{runsKey: {"run_id", "namespace_id"}, "signals_signal_id": {"signal_id", "run_id", "namespace_id"}}},
 		{"messageRuns", messageRuns, []any{s.namespace, runs}, map[string][]string{"signals_signal_id": {"signal_id", "namespace_id"}}},
-		{"unreadSignals", unreadSignals, []any{s.namespace, runs}, map[string][]string{signalsKey: {"run_id", "namespace_id"}}},
-		{"endedChildren", endedChildren, []any{s.namespace, runs}, withKey(byKey, byStep)},
+		{"unreadSignals", unreadSignals, []any{s.namespace, runs, 1000}, map[string][]string{signalsKey: {"run_id", "namespace_id"}}},
+		{"endedChildren", endedChildren, []any{s.namespace, runs, 1000}, withKey(byKey, byStep)},
 		{"runWakeups", runWakeups, []any{s.namespace, runs}, byKey},
 		{"resumeRun", resumeRun, []any{s.namespace, ids[0]}, byKey},
 		{"otherActive", otherActive, []any{s.namespace, ids[0]}, map[string][]string{externalID: {"external_id", "namespace_id"}, runsKey: {"run_id", "namespace_id"}}},
 		{"runStatus", runStatus, []any{s.namespace, ids[0]}, byKey},
 		{"lockOver", lockOver, []any{s.namespace, ids[0]}, byKey},
-		{"restartRun", restartRun, []any{s.namespace, ids[0], uuid.New(), "", 0, false, []byte{}, true}, byKey},
+		{"restartRun", restartRun, []any{s.namespace, ids[0], uuid.New(), "", 0, false, []byte{}, true, []byte{}}, byKey},
+		{"unhashedInput", unhashedInput, []any{s.namespace, ids[0]}, byKey},
 		{"findForkPoint", findForkPoint, []any{s.namespace, ids[0], "step"}, byStep},
 		{"ranCompensations", ranCompensations, []any{s.namespace, ids[0]}, byStep},
 		{"copySteps", copySteps, []any{s.namespace, ids[0], uuid.New(), "step", time.Now(), 1}, byStep},
@@ -222,11 +229,13 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"liftDeadline", liftDeadline, []any{s.namespace, ids[0], lease, micros(time.Minute)}, byKey},
 		{"resetRecoveries", resetRecoveries, []any{s.namespace, ids[0], lease}, byKey},
 		{"activeQueues", activeQueues, []any{mostQueues}, map[string][]string{claimIndex: {"task_queue"}}},
+		{"ownQueues", ownQueues, []any{s.namespace, mostQueues}, map[string][]string{claimIndex: {"task_queue", "namespace_id"}}},
 		{"activeTypes", activeTypes, []any{s.namespace, typeNames[:3], mostQueues}, map[string][]string{claimIndex: claimed[:3]}},
 		{"dueWork", dueWork, []any{s.namespace, typeNames[:3], typeNames[:3], mostCounted}, map[string][]string{claimIndex: claimed}},
 		{"activeWork", activeWork, []any{s.namespace, typeNames[:3], typeNames[:3], mostActive}, map[string][]string{claimIndex: claimed[:4]}},
 		{"overdueSchedules", overdueSchedules, []any{s.namespace, micros(time.Minute), 10}, map[string][]string{"workflow_runs_due_schedules": {"available_at", "namespace_id"}}},
 		{"brokenSchedules", brokenSchedules, []any{s.namespace, 10}, map[string][]string{namesIndex: {"namespace_id"}}},
+		{"unreadRuns", unreadRuns, []any{s.namespace, mostCounted}, map[string][]string{"workflow_runs_unread": {"namespace_id"}}},
 		{"setAside", setAside, []any{s.namespace, mostCounted, micros(time.Hour), 5}, map[string][]string{"workflow_runs_set_aside": {"error_kind", "namespace_id"}}},
 	}
 }

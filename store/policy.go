@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -107,22 +106,6 @@ func byPolicy(runs []NewRun) bool {
 		}
 	}
 	return false
-}
-
-// fitForPolicy refuses a caller's transaction that does not see what others commit during it: the ended runs of an
-// external ID would not all be found.
-func fitForPolicy(ctx context.Context, tx pgx.Tx, runs []NewRun) error {
-	if !slices.ContainsFunc(runs, func(r NewRun) bool { return r.IfEnded != "" }) {
-		return nil
-	}
-	var level string
-	if err := tx.QueryRow(ctx, `SELECT current_setting('transaction_isolation')`).Scan(&level); err != nil {
-		return err
-	}
-	if level == "repeatable read" || level == "serializable" {
-		return fmt.Errorf("a transaction at %s does not see every run that is over: begin it at READ COMMITTED, or start without a policy for ended runs", level)
-	}
-	return nil
 }
 
 // The newest of the ended runs of each external ID: by run ID, as findEnded has it.

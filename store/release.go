@@ -27,51 +27,88 @@ ORDER BY w.worker_id`
 func (s *Store) SilentWorkers(ctx context.Context) (silent []Suspect, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		silent = nil
-		rows, err := s.pool.Query(ctx, silentWorkers, s.namespace)
-		if err != nil {
+		return ask(ctx, s.pool, silentWorkers, []any{s.namespace}, func(rows pgx.Rows) (err error) {
+			silent, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (w Suspect, err error) {
+				return w, row.Scan(&w.ID, utc(&w.HeartbeatAt), &w.Silent)
+			})
 			return err
-		}
-		silent, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (w Suspect, err error) {
-			return w, row.Scan(&w.ID, &w.HeartbeatAt, &w.Silent)
 		})
-		return err
 	})
 	return silent, wrap("look for silent workers", err)
 }
 
-// The server's list of backends is read once. Who may not see the details of others' backends sees their process IDs:
-// one with an unknown start may be the worker's. A worker whose server is not this one is out of sight.
-const goneWorkers = `
-WITH a AS MATERIALIZED (SELECT pid, backend_start FROM pg_stat_activity WHERE pid IS NOT NULL)
-SELECT w.worker_id, w.heartbeat_at, w.backend_pid, w.server_start = pg_postmaster_start_time() AND (a.pid IS NULL OR a.backend_start <> w.backend_start)
+// The table and the server's list of backends are read by two statements, because in a distributed Postgres the table may
+// be on another server. The table comes first: a backend that it names began before, so if the list lacks it, it is gone.
+const (
+	watchedWorkers = `
+SELECT w.worker_id, w.heartbeat_at, w.backend_pid, w.backend_start, w.server_start
 FROM kagzi.workers w
-LEFT JOIN a ON a.pid = w.backend_pid
 WHERE w.namespace_id = $1 AND w.status <> 'OFFLINE' AND w.backend_pid IS NOT NULL`
+	serverBackends = `
+SELECT pg_postmaster_start_time(), a.pid, a.backend_start
+FROM pg_stat_activity a
+WHERE a.pid IS NOT NULL AND a.datname = current_database()`
+)
+
+// A watchedWorker is a worker that said which backend is its own.
+type watchedWorker struct {
+	Suspect
+	backendStart, serverStart *time.Time
+}
+
+// backends are those of one server: when each began, by process ID. The time is nil if the user may not see it.
+type backends struct {
+	server time.Time
+	start  map[int32]*time.Time
+}
+
+// lack reports whether w's backend was of this server and is gone. A worker whose server is not this one is out of sight;
+// a backend whose start is hidden may be the worker's.
+func (b *backends) lack(w *watchedWorker) bool {
+	if w.serverStart == nil || !w.serverStart.Equal(b.server) {
+		return false
+	}
+	start, there := b.start[w.Backend]
+	return !there || start != nil && w.backendStart != nil && !start.Equal(*w.backendStart)
+}
 
 // GoneWorkers returns the workers whose heart's connection the server does not have any more, and how many there are
 // whose connection says whether they live. A connection that is lost is soon replaced by a worker that is alive.
 func (s *Store) GoneWorkers(ctx context.Context) (gone []Suspect, watched int, err error) {
 	err = do(ctx, func(ctx context.Context) error {
-		gone, watched = nil, 0
-		rows, err := s.pool.Query(ctx, goneWorkers, s.namespace)
-		if err != nil {
-			return err
-		}
-		defer rows.Close()
-		for rows.Next() {
-			var w Suspect
-			var isGone *bool
-			if err := rows.Scan(&w.ID, &w.HeartbeatAt, &w.Backend, &isGone); err != nil {
-				return err
-			}
-			watched++
-			if deref(isGone) {
-				gone = append(gone, w)
+		workers, server, err := s.watched(ctx)
+		gone, watched = nil, len(workers)
+		for i := range workers {
+			if server.lack(&workers[i]) {
+				gone = append(gone, workers[i].Suspect)
 			}
 		}
-		return rows.Err()
+		return err
 	})
 	return gone, watched, wrap("look for workers whose connection is gone", err)
+}
+
+// watched reads what GoneWorkers compares, in one round trip.
+func (s *Store) watched(ctx context.Context) (workers []watchedWorker, server backends, err error) {
+	b := &pgx.Batch{}
+	b.Queue(watchedWorkers, s.namespace)
+	b.Queue(serverBackends)
+	server.start = map[int32]*time.Time{}
+	err = exchange(ctx, s.pool, patient, b, func(rows pgx.Rows) (err error) {
+		workers, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (w watchedWorker, err error) {
+			return w, row.Scan(&w.ID, utc(&w.HeartbeatAt), &w.Backend, &w.backendStart, &w.serverStart)
+		})
+		return err
+	}, func(rows pgx.Rows) error {
+		var pid int32
+		var start *time.Time
+		_, err := pgx.ForEachRow(rows, []any{&server.server, &pid, &start}, func() error {
+			server.start[pid] = start
+			return nil
+		})
+		return err
+	})
+	return workers, server, err
 }
 
 // Forbidden reports whether err says that the user may not do that.
@@ -87,29 +124,32 @@ type LostWorker struct {
 	Left       int // runs that somebody else had locked
 }
 
-const lostColumns = `w.worker_id, w.task_queue, w.workflow_types, w.visibility_timeout`
+const lostColumns = `w.worker_id, w.task_queue, w.workflow_types, (extract(epoch FROM w.visibility_timeout) * 1000000)::bigint`
 
 func readLost(row pgx.CollectableRow) (w LostWorker, err error) {
-	return w, row.Scan(&w.ID, &w.Queue, &w.Types, &w.Visibility)
+	var visibility int64
+	err = row.Scan(&w.ID, &w.Queue, &w.Types, &visibility)
+	w.Visibility = time.Duration(visibility) * time.Microsecond
+	return w, err
 }
 
-// releaseLease keeps other coordinators from doing what one is doing. lateClaims is how long a claim that was under way
-// when its worker was declared dead may take to show.
+// releaseLease keeps other coordinators from doing what one is doing. LateClaims is how long a claim that was under way
+// when its worker was declared dead, or lost its answer, may take to show.
 const (
 	releaseLease = time.Second
-	lateClaims   = bulkTimeout + 5*time.Second
+	LateClaims   = bulkTimeout + 5*time.Second
 )
 
 const buryWorker = `
 WITH l AS MATERIALIZED (
-	SELECT w.worker_id, now() AS now
+	SELECT w.worker_id, now() AS now, now() + $4::bigint * interval '1 microsecond' AS release_at
 	FROM kagzi.workers w
 	WHERE w.worker_id = $2 AND w.namespace_id = $1 AND w.status <> 'OFFLINE'
 		AND w.heartbeat_at = timestamptz 'epoch' + $3::bigint * interval '1 microsecond'
 	FOR UPDATE SKIP LOCKED
 )
 UPDATE kagzi.workers w
-SET status = 'OFFLINE', stopped_at = l.now, active_count = 0, release_at = l.now + $4::bigint * interval '1 microsecond'
+SET status = 'OFFLINE', stopped_at = l.now, active_count = 0, release_at = l.release_at
 FROM l
 WHERE w.worker_id = l.worker_id AND w.namespace_id = $1
 RETURNING ` + lostColumns
@@ -119,22 +159,18 @@ RETURNING ` + lostColumns
 func (s *Store) Bury(ctx context.Context, w Suspect, detail string) (lost *LostWorker, err error) {
 	event := uuid.New()
 	err = do(ctx, func(ctx context.Context) error {
-		return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		return transact(ctx, s.pool, brief, func(tx pgx.Tx) error {
 			lost = nil
-			if _, err := tx.Exec(ctx, session, "100ms", durable); err != nil {
+			var buried []LostWorker
+			err := ask(ctx, tx, buryWorker, []any{s.namespace, w.ID, epoch(w.HeartbeatAt), micros(releaseLease)}, func(rows pgx.Rows) (err error) {
+				buried, err = pgx.CollectRows(rows, readLost)
 				return err
-			}
-			rows, err := tx.Query(ctx, buryWorker, s.namespace, w.ID, epoch(w.HeartbeatAt), micros(releaseLease))
-			if err != nil {
-				return err
-			}
-			buried, err := pgx.CollectRows(rows, readLost)
+			})
 			if err != nil || len(buried) == 0 {
 				return err
 			}
 			lost = &buried[0]
-			_, err = tx.Exec(ctx, workerEvent, s.namespace, w.ID, event, "LOST", detail)
-			return err
+			return ask(ctx, tx, workerEvent, []any{s.namespace, w.ID, event, "LOST", detail}, nil)
 		})
 	})
 	if err != nil {
@@ -145,7 +181,7 @@ func (s *Store) Bury(ctx context.Context, w Suspect, detail string) (lost *LostW
 
 const unreleased = `
 WITH l AS MATERIALIZED (
-	SELECT w.worker_id, now() AS now
+	SELECT w.worker_id, now() + $2::bigint * interval '1 microsecond' AS release_at
 	FROM kagzi.workers w
 	WHERE w.release_at <= now() AND w.namespace_id = $1 AND w.status = 'OFFLINE'
 	ORDER BY w.release_at
@@ -153,7 +189,7 @@ WITH l AS MATERIALIZED (
 	FOR UPDATE SKIP LOCKED
 )
 UPDATE kagzi.workers w
-SET release_at = l.now + $2::bigint * interval '1 microsecond'
+SET release_at = l.release_at
 FROM l
 WHERE w.worker_id = l.worker_id AND w.namespace_id = $1
 RETURNING ` + lostColumns
@@ -162,12 +198,10 @@ RETURNING ` + lostColumns
 // else had locked, or nobody has come to release, or which had a claim under way.
 func (s *Store) Unreleased(ctx context.Context, n int) (lost []LostWorker, err error) {
 	err = do(ctx, func(ctx context.Context) error {
-		rows, err := s.pool.Query(ctx, unreleased, s.namespace, micros(releaseLease), n)
-		if err != nil {
+		return ask(ctx, s.pool, unreleased, []any{s.namespace, micros(releaseLease), n}, func(rows pgx.Rows) (err error) {
+			lost, err = pgx.CollectRows(rows, readLost)
 			return err
-		}
-		lost, err = pgx.CollectRows(rows, readLost)
-		return err
+		})
 	})
 	return lost, wrap("look for lost workers that hold runs", err)
 }
@@ -212,9 +246,7 @@ const releaseBatch = 500
 // The next look for runs: soon if some were locked, once more when no claim can be under way any more, else never. What
 // has been locked for as long as a lease lasts has become due by itself.
 const settleRelease = `
-UPDATE kagzi.workers w
-SET release_at = t.next
-FROM (
+WITH t AS MATERIALIZED (
 	SELECT v.worker_id, CASE
 		WHEN v.stopped_at IS NULL OR v.stopped_at < now() - v.visibility_timeout - $4::bigint * interval '1 microsecond' THEN NULL
 		WHEN $3::bool THEN now() + interval '1 second'
@@ -222,7 +254,10 @@ FROM (
 	END AS next
 	FROM kagzi.workers v
 	WHERE v.worker_id = $2 AND v.namespace_id = $1
-) t
+)
+UPDATE kagzi.workers w
+SET release_at = t.next
+FROM t
 WHERE w.worker_id = t.worker_id AND w.namespace_id = $1 AND w.status = 'OFFLINE'`
 
 // Release makes due what the lost worker holds, in order of run_id, in batches that are transactions of their own. It
@@ -261,8 +296,7 @@ func (s *Store) releaseAll(ctx context.Context, db DB, w *LostWorker) error {
 
 // settle notes when to look next for runs that the lost worker holds.
 func (s *Store) settle(ctx context.Context, db DB, id uuid.UUID, left bool) error {
-	_, err := db.Exec(ctx, settleRelease, s.namespace, id, left, micros(lateClaims))
-	return err
+	return ask(ctx, db, settleRelease, []any{s.namespace, id, left, micros(LateClaims)}, nil)
 }
 
 // ReleaseSuspects buries each of the suspects, and releases its runs.

@@ -103,15 +103,15 @@ func TestReleaseComesAgain(t *testing.T) {
 	if lost, err = s.ReleaseLost(t.Context()); err != nil || len(lost) != 1 || lost[0].Released != 1 || !look(t, s.pool, rs[0].RunID).Due {
 		t.Errorf("lost %+v, error %v", lost, err)
 	}
-	if got := next("stopped_at"); math.Abs(got-lateClaims.Seconds()) > 0.001 {
-		t.Errorf("looked at again %v s after its end, want %v", got, lateClaims)
+	if got := next("stopped_at"); math.Abs(got-LateClaims.Seconds()) > 0.001 {
+		t.Errorf("looked at again %v s after its end, want %v", got, LateClaims)
 	}
 	if lost, err = s.ReleaseLost(t.Context()); err != nil || len(lost) != 0 {
 		t.Errorf("looked at too soon: %+v, error %v", lost, err)
 	}
 	late := start(t, s, newRun(withPriority(1)))[0]
 	claim(t, s, request(1, func(r *ClaimRequest) { r.Worker = w.ID }))
-	passes(lateClaims)
+	passes(LateClaims)
 	if lost, err = s.ReleaseLost(t.Context()); err != nil || len(lost) != 1 || !look(t, s.pool, late).Due {
 		t.Errorf("lost %+v, error %v", lost, err)
 	}

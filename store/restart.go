@@ -17,7 +17,11 @@ type Restart struct {
 	Version    int       // zero: that of Run
 	Replace    bool      // Input takes the place of Run's
 	Input      []byte
+	InputHash  []byte // of Input
 	Reason     string
+
+	// Hash returns the hash of an input that is stored: that of a run without an external ID is not.
+	Hash func(input []byte) ([]byte, error)
 }
 
 // A Restarted is what a new run waits for.
@@ -41,7 +45,7 @@ FOR UPDATE`
 // have for numbers.
 const restartRun = `
 WITH q AS MATERIALIZED (
-	SELECT q.task_queue, q.workflow_type, q.priority, q.retry_policy, q.metadata, q.schedule_spec, q.fire_at, q.input_hash, now() AS now,
+	SELECT q.task_queue, q.workflow_type, q.priority, q.retry_policy, q.metadata, q.schedule_spec, q.fire_at, q.input_hash, statement_timestamp() AS now,
 		CASE WHEN $4::text <> '' THEN $4::text ELSE q.external_id END AS external_id,
 		CASE WHEN $5::int > 0 THEN $5::int ELSE q.version END AS version,
 		CASE WHEN $8::boolean THEN q.wakeups + 1 ELSE 0 END AS wakeups,
@@ -53,12 +57,12 @@ WITH q AS MATERIALIZED (
 	WHERE q.run_id = $2 AND q.namespace_id = $1
 ), r AS (
 	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, external_id, input_hash, task_queue, workflow_type, version, priority, status,
-		available_at, deadline_at, retry_policy, metadata, schedule_spec, fire_at, wakeups, origin_run_id)
+		available_at, deadline_at, retry_policy, metadata, schedule_spec, fire_at, wakeups, created_at, origin_run_id)
 	SELECT $3::uuid, $1, q.external_id,
-		CASE WHEN q.external_id IS NULL THEN NULL WHEN $6::boolean OR q.input_hash IS NULL THEN substring(sha256(q.input) FROM 1 FOR 16) ELSE q.input_hash END,
+		CASE WHEN q.external_id IS NULL THEN NULL ELSE coalesce($9::bytea, q.input_hash) END,
 		q.task_queue, q.workflow_type, q.version, q.priority, 'PENDING', q.now, q.now + q.timeout * interval '1 microsecond', q.retry_policy, q.metadata,
 		CASE WHEN q.timeout IS NULL THEN q.schedule_spec ELSE coalesce(q.schedule_spec, '{}') || jsonb_build_object('timeout', q.timeout) END,
-		q.fire_at, q.wakeups, $2::uuid
+		q.fire_at, q.wakeups, q.now, $2::uuid
 	FROM q
 	ON CONFLICT DO NOTHING
 	RETURNING run_id, task_queue, workflow_type, version
@@ -102,6 +106,10 @@ func (s *Store) Safely(ctx context.Context, tx pgx.Tx, f func(context.Context, p
 	if tx == nil {
 		return s.change(ctx, nil, f)
 	}
+	tx, err := fit(ctx, tx)
+	if err != nil {
+		return err
+	}
 	return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { return f(ctx, tx) })
 }
 
@@ -129,6 +137,9 @@ func (s *Store) restart(ctx context.Context, tx pgx.Tx, r Restart) (work Restart
 	}
 	if r.ExternalID != "" {
 		externalID = r.ExternalID
+		if err := s.hashInput(ctx, tx, &r); err != nil {
+			return work, err
+		}
 	}
 	var at *forkPoint
 	if r.Step != "" {
@@ -171,8 +182,31 @@ func (s *Store) lockOver(ctx context.Context, tx pgx.Tx, id uuid.UUID) (external
 	return externalID, nil
 }
 
+const unhashedInput = `
+SELECT p.input
+FROM kagzi.workflow_runs r
+CROSS JOIN LATERAL (
+	SELECT q.input FROM kagzi.workflow_payloads q WHERE q.run_id = r.run_id AND q.namespace_id = $1 OFFSET 0
+) p
+WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.input_hash IS NULL`
+
+// hashInput fills in the hash of the input that r keeps, for its new external ID, if the run has none.
+func (s *Store) hashInput(ctx context.Context, tx pgx.Tx, r *Restart) error {
+	if r.Replace {
+		return nil
+	}
+	input, err := askOne[[]byte](ctx, tx, unhashedInput, s.namespace, r.Run)
+	if err == nil {
+		r.InputHash, err = r.Hash(input)
+	}
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = nil
+	}
+	return err
+}
+
 func (s *Store) insertRestart(ctx context.Context, tx pgx.Tx, r Restart) (work Restarted, err error) {
-	args := []any{s.namespace, r.Run, r.New, r.ExternalID, r.Version, r.Replace, r.Input, r.Step != ""}
+	args := []any{s.namespace, r.Run, r.New, r.ExternalID, r.Version, r.Replace, r.Input, r.Step != "", r.InputHash}
 	err = ask(ctx, tx, restartRun, args, func(rows pgx.Rows) (err error) {
 		work, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Restarted])
 		return err

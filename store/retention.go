@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"slices"
 	"time"
 
@@ -40,6 +41,16 @@ type Range struct {
 	After, End uuid.UUID
 }
 
+// Middle returns an ID between the ends of r, and false if r is so short that there is none worth dividing it by.
+func (r Range) Middle() (id uuid.UUID, ok bool) {
+	after, end := binary.BigEndian.Uint64(r.After[:]), binary.BigEndian.Uint64(r.End[:])
+	if end < after || end-after < 2 {
+		return uuid.Nil, false
+	}
+	binary.BigEndian.PutUint64(id[:], after+(end-after)/2)
+	return id, true
+}
+
 const beginWalk = `
 SELECT now(), (SELECT count(*) FROM kagzi.workers w WHERE w.namespace_id = $1 AND w.status <> 'OFFLINE')`
 
@@ -49,9 +60,37 @@ SELECT now(), (SELECT count(*) FROM kagzi.workers w WHERE w.namespace_id = $1 AN
 func (s *Store) BeginWalk(ctx context.Context, keep time.Duration) (ranges []Range, workers int, err error) {
 	var now time.Time
 	err = do(ctx, func(ctx context.Context) error {
-		return s.pool.QueryRow(ctx, beginWalk, s.namespace).Scan(&now, &workers)
+		return askRow(ctx, s.pool, beginWalk, []any{s.namespace}, utc(&now), &workers)
 	})
 	return []Range{{End: idAt(now.Add(-keep))}, {After: idAt(now), End: uuid.Max}}, workers, wrap("begin walk", err)
+}
+
+// What the planner knows of the key: which share of the runs is the namespace's, as it would estimate it, and IDs that
+// divide the key into parts of as many runs each.
+const keyStatistics = `
+WITH s AS MATERIALIZED (
+	SELECT s.attname, s.histogram_bounds, s.most_common_freqs AS shares, s.most_common_vals::text::text[] AS namespaces,
+		CASE WHEN s.n_distinct < 0 THEN -s.n_distinct * c.reltuples ELSE s.n_distinct END AS n
+	FROM pg_catalog.pg_stats s
+	JOIN pg_catalog.pg_namespace n ON n.nspname = s.schemaname
+	JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = s.tablename
+	WHERE s.schemaname = 'kagzi' AND s.tablename = 'workflow_runs' AND s.attname IN ('namespace_id', 'run_id')
+)
+SELECT coalesce((
+		SELECT coalesce(s.shares[array_position(s.namespaces, $1::text)],
+			(1 - coalesce((SELECT sum(u.share) FROM unnest(s.shares) AS u (share)), 0)) / GREATEST(1, s.n - coalesce(cardinality(s.namespaces), 0)))
+		FROM s WHERE s.attname = 'namespace_id'
+	), 1)::float8,
+	coalesce((SELECT s.histogram_bounds::text::uuid[] FROM s WHERE s.attname = 'run_id'), '{}')`
+
+// KeyStatistics returns which share of all runs is the namespace's, from 0 to 1, and IDs between which lie about as many
+// runs each, of all namespaces. They are as good as the table's last ANALYZE; without one the share is 1, and there are no
+// IDs.
+func (s *Store) KeyStatistics(ctx context.Context) (share float64, bounds []uuid.UUID, err error) {
+	err = do(ctx, func(ctx context.Context) error {
+		return askRow(ctx, s.pool, keyStatistics, []any{s.namespace}, &share, &bounds)
+	})
+	return min(1, max(0, share)), bounds, wrap("read the table's statistics", err)
 }
 
 // idAt is the least ID that a client makes at t.
@@ -78,12 +117,17 @@ FROM (
 WHERE w.old OR w.number = w.visited`
 
 // Old visits the next n runs of r, and returns those that are past their retention, and what is left of r then. At
-// the end of r nothing is left.
-func (s *Store) Old(ctx context.Context, keep Retention, r Range, n int) (old []uuid.UUID, left *Range, err error) {
+// the end of r nothing is left. A look reads the key of all namespaces' runs in its range. It is cut off when that takes too
+// long, or if somebody has locked the table. One that takes longer than most is ErrTooLong: there are too many runs in r, of
+// whatever namespace.
+func (s *Store) Old(ctx context.Context, keep Retention, r Range, n int, most time.Duration) (old []uuid.UUID, left *Range, err error) {
 	args := append([]any{s.namespace, r.After, r.End}, append(keep.args(), n)...)
+	limited := txMode{locks: most / 2, statements: most}
 	err = do(ctx, func(ctx context.Context) error {
 		old, left = nil, nil
-		return ask(ctx, s.pool, oldRuns, args, func(rows pgx.Rows) error {
+		b := &pgx.Batch{}
+		b.Queue(oldRuns, args...)
+		return exchange(ctx, s.pool, limited, b, func(rows pgx.Rows) error {
 			var id uuid.UUID
 			var isOld bool
 			var visited int
@@ -99,8 +143,14 @@ func (s *Store) Old(ctx context.Context, keep Retention, r Range, n int) (old []
 			return err
 		})
 	})
+	if code(err) == "57014" {
+		err = ErrTooLong
+	}
 	return old, left, wrap("look for old runs", err)
 }
+
+// ErrTooLong reports that a look was cut off because it took too long.
+var ErrTooLong = errors.New("it took too long")
 
 // beingDeleted is what a run waits for whose steps go in several transactions. Its first transaction says so, and from
 // then on the run cannot be resumed: it would execute again the steps that are gone. It goes even if retention has been
@@ -116,7 +166,7 @@ const beingDeleted = "deletion"
 // marked instead. The deletes have arrays for conditions: without statistics, joins would read the keys whole.
 const pruneRuns = `
 WITH k AS MATERIALIZED (
-	SELECT pg_try_advisory_xact_lock(hashtextextended('kagzi prune ' || $1::text, 0)) AS mine
+	SELECT pg_try_advisory_xact_lock(hashtextextended('kagzi prune ' || $1::text, 0::bigint)) AS mine
 ), l AS MATERIALIZED (
 	SELECT r.run_id
 	FROM (SELECT u.run_id FROM unnest($2::uuid[]) AS u (run_id) ORDER BY 1) u
@@ -243,23 +293,7 @@ func (s *Store) PruneSteps(ctx context.Context, id uuid.UUID, n int) (deleted in
 func (s *Store) prune(ctx context.Context, sql string, args []any, read func(pgx.Rows) error) error {
 	return do(ctx, func(ctx context.Context) error {
 		b := &pgx.Batch{}
-		b.Queue(session, "100ms", relaxed)
-		b.Queue(endWhenIdle)
 		b.Queue(sql, args...)
-		res := s.pool.SendBatch(ctx, b)
-		defer res.Close()
-		for range 2 {
-			if _, err := res.Exec(); err != nil {
-				return err
-			}
-		}
-		rows, err := res.Query()
-		if err != nil {
-			return err
-		}
-		if err := read(rows); err != nil {
-			return err
-		}
-		return res.Close()
+		return exchange(ctx, s.pool, relaxed, b, read)
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
@@ -103,7 +104,7 @@ func TestRetention(t *testing.T) {
 		exec(t, s.pool, `CREATE TEMP TABLE copy AS SELECT * FROM kagzi.`+table+`; UPDATE copy SET namespace_id = 'other';
 			INSERT INTO kagzi.`+table+` SELECT * FROM copy; DROP TABLE copy`)
 	}
-	got, left, err := s.Old(t.Context(), keepDays, everything, 1000)
+	got, left, err := s.Old(t.Context(), keepDays, everything, 1000, time.Minute)
 	slices.SortFunc(want, compareIDs)
 	if err != nil || left != nil || !slices.Equal(got, want) {
 		t.Errorf("found %d runs, want %d; left %v, error %v", len(got), len(want), left, err)
@@ -162,7 +163,7 @@ func TestWalk(t *testing.T) {
 		for _, r := range ranges {
 			for left := &r; left != nil; {
 				var found []uuid.UUID
-				if found, left, err = s.Old(t.Context(), keepDays, *left, n); err != nil {
+				if found, left, err = s.Old(t.Context(), keepDays, *left, n, time.Minute); err != nil {
 					t.Fatal(err)
 				}
 				got = append(got, found...)
@@ -171,6 +172,66 @@ func TestWalk(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("in steps of %d: found %v, want %v", n, got, want)
 		}
+	}
+}
+
+// What the planner knows divides the key into parts of about as many runs each, whoever's they are.
+func TestKeyStatistics(t *testing.T) {
+	t.Parallel()
+	s := open(t, dbtest.Unchecked())
+	check := func(namespace string, least, most float64) (bounds []uuid.UUID) {
+		t.Helper()
+		share, bounds, err := New(s.pool, namespace).KeyStatistics(t.Context())
+		if err != nil || share < least || share > most || !slices.IsSortedFunc(bounds, compareIDs) {
+			t.Errorf("share %v of %s, want one from %v to %v; bounds %v, error %v", share, namespace, least, most, bounds, err)
+		}
+		return bounds
+	}
+	if bounds := check("test", 1, 1); len(bounds) > 0 {
+		t.Errorf("bounds of a table that was never analyzed: %v", bounds)
+	}
+	exec(t, s.pool, loadMillions, 20_000)
+	exec(t, s.pool, `ANALYZE kagzi.workflow_runs`)
+	check("test", 1, 1)
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET namespace_id = 'tenant-' || get_byte(decode(md5(run_id::text), 'hex'), 0) % 8 WHERE status = 'SLEEPING'`)
+	exec(t, s.pool, `ANALYZE kagzi.workflow_runs`)
+	check("test", 0.4, 0.6)
+	check("nobody", 0, 0.001)
+	bounds := check("tenant-7", 0.04, 0.09)
+	if len(bounds) < 50 {
+		t.Fatalf("%d bounds", len(bounds))
+	}
+	for i := range bounds[1:] {
+		if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE run_id > $1 AND run_id <= $2`, bounds[i], bounds[i+1]); n > 20_000/len(bounds)*3 {
+			t.Errorf("%d runs in part %d of %d", n, i, len(bounds))
+		}
+	}
+}
+
+// A look that takes too long is cut off, and one at a table that somebody has locked sooner.
+func TestLookIsCutOff(t *testing.T) {
+	t.Parallel()
+	s := open(t, dbtest.Unchecked())
+	exec(t, s.pool, loadMillions, 300_000)
+	other := New(s.pool, "other")
+	_, _, err := other.Old(t.Context(), keepDays, everything, 1000, 2*time.Millisecond)
+	wantError(t, err, ErrTooLong)
+	if _, left, err := other.Old(t.Context(), keepDays, everything, 1000, time.Minute); err != nil || left != nil {
+		t.Errorf("left %v, error %v", left, err)
+	}
+	// A connection that has looked before meets the lock in the look, and not in its preparation.
+	one := New(poolWith(t, s.pool.Config().ConnString(), func(c *pgxpool.Config) { c.MaxConns = 1 }), "test")
+	look := func() error {
+		_, _, err := one.Old(t.Context(), keepDays, everything, 1000, 4*time.Second)
+		return err
+	}
+	if err := look(); err != nil {
+		t.Error(err)
+	}
+	tx := begin(t, s)
+	exec(t, tx, `LOCK kagzi.workflow_runs`)
+	if err := look(); !Locked(err) {
+		t.Errorf("error %v", err)
 	}
 }
 
@@ -260,7 +321,7 @@ func TestPruneInSeveralTransactions(t *testing.T) {
 		t.Errorf("row %+v", row)
 	}
 	// Another process finds it, and goes on.
-	found, _, err := s.Old(t.Context(), keepDays, everything, 100)
+	found, _, err := s.Old(t.Context(), keepDays, everything, 100, time.Minute)
 	if err != nil || !slices.Contains(found, id) {
 		t.Errorf("found %v, error %v", found, err)
 	}

@@ -14,7 +14,11 @@ type MissingRights struct {
 	User   string
 	Schema bool   // USAGE is missing
 	Tables string // what is missing on tables, such as "INSERT on kagzi.workers"; "" if nothing is
+	Err    error  // what the server said
 }
+
+// Unwrap returns what the server said.
+func (e *MissingRights) Unwrap() error { return e.Err }
 
 // What names the rights.
 func (e *MissingRights) What() string {
@@ -114,5 +118,6 @@ func askRights(ctx context.Context, db DB, err error) error {
 	if ask != nil || e.What() == "" {
 		return err
 	}
+	e.Err = err
 	return &e
 }

@@ -114,7 +114,7 @@ type Filter struct {
 	Limit      int
 }
 
-// The statement is planned for its arguments at each call, so a condition whose argument is empty costs
+// The statement is planned for its arguments at each call (listing), so a condition whose argument is empty costs
 // nothing, and the index of the others is used.
 const chosenRuns = `
 WHERE r.namespace_id = $1 AND r.status NOT IN ('SCHEDULED', 'PAUSED')
@@ -123,7 +123,7 @@ WHERE r.namespace_id = $1 AND r.status NOT IN ('SCHEDULED', 'PAUSED')
 	AND ($4::text = '' OR r.task_queue = $4::text)
 	AND ($5::text = '' OR (r.external_id = $5::text AND r.status IN ('PENDING', 'SLEEPING', 'RUNNING', 'COMPLETED', 'FAILED', 'CANCELLED')))
 	AND ($6::uuid = '00000000-0000-0000-0000-000000000000' OR r.parent_run_id = $6::uuid)
-	AND ($7::text = '' OR r.metadata @> $7::jsonb)
+	AND ($7::text = '' OR r.metadata @> NULLIF($7::text, '')::jsonb)
 	AND ($8::bigint = 0 OR r.created_at >= timestamptz 'epoch' + $8::bigint * interval '1 microsecond')
 	AND ($9::bigint = 0 OR r.created_at < timestamptz 'epoch' + $9::bigint * interval '1 microsecond')
 	AND ($10::uuid = '00000000-0000-0000-0000-000000000000' OR r.run_id < $10::uuid)
@@ -140,12 +140,12 @@ LEFT JOIN kagzi.workflow_payloads p ON p.run_id = r.run_id AND p.namespace_id = 
 func (s *Store) List(ctx context.Context, f Filter) ([]*Run, error) {
 	var out []*Run
 	err := do(ctx, func(ctx context.Context) error {
-		rows, err := s.pool.Query(ctx, listRuns, s.listArgs(f)...)
-		if err != nil {
+		b := &pgx.Batch{}
+		b.Queue(listRuns, s.listArgs(f)...)
+		return exchange(ctx, s.pool, listing, b, func(rows pgx.Rows) (err error) {
+			out, err = readRuns(rows)
 			return err
-		}
-		out, err = readRuns(rows)
-		return err
+		})
 	})
 	return out, wrap("list runs", err)
 }
@@ -156,7 +156,7 @@ func (s *Store) listArgs(f Filter) []any {
 		statuses = []string{}
 	}
 	return []any{
-		pgx.QueryExecModeExec, s.namespace, statuses, f.Type, f.Queue, f.ExternalID, f.Parent.String(), string(f.Metadata),
+		s.namespace, statuses, f.Type, f.Queue, f.ExternalID, f.Parent.String(), string(f.Metadata),
 		epoch(f.Since), epoch(f.Until), f.After.String(), f.Limit, f.Schedule.String(),
 	}
 }
@@ -173,8 +173,8 @@ FROM kagzi.workflow_runs r` + chosenRuns
 
 // Choose returns runs from new to old without what makes them large, as tx sees them if it is not nil.
 func (s *Store) Choose(ctx context.Context, tx pgx.Tx, f Filter) (out []Chosen, err error) {
-	read := func(ctx context.Context, db DB) error {
-		rows, err := db.Query(ctx, chooseRuns, s.listArgs(f)...)
+	read := func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, chooseRuns, append([]any{pgx.QueryExecModeExec}, s.listArgs(f)...)...)
 		if err != nil {
 			return err
 		}
@@ -184,7 +184,9 @@ func (s *Store) Choose(ctx context.Context, tx pgx.Tx, f Filter) (out []Chosen, 
 	if tx != nil {
 		err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { return read(ctx, tx) })
 	} else {
-		err = do(ctx, func(ctx context.Context) error { return read(ctx, s.pool) })
+		err = do(ctx, func(ctx context.Context) error {
+			return transact(ctx, s.pool, listing, func(tx pgx.Tx) error { return read(ctx, tx) })
+		})
 	}
 	return out, wrap("choose runs", err)
 }
@@ -196,17 +198,15 @@ func readRuns(rows pgx.Rows) ([]*Run, error) {
 		r := &Run{}
 		var external, waiting, kind, text, step, schedule *string
 		var version *int
-		var available, deadline, started, finished, tick *time.Time
 		var parent, origin, locked *uuid.UUID
-		if err := rows.Scan(&r.RunID, &external, &r.Queue, &r.Type, &version, &r.Priority, &r.Status, &available, &r.Attempts,
-			&r.Recoveries, &waiting, &deadline, &r.Metadata, &kind, &text, &parent, &step, &locked, &r.CreatedAt, &started,
-			&finished, &schedule, &tick, &origin, &r.Input, &r.Output); err != nil {
+		if err := rows.Scan(&r.RunID, &external, &r.Queue, &r.Type, &version, &r.Priority, &r.Status, utc(&r.AvailableAt), &r.Attempts,
+			&r.Recoveries, &waiting, utc(&r.DeadlineAt), &r.Metadata, &kind, &text, &parent, &step, &locked, utc(&r.CreatedAt), utc(&r.StartedAt),
+			utc(&r.FinishedAt), &schedule, utc(&r.FireAt), &origin, &r.Input, &r.Output); err != nil {
 			return nil, err
 		}
 		r.ExternalID, r.WaitingOn, r.ErrorKind, r.Error = deref(external), deref(waiting), deref(kind), deref(text)
 		r.Version, r.Parent, r.Origin, r.LockedBy = deref(version), deref(parent), deref(origin), deref(locked)
-		r.AvailableAt, r.DeadlineAt, r.StartedAt, r.FinishedAt = deref(available), deref(deadline), deref(started), deref(finished)
-		r.ParentStep, r.Schedule, r.FireAt = deref(step), deref(schedule), deref(tick)
+		r.ParentStep, r.Schedule = deref(step), deref(schedule)
 		out = append(out, r)
 	}
 	return out, rows.Err()
@@ -248,10 +248,9 @@ func (s *Store) Ended(ctx context.Context, ids []uuid.UUID) (ended []Ended, miss
 	err = do(ctx, func(ctx context.Context) error {
 		ended, missing = nil, nil
 		b := &pgx.Batch{}
-		b.Queue(byIndex)
 		b.Queue(endedRuns, s.namespace, array(ids))
 		b.Queue(missingRuns, s.namespace, array(ids))
-		return exchange(ctx, s.pool, b, func(rows pgx.Rows) error {
+		return exchange(ctx, s.pool, patient, b, func(rows pgx.Rows) error {
 			for rows.Next() {
 				var e Ended
 				var kind, text *string

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math"
 	"time"
 
@@ -99,12 +98,10 @@ func readTemplates(rows pgx.Rows) ([]*Template, error) {
 		t := &Template{}
 		var version *int
 		var cron, zone, overlap, problem *string
-		var cursor, next *time.Time
 		err := row.Scan(&t.ID, &t.Name, &t.Queue, &t.Type, &version, &t.Priority, &t.RetryPolicy, &t.Metadata,
-			&cron, &zone, &t.CatchUp, &overlap, &t.Spec, &t.Paused, &problem, &cursor,
-			&next, &t.CreatedAt, &t.Now, &t.Active, &t.Queued, &t.Input, &t.Size)
+			&cron, &zone, &t.CatchUp, &overlap, &t.Spec, &t.Paused, &problem, utc(&t.Cursor),
+			utc(&t.Next), utc(&t.CreatedAt), utc(&t.Now), &t.Active, &t.Queued, &t.Input, &t.Size)
 		t.Version, t.Cron, t.TimeZone, t.Overlap, t.Problem = deref(version), deref(cron), deref(zone), deref(overlap), deref(problem)
-		t.Cursor, t.Next = deref(cursor), deref(next)
 		return t, err
 	})
 }
@@ -120,26 +117,22 @@ SELECT clock_timestamp(), (
 
 // NextDue returns how long it is until a template is due; false if none will be.
 func (s *Store) NextDue(ctx context.Context) (left time.Duration, ok bool, err error) {
-	var now time.Time
-	var next *time.Time
+	var now, next time.Time
 	err = do(ctx, func(ctx context.Context) error {
 		return ask(ctx, s.pool, nextTemplate, []any{s.namespace}, func(rows pgx.Rows) error {
-			_, err := pgx.ForEachRow(rows, []any{&now, &next}, func() error { return nil })
+			_, err := pgx.ForEachRow(rows, []any{utc(&now), utc(&next)}, func() error { return nil })
 			return err
 		})
 	})
-	if err != nil || next == nil {
+	if err != nil || next.IsZero() {
 		return 0, false, wrap("look for due schedules", err)
 	}
 	return max(0, next.Sub(now)), true, nil
 }
 
-// tickSession bounds what a coordinator that is stopped in the middle of a transaction keeps from the others.
-const tickSession = `SELECT set_config('idle_in_transaction_session_timeout', '5s', true)`
-
 // Who has the lock fires; another would only wait for what it does. That nothing fires twice is not the lock's work but
 // the row's, and the unique index's.
-const scheduleLock = `SELECT pg_try_advisory_xact_lock(hashtextextended('kagzi schedules ' || $1::text, 0))`
+const scheduleLock = `SELECT pg_try_advisory_xact_lock(hashtextextended('kagzi schedules ' || $1::text, 0::bigint))`
 
 // A statement of its own after the lock's: its snapshot must show what the last holder has inserted.
 const dueTemplates = `
@@ -149,7 +142,7 @@ FROM (
 	SELECT q.*
 	FROM kagzi.workflow_runs q
 	WHERE q.namespace_id = $1 AND q.status = 'SCHEDULED' AND q.available_at <= now()
-		AND (SELECT pg_try_advisory_xact_lock(hashtextextended('kagzi schedules ' || $1::text, 0)))
+		AND (SELECT pg_try_advisory_xact_lock(hashtextextended('kagzi schedules ' || $1::text, 0::bigint)))
 	ORDER BY q.available_at
 	LIMIT $2
 	FOR UPDATE SKIP LOCKED
@@ -163,7 +156,7 @@ type Decide func(now time.Time, due []*Template) []*Firing
 func (s *Store) FireDue(ctx context.Context, limit int, decide Decide) (fired []FiredRun, looked int, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		fired, looked = nil, 0
-		return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		return transact(ctx, s.pool, brief, func(tx pgx.Tx) error {
 			now, due, err := s.lockDue(ctx, tx, limit)
 			if err != nil || len(due) == 0 {
 				return err
@@ -178,52 +171,41 @@ func (s *Store) FireDue(ctx context.Context, limit int, decide Decide) (fired []
 
 // lockDue locks templates that are due, if it gets the coordinators' lock.
 func (s *Store) lockDue(ctx context.Context, tx pgx.Tx, limit int) (now time.Time, due []*Template, err error) {
+	var held bool
 	b := &pgx.Batch{}
-	b.Queue(session, "100ms", durable)
-	b.Queue(tickSession)
 	b.Queue(scheduleLock, s.namespace)
 	b.Queue(dueTemplates, s.namespace, limit)
-	b.Queue(`SELECT clock_timestamp()`)
-	res := tx.SendBatch(ctx, b)
-	defer res.Close()
-	for range 2 {
-		if _, err := res.Exec(); err != nil {
-			return now, nil, err
-		}
-	}
-	var held bool
-	if err := res.QueryRow().Scan(&held); err != nil {
-		return now, nil, err
-	}
-	rows, err := res.Query()
-	if err != nil {
-		return now, nil, err
-	}
-	if due, err = readTemplates(rows); err != nil {
-		return now, nil, err
-	}
-	if err := res.QueryRow().Scan(&now); err != nil {
-		return now, nil, err
-	}
+	b.Queue(databaseTime)
+	err = exchange(ctx, tx, brief, b, func(rows pgx.Rows) (err error) {
+		held, err = pgx.CollectOneRow(rows, pgx.RowTo[bool])
+		return err
+	}, func(rows pgx.Rows) (err error) {
+		due, err = readTemplates(rows)
+		return err
+	}, func(rows pgx.Rows) error {
+		micros, err := pgx.CollectOneRow(rows, pgx.RowTo[int64])
+		now = time.UnixMicro(micros).UTC()
+		return err
+	})
 	if !held {
 		due = nil
 	}
-	return now, due, res.Close()
+	return now, due, err
 }
 
 // What a run needs is copied from its template, in the database: an input may be large. A tick that has its run
 // already, by a backfill for one, gets no other.
 const insertFired = `
 WITH u AS MATERIALIZED (
-	SELECT u.run_id, u.template, u.tick, u.queued, now() AS now
+	SELECT u.run_id, u.template, u.tick, u.queued, statement_timestamp() AS now
 	FROM unnest($2::uuid[], $3::uuid[], $4::bigint[], $5::boolean[]) AS u (run_id, template, tick, queued)
 ), r AS (
 	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, priority, status, available_at,
-		waiting_on, deadline_at, retry_policy, metadata, schedule_group_id, fire_at, schedule_spec)
+		waiting_on, deadline_at, retry_policy, metadata, schedule_group_id, fire_at, schedule_spec, created_at)
 	SELECT u.run_id, $1, t.task_queue, t.workflow_type, t.version, t.priority, 'PENDING', CASE WHEN u.queued THEN 'infinity' ELSE u.now END,
 		CASE WHEN u.queued THEN 'previous run' END, CASE WHEN NOT u.queued THEN u.now + (t.schedule_spec ->> 'timeout')::bigint * interval '1 microsecond' END, t.retry_policy,
 		t.metadata, t.run_id, CASE WHEN u.tick <> -9223372036854775808 THEN timestamptz 'epoch' + u.tick * interval '1 microsecond' END,
-		jsonb_build_object('name', t.external_id, 'timeout', t.schedule_spec -> 'timeout')
+		jsonb_build_object('name', t.external_id, 'timeout', t.schedule_spec -> 'timeout'), u.now
 	FROM u
 	CROSS JOIN LATERAL (
 		SELECT q.* FROM kagzi.workflow_runs q
@@ -244,12 +226,17 @@ SELECT r.run_id, r.task_queue, r.workflow_type, coalesce(r.version, 0) FROM r`
 
 // The cursor never moves back.
 const moveTemplates = `
+WITH u AS MATERIALIZED (
+	SELECT u.run_id, u.problem, timestamptz 'epoch' + u.cursor * interval '1 microsecond' AS cursor,
+		CASE WHEN u.next = 0 THEN 'infinity' ELSE timestamptz 'epoch' + u.next * interval '1 microsecond' END AS next
+	FROM unnest($2::uuid[], $3::bigint[], $4::bigint[], $5::text[]) AS u (run_id, cursor, next, problem)
+)
 UPDATE kagzi.workflow_runs t
-SET fire_at = GREATEST(t.fire_at, timestamptz 'epoch' + u.cursor * interval '1 microsecond'),
-	available_at = CASE WHEN u.next = 0 THEN 'infinity' ELSE timestamptz 'epoch' + u.next * interval '1 microsecond' END,
+SET fire_at = GREATEST(t.fire_at, u.cursor),
+	available_at = u.next,
 	status = CASE WHEN u.problem <> '' THEN 'PAUSED' ELSE t.status END,
 	error = NULLIF(u.problem, '')
-FROM unnest($2::uuid[], $3::bigint[], $4::bigint[], $5::text[]) AS u (run_id, cursor, next, problem)
+FROM u
 WHERE t.run_id = u.run_id AND t.namespace_id = $1`
 
 // fire writes what was decided, in the transaction that has locked the templates.
@@ -272,7 +259,6 @@ func (s *Store) fire(ctx context.Context, tx pgx.Tx, firings []*Firing) ([]Fired
 	}
 	var fired []FiredRun
 	b := &pgx.Batch{}
-	b.Queue(byIndex)
 	var reads []func(pgx.Rows) error
 	if len(runs) > 0 {
 		b.Queue(insertFired, s.namespace, array(runs), array(of), ticks, queued)
@@ -282,8 +268,7 @@ func (s *Store) fire(ctx context.Context, tx pgx.Tx, firings []*Firing) ([]Fired
 		})
 	}
 	b.Queue(moveTemplates, s.namespace, array(templates), cursors, nexts, problems)
-	b.Queue(byCost)
-	err := exchange(ctx, tx, b, append(reads, nil)...)
+	err := exchange(ctx, tx, patient, b, reads...)
 	return fired, err
 }
 
@@ -292,7 +277,7 @@ func (s *Store) fire(ctx context.Context, tx pgx.Tx, firings []*Firing) ([]Fired
 // Counted, because NOT EXISTS would be planned as a join.
 const releaseQueued = `
 WITH q AS MATERIALIZED (
-	SELECT q.run_id, now() AS now, (q.schedule_spec ->> 'timeout')::bigint AS timeout
+	SELECT q.run_id, now() AS now, now() + (q.schedule_spec ->> 'timeout')::bigint * interval '1 microsecond' AS deadline_at
 	FROM kagzi.workflow_runs q
 	WHERE q.namespace_id = $1 AND q.schedule_group_id IS NOT NULL AND q.status = 'PENDING' AND q.waiting_on = 'previous run'
 		AND (
@@ -307,7 +292,7 @@ WITH q AS MATERIALIZED (
 	FOR UPDATE SKIP LOCKED
 )
 UPDATE kagzi.workflow_runs r
-SET available_at = q.now, waiting_on = NULL, deadline_at = q.now + q.timeout * interval '1 microsecond'
+SET available_at = q.now, waiting_on = NULL, deadline_at = q.deadline_at
 FROM q
 WHERE r.run_id = q.run_id AND r.namespace_id = $1
 RETURNING r.run_id, r.task_queue, r.workflow_type, coalesce(r.version, 0)`
@@ -329,10 +314,9 @@ WHERE q.namespace_id = $1 AND q.schedule_group_id IS NOT NULL AND q.status = 'PE
 func (s *Store) ReleaseQueued(ctx context.Context) (released []FiredRun, blocking []uuid.UUID, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		b := &pgx.Batch{}
-		b.Queue(session, "100ms", durable)
 		b.Queue(releaseQueued, s.namespace)
 		b.Queue(blockingRuns, s.namespace)
-		return exchange(ctx, s.pool, b, func(rows pgx.Rows) (err error) {
+		return exchange(ctx, s.pool, brief, b, func(rows pgx.Rows) (err error) {
 			released, err = pgx.CollectRows(rows, pgx.RowToStructByPos[FiredRun])
 			return err
 		}, func(rows pgx.Rows) (err error) {
@@ -359,27 +343,20 @@ FOR UPDATE SKIP LOCKED`
 // yet. It waits for their locks only briefly.
 func (s *Store) CancelFired(ctx context.Context, t *Template, wait time.Duration) (out *CancelledRuns, err error) {
 	err = do(ctx, func(ctx context.Context) error {
-		return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		return transact(ctx, s.pool, txMode{locks: max(time.Millisecond, wait)}, func(tx pgx.Tx) error {
 			out = &CancelledRuns{}
-			if _, err := tx.Exec(ctx, session, fmt.Sprintf("%dms", max(1, wait.Milliseconds())), durable); err != nil {
-				return err
-			}
-			if _, err := tx.Exec(ctx, tickSession); err != nil {
-				return err
-			}
-			undecided := false
-			err := tx.QueryRow(ctx, lockUndecided, s.namespace, t.ID, epoch(t.Cursor)).Scan(&undecided)
+			undecided, err := askOne[bool](ctx, tx, lockUndecided, s.namespace, t.ID, epoch(t.Cursor))
 			if !undecided || err != nil {
 				if errors.Is(err, pgx.ErrNoRows) {
 					err = nil
 				}
 				return err
 			}
-			rows, err := tx.Query(ctx, activeFired, s.namespace, t.ID)
-			if err != nil {
+			var ids []uuid.UUID
+			err = ask(ctx, tx, activeFired, []any{s.namespace, t.ID}, func(rows pgx.Rows) (err error) {
+				ids, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 				return err
-			}
-			ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+			})
 			if err != nil || len(ids) == 0 {
 				return err
 			}

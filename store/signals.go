@@ -37,36 +37,49 @@ type News struct {
 	Ends    []*ChildEnd
 }
 
-// Each name's are in their order. That of the key keeps the planner from the other index.
+// Each name's are in their order. That of the key keeps the planner from the other index. $3 is as in history.
 const unreadSignals = `
-SELECT g.run_id, g.name, g.sequence, g.payload, g.received_at
+SELECT g.run_id, g.name, g.sequence, CASE WHEN g.bytes <= $3 THEN g.payload END, g.received_at, g.bytes > $3
 FROM unnest($2::uuid[]) AS u (run_id)
 CROSS JOIN LATERAL (
-	SELECT s.run_id, s.name, s.sequence, s.payload, s.received_at
-	FROM kagzi.signals s
-	WHERE s.run_id = u.run_id AND s.namespace_id = $1 AND s.consumed_by IS NULL
-	ORDER BY s.name, s.sequence
-) g`
+	SELECT l.*, sum(l.size) OVER (ROWS UNBOUNDED PRECEDING) AS bytes
+	FROM (
+		SELECT s.run_id, s.name, s.sequence, s.payload, s.received_at, 200 + coalesce(octet_length(s.payload), 0) AS size
+		FROM kagzi.signals s
+		WHERE s.run_id = u.run_id AND s.namespace_id = $1 AND s.consumed_by IS NULL
+		ORDER BY s.name, s.sequence
+	) l
+) g
+WHERE g.bytes - g.size <= $3`
 
-// A start that is recorded as RUNNING is of a child whose end its parent has not taken in.
+// A start that is recorded as RUNNING is of a child whose end its parent has not taken in. $3 is as in history.
 const endedChildren = `
-SELECT c.parent_run_id, c.run_id, c.workflow_type, c.status, p.output, c.error_kind, c.error, coalesce(c.finished_at, c.cancel_requested_at), c.finished_at IS NULL
+SELECT e.parent_run_id, e.run_id, e.workflow_type, e.status, CASE WHEN e.bytes <= $3 THEN e.output END, e.error_kind, e.error,
+	coalesce(e.finished_at, e.cancel_requested_at), e.finished_at IS NULL, u.run_id, e.bytes > $3
 FROM unnest($2::uuid[]) AS u (run_id)
 CROSS JOIN LATERAL (
-	SELECT s.child_run_id
-	FROM kagzi.step_runs s
-	WHERE s.run_id = u.run_id AND s.namespace_id = $1 AND s.step_kind = 'CHILD_WORKFLOW' AND s.status = 'RUNNING'
-	OFFSET 0
-) s
-CROSS JOIN LATERAL (
-	SELECT q.parent_run_id, q.run_id, q.workflow_type, q.status, q.error_kind, q.error, q.finished_at, q.cancel_requested_at
-	FROM kagzi.workflow_runs q
-	WHERE q.run_id = s.child_run_id AND q.namespace_id = $1 AND (q.finished_at IS NOT NULL OR q.cancel_requested_at IS NOT NULL)
-	OFFSET 0
-) c
-LEFT JOIN LATERAL (
-	SELECT w.output FROM kagzi.workflow_payloads w WHERE w.run_id = c.run_id AND w.namespace_id = $1 OFFSET 0
-) p ON true`
+	SELECT l.*, sum(l.size) OVER (ROWS UNBOUNDED PRECEDING) AS bytes
+	FROM (
+		SELECT c.parent_run_id, c.run_id, c.workflow_type, c.status, p.output, c.error_kind, c.error, c.finished_at, c.cancel_requested_at,
+			300 + coalesce(octet_length(p.output), 0) + coalesce(octet_length(c.error), 0) AS size
+		FROM (
+			SELECT s.child_run_id
+			FROM kagzi.step_runs s
+			WHERE s.run_id = u.run_id AND s.namespace_id = $1 AND s.step_kind = 'CHILD_WORKFLOW' AND s.status = 'RUNNING'
+			OFFSET 0
+		) s
+		CROSS JOIN LATERAL (
+			SELECT q.parent_run_id, q.run_id, q.workflow_type, q.status, q.error_kind, q.error, q.finished_at, q.cancel_requested_at
+			FROM kagzi.workflow_runs q
+			WHERE q.run_id = s.child_run_id AND q.namespace_id = $1 AND (q.finished_at IS NOT NULL OR q.cancel_requested_at IS NOT NULL)
+			OFFSET 0
+		) c
+		LEFT JOIN LATERAL (
+			SELECT w.output FROM kagzi.workflow_payloads w WHERE w.run_id = c.run_id AND w.namespace_id = $1 OFFSET 0
+		) p ON true
+	) l
+) e
+WHERE e.bytes - e.size <= $3`
 
 const runWakeups = `
 SELECT r.run_id, r.wakeups
@@ -82,10 +95,9 @@ func (s *Store) News(ctx context.Context, runs []uuid.UUID) (map[uuid.UUID]*News
 	err := within(ctx, bulkTimeout, func(ctx context.Context) error {
 		out = make(map[uuid.UUID]*News, len(runs))
 		b := &pgx.Batch{}
-		b.Queue(byIndex)
 		b.Queue(runWakeups, s.namespace, array(runs))
-		queueNews(b, s.namespace, runs)
-		return exchange(ctx, s.pool, b, func(rows pgx.Rows) error {
+		queueNews(b, s.namespace, runs, NoLimit)
+		return exchange(ctx, s.pool, patient, b, func(rows pgx.Rows) error {
 			var id uuid.UUID
 			var wakeups int64
 			_, err := pgx.ForEachRow(rows, []any{&id, &wakeups}, func() error {
@@ -93,51 +105,29 @@ func (s *Store) News(ctx context.Context, runs []uuid.UUID) (map[uuid.UUID]*News
 				return nil
 			})
 			return err
-		}, readSignals(out), readEnds(out))
+		}, readSignals(out, nil), readEnds(out, nil))
 	})
 	return out, wrap("read messages", err)
 }
 
-// Load returns the latest attempt of every step of the runs, as History does, and what reached those that are woken, in
-// one round trip. The wakeups that the caller has seen must be of a statement before.
-func (s *Store) Load(ctx context.Context, runs, woken []uuid.UUID) (steps map[uuid.UUID][]*StepRow, news map[uuid.UUID]*News, err error) {
-	if len(woken) == 0 {
-		steps, err = s.History(ctx, runs)
-		return steps, nil, err
-	}
-	err = within(ctx, bulkTimeout, func(ctx context.Context) error {
-		steps, news = make(map[uuid.UUID][]*StepRow, len(runs)), make(map[uuid.UUID]*News, len(woken))
-		for _, id := range woken {
-			news[id] = &News{}
-		}
-		b := &pgx.Batch{}
-		b.Queue(byIndex)
-		b.Queue(history, s.namespace, array(runs))
-		queueNews(b, s.namespace, woken)
-		return exchange(ctx, s.pool, b, func(rows pgx.Rows) error {
-			return eachStep(rows, func(r *StepRow) { steps[r.RunID] = append(steps[r.RunID], r) })
-		}, readSignals(news), readEnds(news))
-	})
-	if err != nil {
-		return nil, nil, wrap("read history", err) // and no part of it: it would look like the whole
-	}
-	return steps, news, nil
+// queueNews asks for what readSignals and readEnds read, up to so many bytes of each run.
+func queueNews(b *pgx.Batch, namespace string, runs []uuid.UUID, most int64) {
+	b.Queue(unreadSignals, namespace, array(runs), most)
+	b.Queue(endedChildren, namespace, array(runs), most)
 }
 
-// queueNews asks for what readSignals and readEnds read.
-func queueNews(b *pgx.Batch, namespace string, runs []uuid.UUID) {
-	b.Queue(unreadSignals, namespace, array(runs))
-	b.Queue(endedChildren, namespace, array(runs))
-}
-
-// readSignals reads unreadSignals into out; what is of no run in out is left out.
-func readSignals(out map[uuid.UUID]*News) func(pgx.Rows) error {
+// readSignals reads unreadSignals into out; what is of no run in out is left out. It notes in more which runs have more
+// than was asked for.
+func readSignals(out map[uuid.UUID]*News, more map[uuid.UUID]bool) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		var g Signal
-		_, err := pgx.ForEachRow(rows, []any{&g.RunID, &g.Name, &g.Sequence, &g.Payload, &g.ReceivedAt}, func() error {
+		var over bool
+		_, err := pgx.ForEachRow(rows, []any{&g.RunID, &g.Name, &g.Sequence, &g.Payload, utc(&g.ReceivedAt), &over}, func() error {
 			signal := g
 			g.Payload = nil // the next scan must not write over it
-			if n := out[g.RunID]; n != nil {
+			if over {
+				more[g.RunID] = true
+			} else if n := out[g.RunID]; n != nil {
 				n.Signals = append(n.Signals, &signal)
 			}
 			return nil
@@ -146,16 +136,21 @@ func readSignals(out map[uuid.UUID]*News) func(pgx.Rows) error {
 	}
 }
 
-// readEnds reads endedChildren into out; what is of no run in out is left out.
-func readEnds(out map[uuid.UUID]*News) func(pgx.Rows) error {
+// readEnds reads endedChildren into out; what is of no run in out is left out. It notes in more which runs have more than
+// was asked for.
+func readEnds(out map[uuid.UUID]*News, more map[uuid.UUID]bool) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		var c ChildEnd
 		var kind, text *string
-		_, err := pgx.ForEachRow(rows, []any{&c.Parent, &c.Child, &c.Type, &c.Status, &c.Output, &kind, &text, &c.FinishedAt, &c.Undoing}, func() error {
+		var of uuid.UUID // a fork has copied the steps of another run, whose children are not its own
+		var over bool
+		_, err := pgx.ForEachRow(rows, []any{&c.Parent, &c.Child, &c.Type, &c.Status, &c.Output, &kind, &text, utc(&c.FinishedAt), &c.Undoing, &of, &over}, func() error {
 			end := c
 			c.Output = nil
 			end.ErrorKind, end.Error = deref(kind), deref(text)
-			if n := out[c.Parent]; n != nil {
+			if over {
+				more[of] = true
+			} else if n := out[c.Parent]; n != nil {
 				n.Ends = append(n.Ends, &end)
 			}
 			return nil

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -70,13 +71,15 @@ type StartedRun struct {
 	Signalled *Signalled     // what its messages found; nil if it brought none
 }
 
-// Conflicts insert nothing and raise nothing, so the statement is safe in a caller's transaction. The Timeout is kept in
-// schedule_spec, as it is of runs that a schedule starts, for a restart to count it anew.
+// Conflicts insert nothing and raise nothing, so the statement is safe in a caller's transaction. Times count from the
+// statement: a caller's transaction may have begun long ago. A run is due now if its At is past, and its Timeout counts
+// from when it is due. The Timeout is kept in schedule_spec, as it is of runs that a schedule starts, for a restart to
+// count it anew.
 const insertRuns = `
 WITH u AS MATERIALIZED (
 	SELECT u.run_id, u.external_id, u.input_hash, u.task_queue, u.workflow_type, u.version, u.priority,
-		CASE WHEN u.at > 0 THEN timestamptz 'epoch' + u.at * interval '1 microsecond'
-			ELSE now() + u.delay * interval '1 microsecond' END AS available_at,
+		GREATEST(statement_timestamp() + u.delay * interval '1 microsecond',
+			CASE WHEN u.at > 0 THEN timestamptz 'epoch' + u.at * interval '1 microsecond' END) AS available_at, statement_timestamp() AS now,
 		u.timeout, u.retry_policy, u.metadata, u.parent_run_id, u.parent_step_id, false AS detached, u.input
 	FROM unnest($2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::int[], $8::smallint[], $9::bigint[], $10::bigint[],
 		$11::bigint[], $12::text[], $13::text[], $14::uuid[], $15::text[], $16::bytea[])
@@ -84,16 +87,17 @@ WITH u AS MATERIALIZED (
 			retry_policy, metadata, parent_run_id, parent_step_id, input)
 ), ` + insertUnnested
 
-// What is inserted of u, whose columns are those of a NewRun.
+// What is inserted of u, whose columns are those of a NewRun, in the order of the external IDs: see everyRun.
 const insertUnnested = `r AS (
 	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, external_id, input_hash, task_queue, workflow_type, version, priority,
-		status, available_at, deadline_at, retry_policy, metadata, parent_run_id, parent_step_id, detached, schedule_spec)
+		status, available_at, deadline_at, retry_policy, metadata, parent_run_id, parent_step_id, detached, schedule_spec, created_at)
 	SELECT u.run_id, $1, NULLIF(u.external_id, ''), u.input_hash, u.task_queue, u.workflow_type, NULLIF(u.version, 0), u.priority,
 		'PENDING', u.available_at, CASE WHEN u.timeout > 0 THEN u.available_at + u.timeout * interval '1 microsecond' END,
 		NULLIF(u.retry_policy, '')::jsonb, NULLIF(u.metadata, '')::jsonb,
 		NULLIF(u.parent_run_id, '00000000-0000-0000-0000-000000000000'), NULLIF(u.parent_step_id, ''), u.detached,
-		CASE WHEN u.timeout > 0 THEN jsonb_build_object('timeout', u.timeout) END
+		CASE WHEN u.timeout > 0 THEN jsonb_build_object('timeout', u.timeout) END, u.now
 	FROM u
+	ORDER BY u.external_id COLLATE "C"
 	ON CONFLICT DO NOTHING
 	RETURNING run_id
 ), p AS (
@@ -120,9 +124,13 @@ CROSS JOIN LATERAL (
 ) r`
 
 // Start inserts the runs, all or none; one whose external ID an active run has is not inserted but found, unless its
-// policy says otherwise. It returns ErrIDConflict, and starts none, if that run's input is another, and ErrIDTaken if a
-// policy refuses the start. With a nil tx it is a transaction of its own, and repeats itself if an answer is lost; in tx
+// policy says otherwise. It returns ErrIDConflict, and starts none, if that run's workflow is another, or its input is,
+// unless the start brings messages, which that run gets. It returns ErrIDTaken if a policy refuses the start. With a nil tx it is a transaction of its own, and repeats itself if an answer is lost; in tx
 // it never breaks it.
+//
+// While another transaction that has not ended holds an external ID, Start waits for it until ctx ends, and returns a
+// HeldError then. It waits in slices, and looks at ctx between them: a context that ended while a statement is under way
+// would cost the connection, and leave the outcome unknown.
 func (s *Store) Start(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedRun, error) {
 	if len(runs) == 0 {
 		return nil, nil
@@ -130,34 +138,44 @@ func (s *Store) Start(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedR
 	if tx != nil {
 		return s.startIn(ctx, tx, runs)
 	}
-	one := (len(runs) == 1 || !anyExternalID(runs)) && !anyMessages(runs) // cannot be refused after it was half done
-	var level pgx.TxIsoLevel
-	if byPolicy(runs) {
-		one, level = false, pgx.ReadCommitted // whatever the database's default is: refuseEnded looks at what others commit
-	}
-	var out []StartedRun
 	replaced := make([]StartedRun, len(runs)) // also by a try whose answer was lost
-	var err error
-	for attempt := range repeats {
-		if attempt > 0 && !Away(err) && !Repeatable(err) {
-			break
+	var held, lost bool
+	for tries := 0; ; {
+		out, err := s.startOwn(ctx, runs, replaced, lost)
+		switch {
+		case err == nil:
+			return out, nil
+		case Locked(err):
+			if held = true; endsNow(ctx) {
+				return nil, wrap("start", &HeldError{ExternalID: onlyID(runs), Err: errors.Join(cmp.Or(ctx.Err(), context.DeadlineExceeded), err)})
+			}
+			continue // it was rolled back
+		case held && Away(err) && endsNow(ctx):
+			return nil, wrap("start", &HeldError{ExternalID: onlyID(runs), Unknown: true, Err: err})
+		case ctx.Err() != nil || !Away(err) && !Repeatable(err):
+			return nil, wrap("start", err)
 		}
-		callCtx, cancel := bound(ctx, callTimeout)
-		if one {
-			out, err = s.insert(callCtx, s.pool, runs)
-		} else {
-			err = pgx.BeginTxFunc(callCtx, s.pool, pgx.TxOptions{IsoLevel: level}, func(tx pgx.Tx) error {
-				out, err = s.startAll(callCtx, tx, runs, attempt > 0)
-				keepReplaced(out, replaced)
-				return err
-			})
-		}
-		cancel()
-		if err == nil || ctx.Err() != nil {
-			break
+		lost = lost || Away(err)
+		if tries++; tries == repeats {
+			return nil, wrap("start", err)
 		}
 	}
-	return out, wrap("start", err)
+}
+
+// startOwn starts the runs in a transaction of its own. lost says that the answer to the same may have been lost.
+func (s *Store) startOwn(ctx context.Context, runs []NewRun, replaced []StartedRun, lost bool) (out []StartedRun, err error) {
+	chunks := startChunks(runs, everyRun(runs))
+	ctx, cancel := bound(ctx, callTimeout*time.Duration(len(chunks)))
+	defer cancel()
+	if len(chunks) == 1 && !byPolicy(runs) && (len(runs) == 1 || !anyExternalID(runs)) && !anyMessages(runs) { // cannot be refused after it was half done
+		return s.insert(ctx, s.pool, runs)
+	}
+	err = transact(ctx, s.pool, txMode{locks: lockSlice(ctx, len(runs))}, func(tx pgx.Tx) error {
+		out, err = s.startAll(ctx, tx, runs, lost)
+		keepReplaced(out, replaced)
+		return err
+	})
+	return out, err
 }
 
 // keepReplaced adds what earlier tries have replaced to out, and the other way round.
@@ -171,8 +189,11 @@ func keepReplaced(out, replaced []StartedRun) {
 }
 
 func (s *Store) startIn(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedRun, error) {
-	if err := fitForPolicy(ctx, tx, runs); err != nil {
-		return nil, wrap("start", err)
+	if byPolicy(runs) {
+		var err error
+		if tx, err = fit(ctx, tx); err != nil {
+			return nil, wrap("start", err)
+		}
 	}
 	var out []StartedRun
 	// The savepoint takes back what was inserted before a conflict was seen.
@@ -180,6 +201,9 @@ func (s *Store) startIn(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]Starte
 		out, err = s.startAll(ctx, tx, runs, false)
 		return err
 	})
+	if Locked(err) { // by the caller's lock_timeout
+		err = &HeldError{ExternalID: onlyID(runs), Err: err}
+	}
 	return out, wrap("start", err)
 }
 
@@ -205,10 +229,7 @@ func anyExternalID(runs []NewRun) bool {
 // what another transaction committed meanwhile. A run found by neither ended in between: it is inserted again.
 func (s *Store) insert(ctx context.Context, db DB, runs []NewRun) ([]StartedRun, error) {
 	out := make([]StartedRun, len(runs))
-	todo := make([]int, len(runs))
-	for i := range runs {
-		todo[i] = i
-	}
+	todo := everyRun(runs)
 	for range 100 {
 		done, err := s.insertOnce(ctx, db, runs, todo)
 		if err == nil {
@@ -249,8 +270,22 @@ func mark(out []StartedRun, runs []NewRun, todo []int, done map[uuid.UUID]bool) 
 	return left
 }
 
+// insertOnce inserts what is not there. Without a transaction all of it is one chunk.
 func (s *Store) insertOnce(ctx context.Context, db DB, runs []NewRun, todo []int) (map[uuid.UUID]bool, error) {
-	return ids2set(db.Query(ctx, insertRuns, s.insertArgs(runs, todo)...))
+	set := make(map[uuid.UUID]bool, len(todo))
+	add := func(rows pgx.Rows) error {
+		var id uuid.UUID
+		_, err := pgx.ForEachRow(rows, []any{&id}, func() error { set[id] = true; return nil })
+		return err
+	}
+	for _, chunk := range startChunks(runs, todo) { // one statement at a time: their arguments are large
+		b := &pgx.Batch{}
+		b.Queue(insertRuns, s.insertArgs(runs, chunk)...)
+		if err := exchange(ctx, db, txMode{locks: lockSlice(ctx, len(todo))}, b, add); err != nil {
+			return nil, err
+		}
+	}
+	return set, nil
 }
 
 // insertArgs lays the runs in todo out as the arguments of the inserts.
@@ -310,7 +345,7 @@ func (s *Store) adopt(ctx context.Context, db DB, out []StartedRun, runs []NewRu
 			return nil, h.taken(r)
 		case r.IfActive == ReplaceActive && h.typ == r.Type:
 			left, replace = append(left, i), append(replace, h)
-		case h.differs(r) != "":
+		case h.differs(r) == otherWorkflow, h.differs(r) == otherInput && len(r.Messages) == 0: // messages are for whatever run is active
 			return nil, &IDConflict{r.ExternalID, h.id, h.typ, h.differs(r)}
 		default:
 			out[i] = StartedRun{RunID: h.id, Existed: true}

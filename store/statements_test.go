@@ -93,9 +93,10 @@ func isStatement(s string) bool {
 func TestEveryStatementPrepares(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
+	dbtest.PretendCitus(t, db)
 	conn := dbtest.Connect(t, db.DSN)
 	all := statements(t)
-	planned := map[string]bool{"session": true, "byIndex": true} // these name a table for its size
+	planned := map[string]bool{"prologue": true, "byIndex": true} // these name a table for its size
 	if len(all) < 35 {
 		t.Errorf("found %d statements only", len(all))
 	}
@@ -110,7 +111,7 @@ func TestEveryStatementPrepares(t *testing.T) {
 		}
 	}
 	// The plans test knows all that read or write the big tables.
-	planned = map[string]bool{"insertRuns": true, "insertTemplate": true, "listRuns": true, "chooseRuns": true, "checkRights": true, "missingRights": true, "session": true, "byIndex": true}
+	planned = map[string]bool{"insertRuns": true, "insertTemplate": true, "listRuns": true, "chooseRuns": true, "checkRights": true, "missingRights": true, "migrationRights": true, "prologue": true, "byIndex": true}
 	for _, p := range plannedStatements(New(db.Pool, "test"), []uuid.UUID{uuid.New()}) {
 		planned[p.name] = true
 	}
@@ -127,7 +128,7 @@ func TestIndexes(t *testing.T) {
 	s := open(t)
 	for _, name := range []string{
 		claimIndex, runsKey, payloadsKey, stepsKey, externalID, endedID, "workflow_runs_parent", "workflow_runs_metadata",
-		"workflow_runs_fire", dueIndex, namesIndex, firedIndex, queuedIndex, "signals_pkey", "signals_signal_id", "run_events_pkey", "workers_pkey", "workers_live", "workers_release", "worker_events_pkey",
+		"workflow_runs_fire", deadlineIndex, dueIndex, namesIndex, firedIndex, queuedIndex, "signals_pkey", "signals_signal_id", "run_events_pkey", "workers_pkey", "workers_live", "workers_release", "worker_events_pkey",
 	} {
 		if !one[bool](t, s.pool, `SELECT to_regclass('kagzi.' || $1) IS NOT NULL`, name) {
 			t.Errorf("index %s is missing", name)
@@ -261,6 +262,20 @@ func life(t *testing.T, s *Store, plain DB) {
 	}
 	h, err := s.History(t.Context(), []uuid.UUID{r(0).RunID, r(1).RunID})
 	ok("history", err)
+	loaded, err := s.Load(t.Context(), LoadRequest{Runs: []uuid.UUID{runs[0].RunID}, Woken: []uuid.UUID{runs[1].RunID}, Most: 1 << 20, Timeout: time.Minute})
+	ok("load", err)
+	if len(loaded.Steps[runs[0].RunID]) == 0 || len(loaded.More) > 0 {
+		t.Errorf("loaded %+v", loaded)
+	}
+	_, err = s.LoadSize(t.Context(), runs[0].RunID, time.Minute)
+	ok("load size", err)
+	suspicion, err := s.Suspicion(t.Context(), runs[0].RunID, time.Now().Add(-time.Hour), time.Minute)
+	ok("suspicion", err)
+	if !suspicion.Progress || suspicion.Registered || suspicion.Children {
+		t.Errorf("suspicion %+v", suspicion)
+	}
+	_, err = s.UnreadRuns(t.Context(), s.pool, 10)
+	ok("unread runs", err)
 	if len(h[r(0).RunID]) != 1 || string(h[r(0).RunID][0].Output) != "\x00\xff,{}\"\\NULL" || h[r(0).RunID][0].StepID != odd || len(h[r(1).RunID]) != 2 {
 		t.Errorf("history %+v", h)
 	}
@@ -329,8 +344,10 @@ func life(t *testing.T, s *Store, plain DB) {
 	ok("due work", err)
 	ranges, _, err := s.BeginWalk(t.Context(), 0)
 	ok("begin walk", err)
+	_, _, err = s.KeyStatistics(t.Context())
+	ok("key statistics", err)
 	keep := Retention{Completed: time.Microsecond, Failed: time.Microsecond, Workflows: map[string]time.Duration{odd: time.Hour}}
-	over, _, err := s.Old(t.Context(), keep, Range{After: ranges[0].After, End: uuid.Max}, 100)
+	over, _, err := s.Old(t.Context(), keep, Range{After: ranges[0].After, End: uuid.Max}, 100, time.Minute)
 	ok("old", err)
 	pruned, err := s.Prune(t.Context(), keep, over, 2)
 	ok("prune", err)

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/google/uuid"
@@ -29,32 +28,97 @@ type StepRow struct {
 	FinishedAt   time.Time
 }
 
-// The latest attempt of each step. One index scan for each run: the LATERAL keeps the planner from joining.
+// The latest attempt of each step. The attempts of a run lie in its index one behind the other, and a step may have tens of
+// thousands, of which only the latest is to be read. So the index is read backwards in portions of 128 attempts: each
+// begins below the last step of the one before, whose older attempts are skipped. b has where the second portion and those
+// that follow begin; the runs that have no more than one are read by one search. The LATERAL keeps the planner from joining.
+//
+// Of a run that has recorded more bytes than $3 it returns as many rows as have that many, and one more without its output,
+// which says so. That counts what the rows say of their sizes: nothing that is left out is read.
 const history = `
-SELECT h.run_id, h.step_id, h.attempt_number, h.first_attempt, h.run_attempt, h.status, h.step_kind, h.output,
-	h.error_kind, h.error, h.permanent, h.wake_at, h.started_at, h.finished_at, h.child_run_id, h.sequence
+SELECT h.run_id, h.step_id, h.attempt_number, h.first_attempt, h.run_attempt, h.status, h.step_kind,
+	CASE WHEN h.bytes <= $3 THEN h.output END,
+	h.error_kind, h.error, h.permanent, h.wake_at, h.started_at, h.finished_at, h.child_run_id, h.sequence, h.bytes > $3
 FROM unnest($2::uuid[]) AS u (run_id)
 CROSS JOIN LATERAL (
-	SELECT DISTINCT ON (s.step_id) s.run_id, s.step_id, s.attempt_number, s.first_attempt, s.run_attempt, s.status,
-		s.step_kind, s.output, s.error_kind, s.error, s.permanent, s.wake_at, s.started_at, s.finished_at, s.child_run_id, s.sequence
-	FROM kagzi.step_runs s
-	WHERE s.run_id = u.run_id AND s.namespace_id = $1
-	ORDER BY s.step_id, s.attempt_number DESC
-) h`
+	SELECT l.*, sum(l.size) OVER (ROWS UNBOUNDED PRECEDING) AS bytes
+	FROM (
+		SELECT a.*, 300 + coalesce(octet_length(a.output), 0) + coalesce(octet_length(a.error), 0) AS size
+		FROM (
+			WITH RECURSIVE b (step_id) AS (
+				(
+					SELECT s.step_id
+					FROM kagzi.step_runs s
+					WHERE s.run_id = u.run_id AND s.namespace_id = $1
+					ORDER BY s.step_id DESC, s.attempt_number DESC
+					OFFSET 127 LIMIT 1
+				)
+				UNION ALL
+				SELECT n.step_id
+				FROM b
+				CROSS JOIN LATERAL (
+					SELECT s.step_id
+					FROM kagzi.step_runs s
+					WHERE s.run_id = u.run_id AND s.namespace_id = $1 AND s.step_id < b.step_id
+					ORDER BY s.step_id DESC, s.attempt_number DESC
+					OFFSET 127 LIMIT 1
+				) n
+			)
+			(
+				SELECT DISTINCT ON (s.step_id) s.*
+				FROM (
+					SELECT k.*
+					FROM kagzi.step_runs k
+					WHERE k.run_id = u.run_id AND k.namespace_id = $1
+					ORDER BY k.step_id DESC, k.attempt_number DESC
+					LIMIT 128
+				) s
+				ORDER BY s.step_id DESC, s.attempt_number DESC
+			)
+			UNION ALL
+			SELECT d.*
+			FROM b
+			CROSS JOIN LATERAL (
+				SELECT DISTINCT ON (s.step_id) s.*
+				FROM (
+					SELECT k.*
+					FROM kagzi.step_runs k
+					WHERE k.run_id = u.run_id AND k.namespace_id = $1 AND k.step_id < b.step_id
+					ORDER BY k.step_id DESC, k.attempt_number DESC
+					LIMIT 128
+				) s
+				ORDER BY s.step_id DESC, s.attempt_number DESC
+			) d
+		) a
+	) l
+) h
+WHERE h.bytes - h.size <= $3`
 
 // History returns the latest attempt of every step of the runs.
 func (s *Store) History(ctx context.Context, runs []uuid.UUID) (map[uuid.UUID][]*StepRow, error) {
 	var out map[uuid.UUID][]*StepRow
 	err := within(ctx, bulkTimeout, func(ctx context.Context) error {
 		out = make(map[uuid.UUID][]*StepRow, len(runs))
-		return ask(ctx, s.pool, history, []any{s.namespace, array(runs)}, func(rows pgx.Rows) error {
-			return eachStep(rows, func(r *StepRow) { out[r.RunID] = append(out[r.RunID], r) })
-		})
+		return ask(ctx, s.pool, history, []any{s.namespace, array(runs), NoLimit}, readHistory(out, nil))
 	})
 	if err != nil {
 		return nil, wrap("read history", err) // and no part of it: it would look like the whole
 	}
 	return out, nil
+}
+
+// readHistory reads the rows of history into out, and notes in more which runs have more than was asked for.
+func readHistory(out map[uuid.UUID][]*StepRow, more map[uuid.UUID]bool) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		var over bool
+		return eachStep(rows, func(r *StepRow) {
+			if over {
+				more[r.RunID] = true
+			} else {
+				out[r.RunID] = append(out[r.RunID], r)
+			}
+		}, &over)
+	}
 }
 
 const stepAttempts = `
@@ -76,21 +140,23 @@ func (s *Store) StepAttempts(ctx context.Context, run uuid.UUID) ([]*StepRow, er
 	return out, wrap("read steps", err)
 }
 
-func eachStep(rows pgx.Rows, f func(*StepRow)) error {
+// eachStep reads steps. Rows may have further columns.
+func eachStep(rows pgx.Rows, f func(*StepRow), further ...any) error {
 	defer rows.Close()
 	for rows.Next() {
 		r := &StepRow{}
 		var kind, text *string
-		var wake, started, finished *time.Time
 		var child *uuid.UUID
 		var sequence *int64
-		if err := rows.Scan(&r.RunID, &r.StepID, &r.Attempt, &r.FirstAttempt, &r.RunAttempt, &r.Status, &r.Kind, &r.Output,
-			&kind, &text, &r.Permanent, &wake, &started, &finished, &child, &sequence); err != nil {
+		columns := append([]any{
+			&r.RunID, &r.StepID, &r.Attempt, &r.FirstAttempt, &r.RunAttempt, &r.Status, &r.Kind, &r.Output,
+			&kind, &text, &r.Permanent, utc(&r.WakeAt), utc(&r.StartedAt), utc(&r.FinishedAt), &child, &sequence,
+		}, further...)
+		if err := rows.Scan(columns...); err != nil {
 			return err
 		}
 		r.ChildRunID, r.Sequence = deref(child), deref(sequence)
 		r.ErrorKind, r.Error = deref(kind), deref(text)
-		r.WakeAt, r.StartedAt, r.FinishedAt = deref(wake), deref(started), deref(finished)
 		f(r)
 	}
 	return rows.Err()
@@ -182,8 +248,8 @@ func readRecorded(rows pgx.Rows, records []*Record) error {
 		var id uuid.UUID
 		var step string
 		var attempt int
-		var wake, started, finished *time.Time
-		if err := rows.Scan(&id, &step, &attempt, &wake, &started, &finished); err != nil {
+		var wake, started, finished time.Time
+		if err := rows.Scan(&id, &step, &attempt, utc(&wake), utc(&started), utc(&finished)); err != nil {
 			return err
 		}
 		for range records {
@@ -191,7 +257,7 @@ func readRecorded(rows pgx.Rows, records []*Record) error {
 			i++
 			if r.RunID == id && r.StepID == step && r.Attempt == attempt {
 				r.Outcome = Done
-				r.WakeAt, r.StartedAt, r.FinishedAt = deref(wake), deref(started), deref(finished)
+				r.WakeAt, r.StartedAt, r.FinishedAt = wake, started, finished
 				break
 			}
 		}
@@ -207,23 +273,8 @@ const endWhenIdle = `SELECT set_config('idle_in_transaction_session_timeout', '1
 func (s *Store) RecordIn(ctx context.Context, tx pgx.Tx, r *Record) (bool, error) {
 	r.Outcome = Undecided
 	b := &pgx.Batch{}
-	b.Queue(byIndex)
 	b.Queue(endWhenIdle)
 	b.Queue(recordSteps, s.recordArgs([]*Record{r})...)
-	b.Queue(byCost) // deferred triggers are still to come
-	err := func() error {
-		res := tx.SendBatch(ctx, b)
-		defer res.Close()
-		for range 2 {
-			if _, err := res.Exec(); err != nil {
-				return err
-			}
-		}
-		rows, err := res.Query()
-		if err == nil {
-			err = readRecorded(rows, []*Record{r})
-		}
-		return errors.Join(err, res.Close())
-	}()
+	err := exchange(ctx, tx, patient, b, nil, func(rows pgx.Rows) error { return readRecorded(rows, []*Record{r}) })
 	return err == nil && r.Outcome == Done, wrap("record step", err)
 }

@@ -189,9 +189,11 @@ func TestRecordIn(t *testing.T) {
 		r := running(t, s, 1)[0]
 		tx := begin(t, s)
 		exec(t, tx, `SET LOCAL cpu_index_tuple_cost = 0.25`)
+		exec(t, tx, `SET LOCAL DateStyle = 'SQL, DMY'`)
+		exec(t, tx, `SET LOCAL bytea_output = 'escape'`)
 		settings := func() string {
 			return one[string](t, tx, `SELECT concat_ws(' ', current_setting('enable_seqscan'), current_setting('cpu_index_tuple_cost'), current_setting('jit'),
-				current_setting('plan_cache_mode'), current_setting('lock_timeout'), current_setting('statement_timeout'), current_setting('synchronous_commit'))`)
+				current_setting('plan_cache_mode'), current_setting('DateStyle'), current_setting('bytea_output'), current_setting('lock_timeout'), current_setting('statement_timeout'), current_setting('synchronous_commit'))`)
 		}
 		before := settings()
 		recordIn(t, s, tx, record(r, "step", "x"))

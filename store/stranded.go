@@ -68,10 +68,9 @@ func (s *Store) ActiveWork(ctx context.Context) (out []ActiveWork, err error) {
 // readActive reads the rows, of which those of one queue and workflow follow each other.
 func readActive(rows pgx.Rows, limit int) (out []ActiveWork, err error) {
 	var w ActiveWork
-	var due *time.Time
 	var looked, first int // first is where those of the queue and workflow begin
-	_, err = pgx.ForEachRow(rows, []any{&w.Queue, &w.Type, &w.Version, &w.Count, &w.Oldest, &due, &looked}, func() error {
-		w.DueAt, w.More = deref(due), false
+	_, err = pgx.ForEachRow(rows, []any{&w.Queue, &w.Type, &w.Version, &w.Count, utc(&w.Oldest), utc(&w.DueAt), &looked}, func() error {
+		w.More = false
 		if n := len(out); n > 0 && (out[n-1].Queue != w.Queue || out[n-1].Type != w.Type) {
 			first = n
 		}

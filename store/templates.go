@@ -83,13 +83,7 @@ func (s *Store) EditSchedule(ctx context.Context, tx pgx.Tx, id uuid.UUID, edit 
 		e, refusal = edit(now, t)
 		return e, refusal
 	}
-	own := tx == nil
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
-		if own { // a process that is frozen must not keep the schedule from firing
-			if _, err := tx.Exec(ctx, tickSession); err != nil {
-				return err
-			}
-		}
 		for {
 			done, err := s.editOnce(ctx, tx, id, refusing, &fired)
 			if err != nil || done {
@@ -107,13 +101,7 @@ func (s *Store) EditSchedule(ctx context.Context, tx pgx.Tx, id uuid.UUID, edit 
 func (s *Store) TickSchedule(ctx context.Context, id uuid.UUID, edit func(now time.Time, t *Template) (*Edit, error)) (fired []FiredRun, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		fired = nil
-		return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, session, "100ms", durable); err != nil {
-				return err
-			}
-			if _, err := tx.Exec(ctx, tickSession); err != nil {
-				return err
-			}
+		return transact(ctx, s.pool, brief, func(tx pgx.Tx) error {
 			_, err := s.editOnce(ctx, tx, id, edit, &fired)
 			return err
 		})
@@ -123,12 +111,12 @@ func (s *Store) TickSchedule(ctx context.Context, id uuid.UUID, edit func(now ti
 
 // editOnce returns false if somebody else created the template meanwhile.
 func (s *Store) editOnce(ctx context.Context, tx pgx.Tx, id uuid.UUID, edit func(time.Time, *Template) (*Edit, error), fired *[]FiredRun) (done bool, err error) {
-	var now time.Time
 	locked := false
 	if err := ask(ctx, tx, lockTemplate, []any{s.namespace, id}, func(rows pgx.Rows) error { locked = rows.Next(); return nil }); err != nil {
 		return false, err
 	}
-	if err := tx.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&now); err != nil {
+	now, err := readTime(tx.QueryRow(ctx, databaseTime))
+	if err != nil {
 		return false, err
 	}
 	t, err := s.template(ctx, tx, id)
@@ -206,13 +194,17 @@ SELECT t.run_id, $1, $18::bytea FROM t
 RETURNING run_id`
 
 const updateTemplate = `
-WITH t AS (
+WITH u AS MATERIALIZED (
+	SELECT CASE WHEN $9::bigint = 0 THEN 'infinity' ELSE timestamptz 'epoch' + $9::bigint * interval '1 microsecond' END AS next,
+		timestamptz 'epoch' + $17::bigint * interval '1 microsecond' AS cursor
+), t AS (
 	UPDATE kagzi.workflow_runs t
 	SET external_id = $3, task_queue = $4, workflow_type = $5, version = NULLIF($6::int, 0), priority = $7, status = $8,
-		available_at = CASE WHEN $9::bigint = 0 THEN 'infinity' ELSE timestamptz 'epoch' + $9::bigint * interval '1 microsecond' END,
+		available_at = u.next,
 		retry_policy = NULLIF($10::text, '')::jsonb, metadata = NULLIF($11::text, '')::jsonb, cron_expr = NULLIF($12::text, ''),
 		time_zone = NULLIF($13::text, ''), max_catchup = $14, overlap_policy = NULLIF($15::text, ''), schedule_spec = $16::text::jsonb,
-		fire_at = GREATEST(t.fire_at, timestamptz 'epoch' + $17::bigint * interval '1 microsecond'), error = NULL
+		fire_at = GREATEST(t.fire_at, u.cursor), error = NULL
+	FROM u
 	WHERE t.run_id = $2 AND t.namespace_id = $1
 	RETURNING t.run_id
 )

@@ -22,6 +22,7 @@ type Worker struct {
 	Hostname      string
 	PID           int
 	Build         string
+	Schema        int64 // the newest migration that its program knows
 	Labels        json.RawMessage
 	MaxConcurrent int
 	Visibility    time.Duration
@@ -47,7 +48,7 @@ WHERE a.pid = pg_backend_pid() AND a.pid = $1 AND a.backend_start IS NOT NULL`
 func (s *Store) BackendOf(ctx context.Context, conn *pgx.Conn) (b Backend, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		b = Backend{PID: int32(conn.PgConn().PID())} // as the server said when the connection began
-		return conn.QueryRow(ctx, backendOf, b.PID).Scan(&b.Start, &b.Server)
+		return askRow(ctx, conn, backendOf, []any{b.PID}, utc(&b.Start), utc(&b.Server))
 	})
 	if errors.Is(err, pgx.ErrNoRows) || code(err) == "42501" {
 		return Backend{}, nil
@@ -57,10 +58,10 @@ func (s *Store) BackendOf(ctx context.Context, conn *pgx.Conn) (b Backend, err e
 
 const registerWorker = `
 INSERT INTO kagzi.workers (worker_id, namespace_id, task_queue, workflow_types, status, hostname, pid, build, labels,
-	max_concurrent, visibility_timeout, stale_after, backend_pid, backend_start, server_start, handlers)
+	max_concurrent, visibility_timeout, stale_after, backend_pid, backend_start, server_start, handlers, schema_version)
 VALUES ($2, $1, $3, $4::text[], 'ONLINE', $5, $6, $7, NULLIF($8::text, '')::jsonb, $9,
 	$10::bigint * interval '1 microsecond', $11::bigint * interval '1 microsecond', NULLIF($12::int, 0),
-	timestamptz 'epoch' + NULLIF($13::bigint, 0) * interval '1 microsecond', timestamptz 'epoch' + NULLIF($14::bigint, 0) * interval '1 microsecond', $15::text[])
+	timestamptz 'epoch' + NULLIF($13::bigint, 0) * interval '1 microsecond', timestamptz 'epoch' + NULLIF($14::bigint, 0) * interval '1 microsecond', $15::text[], $16)
 ON CONFLICT (worker_id, namespace_id) DO UPDATE
 SET heartbeat_at = EXCLUDED.heartbeat_at, backend_pid = EXCLUDED.backend_pid, backend_start = EXCLUDED.backend_start, server_start = EXCLUDED.server_start
 WHERE workers.status <> 'OFFLINE'`
@@ -77,15 +78,12 @@ ON CONFLICT DO NOTHING`
 func (s *Store) RegisterWorker(ctx context.Context, db DB, w Worker) error {
 	event := uuid.New()
 	return wrap("register worker", do(ctx, func(ctx context.Context) error {
-		return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, registerWorker, s.namespace, w.ID, w.Queue, w.Types, w.Hostname, w.PID, w.Build,
-				string(w.Labels), w.MaxConcurrent, micros(w.Visibility), micros(w.StaleAfter),
-				w.Backend.PID, epoch(w.Backend.Start), epoch(w.Backend.Server), w.Handlers); err != nil {
-				return err
-			}
-			_, err := tx.Exec(ctx, workerEvent, s.namespace, w.ID, event, "STARTED", "")
-			return err
-		})
+		b := &pgx.Batch{}
+		b.Queue(registerWorker, s.namespace, w.ID, w.Queue, w.Types, w.Hostname, w.PID, w.Build,
+			string(w.Labels), w.MaxConcurrent, micros(w.Visibility), micros(w.StaleAfter),
+			w.Backend.PID, epoch(w.Backend.Start), epoch(w.Backend.Server), w.Handlers, w.Schema)
+		b.Queue(workerEvent, s.namespace, w.ID, event, "STARTED", "")
+		return exchange(ctx, db, patient, b)
 	}))
 }
 
@@ -101,15 +99,18 @@ type Beat struct {
 // A Pulse is the answer.
 type Pulse struct {
 	Now   time.Time
-	Drain bool // somebody asked the worker to drain
-	Own   bool // the backend of the Beat is the one that took it
+	Asked time.Time // when the heartbeat was sent, by this process's clock
+	Drain bool      // somebody asked the worker to drain
+	Own   bool      // the backend of the Beat is the one that took it
 }
 
 const heartbeat = `
+WITH t AS MATERIALIZED (SELECT clock_timestamp() AS now)
 UPDATE kagzi.workers w
-SET heartbeat_at = clock_timestamp(), active_count = $3, completed_count = $4, failed_count = $5, backend_pid = NULLIF($6::int, 0),
+SET heartbeat_at = t.now, active_count = $3, completed_count = $4, failed_count = $5, backend_pid = NULLIF($6::int, 0),
 	backend_start = timestamptz 'epoch' + NULLIF($7::bigint, 0) * interval '1 microsecond',
 	server_start = timestamptz 'epoch' + NULLIF($8::bigint, 0) * interval '1 microsecond'
+FROM t
 WHERE w.worker_id = $2 AND w.namespace_id = $1 AND w.status <> 'OFFLINE'
 RETURNING w.heartbeat_at, w.status = 'DRAINING' OR EXISTS (
 	SELECT FROM kagzi.worker_events e WHERE e.worker_id = $2 AND e.namespace_id = $1 AND e.event = 'DRAINING')`
@@ -126,26 +127,22 @@ func (s *Store) Heartbeat(ctx context.Context, db DB, b Beat) (p Pulse, err erro
 		batch := &pgx.Batch{}
 		batch.Queue(backendPID)
 		batch.Queue(heartbeat, s.namespace, b.Worker, b.Active, b.Completed, b.Failed, b.Backend.PID, epoch(b.Backend.Start), epoch(b.Backend.Server))
-		res := db.SendBatch(ctx, batch)
-		defer res.Close()
-		var pid int32
-		if err := res.QueryRow().Scan(&pid); err != nil {
+		p = Pulse{Asked: time.Now()}
+		err := exchange(ctx, db, patient, batch, func(rows pgx.Rows) error {
+			pid, err := pgx.CollectOneRow(rows, pgx.RowTo[int32])
+			p.Own = pid == b.Backend.PID
+			return err
+		}, func(rows pgx.Rows) error {
+			_, err := pgx.ForEachRow(rows, []any{utc(&p.Now), &p.Drain}, func() error { return nil })
+			return err
+		})
+		if err != nil || !p.Now.IsZero() {
 			return err
 		}
-		p = Pulse{Own: pid == b.Backend.PID}
-		err := res.QueryRow().Scan(&p.Now, &p.Drain)
-		if errors.Is(err, pgx.ErrNoRows) {
-			if err = res.Close(); err == nil {
-				err = db.QueryRow(ctx, askedToDrain, s.namespace, b.Worker).Scan(&p.Drain)
-			}
-			if err == nil {
-				err = ErrWorkerOffline
-			}
+		if p.Drain, err = askOne[bool](ctx, db, askedToDrain, s.namespace, b.Worker); err == nil {
+			err = ErrWorkerOffline
 		}
-		if err != nil {
-			return err
-		}
-		return res.Close() // the commit
+		return err
 	})
 	return p, wrap("heartbeat", err)
 }
@@ -164,16 +161,18 @@ type HeldState struct {
 	Status  string
 	Wakeups int64
 	Cancel  bool // a cancel is pending
+	Term    Term // if it holds
 }
 
 // Only runs past half of their timeout: a fast run never pays. What somebody else has locked comes next time. The
 // condition on the time is hidden from the planner: with it, it would consider the claim's index.
 const extendLeases = `
 WITH l AS MATERIALIZED (
-	SELECT r.run_id, clock_timestamp() + $4::bigint * interval '1 microsecond' AS until
+	SELECT r.run_id, LEAST(r.now + $4::bigint * interval '1 microsecond',
+		CASE WHEN r.deadline_at > r.now THEN r.deadline_at + interval '3 seconds' END) AS until
 	FROM (SELECT u.run_id, u.lease FROM unnest($2::uuid[], $3::uuid[]) AS u (run_id, lease) ORDER BY 1) u
 	CROSS JOIN LATERAL (
-		SELECT q.run_id
+		SELECT q.run_id, q.deadline_at, clock_timestamp() AS now
 		FROM kagzi.workflow_runs q
 		WHERE q.run_id = u.run_id AND q.namespace_id = $1 AND q.lease = u.lease AND q.status = 'RUNNING'
 			AND coalesce(q.available_at < clock_timestamp() + $4::bigint * interval '1 microsecond' / 2, false)
@@ -181,16 +180,16 @@ WITH l AS MATERIALIZED (
 	) r
 )
 UPDATE kagzi.workflow_runs r
-SET available_at = LEAST(l.until, CASE WHEN r.deadline_at > clock_timestamp() THEN r.deadline_at + interval '3 seconds' END)
+SET available_at = l.until
 FROM l
 WHERE r.run_id = l.run_id AND r.namespace_id = $1`
 
 const heldStates = `
 SELECT u.run_id, u.lease, coalesce(r.lease = u.lease AND r.status = 'RUNNING', false), coalesce(r.status, ''),
-	coalesce(r.wakeups, 0), coalesce(r.cancel_requested_at IS NOT NULL, false)
+	coalesce(r.wakeups, 0), coalesce(r.cancel_requested_at IS NOT NULL, false), NULLIF(r.available_at, 'infinity'), now()
 FROM unnest($2::uuid[], $3::uuid[]) AS u (run_id, lease)
 LEFT JOIN LATERAL (
-	SELECT q.lease, q.status, q.wakeups, q.cancel_requested_at
+	SELECT q.lease, q.status, q.wakeups, q.cancel_requested_at, q.available_at
 	FROM kagzi.workflow_runs q
 	WHERE q.run_id = u.run_id AND q.namespace_id = $1
 	OFFSET 0
@@ -215,8 +214,17 @@ func (s *Store) ExtendLeases(ctx context.Context, db DB, held []Held, timeout ti
 				return err
 			}
 		}
+		asked := time.Now()
 		return ask(ctx, db, heldStates, []any{s.namespace, array(runs), array(leases)}, func(rows pgx.Rows) (err error) {
-			out, err = pgx.CollectRows(rows, pgx.RowToStructByPos[HeldState])
+			out, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (st HeldState, err error) {
+				var until *time.Time
+				var now time.Time
+				err = row.Scan(&st.RunID, &st.Lease, &st.Holds, &st.Status, &st.Wakeups, &st.Cancel, &until, &now)
+				if st.Holds && until != nil {
+					st.Term = termOf(asked, now, *until)
+				}
+				return st, err
+			})
 			return err
 		})
 	})
@@ -240,28 +248,37 @@ func (s *Store) StoppedWorker(ctx context.Context, db DB, id uuid.UUID) error {
 func (s *Store) moveWorker(ctx context.Context, db DB, statement, event string, id uuid.UUID, detail string) error {
 	eventID := uuid.New()
 	return wrap("worker "+event, do(ctx, func(ctx context.Context) error {
-		return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-			tag, err := tx.Exec(ctx, statement, s.namespace, id)
-			if err != nil || tag.RowsAffected() == 0 {
+		return transact(ctx, db, patient, func(tx pgx.Tx) error {
+			moved, err := changed(ctx, tx, statement, s.namespace, id)
+			if err != nil || !moved {
 				return err
 			}
-			_, err = tx.Exec(ctx, workerEvent, s.namespace, id, eventID, event, detail)
-			return err
+			return ask(ctx, tx, workerEvent, []any{s.namespace, id, eventID, event, detail}, nil)
 		})
 	}))
 }
 
 const liftDeadline = `
-UPDATE kagzi.workflow_runs
-SET deadline_at = NULL, available_at = clock_timestamp() + $4::bigint * interval '1 microsecond'
-WHERE run_id = $2 AND namespace_id = $1 AND lease = $3 AND status = 'RUNNING'`
+WITH t AS MATERIALIZED (SELECT clock_timestamp() + $4::bigint * interval '1 microsecond' AS until)
+UPDATE kagzi.workflow_runs r
+SET deadline_at = NULL, available_at = t.until
+FROM t
+WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.lease = $3 AND r.status = 'RUNNING'`
 
 // LiftDeadline takes the deadline from a run that is being undone: that may take its time, and leases end soon after a
-// deadline. It gives the holder another timeout.
-func (s *Store) LiftDeadline(ctx context.Context, h Held, timeout time.Duration) error {
-	return wrap("lift deadline", do(ctx, func(ctx context.Context) error {
-		return ask(ctx, s.pool, liftDeadline, []any{s.namespace, h.RunID, h.Lease, micros(timeout)}, func(pgx.Rows) error { return nil })
-	}))
+// deadline. It gives the holder another timeout, and returns the zero Term to who holds the run no more.
+func (s *Store) LiftDeadline(ctx context.Context, h Held, timeout time.Duration) (term Term, err error) {
+	err = do(ctx, func(ctx context.Context) error {
+		asked := time.Now()
+		return ask(ctx, s.pool, liftDeadline, []any{s.namespace, h.RunID, h.Lease, micros(timeout)}, func(rows pgx.Rows) error {
+			rows.Close()
+			if rows.CommandTag().RowsAffected() > 0 {
+				term = Term{asked, asked.Add(timeout)}
+			}
+			return rows.Err()
+		})
+	})
+	return term, wrap("lift deadline", err)
 }
 
 const resetRecoveries = `

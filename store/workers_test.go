@@ -156,6 +156,21 @@ func TestReleaseLostPassesOverLocks(t *testing.T) {
 	commit(t, tx)
 }
 
+// checkTerm checks a term that was asked about after before, of a lease that had most left in the table: with a slow
+// answer it has less, and never more.
+func checkTerm(t *testing.T, term Term, before time.Time, most time.Duration) {
+	t.Helper()
+	if most == 0 {
+		if term != (Term{}) {
+			t.Errorf("the term %+v of a lease that is not held", term)
+		}
+		return
+	}
+	if left := term.Ends.Sub(term.Asked); term.Asked.Before(before) || term.Asked.After(time.Now()) || left > most || left < most-10*time.Second {
+		t.Errorf("the term is %v from %v, want %v from %v on", left, term.Asked, most, before)
+	}
+}
+
 func TestExtendLeases(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -169,9 +184,14 @@ func TestExtendLeases(t *testing.T) {
 	set(3, `available_at = now() + interval '20 s', wakeups = 4, cancel_requested_at = now()`)
 	set(4, `status = 'CANCELLED', available_at = NULL, locked_by = NULL, finished_at = now()`)
 	asked := []Held{held(rs[0]), held(rs[1]), held(rs[2]), held(rs[3]), held(rs[4]), {uuid.New(), uuid.New()}}
+	before := time.Now()
 	states, err := s.ExtendLeases(t.Context(), s.pool, asked, time.Minute)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for i, most := range []time.Duration{time.Minute, 40 * time.Second, 0, time.Minute, 0, 0} {
+		checkTerm(t, states[i].Term, before, most)
+		states[i].Term = Term{}
 	}
 	for i, want := range []HeldState{{Holds: true, Status: Running}, {Holds: true, Status: Running}, {Status: Running}, {Holds: true, Status: Running, Wakeups: 4, Cancel: true}, {Status: Cancelled}, {}} {
 		want.RunID, want.Lease = asked[i].RunID, asked[i].Lease

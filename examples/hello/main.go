@@ -51,7 +51,7 @@ func main() {
 
 func run(ctx context.Context, url string) error {
 	if url == "" {
-		return errors.New("DATABASE_URL is not set; for example: postgres://postgres:secret@localhost:5432/postgres")
+		return errors.New("DATABASE_URL is not set; for example: postgres://postgres:secret@localhost:5432/postgres?pool_max_conns=10")
 	}
 	pool, err := pgxpool.New(ctx, url)
 	if err != nil {

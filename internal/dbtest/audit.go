@@ -66,11 +66,18 @@ var auditChecks = []check{
 		WHERE relation = 'workflow_runs' AND operation <> 'DELETE' AND old_status IS DISTINCT FROM new_status
 			AND (coalesce(old_status, ''), new_status) NOT IN (VALUES
 				('', 'PENDING'), ('', 'SCHEDULED'), ('', 'PAUSED'),
-				('PENDING', 'RUNNING'), ('PENDING', 'CANCELLED'),
-				('SLEEPING', 'RUNNING'), ('SLEEPING', 'PENDING'), ('SLEEPING', 'CANCELLED'),
+				('PENDING', 'RUNNING'), ('PENDING', 'CANCELLED'), ('PENDING', 'FAILED'),
+				('SLEEPING', 'RUNNING'), ('SLEEPING', 'PENDING'), ('SLEEPING', 'CANCELLED'), ('SLEEPING', 'FAILED'),
 				('RUNNING', 'PENDING'), ('RUNNING', 'SLEEPING'), ('RUNNING', 'COMPLETED'), ('RUNNING', 'FAILED'), ('RUNNING', 'CANCELLED'),
 				('FAILED', 'PENDING'), ('CANCELLED', 'PENDING'),
 				('SCHEDULED', 'PAUSED'), ('PAUSED', 'SCHEDULED'))
+		ORDER BY change_id`},
+
+	{"a run that nobody executes fails only at its deadline", `
+		SELECT concat_ws(' ', 'change', change_id, 'at', at, 'run', run_id, old_status, '→', new_status, new->>'error_kind', 'deadline', new->>'deadline_at')
+		FROM kagzi_audit.changes
+		WHERE relation = 'workflow_runs' AND old_status IN ('PENDING', 'SLEEPING') AND new_status = 'FAILED'
+			AND NOT (new->>'error_kind' = 'deadline' AND coalesce((new->>'deadline_at')::timestamptz <= at, false))
 		ORDER BY change_id`},
 
 	{"a run that is over does not change", `

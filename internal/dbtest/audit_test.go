@@ -19,6 +19,7 @@ const (
 	auditedSleep   = `UPDATE kagzi.workflow_runs SET status = 'SLEEPING', available_at = 'infinity'`
 	auditedFinish  = `UPDATE kagzi.workflow_runs SET status = 'COMPLETED', available_at = NULL, finished_at = now()`
 	auditedFail    = `UPDATE kagzi.workflow_runs SET status = 'FAILED', available_at = NULL, error_kind = 'error', finished_at = now()`
+	auditedLate    = `UPDATE kagzi.workflow_runs SET status = 'FAILED', available_at = NULL, error_kind = 'deadline', deadline_at = now(), finished_at = now()`
 	auditedCancel  = `UPDATE kagzi.workflow_runs SET status = 'CANCELLED', available_at = NULL, finished_at = now()`
 	auditedResume  = `UPDATE kagzi.workflow_runs SET status = 'PENDING', available_at = now(), error_kind = NULL, finished_at = NULL, lease = NULL`
 	auditedPrune   = `WITH r AS (DELETE FROM kagzi.workflow_runs RETURNING run_id), p AS (DELETE FROM kagzi.workflow_payloads)
@@ -53,6 +54,12 @@ func TestAuditChecks(t *testing.T) {
 			auditedStart, auditedPayloads, auditedClaim, auditedStep,
 			"BEGIN; " + auditedFinish + "; " + auditedRecord + "; COMMIT",
 		}},
+
+		{"OverItsDeadline", "", []string{auditedStart, auditedPayloads, auditedLate}},
+		{"OverItsDeadlineInItsSleep", "", after(auditedSleep, auditedLate)},
+		{"FailedUnclaimed", "a run that nobody executes fails only at its deadline", []string{auditedStart, auditedPayloads, auditedFail}},
+		{"FailedBeforeItsDeadline", "a run that nobody executes fails only at its deadline", after(auditedSleep, `UPDATE kagzi.workflow_runs
+			SET status = 'FAILED', available_at = NULL, error_kind = 'deadline', deadline_at = now() + interval '1 hour', finished_at = now()`)},
 
 		{"CompletedAgain", "a run's status changes along a legal edge", after(auditedFinish, auditedFail)},
 		{"CompletedAndResumed", "a run's status changes along a legal edge", after(auditedFinish, `UPDATE kagzi.workflow_runs SET status = 'PENDING', available_at = now(), finished_at = NULL`)},

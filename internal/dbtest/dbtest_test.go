@@ -75,7 +75,7 @@ func TestDatabase(t *testing.T) {
 		for range 3 {
 			r := &recorder{TB: t}
 			db := Database(r)
-			if err := migrations.Check(t.Context(), db.Pool); err != nil {
+			if _, err := migrations.Check(t.Context(), db.Pool); err != nil {
 				t.Fatal(err)
 			}
 			if n := count(t, db, "SELECT count(*) FROM kagzi.workflow_runs"); n != 0 {
@@ -211,7 +211,7 @@ func TestReset(t *testing.T) {
 		{"TemporaryTable", "CREATE TEMPORARY TABLE mine (n int)", true},
 		{"Storage", "ALTER TABLE kagzi.signals SET (fillfactor = 10)", false},
 		{"Trigger", "CREATE FUNCTION kagzi.f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'; CREATE TRIGGER t AFTER INSERT ON kagzi.signals EXECUTE FUNCTION kagzi.f()", false},
-		{"Version", "INSERT INTO kagzi.schema_migrations (version_id, is_applied) VALUES (999, true)", false},
+		{"Version", "INSERT INTO kagzi.schema_migrations (version_id, is_applied, oldest_program) VALUES (999, true, 1)", false},
 		{"Setting", "DO $$ BEGIN EXECUTE 'ALTER DATABASE ' || current_database() || ' SET statement_timeout = 200'; END $$", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

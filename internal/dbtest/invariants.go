@@ -131,7 +131,7 @@ var tableChecks = []check{
 
 	{"counters are never negative", `
 		SELECT concat_ws(' ', 'run', run_id, 'wakeups', wakeups, 'recoveries', recoveries, 'attempts', attempts)
-		FROM kagzi.workflow_runs WHERE wakeups < 0 OR recoveries < 0 OR attempts < 0`},
+		FROM kagzi.workflow_runs WHERE wakeups < 0 OR recoveries < 0 OR attempts < 0 OR load_failures < 0`},
 
 	{"a run that has begun has its payloads", `
 		SELECT concat_ws(' ', 'run', r.run_id, 'is', r.status)
@@ -168,7 +168,7 @@ var tableChecks = []check{
 		FROM kagzi.workflow_runs c JOIN kagzi.workflow_runs p ON p.run_id = c.parent_run_id AND p.namespace_id = c.namespace_id
 		WHERE c.parent_step_id IS NOT NULL AND NOT c.detached AND c.status IN ('PENDING', 'SLEEPING', 'RUNNING')
 			AND c.cancel_requested_at IS NULL AND p.status IN ('COMPLETED', 'FAILED', 'CANCELLED')
-			AND coalesce(p.error_kind, '') NOT IN ('nondeterminism', 'crash_loop', 'bad_input')
+			AND coalesce(p.error_kind, '') NOT IN ('nondeterminism', 'crash_loop', 'bad_input', 'unreadable')
 			AND NOT EXISTS (SELECT FROM kagzi.step_runs s WHERE s.run_id = p.run_id AND s.namespace_id = p.namespace_id
 				AND s.child_run_id = c.run_id AND s.status <> 'RUNNING')`},
 
@@ -220,7 +220,7 @@ var tableChecks = []check{
 		FROM kagzi.workflow_runs r JOIN kagzi.step_runs c USING (run_id, namespace_id)
 		WHERE c.step_kind = 'COMPENSATION' AND c.attempt_number = 0
 			AND (r.status = 'CANCELLED' AND coalesce(r.error, '') NOT LIKE 'run was terminated%'
-				OR r.status = 'FAILED' AND r.error_kind NOT IN ('compensation', 'nondeterminism', 'crash_loop', 'bad_input'))
+				OR r.status = 'FAILED' AND r.error_kind NOT IN ('compensation', 'nondeterminism', 'crash_loop', 'bad_input', 'unreadable'))
 			AND NOT EXISTS (SELECT FROM kagzi.step_runs u WHERE u.run_id = c.run_id AND u.step_id = c.step_id
 				AND u.namespace_id = c.namespace_id AND u.attempt_number > 0 AND u.status = 'COMPLETED')`},
 

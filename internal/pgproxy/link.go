@@ -27,6 +27,7 @@ type link struct {
 // A pipeline is what a client sends up to a Sync, which the server answers up to a ReadyForQuery.
 type pipeline struct {
 	drop *Drop // nil: pass the answer on
+	held bool  // its answer has been held back
 }
 
 func newLink(p *Proxy, number int, client net.Conn) *link {
@@ -144,6 +145,7 @@ func (l *link) passRequests(client *bufio.Reader) error {
 			return errors.Join(err, l.thawed()) // a frozen proxy does not pass on an end either
 		}
 		held = append(held, m.raw...)
+		var dropped *Drop
 		ends := true // the server may wait for what is held back
 		switch m.kind {
 		case 'P': // Parse
@@ -167,9 +169,9 @@ func (l *link) passRequests(client *bufio.Reader) error {
 		if ends {
 			next := &pipeline{drop: l.proxy.take(l.number, executed)}
 			executed = nil
-			if next.drop != nil && next.drop.request {
+			if dropped = next.drop; dropped != nil && dropped.what == ofRequest {
 				l.cut()
-				l.proxy.happened(next.drop)
+				l.proxy.happened(dropped)
 				return nil
 			}
 			l.expect(next) // before the server can answer
@@ -179,6 +181,11 @@ func (l *link) passRequests(client *bufio.Reader) error {
 		}
 		if _, err := l.server.Write(held); err != nil {
 			return err
+		}
+		if dropped != nil && dropped.what == ofConnection {
+			l.cut()
+			l.proxy.happened(dropped)
+			return nil
 		}
 		held = held[:0]
 	}
@@ -196,15 +203,29 @@ func (l *link) passAnswers() error {
 			return err
 		}
 		p := l.answering()
+		lost := p.drop != nil
+		if lost && p.drop.what == ofTime {
+			lost = false
+			if !p.held {
+				p.held = true
+				p.drop.holds.Store(true)
+				l.proxy.happened(p.drop)
+				select {
+				case <-p.drop.release:
+				case <-l.ended:
+				}
+				p.drop.holds.Store(false)
+			}
+		}
 		// The server waits for the data that it asks for with CopyInResponse, so the client must see it.
-		if p.drop == nil || m.kind == 'G' {
+		if !lost || m.kind == 'G' {
 			if _, err := client.Write(m.raw); err != nil {
 				return err
 			}
 		}
 		if m.kind == 'Z' { // ReadyForQuery: what the pipeline did is done
 			l.answered()
-			if p.drop != nil {
+			if lost {
 				err := client.Flush() // the answers before it are not lost
 				l.cut()
 				l.proxy.happened(p.drop)

@@ -82,12 +82,31 @@ func Nth(n int, m Match) Match {
 // A Drop is a loss that the proxy is armed with. It happens once.
 type Drop struct {
 	match   Match
-	request bool // the request is lost, not the answer
+	what    loss
 	done    chan struct{}
+	release chan struct{} // closed by Release
+	once    sync.Once
+	holds   atomic.Bool
 }
+
+// A loss is what is lost.
+type loss int
+
+const (
+	ofAnswer     loss = iota
+	ofRequest         // and the server never sees it
+	ofConnection      // before the server has answered
+	ofTime            // the answer is late
+)
 
 // Done returns a channel that is closed once the loss has happened and the connection is cut.
 func (d *Drop) Done() <-chan struct{} { return d.done }
+
+// Release lets an answer go on its way that HoldAck holds back.
+func (d *Drop) Release() { d.once.Do(func() { close(d.release) }) }
+
+// Holds reports whether an answer is held back, and somebody waits for it.
+func (d *Drop) Holds() bool { return d.holds.Load() }
 
 // Start starts a proxy for the server that the DSN leads to. It ends with the test.
 func Start(t testing.TB, upstreamDSN string) *Proxy {
@@ -158,10 +177,18 @@ func (p *Proxy) DropAck(m Match) *Drop { return p.arm(&Drop{match: m}) }
 
 // DropRequest cuts the connection, on both sides, instead of sending the next pipeline that executes a matching
 // statement to the server.
-func (p *Proxy) DropRequest(m Match) *Drop { return p.arm(&Drop{match: m, request: true}) }
+func (p *Proxy) DropRequest(m Match) *Drop { return p.arm(&Drop{match: m, what: ofRequest}) }
+
+// DropLink sends the next pipeline that executes a matching statement to the server, and cuts the connection, on both
+// sides, without waiting for what the server makes of it.
+func (p *Proxy) DropLink(m Match) *Drop { return p.arm(&Drop{match: m, what: ofConnection}) }
+
+// HoldAck holds back the answer to the next pipeline that executes a matching statement, until Release. The connection
+// stays, and all others go on. Done says that the answer has come to the proxy.
+func (p *Proxy) HoldAck(m Match) *Drop { return p.arm(&Drop{match: m, what: ofTime}) }
 
 func (p *Proxy) arm(d *Drop) *Drop {
-	d.done = make(chan struct{})
+	d.done, d.release = make(chan struct{}), make(chan struct{})
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.drops = append(p.drops, d)

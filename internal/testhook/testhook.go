@@ -25,8 +25,8 @@ type Hooks struct {
 
 // A Session is one Worker.Run.
 type Session interface {
-	// SetClock tells what the database's clock says.
-	SetClock(now time.Time)
+	// SetClock tells what the database's clock said to who asked at a time of this process's.
+	SetClock(now, asked time.Time)
 
 	// Wake makes the worker and its coordinator look at what is due.
 	Wake()

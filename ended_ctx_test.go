@@ -1,0 +1,96 @@
+package kagzi
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi/internal/dbtest"
+)
+
+// A call in a caller's transaction whose context has ended sends nothing and says so, whether or not the client was used
+// before, and leaves the transaction as it was. TestEndedContext has the other calls.
+func TestEndedContextInATransaction(t *testing.T) {
+	t.Parallel()
+	cfg, err := pgxpool.ParseConfig(dbtest.Database(t).DSN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tracer := &asked{}
+	cfg.ConnConfig.Tracer = tracer
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	warm := quietClient(t, pool)
+	wf := Define[int, int]("wf")
+	run, err := Start(t.Context(), warm, wf, 1, ID("id"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.WithoutCancel(t.Context()))
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	late, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+	defer cancel()
+
+	only := func(_ any, err error) error { return err }
+	for name, call := range map[string]func(context.Context, *Client) error{
+		"Start": func(ctx context.Context, c *Client) error { return only(Start(ctx, c, wf, 2, InTx(tx))) },
+		"StartMany": func(ctx context.Context, c *Client) error {
+			return only(c.StartMany(ctx, []Call{wf.With(2), wf.With(3)}, InTx(tx)))
+		},
+		"Signal": func(ctx context.Context, c *Client) error {
+			return c.Signal(ctx, ID("id"), approved.With("a"), InTx(tx))
+		},
+		"SignalInAStep": func(ctx context.Context, c *Client) error {
+			ctx = context.WithValue(context.WithValue(ctx, stepInfoKey{}, StepInfo{Key: "key"}), sendsKey{}, &sends{})
+			return c.Signal(ctx, ID("id"), approved.With("a"))
+		},
+		"Cancel": func(ctx context.Context, c *Client) error { return c.Cancel(ctx, run.ID(), InTx(tx)) },
+	} {
+		for which, ctx := range map[string]context.Context{"cancelled": ended, "past its deadline": late} {
+			for state, c := range map[string]*Client{"cold": quietClient(t, pool), "warm": warm} {
+				before := tracer.n.Load()
+				err := call(ctx, c)
+				if !errors.Is(err, ctx.Err()) || tracer.n.Load() != before {
+					t.Errorf("%s with a context that is %s, on a %s client: %v, after %d statements", name, which, state, err, tracer.n.Load()-before)
+				}
+			}
+		}
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Errorf("the caller's transaction: %v", err)
+	}
+}
+
+// A start that waits for somebody's open transaction says so when its context ends.
+func TestStartOfAHeldID(t *testing.T) {
+	k := newKit(t)
+	wf := Define[int, int]("wf")
+	tx := k.callersTx()
+	if _, err := Start(k.ctx, k.c, wf, 1, ID("x"), InTx(tx)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(k.ctx, 500*time.Millisecond)
+	defer cancel()
+	_, err := Start(ctx, k.c, wf, 1, ID("x"))
+	mustContain(t, err, `ID "x" is held by another transaction`)
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+	if err := tx.Commit(k.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if run := begin(k, wf, 1, ID("x")); !run.Existed() {
+		t.Error("the run of the ID was not found after the commit")
+	}
+}

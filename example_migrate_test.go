@@ -1,0 +1,32 @@
+package kagzi_test
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/kagzi/kagzi"
+)
+
+// The script is for those who review what is done to a database, and may be who does it.
+func ExampleMigrationSQL() {
+	script, err := kagzi.MigrationSQL(0, 0) // from an empty database to what this program needs
+	fmt.Println(err)
+	for line := range strings.Lines(script) {
+		if strings.HasPrefix(line, "CREATE TABLE") {
+			fmt.Print(line)
+		}
+	}
+	_, err = kagzi.MigrationSQL(0, 1_000_000)
+	fmt.Println(strings.Contains(err.Error(), "upgrade this program's Kagzi"))
+	// Output:
+	// <nil>
+	// CREATE TABLE kagzi.schema_migrations (
+	// CREATE TABLE kagzi.workflow_runs (
+	// CREATE TABLE kagzi.workflow_payloads (
+	// CREATE TABLE kagzi.step_runs (
+	// CREATE TABLE kagzi.signals (
+	// CREATE TABLE kagzi.workers (
+	// CREATE TABLE kagzi.worker_events (
+	// CREATE TABLE kagzi.run_events (
+	// true
+}

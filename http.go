@@ -1,0 +1,99 @@
+package kagzi
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/kagzi/kagzi/store"
+)
+
+// HTTPStatus returns the status with which an HTTP handler answers for err, an error of Kagzi's: 200 for nil.
+//
+//   - 404: [ErrRunNotFound], [ErrScheduleNotFound], [ErrWorkerNotFound], [ErrStepNotFound]
+//   - 409: [ErrIDConflict], [ErrIDTaken], [ErrRunFinished], [ErrRunActive], [ErrCompensated]
+//   - 413: [ErrPayloadTooLarge]
+//   - 503: the database is away, too slow or short of connections, or another transaction is in the way: try again
+//   - 400: a call that Kagzi refused for what it was given
+//
+// Else the kind decides, as [KindOf] gives it; for a *[RunError] that is why the run failed. Not found is 404,
+// unauthorized 403, a bad request 400, what is not valid 422, cancelled 409, rate limited 429, a timeout and a deadline
+// 504, a network's failure 502, unavailable 503, as is a database that nobody has migrated. All else is 500: what the
+// server's side must repair, such as a right that this program lacks, a run whose own calls were unauthorized or bad
+// requests, and kinds of your own. A context that the caller of the handler has cancelled is 503; nobody reads that answer.
+func HTTPStatus(err error) int {
+	if err == nil {
+		return http.StatusOK
+	}
+	for _, s := range []struct {
+		status int
+		errs   []error
+	}{
+		{http.StatusConflict, []error{ErrIDConflict, ErrIDTaken, ErrRunFinished, ErrRunActive, ErrCompensated}},
+		{http.StatusNotFound, []error{ErrRunNotFound, ErrScheduleNotFound, ErrWorkerNotFound, ErrStepNotFound}},
+		{http.StatusRequestEntityTooLarge, []error{ErrPayloadTooLarge}},
+	} {
+		for _, target := range s.errs {
+			if errors.Is(err, target) {
+				return s.status
+			}
+		}
+	}
+	if run, ok := errors.AsType[*RunError](err); ok && (run.Kind == KindBadRequest || run.Kind == KindUnauthorized) {
+		return http.StatusInternalServerError // it is the workflow that made the request
+	}
+	if declaredKind(err) == "" { // which says more than what lies behind it
+		if status := databaseStatus(err); status != 0 {
+			return status
+		}
+	}
+	return kindStatus(KindOf(err))
+}
+
+// databaseStatus is the status for an error of the database's, 0 for another.
+func databaseStatus(err error) int {
+	_, answered := errors.AsType[*pgconn.PgError](err)
+	switch store.Classify(err) {
+	case store.ClassAway, store.ClassBusy, store.ClassConflict, store.ClassLocked, store.ClassClosed:
+		return http.StatusServiceUnavailable
+	case store.ClassLate:
+		if answered {
+			return http.StatusServiceUnavailable
+		}
+	case store.ClassForbidden:
+		return http.StatusInternalServerError
+	case store.ClassOther:
+		if answered {
+			return http.StatusInternalServerError
+		}
+	}
+	if KindOf(err) == KindCancelled {
+		return http.StatusServiceUnavailable
+	}
+	return 0
+}
+
+func kindStatus(kind Kind) int {
+	switch kind {
+	case KindNotFound:
+		return http.StatusNotFound
+	case KindUnauthorized:
+		return http.StatusForbidden
+	case KindBadRequest:
+		return http.StatusBadRequest
+	case KindValidation:
+		return http.StatusUnprocessableEntity
+	case KindCancelled:
+		return http.StatusConflict
+	case KindRateLimited:
+		return http.StatusTooManyRequests
+	case KindTimeout, KindDeadline:
+		return http.StatusGatewayTimeout
+	case KindNetwork:
+		return http.StatusBadGateway
+	case KindUnavailable, KindDatabase:
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusInternalServerError
+}

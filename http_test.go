@@ -1,0 +1,121 @@
+package kagzi_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/migrations"
+)
+
+func TestHTTPStatus(t *testing.T) {
+	t.Parallel()
+	wrapped := func(err error) error { return fmt.Errorf("handle: %w", err) }
+	failed := func(k kagzi.Kind) error {
+		return &kagzi.RunError{Status: kagzi.StatusFailed, Kind: k, Message: "x"}
+	}
+	pg := func(code string) error { return &pgconn.PgError{Code: code} }
+	for _, tt := range []struct {
+		name string
+		err  error
+		want int
+	}{
+		{"nil", nil, 200},
+		{"run", kagzi.ErrRunNotFound, 404},
+		{"schedule", kagzi.ErrScheduleNotFound, 404},
+		{"worker", kagzi.ErrWorkerNotFound, 404},
+		{"step", kagzi.ErrStepNotFound, 404},
+		{"conflict", wrapped(kagzi.ErrIDConflict), 409},
+		{"taken", kagzi.ErrIDTaken, 409},
+		{"finished", kagzi.ErrRunFinished, 409},
+		{"active", kagzi.ErrRunActive, 409},
+		{"compensated", kagzi.ErrCompensated, 409},
+		{"not migrated", wrapped(migrations.ErrMissing), 503},
+		{"migrated by a newer program", wrapped(migrations.ErrNewer), 503},
+		{"large", wrapped(kagzi.ErrPayloadTooLarge), 413},
+		{"failed of not found", failed(kagzi.KindNotFound), 404},
+		{"failed of unauthorized", failed(kagzi.KindUnauthorized), 500},
+		{"failed of a bad request", failed(kagzi.KindBadRequest), 500},
+		{"failed of validation", failed(kagzi.KindValidation), 422},
+		{"failed of a limit", failed(kagzi.KindRateLimited), 429},
+		{"failed of a timeout", failed(kagzi.KindTimeout), 504},
+		{"over its Timeout", wrapped(failed(kagzi.KindDeadline)), 504},
+		{"failed of the network", failed(kagzi.KindNetwork), 502},
+		{"failed of unavailability", failed(kagzi.KindUnavailable), 503},
+		{"failed of a database", failed(kagzi.KindDatabase), 503},
+		{"failed of a panic", failed(kagzi.KindPanic), 500},
+		{"failed of bad input", failed(kagzi.KindBadInput), 500},
+		{"crash loop", failed(kagzi.KindCrashLoop), 500},
+		{"failed of a kind of the user's", failed("card_declined"), 500},
+		{"cancelled run", &kagzi.RunError{Status: kagzi.StatusCancelled, Kind: kagzi.KindCancelled}, 409},
+		{"cancelled request", wrapped(context.Canceled), 503},
+		{"late", wrapped(context.DeadlineExceeded), 504},
+		{"away", pg("57P01"), 503},
+		{"statement timeout", pg("57014"), 503},
+		{"connections", pg("53300"), 503},
+		{"lock", pg("55P03"), 503},
+		{"deadlock", pg("40P01"), 503},
+		{"rights", pg("42501"), 500},
+		{"no table", pg("42P01"), 500},
+		{"violated constraint", pg("23505"), 422},
+		{"broken connection", fmt.Errorf("x: %w", io.ErrUnexpectedEOF), 503},
+		{"other", errors.New("x"), 500},
+		{"lease", kagzi.ErrLeaseLost, 500},
+		{"shutdown", kagzi.ErrShutdown, 500},
+	} {
+		if got := kagzi.HTTPStatus(tt.err); got != tt.want {
+			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
+		}
+	}
+}
+
+// What callers give wrongly is a bad request, in the words of HTTP and of kinds.
+func TestRefusalsAreBadRequests(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.Pool(t)
+	c, err := kagzi.NewClient(pool, kagzi.ClientConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	wf := kagzi.Define[string, string]("wf")
+	start := func(opts ...kagzi.StartOption) error {
+		_, err := kagzi.Start(ctx, c, wf, "x", opts...)
+		return err
+	}
+	_, listing := c.List(ctx, kagzi.Filter{Limit: -1})
+	_, status := c.List(ctx, kagzi.Filter{Status: []kagzi.Status{"DONE"}})
+	_, getting := c.Get(ctx, kagzi.ID(""))
+	_, bulk := c.CancelAll(ctx, kagzi.Filter{})
+	_, _, workers := c.Workers(ctx, kagzi.WorkerFilter{Status: []kagzi.WorkerStatus{"GONE"}})
+	for name, err := range map[string]error{
+		"empty ID": start(kagzi.ID("")), "Timeout": start(kagzi.Timeout(30)), "Priority": start(kagzi.Priority(9)), "nil option": start(nil),
+		"nil InTx": start(kagzi.InTx(pgx.Tx(nil))), "Limit": listing, "Status": status, "empty reference": getting, "empty filter": bulk, "worker's status": workers,
+		"schedule":    c.Schedule(ctx, kagzi.Schedule{Name: "s", Cron: "61 * * * *", Run: wf.With("x")}),
+		"no schedule": c.Schedule(ctx, kagzi.Schedule{}),
+		"message":     c.Signal(ctx, kagzi.ID("x"), kagzi.Message{}),
+	} {
+		if kagzi.KindOf(err) != kagzi.KindBadRequest || kagzi.HTTPStatus(err) != http.StatusBadRequest {
+			t.Errorf("%s: %v: %s, %d", name, err, kagzi.KindOf(err), kagzi.HTTPStatus(err))
+		}
+	}
+	if _, err := kagzi.Start(ctx, nil, wf, "x"); kagzi.HTTPStatus(err) != http.StatusInternalServerError {
+		t.Errorf("a nil client: %v: %d", err, kagzi.HTTPStatus(err))
+	}
+	if _, err := c.Get(ctx, kagzi.ID("nobody")); kagzi.HTTPStatus(err) != http.StatusNotFound {
+		t.Errorf("%v: %d", err, kagzi.HTTPStatus(err))
+	}
+	pool.Close()
+	if err := start(kagzi.Delay(time.Hour)); kagzi.HTTPStatus(err) != http.StatusServiceUnavailable {
+		t.Errorf("a closed pool: %v: %d", err, kagzi.HTTPStatus(err))
+	}
+}

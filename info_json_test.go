@@ -1,0 +1,115 @@
+package kagzi
+
+import (
+	"encoding/json"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// filled sets every field of a struct to something.
+func filled(v reflect.Value) {
+	for i := range v.NumField() {
+		f := v.Field(i)
+		switch f.Interface().(type) {
+		case time.Time:
+			f.Set(reflect.ValueOf(time.Date(2026, 11, 22, 1, 2, 3, 456789000, time.UTC)))
+			continue
+		case time.Duration:
+			f.SetInt(int64(90 * time.Minute))
+			continue
+		case json.RawMessage:
+			f.SetBytes([]byte(`{"a":[1,"x"]}`))
+			continue
+		}
+		switch f.Kind() {
+		case reflect.String:
+			f.SetString("text of " + v.Type().Field(i).Name)
+		case reflect.Int, reflect.Int64:
+			f.SetInt(7)
+		case reflect.Bool:
+			f.SetBool(true)
+		case reflect.Map:
+			f.Set(reflect.MakeMap(f.Type()))
+			f.SetMapIndex(reflect.ValueOf("k"), reflect.ValueOf("v"))
+		case reflect.Slice:
+			f.Set(reflect.Append(f, reflect.ValueOf("text")))
+		default:
+			panic("no value for a " + f.Type().String())
+		}
+	}
+}
+
+// What is known of runs and all else is JSON as other programs write it, leaves out zero times, and is read back.
+func TestInfosAsJSON(t *testing.T) {
+	t.Parallel()
+	name := regexp.MustCompile(`^[a-z]+(_[a-z]+)*$`)
+	for _, zero := range []any{RunInfo{}, StepAttempt{}, ScheduleInfo{}, WorkerInfo{}, WorkerEvent{}, RunEvent{}, Stranded{}, Started{}} {
+		typ := reflect.TypeOf(zero)
+		short, err := json.Marshal(zero)
+		if err != nil || strings.Contains(string(short), "0001-01-01") || strings.Contains(string(short), "null") {
+			t.Errorf("%v: %s, %v", typ, short, err)
+		}
+		v := reflect.New(typ).Elem()
+		filled(v)
+		long, err := json.Marshal(v.Interface())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var fields map[string]any
+		if err := json.Unmarshal(long, &fields); err != nil {
+			t.Fatal(err)
+		}
+		for field := range fields {
+			if !name.MatchString(field) {
+				t.Errorf("%v: field %q", typ, field)
+			}
+		}
+		if len(fields) != typ.NumField() {
+			t.Errorf("%v: %d of %d fields: %s", typ, len(fields), typ.NumField(), long)
+		}
+		for _, from := range [][]byte{long, short} {
+			back := reflect.New(typ)
+			if err := json.Unmarshal(from, back.Interface()); err != nil {
+				t.Fatal(err)
+			}
+			want := v.Interface()
+			if string(from) == string(short) {
+				want = zero
+			}
+			if !reflect.DeepEqual(back.Elem().Interface(), want) {
+				t.Errorf("%v: from %s came %+v, want %+v", typ, from, back.Elem(), want)
+			}
+		}
+	}
+}
+
+// What a Codec writes that is not JSON does not keep the rest from being written.
+func TestInfosWithOtherPayloadsAsJSON(t *testing.T) {
+	t.Parallel()
+	bytes := json.RawMessage("\x00\xff{")
+	info := RunInfo{ID: "1", Input: bytes, Output: json.RawMessage(`[1]`)}
+	text, err := json.Marshal(info)
+	if err != nil || !strings.Contains(string(text), `"input_base64":"AP97"`) || !strings.Contains(string(text), `"output":[1]`) {
+		t.Errorf("%s, %v", text, err)
+	}
+	var back RunInfo
+	if err := json.Unmarshal(text, &back); err != nil || !reflect.DeepEqual(back, info) {
+		t.Errorf("%+v, %v", back, err)
+	}
+	for _, v := range []any{StepAttempt{Output: bytes}, ScheduleInfo{Input: bytes, Every: 90 * time.Minute}} {
+		text, err := json.Marshal(v)
+		back := reflect.New(reflect.TypeOf(v))
+		if err == nil {
+			err = json.Unmarshal(text, back.Interface())
+		}
+		if err != nil || !reflect.DeepEqual(back.Elem().Interface(), v) {
+			t.Errorf("%s, %v", text, err)
+		}
+	}
+	if text, err := json.Marshal(ScheduleInfo{Every: 90 * time.Minute}); err != nil || !strings.Contains(string(text), `"every":"1h30m"`) {
+		t.Errorf("%s, %v", text, err)
+	}
+}

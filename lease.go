@@ -1,0 +1,104 @@
+package kagzi
+
+import (
+	"sync"
+	"time"
+
+	"github.com/kagzi/kagzi/store"
+)
+
+// What a worker may do under a lease is asked here, each time before it calls code of the application. A timer would not
+// do: after the process was frozen, goroutines that are ready to run come before it.
+
+// past reports whether t, a time that this process read, is over. The monotonic clock stands still while the system is
+// suspended, and the wall clock may be set: what either says counts.
+func past(t time.Time) bool {
+	now := time.Now()
+	return now.After(t) || now.Round(0).After(t.Round(0))
+}
+
+// setTerm notes what the table says of the lease, unless a later question was answered before.
+func (e *execution) setTerm(t store.Term) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if t.Asked.After(e.term.Asked) {
+		e.term = t
+	}
+}
+
+// mayNot says why the run may be another worker's by now; "" if it is this one's for certain.
+func (e *execution) mayNot() string {
+	e.mu.Lock()
+	ends := e.term.Ends
+	e.mu.Unlock()
+	switch {
+	case e.audit == nil && past(ends): // a replay has no lease
+		return "the lease is over"
+	default:
+		return e.s.standing.mayNot()
+	}
+}
+
+// exitUnlessHeld exits the goroutine if the execution has ended, and ends it if the run may be another worker's.
+func (e *execution) exitUnlessHeld(step string) {
+	e.exitIfEnded()
+	if why := e.mayNot(); why != "" {
+		e.log().Warn("kagzi: a step is not called, and the run is given back: another worker may hold it", "step", step, "because", why)
+		e.end(endShutdown, ErrLeaseLost)
+	}
+	e.exitIfEnded()
+}
+
+// A standing is what a worker knows of whether the fleet may take it for dead. The zero standing is that of a session
+// which nobody watches.
+type standing struct {
+	patience time.Duration // the worker may be silent for so long; see heart.begin
+	grace    time.Duration // and go without the connection that the fleet watches for so long; zero: nobody concludes from it
+
+	mu      sync.Mutex
+	sent    time.Time // the last heartbeat that was answered
+	watched bool      // it told of the connection
+	lost    time.Time // that connection; zero while it is there, or nobody watches it
+}
+
+// answered notes that the heartbeat which was sent then was answered.
+func (s *standing) answered(sent time.Time, watched bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sent, s.watched, s.lost = sent, watched && s.grace > 0, time.Time{}
+}
+
+// miss notes that the connection was lost then, unless that is known.
+func (s *standing) miss(at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.watched && s.lost.IsZero() {
+		s.lost = at
+	}
+}
+
+// excuse forgets that the connection was lost: it went with the server, and one that was started again does not miss it.
+func (s *standing) excuse() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lost = time.Time{}
+}
+
+// ends returns until when nobody takes the worker for dead, and why somebody may then.
+func (s *standing) ends() (until time.Time, why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	until, why = s.sent.Add(s.patience), "no heartbeat was answered for too long"
+	if lost := s.lost.Add(s.grace); !s.lost.IsZero() && lost.Before(until) {
+		until, why = lost, "the connection of the heartbeats is lost, and no other was had in time"
+	}
+	return until, why
+}
+
+// mayNot says why the worker may be taken for dead; "" if nobody does.
+func (s *standing) mayNot() string {
+	if until, why := s.ends(); s.patience > 0 && past(until) {
+		return why
+	}
+	return ""
+}

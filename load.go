@@ -1,0 +1,525 @@
+package kagzi
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi/internal/batch"
+	"github.com/kagzi/kagzi/store"
+)
+
+// What was claimed is executed once its history is read. That happens beside the claims, and what is large, takes long
+// or cannot be read holds up nobody else: see docs/architecture.md, Claim.
+const (
+	// sharedBytes bounds what one query for many histories brings, and sharedEach what it brings of one run. A history
+	// that is larger is read alone.
+	sharedBytes = 32 << 20
+	sharedEach  = 1 << 20
+
+	// sharedTimeout bounds a query for many histories. Nothing is lost when it is over: they are read in smaller parts,
+	// with partTimeout.
+	sharedTimeout = 2 * time.Second
+	partTimeout   = time.Second
+	parts         = 32
+
+	// aloneTimeout bounds a query for one history, at first. It doubles with each failure, up to longestLoad.
+	aloneTimeout = 20 * time.Second
+	longestLoad  = time.Minute
+
+	// probeTimeout bounds the question whether histories can be read at all.
+	probeTimeout = 2 * time.Second
+
+	// mostLarge is how many bytes the executions may hold whose histories were read alone. One that is larger has it for
+	// itself. Who waits for its share for longer than shareWait gives its run back.
+	mostLarge = 256 << 20
+	shareWait = 10 * time.Second
+
+	// mostAlone and mostTroubled bound the runs that wait to be read alone, because they hold slots: those that were not
+	// read before, and those that are suspects or could not be read.
+	mostAlone    = 16
+	mostTroubled = 4
+
+	// mostBig is how many runs are remembered to be too large for the shared queries.
+	mostBig = 10_000
+
+	// mostUnread is how often what reached a run under way cannot be read before the run is given back.
+	mostUnread = 3
+
+	// maxLoadFailures is how often a history cannot be read before its run is set aside.
+	maxLoadFailures = 20
+)
+
+// A loader reads the histories of a session's runs. It is safe for concurrent use.
+type loader struct {
+	s        *session
+	ctx      context.Context // ends with the session
+	stop     context.CancelFunc
+	shared   *batch.Batcher[*execution]
+	alone    *lane
+	troubled *lane
+	news     *batch.Batcher[*execution] // reads what reached runs under way, of one after the other
+	large    memory
+	conns    chan struct{} // held by what reads alone, which may take long: others need the pool, too
+
+	mu  sync.Mutex
+	big map[uuid.UUID]bool // runs that were too large for the shared queries: they need not be tried there again
+}
+
+func newLoader(s *session) *loader {
+	l := &loader{s: s, large: memory{most: mostLarge, freed: make(chan struct{})}, big: map[uuid.UUID]bool{}}
+	l.ctx, l.stop = context.WithCancel(context.Background())
+	l.shared = batch.New(batch.Config[*execution]{Flush: func(es []*execution) { l.readShared(es, sharedTimeout) }})
+	l.news = batch.New(batch.Config[*execution]{MaxItems: 1, Flush: func(es []*execution) {
+		for _, e := range es {
+			l.conns <- struct{}{}
+			l.fetchAlone(e)
+			<-l.conns
+		}
+	}})
+	l.alone, l.troubled = newLane(l, mostAlone, 2), newLane(l, mostTroubled, 1)
+	l.conns = make(chan struct{}, max(1, min(4, int(s.store.Pool().Config().MaxConns)/2)))
+	return l
+}
+
+// end returns once nothing is being read.
+func (l *loader) end() {
+	l.stop()
+	l.shared.Wait()
+	l.alone.reading.Wait()
+	l.troubled.reading.Wait()
+	l.news.Wait()
+}
+
+// add has the history of e read, and e executed or given back then.
+func (l *loader) add(e *execution) {
+	l.mu.Lock()
+	big := l.big[e.run.RunID]
+	l.mu.Unlock()
+	switch {
+	case e.run.Suspect() || e.run.LoadFailures > 0:
+		l.troubled.add(e)
+	case big:
+		l.alone.add(e)
+	default:
+		l.shared.Add(e)
+	}
+}
+
+// A lane reads one history after the other, for few runs at a time.
+type lane struct {
+	l       *loader
+	most    int
+	reading *batch.Batcher[*execution]
+
+	mu sync.Mutex
+	n  int // runs in it
+}
+
+func newLane(l *loader, most, atOnce int) *lane {
+	p := &lane{l: l, most: most}
+	p.reading = batch.New(batch.Config[*execution]{MaxItems: 1, Flushes: atOnce, Flush: func(es []*execution) {
+		for _, e := range es {
+			l.conns <- struct{}{}
+			l.readAlone(e)
+			<-l.conns
+			p.mu.Lock()
+			p.n--
+			p.mu.Unlock()
+		}
+	}})
+	return p
+}
+
+// add has e's history read, or gives e's run back for a moment if too many wait.
+func (p *lane) add(e *execution) {
+	p.mu.Lock()
+	room := p.n < p.most
+	if room {
+		p.n++
+	}
+	p.mu.Unlock()
+	switch {
+	case room:
+		p.reading.Add(e)
+	case e.run.LoadFailures == 0 && e.run.Suspect():
+		e.setBack("recovery", time.Second, store.HistoryUntried)
+	default:
+		e.setBack(waitsForHistory, loadPause(max(2, e.run.LoadFailures)), store.HistoryUntried)
+	}
+}
+
+// waitsForHistory is what a run waits for whose history could not be read, or not at once.
+const waitsForHistory = "history"
+
+// loadPause is how long a run waits whose history could not be read that many times.
+func loadPause(failures int) time.Duration {
+	pause := min(time.Second<<min(failures-1, 20), 5*time.Minute)
+	return time.Duration(float64(pause) * (0.75 + rand.Float64()/2))
+}
+
+// ---- many at once ----
+
+// readShared reads many histories in one query. Those that are too large for that, or among which one is that cannot be
+// read, are read in parts, and in the end alone.
+func (l *loader) readShared(es []*execution, timeout time.Duration) {
+	for failures := 0; ; failures++ {
+		es = stillLoading(es)
+		if len(es) == 0 {
+			return
+		}
+		each := min(sharedBytes/int64(len(es)), sharedEach)
+		loaded, err := l.s.store.Load(l.ctx, request(es, each, timeout))
+		if err == nil {
+			l.s.outage.end()
+			l.s.troubles.over(l.s.logger(l.s.workerID()), readingHistory)
+			l.readRest(l.settle(es, loaded), each)
+			return
+		}
+		if l.readable() {
+			l.readParts(es)
+			return
+		}
+		if !l.wait(err, es, failures) {
+			return
+		}
+	}
+}
+
+const readingHistory = "read history" // as the store names it in its errors
+
+// readRest goes on with those that have more than each bytes.
+func (l *loader) readRest(large []*execution, each int64) {
+	switch {
+	case len(large) == 0:
+	case each < sharedEach:
+		l.readParts(large)
+	default:
+		for _, e := range large {
+			l.mu.Lock()
+			if len(l.big) >= mostBig {
+				clear(l.big)
+			}
+			l.big[e.run.RunID] = true
+			l.mu.Unlock()
+			l.alone.add(e)
+		}
+	}
+}
+
+func (l *loader) readParts(es []*execution) {
+	if len(es) == 1 {
+		l.alone.add(es[0])
+		return
+	}
+	n := (len(es) + parts - 1) / parts
+	for ; len(es) > 0; es = es[min(n, len(es)):] {
+		l.readShared(es[:min(n, len(es))], partTimeout)
+	}
+}
+
+// settle lets those begin whose histories were read, and returns the others.
+func (l *loader) settle(es []*execution, loaded store.Loaded) (rest []*execution) {
+	for _, e := range es {
+		if id := e.run.RunID; loaded.More[id] {
+			rest = append(rest, e)
+		} else {
+			e.loaded(loaded.Steps[id], loaded.News[id])
+		}
+	}
+	return rest
+}
+
+func request(es []*execution, each int64, timeout time.Duration) store.LoadRequest {
+	req := store.LoadRequest{Most: each, Timeout: timeout}
+	for _, e := range es {
+		req.Runs = append(req.Runs, e.run.RunID)
+		if e.run.Wakeups > 0 {
+			req.Woken = append(req.Woken, e.run.RunID)
+		}
+	}
+	return req
+}
+
+// ---- one alone ----
+
+// readAlone reads the history of one run, unless that is to be set aside without.
+func (l *loader) readAlone(e *execution) {
+	for failures := 0; len(stillLoading([]*execution{e})) > 0; failures++ {
+		over, err := l.judge(e)
+		if over {
+			return
+		}
+		if err == nil {
+			err = l.readOne(e)
+		}
+		if err == nil {
+			return
+		}
+		switch class := store.Classify(err); {
+		case class != store.ClassBusy && class != store.ClassConflict && l.readable():
+			e.unreadable(err)
+			return
+		case !l.wait(err, []*execution{e}, failures):
+			return
+		}
+	}
+}
+
+// readOne reads the history of e, however large it is, once there is room for it.
+func (l *loader) readOne(e *execution) error {
+	timeout := min(aloneTimeout<<min(e.run.LoadFailures, 10), longestLoad)
+	if cfg := l.s.w.cfg; cfg.FixedLease {
+		timeout = min(timeout, cfg.VisibilityTimeout/2)
+	}
+	size, err := l.s.store.LoadSize(l.ctx, e.run.RunID, timeout)
+	if err != nil {
+		return err
+	}
+	if size > sharedEach {
+		if size = min(size, mostLarge); !l.large.take(size, e.done, shareWait) {
+			e.setBack(waitsForHistory, loadPause(3), store.HistoryUntried)
+			return nil
+		}
+		e.mu.Lock()
+		e.large = size
+		e.mu.Unlock()
+	}
+	loaded, err := l.s.store.Load(l.ctx, request([]*execution{e}, store.NoLimit, timeout))
+	if err != nil {
+		l.forget(e)
+		return err
+	}
+	e.loaded(loaded.Steps[e.run.RunID], loaded.News[e.run.RunID])
+	if e.ended() { // perhaps before it had its share
+		l.forget(e)
+	}
+	return nil
+}
+
+// forget gives back what e holds of the memory for large histories.
+func (l *loader) forget(e *execution) {
+	e.mu.Lock()
+	size := e.large
+	e.large = 0
+	e.mu.Unlock()
+	l.large.give(size)
+}
+
+// judge finds out whether a suspect has made progress since its recoveries began, and ends the run if it killed its
+// workers too often without: reading its history may be what does it.
+func (l *loader) judge(e *execution) (over bool, err error) {
+	if !e.run.Suspect() {
+		return false, nil
+	}
+	found, err := l.s.store.Suspicion(l.ctx, e.run.RunID, e.run.RecoveriesSince, aloneTimeout)
+	if err != nil {
+		return false, err
+	}
+	if found.Progress {
+		if err := l.s.store.ResetRecoveries(l.s.background, e.held()); err != nil {
+			e.log().Warn("kagzi: recoveries of a run that made progress are not reset", "error", err)
+		}
+		e.run.Recoveries = 0
+		return false, nil
+	}
+	if e.run.Recoveries <= maxRecoveries {
+		return false, nil
+	}
+	e.mu.Lock()
+	verdict := e.condemned()
+	e.mu.Unlock()
+	if verdict == nil || found.Registered {
+		e.refuse(endFailed, kinded{KindCrashLoop, fmt.Errorf("the run was taken over from a dead worker %d times without progress: it may be killing them", e.run.Recoveries)})
+		return true, nil
+	}
+	e.mu.Lock()
+	e.verdict = verdict
+	if found.Children {
+		e.offspring[uuid.Nil] = true // whoever they are
+	}
+	e.mu.Unlock()
+	e.refuse(endUndone, nil)
+	return true, nil
+}
+
+// ---- what reaches runs under way ----
+
+// fetch has what reached e's run read, unless that is about to happen.
+func (l *loader) fetch(e *execution) {
+	e.mu.Lock()
+	add := !e.fetching && !e.loading // what is being loaded has its news read with its history
+	e.fetching = e.fetching || add
+	e.mu.Unlock()
+	if add {
+		l.news.Add(e)
+	}
+}
+
+func (l *loader) fetchAlone(e *execution) {
+	e.mu.Lock()
+	e.fetching = false
+	e.mu.Unlock()
+	if e.ended() || l.ctx.Err() != nil {
+		return
+	}
+	_ = l.readNews(e) // what could not be read, the heartbeat asks for again
+}
+
+// readNews reads what reached e's run. If that cannot be read, again and again, the run is given back.
+func (l *loader) readNews(e *execution) error {
+	news, err := l.s.store.News(l.s.background, []uuid.UUID{e.run.RunID})
+	if err == nil {
+		e.mu.Lock()
+		e.unread = 0
+		e.mu.Unlock()
+		if n := news[e.run.RunID]; n != nil {
+			e.deliver(n)
+		}
+		return nil
+	}
+	l.s.databaseTrouble(err)
+	if !l.readable() {
+		return err
+	}
+	e.mu.Lock()
+	e.unread++
+	giveBack := e.unread >= mostUnread
+	e.mu.Unlock()
+	if giveBack {
+		e.unreadable(err)
+	}
+	return err
+}
+
+// ---- failures ----
+
+// readable reports whether histories can be read at all. If so, what could not be read is itself the reason.
+func (l *loader) readable() bool {
+	nobody := []uuid.UUID{uuid.Nil}
+	_, err := l.s.store.Load(l.ctx, store.LoadRequest{Runs: nobody, Woken: nobody, Most: 1, Timeout: probeTimeout})
+	return err == nil
+}
+
+// wait waits before histories that could not be read are tried again. If the worker ends it gives the runs back instead,
+// and returns false.
+func (l *loader) wait(err error, es []*execution, failures int) bool {
+	s := l.s
+	if l.ctx.Err() == nil {
+		s.databaseTrouble(err)
+	}
+	timer := time.NewTimer(s.pauseAfter(err, failures))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-l.ctx.Done():
+	case <-s.drains:
+	}
+	for _, e := range es {
+		e.refuse(endShutdown, ErrShutdown)
+	}
+	return false
+}
+
+// unreadable gives back a run whose history, or what reached it, cannot be read, for ever longer, and sets it aside in the
+// end.
+func (e *execution) unreadable(err error) {
+	failures := e.run.LoadFailures + 1
+	e.log().Warn("kagzi: what a run has recorded cannot be read", "error", err, "times", failures)
+	if failures >= maxLoadFailures {
+		e.giveUp(kinded{KindUnreadable, fmt.Errorf("what the run has recorded could not be read %d times; make it readable, then Resume the run: %w", failures, err)})
+		return
+	}
+	e.setBack(waitsForHistory, loadPause(failures), store.HistoryFailed)
+}
+
+// giveUp fails the run, whether or not its execution has begun.
+func (e *execution) giveUp(err error) {
+	e.mu.Lock()
+	loading := e.loading
+	e.mu.Unlock()
+	if loading {
+		e.refuse(endFailed, err)
+	} else {
+		e.fail(err)
+	}
+}
+
+// ---- executions ----
+
+// stillLoading returns the executions that have not ended meanwhile.
+func stillLoading(es []*execution) []*execution {
+	kept := es[:0:0]
+	for _, e := range es {
+		if !e.ended() {
+			kept = append(kept, e)
+		}
+	}
+	return kept
+}
+
+// loaded lets an execution begin whose history, and what reached its run, were read.
+func (e *execution) loaded(history []*store.StepRow, news *store.News) {
+	if news != nil {
+		e.deliver(news)
+	}
+	e.mu.Lock()
+	if e.reason != underWay {
+		e.mu.Unlock()
+		return
+	}
+	e.remember(history)
+	e.loading = false
+	e.mu.Unlock()
+	e.s.dispatch(e)
+}
+
+// ---- memory ----
+
+// A memory shares out bytes. It is safe for concurrent use.
+type memory struct {
+	most int64
+
+	mu    sync.Mutex
+	used  int64
+	freed chan struct{} // closed, and made anew, when some are given back
+}
+
+// take waits until n bytes are free, and returns false if that takes longer than most, or done is closed before.
+func (m *memory) take(n int64, done <-chan struct{}, most time.Duration) bool {
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	for {
+		m.mu.Lock()
+		if m.used+n <= m.most {
+			m.used += n
+			m.mu.Unlock()
+			return true
+		}
+		freed := m.freed
+		m.mu.Unlock()
+		select {
+		case <-freed:
+		case <-done:
+			return false
+		case <-timer.C:
+			return false
+		}
+	}
+}
+
+func (m *memory) give(n int64) {
+	if n == 0 {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.used -= n
+	close(m.freed)
+	m.freed = make(chan struct{})
+}

@@ -1,0 +1,346 @@
+package kagzi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi/internal/dbtest"
+)
+
+// remembering is a workflow whose first step is recorded already when it begins: see recorded.
+var remembering = Define[int, int]("remembering", noRetry)
+
+// handleRemembering counts the executions of the step. each is called in every execution, once that is past the step.
+func handleRemembering(w *Worker, calls *atomic.Int64, each func(ctx Context, n int) error) {
+	Handle(w, remembering, func(ctx Context, n int) (int, error) {
+		if _, err := Step(ctx, "recorded", func(context.Context) (json.RawMessage, error) {
+			calls.Add(1)
+			return json.RawMessage("0"), nil
+		}); err != nil {
+			return 0, err
+		}
+		return n, each(ctx, n)
+	})
+}
+
+// startLater starts n runs that nobody claims before recorded.
+func startLater(t *testing.T, c *Client, first, n int) []*Run[int] {
+	t.Helper()
+	var runs []*Run[int]
+	for i := range n {
+		run, err := Start(testContext(t), c, remembering, first+i, Delay(time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		runs = append(runs, run)
+	}
+	return runs
+}
+
+// recorded makes runs look as if they had begun and recorded the step, with a result that the SQL expression gives.
+func recorded(t *testing.T, pool *pgxpool.Pool, runs []*Run[int], output string) {
+	t.Helper()
+	var ids []string
+	for _, r := range runs {
+		ids = append(ids, string(r.ID()))
+	}
+	execSQL(t, pool, `INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt, output, started_at, finished_at)
+		SELECT run_id, 'recorded', 1, namespace_id, 'COMPLETED', 'FUNCTION', 1, 1, convert_to(`+output+`, 'UTF8'), now(), now()
+		FROM kagzi.workflow_runs WHERE run_id = ANY ($1::text[]::uuid[])`, ids)
+	execSQL(t, pool, `UPDATE kagzi.workflow_runs SET started_at = now(), version = 1, available_at = now() WHERE run_id = ANY ($1::text[]::uuid[])`, ids)
+}
+
+// A result that the server stores out of line, so that it can be damaged.
+const outOfLine = `(SELECT to_json(string_agg(md5(random()::text), '')) FROM generate_series(1, 1000))::text`
+
+// damage makes every result that is stored out of line unreadable, as a lost block of the disk does; repair makes them
+// readable again.
+func damage(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	setReadable(t, pool, false)
+	if _, err := pool.Exec(t.Context(), `SELECT md5(output) FROM kagzi.step_runs`); err == nil {
+		t.Fatal("nothing is damaged")
+	}
+}
+
+func repair(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	setReadable(t, pool, true)
+}
+
+func setReadable(t *testing.T, pool *pgxpool.Pool, readable bool) {
+	t.Helper()
+	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(t.Context(), `SET LOCAL allow_system_table_mods = on`); err != nil {
+			return err
+		}
+		_, err := tx.Exec(t.Context(), `UPDATE pg_index SET indisvalid = $1
+			WHERE indrelid = (SELECT reltoastrelid FROM pg_class WHERE oid = 'kagzi.step_runs'::regclass)`, readable)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func nothingMore(Context, int) error { return nil }
+
+// TestUnreadableHistoryCostsNobodyElse has 1,000 runs wake at once, of which one has a history that the server takes for
+// ever to read: the others complete, those that come later too, and people can see what the one waits for.
+func TestUnreadableHistoryCostsNobodyElse(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	ctx := testContext(t)
+	admin := quietClient(t, db.Pool)
+	runs := startRuns(t, admin, remembering, 1000)
+	recorded(t, db.Pool, runs, `'0'`)
+	bad := runs[500]
+	role, _, _ := poorClient(t, db, "")
+	execSQL(t, db.Pool, fmt.Sprintf(`CREATE FUNCTION public.readable(run uuid) RETURNS bool LANGUAGE plpgsql AS $$
+		BEGIN
+			IF run = '%s' THEN PERFORM pg_sleep(600); END IF;
+			RETURN true;
+		END $$`, bad.ID()))
+	execSQL(t, db.Pool, `CREATE POLICY slow ON kagzi.step_runs USING (public.readable(run_id))`)
+	execSQL(t, db.Pool, `ALTER TABLE kagzi.step_runs ENABLE ROW LEVEL SECURITY`)
+	cfg, err := pgxpool.ParseConfig(db.DSN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.MaxConns = 10
+	cfg.ConnConfig.RuntimeParams["role"] = role
+	cfg.ConnConfig.RuntimeParams["client_connection_check_interval"] = "100ms" // what nobody waits for any more shall end
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	c, logged := loggedClient(t, pool)
+	w := newTestWorker(t, c, WorkerConfig{MaxConcurrent: 1000})
+	var calls atomic.Int64
+	handleRemembering(w, &calls, nothingMore)
+	startWorker(t, w)
+	others := slices.Concat(runs[:500], runs[501:])
+	checkResults(t, others, func(i int) int {
+		if i < 500 {
+			return i
+		}
+		return i + 1
+	})
+	late := startLater(t, admin, 0, 10)
+	recorded(t, db.Pool, late, `'0'`)
+	checkResults(t, late, func(i int) int { return i })
+	checkResults(t, startRuns(t, admin, remembering, 10), func(i int) int { return i })
+	if n := calls.Load(); n != 10 {
+		t.Errorf("recorded steps were executed %d times", n-10)
+	}
+	logged.wantLine(t, "what a run has recorded cannot be read", string(bad.ID()))
+	waitFor(t, "the run waits for its history", func() bool {
+		info, err := bad.Info(ctx)
+		return err == nil && info.Status == StatusPending && info.WaitingOn == "history"
+	})
+	execSQL(t, db.Pool, `ALTER TABLE kagzi.step_runs DISABLE ROW LEVEL SECURITY`)
+	execSQL(t, db.Pool, `DROP POLICY slow ON kagzi.step_runs`)
+	checkResults(t, []*Run[int]{bad}, func(int) int { return 500 })
+}
+
+// TestUnreadableHistoryIsSetAside has a run come again whose history is damaged, after ever longer pauses, until it is set
+// aside with what was registered left as it is. Repaired and resumed, it goes on, and the failures are forgotten.
+func TestUnreadableHistoryIsSetAside(t *testing.T) {
+	k := newKit(t)
+	runs := startRuns(t, k.c, remembering, 1)
+	id := runs[0].ID()
+	recorded(t, k.pool, runs, outOfLine)
+	damage(t, k.pool)
+	w := newTestWorker(t, k.c, WorkerConfig{PollInterval: 50 * time.Millisecond})
+	var calls atomic.Int64
+	handleRemembering(w, &calls, func(ctx Context, _ int) error { return Sleep(ctx, "long", time.Hour) })
+	startWorker(t, w)
+	failures := func() int {
+		return k.count(`SELECT load_failures FROM kagzi.workflow_runs WHERE run_id = $1`, string(id))
+	}
+	for n := 1; n <= 3; n++ {
+		waitFor(t, "its history cannot be read once more", func() bool { return failures() >= n })
+		k.waitStatus(id, StatusPending, "history")
+	}
+	k.exec(`UPDATE kagzi.workflow_runs SET load_failures = $2, available_at = now() WHERE run_id = $1 AND status = 'PENDING'`, string(id), maxLoadFailures-1)
+	re := failureOf(k, runs[0], StatusFailed)
+	if re.Kind != KindUnreadable || !strings.Contains(re.Message, "toast") || !strings.Contains(re.Message, "Resume") {
+		t.Errorf("failed with %v", re)
+	}
+	report, err := k.c.Health(k.ctx)
+	if err != nil || !slices.Contains(report.SetAside, id) {
+		t.Errorf("Health names %v, %v as set aside", report.SetAside, err)
+	}
+	repair(t, k.pool)
+	k.resume(id)
+	k.waitStatus(id, StatusSleeping)
+	if n := failures(); n != 0 || calls.Load() != 0 {
+		t.Errorf("%d failures are remembered, and the step was executed %d times", n, calls.Load())
+	}
+}
+
+// TestPausesOfUnreadableHistoriesGrow shows how long a run waits that cannot be read: a second at first, five minutes in the
+// end, an hour or so in all.
+func TestPausesOfUnreadableHistoriesGrow(t *testing.T) {
+	t.Parallel()
+	var all time.Duration
+	for n := 1; n < maxLoadFailures; n++ {
+		pause, want := loadPause(n), min(time.Second<<(n-1), 5*time.Minute)
+		if pause < want*3/4 || pause > want*5/4 {
+			t.Errorf("after %d failures %v, want about %v", n, pause, want)
+		}
+		all += pause
+	}
+	if all < 30*time.Minute || all > 2*time.Hour {
+		t.Errorf("%v in all", all)
+	}
+}
+
+// TestReadHistoryForgetsFailures has a history become readable before its run is set aside.
+func TestReadHistoryForgetsFailures(t *testing.T) {
+	k := newKit(t)
+	runs := startRuns(t, k.c, remembering, 1)
+	id := runs[0].ID()
+	recorded(t, k.pool, runs, outOfLine)
+	damage(t, k.pool)
+	w := newTestWorker(t, k.c, WorkerConfig{PollInterval: 50 * time.Millisecond})
+	var calls atomic.Int64
+	handleRemembering(w, &calls, func(ctx Context, _ int) error { return Sleep(ctx, "long", time.Hour) })
+	startWorker(t, w)
+	waitFor(t, "its history cannot be read", func() bool {
+		return k.count(`SELECT load_failures FROM kagzi.workflow_runs WHERE run_id = $1`, string(id)) > 1
+	})
+	repair(t, k.pool)
+	k.waitStatus(id, StatusSleeping)
+	if n := k.count(`SELECT load_failures FROM kagzi.workflow_runs WHERE run_id = $1`, string(id)); n != 0 || calls.Load() != 0 {
+		t.Errorf("%d failures are remembered, and the step was executed %d times", n, calls.Load())
+	}
+}
+
+// TestCrashLoopIsJudgedWithoutHistory shows that a run whose history may be what kills its workers is set aside without
+// that being read.
+func TestCrashLoopIsJudgedWithoutHistory(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	c := quietClient(t, db.Pool)
+	runs := startRuns(t, c, remembering, 1)
+	recorded(t, db.Pool, runs, outOfLine)
+	damage(t, db.Pool)
+	execSQL(t, db.Pool, `UPDATE kagzi.step_runs SET finished_at = now() - interval '2 hours'`)
+	loseRun(t, db, runs[0].ID(), maxRecoveries+1)
+	execSQL(t, db.Pool, `UPDATE kagzi.workflow_runs SET status = 'PENDING', available_at = now()`)
+	w := newTestWorker(t, c, WorkerConfig{})
+	handleRemembering(w, new(atomic.Int64), nothingMore)
+	startWorker(t, w)
+	_, err := runs[0].Result(testContext(t))
+	var failed *RunError
+	if !errors.As(err, &failed) || failed.Kind != KindCrashLoop {
+		t.Errorf("got %v, want kind crash_loop", err)
+	}
+	repair(t, db.Pool)
+}
+
+// TestLargeHistoriesShareTheMemory has more runs wake than there is memory for their histories, and their functions go on
+// for long: as many are under way as there is room for, runs with small histories pass them, and all complete.
+func TestLargeHistoriesShareTheMemory(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	c := quietClient(t, db.Pool)
+	const size, n = 25 << 20, 12
+	const room = mostLarge / size
+	large := startRuns(t, c, remembering, n)
+	recorded(t, db.Pool, large, fmt.Sprintf(`'"' || repeat('x', %d) || '"'`, size))
+	w := newTestWorker(t, c, WorkerConfig{MaxConcurrent: 2 * n, PollInterval: 100 * time.Millisecond})
+	var calls, live, most atomic.Int64
+	open := make(chan struct{})
+	handleRemembering(w, &calls, func(ctx Context, in int) error {
+		if in >= n {
+			return nil
+		}
+		most.Store(max(most.Load(), live.Add(1)))
+		defer live.Add(-1)
+		return Do(ctx, "hold", func(context.Context) error {
+			<-open
+			return nil
+		})
+	})
+	startWorker(t, w)
+	waitFor(t, "there is no room for more", func() bool { return live.Load() == room })
+	small := startLater(t, c, n, 10)
+	recorded(t, db.Pool, small, `'0'`)
+	checkResults(t, small, func(i int) int { return n + i })
+	close(open)
+	checkResults(t, large, func(i int) int { return i })
+	if most.Load() > room {
+		t.Errorf("%d large histories were in memory at once, want %d at the most", most.Load(), room)
+	}
+}
+
+// TestUnreadableMessagesHoldUpTheirRunOnly has messages reach runs under way, and one of them cannot be read: the others
+// get theirs, and that run is given back, to go on once it can be.
+func TestUnreadableMessagesHoldUpTheirRunOnly(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	ctx := testContext(t)
+	admin := quietClient(t, db.Pool)
+	_, c, _ := poorClient(t, db, "")
+	wf := Define[int, string]("wf", noRetry)
+	cfg := quick
+	cfg.MaxConcurrent = 20
+	w := newTestWorker(t, c, cfg)
+	busy, open := make(chan bool, 100), make(chan struct{})
+	Handle(w, wf, func(ctx Context, n int) (string, error) {
+		Go(ctx, "busy", func(ctx Context) (int, error) { // keeps the run in memory
+			return 0, Do(ctx, "hold", func(ctx context.Context) error {
+				busy <- true
+				select {
+				case <-open:
+				case <-ctx.Done():
+				}
+				return ctx.Err()
+			})
+		})
+		return WaitSignal(ctx, approved)
+	})
+	runs := startRuns(t, admin, wf, 10)
+	execSQL(t, db.Pool, fmt.Sprintf(`CREATE FUNCTION public.legible(run uuid) RETURNS bool LANGUAGE plpgsql AS $$
+		BEGIN
+			IF run = '%s' THEN RAISE 'this cannot be read'; END IF;
+			RETURN true;
+		END $$`, runs[3].ID()))
+	execSQL(t, db.Pool, `CREATE POLICY broken ON kagzi.signals USING (public.legible(run_id))`)
+	startWorker(t, w)
+	for range runs {
+		receive(t, busy)
+	}
+	execSQL(t, db.Pool, `ALTER TABLE kagzi.signals ENABLE ROW LEVEL SECURITY`)
+	for _, r := range runs {
+		if err := admin.Signal(ctx, r.ID(), approved.With("yes")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waitFor(t, "the run waits for its history", func() bool {
+		info, err := runs[3].Info(ctx)
+		return err == nil && info.Status == StatusPending && info.WaitingOn == "history"
+	})
+	report, err := c.Health(ctx)
+	if check := report.Check("histories"); err != nil || check.Status != Degraded || !strings.Contains(check.Detail, string(runs[3].ID())) {
+		t.Errorf("Health says %+v, %v", check, err)
+	}
+	close(open)
+	checkResults(t, slices.Concat(runs[:3], runs[4:]), func(int) string { return "yes" })
+	execSQL(t, db.Pool, `ALTER TABLE kagzi.signals DISABLE ROW LEVEL SECURITY`)
+	checkResults(t, runs[3:4], func(int) string { return "yes" })
+	execSQL(t, db.Pool, `DROP POLICY broken ON kagzi.signals`)
+}

@@ -1,0 +1,109 @@
+//go:build unix
+
+package kagzi
+
+import (
+	"context"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/localpg"
+	"github.com/kagzi/kagzi/internal/pgproxy"
+)
+
+// graceful is a configuration in which a worker gives its runs up for no other reason than Grace.
+var graceful = WorkerConfig{Heartbeat: 10 * time.Minute, StaleAfter: 30 * time.Minute, VisibilityTimeout: time.Hour, NoCoordinator: true}
+
+// TestLostPathIsFencedWithinGrace loses the path between a worker and a server that ends its connections and goes on: no
+// packet comes through any more, and nobody is told. The worker gives its runs up by itself, and with others' executions of
+// them its own does not overlap.
+func TestLostPathIsFencedWithinGrace(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	proxy := pgproxy.Start(t, db.DSN)
+	g, runs, _ := gated(t, quietClient(t, openPool(t, proxy.DSN(), 5)), graceful, 2)
+	proxy.Freeze()
+	// All but this connection, of another pool, are the worker's.
+	execSQL(t, db.Pool, `SELECT pg_terminate_backend(w.backend_pid) FROM kagzi.workers w`)
+	lost := time.Now()
+	other := newGate()
+	w := newTestWorker(t, quietClient(t, db.Pool), mute)
+	other.handle(w)
+	startLocal(t, w)
+	g.losesLeases(t, len(runs))
+	fenced := time.Now()
+	receive(t, other.begun)
+	t.Logf("fenced after %v, executed elsewhere after %v", fenced.Sub(lost).Round(time.Millisecond), time.Since(lost).Round(time.Millisecond))
+	close(other.open)
+	checkResults(t, through(quietClient(t, db.Pool), runs), func(int) string { return "opened" })
+	proxy.Unfreeze()
+}
+
+// TestServerThatIsDownFencesNobody stops the server for longer than Grace: nobody can take the worker for dead then.
+func TestServerThatIsDownFencesNobody(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	defer cancel()
+	server, pool := ownServer(ctx, t, 10)
+	c, logged := loggedClient(t, pool)
+	g, runs, _ := gated(t, c, graceful, 2)
+	execSQL(t, pool, `CHECKPOINT`) // a claim's commit does not wait for the disk
+	if err := syscall.Kill(server.PID(), syscall.SIGQUIT); err != nil {
+		t.Fatal(err)
+	}
+	down := time.Now()
+	waitFor(t, "more than Grace passes", func() bool { return time.Since(down) > 5*time.Second })
+	if err := server.Restart(ctx, localpg.Immediate); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the worker has another connection", func() bool {
+		var yes bool
+		err := pool.QueryRow(ctx, `SELECT server_start = pg_postmaster_start_time() FROM kagzi.workers`).Scan(&yes)
+		return err == nil && yes
+	})
+	if len(g.cause) > 0 || logged.has("giving up the runs") {
+		t.Errorf("the worker gave its runs up:\n%s", logged)
+	}
+	close(g.open)
+	checkResults(t, runs, func(int) string { return "opened" })
+}
+
+// TestWorkerOutlivesAReadOnlyServer makes the server read-only below a worker, as a failover does for a while.
+func TestWorkerOutlivesAReadOnlyServer(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	server, pool := ownServer(ctx, t, 10)
+	admin, err := pgxpool.New(ctx, server.DSN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(admin.Close)
+	set := func(sql string) {
+		for _, q := range []string{`SET default_transaction_read_only = off`, sql, `SELECT pg_reload_conf()`} {
+			if _, err := admin.Exec(ctx, q); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	c, logged := loggedClient(t, pool)
+	g, runs, stop := gated(t, c, graceful, 2)
+	set(`ALTER SYSTEM SET default_transaction_read_only = on`)
+	waitFor(t, "nothing can be written", func() bool {
+		_, err := Start(ctx, c, nothing, 1)
+		return err != nil
+	})
+	close(g.open)
+	logged.wantLine(t, "the database does not answer", "read-only")
+	set(`ALTER SYSTEM RESET default_transaction_read_only`)
+	checkResults(t, runs, func(int) string { return "opened" })
+	logged.wantLine(t, "the database is back")
+	set(`ALTER SYSTEM SET default_transaction_read_only = on`)
+	stop()
+	w := newTestWorker(t, quietClient(t, poolWith(t, server.DSN(), "default_transaction_read_only", "on")), graceful)
+	newGate().handle(w)
+	mustContain(t, w.Run(ctx), "read-only", "primary")
+}

@@ -1,0 +1,91 @@
+package migrations
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// A RightsError reports that the user may not migrate, and what gives the right.
+type RightsError struct {
+	Lacks string // `user "app" may not create schema kagzi`
+	Fix   string // statements, or what to do instead
+	Err   error  // what the server said
+}
+
+func (e *RightsError) Error() string { return fmt.Sprintf("%s: %s: %v", e.Lacks, e.Fix, e.Err) }
+
+// Unwrap returns what the server said.
+func (e *RightsError) Unwrap() error { return e.Err }
+
+// rights are what a user needs to migrate.
+type rights struct {
+	user, database string
+	schema         bool   // it is there
+	create         bool   // in the schema
+	tables         bool   // there are some
+	owner          string // of one whose owner the user is not; "" if there is none
+}
+
+const migrationRights = `
+SELECT current_user::text, current_database()::text, n.oid IS NOT NULL, coalesce(has_schema_privilege(n.oid, 'CREATE'), false),
+	EXISTS (SELECT FROM pg_class c WHERE c.relnamespace = n.oid AND c.relkind IN ('r', 'p')),
+	coalesce((SELECT min(pg_get_userbyid(c.relowner)::text) FROM pg_class c
+		WHERE c.relnamespace = n.oid AND c.relkind IN ('r', 'p') AND NOT pg_has_role(c.relowner, 'USAGE')), '')
+FROM (SELECT to_regnamespace('kagzi')::oid AS oid) n`
+
+func rightsOf(ctx context.Context, pool *pgxpool.Pool) (r rights, err error) {
+	err = pool.QueryRow(ctx, migrationRights).Scan(&r.user, &r.database, &r.schema, &r.create, &r.tables, &r.owner)
+	return r, err
+}
+
+// explainLook returns a RightsError if the user may not look at the version because the schema has been made for somebody
+// else, who has not migrated it; else err. Where there are tables the user may need no more than to use them.
+func explainLook(ctx context.Context, pool *pgxpool.Pool, err error) error {
+	r, lookErr := rightsOf(ctx, pool)
+	if lookErr != nil || r.tables {
+		return err
+	}
+	return r.explain(err)
+}
+
+// explainRights returns a RightsError if it finds what the user lacks, else err.
+func explainRights(ctx context.Context, pool *pgxpool.Pool, err error) error {
+	r, lookErr := rightsOf(ctx, pool)
+	if lookErr != nil {
+		return err
+	}
+	return r.explain(err)
+}
+
+// explain returns what is lacking, or err. Only the owner of a table may change it, so rights on the schema would not help
+// somebody else.
+func (r rights) explain(err error) error {
+	user := pgx.Identifier{r.user}.Sanitize()
+	var said *pgconn.PgError
+	if !errors.As(err, &said) {
+		return err
+	}
+	switch {
+	case !r.schema:
+		return &RightsError{
+			fmt.Sprintf("user %q may not create schema kagzi", r.user),
+			fmt.Sprintf("GRANT CREATE ON DATABASE %s TO %s, or let the database's owner CREATE SCHEMA kagzi AUTHORIZATION %[2]s", pgx.Identifier{r.database}.Sanitize(), user), said,
+		}
+	case r.owner != "":
+		return &RightsError{
+			fmt.Sprintf("user %q may not change the tables of schema kagzi, which belong to %q", r.user, r.owner),
+			fmt.Sprintf("call Migrate as %s, or GRANT %s TO %s", r.owner, pgx.Identifier{r.owner}.Sanitize(), user), said,
+		}
+	case !r.create:
+		return &RightsError{
+			fmt.Sprintf("user %q may not create tables in schema kagzi", r.user),
+			"GRANT USAGE, CREATE ON SCHEMA kagzi TO " + user, said,
+		}
+	}
+	return err
+}

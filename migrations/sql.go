@@ -1,0 +1,152 @@
+package migrations
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// SQL returns the statements that bring a schema from one version to another, with the bookkeeping that Up does: see
+// kagzi.MigrationSQL.
+func SQL(from, to int64) (string, error) {
+	ms, err := parse(files)
+	if err != nil {
+		return "", err
+	}
+	return sqlOf(ms, from, to)
+}
+
+func sqlOf(ms []migration, from, to int64) (string, error) {
+	last := newest(ms)
+	if to == 0 {
+		to = last
+	}
+	switch {
+	case from < 0 || to < 0:
+		return "", errors.New("there are no negative versions: 0 is an empty database, or the newest version to migrate to")
+	case from > last || to > last:
+		return "", fmt.Errorf("from version %d to %d: this program knows versions up to %d: upgrade this program's Kagzi", from, to, last)
+	case from > to:
+		return "", fmt.Errorf("from version %d to %d: migrations only go forward, and older programs work with a newer schema that says so", from, to)
+	case from == to:
+		return "", nil
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, scriptHead, from, to, lockID)
+	if from == 0 {
+		fmt.Fprintf(&b, scriptCreate, createSchema, createVersions)
+	}
+	for _, m := range ms[from:to] {
+		guard := fmt.Sprintf(scriptGuard, m.version-1, m.version)
+		if m.contracts(ms) {
+			guard += refuseInUse(m) + ";\n\n"
+		}
+		insert := fmt.Sprintf(scriptInsert, m.version, m.oldest)
+		if m.alone {
+			fmt.Fprintf(&b, scriptAlone, m.version, guard, m.up, insert)
+		} else {
+			fmt.Fprintf(&b, scriptVersion, m.version, tableLockTimeout, guard, m.up, insert)
+		}
+	}
+	fmt.Fprintf(&b, scriptEnd, lockID)
+	return b.String(), nil
+}
+
+// The parts of the script. Another process that migrates at the same time, a script for another version, and a part that
+// is applied already each raise an exception.
+const (
+	scriptHead = `-- Kagzi: the schema from version %[1]d to version %[2]d.
+--
+-- Send it one statement at a time, on one connection, as the user who owns schema kagzi, and stop at the first error:
+-- psql -v ON_ERROR_STOP=1 -f this-file. A part that ends in "lock timeout" was rolled back: make the script from the
+-- version that the schema has then, and send that.
+
+SET statement_timeout = 0;
+SET lock_timeout = 0;
+SET default_transaction_isolation = 'read committed';
+
+DO $$
+BEGIN
+    IF NOT pg_try_advisory_lock(%[3]d) THEN
+        RAISE EXCEPTION 'kagzi: another process is migrating: wait until it has ended';
+    END IF;
+END $$;
+
+`
+	scriptCreate = `DO $$
+BEGIN
+    IF to_regnamespace('kagzi') IS NULL THEN
+        %s;
+    END IF;
+END $$;
+
+BEGIN;
+
+%s;
+
+INSERT INTO kagzi.schema_migrations (version_id, is_applied, oldest_program) VALUES (0, true, 0);
+
+COMMIT;
+
+`
+	scriptVersion = `-- Version %d.
+
+BEGIN;
+
+SET LOCAL lock_timeout = '%s';
+
+%s%s
+
+%s
+COMMIT;
+
+`
+	scriptAlone = `-- Version %[1]d, which is no transaction. It waits for those that are under way, and holds nobody up.
+
+%[2]s%[3]s
+
+BEGIN;
+
+%[2]s%[4]s
+COMMIT;
+
+`
+	scriptGuard = `DO $$
+DECLARE
+    found bigint := (SELECT max(version_id) FROM kagzi.schema_migrations WHERE is_applied);
+BEGIN
+    IF found <> %[1]d THEN
+        RAISE EXCEPTION 'kagzi: this part leads from version %[1]d to version %[2]d, and the schema has version %%', found;
+    END IF;
+END $$;
+
+`
+	scriptInsert = `INSERT INTO kagzi.schema_migrations (version_id, is_applied, oldest_program) VALUES (%d, true, %d);
+`
+	scriptEnd = `SELECT pg_advisory_unlock(%d);
+RESET default_transaction_isolation;
+RESET lock_timeout;
+RESET statement_timeout;
+`
+)
+
+// refuseInUse returns the statement by which a migration that contracts looks for running workers of programs that would not
+// work with its schema. A worker that registers while it looks waits for the lock, and then sees the new version (see
+// kagzi's heart). One that has not sent a heartbeat for its stale_after counts as dead for the fleet, too: if it lives, it
+// has to register again.
+func refuseInUse(m migration) string { return fmt.Sprintf(workersInUse, m.version, m.oldest, inUse) }
+
+const workersInUse = `DO $$
+DECLARE
+    n bigint;
+    example text;
+BEGIN
+    LOCK TABLE kagzi.workers IN SHARE MODE;
+    SELECT count(*), min(format('build %%L, which knows version %%s, on host %%L', w.build, w.schema_version, w.hostname)) INTO n, example
+    FROM kagzi.workers w
+    WHERE w.status <> 'OFFLINE' AND w.schema_version < %[2]d AND w.heartbeat_at > clock_timestamp() - w.stale_after;
+    IF n > 0 THEN
+        RAISE EXCEPTION 'migration %[1]d takes away what programs before version %[2]d need, and workers of such programs are running: %%, for example %%: bring them to a release that knows version %[2]d first, or stop them',
+            n, example USING ERRCODE = '%[3]s';
+    END IF;
+END $$`

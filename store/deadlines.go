@@ -1,0 +1,248 @@
+package store
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// mostOverdue is how many runs one transaction ends: it holds their locks.
+const mostOverdue = 500
+
+// An Overdue is a walk over the runs whose Timeout has passed, from the earliest deadline on, and says how they end.
+type Overdue struct {
+	Grace   time.Duration // a worker that is there has taken the run by then
+	Kind    string        // of the error
+	Error   string
+	Undo    string // the step that keeps how a run ends, for the worker that is to undo it
+	Verdict []byte // and its output
+
+	after overdueRun // the runs up to this one were looked at
+	fewer int        // runs are taken together by so many powers of two, because more together failed
+}
+
+// An overdueRun is a run whose deadline has passed.
+type overdueRun struct {
+	id, parent uuid.UUID
+	deadline   time.Time
+}
+
+// Who has the lock ends runs; another would only meet its locks.
+const deadlineLock = `SELECT pg_try_advisory_xact_lock(hashtextextended('kagzi deadlines ' || $1::text, 0::bigint))`
+
+// What is under way under a live lease is its worker's affair. What somebody has locked comes next time.
+const overdueRuns = `
+SELECT q.run_id, q.parent_run_id, q.deadline_at
+FROM kagzi.workflow_runs q
+WHERE q.namespace_id = $1 AND q.status IN ('PENDING', 'SLEEPING', 'RUNNING')
+	AND (q.deadline_at, q.run_id) > ($2::timestamptz, $3::uuid) AND q.deadline_at <= now() - $4::bigint * interval '1 microsecond'
+	AND CASE WHEN q.status = 'RUNNING' THEN q.available_at <= now() - $4::bigint * interval '1 microsecond' ELSE true END
+ORDER BY q.deadline_at, q.run_id
+LIMIT $5
+FOR UPDATE SKIP LOCKED`
+
+// The runs are locked, with their parents. One that has registered compensations cannot end without a worker that has
+// its code: how it is to end is recorded, as a worker records it that begins to undo, and its deadline is lifted. If it is
+// being undone already, or is cancelled, nothing but that is missing. The others end as at a worker. What is decided here
+// takes the lease away: a worker whose lease has lapsed may yet come with a write.
+const endOverdue = `
+WITH l AS MATERIALIZED (
+	SELECT r.run_id, r.parent_run_id, clock_timestamp() AS now, r.compensates,
+		r.compensates AND NOT r.cancelled AND (
+			SELECT count(*) FROM kagzi.step_runs s WHERE s.run_id = r.run_id AND s.namespace_id = $1 AND s.step_id = $5
+		) = 0 AS condemned
+	FROM unnest($2::uuid[]) AS u (run_id)
+	CROSS JOIN LATERAL (
+		SELECT q.run_id, q.parent_run_id, q.cancel_requested_at IS NOT NULL AS cancelled, (
+				SELECT count(*) FROM (
+					SELECT FROM kagzi.step_runs s
+					WHERE s.run_id = q.run_id AND s.namespace_id = $1 AND s.step_kind = 'COMPENSATION'
+					LIMIT 1
+				) x
+			) = 1 AS compensates
+		FROM kagzi.workflow_runs q
+		WHERE q.run_id = u.run_id AND q.namespace_id = $1
+		OFFSET 0
+	) r
+), w AS (
+	UPDATE kagzi.workflow_runs r
+	SET wakeups = r.wakeups + k.ended,
+		available_at = CASE WHEN r.status = 'SLEEPING' AND r.wakeups + k.ended >= r.wakeups_awaited THEN LEAST(r.available_at, k.now) ELSE r.available_at END
+	FROM (SELECT l.parent_run_id, count(*) AS ended, min(l.now) AS now FROM l WHERE l.parent_run_id IS NOT NULL AND NOT l.compensates GROUP BY 1) k
+	WHERE r.run_id = k.parent_run_id AND r.namespace_id = $1 AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
+		AND NOT EXISTS (SELECT FROM l WHERE l.run_id = r.run_id)
+	RETURNING r.run_id, r.task_queue, r.workflow_type, r.version, r.status = 'SLEEPING' AND r.available_at <= k.now AS due
+), d AS (
+	UPDATE kagzi.workflow_runs r
+	SET status = CASE WHEN NOT l.compensates THEN 'FAILED' WHEN l.condemned AND r.status = 'RUNNING' THEN 'PENDING' ELSE r.status END,
+		lease = CASE WHEN l.compensates AND NOT l.condemned THEN r.lease END,
+		finished_at = CASE WHEN NOT l.compensates THEN l.now END,
+		available_at = CASE WHEN NOT l.compensates THEN NULL WHEN l.condemned THEN LEAST(r.available_at, l.now) ELSE r.available_at END,
+		deadline_at = CASE WHEN NOT l.compensates THEN r.deadline_at END,
+		locked_by = CASE WHEN l.compensates AND NOT l.condemned THEN r.locked_by END,
+		waiting_on = CASE WHEN l.condemned THEN 'worker to compensate' WHEN l.compensates THEN r.waiting_on END,
+		attempts = r.attempts + CASE WHEN l.compensates THEN 0 ELSE 1 END,
+		error_kind = CASE WHEN l.compensates THEN r.error_kind ELSE $3 END,
+		error = CASE WHEN l.compensates THEN r.error ELSE $4 END
+	FROM l
+	WHERE r.run_id = l.run_id AND r.namespace_id = $1
+	RETURNING r.run_id, r.task_queue, r.workflow_type, r.version, r.attempts, l.now, l.compensates, l.condemned
+), v AS (
+	INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt, output, started_at, finished_at)
+	SELECT d.run_id, $5, 1, $1, 'COMPLETED', 'MARKER', d.attempts + 1, 1, $6, d.now, d.now FROM d WHERE d.condemned
+)
+SELECT d.run_id, true, d.compensates, d.condemned, d.task_queue, d.workflow_type, coalesce(d.version, 0) FROM d
+UNION ALL
+SELECT w.run_id, false, false, w.due, w.task_queue, w.workflow_type, coalesce(w.version, 0) FROM w`
+
+// EndOverdue ends runs whose deadline passed longer ago than the grace, and which no worker is executing, with their
+// children: those that no call with o has looked at yet. One that has registered compensations is made due, for a worker
+// to undo it. Locks are not waited for: a run stays that somebody has locked, or one of its family, and so does every run
+// if another coordinator is at it.
+//
+// It returns whether to call it again. So it is after an error that is about the runs: the next call takes fewer of them
+// together, and one that fails alone is left out, with its error.
+func (s *Store) EndOverdue(ctx context.Context, o *Overdue) (out *CancelledRuns, more bool, err error) {
+	limit, looked := max(1, mostOverdue>>o.fewer), 0
+	var last overdueRun
+	err = do(ctx, func(ctx context.Context) error {
+		out, looked = &CancelledRuns{}, 0
+		return transact(ctx, s.pool, brief, func(tx pgx.Tx) error {
+			late, err := s.lockOverdue(ctx, tx, o, limit)
+			if err != nil || len(late) == 0 {
+				return err
+			}
+			looked, last = len(late), late[len(late)-1]
+			parents, free, err := s.lockFree(ctx, tx, late)
+			if err == nil && len(free) > 0 {
+				out, err = s.endFamilies(ctx, tx, o, parents, free)
+			}
+			return err
+		})
+	})
+	if err == nil {
+		o.after, o.fewer = last, max(0, o.fewer-1)
+		return out, looked == limit, nil
+	}
+	switch Classify(err) {
+	case ClassAway, ClassBusy, ClassClosed, ClassForbidden:
+		looked = 0
+	}
+	switch {
+	case looked == 0:
+		return &CancelledRuns{}, false, wrap("end runs past their deadline", err)
+	case looked == 1:
+		o.after = last
+		return &CancelledRuns{}, true, wrap("end run "+last.id.String()+" past its deadline", err)
+	default:
+		o.fewer++
+		return &CancelledRuns{}, true, nil
+	}
+}
+
+// lockOverdue locks runs whose deadline has passed, if it gets the coordinators' lock.
+func (s *Store) lockOverdue(ctx context.Context, tx pgx.Tx, o *Overdue, limit int) (late []overdueRun, err error) {
+	mine, err := askOne[bool](ctx, tx, deadlineLock, s.namespace)
+	if err != nil || !mine {
+		return nil, err
+	}
+	// A statement of its own after the lock's: its snapshot must show what the last holder has ended.
+	args := []any{s.namespace, o.after.deadline, o.after.id, micros(o.Grace), limit}
+	err = ask(ctx, tx, overdueRuns, args, func(rows pgx.Rows) error {
+		var r overdueRun
+		var parent *uuid.UUID
+		_, err := pgx.ForEachRow(rows, []any{&r.id, &parent, &r.deadline}, func() error {
+			r.parent = deref(parent)
+			late = append(late, r)
+			return nil
+		})
+		return err
+	})
+	return late, err
+}
+
+// lockFree locks all that the ends of the runs write to: what is below them, and their parents. It waits for nobody, so
+// that the order of the locks does not matter. It returns the runs and those below them with their parents, and of late
+// those whose whole family is locked now. What is below one that runs may grow until it is locked.
+func (s *Store) lockFree(ctx context.Context, tx pgx.Tx, late []overdueRun) (parents map[uuid.UUID]uuid.UUID, free []uuid.UUID, err error) {
+	ids, locked, tried := make([]uuid.UUID, len(late)), map[uuid.UUID]bool{}, map[uuid.UUID]bool{}
+	for i, r := range late {
+		ids[i], locked[r.id], tried[r.id] = r.id, true, true
+	}
+	for range 10 {
+		if parents, err = s.parents(ctx, tx, ids); err != nil {
+			return nil, nil, err
+		}
+		var want []uuid.UUID
+		try := func(id uuid.UUID) {
+			if id != uuid.Nil && !tried[id] {
+				tried[id] = true
+				want = append(want, id)
+			}
+		}
+		for id := range parents {
+			try(id)
+		}
+		for _, r := range late {
+			try(r.parent)
+		}
+		if want == nil {
+			break
+		}
+		for _, sql := range []string{lockFreeRuns, missingRuns} { // a parent that was deleted is nobody's
+			if err := ask(ctx, tx, sql, []any{s.namespace, array(want)}, func(rows pgx.Rows) error {
+				got, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+				for _, id := range got {
+					locked[id] = true
+				}
+				return err
+			}); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	busy := map[uuid.UUID]bool{}
+	for id := range parents {
+		for above := id; !locked[id] && above != uuid.Nil; above = parents[above] {
+			busy[above] = true
+		}
+	}
+	for _, r := range late {
+		if !busy[r.id] && (r.parent == uuid.Nil || locked[r.parent]) {
+			free = append(free, r.id)
+		}
+	}
+	return parents, free, nil
+}
+
+// endFamilies ends the runs, and cancels what is below them.
+func (s *Store) endFamilies(ctx context.Context, tx pgx.Tx, o *Overdue, parents map[uuid.UUID]uuid.UUID, runs []uuid.UUID) (*CancelledRuns, error) {
+	ends := make(map[uuid.UUID]bool, len(runs))
+	for _, id := range runs {
+		ends[id] = true
+	}
+	var below []uuid.UUID
+	for _, id := range slices.SortedFunc(maps.Keys(parents), compareIDs) {
+		above := parents[id]
+		for above != uuid.Nil && !ends[above] {
+			above = parents[above]
+		}
+		if above != uuid.Nil && !ends[id] {
+			below = append(below, id)
+		}
+	}
+	out := &CancelledRuns{}
+	if len(below) > 0 {
+		var err error
+		if out, err = s.cancelLocked(ctx, tx, below, nil, parentEnded, ""); err != nil {
+			return nil, err
+		}
+	}
+	slices.SortFunc(runs, compareIDs)
+	err := ask(ctx, tx, endOverdue, []any{s.namespace, array(runs), o.Kind, o.Error, o.Undo, o.Verdict}, out.read)
+	return out, err
+}

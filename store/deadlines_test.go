@@ -1,0 +1,483 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/pgproxy"
+)
+
+const grace = time.Minute
+
+// overdue is a walk over all runs past their deadlines.
+func overdue() *Overdue {
+	return &Overdue{Grace: grace, Kind: "deadline", Error: "too late", Undo: "#undo", Verdict: []byte(`{"kind": "deadline"}`)}
+}
+
+// endOverdueRuns makes a whole walk.
+func endOverdueRuns(t *testing.T, s *Store) *CancelledRuns {
+	t.Helper()
+	all, o := &CancelledRuns{}, overdue()
+	for more := true; more; {
+		var out *CancelledRuns
+		var err error
+		if out, more, err = s.EndOverdue(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		all.Ended, all.Undone = append(all.Ended, out.Ended...), append(all.Undone, out.Undone...)
+		all.Woken, all.Due = append(all.Woken, out.Woken...), append(all.Due, out.Due...)
+	}
+	slices.SortFunc(all.Ended, compareIDs)
+	return all
+}
+
+// pass puts the runs' deadlines so far back, as if nobody had looked at them since: what is available at the deadline at
+// the latest is so, too.
+func pass(t *testing.T, s *Store, ago time.Duration, ids ...uuid.UUID) {
+	t.Helper()
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET deadline_at = clock_timestamp() - $2::interval, available_at = LEAST(available_at, clock_timestamp() - $2::interval) WHERE run_id = ANY ($1)`, ids, ago)
+}
+
+// asleep starts a run with a deadline and lets it sleep.
+func asleep(t *testing.T, s *Store, change ...func(*NewRun)) uuid.UUID {
+	t.Helper()
+	r := running(t, s, 1, append(change, withTimeout(24*time.Hour))...)[0]
+	flush(t, s, &Flush{Parks: []*Park{sleep(r, time.Hour)}})
+	return r.RunID
+}
+
+// asleepWith is asleep for a run that has registered a compensation.
+func asleepWith(t *testing.T, s *Store, change ...func(*NewRun)) uuid.UUID {
+	t.Helper()
+	r := running(t, s, 1, append(change, withTimeout(24*time.Hour))...)[0]
+	c := record(r, "undo", "")
+	c.Kind, c.Attempt, c.FirstAttempt, c.StepRow.Sequence = KindCompensation, 0, 0, 1
+	flush(t, s, &Flush{Records: []*Record{c}, Parks: []*Park{sleep(r, time.Hour)}})
+	return r.RunID
+}
+
+func wantIDs(t *testing.T, what string, got []uuid.UUID, want ...uuid.UUID) {
+	t.Helper()
+	got, want = slices.SortedFunc(slices.Values(got), compareIDs), slices.SortedFunc(slices.Values(want), compareIDs)
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: %v, want %v", what, got, want)
+	}
+}
+
+// wantEnded checks a run's status and error: "FAILED deadline: too late".
+func wantEnded(t *testing.T, s *Store, id uuid.UUID, want string) {
+	t.Helper()
+	if got := one[string](t, s.pool, `SELECT concat(status, ' ', error_kind, ': ', error) FROM kagzi.workflow_runs WHERE run_id = $1`, id); got != want {
+		t.Errorf("run %v is %s, want %s", id, got, want)
+	}
+}
+
+// Whatever no worker executes ends as at a worker; what is a worker's affair, or not late enough, does not.
+func TestOverdueRunsEnd(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	dbtest.Audit(t, s.pool)
+	timeout := withTimeout(24 * time.Hour)
+	pending := start(t, s, newRun(timeout))[0]
+	sleeping, silent, live := asleep(t, s, withPriority(1)), running(t, s, 1, timeout, withPriority(1))[0], running(t, s, 1, timeout, withPriority(1))[0]
+	recent, future := start(t, s, newRun(timeout))[0], start(t, s, newRun(timeout))[0]
+	backoff := start(t, s, newRun(timeout))[0] // claimed from a dead worker after the deadline, and set back
+	start(t, s, newRun())
+	foreign := start(t, New(s.pool, "other"), newRun(timeout))[0]
+	pass(t, s, 2*grace, pending, sleeping, silent.RunID, live.RunID, backoff, foreign)
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = clock_timestamp() + interval '5 minutes' WHERE run_id = ANY ($1)`, []uuid.UUID{live.RunID, backoff})
+	pass(t, s, grace/2, recent)
+
+	out := endOverdueRuns(t, s)
+	wantIDs(t, "ended", out.Ended, pending, sleeping, silent.RunID, backoff)
+	if len(out.Undone)+len(out.Woken)+len(out.Due) > 0 {
+		t.Errorf("%+v", out)
+	}
+	for _, id := range out.Ended {
+		wantEnded(t, s, id, "FAILED deadline: too late")
+		if row := look(t, s.pool, id); row.Attempts != 1 || row.LockedBy != nil || row.WaitingOn != nil || !row.Ended {
+			t.Errorf("row %+v", row)
+		}
+	}
+	for _, id := range []uuid.UUID{live.RunID, recent, future, foreign} {
+		if row := look(t, s.pool, id); row.Ended {
+			t.Errorf("run %v has ended", id)
+		}
+	}
+	// An operator goes on with it.
+	if _, err := s.Resume(t.Context(), nil, sleeping, ""); err != nil {
+		t.Error(err)
+	}
+	if again := endOverdueRuns(t, s); len(again.Ended) != 0 {
+		t.Errorf("ended again: %+v", again)
+	}
+}
+
+// The parent learns of it, and what is below is cancelled unless it is detached.
+func TestOverdueRunHasAFamily(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	dbtest.Audit(t, s.pool)
+	parent := running(t, s, 1, withPriority(1))[0]
+	late := asleep(t, s, withParent(parent.RunID), withPriority(1))
+	child := start(t, s, newRun(withParent(late)))[0]
+	grandchild := start(t, s, newRun(withParent(child)))[0]
+	detached := start(t, s, newRun(withParent(late)))[0]
+	undone := asleepWith(t, s, withParent(late), withPriority(1))
+	lateToo := start(t, s, newRun(withParent(child), withTimeout(time.Hour)))[0]
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET detached = true WHERE run_id = $1`, detached)
+	flush(t, s, &Flush{Parks: []*Park{sleep(parent, -time.Second)}})
+	pass(t, s, 2*grace, late, lateToo)
+
+	out := endOverdueRuns(t, s)
+	wantIDs(t, "ended", out.Ended, late, child, grandchild, lateToo)
+	wantIDs(t, "undone", out.Undone, undone)
+	if !slices.Contains(out.Woken, parent.RunID) || !slices.ContainsFunc(out.Due, func(w Woken) bool { return w.RunID == parent.RunID && w.Queue == "queue" && w.Type == "type" }) {
+		t.Errorf("woken %v, due %v, want the parent", out.Woken, out.Due)
+	}
+	if row := look(t, s.pool, parent.RunID); row.Wakeups != 1 || !row.Due || row.Status != Sleeping {
+		t.Errorf("the parent %+v", row)
+	}
+	wantEnded(t, s, late, "FAILED deadline: too late")
+	wantEnded(t, s, lateToo, "FAILED deadline: too late")
+	wantEnded(t, s, child, "CANCELLED cancelled: run was cancelled: its parent "+late.String()+" ended")
+	wantEnded(t, s, grandchild, "CANCELLED cancelled: run was cancelled: its parent "+child.String()+" ended")
+	if row := look(t, s.pool, detached); row.Status != Pending {
+		t.Errorf("the detached child %+v", row)
+	}
+	if row := look(t, s.pool, undone); row.Status != Sleeping || !row.Due {
+		t.Errorf("the child that is to be undone %+v", row)
+	}
+
+	// A parent that retention has deleted needs no wake, and keeps nothing from ending.
+	orphan := start(t, s, newRun(withParent(uuid.New()), withTimeout(time.Hour)))[0]
+	pass(t, s, 2*grace, orphan)
+	wantIDs(t, "ended", endOverdueRuns(t, s).Ended, orphan)
+}
+
+// What has registered compensations is left for a worker, which knows how it is to end. It is looked at once.
+func TestOverdueRunIsToBeUndone(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	dbtest.Audit(t, s.pool)
+	parent := running(t, s, 1, withPriority(1))[0]
+	id := asleepWith(t, s, withParent(parent.RunID), withPriority(1))
+	cancelling, undoing := asleepWith(t, s, withPriority(1)), asleepWith(t, s, withPriority(1))
+	flush(t, s, &Flush{Parks: []*Park{sleep(parent, -time.Second)}})
+	if _, err := s.Cancel(t.Context(), nil, cancelling, ""); err != nil {
+		t.Fatal(err)
+	}
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', lease = gen_random_uuid(), locked_by = gen_random_uuid() WHERE run_id = $1`, undoing)
+	exec(t, s.pool, `INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt, output) VALUES ($1, '#undo', 1, 'test', 'COMPLETED', 'MARKER', 1, 1, 'before')`, undoing)
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'SLEEPING', locked_by = NULL WHERE run_id = $1`, undoing)
+	pass(t, s, 2*grace, id, cancelling, undoing)
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = clock_timestamp() + interval '1 hour' WHERE run_id = $1`, undoing) // the backoff of an undo
+
+	out := endOverdueRuns(t, s)
+	wantIDs(t, "ended", out.Ended)
+	wantIDs(t, "undone", out.Undone, id, cancelling, undoing)
+	wantIDs(t, "woken", out.Woken)
+	if len(out.Due) != 1 || out.Due[0].RunID != id {
+		t.Errorf("due: %v", out.Due)
+	}
+	verdict := func(id uuid.UUID) string {
+		return one[string](t, s.pool, `SELECT coalesce((SELECT convert_from(output, 'UTF8') FROM kagzi.step_runs WHERE run_id = $1 AND step_id = '#undo'), 'none')`, id)
+	}
+	if got := verdict(id); got != `{"kind": "deadline"}` {
+		t.Errorf("verdict %s", got)
+	}
+	if got := verdict(cancelling); got != "none" { // it ends as cancelled
+		t.Errorf("verdict %s of a run that is cancelled", got)
+	}
+	if got := verdict(undoing); got != "before" {
+		t.Errorf("verdict %s of a run that is being undone", got)
+	}
+	if row := look(t, s.pool, id); row.Status != Sleeping || !row.Due || row.WaitingOn == nil || *row.WaitingOn != "worker to compensate" || row.Attempts != 0 {
+		t.Errorf("row %+v", row)
+	}
+	if row := look(t, s.pool, undoing); row.Due {
+		t.Errorf("an undo does not wait out its backoff: %+v", row)
+	}
+	if row := look(t, s.pool, parent.RunID); row.Wakeups != 0 {
+		t.Errorf("the parent was woken: %+v", row)
+	}
+	if again := endOverdueRuns(t, s); len(again.Moved()) != 0 {
+		t.Errorf("looked at again: %+v", again)
+	}
+	c := claim(t, s, request(10))
+	if len(c.Runs) != 2 || !c.Runs[0].DeadlineAt.IsZero() {
+		t.Errorf("claimed %+v", c.Runs)
+	}
+}
+
+// A run whose family somebody has locked waits for a later walk, and keeps none of the others from ending.
+func TestOverdueRunsPassOverLocks(t *testing.T) {
+	t.Parallel()
+	for _, locked := range []string{"Run", "Parent", "Child", "Grandchild"} {
+		t.Run(locked, func(t *testing.T) {
+			t.Parallel()
+			s := open(t)
+			timeout := withTimeout(time.Hour)
+			parent := start(t, s, newRun())[0]
+			late := start(t, s, newRun(timeout, withParent(parent)))[0]
+			child := start(t, s, newRun(timeout, withParent(late)))[0]
+			grandchild := start(t, s, newRun(withParent(child)))[0]
+			others := start(t, s, many(20, timeout)...)
+			pass(t, s, 2*grace, append(others, late, child)...)
+			tx := begin(t, s)
+			lockRow(t, tx, map[string]uuid.UUID{"Run": late, "Parent": parent, "Child": child, "Grandchild": grandchild}[locked])
+			want := others
+			if locked == "Parent" { // the child's own parent is free
+				want = append(want, child, grandchild)
+			}
+			wantIDs(t, "ended beside a lock", endOverdueRuns(t, s).Ended, want...)
+			commit(t, tx)
+			all := append(endOverdueRuns(t, s).Ended, want...)
+			wantIDs(t, "ended", all, append(others, late, child, grandchild)...)
+		})
+	}
+}
+
+// More runs than one transaction ends go one batch after the other, also past one of which nothing can end, because the
+// parent of all is locked.
+func TestOverdueRunsEndInBatches(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	parent := start(t, s, newRun())[0]
+	ids := start(t, s, many(mostOverdue, withTimeout(time.Hour), withParent(parent))...)
+	pass(t, s, 3*grace, ids...)
+	ids = append(ids, start(t, s, many(mostOverdue+7, withTimeout(time.Hour))...)...)
+	pass(t, s, 2*grace, ids[mostOverdue:]...)
+	tx := begin(t, s)
+	lockRow(t, tx, parent)
+	wantIDs(t, "ended beside the locks", endOverdueRuns(t, s).Ended, ids[mostOverdue:]...)
+	commit(t, tx)
+	o := overdue()
+	out, more, err := s.EndOverdue(t.Context(), o)
+	if err != nil || len(out.Ended) != mostOverdue || !more {
+		t.Errorf("ended %d, more %t, error %v", len(out.Ended), more, err)
+	}
+	if out, more, err = s.EndOverdue(t.Context(), o); err != nil || len(out.Ended) != 0 || more {
+		t.Errorf("ended %d, more %t, error %v", len(out.Ended), more, err)
+	}
+}
+
+// A run that cannot be ended is reported, and keeps none of the others from it.
+func TestOverdueRunThatCannotEnd(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	exec(t, s.pool, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not this one'; END $$`)
+	exec(t, s.pool, `CREATE TRIGGER refuse BEFORE UPDATE ON kagzi.workflow_runs FOR EACH ROW WHEN (new.status = 'FAILED' AND new.external_id = 'bad') EXECUTE FUNCTION refuse()`)
+	ids := start(t, s, append(many(40, withTimeout(time.Hour)), newRun(withTimeout(time.Hour), withID("bad")))...)
+	bad := ids[40]
+	pass(t, s, 2*grace, ids...)
+	var ended []uuid.UUID
+	var failures []error
+	o := overdue()
+	for more := true; more; {
+		out, again, err := s.EndOverdue(t.Context(), o)
+		if err != nil {
+			failures = append(failures, err)
+		}
+		more, ended = again, append(ended, out.Ended...)
+	}
+	wantIDs(t, "ended", ended, ids[:40]...)
+	if len(failures) != 1 || !Refused(failures[0]) || !strings.Contains(failures[0].Error(), bad.String()) {
+		t.Errorf("errors %v", failures)
+	}
+}
+
+// Coordinators, a cancel and workers at the same runs: each run ends once, and no parent misses a wake.
+func TestOverdueRunsAtTheSameTime(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	dbtest.Audit(t, s.pool)
+	parents := running(t, s, 20)
+	f := &Flush{}
+	var ids []uuid.UUID
+	for _, p := range parents {
+		ids = append(ids, start(t, s, many(10, withParent(p.RunID), withTimeout(time.Hour))...)...)
+		f.Parks = append(f.Parks, &Park{RunID: p.RunID, Lease: p.Lease, Status: Sleeping, Wake: -1, Need: 10})
+	}
+	flush(t, s, f)
+	workers := claim(t, s, request(100)).Runs // half of them
+	pass(t, s, 2*grace, ids...)
+	var all sync.WaitGroup
+	for range 2 {
+		all.Go(func() {
+			o := overdue()
+			for more := true; more; {
+				var err error
+				if _, more, err = s.EndOverdue(context.WithoutCancel(t.Context()), o); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Go(func() {
+		for _, id := range ids[50:150] {
+			if _, err := s.Cancel(t.Context(), nil, id, ""); err != nil && !strings.Contains(err.Error(), ErrRunFinished.Error()) {
+				t.Error(err)
+			}
+		}
+	})
+	all.Go(func() {
+		for _, r := range workers {
+			if err := s.Flush(t.Context(), &Flush{Finishes: []*Finish{finish(r)}}); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	all.Wait()
+	endOverdueRuns(t, s) // what was locked
+	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE parent_run_id IS NOT NULL AND finished_at IS NULL`); n > 0 {
+		t.Errorf("%d runs have not ended", n)
+	}
+	for _, p := range parents {
+		if row := look(t, s.pool, p.RunID); row.Wakeups != 10 || !row.Due {
+			t.Errorf("parent %+v", row)
+		}
+	}
+}
+
+// What is lost on the way is done again, or found done: whichever statement it was.
+func TestOverdueRunsAndLostAnswers(t *testing.T) {
+	t.Parallel()
+	for name, match := range map[string]pgproxy.Match{
+		"Lock": pgproxy.Contains("kagzi deadlines"), "Look": pgproxy.Contains("ORDER BY q.deadline_at"), "Children": pgproxy.Contains("CANCELLED' END"),
+		"End": pgproxy.Contains("worker to compensate"), "Commit": pgproxy.After(pgproxy.Contains("kagzi deadlines"), pgproxy.Exactly("commit")),
+	} {
+		for loss, drop := range map[string]func(*pgproxy.Proxy, pgproxy.Match) *pgproxy.Drop{"Request": (*pgproxy.Proxy).DropRequest, "Answer": (*pgproxy.Proxy).DropAck} {
+			t.Run(name+loss, func(t *testing.T) {
+				t.Parallel()
+				db := dbtest.Database(t)
+				dbtest.Audit(t, db.Pool)
+				s := New(db.Pool, "test")
+				parent := start(t, s, newRun())[0]
+				late := start(t, s, newRun(withTimeout(time.Hour), withParent(parent)))[0]
+				start(t, s, newRun(withParent(late)))
+				pass(t, s, 2*grace, late)
+				proxy := pgproxy.Start(t, db.DSN)
+				lossy := New(poolWith(t, proxy.DSN(), nil), "test")
+				lost := drop(proxy, match)
+				if _, more, err := lossy.EndOverdue(t.Context(), overdue()); err == nil || more {
+					t.Errorf("more %t, error %v", more, err)
+				}
+				<-lost.Done()
+				// The server may notice only later that the connection is gone, and give up its locks then.
+				for begun := time.Now(); time.Since(begun) < time.Minute && !look(t, s.pool, late).Ended; {
+					endOverdueRuns(t, lossy)
+				}
+				wantEnded(t, s, late, "FAILED deadline: too late")
+				if row := look(t, s.pool, parent); row.Wakeups != 1 {
+					t.Errorf("the parent %+v", row)
+				}
+				if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'CANCELLED'`); n != 1 {
+					t.Errorf("%d children are cancelled", n)
+				}
+			})
+		}
+	}
+}
+
+// A coordinator that is frozen in the middle gives its locks up, and nothing has changed.
+func TestOverdueRunsAndAFrozenCoordinator(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	late := start(t, s, newRun(withTimeout(time.Hour)))[0]
+	pass(t, s, 2*grace, late)
+	frozen := errors.New("frozen")
+	err := transact(t.Context(), s.pool, brief, func(tx pgx.Tx) error {
+		if found, err := s.lockOverdue(t.Context(), tx, overdue(), 10); err != nil || len(found) != 1 {
+			t.Errorf("found %v, error %v", found, err)
+		}
+		if other := endOverdueRuns(t, s); len(other.Ended) != 0 {
+			t.Errorf("ended %v beside a coordinator", other.Ended)
+		}
+		return frozen // TestAFrozenTransactionKeepsNothing has what ends it
+	})
+	if err != frozen {
+		t.Errorf("error %v", err)
+	}
+	wantIDs(t, "ended", endOverdueRuns(t, s).Ended, late)
+}
+
+// The look reads as many rows as it returns, however many have a deadline to come, or are late in another namespace.
+func TestOverdueLookReadsLittle(t *testing.T) {
+	t.Parallel()
+	s := open(t, dbtest.Unchecked())
+	exec(t, s.pool, loadMillions, 50_000)
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET deadline_at = now() + interval '1 hour' WHERE status = 'SLEEPING'`)
+	exec(t, s.pool, `INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at, deadline_at)
+		SELECT gen_random_uuid(), 'other', 'queue', 'type', 'PENDING', now(), now() - interval '1 hour' FROM generate_series(1, 50000)`)
+	exec(t, s.pool, `VACUUM ANALYZE kagzi.workflow_runs`)
+	late := start(t, s, many(10, withTimeout(time.Hour))...)
+	pass(t, s, 2*grace, late...)
+	conn := dbtest.Connect(t, s.pool.Config().ConnString())
+	for _, want := range []struct{ rows, buffers int }{{10, 60}, {0, 30}} {
+		p := explain(t, prepared(t, conn), "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)", overdueRuns, s.namespace, time.Time{}, uuid.Nil, micros(grace), mostOverdue)
+		if p.maxRows("workflow_runs") > float64(want.rows) || p.buffers() > want.buffers {
+			t.Errorf("with %d runs that are late the look reads %v rows and %d buffers\n%s", want.rows, p.maxRows("workflow_runs"), p.buffers(), p.text)
+		}
+		exec(t, conn, `ROLLBACK`)
+		endOverdueRuns(t, s)
+		exec(t, s.pool, `VACUUM kagzi.workflow_runs`)
+	}
+}
+
+// What a coordinator has decided is not undone by a worker whose lease had lapsed, and whose writes come late.
+func TestOverdueRunsAreFenced(t *testing.T) {
+	t.Parallel()
+	for name, undo := range map[string]bool{"Ended": false, "ToBeUndone": true} {
+		for write, flushOf := range map[string]func(*ClaimedRun) *Flush{
+			"Park":   func(r *ClaimedRun) *Flush { return &Flush{Parks: []*Park{sleep(r, 30*24*time.Hour)}} },
+			"Finish": func(r *ClaimedRun) *Flush { return &Flush{Finishes: []*Finish{finish(r)}} },
+			"Failure": func(r *ClaimedRun) *Flush {
+				return &Flush{Finishes: []*Finish{{RunID: r.RunID, Lease: r.Lease, Status: Failed, ErrorKind: "unknown", Error: "mine"}}}
+			},
+			"Record": func(r *ClaimedRun) *Flush { return &Flush{Records: []*Record{record(r, "late", "x")}} },
+		} {
+			s := open(t) // a run that is to be undone is due again
+			r := running(t, s, 1, withTimeout(time.Hour))[0]
+			if undo {
+				registered := record(r, "give back", "x")
+				registered.Kind, registered.Attempt = KindCompensation, 0
+				flush(t, s, &Flush{Records: []*Record{registered}})
+			}
+			pass(t, s, 2*grace, r.RunID)
+			expire(t, s, r.RunID)
+			exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now() - interval '1 hour' WHERE run_id = $1`, r.RunID)
+			if moved := endOverdueRuns(t, s).Moved(); len(moved) != 1 {
+				t.Fatalf("%s, %s: moved %v", name, write, moved)
+			}
+			before := one[string](t, s.pool, `SELECT to_jsonb(r)::text FROM kagzi.workflow_runs r WHERE run_id = $1`, r.RunID)
+			f := flushOf(r)
+			flush(t, s, f)
+			outcomes := []Outcome{}
+			for _, p := range f.Parks {
+				outcomes = append(outcomes, p.Outcome)
+			}
+			for _, e := range f.Finishes {
+				outcomes = append(outcomes, e.Outcome)
+			}
+			for _, r := range f.Records {
+				outcomes = append(outcomes, r.Outcome)
+			}
+			if len(outcomes) != 1 || outcomes[0] != Lost {
+				t.Errorf("%s, %s: outcome %v, want Lost", name, write, outcomes)
+			}
+			if after := one[string](t, s.pool, `SELECT to_jsonb(r)::text FROM kagzi.workflow_runs r WHERE run_id = $1`, r.RunID); after != before {
+				t.Errorf("%s, %s: the row was %s, and is %s", name, write, before, after)
+			}
+		}
+	}
+}

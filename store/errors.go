@@ -1,0 +1,106 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// A Class says what a failed call means for its caller. Every error has exactly one.
+type Class int
+
+const (
+	// Fine is the class of nil.
+	Fine Class = iota
+	// ClassAway: the server cannot be reached, is starting or stopping, or takes no writes. What was sent may have taken
+	// effect. Pause, and repeat the same.
+	ClassAway
+	// ClassLate: a deadline of ours, or a timeout of the server's, ended the call. What was sent may have taken effect.
+	// Pause, and repeat with less; what is too much by itself never gets through.
+	ClassLate
+	// ClassBusy: no connection was free, in the pool or at the server. Nothing was sent. Repeat the same when one is.
+	ClassBusy
+	// ClassConflict: the transaction was rolled back because of another one. Repeat the same at once.
+	ClassConflict
+	// ClassLocked: somebody else's lock was waited for in vain; the transaction was rolled back. Leave that row out, or
+	// come again later.
+	ClassLocked
+	// ClassRefused: the server refused what the statement contained. It always will: fail what it is about.
+	ClassRefused
+	// ClassForbidden: the user lacks a right. Tell people, and look again from time to time.
+	ClassForbidden
+	// ClassClosed: the application has closed the pool. End.
+	ClassClosed
+	// ClassOther: anything else, such as a missing table or a mistake of ours. Tell people, and go on after a pause.
+	ClassOther
+)
+
+// Classify returns the class of err.
+func Classify(err error) Class {
+	if err == nil {
+		return Fine
+	}
+	var pe *pgconn.PgError
+	if errors.As(err, &pe) {
+		return classOf(pe)
+	}
+	var ce *pgconn.ConnectError
+	var ne net.Error
+	var nc *NoConnection
+	switch {
+	case errors.As(err, &nc) && nc.busy():
+		return ClassBusy
+	case errors.As(err, &nc):
+		return ClassAway
+	case strings.HasSuffix(err.Error(), "closed pool"):
+		return ClassClosed
+	case errors.As(err, &ce):
+		return ClassAway
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &ne) && ne.Timeout():
+		return ClassLate
+	case errors.As(err, &ne), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), strings.Contains(err.Error(), "conn closed"):
+		return ClassAway
+	}
+	return ClassOther
+}
+
+// classOf goes by the SQLSTATE.
+func classOf(pe *pgconn.PgError) Class {
+	switch pe.Code {
+	case "40001", "40P01":
+		return ClassConflict
+	case "0A000":
+		if strings.Contains(pe.Message, "cached plan") { // DDL has made it stale
+			return ClassConflict
+		}
+		return ClassOther
+	case "55P03":
+		return ClassLocked
+	case "57014", "25P04": // statement_timeout, transaction_timeout
+		return ClassLate
+	case "53300": // too_many_connections
+		return ClassBusy
+	case "25006", "25P03": // a standby; idle_in_transaction_session_timeout, which ends the connection
+		return ClassAway
+	case "42501", "28000", "28P01":
+		return ClassForbidden
+	case "P0001": // a trigger's RAISE
+		return ClassRefused
+	}
+	switch pe.Code[:min(len(pe.Code), 2)] {
+	case "08", "53", "57", "58": // connections, resources, the server's operator, the system's files
+		return ClassAway
+	case "22", "23", "54":
+		return ClassRefused
+	}
+	return ClassOther
+}
+
+// Unsent reports whether err says that no connection was had, so that the server has seen nothing.
+func Unsent(err error) bool {
+	return errors.As(err, new(*pgconn.ConnectError)) || errors.As(err, new(*NoConnection))
+}

@@ -1,0 +1,86 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// A HeldError reports that a transaction that has not ended holds an external ID: it has inserted a run of it, or is
+// about to end the one that has it.
+type HeldError struct {
+	ExternalID string // empty if it is one of several
+	Unknown    bool   // whether anything was started; else nothing was
+	Err        error
+}
+
+func (e *HeldError) Error() string {
+	text := "one of the IDs"
+	if e.ExternalID != "" {
+		text = fmt.Sprintf("ID %q", e.ExternalID)
+	}
+	text += " is held by another transaction, which has neither been committed nor rolled back: "
+	if e.Unknown {
+		return text + "start again with the same ID to learn what became of this start"
+	}
+	return text + "nothing was started"
+}
+
+func (e *HeldError) Unwrap() error { return e.Err }
+
+// onlyID is the external ID that one run alone can be held up by.
+func onlyID(runs []NewRun) string {
+	if len(runs) == 1 {
+		return runs[0].ExternalID
+	}
+	return ""
+}
+
+// endsNow reports whether ctx has ended, or will before another slice of waiting is worth it.
+func endsNow(ctx context.Context) bool {
+	t, ok := ctx.Deadline()
+	return ctx.Err() != nil || ok && time.Until(t) < 50*time.Millisecond
+}
+
+// lockSlice is how long a start waits for a lock before it looks at the caller's context: longer if it
+// has much to repeat, and so short that the answer comes before ctx's deadline.
+func lockSlice(ctx context.Context, n int) time.Duration {
+	slice := min(500*time.Millisecond+time.Duration(n)*100*time.Microsecond, callTimeout/2)
+	if t, ok := ctx.Deadline(); ok {
+		slice = min(slice, time.Until(t)/2)
+	}
+	return max(time.Millisecond, slice)
+}
+
+// What one statement inserts at most. The bytes are those of inputs.
+const (
+	chunkRuns  = 10_000
+	chunkBytes = 32 << 20
+)
+
+// everyRun returns the places of the runs in the order of their external IDs. In that order they are inserted: two starts
+// with the same IDs in different orders would each wait for what the other has inserted.
+func everyRun(runs []NewRun) []int {
+	all := make([]int, len(runs))
+	for i := range all {
+		all[i] = i
+	}
+	slices.SortStableFunc(all, func(a, b int) int { return cmp.Compare(runs[a].ExternalID, runs[b].ExternalID) })
+	return all
+}
+
+// startChunks cuts todo into what one statement inserts.
+func startChunks(runs []NewRun, todo []int) [][]int {
+	var chunks [][]int
+	from, size := 0, 0
+	for k, i := range todo {
+		if k > from && (k-from == chunkRuns || size+len(runs[i].Input) > chunkBytes) {
+			chunks = append(chunks, todo[from:k])
+			from, size = k, 0
+		}
+		size += len(runs[i].Input)
+	}
+	return append(chunks, todo[from:])
+}

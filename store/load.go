@@ -1,0 +1,113 @@
+package store
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// NoLimit is as many bytes as there are.
+const NoLimit = int64(math.MaxInt64)
+
+// A LoadRequest says what of runs is to be read, and how long that may take.
+type LoadRequest struct {
+	Runs    []uuid.UUID
+	Woken   []uuid.UUID // those of them that something reached
+	Most    int64       // bytes of each run's steps, of its messages, and of its children's ends; NoLimit for all
+	Timeout time.Duration
+}
+
+// Loaded is what LoadRequest asked for.
+type Loaded struct {
+	Steps map[uuid.UUID][]*StepRow // the latest attempt of every step
+	News  map[uuid.UUID]*News      // what reached those that are woken
+	More  map[uuid.UUID]bool       // runs that have more than was asked for: what there is of them in Steps and News is not all
+}
+
+// Load reads the latest attempt of every step of the runs, as History does, and what reached those that are woken, in
+// one round trip. The wakeups that the caller has seen must be of a statement before. The end of ctx ends it, at the
+// price of the connection: nothing is written.
+func (s *Store) Load(ctx context.Context, req LoadRequest) (out Loaded, err error) {
+	ctx, cancel := context.WithTimeout(ctx, req.Timeout)
+	defer cancel()
+	for range repeats {
+		if out, err = s.load(ctx, req); err == nil || !Repeatable(err) {
+			break
+		}
+	}
+	if err != nil {
+		return Loaded{}, wrap("read history", err) // and no part of it: it would look like the whole
+	}
+	return out, nil
+}
+
+func (s *Store) load(ctx context.Context, req LoadRequest) (Loaded, error) {
+	out := Loaded{
+		Steps: make(map[uuid.UUID][]*StepRow, len(req.Runs)), News: make(map[uuid.UUID]*News, len(req.Woken)), More: map[uuid.UUID]bool{},
+	}
+	b := &pgx.Batch{}
+	b.Queue(history, s.namespace, array(req.Runs), req.Most)
+	reads := []func(pgx.Rows) error{readHistory(out.Steps, out.More)}
+	if len(req.Woken) > 0 {
+		for _, id := range req.Woken {
+			out.News[id] = &News{}
+		}
+		queueNews(b, s.namespace, req.Woken, req.Most)
+		reads = append(reads, readSignals(out.News, out.More), readEnds(out.News, out.More))
+	}
+	return out, exchange(ctx, s.pool, patient, b, reads...)
+}
+
+const loadSize = `
+SELECT (
+	SELECT coalesce(sum(300 + coalesce(octet_length(s.output), 0) + coalesce(octet_length(s.error), 0)), 0)
+	FROM kagzi.step_runs s WHERE s.run_id = $2 AND s.namespace_id = $1
+) + (
+	SELECT coalesce(sum(200 + coalesce(octet_length(g.payload), 0)), 0)
+	FROM kagzi.signals g WHERE g.run_id = $2 AND g.namespace_id = $1 AND g.consumed_by IS NULL
+) + (
+	SELECT coalesce(sum(300 + coalesce(octet_length(p.output), 0)), 0)
+	FROM (
+		SELECT c.child_run_id
+		FROM kagzi.step_runs c
+		WHERE c.run_id = $2 AND c.namespace_id = $1 AND c.step_kind = 'CHILD_WORKFLOW' AND c.status = 'RUNNING'
+		OFFSET 0
+	) c
+	CROSS JOIN LATERAL (
+		SELECT w.output FROM kagzi.workflow_payloads w WHERE w.run_id = c.child_run_id AND w.namespace_id = $1 OFFSET 0
+	) p
+)`
+
+// LoadSize returns about how many bytes Load would read of a run, at the most. It reads the sizes, and not what has them.
+func (s *Store) LoadSize(ctx context.Context, run uuid.UUID, timeout time.Duration) (size int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	size, err = askOne[int64](ctx, s.pool, loadSize, s.namespace, run)
+	return size, wrap("read the size of a history", err)
+}
+
+// A Suspicion is what decides whether a run kills its workers.
+type Suspicion struct {
+	Progress   bool // it has recorded something since
+	Registered bool // compensations
+	Children   bool // that may not be over
+}
+
+const suspicion = `
+SELECT EXISTS (SELECT FROM kagzi.step_runs s WHERE s.run_id = $2 AND s.namespace_id = $1 AND s.finished_at > $3),
+	EXISTS (SELECT FROM kagzi.step_runs c WHERE c.run_id = $2 AND c.namespace_id = $1 AND c.step_kind = 'COMPENSATION'),
+	EXISTS (SELECT FROM kagzi.step_runs k WHERE k.run_id = $2 AND k.namespace_id = $1 AND k.step_kind = 'CHILD_WORKFLOW' AND k.status = 'RUNNING')`
+
+// Suspicion looks at what a run has recorded since the time given, without reading it.
+func (s *Store) Suspicion(ctx context.Context, run uuid.UUID, since time.Time, timeout time.Duration) (out Suspicion, err error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	err = ask(ctx, s.pool, suspicion, []any{s.namespace, run, since}, func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&out.Progress, &out.Registered, &out.Children}, func() error { return nil })
+		return err
+	})
+	return out, wrap("look for progress", err)
+}

@@ -1,0 +1,134 @@
+package store
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// A caller's transaction may have begun long ago: what is written in it counts from the statement. Each case reads the
+// clock in the transaction first, so that its begin is before that.
+func TestTimesInAnOpenTransaction(t *testing.T) {
+	t.Parallel()
+	inTx := func(t *testing.T, s *Store, act func(tx pgx.Tx)) (before time.Time) {
+		t.Helper()
+		tx := begin(t, s)
+		before = one[time.Time](t, tx, `SELECT clock_timestamp()`)
+		act(tx)
+		commit(t, tx)
+		return before
+	}
+	counts := func(t *testing.T, s *Store, id uuid.UUID, before time.Time, delay, timeout time.Duration) {
+		t.Helper()
+		r, err := s.Run(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.CreatedAt.Before(before) || r.AvailableAt.Before(before.Add(delay)) || timeout > 0 && r.DeadlineAt.Before(before.Add(delay+timeout)) {
+			t.Errorf("created %v, available %v, deadline %v; want them to count from %v", r.CreatedAt, r.AvailableAt, r.DeadlineAt, before)
+		}
+	}
+
+	t.Run("Start", func(t *testing.T) {
+		t.Parallel()
+		s := open(t)
+		run, due := newRun(withDelay(time.Hour), withTimeout(time.Minute)), newRun(withTimeout(time.Minute))
+		before := inTx(t, s, func(tx pgx.Tx) {
+			if _, err := s.Start(t.Context(), tx, []NewRun{run, due}); err != nil {
+				t.Fatal(err)
+			}
+		})
+		counts(t, s, run.RunID, before, time.Hour, time.Minute)
+		counts(t, s, due.RunID, before, 0, time.Minute)
+		if got := claimIDs(t, s, request(2)); len(got) != 1 || got[0] != due.RunID {
+			t.Errorf("claimed %v, want %v as soon as the transaction has committed", got, due.RunID)
+		}
+	})
+
+	// A run whose At is past is due when it is started, and has all of its Timeout.
+	t.Run("PastAt", func(t *testing.T) {
+		t.Parallel()
+		s := open(t)
+		run := newRun(withTimeout(time.Minute), func(r *NewRun) { r.At = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC) })
+		before := inTx(t, s, func(tx pgx.Tx) {
+			if _, err := s.Start(t.Context(), tx, []NewRun{run}); err != nil {
+				t.Fatal(err)
+			}
+		})
+		counts(t, s, run.RunID, before, 0, time.Minute)
+	})
+
+	t.Run("Restart", func(t *testing.T) {
+		t.Parallel()
+		s := open(t)
+		id := over(t, s, nil, withTimeout(time.Minute))
+		r := Restart{Run: id, New: newID()}
+		before := inTx(t, s, func(tx pgx.Tx) {
+			if _, err := s.Restart(t.Context(), tx, r); err != nil {
+				t.Fatal(err)
+			}
+		})
+		counts(t, s, r.New, before, 0, time.Minute)
+	})
+
+	// What a group of branches has left of its Timeout is not shortened by the transaction's age.
+	t.Run("Fork", func(t *testing.T) {
+		t.Parallel()
+		s := open(t)
+		id := over(t, s, []string{"group/a/first", "group/a/second"})
+		exec(t, s.pool, `UPDATE kagzi.step_runs SET started_at = '2020-01-01', finished_at = '2020-01-01' WHERE run_id = $1`, id)
+		exec(t, s.pool, `UPDATE kagzi.step_runs SET started_at = '2020-01-02', finished_at = '2020-01-02' WHERE run_id = $1 AND step_id = 'group/a/second'`, id)
+		exec(t, s.pool, `
+			INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt, wake_at, started_at)
+			SELECT run_id, 'group', 1, namespace_id, 'RUNNING', 'MARKER', 1, 1, '2020-01-03', '2020-01-01' FROM kagzi.workflow_runs WHERE run_id = $1`, id)
+		r := Restart{Run: id, New: newID(), Step: "group/a/second"}
+		before := inTx(t, s, func(tx pgx.Tx) {
+			if _, err := s.Restart(t.Context(), tx, r); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if until := one[time.Time](t, s.pool, `SELECT wake_at FROM kagzi.step_runs WHERE run_id = $1 AND step_id = 'group'`, r.New); until.Before(before.Add(24 * time.Hour)) {
+			t.Errorf("the group times out at %v, want a day after %v", until, before)
+		}
+	})
+
+	t.Run("Resume", func(t *testing.T) {
+		t.Parallel()
+		s := open(t)
+		id := start(t, s, newRun())[0]
+		if err := cancelled(s.Cancel(t.Context(), nil, id, "")); err != nil {
+			t.Fatal(err)
+		}
+		before := inTx(t, s, func(tx pgx.Tx) {
+			if _, err := s.Resume(t.Context(), tx, id, ""); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if r, err := s.Run(t.Context(), id); err != nil || r.AvailableAt.Before(before) {
+			t.Errorf("available %v, %v; want it after %v", r.AvailableAt, err, before)
+		}
+	})
+
+	t.Run("Trigger", func(t *testing.T) {
+		t.Parallel()
+		s := open(t)
+		template := &Template{
+			ID: newID(), Name: "schedule", Queue: "queue", Type: "type", Priority: 3, CatchUp: 1, Spec: []byte(`{"timeout": 60000000}`),
+			Cron: "@daily", Input: []byte("input"), Next: time.Now().Add(time.Hour), Cursor: time.Now(),
+		}
+		edit := func(tx pgx.Tx, e *Edit) {
+			t.Helper()
+			if _, err := s.EditSchedule(t.Context(), tx, template.ID, func(time.Time, *Template) (*Edit, error) { return e, nil }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		edit(nil, &Edit{Save: template})
+		id := newID()
+		before := inTx(t, s, func(tx pgx.Tx) {
+			edit(tx, &Edit{Fire: &Firing{Template: template.ID, Runs: []TickRun{{RunID: id}}, Next: template.Next}})
+		})
+		counts(t, s, id, before, 0, time.Minute)
+	})
+}

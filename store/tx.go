@@ -1,0 +1,352 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// A txMode says how a transaction of ours is to be.
+type txMode struct {
+	locks      time.Duration // how long a lock is waited for at most; zero: for as long as the call may take
+	statements time.Duration // how long a statement may take at most; zero: for as long as the call may take
+	relaxed    bool          // the commit does not wait for the disk
+	each       bool          // statements are planned at each call, by the planner's own costs
+}
+
+var (
+	patient = txMode{}
+	brief   = txMode{locks: briefly}
+	// A claim need not wait for the disk: if the server crashes before it is there, so are all records that were made
+	// under it, and the run is claimed again. Nor need what is deleted again after a crash.
+	relaxed = txMode{locks: briefly, relaxed: true}
+	// Statements whose arguments decide which index serves are planned at each call.
+	listing = txMode{each: true}
+)
+
+// briefly is how long what shares a transaction, or can come again, waits for somebody else's lock.
+const briefly = 100 * time.Millisecond
+
+// Every transaction of ours begins with beginTx and prologue, whatever the role, the database or the pool have for
+// defaults: those are meant for others. What looks after it has locked must see what others have committed meanwhile,
+// which stricter levels do not show. The timeouts let the server end what nobody waits for any more; a process that is
+// frozen between two statements keeps its locks for five seconds.
+//
+// While a table is small, or nothing is known of it, the planner reads it or an index whole, and keeps such a plan
+// after the table has grown, until somebody analyzes it. So what reads much of an index is made dear, and while there is
+// next to nothing no plan is kept. Costs so high would call for jit. A generic plan cannot name a shard, so tables that
+// are distributed get none.
+const (
+	beginTx  = `BEGIN ISOLATION LEVEL READ COMMITTED`
+	prologue = `
+SELECT ` + formats + `, set_config('lock_timeout', $1, true), set_config('statement_timeout', $2, true),
+	set_config('idle_in_transaction_session_timeout', '5s', true),
+	set_config('synchronous_commit', CASE WHEN $3::bool THEN 'off' ELSE current_setting('synchronous_commit') END, true),
+	set_config('jit', 'off', true), CASE WHEN $4::bool THEN set_config('plan_cache_mode', 'force_custom_plan', true)
+		ELSE set_config('enable_seqscan', 'off', true) || set_config('cpu_index_tuple_cost', '10', true) || set_config('plan_cache_mode', ` + planMode + `, true) END`
+	commitTx = `COMMIT`
+)
+
+// On Citus the rows are on other servers, which learn only of what SET LOCAL says, after this.
+const (
+	reachNodes  = `SET LOCAL citus.propagate_set_commands = 'local'`
+	locksOfTick = `SET LOCAL lock_timeout = '100ms'`
+	locksOfCall = `SET LOCAL lock_timeout = '1s'`
+)
+
+// preamble queues what a transaction on conn begins with, after BEGIN, and returns how many statements that are.
+func (m txMode) preamble(ctx context.Context, conn *pgx.Conn, b *pgx.Batch) (n int, err error) {
+	b.Queue(prologue, m.prologueArgs(ctx)...)
+	if m.locks == 0 {
+		return 1, nil
+	}
+	distributed, err := hasCitus(ctx, conn)
+	if err != nil || !distributed {
+		return 1, err
+	}
+	b.Queue(reachNodes)
+	if m.locks <= briefly {
+		b.Queue(locksOfTick)
+	} else {
+		b.Queue(locksOfCall)
+	}
+	return 3, nil
+}
+
+// hasCitus asks once for each connection whether its database has Citus.
+func hasCitus(ctx context.Context, conn *pgx.Conn) (yes bool, err error) {
+	const key = "kagzi: on Citus"
+	known := conn.PgConn().CustomData()
+	if yes, ok := known[key].(bool); ok {
+		return yes, nil
+	}
+	if err = conn.QueryRow(ctx, onCitus).Scan(&yes); err == nil {
+		known[key] = yes
+	}
+	return yes, err
+}
+
+// formats make the server write times and bytes as pgx reads them: in the exec modes without descriptions they come as
+// text, in the way that the user's or the database's settings say.
+const formats = `set_config('DateStyle', 'ISO', true), set_config('bytea_output', 'hex', true)`
+
+const planMode = `CASE
+			WHEN pg_relation_size('kagzi.workflow_runs'::regclass) < 65536 OR current_setting('citus.version', true) <> '' THEN 'force_custom_plan'
+			ELSE 'force_generic_plan' END`
+
+// In a caller's transaction only the formats and the planner's settings are ours: byIndex makes them, byCost puts the
+// caller's back.
+const (
+	byIndex = `
+SELECT set_config('kagzi.settings', concat_ws('|', current_setting('enable_seqscan'), current_setting('cpu_index_tuple_cost'),
+		current_setting('jit'), current_setting('plan_cache_mode'), current_setting('DateStyle'), current_setting('bytea_output')), true),
+	` + formats + `, set_config('enable_seqscan', 'off', true), set_config('cpu_index_tuple_cost', '10', true), set_config('jit', 'off', true),
+	set_config('plan_cache_mode', ` + planMode + `, true)`
+	byCost = `
+SELECT set_config('enable_seqscan', split_part(current_setting('kagzi.settings'), '|', 1), true),
+	set_config('cpu_index_tuple_cost', split_part(current_setting('kagzi.settings'), '|', 2), true),
+	set_config('jit', split_part(current_setting('kagzi.settings'), '|', 3), true),
+	set_config('plan_cache_mode', split_part(current_setting('kagzi.settings'), '|', 4), true),
+	set_config('DateStyle', split_part(current_setting('kagzi.settings'), '|', 5), true),
+	set_config('bytea_output', split_part(current_setting('kagzi.settings'), '|', 6), true)`
+)
+
+// prologueArgs are those of a transaction whose call ends with ctx. The server gives up a little before: then the
+// outcome is known, and the connection is left.
+func (m txMode) prologueArgs(ctx context.Context) []any {
+	timeout := callTimeout
+	if t, ok := ctx.Deadline(); ok {
+		timeout = time.Until(t) * 9 / 10
+	}
+	if m.statements > 0 {
+		timeout = min(timeout, m.statements)
+	}
+	locks := m.locks
+	if locks == 0 {
+		locks = timeout * 9 / 10 // sooner than the statement, so that the error says what was waited for
+	}
+	return []any{millis(max(locks, 1)), millis(max(timeout, 1)), m.relaxed, m.each}
+}
+
+// millis is d as a setting: rounded up, for zero means no timeout.
+func millis(d time.Duration) string {
+	return fmt.Sprint(int64((d + time.Millisecond - 1) / time.Millisecond))
+}
+
+// An ownTx is a transaction that transact has begun, or a part of one.
+type ownTx struct{ pgx.Tx }
+
+// Begin begins a part of the transaction, with a savepoint.
+func (t ownTx) Begin(ctx context.Context) (pgx.Tx, error) {
+	part, err := t.Tx.Begin(ctx)
+	return ownTx{part}, err
+}
+
+// transact runs f in a transaction of its own.
+func transact(ctx context.Context, db DB, m txMode, f func(pgx.Tx) error) error {
+	return onConn(ctx, db, func(conn *pgx.Conn) error {
+		return pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+			b := &pgx.Batch{}
+			n, err := m.preamble(ctx, conn, b)
+			if err == nil {
+				err = sendAll(ctx, tx, b, around(nil, n, 0))
+			}
+			if err != nil {
+				return err
+			}
+			return f(ownTx{tx})
+		})
+	})
+}
+
+// ask sends one statement and gives its rows to read; see exchange.
+func ask(ctx context.Context, db DB, sql string, args []any, read func(pgx.Rows) error) error {
+	b := &pgx.Batch{}
+	b.Queue(sql, args...)
+	return exchange(ctx, db, patient, b, read)
+}
+
+// askOne is ask for a single value; pgx.ErrNoRows if there is none.
+func askOne[T any](ctx context.Context, db DB, sql string, args ...any) (v T, err error) {
+	err = ask(ctx, db, sql, args, func(rows pgx.Rows) error {
+		v, err = pgx.CollectOneRow(rows, pgx.RowTo[T])
+		return err
+	})
+	return v, err
+}
+
+// askRow is ask for one row; pgx.ErrNoRows if there is none.
+func askRow(ctx context.Context, db DB, sql string, args []any, dest ...any) error {
+	return ask(ctx, db, sql, args, func(rows pgx.Rows) error {
+		_, err := pgx.CollectOneRow(rows, func(row pgx.CollectableRow) (struct{}, error) { return struct{}{}, row.Scan(dest...) })
+		return err
+	})
+}
+
+// changed sends one statement and reports whether it changed a row.
+func changed(ctx context.Context, db DB, sql string, args ...any) (did bool, err error) {
+	err = ask(ctx, db, sql, args, func(rows pgx.Rows) error {
+		rows.Close()
+		did = rows.CommandTag().RowsAffected() > 0
+		return rows.Err()
+	})
+	return did, err
+}
+
+// exchange sends statements in one round trip, and gives each its rows to read; where read is nil there are none, or they
+// do not matter. If db is a transaction they are a part of it, which of a caller's keeps its settings; else they are one of their own.
+func exchange(ctx context.Context, db DB, m txMode, b *pgx.Batch, reads ...func(pgx.Rows) error) error {
+	for len(reads) < b.Len() {
+		reads = append(reads, nil)
+	}
+	whole := &pgx.Batch{}
+	switch tx := db.(type) {
+	case ownTx:
+		return sendAll(ctx, tx, b, reads)
+	case pgx.Tx:
+		whole.Queue(byIndex)
+		whole.QueuedQueries = append(whole.QueuedQueries, b.QueuedQueries...)
+		whole.Queue(byCost)
+		return sendAll(ctx, tx, whole, around(reads, 1, 1))
+	}
+	return onConn(ctx, db, func(conn *pgx.Conn) error {
+		whole.Queue(beginTx)
+		n, err := m.preamble(ctx, conn, whole)
+		if err != nil {
+			return err
+		}
+		whole.QueuedQueries = append(whole.QueuedQueries, b.QueuedQueries...)
+		whole.Queue(commitTx)
+		err = sendAll(ctx, conn, whole, around(reads, 1+n, 1))
+		if err != nil {
+			abort(conn)
+		}
+		return err
+	})
+}
+
+// around adds statements without rows before and after others.
+func around(reads []func(pgx.Rows) error, before, after int) []func(pgx.Rows) error {
+	return append(append(make([]func(pgx.Rows) error, before, before+len(reads)+after), reads...), make([]func(pgx.Rows) error, after)...)
+}
+
+// sendAll returns when every answer has come and was read, the commit's too.
+func sendAll(ctx context.Context, db DB, b *pgx.Batch, reads []func(pgx.Rows) error) error {
+	res := db.SendBatch(ctx, b)
+	defer res.Close()
+	for _, read := range reads {
+		rows, err := res.Query()
+		if err != nil {
+			return err
+		}
+		if read != nil {
+			err = read(rows)
+		}
+		rows.Close()
+		if err := cmp.Or(err, rows.Err()); err != nil {
+			return err
+		}
+	}
+	return res.Close()
+}
+
+// abort ends the transaction that a statement has failed in, so that the pool may keep the connection.
+func abort(conn *pgx.Conn) {
+	if conn.IsClosed() || conn.PgConn().TxStatus() == 'I' {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_, _ = conn.Exec(ctx, `ROLLBACK`) // one that fails closes the connection, which ends it too
+}
+
+// onConn calls f with a connection: db's own, or one of the pool's. For one of those it waits for half of the time that
+// the call has: the other half is the statements'.
+func onConn(ctx context.Context, db DB, f func(*pgx.Conn) error) error {
+	switch db := db.(type) {
+	case *pgx.Conn:
+		return f(db)
+	case *pgxpool.Conn:
+		return f(db.Conn())
+	case *pgxpool.Pool:
+		conn, err := acquire(ctx, db)
+		if err != nil {
+			return err
+		}
+		defer conn.Release()
+		return f(conn.Conn())
+	}
+	return fmt.Errorf("a %T cannot begin a transaction", db)
+}
+
+func acquire(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
+	wait := callTimeout / 2
+	if t, ok := ctx.Deadline(); ok {
+		wait = time.Until(t) / 2
+	}
+	if wait <= 0 {
+		return nil, context.DeadlineExceeded
+	}
+	waiting, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	conn, err := pool.Acquire(waiting)
+	if err != nil && waiting.Err() != nil {
+		stat := pool.Stat()
+		err = &NoConnection{InUse: stat.AcquiredConns(), Most: stat.MaxConns(), Waited: wait, Err: err}
+	}
+	return conn, err
+}
+
+// A NoConnection reports that the pool gave no connection in time. Nothing was sent.
+type NoConnection struct {
+	InUse, Most int32
+	Waited      time.Duration
+	Err         error
+}
+
+// busy reports whether others have all of them; else the server does not answer to those who connect.
+func (e *NoConnection) busy() bool { return e.InUse >= e.Most }
+
+func (e *NoConnection) Error() string {
+	if !e.busy() {
+		return fmt.Sprintf("no connection could be opened in %v: %v", e.Waited.Round(time.Millisecond), e.Err)
+	}
+	return fmt.Sprintf("no connection of the pool became free in %v: all %d are in use, by steps or other code of this process: raise pool_max_conns, or give Kagzi a pool of its own",
+		e.Waited.Round(time.Millisecond), e.Most)
+}
+
+func (e *NoConnection) Unwrap() error { return e.Err }
+
+// ErrIsolation reports a caller's transaction at a level that does not fit.
+var ErrIsolation = errors.New("the transaction is too strict")
+
+// A fitTx is a caller's transaction that was found fit.
+type fitTx struct{ pgx.Tx }
+
+// Begin begins a part of the transaction, with a savepoint.
+func (t fitTx) Begin(ctx context.Context) (pgx.Tx, error) {
+	part, err := t.Tx.Begin(ctx)
+	return fitTx{part}, err
+}
+
+// fit refuses a caller's transaction that does not see what others commit during it, for those who look after they have
+// locked: a compensation, a child or a run that has ended meanwhile would be missed.
+func fit(ctx context.Context, tx pgx.Tx) (pgx.Tx, error) {
+	switch tx.(type) {
+	case ownTx, fitTx:
+		return tx, nil
+	}
+	var level string
+	if err := tx.QueryRow(ctx, `SELECT current_setting('transaction_isolation')`).Scan(&level); err != nil {
+		return nil, err
+	}
+	if level == "repeatable read" || level == "serializable" {
+		return nil, fmt.Errorf("%w: at %s it does not see what others commit while it waits for a lock: begin it at READ COMMITTED (pgx.TxOptions{IsoLevel: pgx.ReadCommitted})", ErrIsolation, level)
+	}
+	return fitTx{tx}, nil
+}
