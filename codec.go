@@ -45,8 +45,18 @@ type Sealer interface {
 	HashKey() []byte
 }
 
+// A what names what is encoded, for errors.
+type what struct{ kind, name string }
+
+func (w what) String() string {
+	if w.name == "" {
+		return w.kind
+	}
+	return fmt.Sprintf("%s %q", w.kind, w.name)
+}
+
 // encode returns v as it is stored.
-func (c *Client) encode(what string, v any) ([]byte, error) {
+func (c *Client) encode(what what, v any) ([]byte, error) {
 	plain, err := c.plain(what, v)
 	if err != nil {
 		return nil, err
@@ -55,7 +65,7 @@ func (c *Client) encode(what string, v any) ([]byte, error) {
 }
 
 // encodeHashed returns v as it is stored, and the hash by which it is compared with other values.
-func (c *Client) encodeHashed(what string, v any) (stored, hash []byte, err error) {
+func (c *Client) encodeHashed(what what, v any) (stored, hash []byte, err error) {
 	plain, err := c.plain(what, v)
 	if err != nil {
 		return nil, nil, err
@@ -65,7 +75,7 @@ func (c *Client) encodeHashed(what string, v any) (stored, hash []byte, err erro
 }
 
 // identity returns the hash by which v is compared with other values. Nothing is stored of v.
-func (c *Client) identity(what string, v any) ([]byte, error) {
+func (c *Client) identity(what what, v any) ([]byte, error) {
 	plain, err := c.plain(what, v)
 	if err != nil {
 		return nil, err
@@ -73,7 +83,7 @@ func (c *Client) identity(what string, v any) ([]byte, error) {
 	return c.hashOf(plain), c.fits(what, plain)
 }
 
-func (c *Client) plain(what string, v any) ([]byte, error) {
+func (c *Client) plain(what what, v any) ([]byte, error) {
 	data, err := c.cfg.Codec.Encode(v)
 	if err != nil {
 		return nil, fmt.Errorf("kagzi: %s: a %T cannot be encoded: %w", what, v, err)
@@ -84,7 +94,7 @@ func (c *Client) plain(what string, v any) ([]byte, error) {
 	return data, nil
 }
 
-func (c *Client) seal(what string, plain []byte) ([]byte, error) {
+func (c *Client) seal(what what, plain []byte) ([]byte, error) {
 	if c.cfg.Sealer == nil {
 		return plain, c.fits(what, plain)
 	}
@@ -100,7 +110,7 @@ func (c *Client) seal(what string, plain []byte) ([]byte, error) {
 
 // A sealError is a Sealer's: unlike what cannot be encoded it may pass.
 type sealError struct {
-	what string
+	what what
 	err  error
 }
 
@@ -117,7 +127,7 @@ func unstorable(err error) error {
 	return Permanent(kinded{KindValidation, err})
 }
 
-func (c *Client) fits(what string, data []byte) error {
+func (c *Client) fits(what what, data []byte) error {
 	if len(data) > c.cfg.MaxPayload {
 		return fmt.Errorf("%w: %s is %d bytes, the limit (ClientConfig.MaxPayload) is %d", ErrPayloadTooLarge, what, len(data), c.cfg.MaxPayload)
 	}

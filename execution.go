@@ -150,9 +150,7 @@ func (e *execution) held() store.Held { return store.Held{RunID: e.run.RunID, Le
 
 // execute runs the workflow function on this goroutine, unless the claim was too long ago.
 func (e *execution) execute(h handler) {
-	if why := e.mayNot(); why != "" {
-		e.log().Warn("kagzi: a run is given back before it begins: another worker may hold it", "because", why)
-		e.refuse(endShutdown, ErrLeaseLost)
+	if !e.isHeld() {
 		return
 	}
 	b := &branch{e: e, ctx: e.ctx, cancel: e.cancel, now: e.run.StartedAt, result: &branchResult{}}
@@ -160,16 +158,30 @@ func (e *execution) execute(h handler) {
 	e.begins = true
 	e.mu.Unlock()
 	if !e.run.DeadlineAt.IsZero() && !e.undoing && !e.replays {
-		e.mu.Lock()
-		e.deadline = time.AfterFunc(e.run.DeadlineAt.Sub(e.s.now()), e.timeOver)
-		e.mu.Unlock()
-		e.resetDeadline() // the clock may have been set meanwhile, by who has not seen the timer
+		e.setDeadline()
 	}
 	var output []byte
 	e.guard(b, func() (err error) {
 		output, err = h(b, e.run.Input)
 		return err
 	}, func() { e.output = output })
+}
+
+// isHeld reports whether the run is this worker's, and gives it back if it may be another's.
+func (e *execution) isHeld() bool {
+	why := e.mayNot()
+	if why != "" {
+		e.log().Warn("kagzi: a run is given back before it begins: another worker may hold it", "because", why)
+		e.refuse(endShutdown, ErrLeaseLost)
+	}
+	return why == ""
+}
+
+func (e *execution) setDeadline() {
+	e.mu.Lock()
+	e.deadline = time.AfterFunc(e.run.DeadlineAt.Sub(e.s.now()), e.timeOver)
+	e.mu.Unlock()
+	e.resetDeadline() // the clock may have been set meanwhile, by who has not seen the timer
 }
 
 // timeOver fails the run, unless the estimate of the database's clock has moved back since the timer was set.

@@ -116,7 +116,7 @@ func (h *heart) third() time.Duration { return max(h.s.w.cfg.Coordinator.Grace, 
 
 // judge ends all executions, once, if the worker may be taken for dead by now.
 func (h *heart) judge() {
-	why := h.s.standing.mayNot()
+	why := h.s.standing.mayNot(time.Now())
 	switch {
 	case why == "":
 		h.setFence()
@@ -153,7 +153,7 @@ func serverDown(err error) bool {
 func (h *heart) alive(sent time.Time) {
 	h.s.standing.answered(sent, h.backend != store.Backend{})
 	h.setFence()
-	if h.s.standing.mayNot() != "" { // the answer is old
+	if h.s.standing.mayNot(time.Now()) != "" { // the answer is old
 		return
 	}
 	h.s.mu.Lock()

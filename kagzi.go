@@ -116,7 +116,7 @@ func (c *Client) newRun(ctx context.Context, call Call, shared []StartOption) (s
 	if err != nil {
 		return r, cfg, err
 	}
-	input, hash, err := c.encodeHashed(fmt.Sprintf("input of workflow %q", call.workflow), call.input)
+	input, hash, err := c.encodeHashed(what{"input of workflow", call.workflow}, call.input)
 	if err != nil {
 		return r, cfg, err
 	}

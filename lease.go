@@ -10,12 +10,9 @@ import (
 // What a worker may do under a lease is asked here, each time before it calls code of the application. A timer would not
 // do: after the process was frozen, goroutines that are ready to run come before it.
 
-// past reports whether t, a time that this process read, is over. The monotonic clock stands still while the system is
+// past reports whether t is over by now; this process has read both. The monotonic clock stands still while the system is
 // suspended, and the wall clock may be set: what either says counts.
-func past(t time.Time) bool {
-	now := time.Now()
-	return now.After(t) || now.Round(0).After(t.Round(0))
-}
+func past(now, t time.Time) bool { return now.After(t) || now.Round(0).After(t.Round(0)) }
 
 // setTerm notes what the table says of the lease, unless a later question was answered before.
 func (e *execution) setTerm(t store.Term) {
@@ -28,15 +25,17 @@ func (e *execution) setTerm(t store.Term) {
 
 // mayNot says why the run may be another worker's by now; "" if it is this one's for certain.
 func (e *execution) mayNot() string {
+	if e.audit != nil { // a replay has no lease, and no worker
+		return ""
+	}
 	e.mu.Lock()
 	ends := e.term.Ends
 	e.mu.Unlock()
-	switch {
-	case e.audit == nil && past(ends): // a replay has no lease
+	now := time.Now()
+	if past(now, ends) {
 		return "the lease is over"
-	default:
-		return e.s.standing.mayNot()
 	}
+	return e.s.standing.mayNot(now)
 }
 
 // exitUnlessHeld exits the goroutine if the execution has ended, and ends it if the run may be another worker's.
@@ -95,9 +94,9 @@ func (s *standing) ends() (until time.Time, why string) {
 	return until, why
 }
 
-// mayNot says why the worker may be taken for dead; "" if nobody does.
-func (s *standing) mayNot() string {
-	if until, why := s.ends(); s.patience > 0 && past(until) {
+// mayNot says why the worker may be taken for dead by now; "" if nobody does.
+func (s *standing) mayNot(now time.Time) string {
+	if until, why := s.ends(); s.patience > 0 && past(now, until) {
 		return why
 	}
 	return ""

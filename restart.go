@@ -49,7 +49,7 @@ func (c *Client) restartOptions(opts []RestartOption) (restartConfig, error) {
 				check(errors.New("kagzi: Input(nil): give the new input, or leave the option out to keep the old one"))
 				continue
 			}
-			input, hash, err := c.encodeHashed("the new input", o.v)
+			input, hash, err := c.encodeHashed(what{kind: "the new input"}, o.v)
 			check(err)
 			cfg.run.Replace, cfg.run.Input, cfg.run.InputHash = true, input, hash
 		case nil:

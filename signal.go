@@ -194,7 +194,7 @@ func (c *Client) message(ctx context.Context, m Message, ref string) (store.Mess
 		return store.Message{}, err
 	}
 	name := m.signal.String()
-	payload, hash, err := c.encodeHashed(fmt.Sprintf("payload of signal %q", name), m.payload)
+	payload, hash, err := c.encodeHashed(what{"payload of signal", name}, m.payload)
 	if err != nil {
 		return store.Message{}, err
 	}

@@ -152,6 +152,14 @@ type stepCall struct {
 
 // step returns the record of the step's result, executing it as often as it takes.
 func (b *branch) step(name string, call stepFunc, result resultType, opts []StepOption, tx bool) (*store.StepRow, error) {
+	s, err := b.newStep(name, call, result, opts, tx)
+	if err != nil {
+		return nil, err
+	}
+	return s.run(b.lookup(s.id, store.KindFunction))
+}
+
+func (b *branch) newStep(name string, call stepFunc, result resultType, opts []StepOption, tx bool) (*stepCall, error) {
 	id, err := b.enter("step", name)
 	if err != nil {
 		return nil, err
@@ -163,8 +171,7 @@ func (b *branch) step(name string, call stepFunc, result resultType, opts []Step
 	if err != nil {
 		return nil, b.misuse(failed(err, "step %q", id))
 	}
-	s := &stepCall{b: b, id: id, kind: store.KindFunction, call: call, result: result, cfg: cfg, tx: tx, attempt: 1, first: 1}
-	return s.run(b.lookup(id, store.KindFunction))
+	return &stepCall{b: b, id: id, kind: store.KindFunction, call: call, result: result, cfg: cfg, tx: tx, attempt: 1, first: 1}, nil
 }
 
 // run executes the step as often as it takes, given its latest record; nil if there is none.
@@ -216,6 +223,8 @@ func (s *stepCall) execute() (*store.StepRow, error) {
 	}
 	ctx, cancel := s.begin()
 	defer cancel()
+	// Not of a transactional step: a row committed meanwhile would fail a transaction of a stricter isolation, each time.
+	defer s.showLater()()
 	begun := time.Now()
 	data, err := s.callUser(ctx, nil)
 	return s.settle(ctx, begun, data, err)
@@ -228,7 +237,7 @@ func (s *stepCall) newRecord(status string) *store.Record {
 	return r
 }
 
-// begin returns the context of an attempt, and shows the attempt in the table if it takes long.
+// begin returns the context of an attempt.
 func (s *stepCall) begin() (context.Context, context.CancelFunc) {
 	b, e := s.b, s.b.e
 	ctx, cancel := context.WithCancel(b.ctx)
@@ -240,18 +249,18 @@ func (s *stepCall) begin() (context.Context, context.CancelFunc) {
 		Run: e.runID, Workflow: e.run.Type, Step: s.id, Attempt: s.attempt, Key: string(e.runID) + "/" + s.id,
 	})
 	ctx = context.WithValue(ctx, sendsKey{}, &sends{})
-	running := s.newRecord(store.Running) // now: the step may be at its next attempt when the timer's function runs
-	running.Elapsed = visibleAfter
-	visible := time.AfterFunc(visibleAfter, func() {
-		if !s.tx { // a row committed meanwhile would fail a transaction of a stricter isolation, each time
-			e.show(running)
-		}
-	})
 	e.s.failpoint("before step", e.run.RunID)
-	return ctx, func() {
-		visible.Stop()
-		cancel()
-	}
+	return ctx, cancel
+}
+
+// showLater shows the attempt in the table if it is not over soon, which the function returned says.
+func (s *stepCall) showLater() (over func() bool) {
+	attempt, first := s.attempt, s.first // the step may be at its next attempt when the timer's function runs
+	return time.AfterFunc(visibleAfter, func() {
+		r := s.b.e.newRecord(s.id, s.kind, store.Running, attempt, first)
+		r.Sequence, r.Elapsed = s.place, visibleAfter
+		s.b.e.show(r)
+	}).Stop
 }
 
 // timedOut is the failure of an attempt that took too long.
@@ -344,26 +353,29 @@ func (s *stepCall) callUser(ctx context.Context, tx pgx.Tx) (data []byte, err er
 		err = s.timedOut()
 	}
 	if err == nil {
-		if data, err = s.b.e.s.w.client.encode(fmt.Sprintf("result of step %q", s.id), v); err != nil {
-			err = unstorable(err)
-		} else {
-			err = s.undecodable(v, data)
-		}
+		data, err = s.encode(v)
 	}
 	returned = true
 	return data, err
 }
 
-// undecodable is the failure of a result that was encoded and cannot be decoded again: recorded, it would be in the way of
-// every later execution.
-func (s *stepCall) undecodable(v any, data []byte) error {
-	if s.result.decode == nil {
-		return nil
+// encode returns the function's result as it is recorded.
+func (s *stepCall) encode(v any) ([]byte, error) {
+	data, err := s.b.e.s.w.client.encode(what{"result of step", s.id}, v)
+	if err != nil {
+		return nil, unstorable(err)
 	}
-	err := s.result.decode(data)
-	if err == nil {
-		return nil
+	if s.result.decode != nil {
+		if err := s.result.decode(data); err != nil {
+			return nil, s.undecodable(v, err)
+		}
 	}
+	return data, nil
+}
+
+// undecodable is the failure of a result that was encoded and cannot be decoded again, for that reason: recorded, it would
+// be in the way of every later execution.
+func (s *stepCall) undecodable(v any, err error) error {
 	advice := "let the step return a type that decodes what it encodes"
 	if s.result.of.Kind() == reflect.Interface {
 		advice = fmt.Sprintf("%v is an interface, which does not say what to make of the data: let the step return a concrete type", s.result.of)

@@ -397,8 +397,7 @@ func TestShownAttemptIsTheOneThatTakesLong(t *testing.T) {
 	wf := Define[int, int]("wf", noRetry)
 	serve(k, wf, func(ctx Context, _ int) (int, error) {
 		s := &stepCall{b: ctx.(*branch), id: "slow", kind: store.KindFunction, attempt: 1, first: 1}
-		_, cancel := s.begin()
-		defer cancel()
+		defer s.showLater()()
 		for !shown.Load() {
 			s.attempt = 2
 			runtime.Gosched()

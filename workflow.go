@@ -84,19 +84,23 @@ func Handle[In, Out any](w *Worker, wf Workflow[In, Out], fn func(Context, In) (
 	w.handle(wf.name, int(version), isDefault, func(ctx *branch, input []byte) ([]byte, error) {
 		var in In
 		if err := client.decode(input, &in); err != nil {
-			return nil, Permanent(kinded{KindBadInput, fmt.Errorf("the stored input does not decode into %v, the type that this program has for it: %w; "+
-				"deploy code whose type decodes it, with the Codec and Sealer that the run was started with, and Resume the run, or Restart it with another kagzi.Input", reflect.TypeFor[In](), err)})
+			return nil, badInput(reflect.TypeFor[In](), err)
 		}
 		out, err := fn(ctx, in)
 		if err != nil {
 			return nil, err
 		}
-		data, err := client.encode(fmt.Sprintf("result of workflow %q", wf.name), out)
+		data, err := client.encode(what{"result of workflow", wf.name}, out)
 		if err != nil {
 			return nil, unstorable(err)
 		}
 		return data, nil
 	})
+}
+
+func badInput(want reflect.Type, err error) error {
+	return Permanent(kinded{KindBadInput, fmt.Errorf("the stored input does not decode into %v, the type that this program has for it: %w; "+
+		"deploy code whose type decodes it, with the Codec and Sealer that the run was started with, and Resume the run, or Restart it with another kagzi.Input", want, err)})
 }
 
 // kinded gives an error a kind.
