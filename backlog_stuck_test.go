@@ -19,7 +19,7 @@ func TestBacklogIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
 	db := dbtest.Database(t)
-	c := quietClient(t, db.Pool)
+	c := newTestClient(t, db.Pool)
 	child := Define[int, int]("child", Queue("kids"))
 	starts, refused := Define[int, int]("starts"), Define[int, int]("refused", noRetry)
 	w := newTestWorker(t, c, WorkerConfig{})

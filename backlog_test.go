@@ -43,7 +43,7 @@ func TestRegistrationDoesNotOvertakeABusyStart(t *testing.T) {
 	var frozen atomic.Bool
 	locked, free, thaw, busy := make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan bool, 100)
 	defer close(thaw)
-	w := newTestWorker(t, quietClient(t, k.pool), unwatched)
+	w := newTestWorker(t, newTestClient(t, k.pool), unwatched)
 	Handle(w, wf, code(locked, free))
 	w.failpoint = func(point string, _ uuid.UUID) {
 		switch {
@@ -95,7 +95,7 @@ func TestStepDoesNotOvertakeABusyDecision(t *testing.T) {
 		}
 		return m, Do(ctx, "hang", func(context.Context) error { <-hang; return nil })
 	}
-	w := newTestWorker(t, quietClient(t, k.pool), told)
+	w := newTestWorker(t, newTestClient(t, k.pool), told)
 	Handle(w, wf, fn)
 	busy := make(chan bool, 100)
 	w.failpoint = func(point string, _ uuid.UUID) {
@@ -174,13 +174,13 @@ func TestStepTxDoesNotOvertakeADecision(t *testing.T) {
 			return "shipped", Do(ctx, "ship", func(context.Context) error { j.add("ship"); return nil })
 		}
 	}
-	w := newTestWorker(t, quietClient(t, k.pool), unwatched)
+	w := newTestWorker(t, newTestClient(t, k.pool), unwatched)
 	Handle(w, wf, code(true))
 	hung, release := hangAt(w, "before flush", dies.Load)
 	startWorker(t, w)
 	defer release()
 	// the child's worker, on another queue
-	cw := newTestWorker(t, quietClient(t, k.pool), WorkerConfig{Queue: "kids", PollInterval: 50 * time.Millisecond, NoCoordinator: true})
+	cw := newTestWorker(t, newTestClient(t, k.pool), WorkerConfig{Queue: "kids", PollInterval: 50 * time.Millisecond, NoCoordinator: true})
 	Handle(cw, child, func(ctx Context, _ struct{}) (string, error) {
 		if !repaired.Load() {
 			return "", Permanent(errors.New("no"))

@@ -69,7 +69,7 @@ func printStatements(b *testing.B, pool *pgxpool.Pool) {
 
 func benchClient(b *testing.B, conns int32) *Client {
 	b.Helper()
-	c := quietClient(b, benchPool(b, conns))
+	c := newTestClient(b, benchPool(b, conns))
 	return c
 }
 

@@ -112,7 +112,7 @@ func TestThousandChildrenOnTwoWorkersOneKilled(t *testing.T) {
 			const n = 1000
 			db := dbtest.Database(t)
 			dbtest.Audit(t, db.Pool)
-			c := quietClient(t, db.Pool)
+			c := newTestClient(t, db.Pool)
 			cfg := quick
 			cfg.MaxConcurrent = 20
 			var files [2]string
@@ -171,7 +171,7 @@ func killFamily(t *testing.T, point string, nth int) {
 	db := dbtest.Database(t)
 	dbtest.Audit(t, db.Pool)
 	execSQL(t, db.Pool, createEffects)
-	c := quietClient(t, db.Pool)
+	c := newTestClient(t, db.Pool)
 	var runs []*Run[string]
 	for i := range families {
 		run, err := Start(t.Context(), c, raising, 2*i)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -243,7 +242,7 @@ func TestChild(t *testing.T) {
 // Calls that are wrong start nothing, and say so before any write.
 func TestChildRefusals(t *testing.T) {
 	t.Parallel()
-	k := newKitWith(t, ClientConfig{MaxPayload: 100, Logger: slog.New(slog.DiscardHandler)})
+	k := newKitWith(t, ClientConfig{MaxPayload: 100})
 	big := Define[string, string]("big")
 	bad := Define[func(), int]("bad")
 	tx := k.callersTx()

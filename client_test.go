@@ -6,7 +6,6 @@ import (
 	"encoding/gob"
 	"errors"
 	"fmt"
-	"log/slog"
 	"reflect"
 	"slices"
 	"strings"
@@ -247,7 +246,7 @@ func TestStartMany(t *testing.T) {
 
 func TestStartInTx(t *testing.T) {
 	k := newKit(t)
-	listener := quietClient(t, k.pool)
+	listener := newTestClient(t, k.pool)
 	w := newTestWorker(t, listener, WorkerConfig{PollInterval: 25 * time.Second}) // another client: it learns by NOTIFY alone
 	Handle(w, noop, odd)
 	startWorker(t, w)
@@ -395,7 +394,7 @@ func (gobCodec) Decode(data []byte, v any) error {
 
 func TestCodec(t *testing.T) {
 	t.Parallel()
-	k := newKitWith(t, ClientConfig{Codec: gobCodec{}, Logger: slog.New(slog.DiscardHandler)})
+	k := newKitWith(t, ClientConfig{Codec: gobCodec{}})
 	wf := Define[[]byte, []byte]("wf")
 	serve(k, wf, func(ctx Context, in []byte) ([]byte, error) {
 		if err := Do(ctx, "nothing", func(context.Context) error { return nil }); err != nil {

@@ -9,7 +9,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -61,7 +60,7 @@ func (g gcm) HashKey() []byte {
 func newSealedKit(t *testing.T) *kit {
 	t.Helper()
 	t.Parallel()
-	return newKitWith(t, ClientConfig{Sealer: newGCM(t, "key", "hash key"), Logger: slog.New(slog.DiscardHandler)})
+	return newKitWith(t, ClientConfig{Sealer: newGCM(t, "key", "hash key")})
 }
 
 // What is stored differs each time; values are compared by what they were before.
@@ -236,7 +235,7 @@ func TestSealFailsForAMoment(t *testing.T) {
 			t.Parallel()
 			sealer := hiccup{newGCM(t, "key", ""), at, &atomic.Int32{}}
 			sealer.left.Store(1)
-			k := newKitWith(t, ClientConfig{Sealer: sealer, Logger: slog.New(slog.DiscardHandler)})
+			k := newKitWith(t, ClientConfig{Sealer: sealer})
 			wf := Define[struct{}, string]("wf", soon)
 			serve(k, wf, func(ctx Context, _ struct{}) (string, error) {
 				_, err := Step(ctx, "step", func(context.Context) (string, error) { return "result of the step", nil }, soon)

@@ -21,7 +21,7 @@ import (
 func TestCrashLoopIsSetAside(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	c := quietClient(t, db.Pool)
+	c := newTestClient(t, db.Pool)
 	poison := startRuns(t, c, oneStep, 1)[0]
 	loseRun(t, db, poison.ID(), maxRecoveries)
 	others := startRuns(t, c, triple, 20)
@@ -44,7 +44,7 @@ func TestCrashLoopIsSetAside(t *testing.T) {
 func TestProgressEndsACrashLoop(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	c := quietClient(t, db.Pool)
+	c := newTestClient(t, db.Pool)
 	run := startRuns(t, c, triple, 1)[0]
 	loseRun(t, db, run.ID(), maxRecoveries+5)
 	execSQL(t, db.Pool, `UPDATE kagzi.workflow_runs SET status = 'PENDING', available_at = now()`)
@@ -66,7 +66,7 @@ func TestProgressEndsACrashLoop(t *testing.T) {
 func TestSuspectsRunOneAtATime(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	c := quietClient(t, db.Pool)
+	c := newTestClient(t, db.Pool)
 	wf := Define[int, int]("suspect")
 	w := newTestWorker(t, c, WorkerConfig{PollInterval: time.Hour})
 	const suspects = 3
@@ -113,7 +113,7 @@ func TestRunThatKillsItsWorker(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	execSQL(t, db.Pool, createEffects)
-	c := quietClient(t, db.Pool)
+	c := newTestClient(t, db.Pool)
 	poison := startRuns(t, c, oneStep, 1)[0] // alone in having a step that is not transactional
 	spec := workerSpec{DSN: db.DSN, Ledger: filepath.Join(t.TempDir(), "l"), Config: quick, Point: "during step", Nth: 1, Signal: syscall.SIGKILL}
 	died := 0

@@ -102,7 +102,7 @@ func newKilling(t *testing.T, point string, nth int, wf Workflow[int, string]) *
 	db := dbtest.Database(t)
 	dbtest.Audit(t, db.Pool)
 	execSQL(t, db.Pool, createEffects)
-	c := quietClient(t, db.Pool)
+	c := newTestClient(t, db.Pool)
 	k := &killing{point: point, nth: nth, db: db, runs: startRuns(t, c, wf, 5)}
 	dir := t.TempDir()
 	k.files = [2]string{filepath.Join(dir, "victim"), filepath.Join(dir, "rescuer")}
@@ -255,7 +255,7 @@ func takeOver(t *testing.T, cfg WorkerConfig, workers string, most time.Duration
 	o := &takeover{db: db, release: filepath.Join(dir, "release")}
 	o.victim = startProcess(t, workerSpec{DSN: db.DSN, Ledger: ledgers[0], Config: cfg})
 	var err error
-	if o.run, err = Start(t.Context(), quietClient(t, db.Pool), holding, o.release); err != nil {
+	if o.run, err = Start(t.Context(), newTestClient(t, db.Pool), holding, o.release); err != nil {
 		t.Fatal(err)
 	}
 	waitFor(t, "the step begins", func() bool { return countIn(t, ledgers[0], "BEGIN") == 1 })
@@ -308,7 +308,7 @@ func TestDefaultsDetectACrashWithinAMinute(t *testing.T) {
 		t.Errorf("a crash may take %v to be found", worst)
 	}
 	db := dbtest.Database(t)
-	c := quietClient(t, db.Pool)
+	c := newTestClient(t, db.Pool)
 	run, err := Start(t.Context(), c, oneStep, 1)
 	if err != nil {
 		t.Fatal(err)

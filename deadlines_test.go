@@ -11,7 +11,7 @@ import (
 // keepHouse runs a coordinator that gives workers no time at a deadline, until the test ends.
 func (k *kit) keepHouse() {
 	k.t.Helper()
-	co := newTestCoordinator(k.t, quietClient(k.t, k.pool), CoordinatorConfig{Interval: 20 * time.Millisecond})
+	co := newTestCoordinator(k.t, newTestClient(k.t, k.pool), CoordinatorConfig{Interval: 20 * time.Millisecond})
 	co.grace = time.Millisecond
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)

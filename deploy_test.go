@@ -71,7 +71,7 @@ type rollout struct {
 func newRollout(t *testing.T) *rollout {
 	db, dir := dbtest.Database(t), t.TempDir()
 	dbtest.Audit(t, db.Pool)
-	return &rollout{t, db, quietClient(t, db.Pool), dir, filepath.Join(dir, "release")}
+	return &rollout{t, db, newTestClient(t, db.Pool), dir, filepath.Join(dir, "release")}
 }
 
 func (r *rollout) ledger(name string) string { return filepath.Join(r.dir, name) }

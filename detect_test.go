@@ -57,11 +57,11 @@ const leasesOfRuns = `SELECT string_agg(concat_ws(' ', run_id, status, lease, re
 func TestLostConnectionsOfALiveWorker(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	c := quietClient(t, openPool(t, db.DSN, 6))
+	c := newTestClient(t, openPool(t, db.DSN, 6))
 	g, runs, _ := gated(t, c, mute, 3)
 	leases := queryOne[string](t, db.Pool, leasesOfRuns)
 	waitFor(t, "the worker listens", c.hub.listening)
-	direct := quietClient(t, db.Pool)
+	direct := newTestClient(t, db.Pool)
 	for _, all := range []bool{false, true, true} { // first the heart's alone: no other that is lost wakes it
 		old := queryOne[int](t, db.Pool, watchedBackend)
 		if old == 0 {
@@ -119,7 +119,7 @@ func TestServerTakesNoConnections(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	cfg := mute
-	g, runs, _ := gated(t, quietClient(t, openPool(t, db.DSN, 6)), cfg, 2)
+	g, runs, _ := gated(t, newTestClient(t, openPool(t, db.DSN, 6)), cfg, 2)
 	leases := queryOne[string](t, db.Pool, leasesOfRuns)
 	allow := refuseConnections(t, db)
 	defer allow()
@@ -168,7 +168,7 @@ func TestServerRestartJudgesNobody(t *testing.T) {
 			if name == "Restart" {
 				cfg.Coordinator.Grace = 50 * time.Millisecond // the new server knows that it never had the connection
 			}
-			g, runs, _ := gated(t, quietClient(t, pool), cfg, 3)
+			g, runs, _ := gated(t, newTestClient(t, pool), cfg, 3)
 			old := queryOne[int](t, pool, watchedBackend)
 			execSQL(t, pool, `CHECKPOINT`) // a claim's commit does not wait for the disk
 			disturb(t, server, old)
@@ -193,7 +193,7 @@ func TestServerRestartJudgesNobody(t *testing.T) {
 func TestPoolerLeavesNoEvidence(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	c := quietClient(t, openPool(t, startPooler(t, db), 10))
+	c := newTestClient(t, openPool(t, startPooler(t, db), 10))
 	g, runs, _ := gated(t, c, WorkerConfig{Heartbeat: 50 * time.Millisecond}, 1)
 	from := queryOne[time.Time](t, db.Pool, `SELECT clock_timestamp()`)
 	waitFor(t, "the worker has sent heartbeats", func() bool {
@@ -222,7 +222,7 @@ func TestPoolerLeavesNoEvidence(t *testing.T) {
 func TestSharedBackendIsNoEvidence(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	w := newTestWorker(t, quietClient(t, db.Pool), mute)
+	w := newTestWorker(t, newTestClient(t, db.Pool), mute)
 	newGate().handle(w)
 	h := newHeart(newSession(w))
 	if err := h.begin(t.Context()); err != nil {

@@ -110,7 +110,7 @@ const eventsOfWorkers = `SELECT string_agg(event, ' ' ORDER BY occurred_at) FROM
 func TestDrainFinishesWhatIsUnderWay(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	c := quietClient(t, db.Pool)
+	c := newTestClient(t, db.Pool)
 	g, runs, stop := gated(t, c, WorkerConfig{PollInterval: 10 * time.Millisecond}, 3)
 	stopped := stopping(stop)
 	waitFor(t, "the worker drains", func() bool {
@@ -149,7 +149,7 @@ func TestDrainGivesBackTheRest(t *testing.T) {
 	id := "worker=" + string(only(t, c, WorkerFilter{}).ID)
 
 	// The other worker has another client, so that only the database can tell it.
-	other := quietClient(t, openPool(t, db.DSN, 5))
+	other := newTestClient(t, openPool(t, db.DSN, 5))
 	h := newGate()
 	w := newTestWorker(t, other, WorkerConfig{PollInterval: time.Hour})
 	h.handle(w)
@@ -194,7 +194,7 @@ func TestDrainGivesBackTheRest(t *testing.T) {
 func TestDrainLeavesTimersToOthers(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	c, other := quietClient(t, db.Pool), quietClient(t, openPool(t, db.DSN, 5))
+	c, other := newTestClient(t, db.Pool), newTestClient(t, openPool(t, db.DSN, 5))
 	dir := t.TempDir()
 	begun, open := make(chan struct{}), make(chan struct{})
 	wf := Define[int, int]("nap-after-step")
@@ -229,7 +229,7 @@ func TestDrainLeavesTimersToOthers(t *testing.T) {
 func TestDrainRecordsALateSuccess(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	c := quietClient(t, db.Pool)
+	c := newTestClient(t, db.Pool)
 	wf := Define[int, string]("late")
 	w := newTestWorker(t, c, WorkerConfig{DrainTimeout: 10 * time.Millisecond})
 	begun := make(chan struct{})
@@ -271,7 +271,7 @@ func TestDrainRecordsALateSuccess(t *testing.T) {
 func TestDrainDoesNotWaitForTheDeaf(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	c := quietClient(t, db.Pool)
+	c := newTestClient(t, db.Pool)
 	g := newGate()
 	g.deaf = true
 	w := newTestWorker(t, c, WorkerConfig{DrainTimeout: 10 * time.Millisecond})
@@ -303,7 +303,7 @@ func TestRunLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	ignore := goleak.IgnoreCurrent()
-	c := quietClient(t, pool)
+	c := newTestClient(t, pool)
 	w := localWorker(t, c, filepath.Join(t.TempDir(), "l"), WorkerConfig{})
 	execSQL(t, db.Pool, createEffects)
 	for range 2 {
@@ -328,7 +328,7 @@ func TestRunLeavesNothing(t *testing.T) {
 func TestDrainWhileOthersStart(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	c := quietClient(t, db.Pool)
+	c := newTestClient(t, db.Pool)
 	const starters = 16
 	stop := startLocal(t, localWorker(t, c, filepath.Join(t.TempDir(), "l"), WorkerConfig{}))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -362,7 +362,7 @@ func TestDrainWhileOthersStart(t *testing.T) {
 func TestSIGTERMDrainsAProcess(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	c := quietClient(t, db.Pool)
+	c := newTestClient(t, db.Pool)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "l")
 	p := startProcess(t, workerSpec{DSN: db.DSN, Ledger: file, Config: WorkerConfig{DrainTimeout: 100 * time.Millisecond}})
@@ -392,7 +392,7 @@ func TestSIGTERMDrainsAProcess(t *testing.T) {
 func TestRegistryAsksToDrain(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	c := quietClient(t, db.Pool)
+	c := newTestClient(t, db.Pool)
 	w := localWorker(t, c, filepath.Join(t.TempDir(), "l"), quick)
 	done := make(chan error, 1)
 	go func() { done <- w.Run(t.Context()) }()

@@ -15,7 +15,7 @@ import (
 func TestDrainLeavesBusyRun(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	c := quietClient(t, openPool(t, db.DSN, 6))
+	c := newTestClient(t, openPool(t, db.DSN, 6))
 	cfg := mute
 	cfg.DrainTimeout = 10 * time.Millisecond
 	_, runs, stop := gated(t, c, cfg, 1)
@@ -48,7 +48,7 @@ func TestStopWhileRowLocked(t *testing.T) {
 	db := dbtest.Database(t)
 	cfg := mute
 	cfg.NoCoordinator = true
-	c := quietClient(t, openPool(t, db.DSN, 6))
+	c := newTestClient(t, openPool(t, db.DSN, 6))
 	defer c.hub.acquire()()
 	waitFor(t, "the process listens", c.hub.listening) // that it begins to would cause a heartbeat, which may wait longer
 	g, _, stop := gated(t, c, cfg, 1)
@@ -74,7 +74,7 @@ func TestStopWhileRowLocked(t *testing.T) {
 func TestRebornWhileDraining(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	c := quietClient(t, openPool(t, db.DSN, 6))
+	c := newTestClient(t, openPool(t, db.DSN, 6))
 	cfg := mute
 	cfg.DrainTimeout, cfg.NoCoordinator = time.Minute, true
 	_, _, stop := gated(t, c, cfg, 1)
@@ -107,7 +107,7 @@ func TestRebornWhileDraining(t *testing.T) {
 func TestDrainOfReborn(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	w := newTestWorker(t, quietClient(t, openPool(t, db.DSN, 6)), WorkerConfig{Heartbeat: 100 * time.Millisecond, NoCoordinator: true})
+	w := newTestWorker(t, newTestClient(t, openPool(t, db.DSN, 6)), WorkerConfig{Heartbeat: 100 * time.Millisecond, NoCoordinator: true})
 	newGate().handle(w)
 	done := runWorker(t, w)
 	waitFor(t, "the worker is online", func() bool {
@@ -129,7 +129,7 @@ func TestDrainOfReborn(t *testing.T) {
 func TestDrainQueueLostAnswer(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	c := quietClient(t, openPool(t, db.DSN, 6))
+	c := newTestClient(t, openPool(t, db.DSN, 6))
 	w := newTestWorker(t, c, mute)
 	newGate().handle(w)
 	done := runWorker(t, w)
@@ -138,7 +138,7 @@ func TestDrainQueueLostAnswer(t *testing.T) {
 	})
 	waitFor(t, "the worker listens", c.hub.listening)
 	proxy := pgproxy.Start(t, db.DSN)
-	far := quietClient(t, openPool(t, proxy.DSN(), 3))
+	far := newTestClient(t, openPool(t, proxy.DSN(), 3))
 	drop := proxy.DropAck(pgproxy.After(pgproxy.Contains("INSERT INTO kagzi.worker_events"), pgproxy.Exactly("commit")))
 	if n, err := far.DrainQueue(t.Context(), "default"); n != 1 || err != nil {
 		t.Errorf("%d workers, %v; want 1", n, err)

@@ -26,7 +26,7 @@ func TestEndedContextInATransaction(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	warm := quietClient(t, pool)
+	warm := newTestClient(t, pool)
 	wf := Define[int, int]("wf")
 	run, err := Start(t.Context(), warm, wf, 1, ID("id"))
 	if err != nil {
@@ -58,7 +58,7 @@ func TestEndedContextInATransaction(t *testing.T) {
 		"Cancel": func(ctx context.Context, c *Client) error { return c.Cancel(ctx, run.ID(), InTx(tx)) },
 	} {
 		for which, ctx := range map[string]context.Context{"cancelled": ended, "past its deadline": late} {
-			for state, c := range map[string]*Client{"cold": quietClient(t, pool), "warm": warm} {
+			for state, c := range map[string]*Client{"cold": newTestClient(t, pool), "warm": warm} {
 				before := tracer.n.Load()
 				err := call(ctx, c)
 				if !errors.Is(err, ctx.Err()) || tracer.n.Load() != before {

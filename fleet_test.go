@@ -94,7 +94,7 @@ func TestFleetSharesAQueue(t *testing.T) {
 	t.Parallel()
 	const processes, n = 4, 2000
 	db := dbtest.Database(t)
-	c := quietClient(t, db.Pool)
+	c := newTestClient(t, db.Pool)
 	runs := startRuns(t, c, triple, n)
 	dir := t.TempDir()
 	var fleet []*process

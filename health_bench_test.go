@@ -9,7 +9,7 @@ import (
 // asleep, a million over and 300,000 due; and when 200,000 of those have just been claimed and nothing was vacuumed.
 func BenchmarkHealth(b *testing.B) {
 	pool := benchPool(b, 4)
-	c := quietClient(b, pool)
+	c := newTestClient(b, pool)
 	run := func(name string) {
 		b.Run(name, func(b *testing.B) {
 			var worst time.Duration

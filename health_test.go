@@ -143,7 +143,7 @@ func TestHealthOfWork(t *testing.T) {
 			if tt.fleet != nil {
 				tt.fleet(t, pool)
 			}
-			r := health(t, quietClient(t, pool))
+			r := health(t, newTestClient(t, pool))
 			wantHealth(t, r, tt.check, tt.status, tt.texts...)
 			wantHealth(t, r, "database", Healthy)
 			wantHealth(t, r, "schema", Healthy)
@@ -163,7 +163,7 @@ func TestHealthNamesWhatIsDue(t *testing.T) {
 	oddRuns{ago: time.Minute, queue: "shop"}.insert(t, pool)
 	oddRuns{status: "FAILED", kind: "bad_input", n: 7}.insert(t, pool)
 	insertWorker(t, pool, "default", "ONLINE", "bill", 0)
-	r := health(t, quietClient(t, pool))
+	r := health(t, newTestClient(t, pool))
 	if len(r.Queues) != 2 || len(r.SetAside) != 5 {
 		t.Fatalf("report %+v", r)
 	}
@@ -183,40 +183,40 @@ func TestHealthOfDatabase(t *testing.T) {
 	t.Parallel()
 	t.Run("NoSchema", func(t *testing.T) {
 		t.Parallel()
-		wantHealth(t, health(t, quietClient(t, dbtest.Pool(t, dbtest.Empty()))), "schema", Unhealthy, "Schema missing: call kagzi.Migrate")
+		wantHealth(t, health(t, newTestClient(t, dbtest.Pool(t, dbtest.Empty()))), "schema", Unhealthy, "Schema missing: call kagzi.Migrate")
 	})
 	t.Run("NewerSchema", func(t *testing.T) {
 		t.Parallel()
 		pool := dbtest.Pool(t)
-		old := quietClient(t, pool)
+		old := newTestClient(t, pool)
 		wantHealth(t, health(t, old), "schema", Healthy)
 		execSQL(t, pool, `INSERT INTO kagzi.schema_migrations (version_id, is_applied, oldest_program) VALUES (99, true, 98)`)
 		wantHealth(t, health(t, old), "schema", Degraded, "newer", "could not start again")
 		wantHealth(t, health(t, old), "queues", Healthy)
-		wantHealth(t, health(t, quietClient(t, pool)), "schema", Unhealthy, "upgrade")
+		wantHealth(t, health(t, newTestClient(t, pool)), "schema", Unhealthy, "upgrade")
 	})
 	t.Run("NewerSchemaThatFits", func(t *testing.T) {
 		t.Parallel()
 		pool := dbtest.Pool(t)
 		execSQL(t, pool, `INSERT INTO kagzi.schema_migrations (version_id, is_applied, oldest_program) VALUES (99, true, 1)`)
-		wantHealth(t, health(t, quietClient(t, pool)), "schema", Healthy, "Version 99, with which this program")
+		wantHealth(t, health(t, newTestClient(t, pool)), "schema", Healthy, "Version 99, with which this program")
 	})
 	t.Run("ReadOnly", func(t *testing.T) {
 		t.Parallel()
 		db := dbtest.Database(t)
-		r := health(t, quietClient(t, poolWith(t, db.DSN, "default_transaction_read_only", "on")))
+		r := health(t, newTestClient(t, poolWith(t, db.DSN, "default_transaction_read_only", "on")))
 		wantHealth(t, r, "writable", Unhealthy, "read-only", "target_session_attrs")
 		wantHealth(t, r, "queues", Healthy)
 	})
 	t.Run("NoRights", func(t *testing.T) {
 		t.Parallel()
 		db := dbtest.Database(t)
-		wantHealth(t, health(t, quietClient(t, poolWith(t, db.DSN, "role", "pg_monitor"))), "schema", Unhealthy, "This user lacks USAGE on schema kagzi", "Doctor has the GRANT statements.")
+		wantHealth(t, health(t, newTestClient(t, poolWith(t, db.DSN, "role", "pg_monitor"))), "schema", Unhealthy, "This user lacks USAGE on schema kagzi", "Doctor has the GRANT statements.")
 	})
 	t.Run("PoolClosed", func(t *testing.T) {
 		t.Parallel()
 		pool := dbtest.Pool(t)
-		c := quietClient(t, pool)
+		c := newTestClient(t, pool)
 		pool.Close()
 		wantHealth(t, health(t, c), "database", Unhealthy, "the pool was closed")
 	})
@@ -226,7 +226,7 @@ func TestHealthOfDatabase(t *testing.T) {
 		locking(t, pool, `LOCK TABLE kagzi.workers`)
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
-		r, err := quietClient(t, pool).Health(ctx)
+		r, err := newTestClient(t, pool).Health(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -240,7 +240,7 @@ func TestHealthOfDatabase(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Release()
-		r := health(t, quietClient(t, pool))
+		r := health(t, newTestClient(t, pool))
 		wantHealth(t, r, "pool", Degraded, "All 1 connections", "pool_max_conns")
 		wantHealth(t, r, "queues", Healthy)
 	})
@@ -250,7 +250,7 @@ func TestHealthWithoutDatabase(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	proxy := pgproxy.Start(t, db.DSN)
-	c := quietClient(t, openPool(t, proxy.DSN(), 4))
+	c := newTestClient(t, openPool(t, proxy.DSN(), 4))
 	wantHealth(t, health(t, c), "database", Healthy)
 	wantHealth(t, health(t, c), "pool", Healthy, "1 of 4 connections are in use, this look's included.")
 
@@ -306,7 +306,7 @@ func TestHealthWithoutDatabase(t *testing.T) {
 func TestHealthDeadline(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.Pool(t, dbtest.MaxConns(1))
-	c := quietClient(t, pool)
+	c := newTestClient(t, pool)
 	conn, err := pool.Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)

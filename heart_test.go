@@ -72,7 +72,7 @@ func TestHalfOpenConnectionOfTheHeart(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	g, runs, _ := gated(t, quietClient(t, pool), WorkerConfig{Heartbeat: 200 * time.Millisecond, StaleAfter: 24 * time.Second}, 3)
+	g, runs, _ := gated(t, newTestClient(t, pool), WorkerConfig{Heartbeat: 200 * time.Millisecond, StaleAfter: 24 * time.Second}, 3)
 	waitFor(t, "the heart's connection is silent", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
@@ -101,13 +101,13 @@ func TestFencedRunsAreGivenBackOverNewConnections(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	proxy := pgproxy.Start(t, db.DSN)
-	g, runs, _ := gated(t, quietClient(t, openPool(t, proxy.DSN(), 6)), quick, 2)
+	g, runs, _ := gated(t, newTestClient(t, openPool(t, proxy.DSN(), 6)), quick, 2)
 	proxy.Freeze()
 	g.losesLeases(t, len(runs))
 	proxy.CutAll()
 	proxy.Unfreeze()
 	close(g.open)
-	checkResults(t, through(quietClient(t, db.Pool), runs), func(int) string { return "opened" })
+	checkResults(t, through(newTestClient(t, db.Pool), runs), func(int) string { return "opened" })
 }
 
 // TestRunsOfADeadWorkerIDAreGivenBack shows that what a worker holds under the ID that was declared dead goes on under
@@ -120,7 +120,7 @@ func TestRunsOfADeadWorkerIDAreGivenBack(t *testing.T) {
 	t.Run("BegunBeforeItKnew", func(t *testing.T) {
 		t.Parallel()
 		db := dbtest.Database(t)
-		g, runs, _ := gated(t, quietClient(t, db.Pool), quick, 3)
+		g, runs, _ := gated(t, newTestClient(t, db.Pool), quick, 3)
 		execSQL(t, db.Pool, declareDead)
 		g.losesLeases(t, len(runs))
 		close(g.open)
@@ -129,7 +129,7 @@ func TestRunsOfADeadWorkerIDAreGivenBack(t *testing.T) {
 	t.Run("ClaimedBeforeAndAnsweredAfter", func(t *testing.T) {
 		t.Parallel()
 		db := dbtest.Database(t)
-		c := quietClient(t, db.Pool)
+		c := newTestClient(t, db.Pool)
 		w := newTestWorker(t, c, quick)
 		g := newGate()
 		g.handle(w)
@@ -161,7 +161,7 @@ func TestRunForAnotherVersionWakesItsWorker(t *testing.T) {
 	wf := Define[int, int]("wf")
 	var clients []*Client
 	for version := 1; version <= 2; version++ {
-		c := quietClient(t, openPool(t, db.DSN, 6))
+		c := newTestClient(t, openPool(t, db.DSN, 6))
 		w := newTestWorker(t, c, WorkerConfig{PollInterval: time.Hour})
 		Handle(w, wf, func(Context, int) (int, error) { return version, nil }, Version(version))
 		startLocal(t, w)

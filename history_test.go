@@ -18,9 +18,9 @@ func TestRunWithoutItsHistoryIsNotExecuted(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
 	db := dbtest.Database(t)
-	k := &kit{t: t, ctx: ctx, pool: db.Pool, c: quietClient(t, db.Pool)}
+	k := &kit{t: t, ctx: ctx, pool: db.Pool, c: newTestClient(t, db.Pool)}
 	proxy := pgproxy.Start(t, db.DSN)
-	w := newTestWorker(t, quietClient(t, openPool(t, proxy.DSN(), 5)), WorkerConfig{PollInterval: 50 * time.Millisecond})
+	w := newTestWorker(t, newTestClient(t, openPool(t, proxy.DSN(), 5)), WorkerConfig{PollInterval: 50 * time.Millisecond})
 	wf := Define[int, int]("charging")
 	var charged atomic.Int64
 	charge := func(ctx Context, n int) (int, error) {
@@ -73,9 +73,9 @@ func TestLostClaimIsFollowedByASmallerOne(t *testing.T) {
 	db := dbtest.Database(t)
 	proxy := pgproxy.Start(t, db.DSN)
 	g := newGate()
-	w := newTestWorker(t, quietClient(t, openPool(t, proxy.DSN(), 5)), WorkerConfig{MaxConcurrent: 16, PollInterval: 50 * time.Millisecond})
+	w := newTestWorker(t, newTestClient(t, openPool(t, proxy.DSN(), 5)), WorkerConfig{MaxConcurrent: 16, PollInterval: 50 * time.Millisecond})
 	g.handle(w)
-	c := quietClient(t, db.Pool)
+	c := newTestClient(t, db.Pool)
 	calls := make([]Call, 16)
 	for i := range calls {
 		calls[i] = g.wf.With(i)

@@ -15,7 +15,7 @@ import (
 // sweeper is a coordinator of db's whose passes the test makes.
 func sweeper(t *testing.T, db *dbtest.DB) *Coordinator {
 	t.Helper()
-	k := newTestCoordinator(t, quietClient(t, db.Pool), CoordinatorConfig{})
+	k := newTestCoordinator(t, newTestClient(t, db.Pool), CoordinatorConfig{})
 	return k
 }
 
@@ -47,7 +47,7 @@ func TestOutageJudgesNobody(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	proxy := pgproxy.Start(t, db.DSN)
-	c := quietClient(t, openPool(t, proxy.DSN(), 10))
+	c := newTestClient(t, openPool(t, proxy.DSN(), 10))
 	const workers = 4
 	for range workers {
 		w := newTestWorker(t, c, WorkerConfig{Heartbeat: 200 * time.Millisecond, StaleAfter: time.Second, NoCoordinator: true})
@@ -86,7 +86,7 @@ func TestOutageJudgesNobody(t *testing.T) {
 func TestClockStep(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	c := quietClient(t, openPool(t, db.DSN, 6))
+	c := newTestClient(t, openPool(t, db.DSN, 6))
 	cfg := WorkerConfig{Heartbeat: 10 * time.Second, StaleAfter: 30 * time.Second, NoCoordinator: true}
 	g, runs, _ := gated(t, c, cfg, 1)
 	leases := queryOne[string](t, db.Pool, leasesOfRuns)
@@ -113,7 +113,7 @@ func TestClockStep(t *testing.T) {
 func TestBuriedAlive(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	c := quietClient(t, openPool(t, db.DSN, 6))
+	c := newTestClient(t, openPool(t, db.DSN, 6))
 	cfg := WorkerConfig{Heartbeat: time.Hour, StaleAfter: 4 * time.Hour, VisibilityTimeout: 4 * time.Hour, NoCoordinator: true}
 	g, runs, _ := gated(t, c, cfg, 1)
 	waitFor(t, "the worker listens", c.hub.listening)

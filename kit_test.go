@@ -28,7 +28,7 @@ type kit struct {
 func newKit(t *testing.T, opts ...dbtest.Option) *kit {
 	t.Helper()
 	t.Parallel()
-	return newKitWith(t, ClientConfig{Logger: slog.New(slog.DiscardHandler)}, opts...)
+	return newKitWith(t, ClientConfig{}, opts...)
 }
 
 func newKitWith(t *testing.T, cfg ClientConfig, opts ...dbtest.Option) *kit {
@@ -218,11 +218,25 @@ func TestMain(m *testing.M) {
 
 func clientWith(t testing.TB, pool *pgxpool.Pool, cfg ClientConfig) *Client {
 	t.Helper()
+	if cfg.Logger == nil {
+		cfg.Logger = logOf(t)
+	}
 	c, err := NewClient(pool, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c
+}
+
+// logOf returns a logger whose lines are shown if the test fails.
+func logOf(t testing.TB) *slog.Logger {
+	logged := &logBuffer{}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("what was logged:\n%s", logged)
+		}
+	})
+	return slog.New(slog.NewTextHandler(logged, nil))
 }
 
 func newTestClient(t testing.TB, pool *pgxpool.Pool) *Client {
@@ -284,7 +298,7 @@ var told = WorkerConfig{PollInterval: time.Hour, Heartbeat: time.Hour, StaleAfte
 // through the database.
 func serveWith[In, Out any](k *kit, cfg WorkerConfig, wf Workflow[In, Out], fn func(Context, In) (Out, error)) (w *Worker, stop func() error) {
 	k.t.Helper()
-	w = newTestWorker(k.t, quietClient(k.t, k.pool), cfg)
+	w = newTestWorker(k.t, newTestClient(k.t, k.pool), cfg)
 	Handle(w, wf, fn)
 	return w, startWorker(k.t, w)
 }
@@ -362,12 +376,6 @@ func execSQL(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) {
 	if _, err := pool.Exec(context.Background(), sql, args...); err != nil {
 		t.Fatalf("%s: %v", sql, err)
 	}
-}
-
-// quietClient is a client whose log nobody reads: the test is about what is logged as trouble.
-func quietClient(t testing.TB, pool *pgxpool.Pool) *Client {
-	t.Helper()
-	return clientWith(t, pool, ClientConfig{Logger: slog.New(slog.DiscardHandler)})
 }
 
 // openPool is a pool of its own for a DSN; it is closed before the database is given back.

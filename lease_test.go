@@ -19,7 +19,7 @@ func TestLeaseIsExtended(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	dbtest.Audit(t, db.Pool)
-	c := quietClient(t, db.Pool)
+	c := newTestClient(t, db.Pool)
 	cfg := WorkerConfig{VisibilityTimeout: 3 * time.Second, PollInterval: 50 * time.Millisecond}
 	g, runs, _ := gated(t, c, cfg, 1)
 	startLocal(t, localWorker(t, c, filepath.Join(t.TempDir(), "l"), cfg)) // would claim it
@@ -52,7 +52,7 @@ func TestFixedLeaseEnds(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	dbtest.Audit(t, db.Pool)
-	c := quietClient(t, db.Pool)
+	c := newTestClient(t, db.Pool)
 	slow := newGate()
 	slow.deaf = true
 	first := newTestWorker(t, c, WorkerConfig{VisibilityTimeout: 500 * time.Millisecond, FixedLease: true, MaxConcurrent: 1})
@@ -81,7 +81,7 @@ func TestHeartbeatNeedsNoPool(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	pool := openPool(t, db.DSN, 4)
-	g, runs, _ := gated(t, quietClient(t, pool), WorkerConfig{Heartbeat: 200 * time.Millisecond, VisibilityTimeout: 4 * time.Second}, 3)
+	g, runs, _ := gated(t, newTestClient(t, pool), WorkerConfig{Heartbeat: 200 * time.Millisecond, VisibilityTimeout: 4 * time.Second}, 3)
 	var held []pgx.Tx
 	for range 4 {
 		tx, err := pool.Begin(testContext(t))
@@ -122,7 +122,7 @@ func TestOpenTransactionHoldsUpOnlyItsRun(t *testing.T) {
 			t.Parallel()
 			db := dbtest.Database(t)
 			dbtest.Audit(t, db.Pool)
-			c := quietClient(t, db.Pool)
+			c := newTestClient(t, db.Pool)
 			cfg := quick
 			cfg.MaxConcurrent, cfg.VisibilityTimeout = 100, time.Second
 			w := localWorker(t, c, filepath.Join(t.TempDir(), "l"), cfg)
@@ -170,8 +170,8 @@ func TestWorkerFencesItself(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	proxy := pgproxy.Start(t, db.DSN)
-	c := quietClient(t, openPool(t, proxy.DSN(), 5))
-	direct := quietClient(t, db.Pool)
+	c := newTestClient(t, openPool(t, proxy.DSN(), 5))
+	direct := newTestClient(t, db.Pool)
 	cfg := quick
 	cfg.VisibilityTimeout = 2 * time.Second
 	g, runs, stop := gated(t, c, cfg, 3)
@@ -201,7 +201,7 @@ func TestFencedRunsAreGivenBack(t *testing.T) {
 	proxy := pgproxy.Start(t, db.DSN)
 	c, logged := loggedClient(t, openPool(t, proxy.DSN(), 5))
 	g, runs, _ := gated(t, c, quick, 3)
-	id := "worker=" + string(only(t, quietClient(t, db.Pool), WorkerFilter{}).ID)
+	id := "worker=" + string(only(t, newTestClient(t, db.Pool), WorkerFilter{}).ID)
 	proxy.Freeze()
 	g.losesLeases(t, len(runs))
 	logged.wantLine(t, "WARN", "giving up the runs under way", "no heartbeat was answered for too long", id, "runs=3")
@@ -209,7 +209,7 @@ func TestFencedRunsAreGivenBack(t *testing.T) {
 	proxy.Unfreeze()
 	logged.wantLine(t, "INFO", "the database is back", id)
 	close(g.open)
-	checkResults(t, through(quietClient(t, db.Pool), runs), func(int) string { return "opened" })
+	checkResults(t, through(newTestClient(t, db.Pool), runs), func(int) string { return "opened" })
 }
 
 // TestDeclaredDeadWorkerIsReborn shows that a worker whose row was set OFFLINE gives its runs up, registers under a
@@ -217,7 +217,7 @@ func TestFencedRunsAreGivenBack(t *testing.T) {
 func TestDeclaredDeadWorkerIsReborn(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	c := quietClient(t, db.Pool)
+	c := newTestClient(t, db.Pool)
 	cfg := quick
 	cfg.VisibilityTimeout = time.Second
 	g, runs, _ := gated(t, c, cfg, 3)

@@ -3,7 +3,6 @@ package kagzi
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"testing"
 	"time"
 
@@ -23,7 +22,7 @@ func lingerLong(ctx Context) {
 func TestAParentLeavesItsChildTheOnlySlot(t *testing.T) {
 	t.Parallel()
 	k := &kit{t: t, ctx: testContext(t), pool: dbtest.Pool(t)}
-	k.c = clientWith(t, k.pool, ClientConfig{Logger: slog.New(slog.DiscardHandler)})
+	k.c = clientWith(t, k.pool, ClientConfig{})
 	parent, child := Define[int, int]("parent"), Define[int, int]("child")
 	w := newTestWorker(t, k.c, WorkerConfig{MaxConcurrent: 1})
 	Handle(w, child, func(_ Context, n int) (int, error) { return n, nil })

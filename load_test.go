@@ -101,7 +101,7 @@ func TestUnreadableHistoryCostsNobodyElse(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	ctx := testContext(t)
-	admin := quietClient(t, db.Pool)
+	admin := newTestClient(t, db.Pool)
 	runs := startRuns(t, admin, remembering, 1000)
 	recorded(t, db.Pool, runs, `'0'`)
 	bad := runs[500]
@@ -233,7 +233,7 @@ func TestReadHistoryForgetsFailures(t *testing.T) {
 func TestCrashLoopIsJudgedWithoutHistory(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	c := quietClient(t, db.Pool)
+	c := newTestClient(t, db.Pool)
 	runs := startRuns(t, c, remembering, 1)
 	recorded(t, db.Pool, runs, outOfLine)
 	damage(t, db.Pool)
@@ -256,7 +256,7 @@ func TestCrashLoopIsJudgedWithoutHistory(t *testing.T) {
 func TestLargeHistoriesShareTheMemory(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	c := quietClient(t, db.Pool)
+	c := newTestClient(t, db.Pool)
 	const size, n = 25 << 20, 12
 	const room = mostLarge / size
 	large := startRuns(t, c, remembering, n)
@@ -293,7 +293,7 @@ func TestUnreadableMessagesHoldUpTheirRunOnly(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	ctx := testContext(t)
-	admin := quietClient(t, db.Pool)
+	admin := newTestClient(t, db.Pool)
 	_, c, _ := poorClient(t, db, "")
 	wf := Define[int, string]("wf", noRetry)
 	cfg := quick

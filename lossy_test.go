@@ -43,5 +43,5 @@ func (l *lossy) lose(m pgproxy.Match) *pgproxy.Drop {
 // client is a client of the database through the proxy.
 func (l *lossy) client(t *testing.T, conns int32) *Client {
 	t.Helper()
-	return quietClient(t, openPool(t, l.proxy.DSN(), conns))
+	return newTestClient(t, openPool(t, l.proxy.DSN(), conns))
 }

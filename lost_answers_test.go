@@ -57,7 +57,7 @@ func loseAnswer(t *testing.T, m pgproxy.Match, request bool) {
 	dbtest.Audit(t, db.Pool)
 	execSQL(t, db.Pool, createEffects)
 	drop := l.lose(m)
-	direct := quietClient(t, db.Pool)
+	direct := newTestClient(t, db.Pool)
 	runs := startRuns(t, direct, chained, 3)
 	file := filepath.Join(t.TempDir(), "l")
 	cfg := quick
@@ -126,7 +126,7 @@ func TestLostCommitOfStepTx(t *testing.T) {
 				return n, err
 			})
 		})
-		runs := startRuns(t, quietClient(t, l.db.Pool), wf, 1)
+		runs := startRuns(t, newTestClient(t, l.db.Pool), wf, 1)
 		startLocal(t, w)
 		checkResults(t, runs, func(int) int { return 0 })
 		receive(t, drop.Done())

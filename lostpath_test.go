@@ -25,13 +25,13 @@ func TestLostPathIsFencedWithinGrace(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	proxy := pgproxy.Start(t, db.DSN)
-	g, runs, _ := gated(t, quietClient(t, openPool(t, proxy.DSN(), 5)), graceful, 2)
+	g, runs, _ := gated(t, newTestClient(t, openPool(t, proxy.DSN(), 5)), graceful, 2)
 	proxy.Freeze()
 	// All but this connection, of another pool, are the worker's.
 	execSQL(t, db.Pool, `SELECT pg_terminate_backend(w.backend_pid) FROM kagzi.workers w`)
 	lost := time.Now()
 	other := newGate()
-	w := newTestWorker(t, quietClient(t, db.Pool), mute)
+	w := newTestWorker(t, newTestClient(t, db.Pool), mute)
 	other.handle(w)
 	startLocal(t, w)
 	g.losesLeases(t, len(runs))
@@ -39,7 +39,7 @@ func TestLostPathIsFencedWithinGrace(t *testing.T) {
 	receive(t, other.begun)
 	t.Logf("fenced after %v, executed elsewhere after %v", fenced.Sub(lost).Round(time.Millisecond), time.Since(lost).Round(time.Millisecond))
 	close(other.open)
-	checkResults(t, through(quietClient(t, db.Pool), runs), func(int) string { return "opened" })
+	checkResults(t, through(newTestClient(t, db.Pool), runs), func(int) string { return "opened" })
 	proxy.Unfreeze()
 }
 
@@ -103,7 +103,7 @@ func TestWorkerOutlivesAReadOnlyServer(t *testing.T) {
 	logged.wantLine(t, "the database is back")
 	set(`ALTER SYSTEM SET default_transaction_read_only = on`)
 	stop()
-	w := newTestWorker(t, quietClient(t, poolWith(t, server.DSN(), "default_transaction_read_only", "on")), graceful)
+	w := newTestWorker(t, newTestClient(t, poolWith(t, server.DSN(), "default_transaction_read_only", "on")), graceful)
 	newGate().handle(w)
 	mustContain(t, w.Run(ctx), "read-only", "primary")
 }

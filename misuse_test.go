@@ -264,7 +264,7 @@ func TestEndedContext(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	c := quietClient(t, pool)
+	c := newTestClient(t, pool)
 	wf := Define[int, int]("wf")
 	run, err := Start(testContext(t), c, wf, 1, Delay(time.Hour))
 	if err != nil {

@@ -47,7 +47,7 @@ func TestDatabaseRestarts(t *testing.T) {
 	server, pool := ownServer(ctx, t, 10)
 	execSQL(t, pool, createEffects)
 	dbtest.Audit(t, pool)
-	c := quietClient(t, pool)
+	c := newTestClient(t, pool)
 	const n = 200
 	runs := startRuns(t, c, chained, n)
 	file := filepath.Join(t.TempDir(), "l")
@@ -80,7 +80,7 @@ func TestConnectionsAreTerminated(t *testing.T) {
 	db := dbtest.Database(t)
 	dbtest.Audit(t, db.Pool)
 	execSQL(t, db.Pool, createEffects)
-	c := quietClient(t, openPool(t, db.DSN, 6))
+	c := newTestClient(t, openPool(t, db.DSN, 6))
 	runs := startRuns(t, c, chained, 100)
 	file := filepath.Join(t.TempDir(), "l")
 	stop := startLocal(t, localWorker(t, c, file, WorkerConfig{MaxConcurrent: 10}))
@@ -109,7 +109,7 @@ func TestDatabaseIsAway(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	defer cancel()
 	server, pool := ownServer(ctx, t, 5)
-	run, err := Start(ctx, quietClient(t, pool), nothing, 1)
+	run, err := Start(ctx, newTestClient(t, pool), nothing, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func TestDatabaseIsAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	waitFor(t, "the server is down", func() bool { return pool.Ping(ctx) != nil })
-	c := quietClient(t, pool)
+	c := newTestClient(t, pool)
 	if _, err := Start(ctx, c, nothing, 2); err == nil {
 		t.Error("Start succeeded")
 	} else {
@@ -160,7 +160,7 @@ func TestWorkerStopsDuringOutage(t *testing.T) {
 	proxy := pgproxy.Start(t, db.DSN)
 	cfg := quick
 	cfg.DrainTimeout = 50 * time.Millisecond
-	_, _, stop := gated(t, quietClient(t, openPool(t, proxy.DSN(), 5)), cfg, 3)
+	_, _, stop := gated(t, newTestClient(t, openPool(t, proxy.DSN(), 5)), cfg, 3)
 	proxy.Freeze()
 	begun := time.Now()
 	stop() // fails the test if that takes too long
@@ -181,7 +181,7 @@ func TestPoisonFailsAlone(t *testing.T) {
 		END $$;
 		CREATE TRIGGER refuse BEFORE INSERT OR UPDATE ON kagzi.step_runs FOR EACH ROW EXECUTE FUNCTION refuse();
 		CREATE TRIGGER refuse BEFORE UPDATE ON kagzi.workflow_payloads FOR EACH ROW EXECUTE FUNCTION refuse();`)
-	c := quietClient(t, db.Pool)
+	c := newTestClient(t, db.Pool)
 	wf := Define[int, string]("poisoned")
 	w := newTestWorker(t, c, WorkerConfig{})
 	Handle(w, wf, func(ctx Context, n int) (string, error) {

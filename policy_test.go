@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"testing"
 	"time"
@@ -140,10 +139,7 @@ func TestReplaceActiveEndsTheExecution(t *testing.T) {
 			inStep, ended := make(chan struct{}), make(chan error, 1)
 			worker := k.c
 			if way != "SameClient" { // another process: it learns by NOTIFY alone
-				var err error
-				if worker, err = NewClient(k.pool, ClientConfig{Logger: slog.New(slog.DiscardHandler)}); err != nil {
-					t.Fatal(err)
-				}
+				worker = newTestClient(t, k.pool)
 			}
 			cfg := WorkerConfig{Heartbeat: 10 * time.Minute, StaleAfter: 30 * time.Minute, VisibilityTimeout: time.Hour}
 			w := newTestWorker(t, worker, cfg)

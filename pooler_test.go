@@ -116,8 +116,8 @@ func TestTransactionPooler(t *testing.T) {
 	dbtest.Audit(t, db.Pool)
 	execSQL(t, db.Pool, createEffects)
 	dsn := startPooler(t, db)
-	c := quietClient(t, openPool(t, dsn, 10))
-	other := quietClient(t, openPool(t, dsn, 10))
+	c := newTestClient(t, openPool(t, dsn, 10))
+	other := newTestClient(t, openPool(t, dsn, 10))
 	dir := t.TempDir()
 	cfg := WorkerConfig{PollInterval: 200 * time.Millisecond, Heartbeat: 300 * time.Millisecond}
 	g := newGate()
@@ -214,7 +214,7 @@ func TestTransactionPooler(t *testing.T) {
 func TestStartBesideWorkerNeedsNoNotification(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	c := quietClient(t, openPool(t, startPooler(t, db), 10))
+	c := newTestClient(t, openPool(t, startPooler(t, db), 10))
 	startLocal(t, localWorker(t, c, filepath.Join(t.TempDir(), "l"), WorkerConfig{PollInterval: time.Hour}))
 	ctx := testContext(t)
 	for i := range 20 {

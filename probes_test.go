@@ -40,7 +40,7 @@ func TestReadiness(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	proxy := pgproxy.Start(t, db.DSN)
-	c := quietClient(t, openPool(t, proxy.DSN(), 4))
+	c := newTestClient(t, openPool(t, proxy.DSN(), 4))
 	oddRuns{ago: time.Hour}.insert(t, db.Pool) // that nobody executes does not concern it
 	h := c.Readiness()
 	wantHealth(t, wantProbe(t, h, http.StatusOK, Healthy), "writable", Healthy)
@@ -57,9 +57,9 @@ func TestReadiness(t *testing.T) {
 		t.Errorf("POST: %d, %v", w.Code, w.Header())
 	}
 
-	readOnly := quietClient(t, poolWith(t, db.DSN, "default_transaction_read_only", "on"))
+	readOnly := newTestClient(t, poolWith(t, db.DSN, "default_transaction_read_only", "on"))
 	wantProbe(t, readOnly.Readiness(), http.StatusServiceUnavailable, Unhealthy)
-	wantProbe(t, quietClient(t, dbtest.Pool(t, dbtest.Empty())).Readiness(), http.StatusServiceUnavailable, Unhealthy)
+	wantProbe(t, newTestClient(t, dbtest.Pool(t, dbtest.Empty())).Readiness(), http.StatusServiceUnavailable, Unhealthy)
 
 	if err := proxy.Close(); err != nil {
 		t.Fatal(err)
@@ -74,7 +74,7 @@ func TestReadiness(t *testing.T) {
 
 func TestLiveness(t *testing.T) {
 	t.Parallel()
-	c := quietClient(t, dbtest.Pool(t))
+	c := newTestClient(t, dbtest.Pool(t))
 	wantProbe(t, c.Liveness(), http.StatusOK, Healthy)
 	s := newSession(newTestWorker(t, c, WorkerConfig{StaleAfter: 10 * time.Hour, Heartbeat: time.Hour, VisibilityTimeout: 10 * time.Hour}))
 	c.sessions[s] = struct{}{} // as the worker does that runs

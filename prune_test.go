@@ -378,7 +378,7 @@ func TestHalfDeletedRunGoesUnderALongerRetention(t *testing.T) {
 
 func TestRetentionIsValidated(t *testing.T) {
 	t.Parallel()
-	c := quietClient(t, dbtest.Pool(t))
+	c := newTestClient(t, dbtest.Pool(t))
 	for want, cfg := range map[string]CoordinatorConfig{
 		"KeepCompleted is 30ns: give at least 1s (a time.Duration counts nanoseconds": {KeepCompleted: 30},
 		"KeepFailed is -1s": {KeepFailed: -time.Second},

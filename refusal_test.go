@@ -39,7 +39,7 @@ func TestResultSaysThatRightsAreMissing(t *testing.T) {
 	db := dbtest.Database(t)
 	ctx := testContext(t)
 	_, c, _ := poorClient(t, db, `SELECT ON kagzi.workflow_payloads`)
-	run := startRuns(t, quietClient(t, db.Pool), nothing, 1)[0]
+	run := startRuns(t, newTestClient(t, db.Pool), nothing, 1)[0]
 	_, err := (&Run[string]{client: c, workflow: "nothing", id: run.ID()}).Result(ctx)
 	mustContain(t, err, "lacks SELECT on kagzi.workflow_payloads")
 }
@@ -97,7 +97,7 @@ func TestFlushThatIsTooMuchIsHalved(t *testing.T) {
 			RETURN NULL;
 		END $$`)
 	execSQL(t, db.Pool, `CREATE TRIGGER impatient AFTER INSERT ON kagzi.step_runs REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION impatient()`)
-	c := quietClient(t, db.Pool)
+	c := newTestClient(t, db.Pool)
 	const n = 50
 	wf := Define[int, int]("wf")
 	w := newTestWorker(t, c, WorkerConfig{MaxConcurrent: n})

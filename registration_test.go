@@ -44,7 +44,7 @@ func TestLostRegistration(t *testing.T) {
 	db := dbtest.Database(t)
 	proxy := pgproxy.Start(t, db.DSN)
 	drop := proxy.DropAck(pgproxy.After(pgproxy.Contains("INSERT INTO kagzi.workers"), pgproxy.Exactly("commit")))
-	w := newTestWorker(t, quietClient(t, openPool(t, proxy.DSN(), 5)), mute)
+	w := newTestWorker(t, newTestClient(t, openPool(t, proxy.DSN(), 5)), mute)
 	newGate().handle(w)
 	h := newHeart(newSession(w))
 	if err := h.begin(t.Context()); err != nil {
@@ -58,7 +58,7 @@ func TestLostRegistration(t *testing.T) {
 	if got := queryOne[string](t, db.Pool, eventsOfWorkers); got != "STARTED" {
 		t.Errorf("the registry's log says %s", got)
 	}
-	if gone, watched, err := quietClient(t, db.Pool).store.GoneWorkers(t.Context()); err != nil || len(gone) != 0 || watched != 1 {
+	if gone, watched, err := newTestClient(t, db.Pool).store.GoneWorkers(t.Context()); err != nil || len(gone) != 0 || watched != 1 {
 		t.Errorf("gone %v of %d, %v", gone, watched, err)
 	}
 }
@@ -81,7 +81,7 @@ func TestSlowConnect(t *testing.T) {
 	})
 	cfg := mute
 	cfg.NoCoordinator = true // fewer to take the pool's connections
-	c := quietClient(t, pool)
+	c := newTestClient(t, pool)
 	g, runs, _ := gated(t, c, cfg, 2)
 	waitFor(t, "the worker listens", c.hub.listening)
 	leases := queryOne[string](t, db.Pool, leasesOfRuns)
@@ -101,7 +101,7 @@ func TestRebornWithoutConnections(t *testing.T) {
 	db := dbtest.Database(t)
 	cfg := mute
 	cfg.NoCoordinator = true
-	c := quietClient(t, fullPool(t, db, 5, nil))
+	c := newTestClient(t, fullPool(t, db, 5, nil))
 	g, _, _ := gated(t, c, cfg, 1)
 	waitFor(t, "the worker listens", c.hub.listening)
 	allow := refuseConnections(t, db)
@@ -139,7 +139,7 @@ func TestAfterConnect(t *testing.T) {
 			return err
 		}
 	})
-	c := quietClient(t, pool)
+	c := newTestClient(t, pool)
 	w := newTestWorker(t, c, mute)
 	g := newGate()
 	g.handle(w)

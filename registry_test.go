@@ -37,7 +37,7 @@ func only(t *testing.T, c *Client, f WorkerFilter) WorkerInfo {
 func TestRegistry(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	c := quietClient(t, db.Pool)
+	c := newTestClient(t, db.Pool)
 	cfg := mute
 	cfg.Queue, cfg.MaxConcurrent, cfg.Build, cfg.Labels = "shop", 7, "v1.2.3", map[string]string{"zone": "a", "rack": "4"}
 	w := newTestWorker(t, c, cfg)
@@ -91,7 +91,7 @@ func TestRegistryRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pool.Close()
-	c := quietClient(t, pool)
+	c := newTestClient(t, pool)
 	ctx := t.Context()
 	list := func(f WorkerFilter) error { _, _, err := c.Workers(ctx, f); return err }
 	for want, err := range map[string]error{
@@ -124,7 +124,7 @@ func TestRegistryRefuses(t *testing.T) {
 
 func TestUnknownWorkers(t *testing.T) {
 	t.Parallel()
-	c := quietClient(t, dbtest.Pool(t))
+	c := newTestClient(t, dbtest.Pool(t))
 	id := WorkerID(uuid.NewString())
 	_, gotErr := c.Worker(t.Context(), id)
 	_, eventsErr := c.WorkerEvents(t.Context(), id)
@@ -139,7 +139,7 @@ func TestUnknownWorkers(t *testing.T) {
 	if n, err := c.DrainQueue(t.Context(), "nobody's"); n != 0 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
-	_, err := quietClient(t, dbtest.Pool(t, dbtest.Empty())).DrainQueue(t.Context(), "q")
+	_, err := newTestClient(t, dbtest.Pool(t, dbtest.Empty())).DrainQueue(t.Context(), "q")
 	if err == nil || !strings.Contains(err.Error(), "Migrate") {
 		t.Errorf("without the schema: %v", err)
 	}
@@ -173,7 +173,7 @@ func TestDrainFromAnywhere(t *testing.T) {
 			w := newTestWorker(t, c, mute)
 			g := newGate()
 			g.handle(w)
-			far := quietClient(t, db.Pool)
+			far := newTestClient(t, db.Pool)
 			runs := startRuns(t, far, g.wf, 2)
 			done := runWorker(t, w)
 			for range runs {
@@ -209,11 +209,11 @@ func TestDrainFromAnywhere(t *testing.T) {
 	t.Run("WithoutNotifications", func(t *testing.T) {
 		t.Parallel()
 		db := dbtest.Database(t)
-		c := quietClient(t, openPool(t, startPooler(t, db), 10))
+		c := newTestClient(t, openPool(t, startPooler(t, db), 10))
 		w := newTestWorker(t, c, quick)
 		newGate().handle(w)
 		done := runWorker(t, w)
-		far := quietClient(t, db.Pool)
+		far := newTestClient(t, db.Pool)
 		waitFor(t, "the worker is registered", func() bool {
 			_, total, err := far.Workers(t.Context(), WorkerFilter{})
 			return err == nil && total == 1
@@ -236,7 +236,7 @@ func TestForceOfflineOfALiveWorker(t *testing.T) {
 			t.Parallel()
 			db := dbtest.Database(t)
 			c, logged := loggedClient(t, openPool(t, db.DSN, 5))
-			far := quietClient(t, openPool(t, db.DSN, 5))
+			far := newTestClient(t, openPool(t, db.DSN, 5))
 			g, runs, _ := gated(t, c, mute, 2)
 			waitFor(t, "the worker listens", c.hub.listening)
 			id := only(t, far, WorkerFilter{}).ID
@@ -281,7 +281,7 @@ func TestForceOfflineOfADeadWorker(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			db := dbtest.Database(t)
-			c, far := quietClient(t, db.Pool), quietClient(t, openPool(t, db.DSN, 5))
+			c, far := newTestClient(t, db.Pool), newTestClient(t, openPool(t, db.DSN, 5))
 			h := newGate()
 			runs := startRuns(t, c, h.wf, 2)
 			dead := store.Worker{ID: uuid.New(), Queue: "default", Types: []string{"gate"}, Visibility: time.Hour, StaleAfter: time.Hour}

@@ -32,7 +32,7 @@ func TestMissingRightsAreExplained(t *testing.T) {
 	db := dbtest.Database(t)
 	role, pool := plainUser(t, db)
 	ctx := testContext(t)
-	c := quietClient(t, pool)
+	c := newTestClient(t, pool)
 	wf := Define[int, int]("w")
 	call := func(what string, err error, parts ...string) {
 		t.Helper()

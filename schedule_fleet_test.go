@@ -48,7 +48,7 @@ func TestManyCoordinators(t *testing.T) {
 	ctx, stop := context.WithCancel(k.ctx)
 	var all sync.WaitGroup
 	for range 10 {
-		c := quietClient(t, k.pool)
+		c := newTestClient(t, k.pool)
 		co := newTestCoordinator(t, c, CoordinatorConfig{Interval: 100 * time.Millisecond, Batch: 3})
 		all.Go(func() {
 			if err := co.Run(ctx); err != nil {

@@ -12,7 +12,7 @@ import (
 func TestStepsOnASmallPool(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	k := &kit{t: t, ctx: testContext(t), pool: db.Pool, c: quietClient(t, db.Pool)}
+	k := &kit{t: t, ctx: testContext(t), pool: db.Pool, c: newTestClient(t, db.Pool)}
 	pool := openPool(t, db.DSN, 4)
 	c, logged := loggedClient(t, pool)
 	wf := Define[int, int]("greedy")

@@ -55,7 +55,7 @@ func TestNothingIsCalledUnderALeaseThatIsOver(t *testing.T) {
 			wf := Define[int, int]("wf", noRetry)
 			var late, other atomic.Int64
 			worker := func(calls *atomic.Int64, cfg WorkerConfig) *Worker {
-				w := newTestWorker(t, quietClient(t, openPool(t, db.DSN, 6)), cfg)
+				w := newTestWorker(t, newTestClient(t, openPool(t, db.DSN, 6)), cfg)
 				Handle(w, wf, func(ctx Context, _ int) (int, error) {
 					return 0, tt.body(ctx, func(context.Context) error {
 						if calls.Add(1) == 1 && tt.nth == 2 && calls == &late {
@@ -70,7 +70,7 @@ func TestNothingIsCalledUnderALeaseThatIsOver(t *testing.T) {
 			var reached atomic.Int32
 			held, goOn := hangAt(first, tt.point, func() bool { return reached.Add(1) == tt.nth })
 			defer goOn()
-			runs := startRuns(t, quietClient(t, db.Pool), wf, 1)
+			runs := startRuns(t, newTestClient(t, db.Pool), wf, 1)
 			stop := startLocal(t, first)
 			receive(t, held)
 			cfg := untold
@@ -106,7 +106,7 @@ func TestFrozenWorkerCallsNothing(t *testing.T) {
 				db := dbtest.Database(t)
 				dbtest.Audit(t, db.Pool)
 				execSQL(t, db.Pool, createEffects)
-				c := quietClient(t, db.Pool)
+				c := newTestClient(t, db.Pool)
 				file := filepath.Join(t.TempDir(), "zombie")
 				zombie := startProcess(t, workerSpec{DSN: db.DSN, Ledger: file, Config: cfg, Point: "before step", Nth: 1, Signal: syscall.SIGSTOP})
 				runs := startRuns(t, c, wf, 1)
@@ -134,11 +134,11 @@ func TestLateAnswerToAClaim(t *testing.T) {
 	wf := Define[int, int]("wf")
 	var calls atomic.Int64
 	worker := func(dsn string) func() {
-		w := newTestWorker(t, quietClient(t, openPool(t, dsn, 6)), WorkerConfig{VisibilityTimeout: 3 * time.Second, StaleAfter: time.Hour, PollInterval: 50 * time.Millisecond})
+		w := newTestWorker(t, newTestClient(t, openPool(t, dsn, 6)), WorkerConfig{VisibilityTimeout: 3 * time.Second, StaleAfter: time.Hour, PollInterval: 50 * time.Millisecond})
 		Handle(w, wf, func(Context, int) (int, error) { calls.Add(1); return 0, nil })
 		return startLocal(t, w)
 	}
-	runs := startRuns(t, quietClient(t, db.Pool), wf, 3)
+	runs := startRuns(t, newTestClient(t, db.Pool), wf, 3)
 	held := proxy.HoldAck(pgproxy.Contains(claimStatement))
 	defer held.Release()
 	stop := worker(proxy.DSN())

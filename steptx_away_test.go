@@ -86,7 +86,7 @@ func TestStepTxThatAlwaysLosesItsConnection(t *testing.T) {
 	t.Parallel()
 	k := newKitWith(t, ClientConfig{}, dbtest.Unchecked())
 	wf := Define[int, int]("wf", noRetry)
-	w := newTestWorker(t, quietClient(t, k.pool), WorkerConfig{})
+	w := newTestWorker(t, newTestClient(t, k.pool), WorkerConfig{})
 	w.awayPatience = 600 * time.Millisecond
 	var calls atomic.Int64
 	Handle(w, wf, func(ctx Context, _ int) (int, error) {

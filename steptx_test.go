@@ -297,7 +297,7 @@ func TestStepTxBehindAGoexit(t *testing.T) {
 		paid, err = StepTx(ctx, "charge", func(context.Context, pgx.Tx) (int, error) { return 7, nil })
 		return 0, err
 	}
-	w := newTestWorker(t, quietClient(t, k.pool), unwatched)
+	w := newTestWorker(t, newTestClient(t, k.pool), unwatched)
 	Handle(w, wf, code)
 	hung, release := hangAt(w, "after record")
 	defer release()
@@ -341,8 +341,8 @@ func TestIsolationOfAStepTx(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			db := dbtest.Database(t)
-			c := quietClient(t, poolWith(t, db.DSN, "default_transaction_isolation", "serializable"))
-			k := &kit{t: t, ctx: testContext(t), pool: db.Pool, c: quietClient(t, db.Pool)}
+			c := newTestClient(t, poolWith(t, db.DSN, "default_transaction_isolation", "serializable"))
+			k := &kit{t: t, ctx: testContext(t), pool: db.Pool, c: newTestClient(t, db.Pool)}
 			wf, hello := Define[struct{}, int]("wf", noRetry), DefineSignal[int]("hello")
 			w := newTestWorker(t, c, WorkerConfig{})
 			var calls atomic.Int64

@@ -99,7 +99,7 @@ func TestStranded(t *testing.T) {
 			for _, w := range tt.fleet {
 				w.insert(t, pool)
 			}
-			if got := strandedTexts(t, quietClient(t, pool)); !slices.Equal(got, tt.want) {
+			if got := strandedTexts(t, newTestClient(t, pool)); !slices.Equal(got, tt.want) {
 				t.Errorf("stranded %q, want %q", got, tt.want)
 			}
 		})
@@ -115,7 +115,7 @@ func TestStrandedTimes(t *testing.T) {
 	oddRuns{version: 2}.insert(t, pool)
 	execSQL(t, pool, `UPDATE kagzi.workflow_runs SET created_at = now() - interval '1 day' WHERE status = 'SLEEPING'`)
 	execSQL(t, pool, `UPDATE kagzi.workflow_runs SET available_at = 'infinity' WHERE version = 2`)
-	list, err := quietClient(t, pool).Stranded(t.Context())
+	list, err := newTestClient(t, pool).Stranded(t.Context())
 	if err != nil || len(list) != 2 {
 		t.Fatalf("%+v, %v", list, err)
 	}
@@ -135,7 +135,7 @@ func TestStrandedIsBounded(t *testing.T) {
 	oddRuns{version: 2, n: 3, ago: time.Second}.insert(t, pool)
 	oddRuns{version: 3, ago: -2 * time.Hour, status: "SLEEPING"}.insert(t, pool)
 	testWorker{types: []string{"ship"}, handlers: []string{"ship/1"}}.insert(t, pool)
-	c := quietClient(t, pool)
+	c := newTestClient(t, pool)
 	if got, want := strandedTexts(t, c), []string{"default/ship v2: 3 or more"}; !slices.Equal(got, want) {
 		t.Errorf("stranded %q, want %q", got, want)
 	}
@@ -152,7 +152,7 @@ func TestStrandedIsBounded(t *testing.T) {
 
 func TestStrandedNeedsTheSchema(t *testing.T) {
 	t.Parallel()
-	_, err := quietClient(t, dbtest.Pool(t, dbtest.Empty())).Stranded(t.Context())
+	_, err := newTestClient(t, dbtest.Pool(t, dbtest.Empty())).Stranded(t.Context())
 	mustContain(t, err, "kagzi: stranded runs:", "Migrate")
 }
 
@@ -160,7 +160,7 @@ func TestStrandedNeedsTheSchema(t *testing.T) {
 func TestHealthKnowsVersions(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.Pool(t, dbtest.Unchecked())
-	c := quietClient(t, pool)
+	c := newTestClient(t, pool)
 	oddRuns{version: 1, n: 2, ago: time.Hour}.insert(t, pool)
 	oddRuns{version: 2, ago: time.Minute}.insert(t, pool)
 	oddRuns{ago: time.Second}.insert(t, pool)
@@ -218,7 +218,7 @@ func TestDefaultVersion(t *testing.T) {
 
 func TestTwoDefaultsAreAMistake(t *testing.T) {
 	t.Parallel()
-	w := newTestWorker(t, quietClient(t, dbtest.Pool(t)), WorkerConfig{})
+	w := newTestWorker(t, newTestClient(t, dbtest.Pool(t)), WorkerConfig{})
 	wf := Define[int, int]("wf")
 	code := func(Context, int) (int, error) { return 0, nil }
 	Handle(w, wf, code, Default())

@@ -17,7 +17,7 @@ import (
 func TestWorkerThatClaimsItsOwnRunAgain(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	c := quietClient(t, db.Pool)
+	c := newTestClient(t, db.Pool)
 	const slots = 2 // were they not freed, the worker would starve
 	w := newTestWorker(t, c, WorkerConfig{
 		// The write that shows the attempt in the table, and a heartbeat, would tell the step too.
@@ -89,7 +89,7 @@ func TestCancelAndResumeAtOnce(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
 	db := dbtest.Database(t)
-	c := quietClient(t, db.Pool)
+	c := newTestClient(t, db.Pool)
 	w := newTestWorker(t, c, WorkerConfig{})
 	g := newGate()
 	g.handle(w)
@@ -118,7 +118,7 @@ func TestSupersededRecordDisplacesNone(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
 	db := dbtest.Database(t)
-	c := quietClient(t, db.Pool)
+	c := newTestClient(t, db.Pool)
 	wf := Define[int, string]("twice")
 	w := newTestWorker(t, c, WorkerConfig{})
 	begun, returns := make(chan chan string, 2), make(chan string, 1)
@@ -172,7 +172,7 @@ func TestSupersededEndIsNotTheResult(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
 	db := dbtest.Database(t)
-	c := quietClient(t, db.Pool)
+	c := newTestClient(t, db.Pool)
 	wf := Define[int, string]("twice")
 	w := newTestWorker(t, c, WorkerConfig{})
 	ends := make(chan string, 2)

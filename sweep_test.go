@@ -78,7 +78,7 @@ func TestWatchForgetsInAnOutage(t *testing.T) {
 		t.Fatal(err)
 	}
 	pool := openPool(t, proxy.DSN(), 2)
-	c := quietClient(t, pool)
+	c := newTestClient(t, pool)
 	k := newTestCoordinator(t, c, CoordinatorConfig{Grace: time.Millisecond})
 	execSQL(t, db.Pool, insertGone)
 	dead := func() int {
@@ -93,7 +93,7 @@ func TestWatchForgetsInAnOutage(t *testing.T) {
 	if _, err := k.watchConnections(t.Context()); !store.Away(err) {
 		t.Errorf("INVALID: %v", err)
 	}
-	k.client = quietClient(t, db.Pool)
+	k.client = newTestClient(t, db.Pool)
 	for range 3 {
 		if _, err := k.watchConnections(t.Context()); err != nil || dead() != 0 || len(k.watch.gone) != 0 {
 			t.Errorf("%d dead, %v", dead(), err)
@@ -148,7 +148,7 @@ func TestNoGrace(t *testing.T) {
 			if !off {
 				cfg.Grace = 5 * time.Millisecond
 			}
-			k := newTestCoordinator(t, quietClient(t, db.Pool), cfg)
+			k := newTestCoordinator(t, newTestClient(t, db.Pool), cfg)
 			execSQL(t, db.Pool, insertGone)
 			ctx, stop := context.WithCancel(t.Context())
 			done := make(chan error, 1)

@@ -20,7 +20,7 @@ func TestSleepsHoldNothing(t *testing.T) {
 	t.Parallel()
 	const n, slots = 10_000, 10
 	db := dbtest.Database(t)
-	c := quietClient(t, db.Pool)
+	c := newTestClient(t, db.Pool)
 	calls := make([]Call, n)
 	for i := range calls {
 		calls[i] = napping.With(time.Hour)
@@ -82,7 +82,7 @@ func poolPIDs(t *testing.T, db *dbtest.DB) []uint32 {
 func TestSleepLengths(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	c := quietClient(t, db.Pool)
+	c := newTestClient(t, db.Pool)
 	dbtest.Audit(t, db.Pool)
 	startLocal(t, localWorker(t, c, filepath.Join(t.TempDir(), "l"), WorkerConfig{PollInterval: time.Hour}))
 	runs := map[time.Duration]*Run[string]{}
@@ -124,7 +124,7 @@ func TestSleepLengths(t *testing.T) {
 // would poll in half a minute.
 func BenchmarkTimerLateness(b *testing.B) {
 	pool := dbtest.Pool(b)
-	c := quietClient(b, pool)
+	c := newTestClient(b, pool)
 	w := newTestWorker(b, c, WorkerConfig{PollInterval: 30 * time.Second})
 	var mu sync.Mutex
 	var late []time.Duration

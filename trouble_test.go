@@ -89,7 +89,7 @@ func TestEndOfAnOutageLetsTheListenerConnect(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := quietClient(t, openPool(t, db.DSN, 6))
+			c := newTestClient(t, openPool(t, db.DSN, 6))
 			c.hub.backoff = time.Hour
 			defer c.hub.acquire()()
 			waitFor(t, "the client listens", c.hub.listening)

@@ -57,7 +57,7 @@ func TestKillWhileUndoing(t *testing.T) {
 				waitTurn(t)
 				db := dbtest.Database(t)
 				dbtest.Audit(t, db.Pool)
-				c := quietClient(t, db.Pool)
+				c := newTestClient(t, db.Pool)
 				runs := startRuns(t, c, saga, 4)
 				dir := t.TempDir()
 				files := [2]string{filepath.Join(dir, "victim"), filepath.Join(dir, "rescuer")}

@@ -218,7 +218,7 @@ func TestRandomUndo(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w := newTestWorker(t, quietClient(t, k.pool), WorkerConfig{Queue: "kids"})
+	w := newTestWorker(t, newTestClient(t, k.pool), WorkerConfig{Queue: "kids"})
 	Handle(w, grown, func(_ Context, s string) (string, error) { return "grown " + s, nil })
 	startWorker(t, w)
 	slots := make(chan bool, 4)

@@ -338,7 +338,7 @@ func TestUndoKnowsAStepTxThatBeganAMap(t *testing.T) {
 		})
 		return 0, err
 	}
-	w := newTestWorker(t, quietClient(t, k.pool), unwatched)
+	w := newTestWorker(t, newTestClient(t, k.pool), unwatched)
 	Handle(w, wf, code)
 	hung, release := hangAt(w, "after record")
 	startWorker(t, w)

@@ -47,10 +47,10 @@ func TestClaimThatCommitsAfterTheFirstLook(t *testing.T) {
 	proxy := pgproxy.Start(t, db.DSN)
 	claims, looks := spy(proxy, claimStatement), spy(proxy, lookStatement)
 	cut := proxy.DropLink(pgproxy.Contains(claimStatement))
-	runs := startRuns(t, quietClient(t, db.Pool), nothing, 3)
+	runs := startRuns(t, newTestClient(t, db.Pool), nothing, 3)
 	cfg := told
 	cfg.NoCoordinator = true
-	w := newTestWorker(t, quietClient(t, openPool(t, proxy.DSN(), 6)), cfg)
+	w := newTestWorker(t, newTestClient(t, openPool(t, proxy.DSN(), 6)), cfg)
 	handleWorkloads(w, nil, nil)
 	startLocal(t, w)
 	receive(t, cut.Done())
@@ -76,11 +76,11 @@ func TestDrainDoesNotWaitForAClaim(t *testing.T) {
 			t.Parallel()
 			db := dbtest.Database(t)
 			proxy := pgproxy.Start(t, db.DSN)
-			direct := quietClient(t, db.Pool)
+			direct := newTestClient(t, db.Pool)
 			runs := startRuns(t, direct, nothing, 3)
 			held := proxy.HoldAck(pgproxy.Contains(claimStatement))
 			defer held.Release()
-			c := quietClient(t, openPool(t, proxy.DSN(), 6))
+			c := newTestClient(t, openPool(t, proxy.DSN(), 6))
 			cfg := told
 			cfg.NoCoordinator = true
 			w := newTestWorker(t, c, cfg)

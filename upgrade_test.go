@@ -71,7 +71,7 @@ func TestProgramOnANewerSchema(t *testing.T) {
 	if err := Migrate(t.Context(), r.db.Pool); err != nil {
 		t.Errorf("Migrate of this program: %v", err)
 	}
-	after := quietClient(t, r.db.Pool)
+	after := newTestClient(t, r.db.Pool)
 	b1 := r.start("b1", 1)
 	for range 4 {
 		rolled = append(rolled, r.begin())
@@ -144,7 +144,7 @@ func TestProgramOnASchemaThatDoesNotBearIt(t *testing.T) {
 	} else {
 		mustContain(t, errors.New(text), says...)
 	}
-	_, err := Start(t.Context(), quietClient(t, r.db.Pool), rolling, "")
+	_, err := Start(t.Context(), newTestClient(t, r.db.Pool), rolling, "")
 	mustContain(t, err, says...)
 	mustContain(t, Migrate(t.Context(), r.db.Pool), says...)
 	if n := queryOne[int](t, r.db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status <> 'OFFLINE'`); n != 0 {
@@ -169,7 +169,7 @@ func TestWorkerRegistersBesideAContractingMigration(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w := newTestWorker(t, quietClient(t, db.Pool), WorkerConfig{})
+	w := newTestWorker(t, newTestClient(t, db.Pool), WorkerConfig{})
 	Handle(w, rolling, func(Context, string) (string, error) { return "", nil })
 	done := make(chan error, 1)
 	go func() { done <- w.Run(testContext(t)) }()

@@ -23,7 +23,7 @@ func TestKillAfterAVerb(t *testing.T) {
 				db := dbtest.Database(t)
 				dbtest.Audit(t, db.Pool)
 				execSQL(t, db.Pool, createEffects)
-				c := quietClient(t, db.Pool)
+				c := newTestClient(t, db.Pool)
 				id := apply(t, c, db.DSN)
 				dir := t.TempDir()
 				files := [2]string{filepath.Join(dir, "victim"), filepath.Join(dir, "rescuer")}

@@ -85,7 +85,7 @@ func (s *storm) workflow(ctx Context, n int) (int, error) {
 func (s *storm) worker() *Worker {
 	s.t.Helper()
 	keep := CoordinatorConfig{KeepCompleted: time.Second, KeepFailed: time.Second, Interval: 50 * time.Millisecond}
-	w := newTestWorker(s.t, quietClient(s.t, s.pool), WorkerConfig{Coordinator: keep})
+	w := newTestWorker(s.t, newTestClient(s.t, s.pool), WorkerConfig{Coordinator: keep})
 	Handle(w, stormed, s.workflow)
 	Handle(w, gust, func(ctx Context, n int) (int, error) {
 		_, err := s.once(ctx, "gust", nil)
@@ -163,7 +163,7 @@ func TestRandomVerbs(t *testing.T) {
 			execSQL(t, pool, `CREATE TABLE public.effects (run_id uuid PRIMARY KEY)`)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute+time.Duration(most)*100*time.Millisecond)
 			defer cancel()
-			s := &storm{t: t, ctx: ctx, pool: pool, c: quietClient(t, pool)}
+			s := &storm{t: t, ctx: ctx, pool: pool, c: newTestClient(t, pool)}
 			for range 3 {
 				startWorker(t, s.worker())
 			}

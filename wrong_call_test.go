@@ -191,7 +191,7 @@ func TestAWrongCallOfALoserDecidesNothing(t *testing.T) {
 // TestAnInputThatIsTooLargeIsNoWrongCall has a function go another way when its data turn out to be too large for a child.
 func TestAnInputThatIsTooLargeIsNoWrongCall(t *testing.T) {
 	t.Parallel()
-	k := newKitWith(t, ClientConfig{MaxPayload: 100, Logger: slog.New(slog.DiscardHandler)})
+	k := newKitWith(t, ClientConfig{MaxPayload: 100})
 	child := Define[string, int]("child")
 	complete(k, func(ctx Context) (int, error) {
 		if _, err := StartChild(ctx, "c", child, strings.Repeat("x", 200)); !errors.Is(err, ErrPayloadTooLarge) {
