@@ -94,3 +94,34 @@ func TestStartOfAHeldID(t *testing.T) {
 		t.Error("the run of the ID was not found after the commit")
 	}
 }
+
+// Who waits for a connection of the pool waits no longer than the context lasts.
+func TestEndOfTheWaitForAConnection(t *testing.T) {
+	t.Parallel()
+	pool := openPool(t, dbtest.Database(t).DSN, 1)
+	c := newTestClient(t, pool)
+	wf := Define[int, int]("wf")
+	run, err := Start(t.Context(), c, wf, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	held, err := pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Release()
+	only := func(_ any, err error) error { return err }
+	for name, call := range map[string]func(context.Context) error{
+		"Start":  func(ctx context.Context) error { return only(Start(ctx, c, wf, 2)) },
+		"Signal": func(ctx context.Context) error { return c.Signal(ctx, run.ID(), approved.With("a")) },
+		"Get":    func(ctx context.Context) error { return only(c.Get(ctx, run)) },
+		"List":   func(ctx context.Context) error { return only(c.List(ctx, Filter{})) },
+		"Cancel": func(ctx context.Context) error { return c.Cancel(ctx, run) },
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(20*time.Millisecond, cancel)
+		if err := call(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

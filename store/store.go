@@ -74,13 +74,23 @@ func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 // bulkTimeout bounds the calls that bring many runs' inputs and results.
 const bulkTimeout = 20 * time.Second
 
-// bound returns ctx with a timeout. A deadline of the caller's holds, its cancellation is left out: a cancelled
-// context costs pgx the connection, and leaves a write's outcome unknown.
+// bound returns ctx with a timeout. A deadline of the caller's holds. Its cancellation ends the wait for a connection, see
+// acquire, and nothing after that: a cancelled context costs pgx the connection, and leaves a write's outcome unknown.
 func bound(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	if t, ok := ctx.Deadline(); ok {
 		timeout = min(timeout, time.Until(t))
 	}
-	return context.WithTimeout(context.WithoutCancel(ctx), timeout)
+	return context.WithTimeout(context.WithValue(context.WithoutCancel(ctx), callerKey{}, caller(ctx)), timeout)
+}
+
+type callerKey struct{}
+
+// caller is the context that the outermost bound was given; ctx if there was none.
+func caller(ctx context.Context) context.Context {
+	if c, ok := ctx.Value(callerKey{}).(context.Context); ok {
+		return c
+	}
+	return ctx
 }
 
 // do calls f, and again while it fails with an error after which the same statements may succeed at once.

@@ -292,12 +292,13 @@ func acquire(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
 	if wait <= 0 {
 		return nil, context.DeadlineExceeded
 	}
-	waiting, cancel := context.WithTimeout(ctx, wait)
+	waiting, cancel := context.WithTimeout(caller(ctx), wait)
 	defer cancel()
+	begun := time.Now()
 	conn, err := pool.Acquire(waiting)
 	if err != nil && waiting.Err() != nil {
 		stat := pool.Stat()
-		err = &NoConnection{InUse: stat.AcquiredConns(), Most: stat.MaxConns(), Waited: wait, Err: err}
+		err = &NoConnection{InUse: stat.AcquiredConns(), Most: stat.MaxConns(), Waited: time.Since(begun), Err: err}
 	}
 	return conn, err
 }
