@@ -39,8 +39,7 @@ WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.status NOT IN ('SCHEDULED', 'P
 FOR UPDATE`
 
 // What the run needs is copied in the database: an input may be large. A tick goes along, for FireTime, but the new run
-// is none of the schedule's. The Timeout counts anew. It is in schedule_spec; of a run that an older version of Kagzi
-// started it can only be told from the deadline, with its Delay, and not at all once Resume has lifted that.
+// is none of the schedule's. The Timeout, which is in schedule_spec, counts anew.
 // A fork's wake-ups are more than none, so that the first claim reads its history, and more than those that its signals
 // have for numbers.
 const restartRun = `
@@ -49,8 +48,7 @@ WITH q AS MATERIALIZED (
 		CASE WHEN $4::text <> '' THEN $4::text ELSE q.external_id END AS external_id,
 		CASE WHEN $5::int > 0 THEN $5::int ELSE q.version END AS version,
 		CASE WHEN $8::boolean THEN q.wakeups + 1 ELSE 0 END AS wakeups,
-		coalesce((q.schedule_spec ->> 'timeout')::bigint,
-			CASE WHEN q.deadline_at < 'infinity' THEN (extract(epoch FROM q.deadline_at - q.created_at) * 1000000)::bigint END) AS timeout,
+		(q.schedule_spec ->> 'timeout')::bigint AS timeout,
 		CASE WHEN $6::boolean THEN $7::bytea ELSE (
 			SELECT p.input FROM kagzi.workflow_payloads p WHERE p.run_id = $2 AND p.namespace_id = $1) END AS input
 	FROM kagzi.workflow_runs q
@@ -61,8 +59,7 @@ WITH q AS MATERIALIZED (
 	SELECT $3::uuid, $1, q.external_id,
 		CASE WHEN q.external_id IS NULL THEN NULL ELSE coalesce($9::bytea, q.input_hash) END,
 		q.task_queue, q.workflow_type, q.version, q.priority, 'PENDING', q.now, q.now + q.timeout * interval '1 microsecond', q.retry_policy, q.metadata,
-		CASE WHEN q.timeout IS NULL THEN q.schedule_spec ELSE coalesce(q.schedule_spec, '{}') || jsonb_build_object('timeout', q.timeout) END,
-		q.fire_at, q.wakeups, q.now, $2::uuid
+		q.schedule_spec, q.fire_at, q.wakeups, q.now, $2::uuid
 	FROM q
 	ON CONFLICT DO NOTHING
 	RETURNING run_id, task_queue, workflow_type, version
