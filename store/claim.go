@@ -112,7 +112,7 @@ WITH due AS MATERIALIZED (
 	UPDATE kagzi.workflow_runs r
 	SET status = CASE WHEN due.set_back THEN 'PENDING' ELSE 'RUNNING' END,
 		locked_by = CASE WHEN due.set_back THEN NULL ELSE $8::uuid END,
-		lease = $9,
+		lease = CASE WHEN NOT due.set_back THEN $9::uuid END,
 		available_at = due.available_at,
 		version = coalesce(r.version, due.initial),
 		started_at = coalesce(r.started_at, due.now),

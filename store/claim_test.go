@@ -337,6 +337,7 @@ func TestClaimRecoveries(t *testing.T) {
 	t.Run("TheThirdWaits", func(t *testing.T) {
 		t.Parallel()
 		s := open(t)
+		dbtest.Audit(t, s.pool)
 		r := running(t, s, 1)[0]
 		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET recoveries = 2, recoveries_since = now()`)
 		expire(t, s, r.RunID)
@@ -352,6 +353,9 @@ func TestClaimRecoveries(t *testing.T) {
 		f := &Flush{Finishes: []*Finish{finish(r)}}
 		flush(t, s, f)
 		wantOutcome(t, "finish", f.Finishes[0].Outcome, Lost)
+		f = &Flush{Parks: []*Park{{RunID: r.RunID, Lease: r.Lease, Status: Pending, WaitingOn: "worker"}}}
+		flush(t, s, f)
+		wantOutcome(t, "park", f.Parks[0].Outcome, Lost)
 
 		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now()`)
 		if got := claim(t, s, request(5, noSuspect)).Runs; len(got) != 0 {
