@@ -1,0 +1,55 @@
+package store
+
+import (
+	"errors"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Apart calls f with all of items. If the database answers that with an error which may lie with one of them, it calls f
+// with halves of them, down to one, so that a row which cannot be read or written holds up no other. What fails by itself
+// goes to alone. f must ask the database also about no items: if that fails, too, the error lies with none of them, and
+// Apart returns it, as it returns an error after which nothing is known.
+func Apart[T any](items []T, f func([]T) error, alone func(T, error)) error {
+	err := f(items)
+	if err == nil || !MayBeOfOne(err) {
+		return err
+	}
+	if f(nil) != nil {
+		return err
+	}
+	return halves(items, err, f, alone)
+}
+
+// halves is Apart for items that failed with err.
+func halves[T any](items []T, err error, f func([]T) error, alone func(T, error)) error {
+	if len(items) == 1 {
+		alone(items[0], err)
+		return nil
+	}
+	n := len(items) / 2
+	for _, half := range [][]T{items[:n], items[n:]} {
+		err := f(half)
+		if err != nil && MayBeOfOne(err) {
+			err = halves(half, err, f, alone)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// MayBeOfOne reports whether err is an answer of the server's that may be about one of the rows which a statement was to
+// read or write: it would answer about others.
+func MayBeOfOne(err error) bool {
+	var pe *pgconn.PgError
+	if !errors.As(err, &pe) || pe.SeverityUnlocalized != "" && pe.SeverityUnlocalized != "ERROR" {
+		return false
+	}
+	switch pe.Code {
+	case "25006", "53300": // read-only, too many connections
+		return false
+	}
+	return pe.Code[:min(len(pe.Code), 2)] != "57" && Classify(err) != ClassForbidden || pe.Code == "57014"
+}
