@@ -209,7 +209,10 @@ func (b *bulk) run(ctx context.Context, f Filter) error {
 	}
 	chosen, err := b.c.choice(f)
 	if err == nil {
-		err = b.c.checkSchema(ctx)
+		err = b.c.checkSchema(ctx, b.cfg.tx)
+	}
+	if err == nil {
+		b.cfg.tx, err = b.c.store.Fit(ctx, b.cfg.tx)
 	}
 	for left := f.Limit; err == nil; left -= chosen.Limit {
 		chosen.Limit = bulkPage

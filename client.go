@@ -103,16 +103,24 @@ func (c *Client) usable(ctx context.Context) error { return cmp.Or(c.made(), ctx
 
 // checkSchema returns one clear error if a call cannot begin, or if this program cannot work with the database's schema. Once
 // it can the database is not asked again.
-func (c *Client) checkSchema(ctx context.Context) error {
+//
+// It asks over tx, if that is not nil: the pool may have no connection but the one that the caller's transaction has.
+func (c *Client) checkSchema(ctx context.Context, tx pgx.Tx) error {
 	if err := c.usable(ctx); err != nil {
 		return err
 	}
 	if c.ready.Load() {
 		return nil
 	}
-	_, err := migrations.Check(ctx, c.store.Pool())
+	err := c.store.Read(ctx, tx, func(ctx context.Context, db store.DB) error {
+		_, err := migrations.Check(ctx, db)
+		return err
+	})
 	if err == nil {
 		c.ready.Store(true)
+	}
+	if tx != nil {
+		return store.ExplainRightsOn(ctx, tx, err)
 	}
 	return c.store.ExplainRights(ctx, err)
 }
@@ -120,7 +128,7 @@ func (c *Client) checkSchema(ctx context.Context) error {
 // prepare checks that the database can be worked with, waiting for one that is away.
 func (c *Client) prepare(ctx context.Context, o *outage) error {
 	for {
-		err := c.checkSchema(ctx)
+		err := c.checkSchema(ctx, nil)
 		if err == nil {
 			err = c.store.CheckRights(ctx)
 		}
@@ -201,7 +209,7 @@ func (c *Client) start(ctx context.Context, calls []Call, shared []StartOption) 
 	if err := sameIDs(runs); err != nil {
 		return nil, err
 	}
-	if err := c.checkSchema(ctx); err != nil {
+	if err := c.checkSchema(ctx, tx); err != nil {
 		return nil, err
 	}
 	rows, err := c.store.Start(ctx, tx, runs)
@@ -316,11 +324,14 @@ func plain(ref Ref) Ref {
 
 // resolve returns the run ID behind ref.
 func (c *Client) resolve(ctx context.Context, tx pgx.Tx, ref Ref) (uuid.UUID, error) {
-	if err := c.checkSchema(ctx); err != nil {
+	if err := c.checkSchema(ctx, tx); err != nil {
 		return uuid.Nil, err
 	}
 	switch ref := ref.(type) {
 	case RunID:
+		if ref == "" {
+			return uuid.Nil, errors.New("kagzi: the run ID is empty: a zero Run, RunInfo or Started stands for no run")
+		}
 		id, err := uuid.Parse(string(ref))
 		if err != nil {
 			return uuid.Nil, fmt.Errorf("%w: %.60q is not a run ID; for an ID of your own pass kagzi.ID(…)", ErrRunNotFound, string(ref))
@@ -341,6 +352,19 @@ func (c *Client) resolve(ctx context.Context, tx pgx.Tx, ref Ref) (uuid.UUID, er
 	default:
 		return uuid.Nil, errors.New("kagzi: the reference is nil: pass a kagzi.RunID, a kagzi.ID or the run itself")
 	}
+}
+
+// resolveToChange is resolve for those who change the run: it refuses a transaction that is too strict for that, and returns it.
+func (c *Client) resolveToChange(ctx context.Context, tx pgx.Tx, ref Ref) (pgx.Tx, uuid.UUID, error) {
+	if err := c.checkSchema(ctx, tx); err != nil {
+		return nil, uuid.Nil, err
+	}
+	tx, err := c.store.Fit(ctx, tx)
+	if err != nil {
+		return nil, uuid.Nil, err
+	}
+	id, err := c.resolve(ctx, tx, ref)
+	return tx, id, err
 }
 
 // announceEnds tells what a cancel has done: with tx's commit, or now.

@@ -86,7 +86,7 @@ func (c *Client) identity(what what, v any) ([]byte, error) {
 func (c *Client) plain(what what, v any) ([]byte, error) {
 	data, err := c.cfg.Codec.Encode(v)
 	if err != nil {
-		return nil, fmt.Errorf("kagzi: %s: a %T cannot be encoded: %w", what, v, err)
+		return nil, kinded{KindBadRequest, fmt.Errorf("kagzi: %s: a %T cannot be encoded: %w", what, v, err)}
 	}
 	if data == nil {
 		data = []byte{}

@@ -140,7 +140,7 @@ func (id WorkerID) parse() (uuid.UUID, error) {
 func (c *Client) Workers(ctx context.Context, f WorkerFilter) (page []WorkerInfo, total int, err error) {
 	chosen, err := f.choice()
 	if err == nil {
-		err = c.checkSchema(ctx)
+		err = c.checkSchema(ctx, nil)
 	}
 	var rows []store.WorkerRow
 	if err == nil {
@@ -158,7 +158,7 @@ func (c *Client) Workers(ctx context.Context, f WorkerFilter) (page []WorkerInfo
 
 // Worker returns what is known of a worker, or [ErrWorkerNotFound].
 func (c *Client) Worker(ctx context.Context, id WorkerID) (WorkerInfo, error) {
-	parsed, err := c.worker(ctx, id)
+	parsed, err := c.worker(ctx, nil, id)
 	var w store.WorkerRow
 	if err == nil {
 		w, err = c.store.Worker(ctx, parsed)
@@ -171,7 +171,7 @@ func (c *Client) Worker(ctx context.Context, id WorkerID) (WorkerInfo, error) {
 
 // WorkerEvents returns the log of a worker, oldest first, or [ErrWorkerNotFound].
 func (c *Client) WorkerEvents(ctx context.Context, id WorkerID) ([]WorkerEvent, error) {
-	parsed, err := c.worker(ctx, id)
+	parsed, err := c.worker(ctx, nil, id)
 	var rows []store.WorkerEvent
 	if err == nil {
 		rows, err = c.store.WorkerEvents(ctx, parsed)
@@ -187,10 +187,10 @@ func (c *Client) WorkerEvents(ctx context.Context, id WorkerID) ([]WorkerEvent, 
 }
 
 // worker validates id, and then the schema.
-func (c *Client) worker(ctx context.Context, id WorkerID) (uuid.UUID, error) {
+func (c *Client) worker(ctx context.Context, tx pgx.Tx, id WorkerID) (uuid.UUID, error) {
 	parsed, err := id.parse()
 	if err == nil {
-		err = c.checkSchema(ctx)
+		err = c.checkSchema(ctx, tx)
 	}
 	return parsed, err
 }
@@ -205,7 +205,7 @@ func (c *Client) Drain(ctx context.Context, id WorkerID, opts ...ChangeOption) e
 	tx, err := changeTx(opts)
 	var parsed uuid.UUID
 	if err == nil {
-		parsed, err = c.worker(ctx, id)
+		parsed, err = c.worker(ctx, tx, id)
 	}
 	if err == nil {
 		err = c.store.Drain(ctx, tx, parsed)
@@ -227,7 +227,7 @@ func (c *Client) DrainQueue(ctx context.Context, queue string, opts ...ChangeOpt
 		err = validateQueue(queue)
 	}
 	if err == nil {
-		err = c.checkSchema(ctx)
+		err = c.checkSchema(ctx, tx)
 	}
 	var asked []uuid.UUID
 	if err == nil {
@@ -254,7 +254,7 @@ func (c *Client) ForceOffline(ctx context.Context, id WorkerID, opts ...ChangeOp
 	tx, err := changeTx(opts)
 	var parsed uuid.UUID
 	if err == nil {
-		parsed, err = c.worker(ctx, id)
+		parsed, err = c.worker(ctx, tx, id)
 	}
 	var lost store.LostWorker
 	if err == nil {

@@ -56,7 +56,7 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 func MigrationSQL(from, to int) (string, error) {
 	script, err := migrations.SQL(int64(from), int64(to))
 	if err != nil {
-		return "", failed(err, "migration script")
+		return "", failed(kinded{KindBadRequest, err}, "migration script")
 	}
 	return script, nil
 }

@@ -123,6 +123,9 @@ func classify(err error) Kind {
 	case errors.Is(err, context.Canceled):
 		return KindCancelled
 	}
+	if _, ok := errors.AsType[*store.MissingRights](err); ok {
+		return KindUnauthorized
+	}
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		return KindDatabase
 	}

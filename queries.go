@@ -47,7 +47,7 @@ type Filter struct {
 // List returns runs newest first. The next page is After the last one's ID.
 func (c *Client) List(ctx context.Context, f Filter) ([]RunInfo, error) {
 	var rows []*store.Run
-	err := c.checkSchema(ctx)
+	err := c.checkSchema(ctx, nil)
 	var chosen store.Filter
 	if err == nil {
 		chosen, err = c.choice(f)

@@ -119,3 +119,20 @@ func TestFlushThatIsTooMuchIsHalved(t *testing.T) {
 		t.Errorf("the steps were executed %d times, want 50", n)
 	}
 }
+
+// TestRefusalsOfWhatWasGivenAreBadRequests has calls refused whose arguments cannot be used.
+func TestRefusalsOfWhatWasGivenAreBadRequests(t *testing.T) {
+	k := newKit(t)
+	only := func(_ any, err error) error { return err }
+	for name, err := range map[string]error{
+		"an input that cannot be encoded":    only(Start(k.ctx, k.c, Define[func(), int]("f"), func() {})),
+		"a payload that cannot be encoded":   k.c.Signal(k.ctx, ID("x"), DefineSignal[func()]("s").With(func() {})),
+		"a schema version that is not known": only(MigrationSQL(0, 99)),
+		"a zero run":                         only(k.c.Get(k.ctx, &Run[int]{})),
+		"a zero RunInfo":                     k.c.Cancel(k.ctx, RunInfo{}),
+	} {
+		if KindOf(err) != KindBadRequest {
+			t.Errorf("%s: %v, of kind %q", name, err, KindOf(err))
+		}
+	}
+}

@@ -125,7 +125,7 @@ func (c *Client) restart(ctx context.Context, ref Ref, step string, opts []Resta
 		return "", err
 	}
 	cfg.run.Step = step
-	if cfg.run.Run, err = c.resolve(ctx, cfg.tx, ref); err != nil {
+	if cfg.tx, cfg.run.Run, err = c.resolveToChange(ctx, cfg.tx, ref); err != nil {
 		return "", c.public(ctx, err)
 	}
 	work, err := c.store.Restart(ctx, cfg.tx, cfg.run)

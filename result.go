@@ -76,7 +76,7 @@ func (r *results) wait(ctx context.Context, id uuid.UUID) (store.Ended, error) {
 // ready checks the schema, waiting for a database that is away.
 func (r *results) ready(ctx context.Context) error {
 	for {
-		err := r.client.checkSchema(ctx)
+		err := r.client.checkSchema(ctx, nil)
 		if err == nil || ctx.Err() != nil || !store.Away(err) {
 			return err
 		}

@@ -222,7 +222,7 @@ func decideBefore(t *store.Template, now time.Time) *store.Firing {
 func (c *Client) editSchedule(ctx context.Context, tx pgx.Tx, what, name string, edit func(time.Time, *store.Template) (*store.Edit, error)) error {
 	err := validateName("schedule name", name)
 	if err == nil {
-		err = c.checkSchema(ctx)
+		err = c.checkSchema(ctx, tx)
 	}
 	var fired []store.FiredRun
 	if err == nil {

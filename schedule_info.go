@@ -61,7 +61,7 @@ func (c *Client) GetSchedule(ctx context.Context, name string) (ScheduleInfo, er
 func (c *Client) schedule(ctx context.Context, name string) (*store.Template, error) {
 	err := validateName("schedule name", name)
 	if err == nil {
-		err = c.checkSchema(ctx)
+		err = c.checkSchema(ctx, nil)
 	}
 	if err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func (c *Client) ListSchedules(ctx context.Context, f ScheduleFilter) ([]Schedul
 			return nil, failed(err, "list schedules")
 		}
 	}
-	if err := c.checkSchema(ctx); err != nil {
+	if err := c.checkSchema(ctx, nil); err != nil {
 		return nil, failed(err, "list schedules")
 	}
 	rows, err := c.store.Schedules(ctx, f.Workflow, f.After, cmp.Or(f.Limit, 100))

@@ -144,7 +144,7 @@ func (c *Client) signal(ctx context.Context, ref Ref, m Message, opts []SignalOp
 	if cfg.id != "" {
 		msg.ID = string(cfg.id)
 	}
-	if err := c.checkSchema(ctx); err != nil {
+	if err := c.checkSchema(ctx, cfg.tx); err != nil {
 		return err
 	}
 	_, external := ref.(ID)

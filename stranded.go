@@ -35,7 +35,7 @@ type Stranded struct {
 // runs that sleep for longer, is not listed yet; stranded runs that are due are, because they are due the longest.
 // As in [Client.Health], at most a thousand queues and a thousand workflows are looked at.
 func (c *Client) Stranded(ctx context.Context) ([]Stranded, error) {
-	err := c.checkSchema(ctx)
+	err := c.checkSchema(ctx, nil)
 	var active []store.ActiveWork
 	if err == nil {
 		active, err = c.store.ActiveWork(ctx)

@@ -82,15 +82,15 @@ func (c *Client) end(ctx context.Context, ref Ref, opts []ChangeOption, how func
 	if err != nil {
 		return err
 	}
-	id, err := c.resolve(ctx, cfg.tx, ref)
+	tx, id, err := c.resolveToChange(ctx, cfg.tx, ref)
 	if err != nil {
 		return err
 	}
-	ended, err := how(c.store, ctx, cfg.tx, id, cfg.reason)
+	ended, err := how(c.store, ctx, tx, id, cfg.reason)
 	if err != nil {
 		return err
 	}
-	return c.announceEnds(ctx, cfg.tx, ended)
+	return c.announceEnds(ctx, tx, ended)
 }
 
 // Resume continues a failed or cancelled run from its last good step: it begins a new attempt, in which every
@@ -104,7 +104,7 @@ func (c *Client) Resume(ctx context.Context, ref Ref, opts ...ChangeOption) erro
 	cfg, err := changeOptions(opts)
 	var id uuid.UUID
 	if err == nil {
-		id, err = c.resolve(ctx, cfg.tx, ref)
+		cfg.tx, id, err = c.resolveToChange(ctx, cfg.tx, ref)
 	}
 	var queue string
 	if err == nil {

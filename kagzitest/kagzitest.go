@@ -41,7 +41,8 @@ type Config struct {
 	// Client configures the test's client. Without a Logger it logs warnings and errors to the test's output.
 	Client kagzi.ClientConfig
 
-	// Worker configures the test's worker. Its coordinator deletes no runs unless Coordinator says so.
+	// Worker configures the test's worker. Its coordinator deletes no runs unless Coordinator says so. It serves one queue:
+	// for runs and children of another, run a worker of that queue, too, made with [kagzi.NewWorker] of env.Client.
 	Worker kagzi.WorkerConfig
 
 	// StepPatience is how long the function of a step is waited for, in real time, before the clock goes on without it.
@@ -223,8 +224,8 @@ func Start[In, Out any](e *Env, wf kagzi.Workflow[In, Out], in In, opts ...kagzi
 }
 
 // Result skips the time until the run is over, as [Env.Skip] does, and returns what it returned. It waits for functions of
-// steps that are under way, until go test's -timeout is near; a run that waits for something else than time for 10 seconds
-// fails the test.
+// steps that are under way, until go test's -timeout is near; a run that waits for something else than time for some
+// 10 seconds fails the test.
 func Result[Out any](e *Env, run *kagzi.Run[Out]) (Out, error) {
 	e.t.Helper()
 	e.finish(run.ID())

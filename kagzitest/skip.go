@@ -1,6 +1,7 @@
 package kagzitest
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -41,7 +42,7 @@ func (e *Env) SkipTo(ref kagzi.Ref, waitingOn string) time.Duration {
 	if !there {
 		f := e.family(ref)
 		if f[0].Active {
-			e.t.Fatalf("kagzitest: run %s did not come to wait for %q: %s", f[0].ID, waitingOn, describe(f))
+			e.t.Fatalf("kagzitest: run %s did not come to wait for %q: %s", f[0].ID, waitingOn, e.describe(f))
 		}
 		before := "waited for nothing"
 		if len(waits) > 0 {
@@ -76,7 +77,7 @@ func (e *Env) skip(ref kagzi.Ref, enough func(run *member) bool) time.Duration {
 			due = v.next
 		}
 		if moved++; moved > e.moves {
-			e.t.Fatalf("kagzitest: run %s is not over after %d moves of the clock and %v, %s: if it polls for ever, use Advance", f[0].ID, e.moves, v.now.Sub(begun), describe(f))
+			e.t.Fatalf("kagzitest: run %s is not over after %d moves of the clock and %v, %s: if it polls for ever, use Advance", f[0].ID, e.moves, v.now.Sub(begun), e.describe(f))
 		}
 		e.move(due)
 	}
@@ -151,7 +152,7 @@ func (e *Env) family(ref kagzi.Ref) []member {
 }
 
 // describe says of each run that is not over what it waits for: of the first one as "it".
-func describe(family []member) string {
+func (e *Env) describe(family []member) string {
 	var out []string
 	for i, m := range family {
 		who := "it is"
@@ -166,7 +167,11 @@ func describe(family []member) string {
 			if m.Version != 0 { // that the start or another worker chose
 				code = fmt.Sprintf("version %d of %s", m.Version, code)
 			}
-			out = append(out, fmt.Sprintf("%s PENDING and no worker on queue %q has code for %s: give it to env.Worker with kagzi.Handle", who, m.Queue, code))
+			advice := "give it to env.Worker with kagzi.Handle"
+			if own := cmp.Or(e.cfg.Worker.Queue, "default"); m.Queue != own {
+				advice = fmt.Sprintf("env.Worker serves queue %q; set Config.Worker.Queue, or run a worker of the other queue, too, made with kagzi.NewWorker of env.Client", own)
+			}
+			out = append(out, fmt.Sprintf("%s PENDING and no worker on queue %q has code for %s: %s", who, m.Queue, code, advice))
 		default:
 			out = append(out, who+" "+m.Status)
 		}
@@ -188,7 +193,7 @@ func (e *Env) finish(ref kagzi.Ref) {
 			return
 		}
 		steps := e.inStep(f)
-		if now := describe(f); now != last || steps != nil {
+		if now := e.describe(f); now != last || steps != nil {
 			last, stood = now, 0
 		}
 		if !e.until.IsZero() && time.Now().After(e.until) {

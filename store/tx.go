@@ -294,11 +294,10 @@ func acquire(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
 	}
 	waiting, cancel := context.WithTimeout(caller(ctx), wait)
 	defer cancel()
-	begun := time.Now()
 	conn, err := pool.Acquire(waiting)
 	if err != nil && waiting.Err() != nil {
 		stat := pool.Stat()
-		err = &NoConnection{InUse: stat.AcquiredConns(), Most: stat.MaxConns(), Waited: time.Since(begun), Err: err}
+		err = &NoConnection{InUse: stat.AcquiredConns(), Most: stat.MaxConns(), Err: err}
 	}
 	return conn, err
 }
@@ -306,7 +305,6 @@ func acquire(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
 // A NoConnection reports that the pool gave no connection in time. Nothing was sent.
 type NoConnection struct {
 	InUse, Most int32
-	Waited      time.Duration
 	Err         error
 }
 
@@ -315,10 +313,9 @@ func (e *NoConnection) busy() bool { return e.InUse >= e.Most }
 
 func (e *NoConnection) Error() string {
 	if !e.busy() {
-		return fmt.Sprintf("no connection could be opened in %v: %v", e.Waited.Round(time.Millisecond), e.Err)
+		return fmt.Sprintf("no connection could be opened in time: %v", e.Err)
 	}
-	return fmt.Sprintf("no connection of the pool became free in %v: all %d are in use, by steps or other code of this process: raise pool_max_conns, or give Kagzi a pool of its own",
-		e.Waited.Round(time.Millisecond), e.Most)
+	return fmt.Sprintf("no connection of the pool became free in time: all %d are in use, by steps or other code of this process: raise pool_max_conns, or give Kagzi a pool of its own", e.Most)
 }
 
 func (e *NoConnection) Unwrap() error { return e.Err }
@@ -333,6 +330,14 @@ type fitTx struct{ pgx.Tx }
 func (t fitTx) Begin(ctx context.Context) (pgx.Tx, error) {
 	part, err := t.Tx.Begin(ctx)
 	return fitTx{part}, err
+}
+
+// Fit returns tx for those who change a run in it; a nil tx stays nil. A stricter transaction is ErrIsolation: see fit.
+func (s *Store) Fit(ctx context.Context, tx pgx.Tx) (pgx.Tx, error) {
+	if tx == nil {
+		return nil, nil
+	}
+	return fit(ctx, tx)
 }
 
 // fit refuses a caller's transaction that does not see what others commit during it, for those who look after they have
