@@ -54,7 +54,7 @@ type CoordinatorConfig struct {
 
 	// Grace is how long the server may be without the connection that a worker sends its heartbeats over, and the worker
 	// without a heartbeat over another, before it is taken for dead. A worker that lives reconnects at once. Nothing is
-	// concluded from the connections of workers behind a pooler. Zero means 3 seconds.
+	// concluded from the connections of workers behind a pooler. At least 1.5 seconds; zero means 3.
 	Grace time.Duration
 
 	// NoGrace turns that rule off: only silence counts.
@@ -99,9 +99,10 @@ func (c CoordinatorConfig) validate() error {
 	for _, d := range []struct {
 		name  string
 		value time.Duration
-	}{{"Interval", c.Interval}, {"StaleAfter", c.StaleAfter}, {"Grace", c.Grace}} {
+	}{{"Interval", c.Interval}, {"StaleAfter", c.StaleAfter}} {
 		check(d.value < time.Millisecond, "%s is %v: give at least 1ms (a time.Duration counts nanoseconds: 30*time.Second)", d.name, d.value)
 	}
+	check(c.Grace < leastGrace, "Grace is %v: give at least %v, or set NoGrace (a time.Duration counts nanoseconds: 3*time.Second)", c.Grace, leastGrace)
 	check(c.Batch < 1 || c.Batch > 10_000, "Batch is %d: give between 1 and 10,000", c.Batch)
 	check(c.MaxRuns < 1 || c.MaxRuns > 100_000, "MaxRuns is %d: give between 1 and 100,000", c.MaxRuns)
 	keep := func(name string, d time.Duration) {

@@ -3,6 +3,7 @@ package kagzi
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -23,6 +24,7 @@ import (
 type heart struct {
 	s       *session
 	conn    *pgx.Conn     // nil while there is none
+	said    int64         // numbers what the worker says of itself: what comes late changes nothing
 	backend store.Backend // of conn; zero if it is not certain to be the worker's own
 
 	mu    sync.Mutex
@@ -67,8 +69,9 @@ func (h *heart) register(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	h.said++
 	reg := h.s.w.registration(h.s.workerID())
-	reg.Backend = h.backend
+	reg.Number, reg.Backend = h.said, h.backend
 	if err := h.s.store.RegisterWorker(ctx, conn, reg); err != nil {
 		return err
 	}
@@ -107,12 +110,12 @@ func (h *heart) connection(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// leastGrace is as short as a worker takes Grace to be: in less time it cannot replace a connection.
+// leastGrace is as short as Grace may be: in less time a worker cannot replace a connection.
 const leastGrace = 1500 * time.Millisecond
 
 // third is how often the connection is tried while runs are under way, and for how long the answer is waited for. In the
 // last third of Grace the connection can be replaced.
-func (h *heart) third() time.Duration { return max(h.s.w.cfg.Coordinator.Grace, leastGrace) / 3 }
+func (h *heart) third() time.Duration { return h.s.w.cfg.Coordinator.Grace / 3 }
 
 // judge ends all executions, once, if the worker may be taken for dead by now.
 func (h *heart) judge() {
@@ -132,21 +135,31 @@ func (h *heart) setFence() {
 	h.fence.Reset(max(0, time.Until(until)))
 }
 
-// missed notes that the connection was lost at that time, unless the server is to blame: who declares the worker dead must
-// be the server that had the connection, and takes writes.
-func (h *heart) missed(at time.Time, err error) {
+// missed notes that the connection was lost within the last third of Grace, unless the server is to blame: who declares
+// the worker dead must be the server that had the connection, and takes writes.
+func (h *heart) missed(err error) {
 	if serverDown(err) {
 		h.s.standing.excuse()
 	} else {
-		h.s.standing.miss(at)
+		h.s.standing.miss(time.Now().Add(-h.third()))
 	}
 	h.setFence()
 }
 
-// serverDown reports whether nobody listens at the server's address, or it says that it is starting, stopping or read-only.
+// serverDown reports whether nobody listens at any of the server's addresses, or it says that it is starting, stopping or
+// read-only.
 func serverDown(err error) bool {
-	var pe *pgconn.PgError
-	return errors.Is(err, syscall.ECONNREFUSED) || errors.As(err, &pe) && (pe.Code == "57P03" || pe.Code == "25006")
+	switch e := err.(type) {
+	case nil:
+		return false
+	case *pgconn.PgError:
+		return e.Code == "57P03" || e.Code == "25006"
+	case interface{ Unwrap() []error }:
+		return len(e.Unwrap()) > 0 && !slices.ContainsFunc(e.Unwrap(), func(err error) bool { return !serverDown(err) })
+	case interface{ Unwrap() error }:
+		return serverDown(e.Unwrap())
+	}
+	return err == syscall.ECONNREFUSED || err == pgconn.ErrReadOnlyConnection || err == pgconn.ErrStandbyConnection // see target_session_attrs
 }
 
 // alive notes a heartbeat that was sent then, and was answered.
@@ -227,7 +240,7 @@ func (h *heart) wait(stop chan struct{}, next time.Time) (lost bool) {
 		over := quiet.Err() != nil
 		cancel()
 		if h.conn.IsClosed() || err != nil && !over {
-			h.missed(time.Now(), err)
+			h.missed(err)
 			h.close()
 			return true
 		}
@@ -250,13 +263,62 @@ func (h *heart) hears() bool {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), h.third())
 	defer cancel()
+	sent := time.Now()
 	err := h.conn.Ping(ctx)
 	if err != nil {
-		// It was lost since the last time that it was tried. After a pause of this process, nobody knows when.
-		h.missed(time.Now().Add(-h.third()), err)
+		h.missed(err)
 		h.close()
+		return false
 	}
-	return err == nil
+	h.s.standing.hear(sent)
+	return true
+}
+
+// watch looks, while a beat takes long, whether the server has the connection over which it was sent: the beat may wait for
+// the disk, and the path may be lost.
+func (h *heart) watch() (over func()) {
+	backend := h.backend
+	if backend == (store.Backend{}) || h.s.standing.grace == 0 {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var looking sync.WaitGroup
+	looking.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(h.third()):
+			}
+			sent := time.Now()
+			there, err := h.isThere(ctx, backend)
+			switch {
+			case ctx.Err() != nil:
+				return
+			case there:
+				h.s.standing.hear(sent)
+			case store.Classify(err) != store.ClassBusy:
+				h.missed(err)
+				return
+			}
+		}
+	})
+	return func() {
+		cancel()
+		looking.Wait()
+	}
+}
+
+// isThere asks the server over another connection whether it has that one.
+func (h *heart) isThere(ctx context.Context, b store.Backend) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, h.third())
+	defer cancel()
+	conn, err := connect(ctx, h.s.store.Pool())
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	return h.s.store.HasBackend(ctx, conn, b)
 }
 
 func (h *heart) pause(stop chan struct{}, d time.Duration) {
@@ -293,10 +355,11 @@ func (h *heart) beat() error {
 	var db store.DB
 	conn, err := h.connection(ctx)
 	if db = conn; err != nil {
-		h.missed(time.Now(), err)
+		h.missed(err)
 		// One of the pool's will do: that there is no evidence of a connection goes with the beat.
 		db = s.store.Pool()
 	}
+	defer h.watch()()
 	held := s.held()
 	pulse, err := s.store.Heartbeat(ctx, db, h.says(len(held)))
 	if err == nil && h.backend != (store.Backend{}) && !pulse.Own {
@@ -311,7 +374,7 @@ func (h *heart) beat() error {
 	}
 	if err != nil {
 		if conn != nil && conn.IsClosed() || serverDown(err) {
-			h.missed(time.Now(), err)
+			h.missed(err)
 		}
 		return err
 	}
@@ -336,7 +399,8 @@ func (h *heart) beat() error {
 
 func (h *heart) says(active int) store.Beat {
 	s := h.s
-	return store.Beat{Worker: s.workerID(), Active: active, Completed: s.completed.Load(), Failed: s.failed.Load(), Backend: h.backend}
+	h.said++
+	return store.Beat{Number: h.said, Worker: s.workerID(), Active: active, Completed: s.completed.Load(), Failed: s.failed.Load(), Backend: h.backend}
 }
 
 // drain lets the worker drain, as somebody has asked for.
@@ -355,14 +419,12 @@ func (h *heart) drain() {
 // reborn gives up everything, for the fleet took the worker for dead, and registers it under a new ID.
 func (h *heart) reborn(ctx context.Context, db store.DB) error {
 	s := h.s
-	s.mu.Lock()
-	old, n, draining := s.id, len(s.executing), s.draining
-	s.mu.Unlock()
-	s.endAll(endShutdown, ErrLeaseLost)
 	id := uuid.New()
 	s.mu.Lock()
+	old, n, draining := s.id, len(s.executing), s.draining
 	s.id, s.fenced = id, true // what it claimed before it is registered, nobody would free after it
 	s.mu.Unlock()
+	s.endAll(endShutdown, ErrLeaseLost) // what a claim brings after this is not begun
 	s.outage.name(s.logger(id))
 	log := s.logger(old).With("new_worker", id, "runs", n)
 	if reason := s.store.WhyLost(ctx, db, old); reason != "" {
@@ -374,8 +436,9 @@ func (h *heart) reborn(ctx context.Context, db store.DB) error {
 		return err
 	}
 	started := time.Now()
+	h.said++
 	reg := s.w.registration(id)
-	reg.Backend = h.backend
+	reg.Number, reg.Backend = h.said, h.backend
 	if err := s.store.RegisterWorker(ctx, db, reg); err != nil {
 		return err
 	}

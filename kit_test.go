@@ -144,6 +144,16 @@ func (k *kit) wake(id RunID) {
 	k.c.wakeWork(k.ctx, "default", "", 0, 1)
 }
 
+// theSession is the client's worker under way.
+func theSession(c *Client) *session {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for s := range c.sessions {
+		return s
+	}
+	return nil
+}
+
 // executionOf is what executes the run now, on a worker of c.
 func (k *kit) executionOf(c *Client, id RunID) (e *execution) {
 	k.t.Helper()

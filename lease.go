@@ -38,15 +38,27 @@ func (e *execution) mayNot() string {
 	return e.s.standing.mayNot(now)
 }
 
-// exitUnlessHeld exits the goroutine if the execution has ended, and ends it if the run may be another worker's.
+// exitUnlessHeld exits the goroutine if the execution has ended, and ends it if the run may be another worker's. While the
+// worker does not hear from the server it waits: it hears again, or its executions end.
 func (e *execution) exitUnlessHeld(step string) {
 	e.exitIfEnded()
+	for e.audit == nil && e.s.standing.silent(time.Now(), e.run.Term.Asked) {
+		signal(e.s.beats)
+		select {
+		case <-e.done:
+			e.exitIfEnded()
+		case <-time.After(silentPause):
+		}
+	}
 	if why := e.mayNot(); why != "" {
 		e.log().Warn("kagzi: a step is not called, and the run is given back: another worker may hold it", "step", step, "because", why)
 		e.end(endShutdown, ErrLeaseLost)
 	}
 	e.exitIfEnded()
 }
+
+// silentPause is how often a step that waits for the server to be heard looks again.
+const silentPause = 50 * time.Millisecond
 
 // A standing is what a worker knows of whether the fleet may take it for dead. The zero standing is that of a session
 // which nobody watches.
@@ -57,20 +69,46 @@ type standing struct {
 	mu      sync.Mutex
 	sent    time.Time // the last heartbeat that was answered
 	watched bool      // it told of the connection
+	heard   time.Time // when was sent what was last answered over that connection, or told that the server has it
 	lost    time.Time // that connection; zero while it is there, or nobody watches it
+}
+
+// hear notes that the server has the connection, as it says in answer to what was sent then.
+func (s *standing) hear(sent time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sent.After(s.heard) {
+		s.heard = sent
+	}
+}
+
+// silent reports whether the server may have gone without the connection for so long that others conclude from it. Nobody
+// concludes anything of what was claimed since then.
+func (s *standing) silent(now, claimed time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last := s.heard
+	if claimed.After(last) {
+		last = claimed
+	}
+	return s.watched && past(now, last.Add(s.grace))
 }
 
 // answered notes that the heartbeat which was sent then was answered.
 func (s *standing) answered(sent time.Time, watched bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.sent, s.watched, s.lost = sent, watched && s.grace > 0, time.Time{}
+	s.sent, s.watched, s.heard, s.lost = sent, watched && s.grace > 0, sent, time.Time{}
 }
 
-// miss notes that the connection was lost then, unless that is known.
+// miss notes that the connection was lost, unless that is known: when it was last heard of, if it was tried again and again
+// since then, else at the time given.
 func (s *standing) miss(at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.heard.After(at.Add(-s.grace)) {
+		at = s.heard
+	}
 	if s.watched && s.lost.IsZero() {
 		s.lost = at
 	}

@@ -4,6 +4,10 @@ package kagzi
 
 import (
 	"context"
+	"net"
+	"net/url"
+	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -106,4 +110,109 @@ func TestWorkerOutlivesAReadOnlyServer(t *testing.T) {
 	w := newTestWorker(t, newTestClient(t, poolWith(t, server.DSN(), "default_transaction_read_only", "on")), graceful)
 	newGate().handle(w)
 	mustContain(t, w.Run(ctx), "read-only", "primary")
+}
+
+// A heard is a workflow of two steps, whose code between them goes on when the test says so, in the worker that has a gate.
+type heard struct {
+	wf      Workflow[int, string]
+	between chan struct{} // who has a gate is there
+
+	mu    sync.Mutex
+	calls []string
+}
+
+func (s *heard) handle(w *Worker, who string, gate chan struct{}) {
+	Handle(w, s.wf, func(ctx Context, _ int) (string, error) {
+		for i, name := range []string{"one", "two"} {
+			if i == 1 && gate != nil {
+				s.between <- struct{}{}
+				<-gate
+			}
+			if err := Do(ctx, name, func(context.Context) error {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				s.calls = append(s.calls, who+" "+name)
+				return nil
+			}); err != nil {
+				return "", err
+			}
+		}
+		return "ok", nil
+	})
+}
+
+// TestNoStepIsCalledWhileNothingIsHeard cuts a worker off whose function is between two steps. Another one completes the
+// run. The first must not call what is recorded by then, however it was cut off: a connection that is refused is no proof
+// that the server is down, and a beat under way may wait for its answer for longer than Grace.
+func TestNoStepIsCalledWhileNothingIsHeard(t *testing.T) {
+	t.Parallel()
+	during := func(statement string) func(*testing.T, *Client, *pgproxy.Proxy) {
+		return func(t *testing.T, c *Client, proxy *pgproxy.Proxy) {
+			hold := proxy.HoldAck(pgproxy.Contains(statement))
+			t.Cleanup(hold.Release)
+			theSession(c).look(nil) // has it beat
+			receive(t, hold.Done())
+			proxy.Freeze()
+		}
+	}
+	for name, cut := range map[string]func(*testing.T, *Client, *pgproxy.Proxy){
+		"Heartbeat": during("SET heartbeat_at"),
+		"Extension": during("SET available_at = l.until"),
+		"Refused": func(t *testing.T, _ *Client, proxy *pgproxy.Proxy) {
+			if err := proxy.Close(); err != nil {
+				t.Error(err)
+			}
+		},
+		"RefusedByOneOfTwoHosts": func(_ *testing.T, _ *Client, proxy *pgproxy.Proxy) {
+			proxy.Freeze()
+			proxy.CutAll()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.Database(t)
+			proxy := pgproxy.Start(t, db.DSN)
+			t.Cleanup(proxy.Unfreeze)
+			u, err := url.Parse(proxy.DSN())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if name == "RefusedByOneOfTwoHosts" {
+				l, err := net.Listen("tcp", "127.0.0.1:0")
+				if err != nil {
+					t.Fatal(err)
+				}
+				u.Host = l.Addr().String() + "," + u.Host
+				_ = l.Close()
+			}
+			c := newTestClient(t, openPool(t, u.String(), 5))
+			s := &heard{wf: Define[int, string]("heard"), between: make(chan struct{}, 1)}
+			gate := make(chan struct{})
+			w := newTestWorker(t, c, WorkerConfig{NoCoordinator: true, DrainTimeout: time.Second})
+			s.handle(w, "old", gate)
+			runs := startRuns(t, newTestClient(t, db.Pool), s.wf, 1)
+			stop := startLocal(t, w)
+			open := sync.OnceFunc(func() { close(gate) })
+			t.Cleanup(open)
+			receive(t, s.between)
+			cut(t, c, proxy)
+			execSQL(t, db.Pool, `SELECT pg_terminate_backend(w.backend_pid) FROM kagzi.workers w WHERE backend_pid IS NOT NULL`)
+			other := newTestWorker(t, newTestClient(t, db.Pool), mute)
+			s.handle(other, "new", nil)
+			startLocal(t, other)
+			checkResults(t, runs, func(int) string { return "ok" })
+			open()
+			if name == "Refused" {
+				stop()
+			} else {
+				proxy.Unfreeze()
+				waitFor(t, "the first worker has given the run up", func() bool { return len(theSession(c).held()) == 0 })
+			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if got := strings.Join(s.calls, ", "); got != "old one, new two" {
+				t.Errorf("called: %s", got)
+			}
+		})
+	}
 }

@@ -79,7 +79,8 @@ func TestWatchForgetsInAnOutage(t *testing.T) {
 	}
 	pool := openPool(t, proxy.DSN(), 2)
 	c := newTestClient(t, pool)
-	k := newTestCoordinator(t, c, CoordinatorConfig{Grace: time.Millisecond})
+	k := newTestCoordinator(t, c, CoordinatorConfig{})
+	k.cfg.Grace = time.Millisecond
 	execSQL(t, db.Pool, insertGone)
 	dead := func() int {
 		return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'OFFLINE'`)
@@ -145,10 +146,8 @@ func TestNoGrace(t *testing.T) {
 			t.Parallel()
 			db := dbtest.Database(t)
 			cfg := CoordinatorConfig{Interval: 5 * time.Millisecond, StaleAfter: 15 * time.Millisecond, NoGrace: off}
-			if !off {
-				cfg.Grace = 5 * time.Millisecond
-			}
 			k := newTestCoordinator(t, newTestClient(t, db.Pool), cfg)
+			k.cfg.Grace = 5 * time.Millisecond
 			execSQL(t, db.Pool, insertGone)
 			ctx, stop := context.WithCancel(t.Context())
 			done := make(chan error, 1)

@@ -219,6 +219,7 @@ CREATE TABLE kagzi.workers (
     completed_count    bigint            NOT NULL DEFAULT 0,
     failed_count       bigint            NOT NULL DEFAULT 0,
     started_at         timestamptz       NOT NULL DEFAULT now(),
+    said               bigint            NOT NULL DEFAULT 0, -- the number of the last that the worker said of itself
     heartbeat_at       timestamptz       NOT NULL DEFAULT now(),
     stopped_at         timestamptz,
     release_at         timestamptz, -- when to look next for runs that a lost worker still holds

@@ -221,7 +221,8 @@ func readClaim(rows pgx.Rows, lease uuid.UUID, asked time.Time) (Claim, error) {
 	return claim, rows.Err()
 }
 
-// The rows lie in the part of the claim's index that the claim moved them to: due within one visibility timeout.
+// The rows lie in the part of the claim's index that the claim moved them to: due within one visibility timeout, and more
+// if the database's clock was set back since.
 const claimedUnder = `
 SELECT now(), NULL::timestamptz, r.run_id, r.workflow_type, r.version, r.external_id, r.attempts, r.recoveries, r.recoveries_since, r.load_failures, r.wakeups, r.cancel_requested_at IS NOT NULL,
 	r.retry_policy, r.deadline_at, r.parent_run_id, r.fire_at, r.started_at, r.available_at, false, p.input
@@ -232,7 +233,7 @@ CROSS JOIN LATERAL (
 	FROM kagzi.workflow_runs q
 	WHERE q.namespace_id = $1 AND q.task_queue = $2 AND q.workflow_type = w.workflow_type AND q.priority = w.priority
 		AND q.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND q.available_at > now()
-		AND q.available_at <= now() + $6::bigint * interval '1 microsecond'
+		AND q.available_at <= now() + 2 * $6::bigint * interval '1 microsecond'
 		AND q.lease = $5 AND q.status = 'RUNNING'
 	ORDER BY q.available_at
 ) r

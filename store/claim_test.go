@@ -290,6 +290,11 @@ func TestClaimDeadline(t *testing.T) {
 			t.Fatalf("found %d runs under the lease, error %v", len(under.Runs), err)
 		}
 		checkTerm(t, under.Runs[0].Term, before, req.Visibility)
+		// As if the database's clock had been set back since.
+		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = available_at + interval '50 s'`)
+		if under, err := s.ClaimedUnder(t.Context(), req); err != nil || len(under.Runs) != 1 {
+			t.Errorf("found %d runs under the lease, error %v", len(under.Runs), err)
+		}
 		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now() + interval '1 s'`)
 		if _, err := s.ExtendLeases(t.Context(), s.pool, []Held{held(c.Runs[0])}, time.Minute); err != nil {
 			t.Fatal(err)

@@ -185,7 +185,7 @@ func TestLostHeartbeatAndExtension(t *testing.T) {
 		if n := one[int](t, direct.pool, `SELECT count(*) FROM kagzi.worker_events`); n < 1 || n > 2 {
 			t.Errorf("%d events", n)
 		}
-		beat := Beat{Worker: w.ID, Active: 1, Completed: 2, Failed: 3}
+		beat := Beat{Number: 1, Worker: w.ID, Active: 1, Completed: 2, Failed: 3}
 		drop = lose(proxy, "SET heartbeat_at")
 		_, err := s.Heartbeat(t.Context(), s.pool, beat)
 		wantAway(t, err)

@@ -133,7 +133,7 @@ func TestBuryNeedsSilence(t *testing.T) {
 	if err != nil || len(silent) != 1 {
 		t.Fatalf("silent %+v, error %v", silent, err)
 	}
-	if _, err := s.Heartbeat(t.Context(), s.pool, Beat{Worker: w.ID}); err != nil {
+	if _, err := s.Heartbeat(t.Context(), s.pool, Beat{Number: 1, Worker: w.ID}); err != nil {
 		t.Fatal(err)
 	}
 	if lost, err := s.Bury(t.Context(), silent[0], ""); err != nil || lost != nil {
@@ -218,7 +218,7 @@ func TestGoneWorkers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p, err := s.Heartbeat(t.Context(), conn, Beat{Worker: w.ID, Backend: again}); err != nil || !p.Own {
+	if p, err := s.Heartbeat(t.Context(), conn, Beat{Number: 2, Worker: w.ID, Backend: again}); err != nil || !p.Own {
 		t.Errorf("%+v, %v", p, err)
 	}
 	none("it sent a heartbeat over another")
@@ -226,10 +226,10 @@ func TestGoneWorkers(t *testing.T) {
 	only("the process ID is another's by now")
 	exec(t, db.Pool, `UPDATE kagzi.workers SET server_start = server_start - interval '1 second' WHERE backend_pid IS NOT NULL`)
 	none("its server is not this one")
-	if p, err := s.Heartbeat(t.Context(), db.Pool, Beat{Worker: w.ID, Backend: again}); err != nil || p.Own {
+	if p, err := s.Heartbeat(t.Context(), db.Pool, Beat{Number: 3, Worker: w.ID, Backend: again}); err != nil || p.Own {
 		t.Errorf("a heartbeat over another connection than it says: %+v, %v", p, err)
 	}
-	if _, err := s.Heartbeat(t.Context(), conn, Beat{Worker: w.ID}); err != nil {
+	if _, err := s.Heartbeat(t.Context(), conn, Beat{Number: 4, Worker: w.ID}); err != nil {
 		t.Error(err)
 	}
 	terminate(t, db.Pool, again.PID)

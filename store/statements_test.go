@@ -168,7 +168,7 @@ func life(t *testing.T, s *Store, plain DB) {
 	w := worker()
 	w.Handlers = []string{"type/1", "it's \\ \"odd\", {x}, é, NULL/7"}
 	ok("register", s.RegisterWorker(t.Context(), s.pool, w))
-	_, err := s.Heartbeat(t.Context(), s.pool, Beat{Worker: w.ID, Active: 1, Completed: 2, Failed: 3})
+	_, err := s.Heartbeat(t.Context(), s.pool, Beat{Number: 1, Worker: w.ID, Active: 1, Completed: 2, Failed: 3})
 	ok("heartbeat", err)
 
 	odd := "it's \\ \"odd\", {x}, é, NULL"

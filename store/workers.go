@@ -27,6 +27,7 @@ type Worker struct {
 	MaxConcurrent int
 	Visibility    time.Duration
 	StaleAfter    time.Duration
+	Number        int64   // see Beat
 	Backend       Backend // of the heart's connection
 }
 
@@ -56,15 +57,25 @@ func (s *Store) BackendOf(ctx context.Context, conn *pgx.Conn) (b Backend, err e
 	return b, wrap("look at the connection's backend", err)
 }
 
+const hasBackend = `
+SELECT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = $1 AND a.backend_start = timestamptz 'epoch' + $2::bigint * interval '1 microsecond')
+	AND pg_postmaster_start_time() = timestamptz 'epoch' + $3::bigint * interval '1 microsecond'`
+
+// HasBackend reports whether the server at the other end of conn is the one of b, and has it.
+func (s *Store) HasBackend(ctx context.Context, conn *pgx.Conn, b Backend) (yes bool, err error) {
+	yes, err = askOne[bool](ctx, conn, hasBackend, b.PID, epoch(b.Start), epoch(b.Server))
+	return yes, wrap("look for the connection's backend", err)
+}
+
 const registerWorker = `
 INSERT INTO kagzi.workers (worker_id, namespace_id, task_queue, workflow_types, status, hostname, pid, build, labels,
-	max_concurrent, visibility_timeout, stale_after, backend_pid, backend_start, server_start, handlers, schema_version)
+	max_concurrent, visibility_timeout, stale_after, backend_pid, backend_start, server_start, handlers, schema_version, said)
 VALUES ($2, $1, $3, $4::text[], 'ONLINE', $5, $6, $7, NULLIF($8::text, '')::jsonb, $9,
 	$10::bigint * interval '1 microsecond', $11::bigint * interval '1 microsecond', NULLIF($12::int, 0),
-	timestamptz 'epoch' + NULLIF($13::bigint, 0) * interval '1 microsecond', timestamptz 'epoch' + NULLIF($14::bigint, 0) * interval '1 microsecond', $15::text[], $16)
+	timestamptz 'epoch' + NULLIF($13::bigint, 0) * interval '1 microsecond', timestamptz 'epoch' + NULLIF($14::bigint, 0) * interval '1 microsecond', $15::text[], $16, $17)
 ON CONFLICT (worker_id, namespace_id) DO UPDATE
-SET heartbeat_at = EXCLUDED.heartbeat_at, backend_pid = EXCLUDED.backend_pid, backend_start = EXCLUDED.backend_start, server_start = EXCLUDED.server_start
-WHERE workers.status <> 'OFFLINE'`
+SET heartbeat_at = EXCLUDED.heartbeat_at, said = EXCLUDED.said, backend_pid = EXCLUDED.backend_pid, backend_start = EXCLUDED.backend_start, server_start = EXCLUDED.server_start
+WHERE workers.status <> 'OFFLINE' AND workers.said <= EXCLUDED.said`
 
 // Each kind of event is noted once in a worker's life, unless a caller's open transaction is about to note it, too, which
 // nobody waits for: one that was asked to drain has that in its log when it begins to.
@@ -81,7 +92,7 @@ func (s *Store) RegisterWorker(ctx context.Context, db DB, w Worker) error {
 		b := &pgx.Batch{}
 		b.Queue(registerWorker, s.namespace, w.ID, w.Queue, w.Types, w.Hostname, w.PID, w.Build,
 			string(w.Labels), w.MaxConcurrent, micros(w.Visibility), micros(w.StaleAfter),
-			w.Backend.PID, epoch(w.Backend.Start), epoch(w.Backend.Server), w.Handlers, w.Schema)
+			w.Backend.PID, epoch(w.Backend.Start), epoch(w.Backend.Server), w.Handlers, w.Schema, w.Number)
 		b.Queue(workerEvent, s.namespace, w.ID, event, "STARTED", "")
 		return exchange(ctx, db, patient, b)
 	}))
@@ -89,6 +100,7 @@ func (s *Store) RegisterWorker(ctx context.Context, db DB, w Worker) error {
 
 // A Beat is what a worker says with each heartbeat.
 type Beat struct {
+	Number    int64 // more than of whatever the worker has said of itself before: what comes late changes nothing
 	Worker    uuid.UUID
 	Active    int
 	Completed int64
@@ -107,11 +119,11 @@ type Pulse struct {
 const heartbeat = `
 WITH t AS MATERIALIZED (SELECT clock_timestamp() AS now)
 UPDATE kagzi.workers w
-SET heartbeat_at = t.now, active_count = $3, completed_count = $4, failed_count = $5, backend_pid = NULLIF($6::int, 0),
+SET heartbeat_at = t.now, said = $9, active_count = $3, completed_count = $4, failed_count = $5, backend_pid = NULLIF($6::int, 0),
 	backend_start = timestamptz 'epoch' + NULLIF($7::bigint, 0) * interval '1 microsecond',
 	server_start = timestamptz 'epoch' + NULLIF($8::bigint, 0) * interval '1 microsecond'
 FROM t
-WHERE w.worker_id = $2 AND w.namespace_id = $1 AND w.status <> 'OFFLINE'
+WHERE w.worker_id = $2 AND w.namespace_id = $1 AND w.status <> 'OFFLINE' AND w.said <= $9
 RETURNING w.heartbeat_at, w.status = 'DRAINING' OR EXISTS (
 	SELECT FROM kagzi.worker_events e WHERE e.worker_id = $2 AND e.namespace_id = $1 AND e.event = 'DRAINING')`
 
@@ -126,7 +138,7 @@ func (s *Store) Heartbeat(ctx context.Context, db DB, b Beat) (p Pulse, err erro
 	err = do(ctx, func(ctx context.Context) error {
 		batch := &pgx.Batch{}
 		batch.Queue(backendPID)
-		batch.Queue(heartbeat, s.namespace, b.Worker, b.Active, b.Completed, b.Failed, b.Backend.PID, epoch(b.Backend.Start), epoch(b.Backend.Server))
+		batch.Queue(heartbeat, s.namespace, b.Worker, b.Active, b.Completed, b.Failed, b.Backend.PID, epoch(b.Backend.Start), epoch(b.Backend.Server), b.Number)
 		p = Pulse{Asked: time.Now()}
 		err := exchange(ctx, db, patient, batch, func(rows pgx.Rows) error {
 			pid, err := pgx.CollectOneRow(rows, pgx.RowTo[int32])

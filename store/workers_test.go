@@ -49,7 +49,7 @@ func TestWorkerLife(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	w := register(t, s)
-	beat := Beat{Worker: w.ID, Active: 3, Completed: 4, Failed: 5}
+	beat := Beat{Number: 1, Worker: w.ID, Active: 3, Completed: 4, Failed: 5}
 	p, err := s.Heartbeat(t.Context(), s.pool, beat)
 	if err != nil || p.Drain || p.Own || p.Now.IsZero() {
 		t.Errorf("heartbeat: %+v, error %v", p, err)
@@ -123,9 +123,9 @@ func TestReleaseLost(t *testing.T) {
 	if got := events(t, s, dead.ID); got != "STARTED LOST" {
 		t.Errorf("events %s", got)
 	}
-	_, err = s.Heartbeat(t.Context(), s.pool, Beat{Worker: dead.ID})
+	_, err = s.Heartbeat(t.Context(), s.pool, Beat{Number: 1, Worker: dead.ID})
 	wantError(t, err, ErrWorkerOffline)
-	if _, err := s.Heartbeat(t.Context(), s.pool, Beat{Worker: alive.ID}); err != nil {
+	if _, err := s.Heartbeat(t.Context(), s.pool, Beat{Number: 1, Worker: alive.ID}); err != nil {
 		t.Error(err)
 	}
 	if lost, err := s.ReleaseLost(t.Context()); err != nil || len(lost) > 0 {
@@ -210,5 +210,30 @@ func TestExtendLeases(t *testing.T) {
 	set(0, `available_at = now() + interval '1 s'`)
 	if _, err := s.ExtendLeases(t.Context(), s.pool, asked, 0); err != nil || look(t, s.pool, rs[0].RunID).In > 1 {
 		t.Error("a zero timeout extends")
+	}
+}
+
+// What a worker said of itself before, and the network delivers late, changes nothing: it would say that the worker has a
+// connection which is gone.
+func TestLateHeartbeat(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	w := register(t, s)
+	now := time.Now().UTC().Truncate(time.Microsecond)
+	old := Beat{Number: 1, Worker: w.ID, Backend: Backend{PID: 7, Start: now, Server: now}}
+	again := Beat{Number: 2, Worker: w.ID, Backend: Backend{PID: 8, Start: now, Server: now}}
+	if _, err := s.Heartbeat(t.Context(), s.pool, again); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.Heartbeat(t.Context(), s.pool, old)
+	wantError(t, err, ErrWorkerOffline) // which nobody hears
+	if err := s.RegisterWorker(t.Context(), s.pool, w); err != nil {
+		t.Error(err)
+	}
+	if pid := one[int](t, s.pool, `SELECT backend_pid FROM kagzi.workers`); pid != 8 {
+		t.Errorf("the worker's backend is %d, want 8", pid)
+	}
+	if _, err := s.Heartbeat(t.Context(), s.pool, again); err != nil {
+		t.Errorf("the same again, as after a lost answer: %v", err)
 	}
 }

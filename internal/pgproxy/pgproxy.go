@@ -86,6 +86,7 @@ type Drop struct {
 	done    chan struct{}
 	release chan struct{} // closed by Release
 	once    sync.Once
+	told    sync.Once
 	holds   atomic.Bool
 }
 
@@ -288,8 +289,10 @@ func (p *Proxy) take(conn int, statements []string) *Drop {
 
 // happened reports a loss.
 func (p *Proxy) happened(d *Drop) {
-	p.dropped.Add(1)
-	close(d.done)
+	d.told.Do(func() {
+		p.dropped.Add(1)
+		close(d.done)
+	})
 }
 
 // gate returns a channel that is closed while the proxy passes on.
