@@ -68,7 +68,7 @@ func (c *Client) encode(what what, v any) ([]byte, error) {
 func (c *Client) encodeHashed(what what, v any) (stored, hash []byte, err error) {
 	plain, err := c.plain(what, v)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, kinded{KindBadRequest, err} // what is compared a caller has given
 	}
 	stored, err = c.seal(what, plain)
 	return stored, c.hashOf(plain), err
@@ -86,7 +86,7 @@ func (c *Client) identity(what what, v any) ([]byte, error) {
 func (c *Client) plain(what what, v any) ([]byte, error) {
 	data, err := c.cfg.Codec.Encode(v)
 	if err != nil {
-		return nil, kinded{KindBadRequest, fmt.Errorf("kagzi: %s: a %T cannot be encoded: %w", what, v, err)}
+		return nil, fmt.Errorf("kagzi: %s: a %T cannot be encoded: %w", what, v, err)
 	}
 	if data == nil {
 		data = []byte{}

@@ -166,7 +166,7 @@ func TestServerRestartJudgesNobody(t *testing.T) {
 			server, pool := ownServer(ctx, t, 10)
 			cfg := mute
 			if name == "Restart" {
-				cfg.Coordinator.Grace = 50 * time.Millisecond // the new server knows that it never had the connection
+				cfg.Coordinator.Grace = leastGrace // the new server knows that it never had the connection
 			}
 			g, runs, _ := gated(t, newTestClient(t, pool), cfg, 3)
 			old := queryOne[int](t, pool, watchedBackend)

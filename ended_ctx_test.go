@@ -80,7 +80,7 @@ func TestStartOfAHeldID(t *testing.T) {
 	if _, err := Start(k.ctx, k.c, wf, 1, ID("x"), InTx(tx)); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(k.ctx, 500*time.Millisecond)
+	ctx, cancel := context.WithTimeout(k.ctx, 2*time.Second)
 	defer cancel()
 	_, err := Start(ctx, k.c, wf, 1, ID("x"))
 	mustContain(t, err, `ID "x" is held by another transaction`)

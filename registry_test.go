@@ -108,7 +108,7 @@ func TestRegistryRefuses(t *testing.T) {
 		`kagzi: get worker : worker not found: "" is not a worker ID`:                  func() error { _, err := c.Worker(ctx, ""); return err }(),
 		`kagzi: events of worker 9: worker not found: "9" is not a worker ID`:          func() error { _, err := c.WorkerEvents(ctx, "9"); return err }(),
 		`kagzi: list workers: Metadata key is empty`:                                   list(WorkerFilter{Labels: map[string]string{"": "x"}}),
-		`kagzi: NewCoordinator: Grace is -1ns: give at least 1ms (a time.Duration cou`: func() error {
+		`kagzi: NewCoordinator: Grace is -1ns: give at least 1.5s, or set NoGrace (a `: func() error {
 			_, err := NewCoordinator(c, CoordinatorConfig{Grace: -1})
 			return failed(err, "NewCoordinator")
 		}(),
