@@ -56,7 +56,7 @@ func TestReferencesThatLeadNowhere(t *testing.T) {
 		c   *Client
 		ref Ref
 	}{
-		"UnknownRunID": {k.c, RunID("01a1fc0c-3282-7191-bf09-a6e3b3ce1eaa")}, "NotARunID": {k.c, RunID("order-42")}, "EmptyRunID": {k.c, RunID("")},
+		"UnknownRunID": {k.c, RunID("01a1fc0c-3282-7191-bf09-a6e3b3ce1eaa")}, "NotARunID": {k.c, RunID("order-42")},
 		"UnknownID": {k.c, ID("y")}, "IDOfAnotherNamespace": {other, ID("x")}, "RunIDOfAnotherNamespace": {other, run.ID()}, "CaseMatters": {k.c, ID("X")},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -86,6 +86,8 @@ func TestReferencesThatLeadNowhere(t *testing.T) {
 	mustContain(t, err, "reference is nil")
 	_, err = k.c.Get(k.ctx, ID(""))
 	mustContain(t, err, "ID is empty")
+	_, err = k.c.Get(k.ctx, RunID(""))
+	mustContain(t, err, "run ID is empty")
 	_, err = Find(k.ctx, k.c, Define[int, int]("another"), run.ID())
 	mustContain(t, err, `"noop"`, `"another"`)
 	found, err := Find(k.ctx, k.c, noop, ID("x"))
