@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/migrations"
@@ -119,8 +121,12 @@ func (c *Client) checkSchema(ctx context.Context, tx pgx.Tx) error {
 	if err == nil {
 		c.ready.Store(true)
 	}
-	if tx != nil {
-		return store.ExplainRightsOn(ctx, tx, err)
+	switch {
+	case tx == nil:
+	case errors.Is(err, migrations.ErrMissing):
+		return fmt.Errorf("%w, or give InTx a transaction of the client's database", err)
+	default:
+		return explainServer(store.ExplainRightsOn(ctx, tx, err))
 	}
 	return c.store.ExplainRights(ctx, err)
 }
@@ -179,6 +185,24 @@ func public(err error) error {
 		if errors.Is(err, p.from) {
 			return p.to
 		}
+	}
+	return explainServer(err)
+}
+
+// explainServer says of some errors of the server's, and of a transaction's, what the caller can do; it returns others as
+// they are.
+func explainServer(err error) error {
+	pe, _ := errors.AsType[*pgconn.PgError](err)
+	switch {
+	case errors.Is(err, pgx.ErrTxClosed):
+		return kinded{KindBadRequest, &explained{"the transaction given with InTx has ended: begin another", []error{err}}}
+	case pe == nil:
+		return err
+	case pe.Code == "25006":
+		return &explained{"the server takes no writes: it is a standby or read-only, or the transaction given with InTx is: connect to the primary " +
+			"(target_session_attrs=read-write), and begin the transaction READ WRITE", []error{err}}
+	case (pe.Code == "3F000" || pe.Code == "42P01") && strings.Contains(pe.Message, "kagzi"): // no such schema, no such table
+		return kinded{KindUnavailable, &explained{"schema missing: call kagzi.Migrate, or give InTx a transaction of the client's database", []error{err}}}
 	}
 	return err
 }

@@ -6,7 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/pgproxy"
@@ -112,5 +114,66 @@ func TestStricterTransactionIsRefused(t *testing.T) {
 			t.Errorf("%s: %v, of kind %q", name, err, KindOf(err))
 		}
 		mustContain(t, err, "READ COMMITTED")
+	}
+}
+
+// A transaction that cannot be used, and a server that takes no writes, are told with what to do about it, whether the client
+// has looked at the schema before or not.
+func TestTransactionsThatCannotBeUsed(t *testing.T) {
+	t.Parallel()
+	db, other := dbtest.Database(t), dbtest.Database(t, dbtest.Empty())
+	begin := func(pool *pgxpool.Pool, mode pgx.TxAccessMode) pgx.Tx {
+		tx, err := pool.BeginTx(t.Context(), pgx.TxOptions{AccessMode: mode})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tx
+	}
+	wf := Define[int, int]("wf")
+	nobody := RunID(uuid.NewString())
+	for name, tt := range map[string]struct {
+		begin func() pgx.Tx
+		says  string
+		kind  Kind
+	}{
+		"ReadOnly":          {func() pgx.Tx { return begin(db.Pool, pgx.ReadOnly) }, "begin the transaction READ WRITE", KindDatabase},
+		"OfAnotherDatabase": {func() pgx.Tx { return begin(other.Pool, pgx.ReadWrite) }, "or give InTx a transaction of the client's database", KindUnavailable},
+		"Ended": {func() pgx.Tx {
+			tx := begin(db.Pool, pgx.ReadWrite)
+			if err := tx.Commit(t.Context()); err != nil {
+				t.Error(err)
+			}
+			return tx
+		}, "the transaction given with InTx has ended: begin another", KindBadRequest},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, warm := range []bool{false, true} {
+				for op, call := range map[string]func(*Client, TxOption) error{
+					"start wf: ":              func(c *Client, in TxOption) error { return second(Start(t.Context(), c, wf, 1, in)) },
+					"cancel ":                 func(c *Client, in TxOption) error { return c.Cancel(t.Context(), nobody, in) },
+					"restart ":                func(c *Client, in TxOption) error { return second(c.Restart(t.Context(), nobody, in)) },
+					`pause schedule "none": `: func(c *Client, in TxOption) error { return c.PauseSchedule(t.Context(), "none", in) },
+					`drain queue "none": `:    func(c *Client, in TxOption) error { return second(c.DrainQueue(t.Context(), "none", in)) },
+				} {
+					c, tx := newTestClient(t, db.Pool), tt.begin()
+					if warm {
+						if _, err := c.List(t.Context(), Filter{}); err != nil {
+							t.Fatal(err)
+						}
+					}
+					err := call(c, InTx(tx))
+					mustContain(t, err, "kagzi: "+op, tt.says)
+					if KindOf(err) != tt.kind {
+						t.Errorf("%v: kind %s, want %s", err, KindOf(err), tt.kind)
+					}
+					_ = tx.Rollback(t.Context())
+				}
+			}
+		})
+	}
+	_, err := Start(t.Context(), newTestClient(t, poolWith(t, db.DSN, "default_transaction_read_only", "on")), wf, 1)
+	mustContain(t, err, "kagzi: start wf: the server takes no writes: ", "connect to the primary (target_session_attrs=read-write)")
+	if HTTPStatus(err) != http.StatusServiceUnavailable {
+		t.Errorf("status %d for %v", HTTPStatus(err), err)
 	}
 }
