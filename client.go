@@ -346,6 +346,14 @@ func plain(ref Ref) Ref {
 	return ref.ref()
 }
 
+// named is how errors name the run behind ref, which may be nil or empty.
+func named(ref Ref) any {
+	if ref == nil || ref == ID("") || ref == RunID("") {
+		return "a run"
+	}
+	return ref
+}
+
 // resolve returns the run ID behind ref.
 func (c *Client) resolve(ctx context.Context, tx pgx.Tx, ref Ref) (uuid.UUID, error) {
 	if err := c.checkSchema(ctx, tx); err != nil {

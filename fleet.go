@@ -164,7 +164,7 @@ func (c *Client) Worker(ctx context.Context, id WorkerID) (WorkerInfo, error) {
 		w, err = c.store.Worker(ctx, parsed)
 	}
 	if err != nil {
-		return WorkerInfo{}, failed(c.public(ctx, err), "get worker %.60s", id)
+		return WorkerInfo{}, failed(c.public(ctx, err), "get worker %.60s", cmp.Or(id, "without an ID"))
 	}
 	return workerInfo(w), nil
 }
@@ -177,7 +177,7 @@ func (c *Client) WorkerEvents(ctx context.Context, id WorkerID) ([]WorkerEvent, 
 		rows, err = c.store.WorkerEvents(ctx, parsed)
 	}
 	if err != nil {
-		return nil, failed(c.public(ctx, err), "events of worker %.60s", id)
+		return nil, failed(c.public(ctx, err), "events of worker %.60s", cmp.Or(id, "without an ID"))
 	}
 	events := make([]WorkerEvent, len(rows))
 	for i, e := range rows {
@@ -214,7 +214,7 @@ func (c *Client) Drain(ctx context.Context, id WorkerID, opts ...ChangeOption) e
 		err = c.tellWorkers(ctx, tx, parsed)
 	}
 	if err != nil {
-		return failed(c.public(ctx, err), "drain worker %.60s", id)
+		return failed(c.public(ctx, err), "drain worker %.60s", cmp.Or(id, "without an ID"))
 	}
 	return nil
 }
@@ -267,7 +267,7 @@ func (c *Client) ForceOffline(ctx context.Context, id WorkerID, opts ...ChangeOp
 		err = notify.NotifyTx(ctx, tx, notify.WorkChannel, notify.WorkPayload(c.cfg.Namespace, lost.Queue))
 	}
 	if err != nil {
-		return failed(c.public(ctx, err), "force worker %.60s offline", id)
+		return failed(c.public(ctx, err), "force worker %.60s offline", cmp.Or(id, "without an ID"))
 	}
 	if lost.Released > 0 && tx == nil {
 		c.wakeWork(ctx, lost.Queue, "", 0, 1)

@@ -77,7 +77,7 @@ func MigrationSQL(from, to int) (string, error) {
 func Start[In, Out any](ctx context.Context, c *Client, wf Workflow[In, Out], in In, opts ...StartOption) (*Run[Out], error) {
 	started, err := c.start(ctx, []Call{wf.With(in, opts...)}, nil)
 	if err != nil {
-		return nil, failed(err, "start %s", wf.name)
+		return nil, failed(err, "start %s", cmp.Or(wf.name, "a run"))
 	}
 	return &Run[Out]{client: c, workflow: wf.name, id: started[0].ID, existed: started[0].Existed}, nil
 }

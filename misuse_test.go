@@ -221,6 +221,8 @@ func TestNilArgumentsAreErrors(t *testing.T) {
 		"nil run":              func() error { return second(k.c.Get(k.ctx, (*Run[int])(nil))) },
 		"nil info":             func() error { return k.c.Cancel(k.ctx, (*RunInfo)(nil)) },
 		"zero info":            func() error { return k.c.Cancel(k.ctx, RunInfo{}) },
+		"empty ID":             func() error { return second(k.c.Fork(k.ctx, ID(""), "step")) },
+		"zero workflow":        func() error { return second(Start(k.ctx, k.c, Workflow[int, int]{}, 1)) },
 		"zero call":            func() error { return second(k.c.StartMany(k.ctx, []Call{{}})) },
 		"zero schedule":        func() error { return k.c.Schedule(k.ctx, Schedule{}) },
 		"zero message":         func() error { return k.c.Signal(k.ctx, run, Message{}) },
@@ -231,8 +233,15 @@ func TestNilArgumentsAreErrors(t *testing.T) {
 		"bulk without filter":  func() error { return second(k.c.CancelAll(k.ctx, Filter{})) },
 		"worker without an ID": func() error { return k.c.Drain(k.ctx, "") },
 	} {
-		if err := f(); err == nil || !strings.HasPrefix(err.Error(), "kagzi: ") {
+		err := f()
+		if err == nil || !strings.HasPrefix(err.Error(), "kagzi: ") {
 			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for _, gap := range []string{" :", "  ", "<nil>"} {
+			if strings.Contains(err.Error(), gap) {
+				t.Errorf("%s: a name is missing in %q", name, err)
+			}
 		}
 	}
 }

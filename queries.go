@@ -20,7 +20,7 @@ func (c *Client) Get(ctx context.Context, ref Ref) (RunInfo, error) {
 	ref = plain(ref)
 	id, err := c.resolve(ctx, nil, ref)
 	if err != nil {
-		return RunInfo{}, failed(c.public(ctx, err), "get %v", ref)
+		return RunInfo{}, failed(c.public(ctx, err), "get %v", named(ref))
 	}
 	r, err := c.store.Run(ctx, id)
 	if err != nil {
@@ -132,7 +132,7 @@ func (c *Client) Steps(ctx context.Context, ref Ref) ([]StepAttempt, error) {
 		_, err = c.store.Run(ctx, id)
 	}
 	if err != nil {
-		return nil, failed(c.public(ctx, err), "steps of %v", ref)
+		return nil, failed(c.public(ctx, err), "steps of %v", named(ref))
 	}
 	rows, err := c.store.StepAttempts(ctx, id)
 	if err != nil {

@@ -49,7 +49,7 @@ func (w *Worker) Replay(ctx context.Context, ref Ref) error {
 	}
 	id, err := w.client.resolve(ctx, nil, ref)
 	if err != nil {
-		return failed(w.client.public(ctx, err), "replay %v", ref)
+		return failed(w.client.public(ctx, err), "replay %v", named(ref))
 	}
 	run, err := w.client.store.Run(ctx, id)
 	if err != nil {

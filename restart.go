@@ -70,7 +70,7 @@ func (c *Client) Restart(ctx context.Context, ref Ref, opts ...RestartOption) (R
 	ref = plain(ref)
 	id, err := c.restart(ctx, ref, "", opts)
 	if err != nil {
-		return "", failed(err, "restart %v", ref)
+		return "", failed(err, "restart %v", named(ref))
 	}
 	return id, nil
 }
@@ -94,7 +94,7 @@ func (c *Client) Fork(ctx context.Context, ref Ref, step string, opts ...Restart
 		id, err = c.restart(ctx, ref, step, opts)
 	}
 	if err != nil {
-		return "", failed(err, "fork %v from step %s", ref, quoteShort(step))
+		return "", failed(err, "fork %v from step %s", named(ref), quoteShort(step))
 	}
 	return id, nil
 }

@@ -129,7 +129,7 @@ func (n signalName) stepName() string {
 // Signal returns [ErrRunNotFound], [ErrRunFinished] if the run is over, and [ErrPayloadTooLarge].
 func (c *Client) Signal(ctx context.Context, ref Ref, m Message, opts ...SignalOption) error {
 	ref = plain(ref)
-	return c.failedIf(ctx, c.signal(ctx, ref, m, opts), "signal %v with %q", ref, m.signal)
+	return c.failedIf(ctx, c.signal(ctx, ref, m, opts), "signal %v with %q", named(ref), m.signal)
 }
 
 func (c *Client) signal(ctx context.Context, ref Ref, m Message, opts []SignalOption) error {

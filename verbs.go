@@ -66,14 +66,14 @@ func (c *Client) announceWork(ctx context.Context, tx pgx.Tx, queue, typ string,
 // [ErrRunNotFound], and [ErrRunFinished] if the run completed or failed before.
 func (c *Client) Cancel(ctx context.Context, ref Ref, opts ...ChangeOption) error {
 	ref = plain(ref)
-	return c.failedIf(ctx, c.end(ctx, ref, opts, (*store.Store).Cancel), "cancel %v", ref)
+	return c.failedIf(ctx, c.end(ctx, ref, opts, (*store.Store).Cancel), "cancel %v", named(ref))
 }
 
 // Terminate is [Client.Cancel] without compensations: it ends an active run and its children at once, also one that is being
 // undone.
 func (c *Client) Terminate(ctx context.Context, ref Ref, opts ...ChangeOption) error {
 	ref = plain(ref)
-	return c.failedIf(ctx, c.end(ctx, ref, opts, (*store.Store).Terminate), "terminate %v", ref)
+	return c.failedIf(ctx, c.end(ctx, ref, opts, (*store.Store).Terminate), "terminate %v", named(ref))
 }
 
 // end ends the run in the way given.
@@ -120,7 +120,7 @@ func (c *Client) Resume(ctx context.Context, ref Ref, opts ...ChangeOption) erro
 		err = c.announceWork(ctx, cfg.tx, queue, "", 0)
 	}
 	if err != nil {
-		return failed(c.public(ctx, err), "resume %v", ref)
+		return failed(c.public(ctx, err), "resume %v", named(ref))
 	}
 	return nil
 }
@@ -159,7 +159,7 @@ func (c *Client) Events(ctx context.Context, ref Ref) ([]RunEvent, error) {
 		rows, err = c.store.RunEvents(ctx, id)
 	}
 	if err != nil {
-		return nil, failed(c.public(ctx, err), "events of %v", ref)
+		return nil, failed(c.public(ctx, err), "events of %v", named(ref))
 	}
 	events := make([]RunEvent, len(rows))
 	for i, e := range rows {

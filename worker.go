@@ -128,7 +128,7 @@ func (c WorkerConfig) validate(given WorkerConfig) error {
 		c.Coordinator.StaleAfter = max(c.StaleAfter, time.Second)
 	}
 	if err := c.Coordinator.validate(); err != nil {
-		errs = append(errs, fmt.Errorf("kagzi: Coordinator: %w", err))
+		errs = append(errs, failed(err, "Coordinator"))
 	}
 	return errors.Join(errs...)
 }

@@ -93,10 +93,10 @@ func (e *Env) call(ctx context.Context, id string, result reflect.Type, real fun
 	switch {
 	case err != nil || result == nil:
 	case m.do && result.Kind() != reflect.Interface: // that of kagzi.Do is any
-		err = kagzi.Permanent(fmt.Errorf("kagzitest: the mock of step %q returns nothing, and the step a %v: use Mock", id, result))
+		err = kagzi.Permanent(fmt.Errorf("kagzitest: the mock of step %q returns nothing, and the step %v: use Mock", id, result))
 		e.t.Error(err)
 	case v != nil && !reflect.TypeOf(v).AssignableTo(result):
-		err = kagzi.Permanent(fmt.Errorf("kagzitest: the mock of step %q returns a %T, and the step a %v", id, v, result))
+		err = kagzi.Permanent(fmt.Errorf("kagzitest: the mock of step %q returns %T, and the step %v", id, v, result))
 		e.t.Error(err)
 	}
 	if err != nil {

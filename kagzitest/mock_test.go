@@ -84,7 +84,7 @@ func TestAMockOfAnotherTypeFailsTheTest(t *testing.T) {
 	if _, err := kagzitest.Result(env, kagzitest.Start(env, trial, "")); err == nil {
 		t.Error("the run completed")
 	}
-	mustReport(t, fake.end(), `the mock of step "call" returns a int, and the step a string`)
+	mustReport(t, fake.end(), `the mock of step "call" returns int, and the step string`)
 }
 
 func TestAMockThatReturnsNothingIsNoneOfAStepWithAResult(t *testing.T) {
@@ -98,7 +98,7 @@ func TestAMockThatReturnsNothingIsNoneOfAStepWithAResult(t *testing.T) {
 			t.Error("the run completed")
 		}
 	})
-	mustReport(t, got, `the mock of step "call" returns nothing, and the step a string: use Mock`)
+	mustReport(t, got, `the mock of step "call" returns nothing, and the step string: use Mock`)
 }
 
 func TestAMockNeedsAName(t *testing.T) {
