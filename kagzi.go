@@ -49,10 +49,11 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 }
 
 // MigrationSQL returns what [Migrate] does as a script to review, and to apply by psql -v ON_ERROR_STOP=1: from one
-// version of the schema to another. From 0 is from a database without schema kagzi; to 0 is to the version that this program
-// needs. The version of a database is SELECT max(version_id) FROM kagzi.schema_migrations. A database to which the script was
-// applied is as Migrate leaves it. If from is to, the script is empty. MigrationSQL returns an error if from is after to,
-// or if this program does not know one of them.
+// version of the schema to another. From 0 is from a database whose schema kagzi is missing or empty; to 0 is to the version
+// that this program needs. The version of any other database is SELECT max(version_id) FROM kagzi.schema_migrations. A
+// database to which the script was applied is as Migrate leaves it. If from is to, the script is empty. MigrationSQL returns
+// an error if from is after to, or if this program does not know one of them, such as after a rollback: leave the schema as
+// it is then.
 func MigrationSQL(from, to int) (string, error) {
 	script, err := migrations.SQL(int64(from), int64(to))
 	if err != nil {

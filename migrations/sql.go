@@ -24,7 +24,9 @@ func sqlOf(ms []migration, from, to int64) (string, error) {
 	switch {
 	case from < 0 || to < 0:
 		return "", errors.New("there are no negative versions: 0 is an empty database, or the newest version to migrate to")
-	case from > last || to > last:
+	case from > last && to <= last:
+		return "", fmt.Errorf("from version %d to %d: this program knows versions up to %d: leave the schema as it is if the program was rolled back, else upgrade its Kagzi", from, to, last)
+	case to > last:
 		return "", fmt.Errorf("from version %d to %d: this program knows versions up to %d: upgrade this program's Kagzi", from, to, last)
 	case from > to:
 		return "", fmt.Errorf("from version %d to %d: migrations only go forward, and older programs work with a newer schema that says so", from, to)
@@ -78,15 +80,13 @@ BEGIN
     IF to_regnamespace('kagzi') IS NULL THEN
         %s;
     END IF;
-END $$;
-
-BEGIN;
+    IF to_regclass('kagzi.schema_migrations') IS NULL THEN
 
 %s;
-
 INSERT INTO kagzi.schema_migrations (version_id, is_applied, oldest_program) VALUES (0, true, 0);
 
-COMMIT;
+    END IF;
+END $$;
 
 `
 	scriptVersion = `-- Version %d.
@@ -116,7 +116,7 @@ DECLARE
     found bigint := (SELECT max(version_id) FROM kagzi.schema_migrations WHERE is_applied);
 BEGIN
     IF found <> %[1]d THEN
-        RAISE EXCEPTION 'kagzi: this part leads from version %[1]d to version %[2]d, and the schema has version %%', found;
+        RAISE EXCEPTION 'kagzi: this part leads from version %[1]d to version %[2]d, and the schema has version %%: make the script from that version', found;
     END IF;
 END $$;
 

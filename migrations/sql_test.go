@@ -107,20 +107,29 @@ func TestScript(t *testing.T) {
 		}
 		wantSame(t, db.Pool, want)
 	})
-	t.Run("OfThisProgram", func(t *testing.T) {
-		t.Parallel()
-		db := dbtest.Database(t, dbtest.Empty())
-		sql, err := migrations.SQL(0, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := send(t.Context(), db, sql); err != nil {
-			t.Fatal(err)
-		}
-		wantApplied(t, db.Pool)
-		up(t, db.Pool)
-		wantApplied(t, db.Pool)
-	})
+	sql, err := migrations.SQL(0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, create, _ := strings.Cut(sql, "CREATE TABLE kagzi.schema_migrations")
+	create, _, _ = strings.Cut("CREATE TABLE kagzi.schema_migrations"+create, "    END IF")
+	for name, planted := range map[string]string{
+		"OfThisProgram": "", "IntoAnEmptySchema": `CREATE SCHEMA kagzi;`, "WithItsBookkeepingAlone": `CREATE SCHEMA kagzi;` + create,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.Database(t, dbtest.Empty())
+			if err := send(t.Context(), db, planted+"\n"); err != nil {
+				t.Fatal(err)
+			}
+			if err := send(t.Context(), db, sql); err != nil {
+				t.Fatal(err)
+			}
+			wantApplied(t, db.Pool)
+			up(t, db.Pool)
+			wantApplied(t, db.Pool)
+		})
+	}
 }
 
 func wantSame(t *testing.T, got, want *pgxpool.Pool) {
@@ -144,9 +153,9 @@ func TestScriptIsRefused(t *testing.T) {
 		from, to int64
 		says     string
 	}{
-		"Twice":         {func(t *testing.T, db *dbtest.DB) { upTo(t, db.Pool, addColumn) }, this, this + 1, fmt.Sprintf("from version %d to version %d, and the schema has version %d", this, this+1, this+1)},
+		"Twice":         {func(t *testing.T, db *dbtest.DB) { upTo(t, db.Pool, addColumn) }, this, this + 1, fmt.Sprintf("from version %d to version %[2]d, and the schema has version %[2]d: make the script from that version", this, this+1)},
 		"TooEarly":      {func(t *testing.T, db *dbtest.DB) { up(t, db.Pool) }, this + 1, 0, fmt.Sprintf("from version %d to version %d, and the schema has version %d", this+1, this+2, this)},
-		"NotEmpty":      {func(t *testing.T, db *dbtest.DB) { up(t, db.Pool) }, 0, 0, "already exists"},
+		"NotEmpty":      {func(t *testing.T, db *dbtest.DB) { up(t, db.Pool) }, 0, 0, fmt.Sprintf("from version 0 to version 1, and the schema has version %d: make the script from that version", this)},
 		"WhileMigrated": {func(t *testing.T, db *dbtest.DB) { up(t, db.Pool); holdLock(t, db) }, this, 0, "another process is migrating"},
 		"InUse": {func(t *testing.T, db *dbtest.DB) {
 			upTo(t, db.Pool, addColumn, addIndex)
@@ -172,7 +181,7 @@ func TestScriptIsRefused(t *testing.T) {
 		says     string
 	}{
 		"Negative":  {-1, 0, "negative"},
-		"FromAfter": {this + 2, 0, said("versions up to %d: upgrade", 1)},
+		"FromAfter": {this + 2, 0, said("versions up to %d: leave the schema as it is if the program was rolled back", 1)},
 		"ToAfter":   {this, this + 2, said("versions up to %d: upgrade", 1)},
 		"Backwards": {this + 1, this, "only go forward"},
 	} {
