@@ -59,7 +59,7 @@ type RunInfo struct {
 	Priority    int             `json:"priority"`
 	Attempts    int             `json:"attempts"`             // of the run, that failed
 	Worker      WorkerID        `json:"worker,omitempty"`     // that executes it; empty unless it is RUNNING
-	Recoveries  int             `json:"recoveries,omitempty"` // times it was taken over from a dead worker, since its last progress
+	Recoveries  int             `json:"recoveries,omitempty"` // times that its lease ended under a worker, which had died as a rule (see WorkerConfig.FixedLease), since its last progress
 	Status      Status          `json:"status"`
 	WaitingOn   string          `json:"waiting_on,omitempty"` // why it waits: "timer cooling-off", "retry authorize", "signal approved", "child ship", "previous run" of its schedule, "worker to compensate", "recovery", "history" that could not be read; of a run that is over, "deletion"
 	Metadata    Metadata        `json:"metadata,omitempty"`

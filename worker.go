@@ -29,7 +29,7 @@ type WorkerConfig struct {
 	// Zero means 100.
 	MaxConcurrent int
 
-	// VisibilityTimeout is how long a claimed run stays with its worker without being extended. Workers
+	// VisibilityTimeout is how long a claimed run stays with its worker without being extended: its lease. Workers
 	// extend it at half-time. A worker calls no step under a lease that is over by its own clock. At least 100 ms; a time
 	// below some seconds costs runs that change hands whenever the database is slow. Zero means 5 minutes.
 	VisibilityTimeout time.Duration
@@ -50,8 +50,10 @@ type WorkerConfig struct {
 	// seconds.
 	StaleAfter time.Duration
 
-	// FixedLease keeps the worker from extending leases: a run that is not done within VisibilityTimeout is
-	// given to another worker.
+	// FixedLease keeps the worker from extending leases: a run that neither ends nor sleeps within VisibilityTimeout is
+	// given to another worker. That counts in RunInfo.Recoveries although this worker lives: a run with a step that takes
+	// longer is soon treated as one that kills its workers, which is executed alone, after growing pauses, and in the end
+	// fails with KindCrashLoop.
 	FixedLease bool
 
 	// Build is shown in the registry. Zero means the version of the program's main module.
