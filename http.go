@@ -17,11 +17,12 @@ import (
 //   - 503: the database is away, too slow or short of connections, or another transaction is in the way: try again
 //   - 400: a call that Kagzi refused for what it was given
 //
-// Else the kind decides, as [KindOf] gives it; for a *[RunError] that is why the run failed. Not found is 404,
-// unauthorized 403, a bad request 400, what is not valid 422, cancelled 409, rate limited 429, a timeout and a deadline
-// 504, a network's failure 502, unavailable 503, as is a database that nobody has migrated. All else is 500: what the
-// server's side must repair, such as a right that this program lacks, a run whose own calls were unauthorized or bad
-// requests, and kinds of your own. A context that the caller of the handler has cancelled is 503; nobody reads that answer.
+// Else the kind decides, as [KindOf] gives it: not found is 404, unauthorized 403, a bad request 400, what is not valid 422,
+// cancelled 409, rate limited 429, a timeout and a deadline 504, a network's failure 502, unavailable 503, as is a database
+// that nobody has migrated. The kind of a *[RunError] is why the run failed; unauthorized and a bad request are 500 there, as
+// it was the workflow that made the request. All else is 500: what the server's side must repair, such as a right that this
+// program lacks, and kinds of your own. A context that the caller of the handler has cancelled is 503; nobody reads that
+// answer.
 func HTTPStatus(err error) int {
 	if err == nil {
 		return http.StatusOK
