@@ -41,11 +41,13 @@ func (t DistributedTable) String() string {
 // Distribute spreads the rows of Kagzi's tables over the servers of a Citus cluster, by their namespace, and returns what it
 // has done with each table. It is for those who have outgrown one Postgres; docs/distributed.md says when and how. Call it
 // after [Migrate], as the same user, with a pool that leads to Citus's coordinator node without a transaction pooler in
-// between. Stop the workers first: while some tables are distributed and others are not, statements fail.
+// between. Stop the workers, and what starts runs, before the first call: while some tables are distributed and others are not,
+// statements fail. Call it again after each Migrate that brings tables: it adds these, which no running program uses yet, so
+// running programs go on.
 //
 // Citus copies rows that are there already, which takes as long as it takes and blocks writes meanwhile; the end of ctx
-// takes back the table that is being copied. A table that is distributed stays as it is, so after an error call it again, and
-// after each Migrate. Where the database has no Citus it returns an error that says so, and changes nothing.
+// takes back the table that is being copied. A table that is distributed stays as it is, so after an error call it again.
+// Where the database has no Citus it returns an error that says so, and changes nothing.
 func Distribute(ctx context.Context, pool *pgxpool.Pool) ([]DistributedTable, error) {
 	if pool == nil {
 		return nil, errors.New("kagzi: distribute: the pool is nil: make one with pgxpool.New")
