@@ -25,8 +25,9 @@ func (jsonCodec) Encode(v any) ([]byte, error)    { return json.Marshal(v) }
 func (jsonCodec) Decode(data []byte, v any) error { return json.Unmarshal(data, v) }
 
 // A Sealer is what the bytes of a [Codec] go through before they are stored, and after they are read: encryption, for
-// one. It must be safe for concurrent use, and the same for all clients and workers of a namespace. Inputs, results of steps
-// and runs, and payloads of signals are sealed. Names, IDs, metadata and the texts of errors are not.
+// one. It must be safe for concurrent use, and the same for all clients and workers of a namespace. Inputs, those of
+// schedules too, results of steps and runs, and payloads of signals are sealed. Names, IDs, metadata and the texts of errors
+// are not.
 //
 // An error of Open is final, as data that does not decode is: a run whose input does not open fails with [KindBadInput],
 // one whose step's result does not is set aside with [KindNondeterminism]. A Sealer that asks a key server repeats that

@@ -18,8 +18,9 @@ import (
 
 // CoordinatorConfig configures [NewCoordinator]; the zero value works.
 type CoordinatorConfig struct {
-	// Interval is the longest time between two looks at the house. Schedules do not wait for it: they fire when they
-	// are due. Zero means 5 seconds.
+	// Interval is how often the coordinator looks for silent workers (more often if StaleAfter is short), for runs that
+	// are over their Timeout, and for schedules that changed without a notification. Schedules do not wait for it: they
+	// fire when they are due. Zero means 5 seconds.
 	Interval time.Duration
 
 	// Batch is how many schedules are fired in one transaction. Zero means 100.
@@ -119,7 +120,7 @@ func (c CoordinatorConfig) validate() error {
 	return errors.Join(errs...)
 }
 
-// A Coordinator keeps house for its client's namespace: it fires schedules, frees the runs of dead workers, ends the runs
+// A Coordinator does the housekeeping of its client's namespace: it fires schedules, frees the runs of dead workers, ends the runs
 // that are over their [Timeout] while no worker takes them, and deletes what is past its retention. Such a run ends within
 // ten seconds by default; one with compensations waits for a worker, which runs them.
 //
@@ -171,7 +172,7 @@ func newCoordinator(c *Client, cfg CoordinatorConfig, o *outage) *Coordinator {
 	}
 }
 
-// Run keeps house until ctx ends, and then returns nil. It returns an error if it cannot: a schema that does not fit,
+// Run does the housekeeping until ctx ends, and then returns nil. It returns an error if it cannot: a schema that does not fit,
 // rights that are missing, a database that is read-only when Run begins, a pool that was closed. A database that is away,
 // or becomes read-only later, is not one: Run logs it and carries on when it is back. Run logs its start and its stop, at
 // level Info. A Coordinator may run again after Run has returned, but not twice at once.

@@ -119,7 +119,7 @@ func ExampleClient_ListSchedules() {
 	// <nil>
 }
 
-// A process without workers can keep house, too.
+// A process without workers can do the housekeeping, too.
 func ExampleCoordinator_Run() {
 	ctx, _, client, _ := setup()
 	defer teardown()

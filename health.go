@@ -68,7 +68,8 @@ func (r HealthReport) Check(name string) HealthCheck {
 
 // A HealthCheck is one thing that was looked at: "database", "pool", "schema", "writable", "workers", "queues",
 // "schedules" or "set-aside". Only while there is something wrong there are "histories", about runs that wait because what
-// they recorded cannot be read, and "work", about what the database refuses to workers of this process.
+// they recorded cannot be read, and "work", about what the database refuses to workers of this process. The
+// checks of [Client.Liveness] are "process", or "worker" for each worker that is stuck.
 type HealthCheck struct {
 	Name   string       `json:"name"`
 	Status HealthStatus `json:"status"`

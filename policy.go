@@ -13,7 +13,7 @@ type (
 	// that have an ID. The last one given wins: a start's own over a default.
 	IfActive string
 	// IfEnded says what a start does if runs that are over have its [ID], and none that is active: if one is, [IfActive]
-	// alone counts, and a run that is replaced is none that is over. Runs of any workflow count, as long as retention
+	// alone counts, and a run that is replaced does not count as ended. Runs of any workflow count, as long as retention
 	// keeps them. Without it, StartAgain.
 	//
 	// It holds exactly, however many start at once. With [InTx] the transaction must be READ COMMITTED: a stricter one

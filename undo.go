@@ -29,7 +29,7 @@ type undo struct {
 // Compensate registers undo, for when the run fails for good, is cancelled, or is over its Timeout: what is registered
 // by then runs as steps, one after the other, the last registered first. Compensate returns once the registration is
 // recorded, so call it before the step that undo takes back: a crash in between must not lose it. undo must then
-// bear to be called for something that never happened.
+// tolerate a step that never ran.
 //
 // undo is a step function as in [Step]: it is tried again as its [RetryPolicy] says, survives crashes, and
 // [CurrentStep] tells it a key. The workflow function itself is first replayed to where it was, so that undo finds its
