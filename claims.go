@@ -141,13 +141,13 @@ func (s *session) patientWith(ctx context.Context) bool {
 }
 
 // begin starts to execute the runs just claimed. A run that was never started and never woken has no history; those of
-// the others are read beside the claims.
+// the others, and the inputs that the claim left out, are read beside the claims.
 func (s *session) begin(worker uuid.UUID, runs []*store.ClaimedRun) {
 	s.mu.Lock()
 	s.slots -= len(runs)
 	s.mu.Unlock()
 	for _, r := range runs {
-		looked := !r.Fresh || r.Wakeups > 0
+		looked := !r.Fresh || r.Wakeups > 0 || r.Input == nil
 		e := newExecution(s, r, nil, looked)
 		e.loading = looked
 		s.mu.Lock()

@@ -228,7 +228,7 @@ func (l *loader) settle(es []*execution, loaded store.Loaded) (rest []*execution
 		if id := e.run.RunID; loaded.More[id] {
 			rest = append(rest, e)
 		} else {
-			e.loaded(loaded.Steps[id], loaded.News[id])
+			e.loaded(loaded)
 		}
 	}
 	return rest
@@ -240,6 +240,9 @@ func request(es []*execution, each int64, timeout time.Duration) store.LoadReque
 		req.Runs = append(req.Runs, e.run.RunID)
 		if e.run.Wakeups > 0 {
 			req.Woken = append(req.Woken, e.run.RunID)
+		}
+		if e.run.Input == nil {
+			req.Inputs = append(req.Inputs, e.run.RunID)
 		}
 	}
 	return req
@@ -294,7 +297,7 @@ func (l *loader) readOne(e *execution) error {
 		l.forget(e)
 		return err
 	}
-	e.loaded(loaded.Steps[e.run.RunID], loaded.News[e.run.RunID])
+	e.loaded(loaded)
 	if e.ended() { // perhaps before it had its share
 		l.forget(e)
 	}
@@ -401,7 +404,7 @@ func (l *loader) readNews(e *execution) error {
 // readable reports whether histories can be read at all. If so, what could not be read is itself the reason.
 func (l *loader) readable() bool {
 	nobody := []uuid.UUID{uuid.Nil}
-	_, err := l.s.store.Load(l.ctx, store.LoadRequest{Runs: nobody, Woken: nobody, Most: 1, Timeout: probeTimeout})
+	_, err := l.s.store.Load(l.ctx, store.LoadRequest{Runs: nobody, Woken: nobody, Inputs: nobody, Most: 1, Timeout: probeTimeout})
 	return err == nil
 }
 
@@ -463,9 +466,10 @@ func stillLoading(es []*execution) []*execution {
 	return kept
 }
 
-// loaded lets an execution begin whose history, and what reached its run, were read.
-func (e *execution) loaded(history []*store.StepRow, news *store.News) {
-	if news != nil {
+// loaded lets an execution begin whose history was read, with what reached its run, and its input if the claim left that out.
+func (e *execution) loaded(l store.Loaded) {
+	id := e.run.RunID
+	if news := l.News[id]; news != nil {
 		e.deliver(news)
 	}
 	e.mu.Lock()
@@ -473,7 +477,10 @@ func (e *execution) loaded(history []*store.StepRow, news *store.News) {
 		e.mu.Unlock()
 		return
 	}
-	e.remember(history)
+	e.remember(l.Steps[id])
+	if e.run.Input == nil {
+		e.run.Input = l.Inputs[id]
+	}
 	e.loading = false
 	e.mu.Unlock()
 	e.s.dispatch(e)

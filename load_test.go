@@ -67,7 +67,7 @@ const outOfLine = `(SELECT to_json(string_agg(md5(random()::text), '')) FROM gen
 // readable again.
 func damage(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
-	setReadable(t, pool, false)
+	setReadable(t, pool, "step_runs", false)
 	if _, err := pool.Exec(t.Context(), `SELECT md5(output) FROM kagzi.step_runs`); err == nil {
 		t.Fatal("nothing is damaged")
 	}
@@ -75,17 +75,18 @@ func damage(t *testing.T, pool *pgxpool.Pool) {
 
 func repair(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
-	setReadable(t, pool, true)
+	setReadable(t, pool, "step_runs", true)
 }
 
-func setReadable(t *testing.T, pool *pgxpool.Pool, readable bool) {
+// setReadable damages or repairs what a table stores out of line.
+func setReadable(t *testing.T, pool *pgxpool.Pool, table string, readable bool) {
 	t.Helper()
 	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(t.Context(), `SET LOCAL allow_system_table_mods = on`); err != nil {
 			return err
 		}
 		_, err := tx.Exec(t.Context(), `UPDATE pg_index SET indisvalid = $1
-			WHERE indrelid = (SELECT reltoastrelid FROM pg_class WHERE oid = 'kagzi.step_runs'::regclass)`, readable)
+			WHERE indrelid = (SELECT reltoastrelid FROM pg_class WHERE oid = ('kagzi.' || $2::text)::regclass)`, readable, table)
 		return err
 	})
 	if err != nil {

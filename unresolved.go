@@ -17,10 +17,15 @@ const (
 )
 
 // take claims, and looks for what the claim took if its outcome is not known. A Claim without Now is one that took
-// nothing, as far as is known.
+// nothing, as far as is known. If an input may be what the claim failed with, it claims without: inputs are read as histories
+// are then, so that one that cannot be read keeps no other run from being claimed.
 func (s *session) take(ctx context.Context, req store.ClaimRequest) store.Claim {
 	sent := time.Now()
 	claim, err := s.claimWithin(s.claimTime(), req, s.store.Claim)
+	if store.MayBeOfOne(err) && ctx.Err() == nil {
+		req.NoInputs, sent = true, time.Now()
+		claim, err = s.claimWithin(s.claimTime(), req, s.store.Claim)
+	}
 	if err == nil {
 		s.outage.end()
 		s.troubles.over(s.logger(req.Worker), claiming)

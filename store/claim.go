@@ -35,6 +35,7 @@ type ClaimRequest struct {
 	Visibility time.Duration
 	LowFirst   bool // the lowest priority first
 	NoSuspects bool // leave out runs that are suspected of killing their workers
+	NoInputs   bool // leave the inputs out: one of them may be what cannot be read
 }
 
 // A ClaimedRun is a run with what is needed to execute it.
@@ -55,8 +56,8 @@ type ClaimedRun struct {
 	ParentRunID     uuid.UUID
 	FireAt          time.Time // the tick of its schedule that it stands for
 	StartedAt       time.Time
-	Fresh           bool // never started before
-	Input           []byte
+	Fresh           bool   // never started before
+	Input           []byte // nil if it was left out: Load reads it
 	Term            Term
 }
 
@@ -82,8 +83,8 @@ type Claim struct {
 }
 
 // One statement: lock due rows, at most n over all pairs of type and priority in the order given, make them
-// RUNNING, and return them with their inputs. A row that is still RUNNING is a dead worker's: it counts a
-// recovery, and from the third one on it waits first. A lease ends soon after the deadline at the latest: its
+// RUNNING, and return them with their inputs, but for that of a run of which something could not be read before. A row that
+// is still RUNNING is a dead worker's: it counts a recovery, and from the third one on it waits first. A lease ends soon after the deadline at the latest: its
 // holder, who ends the run at the deadline, has a moment for that. One taken after the deadline is a lease like any other.
 // The pairs come from one unnest because the order of a join of two would be the planner's. Times and random() are
 // computed where the rows are locked, and the UPDATE copies them: a distributed Postgres refuses them there.
@@ -141,7 +142,7 @@ SELECT t.now,
 	c.retry_policy, c.deadline_at, c.parent_run_id, c.fire_at, c.started_at, c.available_at, c.fresh, c.input
 FROM (SELECT now() AS now) t
 LEFT JOIN LATERAL (
-	SELECT k.*, p.input
+	SELECT k.*, CASE WHEN k.load_failures = 0 AND NOT $12::bool THEN p.input END AS input
 	FROM claimed k
 	CROSS JOIN LATERAL (
 		SELECT p.input FROM kagzi.workflow_payloads p WHERE p.run_id = k.run_id AND p.namespace_id = $1 OFFSET 0
@@ -172,7 +173,7 @@ func (s *Store) claimArgs(req ClaimRequest) []any {
 	}
 	return []any{
 		s.namespace, req.Queue, types, priorities, versions, initial, req.Limit, req.Worker, req.Lease,
-		micros(req.Visibility), below,
+		micros(req.Visibility), below, req.NoInputs,
 	}
 }
 
@@ -225,7 +226,7 @@ func readClaim(rows pgx.Rows, lease uuid.UUID, asked time.Time) (Claim, error) {
 // if the database's clock was set back since.
 const claimedUnder = `
 SELECT now(), NULL::timestamptz, r.run_id, r.workflow_type, r.version, r.external_id, r.attempts, r.recoveries, r.recoveries_since, r.load_failures, r.wakeups, r.cancel_requested_at IS NOT NULL,
-	r.retry_policy, r.deadline_at, r.parent_run_id, r.fire_at, r.started_at, r.available_at, false, p.input
+	r.retry_policy, r.deadline_at, r.parent_run_id, r.fire_at, r.started_at, r.available_at, false, NULL::bytea
 FROM unnest($3::text[], $4::smallint[]) AS w (workflow_type, priority)
 CROSS JOIN LATERAL (
 	SELECT q.run_id, q.workflow_type, q.version, q.external_id, q.attempts, q.recoveries, q.recoveries_since, q.load_failures, q.wakeups, q.cancel_requested_at,
@@ -236,13 +237,10 @@ CROSS JOIN LATERAL (
 		AND q.available_at <= now() + 2 * $6::bigint * interval '1 microsecond'
 		AND q.lease = $5 AND q.status = 'RUNNING'
 	ORDER BY q.available_at
-) r
-CROSS JOIN LATERAL (
-	SELECT p.input FROM kagzi.workflow_payloads p WHERE p.run_id = r.run_id AND p.namespace_id = $1 OFFSET 0
-) p`
+) r`
 
-// ClaimedUnder returns the runs that a claim whose answer was lost took. Whether one was fresh is not known
-// any more.
+// ClaimedUnder returns the runs that a claim whose answer was lost took, without their inputs. Whether one was fresh is not
+// known any more.
 func (s *Store) ClaimedUnder(ctx context.Context, req ClaimRequest) (Claim, error) {
 	types, priorities, _, _ := req.pairs()
 	var claim Claim

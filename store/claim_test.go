@@ -3,6 +3,7 @@ package store
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -55,6 +56,39 @@ func TestClaim(t *testing.T) {
 		row := look(t, s.pool, ids[0])
 		if row.Status != Running || *row.Lease != req.Lease || *row.LockedBy != req.Worker || *row.Version != 1 || row.In < 50 || row.In > 60 {
 			t.Errorf("row %+v", row)
+		}
+	})
+
+	t.Run("LeavesInputsOut", func(t *testing.T) {
+		t.Parallel()
+		s := open(t)
+		ids := start(t, s, newRun(), newRun())
+		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET load_failures = 1 WHERE run_id = $1`, ids[0])
+		brought := func(c Claim) map[uuid.UUID]string {
+			out := map[uuid.UUID]string{}
+			for _, r := range c.Runs {
+				out[r.RunID] = string(r.Input)
+			}
+			return out
+		}
+		req := request(5)
+		if got, want := brought(claim(t, s, req)), (map[uuid.UUID]string{ids[0]: "", ids[1]: "input"}); !maps.Equal(got, want) {
+			t.Errorf("claimed %v, want %v: what could not be read before is left out", got, want)
+		}
+		none := map[uuid.UUID]string{ids[0]: "", ids[1]: ""}
+		if under, err := s.ClaimedUnder(t.Context(), req); err != nil || !maps.Equal(brought(under), none) {
+			t.Errorf("found %v, %v, want none of the inputs", brought(under), err)
+		}
+		expire(t, s, ids[0])
+		expire(t, s, ids[1])
+		if got := brought(claim(t, s, request(5, func(r *ClaimRequest) { r.NoInputs = true }))); !maps.Equal(got, none) {
+			t.Errorf("claimed %v, want none of the inputs", got)
+		}
+		for most, want := range map[int64]string{NoLimit: "input", 5: "input", 4: ""} {
+			got, err := s.Load(t.Context(), LoadRequest{Runs: ids, Inputs: ids[1:], Most: most, Timeout: time.Minute})
+			if err != nil || len(got.Inputs) != 1 || string(got.Inputs[ids[1]]) != want || got.More[ids[1]] != (want == "") {
+				t.Errorf("up to %d bytes: %q, more %v, error %v", most, got.Inputs, got.More, err)
+			}
 		}
 	})
 

@@ -16,19 +16,28 @@ const NoLimit = int64(math.MaxInt64)
 type LoadRequest struct {
 	Runs    []uuid.UUID
 	Woken   []uuid.UUID // those of them that something reached
-	Most    int64       // bytes of each run's steps, of its messages, and of its children's ends; NoLimit for all
+	Inputs  []uuid.UUID // those of them whose inputs the claim left out
+	Most    int64       // bytes of each run's steps, of its messages, of its children's ends, and of its input; NoLimit for all
 	Timeout time.Duration
 }
 
 // Loaded is what LoadRequest asked for.
 type Loaded struct {
-	Steps map[uuid.UUID][]*StepRow // the latest attempt of every step
-	News  map[uuid.UUID]*News      // what reached those that are woken
-	More  map[uuid.UUID]bool       // runs that have more than was asked for: what there is of them in Steps and News is not all
+	Steps  map[uuid.UUID][]*StepRow // the latest attempt of every step
+	News   map[uuid.UUID]*News      // what reached those that are woken
+	Inputs map[uuid.UUID][]byte
+	More   map[uuid.UUID]bool // runs that have more than was asked for: what there is of them in the others is not all
 }
 
-// Load reads the latest attempt of every step of the runs, as History does, and what reached those that are woken, in
-// one round trip. The wakeups that the caller has seen must be of a statement before. The end of ctx ends it, at the
+const runInputs = `
+SELECT p.run_id, CASE WHEN octet_length(p.input) <= $3::bigint THEN p.input END, coalesce(octet_length(p.input) > $3::bigint, false)
+FROM unnest($2::uuid[]) AS u (run_id)
+CROSS JOIN LATERAL (
+	SELECT w.run_id, w.input FROM kagzi.workflow_payloads w WHERE w.run_id = u.run_id AND w.namespace_id = $1 OFFSET 0
+) p`
+
+// Load reads the latest attempt of every step of the runs, as History does, what reached those that are woken, and the
+// inputs that are asked for, in one round trip. The wakeups that the caller has seen must be of a statement before. The end of ctx ends it, at the
 // price of the connection: nothing is written.
 func (s *Store) Load(ctx context.Context, req LoadRequest) (out Loaded, err error) {
 	ctx, cancel := context.WithTimeout(ctx, req.Timeout)
@@ -46,7 +55,8 @@ func (s *Store) Load(ctx context.Context, req LoadRequest) (out Loaded, err erro
 
 func (s *Store) load(ctx context.Context, req LoadRequest) (Loaded, error) {
 	out := Loaded{
-		Steps: make(map[uuid.UUID][]*StepRow, len(req.Runs)), News: make(map[uuid.UUID]*News, len(req.Woken)), More: map[uuid.UUID]bool{},
+		Steps: make(map[uuid.UUID][]*StepRow, len(req.Runs)), News: make(map[uuid.UUID]*News, len(req.Woken)),
+		Inputs: map[uuid.UUID][]byte{}, More: map[uuid.UUID]bool{},
 	}
 	b := &pgx.Batch{}
 	b.Queue(history, s.namespace, array(req.Runs), req.Most)
@@ -58,7 +68,29 @@ func (s *Store) load(ctx context.Context, req LoadRequest) (Loaded, error) {
 		queueNews(b, s.namespace, req.Woken, req.Most)
 		reads = append(reads, readSignals(out.News, out.More), readEnds(out.News, out.More))
 	}
+	if len(req.Inputs) > 0 {
+		b.Queue(runInputs, s.namespace, array(req.Inputs), req.Most)
+		reads = append(reads, readInputs(out.Inputs, out.More))
+	}
 	return out, exchange(ctx, s.pool, patient, b, reads...)
+}
+
+func readInputs(inputs map[uuid.UUID][]byte, more map[uuid.UUID]bool) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		for rows.Next() {
+			var id uuid.UUID
+			var input []byte
+			var tooMuch bool
+			if err := rows.Scan(&id, &input, &tooMuch); err != nil {
+				return err
+			}
+			inputs[id] = input
+			if tooMuch {
+				more[id] = true
+			}
+		}
+		return rows.Err()
+	}
 }
 
 const loadSize = `
@@ -79,7 +111,9 @@ SELECT (
 	CROSS JOIN LATERAL (
 		SELECT w.output FROM kagzi.workflow_payloads w WHERE w.run_id = c.child_run_id AND w.namespace_id = $1 OFFSET 0
 	) p
-)`
+) + coalesce((
+	SELECT octet_length(i.input) FROM kagzi.workflow_payloads i WHERE i.run_id = $2 AND i.namespace_id = $1
+), 0)`
 
 // LoadSize returns about how many bytes Load would read of a run, at the most. It reads the sizes, and not what has them.
 func (s *Store) LoadSize(ctx context.Context, run uuid.UUID, timeout time.Duration) (size int64, err error) {
