@@ -5,6 +5,7 @@ package kagzi
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -199,4 +200,38 @@ func TestFenceOfAnIdleWorker(t *testing.T) {
 	if logged.has("ERROR") {
 		t.Error("an error was logged")
 	}
+}
+
+// TestLeaseThatCannotBeExtendedCostsNoOther has the database refuse to extend the lease of one of three runs: the two others
+// are extended over the same connection, what is asked of them is seen, and the log says which run is the one.
+func TestLeaseThatCannotBeExtendedCostsNoOther(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	c, logged := loggedClient(t, db.Pool)
+	g, runs, _ := gated(t, c, WorkerConfig{
+		Heartbeat: 50 * time.Millisecond, StaleAfter: time.Hour, VisibilityTimeout: time.Hour, Coordinator: CoordinatorConfig{NoGrace: true},
+	}, 3)
+	bad, cancelled := runs[1], runs[2]
+	backend := queryOne[int](t, db.Pool, `SELECT backend_pid FROM kagzi.workers`)
+	execSQL(t, db.Pool, fmt.Sprintf(`
+		CREATE FUNCTION public.damaged() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'damaged' USING ERRCODE = 'XX001'; END $$;
+		CREATE TRIGGER damaged BEFORE UPDATE ON kagzi.workflow_runs FOR EACH ROW
+			WHEN (NEW.run_id = '%s' AND OLD.available_at < NEW.available_at) EXECUTE FUNCTION public.damaged()`, bad.ID()))
+	execSQL(t, db.Pool, `UPDATE kagzi.workflow_runs SET available_at = now() + interval '5 minutes'`)
+	waitFor(t, "the others are extended", func() bool {
+		return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE available_at > now() + interval '50 minutes'`) == 2
+	})
+	if !queryOne[bool](t, db.Pool, `SELECT available_at < now() + interval '6 minutes' FROM kagzi.workflow_runs WHERE run_id = $1`, string(bad.ID())) {
+		t.Error("INVALID: it was extended, too")
+	}
+	logged.wantLine(t, "the database refuses what the worker asks", extending, string(bad.ID()))
+	execSQL(t, db.Pool, `UPDATE kagzi.workflow_runs SET cancel_requested_at = now() WHERE run_id = $1`, string(cancelled.ID())) // nobody is notified
+	if cause := receive(t, g.cause); KindOf(cause) != KindCancelled {
+		t.Errorf("the cause is %v, want that it was cancelled", cause)
+	}
+	if now := queryOne[int](t, db.Pool, `SELECT backend_pid FROM kagzi.workers`); now != backend {
+		t.Errorf("the heart has another connection")
+	}
+	close(g.open)
+	checkResults(t, runs[:2], func(int) string { return "opened" })
 }

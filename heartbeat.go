@@ -328,8 +328,8 @@ func (h *heart) pause(stop chan struct{}, d time.Duration) {
 	}
 }
 
-// beatUntil sends a heartbeat, on one connection after the other until it is answered or stop is closed: it cannot
-// wait for the next.
+// beatUntil sends a heartbeat until all of it is answered or stop is closed: it cannot wait for the next. It takes another
+// connection, unless the server has answered over this one, with an error.
 func (h *heart) beatUntil(stop chan struct{}) {
 	for {
 		err := h.beat()
@@ -338,7 +338,9 @@ func (h *heart) beatUntil(stop chan struct{}) {
 			return
 		}
 		h.s.databaseTrouble(err)
-		h.close()
+		if !store.Answered(err) {
+			h.close()
+		}
 		select {
 		case <-stop:
 			return
@@ -347,7 +349,7 @@ func (h *heart) beatUntil(stop chan struct{}) {
 	}
 }
 
-// beat is one heartbeat: the worker's row, then the leases.
+// beat is one heartbeat: the worker's row, then what became of the runs it holds, then the leases of those it still holds.
 func (h *heart) beat() error {
 	s := h.s
 	ctx, cancel := context.WithTimeout(context.Background(), max(s.w.cfg.StaleAfter/6, 500*time.Millisecond))
@@ -383,19 +385,49 @@ func (h *heart) beat() error {
 	if pulse.Drain {
 		h.drain()
 	}
-	timeout := s.w.cfg.VisibilityTimeout
-	if s.w.cfg.FixedLease {
-		timeout = 0
-	}
-	states, err := s.store.ExtendLeases(ctx, db, held, timeout)
+	states, err := s.store.HeldStates(ctx, db, held, s.refusesOne)
 	if err != nil {
 		return err
 	}
 	if woken := s.apply(states); woken != nil { // nil would mean all
 		s.look(woken)
 	}
-	return nil
+	return h.extend(ctx, db, states)
 }
+
+// extend gives the runs another timeout that are past half of theirs: a fast run never pays. One whose lease cannot be
+// extended costs no other its own, and goes on until that is over.
+func (h *heart) extend(ctx context.Context, db store.DB, states []store.HeldState) error {
+	s, timeout := h.s, h.s.w.cfg.VisibilityTimeout
+	var late []store.Held
+	for _, st := range states {
+		if st.Holds && st.Term.Ends.Sub(st.Term.Asked) < timeout/2 {
+			late = append(late, store.Held{RunID: st.RunID, Lease: st.Lease})
+		}
+	}
+	if len(late) == 0 || s.w.cfg.FixedLease {
+		return nil
+	}
+	all := true
+	terms, err := s.store.ExtendLeases(ctx, db, late, timeout, func(held store.Held, err error) {
+		all = false
+		s.refusesOne(held, err)
+	})
+	for held, term := range terms {
+		s.mu.Lock()
+		e := s.executing[held.RunID]
+		s.mu.Unlock()
+		if e != nil && e.run.Lease == held.Lease {
+			e.setTerm(term)
+		}
+	}
+	if err == nil && all {
+		s.troubles.over(s.logger(s.workerID()), extending)
+	}
+	return err
+}
+
+const extending = "extend leases" // as the store names it in its errors
 
 func (h *heart) says(active int) store.Beat {
 	s := h.s

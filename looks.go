@@ -58,7 +58,7 @@ func (s *session) lookLoop(stop chan struct{}) {
 		if len(held) == 0 {
 			continue
 		}
-		states, err := s.store.ExtendLeases(s.background, s.store.Pool(), held, 0)
+		states, err := s.store.HeldStates(s.background, s.store.Pool(), held, s.refusesOne)
 		if err != nil {
 			s.databaseTrouble(err) // the heartbeat looks, too
 			continue

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -350,4 +351,9 @@ func (s *session) databaseTrouble(err error) {
 	s.endAll(endLost, ErrShutdown)
 	s.stopClaims()
 	signal(s.freed)
+}
+
+// refusesOne notes what the database refuses of one run, and does of others.
+func (s *session) refusesOne(held store.Held, err error) {
+	s.troubles.note(s.logger(s.workerID()), operation(err), fmt.Errorf("%w, of run %s", err, held.RunID))
 }

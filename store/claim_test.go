@@ -286,9 +286,7 @@ func TestClaimDeadline(t *testing.T) {
 			}
 		}
 		lease("claim")
-		if _, err := s.ExtendLeases(t.Context(), s.pool, []Held{held(r)}, time.Hour); err != nil {
-			t.Fatal(err)
-		}
+		extend(t, s, time.Hour, r)
 		lease("extend")
 		flush(t, s, &Flush{Parks: []*Park{sleep(r, time.Hour)}})
 		within("sleep")
@@ -330,9 +328,7 @@ func TestClaimDeadline(t *testing.T) {
 			t.Errorf("found %d runs under the lease, error %v", len(under.Runs), err)
 		}
 		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now() + interval '1 s'`)
-		if _, err := s.ExtendLeases(t.Context(), s.pool, []Held{held(c.Runs[0])}, time.Minute); err != nil {
-			t.Fatal(err)
-		}
+		extend(t, s, time.Minute, c.Runs[0])
 		if row := look(t, s.pool, ids[0]); row.Due || row.In < 50 {
 			t.Errorf("extended to %v s from now", row.In)
 		}

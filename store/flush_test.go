@@ -227,9 +227,9 @@ func TestAUsersTransactionStallsNobodyElse(t *testing.T) {
 	wantOutcome(t, "finish of a child whose parent's row is held", outcome(child.RunID), Busy)
 
 	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now() + interval '1 s' WHERE run_id = $1`, rs[1].RunID)
-	states, err := s.ExtendLeases(t.Context(), s.pool, []Held{held(rs[0]), held(rs[1])}, time.Hour)
-	if err != nil || len(states) != 2 || !states[0].Holds || !states[1].Holds {
-		t.Errorf("states %+v, error %v", states, err)
+	states, _ := extend(t, s, time.Hour, rs[0], rs[1])
+	if len(states) != 2 || !states[0].Holds || !states[1].Holds {
+		t.Errorf("states %+v", states)
 	}
 	if a, b := look(t, s.pool, rs[0].RunID).In, look(t, s.pool, rs[1].RunID).In; a > 60 || b < 3500 {
 		t.Errorf("extended to %v and %v s: the held row is to be left alone, the other not", a, b)

@@ -228,12 +228,9 @@ func life(t *testing.T, s *Store, plain DB) {
 		t.Errorf("claimed %+v", r(0))
 	}
 	ok("reset recoveries", s.ResetRecoveries(t.Context(), held(r(0))))
-	_, err = s.ExtendLeases(t.Context(), s.pool, []Held{held(r(0)), held(r(1))}, time.Hour)
-	ok("extend", err)
-	states, err := s.ExtendLeases(t.Context(), s.pool, []Held{held(r(0))}, 0)
-	ok("states", err)
-	if len(states) != 1 || !states[0].Holds {
-		t.Errorf("states %+v", states)
+	states, terms := extend(t, s, time.Hour, r(0), r(1))
+	if len(states) != 2 || !states[0].Holds || len(terms) != 2 {
+		t.Errorf("states %+v, terms %v", states, terms)
 	}
 
 	rec := record(r(0), odd, "\x00\xff,{}\"\\NULL")

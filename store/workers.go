@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"time"
 
 	"github.com/google/uuid"
@@ -176,11 +177,11 @@ type HeldState struct {
 	Term    Term // if it holds
 }
 
-// Only runs past half of their timeout: a fast run never pays. What somebody else has locked comes next time. The
-// condition on the time is hidden from the planner: with it, it would consider the claim's index.
+// Only runs past half of their timeout, and what somebody else has locked comes next time. The condition on the time is
+// hidden from the planner: with it, it would consider the claim's index.
 const extendLeases = `
 WITH l AS MATERIALIZED (
-	SELECT r.run_id, LEAST(r.now + $4::bigint * interval '1 microsecond',
+	SELECT r.run_id, r.now, LEAST(r.now + $4::bigint * interval '1 microsecond',
 		CASE WHEN r.deadline_at > r.now THEN r.deadline_at + interval '3 seconds' END) AS until
 	FROM (SELECT u.run_id, u.lease FROM unnest($2::uuid[], $3::uuid[]) AS u (run_id, lease) ORDER BY 1) u
 	CROSS JOIN LATERAL (
@@ -194,7 +195,8 @@ WITH l AS MATERIALIZED (
 UPDATE kagzi.workflow_runs r
 SET available_at = l.until
 FROM l
-WHERE r.run_id = l.run_id AND r.namespace_id = $1`
+WHERE r.run_id = l.run_id AND r.namespace_id = $1
+RETURNING r.run_id, r.lease, l.until, l.now`
 
 const heldStates = `
 SELECT u.run_id, u.lease, coalesce(r.lease = u.lease AND r.status = 'RUNNING', false), coalesce(r.status, ''),
@@ -207,40 +209,73 @@ LEFT JOIN LATERAL (
 	OFFSET 0
 ) r ON true`
 
-// ExtendLeases gives the runs still held another timeout, and returns what the table says of each. A zero
-// timeout extends nothing.
-func (s *Store) ExtendLeases(ctx context.Context, db DB, held []Held, timeout time.Duration) ([]HeldState, error) {
+// HeldStates returns what the table says of each of held. One whose row cannot be read goes to alone, and keeps no other
+// from being read.
+func (s *Store) HeldStates(ctx context.Context, db DB, held []Held, alone func(Held, error)) (states []HeldState, err error) {
 	if len(held) == 0 {
 		return nil, nil
 	}
+	err = Apart(held, func(some []Held) error {
+		var found []HeldState
+		err := do(ctx, func(ctx context.Context) error {
+			asked := time.Now()
+			return ask(ctx, db, heldStates, s.heldArgs(some), func(rows pgx.Rows) (err error) {
+				found, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (st HeldState, err error) {
+					var until *time.Time
+					var now time.Time
+					err = row.Scan(&st.RunID, &st.Lease, &st.Holds, &st.Status, &st.Wakeups, &st.Cancel, &until, &now)
+					if st.Holds && until != nil {
+						st.Term = termOf(asked, now, *until)
+					}
+					return st, err
+				})
+				return err
+			})
+		})
+		if err == nil {
+			states = append(states, found...)
+		}
+		return wrap("look at held runs", err)
+	}, alone)
+	return states, err
+}
+
+// ExtendLeases gives those of held another timeout that are past half of theirs, and returns their terms. One whose lease
+// cannot be extended goes to alone, and keeps no other from being extended.
+func (s *Store) ExtendLeases(ctx context.Context, db DB, held []Held, timeout time.Duration, alone func(Held, error)) (map[Held]Term, error) {
+	terms := map[Held]Term{}
+	if len(held) == 0 {
+		return terms, nil
+	}
+	err := Apart(held, func(some []Held) error {
+		extended := map[Held]Term{}
+		err := do(ctx, func(ctx context.Context) error {
+			clear(extended)
+			asked := time.Now()
+			return ask(ctx, db, extendLeases, append(s.heldArgs(some), micros(timeout)), func(rows pgx.Rows) error {
+				var h Held
+				var until, now time.Time
+				_, err := pgx.ForEachRow(rows, []any{&h.RunID, &h.Lease, &until, &now}, func() error {
+					extended[h] = termOf(asked, now, until)
+					return nil
+				})
+				return err
+			})
+		})
+		if err == nil { // committed
+			maps.Copy(terms, extended)
+		}
+		return wrap("extend leases", err)
+	}, alone)
+	return terms, err
+}
+
+func (s *Store) heldArgs(held []Held) []any {
 	runs, leases := make([]uuid.UUID, len(held)), make([]uuid.UUID, len(held))
 	for i, h := range held {
 		runs[i], leases[i] = h.RunID, h.Lease
 	}
-	var out []HeldState
-	err := do(ctx, func(ctx context.Context) error {
-		out = nil
-		if timeout > 0 {
-			extend := []any{s.namespace, array(runs), array(leases), micros(timeout)}
-			if err := ask(ctx, db, extendLeases, extend, func(pgx.Rows) error { return nil }); err != nil {
-				return err
-			}
-		}
-		asked := time.Now()
-		return ask(ctx, db, heldStates, []any{s.namespace, array(runs), array(leases)}, func(rows pgx.Rows) (err error) {
-			out, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (st HeldState, err error) {
-				var until *time.Time
-				var now time.Time
-				err = row.Scan(&st.RunID, &st.Lease, &st.Holds, &st.Status, &st.Wakeups, &st.Cancel, &until, &now)
-				if st.Holds && until != nil {
-					st.Term = termOf(asked, now, *until)
-				}
-				return st, err
-			})
-			return err
-		})
-	})
-	return out, wrap("extend leases", err)
+	return []any{s.namespace, array(runs), array(leases)}
 }
 
 const drainWorker = `UPDATE kagzi.workers SET status = 'DRAINING' WHERE worker_id = $2 AND namespace_id = $1 AND status = 'ONLINE'`

@@ -2,6 +2,7 @@ package store
 
 import (
 	"encoding/json"
+	"fmt"
 	"testing"
 	"time"
 
@@ -171,6 +172,24 @@ func checkTerm(t *testing.T, term Term, before time.Time, most time.Duration) {
 	}
 }
 
+// extend extends what the runs' leases need, and returns what the table says of them after that.
+func extend(t *testing.T, s *Store, timeout time.Duration, runs ...*ClaimedRun) (states []HeldState, terms map[Held]Term) {
+	t.Helper()
+	var asked []Held
+	for _, r := range runs {
+		asked = append(asked, held(r))
+	}
+	alone := func(h Held, err error) { t.Errorf("%v: %v", h, err) }
+	terms, err := s.ExtendLeases(t.Context(), s.pool, asked, timeout, alone)
+	if err == nil {
+		states, err = s.HeldStates(t.Context(), s.pool, asked, alone)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return states, terms
+}
+
 func TestExtendLeases(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -183,18 +202,18 @@ func TestExtendLeases(t *testing.T) {
 	set(2, `available_at = now() + interval '20 s', lease = gen_random_uuid()`)
 	set(3, `available_at = now() + interval '20 s', wakeups = 4, cancel_requested_at = now()`)
 	set(4, `status = 'CANCELLED', available_at = NULL, locked_by = NULL, finished_at = now()`)
-	asked := []Held{held(rs[0]), held(rs[1]), held(rs[2]), held(rs[3]), held(rs[4]), {uuid.New(), uuid.New()}}
+	rs = append(rs, &ClaimedRun{RunID: uuid.New(), Lease: uuid.New()})
 	before := time.Now()
-	states, err := s.ExtendLeases(t.Context(), s.pool, asked, time.Minute)
-	if err != nil {
-		t.Fatal(err)
+	states, terms := extend(t, s, time.Minute, rs...)
+	for i, most := range []time.Duration{time.Minute, 0, 0, time.Minute, 0, 0} {
+		checkTerm(t, terms[held(rs[i])], before, most)
 	}
 	for i, most := range []time.Duration{time.Minute, 40 * time.Second, 0, time.Minute, 0, 0} {
 		checkTerm(t, states[i].Term, before, most)
 		states[i].Term = Term{}
 	}
 	for i, want := range []HeldState{{Holds: true, Status: Running}, {Holds: true, Status: Running}, {Status: Running}, {Holds: true, Status: Running, Wakeups: 4, Cancel: true}, {Status: Cancelled}, {}} {
-		want.RunID, want.Lease = asked[i].RunID, asked[i].Lease
+		want.RunID, want.Lease = rs[i].RunID, rs[i].Lease
 		if states[i] != want {
 			t.Errorf("state %d: %+v, want %+v", i, states[i], want)
 		}
@@ -204,12 +223,8 @@ func TestExtendLeases(t *testing.T) {
 			t.Errorf("run %d: %v s left, want %v: only what is past half of the timeout, under its lease", i, got, want)
 		}
 	}
-	if states, err := s.ExtendLeases(t.Context(), s.pool, nil, time.Minute); states != nil || err != nil {
-		t.Error(states, err)
-	}
-	set(0, `available_at = now() + interval '1 s'`)
-	if _, err := s.ExtendLeases(t.Context(), s.pool, asked, 0); err != nil || look(t, s.pool, rs[0].RunID).In > 1 {
-		t.Error("a zero timeout extends")
+	if states, terms := extend(t, s, time.Minute); len(states)+len(terms) > 0 {
+		t.Error(states, terms)
 	}
 }
 
@@ -236,4 +251,38 @@ func TestLateHeartbeat(t *testing.T) {
 	if _, err := s.Heartbeat(t.Context(), s.pool, again); err != nil {
 		t.Errorf("the same again, as after a lost answer: %v", err)
 	}
+}
+
+// TestExtendLeasesApart shows that a lease which cannot be extended costs no other run its own.
+func TestExtendLeasesApart(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	rs := running(t, s, 5)
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now() + interval '20 s'`)
+	refuseUpdate(t, s, rs[3].RunID)
+	var all, apart []Held
+	for _, r := range rs {
+		all = append(all, held(r))
+	}
+	terms, err := s.ExtendLeases(t.Context(), s.pool, all, time.Minute, func(h Held, err error) {
+		apart = append(apart, h)
+		if code(err) != "XX001" {
+			t.Error(err)
+		}
+	})
+	if err != nil || len(terms) != 4 || len(apart) != 1 || apart[0] != all[3] {
+		t.Errorf("extended %v, apart %v, error %v", terms, apart, err)
+	}
+	for i, r := range rs {
+		if extended := look(t, s.pool, r.RunID).In > 50; extended != (i != 3) {
+			t.Errorf("run %d: extended %t", i, extended)
+		}
+	}
+}
+
+// refuseUpdate makes the run's row one that cannot be written, as a damaged one is.
+func refuseUpdate(t *testing.T, s *Store, id uuid.UUID) {
+	t.Helper()
+	exec(t, s.pool, `CREATE FUNCTION damaged() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'damaged' USING ERRCODE = 'XX001'; END $$`)
+	exec(t, s.pool, fmt.Sprintf(`CREATE TRIGGER damaged BEFORE UPDATE ON kagzi.workflow_runs FOR EACH ROW WHEN (new.run_id = '%s') EXECUTE FUNCTION damaged()`, id))
 }
