@@ -34,7 +34,13 @@ func (k *Coordinator) sweep(ctx context.Context) (time.Duration, error) {
 	dead := slices.DeleteFunc(unchanged, func(w store.Suspect) bool { return !w.Silent })
 	lost, err := c.store.ReleaseSuspects(ctx, dead, "no heartbeat")
 	left, err2 := c.store.ReleaseLeft(ctx)
-	lost = append(lost, left...)
+	for _, w := range left {
+		if w.Released > 0 {
+			lost = append(lost, w)
+		} else {
+			k.refused(w)
+		}
+	}
 	k.released(ctx, lost, "no heartbeat")
 	w.last = time.Now()
 	for _, w := range lost {
@@ -53,6 +59,14 @@ func (k *Coordinator) released(ctx context.Context, lost []store.LostWorker, why
 			k.client.wakeWork(ctx, w.Queue, "", 0, 1)
 		}
 		k.client.wakeRuns(ctx, w.ID) // should it live, it learns of it at once
+		k.refused(w)
+	}
+}
+
+// refused notes that the database does not free one of the lost worker's runs. Others are free.
+func (k *Coordinator) refused(w store.LostWorker) {
+	if w.Refused != nil {
+		k.failing.note(k.client.cfg.Logger, "free a run of a dead worker", w.Refused)
 	}
 }
 

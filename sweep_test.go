@@ -4,6 +4,8 @@ package kagzi
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -219,4 +221,41 @@ func TestSweepSeesTheSilenceItself(t *testing.T) {
 func (k *kit) heartbeat(id uuid.UUID) int64 {
 	k.t.Helper()
 	return queryOne[time.Time](k.t, k.pool, `SELECT heartbeat_at FROM kagzi.workers WHERE worker_id = $1`, id).UnixMicro()
+}
+
+// TestSweepSaysWhatItCannotFree has a dead worker hold two runs, of which the database refuses to change one: the other is
+// free, and the log says why the one is not, once.
+func TestSweepSaysWhatItCannotFree(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	c, logged := loggedClient(t, db.Pool)
+	k := &kit{t: t, ctx: testContext(t), pool: db.Pool, c: c}
+	w := newTestWorker(t, c, WorkerConfig{StaleAfter: 30 * time.Second})
+	Handle(w, nothing, func(Context, int) (string, error) { return "", nil })
+	id := uuid.New()
+	if err := c.store.RegisterWorker(k.ctx, k.pool, w.registration(id)); err != nil {
+		t.Fatal(err)
+	}
+	bad := string(startRuns(t, c, nothing, 2)[0].ID())
+	k.exec(`UPDATE kagzi.workflow_runs SET status = 'RUNNING', version = 1, started_at = now(), locked_by = $1, lease = $2, available_at = now() + interval '1 minute'`, id, uuid.New())
+	k.exec(fmt.Sprintf(`
+		CREATE FUNCTION public.damaged() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'damaged' USING ERRCODE = 'XX001'; END $$;
+		CREATE TRIGGER damaged BEFORE UPDATE ON kagzi.workflow_runs FOR EACH ROW WHEN (NEW.run_id = '%s') EXECUTE FUNCTION public.damaged()`, bad))
+	k.exec(`UPDATE kagzi.workers SET status = 'OFFLINE', stopped_at = now(), release_at = now()`)
+	co := k.coordinator()
+	for range 3 {
+		if _, err := co.sweep(k.ctx); err != nil {
+			t.Fatal(err)
+		}
+		if n := k.count(`SELECT count(*) FROM kagzi.workflow_runs WHERE available_at <= now() AND run_id <> $1`, bad); n != 1 {
+			t.Fatalf("%d others are due, want 1", n)
+		}
+		k.exec(`UPDATE kagzi.workers SET release_at = now()`)
+	}
+	logged.wantLine(t, "the coordinator met an error and goes on", "free a run of a dead worker", id.String(), bad)
+	for _, line := range []string{"free a run of a dead worker", "worker is lost"} {
+		if n := strings.Count(logged.String(), line); n != 1 {
+			t.Errorf("%q is logged %d times, want once", line, n)
+		}
+	}
 }

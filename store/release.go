@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -120,8 +121,9 @@ type LostWorker struct {
 	Queue      string
 	Types      []string
 	Visibility time.Duration
-	Released   int // runs made due
-	Left       int // runs that somebody else had locked
+	Released   int   // runs made due
+	Left       int   // runs that somebody else had locked, or that could not be made due
+	Refused    error // why one of them could not; nil if all could
 }
 
 const lostColumns = `w.worker_id, w.task_queue, w.workflow_types, (extract(epoch FROM w.visibility_timeout) * 1000000)::bigint`
@@ -208,37 +210,35 @@ func (s *Store) Unreleased(ctx context.Context, n int) (lost []LostWorker, err e
 
 // The dead worker's runs lie in the part of the claim's index that claims and extensions moved them to. IS TRUE keeps the
 // primary key from being searched for all runs past $6.
+const runsOfWorker = `
+SELECT q.run_id
+FROM (SELECT * FROM unnest($4::text[]) AS t (workflow_type) CROSS JOIN generate_series(1, 4) AS p (priority) OFFSET 0) w
+CROSS JOIN LATERAL (
+	SELECT k.run_id
+	FROM kagzi.workflow_runs k
+	WHERE k.namespace_id = $1 AND k.task_queue = $3 AND k.workflow_type = w.workflow_type AND k.priority = w.priority
+		AND k.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND k.available_at > now() AND k.available_at <= now() + $5::bigint * interval '2 microseconds'
+		AND k.status = 'RUNNING' AND k.locked_by = $2 AND (k.run_id > $6) IS TRUE
+	ORDER BY k.available_at
+) q
+ORDER BY 1
+LIMIT $7`
+
 const releaseRuns = `
-WITH c AS MATERIALIZED (
-	SELECT q.run_id
-	FROM (SELECT * FROM unnest($4::text[]) AS t (workflow_type) CROSS JOIN generate_series(1, 4) AS p (priority) OFFSET 0) w
-	CROSS JOIN LATERAL (
-		SELECT k.run_id
-		FROM kagzi.workflow_runs k
-		WHERE k.namespace_id = $1 AND k.task_queue = $3 AND k.workflow_type = w.workflow_type AND k.priority = w.priority
-			AND k.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND k.available_at > now() AND k.available_at <= now() + $5::bigint * interval '2 microseconds'
-			AND k.status = 'RUNNING' AND k.locked_by = $2 AND (k.run_id > $6) IS TRUE
-		ORDER BY k.available_at
-	) q
-	ORDER BY 1
-	LIMIT $7
-), l AS MATERIALIZED (
+WITH l AS MATERIALIZED (
 	SELECT r.run_id, now() AS now
-	FROM c
+	FROM (SELECT u.run_id FROM unnest($3::uuid[]) AS u (run_id) ORDER BY 1) u
 	CROSS JOIN LATERAL (
 		SELECT k.run_id
 		FROM kagzi.workflow_runs k
-		WHERE k.run_id = c.run_id AND k.namespace_id = $1 AND k.status = 'RUNNING' AND k.locked_by = $2
+		WHERE k.run_id = u.run_id AND k.namespace_id = $1 AND k.status = 'RUNNING' AND k.locked_by = $2
 		FOR UPDATE SKIP LOCKED
 	) r
-), u AS (
-	UPDATE kagzi.workflow_runs r
-	SET available_at = l.now
-	FROM l
-	WHERE r.run_id = l.run_id AND r.namespace_id = $1
-	RETURNING r.run_id
 )
-SELECT (SELECT count(*) FROM c), (SELECT count(*) FROM u), coalesce((SELECT c.run_id FROM c ORDER BY 1 DESC LIMIT 1), $6)`
+UPDATE kagzi.workflow_runs r
+SET available_at = l.now
+FROM l
+WHERE r.run_id = l.run_id AND r.namespace_id = $1`
 
 // releaseBatch is how many runs one transaction makes due: it holds their locks.
 const releaseBatch = 500
@@ -261,7 +261,8 @@ FROM t
 WHERE w.worker_id = t.worker_id AND w.namespace_id = $1 AND w.status = 'OFFLINE'`
 
 // Release makes due what the lost worker holds, in order of run_id, in batches that are transactions of their own. It
-// waits for no lock: what somebody else has locked is for a later call, which is noted.
+// waits for no lock: what somebody else has locked, or what the database refuses to change, is for a later call, which is
+// noted.
 func (s *Store) Release(ctx context.Context, w *LostWorker) error {
 	err := s.releaseAll(ctx, s.pool, w)
 	if err == nil {
@@ -272,26 +273,49 @@ func (s *Store) Release(ctx context.Context, w *LostWorker) error {
 
 // releaseAll releases batch by batch, each in a transaction of its own if db is not one.
 func (s *Store) releaseAll(ctx context.Context, db DB, w *LostWorker) error {
-	w.Released, w.Left = 0, 0
+	w.Released, w.Left, w.Refused = 0, 0, nil
 	var after uuid.UUID
-	for found := releaseBatch; found == releaseBatch; {
-		var released int
+	for {
+		var found []uuid.UUID
 		err := do(ctx, func(ctx context.Context) error {
-			from := after
-			return ask(ctx, db, releaseRuns, []any{s.namespace, w.ID, w.Queue, w.Types, micros(w.Visibility), from.String(), releaseBatch}, func(rows pgx.Rows) error {
-				_, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (struct{}, error) {
-					return struct{}{}, row.Scan(&found, &released, &after)
-				})
+			return ask(ctx, db, runsOfWorker, []any{s.namespace, w.ID, w.Queue, w.Types, micros(w.Visibility), after.String(), releaseBatch}, func(rows pgx.Rows) (err error) {
+				found, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 				return err
 			})
 		})
-		if err != nil {
+		if err != nil || len(found) == 0 {
 			return err
 		}
-		w.Released += released
-		w.Left += found - released
+		before := w.Released
+		if err := s.makeDue(ctx, db, w, found); err != nil {
+			return err
+		}
+		w.Left += len(found) - (w.Released - before)
+		if len(found) < releaseBatch {
+			return nil
+		}
+		after = found[len(found)-1]
 	}
-	return nil
+}
+
+// makeDue makes runs of the lost worker due. One that the database refuses to change keeps no other waiting.
+func (s *Store) makeDue(ctx context.Context, db DB, w *LostWorker, runs []uuid.UUID) error {
+	return Apart(runs, func(some []uuid.UUID) error {
+		released := 0
+		err := do(ctx, func(ctx context.Context) error {
+			return ask(ctx, db, releaseRuns, []any{s.namespace, w.ID, array(some)}, func(rows pgx.Rows) error {
+				rows.Close()
+				released = int(rows.CommandTag().RowsAffected())
+				return rows.Err()
+			})
+		})
+		if err == nil {
+			w.Released += released
+		}
+		return err
+	}, func(id uuid.UUID, err error) {
+		w.Refused = fmt.Errorf("worker %s, run %s: %w", w.ID, id, err)
+	})
 }
 
 // settle notes when to look next for runs that the lost worker holds.
@@ -320,7 +344,8 @@ func (s *Store) ReleaseSuspects(ctx context.Context, suspects []Suspect, detail 
 // mostAgain is how many lost workers are looked at again in one pass.
 const mostAgain = 100
 
-// ReleaseLeft releases what could not be released before, and returns those workers of which there was something.
+// ReleaseLeft releases what could not be released before, and returns those workers of which there was something, or of
+// which the database refuses to change a run.
 func (s *Store) ReleaseLeft(ctx context.Context) (freed []LostWorker, err error) {
 	left, err := s.Unreleased(ctx, mostAgain)
 	for i := range left {
@@ -328,7 +353,7 @@ func (s *Store) ReleaseLeft(ctx context.Context) (freed []LostWorker, err error)
 		if err = errors.Join(err, s.Release(ctx, w)); Away(err) || Closed(err) {
 			return freed, err
 		}
-		if w.Released > 0 {
+		if w.Released > 0 || w.Refused != nil {
 			freed = append(freed, *w)
 		}
 	}

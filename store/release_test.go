@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/url"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -54,6 +55,33 @@ func TestReleaseInBatches(t *testing.T) {
 	}
 	if !one[bool](t, s.pool, `SELECT bool_and(r.run_id > q.run_id) FROM kagzi.workflow_runs r JOIN kagzi.workflow_runs q ON q.available_at < r.available_at`) {
 		t.Error("the batches are not in order of run_id")
+	}
+}
+
+// A run that cannot be changed keeps no other from being released, also not those of the batches after its own.
+func TestReleaseGoesOnAfterWhatIsRefused(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	const n = releaseBatch + 10
+	w, rs := fellSilent(t, s, n)
+	refuseUpdate(t, s, rs[3].RunID)
+	refused := func(w LostWorker) bool {
+		return code(w.Refused) == "XX001" && strings.Contains(w.Refused.Error(), rs[3].RunID.String())
+	}
+	lost, err := s.ReleaseLost(t.Context())
+	if err != nil || len(lost) != 1 || lost[0].Released != n-1 || lost[0].Left != 1 || !refused(lost[0]) {
+		t.Fatalf("lost %+v, error %v", lost, err)
+	}
+	exec(t, s.pool, `UPDATE kagzi.workers SET release_at = now()`)
+	lost, err = s.ReleaseLeft(t.Context())
+	if err != nil || len(lost) != 1 || lost[0].Released != 0 || lost[0].Left != 1 || !refused(lost[0]) {
+		t.Errorf("left %+v, error %v", lost, err)
+	}
+	exec(t, s.pool, `DROP TRIGGER damaged ON kagzi.workflow_runs`)
+	exec(t, s.pool, `UPDATE kagzi.workers SET release_at = now()`)
+	lost, err = s.ReleaseLeft(t.Context())
+	if err != nil || len(lost) != 1 || lost[0].ID != w.ID || lost[0].Released != 1 || lost[0].Left != 0 || lost[0].Refused != nil {
+		t.Errorf("left %+v, error %v", lost, err)
 	}
 }
 
