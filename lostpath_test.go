@@ -216,3 +216,40 @@ func TestNoStepIsCalledWhileNothingIsHeard(t *testing.T) {
 		})
 	}
 }
+
+// TestConnectionsOfAReadOnlySpellAreNotKept has every connection of a worker's pool begin while the database is read-only:
+// such a session stays read-only for good, so the worker goes on only with others.
+func TestConnectionsOfAReadOnlySpellAreNotKept(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	pool := openPool(t, db.DSN, 2)
+	c, logged := loggedClient(t, pool)
+	w := newTestWorker(t, c, WorkerConfig{PollInterval: 100 * time.Millisecond})
+	Handle(w, nothing, func(Context, int) (string, error) { return "", nil })
+	startWorker(t, w)
+	admin := newTestClient(t, db.Pool)
+	checkResults(t, startRuns(t, admin, nothing, 1), func(int) string { return "" })
+	conn := dbtest.Connect(t, db.DSN) // that can write
+	set := func(change string) {
+		if _, err := conn.Exec(t.Context(), `ALTER DATABASE `+db.Name+change); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(` SET default_transaction_read_only = on`)
+	pool.Reset()
+	all := pool.AcquireAllIdle(t.Context()) // none is left that can write
+	for len(all) < 2 {
+		conn, err := pool.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, conn)
+	}
+	for _, conn := range all {
+		conn.Release()
+	}
+	logged.wantLine(t, "the database does not answer", "read-only")
+	set(` RESET default_transaction_read_only`)
+	checkResults(t, startRuns(t, admin, nothing, 1), func(int) string { return "" })
+	logged.wantLine(t, "the database is back")
+}

@@ -309,25 +309,27 @@ func (s *session) failpoint(point string, run uuid.UUID) {
 }
 
 // beginTx begins a transaction for a step, leaving the pool the connections that the engine needs. Its level is always
-// said: the database's or role's default may be a stricter one.
-func (s *session) beginTx(ctx context.Context, level Isolation) (pgx.Tx, error) {
+// said: the database's or role's default may be a stricter one. end rolls it back unless it is committed, and frees its slot;
+// it is told what the transaction failed with, and may be called again.
+func (s *session) beginTx(ctx context.Context, level Isolation) (tx pgx.Tx, end func(error), err error) {
 	select {
 	case s.txSlots <- struct{}{}:
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return nil, nil, context.Cause(ctx)
 	}
-	tx, err := s.store.Pool().BeginTx(ctx, pgx.TxOptions{IsoLevel: cmp.Or(pgx.TxIsoLevel(level), pgx.ReadCommitted)})
+	tx, err = s.store.Pool().BeginTx(ctx, pgx.TxOptions{IsoLevel: cmp.Or(pgx.TxIsoLevel(level), pgx.ReadCommitted)})
 	if err != nil {
 		<-s.txSlots
-		return nil, err
+		return nil, nil, err
 	}
-	return tx, nil
-}
-
-// endTx ends a step's transaction; if it was committed only the slot is freed.
-func (s *session) endTx(tx pgx.Tx) {
-	rollback(tx)
-	<-s.txSlots
+	var once sync.Once
+	return tx, func(err error) {
+		once.Do(func() {
+			store.DropReadOnly(tx.Conn(), err)
+			rollback(tx)
+			<-s.txSlots
+		})
+	}, nil
 }
 
 // databaseTrouble notes what the database failed the session with: it does not answer, or it refuses something. If the

@@ -388,7 +388,7 @@ func (s *stepCall) undecodable(v any, err error) error {
 func (s *stepCall) executeTx() (*store.StepRow, error) {
 	b, e := s.b, s.b.e
 	b.writeDecisions()
-	tx, err := e.s.beginTx(b.ctx, s.cfg.isolation)
+	tx, end, err := e.s.beginTx(b.ctx, s.cfg.isolation)
 	if err != nil {
 		e.exitIfEnded()
 		if b.ctx.Err() != nil {
@@ -396,13 +396,14 @@ func (s *stepCall) executeTx() (*store.StepRow, error) {
 		}
 		return s.trouble(err)
 	}
-	defer e.s.endTx(tx)
+	defer end(nil) // of a function that does not return, for one
 	ctx, cancel := s.begin()
 	defer cancel()
 	begun := time.Now()
 	user := stepTx{Tx: tx}
 	data, err := s.callUser(ctx, &user)
 	if err != nil && s.cutOff(ctx, tx, err) {
+		end(err) // before the pause: others need the connection and the slot
 		return s.again(err)
 	}
 	if err == nil && user.rolledBack.Load() {
@@ -412,7 +413,7 @@ func (s *stepCall) executeTx() (*store.StepRow, error) {
 		err = unfit(tx)
 	}
 	if err != nil || b.muted() {
-		rollback(tx)
+		end(err)
 		return s.settle(ctx, begun, data, err)
 	}
 	e.s.failpoint("after step", e.run.RunID)
@@ -429,7 +430,7 @@ func (s *stepCall) executeTx() (*store.StepRow, error) {
 			return &r.StepRow, nil
 		}
 	}
-	rollback(tx)
+	end(err)
 	return s.afterTx(ctx, begun, err)
 }
 

@@ -107,3 +107,40 @@ func TestStepTxThatAlwaysLosesItsConnection(t *testing.T) {
 		t.Errorf("attempts %+v, want 2", got)
 	}
 }
+
+// TestAReadOnlyConnectionOfAStepTxIsNotKept has the transaction of a step be read-only, as on a server that is a standby
+// since: the step is repeated on another connection, and that one is closed.
+func TestAReadOnlyConnectionOfAStepTxIsNotKept(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		fn   func(ctx context.Context, tx pgx.Tx) error
+	}{
+		{"InAQuery", func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, `CREATE TABLE public.t ()`)
+			return err
+		}},
+		{"AtTheRecord", func(context.Context, pgx.Tx) error { return nil }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			k := newKit(t)
+			wf := Define[int, int]("wf", noRetry)
+			var first atomic.Uint32 // the connection of the first call
+			serve(k, wf, func(ctx Context, _ int) (int, error) {
+				return 0, DoTx(ctx, "books", func(ctx context.Context, tx pgx.Tx) error {
+					if !first.CompareAndSwap(0, tx.Conn().PgConn().PID()) {
+						return nil
+					}
+					if _, err := tx.Exec(ctx, `SET TRANSACTION READ ONLY`); err != nil {
+						return err
+					}
+					return tt.fn(ctx, tx)
+				}, RetryPolicy{MaxAttempts: 1})
+			})
+			resultOf(k, begin(k, wf, 1))
+			waitFor(t, "the connection is closed", func() bool {
+				return k.count(`SELECT count(*) FROM pg_stat_activity WHERE pid = $1`, int32(first.Load())) == 0
+			})
+		})
+	}
+}

@@ -48,7 +48,7 @@ func MayBeOfOne(err error) bool {
 		return false
 	}
 	switch pe.Code {
-	case "25006", "53300": // read-only, too many connections
+	case readOnly, "53300": // too many connections
 		return false
 	}
 	return pe.Code[:min(len(pe.Code), 2)] != "57" && Classify(err) != ClassForbidden || pe.Code == "57014"

@@ -84,7 +84,7 @@ func classOf(pe *pgconn.PgError) Class {
 		return ClassLate
 	case "53300": // too_many_connections
 		return ClassBusy
-	case "25006", "25P03": // a standby; idle_in_transaction_session_timeout, which ends the connection
+	case readOnly, "25P03": // also a standby; idle_in_transaction_session_timeout, which ends the connection
 		return ClassAway
 	case "42501", "28000", "28P01":
 		return ClassForbidden
@@ -99,6 +99,9 @@ func classOf(pe *pgconn.PgError) Class {
 	}
 	return ClassOther
 }
+
+// readOnly is the SQLSTATE of a write in a session or on a server that takes none.
+const readOnly = "25006"
 
 // Unsent reports whether err says that no connection was had, so that the server has seen nothing.
 func Unsent(err error) bool {

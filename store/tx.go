@@ -279,9 +279,22 @@ func onConn(ctx context.Context, db DB, f func(*pgx.Conn) error) error {
 			return err
 		}
 		defer conn.Release()
-		return f(conn.Conn())
+		err = f(conn.Conn())
+		DropReadOnly(conn.Conn(), err)
+		return err
 	}
 	return fmt.Errorf("a %T cannot begin a transaction", db)
+}
+
+// DropReadOnly closes conn if err says that it takes no writes, so that the pool opens another in its place: a session that
+// began while the database was read-only, or on a server that is a standby since, stays read-only when others are not.
+func DropReadOnly(conn *pgx.Conn, err error) {
+	if code(err) != readOnly || conn.IsClosed() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = conn.Close(ctx) // it is closed on this side in any case
 }
 
 func acquire(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
