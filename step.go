@@ -48,8 +48,9 @@ func Step[T any](ctx Context, name string, fn func(context.Context) (T, error), 
 // The transaction is READ COMMITTED unless an [Isolation] says otherwise. It holds a connection of the pool while fn runs. If
 // the database refuses the commit, for a deferred constraint or a serialization failure, the attempt has failed.
 //
-// If the transaction loses its connection, or the server cannot go on with it, nothing was committed: fn is called again,
-// and the attempt is not counted, for up to a minute. Return the error that pgx gave, wrapped or not, for that to be seen.
+// If the transaction loses its connection, the server cannot go on with it, or the record waits in vain for a lock of the
+// run, nothing was committed: fn is called again, and the attempt is not counted, for up to a minute. Return the error that
+// pgx gave, wrapped or not, for that to be seen.
 // After a minute of such losses the attempt has failed like any other.
 func StepTx[T any](ctx Context, name string, fn func(context.Context, pgx.Tx) (T, error), opts ...StepOption) (T, error) {
 	var call stepFunc
@@ -452,7 +453,8 @@ func unfit(tx pgx.Tx) error {
 const txTimeout = 30 * time.Second
 
 // afterTx finds out what became of a transaction that did not say, or that wrote no record: the step's row tells.
-// What the database refused is the attempt's failure (a deferred constraint, a serialization failure); that it was away is not.
+// What the database refused is the attempt's failure (a deferred constraint, a serialization failure). That it was away, or
+// that the record waited in vain for a stranger's lock of the run, is not.
 func (s *stepCall) afterTx(ctx context.Context, begun time.Time, failure error) (*store.StepRow, error) {
 	e := s.b.e
 	for {
@@ -460,6 +462,7 @@ func (s *stepCall) afterTx(ctx context.Context, begun time.Time, failure error) 
 		row, holds, err := e.s.store.StepResult(e.s.background, e.held(), s.id, s.attempt)
 		switch {
 		case err != nil:
+			e.s.databaseTrouble(err)
 			_, _ = s.trouble(err)
 		case !holds:
 			e.end(endLost, ErrLeaseLost)
@@ -468,10 +471,8 @@ func (s *stepCall) afterTx(ctx context.Context, begun time.Time, failure error) 
 			return row, nil
 		case failure == nil: // only the transaction itself can have ended the run that it records for
 			return s.settle(ctx, begun, nil, misuse(errors.New("the step's transaction ends its own run: cancel it in a transaction of its own")))
-		case s.isUncounted(failure):
+		case saysNothing(failure) && s.isUncounted():
 			return s.again(failure)
-		case store.Classify(failure) == store.ClassLate:
-			return s.trouble(failure)
 		default:
 			return s.settle(ctx, begun, nil, failure)
 		}

@@ -11,14 +11,15 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// How long an attempt of a transactional step that loses its connection is made again without being counted, and the
-// longest pause between two of them. Without a bound, a function whose query brings the server down would do so for ever.
+// How long an attempt of a transactional step that loses its connection, or whose record is not written in time, is made
+// again without being counted, and the longest pause between two of them. Without a bound, a function whose query brings
+// the server down would do so for ever.
 const (
 	awayPatience = time.Minute
 	awayPause    = 10 * time.Second
 )
 
-// An awayCount is what is known of an attempt that failed because the database was away.
+// An awayCount is what is known of an attempt that failed by no fault of its own.
 type awayCount struct {
 	attempt int
 	since   time.Time
@@ -31,14 +32,21 @@ type awayCount struct {
 func (s *stepCall) cutOff(ctx context.Context, tx pgx.Tx, err error) bool {
 	conn := tx.Conn()
 	hit := conn.IsClosed() || conn.PgConn().TxStatus() == 'E'
-	return hit && ctx.Err() == nil && !isPermanent(err) && s.isUncounted(err)
+	return hit && ctx.Err() == nil && !isPermanent(err) && store.Classify(err) == store.ClassAway && s.isUncounted()
 }
 
-// isUncounted reports whether err means that the database was away, and the attempt may be made again without being counted.
-func (s *stepCall) isUncounted(err error) bool {
-	if store.Classify(err) != store.ClassAway {
-		return false
+// saysNothing reports whether err, with which the record or the commit failed after the function had succeeded, says
+// nothing of the step: the database was away, or somebody else's lock was waited for in vain.
+func saysNothing(err error) bool {
+	switch store.Classify(err) {
+	case store.ClassAway, store.ClassLocked, store.ClassLate:
+		return true
 	}
+	return false
+}
+
+// isUncounted reports whether the attempt, which failed by no fault of its own, may be made again without being counted.
+func (s *stepCall) isUncounted() bool {
 	if s.away.times == 0 || s.away.attempt != s.attempt {
 		s.away = awayCount{attempt: s.attempt, since: time.Now()}
 	}
@@ -48,7 +56,7 @@ func (s *stepCall) isUncounted(err error) bool {
 
 // again waits, longer each time, for the attempt to be made again.
 func (s *stepCall) again(err error) (*store.StepRow, error) {
-	s.b.e.log().Warn("kagzi: a transactional step lost the database and is repeated; the attempt is not counted", "step", s.id, "attempt", s.attempt, "error", err)
+	s.b.e.log().Warn("kagzi: a transactional step is repeated because of the database; the attempt is not counted", "step", s.id, "attempt", s.attempt, "error", err)
 	select {
 	case <-time.After(min(databasePause<<min(s.away.times-1, 10), awayPause)):
 	case <-s.b.e.done:

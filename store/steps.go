@@ -265,15 +265,17 @@ func readRecorded(rows pgx.Rows, records []*Record) error {
 	return rows.Err()
 }
 
-// From the record to the commit the run is locked: a process that is frozen in between must not keep it so.
-const endWhenIdle = `SELECT set_config('idle_in_transaction_session_timeout', '10s', true)`
+// From the record to the commit the run is locked: a process that is frozen in between must not keep it so. The record waits
+// for locks as long as its call may, and not as long as the role says: the function has succeeded, and would be repeated.
+const lastTimeouts = `SELECT set_config('idle_in_transaction_session_timeout', '10s', true),
+	set_config('lock_timeout', $1, true), set_config('statement_timeout', $2, true)`
 
 // RecordIn writes one record as the last statement of tx, the caller's, and locks the run until tx ends. It reports
 // whether the record was written; if not, the lease is lost or the attempt has a result already.
 func (s *Store) RecordIn(ctx context.Context, tx pgx.Tx, r *Record) (bool, error) {
 	r.Outcome = Undecided
 	b := &pgx.Batch{}
-	b.Queue(endWhenIdle)
+	b.Queue(lastTimeouts, patient.prologueArgs(ctx)[:2]...)
 	b.Queue(recordSteps, s.recordArgs([]*Record{r})...)
 	err := exchange(ctx, tx, patient, b, nil, func(rows pgx.Rows) error { return readRecorded(rows, []*Record{r}) })
 	return err == nil && r.Outcome == Done, wrap("record step", err)

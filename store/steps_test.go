@@ -197,6 +197,8 @@ func TestRecordIn(t *testing.T) {
 		}
 		before := settings()
 		recordIn(t, s, tx, record(r, "step", "x"))
+		exec(t, tx, `SET LOCAL lock_timeout = 0`) // these two are the record's, because it is the last statement
+		exec(t, tx, `SET LOCAL statement_timeout = 0`)
 		if _, err := s.Start(t.Context(), tx, many(2, withID("same"))); err != nil {
 			t.Fatal(err)
 		}
