@@ -39,6 +39,7 @@ func (b *branch) waitFor(w *wait, on *event, past int) error {
 	if e.replays && (!until.IsZero() || w.need > 0) { // what did not end before does not begin
 		b.stop()
 	}
+	runtime.Gosched() // see parkLocked
 	e.mu.Lock()
 	if e.reason != underWay {
 		e.mu.Unlock()
@@ -156,8 +157,21 @@ func (e *execution) suspendLocked() {
 	if !timed {
 		first = e.waits[slices.IndexFunc(e.waits, func(w *wait) bool { return w.need > 0 })]
 	}
-	e.park = e.newPark(store.Sleeping, first.why)
-	e.park.Wake, e.park.WakeAt, e.park.Need, e.park.Seen = -1, first.until, need, e.seen
+	p := e.newPark(store.Sleeping, first.why)
+	p.Wake, p.WakeAt, p.Need, p.Seen = -1, first.until, need, e.seen
+	e.parkLocked(p)
+}
+
+// parkLocked suspends the execution with p and the records that go with it. A call from another goroutine than its
+// Context's fails the run instead: the next execution need not come to it, and would complete as if it had been made.
+// Those who park give way before, because a goroutine that the function has just begun may be about to make such a call.
+func (e *execution) parkLocked(p *store.Park, records ...*store.Record) {
+	if errors.Is(e.misused, ErrConcurrentContext) {
+		e.failure = e.misused
+		e.endLocked(endFailed, e.failure)
+		return
+	}
+	e.park, e.unsaved = p, append(e.unsaved, records...)
 	e.endLocked(endSuspended, nil)
 }
 
@@ -166,6 +180,7 @@ func (e *execution) suspendLocked() {
 // the record and the suspension are then one transaction. It exits the goroutine if it suspends.
 func (b *branch) suspendWith(r *store.Record, w *wait, on *event, past int) {
 	e := b.e
+	runtime.Gosched() // see parkLocked
 	e.mu.Lock()
 	if e.reason != underWay {
 		e.mu.Unlock()
@@ -185,8 +200,7 @@ func (b *branch) suspendWith(r *store.Record, w *wait, on *event, past int) {
 			p.WaitingOn = first.why
 		}
 	}
-	e.park, e.unsaved = p, append(e.unsaved, r)
-	e.endLocked(endSuspended, nil)
+	e.parkLocked(p, r)
 	e.mu.Unlock()
 	runtime.Goexit()
 }

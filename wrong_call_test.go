@@ -141,6 +141,52 @@ func TestAWrongCallInsideOfAStep(t *testing.T) {
 	}
 }
 
+// TestAWrongCallIsNotForgottenAtASuspension has another goroutine use the Context in the first execution alone, outside of a
+// step and inside of one, before the run leaves memory: it does not complete as if the call had been made.
+func TestAWrongCallIsNotForgottenAtASuspension(t *testing.T) {
+	t.Parallel()
+	charge := func(ctx Context) {
+		elsewhere(func() { _ = Do(ctx, "charge", func(context.Context) error { return nil }) })
+	}
+	for name, call := range map[string]func(ctx Context, first bool) error{
+		"OutsideOfAStep": func(ctx Context, first bool) error {
+			if first {
+				charge(ctx)
+			}
+			return nil
+		},
+		"InsideOfAStep": func(ctx Context, _ bool) error {
+			return Do(ctx, "s", func(context.Context) error { charge(ctx); return nil })
+		},
+	} {
+		for wait, f := range map[string]func(ctx Context) error{
+			"Sleep":  func(ctx Context) error { return Sleep(ctx, "long", time.Hour) },
+			"Signal": func(ctx Context) error { _, err := WaitSignal(ctx, approved); return err },
+			"Branch": func(ctx Context) error {
+				_, err := Go(ctx, "b", func(ctx Context) (int, error) { return 0, Sleep(ctx, "long", time.Hour) }).Result(ctx)
+				return err
+			},
+		} {
+			t.Run(name+wait, func(t *testing.T) {
+				k := newKit(t)
+				wf := Define[int, int]("wf", noRetry)
+				var executions atomic.Int64
+				w := newTestWorker(t, k.c, WorkerConfig{})
+				Handle(w, wf, func(ctx Context, _ int) (int, error) {
+					if err := call(ctx, executions.Add(1) == 1); err != nil {
+						return 0, err
+					}
+					return 0, f(ctx)
+				})
+				startWorker(t, w)
+				if re := failureOf(k, begin(k, wf, 1), StatusFailed); re.Kind != KindBadRequest {
+					t.Errorf("the run failed with kind %s: %v", re.Kind, re)
+				}
+			})
+		}
+	}
+}
+
 // TestAWrongCallOfAnExecutionThatIsOver has a goroutine outlive the execution that began it, and misuse its Context then: what
 // executes the run now has nothing to do with that.
 func TestAWrongCallOfAnExecutionThatIsOver(t *testing.T) {
