@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -44,8 +45,8 @@ const (
 	mostAlone    = 16
 	mostTroubled = 4
 
-	// mostBig is how many runs are remembered to be too large for the shared queries.
-	mostBig = 10_000
+	// mostHard is how many runs are remembered to be too large or too slow for the shared queries.
+	mostHard = 10_000
 
 	// mostUnread is how often what reached a run under way cannot be read before the run is given back.
 	mostUnread = 3
@@ -60,25 +61,32 @@ type loader struct {
 	ctx      context.Context // ends with the session
 	stop     context.CancelFunc
 	shared   *batch.Batcher[*execution]
+	parted   *batch.Batcher[[]*execution] // reads in parts what failed together, while others are read
 	alone    *lane
 	troubled *lane
 	news     *batch.Batcher[*execution] // reads what reached runs under way, of one after the other
 	large    memory
-	conns    chan struct{} // held by what reads alone, which may take long: others need the pool, too
+	conns    chan struct{} // held by queries that may take long: others need the pool, too
 
-	mu  sync.Mutex
-	big map[uuid.UUID]bool // runs that were too large for the shared queries: they need not be tried there again
+	mu   sync.Mutex
+	hard map[uuid.UUID]bool // runs that are too large or too slow for the shared queries: they are not tried there again
 }
 
 func newLoader(s *session) *loader {
-	l := &loader{s: s, large: memory{most: mostLarge, freed: make(chan struct{})}, big: map[uuid.UUID]bool{}}
+	l := &loader{s: s, large: memory{most: mostLarge, freed: make(chan struct{})}, hard: map[uuid.UUID]bool{}}
 	l.ctx, l.stop = context.WithCancel(context.Background())
-	l.shared = batch.New(batch.Config[*execution]{Flush: func(es []*execution) { l.readShared(es, sharedTimeout) }})
+	l.shared = batch.New(batch.Config[*execution]{Flush: func(es []*execution) { l.readTogether(es, sharedTimeout) }})
+	l.parted = batch.New(batch.Config[[]*execution]{MaxItems: 1, Flush: func(groups [][]*execution) {
+		for _, es := range groups {
+			l.readParts(es)
+		}
+	}})
 	l.news = batch.New(batch.Config[*execution]{MaxItems: 1, Flush: func(es []*execution) {
 		for _, e := range es {
-			l.conns <- struct{}{}
-			l.fetchAlone(e)
-			<-l.conns
+			_ = l.slowly(func() error {
+				l.fetchAlone(e)
+				return nil
+			})
 		}
 	}})
 	l.alone, l.troubled = newLane(l, mostAlone, 2), newLane(l, mostTroubled, 1)
@@ -90,6 +98,7 @@ func newLoader(s *session) *loader {
 func (l *loader) end() {
 	l.stop()
 	l.shared.Wait()
+	l.parted.Wait()
 	l.alone.reading.Wait()
 	l.troubled.reading.Wait()
 	l.news.Wait()
@@ -98,58 +107,15 @@ func (l *loader) end() {
 // add has the history of e read, and e executed or given back then.
 func (l *loader) add(e *execution) {
 	l.mu.Lock()
-	big := l.big[e.run.RunID]
+	hard := l.hard[e.run.RunID]
 	l.mu.Unlock()
 	switch {
 	case e.run.Suspect() || e.run.LoadFailures > 0:
 		l.troubled.add(e)
-	case big:
+	case hard:
 		l.alone.add(e)
 	default:
 		l.shared.Add(e)
-	}
-}
-
-// A lane reads one history after the other, for few runs at a time.
-type lane struct {
-	l       *loader
-	most    int
-	reading *batch.Batcher[*execution]
-
-	mu sync.Mutex
-	n  int // runs in it
-}
-
-func newLane(l *loader, most, atOnce int) *lane {
-	p := &lane{l: l, most: most}
-	p.reading = batch.New(batch.Config[*execution]{MaxItems: 1, Flushes: atOnce, Flush: func(es []*execution) {
-		for _, e := range es {
-			l.conns <- struct{}{}
-			l.readAlone(e)
-			<-l.conns
-			p.mu.Lock()
-			p.n--
-			p.mu.Unlock()
-		}
-	}})
-	return p
-}
-
-// add has e's history read, or gives e's run back for a moment if too many wait.
-func (p *lane) add(e *execution) {
-	p.mu.Lock()
-	room := p.n < p.most
-	if room {
-		p.n++
-	}
-	p.mu.Unlock()
-	switch {
-	case room:
-		p.reading.Add(e)
-	case e.run.LoadFailures == 0 && e.run.Suspect():
-		e.setBack("recovery", time.Second, store.HistoryUntried)
-	default:
-		e.setBack(waitsForHistory, loadPause(max(2, e.run.LoadFailures)), store.HistoryUntried)
 	}
 }
 
@@ -164,9 +130,9 @@ func loadPause(failures int) time.Duration {
 
 // ---- many at once ----
 
-// readShared reads many histories in one query. Those that are too large for that, or among which one is that cannot be
-// read, are read in parts, and in the end alone.
-func (l *loader) readShared(es []*execution, timeout time.Duration) {
+// readTogether reads many histories in one query. Those that are too large for that, or among which one is that cannot be
+// read in time, are read in parts, and in the end alone: others do not wait for that.
+func (l *loader) readTogether(es []*execution, timeout time.Duration) {
 	for failures := 0; ; failures++ {
 		es = stillLoading(es)
 		if len(es) == 0 {
@@ -181,7 +147,7 @@ func (l *loader) readShared(es []*execution, timeout time.Duration) {
 			return
 		}
 		if l.readable() {
-			l.readParts(es)
+			l.split(es)
 			return
 		}
 		if !l.wait(err, es, failures) {
@@ -194,32 +160,58 @@ const readingHistory = "read history" // as the store names it in its errors
 
 // readRest goes on with those that have more than each bytes.
 func (l *loader) readRest(large []*execution, each int64) {
-	switch {
-	case len(large) == 0:
-	case each < sharedEach:
-		l.readParts(large)
-	default:
-		for _, e := range large {
-			l.mu.Lock()
-			if len(l.big) >= mostBig {
-				clear(l.big)
-			}
-			l.big[e.run.RunID] = true
-			l.mu.Unlock()
-			l.alone.add(e)
-		}
+	if each < sharedEach && len(large) > 0 {
+		l.split(large)
+		return
+	}
+	for _, e := range large {
+		l.readHard(e)
+	}
+}
+
+// split has executions read in parts, behind those that wait for that already: what can be read is read before what
+// failed is tried again. One is read alone.
+func (l *loader) split(es []*execution) {
+	if len(es) == 1 {
+		l.readHard(es[0])
+	} else {
+		l.parted.Add(es)
 	}
 }
 
 func (l *loader) readParts(es []*execution) {
-	if len(es) == 1 {
-		l.alone.add(es[0])
-		return
-	}
 	n := (len(es) + parts - 1) / parts
-	for ; len(es) > 0; es = es[min(n, len(es)):] {
-		l.readShared(es[:min(n, len(es))], partTimeout)
+	for part := range slices.Chunk(es, n) {
+		_ = l.slowly(func() error {
+			l.readTogether(part, partTimeout)
+			return nil
+		})
 	}
+}
+
+// readHard has e's history read alone, now and until that was easy.
+func (l *loader) readHard(e *execution) {
+	l.mu.Lock()
+	if len(l.hard) >= mostHard {
+		clear(l.hard)
+	}
+	l.hard[e.run.RunID] = true
+	l.mu.Unlock()
+	l.alone.add(e)
+}
+
+// unmark lets the history of e's run be read with others again.
+func (l *loader) unmark(e *execution) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.hard, e.run.RunID)
+}
+
+// slowly calls f, which asks the database something that may take long, once few enough others do.
+func (l *loader) slowly(f func() error) error {
+	l.conns <- struct{}{}
+	defer func() { <-l.conns }()
+	return f()
 }
 
 // settle lets those begin whose histories were read, and returns the others.
@@ -246,108 +238,6 @@ func request(es []*execution, each int64, timeout time.Duration) store.LoadReque
 		}
 	}
 	return req
-}
-
-// ---- one alone ----
-
-// readAlone reads the history of one run, unless that is to be set aside without.
-func (l *loader) readAlone(e *execution) {
-	for failures := 0; len(stillLoading([]*execution{e})) > 0; failures++ {
-		over, err := l.judge(e)
-		if over {
-			return
-		}
-		if err == nil {
-			err = l.readOne(e)
-		}
-		if err == nil {
-			return
-		}
-		switch class := store.Classify(err); {
-		case class != store.ClassBusy && class != store.ClassConflict && l.readable():
-			e.unreadable(err)
-			return
-		case !l.wait(err, []*execution{e}, failures):
-			return
-		}
-	}
-}
-
-// readOne reads the history of e, however large it is, once there is room for it.
-func (l *loader) readOne(e *execution) error {
-	timeout := min(aloneTimeout<<min(e.run.LoadFailures, 10), longestLoad)
-	if cfg := l.s.w.cfg; cfg.FixedLease {
-		timeout = min(timeout, cfg.VisibilityTimeout/2)
-	}
-	size, err := l.s.store.LoadSize(l.ctx, e.run.RunID, timeout)
-	if err != nil {
-		return err
-	}
-	if size > sharedEach {
-		if size = min(size, mostLarge); !l.large.take(size, e.done, shareWait) {
-			e.setBack(waitsForHistory, loadPause(3), store.HistoryUntried)
-			return nil
-		}
-		e.mu.Lock()
-		e.large = size
-		e.mu.Unlock()
-	}
-	loaded, err := l.s.store.Load(l.ctx, request([]*execution{e}, store.NoLimit, timeout))
-	if err != nil {
-		l.forget(e)
-		return err
-	}
-	e.loaded(loaded)
-	if e.ended() { // perhaps before it had its share
-		l.forget(e)
-	}
-	return nil
-}
-
-// forget gives back what e holds of the memory for large histories.
-func (l *loader) forget(e *execution) {
-	e.mu.Lock()
-	size := e.large
-	e.large = 0
-	e.mu.Unlock()
-	l.large.give(size)
-}
-
-// judge finds out whether a suspect has made progress since its recoveries began, and ends the run if it killed its
-// workers too often without: reading its history may be what does it.
-func (l *loader) judge(e *execution) (over bool, err error) {
-	if !e.run.Suspect() {
-		return false, nil
-	}
-	found, err := l.s.store.Suspicion(l.ctx, e.run.RunID, e.run.RecoveriesSince, aloneTimeout)
-	if err != nil {
-		return false, err
-	}
-	if found.Progress {
-		if err := l.s.store.ResetRecoveries(l.s.background, e.held()); err != nil {
-			e.log().Warn("kagzi: recoveries of a run that made progress are not reset", "error", err)
-		}
-		e.run.Recoveries = 0
-		return false, nil
-	}
-	if e.run.Recoveries <= maxRecoveries {
-		return false, nil
-	}
-	e.mu.Lock()
-	verdict := e.condemned()
-	e.mu.Unlock()
-	if verdict == nil || found.Registered {
-		e.refuse(endFailed, kinded{KindCrashLoop, fmt.Errorf("the run was taken over from a dead worker %d times without progress: it may be killing them", e.run.Recoveries)})
-		return true, nil
-	}
-	e.mu.Lock()
-	e.verdict = verdict
-	if found.Children {
-		e.offspring[uuid.Nil] = true // whoever they are
-	}
-	e.mu.Unlock()
-	e.refuse(endUndone, nil)
-	return true, nil
 }
 
 // ---- what reaches runs under way ----
@@ -484,49 +374,4 @@ func (e *execution) loaded(l store.Loaded) {
 	e.loading = false
 	e.mu.Unlock()
 	e.s.dispatch(e)
-}
-
-// ---- memory ----
-
-// A memory shares out bytes. It is safe for concurrent use.
-type memory struct {
-	most int64
-
-	mu    sync.Mutex
-	used  int64
-	freed chan struct{} // closed, and made anew, when some are given back
-}
-
-// take waits until n bytes are free, and returns false if that takes longer than most, or done is closed before.
-func (m *memory) take(n int64, done <-chan struct{}, most time.Duration) bool {
-	timer := time.NewTimer(most)
-	defer timer.Stop()
-	for {
-		m.mu.Lock()
-		if m.used+n <= m.most {
-			m.used += n
-			m.mu.Unlock()
-			return true
-		}
-		freed := m.freed
-		m.mu.Unlock()
-		select {
-		case <-freed:
-		case <-done:
-			return false
-		case <-timer.C:
-			return false
-		}
-	}
-}
-
-func (m *memory) give(n int64) {
-	if n == 0 {
-		return
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.used -= n
-	close(m.freed)
-	m.freed = make(chan struct{})
 }

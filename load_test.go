@@ -96,6 +96,68 @@ func setReadable(t *testing.T, pool *pgxpool.Pool, table string, readable bool) 
 
 func nothingMore(Context, int) error { return nil }
 
+// slowPool is a pool of a user for whom the histories of the runs given take for ever to read.
+func slowPool(t *testing.T, db *dbtest.DB, slow ...*Run[int]) *pgxpool.Pool {
+	t.Helper()
+	role, _, _ := poorClient(t, db, "")
+	var ids []string
+	for _, r := range slow {
+		ids = append(ids, string(r.ID()))
+	}
+	execSQL(t, db.Pool, fmt.Sprintf(`CREATE FUNCTION public.readable(run uuid) RETURNS bool LANGUAGE plpgsql AS $$
+		BEGIN
+			IF run = ANY ('{%s}') THEN PERFORM pg_sleep(600); END IF;
+			RETURN true;
+		END $$`, strings.Join(ids, ",")))
+	execSQL(t, db.Pool, `CREATE POLICY slow ON kagzi.step_runs USING (public.readable(run_id))`)
+	execSQL(t, db.Pool, `ALTER TABLE kagzi.step_runs ENABLE ROW LEVEL SECURITY`)
+	cfg, err := pgxpool.ParseConfig(db.DSN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.MaxConns = 10
+	cfg.ConnConfig.RuntimeParams["role"] = role
+	cfg.ConnConfig.RuntimeParams["client_connection_check_interval"] = "100ms" // what nobody waits for any more shall end
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// TestManySlowHistoriesHoldUpNobodyElse has many runs wake whose histories the server takes for ever to read: those that
+// come while they are tried one after the other complete before that is over.
+func TestManySlowHistoriesHoldUpNobodyElse(t *testing.T) {
+	t.Parallel()
+	const n = 30
+	db := dbtest.Database(t)
+	admin := newTestClient(t, db.Pool)
+	slow := startLater(t, admin, 0, n)
+	c := newTestClient(t, slowPool(t, db, slow...))
+	w := newTestWorker(t, c, WorkerConfig{PollInterval: 100 * time.Millisecond, DrainTimeout: 100 * time.Millisecond})
+	handleRemembering(w, new(atomic.Int64), nothingMore)
+	recorded(t, db.Pool, slow, `'0'`)
+	startWorker(t, w)
+	hard := func() int {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for s := range c.sessions {
+			s.loads.mu.Lock()
+			defer s.loads.mu.Unlock()
+			return len(s.loads.hard)
+		}
+		return 0
+	}
+	waitFor(t, "they are tried one after the other", func() bool { return hard() > 0 })
+	others := startLater(t, admin, 0, 5)
+	recorded(t, db.Pool, others, `'0'`)
+	checkResults(t, others, func(i int) int { return i })
+	if hard() >= n {
+		t.Error("the others had to wait until each slow history was tried")
+	}
+}
+
 // TestUnreadableHistoryCostsNobodyElse has 1,000 runs wake at once, of which one has a history that the server takes for
 // ever to read: the others complete, those that come later too, and people can see what the one waits for.
 func TestUnreadableHistoryCostsNobodyElse(t *testing.T) {
@@ -106,26 +168,7 @@ func TestUnreadableHistoryCostsNobodyElse(t *testing.T) {
 	runs := startRuns(t, admin, remembering, 1000)
 	recorded(t, db.Pool, runs, `'0'`)
 	bad := runs[500]
-	role, _, _ := poorClient(t, db, "")
-	execSQL(t, db.Pool, fmt.Sprintf(`CREATE FUNCTION public.readable(run uuid) RETURNS bool LANGUAGE plpgsql AS $$
-		BEGIN
-			IF run = '%s' THEN PERFORM pg_sleep(600); END IF;
-			RETURN true;
-		END $$`, bad.ID()))
-	execSQL(t, db.Pool, `CREATE POLICY slow ON kagzi.step_runs USING (public.readable(run_id))`)
-	execSQL(t, db.Pool, `ALTER TABLE kagzi.step_runs ENABLE ROW LEVEL SECURITY`)
-	cfg, err := pgxpool.ParseConfig(db.DSN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg.MaxConns = 10
-	cfg.ConnConfig.RuntimeParams["role"] = role
-	cfg.ConnConfig.RuntimeParams["client_connection_check_interval"] = "100ms" // what nobody waits for any more shall end
-	pool, err := pgxpool.NewWithConfig(ctx, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := slowPool(t, db, bad)
 	c, logged := loggedClient(t, pool)
 	w := newTestWorker(t, c, WorkerConfig{MaxConcurrent: 1000})
 	var calls atomic.Int64
