@@ -1,6 +1,7 @@
 package kagzi
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/kagzi/kagzi/internal/batch"
 	"github.com/kagzi/kagzi/notify"
 	"github.com/kagzi/kagzi/store"
 )
@@ -17,7 +19,8 @@ import (
 // results lets any number of callers wait for the ends of runs, with one query for all of them. Its
 // goroutine lives while somebody waits.
 type results struct {
-	client *Client
+	client   *Client
+	patience time.Duration // instead of togetherMost, for tests
 
 	mu      sync.Mutex
 	waiting map[uuid.UUID][]waiter
@@ -172,9 +175,8 @@ func (r *results) pending() []uuid.UUID {
 // run looks for ends until nobody waits.
 func (r *results) run(wake chan struct{}) {
 	begun, pause := time.Now(), firstLook
-	look := resultLook{results: r, most: mostAsked}
-	look.outage.after = r.client.hub.retry
-	look.outage.name(r.client.cfg.Logger.With("namespace", r.client.cfg.Namespace))
+	look := newResultLook(r)
+	defer look.alone.Wait()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var release func()
@@ -188,7 +190,6 @@ func (r *results) run(wake chan struct{}) {
 		if ids == nil {
 			return
 		}
-		asked := time.Now()
 		look.ask(ids)
 		longest := lastLook
 		if release != nil && r.client.hub.listening() {
@@ -196,7 +197,7 @@ func (r *results) run(wake chan struct{}) {
 		}
 		// A query that takes long is asked less often.
 		pause = min(2*pause, longest)
-		timer.Reset(max(pause, 10*time.Since(asked)))
+		timer.Reset(max(pause, 10*look.took))
 		if release == nil && time.Since(begun) > listenAfter {
 			release = r.client.hub.acquire()
 		}
@@ -212,6 +213,10 @@ const (
 	// mostAsked is how many runs one query is about at the most: it may bring the result of each.
 	mostAsked = 1000
 
+	// togetherMost is how long a query about more than one run may take. One of them may be too much by itself, and those who
+	// wait for the others wait for it as often as they are halved.
+	togetherMost = 2 * time.Second
+
 	// refusalLasts is for how long the database must have refused to say before those who wait are told: a migration, or
 	// somebody's lock, passes.
 	refusalLasts = 2 * time.Second
@@ -221,51 +226,145 @@ const (
 type resultLook struct {
 	*results
 	outage outage
-	most   int       // runs of the next query
-	since  time.Time // when the database began to refuse to answer; zero if the last query was answered
+	most   int                       // runs of the next query
+	since  time.Time                 // when the database began to refuse to answer; zero if the last query was answered
+	took   time.Duration             // the longest query of the last look, but for those that failed because of one run
+	alone  *batch.Batcher[uuid.UUID] // asks for the lone ones
+
+	lonely sync.Mutex
+	lones  map[uuid.UUID]*lone
+}
+
+// A lone is a run whose end could not be read, although the ends of others could. It is asked for by itself from then on,
+// beside the others, so that these need not wait for it.
+type lone struct {
+	since time.Time // when that was found
+	times int       // it failed
+	next  time.Time // when it is asked for again
+	asked bool      // now
+}
+
+func newResultLook(r *results) *resultLook {
+	l := &resultLook{results: r, most: mostAsked, lones: map[uuid.UUID]*lone{}}
+	l.outage.after = r.client.hub.retry
+	l.outage.name(r.client.cfg.Logger.With("namespace", r.client.cfg.Namespace))
+	l.alone = batch.New(batch.Config[uuid.UUID]{MaxItems: 1, Flush: l.askAlone})
+	return l
 }
 
 // ask gives those who wait for ids the ends that are there, or the error that they need not wait with any longer.
 func (l *resultLook) ask(ids []uuid.UUID) {
-	for len(ids) > 0 {
-		n := min(len(ids), l.most)
-		last := l.last()
-		ended, missing, err := l.client.store.Ended(context.Background(), ids[:n])
-		if err != nil {
-			left := l.failed(ids, last, n, err)
-			if left == nil {
-				return
+	l.took = 0
+	for ids = l.together(ids); len(ids) > 0; {
+		n, last, begun := min(len(ids), l.most), l.last(), time.Now()
+		err := store.Apart(ids[:n], l.askTogether, l.failedAlone)
+		switch {
+		case err == nil:
+			l.outage.end()
+			l.since, l.most = time.Time{}, min(2*l.most, mostAsked)
+			ids = ids[n:]
+		case store.Classify(err) == store.ClassLate && !store.MayBeOfOne(err): // no answer came: n may be too many for one query
+			l.outage.begin(err)
+			l.most = max(1, n/2)
+			if n == 1 {
+				l.failedAlone(ids[0], err)
+				ids = ids[1:]
 			}
-			ids = left
-			continue
+		default:
+			l.took = max(l.took, time.Since(begun))
+			l.failed(ids, last, err)
+			return
 		}
-		l.outage.end()
-		l.since, l.most = time.Time{}, min(2*l.most, mostAsked)
-		for _, e := range ended {
-			l.deliver(ending{Ended: e}, last)
-		}
-		for _, id := range missing {
-			l.deliver(ending{Ended: store.Ended{RunID: id}, err: ErrRunNotFound}, last)
-		}
-		ids = ids[n:]
 	}
 }
 
-// failed goes by what err says of a query about the first n of ids, and returns those to go on with at once: the same may
-// succeed later, n were too many for one query, or who waits is told.
-func (l *resultLook) failed(ids []uuid.UUID, last uint64, n int, err error) []uuid.UUID {
-	told := false
-	switch store.Classify(err) {
-	case store.ClassClosed:
-		told = true
-	case store.ClassLate:
-		l.outage.begin(err)
-		l.most = max(1, n/2)
-		if n == 1 { // the others need not wait for the one that takes too long
-			return ids[1:]
-		}
+// together returns those of ids that are asked for together, and has the lone ones asked for whose pause is over.
+func (l *resultLook) together(ids []uuid.UUID) []uuid.UUID {
+	l.lonely.Lock()
+	defer l.lonely.Unlock()
+	if len(l.lones) == 0 {
 		return ids
-	case store.ClassAway, store.ClassBusy:
+	}
+	waiting := map[uuid.UUID]*lone{}
+	ids = slices.DeleteFunc(ids, func(id uuid.UUID) bool {
+		x := l.lones[id]
+		if x == nil {
+			return false
+		}
+		waiting[id] = x
+		if !x.asked && !time.Now().Before(x.next) {
+			x.asked = true
+			l.alone.Add(id)
+		}
+		return true
+	})
+	l.lones = waiting
+	return ids
+}
+
+func (l *resultLook) askTogether(ids []uuid.UUID) error {
+	begun := time.Now()
+	err := l.fetch(ids, cmp.Or(l.patience, togetherMost))
+	if err == nil {
+		l.took = max(l.took, time.Since(begun))
+	}
+	return err
+}
+
+func (l *resultLook) askAlone(ids []uuid.UUID) {
+	for _, id := range ids {
+		if err := l.fetch(ids, 0); err != nil {
+			l.failedAlone(id, err)
+			continue
+		}
+		l.lonely.Lock()
+		delete(l.lones, id)
+		l.lonely.Unlock()
+	}
+}
+
+// fetch gives those who wait for ids the ends that are there.
+func (l *resultLook) fetch(ids []uuid.UUID, most time.Duration) error {
+	last := l.last()
+	ended, missing, err := l.client.store.Ended(context.Background(), ids, most)
+	if err != nil {
+		return err
+	}
+	for _, e := range ended {
+		l.deliver(ending{Ended: e}, last)
+	}
+	for _, id := range missing {
+		l.deliver(ending{Ended: store.Ended{RunID: id}, err: ErrRunNotFound}, last)
+	}
+	return nil
+}
+
+// failedAlone has the run asked for by itself after a pause. Whoever waits for it is told the error if it lasts, unless it
+// says that no answer came in time.
+func (l *resultLook) failedAlone(id uuid.UUID, err error) {
+	last := l.last()
+	l.lonely.Lock()
+	x := l.lones[id]
+	if x == nil {
+		x = &lone{since: time.Now()}
+		l.lones[id] = x
+	}
+	x.next, x.asked = time.Now().Add(troublePause(x.times)), false
+	x.times++
+	lasts := time.Since(x.since) >= refusalLasts
+	l.lonely.Unlock()
+	if store.Closed(err) || lasts && (!store.Away(err) || store.Answered(err)) {
+		l.tell([]uuid.UUID{id}, last, err)
+	}
+}
+
+// failed goes by what err says of a query that failed for no run of its own: the same may succeed later, or who waits is
+// told.
+func (l *resultLook) failed(ids []uuid.UUID, last uint64, err error) {
+	told := store.Closed(err)
+	switch {
+	case told:
+	case store.Away(err):
 		l.outage.begin(err)
 	default:
 		if l.since.IsZero() {
@@ -273,16 +372,19 @@ func (l *resultLook) failed(ids []uuid.UUID, last uint64, n int, err error) []uu
 		}
 		told = time.Since(l.since) >= refusalLasts
 	}
-	if !told {
-		return nil
+	if told {
+		l.tell(ids, last, err)
 	}
+}
+
+// tell gives those who wait for ids the error.
+func (l *resultLook) tell(ids []uuid.UUID, last uint64, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), refusalLasts)
 	defer cancel()
 	err = l.client.store.ExplainRights(ctx, err)
 	for _, id := range ids {
 		l.deliver(ending{Ended: store.Ended{RunID: id}, err: err}, last)
 	}
-	return nil
 }
 
 // hub is the process's listener: one connection, open while somebody in the process waits for hints.

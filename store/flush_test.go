@@ -116,7 +116,7 @@ func TestFinish(t *testing.T) {
 		rs := running(t, s, 2)
 		failed := &Finish{RunID: rs[1].RunID, Lease: rs[1].Lease, Status: Failed, ErrorKind: "kind", Error: "text"}
 		flush(t, s, &Flush{Finishes: []*Finish{finish(rs[0]), failed}})
-		ended, missing, err := s.Ended(t.Context(), []uuid.UUID{rs[0].RunID, rs[1].RunID, uuid.New()})
+		ended, missing, err := s.Ended(t.Context(), []uuid.UUID{rs[0].RunID, rs[1].RunID, uuid.New()}, 0)
 		if err != nil || len(ended) != 2 || len(missing) != 1 {
 			t.Fatal(ended, missing, err)
 		}

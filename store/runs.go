@@ -243,14 +243,19 @@ LEFT JOIN LATERAL (
 ) r ON true
 WHERE r.there IS NULL`
 
-// Ended returns those of the runs that are over, and those that do not exist.
-func (s *Store) Ended(ctx context.Context, ids []uuid.UUID) (ended []Ended, missing []uuid.UUID, err error) {
+// Ended returns those of the runs that are over, and those that do not exist. It is ended after most; zero is as long as any
+// call may take.
+func (s *Store) Ended(ctx context.Context, ids []uuid.UUID, most time.Duration) (ended []Ended, missing []uuid.UUID, err error) {
+	mode := txMode{statements: most, locks: callTimeout} // a lock of the table's is no error before most is over
+	if most == 0 {
+		mode = patient
+	}
 	err = do(ctx, func(ctx context.Context) error {
 		ended, missing = nil, nil
 		b := &pgx.Batch{}
 		b.Queue(endedRuns, s.namespace, array(ids))
 		b.Queue(missingRuns, s.namespace, array(ids))
-		return exchange(ctx, s.pool, patient, b, func(rows pgx.Rows) error {
+		return exchange(ctx, s.pool, mode, b, func(rows pgx.Rows) error {
 			for rows.Next() {
 				var e Ended
 				var kind, text *string

@@ -326,10 +326,10 @@ func TestRunAndList(t *testing.T) {
 	}
 	_, err := New(s.pool, "other").Run(t.Context(), ids[0])
 	wantError(t, err, ErrRunNotFound)
-	if ended, missing, err := New(s.pool, "other").Ended(t.Context(), ids[4:5]); err != nil || len(ended) != 0 || len(missing) != 1 {
+	if ended, missing, err := New(s.pool, "other").Ended(t.Context(), ids[4:5], 0); err != nil || len(ended) != 0 || len(missing) != 1 {
 		t.Errorf("another namespace's: %v, %v, %v", ended, missing, err)
 	}
-	if ended, missing, err := s.Ended(t.Context(), ids[3:5]); err != nil || len(ended) != 1 || ended[0].Status != Cancelled || ended[0].ErrorKind != "cancelled" || len(missing) != 0 {
+	if ended, missing, err := s.Ended(t.Context(), ids[3:5], 0); err != nil || len(ended) != 1 || ended[0].Status != Cancelled || ended[0].ErrorKind != "cancelled" || len(missing) != 0 {
 		t.Errorf("ended %+v, missing %v, error %v", ended, missing, err)
 	}
 }

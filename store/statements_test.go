@@ -310,7 +310,7 @@ func life(t *testing.T, s *Store, plain DB) {
 		t.Errorf("queue %q", queue)
 	}
 	verbs(t, s, r(0).RunID, odd)
-	ended, missing, err := s.Ended(t.Context(), []uuid.UUID{r(1).RunID, uuid.New()})
+	ended, missing, err := s.Ended(t.Context(), []uuid.UUID{r(1).RunID, uuid.New()}, 0)
 	ok("ended", err)
 	if len(ended) != 1 || ended[0].Error != odd || len(missing) != 1 {
 		t.Errorf("ended %+v, missing %v", ended, missing)
