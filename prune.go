@@ -31,6 +31,10 @@ const (
 	lookLong = 50 * time.Millisecond  // a look that takes longer is divided by the next walk
 	lookMost = 200 * time.Millisecond // a look that takes longer is cut off, and divided
 	mostCuts = 100_000
+
+	mostSmaller = 16 // powers of two by which transactions become smaller
+
+	leftOutReminder = time.Hour // that some runs cannot be deleted is logged so often
 )
 
 // A pruneWalk is where the coordinator stands in its walk over the runs, from the oldest ID to the newest. It lies in
@@ -50,6 +54,7 @@ type pruneWalk struct {
 	smaller int           // transactions are smaller by so many powers of two, because they took too long
 	deleted int           // runs, since that was logged
 	logged  time.Time
+	leftOut time.Time // when it was last told that something is left out
 }
 
 // log tells how many runs were deleted, about once a minute.
@@ -114,13 +119,16 @@ func (k *Coordinator) lookForOld(ctx context.Context) (time.Duration, error) {
 	began, look := time.Now(), w.next()
 	old, left, err := k.client.store.Old(ctx, k.cfg.retention(), look, pruneLook, cmp.Or(w.most, lookMost))
 	switch {
-	case errors.Is(err, store.ErrTooLong):
-		if !w.cut(look) {
-			w.passed(look.End) // there is nothing to divide: it comes again with the next walk
-		}
-		return k.inVain(began), nil
 	case store.Locked(err): // by a migration
 		return k.cfg.Interval, nil
+	case errors.Is(err, store.ErrTooLong), store.MayBeOfOne(err) && k.canLook(ctx): // a row in there cannot be read
+		if !w.cut(look) { // there is nothing to divide: it comes again with the next walk
+			w.passed(look.End)
+			if store.MayBeOfOne(err) {
+				w.tellLeftOut(k.client.cfg.Logger, "kagzi: a run cannot be read to see whether it is past its retention", "after", look.After, "up_to", look.End, "error", err)
+			}
+		}
+		return k.inVain(began), nil
 	case err != nil:
 		return 0, err
 	}
@@ -140,6 +148,12 @@ func (k *Coordinator) lookForOld(ctx context.Context) (time.Duration, error) {
 	default:
 		return k.inVain(began), nil
 	}
+}
+
+// canLook reports whether a look at no rows succeeds.
+func (k *Coordinator) canLook(ctx context.Context) bool {
+	_, _, err := k.client.store.Old(ctx, k.cfg.retention(), store.Range{}, 1, cmp.Or(k.walk.most, lookMost))
+	return err == nil
 }
 
 // inVain is the pause after a look that began then and brought nothing.
@@ -199,19 +213,12 @@ func (w *pruneWalk) fit(look store.Range, took time.Duration) {
 
 // pruneOld deletes the first of the runs that were found.
 func (k *Coordinator) pruneOld(ctx context.Context) (time.Duration, error) {
-	w, s, began := &k.walk, k.client.store, time.Now()
+	w, began := &k.walk, time.Now()
 	n := min(len(w.old), max(1, pruneRuns>>w.smaller))
-	rows := max(1, pruneRows>>w.smaller)
-	pruned, err := s.Prune(ctx, k.cfg.retention(), w.old[:n], rows)
-	for _, id := range pruned.Long {
-		for more := 1; more > 0 && err == nil && ctx.Err() == nil; {
-			more, err = s.PruneSteps(ctx, id, rows)
-		}
-	}
+	pruned, late, err := k.pruneRuns(ctx, w.old[:n], max(1, pruneRows>>w.smaller))
 	switch {
-	case errors.Is(err, context.DeadlineExceeded): // their payloads are large: less at once
-		w.smaller = min(w.smaller+2, 16)
-		return 0, err
+	case late: // their payloads are large: less at once
+		w.smaller = min(w.smaller+2, mostSmaller)
 	case err == nil:
 		w.smaller = max(0, w.smaller-1)
 	}
@@ -233,6 +240,54 @@ func (k *Coordinator) pruneOld(ctx context.Context) (time.Duration, error) {
 		return k.inVain(began), nil
 	default:
 		return 0, nil
+	}
+}
+
+// pruneRuns deletes runs, rows rows in a transaction, and the first rows of those that have more. A run that cannot be
+// deleted is left out: the next walk comes to it again. late says that a transaction took too long.
+func (k *Coordinator) pruneRuns(ctx context.Context, ids []uuid.UUID, rows int) (all store.Pruned, late bool, err error) {
+	s := k.client.store
+	leftOut := func(id uuid.UUID, err error) {
+		if store.Classify(err) == store.ClassLate && k.walk.smaller < mostSmaller {
+			all.Left = append(all.Left, id)
+			return
+		}
+		k.walk.tellLeftOut(k.client.cfg.Logger, "kagzi: a run past its retention cannot be deleted; others are", "run", id, "error", err)
+	}
+	err = store.Apart(ids, func(ids []uuid.UUID) error {
+		pruned, err := s.Prune(ctx, k.cfg.retention(), ids, rows)
+		late = late || store.Classify(err) == store.ClassLate
+		if err == nil {
+			all.Elsewhere = all.Elsewhere || pruned.Elsewhere
+			all.Deleted += pruned.Deleted
+			all.Left, all.Long = append(all.Left, pruned.Left...), append(all.Long, pruned.Long...)
+		}
+		return err
+	}, leftOut)
+	all.Long = slices.DeleteFunc(all.Long, func(id uuid.UUID) bool {
+		var failure error
+		for more := 1; more > 0 && err == nil && failure == nil && ctx.Err() == nil; {
+			more, failure = s.PruneSteps(ctx, id, rows)
+		}
+		late = late || store.Classify(failure) == store.ClassLate
+		switch {
+		case failure == nil:
+			return false
+		case store.MayBeOfOne(failure):
+			leftOut(id, failure)
+			return true
+		}
+		err = failure
+		return false
+	})
+	return all, late, err
+}
+
+// tellLeftOut logs that the walk leaves something out, now and then: each walk comes to it again.
+func (w *pruneWalk) tellLeftOut(l *slog.Logger, text string, args ...any) {
+	if w.leftOut.IsZero() || time.Since(w.leftOut) > leftOutReminder {
+		l.Warn(text, args...)
+		w.leftOut = time.Now()
 	}
 }
 

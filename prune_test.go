@@ -340,6 +340,67 @@ func TestCoordinatorsPrune(t *testing.T) {
 	waitFor(t, "only the young are left", func() bool { return left(t, pool) == "young 10" })
 }
 
+// TestPruneLeavesOutWhatItCannotDelete has one run that the server refuses to delete, and one that it cannot even read: the
+// others go, that is told once, and these go when it is repaired.
+func TestPruneLeavesOutWhatItCannotDelete(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		damage []string // the run's ID is $1
+		repair string
+		told   string
+		steps  int
+	}{
+		"AForeignKey": {
+			[]string{`CREATE TABLE public.orders (run uuid, ns text, FOREIGN KEY (run, ns) REFERENCES kagzi.workflow_runs (run_id, namespace_id))`, `INSERT INTO public.orders VALUES ('%s', 'default')`},
+			`DROP TABLE public.orders`, "a run past its retention cannot be deleted", 1,
+		},
+		"OneOfManySteps": {
+			[]string{
+				`CREATE FUNCTION public.keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'kept' USING ERRCODE = '23503'; END $$`,
+				`CREATE TRIGGER keep BEFORE DELETE ON kagzi.step_runs FOR EACH ROW WHEN (OLD.run_id = '%s' AND OLD.step_id = 'step-7') EXECUTE FUNCTION public.keep()`,
+			},
+			`DROP TRIGGER keep ON kagzi.step_runs`, "a run past its retention cannot be deleted", pruneRows + 10,
+		},
+		"ADamagedRow": {
+			[]string{
+				`CREATE FUNCTION public.readable(run uuid) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN IF run = '%s' THEN RAISE 'invalid page' USING ERRCODE = 'XX001'; END IF; RETURN true; END $$`,
+				`CREATE POLICY bad ON kagzi.workflow_runs USING (public.readable(run_id))`,
+				`ALTER TABLE kagzi.workflow_runs ENABLE ROW LEVEL SECURITY`,
+			},
+			`ALTER TABLE kagzi.workflow_runs DISABLE ROW LEVEL SECURITY`, "a run cannot be read", 1,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.Database(t)
+			_, c, logged := poorClient(t, db, "")
+			k := newTestCoordinator(t, c, CoordinatorConfig{})
+			k.walk.most = time.Minute
+			for days := 40; days < 60; days++ { // IDs of many times, as a look is divided by them
+				addOld(t, db.Pool, "old", "COMPLETED", days, 1)
+			}
+			bad := queryOne[uuid.UUID](t, db.Pool, `SELECT run_id FROM kagzi.workflow_runs ORDER BY run_id OFFSET 7 LIMIT 1`)
+			execSQL(t, db.Pool, `UPDATE kagzi.workflow_runs SET workflow_type = 'bad' WHERE run_id = $1`, bad)
+			addSteps(t, db.Pool, "bad", tt.steps)
+			for _, sql := range tt.damage {
+				if strings.Contains(sql, "%s") {
+					sql = fmt.Sprintf(sql, bad)
+				}
+				execSQL(t, db.Pool, sql)
+			}
+			walkOnce(t, k)
+			wantLeft(t, db.Pool, "bad 1")
+			walkOnce(t, k)
+			if n := strings.Count(logged.String(), tt.told); n != 1 {
+				t.Errorf("told %d times, want once:\n%s", n, logged)
+			}
+			execSQL(t, db.Pool, tt.repair)
+			walkOnce(t, k)
+			wantLeft(t, db.Pool, "none")
+		})
+	}
+}
+
 // TestHalfDeletedRunGoesUnderALongerRetention shows that a run whose steps are half deleted goes, although the process that began has died and the next one's retention is
 // longer: such a run cannot be resumed, and what is left of it tells nothing.
 func TestHalfDeletedRunGoesUnderALongerRetention(t *testing.T) {
