@@ -392,42 +392,8 @@ func (h *heart) beat() error {
 	if woken := s.apply(states); woken != nil { // nil would mean all
 		s.look(woken)
 	}
-	return h.extend(ctx, db, states)
+	return s.extend(ctx, db, states)
 }
-
-// extend gives the runs another timeout that are past half of theirs: a fast run never pays. One whose lease cannot be
-// extended costs no other its own, and goes on until that is over.
-func (h *heart) extend(ctx context.Context, db store.DB, states []store.HeldState) error {
-	s, timeout := h.s, h.s.w.cfg.VisibilityTimeout
-	var late []store.Held
-	for _, st := range states {
-		if st.Holds && st.Term.Ends.Sub(st.Term.Asked) < timeout/2 {
-			late = append(late, store.Held{RunID: st.RunID, Lease: st.Lease})
-		}
-	}
-	if len(late) == 0 || s.w.cfg.FixedLease {
-		return nil
-	}
-	all := true
-	terms, err := s.store.ExtendLeases(ctx, db, late, timeout, func(held store.Held, err error) {
-		all = false
-		s.refusesOne(held, err)
-	})
-	for held, term := range terms {
-		s.mu.Lock()
-		e := s.executing[held.RunID]
-		s.mu.Unlock()
-		if e != nil && e.run.Lease == held.Lease {
-			e.setTerm(term)
-		}
-	}
-	if err == nil && all {
-		s.troubles.over(s.logger(s.workerID()), extending)
-	}
-	return err
-}
-
-const extending = "extend leases" // as the store names it in its errors
 
 func (h *heart) says(active int) store.Beat {
 	s := h.s

@@ -1,6 +1,7 @@
 package kagzi
 
 import (
+	"context"
 	"sync"
 	"time"
 
@@ -59,6 +60,40 @@ func (e *execution) exitUnlessHeld(step string) {
 
 // silentPause is how often a step that waits for the server to be heard looks again.
 const silentPause = 50 * time.Millisecond
+
+// extend gives the runs another timeout that are past half of theirs: a fast run never pays. One whose lease cannot be
+// extended costs no other its own, and goes on until that is over.
+func (s *session) extend(ctx context.Context, db store.DB, states []store.HeldState) error {
+	timeout := s.w.cfg.VisibilityTimeout
+	var late []store.Held
+	for _, st := range states {
+		if st.Holds && st.Term.Ends.Sub(st.Term.Asked) < timeout/2 {
+			late = append(late, store.Held{RunID: st.RunID, Lease: st.Lease})
+		}
+	}
+	if len(late) == 0 || s.w.cfg.FixedLease {
+		return nil
+	}
+	all := true
+	terms, err := s.store.ExtendLeases(ctx, db, late, timeout, func(held store.Held, err error) {
+		all = false
+		s.refusesOne(held, err)
+	})
+	for held, term := range terms {
+		s.mu.Lock()
+		e := s.executing[held.RunID]
+		s.mu.Unlock()
+		if e != nil && e.run.Lease == held.Lease {
+			e.setTerm(term)
+		}
+	}
+	if err == nil && all {
+		s.troubles.over(s.logger(s.workerID()), extending)
+	}
+	return err
+}
+
+const extending = "extend leases" // as the store names it in its errors
 
 // A standing is what a worker knows of whether the fleet may take it for dead. The zero standing is that of a session
 // which nobody watches.
