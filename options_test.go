@@ -134,7 +134,7 @@ func TestNewClientAndNewWorkerValidate(t *testing.T) {
 		"kagzi: StaleAfter is 99ms: give at least 100ms (a time.Duration counts nanoseconds: 30*time.Second)":       {StaleAfter: 99 * time.Millisecond},
 		"kagzi: VisibilityTimeout is 3ms: give at least 100ms (a time.Duration counts nanoseconds: 30*time.Second)": {VisibilityTimeout: 3 * time.Millisecond},
 		"kagzi: Heartbeat is 9ms: give at least 10ms (a time.Duration counts nanoseconds: 30*time.Second)":          {Heartbeat: 9 * time.Millisecond},
-		"kagzi: Coordinator: Grace is 5ns: give at least 1ms (a time.Duration counts nanoseconds: 30*time.Second); Batch is -1: give between 1 and 10,000": {
+		"kagzi: Coordinator: Grace is 5ns: give at least 1.5s, or set NoGrace (a time.Duration counts nanoseconds: 3*time.Second); Batch is -1: give between 1 and 10,000": {
 			Coordinator: CoordinatorConfig{Grace: 5, Batch: -1},
 		},
 	} {

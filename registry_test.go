@@ -105,7 +105,7 @@ func TestRegistryRefuses(t *testing.T) {
 		`kagzi: drain worker ` + uuid.Nil.String() + `: InTx(nil): begin a transacti`:  c.Drain(ctx, WorkerID(uuid.Nil.String()), InTx(nil)),
 		`kagzi: force worker 8 offline: InTx(nil): begin a transaction first`:          c.ForceOffline(ctx, "8", InTx(nil)),
 		`kagzi: drain queue: the queue's name is empty: the default one is "default"`:  func() error { _, err := c.DrainQueue(ctx, ""); return err }(),
-		`kagzi: get worker : worker not found: "" is not a worker ID`:                  func() error { _, err := c.Worker(ctx, ""); return err }(),
+		`kagzi: get worker without an ID: worker not found: "" is not a worker ID`:     func() error { _, err := c.Worker(ctx, ""); return err }(),
 		`kagzi: events of worker 9: worker not found: "9" is not a worker ID`:          func() error { _, err := c.WorkerEvents(ctx, "9"); return err }(),
 		`kagzi: list workers: Metadata key is empty`:                                   list(WorkerFilter{Labels: map[string]string{"": "x"}}),
 		`kagzi: NewCoordinator: Grace is -1ns: give at least 1.5s, or set NoGrace (a `: func() error {
