@@ -147,6 +147,7 @@ type Coordinator struct {
 	silent watch // heartbeats
 	watch  watch // connections
 	walk   pruneWalk
+	ending *store.Overdue // runs over their Timeout; nil between two walks over them
 }
 
 // NewCoordinator returns a coordinator of c's namespace. It does no I/O: it validates cfg.
@@ -203,7 +204,7 @@ func (k *Coordinator) Run(ctx context.Context) error {
 // run is Run for a database that was found fit.
 func (k *Coordinator) run(ctx context.Context) error {
 	c := k.client
-	k.silent, k.watch, k.walk = watch{}, watch{}, pruneWalk{} // it may have run before
+	k.silent, k.watch, k.walk, k.ending = watch{}, watch{}, pruneWalk{}, nil // it may have run before
 	release := c.hub.acquire()
 	defer release()
 	defer c.hub.onWork(coordinatorQueue, func() { signal(k.wake) })()
@@ -249,7 +250,7 @@ func (k *Coordinator) repeat(ctx context.Context, stop context.CancelCauseFunc, 
 		case store.Closed(err):
 			stop(err)
 			return
-		case store.Away(err):
+		case store.Away(err) && !store.Answered(err):
 			k.outage.begin(err)
 			pause = databasePause
 		case err != nil:

@@ -23,13 +23,16 @@ func (k *Coordinator) overdue() *store.Overdue {
 // endOverdue ends the runs that are over their Timeout and that no worker executes: nobody serves their queue, or their
 // version, or all slots there are taken. Those that have compensations wait for a worker that has their code.
 func (k *Coordinator) endOverdue(ctx context.Context) (time.Duration, error) {
-	o, ended := k.overdue(), 0
+	if k.ending == nil {
+		k.ending = k.overdue()
+	}
+	o, ended := k.ending, 0
 	var failure error
 	for more := true; more && ctx.Err() == nil; {
 		var out *store.CancelledRuns
 		var err error
 		if out, more, err = k.client.store.EndOverdue(ctx, o); err != nil && !more {
-			return 0, errors.Join(failure, err)
+			return 0, errors.Join(failure, err) // and the next pass goes on from here
 		}
 		failure = errors.Join(failure, err)
 		ended += len(out.Ended)
@@ -37,6 +40,9 @@ func (k *Coordinator) endOverdue(ctx context.Context) (time.Duration, error) {
 	}
 	if ended > 0 {
 		k.client.cfg.Logger.Info("kagzi: runs were over their Timeout, and no worker took them: they are ended", "runs", ended)
+	}
+	if ctx.Err() == nil {
+		k.ending = nil
 	}
 	return k.cfg.Interval, failure
 }

@@ -100,7 +100,7 @@ func (k *Coordinator) fireBatch(ctx context.Context) (looked int, err error) {
 func (k *Coordinator) fireEach(ctx context.Context, due []*store.Template) (done int, failure error) {
 	for _, t := range due {
 		switch err := k.fireAlone(ctx, t); {
-		case store.Away(err) || store.Closed(err) || ctx.Err() != nil:
+		case store.Away(err) && !store.Answered(err) || store.Closed(err) || ctx.Err() != nil:
 			return 0, err
 		case err != nil:
 			failure = errors.Join(failure, fmt.Errorf("schedule %q: %w", t.Name, err))

@@ -56,7 +56,7 @@ func HTTPStatus(err error) int {
 func databaseStatus(err error) int {
 	_, answered := errors.AsType[*pgconn.PgError](err)
 	switch store.Classify(err) {
-	case store.ClassAway, store.ClassBusy, store.ClassConflict, store.ClassLocked, store.ClassClosed:
+	case store.ClassAway, store.ClassBusy, store.ClassUnable, store.ClassConflict, store.ClassLocked, store.ClassClosed:
 		return http.StatusServiceUnavailable
 	case store.ClassLate:
 		if answered {

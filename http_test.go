@@ -62,6 +62,7 @@ func TestHTTPStatus(t *testing.T) {
 		{"away", pg("57P01"), 503},
 		{"statement timeout", pg("57014"), 503},
 		{"connections", pg("53300"), 503},
+		{"disk full", pg("53100"), 503},
 		{"lock", pg("55P03"), 503},
 		{"deadlock", pg("40P01"), 503},
 		{"rights", pg("42501"), 500},

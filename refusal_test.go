@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -44,47 +45,110 @@ func TestResultSaysThatRightsAreMissing(t *testing.T) {
 	mustContain(t, err, "lacks SELECT on kagzi.workflow_payloads")
 }
 
-// TestRefusedRecordsHoldUpNobodyElse has the server refuse the records of one run for a reason that lies in nothing they
+// TestRefusedRecordsHoldUpNobodyElse has the server answer the records of one run with errors that lie in nothing they
 // contain: the others' are written, people are told, and the run goes on once that is repaired.
 func TestRefusedRecordsHoldUpNobodyElse(t *testing.T) {
 	t.Parallel()
+	for name, tt := range map[string]struct{ does, says string }{
+		"MissingRight":         {`INSERT INTO public.journal VALUES (1)`, "permission denied"},
+		"DiskFull":             {`RAISE 'no space left' USING ERRCODE = '53100'`, "53100"},
+		"OutOfMemory":          {`RAISE 'out of memory' USING ERRCODE = '53200'`, "53200"},
+		"InputOutputError":     {`RAISE 'could not read block' USING ERRCODE = '58030'`, "58030"},
+		"SerializationFailure": {`RAISE 'could not serialize' USING ERRCODE = '40001'`, ""}, // told after a while
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.Database(t)
+			ctx := testContext(t)
+			execSQL(t, db.Pool, `CREATE TABLE public.journal (n int)`)
+			execSQL(t, db.Pool, `CREATE FUNCTION journal() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN `+tt.does+`; RETURN NEW; END $$`)
+			execSQL(t, db.Pool, `CREATE TRIGGER journal BEFORE INSERT ON kagzi.step_runs FOR EACH ROW WHEN (NEW.step_id = 'journaled') EXECUTE FUNCTION journal()`)
+			_, c, logged := poorClient(t, db, "")
+			var calls atomic.Int64
+			wf := Define[int, int]("wf")
+			w := newTestWorker(t, c, WorkerConfig{})
+			Handle(w, wf, func(ctx Context, n int) (int, error) {
+				name := "plain"
+				if n == 0 {
+					name = "journaled"
+				}
+				return n, Do(ctx, name, func(context.Context) error {
+					calls.Add(1)
+					return nil
+				})
+			})
+			runs := startRuns(t, c, wf, 50)
+			startWorker(t, w)
+			checkResults(t, runs[1:], func(i int) int { return i + 1 })
+			if tt.says != "" {
+				logged.wantLine(t, "the database refuses what the worker asks", "flush what some runs have recorded", tt.says)
+				report, err := c.Health(ctx)
+				if check := report.Check("work"); err != nil || check.Status != Degraded || !strings.Contains(check.Detail, "cannot flush what some runs have recorded") {
+					t.Errorf("Health has %+v, %v", check, err)
+				}
+			}
+			if logged.has("does not answer") {
+				t.Errorf("the database was taken for away:\n%s", logged)
+			}
+			execSQL(t, db.Pool, `DROP TRIGGER journal ON kagzi.step_runs`)
+			checkResults(t, runs[:1], func(int) int { return 0 })
+			if n := calls.Load(); n != 50 {
+				t.Errorf("the steps were executed %d times, want 50", n)
+			}
+			if tt.says != "" {
+				logged.wantLine(t, "does again what it refused", "flush what some runs have recorded")
+			}
+		})
+	}
+}
+
+// TestNothingCanBeRecorded has the server refuse all records for a while, as on a full disk: the worker goes on trying, with
+// few statements however much there is to write, Health tells, no step fails, and all is written in the end.
+func TestNothingCanBeRecorded(t *testing.T) {
+	t.Parallel()
 	db := dbtest.Database(t)
 	ctx := testContext(t)
-	execSQL(t, db.Pool, `CREATE TABLE public.journal (n int)`)
-	execSQL(t, db.Pool, `CREATE FUNCTION journal() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO public.journal VALUES (1); RETURN NEW; END'`)
-	execSQL(t, db.Pool, `CREATE TRIGGER journal BEFORE INSERT ON kagzi.step_runs FOR EACH ROW WHEN (NEW.step_id = 'journaled') EXECUTE FUNCTION journal()`)
-	role, c, logged := poorClient(t, db, "")
-	var calls atomic.Int64
-	wf := Define[int, int]("wf")
-	w := newTestWorker(t, c, WorkerConfig{})
-	Handle(w, wf, func(ctx Context, n int) (int, error) {
-		name := "plain"
-		if n == 0 {
-			name = "journaled"
+	execSQL(t, db.Pool, `CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'could not extend file' USING ERRCODE = '53100'; END $$`)
+	execSQL(t, db.Pool, `CREATE TRIGGER full_disk BEFORE INSERT ON kagzi.step_runs FOR EACH ROW EXECUTE FUNCTION full_disk()`)
+	c, logged := loggedClient(t, db.Pool)
+	const n = 200
+	wf := Define[int, int]("wf", noRetry)
+	w := newTestWorker(t, c, WorkerConfig{MaxConcurrent: n})
+	var flushes atomic.Int64
+	w.failpoint = func(point string, _ uuid.UUID) {
+		if point == "before flush" {
+			flushes.Add(1)
 		}
-		return n, Do(ctx, name, func(context.Context) error {
-			calls.Add(1)
-			return nil
-		})
-	})
-	runs := startRuns(t, c, wf, 50)
-	startWorker(t, w)
-	checkResults(t, runs[1:], func(i int) int { return i + 1 })
-	logged.wantLine(t, "the database refuses what the worker asks", "what=flush", "permission denied")
-	waitFor(t, "Health shows it", func() bool {
-		report, err := c.Health(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		check := report.Check("work")
-		return check.Status == Degraded && strings.Contains(check.Detail, "cannot flush")
-	})
-	execSQL(t, db.Pool, `GRANT INSERT ON public.journal TO `+role)
-	checkResults(t, runs[:1], func(int) int { return 0 })
-	if n := calls.Load(); n != 50 {
-		t.Errorf("the steps were executed %d times, want 50", n)
 	}
-	logged.wantLine(t, "does again what it refused", "what=flush")
+	var calls atomic.Int64
+	all := make(chan struct{})
+	Handle(w, wf, func(ctx Context, in int) (int, error) {
+		return in, Do(ctx, "s", func(context.Context) error {
+			if calls.Add(1) == n {
+				close(all)
+			}
+			<-all
+			return nil
+		}, noRetry)
+	})
+	runs := startRuns(t, c, wf, n)
+	startWorker(t, w)
+	<-all
+	begun, before := time.Now(), flushes.Load()
+	logged.wantLine(t, "the database refuses what the worker asks", "what=flush", "53100")
+	report, err := c.Health(ctx)
+	if check := report.Check("work"); err != nil || check.Status != Degraded || !strings.Contains(check.Detail, "cannot flush for") {
+		t.Errorf("Health has %+v, %v", check, err)
+	}
+	waitFor(t, "it is tried many times", func() bool { return flushes.Load()-before > 100 })
+	if took := time.Since(begun); took < 500*time.Millisecond {
+		t.Errorf("100 flushes in %v", took)
+	}
+	execSQL(t, db.Pool, `DROP TRIGGER full_disk ON kagzi.step_runs`)
+	checkResults(t, runs, func(i int) int { return i })
+	if n := calls.Load(); n != 200 {
+		t.Errorf("the steps were executed %d times, want 200", n)
+	}
 }
 
 // TestFlushThatIsTooMuchIsHalved has the server end every statement that records more than ten steps for the time it takes.

@@ -342,8 +342,7 @@ func (s *session) databaseTrouble(err error) {
 		s.troubled.Store(new(time.Now()))
 		return
 	default:
-		s.troubles.note(s.logger(s.workerID()), operation(err), err)
-		s.troubled.Store(new(time.Now()))
+		s.databaseTroubleWith(operation(err), err)
 		return
 	}
 	s.mu.Lock()
@@ -358,4 +357,10 @@ func (s *session) databaseTrouble(err error) {
 // refusesOne notes what the database refuses of one run, and does of others.
 func (s *session) refusesOne(held store.Held, err error) {
 	s.troubles.note(s.logger(s.workerID()), operation(err), fmt.Errorf("%w, of run %s", err, held.RunID))
+}
+
+// databaseTroubleWith notes that the database answers what with an error.
+func (s *session) databaseTroubleWith(what string, err error) {
+	s.troubles.note(s.logger(s.workerID()), what, err)
+	s.troubled.Store(new(time.Now()))
 }

@@ -32,14 +32,15 @@ type awayCount struct {
 func (s *stepCall) cutOff(ctx context.Context, tx pgx.Tx, err error) bool {
 	conn := tx.Conn()
 	hit := conn.IsClosed() || conn.PgConn().TxStatus() == 'E'
-	return hit && ctx.Err() == nil && !isPermanent(err) && store.Classify(err) == store.ClassAway && s.isUncounted()
+	class := store.Classify(err)
+	return hit && ctx.Err() == nil && !isPermanent(err) && (class == store.ClassAway || class == store.ClassUnable) && s.isUncounted()
 }
 
 // saysNothing reports whether err, with which the record or the commit failed after the function had succeeded, says
 // nothing of the step: the database was away, or somebody else's lock was waited for in vain.
 func saysNothing(err error) bool {
 	switch store.Classify(err) {
-	case store.ClassAway, store.ClassLocked, store.ClassLate:
+	case store.ClassAway, store.ClassUnable, store.ClassLocked, store.ClassLate:
 		return true
 	}
 	return false

@@ -149,25 +149,16 @@ func (it *item) settle(o store.Outcome) {
 // flush writes items in one transaction. While the database is away it tries again: what an earlier try did
 // counts as done. It returns when every item is settled or waits for its next flush.
 func (s *session) flush(items []*item) {
-	items = latest(s.dropEnded(withoutBacklog(items)))
 	last := s.w.client.results.last()
 	for failures := 0; ; failures++ {
-		items = s.dropEnded(items)
-		if len(items) == 0 {
+		if items = s.writable(items); len(items) == 0 {
 			return
 		}
-		s.failpoint("before flush", uuid.Nil)
-		f := flushOf(items)
-		err := s.store.Flush(s.background, f)
-		s.failpoint("after flush", uuid.Nil)
+		err := s.write(items, last)
+		if err != nil && mayBeOfOne(err, failures) {
+			items, err = s.flushApart(items, err, last)
+		}
 		if err == nil {
-			s.outage.end()
-			s.troubles.over(s.logger(s.workerID()), flushing)
-			s.settleAll(items, last)
-			s.w.client.wakeDue(s.noWait, f.Woken)
-			return
-		}
-		if s.flushApart(items, err, failures) {
 			return
 		}
 		s.databaseTrouble(err)
@@ -175,52 +166,103 @@ func (s *session) flush(items []*item) {
 	}
 }
 
-const (
-	flushing = "flush" // as the store names it in its errors
+// writable returns the items that are to be written now, and settles or puts off the others.
+func (s *session) writable(items []*item) []*item { return latest(s.dropEnded(withoutBacklog(items))) }
 
-	// mostLockedFlushes is how often a flush that meets a lock is tried as a whole.
-	mostLockedFlushes = 3
-)
-
-// flushApart goes on with items whose flush failed with err, and reports whether it did: the same flush would fail again,
-// for a reason that may lie with one of them. That one must not hold up the others. Else they are to be flushed again as
-// they are.
-func (s *session) flushApart(items []*item, err error, failures int) bool {
-	if len(items) == 0 || s.closing.Load() {
-		return false
+// write is one try to write items. last is the last who waited for a result before the first try.
+func (s *session) write(items []*item, last uint64) error {
+	s.failpoint("before flush", uuid.Nil)
+	f := flushOf(items)
+	err := s.store.Flush(s.background, f)
+	s.failpoint("after flush", uuid.Nil)
+	if err != nil {
+		return err
 	}
-	class := store.Classify(err)
-	switch class {
-	case store.ClassLocked:
-		if failures+1 < mostLockedFlushes {
-			return false
-		}
-	case store.ClassRefused, store.ClassForbidden, store.ClassOther, store.ClassLate:
-	default:
-		return false
+	s.outage.end()
+	s.troubles.over(s.logger(s.workerID()), flushing)
+	if slices.ContainsFunc(items, func(it *item) bool { return it.failures > 0 }) {
+		s.troubles.over(s.logger(s.workerID()), flushingAlone)
 	}
-	switch n := len(items); {
-	case n == 1 && class == store.ClassRefused:
-		s.refused(items[0], err)
-	case n == 1:
-		s.databaseTrouble(err)
-		items[0].e.putOffFor(items[0], items[0].troubled())
-	case class == store.ClassLate || class == store.ClassLocked: // halves: each try takes long
-		s.databaseTrouble(err)
-		s.flush(items[:n/2])
-		s.flush(items[n/2:])
-	default: // one of them is at fault: it alone shall fail
-		for i := range items {
-			s.flush(items[i : i+1])
-		}
-	}
-	return true
+	s.settleAll(items, last)
+	s.w.client.wakeDue(s.noWait, f.Woken)
+	return nil
 }
 
-// troubled counts a failure of the item alone, and returns how long it is to wait.
-func (it *item) troubled() time.Duration {
+// The troubles with writing, as people read them.
+const (
+	flushing      = "flush" // as the store names it in its errors
+	flushingAlone = "flush what some runs have recorded"
+)
+
+const (
+	// mostWholeFlushes is how often a flush that meets a lock, or conflicts, is tried as a whole.
+	mostWholeFlushes = 3
+
+	// mostInVain is how many items in a row may fail alone before that is taken for the database's trouble.
+	mostInVain = 3
+)
+
+// mayBeOfOne reports whether a flush that has failed with err, after so many failures, is to go on in parts: as a whole it
+// would fail again, for a reason that may lie with one of the items.
+func mayBeOfOne(err error, failures int) bool {
+	switch store.Classify(err) {
+	case store.ClassLocked, store.ClassConflict:
+		return failures+1 >= mostWholeFlushes
+	case store.ClassUnable, store.ClassRefused, store.ClassForbidden, store.ClassOther, store.ClassLate:
+		return true
+	}
+	return false
+}
+
+// flushApart writes items, which failed together with err, in halves, down to one. What fails alone comes again later, so
+// that it holds up no other. If one item after the other fails, as on a full disk, or the database does not answer any
+// more, it returns what is left, to be written as a whole after a pause, and the error.
+func (s *session) flushApart(items []*item, err error, last uint64) ([]*item, error) {
+	var rest [][]*item // the next one is last
+	for inVain := 0; ; {
+		switch n := len(items); {
+		case err == nil:
+			inVain = 0
+		case s.closing.Load() || !mayBeOfOne(err, mostWholeFlushes):
+			return leftOf(items, rest), err
+		case n > 1:
+			rest = append(rest, items[n/2:], items[:n/2])
+		case store.Refused(err):
+			s.refused(items[0], err)
+			inVain = 0
+		default:
+			s.putOffAlone(items[0], err)
+			inVain++
+		}
+		for items = nil; len(items) == 0; {
+			if len(rest) == 0 {
+				return nil, nil
+			}
+			if inVain == mostInVain {
+				return leftOf(nil, rest), err
+			}
+			items, rest = s.writable(rest[len(rest)-1]), rest[:len(rest)-1]
+		}
+		err = s.write(items, last)
+	}
+}
+
+// leftOf returns first, and the rest in its order.
+func leftOf(first []*item, rest [][]*item) []*item {
+	slices.Reverse(rest)
+	return slices.Concat(first, slices.Concat(rest...))
+}
+
+// putOffAlone lets an item that has failed alone come again, after a pause that grows. People are told, unless the database
+// does not answer.
+func (s *session) putOffAlone(it *item, err error) {
+	if store.Away(err) && !store.Answered(err) {
+		s.databaseTrouble(err)
+	} else {
+		s.databaseTroubleWith(flushingAlone, err)
+	}
 	it.failures++
-	return troublePause(it.failures - 1)
+	it.e.putOffFor(it, troublePause(it.failures-1))
 }
 
 // pause waits for d, or until what cannot be written is given up.

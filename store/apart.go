@@ -44,7 +44,7 @@ func halves[T any](items []T, err error, f func([]T) error, alone func(T, error)
 // read or write: it would answer about others.
 func MayBeOfOne(err error) bool {
 	var pe *pgconn.PgError
-	if !errors.As(err, &pe) || pe.SeverityUnlocalized != "" && pe.SeverityUnlocalized != "ERROR" {
+	if !errors.As(err, &pe) || ended(pe) {
 		return false
 	}
 	switch pe.Code {

@@ -10,8 +10,13 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// mostOverdue is how many runs one transaction ends: it holds their locks.
-const mostOverdue = 500
+const (
+	// mostOverdue is how many runs one transaction ends: it holds their locks.
+	mostOverdue = 500
+
+	// mostInVain is how many runs in a row may fail alone before that is taken for the database's trouble.
+	mostInVain = 10
+)
 
 // An Overdue is a walk over the runs whose Timeout has passed, from the earliest deadline on, and says how they end.
 type Overdue struct {
@@ -23,6 +28,7 @@ type Overdue struct {
 
 	after overdueRun // the runs up to this one were looked at
 	fewer int        // runs are taken together by so many powers of two, because more together failed
+	vain  int        // runs in a row that failed alone
 }
 
 // An overdueRun is a run whose deadline has passed.
@@ -105,7 +111,8 @@ SELECT w.run_id, false, false, w.due, w.task_queue, w.workflow_type, coalesce(w.
 // if another coordinator is at it.
 //
 // It returns whether to call it again. So it is after an error that is about the runs: the next call takes fewer of them
-// together, and one that fails alone is left out, with its error.
+// together, and one that fails alone is left out, with its error. If one after the other fails, the rest is for another
+// time, with the same o.
 func (s *Store) EndOverdue(ctx context.Context, o *Overdue) (out *CancelledRuns, more bool, err error) {
 	limit, looked := max(1, mostOverdue>>o.fewer), 0
 	var last overdueRun
@@ -125,19 +132,22 @@ func (s *Store) EndOverdue(ctx context.Context, o *Overdue) (out *CancelledRuns,
 		})
 	})
 	if err == nil {
-		o.after, o.fewer = last, max(0, o.fewer-1)
+		o.after, o.fewer, o.vain = last, max(0, o.fewer-1), 0
 		return out, looked == limit, nil
 	}
 	switch Classify(err) {
 	case ClassAway, ClassBusy, ClassClosed, ClassForbidden:
 		looked = 0
 	}
+	if looked == 1 {
+		o.vain++
+	}
 	switch {
 	case looked == 0:
 		return &CancelledRuns{}, false, wrap("end runs past their deadline", err)
 	case looked == 1:
 		o.after = last
-		return &CancelledRuns{}, true, wrap("end run "+last.id.String()+" past its deadline", err)
+		return &CancelledRuns{}, o.vain%mostInVain != 0, wrap("end run "+last.id.String()+" past its deadline", err)
 	default:
 		o.fewer++
 		return &CancelledRuns{}, true, nil

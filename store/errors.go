@@ -24,6 +24,9 @@ const (
 	ClassLate
 	// ClassBusy: no connection was free, in the pool or at the server. Nothing was sent. Repeat the same when one is.
 	ClassBusy
+	// ClassUnable: the server answered that it is out of disk or memory, or that a file of its own fails it. It does other
+	// things meanwhile, and this may be about one row. Nothing was done. Go on with others, and repeat it after a pause.
+	ClassUnable
 	// ClassConflict: the transaction was rolled back because of another one. Repeat the same at once.
 	ClassConflict
 	// ClassLocked: somebody else's lock was waited for in vain; the transaction was rolled back. Leave that row out, or
@@ -92,7 +95,12 @@ func classOf(pe *pgconn.PgError) Class {
 		return ClassRefused
 	}
 	switch pe.Code[:min(len(pe.Code), 2)] {
-	case "08", "53", "57", "58": // connections, resources, the server's operator, the system's files
+	case "53", "58": // resources, the system's files
+		if ended(pe) {
+			return ClassAway
+		}
+		return ClassUnable
+	case "08", "57": // connections, the server's operator
 		return ClassAway
 	case "22", "23", "54":
 		return ClassRefused
@@ -102,6 +110,11 @@ func classOf(pe *pgconn.PgError) Class {
 
 // readOnly is the SQLSTATE of a write in a session or on a server that takes none.
 const readOnly = "25006"
+
+// ended reports whether the server has ended the connection with this error, and not only the transaction.
+func ended(pe *pgconn.PgError) bool {
+	return pe.SeverityUnlocalized == "FATAL" || pe.SeverityUnlocalized == "PANIC"
+}
 
 // Unsent reports whether err says that no connection was had, so that the server has seen nothing.
 func Unsent(err error) bool {

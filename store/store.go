@@ -127,17 +127,24 @@ func Repeatable(err error) bool { return Classify(err) == ClassConflict }
 // constraint, a value out of range, an exception of a trigger.
 func Refused(err error) bool { return Classify(err) == ClassRefused }
 
-// Away reports whether the same call may succeed after a pause: the server does not answer, or answers too late.
+// Away reports whether the same call may succeed after a pause: the server does not answer, answers too late, or is out of
+// what it needs.
 func Away(err error) bool {
 	switch Classify(err) {
-	case ClassAway, ClassLate, ClassBusy:
+	case ClassAway, ClassLate, ClassBusy, ClassUnable:
 		return true
 	}
 	return false
 }
 
 // Answered reports whether the server refused a statement, for whatever reason, and would answer another.
-func Answered(err error) bool { return code(err) != "" && !Away(err) && !Repeatable(err) }
+func Answered(err error) bool {
+	switch Classify(err) {
+	case ClassAway, ClassLate, ClassBusy, ClassConflict:
+		return false
+	}
+	return code(err) != ""
+}
 
 // Locked reports whether err says that somebody else's lock was waited for in vain.
 func Locked(err error) bool { return Classify(err) == ClassLocked }

@@ -294,7 +294,7 @@ func TestErrorClasses(t *testing.T) {
 		}
 		return err
 	}
-	for sql, want := range map[string]struct{ refused, away, repeatable bool }{
+	for sql, want := range map[string]struct{ refused, away, repeatable, answered bool }{
 		`SELECT 1 / 0`: {refused: true},
 		`INSERT INTO kagzi.workflow_runs (run_id, namespace_id) VALUES (gen_random_uuid(), 'x')`: {refused: true},
 		`DO $$ BEGIN RAISE 'no'; END $$`:                        {refused: true},
@@ -302,6 +302,8 @@ func TestErrorClasses(t *testing.T) {
 		`DO $$ BEGIN RAISE 'x' USING ERRCODE = '40001'; END $$`: {repeatable: true},
 		`DO $$ BEGIN RAISE 'x' USING ERRCODE = '0A000'; END $$`: {},
 		`DO $$ BEGIN RAISE 'x' USING ERRCODE = '53300'; END $$`: {away: true},
+		`DO $$ BEGIN RAISE 'x' USING ERRCODE = '53100'; END $$`: {away: true, answered: true},
+		`DO $$ BEGIN RAISE 'x' USING ERRCODE = '58030'; END $$`: {away: true, answered: true},
 		`DO $$ BEGIN RAISE 'x' USING ERRCODE = '25006'; END $$`: {away: true},
 		`DO $$ BEGIN RAISE 'x' USING ERRCODE = '57P01'; END $$`: {away: true},
 		`DO $$ BEGIN RAISE 'x' USING ERRCODE = '55P03'; END $$`: {},
@@ -312,8 +314,8 @@ func TestErrorClasses(t *testing.T) {
 		`SELECT 'x'::text || U&'\0041' || convert_from('\xff', 'UTF8')`: {refused: true},
 	} {
 		err := fails(sql)
-		if Refused(err) != want.refused || Away(err) != want.away || Repeatable(err) != want.repeatable {
-			t.Errorf("%s: %v: refused %t, away %t, repeatable %t; want %+v", sql, err, Refused(err), Away(err), Repeatable(err), want)
+		if Refused(err) != want.refused || Away(err) != want.away || Repeatable(err) != want.repeatable || want.away && Answered(err) != want.answered {
+			t.Errorf("%s: %v: refused %t, away %t, repeatable %t, answered %t; want %+v", sql, err, Refused(err), Away(err), Repeatable(err), Answered(err), want)
 		}
 	}
 	if Away(nil) || Refused(nil) || Repeatable(nil) {
