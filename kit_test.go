@@ -296,7 +296,7 @@ func newTestCoordinator(t testing.TB, c *Client, cfg CoordinatorConfig) *Coordin
 }
 
 func testContext(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -6,21 +6,13 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Read calls f with a connection of the pool, or, in a part that is taken back, with the caller's transaction, which
-// f's failure leaves as it was. It takes no longer than any call.
+// Read calls f with a connection of the pool, or with the caller's transaction, which its failure
+// leaves as it was. It takes no longer than any call.
 func (s *Store) Read(ctx context.Context, tx pgx.Tx, f func(context.Context, DB) error) error {
 	return do(ctx, func(ctx context.Context) error {
 		if tx == nil {
 			return onConn(ctx, s.pool, func(conn *pgx.Conn) error { return f(ctx, conn) })
 		}
-		part, err := tx.Begin(ctx)
-		if err != nil {
-			return err
-		}
-		err = f(ctx, part)
-		if undo := part.Rollback(ctx); err == nil {
-			err = undo
-		}
-		return err
+		return pgx.BeginFunc(ctx, tx, func(part pgx.Tx) error { return f(ctx, part) })
 	})
 }

@@ -310,19 +310,20 @@ func acquire(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
 	conn, err := pool.Acquire(waiting)
 	if err != nil && waiting.Err() != nil {
 		stat := pool.Stat()
-		err = &NoConnection{InUse: stat.AcquiredConns(), Most: stat.MaxConns(), Err: err}
+		err = &NoConnection{InUse: stat.AcquiredConns(), Opening: stat.ConstructingConns(), Most: stat.MaxConns(), Err: err}
 	}
 	return conn, err
 }
 
 // A NoConnection reports that the pool gave no connection in time. Nothing was sent.
 type NoConnection struct {
-	InUse, Most int32
-	Err         error
+	InUse, Opening, Most int32 // connections
+	Err                  error
 }
 
-// busy reports whether others have all of them; else the server does not answer to those who connect.
-func (e *NoConnection) busy() bool { return e.InUse >= e.Most }
+// busy reports whether others had all of them; else the server does not answer to those who connect. That there is one
+// now, which somebody has just released, changes nothing.
+func (e *NoConnection) busy() bool { return e.InUse >= e.Most || e.Opening == 0 }
 
 func (e *NoConnection) Error() string {
 	if !e.busy() {
