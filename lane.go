@@ -89,7 +89,7 @@ func (l *loader) readOne(e *execution) error {
 		return err
 	}
 	if size > sharedEach {
-		if size = min(size, mostLarge); !l.large.take(size, e.done, shareWait) {
+		if size = min(size, l.large.most); !l.large.take(size, e.done, shareWait) {
 			e.setBack(waitsForHistory, loadPause(3), store.HistoryUntried)
 			return nil
 		}

@@ -301,11 +301,11 @@ func TestLargeHistoriesShareTheMemory(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	c := newTestClient(t, db.Pool)
-	const size, n = 25 << 20, 12
-	const room = mostLarge / size
+	const size, room, n = sharedEach * 5 / 4, 4, 6
 	large := startRuns(t, c, remembering, n)
 	recorded(t, db.Pool, large, fmt.Sprintf(`'"' || repeat('x', %d) || '"'`, size))
 	w := newTestWorker(t, c, WorkerConfig{MaxConcurrent: 2 * n, PollInterval: 100 * time.Millisecond})
+	w.mostLarge = room*size + size/2
 	var calls, live, most atomic.Int64
 	open := make(chan struct{})
 	handleRemembering(w, &calls, func(ctx Context, in int) error {

@@ -147,6 +147,7 @@ type Worker struct {
 
 	failpoint    func(point string, run uuid.UUID) // tests die here; nil otherwise
 	awayPatience time.Duration                     // of tests; zero otherwise
+	mostLarge    int64                             // instead of mostLarge, for tests
 }
 
 // NewWorker returns a worker without handlers; give it some with [Handle]. It does no I/O: it validates cfg.
