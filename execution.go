@@ -150,7 +150,7 @@ func (e *execution) held() store.Held { return store.Held{RunID: e.run.RunID, Le
 
 // execute runs the workflow function on this goroutine, unless the claim was too long ago.
 func (e *execution) execute(h handler) {
-	if !e.isHeld() {
+	if !e.mayBegin() {
 		return
 	}
 	b := &branch{e: e, ctx: e.ctx, cancel: e.cancel, now: e.run.StartedAt, result: &branchResult{}}
@@ -167,8 +167,8 @@ func (e *execution) execute(h handler) {
 	}, func() { e.output = output })
 }
 
-// isHeld reports whether the run is this worker's, and gives it back if it may be another's.
-func (e *execution) isHeld() bool {
+// mayBegin reports whether the run is this worker's, and gives it back if it may be another's.
+func (e *execution) mayBegin() bool {
 	why := e.mayNot()
 	if why != "" {
 		e.log().Warn("kagzi: a run is given back before it begins: another worker may hold it", "because", why)

@@ -135,8 +135,9 @@ func (h *heart) setFence() {
 	h.fence.Reset(max(0, time.Until(until)))
 }
 
-// missed notes that the connection was lost within the last third of Grace, unless the server is to blame: who declares
-// the worker dead must be the server that had the connection, and takes writes.
+// missed notes that the connection was lost: when it was last heard of, or within the last third of Grace if nobody has
+// tried it for long. It does not if the server is to blame: who declares the worker dead must be the server that had the
+// connection, and takes writes.
 func (h *heart) missed(err error) {
 	if serverDown(err) {
 		h.s.standing.excuse()

@@ -146,7 +146,7 @@ type Worker struct {
 	hooks    atomic.Pointer[testhook.Hooks] // of the last Run
 
 	failpoint    func(point string, run uuid.UUID) // tests die here; nil otherwise
-	awayPatience time.Duration                     // of tests; zero otherwise
+	awayPatience time.Duration                     // instead of awayPatience, for tests
 	mostLarge    int64                             // instead of mostLarge, for tests
 }
 
