@@ -76,20 +76,17 @@ func bulkOptions[O any](opts []O) (cfg bulkConfig, err error) {
 	return cfg, err
 }
 
-// changes returns the options for one run, to be changed in tx.
-func (cfg *bulkConfig) changes(tx pgx.Tx) []ChangeOption {
-	opts := []ChangeOption{Reason(cfg.reason)}
+// optionsOf returns the options for one run, to be changed in tx.
+func optionsOf[O any](cfg bulkConfig, tx pgx.Tx) []O {
+	opts := []O{any(Reason(cfg.reason)).(O)}
 	if tx != nil {
-		opts = append(opts, InTx(tx))
+		opts = append(opts, any(InTx(tx)).(O))
 	}
 	return opts
 }
 
 func (cfg *bulkConfig) restarts(tx pgx.Tx) []RestartOption {
-	opts := []RestartOption{Reason(cfg.reason)}
-	if tx != nil {
-		opts = append(opts, InTx(tx))
-	}
+	opts := optionsOf[RestartOption](*cfg, tx)
 	if cfg.version > 0 {
 		opts = append(opts, Version(cfg.version))
 	}
@@ -108,7 +105,7 @@ func (cfg *bulkConfig) restarts(tx pgx.Tx) []RestartOption {
 func (c *Client) CancelAll(ctx context.Context, f Filter, opts ...BulkOption) (Bulk, error) {
 	cfg, err := bulkOptions(opts)
 	v := verb{name: "cancel all", to: active, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
-		return "", c.Cancel(ctx, run, cfg.changes(tx)...)
+		return "", c.Cancel(ctx, run, optionsOf[CancelOption](cfg, tx)...)
 	}}
 	return c.bulk(ctx, f, v, cfg, err)
 }
@@ -117,7 +114,7 @@ func (c *Client) CancelAll(ctx context.Context, f Filter, opts ...BulkOption) (B
 func (c *Client) TerminateAll(ctx context.Context, f Filter, opts ...BulkOption) (Bulk, error) {
 	cfg, err := bulkOptions(opts)
 	v := verb{name: "terminate all", to: active, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
-		return "", c.Terminate(ctx, run, cfg.changes(tx)...)
+		return "", c.Terminate(ctx, run, optionsOf[ChangeOption](cfg, tx)...)
 	}}
 	return c.bulk(ctx, f, v, cfg, err)
 }
@@ -127,7 +124,7 @@ func (c *Client) TerminateAll(ctx context.Context, f Filter, opts ...BulkOption)
 func (c *Client) ResumeAll(ctx context.Context, f Filter, opts ...BulkOption) (Bulk, error) {
 	cfg, err := bulkOptions(opts)
 	v := verb{name: "resume all", to: []Status{StatusFailed, StatusCancelled}, activates: true, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
-		return "", c.Resume(ctx, run, cfg.changes(tx)...)
+		return "", c.Resume(ctx, run, optionsOf[ChangeOption](cfg, tx)...)
 	}}
 	return c.bulk(ctx, f, v, cfg, err)
 }

@@ -148,10 +148,11 @@ func TestErrorSaysWhyARunWasCancelled(t *testing.T) {
 			wf := Define[int, int]("wf")
 			serve(k, wf, func(ctx Context, _ int) (int, error) {
 				if undone {
-					undoLine(ctx, &journal{}, "it")
+					Compensate(ctx, "it", cancelBooking.With("it"))
 				}
 				return 0, sleepLong(ctx)
 			})
+			serveCancellations(k, &journal{}, nil)
 			run := begin(k, wf, 1)
 			k.waitStatus(run.ID(), StatusSleeping)
 			if err := run.Cancel(k.ctx, Reason("the customer asked")); err != nil {

@@ -37,7 +37,7 @@ func StartChild[In, Out any](ctx Context, name string, wf Workflow[In, Out], in 
 		return nil, err
 	}
 	call := wf.With(in, opts...)
-	call.child = true
+	call.as = asChild
 	c, err := b.startChild(name, call)
 	if err != nil {
 		return nil, err
@@ -206,7 +206,7 @@ func (b *branch) startChild(name string, call Call) (*child, error) {
 // forgets.
 func (c *child) recall(row *store.StepRow, call Call) (known bool, err error) {
 	b, e := c.by, c.by.e
-	earlier := row.RunAttempt != e.attempt && !e.replays
+	earlier := row.RunAttempt != e.attempt && e.audit == nil
 	if row.Status == store.Failed && earlier {
 		return false, nil
 	}
@@ -237,10 +237,10 @@ func (c *child) keep(row *store.StepRow) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	end := e.ends[c.id]
-	if end == nil && e.undoings[c.id] != nil { // it cannot end well any more
-		undoing := *e.undoings[c.id]
-		undoing.Status, undoing.ErrorKind, undoing.Error = store.Cancelled, string(KindCancelled), "run was cancelled"
-		end = &undoing
+	if end == nil && e.endings[c.id] != nil { // it cannot end well any more
+		ending := *e.endings[c.id]
+		ending.Status, ending.ErrorKind, ending.Error = store.Cancelled, string(KindCancelled), "run was cancelled"
+		end = &ending
 	}
 	switch {
 	case end == nil: // should it fail from now on, that is a failure of this attempt
@@ -343,7 +343,7 @@ func (c *child) takeIn(b *branch) (*store.StepRow, *event, error) {
 		return c.row, nil, nil
 	}
 	end := e.ends[c.id]
-	if end == nil || e.replays {
+	if end == nil || e.audit != nil {
 		defer e.mu.Unlock()
 		return nil, e.arrivalLocked(c.id.String()), nil
 	}
@@ -418,7 +418,7 @@ func (b *branch) awaitAll(children []*child) error {
 		e.mu.Lock()
 		past := e.anyEnd.fired
 		left = slices.DeleteFunc(left, func(c *child) bool {
-			return c.row.Status != store.Running || e.ends[c.id] != nil && !e.replays
+			return c.row.Status != store.Running || e.ends[c.id] != nil && e.audit == nil
 		})
 		e.mu.Unlock()
 		if len(left) == 0 {

@@ -75,12 +75,12 @@ func (s *session) claim(ctx context.Context, n int) time.Duration {
 	}
 	answer := make(chan store.Claim, 1)
 	sent := time.Now()
-	s.claimsLeft.Go(func() { answer <- s.take(ctx, req) })
+	s.unfinished.Go(func() { answer <- s.take(ctx, req) })
 	var claim store.Claim
 	select {
 	case claim = <-answer:
 	case <-ctx.Done(): // the drain begins without it
-		s.claimsLeft.Go(func() {
+		s.unfinished.Go(func() {
 			s.resolve(ctx, req, sent)
 			if late := <-answer; len(late.Runs) > 0 {
 				s.resolve(ctx, req, sent)
@@ -173,9 +173,7 @@ func (s *session) begin(worker uuid.UUID, runs []*store.ClaimedRun) {
 func (s *session) dispatch(e *execution) {
 	h := s.w.handlers[e.run.Type][e.run.Version]
 	e.mu.Lock()
-	e.verdict = e.condemned()
-	condemned, registered := e.verdict != nil, e.places > 0
-	e.replays = condemned && registered
+	why := e.isToEnd()
 	e.mu.Unlock()
 	s.mu.Lock()
 	alone := !e.run.Suspect() || !s.suspect
@@ -187,8 +185,8 @@ func (s *session) dispatch(e *execution) {
 	switch {
 	case fenced:
 		e.refuse(endShutdown, ErrLeaseLost)
-	case condemned && !registered:
-		e.refuse(endUndone, nil)
+	case why != underWay:
+		e.refuse(why, errDeadline)
 	case !alone:
 		e.setBack("recovery", time.Second, store.HistoryIsRead) // one that may kill the worker at a time
 	case h == nil:
@@ -210,20 +208,6 @@ func (s *session) cancelChildren(e *execution) bool {
 		}
 		return err
 	})
-}
-
-// replace puts another execution of the same run, under the same lease, in the place of one.
-func (s *session) replace(old, by *execution) (ok bool, reason endReason, cause error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.executing[old.run.RunID] != old {
-		return false, underWay, nil
-	}
-	s.executing[old.run.RunID], by.begun = by, old.begun
-	if by.begun != s.ended {
-		return true, s.endReason, s.endCause
-	}
-	return true, underWay, nil
 }
 
 // offer says how many runs of a version of typ the session has room for, and makes it look.

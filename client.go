@@ -401,6 +401,9 @@ func (c *Client) resolveToChange(ctx context.Context, tx pgx.Tx, ref Ref) (pgx.T
 
 // announceEnds tells what a cancel has done: with tx's commit, or now.
 func (c *Client) announceEnds(ctx context.Context, tx pgx.Tx, ended *store.CancelledRuns) error {
+	if tx == nil && len(ended.Step) > 0 { // else a coordinator does it
+		go c.compensate(context.WithoutCancel(ctx), ended.Step)
+	}
 	return c.announce(ctx, tx, ended.Moved(), ended.Due)
 }
 

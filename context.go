@@ -45,15 +45,16 @@ type branch struct {
 	result *branchResult
 
 	// Only the branch's goroutine uses these.
-	names    map[string]int  // how often each was used
-	patches  map[string]bool // what Patched said
-	now      time.Time
-	own      int       // steps and branches of this branch in the history
-	met      int       // of them, those that the function has come to
-	replayed int       // of them, those the function has come past
-	started  bool      // it has started branches
-	logOnce  sync.Once // a step of the branch may log from goroutines of its own
-	log      *slog.Logger
+	names      map[string]int            // how often each was used
+	patches    map[string]bool           // what Patched said
+	registered map[string]*registrations // compensations, by ID
+	now        time.Time
+	own        int       // steps and branches of this branch in the history
+	met        int       // of them, those that the function has come to
+	replayed   int       // of them, those the function has come past
+	started    bool      // it has started branches
+	logOnce    sync.Once // a step of the branch may log from goroutines of its own
+	log        *slog.Logger
 
 	looked lookedUp
 
@@ -245,7 +246,7 @@ func kindWord(kind string) string {
 // begins says that b comes to what the history does not have. Where such is not begun any more, the goroutine ends.
 func (b *branch) begins() {
 	b.live.Store(true)
-	if b.e.replays {
+	if b.e.audit != nil {
 		b.stop()
 	}
 }
@@ -253,9 +254,7 @@ func (b *branch) begins() {
 // stop ends the goroutine: for those who wait for the branch it goes on for ever.
 func (b *branch) stop() {
 	b.stopped = true
-	if b.e.audit != nil {
-		b.e.audit.stop(b)
-	}
+	b.e.audit.stop(b)
 	runtime.Goexit()
 }
 
@@ -302,7 +301,7 @@ func ownOf(history map[string]*store.StepRow) map[string]int {
 		for end := len(id); end > 0 && !seen[id[:end]]; {
 			seen[id[:end]] = true
 			start := strings.LastIndexByte(id[:end], '/') + 1
-			if strings.HasPrefix(id[start:end], "#") {
+			if strings.HasPrefix(id[start:end], "#") || strings.HasSuffix(id[:end], store.CompensationID("")) {
 				own[id[:start]] += 0 // the branch is known all the same
 			} else {
 				own[id[:start]]++

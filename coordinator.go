@@ -222,6 +222,7 @@ func (k *Coordinator) run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	loops.Go(func() { k.repeat(ctx, stop, firing, k.wake, k.fire) })
 	loops.Go(func() { k.repeat(ctx, stop, "end overdue runs", k.late, k.endOverdue) })
+	loops.Go(func() { k.repeat(ctx, stop, "run compensations", nil, k.compensate) })
 	loops.Go(func() { k.repeat(ctx, stop, "free the runs of dead workers", nil, k.sweep) })
 	loops.Go(func() { k.repeat(ctx, stop, "delete old runs", nil, k.prune) })
 	if !k.cfg.NoGrace {

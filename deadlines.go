@@ -2,7 +2,6 @@ package kagzi
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"time"
 
@@ -14,17 +13,11 @@ import (
 // later.
 const overdueGrace = 5 * time.Second
 
-// overdue says how runs end whose Timeout has passed: as at a worker.
-func (k *Coordinator) overdue() *store.Overdue {
-	verdict, _ := json.Marshal(undoVerdict{store.Failed, KindDeadline, errorText(errDeadline)}) // strings
-	return &store.Overdue{Grace: k.grace, Kind: string(KindDeadline), Error: errorText(errDeadline), Undo: undoStep, Verdict: verdict}
-}
-
 // endOverdue ends the runs that are over their Timeout and that no worker executes: nobody serves their queue, or their
-// version, or all slots there are taken. Those that have compensations wait for a worker that has their code.
+// version, or all slots there are taken; and those that were cancelled, by when their worker should have ended them.
 func (k *Coordinator) endOverdue(ctx context.Context) (time.Duration, error) {
 	if k.ending == nil {
-		k.ending = k.overdue()
+		k.ending = &store.Overdue{Grace: k.grace, Kind: string(KindDeadline), Error: errorText(errDeadline)}
 	}
 	o, ended := k.ending, 0
 	var failure error
@@ -46,3 +39,18 @@ func (k *Coordinator) endOverdue(ctx context.Context) (time.Duration, error) {
 	}
 	return k.cfg.Interval, failure
 }
+
+// compensate takes the next steps of runs that wait for nothing but that: who should have taken them has died.
+func (k *Coordinator) compensate(ctx context.Context) (time.Duration, error) {
+	ids, err := k.client.store.DueCompensations(ctx, mostCompensated)
+	if err == nil {
+		err = k.client.compensateAll(ctx, ids)
+	}
+	if len(ids) == mostCompensated {
+		return 0, err
+	}
+	return k.cfg.Interval, err
+}
+
+// mostCompensated is how many runs one pass looks at.
+const mostCompensated = 100

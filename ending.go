@@ -34,7 +34,7 @@ func (e *execution) conclude() {
 
 func (e *execution) writeEnd() {
 	e.mu.Lock()
-	reason, park, unsaved, failure, verdict := e.reason, e.park, e.unsaved, e.failure, e.verdict
+	reason, park, unsaved, failure := e.reason, e.park, e.unsaved, e.failure
 	e.mu.Unlock()
 	switch reason {
 	case endSuspended:
@@ -42,8 +42,8 @@ func (e *execution) writeEnd() {
 		e.leave(unsaved, park)
 	case endShutdown:
 		e.leave(nil, e.newPark(store.Pending, "worker"))
-	case endUndone:
-		e.endRun(verdict)
+	case endCancelling:
+		e.endRun(e.newFinish(store.Cancelled, KindCancelled, "run was cancelled"))
 	case endFailed:
 		e.finish(nil, failure)
 	case endReturned:
@@ -61,7 +61,7 @@ func (e *execution) leave(records []*store.Record, park *store.Park) {
 
 // newPark prepares the end of this execution: without a time, and waiting for nothing, the run is due at once.
 func (e *execution) newPark(status, waitingOn string) *store.Park {
-	p := &store.Park{RunID: e.run.RunID, Lease: e.run.Lease, Status: status, WaitingOn: waitingOn, Undoing: e.undoing}
+	p := &store.Park{RunID: e.run.RunID, Lease: e.run.Lease, Status: status, WaitingOn: waitingOn}
 	if e.loading {
 		p.History = store.HistoryUntried
 	}
@@ -85,7 +85,7 @@ func (e *execution) setBack(waitingOn string, pause time.Duration, history store
 	begun := e.begins
 	if e.reason == underWay {
 		e.park = e.newPark(store.Pending, waitingOn)
-		e.park.Wake, e.park.History, e.park.Undoing = pause, history, true
+		e.park.Wake, e.park.History, e.park.NotBefore = pause, history, true
 	}
 	if !begun {
 		e.live, e.busy = 0, 0
@@ -112,11 +112,11 @@ func (e *execution) outcome() error {
 	return e.misused
 }
 
-// stoppedLocked takes leave of a branch that came to what is not begun any more: nobody learns of it.
+// stoppedLocked discards a branch that reached, in verification, what the history does not have: waiters keep waiting.
 func (e *execution) stoppedLocked(last bool) {
 	e.busy--
 	if last {
-		e.endLocked(endUndone, nil)
+		e.endLocked(endVerified, nil)
 	} else if e.busy == 0 {
 		e.suspendLocked()
 	}
@@ -125,10 +125,6 @@ func (e *execution) stoppedLocked(last bool) {
 // finish completes the run, or fails this attempt of it.
 func (e *execution) finish(output []byte, err error) {
 	e.s.failpoint("finish", e.run.RunID)
-	if e.undoing {
-		e.finishUndone(err)
-		return
-	}
 	if err == nil {
 		f := e.newFinish(store.Completed, "", "")
 		f.Output = output
@@ -139,7 +135,9 @@ func (e *execution) finish(output []byte, err error) {
 	policy := e.policy()
 	permanent := e.reason == endFailed || isPermanent(err)
 	if permanent || !policy.allows(e.attempt) {
-		e.endRun(e.newFinish(store.Failed, kind, text))
+		f := e.newFinish(store.Failed, kind, text)
+		f.Quarantined = isQuarantined(err)
+		e.endRun(f)
 		return
 	}
 	e.log().Warn("kagzi: run failed and is tried again", "kind", kind, "error", oneLine(text))
@@ -157,17 +155,55 @@ func (e *execution) newFinish(status string, kind Kind, text string) *store.Fini
 	return &store.Finish{RunID: e.run.RunID, Lease: e.run.Lease, Parent: e.run.ParentRunID, Status: status, ErrorKind: string(kind), Error: text}
 }
 
+// endRun ends the run, with its children; a quarantined one is left as it is.
+func (e *execution) endRun(f *store.Finish) {
+	e.mu.Lock()
+	offspring := len(e.offspring) > 0 && !f.Quarantined
+	clear(e.offspring)
+	e.mu.Unlock()
+	e.release()
+	if !offspring {
+		e.s.submit(&item{e: e, finish: f, then: e.left})
+		return
+	}
+	go func() {
+		if e.s.cancelChildren(e) {
+			e.s.submit(&item{e: e, finish: f, then: e.left})
+		} else {
+			e.left(store.Lost)
+		}
+	}()
+}
+
+// isToEnd returns why the run ends without its function: it was cancelled, or its time is over. It is underWay if neither
+// is so.
+func (e *execution) isToEnd() endReason {
+	switch {
+	case e.run.CancelRequested:
+		return endCancelling
+	case !e.run.DeadlineAt.IsZero() && !e.run.DeadlineAt.After(e.s.now()):
+		return endFailed
+	}
+	return underWay
+}
+
+// cancelRequested ends what is under way, by the deadline at the latest that the cancel has set.
+func (e *execution) cancelRequested(deadline time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.reason != underWay {
+		return
+	}
+	e.run.CancelRequested, e.run.DeadlineAt = true, deadline
+	if !e.loading { // else it does not begin
+		e.endLocked(endCancelling, errCancelled)
+	}
+}
+
 // left is called when the end is written, or cannot be any more.
 func (e *execution) left(o store.Outcome) {
 	if o == store.Cancelling { // asked for while the run was about to end
-		if e.undoing {
-			e.mu.Lock()
-			e.verdict = e.cancelled()
-			e.mu.Unlock()
-			e.finishUndone(nil)
-		} else {
-			e.endRun(e.cancelled())
-		}
+		e.endRun(e.newFinish(store.Cancelled, KindCancelled, "run was cancelled"))
 		return
 	}
 	e.release()

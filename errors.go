@@ -24,7 +24,7 @@ var (
 	ErrRunActive = errors.New("kagzi: run is not over")
 	// ErrStepNotFound reports that a run to fork never reached the step.
 	ErrStepNotFound = errors.New("kagzi: the run has no such step: Client.Steps lists those it has reached")
-	// ErrCompensated reports that what the run's steps did was undone, so it cannot go on from there.
+	// ErrCompensated reports that the run's compensations have run, so it cannot go on from what its steps did.
 	ErrCompensated = errors.New("kagzi: run was compensated: Restart it")
 	// ErrScheduleNotFound reports that the client's namespace has no such schedule.
 	ErrScheduleNotFound = errors.New("kagzi: schedule not found")
@@ -333,6 +333,20 @@ func trimKagzi(s string) string { return strings.TrimPrefix(s, "kagzi: ") }
 
 // misuse is err as the failure of a call that is wrong, and that no further attempt makes right.
 func misuse(err error) error { return Permanent(kinded{KindBadRequest, err}) }
+
+// A quarantine is the failure of a run that is left to people, to be resumed once its code, or its input, is right. Only
+// the engine makes one: what kind an error has that user code returns decides nothing.
+type quarantine struct{ error }
+
+func quarantined(kind Kind, err error) error { return &quarantine{Permanent(kinded{kind, err})} }
+
+func (q *quarantine) Unwrap() error { return q.error }
+
+// isQuarantined reports whether err itself is one: a child's, for one, is a failure like others.
+func isQuarantined(err error) bool {
+	_, ok := err.(*quarantine)
+	return ok
+}
 
 // ours is err with the package's prefix, once.
 func ours(err error) error {

@@ -20,14 +20,15 @@ import (
 type endReason int
 
 const (
-	underWay     endReason = iota
-	endReturned            // the function and its branches returned
-	endSuspended           // every branch waits for long
-	endLost                // the lease is lost
-	endShutdown            // the worker gives the run back
-	endCancelled           // the run was cancelled
-	endFailed              // the run fails whatever the function says: see failure
-	endUndone              // the run is to be undone: see verdict
+	underWay      endReason = iota
+	endReturned             // the function and its branches returned
+	endSuspended            // every branch waits for long
+	endLost                 // the lease is lost
+	endShutdown             // the worker gives the run back
+	endCancelled            // the run was cancelled, as the table says
+	endCancelling           // the run is to end as cancelled
+	endFailed               // the run fails whatever the function says: see failure
+	endVerified             // of Worker.Replay: no branch has more to do
 )
 
 // How long waits stay in memory, and how long the end of an execution waits for its goroutines.
@@ -50,7 +51,6 @@ type execution struct {
 	history  map[string]*store.StepRow // the latest attempt of each step, as it was at the claim
 	own      map[string]int            // see ownOf
 	seen     int64                     // the wakeups that history, inbox and ends reflect
-	replays  bool                      // what the history does not have is not begun: the goroutine ends there
 	ctx      context.Context           // what step contexts descend from
 	cancel   context.CancelCauseFunc
 	done     chan struct{} // closed when reason is set
@@ -87,15 +87,7 @@ type execution struct {
 	starting    int                // starts and ends of children whose write is under way
 	afterStarts func()             // called when they are settled; nil if nothing waits for that
 	offspring   map[uuid.UUID]bool // its children that may not be over, but for detached ones
-	undos       []*undo            // registered, in any order
-	places      int64              // given to registrations so far
-	verdict     *store.Finish      // how the run ends once it is undone; nil if it is not to be
-	undoing     bool               // this is the execution of the undos
-
-	// Of a replay for undos that the one before did not come to: the whole history, and the attempts of the run in which
-	// they were registered.
-	latest     map[string]*store.StepRow
-	registered map[string]int
+	places      int64              // given to registrations of compensations so far
 
 	audit *audit // of Worker.Replay: nothing is written; nil otherwise
 
@@ -131,7 +123,7 @@ func newExecution(s *session, run *store.ClaimedRun, history []*store.StepRow, l
 func (e *execution) remember(history []*store.StepRow) {
 	e.history = historyOf(history)
 	e.own = ownOf(e.history)
-	e.places, _ = placesOf(e.history)
+	e.places = lastPlace(e.history)
 	for _, row := range history {
 		if row.Kind == store.KindChild && row.Status == store.Running && e.ends[row.ChildRunID] == nil {
 			e.offspring[row.ChildRunID] = true
@@ -157,7 +149,7 @@ func (e *execution) execute(h handler) {
 	e.mu.Lock()
 	e.begins = true
 	e.mu.Unlock()
-	if !e.run.DeadlineAt.IsZero() && !e.undoing && !e.replays {
+	if !e.run.DeadlineAt.IsZero() && e.audit == nil {
 		e.setDeadline()
 	}
 	var output []byte
@@ -259,7 +251,7 @@ func (e *execution) exit(b *branch, err error, panicked bool, keep func()) {
 		}
 		e.inheritLocked(b, to)
 	}
-	if err != nil && !e.replays {
+	if err != nil && e.audit == nil {
 		b.cancel(errBranchCancelled) // the branches that nobody will ask
 	} else if err == nil && !root && !b.started {
 		b.cancel(nil)
@@ -270,9 +262,7 @@ func (e *execution) exit(b *branch, err error, panicked bool, keep func()) {
 		e.fireLocked(&g.event)
 	}
 	e.busy--
-	if last && e.replays {
-		e.endLocked(endUndone, nil)
-	} else if last {
+	if last {
 		e.endLocked(endReturned, nil)
 	} else if e.busy == 0 {
 		e.suspendLocked()
@@ -286,27 +276,37 @@ func (e *execution) exit(b *branch, err error, panicked bool, keep func()) {
 // endLocked sets why the execution ends, and ends it for everybody.
 func (e *execution) endLocked(reason endReason, cause error) bool {
 	if e.reason != underWay {
-		e.superseded = e.superseded || e.reason == endUndone && reason == endLost // the undos must not begin
 		return false
 	}
 	e.reason = reason
 	close(e.done)
 	if reason != endReturned {
 		e.cancel(cause)
-		undone := reason == endUndone || reason == endFailed && e.places > 0 && !e.undoing && !KindOf(e.failure).setsAside()
-		if undone && e.live > 0 && reason == endFailed {
-			signal(e.s.beats) // a lease ends soon after the deadline, and is extended after it
-		}
 		switch {
 		case e.loading: // nothing of it has begun
 			e.grace = time.AfterFunc(0, e.conclude)
-		case e.live > 0 && !undone: // to be undone is what user code has done when it has returned
-			e.grace = time.AfterFunc(exitGrace, e.conclude) // code that does not return must not hold the run
+		case e.live > 0: // code that does not return must not hold the run
+			e.grace = time.AfterFunc(e.graceLocked(), e.conclude)
 		}
 	} else {
 		e.cancel(nil)
 	}
 	return true
+}
+
+// graceLocked is how long the end of the execution waits for its goroutines. What user code does until the run ends may
+// register a compensation, so a run that has such gets the time that its cancel gave it.
+func (e *execution) graceLocked() time.Duration {
+	switch {
+	case e.places == 0 || isQuarantined(e.failure):
+		return exitGrace
+	case e.reason == endCancelling && !e.run.DeadlineAt.IsZero():
+		return max(exitGrace, e.run.DeadlineAt.Sub(e.s.now()))
+	case e.reason == endCancelling || e.reason == endFailed:
+		signal(e.s.beats) // a lease ends soon after the deadline, and is extended after it
+		return store.CancelGrace
+	}
+	return exitGrace
 }
 
 // end ends the execution from outside of it.
@@ -341,7 +341,7 @@ func (e *execution) nondeterministic(format string, args ...any) {
 		e.contradicts(kinded{KindNondeterminism, fmt.Errorf(format, args...)}, args[0])
 		runtime.Goexit()
 	}
-	e.fail(kinded{KindNondeterminism, fmt.Errorf(format+"; roll the code back or repair it, then Resume the run", args...)})
+	e.fail(quarantined(KindNondeterminism, fmt.Errorf(format+"; roll the code back or repair it, then Resume the run", args...)))
 	runtime.Goexit()
 }
 

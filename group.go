@@ -84,7 +84,7 @@ func (g *group[T]) recall(hashes []string) {
 			e.nondeterministic("item %d of Map %q is not what it was when the Map was begun (a field added to its type changes it too, unless it is omitted while zero)", i, g.id)
 		}
 	}
-	if g.row.RunAttempt != e.attempt && !e.replays && g.row.Status == store.Failed {
+	if g.row.RunAttempt != e.attempt && e.audit == nil && g.row.Status == store.Failed {
 		g.forgotten, g.decision.Failed = true, "" // the run's next attempt forgets failures
 	}
 }
@@ -170,9 +170,6 @@ func (g *group[T]) timeout() error {
 
 // cancel cancels the branches but the one given, and waits for them if the group itself goes on.
 func (g *group[T]) cancel(but int) {
-	if g.b.e.replays { // they are to come to all that they registered
-		return
-	}
 	for i := range g.members {
 		if m := &g.members[i]; m.branch != nil && i != but {
 			m.branch.cancel(errBranchCancelled)
@@ -196,7 +193,6 @@ func (g *group[T]) all() ([]T, error) {
 	}
 	out := make([]T, len(g.members))
 	if g.decision.TimedOut {
-		g.startReplayed(-1)
 		return out, g.timeout()
 	}
 	if g.decision.Failed != "" {
@@ -261,19 +257,6 @@ func (g *group[T]) close(failures BranchErrors) {
 	}
 }
 
-// startReplayed starts, for the run to be undone, the branches but the one given, of a group that is decided: what they
-// registered is undone, too.
-func (g *group[T]) startReplayed(but int) {
-	if !g.b.e.replays || g.b.e.audit != nil {
-		return
-	}
-	for i := range g.members {
-		if i != but {
-			g.start(i)
-		}
-	}
-}
-
 // decided runs, in a replay, the one branch whose success or failure decided the group: what the others would do
 // now changes nothing any more.
 func (g *group[T]) decided(name string, success bool) (result T, err error) {
@@ -282,7 +265,6 @@ func (g *group[T]) decided(name string, success bool) (result T, err error) {
 		g.b.e.nondeterministic("branch %q decided %q and is not there any more", name, g.id)
 	}
 	g.start(i)
-	g.startReplayed(i)
 	for taken := 0; ; taken++ {
 		k, err := g.next(taken)
 		if err != nil {
@@ -333,9 +315,6 @@ func (g *group[T]) stop(cause error, taken int) error {
 
 // mute keeps the branches but the one given from recording anything more, and cancels them.
 func (g *group[T]) mute(but int) {
-	if g.b.e.replays {
-		return
-	}
 	for i := range g.members {
 		if m := &g.members[i]; m.branch != nil && i != but {
 			m.branch.mute.Store(true)
@@ -380,7 +359,6 @@ func (g *group[T]) first() (winner string, result T, err error) {
 		g.b.e.nondeterministic("%q was recorded as a Parallel, and is a Race now: give the new one another name", g.id)
 	}
 	if g.decision.TimedOut {
-		g.startReplayed(-1)
 		return "", result, g.timeout()
 	}
 	if winner = g.decision.Winner; winner != "" {

@@ -50,9 +50,10 @@ func wantHealth(t *testing.T, r HealthReport, name string, status HealthStatus, 
 
 // insertRuns puts n runs into the table as some accident left them.
 const insertRuns = `
-	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, status, available_at, error_kind, error, external_id, finished_at)
+	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, status, available_at, error_kind, error, external_id, finished_at, quarantined)
 	SELECT gen_random_uuid(), $1, $2, $3, NULLIF($4, 0), $5, CASE WHEN $5 <> 'FAILED' THEN now() - $6::interval END, NULLIF($7, ''), $8::text,
-		NULLIF($9, ''), CASE WHEN $5 = 'FAILED' THEN now() - $6::interval END
+		NULLIF($9, ''), CASE WHEN $5 = 'FAILED' THEN now() - $6::interval END,
+		$7 IN ('crash_loop', 'nondeterminism', 'bad_input', 'unreadable')
 	FROM generate_series(1, $10::int)`
 
 type oddRuns struct {

@@ -48,7 +48,7 @@ func (h hooked) Look(run uuid.UUID, wakeups int64, cancelling bool) testhook.Loo
 		e.suspendLocked()
 	}
 	look := testhook.Look{Here: true, Busy: e.busy}
-	news := !e.undoing && !e.replays && (wakeups > e.seen || cancelling)
+	news := wakeups > e.seen || cancelling
 	if e.reason != underWay || news || e.starting > 0 { // its end is about to be written, or it is about to be told, or to be recorded
 		look.Busy = math.MaxInt
 		return look

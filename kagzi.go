@@ -8,7 +8,7 @@
 // [Define] a workflow where callers and workers can see it, [Start] runs of it, and [Handle] it in a worker.
 // Inside the workflow function, [Step] and [StepTx] execute a piece of code once and remember its result,
 // [Sleep] and [WaitSignal] wait without holding anything, [Go], [Parallel], [Map] and [Race] do several things at once,
-// [RunChild] runs another workflow, and [Compensate] says how to undo. [Client.Signal] sends a run a message.
+// [RunChild] runs another workflow, and [Compensate] says which is to undo what it does. [Client.Signal] sends a run a message.
 // Package kagzitest tests workflows without waiting for their sleeps.
 package kagzi
 
@@ -105,13 +105,13 @@ func (c *Client) newRun(ctx context.Context, call Call, shared []StartOption) (s
 	}
 	switch {
 	case err != nil:
-	case call.child && cfg.tx != nil:
-		err = errors.New("kagzi: a child takes no InTx: it starts with the record of its start")
-	case call.child && len(cfg.messages) > 0:
-		err = errors.New("kagzi: a child takes no Message: send it with Client.Signal in a step, to the child's ID")
-	case call.child && idPolicy(call.opts) != "":
-		err = fmt.Errorf("kagzi: a child takes no %s: an active run that has its ID is ErrIDConflict", idPolicy(call.opts))
-	case !call.child && cfg.detached:
+	case call.as != "" && cfg.tx != nil:
+		err = fmt.Errorf("kagzi: a %s takes no InTx: it starts with what its run records", call.as)
+	case call.as != "" && len(cfg.messages) > 0:
+		err = fmt.Errorf("kagzi: a %s takes no Message: send it with Client.Signal in a step, to its ID", call.as)
+	case call.as != "" && idPolicy(call.opts) != "":
+		err = fmt.Errorf("kagzi: a %s takes no %s: an active run that has its ID is ErrIDConflict", call.as, idPolicy(call.opts))
+	case call.as == "" && cfg.detached:
 		err = errors.New("kagzi: Detached is for children: this run has no parent to end before it")
 	}
 	if err != nil {
@@ -129,7 +129,7 @@ func (c *Client) newRun(ctx context.Context, call Call, shared []StartOption) (s
 		RunID: id, ExternalID: string(cfg.id), Queue: cfg.queue, Type: call.workflow, Version: cfg.version, Priority: cfg.priority,
 		Delay: cfg.delay, At: cfg.at, Timeout: cfg.timeout, RetryPolicy: cfg.policy, Metadata: cfg.metadata, Detached: cfg.detached, Input: input,
 	}
-	if !call.child { // which takes its parent's
+	if call.as == "" { // else it takes its parent's
 		r.Queue, r.Priority = cmp.Or(r.Queue, "default"), cmp.Or(r.Priority, 3)
 	}
 	if cfg.id != "" {

@@ -52,12 +52,6 @@ const (
 // Error makes a Kind an error.
 func (k Kind) Error() string { return string(k) }
 
-// setsAside reports whether a run that failed with this kind is left for people, to be resumed once its code, or its
-// input, is right.
-func (k Kind) setsAside() bool {
-	return k == KindNondeterminism || k == KindCrashLoop || k == KindBadInput || k == KindUnreadable
-}
-
 // retryable reports whether a failure of this kind is worth another attempt. Kinds that users declare are.
 func (k Kind) retryable() bool {
 	switch k {

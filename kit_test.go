@@ -320,7 +320,7 @@ func (k *kit) signal(ref Ref, m Message, opts ...SignalOption) {
 	}
 }
 
-func (k *kit) cancel(ref Ref, opts ...ChangeOption) {
+func (k *kit) cancel(ref Ref, opts ...CancelOption) {
 	k.t.Helper()
 	if err := k.c.Cancel(k.ctx, ref, opts...); err != nil {
 		k.t.Fatal(err)

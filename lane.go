@@ -149,19 +149,16 @@ func (l *loader) judge(e *execution) (over bool, err error) {
 	if e.run.Recoveries <= maxRecoveries {
 		return false, nil
 	}
-	e.mu.Lock()
-	verdict := e.condemned()
-	e.mu.Unlock()
-	if verdict == nil || found.Registered {
-		e.refuse(endFailed, kinded{KindCrashLoop, fmt.Errorf("the run was taken over from a dead worker %d times without progress: it may be killing them", e.run.Recoveries)})
+	why := e.isToEnd()
+	if why == underWay {
+		e.refuse(endFailed, quarantined(KindCrashLoop, fmt.Errorf("the run was taken over from a dead worker %d times without progress: it may be killing them", e.run.Recoveries)))
 		return true, nil
 	}
-	e.mu.Lock()
-	e.verdict = verdict
 	if found.Children {
+		e.mu.Lock()
 		e.offspring[uuid.Nil] = true // whoever they are
+		e.mu.Unlock()
 	}
-	e.mu.Unlock()
-	e.refuse(endUndone, nil)
+	e.refuse(why, errDeadline)
 	return true, nil
 }

@@ -326,7 +326,7 @@ func (e *execution) unreadable(err error) {
 	failures := e.run.LoadFailures + 1
 	e.log().Warn("kagzi: what a run has recorded cannot be read", "error", err, "times", failures)
 	if failures >= maxLoadFailures {
-		e.giveUp(kinded{KindUnreadable, fmt.Errorf("what the run has recorded could not be read %d times; make it readable, then Resume the run: %w", failures, err)})
+		e.giveUp(quarantined(KindUnreadable, fmt.Errorf("what the run has recorded could not be read %d times; make it readable, then Resume the run: %w", failures, err)))
 		return
 	}
 	e.setBack(waitsForHistory, loadPause(failures), store.HistoryFailed)

@@ -110,7 +110,7 @@ func (s *session) apply(states []store.HeldState) (woken []uuid.UUID) {
 		case st.Holds:
 			e.setTerm(st.Term)
 			if st.Cancel {
-				e.cancelRequested()
+				e.cancelRequested(st.Deadline)
 			}
 			if e.missed(st.Wakeups) {
 				woken = append(woken, st.RunID)

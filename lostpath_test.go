@@ -157,7 +157,7 @@ func TestNoStepIsCalledWhileNothingIsHeard(t *testing.T) {
 	}
 	for name, cut := range map[string]func(*testing.T, *Client, *pgproxy.Proxy){
 		"Heartbeat": during("SET heartbeat_at"),
-		"States":    during("q.wakeups, q.cancel_requested_at, q.available_at"),
+		"States":    during("q.wakeups, q.cancel_requested_at, q.deadline_at, q.available_at"),
 		"Refused": func(t *testing.T, _ *Client, proxy *pgproxy.Proxy) {
 			if err := proxy.Close(); err != nil {
 				t.Error(err)

@@ -18,7 +18,7 @@ type mail struct {
 	arrivals map[string]*event             // by a message's name, or a child's ID
 	anyEnd   event                         // of a child
 	lastEnd  time.Time                     // when the end of a child last came
-	undoings map[uuid.UUID]*store.ChildEnd // children that are being undone
+	endings  map[uuid.UUID]*store.ChildEnd // children that cannot end well any more
 }
 
 // deliver takes in what the table had.
@@ -28,7 +28,7 @@ func (e *execution) deliver(n *store.News) {
 	e.seen = max(e.seen, n.Wakeups)
 	if e.received == nil {
 		e.inbox, e.received, e.ends = map[string][]*store.Signal{}, map[string]int64{}, map[uuid.UUID]*store.ChildEnd{}
-		e.undoings = map[uuid.UUID]*store.ChildEnd{}
+		e.endings = map[uuid.UUID]*store.ChildEnd{}
 	}
 	for _, g := range n.Signals {
 		if g.Sequence > e.received[g.Name] {
@@ -38,8 +38,8 @@ func (e *execution) deliver(n *store.News) {
 		}
 	}
 	for _, c := range n.Ends {
-		if c.Undoing {
-			e.undoings[c.Child] = c
+		if c.Ending {
+			e.endings[c.Child] = c
 			continue
 		}
 		if e.ends[c.Child] == nil {

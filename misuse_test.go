@@ -180,7 +180,7 @@ func TestNothingOfNilPanics(t *testing.T) {
 		"SleepUntil": SleepUntil, "Step": Step[int], "StepTx": StepTx[int], "WaitSignal": WaitSignal[int],
 		// Those that return no error end the run by a panic.
 		"Compensate": func() error {
-			return panicked(func() { Compensate(nil, "name", func(context.Context) error { return nil }) })
+			return panicked(func() { Compensate(nil, "name", cancelBooking.With("")) })
 		},
 		"Patched": func() error { return panicked(func() { Patched(nil, "") }) },
 		"Doctor":  Doctor, "Migrate": Migrate, "Distribute": Distribute, "MigrationSQL": func() error { _, err := MigrationSQL(-1, 0); return err }, "NewClient": NewClient, "NewWorker": NewWorker, "NewCoordinator": NewCoordinator,
@@ -189,7 +189,7 @@ func TestNothingOfNilPanics(t *testing.T) {
 		"Define": Define[int, int], "DefineSignal": DefineSignal[int], "CurrentStep": CurrentStep, "KindOf": KindOf, "HTTPStatus": HTTPStatus,
 		"Permanent": func() { _ = Permanent(nil) }, "RetryAfter": func() { _ = RetryAfter(nil, 0) },
 		"FormatDuration": FormatDuration, "ParseDuration": ParseDuration, "CollectErrors": CollectErrors, "Default": Default, "Detached": Detached,
-		"DryRun": DryRun, "Input": Input, "InTx": InTx,
+		"DryRun": DryRun, "InheritCompensations": InheritCompensations, "UndoneBy": func() { UndoneBy(Workflow[int, int]{}) }, "Input": Input, "InTx": InTx,
 	} {
 		if !functions[name] {
 			t.Errorf("there is no function %s", name)

@@ -23,7 +23,7 @@ func (b *branch) note(r *store.Record) {
 }
 
 func (b *branch) noteLocked(r *store.Record, took *store.Signal) {
-	if !b.e.replays {
+	if b.e.audit == nil {
 		b.e.notes = append(b.e.notes, note{record: r, by: b, took: took})
 	}
 }

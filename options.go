@@ -14,8 +14,8 @@ type (
 	// are [ID], [IfActive], [IfEnded], [Queue], [Delay], [At], [Priority], [Version], [Metadata], [Timeout],
 	// [RetryPolicy], [Message], [InTx] and [Detached].
 	StartOption interface{ startOption() }
-	// A StepOption goes to [Step], [StepTx], [Do], [DoTx] and [Compensate]: [Timeout] and [RetryPolicy]; to [StepTx] and
-	// [DoTx] also [Isolation].
+	// A StepOption goes to [Step], [StepTx], [Do] and [DoTx]: [Timeout] and [RetryPolicy]; to [Step] and [StepTx] also [UndoneBy], and to [StepTx] and
+	// [DoTx] [Isolation].
 	StepOption interface{ stepOption() }
 	// A BranchOption goes to [Parallel], [Map] and [Race]: [Timeout], [Concurrency] and [CollectErrors].
 	BranchOption interface{ branchOption() }
@@ -25,9 +25,11 @@ type (
 	SignalOption interface{ signalOption() }
 	// A HandleOption goes to [Handle]: [Version] and [Default].
 	HandleOption interface{ handleOption() }
-	// A ChangeOption goes to [Client.Cancel], [Client.Terminate] and [Client.Resume], and to what changes schedules and
-	// workers: [InTx], and [Reason], which is kept of changes of runs alone.
+	// A ChangeOption goes to [Client.Terminate] and [Client.Resume], and to what changes schedules and workers: [InTx], and
+	// [Reason], which is kept of changes of runs alone.
 	ChangeOption interface{ changeOption() }
+	// A CancelOption goes to [Client.Cancel]: [Grace], [Reason] and [InTx].
+	CancelOption interface{ cancelOption() }
 	// A RestartOption goes to [Client.Restart] and [Client.Fork]: [ID], [Version], [Input], [Reason] and [InTx].
 	RestartOption interface{ restartOption() }
 	// A BulkOption goes to [Client.CancelAll], [Client.TerminateAll] and [Client.ResumeAll]: [DryRun], [Reason] and [InTx].
@@ -56,8 +58,7 @@ type (
 	// end, sleeps included; a group of branches; the wait for a signal. Without it there is no limit. Under 1 µs is
 	// refused: Timeout(30) is 30 ns.
 	//
-	// A run's passes also while no worker takes the run: a [Coordinator] ends it, within ten seconds by default. One with
-	// compensations waits for a worker, which runs them (RunInfo.WaitingOn is "worker to compensate").
+	// A run's passes also while no worker takes the run: a [Coordinator] ends it, within ten seconds by default.
 	Timeout time.Duration
 	// Isolation is the level of a [StepTx]'s transaction: Isolation(pgx.RepeatableRead) or Isolation(pgx.Serializable).
 	// Without it the level is READ COMMITTED, whatever the default of the database or role. It is for StepTx and [DoTx]
@@ -68,6 +69,9 @@ type (
 	// [RetryPolicy] with enough attempts. It fails in the same way if a signal reaches the run meanwhile, or its lease is
 	// extended (after half of VisibilityTimeout).
 	Isolation pgx.TxIsoLevel
+	// Grace is how long [Client.Cancel] leaves a worker for steps under way, whose contexts have ended, before compensations
+	// run. Without it, one minute.
+	Grace time.Duration
 	// Concurrency is how many branches of a [Map] are under way at once. Without it, all.
 	Concurrency int
 )
@@ -84,6 +88,7 @@ type TxOption interface {
 	StartOption
 	SignalOption
 	ChangeOption
+	CancelOption
 	RestartOption
 	BulkOption
 	BulkRestartOption
@@ -111,6 +116,9 @@ func Detached() StartOption { return detached{} }
 
 func (inTx) startOption()            {}
 func (inTx) changeOption()           {}
+func (inTx) cancelOption()           {}
+func (Reason) cancelOption()         {}
+func (Grace) cancelOption()          {}
 func (ID) startOption()              {}
 func (Queue) startOption()           {}
 func (Delay) startOption()           {}
@@ -238,6 +246,7 @@ type stepConfig struct {
 	timeout   time.Duration
 	policy    RetryPolicy
 	isolation Isolation // of its transaction, if it has one; empty: not given
+	undoneBy  undoneBy
 }
 
 // stepOptions validates opts, of a step with a transaction if tx is true; the last of a kind wins.
@@ -255,6 +264,8 @@ func stepOptions(opts []StepOption, tx bool) (stepConfig, error) {
 		case Isolation:
 			cfg.isolation = o
 			err = errors.Join(err, o.validate(tx))
+		case undoneBy:
+			cfg.undoneBy = o
 		case nil:
 			err = errors.Join(err, errNilOption)
 		}

@@ -31,7 +31,7 @@ const (
 	RejectActive IfActive = store.RejectActive
 	// ReplaceActive terminates the active run and starts a new one, in one transaction: at no time is there none, and
 	// never are there two. The old run ends as with [Client.Terminate], whatever its input: its compensations do not run.
-	// To have it undone, [Client.Cancel] it, wait for its end, and start. If it is of another workflow, the start is
+	// To have its compensations run, [Client.Cancel] it, wait for its end, and start. If it is of another workflow, the start is
 	// refused with [ErrIDConflict]. With [InTx] the transaction must be READ COMMITTED: a stricter one is refused.
 	ReplaceActive IfActive = store.ReplaceActive
 )

@@ -181,7 +181,7 @@ type refusals struct{ led *ledger }
 
 func (r refusals) look(sql string, rows int64) {
 	for name, part := range map[string]string{
-		"record": "INSERT INTO kagzi.step_runs AS s", "park": "SET status = l.status,\n\tavailable_at", "finish": "SET status = l.status, finished_at",
+		"record": "INSERT INTO kagzi.step_runs AS s", "park": "SET status = l.status,\n\tavailable_at", "finish": "SET output = l.output",
 	} {
 		if rows == 0 && strings.Contains(sql, part) {
 			r.led.write("REFUSED", name)

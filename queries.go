@@ -144,7 +144,11 @@ func (c *Client) Steps(ctx context.Context, ref Ref) ([]StepAttempt, error) {
 			Step: r.StepID, Type: StepType(r.Kind), Attempt: r.Attempt, Status: Status(r.Status), Output: r.Output, Kind: Kind(r.ErrorKind),
 			Error: r.Error, StartedAt: r.StartedAt, EndedAt: r.FinishedAt, WakeAt: r.WakeAt,
 		}
-		if r.Kind != store.KindMarker {
+		switch r.Kind {
+		case store.KindMarker:
+		case store.KindCompensation: // hashes
+			out[i].Output = nil
+		default:
 			out[i].Output = c.shown(r.Output)
 		}
 		if r.ChildRunID != uuid.Nil {

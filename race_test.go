@@ -135,14 +135,14 @@ func TestRace(t *testing.T) {
 	})
 }
 
-// TestLoserThatRegisters lets a branch lose its race while it registers an undo, so that this is not recorded: it does not
-// come to the step that the undo would take back, and the undo does not run.
+// TestLoserThatRegisters lets a branch lose its race while it registers a compensation, so that this is not recorded: it does
+// not come to the step that this is about, and the compensation does not run.
 func TestLoserThatRegisters(t *testing.T) {
 	k := newKit(t)
 	wf := Define[int, int]("wf", noRetry)
 	j := &journal{}
 	serve(k, wf, func(ctx Context, _ int) (int, error) {
-		undoLine(ctx, j, "root")
+		Compensate(ctx, "root", cancelBooking.With("root"))
 		registered := make(chan struct{})
 		_, _, err := Race(ctx, "r", map[string]func(Context) (int, error){
 			"winner": func(ctx Context) (int, error) {
@@ -159,7 +159,7 @@ func TestLoserThatRegisters(t *testing.T) {
 					comesTrue(100*time.Millisecond, func() bool { return j.has("book") })
 					b.cancel(errBranchCancelled)
 				}()
-				undoLine(ctx, j, "book")
+				Compensate(ctx, "book", cancelBooking.With("book"))
 				return 0, doLine(ctx, j, "book")
 			},
 		})
@@ -168,8 +168,9 @@ func TestLoserThatRegisters(t *testing.T) {
 		}
 		return 0, errors.New("out of stock")
 	})
+	serveCancellations(k, j, nil)
 	endsAs(k, begin(k, wf, 1), StatusFailed)
-	if got := j.String(); got != "undo-root" {
+	if got := j.String(); got != "cancel:root" {
 		t.Errorf("happened: %s", got)
 	}
 }

@@ -3,7 +3,6 @@ package kagzi
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -87,16 +86,16 @@ func replay(ctx context.Context, w *Worker, run *store.Run, history []*store.Ste
 		claimed.Attempts--
 	}
 	e := newExecution(s, claimed, history, true)
-	e.replays, e.audit = true, &audit{over: make(chan struct{})}
+	e.audit = &audit{over: make(chan struct{})}
 	defer e.cancel(nil)
 	go e.execute(h)
 	select {
 	case <-e.audit.over:
 	case <-ctx.Done():
-		e.end(endUndone, context.Cause(ctx))
+		e.end(endVerified, context.Cause(ctx))
 		return failed(fmt.Errorf("the code has not come to an end: %w", context.Cause(ctx)), "replay %s", e.runID)
 	}
-	want := endOf(run, e.history[undoStep])
+	want := endOf(run)
 	want.output = w.client.shown(want.output) // sealed twice it may be other bytes
 	step, message := e.diverged(want)
 	if message == "" {
@@ -151,17 +150,13 @@ type recordedEnd struct {
 	cut    bool // it was ended from outside: the history has no more than its beginning
 }
 
-// endOf returns how a run's code ended. undo is the record of how the run was to end once it was undone; nil if it was not.
-func endOf(run *store.Run, undo *store.StepRow) recordedEnd {
+// endOf returns how a run's code ended, whatever has become of its compensations.
+func endOf(run *store.Run) recordedEnd {
 	end := recordedEnd{status: run.Status, kind: Kind(run.ErrorKind), text: run.Error, output: run.Output}
-	var v undoVerdict
-	if undo != nil && json.Unmarshal(undo.Output, &v) == nil {
-		end.status, end.kind, end.text = v.Status, v.Kind, v.Error
+	if o := run.Outcome; o != nil {
+		end.status, end.kind, end.text = o.Status, Kind(o.Kind), o.Error
 	}
-	switch {
-	case end.status == store.Cancelled, end.kind.setsAside(), end.kind == KindDeadline, end.kind == KindDatabase, end.kind == KindCompensation:
-		end.cut = true
-	}
+	end.cut = end.status == store.Cancelled || run.Quarantined || end.kind == KindDeadline || end.kind == KindDatabase
 	return end
 }
 

@@ -19,6 +19,14 @@ func Input(v any) RestartOption { return newInput{v} }
 
 type newInput struct{ v any }
 
+// InheritCompensations gives a [Client.Fork] the compensations, too, that the old run had registered before the step. Without
+// it they stay with the old run, and the fork has those that it registers itself, from the step on.
+func InheritCompensations() RestartOption { return inheritCompensations{} }
+
+type inheritCompensations struct{}
+
+func (inheritCompensations) restartOption() {}
+
 // restartConfig is what the options of a restart say.
 type restartConfig struct {
 	tx  pgx.Tx
@@ -44,6 +52,8 @@ func (c *Client) restartOptions(opts []RestartOption) (restartConfig, error) {
 		case ID:
 			cfg.run.ExternalID = string(o)
 			check(validateExternalID(string(o)))
+		case inheritCompensations:
+			cfg.run.Compensations = true
 		case newInput:
 			if o.v == nil {
 				check(errors.New("kagzi: Input(nil): give the new input, or leave the option out to keep the old one"))
@@ -79,13 +89,13 @@ func (c *Client) Restart(ctx context.Context, ref Ref, opts ...RestartOption) (R
 // as are all signals, and is not executed again; the step itself and all that began after it is. So is what was under way
 // then in other branches. step is an ID as [Client.Steps] shows it: "pay", "pay#2", or "ship/0/pack" of a branch; "ship"
 // stands for all branches of the group, "ship/0" for all of that branch. What Kagzi records for itself, under names that
-// begin with #, is refused.
+// begin with # and of compensations, is refused.
 //
 // What the workflow function does before the step must lead to the same step again: a new Version or Input is refused with
 // KindNondeterminism, when the run comes to it, if it has other items for a Map that had begun.
 //
-// The errors are those of Restart, and [ErrStepNotFound] if the run never reached the step, and [ErrCompensated] if what
-// its steps did was undone.
+// The errors are those of Restart, and [ErrStepNotFound] if the run never reached the step, and [ErrCompensated] if the
+// old run's compensations have run. [InheritCompensations] says whether the new run has those that the old one had registered.
 func (c *Client) Fork(ctx context.Context, ref Ref, step string, opts ...RestartOption) (RunID, error) {
 	ref = plain(ref)
 	err := validateStepID(step)
@@ -104,7 +114,7 @@ func validateStepID(step string) error {
 	switch {
 	case step == "":
 		return errors.New("kagzi: the step is empty: to begin at the beginning, use Client.Restart")
-	case strings.HasPrefix(step, "#") || strings.Contains(step, "/#"):
+	case strings.HasPrefix(step, "#") || strings.Contains(step, "/#") || strings.HasSuffix(step, store.CompensationID("")):
 		return fmt.Errorf("kagzi: %s is a record of Kagzi's own: give a step of the workflow function", quoteShort(step))
 	case !utf8.ValidString(step) || !isSane(step):
 		return fmt.Errorf("%w: the name has characters that no step's has", ErrStepNotFound)
@@ -124,7 +134,9 @@ func (c *Client) restart(ctx context.Context, ref Ref, step string, opts []Resta
 	if cfg.run.New, err = uuid.NewV7(); err != nil {
 		return "", err
 	}
-	cfg.run.Step = step
+	if cfg.run.Step = step; step == "" && cfg.run.Compensations {
+		return "", misuse(errors.New("kagzi: InheritCompensations is for Fork: a restart begins at the beginning, and registers its own"))
+	}
 	if cfg.tx, cfg.run.Run, err = c.resolveToChange(ctx, cfg.tx, ref); err != nil {
 		return "", c.public(ctx, err)
 	}

@@ -61,7 +61,7 @@ type RunInfo struct {
 	Worker      WorkerID        `json:"worker,omitempty"`     // that executes it; empty unless it is RUNNING
 	Recoveries  int             `json:"recoveries,omitempty"` // times that its lease ended under a worker, which had died as a rule (see WorkerConfig.FixedLease), since its last progress
 	Status      Status          `json:"status"`
-	WaitingOn   string          `json:"waiting_on,omitempty"` // why it waits: "timer cooling-off", "retry authorize", "signal approved", "child ship", "previous run" of its schedule, "worker to compensate", "recovery", "history" that could not be read; of a run that is over, "deletion"
+	WaitingOn   string          `json:"waiting_on,omitempty"` // why it waits: "timer cooling-off", "retry authorize", "signal approved", "child ship", "previous run" of its schedule, "compensation flight", "children" that are to end before its compensations run, "recovery", "history" that could not be read; of a run that is over, "deletion"
 	Metadata    Metadata        `json:"metadata,omitempty"`
 	Parent      RunID           `json:"parent,omitempty"`      // the run whose child it is
 	ParentStep  string          `json:"parent_step,omitempty"` // under which name that run started it, with its branches
@@ -108,8 +108,8 @@ const (
 	StepSleep        StepType = store.KindSleep        // Sleep, SleepUntil
 	StepSignal       StepType = store.KindSignal       // WaitSignal
 	StepChild        StepType = store.KindChild        // StartChild, RunChild
-	StepMarker       StepType = store.KindMarker       // what a Map, Parallel or Race remembers, Patched ("#patched:…"), and how a run that is undone ends ("#undo")
-	StepCompensation StepType = store.KindCompensation // Compensate; attempt 0 is the registration
+	StepMarker       StepType = store.KindMarker       // what a Map, Parallel or Race remembers, and Patched ("#patched:…")
+	StepCompensation StepType = store.KindCompensation // Compensate and UndoneBy ("flight#compensation"): an attempt for each registration under the name, RUNNING until the last was run, as Child
 )
 
 // A StepAttempt is one attempt of one step. As JSON it is as a [RunInfo] is.
@@ -123,7 +123,7 @@ type StepAttempt struct {
 	Error     string          `json:"error,omitempty"`
 	StartedAt time.Time       `json:"started_at,omitzero"`
 	EndedAt   time.Time       `json:"ended_at,omitzero"` // of a StepSignal when the message was stored, which may be before StartedAt
-	Child     RunID           `json:"child,omitempty"`   // that a StepChild started
+	Child     RunID           `json:"child,omitempty"`   // that a StepChild started, or a StepCompensation
 	WakeAt    time.Time       `json:"wake_at,omitzero"`  // of a sleep its end; of a failed attempt when the next may start, zero if it was the last
 }
 
@@ -196,7 +196,7 @@ func (r *Run[Out]) Result(ctx context.Context) (Out, error) {
 }
 
 // Cancel is [Client.Cancel] of this run.
-func (r *Run[Out]) Cancel(ctx context.Context, opts ...ChangeOption) error {
+func (r *Run[Out]) Cancel(ctx context.Context, opts ...CancelOption) error {
 	if err := r.made(); err != nil {
 		return err
 	}

@@ -47,7 +47,7 @@ type session struct {
 	beats      chan struct{}           // send a heartbeat now
 	hooks      *testhook.Hooks         // of package kagzitest; nil otherwise
 	stopClaims context.CancelFunc      // begins the drain
-	claimsLeft sync.WaitGroup          // claims under way, and what looks for what they took
+	unfinished sync.WaitGroup          // claims under way, what looks for what they took, and steps of compensations
 	claims     int
 	most       int // runs of the next claim
 
@@ -144,7 +144,7 @@ func (s *session) run(ctx context.Context) error {
 	}
 	s.claimLoop(ctx)
 	s.drain(beat)
-	s.claimsLeft.Wait()
+	s.unfinished.Wait()
 
 	c.mu.Lock()
 	delete(c.sessions, s)

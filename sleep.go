@@ -44,12 +44,8 @@ func sleep(ctx Context, name string, invalid error, length func(now time.Time) t
 		}
 	}
 	if row.Status == store.Running {
-		// That it was over may not be recorded, but for what came after it: the record of a StepTx.
-		over := b.e.replays && b.e.audit == nil && !row.WakeAt.After(b.e.s.now())
-		if !over {
-			if err := b.wait(row.WakeAt, "timer "+id, nil, 0); err != nil {
-				return err
-			}
+		if err := b.wait(row.WakeAt, "timer "+id, nil, 0); err != nil {
+			return err
 		}
 		// Nobody waits for this record: that the time has passed can be told from the row that is there.
 		r := b.e.newRecord(id, store.KindSleep, store.Completed, row.Attempt, row.FirstAttempt)

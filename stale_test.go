@@ -40,13 +40,6 @@ func TestNothingIsCalledUnderALeaseThatIsOver(t *testing.T) {
 			return DoTx(ctx, "s", func(ctx context.Context, _ pgx.Tx) error { return fn(ctx) }, soon)
 		}},
 		{"AnotherAttempt", "before step", 2, 1, step},
-		{"Undo", "before step", 2, 1, func(ctx Context, fn func(context.Context) error) error {
-			Compensate(ctx, "u", fn)
-			return Do(ctx, "s", func(ctx context.Context) error {
-				_ = fn(ctx)
-				return Permanent(errors.New("no"))
-			})
-		}},
 		{"WorkflowFunction", "after claim", 1, 0, func(_ Context, fn func(context.Context) error) error { return fn(context.Background()) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

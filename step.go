@@ -2,6 +2,7 @@ package kagzi
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -138,17 +139,18 @@ func durable[T any](ctx Context, name string, call stepFunc, opts []StepOption, 
 
 // A stepCall is one durable step under way.
 type stepCall struct {
-	b       *branch
-	id      string
-	kind    string
-	place   int64 // of a compensation
-	call    stepFunc
-	result  resultType // of call
-	cfg     stepConfig
-	tx      bool
-	attempt int
-	first   int // attempt of this series
-	away    awayCount
+	b         *branch
+	id        string
+	kind      string
+	call      stepFunc
+	result    resultType // of call
+	cfg       stepConfig
+	tx        bool
+	attempt   int
+	first     int // attempt of this series
+	away      awayCount
+	undo      *compensation // of what the function has returned; nil if the step has none
+	registers *store.Record // of undo
 }
 
 // step returns the record of the step's result, executing it as often as it takes.
@@ -169,7 +171,7 @@ func (b *branch) newStep(name string, call stepFunc, result resultType, opts []S
 	if err == nil && call == nil {
 		err = errors.New("kagzi: the function is nil")
 	}
-	if err != nil {
+	if err = cmp.Or(err, cfg.undoneBy.validate(result.of)); err != nil {
 		return nil, b.misuse(failed(err, "step %q", id))
 	}
 	return &stepCall{b: b, id: id, kind: store.KindFunction, call: call, result: result, cfg: cfg, tx: tx, attempt: 1, first: 1}, nil
@@ -181,7 +183,7 @@ func (s *stepCall) run(row *store.StepRow) (_ *store.StepRow, err error) {
 		if row != nil {
 			done, err := s.after(row)
 			if done {
-				s.b.passed(row)
+				s.pass(row)
 				return row, err
 			}
 			if err != nil {
@@ -207,7 +209,7 @@ func (s *stepCall) after(row *store.StepRow) (done bool, err error) {
 			return false, err
 		}
 		s.attempt, s.first = row.Attempt+1, row.FirstAttempt
-	case row.RunAttempt == s.b.e.attempt || s.b.e.replays: // final in this attempt of the run
+	case row.RunAttempt == s.b.e.attempt || s.b.e.audit != nil: // final in this attempt of the run
 		return true, &StepError{Step: s.id, Attempts: row.Attempt - row.FirstAttempt + 1, Kind: Kind(row.ErrorKind), Message: row.Error, permanent: row.Permanent}
 	default: // final in an earlier attempt of the run: forgotten
 		s.attempt, s.first = row.Attempt+1, row.Attempt+1
@@ -219,6 +221,7 @@ func (s *stepCall) after(row *store.StepRow) (done bool, err error) {
 // to be made again, because the database was away.
 func (s *stepCall) execute() (*store.StepRow, error) {
 	s.b.begins()
+	s.announce()
 	if s.tx {
 		return s.executeTx()
 	}
@@ -233,9 +236,7 @@ func (s *stepCall) execute() (*store.StepRow, error) {
 
 // newRecord prepares the record of the attempt.
 func (s *stepCall) newRecord(status string) *store.Record {
-	r := s.b.e.newRecord(s.id, s.kind, status, s.attempt, s.first)
-	r.Sequence = s.place
-	return r
+	return s.b.e.newRecord(s.id, s.kind, status, s.attempt, s.first)
 }
 
 // begin returns the context of an attempt.
@@ -259,7 +260,7 @@ func (s *stepCall) showLater() (over func() bool) {
 	attempt, first := s.attempt, s.first // the step may be at its next attempt when the timer's function runs
 	return time.AfterFunc(visibleAfter, func() {
 		r := s.b.e.newRecord(s.id, s.kind, store.Running, attempt, first)
-		r.Sequence, r.Elapsed = s.place, visibleAfter
+		r.Elapsed = visibleAfter
 		s.b.e.show(r)
 	}).Stop
 }
@@ -285,10 +286,13 @@ func (s *stepCall) settle(ctx context.Context, begun time.Time, data []byte, err
 	}
 	r := s.newRecord(store.Completed)
 	r.Elapsed = time.Since(begun)
-	if err == nil {
-		r.Output = data
-	} else {
+	if err != nil {
 		s.fail(ctx, r, err)
+	} else {
+		r.Output = data
+		for _, c := range s.registration() {
+			b.note(c) // it goes with the step's
+		}
 	}
 	row := b.record(r)
 	e.s.failpoint("after record", e.run.RunID)
@@ -371,6 +375,11 @@ func (s *stepCall) encode(v any) ([]byte, error) {
 			return nil, s.undecodable(v, err)
 		}
 	}
+	if undo := s.cfg.undoneBy; undo.call != nil {
+		if s.undo, err = s.b.e.s.w.client.newCompensation(store.CompensationID(s.id), undo.call(v)); err != nil {
+			return nil, Permanent(failed(err, "compensation of step %q", s.id))
+		}
+	}
 	return data, nil
 }
 
@@ -423,7 +432,7 @@ func (s *stepCall) executeTx() (*store.StepRow, error) {
 	// The write does not end with ctx: its outcome would be unknown.
 	write, stop := context.WithTimeout(context.WithoutCancel(ctx), txTimeout)
 	defer stop()
-	written, err := e.s.store.RecordIn(write, tx, r)
+	written, err := e.s.store.RecordIn(write, tx, append(s.registration(), r)...)
 	if err == nil && written {
 		if err = tx.Commit(write); err == nil {
 			e.s.failpoint("after record", e.run.RunID)

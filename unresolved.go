@@ -48,7 +48,7 @@ func (s *session) take(ctx context.Context, req store.ClaimRequest) store.Claim 
 			break
 		}
 	}
-	s.claimsLeft.Go(func() { s.resolve(ctx, req, sent) })
+	s.unfinished.Go(func() { s.resolve(ctx, req, sent) })
 	return claim
 }
 

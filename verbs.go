@@ -25,12 +25,13 @@ func (r Reason) text() string { return sanitizeText(string(r), maxReason) }
 type changeConfig struct {
 	tx     pgx.Tx
 	reason string
+	grace  time.Duration // zero: not given
 }
 
-func changeOptions(opts []ChangeOption) (changeConfig, error) {
+func changeOptions[O any](opts []O) (changeConfig, error) {
 	var cfg changeConfig
 	for _, o := range opts {
-		switch o := o.(type) {
+		switch o := any(o).(type) {
 		case inTx:
 			cfg.tx = o.tx
 			if o.tx == nil {
@@ -38,6 +39,11 @@ func changeOptions(opts []ChangeOption) (changeConfig, error) {
 			}
 		case Reason:
 			cfg.reason = o.text()
+		case Grace:
+			cfg.grace = time.Duration(o)
+			if err := validateTimeout("grace", cfg.grace); err != nil {
+				return cfg, err
+			}
 		case nil:
 			return cfg, errNilOption
 		}
@@ -62,31 +68,42 @@ func (c *Client) announceWork(ctx context.Context, tx pgx.Tx, queue, typ string,
 
 // Cancel ends an active run, and its children but for [Detached] ones: at once in the table, and within milliseconds where
 // it is being executed, whose steps see their contexts end. A run that has registered compensations with [Compensate]
-// ends once they have run; until then it stays active. A run that is cancelled already stays so. Cancel returns
+// ends once they have run; until then it stays active. They begin when its steps under way have returned, or their
+// [Grace] is over. A run that is cancelled already stays so. Cancel returns
 // [ErrRunNotFound], and [ErrRunFinished] if the run completed or failed before.
-func (c *Client) Cancel(ctx context.Context, ref Ref, opts ...ChangeOption) error {
+func (c *Client) Cancel(ctx context.Context, ref Ref, opts ...CancelOption) error {
 	ref = plain(ref)
-	return c.failedIf(ctx, c.end(ctx, ref, opts, (*store.Store).Cancel), "cancel %v", named(ref))
+	cancel := func(ctx context.Context, tx pgx.Tx, id uuid.UUID, cfg changeConfig) (*store.CancelledRuns, error) {
+		return c.store.Cancel(ctx, tx, id, cfg.reason, cfg.grace)
+	}
+	cfg, err := changeOptions(opts)
+	if err == nil {
+		err = c.end(ctx, ref, cfg, cancel)
+	}
+	return c.failedIf(ctx, err, "cancel %v", named(ref))
 }
 
-// Terminate is [Client.Cancel] without compensations: it ends an active run and its children at once, also one that is being
-// undone.
+// Terminate is [Client.Cancel] without compensations: it ends an active run and its children at once, also one whose
+// compensations are under way.
 func (c *Client) Terminate(ctx context.Context, ref Ref, opts ...ChangeOption) error {
 	ref = plain(ref)
-	return c.failedIf(ctx, c.end(ctx, ref, opts, (*store.Store).Terminate), "terminate %v", named(ref))
+	terminate := func(ctx context.Context, tx pgx.Tx, id uuid.UUID, cfg changeConfig) (*store.CancelledRuns, error) {
+		return c.store.Terminate(ctx, tx, id, cfg.reason)
+	}
+	cfg, err := changeOptions(opts)
+	if err == nil {
+		err = c.end(ctx, ref, cfg, terminate)
+	}
+	return c.failedIf(ctx, err, "terminate %v", named(ref))
 }
 
 // end ends the run in the way given.
-func (c *Client) end(ctx context.Context, ref Ref, opts []ChangeOption, how func(*store.Store, context.Context, pgx.Tx, uuid.UUID, string) (*store.CancelledRuns, error)) error {
-	cfg, err := changeOptions(opts)
-	if err != nil {
-		return err
-	}
+func (c *Client) end(ctx context.Context, ref Ref, cfg changeConfig, how func(context.Context, pgx.Tx, uuid.UUID, changeConfig) (*store.CancelledRuns, error)) error {
 	tx, id, err := c.resolveToChange(ctx, cfg.tx, ref)
 	if err != nil {
 		return err
 	}
-	ended, err := how(c.store, ctx, tx, id, cfg.reason)
+	ended, err := how(ctx, tx, id, cfg)
 	if err != nil {
 		return err
 	}
@@ -95,9 +112,9 @@ func (c *Client) end(ctx context.Context, ref Ref, opts []ChangeOption, how func
 
 // Resume continues a failed or cancelled run from its last good step: it begins a new attempt, in which every
 // result that was recorded stays and final failures are forgotten. A deadline the run had is lifted. Resume
-// returns [ErrRunActive] if the run is not over, [ErrRunFinished] if it completed, [ErrCompensated] if it was undone, and
-// [ErrIDConflict] if another active run has its ID. A run that failed because it could not be undone ([KindCompensation])
-// goes on with that. The parent of a child that is resumed keeps the failure that it knows of, and does not cancel the
+// returns [ErrRunActive] if the run is not over, [ErrRunFinished] if it completed, [ErrCompensated] if its compensations
+// have run, and [ErrIDConflict] if another active run has its ID. A run of which compensations failed ([KindCompensation])
+// goes on with these. The parent of a child that is resumed keeps the failure that it knows of, and does not cancel the
 // child when it ends.
 func (c *Client) Resume(ctx context.Context, ref Ref, opts ...ChangeOption) error {
 	ref = plain(ref)
@@ -106,9 +123,9 @@ func (c *Client) Resume(ctx context.Context, ref Ref, opts ...ChangeOption) erro
 	if err == nil {
 		cfg.tx, id, err = c.resolveToChange(ctx, cfg.tx, ref)
 	}
-	var queue string
+	var resumed store.Resumed
 	if err == nil {
-		queue, err = c.store.Resume(ctx, cfg.tx, id, cfg.reason)
+		resumed, err = c.store.Resume(ctx, cfg.tx, id, cfg.reason)
 	}
 	switch {
 	case errors.Is(err, store.ErrRunFinished):
@@ -116,8 +133,10 @@ func (c *Client) Resume(ctx context.Context, ref Ref, opts ...ChangeOption) erro
 	case errors.Is(err, store.ErrIDConflict):
 		err = &explained{"another active run has its ID", []error{ErrIDConflict}}
 	}
-	if err == nil {
-		err = c.announceWork(ctx, cfg.tx, queue, "", 0)
+	if err == nil && resumed.Ends != nil {
+		err = c.announceEnds(ctx, cfg.tx, resumed.Ends)
+	} else if err == nil {
+		err = c.announceWork(ctx, cfg.tx, resumed.Queue, "", 0)
 	}
 	if err != nil {
 		return failed(c.public(ctx, err), "resume %v", named(ref))

@@ -54,7 +54,7 @@ func (s *storm) once(ctx Context, name string, fn func(context.Context) error) (
 
 func (s *storm) workflow(ctx Context, n int) (int, error) {
 	if n%3 == 0 {
-		Compensate(ctx, "undo", func(context.Context) error { return nil })
+		Compensate(ctx, "undo", gust.With(1))
 	}
 	if _, err := s.once(ctx, "first", nil); err != nil {
 		return 0, err
@@ -102,6 +102,7 @@ func (s *storm) verb(r *rand.Rand) error {
 	var tx pgx.Tx
 	begin := []StartOption{id}
 	var change []ChangeOption
+	var cancel []CancelOption
 	var restart []RestartOption
 	var signal []SignalOption
 	if r.IntN(4) == 0 {
@@ -110,12 +111,13 @@ func (s *storm) verb(r *rand.Rand) error {
 			return err
 		}
 		defer func() { _ = tx.Rollback(s.ctx) }()
+		cancel = append(cancel, InTx(tx))
 		begin, change, restart, signal = append(begin, InTx(tx)), append(change, InTx(tx)), append(restart, InTx(tx)), append(signal, InTx(tx))
 	}
 	var err error
 	switch r.IntN(12) {
 	case 0:
-		err = s.c.Cancel(s.ctx, id, change...)
+		err = s.c.Cancel(s.ctx, id, cancel...)
 	case 1:
 		err = s.c.Terminate(s.ctx, id, change...)
 	case 2, 3:

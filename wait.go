@@ -36,7 +36,7 @@ func (b *branch) wait(until time.Time, why string, on *event, past int) error {
 // waitFor is wait, for w.
 func (b *branch) waitFor(w *wait, on *event, past int) error {
 	e, until := b.e, w.until
-	if e.replays && (!until.IsZero() || w.need > 0) { // what did not end before does not begin
+	if e.audit != nil && (!until.IsZero() || w.need > 0) { // what did not end before does not begin
 		b.stop()
 	}
 	runtime.Gosched() // see parkLocked
@@ -143,14 +143,14 @@ func (e *execution) suspendLocked() {
 	if e.endsSoonLocked() || e.lingersLocked() {
 		return
 	}
-	if e.replays { // the branches wait for one another, and those that had more to do have stopped
-		e.endLocked(endUndone, nil)
+	if e.audit != nil { // the branches wait for one another, and those that had more to do have stopped
+		e.endLocked(endVerified, nil)
 		return
 	}
 	first, timed := e.earliestLocked()
 	need := e.needLocked()
 	if !timed && need == 0 {
-		e.failure = kinded{KindNondeterminism, errors.New("every branch of the run waits for another: the run cannot go on")}
+		e.failure = quarantined(KindNondeterminism, errors.New("every branch of the run waits for another: the run cannot go on"))
 		e.endLocked(endFailed, e.failure)
 		return
 	}

@@ -39,8 +39,14 @@ type Call struct {
 	input    any
 	defaults []StartOption
 	opts     []StartOption
-	child    bool // of the run that starts it
+	as       string // what a run starts it as; empty: it is no run's
 }
+
+// What a run may start.
+const (
+	asChild        = "child"
+	asCompensation = "compensation"
+)
 
 // detached reports whether the call says so.
 func (c Call) detached() bool {
@@ -99,8 +105,8 @@ func Handle[In, Out any](w *Worker, wf Workflow[In, Out], fn func(Context, In) (
 }
 
 func badInput(want reflect.Type, err error) error {
-	return Permanent(kinded{KindBadInput, fmt.Errorf("the stored input does not decode into %v, the type that this program has for it: %w; "+
-		"deploy code whose type decodes it, with the Codec and Sealer that the run was started with, and Resume the run, or Restart it with another kagzi.Input", want, err)})
+	return quarantined(KindBadInput, fmt.Errorf("the stored input does not decode into %v, the type that this program has for it: %w; "+
+		"deploy code whose type decodes it, with the Codec and Sealer that the run was started with, and Resume the run, or Restart it with another kagzi.Input", want, err))
 }
 
 // kinded gives an error a kind.

@@ -185,6 +185,9 @@ func (s *session) write(items []*item, last uint64) error {
 	}
 	s.settleAll(items, last)
 	s.w.client.wakeDue(s.noWait, f.Woken)
+	if len(f.Step) > 0 {
+		s.unfinished.Go(func() { s.w.client.compensate(s.background, f.Step) })
+	}
 	return nil
 }
 
@@ -339,14 +342,19 @@ func (s *session) finished(it *item, last uint64) []uuid.UUID {
 	case store.Completed:
 		s.completed.Add(1)
 	case store.Cancelled:
-		it.e.log().Info("kagzi: run was undone and cancelled")
+		it.e.log().Info("kagzi: run was cancelled", "compensates", f.Compensating)
 	default:
 		s.failed.Add(1)
-		it.e.log().Warn("kagzi: run failed", "kind", f.ErrorKind, "error", f.Error)
+		it.e.log().Warn("kagzi: run failed", "kind", f.ErrorKind, "error", f.Error, "compensates", f.Compensating)
 	}
-	s.w.client.results.deliver(ending{Ended: store.Ended{
-		RunID: f.RunID, Type: it.e.run.Type, Status: f.Status, Output: f.Output, ErrorKind: f.ErrorKind, Error: f.Error,
-	}}, last)
+	if f.Compensating {
+		return nil
+	}
+	if f.Status != store.Cancelled { // the table has the reason that the cancel was given
+		s.w.client.results.deliver(ending{Ended: store.Ended{
+			RunID: f.RunID, Type: it.e.run.Type, Status: f.Status, Output: f.Output, ErrorKind: f.ErrorKind, Error: f.Error,
+		}}, last)
+	}
 	if f.Parent == uuid.Nil {
 		return []uuid.UUID{f.RunID}
 	}

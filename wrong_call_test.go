@@ -37,7 +37,7 @@ func TestAWrongCallWhoseErrorIsDroppedFailsTheRun(t *testing.T) {
 		"SignalOnAnotherGoroutine":     {func(ctx Context) { elsewhere(func() { _, _ = WaitSignal(ctx, DefineSignal[int]("s")) }) }, "another goroutine"},
 		"ChildOnAnotherGoroutine":      {func(ctx Context) { elsewhere(func() { _, _ = StartChild(ctx, "c", child, "") }) }, "another goroutine"},
 		"PatchedOnAnotherGoroutine":    {func(ctx Context) { elsewhere(func() { Patched(ctx, "c") }) }, "another goroutine"},
-		"CompensateOnAnotherGoroutine": {func(ctx Context) { elsewhere(func() { Compensate(ctx, "c", nothing) }) }, "another goroutine"},
+		"CompensateOnAnotherGoroutine": {func(ctx Context) { elsewhere(func() { Compensate(ctx, "c", child.With("")) }) }, "another goroutine"},
 		"ResultOnAnotherGoroutine": {func(ctx Context) {
 			f := Go(ctx, "b", branch)
 			elsewhere(func() { _, _ = f.Result(ctx) })

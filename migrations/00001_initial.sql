@@ -9,7 +9,8 @@
 -- or later, is PENDING, RUNNING or SLEEPING; available_at says from when. A sleeping run becomes due when its wakeups
 -- reach wakeups_awaited: a parent that waits for a thousand children is woken once, and a run that waits for the time
 -- alone by nothing. A detached child goes on when its parent ends. A run that was restarted or forked from another says
--- from which.
+-- from which. A FAILED run that only people can help is quarantined. outcome is how a run ends, or has ended, that has
+-- compensations to run first: until then it is SLEEPING, and nobody claims it.
 CREATE TABLE kagzi.workflow_runs (
     run_id              uuid                     NOT NULL,
     namespace_id        text        COLLATE "C"  NOT NULL,
@@ -36,6 +37,8 @@ CREATE TABLE kagzi.workflow_runs (
     metadata            jsonb,
     error_kind          text,
     error               text,
+    quarantined         boolean                  NOT NULL DEFAULT false,
+    outcome             jsonb,
     cancel_requested_at timestamptz,
     parent_run_id       uuid,
     parent_step_id      text        COLLATE "C",
@@ -120,9 +123,14 @@ CREATE UNIQUE INDEX workflow_runs_queued
 
 -- What only people can put right. Runs that end well, or fail for another reason, have no entry here, so their ends
 -- do not pay for it. It is for Health alone.
-CREATE INDEX workflow_runs_set_aside
+CREATE INDEX workflow_runs_quarantined
     ON kagzi.workflow_runs (error_kind, namespace_id, finished_at)
-    WHERE status = 'FAILED' AND error_kind IN ('crash_loop', 'nondeterminism', 'bad_input', 'unreadable');
+    WHERE quarantined;
+
+-- What has compensations to run, by the time of its next step. It is for the coordinator alone, and almost always empty.
+CREATE INDEX workflow_runs_compensating
+    ON kagzi.workflow_runs (available_at, namespace_id)
+    WHERE outcome IS NOT NULL AND status = 'SLEEPING';
 
 -- What waits because its history could not be read. It is for Health alone, and almost always empty.
 CREATE INDEX workflow_runs_unread
@@ -147,7 +155,8 @@ CREATE TABLE kagzi.workflow_payloads (
 -- One row for each attempt of each step. A FAILED attempt with wake_at will be followed by another at that
 -- time; one without is final for its run_attempt. first_attempt is the attempt this series began with. sequence is, of a
 -- SIGNAL, which message of its name the step has taken, and of a COMPENSATION its place in the order of registration.
--- Attempt 0 of a COMPENSATION is its registration, the others execute it.
+-- Each attempt of a COMPENSATION is a registration under its name, of which the last with a call counts: call and input say
+-- what to run, output has the hashes of all registrations so far. It is RUNNING until it was run, as child_run_id.
 CREATE TABLE kagzi.step_runs (
     run_id         uuid              NOT NULL,
     step_id        text  COLLATE "C" NOT NULL,
@@ -159,6 +168,7 @@ CREATE TABLE kagzi.step_runs (
     sequence       bigint,
     run_attempt    integer           NOT NULL,
     first_attempt  integer           NOT NULL,
+    call           jsonb,
     input          bytea,
     output         bytea,
     error_kind     text,

@@ -1,22 +1,34 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 )
 
+// A cancellation says how runs are ended from outside.
+type cancellation struct {
+	how   int
+	text  string        // the error of those that were asked for
+	grace time.Duration // for what is under way in a run that has registered compensations; zero: CancelGrace
+}
+
 // Ways to end runs from outside.
 const (
-	undoFirst   = iota // what has registered compensations runs them first
-	regardless         // whatever is registered
-	parentEnded        // undoFirst, of children whose parents were not cancelled but ended
+	compensateFirst = iota // what has registered compensations runs them first
+	regardless             // whatever is registered
+	parentEnded            // compensateFirst, of children whose parents were not cancelled but ended
 )
+
+// CancelGrace is how long a worker may take for what is under way in a run that was cancelled, and that has compensations.
+const CancelGrace = time.Minute
 
 // What the error of a run begins with that was ended. Of those that are terminated the compensations did not run.
 const (
@@ -32,8 +44,8 @@ func why(text, reason string) string {
 	return text + ": " + reason
 }
 
-// What a cancel takes along: the runs and all below them, each with its parent among them, but for what is detached. A
-// run that was set aside may have children that still run; what is over otherwise has none.
+// What a cancel takes along: the runs and all below them, each with its parent among them, but for what is detached. Their
+// compensations are, for others than $3. A quarantined run may have children that still run; what is over otherwise has none.
 const descendants = `
 WITH RECURSIVE d AS (
 	SELECT u.run_id, NULL::uuid AS parent_run_id FROM unnest($2::uuid[]) AS u (run_id)
@@ -43,8 +55,8 @@ WITH RECURSIVE d AS (
 	CROSS JOIN LATERAL (
 		SELECT q.run_id
 		FROM kagzi.workflow_runs q
-		WHERE q.parent_run_id = d.run_id AND q.namespace_id = $1 AND NOT q.detached
-			AND (q.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED') OR q.error_kind IN ('nondeterminism', 'crash_loop', 'bad_input', 'unreadable'))
+		WHERE q.parent_run_id = d.run_id AND q.namespace_id = $1 AND (NOT q.detached OR $3::bool AND q.parent_step_id LIKE '%` + compensationSuffix + `')
+			AND (q.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED') OR q.quarantined)
 		OFFSET 0
 	) c
 )
@@ -67,84 +79,172 @@ CROSS JOIN LATERAL (
 	SELECT q.run_id FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 FOR UPDATE
 ) r`
 
-// A run that has registered compensations is marked and made due, to be undone by whoever executes it; the others end.
-// The runs are locked: what they have registered is decided. The time is the clock's, not the transaction's: a step may
-// have been recorded while the lock was waited for. A parent that ends itself needs no wake.
-const cancelRuns = `
+// An ending is how a statement ends a run that no flush of its own ends.
+type ending struct {
+	run    uuid.UUID
+	status string // Failed or Cancelled
+	kind   string
+	error  string
+	asked  bool // somebody asked for it: a run whose compensations are under way ends so, too
+}
+
+// The runs, and the parents that their ends wake, are locked: what they have registered is decided. The time is the clock's,
+// not the transaction's: a step may have been recorded while the lock was waited for. Of a run that is to run its
+// compensations first, $3, this does one of four things. While its own execution may yet register more it is marked, for its
+// worker to end it ($8 says how long that may take). If it has registered some its outcome is decided, and it sleeps until they have run. If they
+// are under way, only the outcome may change. All others end, and wake their parents, but for one that ends itself. What
+// ends, or is decided here, has its lease taken away: its worker may yet come with a write. $9 says that the lease of a run
+// under way has lapsed.
+const endRuns = `
 WITH l AS MATERIALIZED (
-	SELECT r.run_id, r.parent_run_id, r.status, u.root, clock_timestamp() AS now, $3::bool AND (
-			SELECT count(*) FROM (
-				SELECT FROM kagzi.step_runs s
-				WHERE s.run_id = r.run_id AND s.namespace_id = $1 AND s.step_kind = 'COMPENSATION'
-				LIMIT 1
-			) x
-		) = 1 AS undo
-	FROM unnest($2::uuid[], $5::bool[]) AS u (run_id, root)
-	CROSS JOIN LATERAL (
-		SELECT q.run_id, q.parent_run_id, q.status
-		FROM kagzi.workflow_runs q
-		WHERE q.run_id = u.run_id AND q.namespace_id = $1 AND q.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED', 'SCHEDULED', 'PAUSED')
-		OFFSET 0
+	SELECT r.run_id, r.parent_run_id, r.now,
+		CASE WHEN $9::bool AND r.cancelling THEN 'CANCELLED' ELSE r.status END AS status,
+		CASE WHEN $9::bool AND r.cancelling THEN r.old_kind ELSE r.error_kind END AS error_kind,
+		CASE WHEN $9::bool AND r.cancelling THEN r.old_error ELSE r.error END AS error,
+		CASE
+			WHEN NOT $3::bool THEN 'end'
+			WHEN r.compensating THEN CASE WHEN r.asked AND r.status = 'CANCELLED' THEN 'decide' ELSE 'leave' END
+			WHEN r.running AND NOT $9::bool AND r.registers THEN 'mark'
+			WHEN r.registered THEN 'compensate'
+			ELSE 'end'
+		END AS act
+	FROM (
+		SELECT q.run_id, q.parent_run_id, u.status, u.error_kind, u.error, u.asked, q.error_kind AS old_kind, q.error AS old_error,
+			clock_timestamp() AS now, q.outcome IS NOT NULL AS compensating, q.cancel_requested_at IS NOT NULL AS cancelling, q.status = 'RUNNING' AS running,
+			` + registers + ` AS registers,
+			` + registered + ` AS registered
+		FROM unnest($2::uuid[], $4::text[], $5::text[], $6::text[], $7::bool[]) AS u (run_id, status, error_kind, error, asked)
+		CROSS JOIN LATERAL (
+			SELECT k.run_id, k.parent_run_id, k.status, k.outcome, k.cancel_requested_at, k.error_kind, k.error
+			FROM kagzi.workflow_runs k
+			WHERE k.run_id = u.run_id AND k.namespace_id = $1 AND k.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED', 'SCHEDULED', 'PAUSED')
+			OFFSET 0
+		) q
 	) r
 ), w AS (
 	UPDATE kagzi.workflow_runs r
 	SET wakeups = r.wakeups + k.ended,
 		available_at = CASE WHEN r.status = 'SLEEPING' AND r.wakeups + k.ended >= r.wakeups_awaited THEN LEAST(r.available_at, k.now) ELSE r.available_at END
-	FROM (SELECT l.parent_run_id, count(*) AS ended, min(l.now) AS now FROM l WHERE l.parent_run_id IS NOT NULL AND NOT l.undo GROUP BY 1) k
+	FROM (SELECT l.parent_run_id, count(*) AS ended, min(l.now) AS now FROM l WHERE l.parent_run_id IS NOT NULL AND l.act = 'end' GROUP BY 1) k
 	WHERE r.run_id = k.parent_run_id AND r.namespace_id = $1 AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
-		AND NOT EXISTS (SELECT FROM l WHERE l.run_id = r.run_id)
-	RETURNING r.run_id, r.task_queue, r.workflow_type, r.version, r.status = 'SLEEPING' AND r.available_at <= k.now AS due
+		AND NOT EXISTS (SELECT FROM l WHERE l.run_id = r.run_id AND l.act <> 'leave')
+	RETURNING r.run_id, r.task_queue, r.workflow_type, r.version, r.status = 'SLEEPING' AND r.available_at <= k.now AS due, r.outcome IS NOT NULL AS compensating
 ), d AS (
 	UPDATE kagzi.workflow_runs r
-	SET status = CASE WHEN l.undo THEN r.status ELSE 'CANCELLED' END,
-		finished_at = CASE WHEN l.undo THEN NULL ELSE l.now END,
-		available_at = CASE WHEN NOT l.undo THEN NULL WHEN r.status = 'RUNNING' THEN r.available_at ELSE LEAST(r.available_at, l.now) END,
-		locked_by = CASE WHEN l.undo THEN r.locked_by END,
-		waiting_on = CASE WHEN l.undo THEN r.waiting_on END,
-		error_kind = CASE WHEN l.undo THEN r.error_kind ELSE 'cancelled' END,
-		error = CASE WHEN l.undo THEN r.error WHEN l.root THEN $4 ELSE $6::text || ': its parent ' || l.parent_run_id::text || $7::text END,
-		cancel_requested_at = CASE WHEN l.undo THEN coalesce(r.cancel_requested_at, l.now) ELSE r.cancel_requested_at END
+	SET status = CASE l.act WHEN 'end' THEN l.status WHEN 'compensate' THEN 'SLEEPING' ELSE r.status END,
+		outcome = CASE WHEN l.act IN ('compensate', 'decide') THEN jsonb_build_object('status', l.status, 'kind', l.error_kind, 'error', l.error) ELSE r.outcome END,
+		finished_at = CASE WHEN l.act = 'end' THEN l.now END,
+		available_at = CASE l.act WHEN 'end' THEN NULL WHEN 'compensate' THEN l.now ELSE r.available_at END,
+		deadline_at = CASE l.act WHEN 'mark' THEN LEAST(r.deadline_at, l.now + $8::bigint * interval '1 microsecond') WHEN 'compensate' THEN NULL ELSE r.deadline_at END,
+		wakeups_awaited = CASE WHEN l.act = 'compensate' THEN r.wakeups ELSE r.wakeups_awaited END,
+		lease = CASE WHEN l.act IN ('end', 'compensate') THEN NULL ELSE r.lease END,
+		locked_by = CASE WHEN l.act IN ('end', 'compensate') THEN NULL ELSE r.locked_by END,
+		waiting_on = CASE WHEN l.act IN ('end', 'compensate') THEN NULL ELSE r.waiting_on END,
+		attempts = r.attempts + CASE WHEN l.act IN ('end', 'compensate') AND l.status = 'FAILED' AND r.outcome IS NULL THEN 1 ELSE 0 END,
+		error_kind = l.error_kind, error = l.error,
+		cancel_requested_at = CASE WHEN l.act = 'mark' THEN coalesce(r.cancel_requested_at, l.now) ELSE r.cancel_requested_at END
 	FROM l
-	WHERE r.run_id = l.run_id AND r.namespace_id = $1
-	RETURNING r.run_id, r.task_queue, r.workflow_type, r.version, l.undo, l.undo AND r.status <> 'RUNNING' AS due
+	WHERE r.run_id = l.run_id AND r.namespace_id = $1 AND l.act <> 'leave'
+	RETURNING r.run_id, r.task_queue, r.workflow_type, r.version, l.act
 )
-SELECT d.run_id, true, d.undo, d.due, d.task_queue, d.workflow_type, coalesce(d.version, 0) FROM d
+SELECT d.run_id, d.act, false, false, d.task_queue, d.workflow_type, coalesce(d.version, 0) FROM d
 UNION ALL
-SELECT w.run_id, false, false, w.due, w.task_queue, w.workflow_type, coalesce(w.version, 0) FROM w`
+SELECT w.run_id, 'wake', w.due, w.compensating, w.task_queue, w.workflow_type, coalesce(w.version, 0) FROM w`
 
-// CancelledRuns says what a cancel has done.
-type CancelledRuns struct {
-	Ended  []uuid.UUID // are CANCELLED
-	Undone []uuid.UUID // will be, after their compensations
-	Woken  []uuid.UUID // parents that learn of an end
-	Due    []Woken     // runs that became due
+// endLocked ends runs in tx, which has locked them with their parents. first says that their compensations run first, and
+// lapsed that the leases have lapsed of those that are under way. The first compensations start in tx, too; a parent that waited for
+// an end to go on with its own does that later, because its parent is not locked.
+func (s *Store) endLocked(ctx context.Context, tx pgx.Tx, ends []ending, first, lapsed bool, grace time.Duration) (*CancelledRuns, error) {
+	n := len(ends)
+	runs, statuses, kinds, texts, asked := make([]uuid.UUID, n), make([]string, n), make([]string, n), make([]string, n), make([]bool, n)
+	for i, e := range ends {
+		runs[i], statuses[i], kinds[i], texts[i], asked[i] = e.run, e.status, e.kind, e.error, e.asked
+	}
+	out := &CancelledRuns{}
+	var next []uuid.UUID
+	err := ask(ctx, tx, endRuns, []any{s.namespace, array(runs), first, statuses, kinds, texts, asked, micros(grace), lapsed}, func(rows pgx.Rows) error {
+		var w Woken
+		var act string
+		var due, compensating bool
+		_, err := pgx.ForEachRow(rows, []any{&w.RunID, &act, &due, &compensating, &w.Queue, &w.Type, &w.Version}, func() error {
+			switch act {
+			case "end":
+				out.Ended = append(out.Ended, w.RunID)
+			case "compensate":
+				out.Compensating, next = append(out.Compensating, w.RunID), append(next, w.RunID)
+			case "mark", "decide":
+				out.Marked = append(out.Marked, w.RunID)
+			default:
+				out.Woken = append(out.Woken, w.RunID)
+				if due && compensating {
+					out.Step = append(out.Step, w.RunID)
+				} else if due {
+					out.Due = append(out.Due, w)
+				}
+			}
+			return nil
+		})
+		return err
+	})
+	slices.SortFunc(next, compareIDs)
+	for _, id := range next {
+		if err != nil {
+			break
+		}
+		err = s.compensateLocked(ctx, tx, id, out)
+	}
+	return out, err
 }
 
-func (c *CancelledRuns) Moved() []uuid.UUID { return slices.Concat(c.Ended, c.Undone, c.Woken) }
+// CancelledRuns says what a statement that ends runs has done.
+type CancelledRuns struct {
+	Ended        []uuid.UUID // are over
+	Compensating []uuid.UUID // will be, once their compensations have run
+	Marked       []uuid.UUID // their workers are to end them, or they end otherwise than was decided before
+	Woken        []uuid.UUID // parents that learn of an end
+	Due          []Woken     // runs that became due
+	Step         []uuid.UUID // runs whose compensations are to go on: see Compensate
+}
 
-// Cancel ends an active run and its children, those that have registered compensations once they are undone, and wakes
+// Moved are the runs of which those who wait for them, or execute them, are to be told.
+func (c *CancelledRuns) Moved() []uuid.UUID {
+	return slices.Concat(c.Ended, c.Compensating, c.Marked, c.Woken)
+}
+
+// has reports whether the run itself has changed.
+func (c *CancelledRuns) has(id uuid.UUID) bool {
+	return slices.Contains(c.Ended, id) || slices.Contains(c.Compensating, id) || slices.Contains(c.Marked, id)
+}
+
+func (c *CancelledRuns) add(more *CancelledRuns) {
+	c.Ended, c.Compensating = append(c.Ended, more.Ended...), append(c.Compensating, more.Compensating...)
+	c.Marked, c.Woken, c.Due = append(c.Marked, more.Marked...), append(c.Woken, more.Woken...), append(c.Due, more.Due...)
+	c.Step = append(c.Step, more.Step...)
+}
+
+// Cancel ends an active run and its children, those that have registered compensations once these have run, and wakes
 // its parent. It is a transaction of its own, or a part of tx. A run that is cancelled already stays so; one that ended
-// otherwise is ErrRunFinished. The reason is kept with the event.
-func (s *Store) Cancel(ctx context.Context, tx pgx.Tx, id uuid.UUID, reason string) (*CancelledRuns, error) {
-	out, err := s.cancelOne(ctx, tx, newEvent(id, EventCancelled, reason), undoFirst, why(wasCancelled, reason))
+// otherwise is ErrRunFinished. The reason is kept with the event. A worker that executes the run may take the grace for what is under way.
+func (s *Store) Cancel(ctx context.Context, tx pgx.Tx, id uuid.UUID, reason string, grace time.Duration) (*CancelledRuns, error) {
+	out, err := s.cancelOne(ctx, tx, newEvent(id, EventCancelled, reason), cancellation{text: why(wasCancelled, reason), grace: grace})
 	return out, wrap("cancel", err)
 }
 
 // Terminate ends an active run and its children at once. It is Cancel otherwise.
 func (s *Store) Terminate(ctx context.Context, tx pgx.Tx, id uuid.UUID, reason string) (*CancelledRuns, error) {
-	out, err := s.cancelOne(ctx, tx, newEvent(id, EventTerminated, reason), regardless, why(wasTerminated, reason))
+	out, err := s.cancelOne(ctx, tx, newEvent(id, EventTerminated, reason), cancellation{how: regardless, text: why(wasTerminated, reason)})
 	return out, wrap("terminate", err)
 }
 
-func (s *Store) cancelOne(ctx context.Context, tx pgx.Tx, event RunEvent, how int, text string) (*CancelledRuns, error) {
+func (s *Store) cancelOne(ctx context.Context, tx pgx.Tx, event RunEvent, c cancellation) (*CancelledRuns, error) {
 	id := event.RunID
 	out, tried := &CancelledRuns{}, false // a transaction of our own, whose answer may have been lost
 	err := s.Safely(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
-		now, err := s.cancelAll(ctx, tx, []uuid.UUID{id}, how, text)
+		now, err := s.cancelAll(ctx, tx, []uuid.UUID{id}, c)
 		if err != nil {
 			return err
 		}
-		if slices.Contains(now.Ended, id) || slices.Contains(now.Undone, id) {
+		if now.has(id) {
 			out, tried = now, true
 			return s.noteEvents(ctx, tx, event)
 		}
@@ -152,7 +252,7 @@ func (s *Store) cancelOne(ctx context.Context, tx pgx.Tx, event RunEvent, how in
 		if err != nil || status == Cancelled {
 			return err
 		}
-		if tried { // it took place, and undoing failed; or it did not, and the run has ended by itself since
+		if tried { // it took place, and a compensation failed; or it did not, and the run has ended by itself since
 			if done, err := s.noted(ctx, tx, event); done || err != nil {
 				return err
 			}
@@ -165,27 +265,27 @@ func (s *Store) cancelOne(ctx context.Context, tx pgx.Tx, event RunEvent, how in
 
 // cancelAll cancels runs, with all below them, in tx. The locks come in a statement before the look, because a statement
 // decides by the snapshot from before it waited. A family that has grown meanwhile is locked anew, from the first.
-func (s *Store) cancelAll(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, how int, text string) (out *CancelledRuns, err error) {
+func (s *Store) cancelAll(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, c cancellation) (out *CancelledRuns, err error) {
 	for range 10 {
 		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
-			family, err := s.family(ctx, tx, ids)
+			family, err := s.parents(ctx, tx, ids, c.how == regardless)
 			if err != nil {
 				return err
 			}
-			if err := ask(ctx, tx, lockFamily, []any{s.namespace, array(family), array(ids)}, func(pgx.Rows) error { return nil }); err != nil {
+			all := slices.Collect(maps.Keys(family))
+			if err := ask(ctx, tx, lockFamily, []any{s.namespace, array(all), array(ids)}, func(pgx.Rows) error { return nil }); err != nil {
 				return err
 			}
-			now, err := s.family(ctx, tx, ids)
+			now, err := s.parents(ctx, tx, ids, c.how == regardless)
 			if err != nil {
 				return err
 			}
-			slices.SortFunc(family, compareIDs)
-			for _, id := range now {
-				if _, known := slices.BinarySearchFunc(family, id, compareIDs); !known {
+			for id := range now {
+				if _, known := family[id]; !known {
 					return errGrown // and let go of the locks
 				}
 			}
-			out, err = s.cancelLocked(ctx, tx, family, ids, how, text)
+			out, err = s.cancelLocked(ctx, tx, family, ids, c)
 			return err
 		})
 		if !errors.Is(err, errGrown) {
@@ -197,16 +297,11 @@ func (s *Store) cancelAll(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, how i
 
 var errGrown = errors.New("the family has grown")
 
-// family returns the runs and all below them.
-func (s *Store) family(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) ([]uuid.UUID, error) {
-	parents, err := s.parents(ctx, tx, ids)
-	return slices.Collect(maps.Keys(parents)), err
-}
-
-// parents returns the runs and all below them, each with its parent among them, or with uuid.Nil.
-func (s *Store) parents(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) (map[uuid.UUID]uuid.UUID, error) {
+// parents returns the runs and all below them, each with its parent among them, or with uuid.Nil; compensations under way
+// only if that is asked for.
+func (s *Store) parents(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, compensations bool) (map[uuid.UUID]uuid.UUID, error) {
 	parents := make(map[uuid.UUID]uuid.UUID, len(ids))
-	err := ask(ctx, tx, descendants, []any{s.namespace, array(ids)}, func(rows pgx.Rows) error {
+	err := ask(ctx, tx, descendants, []any{s.namespace, array(ids), compensations}, func(rows pgx.Rows) error {
 		var id uuid.UUID
 		var parent *uuid.UUID
 		_, err := pgx.ForEachRow(rows, []any{&id, &parent}, func() error {
@@ -220,54 +315,31 @@ func (s *Store) parents(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) (map[uu
 	return parents, err
 }
 
-// cancelLocked cancels the family of roots, whose error is text; that of the others names their parent.
-func (s *Store) cancelLocked(ctx context.Context, tx pgx.Tx, family, roots []uuid.UUID, how int, text string) (*CancelledRuns, error) {
-	out := &CancelledRuns{}
-	isRoot := map[uuid.UUID]bool{}
-	for _, id := range roots {
-		isRoot[id] = true
-	}
-	marks := make([]bool, len(family))
-	for i, id := range family {
-		marks[i] = isRoot[id]
-	}
-	with, parent := wasCancelled, " was cancelled"
-	switch how {
+// cancelLocked cancels the family of roots, whose error is c's text; that of the others names their parent.
+func (s *Store) cancelLocked(ctx context.Context, tx pgx.Tx, family map[uuid.UUID]uuid.UUID, roots []uuid.UUID, c cancellation) (*CancelledRuns, error) {
+	text, after := wasCancelled, " was cancelled"
+	switch c.how {
 	case regardless:
-		with, parent = wasTerminated, " was terminated"
+		text, after = wasTerminated, " was terminated"
 	case parentEnded:
-		parent = " ended"
+		after = " ended"
 	}
-	err := ask(ctx, tx, cancelRuns, []any{s.namespace, array(family), how != regardless, text, marks, with, parent}, out.read)
-	return out, err
-}
-
-// read adds what a statement that ends runs has done.
-func (c *CancelledRuns) read(rows pgx.Rows) error {
-	var w Woken
-	var own, undo, due bool
-	_, err := pgx.ForEachRow(rows, []any{&w.RunID, &own, &undo, &due, &w.Queue, &w.Type, &w.Version}, func() error {
-		switch {
-		case !own:
-			c.Woken = append(c.Woken, w.RunID)
-		case undo:
-			c.Undone = append(c.Undone, w.RunID)
-		default:
-			c.Ended = append(c.Ended, w.RunID)
+	ends := make([]ending, 0, len(family))
+	for _, id := range slices.SortedFunc(maps.Keys(family), compareIDs) {
+		e := ending{run: id, status: Cancelled, kind: "cancelled", error: text + ": its parent " + family[id].String() + after}
+		if slices.Contains(roots, id) {
+			e.error, e.asked = c.text, true
 		}
-		if due {
-			c.Due = append(c.Due, w)
-		}
-		return nil
-	})
-	return err
+		ends = append(ends, e)
+	}
+	return s.endLocked(ctx, tx, ends, c.how != regardless, false, cmp.Or(c.grace, CancelGrace))
 }
 
 const activeChildren = `
 SELECT r.run_id
 FROM kagzi.workflow_runs r
 WHERE r.parent_run_id = $2 AND r.namespace_id = $1 AND NOT r.detached AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
-	AND r.cancel_requested_at IS NULL
+	AND r.cancel_requested_at IS NULL AND r.outcome IS NULL
 ORDER BY r.run_id`
 
 // The parent is locked with its children, and before them or after, as its ID has it.
@@ -294,7 +366,7 @@ func (s *Store) CancelChildren(ctx context.Context, h Held) (*CancelledRuns, err
 				return err
 			}
 			ids = ids[:min(len(ids), 1000)]
-			if some, err = s.cancelAll(ctx, tx, ids, undoFirst, fmt.Sprintf("%s: its parent %s ended", wasCancelled, h.RunID)); err != nil {
+			if some, err = s.cancelAll(ctx, tx, ids, cancellation{text: fmt.Sprintf("%s: its parent %s ended", wasCancelled, h.RunID)}); err != nil {
 				return err
 			}
 			// The parent is locked by now: whoever claimed it since goes on with its children.
@@ -307,8 +379,8 @@ func (s *Store) CancelChildren(ctx context.Context, h Held) (*CancelledRuns, err
 		if err != nil {
 			return all, wrap("cancel children", err)
 		}
-		all.Ended, all.Undone, all.Due = append(all.Ended, some.Ended...), append(all.Undone, some.Undone...), append(all.Due, some.Due...)
-		if len(some.Ended)+len(some.Undone) == 0 {
+		all.add(some)
+		if len(some.Ended)+len(some.Compensating)+len(some.Marked) == 0 {
 			return all, nil
 		}
 	}

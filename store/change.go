@@ -71,7 +71,7 @@ func again(ctx context.Context, f func(context.Context) error) error {
 }
 
 // A new attempt: final failures of steps belong to the attempts before, all else stays. So does the cancel of a run that was
-// set aside before it could be undone. Children may have ended while
+// quarantined before it could end. Children may have ended while
 // their parent was over, and woke nobody: the wake-up makes the next execution look. The conflicting run of
 // the same external ID is looked for first, because in a caller's transaction nothing may raise.
 const resumeRun = `
@@ -80,22 +80,35 @@ UPDATE kagzi.workflow_runs r
 SET status = 'PENDING', available_at = t.now, finished_at = NULL, lease = NULL, locked_by = NULL,
 	recoveries = 0, recoveries_since = NULL, load_failures = 0, deadline_at = NULL, wakeups = r.wakeups + 1,
 	attempts = r.attempts + CASE WHEN r.status = 'CANCELLED' THEN 1 ELSE 0 END,
-	cancel_requested_at = CASE WHEN r.error_kind IN ('nondeterminism', 'crash_loop', 'bad_input', 'unreadable') THEN r.cancel_requested_at END,
+	cancel_requested_at = CASE WHEN r.quarantined THEN r.cancel_requested_at END, quarantined = false,
 	error_kind = NULL, error = NULL, waiting_on = NULL
 FROM t
 WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status IN ('FAILED', 'CANCELLED') AND r.waiting_on IS DISTINCT FROM '` + beingDeleted + `'
 RETURNING r.task_queue`
 
-// What was undone cannot go on. One that is not undone as it should be is resumed to be undone.
-const undoneForGood = `
-SELECT EXISTS (
-	SELECT FROM kagzi.step_runs s
-	WHERE s.run_id = $2 AND s.namespace_id = $1 AND s.step_kind = 'COMPENSATION' AND s.attempt_number > 0
-) AND NOT EXISTS (
-	SELECT
-	FROM (SELECT q.status, q.error_kind FROM kagzi.workflow_runs q WHERE q.run_id = $2 AND q.namespace_id = $1 OFFSET 0) r
-	WHERE r.status NOT IN ('CANCELLED', 'FAILED') OR r.status = 'FAILED' AND r.error_kind IN ('compensation', 'nondeterminism', 'crash_loop', 'bad_input', 'unreadable')
-)`
+// A run that has run its compensations goes on with those that have failed, and with nothing else: each is started anew,
+// unless its run was resumed and completed.
+const (
+	compensated = `
+SELECT q.outcome IS NOT NULL, q.outcome IS NOT NULL AND q.error_kind IS NOT DISTINCT FROM 'compensation' AND q.status = 'FAILED'
+FROM kagzi.workflow_runs q
+WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.status IN ('FAILED', 'CANCELLED')`
+
+	retryCompensations = `
+UPDATE kagzi.step_runs s
+SET status = 'RUNNING', error_kind = NULL, error = NULL, finished_at = NULL, child_run_id = (
+	SELECT c.run_id FROM kagzi.workflow_runs c WHERE c.run_id = s.child_run_id AND c.namespace_id = $1 AND c.status NOT IN ('FAILED', 'CANCELLED'))
+WHERE s.run_id = $2 AND s.namespace_id = $1 AND s.step_kind = 'COMPENSATION' AND s.status = 'FAILED'`
+
+	resumeCompensating = `
+WITH t AS MATERIALIZED (SELECT statement_timestamp() AS now)
+UPDATE kagzi.workflow_runs r
+SET status = 'SLEEPING', available_at = t.now, wakeups_awaited = r.wakeups, finished_at = NULL, lease = NULL,
+	error_kind = r.outcome ->> 'kind', error = r.outcome ->> 'error'
+FROM t
+WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status = 'FAILED' AND r.waiting_on IS DISTINCT FROM '` + beingDeleted + `'
+RETURNING r.task_queue`
+)
 
 const otherActive = `
 SELECT EXISTS (
@@ -107,10 +120,16 @@ SELECT EXISTS (
 		OFFSET 0
 	) o)`
 
-// Resume makes a failed or cancelled run due, notes that with the reason, and returns its queue. It returns ErrRunActive
-// if the run is not over, ErrRunFinished if it completed, ErrCompensated if it was undone, and ErrIDConflict if another
+// A Resumed is what a run that is resumed waits for.
+type Resumed struct {
+	Queue string         // of the run, which is due there
+	Ends  *CancelledRuns // what its compensations that have failed have come to, if it goes on with these; nil if it is due
+}
+
+// Resume makes a failed or cancelled run due, and notes that with the reason. It returns ErrRunActive
+// if the run is not over, ErrRunFinished if it completed, ErrCompensated if its compensations have run, and ErrIDConflict if another
 // active run has its external ID.
-func (s *Store) Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, reason string) (queue string, err error) {
+func (s *Store) Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, reason string) (out Resumed, err error) {
 	event := newEvent(id, EventResumed, reason)
 	tried := false // a transaction of our own, whose answer may have been lost
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
@@ -129,20 +148,12 @@ func (s *Store) Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, reason stri
 		if taken {
 			return ErrIDConflict
 		}
-		switch undone, err := askOne[bool](ctx, tx, undoneForGood, s.namespace, id); {
-		case err != nil:
-			return err
-		case undone:
-			return ErrCompensated
-		}
-		defer func() { tried = true }()
+		tried = true
 		err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
-			resumed, err := askOne[string](ctx, tx, resumeRun, s.namespace, id)
-			if err == nil {
-				queue = resumed
-				err = s.noteEvents(ctx, tx, event)
+			if out, err = s.resume(ctx, tx, id); err != nil {
+				return err
 			}
-			return err
+			return s.noteEvents(ctx, tx, event)
 		})
 		if code(err) == "23505" { // the ID was taken since the look
 			return ErrIDConflict
@@ -159,5 +170,29 @@ func (s *Store) Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, reason stri
 			return ErrRunActive
 		}
 	})
-	return queue, wrap("resume", err)
+	return out, wrap("resume", err)
+}
+
+// resume returns pgx.ErrNoRows if the run is not to be resumed.
+func (s *Store) resume(ctx context.Context, tx pgx.Tx, id uuid.UUID) (out Resumed, err error) {
+	var has, failed bool
+	if err := askRow(ctx, tx, compensated, []any{s.namespace, id}, &has, &failed); err != nil {
+		return out, err
+	}
+	if !has {
+		out.Queue, err = askOne[string](ctx, tx, resumeRun, s.namespace, id)
+		return out, err
+	}
+	if !failed {
+		return out, ErrCompensated
+	}
+	if out.Queue, err = askOne[string](ctx, tx, resumeCompensating, s.namespace, id); err != nil {
+		return out, err
+	}
+	out.Ends = &CancelledRuns{}
+	err = ask(ctx, tx, retryCompensations, []any{s.namespace, id}, nil)
+	if err == nil {
+		err = s.compensateLocked(ctx, tx, id, out.Ends)
+	}
+	return out, err
 }

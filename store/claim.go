@@ -50,7 +50,7 @@ type ClaimedRun struct {
 	RecoveriesSince time.Time
 	LoadFailures    int // how often its history could not be read, since it last was
 	Wakeups         int64
-	CancelRequested bool // it is to be undone
+	CancelRequested bool // it is to end as cancelled
 	RetryPolicy     json.RawMessage
 	DeadlineAt      time.Time
 	ParentRunID     uuid.UUID
@@ -103,7 +103,7 @@ WITH due AS MATERIALIZED (
 		WHERE q.namespace_id = $1 AND q.task_queue = $2 AND q.workflow_type = w.workflow_type AND q.priority = w.priority
 			AND q.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND q.available_at <= now()
 			AND (q.version IS NULL OR q.version = ANY (w.versions::int[]))
-			AND q.recoveries < $11
+			AND q.recoveries < $11 AND q.outcome IS NULL
 		ORDER BY q.available_at
 		LIMIT $7
 		FOR UPDATE SKIP LOCKED

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"time"
 
@@ -20,11 +19,9 @@ const (
 
 // An Overdue is a walk over the runs whose Timeout has passed, from the earliest deadline on, and says how they end.
 type Overdue struct {
-	Grace   time.Duration // a worker that is there has taken the run by then
-	Kind    string        // of the error
-	Error   string
-	Undo    string // the step that keeps how a run ends, for the worker that is to undo it
-	Verdict []byte // and its output
+	Grace time.Duration // a worker that is there has taken the run by then
+	Kind  string        // of the error
+	Error string
 
 	after overdueRun // the runs up to this one were looked at
 	fewer int        // runs are taken together by so many powers of two, because more together failed
@@ -51,63 +48,8 @@ ORDER BY q.deadline_at, q.run_id
 LIMIT $5
 FOR UPDATE SKIP LOCKED`
 
-// The runs are locked, with their parents. One that has registered compensations cannot end without a worker that has
-// its code: how it is to end is recorded, as a worker records it that begins to undo, and its deadline is lifted. If it is
-// being undone already, or is cancelled, nothing but that is missing. The others end as at a worker. What is decided here
-// takes the lease away: a worker whose lease has lapsed may yet come with a write.
-const endOverdue = `
-WITH l AS MATERIALIZED (
-	SELECT r.run_id, r.parent_run_id, clock_timestamp() AS now, r.compensates,
-		r.compensates AND NOT r.cancelled AND (
-			SELECT count(*) FROM kagzi.step_runs s WHERE s.run_id = r.run_id AND s.namespace_id = $1 AND s.step_id = $5
-		) = 0 AS condemned
-	FROM unnest($2::uuid[]) AS u (run_id)
-	CROSS JOIN LATERAL (
-		SELECT q.run_id, q.parent_run_id, q.cancel_requested_at IS NOT NULL AS cancelled, (
-				SELECT count(*) FROM (
-					SELECT FROM kagzi.step_runs s
-					WHERE s.run_id = q.run_id AND s.namespace_id = $1 AND s.step_kind = 'COMPENSATION'
-					LIMIT 1
-				) x
-			) = 1 AS compensates
-		FROM kagzi.workflow_runs q
-		WHERE q.run_id = u.run_id AND q.namespace_id = $1
-		OFFSET 0
-	) r
-), w AS (
-	UPDATE kagzi.workflow_runs r
-	SET wakeups = r.wakeups + k.ended,
-		available_at = CASE WHEN r.status = 'SLEEPING' AND r.wakeups + k.ended >= r.wakeups_awaited THEN LEAST(r.available_at, k.now) ELSE r.available_at END
-	FROM (SELECT l.parent_run_id, count(*) AS ended, min(l.now) AS now FROM l WHERE l.parent_run_id IS NOT NULL AND NOT l.compensates GROUP BY 1) k
-	WHERE r.run_id = k.parent_run_id AND r.namespace_id = $1 AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
-		AND NOT EXISTS (SELECT FROM l WHERE l.run_id = r.run_id)
-	RETURNING r.run_id, r.task_queue, r.workflow_type, r.version, r.status = 'SLEEPING' AND r.available_at <= k.now AS due
-), d AS (
-	UPDATE kagzi.workflow_runs r
-	SET status = CASE WHEN NOT l.compensates THEN 'FAILED' WHEN l.condemned AND r.status = 'RUNNING' THEN 'PENDING' ELSE r.status END,
-		lease = CASE WHEN l.compensates AND NOT l.condemned THEN r.lease END,
-		finished_at = CASE WHEN NOT l.compensates THEN l.now END,
-		available_at = CASE WHEN NOT l.compensates THEN NULL WHEN l.condemned THEN LEAST(r.available_at, l.now) ELSE r.available_at END,
-		deadline_at = CASE WHEN NOT l.compensates THEN r.deadline_at END,
-		locked_by = CASE WHEN l.compensates AND NOT l.condemned THEN r.locked_by END,
-		waiting_on = CASE WHEN l.condemned THEN 'worker to compensate' WHEN l.compensates THEN r.waiting_on END,
-		attempts = r.attempts + CASE WHEN l.compensates THEN 0 ELSE 1 END,
-		error_kind = CASE WHEN l.compensates THEN r.error_kind ELSE $3 END,
-		error = CASE WHEN l.compensates THEN r.error ELSE $4 END
-	FROM l
-	WHERE r.run_id = l.run_id AND r.namespace_id = $1
-	RETURNING r.run_id, r.task_queue, r.workflow_type, r.version, r.attempts, l.now, l.compensates, l.condemned
-), v AS (
-	INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt, output, started_at, finished_at)
-	SELECT d.run_id, $5, 1, $1, 'COMPLETED', 'MARKER', d.attempts + 1, 1, $6, d.now, d.now FROM d WHERE d.condemned
-)
-SELECT d.run_id, true, d.compensates, d.condemned, d.task_queue, d.workflow_type, coalesce(d.version, 0) FROM d
-UNION ALL
-SELECT w.run_id, false, false, w.due, w.task_queue, w.workflow_type, coalesce(w.version, 0) FROM w`
-
 // EndOverdue ends runs whose deadline passed longer ago than the grace, and which no worker is executing, with their
-// children: those that no call with o has looked at yet. One that has registered compensations is made due, for a worker
-// to undo it. Locks are not waited for: a run stays that somebody has locked, or one of its family, and so does every run
+// children: those that no call with o has looked at yet. One that was cancelled meanwhile ends as that. Locks are not waited for: a run stays that somebody has locked, or one of its family, and so does every run
 // if another coordinator is at it.
 //
 // It returns whether to call it again. So it is after an error that is about the runs: the next call takes fewer of them
@@ -184,7 +126,7 @@ func (s *Store) lockFree(ctx context.Context, tx pgx.Tx, late []overdueRun) (par
 		ids[i], locked[r.id], tried[r.id] = r.id, true, true
 	}
 	for range 10 {
-		if parents, err = s.parents(ctx, tx, ids); err != nil {
+		if parents, err = s.parents(ctx, tx, ids, false); err != nil {
 			return nil, nil, err
 		}
 		var want []uuid.UUID
@@ -235,24 +177,29 @@ func (s *Store) endFamilies(ctx context.Context, tx pgx.Tx, o *Overdue, parents 
 	for _, id := range runs {
 		ends[id] = true
 	}
-	var below []uuid.UUID
-	for _, id := range slices.SortedFunc(maps.Keys(parents), compareIDs) {
-		above := parents[id]
+	below := map[uuid.UUID]uuid.UUID{}
+	for id, parent := range parents {
+		above := parent
 		for above != uuid.Nil && !ends[above] {
 			above = parents[above]
 		}
 		if above != uuid.Nil && !ends[id] {
-			below = append(below, id)
+			below[id] = parent
 		}
 	}
 	out := &CancelledRuns{}
 	if len(below) > 0 {
 		var err error
-		if out, err = s.cancelLocked(ctx, tx, below, nil, parentEnded, ""); err != nil {
+		if out, err = s.cancelLocked(ctx, tx, below, nil, cancellation{how: parentEnded}); err != nil {
 			return nil, err
 		}
 	}
 	slices.SortFunc(runs, compareIDs)
-	err := ask(ctx, tx, endOverdue, []any{s.namespace, array(runs), o.Kind, o.Error, o.Undo, o.Verdict}, out.read)
+	ending := make([]ending, len(runs))
+	for i, id := range runs {
+		ending[i].run, ending[i].status, ending[i].kind, ending[i].error = id, Failed, o.Kind, o.Error
+	}
+	more, err := s.endLocked(ctx, tx, ending, true, true, 0)
+	out.add(more)
 	return out, err
 }

@@ -34,7 +34,7 @@ type Park struct {
 	WakeAt    time.Time     // as a record returned it
 	Seen      int64         // the wakeups this execution has seen
 	Need      int           // how many more make a sleeping run due; zero: it waits for the time alone
-	Undoing   bool          // the execution knows of a pending cancel, which else makes the run due at once
+	NotBefore bool          // not even for a pending cancel, or its deadline
 	WaitingOn string
 	Failed    bool // this was an attempt of the run, and it failed
 	ErrorKind string
@@ -56,16 +56,17 @@ const (
 
 // A Finish ends a run.
 type Finish struct {
-	RunID     uuid.UUID
-	Lease     uuid.UUID
-	Parent    uuid.UUID // the zero UUID if the run has none
-	Status    string    // Completed, Failed or Cancelled
-	Output    []byte
-	ErrorKind string
-	Error     string
-	Anyway    bool // also while a cancel is pending
+	RunID       uuid.UUID
+	Lease       uuid.UUID
+	Parent      uuid.UUID // the zero UUID if the run has none
+	Status      string    // Completed, Failed or Cancelled
+	Output      []byte
+	ErrorKind   string
+	Error       string
+	Quarantined bool // FAILED, and left to people: also while a cancel is pending, and without compensations
 
-	Outcome Outcome
+	Outcome      Outcome
+	Compensating bool // once Done: the run ends when its compensations have run
 }
 
 // A Flush is what shares one transaction: records, then parks, then finishes.
@@ -74,7 +75,8 @@ type Flush struct {
 	Parks    []*Park
 	Finishes []*Finish
 
-	Woken []Woken // the parents that became due by the finishes
+	Woken []Woken     // the parents that became due by the finishes
+	Step  []uuid.UUID // runs whose compensations are to go on: see Compensate
 }
 
 // A Woken is a run that has become due.
@@ -105,12 +107,12 @@ CROSS JOIN LATERAL (
 // so that a lost answer can be told from a lost lease.
 const parkRuns = `
 WITH l AS MATERIALIZED (
-	SELECT r.run_id, now() AS now, u.status, u.awaited, u.undoing, u.waiting_on, u.failed, u.error_kind, u.error, u.unread,
+	SELECT r.run_id, now() AS now, u.status, u.awaited, u.not_before, u.waiting_on, u.failed, u.error_kind, u.error, u.unread,
 		LEAST(CASE WHEN u.wake >= 0 THEN now() + u.wake * interval '1 microsecond' ELSE 'infinity' END,
 			CASE WHEN u.wake_at > 0 THEN timestamptz 'epoch' + u.wake_at * interval '1 microsecond' ELSE 'infinity' END) AS wake_at,
-		u.status = 'SLEEPING' AND r.wakeups >= u.awaited OR r.cancel_requested_at IS NOT NULL AND NOT u.undoing AS due
+		u.status = 'SLEEPING' AND r.wakeups >= u.awaited OR r.cancel_requested_at IS NOT NULL AND NOT u.not_before AS due
 	FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::text[], $9::bool[], $10::text[], $11::text[], $12::bool[], $13::int[])
-		AS u (run_id, lease, status, wake, wake_at, awaited, waiting_on, failed, error_kind, error, undoing, unread)
+		AS u (run_id, lease, status, wake, wake_at, awaited, waiting_on, failed, error_kind, error, not_before, unread)
 	CROSS JOIN LATERAL (
 		SELECT q.run_id, q.wakeups, q.cancel_requested_at
 		FROM kagzi.workflow_runs q
@@ -120,7 +122,7 @@ WITH l AS MATERIALIZED (
 )
 UPDATE kagzi.workflow_runs r
 SET status = l.status,
-	available_at = LEAST(CASE WHEN l.due THEN l.now ELSE l.wake_at END, CASE WHEN NOT l.undoing THEN r.deadline_at END),
+	available_at = LEAST(CASE WHEN l.due THEN l.now ELSE l.wake_at END, CASE WHEN NOT l.not_before THEN r.deadline_at END),
 	wakeups_awaited = l.awaited,
 	locked_by = NULL,
 	waiting_on = NULLIF(l.waiting_on, ''),
@@ -132,22 +134,25 @@ FROM l
 WHERE r.run_id = l.run_id AND r.namespace_id = $1
 RETURNING r.run_id, NULLIF(r.available_at, 'infinity')`
 
-// A run does not end by itself while a cancel is pending. Parents are woken by the statement that ends their
+// A run does not end by itself while a cancel is pending, whose text is with the run. One that has compensations to run has its
+// outcome decided, and sleeps until they have run. Parents are woken by the statement that ends their
 // child: one that ends in the same statement needs no wake, and a row cannot be updated twice. Their condition
 // says which statuses it excludes: one that names the active ones would allow the claim's index, which the
 // planner prefers without statistics, and reads whole.
 const finishRuns = `
 WITH l AS MATERIALIZED (
-	SELECT r.run_id, r.parent_run_id, statement_timestamp() AS now, u.status, u.output, u.error_kind, u.error
+	SELECT q.run_id, q.parent_run_id, statement_timestamp() AS now, u.status, u.output, NULLIF(u.error_kind, '') AS error_kind, u.quarantined,
+		NULLIF(CASE WHEN u.status = 'CANCELLED' AND q.cancelling THEN coalesce(q.error, u.error) ELSE u.error END, '') AS error,
+		CASE WHEN u.status <> 'COMPLETED' AND NOT u.quarantined THEN ` + registered + ` ELSE false END AS compensates
 	FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::bytea[], $6::text[], $7::text[], $8::bool[])
-		AS u (run_id, lease, status, output, error_kind, error, anyway)
+		AS u (run_id, lease, status, output, error_kind, error, quarantined)
 	CROSS JOIN LATERAL (
-		SELECT q.run_id, q.parent_run_id
-		FROM kagzi.workflow_runs q
-		WHERE q.run_id = u.run_id AND q.namespace_id = $1 AND q.lease = u.lease AND q.status = 'RUNNING'
-			AND (u.anyway OR q.cancel_requested_at IS NULL)
+		SELECT k.run_id, k.parent_run_id, k.error, k.cancel_requested_at IS NOT NULL AS cancelling
+		FROM kagzi.workflow_runs k
+		WHERE k.run_id = u.run_id AND k.namespace_id = $1 AND k.lease = u.lease AND k.status = 'RUNNING'
+			AND (u.quarantined OR u.status = 'CANCELLED' OR k.cancel_requested_at IS NULL)
 		FOR UPDATE
-	) r
+	) q
 ), p AS (
 	UPDATE kagzi.workflow_payloads p
 	SET output = l.output
@@ -157,22 +162,28 @@ WITH l AS MATERIALIZED (
 	UPDATE kagzi.workflow_runs r
 	SET wakeups = r.wakeups + k.ended,
 		available_at = CASE WHEN r.status = 'SLEEPING' AND r.wakeups + k.ended >= r.wakeups_awaited THEN LEAST(r.available_at, k.now) ELSE r.available_at END
-	FROM (SELECT l.parent_run_id, count(*) AS ended, min(l.now) AS now FROM l WHERE l.parent_run_id IS NOT NULL GROUP BY 1) k
+	FROM (SELECT l.parent_run_id, count(*) AS ended, min(l.now) AS now FROM l WHERE l.parent_run_id IS NOT NULL AND NOT l.compensates GROUP BY 1) k
 	WHERE r.run_id = k.parent_run_id AND r.namespace_id = $1 AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
 		AND NOT EXISTS (SELECT FROM l WHERE l.run_id = r.run_id)
-	RETURNING r.run_id, r.task_queue, r.workflow_type, r.version, r.status = 'SLEEPING' AND r.available_at <= k.now AS due
+	RETURNING r.run_id, r.task_queue, r.workflow_type, r.version, r.status = 'SLEEPING' AND r.available_at <= k.now AS due, r.outcome IS NOT NULL AS compensates
 ), d AS (
 	UPDATE kagzi.workflow_runs r
-	SET status = l.status, finished_at = l.now, available_at = NULL, locked_by = NULL, waiting_on = NULL,
+	SET status = CASE WHEN l.compensates THEN 'SLEEPING' ELSE l.status END,
+		outcome = CASE WHEN l.compensates THEN jsonb_build_object('status', l.status, 'kind', l.error_kind, 'error', l.error) ELSE r.outcome END,
+		finished_at = CASE WHEN NOT l.compensates THEN l.now END,
+		available_at = CASE WHEN l.compensates THEN l.now END,
+		deadline_at = CASE WHEN NOT l.compensates THEN r.deadline_at END,
+		wakeups_awaited = CASE WHEN l.compensates THEN r.wakeups ELSE r.wakeups_awaited END,
+		locked_by = NULL, waiting_on = NULL, quarantined = l.quarantined,
 		attempts = r.attempts + CASE WHEN l.status = 'FAILED' THEN 1 ELSE 0 END,
-		error_kind = NULLIF(l.error_kind, ''), error = NULLIF(l.error, '')
+		error_kind = l.error_kind, error = l.error
 	FROM l
 	WHERE r.run_id = l.run_id AND r.namespace_id = $1
-	RETURNING r.run_id
+	RETURNING r.run_id, l.compensates
 )
-SELECT d.run_id, NULL::text, NULL::text, NULL::int FROM d
+SELECT d.run_id, NULL::text, NULL::text, NULL::int, d.compensates FROM d
 UNION ALL
-SELECT w.run_id, w.task_queue, w.workflow_type, coalesce(w.version, 0) FROM w WHERE w.due`
+SELECT w.run_id, w.task_queue, w.workflow_type, coalesce(w.version, 0), w.compensates FROM w WHERE w.due`
 
 // Flush applies f in one transaction and sets every item's Outcome. After an error nothing is known of any:
 // flushing them again is right, because every statement is fenced by the lease, and what is found done counts
@@ -221,7 +232,7 @@ func (s *Store) flushFree(ctx context.Context, f *Flush) error {
 		}
 		some := f.only(append(free, gone...)).withoutWaits()
 		err = s.write(ctx, tx, some, nil)
-		f.Woken = some.Woken
+		f.Woken, f.Step = some.Woken, some.Step
 		return err
 	})
 }
@@ -240,8 +251,12 @@ func (s *Store) write(ctx context.Context, db DB, f *Flush, lock []uuid.UUID) er
 	if starts := f.starts(); len(starts) > 0 {
 		queue(nil, insertChildren, s.childArgs(starts)...)
 	}
-	if len(f.Records) > 0 {
-		queue(func(rows pgx.Rows) error { return readRecorded(rows, f.Records) }, recordSteps, s.recordArgs(f.Records)...)
+	steps, compensations := f.parted()
+	if len(steps) > 0 {
+		queue(func(rows pgx.Rows) error { return readRecorded(rows, steps) }, recordSteps, s.recordArgs(steps)...)
+	}
+	if len(compensations) > 0 {
+		queue(func(rows pgx.Rows) error { return readRecorded(rows, compensations) }, recordCompensations, s.compensationArgs(compensations)...)
 	}
 	if taken := f.taken(); len(taken) > 0 {
 		queue(nil, takeSignals, s.takeArgs(taken)...)
@@ -274,11 +289,15 @@ func (f *Flush) readFinished(rows pgx.Rows) error {
 	var id uuid.UUID
 	var queue, typ *string
 	var version *int
-	_, err := pgx.ForEachRow(rows, []any{&id, &queue, &typ, &version}, func() error {
-		if queue != nil {
+	var compensates bool
+	_, err := pgx.ForEachRow(rows, []any{&id, &queue, &typ, &version, &compensates}, func() error {
+		if compensates {
+			f.Step = append(f.Step, id)
+		}
+		if i, ok := slices.BinarySearchFunc(f.Finishes, id, func(p *Finish, id uuid.UUID) int { return compareIDs(p.RunID, id) }); ok && queue == nil {
+			f.Finishes[i].Outcome, f.Finishes[i].Compensating = Done, compensates
+		} else if !compensates {
 			f.Woken = append(f.Woken, Woken{id, *queue, *typ, *version})
-		} else if i, ok := slices.BinarySearchFunc(f.Finishes, id, func(p *Finish, id uuid.UUID) int { return compareIDs(p.RunID, id) }); ok {
-			f.Finishes[i].Outcome = Done
 		}
 		return nil
 	})
@@ -298,30 +317,30 @@ func (s *Store) parkArgs(parks []*Park) []any {
 	runs, leases, statuses := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]string, n)
 	waiting, errorKinds, errors := make([]string, n), make([]string, n), make([]string, n)
 	wakes, wakeAts, awaited := make([]int64, n), make([]int64, n), make([]int64, n)
-	failed, undoing, unread := make([]bool, n), make([]bool, n), make([]int32, n)
+	failed, notBefore, unread := make([]bool, n), make([]bool, n), make([]int32, n)
 	for i, p := range parks {
 		runs[i], leases[i], statuses[i] = p.RunID, p.Lease, p.Status
 		waiting[i], errorKinds[i], errors[i], failed[i] = p.WaitingOn, p.ErrorKind, p.Error, p.Failed
-		wakes[i], wakeAts[i], awaited[i], undoing[i] = micros(p.Wake), epoch(p.WakeAt), p.awaited(), p.Undoing
+		wakes[i], wakeAts[i], awaited[i], notBefore[i] = micros(p.Wake), epoch(p.WakeAt), p.awaited(), p.NotBefore
 		unread[i] = int32(p.History)
 		if p.Wake < 0 {
 			wakes[i] = -1
 		}
 	}
-	return []any{s.namespace, array(runs), array(leases), statuses, wakes, wakeAts, awaited, waiting, failed, errorKinds, errors, undoing, unread}
+	return []any{s.namespace, array(runs), array(leases), statuses, wakes, wakeAts, awaited, waiting, failed, errorKinds, errors, notBefore, unread}
 }
 
 func (s *Store) finishArgs(finishes []*Finish) []any {
 	n := len(finishes)
 	runs, leases, statuses := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]string, n)
 	errorKinds, errors := make([]string, n), make([]string, n)
-	outputs, anyway := make([][]byte, n), make([]bool, n)
+	outputs, quarantined := make([][]byte, n), make([]bool, n)
 	for i, f := range finishes {
 		runs[i], leases[i], statuses[i] = f.RunID, f.Lease, f.Status
 		outputs[i], errorKinds[i], errors[i] = f.Output, f.ErrorKind, f.Error
-		anyway[i] = f.Anyway || f.Status == Cancelled
+		quarantined[i] = f.Quarantined
 	}
-	return []any{s.namespace, array(runs), array(leases), statuses, outputs, errorKinds, errors, anyway}
+	return []any{s.namespace, array(runs), array(leases), statuses, outputs, errorKinds, errors, quarantined}
 }
 
 func compareIDs(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) }
@@ -335,8 +354,24 @@ func (f *Flush) sort() {
 	slices.SortStableFunc(f.Finishes, func(a, b *Finish) int { return compareIDs(a.RunID, b.RunID) })
 }
 
+// parted returns the records of steps, and those of compensations.
+func (f *Flush) parted() (steps, compensations []*Record) {
+	is := func(r *Record) bool { return r.Kind == KindCompensation }
+	if !slices.ContainsFunc(f.Records, is) {
+		return f.Records, nil
+	}
+	for _, r := range f.Records {
+		if is(r) {
+			compensations = append(compensations, r)
+		} else {
+			steps = append(steps, r)
+		}
+	}
+	return steps, compensations
+}
+
 func (f *Flush) reset() {
-	f.Woken = nil
+	f.Woken, f.Step = nil, nil
 	for _, r := range f.Records {
 		r.Outcome = Undecided
 	}
@@ -344,7 +379,7 @@ func (f *Flush) reset() {
 		p.Outcome = Undecided
 	}
 	for _, e := range f.Finishes {
-		e.Outcome = Undecided
+		e.Outcome, e.Compensating = Undecided, false
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 // ErrStepNotFound reports that the run never reached the step.
 var ErrStepNotFound = errors.New("run has no such step")
 
-// ErrCompensated reports that the run has undone what its steps did.
+// ErrCompensated reports that the run's compensations have run.
 var ErrCompensated = errors.New("run was compensated")
 
 // A forkPoint is the moment from which on a fork goes its own way, and the attempt of the run in which that was.
@@ -29,9 +29,13 @@ WHERE s.run_id = $2 AND s.namespace_id = $1 AND (s.step_id = $3 OR starts_with(s
 ORDER BY s.started_at, s.attempt_number
 LIMIT 1`
 
+// A run that has run compensations has it: its results do not hold any more.
+const hasOutcome = `
+SELECT EXISTS (SELECT FROM kagzi.workflow_runs r WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.outcome IS NOT NULL)`
+
 // forkPoint returns when the step first began.
 func (s *Store) forkPoint(ctx context.Context, tx pgx.Tx, run uuid.UUID, step string) (*forkPoint, error) {
-	if undone, err := s.compensated(ctx, tx, run); err != nil || undone {
+	if undone, err := askOne[bool](ctx, tx, hasOutcome, s.namespace, run); err != nil || undone {
 		return nil, errors.Join(err, ErrCompensated)
 	}
 	at := &forkPoint{}
@@ -45,21 +49,13 @@ func (s *Store) forkPoint(ctx context.Context, tx pgx.Tx, run uuid.UUID, step st
 	return at, err
 }
 
-const ranCompensations = `
-SELECT EXISTS (
-	SELECT FROM kagzi.step_runs s
-	WHERE s.run_id = $2 AND s.namespace_id = $1 AND s.step_kind = 'COMPENSATION' AND s.attempt_number > 0)`
-
-// compensated reports whether a compensation of the run was executed, so that its results no longer hold.
-func (s *Store) compensated(ctx context.Context, tx pgx.Tx, run uuid.UUID) (bool, error) {
-	return askOne[bool](ctx, tx, ranCompensations, s.namespace, run)
-}
-
 // Copied is, with all attempts, each step that had its result at the moment $5: that completed, or failed for good in the
 // attempt of the run, $6, that it was. A sleep is over when its time has passed, whenever that was written down.
 // What was under way begins again, but for groups: those around the step, and others that had begun, keep the items of
 // Map and what was left of their Timeout, and forget what they decided later; one that has neither has nothing to keep.
-// Of the step itself nothing is copied, nor of what is below it.
+// Of the step itself nothing is copied, nor of what is below it. A compensation that was registered before something that
+// is copied is copied without its call, as registered and void, unless $7: the other run has it. One that was registered last
+// is about the step, and is registered anew.
 const copySteps = `
 WITH h AS MATERIALIZED (
 	SELECT s.*, statement_timestamp() AS now, s.step_kind = 'MARKER' AND starts_with($4, s.step_id || '/') AS around,
@@ -71,19 +67,23 @@ WITH h AS MATERIALIZED (
 	SELECT h.*, max(h.attempt_number) OVER (PARTITION BY h.step_id) AS last
 	FROM h
 	WHERE h.started_at <= $5::timestamptz OR h.ended_at <= $5::timestamptz OR h.around AND h.attempt_number = 1
-), k AS (
+), n AS (
 	SELECT b.*, bool_or(b.attempt_number = b.last AND NOT b.around AND b.ended_at <= $5::timestamptz AND (b.status = 'COMPLETED'
-		OR b.status = 'FAILED' AND b.run_attempt = $6 AND (b.wake_at IS NULL OR b.step_kind = 'MARKER'))) OVER (PARTITION BY b.step_id) AS settled
+		OR b.status = 'FAILED' AND b.run_attempt = $6 AND (b.wake_at IS NULL OR b.step_kind = 'MARKER'))) OVER (PARTITION BY b.step_id) AS ended
 	FROM b
+), k AS (
+	SELECT n.*, CASE WHEN n.step_kind = 'COMPENSATION' THEN n.started_at <= max(n.started_at) FILTER (WHERE n.ended) OVER () ELSE n.ended END AS settled
+	FROM n
 )
-INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt, input, output,
+INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt, call, input, output,
 	error_kind, error, permanent, wake_at, child_run_id, parallel_group, worker_id, started_at, finished_at, sequence)
-SELECT $3::uuid, k.step_id, k.attempt_number, $1, k.status, k.step_kind, 1, k.first_attempt, k.input, k.output,
+SELECT $3::uuid, k.step_id, k.attempt_number, $1, k.status, k.step_kind, 1, k.first_attempt,
+	CASE WHEN $7::bool THEN k.call END, CASE WHEN $7::bool THEN k.input END, k.output,
 	k.error_kind, k.error, k.permanent, k.wake_at, k.child_run_id, k.parallel_group, k.worker_id, k.started_at, k.finished_at, k.sequence
 FROM k
 WHERE k.settled
 UNION ALL
-SELECT $3::uuid, k.step_id, 1, $1, 'RUNNING', k.step_kind, 1, 1, k.input, convert_to(CASE WHEN k.items
+SELECT $3::uuid, k.step_id, 1, $1, 'RUNNING', k.step_kind, 1, 1, NULL, k.input, convert_to(CASE WHEN k.items
 	THEN json_build_object('items', convert_from(k.output, 'UTF8'::name)::json -> 'items')::text ELSE '{}' END, 'UTF8'::name),
 	NULL, NULL, false, k.now + (k.wake_at - $5::timestamptz), NULL, k.parallel_group, k.worker_id, k.started_at, NULL, NULL
 FROM k
@@ -103,7 +103,7 @@ ORDER BY g.name, g.sequence`
 // copyHistory gives the new run what the old one had recorded at the fork point.
 func (s *Store) copyHistory(ctx context.Context, tx pgx.Tx, r Restart, at *forkPoint) error {
 	none := func(pgx.Rows) error { return nil }
-	if err := ask(ctx, tx, copySteps, []any{s.namespace, r.Run, r.New, r.Step, at.At, at.RunAttempt}, none); err != nil {
+	if err := ask(ctx, tx, copySteps, []any{s.namespace, r.Run, r.New, r.Step, at.At, at.RunAttempt, r.Compensations}, none); err != nil {
 		return err
 	}
 	return ask(ctx, tx, copySignals, []any{s.namespace, r.Run, r.New}, none)

@@ -312,7 +312,7 @@ WITH s AS MATERIALIZED (
 	CROSS JOIN LATERAL (
 		SELECT q.run_id, q.workflow_type, q.error_kind, q.finished_at
 		FROM kagzi.workflow_runs q
-		WHERE q.status = 'FAILED' AND q.error_kind IN ('crash_loop', 'nondeterminism', 'bad_input', 'unreadable') AND q.error_kind = k.kind
+		WHERE q.quarantined AND q.error_kind = k.kind
 			AND q.namespace_id = $1
 		ORDER BY q.finished_at DESC
 		LIMIT $2

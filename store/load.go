@@ -125,14 +125,12 @@ func (s *Store) LoadSize(ctx context.Context, run uuid.UUID, timeout time.Durati
 
 // A Suspicion is what decides whether a run kills its workers.
 type Suspicion struct {
-	Progress   bool // it has recorded something since
-	Registered bool // compensations
-	Children   bool // that may not be over
+	Progress bool // it has recorded something since
+	Children bool // that may not be over
 }
 
 const suspicion = `
 SELECT EXISTS (SELECT FROM kagzi.step_runs s WHERE s.run_id = $2 AND s.namespace_id = $1 AND s.finished_at > $3),
-	EXISTS (SELECT FROM kagzi.step_runs c WHERE c.run_id = $2 AND c.namespace_id = $1 AND c.step_kind = 'COMPENSATION'),
 	EXISTS (SELECT FROM kagzi.step_runs k WHERE k.run_id = $2 AND k.namespace_id = $1 AND k.step_kind = 'CHILD_WORKFLOW' AND k.status = 'RUNNING')`
 
 // Suspicion looks at what a run has recorded since the time given, without reading it.
@@ -140,7 +138,7 @@ func (s *Store) Suspicion(ctx context.Context, run uuid.UUID, since time.Time, t
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	err = ask(ctx, s.pool, suspicion, []any{s.namespace, run, since}, func(rows pgx.Rows) error {
-		_, err := pgx.ForEachRow(rows, []any{&out.Progress, &out.Registered, &out.Children}, func() error { return nil })
+		_, err := pgx.ForEachRow(rows, []any{&out.Progress, &out.Children}, func() error { return nil })
 		return err
 	})
 	return out, wrap("look for progress", err)

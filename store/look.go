@@ -9,10 +9,10 @@ import (
 
 // What the items that were not written find: the run's row, and the result that the step may have already.
 const lookAtRuns = `
-SELECT r.run_id, r.lease, r.status, r.cancel_requested_at IS NOT NULL
+SELECT r.run_id, r.lease, r.status, r.cancel_requested_at IS NOT NULL, r.outcome IS NOT NULL
 FROM unnest($2::uuid[]) AS u (run_id)
 CROSS JOIN LATERAL (
-	SELECT q.run_id, q.lease, q.status, q.cancel_requested_at FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 OFFSET 0
+	SELECT q.run_id, q.lease, q.status, q.cancel_requested_at, q.outcome FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 OFFSET 0
 ) r`
 
 const lookAtSteps = `
@@ -45,7 +45,7 @@ func (s *Store) lookAt(ctx context.Context, f *Flush) error {
 			var id uuid.UUID
 			var lease *uuid.UUID
 			var st runState
-			if err := rows.Scan(&id, &lease, &st.status, &st.cancelling); err != nil {
+			if err := rows.Scan(&id, &lease, &st.status, &st.cancelling, &st.compensated); err != nil {
 				return err
 			}
 			st.lease = deref(lease)
@@ -76,9 +76,10 @@ func (s *Store) StepResult(ctx context.Context, h Held, stepID string, attempt i
 }
 
 type runState struct {
-	lease      uuid.UUID
-	status     string
-	cancelling bool
+	lease       uuid.UUID
+	status      string
+	cancelling  bool
+	compensated bool // or is about to be
 }
 
 type stepKey struct {
@@ -115,8 +116,10 @@ func (f *Flush) decide(runs map[uuid.UUID]runState, steps map[stepKey]*StepRow) 
 	for _, e := range f.Finishes {
 		if e.Outcome == Undecided {
 			holds, touched := mine(e.RunID, e.Lease)
-			e.Outcome = settled(holds, touched && runs[e.RunID].status == e.Status)
-			if e.Outcome == Busy && runs[e.RunID].cancelling && !e.Anyway && e.Status != Cancelled {
+			st := runs[e.RunID]
+			e.Outcome = settled(holds, touched && (st.status == e.Status || st.compensated && st.status != Running))
+			e.Compensating = e.Outcome == Done && st.status == Sleeping
+			if e.Outcome == Busy && st.cancelling && !e.Quarantined && e.Status != Cancelled {
 				e.Outcome = Cancelling
 			}
 		}

@@ -157,5 +157,5 @@ func (s *Store) replace(ctx context.Context, tx pgx.Tx, held []*holder) (*Cancel
 	for i, h := range held {
 		ids[i] = h.id
 	}
-	return s.cancelAll(ctx, tx, ids, regardless, wasTerminated+": a start with its ID has replaced it")
+	return s.cancelAll(ctx, tx, ids, cancellation{how: regardless, text: wasTerminated + ": a start with its ID has replaced it"})
 }

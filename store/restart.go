@@ -10,15 +10,16 @@ import (
 
 // A Restart is a run to start like another, which is over.
 type Restart struct {
-	Run        uuid.UUID // the one that is over
-	New        uuid.UUID // made by the client, so that a repetition finds it
-	Step       string    // fork: keep what Run had recorded when this step, or the first step below it, first began
-	ExternalID string    // empty: that of Run
-	Version    int       // zero: that of Run
-	Replace    bool      // Input takes the place of Run's
-	Input      []byte
-	InputHash  []byte // of Input
-	Reason     string
+	Run           uuid.UUID // the one that is over
+	New           uuid.UUID // made by the client, so that a repetition finds it
+	Step          string    // fork: keep what Run had recorded when this step, or the first step below it, first began
+	ExternalID    string    // empty: that of Run
+	Version       int       // zero: that of Run
+	Replace       bool      // Input takes the place of Run's
+	Input         []byte
+	InputHash     []byte // of Input
+	Reason        string
+	Compensations bool // fork: the new run has those, too, that Run had registered by then
 
 	// Hash returns the hash of an input that is stored: that of a run without an external ID is not.
 	Hash func(input []byte) ([]byte, error)

@@ -39,6 +39,8 @@ type Run struct {
 	CreatedAt   time.Time
 	StartedAt   time.Time
 	FinishedAt  time.Time
+	Quarantined bool
+	Outcome     *FinalOutcome // how its own code ended, if it has compensations to run or has run them; else nil
 	Input       []byte
 	Output      []byte
 }
@@ -46,7 +48,7 @@ type Run struct {
 const runColumns = `r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.priority, r.status,
 	NULLIF(r.available_at, 'infinity'), r.attempts, r.recoveries, r.waiting_on, NULLIF(r.deadline_at, 'infinity'), r.metadata,
 	r.error_kind, r.error, r.parent_run_id, r.parent_step_id, r.locked_by, r.created_at, r.started_at, r.finished_at,
-	r.schedule_spec ->> 'name', r.fire_at, r.origin_run_id, p.input, p.output`
+	r.schedule_spec ->> 'name', r.fire_at, r.origin_run_id, r.quarantined, r.outcome, p.input, p.output`
 
 const getRun = `
 SELECT ` + runColumns + `
@@ -201,7 +203,7 @@ func readRuns(rows pgx.Rows) ([]*Run, error) {
 		var parent, origin, locked *uuid.UUID
 		if err := rows.Scan(&r.RunID, &external, &r.Queue, &r.Type, &version, &r.Priority, &r.Status, utc(&r.AvailableAt), &r.Attempts,
 			&r.Recoveries, &waiting, utc(&r.DeadlineAt), &r.Metadata, &kind, &text, &parent, &step, &locked, utc(&r.CreatedAt), utc(&r.StartedAt),
-			utc(&r.FinishedAt), &schedule, utc(&r.FireAt), &origin, &r.Input, &r.Output); err != nil {
+			utc(&r.FinishedAt), &schedule, utc(&r.FireAt), &origin, &r.Quarantined, &r.Outcome, &r.Input, &r.Output); err != nil {
 			return nil, err
 		}
 		r.ExternalID, r.WaitingOn, r.ErrorKind, r.Error = deref(external), deref(waiting), deref(kind), deref(text)

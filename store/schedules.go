@@ -360,7 +360,7 @@ func (s *Store) CancelFired(ctx context.Context, t *Template, wait time.Duration
 			if err != nil || len(ids) == 0 {
 				return err
 			}
-			out, err = s.cancelAll(ctx, tx, ids, undoFirst, wasCancelled+": its schedule started the next run")
+			out, err = s.cancelAll(ctx, tx, ids, cancellation{text: wasCancelled + ": its schedule started the next run"})
 			return err
 		})
 	})

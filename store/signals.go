@@ -21,7 +21,7 @@ type Signal struct {
 type ChildEnd struct {
 	Parent     uuid.UUID
 	Child      uuid.UUID
-	Undoing    bool // it has not ended yet, and cannot end well any more: it is being undone
+	Ending     bool // it has not ended yet, and cannot end well any more: its compensations are to run
 	Type       string
 	Status     string
 	Output     []byte
@@ -55,12 +55,12 @@ WHERE g.bytes - g.size <= $3`
 // A start that is recorded as RUNNING is of a child whose end its parent has not taken in. $3 is as in history.
 const endedChildren = `
 SELECT e.parent_run_id, e.run_id, e.workflow_type, e.status, CASE WHEN e.bytes <= $3 THEN e.output END, e.error_kind, e.error,
-	coalesce(e.finished_at, e.cancel_requested_at), e.finished_at IS NULL, u.run_id, e.bytes > $3
+	e.ended_at, e.ending, u.run_id, e.bytes > $3
 FROM unnest($2::uuid[]) AS u (run_id)
 CROSS JOIN LATERAL (
 	SELECT l.*, sum(l.size) OVER (ROWS UNBOUNDED PRECEDING) AS bytes
 	FROM (
-		SELECT c.parent_run_id, c.run_id, c.workflow_type, c.status, p.output, c.error_kind, c.error, c.finished_at, c.cancel_requested_at,
+		SELECT c.parent_run_id, c.run_id, c.workflow_type, c.status, p.output, c.error_kind, c.error, c.ended_at, c.ending,
 			300 + coalesce(octet_length(p.output), 0) + coalesce(octet_length(c.error), 0) AS size
 		FROM (
 			SELECT s.child_run_id
@@ -69,9 +69,10 @@ CROSS JOIN LATERAL (
 			OFFSET 0
 		) s
 		CROSS JOIN LATERAL (
-			SELECT q.parent_run_id, q.run_id, q.workflow_type, q.status, q.error_kind, q.error, q.finished_at, q.cancel_requested_at
+			SELECT q.parent_run_id, q.run_id, q.workflow_type, q.status, q.error_kind, q.error, coalesce(q.finished_at, q.cancel_requested_at, q.started_at) AS ended_at,
+				q.finished_at IS NULL AS ending
 			FROM kagzi.workflow_runs q
-			WHERE q.run_id = s.child_run_id AND q.namespace_id = $1 AND (q.finished_at IS NOT NULL OR q.cancel_requested_at IS NOT NULL)
+			WHERE q.run_id = s.child_run_id AND q.namespace_id = $1 AND (q.finished_at IS NOT NULL OR q.cancel_requested_at IS NOT NULL OR q.outcome IS NOT NULL)
 			OFFSET 0
 		) c
 		LEFT JOIN LATERAL (
@@ -144,7 +145,7 @@ func readEnds(out map[uuid.UUID]*News, more map[uuid.UUID]bool) func(pgx.Rows) e
 		var kind, text *string
 		var of uuid.UUID // a fork has copied the steps of another run, whose children are not its own
 		var over bool
-		_, err := pgx.ForEachRow(rows, []any{&c.Parent, &c.Child, &c.Type, &c.Status, &c.Output, &kind, &text, utc(&c.FinishedAt), &c.Undoing, &of, &over}, func() error {
+		_, err := pgx.ForEachRow(rows, []any{&c.Parent, &c.Child, &c.Type, &c.Status, &c.Output, &kind, &text, utc(&c.FinishedAt), &c.Ending, &of, &over}, func() error {
 			end := c
 			c.Output = nil
 			end.ErrorKind, end.Error = deref(kind), deref(text)

@@ -73,14 +73,14 @@ type StartedRun struct {
 
 // Conflicts insert nothing and raise nothing, so the statement is safe in a caller's transaction. Times count from the
 // statement: a caller's transaction may have begun long ago. A run is due now if its At is past, and its Timeout counts
-// from when it is due. The Timeout is kept in schedule_spec, as it is of runs that a schedule starts, for a restart to
+// from when it is due. What a parent does not start under its lease goes on when that ends. The Timeout is kept in schedule_spec, as it is of runs that a schedule starts, for a restart to
 // count it anew.
 const insertRuns = `
 WITH u AS MATERIALIZED (
 	SELECT u.run_id, u.external_id, u.input_hash, u.task_queue, u.workflow_type, u.version, u.priority,
 		GREATEST(statement_timestamp() + u.delay * interval '1 microsecond',
 			CASE WHEN u.at > 0 THEN timestamptz 'epoch' + u.at * interval '1 microsecond' END) AS available_at, statement_timestamp() AS now,
-		u.timeout, u.retry_policy, u.metadata, u.parent_run_id, u.parent_step_id, false AS detached, u.input
+		u.timeout, u.retry_policy, u.metadata, u.parent_run_id, u.parent_step_id, u.parent_step_id <> '' AS detached, u.input
 	FROM unnest($2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::int[], $8::smallint[], $9::bigint[], $10::bigint[],
 		$11::bigint[], $12::text[], $13::text[], $14::uuid[], $15::text[], $16::bytea[])
 		AS u (run_id, external_id, input_hash, task_queue, workflow_type, version, priority, delay, at, timeout,

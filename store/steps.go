@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -170,9 +171,10 @@ type Record struct {
 	Elapsed       time.Duration // since the attempt began
 	Worker        uuid.UUID
 	ParallelGroup string
-	EndedAt       time.Time // the database's time at which the step ended, if that is known; else it is the record's
-	Start         *NewRun   // the child to start with the record
-	Signal        string    // the name of the message that the step takes, with Sequence
+	EndedAt       time.Time     // the database's time at which the step ended, if that is known; else it is the record's
+	Start         *NewRun       // the child to start with the record
+	Signal        string        // the name of the message that the step takes, with Sequence
+	Compensation  *Compensation // of a COMPENSATION; nil: a step under way may register one
 
 	Outcome Outcome // Flush's answer. Done: the StepRow now is what the table holds, which may be an older result.
 }
@@ -270,13 +272,21 @@ func readRecorded(rows pgx.Rows, records []*Record) error {
 const lastTimeouts = `SELECT set_config('idle_in_transaction_session_timeout', '10s', true),
 	set_config('lock_timeout', $1, true), set_config('statement_timeout', $2, true)`
 
-// RecordIn writes one record as the last statement of tx, the caller's, and locks the run until tx ends. It reports
-// whether the record was written; if not, the lease is lost or the attempt has a result already.
-func (s *Store) RecordIn(ctx context.Context, tx pgx.Tx, r *Record) (bool, error) {
-	r.Outcome = Undecided
+// RecordIn writes records of one run as the last statements of tx, the caller's, and locks the run until tx ends. It reports
+// whether they were written; if not, the lease is lost or an attempt has a result already.
+func (s *Store) RecordIn(ctx context.Context, tx pgx.Tx, records ...*Record) (bool, error) {
+	f := &Flush{Records: records}
+	f.reset()
+	steps, compensations := f.parted()
 	b := &pgx.Batch{}
 	b.Queue(lastTimeouts, patient.prologueArgs(ctx)[:2]...)
-	b.Queue(recordSteps, s.recordArgs([]*Record{r})...)
-	err := exchange(ctx, tx, patient, b, nil, func(rows pgx.Rows) error { return readRecorded(rows, []*Record{r}) })
-	return err == nil && r.Outcome == Done, wrap("record step", err)
+	b.Queue(recordSteps, s.recordArgs(steps)...)
+	reads := []func(pgx.Rows) error{nil, func(rows pgx.Rows) error { return readRecorded(rows, steps) }}
+	if compensations != nil {
+		b.Queue(recordCompensations, s.compensationArgs(compensations)...)
+		reads = append(reads, func(rows pgx.Rows) error { return readRecorded(rows, compensations) })
+	}
+	err := exchange(ctx, tx, patient, b, reads...)
+	refused := slices.ContainsFunc(records, func(r *Record) bool { return r.Outcome != Done })
+	return err == nil && !refused, wrap("record step", err)
 }

@@ -35,7 +35,7 @@ const (
 	KindSignal       = "SIGNAL"
 	KindChild        = "CHILD_WORKFLOW"
 	KindMarker       = "MARKER"
-	KindCompensation = "COMPENSATION" // attempt 0 is its registration
+	KindCompensation = "COMPENSATION"
 )
 
 // callTimeout bounds each call. Postgres's own statement_timeout does not bound a COMMIT that waits for a

@@ -168,13 +168,14 @@ type Held struct {
 
 // A HeldState is what the table says of a Held.
 type HeldState struct {
-	RunID   uuid.UUID
-	Lease   uuid.UUID // that was asked about
-	Holds   bool      // still RUNNING under the lease
-	Status  string
-	Wakeups int64
-	Cancel  bool // a cancel is pending
-	Term    Term // if it holds
+	RunID    uuid.UUID
+	Lease    uuid.UUID // that was asked about
+	Holds    bool      // still RUNNING under the lease
+	Status   string
+	Wakeups  int64
+	Cancel   bool      // a cancel is pending
+	Deadline time.Time // by which it ends; zero if there is none
+	Term     Term      // if it holds
 }
 
 // Only runs past half of their timeout, and what somebody else has locked comes next time. The condition on the time is
@@ -200,10 +201,10 @@ RETURNING r.run_id, r.lease, l.until, l.now`
 
 const heldStates = `
 SELECT u.run_id, u.lease, coalesce(r.lease = u.lease AND r.status = 'RUNNING', false), coalesce(r.status, ''),
-	coalesce(r.wakeups, 0), coalesce(r.cancel_requested_at IS NOT NULL, false), NULLIF(r.available_at, 'infinity'), now()
+	coalesce(r.wakeups, 0), coalesce(r.cancel_requested_at IS NOT NULL, false), r.deadline_at, NULLIF(r.available_at, 'infinity'), now()
 FROM unnest($2::uuid[], $3::uuid[]) AS u (run_id, lease)
 LEFT JOIN LATERAL (
-	SELECT q.lease, q.status, q.wakeups, q.cancel_requested_at, q.available_at
+	SELECT q.lease, q.status, q.wakeups, q.cancel_requested_at, q.deadline_at, q.available_at
 	FROM kagzi.workflow_runs q
 	WHERE q.run_id = u.run_id AND q.namespace_id = $1
 	OFFSET 0
@@ -223,7 +224,7 @@ func (s *Store) HeldStates(ctx context.Context, db DB, held []Held, alone func(H
 				found, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (st HeldState, err error) {
 					var until *time.Time
 					var now time.Time
-					err = row.Scan(&st.RunID, &st.Lease, &st.Holds, &st.Status, &st.Wakeups, &st.Cancel, &until, &now)
+					err = row.Scan(&st.RunID, &st.Lease, &st.Holds, &st.Status, &st.Wakeups, &st.Cancel, utc(&st.Deadline), &until, &now)
 					if st.Holds && until != nil {
 						st.Term = termOf(asked, now, *until)
 					}
@@ -303,29 +304,6 @@ func (s *Store) moveWorker(ctx context.Context, db DB, statement, event string, 
 			return ask(ctx, tx, workerEvent, []any{s.namespace, id, eventID, event, detail}, nil)
 		})
 	}))
-}
-
-const liftDeadline = `
-WITH t AS MATERIALIZED (SELECT clock_timestamp() + $4::bigint * interval '1 microsecond' AS until)
-UPDATE kagzi.workflow_runs r
-SET deadline_at = NULL, available_at = t.until
-FROM t
-WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.lease = $3 AND r.status = 'RUNNING'`
-
-// LiftDeadline takes the deadline from a run that is being undone: that may take its time, and leases end soon after a
-// deadline. It gives the holder another timeout, and returns the zero Term to who holds the run no more.
-func (s *Store) LiftDeadline(ctx context.Context, h Held, timeout time.Duration) (term Term, err error) {
-	err = do(ctx, func(ctx context.Context) error {
-		asked := time.Now()
-		return ask(ctx, s.pool, liftDeadline, []any{s.namespace, h.RunID, h.Lease, micros(timeout)}, func(rows pgx.Rows) error {
-			rows.Close()
-			if rows.CommandTag().RowsAffected() > 0 {
-				term = Term{asked, asked.Add(timeout)}
-			}
-			return rows.Err()
-		})
-	})
-	return term, wrap("lift deadline", err)
 }
 
 const resetRecoveries = `

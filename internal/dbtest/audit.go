@@ -66,18 +66,19 @@ var auditChecks = []check{
 		WHERE relation = 'workflow_runs' AND operation <> 'DELETE' AND old_status IS DISTINCT FROM new_status
 			AND (coalesce(old_status, ''), new_status) NOT IN (VALUES
 				('', 'PENDING'), ('', 'SCHEDULED'), ('', 'PAUSED'),
-				('PENDING', 'RUNNING'), ('PENDING', 'CANCELLED'), ('PENDING', 'FAILED'),
+				('PENDING', 'RUNNING'), ('PENDING', 'SLEEPING'), ('PENDING', 'CANCELLED'), ('PENDING', 'FAILED'),
 				('SLEEPING', 'RUNNING'), ('SLEEPING', 'PENDING'), ('SLEEPING', 'CANCELLED'), ('SLEEPING', 'FAILED'),
 				('RUNNING', 'PENDING'), ('RUNNING', 'SLEEPING'), ('RUNNING', 'COMPLETED'), ('RUNNING', 'FAILED'), ('RUNNING', 'CANCELLED'),
-				('FAILED', 'PENDING'), ('CANCELLED', 'PENDING'),
+				('FAILED', 'PENDING'), ('FAILED', 'SLEEPING'), ('CANCELLED', 'PENDING'),
 				('SCHEDULED', 'PAUSED'), ('PAUSED', 'SCHEDULED'))
 		ORDER BY change_id`},
 
-	{"a run that nobody executes fails only at its deadline", `
+	{"a run that nobody executes fails only at its deadline, or once its compensations have run", `
 		SELECT concat_ws(' ', 'change', change_id, 'at', at, 'run', run_id, old_status, '→', new_status, new->>'error_kind', 'deadline', new->>'deadline_at')
 		FROM kagzi_audit.changes
 		WHERE relation = 'workflow_runs' AND old_status IN ('PENDING', 'SLEEPING') AND new_status = 'FAILED'
 			AND NOT (new->>'error_kind' = 'deadline' AND coalesce((new->>'deadline_at')::timestamptz <= at, false))
+			AND old->>'outcome' IS NULL
 		ORDER BY change_id`},
 
 	{"a run that is over does not change", `
@@ -109,21 +110,22 @@ var auditChecks = []check{
 				AND b.change_id < c.change_id AND b.new_lease = c.new_lease)
 		ORDER BY c.change_id`},
 
-	{"a step is written only while its run runs", `
+	{"a step is written only while its run runs, but for the compensations of one that has an outcome", `
 		SELECT concat_ws(' ', 'change', s.change_id, 'at', s.at, 'run', s.run_id, 'step', s.step_id, s.new_status, 'while the run is', r.new_status)
 		FROM kagzi_audit.changes s CROSS JOIN LATERAL (
-			SELECT new_status, txid FROM kagzi_audit.changes r
+			SELECT new_status, new->>'outcome' AS outcome, txid FROM kagzi_audit.changes r
 			WHERE r.relation = 'workflow_runs' AND r.run_id = s.run_id AND r.change_id < s.change_id
 			ORDER BY r.change_id DESC LIMIT 1) r
 		WHERE s.relation = 'step_runs' AND s.operation <> 'DELETE' AND r.new_status <> 'RUNNING'
 			AND r.txid <> s.txid -- a transaction that writes both may do so in any order
+			AND NOT (s.new->>'step_kind' = 'COMPENSATION' AND r.outcome IS NOT NULL)
 		ORDER BY s.change_id`},
 
 	{"a recorded result never changes", `
 		SELECT concat_ws(' ', 'change', change_id, 'at', at, 'run', run_id, 'step', step_id, 'attempt', attempt, old_status, '→', new_status,
 			CASE WHEN old->'output' <> new->'output' THEN 'with other output' END)
 		FROM kagzi_audit.changes
-		WHERE relation = 'step_runs' AND operation = 'UPDATE'
+		WHERE relation = 'step_runs' AND operation = 'UPDATE' AND new->>'step_kind' <> 'COMPENSATION'
 			AND (old_status IN ('COMPLETED', 'FAILED') AND new_status <> old_status
 				OR old_status = 'COMPLETED' AND old->'output' IS DISTINCT FROM new->'output')
 		ORDER BY change_id`},

@@ -57,8 +57,8 @@ func TestAuditChecks(t *testing.T) {
 
 		{"OverItsDeadline", "", []string{auditedStart, auditedPayloads, auditedLate}},
 		{"OverItsDeadlineInItsSleep", "", after(auditedSleep, auditedLate)},
-		{"FailedUnclaimed", "a run that nobody executes fails only at its deadline", []string{auditedStart, auditedPayloads, auditedFail}},
-		{"FailedBeforeItsDeadline", "a run that nobody executes fails only at its deadline", after(auditedSleep, `UPDATE kagzi.workflow_runs
+		{"FailedUnclaimed", "a run that nobody executes fails only at its deadline, or once its compensations have run", []string{auditedStart, auditedPayloads, auditedFail}},
+		{"FailedBeforeItsDeadline", "a run that nobody executes fails only at its deadline, or once its compensations have run", after(auditedSleep, `UPDATE kagzi.workflow_runs
 			SET status = 'FAILED', available_at = NULL, error_kind = 'deadline', deadline_at = now() + interval '1 hour', finished_at = now()`)},
 
 		{"CompletedAgain", "a run's status changes along a legal edge", after(auditedFinish, auditedFail)},
@@ -83,8 +83,8 @@ func TestAuditChecks(t *testing.T) {
 		{"LeaseCameBack", "a lease that ended does not come back", after(auditedReclaim,
 			`UPDATE kagzi.workflow_runs SET lease = '20000000-0000-0000-0000-000000000001'`)},
 
-		{"StepOfASleeper", "a step is written only while its run runs", []string{auditedStart, auditedPayloads, auditedClaim, auditedSleep, auditedStep}},
-		{"ResultAfterTheEnd", "a step is written only while its run runs", []string{
+		{"StepOfASleeper", "a step is written only while its run runs, but for the compensations of one that has an outcome", []string{auditedStart, auditedPayloads, auditedClaim, auditedSleep, auditedStep}},
+		{"ResultAfterTheEnd", "a step is written only while its run runs, but for the compensations of one that has an outcome", []string{
 			auditedStart, auditedPayloads, auditedClaim, auditedStep, auditedFinish,
 			`UPDATE kagzi.step_runs SET status = 'COMPLETED'`,
 		}},

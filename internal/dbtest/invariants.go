@@ -88,14 +88,13 @@ func runChecks(ctx context.Context, tx pgx.Tx, checks []check) (found []string, 
 var tableChecks = []check{
 	{"a step has at most one recorded result", `
 		SELECT concat_ws(' ', 'run', run_id, 'step', step_id, 'attempts', string_agg(attempt_number::text, ', ' ORDER BY attempt_number))
-		FROM kagzi.step_runs WHERE status = 'COMPLETED' AND NOT (step_kind = 'COMPENSATION' AND attempt_number = 0)
+		FROM kagzi.step_runs WHERE status = 'COMPLETED'
 		GROUP BY namespace_id, run_id, step_id HAVING count(*) > 1`},
 
 	{"a step with a recorded result is not attempted again", `
 		SELECT concat_ws(' ', 'run', s.run_id, 'step', s.step_id, 'attempt', s.attempt_number, 'follows the result of attempt', c.attempt_number)
 		FROM kagzi.step_runs s JOIN kagzi.step_runs c USING (run_id, step_id, namespace_id)
-		WHERE c.status = 'COMPLETED' AND s.status <> 'COMPLETED' AND s.attempt_number > c.attempt_number
-			AND NOT (c.step_kind = 'COMPENSATION' AND c.attempt_number = 0)`},
+		WHERE c.status = 'COMPLETED' AND s.status <> 'COMPLETED' AND s.attempt_number > c.attempt_number`},
 
 	{"an external ID has at most one active run", `
 		SELECT concat_ws(' ', 'namespace', namespace_id, 'ID', external_id, 'runs', string_agg(run_id::text, ', ' ORDER BY run_id))
@@ -153,7 +152,7 @@ var tableChecks = []check{
 		FROM kagzi.workflow_runs c JOIN kagzi.workflow_runs p ON p.run_id = c.parent_run_id AND p.namespace_id = c.namespace_id
 		WHERE c.parent_step_id IS NOT NULL AND p.waiting_on IS DISTINCT FROM 'deletion'
 			AND NOT EXISTS (SELECT FROM kagzi.step_runs s WHERE s.run_id = p.run_id AND s.namespace_id = p.namespace_id
-				AND s.step_id = c.parent_step_id AND s.step_kind = 'CHILD_WORKFLOW' AND s.child_run_id = c.run_id)`},
+				AND s.step_id = c.parent_step_id AND (s.step_kind = 'CHILD_WORKFLOW' AND s.child_run_id = c.run_id OR s.step_kind = 'COMPENSATION'))`},
 
 	{"a step's child is there, and is its run's unless that is a fork", `
 		SELECT concat_ws(' ', 'run', s.run_id, 'step', s.step_id, 'attempt', s.attempt_number, 'is', s.status, 'and its child',
@@ -168,7 +167,7 @@ var tableChecks = []check{
 		FROM kagzi.workflow_runs c JOIN kagzi.workflow_runs p ON p.run_id = c.parent_run_id AND p.namespace_id = c.namespace_id
 		WHERE c.parent_step_id IS NOT NULL AND NOT c.detached AND c.status IN ('PENDING', 'SLEEPING', 'RUNNING')
 			AND c.cancel_requested_at IS NULL AND p.status IN ('COMPLETED', 'FAILED', 'CANCELLED')
-			AND coalesce(p.error_kind, '') NOT IN ('nondeterminism', 'crash_loop', 'bad_input', 'unreadable')
+			AND NOT p.quarantined
 			AND NOT EXISTS (SELECT FROM kagzi.step_runs s WHERE s.run_id = p.run_id AND s.namespace_id = p.namespace_id
 				AND s.child_run_id = c.run_id AND s.status <> 'RUNNING')`},
 
@@ -186,7 +185,7 @@ var tableChecks = []check{
 		SELECT concat_ws(' ', 'run', run_id, 'step', step_id, 'attempt', k.attempt_number, 'to be followed at', k.wake_at,
 			'was followed at', next.started_at)
 		FROM kagzi.step_runs k JOIN kagzi.step_runs next USING (run_id, step_id, namespace_id)
-		WHERE next.attempt_number = k.attempt_number + 1 AND k.status = 'FAILED' AND k.step_kind IN ('FUNCTION', 'COMPENSATION') AND next.started_at < k.wake_at`},
+		WHERE next.attempt_number = k.attempt_number + 1 AND k.status = 'FAILED' AND k.step_kind = 'FUNCTION' AND next.started_at < k.wake_at`},
 
 	{"a message that was read is in the step that read it", `
 		SELECT concat_ws(' ', 'run', g.run_id, 'signal', g.name, 'message', g.sequence, 'read by', g.consumed_by)
@@ -212,27 +211,41 @@ var tableChecks = []check{
 	{"attempts are numbered from 1 without gaps", `
 		SELECT concat_ws(' ', 'run', run_id, 'step', step_id, 'attempts', string_agg(attempt_number::text, ', ' ORDER BY attempt_number))
 		FROM kagzi.step_runs
-		WHERE NOT (step_kind = 'COMPENSATION' AND attempt_number = 0)
 		GROUP BY namespace_id, run_id, step_id HAVING min(attempt_number) <> 1 OR max(attempt_number) <> count(*)`},
 
-	{"a run that ended badly is undone, all of it", `
-		SELECT concat_ws(' ', 'run', r.run_id, 'is', r.status, r.error_kind, 'without the compensation', c.step_id)
-		FROM kagzi.workflow_runs r JOIN kagzi.step_runs c USING (run_id, namespace_id)
-		WHERE c.step_kind = 'COMPENSATION' AND c.attempt_number = 0
-			AND (r.status = 'CANCELLED' AND coalesce(r.error, '') NOT LIKE 'run was terminated%'
-				OR r.status = 'FAILED' AND r.error_kind NOT IN ('compensation', 'nondeterminism', 'crash_loop', 'bad_input', 'unreadable'))
-			AND NOT EXISTS (SELECT FROM kagzi.step_runs u WHERE u.run_id = c.run_id AND u.step_id = c.step_id
-				AND u.namespace_id = c.namespace_id AND u.attempt_number > 0 AND u.status = 'COMPLETED')`},
+	{"a run that ended badly is compensated, all of it", `
+		SELECT concat_ws(' ', 'run', r.run_id, 'is', r.status, r.error_kind, 'and its compensation', c.step_id, 'is', c.status)
+		FROM kagzi.workflow_runs r JOIN (
+			SELECT DISTINCT ON (run_id, step_id) * FROM kagzi.step_runs
+			WHERE step_kind = 'COMPENSATION' AND call IS NOT NULL ORDER BY run_id, step_id, attempt_number DESC
+		) c USING (run_id, namespace_id)
+		WHERE c.status <> 'COMPLETED' AND (r.status = 'CANCELLED' AND coalesce(r.error, '') NOT LIKE 'run was terminated%'
+			OR r.status = 'FAILED' AND NOT r.quarantined AND r.error_kind <> 'compensation')`},
 
-	{"a run is undone from its last compensation to its first", `
-		SELECT concat_ws(' ', 'run', a.run_id, 'compensation', a.step_id, 'of place', a.sequence, 'began before', b.step_id, 'of place', b.sequence, 'was done')
-		FROM kagzi.step_runs a JOIN kagzi.step_runs b USING (run_id, namespace_id, step_kind, run_attempt)
-		WHERE step_kind = 'COMPENSATION' AND a.attempt_number > 0 AND b.attempt_number > 0 AND a.sequence < b.sequence
-			AND a.started_at < b.finished_at - interval '1 ms' -- a beginning is counted back from the record
-			AND a.attempt_number = a.first_attempt AND b.attempt_number = b.first_attempt`},
+	{"a run is compensated from its last registration to its first", `
+		SELECT concat_ws(' ', 'run', a.run_id, 'compensation', a.step_id, 'of place', a.sequence, 'began before', b.step_id, 'of place', b.sequence, 'was over')
+		FROM kagzi.step_runs a JOIN kagzi.step_runs b USING (run_id, namespace_id, step_kind)
+		JOIN kagzi.workflow_runs ca ON ca.run_id = a.child_run_id AND ca.namespace_id = a.namespace_id
+		JOIN kagzi.workflow_runs cb ON cb.run_id = b.child_run_id AND cb.namespace_id = b.namespace_id
+		WHERE step_kind = 'COMPENSATION' AND a.sequence < b.sequence AND ca.created_at < coalesce(cb.finished_at, 'infinity')
+			AND NOT EXISTS (SELECT FROM kagzi.run_events e WHERE e.run_id IN (a.run_id, cb.run_id) AND e.event = 'RESUMED')`},
 
-	{"a run that completes is not undone", `
-		SELECT concat_ws(' ', 'run', r.run_id, 'compensation', c.step_id, 'attempt', c.attempt_number)
+	{"the compensations of children are over before those of their parent begin", `
+		SELECT concat_ws(' ', 'run', c.parent_run_id, 'compensation', c.parent_step_id, 'began before child', k.run_id, 'was over')
+		FROM kagzi.workflow_runs c JOIN kagzi.workflow_runs k ON k.parent_run_id = c.parent_run_id AND k.namespace_id = c.namespace_id
+		WHERE c.parent_step_id LIKE '%#compensation' AND k.parent_step_id NOT LIKE '%#compensation' AND NOT k.detached
+			AND c.created_at < coalesce(k.finished_at, 'infinity')
+			AND NOT EXISTS (SELECT FROM kagzi.run_events e WHERE e.run_id = k.run_id AND e.event = 'RESUMED')`},
+
+	{"a run that completes is not compensated", `
+		SELECT concat_ws(' ', 'run', r.run_id, 'compensation', c.step_id, 'run', c.child_run_id)
 		FROM kagzi.workflow_runs r JOIN kagzi.step_runs c USING (run_id, namespace_id)
-		WHERE r.status = 'COMPLETED' AND c.step_kind = 'COMPENSATION' AND c.attempt_number > 0`},
+		WHERE r.status = 'COMPLETED' AND c.step_kind = 'COMPENSATION' AND c.child_run_id IS NOT NULL`},
+
+	{"a compensation that is under way has a run that waits for it", `
+		SELECT concat_ws(' ', 'run', c.run_id, 'is', c.status, 'and its parent', r.run_id, r.status)
+		FROM kagzi.workflow_runs c JOIN kagzi.workflow_runs r ON r.run_id = c.parent_run_id AND r.namespace_id = c.namespace_id
+		WHERE c.parent_step_id LIKE '%#compensation' AND c.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
+			AND (r.status <> 'SLEEPING' OR r.outcome IS NULL)
+			AND NOT EXISTS (SELECT FROM kagzi.run_events e WHERE e.run_id = c.run_id AND e.event = 'RESUMED')`},
 }

@@ -203,33 +203,59 @@ func TestTableChecks(t *testing.T) {
 			`UPDATE kagzi.step_runs SET attempt_number = 3 WHERE step_id = 'fetch' AND attempt_number = 2`,
 		},
 		{
-			"Undone", "",
-			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, sequence, started_at, finished_at) VALUES
-				('00000000-0000-0000-0000-000000000007', 'ns', 'a', 0, 'COMPLETED', 'COMPENSATION', 1, 0, 1, '2026-01-01 10:00', '2026-01-01 10:00'),
-				('00000000-0000-0000-0000-000000000007', 'ns', 'b', 0, 'COMPLETED', 'COMPENSATION', 1, 0, 2, '2026-01-01 10:01', '2026-01-01 10:01'),
-				('00000000-0000-0000-0000-000000000007', 'ns', 'b', 1, 'COMPLETED', 'COMPENSATION', 1, 1, 2, '2026-01-01 10:02', '2026-01-01 10:03'),
-				('00000000-0000-0000-0000-000000000007', 'ns', 'a', 1, 'COMPLETED', 'COMPENSATION', 1, 1, 1, '2026-01-01 10:04', '2026-01-01 10:05')`,
+			"Compensated", "",
+			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, sequence, call, child_run_id, started_at) VALUES
+				('00000000-0000-0000-0000-000000000007', 'ns', 'a#compensation', 1, 'COMPLETED', 'COMPENSATION', 1, 1, 1, '{}', '00000000-0000-0000-0000-0000000000a1', '2026-01-01 10:00'),
+				('00000000-0000-0000-0000-000000000007', 'ns', 'b#compensation', 1, 'COMPLETED', 'COMPENSATION', 1, 1, 2, '{}', '00000000-0000-0000-0000-0000000000b1', '2026-01-01 10:00');
+			INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, parent_run_id, parent_step_id, detached, created_at, started_at, finished_at, available_at) VALUES
+				('00000000-0000-0000-0000-0000000000b1', 'ns', 'q', 'undo', 'COMPLETED', '00000000-0000-0000-0000-000000000007', 'b#compensation', true, '2026-01-01 10:02', '2026-01-01 10:02', '2026-01-01 10:03', NULL),
+				('00000000-0000-0000-0000-0000000000a1', 'ns', 'q', 'undo', 'COMPLETED', '00000000-0000-0000-0000-000000000007', 'a#compensation', true, '2026-01-01 10:04', '2026-01-01 10:04', '2026-01-01 10:05', NULL);
+			INSERT INTO kagzi.workflow_payloads (run_id, namespace_id) VALUES ('00000000-0000-0000-0000-0000000000b1', 'ns'), ('00000000-0000-0000-0000-0000000000a1', 'ns')`,
 		},
 		{
-			"HalfUndone", "a run that ended badly is undone, all of it",
-			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, sequence, started_at, finished_at) VALUES
-				('00000000-0000-0000-0000-000000000007', 'ns', 'a', 0, 'COMPLETED', 'COMPENSATION', 1, 0, 1, '2026-01-01 10:00', '2026-01-01 10:00'),
-				('00000000-0000-0000-0000-000000000007', 'ns', 'b', 0, 'COMPLETED', 'COMPENSATION', 1, 0, 2, '2026-01-01 10:01', '2026-01-01 10:01'),
-				('00000000-0000-0000-0000-000000000007', 'ns', 'b', 1, 'COMPLETED', 'COMPENSATION', 1, 1, 2, '2026-01-01 10:02', '2026-01-01 10:03')`,
+			"HalfCompensated", "a run that ended badly is compensated, all of it",
+			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, sequence, call, child_run_id, started_at) VALUES
+				('00000000-0000-0000-0000-000000000007', 'ns', 'a#compensation', 1, 'RUNNING', 'COMPENSATION', 1, 1, 1, '{}', NULL, '2026-01-01 10:00'),
+				('00000000-0000-0000-0000-000000000007', 'ns', 'b#compensation', 1, 'COMPLETED', 'COMPENSATION', 1, 1, 2, '{}', '00000000-0000-0000-0000-0000000000b1', '2026-01-01 10:00');
+			INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, parent_run_id, parent_step_id, detached, created_at, started_at, finished_at, available_at) VALUES
+				('00000000-0000-0000-0000-0000000000b1', 'ns', 'q', 'undo', 'COMPLETED', '00000000-0000-0000-0000-000000000007', 'b#compensation', true, '2026-01-01 10:02', '2026-01-01 10:02', '2026-01-01 10:03', NULL);
+			INSERT INTO kagzi.workflow_payloads (run_id, namespace_id) VALUES ('00000000-0000-0000-0000-0000000000b1', 'ns')`,
 		},
 		{
-			"UndoneInTheWrongOrder", "a run is undone from its last compensation to its first",
-			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, sequence, started_at, finished_at) VALUES
-				('00000000-0000-0000-0000-000000000007', 'ns', 'a', 0, 'COMPLETED', 'COMPENSATION', 1, 0, 1, '2026-01-01 10:00', '2026-01-01 10:00'),
-				('00000000-0000-0000-0000-000000000007', 'ns', 'b', 0, 'COMPLETED', 'COMPENSATION', 1, 0, 2, '2026-01-01 10:01', '2026-01-01 10:01'),
-				('00000000-0000-0000-0000-000000000007', 'ns', 'b', 1, 'COMPLETED', 'COMPENSATION', 1, 1, 2, '2026-01-01 10:02', '2026-01-01 10:03'),
-				('00000000-0000-0000-0000-000000000007', 'ns', 'a', 1, 'COMPLETED', 'COMPENSATION', 1, 1, 1, '2026-01-01 10:02', '2026-01-01 10:05')`,
+			"CompensatedInTheWrongOrder", "a run is compensated from its last registration to its first",
+			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, sequence, call, child_run_id, started_at) VALUES
+				('00000000-0000-0000-0000-000000000007', 'ns', 'a#compensation', 1, 'COMPLETED', 'COMPENSATION', 1, 1, 1, '{}', '00000000-0000-0000-0000-0000000000a1', '2026-01-01 10:00'),
+				('00000000-0000-0000-0000-000000000007', 'ns', 'b#compensation', 1, 'COMPLETED', 'COMPENSATION', 1, 1, 2, '{}', '00000000-0000-0000-0000-0000000000b1', '2026-01-01 10:00');
+			INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, parent_run_id, parent_step_id, detached, created_at, started_at, finished_at, available_at) VALUES
+				('00000000-0000-0000-0000-0000000000b1', 'ns', 'q', 'undo', 'COMPLETED', '00000000-0000-0000-0000-000000000007', 'b#compensation', true, '2026-01-01 10:02', '2026-01-01 10:02', '2026-01-01 10:05', NULL),
+				('00000000-0000-0000-0000-0000000000a1', 'ns', 'q', 'undo', 'COMPLETED', '00000000-0000-0000-0000-000000000007', 'a#compensation', true, '2026-01-01 10:04', '2026-01-01 10:04', '2026-01-01 10:05', NULL);
+			INSERT INTO kagzi.workflow_payloads (run_id, namespace_id) VALUES ('00000000-0000-0000-0000-0000000000b1', 'ns'), ('00000000-0000-0000-0000-0000000000a1', 'ns')`,
 		},
 		{
-			"CompletedAndUndone", "a run that completes is not undone",
-			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, finished_at)
-			VALUES ('00000000-0000-0000-0000-000000000001', 'ns', 'undo', 0, 'COMPLETED', 'COMPENSATION', 1, 0, '2026-01-01 10:00'),
-				('00000000-0000-0000-0000-000000000001', 'ns', 'undo', 1, 'COMPLETED', 'COMPENSATION', 1, 1, '2026-01-01 10:00')`,
+			"CompletedAndCompensated", "a run that completes is not compensated",
+			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, sequence, call, child_run_id, started_at) VALUES
+				('00000000-0000-0000-0000-000000000001', 'ns', 'a#compensation', 1, 'COMPLETED', 'COMPENSATION', 1, 1, 1, '{}', '00000000-0000-0000-0000-0000000000a1', '2026-01-01 10:00');
+			INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, parent_run_id, parent_step_id, detached, created_at, started_at, finished_at, available_at) VALUES
+				('00000000-0000-0000-0000-0000000000a1', 'ns', 'q', 'undo', 'COMPLETED', '00000000-0000-0000-0000-000000000001', 'a#compensation', true, '2026-01-01 10:02', '2026-01-01 10:02', '2026-01-01 10:03', NULL);
+			INSERT INTO kagzi.workflow_payloads (run_id, namespace_id) VALUES ('00000000-0000-0000-0000-0000000000a1', 'ns')`,
+		},
+		{
+			"CompensatedBeforeItsChild", "the compensations of children are over before those of their parent begin",
+			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, sequence, call, child_run_id, started_at) VALUES
+				('00000000-0000-0000-0000-000000000007', 'ns', 'a#compensation', 1, 'COMPLETED', 'COMPENSATION', 1, 1, 1, '{}', '00000000-0000-0000-0000-0000000000a1', '2026-01-01 10:00'),
+				('00000000-0000-0000-0000-000000000007', 'ns', 'kid', 1, 'COMPLETED', 'CHILD_WORKFLOW', 1, 1, NULL, NULL, '00000000-0000-0000-0000-0000000000b1', '2026-01-01 10:00');
+			UPDATE kagzi.step_runs SET finished_at = '2026-01-01 10:00' WHERE step_id IN ('kid', 'a#compensation');
+			INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, parent_run_id, parent_step_id, detached, created_at, started_at, finished_at) VALUES
+				('00000000-0000-0000-0000-0000000000b1', 'ns', 'q', 'kid', 'COMPLETED', '00000000-0000-0000-0000-000000000007', 'kid', false, '2026-01-01 10:02', '2026-01-01 10:02', '2026-01-01 10:05'),
+				('00000000-0000-0000-0000-0000000000a1', 'ns', 'q', 'undo', 'COMPLETED', '00000000-0000-0000-0000-000000000007', 'a#compensation', true, '2026-01-01 10:04', '2026-01-01 10:04', '2026-01-01 10:05');
+			INSERT INTO kagzi.workflow_payloads (run_id, namespace_id) VALUES ('00000000-0000-0000-0000-0000000000b1', 'ns'), ('00000000-0000-0000-0000-0000000000a1', 'ns')`,
+		},
+		{
+			"CompensationThatNobodyWaitsFor", "a compensation that is under way has a run that waits for it",
+			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, sequence, call, child_run_id, started_at) VALUES
+				('00000000-0000-0000-0000-000000000007', 'ns', 'a#compensation', 1, 'COMPLETED', 'COMPENSATION', 1, 1, 1, '{}', '00000000-0000-0000-0000-0000000000a1', '2026-01-01 10:00');
+			INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, parent_run_id, parent_step_id, detached, created_at, started_at, finished_at, available_at) VALUES
+				('00000000-0000-0000-0000-0000000000a1', 'ns', 'q', 'undo', 'PENDING', '00000000-0000-0000-0000-000000000007', 'a#compensation', true, '2026-01-01 10:02', '2026-01-01 10:02', NULL, now())`,
 		},
 	}
 	pool := Pool(t, Unchecked())

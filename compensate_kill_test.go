@@ -17,19 +17,14 @@ import (
 
 var saga = Define[int, int]("saga", RetryPolicy{MaxAttempts: 1})
 
-// saga registers three undos, each before the step it undoes, and then sleeps to be cancelled, or fails.
+// unsaga is what undoes one step of a saga: it fails at first, for longer than waits stay in memory.
+var unsaga = Define[string, int]("unsaga", RetryPolicy{MaxAttempts: 1})
+
+// saga registers three compensations, each before the step that it undoes, and then sleeps to be cancelled, or fails.
 func (l workload) saga(ctx Context, n int) (int, error) {
 	h := fmt.Sprint(n)
 	for _, name := range []string{"a", "b", "c"} {
-		lease := ctx.(*branch).e.run.Lease
-		Compensate(ctx, "undo-"+name, func(ctx context.Context) error {
-			defer l.begin(ctx, lease)()
-			l.reach("during undo")
-			if name == "b" && CurrentStep(ctx).Attempt == 1 {
-				return errors.New("not yet")
-			}
-			return nil
-		}, RetryPolicy{Backoff: 300 * time.Millisecond, NoJitter: true}) // over the limit of waits in memory
+		Compensate(ctx, name, unsaga.With(string(ctx.RunID())+"_"+name))
 		var err error
 		if h, err = l.step(ctx, name, h); err != nil {
 			return 0, err
@@ -43,9 +38,21 @@ func (l workload) saga(ctx Context, n int) (int, error) {
 	return 0, errors.New("out of stock")
 }
 
-// TestKillWhileUndoing kills the worker at each point, early and late in runs that fail or are cancelled: another undoes
-// what was registered, from the last to the first, nothing twice but what was under way.
-func TestKillWhileUndoing(t *testing.T) {
+func (l workload) unsaga(ctx Context, of string) (int, error) {
+	lease := ctx.(*branch).e.run.Lease
+	return 0, Do(ctx, of, func(ctx context.Context) error {
+		defer l.begin(ctx, lease)()
+		l.reach("during undo")
+		if strings.HasSuffix(of, "_b") && CurrentStep(ctx).Attempt == 1 {
+			return errors.New("not yet")
+		}
+		return nil
+	}, RetryPolicy{Backoff: 300 * time.Millisecond, NoJitter: true})
+}
+
+// TestKillWhileCompensating kills the worker at each point, early and late in runs that fail or are cancelled: another
+// runs what was registered, from the last to the first, nothing twice but what was under way.
+func TestKillWhileCompensating(t *testing.T) {
 	t.Parallel()
 	for point, nths := range map[string][]int{
 		"after claim": {4}, "before step": {1}, "after step": {4}, "after record": {1}, "during undo": {1, 4}, "suspend": {1},
@@ -111,8 +118,11 @@ func checkUndone(t *testing.T, files [2]string, i int, r *Run[int]) {
 			t.Fatal(err)
 		}
 		for _, l := range lines {
-			if l[0] == "BEGIN" && l[1] == string(r.ID()) && strings.HasPrefix(l[2], "undo-") {
-				order = append(order, strings.TrimPrefix(l[2], "undo-")+l[3])
+			if len(l) < 4 || l[0] != "BEGIN" {
+				continue
+			}
+			if name, ok := strings.CutPrefix(l[2], string(r.ID())+"_"); ok {
+				order = append(order, name+l[3])
 			}
 		}
 	}

@@ -9,30 +9,40 @@ import (
 	"github.com/kagzi/kagzi"
 )
 
-// What is registered is undone, the last first, when the run fails for good.
+// A compensation is a workflow of its own, with an input of its own.
+var cancelBooking = kagzi.Define[string, struct{}]("cancel-booking", kagzi.RetryPolicy{MaxAttempts: 10})
+
+func handleCancelBooking(worker *kagzi.Worker) {
+	kagzi.Handle(worker, cancelBooking, func(ctx kagzi.Context, booking string) (struct{}, error) {
+		return struct{}{}, kagzi.Do(ctx, "cancel", func(ctx context.Context) error {
+			fmt.Println("cancel", booking)
+			return nil
+		})
+	})
+}
+
+// What is registered runs when the run fails for good, the last first.
 func ExampleCompensate() {
 	ctx, _, client, worker := setup()
 	defer teardown()
 
-	trip := kagzi.Define[string, string]("trip", kagzi.RetryPolicy{MaxAttempts: 1})
+	trip := kagzi.Define[string, string]("trip")
 	kagzi.Handle(worker, trip, func(ctx kagzi.Context, city string) (string, error) {
 		for _, what := range []string{"flight", "hotel"} {
 			// Before the step: a crash between the two must not lose it.
-			kagzi.Compensate(ctx, "cancel-"+what, func(ctx context.Context) error {
-				fmt.Println("cancel the", what, "to", city)
-				return nil
-			}, kagzi.RetryPolicy{MaxAttempts: 10})
-			if err := kagzi.Do(ctx, "book-"+what, func(ctx context.Context) error {
+			kagzi.Compensate(ctx, what, cancelBooking.With("the "+what+" to "+city))
+			if err := kagzi.Do(ctx, what, func(ctx context.Context) error {
 				fmt.Println("book the", what, "to", city)
 				return nil
 			}); err != nil {
 				return "", err
 			}
 		}
-		return "", kagzi.Do(ctx, "rent-car", func(ctx context.Context) error {
+		return "", kagzi.Do(ctx, "car", func(ctx context.Context) error {
 			return kagzi.Permanent(errors.New("no car is left"))
 		})
 	})
+	handleCancelBooking(worker)
 	serve(ctx, worker)
 
 	run, err := kagzi.Start(ctx, client, trip, "Oslo", kagzi.ID("trip-oslo"))
@@ -46,7 +56,7 @@ func ExampleCompensate() {
 	}
 	steps, _ := client.Steps(ctx, run.ID())
 	for _, s := range steps {
-		if s.Type == kagzi.StepCompensation && s.Attempt > 0 {
+		if s.Type == kagzi.StepCompensation {
 			fmt.Println(s.Step, s.Status)
 		}
 	}
@@ -57,23 +67,49 @@ func ExampleCompensate() {
 	// cancel the hotel to Oslo
 	// cancel the flight to Oslo
 	// FAILED unknown
-	// cancel-hotel COMPLETED
-	// cancel-flight COMPLETED
+	// flight#compensation COMPLETED
+	// hotel#compensation COMPLETED
 	// true
 }
 
-// Cancel ends a run once it is undone.
+// The result of a step is the input of what undoes it.
+func ExampleUndoneBy() {
+	ctx, _, client, worker := setup()
+	defer teardown()
+
+	trip := kagzi.Define[string, string]("trip")
+	kagzi.Handle(worker, trip, func(ctx kagzi.Context, city string) (string, error) {
+		if _, err := kagzi.Step(ctx, "flight", func(ctx context.Context) (string, error) {
+			return "booking LH-1 to " + city, nil
+		}, kagzi.UndoneBy(cancelBooking)); err != nil {
+			return "", err
+		}
+		return "", errors.New("the trip is off")
+	})
+	handleCancelBooking(worker)
+	serve(ctx, worker)
+
+	run, err := kagzi.Start(ctx, client, trip, "Oslo")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_, err = run.Result(ctx)
+	fmt.Println(kagzi.KindOf(err))
+	// Output:
+	// cancel booking LH-1 to Oslo
+	// unknown
+}
+
+// Cancel ends a run once its compensations have run.
 func ExampleClient_Cancel_compensations() {
 	ctx, _, client, worker := setup()
 	defer teardown()
 
 	trial := kagzi.Define[string, string]("trial")
 	kagzi.Handle(worker, trial, func(ctx kagzi.Context, customer string) (string, error) {
-		kagzi.Compensate(ctx, "close-account", func(ctx context.Context) error {
-			fmt.Println("closing the account of", customer)
-			return nil
-		})
-		if err := kagzi.Do(ctx, "open-account", func(ctx context.Context) error {
+		kagzi.Compensate(ctx, "account", cancelBooking.With("the account of "+customer))
+		if err := kagzi.Do(ctx, "account", func(ctx context.Context) error {
 			fmt.Println("opening an account for", customer)
 			return nil
 		}); err != nil {
@@ -81,6 +117,7 @@ func ExampleClient_Cancel_compensations() {
 		}
 		return "", kagzi.Sleep(ctx, "month", 30*24*time.Hour)
 	})
+	handleCancelBooking(worker)
 	serve(ctx, worker)
 
 	run, err := kagzi.Start(ctx, client, trial, "ada")
@@ -89,28 +126,25 @@ func ExampleClient_Cancel_compensations() {
 		return
 	}
 	untilAsleep(ctx, run)
-	if err := run.Cancel(ctx, kagzi.Reason("changed her mind")); err != nil {
+	if err := run.Cancel(ctx, kagzi.Reason("changed her mind"), kagzi.Grace(10*time.Second)); err != nil {
 		fmt.Println(err)
 	}
 	_, err = run.Result(ctx)
 	fmt.Println(errors.Is(err, kagzi.KindCancelled))
 	// Output:
 	// opening an account for ada
-	// closing the account of ada
+	// cancel the account of ada
 	// true
 }
 
-// Terminate ends a run at once, and undoes nothing.
+// Terminate ends a run at once, and runs no compensation.
 func ExampleClient_Terminate() {
 	ctx, _, client, worker := setup()
 	defer teardown()
 
 	trial := kagzi.Define[string, string]("trial")
 	kagzi.Handle(worker, trial, func(ctx kagzi.Context, customer string) (string, error) {
-		kagzi.Compensate(ctx, "close-account", func(ctx context.Context) error {
-			fmt.Println("closing the account of", customer)
-			return nil
-		})
+		kagzi.Compensate(ctx, "account", cancelBooking.With("the account of "+customer))
 		return "", kagzi.Sleep(ctx, "month", 30*24*time.Hour)
 	})
 	serve(ctx, worker)

@@ -1,0 +1,263 @@
+package kagzi
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"reflect"
+	"runtime"
+
+	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi/store"
+)
+
+// Compensate registers call for when the run fails for good, is cancelled, or is over its Timeout: then what is registered
+// is executed, one after the other, the last registered first, each as a child run of its own. A compensation is tried
+// again as its own [RetryPolicy] says, on whatever worker has a handler for it: the code of this run is not needed. If
+// one fails for good the others run nevertheless, and the run ends as failed with [KindCompensation], to be resumed. A run that
+// completes, or that [Client.Terminate] ends, runs none. The compensations of its children have ended before.
+//
+// Compensate returns once the registration is recorded. So call it before the step whose effect it undoes, because a crash
+// in between must not lose it; the compensation must then tolerate a step that never ran. Registered again under its name on the same
+// branch, with another input, it replaces the one before: register before the step what is known before it, such as the
+// order's ID, and again what is known after it. [UndoneBy] does the latter for a step of the same name.
+//
+// call may have any option of a start but [ID], [At], [Message], [InTx] and [Detached]. Without a [Queue] it runs on the
+// run's own. A wrong call fails the run.
+func Compensate(ctx Context, name string, call Call) {
+	b, err := branchOf(ctx)
+	if err != nil {
+		panic(err)
+	}
+	if !b.owned() {
+		b.e.fail(misuse(failed(b.foreign(), "compensation %q", name)))
+		return
+	}
+	b.e.exitIfEnded()
+	if b.ctx.Err() != nil { // the branch's next step says so
+		return
+	}
+	id := store.CompensationID(b.prefix + name)
+	c, err := b.e.s.w.client.newCompensation(id, call)
+	if err = errors.Join(validateStepName("compensation", name), err); err != nil {
+		b.e.fail(misuse(failed(err, "compensation %q", name)))
+		runtime.Goexit()
+	}
+	if r := b.registrations(id); !r.passes(c.hash) {
+		b.register(r, c)
+	}
+	b.e.exitIfEnded()
+}
+
+// UndoneBy makes the step's result the input of a compensation, which is recorded with the result, in one transaction:
+// see [Compensate]. It has the step's name, so that it replaces what Compensate has registered under that before the step.
+// wf's input must be of the type that the step returns.
+func UndoneBy[In, Out any](wf Workflow[In, Out], opts ...StartOption) StepOption {
+	return undoneBy{reflect.TypeFor[In](), func(result any) Call {
+		in, _ := result.(In) // nil, of an interface
+		return wf.With(in, opts...)
+	}}
+}
+
+type undoneBy struct {
+	input reflect.Type
+	call  func(result any) Call
+}
+
+func (undoneBy) stepOption() {}
+
+// validate refuses a compensation of a step that returns another type.
+func (u undoneBy) validate(result reflect.Type) error {
+	if u.call == nil || u.input == result {
+		return nil
+	}
+	return fmt.Errorf("kagzi: UndoneBy gives the step's result to a workflow that takes %v, and the step does not return that but %v: use Step or StepTx with that type, or Compensate", u.input, result)
+}
+
+// A compensation is what a registration is about.
+type compensation struct {
+	id   string
+	call *store.Compensation
+	hash []byte // of the workflow and its input
+}
+
+// hashSize is how many bytes tell one registration under a name from another.
+const hashSize = 8
+
+// newCompensation makes of a call what is recorded under id.
+func (c *Client) newCompensation(id string, call Call) (*compensation, error) {
+	call.as = asCompensation
+	run, cfg, err := c.newRun(context.Background(), call, nil)
+	switch {
+	case err != nil:
+		return nil, err
+	case cfg.id != "":
+		return nil, errors.New("kagzi: a compensation takes no ID: another run might have it when the compensation is to run")
+	case !cfg.at.IsZero():
+		return nil, errors.New("kagzi: a compensation takes no At: give it a Delay, which counts from when it is its turn")
+	case cfg.detached:
+		return nil, errors.New("kagzi: a compensation takes no Detached: its run waits for it")
+	}
+	identity, err := c.identity(what{"input of workflow", call.workflow}, call.input)
+	if err != nil {
+		return nil, err
+	}
+	hash := sha256.Sum256(append([]byte(call.workflow+"\x00"), identity...))
+	return &compensation{id, &store.Compensation{
+		Queue: run.Queue, Type: run.Type, Version: run.Version, Priority: run.Priority, Delay: run.Delay, Timeout: run.Timeout,
+		RetryPolicy: run.RetryPolicy, Metadata: run.Metadata, Input: run.Input,
+	}, hash[:hashSize]}, nil
+}
+
+// registrations are those under one ID. Only the branch's goroutine uses them.
+type registrations struct {
+	attempt int    // of the last record; zero: there is none
+	hashes  []byte // of all that are recorded, in their order; empty: a step has announced that it may register one
+	passed  int    // bytes of hashes that the function has come past
+}
+
+// registrations returns what is recorded under id.
+func (b *branch) registrations(id string) *registrations {
+	r := b.registered[id]
+	if r == nil {
+		r = &registrations{}
+		if row := b.e.history[id]; row != nil {
+			r.attempt, r.hashes = row.Attempt, row.Output
+		}
+		if b.registered == nil {
+			b.registered = map[string]*registrations{}
+		}
+		b.registered[id] = r
+	}
+	return r
+}
+
+// passes reports whether a registration is recorded: as the next one that the function has not come past, or as the last
+// one that it has.
+func (r *registrations) passes(hash []byte) bool {
+	if bytes.HasPrefix(r.hashes[r.passed:], hash) {
+		r.passed += hashSize
+		return true
+	}
+	return bytes.HasSuffix(r.hashes[:r.passed], hash) && r.passed > 0
+}
+
+// nextRegistration prepares the record that follows under id, of c; nil is a step's announcement.
+func (b *branch) nextRegistration(r *registrations, id string, c *compensation) *store.Record {
+	attempt := r.attempt
+	if len(r.hashes) > 0 || attempt == 0 { // else it is what was announced
+		attempt++
+	}
+	rec := b.e.newRecord(id, store.KindCompensation, store.Running, attempt, attempt)
+	rec.Output = bytes.Clone(r.hashes)
+	if c != nil {
+		rec.Output, rec.Compensation = append(rec.Output, c.hash...), c.call
+	}
+	b.e.mu.Lock()
+	b.e.places++
+	rec.Sequence = b.e.places
+	b.e.mu.Unlock()
+	return rec
+}
+
+// recorded takes in that rec is recorded, or about to be with what follows.
+func (r *registrations) recorded(rec *store.Record) {
+	r.attempt, r.hashes, r.passed = rec.Attempt, rec.Output, len(rec.Output)
+}
+
+// register records c, and waits for that: a cancel that finds the registration runs it.
+func (b *branch) register(r *registrations, c *compensation) {
+	b.looked = lookedUp{id: c.id, kind: store.KindCompensation}
+	b.begins()
+	rec := b.nextRegistration(r, c.id, c)
+	b.record(rec)
+	if rec.Outcome == store.Undecided { // the branch lost a race meanwhile, and is about to be cancelled: its next step says so
+		<-b.ctx.Done()
+		return
+	}
+	r.recorded(rec)
+}
+
+// announce records that the step is about to register a compensation, unless there is one under its name: what finds that
+// waits for the step.
+func (s *stepCall) announce() {
+	if s.cfg.undoneBy.call == nil {
+		return
+	}
+	id := store.CompensationID(s.id)
+	r := s.b.registrations(id)
+	if r.attempt > 0 {
+		return
+	}
+	rec := s.b.nextRegistration(r, id, nil)
+	s.b.record(rec)
+	if rec.Outcome != store.Undecided {
+		r.recorded(rec)
+	}
+}
+
+// registration returns the record that goes with that of the step's success; none if it registers nothing, or that is
+// recorded.
+func (s *stepCall) registration() []*store.Record {
+	if s.undo == nil {
+		return nil
+	}
+	r := s.b.registrations(s.undo.id)
+	if bytes.HasPrefix(r.hashes[r.passed:], s.undo.hash) {
+		return nil
+	}
+	s.registers = s.b.nextRegistration(r, s.undo.id, s.undo)
+	return []*store.Record{s.registers}
+}
+
+// pass notes that the function has come past the step, which ended as row says.
+func (s *stepCall) pass(row *store.StepRow) {
+	if s.cfg.undoneBy.call != nil && row.Status == store.Completed {
+		r := s.b.registrations(store.CompensationID(s.id))
+		if s.registers != nil {
+			r.recorded(s.registers)
+		} else {
+			r.passed = min(r.passed+hashSize, len(r.hashes))
+		}
+	}
+	s.b.passed(row)
+}
+
+// lastPlace returns the last place that was given to a registration.
+func lastPlace(history map[string]*store.StepRow) (last int64) {
+	for _, row := range history {
+		if row.Kind == store.KindCompensation {
+			last = max(last, row.Sequence)
+		}
+	}
+	return last
+}
+
+// ---- running them ----
+
+// compensate has the runs take their next steps. What fails, a coordinator does again.
+func (c *Client) compensate(ctx context.Context, ids []uuid.UUID) {
+	if err := c.compensateAll(ctx, ids); err != nil {
+		c.cfg.Logger.Warn("kagzi: a run does not go on with its compensations: a coordinator tries that again", "error", err)
+	}
+}
+
+// compensateAll has the runs take their next steps, and then those that wait for what has ended by that.
+func (c *Client) compensateAll(ctx context.Context, ids []uuid.UUID) (err error) {
+	for len(ids) > 0 {
+		id := ids[0]
+		ids = ids[1:]
+		out, e := c.store.Compensate(ctx, id)
+		if e != nil {
+			err = errors.Join(err, fmt.Errorf("run %s: %w", id, e))
+			continue
+		}
+		ids = append(ids, out.Step...)
+		out.Step = nil
+		_ = c.announceEnds(ctx, nil, out) // fails only in a transaction
+	}
+	return err
+}

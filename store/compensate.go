@@ -1,0 +1,298 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// compensationSuffix ends the ID of a compensation's record, which begins with the ID of the step that it is about.
+const compensationSuffix = "#compensation"
+
+// CompensationID is the ID of the compensation for what step, or a name of that form, has done.
+func CompensationID(step string) string { return step + compensationSuffix }
+
+// A Compensation is a run to start should the run end badly that registers it. It takes no external ID.
+type Compensation struct {
+	Queue       string          `json:"queue,omitempty"` // empty: that of the run which registers it
+	Type        string          `json:"type"`
+	Version     int             `json:"version,omitempty"`
+	Priority    int             `json:"priority,omitempty"` // zero: that of the run which registers it
+	Delay       time.Duration   `json:"delay,omitempty"`
+	Timeout     time.Duration   `json:"timeout,omitempty"`
+	RetryPolicy json.RawMessage `json:"retry_policy,omitempty"`
+	Metadata    json.RawMessage `json:"metadata,omitempty"`
+	Input       []byte          `json:"-"`
+}
+
+// What a run q has: registers, something that may yet become a compensation; registered, a compensation to run.
+const (
+	registers = `(
+		SELECT count(*) FROM (
+			SELECT FROM kagzi.step_runs s
+			WHERE s.run_id = q.run_id AND s.namespace_id = $1 AND s.step_kind = 'COMPENSATION' AND s.status = 'RUNNING'
+			LIMIT 1
+		) x
+	) = 1`
+	registered = `(
+		SELECT count(*) FROM (
+			SELECT FROM kagzi.step_runs s
+			WHERE s.run_id = q.run_id AND s.namespace_id = $1 AND s.step_kind = 'COMPENSATION' AND s.status = 'RUNNING' AND s.call IS NOT NULL
+			LIMIT 1
+		) x
+	) = 1`
+)
+
+// recordCompensations is recordSteps for registrations. One without a call announces that a step under way may register
+// one; it becomes that.
+const recordCompensations = `
+INSERT INTO kagzi.step_runs AS s (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt,
+	call, input, output, worker_id, started_at, sequence)
+SELECT u.run_id, u.step_id, u.attempt_number, $1, 'RUNNING', 'COMPENSATION', u.run_attempt, u.attempt_number,
+	NULLIF(u.call, '')::jsonb, u.input, u.output, u.worker_id, statement_timestamp(), u.sequence
+FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::int[], $6::int[], $7::text[], $8::bytea[], $9::bytea[], $10::uuid[], $11::bigint[])
+	AS u (run_id, lease, step_id, attempt_number, run_attempt, call, input, output, worker_id, sequence)
+CROSS JOIN LATERAL (
+	SELECT 1
+	FROM kagzi.workflow_runs r
+	WHERE r.run_id = u.run_id AND r.namespace_id = $1 AND r.lease = u.lease AND r.status = 'RUNNING'
+	FOR SHARE
+) l
+ON CONFLICT (run_id, step_id, attempt_number, namespace_id) DO UPDATE
+SET run_attempt = EXCLUDED.run_attempt, call = EXCLUDED.call, input = EXCLUDED.input, output = EXCLUDED.output, worker_id = EXCLUDED.worker_id,
+	started_at = EXCLUDED.started_at, sequence = EXCLUDED.sequence
+WHERE s.status = 'RUNNING' AND (s.call IS NULL OR s.call = EXCLUDED.call AND s.output = EXCLUDED.output)
+RETURNING run_id, step_id, attempt_number, wake_at, started_at, finished_at`
+
+func (s *Store) compensationArgs(records []*Record) []any {
+	n := len(records)
+	runs, leases, workers, steps := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]uuid.UUID, n), make([]string, n)
+	attempts, runAttempts, sequences := make([]int32, n), make([]int32, n), make([]int64, n)
+	calls, inputs, outputs := make([]string, n), make([][]byte, n), make([][]byte, n)
+	for i, r := range records {
+		runs[i], leases[i], workers[i], steps[i] = r.RunID, r.Lease, r.Worker, r.StepID
+		attempts[i], runAttempts[i], sequences[i], outputs[i] = int32(r.Attempt), int32(r.RunAttempt), r.Sequence, r.Output
+		if r.Compensation != nil {
+			call, _ := json.Marshal(r.Compensation) // names, numbers and JSON
+			calls[i], inputs[i] = string(call), r.Compensation.Input
+		}
+	}
+	return []any{s.namespace, array(runs), array(leases), steps, attempts, runAttempts, calls, inputs, outputs, array(workers), sequences}
+}
+
+// ---- running them ----
+
+// A run that compensates is a sleeping one whose outcome is decided. Nobody claims it: each end of a child, and of a
+// compensation, makes it due, and whoever sees that takes its next step, in a transaction that locks it and its parent.
+const compensatingRun = `
+SELECT q.task_queue, q.priority, q.parent_run_id, q.outcome, q.wakeups, (
+		SELECT count(*) FROM kagzi.workflow_runs c
+		WHERE c.parent_run_id = q.run_id AND c.namespace_id = $1 AND NOT c.detached AND c.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
+	)
+FROM kagzi.workflow_runs q
+WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.status = 'SLEEPING' AND q.outcome IS NOT NULL`
+
+// Of each compensation the last registration, the last registered first, with the run that it was started as.
+const compensationsOf = `
+SELECT s.step_id, s.attempt_number, s.status, s.call, s.child_run_id, coalesce(s.error, ''), c.status, coalesce(c.error_kind, ''), coalesce(c.error, '')
+FROM (
+	SELECT DISTINCT ON (k.step_id) k.*
+	FROM kagzi.step_runs k
+	WHERE k.run_id = $2 AND k.namespace_id = $1 AND k.step_kind = 'COMPENSATION' AND k.call IS NOT NULL
+	ORDER BY k.step_id, k.attempt_number DESC
+) s
+LEFT JOIN LATERAL (
+	SELECT q.status, q.error_kind, q.error FROM kagzi.workflow_runs q WHERE q.run_id = s.child_run_id AND q.namespace_id = $1 OFFSET 0
+) c ON true
+ORDER BY s.sequence DESC`
+
+// A registration is one row of compensationsOf.
+type registration struct {
+	ID      string
+	Attempt int
+	Status  string
+	Call    json.RawMessage
+	Run     *uuid.UUID
+	Error   string
+	As      *string // the status of Run; nil if there is none
+	Kind    string
+	Failure string
+}
+
+func (r *registration) over() bool {
+	return r.As == nil || *r.As == Completed || *r.As == Failed || *r.As == Cancelled
+}
+
+const (
+	compensationEnded = `
+UPDATE kagzi.step_runs
+SET status = $5, error_kind = NULLIF($6, ''), error = NULLIF($7, ''), finished_at = GREATEST(statement_timestamp(), started_at)
+WHERE run_id = $2 AND namespace_id = $1 AND step_id = $3 AND attempt_number = $4`
+
+	compensationStarted = `
+UPDATE kagzi.step_runs SET child_run_id = $5 WHERE run_id = $2 AND namespace_id = $1 AND step_id = $3 AND attempt_number = $4`
+
+	compensationInput = `
+SELECT input FROM kagzi.step_runs WHERE run_id = $2 AND namespace_id = $1 AND step_id = $3 AND attempt_number = $4`
+
+	compensationAwaited = `
+UPDATE kagzi.workflow_runs
+SET wakeups_awaited = wakeups + $3, available_at = 'infinity', waiting_on = $4
+WHERE run_id = $2 AND namespace_id = $1`
+)
+
+// Compensate takes the next step of a run whose outcome is decided, and which has compensations to run before: if a child
+// or a compensation is under way, it goes on waiting for that. Else it starts the next compensation, or ends the run. It
+// does nothing to any other run.
+func (s *Store) Compensate(ctx context.Context, id uuid.UUID) (out *CancelledRuns, err error) {
+	err = again(ctx, func(ctx context.Context) error {
+		out = &CancelledRuns{}
+		return transact(ctx, s.pool, patient, func(tx pgx.Tx) error {
+			if err := s.lock(ctx, tx, id); err != nil {
+				return err
+			}
+			return s.compensateLocked(ctx, tx, id, out)
+		})
+	})
+	return out, wrap("compensate", err)
+}
+
+// compensateLocked is Compensate in tx, which has locked the run and its parent. It adds to out what it has done.
+func (s *Store) compensateLocked(ctx context.Context, tx pgx.Tx, id uuid.UUID, out *CancelledRuns) error {
+	var run NewRun
+	var parent *uuid.UUID
+	var outcome FinalOutcome
+	var wakeups, children int64
+	err := askRow(ctx, tx, compensatingRun, []any{s.namespace, id}, &run.Queue, &run.Priority, &parent, &outcome, &wakeups, &children)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	await := func(n int64, why string) error {
+		return ask(ctx, tx, compensationAwaited, []any{s.namespace, id, n, why}, nil)
+	}
+	if children > 0 {
+		return await(children, "children")
+	}
+	all, err := s.registrations(ctx, tx, id)
+	if err != nil {
+		return err
+	}
+	var failed []error
+	for _, r := range all {
+		switch {
+		case r.Status == Failed:
+			failed = append(failed, fmt.Errorf("%s: %s", r.ID, r.Error))
+		case r.Status == Running && r.Run != nil && r.over():
+			if err := s.compensationEnded(ctx, tx, id, &r); err != nil {
+				return err
+			}
+			if r.Status == Failed {
+				failed = append(failed, fmt.Errorf("%s: %s", r.ID, r.Error))
+			}
+		case r.Status == Running:
+			if r.Run == nil {
+				err = s.startCompensation(ctx, tx, id, run, &r, out)
+			}
+			if err != nil {
+				return err
+			}
+			return await(1, "compensation "+r.ID[:len(r.ID)-len(compensationSuffix)])
+		}
+	}
+	return s.endCompensated(ctx, tx, id, outcome, failed, out)
+}
+
+func (s *Store) registrations(ctx context.Context, tx pgx.Tx, id uuid.UUID) (all []registration, err error) {
+	err = ask(ctx, tx, compensationsOf, []any{s.namespace, id}, func(rows pgx.Rows) (err error) {
+		all, err = pgx.CollectRows(rows, pgx.RowToStructByPos[registration])
+		return err
+	})
+	return all, err
+}
+
+// compensationEnded records how the compensation's run ended. A run that is not there any more has not run it.
+func (s *Store) compensationEnded(ctx context.Context, tx pgx.Tx, id uuid.UUID, r *registration) error {
+	kind := ""
+	switch {
+	case r.As == nil:
+		r.Status, kind, r.Error = Failed, "not_found", fmt.Sprintf("its run %s was deleted", r.Run)
+	case *r.As == Completed:
+		r.Status = Completed
+	default:
+		r.Status, kind, r.Error = Failed, r.Kind, r.Failure
+	}
+	return ask(ctx, tx, compensationEnded, []any{s.namespace, id, r.ID, r.Attempt, r.Status, kind, r.Error}, nil)
+}
+
+// startCompensation starts the compensation as a run of its own, which nothing cancels that is done to its parent. like has
+// what it inherits.
+func (s *Store) startCompensation(ctx context.Context, tx pgx.Tx, id uuid.UUID, like NewRun, r *registration, out *CancelledRuns) error {
+	var c Compensation
+	if err := json.Unmarshal(r.Call, &c); err != nil {
+		return err
+	}
+	input, err := askOne[[]byte](ctx, tx, compensationInput, s.namespace, id, r.ID, r.Attempt)
+	if err != nil {
+		return err
+	}
+	run := NewRun{
+		RunID: newID(), Queue: like.Queue, Type: c.Type, Version: c.Version, Priority: like.Priority, Delay: c.Delay, Timeout: c.Timeout,
+		RetryPolicy: c.RetryPolicy, Metadata: c.Metadata, Parent: id, ParentStep: r.ID, Input: input,
+	}
+	if c.Queue != "" {
+		run.Queue = c.Queue
+	}
+	if c.Priority != 0 {
+		run.Priority = c.Priority
+	}
+	if err := ask(ctx, tx, insertRuns, s.insertArgs([]NewRun{run}, []int{0}), nil); err != nil {
+		return err
+	}
+	out.Due = append(out.Due, Woken{run.RunID, run.Queue, run.Type, run.Version})
+	return ask(ctx, tx, compensationStarted, []any{s.namespace, id, r.ID, r.Attempt, run.RunID}, nil)
+}
+
+// A FinalOutcome is how a run ends once its compensations have run.
+type FinalOutcome struct {
+	Status string `json:"status"`
+	Kind   string `json:"kind"`
+	Error  string `json:"error"`
+}
+
+// endCompensated ends a run whose compensations have run, or have failed for good.
+func (s *Store) endCompensated(ctx context.Context, tx pgx.Tx, id uuid.UUID, o FinalOutcome, failed []error, out *CancelledRuns) error {
+	end := ending{run: id, status: o.Status, kind: o.Kind, error: o.Error}
+	if failed != nil {
+		end.status, end.kind = Failed, "compensation"
+		end.error = fmt.Sprintf("not compensated: %s; the run ended because: %s (%s)", errors.Join(failed...), o.Error, o.Kind)
+	}
+	more, err := s.endLocked(ctx, tx, []ending{end}, false, false, 0)
+	out.add(more)
+	return err
+}
+
+const dueCompensations = `
+SELECT r.run_id
+FROM kagzi.workflow_runs r
+WHERE r.namespace_id = $1 AND r.outcome IS NOT NULL AND r.status = 'SLEEPING' AND r.available_at <= now()
+ORDER BY r.available_at
+LIMIT $2`
+
+// DueCompensations returns up to n runs whose next step Compensate is to take, and which nobody has taken so far.
+func (s *Store) DueCompensations(ctx context.Context, n int) (ids []uuid.UUID, err error) {
+	err = do(ctx, func(ctx context.Context) error {
+		return ask(ctx, s.pool, dueCompensations, []any{s.namespace, n}, func(rows pgx.Rows) (err error) {
+			ids, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+			return err
+		})
+	})
+	return ids, wrap("look for compensations", err)
+}
