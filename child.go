@@ -192,10 +192,10 @@ func (b *branch) startChild(name string, call Call) (*child, error) {
 	}
 	e.mu.Unlock()
 	if cfg.id == "" {
-		b.starts(r)
+		b.enqueue(r) // what follows is behind it, the end of the run too
 		return c, nil
 	}
-	if b.recordUnless(r, store.Taken) == store.Taken {
+	if b.write(store.Taken, r) == store.Taken {
 		return nil, c.conflict(attempt, cfg.id)
 	}
 	e.exitIfEnded()
@@ -246,11 +246,11 @@ func (c *child) keep(row *store.StepRow) bool {
 	case end == nil: // should it fail from now on, that is a failure of this attempt
 		r := e.newRecord(c.step, store.KindChild, store.Running, row.Attempt, row.FirstAttempt)
 		r.ChildRunID = c.id
-		c.by.root().noteLocked(r, nil)
+		c.by.root().deferLocked(r, nil)
 	case end.Status != store.Completed:
 		r := c.ending(end)
 		r.RunAttempt = row.RunAttempt
-		c.by.root().noteLocked(r, nil)
+		c.by.root().deferLocked(r, nil)
 		return false
 	}
 	return true
@@ -333,7 +333,7 @@ func (c *child) end(b *branch) (*store.StepRow, error) {
 const bigOutput = 64 << 10
 
 // takeIn returns the record of the child's end if that is known, and else the event of it. The end that is looked at
-// first is the one that counts, so the first look is noted: with whatever the execution writes next, because any branch
+// first is the one that counts, so the first look is recorded, with whatever the execution writes next, because any branch
 // may have been told.
 func (c *child) takeIn(b *branch) (*store.StepRow, *event, error) {
 	e := b.e
@@ -361,11 +361,11 @@ func (c *child) takeIn(b *branch) (*store.StepRow, *event, error) {
 	b.live.Store(true)
 	big := len(r.Output) > bigOutput
 	if !big {
-		b.root().noteLocked(r, nil)
+		b.root().deferLocked(r, nil)
 	}
 	e.mu.Unlock()
 	if big {
-		b.root().starts(r) // which no race mutes
+		b.root().enqueue(r) // which no race mutes
 	}
 	return &row, nil, nil
 }

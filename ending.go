@@ -22,11 +22,6 @@ func (e *execution) conclude() {
 				t.Stop()
 			}
 		}
-		if e.starting > 0 { // they are written before the end, or a retry of theirs would find the run gone
-			e.afterStarts = e.writeEnd
-			e.mu.Unlock()
-			return
-		}
 		e.mu.Unlock()
 		e.writeEnd()
 	})
@@ -34,14 +29,14 @@ func (e *execution) conclude() {
 
 func (e *execution) writeEnd() {
 	e.mu.Lock()
-	reason, park, unsaved, failure := e.reason, e.park, e.unsaved, e.failure
+	reason, suspension, failure := e.reason, e.suspension, e.failure
 	e.mu.Unlock()
 	switch reason {
 	case endSuspended:
 		e.s.failpoint("suspend", e.run.RunID)
-		e.leave(unsaved, park)
+		e.leave(suspension)
 	case endShutdown:
-		e.leave(nil, e.newPark(store.Pending, "worker"))
+		e.leave(&write{park: e.newPark(store.Pending, "worker")})
 	case endCancelling:
 		e.endRun(e.newFinish(store.Cancelled, KindCancelled, "run was cancelled"))
 	case endFailed:
@@ -54,9 +49,10 @@ func (e *execution) writeEnd() {
 }
 
 // leave writes that the execution ends, and not the run.
-func (e *execution) leave(records []*store.Record, park *store.Park) {
+func (e *execution) leave(w *write) {
 	e.release()
-	e.s.submit(&item{e: e, records: records, park: park, then: e.left})
+	w.settled = e.left
+	e.enqueue(w)
 }
 
 // newPark prepares the end of this execution: without a time, and waiting for nothing, the run is due at once.
@@ -84,8 +80,9 @@ func (e *execution) setBack(waitingOn string, pause time.Duration, history store
 	e.mu.Lock()
 	begun := e.begins
 	if e.reason == underWay {
-		e.park = e.newPark(store.Pending, waitingOn)
-		e.park.Wake, e.park.History, e.park.NotBefore = pause, history, true
+		p := e.newPark(store.Pending, waitingOn)
+		p.Wake, p.History, p.NotBefore = pause, history, true
+		e.suspension = &write{park: p}
 	}
 	if !begun {
 		e.live, e.busy = 0, 0
@@ -147,7 +144,7 @@ func (e *execution) finish(output []byte, err error) {
 	}
 	park := e.newPark(store.Pending, "retry")
 	park.Wake, park.Failed, park.ErrorKind, park.Error = pause, true, string(kind), text
-	e.leave(nil, park)
+	e.leave(&write{park: park})
 }
 
 // newFinish prepares the run's end.
@@ -161,18 +158,20 @@ func (e *execution) endRun(f *store.Finish) {
 	offspring := len(e.offspring) > 0 && !f.Quarantined
 	clear(e.offspring)
 	e.mu.Unlock()
-	e.release()
 	if !offspring {
-		e.s.submit(&item{e: e, finish: f, then: e.left})
+		e.release()
+		e.enqueue(&write{finish: f, settled: e.left})
 		return
 	}
-	go func() {
-		if e.s.cancelChildren(e) {
-			e.s.submit(&item{e: e, finish: f, then: e.left})
-		} else {
-			e.left(store.Lost)
-		}
-	}()
+	e.enqueue(&write{settled: func(o store.Outcome) { // all children are in the table
+		go func() {
+			if o == store.Done && e.s.cancelChildren(e) {
+				e.endRun(f)
+			} else {
+				e.left(store.Lost)
+			}
+		}()
+	}})
 }
 
 // isToEnd returns why the run ends without its function: it was cancelled, or its time is over. It is underWay if neither

@@ -68,11 +68,9 @@ type execution struct {
 	live       int   // goroutines that have not ended
 	busy       int   // of them, those that do not wait
 	waits      []*wait
-	park       *store.Park     // of endSuspended
-	unsaved    []*store.Record // to be written with park
-	carried    []chan struct{} // closed when decisions that are on their way to the table are there
-	notes      []note          // to be written with what their branches write next
-	backlog    backlog
+	suspension *write           // of endSuspended
+	deferred   []deferredRecord // see there
+	outbox     outbox
 	branches   []*branchResult
 	output     []byte // the function's
 	err        error  // the function's
@@ -84,10 +82,8 @@ type execution struct {
 	grace      *time.Timer
 
 	mail
-	starting    int                // starts and ends of children whose write is under way
-	afterStarts func()             // called when they are settled; nil if nothing waits for that
-	offspring   map[uuid.UUID]bool // its children that may not be over, but for detached ones
-	places      int64              // given to registrations of compensations so far
+	offspring map[uuid.UUID]bool // its children that may not be over, but for detached ones
+	places    int64              // given to registrations of compensations so far
 
 	audit *audit // of Worker.Replay: nothing is written; nil otherwise
 
@@ -244,13 +240,6 @@ func (e *execution) exit(b *branch, err error, panicked bool, keep func()) {
 	}
 	b.result.asked = b.result.asked || b.ctx.Err() != nil // cancelled by who asks no more
 	b.result.err, b.result.now = err, b.now
-	if !b.racing { // what a loser took goes back
-		to := b.parent // who has ended has left what it noted to the one above, and writes nothing more
-		for to != nil && !to.racing && to.result.done.fired > 0 {
-			to = to.parent
-		}
-		e.inheritLocked(b, to)
-	}
 	if err != nil && e.audit == nil {
 		b.cancel(errBranchCancelled) // the branches that nobody will ask
 	} else if err == nil && !root && !b.started {

@@ -105,7 +105,7 @@ func (g *group[T]) begin(hashes []string) {
 		return
 	}
 	g.row = &r.StepRow
-	g.b.note(r)
+	g.b.deferRecord(r)
 }
 
 // record prepares the group's record with its decision. A failure of an earlier attempt of the run stays; the
@@ -253,7 +253,7 @@ func (g *group[T]) close(failures BranchErrors) {
 	case g.cfg.timeout > 0:
 		g.decide(status)
 	default:
-		g.b.note(g.record(status))
+		g.b.deferRecord(g.record(status))
 	}
 }
 
@@ -323,7 +323,7 @@ func (g *group[T]) mute(but int) {
 	g.cancel(but)
 }
 
-// inherit leaves what the branch noted that won to the group's, and drops what the others did; -1: all of them.
+// inherit leaves what the branch deferred that won to the group's, and drops what the others did; -1: all of them.
 func (g *group[T]) inherit(winner int) {
 	if !g.races {
 		return
@@ -334,21 +334,19 @@ func (g *group[T]) inherit(winner int) {
 	for i := range g.members {
 		if m := &g.members[i]; i == winner {
 			m.branch.racing = false // what branches below it read from now on is theirs
-			e.inheritLocked(m.branch, g.b)
 		} else if m.branch != nil {
-			e.forfeitLocked(m.branch)
+			e.dropDeferredLocked(m.branch)
 		}
 	}
 }
 
-// adopt leaves what all branches noted to the group's: none has won, and none has lost.
+// adopt leaves what all branches deferred to the group's: none has won, and none has lost.
 func (g *group[T]) adopt() {
 	e := g.b.e
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for i := range g.members {
 		g.members[i].branch.racing = false
-		e.inheritLocked(g.members[i].branch, g.b)
 	}
 }
 

@@ -49,7 +49,7 @@ func (h hooked) Look(run uuid.UUID, wakeups int64, cancelling bool) testhook.Loo
 	}
 	look := testhook.Look{Here: true, Busy: e.busy}
 	news := wakeups > e.seen || cancelling
-	if e.reason != underWay || news || e.starting > 0 { // its end is about to be written, or it is about to be told, or to be recorded
+	if e.reason != underWay || news || len(e.outbox.writes) > 0 { // its end is about to be written, or it is about to be told, or to be recorded
 		look.Busy = math.MaxInt
 		return look
 	}

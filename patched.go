@@ -70,12 +70,12 @@ func (b *branch) patched(id string) (answer bool) {
 	r.Output = strconv.AppendBool(nil, answer)
 	if !answer {
 		r.EndedAt = b.now // a fork from a step after it has it
-		b.note(r)         // until it is written the history says the same
+		b.deferRecord(r)  // until it is written the history says the same
 		return false
 	}
 	b.begins()
 	// What follows from true must not be recorded before it: a replay that found steps and not the answer would take the
-	// run for an old one. A note would be too late for a step that has a transaction of its own.
+	// run for an old one. And a run that others execute is given no answer.
 	b.record(r)
 	b.e.exitIfEnded()
 	return true

@@ -36,18 +36,18 @@ type session struct {
 	noWait     context.Context // has ended: who publishes with it does not wait for the notification to be sent
 	clock      clock
 	standing   standing
-	writer     *batch.Batcher[*item]
-	patient    *batch.Batcher[*item]   // for what somebody's open transaction keeps from being written
-	apart      *batch.Batcher[[]*item] // for one execution's, of which one may wait for a stranger's transaction: alone
-	loads      *loader                 // of the histories of what is claimed
-	txSlots    chan struct{}           // transactional steps under way
-	wake       chan struct{}           // look at the queue now
-	freed      chan struct{}           // a slot is free, or an execution has left
-	looks      chan struct{}           // look at executions' rows now
-	beats      chan struct{}           // send a heartbeat now
-	hooks      *testhook.Hooks         // of package kagzitest; nil otherwise
-	stopClaims context.CancelFunc      // begins the drain
-	unfinished sync.WaitGroup          // claims under way, what looks for what they took, and steps of compensations
+	writer     *batch.Batcher[*execution] // that have something to write. An execution is in one batcher at a time.
+	retries    *batch.Batcher[*execution] // of which somebody's open transaction keeps something from being written: the others do not wait with them
+	alone      *batch.Batcher[*execution] // of them, those that may wait for a stranger's transaction: each by itself
+	loads      *loader                    // of the histories of what is claimed
+	txSlots    chan struct{}              // transactional steps under way
+	wake       chan struct{}              // look at the queue now
+	freed      chan struct{}              // a slot is free, or an execution has left
+	looks      chan struct{}              // look at executions' rows now
+	beats      chan struct{}              // send a heartbeat now
+	hooks      *testhook.Hooks            // of package kagzitest; nil otherwise
+	stopClaims context.CancelFunc         // begins the drain
+	unfinished sync.WaitGroup             // claims under way, what looks for what they took, and steps of compensations
 	claims     int
 	most       int // runs of the next claim
 
@@ -90,13 +90,9 @@ func newSession(w *Worker) *session {
 	s.outage.name(s.logger(s.id))
 	s.outage.after = s.w.client.hub.retry
 	s.troubled.Store(new(time.Now()))
-	s.writer = batch.New(batch.Config[*item]{Flush: s.flush, Size: (*item).size})
-	s.patient = batch.New(batch.Config[*item]{Flush: s.flush, Size: (*item).size})
-	s.apart = batch.New(batch.Config[[]*item]{Flush: func(backlogs [][]*item) {
-		for _, items := range backlogs {
-			s.flush(items)
-		}
-	}, MaxItems: 1, Flushes: flushesApart})
+	s.writer = batch.New(batch.Config[*execution]{Flush: s.flush})
+	s.retries = batch.New(batch.Config[*execution]{Flush: s.flush})
+	s.alone = batch.New(batch.Config[*execution]{Flush: s.flush, MaxItems: 1, Flushes: flushesApart})
 	s.loads = newLoader(s)
 	s.txSlots = make(chan struct{}, max(1, int(s.store.Pool().Config().MaxConns)-leastConns))
 	return s
@@ -229,10 +225,12 @@ func (s *session) drain(beat *heart) {
 	s.waitForWrites()
 }
 
+// waitForWrites waits for what is being written. It is called when the session is closing: what comes again then comes to
+// the writer.
 func (s *session) waitForWrites() {
+	s.alone.Wait()
+	s.retries.Wait()
 	s.writer.Wait()
-	s.patient.Wait()
-	s.apart.Wait()
 }
 
 // giveUp gives up what cannot be written, also what waits to be tried again.

@@ -366,7 +366,7 @@ func (w *signalWait) take() (row *store.StepRow, late bool, past int) {
 	if b.now.After(r.EndedAt) {
 		r.EndedAt = b.now
 	}
-	b.noteLocked(r, g)
+	b.deferLocked(r, g)
 	done := r.StepRow // the record is the writer's now
 	done.FinishedAt = r.EndedAt
 	return &done, false, past

@@ -50,7 +50,7 @@ func sleep(ctx Context, name string, invalid error, length func(now time.Time) t
 		// Nobody waits for this record: that the time has passed can be told from the row that is there.
 		r := b.e.newRecord(id, store.KindSleep, store.Completed, row.Attempt, row.FirstAttempt)
 		r.EndedAt = row.WakeAt
-		b.note(r)
+		b.deferRecord(r)
 	}
 	if row.WakeAt.IsZero() {
 		b.passed(row)

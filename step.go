@@ -291,7 +291,7 @@ func (s *stepCall) settle(ctx context.Context, begun time.Time, data []byte, err
 	} else {
 		r.Output = data
 		for _, c := range s.registration() {
-			b.note(c) // it goes with the step's
+			b.deferRecord(c) // it goes with the step's
 		}
 	}
 	row := b.record(r)
@@ -342,7 +342,7 @@ func (s *stepCall) callUser(ctx context.Context, tx pgx.Tx) (data []byte, err er
 		} else if !s.b.e.ended() {
 			r := s.newRecord(store.Failed)
 			r.ErrorKind, r.Error = string(KindPanic), errorText(newGoexitError())
-			s.b.note(r)
+			s.b.enqueue(r)
 		}
 	}()
 	var v any
@@ -397,7 +397,7 @@ func (s *stepCall) undecodable(v any, err error) error {
 // that the run's row is locked briefly. It commits only if the record was written: then nobody else has a result.
 func (s *stepCall) executeTx() (*store.StepRow, error) {
 	b, e := s.b, s.b.e
-	b.writeDecisions()
+	b.writeAll()
 	tx, end, err := e.s.beginTx(b.ctx, s.cfg.isolation)
 	if err != nil {
 		e.exitIfEnded()

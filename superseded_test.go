@@ -5,6 +5,7 @@ package kagzi
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -42,24 +43,36 @@ func TestWorkerThatClaimsItsOwnRunAgain(t *testing.T) {
 // A heldSession is one whose executions' writes the test makes itself, when and in the order it wants.
 type heldSession struct {
 	*session
-	t     *testing.T
-	db    *dbtest.DB
-	items chan *item
+	t    *testing.T
+	db   *dbtest.DB
+	come chan *execution // those that have something to write
 }
 
 // newHeldSession registers a worker that has neither heart nor loops: the test calls their passes.
 func newHeldSession(t *testing.T, db *dbtest.DB, w *Worker) *heldSession {
 	t.Helper()
-	h := &heldSession{session: newSession(w), t: t, db: db, items: make(chan *item, 100)}
-	h.writer = batch.New(batch.Config[*item]{Flush: func(items []*item) {
-		for _, it := range items {
-			h.items <- it
+	h := &heldSession{session: newSession(w), t: t, db: db, come: make(chan *execution, 100)}
+	h.writer = batch.New(batch.Config[*execution]{Flush: func(es []*execution) {
+		for _, e := range es {
+			h.come <- e
 		}
 	}})
 	if err := h.store.RegisterWorker(t.Context(), db.Pool, w.registration(h.workerID())); err != nil {
 		t.Fatal(err)
 	}
 	return h
+}
+
+// enqueued waits until an execution has so many writes, and returns them.
+func (h *heldSession) enqueued(e *execution, n int) (writes []*write) {
+	h.t.Helper()
+	waitFor(h.t, "the execution has something to write", func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		writes = slices.Clone(e.outbox.writes)
+		return len(writes) >= n
+	})
+	return writes
 }
 
 // take claims what is due, though it be held, as one does whose lease has ended.
@@ -73,14 +86,14 @@ func (h *heldSession) take() {
 func (h *heldSession) flushAll() {
 	waitFor(h.t, "the run's end is written", func() bool {
 		select {
-		case it := <-h.items:
-			h.flush([]*item{it})
+		case e := <-h.come:
+			h.flush([]*execution{e})
 		default:
 		}
 		return len(h.held()) == 0
 	})
 	h.writer.Wait()
-	h.patient.Wait()
+	h.retries.Wait()
 }
 
 // TestCancelAndResumeAtOnce cancels and resumes a run in one transaction, and has its worker claim it again before it
@@ -143,16 +156,17 @@ func TestSupersededRecordDisplacesNone(t *testing.T) {
 	old := receive(t, begun)
 	s.take()
 	holder := receive(t, begun)
-	items := []*item{receive(t, s.items), receive(t, s.items)}
-	for _, it := range items {
-		if r := it.record(); r.Status != store.Running {
+	both := []*execution{receive(t, s.come), receive(t, s.come)}
+	for _, e := range both {
+		if r := s.enqueued(e, 1)[0].record(); r.Status != store.Running {
 			t.Fatalf("INVALID: %+v is not an attempt under way", r)
 		}
 	}
 	holder <- "holder"
-	items = append(items, receive(t, s.items))
+	s.enqueued(both[1], 2)
 	old <- "superseded"
-	s.flush(append(items, receive(t, s.items)))
+	s.enqueued(both[0], 2)
+	s.flush(both)
 	if v := receive(t, returns); v != "holder" {
 		t.Errorf("the step returned %q", v)
 	}
@@ -194,11 +208,11 @@ func TestSupersededEndIsNotTheResult(t *testing.T) {
 	s := newHeldSession(t, db, w)
 	s.take()
 	ends <- "superseded"
-	items := []*item{receive(t, s.items)}
+	both := []*execution{receive(t, s.come)}
 	s.take()
 	ends <- "holder"
-	items = append(items, receive(t, s.items))
-	s.flush(items)
+	both = append(both, receive(t, s.come))
+	s.flush(both)
 	if v := receive(t, got); v != "holder" {
 		t.Errorf("Result returned %q", v)
 	}

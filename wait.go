@@ -159,19 +159,19 @@ func (e *execution) suspendLocked() {
 	}
 	p := e.newPark(store.Sleeping, first.why)
 	p.Wake, p.WakeAt, p.Need, p.Seen = -1, first.until, need, e.seen
-	e.parkLocked(p)
+	e.parkLocked(&write{park: p})
 }
 
-// parkLocked suspends the execution with p and the records that go with it. A call from another goroutine than its
+// parkLocked suspends the execution with w. A call from another goroutine than its
 // Context's fails the run instead: the next execution need not come to it, and would complete as if it had been made.
 // Those who park give way before, because a goroutine that the function has just begun may be about to make such a call.
-func (e *execution) parkLocked(p *store.Park, records ...*store.Record) {
+func (e *execution) parkLocked(w *write) {
 	if errors.Is(e.misused, ErrConcurrentContext) {
 		e.failure = e.misused
 		e.endLocked(endFailed, e.failure)
 		return
 	}
-	e.park, e.unsaved = p, append(e.unsaved, records...)
+	e.suspension = w
 	e.endLocked(endSuspended, nil)
 }
 
@@ -200,7 +200,7 @@ func (b *branch) suspendWith(r *store.Record, w *wait, on *event, past int) {
 			p.WaitingOn = first.why
 		}
 	}
-	e.parkLocked(p, r)
+	e.parkLocked(&write{by: b, records: []*store.Record{r}, park: p})
 	e.mu.Unlock()
 	runtime.Goexit()
 }

@@ -16,14 +16,6 @@ type Config[T any] struct {
 	// MaxItems is the most items of one flush. Zero means 1,000.
 	MaxItems int
 
-	// MaxBytes is the most bytes of one flush, as Size counts them; an item larger than that is flushed
-	// alone. Zero means 8 MiB.
-	MaxBytes int
-
-	// Size is an item's bytes. It is called more than once for an item, under the Batcher's lock. Nil means
-	// that bytes are not limited.
-	Size func(item T) int
-
 	// Flushes is how many flushes may be under way at once. With more than one, each still takes the oldest
 	// items, but a later one may end first. Zero means 1.
 	Flushes int
@@ -37,7 +29,6 @@ type Batcher[T any] struct {
 
 	mu       sync.Mutex
 	pending  []T // oldest first
-	bytes    int // of pending
 	spare    []T // an emptied slice to gather into next
 	flushers int // goroutines running; some whenever an item is pending
 	idle     sync.Cond
@@ -46,11 +37,7 @@ type Batcher[T any] struct {
 // New returns a Batcher that flushes as cfg says.
 func New[T any](cfg Config[T]) *Batcher[T] {
 	cfg.MaxItems = cmp.Or(cfg.MaxItems, 1000)
-	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, 8<<20)
 	cfg.Flushes = cmp.Or(cfg.Flushes, 1)
-	if cfg.Size == nil {
-		cfg.Size = func(T) int { return 0 }
-	}
 	b := &Batcher[T]{cfg: cfg}
 	b.idle.L = &b.mu
 	return b
@@ -60,7 +47,6 @@ func New[T any](cfg Config[T]) *Batcher[T] {
 func (b *Batcher[T]) Add(item T) {
 	b.mu.Lock()
 	b.pending = append(b.pending, item)
-	b.bytes += b.cfg.Size(item)
 	start := b.flushers < b.cfg.Flushes
 	if start {
 		b.flushers++
@@ -126,22 +112,14 @@ func (b *Batcher[T]) take() []T {
 		}
 		return nil
 	}
-	if len(b.pending) <= b.cfg.MaxItems && b.bytes <= b.cfg.MaxBytes {
+	if len(b.pending) <= b.cfg.MaxItems {
 		items := b.pending
-		b.pending, b.spare, b.bytes = b.spare, nil, 0
+		b.pending, b.spare = b.spare, nil
 		return items
 	}
-	n, bytes := 1, b.cfg.Size(b.pending[0])
-	for ; n < min(len(b.pending), b.cfg.MaxItems); n++ {
-		size := b.cfg.Size(b.pending[n])
-		if bytes+size > b.cfg.MaxBytes {
-			break
-		}
-		bytes += size
-	}
+	n := b.cfg.MaxItems
 	items := b.pending[:n:n] // the rest keeps its place: nothing is copied
 	b.pending = b.pending[n:]
-	b.bytes -= bytes
 	return items
 }
 

@@ -1,7 +1,6 @@
 package batch_test
 
 import (
-	"math/rand/v2"
 	"reflect"
 	"slices"
 	"sync"
@@ -52,39 +51,22 @@ func TestIdleFlushesAtOnceBusyGathers(t *testing.T) {
 	})
 }
 
-func TestLimits(t *testing.T) {
+func TestMaxItems(t *testing.T) {
 	t.Parallel()
-	for name, tc := range map[string]struct {
-		maxItems, maxBytes int
-		add                []int // sizes
-		want               [][]int
-	}{
-		"Items":           {3, 1000, []int{1, 2, 3, 4, 5, 6, 7}, [][]int{{1, 2, 3}, {4, 5, 6}, {7}}},
-		"Bytes":           {100, 10, []int{4, 6, 1, 9, 1, 5}, [][]int{{4, 6}, {1, 9}, {1, 5}}},
-		"LargeGoesAlone":  {100, 10, []int{1, 11, 1, 50, 60, 2}, [][]int{{1}, {11}, {1}, {50}, {60}, {2}}},
-		"LargeFirst":      {100, 10, []int{11, 1, 2}, [][]int{{11}, {1, 2}}},
-		"LargeWithoutRun": {1, 10, []int{11}, [][]int{{11}}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				var r record
-				b := batch.New(batch.Config[int]{
-					Flush: r.flush, MaxItems: tc.maxItems, MaxBytes: tc.maxBytes,
-					Size: func(i int) int { return i },
-				})
-				b.Add(0)
+	synctest.Test(t, func(t *testing.T) {
+		var r record
+		b := batch.New(batch.Config[int]{Flush: r.flush, MaxItems: 3})
+		for i := range 8 {
+			b.Add(i)
+			if i == 0 {
 				synctest.Wait()
-				for _, size := range tc.add {
-					b.Add(size)
-				}
-				b.Wait()
-				if got := r.batches[1:]; !reflect.DeepEqual(got, tc.want) {
-					t.Errorf("flushed %v, want %v", got, tc.want)
-				}
-			})
-		})
-	}
+			}
+		}
+		b.Wait()
+		if want := [][]int{{0}, {1, 2, 3}, {4, 5, 6}, {7}}; !reflect.DeepEqual(r.batches, want) {
+			t.Errorf("flushed %v, want %v", r.batches, want)
+		}
+	})
 }
 
 func TestSeveralFlushesAtOnce(t *testing.T) {
@@ -113,31 +95,28 @@ func TestWaitWhenIdle(t *testing.T) {
 }
 
 // TestOrder adds from many goroutines: every item is flushed once, each goroutine's in its order, one flush
-// at a time, none over the limits, and a flush's slice is its own until it returns.
+// at a time, none over the limit, and a flush's slice is its own until it returns.
 func TestOrder(t *testing.T) {
 	t.Parallel()
-	const adders, each, maxItems, maxBytes = 20, 500, 16, 100
-	type item struct{ adder, n, size int }
+	const adders, each, maxItems = 20, 500, 16
+	type item struct{ adder, n int }
 	var next [adders]int
 	var flushing atomic.Int32
 	b := batch.New(batch.Config[*item]{
-		MaxItems: maxItems, MaxBytes: maxBytes,
-		Size: func(i *item) int { return i.size },
+		MaxItems: maxItems,
 		Flush: func(items []*item) {
 			if flushing.Add(1) != 1 {
 				t.Error("two flushes at once")
 			}
 			defer flushing.Add(-1)
-			bytes := 0
 			for _, i := range items {
 				if i.n != next[i.adder] {
 					t.Errorf("adder %d: got item %d, want %d", i.adder, i.n, next[i.adder])
 				}
 				next[i.adder] = i.n + 1
-				bytes += i.size
 			}
-			if len(items) == 0 || len(items) > maxItems || bytes > maxBytes && len(items) > 1 {
-				t.Errorf("flush of %d items, %d bytes", len(items), bytes)
+			if len(items) == 0 || len(items) > maxItems {
+				t.Errorf("flush of %d items", len(items))
 			}
 		},
 	})
@@ -145,7 +124,7 @@ func TestOrder(t *testing.T) {
 	for a := range adders {
 		wg.Go(func() {
 			for n := range each {
-				b.Add(&item{a, n, rand.IntN(120)})
+				b.Add(&item{a, n})
 			}
 		})
 	}
@@ -190,7 +169,7 @@ func BenchmarkAddWait(b *testing.B) {
 
 // BenchmarkAdd is the cost of an item without that of a flush.
 func BenchmarkAdd(b *testing.B) {
-	ba := batch.New(batch.Config[int]{Flush: func([]int) {}, Size: func(int) int { return 100 }})
+	ba := batch.New(batch.Config[int]{Flush: func([]int) {}})
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {

@@ -212,7 +212,7 @@ func TestLoserGivesItsMessageBack(t *testing.T) {
 				waitFor(t, "the message is read", func() bool {
 					e.mu.Lock()
 					defer e.mu.Unlock()
-					return len(e.notes) > 0
+					return len(e.deferred) > 0
 				})
 			}
 			k.signal(run.ID(), rejected.With("r"))
