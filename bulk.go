@@ -124,7 +124,7 @@ func (c *Client) TerminateAll(ctx context.Context, f Filter, opts ...BulkOption)
 func (c *Client) ResumeAll(ctx context.Context, f Filter, opts ...BulkOption) (Bulk, error) {
 	cfg, err := bulkOptions(opts)
 	v := verb{name: "resume all", to: []Status{StatusFailed, StatusCancelled}, activates: true, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
-		return "", c.Resume(ctx, run, optionsOf[ChangeOption](cfg, tx)...)
+		return "", c.Resume(ctx, run, optionsOf[ResumeOption](cfg, tx)...)
 	}}
 	return c.bulk(ctx, f, v, cfg, err)
 }

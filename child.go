@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -25,8 +26,8 @@ type Child[Out any] struct{ c *child }
 //
 // A child is a run like any other, on whatever worker. Its queue is the parent's unless wf's definition or opts name
 // one, and so is its priority. It is cancelled when its parent is, or ends, unless it is
-// [Detached]. When the run is tried again, or resumed, children that completed or are under way stay, and those that
-// failed are started anew, each as another run.
+// [Detached]. When the run is tried again, or resumed, children that completed or are under way stay. One that failed is
+// started anew, as another run, if a step that failed would be tried again, or if nobody had asked for its result.
 //
 // A child takes no [InTx], because it starts with the record of its start; no [Message]: send it with [Client.Signal] in a
 // step; and no [IfActive] or [IfEnded] of its own, while those in wf's definition do not count for it. StartChild returns
@@ -65,7 +66,7 @@ func (c *Child[Out]) ID() RunID {
 
 // Result waits for the child to end; meanwhile the run holds no goroutine, slot or connection. ctx is the caller's, which
 // may be another branch than the one that started the child. The error is a *[RunError] if the child did not complete,
-// and stays so in this attempt of the run even if the child is resumed. It is another if the call is wrong or the branch
+// and stays so even if the child is resumed. It is another if the call is wrong or the branch
 // was cancelled.
 func (c *Child[Out]) Result(ctx Context) (Out, error) {
 	var zero Out
@@ -74,7 +75,7 @@ func (c *Child[Out]) Result(ctx Context) (Out, error) {
 		return zero, err
 	}
 	if c == nil || c.c == nil {
-		return zero, b.misuse(errors.New("kagzi: the Child is empty: its StartChild returned an error, or was not called"))
+		return zero, b.misuse(errEmptyChild)
 	}
 	if err := c.c.mayAsk(b); err != nil {
 		return zero, err
@@ -85,6 +86,28 @@ func (c *Child[Out]) Result(ctx Context) (Out, error) {
 	}
 	return childResult[Out](b, c.c, row)
 }
+
+// Cancel cancels the child, with its own children, unless it is over. It returns once that is done, or, if the child has
+// compensations to run first, asked for; [Child.Result] waits for its end. It is remembered: a replay does not cancel the
+// child again, should somebody resume it. Children need no Cancel that were started in a branch which fails, is cancelled or
+// loses a [Race]: like those of a run that ends, they are cancelled then, unless they are [Detached].
+//
+// Cancel returns an error only if the call is wrong or the branch was cancelled.
+func (c *Child[Out]) Cancel(ctx Context) error {
+	b, err := branchOf(ctx)
+	if err != nil {
+		return err
+	}
+	if c == nil || c.c == nil {
+		return b.misuse(errEmptyChild)
+	}
+	if err := c.c.mayAsk(b); err != nil {
+		return err
+	}
+	return c.c.cancel(b)
+}
+
+var errEmptyChild = errors.New("kagzi: the Child is empty: its StartChild returned an error, or was not called")
 
 // Results waits until all of the children have ended, and returns their results in order, zero where a child did not
 // complete: what failed is in the [BranchErrors], each with the name and index of a child and its *[RunError]. The run is
@@ -129,7 +152,7 @@ func Results[Out any](ctx Context, children []*Child[Out]) ([]Out, error) {
 // childResult is the result that row has, the record of the child's end.
 func childResult[Out any](b *branch, c *child, row *store.StepRow) (out Out, err error) {
 	if row.Status != store.Completed {
-		return out, c.failure(row)
+		return out, c.failure(b, row)
 	}
 	if err := b.e.s.w.client.decode(row.Output, &out); err != nil {
 		b.e.nondeterministic("the recorded result of child %q does not decode into %v: %v", c.step, reflect.TypeFor[Out](), err)
@@ -139,12 +162,16 @@ func childResult[Out any](b *branch, c *child, row *store.StepRow) (out Out, err
 
 // A child is a Child with its type taken off.
 type child struct {
-	by       *branch // that started it
-	step     string
-	workflow string
-	id       uuid.UUID
-	row      *store.StepRow // RUNNING until the end is taken in. The execution's mutex guards it.
-	passed   bool           // in the replay of the branch that started it
+	by        *branch // that started it
+	step      string
+	workflow  string
+	id        uuid.UUID
+	row       *store.StepRow // RUNNING until the end is taken in. The execution's mutex guards it.
+	passed    bool           // in the replay of the branch that started it
+	detached  bool
+	stopped   bool           // this run has cancelled it, or is about to
+	cancelled *store.StepRow // the record of Child.Cancel. The execution's mutex guards what is above.
+	told      *failure       // once a branch was told that the child failed. The execution's mutex guards it.
 }
 
 var errOtherRun = errors.New("kagzi: the child was started by another execution: a Child is of use only in the call of the workflow function that started it")
@@ -177,7 +204,9 @@ func (b *branch) startChild(name string, call Call) (*child, error) {
 	if run.Queue == "" {
 		run.Queue = e.s.w.cfg.Queue // where this run was claimed from
 	}
-	b.begins()
+	if err := b.begins(); err != nil {
+		return nil, err
+	}
 	if b.muted() {
 		return nil, errBranchCancelled
 	}
@@ -190,6 +219,8 @@ func (b *branch) startChild(name string, call Call) (*child, error) {
 	if !cfg.detached {
 		e.offspring[c.id] = true
 	}
+	c.detached = cfg.detached
+	e.children = append(e.children, c)
 	e.mu.Unlock()
 	if cfg.id == "" {
 		b.enqueue(r) // what follows is behind it, the end of the run too
@@ -203,11 +234,10 @@ func (b *branch) startChild(name string, call Call) (*child, error) {
 }
 
 // recall takes in the latest record of the child. It returns false if that is of a failure which this attempt of the run
-// forgets.
+// is to forget.
 func (c *child) recall(row *store.StepRow, call Call) (known bool, err error) {
 	b, e := c.by, c.by.e
-	earlier := row.RunAttempt != e.attempt && e.audit == nil
-	if row.Status == store.Failed && earlier {
+	if row.Status == store.Failed && e.forgot(row) {
 		return false, nil
 	}
 	if row.Status == store.Failed && row.ChildRunID == uuid.Nil {
@@ -219,13 +249,19 @@ func (c *child) recall(row *store.StepRow, call Call) (known bool, err error) {
 			c.step, row.ChildRunID, c.workflow)
 	}
 	c.id, c.row = row.ChildRunID, row
+	c.stopped = c.cancelledBefore() != nil
+	earlier := row.RunAttempt != e.attempt && e.audit == nil && !b.closed && !c.stopped
 	if row.Status == store.Running && earlier && !c.keep(row) {
 		return false, nil
 	}
-	if call.detached() {
-		e.mu.Lock()
+	e.mu.Lock()
+	c.detached = call.detached()
+	e.children = append(e.children, c)
+	if c.detached {
 		delete(e.offspring, c.id)
-		e.mu.Unlock()
+	}
+	e.mu.Unlock()
+	if c.detached {
 		c.pass(b, row) // nobody need ask for it
 	}
 	return true, nil
@@ -272,8 +308,17 @@ func (c *child) conflict(attempt int, id ID) error {
 
 // taken is the error of a child whose ID was not free.
 func (c *child) taken(row *store.StepRow) error {
-	return misuse(failed(&explained{row.Error, []error{ErrIDConflict}}, "child %q", c.step))
+	c.by.fails(c.step)
+	return &refusedChild{misuse(failed(&explained{row.Error, []error{ErrIDConflict}}, "child %q", c.step)), c.step}
 }
+
+// A refusedChild is the recorded failure to start a child.
+type refusedChild struct {
+	error
+	step string
+}
+
+func (e *refusedChild) Unwrap() error { return e.error }
 
 // childID names a child: as before, if the start is repeated because the process died before it was recorded. It has the
 // form of a UUIDv7, of which 12 bits tell one workflow from another.
@@ -293,6 +338,98 @@ func workflowBits(workflow string) uint16 {
 // ofWorkflow reports whether id, a child's, may be of a run of workflow.
 func ofWorkflow(id uuid.UUID, workflow string) bool {
 	return binary.BigEndian.Uint16(id[6:])&0xfff == workflowBits(workflow)
+}
+
+// ---- cancelling ----
+
+// cancelStep is the ID under which it is remembered that the run has cancelled the child.
+func (c *child) cancelStep() string { return c.step + "/#cancel" }
+
+// cancelledBefore returns the record of the child's cancel, nil if there is none. One of another run of the same step, which
+// an earlier attempt of this run had started, does not count.
+func (c *child) cancelledBefore() *store.StepRow {
+	row := c.by.e.history[c.cancelStep()]
+	if row == nil || string(row.Output) != strconv.Quote(c.id.String()) {
+		return nil
+	}
+	return row
+}
+
+// cancel cancels the child for b, once. The record comes after: should the process die in between, the child is cancelled
+// again, which changes nothing.
+func (c *child) cancel(b *branch) error {
+	e := b.e
+	if b.ctx.Err() != nil {
+		return context.Cause(b.ctx)
+	}
+	e.mu.Lock()
+	row := c.cancelledBefore()
+	if row == nil {
+		row = c.cancelled
+	}
+	e.mu.Unlock()
+	if row != nil {
+		b.follow()
+		b.advance(row.FinishedAt)
+		return nil
+	}
+	b.looked = lookedUp{id: c.step, kind: kindCancel}
+	if err := b.begins(); err != nil {
+		return err
+	}
+	b.follow()
+	if b.writeAll(); !e.cancelStarted(c.id) {
+		e.exitIfEnded()
+	}
+	attempt := 1
+	if row := e.history[c.cancelStep()]; row != nil {
+		attempt = row.Attempt + 1
+	}
+	r := e.newRecord(c.cancelStep(), store.KindMarker, store.Completed, attempt, attempt)
+	r.Output = strconv.AppendQuote(nil, c.id.String())
+	row = b.record(r)
+	e.exitIfEnded()
+	e.mu.Lock()
+	c.stopped, c.cancelled = true, row
+	e.mu.Unlock()
+	b.advance(row.FinishedAt)
+	return nil
+}
+
+// cancelStarted cancels children whose starts are recorded. It ends the execution and returns false if the lease is lost.
+func (e *execution) cancelStarted(children ...uuid.UUID) bool {
+	holds := e.insist(func() error {
+		ended, err := e.s.store.CancelStarted(e.s.background, e.held(), children)
+		if err == nil {
+			_ = e.s.w.client.announceEnds(e.s.noWait, nil, ended) // fails only in a transaction
+		}
+		return err
+	})
+	if !holds {
+		e.end(endLost, ErrLeaseLost)
+	}
+	return holds
+}
+
+// cancelChildrenBelow cancels the children that were started on the branches, which have ended, and on those below them. Why
+// the branches have ended is recorded before: by writes what is not. Of a run that dies meanwhile the next execution does it.
+func (e *execution) cancelChildrenBelow(by *branch, branches ...*branch) {
+	var ids []uuid.UUID
+	e.mu.Lock()
+	for _, c := range e.children {
+		active := c.row.Status == store.Running && e.ends[c.id] == nil && e.endings[c.id] == nil && !c.stopped && !c.detached
+		if active && slices.ContainsFunc(branches, c.by.under) {
+			ids = append(ids, c.id)
+			c.stopped = true
+		}
+	}
+	e.mu.Unlock()
+	if by.muted() { // it records nothing any more, but for the decision that has muted it
+		by = by.root()
+	}
+	if ids != nil && e.audit == nil && by.allWritten() {
+		e.cancelStarted(ids...)
+	}
 }
 
 // ---- the end ----
@@ -347,7 +484,7 @@ func (c *child) takeIn(b *branch) (*store.StepRow, *event, error) {
 		defer e.mu.Unlock()
 		return nil, e.arrivalLocked(c.id.String()), nil
 	}
-	if b.muted() {
+	if b.muted() || b.closed {
 		e.mu.Unlock()
 		return nil, nil, errBranchCancelled
 	}
@@ -381,12 +518,20 @@ func (c *child) ending(end *store.ChildEnd) *store.Record {
 }
 
 // failure is the error of a child that did not complete.
-func (c *child) failure(row *store.StepRow) error {
+func (c *child) failure(b *branch, row *store.StepRow) error {
+	e := b.e
+	e.mu.Lock()
+	if c.told == nil {
+		c.told = b.failsLocked(c.step)
+	} else { // what has followed the first time has followed
+		b.unfollowed = append(b.unfollowed, c.told)
+	}
+	e.mu.Unlock()
 	status := StatusFailed
 	if string(row.Output) == `"`+store.Cancelled+`"` {
 		status = StatusCancelled
 	}
-	return &RunError{Run: RunID(c.id.String()), Workflow: c.workflow, Status: status, Kind: Kind(row.ErrorKind), Message: row.Error}
+	return &RunError{Run: RunID(c.id.String()), Workflow: c.workflow, Status: status, Kind: Kind(row.ErrorKind), Message: row.Error, step: c.step}
 }
 
 // pass notes that b has come past the child's record.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 )
 
 // A Codec turns inputs, results and payloads into bytes, and back. It must be safe for concurrent use. To encrypt or compress
@@ -184,4 +185,36 @@ func (c *Client) decode(stored []byte, v any) error {
 		return err
 	}
 	return c.cfg.Codec.Decode(data, v)
+}
+
+// A decodable reports, by an error, that what was encoded of a value does not decode into the type that readers have for it.
+type decodable func(c *Client, what what, stored []byte) error
+
+// decodableAs is the decodable of v, which readers take for a T.
+func decodableAs[T any](v T) decodable {
+	return func(c *Client, what what, stored []byte) error {
+		var read T
+		if err := c.decode(stored, &read); err != nil {
+			return undecodable(what, v, reflect.TypeFor[T](), err)
+		}
+		return nil
+	}
+}
+
+// check is the decodable's answer about what a caller has given.
+func (d decodable) check(c *Client, what what, stored []byte) error {
+	if err := d(c, what, stored); err != nil {
+		return kinded{KindBadRequest, err}
+	}
+	return nil
+}
+
+// undecodable is the failure of a value that was encoded and cannot be decoded again: stored, it would be in the way of
+// whoever reads it, each time.
+func undecodable(what what, v any, as reflect.Type, err error) error {
+	advice := "give it a type that decodes what it encodes"
+	if as.Kind() == reflect.Interface {
+		advice = fmt.Sprintf("%v is an interface, which does not say what to make of the data: give it a concrete type", as)
+	}
+	return fmt.Errorf("kagzi: %s: a %T, as it is encoded, does not decode into %v: %w; %s", what, v, as, err, advice)
 }

@@ -247,3 +247,38 @@ func TestSealFailsForAMoment(t *testing.T) {
 		})
 	}
 }
+
+// TestWhatDoesNotDecodeIsRefused gives values to store that their own type cannot decode: an input and a message are refused
+// where they come from, and the result of a run is its failure, for a child's parent, too.
+func TestWhatDoesNotDecodeIsRefused(t *testing.T) {
+	k := newKit(t)
+	type holder struct{ Err error }
+	bad := holder{errors.New("x")}
+	wf, child := Define[int, holder]("wf"), Define[holder, int]("child")
+	asked := DefineSignal[holder]("asked")
+	w := newTestWorker(t, k.c, WorkerConfig{})
+	Handle(w, wf, func(ctx Context, n int) (holder, error) {
+		if n == 0 {
+			return RunChild(ctx, "c", wf, 1)
+		}
+		return bad, nil
+	})
+	startWorker(t, w)
+	re := failureOf(k, begin(k, wf, 0), StatusFailed)
+	mustContain(t, re, `result of workflow "wf"`, "kagzi.holder", "a type that decodes what it encodes")
+	if re.Kind != KindValidation {
+		t.Errorf("the result's failure: %v", re)
+	}
+	_, err := Start(k.ctx, k.c, child, bad)
+	mustContain(t, err, `input of workflow "child"`, "kagzi.holder", "does not decode", "a type that decodes what it encodes")
+	if KindOf(err) != KindBadRequest {
+		t.Errorf("an input: %v", err)
+	}
+	err = k.c.Signal(k.ctx, RunID("00000000-0000-0000-0000-000000000001"), asked.With(bad))
+	mustContain(t, err, `payload of signal "asked"`, "kagzi.holder", "does not decode")
+	if KindOf(err) != KindBadRequest {
+		t.Errorf("a message: %v", err)
+	}
+	_, err = Start(k.ctx, k.c, Define[error, int]("child"), errors.New("x"))
+	mustContain(t, err, "error is an interface", "a concrete type")
+}

@@ -157,8 +157,7 @@ func (b *branch) nextRegistration(r *registrations, id string, c *compensation) 
 		rec.Output, rec.Compensation = append(rec.Output, c.hash...), c.call
 	}
 	b.e.mu.Lock()
-	b.e.places++
-	rec.Sequence = b.e.places
+	b.e.registers = true
 	b.e.mu.Unlock()
 	return rec
 }
@@ -171,7 +170,9 @@ func (r *registrations) recorded(rec *store.Record) {
 // register records c, and waits for that: a cancel that finds the registration runs it.
 func (b *branch) register(r *registrations, c *compensation) {
 	b.looked = lookedUp{id: c.id, kind: store.KindCompensation}
-	b.begins()
+	if b.begins() != nil { // the branch's next step says so
+		return
+	}
 	rec := b.nextRegistration(r, c.id, c)
 	b.record(rec)
 	if rec.Outcome == store.Undecided { // the branch lost a race meanwhile, and is about to be cancelled: its next step says so
@@ -224,16 +225,6 @@ func (s *stepCall) pass(row *store.StepRow) {
 		}
 	}
 	s.b.passed(row)
-}
-
-// lastPlace returns the last place that was given to a registration.
-func lastPlace(history map[string]*store.StepRow) (last int64) {
-	for _, row := range history {
-		if row.Kind == store.KindCompensation {
-			last = max(last, row.Sequence)
-		}
-	}
-	return last
 }
 
 // ---- running them ----

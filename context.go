@@ -60,17 +60,34 @@ type branch struct {
 
 	misusedInStep error // the step whose function is being executed called a durable operation of this branch
 
-	parent  *branch
-	racing  bool        // in a Race: what it takes is its own only if it wins
-	stopped bool        // it came to what is not begun any more
-	inStep  atomic.Bool // a step's function is being executed
-	live    atomic.Bool // the function is past its history. Its goroutine sets it; its Logger asks, in other branches too
-	mute    atomic.Bool // lost a race: it and the branches below record nothing any more
+	parent     *branch
+	closed     bool           // the history has its end, or that of a branch above it: nothing begins on it
+	row        *store.StepRow // its failure in the history; nil if there is none
+	attempt    int            // of the newest record of its failure
+	end        *failure       // what its end came of: its own failure, or the decision of its group; nil if it has none
+	unfollowed []*failure     // that it knows of, and began nothing after
+	racing     bool           // in a Race: what it takes is its own only if it wins
+	dead       atomic.Bool    // it has failed, or its group was decided without it: that is recorded, or noted
+	stopped    bool           // it came to what is not begun any more
+	inStep     atomic.Bool    // a step's function is being executed
+	live       atomic.Bool    // the function is past its history. Its goroutine sets it; its Logger asks, in other branches too
+	mute       atomic.Bool    // lost a race: it and the branches below record nothing any more
 }
 
 func (b *branch) muted() bool {
 	for ; b != nil; b = b.parent {
 		if b.mute.Load() {
+			return true
+		}
+	}
+	return false
+}
+
+// hasEnded reports whether b or a branch above it has failed, was cancelled by its group, or has lost. The end of the run's
+// own branch is that of an attempt, after which children go on.
+func (b *branch) hasEnded() bool {
+	for ; b.parent != nil; b = b.parent {
+		if b.closed || b.dead.Load() {
 			return true
 		}
 	}
@@ -118,7 +135,7 @@ func (h replayHandler) WithGroup(name string) slog.Handler {
 func (b *branch) init() {
 	b.goid.Store(goroutine.ID())
 	b.own = b.e.own[b.prefix]
-	b.live.Store(b.own == 0)
+	b.live.Store(b.own == 0 && !b.closed)
 }
 
 var errNilContext = misuse(errors.New("kagzi: the Context is nil: a workflow function gets one from its worker"))
@@ -189,6 +206,9 @@ func (b *branch) enterAs(name string, invalid error) (string, error) {
 	if b.ctx.Err() != nil {
 		return "", context.Cause(b.ctx)
 	}
+	if !b.closed || b.recorded(b.prefix+name) {
+		b.follow()
+	}
 	if b.names == nil {
 		b.names = map[string]int{}
 	}
@@ -226,7 +246,7 @@ func (b *branch) lookup(id, kind string) *store.StepRow {
 			b.e.nondeterministic("%q was recorded as a branch or group of branches, and the code now uses the name for %s: give the new one another name", id, kindWord(kind))
 		}
 		if !known {
-			b.live.Store(true)
+			b.goLive()
 		}
 		return nil
 	}
@@ -236,19 +256,40 @@ func (b *branch) lookup(id, kind string) *store.StepRow {
 	return row
 }
 
+// kindCancel is the kind of what [Child.Cancel] begins, for messages.
+const kindCancel = "CANCEL"
+
 func kindWord(kind string) string {
 	return map[string]string{
 		store.KindFunction: "a step", store.KindSleep: "a sleep", store.KindMarker: "a group of branches",
 		store.KindSignal: "a wait for a signal", store.KindChild: "a child", store.KindCompensation: "a compensation",
+		store.KindBranch: "a branch", kindCancel: "the cancel of child",
 	}[kind]
 }
 
-// begins says that b comes to what the history does not have. Where such is not begun any more, the goroutine ends.
-func (b *branch) begins() {
+// begins says that b comes to what the history does not have. It returns an error if nothing begins on the branch any
+// more; in a verification, where nothing begins at all, it ends the goroutine.
+func (b *branch) begins() error {
+	if b.closed {
+		return errBranchCancelled
+	}
 	b.live.Store(true)
 	if b.e.audit != nil {
 		b.stop()
 	}
+	return nil
+}
+
+// goLive lets the branch's Logger speak: the function is past its history. One that has ended there says nothing new.
+func (b *branch) goLive() {
+	if !b.closed {
+		b.live.Store(true)
+	}
+}
+
+// forgot reports whether an attempt of the run before this one has forgotten the failure that row is.
+func (e *execution) forgot(row *store.StepRow) bool {
+	return row.ForgottenBy > 0 && row.ForgottenBy < e.attempt
 }
 
 // stop ends the goroutine: for those who wait for the branch it goes on for ever.
@@ -274,7 +315,7 @@ func (b *branch) advance(t time.Time) {
 // replay counts one of the steps and branches in the history as past.
 func (b *branch) replay() {
 	if b.replayed++; b.replayed >= b.own {
-		b.live.Store(true)
+		b.goLive()
 	}
 }
 
@@ -288,8 +329,17 @@ func (b *branch) passedBranch(id string) {
 // newBranch prepares a branch of b's execution under b; its goroutine is to call init.
 func (b *branch) newBranch(id string) *branch {
 	ctx, cancel := context.WithCancelCause(b.ctx)
-	child := &branch{e: b.e, parent: b, prefix: id + "/", ctx: ctx, cancel: cancel, now: b.now, result: &branchResult{name: id}}
+	child := &branch{e: b.e, parent: b, prefix: id + "/", ctx: ctx, cancel: cancel, now: b.now, closed: b.closed, result: &branchResult{name: id}}
 	child.result.of = child
+	if row := b.e.history[id]; row != nil {
+		if row.Kind != store.KindBranch {
+			b.e.nondeterministic("%q was recorded as %s, and the code now uses the name for a branch: give the branch another name", id, kindWord(row.Kind))
+		}
+		child.attempt = row.Attempt
+		if !b.e.forgot(row) {
+			child.row, child.closed = row, true
+		}
+	}
 	return child
 }
 

@@ -144,7 +144,7 @@ func TestCancelledRaceGivesBackWhatItRecorded(t *testing.T) {
 			if e := Do(ctx, "after", func(context.Context) error { return nil }); e != nil {
 				return "", e
 			}
-			return "", errors.New("again")
+			return "", RetryAfter(err, 0) // which the next attempt forgets
 		}
 		return out, nil
 	})

@@ -1,6 +1,7 @@
 package kagzi
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"math/rand/v2"
@@ -102,11 +103,25 @@ func (e *execution) outcome() error {
 		return e.err
 	}
 	for _, r := range e.branches {
-		if r.done.fired > 0 && r.err != nil && !r.asked && !r.of.muted() {
+		if r.done.fired > 0 && r.err != nil && !r.asked && !r.of.covered() {
 			return &BranchError{Name: r.name, Err: r.err}
 		}
 	}
 	return e.misused
+}
+
+// covered reports whether a branch above has failed, was cancelled or has lost: that says all there is to say about those
+// below it. The execution's mutex is held.
+func (b *branch) covered() bool {
+	if b == nil {
+		return false
+	}
+	for p := b.parent; p != nil && p.parent != nil; p = p.parent {
+		if p.closed || p.mute.Load() || p.result.err != nil || errors.Is(context.Cause(p.ctx), KindCancelled) {
+			return true
+		}
+	}
+	return false
 }
 
 // stoppedLocked discards a branch that reached, in verification, what the history does not have: waiters keep waiting.
@@ -129,11 +144,16 @@ func (e *execution) finish(output []byte, err error) {
 		return
 	}
 	kind, text := KindOf(err), errorText(err)
+	var forget []string
+	if e.reason == endReturned { // what ends a run from outside says nothing of its failures
+		forget = e.forgets(err)
+	}
 	policy := e.policy()
 	permanent := e.reason == endFailed || isPermanent(err)
 	if permanent || !policy.allows(e.attempt) {
 		f := e.newFinish(store.Failed, kind, text)
 		f.Quarantined = isQuarantined(err)
+		f.Forget = forget
 		e.endRun(f)
 		return
 	}
@@ -143,7 +163,7 @@ func (e *execution) finish(output []byte, err error) {
 		pause = max(pause, after)
 	}
 	park := e.newPark(store.Pending, "retry")
-	park.Wake, park.Failed, park.ErrorKind, park.Error = pause, true, string(kind), text
+	park.Wake, park.Failed, park.ErrorKind, park.Error, park.Forget = pause, true, string(kind), text, forget
 	e.leave(&write{park: park})
 }
 
@@ -220,10 +240,11 @@ func (e *execution) release() {
 	}
 }
 
-// policy is the run's own retry policy.
+// policy is the run's own retry policy. A run without one is not tried again.
 func (e *execution) policy() RetryPolicy {
-	var p RetryPolicy
+	p := RetryPolicy{MaxAttempts: 1}
 	if e.run.RetryPolicy != nil {
+		p = RetryPolicy{}
 		if err := json.Unmarshal(e.run.RetryPolicy, &p); err != nil {
 			e.log().Error("kagzi: the run's stored retry policy is unreadable, using the default", "error", err)
 		}

@@ -22,7 +22,7 @@ var (
 	ErrRunFinished = errors.New("kagzi: run is over")
 	// ErrRunActive reports that the run is not over, so it cannot be resumed, restarted or forked.
 	ErrRunActive = errors.New("kagzi: run is not over")
-	// ErrStepNotFound reports that a run to fork never reached the step.
+	// ErrStepNotFound reports that a run to fork never reached the step, or that a step to [Forget] has not failed.
 	ErrStepNotFound = errors.New("kagzi: the run has no such step: Client.Steps lists those it has reached")
 	// ErrCompensated reports that the run's compensations have run, so it cannot go on from what its steps did.
 	ErrCompensated = errors.New("kagzi: run was compensated: Restart it")
@@ -51,7 +51,7 @@ var (
 // kind and text survive, other errors in the chain do not.
 type StepError struct {
 	Step     string
-	Attempts int    // of the last series: a new attempt of the run begins another
+	Attempts int    // of the last series: an attempt of the run that tries the step again begins another
 	Kind     Kind   // errors.Is(err, KindTimeout)
 	Message  string // of the last attempt; after a panic with its stack, in several lines
 
@@ -81,6 +81,8 @@ type RunError struct {
 	Status   Status
 	Kind     Kind   // errors.Is(err, KindDeadline)
 	Message  string // of the last attempt; after a panic with its stack, in several lines
+
+	step string // that started it, in the run that asks
 }
 
 // Error names the run, the failure and its kind, in one line.
@@ -107,7 +109,9 @@ type BranchError struct {
 	Index int // in the items of Map, or the children of Results
 	Err   error
 
-	child bool
+	child  bool
+	id     string         // of the branch's record
+	others []*BranchError // what else had failed in its group, by the end of that
 }
 
 // Error names the branch or child and its failure.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/kagzi/kagzi"
 )
@@ -188,4 +189,38 @@ func ExampleBranchErrors() {
 	run, _ := kagzi.Start(ctx, client, bills, []int{20, 120, 30})
 	fmt.Println(run.Result(ctx))
 	// Output: 20 € paid, charge-1 declined: true, 30 € paid <nil>
+}
+
+// An offer that nobody has taken is withdrawn.
+func ExampleChild_Cancel() {
+	ctx, _, client, worker := setup()
+	defer teardown()
+
+	accepted := kagzi.DefineSignal[bool]("accepted")
+	offer := kagzi.Define[string, bool]("offer")
+	kagzi.Handle(worker, offer, func(ctx kagzi.Context, _ string) (bool, error) { return kagzi.WaitSignal(ctx, accepted) })
+	sale := kagzi.Define[string, string]("sale")
+	kagzi.Handle(worker, sale, func(ctx kagzi.Context, product string) (string, error) {
+		open, err := kagzi.StartChild(ctx, "offer", offer, product)
+		if err != nil {
+			return "", err
+		}
+		if err := kagzi.Sleep(ctx, "patience", 300*time.Millisecond); err != nil {
+			return "", err
+		}
+		if err := open.Cancel(ctx); err != nil {
+			return "", err
+		}
+		_, err = open.Result(ctx)
+		var end *kagzi.RunError
+		if errors.As(err, &end) {
+			return fmt.Sprintf("the %s is %s", end.Workflow, end.Status), nil
+		}
+		return "sold", err
+	})
+	serve(ctx, worker)
+
+	run, _ := kagzi.Start(ctx, client, sale, "lamp")
+	fmt.Println(run.Result(ctx))
+	// Output: the offer is CANCELLED <nil>
 }

@@ -35,8 +35,10 @@ func ExampleWorker_Replay() {
 	if errors.As(today.Replay(ctx, run.ID()), &d) {
 		fmt.Println("another:", d.Message)
 	}
+	fmt.Println("if that is meant:", today.Replay(ctx, run.ID(), kagzi.AllowAdditions()))
 	// Output:
 	// receipt 1 <nil>
 	// the same code: <nil>
 	// another: the code comes to a step "reserve", which the history does not have
+	// if that is meant: <nil>
 }

@@ -209,3 +209,43 @@ func ExampleClient_Events() {
 	}
 	// Output: RESUMED cancelled by mistake
 }
+
+// A function has gone on after a failure, and has failed with something else since: Resume tries only that again, unless it
+// is told more.
+func ExampleForget() {
+	ctx, _, client, worker := setup()
+	defer teardown()
+
+	order := kagzi.Define[int, string]("order")
+	up := false
+	vendor := func(context.Context) error {
+		if !up {
+			return kagzi.KindUnavailable
+		}
+		return nil
+	}
+	kagzi.Handle(worker, order, func(ctx kagzi.Context, _ int) (string, error) {
+		first := kagzi.Do(ctx, "ask A", vendor, kagzi.RetryPolicy{MaxAttempts: 1})
+		second := kagzi.Do(ctx, "ask B", vendor, kagzi.RetryPolicy{MaxAttempts: 1})
+		switch {
+		case first == nil:
+			return "from A", nil
+		case second == nil:
+			return "from B", nil
+		}
+		return "", errors.New("no vendor")
+	})
+	serve(ctx, worker)
+	run, _ := kagzi.Start(ctx, client, order, 1)
+	_, err := run.Result(ctx)
+	fmt.Println(errors.Is(err, kagzi.KindUnknown))
+
+	up = true
+	_ = client.Resume(ctx, run, kagzi.Forget("ask A"), kagzi.Reason("A is up again"))
+	fmt.Println(run.Result(ctx))
+	fmt.Println(errors.Is(client.Resume(ctx, run, kagzi.Forget("ask C")), kagzi.ErrRunFinished))
+	// Output:
+	// true
+	// from A <nil>
+	// true
+}

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -44,17 +45,18 @@ var (
 
 // An execution is one claimed run in this process: its history, its branches and what they wait for.
 type execution struct {
-	s        *session
-	run      *store.ClaimedRun
-	runID    RunID
-	attempt  int                       // of the run, from 1
-	history  map[string]*store.StepRow // the latest attempt of each step, as it was at the claim
-	own      map[string]int            // see ownOf
-	seen     int64                     // the wakeups that history, inbox and ends reflect
-	ctx      context.Context           // what step contexts descend from
-	cancel   context.CancelCauseFunc
-	done     chan struct{} // closed when reason is set
-	deadline *time.Timer   // of the run
+	s         *session
+	run       *store.ClaimedRun
+	runID     RunID
+	attempt   int                       // of the run, from 1
+	history   map[string]*store.StepRow // the latest attempt of each step, as it was at the claim
+	own       map[string]int            // see ownOf
+	positions atomic.Int64              // the place of the run's last record in its order
+	seen      int64                     // the wakeups that history, inbox and ends reflect
+	ctx       context.Context           // what step contexts descend from
+	cancel    context.CancelCauseFunc
+	done      chan struct{} // closed when reason is set
+	deadline  *time.Timer   // of the run
 
 	mu         sync.Mutex
 	term       store.Term // of the lease, as far as is known
@@ -72,18 +74,20 @@ type execution struct {
 	deferred   []deferredRecord // see there
 	outbox     outbox
 	branches   []*branchResult
-	output     []byte // the function's
-	err        error  // the function's
-	misused    error  // the first wrong call: the run does not complete, even if the function drops this error
-	superseded bool   // its run is claimed again, by this worker
-	released   bool   // its slot is free again
-	alone      bool   // it is the one suspect of its session
-	begun      int    // how often its session had ended all executions when it began. The session's mutex guards it.
+	failures   []*failure // that the function was told of
+	children   []*child   // that the function has come to
+	output     []byte     // the function's
+	err        error      // the function's
+	misused    error      // the first wrong call: the run does not complete, even if the function drops this error
+	superseded bool       // its run is claimed again, by this worker
+	released   bool       // its slot is free again
+	alone      bool       // it is the one suspect of its session
+	begun      int        // how often its session had ended all executions when it began. The session's mutex guards it.
 	grace      *time.Timer
 
 	mail
 	offspring map[uuid.UUID]bool // its children that may not be over, but for detached ones
-	places    int64              // given to registrations of compensations so far
+	registers bool               // a compensation, or may do so: it has begun a step with UndoneBy
 
 	audit *audit // of Worker.Replay: nothing is written; nil otherwise
 
@@ -119,13 +123,17 @@ func newExecution(s *session, run *store.ClaimedRun, history []*store.StepRow, l
 func (e *execution) remember(history []*store.StepRow) {
 	e.history = historyOf(history)
 	e.own = ownOf(e.history)
-	e.places = lastPlace(e.history)
 	for _, row := range history {
+		e.positions.Store(max(e.positions.Load(), row.Position))
+		e.registers = e.registers || row.Kind == store.KindCompensation
 		if row.Kind == store.KindChild && row.Status == store.Running && e.ends[row.ChildRunID] == nil {
 			e.offspring[row.ChildRunID] = true
 		}
 	}
 }
+
+// nextPosition returns the place of another record in the run's order.
+func (e *execution) nextPosition() int64 { return e.positions.Add(1) }
 
 func (e *execution) log() *slog.Logger {
 	if e.audit != nil {
@@ -201,12 +209,15 @@ func (e *execution) guard(b *branch, f func() error, keep func()) {
 		e.exit(b, err, panicked, keep)
 	}()
 	b.init()
-	err = f()
+	if err = f(); err == nil && b.row != nil {
+		e.nondeterministic("branch %[1]q failed, and succeeds in a replay (to try again what failed, Resume the run with kagzi.Forget(%[1]q))", b.result.name)
+	}
 }
 
 // exit ends b's goroutine: the last one out concludes the execution.
 func (e *execution) exit(b *branch, err error, panicked bool, keep func()) {
 	b.goid.Store(0)
+	b.endBelow(err)
 	e.mu.Lock()
 	e.live--
 	last := e.live == 0
@@ -238,11 +249,8 @@ func (e *execution) exit(b *branch, err error, panicked bool, keep func()) {
 			e.audit.returned = true
 		}
 	}
-	b.result.asked = b.result.asked || b.ctx.Err() != nil // cancelled by who asks no more
 	b.result.err, b.result.now = err, b.now
-	if err != nil && e.audit == nil {
-		b.cancel(errBranchCancelled) // the branches that nobody will ask
-	} else if err == nil && !root && !b.started {
+	if err == nil && !root && !b.started {
 		b.cancel(nil)
 	}
 	e.fireLocked(&b.result.done)
@@ -260,6 +268,48 @@ func (e *execution) exit(b *branch, err error, panicked bool, keep func()) {
 	if last {
 		e.conclude()
 	}
+}
+
+// endBelow ends what is below a branch that is about to end, unless that has succeeded: its branches, and the children of
+// all of them.
+func (b *branch) endBelow(err error) {
+	e := b.e
+	e.mu.Lock()
+	if e.reason != underWay || b.stopped {
+		e.mu.Unlock()
+		return
+	}
+	b.result.asked = b.result.asked || b.ctx.Err() != nil // cancelled by who asks no more
+	if err != nil && b.parent != nil {
+		b.failLocked(err)
+	}
+	if err != nil && e.audit == nil && !b.closed { // else they end by themselves, where the history does
+		b.cancel(errBranchCancelled)
+	}
+	e.mu.Unlock()
+	if b.hasEnded() {
+		e.cancelChildrenBelow(b, b)
+	}
+}
+
+// failLocked notes that the branch, which nobody has cancelled, has failed: in a replay it is closed, with all below it.
+// The record is written with whatever the execution writes next. That of a racer must not be there without what it took.
+func (b *branch) failLocked(err error) {
+	if b.row == nil && (b.closed || b.ctx.Err() != nil || b.muted()) { // by who was cancelled
+		return
+	}
+	b.end = b.failsLocked(b.result.name)
+	b.dead.Store(true)
+	if b.row != nil {
+		return
+	}
+	r := b.e.newRecord(b.result.name, store.KindBranch, store.Failed, b.attempt+1, b.attempt+1)
+	r.ErrorKind, r.Error, r.EndedAt = string(KindOf(err)), errorText(err), b.now
+	by := b.root()
+	if b.mayLose() {
+		by = b
+	}
+	by.deferLocked(r, nil)
 }
 
 // endLocked sets why the execution ends, and ends it for everybody.
@@ -287,7 +337,7 @@ func (e *execution) endLocked(reason endReason, cause error) bool {
 // register a compensation, so a run that has such gets the time that its cancel gave it.
 func (e *execution) graceLocked() time.Duration {
 	switch {
-	case e.places == 0 || isQuarantined(e.failure):
+	case !e.registers || isQuarantined(e.failure):
 		return exitGrace
 	case e.reason == endCancelling && !e.run.DeadlineAt.IsZero():
 		return max(exitGrace, e.run.DeadlineAt.Sub(e.s.now()))

@@ -11,26 +11,32 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A decision is what a group remembers, so that a replay returns the same: its record's output.
+// A decision is what a group remembers, so that a replay returns the same: its record's output. At most one of Failed,
+// Winner and TimedOut is set.
 type decision struct {
 	Items    []string `json:"items,omitempty"`    // of Map: a hash of each
 	Failed   string   `json:"failed,omitempty"`   // the branch whose error was returned
 	Winner   string   `json:"winner,omitempty"`   // of Race
 	TimedOut bool     `json:"timedOut,omitempty"` // the group's Timeout was first
+	Started  int      `json:"started,omitempty"`  // how many branches had begun by then; zero: all
 }
+
+// made reports whether one branch, or the time, has decided for all.
+func (d *decision) made() bool { return d.Failed != "" || d.Winner != "" || d.TimedOut }
 
 // A group is a set of branches that belong together.
 type group[T any] struct {
-	b         *branch
-	id        string
-	cfg       branchConfig
-	members   []member[T]
-	started   int
-	races     bool           // what the branches take is theirs only if they win
-	ends      ends           // of the started ones
-	row       *store.StepRow // the newest record; nil if there is none
-	forgotten bool           // row is a failure of an earlier attempt of the run
-	decision  decision
+	b        *branch
+	id       string
+	cfg      branchConfig
+	members  []member[T]
+	started  int
+	races    bool           // what the branches take is theirs only if they win
+	ends     ends           // of the started ones
+	row      *store.StepRow // the newest record; nil if there is none, or it is forgotten
+	attempt  int            // of the next record
+	decision decision
+	recalled bool // the decision is the history's: the branches are replayed from there only
 }
 
 // ends are the branches of a group in the order in which they ended. The execution's mutex guards them.
@@ -49,7 +55,7 @@ func newGroup[T any](ctx Context, name string, members []member[T], opts []Branc
 	if err != nil {
 		return nil, err
 	}
-	g := &group[T]{b: b, id: id, members: members}
+	g := &group[T]{b: b, id: id, members: members, attempt: 1}
 	if g.cfg, err = branchOptions(opts); err != nil {
 		return nil, b.misuse(failed(err, "%q", id))
 	}
@@ -61,19 +67,19 @@ func newGroup[T any](ctx Context, name string, members []member[T], opts []Branc
 			return nil, b.misuse(fmt.Errorf("kagzi: %q: the function of branch %q is nil", id, m.name))
 		}
 	}
-	if g.row = b.lookup(id, store.KindMarker); g.row != nil {
-		g.recall(hashes)
+	if row := b.lookup(id, store.KindMarker); row != nil {
+		g.recall(row, hashes)
 	}
-	if g.open() && (hashes != nil || g.cfg.timeout > 0 || g.row != nil) {
-		g.begin(hashes)
+	if g.row == nil && (hashes != nil || g.cfg.timeout > 0) {
+		return g, g.begin(hashes)
 	}
 	return g, nil
 }
 
 // recall takes in the group's record, and refuses items other than those it was made for.
-func (g *group[T]) recall(hashes []string) {
+func (g *group[T]) recall(row *store.StepRow, hashes []string) {
 	e := g.b.e
-	if err := json.Unmarshal(g.row.Output, &g.decision); err != nil {
+	if err := json.Unmarshal(row.Output, &g.decision); err != nil {
 		e.nondeterministic("the record of %q is unreadable: %v", g.id, err)
 	}
 	if len(hashes) != len(g.decision.Items) {
@@ -84,41 +90,38 @@ func (g *group[T]) recall(hashes []string) {
 			e.nondeterministic("item %d of Map %q is not what it was when the Map was begun (a field added to its type changes it too, unless it is omitted while zero)", i, g.id)
 		}
 	}
-	if g.row.RunAttempt != e.attempt && e.audit == nil && g.row.Status == store.Failed {
-		g.forgotten, g.decision.Failed = true, "" // the run's next attempt forgets failures
+	if g.attempt = row.Attempt; row.Status != store.Running {
+		g.attempt++
 	}
+	if e.forgot(row) {
+		g.decision = decision{}
+		return
+	}
+	g.row, g.recalled = row, g.decision.made()
 }
 
-// open reports whether the group is not recorded, or as a failure that is forgotten.
-func (g *group[T]) open() bool { return g.row == nil || g.forgotten }
-
-// begin records the items and the deadline, and that a failure is forgotten: else what undoes the run would find the
-// group decided by it. For that and the items nobody waits: the record is written before those of the branches. A deadline
-// is the database's.
-func (g *group[T]) begin(hashes []string) {
-	g.b.begins()
+// begin records the items and the deadline. For the items nobody waits: the record is written before those of the
+// branches. A deadline is the database's.
+func (g *group[T]) begin(hashes []string) error {
+	if err := g.b.begins(); err != nil {
+		return err
+	}
 	g.decision.Items = hashes
 	r := g.record(store.Running)
 	if g.cfg.timeout > 0 {
 		r.Wake = g.cfg.timeout
 		g.row = g.b.record(r)
-		return
+		return nil
 	}
 	g.row = &r.StepRow
 	g.b.deferRecord(r)
+	return nil
 }
 
-// record prepares the group's record with its decision. A failure of an earlier attempt of the run stays; the
-// new attempt's record follows it.
+// record prepares the group's record with its decision.
 func (g *group[T]) record(status string) *store.Record {
-	attempt := 1
-	if g.row != nil {
-		if attempt = g.row.Attempt; g.row.Status == store.Failed {
-			attempt++
-		}
-	}
-	r := g.b.e.newRecord(g.id, store.KindMarker, status, attempt, attempt)
-	r.Output, _ = json.Marshal(g.decision) // strings and a bool
+	r := g.b.e.newRecord(g.id, store.KindMarker, status, g.attempt, g.attempt)
+	r.Output, _ = json.Marshal(g.decision) // strings, a number and a bool
 	if status == store.Failed {
 		r.ErrorKind, r.Error = string(KindUnknown), "branches failed"
 		if g.decision.Failed != "" {
@@ -128,25 +131,33 @@ func (g *group[T]) record(status string) *store.Record {
 	return r
 }
 
-// decide records the decision and waits for the record: only then may the workflow act on it.
-func (g *group[T]) decide(status string) {
-	g.b.begins()
+// write records the decision and waits for the record: only then may the workflow act on it.
+func (g *group[T]) write(status string) error {
+	if err := g.b.begins(); err != nil {
+		return err
+	}
 	g.row = g.b.record(g.record(status))
+	return nil
 }
 
-// start starts the next branch, or the one given.
-func (g *group[T]) start(i int) {
+// start starts the next branch.
+func (g *group[T]) start() {
+	i := g.started
 	m := &g.members[i]
-	m.future = &Future[T]{}
 	g.started++
-	m.branch = m.future.start(g.b, g.races, g.id+"/"+m.name, m.fn, &g.ends, i)
+	m.branch = g.b.newBranch(g.id + "/" + m.name)
+	m.branch.racing = g.races && !g.recalled
+	m.branch.closed = m.branch.closed || g.recalled && m.name != g.decision.Winner // the winner may have left branches behind
+	m.branch.result.group, m.branch.result.index = &g.ends, i
+	m.future = &Future[T]{}
+	m.future.start(m.branch, m.fn)
 }
 
-// next waits until another branch has ended and returns its place. It returns an error of kind timeout once the
-// group's time is over, and the cause if the group itself is cancelled.
+// next waits until another branch has ended and returns its place. It returns errGroupTime once the group's time is over,
+// and the cause if the group itself is cancelled.
 func (g *group[T]) next(taken int) (int, error) {
 	var deadline time.Time
-	if g.row != nil && g.cfg.timeout > 0 && g.row.Status == store.Running { // else it was decided in time
+	if g.row != nil && g.cfg.timeout > 0 && g.row.Status == store.Running && !g.b.closed { // else it was decided in time
 		deadline = g.row.WakeAt
 	}
 	if err := g.b.wait(deadline, "branches "+g.id, &g.ends.event, taken); err != nil {
@@ -158,159 +169,158 @@ func (g *group[T]) next(taken int) (int, error) {
 	g.b.e.mu.Lock()
 	defer g.b.e.mu.Unlock()
 	if len(g.ends.order) == taken {
-		return 0, g.timeout()
+		return 0, errGroupTime
 	}
 	return g.ends.order[taken], nil
 }
 
+var errGroupTime = errors.New("the group's time is over")
+
+// timeout is the group's error once its time is over. It is permanent: in another attempt of the run the time is over, too.
 func (g *group[T]) timeout() error {
 	g.b.advance(g.row.WakeAt)
-	return kinded{KindTimeout, fmt.Errorf("kagzi: branches of %q were not done after %v", g.id, g.cfg.timeout)}
+	return Permanent(kinded{KindTimeout, fmt.Errorf("kagzi: branches of %q were not done after %v", g.id, g.cfg.timeout)})
 }
 
-// cancel cancels the branches but the one given, and waits for them if the group itself goes on.
-func (g *group[T]) cancel(but int) {
-	for i := range g.members {
-		if m := &g.members[i]; m.branch != nil && i != but {
-			m.branch.cancel(errBranchCancelled)
-		}
-	}
-}
-
-func (g *group[T]) join(taken int) {
-	for ; taken < g.started; taken++ {
-		if err := g.b.wait(time.Time{}, "branches "+g.id, &g.ends.event, taken); err != nil {
-			return
-		}
-	}
-}
-
-// all runs every branch, and returns what each returned; nothing if that is decided by a failure or the time.
-func (g *group[T]) all() ([]T, error) {
+// run starts the branches, and lets judge decide by the end of each. It returns nil once all that were started have ended;
+// then the group's decision says what came of it, and if there is none, the ends do. It returns the cause if the group
+// itself was cancelled first.
+func (g *group[T]) run(judge func(*member[T]) decision) error {
 	defer g.b.passedBranch(g.id)
-	if g.decision.Winner != "" {
-		g.b.e.nondeterministic("%q was recorded as a Race, and is another group of branches now: give the new one another name", g.id)
-	}
-	out := make([]T, len(g.members))
-	if g.decision.TimedOut {
-		return out, g.timeout()
-	}
-	if g.decision.Failed != "" {
-		_, err := g.decided(g.decision.Failed, false)
-		return out, err
-	}
+	defer g.learn()
 	limit := len(g.members)
-	if g.cfg.concurrency > 0 {
+	switch {
+	case g.recalled && g.decision.Started > 0:
+		limit = min(limit, g.decision.Started)
+	case !g.recalled && g.cfg.concurrency > 0:
 		limit = min(limit, g.cfg.concurrency)
 	}
 	for g.started < limit {
-		g.start(g.started)
+		g.start()
 	}
-	var failures BranchErrors
-	now := g.b.now
-	for taken := 0; taken < g.started; taken++ {
+	for taken := 0; taken < g.started; {
 		i, err := g.next(taken)
-		if err != nil {
-			clear(out)
-			return out, g.stop(err, taken)
-		}
-		value, ended, err := g.members[i].future.take(g.b)
-		if err != nil {
-			failure := &BranchError{Name: g.members[i].name, Index: i, Err: err}
-			if !g.cfg.collect {
-				g.b.advance(ended)
-				clear(out)
-				return out, g.fail(failure, taken+1)
+		switch {
+		case errors.Is(err, errGroupTime):
+			if err := g.decide(decision{TimedOut: true}, -1); err != nil {
+				return err
 			}
-			failures = append(failures, failure)
+			continue
+		case err != nil && g.decision.made() && !g.recalled:
+			return nil
+		case err != nil:
+			g.abandon()
+			return err
 		}
-		if out[i] = value; ended.After(now) {
-			now = ended
+		taken++
+		m := &g.members[i]
+		m.value, m.ended, m.err = m.future.take(g.b)
+		m.over = true
+		if g.decision.made() {
+			continue
 		}
-		if g.started < len(g.members) {
-			g.start(g.started)
+		if d := judge(m); d.made() {
+			if err := g.decide(d, i); err != nil {
+				return err
+			}
+		} else if g.started < len(g.members) {
+			g.start()
 		}
 	}
-	g.b.advance(now)
-	g.close(failures)
-	if failures != nil {
-		slices.SortFunc(failures, func(a, b *BranchError) int { return a.Index - b.Index })
-		return out, failures
+	if g.decision.made() && !g.recalled {
+		g.b.e.cancelChildrenBelow(g.b, g.dead()...)
+		g.b.e.exitIfEnded()
 	}
-	return out, nil
+	return nil
 }
 
-// close records that the group is over. With a Timeout the workflow may act on that only once it is recorded: a
-// replay that comes after the deadline must not find the group open. One that has failures is FAILED, or the run's next
-// attempt, which forgets them, would have nowhere to record what it comes to.
-func (g *group[T]) close(failures BranchErrors) {
-	status := store.Completed
-	if failures != nil {
-		status = store.Failed
+// dead returns the branches that the group's decision has ended.
+func (g *group[T]) dead() (out []*branch) {
+	for i := range g.members {
+		if m := &g.members[i]; m.branch != nil && m.branch.dead.Load() {
+			out = append(out, m.branch)
+		}
 	}
+	return out
+}
+
+// learn takes over the failures that nothing has followed in the branches. Those in a branch that has won a race, or whose
+// group has decided without it, count as dealt with.
+func (g *group[T]) learn() {
+	var end *failure
 	switch {
-	case g.row == nil || g.row.Status != store.Running:
-	case g.cfg.timeout > 0:
-		g.decide(status)
-	default:
-		g.b.deferRecord(g.record(status))
+	case g.decision.Failed != "":
+		end = g.b.fails(g.id)
+	case g.decision.made():
+		end = &failure{}
+		end.followed.Store(true)
 	}
-}
-
-// decided runs, in a replay, the one branch whose success or failure decided the group: what the others would do
-// now changes nothing any more.
-func (g *group[T]) decided(name string, success bool) (result T, err error) {
-	i := slices.IndexFunc(g.members, func(m member[T]) bool { return m.name == name })
-	if i < 0 {
-		g.b.e.nondeterministic("branch %q decided %q and is not there any more", name, g.id)
-	}
-	g.start(i)
-	for taken := 0; ; taken++ {
-		k, err := g.next(taken)
-		if err != nil {
-			return result, g.stop(err, taken)
+	for i := range g.members {
+		m := &g.members[i]
+		if !m.over {
+			continue
 		}
-		if k == i {
-			break
+		if m.name == g.decision.Winner {
+			m.branch.follow()
+		} else if m.branch.end == nil || g.decision.Failed == "" && end != nil {
+			m.branch.end = end
+		}
+		g.b.learn(m.branch)
+	}
+}
+
+// decide ends the group: it records the decision, and cancels the branches but the one that made it, if one did. What a
+// failure decides is recorded before, because a branch that is cancelled may record what it was about. Losers of a race,
+// and who was too late, record nothing any more.
+func (g *group[T]) decide(d decision, by int) error {
+	if d.Items = g.decision.Items; g.started < len(g.members) {
+		d.Started = g.started
+	}
+	g.decision = d
+	if d.Failed != "" {
+		if err := g.write(store.Failed); err != nil {
+			return err
+		}
+		g.end(-1)
+		g.cancel(by)
+		return nil
+	}
+	g.mute(by)
+	g.inherit(by)
+	if err := g.write(store.Completed); err != nil {
+		return err
+	}
+	g.end(by)
+	return nil
+}
+
+// end says that the decision has ended the branches but the one given, unless it is that of a group that has lost itself,
+// which is not recorded.
+func (g *group[T]) end(but int) {
+	for i := range g.members {
+		if m := &g.members[i]; m.branch != nil && i != but && !g.b.muted() {
+			m.branch.dead.Store(true)
 		}
 	}
-	value, ended, err := g.members[i].future.take(g.b)
-	g.b.advance(ended)
-	switch {
-	case err == nil && success:
-		return value, nil
-	case err == nil:
-		g.b.e.nondeterministic("branch %q failed, which decided %q, and succeeds in a replay", name, g.id)
-	case success:
-		g.b.e.nondeterministic("branch %q won %q, and fails in a replay: %v", name, g.id, err)
-	}
-	return result, &BranchError{Name: name, Index: i, Err: err}
 }
 
-// fail ends the group with the failure of a branch.
-func (g *group[T]) fail(failure *BranchError, taken int) error {
-	g.decision.Failed = failure.Name
-	g.decide(store.Failed)
-	g.cancel(failure.Index)
-	g.join(taken)
-	return failure
-}
-
-// stop ends the group because its time is over, or because it was cancelled itself.
-func (g *group[T]) stop(cause error, taken int) error {
-	if errors.Is(cause, KindTimeout) && !g.decision.TimedOut && g.b.ctx.Err() == nil {
-		g.decision.TimedOut = true
-		g.mute(-1)
-		g.inherit(-1)
-		g.decide(store.Completed)
-	}
-	if g.races { // what they read goes back: they must record nothing that follows from it
+// abandon cancels the branches, because the group itself was cancelled. What racers have read goes back, so they must
+// record nothing that follows from it.
+func (g *group[T]) abandon() {
+	if g.races {
 		g.mute(-1)
 	}
 	g.cancel(-1)
 	g.inherit(-1)
-	g.join(taken)
-	return cause
+}
+
+// cancel cancels the branches but the one given.
+func (g *group[T]) cancel(but int) {
+	for i := range g.members {
+		if m := &g.members[i]; m.branch != nil && i != but && !m.branch.closed {
+			m.branch.cancel(errBranchCancelled)
+		}
+	}
 }
 
 // mute keeps the branches but the one given from recording anything more, and cancels them.
@@ -323,7 +333,7 @@ func (g *group[T]) mute(but int) {
 	g.cancel(but)
 }
 
-// inherit leaves what the branch deferred that won to the group's, and drops what the others did; -1: all of them.
+// inherit leaves what the branch noted that won to the group's, and drops what the others did; -1: all of them.
 func (g *group[T]) inherit(winner int) {
 	if !g.races {
 		return
@@ -340,7 +350,7 @@ func (g *group[T]) inherit(winner int) {
 	}
 }
 
-// adopt leaves what all branches deferred to the group's: none has won, and none has lost.
+// adopt leaves what all branches noted to the group's: none has won, and none has lost.
 func (g *group[T]) adopt() {
 	e := g.b.e
 	e.mu.Lock()
@@ -350,48 +360,116 @@ func (g *group[T]) adopt() {
 	}
 }
 
+// all runs every branch, and returns what each returned; nothing if that is decided by a failure or the time.
+func (g *group[T]) all() ([]T, error) {
+	if g.decision.Winner != "" {
+		g.b.e.nondeterministic("%q was recorded as a Race, and is another group of branches now: give the new one another name", g.id)
+	}
+	out := make([]T, len(g.members))
+	err := g.run(func(m *member[T]) (d decision) {
+		if m.err != nil && !g.cfg.collect {
+			d.Failed = m.name
+		}
+		return d
+	})
+	switch {
+	case err != nil:
+		return out, err
+	case g.decision.TimedOut:
+		return out, g.timeout()
+	case g.decision.Failed != "":
+		return out, g.failure()
+	}
+	for i := range g.members {
+		out[i] = g.members[i].value
+	}
+	return out, g.close()
+}
+
 // first runs every branch until one succeeds.
 func (g *group[T]) first() (winner string, result T, err error) {
-	defer g.b.passedBranch(g.id)
 	if g.decision.Failed != "" {
 		g.b.e.nondeterministic("%q was recorded as a Parallel, and is a Race now: give the new one another name", g.id)
 	}
-	if g.decision.TimedOut {
-		return "", result, g.timeout()
-	}
-	if winner = g.decision.Winner; winner != "" {
-		result, err = g.decided(winner, true)
-		return winner, result, err
-	}
 	g.races = true
-	for i := range g.members {
-		g.start(i)
+	err = g.run(func(m *member[T]) (d decision) {
+		if m.err == nil {
+			d.Winner = m.name
+		}
+		return d
+	})
+	switch {
+	case err != nil:
+		return "", result, err
+	case g.decision.TimedOut:
+		return "", result, g.timeout()
+	case g.decision.Winner != "":
+		m := g.decisive(g.decision.Winner)
+		if m.err != nil {
+			g.b.e.nondeterministic("branch %q won %q, and fails in a replay: %v", m.name, g.id, m.err)
+		}
+		return m.name, m.value, nil
 	}
+	g.adopt()
+	return "", result, g.close()
+}
+
+// decisive returns the branch that decided the group.
+func (g *group[T]) decisive(name string) *member[T] {
+	i := slices.IndexFunc(g.members, func(m member[T]) bool { return m.name == name && m.over })
+	if i < 0 {
+		g.b.e.nondeterministic("branch %q decided %q and is not there any more", name, g.id)
+	}
+	g.b.advance(g.members[i].ended)
+	return &g.members[i]
+}
+
+// failure is the error of a group that a branch decided by failing.
+func (g *group[T]) failure() error {
+	m := g.decisive(g.decision.Failed)
+	if m.err == nil {
+		g.b.e.nondeterministic("branch %q failed, which decided %q, and succeeds in a replay", m.name, g.id)
+	}
+	failure := g.errorOf(m)
+	for i := range g.members { // they may be why the group fails again, in an attempt that forgets only m's failure
+		if other := &g.members[i]; other != m && other.err != nil {
+			failure.others = append(failure.others, g.errorOf(other))
+		}
+	}
+	return failure
+}
+
+func (g *group[T]) errorOf(m *member[T]) *BranchError {
+	return &BranchError{Name: m.name, Index: m.branch.result.index, Err: m.err, id: m.branch.result.name}
+}
+
+// close ends a group of which every branch has ended, and returns what failed. With a Timeout the workflow may act on
+// that only once it is recorded: a replay that comes after the deadline must not find the group open.
+func (g *group[T]) close() error {
 	var failures BranchErrors
-	now := g.b.now
-	for taken := 0; taken < g.started; taken++ {
-		i, err := g.next(taken)
-		if err != nil {
-			return "", result, g.stop(err, taken)
+	status, now := store.Completed, g.b.now
+	for i := range g.members {
+		m := &g.members[i]
+		if m.ended.After(now) {
+			now = m.ended
 		}
-		value, ended, err := g.members[i].future.take(g.b)
-		if err == nil {
-			g.b.advance(ended)
-			g.decision.Winner = g.members[i].name
-			g.mute(i)
-			g.inherit(i)
-			g.decide(store.Completed)
-			g.join(taken + 1)
-			return g.members[i].name, value, nil
+		if m.err != nil {
+			status = store.Failed
+			failures = append(failures, g.errorOf(m))
 		}
-		if ended.After(now) {
-			now = ended
-		}
-		failures = append(failures, &BranchError{Name: g.members[i].name, Index: i, Err: err})
 	}
 	g.b.advance(now)
-	g.adopt()
-	g.close(failures)
-	slices.SortFunc(failures, func(a, b *BranchError) int { return a.Index - b.Index })
-	return "", result, failures
+	switch {
+	case g.row == nil || g.row.Status != store.Running:
+	case g.cfg.timeout > 0:
+		if err := g.write(status); err != nil {
+			return err
+		}
+	case !g.b.closed:
+		g.b.deferRecord(g.record(status))
+	}
+	if failures != nil {
+		return failures
+	}
+	return nil
 }

@@ -117,7 +117,11 @@ func (c *Client) newRun(ctx context.Context, call Call, shared []StartOption) (s
 	if err != nil {
 		return r, cfg, err
 	}
-	input, hash, err := c.encodeHashed(what{"input of workflow", call.workflow}, call.input)
+	what := what{"input of workflow", call.workflow}
+	input, hash, err := c.encodeHashed(what, call.input)
+	if err == nil {
+		err = call.decodable.check(c, what, input)
+	}
 	if err != nil {
 		return r, cfg, err
 	}

@@ -327,7 +327,7 @@ func (k *kit) cancel(ref Ref, opts ...CancelOption) {
 	}
 }
 
-func (k *kit) resume(ref Ref, opts ...ChangeOption) {
+func (k *kit) resume(ref Ref, opts ...ResumeOption) {
 	k.t.Helper()
 	if err := k.c.Resume(k.ctx, ref, opts...); err != nil {
 		k.t.Fatal(err)

@@ -25,11 +25,15 @@ type (
 	SignalOption interface{ signalOption() }
 	// A HandleOption goes to [Handle]: [Version] and [Default].
 	HandleOption interface{ handleOption() }
-	// A ChangeOption goes to [Client.Terminate] and [Client.Resume], and to what changes schedules and workers: [InTx], and
-	// [Reason], which is kept of changes of runs alone.
+	// A ChangeOption goes to [Client.Terminate], and to what changes schedules and workers: [InTx], and [Reason], which is kept
+	// of changes of runs alone.
 	ChangeOption interface{ changeOption() }
 	// A CancelOption goes to [Client.Cancel]: [Grace], [Reason] and [InTx].
 	CancelOption interface{ cancelOption() }
+	// A ResumeOption goes to [Client.Resume]: [Forget], [Reason] and [InTx].
+	ResumeOption interface{ resumeOption() }
+	// A ReplayOption goes to [Worker.Replay], and to Replay of package kagzitest: [AllowAdditions] and [Version].
+	ReplayOption interface{ replayOption() }
 	// A RestartOption goes to [Client.Restart] and [Client.Fork]: [ID], [Version], [Input], [Reason] and [InTx].
 	RestartOption interface{ restartOption() }
 	// A BulkOption goes to [Client.CancelAll], [Client.TerminateAll] and [Client.ResumeAll]: [DryRun], [Reason] and [InTx].
@@ -89,6 +93,7 @@ type TxOption interface {
 	SignalOption
 	ChangeOption
 	CancelOption
+	ResumeOption
 	RestartOption
 	BulkOption
 	BulkRestartOption
@@ -119,6 +124,9 @@ func (inTx) changeOption()           {}
 func (inTx) cancelOption()           {}
 func (Reason) cancelOption()         {}
 func (Grace) cancelOption()          {}
+func (inTx) resumeOption()           {}
+func (Reason) resumeOption()         {}
+func (forgetSteps) resumeOption()    {}
 func (ID) startOption()              {}
 func (Queue) startOption()           {}
 func (Delay) startOption()           {}
@@ -126,6 +134,8 @@ func (At) startOption()              {}
 func (Priority) startOption()        {}
 func (Version) startOption()         {}
 func (Version) handleOption()        {}
+func (Version) replayOption()        {}
+func (allowAdditions) replayOption() {}
 func (defaultVersion) handleOption() {}
 func (Metadata) startOption()        {}
 func (Timeout) startOption()         {}

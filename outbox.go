@@ -89,15 +89,30 @@ func (b *branch) write(other store.Outcome, records ...*store.Record) store.Outc
 }
 
 // writeAll has everything written that the execution has enqueued, and that the branch and those above it deferred: a
-// transaction of the application's cannot carry it, and must not commit before it.
+// transaction of the application's cannot carry it, and must not commit before it. It exits the goroutine if the execution
+// has ended.
 func (b *branch) writeAll() {
+	b.allWritten()
+	b.e.exitIfEnded()
+}
+
+// allWritten is writeAll that returns. It returns false if nothing is to follow.
+func (b *branch) allWritten() bool {
 	e := b.e
 	e.mu.Lock()
 	nothing := len(e.outbox.writes) == 0 && !e.hasDeferredLocked(b)
 	e.mu.Unlock()
-	if !nothing && b.write(store.Done) == store.Done {
-		e.exitIfEnded()
+	if nothing {
+		return !e.ended()
 	}
+	settled := make(chan store.Outcome, 1)
+	if !e.enqueue(&write{by: b, settled: func(o store.Outcome) { settled <- o }}) {
+		return false // nobody asks for it any more
+	}
+	if <-settled != store.Done {
+		e.end(endLost, ErrLeaseLost)
+	}
+	return !e.ended()
 }
 
 // show writes that an attempt of a step is under way.
@@ -106,7 +121,7 @@ func (e *execution) show(r *store.Record) { e.enqueue(&write{records: []*store.R
 // newRecord prepares a record of attempt number attempt, in a series that began with first.
 func (e *execution) newRecord(id, kind, status string, attempt, first int) *store.Record {
 	return &store.Record{
-		StepRow: store.StepRow{RunID: e.run.RunID, StepID: id, Attempt: attempt, FirstAttempt: first, RunAttempt: e.attempt, Status: status, Kind: kind},
+		StepRow: store.StepRow{RunID: e.run.RunID, StepID: id, Attempt: attempt, FirstAttempt: first, RunAttempt: e.attempt, Status: status, Kind: kind, Position: e.nextPosition()},
 		Lease:   e.run.Lease, Worker: e.s.workerID(), Wake: -1,
 	}
 }

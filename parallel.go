@@ -25,7 +25,8 @@ type Future[T any] struct {
 
 // Go runs fn as a branch of its own, on a goroutine of its own, with a Context of its own: its steps are
 // remembered under the branch's name, for which the rules of [Step]'s names hold. A run does not complete before
-// its branches; the error of one that nobody asked for fails the run.
+// its branches; the error of one that nobody asked for fails the run. A branch that fails cancels those below it, whose
+// errors then count no more, and what failed stays so: a replay begins nothing in it.
 func Go[T any](ctx Context, name string, fn func(Context) (T, error)) *Future[T] {
 	b, err := branchOf(ctx)
 	if err != nil {
@@ -37,9 +38,10 @@ func Go[T any](ctx Context, name string, fn func(Context) (T, error)) *Future[T]
 	}
 	f := &Future[T]{}
 	if err != nil {
-		f.result = &branchResult{name: name, done: event{fired: 1}, err: err}
+		// Who has cancelled the branch asks for nothing of it any more.
+		f.result = &branchResult{name: name, done: event{fired: 1}, err: err, asked: b.ctx.Err() != nil}
 	} else {
-		f.start(b, false, id, fn, nil, 0)
+		f.start(b.newBranch(id), fn)
 	}
 	b.e.mu.Lock()
 	b.e.branches = append(b.e.branches, f.result)
@@ -47,16 +49,11 @@ func Go[T any](ctx Context, name string, fn func(Context) (T, error)) *Future[T]
 	return f
 }
 
-// start runs fn as a branch under b, the i-th of a group if ends is not nil.
-func (f *Future[T]) start(b *branch, racing bool, id string, fn func(Context) (T, error), ends *ends, i int) *branch {
-	e, child := b.e, b.newBranch(id)
-	child.racing = racing
-	if row := e.history[id]; row != nil { // a branch has no record of its own
-		e.nondeterministic("%q was recorded as %s, and the code now uses the name for a branch: give the branch another name", id, kindWord(row.Kind))
-	}
+// start runs fn as the branch that child is.
+func (f *Future[T]) start(child *branch, fn func(Context) (T, error)) {
+	e := child.e
 	f.result = child.result
-	f.result.group, f.result.index = ends, i
-	b.started = true
+	child.parent.started = true
 	e.mu.Lock()
 	if e.reason != underWay {
 		e.mu.Unlock()
@@ -72,7 +69,6 @@ func (f *Future[T]) start(b *branch, racing bool, id string, fn func(Context) (T
 			return err
 		}, func() { f.value = value })
 	}()
-	return child
 }
 
 // Result waits for the branch and returns what it returned. ctx is the caller's, not the branch's.
@@ -97,6 +93,7 @@ func (f *Future[T]) Result(ctx Context) (T, error) {
 	}
 	value, now, err := f.take(b)
 	b.advance(now)
+	b.learn(f.result.of)
 	if !f.passed && strings.HasPrefix(f.result.name, b.prefix) {
 		f.passed = true
 		b.passedBranch(f.result.name)
@@ -114,7 +111,8 @@ func (f *Future[T]) take(b *branch) (T, time.Time, error) {
 
 // Parallel runs the branches and waits for all; the first error cancels the others and is returned as a
 // *[BranchError]. With [CollectErrors] every branch runs to its end, and [BranchErrors] has all that failed. With
-// a [Timeout], branches that are not done by then are cancelled, and the error is of kind [KindTimeout].
+// a [Timeout], branches that are not done by then are cancelled, and the error is of [KindTimeout] and [Permanent]: in a
+// further attempt of the run the time is over, too.
 func Parallel(ctx Context, name string, branches map[string]func(Context) error, opts ...BranchOption) error {
 	wrapped := make(map[string]func(Context) (struct{}, error), len(branches))
 	for n, fn := range branches {
@@ -160,8 +158,8 @@ func Map[In, Out any](ctx Context, name string, items []In, fn func(Context, In)
 	return g.all()
 }
 
-// Race returns the name and result of the first branch to succeed, for good, and cancels the others: a replay
-// runs only the winner. If none succeeds the error is a [BranchErrors] of all of them. A Race without branches is refused.
+// Race returns the name and result of the first branch to succeed, for good, and cancels the others: of those a replay
+// repeats what they had recorded, and begins nothing. If none succeeds the error is a [BranchErrors] of all of them. A Race without branches is refused.
 func Race[T any](ctx Context, name string, branches map[string]func(Context) (T, error), opts ...BranchOption) (winner string, result T, err error) {
 	b, err := branchOf(ctx)
 	if err != nil {
@@ -183,6 +181,12 @@ type member[T any] struct {
 	fn     func(Context) (T, error)
 	future *Future[T] // nil until started
 	branch *branch
+
+	// How it ended, once that was taken in.
+	over  bool
+	value T
+	ended time.Time // the branch's Now
+	err   error
 }
 
 func sorted[T any](branches map[string]func(Context) (T, error)) []member[T] {

@@ -63,7 +63,7 @@ func (b *branch) patched(id string) (answer bool) {
 		return false
 	}
 	answer = b.met >= b.own
-	if b.ctx.Err() != nil || b.muted() {
+	if b.ctx.Err() != nil || b.muted() || b.closed {
 		return answer
 	}
 	r := b.e.newRecord(id, store.KindMarker, store.Completed, 1, 1)
@@ -73,7 +73,7 @@ func (b *branch) patched(id string) (answer bool) {
 		b.deferRecord(r)  // until it is written the history says the same
 		return false
 	}
-	b.begins()
+	_ = b.begins()
 	// What follows from true must not be recorded before it: a replay that found steps and not the answer would take the
 	// run for an old one. And a run that others execute is given no answer.
 	b.record(r)

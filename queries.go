@@ -123,7 +123,7 @@ func (c *Client) chosen(f Filter) (store.Filter, error) {
 	return sf, nil
 }
 
-// Steps returns the step attempts of a run in order of their start: those that ended, and those under way, a [Step]
+// Steps returns the step attempts of a run in the run's order, that in which they began, or were first recorded: those that ended, and those under way, a [Step]
 // once its function has run for a second. It returns [ErrRunNotFound] if the client's namespace has no such run.
 func (c *Client) Steps(ctx context.Context, ref Ref) ([]StepAttempt, error) {
 	ref = plain(ref)

@@ -17,7 +17,7 @@ func TestRace(t *testing.T) {
 		Err    string
 		Now    time.Time
 	}
-	t.Run("TheWinnerIsRememberedAndAloneInAReplay", func(t *testing.T) {
+	t.Run("TheWinnerIsRememberedAndLosersBeginNothingInAReplay", func(t *testing.T) {
 		k := newKit(t)
 		var slow, failed atomic.Int64
 		got := replayed(k, func(ctx Context) saw {
@@ -29,10 +29,11 @@ func TestRace(t *testing.T) {
 					return Step(ctx, "s", onceEnded(t, "fast", 1))
 				},
 				"asleep": func(ctx Context) (int, error) { return 2, Sleep(ctx, "long", time.Hour) },
-				"bad":    func(ctx Context) (int, error) { failed.Add(1); return 3, Do(ctx, "s", failing) },
+				"bad": func(ctx Context) (int, error) {
+					return 3, Do(ctx, "s", func(ctx context.Context) error { failed.Add(1); return failing(ctx) })
+				},
 				"deaf": func(ctx Context) (int, error) {
-					slow.Add(1)
-					return Step(ctx, "s", func(ctx context.Context) (int, error) { <-ctx.Done(); return 4, nil })
+					return Step(ctx, "s", func(ctx context.Context) (int, error) { slow.Add(1); <-ctx.Done(); return 4, nil })
 				},
 				"nested": func(ctx Context) (int, error) {
 					return Go(ctx, "inner", func(ctx Context) (int, error) { return 5, Sleep(ctx, "long", time.Hour) }).Result(ctx)

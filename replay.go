@@ -2,6 +2,7 @@ package kagzi
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,17 +34,23 @@ func (e *DivergenceError) Error() string {
 //
 // Of a run that was ended from outside of its code, by a cancel, say, or by its Timeout, the history has no end:
 // Replay says whether the code does again what is there. A step that is recorded and that the code does not come to any
-// more is no divergence by itself.
+// more is no divergence by itself. A step that is new is one, unless [AllowAdditions] is given.
+//
+// With a [Version] the handler of that version is taken, instead of that of the run's own.
 //
 // Replay returns [ErrRunNotFound], [ErrRunActive] if the run is not over, and another error if the worker has no handler
-// for the run's version or if ctx ends before the code does. Code that waits for something other than its durable
+// for the version or if ctx ends before the code does. Code that waits for something other than its durable
 // operations goes on then.
-func (w *Worker) Replay(ctx context.Context, ref Ref) error {
+func (w *Worker) Replay(ctx context.Context, ref Ref, opts ...ReplayOption) error {
 	ref = plain(ref)
 	if err := w.made(); err != nil {
 		return err
 	}
 	if err := errors.Join(w.mistakes...); err != nil {
+		return err
+	}
+	cfg, err := replayOptions(opts)
+	if err != nil {
 		return err
 	}
 	id, err := w.client.resolve(ctx, nil, ref)
@@ -62,19 +69,47 @@ func (w *Worker) Replay(ctx context.Context, ref Ref) error {
 	if run.StartedAt.IsZero() { // no code has seen it
 		return nil
 	}
-	h := w.handlers[run.Type][run.Version]
+	version := cmp.Or(cfg.version, run.Version)
+	h := w.handlers[run.Type][version]
 	if h == nil {
-		return failed(fmt.Errorf("kagzi: the worker has no handler for version %d of workflow %q: give it one with kagzi.Handle and kagzi.Version", run.Version, run.Type), "replay %v", ref)
+		return failed(fmt.Errorf("kagzi: the worker has no handler for version %d of workflow %q: give it one with kagzi.Handle and kagzi.Version", version, run.Type), "replay %v", ref)
 	}
 	histories, err := w.client.store.History(ctx, []uuid.UUID{id})
 	if err != nil {
 		return failed(err, "replay %v", ref)
 	}
-	return replay(ctx, w, run, histories[id], h)
+	return replay(ctx, w, run, histories[id], h, cfg.additions)
+}
+
+// AllowAdditions says of a replay that steps, sleeps and branches which the code has and the history has not are meant: to
+// come to one is no divergence. What the code does after it, on the same branch, is not looked at.
+func AllowAdditions() ReplayOption { return allowAdditions{} }
+
+type allowAdditions struct{}
+
+// replayConfig is what a replay's options say.
+type replayConfig struct {
+	version   int // zero: the run's
+	additions bool
+}
+
+func replayOptions(opts []ReplayOption) (cfg replayConfig, err error) {
+	for _, o := range opts {
+		switch o := o.(type) {
+		case allowAdditions:
+			cfg.additions = true
+		case Version:
+			cfg.version = int(o)
+			err = errors.Join(err, validateVersion(int(o)))
+		case nil:
+			err = errors.Join(err, errNilOption)
+		}
+	}
+	return cfg, err
 }
 
 // replay is Replay for a run that was found, with its history and code.
-func replay(ctx context.Context, w *Worker, run *store.Run, history []*store.StepRow, h handler) error {
+func replay(ctx context.Context, w *Worker, run *store.Run, history []*store.StepRow, h handler, additions bool) error {
 	// A session of its own that never begins: executions ask it for the codec and the time.
 	s := newSession(&Worker{client: w.client, cfg: w.cfg, handlers: w.handlers})
 	s.clock.set(run.FinishedAt, time.Now(), time.Now())
@@ -86,7 +121,7 @@ func replay(ctx context.Context, w *Worker, run *store.Run, history []*store.Ste
 		claimed.Attempts--
 	}
 	e := newExecution(s, claimed, history, true)
-	e.audit = &audit{over: make(chan struct{})}
+	e.audit = &audit{over: make(chan struct{}), additions: additions}
 	defer e.cancel(nil)
 	go e.execute(h)
 	select {
@@ -110,6 +145,8 @@ type audit struct {
 	returned bool          // the function did, or it panicked
 	stops    []stopped
 	conflict string // the step whose record the code contradicts
+
+	additions bool // what the history does not have is meant
 }
 
 // A stopped is a branch that came to what the history does not have.
@@ -174,10 +211,18 @@ func (e *execution) diverged(want recordedEnd) (step, message string) {
 		return "", ""
 	}
 	if e.reason != endFailed {
+		added := false
 		for _, s := range e.audit.stops {
-			if !s.b.orphaned() {
+			switch {
+			case s.b.orphaned():
+			case e.audit.additions && !s.what.found:
+				added = true
+			default:
 				return s.what.id, s.String()
 			}
+		}
+		if added { // what would follow from its result nobody knows
+			return "", ""
 		}
 		if !e.audit.returned {
 			return "", fmt.Sprintf("the code waits for what never comes; the run %s", want)

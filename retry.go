@@ -9,7 +9,7 @@ import (
 )
 
 // RetryPolicy says when a failed step or run is tried again. The zero value of a field is its default, so
-// the zero RetryPolicy is three attempts, 1 s and 2 s apart. In JSON its durations are text, read by
+// the zero RetryPolicy is three attempts, 1 s and 2 s apart. A step that is given none has that, a run one attempt. In JSON its durations are text, read by
 // [ParseDuration]: {"max_attempts": 5, "backoff": "30s", "max_backoff": "1 day"}.
 type RetryPolicy struct {
 	// MaxAttempts is how often the step or run is tried in all, the first attempt included. One means no

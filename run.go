@@ -108,7 +108,8 @@ const (
 	StepSleep        StepType = store.KindSleep        // Sleep, SleepUntil
 	StepSignal       StepType = store.KindSignal       // WaitSignal
 	StepChild        StepType = store.KindChild        // StartChild, RunChild
-	StepMarker       StepType = store.KindMarker       // what a Map, Parallel or Race remembers, and Patched ("#patched:…")
+	StepBranch       StepType = store.KindBranch       // the failure of a branch
+	StepMarker       StepType = store.KindMarker       // what a Map, Parallel or Race remembers, Child.Cancel ("ship/#cancel"), and Patched ("#patched:…")
 	StepCompensation StepType = store.KindCompensation // Compensate and UndoneBy ("flight#compensation"): an attempt for each registration under the name, RUNNING until the last was run, as Child
 )
 

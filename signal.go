@@ -44,12 +44,15 @@ func (s Signal[T]) For(key string) Signal[T] {
 // signal the active run of the same [ID], whatever its input was: that of the start is not used then. It sends nothing.
 // A start that may be repeated outside of a step should give the message an ID with [Message.WithID]: else each
 // repetition sends it again.
-func (s Signal[T]) With(payload T) Message { return Message{signal: s.name, payload: payload} }
+func (s Signal[T]) With(payload T) Message {
+	return Message{signal: s.name, payload: payload, decodable: decodableAs(payload)}
+}
 
 // A Message is a signal with its payload, not sent.
 type Message struct {
 	signal     signalName
 	payload    any
+	decodable  decodable // of payload
 	id         ID
 	identified bool // by WithID
 }
@@ -62,7 +65,7 @@ func (m Message) WithID(id ID) Message {
 }
 
 func (m Message) validate() error {
-	if m.signal == (signalName{}) && m.payload == nil {
+	if m.decodable == nil {
 		return errors.New("kagzi: the Message is empty: make one with Signal.With")
 	}
 	err := m.signal.validate()
@@ -194,7 +197,11 @@ func (c *Client) message(ctx context.Context, m Message, ref string) (store.Mess
 		return store.Message{}, err
 	}
 	name := m.signal.String()
-	payload, hash, err := c.encodeHashed(what{"payload of signal", name}, m.payload)
+	what := what{"payload of signal", name}
+	payload, hash, err := c.encodeHashed(what, m.payload)
+	if err == nil {
+		err = m.decodable.check(c, what, payload)
+	}
 	if err != nil {
 		return store.Message{}, err
 	}
@@ -300,7 +307,9 @@ func (b *branch) receive(name signalName, opts []WaitOption) (*store.StepRow, er
 // run waits, given the record of a wait with a timeout that has begun; nil if none has.
 func (w *signalWait) run(begun *store.StepRow) (*store.StepRow, error) {
 	b, e := w.b, w.b.e
-	b.begins()
+	if err := b.begins(); err != nil {
+		return nil, err
+	}
 	if begun != nil {
 		w.until = begun.WakeAt
 	}

@@ -64,7 +64,9 @@ func sleep(ctx Context, name string, invalid error, length func(now time.Time) t
 // begun. A long sleep is recorded when it begins, so that no restart begins it again.
 func (b *branch) beginSleep(id string, d time.Duration) (*store.StepRow, error) {
 	e := b.e
-	b.begins()
+	if err := b.begins(); err != nil {
+		return nil, err
+	}
 	if d <= memoryWait {
 		begun := time.Now()
 		if err := b.wait(e.s.now().Add(d), "timer "+id, nil, 0); err != nil {

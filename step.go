@@ -142,6 +142,7 @@ type stepCall struct {
 	b         *branch
 	id        string
 	kind      string
+	position  int64 // of the attempt, in the run's order
 	call      stepFunc
 	result    resultType // of call
 	cfg       stepConfig
@@ -209,9 +210,10 @@ func (s *stepCall) after(row *store.StepRow) (done bool, err error) {
 			return false, err
 		}
 		s.attempt, s.first = row.Attempt+1, row.FirstAttempt
-	case row.RunAttempt == s.b.e.attempt || s.b.e.audit != nil: // final in this attempt of the run
+	case !s.b.e.forgot(row):
+		s.b.fails(s.id)
 		return true, &StepError{Step: s.id, Attempts: row.Attempt - row.FirstAttempt + 1, Kind: Kind(row.ErrorKind), Message: row.Error, permanent: row.Permanent}
-	default: // final in an earlier attempt of the run: forgotten
+	default:
 		s.attempt, s.first = row.Attempt+1, row.Attempt+1
 	}
 	return false, nil
@@ -220,8 +222,11 @@ func (s *stepCall) after(row *store.StepRow) (done bool, err error) {
 // execute makes one attempt and records what came of it. It returns neither record nor error if the attempt is
 // to be made again, because the database was away.
 func (s *stepCall) execute() (*store.StepRow, error) {
-	s.b.begins()
+	if err := s.b.begins(); err != nil {
+		return nil, err
+	}
 	s.announce()
+	s.position = s.b.e.nextPosition()
 	if s.tx {
 		return s.executeTx()
 	}
@@ -236,7 +241,9 @@ func (s *stepCall) execute() (*store.StepRow, error) {
 
 // newRecord prepares the record of the attempt.
 func (s *stepCall) newRecord(status string) *store.Record {
-	return s.b.e.newRecord(s.id, s.kind, status, s.attempt, s.first)
+	r := s.b.e.newRecord(s.id, s.kind, status, s.attempt, s.first)
+	r.Position = s.position
+	return r
 }
 
 // begin returns the context of an attempt.
@@ -257,10 +264,10 @@ func (s *stepCall) begin() (context.Context, context.CancelFunc) {
 
 // showLater shows the attempt in the table if it is not over soon, which the function returned says.
 func (s *stepCall) showLater() (over func() bool) {
-	attempt, first := s.attempt, s.first // the step may be at its next attempt when the timer's function runs
+	attempt, first, position := s.attempt, s.first, s.position // the step may be at its next attempt when the timer's function runs
 	return time.AfterFunc(visibleAfter, func() {
 		r := s.b.e.newRecord(s.id, s.kind, store.Running, attempt, first)
-		r.Elapsed = visibleAfter
+		r.Position, r.Elapsed = position, visibleAfter
 		s.b.e.show(r)
 	}).Stop
 }
@@ -372,7 +379,7 @@ func (s *stepCall) encode(v any) ([]byte, error) {
 	}
 	if s.result.decode != nil {
 		if err := s.result.decode(data); err != nil {
-			return nil, s.undecodable(v, err)
+			return nil, Permanent(kinded{KindValidation, undecodable(what{"result of step", s.id}, v, s.result.of, err)})
 		}
 	}
 	if undo := s.cfg.undoneBy; undo.call != nil {
@@ -381,16 +388,6 @@ func (s *stepCall) encode(v any) ([]byte, error) {
 		}
 	}
 	return data, nil
-}
-
-// undecodable is the failure of a result that was encoded and cannot be decoded again, for that reason: recorded, it would
-// be in the way of every later execution.
-func (s *stepCall) undecodable(v any, err error) error {
-	advice := "let the step return a type that decodes what it encodes"
-	if s.result.of.Kind() == reflect.Interface {
-		advice = fmt.Sprintf("%v is an interface, which does not say what to make of the data: let the step return a concrete type", s.result.of)
-	}
-	return Permanent(kinded{KindValidation, fmt.Errorf("kagzi: result of step %q: a %T, as it is encoded, does not decode into %v: %w; %s", s.id, v, s.result.of, err, advice)})
 }
 
 // executeTx makes one attempt of a transactional step. The record is its last statement before the commit, so

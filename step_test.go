@@ -285,9 +285,9 @@ func TestAResultThatDoesNotDecodeFailsTheStep(t *testing.T) {
 			t.Errorf("got %v, %v", none, err)
 		}
 		_, err = Step(ctx, "error", func(context.Context) (error, error) { return errors.New("x"), nil })
-		check(err, `result of step "error"`, "*errors.errorString", "does not decode into error", "return a concrete type", "1 attempt)")
+		check(err, `result of step "error"`, "*errors.errorString", "does not decode into error", "a concrete type", "1 attempt)")
 		_, err = StepTx(ctx, "tx", func(context.Context, pgx.Tx) (error, error) { return errors.New("x"), nil })
-		check(err, "return a concrete type")
+		check(err, "a concrete type")
 		_, err = Step(ctx, "field", func(context.Context) (holder, error) { return holder{errors.New("x")}, nil })
 		check(err, "kagzi.holder", "a type that decodes what it encodes")
 		return 0, nil

@@ -3,6 +3,7 @@ package kagzi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -49,6 +50,43 @@ func changeOptions[O any](opts []O) (changeConfig, error) {
 		}
 	}
 	return cfg, nil
+}
+
+// Forget names failures that a [Client.Resume] forgets, besides those that the last attempt ended with: steps, children,
+// branches and groups, as [Client.Steps] shows them: "probe", "ship/0/pack". What failed around them is forgotten, too. If
+// one is no final failure of the run, Resume changes nothing and returns [ErrStepNotFound].
+//
+// What the function did after such a failure stays: it goes on to the same steps, whose results are recorded, with another
+// result of this one.
+func Forget(steps ...string) ResumeOption { return forgetSteps(steps) }
+
+type forgetSteps []string
+
+// resumeConfig is what a Resume's options say.
+type resumeConfig struct {
+	changeConfig
+	forget []string
+}
+
+func resumeOptions(opts []ResumeOption) (cfg resumeConfig, err error) {
+	var changes []ChangeOption
+	for _, o := range opts {
+		switch o := o.(type) {
+		case forgetSteps:
+			cfg.forget = append(cfg.forget, o...)
+		case ChangeOption:
+			changes = append(changes, o)
+		case nil:
+			return cfg, errNilOption
+		}
+	}
+	for _, step := range cfg.forget {
+		if err := validateStepID(step); err != nil {
+			return cfg, err
+		}
+	}
+	cfg.changeConfig, err = changeOptions(changes)
+	return cfg, err
 }
 
 // changeTx is changeOptions for what has no events to keep a reason with.
@@ -110,24 +148,29 @@ func (c *Client) end(ctx context.Context, ref Ref, cfg changeConfig, how func(co
 	return c.announceEnds(ctx, tx, ended)
 }
 
-// Resume continues a failed or cancelled run from its last good step: it begins a new attempt, in which every
-// result that was recorded stays and final failures are forgotten. A deadline the run had is lifted. Resume
-// returns [ErrRunActive] if the run is not over, [ErrRunFinished] if it completed, [ErrCompensated] if its compensations
+// Resume continues a failed or cancelled run: it begins a new attempt, in which every result that was recorded stays. The
+// failures with which the last attempt ended are forgotten, and those steps tried again, as in an attempt that a
+// [RetryPolicy] allows: those in the chain of the error that the function returned, so wrap errors with %w, and those
+// after which nothing was begun. What the function went on after stays, too, unless a [Forget] names it. A deadline the
+// run had is lifted. Resume returns [ErrRunActive] if the run is not over, [ErrRunFinished] if it completed, [ErrCompensated] if its compensations
 // have run, and [ErrIDConflict] if another active run has its ID. A run of which compensations failed ([KindCompensation])
 // goes on with these. The parent of a child that is resumed keeps the failure that it knows of, and does not cancel the
 // child when it ends.
-func (c *Client) Resume(ctx context.Context, ref Ref, opts ...ChangeOption) error {
+func (c *Client) Resume(ctx context.Context, ref Ref, opts ...ResumeOption) error {
 	ref = plain(ref)
-	cfg, err := changeOptions(opts)
+	cfg, err := resumeOptions(opts)
 	var id uuid.UUID
 	if err == nil {
 		cfg.tx, id, err = c.resolveToChange(ctx, cfg.tx, ref)
 	}
 	var resumed store.Resumed
 	if err == nil {
-		resumed, err = c.store.Resume(ctx, cfg.tx, id, cfg.reason)
+		resumed, err = c.store.Resume(ctx, cfg.tx, id, cfg.reason, cfg.forget...)
 	}
+	notFailed, unknown := errors.AsType[*store.NotFailed](err)
 	switch {
+	case unknown:
+		err = &explained{fmt.Sprintf("there is no failure to forget of %q: Client.Steps lists what has failed for good", notFailed.Steps), []error{ErrStepNotFound}}
 	case errors.Is(err, store.ErrRunFinished):
 		err = &explained{"the run completed, so there is nothing to resume: Restart starts another", []error{ErrRunFinished}}
 	case errors.Is(err, store.ErrIDConflict):

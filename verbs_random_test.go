@@ -103,6 +103,7 @@ func (s *storm) verb(r *rand.Rand) error {
 	begin := []StartOption{id}
 	var change []ChangeOption
 	var cancel []CancelOption
+	var resume []ResumeOption
 	var restart []RestartOption
 	var signal []SignalOption
 	if r.IntN(4) == 0 {
@@ -112,7 +113,7 @@ func (s *storm) verb(r *rand.Rand) error {
 		}
 		defer func() { _ = tx.Rollback(s.ctx) }()
 		cancel = append(cancel, InTx(tx))
-		begin, change, restart, signal = append(begin, InTx(tx)), append(change, InTx(tx)), append(restart, InTx(tx)), append(signal, InTx(tx))
+		begin, change, resume, restart, signal = append(begin, InTx(tx)), append(change, InTx(tx)), append(resume, InTx(tx)), append(restart, InTx(tx)), append(signal, InTx(tx))
 	}
 	var err error
 	switch r.IntN(12) {
@@ -121,7 +122,7 @@ func (s *storm) verb(r *rand.Rand) error {
 	case 1:
 		err = s.c.Terminate(s.ctx, id, change...)
 	case 2, 3:
-		err = s.c.Resume(s.ctx, id, change...)
+		err = s.c.Resume(s.ctx, id, resume...)
 	case 4:
 		_, err = s.c.Restart(s.ctx, id, restart...)
 	case 5:

@@ -18,6 +18,7 @@ type event struct {
 
 // A wait is a branch that waits, until a time or for another branch.
 type wait struct {
+	b     *branch
 	ctx   context.Context // the branch's
 	until time.Time       // the zero time: no time
 	why   string
@@ -36,8 +37,13 @@ func (b *branch) wait(until time.Time, why string, on *event, past int) error {
 // waitFor is wait, for w.
 func (b *branch) waitFor(w *wait, on *event, past int) error {
 	e, until := b.e, w.until
-	if e.audit != nil && (!until.IsZero() || w.need > 0) { // what did not end before does not begin
-		b.stop()
+	if !until.IsZero() || w.need > 0 { // what is recorded is not that it has ended
+		if b.closed {
+			return errBranchCancelled
+		}
+		if e.audit != nil {
+			b.stop()
+		}
 	}
 	runtime.Gosched() // see parkLocked
 	e.mu.Lock()
@@ -53,7 +59,7 @@ func (b *branch) waitFor(w *wait, on *event, past int) error {
 		e.mu.Unlock()
 		return context.Cause(b.ctx)
 	}
-	w.ctx, w.woken = b.ctx, make(chan struct{})
+	w.b, w.ctx, w.woken = b, b.ctx, make(chan struct{})
 	e.waits = append(e.waits, w)
 	if on != nil {
 		on.waiters = append(on.waiters, w)
@@ -140,7 +146,7 @@ func (e *execution) endsSoonLocked() bool {
 
 // suspendLocked ends the execution if none of its waits ends soon. No branch is busy.
 func (e *execution) suspendLocked() {
-	if e.endsSoonLocked() || e.lingersLocked() {
+	if e.endClosedLocked() || e.endsSoonLocked() || e.lingersLocked() {
 		return
 	}
 	if e.audit != nil { // the branches wait for one another, and those that had more to do have stopped
@@ -160,6 +166,18 @@ func (e *execution) suspendLocked() {
 	p := e.newPark(store.Sleeping, first.why)
 	p.Wake, p.WakeAt, p.Need, p.Seen = -1, first.until, need, e.seen
 	e.parkLocked(&write{park: p})
+}
+
+// endClosedLocked cancels branches that are closed, and wait for one that goes on: they never learned how that ended.
+// It reports whether there were any.
+func (e *execution) endClosedLocked() (any bool) {
+	for _, w := range e.waits {
+		if w.b != nil && w.b.closed {
+			w.b.cancel(errBranchCancelled)
+			any = true
+		}
+	}
+	return any
 }
 
 // parkLocked suspends the execution with w. A call from another goroutine than its

@@ -30,16 +30,17 @@ func (w Workflow[In, Out]) Name() string { return w.name }
 
 // With binds the workflow to an input, for [Client.StartMany]. It starts nothing.
 func (w Workflow[In, Out]) With(in In, opts ...StartOption) Call {
-	return Call{workflow: w.name, input: in, defaults: w.defaults, opts: opts}
+	return Call{workflow: w.name, input: in, decodable: decodableAs(in), defaults: w.defaults, opts: opts}
 }
 
 // A Call is a workflow with its input and options, not started.
 type Call struct {
-	workflow string
-	input    any
-	defaults []StartOption
-	opts     []StartOption
-	as       string // what a run starts it as; empty: it is no run's
+	workflow  string
+	input     any
+	decodable decodable // of input
+	defaults  []StartOption
+	opts      []StartOption
+	as        string // what a run starts it as; empty: it is no run's
 }
 
 // What a run may start.
@@ -96,9 +97,13 @@ func Handle[In, Out any](w *Worker, wf Workflow[In, Out], fn func(Context, In) (
 		if err != nil {
 			return nil, err
 		}
-		data, err := client.encode(what{"result of workflow", wf.name}, out)
+		result := what{"result of workflow", wf.name}
+		data, err := client.encode(result, out)
 		if err != nil {
 			return nil, unstorable(err)
+		}
+		if err := decodableAs(out)(client, result, data); err != nil {
+			return nil, Permanent(kinded{KindValidation, err})
 		}
 		return data, nil
 	})

@@ -19,20 +19,21 @@ var ended = []kagzi.Status{kagzi.StatusCompleted, kagzi.StatusFailed, kagzi.Stat
 // and that are over, and reports each run whose history it does not repeat, with what differs first, as an error of the
 // test. It returns how many runs it replayed: a test checks that it is not zero. Nothing is written, and no step function
 // is called: the database may be that of production. Runs of another version than the code's, which is 1 unless a
-// [kagzi.Version] says otherwise, are left out. A Limit of zero means all.
-func Replay[In, Out any](t testing.TB, client *kagzi.Client, wf kagzi.Workflow[In, Out], fn func(kagzi.Context, In) (Out, error), filter kagzi.Filter, opts ...kagzi.HandleOption) int {
+// [kagzi.Version] says otherwise, are left out. A Limit of zero means all. With [kagzi.AllowAdditions] a step that the code
+// has and the history has not is no error.
+func Replay[In, Out any](t testing.TB, client *kagzi.Client, wf kagzi.Workflow[In, Out], fn func(kagzi.Context, In) (Out, error), filter kagzi.Filter, opts ...kagzi.ReplayOption) int {
 	t.Helper()
 	worker, err := kagzi.NewWorker(client, kagzi.WorkerConfig{NoCoordinator: true})
 	if err != nil {
 		t.Fatalf("kagzitest: %v", err)
 	}
-	kagzi.Handle(worker, wf, fn, opts...)
-	version := 1
+	version := kagzi.Version(1)
 	for _, o := range opts {
 		if v, ok := o.(kagzi.Version); ok {
-			version = int(v)
+			version = v
 		}
 	}
+	kagzi.Handle(worker, wf, fn, version)
 	if filter.Workflow != "" && filter.Workflow != wf.Name() {
 		t.Fatalf("kagzitest: the filter is for workflow %q, the code for %q", filter.Workflow, wf.Name())
 	}
@@ -40,9 +41,9 @@ func Replay[In, Out any](t testing.TB, client *kagzi.Client, wf kagzi.Workflow[I
 	n := 0
 	err = each(t.Context(), t, client, filter, func(run kagzi.RunInfo) {
 		t.Helper()
-		if run.Version == version {
+		if run.Version == int(version) {
 			n++
-			replay(t.Context(), t, worker, run, "")
+			replay(t.Context(), t, worker, run, "", opts...)
 		}
 	})
 	if err != nil {
@@ -76,11 +77,11 @@ func each(ctx context.Context, t testing.TB, client *kagzi.Client, filter kagzi.
 }
 
 // replay reports the run as an error of the test if the worker's code does not repeat its history, with what to do.
-func replay(ctx context.Context, t testing.TB, worker *kagzi.Worker, run kagzi.RunInfo, do string) {
+func replay(ctx context.Context, t testing.TB, worker *kagzi.Worker, run kagzi.RunInfo, do string, opts ...kagzi.ReplayOption) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, replayPatience)
 	defer cancel()
-	err := worker.Replay(ctx, run.ID)
+	err := worker.Replay(ctx, run.ID, opts...)
 	if errors.Is(err, kagzi.ErrRunNotFound) || errors.Is(err, kagzi.ErrRunActive) { // deleted, or resumed, meanwhile
 		return
 	}

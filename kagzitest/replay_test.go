@@ -301,6 +301,71 @@ func orphan(gone chan struct{}) code {
 	}
 }
 
+func TestAdditionsAreMeant(t *testing.T) {
+	t.Parallel()
+	was := func(ctx kagzi.Context, _ string) (string, error) { return "done", do(ctx, "a") }
+	for name, c := range map[string]struct {
+		now  code
+		want []string
+	}{
+		"InFront": {now: func(ctx kagzi.Context, _ string) (string, error) {
+			return "done", errors.Join(do(ctx, "new"), do(ctx, "a"))
+		}},
+		"InABranch": {now: func(ctx kagzi.Context, _ string) (string, error) {
+			_, err := kagzi.Go(ctx, "x", func(ctx kagzi.Context) (int, error) { return 0, do(ctx, "new") }).Result(ctx)
+			return "done", errors.Join(err, do(ctx, "a"))
+		}},
+		"NotTheEnd":    {func(ctx kagzi.Context, _ string) (string, error) { return "other", do(ctx, "a") }, []string{`it completed with "other"`}},
+		"Contradicted": {func(ctx kagzi.Context, _ string) (string, error) { return "", kagzi.Sleep(ctx, "a", day) }, []string{`step "a" was recorded as a step`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			env := kagzitest.New(t)
+			kagzi.Handle(env.Worker, trial, was)
+			env.Skip(kagzitest.Start(env, trial, "").ID())
+			fake := &fakeTB{TB: t}
+			mustEqual(t, "replayed", kagzitest.Replay(fake, env.Client, trial, c.now, kagzi.Filter{}, kagzi.AllowAdditions()), 1)
+			if got := fake.end(); c.want == nil && len(got) > 0 {
+				t.Errorf("reported: %q", got)
+			} else if c.want != nil {
+				mustReport(t, got, c.want...)
+			}
+		})
+	}
+}
+
+// A run whose branches failed, were cancelled and lost is repeated by the same code, which begins nothing there.
+func TestEndedBranchesAreReplayed(t *testing.T) {
+	t.Parallel()
+	env := kagzitest.New(t)
+	kagzi.Handle(env.Worker, trial, func(ctx kagzi.Context, _ string) (string, error) {
+		_, first := kagzi.Go(ctx, "trip", func(ctx kagzi.Context) (string, error) {
+			kagzi.Go(ctx, "asleep", func(ctx kagzi.Context) (string, error) { return "", kagzi.Sleep(ctx, "long", 30*day) })
+			if err := kagzi.Sleep(ctx, "nap", day); err != nil {
+				return "", err
+			}
+			return "", fail(ctx, "flight")
+		}).Result(ctx)
+		winner, _, second := kagzi.Race(ctx, "race", map[string]func(kagzi.Context) (string, error){
+			"a": func(ctx kagzi.Context) (string, error) { return "", kagzi.Sleep(ctx, "nap", day) },
+			"b": func(ctx kagzi.Context) (string, error) { return "", kagzi.Sleep(ctx, "long", 30*day) },
+			"c": func(ctx kagzi.Context) (string, error) { return "", fail(ctx, "c") },
+		})
+		third := kagzi.Parallel(ctx, "all", map[string]func(kagzi.Context) error{
+			"a": func(ctx kagzi.Context) error { return kagzi.Sleep(ctx, "long", 30*day) },
+			"b": func(ctx kagzi.Context) error { return errors.Join(kagzi.Sleep(ctx, "nap", day), fail(ctx, "b")) },
+		})
+		if err := kagzi.Sleep(ctx, "rest", 60*day); err != nil {
+			return "", err
+		}
+		return winner, errors.Join(first, second, third)
+	})
+	run := kagzitest.Start(env, trial, "")
+	if _, err := kagzitest.Result(env, run); err == nil {
+		t.Error("no error")
+	}
+}
+
 func TestTheLastAttemptOfARunIsReplayed(t *testing.T) {
 	t.Parallel()
 	env := kagzitest.New(t)

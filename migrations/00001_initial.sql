@@ -153,7 +153,9 @@ CREATE TABLE kagzi.workflow_payloads (
 );
 
 -- One row for each attempt of each step. A FAILED attempt with wake_at will be followed by another at that
--- time; one without is final for its run_attempt. first_attempt is the attempt this series began with. sequence is, of a
+-- time; one without is final, until an attempt of the run forgets it when it ends: forgotten_by is that attempt, and the
+-- next ones try the step again. first_attempt is the attempt this series began with. position is the record's place in the
+-- run's order. A BRANCH is the failure of a branch, a MARKER what a group of branches has decided. sequence is, of a
 -- SIGNAL, which message of its name the step has taken, and of a COMPENSATION its place in the order of registration.
 -- Each attempt of a COMPENSATION is a registration under its name, of which the last with a call counts: call and input say
 -- what to run, output has the hashes of all registrations so far. It is RUNNING until it was run, as child_run_id.
@@ -164,10 +166,12 @@ CREATE TABLE kagzi.step_runs (
     namespace_id   text  COLLATE "C" NOT NULL,
     status         text  COLLATE "C" NOT NULL CHECK (status IN ('RUNNING', 'COMPLETED', 'FAILED')),
     step_kind      text  COLLATE "C" NOT NULL CHECK (step_kind IN
-                       ('FUNCTION', 'SLEEP', 'SIGNAL', 'CHILD_WORKFLOW', 'MARKER', 'COMPENSATION')),
+                       ('FUNCTION', 'SLEEP', 'SIGNAL', 'CHILD_WORKFLOW', 'MARKER', 'BRANCH', 'COMPENSATION')),
+    position       bigint            NOT NULL DEFAULT 0,
     sequence       bigint,
     run_attempt    integer           NOT NULL,
     first_attempt  integer           NOT NULL,
+    forgotten_by   integer,
     call           jsonb,
     input          bytea,
     output         bytea,
@@ -176,7 +180,6 @@ CREATE TABLE kagzi.step_runs (
     permanent      boolean           NOT NULL DEFAULT false,
     wake_at        timestamptz,
     child_run_id   uuid,
-    parallel_group text,
     worker_id      uuid,
     started_at     timestamptz,
     finished_at    timestamptz,

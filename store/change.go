@@ -70,7 +70,7 @@ func again(ctx context.Context, f func(context.Context) error) error {
 	return err
 }
 
-// A new attempt: final failures of steps belong to the attempts before, all else stays. So does the cancel of a run that was
+// A new attempt: what it forgets was decided when the last one ended, and by who resumes it; all else stays. So does the cancel of a run that was
 // quarantined before it could end. Children may have ended while
 // their parent was over, and woke nobody: the wake-up makes the next execution look. The conflicting run of
 // the same external ID is looked for first, because in a caller's transaction nothing may raise.
@@ -128,8 +128,8 @@ type Resumed struct {
 
 // Resume makes a failed or cancelled run due, and notes that with the reason. It returns ErrRunActive
 // if the run is not over, ErrRunFinished if it completed, ErrCompensated if its compensations have run, and ErrIDConflict if another
-// active run has its external ID.
-func (s *Store) Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, reason string) (out Resumed, err error) {
+// active run has its external ID. Of the steps given the new attempt forgets the failures; it is a NotFailed if one has none.
+func (s *Store) Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, reason string, forget ...string) (out Resumed, err error) {
 	event := newEvent(id, EventResumed, reason)
 	tried := false // a transaction of our own, whose answer may have been lost
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
@@ -151,6 +151,9 @@ func (s *Store) Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, reason stri
 		tried = true
 		err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
 			if out, err = s.resume(ctx, tx, id); err != nil {
+				return err
+			}
+			if err := s.forget(ctx, tx, id, forget); err != nil {
 				return err
 			}
 			return s.noteEvents(ctx, tx, event)

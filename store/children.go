@@ -2,8 +2,11 @@ package store
 
 import (
 	"context"
+	"fmt"
+	"slices"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 )
 
 // Children are started in the flush that records their start, before the record, under the lease of their parent. A
@@ -68,4 +71,29 @@ func (s *Store) lookAtTaken(ctx context.Context, f *Flush) error {
 		}
 	}
 	return err
+}
+
+// CancelStarted cancels children of a run that goes on, a thousand at a time, if h still holds it. It returns ErrLeaseLost if
+// not. Those that are over, or were never started, are left out.
+func (s *Store) CancelStarted(ctx context.Context, h Held, children []uuid.UUID) (*CancelledRuns, error) {
+	all := &CancelledRuns{}
+	for ids := range slices.Chunk(children, 1000) {
+		err := s.change(ctx, nil, func(ctx context.Context, tx pgx.Tx) error {
+			some, err := s.cancelAll(ctx, tx, ids, cancellation{text: fmt.Sprintf("%s: its parent %s cancelled it", wasCancelled, h.RunID)})
+			if err != nil {
+				return err
+			}
+			all.add(some)
+			// The parent is locked by now: whoever claimed it since decides about its children.
+			holds, err := askOne[int](ctx, tx, lockHeld, s.namespace, h.RunID, h.Lease)
+			if err == nil && holds == 0 {
+				err = ErrLeaseLost
+			}
+			return err
+		})
+		if err != nil {
+			return all, wrap("cancel children", err)
+		}
+	}
+	return all, nil
 }

@@ -52,11 +52,11 @@ const (
 // one; it becomes that.
 const recordCompensations = `
 INSERT INTO kagzi.step_runs AS s (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt,
-	call, input, output, worker_id, started_at, sequence)
+	call, input, output, worker_id, started_at, position)
 SELECT u.run_id, u.step_id, u.attempt_number, $1, 'RUNNING', 'COMPENSATION', u.run_attempt, u.attempt_number,
-	NULLIF(u.call, '')::jsonb, u.input, u.output, u.worker_id, statement_timestamp(), u.sequence
+	NULLIF(u.call, '')::jsonb, u.input, u.output, u.worker_id, statement_timestamp(), u.position
 FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::int[], $6::int[], $7::text[], $8::bytea[], $9::bytea[], $10::uuid[], $11::bigint[])
-	AS u (run_id, lease, step_id, attempt_number, run_attempt, call, input, output, worker_id, sequence)
+	AS u (run_id, lease, step_id, attempt_number, run_attempt, call, input, output, worker_id, position)
 CROSS JOIN LATERAL (
 	SELECT 1
 	FROM kagzi.workflow_runs r
@@ -65,24 +65,24 @@ CROSS JOIN LATERAL (
 ) l
 ON CONFLICT (run_id, step_id, attempt_number, namespace_id) DO UPDATE
 SET run_attempt = EXCLUDED.run_attempt, call = EXCLUDED.call, input = EXCLUDED.input, output = EXCLUDED.output, worker_id = EXCLUDED.worker_id,
-	started_at = EXCLUDED.started_at, sequence = EXCLUDED.sequence
+	started_at = EXCLUDED.started_at, position = EXCLUDED.position
 WHERE s.status = 'RUNNING' AND (s.call IS NULL OR s.call = EXCLUDED.call AND s.output = EXCLUDED.output)
 RETURNING run_id, step_id, attempt_number, wake_at, started_at, finished_at`
 
 func (s *Store) compensationArgs(records []*Record) []any {
 	n := len(records)
 	runs, leases, workers, steps := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]uuid.UUID, n), make([]string, n)
-	attempts, runAttempts, sequences := make([]int32, n), make([]int32, n), make([]int64, n)
+	attempts, runAttempts, positions := make([]int32, n), make([]int32, n), make([]int64, n)
 	calls, inputs, outputs := make([]string, n), make([][]byte, n), make([][]byte, n)
 	for i, r := range records {
 		runs[i], leases[i], workers[i], steps[i] = r.RunID, r.Lease, r.Worker, r.StepID
-		attempts[i], runAttempts[i], sequences[i], outputs[i] = int32(r.Attempt), int32(r.RunAttempt), r.Sequence, r.Output
+		attempts[i], runAttempts[i], positions[i], outputs[i] = int32(r.Attempt), int32(r.RunAttempt), r.Position, r.Output
 		if r.Compensation != nil {
 			call, _ := json.Marshal(r.Compensation) // names, numbers and JSON
 			calls[i], inputs[i] = string(call), r.Compensation.Input
 		}
 	}
-	return []any{s.namespace, array(runs), array(leases), steps, attempts, runAttempts, calls, inputs, outputs, array(workers), sequences}
+	return []any{s.namespace, array(runs), array(leases), steps, attempts, runAttempts, calls, inputs, outputs, array(workers), positions}
 }
 
 // ---- running them ----
@@ -109,7 +109,7 @@ FROM (
 LEFT JOIN LATERAL (
 	SELECT q.status, q.error_kind, q.error FROM kagzi.workflow_runs q WHERE q.run_id = s.child_run_id AND q.namespace_id = $1 OFFSET 0
 ) c ON true
-ORDER BY s.sequence DESC`
+ORDER BY s.position DESC`
 
 // A registration is one row of compensationsOf.
 type registration struct {

@@ -40,6 +40,7 @@ type Park struct {
 	ErrorKind string
 	Error     string
 	History   HistoryRead
+	Forget    []string // with Failed: see Finish
 
 	Outcome     Outcome
 	AvailableAt time.Time // when the run becomes due, once Done; zero if it is not known, or never
@@ -63,7 +64,8 @@ type Finish struct {
 	Output      []byte
 	ErrorKind   string
 	Error       string
-	Quarantined bool // FAILED, and left to people: also while a cancel is pending, and without compensations
+	Quarantined bool     // FAILED, and left to people: also while a cancel is pending, and without compensations
+	Forget      []string // of a run that failed: the steps whose failures the next attempt forgets, if there is one
 
 	Outcome      Outcome
 	Compensating bool // once Done: the run ends when its compensations have run
@@ -185,6 +187,26 @@ SELECT d.run_id, NULL::text, NULL::text, NULL::int, d.compensates FROM d
 UNION ALL
 SELECT w.run_id, w.task_queue, w.workflow_type, coalesce(w.version, 0), w.compensates FROM w WHERE w.due`
 
+// The failures of an attempt that the next one forgets, with the end of the attempt: the row says that it is written. The
+// end of a group is a MARKER, which keeps its deadline; one that is not a failure stays.
+const forgetFailures = `
+UPDATE kagzi.step_runs s
+SET forgotten_by = f.attempts
+FROM (
+	SELECT u.run_id, u.step_id, r.attempts
+	FROM unnest($2::uuid[], $3::uuid[], $4::text[]) AS u (run_id, lease, step_id)
+	CROSS JOIN LATERAL (
+		SELECT q.attempts
+		FROM kagzi.workflow_runs q
+		WHERE q.run_id = u.run_id AND q.namespace_id = $1 AND q.lease = u.lease AND q.status IN ('PENDING', 'FAILED')
+		OFFSET 0
+	) r
+	OFFSET 0
+) f
+WHERE s.run_id = f.run_id AND s.step_id = f.step_id AND s.namespace_id = $1
+	AND s.status = 'FAILED' AND s.forgotten_by IS NULL AND (s.wake_at IS NULL OR s.step_kind = 'MARKER')
+	AND s.step_kind IN ('FUNCTION', 'CHILD_WORKFLOW', 'BRANCH', 'MARKER')`
+
 // Flush applies f in one transaction and sets every item's Outcome. After an error nothing is known of any:
 // flushing them again is right, because every statement is fenced by the lease, and what is found done counts
 // as done.
@@ -267,6 +289,9 @@ func (s *Store) write(ctx context.Context, db DB, f *Flush, lock []uuid.UUID) er
 	if len(f.Finishes) > 0 {
 		queue(f.readFinished, finishRuns, s.finishArgs(f.Finishes)...)
 	}
+	if args := s.forgetArgs(f); args != nil {
+		queue(nil, forgetFailures, args...)
+	}
 	if b.Len() == 0 {
 		return nil
 	}
@@ -341,6 +366,27 @@ func (s *Store) finishArgs(finishes []*Finish) []any {
 		quarantined[i] = f.Quarantined
 	}
 	return []any{s.namespace, array(runs), array(leases), statuses, outputs, errorKinds, errors, quarantined}
+}
+
+// forgetArgs returns nil if nothing is to be forgotten.
+func (s *Store) forgetArgs(f *Flush) []any {
+	var runs, leases []uuid.UUID
+	var steps []string
+	add := func(run, lease uuid.UUID, forget []string) {
+		for _, step := range forget {
+			runs, leases, steps = append(runs, run), append(leases, lease), append(steps, step)
+		}
+	}
+	for _, p := range f.Parks {
+		add(p.RunID, p.Lease, p.Forget)
+	}
+	for _, e := range f.Finishes {
+		add(e.RunID, e.Lease, e.Forget)
+	}
+	if steps == nil {
+		return nil
+	}
+	return []any{s.namespace, array(runs), array(leases), steps}
 }
 
 func compareIDs(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) }

@@ -49,8 +49,8 @@ func (s *Store) forkPoint(ctx context.Context, tx pgx.Tx, run uuid.UUID, step st
 	return at, err
 }
 
-// Copied is, with all attempts, each step that had its result at the moment $5: that completed, or failed for good in the
-// attempt of the run, $6, that it was. A sleep is over when its time has passed, whenever that was written down.
+// Copied is, with all attempts, each step that had its result at the moment $5: that completed or failed for good, and was
+// not forgotten by the attempt of the run, $6, that it was. Of what was forgotten later the copy knows nothing. A sleep is over when its time has passed, whenever that was written down.
 // What was under way begins again, but for groups: those around the step, and others that had begun, keep the items of
 // Map and what was left of their Timeout, and forget what they decided later; one that has neither has nothing to keep.
 // Of the step itself nothing is copied, nor of what is below it. A compensation that was registered before something that
@@ -68,24 +68,24 @@ WITH h AS MATERIALIZED (
 	FROM h
 	WHERE h.started_at <= $5::timestamptz OR h.ended_at <= $5::timestamptz OR h.around AND h.attempt_number = 1
 ), n AS (
-	SELECT b.*, bool_or(b.attempt_number = b.last AND NOT b.around AND b.ended_at <= $5::timestamptz AND (b.status = 'COMPLETED'
-		OR b.status = 'FAILED' AND b.run_attempt = $6 AND (b.wake_at IS NULL OR b.step_kind = 'MARKER'))) OVER (PARTITION BY b.step_id) AS ended
+	SELECT b.*, bool_or(b.attempt_number = b.last AND NOT b.around AND b.ended_at <= $5::timestamptz AND coalesce(b.forgotten_by >= $6, true)
+		AND (b.status = 'COMPLETED' OR b.status = 'FAILED' AND (b.wake_at IS NULL OR b.step_kind = 'MARKER'))) OVER (PARTITION BY b.step_id) AS ended
 	FROM b
 ), k AS (
 	SELECT n.*, CASE WHEN n.step_kind = 'COMPENSATION' THEN n.started_at <= max(n.started_at) FILTER (WHERE n.ended) OVER () ELSE n.ended END AS settled
 	FROM n
 )
 INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt, call, input, output,
-	error_kind, error, permanent, wake_at, child_run_id, parallel_group, worker_id, started_at, finished_at, sequence)
+	error_kind, error, permanent, wake_at, child_run_id, position, worker_id, started_at, finished_at, sequence)
 SELECT $3::uuid, k.step_id, k.attempt_number, $1, k.status, k.step_kind, 1, k.first_attempt,
 	CASE WHEN $7::bool THEN k.call END, CASE WHEN $7::bool THEN k.input END, k.output,
-	k.error_kind, k.error, k.permanent, k.wake_at, k.child_run_id, k.parallel_group, k.worker_id, k.started_at, k.finished_at, k.sequence
+	k.error_kind, k.error, k.permanent, k.wake_at, k.child_run_id, k.position, k.worker_id, k.started_at, k.finished_at, k.sequence
 FROM k
 WHERE k.settled
 UNION ALL
 SELECT $3::uuid, k.step_id, 1, $1, 'RUNNING', k.step_kind, 1, 1, NULL, k.input, convert_to(CASE WHEN k.items
 	THEN json_build_object('items', convert_from(k.output, 'UTF8'::name)::json -> 'items')::text ELSE '{}' END, 'UTF8'::name),
-	NULL, NULL, false, k.now + (k.wake_at - $5::timestamptz), NULL, k.parallel_group, k.worker_id, k.started_at, NULL, NULL
+	NULL, NULL, false, k.now + (k.wake_at - $5::timestamptz), NULL, k.position, k.worker_id, k.started_at, NULL, NULL
 FROM k
 WHERE NOT k.settled AND k.step_kind = 'MARKER' AND k.attempt_number = k.last AND (k.items OR k.wake_at IS NOT NULL)`
 

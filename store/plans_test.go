@@ -135,7 +135,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 	lease := uuid.New()
 	var records []*Record
 	var parks []*Park
-	var finishes []*Finish
+	var finishes, failures []*Finish
 	var started []*Record
 	var leases, steps []string
 	var messages []Message
@@ -143,6 +143,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 	for _, id := range ids {
 		r := &ClaimedRun{RunID: id, Lease: lease, ParentRunID: id}
 		records, parks, finishes = append(records, record(r, "step", "x")), append(parks, sleep(r, time.Hour)), append(finishes, finish(r))
+		failures = append(failures, &Finish{RunID: id, Lease: lease, Status: Failed, Forget: []string{"step", "step/0"}})
 		started = append(started, &Record{StepRow: StepRow{RunID: id, StepID: "child", ChildRunID: uuid.New()}, Lease: lease, Start: &NewRun{Queue: "queue", Type: "type", Priority: 3}})
 		messages = append(messages, Message{RunID: id, Name: "signal", ID: id.String(), Payload: []byte("x")})
 		leases, steps, attempts = append(leases, lease.String()), append(steps, "step"), append(attempts, 1)
@@ -162,6 +163,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"lockRuns", lockRuns, []any{s.namespace, runs}, byKey},
 		{"lockFreeRuns", lockFreeRuns, []any{s.namespace, runs}, byKey},
 		{"parkRuns", parkRuns, s.parkArgs(parks), byKey},
+		{"forgetFailures", forgetFailures, s.forgetArgs(&Flush{Finishes: failures}), withKey(byKey, map[string][]string{stepsKey: {"run_id", "step_id", "namespace_id"}})},
 		{"finishRuns", finishRuns, s.finishArgs(finishes), byKey},
 		{"extendLeases", extendLeases, []any{s.namespace, runs, leases, micros(time.Minute)}, byKey},
 		{"heldStates", heldStates, []any{s.namespace, runs, leases}, byKey},
@@ -200,6 +202,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"endedChildren", endedChildren, []any{s.namespace, runs, 1000}, withKey(byKey, byStep)},
 		{"runWakeups", runWakeups, []any{s.namespace, runs}, byKey},
 		{"resumeRun", resumeRun, []any{s.namespace, ids[0]}, byKey},
+		{"forgetNamed", forgetNamed, []any{s.namespace, ids[0], []string{"step"}, []bool{true}}, withKey(byKey, byStep)},
 		{"otherActive", otherActive, []any{s.namespace, ids[0]}, map[string][]string{externalID: {"external_id", "namespace_id"}, runsKey: {"run_id", "namespace_id"}}},
 		{"runStatus", runStatus, []any{s.namespace, ids[0]}, byKey},
 		{"lockOver", lockOver, []any{s.namespace, ids[0]}, byKey},

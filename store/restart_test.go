@@ -247,8 +247,9 @@ func TestForkCopies(t *testing.T) {
 		{"just", 1, 9, 10, Completed, ""},
 		{"late", 1, 9, 10.000001, Completed, ""},
 		{"after", 1, 11, 12, Completed, "step_kind = 'SIGNAL', sequence = 4, "},
-		{"given up", 1, 1, 2, Failed, ""},                   // the workflow went on
-		{"forgotten", 1, 1, 2, Failed, "run_attempt = 0, "}, // by the attempt of the run that came to the step
+		{"given up", 1, 1, 2, Failed, ""},                    // the workflow went on
+		{"forgotten", 1, 1, 2, Failed, "forgotten_by = 0, "}, // by the attempt of the run that came to the step
+		{"given up, and forgotten later", 1, 1, 2, Failed, "forgotten_by = 1, "},
 		{"retrying", 1, 1, 2, Failed, "wake_at = now() - interval '1 day', "},
 		{"retrying", 2, 11, 12, Completed, ""},
 		{"nap", 1, 1, 30, Completed, "step_kind = 'SLEEP', wake_at = date_trunc('minute', now() - interval '2 hours') + interval '10 s', "},
@@ -261,7 +262,7 @@ func TestForkCopies(t *testing.T) {
 		{"map/1/x", 1, 12, 13, Completed, ""},
 		{"won", 1, 1, 5, Completed, marker},
 		{"won/b/loser", 1, 8, 9, Completed, ""},
-		{"lost", 1, 1, 5, Failed, marker + "run_attempt = 0, "},
+		{"lost", 1, 1, 5, Failed, marker + "forgotten_by = 0, "},
 		{"lost", 2, 6, 20, Completed, marker},
 		{"future", 1, 12, 13, Completed, marker},
 		{"out", 1, 12, 20, Failed, marker + "wake_at = date_trunc('minute', now() - interval '2 hours') + interval '25 s', "},
@@ -295,7 +296,7 @@ func TestForkCopies(t *testing.T) {
 	id := restart(t, s, Restart{Run: r.RunID, Step: "out/a/step"})
 	const whole = ` {"items":["i"],"winner":"w"}`
 	want := []string{
-		"approved 1 C" + whole, "early 1 F" + whole, "early 2 C" + whole, "given up 1 F" + whole, "just 1 C" + whole, `lost 1 R {"items" : ["i"]}`,
+		"approved 1 C" + whole, "early 1 F" + whole, "early 2 C" + whole, "given up 1 F" + whole, "given up, and forgotten later 1 F" + whole, "just 1 C" + whole, `lost 1 R {"items" : ["i"]}`,
 		`map 1 R {"items" : ["i"]}`, "map/0/x 1 C" + whole, "nap 1 C" + whole,
 		`out 1 R {"items" : ["i"]}`, "out/a/before 1 C" + whole, "out/a/stepping 1 C" + whole, "undo 0 C" + whole, `won 1 C {"winner":"w"}`, "won/b/loser 1 C" + whole,
 	}

@@ -23,10 +23,14 @@ type StepRow struct {
 	Error        string
 	Permanent    bool      // no further attempt would help
 	ChildRunID   uuid.UUID // of a CHILD_WORKFLOW
+	Position     int64     // in the run's order
 	Sequence     int64     // of a SIGNAL: the message it took; of a COMPENSATION: its place
 	WakeAt       time.Time // end of a sleep; of a FAILED attempt, when the next one may start: zero if it was the last
 	StartedAt    time.Time
 	FinishedAt   time.Time
+
+	// ForgottenBy is the attempt of the run that forgot this failure, or what it caused, when it ended; zero: none has.
+	ForgottenBy int
 }
 
 // The latest attempt of each step. The attempts of a run lie in its index one behind the other, and a step may have tens of
@@ -39,7 +43,8 @@ type StepRow struct {
 const history = `
 SELECT h.run_id, h.step_id, h.attempt_number, h.first_attempt, h.run_attempt, h.status, h.step_kind,
 	CASE WHEN h.bytes <= $3 THEN h.output END,
-	h.error_kind, h.error, h.permanent, h.wake_at, h.started_at, h.finished_at, h.child_run_id, h.sequence, h.bytes > $3
+	h.error_kind, h.error, h.permanent, h.wake_at, h.started_at, h.finished_at, h.child_run_id, h.sequence,
+	h.position, h.forgotten_by, h.bytes > $3
 FROM unnest($2::uuid[]) AS u (run_id)
 CROSS JOIN LATERAL (
 	SELECT l.*, sum(l.size) OVER (ROWS UNBOUNDED PRECEDING) AS bytes
@@ -124,12 +129,13 @@ func readHistory(out map[uuid.UUID][]*StepRow, more map[uuid.UUID]bool) func(pgx
 
 const stepAttempts = `
 SELECT s.run_id, s.step_id, s.attempt_number, s.first_attempt, s.run_attempt, s.status, s.step_kind, s.output,
-	s.error_kind, s.error, s.permanent, s.wake_at, s.started_at, s.finished_at, s.child_run_id, s.sequence
+	s.error_kind, s.error, s.permanent, s.wake_at, s.started_at, s.finished_at, s.child_run_id, s.sequence,
+	s.position, s.forgotten_by
 FROM kagzi.step_runs s
 WHERE s.run_id = $2 AND s.namespace_id = $1
-ORDER BY s.started_at, s.step_id, s.attempt_number`
+ORDER BY s.position, s.started_at, s.step_id, s.attempt_number`
 
-// StepAttempts returns every attempt of every step of a run, in order of their start.
+// StepAttempts returns every attempt of every step of a run, in the run's order.
 func (s *Store) StepAttempts(ctx context.Context, run uuid.UUID) ([]*StepRow, error) {
 	var out []*StepRow
 	err := do(ctx, func(ctx context.Context) error {
@@ -149,14 +155,16 @@ func eachStep(rows pgx.Rows, f func(*StepRow), further ...any) error {
 		var kind, text *string
 		var child *uuid.UUID
 		var sequence *int64
+		var forgotten *int
 		columns := append([]any{
 			&r.RunID, &r.StepID, &r.Attempt, &r.FirstAttempt, &r.RunAttempt, &r.Status, &r.Kind, &r.Output,
 			&kind, &text, &r.Permanent, utc(&r.WakeAt), utc(&r.StartedAt), utc(&r.FinishedAt), &child, &sequence,
+			&r.Position, &forgotten,
 		}, further...)
 		if err := rows.Scan(columns...); err != nil {
 			return err
 		}
-		r.ChildRunID, r.Sequence = deref(child), deref(sequence)
+		r.ChildRunID, r.Sequence, r.ForgottenBy = deref(child), deref(sequence), deref(forgotten)
 		r.ErrorKind, r.Error = deref(kind), deref(text)
 		f(r)
 	}
@@ -165,16 +173,15 @@ func eachStep(rows pgx.Rows, f func(*StepRow), further ...any) error {
 
 // A Record is one attempt of a step to write down, under a lease.
 type Record struct {
-	StepRow       // WakeAt, StartedAt and FinishedAt are the database's to fill in
-	Lease         uuid.UUID
-	Wake          time.Duration // WakeAt, counted from the record; negative for none
-	Elapsed       time.Duration // since the attempt began
-	Worker        uuid.UUID
-	ParallelGroup string
-	EndedAt       time.Time     // the database's time at which the step ended, if that is known; else it is the record's
-	Start         *NewRun       // the child to start with the record
-	Signal        string        // the name of the message that the step takes, with Sequence
-	Compensation  *Compensation // of a COMPENSATION; nil: a step under way may register one
+	StepRow      // WakeAt, StartedAt and FinishedAt are the database's to fill in
+	Lease        uuid.UUID
+	Wake         time.Duration // WakeAt, counted from the record; negative for none
+	Elapsed      time.Duration // since the attempt began
+	Worker       uuid.UUID
+	EndedAt      time.Time     // the database's time at which the step ended, if that is known; else it is the record's
+	Start        *NewRun       // the child to start with the record
+	Signal       string        // the name of the message that the step takes, with Sequence
+	Compensation *Compensation // of a COMPENSATION; nil: a step under way may register one
 
 	Outcome Outcome // Flush's answer. Done: the StepRow now is what the table holds, which may be an older result.
 }
@@ -186,19 +193,19 @@ type Record struct {
 // there: its external ID may be taken.
 const recordSteps = `
 INSERT INTO kagzi.step_runs AS s (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt,
-	output, error_kind, error, permanent, wake_at, parallel_group, worker_id, started_at, finished_at, child_run_id, sequence)
+	output, error_kind, error, permanent, wake_at, worker_id, started_at, finished_at, child_run_id, sequence, position)
 SELECT u.run_id, u.step_id, u.attempt_number, $1, u.status, u.step_kind, u.run_attempt, u.first_attempt,
 	u.output, NULLIF(u.error_kind, ''), NULLIF(u.error, ''), u.permanent,
 	CASE WHEN u.wake >= 0 THEN CASE WHEN u.status = 'RUNNING' THEN now() ELSE statement_timestamp() END + u.wake * interval '1 microsecond' END,
-	NULLIF(u.parallel_group, ''), u.worker_id,
+	u.worker_id,
 	LEAST(CASE WHEN u.status = 'RUNNING' THEN now() ELSE statement_timestamp() END - u.elapsed * interval '1 microsecond',
 		CASE WHEN u.ended_at > 0 THEN timestamptz 'epoch' + u.ended_at * interval '1 microsecond' END),
 	CASE WHEN u.status = 'RUNNING' THEN NULL WHEN u.ended_at > 0 THEN timestamptz 'epoch' + u.ended_at * interval '1 microsecond' ELSE statement_timestamp() END,
-	NULLIF(u.child_run_id, '00000000-0000-0000-0000-000000000000'), NULLIF(u.sequence, 0)
+	NULLIF(u.child_run_id, '00000000-0000-0000-0000-000000000000'), NULLIF(u.sequence, 0), u.position
 FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::int[], $6::text[], $7::text[], $8::int[], $9::int[], $10::bytea[],
-	$11::text[], $12::text[], $13::bigint[], $14::text[], $15::uuid[], $16::bigint[], $17::bool[], $18::uuid[], $19::bigint[], $20::bigint[], $21::bool[])
+	$11::text[], $12::text[], $13::bigint[], $14::bigint[], $15::uuid[], $16::bigint[], $17::bool[], $18::uuid[], $19::bigint[], $20::bigint[], $21::bool[])
 	AS u (run_id, lease, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, output,
-		error_kind, error, wake, parallel_group, worker_id, elapsed, permanent, child_run_id, sequence, ended_at, starts)
+		error_kind, error, wake, position, worker_id, elapsed, permanent, child_run_id, sequence, ended_at, starts)
 CROSS JOIN LATERAL (
 	SELECT 1
 	FROM kagzi.workflow_runs r
@@ -219,7 +226,7 @@ func (s *Store) recordArgs(records []*Record) []any {
 	n := len(records)
 	runs, leases, workers := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]uuid.UUID, n)
 	steps, statuses, kinds := make([]string, n), make([]string, n), make([]string, n)
-	errorKinds, errors, groups := make([]string, n), make([]string, n), make([]string, n)
+	errorKinds, errors, positions := make([]string, n), make([]string, n), make([]int64, n)
 	attempts, runAttempts, firsts := make([]int32, n), make([]int32, n), make([]int32, n)
 	wakes, elapsed := make([]int64, n), make([]int64, n)
 	outputs, permanent := make([][]byte, n), make([]bool, n)
@@ -227,7 +234,7 @@ func (s *Store) recordArgs(records []*Record) []any {
 	for i, r := range records {
 		runs[i], leases[i], workers[i] = r.RunID, r.Lease, r.Worker
 		steps[i], statuses[i], kinds[i] = r.StepID, r.Status, r.Kind
-		errorKinds[i], errors[i], groups[i] = r.ErrorKind, r.Error, r.ParallelGroup
+		errorKinds[i], errors[i], positions[i] = r.ErrorKind, r.Error, r.Position
 		attempts[i], runAttempts[i], firsts[i] = int32(r.Attempt), int32(r.RunAttempt), int32(r.FirstAttempt)
 		wakes[i], elapsed[i] = micros(r.Wake), micros(r.Elapsed)
 		if r.Wake < 0 {
@@ -238,7 +245,7 @@ func (s *Store) recordArgs(records []*Record) []any {
 	}
 	return []any{
 		s.namespace, array(runs), array(leases), steps, attempts, statuses, kinds, runAttempts, firsts, outputs,
-		errorKinds, errors, wakes, groups, array(workers), elapsed, permanent, array(children), sequences, ends, starts,
+		errorKinds, errors, wakes, positions, array(workers), elapsed, permanent, array(children), sequences, ends, starts,
 	}
 }
 

@@ -31,6 +31,7 @@ const (
 // Kinds of steps.
 const (
 	KindFunction     = "FUNCTION"
+	KindBranch       = "BRANCH"
 	KindSleep        = "SLEEP"
 	KindSignal       = "SIGNAL"
 	KindChild        = "CHILD_WORKFLOW"

@@ -204,7 +204,7 @@ func TestTableChecks(t *testing.T) {
 		},
 		{
 			"Compensated", "",
-			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, sequence, call, child_run_id, started_at) VALUES
+			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, position, call, child_run_id, started_at) VALUES
 				('00000000-0000-0000-0000-000000000007', 'ns', 'a#compensation', 1, 'COMPLETED', 'COMPENSATION', 1, 1, 1, '{}', '00000000-0000-0000-0000-0000000000a1', '2026-01-01 10:00'),
 				('00000000-0000-0000-0000-000000000007', 'ns', 'b#compensation', 1, 'COMPLETED', 'COMPENSATION', 1, 1, 2, '{}', '00000000-0000-0000-0000-0000000000b1', '2026-01-01 10:00');
 			INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, parent_run_id, parent_step_id, detached, created_at, started_at, finished_at, available_at) VALUES
@@ -214,7 +214,7 @@ func TestTableChecks(t *testing.T) {
 		},
 		{
 			"HalfCompensated", "a run that ended badly is compensated, all of it",
-			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, sequence, call, child_run_id, started_at) VALUES
+			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, position, call, child_run_id, started_at) VALUES
 				('00000000-0000-0000-0000-000000000007', 'ns', 'a#compensation', 1, 'RUNNING', 'COMPENSATION', 1, 1, 1, '{}', NULL, '2026-01-01 10:00'),
 				('00000000-0000-0000-0000-000000000007', 'ns', 'b#compensation', 1, 'COMPLETED', 'COMPENSATION', 1, 1, 2, '{}', '00000000-0000-0000-0000-0000000000b1', '2026-01-01 10:00');
 			INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, parent_run_id, parent_step_id, detached, created_at, started_at, finished_at, available_at) VALUES
@@ -223,7 +223,7 @@ func TestTableChecks(t *testing.T) {
 		},
 		{
 			"CompensatedInTheWrongOrder", "a run is compensated from its last registration to its first",
-			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, sequence, call, child_run_id, started_at) VALUES
+			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, position, call, child_run_id, started_at) VALUES
 				('00000000-0000-0000-0000-000000000007', 'ns', 'a#compensation', 1, 'COMPLETED', 'COMPENSATION', 1, 1, 1, '{}', '00000000-0000-0000-0000-0000000000a1', '2026-01-01 10:00'),
 				('00000000-0000-0000-0000-000000000007', 'ns', 'b#compensation', 1, 'COMPLETED', 'COMPENSATION', 1, 1, 2, '{}', '00000000-0000-0000-0000-0000000000b1', '2026-01-01 10:00');
 			INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, parent_run_id, parent_step_id, detached, created_at, started_at, finished_at, available_at) VALUES
@@ -233,7 +233,7 @@ func TestTableChecks(t *testing.T) {
 		},
 		{
 			"CompletedAndCompensated", "a run that completes is not compensated",
-			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, sequence, call, child_run_id, started_at) VALUES
+			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, position, call, child_run_id, started_at) VALUES
 				('00000000-0000-0000-0000-000000000001', 'ns', 'a#compensation', 1, 'COMPLETED', 'COMPENSATION', 1, 1, 1, '{}', '00000000-0000-0000-0000-0000000000a1', '2026-01-01 10:00');
 			INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, parent_run_id, parent_step_id, detached, created_at, started_at, finished_at, available_at) VALUES
 				('00000000-0000-0000-0000-0000000000a1', 'ns', 'q', 'undo', 'COMPLETED', '00000000-0000-0000-0000-000000000001', 'a#compensation', true, '2026-01-01 10:02', '2026-01-01 10:02', '2026-01-01 10:03', NULL);
@@ -241,7 +241,7 @@ func TestTableChecks(t *testing.T) {
 		},
 		{
 			"CompensatedBeforeItsChild", "the compensations of children are over before those of their parent begin",
-			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, sequence, call, child_run_id, started_at) VALUES
+			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, position, call, child_run_id, started_at) VALUES
 				('00000000-0000-0000-0000-000000000007', 'ns', 'a#compensation', 1, 'COMPLETED', 'COMPENSATION', 1, 1, 1, '{}', '00000000-0000-0000-0000-0000000000a1', '2026-01-01 10:00'),
 				('00000000-0000-0000-0000-000000000007', 'ns', 'kid', 1, 'COMPLETED', 'CHILD_WORKFLOW', 1, 1, NULL, NULL, '00000000-0000-0000-0000-0000000000b1', '2026-01-01 10:00');
 			UPDATE kagzi.step_runs SET finished_at = '2026-01-01 10:00' WHERE step_id IN ('kid', 'a#compensation');
@@ -252,7 +252,7 @@ func TestTableChecks(t *testing.T) {
 		},
 		{
 			"CompensationThatNobodyWaitsFor", "a compensation that is under way has a run that waits for it",
-			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, sequence, call, child_run_id, started_at) VALUES
+			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, position, call, child_run_id, started_at) VALUES
 				('00000000-0000-0000-0000-000000000007', 'ns', 'a#compensation', 1, 'COMPLETED', 'COMPENSATION', 1, 1, 1, '{}', '00000000-0000-0000-0000-0000000000a1', '2026-01-01 10:00');
 			INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, parent_run_id, parent_step_id, detached, created_at, started_at, finished_at, available_at) VALUES
 				('00000000-0000-0000-0000-0000000000a1', 'ns', 'q', 'undo', 'PENDING', '00000000-0000-0000-0000-000000000007', 'a#compensation', true, '2026-01-01 10:02', '2026-01-01 10:02', NULL, now())`,

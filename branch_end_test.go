@@ -1,0 +1,258 @@
+package kagzi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// untilCancelled is a step function that counts its calls and ends with its context.
+func untilCancelled(calls *atomic.Int64) func(context.Context) error {
+	return func(ctx context.Context) error {
+		calls.Add(1)
+		<-ctx.Done()
+		return ctx.Err()
+	}
+}
+
+// naps lets the run leave memory n times, and come back.
+func naps(ctx Context, n int) error {
+	for i := range n {
+		if err := Sleep(ctx, fmt.Sprint("nap", i), time.Hour); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// throughNaps ends the naps from the first to the last one given.
+func (k *kit) throughNaps(id RunID, first, last int) {
+	k.t.Helper()
+	for i := first; i <= last; i++ {
+		k.waitStatus(id, StatusSleeping, fmt.Sprint("timer nap", i))
+		k.forward(id)
+	}
+}
+
+var headline = DefineSignal[string]("headline")
+
+// TestFailedBranchIsReplayedFromHistory lets a branch fail while others below it are at work, handles that, and wakes the
+// run up again and again: nothing begins below the branch, and the message that comes later is the workflow's own.
+func TestFailedBranchIsReplayedFromHistory(t *testing.T) {
+	k := newKit(t)
+	wf := Define[int, string]("wf", noRetry)
+	var hotel atomic.Int64
+	serve(k, wf, func(ctx Context, _ int) (string, error) {
+		_, err := Go(ctx, "trip", func(ctx Context) (int, error) {
+			Go(ctx, "hotel", func(ctx Context) (int, error) { return 0, Do(ctx, "book", untilCancelled(&hotel)) })
+			Go(ctx, "listener", func(ctx Context) (string, error) { return WaitSignal(ctx, headline) })
+			waitFor(t, "the hotel is being booked", func() bool { return hotel.Load() > 0 })
+			return 0, Do(ctx, "flight", failing)
+		}).Result(ctx)
+		if err == nil {
+			return "", errors.New("no failure")
+		}
+		if err := naps(ctx, 3); err != nil {
+			return "", err
+		}
+		return WaitSignal(ctx, headline)
+	})
+	run := begin(k, wf, 1)
+	k.throughNaps(run.ID(), 0, 1)
+	k.waitStatus(run.ID(), StatusSleeping, "timer nap2")
+	k.signal(run.ID(), headline.With("for the root"))
+	k.throughNaps(run.ID(), 2, 2)
+	if got := resultOf(k, run); got != "for the root" {
+		t.Errorf("got %q", got)
+	}
+	if n := hotel.Load(); n != 1 {
+		t.Errorf("the hotel was called %d times", n)
+	}
+	if rows := k.steps(run.ID())["trip"]; len(rows) != 1 || rows[0].Type != StepBranch || rows[0].Status != StatusFailed {
+		t.Errorf("the branch's end is recorded as %+v", rows)
+	}
+}
+
+// TestVariablesOfAFailedGroup sets a variable in a branch of a group that another branch ends: it is the same in a replay.
+func TestVariablesOfAFailedGroup(t *testing.T) {
+	t.Parallel()
+	for name, group := range map[string]struct {
+		rest func(Context) error
+		opts []BranchOption
+	}{
+		"Failed":   {rest: func(ctx Context) error { return Do(ctx, "bad", failing) }},
+		"TimedOut": {rest: func(ctx Context) error { return Sleep(ctx, "long", time.Hour) }, opts: []BranchOption{Timeout(time.Second)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := newKit(t)
+			replayed(k, func(ctx Context) string {
+				booked := make(chan struct{})
+				var flight string
+				err := Parallel(ctx, "trip", map[string]func(Context) error{
+					"flight": func(ctx Context) (err error) {
+						defer close(booked)
+						flight, err = Step(ctx, "book", onceEnded(t, "book", "LH 1"))
+						return err
+					},
+					"rest": func(ctx Context) error {
+						<-booked
+						return group.rest(ctx)
+					},
+				}, group.opts...)
+				if err == nil {
+					t.Error("no error")
+				}
+				if flight != "LH 1" {
+					t.Errorf("the flight is %q", flight)
+				}
+				return flight
+			})
+		})
+	}
+}
+
+// TestGoOnACancelledBranch starts branches on one that is being cancelled: the run handles the failure, and completes.
+func TestGoOnACancelledBranch(t *testing.T) {
+	k := newKit(t)
+	wf := Define[int, string]("wf", noRetry)
+	serve(k, wf, func(ctx Context, _ int) (string, error) {
+		cancelled := make(chan struct{})
+		err := Parallel(ctx, "p", map[string]func(Context) error{
+			"bad": func(ctx Context) error { return Do(ctx, "s", failing) },
+			"late": func(ctx Context) error {
+				<-ctx.Done()
+				defer close(cancelled)
+				Go(ctx, "nobody asks", func(ctx Context) (int, error) { return 1, nil })
+				return nil
+			},
+		})
+		<-cancelled
+		if err == nil {
+			return "", errors.New("no failure")
+		}
+		return "handled", nil
+	})
+	if got := resultOf(k, begin(k, wf, 1)); got != "handled" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// TestTwoBranchesFail lets two branches of a member fail, of which the member returns the first: the second changes
+// nothing, whichever ends first.
+func TestTwoBranchesFail(t *testing.T) {
+	t.Parallel()
+	for _, order := range []string{"ab", "ba"} {
+		t.Run(order, func(t *testing.T) {
+			k := newKit(t)
+			got := replayed(k, func(ctx Context) string {
+				done := map[byte]chan struct{}{'a': make(chan struct{}), 'b': make(chan struct{})}
+				err := Parallel(ctx, "p", map[string]func(Context) error{"m": func(ctx Context) error {
+					branch := func(name byte) func(Context) (int, error) {
+						return func(ctx Context) (int, error) {
+							defer close(done[name])
+							if name == order[1] {
+								<-done[order[0]]
+							}
+							return 0, errors.New(string(name))
+						}
+					}
+					a, b := Go(ctx, "a", branch('a')), Go(ctx, "b", branch('b'))
+					<-done['b']
+					_, err := a.Result(ctx)
+					_ = b
+					return err
+				}})
+				return fmt.Sprint(err)
+			})
+			if got != `kagzi: branch "m": a` {
+				t.Errorf("got %s", got)
+			}
+		})
+	}
+}
+
+// TestRaceWonAfterAFailure has the winner of a race handle a failed step, and the run fail later: in the next attempt the
+// race is as it was.
+func TestRaceWonAfterAFailure(t *testing.T) {
+	k := newKit(t)
+	wf := Define[int, string]("wf", twice)
+	var probes atomic.Int64
+	serve(k, wf, func(ctx Context, _ int) (string, error) {
+		_, got, err := Race(ctx, "r", map[string]func(Context) (string, error){
+			"a": func(ctx Context) (string, error) {
+				err := Do(ctx, "probe", func(context.Context) error {
+					if probes.Add(1) == 1 {
+						return Permanent(errors.New("closed"))
+					}
+					return nil
+				})
+				if err == nil {
+					return "", errors.New("the probe was made again")
+				}
+				return "fallback", nil
+			},
+			"b": func(ctx Context) (string, error) { return "", Sleep(ctx, "long", time.Hour) },
+		})
+		if err == nil && ctx.Attempt() == 1 {
+			err = errors.New("not yet")
+		}
+		return got, err
+	})
+	if got := resultOf(k, begin(k, wf, 1)); got != "fallback" || probes.Load() != 1 {
+		t.Errorf("got %q after %d probes", got, probes.Load())
+	}
+}
+
+// TestBranchesThatOutliveTheirGroup start in a branch that has succeeded, or won, and go on when the group is over, also in
+// a replay.
+func TestBranchesThatOutliveTheirGroup(t *testing.T) {
+	k := newKit(t)
+	wf := Define[int, []string]("wf", noRetry)
+	var left atomic.Int64
+	serve(k, wf, func(ctx Context, _ int) ([]string, error) {
+		leaves := func(ctx Context) (int, error) {
+			Go(ctx, "left", func(ctx Context) (int, error) {
+				if err := naps(ctx, 1); err != nil {
+					return 0, err
+				}
+				return 0, Do(ctx, "s", func(context.Context) error { left.Add(1); return nil })
+			})
+			return 1, nil
+		}
+		_, _, err := Race(ctx, "race", map[string]func(Context) (int, error){
+			"a": leaves, "b": func(ctx Context) (int, error) { return 0, Sleep(ctx, "long", time.Hour) },
+		})
+		if err != nil {
+			return nil, err
+		}
+		_, err = Map(ctx, "map", []int{1}, func(ctx Context, _ int) (int, error) { return leaves(ctx) }, Timeout(time.Hour))
+		return nil, err
+	})
+	run := begin(k, wf, 1)
+	k.waitStatus(run.ID(), StatusSleeping, "timer race/a/left/nap0")
+	k.forward(run.ID())
+	resultOf(k, run)
+	if left.Load() != 2 {
+		t.Errorf("%d of 2 branches went on", left.Load())
+	}
+}
+
+// TestClosedBranchThatWaitsForAnother replays a branch that was cancelled while it waited for a branch that goes on.
+func TestClosedBranchThatWaitsForAnother(t *testing.T) {
+	k := newKit(t)
+	got := replayed(k, func(ctx Context) []string {
+		other := Go(ctx, "other", func(ctx Context) (int, error) { return 0, Sleep(ctx, "long", 2*time.Hour) })
+		err := Parallel(ctx, "p", map[string]func(Context) error{
+			"bad":  func(ctx Context) error { return Do(ctx, "s", failing) },
+			"wait": func(ctx Context) error { _, err := other.Result(ctx); return err },
+		})
+		return []string{fmt.Sprint(err)}
+	})
+	if want := []string{`kagzi: branch "bad": step "p/bad/s": broken (unknown, 1 attempt)`}; !slices.Equal(got, want) {
+		t.Errorf("got %q", got)
+	}
+}

@@ -1,0 +1,113 @@
+package kagzi
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"sync/atomic"
+)
+
+// What the next attempt of a run forgets is decided when an attempt ends, because the function has returned an error: the
+// failures in the chain of that error, and those that nothing was begun after. All others the function has dealt with: they
+// stand, or the next attempt would go another way than the one on which it did what is recorded.
+
+// A failure is what a branch was told that is recorded under id.
+type failure struct {
+	id       string
+	by       *branch
+	followed atomic.Bool // something was begun after it, by who knew of it
+}
+
+// fails notes that the branch is told of the failure that is recorded under id.
+func (b *branch) fails(id string) *failure {
+	b.e.mu.Lock()
+	defer b.e.mu.Unlock()
+	return b.failsLocked(id)
+}
+
+func (b *branch) failsLocked(id string) *failure {
+	f := &failure{id: id, by: b}
+	b.e.failures = append(b.e.failures, f)
+	b.unfollowed = append(b.unfollowed, f)
+	return f
+}
+
+// follow notes that the branch begins something: it has dealt with the failures that it knew of.
+func (b *branch) follow() {
+	for _, f := range b.unfollowed {
+		f.followed.Store(true)
+	}
+	b.unfollowed = nil
+}
+
+// learn passes on to b, which has waited for another branch, the failures that nothing has followed there.
+func (b *branch) learn(from *branch) {
+	if from != nil {
+		b.unfollowed = append(b.unfollowed, from.unfollowed...)
+	}
+}
+
+// stands reports whether the failure was dealt with: something was begun after it, or after the end of a branch in which it
+// was.
+func (f *failure) stands() bool {
+	if f.followed.Load() {
+		return true
+	}
+	for b := f.by; b != nil; b = b.parent {
+		if b.end != nil && b.end.followed.Load() {
+			return true
+		}
+	}
+	return false
+}
+
+// forgets returns the IDs of what the next attempt of the run forgets, given the error that this one ends with. With a
+// failure go the failures of the branches that it was in, and of their groups.
+func (e *execution) forgets(err error) []string {
+	ids := map[string]bool{}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, f := range e.failures {
+		if !f.stands() {
+			ids[f.id] = true
+		}
+	}
+	e.chainLocked(err, ids)
+	for id := range maps.Clone(ids) {
+		for end := strings.LastIndexByte(id, '/'); end > 0; end = strings.LastIndexByte(id[:end], '/') {
+			ids[id[:end]] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(ids))
+}
+
+// chainLocked adds the IDs of the failures in err's chain. What a branch of Go returned is the user's own error, and
+// is known by itself.
+func (e *execution) chainLocked(err error, ids map[string]bool) {
+	defer func() { _ = recover() }() // a method of a user's error
+	walkErrors(err, func(err error) bool {
+		switch err := err.(type) {
+		case *StepError:
+			ids[err.Step] = true
+		case *RunError:
+			ids[err.step] = true
+		case *refusedChild:
+			ids[err.step] = true
+		case *BranchError:
+			ids[err.id] = true
+			for _, other := range err.others {
+				e.chainLocked(other, ids)
+			}
+		}
+		if reflect.TypeOf(err).Comparable() {
+			for _, r := range e.branches {
+				if r.err == err {
+					ids[r.name] = true
+				}
+			}
+		}
+		return false
+	})
+	delete(ids, "")
+}
