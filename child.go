@@ -480,7 +480,7 @@ func (c *child) takeIn(b *branch) (*store.StepRow, *event, error) {
 		return c.row, nil, nil
 	}
 	end := e.ends[c.id]
-	if end == nil || e.audit != nil {
+	if end == nil {
 		defer e.mu.Unlock()
 		return nil, e.arrivalLocked(c.id.String()), nil
 	}
@@ -563,7 +563,7 @@ func (b *branch) awaitAll(children []*child) error {
 		e.mu.Lock()
 		past := e.anyEnd.fired
 		left = slices.DeleteFunc(left, func(c *child) bool {
-			return c.row.Status != store.Running || e.ends[c.id] != nil && e.audit == nil
+			return c.row.Status != store.Running || e.ends[c.id] != nil
 		})
 		e.mu.Unlock()
 		if len(left) == 0 {

@@ -305,6 +305,9 @@ func (b *branch) failLocked(err error) {
 	}
 	r := b.e.newRecord(b.result.name, store.KindBranch, store.Failed, b.attempt+1, b.attempt+1)
 	r.ErrorKind, r.Error, r.EndedAt = string(KindOf(err)), errorText(err), b.now
+	if now := b.e.s.now(); now.After(b.now) { // a fork goes by it
+		r.EndedAt = now
+	}
 	by := b.root()
 	if b.mayLose() {
 		by = b

@@ -189,7 +189,8 @@ func TestNothingOfNilPanics(t *testing.T) {
 		"Define": Define[int, int], "DefineSignal": DefineSignal[int], "CurrentStep": CurrentStep, "KindOf": KindOf, "HTTPStatus": HTTPStatus,
 		"Permanent": func() { _ = Permanent(nil) }, "RetryAfter": func() { _ = RetryAfter(nil, 0) },
 		"FormatDuration": FormatDuration, "ParseDuration": ParseDuration, "CollectErrors": CollectErrors, "Default": Default, "Detached": Detached,
-		"DryRun": DryRun, "InheritCompensations": InheritCompensations, "UndoneBy": func() { UndoneBy(Workflow[int, int]{}) }, "Input": Input, "InTx": InTx,
+		"DryRun": DryRun, "InheritCompensations": InheritCompensations, "UndoneBy": func() { UndoneBy(Workflow[int, int]{}) }, "Input": Input, "InTx": InTx, "AllowAdditions": AllowAdditions,
+		"Forget": func() { _ = Forget() },
 	} {
 		if !functions[name] {
 			t.Errorf("there is no function %s", name)

@@ -50,7 +50,8 @@ func (s *Store) forkPoint(ctx context.Context, tx pgx.Tx, run uuid.UUID, step st
 }
 
 // Copied is, with all attempts, each step that had its result at the moment $5: that completed or failed for good, and was
-// not forgotten by the attempt of the run, $6, that it was. Of what was forgotten later the copy knows nothing. A sleep is over when its time has passed, whenever that was written down.
+// not forgotten by the attempt of the run, $6, that it was. Of what was forgotten later the copy knows nothing. A sleep is
+// over when its time has passed, whenever that was written down. The branches around the step have not failed yet.
 // What was under way begins again, but for groups: those around the step, and others that had begun, keep the items of
 // Map and what was left of their Timeout, and forget what they decided later; one that has neither has nothing to keep.
 // Of the step itself nothing is copied, nor of what is below it. A compensation that was registered before something that
@@ -58,7 +59,7 @@ func (s *Store) forkPoint(ctx context.Context, tx pgx.Tx, run uuid.UUID, step st
 // is about the step, and is registered anew.
 const copySteps = `
 WITH h AS MATERIALIZED (
-	SELECT s.*, statement_timestamp() AS now, s.step_kind = 'MARKER' AND starts_with($4, s.step_id || '/') AS around,
+	SELECT s.*, statement_timestamp() AS now, s.step_kind IN ('MARKER', 'BRANCH') AND starts_with($4, s.step_id || '/') AS around,
 		coalesce(substring(s.output FROM 1 FOR 10) = '{"items":[', false) AS items,
 		CASE WHEN s.step_kind = 'SLEEP' AND s.status = 'COMPLETED' THEN coalesce(s.wake_at, s.finished_at) ELSE s.finished_at END AS ended_at
 	FROM kagzi.step_runs s

@@ -270,6 +270,8 @@ func TestForkCopies(t *testing.T) {
 		{"out/a/step", 2, 14, 15, Completed, ""},
 		{"out/a/step/below", 1, 1, 2, Completed, ""},
 		{"out/a/before", 1, 8, 9, Completed, ""},
+		{"out/a", 1, 3, 4, Failed, "step_kind = 'BRANCH', "},
+		{"out/b", 1, 3, 4, Failed, "step_kind = 'BRANCH', "},
 		{"out/a/stepping", 1, 8, 9, Completed, ""},
 	}
 	output := func(step string) string {
@@ -298,7 +300,7 @@ func TestForkCopies(t *testing.T) {
 	want := []string{
 		"approved 1 C" + whole, "early 1 F" + whole, "early 2 C" + whole, "given up 1 F" + whole, "given up, and forgotten later 1 F" + whole, "just 1 C" + whole, `lost 1 R {"items" : ["i"]}`,
 		`map 1 R {"items" : ["i"]}`, "map/0/x 1 C" + whole, "nap 1 C" + whole,
-		`out 1 R {"items" : ["i"]}`, "out/a/before 1 C" + whole, "out/a/stepping 1 C" + whole, "undo 0 C" + whole, `won 1 C {"winner":"w"}`, "won/b/loser 1 C" + whole,
+		`out 1 R {"items" : ["i"]}`, "out/a/before 1 C" + whole, "out/a/stepping 1 C" + whole, "out/b 1 F" + whole, "undo 0 C" + whole, `won 1 C {"winner":"w"}`, "won/b/loser 1 C" + whole,
 	}
 	if got := copied(t, s, id); !slices.Equal(got, want) {
 		t.Errorf("copied\n%q, want\n%q", got, want)
