@@ -159,20 +159,25 @@ func TestCompensationsRunWhenTheTimeIsOver(t *testing.T) {
 	t.Parallel()
 	env := kagzitest.New(t)
 	kagzi.Handle(env.Worker, trial, func(ctx kagzi.Context, _ string) (string, error) {
-		kagzi.Compensate(ctx, "release", func(context.Context) error { return errors.New("the real one") })
+		kagzi.Compensate(ctx, "reserve", release.With("table 7"))
 		if err := kagzi.Do(ctx, "reserve", func(context.Context) error { return nil }); err != nil {
 			return "", err
 		}
 		return "", kagzi.Sleep(ctx, "cooling-off", 30*day)
 	})
+	kagzi.Handle(env.Worker, release, func(ctx kagzi.Context, what string) (string, error) {
+		return what, errors.Join(kagzi.Sleep(ctx, "notice", day), kagzi.Do(ctx, "free", func(context.Context) error { return errReal }))
+	})
 	released := 0
-	kagzitest.MockDo(env, "release", func(context.Context) error { released++; return nil })
+	kagzitest.MockDo(env, "free", func(context.Context) error { released++; return nil })
 	run := kagzitest.Start(env, trial, "", kagzi.Timeout(14*day))
 	if _, err := kagzitest.Result(env, run); !errors.Is(err, kagzi.KindDeadline) {
 		t.Errorf("got %v, want a deadline", err)
 	}
 	mustEqual(t, "releases", released, 1)
-	mustSteps(t, env, run.ID(), "reserve", "release")
+	mustSteps(t, env, run.ID(), "reserve", "reserve#compensation")
+	info := infoOf(t, env, run.ID())
+	mustEqual(t, "how long it took", info.EndedAt.Sub(info.StartedAt).Round(time.Hour), 15*day) // the day's notice is waited for
 }
 
 func TestARunThatWaitsForTheOneBeforeIsWaitedFor(t *testing.T) {

@@ -40,7 +40,7 @@ func TestCorrectCodeReplays(t *testing.T) {
 			return "", kagzi.Permanent(errors.New(v))
 		}},
 		{name: "CompensateReadFail", send: []kagzi.Message{sigA.With("x")}, fn: func(ctx kagzi.Context, _ string) (string, error) {
-			kagzi.Compensate(ctx, "undo", func(context.Context) error { return nil })
+			kagzi.Compensate(ctx, "booking", release.With("x"))
 			v, err := kagzi.WaitSignal(ctx, sigA)
 			if err != nil {
 				return "", err
@@ -48,31 +48,31 @@ func TestCorrectCodeReplays(t *testing.T) {
 			return "", kagzi.Permanent(errors.New(v))
 		}},
 		{name: "CompensateSleepFail", fn: func(ctx kagzi.Context, _ string) (string, error) {
-			kagzi.Compensate(ctx, "undo", func(context.Context) error { return nil })
+			kagzi.Compensate(ctx, "booking", release.With("x"))
 			if err := kagzi.Sleep(ctx, "s", time.Hour); err != nil {
 				return "", err
 			}
 			return "", no
 		}},
 		{name: "CompensateChildFails", fn: func(ctx kagzi.Context, _ string) (string, error) {
-			kagzi.Compensate(ctx, "undo", func(context.Context) error { return nil })
+			kagzi.Compensate(ctx, "booking", release.With("x"))
 			_, err := kagzi.RunChild(ctx, "kid", akid, "fail")
 			return "", kagzi.Permanent(err)
 		}},
 		{name: "CompensateParallelFails", fn: func(ctx kagzi.Context, _ string) (string, error) {
-			kagzi.Compensate(ctx, "undo", func(context.Context) error { return nil })
+			kagzi.Compensate(ctx, "booking", release.With("x"))
 			return "", kagzi.Parallel(ctx, "p", map[string]func(kagzi.Context) error{
 				"a": func(ctx kagzi.Context) error { _, err := kagzi.WaitSignal(ctx, sigB); return err },
 				"b": func(ctx kagzi.Context) error { return kagzi.Do(ctx, "x", func(context.Context) error { return no }) },
 			})
 		}},
 		{name: "CompensateTimeoutFails", fn: func(ctx kagzi.Context, _ string) (string, error) {
-			kagzi.Compensate(ctx, "undo", func(context.Context) error { return nil })
+			kagzi.Compensate(ctx, "booking", release.With("x"))
 			_, err := kagzi.WaitSignal(ctx, sigA, kagzi.Timeout(time.Hour))
 			return "", err
 		}},
 		{name: "CompensatePanics", fn: func(ctx kagzi.Context, _ string) (string, error) {
-			kagzi.Compensate(ctx, "undo", func(context.Context) error { return nil })
+			kagzi.Compensate(ctx, "booking", release.With("x"))
 			if err := kagzi.Sleep(ctx, "s", time.Hour); err != nil {
 				return "", err
 			}
@@ -205,6 +205,9 @@ func TestCorrectCodeReplays(t *testing.T) {
 			t.Parallel()
 			env := kagzitest.New(t)
 			kagzi.Handle(env.Worker, awf, tt.fn)
+			kagzi.Handle(env.Worker, release, func(ctx kagzi.Context, what string) (string, error) {
+				return what, kagzi.Sleep(ctx, "notice", time.Minute)
+			})
 			kagzi.Handle(env.Worker, akid, func(ctx kagzi.Context, s string) (string, error) {
 				if s == "fail" {
 					return "", no

@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -234,6 +235,7 @@ func Result[Out any](e *Env, run *kagzi.Run[Out]) (Out, error) {
 
 // Steps lists what ran in the run, in the order of its start: the IDs of its steps, sleeps and so on that ended, such as
 // "ship/0/pack" for a step of a branch; that of a failed attempt with the kind of the failure behind it: "charge (network)".
+// Compensations that have run come after all else: "charge#compensation".
 // [kagzi.Client.Steps] says more.
 func (e *Env) Steps(ref kagzi.Ref) []string {
 	e.t.Helper()
@@ -241,10 +243,19 @@ func (e *Env) Steps(ref kagzi.Ref) []string {
 	if err != nil {
 		e.t.Fatalf("kagzitest: %v", err)
 	}
+	slices.SortStableFunc(attempts, func(a, b kagzi.StepAttempt) int { // compensations start with their registration
+		ran := func(a kagzi.StepAttempt) time.Time {
+			if a.Type == kagzi.StepCompensation {
+				return a.EndedAt
+			}
+			return time.Time{}
+		}
+		return ran(a).Compare(ran(b))
+	})
 	var out []string
 	for _, a := range attempts {
 		switch {
-		case a.Attempt == 0 || strings.HasPrefix(a.Step, "#"): // a registration, and a note of the engine's own
+		case strings.HasPrefix(a.Step, "#"): // a note of the engine's own
 		case a.Status == kagzi.StatusCompleted && a.Kind == "":
 			out = append(out, a.Step)
 		case a.Status == kagzi.StatusCompleted, a.Status == kagzi.StatusFailed:

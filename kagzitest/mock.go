@@ -35,13 +35,13 @@ type call struct {
 // returns another type than T fails, and the test with it; so does the test if steps ran and none has called fn, see
 // [Config]. Mock may be called at any time.
 //
-// A child is no step: give its workflow another function, with [kagzi.Handle].
+// A child is no step, nor is what [kagzi.Compensate] registers: give its workflow another function, with [kagzi.Handle].
 func Mock[T any](e *Env, name string, fn func(context.Context) (T, error)) {
 	e.t.Helper()
 	e.mock(name, fn == nil, &mock{fn: func(ctx context.Context) (any, error) { return fn(ctx) }})
 }
 
-// MockDo is [Mock] for the steps of [kagzi.Do] and [kagzi.DoTx], and for what [kagzi.Compensate] registered.
+// MockDo is [Mock] for the steps of [kagzi.Do] and [kagzi.DoTx].
 func MockDo(e *Env, name string, fn func(context.Context) error) {
 	e.t.Helper()
 	e.mock(name, fn == nil, &mock{do: true, fn: func(ctx context.Context) (any, error) { return nil, fn(ctx) }})

@@ -220,21 +220,21 @@ func TestReplayFindsWhatChanged(t *testing.T) {
 			nil,
 		},
 		{
-			"AFailureThatWasUndone",
-			undone("c"), undone("c"), nil,
+			"AFailureThatWasCompensated",
+			compensated("c"), compensated("c"), nil,
 		},
 		{
-			"AnotherFailureThatWasUndone",
-			undone("c"),
+			"AnotherFailureThatWasCompensated",
+			compensated("c"),
 			func(ctx kagzi.Context, _ string) (string, error) {
-				_, err := undone("c")(ctx, "")
+				_, err := compensated("c")(ctx, "")
 				return "", fmt.Errorf("order: %w", err)
 			},
 			[]string{`it failed (unknown): order: `, `; the run failed (unknown): `},
 		},
 		{
-			"AFailureElsewhereThatWasUndone",
-			undone("c"), undone("d"),
+			"AFailureElsewhereThatWasCompensated",
+			compensated("c"), compensated("d"),
 			[]string{`the code comes to a step "d", which the history does not have`},
 		},
 		{
@@ -250,6 +250,7 @@ func TestReplayFindsWhatChanged(t *testing.T) {
 			t.Parallel()
 			env := kagzitest.New(t)
 			kagzi.Handle(env.Worker, trial, c.was)
+			kagzi.Handle(env.Worker, release, func(ctx kagzi.Context, what string) (string, error) { return what, do(ctx, "free") })
 			run := kagzitest.Start(env, trial, "", kagzi.RetryPolicy{MaxAttempts: 1})
 			env.Skip(run.ID())
 			before := env.Steps(run.ID())
@@ -274,10 +275,10 @@ func race(ctx kagzi.Context, _ string) (string, error) {
 	return winner, err
 }
 
-// undone is code that fails at a step and is undone then.
-func undone(step string) code {
+// compensated is code that fails at a step and is compensated then.
+func compensated(step string) code {
 	return func(ctx kagzi.Context, _ string) (string, error) {
-		kagzi.Compensate(ctx, "release", func(context.Context) error { return nil })
+		kagzi.Compensate(ctx, "reserve", release.With("table 7"))
 		return "", errors.Join(do(ctx, "reserve"), fail(ctx, step))
 	}
 }

@@ -25,7 +25,7 @@ func TestCancel(t *testing.T) {
 		pending := start(t, s, newRun())[0]
 		for _, id := range []uuid.UUID{rs[0].RunID, rs[1].RunID, pending} {
 			for range 2 { // a cancelled run stays so
-				if err := cancelled(s.Cancel(t.Context(), nil, id, "")); err != nil {
+				if err := cancelled(s.Cancel(t.Context(), nil, id, "", 0)); err != nil {
 					t.Error(err)
 				}
 			}
@@ -33,12 +33,12 @@ func TestCancel(t *testing.T) {
 				t.Errorf("row %+v", row)
 			}
 		}
-		wantError(t, cancelled(s.Cancel(t.Context(), nil, rs[2].RunID, "")), ErrRunFinished)
-		wantError(t, cancelled(s.Cancel(t.Context(), nil, uuid.New(), "")), ErrRunNotFound)
-		wantError(t, cancelled(New(s.pool, "other").Cancel(t.Context(), nil, rs[0].RunID, "")), ErrRunNotFound)
+		wantError(t, cancelled(s.Cancel(t.Context(), nil, rs[2].RunID, "", 0)), ErrRunFinished)
+		wantError(t, cancelled(s.Cancel(t.Context(), nil, uuid.New(), "", 0)), ErrRunNotFound)
+		wantError(t, cancelled(New(s.pool, "other").Cancel(t.Context(), nil, rs[0].RunID, "", 0)), ErrRunNotFound)
 		template := start(t, s, newRun())[0]
 		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'SCHEDULED' WHERE run_id = $1`, template)
-		wantError(t, cancelled(s.Cancel(t.Context(), nil, template, "")), ErrRunNotFound)
+		wantError(t, cancelled(s.Cancel(t.Context(), nil, template, "", 0)), ErrRunNotFound)
 
 		// Cancel wins over what was under way.
 		f := &Flush{Records: []*Record{record(rs[0], "step", "x")}, Finishes: []*Finish{finish(rs[0])}}
@@ -57,7 +57,7 @@ func TestCancel(t *testing.T) {
 		child := start(t, s, newRun(withParent(parent.RunID)))[0]
 		flush(t, s, &Flush{Parks: []*Park{sleep(parent, -1)}})
 		for range 2 {
-			if err := cancelled(s.Cancel(t.Context(), nil, child, "")); err != nil {
+			if err := cancelled(s.Cancel(t.Context(), nil, child, "", 0)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -71,10 +71,10 @@ func TestCancel(t *testing.T) {
 		s := open(t)
 		id := start(t, s, newRun())[0]
 		tx := begin(t, s)
-		if err := cancelled(s.Cancel(t.Context(), tx, id, "")); err != nil {
+		if err := cancelled(s.Cancel(t.Context(), tx, id, "", 0)); err != nil {
 			t.Fatal(err)
 		}
-		wantError(t, cancelled(s.Cancel(t.Context(), tx, uuid.New(), "")), ErrRunNotFound)
+		wantError(t, cancelled(s.Cancel(t.Context(), tx, uuid.New(), "", 0)), ErrRunNotFound)
 		if c := claim(t, s, request(1)); len(c.Runs) > 0 {
 			t.Error("claimed while a cancel is about to be committed")
 		}
@@ -94,7 +94,7 @@ func TestCancel(t *testing.T) {
 		exec(t, tx, `UPDATE kagzi.workflow_runs SET status = 'COMPLETED', finished_at = now(), available_at = NULL, locked_by = NULL WHERE run_id = $1`, r.RunID)
 		var err error
 		meetsLock(t, s, func(ctx context.Context) {
-			err = cancelled(s.Cancel(ctx, nil, r.RunID, ""))
+			err = cancelled(s.Cancel(ctx, nil, r.RunID, "", 0))
 		}, func() { commit(t, tx) })
 		wantError(t, err, ErrRunFinished)
 		if row := look(t, s.pool, r.RunID); row.Status != Completed {
@@ -126,7 +126,7 @@ func TestCancel(t *testing.T) {
 				}
 			})
 			wg.Go(func() {
-				if err := cancelled(s.Cancel(t.Context(), nil, children[2].RunID, "")); err != nil && !errors.Is(err, ErrRunFinished) {
+				if err := cancelled(s.Cancel(t.Context(), nil, children[2].RunID, "", 0)); err != nil && !errors.Is(err, ErrRunFinished) {
 					t.Error(err)
 				}
 			})
@@ -151,13 +151,13 @@ func TestResume(t *testing.T) {
 			Records:  []*Record{record(rs[0], "step", "x")},
 			Finishes: []*Finish{{RunID: rs[0].RunID, Lease: rs[0].Lease, Status: Failed, ErrorKind: "kind", Error: "text"}, finish(rs[2])},
 		})
-		if err := cancelled(s.Cancel(t.Context(), nil, rs[1].RunID, "")); err != nil {
+		if err := cancelled(s.Cancel(t.Context(), nil, rs[1].RunID, "", 0)); err != nil {
 			t.Fatal(err)
 		}
 		for _, r := range rs[:2] {
-			queue, err := s.Resume(t.Context(), nil, r.RunID, "")
-			if err != nil || queue != "queue" {
-				t.Errorf("queue %q, error %v", queue, err)
+			resumed, err := s.Resume(t.Context(), nil, r.RunID, "")
+			if err != nil || resumed != (Resumed{Queue: "queue"}) {
+				t.Errorf("resumed %+v, error %v", resumed, err)
 			}
 			row := look(t, s.pool, r.RunID)
 			if row.Status != Pending || !row.Due || row.Lease != nil || row.Recoveries != 0 || row.ErrorKind != nil || row.Ended || row.Attempts != 1 {
@@ -186,7 +186,7 @@ func TestResume(t *testing.T) {
 		t.Parallel()
 		s := open(t)
 		id := start(t, s, newRun(withID("id")))[0]
-		if err := cancelled(s.Cancel(t.Context(), nil, id, "")); err != nil {
+		if err := cancelled(s.Cancel(t.Context(), nil, id, "", 0)); err != nil {
 			t.Fatal(err)
 		}
 		other := start(t, s, newRun(withID("id")))[0]
@@ -198,7 +198,7 @@ func TestResume(t *testing.T) {
 		if n := one[int](t, tx, `SELECT 1`); n != 1 {
 			t.Error("the caller's transaction is aborted")
 		}
-		if err := cancelled(s.Cancel(t.Context(), tx, other, "")); err != nil {
+		if err := cancelled(s.Cancel(t.Context(), tx, other, "", 0)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := s.Resume(t.Context(), tx, id, ""); err != nil {
@@ -221,7 +221,7 @@ func TestResume(t *testing.T) {
 		t.Parallel()
 		s := open(t)
 		id := start(t, s, newRun(withID("id")))[0]
-		if err := cancelled(s.Cancel(t.Context(), nil, id, "")); err != nil {
+		if err := cancelled(s.Cancel(t.Context(), nil, id, "", 0)); err != nil {
 			t.Fatal(err)
 		}
 		taking := begin(t, s)

@@ -81,7 +81,7 @@ func TestStartOfAChild(t *testing.T) {
 		wantOutcome(t, "start", rec.Outcome, Taken) // though input and type are the same
 		wantOutcome(t, "the one beside it", beside.Outcome, Done)
 		childless(t, s, rec)
-		if err := cancelled(s.Cancel(t.Context(), nil, holder, "")); err != nil {
+		if err := cancelled(s.Cancel(t.Context(), nil, holder, "", 0)); err != nil {
 			t.Fatal(err)
 		}
 		flush(t, s, &Flush{Records: []*Record{rec}})
@@ -223,13 +223,13 @@ func TestFamiliesDoNotDeadlock(t *testing.T) {
 	for i, r := range roots {
 		wg.Go(func() {
 			for k := range each {
-				if err := cancelled(s.Cancel(ctx, nil, children[(i*5+k*7)%len(children)].RunID, "")); err != nil && !errors.Is(err, ErrRunFinished) {
+				if err := cancelled(s.Cancel(ctx, nil, children[(i*5+k*7)%len(children)].RunID, "", 0)); err != nil && !errors.Is(err, ErrRunFinished) {
 					t.Errorf("cancel of a child: %v", err)
 				}
 			}
 		})
 		wg.Go(func() {
-			if err := cancelled(s.Cancel(ctx, nil, r.RunID, "")); err != nil {
+			if err := cancelled(s.Cancel(ctx, nil, r.RunID, "", 0)); err != nil {
 				t.Errorf("cancel of a family: %v", err)
 			}
 		})

@@ -21,7 +21,7 @@ const grace = time.Minute
 
 // overdue is a walk over all runs past their deadlines.
 func overdue() *Overdue {
-	return &Overdue{Grace: grace, Kind: "deadline", Error: "too late", Undo: "#undo", Verdict: []byte(`{"kind": "deadline"}`)}
+	return &Overdue{Grace: grace, Kind: "deadline", Error: "too late"}
 }
 
 // endOverdueRuns makes a whole walk.
@@ -34,8 +34,7 @@ func endOverdueRuns(t *testing.T, s *Store) *CancelledRuns {
 		if out, more, err = s.EndOverdue(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}
-		all.Ended, all.Undone = append(all.Ended, out.Ended...), append(all.Undone, out.Undone...)
-		all.Woken, all.Due = append(all.Woken, out.Woken...), append(all.Due, out.Due...)
+		all.add(out)
 	}
 	slices.SortFunc(all.Ended, compareIDs)
 	return all
@@ -60,9 +59,7 @@ func asleep(t *testing.T, s *Store, change ...func(*NewRun)) uuid.UUID {
 func asleepWith(t *testing.T, s *Store, change ...func(*NewRun)) uuid.UUID {
 	t.Helper()
 	r := running(t, s, 1, append(change, withTimeout(24*time.Hour))...)[0]
-	c := record(r, "undo", "")
-	c.Kind, c.Attempt, c.FirstAttempt, c.StepRow.Sequence = KindCompensation, 0, 0, 1
-	flush(t, s, &Flush{Records: []*Record{c}, Parks: []*Park{sleep(r, time.Hour)}})
+	flush(t, s, &Flush{Records: []*Record{registering(r, "booking", 1)}, Parks: []*Park{sleep(r, time.Hour)}})
 	return r.RunID
 }
 
@@ -100,7 +97,7 @@ func TestOverdueRunsEnd(t *testing.T) {
 
 	out := endOverdueRuns(t, s)
 	wantIDs(t, "ended", out.Ended, pending, sleeping, silent.RunID, backoff)
-	if len(out.Undone)+len(out.Woken)+len(out.Due) > 0 {
+	if len(out.Compensating)+len(out.Marked)+len(out.Woken)+len(out.Due)+len(out.Step) > 0 {
 		t.Errorf("%+v", out)
 	}
 	for _, id := range out.Ended {
@@ -133,7 +130,7 @@ func TestOverdueRunHasAFamily(t *testing.T) {
 	child := start(t, s, newRun(withParent(late)))[0]
 	grandchild := start(t, s, newRun(withParent(child)))[0]
 	detached := start(t, s, newRun(withParent(late)))[0]
-	undone := asleepWith(t, s, withParent(late), withPriority(1))
+	compensating := asleepWith(t, s, withParent(late), withPriority(1))
 	lateToo := start(t, s, newRun(withParent(child), withTimeout(time.Hour)))[0]
 	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET detached = true WHERE run_id = $1`, detached)
 	flush(t, s, &Flush{Parks: []*Park{sleep(parent, -time.Second)}})
@@ -141,7 +138,7 @@ func TestOverdueRunHasAFamily(t *testing.T) {
 
 	out := endOverdueRuns(t, s)
 	wantIDs(t, "ended", out.Ended, late, child, grandchild, lateToo)
-	wantIDs(t, "undone", out.Undone, undone)
+	wantIDs(t, "compensating", out.Compensating, compensating)
 	if !slices.Contains(out.Woken, parent.RunID) || !slices.ContainsFunc(out.Due, func(w Woken) bool { return w.RunID == parent.RunID && w.Queue == "queue" && w.Type == "type" }) {
 		t.Errorf("woken %v, due %v, want the parent", out.Woken, out.Due)
 	}
@@ -155,9 +152,8 @@ func TestOverdueRunHasAFamily(t *testing.T) {
 	if row := look(t, s.pool, detached); row.Status != Pending {
 		t.Errorf("the detached child %+v", row)
 	}
-	if row := look(t, s.pool, undone); row.Status != Sleeping || !row.Due {
-		t.Errorf("the child that is to be undone %+v", row)
-	}
+	wantWaiting(t, s, compensating, "compensation booking")
+	wantOutcomeOf(t, s, compensating, "CANCELLED cancelled: run was cancelled: its parent "+late.String()+" ended")
 
 	// A parent that retention has deleted needs no wake, and keeps nothing from ending.
 	orphan := start(t, s, newRun(withParent(uuid.New()), withTimeout(time.Hour)))[0]
@@ -165,48 +161,40 @@ func TestOverdueRunHasAFamily(t *testing.T) {
 	wantIDs(t, "ended", endOverdueRuns(t, s).Ended, orphan)
 }
 
-// What has registered compensations is left for a worker, which knows how it is to end. It is looked at once.
-func TestOverdueRunIsToBeUndone(t *testing.T) {
+// What has registered compensations sleeps until they have run, and ends then as its deadline has it, or the cancel that
+// came before.
+func TestOverdueRunIsCompensated(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	dbtest.Audit(t, s.pool)
 	parent := running(t, s, 1, withPriority(1))[0]
 	id := asleepWith(t, s, withParent(parent.RunID), withPriority(1))
-	cancelling, undoing := asleepWith(t, s, withPriority(1)), asleepWith(t, s, withPriority(1))
-	flush(t, s, &Flush{Parks: []*Park{sleep(parent, -time.Second)}})
-	if _, err := s.Cancel(t.Context(), nil, cancelling, ""); err != nil {
+	stuck := running(t, s, 1, withPriority(1), withTimeout(24*time.Hour))[0] // its worker does not do what the cancel asks for
+	flush(t, s, &Flush{Records: []*Record{registering(stuck, "booking", 1)}, Parks: []*Park{sleep(parent, -time.Second)}})
+	out, err := s.Cancel(t.Context(), nil, stuck.RunID, "mine", 0)
+	if err != nil {
 		t.Fatal(err)
 	}
-	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', lease = gen_random_uuid(), locked_by = gen_random_uuid() WHERE run_id = $1`, undoing)
-	exec(t, s.pool, `INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt, output) VALUES ($1, '#undo', 1, 'test', 'COMPLETED', 'MARKER', 1, 1, 'before')`, undoing)
-	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'SLEEPING', locked_by = NULL WHERE run_id = $1`, undoing)
-	pass(t, s, 2*grace, id, cancelling, undoing)
-	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = clock_timestamp() + interval '1 hour' WHERE run_id = $1`, undoing) // the backoff of an undo
+	wantIDs(t, "marked", out.Marked, stuck.RunID)
+	pass(t, s, 2*grace, id, stuck.RunID)
 
-	out := endOverdueRuns(t, s)
+	out = endOverdueRuns(t, s)
 	wantIDs(t, "ended", out.Ended)
-	wantIDs(t, "undone", out.Undone, id, cancelling, undoing)
+	wantIDs(t, "compensating", out.Compensating, id, stuck.RunID)
 	wantIDs(t, "woken", out.Woken)
-	if len(out.Due) != 1 || out.Due[0].RunID != id {
-		t.Errorf("due: %v", out.Due)
+	wantIDs(t, "to be stepped", out.Step)
+	if len(out.Due) != 2 || out.Due[0].Type != "undo" || out.Due[0].Queue != "queue" {
+		t.Errorf("due: %v, want two compensations", out.Due)
 	}
-	verdict := func(id uuid.UUID) string {
-		return one[string](t, s.pool, `SELECT coalesce((SELECT convert_from(output, 'UTF8') FROM kagzi.step_runs WHERE run_id = $1 AND step_id = '#undo'), 'none')`, id)
+	for id, outcome := range map[uuid.UUID]string{id: "FAILED deadline: too late", stuck.RunID: "CANCELLED cancelled: run was cancelled: mine"} {
+		wantWaiting(t, s, id, "compensation booking")
+		wantOutcomeOf(t, s, id, outcome)
+		if row := look(t, s.pool, id); row.Lease != nil || row.LockedBy != nil || row.Ended {
+			t.Errorf("row %+v", row)
+		}
 	}
-	if got := verdict(id); got != `{"kind": "deadline"}` {
-		t.Errorf("verdict %s", got)
-	}
-	if got := verdict(cancelling); got != "none" { // it ends as cancelled
-		t.Errorf("verdict %s of a run that is cancelled", got)
-	}
-	if got := verdict(undoing); got != "before" {
-		t.Errorf("verdict %s of a run that is being undone", got)
-	}
-	if row := look(t, s.pool, id); row.Status != Sleeping || !row.Due || row.WaitingOn == nil || *row.WaitingOn != "worker to compensate" || row.Attempts != 0 {
-		t.Errorf("row %+v", row)
-	}
-	if row := look(t, s.pool, undoing); row.Due {
-		t.Errorf("an undo does not wait out its backoff: %+v", row)
+	if row := look(t, s.pool, id); row.Attempts != 1 {
+		t.Errorf("%d attempts have failed, want 1", row.Attempts)
 	}
 	if row := look(t, s.pool, parent.RunID); row.Wakeups != 0 {
 		t.Errorf("the parent was woken: %+v", row)
@@ -214,9 +202,20 @@ func TestOverdueRunIsToBeUndone(t *testing.T) {
 	if again := endOverdueRuns(t, s); len(again.Moved()) != 0 {
 		t.Errorf("looked at again: %+v", again)
 	}
-	c := claim(t, s, request(10))
-	if len(c.Runs) != 2 || !c.Runs[0].DeadlineAt.IsZero() {
+	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE deadline_at IS NOT NULL`); n != 0 {
+		t.Errorf("%d runs have a deadline: those that compensate take their time", n)
+	}
+	if c := claim(t, s, request(10)); len(c.Runs) != 0 {
 		t.Errorf("claimed %+v", c.Runs)
+	}
+	runCompensations(t, s)
+	wantEnded(t, s, id, "FAILED deadline: too late")
+	wantEnded(t, s, stuck.RunID, "CANCELLED cancelled: run was cancelled: mine")
+	if row := look(t, s.pool, parent.RunID); row.Wakeups != 1 || !row.Due {
+		t.Errorf("the parent %+v", row)
+	}
+	if row := look(t, s.pool, id); row.Attempts != 1 {
+		t.Errorf("%d attempts have failed, want 1", row.Attempts)
 	}
 }
 
@@ -373,7 +372,7 @@ func TestOverdueRunsAtTheSameTime(t *testing.T) {
 	}
 	all.Go(func() {
 		for _, id := range ids[50:150] {
-			if _, err := s.Cancel(t.Context(), nil, id, ""); err != nil && !strings.Contains(err.Error(), ErrRunFinished.Error()) {
+			if _, err := s.Cancel(t.Context(), nil, id, "", 0); err != nil && !strings.Contains(err.Error(), ErrRunFinished.Error()) {
 				t.Error(err)
 			}
 		}
@@ -400,9 +399,14 @@ func TestOverdueRunsAtTheSameTime(t *testing.T) {
 // What is lost on the way is done again, or found done: whichever statement it was.
 func TestOverdueRunsAndLostAnswers(t *testing.T) {
 	t.Parallel()
-	for name, match := range map[string]pgproxy.Match{
-		"Lock": pgproxy.Contains("kagzi deadlines"), "Look": pgproxy.Contains("ORDER BY q.deadline_at"), "Children": pgproxy.Contains("CANCELLED' END"),
-		"End": pgproxy.Contains("worker to compensate"), "Commit": pgproxy.After(pgproxy.Contains("kagzi deadlines"), pgproxy.Exactly("commit")),
+	for name, matched := range map[string]func() pgproxy.Match{
+		"Lock":     func() pgproxy.Match { return pgproxy.Contains("kagzi deadlines") },
+		"Look":     func() pgproxy.Match { return pgproxy.Contains("ORDER BY q.deadline_at") },
+		"Children": func() pgproxy.Match { return pgproxy.Contains("THEN 'mark'") },
+		"End":      func() pgproxy.Match { return pgproxy.Nth(2, pgproxy.Contains("THEN 'mark'")) },
+		"Commit": func() pgproxy.Match {
+			return pgproxy.After(pgproxy.Contains("kagzi deadlines"), pgproxy.Exactly("commit"))
+		},
 	} {
 		for loss, drop := range map[string]func(*pgproxy.Proxy, pgproxy.Match) *pgproxy.Drop{"Request": (*pgproxy.Proxy).DropRequest, "Answer": (*pgproxy.Proxy).DropAck} {
 			t.Run(name+loss, func(t *testing.T) {
@@ -416,7 +420,7 @@ func TestOverdueRunsAndLostAnswers(t *testing.T) {
 				pass(t, s, 2*grace, late)
 				proxy := pgproxy.Start(t, db.DSN)
 				lossy := New(poolWith(t, proxy.DSN(), nil), "test")
-				lost := drop(proxy, match)
+				lost := drop(proxy, matched())
 				if _, more, err := lossy.EndOverdue(t.Context(), overdue()); err == nil || more {
 					t.Errorf("more %t, error %v", more, err)
 				}
@@ -482,10 +486,10 @@ func TestOverdueLookReadsLittle(t *testing.T) {
 	}
 }
 
-// What a coordinator has decided is not undone by a worker whose lease had lapsed, and whose writes come late.
+// What a coordinator has decided is not changed by a worker whose lease had lapsed, and whose writes come late.
 func TestOverdueRunsAreFenced(t *testing.T) {
 	t.Parallel()
-	for name, undo := range map[string]bool{"Ended": false, "ToBeUndone": true} {
+	for name, compensates := range map[string]bool{"Ended": false, "Compensating": true} {
 		for write, flushOf := range map[string]func(*ClaimedRun) *Flush{
 			"Park":   func(r *ClaimedRun) *Flush { return &Flush{Parks: []*Park{sleep(r, 30*24*time.Hour)}} },
 			"Finish": func(r *ClaimedRun) *Flush { return &Flush{Finishes: []*Finish{finish(r)}} },
@@ -494,12 +498,10 @@ func TestOverdueRunsAreFenced(t *testing.T) {
 			},
 			"Record": func(r *ClaimedRun) *Flush { return &Flush{Records: []*Record{record(r, "late", "x")}} },
 		} {
-			s := open(t) // a run that is to be undone is due again
+			s := open(t)
 			r := running(t, s, 1, withTimeout(time.Hour))[0]
-			if undo {
-				registered := record(r, "give back", "x")
-				registered.Kind, registered.Attempt = KindCompensation, 0
-				flush(t, s, &Flush{Records: []*Record{registered}})
+			if compensates {
+				flush(t, s, &Flush{Records: []*Record{registering(r, "booking", 1)}})
 			}
 			pass(t, s, 2*grace, r.RunID)
 			expire(t, s, r.RunID)

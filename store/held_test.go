@@ -169,7 +169,7 @@ func TestStartInChunks(t *testing.T) {
 	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs`); n != 1 {
 		t.Errorf("%d runs after a conflict in the last chunk, want the first alone", n)
 	}
-	if err := cancelled(s.Cancel(t.Context(), nil, taken, "")); err != nil {
+	if err := cancelled(s.Cancel(t.Context(), nil, taken, "", 0)); err != nil {
 		t.Fatal(err)
 	}
 	taken = start(t, s, newRun(withID("id-9999")))[0]

@@ -233,7 +233,7 @@ func TestLostCancelAndResume(t *testing.T) {
 		ids := start(t, direct, newRun(withID("id"), withParent(parent.RunID)))
 		for _, part := range []string{"coalesce(r.cancel_requested_at, l.now)", "commit"} {
 			drop := lose(proxy, part)
-			if err := cancelled(s.Cancel(t.Context(), nil, ids[0], "")); err != nil {
+			if err := cancelled(s.Cancel(t.Context(), nil, ids[0], "", 0)); err != nil {
 				t.Fatal(err)
 			}
 			happened(t, drop)
@@ -241,9 +241,9 @@ func TestLostCancelAndResume(t *testing.T) {
 				t.Errorf("row %+v", row)
 			}
 			drop = lose(proxy, part2(part))
-			queue, err := s.Resume(t.Context(), nil, ids[0], "")
-			if err != nil || queue != "queue" {
-				t.Fatalf("resume: queue %q, error %v", queue, err)
+			resumed, err := s.Resume(t.Context(), nil, ids[0], "")
+			if err != nil || resumed != (Resumed{Queue: "queue"}) {
+				t.Fatalf("resumed %+v, error %v", resumed, err)
 			}
 			happened(t, drop)
 			if row := look(t, direct.pool, ids[0]); row.Status != Pending || row.Attempts > 2 {
@@ -273,7 +273,7 @@ func TestLostCancelOfARunThatCompletes(t *testing.T) {
 	t.Parallel()
 	for name, verb := range map[string]func(*Store, context.Context, *ClaimedRun) error{
 		"Cancel": func(s *Store, ctx context.Context, r *ClaimedRun) error {
-			return cancelled(s.Cancel(ctx, nil, r.RunID, ""))
+			return cancelled(s.Cancel(ctx, nil, r.RunID, "", 0))
 		},
 		"Terminate": func(s *Store, ctx context.Context, r *ClaimedRun) error {
 			return cancelled(s.Terminate(ctx, nil, r.RunID, ""))

@@ -130,13 +130,14 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 	claimed := []string{"task_queue", "namespace_id", "workflow_type", "priority", "available_at"}
 	byKey := map[string][]string{runsKey: {"run_id", "namespace_id"}, payloadsKey: {"run_id", "namespace_id"}}
 	byStep := map[string][]string{stepsKey: {"run_id", "namespace_id"}}
+	byAttempt := map[string][]string{stepsKey: {"run_id", "step_id", "attempt_number", "namespace_id"}}
 	gone := map[string][]string{runsKey: {"run_id", "namespace_id"}, payloadsKey: {"run_id", "namespace_id"}, stepsKey: {"run_id", "namespace_id"}, signalsKey: {"run_id", "namespace_id"}, eventsKey: {"run_id", "namespace_id"}}
 	keep := Retention{Completed: time.Hour, Failed: 2 * time.Hour, Workflows: map[string]time.Duration{"other": time.Minute}}
 	lease := uuid.New()
 	var records []*Record
 	var parks []*Park
 	var finishes, failures []*Finish
-	var started []*Record
+	var started, registered []*Record
 	var leases, steps []string
 	var messages []Message
 	var attempts []int32
@@ -145,6 +146,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		records, parks, finishes = append(records, record(r, "step", "x")), append(parks, sleep(r, time.Hour)), append(finishes, finish(r))
 		failures = append(failures, &Finish{RunID: id, Lease: lease, Status: Failed, Forget: []string{"step", "step/0"}})
 		started = append(started, &Record{StepRow: StepRow{RunID: id, StepID: "child", ChildRunID: uuid.New()}, Lease: lease, Start: &NewRun{Queue: "queue", Type: "type", Priority: 3}})
+		registered = append(registered, registering(r, "step", 1))
 		messages = append(messages, Message{RunID: id, Name: "signal", ID: id.String(), Payload: []byte("x")})
 		leases, steps, attempts = append(leases, lease.String()), append(steps, "step"), append(attempts, 1)
 	}
@@ -160,11 +162,19 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"claimRuns", claimRuns, s.claimArgs(req), both},
 		{"claimedUnder", claimedUnder, []any{s.namespace, "queue", typeNames, priorities, lease, micros(time.Minute)}, both},
 		{"recordSteps", recordSteps, s.recordArgs(records), byKey},
+		{"recordCompensations", recordCompensations, s.compensationArgs(registered), byKey},
+		{"compensatingRun", compensatingRun, []any{s.namespace, ids[0]}, withKey(byKey, map[string][]string{parentIndex: {"parent_run_id", "namespace_id"}})},
+		{"compensationsOf", compensationsOf, []any{s.namespace, ids[0]}, withKey(byKey, byStep)},
+		{"compensationEnded", compensationEnded, []any{s.namespace, ids[0], "step", 1, Completed, "", ""}, byAttempt},
+		{"compensationStarted", compensationStarted, []any{s.namespace, ids[0], "step", 1, uuid.New()}, byAttempt},
+		{"compensationInput", compensationInput, []any{s.namespace, ids[0], "step", 1}, byAttempt},
+		{"compensationAwaited", compensationAwaited, []any{s.namespace, ids[0], 1, "children"}, byKey},
+		{"dueCompensations", dueCompensations, []any{s.namespace, 100}, map[string][]string{"workflow_runs_compensating": {"available_at", "namespace_id"}}},
 		{"lockRuns", lockRuns, []any{s.namespace, runs}, byKey},
 		{"lockFreeRuns", lockFreeRuns, []any{s.namespace, runs}, byKey},
 		{"parkRuns", parkRuns, s.parkArgs(parks), byKey},
 		{"forgetFailures", forgetFailures, s.forgetArgs(&Flush{Finishes: failures}), withKey(byKey, map[string][]string{stepsKey: {"run_id", "step_id", "namespace_id"}})},
-		{"finishRuns", finishRuns, s.finishArgs(finishes), byKey},
+		{"finishRuns", finishRuns, s.finishArgs(finishes), withKey(byKey, byStep)},
 		{"extendLeases", extendLeases, []any{s.namespace, runs, leases, micros(time.Minute)}, byKey},
 		{"heldStates", heldStates, []any{s.namespace, runs, leases}, byKey},
 		{"history", history, []any{s.namespace, runs, 1000}, byStep},
@@ -173,7 +183,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"suspicion", suspicion, []any{s.namespace, ids[0], time.Now()}, byStep},
 		{"stepAttempts", stepAttempts, []any{s.namespace, ids[0]}, byStep},
 		{"lookAtRuns", lookAtRuns, []any{s.namespace, runs}, byKey},
-		{"lookAtSteps", lookAtSteps, []any{s.namespace, runs, steps, attempts}, map[string][]string{stepsKey: {"run_id", "step_id", "attempt_number", "namespace_id"}}},
+		{"lookAtSteps", lookAtSteps, []any{s.namespace, runs, steps, attempts}, byAttempt},
 		{"runsOfWorker", runsOfWorker, []any{s.namespace, uuid.New(), "queue", typeNames[:3], micros(time.Minute), uuid.Nil, releaseBatch}, both},
 		{"releaseRuns", releaseRuns, []any{s.namespace, uuid.New(), runs}, byKey},
 		{"endedRuns", endedRuns, []any{s.namespace, runs}, byKey},
@@ -185,13 +195,11 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"findEnded", findEnded, []any{s.namespace, "id"}, byExternal},
 		{"getRun", getRun, []any{s.namespace, ids[0]}, byKey},
 		{"lockForChange", lockForChange, []any{s.namespace, ids[0]}, byKey},
-		{"descendants", descendants, []any{s.namespace, runs}, map[string][]string{parentIndex: {"parent_run_id", "namespace_id"}}},
+		{"descendants", descendants, []any{s.namespace, runs, false}, map[string][]string{parentIndex: {"parent_run_id", "namespace_id"}}},
 		{"lockFamily", lockFamily, []any{s.namespace, runs, runs}, byKey},
-		{"cancelRuns", cancelRuns, []any{s.namespace, runs, true, "cancelled", make([]bool, len(runs)), "run was cancelled", " was cancelled"}, withKey(byKey, byStep)},
+		{"endRuns", endRuns, []any{s.namespace, runs, true, steps, steps, steps, make([]bool, len(ids)), micros(time.Minute), false}, withKey(byKey, byStep)},
 		{"overdueRuns", overdueRuns, []any{s.namespace, "-infinity", uuid.Nil, micros(time.Second), 500}, map[string][]string{deadlineIndex: {"namespace_id", "deadline_at"}}},
-		{"endOverdue", endOverdue, []any{s.namespace, runs, "deadline", "too late", "#undo", []byte("{}")}, withKey(byKey, byStep)},
 		{"activeChildren", activeChildren, []any{s.namespace, ids[0]}, map[string][]string{parentIndex: {"parent_run_id", "namespace_id"}}},
-		{"undoneForGood", undoneForGood, []any{s.namespace, ids[0]}, withKey(byKey, byStep)},
 		{"lockHeld", lockHeld, []any{s.namespace, ids[0], lease}, byKey},
 		{"insertChildren", insertChildren, s.childArgs(started), byKey},
 		{"takeSignals", takeSignals, s.takeArgs(records), map[string][]string{signalsKey: {"run_id", "name", "sequence", "namespace_id"}, stepsKey: {"run_id", "step_id", "attempt_number", "namespace_id"}}},
@@ -203,14 +211,17 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"runWakeups", runWakeups, []any{s.namespace, runs}, byKey},
 		{"resumeRun", resumeRun, []any{s.namespace, ids[0]}, byKey},
 		{"forgetNamed", forgetNamed, []any{s.namespace, ids[0], []string{"step"}, []bool{true}}, withKey(byKey, byStep)},
+		{"compensated", compensated, []any{s.namespace, ids[0]}, byKey},
+		{"retryCompensations", retryCompensations, []any{s.namespace, ids[0]}, withKey(byKey, byStep)},
+		{"resumeCompensating", resumeCompensating, []any{s.namespace, ids[0]}, byKey},
 		{"otherActive", otherActive, []any{s.namespace, ids[0]}, map[string][]string{externalID: {"external_id", "namespace_id"}, runsKey: {"run_id", "namespace_id"}}},
 		{"runStatus", runStatus, []any{s.namespace, ids[0]}, byKey},
 		{"lockOver", lockOver, []any{s.namespace, ids[0]}, byKey},
 		{"restartRun", restartRun, []any{s.namespace, ids[0], uuid.New(), "", 0, false, []byte{}, true, []byte{}}, byKey},
 		{"unhashedInput", unhashedInput, []any{s.namespace, ids[0]}, byKey},
 		{"findForkPoint", findForkPoint, []any{s.namespace, ids[0], "step"}, byStep},
-		{"ranCompensations", ranCompensations, []any{s.namespace, ids[0]}, byStep},
-		{"copySteps", copySteps, []any{s.namespace, ids[0], uuid.New(), "step", time.Now(), 1}, byStep},
+		{"hasOutcome", hasOutcome, []any{s.namespace, ids[0]}, byKey},
+		{"copySteps", copySteps, []any{s.namespace, ids[0], uuid.New(), "step", time.Now(), 1, true}, byStep},
 		{"runEvents", runEvents, []any{s.namespace, ids[0]}, gone},
 		{"eventNoted", eventNoted, []any{s.namespace, ids[0], lease}, gone},
 		{"copySignals", copySignals, []any{s.namespace, ids[0], uuid.New()}, gone},
@@ -231,7 +242,6 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"oldRuns", oldRuns, append([]any{s.namespace, uuid.Nil, uuid.Max}, append(keep.args(), 2000)...), byKey},
 		{"pruneRuns", pruneRuns, append([]any{s.namespace, runs}, append(keep.args(), 1000)...), gone},
 		{"pruneSteps", pruneSteps, []any{s.namespace, ids[0], 1000}, gone},
-		{"liftDeadline", liftDeadline, []any{s.namespace, ids[0], lease, micros(time.Minute)}, byKey},
 		{"resetRecoveries", resetRecoveries, []any{s.namespace, ids[0], lease}, byKey},
 		{"activeQueues", activeQueues, []any{mostQueues}, map[string][]string{claimIndex: {"task_queue"}}},
 		{"ownQueues", ownQueues, []any{s.namespace, mostQueues}, map[string][]string{claimIndex: {"task_queue", "namespace_id"}}},
@@ -241,7 +251,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"overdueSchedules", overdueSchedules, []any{s.namespace, micros(time.Minute), 10}, map[string][]string{"workflow_runs_due_schedules": {"available_at", "namespace_id"}}},
 		{"brokenSchedules", brokenSchedules, []any{s.namespace, 10}, map[string][]string{namesIndex: {"namespace_id"}}},
 		{"unreadRuns", unreadRuns, []any{s.namespace, mostCounted}, map[string][]string{"workflow_runs_unread": {"namespace_id"}}},
-		{"setAside", setAside, []any{s.namespace, mostCounted, micros(time.Hour), 5}, map[string][]string{"workflow_runs_set_aside": {"error_kind", "namespace_id"}}},
+		{"setAside", setAside, []any{s.namespace, mostCounted, micros(time.Hour), 5}, map[string][]string{"workflow_runs_quarantined": {"error_kind", "namespace_id"}}},
 	}
 }
 

@@ -79,14 +79,14 @@ func TestLostVerbs(t *testing.T) {
 		}
 		for i, part := range []string{"SET status = 'PENDING', available_at", "commit", "INSERT INTO kagzi.run_events"} {
 			drop := lose(proxy, part)
-			if queue, err := s.Resume(t.Context(), nil, old, part); err != nil || queue != "queue" {
-				t.Fatalf("resume: queue %q, error %v", queue, err)
+			if resumed, err := s.Resume(t.Context(), nil, old, part); err != nil || resumed != (Resumed{Queue: "queue"}) {
+				t.Fatalf("resumed %+v, error %v", resumed, err)
 			}
 			happened(t, drop)
 			if n := one[int](t, direct.pool, `SELECT count(*) FROM kagzi.run_events WHERE run_id = $1 AND event = 'RESUMED'`, old); n != i+1 {
 				t.Errorf("%s: %d events of %d resumptions", part, n, i+1)
 			}
-			if err := cancelled(direct.Cancel(t.Context(), nil, old, "")); err != nil {
+			if err := cancelled(direct.Cancel(t.Context(), nil, old, "", 0)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -255,8 +255,8 @@ func TestForkCopies(t *testing.T) {
 		{"nap", 1, 1, 30, Completed, "step_kind = 'SLEEP', wake_at = date_trunc('minute', now() - interval '2 hours') + interval '10 s', "},
 		{"asleep", 1, 1, 30, Completed, "step_kind = 'SLEEP', wake_at = date_trunc('minute', now() - interval '2 hours') + interval '11 s', "},
 		{"approved", 1, 1, 2, Completed, "step_kind = 'SIGNAL', sequence = 3, "},
-		{"undo", 0, 2, 3, Completed, "step_kind = 'COMPENSATION', sequence = 1, "},
-		{"undo later", 0, 11, 12, Completed, "step_kind = 'COMPENSATION', sequence = 2, "},
+		{"undo", 1, 2, 2, Running, "step_kind = 'COMPENSATION', sequence = 1, "},
+		{"undo later", 1, 11, 11, Running, "step_kind = 'COMPENSATION', sequence = 2, "},
 		{"map", 1, 1, 20, Completed, marker},
 		{"map/0/x", 1, 2, 3, Completed, ""},
 		{"map/1/x", 1, 12, 13, Completed, ""},
@@ -300,7 +300,7 @@ func TestForkCopies(t *testing.T) {
 	want := []string{
 		"approved 1 C" + whole, "early 1 F" + whole, "early 2 C" + whole, "given up 1 F" + whole, "given up, and forgotten later 1 F" + whole, "just 1 C" + whole, `lost 1 R {"items" : ["i"]}`,
 		`map 1 R {"items" : ["i"]}`, "map/0/x 1 C" + whole, "nap 1 C" + whole,
-		`out 1 R {"items" : ["i"]}`, "out/a/before 1 C" + whole, "out/a/stepping 1 C" + whole, "out/b 1 F" + whole, "undo 0 C" + whole, `won 1 C {"winner":"w"}`, "won/b/loser 1 C" + whole,
+		`out 1 R {"items" : ["i"]}`, "out/a/before 1 C" + whole, "out/a/stepping 1 C" + whole, "out/b 1 F" + whole, "undo 1 R" + whole, `won 1 C {"winner":"w"}`, "won/b/loser 1 C" + whole,
 	}
 	if got := copied(t, s, id); !slices.Equal(got, want) {
 		t.Errorf("copied\n%q, want\n%q", got, want)
@@ -333,34 +333,40 @@ func TestForkCopies(t *testing.T) {
 	}
 }
 
-// A run whose compensations ran cannot be forked; one that only registered them can.
+// A run whose compensations ran cannot be forked; one that only registered them can, and takes them along if it is to.
 func TestForkOfACompensatedRun(t *testing.T) {
 	t.Parallel()
 	s := open(t)
-	old := over(t, s, []string{"a", "b"})
-	compensated := func() bool {
-		t.Helper()
-		tx := begin(t, s)
-		defer func() { _ = tx.Rollback(context.Background()) }()
-		yes, err := s.compensated(t.Context(), tx, old)
-		if err != nil {
-			t.Fatal(err)
+	registered := func() *ClaimedRun {
+		r := running(t, s, 1)[0]
+		for _, rec := range []*Record{record(r, "a", "x"), registering(r, "a", 1), record(r, "b", "x"), record(r, "c", "x"), registering(r, "c", 2)} {
+			flush(t, s, &Flush{Records: []*Record{rec}})
 		}
-		return yes
+		return r
 	}
-	const add = `INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt, started_at, finished_at)
-		VALUES ($1, 'undo', $2, 'test', 'COMPLETED', 'COMPENSATION', 1, 1, now() - interval '1 h', now() - interval '1 h')`
-	exec(t, s.pool, add, old, 0)
-	if compensated() {
-		t.Error("a registration is taken for a compensation")
+	terminated := registered()
+	if err := cancelled(s.Terminate(t.Context(), nil, terminated.RunID, "")); err != nil {
+		t.Fatal(err)
 	}
-	restart(t, s, Restart{Run: old, Step: "b"})
-	exec(t, s.pool, add, old, 1)
-	if !compensated() {
-		t.Error("a compensation is not found")
+	for with, want := range map[bool][]string{true: {"a#compensation 1 RUNNING undo a"}, false: {"a#compensation 1 RUNNING"}} {
+		id := restart(t, s, Restart{Run: terminated.RunID, Step: "c", Compensations: with})
+		if got := compensationsIn(t, s, id); !slices.Equal(got, want) {
+			t.Errorf("with the compensations, %t: copied %q, want %q", with, got, want)
+		}
 	}
-	_, err := s.Restart(t.Context(), nil, Restart{Run: old, New: newID(), Step: "b"})
+
+	r := registered()
+	flush(t, s, &Flush{Finishes: []*Finish{failing(r)}})
+	for range 2 { // before they run, and while they do
+		_, err := s.Restart(t.Context(), nil, Restart{Run: r.RunID, New: newID(), Step: "c"})
+		wantError(t, err, ErrRunActive)
+		compensate(t, s, r.RunID)
+	}
+	runCompensations(t, s)
+	wantEnded(t, s, r.RunID, "FAILED kind: broken")
+	_, err := s.Restart(t.Context(), nil, Restart{Run: r.RunID, New: newID(), Step: "c"})
 	wantError(t, err, ErrCompensated)
+	restart(t, s, Restart{Run: r.RunID}) // from the start it can
 }
 
 // In a caller's transaction a failure of any kind leaves it as it was.

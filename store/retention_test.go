@@ -316,7 +316,7 @@ func TestPruneInSeveralTransactions(t *testing.T) {
 	// The process dies here. The run cannot be resumed: it would execute the first steps again.
 	_, err := s.Resume(t.Context(), nil, id, "")
 	wantError(t, err, ErrRunNotFound)
-	wantError(t, cancelled(s.Cancel(t.Context(), nil, id, "")), ErrRunNotFound)
+	wantError(t, cancelled(s.Cancel(t.Context(), nil, id, "", 0)), ErrRunNotFound)
 	if row := look(t, s.pool, id); row.Status != Failed || *row.WaitingOn != "deletion" {
 		t.Errorf("row %+v", row)
 	}

@@ -82,7 +82,7 @@ func TestStart(t *testing.T) {
 			t.Errorf("%+v, %v", started, err)
 		}
 		// Once the run is over the ID is free.
-		if err := cancelled(s.Cancel(t.Context(), nil, first[0], "")); err != nil {
+		if err := cancelled(s.Cancel(t.Context(), nil, first[0], "", 0)); err != nil {
 			t.Fatal(err)
 		}
 		if started, err = s.Start(t.Context(), nil, []NewRun{newRun(withID("id"), withHash("other"))}); err != nil || started[0].Existed {
@@ -208,7 +208,7 @@ func TestStart(t *testing.T) {
 						t.Error(err)
 						return
 					}
-					if err := cancelled(s.Cancel(t.Context(), nil, started[0].RunID, "")); err != nil && !errors.Is(err, ErrRunFinished) {
+					if err := cancelled(s.Cancel(t.Context(), nil, started[0].RunID, "", 0)); err != nil && !errors.Is(err, ErrRunFinished) {
 						t.Error(err)
 						return
 					}
@@ -230,7 +230,7 @@ func TestFind(t *testing.T) {
 		if id, err := s.Find(t.Context(), nil, "id"); err != nil || id != ids[len(ids)-1] {
 			t.Errorf("found %v, %v, want the active run", id, err)
 		}
-		if err := cancelled(s.Cancel(t.Context(), nil, ids[len(ids)-1], "")); err != nil {
+		if err := cancelled(s.Cancel(t.Context(), nil, ids[len(ids)-1], "", 0)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -257,7 +257,7 @@ func TestRunAndList(t *testing.T) {
 		newRun(withParent(parent), tagged(`{"k": "w"}`)), newRun(), newRun())
 	template := start(t, s, newRun())[0]
 	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'SCHEDULED' WHERE run_id = $1`, template)
-	if err := cancelled(s.Cancel(t.Context(), nil, ids[4], "")); err != nil {
+	if err := cancelled(s.Cancel(t.Context(), nil, ids[4], "", 0)); err != nil {
 		t.Fatal(err)
 	}
 	start(t, New(s.pool, "other"), newRun(withID("a")))

@@ -128,7 +128,7 @@ func TestIndexes(t *testing.T) {
 	s := open(t)
 	for _, name := range []string{
 		claimIndex, runsKey, payloadsKey, stepsKey, externalID, endedID, "workflow_runs_parent", "workflow_runs_metadata",
-		"workflow_runs_fire", deadlineIndex, dueIndex, namesIndex, firedIndex, queuedIndex, "signals_pkey", "signals_signal_id", "run_events_pkey", "workers_pkey", "workers_live", "workers_release", "worker_events_pkey",
+		"workflow_runs_fire", "workflow_runs_quarantined", "workflow_runs_compensating", deadlineIndex, dueIndex, namesIndex, firedIndex, queuedIndex, "signals_pkey", "signals_signal_id", "run_events_pkey", "workers_pkey", "workers_live", "workers_release", "worker_events_pkey",
 	} {
 		if !one[bool](t, s.pool, `SELECT to_regclass('kagzi.' || $1) IS NOT NULL`, name) {
 			t.Errorf("index %s is missing", name)
@@ -268,7 +268,7 @@ func life(t *testing.T, s *Store, plain DB) {
 	ok("load size", err)
 	suspicion, err := s.Suspicion(t.Context(), runs[0].RunID, time.Now().Add(-time.Hour), time.Minute)
 	ok("suspicion", err)
-	if !suspicion.Progress || suspicion.Registered || suspicion.Children {
+	if !suspicion.Progress || suspicion.Children {
 		t.Errorf("suspicion %+v", suspicion)
 	}
 	_, err = s.UnreadRuns(t.Context(), s.pool, 10)
@@ -303,11 +303,11 @@ func life(t *testing.T, s *Store, plain DB) {
 	wantOutcome(t, "record", f.Records[0].Outcome, Busy)
 	ok("rollback", tx.Rollback(t.Context()))
 
-	ok("cancel", cancelled(s.Cancel(t.Context(), nil, r(0).RunID, "")))
-	queue, err := s.Resume(t.Context(), nil, r(0).RunID, "")
+	ok("cancel", cancelled(s.Cancel(t.Context(), nil, r(0).RunID, "", 0)))
+	resumed, err := s.Resume(t.Context(), nil, r(0).RunID, "")
 	ok("resume", err)
-	if queue != "queue" {
-		t.Errorf("queue %q", queue)
+	if resumed != (Resumed{Queue: "queue"}) {
+		t.Errorf("resumed %+v", resumed)
 	}
 	verbs(t, s, r(0).RunID, odd)
 	ended, missing, err := s.Ended(t.Context(), []uuid.UUID{r(1).RunID, uuid.New()}, 0)
@@ -375,7 +375,7 @@ func life(t *testing.T, s *Store, plain DB) {
 	if got := outcome(out, err); got != "replaced" {
 		t.Errorf("replace: %s", got)
 	}
-	ok("cancel", cancelled(s.Cancel(t.Context(), nil, out[0].RunID, "")))
+	ok("cancel", cancelled(s.Cancel(t.Context(), nil, out[0].RunID, "", 0)))
 	if got := outcome(s.Start(t.Context(), nil, []NewRun{newRun(withID(odd+"policy"), ifEnded(RejectEnded))})); got != "taken" {
 		t.Errorf("reject: %s", got)
 	}
@@ -385,7 +385,7 @@ func life(t *testing.T, s *Store, plain DB) {
 func verbs(t *testing.T, s *Store, id uuid.UUID, odd string) {
 	t.Helper()
 	tx := begin(t, s)
-	if err := cancelled(s.Cancel(t.Context(), tx, id, "")); err != nil {
+	if err := cancelled(s.Cancel(t.Context(), tx, id, "", 0)); err != nil {
 		t.Error(err)
 	}
 	input := []byte{0, 0xff, '\\', '"', ','}

@@ -205,7 +205,7 @@ func TestRecordIn(t *testing.T) {
 		if _, err := s.Find(t.Context(), tx, "same"); err != nil {
 			t.Fatal(err)
 		}
-		if err := cancelled(s.Cancel(t.Context(), tx, r.RunID, "")); err != nil {
+		if err := cancelled(s.Cancel(t.Context(), tx, r.RunID, "", 0)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := s.Resume(t.Context(), tx, r.RunID, ""); err != nil {

@@ -98,7 +98,7 @@ func TestTimesInAnOpenTransaction(t *testing.T) {
 		t.Parallel()
 		s := open(t)
 		id := start(t, s, newRun())[0]
-		if err := cancelled(s.Cancel(t.Context(), nil, id, "")); err != nil {
+		if err := cancelled(s.Cancel(t.Context(), nil, id, "", 0)); err != nil {
 			t.Fatal(err)
 		}
 		before := inTx(t, s, func(tx pgx.Tx) {

@@ -99,14 +99,12 @@ func TestCancelSeesWhatItWaitedFor(t *testing.T) {
 
 			r := running(t, s, 1)[0]
 			tx := begin(t, s)
-			undo := record(r, "undo", "x")
-			undo.Kind, undo.Attempt = KindCompensation, 0
-			if ok, err := s.RecordIn(t.Context(), tx, undo); err != nil || !ok {
+			if ok, err := s.RecordIn(t.Context(), tx, record(r, "booking", "x"), registering(r, "booking", 1)); err != nil || !ok {
 				t.Fatalf("registered %t, %v", ok, err)
 			}
 			meetsLock(t, s, func(ctx context.Context) {
-				got, err := strict.Cancel(ctx, nil, r.RunID, "")
-				if err != nil || len(got.Undone) != 1 || len(got.Ended) != 0 {
+				got, err := strict.Cancel(ctx, nil, r.RunID, "", 0)
+				if err != nil || len(got.Marked) != 1 || len(got.Ended) != 0 {
 					t.Errorf("cancelled %+v, %v: the compensation was missed", got, err)
 				}
 			}, func() { commit(t, tx) })
@@ -119,7 +117,7 @@ func TestCancelSeesWhatItWaitedFor(t *testing.T) {
 				t.Fatal(err)
 			}
 			meetsLock(t, s, func(ctx context.Context) {
-				got, err := strict.Cancel(ctx, nil, parent.RunID, "")
+				got, err := strict.Cancel(ctx, nil, parent.RunID, "", 0)
 				if err != nil || len(got.Ended) != 2 {
 					t.Errorf("cancelled %+v, %v: the child was missed", got, err)
 				}
@@ -137,7 +135,7 @@ func TestStricterTransactionsAreRefused(t *testing.T) {
 	active := start(t, s, newRun(withID("active")))[0]
 	for _, level := range []pgx.TxIsoLevel{pgx.RepeatableRead, pgx.Serializable, pgx.ReadCommitted} {
 		for name, act := range map[string]func(context.Context, pgx.Tx) error{
-			"Cancel": func(ctx context.Context, tx pgx.Tx) error { _, err := s.Cancel(ctx, tx, active, ""); return err },
+			"Cancel": func(ctx context.Context, tx pgx.Tx) error { _, err := s.Cancel(ctx, tx, active, "", 0); return err },
 			"Terminate": func(ctx context.Context, tx pgx.Tx) error {
 				_, err := s.Terminate(ctx, tx, active, "")
 				return err
@@ -153,7 +151,7 @@ func TestStricterTransactionsAreRefused(t *testing.T) {
 			},
 			"Several": func(ctx context.Context, tx pgx.Tx) error {
 				return s.Try(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
-					_, err := s.Cancel(ctx, tx, active, "")
+					_, err := s.Cancel(ctx, tx, active, "", 0)
 					return err
 				})
 			},

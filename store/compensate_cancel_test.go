@@ -1,0 +1,195 @@
+package store
+
+import (
+	"testing"
+	"time"
+
+	"github.com/kagzi/kagzi/internal/dbtest"
+)
+
+func TestCancelMarks(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	dbtest.Audit(t, s.pool)
+	state := func(r *ClaimedRun) HeldState {
+		t.Helper()
+		all, err := s.HeldStates(t.Context(), s.pool, []Held{held(r)}, nil)
+		if err != nil || len(all) != 1 {
+			t.Fatalf("%+v, error %v", all, err)
+		}
+		return all[0]
+	}
+	for name, tt := range map[string]struct {
+		grace, timeout time.Duration
+		announced      bool
+		want           time.Duration
+	}{
+		"Default":   {0, 0, false, CancelGrace},
+		"Grace":     {time.Hour, 0, false, time.Hour},
+		"Timeout":   {2 * time.Hour, time.Hour, false, time.Hour},
+		"Announced": {time.Hour, 0, true, time.Hour},
+	} {
+		r := running(t, s, 1, withTimeout(tt.timeout))[0]
+		rec := registering(r, "a", 1)
+		if tt.announced {
+			announcing(rec)
+		}
+		flush(t, s, &Flush{Records: []*Record{rec}})
+		for range 2 { // the second grants no more time
+			out, err := s.Cancel(t.Context(), nil, r.RunID, "mine", tt.grace)
+			if err != nil || len(out.Ended)+len(out.Compensating)+len(out.Due)+len(out.Step) > 0 {
+				t.Errorf("%s: %+v, error %v", name, out, err)
+			}
+			wantIDs(t, "marked", out.Marked, r.RunID)
+		}
+		st := state(r)
+		if !st.Holds || !st.Cancel || time.Until(st.Deadline) < tt.want-30*time.Second || time.Until(st.Deadline) > tt.want+30*time.Second {
+			t.Errorf("%s: %+v, which ends in %v, want %v", name, st, time.Until(st.Deadline), tt.want)
+		}
+		// It registers more, and cannot complete.
+		more := registering(r, "b", 2)
+		f := &Flush{Records: []*Record{more}, Finishes: []*Finish{finish(r)}}
+		flush(t, s, f)
+		wantOutcome(t, "registration", more.Outcome, Done)
+		wantOutcome(t, "finish", f.Finishes[0].Outcome, Cancelling)
+		f = &Flush{Finishes: []*Finish{{RunID: r.RunID, Lease: r.Lease, Status: Cancelled, ErrorKind: "cancelled", Error: "of the worker's own"}}}
+		flush(t, s, f)
+		wantOutcome(t, "finish", f.Finishes[0].Outcome, Done)
+		wantOutcomeOf(t, s, r.RunID, "CANCELLED cancelled: run was cancelled: mine")
+		stepAll(t, s, f.Step)
+		runCompensations(t, s)
+		wantEnded(t, s, r.RunID, "CANCELLED cancelled: run was cancelled: mine")
+	}
+}
+
+func TestMarkWithoutAWorker(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	r := withCompensations(t, s, []string{"a"})
+	if err := cancelled(s.Cancel(t.Context(), nil, r.RunID, "mine", 0)); err != nil {
+		t.Fatal(err)
+	}
+	p := sleep(r, time.Hour)
+	p.NotBefore = true // its step waits for its next attempt, say
+	flush(t, s, &Flush{Parks: []*Park{p}})
+	if row := look(t, s.pool, r.RunID); row.Due || row.In < 3000 {
+		t.Errorf("row %+v", row)
+	}
+	if out := endOverdueRuns(t, s); len(out.Moved()) > 0 {
+		t.Errorf("ended before the grace: %+v", out)
+	}
+	pass(t, s, 2*grace, r.RunID)
+	wantIDs(t, "compensating", endOverdueRuns(t, s).Compensating, r.RunID)
+	runCompensations(t, s)
+	wantEnded(t, s, r.RunID, "CANCELLED cancelled: run was cancelled: mine")
+
+	// One that has announced what never came to be just ends.
+	r = running(t, s, 1)[0]
+	flush(t, s, &Flush{Records: []*Record{registering(r, "a", 1, announcing)}})
+	if err := cancelled(s.Cancel(t.Context(), nil, r.RunID, "", 0)); err != nil {
+		t.Fatal(err)
+	}
+	pass(t, s, 2*grace, r.RunID)
+	wantIDs(t, "ended", endOverdueRuns(t, s).Ended, r.RunID)
+	wantEnded(t, s, r.RunID, "CANCELLED cancelled: run was cancelled")
+}
+
+func TestCompensatingRunIsChanged(t *testing.T) {
+	t.Parallel()
+
+	// A cancel changes how it ends, and nothing else; its compensations go on.
+	t.Run("Cancelled", func(t *testing.T) {
+		t.Parallel()
+		s := open(t)
+		dbtest.Audit(t, s.pool)
+		r := compensating(t, s, []string{"a", "b"})
+		for range 2 {
+			out, err := s.Cancel(t.Context(), nil, r.RunID, "mine", 0)
+			if err != nil || len(out.Ended)+len(out.Compensating)+len(out.Due) > 0 {
+				t.Errorf("%+v, error %v", out, err)
+			}
+			wantIDs(t, "decided", out.Marked, r.RunID)
+			stepAll(t, s, out.Step)
+		}
+		wantWaiting(t, s, r.RunID, "compensation b")
+		if row := look(t, s.pool, r.RunID); *row.ErrorKind != "cancelled" {
+			t.Errorf("row %+v", row)
+		}
+		runCompensations(t, s)
+		wantEnded(t, s, r.RunID, "CANCELLED cancelled: run was cancelled: mine")
+		if err := cancelled(s.Cancel(t.Context(), nil, r.RunID, "", 0)); err != nil {
+			t.Error(err)
+		}
+		_, err := s.Resume(t.Context(), nil, r.RunID, "")
+		wantError(t, err, ErrCompensated)
+	})
+
+	// A cancel of its parent changes nothing of it, and so does that of its own child.
+	t.Run("WithItsParent", func(t *testing.T) {
+		t.Parallel()
+		s := open(t)
+		dbtest.Audit(t, s.pool)
+		parent := withCompensations(t, s, []string{"above"})
+		r := compensating(t, s, []string{"a", "b"}, withParent(parent.RunID))
+		flush(t, s, &Flush{Parks: []*Park{sleep(parent, time.Hour)}})
+		out, err := s.Cancel(t.Context(), nil, parent.RunID, "", 0)
+		if err != nil || len(out.Ended)+len(out.Marked)+len(out.Due)+len(out.Step) > 0 {
+			t.Errorf("%+v, error %v", out, err)
+		}
+		wantIDs(t, "compensating", out.Compensating, parent.RunID)
+		wantWaiting(t, s, parent.RunID, "children")
+		wantOutcomeOf(t, s, r.RunID, "FAILED kind: broken")
+		runCompensations(t, s)
+		wantEnded(t, s, r.RunID, "FAILED kind: broken")
+		wantEnded(t, s, parent.RunID, "CANCELLED cancelled: run was cancelled")
+	})
+
+	t.Run("Terminated", func(t *testing.T) {
+		t.Parallel()
+		s := open(t)
+		dbtest.Audit(t, s.pool)
+		parent := running(t, s, 1)[0]
+		flush(t, s, &Flush{Parks: []*Park{sleep(parent, -1)}})
+		r := compensating(t, s, []string{"a", "b"}, withParent(parent.RunID))
+		c := claimCompensation(t, s, "b")
+		out, err := s.Terminate(t.Context(), nil, r.RunID, "mine")
+		if err != nil || len(out.Step) > 0 || len(out.Due) != 1 || out.Due[0].RunID != parent.RunID {
+			t.Errorf("%+v, error %v", out, err)
+		}
+		wantIDs(t, "ended", out.Ended, r.RunID, c.RunID)
+		wantEnded(t, s, r.RunID, "CANCELLED cancelled: run was terminated: mine")
+		wantEnded(t, s, c.RunID, "CANCELLED cancelled: run was terminated: its parent "+r.RunID.String()+" was terminated")
+		if out := compensate(t, s, r.RunID); len(out.Moved())+len(out.Due) > 0 {
+			t.Errorf("stepped %+v", out)
+		}
+	})
+
+	// What its cancel ends is what it has waited for.
+	for _, how := range []string{"Child", "Grandchild"} {
+		t.Run("CancelledWithIts"+how, func(t *testing.T) {
+			t.Parallel()
+			s := open(t)
+			dbtest.Audit(t, s.pool)
+			r := withCompensations(t, s, []string{"a"})
+			parent := r.RunID
+			if how == "Grandchild" {
+				child := withCompensations(t, s, []string{"b"}, withParent(r.RunID))
+				flush(t, s, &Flush{Finishes: []*Finish{failing(child)}})
+				parent = child.RunID
+			}
+			last := start(t, s, newRun(withParent(parent)))[0]
+			flush(t, s, &Flush{Finishes: []*Finish{failing(r)}})
+			compensate(t, s, parent)
+			compensate(t, s, r.RunID)
+			wantWaiting(t, s, r.RunID, "children")
+			out, err := s.Cancel(t.Context(), nil, r.RunID, "", 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantIDs(t, "ended", out.Ended, last)
+			stepAll(t, s, append(out.Step, mustDue(t, s)...))
+			runCompensations(t, s)
+			wantEnded(t, s, r.RunID, "CANCELLED cancelled: run was cancelled")
+		})
+	}
+}

@@ -1,0 +1,174 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi/internal/dbtest"
+)
+
+func TestCompensateAtTheSameTime(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	dbtest.Audit(t, s.pool)
+	r := withCompensations(t, s, []string{"a", "b", "c"})
+	flush(t, s, &Flush{Finishes: []*Finish{failing(r)}})
+	for _, step := range []string{"c", "b", "a", ""} {
+		var all sync.WaitGroup
+		for range 5 {
+			all.Go(func() {
+				if _, err := s.Compensate(context.WithoutCancel(t.Context()), r.RunID); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if step != "" {
+			flush(t, s, &Flush{Finishes: []*Finish{finish(claimCompensation(t, s, step))}})
+		}
+	}
+	wantEnded(t, s, r.RunID, "FAILED kind: broken")
+}
+
+func TestCompensateMeetsAnEnd(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	r := compensating(t, s, []string{"a", "b"})
+	c := claimCompensation(t, s, "b")
+	tx := begin(t, s) // the step of somebody who sees no end yet
+	if err := s.lock(t.Context(), tx, r.RunID); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.compensateLocked(t.Context(), tx, r.RunID, &CancelledRuns{}); err != nil {
+		t.Fatal(err)
+	}
+	var out *CancelledRuns
+	var err error
+	meetsLock(t, s, func(ctx context.Context) {
+		out, err = s.Cancel(ctx, nil, c.RunID, "", 0)
+	}, func() { commit(t, tx) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantIDs(t, "to be stepped", out.Step, r.RunID)
+}
+
+func TestFinishSeesWhatItWaitedFor(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	r := running(t, s, 1)[0]
+	tx := begin(t, s)
+	if ok, err := s.RecordIn(t.Context(), tx, record(r, "a", "x"), registering(r, "a", 1)); err != nil || !ok {
+		t.Fatalf("written %t, error %v", ok, err)
+	}
+	f := &Flush{Finishes: []*Finish{failing(r)}}
+	meetsLock(t, s, func(ctx context.Context) {
+		if err := s.Flush(ctx, f); err != nil {
+			t.Error(err)
+		}
+	}, func() { commit(t, tx) })
+	if f.Finishes[0].Outcome == Busy {
+		flush(t, s, f)
+	}
+	wantOutcome(t, "finish", f.Finishes[0].Outcome, Done)
+	wantOutcomeOf(t, s, r.RunID, "FAILED kind: broken")
+	wantIDs(t, "to be stepped", f.Step, r.RunID)
+}
+
+func TestCompensateBesideAllElse(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	dbtest.Audit(t, db.Pool)
+	s := New(poolWith(t, db.DSN, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["deadlock_timeout"] = "1" }), "test")
+	const families = 12
+	roots := running(t, s, families, withTimeout(time.Hour))
+	var ids []uuid.UUID
+	for _, r := range roots {
+		flush(t, s, &Flush{Records: []*Record{
+			registering(r, "a", 1), registering(r, "b", 2), starting(r, "one", withTimeout(time.Hour)), starting(r, "two", withTimeout(time.Hour)),
+		}})
+		ids = append(ids, r.RunID)
+	}
+	children := claim(t, s, request(2*families)).Runs
+	for _, c := range children {
+		flush(t, s, &Flush{Records: []*Record{registering(c, "c", 1)}, Parks: []*Park{sleep(c, time.Hour)}})
+		ids = append(ids, c.RunID)
+	}
+	pass(t, s, 2*grace, children[0].RunID, children[1].RunID, children[2].RunID)
+	ctx := context.WithoutCancel(t.Context())
+	check := func(err error) {
+		if err != nil && !errors.Is(err, ErrRunFinished) && !errors.Is(err, ErrLeaseLost) {
+			t.Error(err)
+		}
+	}
+	var all sync.WaitGroup
+	all.Go(func() {
+		for _, r := range roots {
+			_, err := s.CancelChildren(ctx, held(r))
+			check(err)
+			f := &Flush{Finishes: []*Finish{failing(r)}}
+			for f.Finishes[0].Outcome == Undecided || f.Finishes[0].Outcome == Busy || f.Finishes[0].Outcome == Cancelling {
+				if f.Finishes[0].Outcome == Cancelling {
+					f.Finishes[0].Status = Cancelled
+				}
+				check(s.Flush(ctx, f))
+			}
+		}
+	})
+	all.Go(func() {
+		for i := len(ids) - 1; i >= 0; i -= 2 {
+			check(cancelled(s.Cancel(ctx, nil, ids[i], "", 0)))
+		}
+	})
+	all.Go(func() {
+		o := overdue()
+		for more := true; more; {
+			var err error
+			_, more, err = s.EndOverdue(ctx, o)
+			check(err)
+		}
+	})
+	for range 3 {
+		all.Go(func() {
+			for range 30 {
+				due, err := s.DueCompensations(ctx, 5)
+				check(err)
+				for _, id := range due {
+					_, err := s.Compensate(ctx, id)
+					check(err)
+				}
+				c, err := s.Claim(ctx, request(3, types(Handled{"undo", []int{1}, 1})))
+				check(err)
+				f := &Flush{}
+				for _, r := range c.Runs {
+					f.Finishes = append(f.Finishes, finish(r))
+				}
+				check(s.Flush(ctx, f))
+			}
+		})
+	}
+	all.Wait()
+	endOverdueRuns(t, s)
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now() WHERE workflow_type = 'undo' AND status = 'RUNNING'`) // busy flushes
+	for left := 1; left > 0; {
+		stepAll(t, s, mustDue(t, s))
+		runCompensations(t, s)
+		left = len(mustDue(t, s)) + one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE workflow_type = 'undo' AND status IN ('PENDING', 'RUNNING')`)
+	}
+	rows, err := s.pool.Query(t.Context(), `SELECT concat_ws(' ', run_id, status, waiting_on, error) FROM kagzi.workflow_runs WHERE finished_at IS NULL`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left, err := pgx.CollectRows(rows, pgx.RowTo[string]); err != nil || len(left) > 0 {
+		t.Errorf("not over: %s, error %v", strings.Join(left, "\n"), err)
+	}
+	wantNoDeadlocks(t, s)
+}
