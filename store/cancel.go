@@ -96,8 +96,8 @@ type ending struct {
 // ends, or is decided here, has its lease taken away: its worker may yet come with a write. $9 says that the lease of a run
 // under way has lapsed.
 const endRuns = `
-WITH l AS MATERIALIZED (
-	SELECT r.run_id, r.parent_run_id, r.now,
+WITH k AS MATERIALIZED (
+	SELECT r.run_id, r.parent_run_id, r.now, r.now + $8::bigint * interval '1 microsecond' AS until,
 		CASE WHEN $9::bool AND r.cancelling THEN 'CANCELLED' ELSE r.status END AS status,
 		CASE WHEN $9::bool AND r.cancelling THEN r.old_kind ELSE r.error_kind END AS error_kind,
 		CASE WHEN $9::bool AND r.cancelling THEN r.old_error ELSE r.error END AS error,
@@ -115,12 +115,14 @@ WITH l AS MATERIALIZED (
 			` + registered + ` AS registered
 		FROM unnest($2::uuid[], $4::text[], $5::text[], $6::text[], $7::bool[]) AS u (run_id, status, error_kind, error, asked)
 		CROSS JOIN LATERAL (
-			SELECT k.run_id, k.parent_run_id, k.status, k.outcome, k.cancel_requested_at, k.error_kind, k.error
-			FROM kagzi.workflow_runs k
-			WHERE k.run_id = u.run_id AND k.namespace_id = $1 AND k.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED', 'SCHEDULED', 'PAUSED')
+			SELECT c.run_id, c.parent_run_id, c.status, c.outcome, c.cancel_requested_at, c.error_kind, c.error
+			FROM kagzi.workflow_runs c
+			WHERE c.run_id = u.run_id AND c.namespace_id = $1 AND c.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED', 'SCHEDULED', 'PAUSED')
 			OFFSET 0
 		) q
 	) r
+), l AS MATERIALIZED (
+	SELECT k.*, jsonb_build_object('status', k.status, 'kind', k.error_kind, 'error', k.error) AS outcome FROM k
 ), w AS (
 	UPDATE kagzi.workflow_runs r
 	SET wakeups = r.wakeups + k.ended,
@@ -132,10 +134,10 @@ WITH l AS MATERIALIZED (
 ), d AS (
 	UPDATE kagzi.workflow_runs r
 	SET status = CASE l.act WHEN 'end' THEN l.status WHEN 'compensate' THEN 'SLEEPING' ELSE r.status END,
-		outcome = CASE WHEN l.act IN ('compensate', 'decide') THEN jsonb_build_object('status', l.status, 'kind', l.error_kind, 'error', l.error) ELSE r.outcome END,
+		outcome = CASE WHEN l.act IN ('compensate', 'decide') THEN l.outcome ELSE r.outcome END,
 		finished_at = CASE WHEN l.act = 'end' THEN l.now END,
-		available_at = CASE l.act WHEN 'end' THEN NULL WHEN 'compensate' THEN l.now ELSE r.available_at END,
-		deadline_at = CASE l.act WHEN 'mark' THEN LEAST(r.deadline_at, l.now + $8::bigint * interval '1 microsecond') WHEN 'compensate' THEN NULL ELSE r.deadline_at END,
+		available_at = CASE l.act WHEN 'end' THEN NULL WHEN 'compensate' THEN l.now WHEN 'decide' THEN l.now ELSE r.available_at END,
+		deadline_at = CASE l.act WHEN 'mark' THEN LEAST(r.deadline_at, l.until) WHEN 'compensate' THEN NULL ELSE r.deadline_at END,
 		wakeups_awaited = CASE WHEN l.act = 'compensate' THEN r.wakeups ELSE r.wakeups_awaited END,
 		lease = CASE WHEN l.act IN ('end', 'compensate') THEN NULL ELSE r.lease END,
 		locked_by = CASE WHEN l.act IN ('end', 'compensate') THEN NULL ELSE r.locked_by END,
@@ -172,8 +174,10 @@ func (s *Store) endLocked(ctx context.Context, tx pgx.Tx, ends []ending, first, 
 				out.Ended = append(out.Ended, w.RunID)
 			case "compensate":
 				out.Compensating, next = append(out.Compensating, w.RunID), append(next, w.RunID)
-			case "mark", "decide":
+			case "mark":
 				out.Marked = append(out.Marked, w.RunID)
+			case "decide": // a child that it waits for may have ended with it, whose wake it has not had
+				out.Marked, out.Step = append(out.Marked, w.RunID), append(out.Step, w.RunID)
 			default:
 				out.Woken = append(out.Woken, w.RunID)
 				if due && compensating {

@@ -95,7 +95,7 @@ SELECT q.task_queue, q.priority, q.parent_run_id, q.outcome, q.wakeups, (
 		WHERE c.parent_run_id = q.run_id AND c.namespace_id = $1 AND NOT c.detached AND c.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
 	)
 FROM kagzi.workflow_runs q
-WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.status = 'SLEEPING' AND q.outcome IS NOT NULL`
+WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.outcome IS NOT NULL AND q.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')`
 
 // Of each compensation the last registration, the last registered first, with the run that it was started as.
 const compensationsOf = `

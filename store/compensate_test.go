@@ -17,7 +17,7 @@ func registering(r *ClaimedRun, step string, place int64, change ...func(*Record
 	rec := &Record{
 		StepRow: StepRow{
 			RunID: r.RunID, StepID: CompensationID(step), Attempt: 1, FirstAttempt: 1, RunAttempt: 1, Status: Running, Kind: KindCompensation,
-			Output: []byte("hash of " + step), Sequence: place,
+			Output: []byte("hash of " + step), Position: place,
 		},
 		Lease: r.Lease, Wake: -1, Worker: uuid.New(), Compensation: &Compensation{Type: "undo", Input: []byte(step)},
 	}
@@ -132,7 +132,7 @@ func compensationsIn(t *testing.T, s *Store, id uuid.UUID) []string {
 	t.Helper()
 	rows, err := s.pool.Query(t.Context(), `
 		SELECT concat_ws(' ', step_id, attempt_number, status, call->>'type', convert_from(input, 'UTF8'), error_kind, error) FROM kagzi.step_runs
-		WHERE run_id = $1 AND step_kind = 'COMPENSATION' ORDER BY sequence DESC, attempt_number`, id)
+		WHERE run_id = $1 AND step_kind = 'COMPENSATION' ORDER BY position DESC, attempt_number`, id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +181,7 @@ func TestRecordCompensation(t *testing.T) {
 			t.Fatalf("history %+v, error %v: want the last registrations", h, err)
 		}
 		for _, row := range h[r.RunID] {
-			if row.StepID == CompensationID("a") && (row.Attempt != 2 || row.Sequence != 4 || string(row.Output) != "hash of a" || row.Status != Running) {
+			if row.StepID == CompensationID("a") && (row.Attempt != 2 || row.Position != 4 || string(row.Output) != "hash of a" || row.Status != Running) {
 				t.Errorf("history %+v", row)
 			}
 		}

@@ -145,7 +145,9 @@ const finishRuns = `
 WITH l AS MATERIALIZED (
 	SELECT q.run_id, q.parent_run_id, statement_timestamp() AS now, u.status, u.output, NULLIF(u.error_kind, '') AS error_kind, u.quarantined,
 		NULLIF(CASE WHEN u.status = 'CANCELLED' AND q.cancelling THEN coalesce(q.error, u.error) ELSE u.error END, '') AS error,
-		CASE WHEN u.status <> 'COMPLETED' AND NOT u.quarantined THEN ` + registered + ` ELSE false END AS compensates
+		CASE WHEN u.status <> 'COMPLETED' AND NOT u.quarantined THEN ` + registered + ` ELSE false END AS compensates,
+		CASE WHEN u.status <> 'COMPLETED' THEN jsonb_build_object('status', u.status, 'kind', u.error_kind,
+			'error', CASE WHEN u.status = 'CANCELLED' AND q.cancelling THEN coalesce(q.error, u.error) ELSE u.error END) END AS outcome
 	FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::bytea[], $6::text[], $7::text[], $8::bool[])
 		AS u (run_id, lease, status, output, error_kind, error, quarantined)
 	CROSS JOIN LATERAL (
@@ -171,7 +173,7 @@ WITH l AS MATERIALIZED (
 ), d AS (
 	UPDATE kagzi.workflow_runs r
 	SET status = CASE WHEN l.compensates THEN 'SLEEPING' ELSE l.status END,
-		outcome = CASE WHEN l.compensates THEN jsonb_build_object('status', l.status, 'kind', l.error_kind, 'error', l.error) ELSE r.outcome END,
+		outcome = CASE WHEN l.compensates THEN l.outcome ELSE r.outcome END,
 		finished_at = CASE WHEN NOT l.compensates THEN l.now END,
 		available_at = CASE WHEN l.compensates THEN l.now END,
 		deadline_at = CASE WHEN NOT l.compensates THEN r.deadline_at END,
@@ -430,9 +432,10 @@ func (f *Flush) reset() {
 }
 
 // runs returns every run to lock first, nil if one statement locks all of them, in order: the process that ends
-// children of two runs of ours locks these, too, and a flush of several statements would meet it in another order.
+// children of two runs of ours locks these, too, and a flush of several statements would meet it in another order. A run
+// that ends badly is locked before anybody looks for its compensations: who had it locked may have registered one.
 func (f *Flush) runs() []uuid.UUID {
-	wakes := slices.ContainsFunc(f.Finishes, func(e *Finish) bool { return e.Parent != uuid.Nil })
+	wakes := slices.ContainsFunc(f.Finishes, func(e *Finish) bool { return e.Parent != uuid.Nil || e.Status != Completed })
 	kinds := 0
 	for _, n := range []int{len(f.starts()), len(f.Records), len(f.Parks), len(f.Finishes)} {
 		kinds += min(n, 1)
