@@ -130,7 +130,7 @@ CREATE INDEX workflow_runs_quarantined
 -- What has compensations to run, by the time of its next step. It is for the coordinator alone, and almost always empty.
 CREATE INDEX workflow_runs_compensating
     ON kagzi.workflow_runs (available_at, namespace_id)
-    WHERE outcome IS NOT NULL AND status = 'SLEEPING';
+    WHERE outcome IS NOT NULL AND status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED');
 
 -- What waits because its history could not be read. It is for Health alone, and almost always empty.
 CREATE INDEX workflow_runs_unread

@@ -282,7 +282,7 @@ func (s *Store) endCompensated(ctx context.Context, tx pgx.Tx, id uuid.UUID, o F
 const dueCompensations = `
 SELECT r.run_id
 FROM kagzi.workflow_runs r
-WHERE r.namespace_id = $1 AND r.outcome IS NOT NULL AND r.status = 'SLEEPING' AND r.available_at <= now()
+WHERE r.namespace_id = $1 AND r.outcome IS NOT NULL AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED') AND r.available_at <= now()
 ORDER BY r.available_at
 LIMIT $2`
 
