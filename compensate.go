@@ -231,7 +231,7 @@ func (s *stepCall) pass(row *store.StepRow) {
 
 // compensate has the runs take their next steps. What fails, a coordinator does again.
 func (c *Client) compensate(ctx context.Context, ids []uuid.UUID) {
-	if err := c.compensateAll(ctx, ids); err != nil {
+	if err := c.compensateAll(ctx, ids); err != nil && !store.Closed(err) {
 		c.cfg.Logger.Warn("kagzi: a run does not go on with its compensations: a coordinator tries that again", "error", err)
 	}
 }

@@ -230,7 +230,7 @@ func TestCompensatingRun(t *testing.T) {
 	}
 }
 
-// TestTerminateEndsCompensations ends a run, and the compensation that is under way.
+// TestTerminateEndsCompensations ends a run, and the compensation that is under way. Resume goes on with what is left.
 func TestTerminateEndsCompensations(t *testing.T) {
 	k := newKit(t)
 	wf := Define[int, int]("trip", noRetry)
@@ -251,6 +251,12 @@ func TestTerminateEndsCompensations(t *testing.T) {
 		case name == "car" && k.infoOf(a[0].Child).Status != StatusCancelled:
 			t.Errorf("the compensation of %s is %+v", name, k.infoOf(a[0].Child))
 		}
+	}
+	j := &journal{}
+	serveCancellations(k, j, nil)
+	k.resume(run.ID())
+	if re := failureOf(k, run, StatusFailed); re.Message != "broken" || j.String() != "cancel:car7 cancel:hotel7 cancel:flight7" {
+		t.Errorf("the run ended with %v; happened: %s", re, j)
 	}
 }
 

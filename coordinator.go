@@ -121,8 +121,8 @@ func (c CoordinatorConfig) validate() error {
 }
 
 // A Coordinator does the housekeeping of its client's namespace: it fires schedules, frees the runs of dead workers, ends the runs
-// that are over their [Timeout] while no worker takes them, and deletes what is past its retention. Such a run ends within
-// ten seconds by default; one with compensations waits for a worker, which runs them.
+// that are over their [Timeout] while no worker takes them, goes on with compensations whose worker has died, and deletes what
+// is past its retention. A run over its Timeout ends, or begins to compensate, within ten seconds by default.
 //
 // Every [Worker] hosts one unless told not to; any number may run at once, in any process, for each of their transactions
 // is decided by the database.

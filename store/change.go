@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -86,11 +87,11 @@ FROM t
 WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status IN ('FAILED', 'CANCELLED') AND r.waiting_on IS DISTINCT FROM '` + beingDeleted + `'
 RETURNING r.task_queue`
 
-// A run that has run its compensations goes on with those that have failed, and with nothing else: each is started anew,
-// unless its run was resumed and completed.
+// A run that has an outcome goes on with the compensations that are left, and with nothing else: those that have failed are
+// started anew, unless their runs were resumed and completed.
 const (
 	compensated = `
-SELECT q.outcome IS NOT NULL, q.outcome IS NOT NULL AND q.error_kind IS NOT DISTINCT FROM 'compensation' AND q.status = 'FAILED'
+SELECT q.outcome IS NOT NULL
 FROM kagzi.workflow_runs q
 WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.status IN ('FAILED', 'CANCELLED')`
 
@@ -98,7 +99,7 @@ WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.status IN ('FAILED', 'CANCELLE
 UPDATE kagzi.step_runs s
 SET status = 'RUNNING', error_kind = NULL, error = NULL, finished_at = NULL, child_run_id = (
 	SELECT c.run_id FROM kagzi.workflow_runs c WHERE c.run_id = s.child_run_id AND c.namespace_id = $1 AND c.status NOT IN ('FAILED', 'CANCELLED'))
-WHERE s.run_id = $2 AND s.namespace_id = $1 AND s.step_kind = 'COMPENSATION' AND s.status = 'FAILED'`
+WHERE s.run_id = $2 AND s.namespace_id = $1 AND s.step_kind = 'COMPENSATION' AND (s.status = 'FAILED' OR s.status = 'RUNNING' AND s.child_run_id IS NOT NULL)`
 
 	resumeCompensating = `
 WITH t AS MATERIALIZED (SELECT statement_timestamp() AS now)
@@ -106,7 +107,7 @@ UPDATE kagzi.workflow_runs r
 SET status = 'SLEEPING', available_at = t.now, wakeups_awaited = r.wakeups, finished_at = NULL, lease = NULL,
 	error_kind = r.outcome ->> 'kind', error = r.outcome ->> 'error'
 FROM t
-WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status = 'FAILED' AND r.waiting_on IS DISTINCT FROM '` + beingDeleted + `'
+WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status IN ('FAILED', 'CANCELLED') AND r.waiting_on IS DISTINCT FROM '` + beingDeleted + `'
 RETURNING r.task_queue`
 )
 
@@ -178,15 +179,19 @@ func (s *Store) Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, reason stri
 
 // resume returns pgx.ErrNoRows if the run is not to be resumed.
 func (s *Store) resume(ctx context.Context, tx pgx.Tx, id uuid.UUID) (out Resumed, err error) {
-	var has, failed bool
-	if err := askRow(ctx, tx, compensated, []any{s.namespace, id}, &has, &failed); err != nil {
+	has, err := askOne[bool](ctx, tx, compensated, s.namespace, id)
+	if err != nil {
 		return out, err
 	}
 	if !has {
 		out.Queue, err = askOne[string](ctx, tx, resumeRun, s.namespace, id)
 		return out, err
 	}
-	if !failed {
+	all, err := s.registrations(ctx, tx, id)
+	if err != nil {
+		return out, err
+	}
+	if !slices.ContainsFunc(all, func(r registration) bool { return r.Status != Completed }) {
 		return out, ErrCompensated
 	}
 	if out.Queue, err = askOne[string](ctx, tx, resumeCompensating, s.namespace, id); err != nil {

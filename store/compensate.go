@@ -95,7 +95,7 @@ SELECT q.task_queue, q.priority, q.parent_run_id, q.outcome, q.wakeups, (
 		WHERE c.parent_run_id = q.run_id AND c.namespace_id = $1 AND NOT c.detached AND c.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
 	)
 FROM kagzi.workflow_runs q
-WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.outcome IS NOT NULL AND q.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')`
+WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.status = 'SLEEPING' AND q.outcome IS NOT NULL`
 
 // Of each compensation the last registration, the last registered first, with the run that it was started as.
 const compensationsOf = `
@@ -282,7 +282,7 @@ func (s *Store) endCompensated(ctx context.Context, tx pgx.Tx, id uuid.UUID, o F
 const dueCompensations = `
 SELECT r.run_id
 FROM kagzi.workflow_runs r
-WHERE r.namespace_id = $1 AND r.outcome IS NOT NULL AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED') AND r.available_at <= now()
+WHERE r.namespace_id = $1 AND r.outcome IS NOT NULL AND r.finished_at IS NULL AND r.available_at <= now()
 ORDER BY r.available_at
 LIMIT $2`
 

@@ -46,7 +46,7 @@ WITH u AS MATERIALIZED (
 ), w AS (
 	UPDATE kagzi.workflow_runs r
 	SET wakeups = r.wakeups + k.messages,
-		available_at = CASE WHEN r.status = 'SLEEPING' AND r.wakeups + k.messages >= r.wakeups_awaited THEN LEAST(r.available_at, k.now) ELSE r.available_at END
+		available_at = CASE WHEN r.status = 'SLEEPING' AND r.outcome IS NULL AND r.wakeups + k.messages >= r.wakeups_awaited THEN LEAST(r.available_at, k.now) ELSE r.available_at END
 	FROM k
 	WHERE r.run_id = k.run_id AND r.namespace_id = $1 AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED', 'SCHEDULED', 'PAUSED')
 	RETURNING r.run_id, r.wakeups - k.messages AS before, k.now, r.task_queue, r.workflow_type, r.version, r.status = 'RUNNING' AS running,

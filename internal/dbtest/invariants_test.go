@@ -243,7 +243,7 @@ func TestTableChecks(t *testing.T) {
 			"CompensatedBeforeItsChild", "the compensations of children are over before those of their parent begin",
 			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, position, call, child_run_id, started_at) VALUES
 				('00000000-0000-0000-0000-000000000007', 'ns', 'a#compensation', 1, 'COMPLETED', 'COMPENSATION', 1, 1, 1, '{}', '00000000-0000-0000-0000-0000000000a1', '2026-01-01 10:00'),
-				('00000000-0000-0000-0000-000000000007', 'ns', 'kid', 1, 'COMPLETED', 'CHILD_WORKFLOW', 1, 1, NULL, NULL, '00000000-0000-0000-0000-0000000000b1', '2026-01-01 10:00');
+				('00000000-0000-0000-0000-000000000007', 'ns', 'kid', 1, 'COMPLETED', 'CHILD_WORKFLOW', 1, 1, 0, NULL, '00000000-0000-0000-0000-0000000000b1', '2026-01-01 10:00');
 			UPDATE kagzi.step_runs SET finished_at = '2026-01-01 10:00' WHERE step_id IN ('kid', 'a#compensation');
 			INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, parent_run_id, parent_step_id, detached, created_at, started_at, finished_at) VALUES
 				('00000000-0000-0000-0000-0000000000b1', 'ns', 'q', 'kid', 'COMPLETED', '00000000-0000-0000-0000-000000000007', 'kid', false, '2026-01-01 10:02', '2026-01-01 10:02', '2026-01-01 10:05'),
