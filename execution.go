@@ -274,6 +274,11 @@ func (e *execution) exit(b *branch, err error, panicked bool, keep func()) {
 // all of them.
 func (b *branch) endBelow(err error) {
 	e := b.e
+	var kind Kind
+	var text string
+	if err != nil && b.parent != nil { // what they call of the user's must not be called under the mutex
+		kind, text = KindOf(err), errorText(err)
+	}
 	e.mu.Lock()
 	if e.reason != underWay || b.stopped {
 		e.mu.Unlock()
@@ -281,7 +286,7 @@ func (b *branch) endBelow(err error) {
 	}
 	b.result.asked = b.result.asked || b.ctx.Err() != nil // cancelled by who asks no more
 	if err != nil && b.parent != nil {
-		b.failLocked(err)
+		b.failLocked(kind, text)
 	}
 	if err != nil && e.audit == nil && !b.closed { // else they end by themselves, where the history does
 		b.cancel(errBranchCancelled)
@@ -294,7 +299,7 @@ func (b *branch) endBelow(err error) {
 
 // failLocked notes that the branch, which nobody has cancelled, has failed: in a replay it is closed, with all below it.
 // The record is written with whatever the execution writes next. That of a racer must not be there without what it took.
-func (b *branch) failLocked(err error) {
+func (b *branch) failLocked(kind Kind, text string) {
 	if b.row == nil && (b.closed || b.ctx.Err() != nil || b.muted()) { // by who was cancelled
 		return
 	}
@@ -304,7 +309,7 @@ func (b *branch) failLocked(err error) {
 		return
 	}
 	r := b.e.newRecord(b.result.name, store.KindBranch, store.Failed, b.attempt+1, b.attempt+1)
-	r.ErrorKind, r.Error, r.EndedAt = string(KindOf(err)), errorText(err), b.now
+	r.ErrorKind, r.Error, r.EndedAt = string(kind), text, b.now
 	if now := b.e.s.now(); now.After(b.now) { // a fork goes by it
 		r.EndedAt = now
 	}

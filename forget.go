@@ -62,18 +62,20 @@ func (f *failure) stands() bool {
 	return false
 }
 
-// forgets returns the IDs of what the next attempt of the run forgets, given the error that this one ends with. With a
-// failure go the failures of the branches that it was in, and of their groups.
+// forgets returns the IDs of what the next attempt of the run forgets, given the error that this one ends with; its
+// goroutines are gone. With a failure go the failures of the branches that it was in, and of their groups.
 func (e *execution) forgets(err error) []string {
 	ids := map[string]bool{}
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, f := range e.failures {
+	failures, branches := e.failures, e.branches
+	e.mu.Unlock()
+	for _, f := range failures {
 		if !f.stands() {
 			ids[f.id] = true
 		}
 	}
-	e.chainLocked(err, ids)
+	addChain(ids, err, branches)
+	delete(ids, "")
 	for id := range maps.Clone(ids) {
 		for end := strings.LastIndexByte(id, '/'); end > 0; end = strings.LastIndexByte(id[:end], '/') {
 			ids[id[:end]] = true
@@ -82,9 +84,9 @@ func (e *execution) forgets(err error) []string {
 	return slices.Sorted(maps.Keys(ids))
 }
 
-// chainLocked adds the IDs of the failures in err's chain. What a branch of Go returned is the user's own error, and
-// is known by itself.
-func (e *execution) chainLocked(err error, ids map[string]bool) {
+// addChain adds the IDs of the failures in err's chain. What one of the branches of Go returned may be an error of the
+// user's, which is known by itself.
+func addChain(ids map[string]bool, err error, branches []*branchResult) {
 	defer func() { _ = recover() }() // a method of a user's error
 	walkErrors(err, func(err error) bool {
 		switch err := err.(type) {
@@ -97,11 +99,11 @@ func (e *execution) chainLocked(err error, ids map[string]bool) {
 		case *BranchError:
 			ids[err.id] = true
 			for _, other := range err.others {
-				e.chainLocked(other, ids)
+				addChain(ids, other, branches)
 			}
 		}
 		if reflect.TypeOf(err).Comparable() {
-			for _, r := range e.branches {
+			for _, r := range branches {
 				if r.err == err {
 					ids[r.name] = true
 				}
@@ -109,5 +111,4 @@ func (e *execution) chainLocked(err error, ids map[string]bool) {
 		}
 		return false
 	})
-	delete(ids, "")
 }
