@@ -256,3 +256,38 @@ func TestClosedBranchThatWaitsForAnother(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+// TestClosedBranchBehindAGroup replays a branch that went on behind a race, one of whose losers had waited for a branch that
+// goes on: what the branch did then is repeated.
+func TestClosedBranchBehindAGroup(t *testing.T) {
+	k := newKit(t)
+	got := replayed(k, func(ctx Context) string {
+		var booked string
+		done := make(chan struct{})
+		other := Go(ctx, "other", func(ctx Context) (int, error) { return 0, Sleep(ctx, "long", 2*time.Hour) })
+		err := Parallel(ctx, "p", map[string]func(Context) error{
+			"bad": func(ctx Context) error {
+				<-done
+				return Do(ctx, "s", failing)
+			},
+			"trip": func(ctx Context) (err error) {
+				defer close(done)
+				if _, _, err = Race(ctx, "r", map[string]func(Context) (int, error){
+					"wait": func(ctx Context) (int, error) { return other.Result(ctx) },
+					"win":  func(ctx Context) (int, error) { return 0, Sleep(ctx, "nap", 300*time.Millisecond) },
+				}); err != nil {
+					return err
+				}
+				booked, err = Step(ctx, "book", onceEnded(t, "book", "LH 1"))
+				return err
+			},
+		})
+		if err == nil {
+			t.Error("no error")
+		}
+		return booked
+	})
+	if got != "LH 1" {
+		t.Errorf("got %q", got)
+	}
+}

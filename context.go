@@ -68,6 +68,7 @@ type branch struct {
 	unfollowed []*failure     // that it knows of, and began nothing after
 	racing     bool           // in a Race: what it takes is its own only if it wins
 	dead       atomic.Bool    // it has failed, or its group was decided without it: that is recorded, or noted
+	fresh      atomic.Bool    // it has come past its history, or waits for what that does not have
 	stopped    bool           // it came to what is not begun any more
 	inStep     atomic.Bool    // a step's function is being executed
 	live       atomic.Bool    // the function is past its history. Its goroutine sets it; its Logger asks, in other branches too
@@ -273,11 +274,22 @@ func (b *branch) begins() error {
 	if b.closed {
 		return errBranchCancelled
 	}
+	b.leaveHistory()
 	b.live.Store(true)
 	if b.e.audit != nil {
 		b.stop()
 	}
 	return nil
+}
+
+// leaveHistory says that the branch comes to what its history does not have. Closed branches that wait for it learn that:
+// they had not waited for more.
+func (b *branch) leaveHistory() {
+	if b.fresh.CompareAndSwap(false, true) {
+		b.e.mu.Lock()
+		b.e.fireLocked(&b.result.past)
+		b.e.mu.Unlock()
+	}
 }
 
 // goLive lets the branch's Logger speak: the function is past its history. One that has ended there says nothing new.

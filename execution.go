@@ -99,6 +99,7 @@ type branchResult struct {
 	of    *branch // nil if it was never started
 	name  string
 	done  event
+	past  event // it is done, or has left its history
 	err   error
 	now   time.Time // the branch's Now at its end
 	asked bool      // somebody looked at it
@@ -254,6 +255,7 @@ func (e *execution) exit(b *branch, err error, panicked bool, keep func()) {
 		b.cancel(nil)
 	}
 	e.fireLocked(&b.result.done)
+	e.fireLocked(&b.result.past)
 	if g := b.result.group; g != nil {
 		g.order = append(g.order, b.result.index)
 		e.fireLocked(&g.event)

@@ -39,7 +39,7 @@ func Go[T any](ctx Context, name string, fn func(Context) (T, error)) *Future[T]
 	f := &Future[T]{}
 	if err != nil {
 		// Who has cancelled the branch asks for nothing of it any more.
-		f.result = &branchResult{name: name, done: event{fired: 1}, err: err, asked: b.ctx.Err() != nil}
+		f.result = &branchResult{name: name, done: event{fired: 1}, past: event{fired: 1}, err: err, asked: b.ctx.Err() != nil}
 	} else {
 		f.start(b.newBranch(id), fn)
 	}
@@ -88,8 +88,15 @@ func (f *Future[T]) Result(ctx Context) (T, error) {
 		return zero, b.foreign()
 	}
 	b.e.exitIfEnded()
-	if err := b.wait(time.Time{}, "branch "+f.result.name, &f.result.done, 0); err != nil {
+	end := &f.result.done
+	if b.closed { // what ends in a later execution it has not lived to see
+		end = &f.result.past
+	}
+	if err := b.wait(time.Time{}, "branch "+f.result.name, end, 0); err != nil {
 		return zero, err
+	}
+	if b.closed && !f.done(b) {
+		return zero, errBranchCancelled
 	}
 	value, now, err := f.take(b)
 	b.advance(now)
@@ -99,6 +106,13 @@ func (f *Future[T]) Result(ctx Context) (T, error) {
 		b.passedBranch(f.result.name)
 	}
 	return value, err
+}
+
+// done reports whether the branch has ended.
+func (f *Future[T]) done(b *branch) bool {
+	b.e.mu.Lock()
+	defer b.e.mu.Unlock()
+	return f.result.done.fired > 0
 }
 
 // take returns what the branch, which has ended, returned, and its time.

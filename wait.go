@@ -41,6 +41,7 @@ func (b *branch) waitFor(w *wait, on *event, past int) error {
 		if b.closed {
 			return errBranchCancelled
 		}
+		b.leaveHistory()
 		if e.audit != nil {
 			b.stop()
 		}
@@ -168,16 +169,22 @@ func (e *execution) suspendLocked() {
 	e.parkLocked(&write{park: p})
 }
 
-// endClosedLocked cancels branches that are closed, and wait for one that goes on: they never learned how that ended.
-// It reports whether there were any.
+// endClosedLocked cancels branches that are closed, and wait for one that goes on: they never learned how that ended. Those
+// that wait for these come to their own end then. It reports whether there were any.
 func (e *execution) endClosedLocked() (any bool) {
+	var closed []*branch
 	for _, w := range e.waits {
 		if w.b != nil && w.b.closed {
-			w.b.cancel(errBranchCancelled)
-			any = true
+			closed = append(closed, w.b)
 		}
 	}
-	return any
+	for _, b := range closed {
+		above := func(other *branch) bool { return other != b && other.under(b) }
+		if !slices.ContainsFunc(closed, above) {
+			b.cancel(errBranchCancelled)
+		}
+	}
+	return closed != nil
 }
 
 // parkLocked suspends the execution with w. A call from another goroutine than its
