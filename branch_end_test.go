@@ -85,7 +85,7 @@ func TestVariablesOfAFailedGroup(t *testing.T) {
 		opts []BranchOption
 	}{
 		"Failed":   {rest: func(ctx Context) error { return Do(ctx, "bad", failing) }},
-		"TimedOut": {rest: func(ctx Context) error { return Sleep(ctx, "long", time.Hour) }, opts: []BranchOption{Timeout(time.Second)}},
+		"TimedOut": {rest: func(ctx Context) error { return Sleep(ctx, "long", time.Hour) }, opts: []BranchOption{Timeout(5 * time.Second)}}, // enough on a busy machine
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := newKit(t)

@@ -151,7 +151,7 @@ func TestChildrenOfEndedBranches(t *testing.T) {
 		{"TooLate", "p/a", func(ctx Context) error {
 			err := Parallel(ctx, "p", map[string]func(Context) error{
 				"a": func(ctx Context) error { return errors.Join(start(ctx), Sleep(ctx, "long", 2*time.Hour)) },
-			}, Timeout(time.Second))
+			}, Timeout(3*time.Second))
 			if !errors.Is(err, KindTimeout) {
 				return fmt.Errorf("no timeout: %w", err)
 			}
