@@ -291,3 +291,45 @@ func TestClosedBranchBehindAGroup(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+// TestBranchIsCancelledInItsReplay wakes a run after the time of a group of it has passed: that the group is too late is
+// decided while its branch is on its way through its history. The branch comes past that all the same, so that the
+// function sees then what it sees in later executions.
+func TestBranchIsCancelledInItsReplay(t *testing.T) {
+	k := newKit(t)
+	wf := Define[int, string]("wf")
+	const steps = 200
+	serve(k, wf, func(ctx Context, _ int) (string, error) {
+		var booked, below string
+		err := Parallel(ctx, "p", map[string]func(Context) error{
+			"a": func(ctx Context) (err error) {
+				for i := range steps {
+					if err := Do(ctx, fmt.Sprint("step", i), func(context.Context) error { return nil }); err != nil {
+						return err
+					}
+				}
+				f := Go(ctx, "sub", func(ctx Context) (string, error) {
+					return Step(ctx, "below", func(context.Context) (string, error) { return "below", nil })
+				})
+				if booked, err = Step(ctx, "book", func(context.Context) (string, error) { return "booked", nil }); err != nil {
+					return err
+				}
+				if below, err = f.Result(ctx); err != nil {
+					return err
+				}
+				return Sleep(ctx, "long", 10*time.Hour)
+			},
+		}, Timeout(time.Hour))
+		if !errors.Is(err, KindTimeout) {
+			return "", fmt.Errorf("no timeout: %w", err)
+		}
+		return booked + " " + below, nil
+	})
+	run := begin(k, wf, 1)
+	k.waitStatus(run.ID(), StatusSleeping)
+	k.exec(`UPDATE kagzi.step_runs SET wake_at = now() WHERE step_id = 'p'`)
+	k.wake(run.ID())
+	if got := resultOf(k, run); got != "booked below" {
+		t.Errorf("got %q", got)
+	}
+}

@@ -1,6 +1,7 @@
 package kagzi
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -449,9 +450,6 @@ func (c *child) mayAsk(b *branch) error {
 // end returns the record of the child's end, waiting for it.
 func (c *child) end(b *branch) (*store.StepRow, error) {
 	for {
-		if b.ctx.Err() != nil {
-			return nil, context.Cause(b.ctx)
-		}
 		row, on, err := c.takeIn(b)
 		if err != nil {
 			return nil, err
@@ -484,9 +482,9 @@ func (c *child) takeIn(b *branch) (*store.StepRow, *event, error) {
 		defer e.mu.Unlock()
 		return nil, e.arrivalLocked(c.id.String()), nil
 	}
-	if b.muted() || b.closed {
+	if b.muted() || b.closed || b.ctx.Err() != nil {
 		e.mu.Unlock()
-		return nil, nil, errBranchCancelled
+		return nil, nil, cmp.Or[error](b.cancelled(), errBranchCancelled)
 	}
 	r := c.ending(end)
 	if b.now.After(r.EndedAt) {
@@ -557,9 +555,6 @@ func (b *branch) awaitAll(children []*child) error {
 		return again
 	})
 	for {
-		if b.ctx.Err() != nil {
-			return context.Cause(b.ctx)
-		}
 		e.mu.Lock()
 		past := e.anyEnd.fired
 		left = slices.DeleteFunc(left, func(c *child) bool {

@@ -204,8 +204,12 @@ func (b *branch) enterAs(name string, invalid error) (string, error) {
 	if invalid != nil {
 		return "", b.misuse(invalid)
 	}
-	if b.ctx.Err() != nil {
-		return "", context.Cause(b.ctx)
+	id := b.prefix + name
+	if n := b.names[name] + 1; n > 1 {
+		id += "#" + strconv.Itoa(n)
+	}
+	if err := b.cancelled(); err != nil && !(b.behind() && b.recorded(id)) {
+		return "", err
 	}
 	if !b.closed || b.recorded(b.prefix+name) {
 		b.follow()
@@ -214,15 +218,24 @@ func (b *branch) enterAs(name string, invalid error) (string, error) {
 		b.names = map[string]int{}
 	}
 	b.names[name]++
-	id := b.prefix + name
-	if n := b.names[name]; n > 1 {
-		id += "#" + strconv.Itoa(n)
-	}
 	if b.met < b.own && b.recorded(id) {
 		b.met++
 	}
 	return id, nil
 }
+
+// cancelled returns the cause if the branch was cancelled. It exits the goroutine if the execution has ended.
+func (b *branch) cancelled() error {
+	if b.ctx.Err() == nil {
+		return nil
+	}
+	b.e.exitIfEnded()
+	return context.Cause(b.ctx)
+}
+
+// behind reports whether the branch was cancelled on its way through its history. It comes past that all the same: what
+// the function has seen it sees in every execution, whenever others decide that it ends.
+func (b *branch) behind() bool { return b.ctx.Err() != nil && !b.fresh.Load() }
 
 // recorded reports whether the history knows of a step or branch.
 func (b *branch) recorded(id string) bool {
@@ -273,6 +286,9 @@ func kindWord(kind string) string {
 func (b *branch) begins() error {
 	if b.closed {
 		return errBranchCancelled
+	}
+	if err := b.cancelled(); err != nil {
+		return err
 	}
 	b.leaveHistory()
 	b.live.Store(true)

@@ -1,7 +1,7 @@
 package kagzi
 
 import (
-	"context"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -160,18 +160,23 @@ func (g *group[T]) next(taken int) (int, error) {
 	if g.row != nil && g.cfg.timeout > 0 && g.row.Status == store.Running && !g.b.closed { // else it was decided in time
 		deadline = g.row.WakeAt
 	}
-	if err := g.b.wait(deadline, "branches "+g.id, &g.ends.event, taken); err != nil {
-		return 0, err
+	err := g.b.wait(deadline, "branches "+g.id, &g.ends.event, taken)
+	behind := g.b.behind()
+	if behind {
+		g.b.waitAnyway("branches "+g.id, &g.ends.event, taken)
 	}
-	if g.b.ctx.Err() != nil { // the branches' errors may come from there
-		return 0, context.Cause(g.b.ctx)
+	if cause := g.b.cancelled(); cause != nil && !behind { // the branches' errors may come from there
+		return 0, cause
 	}
 	g.b.e.mu.Lock()
 	defer g.b.e.mu.Unlock()
-	if len(g.ends.order) == taken {
+	switch {
+	case len(g.ends.order) > taken:
+		return g.ends.order[taken], nil
+	case err == nil && !behind:
 		return 0, errGroupTime
 	}
-	return g.ends.order[taken], nil
+	return 0, cmp.Or[error](err, errBranchCancelled)
 }
 
 var errGroupTime = errors.New("the group's time is over")

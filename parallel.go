@@ -93,7 +93,12 @@ func (f *Future[T]) Result(ctx Context) (T, error) {
 		end = &f.result.past
 	}
 	if err := b.wait(time.Time{}, "branch "+f.result.name, end, 0); err != nil {
-		return zero, err
+		if b.behind() {
+			b.waitAnyway("branch "+f.result.name, &f.result.past, 0)
+		}
+		if !b.behind() || !f.done(b) {
+			return zero, err
+		}
 	}
 	if b.closed && !f.done(b) {
 		return zero, errBranchCancelled

@@ -210,7 +210,7 @@ func (s *stepCall) after(row *store.StepRow) (done bool, err error) {
 			return false, err
 		}
 		s.attempt, s.first = row.Attempt+1, row.FirstAttempt
-	case !s.b.e.forgot(row) && (s.kind != store.KindCompensation || row.RunAttempt == s.b.e.attempt): // each attempt undoes what is left
+	case !s.b.e.forgot(row):
 		s.b.fails(s.id)
 		return true, &StepError{Step: s.id, Attempts: row.Attempt - row.FirstAttempt + 1, Kind: Kind(row.ErrorKind), Message: row.Error, permanent: row.Permanent}
 	default:

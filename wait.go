@@ -18,13 +18,14 @@ type event struct {
 
 // A wait is a branch that waits, until a time or for another branch.
 type wait struct {
-	b     *branch
-	ctx   context.Context // the branch's
-	until time.Time       // the zero time: no time
-	why   string
-	need  int           // wakeups of the run that may end the wait; zero: none does
-	child bool          // the wakeups are ends of children
-	woken chan struct{} // closed by who ends the wait, after it counted the branch busy again
+	b      *branch
+	ctx    context.Context // the branch's
+	until  time.Time       // the zero time: no time
+	why    string
+	need   int           // wakeups of the run that may end the wait; zero: none does
+	child  bool          // the wakeups are ends of children
+	anyway bool          // although the branch is cancelled
+	woken  chan struct{} // closed by who ends the wait, after it counted the branch busy again
 }
 
 // wait parks the calling branch until the time, by the database's clock, or until the event, if there is one,
@@ -41,6 +42,9 @@ func (b *branch) waitFor(w *wait, on *event, past int) error {
 		if b.closed {
 			return errBranchCancelled
 		}
+		if err := b.cancelled(); err != nil {
+			return err
+		}
 		b.leaveHistory()
 		if e.audit != nil {
 			b.stop()
@@ -56,11 +60,14 @@ func (b *branch) waitFor(w *wait, on *event, past int) error {
 		e.mu.Unlock()
 		return nil
 	}
-	if b.ctx.Err() != nil {
-		e.mu.Unlock()
-		return context.Cause(b.ctx)
-	}
 	w.b, w.ctx, w.woken = b, b.ctx, make(chan struct{})
+	if w.anyway {
+		w.ctx = e.ctx
+	}
+	if w.ctx.Err() != nil {
+		e.mu.Unlock()
+		return context.Cause(w.ctx)
+	}
 	e.waits = append(e.waits, w)
 	if on != nil {
 		on.waiters = append(on.waiters, w)
@@ -89,11 +96,16 @@ func (b *branch) waitFor(w *wait, on *event, past int) error {
 			}
 			b.resume(w)
 			return nil
-		case <-b.ctx.Done():
+		case <-w.ctx.Done():
 			b.resume(w)
-			return context.Cause(b.ctx)
+			return context.Cause(w.ctx)
 		}
 	}
+}
+
+// waitAnyway waits for what another branch comes to although this one is behind. It returns when nobody is at work, too.
+func (b *branch) waitAnyway(why string, on *event, past int) {
+	_ = b.waitFor(&wait{why: why, anyway: true}, on, past)
 }
 
 // resume counts the branch busy again, unless the execution ended or somebody else did it.
@@ -173,8 +185,12 @@ func (e *execution) suspendLocked() {
 // that wait for these come to their own end then. It reports whether there were any.
 func (e *execution) endClosedLocked() (any bool) {
 	var closed []*branch
-	for _, w := range e.waits {
-		if w.b != nil && w.b.closed {
+	for _, w := range slices.Clone(e.waits) {
+		switch {
+		case w.anyway:
+			e.wakeLocked(w)
+			any = true
+		case w.b != nil && w.b.closed:
 			closed = append(closed, w.b)
 		}
 	}
@@ -184,7 +200,7 @@ func (e *execution) endClosedLocked() (any bool) {
 			b.cancel(errBranchCancelled)
 		}
 	}
-	return closed != nil
+	return any || closed != nil
 }
 
 // parkLocked suspends the execution with w. A call from another goroutine than its
