@@ -8,25 +8,28 @@ import (
 	"fmt"
 	"reflect"
 	"runtime"
+	"slices"
 
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi/store"
 )
 
-// Compensate registers call for when the run fails for good, is cancelled, or is over its Timeout: then what is registered
-// is executed, one after the other, the last registered first, each as a child run of its own. A compensation is tried
-// again as its own [RetryPolicy] says, on whatever worker has a handler for it: the code of this run is not needed. If
-// one fails for good the others run nevertheless, and the run ends as failed with [KindCompensation], to be resumed. A run that
-// completes, or that [Client.Terminate] ends, runs none. The compensations of its children have ended before.
+// Compensate registers call, which runs if the run fails for good, is cancelled, or is over its Timeout. All that is
+// registered runs then, one after the other, the last registered first, each as a child run of its own. A compensation is
+// tried again as its own [RetryPolicy] says, on whatever worker has a handler for it: the code of this run is not needed. If
+// one fails for good the others run nevertheless, and the run ends as failed with [KindCompensation], to be resumed. Those of
+// its children end before its own begin. A run that completes, or that [Client.Terminate] ends, runs none. That holds for
+// failures that the function has handled, and for branches that lost a [Race], too: undo what these have done in the workflow.
 //
 // Compensate returns once the registration is recorded. So call it before the step whose effect it undoes, because a crash
-// in between must not lose it; the compensation must then tolerate a step that never ran. Registered again under its name on the same
-// branch, with another input, it replaces the one before: register before the step what is known before it, such as the
-// order's ID, and again what is known after it. [UndoneBy] does the latter for a step of the same name.
+// in between must not lose it; the compensation must then tolerate a step that never ran. Registered again under its name
+// on the same branch, with another input, it replaces the one before: register before the step what is known before it, such
+// as the order's ID, and again what is known after it. [UndoneBy] does the latter for a step of the same name. Unlike a
+// step's, the name is not counted: in a loop put the item's key into it. A registration cannot be taken back.
 //
 // call may have any option of a start but [ID], [At], [Message], [InTx] and [Detached]. Without a [Queue] it runs on the
-// run's own. A wrong call fails the run.
+// run's own. A wrong call fails the run, and ends the function there.
 func Compensate(ctx Context, name string, call Call) {
 	b, err := branchOf(ctx)
 	if err != nil {
@@ -54,7 +57,8 @@ func Compensate(ctx Context, name string, call Call) {
 
 // UndoneBy makes the step's result the input of a compensation, which is recorded with the result, in one transaction:
 // see [Compensate]. It has the step's name, so that it replaces what Compensate has registered under that before the step.
-// wf's input must be of the type that the step returns.
+// wf's input must be of the type that the step returns. A step that has failed, or was left behind, registers nothing: if it
+// may have had its effect, register with Compensate what is known before it.
 func UndoneBy[In, Out any](wf Workflow[In, Out], opts ...StartOption) StepOption {
 	return undoneBy{reflect.TypeFor[In](), func(result any) Call {
 		in, _ := result.(In) // nil, of an interface
@@ -71,10 +75,15 @@ func (undoneBy) stepOption() {}
 
 // validate refuses a compensation of a step that returns another type.
 func (u undoneBy) validate(result reflect.Type) error {
-	if u.call == nil || u.input == result {
+	switch {
+	case u.call == nil:
 		return nil
+	case u.input == result:
+		return u.call(nil).compensates()
+	case result == nil || result == reflect.TypeFor[any]():
+		return fmt.Errorf("kagzi: UndoneBy gives the step's result to a workflow that takes %v, and this step returns nothing of that type: use Step or StepTx, or Compensate", u.input)
 	}
-	return fmt.Errorf("kagzi: UndoneBy gives the step's result to a workflow that takes %v, and the step does not return that but %v: use Step or StepTx with that type, or Compensate", u.input, result)
+	return fmt.Errorf("kagzi: UndoneBy gives the step's result to a workflow that takes %v, and this step returns %v: these must be one type, or use Compensate", u.input, result)
 }
 
 // A compensation is what a registration is about.
@@ -90,16 +99,12 @@ const hashSize = 8
 // newCompensation makes of a call what is recorded under id.
 func (c *Client) newCompensation(id string, call Call) (*compensation, error) {
 	call.as = asCompensation
-	run, cfg, err := c.newRun(context.Background(), call, nil)
-	switch {
-	case err != nil:
+	if err := call.compensates(); err != nil {
 		return nil, err
-	case cfg.id != "":
-		return nil, errors.New("kagzi: a compensation takes no ID: another run might have it when the compensation is to run")
-	case !cfg.at.IsZero():
-		return nil, errors.New("kagzi: a compensation takes no At: give it a Delay, which counts from when it is its turn")
-	case cfg.detached:
-		return nil, errors.New("kagzi: a compensation takes no Detached: its run waits for it")
+	}
+	run, _, err := c.newRun(context.Background(), call, nil)
+	if err != nil {
+		return nil, err
 	}
 	identity, err := c.identity(what{"input of workflow", call.workflow}, call.input)
 	if err != nil {
@@ -110,6 +115,27 @@ func (c *Client) newCompensation(id string, call Call) (*compensation, error) {
 		Queue: run.Queue, Type: run.Type, Version: run.Version, Priority: run.Priority, Delay: run.Delay, Timeout: run.Timeout,
 		RetryPolicy: run.RetryPolicy, Metadata: run.Metadata, Input: run.Input,
 	}, hash[:hashSize]}, nil
+}
+
+// compensates refuses a call that is none of a compensation's.
+func (c Call) compensates() error {
+	cfg, err := startOptions(slices.Concat(c.defaults, c.opts))
+	if err = errors.Join(validateWorkflow(c.workflow), err); err != nil {
+		return err
+	}
+	switch {
+	case cfg.id != "":
+		return errors.New("kagzi: a compensation takes no ID: another run might have it when the compensation is to run")
+	case !cfg.at.IsZero():
+		return errors.New("kagzi: a compensation takes no At: give it a Delay, which counts from when it is its turn")
+	case cfg.detached:
+		return errors.New("kagzi: a compensation takes no Detached: its run waits for it")
+	case cfg.tx != nil:
+		return errors.New("kagzi: a compensation takes no InTx: it starts once the run has ended badly")
+	case len(cfg.messages) > 0:
+		return errors.New("kagzi: a compensation takes no Message: give it what it needs as its input")
+	}
+	return nil
 }
 
 // registrations are those under one ID. Only the branch's goroutine uses them.

@@ -324,3 +324,30 @@ func TestLostAnswersOfCompensations(t *testing.T) {
 		})
 	}
 }
+
+// TestAnotherCancelIsShorter: who cannot wait cancels again.
+func TestAnotherCancelIsShorter(t *testing.T) {
+	k := newKit(t)
+	wf := Define[int, int]("trip", noRetry)
+	j := &journal{}
+	begun, never := make(chan struct{}), make(chan struct{})
+	defer close(never)
+	serve(k, wf, func(ctx Context, _ int) (int, error) {
+		Compensate(ctx, "flight", cancelBooking.With("LH1"))
+		return 0, Do(ctx, "flight", func(context.Context) error {
+			close(begun)
+			<-never
+			return nil
+		})
+	})
+	serveCancellations(k, j, nil)
+	run := begin(k, wf, 1)
+	<-begun
+	k.cancel(run.ID(), Grace(time.Hour))
+	waitFor(t, "the execution is told", k.executionOf(k.c, run.ID()).ended)
+	k.cancel(run.ID(), Grace(time.Millisecond))
+	failureOf(k, run, StatusCancelled)
+	if got := j.String(); got != "cancel:LH1" {
+		t.Errorf("happened: %s", got)
+	}
+}

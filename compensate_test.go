@@ -585,7 +585,15 @@ func TestWrongCompensations(t *testing.T) {
 		"OtherType": {func(ctx Context) error {
 			_, err := Step(ctx, "s", func(context.Context) (int, error) { return 1, nil }, UndoneBy(cancelBooking))
 			return err
-		}, []string{"takes string", "but int"}},
+		}, []string{"takes string", "returns int"}},
+		"UndoneByOptions": {func(ctx Context) error {
+			_, err := Step(ctx, "s", func(context.Context) (string, error) { t.Error("the step was executed"); return "", nil }, UndoneBy(cancelBooking, ID("x")))
+			return err
+		}, []string{"takes no ID"}},
+		"UndoneByNothing": {func(ctx Context) error {
+			_, err := Step(ctx, "s", func(context.Context) (string, error) { t.Error("the step was executed"); return "", nil }, UndoneBy(Workflow[string, int]{}))
+			return err
+		}, []string{"workflow", "empty"}},
 		"NoResult": {func(ctx Context) error {
 			return Do(ctx, "s", func(context.Context) error { return nil }, UndoneBy(cancelBooking))
 		}, []string{"takes string", "use Step"}},
@@ -629,4 +637,52 @@ func endsAs[Out any](k *kit, run *Run[Out], status Status) RunInfo {
 		k.t.Errorf("ended %s with %v, want %s", info.Status, err, status)
 	}
 	return info
+}
+
+// TestForkKnowsWhatIsWhose forks runs behind a step: what was registered about it before, with it or after it goes with it.
+func TestForkKnowsWhatIsWhose(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		opts []RestartOption
+		want string
+	}{
+		"None":      {nil, ""},
+		"Inherited": {[]RestartOption{InheritCompensations()}, "cancel:LH1 cancel:Ritz"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := newKit(t)
+			wf := Define[int, int]("trip")
+			j := &journal{}
+			var fail atomic.Bool
+			serve(k, wf, func(ctx Context, _ int) (int, error) {
+				Compensate(ctx, "hotel", cancelBooking.With("hotel?"))
+				if _, err := Step(ctx, "hotel", func(context.Context) (string, error) { return "Ritz", nil }, UndoneBy(cancelBooking)); err != nil {
+					return 0, err
+				}
+				if err := doLine(ctx, &journal{}, "flight"); err != nil {
+					return 0, err
+				}
+				Compensate(ctx, "flight", cancelBooking.With("LH1"))
+				if err := doLine(ctx, &journal{}, "car"); err != nil {
+					return 0, err
+				}
+				if fail.Load() {
+					return 0, errors.New("broken")
+				}
+				return 1, nil
+			})
+			serveCancellations(k, j, nil)
+			run := begin(k, wf, 7)
+			resultOf(k, run)
+			fail.Store(true)
+			id, err := k.c.Fork(k.ctx, run.ID(), "car", tt.opts...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			waitFor(t, "the fork has ended", func() bool { return k.infoOf(id).Status == StatusFailed })
+			if got := j.String(); got != tt.want {
+				t.Errorf("happened: %s; want %s", got, tt.want)
+			}
+		})
+	}
 }

@@ -210,6 +210,10 @@ func (e *execution) isToEnd() endReason {
 func (e *execution) cancelRequested(deadline time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.reason == endCancelling && e.grace != nil && deadline.Before(e.run.DeadlineAt) { // by another cancel
+		e.run.DeadlineAt = deadline
+		e.grace.Reset(e.graceLocked())
+	}
 	if e.reason != underWay {
 		return
 	}

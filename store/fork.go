@@ -19,11 +19,12 @@ var ErrCompensated = errors.New("run was compensated")
 type forkPoint struct {
 	At         time.Time
 	RunAttempt int
+	Position   int64
 }
 
 // A group of branches may have no row of its own: it began with its first step.
 const findForkPoint = `
-SELECT s.started_at, s.run_attempt
+SELECT s.started_at, s.run_attempt, s.position
 FROM kagzi.step_runs s
 WHERE s.run_id = $2 AND s.namespace_id = $1 AND (s.step_id = $3 OR starts_with(s.step_id, $3 || '/')) AND s.started_at IS NOT NULL
 ORDER BY s.started_at, s.attempt_number
@@ -54,9 +55,9 @@ func (s *Store) forkPoint(ctx context.Context, tx pgx.Tx, run uuid.UUID, step st
 // over when its time has passed, whenever that was written down. The branches around the step have not failed yet.
 // What was under way begins again, but for groups: those around the step, and others that had begun, keep the items of
 // Map and what was left of their Timeout, and forget what they decided later; one that has neither has nothing to keep.
-// Of the step itself nothing is copied, nor of what is below it. A compensation that was registered before something that
-// is copied is copied without its call, as registered and void, unless $7: the other run has it. One that was registered last
-// is about the step, and is registered anew.
+// Of the step itself nothing is copied, nor of what is below it. A compensation that was registered before the step, $8, is
+// copied without its call, as registered and void, unless $7: the other run has it. One is left out that has the name of no step
+// that is copied, and was registered after all that is copied: it is about the step, and is registered anew.
 const copySteps = `
 WITH h AS MATERIALIZED (
 	SELECT s.*, statement_timestamp() AS now, s.step_kind IN ('MARKER', 'BRANCH') AND starts_with($4, s.step_id || '/') AS around,
@@ -67,13 +68,15 @@ WITH h AS MATERIALIZED (
 ), b AS (
 	SELECT h.*, max(h.attempt_number) OVER (PARTITION BY h.step_id) AS last
 	FROM h
-	WHERE h.started_at <= $5::timestamptz OR h.ended_at <= $5::timestamptz OR h.around AND h.attempt_number = 1
+	WHERE CASE WHEN h.step_kind = 'COMPENSATION' THEN h.position < $8
+		ELSE h.started_at <= $5::timestamptz OR h.ended_at <= $5::timestamptz OR h.around AND h.attempt_number = 1 END
 ), n AS (
 	SELECT b.*, bool_or(b.attempt_number = b.last AND NOT b.around AND b.ended_at <= $5::timestamptz AND coalesce(b.forgotten_by >= $6, true)
 		AND (b.status = 'COMPLETED' OR b.status = 'FAILED' AND (b.wake_at IS NULL OR b.step_kind = 'MARKER'))) OVER (PARTITION BY b.step_id) AS ended
 	FROM b
 ), k AS (
-	SELECT n.*, CASE WHEN n.step_kind = 'COMPENSATION' THEN n.started_at <= max(n.started_at) FILTER (WHERE n.ended) OVER () ELSE n.ended END AS settled
+	SELECT n.*, CASE WHEN n.step_kind = 'COMPENSATION' THEN n.position <= max(n.position) FILTER (WHERE n.ended) OVER ()
+		OR n.step_id IN (SELECT e.step_id || '` + compensationSuffix + `' FROM n e WHERE e.ended) ELSE n.ended END AS settled
 	FROM n
 )
 INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt, call, input, output,
@@ -104,7 +107,7 @@ ORDER BY g.name, g.sequence`
 // copyHistory gives the new run what the old one had recorded at the fork point.
 func (s *Store) copyHistory(ctx context.Context, tx pgx.Tx, r Restart, at *forkPoint) error {
 	none := func(pgx.Rows) error { return nil }
-	if err := ask(ctx, tx, copySteps, []any{s.namespace, r.Run, r.New, r.Step, at.At, at.RunAttempt, r.Compensations}, none); err != nil {
+	if err := ask(ctx, tx, copySteps, []any{s.namespace, r.Run, r.New, r.Step, at.At, at.RunAttempt, r.Compensations, at.Position}, none); err != nil {
 		return err
 	}
 	return ask(ctx, tx, copySignals, []any{s.namespace, r.Run, r.New}, none)

@@ -221,7 +221,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"unhashedInput", unhashedInput, []any{s.namespace, ids[0]}, byKey},
 		{"findForkPoint", findForkPoint, []any{s.namespace, ids[0], "step"}, byStep},
 		{"hasOutcome", hasOutcome, []any{s.namespace, ids[0]}, byKey},
-		{"copySteps", copySteps, []any{s.namespace, ids[0], uuid.New(), "step", time.Now(), 1, true}, byStep},
+		{"copySteps", copySteps, []any{s.namespace, ids[0], uuid.New(), "step", time.Now(), 1, true, 1}, byStep},
 		{"runEvents", runEvents, []any{s.namespace, ids[0]}, gone},
 		{"eventNoted", eventNoted, []any{s.namespace, ids[0], lease}, gone},
 		{"copySignals", copySignals, []any{s.namespace, ids[0], uuid.New()}, gone},
