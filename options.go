@@ -34,7 +34,7 @@ type (
 	ResumeOption interface{ resumeOption() }
 	// A ReplayOption goes to [Worker.Replay], and to Replay of package kagzitest: [AllowAdditions] and [Version].
 	ReplayOption interface{ replayOption() }
-	// A RestartOption goes to [Client.Restart] and [Client.Fork]: [ID], [Version], [Input], [Reason] and [InTx].
+	// A RestartOption goes to [Client.Restart] and [Client.Fork]: [ID], [Version], [Input], [Reason] and [InTx]; to Fork also [InheritCompensations].
 	RestartOption interface{ restartOption() }
 	// A BulkOption goes to [Client.CancelAll], [Client.TerminateAll] and [Client.ResumeAll]: [DryRun], [Reason] and [InTx].
 	BulkOption interface{ bulkOption() }
@@ -73,8 +73,9 @@ type (
 	// [RetryPolicy] with enough attempts. It fails in the same way if a signal reaches the run meanwhile, or its lease is
 	// extended (after half of VisibilityTimeout).
 	Isolation pgx.TxIsoLevel
-	// Grace is how long [Client.Cancel] leaves a worker for steps under way, whose contexts have ended, before compensations
-	// run. Without it, one minute.
+	// Grace is how long [Client.Cancel] waits for steps under way, whose contexts have ended, before the compensations run. A
+	// run that has registered none ends at once. It may take a second longer. What a step does after it is not undone by
+	// [UndoneBy]. Without it, one minute.
 	Grace time.Duration
 	// Concurrency is how many branches of a [Map] are under way at once. Without it, all.
 	Concurrency int

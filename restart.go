@@ -19,8 +19,9 @@ func Input(v any) RestartOption { return newInput{v} }
 
 type newInput struct{ v any }
 
-// InheritCompensations gives a [Client.Fork] the compensations, too, that the old run had registered before the step. Without
-// it they stay with the old run, and the fork has those that it registers itself, from the step on.
+// InheritCompensations gives a [Client.Fork] a copy of the compensations that the old run had registered before the step. If both
+// runs fail, both run them. Without it they are the old run's alone, and the fork has those that it registers from the step on, or
+// just before it under a name of its own.
 func InheritCompensations() RestartOption { return inheritCompensations{} }
 
 type inheritCompensations struct{}

@@ -57,7 +57,7 @@ type RunInfo struct {
 	Queue       string          `json:"queue"`
 	Version     int             `json:"version,omitempty"` // zero until a worker first executed the run, unless its start chose one
 	Priority    int             `json:"priority"`
-	Attempts    int             `json:"attempts"`             // of the run, that failed
+	Attempts    int             `json:"attempts"`             // of the run that have failed
 	Worker      WorkerID        `json:"worker,omitempty"`     // that executes it; empty unless it is RUNNING
 	Recoveries  int             `json:"recoveries,omitempty"` // times that its lease ended under a worker, which had died as a rule (see WorkerConfig.FixedLease), since its last progress
 	Status      Status          `json:"status"`
@@ -110,7 +110,7 @@ const (
 	StepChild        StepType = store.KindChild        // StartChild, RunChild
 	StepBranch       StepType = store.KindBranch       // the failure of a branch
 	StepMarker       StepType = store.KindMarker       // what a Map, Parallel or Race remembers, Child.Cancel ("ship/#cancel"), and Patched ("#patched:…")
-	StepCompensation StepType = store.KindCompensation // Compensate and UndoneBy ("flight#compensation"): an attempt for each registration under the name, RUNNING until the last was run, as Child
+	StepCompensation StepType = store.KindCompensation // Compensate and UndoneBy ("flight#compensation"): an attempt for each registration under the name, RUNNING until it has run, as Child; it stays so if it was replaced, if the run completed or was terminated, or if it belongs to the run that this one was forked from
 )
 
 // A StepAttempt is one attempt of one step. As JSON it is as a [RunInfo] is.

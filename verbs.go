@@ -104,10 +104,10 @@ func (c *Client) announceWork(ctx context.Context, tx pgx.Tx, queue, typ string,
 	return nil
 }
 
-// Cancel ends an active run, and its children but for [Detached] ones: at once in the table, and within milliseconds where
+// Cancel ends an active run, and its children except [Detached] ones: at once in the table, and within milliseconds where
 // it is being executed, whose steps see their contexts end. A run that has registered compensations with [Compensate]
 // ends once they have run; until then it stays active. They begin when its steps under way have returned, or their
-// [Grace] is over. A run that is cancelled already stays so. Cancel returns
+// [Grace] is over. A run that has failed, and whose compensations are under way, ends as cancelled. A run that is cancelled already stays so. Cancel returns
 // [ErrRunNotFound], and [ErrRunFinished] if the run completed or failed before.
 func (c *Client) Cancel(ctx context.Context, ref Ref, opts ...CancelOption) error {
 	ref = plain(ref)
@@ -153,8 +153,8 @@ func (c *Client) end(ctx context.Context, ref Ref, cfg changeConfig, how func(co
 // [RetryPolicy] allows: those in the chain of the error that the function returned, so wrap errors with %w, and those
 // after which nothing was begun. What the function went on after stays, too, unless a [Forget] names it. A deadline the
 // run had is lifted. Resume returns [ErrRunActive] if the run is not over, [ErrRunFinished] if it completed, [ErrCompensated] if its compensations
-// have run, and [ErrIDConflict] if another active run has its ID. A run of which compensations failed ([KindCompensation])
-// goes on with these. The parent of a child that is resumed keeps the failure that it knows of, and does not cancel the
+// have run, and [ErrIDConflict] if another active run has its ID. A run of which compensations failed ([KindCompensation]),
+// or that was terminated while they ran, goes on with these. The parent of a child that is resumed keeps the failure that it knows of, and does not cancel the
 // child when it ends.
 func (c *Client) Resume(ctx context.Context, ref Ref, opts ...ResumeOption) error {
 	ref = plain(ref)
