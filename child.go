@@ -251,7 +251,7 @@ func (c *child) recall(row *store.StepRow, call Call) (known bool, err error) {
 	}
 	c.id, c.row = row.ChildRunID, row
 	c.stopped = c.cancelledBefore() != nil
-	earlier := row.RunAttempt != e.attempt && e.audit == nil && !b.closed && !c.stopped
+	earlier := row.RunAttempt != e.attempt && e.mode.begins() && !b.closed && !c.stopped
 	if row.Status == store.Running && earlier && !c.keep(row) {
 		return false, nil
 	}
@@ -428,7 +428,7 @@ func (e *execution) cancelChildrenBelow(by *branch, branches ...*branch) {
 	if by.muted() { // it records nothing any more, but for the decision that has muted it
 		by = by.root()
 	}
-	if ids != nil && e.audit == nil && by.allWritten() {
+	if ids != nil && e.mode.cancels() && by.allWritten() {
 		e.cancelStarted(ids...)
 	}
 }

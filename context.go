@@ -292,7 +292,7 @@ func (b *branch) begins() error {
 	}
 	b.leaveHistory()
 	b.live.Store(true)
-	if b.e.audit != nil {
+	if !b.e.mode.begins() {
 		b.stop()
 	}
 	return nil
@@ -323,7 +323,7 @@ func (e *execution) forgot(row *store.StepRow) bool {
 // stop ends the goroutine: for those who wait for the branch it goes on for ever.
 func (b *branch) stop() {
 	b.stopped = true
-	b.e.audit.stop(b)
+	b.e.verification.stop(b)
 	runtime.Goexit()
 }
 

@@ -22,7 +22,7 @@ func (b *branch) deferRecord(r *store.Record) {
 }
 
 func (b *branch) deferLocked(r *store.Record, took *store.Signal) {
-	if b.e.audit == nil && !b.closed {
+	if b.e.mode.writes() && !b.closed {
 		b.e.deferred = append(b.e.deferred, deferredRecord{r, b, took})
 	}
 }

@@ -13,8 +13,8 @@ import (
 // conclude writes the execution's end, once. It does not wait for the write.
 func (e *execution) conclude() {
 	e.concluded.Do(func() {
-		if e.audit != nil {
-			close(e.audit.over)
+		if !e.mode.writes() {
+			close(e.verification.over)
 			return
 		}
 		e.mu.Lock()

@@ -78,6 +78,7 @@ type execution struct {
 	children   []*child   // that the function has come to
 	output     []byte     // the function's
 	err        error      // the function's
+	returned   bool       // the function did, or it panicked
 	misused    error      // the first wrong call: the run does not complete, even if the function drops this error
 	superseded bool       // its run is claimed again, by this worker
 	released   bool       // its slot is free again
@@ -89,7 +90,8 @@ type execution struct {
 	offspring map[uuid.UUID]bool // its children that may not be over, but for detached ones
 	registers bool               // a compensation, or may do so: it has begun a step with UndoneBy
 
-	audit *audit // of Worker.Replay: nothing is written; nil otherwise
+	mode         mode
+	verification *verification // what verify notes; nil in other modes
 
 	concluded sync.Once
 }
@@ -137,7 +139,7 @@ func (e *execution) remember(history []*store.StepRow) {
 func (e *execution) nextPosition() int64 { return e.positions.Add(1) }
 
 func (e *execution) log() *slog.Logger {
-	if e.audit != nil {
+	if !e.mode.writes() {
 		return slog.New(slog.DiscardHandler)
 	}
 	return e.s.w.client.cfg.Logger.With("workflow", e.run.Type, "run", e.runID, "run_attempt", e.attempt)
@@ -154,7 +156,7 @@ func (e *execution) execute(h handler) {
 	e.mu.Lock()
 	e.begins = true
 	e.mu.Unlock()
-	if !e.run.DeadlineAt.IsZero() && e.audit == nil {
+	if !e.run.DeadlineAt.IsZero() && e.mode.cancels() {
 		e.setDeadline()
 	}
 	var output []byte
@@ -245,10 +247,7 @@ func (e *execution) exit(b *branch, err error, panicked bool, keep func()) {
 	}
 	root := b.prefix == ""
 	if root {
-		e.err = err
-		if e.audit != nil {
-			e.audit.returned = true
-		}
+		e.err, e.returned = err, true
 	}
 	b.result.err, b.result.now = err, b.now
 	if err == nil && !root && !b.started {
@@ -290,7 +289,7 @@ func (b *branch) endBelow(err error) {
 	if err != nil && b.parent != nil {
 		b.failLocked(kind, text)
 	}
-	if err != nil && e.audit == nil && !b.closed { // else they end by themselves, where the history does
+	if err != nil && e.mode.cancels() && !b.closed { // else they end by themselves, where the history does
 		b.cancel(errBranchCancelled)
 	}
 	e.mu.Unlock()
@@ -386,7 +385,7 @@ func (e *execution) fail(err error) {
 
 // nondeterministic sets the run aside and ends the goroutine.
 func (e *execution) nondeterministic(format string, args ...any) {
-	if e.audit != nil {
+	if !e.mode.writes() {
 		e.contradicts(kinded{KindNondeterminism, fmt.Errorf(format, args...)}, args[0])
 		runtime.Goexit()
 	}

@@ -26,7 +26,7 @@ func (e *execution) setTerm(t store.Term) {
 
 // mayNot says why the run may be another worker's by now; "" if it is this one's for certain.
 func (e *execution) mayNot() string {
-	if e.audit != nil { // a replay has no lease, and no worker
+	if !e.mode.writes() {
 		return ""
 	}
 	e.mu.Lock()
@@ -43,7 +43,7 @@ func (e *execution) mayNot() string {
 // worker does not hear from the server it waits: it hears again, or its executions end.
 func (e *execution) exitUnlessHeld(step string) {
 	e.exitIfEnded()
-	for e.audit == nil && e.s.standing.silent(time.Now(), e.run.Term.Asked) {
+	for e.mode.writes() && e.s.standing.silent(time.Now(), e.run.Term.Asked) {
 		signal(e.s.beats)
 		select {
 		case <-e.done:

@@ -121,11 +121,11 @@ func replay(ctx context.Context, w *Worker, run *store.Run, history []*store.Ste
 		claimed.Attempts--
 	}
 	e := newExecution(s, claimed, history, true)
-	e.audit = &audit{over: make(chan struct{}), additions: additions}
+	e.mode, e.verification = verify, &verification{over: make(chan struct{}), additions: additions}
 	defer e.cancel(nil)
 	go e.execute(h)
 	select {
-	case <-e.audit.over:
+	case <-e.verification.over:
 	case <-ctx.Done():
 		e.end(endVerified, context.Cause(ctx))
 		return failed(fmt.Errorf("the code has not come to an end: %w", context.Cause(ctx)), "replay %s", e.runID)
@@ -139,10 +139,9 @@ func replay(ctx context.Context, w *Worker, run *store.Run, history []*store.Ste
 	return &DivergenceError{Run: e.runID, Workflow: run.Type, Version: run.Version, Step: step, Message: message}
 }
 
-// An audit is what Replay notes of an execution. The execution's mutex guards it.
-type audit struct {
+// A verification is what Replay notes of an execution. The execution's mutex guards it.
+type verification struct {
 	over     chan struct{} // closed when the execution has ended
-	returned bool          // the function did, or it panicked
 	stops    []stopped
 	conflict string // the step whose record the code contradicts
 
@@ -155,17 +154,17 @@ type stopped struct {
 	what lookedUp
 }
 
-func (a *audit) stop(b *branch) {
+func (v *verification) stop(b *branch) {
 	b.e.mu.Lock()
 	defer b.e.mu.Unlock()
-	a.stops = append(a.stops, stopped{b, b.looked})
+	v.stops = append(v.stops, stopped{b, b.looked})
 }
 
 // contradicts ends the execution, whose code and history cannot both be right about a step.
 func (e *execution) contradicts(err error, step any) {
 	e.mu.Lock()
 	if e.reason == underWay {
-		e.audit.conflict, _ = step.(string)
+		e.verification.conflict, _ = step.(string)
 	}
 	e.mu.Unlock()
 	e.fail(err)
@@ -204,7 +203,7 @@ func (e *execution) diverged(want recordedEnd) (step, message string) {
 	defer e.mu.Unlock()
 	if e.reason == endFailed {
 		if err = e.failure; KindOf(err) == KindNondeterminism {
-			return e.audit.conflict, errorText(err)
+			return e.verification.conflict, errorText(err)
 		}
 	}
 	if want.cut { // where it stopped, the history did
@@ -212,10 +211,10 @@ func (e *execution) diverged(want recordedEnd) (step, message string) {
 	}
 	if e.reason != endFailed {
 		added := false
-		for _, s := range e.audit.stops {
+		for _, s := range e.verification.stops {
 			switch {
 			case s.b.orphaned():
-			case e.audit.additions && !s.what.found:
+			case e.verification.additions && !s.what.found:
 				added = true
 			default:
 				return s.what.id, s.String()
@@ -224,7 +223,7 @@ func (e *execution) diverged(want recordedEnd) (step, message string) {
 		if added { // what would follow from its result nobody knows
 			return "", ""
 		}
-		if !e.audit.returned {
+		if !e.returned {
 			return "", fmt.Sprintf("the code waits for what never comes; the run %s", want)
 		}
 	}

@@ -46,7 +46,7 @@ func (b *branch) waitFor(w *wait, on *event, past int) error {
 			return err
 		}
 		b.leaveHistory()
-		if e.audit != nil {
+		if !e.mode.begins() {
 			b.stop()
 		}
 	}
@@ -162,7 +162,7 @@ func (e *execution) suspendLocked() {
 	if e.endClosedLocked() || e.endsSoonLocked() || e.lingersLocked() {
 		return
 	}
-	if e.audit != nil { // the branches wait for one another, and those that had more to do have stopped
+	if !e.mode.begins() { // the branches wait for one another, and those that had more to do have stopped
 		e.endLocked(endVerified, nil)
 		return
 	}
