@@ -525,11 +525,15 @@ func (c *child) failure(b *branch, row *store.StepRow) error {
 		b.unfollowed = append(b.unfollowed, c.told)
 	}
 	e.mu.Unlock()
-	status := StatusFailed
+	return &RunError{Run: RunID(c.id.String()), Workflow: c.workflow, Status: childStatus(row), Kind: Kind(row.ErrorKind), Message: row.Error, step: c.step}
+}
+
+// childStatus is how the child ended whose failure row records.
+func childStatus(row *store.StepRow) Status {
 	if string(row.Output) == `"`+store.Cancelled+`"` {
-		status = StatusCancelled
+		return StatusCancelled
 	}
-	return &RunError{Run: RunID(c.id.String()), Workflow: c.workflow, Status: status, Kind: Kind(row.ErrorKind), Message: row.Error, step: c.step}
+	return StatusFailed
 }
 
 // pass notes that b has come past the child's record.

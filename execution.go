@@ -212,7 +212,7 @@ func (e *execution) guard(b *branch, f func() error, keep func()) {
 		e.exit(b, err, panicked, keep)
 	}()
 	b.init()
-	if err = f(); err == nil && b.row != nil {
+	if err = b.asRecorded(f()); err == nil && b.row != nil {
 		e.nondeterministic("branch %[1]q failed, and succeeds in a replay (to try again what failed, Resume the run with kagzi.Forget(%[1]q))", b.result.name)
 	}
 }
@@ -275,10 +275,9 @@ func (e *execution) exit(b *branch, err error, panicked bool, keep func()) {
 // all of them.
 func (b *branch) endBelow(err error) {
 	e := b.e
-	var kind Kind
-	var text string
-	if err != nil && b.parent != nil { // what they call of the user's must not be called under the mutex
-		kind, text = KindOf(err), errorText(err)
+	var r *store.Record
+	if err != nil && b.parent != nil { // what is called of the user's must not be called under the mutex
+		r = b.newFailure(err)
 	}
 	e.mu.Lock()
 	if e.reason != underWay || b.stopped {
@@ -287,7 +286,7 @@ func (b *branch) endBelow(err error) {
 	}
 	b.result.asked = b.result.asked || b.ctx.Err() != nil // cancelled by who asks no more
 	if err != nil && b.parent != nil {
-		b.failLocked(kind, text)
+		b.failLocked(r)
 	}
 	if err != nil && e.mode.cancels() && !b.closed { // else they end by themselves, where the history does
 		b.cancel(errBranchCancelled)
@@ -298,9 +297,16 @@ func (b *branch) endBelow(err error) {
 	}
 }
 
+// newFailure prepares the record that the branch has failed.
+func (b *branch) newFailure(err error) *store.Record {
+	r := b.e.newRecord(b.result.name, store.KindBranch, store.Failed, b.attempt+1, b.attempt+1)
+	r.ErrorKind, r.Error, r.Permanent = string(KindOf(err)), errorText(err), isPermanent(err)
+	return r
+}
+
 // failLocked notes that the branch, which nobody has cancelled, has failed: in a replay it is closed, with all below it.
-// The record is written with whatever the execution writes next. That of a racer must not be there without what it took.
-func (b *branch) failLocked(kind Kind, text string) {
+// The record, r, is written with whatever the execution writes next. That of a racer must not be there without what it took.
+func (b *branch) failLocked(r *store.Record) {
 	if b.row == nil && (b.closed || b.ctx.Err() != nil || b.muted()) { // by who was cancelled
 		return
 	}
@@ -309,8 +315,7 @@ func (b *branch) failLocked(kind Kind, text string) {
 	if b.row != nil {
 		return
 	}
-	r := b.e.newRecord(b.result.name, store.KindBranch, store.Failed, b.attempt+1, b.attempt+1)
-	r.ErrorKind, r.Error, r.EndedAt = string(kind), text, b.now
+	r.EndedAt = b.now
 	if now := b.e.s.now(); now.After(b.now) { // a fork goes by it
 		r.EndedAt = now
 	}

@@ -212,7 +212,7 @@ func (s *stepCall) after(row *store.StepRow) (done bool, err error) {
 		s.attempt, s.first = row.Attempt+1, row.FirstAttempt
 	case !s.b.e.forgot(row):
 		s.b.fails(s.id)
-		return true, &StepError{Step: s.id, Attempts: row.Attempt - row.FirstAttempt + 1, Kind: Kind(row.ErrorKind), Message: row.Error, permanent: row.Permanent}
+		return true, newStepError(row)
 	default:
 		s.attempt, s.first = row.Attempt+1, row.Attempt+1
 	}
