@@ -161,14 +161,19 @@ func (b *branch) registrations(id string) *registrations {
 	return r
 }
 
-// passes reports whether a registration is recorded: as the next one that the function has not come past, or as the last
-// one that it has.
+// passes reports whether a registration is recorded: as the next one that the function has not come past, as the last
+// one that it has, or as a later one, if the code that registered those before is not there any more.
 func (r *registrations) passes(hash []byte) bool {
-	if bytes.HasPrefix(r.hashes[r.passed:], hash) {
-		r.passed += hashSize
+	if !bytes.HasPrefix(r.hashes[r.passed:], hash) && bytes.HasSuffix(r.hashes[:r.passed], hash) && r.passed > 0 {
 		return true
 	}
-	return bytes.HasSuffix(r.hashes[:r.passed], hash) && r.passed > 0
+	for at := r.passed; at < len(r.hashes); at += hashSize {
+		if bytes.HasPrefix(r.hashes[at:], hash) {
+			r.passed = at + hashSize
+			return true
+		}
+	}
+	return false
 }
 
 // nextRegistration prepares the record that follows under id, of c; nil is a step's announcement.

@@ -248,7 +248,7 @@ func (w *world) checkCompensations(l *lot, lots map[RunID]*lot) (errs []error) {
 func (w *world) checkRegistrations(l *lot, last map[string]draw, say func(string, ...any)) {
 	most := map[string]int{}
 	for _, e := range w.line {
-		if e.run == l.ID && e.what == "registered" && e.effect.Run == l.ID {
+		if e.run == l.ID && e.what == "registered" && (e.effect.Run == l.ID || e.effect.Run == "") {
 			most[e.effect.Step] = max(most[e.effect.Step], e.effect.N)
 		}
 	}
@@ -263,9 +263,19 @@ func (w *world) checkRegistrations(l *lot, last map[string]draw, say func(string
 		case !ok:
 			say("no compensation of %s is registered", step)
 		case d.what.N < n:
-			say("the compensation of %s is registered with %v, and not with %d", step, d.what, n)
+			say("the compensation of %s is registered with %v, and not with %d: %v", step, d.what, n, l.registrations(step))
 		}
 	}
+}
+
+// registrations are all records of the step's compensation, for people.
+func (l *lot) registrations(step string) (all []string) {
+	for _, d := range l.steps {
+		if d.ID == step+"#compensation" {
+			all = append(all, fmt.Sprintf("attempt %d position %d called %v %v hashes %x", d.Attempt, d.Position, d.Called, d.what, d.Output))
+		}
+	}
+	return all
 }
 
 func (w *world) executed(run RunID, step string) bool {

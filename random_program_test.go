@@ -279,6 +279,9 @@ func (p *performer) act(ctx Context, path string, a act) error {
 
 func (p *performer) step(ctx Context, path string, a act) error {
 	maybe := effect{p.w.seed, p.run, path + a.name, 0}
+	if len(a.name)%2 == 0 { // else a fork registers another input
+		maybe.Run = ""
+	}
 	if a.undo&undoBefore > 0 {
 		p.compensate(ctx, a.name, maybe)
 	}
@@ -287,12 +290,11 @@ func (p *performer) step(ctx Context, path string, a act) error {
 		p.w.mu.Lock()
 		defer p.w.mu.Unlock()
 		key := string(info.Run) + "/" + info.Step
-		if info.Key != key || info.Step != maybe.Step || info.Run != maybe.Run {
+		if info.Key != key || info.Step != maybe.Step || info.Run != p.run {
 			p.w.wrong = append(p.w.wrong, fmt.Sprintf("step %v is called as %+v", maybe, info))
 		}
 		p.w.n[key]++
-		did := maybe
-		did.N = p.w.n[key]
+		did := effect{p.w.seed, p.run, maybe.Step, p.w.n[key]}
 		p.w.line = append(p.w.line, entry{"executes", p.host, p.run, did, info.Attempt})
 		if did.N <= a.fails {
 			return did, errors.New("not today")

@@ -1,0 +1,44 @@
+package kagzi
+
+import (
+	"errors"
+	"sync/atomic"
+	"testing"
+)
+
+// TestRegisteredAnewByADeploy changes what a run registers while it is asleep: that is registered once, and its last input
+// counts, also if a replay after that stops in between.
+func TestRegisteredAnewByADeploy(t *testing.T) {
+	k := newKit(t)
+	wf := Define[int, int]("trip", noRetry)
+	j := &journal{}
+	var deployed, stops atomic.Bool
+	serve(k, wf, func(ctx Context, _ int) (int, error) {
+		inputs := []string{"a", "b"}
+		if deployed.Load() {
+			inputs = []string{"A", "B"}
+		}
+		for _, in := range inputs {
+			Compensate(ctx, "x", cancelBooking.With(in))
+			if stops.Load() {
+				return 0, errors.New("broken")
+			}
+		}
+		return 0, naps(ctx, 3)
+	})
+	serveCancellations(k, j, nil)
+	run := begin(k, wf, 1)
+	k.waitStatus(run.ID(), StatusSleeping, "timer nap0")
+	deployed.Store(true)
+	k.throughNaps(run.ID(), 0, 1)
+	k.waitStatus(run.ID(), StatusSleeping, "timer nap2")
+	stops.Store(true)
+	k.forward(run.ID())
+	failureOf(k, run, StatusFailed)
+	if a := k.steps(run.ID())["x#compensation"]; len(a) != 4 {
+		t.Errorf("x has %d registrations, want 4: %+v", len(a), a)
+	}
+	if got := j.String(); got != "cancel:B" {
+		t.Errorf("happened: %s", got)
+	}
+}
