@@ -351,3 +351,21 @@ func TestAnotherCancelIsShorter(t *testing.T) {
 		t.Errorf("happened: %s", got)
 	}
 }
+
+// TestReasonOfACancel: the failure of the attempt that was under way does not replace what the cancel says.
+
+func TestReasonOfACancel(t *testing.T) {
+	k := newKit(t)
+	wf := Define[int, int]("wf", RetryPolicy{MaxAttempts: 3, Backoff: time.Hour})
+	j := &journal{}
+	w := newTestWorker(t, newTestClient(t, k.pool), unwatched)
+	Handle(w, wf, trip(j, func(Context) error { return errors.New("broken") }))
+	hung, release := hangAt(w, "finish")
+	startWorker(t, w)
+	run := begin(k, wf, 7)
+	<-hung
+	k.cancel(run.ID(), Reason("no holidays"))
+	release()
+	serveCancellations(k, j, nil)
+	mustContain(t, failureOf(k, run, StatusCancelled), "cancelled: no holidays")
+}

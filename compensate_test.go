@@ -686,3 +686,24 @@ func TestForkKnowsWhatIsWhose(t *testing.T) {
 		})
 	}
 }
+
+// TestManyFailedCompensations: of the errors of compensations a run keeps as much as of any error.
+
+func TestManyFailedCompensations(t *testing.T) {
+	k := newKit(t)
+	wf, undo := Define[int, int]("wf", noRetry), Define[int, int]("undo", noRetry)
+	w := newTestWorker(t, k.c, WorkerConfig{})
+	Handle(w, wf, func(ctx Context, _ int) (int, error) {
+		for i := range 5 {
+			Compensate(ctx, fmt.Sprint("c", i), undo.With(i))
+		}
+		return 0, errors.New("broken")
+	})
+	Handle(w, undo, func(Context, int) (int, error) { return 0, errors.New(strings.Repeat("long ", maxErrorText)) })
+	startWorker(t, w)
+	re := failureOf(k, begin(k, wf, 1), StatusFailed)
+	mustContain(t, re, "not compensated: c4#compensation: long long", "the run ended because: broken (unknown)")
+	if len(re.Message) > maxErrorText {
+		t.Errorf("the error has %d bytes", len(re.Message))
+	}
+}

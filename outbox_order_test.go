@@ -189,3 +189,34 @@ func TestChildOfABusyStartIsCancelled(t *testing.T) {
 		t.Errorf("the child is %s", got)
 	}
 }
+
+// TestRegistrationsAreBounded has one run register compensations with more input than a flush may write.
+func TestRegistrationsAreBounded(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	db := dbtest.Database(t)
+	wf := Define[int, int]("wf")
+	w := newTestWorker(t, newTestClient(t, db.Pool), WorkerConfig{})
+	Handle(w, wf, func(ctx Context, _ int) (int, error) {
+		for i := range 3 {
+			Go(ctx, fmt.Sprint("b", i), func(ctx Context) (int, error) {
+				Compensate(ctx, "s", cancelBooking.With(strings.Repeat("x", mostBytes*2/5)))
+				return 0, nil
+			})
+		}
+		return 0, nil
+	})
+	startRuns(t, w.client, wf, 1)
+	s := newHeldSession(t, db, w)
+	s.claim(ctx, 1)
+	e := receive(t, s.come)
+	waitFor(t, "the registrations are to be written", func() bool { return len(s.enqueued(e, 1)) == 3 })
+	for _, want := range []int{2, 3} {
+		s.flush([]*execution{e})
+		if n := queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.step_runs WHERE step_kind = 'COMPENSATION'`); n != want {
+			t.Errorf("%d are written, want %d", n, want)
+		}
+		e = receive(t, s.come)
+	}
+	s.flush([]*execution{e})
+}

@@ -1,0 +1,90 @@
+package kagzi
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// soonEnough is how long nothing that somebody's lock holds up may hold up anything else.
+const soonEnough = 10 * time.Second
+
+// TestLockedRunHoldsUpNoCompensations has somebody's open transaction lock a run whose next compensation is due: a
+// coordinator goes on with the others.
+func TestLockedRunHoldsUpNoCompensations(t *testing.T) {
+	k := newKit(t)
+	wf := Define[int, int]("trip", noRetry)
+	j := &journal{}
+	goOn := make(chan struct{})
+	stop := serve(k, wf, trip(j, func(Context) error { return errors.New("broken") }))
+	serveCancellations(k, j, func(string) error { <-goOn; return nil })
+	locked, other := begin(k, wf, 1), begin(k, wf, 2)
+	for _, r := range []*Run[int]{locked, other} {
+		k.waitStatus(r.ID(), StatusSleeping, "compensation car")
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	k.exec(`UPDATE kagzi.workflow_runs SET available_at = now() - interval '1 min' WHERE run_id = $1`, string(locked.ID()))
+	k.exec(`UPDATE kagzi.workflow_runs SET available_at = now() WHERE run_id = $1`, string(other.ID()))
+	tx := locking(t, k.pool, lockRun, string(locked.ID()))
+	begun := time.Now()
+	if _, err := newTestCoordinator(t, k.c, CoordinatorConfig{}).compensate(k.ctx); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(begun); took > soonEnough {
+		t.Errorf("the pass took %v", took)
+	}
+	if n := k.count(`SELECT count(*) FROM kagzi.workflow_runs WHERE run_id = $1 AND available_at = 'infinity'`, string(other.ID())); n != 1 {
+		t.Error("the other run's step was not taken")
+	}
+	rollbackTx(t, tx)
+	close(goOn)
+	failureOf(k, locked, StatusFailed)
+	failureOf(k, other, StatusFailed)
+}
+
+// TestLockedRunHoldsUpNoDrain has somebody's open transaction lock a run when its outcome is decided: the worker, which is
+// to start the first compensation, drains. A coordinator starts it.
+func TestLockedRunHoldsUpNoDrain(t *testing.T) {
+	k := newKit(t)
+	wf := Define[int, int]("trip", noRetry)
+	j := &journal{}
+	w := newTestWorker(t, newTestClient(t, k.pool), WorkerConfig{NoCoordinator: true})
+	Handle(w, wf, trip(j, func(Context) error { return errors.New("broken") }))
+	tx, locked := k.callersTx(), make(chan struct{})
+	w.failpoint = func(point string, _ uuid.UUID) {
+		select {
+		case <-locked:
+			return
+		default:
+		}
+		if point == "after flush" && k.count(`SELECT count(*) FROM kagzi.workflow_runs WHERE outcome IS NOT NULL`) > 0 {
+			if _, err := tx.Exec(k.ctx, lockRuns); err != nil {
+				t.Error(err)
+			}
+			close(locked)
+		}
+	}
+	stop := startWorker(t, w)
+	run := begin(k, wf, 7)
+	<-locked
+	begun := time.Now()
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(begun); took > soonEnough {
+		t.Errorf("the drain took %v", took)
+	}
+	rollbackTx(t, tx)
+	serveCancellations(k, j, nil)
+	if _, err := newTestCoordinator(t, k.c, CoordinatorConfig{}).compensate(k.ctx); err != nil {
+		t.Error(err)
+	}
+	failureOf(k, run, StatusFailed)
+	if got := j.String(); got != undone {
+		t.Errorf("happened: %s", got)
+	}
+}
