@@ -454,6 +454,9 @@ func (c *child) end(b *branch) (*store.StepRow, error) {
 		if err != nil {
 			return nil, err
 		}
+		if row != nil && b.outlived(row.FinishedAt) {
+			return nil, errBranchCancelled
+		}
 		if row != nil {
 			c.pass(b, row)
 			return row, nil

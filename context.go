@@ -62,6 +62,7 @@ type branch struct {
 
 	parent     *branch
 	closed     bool           // the history has its end, or that of a branch above it: nothing begins on it
+	closedAt   time.Time      // when the first of these ends was, by the database's clock; zero if it is not closed
 	row        *store.StepRow // its failure in the history; nil if there is none
 	attempt    int            // of the newest record of its failure
 	end        *failure       // what its end came of: its own failure, or the decision of its group; nil if it has none
@@ -298,13 +299,16 @@ func (b *branch) begins() error {
 	return nil
 }
 
-// leaveHistory says that the branch comes to what its history does not have. Closed branches that wait for it learn that:
-// they had not waited for more.
+// leaveHistory says that the branch comes to what its history does not have, or waits for that. Closed branches that wait
+// for it learn that: they had not waited for more. A group whose branch goes on does not end in the history either.
 func (b *branch) leaveHistory() {
-	if b.fresh.CompareAndSwap(false, true) {
+	for ; b != nil && b.fresh.CompareAndSwap(false, true); b = b.parent {
 		b.e.mu.Lock()
 		b.e.fireLocked(&b.result.past)
 		b.e.mu.Unlock()
+		if b.result.group == nil {
+			return
+		}
 	}
 }
 
@@ -357,7 +361,7 @@ func (b *branch) passedBranch(id string) {
 // newBranch prepares a branch of b's execution under b; its goroutine is to call init.
 func (b *branch) newBranch(id string) *branch {
 	ctx, cancel := context.WithCancelCause(b.ctx)
-	child := &branch{e: b.e, parent: b, prefix: id + "/", ctx: ctx, cancel: cancel, now: b.now, closed: b.closed, result: &branchResult{name: id}}
+	child := &branch{e: b.e, parent: b, prefix: id + "/", ctx: ctx, cancel: cancel, now: b.now, closed: b.closed, closedAt: b.closedAt, result: &branchResult{name: id}}
 	child.result.of = child
 	if row := b.e.history[id]; row != nil {
 		if row.Kind != store.KindBranch {
@@ -365,11 +369,24 @@ func (b *branch) newBranch(id string) *branch {
 		}
 		child.attempt = row.Attempt
 		if !b.e.forgot(row) {
-			child.row, child.closed = row, true
+			child.row = row
+			child.close(row.FinishedAt)
 		}
 	}
 	return child
 }
+
+// close notes that the history has an end of the branch, or of one above it, which was then.
+func (b *branch) close(at time.Time) {
+	if !b.closed || at.Before(b.closedAt) {
+		b.closedAt = at
+	}
+	b.closed = true
+}
+
+// outlived reports whether what ended at that time, on another branch, ended after the branch itself: in its execution the
+// branch has not learned of it.
+func (b *branch) outlived(at time.Time) bool { return b.closed && at.After(b.closedAt) }
 
 // ownOf counts, for each branch's prefix, the steps and branches right under it of which the history knows. What begins
 // with '#' is neither: see [Patched].

@@ -319,6 +319,11 @@ func (b *branch) failLocked(r *store.Record) {
 	if now := b.e.s.now(); now.After(b.now) { // a fork goes by it
 		r.EndedAt = now
 	}
+	for _, other := range b.e.branches { // the branches below may have learned of its end, and the estimate of the clock lags
+		if other.done.fired > 0 && other.now.After(r.EndedAt) {
+			r.EndedAt = other.now
+		}
+	}
 	by := b.root()
 	if b.mayLose() {
 		by = b

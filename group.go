@@ -147,7 +147,9 @@ func (g *group[T]) start() {
 	g.started++
 	m.branch = g.b.newBranch(g.id + "/" + m.name)
 	m.branch.racing = g.races && !g.recalled
-	m.branch.closed = m.branch.closed || g.recalled && m.name != g.decision.Winner // the winner may have left branches behind
+	if g.recalled && m.name != g.decision.Winner { // the winner may have left branches behind
+		m.branch.close(g.row.FinishedAt)
+	}
 	m.branch.result.group, m.branch.result.index = &g.ends, i
 	m.future = &Future[T]{}
 	m.future.start(m.branch, m.fn)

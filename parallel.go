@@ -88,20 +88,8 @@ func (f *Future[T]) Result(ctx Context) (T, error) {
 		return zero, b.foreign()
 	}
 	b.e.exitIfEnded()
-	end := &f.result.done
-	if b.closed { // what ends in a later execution it has not lived to see
-		end = &f.result.past
-	}
-	if err := b.wait(time.Time{}, "branch "+f.result.name, end, 0); err != nil {
-		if b.behind() {
-			b.waitAnyway("branch "+f.result.name, &f.result.past, 0)
-		}
-		if !b.behind() || !f.done(b) {
-			return zero, err
-		}
-	}
-	if b.closed && !f.done(b) {
-		return zero, errBranchCancelled
+	if err := f.wait(b); err != nil {
+		return zero, err
 	}
 	value, now, err := f.take(b)
 	b.advance(now)
@@ -113,11 +101,34 @@ func (f *Future[T]) Result(ctx Context) (T, error) {
 	return value, err
 }
 
-// done reports whether the branch has ended.
-func (f *Future[T]) done(b *branch) bool {
+// wait waits until the branch has ended. What ends in a later execution a closed b has not lived to see, and what waits for
+// a branch that has left its history leaves it, too.
+func (f *Future[T]) wait(b *branch) error {
+	why := "branch " + f.result.name
+	if b.closed || !b.fresh.Load() {
+		err := b.wait(time.Time{}, why, &f.result.past, 0)
+		if err != nil && b.behind() {
+			b.waitAnyway(why, &f.result.past, 0)
+			if f.doneFor(b) {
+				return nil
+			}
+		}
+		if err != nil || f.doneFor(b) {
+			return err
+		}
+		if b.closed {
+			return errBranchCancelled
+		}
+		b.leaveHistory()
+	}
+	return b.wait(time.Time{}, why, &f.result.done, 0)
+}
+
+// doneFor reports whether the branch has ended, and b, if it is closed, has lived to see that.
+func (f *Future[T]) doneFor(b *branch) bool {
 	b.e.mu.Lock()
 	defer b.e.mu.Unlock()
-	return f.result.done.fired > 0
+	return f.result.done.fired > 0 && !b.outlived(f.result.now)
 }
 
 // take returns what the branch, which has ended, returned, and its time.
