@@ -286,6 +286,9 @@ func (w *write) size() int {
 		if r.Start != nil {
 			n += 200 + len(r.Start.Input)
 		}
+		if r.Compensation != nil {
+			n += 200 + len(r.Compensation.Input)
+		}
 	}
 	if w.finish != nil {
 		n += len(w.finish.Output) + len(w.finish.Error)
