@@ -273,6 +273,9 @@ func (c *Client) compensateAll(ctx context.Context, ids []uuid.UUID) (err error)
 		id := ids[0]
 		ids = ids[1:]
 		out, e := c.store.Compensate(ctx, id)
+		if store.Locked(e) { // by somebody's open transaction: a coordinator comes again
+			continue
+		}
 		if e != nil {
 			err = errors.Join(err, fmt.Errorf("run %s: %w", id, e))
 			continue

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -148,11 +149,11 @@ WHERE run_id = $2 AND namespace_id = $1`
 
 // Compensate takes the next step of a run whose outcome is decided, and which has compensations to run before: if a child
 // or a compensation is under way, it goes on waiting for that. Else it starts the next compensation, or ends the run. It
-// does nothing to any other run.
+// does nothing to any other run. It does not wait long for locks, because it can come again: see DueCompensations.
 func (s *Store) Compensate(ctx context.Context, id uuid.UUID) (out *CancelledRuns, err error) {
 	err = again(ctx, func(ctx context.Context) error {
 		out = &CancelledRuns{}
-		return transact(ctx, s.pool, patient, func(tx pgx.Tx) error {
+		return transact(ctx, s.pool, brief, func(tx pgx.Tx) error {
 			if err := s.lock(ctx, tx, id); err != nil {
 				return err
 			}
@@ -272,11 +273,22 @@ func (s *Store) endCompensated(ctx context.Context, tx pgx.Tx, id uuid.UUID, o F
 	end := ending{run: id, status: o.Status, kind: o.Kind, error: o.Error}
 	if failed != nil {
 		end.status, end.kind = Failed, "compensation"
-		end.error = fmt.Sprintf("not compensated: %s; the run ended because: %s (%s)", errors.Join(failed...), o.Error, o.Kind)
+		end.error = fmt.Sprintf("not compensated: %s; the run ended because: %s (%s)", shortened(errors.Join(failed...).Error()), shortened(o.Error), o.Kind)
 	}
 	more, err := s.endLocked(ctx, tx, []ending{end}, false, false, 0)
 	out.add(more)
 	return err
+}
+
+// mostOfError is how many bytes of each part an error keeps that is made of others.
+const mostOfError = 8 << 10
+
+// shortened leaves out the end of a text that is too long.
+func shortened(text string) string {
+	if len(text) <= mostOfError {
+		return text
+	}
+	return fmt.Sprintf("%s… (truncated, %d bytes)", strings.ToValidUTF8(text[:mostOfError], ""), len(text))
 }
 
 const dueCompensations = `
@@ -284,9 +296,11 @@ SELECT r.run_id
 FROM kagzi.workflow_runs r
 WHERE r.namespace_id = $1 AND r.outcome IS NOT NULL AND r.finished_at IS NULL AND r.available_at <= now()
 ORDER BY r.available_at
-LIMIT $2`
+LIMIT $2
+FOR UPDATE SKIP LOCKED`
 
-// DueCompensations returns up to n runs whose next step Compensate is to take, and which nobody has taken so far.
+// DueCompensations returns up to n runs whose next step Compensate is to take, and which nobody has taken so far. It leaves
+// out those that somebody has locked: they come next time.
 func (s *Store) DueCompensations(ctx context.Context, n int) (ids []uuid.UUID, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		return ask(ctx, s.pool, dueCompensations, []any{s.namespace, n}, func(rows pgx.Rows) (err error) {
