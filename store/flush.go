@@ -106,10 +106,10 @@ CROSS JOIN LATERAL (
 ) r`
 
 // Wake-ups that the execution has not seen make the run due now, if they are as many as it waits for. The lease stays,
-// so that a lost answer can be told from a lost lease.
+// so that a lost answer can be told from a lost lease. What a pending cancel says of the run stays, too.
 const parkRuns = `
 WITH l AS MATERIALIZED (
-	SELECT r.run_id, now() AS now, u.status, u.awaited, u.not_before, u.waiting_on, u.failed, u.error_kind, u.error, u.unread,
+	SELECT r.run_id, now() AS now, u.status, u.awaited, u.not_before, u.waiting_on, u.failed, u.failed AND r.cancel_requested_at IS NULL AS explains, u.error_kind, u.error, u.unread,
 		LEAST(CASE WHEN u.wake >= 0 THEN now() + u.wake * interval '1 microsecond' ELSE 'infinity' END,
 			CASE WHEN u.wake_at > 0 THEN timestamptz 'epoch' + u.wake_at * interval '1 microsecond' ELSE 'infinity' END) AS wake_at,
 		u.status = 'SLEEPING' AND r.wakeups >= u.awaited OR r.cancel_requested_at IS NOT NULL AND NOT u.not_before AS due
@@ -130,8 +130,8 @@ SET status = l.status,
 	waiting_on = NULLIF(l.waiting_on, ''),
 	attempts = r.attempts + CASE WHEN l.failed THEN 1 ELSE 0 END,
 	load_failures = CASE WHEN l.unread = 0 THEN 0 ELSE r.load_failures + GREATEST(l.unread, 0) END,
-	error_kind = CASE WHEN l.failed THEN l.error_kind ELSE r.error_kind END,
-	error = CASE WHEN l.failed THEN l.error ELSE r.error END
+	error_kind = CASE WHEN l.explains THEN l.error_kind ELSE r.error_kind END,
+	error = CASE WHEN l.explains THEN l.error ELSE r.error END
 FROM l
 WHERE r.run_id = l.run_id AND r.namespace_id = $1
 RETURNING r.run_id, NULLIF(r.available_at, 'infinity')`
