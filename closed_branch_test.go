@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
+	"time"
 )
 
 // TestClosedBranchSeesNoLaterEnd cancels a branch that waits for another, or for a child, which ends later. In the replays
@@ -120,5 +122,36 @@ func TestClosedBranchDoesNotWaitForWhatGoesOn(t *testing.T) {
 			close(goOn)
 			resultOf(k, run)
 		})
+	}
+}
+
+// TestFailureOfABranchStands has a branch fail with a child's failure, which is dealt with, and the run with the same one
+// later: the next attempt starts the child anew, and the branch has failed as before.
+func TestFailureOfABranchStands(t *testing.T) {
+	k := newKit(t)
+	wf, child := Define[int, int]("wf", RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond}), Define[int, int]("child", noRetry)
+	j := &journal{}
+	w := newTestWorker(t, k.c, WorkerConfig{})
+	Handle(w, child, func(Context, int) (int, error) { return 0, failing(t.Context()) })
+	Handle(w, wf, func(ctx Context, _ int) (int, error) {
+		c, err := StartChild(ctx, "c", child, 1)
+		if err != nil {
+			return 0, err
+		}
+		err = Parallel(ctx, "p", map[string]func(Context) error{
+			"b": func(ctx Context) error { _, err := c.Result(ctx); return err },
+		})
+		if err := doLine(ctx, j, fmt.Sprint("broken:", err != nil && strings.HasSuffix(err.Error(), "failed (unknown): broken"))); err != nil {
+			return 0, err
+		}
+		return c.Result(ctx)
+	})
+	startWorker(t, w)
+	failureOf(k, begin(k, wf, 1), StatusFailed)
+	if got := j.String(); got != "broken:true" {
+		t.Errorf("happened: %s", got)
+	}
+	if n := k.count(`SELECT count(*) FROM kagzi.workflow_runs WHERE workflow_type = 'child'`); n != 2 {
+		t.Errorf("%d children, want one for each attempt", n)
 	}
 }
