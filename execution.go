@@ -2,11 +2,14 @@ package kagzi
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -297,10 +300,16 @@ func (b *branch) endBelow(err error) {
 	}
 }
 
-// newFailure prepares the record that the branch has failed.
+// newFailure prepares the record that the branch has failed: its output has the IDs of the failures in err's chain.
 func (b *branch) newFailure(err error) *store.Record {
 	r := b.e.newRecord(b.result.name, store.KindBranch, store.Failed, b.attempt+1, b.attempt+1)
 	r.ErrorKind, r.Error, r.Permanent = string(KindOf(err)), errorText(err), isPermanent(err)
+	b.e.mu.Lock()
+	branches := b.e.branches
+	b.e.mu.Unlock()
+	ids := map[string]bool{}
+	addChain(ids, err, branches)
+	r.Output, _ = json.Marshal(slices.Sorted(maps.Keys(ids))) // strings
 	return r
 }
 

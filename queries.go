@@ -146,7 +146,7 @@ func (c *Client) Steps(ctx context.Context, ref Ref) ([]StepAttempt, error) {
 		}
 		switch r.Kind {
 		case store.KindMarker:
-		case store.KindCompensation: // hashes
+		case store.KindCompensation, store.KindBranch: // hashes, and the IDs of failures
 			out[i].Output = nil
 		default:
 			out[i].Output = c.shown(r.Output)

@@ -1,10 +1,8 @@
 package kagzi
 
 import (
-	"cmp"
+	"encoding/json"
 	"errors"
-	"slices"
-	"strings"
 
 	"github.com/kagzi/kagzi/store"
 )
@@ -27,40 +25,27 @@ func (f *recordedFailure) As(target any) bool {
 }
 
 // asRecorded returns err, with which the function of the branch has ended, unless the branch has failed before and err says
-// that it was stopped: then it returns the failure that is recorded, with those below the branch that its text quotes.
+// that it was stopped: then it returns the failure that is recorded, with those in its chain.
 func (b *branch) asRecorded(err error) error {
 	if err == nil || b.row == nil || !isCancelled(err) || errorText(err) == b.row.Error {
 		return err
 	}
-	f := &recordedFailure{b.row, b.quoted(b.row.Error)}
+	f := &recordedFailure{row: b.row}
+	var ids []string
+	_ = json.Unmarshal(b.row.Output, &ids) // written by newFailure
+	for _, id := range ids {
+		switch row := b.e.history[id]; {
+		case row == nil || row.Status != store.Failed:
+		case row.Kind == store.KindFunction:
+			f.causes = append(f.causes, newStepError(row))
+		case row.Kind == store.KindChild: // its record does not say of which workflow it is
+			f.causes = append(f.causes, &RunError{Run: RunID(row.ChildRunID.String()), Status: childStatus(row), Kind: Kind(row.ErrorKind), Message: row.Error, step: id})
+		}
+	}
 	if b.row.Permanent {
 		return Permanent(f)
 	}
 	return f
-}
-
-// quoted returns the failures of steps and children below the branch that the text quotes, in the order of their records.
-func (b *branch) quoted(text string) (causes []error) {
-	var rows []*store.StepRow
-	for id, row := range b.e.history {
-		if strings.HasPrefix(id, b.prefix) && row.Status == store.Failed && row.WakeAt.IsZero() && !b.e.forgot(row) {
-			rows = append(rows, row)
-		}
-	}
-	slices.SortFunc(rows, func(a, b *store.StepRow) int { return cmp.Compare(a.Position, b.Position) })
-	for _, row := range rows {
-		switch row.Kind {
-		case store.KindFunction:
-			if err := newStepError(row); strings.Contains(text, trimKagzi(err.Error())) {
-				causes = append(causes, err)
-			}
-		case store.KindChild: // its record does not say of which workflow it is
-			if id := row.ChildRunID.String(); strings.Contains(text, id) {
-				causes = append(causes, &RunError{Run: RunID(id), Status: childStatus(row), Kind: Kind(row.ErrorKind), Message: row.Error, step: row.StepID})
-			}
-		}
-	}
-	return causes
 }
 
 // isCancelled reports whether err, or anything in its chain, is of KindCancelled.
