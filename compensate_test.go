@@ -619,15 +619,6 @@ func doLine(ctx Context, j *journal, name string) error {
 	})
 }
 
-func wantJournal(t *testing.T, j *journal, lines ...string) {
-	t.Helper()
-	for _, l := range lines {
-		if !j.has(l) {
-			t.Errorf("%q did not happen; happened: %s", l, j)
-		}
-	}
-}
-
 // endsAs waits until the run is over, and fails the test unless it ended so.
 func endsAs[Out any](k *kit, run *Run[Out], status Status) RunInfo {
 	k.t.Helper()
