@@ -249,13 +249,27 @@ func (s *stepCall) registration() []*store.Record {
 func (s *stepCall) pass(row *store.StepRow) {
 	if s.cfg.undoneBy.call != nil && row.Status == store.Completed {
 		r := s.b.registrations(store.CompensationID(s.id))
-		if s.registers != nil {
+		switch {
+		case s.registers != nil:
 			r.recorded(s.registers)
-		} else {
+		case r.passed > 0 && r.passed == len(r.hashes): // what was registered since, by new code in front of the step, is last
+			s.registerAgain(r, row)
+		default:
 			r.passed = min(r.passed+hashSize, len(r.hashes))
 		}
 	}
 	s.b.passed(row)
+}
+
+// registerAgain registers the step's recorded result, unless that was registered last.
+func (s *stepCall) registerAgain(r *registrations, row *store.StepRow) {
+	if s.result.decode == nil || s.result.decode(row.Output) != nil { // who asked for the result says so
+		return
+	}
+	c, err := s.b.e.s.w.client.newCompensation(store.CompensationID(s.id), s.cfg.undoneBy.call(s.result.value()))
+	if err == nil && !r.passes(c.hash) {
+		s.b.register(r, c)
+	}
 }
 
 // ---- running them ----

@@ -95,3 +95,36 @@ func TestForkBehindAStepWithItsCompensation(t *testing.T) {
 		})
 	}
 }
+
+// TestADeployChangesWhatIsRegisteredBeforeAStep: the step has registered its result, which counts.
+func TestADeployChangesWhatIsRegisteredBeforeAStep(t *testing.T) {
+	k := newKit(t)
+	wf := Define[int, int]("trip", noRetry)
+	j := &journal{}
+	var deployed atomic.Bool
+	serve(k, wf, func(ctx Context, _ int) (int, error) {
+		order := "order 7"
+		if deployed.Load() {
+			order = "order seven"
+		}
+		Compensate(ctx, "flight", cancelBooking.With(order))
+		if _, err := Step(ctx, "flight", func(context.Context) (string, error) { return "LH 1", nil }, UndoneBy(cancelBooking)); err != nil {
+			return 0, err
+		}
+		return 0, naps(ctx, 3)
+	})
+	serveCancellations(k, j, nil)
+	run := begin(k, wf, 1)
+	k.waitStatus(run.ID(), StatusSleeping, "timer nap0")
+	deployed.Store(true)
+	k.throughNaps(run.ID(), 0, 1)
+	k.waitStatus(run.ID(), StatusSleeping, "timer nap2")
+	k.cancel(run.ID())
+	failureOf(k, run, StatusCancelled)
+	if a := k.steps(run.ID())["flight#compensation"]; len(a) != 4 {
+		t.Errorf("flight has %d registrations, want 4", len(a))
+	}
+	if got := j.String(); got != "cancel:LH 1" {
+		t.Errorf("happened: %s", got)
+	}
+}

@@ -105,6 +105,7 @@ type stepFunc func(context.Context, pgx.Tx) (any, error)
 type resultType struct {
 	of     reflect.Type            // nil if there is no result
 	decode func(data []byte) error // of an encoded result, to see that it can be
+	value  func() any              // what was decoded last
 }
 
 // durable is a step with its types put back on: the result comes decoded from its record, the first time too.
@@ -124,7 +125,7 @@ func durable[T any](ctx Context, name string, call stepFunc, opts []StepOption, 
 		}
 		return err
 	}
-	row, err := b.step(name, call, resultType{reflect.TypeFor[T](), decode}, opts, tx)
+	row, err := b.step(name, call, resultType{reflect.TypeFor[T](), decode, func() any { return out }}, opts, tx)
 	if err != nil {
 		return zero, err
 	}
