@@ -64,3 +64,36 @@ func TestAStepInFrontOfAFailedBranch(t *testing.T) {
 		})
 	}
 }
+
+// TestAStepInFrontOfAWinner deploys a new step in front of what has won a race, on a branch that has failed after it.
+func TestAStepInFrontOfAWinner(t *testing.T) {
+	k := newKit(t)
+	wf := Define[int, int]("wf", noRetry)
+	var deployed atomic.Bool
+	serve(k, wf, func(ctx Context, _ int) (int, error) {
+		_, err := Go(ctx, "trip", func(ctx Context) (int, error) {
+			if _, _, err := Race(ctx, "offers", map[string]func(Context) (int, error){"a": func(ctx Context) (int, error) {
+				if deployed.Load() {
+					if err := Do(ctx, "new", func(context.Context) error { return nil }); err != nil {
+						return 0, err
+					}
+				}
+				return 0, Do(ctx, "ask", func(context.Context) error { return nil })
+			}}); err != nil {
+				return 0, err
+			}
+			return 0, Do(ctx, "book", failing)
+		}).Result(ctx)
+		if e := naps(ctx, 1); e != nil {
+			return 0, e
+		}
+		return 0, err
+	})
+	run := begin(k, wf, 1)
+	k.waitStatus(run.ID(), StatusSleeping, "timer nap0")
+	deployed.Store(true)
+	k.forward(run.ID())
+	if re := failureOf(k, run, StatusFailed); re.Kind != KindUnknown {
+		t.Errorf("the run ended with %v", re)
+	}
+}

@@ -412,6 +412,9 @@ func (g *group[T]) first() (winner string, result T, err error) {
 		return "", result, g.timeout()
 	case g.decision.Winner != "":
 		m := g.decisive(g.decision.Winner)
+		if g.b.closed && isCancelled(m.err) { // by code that is new in front of what it had done
+			return "", result, errBranchCancelled
+		}
 		if m.err != nil {
 			g.b.e.nondeterministic("branch %q won %q, and fails in a replay: %v", m.name, g.id, m.err)
 		}
