@@ -88,7 +88,7 @@ FROM k
 WHERE k.settled
 UNION ALL
 SELECT $3::uuid, k.step_id, 1, $1, 'RUNNING', k.step_kind, 1, 1, NULL, k.input, convert_to(CASE WHEN k.items
-	THEN json_build_object('items', convert_from(k.output, 'UTF8'::name)::json -> 'items')::text ELSE '{}' END, 'UTF8'::name),
+	THEN '{"items":'::text || (convert_from(k.output, 'UTF8'::name)::json -> 'items')::text || '}'::text ELSE '{}' END, 'UTF8'::name),
 	NULL, NULL, false, k.now + (k.wake_at - $5::timestamptz), NULL, k.position, k.worker_id, k.started_at, NULL, NULL
 FROM k
 WHERE NOT k.settled AND k.step_kind = 'MARKER' AND k.attempt_number = k.last AND (k.items OR k.wake_at IS NOT NULL)`
