@@ -304,11 +304,16 @@ func (b *branch) endBelow(err error) {
 func (b *branch) newFailure(err error) *store.Record {
 	r := b.e.newRecord(b.result.name, store.KindBranch, store.Failed, b.attempt+1, b.attempt+1)
 	r.ErrorKind, r.Error, r.Permanent = string(KindOf(err)), errorText(err), isPermanent(err)
+	var failed []*branchResult // as they are now: methods of err are not called under the mutex
 	b.e.mu.Lock()
-	branches := b.e.branches
+	for _, other := range b.e.branches {
+		if other.err != nil {
+			failed = append(failed, &branchResult{name: other.name, err: other.err})
+		}
+	}
 	b.e.mu.Unlock()
 	ids := map[string]bool{}
-	addChain(ids, err, branches)
+	addChain(ids, err, failed)
 	r.Output, _ = json.Marshal(slices.Sorted(maps.Keys(ids))) // strings
 	return r
 }

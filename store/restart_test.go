@@ -299,9 +299,9 @@ func TestForkCopies(t *testing.T) {
 	id := restart(t, s, Restart{Run: r.RunID, Step: "out/a/step"})
 	const whole = ` {"items":["i"],"winner":"w"}`
 	want := []string{
-		"approved 1 C" + whole, "early 1 F" + whole, "early 2 C" + whole, "given up 1 F" + whole, "given up, and forgotten later 1 F" + whole, "just 1 C" + whole, `lost 1 R {"items" : ["i"]}`,
-		`map 1 R {"items" : ["i"]}`, "map/0/x 1 C" + whole, "nap 1 C" + whole,
-		`out 1 R {"items" : ["i"]}`, "out/a/before 1 C" + whole, "out/a/stepping 1 C" + whole, "out/b 1 F" + whole, "undo 1 R" + whole, `won 1 C {"winner":"w"}`, "won/b/loser 1 C" + whole,
+		"approved 1 C" + whole, "early 1 F" + whole, "early 2 C" + whole, "given up 1 F" + whole, "given up, and forgotten later 1 F" + whole, "just 1 C" + whole, `lost 1 R {"items":["i"]}`,
+		`map 1 R {"items":["i"]}`, "map/0/x 1 C" + whole, "nap 1 C" + whole,
+		`out 1 R {"items":["i"]}`, "out/a/before 1 C" + whole, "out/a/stepping 1 C" + whole, "out/b 1 F" + whole, "undo 1 R" + whole, `won 1 C {"winner":"w"}`, "won/b/loser 1 C" + whole,
 	}
 	if got := copied(t, s, id); !slices.Equal(got, want) {
 		t.Errorf("copied\n%q, want\n%q", got, want)
@@ -324,7 +324,7 @@ func TestForkCopies(t *testing.T) {
 	}
 	// A whole group, by its name.
 	id = restart(t, s, Restart{Run: r.RunID, Step: "map"})
-	if got := copied(t, s, id); !slices.Equal(got, []string{`lost 1 R {"items" : ["i"]}`}) {
+	if got := copied(t, s, id); !slices.Equal(got, []string{`lost 1 R {"items":["i"]}`}) {
 		t.Errorf("copied %q", got)
 	}
 	// The branch of a race that was lost already: who won is forgotten.
