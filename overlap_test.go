@@ -126,10 +126,11 @@ func TestQueuedRunOutlivesItsSchedule(t *testing.T) {
 			k := newKit(t)
 			co := k.coordinator()
 			k.schedule(Schedule{Name: "s", Every: time.Hour, Overlap: OverlapQueueOne})
-			for range 2 {
+			for i := range 2 {
 				k.missed("s", 5*time.Hour)
 				k.pass(co)
-				k.exec(`UPDATE kagzi.workflow_runs SET fire_at = fire_at - interval '1 day' WHERE schedule_group_id IS NOT NULL`) // further than they are apart: no two rows meet on the way
+				// Each time further, so that no row meets another on the way that is where it was moved to before.
+				k.exec(`UPDATE kagzi.workflow_runs SET fire_at = fire_at - $1 * interval '1 day' WHERE schedule_group_id IS NOT NULL`, 1+2*i)
 			}
 			if err := change(k); err != nil {
 				t.Fatal(err)
