@@ -210,14 +210,14 @@ func (e *execution) isToEnd() endReason {
 func (e *execution) cancelRequested(deadline time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.reason == endCancelling && e.grace != nil && deadline.Before(e.run.DeadlineAt) { // by another cancel
-		e.run.DeadlineAt = deadline
+	if e.reason == endCancelling && e.grace != nil && deadline.Before(e.endsBy) { // by another cancel
+		e.endsBy = deadline
 		e.grace.Reset(e.graceLocked())
 	}
 	if e.reason != underWay {
 		return
 	}
-	e.run.CancelRequested, e.run.DeadlineAt = true, deadline
+	e.run.CancelRequested, e.endsBy = true, deadline
 	if !e.loading { // else it does not begin
 		e.endLocked(endCancelling, errCancelled)
 	}

@@ -88,6 +88,7 @@ type execution struct {
 	alone      bool       // it is the one suspect of its session
 	begun      int        // how often its session had ended all executions when it began. The session's mutex guards it.
 	grace      *time.Timer
+	endsBy     time.Time // of endCancelling: the deadline that the cancel has set
 
 	mail
 	offspring map[uuid.UUID]bool // its children that may not be over, but for detached ones
@@ -372,8 +373,8 @@ func (e *execution) graceLocked() time.Duration {
 	switch {
 	case !e.registers || isQuarantined(e.failure):
 		return exitGrace
-	case e.reason == endCancelling && !e.run.DeadlineAt.IsZero():
-		return max(exitGrace, e.run.DeadlineAt.Sub(e.s.now()))
+	case e.reason == endCancelling && !e.endsBy.IsZero():
+		return max(exitGrace, e.endsBy.Sub(e.s.now()))
 	case e.reason == endCancelling || e.reason == endFailed:
 		signal(e.s.beats) // a lease ends soon after the deadline, and is extended after it
 		return store.CancelGrace
