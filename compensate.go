@@ -215,20 +215,22 @@ func (b *branch) register(r *registrations, c *compensation) {
 
 // announce records that the step is about to register a compensation, unless there is one under its name: what finds that
 // waits for the step.
-func (s *stepCall) announce() {
+func (s *stepCall) announce() error {
 	if s.cfg.undoneBy.call == nil {
-		return
+		return nil
 	}
 	id := store.CompensationID(s.id)
 	r := s.b.registrations(id)
 	if r.attempt > 0 {
-		return
+		return nil
 	}
 	rec := s.b.nextRegistration(r, id, nil)
 	s.b.record(rec)
-	if rec.Outcome != store.Undecided {
-		r.recorded(rec)
+	if rec.Outcome == store.Undecided { // the branch has lost a race meanwhile: what the step did could not be undone
+		return errBranchCancelled
 	}
+	r.recorded(rec)
+	return nil
 }
 
 // registration returns the record that goes with that of the step's success; none if it registers nothing, or that is

@@ -226,7 +226,9 @@ func (s *stepCall) execute() (*store.StepRow, error) {
 	if err := s.b.begins(); err != nil {
 		return nil, err
 	}
-	s.announce()
+	if err := s.announce(); err != nil {
+		return nil, err
+	}
 	s.position = s.b.e.nextPosition()
 	if s.tx {
 		return s.executeTx()
