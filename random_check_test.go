@@ -252,10 +252,14 @@ func (w *world) checkRegistrations(l *lot, last map[string]draw, say func(string
 			most[e.effect.Step] = max(most[e.effect.Step], e.effect.N)
 		}
 	}
+	void := map[string]bool{} // of a fork: the old run has it
+	for _, d := range l.steps {
+		void[d.ID] = void[d.ID] || d.Kind == "COMPENSATION" && !d.Called && l.Origin != ""
+	}
 	for step, n := range most {
 		d, ok := last[step+"#compensation"]
 		switch {
-		case !ok && !w.executed(l.ID, step): // by a fork, of which the old run has it; or the branch has lost a race before
+		case !ok && void[step+"#compensation"] && !w.executed(l.ID, step):
 		case !ok:
 			say("no compensation of %s is registered", step)
 		case d.what.N < n:
