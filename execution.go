@@ -288,7 +288,7 @@ func (b *branch) endBelow(err error) {
 		e.mu.Unlock()
 		return
 	}
-	b.result.asked = b.result.asked || b.ctx.Err() != nil // cancelled by who asks no more
+	b.result.asked = b.result.asked || b.ctx.Err() != nil // cancelled by its caller, who no longer waits
 	if err != nil && b.parent != nil {
 		b.failLocked(r)
 	}

@@ -142,7 +142,6 @@ func durable[T any](ctx Context, name string, call stepFunc, opts []StepOption, 
 type stepCall struct {
 	b         *branch
 	id        string
-	kind      string
 	position  int64 // of the attempt, in the run's order
 	call      stepFunc
 	result    resultType // of call
@@ -176,7 +175,7 @@ func (b *branch) newStep(name string, call stepFunc, result resultType, opts []S
 	if err = cmp.Or(err, cfg.undoneBy.validate(result.of)); err != nil {
 		return nil, b.misuse(failed(err, "step %q", id))
 	}
-	return &stepCall{b: b, id: id, kind: store.KindFunction, call: call, result: result, cfg: cfg, tx: tx, attempt: 1, first: 1}, nil
+	return &stepCall{b: b, id: id, call: call, result: result, cfg: cfg, tx: tx, attempt: 1, first: 1}, nil
 }
 
 // run executes the step as often as it takes, given its latest record; nil if there is none.
@@ -244,7 +243,7 @@ func (s *stepCall) execute() (*store.StepRow, error) {
 
 // newRecord prepares the record of the attempt.
 func (s *stepCall) newRecord(status string) *store.Record {
-	r := s.b.e.newRecord(s.id, s.kind, status, s.attempt, s.first)
+	r := s.b.e.newRecord(s.id, store.KindFunction, status, s.attempt, s.first)
 	r.Position = s.position
 	return r
 }
@@ -269,7 +268,7 @@ func (s *stepCall) begin() (context.Context, context.CancelFunc) {
 func (s *stepCall) showLater() (over func() bool) {
 	attempt, first, position := s.attempt, s.first, s.position // the step may be at its next attempt when the timer's function runs
 	return time.AfterFunc(visibleAfter, func() {
-		r := s.b.e.newRecord(s.id, s.kind, store.Running, attempt, first)
+		r := s.b.e.newRecord(s.id, store.KindFunction, store.Running, attempt, first)
 		r.Position, r.Elapsed = position, visibleAfter
 		s.b.e.show(r)
 	}).Stop

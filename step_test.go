@@ -15,8 +15,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/kagzi/kagzi/store"
 )
 
 func TestStepsAreRememberedByName(t *testing.T) {
@@ -396,7 +394,7 @@ func TestShownAttemptIsTheOneThatTakesLong(t *testing.T) {
 	var shown atomic.Bool
 	wf := Define[int, int]("wf", noRetry)
 	serve(k, wf, func(ctx Context, _ int) (int, error) {
-		s := &stepCall{b: ctx.(*branch), id: "slow", kind: store.KindFunction, attempt: 1, first: 1}
+		s := &stepCall{b: ctx.(*branch), id: "slow", attempt: 1, first: 1}
 		defer s.showLater()()
 		for !shown.Load() {
 			s.attempt = 2

@@ -45,7 +45,7 @@ func why(text, reason string) string {
 }
 
 // What a cancel takes along: the runs and all below them, each with its parent among them, but for what is detached. Their
-// compensations are, for others than $3. A quarantined run may have children that still run; what is over otherwise has none.
+// compensations are, for others than $3. A quarantined run may have children that still run; a run that ended otherwise has none.
 const descendants = `
 WITH RECURSIVE d AS (
 	SELECT u.run_id, NULL::uuid AS parent_run_id FROM unnest($2::uuid[]) AS u (run_id)
