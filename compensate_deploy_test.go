@@ -44,58 +44,6 @@ func TestRegisteredAnewByADeploy(t *testing.T) {
 	}
 }
 
-// TestForkBehindAStepWithItsCompensation forks a run from the step after one that has registered what undoes it, with its
-// result: that is the old run's to undo, unless it is inherited.
-func TestForkBehindAStepWithItsCompensation(t *testing.T) {
-	t.Parallel()
-	for name, tt := range map[string]struct {
-		step string
-		opts []RestartOption
-		want string
-	}{
-		"None":              {"mail", nil, ""},
-		"Inherited":         {"mail", []RestartOption{InheritCompensations()}, "cancel:Ritz cancel:LH 1"},
-		"NoneBefore":        {"hotel", nil, "cancel:Ritz"},
-		"InheritedUndoneBy": {"hotel", []RestartOption{InheritCompensations()}, "cancel:Ritz cancel:LH 1"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			k := newKit(t)
-			wf := Define[int, int]("trip", noRetry)
-			j := &journal{}
-			var fail atomic.Bool
-			serve(k, wf, func(ctx Context, _ int) (int, error) {
-				if _, err := Step(ctx, "flight", func(context.Context) (string, error) { return "LH 1", nil }, UndoneBy(cancelBooking)); err != nil {
-					return 0, err
-				}
-				Compensate(ctx, "hotel", cancelBooking.With("the hotel"))
-				hotel, err := Step(ctx, "hotel", func(context.Context) (string, error) { return "Ritz", nil })
-				if err != nil {
-					return 0, err
-				}
-				Compensate(ctx, "hotel", cancelBooking.With(hotel))
-				return 1, Do(ctx, "mail", func(context.Context) error {
-					if fail.Load() {
-						return Permanent(errors.New("broken"))
-					}
-					return nil
-				})
-			})
-			serveCancellations(k, j, nil)
-			run := begin(k, wf, 7)
-			resultOf(k, run)
-			fail.Store(true)
-			id, err := k.c.Fork(k.ctx, run.ID(), tt.step, tt.opts...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			waitFor(t, "the fork has ended", func() bool { return k.infoOf(id).Status == StatusFailed })
-			if got := j.String(); got != tt.want {
-				t.Errorf("happened: %q, want %q", got, tt.want)
-			}
-		})
-	}
-}
-
 // TestADeployChangesWhatIsRegisteredBeforeAStep: the step has registered its result, which counts.
 func TestADeployChangesWhatIsRegisteredBeforeAStep(t *testing.T) {
 	k := newKit(t)

@@ -518,54 +518,6 @@ func TestQuarantinedIsNotCompensated(t *testing.T) {
 	}
 }
 
-// TestForkInheritsNoCompensations: what the old run has done is its own to undo, unless the fork is told otherwise.
-func TestForkInheritsNoCompensations(t *testing.T) {
-	t.Parallel()
-	for name, tt := range map[string]struct {
-		opts []RestartOption
-		want string
-	}{
-		"None":      {nil, "cancel:car7 cancel:hotel7"},
-		"Inherited": {[]RestartOption{InheritCompensations()}, "cancel:car7 cancel:hotel7 cancel:flight7"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			k := newKit(t)
-			wf := Define[int, int]("trip", noRetry)
-			j, booked := &journal{}, &journal{}
-			var fail atomic.Bool
-			serve(k, wf, trip(booked, func(Context) error {
-				if fail.Load() {
-					return errors.New("broken")
-				}
-				return nil
-			}))
-			serveCancellations(k, j, nil)
-			run := begin(k, wf, 7)
-			resultOf(k, run)
-			fail.Store(true)
-			id, err := k.c.Fork(k.ctx, run.ID(), "hotel", tt.opts...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			waitFor(t, "the fork has ended", func() bool { return k.infoOf(id).Status == StatusFailed })
-			if got := j.String(); got != tt.want {
-				t.Errorf("happened: %s\nwant:     %s", got, tt.want)
-			}
-			if got := booked.String(); got != "flight hotel car hotel car" {
-				t.Errorf("booked: %s", got)
-			}
-		})
-	}
-	k := newKitWith(t, ClientConfig{})
-	complete(k, func(Context) (int, error) { return 1, nil })
-	list, err := k.c.List(k.ctx, Filter{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = k.c.Restart(k.ctx, list[0].ID, InheritCompensations())
-	mustContain(t, err, "InheritCompensations", "Fork")
-}
-
 // TestWrongCompensations fail the run, before anything is recorded.
 func TestWrongCompensations(t *testing.T) {
 	t.Parallel()
@@ -630,56 +582,7 @@ func endsAs[Out any](k *kit, run *Run[Out], status Status) RunInfo {
 	return info
 }
 
-// TestForkKnowsWhatIsWhose forks runs behind a step: what was registered about it before, with it or after it goes with it.
-func TestForkKnowsWhatIsWhose(t *testing.T) {
-	t.Parallel()
-	for name, tt := range map[string]struct {
-		opts []RestartOption
-		want string
-	}{
-		"None":      {nil, ""},
-		"Inherited": {[]RestartOption{InheritCompensations()}, "cancel:LH1 cancel:Ritz"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			k := newKit(t)
-			wf := Define[int, int]("trip")
-			j := &journal{}
-			var fail atomic.Bool
-			serve(k, wf, func(ctx Context, _ int) (int, error) {
-				Compensate(ctx, "hotel", cancelBooking.With("hotel?"))
-				if _, err := Step(ctx, "hotel", func(context.Context) (string, error) { return "Ritz", nil }, UndoneBy(cancelBooking)); err != nil {
-					return 0, err
-				}
-				if err := doLine(ctx, &journal{}, "flight"); err != nil {
-					return 0, err
-				}
-				Compensate(ctx, "flight", cancelBooking.With("LH1"))
-				if err := doLine(ctx, &journal{}, "car"); err != nil {
-					return 0, err
-				}
-				if fail.Load() {
-					return 0, errors.New("broken")
-				}
-				return 1, nil
-			})
-			serveCancellations(k, j, nil)
-			run := begin(k, wf, 7)
-			resultOf(k, run)
-			fail.Store(true)
-			id, err := k.c.Fork(k.ctx, run.ID(), "car", tt.opts...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			waitFor(t, "the fork has ended", func() bool { return k.infoOf(id).Status == StatusFailed })
-			if got := j.String(); got != tt.want {
-				t.Errorf("happened: %s; want %s", got, tt.want)
-			}
-		})
-	}
-}
-
 // TestManyFailedCompensations: of the errors of compensations a run keeps as much as of any error.
-
 func TestManyFailedCompensations(t *testing.T) {
 	k := newKit(t)
 	wf, undo := Define[int, int]("wf", noRetry), Define[int, int]("undo", noRetry)

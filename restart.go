@@ -20,8 +20,8 @@ func Input(v any) RestartOption { return newInput{v} }
 type newInput struct{ v any }
 
 // InheritCompensations gives a [Client.Fork] a copy of the compensations that the old run had registered before the step. If both
-// runs fail, both run them. Without it they are the old run's alone, and the fork has those that it registers from the step on, or
-// just before it under a name of its own.
+// runs fail, both run them. Without it a compensation is left with the old run if the fork copies the step of the same name, or
+// a later step of the same branch; the fork registers the others itself.
 func InheritCompensations() RestartOption { return inheritCompensations{} }
 
 type inheritCompensations struct{}

@@ -56,8 +56,8 @@ func (s *Store) forkPoint(ctx context.Context, tx pgx.Tx, run uuid.UUID, step st
 // What was under way begins again, but for groups: those around the step, and others that had begun, keep the items of
 // Map and what was left of their Timeout, and forget what they decided later; one that has neither has nothing to keep.
 // Of the step itself nothing is copied, nor of what is below it. A compensation that was registered before the step, $8, is
-// copied without its call, as registered and void, unless $7: the other run has it. One is left out that has the name of no step
-// that is copied, and was registered after all that is copied: it is about the step, and is registered anew.
+// copied without its call, as registered and void, unless $7: the other run has it. One is left out, and so registered anew, if
+// no step of its name is copied, and nothing on its branch or below that came after it: it may be about what the fork does.
 const copySteps = `
 WITH h AS MATERIALIZED (
 	SELECT s.*, statement_timestamp() AS now, s.step_kind IN ('MARKER', 'BRANCH') AND starts_with($4, s.step_id || '/') AS around,
@@ -75,8 +75,8 @@ WITH h AS MATERIALIZED (
 		AND (b.status = 'COMPLETED' OR b.status = 'FAILED' AND (b.wake_at IS NULL OR b.step_kind = 'MARKER'))) OVER (PARTITION BY b.step_id) AS ended
 	FROM b
 ), k AS (
-	SELECT n.*, CASE WHEN n.step_kind = 'COMPENSATION' THEN n.position <= max(n.position) FILTER (WHERE n.ended) OVER ()
-		OR n.step_id IN (SELECT e.step_id || '` + compensationSuffix + `' FROM n e WHERE e.ended) ELSE n.ended END AS settled
+	SELECT n.*, CASE WHEN n.step_kind = 'COMPENSATION' THEN EXISTS (SELECT FROM n e WHERE e.ended AND (e.step_id || '` + compensationSuffix + `' = n.step_id
+		OR e.position > n.position AND e.step_kind NOT IN ('MARKER', 'BRANCH') AND starts_with(e.step_id, regexp_replace(n.step_id, '[^/]*$', '')))) ELSE n.ended END AS settled
 	FROM n
 )
 INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt, call, input, output,
