@@ -412,7 +412,7 @@ func (g *group[T]) first() (winner string, result T, err error) {
 		return "", result, g.timeout()
 	case g.decision.Winner != "":
 		m := g.decisive(g.decision.Winner)
-		if g.b.closed && isCancelled(m.err) { // by code that is new in front of what it had done
+		if (g.b.closed || g.b.ctx.Err() != nil) && isCancelled(m.err) { // by code that is new in front of what it had done
 			return "", result, errBranchCancelled
 		}
 		if m.err != nil {

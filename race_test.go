@@ -175,3 +175,41 @@ func TestLoserThatRegisters(t *testing.T) {
 		t.Errorf("happened: %s", got)
 	}
 }
+
+// TestWinnerIsCancelledInItsReplay has a run fail while a branch is on its way past a race that it has recorded, with code
+// that has a new step in the winner: that the winner is cancelled there is no contradiction, and the run fails as it says.
+func TestWinnerIsCancelledInItsReplay(t *testing.T) {
+	k := newKit(t)
+	wf := Define[int, int]("wf", noRetry)
+	var deployed atomic.Bool
+	serve(k, wf, func(ctx Context, _ int) (int, error) {
+		Go(ctx, "aside", func(ctx Context) (int, error) {
+			if _, _, err := Race(ctx, "race", map[string]func(Context) (int, error){
+				"only": func(ctx Context) (int, error) {
+					if deployed.Load() {
+						<-ctx.Done()
+						if err := Do(ctx, "new", func(context.Context) error { return nil }); err != nil {
+							return 0, err
+						}
+					}
+					return 1, Do(ctx, "old", func(context.Context) error { return nil })
+				},
+			}); err != nil {
+				return 0, err
+			}
+			return 0, Sleep(ctx, "night", 24*time.Hour)
+		})
+		if err := naps(ctx, 1); err != nil {
+			return 0, err
+		}
+		return 0, errors.New("broken")
+	})
+	run := begin(k, wf, 1)
+	waitFor(t, "the race is over", func() bool { return len(k.steps(run.ID())["aside/night"]) > 0 })
+	k.waitStatus(run.ID(), StatusSleeping, "timer nap0")
+	deployed.Store(true)
+	k.forward(run.ID())
+	if re := failureOf(k, run, StatusFailed); re.Kind != KindUnknown || re.Message != "broken" {
+		t.Errorf("the run ended with %v", re)
+	}
+}
