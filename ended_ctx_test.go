@@ -52,7 +52,7 @@ func TestEndedContextInATransaction(t *testing.T) {
 			return c.Signal(ctx, ID("id"), approved.With("a"), InTx(tx))
 		},
 		"SignalInAStep": func(ctx context.Context, c *Client) error {
-			ctx = context.WithValue(context.WithValue(ctx, stepInfoKey{}, StepInfo{Key: "key"}), sendsKey{}, &sends{})
+			ctx = context.WithValue(ctx, stepKey{}, &stepScope{StepInfo: StepInfo{Key: "key"}})
 			return c.Signal(ctx, ID("id"), approved.With("a"))
 		},
 		"Cancel": func(ctx context.Context, c *Client) error { return c.Cancel(ctx, run.ID(), InTx(tx)) },

@@ -218,16 +218,14 @@ type sends struct {
 	n  map[[3]string]int // by run, name and payload
 }
 
-type sendsKey struct{}
-
 // messageID makes a message's ID: in a step the same in each attempt, else one that nobody has. A further attempt may send
 // other messages, or in another order, so what tells them apart is the hash of the payload, and not their place.
 func messageID(ctx context.Context, ref, name string, hash []byte) string {
-	key := CurrentStep(ctx).Key
-	s, _ := ctx.Value(sendsKey{}).(*sends)
-	if key == "" || s == nil {
+	scope := scopeOf(ctx)
+	if scope == nil {
 		return uuid.NewString()
 	}
+	s := &scope.sends
 	s.mu.Lock()
 	if s.n == nil {
 		s.n = map[[3]string]int{}
@@ -236,7 +234,7 @@ func messageID(ctx context.Context, ref, name string, hash []byte) string {
 	s.n[equal]++
 	n := s.n[equal]
 	s.mu.Unlock()
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %x %d", key, ref, name, hash, n))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %x %d", scope.Key, ref, name, hash, n))
 	return "step:" + hex.EncodeToString(sum[:16])
 }
 

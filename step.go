@@ -91,12 +91,26 @@ type StepInfo struct {
 	Key      string // the same in every attempt of this step: an idempotency key for other services
 }
 
-type stepInfoKey struct{}
+// A stepScope is what the context of one attempt of a step knows.
+type stepScope struct {
+	StepInfo
+	sends sends
+}
+
+type stepKey struct{}
+
+// scopeOf returns nil outside of a step.
+func scopeOf(ctx context.Context) *stepScope {
+	scope, _ := ctx.Value(stepKey{}).(*stepScope)
+	return scope
+}
 
 // CurrentStep returns the step that ctx belongs to, the zero StepInfo outside of one.
 func CurrentStep(ctx context.Context) StepInfo {
-	info, _ := ctx.Value(stepInfoKey{}).(StepInfo)
-	return info
+	if scope := scopeOf(ctx); scope != nil {
+		return scope.StepInfo
+	}
+	return StepInfo{}
 }
 
 type stepFunc func(context.Context, pgx.Tx) (any, error)
@@ -256,10 +270,9 @@ func (s *stepCall) begin() (context.Context, context.CancelFunc) {
 		cancel()
 		ctx, cancel = context.WithTimeoutCause(b.ctx, s.cfg.timeout, s.timedOut())
 	}
-	ctx = context.WithValue(ctx, stepInfoKey{}, StepInfo{
+	ctx = context.WithValue(ctx, stepKey{}, &stepScope{StepInfo: StepInfo{
 		Run: e.runID, Workflow: e.run.Type, Step: s.id, Attempt: s.attempt, Key: string(e.runID) + "/" + s.id,
-	})
-	ctx = context.WithValue(ctx, sendsKey{}, &sends{})
+	}})
 	e.s.failpoint("before step", e.run.RunID)
 	return ctx, cancel
 }

@@ -263,9 +263,13 @@ func (s *session) parked(p *store.Park) (tell bool) {
 // withoutEnded returns the executions that can be written. The others are told that nothing more is: the worker is closing
 // and the database away, or the lease was lost meanwhile.
 func (s *session) withoutEnded(es []*execution) []*execution {
+	ended := func(e *execution) bool { return s.closing.Load() || e.lost() }
+	if !slices.ContainsFunc(es, ended) { // as nearly always
+		return es
+	}
 	kept := es[:0:0]
 	for _, e := range es {
-		if s.closing.Load() || e.lost() {
+		if ended(e) {
 			e.dropWrites()
 		} else {
 			kept = append(kept, e)
