@@ -230,7 +230,7 @@ func (b *branch) startChild(name string, call Call) (*child, error) {
 	if b.write(store.Taken, r) == store.Taken {
 		return nil, c.conflict(attempt, cfg.id)
 	}
-	e.exitIfEnded()
+	e.exitIfStopped()
 	return c, nil
 }
 
@@ -303,7 +303,7 @@ func (c *child) conflict(attempt int, id ID) error {
 	r.ErrorKind, r.Error, r.Permanent = string(KindBadRequest), fmt.Sprintf("the ID %q is an active run's: a child needs one that is free", id), true
 	row := c.by.record(r)
 	c.by.passed(row)
-	e.exitIfEnded()
+	e.exitIfStopped()
 	return c.taken(row)
 }
 
@@ -380,7 +380,7 @@ func (c *child) cancel(b *branch) error {
 	}
 	b.follow()
 	if b.writeAll(); !e.cancelStarted(c.id) {
-		e.exitIfEnded()
+		e.exitIfStopped()
 	}
 	attempt := 1
 	if row := e.history[c.cancelStep()]; row != nil {
@@ -389,7 +389,7 @@ func (c *child) cancel(b *branch) error {
 	r := e.newRecord(c.cancelStep(), store.KindMarker, store.Completed, attempt, attempt)
 	r.Output = strconv.AppendQuote(nil, c.id.String())
 	row = b.record(r)
-	e.exitIfEnded()
+	e.exitIfStopped()
 	e.mu.Lock()
 	c.stopped, c.cancelled = true, row
 	e.mu.Unlock()
@@ -407,7 +407,7 @@ func (e *execution) cancelStarted(children ...uuid.UUID) bool {
 		return err
 	})
 	if !holds {
-		e.end(endLost, ErrLeaseLost)
+		e.stop(stopLost, ErrLeaseLost)
 	}
 	return holds
 }
@@ -440,7 +440,7 @@ func (c *child) mayAsk(b *branch) error {
 	if !b.owned() {
 		return b.foreign()
 	}
-	b.e.exitIfEnded()
+	b.e.exitIfStopped()
 	if c.by.e != b.e {
 		return b.misuse(errOtherRun)
 	}
@@ -554,7 +554,7 @@ func (b *branch) awaitAll(children []*child) error {
 	if !b.owned() {
 		return b.foreign()
 	}
-	e.exitIfEnded()
+	e.exitIfStopped()
 	left, seen := slices.Clone(children), map[*child]bool{}
 	left = slices.DeleteFunc(left, func(c *child) bool {
 		again := seen[c] // who is counted twice would be waited for in vain

@@ -152,7 +152,7 @@ func (s *session) begin(worker uuid.UUID, runs []*store.ClaimedRun) {
 		e.loading = looked
 		s.mu.Lock()
 		old := s.executing[r.RunID]
-		s.executing[r.RunID], e.begun = e, s.ended
+		s.executing[r.RunID], e.begun = e, s.stops
 		declaredDead := worker != s.id
 		s.mu.Unlock()
 		if old != nil { // its lease ended, and this worker took the run again
@@ -160,7 +160,7 @@ func (s *session) begin(worker uuid.UUID, runs []*store.ClaimedRun) {
 		}
 		switch {
 		case declaredDead: // meanwhile: nobody would free what that worker holds
-			e.refuse(endShutdown, ErrLeaseLost)
+			e.refuse(stopShutdown, ErrLeaseLost)
 		case looked:
 			s.loads.add(e)
 		default:
@@ -184,13 +184,13 @@ func (s *session) dispatch(e *execution) {
 	s.mu.Unlock()
 	switch {
 	case fenced:
-		e.refuse(endShutdown, ErrLeaseLost)
+		e.refuse(stopShutdown, ErrLeaseLost)
 	case why != underWay:
 		e.refuse(why, errDeadline)
 	case !alone:
 		e.setBack("recovery", time.Second, store.HistoryIsRead) // one that may kill the worker at a time
 	case h == nil:
-		e.refuse(endShutdown, ErrShutdown) // the claim asked for what there is a handler for
+		e.refuse(stopShutdown, ErrShutdown) // the claim asked for what there is a handler for
 	default:
 		e.mu.Lock()
 		e.begins = true
@@ -235,8 +235,8 @@ func (s *session) freeSlot() {
 	signal(s.freed)
 }
 
-// leave forgets an execution whose end is written, and tells who waits for it.
-func (s *session) leave(e *execution, o store.Outcome) {
+// remove forgets an execution whose end is written, and tells who waits for it.
+func (s *session) remove(e *execution, o store.Outcome) {
 	s.loads.forget(e)
 	s.mu.Lock()
 	if s.executing[e.run.RunID] == e {

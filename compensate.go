@@ -39,7 +39,7 @@ func Compensate(ctx Context, name string, call Call) {
 		b.e.fail(misuse(failed(b.foreign(), "compensation %q", name)))
 		return
 	}
-	b.e.exitIfEnded()
+	b.e.exitIfStopped()
 	if b.ctx.Err() != nil { // the branch's next step says so
 		return
 	}
@@ -52,7 +52,7 @@ func Compensate(ctx Context, name string, call Call) {
 	if r := b.registrations(id); !r.passes(c.hash) {
 		b.register(r, c)
 	}
-	b.e.exitIfEnded()
+	b.e.exitIfStopped()
 }
 
 // UndoneBy makes the step's result the input of a compensation, which is recorded with the result, in one transaction:

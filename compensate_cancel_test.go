@@ -51,7 +51,7 @@ func TestCancelWaitsForTheStep(t *testing.T) {
 			run := begin(k, wf, 1)
 			<-begun
 			k.cancel(run.ID())
-			waitFor(t, "the execution is told", k.executionOf(k.c, run.ID()).ended)
+			waitFor(t, "the execution is told", k.executionOf(k.c, run.ID()).stopped)
 			if info := k.infoOf(run.ID()); info.Status != StatusRunning {
 				t.Errorf("the run is %s before its step has ended", info.Status)
 			}
@@ -344,7 +344,7 @@ func TestAnotherCancelIsShorter(t *testing.T) {
 	run := begin(k, wf, 1)
 	<-begun
 	k.cancel(run.ID(), Grace(time.Hour))
-	waitFor(t, "the execution is told", k.executionOf(k.c, run.ID()).ended)
+	waitFor(t, "the execution is told", k.executionOf(k.c, run.ID()).stopped)
 	k.cancel(run.ID(), Grace(time.Millisecond))
 	failureOf(k, run, StatusCancelled)
 	if got := j.String(); got != "cancel:LH1" {

@@ -70,7 +70,7 @@ type branch struct {
 	racing     bool           // in a Race: what it takes is its own only if it wins
 	dead       atomic.Bool    // it has failed, or its group was decided without it: that is recorded, or noted
 	fresh      atomic.Bool    // it has come past its history, or waits for what that does not have
-	stopped    bool           // it came to what is not begun any more
+	discarded  bool           // of a verification: it has come to what the history does not have. Its goroutine sets it, and exits
 	inStep     atomic.Bool    // a step's function is being executed
 	live       atomic.Bool    // the function is past its history. Its goroutine sets it; its Logger asks, in other branches too
 	mute       atomic.Bool    // lost a race: it and the branches below record nothing any more
@@ -201,7 +201,7 @@ func (b *branch) enterAs(name string, invalid error) (string, error) {
 	if !b.owned() {
 		return "", b.foreign()
 	}
-	b.e.exitIfEnded()
+	b.e.exitIfStopped()
 	if invalid != nil {
 		return "", b.misuse(invalid)
 	}
@@ -230,7 +230,7 @@ func (b *branch) cancelled() error {
 	if b.ctx.Err() == nil {
 		return nil
 	}
-	b.e.exitIfEnded()
+	b.e.exitIfStopped()
 	return context.Cause(b.ctx)
 }
 
@@ -294,7 +294,7 @@ func (b *branch) begins() error {
 	b.leaveHistory()
 	b.live.Store(true)
 	if !b.e.mode.begins() {
-		b.stop()
+		b.exitUnrecorded()
 	}
 	return nil
 }
@@ -324,10 +324,10 @@ func (e *execution) forgot(row *store.StepRow) bool {
 	return row.ForgottenBy > 0 && row.ForgottenBy < e.attempt
 }
 
-// stop ends the goroutine: for those who wait for the branch it goes on for ever.
-func (b *branch) stop() {
-	b.stopped = true
-	b.e.verification.stop(b)
+// exitUnrecorded ends the goroutine of a branch that came to what the history does not have. Waiters keep waiting.
+func (b *branch) exitUnrecorded() {
+	b.discarded = true
+	b.e.verification.note(b)
 	runtime.Goexit()
 }
 

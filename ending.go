@@ -10,9 +10,12 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// conclude writes the execution's end, once. It does not wait for the write.
-func (e *execution) conclude() {
-	e.concluded.Do(func() {
+// An execution stops, once and for a reason: see stopLocked. It is settled when its goroutines are gone, or were waited for
+// long enough. What is written then suspends the execution or finishes the run. When that is written, the session removes it.
+
+// settle has the outcome written, once. It does not wait for the write.
+func (e *execution) settle() {
+	e.settled.Do(func() {
 		if !e.mode.writes() {
 			close(e.verification.over)
 			return
@@ -24,35 +27,35 @@ func (e *execution) conclude() {
 			}
 		}
 		e.mu.Unlock()
-		e.writeEnd()
+		e.writeOutcome()
 	})
 }
 
-func (e *execution) writeEnd() {
+func (e *execution) writeOutcome() {
 	e.mu.Lock()
 	reason, suspension, failure := e.reason, e.suspension, e.failure
 	e.mu.Unlock()
 	switch reason {
-	case endSuspended:
+	case stopSuspended:
 		e.s.failpoint("suspend", e.run.RunID)
-		e.leave(suspension)
-	case endShutdown:
-		e.leave(&write{park: e.newPark(store.Pending, "worker")})
-	case endCancelling:
-		e.endRun(e.newFinish(store.Cancelled, KindCancelled, "run was cancelled"))
-	case endFailed:
-		e.finish(nil, failure)
-	case endReturned:
-		e.finish(e.output, e.outcome())
+		e.suspend(suspension)
+	case stopShutdown:
+		e.suspend(&write{park: e.newPark(store.Pending, "worker")})
+	case stopCancelling:
+		e.finish(e.newFinish(store.Cancelled, KindCancelled, "run was cancelled"))
+	case stopFailed:
+		e.finishAttempt(nil, failure)
+	case stopReturned:
+		e.finishAttempt(e.output, e.outcome())
 	default: // the table says what became of the run
-		e.left(store.Lost)
+		e.remove(store.Lost)
 	}
 }
 
-// leave writes that the execution ends, and not the run.
-func (e *execution) leave(w *write) {
+// suspend has the end of the execution written, and not of the run.
+func (e *execution) suspend(w *write) {
 	e.release()
-	w.settled = e.left
+	w.settled = e.remove
 	e.enqueue(w)
 }
 
@@ -66,12 +69,12 @@ func (e *execution) newPark(status, waitingOn string) *store.Park {
 }
 
 // refuse ends an execution that was never begun.
-func (e *execution) refuse(reason endReason, err error) {
+func (e *execution) refuse(reason stopReason, err error) {
 	e.mu.Lock()
 	e.live, e.busy, e.failure = 0, 0, err
-	e.endLocked(reason, err)
+	e.stopLocked(reason, err)
 	e.mu.Unlock()
-	e.conclude()
+	e.settle()
 }
 
 // setBack gives back a run for a while: because another that may kill the worker is under way, or for its history. A
@@ -88,10 +91,10 @@ func (e *execution) setBack(waitingOn string, pause time.Duration, history store
 	if !begun {
 		e.live, e.busy = 0, 0
 	}
-	e.endLocked(endSuspended, nil)
+	e.stopLocked(stopSuspended, nil)
 	e.mu.Unlock()
 	if !begun {
-		e.conclude()
+		e.settle()
 	}
 }
 
@@ -124,37 +127,37 @@ func (b *branch) covered() bool {
 	return false
 }
 
-// stoppedLocked discards a branch that reached, in verification, what the history does not have: waiters keep waiting.
-func (e *execution) stoppedLocked(last bool) {
+// discardLocked discards a branch that reached, in verification, what the history does not have: waiters keep waiting.
+func (e *execution) discardLocked(last bool) {
 	e.busy--
 	if last {
-		e.endLocked(endVerified, nil)
+		e.stopLocked(stopVerified, nil)
 	} else if e.busy == 0 {
 		e.suspendLocked()
 	}
 }
 
-// finish completes the run, or fails this attempt of it.
-func (e *execution) finish(output []byte, err error) {
+// finishAttempt completes the run, or fails this attempt of it.
+func (e *execution) finishAttempt(output []byte, err error) {
 	e.s.failpoint("finish", e.run.RunID)
 	if err == nil {
 		f := e.newFinish(store.Completed, "", "")
 		f.Output = output
-		e.endRun(f)
+		e.finish(f)
 		return
 	}
 	kind, text := KindOf(err), errorText(err)
 	var forget []string
-	if e.reason == endReturned { // what ends a run from outside says nothing of its failures
+	if e.reason == stopReturned { // what ends a run from outside says nothing of its failures
 		forget = e.forgets(err)
 	}
 	policy := e.policy()
-	permanent := e.reason == endFailed || isPermanent(err)
+	permanent := e.reason == stopFailed || isPermanent(err)
 	if permanent || !policy.allows(e.attempt) {
 		f := e.newFinish(store.Failed, kind, text)
 		f.Quarantined = isQuarantined(err)
 		f.Forget = forget
-		e.endRun(f)
+		e.finish(f)
 		return
 	}
 	e.log().Warn("kagzi: run failed and is tried again", "kind", kind, "error", oneLine(text))
@@ -164,7 +167,7 @@ func (e *execution) finish(output []byte, err error) {
 	}
 	park := e.newPark(store.Pending, "retry")
 	park.Wake, park.Failed, park.ErrorKind, park.Error, park.Forget = pause, true, string(kind), text, forget
-	e.leave(&write{park: park})
+	e.suspend(&write{park: park})
 }
 
 // newFinish prepares the run's end.
@@ -172,23 +175,23 @@ func (e *execution) newFinish(status string, kind Kind, text string) *store.Fini
 	return &store.Finish{RunID: e.run.RunID, Lease: e.run.Lease, Parent: e.run.ParentRunID, Status: status, ErrorKind: string(kind), Error: text}
 }
 
-// endRun ends the run, with its children; a quarantined one is left as it is.
-func (e *execution) endRun(f *store.Finish) {
+// finish has the end of the run written, once its children are cancelled; those of a quarantined one are left as they are.
+func (e *execution) finish(f *store.Finish) {
 	e.mu.Lock()
 	offspring := len(e.offspring) > 0 && !f.Quarantined
 	clear(e.offspring)
 	e.mu.Unlock()
 	if !offspring {
 		e.release()
-		e.enqueue(&write{finish: f, settled: e.left})
+		e.enqueue(&write{finish: f, settled: e.remove})
 		return
 	}
 	e.enqueue(&write{settled: func(o store.Outcome) { // all children are in the table
 		go func() {
 			if o == store.Done && e.s.cancelChildren(e) {
-				e.endRun(f)
+				e.finish(f)
 			} else {
-				e.left(store.Lost)
+				e.remove(store.Lost)
 			}
 		}()
 	}})
@@ -196,41 +199,41 @@ func (e *execution) endRun(f *store.Finish) {
 
 // isToEnd returns why the run ends without its function: it was cancelled, or its time is over. It is underWay if neither
 // is so.
-func (e *execution) isToEnd() endReason {
+func (e *execution) isToEnd() stopReason {
 	switch {
 	case e.run.CancelRequested:
-		return endCancelling
+		return stopCancelling
 	case !e.run.DeadlineAt.IsZero() && !e.run.DeadlineAt.After(e.s.now()):
-		return endFailed
+		return stopFailed
 	}
 	return underWay
 }
 
-// cancelRequested ends what is under way, by the deadline at the latest that the cancel has set.
+// cancelRequested stops what is under way, by the deadline at the latest that the cancel has set.
 func (e *execution) cancelRequested(deadline time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.reason == endCancelling && e.grace != nil && deadline.Before(e.endsBy) { // by another cancel
-		e.endsBy = deadline
+	if e.reason == stopCancelling && e.grace != nil && deadline.Before(e.cancelBy) { // by another cancel
+		e.cancelBy = deadline
 		e.grace.Reset(e.graceLocked())
 	}
 	if e.reason != underWay {
 		return
 	}
-	e.run.CancelRequested, e.endsBy = true, deadline
+	e.run.CancelRequested, e.cancelBy = true, deadline
 	if !e.loading { // else it does not begin
-		e.endLocked(endCancelling, errCancelled)
+		e.stopLocked(stopCancelling, errCancelled)
 	}
 }
 
-// left is called when the end is written, or cannot be any more.
-func (e *execution) left(o store.Outcome) {
+// remove is called when the end is written, or cannot be any more.
+func (e *execution) remove(o store.Outcome) {
 	if o == store.Cancelling { // asked for while the run was about to end
-		e.endRun(e.newFinish(store.Cancelled, KindCancelled, "run was cancelled"))
+		e.finish(e.newFinish(store.Cancelled, KindCancelled, "run was cancelled"))
 		return
 	}
 	e.release()
-	e.s.leave(e, o)
+	e.s.remove(e, o)
 }
 
 // release frees the execution's slot, once.

@@ -19,20 +19,20 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// An endReason is why an execution ended. Once one is set, every durable operation of the execution ends its
+// A stopReason is why an execution stopped. Once one is set, every durable operation of the execution ends its
 // goroutine by Goexit, so that no workflow code mistakes it for a failure.
-type endReason int
+type stopReason int
 
 const (
-	underWay      endReason = iota
-	endReturned             // the function and its branches returned
-	endSuspended            // every branch waits for long
-	endLost                 // the lease is lost
-	endShutdown             // the worker gives the run back
-	endCancelled            // the run was cancelled, as the table says
-	endCancelling           // the run is to end as cancelled
-	endFailed               // the run fails whatever the function says: see failure
-	endVerified             // of Worker.Replay: no branch has more to do
+	underWay       stopReason = iota
+	stopReturned              // the function and its branches returned
+	stopSuspended             // every branch waits for long
+	stopLost                  // the lease is lost
+	stopShutdown              // the worker gives the run back
+	stopCancelled             // the run was cancelled, as the table says
+	stopCancelling            // the run is to end as cancelled
+	stopFailed                // the run fails whatever the function says: see failure
+	stopVerified              // of Worker.Replay: no branch has more to do
 )
 
 // How long waits stay in memory, and how long the end of an execution waits for its goroutines.
@@ -63,17 +63,17 @@ type execution struct {
 
 	mu         sync.Mutex
 	term       store.Term // of the lease, as far as is known
-	reason     endReason
-	failure    error // of endFailed
+	reason     stopReason
+	failure    error // of stopFailed
 	loading    bool  // its history is being read, and none of its goroutines has begun
-	begins     bool  // execute was called: its goroutines conclude it
+	begins     bool  // execute was called: its goroutines settle it
 	fetching   bool  // what reached its run is about to be read alone
 	unread     int   // how often that could not be read, since it last was
 	large      int64 // bytes that it holds of the loader's memory for large histories
 	live       int   // goroutines that have not ended
 	busy       int   // of them, those that do not wait
 	waits      []*wait
-	suspension *write           // of endSuspended
+	suspension *write           // of stopSuspended
 	deferred   []deferredRecord // see there
 	outbox     outbox
 	branches   []*branchResult
@@ -86,9 +86,9 @@ type execution struct {
 	superseded bool       // its run is claimed again, by this worker
 	released   bool       // its slot is free again
 	alone      bool       // it is the one suspect of its session
-	begun      int        // how often its session had ended all executions when it began. The session's mutex guards it.
+	begun      int        // how often its session had stopped all executions when it began. The session's mutex guards it.
 	grace      *time.Timer
-	endsBy     time.Time // of endCancelling: the deadline that the cancel has set
+	cancelBy   time.Time // of stopCancelling: the deadline that the cancel has set
 
 	mail
 	offspring map[uuid.UUID]bool // its children that may not be over, but for detached ones
@@ -97,7 +97,7 @@ type execution struct {
 	mode         mode
 	verification *verification // what verify notes; nil in other modes
 
-	concluded sync.Once
+	settled sync.Once
 }
 
 // A branchResult is what became of a branch. Its execution's mutex guards it.
@@ -175,7 +175,7 @@ func (e *execution) mayBegin() bool {
 	why := e.mayNot()
 	if why != "" {
 		e.log().Warn("kagzi: a run is given back before it begins: another worker may hold it", "because", why)
-		e.refuse(endShutdown, ErrLeaseLost)
+		e.refuse(stopShutdown, ErrLeaseLost)
 	}
 	return why == ""
 }
@@ -213,7 +213,7 @@ func (e *execution) guard(b *branch, f func() error, keep func()) {
 		if v := recover(); v != nil {
 			err, panicked = newPanicError(v, debug.Stack()), true
 		}
-		e.exit(b, err, panicked, keep)
+		e.settleBranch(b, err, panicked, keep)
 	}()
 	b.init()
 	if err = b.asRecorded(f()); err == nil && b.row != nil {
@@ -221,10 +221,10 @@ func (e *execution) guard(b *branch, f func() error, keep func()) {
 	}
 }
 
-// exit ends b's goroutine: the last one out concludes the execution.
-func (e *execution) exit(b *branch, err error, panicked bool, keep func()) {
+// settleBranch ends b's goroutine: the last one out settles the execution.
+func (e *execution) settleBranch(b *branch, err error, panicked bool, keep func()) {
 	b.goid.Store(0)
-	b.endBelow(err)
+	b.cancelBelow(err)
 	e.mu.Lock()
 	e.live--
 	last := e.live == 0
@@ -234,15 +234,15 @@ func (e *execution) exit(b *branch, err error, panicked bool, keep func()) {
 			e.log().Warn("kagzi: a deferred function of a workflow panicked while its run left memory", "error", errorText(err))
 		}
 		if last {
-			e.conclude()
+			e.settle()
 		}
 		return
 	}
-	if b.stopped {
-		e.stoppedLocked(last)
+	if b.discarded {
+		e.discardLocked(last)
 		e.mu.Unlock()
 		if last {
-			e.conclude()
+			e.settle()
 		}
 		return
 	}
@@ -265,26 +265,26 @@ func (e *execution) exit(b *branch, err error, panicked bool, keep func()) {
 	}
 	e.busy--
 	if last {
-		e.endLocked(endReturned, nil)
+		e.stopLocked(stopReturned, nil)
 	} else if e.busy == 0 {
 		e.suspendLocked()
 	}
 	e.mu.Unlock()
 	if last {
-		e.conclude()
+		e.settle()
 	}
 }
 
-// endBelow ends what is below a branch that is about to end, unless that has succeeded: its branches, and the children of
+// cancelBelow ends what is below a branch that is about to end, unless that has succeeded: its branches, and the children of
 // all of them.
-func (b *branch) endBelow(err error) {
+func (b *branch) cancelBelow(err error) {
 	e := b.e
 	var r *store.Record
 	if err != nil && b.parent != nil { // what is called of the user's must not be called under the mutex
 		r = b.newFailure(err)
 	}
 	e.mu.Lock()
-	if e.reason != underWay || b.stopped {
+	if e.reason != underWay || b.discarded {
 		e.mu.Unlock()
 		return
 	}
@@ -346,20 +346,20 @@ func (b *branch) failLocked(r *store.Record) {
 	by.deferLocked(r, nil)
 }
 
-// endLocked sets why the execution ends, and ends it for everybody.
-func (e *execution) endLocked(reason endReason, cause error) bool {
+// stopLocked sets why the execution stops, and stops it for everybody. It returns false if it has stopped before.
+func (e *execution) stopLocked(reason stopReason, cause error) bool {
 	if e.reason != underWay {
 		return false
 	}
 	e.reason = reason
 	close(e.done)
-	if reason != endReturned {
+	if reason != stopReturned {
 		e.cancel(cause)
 		switch {
 		case e.loading: // nothing of it has begun
-			e.grace = time.AfterFunc(0, e.conclude)
+			e.grace = time.AfterFunc(0, e.settle)
 		case e.live > 0: // code that does not return must not hold the run
-			e.grace = time.AfterFunc(e.graceLocked(), e.conclude)
+			e.grace = time.AfterFunc(e.graceLocked(), e.settle)
 		}
 	} else {
 		e.cancel(nil)
@@ -373,38 +373,38 @@ func (e *execution) graceLocked() time.Duration {
 	switch {
 	case !e.registers || isQuarantined(e.failure):
 		return exitGrace
-	case e.reason == endCancelling && !e.endsBy.IsZero():
-		return max(exitGrace, e.endsBy.Sub(e.s.now()))
-	case e.reason == endCancelling || e.reason == endFailed:
+	case e.reason == stopCancelling && !e.cancelBy.IsZero():
+		return max(exitGrace, e.cancelBy.Sub(e.s.now()))
+	case e.reason == stopCancelling || e.reason == stopFailed:
 		signal(e.s.beats) // a lease ends soon after the deadline, and is extended after it
 		return store.CancelGrace
 	}
 	return exitGrace
 }
 
-// end ends the execution from outside of it.
-func (e *execution) end(reason endReason, cause error) {
+// stop stops the execution from outside of it.
+func (e *execution) stop(reason stopReason, cause error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.endLocked(reason, cause)
+	e.stopLocked(reason, cause)
 }
 
-// supersede ends an execution whose run this worker has claimed again. Nothing that it has still to write may share a
+// supersede stops an execution whose run this worker has claimed again. Nothing that it has still to write may share a
 // flush with what the new one writes.
 func (e *execution) supersede() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.superseded = true
-	e.endLocked(endLost, ErrLeaseLost)
+	e.stopLocked(stopLost, ErrLeaseLost)
 }
 
-// fail ends the execution and the run with it, whatever the function would say.
+// fail stops the execution and ends the run with it, whatever the function would say.
 func (e *execution) fail(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.reason == underWay {
 		e.failure = err
-		e.endLocked(endFailed, err)
+		e.stopLocked(stopFailed, err)
 	}
 }
 
@@ -418,7 +418,7 @@ func (e *execution) nondeterministic(format string, args ...any) {
 	runtime.Goexit()
 }
 
-func (e *execution) ended() bool {
+func (e *execution) stopped() bool {
 	select {
 	case <-e.done:
 		return true
@@ -427,8 +427,8 @@ func (e *execution) ended() bool {
 	}
 }
 
-func (e *execution) exitIfEnded() {
-	if e.ended() {
+func (e *execution) exitIfStopped() {
+	if e.stopped() {
 		runtime.Goexit()
 	}
 }

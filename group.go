@@ -236,7 +236,7 @@ func (g *group[T]) run(judge func(*member[T]) decision) error {
 	}
 	if g.decision.made() && !g.recalled {
 		g.b.e.cancelChildrenBelow(g.b, g.dead()...)
-		g.b.e.exitIfEnded()
+		g.b.e.exitIfStopped()
 	}
 	return nil
 }
@@ -288,7 +288,7 @@ func (g *group[T]) decide(d decision, by int) error {
 		if err := g.write(store.Failed); err != nil {
 			return err
 		}
-		g.end(-1)
+		g.markDead(-1)
 		g.cancel(by)
 		return nil
 	}
@@ -297,13 +297,13 @@ func (g *group[T]) decide(d decision, by int) error {
 	if err := g.write(store.Completed); err != nil {
 		return err
 	}
-	g.end(by)
+	g.markDead(by)
 	return nil
 }
 
 // end says that the decision has ended the branches but the one given, unless it is that of a group that has lost itself,
 // which is not recorded.
-func (g *group[T]) end(but int) {
+func (g *group[T]) markDead(but int) {
 	for i := range g.members {
 		if m := &g.members[i]; m.branch != nil && i != but && !g.b.muted() {
 			m.branch.dead.Store(true)

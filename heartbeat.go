@@ -191,7 +191,7 @@ func (h *heart) cut(why string) {
 	} else {
 		log.Warn("kagzi: others may take this worker for dead: giving up the runs under way; those that nobody takes meanwhile are given back when the database answers", "runs", n)
 	}
-	h.s.endAll(endShutdown, ErrLeaseLost)
+	h.s.stopAll(stopShutdown, ErrLeaseLost)
 }
 
 // run beats until stop is closed: at each interval, when it is told to, and when its connection is lost.
@@ -423,7 +423,7 @@ func (h *heart) reborn(ctx context.Context, db store.DB) error {
 	old, n, draining := s.id, len(s.executing), s.draining
 	s.id, s.fenced = id, true // what it claimed before it is registered, nobody would free after it
 	s.mu.Unlock()
-	s.endAll(endShutdown, ErrLeaseLost) // what a claim brings after this is not begun
+	s.stopAll(stopShutdown, ErrLeaseLost) // what a claim brings after this is not begun
 	s.outage.name(s.logger(id))
 	log := s.logger(old).With("new_worker", id, "runs", n)
 	if reason := s.store.WhyLost(ctx, db, old); reason != "" {

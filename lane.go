@@ -111,7 +111,7 @@ func (l *loader) readOne(e *execution) error {
 		l.unmark(e)
 	}
 	e.loaded(loaded)
-	if e.ended() { // perhaps before it had its share
+	if e.stopped() { // perhaps before it had its share
 		l.forget(e)
 	}
 	return nil
@@ -151,7 +151,7 @@ func (l *loader) judge(e *execution) (over bool, err error) {
 	}
 	why := e.isToEnd()
 	if why == underWay {
-		e.refuse(endFailed, quarantined(KindCrashLoop, fmt.Errorf("the run was taken over from a dead worker %d times without progress: it may be killing them", e.run.Recoveries)))
+		e.refuse(stopFailed, quarantined(KindCrashLoop, fmt.Errorf("the run was taken over from a dead worker %d times without progress: it may be killing them", e.run.Recoveries)))
 		return true, nil
 	}
 	if found.Children {

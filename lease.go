@@ -42,20 +42,20 @@ func (e *execution) mayNot() string {
 // exitUnlessHeld exits the goroutine if the execution has ended, and ends it if the run may be another worker's. While the
 // worker does not hear from the server it waits: it hears again, or its executions end.
 func (e *execution) exitUnlessHeld(step string) {
-	e.exitIfEnded()
+	e.exitIfStopped()
 	for e.mode.writes() && e.s.standing.silent(time.Now(), e.run.Term.Asked) {
 		signal(e.s.beats)
 		select {
 		case <-e.done:
-			e.exitIfEnded()
+			e.exitIfStopped()
 		case <-time.After(silentPause):
 		}
 	}
 	if why := e.mayNot(); why != "" {
 		e.log().Warn("kagzi: a step is not called, and the run is given back: another worker may hold it", "step", step, "because", why)
-		e.end(endShutdown, ErrLeaseLost)
+		e.stop(stopShutdown, ErrLeaseLost)
 	}
-	e.exitIfEnded()
+	e.exitIfStopped()
 }
 
 // silentPause is how often a step that waits for the server to be heard looks again.

@@ -258,7 +258,7 @@ func (l *loader) fetchAlone(e *execution) {
 	e.mu.Lock()
 	e.fetching = false
 	e.mu.Unlock()
-	if e.ended() || l.ctx.Err() != nil {
+	if e.stopped() || l.ctx.Err() != nil {
 		return
 	}
 	_ = l.readNews(e) // what could not be read, the heartbeat asks for again
@@ -315,7 +315,7 @@ func (l *loader) wait(err error, es []*execution, failures int) bool {
 	case <-s.drains:
 	}
 	for _, e := range es {
-		e.refuse(endShutdown, ErrShutdown)
+		e.refuse(stopShutdown, ErrShutdown)
 	}
 	return false
 }
@@ -338,7 +338,7 @@ func (e *execution) giveUp(err error) {
 	loading := e.loading
 	e.mu.Unlock()
 	if loading {
-		e.refuse(endFailed, err)
+		e.refuse(stopFailed, err)
 	} else {
 		e.fail(err)
 	}
@@ -350,7 +350,7 @@ func (e *execution) giveUp(err error) {
 func stillLoading(es []*execution) []*execution {
 	kept := es[:0:0]
 	for _, e := range es {
-		if !e.ended() {
+		if !e.stopped() {
 			kept = append(kept, e)
 		}
 	}

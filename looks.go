@@ -116,9 +116,9 @@ func (s *session) apply(states []store.HeldState) (woken []uuid.UUID) {
 				woken = append(woken, st.RunID)
 			}
 		case st.Status == store.Cancelled:
-			e.end(endCancelled, errCancelled)
+			e.stop(stopCancelled, errCancelled)
 		default:
-			e.end(endLost, ErrLeaseLost)
+			e.stop(stopLost, ErrLeaseLost)
 		}
 	}
 	return woken

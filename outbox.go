@@ -82,7 +82,7 @@ func (b *branch) write(other store.Outcome, records ...*store.Record) store.Outc
 	}
 	outcome := <-settled
 	if outcome != store.Done && outcome != other {
-		b.e.end(endLost, ErrLeaseLost) // unless there is another reason already
+		b.e.stop(stopLost, ErrLeaseLost) // unless there is another reason already
 		runtime.Goexit()
 	}
 	return outcome
@@ -93,7 +93,7 @@ func (b *branch) write(other store.Outcome, records ...*store.Record) store.Outc
 // has ended.
 func (b *branch) writeAll() {
 	b.allWritten()
-	b.e.exitIfEnded()
+	b.e.exitIfStopped()
 }
 
 // allWritten is writeAll that returns. It returns false if nothing is to follow.
@@ -103,16 +103,16 @@ func (b *branch) allWritten() bool {
 	nothing := len(e.outbox.writes) == 0 && !e.hasDeferredLocked(b)
 	e.mu.Unlock()
 	if nothing {
-		return !e.ended()
+		return !e.stopped()
 	}
 	settled := make(chan store.Outcome, 1)
 	if !e.enqueue(&write{by: b, settled: func(o store.Outcome) { settled <- o }}) {
 		return false // nobody asks for it any more
 	}
 	if <-settled != store.Done {
-		e.end(endLost, ErrLeaseLost)
+		e.stop(stopLost, ErrLeaseLost)
 	}
-	return !e.ended()
+	return !e.stopped()
 }
 
 // show writes that an attempt of a step is under way.

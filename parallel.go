@@ -87,7 +87,7 @@ func (f *Future[T]) Result(ctx Context) (T, error) {
 	if !b.owned() {
 		return zero, b.foreign()
 	}
-	b.e.exitIfEnded()
+	b.e.exitIfStopped()
 	if err := f.wait(b); err != nil {
 		return zero, err
 	}

@@ -35,7 +35,7 @@ func Patched(ctx Context, change string) bool {
 		b.e.fail(misuse(failed(b.foreign(), "Patched %s", quoteShort(change))))
 		return false // whatever this goroutine is, the engine must not end it
 	}
-	b.e.exitIfEnded()
+	b.e.exitIfStopped()
 	if err := validateStepName("change", change); err != nil {
 		b.e.fail(misuse(failed(err, "Patched")))
 		runtime.Goexit()
@@ -77,6 +77,6 @@ func (b *branch) patched(id string) (answer bool) {
 	// What follows from true must not be recorded before it: a replay that found steps and not the answer would take the
 	// run for an old one. And a run that others execute is given no answer.
 	b.record(r)
-	b.e.exitIfEnded()
+	b.e.exitIfStopped()
 	return true
 }

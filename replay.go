@@ -127,7 +127,7 @@ func replay(ctx context.Context, w *Worker, run *store.Run, history []*store.Ste
 	select {
 	case <-e.verification.over:
 	case <-ctx.Done():
-		e.end(endVerified, context.Cause(ctx))
+		e.stop(stopVerified, context.Cause(ctx))
 		return failed(fmt.Errorf("the code has not come to an end: %w", context.Cause(ctx)), "replay %s", e.runID)
 	}
 	want := endOf(run)
@@ -142,22 +142,22 @@ func replay(ctx context.Context, w *Worker, run *store.Run, history []*store.Ste
 // A verification is what Replay notes of an execution. The execution's mutex guards it.
 type verification struct {
 	over     chan struct{} // closed when the execution has ended
-	stops    []stopped
+	beyond   []unrecorded
 	conflict string // the step whose record the code contradicts
 
 	additions bool // what the history does not have is meant
 }
 
-// A stopped is a branch that came to what the history does not have.
-type stopped struct {
+// An unrecorded is a branch that came to what the history does not have.
+type unrecorded struct {
 	b    *branch
 	what lookedUp
 }
 
-func (v *verification) stop(b *branch) {
+func (v *verification) note(b *branch) {
 	b.e.mu.Lock()
 	defer b.e.mu.Unlock()
-	v.stops = append(v.stops, stopped{b, b.looked})
+	v.beyond = append(v.beyond, unrecorded{b, b.looked})
 }
 
 // contradicts ends the execution, whose code and history cannot both be right about a step.
@@ -170,7 +170,7 @@ func (e *execution) contradicts(err error, step any) {
 	e.fail(err)
 }
 
-func (s stopped) String() string {
+func (s unrecorded) String() string {
 	if s.what.found {
 		return fmt.Sprintf("the code goes on with %s %q, and the history does not say how that ended", kindWord(s.what.kind), s.what.id)
 	}
@@ -201,7 +201,7 @@ func (e *execution) diverged(want recordedEnd) (step, message string) {
 	err := e.outcome()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.reason == endFailed {
+	if e.reason == stopFailed {
 		if err = e.failure; KindOf(err) == KindNondeterminism {
 			return e.verification.conflict, errorText(err)
 		}
@@ -209,9 +209,9 @@ func (e *execution) diverged(want recordedEnd) (step, message string) {
 	if want.cut { // where it stopped, the history did
 		return "", ""
 	}
-	if e.reason != endFailed {
+	if e.reason != stopFailed {
 		added := false
-		for _, s := range e.verification.stops {
+		for _, s := range e.verification.beyond {
 			switch {
 			case s.b.orphaned():
 			case e.verification.additions && !s.what.found:

@@ -54,9 +54,9 @@ type session struct {
 	mu         sync.Mutex
 	id         uuid.UUID // of the worker's row
 	executing  map[uuid.UUID]*execution
-	ended      int // how often all executions were ended; the last time:
-	endReason  endReason
-	endCause   error
+	stops      int // how often all executions were stopped; the last time:
+	stopReason stopReason
+	stopCause  error
 	slots      int                 // free ones
 	lingering  map[*execution]bool // they could be suspended: see lingersLocked
 	suspect    bool                // an execution that may kill the worker is under way
@@ -215,7 +215,7 @@ func (s *session) drain(beat *heart) {
 		return
 	}
 	log.Warn("kagzi: drain timeout: giving back what is under way", "runs", len(s.held()))
-	s.endAll(endShutdown, ErrShutdown)
+	s.stopAll(stopShutdown, ErrShutdown)
 	last := time.NewTimer(exitGrace + time.Second + s.w.cfg.DrainTimeout/10)
 	defer last.Stop()
 	if s.emptied(last.C) {
@@ -266,17 +266,17 @@ func (s *session) emptied(timer <-chan time.Time) bool {
 	}
 }
 
-func (s *session) endAll(reason endReason, cause error) {
+func (s *session) stopAll(reason stopReason, cause error) {
 	s.mu.Lock()
-	s.ended++
-	s.endReason, s.endCause = reason, cause
+	s.stops++
+	s.stopReason, s.stopCause = reason, cause
 	all := make([]*execution, 0, len(s.executing))
 	for _, e := range s.executing {
 		all = append(all, e)
 	}
 	s.mu.Unlock()
 	for _, e := range all {
-		e.end(reason, cause)
+		e.stop(reason, cause)
 	}
 }
 
@@ -347,7 +347,7 @@ func (s *session) databaseTrouble(err error) {
 	s.draining, s.poolClosed = true, true
 	s.mu.Unlock()
 	s.giveUp()
-	s.endAll(endLost, ErrShutdown)
+	s.stopAll(stopLost, ErrShutdown)
 	s.stopClaims()
 	signal(s.freed)
 }

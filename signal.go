@@ -402,14 +402,14 @@ func (w *signalWait) timeOut() (*store.StepRow, error) {
 	r := e.newRecord(w.id, store.KindSignal, store.Completed, 1, 1)
 	r.ErrorKind, r.Error, r.Permanent, r.EndedAt = string(KindTimeout), "no message came in time", true, w.until
 	row := b.record(r)
-	e.exitIfEnded()
+	e.exitIfStopped()
 	return row, nil
 }
 
 // catchUp reads what has reached the run, while the database is away again and again.
 func (e *execution) catchUp(b *branch) error {
 	for failures := 0; ; failures++ {
-		e.exitIfEnded()
+		e.exitIfStopped()
 		if b.ctx.Err() != nil {
 			return context.Cause(b.ctx)
 		}

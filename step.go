@@ -298,7 +298,7 @@ func (s *stepCall) settle(ctx context.Context, begun time.Time, data []byte, err
 	b, e := s.b, s.b.e
 	e.s.failpoint("after step", e.run.RunID)
 	if err != nil {
-		e.exitIfEnded()
+		e.exitIfStopped()
 		if b.ctx.Err() != nil {
 			return nil, context.Cause(b.ctx)
 		}
@@ -318,7 +318,7 @@ func (s *stepCall) settle(ctx context.Context, begun time.Time, data []byte, err
 	}
 	row := b.record(r)
 	e.s.failpoint("after record", e.run.RunID)
-	e.exitIfEnded()
+	e.exitIfStopped()
 	return row, nil
 }
 
@@ -361,7 +361,7 @@ func (s *stepCall) callUser(ctx context.Context, tx pgx.Tx) (data []byte, err er
 		}
 		if v := recover(); v != nil {
 			data, err = nil, newPanicError(v, debug.Stack())
-		} else if !s.b.e.ended() {
+		} else if !s.b.e.stopped() {
 			r := s.newRecord(store.Failed)
 			r.ErrorKind, r.Error = string(KindPanic), errorText(newGoexitError())
 			s.b.enqueue(r)
@@ -412,7 +412,7 @@ func (s *stepCall) executeTx() (*store.StepRow, error) {
 	b.writeAll()
 	tx, end, err := e.s.beginTx(b.ctx, s.cfg.isolation)
 	if err != nil {
-		e.exitIfEnded()
+		e.exitIfStopped()
 		if b.ctx.Err() != nil {
 			return nil, context.Cause(b.ctx)
 		}
@@ -448,7 +448,7 @@ func (s *stepCall) executeTx() (*store.StepRow, error) {
 	if err == nil && written {
 		if err = tx.Commit(write); err == nil {
 			e.s.failpoint("after record", e.run.RunID)
-			e.exitIfEnded()
+			e.exitIfStopped()
 			return &r.StepRow, nil
 		}
 	}
@@ -479,14 +479,14 @@ const txTimeout = 30 * time.Second
 func (s *stepCall) afterTx(ctx context.Context, begun time.Time, failure error) (*store.StepRow, error) {
 	e := s.b.e
 	for {
-		e.exitIfEnded()
+		e.exitIfStopped()
 		row, holds, err := e.s.store.StepResult(e.s.background, e.held(), s.id, s.attempt)
 		switch {
 		case err != nil:
 			e.s.databaseTrouble(err)
 			_, _ = s.trouble(err)
 		case !holds:
-			e.end(endLost, ErrLeaseLost)
+			e.stop(stopLost, ErrLeaseLost)
 			runtime.Goexit()
 		case row != nil:
 			return row, nil

@@ -47,7 +47,7 @@ func (b *branch) waitFor(w *wait, on *event, past int) error {
 		}
 		b.leaveHistory()
 		if !e.mode.begins() {
-			b.stop()
+			b.exitUnrecorded()
 		}
 	}
 	runtime.Gosched() // see parkLocked
@@ -159,18 +159,18 @@ func (e *execution) endsSoonLocked() bool {
 
 // suspendLocked ends the execution if none of its waits ends soon. No branch is busy.
 func (e *execution) suspendLocked() {
-	if e.endClosedLocked() || e.endsSoonLocked() || e.lingersLocked() {
+	if e.cancelClosedLocked() || e.endsSoonLocked() || e.lingersLocked() {
 		return
 	}
 	if !e.mode.begins() { // the branches wait for one another, and those that had more to do have stopped
-		e.endLocked(endVerified, nil)
+		e.stopLocked(stopVerified, nil)
 		return
 	}
 	first, timed := e.earliestLocked()
 	need := e.needLocked()
 	if !timed && need == 0 {
 		e.failure = quarantined(KindNondeterminism, errors.New("every branch of the run waits for another: the run cannot go on"))
-		e.endLocked(endFailed, e.failure)
+		e.stopLocked(stopFailed, e.failure)
 		return
 	}
 	if !timed {
@@ -181,9 +181,9 @@ func (e *execution) suspendLocked() {
 	e.parkLocked(&write{park: p})
 }
 
-// endClosedLocked cancels branches that are closed, and wait for one that goes on: they never learned how that ended. Those
+// cancelClosedLocked cancels branches that are closed, and wait for one that goes on: they never learned how that ended. Those
 // that wait for these come to their own end then. It reports whether there were any.
-func (e *execution) endClosedLocked() (any bool) {
+func (e *execution) cancelClosedLocked() (any bool) {
 	var closed []*branch
 	for _, w := range slices.Clone(e.waits) {
 		switch {
@@ -209,11 +209,11 @@ func (e *execution) endClosedLocked() (any bool) {
 func (e *execution) parkLocked(w *write) {
 	if errors.Is(e.misused, ErrConcurrentContext) {
 		e.failure = e.misused
-		e.endLocked(endFailed, e.failure)
+		e.stopLocked(stopFailed, e.failure)
 		return
 	}
 	e.suspension = w
-	e.endLocked(endSuspended, nil)
+	e.stopLocked(stopSuspended, nil)
 }
 
 // suspendWith suspends the execution with a wait, w, whose beginning, r, is not recorded yet, if the caller is the only

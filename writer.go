@@ -181,7 +181,7 @@ func (s *session) settle(es []*execution, last uint64) {
 		for _, w := range settled {
 			o := w.outcome()
 			if o == store.Lost {
-				e.end(endLost, ErrLeaseLost)
+				e.stop(stopLost, ErrLeaseLost)
 			}
 			if o == store.Done && w.finish != nil {
 				ended = append(ended, s.finished(e, w.finish, last)...)
@@ -281,7 +281,7 @@ func (s *session) withoutEnded(es []*execution) []*execution {
 func (e *execution) lost() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.reason == endLost || e.superseded
+	return e.reason == stopLost || e.superseded
 }
 
 // refused fails the run of an execution whose first write the server does not take: a record fails its step's run; an end

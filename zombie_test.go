@@ -204,7 +204,7 @@ func TestClaimAnsweredWhileTheWorkerIsBornAnew(t *testing.T) {
 	waitFor(t, "the worker ends all", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return s.ended > 0
+		return s.stops > 0
 	})
 	answer()
 	waitFor(t, "what was claimed is given back", func() bool {
