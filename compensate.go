@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"reflect"
 	"runtime"
-	"slices"
 
 	"github.com/google/uuid"
 
@@ -79,7 +78,10 @@ func (u undoneBy) validate(result reflect.Type) error {
 	case u.call == nil:
 		return nil
 	case u.input == result:
-		return u.call(nil).compensates()
+		call := u.call(nil)
+		call.as = asCompensation
+		_, err := call.config(nil)
+		return err
 	case result == nil || result == reflect.TypeFor[any]():
 		return fmt.Errorf("kagzi: UndoneBy gives the step's result to a workflow that takes %v, and this step returns nothing of that type: use Step or StepTx, or Compensate", u.input)
 	}
@@ -99,43 +101,15 @@ const hashSize = 8
 // newCompensation makes of a call what is recorded under id.
 func (c *Client) newCompensation(id string, call Call) (*compensation, error) {
 	call.as = asCompensation
-	if err := call.compensates(); err != nil {
-		return nil, err
-	}
-	run, _, err := c.newRun(context.Background(), call, nil)
+	run, cfg, err := c.newRun(context.Background(), call, nil)
 	if err != nil {
 		return nil, err
 	}
-	identity, err := c.identity(what{"input of workflow", call.workflow}, call.input)
-	if err != nil {
-		return nil, err
-	}
-	hash := sha256.Sum256(append([]byte(call.workflow+"\x00"), identity...))
+	hash := sha256.Sum256(append([]byte(call.workflow+"\x00"), cfg.inputHash...))
 	return &compensation{id, &store.Compensation{
 		Queue: run.Queue, Type: run.Type, Version: run.Version, Priority: run.Priority, Delay: run.Delay, Timeout: run.Timeout,
 		RetryPolicy: run.RetryPolicy, Metadata: run.Metadata, Input: run.Input,
 	}, hash[:hashSize]}, nil
-}
-
-// compensates refuses a call that is none of a compensation's.
-func (c Call) compensates() error {
-	cfg, err := startOptions(slices.Concat(c.defaults, c.opts))
-	if err = errors.Join(validateWorkflow(c.workflow), err); err != nil {
-		return err
-	}
-	switch {
-	case cfg.id != "":
-		return errors.New("kagzi: a compensation takes no ID: another run might have it when the compensation is to run")
-	case !cfg.at.IsZero():
-		return errors.New("kagzi: a compensation takes no At: give it a Delay, which counts from when it is its turn")
-	case cfg.detached:
-		return errors.New("kagzi: a compensation takes no Detached: its run waits for it")
-	case cfg.tx != nil:
-		return errors.New("kagzi: a compensation takes no InTx: it starts once the run has ended badly")
-	case len(cfg.messages) > 0:
-		return errors.New("kagzi: a compensation takes no Message: give it what it needs as its input")
-	}
-	return nil
 }
 
 // registrations are those under one ID. Only the branch's goroutine uses them.

@@ -280,7 +280,7 @@ func (e *execution) settleBranch(b *branch, err error, panicked bool, keep func(
 func (b *branch) cancelBelow(err error) {
 	e := b.e
 	var r *store.Record
-	if err != nil && b.parent != nil { // what is called of the user's must not be called under the mutex
+	if err != nil && b.parent != nil && !b.isOver() { // what is called of the user's must not be called under the mutex
 		r = b.newFailure(err)
 	}
 	e.mu.Lock()
@@ -300,6 +300,9 @@ func (b *branch) cancelBelow(err error) {
 		e.cancelChildrenBelow(b, b)
 	}
 }
+
+// isOver reports whether the branch was cancelled, has lost, or had ended in the history: how it ends now is not recorded.
+func (b *branch) isOver() bool { return b.closed || b.ctx.Err() != nil || b.muted() }
 
 // newFailure prepares the record that the branch has failed: its output has the IDs of the failures in err's chain.
 func (b *branch) newFailure(err error) *store.Record {
@@ -322,7 +325,7 @@ func (b *branch) newFailure(err error) *store.Record {
 // failLocked notes that the branch, which nobody has cancelled, has failed: in a replay it is closed, with all below it.
 // The record, r, is written with whatever the execution writes next. That of a racer must not be there without what it took.
 func (b *branch) failLocked(r *store.Record) {
-	if b.row == nil && (b.closed || b.ctx.Err() != nil || b.muted()) { // by who was cancelled
+	if b.row == nil && (r == nil || b.isOver()) { // by who was cancelled
 		return
 	}
 	b.end = b.failsLocked(b.result.name)

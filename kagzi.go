@@ -99,21 +99,7 @@ func Find[In, Out any](ctx context.Context, c *Client, wf Workflow[In, Out], ref
 // newRun makes of a call what the store inserts.
 func (c *Client) newRun(ctx context.Context, call Call, shared []StartOption) (store.NewRun, startConfig, error) {
 	var r store.NewRun
-	cfg, err := startOptions(append(append(append([]StartOption{}, call.defaults...), shared...), call.opts...))
-	if err == nil {
-		err = validateWorkflow(call.workflow)
-	}
-	switch {
-	case err != nil:
-	case call.as != "" && cfg.tx != nil:
-		err = fmt.Errorf("kagzi: a %s takes no InTx: it starts with what its run records", call.as)
-	case call.as != "" && len(cfg.messages) > 0:
-		err = fmt.Errorf("kagzi: a %s takes no Message: send it with Client.Signal in a step, to its ID", call.as)
-	case call.as != "" && idPolicy(call.opts) != "":
-		err = fmt.Errorf("kagzi: a %s takes no %s: an active run that has its ID is ErrIDConflict", call.as, idPolicy(call.opts))
-	case call.as == "" && cfg.detached:
-		err = errors.New("kagzi: Detached is for children: this run has no parent to end before it")
-	}
+	cfg, err := call.config(shared)
 	if err != nil {
 		return r, cfg, err
 	}
@@ -125,6 +111,7 @@ func (c *Client) newRun(ctx context.Context, call Call, shared []StartOption) (s
 	if err != nil {
 		return r, cfg, err
 	}
+	cfg.inputHash = hash
 	id, err := uuid.NewV7()
 	if err != nil {
 		return r, cfg, err

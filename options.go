@@ -182,6 +182,8 @@ type startConfig struct {
 	ifActive IfActive
 	ifEnded  IfEnded
 	detached bool
+
+	inputHash []byte // of the input: set by newRun
 }
 
 // startOptions validates opts; the last of a kind wins, but for messages.

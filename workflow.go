@@ -55,6 +55,38 @@ func (c Call) detached() bool {
 	return slices.ContainsFunc(c.defaults, is) || slices.ContainsFunc(c.opts, is)
 }
 
+// config returns what the call's options say, with those shared by several calls. It refuses those that do not go with what
+// the run is started as.
+func (c Call) config(shared []StartOption) (startConfig, error) {
+	cfg, err := startOptions(slices.Concat(c.defaults, shared, c.opts))
+	if err == nil {
+		err = validateWorkflow(c.workflow)
+	}
+	takesNo := func(option string, given bool, instead string) {
+		if given && err == nil {
+			err = fmt.Errorf("kagzi: a %s takes no %s: %s", c.as, option, instead)
+		}
+	}
+	switch c.as {
+	case "":
+		if cfg.detached && err == nil {
+			err = errors.New("kagzi: Detached is for children: this run has no parent to end before it")
+		}
+	case asChild:
+		takesNo("InTx", cfg.tx != nil, "it starts with what its run records")
+		takesNo("Message", len(cfg.messages) > 0, "send it with Client.Signal in a step, to its ID")
+		policy := idPolicy(c.opts)
+		takesNo(policy, policy != "", "an active run that has its ID is ErrIDConflict")
+	case asCompensation:
+		takesNo("InTx", cfg.tx != nil, "it starts once the run has ended badly")
+		takesNo("Message", len(cfg.messages) > 0, "give it what it needs as its input")
+		takesNo("ID", cfg.id != "", "another run might have it when the compensation is to run")
+		takesNo("At", !cfg.at.IsZero(), "give it a Delay, which counts from when it is its turn")
+		takesNo("Detached", cfg.detached, "its run waits for it")
+	}
+	return cfg, err
+}
+
 // A handler is a worker's code for one version of a workflow, with its types taken off.
 type handler func(ctx *branch, input []byte) (output []byte, err error)
 
