@@ -278,3 +278,45 @@ func TestForget(t *testing.T) {
 		t.Errorf("got %q after %d probes and %d packs", got, probes.Load(), packs.Load())
 	}
 }
+
+// TestForgetABranch names a branch, or the group around it, whose failure the function has handled: with it go the failures
+// that it failed with, and not one that it had handled itself.
+func TestForgetABranch(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"ship/air", "ship", "ship/air/fly/0/load"} {
+		t.Run(name, func(t *testing.T) {
+			k := newKit(t)
+			wf := Define[int, string]("wf", noRetry)
+			var probes, loads, trains atomic.Int64
+			serve(k, wf, func(ctx Context, _ int) (string, error) {
+				err := Parallel(ctx, "ship", map[string]func(Context) error{
+					"air": func(ctx Context) error {
+						if err := Do(ctx, "probe", failsOnce(&probes), noRetry); err == nil {
+							return errors.New("the probe was tried again")
+						}
+						_, err := Map(ctx, "fly", []int{0}, func(ctx Context, _ int) (int, error) {
+							return 0, Do(ctx, "load", failsOnce(&loads), noRetry)
+						})
+						return err
+					},
+					"land": func(ctx Context) error {
+						return Do(ctx, "train", func(context.Context) error { trains.Add(1); return nil })
+					},
+				})
+				if e := doLine(ctx, &journal{}, "plan B"); e != nil {
+					return "", e
+				}
+				if err != nil {
+					return "", errors.New("not shipped")
+				}
+				return "shipped", nil
+			})
+			run := begin(k, wf, 1)
+			failureOf(k, run, StatusFailed)
+			k.resume(run.ID(), Forget(name))
+			if got := resultOf(k, run); got != "shipped" || probes.Load() != 1 || loads.Load() != 2 || trains.Load() > 2 {
+				t.Errorf("got %q after %d probes, %d loads and %d trains", got, probes.Load(), loads.Load(), trains.Load())
+			}
+		})
+	}
+}

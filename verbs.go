@@ -53,11 +53,12 @@ func changeOptions[O any](opts []O) (changeConfig, error) {
 }
 
 // Forget names failures that a [Client.Resume] forgets, besides those that the last attempt ended with: steps, children,
-// branches and groups, as [Client.Steps] shows them: "probe", "ship/0/pack". What failed around them is forgotten, too. If
-// one is no final failure of the run, Resume changes nothing and returns [ErrStepNotFound].
+// branches and groups, as [Client.Steps] shows them: "probe", "ship/0/pack", "ship". With a branch or group go the failures
+// that it failed with, and with each failure those of the branches and groups around it. A group whose Timeout has passed
+// begins again, with its whole time. If a name is that of no final failure of the run, Resume changes nothing and returns
+// [ErrStepNotFound].
 //
-// What the function did after such a failure stays: it goes on to the same steps, whose results are recorded, with another
-// result of this one.
+// The steps after a forgotten failure keep their recorded results, although what failed may now succeed.
 func Forget(steps ...string) ResumeOption { return forgetSteps(steps) }
 
 type forgetSteps []string

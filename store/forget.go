@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -17,22 +16,45 @@ func (e *NotFailed) Error() string {
 	return fmt.Sprintf("%q: no final failure of the run", e.Steps)
 }
 
-// The failures named in $3, and those of the branches and groups around them, of a run that has just been resumed. A group
-// that has timed out counts as a failure if it is named itself.
+// The failures named in $3, of a run that has just been resumed. With a branch, or a group, go the failures that it failed
+// with, and with each failure those of the branches and groups around it. A group that has timed out counts as a failure if it
+// is named itself.
 const forgetNamed = `
+WITH RECURSIVE f (step_id, named, whole) AS (
+	SELECT u.step_id COLLATE "C", true, true FROM unnest($3::text[]) AS u (step_id)
+	UNION
+	SELECT n.step_id, false, n.whole
+	FROM f
+	CROSS JOIN LATERAL (
+		SELECT regexp_replace(f.step_id, '/[^/]*$', ''::text) COLLATE "C" AS step_id, false AS whole WHERE f.step_id LIKE '%/%'
+		UNION ALL
+		SELECT c.step_id COLLATE "C", true
+		FROM kagzi.step_runs s
+		CROSS JOIN LATERAL (
+			SELECT j.step_id FROM jsonb_array_elements_text(CASE WHEN s.step_kind = 'BRANCH' THEN convert_from(s.output, 'UTF8'::name)::jsonb ELSE '[]' END) AS j (step_id)
+			UNION ALL
+			SELECT b.step_id
+			FROM kagzi.step_runs b
+			WHERE b.run_id = $2 AND b.namespace_id = $1 AND b.step_kind = 'BRANCH' AND s.step_kind = 'MARKER'
+				AND starts_with(b.step_id, s.step_id || '/') AND strpos(substr(b.step_id, length(s.step_id) + 2), '/') = 0
+		) c
+		WHERE f.whole AND s.run_id = $2 AND s.namespace_id = $1 AND s.step_id = f.step_id AND s.status = 'FAILED' AND s.step_kind IN ('BRANCH', 'MARKER')
+	) n
+)
 UPDATE kagzi.step_runs s
-SET forgotten_by = coalesce(s.forgotten_by, f.attempts)
+SET forgotten_by = coalesce(s.forgotten_by, g.attempts)
 FROM (
-	SELECT u.step_id, u.named, q.attempts
-	FROM unnest($3::text[], $4::bool[]) AS u (step_id, named)
+	SELECT f.step_id, bool_or(f.named) AS named, q.attempts
+	FROM f
 	CROSS JOIN (
 		SELECT r.attempts FROM kagzi.workflow_runs r WHERE r.run_id = $2 AND r.namespace_id = $1 OFFSET 0
 	) q
+	GROUP BY f.step_id, q.attempts
 	OFFSET 0
-) f
-WHERE s.run_id = $2 AND s.step_id = f.step_id AND s.namespace_id = $1
+) g
+WHERE s.run_id = $2 AND s.step_id = g.step_id AND s.namespace_id = $1
 	AND (s.status = 'FAILED' AND (s.wake_at IS NULL OR s.step_kind = 'MARKER')
-		OR s.status = 'COMPLETED' AND s.step_kind = 'MARKER' AND f.named AND encode(s.output, 'escape') LIKE '%"timedOut":true%')
+		OR s.status = 'COMPLETED' AND s.step_kind = 'MARKER' AND g.named AND encode(s.output, 'escape') LIKE '%"timedOut":true%')
 	AND s.step_kind IN ('FUNCTION', 'CHILD_WORKFLOW', 'BRANCH', 'MARKER')
 RETURNING s.step_id`
 
@@ -41,15 +63,8 @@ func (s *Store) forget(ctx context.Context, tx pgx.Tx, id uuid.UUID, steps []str
 	if len(steps) == 0 {
 		return nil
 	}
-	all, named := slices.Clone(steps), make([]bool, len(steps))
-	for i, step := range steps {
-		named[i] = true
-		for end := strings.LastIndexByte(step, '/'); end > 0; end = strings.LastIndexByte(step[:end], '/') {
-			all, named = append(all, step[:end]), append(named, false)
-		}
-	}
 	var found []string
-	err := ask(ctx, tx, forgetNamed, []any{s.namespace, id, all, named}, func(rows pgx.Rows) (err error) {
+	err := ask(ctx, tx, forgetNamed, []any{s.namespace, id, steps}, func(rows pgx.Rows) (err error) {
 		found, err = pgx.CollectRows(rows, pgx.RowTo[string])
 		return err
 	})

@@ -210,7 +210,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"endedChildren", endedChildren, []any{s.namespace, runs, 1000}, withKey(byKey, byStep)},
 		{"runWakeups", runWakeups, []any{s.namespace, runs}, byKey},
 		{"resumeRun", resumeRun, []any{s.namespace, ids[0]}, byKey},
-		{"forgetNamed", forgetNamed, []any{s.namespace, ids[0], []string{"step"}, []bool{true}}, withKey(byKey, byStep)},
+		{"forgetNamed", forgetNamed, []any{s.namespace, ids[0], []string{"step"}}, withKey(byKey, byStep)},
 		{"compensated", compensated, []any{s.namespace, ids[0]}, byKey},
 		{"retryCompensations", retryCompensations, []any{s.namespace, ids[0]}, withKey(byKey, byStep)},
 		{"resumeCompensating", resumeCompensating, []any{s.namespace, ids[0]}, byKey},
