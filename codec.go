@@ -31,7 +31,7 @@ func (jsonCodec) Decode(data []byte, v any) error { return json.Unmarshal(data, 
 // are not.
 //
 // An error of Open is final, as data that does not decode is: a run whose input does not open fails with [KindBadInput],
-// one whose step's result does not is set aside with [KindNondeterminism]. A Sealer that asks a key server repeats that
+// one whose step's result does not is quarantined with [KindNondeterminism]. A Sealer that asks a key server repeats that
 // itself. To change keys, have Seal write which key it took, and Open know the old ones.
 type Sealer interface {
 	// Seal returns what is stored instead of data. Unlike Encode it may return other bytes each time: a random nonce is

@@ -411,7 +411,7 @@ func (e *execution) fail(err error) {
 	}
 }
 
-// nondeterministic sets the run aside and ends the goroutine.
+// nondeterministic quarantines the run and ends the goroutine.
 func (e *execution) nondeterministic(format string, args ...any) {
 	if !e.mode.writes() {
 		e.contradicts(kinded{KindNondeterminism, fmt.Errorf(format, args...)}, args[0])

@@ -112,7 +112,7 @@ const (
 // not fit) and a namespace in which work has been due for 15 seconds and no worker lives. Degraded is
 // what somebody should look at: all connections of the pool in use; silent workers; work that no live worker has a
 // handler for, for 15 seconds; work that was due five minutes ago although there are workers for it; schedules that are
-// a minute late, or paused for an error; runs that were set aside within the last 24 hours; a worker of this process
+// a minute late, or paused for an error; runs that were quarantined within the last 24 hours; a worker of this process
 // that the database answers, and refuses what it asks.
 //
 // A database that is away is a report, not an error. Health returns after 5 seconds at the latest, or when ctx's

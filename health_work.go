@@ -21,8 +21,8 @@ const (
 	// scheduleLate is how late a schedule may fire.
 	scheduleLate = time.Minute
 
-	// setAsideRecent is for how long a run that was set aside is news.
-	setAsideRecent = 24 * time.Hour
+	// quarantinedRecent is for how long a run that was quarantined is news.
+	quarantinedRecent = 24 * time.Hour
 
 	mostLooked = 1000   // of schedules, and of runs of each kind, that are counted
 	mostFleet  = 10_000 // workers that are looked at
@@ -192,7 +192,7 @@ func (e *examination) schedules(ctx context.Context) {
 }
 
 func (e *examination) setAside(ctx context.Context) {
-	all, lately, newest, err := e.c.store.SetAside(ctx, e.db, setAsideRecent, mostLooked+1, fewNamed)
+	all, lately, newest, err := e.c.store.SetAside(ctx, e.db, quarantinedRecent, mostLooked+1, fewNamed)
 	if err != nil {
 		e.failed("set-aside", err)
 		return
@@ -227,7 +227,7 @@ func (e *examination) unread(ctx context.Context) {
 	for _, r := range found {
 		runs = append(runs, fmt.Sprintf("%s (%s, %d times)", r.RunID, r.Type, r.Failures))
 	}
-	e.note("histories", Degraded, "What %s recorded cannot be read, or not in time: the workers' log says why. They are tried again, and set aside after %d times: %s.",
+	e.note("histories", Degraded, "What %s recorded cannot be read, or not in time: the workers' log says why. They are tried again, and quarantined after %d times: %s.",
 		counted(min(len(found), mostLooked), len(found) > mostLooked), maxLoadFailures, few(runs))
 }
 

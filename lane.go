@@ -52,7 +52,7 @@ func (p *lane) add(e *execution) {
 	}
 }
 
-// readAlone reads the history of one run, unless that is to be set aside without.
+// readAlone reads the history of one run, unless that is to be quarantined without.
 func (l *loader) readAlone(e *execution) {
 	for failures := 0; len(stillLoading([]*execution{e})) > 0; failures++ {
 		over, err := l.judge(e)

@@ -52,7 +52,7 @@ const (
 	// mostUnread is how often what reached a run under way cannot be read before the run is given back.
 	mostUnread = 3
 
-	// maxLoadFailures is how often a history cannot be read before its run is set aside.
+	// maxLoadFailures is how often a history cannot be read before its run is quarantined.
 	maxLoadFailures = 20
 )
 
@@ -320,7 +320,7 @@ func (l *loader) wait(err error, es []*execution, failures int) bool {
 	return false
 }
 
-// unreadable gives back a run whose history, or what reached it, cannot be read, for ever longer, and sets it aside in the
+// unreadable gives back a run whose history, or what reached it, cannot be read, for ever longer, and quarantines it in the
 // end.
 func (e *execution) unreadable(err error) {
 	failures := e.run.LoadFailures + 1

@@ -251,7 +251,7 @@ func TestPausesOfUnreadableHistoriesGrow(t *testing.T) {
 	}
 }
 
-// TestReadHistoryForgetsFailures has a history become readable before its run is set aside.
+// TestReadHistoryForgetsFailures has a history become readable before its run is quarantined.
 func TestReadHistoryForgetsFailures(t *testing.T) {
 	k := newKit(t)
 	runs := startRuns(t, k.c, remembering, 1)
@@ -272,7 +272,7 @@ func TestReadHistoryForgetsFailures(t *testing.T) {
 	}
 }
 
-// TestCrashLoopIsJudgedWithoutHistory shows that a run whose history may be what kills its workers is set aside without
+// TestCrashLoopIsJudgedWithoutHistory shows that a run whose history may be what kills its workers is quarantined without
 // that being read.
 func TestCrashLoopIsJudgedWithoutHistory(t *testing.T) {
 	t.Parallel()

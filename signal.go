@@ -252,7 +252,7 @@ func messageID(ctx context.Context, ref, name string, hash []byte) string {
 // begun keeps its time when the code is changed.
 //
 // WaitSignal returns another error only if the call is wrong or the branch was cancelled. A message that does not decode
-// into T sets the run aside with [KindNondeterminism].
+// into T quarantines the run with [KindNondeterminism].
 func WaitSignal[T any](ctx Context, s Signal[T], opts ...WaitOption) (T, error) {
 	var out T
 	b, err := branchOf(ctx)

@@ -323,7 +323,7 @@ FROM s
 ORDER BY s.finished_at DESC
 LIMIT $4`
 
-// SetAside returns how many runs were set aside, counting limit of each kind at the most, how many of them were within
+// SetAside returns how many runs were quarantined, counting limit of each kind at the most, how many of them were within
 // the time recent, and the newest few.
 func (s *Store) SetAside(ctx context.Context, db DB, recent time.Duration, limit, few int) (all, lately int, newest []SetAside, err error) {
 	err = do(ctx, func(ctx context.Context) error {
@@ -337,7 +337,7 @@ func (s *Store) SetAside(ctx context.Context, db DB, recent time.Duration, limit
 			return err
 		})
 	})
-	return all, lately, newest, wrap("look for runs that were set aside", err)
+	return all, lately, newest, wrap("look for runs that were quarantined", err)
 }
 
 // An UnreadRun is one that waits because its history could not be read.
