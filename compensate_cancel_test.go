@@ -3,13 +3,10 @@ package kagzi
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/kagzi/kagzi/internal/pgproxy"
 )
 
 // TestCancelWaitsForTheStep cancels a run in a step that ignores its context. What the step does is recorded, with its
@@ -64,6 +61,28 @@ func TestCancelWaitsForTheStep(t *testing.T) {
 	}
 }
 
+// TestDeadlineWaitsForTheStep lets a step ignore its context: at the deadline it is waited for before it is compensated.
+func TestDeadlineWaitsForTheStep(t *testing.T) {
+	k := newKit(t)
+	wf := Define[int, int]("wf", noRetry)
+	j := &journal{}
+	serve(k, wf, func(ctx Context, _ int) (int, error) {
+		Compensate(ctx, "slow", cancelBooking.With("slow"))
+		return 0, Do(ctx, "slow", func(ctx context.Context) error {
+			<-ctx.Done()
+			comesTrue(exitGrace+700*time.Millisecond, func() bool { return j.has("cancel:slow") }) // too early
+			j.add("slow")
+			return nil
+		})
+	})
+	serveCancellations(k, j, nil)
+	run := begin(k, wf, 1, Timeout(2*time.Second))
+	endsAs(k, run, StatusFailed)
+	if got := j.String(); got != "slow cancel:slow" {
+		t.Errorf("happened: %s; steps: %+v", got, k.steps(run.ID())["slow"])
+	}
+}
+
 // TestGraceOfACancel: code that does not return holds up a cancel for the time that the cancel says.
 func TestGraceOfACancel(t *testing.T) {
 	k := newKit(t)
@@ -89,6 +108,33 @@ func TestGraceOfACancel(t *testing.T) {
 	}
 	err := k.c.Cancel(k.ctx, run.ID(), Grace(30))
 	mustContain(t, err, "30 ns")
+}
+
+// TestAnotherCancelIsShorter: who cannot wait cancels again.
+func TestAnotherCancelIsShorter(t *testing.T) {
+	k := newKit(t)
+	wf := Define[int, int]("trip", noRetry)
+	j := &journal{}
+	begun, never := make(chan struct{}), make(chan struct{})
+	defer close(never)
+	serve(k, wf, func(ctx Context, _ int) (int, error) {
+		Compensate(ctx, "flight", cancelBooking.With("LH1"))
+		return 0, Do(ctx, "flight", func(context.Context) error {
+			close(begun)
+			<-never
+			return nil
+		})
+	})
+	serveCancellations(k, j, nil)
+	run := begin(k, wf, 1)
+	<-begun
+	k.cancel(run.ID(), Grace(time.Hour))
+	waitFor(t, "the execution is told", k.executionOf(k.c, run.ID()).stopped)
+	k.cancel(run.ID(), Grace(time.Millisecond))
+	failureOf(k, run, StatusCancelled)
+	if got := j.String(); got != "cancel:LH1" {
+		t.Errorf("happened: %s", got)
+	}
 }
 
 // TestCancelOfARunWhoseWorkerIsGone: nobody claims the run any more, and a coordinator ends it when the grace is over.
@@ -130,24 +176,6 @@ func TestCancelOfARunWhoseWorkerIsGone(t *testing.T) {
 	}
 }
 
-// TestACoordinatorGoesOnWithCompensations: who ended a compensation died before the next step was taken.
-func TestACoordinatorGoesOnWithCompensations(t *testing.T) {
-	k := newKit(t)
-	wf := Define[int, int]("trip", noRetry)
-	j := &journal{}
-	serve(k, wf, trip(j, func(Context) error { return errors.New("broken") }))
-	run := begin(k, wf, 7)
-	k.waitStatus(run.ID(), StatusSleeping, "compensation car")
-	// Its end, as one that died after the commit has left it.
-	k.exec(`UPDATE kagzi.workflow_runs SET status = 'COMPLETED', started_at = now(), finished_at = now(), available_at = NULL WHERE workflow_type = 'cancel-booking'`)
-	k.exec(wakeRun, string(run.ID()))
-	serveCancellations(k, j, nil)
-	failureOf(k, run, StatusFailed)
-	if got := j.String(); got != "flight hotel car cancel:hotel7 cancel:flight7" {
-		t.Errorf("happened: %s", got)
-	}
-}
-
 // TestCancelDuringTheLastCompensation cancels a failed run while its last compensation is under way: that it was cancelled is how it
 // ends.
 func TestCancelDuringTheLastCompensation(t *testing.T) {
@@ -168,6 +196,47 @@ func TestCancelDuringTheLastCompensation(t *testing.T) {
 	k.cancel(run.ID())
 	close(gate)
 	endsAs(k, run, StatusCancelled)
+}
+
+// TestReasonOfACancel: the failure of the attempt that was under way does not replace what the cancel says.
+func TestReasonOfACancel(t *testing.T) {
+	k := newKit(t)
+	wf := Define[int, int]("wf", RetryPolicy{MaxAttempts: 3, Backoff: time.Hour})
+	j := &journal{}
+	w := newTestWorker(t, newTestClient(t, k.pool), unwatched)
+	Handle(w, wf, trip(j, func(Context) error { return errors.New("broken") }))
+	hung, release := hangAt(w, "finish")
+	startWorker(t, w)
+	run := begin(k, wf, 7)
+	<-hung
+	k.cancel(run.ID(), Reason("no holidays"))
+	release()
+	serveCancellations(k, j, nil)
+	mustContain(t, failureOf(k, run, StatusCancelled), "cancelled: no holidays")
+}
+
+// TestCancelInTx cancels in the caller's transaction: what is compensated begins with its commit.
+func TestCancelInTx(t *testing.T) {
+	k := newKit(t)
+	wf := Define[int, int]("trip", noRetry)
+	j := &journal{}
+	serve(k, wf, trip(j, sleepLong))
+	serveCancellations(k, j, nil)
+	run := begin(k, wf, 7)
+	k.waitStatus(run.ID(), StatusSleeping)
+	tx := k.callersTx()
+	if err := run.Cancel(k.ctx, InTx(tx)); err != nil {
+		t.Fatal(err)
+	}
+	var started int
+	if err := tx.QueryRow(k.ctx, `SELECT count(*) FROM kagzi.workflow_runs WHERE workflow_type = 'cancel-booking'`).Scan(&started); err != nil || started != 1 {
+		t.Errorf("%d compensations are started in the transaction, %v", started, err)
+	}
+	commitTx(t, tx)
+	failureOf(k, run, StatusCancelled)
+	if got := j.String(); got != undone {
+		t.Errorf("happened: %s", got)
+	}
 }
 
 // TestRefusedCancelInTx shows that a refused Cancel changes nothing in the caller's transaction: neither the children
@@ -200,172 +269,4 @@ func TestRefusedCancelInTx(t *testing.T) {
 	if info := k.infoOf(id); info.Status != StatusSleeping {
 		t.Errorf("the Cancel was refused, and the child is %s", info.Status)
 	}
-}
-
-// TestCancelInTx cancels in the caller's transaction: what is compensated begins with its commit.
-func TestCancelInTx(t *testing.T) {
-	k := newKit(t)
-	wf := Define[int, int]("trip", noRetry)
-	j := &journal{}
-	serve(k, wf, trip(j, sleepLong))
-	serveCancellations(k, j, nil)
-	run := begin(k, wf, 7)
-	k.waitStatus(run.ID(), StatusSleeping)
-	tx := k.callersTx()
-	if err := run.Cancel(k.ctx, InTx(tx)); err != nil {
-		t.Fatal(err)
-	}
-	var started int
-	if err := tx.QueryRow(k.ctx, `SELECT count(*) FROM kagzi.workflow_runs WHERE workflow_type = 'cancel-booking'`).Scan(&started); err != nil || started != 1 {
-		t.Errorf("%d compensations are started in the transaction, %v", started, err)
-	}
-	commitTx(t, tx)
-	failureOf(k, run, StatusCancelled)
-	if got := j.String(); got != undone {
-		t.Errorf("happened: %s", got)
-	}
-}
-
-// TestResumeWhileTheChildCompensates resumes a parent while the child that was cancelled with it runs its compensations:
-// it starts another.
-func TestResumeWhileTheChildCompensates(t *testing.T) {
-	k := newKit(t)
-	child, parent := Define[int, int]("child", noRetry), Define[int, int]("parent", noRetry)
-	inUndo, gate := make(chan struct{}), make(chan struct{})
-	var tries atomic.Int64
-	w := newTestWorker(t, k.c, WorkerConfig{})
-	Handle(w, child, func(ctx Context, n int) (int, error) {
-		Compensate(ctx, "it", cancelBooking.With("it"))
-		if tries.Add(1) == 1 {
-			return 0, sleepLong(ctx)
-		}
-		<-gate // the parent sleeps until then
-		return 7, nil
-	})
-	Handle(w, parent, func(ctx Context, _ int) (int, error) { return RunChild(ctx, "c", child, 1) })
-	startWorker(t, w)
-	serveCancellations(k, &journal{}, func(string) error {
-		close(inUndo)
-		<-gate
-		return nil
-	})
-	run := begin(k, parent, 1)
-	waitFor(t, "all sleep", func() bool { return k.count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'SLEEPING'`) == 2 })
-	k.cancel(run.ID())
-	<-inUndo
-	k.resume(run.ID())
-	k.waitStatus(run.ID(), StatusSleeping)
-	close(gate)
-	endsAs(k, run, StatusCompleted)
-}
-
-// TestDeadlineWaitsForTheStep lets a step ignore its context: at the deadline it is waited for before it is compensated.
-func TestDeadlineWaitsForTheStep(t *testing.T) {
-	k := newKit(t)
-	wf := Define[int, int]("wf", noRetry)
-	j := &journal{}
-	serve(k, wf, func(ctx Context, _ int) (int, error) {
-		Compensate(ctx, "slow", cancelBooking.With("slow"))
-		return 0, Do(ctx, "slow", func(ctx context.Context) error {
-			<-ctx.Done()
-			comesTrue(exitGrace+700*time.Millisecond, func() bool { return j.has("cancel:slow") }) // too early
-			j.add("slow")
-			return nil
-		})
-	})
-	serveCancellations(k, j, nil)
-	run := begin(k, wf, 1, Timeout(2*time.Second))
-	endsAs(k, run, StatusFailed)
-	if got := j.String(); got != "slow cancel:slow" {
-		t.Errorf("happened: %s; steps: %+v", got, k.steps(run.ID())["slow"])
-	}
-}
-
-// TestLostAnswersOfCompensations loses the answer to each statement that is about compensations, or the statement itself.
-func TestLostAnswersOfCompensations(t *testing.T) {
-	t.Parallel()
-	for name, m := range map[string]func() pgproxy.Match{
-		"Registration": func() pgproxy.Match { return pgproxy.Contains("NULLIF(u.call, '')") },
-		"Finish":       func() pgproxy.Match { return pgproxy.Contains("SET output = l.output") },
-		"Look":         func() pgproxy.Match { return pgproxy.Contains("SELECT DISTINCT ON (k.step_id)") },
-		"Start": func() pgproxy.Match {
-			return pgproxy.After(pgproxy.Contains("SET child_run_id = $5"), pgproxy.Exactly("commit"))
-		},
-		"Cancel": func() pgproxy.Match {
-			return pgproxy.After(pgproxy.Contains("jsonb_build_object('status'"), pgproxy.Exactly("commit"))
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			eachLoss(t, func(t *testing.T, l *lossy) {
-				direct := &kit{t: t, ctx: testContext(t), pool: l.db.Pool, c: newTestClient(t, l.db.Pool)}
-				k := &kit{t: t, ctx: direct.ctx, pool: l.db.Pool, c: l.client(t, 8)}
-				wf := Define[int, int]("trip", noRetry)
-				j := &journal{}
-				then := func(Context) error { return errors.New("broken") }
-				if name == "Cancel" {
-					then = sleepLong
-				}
-				drop := l.lose(m())
-				serve(k, wf, trip(j, then))
-				serveCancellations(direct, j, nil)
-				run := begin(direct, wf, 7)
-				if name == "Cancel" {
-					k.waitStatus(run.ID(), StatusSleeping)
-					k.cancel(run.ID())
-				}
-				<-drop.Done()
-				if _, err := run.Result(k.ctx); KindOf(err) != KindUnknown && KindOf(err) != KindCancelled {
-					t.Errorf("the run ended with %v", err)
-				}
-				if got := j.String(); got != undone {
-					t.Errorf("happened: %s", got)
-				}
-			})
-		})
-	}
-}
-
-// TestAnotherCancelIsShorter: who cannot wait cancels again.
-func TestAnotherCancelIsShorter(t *testing.T) {
-	k := newKit(t)
-	wf := Define[int, int]("trip", noRetry)
-	j := &journal{}
-	begun, never := make(chan struct{}), make(chan struct{})
-	defer close(never)
-	serve(k, wf, func(ctx Context, _ int) (int, error) {
-		Compensate(ctx, "flight", cancelBooking.With("LH1"))
-		return 0, Do(ctx, "flight", func(context.Context) error {
-			close(begun)
-			<-never
-			return nil
-		})
-	})
-	serveCancellations(k, j, nil)
-	run := begin(k, wf, 1)
-	<-begun
-	k.cancel(run.ID(), Grace(time.Hour))
-	waitFor(t, "the execution is told", k.executionOf(k.c, run.ID()).stopped)
-	k.cancel(run.ID(), Grace(time.Millisecond))
-	failureOf(k, run, StatusCancelled)
-	if got := j.String(); got != "cancel:LH1" {
-		t.Errorf("happened: %s", got)
-	}
-}
-
-// TestReasonOfACancel: the failure of the attempt that was under way does not replace what the cancel says.
-
-func TestReasonOfACancel(t *testing.T) {
-	k := newKit(t)
-	wf := Define[int, int]("wf", RetryPolicy{MaxAttempts: 3, Backoff: time.Hour})
-	j := &journal{}
-	w := newTestWorker(t, newTestClient(t, k.pool), unwatched)
-	Handle(w, wf, trip(j, func(Context) error { return errors.New("broken") }))
-	hung, release := hangAt(w, "finish")
-	startWorker(t, w)
-	run := begin(k, wf, 7)
-	<-hung
-	k.cancel(run.ID(), Reason("no holidays"))
-	release()
-	serveCancellations(k, j, nil)
-	mustContain(t, failureOf(k, run, StatusCancelled), "cancelled: no holidays")
 }

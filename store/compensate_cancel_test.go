@@ -7,6 +7,7 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
+// A run whose worker may still register more is marked, and its worker has the grace to end it.
 func TestCancelMarks(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -62,6 +63,7 @@ func TestCancelMarks(t *testing.T) {
 	}
 }
 
+// The worker of a marked run is gone: its next worker sees the mark, or its deadline passes.
 func TestMarkWithoutAWorker(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -94,6 +96,7 @@ func TestMarkWithoutAWorker(t *testing.T) {
 	wantEnded(t, s, r.RunID, "CANCELLED cancelled: run was cancelled")
 }
 
+// People cancel and terminate runs whose compensations are under way.
 func TestCompensatingRunIsChanged(t *testing.T) {
 	t.Parallel()
 

@@ -9,6 +9,7 @@ import (
 	"github.com/kagzi/kagzi/internal/pgproxy"
 )
 
+// Whatever is lost, each compensation starts once, and the run ends once.
 func TestLostCompensate(t *testing.T) {
 	t.Parallel()
 	for loss, drop := range map[string]func(*pgproxy.Proxy, pgproxy.Match) *pgproxy.Drop{"Request": (*pgproxy.Proxy).DropRequest, "Answer": (*pgproxy.Proxy).DropAck} {
@@ -61,6 +62,7 @@ func TestLostCompensate(t *testing.T) {
 	}
 }
 
+// A flush that fails a run loses its answer: repeated, it finds the run ended, also while the compensations run.
 func TestLostFinishOfARunThatCompensates(t *testing.T) {
 	eachLoss(t, func(t *testing.T, lose func(*pgproxy.Proxy, string) *pgproxy.Drop, done bool) {
 		s, direct, proxy := losing(t)
@@ -87,6 +89,7 @@ func TestLostFinishOfARunThatCompensates(t *testing.T) {
 	})
 }
 
+// A cancel whose request or answer is lost takes place once, whatever the state of the run.
 func TestLostCancelOfARunThatCompensates(t *testing.T) {
 	eachLoss(t, func(t *testing.T, lose func(*pgproxy.Proxy, string) *pgproxy.Drop, _ bool) {
 		for name, prepare := range map[string]func(s *Store) uuid.UUID{

@@ -15,6 +15,7 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
+// Several goroutines take one run's steps at the same time: each compensation starts once, in order.
 func TestCompensateAtTheSameTime(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -38,6 +39,7 @@ func TestCompensateAtTheSameTime(t *testing.T) {
 	wantEnded(t, s, r.RunID, "FAILED kind: broken")
 }
 
+// A compensation ends while the run's step is under way: the run's next step is due.
 func TestCompensateMeetsAnEnd(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -61,6 +63,7 @@ func TestCompensateMeetsAnEnd(t *testing.T) {
 	wantIDs(t, "to be stepped", out.Step, r.RunID)
 }
 
+// A finish waits for the transaction of a step, and sees what that has registered.
 func TestFinishSeesWhatItWaitedFor(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -83,6 +86,8 @@ func TestFinishSeesWhatItWaitedFor(t *testing.T) {
 	wantIDs(t, "to be stepped", f.Step, r.RunID)
 }
 
+// Families of runs compensate while others flush, cancel and end them: every run ends, its compensations run in order,
+// and there is no deadlock.
 func TestCompensateBesideAllElse(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)

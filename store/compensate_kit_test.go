@@ -1,0 +1,158 @@
+package store
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// registering is the record by which a run registers the compensation of a step, as the first under its name.
+func registering(r *ClaimedRun, step string, place int64, change ...func(*Record)) *Record {
+	rec := &Record{
+		StepRow: StepRow{
+			RunID: r.RunID, StepID: CompensationID(step), Attempt: 1, FirstAttempt: 1, RunAttempt: 1, Status: Running, Kind: KindCompensation,
+			Output: []byte("hash of " + step), Position: place,
+		},
+		Lease: r.Lease, Wake: -1, Worker: uuid.New(), Compensation: &Compensation{Type: "undo", Input: []byte(step)},
+	}
+	for _, f := range change {
+		f(rec)
+	}
+	return rec
+}
+
+// announcing makes a registration the announcement of one.
+func announcing(r *Record) { r.Compensation, r.Output = nil, nil }
+
+// failing ends a run badly.
+func failing(r *ClaimedRun) *Finish {
+	return &Finish{RunID: r.RunID, Lease: r.Lease, Parent: r.ParentRunID, Status: Failed, ErrorKind: "kind", Error: "broken"}
+}
+
+// compensate takes the run's next step.
+func compensate(t *testing.T, s *Store, id uuid.UUID) *CancelledRuns {
+	t.Helper()
+	out, err := s.Compensate(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// withCompensations returns a run that has registered the steps' compensations, in their order, and is RUNNING.
+func withCompensations(t *testing.T, s *Store, steps []string, change ...func(*NewRun)) *ClaimedRun {
+	t.Helper()
+	r := running(t, s, 1, change...)[0]
+	f := &Flush{}
+	for i, step := range steps {
+		f.Records = append(f.Records, registering(r, step, int64(i+1)))
+	}
+	flush(t, s, f)
+	return r
+}
+
+// compensating returns a run that has failed, and whose first compensation has started.
+func compensating(t *testing.T, s *Store, steps []string, change ...func(*NewRun)) *ClaimedRun {
+	t.Helper()
+	r := withCompensations(t, s, steps, change...)
+	flush(t, s, &Flush{Finishes: []*Finish{failing(r)}})
+	compensate(t, s, r.RunID)
+	return r
+}
+
+// claimCompensations claims what compensations there are.
+func claimCompensations(t *testing.T, s *Store) []*ClaimedRun {
+	t.Helper()
+	return claim(t, s, request(100, types(Handled{"undo", []int{1}, 1}))).Runs
+}
+
+// claimCompensation claims the only compensation there is: that of the step.
+func claimCompensation(t *testing.T, s *Store, step string) *ClaimedRun {
+	t.Helper()
+	all := claimCompensations(t, s)
+	if len(all) != 1 || string(all[0].Input) != step {
+		t.Fatalf("claimed %+v, want the compensation of %s", all, step)
+	}
+	return all[0]
+}
+
+// runCompensations completes all compensations that are due, and those that come after them.
+func runCompensations(t *testing.T, s *Store) {
+	t.Helper()
+	for runs := claimCompensations(t, s); len(runs) > 0; runs = claimCompensations(t, s) {
+		f := &Flush{}
+		for _, r := range runs {
+			f.Finishes = append(f.Finishes, finish(r))
+		}
+		flush(t, s, f)
+		stepAll(t, s, f.Step)
+	}
+}
+
+// stepAll takes the next steps of runs, and of those whose turn it is after them.
+func stepAll(t *testing.T, s *Store, ids []uuid.UUID) {
+	t.Helper()
+	for len(ids) > 0 {
+		ids = append(ids[1:], compensate(t, s, ids[0]).Step...)
+	}
+}
+
+// mustDue is what a coordinator finds.
+func mustDue(t *testing.T, s *Store) []uuid.UUID {
+	t.Helper()
+	ids, err := s.DueCompensations(t.Context(), 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ids
+}
+
+// wantWaiting checks what a run that compensates waits for.
+func wantWaiting(t *testing.T, s *Store, id uuid.UUID, what string) {
+	t.Helper()
+	if got := one[string](t, s.pool, `SELECT concat_ws(' ', status, available_at, wakeups_awaited > wakeups, waiting_on) FROM kagzi.workflow_runs WHERE run_id = $1`, id); got != "SLEEPING infinity t "+what {
+		t.Errorf("run %v: %s; want it to wait for %s", id, got, what)
+	}
+}
+
+// wantOutcomeOf checks how a run is to end that compensates: "FAILED kind: text".
+func wantOutcomeOf(t *testing.T, s *Store, id uuid.UUID, want string) {
+	t.Helper()
+	run, err := s.Run(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if run.Outcome == nil {
+		t.Errorf("nothing is decided of run %v", id)
+		return
+	}
+	if got := fmt.Sprintf("%s %s: %s", run.Outcome.Status, run.Outcome.Kind, run.Outcome.Error); got != want {
+		t.Errorf("run %v is to end as %s, want %s", id, got, want)
+	}
+}
+
+// compensationsIn returns what is registered, the last place first, with its status, and what it would start.
+func compensationsIn(t *testing.T, s *Store, id uuid.UUID) []string {
+	t.Helper()
+	rows, err := s.pool.Query(t.Context(), `
+		SELECT concat_ws(' ', step_id, attempt_number, status, call->>'type', convert_from(input, 'UTF8'), error_kind, error) FROM kagzi.step_runs
+		WHERE run_id = $1 AND step_kind = 'COMPENSATION' ORDER BY position DESC, attempt_number`, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func wantCompensations(t *testing.T, s *Store, id uuid.UUID, want ...string) {
+	t.Helper()
+	if got := compensationsIn(t, s, id); !slices.Equal(got, want) {
+		t.Errorf("compensations\n%q, want\n%q", got, want)
+	}
+}
