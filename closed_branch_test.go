@@ -67,9 +67,7 @@ func TestClosedBranchSeesNoLaterEnd(t *testing.T) {
 			k.waitStatus(run.ID(), StatusSleeping, "signal two")
 			k.signal(run.ID(), two.With(1))
 			resultOf(k, run)
-			if got := j.String(); got != "saw:false" {
-				t.Errorf("happened: %s", got)
-			}
+			j.want(t, "saw:false")
 		})
 	}
 }
@@ -148,9 +146,7 @@ func TestFailureOfABranchStands(t *testing.T) {
 	})
 	startWorker(t, w)
 	failureOf(k, begin(k, wf, 1), StatusFailed)
-	if got := j.String(); got != "broken:true" {
-		t.Errorf("happened: %s", got)
-	}
+	j.want(t, "broken:true")
 	if n := k.count(`SELECT count(*) FROM kagzi.workflow_runs WHERE workflow_type = 'child'`); n != 2 {
 		t.Errorf("%d children, want one for each attempt", n)
 	}

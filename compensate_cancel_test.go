@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// TestCancelWaitsForTheStep cancels a run in a step that ignores its context. What the step does is recorded, with its
-// compensation, before that runs.
+// TestCancelWaitsForTheStep cancels a run in a step that ignores its context. The step's result and compensation are
+// recorded before the compensation runs.
 func TestCancelWaitsForTheStep(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -32,10 +32,9 @@ func TestCancelWaitsForTheStep(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := newKit(t)
-			wf := Define[int, int]("trip", noRetry)
 			j := &journal{}
 			begun, goOn := make(chan struct{}), make(chan struct{})
-			serve(k, wf, func(ctx Context, _ int) (int, error) {
+			serve(k, travel, func(ctx Context, _ int) (int, error) {
 				err := tt.step(ctx, func() string {
 					close(begun)
 					<-goOn
@@ -45,7 +44,7 @@ func TestCancelWaitsForTheStep(t *testing.T) {
 				return 0, errors.Join(err, doLine(ctx, j, "never"))
 			})
 			serveCancellations(k, j, nil)
-			run := begin(k, wf, 1)
+			run := begin(k, travel, 1)
 			<-begun
 			k.cancel(run.ID())
 			waitFor(t, "the execution is told", k.executionOf(k.c, run.ID()).stopped)
@@ -54,14 +53,12 @@ func TestCancelWaitsForTheStep(t *testing.T) {
 			}
 			close(goOn)
 			failureOf(k, run, StatusCancelled)
-			if got := j.String(); got != tt.want {
-				t.Errorf("happened: %s; want %s", got, tt.want)
-			}
+			j.want(t, tt.want)
 		})
 	}
 }
 
-// TestDeadlineWaitsForTheStep lets a step ignore its context: at the deadline it is waited for before it is compensated.
+// TestDeadlineWaitsForTheStep lets a step outlast the run's deadline: it is compensated only once it has returned.
 func TestDeadlineWaitsForTheStep(t *testing.T) {
 	k := newKit(t)
 	wf := Define[int, int]("wf", noRetry)
@@ -78,84 +75,40 @@ func TestDeadlineWaitsForTheStep(t *testing.T) {
 	serveCancellations(k, j, nil)
 	run := begin(k, wf, 1, Timeout(2*time.Second))
 	endsAs(k, run, StatusFailed)
-	if got := j.String(); got != "slow cancel:slow" {
-		t.Errorf("happened: %s; steps: %+v", got, k.steps(run.ID())["slow"])
-	}
+	j.want(t, "slow cancel:slow")
 }
 
-// TestGraceOfACancel: code that does not return holds up a cancel for the time that the cancel says.
+// TestGraceOfACancel: code that does not return delays a cancel by its grace, and no longer.
 func TestGraceOfACancel(t *testing.T) {
 	k := newKit(t)
-	wf := Define[int, int]("trip", noRetry)
 	j := &journal{}
-	begun, never := make(chan struct{}), make(chan struct{})
-	defer close(never)
-	serve(k, wf, func(ctx Context, _ int) (int, error) {
-		Compensate(ctx, "flight", cancelBooking.With("LH1"))
-		return 0, Do(ctx, "flight", func(context.Context) error {
-			close(begun)
-			<-never
-			return nil
-		})
-	})
 	serveCancellations(k, j, nil)
-	run := begin(k, wf, 1)
-	<-begun
+	run := beginStuck(k, newTestWorker(t, k.c, WorkerConfig{}))
 	k.cancel(run.ID(), Grace(1500*time.Millisecond))
 	failureOf(k, run, StatusCancelled)
-	if got := j.String(); got != "cancel:LH1" {
-		t.Errorf("happened: %s", got)
-	}
+	j.want(t, "cancel:LH1")
 	err := k.c.Cancel(k.ctx, run.ID(), Grace(30))
 	mustContain(t, err, "30 ns")
 }
 
-// TestAnotherCancelIsShorter: who cannot wait cancels again.
+// TestAnotherCancelIsShorter: a second cancel with a shorter grace shortens the first.
 func TestAnotherCancelIsShorter(t *testing.T) {
 	k := newKit(t)
-	wf := Define[int, int]("trip", noRetry)
 	j := &journal{}
-	begun, never := make(chan struct{}), make(chan struct{})
-	defer close(never)
-	serve(k, wf, func(ctx Context, _ int) (int, error) {
-		Compensate(ctx, "flight", cancelBooking.With("LH1"))
-		return 0, Do(ctx, "flight", func(context.Context) error {
-			close(begun)
-			<-never
-			return nil
-		})
-	})
 	serveCancellations(k, j, nil)
-	run := begin(k, wf, 1)
-	<-begun
+	run := beginStuck(k, newTestWorker(t, k.c, WorkerConfig{}))
 	k.cancel(run.ID(), Grace(time.Hour))
 	waitFor(t, "the execution is told", k.executionOf(k.c, run.ID()).stopped)
 	k.cancel(run.ID(), Grace(time.Millisecond))
 	failureOf(k, run, StatusCancelled)
-	if got := j.String(); got != "cancel:LH1" {
-		t.Errorf("happened: %s", got)
-	}
+	j.want(t, "cancel:LH1")
 }
 
-// TestCancelOfARunWhoseWorkerIsGone: nobody claims the run any more, and a coordinator ends it when the grace is over.
+// TestCancelOfARunWhoseWorkerIsGone: no worker claims the run, and a coordinator ends it once the grace is over.
 func TestCancelOfARunWhoseWorkerIsGone(t *testing.T) {
 	k := newKit(t)
-	wf := Define[int, int]("trip", noRetry)
 	j := &journal{}
-	w := newTestWorker(t, newTestClient(t, k.pool), unwatched)
-	begun, never := make(chan struct{}), make(chan struct{})
-	defer close(never)
-	Handle(w, wf, func(ctx Context, _ int) (int, error) {
-		Compensate(ctx, "flight", cancelBooking.With("LH1"))
-		return 0, Do(ctx, "flight", func(context.Context) error {
-			close(begun)
-			<-never
-			return nil
-		})
-	})
-	startWorker(t, w)
-	run := begin(k, wf, 1)
-	<-begun
+	run := beginStuck(k, newTestWorker(t, newTestClient(t, k.pool), unwatched))
 	k.takeAway(run.ID())
 	k.cancel(run.ID(), Reason("gone"), Grace(time.Millisecond))
 	k.exec(`UPDATE kagzi.workflow_runs SET task_queue = 'nobody', deadline_at = now() - interval '1 h', available_at = now() - interval '1 h' WHERE run_id = $1`, string(run.ID()))
@@ -167,17 +120,15 @@ func TestCancelOfARunWhoseWorkerIsGone(t *testing.T) {
 	}()
 	re := failureOf(k, run, StatusCancelled)
 	mustContain(t, re, "cancelled: gone")
-	if got := j.String(); got != "cancel:LH1" {
-		t.Errorf("happened: %s", got)
-	}
+	j.want(t, "cancel:LH1")
 	leave()
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
 }
 
-// TestCancelDuringTheLastCompensation cancels a failed run while its last compensation is under way: that it was cancelled is how it
-// ends.
+// TestCancelDuringTheLastCompensation cancels a failed run while its last compensation is under way: the run ends as
+// cancelled.
 func TestCancelDuringTheLastCompensation(t *testing.T) {
 	k := newKit(t)
 	wf := Define[int, int]("wf", noRetry)
@@ -198,13 +149,13 @@ func TestCancelDuringTheLastCompensation(t *testing.T) {
 	endsAs(k, run, StatusCancelled)
 }
 
-// TestReasonOfACancel: the failure of the attempt that was under way does not replace what the cancel says.
+// TestReasonOfACancel: the attempt under way fails, and its error does not replace the reason of the cancel.
 func TestReasonOfACancel(t *testing.T) {
 	k := newKit(t)
 	wf := Define[int, int]("wf", RetryPolicy{MaxAttempts: 3, Backoff: time.Hour})
 	j := &journal{}
 	w := newTestWorker(t, newTestClient(t, k.pool), unwatched)
-	Handle(w, wf, trip(j, func(Context) error { return errors.New("broken") }))
+	Handle(w, wf, trip(j, breaks))
 	hung, release := hangAt(w, "finish")
 	startWorker(t, w)
 	run := begin(k, wf, 7)
@@ -215,14 +166,13 @@ func TestReasonOfACancel(t *testing.T) {
 	mustContain(t, failureOf(k, run, StatusCancelled), "cancelled: no holidays")
 }
 
-// TestCancelInTx cancels in the caller's transaction: what is compensated begins with its commit.
+// TestCancelInTx cancels in the caller's transaction: the compensations begin with its commit.
 func TestCancelInTx(t *testing.T) {
 	k := newKit(t)
-	wf := Define[int, int]("trip", noRetry)
 	j := &journal{}
-	serve(k, wf, trip(j, sleepLong))
+	serve(k, travel, trip(j, sleepLong))
 	serveCancellations(k, j, nil)
-	run := begin(k, wf, 7)
+	run := begin(k, travel, 7)
 	k.waitStatus(run.ID(), StatusSleeping)
 	tx := k.callersTx()
 	if err := run.Cancel(k.ctx, InTx(tx)); err != nil {
@@ -234,13 +184,11 @@ func TestCancelInTx(t *testing.T) {
 	}
 	commitTx(t, tx)
 	failureOf(k, run, StatusCancelled)
-	if got := j.String(); got != undone {
-		t.Errorf("happened: %s", got)
-	}
+	j.want(t, undone)
 }
 
-// TestRefusedCancelInTx shows that a refused Cancel changes nothing in the caller's transaction: neither the children
-// of a run that was quarantined.
+// TestRefusedCancelInTx: a refused Cancel changes nothing in the caller's transaction, not even the children of a
+// quarantined run.
 func TestRefusedCancelInTx(t *testing.T) {
 	k := newKit(t)
 	child, parent := Define[int, int]("child"), Define[int, int]("parent", noRetry)

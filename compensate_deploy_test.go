@@ -7,14 +7,13 @@ import (
 	"testing"
 )
 
-// TestRegisteredAnewByADeploy changes what a run registers while it is asleep: that is registered once, and its last input
-// counts, also if a replay after that stops in between.
+// TestRegisteredAnewByADeploy deploys other code while a run sleeps: its compensations are registered once more, and the
+// last input counts, even if a later replay stops before it.
 func TestRegisteredAnewByADeploy(t *testing.T) {
 	k := newKit(t)
-	wf := Define[int, int]("trip", noRetry)
 	j := &journal{}
 	var deployed, stops atomic.Bool
-	serve(k, wf, func(ctx Context, _ int) (int, error) {
+	serve(k, travel, func(ctx Context, _ int) (int, error) {
 		inputs := []string{"a", "b"}
 		if deployed.Load() {
 			inputs = []string{"A", "B"}
@@ -28,7 +27,7 @@ func TestRegisteredAnewByADeploy(t *testing.T) {
 		return 0, naps(ctx, 3)
 	})
 	serveCancellations(k, j, nil)
-	run := begin(k, wf, 1)
+	run := begin(k, travel, 1)
 	k.waitStatus(run.ID(), StatusSleeping, "timer nap0")
 	deployed.Store(true)
 	k.throughNaps(run.ID(), 0, 1)
@@ -39,18 +38,15 @@ func TestRegisteredAnewByADeploy(t *testing.T) {
 	if a := k.steps(run.ID())["x#compensation"]; len(a) != 4 {
 		t.Errorf("x has %d registrations, want 4: %+v", len(a), a)
 	}
-	if got := j.String(); got != "cancel:B" {
-		t.Errorf("happened: %s", got)
-	}
+	j.want(t, "cancel:B")
 }
 
-// TestADeployChangesWhatIsRegisteredBeforeAStep: the step has registered its result, which counts.
+// TestADeployChangesWhatIsRegisteredBeforeAStep: the step has registered its result, and that counts.
 func TestADeployChangesWhatIsRegisteredBeforeAStep(t *testing.T) {
 	k := newKit(t)
-	wf := Define[int, int]("trip", noRetry)
 	j := &journal{}
 	var deployed atomic.Bool
-	serve(k, wf, func(ctx Context, _ int) (int, error) {
+	serve(k, travel, func(ctx Context, _ int) (int, error) {
 		order := "order 7"
 		if deployed.Load() {
 			order = "order seven"
@@ -62,7 +58,7 @@ func TestADeployChangesWhatIsRegisteredBeforeAStep(t *testing.T) {
 		return 0, naps(ctx, 3)
 	})
 	serveCancellations(k, j, nil)
-	run := begin(k, wf, 1)
+	run := begin(k, travel, 1)
 	k.waitStatus(run.ID(), StatusSleeping, "timer nap0")
 	deployed.Store(true)
 	k.throughNaps(run.ID(), 0, 1)
@@ -72,7 +68,5 @@ func TestADeployChangesWhatIsRegisteredBeforeAStep(t *testing.T) {
 	if a := k.steps(run.ID())["flight#compensation"]; len(a) != 4 {
 		t.Errorf("flight has %d registrations, want 4", len(a))
 	}
-	if got := j.String(); got != "cancel:LH 1" {
-		t.Errorf("happened: %s", got)
-	}
+	j.want(t, "cancel:LH 1")
 }

@@ -8,64 +8,54 @@ import (
 	"testing"
 )
 
-// TestCompensationFails: the others run, the run says what is left, and Resume goes on with that.
-func TestCompensationFails(t *testing.T) {
-	k := newKit(t)
-	wf := Define[int, int]("trip", noRetry)
-	j := &journal{}
-	var closed atomic.Bool
-	closed.Store(true)
-	serve(k, wf, trip(j, func(Context) error { return errors.New("broken") }))
-	serveCancellations(k, j, func(what string) error {
-		if what == "hotel7" && closed.Load() {
-			return errors.New("the hotel is closed")
+// beginClosed starts a trip that fails, and undoing what fails with err until open is called.
+func beginClosed(k *kit, j *journal, what string, err error) (run *Run[int], open func()) {
+	k.t.Helper()
+	var opened atomic.Bool
+	serve(k, travel, trip(j, breaks))
+	serveCancellations(k, j, func(other string) error {
+		if other == what && !opened.Load() {
+			return err
 		}
 		return nil
 	})
-	run := begin(k, wf, 7)
+	return begin(k, travel, 7), func() { opened.Store(true) }
+}
+
+// TestCompensationFails: the other compensations run, the run's error names the one that failed, and Resume runs it again.
+func TestCompensationFails(t *testing.T) {
+	k := newKit(t)
+	j := &journal{}
+	run, open := beginClosed(k, j, "hotel7", errors.New("the hotel is closed"))
 	re := failureOf(k, run, StatusFailed)
 	if re.Kind != KindCompensation {
 		t.Errorf("the run ended with %v", re)
 	}
 	mustContain(t, re, "hotel#compensation", "the hotel is closed", "broken")
-	if got := j.String(); got != "flight hotel car cancel:car7 cancel:flight7" {
-		t.Errorf("happened: %s", got)
-	}
+	j.want(t, "flight hotel car cancel:car7 cancel:flight7")
 	if _, err := k.c.Fork(k.ctx, run.ID(), "hotel"); !errors.Is(err, ErrCompensated) {
 		t.Errorf("Fork: %v", err)
 	}
 	k.resume(run.ID())
 	failureOf(k, run, StatusFailed)
-	closed.Store(false)
+	open()
 	k.resume(run.ID())
 	if re := failureOf(k, run, StatusFailed); re.Kind != KindUnknown || re.Message != "broken" {
 		t.Errorf("the run ended with %v", re)
 	}
-	if got := j.String(); got != "flight hotel car cancel:car7 cancel:flight7 cancel:hotel7" {
-		t.Errorf("happened: %s", got)
-	}
+	j.want(t, "flight hotel car cancel:car7 cancel:flight7 cancel:hotel7")
 	if err := k.c.Resume(k.ctx, run.ID()); !errors.Is(err, ErrCompensated) {
 		t.Errorf("Resume: %v", err)
 	}
 }
 
-// TestCompensationResumed: people resume the compensation itself, and then the run, which runs nothing twice.
+// TestCompensationResumed resumes the failed compensation itself and then the run, which runs nothing twice.
 func TestCompensationResumed(t *testing.T) {
 	k := newKit(t)
-	wf := Define[int, int]("trip", noRetry)
 	j := &journal{}
-	var closed atomic.Bool
-	closed.Store(true)
-	serve(k, wf, trip(j, func(Context) error { return errors.New("broken") }))
-	serveCancellations(k, j, func(what string) error {
-		if what == "car7" && closed.Load() {
-			return Permanent(errors.New("closed"))
-		}
-		return nil
-	})
-	run := begin(k, wf, 7)
+	run, open := beginClosed(k, j, "car7", Permanent(errors.New("closed")))
 	failureOf(k, run, StatusFailed)
-	closed.Store(false)
+	open()
 	of := k.steps(run.ID())["car#compensation"][0].Child
 	k.resume(of)
 	k.waitStatus(of, StatusCompleted)
@@ -73,12 +63,10 @@ func TestCompensationResumed(t *testing.T) {
 	if re := failureOf(k, run, StatusFailed); re.Kind != KindUnknown {
 		t.Errorf("the run ended with %v", re)
 	}
-	if got := j.String(); got != "flight hotel car cancel:hotel7 cancel:flight7 cancel:car7" {
-		t.Errorf("happened: %s", got)
-	}
+	j.want(t, "flight hotel car cancel:hotel7 cancel:flight7 cancel:car7")
 }
 
-// TestManyFailedCompensations: of the errors of compensations a run keeps as much as of any error.
+// TestManyFailedCompensations: the error of a run that lists failed compensations is cut to the length of any error.
 func TestManyFailedCompensations(t *testing.T) {
 	k := newKit(t)
 	wf, undo := Define[int, int]("wf", noRetry), Define[int, int]("undo", noRetry)

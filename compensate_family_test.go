@@ -56,7 +56,7 @@ func TestCompensationsOfAFamily(t *testing.T) {
 }
 
 // TestResumeWhileTheChildCompensates resumes a parent while the child that was cancelled with it runs its compensations:
-// it starts another.
+// the parent starts another child.
 func TestResumeWhileTheChildCompensates(t *testing.T) {
 	k := newKit(t)
 	child, parent := Define[int, int]("child", noRetry), Define[int, int]("parent", noRetry)
@@ -88,13 +88,13 @@ func TestResumeWhileTheChildCompensates(t *testing.T) {
 	endsAs(k, run, StatusCompleted)
 }
 
-// TestCompensationsOfACompensation: one that fails has its own run before the next begins.
+// TestCompensationsOfACompensation: the compensations of a compensation that fails run before the next one begins.
 func TestCompensationsOfACompensation(t *testing.T) {
 	k := newKit(t)
-	wf, nested := Define[int, int]("trip", noRetry), Define[string, int]("nested", noRetry)
+	nested := Define[string, int]("nested", noRetry)
 	j := &journal{}
 	w := newTestWorker(t, k.c, WorkerConfig{})
-	Handle(w, wf, func(ctx Context, _ int) (int, error) {
+	Handle(w, travel, func(ctx Context, _ int) (int, error) {
 		Compensate(ctx, "first", cancelBooking.With("first"))
 		Compensate(ctx, "last", nested.With("last"))
 		return 0, errors.New("broken")
@@ -105,10 +105,8 @@ func TestCompensationsOfACompensation(t *testing.T) {
 	})
 	startWorker(t, w)
 	serveCancellations(k, j, nil)
-	if re := failureOf(k, begin(k, wf, 1), StatusFailed); re.Kind != KindCompensation {
+	if re := failureOf(k, begin(k, travel, 1), StatusFailed); re.Kind != KindCompensation {
 		t.Errorf("the run ended with %v", re)
 	}
-	if got := j.String(); got != "cancel:last inner cancel:first" {
-		t.Errorf("happened: %s", got)
-	}
+	j.want(t, "cancel:last inner cancel:first")
 }

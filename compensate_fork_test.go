@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestForkInheritsNoCompensations forks runs that have completed, and lets the forks fail: what belongs to steps that the
-// fork has from the old run is the old run's to undo, unless it is inherited.
+// TestForkInheritsNoCompensations forks completed runs and lets the forks fail: the compensations of steps copied from the
+// old run stay with the old run, unless they are inherited.
 func TestForkInheritsNoCompensations(t *testing.T) {
 	t.Parallel()
 	inherited := []RestartOption{InheritCompensations()}
@@ -20,7 +20,7 @@ func TestForkInheritsNoCompensations(t *testing.T) {
 		"Before":          {"flight", nil, "cancel:van cancel:Ritz cancel:LH1"},
 		"RegisteredTwice": {"hotel", nil, "cancel:van cancel:Ritz"},
 		"AfterBoth":       {"car", nil, "cancel:van"},
-		"AtTheEnd":        {"mail", nil, "cancel:van"}, // nothing of this name, and nothing after it, is the old run's
+		"AtTheEnd":        {"mail", nil, "cancel:van"}, // the old run registered nothing under this name or after it
 		"Later":           {"bill", nil, ""},
 		"InheritedHotel":  {"hotel", inherited, "cancel:van cancel:Ritz cancel:LH1"},
 		"InheritedCar":    {"car", inherited, "cancel:van cancel:Ritz cancel:LH1"},
@@ -28,10 +28,9 @@ func TestForkInheritsNoCompensations(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := newKit(t)
-			wf := Define[int, int]("trip", noRetry)
 			j := &journal{}
 			var fail atomic.Bool
-			serve(k, wf, func(ctx Context, _ int) (int, error) {
+			serve(k, travel, func(ctx Context, _ int) (int, error) {
 				Compensate(ctx, "flight", cancelBooking.With("a flight")) // replaced by what the step returns
 				if _, err := Step(ctx, "flight", func(context.Context) (string, error) { return "LH1", nil }, UndoneBy(cancelBooking)); err != nil {
 					return 0, err
@@ -57,7 +56,7 @@ func TestForkInheritsNoCompensations(t *testing.T) {
 				})
 			})
 			serveCancellations(k, j, nil)
-			run := begin(k, wf, 7)
+			run := begin(k, travel, 7)
 			resultOf(k, run)
 			fail.Store(true)
 			endsUndone(k, run, tt.from, tt.opts, j, tt.want)
@@ -65,7 +64,7 @@ func TestForkInheritsNoCompensations(t *testing.T) {
 	}
 }
 
-// endsUndone forks the run and fails the test unless the fork fails and cancels what is wanted.
+// endsUndone forks the run and fails the test unless the fork fails and j is then as wanted.
 func endsUndone(k *kit, run *Run[int], from string, opts []RestartOption, j *journal, want string) {
 	k.t.Helper()
 	id, err := k.c.Fork(k.ctx, run.ID(), from, opts...)
@@ -73,16 +72,13 @@ func endsUndone(k *kit, run *Run[int], from string, opts []RestartOption, j *jou
 		k.t.Fatal(err)
 	}
 	waitFor(k.t, "the fork has ended", func() bool { return k.infoOf(id).Status == StatusFailed })
-	if got := j.String(); got != want {
-		k.t.Errorf("happened: %q, want %q", got, want)
-	}
+	j.want(k.t, want)
 }
 
-// TestForkWhileABranchIsAtItsStep forks a run from a moment when another branch has registered the compensation of the step
-// that it is at: the fork executes that step, and so has the compensation, whatever was recorded elsewhere meanwhile.
+// TestForkWhileABranchIsAtItsStep forks a run as of a moment when a branch has registered a compensation and is at its
+// step: the fork executes that step, and so has the compensation, whatever other branches recorded meanwhile.
 func TestForkWhileABranchIsAtItsStep(t *testing.T) {
 	k := newKit(t)
-	wf := Define[int, int]("trip", noRetry)
 	j := &journal{}
 	booking, boarding := make(chan struct{}), make(chan struct{})
 	var again atomic.Bool
@@ -100,11 +96,11 @@ func TestForkWhileABranchIsAtItsStep(t *testing.T) {
 			return nil
 		})
 	}
-	serve(k, wf, func(ctx Context, _ int) (int, error) {
+	serve(k, travel, func(ctx Context, _ int) (int, error) {
 		err := Parallel(ctx, "legs", map[string]func(Context) error{
 			"air": func(ctx Context) error {
 				Compensate(ctx, "flight", cancelBooking.With("flight"))
-				Patched(ctx, "seats") // recorded with what follows, and nothing that was done
+				Patched(ctx, "seats") // recorded with the next step, and executes nothing itself
 				return leg(ctx, "book", booking, boarding)
 			},
 			"land": func(ctx Context) error {
@@ -117,7 +113,7 @@ func TestForkWhileABranchIsAtItsStep(t *testing.T) {
 		return 1, err
 	})
 	serveCancellations(k, j, nil)
-	run := begin(k, wf, 1)
+	run := begin(k, travel, 1)
 	resultOf(k, run)
 	again.Store(true)
 	endsUndone(k, run, "legs/land/bus", nil, j, "cancel:flight")

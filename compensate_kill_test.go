@@ -17,14 +17,14 @@ import (
 
 var saga = Define[int, int]("saga", RetryPolicy{MaxAttempts: 1})
 
-// unsaga is what undoes one step of a saga: it fails at first, for longer than waits stay in memory.
-var unsaga = Define[string, int]("unsaga", RetryPolicy{MaxAttempts: 1})
+// undoSaga compensates one step of a saga. Its first attempt may fail, and its backoff outlasts what stays in memory.
+var undoSaga = Define[string, int]("undoSaga", RetryPolicy{MaxAttempts: 1})
 
 // saga registers three compensations, each before the step that it undoes, and then sleeps to be cancelled, or fails.
 func (l workload) saga(ctx Context, n int) (int, error) {
 	h := fmt.Sprint(n)
 	for _, name := range []string{"a", "b", "c"} {
-		Compensate(ctx, name, unsaga.With(string(ctx.RunID())+"_"+name))
+		Compensate(ctx, name, undoSaga.With(string(ctx.RunID())+"_"+name))
 		var err error
 		if h, err = l.step(ctx, name, h); err != nil {
 			return 0, err
@@ -38,7 +38,7 @@ func (l workload) saga(ctx Context, n int) (int, error) {
 	return 0, errors.New("out of stock")
 }
 
-func (l workload) unsaga(ctx Context, of string) (int, error) {
+func (l workload) undoSaga(ctx Context, of string) (int, error) {
 	lease := ctx.(*branch).e.run.Lease
 	return 0, Do(ctx, of, func(ctx context.Context) error {
 		defer l.begin(ctx, lease)()

@@ -1,26 +1,24 @@
 package kagzi
 
 import (
-	"errors"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 )
 
-// soonEnough is how long nothing that somebody's lock holds up may hold up anything else.
+// soonEnough is how long an operation may take while another transaction holds a lock that it can do without.
 const soonEnough = 10 * time.Second
 
-// TestLockedRunHoldsUpNoCompensations has somebody's open transaction lock a run whose next compensation is due: a
-// coordinator goes on with the others.
+// TestLockedRunHoldsUpNoCompensations locks a run whose next compensation is due, in an open transaction: a coordinator
+// goes on with the other runs.
 func TestLockedRunHoldsUpNoCompensations(t *testing.T) {
 	k := newKit(t)
-	wf := Define[int, int]("trip", noRetry)
 	j := &journal{}
 	goOn := make(chan struct{})
-	stop := serve(k, wf, trip(j, func(Context) error { return errors.New("broken") }))
+	stop := serve(k, travel, trip(j, breaks))
 	serveCancellations(k, j, func(string) error { <-goOn; return nil })
-	locked, other := begin(k, wf, 1), begin(k, wf, 2)
+	locked, other := begin(k, travel, 1), begin(k, travel, 2)
 	for _, r := range []*Run[int]{locked, other} {
 		k.waitStatus(r.ID(), StatusSleeping, "compensation car")
 	}
@@ -46,14 +44,13 @@ func TestLockedRunHoldsUpNoCompensations(t *testing.T) {
 	failureOf(k, other, StatusFailed)
 }
 
-// TestLockedRunHoldsUpNoDrain has somebody's open transaction lock a run when its outcome is decided: the worker, which is
-// to start the first compensation, drains. A coordinator starts it.
+// TestLockedRunHoldsUpNoDrain locks a run, in an open transaction, when its outcome is decided: the worker that is to
+// start the first compensation drains all the same, and a coordinator starts it.
 func TestLockedRunHoldsUpNoDrain(t *testing.T) {
 	k := newKit(t)
-	wf := Define[int, int]("trip", noRetry)
 	j := &journal{}
 	w := newTestWorker(t, newTestClient(t, k.pool), WorkerConfig{NoCoordinator: true})
-	Handle(w, wf, trip(j, func(Context) error { return errors.New("broken") }))
+	Handle(w, travel, trip(j, breaks))
 	tx, locked := k.callersTx(), make(chan struct{})
 	w.failpoint = func(point string, _ uuid.UUID) {
 		select {
@@ -69,7 +66,7 @@ func TestLockedRunHoldsUpNoDrain(t *testing.T) {
 		}
 	}
 	stop := startWorker(t, w)
-	run := begin(k, wf, 7)
+	run := begin(k, travel, 7)
 	<-locked
 	begun := time.Now()
 	if err := stop(); err != nil {
@@ -84,7 +81,5 @@ func TestLockedRunHoldsUpNoDrain(t *testing.T) {
 		t.Error(err)
 	}
 	failureOf(k, run, StatusFailed)
-	if got := j.String(); got != undone {
-		t.Errorf("happened: %s", got)
-	}
+	j.want(t, undone)
 }

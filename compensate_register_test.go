@@ -11,13 +11,12 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// TestUndoneBy registers with the result of a step what undoes it.
+// TestUndoneBy registers a compensation together with the result of its step, which is its input.
 func TestUndoneBy(t *testing.T) {
 	k := newKit(t)
-	wf := Define[int, int]("trip", noRetry)
 	j := &journal{}
 	var attempts atomic.Int64
-	serve(k, wf, func(ctx Context, _ int) (int, error) {
+	serve(k, travel, func(ctx Context, _ int) (int, error) {
 		Compensate(ctx, "hotel", cancelBooking.With("hotel?"))
 		Compensate(ctx, "car", cancelBooking.With("car?"))
 		if _, err := Step(ctx, "flight", func(context.Context) (string, error) {
@@ -41,15 +40,13 @@ func TestUndoneBy(t *testing.T) {
 		return 0, err
 	})
 	serveCancellations(k, j, nil)
-	run := begin(k, wf, 1)
+	run := begin(k, travel, 1)
 	for _, night := range []string{"timer night", "timer another night"} {
 		k.waitStatus(run.ID(), StatusSleeping, night)
 		k.forward(run.ID())
 	}
 	failureOf(k, run, StatusFailed)
-	if got := j.String(); got != "cancel:Ritz cancel:LH1 cancel:car?" {
-		t.Errorf("happened: %s", got)
-	}
+	j.want(t, "cancel:Ritz cancel:LH1 cancel:car?")
 	for step, n := range map[string]int{"flight#compensation": 1, "hotel#compensation": 2, "car#compensation": 1} {
 		if a := k.steps(run.ID())[step]; len(a) != n {
 			t.Errorf("%s has %d registrations, want %d: %+v", step, len(a), n, a)
@@ -57,13 +54,12 @@ func TestUndoneBy(t *testing.T) {
 	}
 }
 
-// TestRegisteredAgain: the last registration under a name counts, replays register nothing, and what returns to an earlier
-// input is registered again.
+// TestRegisteredAgain: the last registration under a name counts, replays register nothing, and an earlier input that
+// comes back is registered again.
 func TestRegisteredAgain(t *testing.T) {
 	k := newKit(t)
-	wf := Define[int, int]("trip", noRetry)
 	j := &journal{}
-	serve(k, wf, func(ctx Context, _ int) (int, error) {
+	serve(k, travel, func(ctx Context, _ int) (int, error) {
 		for i, input := range []string{"a", "b", "b", "a"} {
 			Compensate(ctx, "x", cancelBooking.With(input))
 			if i == 0 {
@@ -76,21 +72,19 @@ func TestRegisteredAgain(t *testing.T) {
 		return 0, errors.New("broken")
 	})
 	serveCancellations(k, j, nil)
-	run := begin(k, wf, 1)
+	run := begin(k, travel, 1)
 	for i := range 4 {
 		k.waitStatus(run.ID(), StatusSleeping, fmt.Sprint("timer night ", i))
 		k.forward(run.ID())
 	}
 	failureOf(k, run, StatusFailed)
-	if got := j.String(); got != "cancel:a cancel:y" {
-		t.Errorf("happened: %s", got)
-	}
+	j.want(t, "cancel:a cancel:y")
 	if a := k.steps(run.ID())["x#compensation"]; len(a) != 3 {
 		t.Errorf("x has %d registrations, want 3: %+v", len(a), a)
 	}
 }
 
-// TestWrongCompensations fail the run, before anything is recorded.
+// TestWrongCompensations: a wrong call fails the run before anything is recorded.
 func TestWrongCompensations(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestCompensate ends runs in all the ways there are, and looks at what is compensated.
+// TestCompensate ends runs in every possible way, and checks which compensations run.
 func TestCompensate(t *testing.T) {
 	t.Parallel()
 	broken := Permanent(errors.New("broken"))
@@ -66,11 +66,10 @@ func TestCompensate(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			k := newKit(t)
-			wf := Define[int, int]("trip", noRetry)
 			j := &journal{}
-			serve(k, wf, trip(j, tt.then))
+			serve(k, travel, trip(j, tt.then))
 			serveCancellations(k, j, nil)
-			run := begin(k, wf, 7, tt.opts...)
+			run := begin(k, travel, 7, tt.opts...)
 			if tt.end != nil {
 				tt.end(k, run)
 			}
@@ -79,9 +78,7 @@ func TestCompensate(t *testing.T) {
 			} else if re := failureOf(k, run, tt.status); re.Kind != tt.kind {
 				t.Errorf("kind %q, want %q: %v", re.Kind, tt.kind, re)
 			}
-			if got := j.String(); got != tt.want {
-				t.Errorf("happened: %s\nwant:     %s", got, tt.want)
-			}
+			j.want(t, tt.want)
 			if tt.want == undone {
 				for _, name := range []string{"car", "hotel", "flight"} {
 					a := k.steps(run.ID())[name+"#compensation"]
@@ -97,13 +94,12 @@ func TestCompensate(t *testing.T) {
 	}
 }
 
-// TestCompensationsNeedNoCodeOfTheRun: a run whose worker is gone is compensated by the worker that has the compensations.
+// TestCompensationsNeedNoCodeOfTheRun: the worker of a run is gone, and the worker of its compensations runs them.
 func TestCompensationsNeedNoCodeOfTheRun(t *testing.T) {
 	k := newKit(t)
-	wf := Define[int, int]("trip", noRetry)
 	j := &journal{}
-	stop := serve(k, wf, trip(j, sleepLong))
-	run := begin(k, wf, 7)
+	stop := serve(k, travel, trip(j, sleepLong))
+	run := begin(k, travel, 7)
 	k.waitStatus(run.ID(), StatusSleeping)
 	if err := stop(); err != nil {
 		t.Fatal(err)
@@ -113,19 +109,15 @@ func TestCompensationsNeedNoCodeOfTheRun(t *testing.T) {
 	if re := failureOf(k, run, StatusCancelled); !strings.Contains(re.Message, "gone") {
 		t.Errorf("the run ended with %v", re)
 	}
-	if got := j.String(); got != undone {
-		t.Errorf("happened: %s", got)
-	}
+	j.want(t, undone)
 }
 
-// TestCompensatingRun looks at a run that waits for its compensations: it is told so, counts as active, and nobody claims
-// it.
+// TestCompensatingRun: a run that waits for its compensations says so, counts as active, and is not claimed.
 func TestCompensatingRun(t *testing.T) {
 	k := newKit(t)
-	wf := Define[int, int]("trip", noRetry)
 	j := &journal{}
-	serve(k, wf, trip(j, func(Context) error { return errors.New("broken") }))
-	run := begin(k, wf, 7, ID("trip"))
+	serve(k, travel, trip(j, breaks))
+	run := begin(k, travel, 7, ID("trip"))
 	info := k.waitStatus(run.ID(), StatusSleeping, "compensation car")
 	if info.Kind != KindUnknown || info.Error != "broken" || info.Attempts != 1 {
 		t.Errorf("the run is %+v", info)
@@ -143,9 +135,7 @@ func TestCompensatingRun(t *testing.T) {
 	}
 	serveCancellations(k, j, nil)
 	failureOf(k, run, StatusCancelled)
-	if got := j.String(); got != undone {
-		t.Errorf("happened: %s", got)
-	}
+	j.want(t, undone)
 	if err := k.c.Resume(k.ctx, run.ID()); !errors.Is(err, ErrCompensated) {
 		t.Errorf("Resume: %v", err)
 	}
@@ -154,12 +144,11 @@ func TestCompensatingRun(t *testing.T) {
 	}
 }
 
-// TestTerminateEndsCompensations ends a run, and the compensation that is under way. Resume goes on with what is left.
+// TestTerminateEndsCompensations terminates a run with the compensation that is under way. Resume runs what is left.
 func TestTerminateEndsCompensations(t *testing.T) {
 	k := newKit(t)
-	wf := Define[int, int]("trip", noRetry)
-	serve(k, wf, trip(&journal{}, func(Context) error { return errors.New("broken") }))
-	run := begin(k, wf, 7)
+	serve(k, travel, trip(&journal{}, breaks))
+	run := begin(k, travel, 7)
 	k.waitStatus(run.ID(), StatusSleeping, "compensation car")
 	if err := k.c.Terminate(k.ctx, run.ID()); err != nil {
 		t.Fatal(err)
@@ -184,13 +173,12 @@ func TestTerminateEndsCompensations(t *testing.T) {
 	}
 }
 
-// TestQuarantinedIsNotCompensated: what people are to look at stays as it is, until they resume it.
+// TestQuarantinedIsNotCompensated: a quarantined run runs no compensation before somebody resumes it.
 func TestQuarantinedIsNotCompensated(t *testing.T) {
 	k := newKit(t)
-	wf := Define[int, int]("trip", noRetry)
 	j := &journal{}
 	var right atomic.Bool
-	serve(k, wf, func(ctx Context, n int) (int, error) {
+	serve(k, travel, func(ctx Context, n int) (int, error) {
 		Compensate(ctx, "flight", cancelBooking.With("flight"))
 		if err := Do(ctx, "book", func(context.Context) error { return nil }); err != nil {
 			return 0, err
@@ -204,7 +192,7 @@ func TestQuarantinedIsNotCompensated(t *testing.T) {
 		return 0, errors.New("broken")
 	})
 	serveCancellations(k, j, nil)
-	run := begin(k, wf, 1)
+	run := begin(k, travel, 1)
 	k.waitStatus(run.ID(), StatusSleeping, "timer night")
 	k.exec(`UPDATE kagzi.step_runs SET step_kind = 'FUNCTION' WHERE step_id = 'night'`)
 	k.forward(run.ID())
@@ -215,25 +203,20 @@ func TestQuarantinedIsNotCompensated(t *testing.T) {
 	right.Store(true)
 	k.resume(run.ID())
 	failureOf(k, run, StatusFailed)
-	if got := j.String(); got != "cancel:flight" {
-		t.Errorf("happened: %s", got)
-	}
+	j.want(t, "cancel:flight")
 }
 
-// TestACoordinatorGoesOnWithCompensations: who ended a compensation died before the next step was taken.
+// TestACoordinatorGoesOnWithCompensations: the worker that ended a compensation died before it started the next.
 func TestACoordinatorGoesOnWithCompensations(t *testing.T) {
 	k := newKit(t)
-	wf := Define[int, int]("trip", noRetry)
 	j := &journal{}
-	serve(k, wf, trip(j, func(Context) error { return errors.New("broken") }))
-	run := begin(k, wf, 7)
+	serve(k, travel, trip(j, breaks))
+	run := begin(k, travel, 7)
 	k.waitStatus(run.ID(), StatusSleeping, "compensation car")
-	// Its end, as one that died after the commit has left it.
+	// The end of the first compensation, as a worker leaves it that dies after the commit.
 	k.exec(`UPDATE kagzi.workflow_runs SET status = 'COMPLETED', started_at = now(), finished_at = now(), available_at = NULL WHERE workflow_type = 'cancel-booking'`)
 	k.exec(wakeRun, string(run.ID()))
 	serveCancellations(k, j, nil)
 	failureOf(k, run, StatusFailed)
-	if got := j.String(); got != "flight hotel car cancel:hotel7 cancel:flight7" {
-		t.Errorf("happened: %s", got)
-	}
+	j.want(t, "flight hotel car cancel:hotel7 cancel:flight7")
 }

@@ -159,7 +159,5 @@ func TestDeadlineWithCompensationsNeedsNoWorker(t *testing.T) {
 		t.Errorf("the parent: %v", err)
 	}
 	wantDeadline(t, k.infoOf(id).failure())
-	if got := j.String(); got != undone {
-		t.Errorf("happened: %s, want %s", got, undone)
-	}
+	j.want(t, undone)
 }

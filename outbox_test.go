@@ -64,9 +64,7 @@ func TestRegistrationDoesNotOvertakeABusyStart(t *testing.T) {
 	j := &journal{}
 	serveCancellations(k, j, nil)
 	failureOf(k, run, StatusCancelled)
-	if j.String() != "cancel:it" {
-		t.Errorf("happened: %s", j)
-	}
+	j.want(t, "cancel:it")
 }
 
 // TestStepDoesNotOvertakeABusyDecision has what a branch read go with the next record below it, which meets somebody's open

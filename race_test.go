@@ -171,9 +171,7 @@ func TestLoserThatRegisters(t *testing.T) {
 	})
 	serveCancellations(k, j, nil)
 	endsAs(k, begin(k, wf, 1), StatusFailed)
-	if got := j.String(); got != "cancel:root" {
-		t.Errorf("happened: %s", got)
-	}
+	j.want(t, "cancel:root")
 }
 
 // TestWinnerIsCancelledInItsReplay has a run fail while a branch is on its way past a race that it has recorded, with code

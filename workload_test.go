@@ -215,7 +215,7 @@ func handleWorkloads(w *Worker, led *ledger, reach func(string)) {
 	Handle(w, mailed, l.mailed)
 	Handle(w, holding, l.hold)
 	Handle(w, saga, l.saga)
-	Handle(w, unsaga, l.unsaga)
+	Handle(w, undoSaga, l.undoSaga)
 	Handle(w, oneStep, func(ctx Context, n int) (string, error) { return l.step(ctx, "one", strconv.Itoa(n)) })
 	Handle(w, oneTx, func(ctx Context, n int) (string, error) { return l.tx(ctx, "one", strconv.Itoa(n)) })
 	Handle(w, nothing, func(_ Context, n int) (string, error) { return strconv.Itoa(n), nil })
