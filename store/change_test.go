@@ -57,9 +57,7 @@ func TestCancel(t *testing.T) {
 		child := start(t, s, newRun(withParent(parent.RunID)))[0]
 		flush(t, s, &Flush{Parks: []*Park{sleep(parent, -1)}})
 		for range 2 {
-			if err := cancelled(s.Cancel(t.Context(), nil, child, "", 0)); err != nil {
-				t.Fatal(err)
-			}
+			mustCancel(t, s, child, "")
 		}
 		if row := look(t, s.pool, parent.RunID); row.Wakeups != 1 || !row.Due {
 			t.Errorf("row %+v", row)
@@ -151,9 +149,7 @@ func TestResume(t *testing.T) {
 			Records:  []*Record{record(rs[0], "step", "x")},
 			Finishes: []*Finish{{RunID: rs[0].RunID, Lease: rs[0].Lease, Status: Failed, ErrorKind: "kind", Error: "text"}, finish(rs[2])},
 		})
-		if err := cancelled(s.Cancel(t.Context(), nil, rs[1].RunID, "", 0)); err != nil {
-			t.Fatal(err)
-		}
+		mustCancel(t, s, rs[1].RunID, "")
 		for _, r := range rs[:2] {
 			resumed, err := s.Resume(t.Context(), nil, r.RunID, "")
 			if err != nil || resumed != (Resumed{Queue: "queue"}) {
@@ -186,9 +182,7 @@ func TestResume(t *testing.T) {
 		t.Parallel()
 		s := open(t)
 		id := start(t, s, newRun(withID("id")))[0]
-		if err := cancelled(s.Cancel(t.Context(), nil, id, "", 0)); err != nil {
-			t.Fatal(err)
-		}
+		mustCancel(t, s, id, "")
 		other := start(t, s, newRun(withID("id")))[0]
 		_, err := s.Resume(t.Context(), nil, id, "")
 		wantError(t, err, ErrIDConflict)
@@ -221,9 +215,7 @@ func TestResume(t *testing.T) {
 		t.Parallel()
 		s := open(t)
 		id := start(t, s, newRun(withID("id")))[0]
-		if err := cancelled(s.Cancel(t.Context(), nil, id, "", 0)); err != nil {
-			t.Fatal(err)
-		}
+		mustCancel(t, s, id, "")
 		taking := begin(t, s)
 		if _, err := s.Start(t.Context(), taking, []NewRun{newRun(withID("id"))}); err != nil {
 			t.Fatal(err)

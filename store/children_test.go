@@ -63,8 +63,7 @@ func TestStartOfAChild(t *testing.T) {
 		t.Parallel()
 		s := open(t)
 		r := running(t, s, 1)[0]
-		expire(t, s, r.RunID)
-		claim(t, s, request(1))
+		supersede(t, s, r)
 		rec := starting(r, "a")
 		flush(t, s, &Flush{Records: []*Record{rec}})
 		wantOutcome(t, "start", rec.Outcome, Lost)
@@ -81,9 +80,7 @@ func TestStartOfAChild(t *testing.T) {
 		wantOutcome(t, "start", rec.Outcome, Taken) // though input and type are the same
 		wantOutcome(t, "the one beside it", beside.Outcome, Done)
 		childless(t, s, rec)
-		if err := cancelled(s.Cancel(t.Context(), nil, holder, "", 0)); err != nil {
-			t.Fatal(err)
-		}
+		mustCancel(t, s, holder, "")
 		flush(t, s, &Flush{Records: []*Record{rec}})
 		wantOutcome(t, "start once the ID is free", rec.Outcome, Done)
 		twice := []*Record{starting(r, "c", withID("two")), starting(r, "d", withID("two"))}
@@ -183,8 +180,7 @@ func TestCancelChildren(t *testing.T) {
 		r := running(t, s, 1)[0]
 		rec := starting(r, "a", withDelay(time.Hour))
 		flush(t, s, &Flush{Records: []*Record{rec}})
-		expire(t, s, r.RunID)
-		claim(t, s, request(1))
+		supersede(t, s, r)
 		_, err := s.CancelChildren(t.Context(), held(r))
 		wantError(t, err, ErrLeaseLost)
 		if row := look(t, s.pool, rec.ChildRunID); row.Status != Pending {
@@ -235,9 +231,7 @@ func TestFamiliesDoNotDeadlock(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n := one[int](t, s.pool, `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`); n != 0 {
-		t.Errorf("%d deadlocks", n)
-	}
+	wantNoDeadlocks(t, s)
 	for _, r := range roots {
 		if row := look(t, s.pool, r.RunID); row.Status != Cancelled {
 			t.Errorf("a family's head is %s", row.Status)

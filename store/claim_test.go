@@ -356,8 +356,7 @@ func TestClaimRecoveries(t *testing.T) {
 			t.Fatalf("first recovery: %+v", c.Runs)
 		}
 		since := c.Runs[0].RecoveriesSince
-		expire(t, s, r.RunID)
-		r = claim(t, s, request(1)).Runs[0]
+		r = supersede(t, s, r)
 		if r.Recoveries != 2 || !r.RecoveriesSince.Equal(since) {
 			t.Errorf("second recovery: %+v, counted since %v", r, since)
 		}

@@ -53,8 +53,7 @@ func TestCancelMarks(t *testing.T) {
 		flush(t, s, f)
 		wantOutcome(t, "registration", more.Outcome, Done)
 		wantOutcome(t, "finish", f.Finishes[0].Outcome, Cancelling)
-		f = &Flush{Finishes: []*Finish{{RunID: r.RunID, Lease: r.Lease, Status: Cancelled, ErrorKind: "cancelled", Error: "of the worker's own"}}}
-		flush(t, s, f)
+		f = flushEnds(t, s, &Finish{RunID: r.RunID, Lease: r.Lease, Status: Cancelled, ErrorKind: "cancelled", Error: "of the worker's own"})
 		wantOutcome(t, "finish", f.Finishes[0].Outcome, Done)
 		wantOutcomeOf(t, s, r.RunID, "CANCELLED cancelled: run was cancelled: mine")
 		stepAll(t, s, f.Step)
@@ -68,9 +67,7 @@ func TestMarkWithoutAWorker(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	r := withCompensations(t, s, []string{"a"})
-	if err := cancelled(s.Cancel(t.Context(), nil, r.RunID, "mine", 0)); err != nil {
-		t.Fatal(err)
-	}
+	mustCancel(t, s, r.RunID, "mine")
 	p := sleep(r, time.Hour)
 	p.NotBefore = true // its step waits for its next attempt, say
 	flush(t, s, &Flush{Parks: []*Park{p}})
@@ -88,9 +85,7 @@ func TestMarkWithoutAWorker(t *testing.T) {
 	// One that has announced what never came to be just ends.
 	r = running(t, s, 1)[0]
 	flush(t, s, &Flush{Records: []*Record{registering(r, "a", 1, announcing)}})
-	if err := cancelled(s.Cancel(t.Context(), nil, r.RunID, "", 0)); err != nil {
-		t.Fatal(err)
-	}
+	mustCancel(t, s, r.RunID, "")
 	pass(t, s, 2*grace, r.RunID)
 	wantIDs(t, "ended", endOverdueRuns(t, s).Ended, r.RunID)
 	wantEnded(t, s, r.RunID, "CANCELLED cancelled: run was cancelled")
@@ -120,9 +115,7 @@ func TestCompensatingRunIsChanged(t *testing.T) {
 		}
 		runCompensations(t, s)
 		wantEnded(t, s, r.RunID, "CANCELLED cancelled: run was cancelled: mine")
-		if err := cancelled(s.Cancel(t.Context(), nil, r.RunID, "", 0)); err != nil {
-			t.Error(err)
-		}
+		mustCancel(t, s, r.RunID, "")
 		_, err := s.Resume(t.Context(), nil, r.RunID, "")
 		wantError(t, err, ErrCompensated)
 	})
@@ -177,11 +170,11 @@ func TestCompensatingRunIsChanged(t *testing.T) {
 			parent := r.RunID
 			if how == "Grandchild" {
 				child := withCompensations(t, s, []string{"b"}, withParent(r.RunID))
-				flush(t, s, &Flush{Finishes: []*Finish{failing(child)}})
+				flushEnds(t, s, failing(child))
 				parent = child.RunID
 			}
 			last := start(t, s, newRun(withParent(parent)))[0]
-			flush(t, s, &Flush{Finishes: []*Finish{failing(r)}})
+			flushEnds(t, s, failing(r))
 			compensate(t, s, parent)
 			compensate(t, s, r.RunID)
 			wantWaiting(t, s, r.RunID, "children")

@@ -21,14 +21,12 @@ func TestCompensationFails(t *testing.T) {
 		stepAll(t, s, []uuid.UUID{r.RunID})
 		return c.RunID
 	}
-	fails := func(c *ClaimedRun) { flush(t, s, &Flush{Finishes: []*Finish{failing(c)}}) }
+	fails := func(c *ClaimedRun) { flushEnds(t, s, failing(c)) }
 	cancels := func(c *ClaimedRun) {
-		if err := cancelled(s.Cancel(t.Context(), nil, c.RunID, "", 0)); err != nil {
-			t.Fatal(err)
-		}
+		mustCancel(t, s, c.RunID, "")
 	}
 	d, _, b := fail("d", fails), fail("c", fails), fail("b", cancels)
-	fail("a", func(c *ClaimedRun) { flush(t, s, &Flush{Finishes: []*Finish{finish(c)}}) })
+	fail("a", func(c *ClaimedRun) { flushEnds(t, s, finish(c)) })
 	const text = "not compensated: d#compensation: broken\nc#compensation: broken\nb#compensation: run was cancelled; the run ended because: broken (kind)"
 	wantEnded(t, s, r.RunID, "FAILED compensation: "+text)
 	wantCompensations(t, s, r.RunID, "d#compensation 1 FAILED undo d kind broken", "c#compensation 1 FAILED undo c kind broken",
@@ -38,24 +36,19 @@ func TestCompensationFails(t *testing.T) {
 
 	// One of them was put right by itself, and another is under way again.
 	for _, id := range []uuid.UUID{d, b} {
-		if _, err := s.Resume(t.Context(), nil, id, ""); err != nil {
-			t.Fatal(err)
-		}
+		mustResume(t, s, id)
 	}
 	again := claimCompensations(t, s)
 	for _, c := range again {
 		if c.RunID == d {
-			f := &Flush{Finishes: []*Finish{finish(c)}}
-			flush(t, s, f)
+			f := flushEnds(t, s, finish(c))
 			wantIDs(t, "to be stepped", f.Step) // the run is over
 		}
 	}
 	other := start(t, s, newRun(withID("id")))[0]
 	_, err = s.Resume(t.Context(), nil, r.RunID, "")
 	wantError(t, err, ErrIDConflict)
-	if err := cancelled(s.Cancel(t.Context(), nil, other, "", 0)); err != nil {
-		t.Fatal(err)
-	}
+	mustCancel(t, s, other, "")
 	resumed, err := s.Resume(t.Context(), nil, r.RunID, "mine")
 	if err != nil || resumed.Queue != "queue" || resumed.Ends == nil || len(resumed.Ends.Due) != 1 {
 		t.Fatalf("resumed %+v, error %v", resumed, err)
@@ -68,15 +61,14 @@ func TestCompensationFails(t *testing.T) {
 	wantCompensations(t, s, r.RunID, "d#compensation 1 COMPLETED undo d", "c#compensation 1 RUNNING undo c", "b#compensation 1 RUNNING undo b", "a#compensation 1 COMPLETED undo a")
 	_, err = s.Resume(t.Context(), nil, r.RunID, "")
 	wantError(t, err, ErrRunActive)
-	fail("c", func(c *ClaimedRun) { flush(t, s, &Flush{Finishes: []*Finish{finish(c)}}) })
+	fail("c", func(c *ClaimedRun) { flushEnds(t, s, finish(c)) })
 	wantWaiting(t, s, r.RunID, "compensation b") // which was not started anew
 	if more := claimCompensations(t, s); len(more) > 0 {
 		t.Errorf("claimed %+v", more)
 	}
 	for _, c := range again {
 		if c.RunID == b {
-			f := &Flush{Finishes: []*Finish{finish(c)}}
-			flush(t, s, f)
+			f := flushEnds(t, s, finish(c))
 			stepAll(t, s, f.Step)
 		}
 	}
@@ -96,13 +88,11 @@ func TestResumeEndsARun(t *testing.T) {
 	flush(t, s, &Flush{Parks: []*Park{sleep(parent, -1)}})
 	r := compensating(t, s, []string{"a"}, withParent(parent.RunID))
 	c := claimCompensation(t, s, "a")
-	flush(t, s, &Flush{Finishes: []*Finish{failing(c)}})
+	flushEnds(t, s, failing(c))
 	compensate(t, s, r.RunID)
 	wantEnded(t, s, r.RunID, "FAILED compensation: not compensated: a#compensation: broken; the run ended because: broken (kind)")
-	if _, err := s.Resume(t.Context(), nil, c.RunID, ""); err != nil {
-		t.Fatal(err)
-	}
-	flush(t, s, &Flush{Finishes: []*Finish{finish(claimCompensation(t, s, "a"))}})
+	mustResume(t, s, c.RunID)
+	flushEnds(t, s, finish(claimCompensation(t, s, "a")))
 	resumed, err := s.Resume(t.Context(), nil, r.RunID, "")
 	if err != nil || resumed.Ends == nil {
 		t.Fatalf("resumed %+v, error %v", resumed, err)
@@ -122,9 +112,7 @@ func TestCompensationIsDeleted(t *testing.T) {
 	exec(t, s.pool, `DELETE FROM kagzi.workflow_runs WHERE run_id = $1`, c.RunID)
 	compensate(t, s, r.RunID)
 	wantEnded(t, s, r.RunID, "FAILED compensation: not compensated: a#compensation: its run "+c.RunID.String()+" was deleted; the run ended because: broken (kind)")
-	if _, err := s.Resume(t.Context(), nil, r.RunID, ""); err != nil {
-		t.Fatal(err)
-	}
+	mustResume(t, s, r.RunID)
 	runCompensations(t, s)
 	wantEnded(t, s, r.RunID, "FAILED kind: broken")
 }

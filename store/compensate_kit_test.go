@@ -6,10 +6,9 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 )
 
-// registering is the record by which a run registers the compensation of a step, as the first under its name.
+// registering returns the record of a step's first registered compensation.
 func registering(r *ClaimedRun, step string, place int64, change ...func(*Record)) *Record {
 	rec := &Record{
 		StepRow: StepRow{
@@ -24,10 +23,21 @@ func registering(r *ClaimedRun, step string, place int64, change ...func(*Record
 	return rec
 }
 
-// announcing makes a registration the announcement of one.
+// announcing turns a registration into the announcement of one.
 func announcing(r *Record) { r.Compensation, r.Output = nil, nil }
 
-// failing ends a run badly.
+// asSecond turns a registration into the second one under its name, with another input.
+func asSecond(r *Record) { r.Attempt, r.FirstAttempt, r.Compensation.Input = 2, 2, []byte("again") }
+
+// flushEnds writes the ends of runs and returns the flush.
+func flushEnds(t *testing.T, s *Store, ends ...*Finish) *Flush {
+	t.Helper()
+	f := &Flush{Finishes: ends}
+	flush(t, s, f)
+	return f
+}
+
+// failing returns the end of a run that fails.
 func failing(r *ClaimedRun) *Finish {
 	return &Finish{RunID: r.RunID, Lease: r.Lease, Parent: r.ParentRunID, Status: Failed, ErrorKind: "kind", Error: "broken"}
 }
@@ -58,18 +68,18 @@ func withCompensations(t *testing.T, s *Store, steps []string, change ...func(*N
 func compensating(t *testing.T, s *Store, steps []string, change ...func(*NewRun)) *ClaimedRun {
 	t.Helper()
 	r := withCompensations(t, s, steps, change...)
-	flush(t, s, &Flush{Finishes: []*Finish{failing(r)}})
+	flushEnds(t, s, failing(r))
 	compensate(t, s, r.RunID)
 	return r
 }
 
-// claimCompensations claims what compensations there are.
+// claimCompensations claims all compensations that are due.
 func claimCompensations(t *testing.T, s *Store) []*ClaimedRun {
 	t.Helper()
 	return claim(t, s, request(100, types(Handled{"undo", []int{1}, 1}))).Runs
 }
 
-// claimCompensation claims the only compensation there is: that of the step.
+// claimCompensation claims the only compensation that is due, which must be that of the step.
 func claimCompensation(t *testing.T, s *Store, step string) *ClaimedRun {
 	t.Helper()
 	all := claimCompensations(t, s)
@@ -79,7 +89,7 @@ func claimCompensation(t *testing.T, s *Store, step string) *ClaimedRun {
 	return all[0]
 }
 
-// runCompensations completes all compensations that are due, and those that come after them.
+// runCompensations completes all compensations that are due, and those that follow them.
 func runCompensations(t *testing.T, s *Store) {
 	t.Helper()
 	for runs := claimCompensations(t, s); len(runs) > 0; runs = claimCompensations(t, s) {
@@ -92,7 +102,7 @@ func runCompensations(t *testing.T, s *Store) {
 	}
 }
 
-// stepAll takes the next steps of runs, and of those whose turn it is after them.
+// stepAll takes the next steps of the runs, and of the runs that become due by that.
 func stepAll(t *testing.T, s *Store, ids []uuid.UUID) {
 	t.Helper()
 	for len(ids) > 0 {
@@ -100,7 +110,7 @@ func stepAll(t *testing.T, s *Store, ids []uuid.UUID) {
 	}
 }
 
-// mustDue is what a coordinator finds.
+// mustDue returns the runs that a coordinator finds due.
 func mustDue(t *testing.T, s *Store) []uuid.UUID {
 	t.Helper()
 	ids, err := s.DueCompensations(t.Context(), 1000)
@@ -110,7 +120,7 @@ func mustDue(t *testing.T, s *Store) []uuid.UUID {
 	return ids
 }
 
-// wantWaiting checks what a run that compensates waits for.
+// wantWaiting checks what a compensating run waits for.
 func wantWaiting(t *testing.T, s *Store, id uuid.UUID, what string) {
 	t.Helper()
 	if got := one[string](t, s.pool, `SELECT concat_ws(' ', status, available_at, wakeups_awaited > wakeups, waiting_on) FROM kagzi.workflow_runs WHERE run_id = $1`, id); got != "SLEEPING infinity t "+what {
@@ -118,7 +128,7 @@ func wantWaiting(t *testing.T, s *Store, id uuid.UUID, what string) {
 	}
 }
 
-// wantOutcomeOf checks how a run is to end that compensates: "FAILED kind: text".
+// wantOutcomeOf checks the outcome that a compensating run will end with: "FAILED kind: text".
 func wantOutcomeOf(t *testing.T, s *Store, id uuid.UUID, want string) {
 	t.Helper()
 	run, err := s.Run(t.Context(), id)
@@ -126,28 +136,20 @@ func wantOutcomeOf(t *testing.T, s *Store, id uuid.UUID, want string) {
 		t.Fatal(err)
 	}
 	if run.Outcome == nil {
-		t.Errorf("nothing is decided of run %v", id)
+		t.Errorf("no outcome is decided for run %v", id)
 		return
 	}
 	if got := fmt.Sprintf("%s %s: %s", run.Outcome.Status, run.Outcome.Kind, run.Outcome.Error); got != want {
-		t.Errorf("run %v is to end as %s, want %s", id, got, want)
+		t.Errorf("run %v will end as %s, want %s", id, got, want)
 	}
 }
 
-// compensationsIn returns what is registered, the last place first, with its status, and what it would start.
+// compensationsIn returns the registered compensations, the last first, each with its status, workflow, input and error.
 func compensationsIn(t *testing.T, s *Store, id uuid.UUID) []string {
 	t.Helper()
-	rows, err := s.pool.Query(t.Context(), `
+	return column[string](t, s.pool, `
 		SELECT concat_ws(' ', step_id, attempt_number, status, call->>'type', convert_from(input, 'UTF8'), error_kind, error) FROM kagzi.step_runs
 		WHERE run_id = $1 AND step_kind = 'COMPENSATION' ORDER BY position DESC, attempt_number`, id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
 }
 
 func wantCompensations(t *testing.T, s *Store, id uuid.UUID, want ...string) {

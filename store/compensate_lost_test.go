@@ -18,20 +18,22 @@ func TestLostCompensate(t *testing.T) {
 				t.Parallel()
 				s, direct, proxy := losing(t)
 				r := withCompensations(t, direct, []string{"a", "b"})
-				flush(t, direct, &Flush{Finishes: []*Finish{failing(r)}})
-				match := pgproxy.Contains(part)
-				if part == "commit" {
-					match = pgproxy.Exactly(part)
+				flushEnds(t, direct, failing(r))
+				lose := func() *pgproxy.Drop {
+					if part == "commit" {
+						return drop(proxy, pgproxy.Exactly(part))
+					}
+					return drop(proxy, pgproxy.Contains(part))
 				}
-				lost := drop(proxy, match)
+				lost := lose()
 				compensate(t, s, r.RunID)
 				happened(t, lost)
 				wantWaiting(t, direct, r.RunID, "compensation b")
-				flush(t, direct, &Flush{Finishes: []*Finish{finish(claimCompensation(t, direct, "b"))}})
+				flushEnds(t, direct, finish(claimCompensation(t, direct, "b")))
 				compensate(t, direct, r.RunID)
-				flush(t, direct, &Flush{Finishes: []*Finish{failing(claimCompensation(t, direct, "a"))}})
+				flushEnds(t, direct, failing(claimCompensation(t, direct, "a")))
 				if part == "FOR UPDATE" || part == "commit" { // the others are no part of the last step
-					lost = drop(proxy, match)
+					lost = lose()
 					compensate(t, s, r.RunID)
 					happened(t, lost)
 				} else {
@@ -39,11 +41,7 @@ func TestLostCompensate(t *testing.T) {
 				}
 				wantEnded(t, direct, r.RunID, "FAILED compensation: not compensated: a#compensation: broken; the run ended because: broken (kind)")
 
-				match = pgproxy.Contains(part)
-				if part == "commit" {
-					match = pgproxy.Exactly(part)
-				}
-				lost = drop(proxy, match)
+				lost = lose()
 				if resumed, err := s.Resume(t.Context(), nil, r.RunID, ""); err != nil || resumed.Queue != "queue" || resumed.Ends == nil {
 					t.Errorf("resumed %+v, error %v", resumed, err)
 				}

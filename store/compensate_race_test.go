@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
@@ -21,7 +20,7 @@ func TestCompensateAtTheSameTime(t *testing.T) {
 	s := open(t)
 	dbtest.Audit(t, s.pool)
 	r := withCompensations(t, s, []string{"a", "b", "c"})
-	flush(t, s, &Flush{Finishes: []*Finish{failing(r)}})
+	flushEnds(t, s, failing(r))
 	for _, step := range []string{"c", "b", "a", ""} {
 		var all sync.WaitGroup
 		for range 5 {
@@ -33,7 +32,7 @@ func TestCompensateAtTheSameTime(t *testing.T) {
 		}
 		all.Wait()
 		if step != "" {
-			flush(t, s, &Flush{Finishes: []*Finish{finish(claimCompensation(t, s, step))}})
+			flushEnds(t, s, finish(claimCompensation(t, s, step)))
 		}
 	}
 	wantEnded(t, s, r.RunID, "FAILED kind: broken")
@@ -168,12 +167,8 @@ func TestCompensateBesideAllElse(t *testing.T) {
 		runCompensations(t, s)
 		left = len(mustDue(t, s)) + one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE workflow_type = 'undo' AND status IN ('PENDING', 'RUNNING')`)
 	}
-	rows, err := s.pool.Query(t.Context(), `SELECT concat_ws(' ', run_id, status, waiting_on, error) FROM kagzi.workflow_runs WHERE finished_at IS NULL`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if left, err := pgx.CollectRows(rows, pgx.RowTo[string]); err != nil || len(left) > 0 {
-		t.Errorf("not over: %s, error %v", strings.Join(left, "\n"), err)
+	if left := column[string](t, s.pool, `SELECT concat_ws(' ', run_id, status, waiting_on, error) FROM kagzi.workflow_runs WHERE finished_at IS NULL`); len(left) > 0 {
+		t.Errorf("not over: %s", strings.Join(left, "\n"))
 	}
 	wantNoDeadlocks(t, s)
 }

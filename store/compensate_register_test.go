@@ -30,8 +30,7 @@ func TestRecordCompensation(t *testing.T) {
 			write(registering(r, "a", 2))
 		}
 		write(registering(r, "b", 3))
-		again := func(rec *Record) { rec.Attempt, rec.FirstAttempt, rec.Compensation.Input = 2, 2, []byte("again") }
-		write(registering(r, "a", 4, again))
+		write(registering(r, "a", 4, asSecond))
 		wantCompensations(t, s, r.RunID, "a#compensation 2 RUNNING undo again", "b#compensation 1 RUNNING undo b", "a#compensation 1 RUNNING undo a")
 		h, err := s.History(t.Context(), []uuid.UUID{r.RunID})
 		if err != nil || len(h[r.RunID]) != 2 {
@@ -48,8 +47,7 @@ func TestRecordCompensation(t *testing.T) {
 		t.Parallel()
 		s := open(t)
 		r := running(t, s, 1)[0]
-		expire(t, s, r.RunID)
-		claim(t, s, request(1))
+		supersede(t, s, r)
 		rec := registering(r, "a", 1)
 		flush(t, s, &Flush{Records: []*Record{rec}})
 		wantOutcome(t, "registration", rec.Outcome, Lost)
@@ -68,8 +66,7 @@ func TestRecordCompensation(t *testing.T) {
 		wantCompensations(t, s, r.RunID)
 		commit(t, tx)
 		wantCompensations(t, s, r.RunID, "a#compensation 1 RUNNING undo a")
-		expire(t, s, r.RunID)
-		claim(t, s, request(1))
+		supersede(t, s, r)
 		tx = begin(t, s)
 		if ok, err := s.RecordIn(t.Context(), tx, record(r, "b", "x"), registering(r, "b", 2)); err != nil || ok {
 			t.Errorf("written %t under a lost lease, error %v", ok, err)
@@ -88,7 +85,7 @@ func TestCompensationStarts(t *testing.T) {
 		RetryPolicy: []byte(`{"a": [1]}`), Metadata: []byte(`{"k": "it's"}`), Input: []byte{0, 0xff},
 	}
 	flush(t, s, &Flush{Records: []*Record{rec}})
-	flush(t, s, &Flush{Finishes: []*Finish{failing(r)}})
+	flushEnds(t, s, failing(r))
 	out := compensate(t, s, r.RunID)
 	if len(out.Due) != 1 || out.Due[0] != (Woken{out.Due[0].RunID, "other", "undo", 7}) {
 		t.Fatalf("stepped %+v", out)

@@ -18,11 +18,9 @@ func TestCompensateInOrder(t *testing.T) {
 	parent := running(t, s, 1)[0]
 	flush(t, s, &Flush{Parks: []*Park{sleep(parent, -1)}})
 	r := running(t, s, 1, withParent(parent.RunID), withPriority(2), withTimeout(time.Hour))[0]
-	again := func(rec *Record) { rec.Attempt, rec.FirstAttempt, rec.Compensation.Input = 2, 2, []byte("again") }
 	flush(t, s, &Flush{Records: []*Record{registering(r, "a", 1), registering(r, "b", 2), registering(r, "c", 3), registering(r, "d", 4, announcing)}})
-	flush(t, s, &Flush{Records: []*Record{registering(r, "a", 5, again)}})
-	f := &Flush{Finishes: []*Finish{failing(r)}}
-	flush(t, s, f)
+	flush(t, s, &Flush{Records: []*Record{registering(r, "a", 5, asSecond)}})
+	f := flushEnds(t, s, failing(r))
 	wantOutcome(t, "finish", f.Finishes[0].Outcome, Done)
 	wantIDs(t, "to be stepped", f.Step, r.RunID)
 	if !f.Finishes[0].Compensating || len(f.Woken) > 0 {
@@ -46,8 +44,7 @@ func TestCompensateInOrder(t *testing.T) {
 		if err != nil || run.Parent != r.RunID || run.ParentStep != CompensationID([]string{"a", "c", "b"}[i]) || run.Priority != 2 || run.ExternalID != "" || !run.DeadlineAt.IsZero() {
 			t.Errorf("compensation %+v, %v", run, err)
 		}
-		end := &Flush{Finishes: []*Finish{finish(c)}}
-		flush(t, s, end)
+		end := flushEnds(t, s, finish(c))
 		wantIDs(t, "to be stepped", end.Step, r.RunID)
 		if len(end.Woken) > 0 || end.Finishes[0].Compensating {
 			t.Errorf("flush %+v", end)
@@ -88,8 +85,7 @@ func TestCompensatesOnlyWhatEndsBadly(t *testing.T) {
 		r := withCompensations(t, s, tt.steps)
 		flush(t, s, &Flush{Records: []*Record{registering(r, "announced", 9, announcing)}})
 		tt.finish.RunID, tt.finish.Lease = r.RunID, r.Lease
-		f := &Flush{Finishes: []*Finish{&tt.finish}}
-		flush(t, s, f)
+		f := flushEnds(t, s, &tt.finish)
 		wantOutcome(t, name, tt.finish.Outcome, Done)
 		row := look(t, s.pool, r.RunID)
 		if tt.finish.Compensating != tt.compensates || row.Ended == tt.compensates || len(f.Step) == 1 != tt.compensates {
@@ -127,24 +123,20 @@ func TestCompensateWaitsForChildren(t *testing.T) {
 		children[starts.Records[i].StepID] = c
 	}
 	flush(t, s, &Flush{Records: []*Record{registering(children["two"], "below", 1)}})
-	ends := &Flush{Finishes: []*Finish{failing(r), finish(children["one"])}} // one ends with its parent
-	flush(t, s, ends)
+	ends := flushEnds(t, s, failing(r), finish(children["one"])) // one ends with its parent
 	wantIDs(t, "to be stepped", ends.Step, r.RunID)
 	if out := compensate(t, s, r.RunID); len(out.Due)+len(out.Moved()) > 0 {
 		t.Errorf("stepped %+v", out)
 	}
 	wantWaiting(t, s, r.RunID, "children")
-	f := &Flush{Finishes: []*Finish{failing(children["two"])}} // which compensates, too
-	flush(t, s, f)
+	f := flushEnds(t, s, failing(children["two"])) // which compensates, too
 	wantIDs(t, "to be stepped", f.Step, children["two"].RunID)
 	compensate(t, s, children["two"].RunID)
-	f = &Flush{Finishes: []*Finish{finish(children["three"])}}
-	flush(t, s, f)
+	f = flushEnds(t, s, finish(children["three"]))
 	wantIDs(t, "to be stepped", f.Step)
 	wantWaiting(t, s, r.RunID, "children")
 	below := claimCompensation(t, s, "below")
-	f = &Flush{Finishes: []*Finish{finish(below)}}
-	flush(t, s, f)
+	f = flushEnds(t, s, finish(below))
 	wantIDs(t, "to be stepped", f.Step, children["two"].RunID)
 	out := compensate(t, s, children["two"].RunID)
 	wantIDs(t, "ended", out.Ended, children["two"].RunID)
@@ -165,8 +157,7 @@ func TestEndOfACompensationSteps(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*testing.T, *Store, *ClaimedRun) []uuid.UUID{
 		"Flush": func(t *testing.T, s *Store, c *ClaimedRun) []uuid.UUID {
-			f := &Flush{Finishes: []*Finish{failing(c)}}
-			flush(t, s, f)
+			f := flushEnds(t, s, failing(c))
 			return f.Step
 		},
 		"FlushBesideALock": func(t *testing.T, s *Store, c *ClaimedRun) []uuid.UUID {
@@ -204,11 +195,7 @@ func TestEndOfACompensationSteps(t *testing.T) {
 			dbtest.Audit(t, s.pool)
 			r := compensating(t, s, []string{"a", "b"})
 			wantIDs(t, "to be stepped", end(t, s, claimCompensation(t, s, "b")), r.RunID)
-			due, err := s.DueCompensations(t.Context(), 10)
-			if err != nil {
-				t.Fatal(err)
-			}
-			wantIDs(t, "due", due, r.RunID)
+			wantIDs(t, "due", mustDue(t, s), r.RunID)
 			compensate(t, s, r.RunID)
 			runCompensations(t, s)
 			if got := one[string](t, s.pool, `SELECT error_kind FROM kagzi.workflow_runs WHERE run_id = $1`, r.RunID); got != "compensation" {
@@ -230,7 +217,7 @@ func TestDueCompensations(t *testing.T) {
 	var want []uuid.UUID
 	for range 3 {
 		r := withCompensations(t, s, []string{"a"})
-		flush(t, s, &Flush{Finishes: []*Finish{failing(r)}})
+		flushEnds(t, s, failing(r))
 		want = append(want, r.RunID)
 	}
 	for n := range 4 {
@@ -240,9 +227,7 @@ func TestDueCompensations(t *testing.T) {
 		}
 	}
 	stepAll(t, s, want)
-	if got, err := s.DueCompensations(t.Context(), 10); err != nil || len(got) > 0 {
-		t.Errorf("due %v, error %v", got, err)
-	}
+	wantIDs(t, "due", mustDue(t, s))
 	// A message keeps nothing from going on.
 	if _, err := s.Signal(t.Context(), nil, Message{RunID: want[0], Name: "signal", ID: "1"}); err != nil {
 		t.Fatal(err)

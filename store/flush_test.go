@@ -89,8 +89,7 @@ func TestPark(t *testing.T) {
 		t.Parallel()
 		s := open(t)
 		r := running(t, s, 1)[0]
-		expire(t, s, r.RunID)
-		next := claim(t, s, request(1)).Runs[0]
+		next := supersede(t, s, r)
 		f := &Flush{Parks: []*Park{sleep(r, time.Hour)}}
 		flush(t, s, f)
 		wantOutcome(t, "park", f.Parks[0].Outcome, Lost)

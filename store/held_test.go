@@ -169,9 +169,7 @@ func TestStartInChunks(t *testing.T) {
 	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs`); n != 1 {
 		t.Errorf("%d runs after a conflict in the last chunk, want the first alone", n)
 	}
-	if err := cancelled(s.Cancel(t.Context(), nil, taken, "", 0)); err != nil {
-		t.Fatal(err)
-	}
+	mustCancel(t, s, taken, "")
 	taken = start(t, s, newRun(withID("id-9999")))[0]
 	started, err := s.Start(t.Context(), nil, runs)
 	if err != nil {

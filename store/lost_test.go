@@ -233,9 +233,7 @@ func TestLostCancelAndResume(t *testing.T) {
 		ids := start(t, direct, newRun(withID("id"), withParent(parent.RunID)))
 		for _, part := range []string{"coalesce(r.cancel_requested_at, l.now)", "commit"} {
 			drop := lose(proxy, part)
-			if err := cancelled(s.Cancel(t.Context(), nil, ids[0], "", 0)); err != nil {
-				t.Fatal(err)
-			}
+			mustCancel(t, s, ids[0], "")
 			happened(t, drop)
 			if row := look(t, direct.pool, ids[0]); row.Status != Cancelled {
 				t.Errorf("row %+v", row)

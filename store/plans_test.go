@@ -336,15 +336,8 @@ func TestPlansWithMillionsOfRows(t *testing.T) {
 	exec(t, s.pool, loadMillions, rows)
 	exec(t, s.pool, loadPayloads)
 	exec(t, s.pool, loadSteps)
-	ids := func(n int) (out []uuid.UUID) {
-		rows, err := s.pool.Query(t.Context(), `SELECT run_id FROM kagzi.step_runs OFFSET 1000 LIMIT $1`, n)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if out, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID]); err != nil {
-			t.Fatal(err)
-		}
-		return out
+	ids := func(n int) []uuid.UUID {
+		return column[uuid.UUID](t, s.pool, `SELECT run_id FROM kagzi.step_runs OFFSET 1000 LIMIT $1`, n)
 	}
 	few, most := plannedStatements(s, ids(20)), plannedStatements(s, ids(1000))
 

@@ -29,17 +29,9 @@ func over(t *testing.T, s *Store, steps []string, change ...func(*NewRun)) uuid.
 // copied returns the steps of a run with their attempts and outputs, in order of their names.
 func copied(t *testing.T, s *Store, id uuid.UUID) []string {
 	t.Helper()
-	rows, err := s.pool.Query(t.Context(), `
+	return column[string](t, s.pool, `
 		SELECT concat_ws(' ', step_id, attempt_number, left(status, 1), convert_from(output, 'UTF8')) FROM kagzi.step_runs
 		WHERE run_id = $1 AND namespace_id = $2 AND run_attempt = 1 ORDER BY step_id, attempt_number`, id, s.namespace)
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
 }
 
 func restart(t *testing.T, s *Store, r Restart) uuid.UUID {
@@ -86,9 +78,7 @@ func TestLostVerbs(t *testing.T) {
 			if n := one[int](t, direct.pool, `SELECT count(*) FROM kagzi.run_events WHERE run_id = $1 AND event = 'RESUMED'`, old); n != i+1 {
 				t.Errorf("%s: %d events of %d resumptions", part, n, i+1)
 			}
-			if err := cancelled(direct.Cancel(t.Context(), nil, old, "", 0)); err != nil {
-				t.Fatal(err)
-			}
+			mustCancel(t, direct, old, "")
 		}
 	})
 }

@@ -82,9 +82,7 @@ func TestStart(t *testing.T) {
 			t.Errorf("%+v, %v", started, err)
 		}
 		// Once the run is over the ID is free.
-		if err := cancelled(s.Cancel(t.Context(), nil, first[0], "", 0)); err != nil {
-			t.Fatal(err)
-		}
+		mustCancel(t, s, first[0], "")
 		if started, err = s.Start(t.Context(), nil, []NewRun{newRun(withID("id"), withHash("other"))}); err != nil || started[0].Existed {
 			t.Errorf("%+v, %v", started, err)
 		}
@@ -230,16 +228,12 @@ func TestFind(t *testing.T) {
 		if id, err := s.Find(t.Context(), nil, "id"); err != nil || id != ids[len(ids)-1] {
 			t.Errorf("found %v, %v, want the active run", id, err)
 		}
-		if err := cancelled(s.Cancel(t.Context(), nil, ids[len(ids)-1], "", 0)); err != nil {
-			t.Fatal(err)
-		}
+		mustCancel(t, s, ids[len(ids)-1], "")
 	}
 	if id, err := s.Find(t.Context(), nil, "id"); err != nil || id != ids[2] {
 		t.Errorf("found %v, %v, want the newest", id, err)
 	}
-	if _, err := s.Resume(t.Context(), nil, ids[0], ""); err != nil {
-		t.Fatal(err)
-	}
+	mustResume(t, s, ids[0])
 	if id, err := s.Find(t.Context(), nil, "id"); err != nil || id != ids[0] {
 		t.Errorf("found %v, %v, want the active one though it is older", id, err)
 	}
@@ -257,9 +251,7 @@ func TestRunAndList(t *testing.T) {
 		newRun(withParent(parent), tagged(`{"k": "w"}`)), newRun(), newRun())
 	template := start(t, s, newRun())[0]
 	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'SCHEDULED' WHERE run_id = $1`, template)
-	if err := cancelled(s.Cancel(t.Context(), nil, ids[4], "", 0)); err != nil {
-		t.Fatal(err)
-	}
+	mustCancel(t, s, ids[4], "")
 	start(t, New(s.pool, "other"), newRun(withID("a")))
 	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET created_at = '2020-01-01' WHERE run_id = $1`, ids[5])
 	created := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -171,8 +171,7 @@ func TestRecordIn(t *testing.T) {
 		t.Parallel()
 		s := open(t)
 		r := running(t, s, 1)[0]
-		expire(t, s, r.RunID)
-		claim(t, s, request(1))
+		supersede(t, s, r)
 		tx := begin(t, s)
 		if recordIn(t, s, tx, record(r, "step", "x")) {
 			t.Error("written")

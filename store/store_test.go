@@ -205,10 +205,32 @@ func one[T any](t *testing.T, db DB, sql string, args ...any) (v T) {
 	return v
 }
 
+// column reads a column of values.
+func column[T any](t *testing.T, db DB, sql string, args ...any) []T {
+	t.Helper()
+	rows, _ := db.Query(t.Context(), sql, args...) // the error comes with the rows
+	values, err := pgx.CollectRows(rows, pgx.RowTo[T])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return values
+}
+
 // expire makes the leases of running runs end now.
 func expire(t *testing.T, s *Store, ids ...uuid.UUID) {
 	t.Helper()
 	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now() - interval '1 ms' WHERE run_id = ANY ($1)`, ids)
+}
+
+// supersede lets the run's lease expire and another worker claim the run, and returns it as that has claimed it.
+func supersede(t *testing.T, s *Store, r *ClaimedRun) *ClaimedRun {
+	t.Helper()
+	expire(t, s, r.RunID)
+	c := claim(t, s, request(1))
+	if len(c.Runs) != 1 || c.Runs[0].RunID != r.RunID {
+		t.Fatalf("claimed %+v, want run %v", c.Runs, r.RunID)
+	}
+	return c.Runs[0]
 }
 
 // begin opens a transaction that is rolled back at the test's end, if it is open still.
@@ -344,5 +366,19 @@ func TestCheckRights(t *testing.T) {
 	}
 }
 
-// cancelled leaves of Cancel's answer the error.
+// cancelled returns the error of a Cancel.
 func cancelled(_ *CancelledRuns, err error) error { return err }
+
+func mustCancel(t *testing.T, s *Store, id uuid.UUID, reason string) {
+	t.Helper()
+	if err := cancelled(s.Cancel(t.Context(), nil, id, reason, 0)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func mustResume(t *testing.T, s *Store, id uuid.UUID) {
+	t.Helper()
+	if _, err := s.Resume(t.Context(), nil, id, ""); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -98,9 +98,7 @@ func TestTimesInAnOpenTransaction(t *testing.T) {
 		t.Parallel()
 		s := open(t)
 		id := start(t, s, newRun())[0]
-		if err := cancelled(s.Cancel(t.Context(), nil, id, "", 0)); err != nil {
-			t.Fatal(err)
-		}
+		mustCancel(t, s, id, "")
 		before := inTx(t, s, func(tx pgx.Tx) {
 			if _, err := s.Resume(t.Context(), tx, id, ""); err != nil {
 				t.Fatal(err)
