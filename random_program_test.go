@@ -14,19 +14,19 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// An act is one operation of a random workflow function.
-type act struct {
-	kind   string
-	name   string
-	parts  [][]act // branches
-	rescue []act   // done once the act has failed, before it is dealt with; none if nil
-	deal   string  // with a failure: "ignore" it, return it "bare" or "wrapped", or return an "other" error
-	undo   int     // of a step: bits of undoBefore, undoneBy, undoAfter
-	fails  int     // executions of a step that fail at first
-	tries  int     // of a step
-	opts   []BranchOption
-	since  int  // the first host whose code has a step in front of the act; zero: none has
-	patch  bool // that step is behind a Patched
+// An action is one operation of a random workflow function.
+type action struct {
+	kind    string
+	name    string
+	parts   [][]action // branches
+	rescue  []action   // run once the action has failed, before onError; none if nil
+	onError string     // what a failure does: "ignore" it, return it "bare" or "wrapped", or return an "other" error
+	undo    int        // of a step: bits of undoBefore, undoneBy1, undoAfter
+	fails   int        // executions of a step that fail at first
+	tries   int        // of a step
+	opts    []BranchOption
+	since   int  // the first host whose code has a step in front of the action; zero: none has
+	patch   bool // that step is behind a Patched
 }
 
 const (
@@ -35,8 +35,8 @@ const (
 	undoAfter
 )
 
-func (a act) String() string {
-	s := fmt.Sprintf("%s[%s", a.name, a.deal)
+func (a action) String() string {
+	s := fmt.Sprintf("%s[%s", a.name, a.onError)
 	if a.undo > 0 || a.fails > 0 {
 		s += fmt.Sprintf(" undo%d fails%d/%d", a.undo, a.fails, a.tries)
 	}
@@ -56,85 +56,85 @@ func (a act) String() string {
 	return s
 }
 
-// An author makes random programs.
-type author struct {
-	r     *rand.Rand
-	n     int
-	keys  []string         // of signals
-	kids  map[string][]act // programs of children, by name
-	young bool             // it writes for a child
-	grows bool             // the code changes
+// A generator makes random programs.
+type generator struct {
+	r        *rand.Rand
+	n        int
+	keys     []string            // of signals
+	children map[string][]action // programs of children, by name
+	forChild bool                // the program is a child's
+	changes  bool                // later hosts have other code
 }
 
-func (m *author) acts(depth int) []act {
-	var all []act
-	for range 1 + m.r.IntN(3) {
-		all = append(all, m.act(depth))
+func (g *generator) actions(depth int) []action {
+	var all []action
+	for range 1 + g.r.IntN(3) {
+		all = append(all, g.action(depth))
 	}
 	return all
 }
 
-func (m *author) act(depth int) act {
+func (g *generator) action(depth int) action {
 	kinds := []string{"step", "step", "step", "steptx", "steptx", "sleep", "nap"}
-	if !m.young {
+	if !g.forChild {
 		kinds = append(kinds, "signal", "child", "child", "start")
 	}
 	if depth > 0 {
 		kinds = append(kinds, "go", "left", "shared", "parallel", "parallel", "map", "race", "race")
 	}
-	m.n++
-	a := act{kind: kinds[m.r.IntN(len(kinds))], deal: []string{"ignore", "bare", "wrapped", "other"}[m.r.IntN(4)], tries: 1 + m.r.IntN(2)}
-	a.name = a.kind + strconv.Itoa(m.n)
-	if m.grows && m.r.IntN(4) == 0 {
-		a.since, a.patch = 1+m.r.IntN(3), m.r.IntN(3) == 0
+	g.n++
+	a := action{kind: kinds[g.r.IntN(len(kinds))], onError: []string{"ignore", "bare", "wrapped", "other"}[g.r.IntN(4)], tries: 1 + g.r.IntN(2)}
+	a.name = a.kind + strconv.Itoa(g.n)
+	if g.changes && g.r.IntN(4) == 0 {
+		a.since, a.patch = 1+g.r.IntN(3), g.r.IntN(3) == 0
 	}
 	branches := 0
 	switch a.kind {
 	case "step", "steptx":
-		a.undo = []int{0, undoBefore, undoBefore, undoneBy1, undoBefore | undoneBy1, undoBefore | undoAfter}[m.r.IntN(6)]
-		a.fails = []int{0, 0, 0, 1, 1, 2, 99}[m.r.IntN(7)]
+		a.undo = []int{0, undoBefore, undoBefore, undoneBy1, undoBefore | undoneBy1, undoBefore | undoAfter}[g.r.IntN(6)]
+		a.fails = []int{0, 0, 0, 1, 1, 2, 99}[g.r.IntN(7)]
 	case "signal":
-		m.keys = append(m.keys, a.name)
+		g.keys = append(g.keys, a.name)
 	case "child", "start":
-		kid := &author{r: m.r, n: 1000 * m.n, young: true}
-		m.kids[a.name] = kid.acts(min(depth, 1))
+		child := &generator{r: g.r, n: 1000 * g.n, forChild: true}
+		g.children[a.name] = child.actions(min(depth, 1))
 	case "go", "shared":
 		branches = 2
 	case "left", "map":
 		branches = 1
 	case "parallel", "race":
-		branches = 2 + m.r.IntN(2)
+		branches = 2 + g.r.IntN(2)
 	}
 	for range branches {
-		a.parts = append(a.parts, m.acts(depth-1))
+		a.parts = append(a.parts, g.actions(depth-1))
 	}
-	a.opts = m.options(a.kind)
-	if (a.fails > 0 || branches > 0 || a.kind == "child") && m.r.IntN(2) == 0 {
-		a.rescue = m.acts(0)
+	a.opts = g.options(a.kind)
+	if (a.fails > 0 || branches > 0 || a.kind == "child") && g.r.IntN(2) == 0 {
+		a.rescue = g.actions(0)
 	}
 	return a
 }
 
-func (m *author) options(kind string) (opts []BranchOption) {
+func (g *generator) options(kind string) (opts []BranchOption) {
 	if kind != "parallel" && kind != "map" && kind != "race" {
 		return nil
 	}
-	if kind != "race" && m.r.IntN(3) == 0 {
+	if kind != "race" && g.r.IntN(3) == 0 {
 		opts = append(opts, CollectErrors())
 	}
-	switch m.r.IntN(6) {
+	switch g.r.IntN(6) {
 	case 0:
 		opts = append(opts, Timeout(time.Hour))
 	case 1:
 		opts = append(opts, Timeout(150*time.Millisecond))
 	}
-	if kind != "race" && m.r.IntN(4) == 0 {
+	if kind != "race" && g.r.IntN(4) == 0 {
 		opts = append(opts, Concurrency(2))
 	}
 	return opts
 }
 
-// An effect is what a step has done; of execution 0 it is what may have been done.
+// An effect is what an execution of a step has done; that of execution 0 is what any of them may have done.
 type effect struct {
 	Seed uint64
 	Run  RunID
@@ -144,7 +144,7 @@ type effect struct {
 
 func (f effect) String() string { return fmt.Sprintf("%s=%d", f.Step, f.N) }
 
-// An entry is something that happened.
+// An entry of the log is something that happened.
 type entry struct {
 	what    string // "executes", "returns", "recorded", "registers", "registered", "undone"
 	host    int
@@ -157,47 +157,46 @@ func (e entry) String() string {
 	return fmt.Sprintf("%s %d %s %v %d", string(e.run)[max(0, len(e.run)-4):], e.host, e.what, e.effect, e.attempt)
 }
 
-// A sight is what a branch saw in one execution of its run.
-type sight struct {
-	host  int
-	lines []string
-	firm  int // lines up to the last of a step: that is recorded, with all before it
+// An observation is what a branch saw in one execution of its run.
+type observation struct {
+	host     int
+	lines    []string
+	recorded int // lines up to that of the last step, which is recorded with all before it
 }
 
-// A world is what the runs of a random program do outside, and see.
+// A world holds what the runs of a random program do outside of the database, and what they observe.
 type world struct {
-	seed   uint64
-	kids   map[string][]act
-	mu     sync.Mutex
-	n      map[string]int // executions of each step of each run
-	line   []entry
-	sights map[string][]*sight // by run, attempt and branch
-	unmade map[effect]int      // how often the compensation of an effect was tried
-	wrong  []string
-	still  bool // the code does not change
+	seed         uint64
+	children     map[string][]action
+	mu           sync.Mutex
+	n            map[string]int // executions of each step of each run
+	log          []entry
+	observations map[string][]*observation // by run, attempt and branch
+	undoTries    map[effect]int            // how often the compensation of an effect was tried
+	wrong        []string
 }
 
 func (w *world) add(e entry) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.line = append(w.line, e)
+	w.log = append(w.log, e)
 }
 
 // A performer is one execution of a run's function, by a host's code.
 type performer struct {
-	w      *world
-	host   int
-	run    RunID
-	sights map[string]*sight
+	w            *world
+	host         int
+	run          RunID
+	observations map[string]*observation
 }
 
 func (w *world) performer(ctx Context, host int) *performer {
-	return &performer{w: w, host: host, run: ctx.RunID(), sights: map[string]*sight{}}
+	return &performer{w: w, host: host, run: ctx.RunID(), observations: map[string]*observation{}}
 }
 
-// see notes what the branch saw; firm says that it is recorded.
-func (p *performer) see(ctx Context, path, line string, err error, firm bool) {
-	if errors.Is(err, KindCancelled) { // how far a branch gets that is cancelled is another matter
+// observe notes what the branch saw; recorded says that the database has it.
+func (p *performer) observe(ctx Context, path, line string, err error, recorded bool) {
+	if errors.Is(err, KindCancelled) { // how far a cancelled branch gets may differ
 		return
 	}
 	if err != nil {
@@ -205,29 +204,29 @@ func (p *performer) see(ctx Context, path, line string, err error, firm bool) {
 	}
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()
-	s := p.sights[path]
+	s := p.observations[path]
 	if s == nil {
-		s = &sight{host: p.host}
-		p.sights[path] = s
+		s = &observation{host: p.host}
+		p.observations[path] = s
 		key := fmt.Sprint(p.run, " attempt ", ctx.Attempt(), " branch ", path)
-		p.w.sights[key] = append(p.w.sights[key], s)
+		p.w.observations[key] = append(p.w.observations[key], s)
 	}
 	s.lines = append(s.lines, line)
-	if firm {
-		s.firm = len(s.lines)
+	if recorded {
+		s.recorded = len(s.lines)
 	}
 }
 
-func (p *performer) live(ctx Context, path string, all []act) error {
+func (p *performer) perform(ctx Context, path string, all []action) error {
 	for _, a := range all {
-		if err := p.act(ctx, path, a); err != nil {
+		if err := p.action(ctx, path, a); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (p *performer) act(ctx Context, path string, a act) error {
+func (p *performer) action(ctx Context, path string, a action) error {
 	if a.since > 0 && p.host >= a.since && (!a.patch || Patched(ctx, "p-"+a.name)) {
 		if err := Do(ctx, "new-"+a.name, func(ctx context.Context) error { return nil }); err != nil {
 			return err
@@ -248,25 +247,25 @@ func (p *performer) act(ctx Context, path string, a act) error {
 		}
 		var got string
 		got, err = WaitSignal(ctx, sig)
-		p.see(ctx, path, got, err, false)
+		p.observe(ctx, path, got, err, false)
 	case "child":
-		_, err = RunChild(ctx, a.name, grown, kid{p.w.seed, a.name}, Queue("kids"))
-		p.see(ctx, path, a.name, err, false)
+		_, err = RunChild(ctx, a.name, randomChild, childInput{p.w.seed, a.name}, Queue("children"))
+		p.observe(ctx, path, a.name, err, false)
 	case "start":
-		_, err = StartChild(ctx, a.name, grown, kid{p.w.seed, a.name}, Queue("kids"))
+		_, err = StartChild(ctx, a.name, randomChild, childInput{p.w.seed, a.name}, Queue("children"))
 	default:
 		err = p.group(ctx, path, a)
-		p.see(ctx, path, a.name, err, false)
+		p.observe(ctx, path, a.name, err, false)
 	}
 	if err == nil || errors.Is(err, KindCancelled) {
 		return err
 	}
 	if a.rescue != nil {
-		if e := p.live(ctx, path, a.rescue); e != nil {
+		if e := p.perform(ctx, path, a.rescue); e != nil {
 			return e
 		}
 	}
-	switch a.deal {
+	switch a.onError {
 	case "ignore":
 		return nil
 	case "wrapped":
@@ -277,9 +276,9 @@ func (p *performer) act(ctx Context, path string, a act) error {
 	return err
 }
 
-func (p *performer) step(ctx Context, path string, a act) error {
+func (p *performer) step(ctx Context, path string, a action) error {
 	maybe := effect{p.w.seed, p.run, path + a.name, 0}
-	if len(a.name)%2 == 0 { // else a fork registers another input
+	if len(a.name)%2 == 0 { // otherwise a fork registers another input
 		maybe.Run = ""
 	}
 	if a.undo&undoBefore > 0 {
@@ -295,7 +294,7 @@ func (p *performer) step(ctx Context, path string, a act) error {
 		}
 		p.w.n[key]++
 		did := effect{p.w.seed, p.run, maybe.Step, p.w.n[key]}
-		p.w.line = append(p.w.line, entry{"executes", p.host, p.run, did, info.Attempt})
+		p.w.log = append(p.w.log, entry{"executes", p.host, p.run, did, info.Attempt})
 		if did.N <= a.fails {
 			return did, errors.New("not today")
 		}
@@ -303,7 +302,7 @@ func (p *performer) step(ctx Context, path string, a act) error {
 	}
 	opts := []StepOption{RetryPolicy{MaxAttempts: a.tries, Backoff: time.Millisecond}}
 	if a.undo&undoneBy1 > 0 {
-		opts = append(opts, UndoneBy(unmake))
+		opts = append(opts, UndoneBy(undoEffect))
 	}
 	var did effect
 	var err error
@@ -318,7 +317,7 @@ func (p *performer) step(ctx Context, path string, a act) error {
 			return did, err
 		}, opts...)
 	}
-	p.see(ctx, path, did.String(), err, true)
+	p.observe(ctx, path, did.String(), err, true)
 	if err != nil {
 		return err
 	}
@@ -334,20 +333,20 @@ func (p *performer) step(ctx Context, path string, a act) error {
 
 func (p *performer) compensate(ctx Context, name string, f effect) {
 	p.w.add(entry{"registers", p.host, p.run, f, 0})
-	Compensate(ctx, name, unmake.With(f))
-	if ctx.Err() == nil && !ctx.(*branch).closed { // else it may have done nothing
+	Compensate(ctx, name, undoEffect.With(f))
+	if ctx.Err() == nil && !ctx.(*branch).closed { // otherwise it may have registered nothing
 		p.w.add(entry{"registered", p.host, p.run, f, 0})
 	}
 }
 
-func (p *performer) group(ctx Context, path string, a act) (err error) {
+func (p *performer) group(ctx Context, path string, a action) (err error) {
 	below := func(part int, name string) func(Context) (int, error) {
-		return func(ctx Context) (int, error) { return part, p.live(ctx, path+name+"/", a.parts[part]) }
+		return func(ctx Context) (int, error) { return part, p.perform(ctx, path+name+"/", a.parts[part]) }
 	}
 	switch a.kind {
 	case "go":
 		f := Go(ctx, a.name, below(0, a.name))
-		if err = p.live(ctx, path, a.parts[1]); err == nil {
+		if err = p.perform(ctx, path, a.parts[1]); err == nil {
 			_, err = f.Result(ctx)
 		}
 	case "left":
@@ -377,47 +376,47 @@ func (p *performer) group(ctx Context, path string, a act) (err error) {
 		}
 		var winner string
 		winner, _, err = Race(ctx, a.name, parts, a.opts...)
-		p.see(ctx, path, winner, err, false)
+		p.observe(ctx, path, winner, err, false)
 	}
 	return err
 }
 
-// A kid is the input of a child.
-type kid struct {
+// A childInput names the program of a child.
+type childInput struct {
 	Seed uint64
 	Name string
 }
 
 var (
-	hint   = DefineSignal[string]("hint")
-	grown  = Define[kid, string]("grown", RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond})
-	unmake = Define[effect, int]("unmake", Queue("unmakes"))
+	hint        = DefineSignal[string]("hint")
+	randomChild = Define[childInput, string]("random-child", RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond})
+	undoEffect  = Define[effect, int]("undo-effect", Queue("undo-effects"))
 )
 
-// unmakes is the function of unmake: some fail at first.
-func (w *world) unmakes(ctx Context, f effect) (int, error) {
-	return 0, Do(ctx, "unmake", func(ctx context.Context) error {
+// undoEffects is the function of undoEffect. For some effects its first attempt fails.
+func (w *world) undoEffects(ctx Context, f effect) (int, error) {
+	return 0, Do(ctx, "undo-effect", func(ctx context.Context) error {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if w.unmade[f]++; w.unmade[f] == 1 && len(f.Step)%3 == 0 {
+		if w.undoTries[f]++; w.undoTries[f] == 1 && len(f.Step)%3 == 0 {
 			return errors.New("not yet")
 		}
-		w.line = append(w.line, entry{"undone", 0, CurrentStep(ctx).Run, f, CurrentStep(ctx).Attempt})
+		w.log = append(w.log, entry{"undone", 0, CurrentStep(ctx).Run, f, CurrentStep(ctx).Attempt})
 		return nil
 	}, RetryPolicy{Backoff: time.Millisecond})
 }
 
-// story is all that happened, for people.
-func (w *world) story() string {
+// report lists all that happened, for the reader of a failed test.
+func (w *world) report() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var s strings.Builder
-	for _, e := range w.line {
+	for _, e := range w.log {
 		fmt.Fprintln(&s, e)
 	}
-	for _, key := range sortedKeys(w.sights) {
-		for _, g := range w.sights[key] {
-			fmt.Fprintf(&s, "%s, host %d: %q firm %d\n", key, g.host, g.lines, g.firm)
+	for _, key := range sortedKeys(w.observations) {
+		for _, o := range w.observations[key] {
+			fmt.Fprintf(&s, "%s, host %d: %q recorded %d\n", key, o.host, o.lines, o.recorded)
 		}
 	}
 	return s.String()

@@ -17,9 +17,9 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
-// TestRandomPrograms lets random workflow functions run on workers that die, or hang and are taken for dead, at a random
-// point, while their code changes and somebody cancels them: each sees in a replay what it saw before, executes nothing that
-// is recorded, and in the end what it did is compensated or stands. SWEEP="1000 500" tries other seeds, from the first on.
+// TestRandomPrograms runs random workflow functions on workers that die, or hang and are taken for dead, at a random point,
+// while their code changes and runs are cancelled. A replay sees what it saw before, nothing that is recorded is executed
+// again, and in the end all effects of a run stand or are compensated. SWEEP="1000 500" tries 500 seeds from 1000 on.
 func TestRandomPrograms(t *testing.T) {
 	k := newKit(t, dbtest.MaxConns(40))
 	k.exec(`CREATE TABLE public.effects (run_id uuid, step text)`)
@@ -35,78 +35,78 @@ func TestRandomPrograms(t *testing.T) {
 		w, _ := worlds.Load(seed)
 		return w.(*world)
 	}
-	kids := newTestWorker(t, newTestClient(t, k.pool), WorkerConfig{Queue: "kids", Coordinator: CoordinatorConfig{Interval: 50 * time.Millisecond}})
-	Handle(kids, grown, func(ctx Context, in kid) (string, error) {
+	children := newTestWorker(t, newTestClient(t, k.pool), WorkerConfig{Queue: "children", Coordinator: CoordinatorConfig{Interval: 50 * time.Millisecond}})
+	Handle(children, randomChild, func(ctx Context, in childInput) (string, error) {
 		w := worldOf(in.Seed)
-		return "grown " + in.Name, w.performer(ctx, 0).live(ctx, "", w.kids[in.Name])
+		return "grown " + in.Name, w.performer(ctx, 0).perform(ctx, "", w.children[in.Name])
 	})
-	startWorker(t, kids)
-	unmakes := newTestWorker(t, newTestClient(t, k.pool), WorkerConfig{Queue: "unmakes", NoCoordinator: true})
-	Handle(unmakes, unmake, func(ctx Context, f effect) (int, error) { return worldOf(f.Seed).unmakes(ctx, f) })
-	startWorker(t, unmakes)
+	startWorker(t, children)
+	undoEffects := newTestWorker(t, newTestClient(t, k.pool), WorkerConfig{Queue: "undo-effects", NoCoordinator: true})
+	Handle(undoEffects, undoEffect, func(ctx Context, f effect) (int, error) { return worldOf(f.Seed).undoEffects(ctx, f) })
+	startWorker(t, undoEffects)
 	slots := make(chan bool, 4)
 	var all sync.WaitGroup
 	for seed := first; seed < first+uint64(count); seed++ {
 		slots <- true
 		all.Go(func() {
 			defer func() { <-slots }()
-			g := newGamble(k, seed)
-			worlds.Store(seed, g.world)
-			if err := g.play(); err != nil {
-				t.Errorf("seed %d: %v\n%v\nchildren %v\n%s\nhappened:\n%s", seed, err, g.program, g.world.kids, g.plan, g.world.story())
+			tr := newTrial(k, seed)
+			worlds.Store(seed, tr.world)
+			if err := tr.execute(); err != nil {
+				t.Errorf("seed %d: %v\n%v\nchildren %v\n%s\nhappened:\n%s", seed, err, tr.program, tr.world.children, tr.plan, tr.world.report())
 			}
 		})
 	}
 	all.Wait()
 }
 
-// A gamble is one random program and what becomes of its runs.
-type gamble struct {
+// A trial is one random program with its run, forks and hosts.
+type trial struct {
 	k       *kit
 	r       *rand.Rand
 	seed    uint64
 	keys    []string
-	program []act
+	program []action
 	world   *world
 	wf      Workflow[int, int]
-	hosts   int    // that do not last
+	hosts   int    // that die or hang
 	host    int    // the next one
 	ending  string // "completes", "fails" or "sleeps"
-	fails   int    // attempts that fail so
+	fails   int    // attempts that fail at the end, with ending "fails"
 	id      RunID  // of the run that is under way
 	plan    string
-	over    chan struct{} // closed when who hangs may go on
+	over    chan struct{} // closed when hung hosts may go on
 }
 
-func newGamble(k *kit, seed uint64) *gamble {
-	g := &gamble{k: k, r: rand.New(rand.NewPCG(seed, 7)), seed: seed, over: make(chan struct{})}
-	m := &author{r: g.r, kids: map[string][]act{}, grows: g.r.IntN(2) == 0}
-	g.program = m.acts(2)
-	g.keys = m.keys
-	g.world = &world{seed: seed, kids: m.kids, n: map[string]int{}, sights: map[string][]*sight{}, unmade: map[effect]int{}, still: !m.grows}
-	attempts := 1 + g.r.IntN(3)
-	g.wf = Define[int, int](fmt.Sprint("wf", seed), RetryPolicy{MaxAttempts: attempts, Backoff: time.Millisecond})
-	g.hosts = g.r.IntN(4)
-	g.ending = []string{"completes", "fails", "sleeps"}[g.r.IntN(3)]
-	g.fails = []int{0, 1, 2, 99}[g.r.IntN(4)]
-	g.plan = fmt.Sprintf("%d attempts, %s, %d fail", attempts, g.ending, g.fails)
-	return g
+func newTrial(k *kit, seed uint64) *trial {
+	tr := &trial{k: k, r: rand.New(rand.NewPCG(seed, 7)), seed: seed, over: make(chan struct{})}
+	gen := &generator{r: tr.r, children: map[string][]action{}, changes: tr.r.IntN(2) == 0}
+	tr.program = gen.actions(2)
+	tr.keys = gen.keys
+	tr.world = &world{seed: seed, children: gen.children, n: map[string]int{}, observations: map[string][]*observation{}, undoTries: map[effect]int{}}
+	attempts := 1 + tr.r.IntN(3)
+	tr.wf = Define[int, int](fmt.Sprint("wf", seed), RetryPolicy{MaxAttempts: attempts, Backoff: time.Millisecond})
+	tr.hosts = tr.r.IntN(4)
+	tr.ending = []string{"completes", "fails", "sleeps"}[tr.r.IntN(3)]
+	tr.fails = []int{0, 1, 2, 99}[tr.r.IntN(4)]
+	tr.plan = fmt.Sprintf("%d attempts, %s, %d fail", attempts, tr.ending, tr.fails)
+	return tr
 }
 
-func (g *gamble) play() error {
+func (tr *trial) execute() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	run, err := Start(ctx, g.k.c, g.wf, 1, Queue(g.queue()))
+	run, err := Start(ctx, tr.k.c, tr.wf, 1, Queue(tr.queue()))
 	if err != nil {
 		return err
 	}
-	g.id = run.ID()
+	tr.id = run.ID()
 	for i := range 20 {
-		err = errors.Join(err, g.k.c.Signal(ctx, g.id, hint.With(fmt.Sprint("m", i))))
+		err = errors.Join(err, tr.k.c.Signal(ctx, tr.id, hint.With(fmt.Sprint("m", i))))
 	}
-	for _, key := range g.keys {
+	for _, key := range tr.keys {
 		for i := range 9 { // a Map in a Map
-			err = errors.Join(err, g.k.c.Signal(ctx, g.id, hint.For(key).With(fmt.Sprint("m", i))))
+			err = errors.Join(err, tr.k.c.Signal(ctx, tr.id, hint.For(key).With(fmt.Sprint("m", i))))
 		}
 	}
 	if err != nil {
@@ -116,27 +116,27 @@ func (g *gamble) play() error {
 	var hosts sync.WaitGroup
 	defer hosts.Wait()
 	defer stop()
-	defer close(g.over)
-	root := g.id
+	defer close(tr.over)
+	root := tr.id
 	for round := range 3 {
-		if err := g.finish(ctx, serving, &hosts); err != nil {
+		if err := tr.finish(ctx, serving, &hosts); err != nil {
 			return err
 		}
-		if err := g.check(ctx, root); err != nil {
+		if err := tr.check(ctx, root); err != nil {
 			return err
 		}
-		if again, err := g.goOn(ctx); err != nil || !again {
+		if again, err := tr.forkOrResume(ctx); err != nil || !again {
 			return err
 		}
-		g.hosts = g.host + round
+		tr.hosts = tr.host + round
 	}
 	return nil
 }
 
 // finish has hosts execute the run, one after the other, until it is over.
-func (g *gamble) finish(ctx, serving context.Context, hosts *sync.WaitGroup) error {
+func (tr *trial) finish(ctx, serving context.Context, hosts *sync.WaitGroup) error {
 	for {
-		h, err := g.newHost(ctx)
+		h, err := tr.newHost(ctx)
 		if err != nil {
 			return err
 		}
@@ -147,7 +147,7 @@ func (g *gamble) finish(ctx, serving context.Context, hosts *sync.WaitGroup) err
 			defer close(gone)
 			_ = h.w.Run(ctx2)
 		})
-		done, err := g.under(ctx, h)
+		done, err := tr.watch(ctx, h)
 		if h.killed.Load() || done {
 			stop()
 		}
@@ -157,34 +157,34 @@ func (g *gamble) finish(ctx, serving context.Context, hosts *sync.WaitGroup) err
 		if done || err != nil {
 			return err
 		}
-		// The host is dead, or taken for it.
-		g.host++
-		rows, err := g.k.pool.Query(ctx, `UPDATE kagzi.workflow_runs SET lease = gen_random_uuid(), task_queue = $2,
-			available_at = CASE WHEN status = 'RUNNING' THEN now() ELSE available_at END WHERE run_id = $1 RETURNING 1`, string(g.id), g.queue())
+		// The host is dead, or taken for dead.
+		tr.host++
+		rows, err := tr.k.pool.Query(ctx, `UPDATE kagzi.workflow_runs SET lease = gen_random_uuid(), task_queue = $2,
+			available_at = CASE WHEN status = 'RUNNING' THEN now() ELSE available_at END WHERE run_id = $1 RETURNING 1`, string(tr.id), tr.queue())
 		if err != nil {
 			return err
 		}
 		rows.Close()
-		if err := g.noteRecords(ctx); err != nil {
+		if err := tr.noteRecords(ctx); err != nil {
 			return err
 		}
 	}
 }
 
 // noteRecords notes what the table has before the next host begins.
-func (g *gamble) noteRecords(ctx context.Context) error {
+func (tr *trial) noteRecords(ctx context.Context) error {
 	var step string
-	rows, _ := g.k.pool.Query(ctx, `SELECT step_id FROM kagzi.step_runs WHERE run_id = $1 AND status = 'COMPLETED' AND step_kind = 'FUNCTION'`, string(g.id))
+	rows, _ := tr.k.pool.Query(ctx, `SELECT step_id FROM kagzi.step_runs WHERE run_id = $1 AND status = 'COMPLETED' AND step_kind = 'FUNCTION'`, string(tr.id))
 	_, err := pgx.ForEachRow(rows, []any{&step}, func() error {
-		g.world.add(entry{"recorded", g.host, g.id, effect{Step: step}, 0})
+		tr.world.add(entry{"recorded", tr.host, tr.id, effect{Step: step}, 0})
 		return nil
 	})
 	return err
 }
 
-func (g *gamble) queue() string { return fmt.Sprintf("q%d.%d", g.seed, g.host) }
+func (tr *trial) queue() string { return fmt.Sprintf("q%d.%d", tr.seed, tr.host) }
 
-// A randomHost is a worker that does not last.
+// A randomHost is a worker that may die or hang.
 type randomHost struct {
 	w      *Worker
 	stop   func()
@@ -194,66 +194,66 @@ type randomHost struct {
 
 func (h *randomHost) down() bool { return h.hung.Load() || h.killed.Load() }
 
-func (g *gamble) newHost(ctx context.Context) (*randomHost, error) {
-	c, err := NewClient(g.k.pool, ClientConfig{Logger: g.k.c.cfg.Logger})
+func (tr *trial) newHost(ctx context.Context) (*randomHost, error) {
+	c, err := NewClient(tr.k.pool, ClientConfig{Logger: tr.k.c.cfg.Logger})
 	if err != nil {
 		return nil, err
 	}
 	w, err := NewWorker(c, WorkerConfig{
-		Queue: g.queue(), PollInterval: 30 * time.Millisecond, Heartbeat: time.Hour, StaleAfter: 24 * time.Hour,
+		Queue: tr.queue(), PollInterval: 30 * time.Millisecond, Heartbeat: time.Hour, StaleAfter: 24 * time.Hour,
 		VisibilityTimeout: 24 * time.Hour, DrainTimeout: time.Millisecond, NoCoordinator: true,
 	})
 	if err != nil {
 		return nil, err
 	}
 	h := &randomHost{w: w}
-	n := g.host
-	Handle(w, g.wf, func(ctx Context, _ int) (int, error) {
-		p := g.world.performer(ctx, n)
-		if err := p.live(ctx, "", g.program); err != nil {
+	n := tr.host
+	Handle(w, tr.wf, func(ctx Context, _ int) (int, error) {
+		p := tr.world.performer(ctx, n)
+		if err := p.perform(ctx, "", tr.program); err != nil {
 			return 0, err
 		}
 		switch {
-		case g.ending == "sleeps":
+		case tr.ending == "sleeps":
 			return 0, sleepLong(ctx)
-		case g.ending == "fails" && ctx.Attempt() <= g.fails:
+		case tr.ending == "fails" && ctx.Attempt() <= tr.fails:
 			return 0, errors.New("broken")
 		}
 		return 1, nil
 	})
-	if n < g.hosts {
+	if n < tr.hosts {
 		points := []string{"after claim", "before step", "after step", "before flush", "after flush", "after record", "suspend", "finish"}
-		point, nth, what := points[g.r.IntN(len(points))], int64(1+g.r.IntN(8)), []string{"hangs", "hangs", "dies", "dies", "cancel"}[g.r.IntN(5)]
-		g.plan += fmt.Sprintf(", %s %d %s", point, nth, what)
+		point, nth, what := points[tr.r.IntN(len(points))], int64(1+tr.r.IntN(8)), []string{"hangs", "hangs", "dies", "dies", "cancel"}[tr.r.IntN(5)]
+		tr.plan += fmt.Sprintf(", %s %d %s", point, nth, what)
 		var reached atomic.Int64
-		id := g.id
+		id := tr.id
 		w.failpoint = func(at string, _ uuid.UUID) {
 			switch {
 			case at != point || reached.Add(1) != nth:
 			case what == "hangs":
 				h.hung.Store(true)
-				<-g.over
+				<-tr.over
 			case what == "dies":
 				h.killed.Store(true)
 				h.stop()
 			default:
-				go func() { _ = g.k.c.Cancel(ctx, id) }()
+				go func() { _ = tr.k.c.Cancel(ctx, id) }()
 			}
 		}
 	}
 	return h, nil
 }
 
-// under waits until the host is down or has no more to do, and cancels a run that sleeps for long. It returns true if the run is
-// over.
-func (g *gamble) under(ctx context.Context, h *randomHost) (done bool, err error) {
+// watch waits until the host is down or the run is over, and cancels a run that sleeps for long. It returns true if the run
+// is over.
+func (tr *trial) watch(ctx context.Context, h *randomHost) (done bool, err error) {
 	var info RunInfo
 	cancelled := false
 	if !comesTrue(patience, func() bool {
-		info, err = g.k.c.Get(ctx, g.id)
+		info, err = tr.k.c.Get(ctx, tr.id)
 		if err == nil && !cancelled && info.Status == StatusSleeping && info.WaitingOn == "timer long" {
 			cancelled = true
-			if err = g.k.c.Cancel(ctx, g.id); errors.Is(err, ErrRunFinished) {
+			if err = tr.k.c.Cancel(ctx, tr.id); errors.Is(err, ErrRunFinished) {
 				err = nil
 			}
 		}
@@ -264,22 +264,22 @@ func (g *gamble) under(ctx context.Context, h *randomHost) (done bool, err error
 	return info.Status.Ended(), err
 }
 
-// goOn sometimes forks or resumes the run, which is over. It returns true if there is more to do.
-func (g *gamble) goOn(ctx context.Context) (again bool, err error) {
-	info, err := g.k.c.Get(ctx, g.id)
+// forkOrResume does one of the two with the finished run, or neither. It returns true if a run is to be executed again.
+func (tr *trial) forkOrResume(ctx context.Context) (again bool, err error) {
+	info, err := tr.k.c.Get(ctx, tr.id)
 	if err != nil {
 		return false, err
 	}
-	what := g.r.IntN(5)
-	g.host++
+	what := tr.r.IntN(5)
+	tr.host++
 	switch {
 	case what == 0:
 		return false, nil
 	case what == 1 && info.Status != StatusCompleted:
-		err = g.k.c.Resume(ctx, g.id)
-		g.plan += ", resumed"
+		err = tr.k.c.Resume(ctx, tr.id)
+		tr.plan += ", resumed"
 	default:
-		steps, e := g.k.c.Steps(ctx, g.id)
+		steps, e := tr.k.c.Steps(ctx, tr.id)
 		var names []string
 		for _, s := range steps {
 			if s.Type != StepCompensation && validateStepID(s.Step) == nil && !s.StartedAt.IsZero() {
@@ -289,23 +289,23 @@ func (g *gamble) goOn(ctx context.Context) (again bool, err error) {
 		if len(names) == 0 || e != nil {
 			return false, e
 		}
-		step := names[g.r.IntN(len(names))]
+		step := names[tr.r.IntN(len(names))]
 		var opts []RestartOption
-		if g.r.IntN(2) == 0 {
+		if tr.r.IntN(2) == 0 {
 			opts = append(opts, InheritCompensations())
 		}
-		g.plan += fmt.Sprintf(", forked from %s %v", step, opts)
+		tr.plan += fmt.Sprintf(", forked from %s %v", step, opts)
 		var id RunID
-		if id, err = g.k.c.Fork(ctx, g.id, step, opts...); err == nil {
-			g.id = id
+		if id, err = tr.k.c.Fork(ctx, tr.id, step, opts...); err == nil {
+			tr.id = id
 		}
 	}
 	if errors.Is(err, ErrCompensated) {
-		g.plan += " in vain"
+		tr.plan += " in vain"
 		return false, nil
 	}
 	if err == nil {
-		_, err = g.k.pool.Exec(ctx, `UPDATE kagzi.workflow_runs SET task_queue = $2 WHERE run_id = $1`, string(g.id), g.queue())
+		_, err = tr.k.pool.Exec(ctx, `UPDATE kagzi.workflow_runs SET task_queue = $2 WHERE run_id = $1`, string(tr.id), tr.queue())
 	}
 	return err == nil, err
 }
