@@ -40,8 +40,8 @@ func (k *kit) throughNaps(id RunID, first, last int) {
 
 var headline = DefineSignal[string]("headline")
 
-// TestFailedBranchIsReplayedFromHistory lets a branch fail while others below it are at work, handles that, and wakes the
-// run up again and again: nothing begins below the branch, and the message that comes later is the workflow's own.
+// TestFailedBranchIsReplayedFromHistory lets a branch fail while branches below it work, handles the failure, and wakes the
+// run several times: no replay starts anything below the branch, and a later message reaches the workflow function.
 func TestFailedBranchIsReplayedFromHistory(t *testing.T) {
 	k := newKit(t)
 	wf := Define[int, string]("wf", noRetry)
@@ -77,7 +77,7 @@ func TestFailedBranchIsReplayedFromHistory(t *testing.T) {
 	}
 }
 
-// TestVariablesOfAFailedGroup sets a variable in a branch of a group that another branch ends: it is the same in a replay.
+// TestVariablesOfAFailedGroup sets a variable in a branch of a group that fails: a replay sets it to the same value.
 func TestVariablesOfAFailedGroup(t *testing.T) {
 	t.Parallel()
 	for name, group := range map[string]struct {
@@ -115,7 +115,7 @@ func TestVariablesOfAFailedGroup(t *testing.T) {
 	}
 }
 
-// TestGoOnACancelledBranch starts branches on one that is being cancelled: the run handles the failure, and completes.
+// TestGoOnACancelledBranch starts a branch on one that is being cancelled: the run handles the failure, and completes.
 func TestGoOnACancelledBranch(t *testing.T) {
 	k := newKit(t)
 	wf := Define[int, string]("wf", noRetry)
@@ -141,8 +141,8 @@ func TestGoOnACancelledBranch(t *testing.T) {
 	}
 }
 
-// TestTwoBranchesFail lets two branches of a member fail, of which the member returns the first: the second changes
-// nothing, whichever ends first.
+// TestTwoBranchesFail lets two branches of a group's member fail. The member returns the error of the first: the second
+// changes nothing, whichever ends first.
 func TestTwoBranchesFail(t *testing.T) {
 	t.Parallel()
 	for _, order := range []string{"ab", "ba"} {
@@ -160,10 +160,10 @@ func TestTwoBranchesFail(t *testing.T) {
 							return 0, errors.New(string(name))
 						}
 					}
-					a, b := Go(ctx, "a", branch('a')), Go(ctx, "b", branch('b'))
+					a := Go(ctx, "a", branch('a'))
+					Go(ctx, "b", branch('b'))
 					<-done['b']
 					_, err := a.Result(ctx)
-					_ = b
 					return err
 				}})
 				return fmt.Sprint(err)
@@ -175,8 +175,8 @@ func TestTwoBranchesFail(t *testing.T) {
 	}
 }
 
-// TestRaceWonAfterAFailure has the winner of a race handle a failed step, and the run fail later: in the next attempt the
-// race is as it was.
+// TestRaceWonAfterAFailure lets the winner of a race handle a failed step, and the run fail later: the next attempt sees
+// the same winner and result.
 func TestRaceWonAfterAFailure(t *testing.T) {
 	k := newKit(t)
 	wf := Define[int, string]("wf", twice)
@@ -207,8 +207,8 @@ func TestRaceWonAfterAFailure(t *testing.T) {
 	}
 }
 
-// TestBranchesThatOutliveTheirGroup start in a branch that has succeeded, or won, and go on when the group is over, also in
-// a replay.
+// TestBranchesThatOutliveTheirGroup starts branches below the winner of a race and below a member of a Map: they go on when
+// the group is over, also in a replay.
 func TestBranchesThatOutliveTheirGroup(t *testing.T) {
 	k := newKit(t)
 	wf := Define[int, []string]("wf", noRetry)
@@ -257,8 +257,8 @@ func TestClosedBranchThatWaitsForAnother(t *testing.T) {
 	}
 }
 
-// TestClosedBranchBehindAGroup replays a branch that went on behind a race, one of whose losers had waited for a branch that
-// goes on: what the branch did then is repeated.
+// TestClosedBranchBehindAGroup replays a branch that went on after a race. A loser of the race had waited for a branch that
+// is still under way: the replay repeats what the branch did after the race.
 func TestClosedBranchBehindAGroup(t *testing.T) {
 	k := newKit(t)
 	got := replayed(k, func(ctx Context) string {
@@ -292,9 +292,8 @@ func TestClosedBranchBehindAGroup(t *testing.T) {
 	}
 }
 
-// TestBranchIsCancelledInItsReplay wakes a run after the time of a group of it has passed: that the group is too late is
-// decided while its branch is on its way through its history. The branch comes past that all the same, so that the
-// function sees then what it sees in later executions.
+// TestBranchIsCancelledInItsReplay wakes a run after the timeout of one of its groups: the group times out while its branch
+// replays. The branch replays its whole history all the same, so that this execution sees what later ones see.
 func TestBranchIsCancelledInItsReplay(t *testing.T) {
 	k := newKit(t)
 	wf := Define[int, string]("wf")

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestChildCancel cancels a child that sleeps, and replays the parent after somebody has resumed the child: that is left
-// alone, also by another attempt of the parent.
+// TestChildCancel cancels a child that sleeps, and replays the parent after somebody has resumed the child: neither the
+// replay nor another attempt of the parent cancels it again.
 func TestChildCancel(t *testing.T) {
 	t.Parallel()
 	t.Run("Once", func(t *testing.T) {
@@ -52,7 +52,8 @@ func TestChildCancel(t *testing.T) {
 	})
 	t.Run("Result", func(t *testing.T) {
 		k := newKit(t)
-		family(k, Define[int, string]("cancelling"), func(ctx Context, n int) (string, error) {
+		wf := Define[int, string]("cancelling")
+		family(k, wf, func(ctx Context, n int) (string, error) {
 			c, err := StartChild(ctx, "child", doubling, n)
 			if err != nil {
 				return "", err
@@ -66,7 +67,7 @@ func TestChildCancel(t *testing.T) {
 			}
 			return "cancelled", nil
 		}, handleSleeping)
-		if got := resultOf(k, begin(k, Define[int, string]("cancelling"), 1)); got != "cancelled" {
+		if got := resultOf(k, begin(k, wf, 1)); got != "cancelled" {
 			t.Errorf("got %q", got)
 		}
 	})
@@ -95,8 +96,8 @@ func TestChildCancel(t *testing.T) {
 	})
 }
 
-// TestChildrenOfEndedBranches end with the branch that they were started in, or below, while the run goes on; detached
-// ones do not.
+// TestChildrenOfEndedBranches ends branches while their run goes on: the children that were started in or below them are
+// cancelled, and detached ones are not.
 func TestChildrenOfEndedBranches(t *testing.T) {
 	t.Parallel()
 	start := func(ctx Context) error {
@@ -171,7 +172,7 @@ func TestChildrenOfEndedBranches(t *testing.T) {
 			for step, want := range map[string]Status{"own": StatusCancelled, "sub/below": StatusCancelled, "kept": StatusSleeping} {
 				k.waitStatus(k.childOf(run.ID(), tt.branch+"/"+step).ID, want)
 			}
-			// As if the process had died before it had cancelled them.
+			// As if the process had died before it cancelled this child.
 			own := k.childOf(run.ID(), tt.branch+"/own").ID
 			k.exec(`UPDATE kagzi.workflow_runs SET status = 'PENDING', available_at = now() + interval '1 hour', finished_at = NULL WHERE run_id = $1`, string(own))
 			k.throughNaps(run.ID(), 0, 0)
@@ -183,8 +184,7 @@ func TestChildrenOfEndedBranches(t *testing.T) {
 	}
 }
 
-// TestChildrenGoOnInTheNextAttempt fails the function of a run while a branch has a child under way: the end of an attempt
-// ends no child.
+// TestChildrenGoOnInTheNextAttempt fails an attempt of a run while a branch has a child under way: the child goes on.
 func TestChildrenGoOnInTheNextAttempt(t *testing.T) {
 	k := newKit(t)
 	wf := Define[int, int]("retried", twice)
