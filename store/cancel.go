@@ -277,7 +277,7 @@ func (s *Store) cancelAll(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, c can
 				return err
 			}
 			all := slices.Collect(maps.Keys(family))
-			if err := ask(ctx, tx, lockFamily, []any{s.namespace, array(all), array(ids)}, func(pgx.Rows) error { return nil }); err != nil {
+			if err := ask(ctx, tx, lockFamily, []any{s.namespace, array(all), array(ids)}, nil); err != nil {
 				return err
 			}
 			now, err := s.parents(ctx, tx, ids, c.how == regardless)
@@ -362,10 +362,7 @@ func (s *Store) CancelChildren(ctx context.Context, h Held) (*CancelledRuns, err
 		err := s.change(ctx, nil, func(ctx context.Context, tx pgx.Tx) error {
 			some = &CancelledRuns{}
 			var ids []uuid.UUID
-			err := ask(ctx, tx, activeChildren, []any{s.namespace, h.RunID}, func(rows pgx.Rows) (err error) {
-				ids, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-				return err
-			})
+			err := ask(ctx, tx, activeChildren, []any{s.namespace, h.RunID}, collect(&ids, pgx.RowTo[uuid.UUID]))
 			if err != nil || len(ids) == 0 {
 				return err
 			}

@@ -212,10 +212,7 @@ func (s *Store) compensateLocked(ctx context.Context, tx pgx.Tx, id uuid.UUID, o
 }
 
 func (s *Store) registrations(ctx context.Context, tx pgx.Tx, id uuid.UUID) (all []registration, err error) {
-	err = ask(ctx, tx, compensationsOf, []any{s.namespace, id}, func(rows pgx.Rows) (err error) {
-		all, err = pgx.CollectRows(rows, pgx.RowToStructByPos[registration])
-		return err
-	})
+	err = ask(ctx, tx, compensationsOf, []any{s.namespace, id}, collect(&all, pgx.RowToStructByPos[registration]))
 	return all, err
 }
 
@@ -303,10 +300,7 @@ FOR UPDATE SKIP LOCKED`
 // out those that somebody has locked: they come next time.
 func (s *Store) DueCompensations(ctx context.Context, n int) (ids []uuid.UUID, err error) {
 	err = do(ctx, func(ctx context.Context) error {
-		return ask(ctx, s.pool, dueCompensations, []any{s.namespace, n}, func(rows pgx.Rows) (err error) {
-			ids, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-			return err
-		})
+		return ask(ctx, s.pool, dueCompensations, []any{s.namespace, n}, collect(&ids, pgx.RowTo[uuid.UUID]))
 	})
 	return ids, wrap("look for compensations", err)
 }

@@ -77,12 +77,9 @@ ORDER BY e.occurred_at, e.event_id`
 // RunEvents returns the events of a run, oldest first.
 func (s *Store) RunEvents(ctx context.Context, run uuid.UUID) (events []RunEvent, err error) {
 	err = do(ctx, func(ctx context.Context) error {
-		return ask(ctx, s.pool, runEvents, []any{s.namespace, run}, func(rows pgx.Rows) (err error) {
-			events, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (e RunEvent, err error) {
-				return e, row.Scan(&e.RunID, &e.ID, &e.Event, &e.Other, &e.Step, &e.Reason, utc(&e.At))
-			})
-			return err
-		})
+		return ask(ctx, s.pool, runEvents, []any{s.namespace, run}, collect(&events, func(row pgx.CollectableRow) (e RunEvent, err error) {
+			return e, row.Scan(&e.RunID, &e.ID, &e.Event, &e.Other, &e.Step, &e.Reason, utc(&e.At))
+		}))
 	})
 	return events, wrap("read events", err)
 }

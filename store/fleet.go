@@ -101,10 +101,7 @@ func (s *Store) Workers(ctx context.Context, f WorkerFilter) (page []WorkerRow, 
 		return exchange(ctx, s.pool, patient, b, func(rows pgx.Rows) (err error) {
 			total, err = pgx.CollectOneRow(rows, pgx.RowTo[int])
 			return err
-		}, func(rows pgx.Rows) (err error) {
-			page, err = pgx.CollectRows(rows, readWorker)
-			return err
-		})
+		}, collect(&page, readWorker))
 	})
 	return page, total, wrap("list workers", err)
 }
@@ -156,12 +153,9 @@ func (s *Store) WorkerEvents(ctx context.Context, id uuid.UUID) (events []Worker
 		if _, err := s.findWorker(ctx, s.pool, id); err != nil {
 			return err
 		}
-		return ask(ctx, s.pool, workerEvents, []any{s.namespace, id}, func(rows pgx.Rows) (err error) {
-			events, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (e WorkerEvent, err error) {
-				return e, row.Scan(&e.Event, &e.Detail, utc(&e.At))
-			})
-			return err
-		})
+		return ask(ctx, s.pool, workerEvents, []any{s.namespace, id}, collect(&events, func(row pgx.CollectableRow) (e WorkerEvent, err error) {
+			return e, row.Scan(&e.Event, &e.Detail, utc(&e.At))
+		}))
 	})
 	return events, wrap("read a worker's log", err)
 }
@@ -206,10 +200,7 @@ func (s *Store) Drain(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 func (s *Store) DrainQueue(ctx context.Context, tx pgx.Tx, queue string) (asked []uuid.UUID, err error) {
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		var online []uuid.UUID
-		err := ask(ctx, tx, onlineWorkers, []any{s.namespace, queue}, func(rows pgx.Rows) (err error) {
-			online, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-			return err
-		})
+		err := ask(ctx, tx, onlineWorkers, []any{s.namespace, queue}, collect(&online, pgx.RowTo[uuid.UUID]))
 		if err != nil {
 			return err
 		}
@@ -229,10 +220,7 @@ func (s *Store) askToDrain(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) (ask
 	for i := range events {
 		events[i] = uuid.New()
 	}
-	err = ask(ctx, tx, askToDrain, []any{s.namespace, array(ids), array(events)}, func(rows pgx.Rows) (err error) {
-		asked, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-		return err
-	})
+	err = ask(ctx, tx, askToDrain, []any{s.namespace, array(ids), array(events)}, collect(&asked, pgx.RowTo[uuid.UUID]))
 	return asked, err
 }
 

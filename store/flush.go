@@ -244,13 +244,7 @@ func (s *Store) flushFree(ctx context.Context, f *Flush) error {
 		b := &pgx.Batch{}
 		b.Queue(lockFreeRuns, s.namespace, array(f.everyRun()))
 		b.Queue(missingRuns, s.namespace, array(f.everyRun())) // a parent that was deleted is nobody's, and never comes back
-		err := exchange(ctx, tx, brief, b, func(rows pgx.Rows) (err error) {
-			free, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-			return err
-		}, func(rows pgx.Rows) (err error) {
-			gone, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-			return err
-		})
+		err := exchange(ctx, tx, brief, b, collect(&free, pgx.RowTo[uuid.UUID]), collect(&gone, pgx.RowTo[uuid.UUID]))
 		if err != nil {
 			return err
 		}

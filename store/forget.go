@@ -64,10 +64,7 @@ func (s *Store) forget(ctx context.Context, tx pgx.Tx, id uuid.UUID, steps []str
 		return nil
 	}
 	var found []string
-	err := ask(ctx, tx, forgetNamed, []any{s.namespace, id, steps}, func(rows pgx.Rows) (err error) {
-		found, err = pgx.CollectRows(rows, pgx.RowTo[string])
-		return err
-	})
+	err := ask(ctx, tx, forgetNamed, []any{s.namespace, id, steps}, collect(&found, pgx.RowTo[string]))
 	if err != nil {
 		return err
 	}

@@ -106,9 +106,8 @@ ORDER BY g.name, g.sequence`
 
 // copyHistory gives the new run what the old one had recorded at the fork point.
 func (s *Store) copyHistory(ctx context.Context, tx pgx.Tx, r Restart, at *forkPoint) error {
-	none := func(pgx.Rows) error { return nil }
-	if err := ask(ctx, tx, copySteps, []any{s.namespace, r.Run, r.New, r.Step, at.At, at.RunAttempt, r.Compensations, at.Position}, none); err != nil {
+	if err := ask(ctx, tx, copySteps, []any{s.namespace, r.Run, r.New, r.Step, at.At, at.RunAttempt, r.Compensations, at.Position}, nil); err != nil {
 		return err
 	}
-	return ask(ctx, tx, copySignals, []any{s.namespace, r.Run, r.New}, none)
+	return ask(ctx, tx, copySignals, []any{s.namespace, r.Run, r.New}, nil)
 }

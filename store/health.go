@@ -49,12 +49,9 @@ LIMIT $2`
 // LiveWorkers returns up to limit workers that are not OFFLINE.
 func (s *Store) LiveWorkers(ctx context.Context, db DB, limit int) (out []LiveWorker, err error) {
 	err = do(ctx, func(ctx context.Context) error {
-		return ask(ctx, db, liveWorkers, []any{s.namespace, limit}, func(rows pgx.Rows) (err error) {
-			out, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (w LiveWorker, err error) {
-				return w, row.Scan(&w.Queue, &w.Types, &w.Handlers, &w.Draining, &w.Silent, utc(&w.Heartbeat), &w.Active, &w.Most)
-			})
-			return err
-		})
+		return ask(ctx, db, liveWorkers, []any{s.namespace, limit}, collect(&out, func(row pgx.CollectableRow) (w LiveWorker, err error) {
+			return w, row.Scan(&w.Queue, &w.Types, &w.Handlers, &w.Draining, &w.Silent, utc(&w.Heartbeat), &w.Active, &w.Most)
+		}))
 	})
 	return out, wrap("look at the workers", err)
 }
@@ -192,10 +189,7 @@ func (s *Store) activeQueues(ctx context.Context, db DB) (queues []string, err e
 	if citus {
 		statement, args = ownQueues, []any{s.namespace, mostQueues}
 	}
-	err = ask(ctx, db, statement, args, func(rows pgx.Rows) (err error) {
-		queues, err = pgx.CollectRows(rows, pgx.RowTo[string])
-		return err
-	})
+	err = ask(ctx, db, statement, args, collect(&queues, pgx.RowTo[string]))
 	return queues, err
 }
 
@@ -359,10 +353,7 @@ LIMIT $2`
 func (s *Store) UnreadRuns(ctx context.Context, db DB, limit int) (out []UnreadRun, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		out = nil
-		return ask(ctx, db, unreadRuns, []any{s.namespace, limit}, func(rows pgx.Rows) (err error) {
-			out, err = pgx.CollectRows(rows, pgx.RowToStructByPos[UnreadRun])
-			return err
-		})
+		return ask(ctx, db, unreadRuns, []any{s.namespace, limit}, collect(&out, pgx.RowToStructByPos[UnreadRun]))
 	})
 	return out, wrap("look for runs whose history cannot be read", err)
 }

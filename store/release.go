@@ -28,12 +28,9 @@ ORDER BY w.worker_id`
 func (s *Store) SilentWorkers(ctx context.Context) (silent []Suspect, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		silent = nil
-		return ask(ctx, s.pool, silentWorkers, []any{s.namespace}, func(rows pgx.Rows) (err error) {
-			silent, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (w Suspect, err error) {
-				return w, row.Scan(&w.ID, utc(&w.HeartbeatAt), &w.Silent)
-			})
-			return err
-		})
+		return ask(ctx, s.pool, silentWorkers, []any{s.namespace}, collect(&silent, func(row pgx.CollectableRow) (w Suspect, err error) {
+			return w, row.Scan(&w.ID, utc(&w.HeartbeatAt), &w.Silent)
+		}))
 	})
 	return silent, wrap("look for silent workers", err)
 }
@@ -95,12 +92,9 @@ func (s *Store) watched(ctx context.Context) (workers []watchedWorker, server ba
 	b.Queue(watchedWorkers, s.namespace)
 	b.Queue(serverBackends)
 	server.start = map[int32]*time.Time{}
-	err = exchange(ctx, s.pool, patient, b, func(rows pgx.Rows) (err error) {
-		workers, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (w watchedWorker, err error) {
-			return w, row.Scan(&w.ID, utc(&w.HeartbeatAt), &w.Backend, &w.backendStart, &w.serverStart)
-		})
-		return err
-	}, func(rows pgx.Rows) error {
+	err = exchange(ctx, s.pool, patient, b, collect(&workers, func(row pgx.CollectableRow) (w watchedWorker, err error) {
+		return w, row.Scan(&w.ID, utc(&w.HeartbeatAt), &w.Backend, &w.backendStart, &w.serverStart)
+	}), func(rows pgx.Rows) error {
 		var pid int32
 		var start *time.Time
 		_, err := pgx.ForEachRow(rows, []any{&server.server, &pid, &start}, func() error {
@@ -164,10 +158,7 @@ func (s *Store) Bury(ctx context.Context, w Suspect, detail string) (lost *LostW
 		return transact(ctx, s.pool, brief, func(tx pgx.Tx) error {
 			lost = nil
 			var buried []LostWorker
-			err := ask(ctx, tx, buryWorker, []any{s.namespace, w.ID, epoch(w.HeartbeatAt), micros(releaseLease)}, func(rows pgx.Rows) (err error) {
-				buried, err = pgx.CollectRows(rows, readLost)
-				return err
-			})
+			err := ask(ctx, tx, buryWorker, []any{s.namespace, w.ID, epoch(w.HeartbeatAt), micros(releaseLease)}, collect(&buried, readLost))
 			if err != nil || len(buried) == 0 {
 				return err
 			}
@@ -200,10 +191,7 @@ RETURNING ` + lostColumns
 // else had locked, or nobody has come to release, or which had a claim under way.
 func (s *Store) Unreleased(ctx context.Context, n int) (lost []LostWorker, err error) {
 	err = do(ctx, func(ctx context.Context) error {
-		return ask(ctx, s.pool, unreleased, []any{s.namespace, micros(releaseLease), n}, func(rows pgx.Rows) (err error) {
-			lost, err = pgx.CollectRows(rows, readLost)
-			return err
-		})
+		return ask(ctx, s.pool, unreleased, []any{s.namespace, micros(releaseLease), n}, collect(&lost, readLost))
 	})
 	return lost, wrap("look for lost workers that hold runs", err)
 }
@@ -278,10 +266,7 @@ func (s *Store) releaseAll(ctx context.Context, db DB, w *LostWorker) error {
 	for {
 		var found []uuid.UUID
 		err := do(ctx, func(ctx context.Context) error {
-			return ask(ctx, db, runsOfWorker, []any{s.namespace, w.ID, w.Queue, w.Types, micros(w.Visibility), after.String(), releaseBatch}, func(rows pgx.Rows) (err error) {
-				found, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-				return err
-			})
+			return ask(ctx, db, runsOfWorker, []any{s.namespace, w.ID, w.Queue, w.Types, micros(w.Visibility), after.String(), releaseBatch}, collect(&found, pgx.RowTo[uuid.UUID]))
 		})
 		if err != nil || len(found) == 0 {
 			return err

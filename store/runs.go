@@ -268,10 +268,7 @@ func (s *Store) Ended(ctx context.Context, ids []uuid.UUID, most time.Duration) 
 				ended = append(ended, e)
 			}
 			return nil
-		}, func(rows pgx.Rows) (err error) {
-			missing, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-			return err
-		})
+		}, collect(&missing, pgx.RowTo[uuid.UUID]))
 	})
 	return ended, missing, wrap("look for ended runs", err)
 }

@@ -262,10 +262,7 @@ func (s *Store) fire(ctx context.Context, tx pgx.Tx, firings []*Firing) ([]Fired
 	var reads []func(pgx.Rows) error
 	if len(runs) > 0 {
 		b.Queue(insertFired, s.namespace, array(runs), array(of), ticks, queued)
-		reads = append(reads, func(rows pgx.Rows) (err error) {
-			fired, err = pgx.CollectRows(rows, pgx.RowToStructByPos[FiredRun])
-			return err
-		})
+		reads = append(reads, collect(&fired, pgx.RowToStructByPos[FiredRun]))
 	}
 	b.Queue(moveTemplates, s.namespace, array(templates), cursors, nexts, problems)
 	err := exchange(ctx, tx, patient, b, reads...)
@@ -316,13 +313,7 @@ func (s *Store) ReleaseQueued(ctx context.Context) (released []FiredRun, blockin
 		b := &pgx.Batch{}
 		b.Queue(releaseQueued, s.namespace)
 		b.Queue(blockingRuns, s.namespace)
-		return exchange(ctx, s.pool, brief, b, func(rows pgx.Rows) (err error) {
-			released, err = pgx.CollectRows(rows, pgx.RowToStructByPos[FiredRun])
-			return err
-		}, func(rows pgx.Rows) (err error) {
-			blocking, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-			return err
-		})
+		return exchange(ctx, s.pool, brief, b, collect(&released, pgx.RowToStructByPos[FiredRun]), collect(&blocking, pgx.RowTo[uuid.UUID]))
 	})
 	return released, blocking, wrap("release queued runs", err)
 }
@@ -353,10 +344,7 @@ func (s *Store) CancelFired(ctx context.Context, t *Template, wait time.Duration
 				return err
 			}
 			var ids []uuid.UUID
-			err = ask(ctx, tx, activeFired, []any{s.namespace, t.ID}, func(rows pgx.Rows) (err error) {
-				ids, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-				return err
-			})
+			err = ask(ctx, tx, activeFired, []any{s.namespace, t.ID}, collect(&ids, pgx.RowTo[uuid.UUID]))
 			if err != nil || len(ids) == 0 {
 				return err
 			}

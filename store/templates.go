@@ -140,7 +140,7 @@ func (s *Store) editOnce(ctx context.Context, tx pgx.Tx, id uuid.UUID, edit func
 	}
 	switch {
 	case e.Delete:
-		return true, ask(ctx, tx, deleteTemplate, []any{s.namespace, id}, func(pgx.Rows) error { return nil })
+		return true, ask(ctx, tx, deleteTemplate, []any{s.namespace, id}, nil)
 	case e.Save == nil:
 		return true, nil
 	default:

@@ -188,6 +188,14 @@ func askRow(ctx context.Context, db DB, sql string, args []any, dest ...any) err
 	})
 }
 
+// collect reads all rows into out.
+func collect[T any](out *[]T, row pgx.RowToFunc[T]) func(pgx.Rows) error {
+	return func(rows pgx.Rows) (err error) {
+		*out, err = pgx.CollectRows(rows, row)
+		return err
+	}
+}
+
 // changed sends one statement and reports whether it changed a row.
 func changed(ctx context.Context, db DB, sql string, args ...any) (did bool, err error) {
 	err = ask(ctx, db, sql, args, func(rows pgx.Rows) error {

@@ -220,18 +220,15 @@ func (s *Store) HeldStates(ctx context.Context, db DB, held []Held, alone func(H
 		var found []HeldState
 		err := do(ctx, func(ctx context.Context) error {
 			asked := time.Now()
-			return ask(ctx, db, heldStates, s.heldArgs(some), func(rows pgx.Rows) (err error) {
-				found, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (st HeldState, err error) {
-					var until *time.Time
-					var now time.Time
-					err = row.Scan(&st.RunID, &st.Lease, &st.Holds, &st.Status, &st.Wakeups, &st.Cancel, utc(&st.Deadline), &until, &now)
-					if st.Holds && until != nil {
-						st.Term = termOf(asked, now, *until)
-					}
-					return st, err
-				})
-				return err
-			})
+			return ask(ctx, db, heldStates, s.heldArgs(some), collect(&found, func(row pgx.CollectableRow) (st HeldState, err error) {
+				var until *time.Time
+				var now time.Time
+				err = row.Scan(&st.RunID, &st.Lease, &st.Holds, &st.Status, &st.Wakeups, &st.Cancel, utc(&st.Deadline), &until, &now)
+				if st.Holds && until != nil {
+					st.Term = termOf(asked, now, *until)
+				}
+				return st, err
+			}))
 		})
 		if err == nil {
 			states = append(states, found...)
@@ -314,6 +311,6 @@ WHERE run_id = $2 AND namespace_id = $1 AND lease = $3 AND status = 'RUNNING'`
 // ResetRecoveries forgets the recoveries of a run that has made progress since they began.
 func (s *Store) ResetRecoveries(ctx context.Context, h Held) error {
 	return wrap("reset recoveries", do(ctx, func(ctx context.Context) error {
-		return ask(ctx, s.pool, resetRecoveries, []any{s.namespace, h.RunID, h.Lease}, func(pgx.Rows) error { return nil })
+		return ask(ctx, s.pool, resetRecoveries, []any{s.namespace, h.RunID, h.Lease}, nil)
 	}))
 }
