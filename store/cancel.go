@@ -339,53 +339,5 @@ func (s *Store) cancelLocked(ctx context.Context, tx pgx.Tx, family map[uuid.UUI
 	return s.endLocked(ctx, tx, ends, c.how != regardless, false, cmp.Or(c.grace, CancelGrace))
 }
 
-const activeChildren = `
-SELECT r.run_id
-FROM kagzi.workflow_runs r
-WHERE r.parent_run_id = $2 AND r.namespace_id = $1 AND NOT r.detached AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
-	AND r.cancel_requested_at IS NULL AND r.outcome IS NULL
-ORDER BY r.run_id`
-
-// The parent is locked with its children, and before them or after, as its ID has it.
-const lockHeld = `
-SELECT count(*) FROM (
-	SELECT FROM kagzi.workflow_runs r
-	WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.lease = $3 AND r.status = 'RUNNING'
-) x`
-
-// CancelChildren cancels the children of a run that is about to end, a thousand at a time, if h still holds it. It
-// returns ErrLeaseLost if not.
-func (s *Store) CancelChildren(ctx context.Context, h Held) (*CancelledRuns, error) {
-	all := &CancelledRuns{}
-	for {
-		var some *CancelledRuns
-		err := s.change(ctx, nil, func(ctx context.Context, tx pgx.Tx) error {
-			some = &CancelledRuns{}
-			var ids []uuid.UUID
-			err := ask(ctx, tx, activeChildren, []any{s.namespace, h.RunID}, collect(&ids, pgx.RowTo[uuid.UUID]))
-			if err != nil || len(ids) == 0 {
-				return err
-			}
-			ids = ids[:min(len(ids), 1000)]
-			if some, err = s.cancelAll(ctx, tx, ids, cancellation{text: fmt.Sprintf("%s: its parent %s ended", wasCancelled, h.RunID)}); err != nil {
-				return err
-			}
-			// The parent is locked by now: whoever claimed it since goes on with its children.
-			holds, err := askOne[int](ctx, tx, lockHeld, s.namespace, h.RunID, h.Lease)
-			if err == nil && holds == 0 {
-				err = ErrLeaseLost
-			}
-			return err
-		})
-		if err != nil {
-			return all, wrap("cancel children", err)
-		}
-		all.add(some)
-		if len(some.Ended)+len(some.Compensating)+len(some.Marked) == 0 {
-			return all, nil
-		}
-	}
-}
-
 // ErrLeaseLost reports that the caller does not hold the run any more.
 var ErrLeaseLost = errors.New("lease lost")

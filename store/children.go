@@ -73,21 +73,51 @@ func (s *Store) lookAtTaken(ctx context.Context, f *Flush) error {
 	return err
 }
 
+const activeChildren = `
+SELECT r.run_id
+FROM kagzi.workflow_runs r
+WHERE r.parent_run_id = $2 AND r.namespace_id = $1 AND NOT r.detached AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
+	AND r.cancel_requested_at IS NULL AND r.outcome IS NULL
+ORDER BY r.run_id`
+
+const stillHeld = `
+SELECT EXISTS (SELECT FROM kagzi.workflow_runs r WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.lease = $3 AND r.status = 'RUNNING')`
+
+// CancelChildren cancels the children of a run that is about to end, a thousand at a time, if h still holds it. It
+// returns ErrLeaseLost if not.
+func (s *Store) CancelChildren(ctx context.Context, h Held) (*CancelledRuns, error) {
+	all := &CancelledRuns{}
+	for {
+		var some *CancelledRuns
+		err := s.change(ctx, nil, func(ctx context.Context, tx pgx.Tx) error {
+			some = &CancelledRuns{}
+			var ids []uuid.UUID
+			err := ask(ctx, tx, activeChildren, []any{s.namespace, h.RunID}, collect(&ids, pgx.RowTo[uuid.UUID]))
+			if err != nil || len(ids) == 0 {
+				return err
+			}
+			some, err = s.cancelHeld(ctx, tx, h, ids[:min(len(ids), 1000)], "ended")
+			return err
+		})
+		if err != nil {
+			return all, wrap("cancel children", err)
+		}
+		all.add(some)
+		if len(some.Ended)+len(some.Compensating)+len(some.Marked) == 0 {
+			return all, nil
+		}
+	}
+}
+
 // CancelStarted cancels children of a run that goes on, a thousand at a time, if h still holds it. It returns ErrLeaseLost if
 // not. Those that are over, or were never started, are left out.
 func (s *Store) CancelStarted(ctx context.Context, h Held, children []uuid.UUID) (*CancelledRuns, error) {
 	all := &CancelledRuns{}
 	for ids := range slices.Chunk(children, 1000) {
 		err := s.change(ctx, nil, func(ctx context.Context, tx pgx.Tx) error {
-			some, err := s.cancelAll(ctx, tx, ids, cancellation{text: fmt.Sprintf("%s: its parent %s cancelled it", wasCancelled, h.RunID)})
-			if err != nil {
-				return err
-			}
-			all.add(some)
-			// The parent is locked by now: whoever claimed it since decides about its children.
-			holds, err := askOne[int](ctx, tx, lockHeld, s.namespace, h.RunID, h.Lease)
-			if err == nil && holds == 0 {
-				err = ErrLeaseLost
+			some, err := s.cancelHeld(ctx, tx, h, ids, "cancelled it")
+			if err == nil {
+				all.add(some)
 			}
 			return err
 		})
@@ -96,4 +126,19 @@ func (s *Store) CancelStarted(ctx context.Context, h Held, children []uuid.UUID)
 		}
 	}
 	return all, nil
+}
+
+// cancelHeld cancels children of h's run in tx, and returns ErrLeaseLost if h does not hold it any more. because says what the
+// parent did.
+func (s *Store) cancelHeld(ctx context.Context, tx pgx.Tx, h Held, children []uuid.UUID, because string) (*CancelledRuns, error) {
+	out, err := s.cancelAll(ctx, tx, children, cancellation{text: fmt.Sprintf("%s: its parent %s %s", wasCancelled, h.RunID, because)})
+	if err != nil {
+		return nil, err
+	}
+	// cancelAll has locked the parent: whoever claimed it before decides about its children.
+	holds, err := askOne[bool](ctx, tx, stillHeld, s.namespace, h.RunID, h.Lease)
+	if err == nil && !holds {
+		err = ErrLeaseLost
+	}
+	return out, err
 }

@@ -200,7 +200,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"endRuns", endRuns, []any{s.namespace, runs, true, steps, steps, steps, make([]bool, len(ids)), micros(time.Minute), false}, withKey(byKey, byStep)},
 		{"overdueRuns", overdueRuns, []any{s.namespace, "-infinity", uuid.Nil, micros(time.Second), 500}, map[string][]string{deadlineIndex: {"namespace_id", "deadline_at"}}},
 		{"activeChildren", activeChildren, []any{s.namespace, ids[0]}, map[string][]string{parentIndex: {"parent_run_id", "namespace_id"}}},
-		{"lockHeld", lockHeld, []any{s.namespace, ids[0], lease}, byKey},
+		{"stillHeld", stillHeld, []any{s.namespace, ids[0], lease}, byKey},
 		{"insertChildren", insertChildren, s.childArgs(started), byKey},
 		{"takeSignals", takeSignals, s.takeArgs(records), map[string][]string{signalsKey: {"run_id", "name", "sequence", "namespace_id"}, stepsKey: {"run_id", "step_id", "attempt_number", "namespace_id"}}},
 		{"storeMessages", storeMessages, s.messageArgs(messages, true), map[string][]string{runsKey: {"run_id", "namespace_id"}, "signals_signal_id": {"signal_id", "run_id", "namespace_id"}}},
