@@ -137,21 +137,18 @@ WHERE r.run_id = l.run_id AND r.namespace_id = $1
 RETURNING r.run_id, NULLIF(r.available_at, 'infinity')`
 
 // A run does not end by itself while a cancel is pending, whose text is with the run. One that has compensations to run has its
-// outcome decided, and sleeps until they have run. Parents are woken by the statement that ends their
-// child: one that ends in the same statement needs no wake, and a row cannot be updated twice. Their condition
-// says which statuses it excludes: one that names the active ones would allow the claim's index, which the
-// planner prefers without statistics, and reads whole.
+// outcome decided, and sleeps until they have run. The lease stays, so that a lost answer can be told from a lost lease.
 const finishRuns = `
 WITH l AS MATERIALIZED (
-	SELECT q.run_id, q.parent_run_id, statement_timestamp() AS now, u.status, u.output, NULLIF(u.error_kind, '') AS error_kind, u.quarantined,
-		NULLIF(CASE WHEN u.status = 'CANCELLED' AND q.cancelling THEN coalesce(q.error, u.error) ELSE u.error END, '') AS error,
-		CASE WHEN u.status <> 'COMPLETED' AND NOT u.quarantined THEN ` + registered + ` ELSE false END AS compensates,
-		CASE WHEN u.status <> 'COMPLETED' THEN jsonb_build_object('status', u.status, 'kind', u.error_kind,
-			'error', CASE WHEN u.status = 'CANCELLED' AND q.cancelling THEN coalesce(q.error, u.error) ELSE u.error END) END AS outcome
+	SELECT q.run_id, q.parent_run_id, statement_timestamp() AS now, NULL::timestamptz AS until, q.lease,
+		u.status, u.output, NULLIF(u.error_kind, '') AS error_kind, NULLIF(q.error, '') AS error, u.quarantined,
+		CASE WHEN u.status = 'COMPLETED' OR u.quarantined THEN 'end' WHEN ` + registered + ` THEN 'compensate' ELSE 'end' END AS act,
+		CASE WHEN u.status <> 'COMPLETED' THEN jsonb_build_object('status', u.status, 'kind', u.error_kind, 'error', q.error) END AS outcome
 	FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::bytea[], $6::text[], $7::text[], $8::bool[])
 		AS u (run_id, lease, status, output, error_kind, error, quarantined)
 	CROSS JOIN LATERAL (
-		SELECT k.run_id, k.parent_run_id, k.error, k.cancel_requested_at IS NOT NULL AS cancelling
+		SELECT k.run_id, k.parent_run_id, k.lease,
+			CASE WHEN u.status = 'CANCELLED' AND k.cancel_requested_at IS NOT NULL THEN coalesce(k.error, u.error) ELSE u.error END AS error
 		FROM kagzi.workflow_runs k
 		WHERE k.run_id = u.run_id AND k.namespace_id = $1 AND k.lease = u.lease AND k.status = 'RUNNING'
 			AND (u.quarantined OR u.status = 'CANCELLED' OR k.cancel_requested_at IS NULL)
@@ -162,32 +159,7 @@ WITH l AS MATERIALIZED (
 	SET output = l.output
 	FROM l
 	WHERE p.run_id = l.run_id AND p.namespace_id = $1 AND l.output IS NOT NULL
-), w AS (
-	UPDATE kagzi.workflow_runs r
-	SET wakeups = r.wakeups + k.ended,
-		available_at = CASE WHEN r.status = 'SLEEPING' AND r.wakeups + k.ended >= r.wakeups_awaited THEN LEAST(r.available_at, k.now) ELSE r.available_at END
-	FROM (SELECT l.parent_run_id, count(*) AS ended, min(l.now) AS now FROM l WHERE l.parent_run_id IS NOT NULL AND NOT l.compensates GROUP BY 1) k
-	WHERE r.run_id = k.parent_run_id AND r.namespace_id = $1 AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
-		AND NOT EXISTS (SELECT FROM l WHERE l.run_id = r.run_id)
-	RETURNING r.run_id, r.task_queue, r.workflow_type, r.version, r.status = 'SLEEPING' AND r.available_at <= k.now AS due, r.outcome IS NOT NULL AS compensates
-), d AS (
-	UPDATE kagzi.workflow_runs r
-	SET status = CASE WHEN l.compensates THEN 'SLEEPING' ELSE l.status END,
-		outcome = CASE WHEN l.compensates THEN l.outcome ELSE r.outcome END,
-		finished_at = CASE WHEN NOT l.compensates THEN l.now END,
-		available_at = CASE WHEN l.compensates THEN l.now END,
-		deadline_at = CASE WHEN NOT l.compensates THEN r.deadline_at END,
-		wakeups_awaited = CASE WHEN l.compensates THEN r.wakeups ELSE r.wakeups_awaited END,
-		locked_by = NULL, waiting_on = NULL, quarantined = l.quarantined,
-		attempts = r.attempts + CASE WHEN l.status = 'FAILED' THEN 1 ELSE 0 END,
-		error_kind = l.error_kind, error = l.error
-	FROM l
-	WHERE r.run_id = l.run_id AND r.namespace_id = $1
-	RETURNING r.run_id, l.compensates
-)
-SELECT d.run_id, NULL::text, NULL::text, NULL::int, d.compensates FROM d
-UNION ALL
-SELECT w.run_id, w.task_queue, w.workflow_type, coalesce(w.version, 0), w.compensates FROM w WHERE w.due`
+), ` + writeEndings
 
 // The failures of an attempt that the next one forgets, with the end of the attempt: the row says that it is written. The
 // end of a group is a MARKER, which keeps its deadline; one that is not a failure stays.
@@ -283,7 +255,7 @@ func (s *Store) write(ctx context.Context, db DB, f *Flush, lock []uuid.UUID) er
 		queue(func(rows pgx.Rows) error { return readParked(rows, f.Parks) }, parkRuns, s.parkArgs(f.Parks)...)
 	}
 	if len(f.Finishes) > 0 {
-		queue(f.readFinished, finishRuns, s.finishArgs(f.Finishes)...)
+		queue(readEndings(f.readFinished), finishRuns, s.finishArgs(f.Finishes)...)
 	}
 	if args := s.forgetArgs(f); args != nil {
 		queue(nil, forgetFailures, args...)
@@ -306,23 +278,18 @@ func readParked(rows pgx.Rows, parks []*Park) error {
 	return err
 }
 
-func (f *Flush) readFinished(rows pgx.Rows) error {
-	var id uuid.UUID
-	var queue, typ *string
-	var version *int
-	var compensates bool
-	_, err := pgx.ForEachRow(rows, []any{&id, &queue, &typ, &version, &compensates}, func() error {
-		if compensates {
-			f.Step = append(f.Step, id)
+func (f *Flush) readFinished(act string, w Woken) {
+	switch act {
+	case "end", "compensate":
+		if i, ok := slices.BinarySearchFunc(f.Finishes, w.RunID, func(e *Finish, id uuid.UUID) int { return compareIDs(e.RunID, id) }); ok {
+			f.Finishes[i].Outcome, f.Finishes[i].Compensating = Done, act == "compensate"
 		}
-		if i, ok := slices.BinarySearchFunc(f.Finishes, id, func(p *Finish, id uuid.UUID) int { return compareIDs(p.RunID, id) }); ok && queue == nil {
-			f.Finishes[i].Outcome, f.Finishes[i].Compensating = Done, compensates
-		} else if !compensates {
-			f.Woken = append(f.Woken, Woken{id, *queue, *typ, *version})
-		}
-		return nil
-	})
-	return err
+	case "due":
+		f.Woken = append(f.Woken, w)
+	}
+	if act == "compensate" || act == "step" {
+		f.Step = append(f.Step, w.RunID)
+	}
 }
 
 // awaited is the number of wakeups that makes the run due.
