@@ -66,7 +66,7 @@ func (s *Store) EndOverdue(ctx context.Context, o *Overdue) (out *CancelledRuns,
 				return err
 			}
 			looked, last = len(late), late[len(late)-1]
-			parents, free, err := s.lockFree(ctx, tx, late)
+			parents, free, err := s.lockFamilies(ctx, tx, late)
 			if err == nil && len(free) > 0 {
 				out, err = s.endFamilies(ctx, tx, o, parents, free)
 			}
@@ -117,10 +117,10 @@ func (s *Store) lockOverdue(ctx context.Context, tx pgx.Tx, o *Overdue, limit in
 	return late, err
 }
 
-// lockFree locks all that the ends of the runs write to: what is below them, and their parents. It waits for nobody, so
+// lockFamilies locks all that the ends of the runs write to: what is below them, and their parents. It waits for nobody, so
 // that the order of the locks does not matter. It returns the runs and those below them with their parents, and of late
 // those whose whole family is locked now. What is below one that runs may grow until it is locked.
-func (s *Store) lockFree(ctx context.Context, tx pgx.Tx, late []overdueRun) (parents map[uuid.UUID]uuid.UUID, free []uuid.UUID, err error) {
+func (s *Store) lockFamilies(ctx context.Context, tx pgx.Tx, late []overdueRun) (parents map[uuid.UUID]uuid.UUID, free []uuid.UUID, err error) {
 	ids, locked, tried := make([]uuid.UUID, len(late)), map[uuid.UUID]bool{}, map[uuid.UUID]bool{}
 	for i, r := range late {
 		ids[i], locked[r.id], tried[r.id] = r.id, true, true
@@ -145,16 +145,12 @@ func (s *Store) lockFree(ctx context.Context, tx pgx.Tx, late []overdueRun) (par
 		if want == nil {
 			break
 		}
-		for _, sql := range []string{lockFreeRuns, missingRuns} { // a parent that was deleted is nobody's
-			if err := ask(ctx, tx, sql, []any{s.namespace, array(want)}, func(rows pgx.Rows) error {
-				got, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-				for _, id := range got {
-					locked[id] = true
-				}
-				return err
-			}); err != nil {
-				return nil, nil, err
-			}
+		got, err := s.lockFree(ctx, tx, want)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, id := range got {
+			locked[id] = true
 		}
 	}
 	busy := map[uuid.UUID]bool{}

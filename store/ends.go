@@ -9,6 +9,14 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
+// A Woken is a run that has become due.
+type Woken struct {
+	RunID   uuid.UUID
+	Queue   string
+	Type    string
+	Version int // zero: none yet
+}
+
 // An ending is how a statement ends a run that no flush of its own ends.
 type ending struct {
 	run    uuid.UUID

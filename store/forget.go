@@ -9,6 +9,41 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
+// The failures of an attempt that the next one forgets, with the end of the attempt: the row says that it is written. The
+// end of a group is a MARKER, which keeps its deadline; one that is not a failure stays.
+const forgetFailures = `
+UPDATE kagzi.step_runs s
+SET forgotten_by = f.attempts
+FROM (
+	SELECT u.run_id, u.step_id, r.attempts
+	FROM unnest($2::uuid[], $3::uuid[], $4::text[]) AS u (run_id, lease, step_id)
+	CROSS JOIN LATERAL (
+		SELECT q.attempts
+		FROM kagzi.workflow_runs q
+		WHERE q.run_id = u.run_id AND q.namespace_id = $1 AND q.lease = u.lease AND q.status IN ('PENDING', 'FAILED')
+		OFFSET 0
+	) r
+	OFFSET 0
+) f
+WHERE s.run_id = f.run_id AND s.step_id = f.step_id AND s.namespace_id = $1
+	AND s.status = 'FAILED' AND s.forgotten_by IS NULL AND (s.wake_at IS NULL OR s.step_kind = 'MARKER')
+	AND s.step_kind IN ('FUNCTION', 'CHILD_WORKFLOW', 'BRANCH', 'MARKER')`
+
+// forgetArgs returns nil if nothing is to be forgotten.
+func (s *Store) forgetArgs(f *Flush) []any {
+	var runs, leases []uuid.UUID
+	var steps []string
+	f.each(func(p part) {
+		for _, step := range p.forget {
+			runs, leases, steps = append(runs, p.run), append(leases, p.lease), append(steps, step)
+		}
+	})
+	if steps == nil {
+		return nil
+	}
+	return []any{s.namespace, array(runs), array(leases), steps}
+}
+
 // A NotFailed reports steps that are no final failures of the run.
 type NotFailed struct{ Steps []string }
 

@@ -236,10 +236,7 @@ func (s *Store) recordArgs(records []*Record) []any {
 		steps[i], statuses[i], kinds[i] = r.StepID, r.Status, r.Kind
 		errorKinds[i], errors[i], positions[i] = r.ErrorKind, r.Error, r.Position
 		attempts[i], runAttempts[i], firsts[i] = int32(r.Attempt), int32(r.RunAttempt), int32(r.FirstAttempt)
-		wakes[i], elapsed[i] = micros(r.Wake), micros(r.Elapsed)
-		if r.Wake < 0 {
-			wakes[i] = -1
-		}
+		wakes[i], elapsed[i] = wakeIn(r.Wake), micros(r.Elapsed)
 		outputs[i], permanent[i] = r.Output, r.Permanent
 		children[i], sequences[i], ends[i], starts[i] = r.ChildRunID, r.Sequence, epoch(r.EndedAt), r.Start != nil
 	}
@@ -250,28 +247,27 @@ func (s *Store) recordArgs(records []*Record) []any {
 }
 
 // readRecorded marks the records that the statement wrote, and fills in the times it gave them.
-func readRecorded(rows pgx.Rows, records []*Record) error {
-	defer rows.Close()
-	i := 0 // rows come in the order of the records, with gaps
-	for rows.Next() {
+func readRecorded(records []*Record) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		i := 0 // rows come in the order of the records, with gaps
 		var id uuid.UUID
 		var step string
 		var attempt int
 		var wake, started, finished time.Time
-		if err := rows.Scan(&id, &step, &attempt, utc(&wake), utc(&started), utc(&finished)); err != nil {
-			return err
-		}
-		for range records {
-			r := records[i%len(records)]
-			i++
-			if r.RunID == id && r.StepID == step && r.Attempt == attempt {
-				r.Outcome = Done
-				r.WakeAt, r.StartedAt, r.FinishedAt = wake, started, finished
-				break
+		_, err := pgx.ForEachRow(rows, []any{&id, &step, &attempt, utc(&wake), utc(&started), utc(&finished)}, func() error {
+			for range records {
+				r := records[i%len(records)]
+				i++
+				if r.RunID == id && r.StepID == step && r.Attempt == attempt {
+					r.Outcome = Done
+					r.WakeAt, r.StartedAt, r.FinishedAt = wake, started, finished
+					break
+				}
 			}
-		}
+			return nil
+		})
+		return err
 	}
-	return rows.Err()
 }
 
 // From the record to the commit the run is locked: a process that is frozen in between must not keep it so. The record waits
@@ -288,10 +284,10 @@ func (s *Store) RecordIn(ctx context.Context, tx pgx.Tx, records ...*Record) (bo
 	b := &pgx.Batch{}
 	b.Queue(lastTimeouts, patient.prologueArgs(ctx)[:2]...)
 	b.Queue(recordSteps, s.recordArgs(steps)...)
-	reads := []func(pgx.Rows) error{nil, func(rows pgx.Rows) error { return readRecorded(rows, steps) }}
+	reads := []func(pgx.Rows) error{nil, readRecorded(steps)}
 	if compensations != nil {
 		b.Queue(recordCompensations, s.compensationArgs(compensations)...)
-		reads = append(reads, func(rows pgx.Rows) error { return readRecorded(rows, compensations) })
+		reads = append(reads, readRecorded(compensations))
 	}
 	err := exchange(ctx, tx, patient, b, reads...)
 	refused := slices.ContainsFunc(records, func(r *Record) bool { return r.Outcome != Done })

@@ -175,6 +175,14 @@ func micros(d time.Duration) int64 {
 	return d.Microseconds()
 }
 
+// wakeIn is micros of the time until a wake-up, -1 if there is none.
+func wakeIn(d time.Duration) int64 {
+	if d < 0 {
+		return -1
+	}
+	return micros(d)
+}
+
 // epoch is t for a bigint argument, zero for the zero time.
 func epoch(t time.Time) int64 {
 	if t.IsZero() {

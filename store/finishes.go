@@ -1,0 +1,72 @@
+package store
+
+import "github.com/google/uuid"
+
+// A Finish ends a run.
+type Finish struct {
+	RunID       uuid.UUID
+	Lease       uuid.UUID
+	Parent      uuid.UUID // the zero UUID if the run has none
+	Status      string    // Completed, Failed or Cancelled
+	Output      []byte
+	ErrorKind   string
+	Error       string
+	Quarantined bool     // FAILED, and left to people: also while a cancel is pending, and without compensations
+	Forget      []string // of a run that failed: the steps whose failures the next attempt forgets, if there is one
+
+	Outcome      Outcome
+	Compensating bool // once Done: the run ends when its compensations have run
+}
+
+// A run does not end by itself while a cancel is pending, whose text is with the run. One that has compensations to run has its
+// outcome decided, and sleeps until they have run. The lease stays, so that a lost answer can be told from a lost lease.
+const finishRuns = `
+WITH l AS MATERIALIZED (
+	SELECT q.run_id, q.parent_run_id, statement_timestamp() AS now, NULL::timestamptz AS until, q.lease,
+		u.status, u.output, NULLIF(u.error_kind, '') AS error_kind, NULLIF(q.error, '') AS error, u.quarantined,
+		CASE WHEN u.status = 'COMPLETED' OR u.quarantined THEN 'end' WHEN ` + registered + ` THEN 'compensate' ELSE 'end' END AS act,
+		CASE WHEN u.status <> 'COMPLETED' THEN jsonb_build_object('status', u.status, 'kind', u.error_kind, 'error', q.error) END AS outcome
+	FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::bytea[], $6::text[], $7::text[], $8::bool[])
+		AS u (run_id, lease, status, output, error_kind, error, quarantined)
+	CROSS JOIN LATERAL (
+		SELECT k.run_id, k.parent_run_id, k.lease,
+			CASE WHEN u.status = 'CANCELLED' AND k.cancel_requested_at IS NOT NULL THEN coalesce(k.error, u.error) ELSE u.error END AS error
+		FROM kagzi.workflow_runs k
+		WHERE k.run_id = u.run_id AND k.namespace_id = $1 AND k.lease = u.lease AND k.status = 'RUNNING'
+			AND (u.quarantined OR u.status = 'CANCELLED' OR k.cancel_requested_at IS NULL)
+		FOR UPDATE
+	) q
+), p AS (
+	UPDATE kagzi.workflow_payloads p
+	SET output = l.output
+	FROM l
+	WHERE p.run_id = l.run_id AND p.namespace_id = $1 AND l.output IS NOT NULL
+), ` + writeEndings
+
+func (s *Store) finishArgs(finishes []*Finish) []any {
+	n := len(finishes)
+	runs, leases, statuses := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]string, n)
+	errorKinds, errors := make([]string, n), make([]string, n)
+	outputs, quarantined := make([][]byte, n), make([]bool, n)
+	for i, e := range finishes {
+		runs[i], leases[i], statuses[i] = e.RunID, e.Lease, e.Status
+		outputs[i], errorKinds[i], errors[i], quarantined[i] = e.Output, e.ErrorKind, e.Error, e.Quarantined
+	}
+	return []any{s.namespace, array(runs), array(leases), statuses, outputs, errorKinds, errors, quarantined}
+}
+
+func (f *Flush) readFinished(act string, w Woken) {
+	switch act {
+	case "due":
+		f.Woken = append(f.Woken, w)
+	case "step":
+		f.Step = append(f.Step, w.RunID)
+	case "end", "compensate":
+		if e, ok := ofRun(f.Finishes, w.RunID); ok {
+			e.Outcome, e.Compensating = Done, act == "compensate"
+		}
+		if act == "compensate" {
+			f.Step = append(f.Step, w.RunID)
+		}
+	}
+}

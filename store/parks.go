@@ -1,0 +1,106 @@
+package store
+
+import (
+	"math"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// A Park ends an execution without ending the run: the run sleeps, waits for its next attempt, or is given
+// back. available_at is the earlier of Wake and WakeAt; neither means never.
+type Park struct {
+	RunID     uuid.UUID
+	Lease     uuid.UUID
+	Status    string        // Sleeping or Pending
+	Wake      time.Duration // counted from the write; negative for none
+	WakeAt    time.Time     // as a record returned it
+	Seen      int64         // the wakeups this execution has seen
+	Need      int           // how many more make a sleeping run due; zero: it waits for the time alone
+	NotBefore bool          // not even for a pending cancel, or its deadline
+	WaitingOn string
+	Failed    bool // this was an attempt of the run, and it failed
+	ErrorKind string
+	Error     string
+	History   HistoryRead
+	Forget    []string // with Failed: see Finish
+
+	Outcome     Outcome
+	AvailableAt time.Time // when the run becomes due, once Done; zero if it is not known, or never
+}
+
+// A HistoryRead says what a park knows of the run's history.
+type HistoryRead int
+
+const (
+	HistoryUntried HistoryRead = -1 // nobody tried to read it
+	HistoryIsRead  HistoryRead = 0  // it was read, or there is none: failures before do not count any more
+	HistoryFailed  HistoryRead = 1  // it could not be read
+)
+
+// Wake-ups that the execution has not seen make the run due now, if they are as many as it waits for. The lease stays,
+// so that a lost answer can be told from a lost lease. What a pending cancel says of the run stays, too.
+const parkRuns = `
+WITH l AS MATERIALIZED (
+	SELECT r.run_id, now() AS now, u.status, u.awaited, u.not_before, u.waiting_on, u.failed, u.failed AND r.cancel_requested_at IS NULL AS explains, u.error_kind, u.error, u.unread,
+		LEAST(CASE WHEN u.wake >= 0 THEN now() + u.wake * interval '1 microsecond' ELSE 'infinity' END,
+			CASE WHEN u.wake_at > 0 THEN timestamptz 'epoch' + u.wake_at * interval '1 microsecond' ELSE 'infinity' END) AS wake_at,
+		u.status = 'SLEEPING' AND r.wakeups >= u.awaited OR r.cancel_requested_at IS NOT NULL AND NOT u.not_before AS due
+	FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::text[], $9::bool[], $10::text[], $11::text[], $12::bool[], $13::int[])
+		AS u (run_id, lease, status, wake, wake_at, awaited, waiting_on, failed, error_kind, error, not_before, unread)
+	CROSS JOIN LATERAL (
+		SELECT q.run_id, q.wakeups, q.cancel_requested_at
+		FROM kagzi.workflow_runs q
+		WHERE q.run_id = u.run_id AND q.namespace_id = $1 AND q.lease = u.lease AND q.status = 'RUNNING'
+		FOR UPDATE
+	) r
+)
+UPDATE kagzi.workflow_runs r
+SET status = l.status,
+	available_at = LEAST(CASE WHEN l.due THEN l.now ELSE l.wake_at END, CASE WHEN NOT l.not_before THEN r.deadline_at END),
+	wakeups_awaited = l.awaited,
+	locked_by = NULL,
+	waiting_on = NULLIF(l.waiting_on, ''),
+	attempts = r.attempts + CASE WHEN l.failed THEN 1 ELSE 0 END,
+	load_failures = CASE WHEN l.unread = 0 THEN 0 ELSE r.load_failures + GREATEST(l.unread, 0) END,
+	error_kind = CASE WHEN l.explains THEN l.error_kind ELSE r.error_kind END,
+	error = CASE WHEN l.explains THEN l.error ELSE r.error END
+FROM l
+WHERE r.run_id = l.run_id AND r.namespace_id = $1
+RETURNING r.run_id, NULLIF(r.available_at, 'infinity')`
+
+// awaited is the number of wakeups that makes the run due.
+func (p *Park) awaited() int64 {
+	if p.Need == 0 {
+		return math.MaxInt64
+	}
+	return p.Seen + int64(p.Need)
+}
+
+func (s *Store) parkArgs(parks []*Park) []any {
+	n := len(parks)
+	runs, leases, statuses := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]string, n)
+	waiting, errorKinds, errors := make([]string, n), make([]string, n), make([]string, n)
+	wakes, wakeAts, awaited := make([]int64, n), make([]int64, n), make([]int64, n)
+	failed, notBefore, unread := make([]bool, n), make([]bool, n), make([]int32, n)
+	for i, p := range parks {
+		runs[i], leases[i], statuses[i] = p.RunID, p.Lease, p.Status
+		waiting[i], errorKinds[i], errors[i], failed[i] = p.WaitingOn, p.ErrorKind, p.Error, p.Failed
+		wakes[i], wakeAts[i], awaited[i], notBefore[i] = wakeIn(p.Wake), epoch(p.WakeAt), p.awaited(), p.NotBefore
+		unread[i] = int32(p.History)
+	}
+	return []any{s.namespace, array(runs), array(leases), statuses, wakes, wakeAts, awaited, waiting, failed, errorKinds, errors, notBefore, unread}
+}
+
+func (f *Flush) readParked(rows pgx.Rows) error {
+	var id uuid.UUID
+	var available time.Time
+	_, err := pgx.ForEachRow(rows, []any{&id, utc(&available)}, func() error {
+		if p, ok := ofRun(f.Parks, id); ok {
+			p.Outcome, p.AvailableAt = Done, available
+		}
+		return nil
+	})
+	return err
+}
