@@ -57,6 +57,7 @@ func (s *Store) Flush(ctx context.Context, f *Flush) error {
 		f.reset()
 		err := s.write(ctx, s.pool, f, f.runs()) // one round trip, as a rule
 		if code(err) == "55P03" {
+			f.reset() // what was done before the lock was met was rolled back
 			err = s.flushFree(ctx, f)
 		}
 		if err != nil {

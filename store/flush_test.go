@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"testing"
@@ -252,6 +253,39 @@ func TestAUsersTransactionStallsNobodyElse(t *testing.T) {
 	commit(t, tx)
 	flush(t, s, f)
 	wantOutcome(t, "lost", f.Finishes[0].Outcome, Lost)
+}
+
+// The first try has parked the run when it meets a lock on a step, and is rolled back. Somebody who has waited for the run
+// has it before the second try does.
+func TestARolledBackTryIsNotDone(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	r := running(t, s, 1)[0]
+	failed := record(r, "step", "")
+	failed.Status, failed.Error = Failed, "no"
+	flush(t, s, &Flush{Records: []*Record{failed}})
+	onStep := begin(t, s)
+	exec(t, onStep, `SELECT FROM kagzi.step_runs WHERE run_id = $1 FOR UPDATE`, r.RunID)
+	for {
+		park, onRun := sleep(r, time.Hour), begin(t, s)
+		park.Status, park.Failed, park.Forget = Pending, true, []string{"step"}
+		var err error
+		meetsLock(t, s, func(ctx context.Context) {
+			err = s.Flush(ctx, &Flush{Parks: []*Park{park}})
+		}, func() { lockRow(t, onRun, r.RunID) })
+		if Locked(err) { // the second try was sooner
+			rollback(t, onRun)
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantOutcome(t, "park", park.Outcome, Busy)
+		if row := look(t, s.pool, r.RunID); row.Status != Running {
+			t.Errorf("row %+v", row)
+		}
+		return
+	}
 }
 
 // Retention has deleted the child's parent: that nobody holds its row is no reason to wait.
