@@ -216,12 +216,13 @@ func (f *Flush) reset() {
 // may have registered one.
 func (f *Flush) runs() []uuid.UUID {
 	wakes := slices.ContainsFunc(f.Finishes, func(e *Finish) bool { return e.Parent != uuid.Nil || e.Status != Completed })
-	kinds := 0
-	for _, n := range []int{len(f.starts()), len(f.Records), len(f.Parks), len(f.Finishes)} {
-		kinds += min(n, 1)
+	steps, compensations := f.parted()
+	statements := 0
+	for _, n := range []int{len(f.starts()), len(steps), len(compensations), len(f.Parks), len(f.Finishes)} {
+		statements += min(n, 1)
 	}
 	ids := f.everyRun()
-	if !wakes && (kinds < 2 || len(ids) < 2) {
+	if !wakes && (statements < 2 || len(ids) < 2) {
 		return nil
 	}
 	return ids

@@ -395,7 +395,7 @@ func TestLocksComeInOneOrder(t *testing.T) {
 	db := dbtest.Database(t)
 	pool := poolWith(t, db.DSN, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["deadlock_timeout"] = "1" })
 	s := New(pool, "test")
-	for range 40 {
+	for i := range 80 {
 		rs := running(t, s, 2)
 		first, last := rs[0], rs[1]
 		if compareIDs(first.RunID, last.RunID) > 0 {
@@ -404,6 +404,9 @@ func TestLocksComeInOneOrder(t *testing.T) {
 		start(t, s, newRun(withParent(first.RunID)), newRun(withParent(last.RunID)))
 		children := claim(t, s, request(2)).Runs
 		own := &Flush{Records: []*Record{record(last, "step", "x")}, Finishes: []*Finish{finish(first)}}
+		if i%2 == 1 {
+			own = &Flush{Records: []*Record{record(last, "step", "x"), registering(first, "step", 1)}}
+		}
 		other := &Flush{Finishes: []*Finish{finish(children[0]), finish(children[1])}}
 		var wg sync.WaitGroup
 		for _, f := range []*Flush{own, other} {
