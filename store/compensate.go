@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -33,24 +34,16 @@ type Compensation struct {
 
 // What a run q has: registers, something that may yet become a compensation; registered, a compensation to run.
 const (
-	registers = `(
-		SELECT count(*) FROM (
+	registers  = openRegistration + ` LIMIT 1) x) = 1`
+	registered = openRegistration + ` AND s.call IS NOT NULL LIMIT 1) x) = 1`
+
+	openRegistration = `(SELECT count(*) FROM (
 			SELECT FROM kagzi.step_runs s
-			WHERE s.run_id = q.run_id AND s.namespace_id = $1 AND s.step_kind = 'COMPENSATION' AND s.status = 'RUNNING'
-			LIMIT 1
-		) x
-	) = 1`
-	registered = `(
-		SELECT count(*) FROM (
-			SELECT FROM kagzi.step_runs s
-			WHERE s.run_id = q.run_id AND s.namespace_id = $1 AND s.step_kind = 'COMPENSATION' AND s.status = 'RUNNING' AND s.call IS NOT NULL
-			LIMIT 1
-		) x
-	) = 1`
+			WHERE s.run_id = q.run_id AND s.namespace_id = $1 AND s.step_kind = 'COMPENSATION' AND s.status = 'RUNNING'`
 )
 
-// recordCompensations is recordSteps for registrations. One without a call announces that a step under way may register
-// one; it becomes that.
+// recordCompensations is recordSteps for registrations. One without a call announces that a step under way may register a
+// compensation, whose record then takes its place.
 const recordCompensations = `
 INSERT INTO kagzi.step_runs AS s (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt,
 	call, input, output, worker_id, started_at, position)
@@ -91,7 +84,7 @@ func (s *Store) compensationArgs(records []*Record) []any {
 // A run that compensates is a sleeping one whose outcome is decided. Nobody claims it: each end of a child, and of a
 // compensation, makes it due, and whoever sees that takes its next step, in a transaction that locks it and its parent.
 const compensatingRun = `
-SELECT q.task_queue, q.priority, q.parent_run_id, q.outcome, q.wakeups, (
+SELECT q.task_queue, q.priority, q.outcome, (
 		SELECT count(*) FROM kagzi.workflow_runs c
 		WHERE c.parent_run_id = q.run_id AND c.namespace_id = $1 AND NOT c.detached AND c.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
 	)
@@ -136,10 +129,8 @@ SET status = $5, error_kind = NULLIF($6, ''), error = NULLIF($7, ''), finished_a
 WHERE run_id = $2 AND namespace_id = $1 AND step_id = $3 AND attempt_number = $4`
 
 	compensationStarted = `
-UPDATE kagzi.step_runs SET child_run_id = $5 WHERE run_id = $2 AND namespace_id = $1 AND step_id = $3 AND attempt_number = $4`
-
-	compensationInput = `
-SELECT input FROM kagzi.step_runs WHERE run_id = $2 AND namespace_id = $1 AND step_id = $3 AND attempt_number = $4`
+UPDATE kagzi.step_runs SET child_run_id = $5 WHERE run_id = $2 AND namespace_id = $1 AND step_id = $3 AND attempt_number = $4
+RETURNING input`
 
 	compensationAwaited = `
 UPDATE kagzi.workflow_runs
@@ -165,11 +156,10 @@ func (s *Store) Compensate(ctx context.Context, id uuid.UUID) (out *CancelledRun
 
 // compensateLocked is Compensate in tx, which has locked the run and its parent. It adds to out what it has done.
 func (s *Store) compensateLocked(ctx context.Context, tx pgx.Tx, id uuid.UUID, out *CancelledRuns) error {
-	var run NewRun
-	var parent *uuid.UUID
+	run := NewRun{Parent: id}
 	var outcome FinalOutcome
-	var wakeups, children int64
-	err := askRow(ctx, tx, compensatingRun, []any{s.namespace, id}, &run.Queue, &run.Priority, &parent, &outcome, &wakeups, &children)
+	var children int64
+	err := askRow(ctx, tx, compensatingRun, []any{s.namespace, id}, &run.Queue, &run.Priority, &outcome, &children)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}
@@ -189,23 +179,19 @@ func (s *Store) compensateLocked(ctx context.Context, tx pgx.Tx, id uuid.UUID, o
 	var failed []error
 	for _, r := range all {
 		switch {
+		case r.Status != Running:
+		case r.Run == nil:
+			err = s.startCompensation(ctx, tx, run, r, out)
+		case r.over():
+			err = s.compensationEnded(ctx, tx, id, &r)
+		}
+		switch {
+		case err != nil:
+			return err
 		case r.Status == Failed:
 			failed = append(failed, fmt.Errorf("%s: %s", r.ID, r.Error))
-		case r.Status == Running && r.Run != nil && r.over():
-			if err := s.compensationEnded(ctx, tx, id, &r); err != nil {
-				return err
-			}
-			if r.Status == Failed {
-				failed = append(failed, fmt.Errorf("%s: %s", r.ID, r.Error))
-			}
 		case r.Status == Running:
-			if r.Run == nil {
-				err = s.startCompensation(ctx, tx, id, run, &r, out)
-			}
-			if err != nil {
-				return err
-			}
-			return await(1, "compensation "+r.ID[:len(r.ID)-len(compensationSuffix)])
+			return await(1, "compensation "+strings.TrimSuffix(r.ID, compensationSuffix))
 		}
 	}
 	return s.endCompensated(ctx, tx, id, outcome, failed, out)
@@ -230,32 +216,23 @@ func (s *Store) compensationEnded(ctx context.Context, tx pgx.Tx, id uuid.UUID, 
 	return ask(ctx, tx, compensationEnded, []any{s.namespace, id, r.ID, r.Attempt, r.Status, kind, r.Error}, nil)
 }
 
-// startCompensation starts the compensation as a run of its own, which nothing cancels that is done to its parent. like has
-// what it inherits.
-func (s *Store) startCompensation(ctx context.Context, tx pgx.Tx, id uuid.UUID, like NewRun, r *registration, out *CancelledRuns) error {
+// startCompensation starts the compensation as a child that no cancel of its parent reaches. run has its parent, and what it
+// inherits.
+func (s *Store) startCompensation(ctx context.Context, tx pgx.Tx, run NewRun, r registration, out *CancelledRuns) error {
 	var c Compensation
 	if err := json.Unmarshal(r.Call, &c); err != nil {
 		return err
 	}
-	input, err := askOne[[]byte](ctx, tx, compensationInput, s.namespace, id, r.ID, r.Attempt)
+	run.RunID, run.ParentStep = newID(), r.ID
+	input, err := askOne[[]byte](ctx, tx, compensationStarted, s.namespace, run.Parent, r.ID, r.Attempt, run.RunID)
 	if err != nil {
 		return err
 	}
-	run := NewRun{
-		RunID: newID(), Queue: like.Queue, Type: c.Type, Version: c.Version, Priority: like.Priority, Delay: c.Delay, Timeout: c.Timeout,
-		RetryPolicy: c.RetryPolicy, Metadata: c.Metadata, Parent: id, ParentStep: r.ID, Input: input,
-	}
-	if c.Queue != "" {
-		run.Queue = c.Queue
-	}
-	if c.Priority != 0 {
-		run.Priority = c.Priority
-	}
-	if err := ask(ctx, tx, insertRuns, s.insertArgs([]NewRun{run}, []int{0}), nil); err != nil {
-		return err
-	}
+	run.Queue, run.Priority = cmp.Or(c.Queue, run.Queue), cmp.Or(c.Priority, run.Priority)
+	run.Type, run.Version, run.Delay, run.Timeout = c.Type, c.Version, c.Delay, c.Timeout
+	run.RetryPolicy, run.Metadata, run.Input = c.RetryPolicy, c.Metadata, input
 	out.Due = append(out.Due, Woken{run.RunID, run.Queue, run.Type, run.Version})
-	return ask(ctx, tx, compensationStarted, []any{s.namespace, id, r.ID, r.Attempt, run.RunID}, nil)
+	return ask(ctx, tx, insertRuns, s.insertArgs([]NewRun{run}, []int{0}), nil)
 }
 
 // A FinalOutcome is how a run ends once its compensations have run.
