@@ -16,12 +16,10 @@ CROSS JOIN LATERAL (
 ) r`
 
 const lookAtSteps = `
-SELECT h.run_id, h.step_id, h.attempt_number, h.first_attempt, h.run_attempt, h.status, h.step_kind, h.output,
-	h.error_kind, h.error, h.permanent, h.wake_at, h.started_at, h.finished_at, h.child_run_id, h.sequence, h.position, h.forgotten_by
+SELECT h.*
 FROM unnest($2::uuid[], $3::text[], $4::int[]) AS u (run_id, step_id, attempt_number)
 CROSS JOIN LATERAL (
-	SELECT s.run_id, s.step_id, s.attempt_number, s.first_attempt, s.run_attempt, s.status, s.step_kind, s.output,
-		s.error_kind, s.error, s.permanent, s.wake_at, s.started_at, s.finished_at, s.child_run_id, s.sequence, s.position, s.forgotten_by
+	SELECT ` + stepColumns + `, s.output
 	FROM kagzi.step_runs s
 	WHERE s.run_id = u.run_id AND s.namespace_id = $1 AND s.step_id = u.step_id AND s.attempt_number >= u.attempt_number
 		AND s.status <> 'RUNNING'

@@ -33,6 +33,10 @@ type StepRow struct {
 	ForgottenBy int
 }
 
+// What eachStep reads of a row s, with the output behind it.
+const stepColumns = `s.run_id, s.step_id, s.attempt_number, s.first_attempt, s.run_attempt, s.status, s.step_kind,
+	s.error_kind, s.error, s.permanent, s.wake_at, s.started_at, s.finished_at, s.child_run_id, s.sequence, s.position, s.forgotten_by`
+
 // The latest attempt of each step. The attempts of a run lie in its index one behind the other, and a step may have tens of
 // thousands, of which only the latest is to be read. So the index is read backwards in portions of 128 attempts: each
 // begins below the last step of the one before, whose older attempts are skipped. b has where the second portion and those
@@ -41,10 +45,7 @@ type StepRow struct {
 // Of a run that has recorded more bytes than $3 it returns as many rows as have that many, and one more without its output,
 // which says so. That counts what the rows say of their sizes: nothing that is left out is read.
 const history = `
-SELECT h.run_id, h.step_id, h.attempt_number, h.first_attempt, h.run_attempt, h.status, h.step_kind,
-	CASE WHEN h.bytes <= $3 THEN h.output END,
-	h.error_kind, h.error, h.permanent, h.wake_at, h.started_at, h.finished_at, h.child_run_id, h.sequence,
-	h.position, h.forgotten_by, h.bytes > $3
+SELECT ` + stepColumns + `, CASE WHEN s.bytes <= $3 THEN s.output END, s.bytes > $3
 FROM unnest($2::uuid[]) AS u (run_id)
 CROSS JOIN LATERAL (
 	SELECT l.*, sum(l.size) OVER (ROWS UNBOUNDED PRECEDING) AS bytes
@@ -97,8 +98,8 @@ CROSS JOIN LATERAL (
 			) d
 		) a
 	) l
-) h
-WHERE h.bytes - h.size <= $3`
+) s
+WHERE s.bytes - s.size <= $3`
 
 // History returns the latest attempt of every step of the runs.
 func (s *Store) History(ctx context.Context, runs []uuid.UUID) (map[uuid.UUID][]*StepRow, error) {
@@ -128,9 +129,7 @@ func readHistory(out map[uuid.UUID][]*StepRow, more map[uuid.UUID]bool) func(pgx
 }
 
 const stepAttempts = `
-SELECT s.run_id, s.step_id, s.attempt_number, s.first_attempt, s.run_attempt, s.status, s.step_kind, s.output,
-	s.error_kind, s.error, s.permanent, s.wake_at, s.started_at, s.finished_at, s.child_run_id, s.sequence,
-	s.position, s.forgotten_by
+SELECT ` + stepColumns + `, s.output
 FROM kagzi.step_runs s
 WHERE s.run_id = $2 AND s.namespace_id = $1
 ORDER BY s.position, s.started_at, s.step_id, s.attempt_number`
@@ -147,7 +146,7 @@ func (s *Store) StepAttempts(ctx context.Context, run uuid.UUID) ([]*StepRow, er
 	return out, wrap("read steps", err)
 }
 
-// eachStep reads steps. Rows may have further columns.
+// eachStep reads stepColumns, the output, and what further columns there are.
 func eachStep(rows pgx.Rows, f func(*StepRow), further ...any) error {
 	defer rows.Close()
 	for rows.Next() {
@@ -157,9 +156,9 @@ func eachStep(rows pgx.Rows, f func(*StepRow), further ...any) error {
 		var sequence *int64
 		var forgotten *int
 		columns := append([]any{
-			&r.RunID, &r.StepID, &r.Attempt, &r.FirstAttempt, &r.RunAttempt, &r.Status, &r.Kind, &r.Output,
+			&r.RunID, &r.StepID, &r.Attempt, &r.FirstAttempt, &r.RunAttempt, &r.Status, &r.Kind,
 			&kind, &text, &r.Permanent, utc(&r.WakeAt), utc(&r.StartedAt), utc(&r.FinishedAt), &child, &sequence,
-			&r.Position, &forgotten,
+			&r.Position, &forgotten, &r.Output,
 		}, further...)
 		if err := rows.Scan(columns...); err != nil {
 			return err
