@@ -213,11 +213,12 @@ func TestRestart(t *testing.T) {
 	})
 }
 
-// at gives a step of a run its times, in seconds of an hour ago.
+// at gives a step of a run its times, in seconds from a moment h two hours before the run began.
 func at(t *testing.T, s *Store, id uuid.UUID, step string, attempt int, begun, ended float64, set string) {
 	t.Helper()
 	exec(t, s.pool, `UPDATE kagzi.step_runs SET `+set+`started_at = h + $4::float8 * interval '1 s', finished_at = h + $5::float8 * interval '1 s'
-		FROM (SELECT date_trunc('minute', now() - interval '2 hours') AS h) x WHERE run_id = $1 AND step_id = $2 AND attempt_number = $3`, id, step, attempt, begun, ended)
+		FROM (SELECT date_trunc('minute', created_at - interval '2 hours') AS h FROM kagzi.workflow_runs WHERE run_id = $1) x
+		WHERE run_id = $1 AND step_id = $2 AND attempt_number = $3`, id, step, attempt, begun, ended)
 }
 
 // Which rows a fork has, by when they began and ended.
@@ -242,8 +243,8 @@ func TestForkCopies(t *testing.T) {
 		{"given up, and forgotten later", 1, 1, 2, Failed, "forgotten_by = 1, "},
 		{"retrying", 1, 1, 2, Failed, "wake_at = now() - interval '1 day', "},
 		{"retrying", 2, 11, 12, Completed, ""},
-		{"nap", 1, 1, 30, Completed, "step_kind = 'SLEEP', wake_at = date_trunc('minute', now() - interval '2 hours') + interval '10 s', "},
-		{"asleep", 1, 1, 30, Completed, "step_kind = 'SLEEP', wake_at = date_trunc('minute', now() - interval '2 hours') + interval '11 s', "},
+		{"nap", 1, 1, 30, Completed, "step_kind = 'SLEEP', wake_at = h + interval '10 s', "},
+		{"asleep", 1, 1, 30, Completed, "step_kind = 'SLEEP', wake_at = h + interval '11 s', "},
 		{"approved", 1, 1, 2, Completed, "step_kind = 'SIGNAL', sequence = 3, "},
 		{"undo", 1, 2, 2, Running, "step_kind = 'COMPENSATION', "},
 		{"undo later", 1, 11, 11, Running, "step_kind = 'COMPENSATION', "},
@@ -255,7 +256,7 @@ func TestForkCopies(t *testing.T) {
 		{"lost", 1, 1, 5, Failed, marker + "forgotten_by = 0, "},
 		{"lost", 2, 6, 20, Completed, marker},
 		{"future", 1, 12, 13, Completed, marker},
-		{"out", 1, 12, 20, Failed, marker + "wake_at = date_trunc('minute', now() - interval '2 hours') + interval '25 s', "},
+		{"out", 1, 12, 20, Failed, marker + "wake_at = h + interval '25 s', "},
 		{"out/a/step", 1, 10, 11, Failed, "wake_at = now() - interval '1 day', "},
 		{"out/a/step", 2, 14, 15, Completed, ""},
 		{"out/a/step/below", 1, 1, 2, Completed, ""},
