@@ -30,7 +30,7 @@ const (
 // CancelGrace is how long a worker may take for what is under way in a run that was cancelled, and that has compensations.
 const CancelGrace = time.Minute
 
-// What the error of a run begins with that was ended. Of those that are terminated the compensations did not run.
+// The error of a run that was ended from outside begins with one of these. No compensations run for one that was terminated.
 const (
 	wasCancelled  = "run was cancelled"
 	wasTerminated = "run was terminated"
@@ -44,8 +44,9 @@ func why(text, reason string) string {
 	return text + ": " + reason
 }
 
-// What a cancel takes along: the runs and all below them, each with its parent among them, but for what is detached. Their
-// compensations are, for others than $3. A quarantined run may have children that still run; a run that ended otherwise has none.
+// What a cancel takes along: the runs and all below them, each with its parent among them. Detached children are left out,
+// and so are compensations, which are detached too, unless $3. Of the runs that are over only quarantined ones may have
+// children that still run.
 const descendants = `
 WITH RECURSIVE d AS (
 	SELECT u.run_id, NULL::uuid AS parent_run_id FROM unnest($2::uuid[]) AS u (run_id)
@@ -79,9 +80,9 @@ CROSS JOIN LATERAL (
 	SELECT q.run_id FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 FOR UPDATE
 ) r`
 
-// Cancel ends an active run and its children, those that have registered compensations once these have run, and wakes
-// its parent. It is a transaction of its own, or a part of tx. A run that is cancelled already stays so; one that ended
-// otherwise is ErrRunFinished. The reason is kept with the event. A worker that executes the run may take the grace for what is under way.
+// Cancel ends an active run and its children, and wakes its parent. What has registered compensations ends once these have
+// run; a worker that executes it may take the grace to finish what is under way. It is a transaction of its own, or a part of
+// tx. A run that is cancelled already stays so; one that ended otherwise is ErrRunFinished. The reason is kept with the event.
 func (s *Store) Cancel(ctx context.Context, tx pgx.Tx, id uuid.UUID, reason string, grace time.Duration) (*CancelledRuns, error) {
 	out, err := s.cancelOne(ctx, tx, newEvent(id, EventCancelled, reason), cancellation{text: why(wasCancelled, reason), grace: grace})
 	return out, wrap("cancel", err)
@@ -120,8 +121,8 @@ func (s *Store) cancelOne(ctx context.Context, tx pgx.Tx, event RunEvent, c canc
 	return out, err
 }
 
-// cancelAll cancels runs, with all below them, in tx. The locks come in a statement before the look, because a statement
-// decides by the snapshot from before it waited. A family that has grown meanwhile is locked anew, from the first.
+// cancelAll cancels runs, with all below them, in tx. It reads the family again once that is locked, because a statement that
+// waits for locks still sees what was before. A family that has grown meanwhile is unlocked, and locked anew in order.
 func (s *Store) cancelAll(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, c cancellation) (out *CancelledRuns, err error) {
 	for range 10 {
 		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
@@ -139,7 +140,7 @@ func (s *Store) cancelAll(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, c can
 			}
 			for id := range now {
 				if _, known := family[id]; !known {
-					return errGrown // and let go of the locks
+					return errGrown
 				}
 			}
 			out, err = s.cancelLocked(ctx, tx, family, ids, c)

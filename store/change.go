@@ -71,10 +71,10 @@ func again(ctx context.Context, f func(context.Context) error) error {
 	return err
 }
 
-// A new attempt: what it forgets was decided when the last one ended, and by who resumes it; all else stays. So does the cancel of a run that was
-// quarantined before it could end. Children may have ended while
-// their parent was over, and woke nobody: the wake-up makes the next execution look. The conflicting run of
-// the same external ID is looked for first, because in a caller's transaction nothing may raise.
+// A new attempt keeps all but what the end of the last one forgot, and what the caller wants forgotten. A run that was
+// quarantined keeps its pending cancel. Children may have ended while their parent was over, and woke nobody: the wake-up
+// makes the next execution look. A conflicting run with the external ID is looked for before, because in a caller's
+// transaction nothing may raise.
 const resumeRun = `
 WITH t AS MATERIALIZED (SELECT statement_timestamp() AS now)
 UPDATE kagzi.workflow_runs r

@@ -49,12 +49,12 @@ LIMIT $5
 FOR UPDATE SKIP LOCKED`
 
 // EndOverdue ends runs whose deadline passed longer ago than the grace, and which no worker is executing, with their
-// children: those that no call with o has looked at yet. One that was cancelled meanwhile ends as that. Locks are not waited for: a run stays that somebody has locked, or one of its family, and so does every run
-// if another coordinator is at it.
+// children. It takes those that no call with o has looked at yet. One that was cancelled meanwhile ends as cancelled. It
+// waits for no lock: a run stays if somebody has locked it or one of its family, and all stay while another coordinator is
+// at it.
 //
-// It returns whether to call it again. So it is after an error that is about the runs: the next call takes fewer of them
-// together, and one that fails alone is left out, with its error. If one after the other fails, the rest is for another
-// time, with the same o.
+// more says to call it again with o. That is so after an error that is about the runs, too: the next call takes fewer of them
+// together, and one that fails alone is left out, with its error. If many in a row fail alone, the rest is for another time.
 func (s *Store) EndOverdue(ctx context.Context, o *Overdue) (out *CancelledRuns, more bool, err error) {
 	limit, looked := max(1, mostOverdue>>o.fewer), 0
 	var last overdueRun

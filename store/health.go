@@ -291,7 +291,7 @@ func troubledSchedules(ctx context.Context, db DB, sql string, args ...any) (out
 	return out, err
 }
 
-// A SetAside is a run that failed for a reason which only people can remove.
+// A SetAside is a quarantined run: one that failed for a reason which only people can remove.
 type SetAside struct {
 	RunID      uuid.UUID
 	Type       string
@@ -331,7 +331,7 @@ func (s *Store) SetAside(ctx context.Context, db DB, recent time.Duration, limit
 			return err
 		})
 	})
-	return all, lately, newest, wrap("look for runs that were quarantined", err)
+	return all, lately, newest, wrap("look for quarantined runs", err)
 }
 
 // An UnreadRun is one that waits because its history could not be read.

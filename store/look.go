@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// What the items that were not written find: the run's row, and the result that the step may have already.
+// What is read about an item that was not written: the run's row, and the result that the step may have already.
 const lookAtRuns = `
 SELECT r.run_id, r.lease, r.status, r.cancel_requested_at IS NOT NULL, r.outcome IS NOT NULL
 FROM unnest($2::uuid[]) AS u (run_id)
