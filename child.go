@@ -344,7 +344,7 @@ func ofWorkflow(id uuid.UUID, workflow string) bool {
 // ---- cancelling ----
 
 // cancelStep is the ID under which it is remembered that the run has cancelled the child.
-func (c *child) cancelStep() string { return c.step + "/#cancel" }
+func (c *child) cancelStep() string { return store.CancelID(c.step) }
 
 // cancelledBefore returns the record of the child's cancel, nil if there is none. One of another run of the same step, which
 // an earlier attempt of this run had started, does not count.

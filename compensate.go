@@ -48,7 +48,13 @@ func Compensate(ctx Context, name string, call Call) {
 		b.e.fail(misuse(failed(err, "compensation %q", name)))
 		runtime.Goexit()
 	}
-	if r := b.registrations(id); !r.passes(c.hash) {
+	switch r := b.registrations(id); {
+	case r.attempt == 0 && b.leaves(name):
+		if b.left == nil {
+			b.left = map[string]*compensation{}
+		}
+		b.left[id] = c
+	case !r.passes(c.hash):
 		b.register(r, c)
 	}
 	b.e.exitIfStopped()
@@ -150,6 +156,20 @@ func (r *registrations) passes(hash []byte) bool {
 	return false
 }
 
+// leaves reports whether a compensation, of which the run has no registration, is left with the run that this one was forked
+// from: it has the name of a step that was copied, or comes before one on its branch.
+func (b *branch) leaves(name string) bool {
+	id := b.prefix + name
+	switch {
+	case b.e.copied == nil:
+		return false
+	case b.recorded(id):
+		row := b.e.history[id]
+		return b.e.hasCopied(id) && (row == nil || !b.e.forgot(row))
+	}
+	return b.metCopied < b.e.copied[b.prefix]
+}
+
 // nextRegistration prepares the record that follows under id, of c; nil is a step's announcement.
 func (b *branch) nextRegistration(r *registrations, id string, c *compensation) *store.Record {
 	attempt := r.attempt
@@ -187,18 +207,18 @@ func (b *branch) register(r *registrations, c *compensation) {
 	r.recorded(rec)
 }
 
-// announce records that the step is about to register a compensation, unless there is one under its name: what finds that
-// waits for the step.
+// announce records, unless there is a registration under its name, that the step is about to register a compensation: what
+// finds that waits for the step. One that was left with another run, and is about this step, is registered instead.
 func (s *stepCall) announce() error {
-	if s.cfg.undoneBy.call == nil {
+	if s.cfg.undoneBy.call == nil && s.b.left == nil {
 		return nil
 	}
 	id := store.CompensationID(s.id)
-	r := s.b.registrations(id)
-	if r.attempt > 0 {
+	r, c := s.b.registrations(id), s.b.left[id]
+	if r.attempt > 0 || s.cfg.undoneBy.call == nil && c == nil {
 		return nil
 	}
-	rec := s.b.nextRegistration(r, id, nil)
+	rec := s.b.nextRegistration(r, id, c)
 	s.b.record(rec)
 	if rec.Outcome == store.Undecided { // the branch has lost a race meanwhile: what the step did could not be undone
 		return errBranchCancelled
@@ -223,7 +243,7 @@ func (s *stepCall) registration() []*store.Record {
 
 // pass notes that the function has come past the step, which ended as row says.
 func (s *stepCall) pass(row *store.StepRow) {
-	if s.cfg.undoneBy.call != nil && row.Status == store.Completed {
+	if s.cfg.undoneBy.call != nil && row.Status == store.Completed && row.RunAttempt > 0 {
 		r := s.b.registrations(store.CompensationID(s.id))
 		switch {
 		case s.registers != nil:

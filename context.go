@@ -48,9 +48,11 @@ type branch struct {
 	names      map[string]int            // how often each was used
 	patches    map[string]bool           // what Patched said
 	registered map[string]*registrations // compensations, by ID
+	left       map[string]*compensation  // of a fork: those that are left with the other run
 	now        time.Time
 	own        int       // steps and branches of this branch in the history
 	met        int       // of them, those that the function has come to
+	metCopied  int       // of those that a fork has copied, likewise
 	replayed   int       // of them, those the function has come past
 	started    bool      // it has started branches
 	logOnce    sync.Once // a step of the branch may log from goroutines of its own
@@ -222,6 +224,9 @@ func (b *branch) enterAs(name string, invalid error) (string, error) {
 	if b.met < b.own && b.recorded(id) {
 		b.met++
 	}
+	if b.e.copied != nil && b.e.hasCopied(id) {
+		b.metCopied++
+	}
 	return id, nil
 }
 
@@ -242,6 +247,13 @@ func (b *branch) behind() bool { return b.ctx.Err() != nil && !b.fresh.Load() }
 func (b *branch) recorded(id string) bool {
 	_, below := b.e.own[id+"/"]
 	return below || b.e.history[id] != nil
+}
+
+// hasCopied reports whether the execution's run, a fork, has a step or branch from the other run.
+func (e *execution) hasCopied(id string) bool {
+	_, below := e.copied[id+"/"]
+	row := e.history[id]
+	return below || row != nil && row.RunAttempt == 0
 }
 
 // lookedUp is what the branch last asked the history for.

@@ -54,6 +54,7 @@ type execution struct {
 	attempt   int                       // of the run, from 1
 	history   map[string]*store.StepRow // the latest attempt of each step, as it was at the claim
 	own       map[string]int            // see ownOf
+	copied    map[string]int            // own, of what a fork has from the other run; nil if it has nothing
 	positions atomic.Int64              // the place of the run's last record in its order
 	seen      int64                     // the wakeups that history, inbox and ends reflect
 	ctx       context.Context           // what step contexts descend from
@@ -130,6 +131,10 @@ func newExecution(s *session, run *store.ClaimedRun, history []*store.StepRow, l
 func (e *execution) remember(history []*store.StepRow) {
 	e.history = historyOf(history)
 	e.own = ownOf(e.history)
+	isCopied := func(r *store.StepRow) bool { return r.RunAttempt == 0 }
+	if slices.ContainsFunc(history, isCopied) {
+		e.copied = ownOf(historyOf(slices.DeleteFunc(slices.Clone(history), func(r *store.StepRow) bool { return !isCopied(r) })))
+	}
 	for _, row := range history {
 		e.positions.Store(max(e.positions.Load(), row.Position))
 		e.registers = e.registers || row.Kind == store.KindCompensation

@@ -102,13 +102,30 @@ func addChain(ids map[string]bool, err error, branches []*branchResult) {
 				addChain(ids, other, branches)
 			}
 		}
-		if reflect.TypeOf(err).Comparable() {
-			for _, r := range branches {
-				if r.err == err {
-					ids[r.name] = true
-				}
-			}
+		for _, r := range branchesOf(err, branches) {
+			ids[r.name] = true
 		}
 		return false
 	})
+}
+
+// branchesOf returns the branches that returned err. Of several, those after which the function went on were dealt with,
+// unless all were.
+func branchesOf(err error, branches []*branchResult) (all []*branchResult) {
+	stands := func(r *branchResult) bool { return r.of == nil || r.of.end == nil || r.of.end.stands() }
+	for _, r := range branches {
+		if same(r.err, err) {
+			all = append(all, r)
+		}
+	}
+	if open := slices.DeleteFunc(slices.Clone(all), stands); len(open) > 0 {
+		return open
+	}
+	return all
+}
+
+// same reports whether two errors are one. One whose type can be compared may hold what cannot.
+func same(a, b error) (yes bool) {
+	defer func() { _ = recover() }()
+	return a != nil && reflect.TypeOf(b).Comparable() && a == b
 }

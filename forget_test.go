@@ -320,3 +320,63 @@ func TestForgetABranch(t *testing.T) {
 		})
 	}
 }
+
+// A detailed error is of a type that can be compared, unless it holds what cannot.
+type detailed struct {
+	details any
+	cause   error
+}
+
+func (d detailed) Error() string { return d.cause.Error() }
+func (d detailed) Unwrap() error { return d.cause }
+
+// TestForgetsBehindAnErrorThatCannotBeCompared has a branch return such an error, and the function report and return it.
+func TestForgetsBehindAnErrorThatCannotBeCompared(t *testing.T) {
+	k := newKit(t)
+	wf := Define[int, int]("wf", twice)
+	var pays atomic.Int64
+	serve(k, wf, func(ctx Context, _ int) (int, error) {
+		_, err := Go(ctx, "b", func(ctx Context) (int, error) {
+			if err := Do(ctx, "pay", failsOnce(&pays), noRetry); err != nil {
+				return 0, detailed{[]string{"declined"}, err}
+			}
+			return 1, nil
+		}).Result(ctx)
+		if e := doLine(ctx, &journal{}, "report"); e != nil {
+			return 0, e
+		}
+		return 1, err
+	})
+	if got := resultOf(k, begin(k, wf, 1)); got != 1 || pays.Load() != 2 {
+		t.Errorf("got %d after %d calls", got, pays.Load())
+	}
+}
+
+// TestForgetsOneOfTwoEqualErrors has two branches return one error: the function goes on after the first, and fails with the
+// second, which alone is forgotten.
+func TestForgetsOneOfTwoEqualErrors(t *testing.T) {
+	k := newKit(t)
+	soldOut := errors.New("sold out")
+	serve(k, travel, func(ctx Context, _ int) (int, error) {
+		ask := func(name string) error {
+			_, err := Go(ctx, name, func(ctx Context) (int, error) { return 0, doLine(ctx, &journal{}, "ask") }).Result(ctx)
+			if err == nil {
+				_, err = Go(ctx, name+"-answer", func(Context) (int, error) { return 0, soldOut }).Result(ctx)
+			}
+			return err
+		}
+		if err := ask("a"); err != nil {
+			if e := doLine(ctx, &journal{}, "plan b"); e != nil {
+				return 0, e
+			}
+		}
+		return 0, ask("b")
+	})
+	run := begin(k, travel, 1)
+	failureOf(k, run, StatusFailed)
+	for name, want := range map[string]int{"a-answer": 0, "b-answer": 1} {
+		if n := k.count(`SELECT count(*) FROM kagzi.step_runs WHERE step_id = $1 AND step_kind = 'BRANCH' AND forgotten_by IS NOT NULL`, name); n != want {
+			t.Errorf("%d failures of %s are forgotten, want %d", n, name, want)
+		}
+	}
+}

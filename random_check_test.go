@@ -28,6 +28,7 @@ type stepRecord struct {
 	Run              RunID
 	ID, Kind, Status string
 	Attempt          int
+	Copied           bool // by a fork, from the run that has its compensation
 	Position         int64
 	Called           bool
 	Input, Output    []byte
@@ -45,7 +46,7 @@ const (
 			coalesce(error_kind, ''), coalesce(error, ''), quarantined, outcome IS NOT NULL
 		FROM f ORDER BY run_id`
 	selectSteps = `
-		SELECT run_id::text, step_id, step_kind, status, attempt_number, position, call IS NOT NULL, input, output, coalesce(child_run_id::text, '')
+		SELECT run_id::text, step_id, step_kind, status, attempt_number, run_attempt = 0, position, call IS NOT NULL, input, output, coalesce(child_run_id::text, '')
 		FROM kagzi.step_runs WHERE run_id = ANY ($1::uuid[]) ORDER BY position, attempt_number`
 )
 
@@ -66,7 +67,7 @@ func (tr *trial) runs(ctx context.Context, root RunID) (map[RunID]*runRecord, er
 	}
 	var rec stepRecord
 	rows, _ = tr.k.pool.Query(ctx, selectSteps, ids)
-	_, err = pgx.ForEachRow(rows, []any{&rec.Run, &rec.ID, &rec.Kind, &rec.Status, &rec.Attempt, &rec.Position, &rec.Called, &rec.Input, &rec.Output, &rec.Child}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&rec.Run, &rec.ID, &rec.Kind, &rec.Status, &rec.Attempt, &rec.Copied, &rec.Position, &rec.Called, &rec.Input, &rec.Output, &rec.Child}, func() error {
 		c := rec
 		c.Input, c.Output = slices.Clone(rec.Input), slices.Clone(rec.Output)
 		data := c.Output
@@ -252,14 +253,15 @@ func (w *world) checkRegistrations(r *runRecord, last map[string]stepRecord, say
 			most[e.effect.Step] = max(most[e.effect.Step], e.effect.N)
 		}
 	}
-	void := map[string]bool{} // registrations that a fork left with the old run
 	for _, rec := range r.steps {
-		void[rec.ID] = void[rec.ID] || rec.Kind == "COMPENSATION" && !rec.Called && r.Origin != ""
+		if _, ok := last[rec.ID+"#compensation"]; ok && rec.Copied && !w.executed(r.ID, rec.ID) {
+			say("has a compensation of %s, which it has from another run", rec.ID)
+		}
 	}
 	for step, n := range most {
 		rec, ok := last[step+"#compensation"]
 		switch {
-		case !ok && void[step+"#compensation"] && !w.executed(r.ID, step):
+		case !ok && r.Origin != "" && !w.executed(r.ID, step): // a fork leaves it with the other run
 		case !ok:
 			say("no compensation of %s is registered", step)
 		case rec.what.N < n:

@@ -20,8 +20,9 @@ func Input(v any) RestartOption { return newInput{v} }
 type newInput struct{ v any }
 
 // InheritCompensations gives a [Client.Fork] a copy of the compensations that the old run had registered before the step. If both
-// runs fail, both run them. Without it a compensation is left with the old run if the fork copies the step of the same name, or
-// a later step of the same branch; the fork registers the others itself.
+// runs fail, both run them. Without it the fork has the compensations of the steps that it executes; those of the steps that it
+// copies are left with the old run. If that has completed, nobody runs them. A compensation under a name of its own is left with
+// the old run if the fork copies a later step of the same branch.
 func InheritCompensations() RestartOption { return inheritCompensations{} }
 
 type inheritCompensations struct{}

@@ -110,7 +110,7 @@ const (
 	StepChild        StepType = store.KindChild        // StartChild, RunChild
 	StepBranch       StepType = store.KindBranch       // the failure of a branch
 	StepMarker       StepType = store.KindMarker       // what a Map, Parallel or Race remembers, Child.Cancel ("ship/#cancel"), and Patched ("#patched:…")
-	StepCompensation StepType = store.KindCompensation // Compensate and UndoneBy ("flight#compensation"): an attempt for each registration under the name, RUNNING until it has run, as Child; it stays so if it was replaced, if the run completed or was terminated, or if it belongs to the run that this one was forked from
+	StepCompensation StepType = store.KindCompensation // Compensate and UndoneBy ("flight#compensation"): an attempt for each registration under the name, RUNNING until it has run, as Child; it stays so if it was replaced, or if the run completed or was terminated
 )
 
 // A StepAttempt is one attempt of one step. As JSON it is as a [RunInfo] is.

@@ -157,7 +157,8 @@ CREATE TABLE kagzi.workflow_payloads (
 -- time; one without is final, until an attempt of the run forgets it when it ends: forgotten_by is that attempt, and the
 -- next ones try the step again. first_attempt is the attempt this series began with. position is the record's place in the
 -- run's order. A BRANCH is the failure of a branch, a MARKER what a group of branches has decided. sequence is, of a
--- SIGNAL, which message of its name the step has taken, and of a COMPENSATION its place in the order of registration.
+-- SIGNAL, which message of its name the step has taken. run_attempt is 0 if a fork has the row from the other run, which has
+-- the compensation of the step.
 -- Each attempt of a COMPENSATION is a registration under its name, of which the last with a call counts: call and input say
 -- what to run, output has the hashes of all registrations so far. It is RUNNING until it was run, as child_run_id.
 CREATE TABLE kagzi.step_runs (

@@ -19,6 +19,11 @@ const compensationSuffix = "#compensation"
 // CompensationID is the ID of the compensation for what step, or a name of that form, has done.
 func CompensationID(step string) string { return step + compensationSuffix }
 
+const cancelSuffix = "/#cancel"
+
+// CancelID returns the step under which it is recorded that a run has cancelled its child.
+func CancelID(child string) string { return child + cancelSuffix }
+
 // A Compensation is a run to start should the run end badly that registers it. It takes no external ID.
 type Compensation struct {
 	Queue       string          `json:"queue,omitempty"` // empty: that of the run which registers it

@@ -55,9 +55,9 @@ func (s *Store) forkPoint(ctx context.Context, tx pgx.Tx, run uuid.UUID, step st
 // over when its time has passed, whenever that was written down. The branches around the step have not failed yet.
 // What was under way begins again, but for groups: those around the step, and others that had begun, keep the items of
 // Map and what was left of their Timeout, and forget what they decided later; one that has neither has nothing to keep.
-// Of the step itself nothing is copied, nor of what is below it. A compensation that was registered before the step, $8, is
-// copied without its call, as registered and void, unless $7: the other run has it. One is left out, and so registered anew, if
-// no step of its name is copied, and nothing on its branch or below that came after it: it may be about what the fork does.
+// Of the step itself nothing is copied, nor of what is below it; of a child's cancel nothing without the child. Copied rows are
+// of attempt 0: the old run has done this, and has the compensations. With $7 they are copied, those that were registered before
+// the step, $8, and what is copied counts as this run's own.
 const copySteps = `
 WITH h AS MATERIALIZED (
 	SELECT s.*, statement_timestamp() AS now, s.step_kind IN ('MARKER', 'BRANCH') AND starts_with($4, s.step_id || '/') AS around,
@@ -68,21 +68,21 @@ WITH h AS MATERIALIZED (
 ), b AS (
 	SELECT h.*, max(h.attempt_number) OVER (PARTITION BY h.step_id) AS last
 	FROM h
-	WHERE CASE WHEN h.step_kind = 'COMPENSATION' THEN h.position < $8
+	WHERE CASE WHEN h.step_kind = 'COMPENSATION' THEN $7::bool AND h.call IS NOT NULL AND (h.position < $8 OR h.started_at <= $5::timestamptz)
 		ELSE h.started_at <= $5::timestamptz OR h.ended_at <= $5::timestamptz OR h.around AND h.attempt_number = 1 END
 ), n AS (
 	SELECT b.*, bool_or(b.attempt_number = b.last AND NOT b.around AND b.ended_at <= $5::timestamptz AND coalesce(b.forgotten_by >= $6, true)
 		AND (b.status = 'COMPLETED' OR b.status = 'FAILED' AND (b.wake_at IS NULL OR b.step_kind = 'MARKER'))) OVER (PARTITION BY b.step_id) AS ended
 	FROM b
 ), k AS (
-	SELECT n.*, CASE WHEN n.step_kind = 'COMPENSATION' THEN EXISTS (SELECT FROM n e WHERE e.ended AND (e.step_id || '` + compensationSuffix + `' = n.step_id
-		OR e.position > n.position AND e.step_kind NOT IN ('MARKER', 'BRANCH') AND starts_with(e.step_id, regexp_replace(n.step_id, '[^/]*$', '')))) ELSE n.ended END AS settled
+	SELECT n.*, n.step_kind = 'COMPENSATION' OR n.ended AND (n.step_id NOT LIKE '%` + cancelSuffix + `'
+		OR bool_or(n.ended AND n.step_kind = 'CHILD_WORKFLOW') OVER (PARTITION BY regexp_replace(n.step_id, '` + cancelSuffix + `$', ''::text))) AS settled
 	FROM n
 )
 INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt, call, input, output,
 	error_kind, error, permanent, wake_at, child_run_id, position, worker_id, started_at, finished_at, sequence)
-SELECT $3::uuid, k.step_id, k.attempt_number, $1, k.status, k.step_kind, 1, k.first_attempt,
-	CASE WHEN $7::bool THEN k.call END, CASE WHEN $7::bool THEN k.input END, k.output,
+SELECT $3::uuid, k.step_id, k.attempt_number, $1, k.status, k.step_kind, CASE WHEN $7::bool AND k.run_attempt > 0 THEN 1 ELSE 0 END, k.first_attempt,
+	k.call, k.input, k.output,
 	k.error_kind, k.error, k.permanent, k.wake_at, k.child_run_id, k.position, k.worker_id, k.started_at, k.finished_at, k.sequence
 FROM k
 WHERE k.settled

@@ -15,7 +15,7 @@ type StepRow struct {
 	StepID       string
 	Attempt      int
 	FirstAttempt int // of the series that the run's attempt began
-	RunAttempt   int
+	RunAttempt   int // zero: a fork has it from the other run, which has its compensation
 	Status       string
 	Kind         string
 	Output       []byte
@@ -24,7 +24,7 @@ type StepRow struct {
 	Permanent    bool      // no further attempt would help
 	ChildRunID   uuid.UUID // of a CHILD_WORKFLOW
 	Position     int64     // in the run's order
-	Sequence     int64     // of a SIGNAL: the message it took; of a COMPENSATION: its place
+	Sequence     int64     // of a SIGNAL: the message it took
 	WakeAt       time.Time // end of a sleep; of a FAILED attempt, when the next one may start: zero if it was the last
 	StartedAt    time.Time
 	FinishedAt   time.Time
