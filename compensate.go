@@ -14,21 +14,25 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// Compensate registers call, which runs if the run fails for good, is cancelled, or is over its Timeout. All that is
-// registered runs then, one after the other, the last registered first, each as a child run of its own. A compensation is
-// tried again as its own [RetryPolicy] says, on whatever worker has a handler for it: the code of this run is not needed. If
-// one fails for good the others run nevertheless, and the run ends as failed with [KindCompensation], to be resumed. Those of
-// its children end before its own begin. A run that completes, or that [Client.Terminate] ends, runs none. That holds for
-// failures that the function has handled, and for branches that lost a [Race], too: undo what these have done in the workflow.
+// Compensate registers call, a workflow that undoes an effect of this run. It starts if the run fails for good, is cancelled, or
+// passes its Timeout, and not if the run completes, or is ended by [Client.Terminate], or another attempt of it follows.
+// Compensations run one after the other, the last registered first, each as a child run of its own, which is tried again as its
+// own [RetryPolicy] says. Any worker that has a handler for it will do: the code of this run is not needed. If one fails for
+// good the others run nevertheless, and the run ends as failed with [KindCompensation]; [Client.Resume] runs it again.
 //
-// Compensate returns once the registration is recorded. So call it before the step whose effect it undoes, because a crash
-// in between must not lose it; the compensation must then tolerate a step that never ran. Registered again under its name
-// on the same branch, with another input, it replaces the one before: register before the step what is known before it, such
-// as the order's ID, and again what is known after it. [UndoneBy] does the latter for a step of the same name. Unlike a
-// step's, the name is not counted: in a loop put the item's key into it. A registration cannot be taken back.
+// Compensations of a handled failure, and of branches that lost a [Race], do not run if the run completes: undo there in the
+// workflow. They run if the run fails later. A child that fails or is cancelled runs its own before those of its parent begin;
+// one that completed runs none, so register in the parent what undoes it.
+//
+// Compensate returns once the registration is recorded. Call it before the step whose effect it undoes, because a crash in
+// between must not lose it; the compensation must then tolerate a step that never ran. Registered again under its name on the
+// same branch, with another input, it replaces the one before, and counts as the newest: register before the step what is
+// known before it, such as the order's ID, and again what is known after it. [UndoneBy] does the latter for a step of the same
+// name. Unlike a step's, the name is not counted: in a loop put the item's key into it. A registration cannot be taken back.
 //
 // call may have any option of a start but [ID], [At], [Message], [InTx] and [Detached]. Without a [Queue] it runs on the
-// run's own. A wrong call fails the run, and ends the function there.
+// run's own. A wrong call fails the run, and ends the function there. On a branch that was cancelled Compensate registers
+// nothing, and the branch's next operation says so.
 func Compensate(ctx Context, name string, call Call) {
 	b, err := branchOf(ctx)
 	if err != nil {
@@ -61,9 +65,10 @@ func Compensate(ctx Context, name string, call Call) {
 }
 
 // UndoneBy makes the step's result the input of a compensation, which is recorded with the result, in one transaction:
-// see [Compensate]. It has the step's name, so that it replaces what Compensate has registered under that before the step.
-// wf's input must be of the type that the step returns. A step that has failed, or was left behind, registers nothing: if it
-// may have had its effect, register with Compensate what is known before it.
+// see [Compensate], also for opts. It has the step's name, counted as that is, so that it replaces what Compensate has
+// registered under that before the step. wf's input must be of the type that the step returns: another type, and a [Do], fail
+// the run with [KindBadRequest]. An attempt that failed, or that a cancel no longer waited for, registers nothing: if it may
+// have had its effect, register with Compensate what is known before it.
 func UndoneBy[In, Out any](wf Workflow[In, Out], opts ...StartOption) StepOption {
 	return undoneBy{reflect.TypeFor[In](), func(result any) Call {
 		in, _ := result.(In) // nil, of an interface

@@ -24,8 +24,8 @@ var (
 	ErrRunActive = errors.New("kagzi: run is not over")
 	// ErrStepNotFound reports that a run to fork never reached the step, or that a step to [Forget] has not failed.
 	ErrStepNotFound = errors.New("kagzi: the run has no such step: Client.Steps lists those it has reached")
-	// ErrCompensated reports that the run's compensations have run, so it cannot go on from what its steps did.
-	ErrCompensated = errors.New("kagzi: run was compensated: Restart it")
+	// ErrCompensated reports that the run's compensations have run, or some of them, so it cannot go on from what its steps did.
+	ErrCompensated = errors.New("kagzi: run was compensated: Restart it, or Resume it if a compensation failed")
 	// ErrScheduleNotFound reports that the client's namespace has no such schedule.
 	ErrScheduleNotFound = errors.New("kagzi: schedule not found")
 	// ErrWorkerNotFound reports that the client's namespace has no such worker, or has no more: it keeps those that are

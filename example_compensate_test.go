@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/kagzi/kagzi"
@@ -79,6 +80,7 @@ func ExampleUndoneBy() {
 
 	trip := kagzi.Define[string, string]("trip")
 	kagzi.Handle(worker, trip, func(ctx kagzi.Context, city string) (string, error) {
+		kagzi.Compensate(ctx, "flight", cancelBooking.With("whatever was ordered for "+city)) // until the booking is known
 		if _, err := kagzi.Step(ctx, "flight", func(ctx context.Context) (string, error) {
 			return "booking LH-1 to " + city, nil
 		}, kagzi.UndoneBy(cancelBooking)); err != nil {
@@ -101,40 +103,92 @@ func ExampleUndoneBy() {
 	// unknown
 }
 
-// Cancel ends a run once its compensations have run.
-func ExampleClient_Cancel_compensations() {
+// Cancel waits for a step that is under way, because its effect may have to be undone.
+func ExampleGrace() {
 	ctx, _, client, worker := setup()
 	defer teardown()
 
-	trial := kagzi.Define[string, string]("trial")
-	kagzi.Handle(worker, trial, func(ctx kagzi.Context, customer string) (string, error) {
-		kagzi.Compensate(ctx, "account", cancelBooking.With("the account of "+customer))
-		if err := kagzi.Do(ctx, "account", func(ctx context.Context) error {
-			fmt.Println("opening an account for", customer)
-			return nil
-		}); err != nil {
-			return "", err
-		}
-		return "", kagzi.Sleep(ctx, "month", 30*24*time.Hour)
+	trip := kagzi.Define[string, string]("trip")
+	booking := make(chan bool)
+	kagzi.Handle(worker, trip, func(ctx kagzi.Context, city string) (string, error) {
+		kagzi.Compensate(ctx, "flight", cancelBooking.With("whatever was ordered for "+city))
+		return kagzi.Step(ctx, "flight", func(ctx context.Context) (string, error) {
+			close(booking)
+			<-ctx.Done() // the airline does not care: it answers
+			return "booking LH-1 to " + city, nil
+		}, kagzi.UndoneBy(cancelBooking))
 	})
 	handleCancelBooking(worker)
 	serve(ctx, worker)
 
-	run, err := kagzi.Start(ctx, client, trial, "ada")
+	run, err := kagzi.Start(ctx, client, trip, "Oslo")
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	untilAsleep(ctx, run)
+	<-booking
 	if err := run.Cancel(ctx, kagzi.Reason("changed her mind"), kagzi.Grace(10*time.Second)); err != nil {
 		fmt.Println(err)
 	}
 	_, err = run.Result(ctx)
 	fmt.Println(errors.Is(err, kagzi.KindCancelled))
 	// Output:
-	// opening an account for ada
-	// cancel the account of ada
+	// cancel booking LH-1 to Oslo
 	// true
+}
+
+// A fork undoes what it has done itself. What it has from the old run it undoes only if it is told to.
+func ExampleInheritCompensations() {
+	ctx, _, client, worker := setup()
+	defer teardown()
+
+	trip := kagzi.Define[string, string]("trip")
+	var soldOut atomic.Bool
+	kagzi.Handle(worker, trip, func(ctx kagzi.Context, city string) (string, error) {
+		for _, what := range []string{"flight", "hotel"} {
+			kagzi.Compensate(ctx, what, cancelBooking.With("the "+what+" to "+city))
+			if err := kagzi.Do(ctx, what, func(ctx context.Context) error { return nil }); err != nil {
+				return "", err
+			}
+		}
+		return city, kagzi.Do(ctx, "show", func(ctx context.Context) error {
+			if soldOut.Load() {
+				return kagzi.Permanent(errors.New("the show is sold out"))
+			}
+			return nil
+		})
+	})
+	handleCancelBooking(worker)
+	serve(ctx, worker)
+
+	run, err := kagzi.Start(ctx, client, trip, "Oslo")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(run.Result(ctx))
+	soldOut.Store(true)
+	for _, opts := range [][]kagzi.RestartOption{nil, {kagzi.InheritCompensations()}} {
+		id, err := client.Fork(ctx, run.ID(), "hotel", opts...)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fork, err := kagzi.Find(ctx, client, trip, id)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		_, err = fork.Result(ctx)
+		fmt.Println(kagzi.KindOf(err))
+	}
+	// Output:
+	// Oslo <nil>
+	// cancel the hotel to Oslo
+	// unknown
+	// cancel the hotel to Oslo
+	// cancel the flight to Oslo
+	// unknown
 }
 
 // Terminate ends a run at once, and runs no compensation.

@@ -8,7 +8,7 @@
 // [Define] a workflow where callers and workers can see it, [Start] runs of it, and [Handle] it in a worker.
 // Inside the workflow function, [Step] and [StepTx] execute a piece of code once and remember its result,
 // [Sleep] and [WaitSignal] wait without holding anything, [Go], [Parallel], [Map] and [Race] do several things at once,
-// [RunChild] runs another workflow, and [Compensate] says which is to undo what it does. [Client.Signal] sends a run a message.
+// [RunChild] runs another workflow, and [Compensate] registers the workflows that undo its effects. [Client.Signal] sends a run a message.
 // Package kagzitest tests workflows without waiting for their sleeps.
 package kagzi
 

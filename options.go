@@ -73,11 +73,13 @@ type (
 	// [RetryPolicy] with enough attempts. It fails in the same way if a signal reaches the run meanwhile, or its lease is
 	// extended (after half of VisibilityTimeout).
 	Isolation pgx.TxIsoLevel
-	// Grace is how long [Client.Cancel] waits for steps under way, whose contexts have ended, before the compensations run. A
-	// run that has registered none ends at once. It may take a second longer. What a step does after it is not undone by
-	// [UndoneBy]. Without it, one minute.
+	// Grace is how long [Client.Cancel] waits for steps under way, whose contexts have ended, before the compensations run: at
+	// least a millisecond, and one minute without it. The end may come a second later. It holds for the run and its children. A
+	// run that has registered no compensation ends at once. What a step does after it is not undone by [UndoneBy].
+	// [CoordinatorConfig] has another Grace, of workers.
 	Grace time.Duration
-	// Concurrency is how many branches of a [Map] are under way at once. Without it, all.
+	// Concurrency is how many branches of a [Map], [Parallel] or [Race] are under way at once. Without it, all. In a Race the
+	// next branch begins when one has failed.
 	Concurrency int
 )
 

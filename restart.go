@@ -96,8 +96,9 @@ func (c *Client) Restart(ctx context.Context, ref Ref, opts ...RestartOption) (R
 // What the workflow function does before the step must lead to the same step again: a new Version or Input is refused with
 // KindNondeterminism, when the run comes to it, if it has other items for a Map that had begun.
 //
-// The errors are those of Restart, and [ErrStepNotFound] if the run never reached the step, and [ErrCompensated] if the
-// old run's compensations have run. [InheritCompensations] says whether the new run has those that the old one had registered.
+// Fork returns once the new run is stored. The errors are those of Restart, [ErrStepNotFound] if the run never reached the step,
+// and [ErrCompensated] if compensations of the old run have run. The new run compensates the steps that it executes, and with
+// [InheritCompensations] those that it has from the old run, too.
 func (c *Client) Fork(ctx context.Context, ref Ref, step string, opts ...RestartOption) (RunID, error) {
 	ref = plain(ref)
 	err := validateStepID(step)

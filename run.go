@@ -118,7 +118,7 @@ type StepAttempt struct {
 	Step      string          `json:"step"`
 	Type      StepType        `json:"type"`
 	Attempt   int             `json:"attempt"`          // from 1, as in [StepInfo]
-	Status    Status          `json:"status"`           // StatusRunning also of what had not ended when the run was ended from outside
+	Status    Status          `json:"status"`           // StatusRunning also in a run that is over, if nothing was recorded of the end
 	Output    json.RawMessage `json:"output,omitempty"` // what the client's Codec wrote; of a StepMarker Kagzi's own
 	Kind      Kind            `json:"kind,omitempty"`
 	Error     string          `json:"error,omitempty"`

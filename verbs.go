@@ -123,7 +123,7 @@ func (c *Client) Cancel(ctx context.Context, ref Ref, opts ...CancelOption) erro
 }
 
 // Terminate is [Client.Cancel] without compensations: it ends an active run and its children at once, also one whose
-// compensations are under way.
+// compensations are under way. It returns once that is stored, with the errors of Cancel.
 func (c *Client) Terminate(ctx context.Context, ref Ref, opts ...ChangeOption) error {
 	ref = plain(ref)
 	terminate := func(ctx context.Context, tx pgx.Tx, id uuid.UUID, cfg changeConfig) (*store.CancelledRuns, error) {
@@ -152,8 +152,9 @@ func (c *Client) end(ctx context.Context, ref Ref, cfg changeConfig, how func(co
 // Resume continues a failed or cancelled run: it begins a new attempt, in which every result that was recorded stays. The
 // failures with which the last attempt ended are forgotten, and those steps tried again, as in an attempt that a
 // [RetryPolicy] allows: those in the chain of the error that the function returned, so wrap errors with %w, and those
-// after which nothing was begun. What the function went on after stays, too, unless a [Forget] names it. A deadline the
-// run had is lifted. Resume returns [ErrRunActive] if the run is not over, [ErrRunFinished] if it completed, [ErrCompensated] if its compensations
+// after which nothing was begun. What the function went on after stays, too, unless a [Forget] names it. If there is nothing to
+// try again, the run fails again with the same error. A deadline the run had is lifted. Resume returns once that is stored. It
+// returns [ErrRunActive] if the run is not over, [ErrRunFinished] if it completed, [ErrCompensated] if its compensations
 // have run, and [ErrIDConflict] if another active run has its ID. A run of which compensations failed ([KindCompensation]),
 // or that was terminated while they ran, goes on with these. The parent of a child that is resumed keeps the failure that it knows of, and does not cancel the
 // child when it ends.
@@ -171,7 +172,7 @@ func (c *Client) Resume(ctx context.Context, ref Ref, opts ...ResumeOption) erro
 	notFailed, unknown := errors.AsType[*store.NotFailed](err)
 	switch {
 	case unknown:
-		err = &explained{fmt.Sprintf("there is no failure to forget of %q: Client.Steps lists what has failed for good", notFailed.Steps), []error{ErrStepNotFound}}
+		err = &explained{fmt.Sprintf("there is no failure to forget of %q: Client.Steps lists what has failed for good; a wait that has timed out stays so, Fork from it instead", notFailed.Steps), []error{ErrStepNotFound}}
 	case errors.Is(err, store.ErrRunFinished):
 		err = &explained{"the run completed, so there is nothing to resume: Restart starts another", []error{ErrRunFinished}}
 	case errors.Is(err, store.ErrIDConflict):
