@@ -21,12 +21,12 @@ import (
 // good the others run nevertheless, and the run ends as failed with [KindCompensation]; [Client.Resume] runs it again.
 //
 // Compensations of a handled failure, and of branches that lost a [Race], do not run if the run completes: undo there in the
-// workflow. They run if the run fails later. A child that fails or is cancelled runs its own before those of its parent begin;
-// one that completed runs none, so register in the parent what undoes it.
+// workflow. They run if the run fails later. A child that fails or is cancelled runs its own at once, and those of its parent
+// begin after them; one that completed runs none, so register in the parent what undoes it.
 //
 // Compensate returns once the registration is recorded. Call it before the step whose effect it undoes, because a crash in
 // between must not lose it; the compensation must then tolerate a step that never ran. Registered again under its name on the
-// same branch, with another input, it replaces the one before, and counts as the newest: register before the step what is
+// same branch, with another workflow or input, it replaces the one before, and counts as the newest: register before the step what is
 // known before it, such as the order's ID, and again what is known after it. [UndoneBy] does the latter for a step of the same
 // name. Unlike a step's, the name is not counted: in a loop put the item's key into it. A registration cannot be taken back.
 //

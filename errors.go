@@ -22,7 +22,7 @@ var (
 	ErrRunFinished = errors.New("kagzi: run is over")
 	// ErrRunActive reports that the run is not over, so it cannot be resumed, restarted or forked.
 	ErrRunActive = errors.New("kagzi: run is not over")
-	// ErrStepNotFound reports that a run to fork never reached the step, or that a step to [Forget] has not failed.
+	// ErrStepNotFound reports that a run to fork has no record of the step, or that a step to [Forget] has not failed.
 	ErrStepNotFound = errors.New("kagzi: the run has no such step: Client.Steps lists those it has reached")
 	// ErrCompensated reports that the run's compensations have run, or some of them, so it cannot go on from what its steps did.
 	ErrCompensated = errors.New("kagzi: run was compensated: Restart it, or Resume it if a compensation failed")

@@ -74,8 +74,8 @@ type (
 	// extended (after half of VisibilityTimeout).
 	Isolation pgx.TxIsoLevel
 	// Grace is how long [Client.Cancel] waits for steps under way, whose contexts have ended, before the compensations run: at
-	// least a millisecond, and one minute without it. The end may come a second later. It holds for the run and its children. A
-	// run that has registered no compensation ends at once. What a step does after it is not undone by [UndoneBy].
+	// least a millisecond, and one minute without it. They may begin a second later. It holds for the run and its children. A run
+	// that has registered no compensation ends at once. [UndoneBy] does not undo a step that returns after it.
 	// [CoordinatorConfig] has another Grace, of workers.
 	Grace time.Duration
 	// Concurrency is how many branches of a [Map], [Parallel] or [Race] are under way at once. Without it, all. In a Race the

@@ -123,8 +123,9 @@ func (c *Client) chosen(f Filter) (store.Filter, error) {
 	return sf, nil
 }
 
-// Steps returns the step attempts of a run in the run's order, that in which they began, or were first recorded: those that ended, and those under way, a [Step]
-// once its function has run for a second. It returns [ErrRunNotFound] if the client's namespace has no such run.
+// Steps returns the step attempts of a run in the run's order, that in which they began, or were first recorded: those that
+// ended, and those under way, a [Step] once its function has run for a second. Of a compensation each registration is an attempt,
+// RUNNING until it has run, and so for ever if it was replaced or never runs. Steps returns [ErrRunNotFound] if the client's namespace has no such run.
 func (c *Client) Steps(ctx context.Context, ref Ref) ([]StepAttempt, error) {
 	ref = plain(ref)
 	id, err := c.resolve(ctx, nil, ref)

@@ -81,8 +81,8 @@ func (w *Worker) Replay(ctx context.Context, ref Ref, opts ...ReplayOption) erro
 	return replay(ctx, w, run, histories[id], h, cfg.additions)
 }
 
-// AllowAdditions says of a replay that steps, sleeps and branches which the code has and the history has not are meant: to
-// come to one is no divergence. What the code does after it, on the same branch, is not looked at.
+// AllowAdditions says of a replay that operations which the code has and the history has not are meant, such as steps, sleeps,
+// waits, children and branches: to come to one is no divergence. What the code does after it, on the same branch, is not looked at.
 func AllowAdditions() ReplayOption { return allowAdditions{} }
 
 type allowAdditions struct{}

@@ -20,9 +20,9 @@ func Input(v any) RestartOption { return newInput{v} }
 type newInput struct{ v any }
 
 // InheritCompensations gives a [Client.Fork] a copy of the compensations that the old run had registered before the step. If both
-// runs fail, both run them. Without it the fork has the compensations of the steps that it executes; those of the steps that it
-// copies are left with the old run. If that has completed, nobody runs them. A compensation under a name of its own is left with
-// the old run if the fork copies a later step of the same branch.
+// runs fail, both run them. Without it the fork registers the compensations of the steps that it executes. Left with the old run
+// are one with the name of a step that the fork copies, and one after which it copies anything on the same branch. If the old
+// run has completed, nobody runs these.
 func InheritCompensations() RestartOption { return inheritCompensations{} }
 
 type inheritCompensations struct{}
@@ -96,7 +96,7 @@ func (c *Client) Restart(ctx context.Context, ref Ref, opts ...RestartOption) (R
 // What the workflow function does before the step must lead to the same step again: a new Version or Input is refused with
 // KindNondeterminism, when the run comes to it, if it has other items for a Map that had begun.
 //
-// Fork returns once the new run is stored. The errors are those of Restart, [ErrStepNotFound] if the run never reached the step,
+// Fork returns once the new run is stored. The errors are those of Restart, [ErrStepNotFound] if the run has no record of the step (one that was cut short within a second has none),
 // and [ErrCompensated] if compensations of the old run have run. The new run compensates the steps that it executes, and with
 // [InheritCompensations] those that it has from the old run, too.
 func (c *Client) Fork(ctx context.Context, ref Ref, step string, opts ...RestartOption) (RunID, error) {

@@ -55,8 +55,8 @@ func changeOptions[O any](opts []O) (changeConfig, error) {
 // Forget names failures that a [Client.Resume] forgets, besides those that the last attempt ended with: steps, children,
 // branches and groups, as [Client.Steps] shows them: "probe", "ship/0/pack", "ship". With a branch or group go the failures
 // that it failed with, and with each failure those of the branches and groups around it. A group whose Timeout has passed
-// begins again, with its whole time. If a name is that of no final failure of the run, Resume changes nothing and returns
-// [ErrStepNotFound].
+// begins again, with its whole time. If a name is that of no failure, or of one that another attempt of the step was to follow,
+// Resume changes nothing and returns [ErrStepNotFound]. So it does for a [WaitSignal] that has timed out: [Client.Fork] from it.
 //
 // The steps after a forgotten failure keep their recorded results, although what failed may now succeed.
 func Forget(steps ...string) ResumeOption { return forgetSteps(steps) }
@@ -152,8 +152,8 @@ func (c *Client) end(ctx context.Context, ref Ref, cfg changeConfig, how func(co
 // Resume continues a failed or cancelled run: it begins a new attempt, in which every result that was recorded stays. The
 // failures with which the last attempt ended are forgotten, and those steps tried again, as in an attempt that a
 // [RetryPolicy] allows: those in the chain of the error that the function returned, so wrap errors with %w, and those
-// after which nothing was begun. What the function went on after stays, too, unless a [Forget] names it. If there is nothing to
-// try again, the run fails again with the same error. A deadline the run had is lifted. Resume returns once that is stored. It
+// after which it came to no step, sleep, wait, child or group. What the function went on after stays, too, unless a [Forget] names it. If there is nothing to
+// try again, no step is executed: the function sees the same results, and fails again unless its code has changed. A deadline the run had is lifted. Resume returns once that is stored. It
 // returns [ErrRunActive] if the run is not over, [ErrRunFinished] if it completed, [ErrCompensated] if its compensations
 // have run, and [ErrIDConflict] if another active run has its ID. A run of which compensations failed ([KindCompensation]),
 // or that was terminated while they ran, goes on with these. The parent of a child that is resumed keeps the failure that it knows of, and does not cancel the
