@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"reflect"
 	"runtime"
+	"slices"
 
 	"github.com/google/uuid"
 
@@ -53,11 +54,7 @@ func Compensate(ctx Context, name string, call Call) {
 		runtime.Goexit()
 	}
 	switch r := b.registrations(id); {
-	case r.attempt == 0 && b.leaves(name):
-		if b.left == nil {
-			b.left = map[string]*compensation{}
-		}
-		b.left[id] = c
+	case r.attempt == 0 && b.leaves(r, c, b.prefix+name):
 	case !r.passes(c.hash):
 		b.register(r, c)
 	}
@@ -128,6 +125,7 @@ type registrations struct {
 	attempt int    // of the last record; zero: there is none
 	hashes  []byte // of all that are recorded, in their order; empty: a step has announced that it may register one
 	passed  int    // bytes of hashes that the function has come past
+	left    []byte // of a fork: hashes of those that are left with the other run
 }
 
 // registrations returns what is recorded under id.
@@ -161,18 +159,64 @@ func (r *registrations) passes(hash []byte) bool {
 	return false
 }
 
-// leaves reports whether a compensation, of which the run has no registration, is left with the run that this one was forked
-// from: it has the name of a step that was copied, or comes before one on its branch.
-func (b *branch) leaves(name string) bool {
-	id := b.prefix + name
+// A leftover is a compensation that a fork has left with the run that it was forked from. It is registered if the fork executes
+// what has its name, and, while it is pending, if the fork executes anything on the branch.
+type leftover struct {
+	c       *compensation
+	pending bool // nothing that is copied has come after it
+}
+
+// leaves leaves c, of which the run has no registration, with the run that this one was forked from, if that has what c is
+// about: what is recorded under id was copied, or something is still to come on the branch that was. It returns false if not.
+func (b *branch) leaves(r *registrations, c *compensation, id string) bool {
+	known := b.recorded(id)
+	row := b.e.history[id]
 	switch {
 	case b.e.copied == nil:
 		return false
-	case b.recorded(id):
-		row := b.e.history[id]
-		return b.e.hasCopied(id) && (row == nil || !b.e.forgot(row))
+	case known && (!b.e.hasCopied(id) || row != nil && b.e.forgot(row)):
+		return false
+	case !known && b.metCopied >= b.e.copied[b.prefix]:
+		return false
+	case !known:
+		b.dropLeft(c.id)
+		b.left = append(b.left, leftover{c, true})
 	}
-	return b.metCopied < b.e.copied[b.prefix]
+	r.left = append(r.left, c.hash...)
+	return true
+}
+
+// dropLeft forgets what was left under id: another registration takes its place.
+func (b *branch) dropLeft(id string) {
+	b.left = slices.DeleteFunc(b.left, func(l leftover) bool { return l.c.id == id })
+}
+
+// registerLeft registers what was left with the other run, and is about what the fork is about to execute: all that is
+// pending, and that with the name of id.
+func (b *branch) registerLeft(id string) error {
+	for i := 0; i < len(b.left); {
+		l := b.left[i]
+		if !l.pending && l.c.id != store.CompensationID(id) {
+			i++
+			continue
+		}
+		b.register(b.registrations(l.c.id), l.c)
+		if err := b.mayBegin(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// beginsBranch is registerLeft for a branch, or group, if the fork is about to execute all of it.
+func (b *branch) beginsBranch(id string) error {
+	if len(b.left) == 0 || b.recorded(id) || !b.e.mode.begins() {
+		return nil
+	}
+	if err := b.begins(); err != nil {
+		return err
+	}
+	return b.registerLeft(id)
 }
 
 // nextRegistration prepares the record that follows under id, of c; nil is a step's announcement.
@@ -182,7 +226,7 @@ func (b *branch) nextRegistration(r *registrations, id string, c *compensation) 
 		attempt++
 	}
 	rec := b.e.newRecord(id, store.KindCompensation, store.Running, attempt, attempt)
-	rec.Output = bytes.Clone(r.hashes)
+	rec.Output = slices.Concat(r.hashes, r.left) // a replay comes past what was left, too
 	if c != nil {
 		rec.Output, rec.Compensation = append(rec.Output, c.hash...), c.call
 	}
@@ -194,15 +238,16 @@ func (b *branch) nextRegistration(r *registrations, id string, c *compensation) 
 
 // recorded takes in that rec is recorded, or about to be with what follows.
 func (r *registrations) recorded(rec *store.Record) {
-	r.attempt, r.hashes, r.passed = rec.Attempt, rec.Output, len(rec.Output)
+	r.attempt, r.hashes, r.passed, r.left = rec.Attempt, rec.Output, len(rec.Output), nil
 }
 
 // register records c, and waits for that: a cancel that finds the registration runs it.
 func (b *branch) register(r *registrations, c *compensation) {
 	b.looked = lookedUp{id: c.id, kind: store.KindCompensation}
-	if b.begins() != nil { // the branch's next step says so
+	if b.mayBegin() != nil { // the branch's next step says so
 		return
 	}
+	b.dropLeft(c.id)
 	rec := b.nextRegistration(r, c.id, c)
 	b.record(rec)
 	if rec.Outcome == store.Undecided { // the branch lost a race meanwhile, and is about to be cancelled: its next step says so
@@ -212,18 +257,18 @@ func (b *branch) register(r *registrations, c *compensation) {
 	r.recorded(rec)
 }
 
-// announce records, unless there is a registration under its name, that the step is about to register a compensation: what
-// finds that waits for the step. One that was left with another run, and is about this step, is registered instead.
+// announce records that the step is about to register a compensation, unless there is one under its name: what finds that
+// waits for the step.
 func (s *stepCall) announce() error {
-	if s.cfg.undoneBy.call == nil && s.b.left == nil {
-		return nil
+	if err := s.b.registerLeft(s.id); err != nil || s.cfg.undoneBy.call == nil {
+		return err
 	}
 	id := store.CompensationID(s.id)
-	r, c := s.b.registrations(id), s.b.left[id]
-	if r.attempt > 0 || s.cfg.undoneBy.call == nil && c == nil {
+	r := s.b.registrations(id)
+	if r.attempt > 0 {
 		return nil
 	}
-	rec := s.b.nextRegistration(r, id, c)
+	rec := s.b.nextRegistration(r, id, nil)
 	s.b.record(rec)
 	if rec.Outcome == store.Undecided { // the branch has lost a race meanwhile: what the step did could not be undone
 		return errBranchCancelled

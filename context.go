@@ -48,7 +48,7 @@ type branch struct {
 	names      map[string]int            // how often each was used
 	patches    map[string]bool           // what Patched said
 	registered map[string]*registrations // compensations, by ID
-	left       map[string]*compensation  // of a fork: those that are left with the other run
+	left       []leftover                // of a fork: compensations that are left with the other run
 	now        time.Time
 	own        int       // steps and branches of this branch in the history
 	met        int       // of them, those that the function has come to
@@ -226,6 +226,9 @@ func (b *branch) enterAs(name string, invalid error) (string, error) {
 	}
 	if b.e.copied != nil && b.e.hasCopied(id) {
 		b.metCopied++
+		for i := range b.left {
+			b.left[i].pending = false
+		}
 	}
 	return id, nil
 }
@@ -297,6 +300,14 @@ func kindWord(kind string) string {
 // begins says that b comes to what the history does not have. It returns an error if nothing begins on the branch any
 // more; in a verification, where nothing begins at all, it ends the goroutine.
 func (b *branch) begins() error {
+	if err := b.mayBegin(); err != nil {
+		return err
+	}
+	return b.registerLeft("")
+}
+
+// mayBegin is begins but for what a fork has left with the other run.
+func (b *branch) mayBegin() error {
 	if b.closed {
 		return errBranchCancelled
 	}

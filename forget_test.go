@@ -380,3 +380,44 @@ func TestForgetsOneOfTwoEqualErrors(t *testing.T) {
 		}
 	}
 }
+
+// TestForgetABranchThatFailedTwice names a branch that has failed twice: what it failed with the second time is forgotten, and
+// not what it had dealt with by then.
+func TestForgetABranchThatFailedTwice(t *testing.T) {
+	k := newKit(t)
+	var n, x atomic.Int64
+	n.Store(1)
+	fail := func(ctx Context, name string, when func() bool) error {
+		return Do(ctx, name, func(context.Context) error {
+			if name == "x" {
+				x.Add(1)
+			}
+			if when() {
+				return Permanent(errors.New(name + " failed"))
+			}
+			return nil
+		})
+	}
+	serve(k, travel, func(ctx Context, _ int) (int, error) {
+		return Go(ctx, "b", func(ctx Context) (int, error) {
+			if err := fail(ctx, "x", func() bool { return n.Load() < 3 }); err != nil {
+				if e := fail(ctx, "fallback", func() bool { return n.Load() < 2 }); e != nil {
+					return 0, errors.Join(err, e)
+				}
+			}
+			return 1, fail(ctx, "y", func() bool { return n.Load() < 3 })
+		}).Result(ctx)
+	})
+	run := begin(k, travel, 1)
+	endsAs(k, run, StatusFailed)
+	n.Store(2)
+	k.resume(run.ID())
+	waitFor(t, "failed", func() bool { return k.infoOf(run.ID()).Status == StatusFailed })
+	n.Store(3)
+	was := x.Load()
+	k.resume(run.ID(), Forget("b"))
+	waitFor(t, "completed", func() bool { return k.infoOf(run.ID()).Status == StatusCompleted })
+	if x.Load() != was {
+		t.Error("x was tried again, which the branch had dealt with, and did not fail with")
+	}
+}

@@ -70,6 +70,9 @@ func newGroup[T any](ctx Context, name string, members []member[T], opts []Branc
 	if row := b.lookup(id, store.KindMarker); row != nil {
 		g.recall(row, hashes)
 	}
+	if err := b.beginsBranch(id); err != nil {
+		return nil, err
+	}
 	if g.row == nil && (hashes != nil || g.cfg.timeout > 0) {
 		return g, g.begin(hashes)
 	}
@@ -412,7 +415,7 @@ func (g *group[T]) first() (winner string, result T, err error) {
 		return "", result, g.timeout()
 	case g.decision.Winner != "":
 		m := g.decisive(g.decision.Winner)
-		if (g.b.closed || g.b.ctx.Err() != nil) && isCancelled(m.err) { // by code that is new in front of what it had done
+		if m.err != nil && (g.b.closed || g.b.ctx.Err() != nil) { // by code that is new in front of what it had done
 			return "", result, errBranchCancelled
 		}
 		if m.err != nil {

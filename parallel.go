@@ -36,6 +36,9 @@ func Go[T any](ctx Context, name string, fn func(Context) (T, error)) *Future[T]
 	if err == nil && fn == nil {
 		err = b.misuse(fmt.Errorf("kagzi: branch %q: the function is nil", name))
 	}
+	if err == nil {
+		err = b.beginsBranch(id)
+	}
 	f := &Future[T]{}
 	if err != nil {
 		// Who has cancelled the branch asks for nothing of it any more.

@@ -111,11 +111,12 @@ func (s *Store) write(ctx context.Context, db DB, f *Flush, lock []uuid.UUID) er
 		queue(nil, insertChildren, s.childArgs(starts)...)
 	}
 	steps, compensations := f.parted()
-	if len(steps) > 0 {
-		queue(readRecorded(steps), recordSteps, s.recordArgs(steps)...)
-	}
+	// Before the steps: a fork that has a step has what was registered with it, too.
 	if len(compensations) > 0 {
 		queue(readRecorded(compensations), recordCompensations, s.compensationArgs(compensations)...)
+	}
+	if len(steps) > 0 {
+		queue(readRecorded(steps), recordSteps, s.recordArgs(steps)...)
 	}
 	if taken := f.taken(); len(taken) > 0 {
 		queue(nil, takeSignals, s.takeArgs(taken)...)

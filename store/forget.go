@@ -55,16 +55,22 @@ func (e *NotFailed) Error() string {
 // with, and with each failure those of the branches and groups around it. A group that has timed out counts as a failure if it
 // is named itself.
 const forgetNamed = `
-WITH RECURSIVE f (step_id, named, whole) AS (
-	SELECT u.step_id COLLATE "C", true, true FROM unnest($3::text[]) AS u (step_id)
+WITH RECURSIVE f (step_id, whole) AS (
+	SELECT u.step_id COLLATE "C", true FROM unnest($3::text[]) AS u (step_id)
 	UNION
-	SELECT n.step_id, false, n.whole
+	SELECT n.step_id, n.whole
 	FROM f
 	CROSS JOIN LATERAL (
 		SELECT regexp_replace(f.step_id, '/[^/]*$', ''::text) COLLATE "C" AS step_id, false AS whole WHERE f.step_id LIKE '%/%'
 		UNION ALL
 		SELECT c.step_id COLLATE "C", true
-		FROM kagzi.step_runs s
+		FROM (
+			SELECT a.step_id, a.step_kind, a.status, a.output
+			FROM kagzi.step_runs a
+			WHERE a.run_id = $2 AND a.namespace_id = $1 AND a.step_id = f.step_id
+			ORDER BY a.attempt_number DESC
+			LIMIT 1
+		) s
 		CROSS JOIN LATERAL (
 			SELECT j.step_id FROM jsonb_array_elements_text(CASE WHEN s.step_kind = 'BRANCH' THEN convert_from(s.output, 'UTF8'::name)::jsonb ELSE '[]' END) AS j (step_id)
 			UNION ALL
@@ -73,23 +79,14 @@ WITH RECURSIVE f (step_id, named, whole) AS (
 			WHERE b.run_id = $2 AND b.namespace_id = $1 AND b.step_kind = 'BRANCH' AND s.step_kind = 'MARKER'
 				AND starts_with(b.step_id, s.step_id || '/') AND strpos(substr(b.step_id, length(s.step_id) + 2), '/') = 0
 		) c
-		WHERE f.whole AND s.run_id = $2 AND s.namespace_id = $1 AND s.step_id = f.step_id AND s.status = 'FAILED' AND s.step_kind IN ('BRANCH', 'MARKER')
+		WHERE f.whole AND s.status = 'FAILED' AND s.step_kind IN ('BRANCH', 'MARKER')
 	) n
 )
 UPDATE kagzi.step_runs s
-SET forgotten_by = coalesce(s.forgotten_by, g.attempts)
-FROM (
-	SELECT f.step_id, bool_or(f.named) AS named, q.attempts
-	FROM f
-	CROSS JOIN (
-		SELECT r.attempts FROM kagzi.workflow_runs r WHERE r.run_id = $2 AND r.namespace_id = $1 OFFSET 0
-	) q
-	GROUP BY f.step_id, q.attempts
-	OFFSET 0
-) g
-WHERE s.run_id = $2 AND s.step_id = g.step_id AND s.namespace_id = $1
+SET forgotten_by = coalesce(s.forgotten_by, (SELECT r.attempts FROM kagzi.workflow_runs r WHERE r.run_id = $2 AND r.namespace_id = $1))
+WHERE s.run_id = $2 AND s.step_id = ANY (ARRAY(SELECT f.step_id FROM f)) AND s.namespace_id = $1
 	AND (s.status = 'FAILED' AND (s.wake_at IS NULL OR s.step_kind = 'MARKER')
-		OR s.status = 'COMPLETED' AND s.step_kind = 'MARKER' AND g.named AND encode(s.output, 'escape') LIKE '%"timedOut":true%')
+		OR s.status = 'COMPLETED' AND s.step_kind = 'MARKER' AND s.step_id = ANY ($3::text[]) AND encode(s.output, 'escape') LIKE '%"timedOut":true%')
 	AND s.step_kind IN ('FUNCTION', 'CHILD_WORKFLOW', 'BRANCH', 'MARKER')
 RETURNING s.step_id`
 

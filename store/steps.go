@@ -282,13 +282,13 @@ func (s *Store) RecordIn(ctx context.Context, tx pgx.Tx, records ...*Record) (bo
 	steps, compensations := f.parted()
 	b := &pgx.Batch{}
 	b.Queue(lastTimeouts, patient.prologueArgs(ctx)[:2]...)
-	b.Queue(recordSteps, s.recordArgs(steps)...)
-	reads := []func(pgx.Rows) error{nil, readRecorded(steps)}
+	reads := []func(pgx.Rows) error{nil}
 	if compensations != nil {
 		b.Queue(recordCompensations, s.compensationArgs(compensations)...)
 		reads = append(reads, readRecorded(compensations))
 	}
-	err := exchange(ctx, tx, patient, b, reads...)
+	b.Queue(recordSteps, s.recordArgs(steps)...)
+	err := exchange(ctx, tx, patient, b, append(reads, readRecorded(steps))...)
 	refused := slices.ContainsFunc(records, func(r *Record) bool { return r.Outcome != Done })
 	return err == nil && !refused, wrap("record step", err)
 }
