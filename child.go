@@ -208,9 +208,6 @@ func (b *branch) startChild(name string, call Call) (*child, error) {
 	if err := b.begins(); err != nil {
 		return nil, err
 	}
-	if err := b.registerLeft(id); err != nil {
-		return nil, err
-	}
 	if b.muted() {
 		return nil, errBranchCancelled
 	}

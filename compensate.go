@@ -169,16 +169,13 @@ type leftover struct {
 // leaves leaves c, of which the run has no registration, with the run that this one was forked from, if that has what c is
 // about: what is recorded under id was copied, or something is still to come on the branch that was. It returns false if not.
 func (b *branch) leaves(r *registrations, c *compensation, id string) bool {
-	known := b.recorded(id)
-	row := b.e.history[id]
 	switch {
 	case b.e.copied == nil:
 		return false
-	case known && (!b.e.hasCopied(id) || row != nil && b.e.forgot(row)):
+	case b.e.hasCopied(id):
+	case b.recorded(id) || b.metCopied >= b.e.copied[b.prefix]:
 		return false
-	case !known && b.metCopied >= b.e.copied[b.prefix]:
-		return false
-	case !known:
+	default:
 		b.dropLeft(c.id)
 		b.left = append(b.left, leftover{c, true})
 	}
@@ -200,7 +197,9 @@ func (b *branch) registerLeft(id string) error {
 			i++
 			continue
 		}
-		b.register(b.registrations(l.c.id), l.c)
+		r := b.registrations(l.c.id)
+		r.left = r.left[:max(0, len(r.left)-hashSize)] // it is the last one
+		b.register(r, l.c)
 		if err := b.mayBegin(); err != nil {
 			return err
 		}
@@ -210,7 +209,8 @@ func (b *branch) registerLeft(id string) error {
 
 // beginsBranch is registerLeft for a branch, or group, if the fork is about to execute all of it.
 func (b *branch) beginsBranch(id string) error {
-	if len(b.left) == 0 || b.recorded(id) || !b.e.mode.begins() {
+	about := func(l leftover) bool { return l.pending || l.c.id == store.CompensationID(id) }
+	if !slices.ContainsFunc(b.left, about) || b.e.hasCopied(id) || !b.e.mode.begins() {
 		return nil
 	}
 	if err := b.begins(); err != nil {
@@ -260,8 +260,8 @@ func (b *branch) register(r *registrations, c *compensation) {
 // announce records that the step is about to register a compensation, unless there is one under its name: what finds that
 // waits for the step.
 func (s *stepCall) announce() error {
-	if err := s.b.registerLeft(s.id); err != nil || s.cfg.undoneBy.call == nil {
-		return err
+	if s.cfg.undoneBy.call == nil {
+		return nil
 	}
 	id := store.CompensationID(s.id)
 	r := s.b.registrations(id)

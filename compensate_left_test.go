@@ -22,6 +22,7 @@ func TestForkUndoesWhatItBegins(t *testing.T) {
 			_, err := Go(ctx, "ship", func(ctx Context) (int, error) { return 1, doLine(ctx, &journal{}, "pack") }).Result(ctx)
 			return err
 		},
+		"Sleep": func(ctx Context) error { return Sleep(ctx, "ship", time.Millisecond) },
 		"Group": func(ctx Context) error {
 			return Parallel(ctx, "ship", map[string]func(Context) error{"a": func(ctx Context) error { return doLine(ctx, &journal{}, "pack") }})
 		},

@@ -252,11 +252,12 @@ func (b *branch) recorded(id string) bool {
 	return below || b.e.history[id] != nil
 }
 
-// hasCopied reports whether the execution's run, a fork, has a step or branch from the other run.
+// hasCopied reports whether the execution's run, a fork, has a step or branch from the other run. What it has forgotten it is
+// to execute itself.
 func (e *execution) hasCopied(id string) bool {
 	_, below := e.copied[id+"/"]
 	row := e.history[id]
-	return below || row != nil && row.RunAttempt == 0
+	return below || row != nil && row.RunAttempt == 0 && !e.forgot(row)
 }
 
 // lookedUp is what the branch last asked the history for.
@@ -303,7 +304,7 @@ func (b *branch) begins() error {
 	if err := b.mayBegin(); err != nil {
 		return err
 	}
-	return b.registerLeft("")
+	return b.registerLeft(b.looked.id)
 }
 
 // mayBegin is begins but for what a fork has left with the other run.

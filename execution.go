@@ -131,7 +131,7 @@ func newExecution(s *session, run *store.ClaimedRun, history []*store.StepRow, l
 func (e *execution) remember(history []*store.StepRow) {
 	e.history = historyOf(history)
 	e.own = ownOf(e.history)
-	isCopied := func(r *store.StepRow) bool { return r.RunAttempt == 0 }
+	isCopied := func(r *store.StepRow) bool { return r.RunAttempt == 0 && !e.forgot(r) }
 	if slices.ContainsFunc(history, isCopied) {
 		e.copied = ownOf(historyOf(slices.DeleteFunc(slices.Clone(history), func(r *store.StepRow) bool { return !isCopied(r) })))
 	}

@@ -421,3 +421,32 @@ func TestForgetABranchThatFailedTwice(t *testing.T) {
 		t.Error("x was tried again, which the branch had dealt with, and did not fail with")
 	}
 }
+
+// TestForgetABranchThatFailedByItself names a branch that returned an error of its own, and the group around one.
+func TestForgetABranchThatFailedByItself(t *testing.T) {
+	k := newKit(t)
+	var full atomic.Bool
+	full.Store(true)
+	stock := func(Context) error {
+		if full.Load() {
+			return errors.New("no room")
+		}
+		return nil
+	}
+	serve(k, travel, func(ctx Context, _ int) (int, error) {
+		_, b := Go(ctx, "b", func(ctx Context) (int, error) { return 0, stock(ctx) }).Result(ctx)
+		group := Parallel(ctx, "group", map[string]func(Context) error{"a": stock})
+		if err := doLine(ctx, &journal{}, "report"); err != nil {
+			return 0, err
+		}
+		if b != nil || group != nil {
+			return 0, errors.New("no room at all")
+		}
+		return 1, nil
+	})
+	run := begin(k, travel, 1)
+	failureOf(k, run, StatusFailed)
+	full.Store(false)
+	k.resume(run.ID(), Forget("b", "group"))
+	resultOf(k, run)
+}

@@ -72,7 +72,7 @@ WITH RECURSIVE f (step_id, whole) AS (
 			LIMIT 1
 		) s
 		CROSS JOIN LATERAL (
-			SELECT j.step_id FROM jsonb_array_elements_text(CASE WHEN s.step_kind = 'BRANCH' THEN convert_from(s.output, 'UTF8'::name)::jsonb ELSE '[]' END) AS j (step_id)
+			SELECT j.step_id FROM jsonb_array_elements_text(CASE WHEN s.step_kind = 'BRANCH' THEN NULLIF(convert_from(s.output, 'UTF8'::name)::jsonb, 'null'::jsonb) END) AS j (step_id)
 			UNION ALL
 			SELECT b.step_id
 			FROM kagzi.step_runs b
