@@ -281,15 +281,14 @@ const tryLock = `SELECT pg_try_advisory_lock($1)`
 // lock waits for the lock. It asks again and again instead of waiting inside Postgres: a statement that waits
 // holds a snapshot, and CREATE INDEX CONCURRENTLY in the process that has the lock would wait for that.
 func lock(ctx context.Context, conn *pgx.Conn) error {
-	_, err := conn.Exec(ctx, noStatementTimeout)
-	for code(err) == "57014" { // it has met the timeout itself
-		_, err = conn.Exec(ctx, noStatementTimeout)
-	}
-	if err != nil {
-		return err
-	}
-	if _, err := conn.Exec(ctx, ownSettings); err != nil {
-		return err
+	for _, settings := range []string{noStatementTimeout, ownSettings} {
+		_, err := conn.Exec(ctx, settings)
+		for code(err) == "57014" { // the first has met the timeout itself, or at its very end, so that the second is cancelled
+			_, err = conn.Exec(ctx, settings)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	tick := time.NewTicker(lockInterval)
 	defer tick.Stop()
