@@ -166,8 +166,8 @@ type leftover struct {
 	pending bool // nothing that is copied has come after it
 }
 
-// leaves leaves c, of which the run has no registration, with the run that this one was forked from, if that has what c is
-// about: what is recorded under id was copied, or something is still to come on the branch that was. It returns false if not.
+// leaves notes that c, of which the run has no registration, is left with the run that this one was forked from, if that has
+// what c is about: what is recorded under id was copied, or something is still to come on the branch that was. It returns false if not.
 func (b *branch) leaves(r *registrations, c *compensation, id string) bool {
 	switch {
 	case b.e.copied == nil:

@@ -298,7 +298,8 @@ func kindWord(kind string) string {
 	}[kind]
 }
 
-// begins says that b comes to what the history does not have. It returns an error if nothing begins on the branch any
+// begins says that b comes to what the history does not have, which it has looked up, and registers what a fork has left with
+// the other run and is about that. It returns an error if nothing begins on the branch any
 // more; in a verification, where nothing begins at all, it ends the goroutine.
 func (b *branch) begins() error {
 	if err := b.mayBegin(); err != nil {
