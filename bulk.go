@@ -102,7 +102,7 @@ func (cfg *bulkConfig) restarts(tx pgx.Tx) []RestartOption {
 //
 // f must choose by something: one without any condition is refused. A zero f.Limit means no limit. Without f.Status those
 // are meant that the verb applies to.
-func (c *Client) CancelAll(ctx context.Context, f Filter, opts ...BulkOption) (Bulk, error) {
+func (c *Client) CancelAll(ctx context.Context, f RunFilter, opts ...BulkOption) (Bulk, error) {
 	cfg, err := bulkOptions(opts)
 	v := verb{name: "cancel all", to: active, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
 		return "", c.Cancel(ctx, run, optionsOf[CancelOption](cfg, tx)...)
@@ -111,7 +111,7 @@ func (c *Client) CancelAll(ctx context.Context, f Filter, opts ...BulkOption) (B
 }
 
 // TerminateAll ends the active runs that f chooses, as [Client.Terminate] does. It is otherwise like [Client.CancelAll].
-func (c *Client) TerminateAll(ctx context.Context, f Filter, opts ...BulkOption) (Bulk, error) {
+func (c *Client) TerminateAll(ctx context.Context, f RunFilter, opts ...BulkOption) (Bulk, error) {
 	cfg, err := bulkOptions(opts)
 	v := verb{name: "terminate all", to: active, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
 		return "", c.Terminate(ctx, run, optionsOf[ChangeOption](cfg, tx)...)
@@ -121,7 +121,7 @@ func (c *Client) TerminateAll(ctx context.Context, f Filter, opts ...BulkOption)
 
 // ResumeAll resumes the failed and cancelled runs that f chooses, as [Client.Resume] does. It is otherwise like
 // [Client.CancelAll].
-func (c *Client) ResumeAll(ctx context.Context, f Filter, opts ...BulkOption) (Bulk, error) {
+func (c *Client) ResumeAll(ctx context.Context, f RunFilter, opts ...BulkOption) (Bulk, error) {
 	cfg, err := bulkOptions(opts)
 	v := verb{name: "resume all", to: []Status{StatusFailed, StatusCancelled}, activates: true, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
 		return "", c.Resume(ctx, run, optionsOf[ResumeOption](cfg, tx)...)
@@ -132,7 +132,7 @@ func (c *Client) ResumeAll(ctx context.Context, f Filter, opts ...BulkOption) (B
 // RestartAll restarts the runs that f chooses and that are over, completed ones too, as [Client.Restart] does. It is
 // otherwise like [Client.CancelAll]; but called again after an error it restarts again those that it has restarted, unless
 // their ID is taken: leave out the runs in Changed.
-func (c *Client) RestartAll(ctx context.Context, f Filter, opts ...BulkRestartOption) (Bulk, error) {
+func (c *Client) RestartAll(ctx context.Context, f RunFilter, opts ...BulkRestartOption) (Bulk, error) {
 	cfg, err := bulkOptions(opts)
 	v := verb{name: "restart all", to: over, activates: true, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
 		return c.Restart(ctx, run, cfg.restarts(tx)...)
@@ -142,7 +142,7 @@ func (c *Client) RestartAll(ctx context.Context, f Filter, opts ...BulkRestartOp
 
 // ForkAll forks the runs that f chooses and that are over from step on, as [Client.Fork] does. It is otherwise like
 // [Client.RestartAll].
-func (c *Client) ForkAll(ctx context.Context, f Filter, step string, opts ...BulkRestartOption) (Bulk, error) {
+func (c *Client) ForkAll(ctx context.Context, f RunFilter, step string, opts ...BulkRestartOption) (Bulk, error) {
 	cfg, err := bulkOptions(opts)
 	v := verb{name: "fork all", to: over, activates: true, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
 		return c.Fork(ctx, run, step, cfg.restarts(tx)...)
@@ -170,7 +170,7 @@ var inapplicable = []error{ErrRunNotFound, ErrRunFinished, ErrRunActive, ErrIDCo
 const bulkPage = 100
 
 // bulk applies v to the runs that f chooses. err is what is wrong with the call's options.
-func (c *Client) bulk(ctx context.Context, f Filter, v verb, cfg bulkConfig, err error) (Bulk, error) {
+func (c *Client) bulk(ctx context.Context, f RunFilter, v verb, cfg bulkConfig, err error) (Bulk, error) {
 	b := &bulk{c: c, verb: v, cfg: cfg, made: map[RunID]bool{}, taken: map[string]bool{}}
 	if err == nil {
 		err = c.usable(ctx)
@@ -194,7 +194,7 @@ type bulk struct {
 	taken map[string]bool // IDs that runs have taken which a dry run has not changed
 }
 
-func (b *bulk) run(ctx context.Context, f Filter) error {
+func (b *bulk) run(ctx context.Context, f RunFilter) error {
 	if !f.chooses() && (f.After != "" || f.Limit != 0) {
 		return errors.New("kagzi: the filter only has After or Limit, which choose none: say which runs; a Status alone means all that have it")
 	}
@@ -283,7 +283,7 @@ func (b *bulk) apply(ctx context.Context, id RunID, externalID string) (as RunID
 }
 
 // chooses reports whether the filter has a condition.
-func (f *Filter) chooses() bool {
+func (f *RunFilter) chooses() bool {
 	return len(f.Status)+len(f.Metadata) > 0 || f.Workflow != "" || f.Queue != "" || f.ID != "" || f.Parent != "" || f.Schedule != "" ||
 		!f.Since.IsZero() || !f.Until.IsZero()
 }

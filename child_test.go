@@ -48,7 +48,7 @@ func handleSleeping(w *Worker) {
 // statusOf is how the run of a step's child stands.
 func (k *kit) childOf(parent RunID, step string) RunInfo {
 	k.t.Helper()
-	rows, err := k.c.List(k.ctx, Filter{Parent: parent})
+	rows, err := k.c.List(k.ctx, RunFilter{Parent: parent})
 	if err != nil {
 		k.t.Fatal(err)
 	}

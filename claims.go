@@ -70,7 +70,7 @@ func (s *session) claim(ctx context.Context, n int) time.Duration {
 	s.mu.Unlock()
 	defer s.claimedAll()
 	req := store.ClaimRequest{
-		Queue: s.w.cfg.Queue, Types: types, Limit: n, Worker: s.workerID(), Lease: uuid.New(), Visibility: s.w.cfg.VisibilityTimeout,
+		Queue: s.w.cfg.Queue, Types: types, Limit: n, Worker: s.workerID(), Lease: uuid.New(), Visibility: s.w.cfg.LeaseTimeout,
 		LowFirst: s.claims%16 == 0, NoSuspects: suspect,
 	}
 	answer := make(chan store.Claim, 1)

@@ -45,7 +45,7 @@ func TestUnreadableInputIsGivenBack(t *testing.T) {
 	Handle(w, wf, func(Context, string) (int, error) { return 0, nil })
 	s := newSession(w)
 	req := store.ClaimRequest{
-		Queue: "default", Types: s.types, Limit: 5, Worker: s.id, Lease: uuid.New(), Visibility: w.cfg.VisibilityTimeout,
+		Queue: "default", Types: s.types, Limit: 5, Worker: s.id, Lease: uuid.New(), Visibility: w.cfg.LeaseTimeout,
 	}
 	if claim := s.take(context.Background(), req); len(claim.Runs) != 1 {
 		t.Fatalf("claimed %d runs, want 1", len(claim.Runs))

@@ -117,16 +117,16 @@ func TestList(t *testing.T) {
 	other := start(Define[int, int]("other"), 4, Queue("q"))
 	cut := k.infoOf(pending)
 	for name, tt := range map[string]struct {
-		f    Filter
+		f    RunFilter
 		want []RunID
 	}{
-		"All": {Filter{}, ids}, "Limit": {Filter{Limit: 2}, ids[:2]}, "After": {Filter{After: ids[1], Limit: 2}, ids[2:]},
-		"Status": {Filter{Status: []Status{StatusCompleted, StatusFailed}}, []RunID{failed, done}}, "Workflow": {Filter{Workflow: "other"}, []RunID{other}},
-		"Queue": {Filter{Queue: "q"}, []RunID{other}}, "ID": {Filter{ID: "order-1"}, []RunID{pending}},
-		"Metadata": {Filter{Metadata: Metadata{"tenant": "a"}}, []RunID{pending, done}}, "TwoTags": {Filter{Metadata: Metadata{"tenant": "a", "kind": "x"}}, []RunID{done}},
-		"Since": {Filter{Since: cut.CreatedAt}, ids[:2]}, "Until": {Filter{Until: cut.CreatedAt}, ids[2:]},
-		"And": {Filter{Metadata: Metadata{"tenant": "a"}, Status: []Status{StatusPending}}, []RunID{pending}}, "None": {Filter{Workflow: "nobody"}, nil},
-		"Parent": {Filter{Parent: done}, nil},
+		"All": {RunFilter{}, ids}, "Limit": {RunFilter{Limit: 2}, ids[:2]}, "After": {RunFilter{After: ids[1], Limit: 2}, ids[2:]},
+		"Status": {RunFilter{Status: []Status{StatusCompleted, StatusFailed}}, []RunID{failed, done}}, "Workflow": {RunFilter{Workflow: "other"}, []RunID{other}},
+		"Queue": {RunFilter{Queue: "q"}, []RunID{other}}, "ID": {RunFilter{ID: "order-1"}, []RunID{pending}},
+		"Metadata": {RunFilter{Metadata: Metadata{"tenant": "a"}}, []RunID{pending, done}}, "TwoTags": {RunFilter{Metadata: Metadata{"tenant": "a", "kind": "x"}}, []RunID{done}},
+		"Since": {RunFilter{Since: cut.CreatedAt}, ids[:2]}, "Until": {RunFilter{Until: cut.CreatedAt}, ids[2:]},
+		"And": {RunFilter{Metadata: Metadata{"tenant": "a"}, Status: []Status{StatusPending}}, []RunID{pending}}, "None": {RunFilter{Workflow: "nobody"}, nil},
+		"Parent": {RunFilter{Parent: done}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			runs, err := k.c.List(k.ctx, tt.f)
@@ -142,7 +142,7 @@ func TestList(t *testing.T) {
 			}
 		})
 	}
-	for says, f := range map[string]Filter{
+	for says, f := range map[string]RunFilter{
 		"Limit is -1": {Limit: -1}, `no status "DONE": use kagzi.StatusFailed`: {Status: []Status{"DONE"}}, "Parent": {Parent: "x"}, "After": {After: "x"},
 		"workflow name": {Workflow: "\x00"}, "queue": {Queue: "\xff"}, "ID": {ID: "\n"}, "Metadata": {Metadata: Metadata{"": ""}},
 	} {
@@ -365,7 +365,7 @@ func TestHostileNamesThatAreLegal(t *testing.T) {
 			if err != nil || info.Workflow != name || info.Queue != name || info.ExternalID != ID(name) || !reflect.DeepEqual(info.Metadata, Metadata{name: name}) {
 				t.Errorf("got %+v, %v", info, err)
 			}
-			if list, err := k.c.List(k.ctx, Filter{Workflow: name, Queue: name, ID: ID(name), Metadata: Metadata{name: name}}); err != nil || len(list) != 1 {
+			if list, err := k.c.List(k.ctx, RunFilter{Workflow: name, Queue: name, ID: ID(name), Metadata: Metadata{name: name}}); err != nil || len(list) != 1 {
 				t.Errorf("List: %+v, %v", list, err)
 			}
 			if s := k.steps(run.ID())[step+"/"+step]; len(s) != 1 {

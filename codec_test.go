@@ -114,9 +114,9 @@ func TestSealedRestart(t *testing.T) {
 	same := restart(withID)
 	known(same, "x", "a")
 	k.cancel(same)
-	changed := restart(same, Input("b"))
+	changed := restart(same, NewInput("b"))
 	known(changed, "x", "b")
-	known(restart(old.ID(), ID("y"), Input("c")), "y", "c")
+	known(restart(old.ID(), ID("y"), NewInput("c")), "y", "c")
 
 	blind := clientWith(t, k.pool, ClientConfig{Sealer: newGCM(t, "another key", "")})
 	_, err := blind.Restart(k.ctx, old.ID(), ID("z"))

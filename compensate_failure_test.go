@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/kagzi/kagzi/internal/text"
 )
 
 // beginClosed starts a trip that fails, and undoing what fails with err until open is called.
@@ -77,11 +79,11 @@ func TestManyFailedCompensations(t *testing.T) {
 		}
 		return 0, errors.New("broken")
 	})
-	Handle(w, undo, func(Context, int) (int, error) { return 0, errors.New(strings.Repeat("long ", maxErrorText)) })
+	Handle(w, undo, func(Context, int) (int, error) { return 0, errors.New(strings.Repeat("long ", text.MaxError)) })
 	startWorker(t, w)
 	re := failureOf(k, begin(k, wf, 1), StatusFailed)
 	mustContain(t, re, "not compensated: c4#compensation: long long", "the run ended because: broken (unknown)")
-	if len(re.Message) > maxErrorText {
+	if len(re.Message) > text.MaxError {
 		t.Errorf("the error has %d bytes", len(re.Message))
 	}
 }

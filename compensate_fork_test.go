@@ -159,7 +159,7 @@ func TestForkWithAnotherInput(t *testing.T) {
 			run := begin(k, travel, 1)
 			resultOf(k, run)
 			again.Store(true)
-			endsUndone(k, run, "mail", []RestartOption{Input(2)}, j, "")
+			endsUndone(k, run, "mail", []RestartOption{NewInput(2)}, j, "")
 		})
 	}
 }

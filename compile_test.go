@@ -129,8 +129,8 @@ func TestMistakesDoNotCompile(t *testing.T) {
 		{"ForgetOfACancel", `err = client.Cancel(context.Background(), kagzi.ID("x"), kagzi.Forget("step"))`, "kagzi.ResumeOption does not implement kagzi.CancelOption"},
 		{"QueueOfARestart", `_, err = client.Restart(context.Background(), kagzi.ID("x"), kagzi.Queue("q"))`, "kagzi.Queue does not implement kagzi.RestartOption"},
 		{"DryRunOfACancel", `err = client.Cancel(context.Background(), kagzi.ID("x"), kagzi.DryRun())`, "kagzi.DryRunOption does not implement kagzi.CancelOption"},
-		{"VersionOfManyCancels", `_, err = client.CancelAll(context.Background(), kagzi.Filter{}, kagzi.Version(1))`, "kagzi.Version does not implement kagzi.BulkOption"},
-		{"IDOfManyForks", `_, err = client.ForkAll(context.Background(), kagzi.Filter{}, "s", kagzi.ID("x"))`, "kagzi.ID does not implement kagzi.BulkRestartOption"},
+		{"VersionOfManyCancels", `_, err = client.CancelAll(context.Background(), kagzi.RunFilter{}, kagzi.Version(1))`, "kagzi.Version does not implement kagzi.BulkOption"},
+		{"IDOfManyForks", `_, err = client.ForkAll(context.Background(), kagzi.RunFilter{}, "s", kagzi.ID("x"))`, "kagzi.ID does not implement kagzi.BulkRestartOption"},
 		{"StringAsReference", `_, err = client.Get(context.Background(), "x")`, "string does not implement kagzi.Ref"},
 		{"InputOfAnotherType", `_ = wf.With("x")`, `cannot use "x"`},
 		{"HandlerOfAnotherType", `kagzi.Handle(worker, wf, func(kagzi.Context, string) (int, error) { return 0, nil })`, "string"},
@@ -141,8 +141,8 @@ func TestMistakesDoNotCompile(t *testing.T) {
 		{"GoodStart", `err = kagzi.Do(ctx, "a", func(ctx context.Context) error { _, err := kagzi.Start(ctx, client, wf, 1, kagzi.InTx(tx), kagzi.Delay(time.Hour)); return err })`, ""},
 		{"GoodOptions", `_, err = kagzi.Map[int, int](ctx, "m", nil, nil, kagzi.Concurrency(1), kagzi.Timeout(1), kagzi.CollectErrors())`, ""},
 		{"GoodHandle", `kagzi.Handle[int, int](worker, wf, nil, kagzi.Version(1))`, ""},
-		{"GoodFork", `_, err = client.Fork(context.Background(), kagzi.ID("x"), "s", kagzi.InTx(tx), kagzi.Reason("r"), kagzi.Version(1), kagzi.ID("y"), kagzi.Input(1))`, ""},
-		{"GoodForkAll", `_, err = client.ForkAll(context.Background(), kagzi.Filter{}, "s", kagzi.DryRun(), kagzi.InTx(tx), kagzi.Reason("r"), kagzi.Version(1))`, ""},
+		{"GoodFork", `_, err = client.Fork(context.Background(), kagzi.ID("x"), "s", kagzi.InTx(tx), kagzi.Reason("r"), kagzi.Version(1), kagzi.ID("y"), kagzi.NewInput(1))`, ""},
+		{"GoodForkAll", `_, err = client.ForkAll(context.Background(), kagzi.RunFilter{}, "s", kagzi.DryRun(), kagzi.InTx(tx), kagzi.Reason("r"), kagzi.Version(1))`, ""},
 		{"GoodInference", `x, err := kagzi.Go(ctx, "b", func(ctx kagzi.Context) (int, error) { return 1, ctx.Err() }).Result(ctx); _ = x`, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi/internal/goroutine"
+	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -187,7 +188,7 @@ func (b *branch) noteMisuse(err error) {
 	}
 	e.mu.Unlock()
 	if first {
-		e.log().Warn("kagzi: a call in a workflow is wrong", "error", oneLine(err.Error()))
+		e.log().Warn("kagzi: a call in a workflow is wrong", "error", text.OneLine(err.Error()))
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -115,7 +116,7 @@ func (c CoordinatorConfig) validate() error {
 		if err := validateName("workflow in Keep", name); err != nil {
 			errs = append(errs, err)
 		}
-		keep("Keep of workflow "+quoteShort(name), c.Keep[name])
+		keep("Keep of workflow "+text.Quote(name), c.Keep[name])
 	}
 	return errors.Join(errs...)
 }

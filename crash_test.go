@@ -290,7 +290,7 @@ func (o *takeover) complete(t *testing.T) {
 // TestCrashIsDetected shows that the runs of a killed process are executed elsewhere within seconds.
 func TestCrashIsDetected(t *testing.T) {
 	t.Parallel()
-	cfg := WorkerConfig{Heartbeat: time.Second, StaleAfter: 3 * time.Second} // the visibility timeout is 5 minutes
+	cfg := WorkerConfig{Heartbeat: time.Second, StaleAfter: 3 * time.Second} // the lease timeout is 5 minutes
 	o := takeOver(t, cfg, `SELECT count(*) FROM kagzi.workers`, 20*time.Second)
 	if n := queryOne[int](t, o.db.Pool, `SELECT count(*) FROM kagzi.workers w JOIN kagzi.worker_events e USING (worker_id)
 		WHERE w.status = 'OFFLINE' AND w.pid = $1 AND e.event = 'LOST'`, o.victim.cmd.Process.Pid); n != 1 {

@@ -16,7 +16,7 @@ import (
 )
 
 // mute is a worker whose heartbeats come too rarely for a test to see one that nothing has caused.
-var mute = WorkerConfig{Heartbeat: 10 * time.Minute, StaleAfter: 30 * time.Minute, VisibilityTimeout: time.Hour}
+var mute = WorkerConfig{Heartbeat: 10 * time.Minute, StaleAfter: 30 * time.Minute, LeaseTimeout: time.Hour}
 
 // TestKillIsNoticedByTheConnection kills a worker process of default settings: another one, of default settings too,
 // executes its run long before anybody could miss a heartbeat.

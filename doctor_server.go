@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kagzi/kagzi/internal/duration"
+	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/migrations"
 	"github.com/kagzi/kagzi/store"
 )
@@ -55,7 +57,7 @@ func (d *doctor) settings(ctx context.Context) error {
 	role := quoted(d.server.User)
 	for _, h := range hurtful {
 		if v := s[h.name].Time; v > 0 && (h.least == 0 || v < h.least) {
-			d.say("settings", SeverityWarning, fmt.Sprintf("ALTER ROLE %s SET %s = 0;", role, h.name), "%s is %s: %s.", h.name, FormatDuration(v), h.harm)
+			d.say("settings", SeverityWarning, fmt.Sprintf("ALTER ROLE %s SET %s = 0;", role, h.name), "%s is %s: %s.", h.name, duration.Format(v), h.harm)
 		}
 	}
 	if v := s["default_transaction_isolation"].Value; v != "read committed" {
@@ -130,8 +132,8 @@ func (d *doctor) snapshots(ctx context.Context) error {
 	if err := d.otherHorizons(ctx); err != nil {
 		return err
 	}
-	d.fine("snapshots", "The oldest transaction that keeps dead rows is %s old.", about(oldest))
-	d.fine("idle transactions", "No session has been idle in a transaction for %s.", about(longIdle))
+	d.fine("snapshots", "The oldest transaction that keeps dead rows is %s old.", duration.About(oldest))
+	d.fine("idle transactions", "No session has been idle in a transaction for %s.", duration.About(longIdle))
 	return nil
 }
 
@@ -141,7 +143,7 @@ func (d *doctor) session(s store.Session) {
 	if s.App != "" {
 		who += " (" + s.App + ")"
 	}
-	query := oneLine(s.Query)
+	query := text.OneLine(s.Query)
 	end := fmt.Sprintf("SELECT pg_terminate_backend(%d);", s.PID)
 	switch {
 	case s.Idle > longIdle:
@@ -150,14 +152,14 @@ func (d *doctor) session(s store.Session) {
 			severity = SeverityProblem
 		}
 		d.say("idle transactions", severity, end+" Then look why the application leaves it open, and set idle_in_transaction_session_timeout for its user.",
-			"%s has been idle in a transaction for %s, after: %s.", who, about(s.Idle), query)
+			"%s has been idle in a transaction for %s, after: %s.", who, duration.About(s.Idle), query)
 	case s.XIDAge > 0 && s.Open > oldTransaction:
 		severity := SeverityWarning
 		if s.Open > awfulTransaction {
 			severity = SeverityProblem
 		}
 		d.say("snapshots", severity, end+" Reports that take long belong on a standby without hot_standby_feedback.",
-			"%s has had a transaction open for %s, and autovacuum removes nothing that ended since (%d transactions): %s.", who, about(s.Open), s.XIDAge, query)
+			"%s has had a transaction open for %s, and autovacuum removes nothing that ended since (%d transactions): %s.", who, duration.About(s.Open), s.XIDAge, query)
 	case s.XIDAge > oldXIDs && s.State != "walsender": // of another user, whose times are hidden
 		d.say("snapshots", SeverityWarning, end, "%s keeps what ended within the last %d transactions from being removed.", who, s.XIDAge)
 	case s.XIDAge > oldXIDs:
@@ -191,7 +193,7 @@ func (d *doctor) prepared(p store.Prepared) {
 	}
 	gid := "'" + strings.ReplaceAll(p.GID, "'", "''") + "'"
 	d.say("snapshots", SeverityProblem, "COMMIT PREPARED "+gid+"; or ROLLBACK PREPARED "+gid+";",
-		"The prepared transaction %s has waited for %s for its end, and autovacuum removes nothing that ended since.", gid, about(p.Age))
+		"The prepared transaction %s has waited for %s for its end, and autovacuum removes nothing that ended since.", gid, duration.About(p.Age))
 }
 
 func (d *doctor) slot(s store.Slot) {
@@ -263,7 +265,7 @@ func (d *doctor) tablesOn(node string, tables []store.Table) (live, dead, bytes 
 		live, dead, bytes = live+t.Live, dead+t.Dead, bytes+t.Bytes
 		vacuumed := "never vacuumed"
 		if t.Vacuums > 0 {
-			vacuumed = fmt.Sprintf("vacuumed %s ago", about(t.SinceVacuum))
+			vacuumed = fmt.Sprintf("vacuumed %s ago", duration.About(t.SinceVacuum))
 		}
 		switch {
 		case t.Dead > manyDead && t.Dead*5 > t.Live:

@@ -115,7 +115,7 @@ func TestEndOfTheWaitForAConnection(t *testing.T) {
 		"Start":  func(ctx context.Context) error { return only(Start(ctx, c, wf, 2)) },
 		"Signal": func(ctx context.Context) error { return c.Signal(ctx, run.ID(), approved.With("a")) },
 		"Get":    func(ctx context.Context) error { return only(c.Get(ctx, run)) },
-		"List":   func(ctx context.Context) error { return only(c.List(ctx, Filter{})) },
+		"List":   func(ctx context.Context) error { return only(c.List(ctx, RunFilter{})) },
 		"Cancel": func(ctx context.Context) error { return c.Cancel(ctx, run) },
 	} {
 		ctx, cancel := context.WithCancel(t.Context())

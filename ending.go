@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -146,7 +147,7 @@ func (e *execution) finishAttempt(output []byte, err error) {
 		e.finish(f)
 		return
 	}
-	kind, text := KindOf(err), errorText(err)
+	kind, message := KindOf(err), errorText(err)
 	var forget []string
 	if e.reason == stopReturned { // what ends a run from outside says nothing of its failures
 		forget = e.forgets(err)
@@ -154,19 +155,19 @@ func (e *execution) finishAttempt(output []byte, err error) {
 	policy := e.policy()
 	permanent := e.reason == stopFailed || isPermanent(err)
 	if permanent || !policy.allows(e.attempt) {
-		f := e.newFinish(store.Failed, kind, text)
+		f := e.newFinish(store.Failed, kind, message)
 		f.Quarantined = isQuarantined(err)
 		f.Forget = forget
 		e.finish(f)
 		return
 	}
-	e.log().Warn("kagzi: run failed and is tried again", "kind", kind, "error", oneLine(text))
+	e.log().Warn("kagzi: run failed and is tried again", "kind", kind, "error", text.OneLine(message))
 	pause := policy.backoff(e.attempt, rand.Float64())
 	if after, ok := retryAfter(err); ok {
 		pause = max(pause, after)
 	}
 	park := e.newPark(store.Pending, "retry")
-	park.Wake, park.Failed, park.ErrorKind, park.Error, park.Forget = pause, true, string(kind), text, forget
+	park.Wake, park.Failed, park.ErrorKind, park.Error, park.Forget = pause, true, string(kind), message, forget
 	e.suspend(&write{park: park})
 }
 

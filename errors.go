@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/kagzi/kagzi/internal/text"
 )
 
 // Causes and refusals.
@@ -68,7 +70,7 @@ func (e *StepError) Error() string {
 	case e.Attempts > 1:
 		attempts = fmt.Sprintf(", %d attempts", e.Attempts)
 	}
-	return fmt.Sprintf("kagzi: step %q: %s (%s%s)", e.Step, oneLine(e.Message), kindText(e.Kind), attempts)
+	return fmt.Sprintf("kagzi: step %q: %s (%s%s)", e.Step, text.OneLine(e.Message), kindText(e.Kind), attempts)
 }
 
 // Is reports whether target is e's kind.
@@ -92,12 +94,12 @@ func (e *RunError) Error() string {
 		if e.Message == "" {
 			return run + " was cancelled"
 		}
-		if how, ok := strings.CutPrefix(oneLine(e.Message), "run was "); ok { // cancelled or terminated, and why
+		if how, ok := strings.CutPrefix(text.OneLine(e.Message), "run was "); ok { // cancelled or terminated, and why
 			return run + " was " + how
 		}
-		return fmt.Sprintf("%s was cancelled: %s", run, oneLine(e.Message))
+		return fmt.Sprintf("%s was cancelled: %s", run, text.OneLine(e.Message))
 	}
-	return fmt.Sprintf("%s failed (%s): %s", run, kindText(e.Kind), oneLine(e.Message))
+	return fmt.Sprintf("%s failed (%s): %s", run, kindText(e.Kind), text.OneLine(e.Message))
 }
 
 // Is reports whether target is e's kind.
@@ -129,7 +131,7 @@ func (e *BranchError) text() string {
 	if e.child {
 		what = "child"
 	}
-	return fmt.Sprintf("%s %s: %s", what, name, oneLine(safeText(e.Err)))
+	return fmt.Sprintf("%s %s: %s", what, name, text.OneLine(text.OfError(e.Err)))
 }
 
 // BranchErrors are the failures under CollectErrors, or of a Race that nobody won.
@@ -243,7 +245,7 @@ type panicError struct {
 }
 
 func newPanicError(value any, stack []byte) error {
-	return &panicError{"panic: " + valueText(value), userStack(stack)}
+	return &panicError{"panic: " + text.OfValue(value), userStack(stack)}
 }
 
 func newGoexitError() error {
@@ -270,11 +272,11 @@ func userStack(stack []byte) []byte {
 
 // errorText returns err's text as it is stored: valid for Postgres, bounded, a panic's with its stack.
 func errorText(err error) string {
-	text := safeText(err)
+	message := text.OfError(err)
 	if stack := panicStack(err); len(stack) > 0 {
-		return sanitizeText(sanitizeText(text, maxErrorText/2)+"\n\n"+string(stack), maxErrorText)
+		return text.Sanitize(text.Sanitize(message, text.MaxError/2)+"\n\n"+string(stack), text.MaxError)
 	}
-	return sanitizeText(text, maxErrorText)
+	return text.Sanitize(message, text.MaxError)
 }
 
 func panicStack(err error) (stack []byte) {
@@ -283,47 +285,6 @@ func panicStack(err error) (stack []byte) {
 		stack = e.stack
 	}
 	return stack
-}
-
-// safeText returns err.Error(), or what can be said of an error whose method panics.
-func safeText(err error) (text string) {
-	if err == nil {
-		return ""
-	}
-	defer func() {
-		if v := recover(); v != nil {
-			text = fmt.Sprintf("%T, whose Error method panics: %s", err, valueText(v))
-		}
-	}()
-	if text = err.Error(); text == "" {
-		text = fmt.Sprintf("%T without a text", err)
-	}
-	return text
-}
-
-// valueText formats v; fmt survives a String method that panics, but not one whose panic value does so too.
-func valueText(v any) (text string) {
-	defer func() {
-		if recover() != nil {
-			text = fmt.Sprintf("%T that cannot be printed", v)
-		}
-	}()
-	return fmt.Sprint(v)
-}
-
-// oneLine makes a stored message part of a longer line. What follows an empty line, such as a stack, is
-// left to who reads Message.
-func oneLine(s string) string {
-	s = strings.TrimSpace(trimKagzi(s))
-	s, _, cut := strings.Cut(s, "\n\n")
-	s = strings.ReplaceAll(s, "\n", "; ")
-	if cut {
-		s += " …"
-	}
-	if s == "" {
-		return "no message"
-	}
-	return s
 }
 
 func kindText(k Kind) string {

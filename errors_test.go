@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/kagzi/kagzi/internal/text"
 )
 
 func TestKindRetryable(t *testing.T) {
@@ -218,7 +220,7 @@ func TestErrorText(t *testing.T) {
 		if got, want := errorText(errors.New("a\x00b\xff\nc")), "a\uFFFDb\uFFFD\nc"; got != want {
 			t.Errorf("got %q; want %q", got, want)
 		}
-		if got := errorText(errors.New(strings.Repeat("x", 1e6))); len(got) != maxErrorText || !strings.HasSuffix(got, "… (truncated, 1000000 bytes)") {
+		if got := errorText(errors.New(strings.Repeat("x", 1e6))); len(got) != text.MaxError || !strings.HasSuffix(got, "… (truncated, 1000000 bytes)") {
 			t.Errorf("%d bytes, ends with %q", len(got), got[len(got)-40:])
 		}
 	})
@@ -248,8 +250,8 @@ func TestPanicCarriesTheUsersStack(t *testing.T) {
 		_ = strings.Fields("")[7]
 	}()
 	wrapped := fmt.Errorf("handler: %w", err)
-	text := errorText(wrapped)
-	head, stack, _ := strings.Cut(text, "\n\n")
+	stored := errorText(wrapped)
+	head, stack, _ := strings.Cut(stored, "\n\n")
 	if head != "handler: panic: runtime error: index out of range [7] with length 0" {
 		t.Errorf("head is %q", head)
 	}
@@ -261,11 +263,11 @@ func TestPanicCarriesTheUsersStack(t *testing.T) {
 	}
 
 	long := fmt.Errorf("%s: %w", strings.Repeat("x", 1e6), err)
-	if text := errorText(long); len(text) > maxErrorText || !strings.Contains(text, "errors_test.go:") {
-		t.Errorf("a long message pushed the stack out of %d bytes", len(text))
+	if got := errorText(long); len(got) > text.MaxError || !strings.Contains(got, "errors_test.go:") {
+		t.Errorf("a long message pushed the stack out of %d bytes", len(got))
 	}
 	huge := newPanicError("boom", []byte(strings.Repeat("frame\n", 1e5)))
-	if text := errorText(huge); len(text) > maxErrorText || !strings.HasPrefix(text, "panic: boom\n\nframe\n") {
-		t.Errorf("%d bytes of %.40q", len(text), text)
+	if got := errorText(huge); len(got) > text.MaxError || !strings.HasPrefix(got, "panic: boom\n\nframe\n") {
+		t.Errorf("%d bytes of %.40q", len(got), got)
 	}
 }

@@ -25,7 +25,7 @@ func ExampleClient_List() {
 		_, _ = kagzi.Start(ctx, client, checkout, order)
 	}
 
-	filter := kagzi.Filter{Workflow: "checkout", Status: []kagzi.Status{kagzi.StatusPending}, Limit: 2}
+	filter := kagzi.RunFilter{Workflow: "checkout", Status: []kagzi.Status{kagzi.StatusPending}, Limit: 2}
 	for {
 		page, err := client.List(ctx, filter)
 		if err != nil || len(page) == 0 {

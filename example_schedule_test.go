@@ -60,7 +60,7 @@ func ExampleFireTime() {
 	n, err := client.BackfillSchedule(ctx, "daily", time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2026, 1, 3, 0, 0, 0, 0, time.UTC))
 	fmt.Println(n, "runs", err)
 
-	runs, _ := client.List(ctx, kagzi.Filter{Schedule: "daily"})
+	runs, _ := client.List(ctx, kagzi.RunFilter{Schedule: "daily"})
 	for i := len(runs) - 1; i >= 0; i-- { // from new to old
 		run, _ := kagzi.Find(ctx, client, report, runs[i].ID)
 		fmt.Println(run.Result(ctx))
@@ -137,7 +137,7 @@ func ExampleCoordinator_Run() {
 	_ = client.Schedule(ctx, kagzi.Schedule{Name: "often", Every: time.Second, Run: report.With("sales")})
 	var runs []kagzi.RunInfo
 	for len(runs) == 0 && ctx.Err() == nil {
-		runs, _ = client.List(ctx, kagzi.Filter{Schedule: "often", Limit: 1})
+		runs, _ = client.List(ctx, kagzi.RunFilter{Schedule: "often", Limit: 1})
 	}
 	fmt.Println(runs[0].Schedule, runs[0].Status)
 	stop()

@@ -47,7 +47,7 @@ func ExampleInTx() {
 	place(1, true)
 	place(2, false)
 
-	runs, _ := client.List(ctx, kagzi.Filter{Workflow: checkout.Name()})
+	runs, _ := client.List(ctx, kagzi.RunFilter{Workflow: checkout.Name()})
 	for _, run := range runs {
 		fmt.Println(run.ExternalID)
 	}
@@ -90,7 +90,7 @@ func ExampleClient_StartMany() {
 	}, kagzi.Metadata{"campaign": "spring"})
 	fmt.Println(len(started), err)
 
-	runs, _ := client.List(ctx, kagzi.Filter{Metadata: kagzi.Metadata{"campaign": "spring"}})
+	runs, _ := client.List(ctx, kagzi.RunFilter{Metadata: kagzi.Metadata{"campaign": "spring"}})
 	fmt.Println(len(runs))
 	// Output:
 	// 3 <nil>
@@ -139,7 +139,7 @@ func ExampleMetadata() {
 	_, _ = kagzi.Start(ctx, client, checkout, 1, kagzi.Metadata{"customer": "ada", "country": "uk"})
 	_, _ = kagzi.Start(ctx, client, checkout, 2, kagzi.Metadata{"customer": "bob", "country": "uk"})
 
-	runs, _ := client.List(ctx, kagzi.Filter{Metadata: kagzi.Metadata{"customer": "ada"}})
+	runs, _ := client.List(ctx, kagzi.RunFilter{Metadata: kagzi.Metadata{"customer": "ada"}})
 	for _, run := range runs {
 		fmt.Println(run.Metadata["customer"], string(run.Input))
 	}

@@ -57,7 +57,7 @@ func ExampleClient_Fork() {
 	run, _ := kagzi.Start(ctx, client, order, "lamp")
 	fmt.Println(run.Result(ctx))
 
-	id, err := client.Fork(ctx, run.ID(), "ship", kagzi.Input("chair"))
+	id, err := client.Fork(ctx, run.ID(), "ship", kagzi.NewInput("chair"))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -95,7 +95,7 @@ func ExampleClient_ResumeAll() {
 		runs = append(runs, run)
 	}
 
-	failed := kagzi.Filter{Workflow: "order", Status: []kagzi.Status{kagzi.StatusFailed}}
+	failed := kagzi.RunFilter{Workflow: "order", Status: []kagzi.Status{kagzi.StatusFailed}}
 	bulk, err := client.ResumeAll(ctx, failed, kagzi.DryRun())
 	fmt.Println(len(bulk.Changed), "would be resumed,", len(bulk.Skipped), "skipped", err)
 
@@ -104,7 +104,7 @@ func ExampleClient_ResumeAll() {
 	fmt.Println(len(bulk.Changed), "are resumed", err)
 	fmt.Println(runs[4].Result(ctx))
 
-	_, err = client.ResumeAll(ctx, kagzi.Filter{})
+	_, err = client.ResumeAll(ctx, kagzi.RunFilter{})
 	fmt.Println(err)
 	// Output:
 	// 3 would be resumed, 0 skipped <nil>
@@ -121,7 +121,7 @@ func ExampleClient_CancelAll() {
 	for n := range 4 {
 		_, _ = kagzi.Start(ctx, client, order, n, kagzi.Metadata{"tenant": []string{"acme", "other"}[n%2]})
 	}
-	bulk, err := client.CancelAll(ctx, kagzi.Filter{Metadata: kagzi.Metadata{"tenant": "acme"}})
+	bulk, err := client.CancelAll(ctx, kagzi.RunFilter{Metadata: kagzi.Metadata{"tenant": "acme"}})
 	fmt.Println(bulk.Matched, len(bulk.Changed), err)
 	// Output: 2 2 <nil>
 }
@@ -135,7 +135,7 @@ func ExampleClient_TerminateAll() {
 	for n := range 3 {
 		_, _ = kagzi.Start(ctx, client, mail, n)
 	}
-	mails := kagzi.Filter{Workflow: "mail"}
+	mails := kagzi.RunFilter{Workflow: "mail"}
 	bulk, err := client.TerminateAll(ctx, mails, kagzi.DryRun())
 	fmt.Println(len(bulk.Changed), "would end,", err)
 	bulk, err = client.TerminateAll(ctx, mails, kagzi.Reason("incident 17"))
@@ -160,7 +160,7 @@ func ExampleClient_RestartAll() {
 	run, _ := kagzi.Start(ctx, client, order, 7)
 	_, _ = run.Result(ctx)
 
-	bulk, _ := client.RestartAll(ctx, kagzi.Filter{Workflow: "order"}, kagzi.Version(1))
+	bulk, _ := client.RestartAll(ctx, kagzi.RunFilter{Workflow: "order"}, kagzi.Version(1))
 	for _, c := range bulk.Changed {
 		again, _ := kagzi.Find(ctx, client, order, c.New)
 		fmt.Println(again.Result(ctx))
@@ -186,7 +186,7 @@ func ExampleClient_ForkAll() {
 		_, _ = run.Result(ctx)
 	}
 
-	bulk, _ := client.ForkAll(ctx, kagzi.Filter{Workflow: "order"}, "ship")
+	bulk, _ := client.ForkAll(ctx, kagzi.RunFilter{Workflow: "order"}, "ship")
 	fmt.Println(len(bulk.Changed), errors.Is(bulk.Skipped[0].Err, kagzi.ErrStepNotFound))
 	// Output: 1 true
 }

@@ -58,7 +58,7 @@ func ExampleDefault() {
 	defer teardown()
 
 	greet := kagzi.Define[string, string]("greet")
-	kagzi.Handle(worker, greet, func(_ kagzi.Context, name string) (string, error) { return "Hello " + name, nil }, kagzi.Default())
+	kagzi.Handle(worker, greet, func(_ kagzi.Context, name string) (string, error) { return "Hello " + name, nil }, kagzi.DefaultVersion())
 	kagzi.Handle(worker, greet, func(_ kagzi.Context, name string) (string, error) { return "Good day " + name, nil }, kagzi.Version(2))
 	serve(ctx, worker)
 

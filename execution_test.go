@@ -168,7 +168,7 @@ func TestInputThatNoLongerDecodes(t *testing.T) {
 	if re.Kind != KindBadInput {
 		t.Errorf("got %+v", re)
 	}
-	mustContain(t, re, "into int", "deploy code", "Resume", "Restart it with another kagzi.Input")
+	mustContain(t, re, "into int", "deploy code", "Resume", "Restart it with another kagzi.NewInput")
 	if info, _ := run.Info(k.ctx); string(info.Input) != `"twelve"` {
 		t.Errorf("input is %s; it must be kept", info.Input)
 	}

@@ -33,7 +33,7 @@ func TestFirstCallInTheOnlyConnection(t *testing.T) {
 		},
 		"Cancel": func(ctx context.Context, c *Client) error { return c.Cancel(ctx, ID("nobody"), InTx(tx)) },
 		"CancelAll": func(ctx context.Context, c *Client) error {
-			return only(c.CancelAll(ctx, Filter{Workflow: "nothing"}, InTx(tx)))
+			return only(c.CancelAll(ctx, RunFilter{Workflow: "nothing"}, InTx(tx)))
 		},
 		"PauseSchedule": func(ctx context.Context, c *Client) error { return c.PauseSchedule(ctx, "none", InTx(tx)) },
 		"DrainQueue":    func(ctx context.Context, c *Client) error { return only(c.DrainQueue(ctx, "nothing", InTx(tx))) },
@@ -58,7 +58,7 @@ func TestFirstCallWithoutAConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer held.Release()
-	_, err = newTestClient(t, pool).List(testContext(t), Filter{})
+	_, err = newTestClient(t, pool).List(testContext(t), RunFilter{})
 	mustContain(t, err, "no connection of the pool became free", "all 1 are in use")
 	if HTTPStatus(err) != http.StatusServiceUnavailable {
 		t.Errorf("status %d for %v", HTTPStatus(err), err)
@@ -107,8 +107,8 @@ func TestStricterTransactionIsRefused(t *testing.T) {
 		"Resume":          k.c.Resume(k.ctx, ID("later"), InTx(tx)),
 		"Restart":         only(k.c.Restart(k.ctx, ID("later"), InTx(tx))),
 		"Fork":            only(k.c.Fork(k.ctx, ID("later"), "step", InTx(tx))),
-		"CancelAll":       only(k.c.CancelAll(k.ctx, Filter{Workflow: "wf"}, InTx(tx))),
-		"CancelAllDryRun": only(k.c.CancelAll(k.ctx, Filter{Workflow: "wf"}, InTx(tx), DryRun())),
+		"CancelAll":       only(k.c.CancelAll(k.ctx, RunFilter{Workflow: "wf"}, InTx(tx))),
+		"CancelAllDryRun": only(k.c.CancelAll(k.ctx, RunFilter{Workflow: "wf"}, InTx(tx), DryRun())),
 	} {
 		if KindOf(err) != KindBadRequest {
 			t.Errorf("%s: %v, of kind %q", name, err, KindOf(err))
@@ -157,7 +157,7 @@ func TestTransactionsThatCannotBeUsed(t *testing.T) {
 				} {
 					c, tx := newTestClient(t, db.Pool), tt.begin()
 					if warm {
-						if _, err := c.List(t.Context(), Filter{}); err != nil {
+						if _, err := c.List(t.Context(), RunFilter{}); err != nil {
 							t.Fatal(err)
 						}
 					}

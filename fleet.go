@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/notify"
 	"github.com/kagzi/kagzi/store"
 )
@@ -98,7 +99,7 @@ func (f WorkerFilter) choice() (store.WorkerFilter, error) {
 	}
 	for _, s := range f.Status {
 		if !slices.Contains(workerStatuses, s) {
-			return sf, fmt.Errorf("kagzi: a worker has no status %s: use kagzi.WorkerOnline, WorkerDraining or WorkerOffline", quoteShort(string(s)))
+			return sf, fmt.Errorf("kagzi: a worker has no status %s: use kagzi.WorkerOnline, WorkerDraining or WorkerOffline", text.Quote(string(s)))
 		}
 		sf.Status = append(sf.Status, string(s))
 	}
@@ -240,7 +241,7 @@ func (c *Client) DrainQueue(ctx context.Context, queue string, opts ...ChangeOpt
 		if queue == "" {
 			return 0, failed(err, "drain queue")
 		}
-		return 0, failed(c.public(ctx, err), "drain queue %s", quoteShort(queue))
+		return 0, failed(c.public(ctx, err), "drain queue %s", text.Quote(queue))
 	}
 	return len(asked), nil
 }

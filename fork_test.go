@@ -231,7 +231,7 @@ func TestForkWithANewInputAndVersion(t *testing.T) {
 	startWorker(t, w)
 	old := begin(k, journeyWf, "in", Version(1))
 	resultOf(k, old)
-	run := fork(k, old.ID(), "second", Version(2), Input("other"))
+	run := fork(k, old.ID(), "second", Version(2), NewInput("other"))
 	if got := resultOf(k, run); got != link(link("in", "first")+"other", "second") {
 		t.Errorf("got %s", got)
 	}
@@ -322,16 +322,16 @@ func TestForkWithinGroupsThatWereDecided(t *testing.T) {
 			}
 			hold.Store("free", true)
 			// After the decision, it stays; before, it is taken anew.
-			if run := fork(k, old.ID(), "end", Input("free")); resultOf(k, run) != "late" && name != "Won" || !slices.Equal(y.of(run.ID()), []string{"end"}) {
+			if run := fork(k, old.ID(), "end", NewInput("free")); resultOf(k, run) != "late" && name != "Won" || !slices.Equal(y.of(run.ID()), []string{"end"}) {
 				t.Errorf("from the end: executed %q", y.of(run.ID()))
 			}
-			if run := fork(k, old.ID(), "g/a/before", Input("free")); resultOf(k, run) != "in time" || len(y.of(run.ID())) != 3 {
+			if run := fork(k, old.ID(), "g/a/before", NewInput("free")); resultOf(k, run) != "in time" || len(y.of(run.ID())) != 3 {
 				t.Errorf("from before: executed %q", y.of(run.ID()))
 			}
 			if name == "TimedOut" {
 				return
 			}
-			if run := fork(k, old.ID(), "g/a/after", Input("free")); resultOf(k, run) != "in time" || !slices.Equal(y.of(run.ID()), []string{"end", "g/a/after"}) {
+			if run := fork(k, old.ID(), "g/a/after", NewInput("free")); resultOf(k, run) != "in time" || !slices.Equal(y.of(run.ID()), []string{"end", "g/a/after"}) {
 				t.Errorf("from after: executed %q", y.of(run.ID()))
 			}
 		})

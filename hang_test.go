@@ -9,7 +9,7 @@ import (
 
 // unwatched is a configuration of a worker of which only the test says that it is dead: while a test lasts it extends no
 // lease and judges nobody.
-var unwatched = WorkerConfig{PollInterval: 50 * time.Millisecond, Heartbeat: time.Hour, StaleAfter: 24 * time.Hour, VisibilityTimeout: 24 * time.Hour, NoCoordinator: true}
+var unwatched = WorkerConfig{PollInterval: 50 * time.Millisecond, Heartbeat: time.Hour, StaleAfter: 24 * time.Hour, LeaseTimeout: 24 * time.Hour, NoCoordinator: true}
 
 // hangAt lets the worker, which is not started yet, hang from when it first comes to the point, and when holds if it is
 // given: hung is closed then. All that comes there hangs until release is called.

@@ -10,6 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/kagzi/kagzi/internal/duration"
+	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/migrations"
 	"github.com/kagzi/kagzi/store"
 )
@@ -210,7 +212,7 @@ func (e *examination) essentials(ctx context.Context) (usable bool) {
 		return false
 	}
 	e.report.At = now
-	e.note("database", Healthy, "Answers in %s.", FormatDuration(time.Since(begun).Round(100*time.Microsecond)))
+	e.note("database", Healthy, "Answers in %s.", duration.Format(time.Since(begun).Round(100*time.Microsecond)))
 	if !e.schema(ctx) {
 		return false
 	}
@@ -267,7 +269,7 @@ func anonymous(err error) error {
 
 // sentence is the text of err as a sentence of a report has it, without its stop.
 func sentence(err error) string {
-	text := oneLine(err.Error())
+	text := text.OneLine(err.Error())
 	if 'a' <= text[0] && text[0] <= 'z' {
 		return strings.ToUpper(text[:1]) + text[1:]
 	}
@@ -290,7 +292,7 @@ func reason(err error) string {
 	case errors.As(err, &pe) && namesNames(pe.Code):
 		return fmt.Sprintf("the server refused (SQLSTATE %s)", pe.Code)
 	case errors.As(err, &pe):
-		return fmt.Sprintf("%s (SQLSTATE %s)", oneLine(pe.Message), pe.Code)
+		return fmt.Sprintf("%s (SQLSTATE %s)", text.OneLine(pe.Message), pe.Code)
 	case store.Closed(err):
 		return "the pool was closed"
 	case errors.Is(err, context.Canceled):
@@ -298,10 +300,10 @@ func reason(err error) string {
 	case errors.Is(err, context.DeadlineExceeded):
 		return "no answer in time"
 	case errors.As(err, &op):
-		return oneLine(op.Err.Error())
+		return text.OneLine(op.Err.Error())
 	case errors.As(err, &ce), errors.As(err, &pc):
 		return "no connection could be made"
 	default:
-		return oneLine(err.Error())
+		return text.OneLine(err.Error())
 	}
 }

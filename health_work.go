@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kagzi/kagzi/internal/duration"
+	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -99,7 +101,7 @@ func (e *examination) work(ctx context.Context) {
 
 // text names the queue in a sentence.
 func (q HealthQueue) text(waiting time.Duration) string {
-	text := fmt.Sprintf("%s of workflow %q in queue %q for %s", counted(q.Due, q.More), q.Workflow, q.Queue, about(waiting))
+	text := fmt.Sprintf("%s of workflow %q in queue %q for %s", counted(q.Due, q.More), q.Workflow, q.Queue, duration.About(waiting))
 	if len(q.Versions) > 0 {
 		text += fmt.Sprintf(" (of versions %s)", strings.Trim(fmt.Sprint(q.Versions), "[]"))
 	}
@@ -134,7 +136,7 @@ func (e *examination) judgeWorkers(longest time.Duration) {
 	sum := e.report.Workers
 	switch {
 	case sum.Live == 0 && longest > strandedAfter:
-		e.note("workers", Unhealthy, "No worker lives, and work has been due for %s: start one (%d draining, %d silent).", about(longest), sum.Draining, sum.Silent)
+		e.note("workers", Unhealthy, "No worker lives, and work has been due for %s: start one (%d draining, %d silent).", duration.About(longest), sum.Draining, sum.Silent)
 	case sum.Silent > 0:
 		e.note("workers", Degraded, "%d live, and %d silent for longer than StaleAfter: if this lasts, no coordinator runs to take their runs over; a worker hosts one unless NoCoordinator says otherwise.",
 			sum.Live, sum.Silent)
@@ -180,7 +182,7 @@ func (e *examination) schedules(ctx context.Context) {
 	}
 	if n := len(broken); n > 0 {
 		for _, t := range broken {
-			reasons = append(reasons, fmt.Sprintf("%q (%s)", t.Name, strings.TrimRight(oneLine(t.Error), ". ")))
+			reasons = append(reasons, fmt.Sprintf("%q (%s)", t.Name, strings.TrimRight(text.OneLine(t.Error), ". ")))
 		}
 		parts = append(parts, fmt.Sprintf("%s paused for an error: %s. Put it right and resume.", schedulesText(n), few(reasons)))
 	}
@@ -266,19 +268,5 @@ func counted(n int, more bool) string {
 		return "1 run"
 	default:
 		return fmt.Sprintf("%d runs", n)
-	}
-}
-
-// about is d as people say it.
-func about(d time.Duration) string {
-	switch {
-	case d >= 48*time.Hour:
-		return fmt.Sprintf("%d days", int(d/(24*time.Hour)))
-	case d >= 2*time.Hour:
-		return fmt.Sprintf("%d hours", int(d/time.Hour))
-	case d >= 2*time.Minute:
-		return fmt.Sprintf("%d minutes", int(d/time.Minute))
-	default:
-		return fmt.Sprintf("%d seconds", int(d/time.Second))
 	}
 }

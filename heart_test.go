@@ -209,7 +209,7 @@ func TestLeaseThatCannotBeExtendedCostsNoOther(t *testing.T) {
 	db := dbtest.Database(t)
 	c, logged := loggedClient(t, db.Pool)
 	g, runs, _ := gated(t, c, WorkerConfig{
-		Heartbeat: 50 * time.Millisecond, StaleAfter: time.Hour, VisibilityTimeout: time.Hour, Coordinator: CoordinatorConfig{NoGrace: true},
+		Heartbeat: 50 * time.Millisecond, StaleAfter: time.Hour, LeaseTimeout: time.Hour, Coordinator: CoordinatorConfig{NoGrace: true},
 	}, 3)
 	bad, cancelled := runs[1], runs[2]
 	backend := queryOne[int](t, db.Pool, `SELECT backend_pid FROM kagzi.workers`)

@@ -93,10 +93,10 @@ func TestRefusalsAreBadRequests(t *testing.T) {
 		_, err := kagzi.Start(ctx, c, wf, "x", opts...)
 		return err
 	}
-	_, listing := c.List(ctx, kagzi.Filter{Limit: -1})
-	_, status := c.List(ctx, kagzi.Filter{Status: []kagzi.Status{"DONE"}})
+	_, listing := c.List(ctx, kagzi.RunFilter{Limit: -1})
+	_, status := c.List(ctx, kagzi.RunFilter{Status: []kagzi.Status{"DONE"}})
 	_, getting := c.Get(ctx, kagzi.ID(""))
-	_, bulk := c.CancelAll(ctx, kagzi.Filter{})
+	_, bulk := c.CancelAll(ctx, kagzi.RunFilter{})
 	_, _, workers := c.Workers(ctx, kagzi.WorkerFilter{Status: []kagzi.WorkerStatus{"GONE"}})
 	for name, err := range map[string]error{
 		"empty ID": start(kagzi.ID("")), "Timeout": start(kagzi.Timeout(30)), "Priority": start(kagzi.Priority(9)), "nil option": start(nil),

@@ -3,6 +3,8 @@ package kagzi
 import (
 	"encoding/json"
 	"time"
+
+	"github.com/kagzi/kagzi/internal/duration"
 )
 
 // A payload is what a Codec wrote, for an object with a field for each of its two forms: bytes that are no JSON cannot
@@ -95,7 +97,7 @@ func (s ScheduleInfo) MarshalJSON() ([]byte, error) {
 	out.Input, out.InputBytes = payload(s.Input)
 	for text, d := range map[*string]time.Duration{&out.Every: s.Every, &out.CatchUpAge: s.CatchUpAge, &out.Jitter: s.Jitter} {
 		if d != 0 {
-			*text = FormatDuration(d)
+			*text = duration.Format(d)
 		}
 	}
 	return json.Marshal(out)
@@ -114,7 +116,7 @@ func (s *ScheduleInfo) UnmarshalJSON(data []byte) error {
 			continue
 		}
 		var err error
-		if *d, err = ParseDuration(text); err != nil {
+		if *d, err = duration.Parse(text); err != nil {
 			return failed(err, "schedule as JSON")
 		}
 	}

@@ -114,7 +114,7 @@ func TestBuriedAlive(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	c := newTestClient(t, openPool(t, db.DSN, 6))
-	cfg := WorkerConfig{Heartbeat: time.Hour, StaleAfter: 4 * time.Hour, VisibilityTimeout: 4 * time.Hour, NoCoordinator: true}
+	cfg := WorkerConfig{Heartbeat: time.Hour, StaleAfter: 4 * time.Hour, LeaseTimeout: 4 * time.Hour, NoCoordinator: true}
 	g, runs, _ := gated(t, c, cfg, 1)
 	waitFor(t, "the worker listens", c.hub.listening)
 	k := sweeper(t, db) // of another client: only the database can tell the worker

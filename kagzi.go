@@ -22,6 +22,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/migrations"
 	"github.com/kagzi/kagzi/store"
 )
@@ -129,7 +130,7 @@ func (c *Client) newRun(ctx context.Context, call Call, shared []StartOption) (s
 	for i, m := range cfg.messages {
 		same := func(o Message) bool { return o.identified && o.id == m.id }
 		if m.identified && slices.ContainsFunc(cfg.messages[:i], same) {
-			return r, cfg, fmt.Errorf("kagzi: two messages have the ID %s: give each its own", quoteShort(string(m.id)))
+			return r, cfg, fmt.Errorf("kagzi: two messages have the ID %s: give each its own", text.Quote(string(m.id)))
 		}
 		msg, err := c.message(ctx, m, "start "+string(cfg.id))
 		if err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/migrations"
 	"github.com/kagzi/kagzi/store"
 )
@@ -83,7 +84,7 @@ func KindOf(err error) (kind Kind) {
 		}
 	}()
 	if k := declaredKind(err); k != "" {
-		return cmp.Or(Kind(sanitizeText(string(k), maxNameBytes)), KindUnknown) // it is stored
+		return cmp.Or(Kind(text.Sanitize(string(k), maxNameBytes)), KindUnknown) // it is stored
 	}
 	return classify(err)
 }

@@ -302,7 +302,7 @@ func testContext(t *testing.T) context.Context {
 }
 
 // told is a configuration in which only notifications bring a worker anything.
-var told = WorkerConfig{PollInterval: time.Hour, Heartbeat: time.Hour, StaleAfter: 24 * time.Hour, VisibilityTimeout: 24 * time.Hour}
+var told = WorkerConfig{PollInterval: time.Hour, Heartbeat: time.Hour, StaleAfter: 24 * time.Hour, LeaseTimeout: 24 * time.Hour}
 
 // serveWith is serve with another configuration of the worker, and a client of its own: what senders tell it comes
 // through the database.

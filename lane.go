@@ -79,7 +79,7 @@ func (l *loader) readAlone(e *execution) {
 func (l *loader) readOne(e *execution) error {
 	timeout := min(aloneTimeout<<min(e.run.LoadFailures, 10), longestLoad)
 	if cfg := l.s.w.cfg; cfg.FixedLease {
-		timeout = min(timeout, cfg.VisibilityTimeout/2)
+		timeout = min(timeout, cfg.LeaseTimeout/2)
 	}
 	var size int64
 	if err := l.slowly(func() (err error) {

@@ -64,7 +64,7 @@ const silentPause = 50 * time.Millisecond
 // extend gives the runs another timeout that are past half of theirs: a fast run never pays. One whose lease cannot be
 // extended costs no other its own, and goes on until that is over.
 func (s *session) extend(ctx context.Context, db store.DB, states []store.HeldState) error {
-	timeout := s.w.cfg.VisibilityTimeout
+	timeout := s.w.cfg.LeaseTimeout
 	var late []store.Held
 	for _, st := range states {
 		if st.Holds && st.Term.Ends.Sub(st.Term.Asked) < timeout/2 {

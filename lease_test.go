@@ -13,14 +13,14 @@ import (
 	"github.com/kagzi/kagzi/internal/pgproxy"
 )
 
-// TestLeaseIsExtended shows that a step may take longer than the visibility timeout, and that a fast run's lease is
+// TestLeaseIsExtended shows that a step may take longer than the lease timeout, and that a fast run's lease is
 // never extended.
 func TestLeaseIsExtended(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	dbtest.Audit(t, db.Pool)
 	c := newTestClient(t, db.Pool)
-	cfg := WorkerConfig{VisibilityTimeout: 6 * time.Second, PollInterval: 50 * time.Millisecond}
+	cfg := WorkerConfig{LeaseTimeout: 6 * time.Second, PollInterval: 50 * time.Millisecond}
 	g, runs, _ := gated(t, c, cfg, 1)
 	startLocal(t, localWorker(t, c, filepath.Join(t.TempDir(), "l"), cfg)) // would claim it
 	extended := func() int {
@@ -46,7 +46,7 @@ func TestLeaseIsExtended(t *testing.T) {
 	}
 }
 
-// TestFixedLeaseEnds shows that with FixedLease a run goes to another worker after the visibility timeout, and that the
+// TestFixedLeaseEnds shows that with FixedLease a run goes to another worker after the lease timeout, and that the
 // first worker's result is refused.
 func TestFixedLeaseEnds(t *testing.T) {
 	t.Parallel()
@@ -55,7 +55,7 @@ func TestFixedLeaseEnds(t *testing.T) {
 	c := newTestClient(t, db.Pool)
 	slow := newGate()
 	slow.deaf = true
-	first := newTestWorker(t, c, WorkerConfig{VisibilityTimeout: 500 * time.Millisecond, FixedLease: true, MaxConcurrent: 1})
+	first := newTestWorker(t, c, WorkerConfig{LeaseTimeout: 500 * time.Millisecond, FixedLease: true, MaxConcurrent: 1})
 	slow.handle(first)
 	runs := startRuns(t, c, slow.wf, 1)
 	startLocal(t, first)
@@ -81,7 +81,7 @@ func TestHeartbeatNeedsNoPool(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	pool := openPool(t, db.DSN, 4)
-	g, runs, _ := gated(t, newTestClient(t, pool), WorkerConfig{Heartbeat: 200 * time.Millisecond, VisibilityTimeout: 4 * time.Second}, 3)
+	g, runs, _ := gated(t, newTestClient(t, pool), WorkerConfig{Heartbeat: 200 * time.Millisecond, LeaseTimeout: 4 * time.Second}, 3)
 	var held []pgx.Tx
 	for range 4 {
 		tx, err := pool.Begin(testContext(t))
@@ -124,7 +124,7 @@ func TestOpenTransactionHoldsUpOnlyItsRun(t *testing.T) {
 			dbtest.Audit(t, db.Pool)
 			c := newTestClient(t, db.Pool)
 			cfg := quick
-			cfg.MaxConcurrent, cfg.VisibilityTimeout = 100, time.Second
+			cfg.MaxConcurrent, cfg.LeaseTimeout = 100, time.Second
 			w := localWorker(t, c, filepath.Join(t.TempDir(), "l"), cfg)
 			testHeldUp(t, db, c, w, call)
 		})
@@ -173,7 +173,7 @@ func TestWorkerFencesItself(t *testing.T) {
 	c := newTestClient(t, openPool(t, proxy.DSN(), 5))
 	direct := newTestClient(t, db.Pool)
 	cfg := quick
-	cfg.VisibilityTimeout = 2 * time.Second
+	cfg.LeaseTimeout = 2 * time.Second
 	g, runs, stop := gated(t, c, cfg, 3)
 	proxy.Freeze()
 	frozen := time.Now()
@@ -219,7 +219,7 @@ func TestDeclaredDeadWorkerIsReborn(t *testing.T) {
 	db := dbtest.Database(t)
 	c := newTestClient(t, db.Pool)
 	cfg := quick
-	cfg.VisibilityTimeout = time.Second
+	cfg.LeaseTimeout = time.Second
 	g, runs, _ := gated(t, c, cfg, 3)
 	execSQL(t, db.Pool, `UPDATE kagzi.workers SET status = 'OFFLINE', stopped_at = now()`)
 	g.losesLeases(t, len(runs))

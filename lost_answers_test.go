@@ -61,7 +61,7 @@ func loseAnswer(t *testing.T, m pgproxy.Match, request bool) {
 	runs := startRuns(t, direct, chained, 3)
 	file := filepath.Join(t.TempDir(), "l")
 	cfg := quick
-	cfg.VisibilityTimeout, cfg.StaleAfter = time.Minute, time.Minute // what is lost must be found by looking
+	cfg.LeaseTimeout, cfg.StaleAfter = time.Minute, time.Minute // what is lost must be found by looking
 	stop := startLocal(t, localWorker(t, l.client(t, 5), file, cfg))
 	checkResults(t, runs, chainedResult)
 	waitFor(t, "the loss happens", func() bool { // a heartbeat comes later, and so does a second finish
@@ -146,7 +146,7 @@ func TestLostExtension(t *testing.T) {
 	eachLoss(t, func(t *testing.T, l *lossy) {
 		drop := l.lose(pgproxy.Contains("clock_timestamp() + $4::bigint"))
 		cfg := quick
-		cfg.StaleAfter, cfg.VisibilityTimeout = time.Minute, 4*time.Second
+		cfg.StaleAfter, cfg.LeaseTimeout = time.Minute, 4*time.Second
 		g, runs, _ := gated(t, l.client(t, 5), cfg, 3)
 		receive(t, drop.Done())
 		waitFor(t, "the leases are extended", func() bool {

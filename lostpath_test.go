@@ -20,7 +20,7 @@ import (
 )
 
 // graceful is a configuration in which a worker gives its runs up for no other reason than Grace.
-var graceful = WorkerConfig{Heartbeat: 10 * time.Minute, StaleAfter: 30 * time.Minute, VisibilityTimeout: time.Hour, NoCoordinator: true}
+var graceful = WorkerConfig{Heartbeat: 10 * time.Minute, StaleAfter: 30 * time.Minute, LeaseTimeout: time.Hour, NoCoordinator: true}
 
 // TestLostPathIsFencedWithinGrace loses the path between a worker and a server that ends its connections and goes on: no
 // packet comes through any more, and nobody is told. The worker gives its runs up by itself, and with others' executions of

@@ -188,8 +188,8 @@ func TestNothingOfNilPanics(t *testing.T) {
 		"Handle": func() { Handle(worker, Workflow[int, int]{}, nil); Handle(zeroWorker, Workflow[int, int]{}, nil) },
 		"Define": Define[int, int], "DefineSignal": DefineSignal[int], "CurrentStep": CurrentStep, "KindOf": KindOf, "HTTPStatus": HTTPStatus,
 		"Permanent": func() { _ = Permanent(nil) }, "RetryAfter": func() { _ = RetryAfter(nil, 0) },
-		"FormatDuration": FormatDuration, "ParseDuration": ParseDuration, "CollectErrors": CollectErrors, "Default": Default, "Detached": Detached,
-		"DryRun": DryRun, "InheritCompensations": InheritCompensations, "UndoneBy": func() { UndoneBy(Workflow[int, int]{}) }, "Input": Input, "InTx": InTx, "AllowAdditions": AllowAdditions,
+		"CollectErrors": CollectErrors, "DefaultVersion": DefaultVersion, "Detached": Detached,
+		"DryRun": DryRun, "InheritCompensations": InheritCompensations, "UndoneBy": func() { UndoneBy(Workflow[int, int]{}) }, "NewInput": NewInput, "InTx": InTx, "AllowAdditions": AllowAdditions,
 		"Forget": func() { _ = Forget() },
 	} {
 		if !functions[name] {
@@ -231,7 +231,7 @@ func TestNilArgumentsAreErrors(t *testing.T) {
 		"nil option of start":  func() error { return second(Start(k.ctx, k.c, wf, 1, nil)) },
 		"nil transaction":      func() error { return k.c.Cancel(k.ctx, run, InTx(nil)) },
 		"a nil transaction":    func() error { return k.c.Cancel(k.ctx, run, InTx(pgx.Tx(nil))) },
-		"bulk without filter":  func() error { return second(k.c.CancelAll(k.ctx, Filter{})) },
+		"bulk without filter":  func() error { return second(k.c.CancelAll(k.ctx, RunFilter{})) },
 		"worker without an ID": func() error { return k.c.Drain(k.ctx, "") },
 	} {
 		err := f()
@@ -282,7 +282,7 @@ func TestEndedContext(t *testing.T) {
 	}
 	worker := newTestWorker(t, c, WorkerConfig{})
 	Handle(worker, wf, func(Context, int) (int, error) { return 0, nil })
-	note, some, id := DefineSignal[int]("note").With(1), Filter{Workflow: "wf"}, WorkerID(uuid.NewString())
+	note, some, id := DefineSignal[int]("note").With(1), RunFilter{Workflow: "wf"}, WorkerID(uuid.NewString())
 	past := time.Now().Add(-time.Minute)
 	calls := map[string]func(ctx context.Context) error{
 		"BackfillSchedule": func(ctx context.Context) error { return second(c.BackfillSchedule(ctx, "s", past, past)) },

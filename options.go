@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/kagzi/kagzi/internal/text"
 )
 
 type (
@@ -23,7 +24,7 @@ type (
 	WaitOption interface{ waitOption() }
 	// A SignalOption goes to [Client.Signal]: [ID], which is the message's, and [InTx].
 	SignalOption interface{ signalOption() }
-	// A HandleOption goes to [Handle]: [Version] and [Default].
+	// A HandleOption goes to [Handle]: [Version] and [DefaultVersion].
 	HandleOption interface{ handleOption() }
 	// A ChangeOption goes to [Client.Terminate], and to what changes schedules and workers: [InTx], and [Reason], which is kept
 	// of changes of runs alone.
@@ -34,7 +35,7 @@ type (
 	ResumeOption interface{ resumeOption() }
 	// A ReplayOption goes to [Worker.Replay], and to Replay of package kagzitest: [AllowAdditions] and [Version].
 	ReplayOption interface{ replayOption() }
-	// A RestartOption goes to [Client.Restart] and [Client.Fork]: [ID], [Version], [Input], [Reason] and [InTx]; to Fork also [InheritCompensations].
+	// A RestartOption goes to [Client.Restart] and [Client.Fork]: [ID], [Version], [NewInput], [Reason] and [InTx]; to Fork also [InheritCompensations].
 	RestartOption interface{ restartOption() }
 	// A BulkOption goes to [Client.CancelAll], [Client.TerminateAll] and [Client.ResumeAll]: [DryRun], [Reason] and [InTx].
 	BulkOption interface{ bulkOption() }
@@ -54,7 +55,7 @@ type (
 	// Priority is 1 (first) to 4; without it 3, for a child its parent's.
 	Priority int
 	// Version is a version of a workflow's code: of a handler, or the one a run must have. A run without it
-	// takes the highest version of the worker that executes it first, or that worker's [Default], and stays with it.
+	// takes the highest version of the worker that executes it first, or that worker's [DefaultVersion], and stays with it.
 	Version int
 	// Metadata are the run's searchable tags: at most 64, and 16 KiB of keys and values together.
 	Metadata map[string]string
@@ -71,7 +72,7 @@ type (
 	//
 	// A stricter transaction may end with a serialization failure, which is a failed attempt of [KindDatabase]: give a
 	// [RetryPolicy] with enough attempts. It fails in the same way if a signal reaches the run meanwhile, or its lease is
-	// extended (after half of VisibilityTimeout).
+	// extended (after half of LeaseTimeout).
 	Isolation pgx.TxIsoLevel
 	// Grace is how long [Client.Cancel] waits for steps under way, whose contexts have ended, before the compensations run: at
 	// least a millisecond, and one minute without it. They may begin a second later. It holds for the run and its children. A run
@@ -106,10 +107,10 @@ type TxOption interface {
 // cancels the others, and a failed [Map] returns only zero values.
 func CollectErrors() BranchOption { return collectErrors{} }
 
-// Default makes the handler the one for runs that name no [Version] and are executed for the first time: without it, that
+// DefaultVersion makes the handler the one for runs that name no [Version] and are executed for the first time: without it, that
 // is the worker's handler of the highest version. With it a new version can be there for those that ask for it, before it
 // takes all.
-func Default() HandleOption { return defaultVersion{} }
+func DefaultVersion() HandleOption { return defaultVersion{} }
 
 type (
 	inTx           struct{ tx pgx.Tx }
@@ -293,11 +294,11 @@ func stepOptions(opts []StepOption, tx bool) (stepConfig, error) {
 func (i Isolation) validate(tx bool) error {
 	switch {
 	case !tx:
-		return fmt.Errorf("kagzi: Isolation %s is for a transaction, which this step does not have: use StepTx or DoTx, or leave the option out", quoteShort(string(i)))
+		return fmt.Errorf("kagzi: Isolation %s is for a transaction, which this step does not have: use StepTx or DoTx, or leave the option out", text.Quote(string(i)))
 	case i == Isolation(pgx.ReadUncommitted):
 		return errors.New("kagzi: Postgres has no READ UNCOMMITTED, and treats it as READ COMMITTED: leave Isolation out")
 	case i != Isolation(pgx.ReadCommitted) && i != Isolation(pgx.RepeatableRead) && i != Isolation(pgx.Serializable):
-		return fmt.Errorf("kagzi: there is no isolation level %s: give Isolation(pgx.RepeatableRead) or Isolation(pgx.Serializable)", quoteShort(string(i)))
+		return fmt.Errorf("kagzi: there is no isolation level %s: give Isolation(pgx.RepeatableRead) or Isolation(pgx.Serializable)", text.Quote(string(i)))
 	}
 	return nil
 }

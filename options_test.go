@@ -131,9 +131,9 @@ func TestNewClientAndNewWorkerValidate(t *testing.T) {
 		mustContain(t, err, says)
 	}
 	for says, cfg := range map[string]WorkerConfig{
-		"kagzi: StaleAfter is 99ms: give at least 100ms (a time.Duration counts nanoseconds: 30*time.Second)":       {StaleAfter: 99 * time.Millisecond},
-		"kagzi: VisibilityTimeout is 3ms: give at least 100ms (a time.Duration counts nanoseconds: 30*time.Second)": {VisibilityTimeout: 3 * time.Millisecond},
-		"kagzi: Heartbeat is 9ms: give at least 10ms (a time.Duration counts nanoseconds: 30*time.Second)":          {Heartbeat: 9 * time.Millisecond},
+		"kagzi: StaleAfter is 99ms: give at least 100ms (a time.Duration counts nanoseconds: 30*time.Second)":  {StaleAfter: 99 * time.Millisecond},
+		"kagzi: LeaseTimeout is 3ms: give at least 100ms (a time.Duration counts nanoseconds: 30*time.Second)": {LeaseTimeout: 3 * time.Millisecond},
+		"kagzi: Heartbeat is 9ms: give at least 10ms (a time.Duration counts nanoseconds: 30*time.Second)":     {Heartbeat: 9 * time.Millisecond},
 		"kagzi: Coordinator: Grace is 5ns: give at least 1.5s, or set NoGrace (a time.Duration counts nanoseconds: 3*time.Second); Batch is -1: give between 1 and 10,000": {
 			Coordinator: CoordinatorConfig{Grace: 5, Batch: -1},
 		},
@@ -224,7 +224,7 @@ func TestDatabasesThatDoNotFit(t *testing.T) {
 		c := newTestClient(t, pool)
 		_, err := Start(t.Context(), c, Define[int, int]("wf"), 1)
 		mustContain(t, err, "schema missing", "kagzi.Migrate")
-		_, err = c.List(t.Context(), Filter{})
+		_, err = c.List(t.Context(), RunFilter{})
 		mustContain(t, err, "kagzi.Migrate")
 		_, err = c.Get(t.Context(), ID("x"))
 		mustContain(t, err, "kagzi.Migrate")

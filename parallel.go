@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/kagzi/kagzi/internal/text"
 )
 
 // errBranchCancelled is the cause of a branch that was cancelled because another failed, or won.
@@ -199,7 +201,7 @@ func Race[T any](ctx Context, name string, branches map[string]func(Context) (T,
 		return "", result, err
 	}
 	if len(branches) == 0 {
-		return "", result, b.misuse(fmt.Errorf("kagzi: Race %s has no branches, so none can win: ask before whether there are any", quoteShort(name)))
+		return "", result, b.misuse(fmt.Errorf("kagzi: Race %s has no branches, so none can win: ask before whether there are any", text.Quote(name)))
 	}
 	g, err := newGroup(ctx, name, sorted(branches), opts, nil)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"strconv"
 
+	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -32,7 +33,7 @@ func Patched(ctx Context, change string) bool {
 		panic(err) // there is no run to fail
 	}
 	if !b.owned() {
-		b.e.fail(misuse(failed(b.foreign(), "Patched %s", quoteShort(change))))
+		b.e.fail(misuse(failed(b.foreign(), "Patched %s", text.Quote(change))))
 		return false // whatever this goroutine is, the engine must not end it
 	}
 	b.e.exitIfStopped()

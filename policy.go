@@ -3,6 +3,7 @@ package kagzi
 import (
 	"fmt"
 
+	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -54,7 +55,7 @@ func (p IfActive) validate() error {
 	case "", ReturnActive, RejectActive, ReplaceActive:
 		return nil
 	}
-	return fmt.Errorf("kagzi: there is no IfActive %s: give kagzi.ReturnActive, RejectActive or ReplaceActive", quoteShort(string(p)))
+	return fmt.Errorf("kagzi: there is no IfActive %s: give kagzi.ReturnActive, RejectActive or ReplaceActive", text.Quote(string(p)))
 }
 
 func (p IfEnded) validate() error {
@@ -62,7 +63,7 @@ func (p IfEnded) validate() error {
 	case "", StartAgain, RejectEnded, StartIfFailed:
 		return nil
 	}
-	return fmt.Errorf("kagzi: there is no IfEnded %s: give kagzi.StartAgain, RejectEnded or StartIfFailed", quoteShort(string(p)))
+	return fmt.Errorf("kagzi: there is no IfEnded %s: give kagzi.StartAgain, RejectEnded or StartIfFailed", text.Quote(string(p)))
 }
 
 // stored is p as the store knows it: what a start does anyway is no policy.

@@ -141,7 +141,7 @@ func TestReplaceActiveEndsTheExecution(t *testing.T) {
 			if way != "SameClient" { // another process: it learns by NOTIFY alone
 				worker = newTestClient(t, k.pool)
 			}
-			cfg := WorkerConfig{Heartbeat: 10 * time.Minute, StaleAfter: 30 * time.Minute, VisibilityTimeout: time.Hour}
+			cfg := WorkerConfig{Heartbeat: 10 * time.Minute, StaleAfter: 30 * time.Minute, LeaseTimeout: time.Hour}
 			w := newTestWorker(t, worker, cfg)
 			Handle(w, wf, func(ctx Context, n int) (int, error) {
 				if n != 1 {

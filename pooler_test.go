@@ -144,7 +144,7 @@ func TestTransactionPooler(t *testing.T) {
 		}
 	})
 	t.Run("ListAndSteps", func(t *testing.T) {
-		infos, err := other.List(ctx, Filter{Workflow: "chained"})
+		infos, err := other.List(ctx, RunFilter{Workflow: "chained"})
 		if err != nil || len(infos) != 50 {
 			t.Fatalf("%d runs, %v; want 50", len(infos), err)
 		}

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/kagzi/kagzi/internal/duration"
 )
 
 // probeFresh is how long the answer to a probe is given to others: many probes cost the database as much as one.
@@ -55,7 +57,7 @@ func (c *Client) alive() HealthReport {
 	for s := range c.sessions {
 		if silence, stuck := s.stuck(); stuck {
 			e.note("worker", Unhealthy, "Worker %s of queue %q has had neither answer nor error from the database for %s: start the process again, and report its goroutines.",
-				s.workerID(), s.w.cfg.Queue, about(silence))
+				s.workerID(), s.w.cfg.Queue, duration.About(silence))
 		}
 	}
 	if len(e.report.Checks) == 0 {

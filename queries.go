@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -29,8 +30,8 @@ func (c *Client) Get(ctx context.Context, ref Ref) (RunInfo, error) {
 	return c.runInfo(r), nil
 }
 
-// A Filter chooses runs; the zero value means all. Fields are combined with and.
-type Filter struct {
+// A RunFilter chooses runs; the zero value means all. Fields are combined with and.
+type RunFilter struct {
 	Status   []Status
 	Workflow string
 	Queue    string
@@ -45,7 +46,7 @@ type Filter struct {
 }
 
 // List returns runs newest first. The next page is After the last one's ID.
-func (c *Client) List(ctx context.Context, f Filter) ([]RunInfo, error) {
+func (c *Client) List(ctx context.Context, f RunFilter) ([]RunInfo, error) {
 	var rows []*store.Run
 	err := c.checkSchema(ctx, nil)
 	var chosen store.Filter
@@ -66,7 +67,7 @@ func (c *Client) List(ctx context.Context, f Filter) ([]RunInfo, error) {
 }
 
 // choice validates f. Its error is of KindBadRequest.
-func (c *Client) choice(f Filter) (store.Filter, error) {
+func (c *Client) choice(f RunFilter) (store.Filter, error) {
 	sf, err := c.chosen(f)
 	if err != nil {
 		err = kinded{KindBadRequest, err}
@@ -74,7 +75,7 @@ func (c *Client) choice(f Filter) (store.Filter, error) {
 	return sf, err
 }
 
-func (c *Client) chosen(f Filter) (store.Filter, error) {
+func (c *Client) chosen(f RunFilter) (store.Filter, error) {
 	sf := store.Filter{
 		Type: f.Workflow, Queue: f.Queue, ExternalID: string(f.ID), Since: f.Since, Until: f.Until, Limit: cmp.Or(f.Limit, 100),
 	}
@@ -86,7 +87,7 @@ func (c *Client) chosen(f Filter) (store.Filter, error) {
 	}
 	for _, s := range f.Status {
 		if !slices.Contains(statuses, s) {
-			return sf, fmt.Errorf("kagzi: there is no status %s: use kagzi.StatusFailed or another of the constants", quoteShort(string(s)))
+			return sf, fmt.Errorf("kagzi: there is no status %s: use kagzi.StatusFailed or another of the constants", text.Quote(string(s)))
 		}
 		sf.Status = append(sf.Status, string(s))
 	}

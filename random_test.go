@@ -201,7 +201,7 @@ func (tr *trial) newHost(ctx context.Context) (*randomHost, error) {
 	}
 	w, err := NewWorker(c, WorkerConfig{
 		Queue: tr.queue(), PollInterval: 30 * time.Millisecond, Heartbeat: time.Hour, StaleAfter: 24 * time.Hour,
-		VisibilityTimeout: 24 * time.Hour, DrainTimeout: time.Millisecond, NoCoordinator: true,
+		LeaseTimeout: 24 * time.Hour, DrainTimeout: time.Millisecond, NoCoordinator: true,
 	})
 	if err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -256,7 +257,7 @@ func (r recordedEnd) String() string {
 	if r.status == store.Completed {
 		return fmt.Sprintf("completed with %s", shortened(r.output))
 	}
-	return fmt.Sprintf("failed (%s): %s", kindText(r.kind), shortened([]byte(oneLine(r.text))))
+	return fmt.Sprintf("failed (%s): %s", kindText(r.kind), shortened([]byte(text.OneLine(r.text))))
 }
 
 // withoutStack leaves out what follows a panic's text: where in memory it happened.
@@ -268,7 +269,7 @@ func withoutStack(text string) string {
 // shortened is data for a message.
 func shortened(data []byte) string {
 	const most = 200
-	text := sanitizeText(string(data), maxErrorText)
+	text := text.Sanitize(string(data), text.MaxError)
 	if r := []rune(text); len(r) > most {
 		text = string(r[:most]) + "…"
 	}

@@ -10,12 +10,13 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
 )
 
-// Input gives the new run of a [Client.Restart] or [Client.Fork] another input. It must be of the workflow's input type:
+// NewInput gives the new run of a [Client.Restart] or [Client.Fork] another input. It must be of the workflow's input type:
 // one that does not decode into it fails the run, with [KindBadInput].
-func Input(v any) RestartOption { return newInput{v} }
+func NewInput(v any) RestartOption { return newInput{v} }
 
 type newInput struct{ v any }
 
@@ -58,7 +59,7 @@ func (c *Client) restartOptions(opts []RestartOption) (restartConfig, error) {
 			cfg.run.Compensations = true
 		case newInput:
 			if o.v == nil {
-				check(errors.New("kagzi: Input(nil): give the new input, or leave the option out to keep the old one"))
+				check(errors.New("kagzi: NewInput(nil): give the new input, or leave the option out to keep the old one"))
 				continue
 			}
 			input, hash, err := c.encodeHashed(what{kind: "the new input"}, o.v)
@@ -72,7 +73,7 @@ func (c *Client) restartOptions(opts []RestartOption) (restartConfig, error) {
 }
 
 // Restart starts a new run like one that is over, and returns its ID: the same workflow, version, input, queue, priority,
-// metadata, retry policy, Timeout, which counts anew, and ID, due now and without a parent. [Version], [ID] and [Input]
+// metadata, retry policy, Timeout, which counts anew, and ID, due now and without a parent. [Version], [ID] and [NewInput]
 // replace what they name. RunInfo.Origin of the new run is the old one, which stays as it is; both have an event of it.
 //
 // A restart of a scheduled run has its FireTime, and no part in the schedule: Overlap does not count it.
@@ -107,7 +108,7 @@ func (c *Client) Fork(ctx context.Context, ref Ref, step string, opts ...Restart
 		id, err = c.restart(ctx, ref, step, opts)
 	}
 	if err != nil {
-		return "", failed(err, "fork %v from step %s", named(ref), quoteShort(step))
+		return "", failed(err, "fork %v from step %s", named(ref), text.Quote(step))
 	}
 	return id, nil
 }
@@ -118,8 +119,8 @@ func validateStepID(step string) error {
 	case step == "":
 		return errors.New("kagzi: the step is empty: to begin at the beginning, use Client.Restart")
 	case strings.HasPrefix(step, "#") || strings.Contains(step, "/#") || strings.HasSuffix(step, store.CompensationID("")):
-		return fmt.Errorf("kagzi: %s is a record of Kagzi's own: give a step of the workflow function", quoteShort(step))
-	case !utf8.ValidString(step) || !isSane(step):
+		return fmt.Errorf("kagzi: %s is a record of Kagzi's own: give a step of the workflow function", text.Quote(step))
+	case !utf8.ValidString(step) || !text.IsSane(step):
 		return fmt.Errorf("%w: the name has characters that no step's has", ErrStepNotFound)
 	}
 	return nil

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/kagzi/kagzi/internal/duration"
 )
 
 // RetryPolicy says when a failed step or run is tried again. The zero value of a field is its default, so
-// the zero RetryPolicy is three attempts, 1 s and 2 s apart. A step that is given none has that, a run one attempt. In JSON its durations are text, read by
-// [ParseDuration]: {"max_attempts": 5, "backoff": "30s", "max_backoff": "1 day"}.
+// the zero RetryPolicy is three attempts, 1 s and 2 s apart. A step that is given none has that, a run one attempt. In JSON its durations are text
+// with units from ns to weeks: {"max_attempts": 5, "backoff": "30s", "max_backoff": "1 day"}.
 type RetryPolicy struct {
 	// MaxAttempts is how often the step or run is tried in all, the first attempt included. One means no
 	// retry. Zero means 3.
@@ -63,7 +65,7 @@ func (p RetryPolicy) validate() error {
 	}
 	if p.MaxBackoff != 0 && p.MaxBackoff < p.Backoff {
 		return fmt.Errorf("kagzi: RetryPolicy.MaxBackoff %s is shorter than Backoff %s",
-			FormatDuration(p.MaxBackoff), FormatDuration(p.Backoff))
+			duration.Format(p.MaxBackoff), duration.Format(p.Backoff))
 	}
 	return nil
 }
@@ -141,7 +143,7 @@ func marshalDuration(d time.Duration) json.RawMessage {
 	if d == 0 {
 		return nil
 	}
-	return json.RawMessage(`"` + FormatDuration(d) + `"`) // digits and units: nothing to escape
+	return json.RawMessage(`"` + duration.Format(d) + `"`) // digits and units: nothing to escape
 }
 
 func unmarshalDuration(field string, raw json.RawMessage, old time.Duration) (time.Duration, error) {
@@ -152,7 +154,7 @@ func unmarshalDuration(field string, raw json.RawMessage, old time.Duration) (ti
 	if err := json.Unmarshal(raw, &text); err != nil {
 		return 0, fmt.Errorf(`kagzi: retry policy: %s is %.40s: write it as text with a unit, such as "30s"`, field, raw)
 	}
-	d, err := ParseDuration(text)
+	d, err := duration.Parse(text)
 	if err != nil {
 		return 0, fmt.Errorf("kagzi: retry policy: %s: %s", field, trimKagzi(err.Error()))
 	}

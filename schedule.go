@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/notify"
 	"github.com/kagzi/kagzi/store"
 )
@@ -105,7 +106,7 @@ func (s *Schedule) validate() error {
 	switch s.Overlap {
 	case "", OverlapSkip, OverlapQueueOne, OverlapCancelPrevious:
 	default:
-		check(true, "there is no Overlap %s: give kagzi.OverlapSkip, OverlapQueueOne or OverlapCancelPrevious, or leave it out", quoteShort(string(s.Overlap)))
+		check(true, "there is no Overlap %s: give kagzi.OverlapSkip, OverlapQueueOne or OverlapCancelPrevious, or leave it out", text.Quote(string(s.Overlap)))
 	}
 	check(s.CatchUp < 0 || s.CatchUp > mostTicks, "CatchUp is %d: give between 1 and %d; to drop what is missed, set CatchUpAge", s.CatchUp, mostTicks)
 	check(s.CatchUpAge != 0 && s.CatchUpAge < time.Second, "CatchUpAge is %v: give at least 1s (a time.Duration counts nanoseconds: 30*time.Second)", s.CatchUpAge)
@@ -324,7 +325,7 @@ func (c *Client) ResumeSchedule(ctx context.Context, name string, opts ...Change
 	}))
 }
 
-// DeleteSchedule ends a schedule. The runs that it has started go on and stay as history; List with Filter.Schedule
+// DeleteSchedule ends a schedule. The runs that it has started go on and stay as history; List with RunFilter.Schedule
 // still finds them. Those that wait for a worker which does not come are ended by [Client.Cancel]. It returns
 // [ErrScheduleNotFound] if there is none.
 func (c *Client) DeleteSchedule(ctx context.Context, name string, opts ...ChangeOption) error {

@@ -58,7 +58,7 @@ func (k *kit) info(name string) ScheduleInfo {
 // fired returns the runs of a schedule, oldest first.
 func (k *kit) fired(name string) []RunInfo {
 	k.t.Helper()
-	runs, err := k.c.List(k.ctx, Filter{Schedule: name, Limit: 100_000})
+	runs, err := k.c.List(k.ctx, RunFilter{Schedule: name, Limit: 100_000})
 	if err != nil {
 		k.t.Fatal(err)
 	}
@@ -242,7 +242,7 @@ func TestListSchedules(t *testing.T) {
 	if got := strings.Join(names, " "); got != "s0 s1 s2 s3 s4" {
 		t.Errorf("listed %s", got)
 	}
-	if runs, err := k.c.List(k.ctx, Filter{}); err != nil || len(runs) != 0 {
+	if runs, err := k.c.List(k.ctx, RunFilter{}); err != nil || len(runs) != 0 {
 		t.Errorf("templates are listed as runs: %v, %v", runs, err)
 	}
 }

@@ -134,9 +134,9 @@ func useEverything(t *testing.T, pool *pgxpool.Pool) {
 	}
 	list := func() []RunInfo {
 		t.Helper()
-		first, err := k.c.List(k.ctx, Filter{Limit: 1})
+		first, err := k.c.List(k.ctx, RunFilter{Limit: 1})
 		utc(first, err)
-		rest, err := k.c.List(k.ctx, Filter{After: first[0].ID})
+		rest, err := k.c.List(k.ctx, RunFilter{After: first[0].ID})
 		utc(rest, err)
 		return append(first, rest...)
 	}
@@ -144,7 +144,7 @@ func useEverything(t *testing.T, pool *pgxpool.Pool) {
 	if all := list(); len(all) != 3 || string(all[0].Input) != `"it's \\ \"odd\", {x}, é, NULL"` {
 		t.Errorf("listed %+v", all)
 	}
-	if found, err := k.c.List(k.ctx, Filter{Metadata: Metadata{"strange": strange}, Status: []Status{StatusSleeping}, ID: strange, Since: time.Now().Add(-time.Hour)}); err != nil || len(found) != 1 {
+	if found, err := k.c.List(k.ctx, RunFilter{Metadata: Metadata{"strange": strange}, Status: []Status{StatusSleeping}, ID: strange, Since: time.Now().Add(-time.Hour)}); err != nil || len(found) != 1 {
 		t.Errorf("found %v, %v", found, err)
 	}
 	k.signal(ID(strange), done.With(strange))
@@ -172,7 +172,7 @@ func useEverything(t *testing.T, pool *pgxpool.Pool) {
 		t.Errorf("events %+v", events)
 	}
 	begin(k, child, strange, Delay(time.Hour), ID("later"))
-	if bulk, err := k.c.CancelAll(k.ctx, Filter{ID: "later"}); err != nil || len(bulk.Changed) != 1 {
+	if bulk, err := k.c.CancelAll(k.ctx, RunFilter{ID: "later"}); err != nil || len(bulk.Changed) != 1 {
 		t.Errorf("cancelled %+v, %v", bulk, err)
 	}
 	if err := w.Replay(k.ctx, run.ID()); err != nil {
@@ -205,7 +205,7 @@ func (k *kit) useSchedules(wf Workflow[string, string], utc func(any, error)) {
 	k.t.Helper()
 	k.schedule(Schedule{Name: strange, Every: time.Second, Start: time.Now().Add(-time.Minute), Run: wf.With(strange, Metadata{"a": "b"}), CatchUp: 2})
 	waitFor(k.t, "the schedule fires", func() bool {
-		runs, err := k.c.List(k.ctx, Filter{Schedule: strange, Status: []Status{StatusCompleted}})
+		runs, err := k.c.List(k.ctx, RunFilter{Schedule: strange, Status: []Status{StatusCompleted}})
 		utc(runs, err)
 		return len(runs) > 0 && !runs[0].FireTime.IsZero()
 	})

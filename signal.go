@@ -16,6 +16,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -100,7 +101,7 @@ func (n signalName) validate() error {
 		return err
 	}
 	if n.key == "" {
-		return fmt.Errorf("kagzi: the key of signal %s is empty: give what the signal is about, or leave For out", quoteShort(n.name))
+		return fmt.Errorf("kagzi: the key of signal %s is empty: give what the signal is about, or leave For out", text.Quote(n.name))
 	}
 	return cmp.Or(validateName("signal key", n.key), validateName("signal", n.String()))
 }

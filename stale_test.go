@@ -19,7 +19,7 @@ import (
 
 // untold is a configuration of a worker whose leases end while no heartbeat tells it.
 var untold = WorkerConfig{
-	VisibilityTimeout: time.Second, FixedLease: true, Heartbeat: time.Hour, StaleAfter: 24 * time.Hour, PollInterval: 50 * time.Millisecond,
+	LeaseTimeout: time.Second, FixedLease: true, Heartbeat: time.Hour, StaleAfter: 24 * time.Hour, PollInterval: 50 * time.Millisecond,
 	NoCoordinator: true, MaxConcurrent: 1, DrainTimeout: time.Millisecond,
 }
 
@@ -67,7 +67,7 @@ func TestNothingIsCalledUnderALeaseThatIsOver(t *testing.T) {
 			stop := startLocal(t, first)
 			receive(t, held)
 			cfg := untold
-			cfg.VisibilityTimeout, cfg.FixedLease = 24*time.Hour, false
+			cfg.LeaseTimeout, cfg.FixedLease = 24*time.Hour, false
 			startLocal(t, worker(&other, cfg))
 			waitFor(t, "the other worker ends the run", func() bool {
 				return queryOne[bool](t, db.Pool, `SELECT finished_at IS NOT NULL FROM kagzi.workflow_runs`)
@@ -90,7 +90,7 @@ func TestNothingIsCalledUnderALeaseThatIsOver(t *testing.T) {
 func TestFrozenWorkerCallsNothing(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]WorkerConfig{
-		"LeaseEnds":    {VisibilityTimeout: 600 * time.Millisecond, Heartbeat: 300 * time.Millisecond, StaleAfter: time.Hour, PollInterval: 100 * time.Millisecond},
+		"LeaseEnds":    {LeaseTimeout: 600 * time.Millisecond, Heartbeat: 300 * time.Millisecond, StaleAfter: time.Hour, PollInterval: 100 * time.Millisecond},
 		"DeclaredDead": quick,
 	} {
 		for _, wf := range []Workflow[int, string]{oneStep, oneTx} {
@@ -127,7 +127,7 @@ func TestLateAnswerToAClaim(t *testing.T) {
 	wf := Define[int, int]("wf")
 	var calls atomic.Int64
 	worker := func(dsn string) func() {
-		w := newTestWorker(t, newTestClient(t, openPool(t, dsn, 6)), WorkerConfig{VisibilityTimeout: 3 * time.Second, StaleAfter: time.Hour, PollInterval: 50 * time.Millisecond})
+		w := newTestWorker(t, newTestClient(t, openPool(t, dsn, 6)), WorkerConfig{LeaseTimeout: 3 * time.Second, StaleAfter: time.Hour, PollInterval: 50 * time.Millisecond})
 		Handle(w, wf, func(Context, int) (int, error) { calls.Add(1); return 0, nil })
 		return startLocal(t, w)
 	}

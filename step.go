@@ -15,6 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -335,7 +336,7 @@ func (s *stepCall) fail(ctx context.Context, r *store.Record, err error) {
 	}
 	r.Status, r.ErrorKind, r.Error = store.Failed, string(kind), errorText(err)
 	defer func() {
-		s.b.e.log().Warn("kagzi: step failed", "step", s.id, "attempt", s.attempt, "kind", kind, "error", oneLine(r.Error), "again", r.Wake >= 0)
+		s.b.e.log().Warn("kagzi: step failed", "step", s.id, "attempt", s.attempt, "kind", kind, "error", text.OneLine(r.Error), "again", r.Wake >= 0)
 	}()
 	r.Permanent = isPermanent(err)
 	if r.Permanent || !s.cfg.policy.allows(s.attempt-s.first+1) {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/kagzi/kagzi/internal/text"
 )
 
 func TestStepsAreRememberedByName(t *testing.T) {
@@ -164,7 +165,7 @@ func TestStepError(t *testing.T) {
 			if got.Step != "s" || got.Kind != tt.kind || got.Attempts != tt.attempts || !strings.Contains(got.Message, tt.text) {
 				t.Errorf("got %d attempts, kind %q, %.300q; want %d, %q, …%q…", got.Attempts, got.Kind, got.Message, tt.attempts, tt.kind, tt.text)
 			}
-			if calls.Load() != int64(tt.attempts) || len(got.Message) > maxErrorText {
+			if calls.Load() != int64(tt.attempts) || len(got.Message) > text.MaxError {
 				t.Errorf("%d calls, %d bytes of text", calls.Load(), len(got.Message))
 			}
 		})

@@ -10,8 +10,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A Stranded is what of one version of a workflow waits in a queue in which no live worker can execute it.
-type Stranded struct {
+// A StrandedRuns is what of one version of a workflow waits in a queue in which no live worker can execute it.
+type StrandedRuns struct {
 	Workflow string    `json:"workflow"`
 	Version  int       `json:"version"` // zero: runs that name none and were never executed
 	Queue    string    `json:"queue"`
@@ -34,7 +34,7 @@ type Stranded struct {
 // answer is complete. With more, Count is what was found among these, and a version that occurs only behind them, among
 // runs that sleep for longer, is not listed yet; stranded runs that are due are, because they are due the longest.
 // As in [Client.Health], at most a thousand queues and a thousand workflows are looked at.
-func (c *Client) Stranded(ctx context.Context) ([]Stranded, error) {
+func (c *Client) Stranded(ctx context.Context) ([]StrandedRuns, error) {
 	err := c.checkSchema(ctx, nil)
 	var active []store.ActiveWork
 	if err == nil {
@@ -53,10 +53,10 @@ func (c *Client) Stranded(ctx context.Context) ([]Stranded, error) {
 			able.add(w)
 		}
 	}
-	var out []Stranded
+	var out []StrandedRuns
 	for _, a := range active {
 		if !able[place{a.Queue, a.Type}].can(a.Version) {
-			out = append(out, Stranded{Workflow: a.Type, Version: a.Version, Queue: a.Queue, Count: a.Count, More: a.More, Oldest: a.Oldest, DueAt: a.DueAt})
+			out = append(out, StrandedRuns{Workflow: a.Type, Version: a.Version, Queue: a.Queue, Count: a.Count, More: a.More, Oldest: a.Oldest, DueAt: a.DueAt})
 		}
 	}
 	return out, nil

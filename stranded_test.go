@@ -190,9 +190,9 @@ func TestDefaultVersion(t *testing.T) {
 	}
 	w := newTestWorker(t, k.c, WorkerConfig{})
 	Handle(w, wf, code(1))
-	Handle(w, wf, code(2), Default(), Version(2))
+	Handle(w, wf, code(2), DefaultVersion(), Version(2))
 	Handle(w, wf, code(3), Version(3))
-	Handle(w, Define[int, int]("other"), code(1), Default())
+	Handle(w, Define[int, int]("other"), code(1), DefaultVersion())
 	Handle(w, Define[int, int]("other"), code(2), Version(2))
 	stop := startWorker(t, w)
 	for want, opts := range [][]StartOption{1: {Version(1)}, 2: {}, 3: {Version(3)}} {
@@ -221,11 +221,11 @@ func TestTwoDefaultsAreAMistake(t *testing.T) {
 	w := newTestWorker(t, newTestClient(t, dbtest.Pool(t)), WorkerConfig{})
 	wf := Define[int, int]("wf")
 	code := func(Context, int) (int, error) { return 0, nil }
-	Handle(w, wf, code, Default())
-	Handle(w, wf, code, Version(2), Default())
+	Handle(w, wf, code, DefaultVersion())
+	Handle(w, wf, code, Version(2), DefaultVersion())
 	Handle(w, Define[int, int]("nil"), code, nil)
 	err := w.Run(context.Background())
-	mustContain(t, err, `versions 1 and 2 of workflow "wf" are both kagzi.Default: choose one`, `handler of "nil"`, "a nil option")
+	mustContain(t, err, `versions 1 and 2 of workflow "wf" are both kagzi.DefaultVersion: choose one`, `handler of "nil"`, "a nil option")
 	if errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}

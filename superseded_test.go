@@ -22,7 +22,7 @@ func TestWorkerThatClaimsItsOwnRunAgain(t *testing.T) {
 	const slots = 2 // were they not freed, the worker would starve
 	w := newTestWorker(t, c, WorkerConfig{
 		// The write that shows the attempt in the table, and a heartbeat, would tell the step too.
-		VisibilityTimeout: visibleAfter + 300*time.Millisecond, FixedLease: true, Heartbeat: 10 * time.Second,
+		LeaseTimeout: visibleAfter + 300*time.Millisecond, FixedLease: true, Heartbeat: 10 * time.Second,
 		MaxConcurrent: slots, PollInterval: 50 * time.Millisecond, DrainTimeout: 100 * time.Millisecond,
 	})
 	g := newGate()

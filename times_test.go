@@ -44,7 +44,7 @@ func TestTimesOutOfRange(t *testing.T) {
 	k := newKit(t)
 	late := time.Date(300_000, 1, 1, 0, 0, 0, 0, time.UTC)
 	early := time.Date(-300_000, 1, 1, 0, 0, 0, 0, time.UTC)
-	for want, filter := range map[string]Filter{
+	for want, filter := range map[string]RunFilter{
 		"Since is in the year 300000":  {Since: late},
 		"Until is in the year 300000":  {Until: late},
 		"Since is in the year -300000": {Since: early},

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kagzi/kagzi/internal/duration"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -124,7 +125,7 @@ func (e *examination) sessionTroubles() {
 	e.c.mu.Unlock()
 	for _, s := range sessions {
 		for _, f := range s.troubles.now() {
-			all = append(all, fmt.Sprintf("cannot %s for %s: %s", f.what, about(time.Since(f.since)), reason(f.err)))
+			all = append(all, fmt.Sprintf("cannot %s for %s: %s", f.what, duration.About(time.Since(f.since)), reason(f.err)))
 		}
 	}
 	if all != nil {

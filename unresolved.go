@@ -54,7 +54,7 @@ func (s *session) take(ctx context.Context, req store.ClaimRequest) store.Claim 
 
 // claimTime bounds a claim: an answer that comes late may find the lease over.
 func (s *session) claimTime() time.Duration {
-	return max(min(s.w.cfg.VisibilityTimeout, s.w.cfg.StaleAfter)/3, time.Second)
+	return max(min(s.w.cfg.LeaseTimeout, s.w.cfg.StaleAfter)/3, time.Second)
 }
 
 func (s *session) claimWithin(d time.Duration, req store.ClaimRequest, f func(context.Context, store.ClaimRequest) (store.Claim, error)) (store.Claim, error) {

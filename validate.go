@@ -10,6 +10,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/kagzi/kagzi/internal/text"
 )
 
 const (
@@ -25,13 +27,13 @@ func validateName(field, s string) error {
 	case s == "":
 		return fmt.Errorf("kagzi: %s is empty", field)
 	case len(s) > maxNameBytes:
-		return fmt.Errorf("kagzi: %s %s has %d bytes: at most %d are allowed", field, quoteShort(s), len(s), maxNameBytes)
+		return fmt.Errorf("kagzi: %s %s has %d bytes: at most %d are allowed", field, text.Quote(s), len(s), maxNameBytes)
 	case !utf8.ValidString(s):
-		return fmt.Errorf("kagzi: %s %s is not valid UTF-8", field, quoteShort(s))
+		return fmt.Errorf("kagzi: %s %s is not valid UTF-8", field, text.Quote(s))
 	}
 	if i := strings.IndexFunc(s, unicode.IsControl); i >= 0 {
 		r, _ := utf8.DecodeRuneInString(s[i:])
-		return fmt.Errorf("kagzi: %s %s contains the control character %U: remove it", field, quoteShort(s), r)
+		return fmt.Errorf("kagzi: %s %s contains the control character %U: remove it", field, text.Quote(s), r)
 	}
 	return nil
 }
@@ -58,7 +60,7 @@ func validateNamespace(s string) error {
 		return err
 	}
 	if strings.Contains(s, ":") {
-		return fmt.Errorf("kagzi: namespace %s contains ':': use another character, such as '-' or '.'", quoteShort(s))
+		return fmt.Errorf("kagzi: namespace %s contains ':': use another character, such as '-' or '.'", text.Quote(s))
 	}
 	return nil
 }
@@ -74,7 +76,7 @@ func validateStepName(field, s string) error {
 	}
 	if i := strings.IndexAny(s, "#/"); i >= 0 {
 		return fmt.Errorf("kagzi: %s %s contains %q: Kagzi uses it in names of its own; use another character, such as '-' or ':'",
-			field, quoteShort(s), s[i])
+			field, text.Quote(s), s[i])
 	}
 	return nil
 }
@@ -142,10 +144,10 @@ func validateMetadata(m map[string]string) error {
 			return err
 		}
 		if !utf8.ValidString(v) {
-			return fmt.Errorf("kagzi: Metadata value of %s is not valid UTF-8: %s", quoteShort(k), quoteShort(v))
+			return fmt.Errorf("kagzi: Metadata value of %s is not valid UTF-8: %s", text.Quote(k), text.Quote(v))
 		}
 		if strings.Contains(v, "\x00") {
-			return fmt.Errorf("kagzi: Metadata value of %s contains a NUL byte, which Postgres cannot store: %s", quoteShort(k), quoteShort(v))
+			return fmt.Errorf("kagzi: Metadata value of %s contains a NUL byte, which Postgres cannot store: %s", text.Quote(k), text.Quote(v))
 		}
 		size += len(k) + len(v)
 	}
@@ -153,17 +155,4 @@ func validateMetadata(m map[string]string) error {
 		return fmt.Errorf("kagzi: Metadata has %d bytes: at most %d are allowed; put the rest in the input", size, maxMetadataBytes)
 	}
 	return nil
-}
-
-// quoteShort quotes s for an error message, shortened.
-func quoteShort(s string) string {
-	const shown = 40
-	if len(s) <= shown {
-		return fmt.Sprintf("%q", s)
-	}
-	cut := shown
-	for cut > shown-utf8.UTFMax && !utf8.RuneStart(s[cut]) {
-		cut--
-	}
-	return fmt.Sprintf("%q…", s[:cut])
 }

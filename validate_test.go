@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
+
+	"github.com/kagzi/kagzi/internal/text"
 )
 
 func TestValidateNames(t *testing.T) {
@@ -73,13 +76,13 @@ func TestValidateNames(t *testing.T) {
 // checkRefusal says what a user may expect of every refusal: the field, in a short line safe for a log.
 func checkRefusal(t *testing.T, field string, err error) {
 	t.Helper()
-	text := err.Error()
+	got := err.Error()
 	possessive := "kagzi: the " + strings.TrimSuffix(field, " name") + "'s name is empty"
-	if !strings.HasPrefix(text, "kagzi: "+field+" ") && text != possessive {
-		t.Errorf("%s is not named by %q", field, text)
+	if !strings.HasPrefix(got, "kagzi: "+field+" ") && got != possessive {
+		t.Errorf("%s is not named by %q", field, got)
 	}
-	if len(text) > 350 || !isSane(text) || strings.ContainsAny(text, "\n\t") {
-		t.Errorf("not a short clean line: %d bytes of %.300q", len(text), text)
+	if len(got) > 350 || !text.IsSane(got) || strings.ContainsAny(got, "\n\t") {
+		t.Errorf("not a short clean line: %d bytes of %.300q", len(got), got)
 	}
 }
 
@@ -118,7 +121,7 @@ func FuzzValidateNames(f *testing.F) {
 				checkRefusal(t, field, err)
 				continue
 			}
-			if s == "" || len(s) > 255 || !storable(s) || !isSane(s) {
+			if s == "" || len(s) > 255 || strings.Contains(s, "\x00") || !utf8.ValidString(s) || !text.IsSane(s) {
 				t.Errorf("%s %q accepted", field, s)
 			}
 			if field == "namespace" && strings.Contains(s, ":") || field == "step" && strings.ContainsAny(s, "/#") {

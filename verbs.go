@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/notify"
 	"github.com/kagzi/kagzi/store"
 )
@@ -20,7 +21,7 @@ type Reason string
 // maxReason is how many bytes of a reason are kept.
 const maxReason = 1 << 10
 
-func (r Reason) text() string { return sanitizeText(string(r), maxReason) }
+func (r Reason) text() string { return text.Sanitize(string(r), maxReason) }
 
 // changeConfig is what a change's options say.
 type changeConfig struct {

@@ -70,7 +70,7 @@ func TestRestartOfEachStatus(t *testing.T) {
 		if _, err := k.c.Restart(k.ctx, as); !errors.Is(err, ErrRunActive) {
 			t.Errorf("%s: an active run: %v", status, err)
 		}
-		second, err := k.c.Restart(k.ctx, old, ID(id+"-2"), Input(7), Version(3))
+		second, err := k.c.Restart(k.ctx, old, ID(id+"-2"), NewInput(7), Version(3))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -212,7 +212,7 @@ func TestReasons(t *testing.T) {
 		}
 	}
 	for says, opt := range map[string]RestartOption{
-		"nil option": nil, "InTx(nil)": InTx(nil), "Version is 0": Version(0), "ID is empty": ID(""), "cannot be encoded": Input(func() {}), "Input(nil)": Input(nil),
+		"nil option": nil, "InTx(nil)": InTx(nil), "Version is 0": Version(0), "ID is empty": ID(""), "cannot be encoded": NewInput(func() {}), "NewInput(nil)": NewInput(nil),
 	} {
 		_, err := k.c.Restart(k.ctx, id, opt)
 		mustContain(t, err, "restart "+string(id), says)
@@ -222,7 +222,7 @@ func TestReasons(t *testing.T) {
 		t.Errorf("resumed a run that completed: %v", err)
 	}
 	mustContain(t, err, "the run completed", "Restart starts another")
-	if _, err := k.c.Restart(k.ctx, id, Input(strings.Repeat("x", 5<<20))); !errors.Is(err, ErrPayloadTooLarge) {
+	if _, err := k.c.Restart(k.ctx, id, NewInput(strings.Repeat("x", 5<<20))); !errors.Is(err, ErrPayloadTooLarge) {
 		t.Errorf("%v", err)
 	}
 	if _, err := k.c.Events(k.ctx, ID("nobody")); !errors.Is(err, ErrRunNotFound) {
@@ -260,7 +260,7 @@ func TestBulkInPages(t *testing.T) {
 	for i, s := range started {
 		want[n-1-i] = s.ID
 	}
-	batch := Filter{Metadata: Metadata{"batch": "a"}}
+	batch := RunFilter{Metadata: Metadata{"batch": "a"}}
 	check := func(what string, b Bulk, err error, runs []RunID) {
 		t.Helper()
 		if err != nil || b.Matched != len(runs) || !slices.Equal(changed(b), runs) || len(b.Skipped) > 0 {
@@ -275,13 +275,13 @@ func TestBulkInPages(t *testing.T) {
 	if got := statuses(StatusPending); got != n+1 {
 		t.Fatalf("a dry run left %d of %d runs pending", got, n+1)
 	}
-	b, err = k.c.CancelAll(k.ctx, Filter{Metadata: batch.Metadata, Limit: bulkPage + 5})
+	b, err = k.c.CancelAll(k.ctx, RunFilter{Metadata: batch.Metadata, Limit: bulkPage + 5})
 	check("cancel with a limit", b, err, want[:bulkPage+5])
 	b, err = k.c.CancelAll(k.ctx, batch)
 	check("cancel the rest", b, err, want[bulkPage+5:])
 	b, err = k.c.ResumeAll(k.ctx, batch, Reason("sorry"), DryRun())
 	check("dry run of resume", b, err, want)
-	b, err = k.c.ResumeAll(k.ctx, Filter{Metadata: batch.Metadata, Limit: bulkPage}, Reason("sorry"))
+	b, err = k.c.ResumeAll(k.ctx, RunFilter{Metadata: batch.Metadata, Limit: bulkPage}, Reason("sorry"))
 	check("resume", b, err, want[:bulkPage])
 	k.wantEvents(want[1], RunEvent{Event: RunEventCancelled}, RunEvent{Event: RunEventResumed, Reason: "sorry"})
 	b, err = k.c.RestartAll(k.ctx, batch, Version(2))
@@ -324,7 +324,7 @@ func TestBulkSkips(t *testing.T) {
 			}
 		}
 	}
-	same := Filter{Workflow: "noop", Status: over}
+	same := RunFilter{Workflow: "noop", Status: over}
 	verdict := map[RunID]error{older: ErrIDConflict, done: ErrRunFinished}
 	b, err := k.c.ResumeAll(k.ctx, same, DryRun())
 	check("dry run", b, err, []RunID{newer}, verdict)
@@ -335,14 +335,14 @@ func TestBulkSkips(t *testing.T) {
 	}
 	b, err = k.c.ResumeAll(k.ctx, same)
 	check("resume", b, err, []RunID{newer}, verdict)
-	b, err = k.c.CancelAll(k.ctx, Filter{Workflow: "noop", Status: statuses}, DryRun())
+	b, err = k.c.CancelAll(k.ctx, RunFilter{Workflow: "noop", Status: statuses}, DryRun())
 	check("cancel", b, err, []RunID{newer}, map[RunID]error{older: ErrRunFinished, done: ErrRunFinished})
-	b, err = k.c.ForkAll(k.ctx, Filter{Until: time.Now().Add(time.Hour)}, "last", DryRun())
+	b, err = k.c.ForkAll(k.ctx, RunFilter{Until: time.Now().Add(time.Hour)}, "last", DryRun())
 	check("fork", b, err, []RunID{forked}, map[RunID]error{older: ErrStepNotFound, done: ErrStepNotFound})
 	if n := k.count(`SELECT count(*) FROM kagzi.workflow_runs`); n != 4 {
 		t.Errorf("a dry run left %d runs, want 4", n)
 	}
-	b, err = k.c.ForkAll(k.ctx, Filter{Workflow: "journey"}, "last")
+	b, err = k.c.ForkAll(k.ctx, RunFilter{Workflow: "journey"}, "last")
 	check("fork", b, err, []RunID{forked}, nil)
 	serve(k, journeyWf, y.journey)
 	k.waitStatus(b.Changed[0].New, StatusCompleted)
@@ -355,7 +355,7 @@ func TestBulkInTx(t *testing.T) {
 	k := newKit(t)
 	a, b := k.ended(StatusFailed), k.ended(StatusFailed, ID("x"))
 	k.ended(StatusCompleted)
-	filter := Filter{Workflow: "noop", Status: []Status{StatusFailed, StatusCompleted}}
+	filter := RunFilter{Workflow: "noop", Status: []Status{StatusFailed, StatusCompleted}}
 	for _, end := range []func(pgx.Tx) error{
 		func(tx pgx.Tx) error { return tx.Rollback(k.ctx) }, func(tx pgx.Tx) error { return tx.Commit(k.ctx) },
 	} {
@@ -367,7 +367,7 @@ func TestBulkInTx(t *testing.T) {
 				t.Errorf("%+v, %v", got, err)
 			}
 		}
-		if got, err := k.c.CancelAll(k.ctx, Filter{ID: "y"}, InTx(tx)); err != nil || !slices.Equal(changed(got), []RunID{mine}) {
+		if got, err := k.c.CancelAll(k.ctx, RunFilter{ID: "y"}, InTx(tx)); err != nil || !slices.Equal(changed(got), []RunID{mine}) {
 			t.Errorf("%+v, %v", got, err)
 		}
 		if info := k.infoOf(a); info.Status != StatusFailed {
@@ -387,11 +387,11 @@ func TestBulkStops(t *testing.T) {
 	for range 3 {
 		k.ended(StatusCancelled)
 	}
-	cancelled := Filter{Status: []Status{StatusCancelled}}
+	cancelled := RunFilter{Status: []Status{StatusCancelled}}
 	for says, call := range map[string]func() (Bulk, error){
-		"the filter is empty":     func() (Bulk, error) { return k.c.CancelAll(k.ctx, Filter{}) },
-		"only has After or Limit": func() (Bulk, error) { return k.c.ResumeAll(k.ctx, Filter{Limit: 5, After: "x"}) },
-		"Limit is -1":             func() (Bulk, error) { return k.c.RestartAll(k.ctx, Filter{Limit: -1, Workflow: "noop"}) },
+		"the filter is empty":     func() (Bulk, error) { return k.c.CancelAll(k.ctx, RunFilter{}) },
+		"only has After or Limit": func() (Bulk, error) { return k.c.ResumeAll(k.ctx, RunFilter{Limit: 5, After: "x"}) },
+		"Limit is -1":             func() (Bulk, error) { return k.c.RestartAll(k.ctx, RunFilter{Limit: -1, Workflow: "noop"}) },
 		"the step is empty":       func() (Bulk, error) { return k.c.ForkAll(k.ctx, cancelled, "") },
 		"Version is -1":           func() (Bulk, error) { return k.c.ForkAll(k.ctx, cancelled, "pay", Version(-1)) },
 		"nil option":              func() (Bulk, error) { return k.c.CancelAll(k.ctx, cancelled, nil) },

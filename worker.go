@@ -29,12 +29,12 @@ type WorkerConfig struct {
 	// Zero means 100.
 	MaxConcurrent int
 
-	// VisibilityTimeout is how long a claimed run stays with its worker without being extended: its lease. Workers
+	// LeaseTimeout is how long a claimed run stays with its worker without being extended: its lease. Workers
 	// extend it at half-time. A worker calls no step under a lease that is over by its own clock. At least 100 ms; a time
 	// below some seconds costs runs that change hands whenever the database is slow. Zero means 5 minutes.
-	VisibilityTimeout time.Duration
+	LeaseTimeout time.Duration
 
-	// Heartbeat is the time between two signs of life. Zero means 10 seconds, or less if VisibilityTimeout or
+	// Heartbeat is the time between two signs of life. Zero means 10 seconds, or less if LeaseTimeout or
 	// StaleAfter is short.
 	Heartbeat time.Duration
 
@@ -46,11 +46,11 @@ type WorkerConfig struct {
 	PollInterval time.Duration
 
 	// StaleAfter is how long the worker may be silent before others take it for dead; it gives its runs up
-	// itself after two thirds of that. At least 100 ms; the remark on VisibilityTimeout holds here as well. Zero means 30
+	// itself after two thirds of that. At least 100 ms; the remark on LeaseTimeout holds here as well. Zero means 30
 	// seconds.
 	StaleAfter time.Duration
 
-	// FixedLease keeps the worker from extending leases: a run that neither ends nor sleeps within VisibilityTimeout is
+	// FixedLease keeps the worker from extending leases: a run that neither ends nor sleeps within LeaseTimeout is
 	// given to another worker. That counts in RunInfo.Recoveries although this worker lives: a run with a step that takes
 	// longer is soon treated as one that kills its workers, which is executed alone, after growing pauses, and in the end
 	// fails with KindCrashLoop.
@@ -75,9 +75,9 @@ type WorkerConfig struct {
 func (c WorkerConfig) withDefaults() WorkerConfig {
 	c.Queue = cmp.Or(c.Queue, "default")
 	c.MaxConcurrent = cmp.Or(c.MaxConcurrent, 100)
-	c.VisibilityTimeout = cmp.Or(c.VisibilityTimeout, 5*time.Minute)
+	c.LeaseTimeout = cmp.Or(c.LeaseTimeout, 5*time.Minute)
 	c.StaleAfter = cmp.Or(c.StaleAfter, 30*time.Second)
-	c.Heartbeat = cmp.Or(c.Heartbeat, min(10*time.Second, c.VisibilityTimeout/3, c.StaleAfter/3))
+	c.Heartbeat = cmp.Or(c.Heartbeat, min(10*time.Second, c.LeaseTimeout/3, c.StaleAfter/3))
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, 30*time.Second)
 	c.PollInterval = cmp.Or(c.PollInterval, 5*time.Second)
 	c.Coordinator.StaleAfter = cmp.Or(c.Coordinator.StaleAfter, c.StaleAfter)
@@ -90,7 +90,7 @@ func (c WorkerConfig) withDefaults() WorkerConfig {
 	return c
 }
 
-// leastLease is as short as StaleAfter and VisibilityTimeout may be, and leastHeartbeat as a heartbeat.
+// leastLease is as short as StaleAfter and LeaseTimeout may be, and leastHeartbeat as a heartbeat.
 const (
 	leastLease     = 100 * time.Millisecond
 	leastHeartbeat = 10 * time.Millisecond
@@ -109,7 +109,7 @@ func (c WorkerConfig) validate(given WorkerConfig) error {
 		value time.Duration
 		least time.Duration
 	}{
-		{"VisibilityTimeout", c.VisibilityTimeout, leastLease},
+		{"LeaseTimeout", c.LeaseTimeout, leastLease},
 		{"Heartbeat", cmp.Or(given.Heartbeat, time.Second), leastHeartbeat},
 		{"DrainTimeout", c.DrainTimeout, time.Microsecond},
 		{"PollInterval", c.PollInterval, time.Millisecond},
@@ -118,7 +118,7 @@ func (c WorkerConfig) validate(given WorkerConfig) error {
 		check(d.value < d.least, "%s is %v: give at least %v (a time.Duration counts nanoseconds: 30*time.Second)", d.name, d.value, d.least)
 	}
 	check(c.MaxConcurrent < 1 || c.MaxConcurrent > 100_000, "MaxConcurrent is %d: give between 1 and 100,000", c.MaxConcurrent)
-	check(given.Heartbeat > 0 && !c.FixedLease && 2*c.Heartbeat > c.VisibilityTimeout, "Heartbeat %v is too long to extend a VisibilityTimeout of %v in time: at most half of it", c.Heartbeat, c.VisibilityTimeout)
+	check(given.Heartbeat > 0 && !c.FixedLease && 2*c.Heartbeat > c.LeaseTimeout, "Heartbeat %v is too long to extend a LeaseTimeout of %v in time: at most half of it", c.Heartbeat, c.LeaseTimeout)
 	check(given.Heartbeat > 0 && 2*c.Heartbeat > c.StaleAfter, "Heartbeat %v is too long for StaleAfter %v: at most half of it", c.Heartbeat, c.StaleAfter)
 	if c.Build != "" {
 		errs = append(errs, validateName("Build", c.Build))
@@ -198,7 +198,7 @@ func (w *Worker) handle(workflow string, version int, isDefault bool, h handler)
 		return
 	}
 	if other, ok := w.defaults[workflow]; ok {
-		w.mistakes = append(w.mistakes, fmt.Errorf("kagzi: versions %d and %d of workflow %q are both kagzi.Default: choose one", other, version, workflow))
+		w.mistakes = append(w.mistakes, fmt.Errorf("kagzi: versions %d and %d of workflow %q are both kagzi.DefaultVersion: choose one", other, version, workflow))
 		return
 	}
 	w.defaults[workflow] = version
@@ -289,7 +289,7 @@ func (w *Worker) serves() []string {
 func (w *Worker) registration(id uuid.UUID) store.Worker {
 	reg := store.Worker{
 		ID: id, Queue: w.cfg.Queue, PID: os.Getpid(), Build: w.cfg.Build, Schema: migrations.Version(), MaxConcurrent: w.cfg.MaxConcurrent, Handlers: w.serves(),
-		Visibility: w.cfg.VisibilityTimeout, StaleAfter: w.cfg.StaleAfter,
+		Visibility: w.cfg.LeaseTimeout, StaleAfter: w.cfg.StaleAfter,
 	}
 	reg.Hostname, _ = os.Hostname() // for people
 	if w.cfg.Labels != nil {

@@ -92,7 +92,7 @@ type handler func(ctx *branch, input []byte) (output []byte, err error)
 
 // Handle makes fn the worker's code for wf, in version 1 unless a [Version] says otherwise. A worker may have handlers
 // for several versions of a workflow, which then are all at work: a run stays on the version that it began with. A run
-// that names none begins with the highest, or with the [Default].
+// that names none begins with the highest, or with the [DefaultVersion].
 //
 // Mistakes (a nil fn, two for one version, two defaults, a bad name, a nil w) are returned by [Worker.Run]. Call it before Run.
 func Handle[In, Out any](w *Worker, wf Workflow[In, Out], fn func(Context, In) (Out, error), opts ...HandleOption) {
@@ -143,7 +143,7 @@ func Handle[In, Out any](w *Worker, wf Workflow[In, Out], fn func(Context, In) (
 
 func badInput(want reflect.Type, err error) error {
 	return quarantined(KindBadInput, fmt.Errorf("the stored input does not decode into %v, the type that this program has for it: %w; "+
-		"deploy code whose type decodes it, with the Codec and Sealer that the run was started with, and Resume the run, or Restart it with another kagzi.Input", want, err))
+		"deploy code whose type decodes it, with the Codec and Sealer that the run was started with, and Resume the run, or Restart it with another kagzi.NewInput", want, err))
 }
 
 // kinded gives an error a kind.

@@ -36,7 +36,7 @@ func TestZombieChangesNothing(t *testing.T) {
 		t.Run(tc.name+"/LeaseEnds", func(t *testing.T) {
 			t.Parallel()
 			testZombie(t, tc.call, tc.point, tc.refused, tc.want, WorkerConfig{
-				VisibilityTimeout: 600 * time.Millisecond, Heartbeat: 300 * time.Millisecond, StaleAfter: time.Hour, PollInterval: 100 * time.Millisecond,
+				LeaseTimeout: 600 * time.Millisecond, Heartbeat: 300 * time.Millisecond, StaleAfter: time.Hour, PollInterval: 100 * time.Millisecond,
 			})
 		})
 		t.Run(tc.name+"/DeclaredDead", func(t *testing.T) {
@@ -181,7 +181,7 @@ func TestClaimAnsweredWhileTheWorkerIsBornAnew(t *testing.T) {
 	db := dbtest.Database(t)
 	c := newTestClient(t, db.Pool)
 	cfg := quick
-	cfg.NoCoordinator, cfg.VisibilityTimeout = true, time.Minute
+	cfg.NoCoordinator, cfg.LeaseTimeout = true, time.Minute
 	w := newTestWorker(t, c, cfg)
 	g := newGate()
 	g.handle(w)

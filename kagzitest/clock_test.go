@@ -192,7 +192,7 @@ func TestARunThatWaitsForTheOneBeforeIsWaitedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	env.Advance(12 * day)
-	runs, err := env.Client.List(t.Context(), kagzi.Filter{Schedule: "daily", Status: []kagzi.Status{kagzi.StatusCompleted}})
+	runs, err := env.Client.List(t.Context(), kagzi.RunFilter{Schedule: "daily", Status: []kagzi.Status{kagzi.StatusCompleted}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -249,6 +249,6 @@ func TestReplayOfPatchedAtTheEnd(t *testing.T) {
 			_, err = step(ctx, "b")
 		}
 		return a, err
-	}, kagzi.Filter{})
+	}, kagzi.RunFilter{})
 	t.Log(n)
 }

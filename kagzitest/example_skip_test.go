@@ -70,7 +70,7 @@ func ExampleReplay() {
 	run := kagzitest.Start(env, Order, "7")
 	env.Skip(run.ID())
 
-	n := kagzitest.Replay(t, env.Client, Order, order, kagzi.Filter{})
+	n := kagzitest.Replay(t, env.Client, Order, order, kagzi.RunFilter{})
 	if n == 0 {
 		t.Fatal("no run was replayed: does the filter find any?")
 	}
@@ -81,7 +81,7 @@ func ExampleReplay() {
 			return "", err
 		}
 		return order(ctx, id)
-	}, kagzi.Filter{})
+	}, kagzi.RunFilter{})
 	// Output:
 	// runs that go the same way: 1
 	// the code comes to a step "check stock", which the history does not have

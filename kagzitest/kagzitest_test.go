@@ -154,7 +154,7 @@ func TestAScheduleFiresAtEachTick(t *testing.T) {
 	begun := time.Now()
 	env.Advance(30 * day)
 	t.Logf("30 days took %v", time.Since(begun))
-	runs, err := env.Client.List(t.Context(), kagzi.Filter{Schedule: "daily", Status: []kagzi.Status{kagzi.StatusCompleted}})
+	runs, err := env.Client.List(t.Context(), kagzi.RunFilter{Schedule: "daily", Status: []kagzi.Status{kagzi.StatusCompleted}})
 	if err != nil {
 		t.Fatal(err)
 	}

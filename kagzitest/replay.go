@@ -21,7 +21,7 @@ var ended = []kagzi.Status{kagzi.StatusCompleted, kagzi.StatusFailed, kagzi.Stat
 // is called: the database may be that of production. Runs of another version than the code's, which is 1 unless a
 // [kagzi.Version] says otherwise, are left out. A Limit of zero means all. With [kagzi.AllowAdditions] a step that the code
 // has and the history has not is no error.
-func Replay[In, Out any](t testing.TB, client *kagzi.Client, wf kagzi.Workflow[In, Out], fn func(kagzi.Context, In) (Out, error), filter kagzi.Filter, opts ...kagzi.ReplayOption) int {
+func Replay[In, Out any](t testing.TB, client *kagzi.Client, wf kagzi.Workflow[In, Out], fn func(kagzi.Context, In) (Out, error), filter kagzi.RunFilter, opts ...kagzi.ReplayOption) int {
 	t.Helper()
 	worker, err := kagzi.NewWorker(client, kagzi.WorkerConfig{NoCoordinator: true})
 	if err != nil {
@@ -53,7 +53,7 @@ func Replay[In, Out any](t testing.TB, client *kagzi.Client, wf kagzi.Workflow[I
 }
 
 // each calls f with the runs that filter finds and that are over, page by page.
-func each(ctx context.Context, t testing.TB, client *kagzi.Client, filter kagzi.Filter, f func(kagzi.RunInfo)) error {
+func each(ctx context.Context, t testing.TB, client *kagzi.Client, filter kagzi.RunFilter, f func(kagzi.RunInfo)) error {
 	t.Helper() // an error that f reports is the caller's
 	all := filter.Limit == 0
 	if filter.Status == nil {
@@ -96,7 +96,7 @@ func replay(ctx context.Context, t testing.TB, worker *kagzi.Worker, run kagzi.R
 func (e *Env) replayAll(ctx context.Context) {
 	e.t.Helper()
 	const do = "; the code is the same, so take what differs from the result of a step"
-	err := each(ctx, e.t, e.Client, kagzi.Filter{}, func(run kagzi.RunInfo) {
+	err := each(ctx, e.t, e.Client, kagzi.RunFilter{}, func(run kagzi.RunInfo) {
 		if e.session.Handles(run.Workflow, run.Version) {
 			replay(ctx, e.t, e.Worker, run, do)
 		}

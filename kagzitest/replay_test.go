@@ -255,7 +255,7 @@ func TestReplayFindsWhatChanged(t *testing.T) {
 			env.Skip(run.ID())
 			before := env.Steps(run.ID())
 			fake := &fakeTB{TB: t}
-			n := kagzitest.Replay(fake, env.Client, trial, c.now, kagzi.Filter{})
+			n := kagzitest.Replay(fake, env.Client, trial, c.now, kagzi.RunFilter{})
 			mustEqual(t, "replayed", n, 1)
 			if got := fake.end(); c.want == nil && len(got) > 0 {
 				t.Errorf("reported: %q", got)
@@ -325,7 +325,7 @@ func TestAdditionsAreMeant(t *testing.T) {
 			kagzi.Handle(env.Worker, trial, was)
 			env.Skip(kagzitest.Start(env, trial, "").ID())
 			fake := &fakeTB{TB: t}
-			mustEqual(t, "replayed", kagzitest.Replay(fake, env.Client, trial, c.now, kagzi.Filter{}, kagzi.AllowAdditions()), 1)
+			mustEqual(t, "replayed", kagzitest.Replay(fake, env.Client, trial, c.now, kagzi.RunFilter{}, kagzi.AllowAdditions()), 1)
 			if got := fake.end(); c.want == nil && len(got) > 0 {
 				t.Errorf("reported: %q", got)
 			} else if c.want != nil {
@@ -403,13 +403,13 @@ func TestACancelledRunMayStopAnywhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	fake := &fakeTB{TB: t}
-	mustEqual(t, "replayed", kagzitest.Replay(fake, env.Client, trial, threeMonths, kagzi.Filter{}), 1)
+	mustEqual(t, "replayed", kagzitest.Replay(fake, env.Client, trial, threeMonths, kagzi.RunFilter{}), 1)
 	if got := fake.end(); len(got) > 0 {
 		t.Errorf("reported: %q", got)
 	}
 	n := kagzitest.Replay(fake, env.Client, trial, func(ctx kagzi.Context, _ string) (string, error) {
 		return "", do(ctx, "wait for first")
-	}, kagzi.Filter{})
+	}, kagzi.RunFilter{})
 	mustEqual(t, "replayed", n, 1)
 	mustReport(t, fake.end(), `step "wait for first" was recorded as a sleep, and the code now uses the name for a step`)
 }

@@ -222,7 +222,7 @@ func readClaim(rows pgx.Rows, lease uuid.UUID, asked time.Time) (Claim, error) {
 	return claim, rows.Err()
 }
 
-// The rows lie in the part of the claim's index that the claim moved them to: due within one visibility timeout, and more
+// The rows lie in the part of the claim's index that the claim moved them to: due within one lease timeout, and more
 // if the database's clock was set back since.
 const claimedUnder = `
 SELECT now(), NULL::timestamptz, r.run_id, r.workflow_type, r.version, r.external_id, r.attempts, r.recoveries, r.recoveries_since, r.load_failures, r.wakeups, r.cancel_requested_at IS NOT NULL,

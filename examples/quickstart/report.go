@@ -27,7 +27,7 @@ func (p progress) String() string {
 }
 
 func (s *show) progress(ctx context.Context) (p progress, err error) {
-	runs, err := s.client.List(ctx, kagzi.Filter{Limit: checkouts + 1})
+	runs, err := s.client.List(ctx, kagzi.RunFilter{Limit: checkouts + 1})
 	if err != nil {
 		return p, err
 	}

@@ -1,4 +1,4 @@
-package kagzi_test
+package duration_test
 
 import (
 	"fmt"
@@ -8,15 +8,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/duration"
 )
 
-func ExampleParseDuration() {
+func ExampleParse() {
 	for _, s := range []string{"90s", "1h30m", "1.5h", "1 day 2h", "2 weeks"} {
-		d, err := kagzi.ParseDuration(s)
+		d, err := duration.Parse(s)
 		fmt.Println(d, err)
 	}
-	_, err := kagzi.ParseDuration("30")
+	_, err := duration.Parse("30")
 	fmt.Println(err)
 	// Output:
 	// 1m30s <nil>
@@ -27,17 +27,17 @@ func ExampleParseDuration() {
 	// kagzi: duration "30" has a number without a unit: write "30s", "5m" or "2 days"
 }
 
-func ExampleFormatDuration() {
-	fmt.Println(kagzi.FormatDuration(30 * time.Second))
-	fmt.Println(kagzi.FormatDuration(90 * time.Minute))
-	fmt.Println(kagzi.FormatDuration(26 * time.Hour))
+func ExampleFormat() {
+	fmt.Println(duration.Format(30 * time.Second))
+	fmt.Println(duration.Format(90 * time.Minute))
+	fmt.Println(duration.Format(26 * time.Hour))
 	// Output:
 	// 30s
 	// 1h30m
 	// 1 day 2h
 }
 
-func TestParseDuration(t *testing.T) {
+func TestParse(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
 	for s, want := range map[string]time.Duration{
@@ -87,13 +87,13 @@ func TestParseDuration(t *testing.T) {
 		"106751 days 23h47m16.854775807s":    math.MaxInt64,
 		"1s 1s":                              2 * time.Second, // as in Go, parts add up
 	} {
-		if got, err := kagzi.ParseDuration(s); err != nil || got != want {
-			t.Errorf("ParseDuration(%q) = %v, %v; want %v", s, got, err, want)
+		if got, err := duration.Parse(s); err != nil || got != want {
+			t.Errorf("Parse(%q) = %v, %v; want %v", s, got, err, want)
 		}
 	}
 }
 
-func TestParseDurationRefuses(t *testing.T) {
+func TestParseRefuses(t *testing.T) {
 	t.Parallel()
 	for s, want := range map[string]string{
 		"":                           "is empty",
@@ -132,21 +132,21 @@ func TestParseDurationRefuses(t *testing.T) {
 		"18446744073709551617ns":        "too long", // 2⁶⁴ + 1
 		strings.Repeat("9", 1e6) + "ns": "too long",
 	} {
-		d, err := kagzi.ParseDuration(s)
+		d, err := duration.Parse(s)
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("ParseDuration(%.30q) = %v, %v; want an error that says %q", s, d, err, want)
+			t.Errorf("Parse(%.30q) = %v, %v; want an error that says %q", s, d, err, want)
 			continue
 		}
 		if len(err.Error()) > 300 {
-			t.Errorf("ParseDuration(%.30q): the error has %d bytes", s, len(err.Error()))
+			t.Errorf("Parse(%.30q): the error has %d bytes", s, len(err.Error()))
 		}
 		if s := strings.TrimSpace(s); len(s) > 0 && len(s) < 20 && !strings.Contains(err.Error(), strings.Trim(fmt.Sprintf("%q", s), `"`)) {
-			t.Errorf("ParseDuration(%q): the error does not name the text: %v", s, err)
+			t.Errorf("Parse(%q): the error does not name the text: %v", s, err)
 		}
 	}
 }
 
-func TestFormatDuration(t *testing.T) {
+func TestFormat(t *testing.T) {
 	t.Parallel()
 	for want, d := range map[string]time.Duration{
 		"0s":                              0,
@@ -170,14 +170,14 @@ func TestFormatDuration(t *testing.T) {
 		"106751 days 23h47m16.854775807s": math.MaxInt64,
 		"-1s":                             -time.Second,
 	} {
-		if got := kagzi.FormatDuration(d); got != want {
-			t.Errorf("FormatDuration(%d) = %q; want %q", d, got, want)
+		if got := duration.Format(d); got != want {
+			t.Errorf("Format(%d) = %q; want %q", d, got, want)
 		}
 	}
-	_ = kagzi.FormatDuration(math.MinInt64) // no panic
+	_ = duration.Format(math.MinInt64) // no panic
 }
 
-func TestDurationRoundTrip(t *testing.T) {
+func TestRoundTrip(t *testing.T) {
 	t.Parallel()
 	for range 20_000 {
 		checkDuration(t, time.Duration(rand.Int64()>>rand.IntN(63))) // all magnitudes
@@ -187,13 +187,13 @@ func TestDurationRoundTrip(t *testing.T) {
 
 func checkDuration(t *testing.T, d time.Duration) {
 	t.Helper()
-	text := kagzi.FormatDuration(d)
-	if got, err := kagzi.ParseDuration(text); err != nil || got != d {
+	text := duration.Format(d)
+	if got, err := duration.Parse(text); err != nil || got != d {
 		t.Fatalf("%d → %q → %d, %v", d, text, got, err)
 	}
 }
 
-func FuzzDuration(f *testing.F) {
+func Fuzz(f *testing.F) {
 	f.Add("1 day 2h", int64(1))
 	f.Add("1.000000001h", int64(math.MaxInt64))
 	f.Add("9223372036854775807ns", int64(90*time.Second))
@@ -201,9 +201,9 @@ func FuzzDuration(f *testing.F) {
 		if n >= 0 {
 			checkDuration(t, time.Duration(n))
 		}
-		d, err := kagzi.ParseDuration(s)
+		d, err := duration.Parse(s)
 		if err == nil && d < 0 {
-			t.Fatalf("ParseDuration(%q) = %d", s, d)
+			t.Fatalf("Parse(%q) = %d", s, d)
 		}
 		if err == nil {
 			checkDuration(t, d)
@@ -214,10 +214,10 @@ func FuzzDuration(f *testing.F) {
 			return
 		}
 		if err != nil {
-			t.Fatalf("ParseDuration(%q): %v; Go has %v", s, err, want)
+			t.Fatalf("Parse(%q): %v; Go has %v", s, err, want)
 		}
 		if !strings.Contains(s, ".") && d != want {
-			t.Fatalf("ParseDuration(%q) = %v; Go has %v", s, d, want)
+			t.Fatalf("Parse(%q) = %v; Go has %v", s, d, want)
 		}
 	})
 }

@@ -1,4 +1,4 @@
-package kagzi
+package text
 
 import (
 	"encoding/json"
@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-func TestSanitizeText(t *testing.T) {
+func TestSanitize(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name     string
@@ -35,24 +35,24 @@ func TestSanitizeText(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			if got := sanitizeText(test.in, test.maxBytes); got != test.want {
+			if got := Sanitize(test.in, test.maxBytes); got != test.want {
 				t.Errorf("got %q (%d bytes); want %q", got, len(got), test.want)
 			}
 		})
 	}
 }
 
-func FuzzSanitizeText(f *testing.F) {
+func FuzzSanitize(f *testing.F) {
 	f.Add("plain", 10)
 	f.Add("a\x00b\xff\r\n\x1b[0m", 100)
 	f.Add(strings.Repeat("尺寸\xff", 100), 64)
 	f.Fuzz(func(t *testing.T, s string, maxBytes int) {
-		maxBytes = max(0, maxBytes%maxErrorText)
-		got := sanitizeText(s, maxBytes)
+		maxBytes = max(0, maxBytes%MaxError)
+		got := Sanitize(s, maxBytes)
 		if len(got) > maxBytes || !storable(got) {
 			t.Fatalf("%q", got)
 		}
-		if again := sanitizeText(got, maxBytes); again != got {
+		if again := Sanitize(got, maxBytes); again != got {
 			t.Fatalf("%q becomes %q", got, again)
 		}
 		if len(s) <= maxBytes && storable(s) && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r >= 0x7f && r < 0xa0 }) && got != s {

@@ -1,4 +1,5 @@
-package kagzi
+// Package duration reads and writes lengths of time as people do: "1 day 2h".
+package duration
 
 import (
 	"fmt"
@@ -6,6 +7,8 @@ import (
 	"math/bits"
 	"strings"
 	"time"
+
+	"github.com/kagzi/kagzi/internal/text"
 )
 
 const (
@@ -13,17 +16,17 @@ const (
 	week = 7 * day
 )
 
-// ParseDuration reads a length of time as people write it in configuration: "30s", "1h30m", "1.5h",
+// Parse reads a length of time as people write it in configuration: "30s", "1h30m", "1.5h",
 // "1 day 2h", "2 weeks". It knows Go's units (ns, us, µs, ms, s, m, h) and words for the longer ones (day,
 // week, hour, minute, second, millisecond, their plurals and short forms); spaces are optional. A day is
 // always 24 hours. A text without unit, negative, or over 292 years is an error.
-func ParseDuration(s string) (time.Duration, error) {
+func Parse(s string) (time.Duration, error) {
 	rest := strings.TrimPrefix(strings.TrimSpace(s), "+")
 	switch {
 	case strings.TrimSpace(rest) == "":
-		return 0, fmt.Errorf(`kagzi: duration %s is empty: write it as "30s" or "1 day 2h"`, quoteShort(s))
+		return 0, fmt.Errorf(`kagzi: duration %s is empty: write it as "30s" or "1 day 2h"`, text.Quote(s))
 	case rest[0] == '-':
-		return 0, fmt.Errorf("kagzi: duration %s is negative", quoteShort(s))
+		return 0, fmt.Errorf("kagzi: duration %s is negative", text.Quote(s))
 	case rest == "0": // as in Go, the one number that needs no unit
 		return 0, nil
 	}
@@ -31,27 +34,27 @@ func ParseDuration(s string) (time.Duration, error) {
 	for rest != "" {
 		whole, frac, tail, ok := cutNumber(rest)
 		if !ok {
-			return 0, fmt.Errorf("kagzi: duration %s: want a number at %s", quoteShort(s), quoteShort(rest))
+			return 0, fmt.Errorf("kagzi: duration %s: want a number at %s", text.Quote(s), text.Quote(rest))
 		}
 		name, tail := cutUnit(strings.TrimLeft(tail, " \t"))
 		if name == "" {
-			return 0, fmt.Errorf(`kagzi: duration %s has a number without a unit: write "30s", "5m" or "2 days"`, quoteShort(s))
+			return 0, fmt.Errorf(`kagzi: duration %s has a number without a unit: write "30s", "5m" or "2 days"`, text.Quote(s))
 		}
-		unit, ok := durationUnit(name)
+		unit, ok := unitOf(name)
 		if !ok {
-			return 0, fmt.Errorf("kagzi: duration %s has the unknown unit %s: use w, d, h, m, s, ms, us or ns", quoteShort(s), quoteShort(name))
+			return 0, fmt.Errorf("kagzi: duration %s has the unknown unit %s: use w, d, h, m, s, ms, us or ns", text.Quote(s), text.Quote(name))
 		}
 		if total, ok = addTimes(total, whole, frac, uint64(unit)); !ok {
-			return 0, fmt.Errorf("kagzi: duration %s is too long: at most 292 years", quoteShort(s))
+			return 0, fmt.Errorf("kagzi: duration %s is too long: at most 292 years", text.Quote(s))
 		}
 		rest = strings.TrimLeft(tail, " \t")
 	}
 	return time.Duration(total), nil
 }
 
-// FormatDuration writes d in the shortest form that ParseDuration reads back exactly: "30s", "1h30m",
+// Format writes d in the shortest form that Parse reads back exactly: "30s", "1h30m",
 // "1 day 2h".
-func FormatDuration(d time.Duration) string {
+func Format(d time.Duration) string {
 	if d < 0 {
 		return d.String() // no wait is negative; this is for error messages
 	}
@@ -102,7 +105,7 @@ func cutUnit(s string) (unit, rest string) {
 	return s, ""
 }
 
-func durationUnit(name string) (time.Duration, bool) {
+func unitOf(name string) (time.Duration, bool) {
 	switch name {
 	case "ns", "nanosecond", "nanoseconds":
 		return time.Nanosecond, true
@@ -124,7 +127,7 @@ func durationUnit(name string) (time.Duration, bool) {
 	return 0, false
 }
 
-// addTimes returns total + whole.frac × unit, in integers so that what FormatDuration writes comes back
+// addTimes returns total + whole.frac × unit, in integers so that what Format writes comes back
 // exactly. It reports false past the longest time.Duration.
 func addTimes(total uint64, whole, frac string, unit uint64) (uint64, bool) {
 	var n uint64
@@ -146,4 +149,18 @@ func addTimes(total uint64, whole, frac string, unit uint64) (uint64, bool) {
 	}
 	total += part
 	return total, total <= math.MaxInt64
+}
+
+// About is d as people say it.
+func About(d time.Duration) string {
+	switch {
+	case d >= 48*time.Hour:
+		return fmt.Sprintf("%d days", int(d/(24*time.Hour)))
+	case d >= 2*time.Hour:
+		return fmt.Sprintf("%d hours", int(d/time.Hour))
+	case d >= 2*time.Minute:
+		return fmt.Sprintf("%d minutes", int(d/time.Minute))
+	default:
+		return fmt.Sprintf("%d seconds", int(d/time.Second))
+	}
 }

@@ -1,0 +1,104 @@
+// Package text makes texts fit to be stored and shown: valid for Postgres, bounded, in one line.
+package text
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// MaxError is how many bytes of an error's text are stored.
+const MaxError = 16 << 10
+
+// Sanitize returns s as Postgres can store it in TEXT and JSONB, in at most maxBytes: bytes that are no
+// UTF-8 and control characters other than newline and tab become U+FFFD, carriage returns go, and a longer
+// text is cut between two characters with a mark that tells its full length. Sanitised text stays as it is.
+func Sanitize(s string, maxBytes int) string {
+	if len(s) <= maxBytes && IsSane(s) {
+		return s
+	}
+	mark := fmt.Sprintf("… (truncated, %d bytes)", len(s))
+	if len(mark) > maxBytes {
+		mark = ""
+	}
+	var b strings.Builder
+	cut := 0 // the longest sane text that leaves room for the mark
+	for _, r := range s {
+		switch {
+		case r == '\r':
+			continue
+		case r != '\n' && r != '\t' && unicode.IsControl(r):
+			r = utf8.RuneError
+		}
+		if b.Len()+utf8.RuneLen(r) > maxBytes {
+			return b.String()[:cut] + mark
+		}
+		b.WriteRune(r)
+		if b.Len()+len(mark) <= maxBytes {
+			cut = b.Len()
+		}
+	}
+	return b.String()
+}
+
+// IsSane reports whether Sanitize leaves s as it is, whatever its length.
+func IsSane(s string) bool {
+	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool {
+		return r != '\n' && r != '\t' && unicode.IsControl(r)
+	})
+}
+
+// Quote quotes s for an error message, shortened.
+func Quote(s string) string {
+	const shown = 40
+	if len(s) <= shown {
+		return fmt.Sprintf("%q", s)
+	}
+	cut := shown
+	for cut > shown-utf8.UTFMax && !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return fmt.Sprintf("%q…", s[:cut])
+}
+
+// OfError returns err.Error(), or what can be said of an error whose method panics.
+func OfError(err error) (text string) {
+	if err == nil {
+		return ""
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			text = fmt.Sprintf("%T, whose Error method panics: %s", err, OfValue(v))
+		}
+	}()
+	if text = err.Error(); text == "" {
+		text = fmt.Sprintf("%T without a text", err)
+	}
+	return text
+}
+
+// OfValue formats v; fmt survives a String method that panics, but not one whose panic value does so too.
+func OfValue(v any) (text string) {
+	defer func() {
+		if recover() != nil {
+			text = fmt.Sprintf("%T that cannot be printed", v)
+		}
+	}()
+	return fmt.Sprint(v)
+}
+
+// OneLine makes a stored message part of a longer line. What follows an empty line, such as a stack, is
+// left to who reads Message.
+func OneLine(s string) string {
+	s = strings.TrimSpace(strings.TrimPrefix(s, "kagzi: "))
+	s, _, cut := strings.Cut(s, "\n\n")
+	s = strings.ReplaceAll(s, "\n", "; ")
+	if cut {
+		s += " …"
+	}
+	if s == "" {
+		return "no message"
+	}
+	return s
+}
