@@ -402,7 +402,7 @@ func (e *execution) cancelStarted(children ...uuid.UUID) bool {
 	holds := e.insist(func() error {
 		ended, err := e.s.store.CancelStarted(e.s.background, e.held(), children)
 		if err == nil {
-			_ = e.s.w.client.announceEnds(e.s.noWait, nil, ended) // fails only in a transaction
+			_ = e.s.w.client.hints.Cancelled(e.s.noWait, nil, ended) // fails only in a transaction
 		}
 		return err
 	})

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/kagzi/kagzi/store"
 )
 
 // A child that did not complete is a typed error, which stays as it was first seen.
@@ -154,7 +156,7 @@ func TestChildFailure(t *testing.T) {
 		close(fail)
 		k.waitStatus(k.childOf(run.ID(), "b").ID, StatusFailed)
 		k.exec(`UPDATE kagzi.workflow_runs SET available_at = now() WHERE run_id = $1`, string(run.ID()))
-		k.c.wakeWork(k.ctx, "default", "", 0, 1)
+		_ = k.c.hints.Due(k.ctx, nil, store.Woken{Queue: "default"})
 		if got := resultOf(k, run); got != 7 {
 			t.Errorf("got %d", got)
 		}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/internal/goroutine"
+	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -90,7 +92,7 @@ func (s *session) claim(ctx context.Context, n int) time.Duration {
 	}
 	if claim.Now.IsZero() {
 		s.most = max(1, n/2) // it may have been too much for the time
-		return databasePause + rand.N(databasePause)
+		return outage.Pause + rand.N(outage.Pause)
 	}
 	s.most = min(2*s.most, mostClaimed)
 	s.setClock(claim.Now, claim.Asked)
@@ -126,7 +128,7 @@ func (s *session) claimedAll() {
 		}
 	}
 	if len(s.moved) > 0 {
-		signal(s.looks)
+		goroutine.Signal(s.looks)
 	}
 }
 
@@ -135,7 +137,7 @@ func (s *session) patientWith(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
 		return false
-	case <-time.After(databasePause):
+	case <-time.After(outage.Pause):
 		return !s.isFenced()
 	}
 }
@@ -204,14 +206,14 @@ func (s *session) cancelChildren(e *execution) bool {
 	return e.insist(func() error {
 		ended, err := s.store.CancelChildren(s.background, e.held())
 		if err == nil {
-			_ = s.w.client.announceEnds(s.noWait, nil, ended) // fails only in a transaction
+			_ = s.w.client.hints.Cancelled(s.noWait, nil, ended) // fails only in a transaction
 		}
 		return err
 	})
 }
 
-// offer says how many runs of a version of typ the session has room for, and makes it look.
-func (s *session) offer(queue, typ string, version int) int {
+// Offer says how many runs of a version of typ the session has room for, and makes it look.
+func (s *session) Offer(queue, typ string, version int) int {
 	handlers := s.w.handlers[typ]
 	if queue != s.w.cfg.Queue || typ != "" && (handlers == nil || version != 0 && handlers[version] == nil) {
 		return 0
@@ -223,7 +225,7 @@ func (s *session) offer(queue, typ string, version int) int {
 	}
 	s.mu.Unlock()
 	if free > 0 {
-		signal(s.wake)
+		goroutine.Signal(s.wake)
 	}
 	return free
 }
@@ -232,7 +234,7 @@ func (s *session) freeSlot() {
 	s.mu.Lock()
 	s.slots++
 	s.mu.Unlock()
-	signal(s.freed)
+	goroutine.Signal(s.freed)
 }
 
 // remove forgets an execution whose end is written, and tells who waits for it.
@@ -244,8 +246,8 @@ func (s *session) remove(e *execution, o store.Outcome) {
 	}
 	if e.alone {
 		s.suspect = false
-		signal(s.wake) // another suspect may be due: the claims so far left it out
+		goroutine.Signal(s.wake) // another suspect may be due: the claims so far left it out
 	}
 	s.mu.Unlock()
-	signal(s.freed)
+	goroutine.Signal(s.freed)
 }

@@ -17,8 +17,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/kagzi/kagzi/internal/hints"
+	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/migrations"
-	"github.com/kagzi/kagzi/notify"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -47,16 +48,13 @@ type ClientConfig struct {
 // A Client starts runs and looks at them. It is safe for concurrent use, holds no connection of its own while
 // nothing waits, and needs no Close.
 type Client struct {
-	cfg       ClientConfig
-	store     *store.Store
-	publisher *notify.Publisher
-	hub       *hub
-	results   *results
-	ready     atomic.Bool // the schema was found to fit
+	cfg   ClientConfig
+	store *store.Store
+	hints *hints.Hints
+	ready atomic.Bool // the schema was found to fit
 
-	mu           sync.Mutex
-	sessions     map[*session]struct{}     // the workers of this process that are running
-	coordinators map[*Coordinator]struct{} // and its coordinators
+	mu       sync.Mutex
+	sessions map[*session]struct{} // the workers of this process that are running
 }
 
 // NewClient returns a client of pool's database. It does no I/O: it validates cfg.
@@ -77,10 +75,8 @@ func NewClient(pool *pgxpool.Pool, cfg ClientConfig) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{cfg: cfg, store: store.New(pool, cfg.Namespace), sessions: map[*session]struct{}{}, coordinators: map[*Coordinator]struct{}{}}
-	c.publisher = notify.NewPublisher(pool, cfg.Logger.With("namespace", cfg.Namespace))
-	c.hub = &hub{client: c}
-	c.results = &results{client: c}
+	c := &Client{cfg: cfg, store: store.New(pool, cfg.Namespace), sessions: map[*session]struct{}{}}
+	c.hints = hints.New(c.store, cfg.Logger, func(ctx context.Context) error { return c.checkSchema(ctx, nil) })
 	return c, nil
 }
 
@@ -132,7 +128,7 @@ func (c *Client) checkSchema(ctx context.Context, tx pgx.Tx) error {
 }
 
 // prepare checks that the database can be worked with, waiting for one that is away.
-func (c *Client) prepare(ctx context.Context, o *outage) error {
+func (c *Client) prepare(ctx context.Context, o *outage.Outage) error {
 	for {
 		err := c.checkSchema(ctx, nil)
 		if err == nil {
@@ -141,11 +137,11 @@ func (c *Client) prepare(ctx context.Context, o *outage) error {
 		if err == nil || ctx.Err() != nil || !store.Away(err) {
 			return ours(err)
 		}
-		o.begin(err)
+		o.Begin(err)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(databasePause):
+		case <-time.After(outage.Pause):
 		}
 	}
 }
@@ -241,38 +237,26 @@ func (c *Client) start(ctx context.Context, calls []Call, shared []StartOption) 
 		return nil, c.public(ctx, err)
 	}
 	out := make([]Started, len(rows))
-	type work struct {
-		queue, typ string
-		version    int
-	}
-	fresh := map[work]int{}
+	var due []store.Woken
 	var signalled []store.Signalled
 	for i, r := range rows {
 		out[i] = Started{ID: RunID(r.RunID.String()), Existed: r.Existed}
 		if !r.Existed {
-			fresh[work{runs[i].Queue, runs[i].Type, runs[i].Version}]++
+			due = append(due, store.Woken{Queue: runs[i].Queue, Type: runs[i].Type, Version: runs[i].Version})
 		} else if r.Signalled != nil {
 			signalled = append(signalled, *r.Signalled)
 		}
 		if r.Ended != nil {
-			if err := c.announceEnds(ctx, tx, r.Ended); err != nil {
+			if err := c.hints.Cancelled(ctx, tx, r.Ended); err != nil {
 				return nil, err
 			}
 		}
 	}
-	for k, n := range fresh {
-		if tx != nil {
-			if err := notify.NotifyTx(ctx, tx, notify.WorkChannel, notify.WorkPayload(c.cfg.Namespace, k.queue)); err != nil {
-				return nil, err
-			}
-		} else {
-			c.wakeWork(ctx, k.queue, k.typ, k.version, n)
-		}
+	if err := c.hints.Due(ctx, tx, due...); err != nil {
+		return nil, err
 	}
-	if signalled != nil {
-		if err := c.announceSignals(ctx, tx, signalled...); err != nil {
-			return nil, err
-		}
+	if err := c.hints.Signalled(ctx, tx, signalled...); err != nil {
+		return nil, err
 	}
 	return out, nil
 }
@@ -290,26 +274,6 @@ func sameIDs(runs []store.NewRun) error {
 		seen[r.ExternalID] = i
 	}
 	return nil
-}
-
-// wakeWork tells whoever may claim n runs that are due; an empty typ and a zero version stand for any. Workers of this
-// process are told directly; if they can execute all, nobody else need be.
-func (c *Client) wakeWork(ctx context.Context, queue, typ string, version, n int) {
-	c.mu.Lock()
-	room := 0
-	for s := range c.sessions {
-		room += s.offer(queue, typ, version)
-	}
-	c.mu.Unlock()
-	if room < n || typ == "" {
-		c.publisher.Work(ctx, c.cfg.Namespace, queue)
-	}
-}
-
-// wakeRuns tells those who execute the runs, or wait for them, to look.
-func (c *Client) wakeRuns(ctx context.Context, ids ...uuid.UUID) {
-	c.moved(ids)
-	c.publisher.Run(ctx, c.cfg.Namespace, ids...)
 }
 
 // StartMany starts all calls or none. Up to 10,000 calls are one statement, and one round trip if none has an [ID] or a
@@ -397,51 +361,4 @@ func (c *Client) resolveToChange(ctx context.Context, tx pgx.Tx, ref Ref) (pgx.T
 	}
 	id, err := c.resolve(ctx, tx, ref)
 	return tx, id, err
-}
-
-// announceEnds tells what a cancel has done: with tx's commit, or now.
-func (c *Client) announceEnds(ctx context.Context, tx pgx.Tx, ended *store.CancelledRuns) error {
-	if tx == nil && len(ended.Step) > 0 { // else a coordinator does it
-		go c.compensate(context.WithoutCancel(ctx), ended.Step)
-	}
-	return c.announce(ctx, tx, ended.Moved(), ended.Due)
-}
-
-// announce tells that runs moved, and that some became due: with tx's commit, or now.
-func (c *Client) announce(ctx context.Context, tx pgx.Tx, moved []uuid.UUID, due []store.Woken) error {
-	if tx == nil {
-		if len(moved) > 0 {
-			c.wakeRuns(ctx, moved...)
-		}
-		c.wakeDue(ctx, due)
-		return nil
-	}
-	if len(moved) > 0 {
-		if err := notify.NotifyTx(ctx, tx, notify.RunChannel, notify.RunPayload(c.cfg.Namespace, moved)...); err != nil {
-			return err
-		}
-	}
-	told := map[string]bool{}
-	for _, w := range due {
-		if told[w.Queue] {
-			continue
-		}
-		told[w.Queue] = true
-		if err := notify.NotifyTx(ctx, tx, notify.WorkChannel, notify.WorkPayload(c.cfg.Namespace, w.Queue)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// wakeDue tells who may claim the runs.
-func (c *Client) wakeDue(ctx context.Context, woken []store.Woken) {
-	due := map[store.Woken]int{}
-	for _, w := range woken {
-		w.RunID = uuid.Nil
-		due[w]++
-	}
-	for w, n := range due {
-		c.wakeWork(ctx, w.Queue, w.Type, w.Version, n)
-	}
 }

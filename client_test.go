@@ -252,7 +252,7 @@ func TestStartInTx(t *testing.T) {
 	w := newTestWorker(t, listener, WorkerConfig{PollInterval: 25 * time.Second}) // another client: it learns by NOTIFY alone
 	Handle(w, noop, odd)
 	startWorker(t, w)
-	waitFor(t, "the worker listens", listener.hub.listening)
+	waitFor(t, "the worker listens", listener.hints.Listening)
 
 	tx := k.callersTx()
 	lost := begin(k, noop, 1, ID("x"), InTx(tx))

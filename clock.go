@@ -1,11 +1,8 @@
 package kagzi
 
 import (
-	"log/slog"
 	"sync"
 	"time"
-
-	"github.com/kagzi/kagzi/store"
 )
 
 // A clock estimates the database's time from the replies that carried it. The estimate lags by at most the time that the
@@ -58,71 +55,4 @@ func (c *clock) now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.database.Add(time.Since(c.received))
-}
-
-// An outage logs that the database is away, and that it is back: once, or once a minute if it comes and goes.
-type outage struct {
-	log   *slog.Logger
-	after func() // called when it is over; nil if nothing follows
-
-	mu    sync.Mutex
-	since time.Time // zero unless it is under way
-	told  time.Time // when it was last logged that the database is away
-	times int       // it was met since then
-	open  bool      // that it is over is to be logged
-
-	busyTold time.Time // when it was last logged that the pool has no connection to give
-}
-
-// outageQuiet is the least time between two lines which say that the database is away.
-const outageQuiet = time.Minute
-
-// name has lines say whose they are.
-func (o *outage) name(log *slog.Logger) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.log = log
-}
-
-// begin notes that the database is away, whether or not that is known.
-func (o *outage) begin(err error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	now := time.Now()
-	if store.Classify(err) == store.ClassBusy { // the database is there
-		if now.Sub(o.busyTold) >= outageQuiet {
-			o.log.Warn("kagzi: no connection of the pool is free; Kagzi waits for one", "error", err)
-			o.busyTold = now
-		}
-		return
-	}
-	if o.since.IsZero() {
-		o.since = now
-	}
-	o.times++
-	if !o.told.IsZero() && now.Sub(o.told) < outageQuiet {
-		return
-	}
-	o.log.Warn("kagzi: the database does not answer; carrying on when it is back", "error", err, "times", o.times)
-	o.told, o.times, o.open = now, 0, true
-}
-
-func (o *outage) underWay() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return !o.since.IsZero()
-}
-
-// end notes that the database has answered.
-func (o *outage) end() {
-	o.mu.Lock()
-	was := !o.since.IsZero()
-	if was && o.open {
-		o.log.Info("kagzi: the database is back", "after", time.Since(o.since).Round(time.Millisecond))
-	}
-	o.since, o.open = time.Time{}, false
-	o.mu.Unlock()
-	if was && o.after != nil {
-		o.after()
-	}
 }

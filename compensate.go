@@ -10,8 +10,6 @@ import (
 	"runtime"
 	"slices"
 
-	"github.com/google/uuid"
-
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -316,33 +314,4 @@ func (s *stepCall) registerAgain(r *registrations, row *store.StepRow) {
 	if err == nil && !r.passes(c.hash) {
 		s.b.register(r, c)
 	}
-}
-
-// ---- running them ----
-
-// compensate has the runs take their next steps. What fails, a coordinator does again.
-func (c *Client) compensate(ctx context.Context, ids []uuid.UUID) {
-	if err := c.compensateAll(ctx, ids); err != nil && !store.Closed(err) {
-		c.cfg.Logger.Warn("kagzi: a run does not go on with its compensations: a coordinator tries that again", "error", err)
-	}
-}
-
-// compensateAll has the runs take their next steps, and then those that wait for what has ended by that.
-func (c *Client) compensateAll(ctx context.Context, ids []uuid.UUID) (err error) {
-	for len(ids) > 0 {
-		id := ids[0]
-		ids = ids[1:]
-		out, e := c.store.Compensate(ctx, id)
-		if store.Locked(e) { // by somebody's open transaction: a coordinator comes again
-			continue
-		}
-		if e != nil {
-			err = errors.Join(err, fmt.Errorf("run %s: %w", id, e))
-			continue
-		}
-		ids = append(ids, out.Step...)
-		out.Step = nil
-		_ = c.announceEnds(ctx, nil, out) // fails only in a transaction
-	}
-	return err
 }

@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/internal/goroutine"
+	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
 )
@@ -135,9 +137,9 @@ type Coordinator struct {
 	wake    chan struct{} // look at the schedules now
 	late    chan struct{} // look at the deadlines now
 	grace   time.Duration // for workers to end runs that are over their Timeout
-	outage  *outage
-	failing troubles // of the loops
-	unfired troubles // schedules that fail where others do not
+	outage  *outage.Outage
+	failing outage.Failures // of the loops
+	unfired outage.Failures // schedules that fail where others do not
 
 	mu       sync.Mutex
 	blocking map[uuid.UUID]bool // runs whose end lets a queued one begin
@@ -163,14 +165,14 @@ func NewCoordinator(c *Client, cfg CoordinatorConfig) (*Coordinator, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return newCoordinator(c, cfg, &outage{log: c.cfg.Logger.With("coordinator", c.cfg.Namespace), after: c.hub.retry}), nil
+	return newCoordinator(c, cfg, outage.New(c.cfg.Logger.With("coordinator", c.cfg.Namespace), c.hints.Reconnect)), nil
 }
 
-func newCoordinator(c *Client, cfg CoordinatorConfig, o *outage) *Coordinator {
+func newCoordinator(c *Client, cfg CoordinatorConfig, o *outage.Outage) *Coordinator {
 	return &Coordinator{
 		client: c, cfg: cfg, wake: make(chan struct{}, 1), late: make(chan struct{}, 1), grace: overdueGrace, outage: o,
-		failing: troubles{begins: "kagzi: the coordinator met an error and goes on", ends: "kagzi: the coordinator meets that error no more"},
-		unfired: troubles{begins: "kagzi: schedules cannot be fired now, and others can", ends: "kagzi: all schedules can be fired again"},
+		failing: outage.Failures{Begins: "kagzi: the coordinator met an error and goes on", Ends: "kagzi: the coordinator meets that error no more"},
+		unfired: outage.Failures{Begins: "kagzi: schedules cannot be fired now, and others can", Ends: "kagzi: all schedules can be fired again"},
 	}
 }
 
@@ -206,17 +208,10 @@ func (k *Coordinator) Run(ctx context.Context) error {
 func (k *Coordinator) run(ctx context.Context) error {
 	c := k.client
 	k.silent, k.watch, k.walk, k.ending = watch{}, watch{}, pruneWalk{}, nil // it may have run before
-	release := c.hub.acquire()
+	release := c.hints.Listen()
 	defer release()
-	defer c.hub.onWork(coordinatorQueue, func() { signal(k.wake) })()
-	c.mu.Lock()
-	c.coordinators[k] = struct{}{}
-	c.mu.Unlock()
-	defer func() {
-		c.mu.Lock()
-		delete(c.coordinators, k)
-		c.mu.Unlock()
-	}()
+	defer c.hints.OnSchedules(func() { goroutine.Signal(k.wake) })()
+	defer c.hints.JoinCoordinator(coordinatorHints{k})()
 
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -236,9 +231,6 @@ func (k *Coordinator) run(ctx context.Context) error {
 	return nil
 }
 
-// coordinatorQueue is the name under which coordinators are told that schedules moved: no queue has it.
-const coordinatorQueue = ""
-
 // firing is what the loop of the schedules does.
 const firing = "fire schedules"
 
@@ -253,14 +245,14 @@ func (k *Coordinator) repeat(ctx context.Context, stop context.CancelCauseFunc, 
 			stop(err)
 			return
 		case store.Away(err) && !store.Answered(err):
-			k.outage.begin(err)
-			pause = databasePause
+			k.outage.Begin(err)
+			pause = outage.Pause
 		case err != nil:
-			k.failing.note(k.client.cfg.Logger, what, err)
+			k.failing.Note(k.client.cfg.Logger, what, err)
 			pause = min(k.cfg.Interval, time.Second)
 		default:
-			k.outage.end()
-			k.failing.over(k.client.cfg.Logger, what)
+			k.outage.End()
+			k.failing.Over(k.client.cfg.Logger, what)
 		}
 		timer := time.NewTimer(pause)
 		select {
@@ -272,12 +264,19 @@ func (k *Coordinator) repeat(ctx context.Context, stop context.CancelCauseFunc, 
 	}
 }
 
-// look wakes the coordinator if one of the runs, or with nil any, keeps a queued one waiting. It does not block.
-func (k *Coordinator) look(ids []uuid.UUID) {
+// refresh wakes the coordinator if one of the runs, or with nil any, keeps a queued one waiting. It does not block.
+func (k *Coordinator) refresh(ids []uuid.UUID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.missed = k.missed || k.asking
 	if ids == nil && len(k.blocking) > 0 || slices.ContainsFunc(ids, func(id uuid.UUID) bool { return k.blocking[id] }) {
-		signal(k.wake)
+		goroutine.Signal(k.wake)
 	}
 }
+
+// coordinatorHints is a Coordinator as internal/hints sees it.
+type coordinatorHints struct{ k *Coordinator }
+
+func (h coordinatorHints) Refresh(ids []uuid.UUID) { h.k.refresh(ids) }
+func (h coordinatorHints) WakeSchedules()          { goroutine.Signal(h.k.wake) }
+func (h coordinatorHints) WakeDeadlines()          { goroutine.Signal(h.k.late) }

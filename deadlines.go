@@ -29,7 +29,7 @@ func (k *Coordinator) endOverdue(ctx context.Context) (time.Duration, error) {
 		}
 		failure = errors.Join(failure, err)
 		ended += len(out.Ended)
-		_ = k.client.announceEnds(ctx, nil, out) // fails only in a transaction
+		_ = k.client.hints.Cancelled(ctx, nil, out) // fails only in a transaction
 	}
 	if ended > 0 {
 		k.client.cfg.Logger.Info("kagzi: runs were over their Timeout, and no worker took them: they are ended", "runs", ended)
@@ -44,7 +44,7 @@ func (k *Coordinator) endOverdue(ctx context.Context) (time.Duration, error) {
 func (k *Coordinator) compensate(ctx context.Context) (time.Duration, error) {
 	ids, err := k.client.store.DueCompensations(ctx, mostCompensated)
 	if err == nil {
-		err = k.client.compensateAll(ctx, ids)
+		err = k.client.hints.CompensateAll(ctx, ids)
 	}
 	if len(ids) == mostCompensated {
 		return 0, err

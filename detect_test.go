@@ -60,7 +60,7 @@ func TestLostConnectionsOfALiveWorker(t *testing.T) {
 	c := newTestClient(t, openPool(t, db.DSN, 6))
 	g, runs, _ := gated(t, c, mute, 3)
 	leases := queryOne[string](t, db.Pool, leasesOfRuns)
-	waitFor(t, "the worker listens", c.hub.listening)
+	waitFor(t, "the worker listens", c.hints.Listening)
 	direct := newTestClient(t, db.Pool)
 	for _, all := range []bool{false, true, true} { // first the heart's alone: no other that is lost wakes it
 		old := queryOne[int](t, db.Pool, watchedBackend)
@@ -79,7 +79,7 @@ func TestLostConnectionsOfALiveWorker(t *testing.T) {
 			t.Errorf("gone %v of %d, %v", gone, watched, err)
 		}
 		unharmed(t, db, leases)
-		waitFor(t, "the worker listens again", c.hub.listening)
+		waitFor(t, "the worker listens again", c.hints.Listening)
 	}
 	close(g.open)
 	checkResults(t, runs, func(int) string { return "opened" })

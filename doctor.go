@@ -201,7 +201,7 @@ func (d *doctor) none(topic string) {
 // transaction mode gives a process to whoever needs one, so while another connection has the process that answered last,
 // the next answer comes from another.
 func (d *doctor) pooler(ctx context.Context) error {
-	conn, err := connect(ctx, d.pool)
+	conn, err := store.Connect(ctx, d.pool)
 	if err != nil {
 		return err
 	}

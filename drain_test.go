@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/goroutine"
 )
 
 // A gate is a workflow of one step, which tells when it begins and then waits for its context or for open.
@@ -154,7 +155,7 @@ func TestDrainGivesBackTheRest(t *testing.T) {
 	w := newTestWorker(t, other, WorkerConfig{PollInterval: time.Hour})
 	h.handle(w)
 	startLocal(t, w)
-	waitFor(t, "the other worker listens", func() bool { return other.hub.listening() })
+	waitFor(t, "the other worker listens", func() bool { return other.hints.Listening() })
 	// The hints of connecting are over once it has executed something.
 	if _, err := Start(t.Context(), other, h.wf, 99); err != nil {
 		t.Fatal(err)
@@ -212,7 +213,7 @@ func TestDrainLeavesTimersToOthers(t *testing.T) {
 	stop := startLocal(t, handle(localWorker(t, c, filepath.Join(dir, "a"), cfg)))
 	receive(t, begun)
 	startLocal(t, handle(localWorker(t, other, filepath.Join(dir, "b"), cfg)))
-	waitFor(t, "the other worker listens", func() bool { return other.hub.listening() })
+	waitFor(t, "the other worker listens", func() bool { return other.hints.Listening() })
 	checkResults(t, startRuns(t, other, nothing, 1), func(int) string { return "0" }) // it has looked, and rests
 	close(open)
 	waitFor(t, "the run sleeps", func() bool {
@@ -341,7 +342,7 @@ func TestDrainWhileOthersStart(t *testing.T) {
 					starting <- err
 					return
 				}
-				signal(begun)
+				goroutine.Signal(begun)
 			}
 			starting <- nil
 		}()

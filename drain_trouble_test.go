@@ -49,8 +49,8 @@ func TestStopWhileRowLocked(t *testing.T) {
 	cfg := mute
 	cfg.NoCoordinator = true
 	c := newTestClient(t, openPool(t, db.DSN, 6))
-	defer c.hub.acquire()()
-	waitFor(t, "the process listens", c.hub.listening) // that it begins to would cause a heartbeat, which may wait longer
+	defer c.hints.Listen()()
+	waitFor(t, "the process listens", c.hints.Listening) // that it begins to would cause a heartbeat, which may wait longer
 	g, _, stop := gated(t, c, cfg, 1)
 	stopped := stopping(stop)
 	waitFor(t, "the worker drains", func() bool {
@@ -136,7 +136,7 @@ func TestDrainQueueLostAnswer(t *testing.T) {
 	waitFor(t, "the worker is online", func() bool {
 		return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'ONLINE'`) == 1
 	})
-	waitFor(t, "the worker listens", c.hub.listening)
+	waitFor(t, "the worker listens", c.hints.Listening)
 	proxy := pgproxy.Start(t, db.DSN)
 	far := newTestClient(t, openPool(t, proxy.DSN(), 3))
 	drop := proxy.DropAck(pgproxy.After(pgproxy.Contains("INSERT INTO kagzi.worker_events"), pgproxy.Exactly("commit")))

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
 )
@@ -273,6 +274,6 @@ func (e *execution) insist(f func() error) bool {
 			return false
 		}
 		e.s.databaseTrouble(err)
-		e.s.pause(e.s.pauseAfter(err, failures))
+		e.s.pause(outage.PauseAfter(err, failures))
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/internal/goroutine"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -384,7 +385,7 @@ func (e *execution) graceLocked() time.Duration {
 	case e.reason == stopCancelling && !e.cancelBy.IsZero():
 		return max(exitGrace, e.cancelBy.Sub(e.s.now()))
 	case e.reason == stopCancelling || e.reason == stopFailed:
-		signal(e.s.beats) // a lease ends soon after the deadline, and is extended after it
+		goroutine.Signal(e.s.beats) // a lease ends soon after the deadline, and is extended after it
 		return store.CancelGrace
 	}
 	return exitGrace

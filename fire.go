@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/internal/goroutine"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -35,7 +36,7 @@ func (k *Coordinator) fire(ctx context.Context) (time.Duration, error) {
 			if !ok || left > k.cfg.Interval {
 				left = k.cfg.Interval
 			}
-			k.unfired.over(k.client.cfg.Logger, firing)
+			k.unfired.Over(k.client.cfg.Logger, firing)
 			return left, nil
 		}
 		looked, err := k.fireBatch(ctx)
@@ -83,7 +84,7 @@ func (k *Coordinator) fireBatch(ctx context.Context) (looked int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	k.client.wakeFired(ctx, fired)
+	k.client.hints.Fired(ctx, fired)
 	for name, why := range dropped {
 		k.client.cfg.Logger.Warn("kagzi: ticks of a schedule are dropped", "schedule", name, "because", why)
 	}
@@ -109,7 +110,7 @@ func (k *Coordinator) fireEach(ctx context.Context, due []*store.Template) (done
 		}
 	}
 	if done > 0 && failure != nil {
-		k.unfired.note(k.client.cfg.Logger, firing, failure)
+		k.unfired.Note(k.client.cfg.Logger, firing, failure)
 		failure = nil
 	}
 	return done, failure
@@ -141,7 +142,7 @@ func (k *Coordinator) fireAlone(ctx context.Context, t *store.Template) error {
 			return &store.Edit{Fire: &store.Firing{Template: t.ID, Next: t.Next, Problem: text}}, nil
 		})
 	}
-	k.client.wakeFired(ctx, fired)
+	k.client.hints.Fired(ctx, fired)
 	return err
 }
 
@@ -170,7 +171,7 @@ func (k *Coordinator) replace(ctx context.Context, t *store.Template, wait time.
 	case err != nil:
 		return err
 	}
-	if err := c.announceEnds(ctx, nil, ended); err != nil {
+	if err := c.hints.Cancelled(ctx, nil, ended); err != nil {
 		return err
 	}
 	fired, err := c.store.TickSchedule(ctx, t.ID, func(now time.Time, t *store.Template) (*store.Edit, error) {
@@ -182,7 +183,7 @@ func (k *Coordinator) replace(ctx context.Context, t *store.Template, wait time.
 	if store.Locked(err) {
 		return nil
 	}
-	c.wakeFired(ctx, fired)
+	c.hints.Fired(ctx, fired)
 	return err
 }
 
@@ -201,7 +202,7 @@ func (k *Coordinator) releaseQueued(ctx context.Context) error {
 			k.blocking[id] = true
 		}
 		if k.missed && len(blocking) > 0 {
-			signal(k.wake)
+			goroutine.Signal(k.wake)
 		}
 	}
 	k.missed = false
@@ -209,21 +210,6 @@ func (k *Coordinator) releaseQueued(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	k.client.wakeFired(ctx, released)
+	k.client.hints.Fired(ctx, released)
 	return nil
-}
-
-// wakeFired tells workers of runs that are due.
-func (c *Client) wakeFired(ctx context.Context, fired []store.FiredRun) {
-	type work struct {
-		queue, typ string
-		version    int
-	}
-	n := map[work]int{}
-	for _, r := range fired {
-		n[work{r.Queue, r.Type, r.Version}]++
-	}
-	for w, n := range n {
-		c.wakeWork(ctx, w.queue, w.typ, w.version, n)
-	}
 }

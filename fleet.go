@@ -12,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi/internal/text"
-	"github.com/kagzi/kagzi/notify"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -212,7 +211,7 @@ func (c *Client) Drain(ctx context.Context, id WorkerID, opts ...ChangeOption) e
 		err = c.store.Drain(ctx, tx, parsed)
 	}
 	if err == nil {
-		err = c.tellWorkers(ctx, tx, parsed)
+		err = c.hints.Changed(ctx, tx, parsed)
 	}
 	if err != nil {
 		return failed(c.public(ctx, err), "drain worker %.60s", cmp.Or(id, "without an ID"))
@@ -235,7 +234,7 @@ func (c *Client) DrainQueue(ctx context.Context, queue string, opts ...ChangeOpt
 		asked, err = c.store.DrainQueue(ctx, tx, queue)
 	}
 	if err == nil {
-		err = c.tellWorkers(ctx, tx, asked...)
+		err = c.hints.Changed(ctx, tx, asked...)
 	}
 	if err != nil {
 		if queue == "" {
@@ -262,29 +261,13 @@ func (c *Client) ForceOffline(ctx context.Context, id WorkerID, opts ...ChangeOp
 		lost, err = c.store.ForceOffline(ctx, tx, parsed, "forced offline")
 	}
 	if err == nil {
-		err = c.tellWorkers(ctx, tx, parsed)
+		err = c.hints.Changed(ctx, tx, parsed)
 	}
-	if err == nil && lost.Released > 0 && tx != nil {
-		err = notify.NotifyTx(ctx, tx, notify.WorkChannel, notify.WorkPayload(c.cfg.Namespace, lost.Queue))
+	if err == nil && lost.Released > 0 {
+		err = c.hints.Due(ctx, tx, store.Woken{Queue: lost.Queue})
 	}
 	if err != nil {
 		return failed(c.public(ctx, err), "force worker %.60s offline", cmp.Or(id, "without an ID"))
-	}
-	if lost.Released > 0 && tx == nil {
-		c.wakeWork(ctx, lost.Queue, "", 0, 1)
-	}
-	return nil
-}
-
-// tellWorkers tells workers to look at their own rows, with tx's commit or now. Their IDs go where those of runs do: both
-// are unique, and whoever gets one that is not his own leaves it alone.
-func (c *Client) tellWorkers(ctx context.Context, tx pgx.Tx, ids ...uuid.UUID) error {
-	switch {
-	case len(ids) == 0:
-	case tx != nil:
-		return notify.NotifyTx(ctx, tx, notify.RunChannel, notify.RunPayload(c.cfg.Namespace, ids)...)
-	default:
-		c.wakeRuns(ctx, ids...)
 	}
 	return nil
 }

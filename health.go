@@ -190,7 +190,7 @@ func (e *examination) connection(ctx context.Context) (db store.DB, release func
 	if ctx.Err() != nil || acquire.Err() == nil || pool.Stat().AcquiredConns() < pool.Stat().MaxConns() {
 		return nil, nil, err
 	}
-	own, err := connect(ctx, pool)
+	own, err := store.Connect(ctx, pool)
 	if err != nil {
 		return nil, nil, err
 	}

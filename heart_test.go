@@ -174,7 +174,7 @@ func TestRunForAnotherVersionWakesItsWorker(t *testing.T) {
 				s.mu.Lock()
 				waits := time.Until(s.nextLook) > time.Minute
 				s.mu.Unlock()
-				return waits && c.hub.listening()
+				return waits && c.hints.Listening()
 			}
 			return false
 		})

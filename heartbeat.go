@@ -13,6 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 
+	"github.com/kagzi/kagzi/internal/goroutine"
+	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/migrations"
 	"github.com/kagzi/kagzi/store"
 )
@@ -56,7 +58,7 @@ func (h *heart) begin(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(databasePause):
+		case <-time.After(outage.Pause):
 		}
 	}
 }
@@ -92,7 +94,7 @@ func (h *heart) connection(ctx context.Context) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, min(max(h.s.w.cfg.StaleAfter/6, 500*time.Millisecond), time.Second))
 	defer cancel()
 	h.backend = store.Backend{}
-	conn, err := connect(ctx, h.s.store.Pool(), func(cfg *pgx.ConnConfig) {
+	conn, err := store.Connect(ctx, h.s.store.Pool(), func(cfg *pgx.ConnConfig) {
 		// The wait for the next beat is interrupted on this connection. A request to cancel, which a pool may be set to
 		// send instead, would meet the beat.
 		cfg.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
@@ -175,7 +177,7 @@ func (h *heart) alive(sent time.Time) {
 	h.s.fenced = false
 	h.s.mu.Unlock()
 	if was {
-		signal(h.s.freed)
+		goroutine.Signal(h.s.freed)
 	}
 }
 
@@ -201,7 +203,7 @@ func (h *heart) run(stop chan struct{}) {
 		begun := time.Now()
 		if lost := h.wait(stop, next); lost && time.Since(begun) < interval/10 {
 			// One that ends connections as fast as they begin is not to be met with a storm of them.
-			h.pause(stop, min(databasePause, interval))
+			h.pause(stop, min(outage.Pause, interval))
 		}
 		select {
 		case <-stop:
@@ -314,7 +316,7 @@ func (h *heart) watch() (over func()) {
 func (h *heart) isThere(ctx context.Context, b store.Backend) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, h.third())
 	defer cancel()
-	conn, err := connect(ctx, h.s.store.Pool())
+	conn, err := store.Connect(ctx, h.s.store.Pool())
 	if err != nil {
 		return false, err
 	}
@@ -335,7 +337,7 @@ func (h *heart) beatUntil(stop chan struct{}) {
 	for {
 		err := h.beat()
 		if err == nil {
-			h.s.outage.end()
+			h.s.outage.End()
 			return
 		}
 		h.s.databaseTrouble(err)
@@ -345,7 +347,7 @@ func (h *heart) beatUntil(stop chan struct{}) {
 		select {
 		case <-stop:
 			return
-		case <-time.After(min(databasePause, h.s.w.cfg.Heartbeat)):
+		case <-time.After(min(outage.Pause, h.s.w.cfg.Heartbeat)):
 		}
 	}
 }
@@ -391,7 +393,7 @@ func (h *heart) beat() error {
 		return err
 	}
 	if woken := s.apply(states); woken != nil { // nil would mean all
-		s.look(woken)
+		s.Refresh(woken)
 	}
 	return s.extend(ctx, db, states)
 }
@@ -424,7 +426,7 @@ func (h *heart) reborn(ctx context.Context, db store.DB) error {
 	s.id, s.fenced = id, true // what it claimed before it is registered, nobody would free after it
 	s.mu.Unlock()
 	s.stopAll(stopShutdown, ErrLeaseLost) // what a claim brings after this is not begun
-	s.outage.name(s.logger(id))
+	s.outage.SetLogger(s.logger(id))
 	log := s.logger(old).With("new_worker", id, "runs", n)
 	if reason := s.store.WhyLost(ctx, db, old); reason != "" {
 		log = log.With("reason", reason)
@@ -447,7 +449,7 @@ func (h *heart) reborn(ctx context.Context, db store.DB) error {
 		}
 	}
 	h.alive(started)
-	signal(s.wake)
+	goroutine.Signal(s.wake)
 	return nil
 }
 
@@ -466,7 +468,7 @@ func (h *heart) end() {
 // note writes to the registry, unless the database is away: that would only hold up the end of the worker, whom the
 // others will find silent.
 func (h *heart) note(f func(context.Context, store.DB, uuid.UUID) error) {
-	if h.s.outage.underWay() {
+	if h.s.outage.UnderWay() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), noteTimeout)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/internal/goroutine"
 	"github.com/kagzi/kagzi/internal/testhook"
 )
 
@@ -15,14 +16,8 @@ type hooked struct{ s *session }
 func (h hooked) SetClock(now, asked time.Time) { h.s.setClock(now, asked) }
 
 func (h hooked) Wake() {
-	signal(h.s.wake)
-	c := h.s.w.client
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for k := range c.coordinators {
-		signal(k.wake)
-		signal(k.late)
-	}
+	goroutine.Signal(h.s.wake)
+	h.s.w.client.hints.WakeCoordinators()
 }
 
 func (h hooked) Handles(workflow string, version int) bool {

@@ -97,7 +97,7 @@ func TestClockStep(t *testing.T) {
 	k.swept(t)
 	unharmed(t, db, leases)
 	id := queryOne[uuid.UUID](t, db.Pool, `SELECT worker_id FROM kagzi.workers`)
-	c.moved([]uuid.UUID{id}) // it sends its heartbeat now, and the test need not wait
+	_ = c.hints.Changed(t.Context(), nil, id) // it sends its heartbeat now, and the test need not wait
 	waitFor(t, "the worker sends a heartbeat", func() bool {
 		return queryOne[bool](t, db.Pool, `SELECT heartbeat_at > $1::timestamptz + interval '31 s' FROM kagzi.workers WHERE status = 'ONLINE'`, old)
 	})
@@ -116,7 +116,7 @@ func TestBuriedAlive(t *testing.T) {
 	c := newTestClient(t, openPool(t, db.DSN, 6))
 	cfg := WorkerConfig{Heartbeat: time.Hour, StaleAfter: 4 * time.Hour, LeaseTimeout: 4 * time.Hour, NoCoordinator: true}
 	g, runs, _ := gated(t, c, cfg, 1)
-	waitFor(t, "the worker listens", c.hub.listening)
+	waitFor(t, "the worker listens", c.hints.Listening)
 	k := sweeper(t, db) // of another client: only the database can tell the worker
 	execSQL(t, db.Pool, `UPDATE kagzi.workers SET heartbeat_at = now() - interval '5 hours'`)
 	k.swept(t)

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/store"
 )
 
 // A kit is what a test of the workflow language begins with: a database of its own and a client of it.
@@ -141,7 +142,7 @@ const wakeRun = `UPDATE kagzi.workflow_runs SET wakeups = wakeups + 1,
 func (k *kit) wake(id RunID) {
 	k.t.Helper()
 	k.exec(wakeRun, string(id))
-	k.c.wakeWork(k.ctx, "default", "", 0, 1)
+	_ = k.c.hints.Due(k.ctx, nil, store.Woken{Queue: "default"})
 }
 
 // theSession is the client's worker under way.

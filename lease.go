@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kagzi/kagzi/internal/goroutine"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -44,7 +45,7 @@ func (e *execution) mayNot() string {
 func (e *execution) exitUnlessHeld(step string) {
 	e.exitIfStopped()
 	for e.mode.writes() && e.s.standing.silent(time.Now(), e.run.Term.Asked) {
-		signal(e.s.beats)
+		goroutine.Signal(e.s.beats)
 		select {
 		case <-e.done:
 			e.exitIfStopped()
@@ -88,7 +89,7 @@ func (s *session) extend(ctx context.Context, db store.DB, states []store.HeldSt
 		}
 	}
 	if err == nil && all {
-		s.troubles.over(s.logger(s.workerID()), extending)
+		s.failures.Over(s.logger(s.workerID()), extending)
 	}
 	return err
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi/internal/batch"
+	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -142,8 +143,8 @@ func (l *loader) readTogether(es []*execution, timeout time.Duration) {
 		each := min(sharedBytes/int64(len(es)), sharedEach)
 		loaded, err := l.s.store.Load(l.ctx, request(es, each, timeout))
 		if err == nil {
-			l.s.outage.end()
-			l.s.troubles.over(l.s.logger(l.s.workerID()), readingHistory)
+			l.s.outage.End()
+			l.s.failures.Over(l.s.logger(l.s.workerID()), readingHistory)
 			l.readRest(l.settle(es, loaded), each)
 			return
 		}
@@ -306,7 +307,7 @@ func (l *loader) wait(err error, es []*execution, failures int) bool {
 	if l.ctx.Err() == nil {
 		s.databaseTrouble(err)
 	}
-	timer := time.NewTimer(s.pauseAfter(err, failures))
+	timer := time.NewTimer(outage.PauseAfter(err, failures))
 	defer timer.Stop()
 	select {
 	case <-timer.C:

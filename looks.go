@@ -6,16 +6,17 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/internal/goroutine"
 	"github.com/kagzi/kagzi/store"
 )
 
-// look notes that the rows of ids moved; nil means any. It does not block. If it is the worker's own, somebody has asked
+// Refresh notes that the rows of ids moved; nil means any. It does not block. If it is the worker's own, somebody has asked
 // it to drain or has declared it dead: the next heartbeat says.
-func (s *session) look(ids []uuid.UUID) {
+func (s *session) Refresh(ids []uuid.UUID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if ids == nil || slices.Contains(ids, s.id) {
-		signal(s.beats)
+		goroutine.Signal(s.beats)
 	}
 	if ids == nil {
 		for id := range s.executing {
@@ -34,7 +35,7 @@ func (s *session) look(ids []uuid.UUID) {
 		}
 	}
 	if len(s.moved) > 0 {
-		signal(s.looks)
+		goroutine.Signal(s.looks)
 	}
 }
 

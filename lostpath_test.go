@@ -150,7 +150,7 @@ func TestNoStepIsCalledWhileNothingIsHeard(t *testing.T) {
 		return func(t *testing.T, c *Client, proxy *pgproxy.Proxy) {
 			hold := proxy.HoldAck(pgproxy.Contains(statement))
 			t.Cleanup(hold.Release)
-			theSession(c).look(nil) // has it beat
+			theSession(c).Refresh(nil) // has it beat
 			receive(t, hold.Done())
 			proxy.Freeze()
 		}

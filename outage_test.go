@@ -17,6 +17,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/localpg"
+	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/internal/pgproxy"
 )
 
@@ -142,7 +143,7 @@ func TestDatabaseIsAway(t *testing.T) {
 	select {
 	case err := <-waiting:
 		t.Errorf("Result returned during the outage: %v", err)
-	case <-time.After(databasePause):
+	case <-time.After(outage.Pause):
 	}
 	if err := server.Restart(ctx, localpg.Immediate); err != nil {
 		t.Fatal(err)
@@ -226,8 +227,8 @@ func TestListenerSaysWhose(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	c, logged := loggedClient(t, openPool(t, db.DSN, 5))
-	defer c.hub.acquire()()
-	waitFor(t, "the client listens", c.hub.listening)
+	defer c.hints.Listen()()
+	waitFor(t, "the client listens", c.hints.Listening)
 	execSQL(t, db.Pool, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`)
 	logged.wantLine(t, "not listening, polling", "namespace=default")
 	logged.wantLine(t, "listening again", "namespace=default")

@@ -204,7 +204,7 @@ func TestTransactionPooler(t *testing.T) {
 		}
 		rescuer.stop(t)
 	})
-	if c.hub.listening() || other.hub.listening() {
+	if c.hints.Listening() || other.hints.Listening() {
 		t.Error("INVALID: LISTEN works through the pooler")
 	}
 }
@@ -230,7 +230,7 @@ func TestStartBesideWorkerNeedsNoNotification(t *testing.T) {
 			t.Logf("from Start to Result: %v", time.Since(begun).Round(time.Microsecond))
 		}
 	}
-	if c.hub.listening() {
+	if c.hints.Listening() {
 		t.Error("INVALID: LISTEN works through the pooler")
 	}
 }

@@ -83,7 +83,7 @@ func TestSlowConnect(t *testing.T) {
 	cfg.NoCoordinator = true // fewer to take the pool's connections
 	c := newTestClient(t, pool)
 	g, runs, _ := gated(t, c, cfg, 2)
-	waitFor(t, "the worker listens", c.hub.listening)
+	waitFor(t, "the worker listens", c.hints.Listening)
 	leases := queryOne[string](t, db.Pool, leasesOfRuns)
 	hang.Store(true)
 	execSQL(t, db.Pool, `SELECT pg_terminate_backend(backend_pid) FROM kagzi.workers`)
@@ -103,7 +103,7 @@ func TestRebornWithoutConnections(t *testing.T) {
 	cfg.NoCoordinator = true
 	c := newTestClient(t, fullPool(t, db, 5, nil))
 	g, _, _ := gated(t, c, cfg, 1)
-	waitFor(t, "the worker listens", c.hub.listening)
+	waitFor(t, "the worker listens", c.hints.Listening)
 	allow := refuseConnections(t, db)
 	defer allow()
 	execSQL(t, db.Pool, `SELECT pg_terminate_backend(backend_pid) FROM kagzi.workers`)
@@ -150,7 +150,7 @@ func TestAfterConnect(t *testing.T) {
 	case err := <-done:
 		t.Fatalf("Run: %v", err)
 	}
-	waitFor(t, "the worker listens", c.hub.listening)
+	waitFor(t, "the worker listens", c.hints.Listening)
 	close(g.open)
 	checkResults(t, runs, func(int) string { return "opened" })
 	if !only(t, c, WorkerFilter{}).Watched {

@@ -179,7 +179,7 @@ func TestDrainFromAnywhere(t *testing.T) {
 			for range runs {
 				receive(t, g.begun)
 			}
-			waitFor(t, "the worker listens", c.hub.listening)
+			waitFor(t, "the worker listens", c.hints.Listening)
 			id := only(t, far, WorkerFilter{}).ID
 			if err := ask(far, id); err != nil {
 				t.Fatal(err)
@@ -238,7 +238,7 @@ func TestForceOfflineOfALiveWorker(t *testing.T) {
 			c, logged := loggedClient(t, openPool(t, db.DSN, 5))
 			far := newTestClient(t, openPool(t, db.DSN, 5))
 			g, runs, _ := gated(t, c, mute, 2)
-			waitFor(t, "the worker listens", c.hub.listening)
+			waitFor(t, "the worker listens", c.hints.Listening)
 			id := only(t, far, WorkerFilter{}).ID
 			cfg := mute
 			cfg.PollInterval = time.Hour
@@ -246,7 +246,7 @@ func TestForceOfflineOfALiveWorker(t *testing.T) {
 			h := newGate()
 			h.handle(w)
 			startLocal(t, w)
-			waitFor(t, "the other worker listens", far.hub.listening)
+			waitFor(t, "the other worker listens", far.hints.Listening)
 			var opts []ChangeOption
 			commit := func() error { return nil }
 			if inTx {
@@ -299,7 +299,7 @@ func TestForceOfflineOfADeadWorker(t *testing.T) {
 			w := newTestWorker(t, far, cfg)
 			h.handle(w)
 			startLocal(t, w)
-			waitFor(t, "the worker listens", far.hub.listening)
+			waitFor(t, "the worker listens", far.hints.Listening)
 			if _, err := Start(t.Context(), far, h.wf, 99); err != nil { // the hints of connecting are over then
 				t.Fatal(err)
 			}

@@ -146,7 +146,7 @@ func (c *Client) restart(ctx context.Context, ref Ref, step string, opts []Resta
 	}
 	work, err := c.store.Restart(ctx, cfg.tx, cfg.run)
 	if err == nil {
-		err = c.announceWork(ctx, cfg.tx, work.Queue, work.Type, work.Version)
+		err = c.hints.Due(ctx, cfg.tx, store.Woken{Queue: work.Queue, Type: work.Type, Version: work.Version})
 	}
 	if err != nil {
 		return "", c.public(ctx, err)

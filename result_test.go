@@ -26,14 +26,14 @@ func TestResultAfterResume(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := uuid.MustParse(string(run.ID()))
-	last := c.results.last()
+	last := c.hints.LastWaiter()
 	got := make(chan error, 1)
 	go func() {
 		_, err := run.Result(ctx)
 		got <- err
 	}()
-	waitFor(t, "somebody waits", func() bool { return c.results.last() > last })
-	c.results.deliver(ending{Ended: store.Ended{RunID: id, Status: store.Failed, ErrorKind: "old"}}, last)
+	waitFor(t, "somebody waits", func() bool { return c.hints.LastWaiter() > last })
+	c.hints.Deliver(store.Ended{RunID: id, Status: store.Failed, ErrorKind: "old"}, last)
 	if err := run.Cancel(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func TestResultThatCannotBeRead(t *testing.T) {
 				}
 			}
 			c := newTestClient(t, poolWith(t, db.DSN, "role", role))
-			c.results.patience = 200 * time.Millisecond
+			c.hints.QueryTimeout = 200 * time.Millisecond
 			result := func(r *Run[string]) (string, error) {
 				return (&Run[string]{client: c, workflow: "nothing", id: r.ID()}).Result(ctx)
 			}
@@ -172,7 +172,7 @@ func TestResultThatCannotBeRead(t *testing.T) {
 					}
 				})
 			}
-			waitFor(t, "all are waited for", func() bool { return c.results.last() == uint64(len(runs)) })
+			waitFor(t, "all are waited for", func() bool { return c.hints.LastWaiter() == uint64(len(runs)) })
 			end(runs[:11]...)
 			early.Wait()
 			if tt.told != "" {

@@ -183,7 +183,10 @@ func (r *Run[Out]) Result(ctx context.Context) (Out, error) {
 	if err != nil {
 		return out, failed(ErrRunNotFound, "result of %s", r.id)
 	}
-	end, err := r.client.results.wait(ctx, id)
+	end, err := r.client.hints.Result(ctx, id)
+	if errors.Is(err, store.ErrRunNotFound) {
+		err = ErrRunNotFound
+	}
 	if err != nil {
 		return out, failed(err, "result of %s %s", r.workflow, r.id)
 	}

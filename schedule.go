@@ -12,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi/internal/text"
-	"github.com/kagzi/kagzi/notify"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -230,34 +229,10 @@ func (c *Client) editSchedule(ctx context.Context, tx pgx.Tx, what, name string,
 		fired, err = c.store.EditSchedule(ctx, tx, c.scheduleID(name), edit)
 	}
 	if err == nil {
-		err = c.tellSchedules(ctx, tx, fired)
+		err = c.hints.Schedules(ctx, tx, fired)
 	}
 	if err != nil {
 		return failed(c.public(ctx, err), "%s %.60q", what, name)
-	}
-	return nil
-}
-
-// tellSchedules wakes the coordinators, and workers for the runs that were started.
-func (c *Client) tellSchedules(ctx context.Context, tx pgx.Tx, fired []store.FiredRun) error {
-	if tx == nil {
-		c.mu.Lock()
-		for k := range c.coordinators {
-			signal(k.wake)
-		}
-		c.mu.Unlock()
-		c.publisher.Work(ctx, c.cfg.Namespace, coordinatorQueue)
-		c.wakeFired(ctx, fired)
-		return nil
-	}
-	payloads := map[string]bool{notify.WorkPayload(c.cfg.Namespace, coordinatorQueue): true}
-	for _, r := range fired {
-		payloads[notify.WorkPayload(c.cfg.Namespace, r.Queue)] = true
-	}
-	for p := range payloads {
-		if err := notify.NotifyTx(ctx, tx, notify.WorkChannel, p); err != nil {
-			return err
-		}
 	}
 	return nil
 }

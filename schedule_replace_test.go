@@ -243,7 +243,7 @@ func TestQueuedRunDoesNotWaitForTheInterval(t *testing.T) {
 	if !runs[0].FireTime.IsZero() {
 		active = runs[1].ID
 	}
-	co.look(nil)
+	co.refresh(nil)
 	select {
 	case <-co.wake:
 	default:
@@ -254,7 +254,7 @@ func TestQueuedRunDoesNotWaitForTheInterval(t *testing.T) {
 	if k.count(due) != 1 || k.info("s").Queued {
 		t.Error("the queued run does not begin after the active one")
 	}
-	co.look(nil)
+	co.refresh(nil)
 	if len(co.wake) > 0 {
 		t.Error("the coordinator is woken although nothing waits")
 	}

@@ -16,12 +16,11 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi/internal/batch"
+	"github.com/kagzi/kagzi/internal/goroutine"
+	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/internal/testhook"
 	"github.com/kagzi/kagzi/store"
 )
-
-// databasePause is how long to wait before trying again what failed because the database was away.
-const databasePause = 250 * time.Millisecond
 
 // flushesApart is how many flushes that may wait for strangers are under way at once: each has a connection for as long as
 // it waits.
@@ -72,8 +71,8 @@ type session struct {
 	closing           atomic.Bool   // writes that cannot be made are given up
 	closed            chan struct{} // closed when closing is set
 	drains            chan struct{} // closed when the session drains
-	outage            outage
-	troubles          troubles                  // what fails although the database answers
+	outage            *outage.Outage
+	failures          outage.Failures           // what fails although the database answers
 	troubled          atomic.Pointer[time.Time] // when the database last failed the session, or the session began
 }
 
@@ -87,8 +86,7 @@ func newSession(w *Worker) *session {
 	var cancel context.CancelFunc
 	s.noWait, cancel = context.WithCancel(s.background)
 	cancel()
-	s.outage.name(s.logger(s.id))
-	s.outage.after = s.w.client.hub.retry
+	s.outage = outage.New(s.logger(s.id), w.client.hints.Reconnect)
 	s.troubled.Store(new(time.Now()))
 	s.writer = batch.New(batch.Config[*execution]{Flush: s.flush})
 	s.retries = batch.New(batch.Config[*execution]{Flush: s.flush})
@@ -111,11 +109,12 @@ func (s *session) run(ctx context.Context) error {
 		return ours(err)
 	}
 	c.cfg.Logger.Info("kagzi: worker started", "worker", s.workerID(), "namespace", c.cfg.Namespace, "queue", s.w.cfg.Queue, "workflows", s.w.serves())
-	release := c.hub.acquire()
-	stopWork := c.hub.onWork(s.w.cfg.Queue, func() { signal(s.wake) })
+	release := c.hints.Listen()
+	stopWork := c.hints.OnWork(s.w.cfg.Queue, func() { goroutine.Signal(s.wake) })
 	c.mu.Lock()
 	c.sessions[s] = struct{}{}
 	c.mu.Unlock()
+	leaveHints := c.hints.JoinWorker(s)
 	if s.hooks != nil {
 		s.hooks.Begun(hooked{s})
 	}
@@ -127,7 +126,7 @@ func (s *session) run(ctx context.Context) error {
 	if !s.w.cfg.NoCoordinator {
 		house, leave := context.WithCancel(s.background) // until the worker has drained
 		defer leave()
-		k := newCoordinator(c, s.w.cfg.Coordinator, &s.outage)
+		k := newCoordinator(c, s.w.cfg.Coordinator, s.outage)
 		k.hosted = true
 		if s.hooks != nil {
 			k.grace = 0 // the clock stands still while workers take what is due
@@ -142,6 +141,7 @@ func (s *session) run(ctx context.Context) error {
 	s.drain(beat)
 	s.unfinished.Wait()
 
+	leaveHints()
 	c.mu.Lock()
 	delete(c.sessions, s)
 	c.mu.Unlock()
@@ -153,7 +153,7 @@ func (s *session) run(ctx context.Context) error {
 	published := make(chan struct{})
 	go func() {
 		defer close(published)
-		c.publisher.Wait()
+		c.hints.Flush()
 	}()
 	select {
 	case <-published:
@@ -207,7 +207,7 @@ func (s *session) drain(beat *heart) {
 	log := s.logger(s.workerID())
 	log.Info("kagzi: draining", "runs", n, "for_at_most", s.w.cfg.DrainTimeout)
 	// What this worker has suspended becomes due without it: others must look when.
-	s.w.client.publisher.Work(s.background, s.store.Namespace(), s.w.cfg.Queue)
+	s.w.client.hints.Queue(s.background, s.w.cfg.Queue)
 	beat.draining()
 	deadline := time.NewTimer(s.w.cfg.DrainTimeout)
 	defer deadline.Stop()
@@ -297,7 +297,7 @@ func (s *session) setClock(now, sent time.Time) {
 	for _, e := range all {
 		e.resetDeadline()
 	}
-	signal(s.wake)
+	goroutine.Signal(s.wake)
 }
 
 func (s *session) failpoint(point string, run uuid.UUID) {
@@ -336,11 +336,11 @@ func (s *session) databaseTrouble(err error) {
 	switch store.Classify(err) {
 	case store.ClassClosed:
 	case store.ClassAway, store.ClassLate, store.ClassBusy:
-		s.outage.begin(err)
+		s.outage.Begin(err)
 		s.troubled.Store(new(time.Now()))
 		return
 	default:
-		s.databaseTroubleWith(operation(err), err)
+		s.databaseTroubleWith(outage.Operation(err), err)
 		return
 	}
 	s.mu.Lock()
@@ -349,16 +349,16 @@ func (s *session) databaseTrouble(err error) {
 	s.giveUp()
 	s.stopAll(stopLost, ErrShutdown)
 	s.stopClaims()
-	signal(s.freed)
+	goroutine.Signal(s.freed)
 }
 
 // refusesOne notes what the database refuses of one run, and does of others.
 func (s *session) refusesOne(held store.Held, err error) {
-	s.troubles.note(s.logger(s.workerID()), operation(err), fmt.Errorf("%w, of run %s", err, held.RunID))
+	s.failures.Note(s.logger(s.workerID()), outage.Operation(err), fmt.Errorf("%w, of run %s", err, held.RunID))
 }
 
 // databaseTroubleWith notes that the database answers what with an error.
 func (s *session) databaseTroubleWith(what string, err error) {
-	s.troubles.note(s.logger(s.workerID()), what, err)
+	s.failures.Note(s.logger(s.workerID()), what, err)
 	s.troubled.Store(new(time.Now()))
 }

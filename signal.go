@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
+	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
 )
@@ -173,23 +173,8 @@ func (c *Client) signal(ctx context.Context, ref Ref, m Message, opts []SignalOp
 		if err != nil {
 			return err
 		}
-		return c.announceSignals(ctx, cfg.tx, found)
+		return c.hints.Signalled(ctx, cfg.tx, found)
 	}
-}
-
-// announceSignals tells those who execute the runs, or may claim them: with tx's commit, or now.
-func (c *Client) announceSignals(ctx context.Context, tx pgx.Tx, found ...store.Signalled) error {
-	var moved []uuid.UUID
-	var due []store.Woken
-	for _, g := range found {
-		if g.Running {
-			moved = append(moved, g.RunID)
-		}
-		if g.Due {
-			due = append(due, g.Woken)
-		}
-	}
-	return c.announce(ctx, tx, moved, due)
 }
 
 // message makes of m what the store keeps, but for the run; ref says which it is for.
@@ -419,7 +404,7 @@ func (e *execution) catchUp(b *branch) error {
 			return nil
 		}
 		select {
-		case <-time.After(e.s.pauseAfter(err, failures)):
+		case <-time.After(outage.PauseAfter(err, failures)):
 		case <-e.done:
 		}
 	}

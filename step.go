@@ -15,6 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
 )
@@ -507,7 +508,7 @@ func (s *stepCall) trouble(err error) (*store.StepRow, error) {
 		s.b.e.log().Debug("kagzi: a transactional step is repeated", "step", s.id, "error", err)
 	}
 	select {
-	case <-time.After(databasePause):
+	case <-time.After(outage.Pause):
 	case <-s.b.e.done:
 		runtime.Goexit()
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -59,7 +60,7 @@ func (s *stepCall) isUncounted() bool {
 func (s *stepCall) again(err error) (*store.StepRow, error) {
 	s.b.e.log().Warn("kagzi: a transactional step is repeated because of the database; the attempt is not counted", "step", s.id, "attempt", s.attempt, "error", err)
 	select {
-	case <-time.After(min(databasePause<<min(s.away.times-1, 10), awayPause)):
+	case <-time.After(min(outage.Pause<<min(s.away.times-1, 10), awayPause)):
 	case <-s.b.e.done:
 		runtime.Goexit()
 	}

@@ -195,7 +195,7 @@ func TestSupersededEndIsNotTheResult(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	last := c.results.last()
+	last := c.hints.LastWaiter()
 	got := make(chan string, 1)
 	go func() {
 		v, err := run.Result(ctx)
@@ -204,7 +204,7 @@ func TestSupersededEndIsNotTheResult(t *testing.T) {
 		}
 		got <- v
 	}()
-	waitFor(t, "somebody waits", func() bool { return c.results.last() > last })
+	waitFor(t, "somebody waits", func() bool { return c.hints.LastWaiter() > last })
 	s := newHeldSession(t, db, w)
 	s.take()
 	ends <- "superseded"

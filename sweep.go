@@ -56,9 +56,9 @@ func (k *Coordinator) released(ctx context.Context, lost []store.LostWorker, why
 	for _, w := range lost {
 		k.client.cfg.Logger.Warn("kagzi: worker is lost", "worker", w.ID, "queue", w.Queue, "runs", w.Released, "because", why)
 		if w.Released > 0 {
-			k.client.wakeWork(ctx, w.Queue, "", 0, 1)
+			_ = k.client.hints.Due(ctx, nil, store.Woken{Queue: w.Queue}) // fails only in a transaction
 		}
-		k.client.wakeRuns(ctx, w.ID) // should it live, it learns of it at once
+		_ = k.client.hints.Changed(ctx, nil, w.ID) // should it live, it learns of it at once
 		k.refused(w)
 	}
 }
@@ -66,7 +66,7 @@ func (k *Coordinator) released(ctx context.Context, lost []store.LostWorker, why
 // refused notes that the database does not free one of the lost worker's runs. Others are free.
 func (k *Coordinator) refused(w store.LostWorker) {
 	if w.Refused != nil {
-		k.failing.note(k.client.cfg.Logger, "free a run of a dead worker", w.Refused)
+		k.failing.Note(k.client.cfg.Logger, "free a run of a dead worker", w.Refused)
 	}
 }
 

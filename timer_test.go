@@ -46,7 +46,7 @@ func TestSleepsHoldNothing(t *testing.T) {
 	}
 	wake := queryOne[time.Time](t, db.Pool, `WITH w AS (SELECT clock_timestamp() + interval '300 ms' AS at), s AS (UPDATE kagzi.step_runs SET wake_at = w.at FROM w),
 		r AS (UPDATE kagzi.workflow_runs SET available_at = w.at FROM w WHERE status = 'SLEEPING') SELECT at FROM w`)
-	c.publisher.Work(t.Context(), "default", "default") // the worker could not know
+	c.hints.Queue(t.Context(), "default") // the worker could not know
 	pollFor(t, 4*patience, "all runs wake and complete", func() bool { return count("COMPLETED") == n+1 })
 	t.Logf("%d timers of one instant drained in %v", n, time.Since(wake).Round(time.Millisecond))
 	w.stop(t)

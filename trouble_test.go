@@ -3,49 +3,12 @@ package kagzi
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
-
-// TestOutagesAreToldNowAndThen shows that an outage which is met four times a second is told at once, then once a minute
-// with a number, and that its end is told; and that one which comes and goes fills no log either.
-func TestOutagesAreToldNowAndThen(t *testing.T) {
-	t.Parallel()
-	for _, flapping := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			logged := &logBuffer{}
-			over := 0
-			o := &outage{log: slog.New(slog.NewTextHandler(logged, nil)), after: func() { over++ }}
-			o.end() // of nothing
-			for range 6 * 60 * 4 {
-				o.begin(errors.New("oops"))
-				if !o.underWay() {
-					t.Fatal("it is not under way")
-				}
-				time.Sleep(125 * time.Millisecond)
-				if flapping {
-					o.end()
-				}
-				time.Sleep(125 * time.Millisecond)
-			}
-			o.end()
-			o.end()
-			text := logged.String()
-			begins, times, ends := strings.Count(text, "does not answer"), strings.Count(text, "times=240"), strings.Count(text, "kagzi: the database is back")
-			if want := map[bool]int{true: 6, false: 1}[flapping]; begins != 6 || times != 5 || ends != want {
-				t.Errorf("flapping %t: told %d times that it begins, %d times how often, %d times that it is over; want 6, 5 and %d:\n%s", flapping, begins, times, ends, want, text)
-			}
-			if want := map[bool]int{true: 6 * 60 * 4, false: 1}[flapping]; over != want {
-				t.Errorf("flapping %t: its end was acted upon %d times, want %d", flapping, over, want)
-			}
-		})
-	}
-}
 
 // TestCoordinatorsErrorIsToldOnce has a loop of the coordinator fail again and again: that is told once, and once that it is
 // over.
@@ -80,23 +43,23 @@ func TestEndOfAnOutageLetsTheListenerConnect(t *testing.T) {
 		"Worker": func(t *testing.T, c *Client) {
 			s := newSession(newTestWorker(t, c, WorkerConfig{}))
 			s.databaseTrouble(context.DeadlineExceeded)
-			s.outage.end()
+			s.outage.End()
 		},
 		"Coordinator": func(t *testing.T, c *Client) {
 			k := newTestCoordinator(t, c, CoordinatorConfig{})
-			k.outage.begin(context.DeadlineExceeded)
-			k.outage.end()
+			k.outage.Begin(context.DeadlineExceeded)
+			k.outage.End()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newTestClient(t, openPool(t, db.DSN, 6))
-			c.hub.backoff = time.Hour
-			defer c.hub.acquire()()
-			waitFor(t, "the client listens", c.hub.listening)
+			c.hints.ListenBackoff = time.Hour
+			defer c.hints.Listen()()
+			waitFor(t, "the client listens", c.hints.Listening)
 			execSQL(t, db.Pool, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND query ILIKE 'listen%'`)
-			waitFor(t, "the listener has lost its connection", func() bool { return !c.hub.listening() })
+			waitFor(t, "the listener has lost its connection", func() bool { return !c.hints.Listening() })
 			end(t, c)
-			waitFor(t, "the client listens again", c.hub.listening)
+			waitFor(t, "the client listens again", c.hints.Listening)
 		})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -27,8 +28,8 @@ func (s *session) take(ctx context.Context, req store.ClaimRequest) store.Claim 
 		claim, err = s.claimWithin(s.claimTime(), req, s.store.Claim)
 	}
 	if err == nil {
-		s.outage.end()
-		s.troubles.over(s.logger(req.Worker), claiming)
+		s.outage.End()
+		s.failures.Over(s.logger(req.Worker), claiming)
 		return claim
 	}
 	s.databaseTrouble(err)
@@ -67,7 +68,7 @@ func (s *session) claimWithin(d time.Duration, req store.ClaimRequest, f func(co
 // so late that the claim must have shown; once ctx has ended, only once more. What is taken after that a coordinator frees,
 // as what a dead worker holds.
 func (s *session) resolve(ctx context.Context, req store.ClaimRequest, sent time.Time) {
-	for pause := databasePause; ; pause = min(2*pause, looksApart) {
+	for pause := outage.Pause; ; pause = min(2*pause, looksApart) {
 		select {
 		case <-ctx.Done():
 			_, _ = s.giveBack(lookOfDrain, req)
@@ -106,6 +107,6 @@ func (s *session) giveBack(within time.Duration, req store.ClaimRequest) (left b
 		left = left || p.Outcome == store.Busy
 	}
 	s.logger(req.Worker).Info("kagzi: a claim without an answer took runs: they are given back", "runs", given)
-	s.w.client.wakeWork(s.noWait, req.Queue, "", 0, given)
+	_ = s.w.client.hints.Due(s.noWait, nil, store.Woken{Queue: req.Queue}) // fails only in a transaction
 	return left, nil
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi/internal/text"
-	"github.com/kagzi/kagzi/notify"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -97,15 +96,6 @@ func changeTx(opts []ChangeOption) (pgx.Tx, error) {
 	return cfg.tx, err
 }
 
-// announceWork tells workers that a run is due: with tx's commit, or now.
-func (c *Client) announceWork(ctx context.Context, tx pgx.Tx, queue, typ string, version int) error {
-	if tx != nil {
-		return notify.NotifyTx(ctx, tx, notify.WorkChannel, notify.WorkPayload(c.cfg.Namespace, queue))
-	}
-	c.wakeWork(ctx, queue, typ, version, 1)
-	return nil
-}
-
 // Cancel ends an active run, and its children except [Detached] ones: at once in the table, and within milliseconds where
 // it is being executed, whose steps see their contexts end. A run that has registered compensations with [Compensate]
 // ends once they have run; until then it stays active. They begin when its steps under way have returned, or their
@@ -147,7 +137,7 @@ func (c *Client) end(ctx context.Context, ref Ref, cfg changeConfig, how func(co
 	if err != nil {
 		return err
 	}
-	return c.announceEnds(ctx, tx, ended)
+	return c.hints.Cancelled(ctx, tx, ended)
 }
 
 // Resume continues a failed or cancelled run: it begins a new attempt, in which every result that was recorded stays. The
@@ -180,9 +170,9 @@ func (c *Client) Resume(ctx context.Context, ref Ref, opts ...ResumeOption) erro
 		err = &explained{"another active run has its ID", []error{ErrIDConflict}}
 	}
 	if err == nil && resumed.Ends != nil {
-		err = c.announceEnds(ctx, cfg.tx, resumed.Ends)
+		err = c.hints.Cancelled(ctx, cfg.tx, resumed.Ends)
 	} else if err == nil {
-		err = c.announceWork(ctx, cfg.tx, resumed.Queue, "", 0)
+		err = c.hints.Due(ctx, cfg.tx, store.Woken{Queue: resumed.Queue})
 	}
 	if err != nil {
 		return failed(c.public(ctx, err), "resume %v", named(ref))

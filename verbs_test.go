@@ -188,7 +188,7 @@ func TestVerbsInTx(t *testing.T) {
 	w := newTestWorker(t, other, WorkerConfig{PollInterval: 25 * time.Second})
 	Handle(w, noop, odd)
 	startWorker(t, w)
-	waitFor(t, "the worker listens", other.hub.listening)
+	waitFor(t, "the worker listens", other.hints.Listening)
 	tx = k.callersTx()
 	runs := all(tx)
 	commitTx(t, tx)

@@ -235,7 +235,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	s := newSession(w)
 	s.hooks = testhook.From(ctx)
 	w.hooks.Store(s.hooks)
-	if err := w.client.prepare(ctx, &s.outage); err != nil {
+	if err := w.client.prepare(ctx, s.outage); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}

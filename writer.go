@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/internal/goroutine"
+	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -29,7 +31,7 @@ func (s *session) flush(es []*execution) {
 // flushTogether writes in one transaction what was taken from the executions' outboxes. While the database is away it
 // tries again: what an earlier try did counts as done. It returns when each execution is settled or comes again.
 func (s *session) flushTogether(es []*execution) {
-	last := s.w.client.results.last()
+	last := s.w.client.hints.LastWaiter()
 	for failures := 0; ; failures++ {
 		if es = s.withoutEnded(es); len(es) == 0 {
 			return
@@ -59,13 +61,13 @@ func (s *session) write(es []*execution, last uint64) error {
 		if err != nil {
 			return err
 		}
-		s.outage.end()
-		s.troubles.over(s.logger(s.workerID()), flushing)
+		s.outage.End()
+		s.failures.Over(s.logger(s.workerID()), flushing)
 	}
 	s.settle(es, last)
-	s.w.client.wakeDue(s.noWait, f.Woken)
+	_ = s.w.client.hints.Due(s.noWait, nil, f.Woken...) // fails only in a transaction
 	if len(f.Step) > 0 {
-		s.unfinished.Go(func() { s.w.client.compensate(s.background, f.Step) })
+		s.unfinished.Go(func() { s.w.client.hints.Compensate(s.background, f.Step) })
 	}
 	return nil
 }
@@ -149,7 +151,7 @@ func (s *session) requeueAlone(e *execution, err error) {
 	e.outbox.failures++
 	e.outbox.apart = true
 	e.mu.Unlock()
-	e.requeue(troublePause(failures))
+	e.requeue(outage.Backoff(failures))
 }
 
 // pause waits for d, or until what cannot be written is given up.
@@ -166,8 +168,7 @@ func (s *session) pause(d time.Duration) {
 // waited for a result when the flush began.
 func (s *session) settle(es []*execution, last uint64) {
 	var ended []uuid.UUID
-	due := map[runKind]int{}  // parked runs that others should look at, by type
-	var started []store.Woken // children
+	var due []store.Woken // children that were started, and suspended runs that others should claim
 	var settled []*write
 	for _, e := range es {
 		e.mu.Lock()
@@ -176,7 +177,7 @@ func (s *session) settle(es []*execution, last uint64) {
 		busy := e.outbox.apart
 		e.mu.Unlock()
 		if failed {
-			s.troubles.over(s.logger(s.workerID()), flushingAlone)
+			s.failures.Over(s.logger(s.workerID()), flushingAlone)
 		}
 		for _, w := range settled {
 			o := w.outcome()
@@ -187,11 +188,11 @@ func (s *session) settle(es []*execution, last uint64) {
 				ended = append(ended, s.finished(e, w.finish, last)...)
 			}
 			if o == store.Done && w.park != nil && s.parked(w.park) {
-				due[runKind{e.run.Type, e.run.Version}]++
+				due = append(due, store.Woken{Queue: s.w.cfg.Queue, Type: e.run.Type, Version: e.run.Version})
 			}
 			for _, r := range w.records {
 				if r.Start != nil && r.Outcome == store.Done {
-					started = append(started, store.Woken{Queue: r.Start.Queue, Type: r.Start.Type, Version: r.Start.Version})
+					due = append(due, store.Woken{Queue: r.Start.Queue, Type: r.Start.Type, Version: r.Start.Version})
 				}
 			}
 			w.settle(o)
@@ -202,19 +203,10 @@ func (s *session) settle(es []*execution, last uint64) {
 			e.requeue(0)
 		}
 	}
-	s.w.client.wakeDue(s.noWait, started)
 	if len(ended) > 0 {
-		s.w.client.tell(ended)
-		s.w.client.publisher.Run(s.noWait, s.store.Namespace(), ended...)
+		s.w.client.hints.Ended(s.noWait, ended)
 	}
-	for k, n := range due {
-		s.w.client.wakeWork(s.noWait, s.w.cfg.Queue, k.typ, k.version, n)
-	}
-}
-
-type runKind struct {
-	typ     string
-	version int
+	_ = s.w.client.hints.Due(s.noWait, nil, due...) // fails only in a transaction
 }
 
 // finished gives a run's end to those in this process who wait for it, and returns the runs to announce to others.
@@ -232,9 +224,9 @@ func (s *session) finished(e *execution, f *store.Finish, last uint64) []uuid.UU
 		return nil
 	}
 	if f.Status != store.Cancelled { // the table has the reason that the cancel was given
-		s.w.client.results.deliver(ending{Ended: store.Ended{
+		s.w.client.hints.Deliver(store.Ended{
 			RunID: f.RunID, Type: e.run.Type, Status: f.Status, Output: f.Output, ErrorKind: f.ErrorKind, Error: f.Error,
-		}}, last)
+		}, last)
 	}
 	if f.Parent == uuid.Nil {
 		return []uuid.UUID{f.RunID}
@@ -255,7 +247,7 @@ func (s *session) parked(p *store.Park) (tell bool) {
 	draining := s.draining
 	s.mu.Unlock()
 	if sooner {
-		signal(s.wake)
+		goroutine.Signal(s.wake)
 	}
 	return draining || left <= memoryWait
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/goroutine"
 )
 
 // TestZombieChangesNothing stops a worker process just before it writes, lets another worker take its run over and
@@ -106,7 +107,7 @@ func TestZombieRecordsNothing(t *testing.T) {
 			begun, open := make(chan struct{}, 1), make(chan struct{})
 			Handle(w, tc.wf, func(ctx Context, n int) (string, error) {
 				return Step(ctx, "one", func(context.Context) (string, error) {
-					signal(begun)
+					goroutine.Signal(begun)
 					<-open
 					return "the other's", nil
 				})

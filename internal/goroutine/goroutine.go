@@ -1,4 +1,4 @@
-// Package goroutine tells goroutines apart.
+// Package goroutine tells goroutines apart, and wakes them.
 package goroutine
 
 // ID returns a number that no other goroutine has as long as the calling one lives: the address of its

@@ -1,0 +1,111 @@
+// Package hints knows who in this process waits for which run or queue, and sends every announcement: to those in this
+// process directly, to others by a notification. A hint may be lost or come for nothing. Whoever gets one reads the tables,
+// and everybody also polls.
+package hints
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi/notify"
+	"github.com/kagzi/kagzi/store"
+)
+
+// A Worker is a worker of this process that is running. Its methods do not block.
+type Worker interface {
+	// Refresh has the worker read the rows of these runs, if it executes them; nil means all that it executes. The ID of the
+	// worker itself has it send a heartbeat.
+	Refresh(ids []uuid.UUID)
+	// Offer wakes the worker if it can execute a run of this version, and returns how many it has room for. An empty
+	// workflow and a zero version stand for any.
+	Offer(queue, workflow string, version int) (room int)
+}
+
+// A Coordinator is a coordinator of this process that is running. Its methods do not block.
+type Coordinator interface {
+	// Refresh wakes the coordinator if one of these runs keeps a queued one waiting; nil means any.
+	Refresh(ids []uuid.UUID)
+	// WakeSchedules has it read the schedules.
+	WakeSchedules()
+	// WakeDeadlines has it end what is over its deadline.
+	WakeDeadlines()
+}
+
+// Hints are the announcements of one client. They are safe for concurrent use.
+type Hints struct {
+	store     *store.Store
+	log       *slog.Logger
+	publisher *notify.Publisher
+	listener  listener
+	results   *results
+
+	// For tests, before anybody listens or waits: zero is what is right.
+	ListenBackoff time.Duration // the pause before the listener connects again
+	QueryTimeout  time.Duration // how long a query for the ends of several runs may take
+
+	mu           sync.Mutex
+	workers      map[Worker]struct{}
+	coordinators map[Coordinator]struct{}
+}
+
+// New returns the Hints of s's namespace. ready returns an error if the database's schema does not fit: it is asked before
+// anybody waits for a result.
+func New(s *store.Store, log *slog.Logger, ready func(context.Context) error) *Hints {
+	log = log.With("namespace", s.Namespace())
+	h := &Hints{
+		store: s, log: log, publisher: notify.NewPublisher(s.Pool(), log),
+		workers: map[Worker]struct{}{}, coordinators: map[Coordinator]struct{}{},
+	}
+	h.listener.hints = h
+	h.results = &results{hints: h, ready: ready}
+	return h
+}
+
+// JoinWorker has w hear of what is announced in this process until leave is called.
+func (h *Hints) JoinWorker(w Worker) (leave func()) { return join(h, h.workers, w) }
+
+// JoinCoordinator has k hear of what is announced in this process until leave is called.
+func (h *Hints) JoinCoordinator(k Coordinator) (leave func()) { return join(h, h.coordinators, k) }
+
+func join[M comparable](h *Hints, members map[M]struct{}, m M) (leave func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	members[m] = struct{}{}
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(members, m)
+	}
+}
+
+// refresh tells everybody in this process that the runs have changed; nil means any of them.
+func (h *Hints) refresh(ids []uuid.UUID) {
+	h.refreshMembers(ids)
+	h.results.refresh(ids)
+}
+
+// refreshMembers is refresh without those who wait for results.
+func (h *Hints) refreshMembers(ids []uuid.UUID) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for w := range h.workers {
+		w.Refresh(ids)
+	}
+	for k := range h.coordinators {
+		k.Refresh(ids)
+	}
+}
+
+// WakeCoordinators has the coordinators of this process read schedules and deadlines.
+func (h *Hints) WakeCoordinators() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for k := range h.coordinators {
+		k.WakeSchedules()
+		k.WakeDeadlines()
+	}
+}

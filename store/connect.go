@@ -1,0 +1,28 @@
+package store
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Connect opens a connection beside the pool, as the pool would open one but for what change changes. The caller closes it.
+func Connect(ctx context.Context, pool *pgxpool.Pool, change ...func(*pgx.ConnConfig)) (*pgx.Conn, error) {
+	cfg := pool.Config()
+	for _, f := range change {
+		f(cfg.ConnConfig)
+	}
+	if cfg.BeforeConnect != nil { // sets a password that changes, for one
+		if err := cfg.BeforeConnect(ctx, cfg.ConnConfig); err != nil {
+			return nil, err
+		}
+	}
+	conn, err := pgx.ConnectConfig(ctx, cfg.ConnConfig)
+	if err == nil && cfg.AfterConnect != nil { // sets a role, for one
+		if err = cfg.AfterConnect(ctx, conn); err != nil {
+			_ = conn.Close(ctx)
+		}
+	}
+	return conn, err
+}
