@@ -155,7 +155,7 @@ func childResult[Out any](b *branch, c *child, row *store.StepRow) (out Out, err
 	if row.Status != store.Completed {
 		return out, c.failure(b, row)
 	}
-	if err := b.e.s.w.client.decode(row.Output, &out); err != nil {
+	if err := b.e.s.cfg.client.decode(row.Output, &out); err != nil {
 		b.e.nondeterministic("the recorded result of child %q does not decode into %v: %v", c.step, reflect.TypeFor[Out](), err)
 	}
 	return out, nil
@@ -194,7 +194,7 @@ func (b *branch) startChild(name string, call Call) (*child, error) {
 		}
 		attempt = row.Attempt + 1
 	}
-	run, cfg, err := e.s.w.client.newRun(context.Background(), call, nil)
+	run, cfg, err := e.s.cfg.client.newRun(context.Background(), call, nil)
 	if err != nil {
 		err = failed(err, "child %q", id)
 		if errors.Is(err, ErrPayloadTooLarge) { // that is a matter of the data, and not of the code: the function may act on it
@@ -203,7 +203,7 @@ func (b *branch) startChild(name string, call Call) (*child, error) {
 		return nil, b.misuse(err)
 	}
 	if run.Queue == "" {
-		run.Queue = e.s.w.cfg.Queue // where this run was claimed from
+		run.Queue = e.s.cfg.Queue // where this run was claimed from
 	}
 	if err := b.begins(); err != nil {
 		return nil, err
@@ -402,7 +402,7 @@ func (e *execution) cancelStarted(children ...uuid.UUID) bool {
 	holds := e.insist(func() error {
 		ended, err := e.s.store.CancelStarted(e.s.background, e.held(), children)
 		if err == nil {
-			_ = e.s.w.client.hints.Cancelled(e.s.noWait, nil, ended) // fails only in a transaction
+			_ = e.s.cfg.Hints.Cancelled(e.s.noWait, nil, ended) // fails only in a transaction
 		}
 		return err
 	})

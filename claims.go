@@ -64,7 +64,7 @@ func (s *session) capacity() (free int, more bool) {
 // there may be more.
 func (s *session) claim(ctx context.Context, n int) time.Duration {
 	s.claims++
-	types := slices.Clone(s.types)
+	types := slices.Clone(s.cfg.Types)
 	rand.Shuffle(len(types), func(i, j int) { types[i], types[j] = types[j], types[i] })
 	s.mu.Lock()
 	suspect := s.suspect
@@ -72,7 +72,7 @@ func (s *session) claim(ctx context.Context, n int) time.Duration {
 	s.mu.Unlock()
 	defer s.claimedAll()
 	req := store.ClaimRequest{
-		Queue: s.w.cfg.Queue, Types: types, Limit: n, Worker: s.workerID(), Lease: uuid.New(), Visibility: s.w.cfg.LeaseTimeout,
+		Queue: s.cfg.Queue, Types: types, Limit: n, Worker: s.workerID(), Lease: uuid.New(), Visibility: s.cfg.LeaseTimeout,
 		LowFirst: s.claims%16 == 0, NoSuspects: suspect,
 	}
 	answer := make(chan store.Claim, 1)
@@ -103,7 +103,7 @@ func (s *session) claim(ctx context.Context, n int) time.Duration {
 	if len(claim.Runs) == n {
 		return 0
 	}
-	pause := s.w.cfg.PollInterval
+	pause := s.cfg.PollInterval
 	if !claim.Next.IsZero() {
 		// A few milliseconds apart, so that the workers of a fleet do not all come for one run.
 		pause = min(pause, max(claim.Next.Sub(s.now()), 0)+rand.N(2*time.Millisecond)+time.Millisecond)
@@ -173,7 +173,7 @@ func (s *session) begin(worker uuid.UUID, runs []*store.ClaimedRun) {
 
 // dispatch executes e, unless there is a reason not to.
 func (s *session) dispatch(e *execution) {
-	h := s.w.handlers[e.run.Type][e.run.Version]
+	h := s.cfg.Handlers[e.run.Type][e.run.Version]
 	e.mu.Lock()
 	why := e.isToEnd()
 	e.mu.Unlock()
@@ -206,7 +206,7 @@ func (s *session) cancelChildren(e *execution) bool {
 	return e.insist(func() error {
 		ended, err := s.store.CancelChildren(s.background, e.held())
 		if err == nil {
-			_ = s.w.client.hints.Cancelled(s.noWait, nil, ended) // fails only in a transaction
+			_ = s.cfg.Hints.Cancelled(s.noWait, nil, ended) // fails only in a transaction
 		}
 		return err
 	})
@@ -214,8 +214,8 @@ func (s *session) cancelChildren(e *execution) bool {
 
 // Offer says how many runs of a version of typ the session has room for, and makes it look.
 func (s *session) Offer(queue, typ string, version int) int {
-	handlers := s.w.handlers[typ]
-	if queue != s.w.cfg.Queue || typ != "" && (handlers == nil || version != 0 && handlers[version] == nil) {
+	handlers := s.cfg.Handlers[typ]
+	if queue != s.cfg.Queue || typ != "" && (handlers == nil || version != 0 && handlers[version] == nil) {
 		return 0
 	}
 	s.mu.Lock()

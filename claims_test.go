@@ -43,9 +43,9 @@ func TestUnreadableInputIsGivenBack(t *testing.T) {
 	setReadable(t, k.pool, "workflow_payloads", false)
 	w := newTestWorker(t, k.c, WorkerConfig{})
 	Handle(w, wf, func(Context, string) (int, error) { return 0, nil })
-	s := newSession(w)
+	s := newSession(w.session())
 	req := store.ClaimRequest{
-		Queue: "default", Types: s.types, Limit: 5, Worker: s.id, Lease: uuid.New(), Visibility: w.cfg.LeaseTimeout,
+		Queue: "default", Types: s.cfg.Types, Limit: 5, Worker: s.id, Lease: uuid.New(), Visibility: w.cfg.LeaseTimeout,
 	}
 	if claim := s.take(context.Background(), req); len(claim.Runs) != 1 {
 		t.Fatalf("claimed %d runs, want 1", len(claim.Runs))

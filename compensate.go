@@ -46,7 +46,7 @@ func Compensate(ctx Context, name string, call Call) {
 		return
 	}
 	id := store.CompensationID(b.prefix + name)
-	c, err := b.e.s.w.client.newCompensation(id, call)
+	c, err := b.e.s.cfg.client.newCompensation(id, call)
 	if err = errors.Join(validateStepName("compensation", name), err); err != nil {
 		b.e.fail(misuse(failed(err, "compensation %q", name)))
 		runtime.Goexit()
@@ -310,7 +310,7 @@ func (s *stepCall) registerAgain(r *registrations, row *store.StepRow) {
 	if s.result.decode == nil || s.result.decode(row.Output) != nil { // who asked for the result says so
 		return
 	}
-	c, err := s.b.e.s.w.client.newCompensation(store.CompensationID(s.id), s.cfg.undoneBy.call(s.result.value()))
+	c, err := s.b.e.s.cfg.client.newCompensation(store.CompensationID(s.id), s.cfg.undoneBy.call(s.result.value()))
 	if err == nil && !r.passes(c.hash) {
 		s.b.register(r, c)
 	}

@@ -224,7 +224,7 @@ func TestSharedBackendIsNoEvidence(t *testing.T) {
 	db := dbtest.Database(t)
 	w := newTestWorker(t, newTestClient(t, db.Pool), mute)
 	newGate().handle(w)
-	h := newHeart(newSession(w))
+	h := newHeart(newSession(w.session()))
 	if err := h.begin(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -152,7 +152,7 @@ func (e *execution) log() *slog.Logger {
 	if !e.mode.writes() {
 		return slog.New(slog.DiscardHandler)
 	}
-	return e.s.w.client.cfg.Logger.With("workflow", e.run.Type, "run", e.runID, "run_attempt", e.attempt)
+	return e.s.cfg.Logger.With("workflow", e.run.Type, "run", e.runID, "run_attempt", e.attempt)
 }
 
 func (e *execution) held() store.Held { return store.Held{RunID: e.run.RunID, Lease: e.run.Lease} }

@@ -194,7 +194,7 @@ func TestRunForAnotherVersionWakesItsWorker(t *testing.T) {
 func TestFenceOfAnIdleWorker(t *testing.T) {
 	t.Parallel()
 	c, logged := loggedClient(t, unreachable(t))
-	s := newSession(newTestWorker(t, c, WorkerConfig{}))
+	s := newSession(newTestWorker(t, c, WorkerConfig{}).session())
 	newHeart(s).cut("it is late")
 	logged.wantLine(t, "WARN", "others may take this worker for dead: claiming no runs", "it is late", "worker="+s.id.String())
 	if logged.has("ERROR") {

@@ -41,9 +41,9 @@ func (h *heart) begin(ctx context.Context) error {
 		started := time.Now()
 		err := h.register(ctx)
 		if err == nil {
-			cfg := h.s.w.cfg
+			cfg := h.s.cfg
 			h.s.standing.patience = cfg.StaleAfter * 2 / 3
-			if !cfg.Coordinator.NoGrace {
+			if !cfg.NoGrace {
 				h.s.standing.grace = h.third() * 2
 			}
 			h.fence = time.AfterFunc(h.s.standing.patience, h.judge)
@@ -72,7 +72,7 @@ func (h *heart) register(ctx context.Context) error {
 		return err
 	}
 	h.said++
-	reg := h.s.w.registration(h.s.workerID())
+	reg := h.s.cfg.Registration(h.s.workerID())
 	reg.Number, reg.Backend = h.said, h.backend
 	if err := h.s.store.RegisterWorker(ctx, conn, reg); err != nil {
 		return err
@@ -91,7 +91,7 @@ func (h *heart) connection(ctx context.Context) (*pgx.Conn, error) {
 	if h.conn != nil && !h.conn.IsClosed() {
 		return h.conn, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, min(max(h.s.w.cfg.StaleAfter/6, 500*time.Millisecond), time.Second))
+	ctx, cancel := context.WithTimeout(ctx, min(max(h.s.cfg.StaleAfter/6, 500*time.Millisecond), time.Second))
 	defer cancel()
 	h.backend = store.Backend{}
 	conn, err := store.Connect(ctx, h.s.store.Pool(), func(cfg *pgx.ConnConfig) {
@@ -117,7 +117,7 @@ const leastGrace = 1500 * time.Millisecond
 
 // third is how often the connection is tried while runs are under way, and for how long the answer is waited for. In the
 // last third of Grace the connection can be replaced.
-func (h *heart) third() time.Duration { return h.s.w.cfg.Coordinator.Grace / 3 }
+func (h *heart) third() time.Duration { return h.s.cfg.Grace / 3 }
 
 // judge ends all executions, once, if the worker may be taken for dead by now.
 func (h *heart) judge() {
@@ -198,7 +198,7 @@ func (h *heart) cut(why string) {
 
 // run beats until stop is closed: at each interval, when it is told to, and when its connection is lost.
 func (h *heart) run(stop chan struct{}) {
-	interval := h.s.w.cfg.Heartbeat
+	interval := h.s.cfg.Heartbeat
 	for next := time.Now().Add(interval); ; {
 		begun := time.Now()
 		if lost := h.wait(stop, next); lost && time.Since(begun) < interval/10 {
@@ -347,7 +347,7 @@ func (h *heart) beatUntil(stop chan struct{}) {
 		select {
 		case <-stop:
 			return
-		case <-time.After(min(outage.Pause, h.s.w.cfg.Heartbeat)):
+		case <-time.After(min(outage.Pause, h.s.cfg.Heartbeat)):
 		}
 	}
 }
@@ -355,7 +355,7 @@ func (h *heart) beatUntil(stop chan struct{}) {
 // beat is one heartbeat: the worker's row, then what became of the runs it holds, then the leases of those it still holds.
 func (h *heart) beat() error {
 	s := h.s
-	ctx, cancel := context.WithTimeout(context.Background(), max(s.w.cfg.StaleAfter/6, 500*time.Millisecond))
+	ctx, cancel := context.WithTimeout(context.Background(), max(s.cfg.StaleAfter/6, 500*time.Millisecond))
 	defer cancel()
 	var db store.DB
 	conn, err := h.connection(ctx)
@@ -412,7 +412,7 @@ func (h *heart) drain() {
 	s.draining = true
 	s.mu.Unlock()
 	if !was {
-		s.w.client.cfg.Logger.Info("kagzi: worker was asked to drain", "worker", s.workerID(), "queue", s.w.cfg.Queue)
+		s.cfg.Logger.Info("kagzi: worker was asked to drain", "worker", s.workerID(), "queue", s.cfg.Queue)
 		s.stopClaims()
 	}
 }
@@ -438,7 +438,7 @@ func (h *heart) reborn(ctx context.Context, db store.DB) error {
 	}
 	started := time.Now()
 	h.said++
-	reg := s.w.registration(id)
+	reg := s.cfg.Registration(id)
 	reg.Number, reg.Backend = h.said, h.backend
 	if err := s.store.RegisterWorker(ctx, db, reg); err != nil {
 		return err

@@ -17,11 +17,11 @@ func (h hooked) SetClock(now, asked time.Time) { h.s.setClock(now, asked) }
 
 func (h hooked) Wake() {
 	goroutine.Signal(h.s.wake)
-	h.s.w.client.hints.WakeCoordinators()
+	h.s.cfg.Hints.WakeCoordinators()
 }
 
 func (h hooked) Handles(workflow string, version int) bool {
-	return h.s.w.handlers[workflow][version] != nil
+	return h.s.cfg.Handlers[workflow][version] != nil
 }
 
 func (h hooked) Worker() uuid.UUID { return h.s.workerID() }

@@ -78,7 +78,7 @@ func (l *loader) readAlone(e *execution) {
 // readOne reads the history of e, however large it is, once there is room for it.
 func (l *loader) readOne(e *execution) error {
 	timeout := min(aloneTimeout<<min(e.run.LoadFailures, 10), longestLoad)
-	if cfg := l.s.w.cfg; cfg.FixedLease {
+	if cfg := l.s.cfg; cfg.FixedLease {
 		timeout = min(timeout, cfg.LeaseTimeout/2)
 	}
 	var size int64

@@ -65,14 +65,14 @@ const silentPause = 50 * time.Millisecond
 // extend gives the runs another timeout that are past half of theirs: a fast run never pays. One whose lease cannot be
 // extended costs no other its own, and goes on until that is over.
 func (s *session) extend(ctx context.Context, db store.DB, states []store.HeldState) error {
-	timeout := s.w.cfg.LeaseTimeout
+	timeout := s.cfg.LeaseTimeout
 	var late []store.Held
 	for _, st := range states {
 		if st.Holds && st.Term.Ends.Sub(st.Term.Asked) < timeout/2 {
 			late = append(late, store.Held{RunID: st.RunID, Lease: st.Lease})
 		}
 	}
-	if len(late) == 0 || s.w.cfg.FixedLease {
+	if len(late) == 0 || s.cfg.FixedLease {
 		return nil
 	}
 	all := true

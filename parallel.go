@@ -177,7 +177,7 @@ func Map[In, Out any](ctx Context, name string, items []In, fn func(Context, In)
 	}
 	members, hashes := make([]member[Out], len(items)), make([]string, len(items))
 	for i, item := range items {
-		hash, err := b.e.s.w.client.identity(what{fmt.Sprintf("item %d of Map", i), name}, item)
+		hash, err := b.e.s.cfg.client.identity(what{fmt.Sprintf("item %d of Map", i), name}, item)
 		if err != nil {
 			return nil, Permanent(kinded{KindValidation, err})
 		}

@@ -57,7 +57,7 @@ func (c *Client) alive() HealthReport {
 	for s := range c.sessions {
 		if silence, stuck := s.stuck(); stuck {
 			e.note("worker", Unhealthy, "Worker %s of queue %q has had neither answer nor error from the database for %s: start the process again, and report its goroutines.",
-				s.workerID(), s.w.cfg.Queue, duration.About(silence))
+				s.workerID(), s.cfg.Queue, duration.About(silence))
 		}
 	}
 	if len(e.report.Checks) == 0 {
@@ -80,7 +80,7 @@ func (s *session) stuck() (silence time.Duration, stuck bool) {
 		last = troubled
 	}
 	silence = time.Since(last)
-	return silence, silence > max(time.Minute, 3*s.w.cfg.StaleAfter, 3*s.w.cfg.Heartbeat)
+	return silence, silence > max(time.Minute, 3*s.cfg.StaleAfter, 3*s.cfg.Heartbeat)
 }
 
 // A probe is a handler that answers with a report.

@@ -76,7 +76,7 @@ func TestLiveness(t *testing.T) {
 	t.Parallel()
 	c := newTestClient(t, dbtest.Pool(t))
 	wantProbe(t, c.Liveness(), http.StatusOK, Healthy)
-	s := newSession(newTestWorker(t, c, WorkerConfig{StaleAfter: 10 * time.Hour, Heartbeat: time.Hour, LeaseTimeout: 10 * time.Hour}))
+	s := newSession(newTestWorker(t, c, WorkerConfig{StaleAfter: 10 * time.Hour, Heartbeat: time.Hour, LeaseTimeout: 10 * time.Hour}).session())
 	c.sessions[s] = struct{}{} // as the worker does that runs
 	wantHealth(t, wantProbe(t, c.Liveness(), http.StatusOK, Healthy), "process", Healthy, "Alive, with 1 worker.")
 	quiet := func(d time.Duration) {

@@ -46,7 +46,7 @@ func TestLostRegistration(t *testing.T) {
 	drop := proxy.DropAck(pgproxy.After(pgproxy.Contains("INSERT INTO kagzi.workers"), pgproxy.Exactly("commit")))
 	w := newTestWorker(t, newTestClient(t, openPool(t, proxy.DSN(), 5)), mute)
 	newGate().handle(w)
-	h := newHeart(newSession(w))
+	h := newHeart(newSession(w.session()))
 	if err := h.begin(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -112,7 +112,7 @@ func replayOptions(opts []ReplayOption) (cfg replayConfig, err error) {
 // replay is Replay for a run that was found, with its history and code.
 func replay(ctx context.Context, w *Worker, run *store.Run, history []*store.StepRow, h handler, additions bool) error {
 	// A session of its own that never begins: executions ask it for the codec and the time.
-	s := newSession(&Worker{client: w.client, cfg: w.cfg, handlers: w.handlers})
+	s := newSession(w.session())
 	s.clock.set(run.FinishedAt, time.Now(), time.Now())
 	claimed := &store.ClaimedRun{
 		RunID: run.RunID, Type: run.Type, Version: run.Version, ExternalID: run.ExternalID, Attempts: run.Attempts,
@@ -228,7 +228,7 @@ func (e *execution) diverged(want recordedEnd) (step, message string) {
 			return "", fmt.Sprintf("the code waits for what never comes; the run %s", want)
 		}
 	}
-	got := recordedEnd{status: store.Completed, output: e.s.w.client.shown(e.output)}
+	got := recordedEnd{status: store.Completed, output: e.s.cfg.client.shown(e.output)}
 	if err != nil {
 		got = recordedEnd{status: store.Failed, kind: KindOf(err), text: errorText(err)}
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/batch"
 	"github.com/kagzi/kagzi/internal/goroutine"
+	"github.com/kagzi/kagzi/internal/hints"
 	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/internal/testhook"
 	"github.com/kagzi/kagzi/store"
@@ -26,11 +27,40 @@ import (
 // it waits.
 const flushesApart = 2
 
+// A sessionConfig is what a session works with and for.
+type sessionConfig struct {
+	Store  *store.Store
+	Hints  *hints.Hints
+	Logger *slog.Logger
+
+	Queue         string
+	Handlers      map[string]map[int]handler // by workflow and version
+	Types         []store.Handled            // what there are handlers for, as the claim has it
+	MaxConcurrent int
+	Registration  func(id uuid.UUID) store.Worker // what the worker says of itself
+	Beside        func(context.Context)           // called when the worker is registered, in a goroutine, until it has drained; may be nil
+
+	// See WorkerConfig.
+	LeaseTimeout, Heartbeat, StaleAfter, PollInterval, DrainTimeout time.Duration
+	FixedLease                                                      bool
+
+	Grace   time.Duration // for which the fleet waits for a lost connection
+	NoGrace bool          // nobody concludes from a lost connection
+
+	Hooks *testhook.Hooks // of package kagzitest; nil otherwise
+
+	// For tests.
+	Failpoint    func(point string, run uuid.UUID) // tests die here; may be nil
+	AwayPatience time.Duration                     // instead of awayPatience
+	MostLarge    int64                             // instead of mostLarge
+
+	client *Client
+}
+
 // A session is one Worker.Run: the claim loop and what it has claimed.
 type session struct {
-	w          *Worker
+	cfg        sessionConfig
 	store      *store.Store
-	types      []store.Handled
 	background context.Context // for calls to the database, which have deadlines of their own
 	noWait     context.Context // has ended: who publishes with it does not wait for the notification to be sent
 	clock      clock
@@ -44,7 +74,6 @@ type session struct {
 	freed      chan struct{}              // a slot is free, or an execution has left
 	looks      chan struct{}              // look at executions' rows now
 	beats      chan struct{}              // send a heartbeat now
-	hooks      *testhook.Hooks            // of package kagzitest; nil otherwise
 	stopClaims context.CancelFunc         // begins the drain
 	unfinished sync.WaitGroup             // claims under way, what looks for what they took, and steps of compensations
 	claims     int
@@ -76,17 +105,17 @@ type session struct {
 	troubled          atomic.Pointer[time.Time] // when the database last failed the session, or the session began
 }
 
-func newSession(w *Worker) *session {
+func newSession(cfg sessionConfig) *session {
 	s := &session{
-		w: w, store: w.client.store, types: w.handled(), background: context.Background(), id: uuid.New(), stopClaims: func() {},
+		cfg: cfg, store: cfg.Store, background: context.Background(), id: uuid.New(), stopClaims: func() {},
 		wake: make(chan struct{}, 1), freed: make(chan struct{}, 1), looks: make(chan struct{}, 1), beats: make(chan struct{}, 1),
-		most: mostClaimed, executing: map[uuid.UUID]*execution{}, lingering: map[*execution]bool{}, slots: w.cfg.MaxConcurrent, moved: map[uuid.UUID]bool{}, early: map[uuid.UUID]bool{},
+		most: mostClaimed, executing: map[uuid.UUID]*execution{}, lingering: map[*execution]bool{}, slots: cfg.MaxConcurrent, moved: map[uuid.UUID]bool{}, early: map[uuid.UUID]bool{},
 		closed: make(chan struct{}), drains: make(chan struct{}),
 	}
 	var cancel context.CancelFunc
 	s.noWait, cancel = context.WithCancel(s.background)
 	cancel()
-	s.outage = outage.New(s.logger(s.id), w.client.hints.Reconnect)
+	s.outage = outage.New(s.logger(s.id), cfg.Hints.Reconnect)
 	s.troubled.Store(new(time.Now()))
 	s.writer = batch.New(batch.Config[*execution]{Flush: s.flush})
 	s.retries = batch.New(batch.Config[*execution]{Flush: s.flush})
@@ -98,7 +127,6 @@ func newSession(w *Worker) *session {
 
 // run works until ctx ends, and then drains.
 func (s *session) run(ctx context.Context) error {
-	c := s.w.client
 	ctx, s.stopClaims = context.WithCancel(ctx)
 	defer s.stopClaims()
 	beat := newHeart(s)
@@ -108,30 +136,22 @@ func (s *session) run(ctx context.Context) error {
 		}
 		return ours(err)
 	}
-	c.cfg.Logger.Info("kagzi: worker started", "worker", s.workerID(), "namespace", c.cfg.Namespace, "queue", s.w.cfg.Queue, "workflows", s.w.serves())
-	release := c.hints.Listen()
-	stopWork := c.hints.OnWork(s.w.cfg.Queue, func() { goroutine.Signal(s.wake) })
-	c.mu.Lock()
-	c.sessions[s] = struct{}{}
-	c.mu.Unlock()
-	leaveHints := c.hints.JoinWorker(s)
-	if s.hooks != nil {
-		s.hooks.Begun(hooked{s})
+	s.cfg.Logger.Info("kagzi: worker started", "worker", s.workerID(), "namespace", s.store.Namespace(), "queue", s.cfg.Queue, "workflows", s.cfg.Registration(s.workerID()).Handlers)
+	release := s.cfg.Hints.Listen()
+	stopWork := s.cfg.Hints.OnWork(s.cfg.Queue, func() { goroutine.Signal(s.wake) })
+	leaveHints := s.cfg.Hints.JoinWorker(s)
+	if s.cfg.Hooks != nil {
+		s.cfg.Hooks.Begun(hooked{s})
 	}
 
 	var loops sync.WaitGroup
 	stop := make(chan struct{})
 	loops.Go(func() { beat.run(stop) })
 	loops.Go(func() { s.lookLoop(stop) })
-	if !s.w.cfg.NoCoordinator {
-		house, leave := context.WithCancel(s.background) // until the worker has drained
+	if s.cfg.Beside != nil {
+		beside, leave := context.WithCancel(s.background) // until the worker has drained
 		defer leave()
-		k := newCoordinator(c, s.w.cfg.Coordinator, s.outage)
-		k.hosted = true
-		if s.hooks != nil {
-			k.grace = 0 // the clock stands still while workers take what is due
-		}
-		loops.Go(func() { k.run(house) })
+		loops.Go(func() { s.cfg.Beside(beside) })
 		loops.Go(func() {
 			<-stop
 			leave()
@@ -142,9 +162,6 @@ func (s *session) run(ctx context.Context) error {
 	s.unfinished.Wait()
 
 	leaveHints()
-	c.mu.Lock()
-	delete(c.sessions, s)
-	c.mu.Unlock()
 	close(stop)
 	loops.Wait()
 	stopWork()
@@ -153,13 +170,13 @@ func (s *session) run(ctx context.Context) error {
 	published := make(chan struct{})
 	go func() {
 		defer close(published)
-		c.hints.Flush()
+		s.cfg.Hints.Flush()
 	}()
 	select {
 	case <-published:
 	case <-time.After(time.Second): // the process goes on starting runs: its hints never cease
 	}
-	c.cfg.Logger.Info("kagzi: worker stopped", "worker", s.workerID(), "queue", s.w.cfg.Queue, "completed", s.completed.Load(), "failed", s.failed.Load())
+	s.cfg.Logger.Info("kagzi: worker stopped", "worker", s.workerID(), "queue", s.cfg.Queue, "completed", s.completed.Load(), "failed", s.failed.Load())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.poolClosed {
@@ -186,7 +203,7 @@ func (s *session) workerID() uuid.UUID {
 }
 
 // logger says with each line which worker speaks.
-func (s *session) logger(id uuid.UUID) *slog.Logger { return s.w.client.cfg.Logger.With("worker", id) }
+func (s *session) logger(id uuid.UUID) *slog.Logger { return s.cfg.Logger.With("worker", id) }
 
 func (s *session) isFenced() bool {
 	s.mu.Lock()
@@ -205,18 +222,18 @@ func (s *session) drain(beat *heart) {
 	close(s.drains)
 	defer s.loads.end()
 	log := s.logger(s.workerID())
-	log.Info("kagzi: draining", "runs", n, "for_at_most", s.w.cfg.DrainTimeout)
+	log.Info("kagzi: draining", "runs", n, "for_at_most", s.cfg.DrainTimeout)
 	// What this worker has suspended becomes due without it: others must look when.
-	s.w.client.hints.Queue(s.background, s.w.cfg.Queue)
+	s.cfg.Hints.Queue(s.background, s.cfg.Queue)
 	beat.draining()
-	deadline := time.NewTimer(s.w.cfg.DrainTimeout)
+	deadline := time.NewTimer(s.cfg.DrainTimeout)
 	defer deadline.Stop()
 	if s.emptied(deadline.C) {
 		return
 	}
 	log.Warn("kagzi: drain timeout: giving back what is under way", "runs", len(s.held()))
 	s.stopAll(stopShutdown, ErrShutdown)
-	last := time.NewTimer(exitGrace + time.Second + s.w.cfg.DrainTimeout/10)
+	last := time.NewTimer(exitGrace + time.Second + s.cfg.DrainTimeout/10)
 	defer last.Stop()
 	if s.emptied(last.C) {
 		return
@@ -301,8 +318,8 @@ func (s *session) setClock(now, sent time.Time) {
 }
 
 func (s *session) failpoint(point string, run uuid.UUID) {
-	if s.w.failpoint != nil {
-		s.w.failpoint(point, run)
+	if s.cfg.Failpoint != nil {
+		s.cfg.Failpoint(point, run)
 	}
 }
 

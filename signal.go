@@ -252,7 +252,7 @@ func WaitSignal[T any](ctx Context, s Signal[T], opts ...WaitOption) (T, error) 
 	if row.ErrorKind != "" {
 		return out, &StepError{Step: row.StepID, Kind: Kind(row.ErrorKind), Message: row.Error, permanent: row.Permanent}
 	}
-	if err := b.e.s.w.client.decode(row.Output, &out); err != nil {
+	if err := b.e.s.cfg.client.decode(row.Output, &out); err != nil {
 		b.e.nondeterministic("the message that %q has read does not decode into %v, the type that this program has for the signal: %v", row.StepID, reflect.TypeFor[T](), err)
 	}
 	return out, nil

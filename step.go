@@ -135,7 +135,7 @@ func durable[T any](ctx Context, name string, call stepFunc, opts []StepOption, 
 	var from []byte // what out was decoded from
 	decode := func(data []byte) error {
 		var v T
-		err := b.e.s.w.client.decode(data, &v)
+		err := b.e.s.cfg.client.decode(data, &v)
 		if err == nil {
 			out, from = v, data
 		}
@@ -370,7 +370,7 @@ func (s *stepCall) callUser(ctx context.Context, tx pgx.Tx) (data []byte, err er
 		}
 	}()
 	var v any
-	if hooks := s.b.e.s.hooks; hooks != nil {
+	if hooks := s.b.e.s.cfg.Hooks; hooks != nil {
 		v, err = hooks.Call(ctx, s.id, s.result.of, func() (any, error) { return s.call(ctx, tx) })
 	} else {
 		v, err = s.call(ctx, tx)
@@ -390,7 +390,7 @@ func (s *stepCall) callUser(ctx context.Context, tx pgx.Tx) (data []byte, err er
 
 // encode returns the function's result as it is recorded.
 func (s *stepCall) encode(v any) ([]byte, error) {
-	data, err := s.b.e.s.w.client.encode(what{"result of step", s.id}, v)
+	data, err := s.b.e.s.cfg.client.encode(what{"result of step", s.id}, v)
 	if err != nil {
 		return nil, unstorable(err)
 	}
@@ -400,7 +400,7 @@ func (s *stepCall) encode(v any) ([]byte, error) {
 		}
 	}
 	if undo := s.cfg.undoneBy; undo.call != nil {
-		if s.undo, err = s.b.e.s.w.client.newCompensation(store.CompensationID(s.id), undo.call(v)); err != nil {
+		if s.undo, err = s.b.e.s.cfg.client.newCompensation(store.CompensationID(s.id), undo.call(v)); err != nil {
 			return nil, Permanent(failed(err, "compensation of step %q", s.id))
 		}
 	}

@@ -53,7 +53,7 @@ func (s *stepCall) isUncounted() bool {
 		s.away = awayCount{attempt: s.attempt, since: time.Now()}
 	}
 	s.away.times++
-	return time.Since(s.away.since) < cmp.Or(s.b.e.s.w.awayPatience, awayPatience)
+	return time.Since(s.away.since) < cmp.Or(s.b.e.s.cfg.AwayPatience, awayPatience)
 }
 
 // again waits, longer each time, for the attempt to be made again.

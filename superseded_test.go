@@ -51,7 +51,7 @@ type heldSession struct {
 // newHeldSession registers a worker that has neither heart nor loops: the test calls their passes.
 func newHeldSession(t *testing.T, db *dbtest.DB, w *Worker) *heldSession {
 	t.Helper()
-	h := &heldSession{session: newSession(w), t: t, db: db, come: make(chan *execution, 100)}
+	h := &heldSession{session: newSession(w.session()), t: t, db: db, come: make(chan *execution, 100)}
 	h.writer = batch.New(batch.Config[*execution]{Flush: func(es []*execution) {
 		for _, e := range es {
 			h.come <- e

@@ -41,7 +41,7 @@ func TestEndOfAnOutageLetsTheListenerConnect(t *testing.T) {
 	db := dbtest.Database(t)
 	for name, end := range map[string]func(*testing.T, *Client){
 		"Worker": func(t *testing.T, c *Client) {
-			s := newSession(newTestWorker(t, c, WorkerConfig{}))
+			s := newSession(newTestWorker(t, c, WorkerConfig{}).session())
 			s.databaseTrouble(context.DeadlineExceeded)
 			s.outage.End()
 		},

@@ -55,7 +55,7 @@ func (s *session) take(ctx context.Context, req store.ClaimRequest) store.Claim 
 
 // claimTime bounds a claim: an answer that comes late may find the lease over.
 func (s *session) claimTime() time.Duration {
-	return max(min(s.w.cfg.LeaseTimeout, s.w.cfg.StaleAfter)/3, time.Second)
+	return max(min(s.cfg.LeaseTimeout, s.cfg.StaleAfter)/3, time.Second)
 }
 
 func (s *session) claimWithin(d time.Duration, req store.ClaimRequest, f func(context.Context, store.ClaimRequest) (store.Claim, error)) (store.Claim, error) {
@@ -107,6 +107,6 @@ func (s *session) giveBack(within time.Duration, req store.ClaimRequest) (left b
 		left = left || p.Outcome == store.Busy
 	}
 	s.logger(req.Worker).Info("kagzi: a claim without an answer took runs: they are given back", "runs", given)
-	_ = s.w.client.hints.Due(s.noWait, nil, store.Woken{Queue: req.Queue}) // fails only in a transaction
+	_ = s.cfg.Hints.Due(s.noWait, nil, store.Woken{Queue: req.Queue}) // fails only in a transaction
 	return left, nil
 }

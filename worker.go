@@ -232,9 +232,12 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 	w.warnOfSmallPool()
-	s := newSession(w)
-	s.hooks = testhook.From(ctx)
-	w.hooks.Store(s.hooks)
+	cfg := w.session()
+	cfg.Hooks = testhook.From(ctx)
+	w.hooks.Store(cfg.Hooks)
+	var s *session
+	cfg.Beside = func(ctx context.Context) { w.beside(ctx, s) }
+	s = newSession(cfg)
 	if err := w.client.prepare(ctx, s.outage); err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -242,6 +245,41 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 	return s.run(ctx)
+}
+
+// session returns the configuration of a session of the worker.
+func (w *Worker) session() sessionConfig {
+	c, cfg := w.client, w.cfg
+	return sessionConfig{
+		Store: c.store, Hints: c.hints, Logger: c.cfg.Logger,
+		Queue: cfg.Queue, Handlers: w.handlers, Types: w.handled(), MaxConcurrent: cfg.MaxConcurrent, Registration: w.registration,
+		LeaseTimeout: cfg.LeaseTimeout, Heartbeat: cfg.Heartbeat, StaleAfter: cfg.StaleAfter, PollInterval: cfg.PollInterval, DrainTimeout: cfg.DrainTimeout,
+		FixedLease: cfg.FixedLease, Grace: cfg.Coordinator.Grace, NoGrace: cfg.Coordinator.NoGrace,
+		Failpoint: w.failpoint, AwayPatience: w.awayPatience, MostLarge: w.mostLarge, client: c,
+	}
+}
+
+// beside is what goes on beside a session until its worker has drained: its process knows of it, and it hosts a coordinator.
+func (w *Worker) beside(ctx context.Context, s *session) {
+	c := w.client
+	c.mu.Lock()
+	c.sessions[s] = struct{}{}
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		delete(c.sessions, s)
+		c.mu.Unlock()
+	}()
+	if w.cfg.NoCoordinator {
+		<-ctx.Done()
+		return
+	}
+	k := newCoordinator(c, w.cfg.Coordinator, s.outage)
+	k.hosted = true
+	if s.cfg.Hooks != nil {
+		k.grace = 0 // the clock stands still while workers take what is due
+	}
+	_ = k.run(ctx) // the worker's error says more
 }
 
 // leastConns is one connection for claims and one for everything else.

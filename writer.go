@@ -31,7 +31,7 @@ func (s *session) flush(es []*execution) {
 // flushTogether writes in one transaction what was taken from the executions' outboxes. While the database is away it
 // tries again: what an earlier try did counts as done. It returns when each execution is settled or comes again.
 func (s *session) flushTogether(es []*execution) {
-	last := s.w.client.hints.LastWaiter()
+	last := s.cfg.Hints.LastWaiter()
 	for failures := 0; ; failures++ {
 		if es = s.withoutEnded(es); len(es) == 0 {
 			return
@@ -65,9 +65,9 @@ func (s *session) write(es []*execution, last uint64) error {
 		s.failures.Over(s.logger(s.workerID()), flushing)
 	}
 	s.settle(es, last)
-	_ = s.w.client.hints.Due(s.noWait, nil, f.Woken...) // fails only in a transaction
+	_ = s.cfg.Hints.Due(s.noWait, nil, f.Woken...) // fails only in a transaction
 	if len(f.Step) > 0 {
-		s.unfinished.Go(func() { s.w.client.hints.Compensate(s.background, f.Step) })
+		s.unfinished.Go(func() { s.cfg.Hints.Compensate(s.background, f.Step) })
 	}
 	return nil
 }
@@ -188,7 +188,7 @@ func (s *session) settle(es []*execution, last uint64) {
 				ended = append(ended, s.finished(e, w.finish, last)...)
 			}
 			if o == store.Done && w.park != nil && s.parked(w.park) {
-				due = append(due, store.Woken{Queue: s.w.cfg.Queue, Type: e.run.Type, Version: e.run.Version})
+				due = append(due, store.Woken{Queue: s.cfg.Queue, Type: e.run.Type, Version: e.run.Version})
 			}
 			for _, r := range w.records {
 				if r.Start != nil && r.Outcome == store.Done {
@@ -204,9 +204,9 @@ func (s *session) settle(es []*execution, last uint64) {
 		}
 	}
 	if len(ended) > 0 {
-		s.w.client.hints.Ended(s.noWait, ended)
+		s.cfg.Hints.Ended(s.noWait, ended)
 	}
-	_ = s.w.client.hints.Due(s.noWait, nil, due...) // fails only in a transaction
+	_ = s.cfg.Hints.Due(s.noWait, nil, due...) // fails only in a transaction
 }
 
 // finished gives a run's end to those in this process who wait for it, and returns the runs to announce to others.
@@ -224,7 +224,7 @@ func (s *session) finished(e *execution, f *store.Finish, last uint64) []uuid.UU
 		return nil
 	}
 	if f.Status != store.Cancelled { // the table has the reason that the cancel was given
-		s.w.client.hints.Deliver(store.Ended{
+		s.cfg.Hints.Deliver(store.Ended{
 			RunID: f.RunID, Type: e.run.Type, Status: f.Status, Output: f.Output, ErrorKind: f.ErrorKind, Error: f.Error,
 		}, last)
 	}
