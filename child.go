@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -172,7 +173,7 @@ type child struct {
 	detached  bool
 	stopped   bool           // this run has cancelled it, or is about to
 	cancelled *store.StepRow // the record of Child.Cancel. The execution's mutex guards what is above.
-	told      *failure       // once a branch was told that the child failed. The execution's mutex guards it.
+	told      *knownFailure  // once a branch was told that the child failed. The execution's mutex guards it.
 }
 
 var errOtherRun = errors.New("kagzi: the child was started by another execution: a Child is of use only in the call of the workflow function that started it")
@@ -196,9 +197,9 @@ func (b *branch) startChild(name string, call Call) (*child, error) {
 	}
 	run, cfg, err := e.s.cfg.client.newRun(context.Background(), call, nil)
 	if err != nil {
-		err = failed(err, "child %q", id)
+		err = failure.Wrap(err, "child %q", id)
 		if errors.Is(err, ErrPayloadTooLarge) { // that is a matter of the data, and not of the code: the function may act on it
-			return nil, misuse(err)
+			return nil, failure.BadRequest(err)
 		}
 		return nil, b.misuse(err)
 	}
@@ -276,7 +277,7 @@ func (c *child) keep(row *store.StepRow) bool {
 	end := e.ends[c.id]
 	if end == nil && e.endings[c.id] != nil { // it cannot end well any more
 		ending := *e.endings[c.id]
-		ending.Status, ending.ErrorKind, ending.Error = store.Cancelled, string(KindCancelled), "run was cancelled"
+		ending.Status, ending.ErrorKind, ending.Error = store.Cancelled, failure.KindCancelled, "run was cancelled"
 		end = &ending
 	}
 	switch {
@@ -300,7 +301,7 @@ func (c *child) conflict(attempt int, id ID) error {
 	delete(e.offspring, c.id)
 	e.mu.Unlock()
 	r := e.newRecord(c.step, store.KindChild, store.Failed, attempt, attempt)
-	r.ErrorKind, r.Error, r.Permanent = string(KindBadRequest), fmt.Sprintf("the ID %q is an active run's: a child needs one that is free", id), true
+	r.ErrorKind, r.Error, r.Permanent = failure.KindBadRequest, fmt.Sprintf("the ID %q is an active run's: a child needs one that is free", id), true
 	row := c.by.record(r)
 	c.by.passed(row)
 	e.exitIfStopped()
@@ -310,16 +311,8 @@ func (c *child) conflict(attempt int, id ID) error {
 // taken is the error of a child whose ID was not free.
 func (c *child) taken(row *store.StepRow) error {
 	c.by.fails(c.step)
-	return &refusedChild{misuse(failed(&explained{row.Error, []error{ErrIDConflict}}, "child %q", c.step)), c.step}
+	return c.by.e.s.cfg.Errors.Recorded(row, c.workflow)
 }
-
-// A refusedChild is the recorded failure to start a child.
-type refusedChild struct {
-	error
-	step string
-}
-
-func (e *refusedChild) Unwrap() error { return e.error }
 
 // childID names a child: as before, if the start is repeated because the process died before it was recorded. It has the
 // form of a UUIDv7, of which 12 bits tell one workflow from another.
@@ -528,15 +521,7 @@ func (c *child) failure(b *branch, row *store.StepRow) error {
 		b.unfollowed = append(b.unfollowed, c.told)
 	}
 	e.mu.Unlock()
-	return &RunError{Run: RunID(c.id.String()), Workflow: c.workflow, Status: childStatus(row), Kind: Kind(row.ErrorKind), Message: row.Error, step: c.step}
-}
-
-// childStatus is how the child ended whose failure row records.
-func childStatus(row *store.StepRow) Status {
-	if string(row.Output) == `"`+store.Cancelled+`"` {
-		return StatusCancelled
-	}
-	return StatusFailed
+	return e.s.cfg.Errors.Recorded(row, c.workflow)
 }
 
 // pass notes that b has come past the child's record.

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 
+	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -38,7 +39,7 @@ func Compensate(ctx Context, name string, call Call) {
 		panic(err)
 	}
 	if !b.owned() {
-		b.e.fail(misuse(failed(b.foreign(), "compensation %q", name)))
+		b.e.fail(failure.BadRequest(failure.Wrap(b.foreign(), "compensation %q", name)))
 		return
 	}
 	b.e.exitIfStopped()
@@ -48,7 +49,7 @@ func Compensate(ctx Context, name string, call Call) {
 	id := store.CompensationID(b.prefix + name)
 	c, err := b.e.s.cfg.client.newCompensation(id, call)
 	if err = errors.Join(validateStepName("compensation", name), err); err != nil {
-		b.e.fail(misuse(failed(err, "compensation %q", name)))
+		b.e.fail(failure.BadRequest(failure.Wrap(err, "compensation %q", name)))
 		runtime.Goexit()
 	}
 	switch r := b.registrations(id); {

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/goroutine"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
@@ -64,19 +65,19 @@ type branch struct {
 	misusedInStep error // the step whose function is being executed called a durable operation of this branch
 
 	parent     *branch
-	closed     bool           // the history has its end, or that of a branch above it: nothing begins on it
-	closedAt   time.Time      // when the first of these ends was, by the database's clock; zero if it is not closed
-	row        *store.StepRow // its failure in the history; nil if there is none
-	attempt    int            // of the newest record of its failure
-	end        *failure       // what its end came of: its own failure, or the decision of its group; nil if it has none
-	unfollowed []*failure     // that it knows of, and began nothing after
-	racing     bool           // in a Race: what it takes is its own only if it wins
-	dead       atomic.Bool    // it has failed, or its group was decided without it: that is recorded, or noted
-	fresh      atomic.Bool    // it has come past its history, or waits for what that does not have
-	discarded  bool           // of a verification: it has come to what the history does not have. Its goroutine sets it, and exits
-	inStep     atomic.Bool    // a step's function is being executed
-	live       atomic.Bool    // the function is past its history. Its goroutine sets it; its Logger asks, in other branches too
-	mute       atomic.Bool    // lost a race: it and the branches below record nothing any more
+	closed     bool            // the history has its end, or that of a branch above it: nothing begins on it
+	closedAt   time.Time       // when the first of these ends was, by the database's clock; zero if it is not closed
+	row        *store.StepRow  // its failure in the history; nil if there is none
+	attempt    int             // of the newest record of its failure
+	end        *knownFailure   // what its end came of: its own failure, or the decision of its group; nil if it has none
+	unfollowed []*knownFailure // that it knows of, and began nothing after
+	racing     bool            // in a Race: what it takes is its own only if it wins
+	dead       atomic.Bool     // it has failed, or its group was decided without it: that is recorded, or noted
+	fresh      atomic.Bool     // it has come past its history, or waits for what that does not have
+	discarded  bool            // of a verification: it has come to what the history does not have. Its goroutine sets it, and exits
+	inStep     atomic.Bool     // a step's function is being executed
+	live       atomic.Bool     // the function is past its history. Its goroutine sets it; its Logger asks, in other branches too
+	mute       atomic.Bool     // lost a race: it and the branches below record nothing any more
 }
 
 func (b *branch) muted() bool {
@@ -143,7 +144,7 @@ func (b *branch) init() {
 	b.live.Store(b.own == 0 && !b.closed)
 }
 
-var errNilContext = misuse(errors.New("kagzi: the Context is nil: a workflow function gets one from its worker"))
+var errNilContext = failure.BadRequest(errors.New("kagzi: the Context is nil: a workflow function gets one from its worker"))
 
 // branchOf returns ctx as what it is.
 func branchOf(ctx Context) (*branch, error) {
@@ -160,7 +161,7 @@ func (b *branch) owned() bool { return !b.inStep.Load() && goroutine.ID() == b.g
 // foreign says what is wrong if the caller does not own the branch, and notes it.
 func (b *branch) foreign() error {
 	if b.inStep.Load() && goroutine.ID() == b.goid.Load() {
-		b.misusedInStep = &explained{"a durable operation inside of a step: call it before or after the step, in the workflow function", []error{ErrConcurrentContext}}
+		b.misusedInStep = failure.Explain("a durable operation inside of a step: call it before or after the step, in the workflow function", ErrConcurrentContext)
 		return b.misusedInStep
 	}
 	b.noteMisuse(ErrConcurrentContext)
@@ -169,7 +170,7 @@ func (b *branch) foreign() error {
 
 // misuse is err as the failure of a call that is wrong. It notes the failure.
 func (b *branch) misuse(err error) error {
-	err = misuse(err)
+	err = failure.BadRequest(err)
 	b.noteMisuse(err)
 	return err
 }
@@ -177,7 +178,7 @@ func (b *branch) misuse(err error) error {
 // noteMisuse keeps the run from completing, should the function drop the error of a wrong call: what the call was to do
 // has not happened. Any goroutine may call it. What a branch does that was cancelled, or has lost a race, does not count.
 func (b *branch) noteMisuse(err error) {
-	if b.muted() || errors.Is(context.Cause(b.ctx), KindCancelled) {
+	if b.muted() || failure.IsOf(context.Cause(b.ctx), failure.KindCancelled) {
 		return
 	}
 	e := b.e

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -17,7 +18,7 @@ const overdueGrace = 5 * time.Second
 // version, or all slots there are taken; and those that were cancelled, by when their worker should have ended them.
 func (k *Coordinator) endOverdue(ctx context.Context) (time.Duration, error) {
 	if k.ending == nil {
-		k.ending = &store.Overdue{Grace: k.grace, Kind: string(KindDeadline), Error: errorText(errDeadline)}
+		k.ending = &store.Overdue{Grace: k.grace, Kind: string(KindDeadline), Error: failure.Text(errDeadline)}
 	}
 	o, ended := k.ending, 0
 	var failure error

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
@@ -35,7 +36,7 @@ func (e *execution) settle() {
 
 func (e *execution) writeOutcome() {
 	e.mu.Lock()
-	reason, suspension, failure := e.reason, e.suspension, e.failure
+	reason, suspension, cause := e.reason, e.suspension, e.failure
 	e.mu.Unlock()
 	switch reason {
 	case stopSuspended:
@@ -44,9 +45,9 @@ func (e *execution) writeOutcome() {
 	case stopShutdown:
 		e.suspend(&write{park: e.newPark(store.Pending, "worker")})
 	case stopCancelling:
-		e.finish(e.newFinish(store.Cancelled, KindCancelled, "run was cancelled"))
+		e.finish(e.newFinish(store.Cancelled, failure.KindCancelled, "run was cancelled"))
 	case stopFailed:
-		e.finishAttempt(nil, failure)
+		e.finishAttempt(nil, cause)
 	case stopReturned:
 		e.finishAttempt(e.output, e.outcome())
 	default: // the table says what became of the run
@@ -109,7 +110,7 @@ func (e *execution) outcome() error {
 	}
 	for _, r := range e.branches {
 		if r.done.fired > 0 && r.err != nil && !r.asked && !r.of.covered() {
-			return &BranchError{Name: r.name, Err: r.err}
+			return e.s.cfg.Errors.Branch(branchFailure{Name: r.name, Err: r.err})
 		}
 	}
 	return e.misused
@@ -122,7 +123,7 @@ func (b *branch) covered() bool {
 		return false
 	}
 	for p := b.parent; p != nil && p.parent != nil; p = p.parent {
-		if p.closed || p.mute.Load() || p.result.err != nil || errors.Is(context.Cause(p.ctx), KindCancelled) {
+		if p.closed || p.mute.Load() || p.result.err != nil || failure.IsOf(context.Cause(p.ctx), failure.KindCancelled) {
 			return true
 		}
 	}
@@ -148,33 +149,31 @@ func (e *execution) finishAttempt(output []byte, err error) {
 		e.finish(f)
 		return
 	}
-	kind, message := KindOf(err), errorText(err)
+	class, message := e.s.cfg.Errors.Classify(err), failure.Text(err)
 	var forget []string
 	if e.reason == stopReturned { // what ends a run from outside says nothing of its failures
 		forget = e.forgets(err)
 	}
 	policy := e.policy()
-	permanent := e.reason == stopFailed || isPermanent(err)
+	permanent := e.reason == stopFailed || class.Permanent
 	if permanent || !policy.allows(e.attempt) {
-		f := e.newFinish(store.Failed, kind, message)
-		f.Quarantined = isQuarantined(err)
+		f := e.newFinish(store.Failed, class.Kind, message)
+		f.Quarantined = failure.IsQuarantine(err)
 		f.Forget = forget
 		e.finish(f)
 		return
 	}
-	e.log().Warn("kagzi: run failed and is tried again", "kind", kind, "error", text.OneLine(message))
+	e.log().Warn("kagzi: run failed and is tried again", "kind", class.Kind, "error", text.OneLine(message))
 	pause := policy.backoff(e.attempt, rand.Float64())
-	if after, ok := retryAfter(err); ok {
-		pause = max(pause, after)
-	}
+	pause = max(pause, class.After)
 	park := e.newPark(store.Pending, "retry")
-	park.Wake, park.Failed, park.ErrorKind, park.Error, park.Forget = pause, true, string(kind), message, forget
+	park.Wake, park.Failed, park.ErrorKind, park.Error, park.Forget = pause, true, class.Kind, message, forget
 	e.suspend(&write{park: park})
 }
 
 // newFinish prepares the run's end.
-func (e *execution) newFinish(status string, kind Kind, text string) *store.Finish {
-	return &store.Finish{RunID: e.run.RunID, Lease: e.run.Lease, Parent: e.run.ParentRunID, Status: status, ErrorKind: string(kind), Error: text}
+func (e *execution) newFinish(status, kind, message string) *store.Finish {
+	return &store.Finish{RunID: e.run.RunID, Lease: e.run.Lease, Parent: e.run.ParentRunID, Status: status, ErrorKind: kind, Error: message}
 }
 
 // finish has the end of the run written, once its children are cancelled; those of a quarantined one are left as they are.
@@ -231,7 +230,7 @@ func (e *execution) cancelRequested(deadline time.Time) {
 // remove is called when the end is written, or cannot be any more.
 func (e *execution) remove(o store.Outcome) {
 	if o == store.Cancelling { // asked for while the run was about to end
-		e.finish(e.newFinish(store.Cancelled, KindCancelled, "run was cancelled"))
+		e.finish(e.newFinish(store.Cancelled, failure.KindCancelled, "run was cancelled"))
 		return
 	}
 	e.release()

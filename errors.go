@@ -1,13 +1,13 @@
 package kagzi
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
+	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
 )
 
@@ -74,7 +74,7 @@ func (e *StepError) Error() string {
 }
 
 // Is reports whether target is e's kind.
-func (e *StepError) Is(target error) bool { k, ok := target.(Kind); return ok && k == e.Kind }
+func (e *StepError) Is(target error) bool { return failure.IsKind(target, string(e.Kind)) }
 
 // A RunError reports that a run ended without completing: Status is StatusFailed or StatusCancelled.
 type RunError struct {
@@ -103,7 +103,7 @@ func (e *RunError) Error() string {
 }
 
 // Is reports whether target is e's kind.
-func (e *RunError) Is(target error) bool { k, ok := target.(Kind); return ok && k == e.Kind }
+func (e *RunError) Is(target error) bool { return failure.IsKind(target, string(e.Kind)) }
 
 // A BranchError is the failure of one branch, or of one child of [Results].
 type BranchError struct {
@@ -231,60 +231,13 @@ func outermostMark(err error) (mark markedError, found bool) {
 		case *StepError:
 			mark.permanent = e.permanent
 			return e.permanent
+		case *failure.Error:
+			mark.permanent = e.Permanent
+			return e.Permanent
 		}
 		return false
 	})
 	return mark, found
-}
-
-// A panicError is a panic in user code, or a goroutine of ours that user code ended. The value's text is
-// taken at once: the value may change, and its methods may panic.
-type panicError struct {
-	text  string
-	stack []byte
-}
-
-func newPanicError(value any, stack []byte) error {
-	return &panicError{"panic: " + text.OfValue(value), userStack(stack)}
-}
-
-func newGoexitError() error {
-	return &panicError{text: "the function ended its goroutine with runtime.Goexit, as t.FailNow and t.Fatal do"}
-}
-
-func (e *panicError) Error() string { return e.text }
-
-// Is reports whether target is KindPanic.
-func (e *panicError) Is(target error) bool { return target == KindPanic }
-
-// userStack drops what the panic itself left on top of a stack of debug.Stack.
-func userStack(stack []byte) []byte {
-	i := bytes.Index(stack, []byte("\npanic("))
-	if i < 0 {
-		return stack
-	}
-	rest := stack[i+1:]
-	for range 2 { // "panic(…)" and its position
-		_, rest, _ = bytes.Cut(rest, []byte("\n"))
-	}
-	return rest
-}
-
-// errorText returns err's text as it is stored: valid for Postgres, bounded, a panic's with its stack.
-func errorText(err error) string {
-	message := text.OfError(err)
-	if stack := panicStack(err); len(stack) > 0 {
-		return text.Sanitize(text.Sanitize(message, text.MaxError/2)+"\n\n"+string(stack), text.MaxError)
-	}
-	return text.Sanitize(message, text.MaxError)
-}
-
-func panicStack(err error) (stack []byte) {
-	defer func() { _ = recover() }() // a method of a user's error
-	if e, ok := errors.AsType[*panicError](err); ok {
-		stack = e.stack
-	}
-	return stack
 }
 
 func kindText(k Kind) string {
@@ -297,56 +250,15 @@ func kindText(k Kind) string {
 func trimKagzi(s string) string { return strings.TrimPrefix(s, "kagzi: ") }
 
 // misuse is err as the failure of a call that is wrong, and that no further attempt makes right.
-func misuse(err error) error { return Permanent(kinded{KindBadRequest, err}) }
-
-// A quarantine is the failure of a run that is left to people, to be resumed once its code, or its input, is right. Only
-// the engine makes one: what kind an error has that user code returns decides nothing.
-type quarantine struct{ error }
-
-func quarantined(kind Kind, err error) error { return &quarantine{Permanent(kinded{kind, err})} }
-
-func (q *quarantine) Unwrap() error { return q.error }
-
-// isQuarantined reports whether err itself is one: a child's, for one, is a failure like others.
-func isQuarantined(err error) bool {
-	_, ok := err.(*quarantine)
-	return ok
-}
+func misuse(err error) error { return failure.BadRequest(err) }
 
 // ours is err with the package's prefix, once.
-func ours(err error) error {
-	if err == nil || strings.HasPrefix(err.Error(), "kagzi: ") {
-		return err
-	}
-	return fmt.Errorf("kagzi: %w", err)
-}
-
-// An opError says what was tried when err came up, with one prefix for both.
-type opError struct {
-	op  string
-	err error
-}
+func ours(err error) error { return failure.Prefixed(err) }
 
 // failed is err with what was tried.
-func failed(err error, format string, args ...any) error {
-	return &opError{fmt.Sprintf(format, args...), err}
-}
+func failed(err error, format string, args ...any) error { return failure.Wrap(err, format, args...) }
 
-// Error is in one line, with several mistakes too, and names what was tried once.
-func (e *opError) Error() string {
-	text := strings.ReplaceAll(trimKagzi(e.err.Error()), "\nkagzi: ", "; ")
-	if strings.HasPrefix(text, e.op+" ") {
-		return "kagzi: " + text
-	}
-	// The store says what it tried, too: "get run: …" adds nothing to "get 42: …".
-	verb, _, _ := strings.Cut(e.op, " ")
-	if head, rest, ok := strings.Cut(text, ": "); ok && (head == e.op || head == verb || strings.HasPrefix(head, verb+" ") && strings.Count(head, " ") < 3) {
-		text = rest
-	}
-	return "kagzi: " + e.op + ": " + text
-}
-
-func (e *opError) Unwrap() error { return e.err }
+func quarantined(kind Kind, err error) error { return failure.Quarantine(string(kind), err) }
 
 // An explained error is others in words that say all that they do.
 type explained struct {

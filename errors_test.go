@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
 )
 
@@ -71,8 +72,8 @@ func TestMarks(t *testing.T) {
 		{"StepErrorMarked", wrap(&StepError{Kind: KindUnknown, permanent: true}), true, 0, false},
 		{"RetryAfterAStepErrorMarked", RetryAfter(&StepError{permanent: true}, time.Second), false, time.Second, true},
 		{"BranchErrors", BranchErrors{{Err: errors.New("x")}, {Err: Permanent(errors.New("y"))}}, true, 0, false},
-		{"Panic", newPanicError("boom", nil), true, 0, false},
-		{"Goexit", newGoexitError(), true, 0, false},
+		{"Panic", failure.OfPanic("boom", nil), true, 0, false},
+		{"Goexit", failure.OfGoexit(), true, 0, false},
 		{"NilPointerInInterface", (*rudeError)(nil), false, 0, false},
 		{"NilStepErrorInInterface", (*StepError)(nil), false, 0, false},
 	} {
@@ -142,10 +143,10 @@ func TestErrorStrings(t *testing.T) {
 		},
 		{"BranchesMany", many, `kagzi: 12 branches failed: branch 0: x; branch 1: x; branch 2: x; branch 3: x; branch 4: x; ` +
 			`branch 5: x; branch 6: x; branch 7: x; branch 8: x; branch 9: x; and 2 more`},
-		{"Panic", newPanicError("boom", nil), "panic: boom"},
-		{"PanicWithError", newPanicError(io.EOF, nil), "panic: EOF"},
-		{"PanicNil", newPanicError(nil, nil), "panic: <nil>"},
-		{"Goexit", newGoexitError(), "the function ended its goroutine with runtime.Goexit, as t.FailNow and t.Fatal do"},
+		{"Panic", failure.OfPanic("boom", nil), "panic: boom"},
+		{"PanicWithError", failure.OfPanic(io.EOF, nil), "panic: EOF"},
+		{"PanicNil", failure.OfPanic(nil, nil), "panic: <nil>"},
+		{"Goexit", failure.OfGoexit(), "the function ended its goroutine with runtime.Goexit, as t.FailNow and t.Fatal do"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -188,10 +189,10 @@ func TestErrorsAreTheirKindAndWrap(t *testing.T) {
 	if !errors.Is(branches, io.EOF) {
 		t.Error("a branch's error is not found in BranchErrors")
 	}
-	if err := newPanicError(context.Canceled, nil); !errors.Is(err, KindPanic) || KindOf(err) != KindPanic || errors.Is(err, context.Canceled) {
+	if err := failure.OfPanic(context.Canceled, nil); !errors.Is(err, KindPanic) || KindOf(err) != KindPanic || errors.Is(err, context.Canceled) {
 		t.Error("a panic is its kind, not its value")
 	}
-	if err := newGoexitError(); !errors.Is(err, KindPanic) || KindOf(err) != KindPanic {
+	if err := failure.OfGoexit(); !errors.Is(err, KindPanic) || KindOf(err) != KindPanic {
 		t.Error("a Goexit is of kind panic")
 	}
 }
@@ -211,32 +212,32 @@ func TestErrorText(t *testing.T) {
 	t.Parallel()
 	t.Run("OfNil", func(t *testing.T) {
 		t.Parallel()
-		if got := errorText(nil); got != "" {
+		if got := failure.Text(nil); got != "" {
 			t.Errorf("got %q", got)
 		}
 	})
 	t.Run("IsSanitised", func(t *testing.T) {
 		t.Parallel()
-		if got, want := errorText(errors.New("a\x00b\xff\nc")), "a\uFFFDb\uFFFD\nc"; got != want {
+		if got, want := failure.Text(errors.New("a\x00b\xff\nc")), "a\uFFFDb\uFFFD\nc"; got != want {
 			t.Errorf("got %q; want %q", got, want)
 		}
-		if got := errorText(errors.New(strings.Repeat("x", 1e6))); len(got) != text.MaxError || !strings.HasSuffix(got, "… (truncated, 1000000 bytes)") {
+		if got := failure.Text(errors.New(strings.Repeat("x", 1e6))); len(got) != text.MaxError || !strings.HasSuffix(got, "… (truncated, 1000000 bytes)") {
 			t.Errorf("%d bytes, ends with %q", len(got), got[len(got)-40:])
 		}
 	})
 	t.Run("NeverEmpty", func(t *testing.T) {
 		t.Parallel()
-		if got, want := errorText(errors.New("")), "*errors.errorString without a text"; got != want {
+		if got, want := failure.Text(errors.New("")), "*errors.errorString without a text"; got != want {
 			t.Errorf("got %q; want %q", got, want)
 		}
 	})
 	t.Run("OfErrorsThatPanic", func(t *testing.T) {
 		t.Parallel()
-		for _, err := range []error{(*rudeError)(nil), rudeValue{}, Permanent(rudeValue{}), newPanicError(rudeValue{}, nil), &BranchError{Err: rudeValue{}}} {
-			if got := errorText(err); !strings.Contains(got, "rude") && !strings.Contains(got, "markedError") {
+		for _, err := range []error{(*rudeError)(nil), rudeValue{}, Permanent(rudeValue{}), failure.OfPanic(rudeValue{}, nil), &BranchError{Err: rudeValue{}}} {
+			if got := failure.Text(err); !strings.Contains(got, "rude") && !strings.Contains(got, "markedError") {
 				t.Errorf("%T: got %q", err, got)
 			}
-			_, _, _ = KindOf(err), isPermanent(err), panicStack(err)
+			_, _, _ = KindOf(err), isPermanent(err), failure.Text(err)
 			retryAfter(err)
 		}
 	})
@@ -246,11 +247,11 @@ func TestPanicCarriesTheUsersStack(t *testing.T) {
 	t.Parallel()
 	var err error
 	func() {
-		defer func() { err = newPanicError(recover(), debug.Stack()) }()
+		defer func() { err = failure.OfPanic(recover(), debug.Stack()) }()
 		_ = strings.Fields("")[7]
 	}()
 	wrapped := fmt.Errorf("handler: %w", err)
-	stored := errorText(wrapped)
+	stored := failure.Text(wrapped)
 	head, stack, _ := strings.Cut(stored, "\n\n")
 	if head != "handler: panic: runtime error: index out of range [7] with length 0" {
 		t.Errorf("head is %q", head)
@@ -263,11 +264,11 @@ func TestPanicCarriesTheUsersStack(t *testing.T) {
 	}
 
 	long := fmt.Errorf("%s: %w", strings.Repeat("x", 1e6), err)
-	if got := errorText(long); len(got) > text.MaxError || !strings.Contains(got, "errors_test.go:") {
+	if got := failure.Text(long); len(got) > text.MaxError || !strings.Contains(got, "errors_test.go:") {
 		t.Errorf("a long message pushed the stack out of %d bytes", len(got))
 	}
-	huge := newPanicError("boom", []byte(strings.Repeat("frame\n", 1e5)))
-	if got := errorText(huge); len(got) > text.MaxError || !strings.HasPrefix(got, "panic: boom\n\nframe\n") {
+	huge := failure.OfPanic("boom", []byte(strings.Repeat("frame\n", 1e5)))
+	if got := failure.Text(huge); len(got) > text.MaxError || !strings.HasPrefix(got, "panic: boom\n\nframe\n") {
 		t.Errorf("%d bytes of %.40q", len(got), got)
 	}
 }

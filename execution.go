@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/goroutine"
 	"github.com/kagzi/kagzi/store"
 )
@@ -43,8 +44,8 @@ const (
 )
 
 var (
-	errCancelled = kinded{KindCancelled, errors.New("kagzi: run was cancelled")}
-	errDeadline  = kinded{KindDeadline, errors.New("the run's Timeout has passed")}
+	errCancelled = failure.Of(failure.KindCancelled, errors.New("kagzi: run was cancelled"))
+	errDeadline  = failure.Of(failure.KindDeadline, errors.New("the run's Timeout has passed"))
 )
 
 // An execution is one claimed run in this process: its history, its branches and what they wait for.
@@ -79,16 +80,16 @@ type execution struct {
 	deferred   []deferredRecord // see there
 	outbox     outbox
 	branches   []*branchResult
-	failures   []*failure // that the function was told of
-	children   []*child   // that the function has come to
-	output     []byte     // the function's
-	err        error      // the function's
-	returned   bool       // the function did, or it panicked
-	misused    error      // the first wrong call: the run does not complete, even if the function drops this error
-	superseded bool       // its run is claimed again, by this worker
-	released   bool       // its slot is free again
-	alone      bool       // it is the one suspect of its session
-	begun      int        // how often its session had stopped all executions when it began. The session's mutex guards it.
+	failures   []*knownFailure // that the function was told of
+	children   []*child        // that the function has come to
+	output     []byte          // the function's
+	err        error           // the function's
+	returned   bool            // the function did, or it panicked
+	misused    error           // the first wrong call: the run does not complete, even if the function drops this error
+	superseded bool            // its run is claimed again, by this worker
+	released   bool            // its slot is free again
+	alone      bool            // it is the one suspect of its session
+	begun      int             // how often its session had stopped all executions when it began. The session's mutex guards it.
 	grace      *time.Timer
 	cancelBy   time.Time // of stopCancelling: the deadline that the cancel has set
 
@@ -214,10 +215,10 @@ func (e *execution) resetDeadline() {
 // guard calls f as the body of b and settles b's result, whether f returns, panics or exits. keep is called
 // with the mutex held if f succeeded.
 func (e *execution) guard(b *branch, f func() error, keep func()) {
-	err, panicked := error(newGoexitError()), false // unless f gets past it
+	err, panicked := error(failure.OfGoexit()), false // unless f gets past it
 	defer func() {
 		if v := recover(); v != nil {
-			err, panicked = newPanicError(v, debug.Stack()), true
+			err, panicked = failure.OfPanic(v, debug.Stack()), true
 		}
 		e.settleBranch(b, err, panicked, keep)
 	}()
@@ -237,7 +238,7 @@ func (e *execution) settleBranch(b *branch, err error, panicked bool, keep func(
 	if e.reason != underWay {
 		e.mu.Unlock()
 		if panicked {
-			e.log().Warn("kagzi: a deferred function of a workflow panicked while its run left memory", "error", errorText(err))
+			e.log().Warn("kagzi: a deferred function of a workflow panicked while its run left memory", "error", failure.Text(err))
 		}
 		if last {
 			e.settle()
@@ -313,7 +314,8 @@ func (b *branch) isOver() bool { return b.closed || b.ctx.Err() != nil || b.mute
 // newFailure prepares the record that the branch has failed: its output has the IDs of the failures in err's chain.
 func (b *branch) newFailure(err error) *store.Record {
 	r := b.e.newRecord(b.result.name, store.KindBranch, store.Failed, b.attempt+1, b.attempt+1)
-	r.ErrorKind, r.Error, r.Permanent = string(KindOf(err)), errorText(err), isPermanent(err)
+	class := b.e.s.cfg.Errors.Classify(err)
+	r.ErrorKind, r.Error, r.Permanent = class.Kind, failure.Text(err), class.Permanent
 	var failed []*branchResult // as they are now: methods of err are not called under the mutex
 	b.e.mu.Lock()
 	for _, other := range b.e.branches {
@@ -323,7 +325,7 @@ func (b *branch) newFailure(err error) *store.Record {
 	}
 	b.e.mu.Unlock()
 	ids := map[string]bool{}
-	addChain(ids, err, failed)
+	b.e.addChain(ids, err, failed)
 	r.Output, _ = json.Marshal(slices.Sorted(maps.Keys(ids))) // strings
 	return r
 }
@@ -380,7 +382,7 @@ func (e *execution) stopLocked(reason stopReason, cause error) bool {
 // register a compensation, so a run that has such gets the time that its cancel gave it.
 func (e *execution) graceLocked() time.Duration {
 	switch {
-	case !e.registers || isQuarantined(e.failure):
+	case !e.registers || failure.IsQuarantine(e.failure):
 		return exitGrace
 	case e.reason == stopCancelling && !e.cancelBy.IsZero():
 		return max(exitGrace, e.cancelBy.Sub(e.s.now()))
@@ -420,10 +422,10 @@ func (e *execution) fail(err error) {
 // nondeterministic quarantines the run and ends the goroutine.
 func (e *execution) nondeterministic(format string, args ...any) {
 	if !e.mode.writes() {
-		e.contradicts(kinded{KindNondeterminism, fmt.Errorf(format, args...)}, args[0])
+		e.contradicts(failure.Of(failure.KindNondeterminism, fmt.Errorf(format, args...)), args[0])
 		runtime.Goexit()
 	}
-	e.fail(quarantined(KindNondeterminism, fmt.Errorf(format+"; roll the code back or repair it, then Resume the run", args...)))
+	e.fail(failure.Quarantine(failure.KindNondeterminism, fmt.Errorf(format+"; roll the code back or repair it, then Resume the run", args...)))
 	runtime.Goexit()
 }
 

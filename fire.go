@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/goroutine"
 	"github.com/kagzi/kagzi/store"
 )
@@ -134,7 +135,7 @@ func (k *Coordinator) fireAlone(ctx context.Context, t *store.Template) error {
 		}
 	case store.Refused(err):
 		k.client.cfg.Logger.Error("kagzi: a schedule cannot be fired, and is paused", "schedule", t.Name, "error", err)
-		text := errorText(err)
+		text := failure.Text(err)
 		_, err = s.TickSchedule(ctx, t.ID, func(_ time.Time, t *store.Template) (*store.Edit, error) {
 			if t == nil || t.Paused {
 				return nil, nil

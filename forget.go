@@ -1,6 +1,7 @@
 package kagzi
 
 import (
+	"iter"
 	"maps"
 	"reflect"
 	"slices"
@@ -12,22 +13,22 @@ import (
 // failures in the chain of that error, and those that nothing was begun after. All others the function has dealt with: they
 // stand, or the next attempt would go another way than the one on which it did what is recorded.
 
-// A failure is what a branch was told that is recorded under id.
-type failure struct {
+// A knownFailure is what a branch was told that is recorded under id.
+type knownFailure struct {
 	id       string
 	by       *branch
 	followed atomic.Bool // something was begun after it, by who knew of it
 }
 
 // fails notes that the branch is told of the failure that is recorded under id.
-func (b *branch) fails(id string) *failure {
+func (b *branch) fails(id string) *knownFailure {
 	b.e.mu.Lock()
 	defer b.e.mu.Unlock()
 	return b.failsLocked(id)
 }
 
-func (b *branch) failsLocked(id string) *failure {
-	f := &failure{id: id, by: b}
+func (b *branch) failsLocked(id string) *knownFailure {
+	f := &knownFailure{id: id, by: b}
 	b.e.failures = append(b.e.failures, f)
 	b.unfollowed = append(b.unfollowed, f)
 	return f
@@ -50,7 +51,7 @@ func (b *branch) learn(from *branch) {
 
 // stands reports whether the failure was dealt with: something was begun after it, or after the end of a branch in which it
 // was.
-func (f *failure) stands() bool {
+func (f *knownFailure) stands() bool {
 	if f.followed.Load() {
 		return true
 	}
@@ -74,7 +75,7 @@ func (e *execution) forgets(err error) []string {
 			ids[f.id] = true
 		}
 	}
-	addChain(ids, err, branches)
+	e.addChain(ids, err, branches)
 	delete(ids, "")
 	for id := range maps.Clone(ids) {
 		for end := strings.LastIndexByte(id, '/'); end > 0; end = strings.LastIndexByte(id[:end], '/') {
@@ -84,29 +85,47 @@ func (e *execution) forgets(err error) []string {
 	return slices.Sorted(maps.Keys(ids))
 }
 
-// addChain adds the IDs of the failures in err's chain. What one of the branches of Go returned may be an error of the
-// user's, which is known by itself.
-func addChain(ids map[string]bool, err error, branches []*branchResult) {
+// addChain adds the IDs of the failures in err's chain. An error that a branch of Go returned may be of a type of the
+// application's, and is known by itself.
+func (e *execution) addChain(ids map[string]bool, err error, branches []*branchResult) {
 	defer func() { _ = recover() }() // a method of a user's error
-	walkErrors(err, func(err error) bool {
-		switch err := err.(type) {
-		case *StepError:
-			ids[err.Step] = true
-		case *RunError:
-			ids[err.step] = true
-		case *refusedChild:
-			ids[err.step] = true
-		case *BranchError:
-			ids[err.id] = true
-			for _, other := range err.others {
-				addChain(ids, other, branches)
-			}
+	for err := range chain(err) {
+		id, others := e.s.cfg.Errors.About(err)
+		ids[id] = true
+		for _, other := range others {
+			e.addChain(ids, other, branches)
 		}
 		for _, r := range branchesOf(err, branches) {
 			ids[r.name] = true
 		}
-		return false
-	})
+	}
+}
+
+// chain has err and what it wraps, in the order of errors.Is.
+func chain(err error) iter.Seq[error] {
+	return func(yield func(error) bool) { walkChain(err, yield) }
+}
+
+func walkChain(err error, yield func(error) bool) bool {
+	for err != nil {
+		if !yield(err) {
+			return false
+		}
+		switch e := err.(type) {
+		case interface{ Unwrap() error }:
+			err = e.Unwrap()
+		case interface{ Unwrap() []error }:
+			for _, err := range e.Unwrap() {
+				if !walkChain(err, yield) {
+					return false
+				}
+			}
+			return true
+		default:
+			return true
+		}
+	}
+	return true
 }
 
 // branchesOf returns the branches that returned err. Of several, those after which the function went on were dealt with,

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -57,11 +58,11 @@ func newGroup[T any](ctx Context, name string, members []member[T], opts []Branc
 	}
 	g := &group[T]{b: b, id: id, members: members, attempt: 1}
 	if g.cfg, err = branchOptions(opts); err != nil {
-		return nil, b.misuse(failed(err, "%q", id))
+		return nil, b.misuse(failure.Wrap(err, "%q", id))
 	}
 	for _, m := range members {
 		if err := validateStepName("branch", m.name); err != nil {
-			return nil, b.misuse(failed(err, "%q", id))
+			return nil, b.misuse(failure.Wrap(err, "%q", id))
 		}
 		if m.fn == nil {
 			return nil, b.misuse(fmt.Errorf("kagzi: %q: the function of branch %q is nil", id, m.name))
@@ -126,7 +127,7 @@ func (g *group[T]) record(status string) *store.Record {
 	r := g.b.e.newRecord(g.id, store.KindMarker, status, g.attempt, g.attempt)
 	r.Output, _ = json.Marshal(g.decision) // strings, a number and a bool
 	if status == store.Failed {
-		r.ErrorKind, r.Error = string(KindUnknown), "branches failed"
+		r.ErrorKind, r.Error = failure.KindUnknown, "branches failed"
 		if g.decision.Failed != "" {
 			r.Error = fmt.Sprintf("branch %q failed", g.decision.Failed)
 		}
@@ -189,7 +190,7 @@ var errGroupTime = errors.New("the group's time is over")
 // timeout is the group's error once its time is over. It is permanent: in another attempt of the run the time is over, too.
 func (g *group[T]) timeout() error {
 	g.b.advance(g.row.WakeAt)
-	return Permanent(kinded{KindTimeout, fmt.Errorf("kagzi: branches of %q were not done after %v", g.id, g.cfg.timeout)})
+	return failure.Permanent(failure.KindTimeout, fmt.Errorf("kagzi: branches of %q were not done after %v", g.id, g.cfg.timeout))
 }
 
 // run starts the branches, and lets judge decide by the end of each. It returns nil once all that were started have ended;
@@ -257,12 +258,12 @@ func (g *group[T]) dead() (out []*branch) {
 // learn takes over the failures that nothing has followed in the branches. Those in a branch that has won a race, or whose
 // group has decided without it, count as dealt with.
 func (g *group[T]) learn() {
-	var end *failure
+	var end *knownFailure
 	switch {
 	case g.decision.Failed != "":
 		end = g.b.fails(g.id)
 	case g.decision.made():
-		end = &failure{}
+		end = &knownFailure{}
 		end.followed.Store(true)
 	}
 	for i := range g.members {
@@ -443,23 +444,23 @@ func (g *group[T]) failure() error {
 	if m.err == nil {
 		g.b.e.nondeterministic("branch %q failed, which decided %q, and succeeds in a replay", m.name, g.id)
 	}
-	failure := g.errorOf(m)
+	f := g.failureOf(m)
 	for i := range g.members { // they may be why the group fails again, in an attempt that forgets only m's failure
 		if other := &g.members[i]; other != m && other.err != nil {
-			failure.others = append(failure.others, g.errorOf(other))
+			f.Others = append(f.Others, g.failureOf(other))
 		}
 	}
-	return failure
+	return g.b.e.s.cfg.Errors.Branch(f)
 }
 
-func (g *group[T]) errorOf(m *member[T]) *BranchError {
-	return &BranchError{Name: m.name, Index: m.branch.result.index, Err: m.err, id: m.branch.result.name}
+func (g *group[T]) failureOf(m *member[T]) branchFailure {
+	return branchFailure{Name: m.name, Index: m.branch.result.index, ID: m.branch.result.name, Err: m.err}
 }
 
 // close ends a group of which every branch has ended, and returns what failed. With a Timeout the workflow may act on
 // that only once it is recorded: a replay that comes after the deadline must not find the group open.
 func (g *group[T]) close() error {
-	var failures BranchErrors
+	var failures []branchFailure
 	status, now := store.Completed, g.b.now
 	for i := range g.members {
 		m := &g.members[i]
@@ -468,7 +469,7 @@ func (g *group[T]) close() error {
 		}
 		if m.err != nil {
 			status = store.Failed
-			failures = append(failures, g.errorOf(m))
+			failures = append(failures, g.failureOf(m))
 		}
 	}
 	g.b.advance(now)
@@ -482,7 +483,7 @@ func (g *group[T]) close() error {
 		g.b.deferRecord(g.record(status))
 	}
 	if failures != nil {
-		return failures
+		return g.b.e.s.cfg.Errors.Branches(failures)
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/migrations"
 	"github.com/kagzi/kagzi/store"
@@ -99,8 +100,10 @@ func declaredKind(err error) (kind Kind) {
 			kind = e.Kind
 		case *RunError:
 			kind = e.Kind
-		case *panicError:
+		case *failure.Panic:
 			kind = KindPanic
+		case *failure.Error:
+			kind = Kind(e.Kind)
 		case interface{ As(any) bool }:
 			e.As(&kind)
 		}

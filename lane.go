@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi/internal/batch"
+	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -151,7 +152,7 @@ func (l *loader) judge(e *execution) (over bool, err error) {
 	}
 	why := e.isToEnd()
 	if why == underWay {
-		e.refuse(stopFailed, quarantined(KindCrashLoop, fmt.Errorf("the run was taken over from a dead worker %d times without progress: it may be killing them", e.run.Recoveries)))
+		e.refuse(stopFailed, failure.Quarantine(failure.KindCrashLoop, fmt.Errorf("the run was taken over from a dead worker %d times without progress: it may be killing them", e.run.Recoveries)))
 		return true, nil
 	}
 	if found.Children {

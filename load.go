@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi/internal/batch"
+	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/store"
 )
@@ -327,7 +328,7 @@ func (e *execution) unreadable(err error) {
 	failures := e.run.LoadFailures + 1
 	e.log().Warn("kagzi: what a run has recorded cannot be read", "error", err, "times", failures)
 	if failures >= maxLoadFailures {
-		e.giveUp(quarantined(KindUnreadable, fmt.Errorf("what the run has recorded could not be read %d times; make it readable, then Resume the run: %w", failures, err)))
+		e.giveUp(failure.Quarantine(failure.KindUnreadable, fmt.Errorf("what the run has recorded could not be read %d times; make it readable, then Resume the run: %w", failures, err)))
 		return
 	}
 	e.setBack(waitsForHistory, loadPause(failures), store.HistoryFailed)

@@ -11,11 +11,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
 )
 
 // errBranchCancelled is the cause of a branch that was cancelled because another failed, or won.
-var errBranchCancelled = kinded{KindCancelled, errors.New("kagzi: branch was cancelled")}
+var errBranchCancelled = failure.Of(failure.KindCancelled, errors.New("kagzi: branch was cancelled"))
 
 // A Future is the result of a branch.
 type Future[T any] struct {
@@ -80,7 +81,7 @@ func (f *Future[T]) start(child *branch, fn func(Context) (T, error)) {
 func (f *Future[T]) Result(ctx Context) (T, error) {
 	var zero T
 	if f == nil || f.err == nil && f.result == nil {
-		return zero, misuse(errors.New("kagzi: the Future is empty: kagzi.Go returns one"))
+		return zero, failure.BadRequest(errors.New("kagzi: the Future is empty: kagzi.Go returns one"))
 	}
 	if f.err != nil {
 		return zero, f.err
@@ -179,7 +180,7 @@ func Map[In, Out any](ctx Context, name string, items []In, fn func(Context, In)
 	for i, item := range items {
 		hash, err := b.e.s.cfg.client.identity(what{fmt.Sprintf("item %d of Map", i), name}, item)
 		if err != nil {
-			return nil, Permanent(kinded{KindValidation, err})
+			return nil, failure.Permanent(failure.KindValidation, err)
 		}
 		hashes[i] = hex.EncodeToString(hash[:8])
 		if members[i].name = strconv.Itoa(i); fn != nil {

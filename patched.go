@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"strconv"
 
+	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
 )
@@ -33,12 +34,12 @@ func Patched(ctx Context, change string) bool {
 		panic(err) // there is no run to fail
 	}
 	if !b.owned() {
-		b.e.fail(misuse(failed(b.foreign(), "Patched %s", text.Quote(change))))
+		b.e.fail(failure.BadRequest(failure.Wrap(b.foreign(), "Patched %s", text.Quote(change))))
 		return false // whatever this goroutine is, the engine must not end it
 	}
 	b.e.exitIfStopped()
 	if err := validateStepName("change", change); err != nil {
-		b.e.fail(misuse(failed(err, "Patched")))
+		b.e.fail(failure.BadRequest(failure.Wrap(err, "Patched")))
 		runtime.Goexit()
 	}
 	answer, ok := b.patches[change]

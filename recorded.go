@@ -2,8 +2,8 @@ package kagzi
 
 import (
 	"encoding/json"
-	"errors"
 
+	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -27,34 +27,20 @@ func (f *recordedFailure) As(target any) bool {
 // asRecorded returns err, with which the function of the branch has ended, unless the branch has failed before and err says
 // that it was stopped: then it returns the failure that is recorded, with those in its chain.
 func (b *branch) asRecorded(err error) error {
-	if err == nil || b.row == nil || !isCancelled(err) || errorText(err) == b.row.Error {
+	if err == nil || b.row == nil || !b.e.s.cfg.Errors.Classify(err).Cancelled || failure.Text(err) == b.row.Error {
 		return err
 	}
 	f := &recordedFailure{row: b.row}
 	var ids []string
 	_ = json.Unmarshal(b.row.Output, &ids) // written by newFailure
 	for _, id := range ids {
-		switch row := b.e.history[id]; {
-		case row == nil || row.Status != store.Failed:
-		case row.Kind == store.KindFunction:
-			f.causes = append(f.causes, newStepError(row))
-		case row.Kind == store.KindChild: // its record does not say of which workflow it is
-			f.causes = append(f.causes, &RunError{Run: RunID(row.ChildRunID.String()), Status: childStatus(row), Kind: Kind(row.ErrorKind), Message: row.Error, step: id})
+		row := b.e.history[id]
+		if row != nil && row.Status == store.Failed && (row.Kind == store.KindFunction || row.Kind == store.KindChild) {
+			f.causes = append(f.causes, b.e.s.cfg.Errors.Recorded(row, "")) // the record of a child does not say of which workflow it is
 		}
 	}
 	if b.row.Permanent {
 		return Permanent(f)
 	}
 	return f
-}
-
-// isCancelled reports whether err, or anything in its chain, is of KindCancelled.
-func isCancelled(err error) (is bool) {
-	defer func() { _ = recover() }() // a method of a user's error
-	return errors.Is(err, KindCancelled)
-}
-
-// newStepError is the failure that row records.
-func newStepError(row *store.StepRow) *StepError {
-	return &StepError{Step: row.StepID, Attempts: row.Attempt - row.FirstAttempt + 1, Kind: Kind(row.ErrorKind), Message: row.Error, permanent: row.Permanent}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
 )
@@ -56,16 +57,16 @@ func (w *Worker) Replay(ctx context.Context, ref Ref, opts ...ReplayOption) erro
 	}
 	id, err := w.client.resolve(ctx, nil, ref)
 	if err != nil {
-		return failed(w.client.public(ctx, err), "replay %v", named(ref))
+		return failure.Wrap(w.client.public(ctx, err), "replay %v", named(ref))
 	}
 	run, err := w.client.store.Run(ctx, id)
 	if err != nil {
-		return failed(w.client.public(ctx, err), "replay %v", ref)
+		return failure.Wrap(w.client.public(ctx, err), "replay %v", ref)
 	}
 	switch Status(run.Status) {
 	case StatusCompleted, StatusFailed, StatusCancelled:
 	default:
-		return failed(ErrRunActive, "replay %v", ref)
+		return failure.Wrap(ErrRunActive, "replay %v", ref)
 	}
 	if run.StartedAt.IsZero() { // no code has seen it
 		return nil
@@ -73,11 +74,11 @@ func (w *Worker) Replay(ctx context.Context, ref Ref, opts ...ReplayOption) erro
 	version := cmp.Or(cfg.version, run.Version)
 	h := w.handlers[run.Type][version]
 	if h == nil {
-		return failed(fmt.Errorf("kagzi: the worker has no handler for version %d of workflow %q: give it one with kagzi.Handle and kagzi.Version", version, run.Type), "replay %v", ref)
+		return failure.Wrap(fmt.Errorf("kagzi: the worker has no handler for version %d of workflow %q: give it one with kagzi.Handle and kagzi.Version", version, run.Type), "replay %v", ref)
 	}
 	histories, err := w.client.store.History(ctx, []uuid.UUID{id})
 	if err != nil {
-		return failed(err, "replay %v", ref)
+		return failure.Wrap(err, "replay %v", ref)
 	}
 	return replay(ctx, w, run, histories[id], h, cfg.additions)
 }
@@ -129,7 +130,7 @@ func replay(ctx context.Context, w *Worker, run *store.Run, history []*store.Ste
 	case <-e.verification.over:
 	case <-ctx.Done():
 		e.stop(stopVerified, context.Cause(ctx))
-		return failed(fmt.Errorf("the code has not come to an end: %w", context.Cause(ctx)), "replay %s", e.runID)
+		return failure.Wrap(fmt.Errorf("the code has not come to an end: %w", context.Cause(ctx)), "replay %s", e.runID)
 	}
 	want := endOf(run)
 	want.output = w.client.shown(want.output) // sealed twice it may be other bytes
@@ -204,7 +205,7 @@ func (e *execution) diverged(want recordedEnd) (step, message string) {
 	defer e.mu.Unlock()
 	if e.reason == stopFailed {
 		if err = e.failure; KindOf(err) == KindNondeterminism {
-			return e.verification.conflict, errorText(err)
+			return e.verification.conflict, failure.Text(err)
 		}
 	}
 	if want.cut { // where it stopped, the history did
@@ -230,7 +231,7 @@ func (e *execution) diverged(want recordedEnd) (step, message string) {
 	}
 	got := recordedEnd{status: store.Completed, output: e.s.cfg.client.shown(e.output)}
 	if err != nil {
-		got = recordedEnd{status: store.Failed, kind: KindOf(err), text: errorText(err)}
+		got = recordedEnd{status: store.Failed, kind: KindOf(err), text: failure.Text(err)}
 	}
 	if got.same(want) {
 		return "", ""

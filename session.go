@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi/internal/batch"
+	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/goroutine"
 	"github.com/kagzi/kagzi/internal/hints"
 	"github.com/kagzi/kagzi/internal/outage"
@@ -32,6 +33,7 @@ type sessionConfig struct {
 	Store  *store.Store
 	Hints  *hints.Hints
 	Logger *slog.Logger
+	Errors appErrors
 
 	Queue         string
 	Handlers      map[string]map[int]handler // by workflow and version
@@ -134,7 +136,7 @@ func (s *session) run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		return ours(err)
+		return failure.Prefixed(err)
 	}
 	s.cfg.Logger.Info("kagzi: worker started", "worker", s.workerID(), "namespace", s.store.Namespace(), "queue", s.cfg.Queue, "workflows", s.cfg.Registration(s.workerID()).Handlers)
 	release := s.cfg.Hints.Listen()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
@@ -275,7 +276,7 @@ func (b *branch) receive(name signalName, opts []WaitOption) (*store.StepRow, er
 	}
 	timeout, err := waitOptions(opts)
 	if err != nil {
-		return nil, b.misuse(failed(err, "wait for signal %q", name))
+		return nil, b.misuse(failure.Wrap(err, "wait for signal %q", name))
 	}
 	row := b.lookup(id, store.KindSignal)
 	if row == nil || row.Status == store.Running {
@@ -386,7 +387,7 @@ func (w *signalWait) timeOut() (*store.StepRow, error) {
 		return nil, errBranchCancelled
 	}
 	r := e.newRecord(w.id, store.KindSignal, store.Completed, 1, 1)
-	r.ErrorKind, r.Error, r.Permanent, r.EndedAt = string(KindTimeout), "no message came in time", true, w.until
+	r.ErrorKind, r.Error, r.Permanent, r.EndedAt = failure.KindTimeout, "no message came in time", true, w.until
 	row := b.record(r)
 	e.exitIfStopped()
 	return row, nil

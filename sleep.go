@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -35,7 +36,7 @@ func sleep(ctx Context, name string, invalid error, length func(now time.Time) t
 		return err
 	}
 	if invalid != nil {
-		return b.misuse(failed(invalid, "sleep %q", id))
+		return b.misuse(failure.Wrap(invalid, "sleep %q", id))
 	}
 	row := b.lookup(id, store.KindSleep)
 	if row == nil {

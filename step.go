@@ -15,6 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
@@ -189,7 +190,7 @@ func (b *branch) newStep(name string, call stepFunc, result resultType, opts []S
 		err = errors.New("kagzi: the function is nil")
 	}
 	if err = cmp.Or(err, cfg.undoneBy.validate(result.of)); err != nil {
-		return nil, b.misuse(failed(err, "step %q", id))
+		return nil, b.misuse(failure.Wrap(err, "step %q", id))
 	}
 	return &stepCall{b: b, id: id, call: call, result: result, cfg: cfg, tx: tx, attempt: 1, first: 1}, nil
 }
@@ -228,7 +229,7 @@ func (s *stepCall) after(row *store.StepRow) (done bool, err error) {
 		s.attempt, s.first = row.Attempt+1, row.FirstAttempt
 	case !s.b.e.forgot(row):
 		s.b.fails(s.id)
-		return true, newStepError(row)
+		return true, s.b.e.s.cfg.Errors.Recorded(row, "")
 	default:
 		s.attempt, s.first = row.Attempt+1, row.Attempt+1
 	}
@@ -291,7 +292,7 @@ func (s *stepCall) showLater() (over func() bool) {
 
 // timedOut is the failure of an attempt that took too long.
 func (s *stepCall) timedOut() error {
-	return kinded{KindTimeout, fmt.Errorf("step timed out after %v", s.cfg.timeout)}
+	return failure.Of(failure.KindTimeout, fmt.Errorf("step timed out after %v", s.cfg.timeout))
 }
 
 // settle records the outcome of user code, unless the code failed because its context ended: that says nothing of
@@ -326,27 +327,27 @@ func (s *stepCall) settle(ctx context.Context, begun time.Time, data []byte, err
 
 // fail makes r the record of a failed attempt: with the time of the next one, or final.
 func (s *stepCall) fail(ctx context.Context, r *store.Record, err error) {
-	kind := KindOf(err)
-	if errors.Is(context.Cause(ctx), KindTimeout) && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)) {
-		kind = KindTimeout
-		err = kinded{KindTimeout, fmt.Errorf("%w (%v)", err, context.Cause(ctx))}
-	} else if kind == KindCancelled && !errors.Is(err, KindCancelled) {
+	class := s.b.e.s.cfg.Errors.Classify(err)
+	kind := class.Kind
+	if failure.IsOf(context.Cause(ctx), failure.KindTimeout) && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)) {
+		kind = failure.KindTimeout
+		err = failure.Of(kind, fmt.Errorf("%w (%v)", err, context.Cause(ctx)))
+	} else if kind == failure.KindCancelled && !class.Cancelled {
 		// The step's context has not ended. One that the function made, and cancelled, says no more than any other failure.
-		kind = KindUnknown
-		err = kinded{kind, err}
+		kind = failure.KindUnknown
+		err = failure.Of(kind, err)
 	}
-	r.Status, r.ErrorKind, r.Error = store.Failed, string(kind), errorText(err)
+	r.Status, r.ErrorKind, r.Error = store.Failed, kind, failure.Text(err)
 	defer func() {
 		s.b.e.log().Warn("kagzi: step failed", "step", s.id, "attempt", s.attempt, "kind", kind, "error", text.OneLine(r.Error), "again", r.Wake >= 0)
 	}()
-	r.Permanent = isPermanent(err)
+	class = s.b.e.s.cfg.Errors.Classify(err)
+	r.Permanent = class.Permanent
 	if r.Permanent || !s.cfg.policy.allows(s.attempt-s.first+1) {
 		return
 	}
 	r.Wake = s.cfg.policy.backoff(s.attempt-s.first+1, rand.Float64())
-	if after, ok := retryAfter(err); ok {
-		r.Wake = max(r.Wake, after)
-	}
+	r.Wake = max(r.Wake, class.After)
 }
 
 // callUser calls the step's function, if the run is this worker's, and encodes what it returns. A panic is an error. A
@@ -362,10 +363,10 @@ func (s *stepCall) callUser(ctx context.Context, tx pgx.Tx) (data []byte, err er
 			return
 		}
 		if v := recover(); v != nil {
-			data, err = nil, newPanicError(v, debug.Stack())
+			data, err = nil, failure.OfPanic(v, debug.Stack())
 		} else if !s.b.e.stopped() {
 			r := s.newRecord(store.Failed)
-			r.ErrorKind, r.Error = string(KindPanic), errorText(newGoexitError())
+			r.ErrorKind, r.Error = failure.KindPanic, failure.Text(failure.OfGoexit())
 			s.b.enqueue(r)
 		}
 	}()
@@ -396,12 +397,12 @@ func (s *stepCall) encode(v any) ([]byte, error) {
 	}
 	if s.result.decode != nil {
 		if err := s.result.decode(data); err != nil {
-			return nil, Permanent(kinded{KindValidation, undecodable(what{"result of step", s.id}, v, s.result.of, err)})
+			return nil, failure.Permanent(failure.KindValidation, undecodable(what{"result of step", s.id}, v, s.result.of, err))
 		}
 	}
 	if undo := s.cfg.undoneBy; undo.call != nil {
 		if s.undo, err = s.b.e.s.cfg.client.newCompensation(store.CompensationID(s.id), undo.call(v)); err != nil {
-			return nil, Permanent(failed(err, "compensation of step %q", s.id))
+			return nil, Permanent(failure.Wrap(err, "compensation of step %q", s.id))
 		}
 	}
 	return data, nil
@@ -463,7 +464,7 @@ func unfit(tx pgx.Tx) error {
 	conn := tx.Conn()
 	switch {
 	case conn.IsClosed(): // or it would be repeated for ever, as if the database were away
-		return kinded{KindDatabase, errors.New("the step's transaction lost its connection, and its function did not say so: a query's context ended, for one")}
+		return failure.Of(failure.KindDatabase, errors.New("the step's transaction lost its connection, and its function did not say so: a query's context ended, for one"))
 	case conn.PgConn().TxStatus() == 'E':
 		return errors.New("a statement of the step failed, and its function did not say so: return the error, or let the statement fail in a savepoint (tx.Begin)")
 	case conn.PgConn().TxStatus() == 'I': // ended by SQL: the record would not be a part of it
@@ -478,7 +479,7 @@ const txTimeout = 30 * time.Second
 // afterTx finds out what became of a transaction that did not say, or that wrote no record: the step's row tells.
 // What the database refused is the attempt's failure (a deferred constraint, a serialization failure). That it was away, or
 // that the record waited in vain for a stranger's lock of the run, is not.
-func (s *stepCall) afterTx(ctx context.Context, begun time.Time, failure error) (*store.StepRow, error) {
+func (s *stepCall) afterTx(ctx context.Context, begun time.Time, cause error) (*store.StepRow, error) {
 	e := s.b.e
 	for {
 		e.exitIfStopped()
@@ -492,12 +493,12 @@ func (s *stepCall) afterTx(ctx context.Context, begun time.Time, failure error) 
 			runtime.Goexit()
 		case row != nil:
 			return row, nil
-		case failure == nil: // only the transaction itself can have ended the run that it records for
-			return s.settle(ctx, begun, nil, misuse(errors.New("the step's transaction ends its own run: cancel it in a transaction of its own")))
-		case saysNothing(failure) && s.isUncounted():
-			return s.again(failure)
+		case cause == nil: // only the transaction itself can have ended the run that it records for
+			return s.settle(ctx, begun, nil, failure.BadRequest(errors.New("the step's transaction ends its own run: cancel it in a transaction of its own")))
+		case saysNothing(cause) && s.isUncounted():
+			return s.again(cause)
 		default:
-			return s.settle(ctx, begun, nil, failure)
+			return s.settle(ctx, begun, nil, cause)
 		}
 	}
 }
@@ -523,10 +524,10 @@ type stepTx struct {
 
 // A deferred Rollback counts as any other. On the stack it looks like one on the line of the return statement, so to tell
 // them apart would be to guess whether what was to be rolled back is to be committed.
-var errRolledBack = misuse(errors.New("kagzi: the step's function called Rollback of its transaction and returned no error: " +
+var errRolledBack = failure.BadRequest(errors.New("kagzi: the step's function called Rollback of its transaction and returned no error: " +
 	"to roll back return an error, and leave Rollback out, deferred too, because Kagzi ends the transaction"))
 
-var errStepTx = misuse(errors.New("kagzi: the step's transaction is committed by Kagzi, with the step's record: return from the function instead"))
+var errStepTx = failure.BadRequest(errors.New("kagzi: the step's transaction is committed by Kagzi, with the step's record: return from the function instead"))
 
 func (*stepTx) Commit(context.Context) error { return errStepTx }
 

@@ -34,7 +34,7 @@ func (s *stepCall) cutOff(ctx context.Context, tx pgx.Tx, err error) bool {
 	conn := tx.Conn()
 	hit := conn.IsClosed() || conn.PgConn().TxStatus() == 'E'
 	class := store.Classify(err)
-	return hit && ctx.Err() == nil && !isPermanent(err) && (class == store.ClassAway || class == store.ClassUnable) && s.isUncounted()
+	return hit && ctx.Err() == nil && !s.b.e.s.cfg.Errors.Classify(err).Permanent && (class == store.ClassAway || class == store.ClassUnable) && s.isUncounted()
 }
 
 // saysNothing reports whether err, with which the record or the commit failed after the function had succeeded, says

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi/internal/cron"
+	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -107,7 +108,7 @@ func decide(t *store.Template, now time.Time, budget int) (f *store.Firing, drop
 	f = &store.Firing{Template: t.ID}
 	table, err := timetableOf(t)
 	if err != nil {
-		f.Problem, f.Next = errorText(err), t.Next
+		f.Problem, f.Next = failure.Text(err), t.Next
 		return f, ""
 	}
 	ticks, last, dropped := table.due(t.Cursor, now, t.CatchUp)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -169,7 +170,7 @@ func (e *execution) suspendLocked() {
 	first, timed := e.earliestLocked()
 	need := e.needLocked()
 	if !timed && need == 0 {
-		e.failure = quarantined(KindNondeterminism, errors.New("every branch of the run waits for another: the run cannot go on"))
+		e.failure = failure.Quarantine(failure.KindNondeterminism, errors.New("every branch of the run waits for another: the run cannot go on"))
 		e.stopLocked(stopFailed, e.failure)
 		return
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/goroutine"
 	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/store"
@@ -282,8 +283,8 @@ func (s *session) refused(e *execution, err error) {
 	e.mu.Lock()
 	w := e.outbox.writes[0]
 	if end := w.park != nil || w.finish != nil && w.finish.Output != nil; end {
-		text := errorText(fmt.Errorf("the run's end cannot be recorded: %w", err))
-		w.records, w.park, w.finish = nil, nil, e.newFinish(store.Failed, KindDatabase, text)
+		text := failure.Text(fmt.Errorf("the run's end cannot be recorded: %w", err))
+		w.records, w.park, w.finish = nil, nil, e.newFinish(store.Failed, failure.KindDatabase, text)
 		e.mu.Unlock()
 		e.requeue(0)
 		return
@@ -293,7 +294,7 @@ func (s *session) refused(e *execution, err error) {
 	if w.finish != nil {
 		e.log().Error("kagzi: the failure of a run cannot be written", "error", err)
 	} else {
-		e.fail(kinded{KindDatabase, fmt.Errorf("step %q cannot be recorded: %w", w.record().StepID, err)})
+		e.fail(failure.Of(failure.KindDatabase, fmt.Errorf("step %q cannot be recorded: %w", w.record().StepID, err)))
 	}
 	w.settle(store.Lost)
 	e.requeue(0)

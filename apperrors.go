@@ -1,0 +1,123 @@
+package kagzi
+
+import (
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/store"
+)
+
+// appErrors reads the errors of the application's code, and makes those that this code gets.
+type appErrors interface {
+	// Classify says what an error of the application's is. It is called with any error, also one whose methods panic.
+	Classify(err error) errorClass
+	// About returns the ID of the record that err itself, and not what it wraps, is about, "" if it is about none; and other
+	// failures that came with it.
+	About(err error) (id string, others []error)
+	// Recorded returns the failure that row records: of a step, or of a child, which is of workflow.
+	Recorded(row *store.StepRow, workflow string) error
+	// Branch returns the failure of a branch, and Branches those of several.
+	Branch(f branchFailure) error
+	Branches(fs []branchFailure) error
+}
+
+// An errorClass is what the engine goes by.
+type errorClass struct {
+	Kind      string
+	Permanent bool          // another attempt would not help
+	After     time.Duration // another attempt is to come so much later at the least; zero: nothing is said
+	Cancelled bool          // the error says that something was cancelled, or has such an error in its chain
+}
+
+// A branchFailure is what one branch of a group failed with.
+type branchFailure struct {
+	Name   string
+	Index  int
+	ID     string // of the branch's record
+	Err    error
+	Others []branchFailure // what else had failed in its group by then
+}
+
+// ---- the application's side ----
+
+// language is the appErrors of this package's errors.
+type language struct{}
+
+func (language) Classify(err error) errorClass {
+	after, _ := retryAfter(err)
+	return errorClass{Kind: string(KindOf(err)), Permanent: isPermanent(err), After: after, Cancelled: isCancelled(err)}
+}
+
+// isCancelled reports whether err, or anything in its chain, is of KindCancelled.
+func isCancelled(err error) (is bool) {
+	defer func() { _ = recover() }() // a method of a user's error
+	return errors.Is(err, KindCancelled)
+}
+
+func (language) About(err error) (id string, others []error) {
+	switch err := err.(type) {
+	case *StepError:
+		return err.Step, nil
+	case *RunError:
+		return err.step, nil
+	case *refusedChild:
+		return err.step, nil
+	case *BranchError:
+		for _, other := range err.others {
+			others = append(others, other)
+		}
+		return err.id, others
+	}
+	return "", nil
+}
+
+func (language) Recorded(row *store.StepRow, workflow string) error {
+	switch {
+	case row.Kind != store.KindChild:
+		attempts := row.Attempt - row.FirstAttempt + 1
+		if row.Kind == store.KindSignal {
+			attempts = 0 // a wait makes none
+		}
+		return &StepError{Step: row.StepID, Attempts: attempts, Kind: Kind(row.ErrorKind), Message: row.Error, permanent: row.Permanent}
+	case row.ChildRunID == uuid.Nil:
+		return &refusedChild{misuse(failed(failure.Explain(row.Error, ErrIDConflict), "child %q", row.StepID)), row.StepID}
+	}
+	return &RunError{Run: RunID(row.ChildRunID.String()), Workflow: workflow, Status: childStatus(row), Kind: Kind(row.ErrorKind), Message: row.Error, step: row.StepID}
+}
+
+// childStatus is how the child ended whose failure row records.
+func childStatus(row *store.StepRow) Status {
+	if string(row.Output) == `"`+store.Cancelled+`"` {
+		return StatusCancelled
+	}
+	return StatusFailed
+}
+
+// A refusedChild is the recorded failure to start a child.
+type refusedChild struct {
+	error
+	step string
+}
+
+func (e *refusedChild) Unwrap() error { return e.error }
+
+func (language) Branch(f branchFailure) error { return newBranchError(f) }
+
+func newBranchError(f branchFailure) *BranchError {
+	e := &BranchError{Name: f.Name, Index: f.Index, Err: f.Err, id: f.ID}
+	for _, other := range f.Others {
+		e.others = append(e.others, newBranchError(other))
+	}
+	return e
+}
+
+func (language) Branches(fs []branchFailure) error {
+	all := make(BranchErrors, len(fs))
+	for i, f := range fs {
+		all[i] = newBranchError(f)
+	}
+	return all
+}

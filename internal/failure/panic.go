@@ -1,0 +1,61 @@
+package failure
+
+import (
+	"bytes"
+	"errors"
+
+	"github.com/kagzi/kagzi/internal/text"
+)
+
+// A Panic is a panic in user code, or a goroutine of Kagzi's that user code ended. The value's text is taken at once: the
+// value may change, and its methods may panic.
+type Panic struct {
+	message string
+	stack   []byte
+}
+
+// OfPanic is the failure of code that panicked with value, where debug.Stack was stack.
+func OfPanic(value any, stack []byte) error {
+	return &Panic{"panic: " + text.OfValue(value), userStack(stack)}
+}
+
+// OfGoexit is the failure of code that ended its goroutine.
+func OfGoexit() error {
+	return &Panic{message: "the function ended its goroutine with runtime.Goexit, as t.FailNow and t.Fatal do"}
+}
+
+// Error returns the value's text, without the stack.
+func (e *Panic) Error() string { return e.message }
+
+// Is reports whether target is the kind of panics.
+func (e *Panic) Is(target error) bool { return (&Error{Kind: KindPanic}).Is(target) }
+
+// userStack drops what the panic itself left on top of a stack of debug.Stack.
+func userStack(stack []byte) []byte {
+	i := bytes.Index(stack, []byte("\npanic("))
+	if i < 0 {
+		return stack
+	}
+	rest := stack[i+1:]
+	for range 2 { // "panic(…)" and its position
+		_, rest, _ = bytes.Cut(rest, []byte("\n"))
+	}
+	return rest
+}
+
+// Text returns err's text as it is stored: valid for Postgres, bounded, a panic's with its stack.
+func Text(err error) string {
+	message := text.OfError(err)
+	if stack := stackOf(err); len(stack) > 0 {
+		return text.Sanitize(text.Sanitize(message, text.MaxError/2)+"\n\n"+string(stack), text.MaxError)
+	}
+	return text.Sanitize(message, text.MaxError)
+}
+
+func stackOf(err error) (stack []byte) {
+	defer func() { _ = recover() }() // a method of a user's error
+	if e, ok := errors.AsType[*Panic](err); ok {
+		stack = e.stack
+	}
+	return stack
+}
