@@ -19,6 +19,8 @@ type appErrors interface {
 	About(err error) (id string, others []error)
 	// Recorded returns the failure that row records: of a step, or of a child, which is of workflow.
 	Recorded(row *store.StepRow, workflow string) error
+	// RecordedBranch returns the failure of a branch that row records, which had causes in its chain.
+	RecordedBranch(row *store.StepRow, causes []error) error
 	// Branch returns the failure of a branch, and Branches those of several.
 	Branch(f branchFailure) error
 	Branches(fs []branchFailure) error
@@ -103,6 +105,31 @@ type refusedChild struct {
 }
 
 func (e *refusedChild) Unwrap() error { return e.error }
+
+func (language) RecordedBranch(row *store.StepRow, causes []error) error {
+	f := &recordedFailure{row, causes}
+	if row.Permanent {
+		return Permanent(f)
+	}
+	return f
+}
+
+// A recordedFailure is what a branch failed with, in a replay whose code does not come to it any more: nothing begins on a
+// branch that has failed, and so it stops at a step that the code has got since.
+type recordedFailure struct {
+	row    *store.StepRow
+	causes []error
+}
+
+func (f *recordedFailure) Error() string   { return f.row.Error }
+func (f *recordedFailure) Unwrap() []error { return f.causes }
+func (f *recordedFailure) As(target any) bool {
+	kind, ok := target.(*Kind)
+	if ok {
+		*kind = Kind(f.row.ErrorKind)
+	}
+	return ok
+}
 
 func (language) Branch(f branchFailure) error { return newBranchError(f) }
 

@@ -202,7 +202,7 @@ func TestRefusedCancelInTx(t *testing.T) {
 		}
 		id = c.ID()
 		_ = Do(ctx, "s", func(context.Context) error { return nil })
-		ctx.execution().nondeterministic("x %d", 1)
+		ctx.scope().b.e.nondeterministic("x %d", 1)
 		return 0, nil
 	})
 	startWorker(t, w)

@@ -39,7 +39,7 @@ func (l workload) saga(ctx Context, n int) (int, error) {
 }
 
 func (l workload) undoSaga(ctx Context, of string) (int, error) {
-	lease := ctx.(*branch).e.run.Lease
+	lease := ctx.(*runContext).b.e.run.Lease
 	return 0, Do(ctx, of, func(ctx context.Context) error {
 		defer l.begin(ctx, lease)()
 		l.reach("during undo")

@@ -30,7 +30,7 @@ func everyOperation(ctx Context, f *Future[int]) map[string]error {
 	return errs
 }
 
-func goroutineOf(ctx Context) uintptr { return ctx.(*branch).goid.Load() }
+func goroutineOf(ctx Context) uintptr { return ctx.(*runContext).b.goid.Load() }
 
 func TestContextOfAnotherGoroutine(t *testing.T) {
 	t.Parallel()

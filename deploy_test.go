@@ -25,7 +25,7 @@ func handleRolling(w *Worker, l workload, versions []int) {
 	for _, version := range versions {
 		Handle(w, rolling, func(ctx Context, release string) (string, error) {
 			step := func(name string, wait bool) (string, error) {
-				lease := ctx.(*branch).e.run.Lease
+				lease := ctx.(*runContext).b.e.run.Lease
 				return Step(ctx, name, func(ctx context.Context) (string, error) {
 					defer l.begin(ctx, lease)()
 					l.led.write("VERSION", CurrentStep(ctx).Run, version)

@@ -2,7 +2,6 @@ package kagzi
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"math/rand/v2"
 	"time"
@@ -156,7 +155,7 @@ func (e *execution) finishAttempt(output []byte, err error) {
 	}
 	policy := e.policy()
 	permanent := e.reason == stopFailed || class.Permanent
-	if permanent || !policy.allows(e.attempt) {
+	if permanent || !policy.Allows(e.attempt) {
 		f := e.newFinish(store.Failed, class.Kind, message)
 		f.Quarantined = failure.IsQuarantine(err)
 		f.Forget = forget
@@ -164,7 +163,7 @@ func (e *execution) finishAttempt(output []byte, err error) {
 		return
 	}
 	e.log().Warn("kagzi: run failed and is tried again", "kind", class.Kind, "error", text.OneLine(message))
-	pause := policy.backoff(e.attempt, rand.Float64())
+	pause := policy.Backoff(e.attempt, rand.Float64())
 	pause = max(pause, class.After)
 	park := e.newPark(store.Pending, "retry")
 	park.Wake, park.Failed, park.ErrorKind, park.Error, park.Forget = pause, true, class.Kind, message, forget
@@ -248,16 +247,13 @@ func (e *execution) release() {
 	}
 }
 
-// policy is the run's own retry policy. A run without one is not tried again.
-func (e *execution) policy() RetryPolicy {
-	p := RetryPolicy{MaxAttempts: 1}
-	if e.run.RetryPolicy != nil {
-		p = RetryPolicy{}
-		if err := json.Unmarshal(e.run.RetryPolicy, &p); err != nil {
-			e.log().Error("kagzi: the run's stored retry policy is unreadable, using the default", "error", err)
-		}
+// policy is the run's own retry policy.
+func (e *execution) policy() retryPolicy {
+	p, err := e.s.cfg.Policy(e.run.RetryPolicy)
+	if err != nil {
+		e.log().Error("kagzi: the run's stored retry policy is unreadable, using the default", "error", err)
 	}
-	return p.withDefaults()
+	return p
 }
 
 const maxRecoveries = 20

@@ -52,7 +52,7 @@ var (
 type execution struct {
 	s         *session
 	run       *store.ClaimedRun
-	runID     RunID
+	runID     string
 	attempt   int                       // of the run, from 1
 	history   map[string]*store.StepRow // the latest attempt of each step, as it was at the claim
 	own       map[string]int            // see ownOf
@@ -118,7 +118,7 @@ type branchResult struct {
 
 func newExecution(s *session, run *store.ClaimedRun, history []*store.StepRow, looked bool) *execution {
 	e := &execution{
-		s: s, run: run, runID: RunID(run.RunID.String()), attempt: run.Attempts + 1,
+		s: s, run: run, runID: run.RunID.String(), attempt: run.Attempts + 1,
 		done: make(chan struct{}), live: 1, busy: 1, offspring: map[uuid.UUID]bool{}, term: run.Term,
 	}
 	e.remember(history)
@@ -428,6 +428,8 @@ func (e *execution) nondeterministic(format string, args ...any) {
 	e.fail(failure.Quarantine(failure.KindNondeterminism, fmt.Errorf(format+"; roll the code back or repair it, then Resume the run", args...)))
 	runtime.Goexit()
 }
+
+func (b *branch) nondeterministic(format string, args ...any) { b.e.nondeterministic(format, args...) }
 
 func (e *execution) stopped() bool {
 	select {

@@ -114,7 +114,7 @@ func TestFailedBranchOfARacesLoser(t *testing.T) {
 			wf := Define[bool, string]("wf", noRetry)
 			roots, open := make(chan *execution, 10), make(chan struct{})
 			serve(k, wf, func(ctx Context, suspends bool) (string, error) {
-				roots <- ctx.(*branch).e
+				roots <- ctx.(*runContext).b.e
 				winner, _, err := Race(ctx, "race", map[string]func(Context) (int, error){
 					"loser": func(ctx Context) (int, error) {
 						Go(ctx, "child", func(Context) (int, error) { return 0, errors.New("broken") })

@@ -11,7 +11,7 @@ import (
 
 // lingerLong has the run stay in memory for an hour when it waits for its children, if it may.
 func lingerLong(ctx Context) {
-	e := ctx.execution()
+	e := ctx.scope().b.e
 	e.mu.Lock()
 	e.lastEnd = time.Now().Add(time.Hour)
 	e.mu.Unlock()

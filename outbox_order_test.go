@@ -134,7 +134,7 @@ func TestFlushIsBounded(t *testing.T) {
 	by := map[string]*execution{}
 	for len(by) < 3 {
 		e := receive(t, s.come)
-		by[runs[e.runID]] = e
+		by[runs[RunID(e.runID)]] = e
 	}
 	for name, n := range map[string]int{"many": children, "large": 3, "small": 1} {
 		waitFor(t, name+" has recorded", func() bool {

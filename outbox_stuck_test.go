@@ -60,7 +60,7 @@ func TestOutboxIsTriedAgain(t *testing.T) {
 	s.claim(ctx, 2)
 	both := []*execution{receive(t, s.come), receive(t, s.come)}
 	starting := both[0]
-	if starting.runID != run.ID() {
+	if RunID(starting.runID) != run.ID() {
 		starting = both[1]
 	}
 	s.enqueued(starting, 2)

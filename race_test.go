@@ -154,7 +154,7 @@ func TestLoserThatRegisters(t *testing.T) {
 			},
 			"loser": func(ctx Context) (int, error) {
 				defer close(registered)
-				b := ctx.(*branch)
+				b := ctx.(*runContext).b
 				b.mute.Store(true) // as the winner's branch does it, before it
 				go func() {
 					comesTrue(100*time.Millisecond, func() bool { return j.has("book") })

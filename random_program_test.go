@@ -334,7 +334,7 @@ func (p *performer) step(ctx Context, path string, a action) error {
 func (p *performer) compensate(ctx Context, name string, f effect) {
 	p.w.add(entry{"registers", p.host, p.run, f, 0})
 	Compensate(ctx, name, undoEffect.With(f))
-	if ctx.Err() == nil && !ctx.(*branch).closed { // otherwise it may have registered nothing
+	if ctx.Err() == nil && !ctx.(*runContext).b.closed { // otherwise it may have registered nothing
 		p.w.add(entry{"registered", p.host, p.run, f, 0})
 	}
 }

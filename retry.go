@@ -94,6 +94,25 @@ func (p RetryPolicy) backoff(attempt int, random float64) time.Duration {
 	return low + spread
 }
 
+// retries is a RetryPolicy as the engine asks it.
+type retries struct{ p RetryPolicy }
+
+func (r retries) Allows(attempt int) bool { return r.p.allows(attempt) }
+func (r retries) Backoff(attempt int, random float64) time.Duration {
+	return r.p.backoff(attempt, random)
+}
+
+// runPolicy is the policy that a run was started with. A run without one is not tried again.
+func runPolicy(raw json.RawMessage) (retryPolicy, error) {
+	p := RetryPolicy{MaxAttempts: 1}
+	var err error
+	if raw != nil {
+		p = RetryPolicy{}
+		err = json.Unmarshal(raw, &p)
+	}
+	return retries{p.withDefaults()}, err
+}
+
 // retryPolicyJSON is how a RetryPolicy is stored and configured. Durations are raw so that a number is
 // refused by name instead of being taken for nanoseconds.
 type retryPolicyJSON struct {

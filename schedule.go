@@ -80,11 +80,11 @@ const (
 //		t = ctx.Now()
 //	}
 func FireTime(ctx Context) time.Time {
-	b, err := branchOf(ctx)
+	b, _, err := branchOf(ctx)
 	if err != nil {
 		return time.Time{}
 	}
-	return b.execution().run.FireAt.UTC()
+	return b.FireTime()
 }
 
 // mostTicks bounds CatchUp, and a backfill.

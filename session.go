@@ -3,6 +3,7 @@ package kagzi
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -34,6 +35,12 @@ type sessionConfig struct {
 	Hints  *hints.Hints
 	Logger *slog.Logger
 	Errors appErrors
+	// Shown returns a stored result as the application encoded it, for comparisons and for people.
+	Shown func(stored []byte) []byte
+	// Policy returns the retry policy that a run was started with; raw is empty if it was started with none.
+	Policy func(raw json.RawMessage) (retryPolicy, error)
+	// StepContext returns the context of an attempt of a step, in which the application's code learns which one it is.
+	StepContext func(ctx context.Context, step stepIdentity) context.Context
 
 	Queue         string
 	Handlers      map[string]map[int]handler // by workflow and version
@@ -55,8 +62,6 @@ type sessionConfig struct {
 	Failpoint    func(point string, run uuid.UUID) // tests die here; may be nil
 	AwayPatience time.Duration                     // instead of awayPatience
 	MostLarge    int64                             // instead of mostLarge
-
-	client *Client
 }
 
 // A session is one Worker.Run: the claim loop and what it has claimed.
@@ -328,13 +333,13 @@ func (s *session) failpoint(point string, run uuid.UUID) {
 // beginTx begins a transaction for a step, leaving the pool the connections that the engine needs. Its level is always
 // said: the database's or role's default may be a stricter one. end rolls it back unless it is committed, and frees its slot;
 // it is told what the transaction failed with, and may be called again.
-func (s *session) beginTx(ctx context.Context, level Isolation) (tx pgx.Tx, end func(error), err error) {
+func (s *session) beginTx(ctx context.Context, level pgx.TxIsoLevel) (tx pgx.Tx, end func(error), err error) {
 	select {
 	case s.txSlots <- struct{}{}:
 	case <-ctx.Done():
 		return nil, nil, context.Cause(ctx)
 	}
-	tx, err = s.store.Pool().BeginTx(ctx, pgx.TxOptions{IsoLevel: cmp.Or(pgx.TxIsoLevel(level), pgx.ReadCommitted)})
+	tx, err = s.store.Pool().BeginTx(ctx, pgx.TxOptions{IsoLevel: cmp.Or(level, pgx.ReadCommitted)})
 	if err != nil {
 		<-s.txSlots
 		return nil, nil, err

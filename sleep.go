@@ -3,9 +3,6 @@ package kagzi
 import (
 	"errors"
 	"time"
-
-	"github.com/kagzi/kagzi/internal/failure"
-	"github.com/kagzi/kagzi/store"
 )
 
 // Sleep returns when d has passed, in whatever process: meanwhile the run holds no goroutine, slot or
@@ -27,58 +24,9 @@ func SleepUntil(ctx Context, name string, t time.Time) error {
 
 // sleep waits for what length says, given the database's time when the sleep begins. invalid says what is wrong with that.
 func sleep(ctx Context, name string, invalid error, length func(now time.Time) time.Duration) error {
-	b, err := branchOf(ctx)
+	b, _, err := branchOf(ctx)
 	if err != nil {
 		return err
 	}
-	id, err := b.enter("sleep", name)
-	if err != nil {
-		return err
-	}
-	if invalid != nil {
-		return b.misuse(failure.Wrap(invalid, "sleep %q", id))
-	}
-	row := b.lookup(id, store.KindSleep)
-	if row == nil {
-		if row, err = b.beginSleep(id, length(b.e.s.now())); err != nil {
-			return err
-		}
-	}
-	if row.Status == store.Running {
-		if err := b.wait(row.WakeAt, "timer "+id, nil, 0); err != nil {
-			return err
-		}
-		// Nobody waits for this record: that the time has passed can be told from the row that is there.
-		r := b.e.newRecord(id, store.KindSleep, store.Completed, row.Attempt, row.FirstAttempt)
-		r.EndedAt = row.WakeAt
-		b.deferRecord(r)
-	}
-	if row.WakeAt.IsZero() {
-		b.passed(row)
-	} else { // when that record was written differs from replay to replay
-		b.passed(&store.StepRow{FinishedAt: row.WakeAt})
-	}
-	return nil
-}
-
-// beginSleep sleeps through a short sleep and returns its record, or returns the record that a long one has
-// begun. A long sleep is recorded when it begins, so that no restart begins it again.
-func (b *branch) beginSleep(id string, d time.Duration) (*store.StepRow, error) {
-	e := b.e
-	if err := b.begins(); err != nil {
-		return nil, err
-	}
-	if d <= memoryWait {
-		begun := time.Now()
-		if err := b.wait(e.s.now().Add(d), "timer "+id, nil, 0); err != nil {
-			return nil, err
-		}
-		r := e.newRecord(id, store.KindSleep, store.Completed, 1, 1)
-		r.Elapsed = time.Since(begun)
-		return b.record(r), nil
-	}
-	r := e.newRecord(id, store.KindSleep, store.Running, 1, 1)
-	r.Wake = d
-	b.suspendWith(r, &wait{why: "timer " + id}, nil, 0)
-	return b.record(r), nil
+	return b.sleep(sleepSpec{Name: name, BadName: validateStepName("sleep", name), Invalid: invalid, Length: length})
 }

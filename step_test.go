@@ -395,7 +395,7 @@ func TestShownAttemptIsTheOneThatTakesLong(t *testing.T) {
 	var shown atomic.Bool
 	wf := Define[int, int]("wf", noRetry)
 	serve(k, wf, func(ctx Context, _ int) (int, error) {
-		s := &stepCall{b: ctx.(*branch), id: "slow", attempt: 1, first: 1}
+		s := &stepCall{b: ctx.(*runContext).b, id: "slow", attempt: 1, first: 1}
 		defer s.showLater()()
 		for !shown.Load() {
 			s.attempt = 2

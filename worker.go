@@ -251,11 +251,11 @@ func (w *Worker) Run(ctx context.Context) error {
 func (w *Worker) session() sessionConfig {
 	c, cfg := w.client, w.cfg
 	return sessionConfig{
-		Store: c.store, Hints: c.hints, Logger: c.cfg.Logger, Errors: language{},
+		Store: c.store, Hints: c.hints, Logger: c.cfg.Logger, Errors: language{}, Shown: c.shown, Policy: runPolicy, StepContext: stepContext,
 		Queue: cfg.Queue, Handlers: w.handlers, Types: w.handled(), MaxConcurrent: cfg.MaxConcurrent, Registration: w.registration,
 		LeaseTimeout: cfg.LeaseTimeout, Heartbeat: cfg.Heartbeat, StaleAfter: cfg.StaleAfter, PollInterval: cfg.PollInterval, DrainTimeout: cfg.DrainTimeout,
 		FixedLease: cfg.FixedLease, Grace: cfg.Coordinator.Grace, NoGrace: cfg.Coordinator.NoGrace,
-		Failpoint: w.failpoint, AwayPatience: w.awayPatience, MostLarge: w.mostLarge, client: c,
+		Failpoint: w.failpoint, AwayPatience: w.awayPatience, MostLarge: w.mostLarge,
 	}
 }
 

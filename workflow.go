@@ -120,12 +120,12 @@ func Handle[In, Out any](w *Worker, wf Workflow[In, Out], fn func(Context, In) (
 		return
 	}
 	client := w.client
-	w.handle(wf.name, int(version), isDefault, func(ctx *branch, input []byte) ([]byte, error) {
+	w.handle(wf.name, int(version), isDefault, func(b *branch, input []byte) ([]byte, error) {
 		var in In
 		if err := client.decode(input, &in); err != nil {
 			return nil, badInput(reflect.TypeFor[In](), err)
 		}
-		out, err := fn(ctx, in)
+		out, err := fn(&runContext{b, client}, in)
 		if err != nil {
 			return nil, err
 		}

@@ -77,7 +77,7 @@ func (l workload) begin(ctx context.Context, lease uuid.UUID) (end func()) {
 }
 
 func (l workload) step(ctx Context, name, previous string) (string, error) {
-	lease := ctx.(*branch).e.run.Lease
+	lease := ctx.(*runContext).b.e.run.Lease
 	return Step(ctx, name, func(ctx context.Context) (string, error) {
 		defer l.begin(ctx, lease)()
 		l.reach("during step")
@@ -86,7 +86,7 @@ func (l workload) step(ctx Context, name, previous string) (string, error) {
 }
 
 func (l workload) tx(ctx Context, name, previous string) (string, error) {
-	lease := ctx.(*branch).e.run.Lease
+	lease := ctx.(*runContext).b.e.run.Lease
 	return StepTx(ctx, name, func(ctx context.Context, tx pgx.Tx) (string, error) {
 		defer l.begin(ctx, lease)()
 		s := CurrentStep(ctx)
@@ -100,7 +100,7 @@ func (l workload) tx(ctx Context, name, previous string) (string, error) {
 
 // flaky fails in its first attempt.
 func (l workload) flaky(ctx Context, name, previous string) (string, error) {
-	lease := ctx.(*branch).e.run.Lease
+	lease := ctx.(*runContext).b.e.run.Lease
 	return Step(ctx, name, func(ctx context.Context) (string, error) {
 		defer l.begin(ctx, lease)()
 		if CurrentStep(ctx).Attempt == 1 {
@@ -188,7 +188,7 @@ func (l workload) mailed(ctx Context, n int) (string, error) {
 
 // hold waits in a step until its context ends, or until the file named by its input is there.
 func (l workload) hold(ctx Context, release string) (string, error) {
-	lease := ctx.(*branch).e.run.Lease
+	lease := ctx.(*runContext).b.e.run.Lease
 	return Step(ctx, "hold", func(ctx context.Context) (string, error) {
 		defer l.begin(ctx, lease)()
 		tick := time.NewTicker(5 * time.Millisecond)

@@ -47,7 +47,7 @@ func (e *Error) Is(target error) bool { return IsKind(target, e.Kind) }
 
 // IsKind reports whether target is that kind: a constant of type kagzi.Kind.
 func IsKind(target error, kind string) bool {
-	return reflect.TypeOf(target).Kind() == reflect.String && target.Error() == kind
+	return target != nil && reflect.TypeOf(target).Kind() == reflect.String && target.Error() == kind
 }
 
 // IsOf reports whether err, or an Error in its chain, is of the kind.

@@ -26,11 +26,11 @@ type decision struct {
 func (d *decision) made() bool { return d.Failed != "" || d.Winner != "" || d.TimedOut }
 
 // A group is a set of branches that belong together.
-type group[T any] struct {
+type group struct {
 	b        *branch
 	id       string
-	cfg      branchConfig
-	members  []member[T]
+	spec     groupSpec
+	members  []member
 	started  int
 	races    bool           // what the branches take is theirs only if they win
 	ends     ends           // of the started ones
@@ -46,42 +46,74 @@ type ends struct {
 	order []int
 }
 
+// A groupSpec is a group of branches as the workflow function asks for it.
+type groupSpec struct {
+	Name        string
+	BadName     error // what is wrong with the name, nil if nothing is
+	Members     []memberSpec
+	Hashes      []string      // of Map: one of each item; nil otherwise
+	Invalid     error         // what is wrong with the options
+	Timeout     time.Duration // zero: none
+	Concurrency int           // zero: all branches at once
+	Collect     bool          // every branch runs to its end
+}
+
+// A memberSpec is a branch of a group.
+type memberSpec struct {
+	Name    string
+	BadName error                      // what is wrong with the name, nil if nothing is
+	Call    func(*branch) (any, error) // nil is refused
+}
+
+// A member is a branch of a group.
+type member struct {
+	name   string
+	call   func(*branch) (any, error)
+	future *future // nil until started
+	branch *branch
+
+	// How it ended, once that was taken in.
+	over  bool
+	value any
+	ended time.Time // the branch's Now
+	err   error
+}
+
 // newGroup checks the call and takes in what is recorded of the group.
-func newGroup[T any](ctx Context, name string, members []member[T], opts []BranchOption, hashes []string) (*group[T], error) {
-	b, err := branchOf(ctx)
+func (b *branch) newGroup(spec groupSpec) (*group, error) {
+	id, err := b.enter(spec.Name, spec.BadName)
 	if err != nil {
 		return nil, err
 	}
-	id, err := b.enter("branch group", name)
-	if err != nil {
-		return nil, err
+	g := &group{b: b, id: id, spec: spec, attempt: 1}
+	if spec.Invalid != nil {
+		return nil, b.misuse(failure.Wrap(spec.Invalid, "%q", id))
 	}
-	g := &group[T]{b: b, id: id, members: members, attempt: 1}
-	if g.cfg, err = branchOptions(opts); err != nil {
-		return nil, b.misuse(failure.Wrap(err, "%q", id))
-	}
-	for _, m := range members {
-		if err := validateStepName("branch", m.name); err != nil {
-			return nil, b.misuse(failure.Wrap(err, "%q", id))
+	g.members = make([]member, len(spec.Members))
+	for i, m := range spec.Members {
+		if m.BadName != nil {
+			return nil, b.misuse(failure.Wrap(m.BadName, "%q", id))
 		}
-		if m.fn == nil {
-			return nil, b.misuse(fmt.Errorf("kagzi: %q: the function of branch %q is nil", id, m.name))
+		if m.Call == nil {
+			return nil, b.misuse(fmt.Errorf("kagzi: %q: the function of branch %q is nil", id, m.Name))
 		}
+		g.members[i] = member{name: m.Name, call: m.Call}
 	}
+	hashes := spec.Hashes
 	if row := b.lookup(id, store.KindMarker); row != nil {
 		g.recall(row, hashes)
 	}
 	if err := b.beginsBranch(id); err != nil {
 		return nil, err
 	}
-	if g.row == nil && (hashes != nil || g.cfg.timeout > 0) {
+	if g.row == nil && (hashes != nil || g.spec.Timeout > 0) {
 		return g, g.begin(hashes)
 	}
 	return g, nil
 }
 
 // recall takes in the group's record, and refuses items other than those it was made for.
-func (g *group[T]) recall(row *store.StepRow, hashes []string) {
+func (g *group) recall(row *store.StepRow, hashes []string) {
 	e := g.b.e
 	if err := json.Unmarshal(row.Output, &g.decision); err != nil {
 		e.nondeterministic("the record of %q is unreadable: %v", g.id, err)
@@ -106,14 +138,14 @@ func (g *group[T]) recall(row *store.StepRow, hashes []string) {
 
 // begin records the items and the deadline. For the items nobody waits: the record is written before those of the
 // branches. A deadline is the database's.
-func (g *group[T]) begin(hashes []string) error {
+func (g *group) begin(hashes []string) error {
 	if err := g.b.begins(); err != nil {
 		return err
 	}
 	g.decision.Items = hashes
 	r := g.record(store.Running)
-	if g.cfg.timeout > 0 {
-		r.Wake = g.cfg.timeout
+	if g.spec.Timeout > 0 {
+		r.Wake = g.spec.Timeout
 		g.row = g.b.record(r)
 		return nil
 	}
@@ -123,7 +155,7 @@ func (g *group[T]) begin(hashes []string) error {
 }
 
 // record prepares the group's record with its decision.
-func (g *group[T]) record(status string) *store.Record {
+func (g *group) record(status string) *store.Record {
 	r := g.b.e.newRecord(g.id, store.KindMarker, status, g.attempt, g.attempt)
 	r.Output, _ = json.Marshal(g.decision) // strings, a number and a bool
 	if status == store.Failed {
@@ -136,7 +168,7 @@ func (g *group[T]) record(status string) *store.Record {
 }
 
 // write records the decision and waits for the record: only then may the workflow act on it.
-func (g *group[T]) write(status string) error {
+func (g *group) write(status string) error {
 	if err := g.b.begins(); err != nil {
 		return err
 	}
@@ -145,7 +177,7 @@ func (g *group[T]) write(status string) error {
 }
 
 // start starts the next branch.
-func (g *group[T]) start() {
+func (g *group) start() {
 	i := g.started
 	m := &g.members[i]
 	g.started++
@@ -155,15 +187,15 @@ func (g *group[T]) start() {
 		m.branch.close(g.row.FinishedAt)
 	}
 	m.branch.result.group, m.branch.result.index = &g.ends, i
-	m.future = &Future[T]{}
-	m.future.start(m.branch, m.fn)
+	m.future = &future{}
+	m.future.start(m.branch, m.call)
 }
 
 // next waits until another branch has ended and returns its place. It returns errGroupTime once the group's time is over,
 // and the cause if the group itself is cancelled.
-func (g *group[T]) next(taken int) (int, error) {
+func (g *group) next(taken int) (int, error) {
 	var deadline time.Time
-	if g.row != nil && g.cfg.timeout > 0 && g.row.Status == store.Running && !g.b.closed { // else it was decided in time
+	if g.row != nil && g.spec.Timeout > 0 && g.row.Status == store.Running && !g.b.closed { // else it was decided in time
 		deadline = g.row.WakeAt
 	}
 	err := g.b.wait(deadline, "branches "+g.id, &g.ends.event, taken)
@@ -188,23 +220,23 @@ func (g *group[T]) next(taken int) (int, error) {
 var errGroupTime = errors.New("the group's time is over")
 
 // timeout is the group's error once its time is over. It is permanent: in another attempt of the run the time is over, too.
-func (g *group[T]) timeout() error {
+func (g *group) timeout() error {
 	g.b.advance(g.row.WakeAt)
-	return failure.Permanent(failure.KindTimeout, fmt.Errorf("kagzi: branches of %q were not done after %v", g.id, g.cfg.timeout))
+	return failure.Permanent(failure.KindTimeout, fmt.Errorf("kagzi: branches of %q were not done after %v", g.id, g.spec.Timeout))
 }
 
 // run starts the branches, and lets judge decide by the end of each. It returns nil once all that were started have ended;
 // then the group's decision says what came of it, and if there is none, the ends do. It returns the cause if the group
 // itself was cancelled first.
-func (g *group[T]) run(judge func(*member[T]) decision) error {
+func (g *group) run(judge func(*member) decision) error {
 	defer g.b.passedBranch(g.id)
 	defer g.learn()
 	limit := len(g.members)
 	switch {
 	case g.recalled && g.decision.Started > 0:
 		limit = min(limit, g.decision.Started)
-	case !g.recalled && g.cfg.concurrency > 0:
-		limit = min(limit, g.cfg.concurrency)
+	case !g.recalled && g.spec.Concurrency > 0:
+		limit = min(limit, g.spec.Concurrency)
 	}
 	for g.started < limit {
 		g.start()
@@ -246,7 +278,7 @@ func (g *group[T]) run(judge func(*member[T]) decision) error {
 }
 
 // dead returns the branches that the group's decision has ended.
-func (g *group[T]) dead() (out []*branch) {
+func (g *group) dead() (out []*branch) {
 	for i := range g.members {
 		if m := &g.members[i]; m.branch != nil && m.branch.dead.Load() {
 			out = append(out, m.branch)
@@ -257,7 +289,7 @@ func (g *group[T]) dead() (out []*branch) {
 
 // learn takes over the failures that nothing has followed in the branches. Those in a branch that has won a race, or whose
 // group has decided without it, count as dealt with.
-func (g *group[T]) learn() {
+func (g *group) learn() {
 	var end *knownFailure
 	switch {
 	case g.decision.Failed != "":
@@ -283,7 +315,7 @@ func (g *group[T]) learn() {
 // decide ends the group: it records the decision, and cancels the branches but the one that made it, if one did. What a
 // failure decides is recorded before, because a branch that is cancelled may record what it was about. Losers of a race,
 // and who was too late, record nothing any more.
-func (g *group[T]) decide(d decision, by int) error {
+func (g *group) decide(d decision, by int) error {
 	if d.Items = g.decision.Items; g.started < len(g.members) {
 		d.Started = g.started
 	}
@@ -307,7 +339,7 @@ func (g *group[T]) decide(d decision, by int) error {
 
 // end says that the decision has ended the branches but the one given, unless it is that of a group that has lost itself,
 // which is not recorded.
-func (g *group[T]) markDead(but int) {
+func (g *group) markDead(but int) {
 	for i := range g.members {
 		if m := &g.members[i]; m.branch != nil && i != but && !g.b.muted() {
 			m.branch.dead.Store(true)
@@ -317,7 +349,7 @@ func (g *group[T]) markDead(but int) {
 
 // abandon cancels the branches, because the group itself was cancelled. What racers have read goes back, so they must
 // record nothing that follows from it.
-func (g *group[T]) abandon() {
+func (g *group) abandon() {
 	if g.races {
 		g.mute(-1)
 	}
@@ -326,7 +358,7 @@ func (g *group[T]) abandon() {
 }
 
 // cancel cancels the branches but the one given.
-func (g *group[T]) cancel(but int) {
+func (g *group) cancel(but int) {
 	for i := range g.members {
 		if m := &g.members[i]; m.branch != nil && i != but && !m.branch.closed {
 			m.branch.cancel(errBranchCancelled)
@@ -335,7 +367,7 @@ func (g *group[T]) cancel(but int) {
 }
 
 // mute keeps the branches but the one given from recording anything more, and cancels them.
-func (g *group[T]) mute(but int) {
+func (g *group) mute(but int) {
 	for i := range g.members {
 		if m := &g.members[i]; m.branch != nil && i != but {
 			m.branch.mute.Store(true)
@@ -345,7 +377,7 @@ func (g *group[T]) mute(but int) {
 }
 
 // inherit leaves what the branch noted that won to the group's, and drops what the others did; -1: all of them.
-func (g *group[T]) inherit(winner int) {
+func (g *group) inherit(winner int) {
 	if !g.races {
 		return
 	}
@@ -362,7 +394,7 @@ func (g *group[T]) inherit(winner int) {
 }
 
 // adopt leaves what all branches noted to the group's: none has won, and none has lost.
-func (g *group[T]) adopt() {
+func (g *group) adopt() {
 	e := g.b.e
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -372,13 +404,21 @@ func (g *group[T]) adopt() {
 }
 
 // all runs every branch, and returns what each returned; nothing if that is decided by a failure or the time.
-func (g *group[T]) all() ([]T, error) {
+func (b *branch) all(spec groupSpec) ([]any, error) {
+	g, err := b.newGroup(spec)
+	if err != nil {
+		return nil, err
+	}
+	return g.all()
+}
+
+func (g *group) all() ([]any, error) {
 	if g.decision.Winner != "" {
 		g.b.e.nondeterministic("%q was recorded as a Race, and is another group of branches now: give the new one another name", g.id)
 	}
-	out := make([]T, len(g.members))
-	err := g.run(func(m *member[T]) (d decision) {
-		if m.err != nil && !g.cfg.collect {
+	out := make([]any, len(g.members))
+	err := g.run(func(m *member) (d decision) {
+		if m.err != nil && !g.spec.Collect {
 			d.Failed = m.name
 		}
 		return d
@@ -398,12 +438,20 @@ func (g *group[T]) all() ([]T, error) {
 }
 
 // first runs every branch until one succeeds.
-func (g *group[T]) first() (winner string, result T, err error) {
+func (b *branch) first(spec groupSpec) (winner string, result any, err error) {
+	g, err := b.newGroup(spec)
+	if err != nil {
+		return "", nil, err
+	}
+	return g.first()
+}
+
+func (g *group) first() (winner string, result any, err error) {
 	if g.decision.Failed != "" {
 		g.b.e.nondeterministic("%q was recorded as a Parallel, and is a Race now: give the new one another name", g.id)
 	}
 	g.races = true
-	err = g.run(func(m *member[T]) (d decision) {
+	err = g.run(func(m *member) (d decision) {
 		if m.err == nil {
 			d.Winner = m.name
 		}
@@ -429,8 +477,8 @@ func (g *group[T]) first() (winner string, result T, err error) {
 }
 
 // decisive returns the branch that decided the group.
-func (g *group[T]) decisive(name string) *member[T] {
-	i := slices.IndexFunc(g.members, func(m member[T]) bool { return m.name == name && m.over })
+func (g *group) decisive(name string) *member {
+	i := slices.IndexFunc(g.members, func(m member) bool { return m.name == name && m.over })
 	if i < 0 {
 		g.b.e.nondeterministic("branch %q decided %q and is not there any more", name, g.id)
 	}
@@ -439,7 +487,7 @@ func (g *group[T]) decisive(name string) *member[T] {
 }
 
 // failure is the error of a group that a branch decided by failing.
-func (g *group[T]) failure() error {
+func (g *group) failure() error {
 	m := g.decisive(g.decision.Failed)
 	if m.err == nil {
 		g.b.e.nondeterministic("branch %q failed, which decided %q, and succeeds in a replay", m.name, g.id)
@@ -453,13 +501,13 @@ func (g *group[T]) failure() error {
 	return g.b.e.s.cfg.Errors.Branch(f)
 }
 
-func (g *group[T]) failureOf(m *member[T]) branchFailure {
+func (g *group) failureOf(m *member) branchFailure {
 	return branchFailure{Name: m.name, Index: m.branch.result.index, ID: m.branch.result.name, Err: m.err}
 }
 
 // close ends a group of which every branch has ended, and returns what failed. With a Timeout the workflow may act on
 // that only once it is recorded: a replay that comes after the deadline must not find the group open.
-func (g *group[T]) close() error {
+func (g *group) close() error {
 	var failures []branchFailure
 	status, now := store.Completed, g.b.now
 	for i := range g.members {
@@ -475,7 +523,7 @@ func (g *group[T]) close() error {
 	g.b.advance(now)
 	switch {
 	case g.row == nil || g.row.Status != store.Running:
-	case g.cfg.timeout > 0:
+	case g.spec.Timeout > 0:
 		if err := g.write(status); err != nil {
 			return err
 		}
