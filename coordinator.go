@@ -216,7 +216,7 @@ func (k *Coordinator) run(ctx context.Context) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var loops sync.WaitGroup
-	loops.Go(func() { k.repeat(ctx, stop, firing, k.wake, k.fire) })
+	loops.Go(func() { k.repeat(ctx, stop, fireSchedules, k.wake, k.fire) })
 	loops.Go(func() { k.repeat(ctx, stop, "end overdue runs", k.late, k.endOverdue) })
 	loops.Go(func() { k.repeat(ctx, stop, "run compensations", nil, k.compensate) })
 	loops.Go(func() { k.repeat(ctx, stop, "free the runs of dead workers", nil, k.sweep) })
@@ -231,8 +231,8 @@ func (k *Coordinator) run(ctx context.Context) error {
 	return nil
 }
 
-// firing is what the loop of the schedules does.
-const firing = "fire schedules"
+// fireSchedules is what the loop of the schedules does.
+const fireSchedules = "fire schedules"
 
 // repeat calls pass, which does what, again after the pause that it returns or when woken, until ctx ends or the pool is closed.
 func (k *Coordinator) repeat(ctx context.Context, stop context.CancelCauseFunc, what string, wake <-chan struct{}, pass func(context.Context) (time.Duration, error)) {

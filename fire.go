@@ -37,7 +37,7 @@ func (k *Coordinator) fire(ctx context.Context) (time.Duration, error) {
 			if !ok || left > k.cfg.Interval {
 				left = k.cfg.Interval
 			}
-			k.unfired.Over(k.client.cfg.Logger, firing)
+			k.unfired.Over(k.client.cfg.Logger, fireSchedules)
 			return left, nil
 		}
 		looked, err := k.fireBatch(ctx)
@@ -111,7 +111,7 @@ func (k *Coordinator) fireEach(ctx context.Context, due []*store.Template) (done
 		}
 	}
 	if done > 0 && failure != nil {
-		k.unfired.Note(k.client.cfg.Logger, firing, failure)
+		k.unfired.Note(k.client.cfg.Logger, fireSchedules, failure)
 		failure = nil
 	}
 	return done, failure

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/internal/timetable"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -67,9 +68,9 @@ type Overlap string
 
 // Overlap policies; the zero value starts another run regardless.
 const (
-	OverlapSkip           Overlap = store.OverlapSkip           // the tick is dropped
-	OverlapQueueOne       Overlap = store.OverlapQueueOne       // one tick waits for the end of the active run; others are dropped
-	OverlapCancelPrevious Overlap = store.OverlapCancelPrevious // all active runs of the schedule are cancelled first
+	OverlapSkip           Overlap = timetable.OverlapSkip           // the tick is dropped
+	OverlapQueueOne       Overlap = timetable.OverlapQueueOne       // one tick waits for the end of the active run; others are dropped
+	OverlapCancelPrevious Overlap = timetable.OverlapCancelPrevious // all active runs of the schedule are cancelled first
 )
 
 // FireTime returns the tick that a run stands for which a schedule started: it may run much later, after downtime or a
@@ -86,9 +87,6 @@ func FireTime(ctx Context) time.Time {
 	}
 	return b.FireTime()
 }
-
-// mostTicks bounds CatchUp, and a backfill.
-const mostTicks = 10_000
 
 // validate checks all but the run.
 func (s *Schedule) validate() error {
@@ -107,7 +105,7 @@ func (s *Schedule) validate() error {
 	default:
 		check(true, "there is no Overlap %s: give kagzi.OverlapSkip, OverlapQueueOne or OverlapCancelPrevious, or leave it out", text.Quote(string(s.Overlap)))
 	}
-	check(s.CatchUp < 0 || s.CatchUp > mostTicks, "CatchUp is %d: give between 1 and %d; to drop what is missed, set CatchUpAge", s.CatchUp, mostTicks)
+	check(s.CatchUp < 0 || s.CatchUp > timetable.MaxTicks, "CatchUp is %d: give between 1 and %d; to drop what is missed, set CatchUpAge", s.CatchUp, timetable.MaxTicks)
 	check(s.CatchUpAge != 0 && s.CatchUpAge < time.Second, "CatchUpAge is %v: give at least 1s (a time.Duration counts nanoseconds: 30*time.Second)", s.CatchUpAge)
 	check(s.Jitter != 0 && (s.Jitter < time.Millisecond || s.Jitter > 24*time.Hour), "Jitter is %v: give between 1ms and 24h (a time.Duration counts nanoseconds: 30*time.Second)", s.Jitter)
 	check(!s.Start.IsZero() && !s.End.IsZero() && s.End.Before(s.Start), "End %s is before Start %s", s.End.Format(time.RFC3339), s.Start.Format(time.RFC3339))
@@ -116,7 +114,7 @@ func (s *Schedule) validate() error {
 }
 
 // template makes the row of s, without its cursor.
-func (c *Client) template(s *Schedule) (*store.Template, *timetable, error) {
+func (c *Client) template(s *Schedule) (*store.Template, *timetable.Timetable, error) {
 	if err := s.validate(); err != nil {
 		return nil, nil, err
 	}
@@ -132,7 +130,7 @@ func (c *Client) template(s *Schedule) (*store.Template, *timetable, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	spec, err := json.Marshal(scheduleSpec{
+	spec, err := json.Marshal(timetable.Spec{
 		Every: s.Every, CatchUpAge: s.CatchUpAge, SkipPaused: s.SkipPaused, Jitter: s.Jitter, Start: s.Start, End: s.End,
 		Timeout: cfg.timeout.Microseconds(),
 	})
@@ -144,7 +142,7 @@ func (c *Client) template(s *Schedule) (*store.Template, *timetable, error) {
 		RetryPolicy: run.RetryPolicy, Metadata: run.Metadata, Input: run.Input, Cron: s.Cron, TimeZone: s.TimeZone,
 		CatchUp: cmp.Or(s.CatchUp, 100), Overlap: string(s.Overlap), Spec: spec,
 	}
-	table, err := timetableOf(t)
+	table, err := scheduleOf(t).Timetable()
 	if err != nil {
 		return nil, nil, kinded{KindBadRequest, fmt.Errorf("kagzi: %w", err)}
 	}
@@ -181,13 +179,13 @@ func (c *Client) Schedule(ctx context.Context, s Schedule, opts ...ChangeOption)
 		if old != nil {
 			t.Paused = old.Paused && old.Problem == "" // one that Kagzi paused is repaired by this
 			switch {
-			case old.Paused || sameTimetable(old, &t): // what has come is the coordinator's, now or once it is resumed
+			case old.Paused || timetable.SameTicks(scheduleOf(old), scheduleOf(&t)): // what has come is the coordinator's, now or once it is resumed
 				t.Cursor = old.Cursor
 			default:
 				e.Fire = decideBefore(old, now)
 			}
 		}
-		t.Next = table.next(t.Cursor)
+		t.Next = table.Next(t.Cursor)
 		if t.Next.IsZero() {
 			return nil, neverAgain(&s)
 		}
@@ -203,19 +201,13 @@ func neverAgain(s *Schedule) error {
 	return fmt.Errorf("kagzi: no tick is to come before End %s", s.End.Format(time.RFC3339))
 }
 
-// decideBefore fires what has come of a schedule that is about to change, without waiting for its share of the jitter;
-// nil if it cannot be fired. To cancel the active run is the coordinator's: here its successor waits for it.
+// decideBefore fires the ticks that have come of a schedule that is about to change; nil if its timetable cannot be read.
 func decideBefore(t *store.Template, now time.Time) *store.Firing {
-	table, err := timetableOf(t)
+	d, err := scheduleOf(t).DecideBeforeChange(now)
 	if err != nil {
 		return nil
 	}
-	was := *t
-	if was.Overlap == store.OverlapCancelPrevious {
-		was.Overlap = store.OverlapQueueOne
-	}
-	f, _ := decide(&was, now.Add(table.offset), mostTicks)
-	return f
+	return firing(t, d)
 }
 
 // editSchedule makes a change, and tells workers and coordinators.
@@ -259,21 +251,14 @@ func (c *Client) PauseSchedule(ctx context.Context, name string, opts ...ChangeO
 		if t.Paused && t.Problem == "" {
 			return nil, nil
 		}
-		e := &store.Edit{Save: t}                                              // without the problem, so that a change does not resume it
-		if table, err := timetableOf(t); err == nil && table.spec.SkipPaused { // what has come, came before the pause
+		e := &store.Edit{Save: t}                                                    // without the problem, so that a change does not resume it
+		if table, err := scheduleOf(t).Timetable(); err == nil && table.SkipPaused { // the ticks that have come precede the pause
 			e.Fire = decideBefore(t, now)
 			t.Cursor = now
 		}
 		t.Paused = true
 		return e, nil
 	}))
-}
-
-func laterOf(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
 }
 
 // ResumeSchedule lets a paused schedule fire again. The ticks that came meanwhile are caught up with as its CatchUp,
@@ -288,14 +273,12 @@ func (c *Client) ResumeSchedule(ctx context.Context, name string, opts ...Change
 		if !t.Paused {
 			return nil, nil
 		}
-		table, err := timetableOf(t)
+		table, err := scheduleOf(t).Timetable()
 		if err != nil {
 			return nil, fmt.Errorf("%w: repair it with Client.Schedule", err)
 		}
-		if table.spec.SkipPaused {
-			t.Cursor = laterOf(t.Cursor, now)
-		}
-		t.Paused, t.Next = false, table.next(t.Cursor)
+		t.Cursor = table.Resume(t.Cursor, now)
+		t.Paused, t.Next = false, table.Next(t.Cursor)
 		return &store.Edit{Save: t}, nil
 	}))
 }
@@ -357,19 +340,16 @@ func (c *Client) BackfillSchedule(ctx context.Context, name string, from, until 
 	var fired int
 	ids := map[time.Time]uuid.UUID{} // the same in every try
 	err = c.editSchedule(ctx, tx, "backfill schedule", name, existing(func(now time.Time, t *store.Template) (*store.Edit, error) {
-		table, err := timetableOf(t)
+		table, err := scheduleOf(t).Timetable()
 		if err == nil && until.After(now) {
 			err = fmt.Errorf("kagzi: until %s is in the future", until.Format(time.RFC3339))
 		}
 		if err != nil {
 			return nil, err
 		}
-		if table.over(until) {
-			until = table.end
-		}
-		ticks, skipped := table.Between(table.from(from.Add(-time.Nanosecond)), until, mostTicks)
-		if skipped {
-			return nil, fmt.Errorf("kagzi: the range has more than %d ticks: backfill it in parts", mostTicks)
+		ticks, more := table.Between(from, until, timetable.MaxTicks)
+		if more {
+			return nil, fmt.Errorf("kagzi: the range has more than %d ticks: backfill it in parts", timetable.MaxTicks)
 		}
 		runs := make([]store.TickRun, len(ticks))
 		for i, tick := range ticks {

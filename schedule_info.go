@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kagzi/kagzi/internal/timetable"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -37,7 +38,7 @@ type ScheduleInfo struct {
 }
 
 func (c *Client) scheduleInfo(t *store.Template) ScheduleInfo {
-	var spec scheduleSpec
+	var spec timetable.Spec
 	_ = json.Unmarshal(t.Spec, &spec) // written by template; Error says if it cannot be read
 	info := ScheduleInfo{
 		Name: t.Name, Workflow: t.Type, Queue: t.Queue, Input: c.shown(t.Input), Cron: t.Cron, Every: spec.Every, TimeZone: t.TimeZone,
@@ -107,30 +108,16 @@ func (c *Client) ListSchedules(ctx context.Context, f ScheduleFilter) ([]Schedul
 // What is overdue comes first, as far as CatchUp, CatchUpAge and Overlap let it. For a paused schedule they are those it
 // would have if it were resumed now.
 func (c *Client) NextFires(ctx context.Context, name string, n int) ([]time.Time, error) {
-	if n < 0 || n > mostTicks {
-		return nil, fmt.Errorf("kagzi: next fires of schedule %.60q: give a number up to %d, not %d", name, mostTicks, n)
+	if n < 0 || n > timetable.MaxTicks {
+		return nil, fmt.Errorf("kagzi: next fires of schedule %.60q: give a number up to %d, not %d", name, timetable.MaxTicks, n)
 	}
 	t, err := c.schedule(ctx, name)
-	var table *timetable
+	var out []time.Time
 	if err == nil {
-		table, err = timetableOf(t)
+		out, err = scheduleOf(t).NextFires(t.Now, n)
 	}
 	if err != nil {
 		return nil, failed(c.public(ctx, err), "next fires of schedule %.60q", name)
-	}
-	if t.Paused && table.spec.SkipPaused {
-		t.Cursor = laterOf(t.Cursor, t.Now)
-	}
-	if t.Overlap == store.OverlapCancelPrevious {
-		t.Active = false // by then it is cancelled
-	}
-	out := make([]time.Time, 0, n)
-	overdue, _ := decide(t, t.Now, n)
-	for _, r := range overdue.Runs {
-		out = append(out, r.Tick.Add(table.offset).UTC())
-	}
-	for at := overdue.Next; len(out) < n && !at.IsZero(); at = table.next(at.Add(-table.offset)) {
-		out = append(out, at.UTC())
 	}
 	return out, nil
 }

@@ -180,7 +180,7 @@ func TestFiringIsBoundedInBytes(t *testing.T) {
 		co := &Coordinator{cfg: CoordinatorConfig{}.withDefaults()}
 		now := time.Date(2026, 5, 4, 10, 0, 0, 0, time.UTC)
 		for size, want := range map[int]int{0: 10, 1 << 20: 10, 16 << 20: 4, 33 << 20: 1, 100 << 20: 1} {
-			tm := templateOf(t, scheduleSpec{Every: time.Hour}, func(t *store.Template) { t.Size, t.Cursor = size, now.Add(-10*time.Hour) })
+			tm := &store.Template{Cron: "@hourly", CatchUp: 100, Spec: []byte("{}"), Size: size, Cursor: now.Add(-10 * time.Hour)}
 			if n := len(co.decided(tm, now).Fire.Runs); n != want {
 				t.Errorf("%d runs of %d bytes each, want %d", n, size, want)
 			}

@@ -17,13 +17,6 @@ const (
 	Paused    = "PAUSED"
 )
 
-// Overlap policies; with none a tick starts its run regardless.
-const (
-	OverlapSkip           = "skip"
-	OverlapQueueOne       = "queue_one"
-	OverlapCancelPrevious = "cancel_previous"
-)
-
 // ErrScheduleNotFound reports that the namespace has no such schedule.
 var ErrScheduleNotFound = errors.New("schedule not found")
 
@@ -42,7 +35,7 @@ type Template struct {
 	Cron        string
 	TimeZone    string
 	CatchUp     int
-	Overlap     string
+	Overlap     string          // what a tick does while a run is active; empty: it starts its run
 	Spec        json.RawMessage // what only the caller understands, but for "timeout", in microseconds, of the runs
 	Paused      bool
 	Problem     string    // why it was paused, if not by a caller

@@ -1,0 +1,90 @@
+package timetable
+
+import "time"
+
+// Overlap policies; with none a tick starts its run regardless.
+const (
+	OverlapSkip           = "skip"
+	OverlapQueueOne       = "queue_one"
+	OverlapCancelPrevious = "cancel_previous"
+)
+
+// A Decision says which runs a schedule starts, and when it is due again.
+type Decision struct {
+	Ticks   []time.Time // each starts a run
+	Queued  bool        // the runs wait until no other run of the schedule is active
+	Cursor  time.Time   // every tick up to here is decided; zero: as it was
+	Next    time.Time   // when the schedule is due again; zero: never
+	Replace bool        // nothing is decided, Next neither: cancel the active runs first, and decide again
+	Dropped string      // why ticks were left out that should not be often; "" if none were
+}
+
+// Decide decides about the ticks that are due at now, and starts at most budget runs. If runs must not overlap, ticks that
+// are due together count as one: the newest. It fails as Timetable does.
+func (s *Schedule) Decide(now time.Time, budget int) (Decision, error) {
+	table, err := s.Timetable()
+	if err != nil {
+		return Decision{}, err
+	}
+	return s.decide(table, now, budget), nil
+}
+
+func (s *Schedule) decide(table *Timetable, now time.Time, budget int) Decision {
+	ticks, last, dropped := table.due(s.Cursor, now, s.CatchUp)
+	if s.Overlap != "" && len(ticks) > 0 {
+		ticks = ticks[len(ticks)-1:]
+	}
+	switch {
+	case len(ticks) == 0:
+	case budget == 0: // the next transaction goes on
+		return Decision{Next: s.Next}
+	case s.Overlap == OverlapCancelPrevious && s.Active:
+		return Decision{Replace: true}
+	case s.Overlap == OverlapSkip && (s.Active || s.Queued), s.Overlap == OverlapQueueOne && s.Queued:
+		ticks = nil
+	case len(ticks) > budget:
+		ticks, last = ticks[:budget], ticks[budget-1]
+	}
+	return Decision{Ticks: ticks, Queued: s.Overlap == OverlapQueueOne && s.Active, Cursor: last, Next: table.Next(last), Dropped: dropped}
+}
+
+// DecideBeforeChange is Decide for a schedule that is about to change: the ticks that have come start their runs as the
+// schedule was, without waiting for its share of the jitter. It cancels no active run, which only a coordinator does: the
+// next run waits for that one.
+func (s *Schedule) DecideBeforeChange(now time.Time) (Decision, error) {
+	table, err := s.Timetable()
+	if err != nil {
+		return Decision{}, err
+	}
+	was := *s
+	if was.Overlap == OverlapCancelPrevious {
+		was.Overlap = OverlapQueueOne
+	}
+	return was.decide(table, now.Add(table.Offset), MaxTicks), nil
+}
+
+// NextFires returns the next n times at which s starts a run, as things stand at now: fewer if its End comes first. Overdue
+// ticks come first, as far as CatchUp, CatchUpAge and Overlap let them. For a paused schedule they are those it would have
+// if it were resumed now. It fails as Timetable does.
+func (s *Schedule) NextFires(now time.Time, n int) ([]time.Time, error) {
+	table, err := s.Timetable()
+	if err != nil {
+		return nil, err
+	}
+	then := *s
+	if s.Paused {
+		then.Cursor = table.Resume(s.Cursor, now)
+	}
+	if s.Overlap == OverlapCancelPrevious {
+		then.Active = false // by then it is cancelled
+	}
+	out := make([]time.Time, 0, n)
+	overdue := then.decide(table, now, n)
+	for _, tick := range overdue.Ticks {
+		out = append(out, tick.Add(table.Offset).UTC())
+	}
+	for at := overdue.Next; len(out) < n && !at.IsZero(); at = table.Next(at.Add(-table.Offset)) {
+		out = append(out, at.UTC())
+	}
+	return out, nil
+}
