@@ -29,7 +29,7 @@ func TestLockedRunHoldsUpNoCompensations(t *testing.T) {
 	k.exec(`UPDATE kagzi.workflow_runs SET available_at = now() WHERE run_id = $1`, string(other.ID()))
 	tx := locking(t, k.pool, lockRun, string(locked.ID()))
 	begun := time.Now()
-	if _, err := newTestCoordinator(t, k.c, CoordinatorConfig{}).compensate(k.ctx); err != nil {
+	if _, err := newTestCoordinator(t, k.c, CoordinatorConfig{}).house.Compensate(k.ctx); err != nil {
 		t.Error(err)
 	}
 	if took := time.Since(begun); took > soonEnough {
@@ -77,7 +77,7 @@ func TestLockedRunHoldsUpNoDrain(t *testing.T) {
 	}
 	rollbackTx(t, tx)
 	serveCancellations(k, j, nil)
-	if _, err := newTestCoordinator(t, k.c, CoordinatorConfig{}).compensate(k.ctx); err != nil {
+	if _, err := newTestCoordinator(t, k.c, CoordinatorConfig{}).house.Compensate(k.ctx); err != nil {
 		t.Error(err)
 	}
 	failureOf(k, run, StatusFailed)

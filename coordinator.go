@@ -7,13 +7,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
-
-	"github.com/kagzi/kagzi/internal/goroutine"
+	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/housekeeping"
 	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
@@ -21,9 +19,9 @@ import (
 
 // CoordinatorConfig configures [NewCoordinator]; the zero value works.
 type CoordinatorConfig struct {
-	// Interval is how often the coordinator looks for silent workers (more often if StaleAfter is short), for runs that
-	// are over their Timeout, and for schedules that changed without a notification. Schedules do not wait for it: they
-	// fire when they are due. Zero means 5 seconds.
+	// Interval is how often the coordinator checks for workers without heartbeats (more often if StaleAfter is short), for
+	// runs that are over their Timeout, and for schedules that changed without a notification. Schedules do not wait for it:
+	// they fire when they are due. Zero means 5 seconds.
 	Interval time.Duration
 
 	// Batch is how many schedules are fired in one transaction. Zero means 100.
@@ -33,9 +31,10 @@ type CoordinatorConfig struct {
 	// means 1,000.
 	MaxRuns int
 
-	// StaleAfter says how long the coordinator itself must have seen a worker silent before it takes it for dead: a third
-	// of this. After an outage in which it could not look, it begins anew, for the outage may have silenced them all. How
-	// long a worker may be silent is said by its own WorkerConfig.StaleAfter. Zero means 30 seconds.
+	// StaleAfter is three times as long as the coordinator itself must have seen a worker send no heartbeat before it
+	// declares it dead. After an outage in which the coordinator could not check, it begins anew, because the outage may have
+	// kept all workers from sending any. A worker's own WorkerConfig.StaleAfter says how long it may be silent. Zero means 30
+	// seconds.
 	StaleAfter time.Duration
 
 	// KeepCompleted is how long completed runs are kept after their end, with their steps, inputs and results; some
@@ -75,10 +74,6 @@ func (c CoordinatorConfig) withDefaults() CoordinatorConfig {
 	c.Keep = maps.Clone(c.Keep) // the caller's may change
 	c.Grace = cmp.Or(c.Grace, 3*time.Second)
 	return c
-}
-
-func (c CoordinatorConfig) retention() store.Retention {
-	return store.Retention{Completed: c.KeepCompleted, Failed: c.KeepFailed, Workflows: c.Keep}
 }
 
 // contradiction reports fields that have no effect beside others. Defaults are not set yet.
@@ -123,34 +118,19 @@ func (c CoordinatorConfig) validate() error {
 	return errors.Join(errs...)
 }
 
-// A Coordinator does the housekeeping of its client's namespace: it fires schedules, frees the runs of dead workers, ends the runs
-// that are over their [Timeout] while no worker takes them, goes on with compensations whose worker has died, and deletes what
-// is past its retention. A run over its Timeout ends, or begins to compensate, within ten seconds by default.
+// A Coordinator does the housekeeping of its client's namespace: it fires schedules, releases the runs of dead workers, ends
+// the runs that are over their [Timeout] while no worker takes them, goes on with compensations whose worker has died, and
+// deletes runs that are past their retention. A run over its Timeout ends, or begins to compensate, within ten seconds by
+// default.
 //
-// Every [Worker] hosts one unless told not to; any number may run at once, in any process, for each of their transactions
-// is decided by the database.
+// Every [Worker] hosts one unless told not to. Any number may run at once, in any process: the database decides each of their
+// transactions.
 type Coordinator struct {
 	client  *Client
 	cfg     CoordinatorConfig
-	running atomic.Bool
-	hosted  bool          // by a worker, as others are
-	wake    chan struct{} // look at the schedules now
-	late    chan struct{} // look at the deadlines now
-	grace   time.Duration // for workers to end runs that are over their Timeout
 	outage  *outage.Outage
-	failing outage.Failures // of the loops
-	unfired outage.Failures // schedules that fail where others do not
-
-	mu       sync.Mutex
-	blocking map[uuid.UUID]bool // runs whose end lets a queued one begin
-	asking   bool               // blocking is being read
-	missed   bool               // runs moved meanwhile
-
-	// Each of these is one loop's.
-	silent watch // heartbeats
-	watch  watch // connections
-	walk   pruneWalk
-	ending *store.Overdue // runs over their Timeout; nil between two walks over them
+	house   *housekeeping.Coordinator
+	running atomic.Bool // Run has been called, and has not returned
 }
 
 // NewCoordinator returns a coordinator of c's namespace. It does no I/O: it validates cfg.
@@ -165,14 +145,17 @@ func NewCoordinator(c *Client, cfg CoordinatorConfig) (*Coordinator, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return newCoordinator(c, cfg, outage.New(c.cfg.Logger.With("coordinator", c.cfg.Namespace), c.hints.Reconnect)), nil
+	o := outage.New(c.cfg.Logger.With("coordinator", c.cfg.Namespace), c.hints.Reconnect)
+	return &Coordinator{client: c, cfg: cfg, outage: o, house: housekeeping.New(cfg.housekeeping(c, o))}, nil
 }
 
-func newCoordinator(c *Client, cfg CoordinatorConfig, o *outage.Outage) *Coordinator {
-	return &Coordinator{
-		client: c, cfg: cfg, wake: make(chan struct{}, 1), late: make(chan struct{}, 1), grace: overdueGrace, outage: o,
-		failing: outage.Failures{Begins: "kagzi: the coordinator met an error and goes on", Ends: "kagzi: the coordinator meets that error no more"},
-		unfired: outage.Failures{Begins: "kagzi: schedules cannot be fired now, and others can", Ends: "kagzi: all schedules can be fired again"},
+// housekeeping returns the configuration of a coordinator of c's namespace that no worker hosts.
+func (c CoordinatorConfig) housekeeping(client *Client, o *outage.Outage) housekeeping.Config {
+	return housekeeping.Config{
+		Store: client.store, Hints: client.hints, Log: client.cfg.Logger, Outage: o,
+		Interval: c.Interval, Batch: c.Batch, MaxRuns: c.MaxRuns, StaleAfter: c.StaleAfter, Grace: c.Grace, NoGrace: c.NoGrace,
+		Retention:   store.Retention{Completed: c.KeepCompleted, Failed: c.KeepFailed, Workflows: c.Keep},
+		KeepForever: c.KeepForever, DeadlineKind: string(KindDeadline), DeadlineError: failure.Text(errDeadline),
 	}
 }
 
@@ -201,82 +184,8 @@ func (k *Coordinator) Run(ctx context.Context) error {
 		log.Info("kagzi: coordinator started", "keep_completed", k.cfg.KeepCompleted, "keep_failed", k.cfg.KeepFailed, "keep", k.cfg.Keep)
 	}
 	defer log.Info("kagzi: coordinator stopped")
-	return k.run(ctx)
-}
-
-// run is Run for a database that was found fit.
-func (k *Coordinator) run(ctx context.Context) error {
-	c := k.client
-	k.silent, k.watch, k.walk, k.ending = watch{}, watch{}, pruneWalk{}, nil // it may have run before
-	release := c.hints.Listen()
-	defer release()
-	defer c.hints.OnSchedules(func() { goroutine.Signal(k.wake) })()
-	defer c.hints.JoinCoordinator(coordinatorHints{k})()
-
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	var loops sync.WaitGroup
-	loops.Go(func() { k.repeat(ctx, stop, fireSchedules, k.wake, k.fire) })
-	loops.Go(func() { k.repeat(ctx, stop, "end overdue runs", k.late, k.endOverdue) })
-	loops.Go(func() { k.repeat(ctx, stop, "run compensations", nil, k.compensate) })
-	loops.Go(func() { k.repeat(ctx, stop, "free the runs of dead workers", nil, k.sweep) })
-	loops.Go(func() { k.repeat(ctx, stop, "delete old runs", nil, k.prune) })
-	if !k.cfg.NoGrace {
-		loops.Go(func() { k.repeat(ctx, stop, "watch connections", nil, k.watchConnections) })
-	}
-	loops.Wait()
-	if cause := context.Cause(ctx); store.Closed(cause) {
+	if err := k.house.Run(ctx); err != nil {
 		return errors.New("kagzi: the pool was closed while the coordinator was running: close it once Run has returned")
 	}
 	return nil
 }
-
-// fireSchedules is what the loop of the schedules does.
-const fireSchedules = "fire schedules"
-
-// repeat calls pass, which does what, again after the pause that it returns or when woken, until ctx ends or the pool is closed.
-func (k *Coordinator) repeat(ctx context.Context, stop context.CancelCauseFunc, what string, wake <-chan struct{}, pass func(context.Context) (time.Duration, error)) {
-	for ctx.Err() == nil {
-		pause, err := pass(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return
-		case store.Closed(err):
-			stop(err)
-			return
-		case store.Away(err) && !store.Answered(err):
-			k.outage.Begin(err)
-			pause = outage.Pause
-		case err != nil:
-			k.failing.Note(k.client.cfg.Logger, what, err)
-			pause = min(k.cfg.Interval, time.Second)
-		default:
-			k.outage.End()
-			k.failing.Over(k.client.cfg.Logger, what)
-		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-		case <-wake:
-		case <-timer.C:
-		}
-		timer.Stop()
-	}
-}
-
-// refresh wakes the coordinator if one of the runs, or with nil any, keeps a queued one waiting. It does not block.
-func (k *Coordinator) refresh(ids []uuid.UUID) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.missed = k.missed || k.asking
-	if ids == nil && len(k.blocking) > 0 || slices.ContainsFunc(ids, func(id uuid.UUID) bool { return k.blocking[id] }) {
-		goroutine.Signal(k.wake)
-	}
-}
-
-// coordinatorHints is a Coordinator as internal/hints sees it.
-type coordinatorHints struct{ k *Coordinator }
-
-func (h coordinatorHints) Refresh(ids []uuid.UUID) { h.k.refresh(ids) }
-func (h coordinatorHints) WakeSchedules()          { goroutine.Signal(h.k.wake) }
-func (h coordinatorHints) WakeDeadlines()          { goroutine.Signal(h.k.late) }

@@ -6,13 +6,17 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/kagzi/kagzi/internal/housekeeping"
 )
 
 // keepHouse runs a coordinator that gives workers no time at a deadline, until the test ends.
 func (k *kit) keepHouse() {
 	k.t.Helper()
 	co := newTestCoordinator(k.t, newTestClient(k.t, k.pool), CoordinatorConfig{Interval: 20 * time.Millisecond})
-	co.grace = time.Millisecond
+	cfg := co.cfg.housekeeping(co.client, co.outage)
+	cfg.NoDeadlineGrace = true
+	co.house = housekeeping.New(cfg)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- co.Run(ctx) }()

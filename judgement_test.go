@@ -9,29 +9,42 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/housekeeping"
 	"github.com/kagzi/kagzi/internal/pgproxy"
 )
 
-// sweeper is a coordinator of db's whose passes the test makes.
-func sweeper(t *testing.T, db *dbtest.DB) *Coordinator {
-	t.Helper()
-	k := newTestCoordinator(t, newTestClient(t, db.Pool), CoordinatorConfig{})
-	return k
+// A detector is a coordinator that checks heartbeats when the test says so, by a clock that the test sets forward.
+type detector struct {
+	k   *housekeeping.Coordinator
+	now time.Time
 }
 
-// swept makes a pass.
-func (k *Coordinator) swept(t *testing.T) {
+// detectorPatience is for how long a detector must have seen a worker unresponsive.
+const detectorPatience = time.Second
+
+func newDetector(t *testing.T, db *dbtest.DB) *detector {
 	t.Helper()
-	if _, err := k.sweep(t.Context()); err != nil {
+	d := &detector{now: time.Now()}
+	co := newTestCoordinator(t, newTestClient(t, db.Pool), CoordinatorConfig{StaleAfter: 3 * detectorPatience})
+	cfg := co.cfg.housekeeping(co.client, co.outage)
+	cfg.Now = func() time.Time { return d.now }
+	d.k = housekeeping.New(cfg)
+	return d
+}
+
+// check checks the heartbeats.
+func (d *detector) check(t *testing.T) {
+	t.Helper()
+	if _, err := d.k.CheckHeartbeats(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// watched makes what k remembers of silent workers as old as the time for which it must have seen them.
-func (k *Coordinator) watched() {
-	for s, since := range k.silent.gone {
-		k.silent.gone[s] = since.Add(-k.cfg.StaleAfter/3 - time.Millisecond)
-	}
+// checkLater checks the heartbeats when detectorPatience has passed.
+func (d *detector) checkLater(t *testing.T) {
+	t.Helper()
+	d.now = d.now.Add(detectorPatience)
+	d.check(t)
 }
 
 func wantNobodyLost(t *testing.T, db *dbtest.DB, when string) {
@@ -42,7 +55,7 @@ func wantNobodyLost(t *testing.T, db *dbtest.DB, when string) {
 }
 
 // TestOutageJudgesNobody has an outage that lasts longer than workers may be silent, and shorter than what a coordinator
-// would remark: when it is over, neither one that looked before nor one that begins now takes any of them for dead.
+// would notice: when it is over, neither a coordinator that checked before nor one that begins now declares any of them dead.
 func TestOutageJudgesNobody(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -57,27 +70,25 @@ func TestOutageJudgesNobody(t *testing.T) {
 	waitFor(t, "all send heartbeats", func() bool {
 		return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE heartbeat_at > started_at`) == workers
 	})
-	before := sweeper(t, db)
-	before.swept(t)
+	before := newDetector(t, db)
+	before.check(t)
 	proxy.Freeze()
 	proxy.CutAll()
 	waitFor(t, "all are silent for too long", func() bool {
 		return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE heartbeat_at < clock_timestamp() - stale_after`) == workers
 	})
-	fresh := sweeper(t, db)
-	// Both look before any of the workers can: this is when the database is back.
-	before.swept(t)
-	fresh.swept(t)
+	fresh := newDetector(t, db)
+	// Both check before any of the workers can report: this is when the database is back.
+	before.check(t)
+	fresh.check(t)
 	wantNobodyLost(t, db, "at the end of the outage")
 	proxy.Unfreeze()
 	back := queryOne[time.Time](t, db.Pool, `SELECT clock_timestamp()`)
 	waitFor(t, "all have reported", func() bool {
 		return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE heartbeat_at > $1`, back) == workers
 	})
-	before.watched()
-	fresh.watched()
-	before.swept(t)
-	fresh.swept(t)
+	before.checkLater(t)
+	fresh.checkLater(t)
 	wantNobodyLost(t, db, "after the outage")
 }
 
@@ -90,19 +101,18 @@ func TestClockStep(t *testing.T) {
 	cfg := WorkerConfig{Heartbeat: 10 * time.Second, StaleAfter: 30 * time.Second, NoCoordinator: true}
 	g, runs, _ := gated(t, c, cfg, 1)
 	leases := queryOne[string](t, db.Pool, leasesOfRuns)
-	k := sweeper(t, db)
-	k.swept(t)
+	d := newDetector(t, db)
+	d.check(t)
 	// The clock stays: it is the heartbeat that becomes older.
 	old := queryOne[time.Time](t, db.Pool, `UPDATE kagzi.workers SET heartbeat_at = heartbeat_at - interval '31 s' RETURNING heartbeat_at`)
-	k.swept(t)
+	d.check(t)
 	unharmed(t, db, leases)
 	id := queryOne[uuid.UUID](t, db.Pool, `SELECT worker_id FROM kagzi.workers`)
 	_ = c.hints.Changed(t.Context(), nil, id) // it sends its heartbeat now, and the test need not wait
 	waitFor(t, "the worker sends a heartbeat", func() bool {
 		return queryOne[bool](t, db.Pool, `SELECT heartbeat_at > $1::timestamptz + interval '31 s' FROM kagzi.workers WHERE status = 'ONLINE'`, old)
 	})
-	k.watched()
-	k.swept(t)
+	d.checkLater(t)
 	unharmed(t, db, leases)
 	close(g.open)
 	checkResults(t, runs, func(int) string { return "opened" })
@@ -117,11 +127,10 @@ func TestBuriedAlive(t *testing.T) {
 	cfg := WorkerConfig{Heartbeat: time.Hour, StaleAfter: 4 * time.Hour, LeaseTimeout: 4 * time.Hour, NoCoordinator: true}
 	g, runs, _ := gated(t, c, cfg, 1)
 	waitFor(t, "the worker listens", c.hints.Listening)
-	k := sweeper(t, db) // of another client: only the database can tell the worker
+	d := newDetector(t, db) // of another client: only the database can tell the worker
 	execSQL(t, db.Pool, `UPDATE kagzi.workers SET heartbeat_at = now() - interval '5 hours'`)
-	k.swept(t)
-	k.watched()
-	k.swept(t)
+	d.check(t)
+	d.checkLater(t)
 	if n := queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.worker_events WHERE event = 'LOST'`); n != 1 {
 		t.Fatalf("INVALID: %d workers were declared dead, want 1", n)
 	}

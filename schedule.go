@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/kagzi/kagzi/internal/housekeeping"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/internal/timetable"
 	"github.com/kagzi/kagzi/store"
@@ -142,7 +143,7 @@ func (c *Client) template(s *Schedule) (*store.Template, *timetable.Timetable, e
 		RetryPolicy: run.RetryPolicy, Metadata: run.Metadata, Input: run.Input, Cron: s.Cron, TimeZone: s.TimeZone,
 		CatchUp: cmp.Or(s.CatchUp, 100), Overlap: string(s.Overlap), Spec: spec,
 	}
-	table, err := scheduleOf(t).Timetable()
+	table, err := housekeeping.Schedule(t).Timetable()
 	if err != nil {
 		return nil, nil, kinded{KindBadRequest, fmt.Errorf("kagzi: %w", err)}
 	}
@@ -179,7 +180,7 @@ func (c *Client) Schedule(ctx context.Context, s Schedule, opts ...ChangeOption)
 		if old != nil {
 			t.Paused = old.Paused && old.Problem == "" // one that Kagzi paused is repaired by this
 			switch {
-			case old.Paused || timetable.SameTicks(scheduleOf(old), scheduleOf(&t)): // what has come is the coordinator's, now or once it is resumed
+			case old.Paused || timetable.SameTicks(housekeeping.Schedule(old), housekeeping.Schedule(&t)): // what has come is the coordinator's, now or once it is resumed
 				t.Cursor = old.Cursor
 			default:
 				e.Fire = decideBefore(old, now)
@@ -203,11 +204,11 @@ func neverAgain(s *Schedule) error {
 
 // decideBefore fires the ticks that have come of a schedule that is about to change; nil if its timetable cannot be read.
 func decideBefore(t *store.Template, now time.Time) *store.Firing {
-	d, err := scheduleOf(t).DecideBeforeChange(now)
+	d, err := housekeeping.Schedule(t).DecideBeforeChange(now)
 	if err != nil {
 		return nil
 	}
-	return firing(t, d)
+	return housekeeping.Firing(t, d)
 }
 
 // editSchedule makes a change, and tells workers and coordinators.
@@ -251,8 +252,8 @@ func (c *Client) PauseSchedule(ctx context.Context, name string, opts ...ChangeO
 		if t.Paused && t.Problem == "" {
 			return nil, nil
 		}
-		e := &store.Edit{Save: t}                                                    // without the problem, so that a change does not resume it
-		if table, err := scheduleOf(t).Timetable(); err == nil && table.SkipPaused { // the ticks that have come precede the pause
+		e := &store.Edit{Save: t}                                                               // without the problem, so that a change does not resume it
+		if table, err := housekeeping.Schedule(t).Timetable(); err == nil && table.SkipPaused { // the ticks that have come precede the pause
 			e.Fire = decideBefore(t, now)
 			t.Cursor = now
 		}
@@ -273,7 +274,7 @@ func (c *Client) ResumeSchedule(ctx context.Context, name string, opts ...Change
 		if !t.Paused {
 			return nil, nil
 		}
-		table, err := scheduleOf(t).Timetable()
+		table, err := housekeeping.Schedule(t).Timetable()
 		if err != nil {
 			return nil, fmt.Errorf("%w: repair it with Client.Schedule", err)
 		}
@@ -308,7 +309,7 @@ func (c *Client) TriggerSchedule(ctx context.Context, name string, opts ...Chang
 	if err != nil {
 		return "", failed(err, "trigger schedule %.60q", name)
 	}
-	id := newRunID()
+	id := housekeeping.NewRunID()
 	err = c.editSchedule(ctx, tx, "trigger schedule", name, existing(func(_ time.Time, t *store.Template) (*store.Edit, error) {
 		return &store.Edit{Fire: besideTicks(t, []store.TickRun{{RunID: id}})}, nil
 	}))
@@ -340,7 +341,7 @@ func (c *Client) BackfillSchedule(ctx context.Context, name string, from, until 
 	var fired int
 	ids := map[time.Time]uuid.UUID{} // the same in every try
 	err = c.editSchedule(ctx, tx, "backfill schedule", name, existing(func(now time.Time, t *store.Template) (*store.Edit, error) {
-		table, err := scheduleOf(t).Timetable()
+		table, err := housekeeping.Schedule(t).Timetable()
 		if err == nil && until.After(now) {
 			err = fmt.Errorf("kagzi: until %s is in the future", until.Format(time.RFC3339))
 		}
@@ -354,7 +355,7 @@ func (c *Client) BackfillSchedule(ctx context.Context, name string, from, until 
 		runs := make([]store.TickRun, len(ticks))
 		for i, tick := range ticks {
 			if _, ok := ids[tick]; !ok {
-				ids[tick] = newRunID()
+				ids[tick] = housekeeping.NewRunID()
 			}
 			runs[i] = store.TickRun{RunID: ids[tick], Tick: tick}
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kagzi/kagzi/internal/housekeeping"
 	"github.com/kagzi/kagzi/internal/timetable"
 	"github.com/kagzi/kagzi/store"
 )
@@ -114,7 +115,7 @@ func (c *Client) NextFires(ctx context.Context, name string, n int) ([]time.Time
 	t, err := c.schedule(ctx, name)
 	var out []time.Time
 	if err == nil {
-		out, err = scheduleOf(t).NextFires(t.Now, n)
+		out, err = housekeeping.Schedule(t).NextFires(t.Now, n)
 	}
 	if err != nil {
 		return nil, failed(c.public(ctx, err), "next fires of schedule %.60q", name)

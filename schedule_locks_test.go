@@ -58,7 +58,7 @@ func TestReplaceWaitsForNoCaller(t *testing.T) {
 			if err := hold(k, tx); err != nil {
 				t.Fatal(err)
 			}
-			if err := co.replace(k.ctx, seen, overlapWait); err != nil { // it returns while the transaction is open
+			if err := co.house.Replace(k.ctx, seen, 100*time.Millisecond); err != nil { // it returns while the transaction is open
 				t.Errorf("replace: %v", err)
 			}
 			if got := k.states("s"); got != "PENDING" {
@@ -157,7 +157,7 @@ func TestUnknownCodeBlocksNothing(t *testing.T) {
 	for _, name := range []string{"a", "b", "c"} {
 		k.missed(name, time.Hour)
 	}
-	_, err := co.fire(k.ctx)
+	_, err := co.house.FireSchedules(k.ctx)
 	mustContain(t, err, `"a"`, "no odds here")
 	for name, want := range map[string]int{"a": 0, "b": 1, "c": 1} {
 		if n := len(k.fired(name)); n != want || k.info(name).Paused {
@@ -174,37 +174,23 @@ func TestUnknownCodeBlocksNothing(t *testing.T) {
 // One transaction copies at most 64 MiB of input, and what is left comes in the next; an input larger than that is
 // alone in its own.
 func TestFiringIsBoundedInBytes(t *testing.T) {
-	t.Parallel()
-	t.Run("Alone", func(t *testing.T) {
-		t.Parallel()
-		co := &Coordinator{cfg: CoordinatorConfig{}.withDefaults()}
-		now := time.Date(2026, 5, 4, 10, 0, 0, 0, time.UTC)
-		for size, want := range map[int]int{0: 10, 1 << 20: 10, 16 << 20: 4, 33 << 20: 1, 100 << 20: 1} {
-			tm := &store.Template{Cron: "@hourly", CatchUp: 100, Spec: []byte("{}"), Size: size, Cursor: now.Add(-10 * time.Hour)}
-			if n := len(co.decided(tm, now).Fire.Runs); n != want {
-				t.Errorf("%d runs of %d bytes each, want %d", n, size, want)
-			}
-		}
-	})
-	t.Run("Together", func(t *testing.T) {
-		k := newKit(t)
-		start := k.now().Add(-1000*time.Hour - 30*time.Minute)
-		for name, size := range map[string]int{"a": 20 << 20, "b": 20 << 20, "c": 70 << 20} {
-			k.schedule(Schedule{Name: name, Every: time.Hour, Start: start})
-			k.missed(name, 2*time.Hour)
-			// It is stored compressed, and copied so.
-			k.exec(`UPDATE kagzi.workflow_payloads p SET input = convert_to(repeat('x', $2), 'UTF8') FROM kagzi.workflow_runs t WHERE t.external_id = $1 AND p.run_id = t.run_id`, name, size)
-		}
-		k.pass(k.coordinator())
-		got := queryOne[string](t, k.pool, `
-			SELECT sum(n) || ' runs, at most ' || max(mib) FILTER (WHERE n > 1) || ' MiB together, ' || max(n) FILTER (WHERE mib >= 70) || ' of 70'
-			FROM (
-				SELECT count(*) AS n, sum(octet_length(p.input)) >> 20 AS mib
-				FROM kagzi.workflow_runs r JOIN kagzi.workflow_payloads p USING (run_id)
-				WHERE r.schedule_group_id IS NOT NULL GROUP BY p.xmin::text
-			) x`)
-		if got != "6 runs, at most 60 MiB together, 1 of 70" {
-			t.Errorf("transactions: %s", got)
-		}
-	})
+	k := newKit(t)
+	start := k.now().Add(-1000*time.Hour - 30*time.Minute)
+	for name, size := range map[string]int{"a": 20 << 20, "b": 20 << 20, "c": 70 << 20} {
+		k.schedule(Schedule{Name: name, Every: time.Hour, Start: start})
+		k.missed(name, 2*time.Hour)
+		// It is stored compressed, and copied so.
+		k.exec(`UPDATE kagzi.workflow_payloads p SET input = convert_to(repeat('x', $2), 'UTF8') FROM kagzi.workflow_runs t WHERE t.external_id = $1 AND p.run_id = t.run_id`, name, size)
+	}
+	k.pass(k.coordinator())
+	got := queryOne[string](t, k.pool, `
+		SELECT sum(n) || ' runs, at most ' || max(mib) FILTER (WHERE n > 1) || ' MiB together, ' || max(n) FILTER (WHERE mib >= 70) || ' of 70'
+		FROM (
+			SELECT count(*) AS n, sum(octet_length(p.input)) >> 20 AS mib
+			FROM kagzi.workflow_runs r JOIN kagzi.workflow_payloads p USING (run_id)
+			WHERE r.schedule_group_id IS NOT NULL GROUP BY p.xmin::text
+		) x`)
+	if got != "6 runs, at most 60 MiB together, 1 of 70" {
+		t.Errorf("transactions: %s", got)
+	}
 }

@@ -83,9 +83,9 @@ func TestStaleReplaceCancelsNothing(t *testing.T) {
 		want      string
 	}{
 		"Undecided": {func(*kit) error { return nil }, "CANCELLED PENDING"},
-		"Fired":     {func(k *kit) error { return second(k.coordinator().fire(k.ctx)) }, "CANCELLED PENDING"},
+		"Fired":     {func(k *kit) error { return second(k.coordinator().house.FireSchedules(k.ctx)) }, "CANCELLED PENDING"},
 		"FiredAndDue": {func(k *kit) error {
-			_, err := k.coordinator().fire(k.ctx)
+			_, err := k.coordinator().house.FireSchedules(k.ctx)
 			k.exec(`UPDATE kagzi.workflow_runs SET available_at = now() WHERE status = 'SCHEDULED'`)
 			return err
 		}, "CANCELLED PENDING"},
@@ -117,7 +117,7 @@ func TestStaleReplaceCancelsNothing(t *testing.T) {
 			if after := k.states("s"); name != "Undecided" && after != before {
 				t.Errorf("runs: %s, before: %s", after, before)
 			}
-			if err := k.coordinator().replace(k.ctx, seen, time.Second); err != nil {
+			if err := k.coordinator().house.Replace(k.ctx, seen, time.Second); err != nil {
 				t.Error(err)
 			}
 			if got := k.states("s"); got != tc.want {
@@ -222,40 +222,5 @@ func TestTickAtTheEpoch(t *testing.T) {
 	runs := k.fired("s")
 	if len(runs) != 2 || !runs[0].FireTime.Equal(time.Unix(0, 0)) || runs[1].FireTime.UTC().Year() != 1971 {
 		t.Errorf("runs %+v", runs)
-	}
-}
-
-// The coordinator remembers in the pass that queues a run what that one waits for: it begins when the active one ends,
-// however long the interval is.
-func TestQueuedRunDoesNotWaitForTheInterval(t *testing.T) {
-	k := newKit(t)
-	co := k.coordinator()
-	k.schedule(Schedule{Name: "s", Every: time.Hour, Overlap: OverlapQueueOne})
-	k.trigger("s")
-	k.missed("s", 3*time.Hour)
-	k.pass(co)
-	runs := k.fired("s")
-	if len(runs) != 2 || !k.info("s").Queued {
-		t.Fatalf("runs %+v, want a queued one", runs)
-	}
-	due := `SELECT count(*) FROM kagzi.workflow_runs WHERE schedule_group_id IS NOT NULL AND status = 'PENDING' AND available_at <= now() AND fire_at IS NOT NULL`
-	active := runs[0].ID
-	if !runs[0].FireTime.IsZero() {
-		active = runs[1].ID
-	}
-	co.refresh(nil)
-	select {
-	case <-co.wake:
-	default:
-		t.Error("the pass has not remembered that a run waits for another")
-	}
-	k.cancel(active)
-	k.pass(co)
-	if k.count(due) != 1 || k.info("s").Queued {
-		t.Error("the queued run does not begin after the active one")
-	}
-	co.refresh(nil)
-	if len(co.wake) > 0 {
-		t.Error("the coordinator is woken although nothing waits")
 	}
 }

@@ -38,10 +38,10 @@ func (k *kit) missed(name string, d time.Duration) {
 		WHERE external_id = $1 AND status IN ('SCHEDULED', 'PAUSED')`, name, d)
 }
 
-// pass lets a coordinator fire what is due, once.
+// pass makes a coordinator fire what is due, once.
 func (k *kit) pass(co *Coordinator) {
 	k.t.Helper()
-	if _, err := co.fire(k.ctx); err != nil {
+	if _, err := co.house.FireSchedules(k.ctx); err != nil {
 		k.t.Fatal(err)
 	}
 }

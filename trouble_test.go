@@ -2,38 +2,11 @@ package kagzi
 
 import (
 	"context"
-	"errors"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
-
-// TestCoordinatorsErrorIsToldOnce has a loop of the coordinator fail again and again: that is told once, and once that it is
-// over.
-func TestCoordinatorsErrorIsToldOnce(t *testing.T) {
-	t.Parallel()
-	c, logged := loggedClient(t, unreachable(t))
-	k := newTestCoordinator(t, c, CoordinatorConfig{Interval: time.Millisecond})
-	ctx, stop := context.WithCancelCause(testContext(t))
-	passes := 0
-	k.repeat(ctx, stop, "do this", nil, func(context.Context) (time.Duration, error) {
-		switch passes++; passes {
-		case 20:
-			return 0, nil
-		case 21:
-			stop(nil)
-		}
-		return 0, errors.New("no such table")
-	})
-	for _, line := range []string{"the coordinator met an error and goes on", "the coordinator meets that error no more"} {
-		if n := strings.Count(logged.String(), line); n != 1 {
-			t.Errorf("told %d times: %s\n%s", n, line, logged)
-		}
-	}
-	logged.wantLine(t, "met an error", "do this", "no such table")
-}
 
 // TestEndOfAnOutageLetsTheListenerConnect ends an outage while the listener has long to wait for its next attempt.
 func TestEndOfAnOutageLetsTheListenerConnect(t *testing.T) {

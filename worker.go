@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/internal/housekeeping"
 	"github.com/kagzi/kagzi/internal/testhook"
 	"github.com/kagzi/kagzi/migrations"
 	"github.com/kagzi/kagzi/store"
@@ -274,12 +275,9 @@ func (w *Worker) beside(ctx context.Context, s *session) {
 		<-ctx.Done()
 		return
 	}
-	k := newCoordinator(c, w.cfg.Coordinator, s.outage)
-	k.hosted = true
-	if s.cfg.Hooks != nil {
-		k.grace = 0 // the clock stands still while workers take what is due
-	}
-	_ = k.run(ctx) // the worker's error says more
+	cfg := w.cfg.Coordinator.housekeeping(c, s.outage)
+	cfg.Hosted, cfg.NoDeadlineGrace = true, s.cfg.Hooks != nil // with hooks the clock stands still while workers take runs that are due
+	_ = housekeeping.New(cfg).Run(ctx)                         // fails only if the pool is closed, which the session notices itself
 }
 
 // leastConns is one connection for claims and one for everything else.

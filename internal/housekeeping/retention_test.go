@@ -1,9 +1,10 @@
-package kagzi
+package housekeeping
 
 import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -59,120 +60,122 @@ func wantLeft(t *testing.T, pool *pgxpool.Pool, want string) {
 	}
 }
 
-// pruning is a coordinator, and its database.
-func pruning(t *testing.T, cfg CoordinatorConfig) (*pgxpool.Pool, *Coordinator) {
+// retaining returns a coordinator, and its database.
+func retaining(t *testing.T, change ...func(*Config)) (*pgxpool.Pool, *Coordinator) {
 	t.Helper()
 	t.Parallel()
 	pool := dbtest.Pool(t)
-	k := newTestCoordinator(t, newTestClient(t, pool), cfg)
-	k.walk.most = time.Minute // on a busy machine a look may take long
+	k := newCoordinator(t, pool, change...)
+	k.scan.longest = time.Minute // on a busy machine a query may take long
 	return pool, k
 }
 
-// walkOnce makes passes until the walk has ended, and returns how many.
-func walkOnce(t *testing.T, k *Coordinator) int {
+// scanOnce makes passes until the scan has ended, and returns how many.
+func scanOnce(t *testing.T, k *Coordinator) int {
 	t.Helper()
 	for passes := 1; ; passes++ {
-		pause, err := k.prune(t.Context())
+		pause, err := k.DeleteOld(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(k.walk.old) == 0 && len(k.walk.ranges) == 0 {
-			if pause < pruneRest/2 {
-				t.Errorf("pause %v after the walk", pause)
+		if len(k.scan.old) == 0 && len(k.scan.ranges) == 0 {
+			if pause < scanRest/2 {
+				t.Errorf("pause %v after the scan", pause)
 			}
 			return passes
 		}
 	}
 }
 
-func TestPruneWalks(t *testing.T) {
+func TestRetention(t *testing.T) {
 	t.Parallel()
 
 	t.Run("Defaults", func(t *testing.T) {
-		pool, k := pruning(t, CoordinatorConfig{})
+		pool, k := retaining(t)
 		addOld(t, pool, "a", "COMPLETED", 6, 1)
 		addOld(t, pool, "b", "COMPLETED", 8, 1)
 		addOld(t, pool, "c", "FAILED", 29, 1)
 		addOld(t, pool, "d", "FAILED", 31, 1)
 		addOld(t, pool, "e", "CANCELLED", 29, 1)
 		addOld(t, pool, "f", "CANCELLED", 31, 1)
-		walkOnce(t, k)
+		scanOnce(t, k)
 		wantLeft(t, pool, "a 1, c 1, e 1")
 	})
 
 	t.Run("Configured", func(t *testing.T) {
-		keep := map[string]time.Duration{"brief": time.Hour}
-		pool, k := pruning(t, CoordinatorConfig{KeepCompleted: 48 * time.Hour, KeepFailed: 72 * time.Hour, Keep: keep})
-		keep["a"] = time.Hour // comes too late
+		pool, k := retaining(t, func(cfg *Config) {
+			cfg.Retention = store.Retention{Completed: 48 * time.Hour, Failed: 72 * time.Hour, Workflows: map[string]time.Duration{"brief": time.Hour}}
+		})
 		addOld(t, pool, "a", "COMPLETED", 1, 1)
 		addOld(t, pool, "b", "COMPLETED", 2, 1)
 		addOld(t, pool, "c", "CANCELLED", 2, 1)
 		addOld(t, pool, "d", "CANCELLED", 3, 1)
 		addOld(t, pool, "brief", "FAILED", 1, 1)
-		walkOnce(t, k)
+		scanOnce(t, k)
 		wantLeft(t, pool, "a 1, c 1")
 	})
 
 	t.Run("KeepForever", func(t *testing.T) {
-		pool, k := pruning(t, CoordinatorConfig{KeepForever: true})
+		pool, k := retaining(t, func(cfg *Config) { cfg.KeepForever = true })
 		addOld(t, pool, "a", "COMPLETED", 1000, 1)
-		if pause, err := k.prune(t.Context()); err != nil || pause < time.Second || left(t, pool) != "a 1" {
+		if pause, err := k.DeleteOld(t.Context()); err != nil || pause < time.Second || left(t, pool) != "a 1" {
 			t.Errorf("pause %v, error %v, left %s", pause, err, left(t, pool))
 		}
 	})
 
 	// Runs that sleep are passed a few thousand at a time, and with a rest. Behind them everything is found, in batches.
 	t.Run("BehindManySleepers", func(t *testing.T) {
-		pool, k := pruning(t, CoordinatorConfig{})
-		addOld(t, pool, "asleep", "SLEEPING", 400, 3*pruneLook)
-		addOld(t, pool, "old", "COMPLETED", 40, 3*pruneRuns+1)
-		if pause, err := k.prune(t.Context()); pause != 0 || err != nil { // begins the walk
+		pool, k := retaining(t)
+		addOld(t, pool, "asleep", "SLEEPING", 400, 3*readRuns)
+		addOld(t, pool, "old", "COMPLETED", 40, 3*deleteRuns+1)
+		if pause, err := k.DeleteOld(t.Context()); pause != 0 || err != nil { // begins the scan
 			t.Fatal(pause, err)
 		}
 		began := time.Now()
-		pause, err := k.prune(t.Context())
-		if took := time.Since(began); err != nil || pause == 0 || pause > pruneShare*took {
-			t.Errorf("pause %v after a look in vain of %v, error %v", pause, took, err)
+		pause, err := k.DeleteOld(t.Context())
+		if took := time.Since(began); err != nil || pause == 0 || pause > scanShare*took {
+			t.Errorf("pause %v after a query of %v that found nothing, error %v", pause, took, err)
 		}
-		// The three looks at sleepers are followed by one that finds all, four batches, and a look at the other range.
-		if passes := walkOnce(t, k); passes != 2+1+4+1 {
+		// The three queries of sleepers are followed by one that finds all, four batches, and a query of the other range.
+		if passes := scanOnce(t, k); passes != 2+1+4+1 {
 			t.Errorf("%d passes", passes)
 		}
 		wantLeft(t, pool, "asleep 12000")
 	})
 
-	// What ended behind the walk's back is found by the next one.
+	// The next scan finds what ended behind this one.
 	t.Run("EndedBehind", func(t *testing.T) {
-		pool, k := pruning(t, CoordinatorConfig{})
+		pool, k := retaining(t)
 		addOld(t, pool, "sleeper", "SLEEPING", 400, 1)
 		addOld(t, pool, "old", "COMPLETED", 40, 1)
-		walkOnce(t, k)
+		scanOnce(t, k)
 		execSQL(t, pool, `UPDATE kagzi.workflow_runs SET status = 'COMPLETED', available_at = NULL, finished_at = now() - interval '8 days'`)
 		wantLeft(t, pool, "sleeper 1")
-		walkOnce(t, k)
+		scanOnce(t, k)
 		wantLeft(t, pool, "none")
 	})
 
 	t.Run("LongRuns", func(t *testing.T) {
-		pool, k := pruning(t, CoordinatorConfig{})
+		pool, k := retaining(t)
 		addOld(t, pool, "old", "FAILED", 40, 3)
-		addSteps(t, pool, "old", 2*pruneRows+1)
-		walkOnce(t, k)
+		addSteps(t, pool, "old", 2*deleteRows+1)
+		scanOnce(t, k)
 		wantLeft(t, pool, "none")
 	})
 
-	// A coordinator that meets another gives way, and its next walk begins anew.
+	// A coordinator that meets another gives way, and its next scan begins anew.
 	t.Run("GivesWay", func(t *testing.T) {
-		pool, k := pruning(t, CoordinatorConfig{})
+		pool, k := retaining(t)
 		addOld(t, pool, "old", "COMPLETED", 40, 1)
 		tx := locking(t, pool, `SELECT pg_advisory_xact_lock(hashtextextended('kagzi prune default', 0))`)
-		if passes := walkOnce(t, k); passes != 3 { // begins, finds, gives way
+		if passes := scanOnce(t, k); passes != 3 { // begins, finds, gives way
 			t.Errorf("%d passes", passes)
 		}
-		commitTx(t, tx)
+		if err := tx.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 		wantLeft(t, pool, "old 1")
-		walkOnce(t, k)
+		scanOnce(t, k)
 		wantLeft(t, pool, "none")
 	})
 }
@@ -187,167 +190,165 @@ func addOthers(t *testing.T, pool *pgxpool.Pool, n int) {
 		FROM generate_series(1, $1::bigint) AS g`, n)
 }
 
-// lookRows makes passes until the walk has ended, and returns for each look how many runs of all namespaces it read.
-func lookRows(t *testing.T, pool *pgxpool.Pool, k *Coordinator) (rows []int) {
+// queryRows makes passes until the scan has ended, and returns for each query how many runs of all namespaces it read.
+func queryRows(t *testing.T, pool *pgxpool.Pool, k *Coordinator) (rows []int) {
 	t.Helper()
 	for begun := time.Now(); ; {
-		if len(k.walk.ranges) > 0 && len(k.walk.old) == 0 {
-			look := k.walk.next()
-			rows = append(rows, queryOne[int](t, pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE run_id > $1 AND run_id <= $2`, look.After, look.End))
+		if len(k.scan.ranges) > 0 && len(k.scan.old) == 0 {
+			part := k.scan.next()
+			rows = append(rows, queryOne[int](t, pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE run_id > $1 AND run_id <= $2`, part.After, part.End))
 		}
-		if _, err := k.prune(t.Context()); err != nil {
+		if _, err := k.DeleteOld(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if len(k.walk.old) == 0 && len(k.walk.ranges) == 0 {
+		if len(k.scan.old) == 0 && len(k.scan.ranges) == 0 {
 			return rows
 		}
 		if time.Since(begun) > 2*time.Minute {
-			t.Fatalf("the walk does not end: %d looks, %d cuts", len(rows), len(k.walk.cuts))
+			t.Fatalf("the scan does not end: %d queries, %d cuts", len(rows), len(k.scan.cuts))
 		}
 	}
 }
 
-// The looks for one namespace's runs read a bounded part of a key that another has filled, and make progress also where
+// The queries for one namespace's runs read a bounded part of a key that another has filled. They make progress also if
 // they are cut off.
-func TestPruneBesideALargeNamespace(t *testing.T) {
+func TestRetentionBesideALargeNamespace(t *testing.T) {
 	t.Parallel()
 
-	t.Run("EachLookReadsAPart", func(t *testing.T) {
+	t.Run("EachQueryReadsAPart", func(t *testing.T) {
 		const others = 50_000
-		pool, k := pruning(t, CoordinatorConfig{})
+		pool, k := retaining(t)
 		addOthers(t, pool, others)
-		for walk := 1; walk <= 3; walk++ {
+		for round := 1; round <= 3; round++ {
 			addOld(t, pool, "old", "COMPLETED", 49, 20)
 			execSQL(t, pool, `ANALYZE kagzi.workflow_runs`)
-			looks := lookRows(t, pool, k)
+			queries := queryRows(t, pool, k)
 			wantLeft(t, pool, fmt.Sprint("others ", others))
-			if k.walk.shared != mostShared {
-				t.Errorf("the pauses are those of one in %d runs, want %d", k.walk.shared, mostShared)
+			if k.scan.shared != maxShared {
+				t.Errorf("the pauses are those of one in %d runs, want %d", k.scan.shared, maxShared)
 			}
-			// The parts are hundredths at first, and each walk joins two of them at the most.
-			if most := slices.Max(looks); most > others/100<<walk {
-				t.Errorf("walk %d: a look read %d runs of %d", walk, most, others)
+			// The parts are hundredths at first, and each scan joins two of them at the most.
+			if most := slices.Max(queries); most > others/100<<round {
+				t.Errorf("scan %d: a query read %d runs of %d", round, most, others)
 			}
-			t.Logf("walk %d: %d looks at %d runs at the most", walk, len(looks), slices.Max(looks))
+			t.Logf("scan %d: %d queries of %d runs at the most", round, len(queries), slices.Max(queries))
 		}
 	})
 
-	t.Run("ALookThatIsCutOffIsDivided", func(t *testing.T) {
+	t.Run("AQueryThatIsCutOffIsDivided", func(t *testing.T) {
 		const others = 300_000
-		pool, k := pruning(t, CoordinatorConfig{})
+		pool, k := retaining(t)
 		addOthers(t, pool, others)
 		addOld(t, pool, "old", "COMPLETED", 49, 20)
-		k.walk.most = 5 * time.Millisecond
-		looks := lookRows(t, pool, k)
+		k.scan.longest = 5 * time.Millisecond
+		queries := queryRows(t, pool, k)
 		wantLeft(t, pool, fmt.Sprint("others ", others))
-		if len(k.walk.cuts) == 0 {
-			t.Fatal("INVALID: no look took too long")
+		if len(k.scan.cuts) == 0 {
+			t.Fatal("INVALID: no query took too long")
 		}
-		t.Logf("%d looks, %d cuts", len(looks), len(k.walk.cuts))
-		// The next walk begins with the parts that this one came to.
-		if looks = lookRows(t, pool, k); looks[0] == others {
-			t.Error("the next walk looks at everything at once")
+		t.Logf("%d queries, %d cuts", len(queries), len(k.scan.cuts))
+		// The next scan begins with the parts that this one came to.
+		if queries = queryRows(t, pool, k); queries[0] == others {
+			t.Error("the next scan reads everything at once")
 		}
 	})
 }
 
-// The cuts follow what the looks take.
-func TestPruneCuts(t *testing.T) {
+// The cuts follow the time that the queries take.
+func TestCuts(t *testing.T) {
 	t.Parallel()
 	at := func(n uint64) (id uuid.UUID) {
 		binary.BigEndian.PutUint64(id[:], n)
 		return id
 	}
-	w := &pruneWalk{}
-	// walk makes a walk of the key up to 1024 in which each look takes so long, and returns where the parts ended.
-	walk := func(takes func(store.Range) time.Duration) (ends []uint64) {
-		w.ranges = []store.Range{{End: at(1024)}}
-		for len(w.ranges) > 0 {
-			look := w.next()
-			if took := takes(look); took > lookMost && w.cut(look) {
+	s := &scan{}
+	// scanKey makes a scan of the key up to 1024 in which each query takes so long, and returns where the parts ended.
+	scanKey := func(takes func(store.Range) time.Duration) (ends []uint64) {
+		s.ranges = []store.Range{{End: at(1024)}}
+		for len(s.ranges) > 0 {
+			part := s.next()
+			if took := takes(part); took > maxQuery && s.cut(part) {
 				continue
-			} else if w.passed(look.End); took <= lookMost {
-				w.fit(look, took)
+			} else if s.passed(part.End); took <= maxQuery {
+				s.fit(part, took)
 			}
-			ends = append(ends, binary.BigEndian.Uint64(look.End[:]))
+			ends = append(ends, binary.BigEndian.Uint64(part.End[:]))
 		}
 		return ends
 	}
-	// perID is a look that takes a millisecond for each ID above 512.
+	// perID is a query that takes a millisecond for each ID above 512.
 	perID := func(r store.Range) time.Duration {
 		return time.Duration(binary.BigEndian.Uint64(r.End[:])-max(512, min(binary.BigEndian.Uint64(r.After[:]), binary.BigEndian.Uint64(r.End[:])))) * time.Millisecond
 	}
 	quick := func(store.Range) time.Duration { return 0 }
-	if got := walk(quick); !slices.Equal(got, []uint64{1024}) {
+	if got := scanKey(quick); !slices.Equal(got, []uint64{1024}) {
 		t.Errorf("parts %v", got)
 	}
-	if got := walk(perID); !slices.Equal(got, []uint64{512, 640, 768, 896, 1024}) {
+	if got := scanKey(perID); !slices.Equal(got, []uint64{512, 640, 768, 896, 1024}) {
 		t.Errorf("parts %v", got)
 	}
 	for range 5 {
-		for _, end := range walk(perID) {
-			if r := (store.Range{After: at(end - min(end, 200)), End: at(end)}); perID(r) > lookMost {
+		for _, end := range scanKey(perID) {
+			if r := (store.Range{After: at(end - min(end, 200)), End: at(end)}); perID(r) > maxQuery {
 				t.Errorf("a part ends at %d", end)
 			}
 		}
 	}
-	if n := len(w.cuts); n > 16 {
+	if n := len(s.cuts); n > 16 {
 		t.Errorf("%d cuts", n)
 	}
-	before := len(w.cuts)
-	for want := before; len(w.cuts) > 0; {
-		walk(quick)
-		if len(w.cuts) >= want || len(w.cuts) < want/2 {
-			t.Fatalf("a walk leaves %d cuts of %d", len(w.cuts), want)
+	before := len(s.cuts)
+	for want := before; len(s.cuts) > 0; {
+		scanKey(quick)
+		if len(s.cuts) >= want || len(s.cuts) < want/2 {
+			t.Fatalf("a scan leaves %d cuts of %d", len(s.cuts), want)
 		}
-		want = len(w.cuts)
+		want = len(s.cuts)
 	}
 	// What is not divided any more is passed over.
 	forever := func(store.Range) time.Duration { return time.Hour }
-	w.ranges = []store.Range{{After: at(7), End: at(8)}}
-	if look := w.next(); w.cut(look) || forever(look) == 0 {
+	s.ranges = []store.Range{{After: at(7), End: at(8)}}
+	if part := s.next(); s.cut(part) || forever(part) == 0 {
 		t.Error("a part without a middle is cut")
 	}
-	if got := walk(forever); got[len(got)-1] != 1024 || len(w.cuts) < 1000 {
+	if got := scanKey(forever); got[len(got)-1] != 1024 || len(s.cuts) < 1000 {
 		t.Errorf("parts %v", got)
 	}
 }
 
-// TestCoordinatorsPrune shows that many at once are not in each other's way, and that Run prunes.
-func TestCoordinatorsPrune(t *testing.T) {
+// TestCoordinatorsDelete shows that many at once are not in each other's way, and that Run deletes.
+func TestCoordinatorsDelete(t *testing.T) {
 	t.Parallel()
-	ctx := testContext(t)
 	pool := dbtest.Pool(t)
-	addOld(t, pool, "old", "COMPLETED", 40, 5*pruneRuns)
+	addOld(t, pool, "old", "COMPLETED", 40, 5*deleteRuns)
 	addOld(t, pool, "young", "COMPLETED", 1, 10)
-	c := newTestClient(t, pool)
-	var walks sync.WaitGroup
+	var scans sync.WaitGroup
 	for range 3 {
-		k := newTestCoordinator(t, c, CoordinatorConfig{})
-		walks.Go(func() { walkOnce(t, k) })
+		k := newCoordinator(t, pool)
+		scans.Go(func() { scanOnce(t, k) })
 	}
-	walks.Wait()
+	scans.Wait()
 	addOld(t, pool, "old", "COMPLETED", 40, 1)
-	k := newTestCoordinator(t, c, CoordinatorConfig{})
-	running, stop := context.WithCancel(ctx)
-	walks.Go(func() {
+	k := newCoordinator(t, pool)
+	running, stop := context.WithCancel(t.Context())
+	scans.Go(func() {
 		if err := k.Run(running); err != nil {
 			t.Error(err)
 		}
 	})
-	defer walks.Wait()
+	defer scans.Wait()
 	defer stop()
 	waitFor(t, "only the young are left", func() bool { return left(t, pool) == "young 10" })
 }
 
-// TestPruneLeavesOutWhatItCannotDelete has one run that the server refuses to delete, and one that it cannot even read: the
-// others go, that is told once, and these go when it is repaired.
-func TestPruneLeavesOutWhatItCannotDelete(t *testing.T) {
+// TestRetentionLeavesOutWhatItCannotDelete has one run that the server refuses to delete, and one that it cannot even read:
+// the others are deleted, the log says so once, and these are deleted when they are repaired.
+func TestRetentionLeavesOutWhatItCannotDelete(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		damage []string // the run's ID is $1
 		repair string
-		told   string
+		logged string
 		steps  int
 	}{
 		"AForeignKey": {
@@ -359,7 +360,7 @@ func TestPruneLeavesOutWhatItCannotDelete(t *testing.T) {
 				`CREATE FUNCTION public.keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'kept' USING ERRCODE = '23503'; END $$`,
 				`CREATE TRIGGER keep BEFORE DELETE ON kagzi.step_runs FOR EACH ROW WHEN (OLD.run_id = '%s' AND OLD.step_id = 'step-7') EXECUTE FUNCTION public.keep()`,
 			},
-			`DROP TRIGGER keep ON kagzi.step_runs`, "a run past its retention cannot be deleted", pruneRows + 10,
+			`DROP TRIGGER keep ON kagzi.step_runs`, "a run past its retention cannot be deleted", deleteRows + 10,
 		},
 		"ADamagedRow": {
 			[]string{
@@ -373,10 +374,10 @@ func TestPruneLeavesOutWhatItCannotDelete(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			db := dbtest.Database(t)
-			_, c, logged := poorClient(t, db, "")
-			k := newTestCoordinator(t, c, CoordinatorConfig{})
-			k.walk.most = time.Minute
-			for days := 40; days < 60; days++ { // IDs of many times, as a look is divided by them
+			logged := &logBuffer{}
+			k := newCoordinator(t, poolOfAnotherRole(t, db), func(cfg *Config) { cfg.Log = slog.New(slog.NewTextHandler(logged, nil)) })
+			k.scan.longest = time.Minute
+			for days := 40; days < 60; days++ { // IDs of many times, as a query is divided by them
 				addOld(t, db.Pool, "old", "COMPLETED", days, 1)
 			}
 			bad := queryOne[uuid.UUID](t, db.Pool, `SELECT run_id FROM kagzi.workflow_runs ORDER BY run_id OFFSET 7 LIMIT 1`)
@@ -388,70 +389,52 @@ func TestPruneLeavesOutWhatItCannotDelete(t *testing.T) {
 				}
 				execSQL(t, db.Pool, sql)
 			}
-			walkOnce(t, k)
+			scanOnce(t, k)
 			wantLeft(t, db.Pool, "bad 1")
-			walkOnce(t, k)
-			if n := strings.Count(logged.String(), tt.told); n != 1 {
-				t.Errorf("told %d times, want once:\n%s", n, logged)
+			scanOnce(t, k)
+			if n := strings.Count(logged.String(), tt.logged); n != 1 {
+				t.Errorf("logged %d times, want once:\n%s", n, logged)
 			}
 			execSQL(t, db.Pool, tt.repair)
-			walkOnce(t, k)
+			scanOnce(t, k)
 			wantLeft(t, db.Pool, "none")
 		})
 	}
 }
 
-// TestHalfDeletedRunGoesUnderALongerRetention shows that a run whose steps are half deleted goes, although the process that began has died and the next one's retention is
-// longer: such a run cannot be resumed, and what is left of it tells nothing.
+// TestHalfDeletedRunGoesUnderALongerRetention has a run whose steps are half deleted by a process that has died. It goes,
+// although the next process keeps runs for longer: such a run cannot be resumed, and its remains tell nothing.
 func TestHalfDeletedRunGoesUnderALongerRetention(t *testing.T) {
-	k := newKit(t)
-	addOld(t, k.pool, "old", "FAILED", 40, 1)
-	addOld(t, k.pool, "kept", "FAILED", 40, 1)
-	addSteps(t, k.pool, "old", 60)
-	r := CoordinatorConfig{}.withDefaults().retention()
-	ranges, _, err := k.c.store.BeginWalk(k.ctx, r.Shortest())
+	ctx, pool := t.Context(), dbtest.Pool(t)
+	st := store.New(pool, "default")
+	addOld(t, pool, "old", "FAILED", 40, 1)
+	addOld(t, pool, "kept", "FAILED", 40, 1)
+	addSteps(t, pool, "old", 60)
+	r := store.Retention{Completed: week, Failed: month}
+	ranges, _, err := st.BeginWalk(ctx, r.Shortest())
 	if err != nil {
 		t.Fatal(err)
 	}
-	old, _, err := k.c.store.Old(k.ctx, r, ranges[0], 100, time.Minute)
+	old, _, err := st.Old(ctx, r, ranges[0], 100, time.Minute)
 	if err != nil || len(old) != 2 {
 		t.Fatal(err, old)
 	}
 	long := old[:0]
 	for _, id := range old {
-		if k.count(`SELECT count(*) FROM kagzi.step_runs WHERE run_id = $1`, id) > 0 {
+		if queryOne[int](t, pool, `SELECT count(*) FROM kagzi.step_runs WHERE run_id = $1`, id) > 0 {
 			long = append(long, id)
 		}
 	}
 	// Transactions of 50 rows: the run is too long for one.
-	if p, err := k.c.store.Prune(k.ctx, r, long, 50); err != nil || len(p.Long) != 1 {
+	if p, err := st.Prune(ctx, r, long, 50); err != nil || len(p.Long) != 1 {
 		t.Fatal(err, p)
 	}
-	if n, err := k.c.store.PruneSteps(k.ctx, long[0], 50); err != nil || n != 50 {
+	if n, err := st.PruneSteps(ctx, long[0], 50); err != nil || n != 50 {
 		t.Fatal(n, err)
 	}
-	walkOnce(t, newTestCoordinator(t, k.c, CoordinatorConfig{KeepFailed: 90 * 24 * time.Hour}))
-	wantLeft(t, k.pool, "kept 1")
-	if n := k.count(`SELECT count(*) FROM kagzi.step_runs`); n != 0 {
+	scanOnce(t, newCoordinator(t, pool, func(cfg *Config) { cfg.Retention.Failed = 3 * month }))
+	wantLeft(t, pool, "kept 1")
+	if n := queryOne[int](t, pool, `SELECT count(*) FROM kagzi.step_runs`); n != 0 {
 		t.Errorf("%d steps left", n)
-	}
-}
-
-func TestRetentionIsValidated(t *testing.T) {
-	t.Parallel()
-	c := newTestClient(t, dbtest.Pool(t))
-	for want, cfg := range map[string]CoordinatorConfig{
-		"KeepCompleted is 30ns: give at least 1s (a time.Duration counts nanoseconds": {KeepCompleted: 30},
-		"KeepFailed is -1s": {KeepFailed: -time.Second},
-		`Keep of workflow "checkout" is 0s: give at least 1s`: {Keep: map[string]time.Duration{"checkout": 0}},
-		"workflow in Keep is empty":                           {Keep: map[string]time.Duration{"": time.Hour}},
-		"contains the control character":                      {Keep: map[string]time.Duration{"a\nb": time.Hour}},
-	} {
-		if _, err := NewCoordinator(c, cfg); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("error %v, want %s", err, want)
-		}
-		if _, err := NewWorker(c, WorkerConfig{Coordinator: cfg}); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("error %v of a worker, want %s", err, want)
-		}
 	}
 }

@@ -1,0 +1,68 @@
+package housekeeping
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/store"
+)
+
+// TestErrorIsLoggedOnce has a loop fail again and again: the log says so once, and once that it is over.
+func TestErrorIsLoggedOnce(t *testing.T) {
+	t.Parallel()
+	logged := &logBuffer{}
+	k := newCoordinator(t, dbtest.Pool(t), func(cfg *Config) {
+		cfg.Interval, cfg.Log = time.Millisecond, slog.New(slog.NewTextHandler(logged, nil))
+	})
+	ctx, stop := context.WithCancelCause(t.Context())
+	passes := 0
+	k.repeat(ctx, stop, "do this", nil, func(context.Context) (time.Duration, error) {
+		switch passes++; passes {
+		case 20:
+			return 0, nil
+		case 21:
+			stop(nil)
+		}
+		return 0, errors.New("no such table")
+	})
+	for _, line := range []string{"the coordinator met an error and goes on", "the coordinator meets that error no more"} {
+		if n := strings.Count(logged.String(), line); n != 1 {
+			t.Errorf("logged %d times: %s\n%s", n, line, logged)
+		}
+	}
+	logged.wantLine(t, "met an error", "do this", "no such table")
+}
+
+// A coordinator may run again once it has stopped.
+func TestRunAgain(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.Pool(t)
+	k := newCoordinator(t, pool)
+	for range 2 {
+		addOld(t, pool, "old", "COMPLETED", 40, 1)
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- k.Run(ctx) }()
+		waitFor(t, "the run is deleted", func() bool { return left(t, pool) == "none" })
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A coordinator whose pool is closed ends by itself.
+func TestRunEndsWithThePool(t *testing.T) {
+	t.Parallel()
+	pool := poolWith(t, dbtest.Database(t).DSN, func(*pgxpool.Config) {})
+	pool.Close()
+	if err := newCoordinator(t, pool).Run(t.Context()); !store.Closed(err) {
+		t.Errorf("error %v, want that of a closed pool", err)
+	}
+}

@@ -1,0 +1,206 @@
+package housekeeping
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi/store"
+)
+
+// The sizes of a pass. A query reads as many rows as it must to find much at once if all is old, and still answers within
+// milliseconds if nothing is; a transaction is short enough that nobody notices it.
+const (
+	readRuns   = 4000 // runs that one query reads
+	deleteRuns = 500  // runs that are deleted together
+	deleteRows = 5000 // steps and signals that are deleted together
+
+	keepWorkers = 7 * 24 * time.Hour // after they ended
+
+	scanRest  = time.Minute // between two scans, for each worker of the namespace
+	scanShare = 20          // queries that find nothing take the database one part in so many, for all namespaces together
+	maxShared = 1000        // of which a namespace takes at least one part in so many, however few runs it has
+
+	maxSmaller = 16 // powers of two by which transactions become smaller
+
+	leftOutReminder = time.Hour // how often the log says that some runs cannot be deleted
+)
+
+// DeleteOld deletes some of the runs that are past their retention, or finds some. There is no pause while there are more.
+func (k *Coordinator) DeleteOld(ctx context.Context) (time.Duration, error) {
+	s := &k.scan
+	switch {
+	case k.cfg.KeepForever:
+		return k.scanRest(), k.deleteWorkers(ctx)
+	case len(s.old) > 0:
+		return k.deleteFound(ctx)
+	case len(s.ranges) > 0:
+		return k.findOld(ctx)
+	}
+	s.logDeleted(k.cfg.Log)
+	if err := k.deleteWorkers(ctx); err != nil {
+		return 0, err
+	}
+	return 0, k.beginScan(ctx)
+}
+
+// deleteWorkers deletes the rows of workers that ended more than a week ago.
+func (k *Coordinator) deleteWorkers(ctx context.Context) error {
+	for ctx.Err() == nil {
+		n, err := k.cfg.Store.PruneWorkers(ctx, keepWorkers, deleteRuns)
+		if err != nil || n < deleteRuns {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// beginScan begins a scan over all runs.
+func (k *Coordinator) beginScan(ctx context.Context) error {
+	s := &k.scan
+	share, bounds, err := k.cfg.Store.KeyStatistics(ctx)
+	if err != nil {
+		return err
+	}
+	s.shared = int(1 / max(share, 1./maxShared))
+	if len(s.cuts) == 0 {
+		s.cuts = bounds
+	}
+	s.ranges, s.workers, err = k.cfg.Store.BeginWalk(ctx, k.cfg.Retention.Shortest())
+	if !k.cfg.Hosted { // it is alone, as far as it knows
+		s.workers = 1
+	}
+	return err
+}
+
+// findOld makes the next query of the scan. If that finds nothing, the pause is a multiple of the time that it took, so that
+// a million runs asleep, which every scan reads again, are not felt.
+func (k *Coordinator) findOld(ctx context.Context) (time.Duration, error) {
+	s := &k.scan
+	began, part := time.Now(), s.next()
+	old, left, err := k.cfg.Store.Old(ctx, k.cfg.Retention, part, readRuns, cmp.Or(s.longest, maxQuery))
+	switch {
+	case store.Locked(err): // by a migration
+		return k.cfg.Interval, nil
+	case errors.Is(err, store.ErrTooLong), store.MayBeOfOne(err) && k.canRead(ctx): // a row in there cannot be read
+		if !s.cut(part) { // it cannot be divided: the next scan comes to it again
+			s.passed(part.End)
+			if store.MayBeOfOne(err) {
+				s.logLeftOut(k.cfg.Log, "kagzi: a run cannot be read to see whether it is past its retention", "after", part.After, "up_to", part.End, "error", err)
+			}
+		}
+		return k.foundNothing(began), nil
+	case err != nil:
+		return 0, err
+	}
+	s.old = old
+	switch took := time.Since(began); {
+	case left != nil:
+		s.ranges[0].After = left.After
+	default:
+		s.passed(part.End)
+		s.fit(part, took)
+	}
+	switch {
+	case len(old) > 0:
+		return 0, nil
+	case len(s.ranges) == 0:
+		return k.scanRest(), nil
+	default:
+		return k.foundNothing(began), nil
+	}
+}
+
+// canRead reports whether a query that reads no rows succeeds.
+func (k *Coordinator) canRead(ctx context.Context) bool {
+	_, _, err := k.cfg.Store.Old(ctx, k.cfg.Retention, store.Range{}, 1, cmp.Or(k.scan.longest, maxQuery))
+	return err == nil
+}
+
+// foundNothing returns the pause after a query that began then and found nothing.
+func (k *Coordinator) foundNothing(began time.Time) time.Duration {
+	return time.Since(began) * time.Duration(scanShare*max(1, k.scan.workers)*max(1, k.scan.shared))
+}
+
+// deleteFound deletes the first of the runs that were found.
+func (k *Coordinator) deleteFound(ctx context.Context) (time.Duration, error) {
+	s, began := &k.scan, time.Now()
+	n := min(len(s.old), max(1, deleteRuns>>s.smaller))
+	pruned, late, err := k.delete(ctx, s.old[:n], max(1, deleteRows>>s.smaller))
+	switch {
+	case late: // their payloads are large: less at once
+		s.smaller = min(s.smaller+2, maxSmaller)
+	case err == nil:
+		s.smaller = max(0, s.smaller-1)
+	}
+	switch {
+	case store.Locked(err), pruned.Elsewhere: // by a migration, by another coordinator: they are in each other's way
+		s.ranges, s.old = nil, nil
+		return k.scanRest(), nil
+	case err != nil:
+		return 0, err
+	}
+	s.deleted += pruned.Deleted
+	s.logDeleted(k.cfg.Log)
+	again := append(pruned.Long, pruned.Left...)
+	s.old = append(again, s.old[n:]...)
+	switch {
+	case len(s.old) == 0 && len(s.ranges) == 0:
+		return k.scanRest(), nil
+	case pruned.Deleted == 0 && len(again) == 0: // children whose parents are there, or runs that are locked
+		return k.foundNothing(began), nil
+	default:
+		return 0, nil
+	}
+}
+
+// delete deletes runs, rows rows in a transaction, and the first rows of those that have more. A run that cannot be deleted
+// is left out: the next scan comes to it again. late says that a transaction took too long.
+func (k *Coordinator) delete(ctx context.Context, ids []uuid.UUID, rows int) (all store.Pruned, late bool, err error) {
+	leaveOut := func(id uuid.UUID, err error) {
+		if store.Classify(err) == store.ClassLate && k.scan.smaller < maxSmaller {
+			all.Left = append(all.Left, id)
+			return
+		}
+		k.scan.logLeftOut(k.cfg.Log, "kagzi: a run past its retention cannot be deleted; others are", "run", id, "error", err)
+	}
+	err = store.Apart(ids, func(ids []uuid.UUID) error {
+		pruned, err := k.cfg.Store.Prune(ctx, k.cfg.Retention, ids, rows)
+		late = late || store.Classify(err) == store.ClassLate
+		if err == nil {
+			all.Elsewhere = all.Elsewhere || pruned.Elsewhere
+			all.Deleted += pruned.Deleted
+			all.Left, all.Long = append(all.Left, pruned.Left...), append(all.Long, pruned.Long...)
+		}
+		return err
+	}, leaveOut)
+	all.Long = slices.DeleteFunc(all.Long, func(id uuid.UUID) bool {
+		var failure error
+		for more := 1; more > 0 && err == nil && failure == nil && ctx.Err() == nil; {
+			more, failure = k.cfg.Store.PruneSteps(ctx, id, rows)
+		}
+		late = late || store.Classify(failure) == store.ClassLate
+		switch {
+		case failure == nil:
+			return false
+		case store.MayBeOfOne(failure):
+			leaveOut(id, failure)
+			return true
+		}
+		err = failure
+		return false
+	})
+	return all, late, err
+}
+
+// scanRest returns the pause between two scans of this coordinator. Those of a fleet should not all scan at once, and
+// together no more often than one would alone.
+func (k *Coordinator) scanRest() time.Duration {
+	rest := scanRest * time.Duration(max(1, k.scan.workers))
+	return rest/2 + rand.N(rest)
+}

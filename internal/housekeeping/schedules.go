@@ -1,0 +1,238 @@
+package housekeeping
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/internal/timetable"
+	"github.com/kagzi/kagzi/store"
+)
+
+const (
+	// fireSchedules names the loop of the schedules in the log.
+	fireSchedules = "fire schedules"
+
+	// lockPause is the pause before a schedule is fired again that somebody has locked, or its run.
+	lockPause = 250 * time.Millisecond
+
+	// replaceWait is how long one pass waits for the locks of runs that it cancels.
+	replaceWait = 100 * time.Millisecond
+
+	// maxFiredBytes is how much input one transaction copies.
+	maxFiredBytes = 64 << 20
+)
+
+// FireSchedules starts the runs of the schedules that are due, and those that waited for the one before. The pause is the time
+// until the next schedule is due.
+func (k *Coordinator) FireSchedules(ctx context.Context) (time.Duration, error) {
+	for ctx.Err() == nil {
+		if err := k.releaseQueued(ctx); err != nil {
+			return 0, err
+		}
+		left, ok, err := k.cfg.Store.NextDue(ctx)
+		switch {
+		case err != nil:
+			return 0, err
+		case !ok || left > 0:
+			if !ok || left > k.cfg.Interval {
+				left = k.cfg.Interval
+			}
+			k.unfired.Over(k.cfg.Log, fireSchedules)
+			return left, nil
+		}
+		handled, err := k.fireBatch(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if handled == 0 { // another coordinator is at it, or a caller's transaction has them
+			return min(k.cfg.Interval, lockPause), nil
+		}
+	}
+	return 0, ctx.Err()
+}
+
+// fireBatch fires up to a batch of due schedules in one transaction. If the database refuses that, it fires each in a
+// transaction of its own, so that one schedule does not hold up the others. It returns how many it has dealt with.
+func (k *Coordinator) fireBatch(ctx context.Context) (handled int, err error) {
+	var b batch
+	fired, handled, err := k.cfg.Store.FireDue(ctx, k.cfg.Batch, func(now time.Time, due []*store.Template) []*store.Firing {
+		b = k.decideBatch(now, due)
+		return b.firings
+	})
+	if b.due != nil && store.Answered(err) {
+		return k.fireEach(ctx, b.due)
+	}
+	if err != nil {
+		return 0, err
+	}
+	k.cfg.Hints.Fired(ctx, fired)
+	for name, why := range b.dropped {
+		k.cfg.Log.Warn("kagzi: ticks of a schedule are dropped", "schedule", name, "because", why)
+	}
+	for _, t := range b.replace {
+		if err := k.Replace(ctx, t, replaceWait/time.Duration(len(b.replace))); err != nil {
+			return 0, err
+		}
+	}
+	return handled, nil
+}
+
+// A batch holds the schedules that one transaction fires.
+type batch struct {
+	due     []*store.Template
+	firings []*store.Firing   // for each of them
+	replace []*store.Template // those whose active runs are to be cancelled first
+	dropped map[string]string // why ticks were dropped, by schedule
+}
+
+// decideBatch decides about schedules that are due, within the bounds of one transaction.
+func (k *Coordinator) decideBatch(now time.Time, due []*store.Template) batch {
+	b := batch{due: due, firings: make([]*store.Firing, len(due)), dropped: map[string]string{}}
+	budget, bytes := k.cfg.MaxRuns, maxFiredBytes
+	for i, t := range due {
+		most := min(budget, max(0, bytes)/max(1, t.Size))
+		if i == 0 { // one run at least, however large
+			most = max(1, most)
+		}
+		f, dropped := decide(t, now, most)
+		if dropped != "" {
+			b.dropped[t.Name] = dropped
+		}
+		if f.Replace {
+			b.replace = append(b.replace, t)
+		}
+		b.firings[i] = f
+		bytes -= len(f.Runs) * t.Size
+		budget = max(0, budget-len(f.Runs))
+	}
+	return b
+}
+
+// fireEach fires schedules one by one, because they failed together: this shows which of them fails. It returns how many are
+// done with, for now.
+func (k *Coordinator) fireEach(ctx context.Context, due []*store.Template) (done int, failure error) {
+	for _, t := range due {
+		switch err := k.fireAlone(ctx, t); {
+		case store.Away(err) && !store.Answered(err) || store.Closed(err) || ctx.Err() != nil:
+			return 0, err
+		case err != nil:
+			failure = errors.Join(failure, fmt.Errorf("schedule %q: %w", t.Name, err))
+		default:
+			done++
+		}
+	}
+	if done > 0 && failure != nil {
+		k.unfired.Note(k.cfg.Log, fireSchedules, failure)
+		failure = nil
+	}
+	return done, failure
+}
+
+// fireAlone fires one schedule. It pauses the schedule if the database refuses its runs, and puts it off if a caller's
+// transaction has locked what it needs.
+func (k *Coordinator) fireAlone(ctx context.Context, t *store.Template) error {
+	fired, err := k.cfg.Store.TickSchedule(ctx, t.ID, func(now time.Time, t *store.Template) (*store.Edit, error) {
+		if t == nil || t.Paused || t.Next.IsZero() || t.Next.After(now) {
+			return nil, nil
+		}
+		return &store.Edit{Fire: k.decideAlone(t, now)}, nil
+	})
+	switch {
+	case store.Locked(err):
+		_, err = k.cfg.Store.TickSchedule(ctx, t.ID, func(now time.Time, t *store.Template) (*store.Edit, error) {
+			if t == nil || t.Paused {
+				return nil, nil
+			}
+			return &store.Edit{Fire: &store.Firing{Template: t.ID, Next: now.Add(lockPause)}}, nil
+		})
+		if store.Locked(err) { // the schedule itself: the next pass leaves it out
+			err = nil
+		}
+	case store.Refused(err):
+		k.cfg.Log.Error("kagzi: a schedule cannot be fired, and is paused", "schedule", t.Name, "error", err)
+		problem := problemOf(err)
+		_, err = k.cfg.Store.TickSchedule(ctx, t.ID, func(_ time.Time, t *store.Template) (*store.Edit, error) {
+			if t == nil || t.Paused {
+				return nil, nil
+			}
+			return &store.Edit{Fire: &store.Firing{Template: t.ID, Next: t.Next, Problem: problem}}, nil
+		})
+	}
+	k.cfg.Hints.Fired(ctx, fired)
+	return err
+}
+
+// Replace cancels the active runs of a schedule, and starts the run of the tick that replaces them. t may have been read long
+// ago: if the tick has been decided since, nothing is cancelled. It waits at most wait for the locks of the runs.
+func (k *Coordinator) Replace(ctx context.Context, t *store.Template, wait time.Duration) error {
+	cancelled, err := k.cfg.Store.CancelFired(ctx, t, wait)
+	switch {
+	case store.Locked(err): // by a caller's transaction
+		k.cfg.Log.Debug("kagzi: the run that a schedule is to replace is locked; trying again", "schedule", t.Name)
+		return nil
+	case err != nil:
+		return err
+	}
+	if err := k.cfg.Hints.Cancelled(ctx, nil, cancelled); err != nil {
+		return err
+	}
+	fired, err := k.cfg.Store.TickSchedule(ctx, t.ID, func(now time.Time, t *store.Template) (*store.Edit, error) {
+		if t == nil || t.Paused || t.Active {
+			return nil, nil
+		}
+		return &store.Edit{Fire: k.decideAlone(t, now)}, nil
+	})
+	if store.Locked(err) {
+		return nil
+	}
+	k.cfg.Hints.Fired(ctx, fired)
+	return err
+}
+
+// decideAlone decides about a schedule that has a transaction for itself.
+func (k *Coordinator) decideAlone(t *store.Template, now time.Time) *store.Firing {
+	f, _ := decide(t, now, min(k.cfg.MaxRuns, max(1, maxFiredBytes/max(1, t.Size))))
+	return f
+}
+
+// decide decides about a schedule, and starts at most budget runs. dropped says why ticks were left out that should not be
+// often.
+func decide(t *store.Template, now time.Time, budget int) (f *store.Firing, dropped string) {
+	d, err := Schedule(t).Decide(now, budget)
+	if err != nil {
+		return &store.Firing{Template: t.ID, Problem: problemOf(err), Next: t.Next}, ""
+	}
+	f = Firing(t, d)
+	if f.Replace { // see Replace; the schedule is due again in case that fails
+		f.Next = now.Add(lockPause)
+	}
+	return f, d.Dropped
+}
+
+// problemOf returns the text of an error as the store can keep it.
+func problemOf(err error) string { return text.Sanitize(text.OfError(err), text.MaxError) }
+
+// Schedule returns the part of a template that decides when it fires.
+func Schedule(t *store.Template) *timetable.Schedule {
+	return &timetable.Schedule{
+		ID: t.ID, Cron: t.Cron, TimeZone: t.TimeZone, CatchUp: t.CatchUp, Overlap: t.Overlap, Spec: t.Spec,
+		Paused: t.Paused, Cursor: t.Cursor, Next: t.Next, Active: t.Active, Queued: t.Queued,
+	}
+}
+
+// Firing returns what the store is to do with a template after a decision. The runs get new IDs.
+func Firing(t *store.Template, d timetable.Decision) *store.Firing {
+	f := &store.Firing{Template: t.ID, Cursor: d.Cursor, Next: d.Next, Replace: d.Replace}
+	for _, tick := range d.Ticks {
+		f.Runs = append(f.Runs, store.TickRun{RunID: NewRunID(), Tick: tick, Queued: d.Queued})
+	}
+	return f
+}
+
+// NewRunID returns an ID for a run that a schedule starts.
+func NewRunID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
