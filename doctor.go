@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/migrations"
 	"github.com/kagzi/kagzi/store"
 )
@@ -95,7 +96,7 @@ func Doctor(ctx context.Context, pool *pgxpool.Pool) ([]Advice, error) {
 			if ctx.Err() != nil || conn.Conn().IsClosed() {
 				return nil, failed(err, "doctor")
 			}
-			d.say(look.topic, SeverityUnseen, "", "Could not be looked at: %s.", reason(err))
+			d.say(look.topic, SeverityUnseen, "", "Could not be looked at: %s.", store.Reason(err))
 		}
 	}
 	slices.SortStableFunc(d.found, func(a, b Advice) int {
@@ -154,12 +155,12 @@ func (d *doctor) schema(ctx context.Context) error {
 	version, err := migrations.Check(ctx, d.db)
 	switch {
 	case errors.Is(err, migrations.ErrMissing):
-		d.say("schema", SeverityProblem, "Call kagzi.Migrate.", "%s.", sentence(err))
+		d.say("schema", SeverityProblem, "Call kagzi.Migrate.", "%s.", text.Sentence(err.Error()))
 		return nil
 	case errors.Is(err, migrations.ErrOlder):
-		d.say("schema", SeverityProblem, "Call kagzi.Migrate.", "%s.", sentence(err))
+		d.say("schema", SeverityProblem, "Call kagzi.Migrate.", "%s.", text.Sentence(err.Error()))
 	case errors.Is(err, migrations.ErrNewer):
-		d.say("schema", SeverityProblem, "Upgrade this program's Kagzi.", "%s.", sentence(err))
+		d.say("schema", SeverityProblem, "Upgrade this program's Kagzi.", "%s.", text.Sentence(err.Error()))
 	case err != nil:
 		lacks, ok := errors.AsType[*store.MissingRights](store.ExplainRightsOn(ctx, d.db, err))
 		if !ok {
@@ -180,7 +181,7 @@ func (d *doctor) schema(ctx context.Context) error {
 		}
 		d.lacks(lacks)
 	}
-	d.fine("schema", "%s, and this user may read and write its tables.", schemaVersion(version))
+	d.fine("schema", "%s, and this user may read and write its tables.", migrations.Describe(version))
 	return nil
 }
 

@@ -289,7 +289,7 @@ func (d *doctor) tablesOfNodes(ctx context.Context) error {
 		if ctx.Err() != nil || d.db.Conn().IsClosed() {
 			return err
 		}
-		d.say("tables", SeverityUnseen, "", "They are distributed, and the nodes cannot be asked: %s.", reason(err))
+		d.say("tables", SeverityUnseen, "", "They are distributed, and the nodes cannot be asked: %s.", store.Reason(err))
 		return nil
 	}
 	var live, dead, bytes int64
@@ -320,10 +320,10 @@ func (d *doctor) distribution(ctx context.Context) error {
 	}
 	d.spread = len(l.Done) > 0
 	if d.spread && len(l.Left) > 0 {
-		d.say("distribution", SeverityProblem, "Stop the workers, and call kagzi.Distribute.", "Some tables are distributed and others are not, so statements fail: %s.", few(l.Left))
+		d.say("distribution", SeverityProblem, "Stop the workers, and call kagzi.Distribute.", "Some tables are distributed and others are not, so statements fail: %s.", text.List(l.Left, fewNamed))
 	}
 	if len(l.LeftRows) > 0 {
-		d.say("distribution", SeverityWarning, "Call kagzi.Distribute.", "Rows that were copied to the nodes were left behind on this server: %s.", few(l.LeftRows))
+		d.say("distribution", SeverityWarning, "Call kagzi.Distribute.", "Rows that were copied to the nodes were left behind on this server: %s.", text.List(l.LeftRows, fewNamed))
 	}
 	switch {
 	case d.spread:
@@ -362,7 +362,7 @@ func (d *doctor) indexes(ctx context.Context) error {
 	}
 	if len(others) > 0 && !d.newer { // whose they are, a newer program knows
 		slices.Sort(others)
-		d.say("indexes", SeverityWarning, "Drop what nobody needs: each is paid for with each claim and each end of a run.", "There are indexes that are not Kagzi's: %s.", few(others))
+		d.say("indexes", SeverityWarning, "Drop what nobody needs: each is paid for with each claim and each end of a run.", "There are indexes that are not Kagzi's: %s.", text.List(others, fewNamed))
 	}
 	if d.newer {
 		d.fine("indexes", "Those that this program knows are valid. The Doctor of a newer program, which has migrated the database, knows which ones there should be.")

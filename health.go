@@ -4,11 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"strings"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/kagzi/kagzi/internal/duration"
 	"github.com/kagzi/kagzi/internal/text"
@@ -164,11 +160,11 @@ func (e *examination) note(name string, status HealthStatus, format string, args
 
 // failed notes that a look did not succeed.
 func (e *examination) failed(name string, err error) {
-	e.note(name, Degraded, "Could not be looked at: %s.", reason(err))
+	e.note(name, Degraded, "Could not be looked at: %s.", store.Reason(err))
 }
 
 func (e *examination) away(err error) {
-	e.note("database", Unhealthy, "The database does not serve this client: %s. Workers carry on by themselves when it does again.", reason(err))
+	e.note("database", Unhealthy, "The database does not serve this client: %s. Workers carry on by themselves when it does again.", store.Reason(err))
 }
 
 // connection gives a connection of the pool or, if the application has them all in use, one beside it: whether the
@@ -224,17 +220,9 @@ func (e *examination) essentials(ctx context.Context) (usable bool) {
 		e.away(err)
 		return false
 	default:
-		e.note("writable", Unhealthy, "%s.", sentence(anonymous(err)))
+		e.note("writable", Unhealthy, "%s.", text.Sentence(anonymous(err).Error()))
 		return true
 	}
-}
-
-// schemaVersion says that this program works with the schema.
-func schemaVersion(version int64) string {
-	if known := migrations.Version(); version > known {
-		return fmt.Sprintf("Version %d, with which this program, which knows version %d, works too", version, known)
-	}
-	return fmt.Sprintf("Version %d, as this program needs", version)
 }
 
 // schema looks whether this program works with the schema. If somebody has made that impossible while it ran it is not
@@ -243,17 +231,17 @@ func (e *examination) schema(ctx context.Context) (fits bool) {
 	switch version, err := migrations.Check(ctx, e.db); {
 	case err == nil:
 		e.c.ready.Store(true)
-		e.note("schema", Healthy, "%s.", schemaVersion(version))
+		e.note("schema", Healthy, "%s.", migrations.Describe(version))
 	case errors.Is(err, migrations.ErrNewer) && e.c.ready.Load():
-		e.note("schema", Degraded, "%s: it goes on, but its statements may fail, and it could not start again.", sentence(err))
+		e.note("schema", Degraded, "%s: it goes on, but its statements may fail, and it could not start again.", text.Sentence(err.Error()))
 	case errors.Is(err, migrations.ErrMissing), errors.Is(err, migrations.ErrOlder), errors.Is(err, migrations.ErrNewer):
-		e.note("schema", Unhealthy, "%s.", sentence(err))
+		e.note("schema", Unhealthy, "%s.", text.Sentence(err.Error()))
 		return false
 	case store.Away(err):
 		e.away(err)
 		return false
 	default:
-		e.note("schema", Unhealthy, "%s.", sentence(anonymous(store.ExplainRightsOn(ctx, e.db, err))))
+		e.note("schema", Unhealthy, "%s.", text.Sentence(anonymous(store.ExplainRightsOn(ctx, e.db, err)).Error()))
 		return false
 	}
 	return true
@@ -265,45 +253,4 @@ func anonymous(err error) error {
 		return fmt.Errorf("this user lacks %s: Doctor has the GRANT statements", lacks.What())
 	}
 	return err
-}
-
-// sentence is the text of err as a sentence of a report has it, without its stop.
-func sentence(err error) string {
-	text := text.OneLine(err.Error())
-	if 'a' <= text[0] && text[0] <= 'z' {
-		return strings.ToUpper(text[:1]) + text[1:]
-	}
-	return text
-}
-
-// namesNames reports whether the server's message names users, databases or addresses, which a probe's body must not.
-func namesNames(code string) bool {
-	return strings.HasPrefix(code, "28") || strings.HasPrefix(code, "3D") || strings.HasPrefix(code, "42")
-}
-
-// reason says why the database could not be asked. An error of pgx's names address, user and database, which a probe's
-// answer shows to anybody.
-func reason(err error) string {
-	var pe *pgconn.PgError
-	var op *net.OpError
-	var ce *pgconn.ConnectError
-	var pc *pgconn.ParseConfigError
-	switch {
-	case errors.As(err, &pe) && namesNames(pe.Code):
-		return fmt.Sprintf("the server refused (SQLSTATE %s)", pe.Code)
-	case errors.As(err, &pe):
-		return fmt.Sprintf("%s (SQLSTATE %s)", text.OneLine(pe.Message), pe.Code)
-	case store.Closed(err):
-		return "the pool was closed"
-	case errors.Is(err, context.Canceled):
-		return "the question was cancelled"
-	case errors.Is(err, context.DeadlineExceeded):
-		return "no answer in time"
-	case errors.As(err, &op):
-		return text.OneLine(op.Err.Error())
-	case errors.As(err, &ce), errors.As(err, &pc):
-		return "no connection could be made"
-	default:
-		return text.OneLine(err.Error())
-	}
 }

@@ -3,7 +3,6 @@ package kagzi
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -155,9 +154,9 @@ func (e *examination) judgeQueues(stranded, overdue []string) {
 	}
 	switch {
 	case len(stranded) > 0:
-		e.note("queues", Degraded, "No live worker takes %s: start one with that WorkerConfig.Queue and a Handle for it.", few(stranded))
+		e.note("queues", Degraded, "No live worker takes %s: start one with that WorkerConfig.Queue and a Handle for it.", text.List(stranded, fewNamed))
 	case len(overdue) > 0:
-		e.note("queues", Degraded, "Due although there are workers: %s. Start more workers or raise MaxConcurrent.", few(overdue))
+		e.note("queues", Degraded, "Due although there are workers: %s. Start more workers or raise MaxConcurrent.", text.List(overdue, fewNamed))
 	case due > 0:
 		e.note("queues", Healthy, "%s due, none for long.", counted(due, more))
 	default:
@@ -178,13 +177,13 @@ func (e *examination) schedules(ctx context.Context) {
 	var parts, reasons []string
 	if n := len(late); n > 0 {
 		parts = append(parts, fmt.Sprintf("%s more than a minute late: %s. No coordinator keeps up: let a worker host one (without NoCoordinator), or run one.",
-			schedulesText(n), few(names(late))))
+			schedulesText(n), text.List(names(late), fewNamed)))
 	}
 	if n := len(broken); n > 0 {
 		for _, t := range broken {
 			reasons = append(reasons, fmt.Sprintf("%q (%s)", t.Name, strings.TrimRight(text.OneLine(t.Error), ". ")))
 		}
-		parts = append(parts, fmt.Sprintf("%s paused for an error: %s. Put it right and resume.", schedulesText(n), few(reasons)))
+		parts = append(parts, fmt.Sprintf("%s paused for an error: %s. Put it right and resume.", schedulesText(n), text.List(reasons, fewNamed)))
 	}
 	if len(parts) == 0 {
 		e.note("schedules", Healthy, "None is late or paused for an error.")
@@ -209,9 +208,9 @@ func (e *examination) setAside(ctx context.Context) {
 	case all == 0:
 		e.note("set-aside", Healthy, "None.")
 	case lately == 0:
-		e.note("set-aside", Healthy, "%s, none within the last day. Newest: %s.", number, few(runs))
+		e.note("set-aside", Healthy, "%s, none within the last day. Newest: %s.", number, text.List(runs, fewNamed))
 	default:
-		e.note("set-aside", Degraded, "%s, %d within the last day: look at their Error, repair the code or the data, and Resume them. Newest: %s.", number, lately, few(runs))
+		e.note("set-aside", Degraded, "%s, %d within the last day: look at their Error, repair the code or the data, and Resume them. Newest: %s.", number, lately, text.List(runs, fewNamed))
 	}
 }
 
@@ -230,7 +229,7 @@ func (e *examination) unread(ctx context.Context) {
 		runs = append(runs, fmt.Sprintf("%s (%s, %d times)", r.RunID, r.Type, r.Failures))
 	}
 	e.note("histories", Degraded, "What %s recorded cannot be read, or not in time: the workers' log says why. They are tried again, and quarantined after %d times: %s.",
-		counted(min(len(found), mostLooked), len(found) > mostLooked), maxLoadFailures, few(runs))
+		counted(min(len(found), mostLooked), len(found) > mostLooked), maxLoadFailures, text.List(runs, fewNamed))
 }
 
 func names(list []store.TroubledSchedule) (out []string) {
@@ -238,14 +237,6 @@ func names(list []store.TroubledSchedule) (out []string) {
 		out = append(out, fmt.Sprintf("%q", t.Name))
 	}
 	return out
-}
-
-// few lists the first of many.
-func few(list []string) string {
-	if len(list) <= fewNamed {
-		return strings.Join(list, ", ")
-	}
-	return strings.Join(slices.Concat(list[:fewNamed], []string{"…"}), ", ")
 }
 
 func schedulesText(n int) string {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi/internal/duration"
+	"github.com/kagzi/kagzi/internal/text"
 )
 
 // probeFresh is how long the answer to a probe is given to others: many probes cost the database as much as one.
@@ -44,7 +45,7 @@ func (c *Client) Liveness() http.Handler {
 // unusable is the report of a client that there is not.
 func unusable(err error) HealthReport {
 	e := examination{report: HealthReport{Status: Healthy}}
-	e.note("client", Unhealthy, "%s.", sentence(err))
+	e.note("client", Unhealthy, "%s.", text.Sentence(err.Error()))
 	return e.report
 }
 

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi/internal/duration"
+	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/store"
 )
 
 // sessionTroubles adds to the report what the workers of this client cannot do although the database answers.
@@ -17,10 +19,10 @@ func (e *examination) sessionTroubles() {
 	e.c.mu.Unlock()
 	for _, s := range sessions {
 		for _, f := range s.failures.Now() {
-			all = append(all, fmt.Sprintf("cannot %s for %s: %s", f.What, duration.About(time.Since(f.Since)), reason(f.Err)))
+			all = append(all, fmt.Sprintf("cannot %s for %s: %s", f.What, duration.About(time.Since(f.Since)), store.Reason(f.Err)))
 		}
 	}
 	if all != nil {
-		e.note("work", Degraded, "A worker of this process %s. It tries again.", few(all))
+		e.note("work", Degraded, "A worker of this process %s. It tries again.", text.List(all, fewNamed))
 	}
 }

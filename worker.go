@@ -280,8 +280,8 @@ func (w *Worker) beside(ctx context.Context, s *session) {
 	_ = housekeeping.New(cfg).Run(ctx)                         // fails only if the pool is closed, which the session notices itself
 }
 
-// leastConns is one connection for claims and one for everything else.
-const leastConns = 2
+// leastConns is the smallest pool that a worker can use.
+const leastConns = store.LeastConns
 
 // runsPerConn is how many runs at once share a connection of the pool at the most without a warning.
 const runsPerConn = 10

@@ -57,6 +57,14 @@ func Version() int64 {
 	return version
 }
 
+// Describe says of a version that [Check] has returned without an error why this program works with it.
+func Describe(version int64) string {
+	if known := Version(); version > known {
+		return fmt.Sprintf("Version %d, with which this program, which knows version %d, works too", version, known)
+	}
+	return fmt.Sprintf("Version %d, as this program needs", version)
+}
+
 // OldestProgram returns the oldest program that works with the schema of this one.
 func OldestProgram() int64 {
 	ms, err := parse(files)

@@ -7,6 +7,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
+// LeastConns is the smallest pool that a worker can use: one connection for claims and one for everything else.
+const LeastConns = 2
+
 // Connect opens a connection beside the pool, as the pool would open one but for what change changes. The caller closes it.
 func Connect(ctx context.Context, pool *pgxpool.Pool, change ...func(*pgx.ConnConfig)) (*pgx.Conn, error) {
 	cfg := pool.Config()

@@ -102,3 +102,20 @@ func OneLine(s string) string {
 	}
 	return s
 }
+
+// Sentence returns the message as a sentence of a report without its full stop: in one line, the first letter a capital.
+func Sentence(s string) string {
+	s = OneLine(s)
+	if 'a' <= s[0] && s[0] <= 'z' {
+		return strings.ToUpper(s[:1]) + s[1:]
+	}
+	return s
+}
+
+// List joins the first items with commas, most of them at the most, and shows by "…" that there are more.
+func List(items []string, most int) string {
+	if len(items) <= most {
+		return strings.Join(items, ", ")
+	}
+	return strings.Join(items[:most], ", ") + ", …"
+}

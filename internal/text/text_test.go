@@ -42,6 +42,38 @@ func TestSanitize(t *testing.T) {
 	}
 }
 
+func TestSentence(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"kagzi: schema missing: call kagzi.Migrate": "Schema missing: call kagzi.Migrate",
+		"EOF":                 "EOF",
+		"ä":                   "ä",
+		" first\nsecond\n\nx": "First; second …",
+		"":                    "No message",
+	} {
+		if got := Sentence(in); got != want {
+			t.Errorf("Sentence(%q) = %q; want %q", in, got, want)
+		}
+	}
+}
+
+func TestList(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		items []string
+		want  string
+	}{
+		{nil, ""},
+		{[]string{"a"}, "a"},
+		{[]string{"a", "b"}, "a, b"},
+		{[]string{"a", "b", "c"}, "a, b, …"},
+	} {
+		if got := List(test.items, 2); got != test.want {
+			t.Errorf("List(%q) = %q; want %q", test.items, got, test.want)
+		}
+	}
+}
+
 func FuzzSanitize(f *testing.F) {
 	f.Add("plain", 10)
 	f.Add("a\x00b\xff\r\n\x1b[0m", 100)
