@@ -193,7 +193,7 @@ func TestServerRestartJudgesNobody(t *testing.T) {
 func TestPoolerLeavesNoEvidence(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	c := newTestClient(t, openPool(t, startPooler(t, db), 10))
+	c := newTestClient(t, openPool(t, dbtest.Pooler(t, db), 10))
 	g, runs, _ := gated(t, c, WorkerConfig{Heartbeat: 50 * time.Millisecond}, 1)
 	from := queryOne[time.Time](t, db.Pool, `SELECT clock_timestamp()`)
 	waitFor(t, "the worker has sent heartbeats", func() bool {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -64,27 +63,4 @@ func ExampleClient_Readiness() {
 	// /readyz 200
 	// /livez 200
 	// /readyz/now 503
-}
-
-// Doctor finds what somebody did to the tables.
-func ExampleDoctor() {
-	ctx, pool, _, _ := setup()
-	defer teardown()
-
-	_, _ = pool.Exec(ctx, "DROP INDEX kagzi.workflow_runs_claim")
-	_, _ = pool.Exec(ctx, "ALTER TABLE kagzi.step_runs SET (autovacuum_enabled = off)")
-
-	advice, err := kagzi.Doctor(ctx, pool)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	for _, a := range advice {
-		if strings.Contains("indexes autovacuum", a.Topic) {
-			fmt.Println(a)
-		}
-	}
-	// Output:
-	// problem: autovacuum: It is switched off for kagzi.step_runs. → ALTER TABLE kagzi.step_runs RESET (autovacuum_enabled);
-	// problem: indexes: kagzi.workflow_runs_claim is missing. → Create it again as the migrations of this version of Kagzi do, with CREATE INDEX CONCURRENTLY.
 }

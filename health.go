@@ -250,7 +250,7 @@ func (e *examination) schema(ctx context.Context) (fits bool) {
 // anonymous is err without the name of a user whose rights are missing: a probe's answer shows it to anybody.
 func anonymous(err error) error {
 	if lacks, ok := errors.AsType[*store.MissingRights](err); ok {
-		return fmt.Errorf("this user lacks %s: Doctor has the GRANT statements", lacks.What())
+		return fmt.Errorf("this user lacks %s: doctor.Examine has the GRANT statements", lacks.What())
 	}
 	return err
 }

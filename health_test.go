@@ -212,7 +212,7 @@ func TestHealthOfDatabase(t *testing.T) {
 	t.Run("NoRights", func(t *testing.T) {
 		t.Parallel()
 		db := dbtest.Database(t)
-		wantHealth(t, health(t, newTestClient(t, poolWith(t, db.DSN, "role", "pg_monitor"))), "schema", Unhealthy, "This user lacks USAGE on schema kagzi", "Doctor has the GRANT statements.")
+		wantHealth(t, health(t, newTestClient(t, poolWith(t, db.DSN, "role", "pg_monitor"))), "schema", Unhealthy, "This user lacks USAGE on schema kagzi", "doctor.Examine has the GRANT statements.")
 	})
 	t.Run("PoolClosed", func(t *testing.T) {
 		t.Parallel()

@@ -144,7 +144,6 @@ func TestNothingOfNilPanics(t *testing.T) {
 		{Kind(""), ""},
 		{Status(""), ""},
 		{HealthReport{}, ""},
-		{Advice{}, ""},
 		{DistributedTable{}, ""},
 		{RunInfo{}, ""},
 		{StepAttempt{}, ""},
@@ -183,7 +182,7 @@ func TestNothingOfNilPanics(t *testing.T) {
 			return panicked(func() { Compensate(nil, "name", cancelBooking.With("")) })
 		},
 		"Patched": func() error { return panicked(func() { Patched(nil, "") }) },
-		"Doctor":  Doctor, "Migrate": Migrate, "Distribute": Distribute, "MigrationSQL": func() error { _, err := MigrationSQL(-1, 0); return err }, "NewClient": NewClient, "NewWorker": NewWorker, "NewCoordinator": NewCoordinator,
+		"Migrate": Migrate, "Distribute": Distribute, "MigrationSQL": func() error { _, err := MigrationSQL(-1, 0); return err }, "NewClient": NewClient, "NewWorker": NewWorker, "NewCoordinator": NewCoordinator,
 		"Start": Start[int, int], "Find": Find[int, int],
 		"Handle": func() { Handle(worker, Workflow[int, int]{}, nil); Handle(zeroWorker, Workflow[int, int]{}, nil) },
 		"Define": Define[int, int], "DefineSignal": DefineSignal[int], "CurrentStep": CurrentStep, "KindOf": KindOf, "HTTPStatus": HTTPStatus,
@@ -330,7 +329,6 @@ func TestEndedContext(t *testing.T) {
 		"Run.Cancel":    func(ctx context.Context) error { return run.Cancel(ctx) },
 		"Worker.Replay": func(ctx context.Context) error { return worker.Replay(ctx, run) },
 		"Migrate":       func(ctx context.Context) error { return Migrate(ctx, pool) },
-		"Doctor":        func(ctx context.Context) error { return second(Doctor(ctx, pool)) },
 	}
 	methods := reflect.TypeFor[*Client]()
 	for i := range methods.NumMethod() {

@@ -209,7 +209,7 @@ func TestDrainFromAnywhere(t *testing.T) {
 	t.Run("WithoutNotifications", func(t *testing.T) {
 		t.Parallel()
 		db := dbtest.Database(t)
-		c := newTestClient(t, openPool(t, startPooler(t, db), 10))
+		c := newTestClient(t, openPool(t, dbtest.Pooler(t, db), 10))
 		w := newTestWorker(t, c, quick)
 		newGate().handle(w)
 		done := runWorker(t, w)

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/kagzi/kagzi/doctor"
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
@@ -181,7 +182,7 @@ func useEverything(t *testing.T, pool *pgxpool.Pool) {
 
 	k.useSchedules(child, utc)
 	k.useFleet(utc)
-	found, err := Doctor(k.ctx, pool)
+	found, err := doctor.Examine(k.ctx, pool)
 	if utc(found, err); len(found) < 10 {
 		t.Errorf("doctor found %v", found)
 	}
