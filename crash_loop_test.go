@@ -16,9 +16,9 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
-// TestCrashLoopIsSetAside shows that a run which has killed its workers too often without progress fails, and that
+// TestCrashLoopIsQuarantined shows that a run which has killed its workers too often without progress fails, and that
 // others go on.
-func TestCrashLoopIsSetAside(t *testing.T) {
+func TestCrashLoopIsQuarantined(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	c := newTestClient(t, db.Pool)

@@ -91,7 +91,7 @@ func TestRebornWhileDraining(t *testing.T) {
 		_, total, err := c.Workers(t.Context(), WorkerFilter{Status: []WorkerStatus{WorkerDraining}})
 		return err == nil && total == 1
 	})
-	if r := health(t, c); r.Workers.Live != 0 || r.Workers.Draining != 1 {
+	if r, err := c.Health(t.Context()); err != nil || r.Workers.Live != 0 || r.Workers.Draining != 1 {
 		t.Errorf("workers %+v; want one that drains", r.Workers)
 	}
 	if err := tx.Rollback(t.Context()); err != nil {

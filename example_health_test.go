@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/health"
 )
 
 // Without a worker, work that was due an hour ago makes the namespace unhealthy.
@@ -22,7 +23,7 @@ func ExampleClient_Health() {
 	report, err := client.Health(ctx)
 	fmt.Println(report.Status, err)
 	for _, c := range report.Checks {
-		if c.Status != kagzi.Healthy {
+		if c.Status != health.Healthy {
 			fmt.Println(c.Name, c.Status, c.Detail)
 		}
 	}

@@ -3,254 +3,134 @@ package kagzi
 import (
 	"context"
 	"errors"
-	"fmt"
+	"maps"
+	"net/http"
+	"slices"
 	"time"
 
-	"github.com/kagzi/kagzi/internal/duration"
-	"github.com/kagzi/kagzi/internal/text"
-	"github.com/kagzi/kagzi/migrations"
+	"github.com/kagzi/kagzi/health"
+	"github.com/kagzi/kagzi/internal/checkup"
+	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/store"
 )
 
-// A HealthStatus says how well something is.
-type HealthStatus string
-
-// The statuses, from best to worst.
-const (
-	Healthy   HealthStatus = "healthy"
-	Degraded  HealthStatus = "degraded"  // part of the work does not go on, or somebody should look
-	Unhealthy HealthStatus = "unhealthy" // the client cannot work, or no work goes on
-)
-
-// worse reports whether s is worse than other.
-func (s HealthStatus) worse(other HealthStatus) bool { return s.rank() > other.rank() }
-
-func (s HealthStatus) rank() int {
-	switch s {
-	case Healthy:
-		return 0
-	case Degraded:
-		return 1
-	default:
-		return 2
-	}
-}
-
-// A HealthReport is what [Client.Health] found in the client's namespace. As JSON it contains no address, user or
-// password of the database.
-type HealthReport struct {
-	// Status is the worst of the Checks' statuses.
-	Status    HealthStatus `json:"status"`
-	Namespace string       `json:"namespace"`
-	// At is the database's time; zero if it did not answer.
-	At      time.Time     `json:"at,omitzero"`
-	Checks  []HealthCheck `json:"checks"`
-	Workers HealthWorkers `json:"workers,omitzero"`
-	// Queues has what is due, by queue and workflow.
-	Queues []HealthQueue `json:"queues,omitempty"`
-	// SetAside has the newest few runs that failed with KindCrashLoop, KindNondeterminism, KindBadInput or
-	// KindUnreadable.
-	SetAside []RunID `json:"set_aside,omitempty"`
-}
-
-// Check returns the check of that name, or one that is Healthy and empty if there is none: what needs the database
-// is left out when that is away.
-func (r HealthReport) Check(name string) HealthCheck {
-	for _, c := range r.Checks {
-		if c.Name == name {
-			return c
-		}
-	}
-	return HealthCheck{Name: name, Status: Healthy}
-}
-
-// A HealthCheck is one thing that was looked at: "database", "pool", "schema", "writable", "workers", "queues",
-// "schedules" or "set-aside". Only while there is something wrong there are "histories", about runs that wait because what
-// they recorded cannot be read, and "work", about what the database refuses to workers of this process. The
-// checks of [Client.Liveness] are "process", or "worker" for each worker that is stuck.
-type HealthCheck struct {
-	Name   string       `json:"name"`
-	Status HealthStatus `json:"status"`
-	Detail string       `json:"detail"` // what was found, and what to do about it
-}
-
-// HealthWorkers sums up the workers that are registered and not OFFLINE.
-type HealthWorkers struct {
-	Live     int `json:"live"`     // heartbeats come, and runs are claimed
-	Draining int `json:"draining"` // heartbeats come, and nothing is claimed any more
-	Silent   int `json:"silent"`   // no heartbeat for longer than the worker's StaleAfter
-	Active   int `json:"active"`   // workflow functions under way, as the last heartbeats of the live ones said
-	Most     int `json:"most"`     // the sum of the live ones' MaxConcurrent
-	// OldestHeartbeat is the oldest last heartbeat among those that are live or draining.
-	OldestHeartbeat time.Time `json:"oldest_heartbeat,omitzero"`
-}
-
-// A HealthQueue is what of one workflow is due in one queue.
-type HealthQueue struct {
-	Queue    string    `json:"queue"`
-	Workflow string    `json:"workflow"`
-	Due      int       `json:"due"`                // runs that could be executed now; see More
-	More     bool      `json:"more,omitempty"`     // there are more than were counted
-	Since    time.Time `json:"since"`              // when the first of them became due
-	Versions []int     `json:"versions,omitempty"` // that the counted runs ask for; a run without any takes each
-	Workers  int       `json:"workers"`            // live workers of the queue that have a handler for the workflow
-	Stranded []int     `json:"stranded,omitempty"` // of Versions, those that none of these workers has a handler for
-}
-
-const (
-	// healthTimeout bounds Health, and healthAcquire in it the wait for a connection of the pool.
-	healthTimeout = 5 * time.Second
-	healthAcquire = 2 * time.Second
-)
-
-// Health looks whether the client can work and whether the work of its namespace goes on. It takes about ten short
+// Health checks whether the client can work and whether the work of its namespace goes on. It takes about ten short
 // statements on one connection, whose cost does not grow with the number of runs.
 //
 // Unhealthy is a client that cannot work (the database is away or read-only, rights are missing, the schema does
-// not fit) and a namespace in which work has been due for 15 seconds and no worker lives. Degraded is
-// what somebody should look at: all connections of the pool in use; silent workers; work that no live worker has a
+// not fit) and a namespace in which work has been due for 15 seconds and no worker lives. Degraded is a state that somebody
+// should look into: all connections of the pool in use; silent workers; work that no live worker has a
 // handler for, for 15 seconds; work that was due five minutes ago although there are workers for it; schedules that are
 // a minute late, or paused for an error; runs that were quarantined within the last 24 hours; a worker of this process
-// that the database answers, and refuses what it asks.
+// whose requests the database answers and refuses.
 //
 // A database that is away is a report, not an error. Health returns after 5 seconds at the latest, or when ctx's
-// deadline has passed, with what it knows by then; the error is that of a ctx that was cancelled. If the pool has no
+// deadline has passed, with the checks made by then; the error is that of a ctx that was cancelled. If the pool has no
 // free connection for two seconds, it opens one. Health is safe for concurrent use; for probes see [Client.Readiness].
-func (c *Client) Health(ctx context.Context) (HealthReport, error) {
+func (c *Client) Health(ctx context.Context) (health.Report, error) {
 	if err := c.made(); err != nil {
-		return HealthReport{}, failed(err, "health")
+		return health.Report{}, failed(err, "health")
 	}
-	e := c.examine(ctx, (*examination).everything)
+	report := c.process().Health(ctx)
 	if err := ctx.Err(); errors.Is(err, context.Canceled) {
-		return e.report, failed(err, "health")
+		return report, failed(err, "health")
 	}
-	return e.report, nil
+	return report, nil
 }
 
-// An examination is one Health under way.
-type examination struct {
-	c      *Client
-	db     store.DB
-	report HealthReport
+// Readiness returns a handler that says whether the client can work: 200 if it can, 503 if the database is away or
+// read-only, rights are missing, or the schema does not fit. It does not ask whether work goes on, as [Client.Health]
+// does: taking a process that starts runs out of service because no worker lives would lose the starts as well.
+//
+// The body is a [health.Report] as JSON, for people. An answer is shared by concurrent requests and is a second old at
+// most; it comes within 5 seconds, so give the probe a longer timeout. Methods other than GET and HEAD get 405.
+func (c *Client) Readiness() http.Handler {
+	return checkup.Handler(func(ctx context.Context) health.Report {
+		if err := c.made(); err != nil {
+			return checkup.Unusable(err)
+		}
+		return c.process().Readiness(ctx)
+	})
 }
 
-// examine connects, and calls look.
-func (c *Client) examine(ctx context.Context, look func(*examination, context.Context)) *examination {
-	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
-	defer cancel()
-	e := &examination{c: c, report: HealthReport{Status: Healthy, Namespace: c.cfg.Namespace}}
-	db, release, err := e.connection(ctx)
-	if err != nil {
-		e.away(err)
-		return e
+// Liveness returns a handler that says whether the process should go on: 200, or 503 if a worker in it is stuck, which
+// is one that for three times its StaleAfter, and a minute at the least, has neither had an answer from the database
+// nor been refused one. It asks the database nothing, and does not fail because that is away: starting
+// every process again would not bring it back. Body and methods are as for [Client.Readiness].
+func (c *Client) Liveness() http.Handler {
+	return checkup.Handler(func(context.Context) health.Report {
+		if err := c.made(); err != nil {
+			return checkup.Unusable(err)
+		}
+		return checkup.Liveness(c.cfg.Namespace, c.localWorkers())
+	})
+}
+
+// process returns what a checkup asks of this process.
+func (c *Client) process() checkup.Process {
+	return checkup.Process{Store: c.store, Namespace: c.cfg.Namespace, Ready: &c.ready, Failures: c.failures, MaxLoadFailures: maxLoadFailures}
+}
+
+// failures returns what the database refuses to the client's workers in this process.
+func (c *Client) failures() (all []outage.Failure) {
+	c.mu.Lock()
+	sessions := slices.Collect(maps.Keys(c.sessions))
+	c.mu.Unlock()
+	for _, s := range sessions {
+		all = append(all, s.failures.Now()...)
 	}
-	defer release()
-	e.db = db
-	look(e, ctx)
-	return e
+	return all
 }
 
-// note adds a check to the report.
-func (e *examination) note(name string, status HealthStatus, format string, args ...any) {
-	e.report.Checks = append(e.report.Checks, HealthCheck{name, status, fmt.Sprintf(format, args...)})
-	if status.worse(e.report.Status) {
-		e.report.Status = status
+// localWorkers returns the client's workers in this process. It blocks as long as one of their locks is held: a probe fails if
+// that is for ever.
+func (c *Client) localWorkers() []checkup.Worker {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	workers := make([]checkup.Worker, 0, len(c.sessions))
+	for s := range c.sessions {
+		silence, stuck := s.stuck()
+		workers = append(workers, checkup.Worker{ID: s.workerID().String(), Queue: s.cfg.Queue, Silence: silence, Stuck: stuck})
 	}
+	return workers
 }
 
-// failed notes that a look did not succeed.
-func (e *examination) failed(name string, err error) {
-	e.note(name, Degraded, "Could not be looked at: %s.", store.Reason(err))
+// A StrandedRuns has the runs of one version of a workflow that wait in a queue in which no live worker can execute them.
+type StrandedRuns struct {
+	Workflow string    `json:"workflow"`
+	Version  int       `json:"version"` // zero: runs that name none and were never executed
+	Queue    string    `json:"queue"`
+	Count    int       `json:"count"`
+	More     bool      `json:"more,omitempty"`  // there may be more: see Client.Stranded
+	Oldest   time.Time `json:"oldest,omitzero"` // when the oldest of those counted was started
+	DueAt    time.Time `json:"due_at,omitzero"` // when the first of them became due, or will; zero if time alone makes none due
 }
 
-func (e *examination) away(err error) {
-	e.note("database", Unhealthy, "The database does not serve this client: %s. Workers carry on by themselves when it does again.", store.Reason(err))
-}
-
-// connection gives a connection of the pool or, if the application has them all in use, one beside it: whether the
-// database is well does not depend on that.
-func (e *examination) connection(ctx context.Context) (db store.DB, release func(), err error) {
-	pool := e.c.store.Pool()
-	wait := healthAcquire
-	if t, ok := ctx.Deadline(); ok {
-		wait = min(wait, time.Until(t)*2/5)
-	}
-	acquire, cancel := context.WithTimeout(ctx, wait)
-	defer cancel()
-	conn, err := pool.Acquire(acquire)
+// Stranded returns the active runs that no live worker of their queue has a handler for, in their version, by queue,
+// workflow and version. Live is a worker that is [WorkerOnline] and was heard of within its own StaleAfter; one that drains
+// is not. Runs that sleep count, because nobody will execute them when they wake; so do runs that a draining worker
+// executes still.
+//
+// Ask before the last workers of an old version are removed for good: drain them, and if Stranded then lists that
+// version, start them again. Nothing is lost meanwhile: a stranded run waits for a worker.
+//
+// It does not read through millions of rows: of each workflow in each queue it reads the 25,000 runs of each priority
+// that are due first, or fewer if there are more than four workflows, of 100 at least. With fewer active runs the
+// answer is complete. With more, Count is the number found among these, and a version that occurs only behind them, among
+// runs that sleep for longer, is not listed yet; stranded runs that are due are, because they are due the longest.
+// As in [Client.Health], at most a thousand queues and a thousand workflows are read.
+func (c *Client) Stranded(ctx context.Context) ([]StrandedRuns, error) {
+	err := c.checkSchema(ctx, nil)
+	var stranded []store.ActiveWork
 	if err == nil {
-		s := pool.Stat()
-		e.note("pool", Healthy, "%d of %d connections are in use, this look's included.", s.AcquiredConns(), s.MaxConns())
-		return conn, conn.Release, nil
+		stranded, err = checkup.Stranded(ctx, c.store)
 	}
-	if ctx.Err() != nil || acquire.Err() == nil || pool.Stat().AcquiredConns() < pool.Stat().MaxConns() {
-		return nil, nil, err
-	}
-	own, err := store.Connect(ctx, pool)
 	if err != nil {
-		return nil, nil, err
+		return nil, failed(c.public(ctx, err), "stranded runs")
 	}
-	e.note("pool", Degraded, "All %d connections of the pool have been in use for %v: set pool_max_conns higher, or find out who holds them (pg_stat_activity).",
-		pool.Stat().MaxConns(), healthAcquire)
-	return own, func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		_ = own.Close(ctx)
-	}, nil
-}
-
-// essentials looks whether the client can work, and reports whether the tables can be asked.
-func (e *examination) essentials(ctx context.Context) (usable bool) {
-	begun := time.Now()
-	now, err := store.DatabaseTime(ctx, e.db)
-	if err != nil {
-		e.away(err)
-		return false
+	var out []StrandedRuns
+	for _, a := range stranded {
+		out = append(out, StrandedRuns{Workflow: a.Type, Version: a.Version, Queue: a.Queue, Count: a.Count, More: a.More, Oldest: a.Oldest, DueAt: a.DueAt})
 	}
-	e.report.At = now
-	e.note("database", Healthy, "Answers in %s.", duration.Format(time.Since(begun).Round(100*time.Microsecond)))
-	if !e.schema(ctx) {
-		return false
-	}
-	switch err := e.c.store.CheckRightsOn(ctx, e.db); {
-	case err == nil:
-		e.note("writable", Healthy, "Takes writes, and this user may make them.")
-		return true
-	case store.Away(err):
-		e.away(err)
-		return false
-	default:
-		e.note("writable", Unhealthy, "%s.", text.Sentence(anonymous(err).Error()))
-		return true
-	}
-}
-
-// schema looks whether this program works with the schema. If somebody has made that impossible while it ran it is not
-// taken out of service: what still works goes on until it is replaced.
-func (e *examination) schema(ctx context.Context) (fits bool) {
-	switch version, err := migrations.Check(ctx, e.db); {
-	case err == nil:
-		e.c.ready.Store(true)
-		e.note("schema", Healthy, "%s.", migrations.Describe(version))
-	case errors.Is(err, migrations.ErrNewer) && e.c.ready.Load():
-		e.note("schema", Degraded, "%s: it goes on, but its statements may fail, and it could not start again.", text.Sentence(err.Error()))
-	case errors.Is(err, migrations.ErrMissing), errors.Is(err, migrations.ErrOlder), errors.Is(err, migrations.ErrNewer):
-		e.note("schema", Unhealthy, "%s.", text.Sentence(err.Error()))
-		return false
-	case store.Away(err):
-		e.away(err)
-		return false
-	default:
-		e.note("schema", Unhealthy, "%s.", text.Sentence(anonymous(store.ExplainRightsOn(ctx, e.db, err)).Error()))
-		return false
-	}
-	return true
-}
-
-// anonymous is err without the name of a user whose rights are missing: a probe's answer shows it to anybody.
-func anonymous(err error) error {
-	if lacks, ok := errors.AsType[*store.MissingRights](err); ok {
-		return fmt.Errorf("this user lacks %s: doctor.Examine has the GRANT statements", lacks.What())
-	}
-	return err
+	return out, nil
 }

@@ -3,6 +3,8 @@ package kagzi
 import (
 	"testing"
 	"time"
+
+	"github.com/kagzi/kagzi/health"
 )
 
 // BenchmarkHealth shows that a report costs the same whatever waits: with nothing in the tables; with a million runs
@@ -15,7 +17,7 @@ func BenchmarkHealth(b *testing.B) {
 			var worst time.Duration
 			for b.Loop() {
 				begun := time.Now()
-				if r, err := c.Health(b.Context()); err != nil || r.Check("database").Status != Healthy {
+				if r, err := c.Health(b.Context()); err != nil || r.Check("database").Status != health.Healthy {
 					b.Fatal(r, err)
 				}
 				worst = max(worst, time.Since(begun))

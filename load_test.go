@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/kagzi/kagzi/health"
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
@@ -198,9 +199,9 @@ func TestUnreadableHistoryCostsNobodyElse(t *testing.T) {
 	checkResults(t, []*Run[int]{bad}, func(int) int { return 500 })
 }
 
-// TestUnreadableHistoryIsSetAside has a run come again whose history is damaged, after ever longer pauses, until it is set
+// TestUnreadableHistoryIsQuarantined has a run come again whose history is damaged, after ever longer pauses, until it is
 // aside with what was registered left as it is. Repaired and resumed, it goes on, and the failures are forgotten.
-func TestUnreadableHistoryIsSetAside(t *testing.T) {
+func TestUnreadableHistoryIsQuarantined(t *testing.T) {
 	k := newKit(t)
 	runs := startRuns(t, k.c, remembering, 1)
 	id := runs[0].ID()
@@ -223,8 +224,8 @@ func TestUnreadableHistoryIsSetAside(t *testing.T) {
 		t.Errorf("failed with %v", re)
 	}
 	report, err := k.c.Health(k.ctx)
-	if err != nil || !slices.Contains(report.SetAside, id) {
-		t.Errorf("Health names %v, %v as set aside", report.SetAside, err)
+	if err != nil || !slices.Contains(report.Quarantined, string(id)) {
+		t.Errorf("Health names %v, %v as quarantined", report.Quarantined, err)
 	}
 	repair(t, k.pool)
 	k.resume(id)
@@ -379,7 +380,7 @@ func TestUnreadableMessagesHoldUpTheirRunOnly(t *testing.T) {
 		return err == nil && info.Status == StatusPending && info.WaitingOn == "history"
 	})
 	report, err := c.Health(ctx)
-	if check := report.Check("histories"); err != nil || check.Status != Degraded || !strings.Contains(check.Detail, string(runs[3].ID())) {
+	if check := report.Check("histories"); err != nil || check.Status != health.Degraded || !strings.Contains(check.Detail, string(runs[3].ID())) {
 		t.Errorf("Health says %+v, %v", check, err)
 	}
 	close(open)

@@ -143,7 +143,6 @@ func TestNothingOfNilPanics(t *testing.T) {
 		{Message{}, ""},
 		{Kind(""), ""},
 		{Status(""), ""},
-		{HealthReport{}, ""},
 		{DistributedTable{}, ""},
 		{RunInfo{}, ""},
 		{StepAttempt{}, ""},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/health"
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
@@ -83,7 +84,7 @@ func TestRefusedRecordsHoldUpNobodyElse(t *testing.T) {
 			if tt.says != "" {
 				logged.wantLine(t, "the database refuses what the worker asks", "flush what some runs have recorded", tt.says)
 				report, err := c.Health(ctx)
-				if check := report.Check("work"); err != nil || check.Status != Degraded || !strings.Contains(check.Detail, "cannot flush what some runs have recorded") {
+				if check := report.Check("work"); err != nil || check.Status != health.Degraded || !strings.Contains(check.Detail, "cannot flush what some runs have recorded") {
 					t.Errorf("Health has %+v, %v", check, err)
 				}
 			}
@@ -137,7 +138,7 @@ func TestNothingCanBeRecorded(t *testing.T) {
 	begun, before := time.Now(), flushes.Load()
 	logged.wantLine(t, "the database refuses what the worker asks", "what=flush", "53100")
 	report, err := c.Health(ctx)
-	if check := report.Check("work"); err != nil || check.Status != Degraded || !strings.Contains(check.Detail, "cannot flush for") {
+	if check := report.Check("work"); err != nil || check.Status != health.Degraded || !strings.Contains(check.Detail, "cannot flush for") {
 		t.Errorf("Health has %+v, %v", check, err)
 	}
 	waitFor(t, "it is tried many times", func() bool { return flushes.Load()-before > 100 })

@@ -386,3 +386,16 @@ func (s *session) databaseTroubleWith(what string, err error) {
 	s.failures.Note(s.logger(s.workerID()), what, err)
 	s.troubled.Store(new(time.Now()))
 }
+
+// stuck reports for how long nothing has come from the database, neither answer nor error, and whether that is longer
+// than can be explained: heartbeats go out all the time, and each of them ends soon.
+func (s *session) stuck() (silence time.Duration, stuck bool) {
+	s.clock.mu.Lock()
+	last := s.clock.heard
+	s.clock.mu.Unlock()
+	if troubled := *s.troubled.Load(); troubled.After(last) {
+		last = troubled
+	}
+	silence = time.Since(last)
+	return silence, silence > max(time.Minute, 3*s.cfg.StaleAfter, 3*s.cfg.Heartbeat)
+}

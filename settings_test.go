@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/doctor"
+	"github.com/kagzi/kagzi/health"
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
@@ -238,9 +239,9 @@ func (k *kit) useFleet(utc func(any, error)) {
 	}
 	utc(k.c.Worker(k.ctx, workers[0].ID))
 	utc(k.c.WorkerEvents(k.ctx, workers[0].ID))
-	health, err := k.c.Health(k.ctx)
-	if utc(health, err); health.Status == Unhealthy || health.Workers.Live != 1 || health.At.IsZero() {
-		k.t.Errorf("health %+v", health)
+	report, err := k.c.Health(k.ctx)
+	if utc(report, err); report.Status == health.Unhealthy || report.Workers.Live != 1 || report.At.IsZero() {
+		k.t.Errorf("health %+v", report)
 	}
 	utc(k.c.Stranded(k.ctx))
 }

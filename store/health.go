@@ -291,15 +291,15 @@ func troubledSchedules(ctx context.Context, db DB, sql string, args ...any) (out
 	return out, err
 }
 
-// A SetAside is a quarantined run: one that failed for a reason which only people can remove.
-type SetAside struct {
+// A QuarantinedRun is one that failed for a reason that only people can remove.
+type QuarantinedRun struct {
 	RunID      uuid.UUID
 	Type       string
 	Kind       string
 	FinishedAt time.Time
 }
 
-const setAside = `
+const quarantined = `
 WITH s AS MATERIALIZED (
 	SELECT r.run_id, r.workflow_type, r.error_kind, r.finished_at, r.finished_at > now() - $3::bigint * interval '1 microsecond' AS recent
 	FROM unnest(ARRAY['crash_loop', 'nondeterminism', 'bad_input', 'unreadable']) AS k (kind)
@@ -317,13 +317,13 @@ FROM s
 ORDER BY s.finished_at DESC
 LIMIT $4`
 
-// SetAside returns how many runs were quarantined, counting limit of each kind at the most, how many of them were within
+// Quarantined returns how many runs were quarantined, counting limit of each kind at the most, how many of them were within
 // the time recent, and the newest few.
-func (s *Store) SetAside(ctx context.Context, db DB, recent time.Duration, limit, few int) (all, lately int, newest []SetAside, err error) {
+func (s *Store) Quarantined(ctx context.Context, db DB, recent time.Duration, limit, few int) (all, lately int, newest []QuarantinedRun, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		all, lately, newest = 0, 0, nil
-		return ask(ctx, db, setAside, []any{s.namespace, limit, micros(recent), few}, func(rows pgx.Rows) error {
-			var r SetAside
+		return ask(ctx, db, quarantined, []any{s.namespace, limit, micros(recent), few}, func(rows pgx.Rows) error {
+			var r QuarantinedRun
 			_, err := pgx.ForEachRow(rows, []any{&all, &lately, &r.RunID, &r.Type, &r.Kind, utc(&r.FinishedAt)}, func() error {
 				newest = append(newest, r)
 				return nil

@@ -250,7 +250,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"overdueSchedules", overdueSchedules, []any{s.namespace, micros(time.Minute), 10}, map[string][]string{"workflow_runs_due_schedules": {"available_at", "namespace_id"}}},
 		{"brokenSchedules", brokenSchedules, []any{s.namespace, 10}, map[string][]string{namesIndex: {"namespace_id"}}},
 		{"unreadRuns", unreadRuns, []any{s.namespace, mostCounted}, map[string][]string{"workflow_runs_unread": {"namespace_id"}}},
-		{"setAside", setAside, []any{s.namespace, mostCounted, micros(time.Hour), 5}, map[string][]string{"workflow_runs_quarantined": {"error_kind", "namespace_id"}}},
+		{"quarantined", quarantined, []any{s.namespace, mostCounted, micros(time.Hour), 5}, map[string][]string{"workflow_runs_quarantined": {"error_kind", "namespace_id"}}},
 	}
 }
 

@@ -1,0 +1,219 @@
+// Package checkup examines whether a client can work, and whether the work of its namespace goes on.
+package checkup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/kagzi/kagzi/health"
+	"github.com/kagzi/kagzi/internal/duration"
+	"github.com/kagzi/kagzi/internal/outage"
+	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/migrations"
+	"github.com/kagzi/kagzi/store"
+)
+
+// A Process is what a checkup asks of the process that it runs in.
+type Process struct {
+	Store     *store.Store
+	Namespace string
+
+	// Ready is true once the schema was found to fit this program. A checkup that finds so sets it.
+	Ready *atomic.Bool
+
+	// Failures returns what the database refuses to the workers of this process. Any goroutine may call it.
+	Failures func() []outage.Failure
+
+	// MaxLoadFailures is how often a history cannot be read before its run is quarantined.
+	MaxLoadFailures int
+}
+
+// A Worker is one that runs in this process.
+type Worker struct {
+	ID, Queue string
+	Silence   time.Duration // since the database last sent it an answer or an error
+	Stuck     bool          // Silence is longer than an outage explains
+}
+
+const (
+	// timeout bounds a checkup, and acquireTimeout in it the wait for a connection of the pool.
+	timeout        = 5 * time.Second
+	acquireTimeout = 2 * time.Second
+)
+
+// Health reports whether the client can work and whether the work of its namespace goes on.
+func (p Process) Health(ctx context.Context) health.Report {
+	return p.examine(ctx, func(ctx context.Context, e *examination) {
+		if !e.essentials(ctx) {
+			return
+		}
+		e.work(ctx)
+		e.schedules(ctx)
+		e.quarantined(ctx)
+		e.histories(ctx)
+		e.failures()
+	})
+}
+
+// Readiness reports whether the client can work.
+func (p Process) Readiness(ctx context.Context) health.Report {
+	return p.examine(ctx, func(ctx context.Context, e *examination) { e.essentials(ctx) })
+}
+
+// Liveness reports whether one of the workers, which are all of this process, is stuck.
+func Liveness(namespace string, workers []Worker) health.Report {
+	e := examination{report: health.Report{Status: health.Healthy, Namespace: namespace}}
+	for _, w := range workers {
+		if w.Stuck {
+			e.add("worker", health.Unhealthy, "Worker %s of queue %q has had neither answer nor error from the database for %s: start the process again, and report its goroutines.",
+				w.ID, w.Queue, duration.About(w.Silence))
+		}
+	}
+	if len(e.report.Checks) == 0 {
+		noun := "workers"
+		if len(workers) == 1 {
+			noun = "worker"
+		}
+		e.add("process", health.Healthy, "Alive, with %d %s.", len(workers), noun)
+	}
+	return e.report
+}
+
+// Unusable is the report of a client that cannot be used at all.
+func Unusable(err error) health.Report {
+	e := examination{report: health.Report{Status: health.Healthy}}
+	e.add("client", health.Unhealthy, "%s.", text.Sentence(err.Error()))
+	return e.report
+}
+
+// An examination is one checkup under way.
+type examination struct {
+	process Process
+	db      store.DB
+	report  health.Report
+}
+
+// examine connects, calls check, and returns the report.
+func (p Process) examine(ctx context.Context, check func(context.Context, *examination)) health.Report {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	e := &examination{process: p, report: health.Report{Status: health.Healthy, Namespace: p.Namespace}}
+	db, release, err := e.connection(ctx)
+	if err != nil {
+		e.addAway(err)
+		return e.report
+	}
+	defer release()
+	e.db = db
+	check(ctx, e)
+	return e.report
+}
+
+// add adds a check to the report.
+func (e *examination) add(name string, status health.Status, format string, args ...any) {
+	e.report.Checks = append(e.report.Checks, health.Check{Name: name, Status: status, Detail: fmt.Sprintf(format, args...)})
+	if status.Worse(e.report.Status) {
+		e.report.Status = status
+	}
+}
+
+// addFailed adds that a check could not be made.
+func (e *examination) addFailed(name string, err error) {
+	e.add(name, health.Degraded, "Could not be checked: %s.", store.Reason(err))
+}
+
+// addAway adds that the database is away.
+func (e *examination) addAway(err error) {
+	e.add("database", health.Unhealthy, "The database does not serve this client: %s. Workers carry on by themselves when it does again.", store.Reason(err))
+}
+
+// connection returns a connection of the pool or, if the application has them all in use, one outside of it: whether the
+// database is well does not depend on that.
+func (e *examination) connection(ctx context.Context) (db store.DB, release func(), err error) {
+	pool := e.process.Store.Pool()
+	wait := acquireTimeout
+	if t, ok := ctx.Deadline(); ok {
+		wait = min(wait, time.Until(t)*2/5)
+	}
+	acquire, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	conn, err := pool.Acquire(acquire)
+	if err == nil {
+		s := pool.Stat()
+		e.add("pool", health.Healthy, "%d of %d connections are in use, one of them by this check.", s.AcquiredConns(), s.MaxConns())
+		return conn, conn.Release, nil
+	}
+	if ctx.Err() != nil || acquire.Err() == nil || pool.Stat().AcquiredConns() < pool.Stat().MaxConns() {
+		return nil, nil, err
+	}
+	own, err := store.Connect(ctx, pool)
+	if err != nil {
+		return nil, nil, err
+	}
+	e.add("pool", health.Degraded, "All %d connections of the pool have been in use for %v: set pool_max_conns higher, or find out who holds them (pg_stat_activity).",
+		pool.Stat().MaxConns(), acquireTimeout)
+	return own, func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = own.Close(ctx)
+	}, nil
+}
+
+// essentials checks whether the client can work, and reports whether the tables can be read.
+func (e *examination) essentials(ctx context.Context) (usable bool) {
+	begun := time.Now()
+	now, err := store.DatabaseTime(ctx, e.db)
+	if err != nil {
+		e.addAway(err)
+		return false
+	}
+	e.report.At = now
+	e.add("database", health.Healthy, "Answers in %s.", duration.Format(time.Since(begun).Round(100*time.Microsecond)))
+	if !e.schema(ctx) {
+		return false
+	}
+	switch err := e.process.Store.CheckRightsOn(ctx, e.db); {
+	case err == nil:
+		e.add("writable", health.Healthy, "Takes writes, and this user may make them.")
+		return true
+	case store.Away(err):
+		e.addAway(err)
+		return false
+	default:
+		e.add("writable", health.Unhealthy, "%s.", text.Sentence(anonymous(err).Error()))
+		return true
+	}
+}
+
+// schema checks whether this program works with the schema. If a migration has ended that while the program runs, the client
+// stays in service until the program is replaced: what still works goes on.
+func (e *examination) schema(ctx context.Context) (fits bool) {
+	switch version, err := migrations.Check(ctx, e.db); {
+	case err == nil:
+		e.process.Ready.Store(true)
+		e.add("schema", health.Healthy, "%s.", migrations.Describe(version))
+	case errors.Is(err, migrations.ErrNewer) && e.process.Ready.Load():
+		e.add("schema", health.Degraded, "%s: it goes on, but its statements may fail, and it could not start again.", text.Sentence(err.Error()))
+	case errors.Is(err, migrations.ErrMissing), errors.Is(err, migrations.ErrOlder), errors.Is(err, migrations.ErrNewer):
+		e.add("schema", health.Unhealthy, "%s.", text.Sentence(err.Error()))
+		return false
+	case store.Away(err):
+		e.addAway(err)
+		return false
+	default:
+		e.add("schema", health.Unhealthy, "%s.", text.Sentence(anonymous(store.ExplainRightsOn(ctx, e.db, err)).Error()))
+		return false
+	}
+	return true
+}
+
+// anonymous is err without the name of a user whose rights are missing: a probe's answer shows it to anybody.
+func anonymous(err error) error {
+	if lacks, ok := errors.AsType[*store.MissingRights](err); ok {
+		return fmt.Errorf("this user lacks %s: doctor.Examine has the GRANT statements", lacks.What())
+	}
+	return err
+}

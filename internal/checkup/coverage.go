@@ -1,0 +1,72 @@
+package checkup
+
+import (
+	"context"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/kagzi/kagzi/store"
+)
+
+// Stranded returns the active work whose version no live worker of its queue has a handler for.
+func Stranded(ctx context.Context, s *store.Store) ([]store.ActiveWork, error) {
+	active, err := s.ActiveWork(ctx)
+	if err != nil || len(active) == 0 {
+		return nil, err
+	}
+	workers, err := s.LiveWorkers(ctx, s.Pool(), math.MaxInt32)
+	if err != nil {
+		return nil, err
+	}
+	live := fleet{}
+	for _, w := range workers {
+		if !w.Silent && !w.Draining {
+			live.add(w)
+		}
+	}
+	var stranded []store.ActiveWork
+	for _, a := range active {
+		if !live[route{a.Queue, a.Type}].has(a.Version) {
+			stranded = append(stranded, a)
+		}
+	}
+	return stranded, nil
+}
+
+// A route is a queue and a workflow whose runs wait in it.
+type route struct{ queue, workflow string }
+
+// A fleet is some workers, by the routes that they execute.
+type fleet map[route]*coverage
+
+// A coverage is the workers that execute a route.
+type coverage struct {
+	workers  int
+	versions map[int]bool // those that at least one of the workers has a handler for
+}
+
+// has reports whether one of the workers can execute the version; zero is a run that has none yet.
+func (c *coverage) has(version int) bool {
+	return c != nil && (version == 0 || c.versions[version])
+}
+
+func (f fleet) add(w store.LiveWorker) {
+	for _, t := range w.Types {
+		r := route{w.Queue, t}
+		if f[r] == nil {
+			f[r] = &coverage{versions: map[int]bool{}}
+		}
+		f[r].workers++
+	}
+	for _, h := range w.Handlers {
+		slash := strings.LastIndexByte(h, '/') // the workflow's name may contain others
+		if slash < 0 {
+			continue
+		}
+		if c := f[route{w.Queue, h[:slash]}]; c != nil {
+			version, _ := strconv.Atoi(h[slash+1:]) // a number: the worker has written it
+			c.versions[version] = true
+		}
+	}
+}

@@ -1,0 +1,269 @@
+package checkup
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/kagzi/kagzi/health"
+	"github.com/kagzi/kagzi/internal/duration"
+	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/store"
+)
+
+const (
+	// strandedAfter is how long work may be due before it matters that no worker takes it: a deploy starts runs and
+	// workers in any order.
+	strandedAfter = 15 * time.Second
+
+	// overdueAfter is how long work may wait for workers that could take it.
+	overdueAfter = 5 * time.Minute
+
+	// scheduleLate is how late a schedule may fire.
+	scheduleLate = time.Minute
+
+	// quarantinedLately is for how long a quarantined run makes the report Degraded.
+	quarantinedLately = 24 * time.Hour
+
+	mostCounted = 1000 // schedules, and runs of each kind
+	mostWorkers = 10_000
+	namedAtMost = 5 // schedules, queues or runs in one Detail
+)
+
+// work checks the workers, and the runs that wait for them.
+func (e *examination) work(ctx context.Context) {
+	workers, err := e.process.Store.LiveWorkers(ctx, e.db, mostWorkers)
+	if err != nil {
+		e.addFailed("workers", err)
+		return
+	}
+	live := e.countWorkers(workers)
+	due, err := e.process.Store.DueWork(ctx, e.db)
+	if err != nil {
+		e.addFailed("queues", err)
+	}
+	var longest time.Duration
+	var stranded, overdue []string
+	for _, d := range due {
+		q := health.Queue{Queue: d.Queue, Workflow: d.Type, More: d.More}
+		uncovered := q // the part of it that no live worker takes
+		var stuck, late time.Duration
+		covered := live[route{d.Queue, d.Type}]
+		if covered != nil {
+			q.Workers = covered.workers
+		}
+		for _, v := range d.Versions {
+			q.Due += v.Due
+			if q.Since.IsZero() || v.Since.Before(q.Since) {
+				q.Since = v.Since
+			}
+			if v.Version != 0 {
+				q.Versions = append(q.Versions, v.Version)
+			}
+			if covered.has(v.Version) {
+				late = max(late, v.Waiting)
+				continue
+			}
+			uncovered.Due += v.Due
+			stuck = max(stuck, v.Waiting)
+			if v.Version != 0 {
+				uncovered.Versions = append(uncovered.Versions, v.Version)
+			}
+		}
+		q.Stranded = uncovered.Versions
+		e.report.Queues = append(e.report.Queues, q)
+		longest = max(longest, stuck, late)
+		if stuck > strandedAfter {
+			stranded = append(stranded, queueText(uncovered, stuck))
+		}
+		if late > overdueAfter {
+			overdue = append(overdue, queueText(q, late))
+		}
+	}
+	e.addWorkers(longest)
+	if err == nil {
+		e.addQueues(stranded, overdue)
+	}
+}
+
+// queueText names the queue, and how long its runs have waited, in a sentence.
+func queueText(q health.Queue, waiting time.Duration) string {
+	named := fmt.Sprintf("%s of workflow %q in queue %q for %s", counted(q.Due, q.More), q.Workflow, q.Queue, duration.About(waiting))
+	if len(q.Versions) > 0 {
+		named += fmt.Sprintf(" (of versions %s)", strings.Trim(fmt.Sprint(q.Versions), "[]"))
+	}
+	return named
+}
+
+// countWorkers sums up the workers, and returns the live ones.
+func (e *examination) countWorkers(workers []store.LiveWorker) fleet {
+	sum := &e.report.Workers
+	live := fleet{}
+	for _, w := range workers {
+		if w.Silent {
+			sum.Silent++
+			continue
+		}
+		if sum.OldestHeartbeat.IsZero() || w.Heartbeat.Before(sum.OldestHeartbeat) {
+			sum.OldestHeartbeat = w.Heartbeat
+		}
+		if w.Draining {
+			sum.Draining++
+			continue
+		}
+		sum.Live++
+		sum.Active += w.Active
+		sum.Most += w.Most
+		live.add(w)
+	}
+	return live
+}
+
+// addWorkers adds the check of the workers. No run that is due has waited for more than longest.
+func (e *examination) addWorkers(longest time.Duration) {
+	sum := e.report.Workers
+	switch {
+	case sum.Live == 0 && longest > strandedAfter:
+		e.add("workers", health.Unhealthy, "No worker lives, and work has been due for %s: start one (%d draining, %d silent).", duration.About(longest), sum.Draining, sum.Silent)
+	case sum.Silent > 0:
+		e.add("workers", health.Degraded, "%d live, and %d silent for longer than StaleAfter: if this lasts, no coordinator runs to take their runs over; a worker hosts one unless NoCoordinator says otherwise.",
+			sum.Live, sum.Silent)
+	case sum.Live == 0:
+		e.add("workers", health.Healthy, "No worker lives, and no work has waited for one for long (%d draining).", sum.Draining)
+	default:
+		e.add("workers", health.Healthy, "%d live, %d draining; %d of %d slots were in use at the last heartbeats.", sum.Live, sum.Draining, sum.Active, sum.Most)
+	}
+}
+
+// addQueues adds the check of the queues. Stranded and overdue name the queues that are so.
+func (e *examination) addQueues(stranded, overdue []string) {
+	var due int
+	more := false
+	for _, q := range e.report.Queues {
+		due, more = due+q.Due, more || q.More
+	}
+	switch {
+	case len(stranded) > 0:
+		e.add("queues", health.Degraded, "No live worker takes %s: start one with that WorkerConfig.Queue and a Handle for it.", text.List(stranded, namedAtMost))
+	case len(overdue) > 0:
+		e.add("queues", health.Degraded, "Due although there are workers: %s. Start more workers or raise MaxConcurrent.", text.List(overdue, namedAtMost))
+	case due > 0:
+		e.add("queues", health.Healthy, "%s due, none for long.", counted(due, more))
+	default:
+		e.add("queues", health.Healthy, "No run is due.")
+	}
+}
+
+// schedules checks that schedules fire.
+func (e *examination) schedules(ctx context.Context) {
+	late, err := e.process.Store.OverdueSchedules(ctx, e.db, scheduleLate, mostCounted+1)
+	var broken []store.TroubledSchedule
+	if err == nil {
+		broken, err = e.process.Store.BrokenSchedules(ctx, e.db, mostCounted+1)
+	}
+	if err != nil {
+		e.addFailed("schedules", err)
+		return
+	}
+	var parts, reasons []string
+	if n := len(late); n > 0 {
+		parts = append(parts, fmt.Sprintf("%s more than a minute late: %s. No coordinator keeps up: let a worker host one (without NoCoordinator), or run one.",
+			schedulesText(n), text.List(names(late), namedAtMost)))
+	}
+	if n := len(broken); n > 0 {
+		for _, t := range broken {
+			reasons = append(reasons, fmt.Sprintf("%q (%s)", t.Name, strings.TrimRight(text.OneLine(t.Error), ". ")))
+		}
+		parts = append(parts, fmt.Sprintf("%s paused for an error: %s. Put it right and resume.", schedulesText(n), text.List(reasons, namedAtMost)))
+	}
+	if len(parts) == 0 {
+		e.add("schedules", health.Healthy, "None is late or paused for an error.")
+		return
+	}
+	e.add("schedules", health.Degraded, "%s", strings.Join(parts, " "))
+}
+
+// quarantined checks whether runs were quarantined lately.
+func (e *examination) quarantined(ctx context.Context) {
+	all, lately, newest, err := e.process.Store.Quarantined(ctx, e.db, quarantinedLately, mostCounted+1, namedAtMost)
+	if err != nil {
+		e.addFailed("quarantined", err)
+		return
+	}
+	var runs []string
+	for _, r := range newest {
+		e.report.Quarantined = append(e.report.Quarantined, r.RunID.String())
+		runs = append(runs, fmt.Sprintf("%s (%s, %s)", r.RunID, r.Type, r.Kind))
+	}
+	number := counted(min(all, mostCounted), all > mostCounted)
+	switch {
+	case all == 0:
+		e.add("quarantined", health.Healthy, "None.")
+	case lately == 0:
+		e.add("quarantined", health.Healthy, "%s, none within the last day. Newest: %s.", number, text.List(runs, namedAtMost))
+	default:
+		e.add("quarantined", health.Degraded, "%s, %d within the last day: look at their Error, repair the code or the data, and Resume them. Newest: %s.", number, lately, text.List(runs, namedAtMost))
+	}
+}
+
+// histories looks for runs that wait because their histories cannot be read.
+func (e *examination) histories(ctx context.Context) {
+	found, err := e.process.Store.UnreadRuns(ctx, e.db, mostCounted+1)
+	if err != nil {
+		e.addFailed("histories", err)
+		return
+	}
+	if len(found) == 0 {
+		return
+	}
+	var runs []string
+	for _, r := range found {
+		runs = append(runs, fmt.Sprintf("%s (%s, %d times)", r.RunID, r.Type, r.Failures))
+	}
+	e.add("histories", health.Degraded, "The histories of %s cannot be read, or not in time: the workers' log says why. They are tried again, and quarantined after %d times: %s.",
+		counted(min(len(found), mostCounted), len(found) > mostCounted), e.process.MaxLoadFailures, text.List(runs, namedAtMost))
+}
+
+// names returns the schedules' names, quoted.
+func names(list []store.TroubledSchedule) (out []string) {
+	for _, t := range list {
+		out = append(out, fmt.Sprintf("%q", t.Name))
+	}
+	return out
+}
+
+// schedulesText says how many schedules: the subject of a sentence, with its verb.
+func schedulesText(n int) string {
+	switch {
+	case n == 1:
+		return "1 schedule is"
+	case n > mostCounted:
+		return fmt.Sprintf("More than %d schedules are", mostCounted)
+	default:
+		return fmt.Sprintf("%d schedules are", n)
+	}
+}
+
+// counted says how many runs.
+func counted(n int, more bool) string {
+	switch {
+	case more:
+		return fmt.Sprintf("more than %d runs", n)
+	case n == 1:
+		return "1 run"
+	default:
+		return fmt.Sprintf("%d runs", n)
+	}
+}
+
+// failures adds what the database refuses to the workers of this process.
+func (e *examination) failures() {
+	var all []string
+	for _, f := range e.process.Failures() {
+		all = append(all, fmt.Sprintf("cannot %s for %s: %s", f.What, duration.About(time.Since(f.Since)), store.Reason(f.Err)))
+	}
+	if all != nil {
+		e.add("work", health.Degraded, "A worker of this process %s. It tries again.", text.List(all, namedAtMost))
+	}
+}
