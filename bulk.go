@@ -10,23 +10,12 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A Bulk is what became of the runs that a filter chose, newest first.
-type Bulk struct {
-	Matched int       // runs that were looked at
-	Changed []Changed // with [DryRun], what would be
-	Skipped []Skipped
-}
-
-// A Changed is a run that was changed.
-type Changed struct {
-	Run RunID
-	New RunID // the run it was restarted or forked as; empty of other verbs, and with [DryRun]
-}
-
-// A Skipped is a run that was not changed, and why: ErrRunActive, for one, because it was resumed meanwhile.
-type Skipped struct {
-	Run RunID
-	Err error
+// A BulkResult says what a bulk verb did with the runs that its filter chose.
+type BulkResult struct {
+	Matched int             // how many runs it tried
+	Changed []RunID         // newest first; with [DryRun] the runs that would be changed
+	New     map[RunID]RunID // of RestartAll and ForkAll: by the old run the new one; with [DryRun] empty
+	Skipped map[RunID]error // the runs that were not changed, each with the reason: ErrRunActive, for one, if it was resumed meanwhile
 }
 
 // DryRun reports what would be changed and what skipped, and changes nothing: each run is changed in a transaction that
@@ -102,7 +91,7 @@ func (cfg *bulkConfig) restarts(tx pgx.Tx) []RestartOption {
 //
 // f must choose by something: one without any condition is refused. A zero f.Limit means no limit. Without f.Status those
 // are meant that the verb applies to.
-func (c *Client) CancelAll(ctx context.Context, f RunFilter, opts ...BulkOption) (Bulk, error) {
+func (c *Client) CancelAll(ctx context.Context, f RunFilter, opts ...BulkOption) (BulkResult, error) {
 	cfg, err := bulkOptions(opts)
 	v := verb{name: "cancel all", to: active, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
 		return "", c.Cancel(ctx, run, optionsOf[CancelOption](cfg, tx)...)
@@ -111,7 +100,7 @@ func (c *Client) CancelAll(ctx context.Context, f RunFilter, opts ...BulkOption)
 }
 
 // TerminateAll ends the active runs that f chooses, as [Client.Terminate] does. It is otherwise like [Client.CancelAll].
-func (c *Client) TerminateAll(ctx context.Context, f RunFilter, opts ...BulkOption) (Bulk, error) {
+func (c *Client) TerminateAll(ctx context.Context, f RunFilter, opts ...BulkOption) (BulkResult, error) {
 	cfg, err := bulkOptions(opts)
 	v := verb{name: "terminate all", to: active, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
 		return "", c.Terminate(ctx, run, optionsOf[ChangeOption](cfg, tx)...)
@@ -121,7 +110,7 @@ func (c *Client) TerminateAll(ctx context.Context, f RunFilter, opts ...BulkOpti
 
 // ResumeAll resumes the failed and cancelled runs that f chooses, as [Client.Resume] does. It is otherwise like
 // [Client.CancelAll].
-func (c *Client) ResumeAll(ctx context.Context, f RunFilter, opts ...BulkOption) (Bulk, error) {
+func (c *Client) ResumeAll(ctx context.Context, f RunFilter, opts ...BulkOption) (BulkResult, error) {
 	cfg, err := bulkOptions(opts)
 	v := verb{name: "resume all", to: []Status{StatusFailed, StatusCancelled}, activates: true, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
 		return "", c.Resume(ctx, run, optionsOf[ResumeOption](cfg, tx)...)
@@ -132,7 +121,7 @@ func (c *Client) ResumeAll(ctx context.Context, f RunFilter, opts ...BulkOption)
 // RestartAll restarts the runs that f chooses and that are over, completed ones too, as [Client.Restart] does. It is
 // otherwise like [Client.CancelAll]; but called again after an error it restarts again those that it has restarted, unless
 // their ID is taken: leave out the runs in Changed.
-func (c *Client) RestartAll(ctx context.Context, f RunFilter, opts ...BulkRestartOption) (Bulk, error) {
+func (c *Client) RestartAll(ctx context.Context, f RunFilter, opts ...BulkRestartOption) (BulkResult, error) {
 	cfg, err := bulkOptions(opts)
 	v := verb{name: "restart all", to: over, activates: true, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
 		return c.Restart(ctx, run, cfg.restarts(tx)...)
@@ -142,7 +131,7 @@ func (c *Client) RestartAll(ctx context.Context, f RunFilter, opts ...BulkRestar
 
 // ForkAll forks the runs that f chooses and that are over from step on, as [Client.Fork] does. It is otherwise like
 // [Client.RestartAll].
-func (c *Client) ForkAll(ctx context.Context, f RunFilter, step string, opts ...BulkRestartOption) (Bulk, error) {
+func (c *Client) ForkAll(ctx context.Context, f RunFilter, step string, opts ...BulkRestartOption) (BulkResult, error) {
 	cfg, err := bulkOptions(opts)
 	v := verb{name: "fork all", to: over, activates: true, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
 		return c.Fork(ctx, run, step, cfg.restarts(tx)...)
@@ -170,7 +159,7 @@ var inapplicable = []error{ErrRunNotFound, ErrRunFinished, ErrRunActive, ErrIDCo
 const bulkPage = 100
 
 // bulk applies v to the runs that f chooses. err is what is wrong with the call's options.
-func (c *Client) bulk(ctx context.Context, f RunFilter, v verb, cfg bulkConfig, err error) (Bulk, error) {
+func (c *Client) bulk(ctx context.Context, f RunFilter, v verb, cfg bulkConfig, err error) (BulkResult, error) {
 	b := &bulk{c: c, verb: v, cfg: cfg, made: map[RunID]bool{}, taken: map[string]bool{}}
 	if err == nil {
 		err = c.usable(ctx)
@@ -189,7 +178,7 @@ type bulk struct {
 	c     *Client
 	verb  verb
 	cfg   bulkConfig
-	out   Bulk
+	out   BulkResult
 	made  map[RunID]bool  // new runs: the filter may choose them, if an older one's ID is of a clock that is ahead
 	taken map[string]bool // IDs that runs have taken which a dry run has not changed
 }
@@ -248,14 +237,24 @@ func (b *bulk) one(ctx context.Context, r store.Chosen) error {
 	b.out.Matched++
 	as, err := b.apply(ctx, id, r.ExternalID)
 	if slices.ContainsFunc(inapplicable, func(reason error) bool { return errors.Is(err, reason) }) {
-		b.out.Skipped = append(b.out.Skipped, Skipped{Run: id, Err: err})
+		if b.out.Skipped == nil {
+			b.out.Skipped = map[RunID]error{}
+		}
+		b.out.Skipped[id] = err
 		return nil
 	}
-	if err == nil {
-		b.out.Changed = append(b.out.Changed, Changed{Run: id, New: as})
+	if err != nil {
+		return err
+	}
+	b.out.Changed = append(b.out.Changed, id)
+	if as != "" {
+		if b.out.New == nil {
+			b.out.New = map[RunID]RunID{}
+		}
+		b.out.New[id] = as
 		b.made[as] = true
 	}
-	return err
+	return nil
 }
 
 func (b *bulk) apply(ctx context.Context, id RunID, externalID string) (as RunID, err error) {

@@ -141,7 +141,7 @@ func ExampleClient_TerminateAll() {
 	bulk, err = client.TerminateAll(ctx, mails, kagzi.Reason("incident 17"))
 	fmt.Println(len(bulk.Changed), "ended,", err)
 
-	info, _ := client.Get(ctx, bulk.Changed[0].Run)
+	info, _ := client.Get(ctx, bulk.Changed[0])
 	fmt.Println(info.Status, info.Error)
 	// Output:
 	// 3 would end, <nil>
@@ -149,7 +149,7 @@ func ExampleClient_TerminateAll() {
 	// CANCELLED run was terminated: incident 17
 }
 
-// The new runs are in Changed, beside those they come from.
+// New has the new runs, by those that they come from.
 func ExampleClient_RestartAll() {
 	ctx, _, client, worker := setup()
 	defer teardown()
@@ -161,8 +161,8 @@ func ExampleClient_RestartAll() {
 	_, _ = run.Result(ctx)
 
 	bulk, _ := client.RestartAll(ctx, kagzi.RunFilter{Workflow: "order"}, kagzi.Version(1))
-	for _, c := range bulk.Changed {
-		again, _ := kagzi.Find(ctx, client, order, c.New)
+	for _, old := range bulk.Changed {
+		again, _ := kagzi.Find(ctx, client, order, bulk.New[old])
 		fmt.Println(again.Result(ctx))
 	}
 	// Output: 7 <nil>
@@ -187,8 +187,13 @@ func ExampleClient_ForkAll() {
 	}
 
 	bulk, _ := client.ForkAll(ctx, kagzi.RunFilter{Workflow: "order"}, "ship")
-	fmt.Println(len(bulk.Changed), errors.Is(bulk.Skipped[0].Err, kagzi.ErrStepNotFound))
-	// Output: 1 true
+	fmt.Println(len(bulk.Changed), "forked")
+	for _, reason := range bulk.Skipped {
+		fmt.Println("skipped:", errors.Is(reason, kagzi.ErrStepNotFound))
+	}
+	// Output:
+	// 1 forked
+	// skipped: true
 }
 
 // What was done to a run, and why.

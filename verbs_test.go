@@ -232,13 +232,6 @@ func TestReasons(t *testing.T) {
 
 // ---- bulk ----
 
-func changed(b Bulk) (runs []RunID) {
-	for _, c := range b.Changed {
-		runs = append(runs, c.Run)
-	}
-	return runs
-}
-
 func TestBulkInPages(t *testing.T) {
 	k := newKit(t)
 	const n = bulkPage + 10
@@ -261,9 +254,9 @@ func TestBulkInPages(t *testing.T) {
 		want[n-1-i] = s.ID
 	}
 	batch := RunFilter{Metadata: Metadata{"batch": "a"}}
-	check := func(what string, b Bulk, err error, runs []RunID) {
+	check := func(what string, b BulkResult, err error, runs []RunID) {
 		t.Helper()
-		if err != nil || b.Matched != len(runs) || !slices.Equal(changed(b), runs) || len(b.Skipped) > 0 {
+		if err != nil || b.Matched != len(runs) || !slices.Equal(b.Changed, runs) || len(b.Skipped) > 0 {
 			t.Fatalf("%s: %d matched, %d changed, %d skipped, %v; want %d", what, b.Matched, len(b.Changed), len(b.Skipped), err, len(runs))
 		}
 	}
@@ -286,8 +279,8 @@ func TestBulkInPages(t *testing.T) {
 	k.wantEvents(want[1], RunEvent{Event: RunEventCancelled}, RunEvent{Event: RunEventResumed, Reason: "sorry"})
 	b, err = k.c.RestartAll(k.ctx, batch, Version(2))
 	check("restart the rest", b, err, want[bulkPage:])
-	for _, c := range b.Changed {
-		if info := k.infoOf(c.New); info.Origin != c.Run || info.Version != 2 {
+	for _, old := range b.Changed {
+		if info := k.infoOf(b.New[old]); info.Origin != old || info.Version != 2 {
 			t.Errorf("%+v", info)
 		}
 	}
@@ -313,26 +306,25 @@ func TestBulkSkips(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
-	check := func(what string, b Bulk, err error, runs []RunID, skipped map[RunID]error) {
+	check := func(what string, b BulkResult, err error, runs []RunID, skipped map[RunID]error) {
 		t.Helper()
-		if err != nil || !slices.Equal(changed(b), runs) || len(b.Skipped) != len(skipped) || b.Matched != len(runs)+len(skipped) {
+		if err != nil || !slices.Equal(b.Changed, runs) || len(b.Skipped) != len(skipped) || b.Matched != len(runs)+len(skipped) {
 			t.Errorf("%s: %+v, %v; want %v, skipped %v", what, b, err, runs, skipped)
 		}
-		for _, s := range b.Skipped {
-			if want := skipped[s.Run]; want == nil || !errors.Is(s.Err, want) {
-				t.Errorf("%s: %s was skipped: %v, want %v", what, s.Run, s.Err, want)
+		for run, reason := range b.Skipped {
+			if want := skipped[run]; want == nil || !errors.Is(reason, want) {
+				t.Errorf("%s: %s was skipped: %v, want %v", what, run, reason, want)
 			}
+		}
+		if len(b.New) > 0 {
+			t.Errorf("%s: new runs %v of a dry run, or of a verb that makes none", what, b.New)
 		}
 	}
 	same := RunFilter{Workflow: "noop", Status: over}
 	verdict := map[RunID]error{older: ErrIDConflict, done: ErrRunFinished}
 	b, err := k.c.ResumeAll(k.ctx, same, DryRun())
 	check("dry run", b, err, []RunID{newer}, verdict)
-	for _, s := range b.Skipped {
-		if s.Run == older {
-			mustContain(t, s.Err, "a newer run of its ID comes first, and has the ID then")
-		}
-	}
+	mustContain(t, b.Skipped[older], "a newer run of its ID comes first, and has the ID then")
 	b, err = k.c.ResumeAll(k.ctx, same)
 	check("resume", b, err, []RunID{newer}, verdict)
 	b, err = k.c.CancelAll(k.ctx, RunFilter{Workflow: "noop", Status: statuses}, DryRun())
@@ -343,10 +335,12 @@ func TestBulkSkips(t *testing.T) {
 		t.Errorf("a dry run left %d runs, want 4", n)
 	}
 	b, err = k.c.ForkAll(k.ctx, RunFilter{Workflow: "journey"}, "last")
-	check("fork", b, err, []RunID{forked}, nil)
+	if err != nil || !slices.Equal(b.Changed, []RunID{forked}) || len(b.New) != 1 || len(b.Skipped) > 0 {
+		t.Fatalf("fork: %+v, %v", b, err)
+	}
 	serve(k, journeyWf, y.journey)
-	k.waitStatus(b.Changed[0].New, StatusCompleted)
-	if got := y.of(b.Changed[0].New); !slices.Equal(got, []string{"last", "last#2"}) {
+	k.waitStatus(b.New[forked], StatusCompleted)
+	if got := y.of(b.New[forked]); !slices.Equal(got, []string{"last", "last#2"}) {
 		t.Errorf("executed %q", got)
 	}
 }
@@ -363,11 +357,11 @@ func TestBulkInTx(t *testing.T) {
 		mine := begin(k, noop, 1, ID("y"), InTx(tx)).ID() // only the transaction sees it
 		for _, opts := range [][]BulkOption{{InTx(tx), DryRun()}, {InTx(tx)}} {
 			got, err := k.c.ResumeAll(k.ctx, filter, opts...)
-			if err != nil || !slices.Equal(changed(got), []RunID{b, a}) || len(got.Skipped) != 1 {
+			if err != nil || !slices.Equal(got.Changed, []RunID{b, a}) || len(got.Skipped) != 1 {
 				t.Errorf("%+v, %v", got, err)
 			}
 		}
-		if got, err := k.c.CancelAll(k.ctx, RunFilter{ID: "y"}, InTx(tx)); err != nil || !slices.Equal(changed(got), []RunID{mine}) {
+		if got, err := k.c.CancelAll(k.ctx, RunFilter{ID: "y"}, InTx(tx)); err != nil || !slices.Equal(got.Changed, []RunID{mine}) {
 			t.Errorf("%+v, %v", got, err)
 		}
 		if info := k.infoOf(a); info.Status != StatusFailed {
@@ -388,15 +382,15 @@ func TestBulkStops(t *testing.T) {
 		k.ended(StatusCancelled)
 	}
 	cancelled := RunFilter{Status: []Status{StatusCancelled}}
-	for says, call := range map[string]func() (Bulk, error){
-		"the filter is empty":     func() (Bulk, error) { return k.c.CancelAll(k.ctx, RunFilter{}) },
-		"only has After or Limit": func() (Bulk, error) { return k.c.ResumeAll(k.ctx, RunFilter{Limit: 5, After: "x"}) },
-		"Limit is -1":             func() (Bulk, error) { return k.c.RestartAll(k.ctx, RunFilter{Limit: -1, Workflow: "noop"}) },
-		"the step is empty":       func() (Bulk, error) { return k.c.ForkAll(k.ctx, cancelled, "") },
-		"Version is -1":           func() (Bulk, error) { return k.c.ForkAll(k.ctx, cancelled, "pay", Version(-1)) },
-		"nil option":              func() (Bulk, error) { return k.c.CancelAll(k.ctx, cancelled, nil) },
-		"InTx(nil)":               func() (Bulk, error) { return k.c.CancelAll(k.ctx, cancelled, InTx(nil)) },
-		context.Canceled.Error(): func() (Bulk, error) {
+	for says, call := range map[string]func() (BulkResult, error){
+		"the filter is empty":     func() (BulkResult, error) { return k.c.CancelAll(k.ctx, RunFilter{}) },
+		"only has After or Limit": func() (BulkResult, error) { return k.c.ResumeAll(k.ctx, RunFilter{Limit: 5, After: "x"}) },
+		"Limit is -1":             func() (BulkResult, error) { return k.c.RestartAll(k.ctx, RunFilter{Limit: -1, Workflow: "noop"}) },
+		"the step is empty":       func() (BulkResult, error) { return k.c.ForkAll(k.ctx, cancelled, "") },
+		"Version is -1":           func() (BulkResult, error) { return k.c.ForkAll(k.ctx, cancelled, "pay", Version(-1)) },
+		"nil option":              func() (BulkResult, error) { return k.c.CancelAll(k.ctx, cancelled, nil) },
+		"InTx(nil)":               func() (BulkResult, error) { return k.c.CancelAll(k.ctx, cancelled, InTx(nil)) },
+		context.Canceled.Error(): func() (BulkResult, error) {
 			ctx, cancel := context.WithCancel(k.ctx)
 			cancel()
 			return k.c.ResumeAll(ctx, cancelled)
