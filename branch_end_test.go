@@ -72,7 +72,7 @@ func TestFailedBranchIsReplayedFromHistory(t *testing.T) {
 	if n := hotel.Load(); n != 1 {
 		t.Errorf("the hotel was called %d times", n)
 	}
-	if rows := k.steps(run.ID())["trip"]; len(rows) != 1 || rows[0].Type != StepBranch || rows[0].Status != StatusFailed {
+	if rows := k.steps(run.ID())["trip"]; len(rows) != 1 || rows[0].Type != "BRANCH" || rows[0].Status != StatusFailed {
 		t.Errorf("the branch's end is recorded as %+v", rows)
 	}
 }

@@ -82,7 +82,7 @@ func TestCompensate(t *testing.T) {
 			if tt.want == undone {
 				for _, name := range []string{"car", "hotel", "flight"} {
 					a := k.steps(run.ID())[name+"#compensation"]
-					if len(a) != 1 || a[0].Status != StatusCompleted || a[0].Type != StepCompensation || a[0].Child == "" {
+					if len(a) != 1 || a[0].Status != StatusCompleted || a[0].Type != "COMPENSATION" || a[0].Child == "" {
 						t.Fatalf("the compensation of %s is recorded as %+v", name, a)
 					}
 					if info := k.infoOf(a[0].Child); info.Parent != run.ID() || info.ParentStep != name+"#compensation" || info.Workflow != "cancel-booking" || info.Status != StatusCompleted {

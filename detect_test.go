@@ -25,12 +25,12 @@ func TestKillIsNoticedByTheConnection(t *testing.T) {
 	// It takes 5 seconds on a machine that has time.
 	o := takeOver(t, WorkerConfig{}, `SELECT count(*) FROM kagzi.workers WHERE backend_pid IS NOT NULL`, 15*time.Second)
 	c := o.run.client
-	page, total, err := c.Workers(t.Context(), WorkerFilter{Status: []WorkerStatus{WorkerOffline}})
+	page, total, err := c.Workers(t.Context(), WorkerFilter{Status: []string{"OFFLINE"}})
 	if err != nil || total != 1 || page[0].PID != o.victim.cmd.Process.Pid || page[0].StoppedAt.IsZero() || page[0].Active != 0 {
 		t.Fatalf("offline %+v, %v; want the victim", page, err)
 	}
 	events, err := c.WorkerEvents(t.Context(), page[0].ID)
-	if err != nil || len(events) != 2 || events[1].Event != "LOST" || events[1].Detail != "connection gone" {
+	if err != nil || len(events) != 2 || events[1].Event != "LOST" || events[1].Reason != "connection gone" {
 		t.Errorf("events %+v, %v", events, err)
 	}
 	o.complete(t)

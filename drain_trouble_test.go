@@ -88,7 +88,7 @@ func TestRebornWhileDraining(t *testing.T) {
 		t.Fatal(err)
 	}
 	waitFor(t, "the worker drains under its new ID", func() bool {
-		_, total, err := c.Workers(t.Context(), WorkerFilter{Status: []WorkerStatus{WorkerDraining}})
+		_, total, err := c.Workers(t.Context(), WorkerFilter{Status: []string{"DRAINING"}})
 		return err == nil && total == 1
 	})
 	if r, err := c.Health(t.Context()); err != nil || r.Workers.Live != 0 || r.Workers.Draining != 1 {

@@ -57,7 +57,7 @@ func ExampleCompensate() {
 	}
 	steps, _ := client.Steps(ctx, run.ID())
 	for _, s := range steps {
-		if s.Type == kagzi.StepCompensation {
+		if s.Type == "COMPENSATION" {
 			fmt.Println(s.Step, s.Status)
 		}
 	}

@@ -37,7 +37,7 @@ func ExampleClient_Workers() {
 // waitFor returns when n workers are online.
 func waitFor(ctx context.Context, client *kagzi.Client, n int) {
 	for ctx.Err() == nil {
-		if _, total, _ := client.Workers(ctx, kagzi.WorkerFilter{Status: []kagzi.WorkerStatus{kagzi.WorkerOnline}}); total == n {
+		if _, total, _ := client.Workers(ctx, kagzi.WorkerFilter{Status: []string{"ONLINE"}}); total == n {
 			return
 		}
 	}
@@ -55,7 +55,7 @@ func ExampleClient_Drain() {
 	waitFor(ctx, client, 1)
 
 	elsewhere, _ := kagzi.NewClient(pool, kagzi.ClientConfig{})
-	page, _, _ := elsewhere.Workers(ctx, kagzi.WorkerFilter{Status: []kagzi.WorkerStatus{kagzi.WorkerOnline}})
+	page, _, _ := elsewhere.Workers(ctx, kagzi.WorkerFilter{Status: []string{"ONLINE"}})
 	for _, w := range page {
 		fmt.Println(elsewhere.Drain(ctx, w.ID))
 	}
@@ -63,7 +63,7 @@ func ExampleClient_Drain() {
 
 	events, _ := elsewhere.WorkerEvents(ctx, page[0].ID)
 	for _, e := range events {
-		fmt.Printf("%s %q\n", e.Event, e.Detail)
+		fmt.Printf("%s %q\n", e.Event, e.Reason)
 	}
 	// Output:
 	// <nil>
@@ -102,7 +102,7 @@ func ExampleClient_ForceOffline() {
 	serve(ctx, worker)
 	waitFor(ctx, client, 1)
 
-	page, _, _ := client.Workers(ctx, kagzi.WorkerFilter{Status: []kagzi.WorkerStatus{kagzi.WorkerOnline}})
+	page, _, _ := client.Workers(ctx, kagzi.WorkerFilter{Status: []string{"ONLINE"}})
 	fmt.Println(client.ForceOffline(ctx, page[0].ID))
 	forced, err := client.Worker(ctx, page[0].ID)
 	fmt.Println(forced.Status, err)

@@ -208,7 +208,7 @@ func ExampleClient_Events() {
 
 	events, _ := client.Events(ctx, run.ID())
 	for _, e := range events {
-		if e.Event == kagzi.RunEventResumed {
+		if e.Event == "RESUMED" {
 			fmt.Println(e.Event, e.Reason)
 		}
 	}

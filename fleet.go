@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -15,29 +16,16 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A WorkerID is Kagzi's name for one start of a worker: a UUID in text. A worker that was taken for dead, and lives, goes
-// on under a new one.
-type WorkerID string
-
-// WorkerStatus is where a worker stands.
-type WorkerStatus string
-
-// A worker is online, then draining, then offline. One that died goes offline from either.
-const (
-	WorkerOnline   WorkerStatus = "ONLINE"
-	WorkerDraining WorkerStatus = "DRAINING"
-	WorkerOffline  WorkerStatus = "OFFLINE"
-)
-
-var workerStatuses = []WorkerStatus{WorkerOnline, WorkerDraining, WorkerOffline}
+// workerStatuses are the values of WorkerInfo.Status.
+var workerStatuses = []string{"ONLINE", "DRAINING", "OFFLINE"}
 
 // WorkerInfo is one row of the registry of workers. Its counters are those of the last heartbeat.
 type WorkerInfo struct {
-	ID            WorkerID          `json:"id"`
+	ID            string            `json:"id"` // a UUID, new with each start; a worker that was declared dead, and lives, goes on under a new one
 	Queue         string            `json:"queue"`
 	Workflows     []string          `json:"workflows,omitempty"` // it has handlers for
 	Handlers      []string          `json:"handlers,omitempty"`  // with their versions: "checkout/2"
-	Status        WorkerStatus      `json:"status"`
+	Status        string            `json:"status"`              // ONLINE, then DRAINING, then OFFLINE; a worker that died goes OFFLINE from either
 	Hostname      string            `json:"hostname,omitempty"`
 	PID           int               `json:"pid,omitempty"`
 	Build         string            `json:"build,omitempty"`
@@ -54,7 +42,7 @@ type WorkerInfo struct {
 
 func workerInfo(w store.WorkerRow) WorkerInfo {
 	info := WorkerInfo{
-		ID: WorkerID(w.ID.String()), Queue: w.Queue, Workflows: w.Types, Handlers: w.Handlers, Status: WorkerStatus(w.Status), Hostname: w.Hostname,
+		ID: w.ID.String(), Queue: w.Queue, Workflows: w.Types, Handlers: w.Handlers, Status: w.Status, Hostname: w.Hostname,
 		PID: w.PID, Build: w.Build, MaxConcurrent: w.MaxConcurrent, Active: w.Active, Completed: w.Completed, Failed: w.Failed,
 		Watched: w.Watched, StartedAt: w.StartedAt, HeartbeatAt: w.HeartbeatAt, StoppedAt: w.StoppedAt,
 	}
@@ -62,31 +50,13 @@ func workerInfo(w store.WorkerRow) WorkerInfo {
 	return info
 }
 
-// A WorkerEventKind says what happened to a worker.
-type WorkerEventKind string
-
-// Each happens at most once to a worker: it is started, drains, and is stopped or lost.
-const (
-	WorkerEventStarted  WorkerEventKind = "STARTED"
-	WorkerEventDraining WorkerEventKind = "DRAINING" // or was asked to
-	WorkerEventStopped  WorkerEventKind = "STOPPED"
-	WorkerEventLost     WorkerEventKind = "LOST" // it was declared dead, or forced offline
-)
-
-// A WorkerEvent is an entry of a worker's log.
-type WorkerEvent struct {
-	Event  WorkerEventKind `json:"event"`
-	Detail string          `json:"detail,omitempty"` // of LOST: why; of DRAINING: "Client.Drain" or "Run's context ended"
-	At     time.Time       `json:"at,omitzero"`
-}
-
 // A WorkerFilter chooses workers; the zero value means all. Fields are combined with and.
 type WorkerFilter struct {
-	Status   []WorkerStatus
+	Status   []string // ONLINE, DRAINING, OFFLINE
 	Queue    string
 	Workflow string            // workers that have a handler for it
 	Labels   map[string]string // workers that have all of these
-	After    WorkerID          // the last worker of the page before
+	After    string            // the last worker of the page before
 	Limit    int               // zero: 100
 }
 
@@ -98,9 +68,9 @@ func (f WorkerFilter) choice() (store.WorkerFilter, error) {
 	}
 	for _, s := range f.Status {
 		if !slices.Contains(workerStatuses, s) {
-			return sf, fmt.Errorf("kagzi: a worker has no status %s: use kagzi.WorkerOnline, WorkerDraining or WorkerOffline", text.Quote(string(s)))
+			return sf, fmt.Errorf("kagzi: a worker has no status %s: give %s", text.Quote(s), strings.Join(workerStatuses, ", "))
 		}
-		sf.Status = append(sf.Status, string(s))
+		sf.Status = append(sf.Status, s)
 	}
 	for field, text := range map[string]string{"queue": f.Queue, "workflow name": f.Workflow} {
 		if text == "" {
@@ -117,7 +87,7 @@ func (f WorkerFilter) choice() (store.WorkerFilter, error) {
 		sf.Labels, _ = json.Marshal(f.Labels) // a map of strings always encodes
 	}
 	if f.After != "" {
-		id, err := f.After.parse()
+		id, err := parseWorkerID(f.After)
 		if err != nil {
 			return sf, err
 		}
@@ -126,10 +96,10 @@ func (f WorkerFilter) choice() (store.WorkerFilter, error) {
 	return sf, nil
 }
 
-func (id WorkerID) parse() (uuid.UUID, error) {
-	parsed, err := uuid.Parse(string(id))
+func parseWorkerID(id string) (uuid.UUID, error) {
+	parsed, err := uuid.Parse(id)
 	if err != nil {
-		return uuid.Nil, fmt.Errorf("%w: %.60q is not a worker ID", ErrWorkerNotFound, string(id))
+		return uuid.Nil, fmt.Errorf("%w: %.60q is not a worker ID", ErrWorkerNotFound, id)
 	}
 	return parsed, nil
 }
@@ -157,7 +127,7 @@ func (c *Client) Workers(ctx context.Context, f WorkerFilter) (page []WorkerInfo
 }
 
 // Worker returns what is known of a worker, or [ErrWorkerNotFound].
-func (c *Client) Worker(ctx context.Context, id WorkerID) (WorkerInfo, error) {
+func (c *Client) Worker(ctx context.Context, id string) (WorkerInfo, error) {
 	parsed, err := c.worker(ctx, nil, id)
 	var w store.WorkerRow
 	if err == nil {
@@ -170,7 +140,7 @@ func (c *Client) Worker(ctx context.Context, id WorkerID) (WorkerInfo, error) {
 }
 
 // WorkerEvents returns the log of a worker, oldest first, or [ErrWorkerNotFound].
-func (c *Client) WorkerEvents(ctx context.Context, id WorkerID) ([]WorkerEvent, error) {
+func (c *Client) WorkerEvents(ctx context.Context, id string) ([]Event, error) {
 	parsed, err := c.worker(ctx, nil, id)
 	var rows []store.WorkerEvent
 	if err == nil {
@@ -179,16 +149,19 @@ func (c *Client) WorkerEvents(ctx context.Context, id WorkerID) ([]WorkerEvent, 
 	if err != nil {
 		return nil, failed(c.public(ctx, err), "events of worker %.60s", cmp.Or(id, "without an ID"))
 	}
-	events := make([]WorkerEvent, len(rows))
+	events := make([]Event, len(rows))
 	for i, e := range rows {
-		events[i] = WorkerEvent{WorkerEventKind(e.Event), e.Detail, e.At}
+		events[i] = Event{Event: e.Event, At: e.At, Reason: e.Detail}
 	}
 	return events, nil
 }
 
-// worker validates id, and then the schema.
-func (c *Client) worker(ctx context.Context, tx pgx.Tx, id WorkerID) (uuid.UUID, error) {
-	parsed, err := id.parse()
+// worker validates the client and id, and then the schema.
+func (c *Client) worker(ctx context.Context, tx pgx.Tx, id string) (uuid.UUID, error) {
+	if err := c.made(); err != nil {
+		return uuid.Nil, err
+	}
+	parsed, err := parseWorkerID(id)
 	if err == nil {
 		err = c.checkSchema(ctx, tx)
 	}
@@ -201,7 +174,7 @@ func (c *Client) worker(ctx context.Context, tx pgx.Tx, id WorkerID) (uuid.UUID,
 // [ErrWorkerNotFound] if the client's namespace has no such worker.
 //
 // A process manager that starts a worker again whenever it ends will do so after a drain, too.
-func (c *Client) Drain(ctx context.Context, id WorkerID, opts ...ChangeOption) error {
+func (c *Client) Drain(ctx context.Context, id string, opts ...ChangeOption) error {
 	tx, err := changeTx(opts)
 	var parsed uuid.UUID
 	if err == nil {
@@ -250,7 +223,7 @@ func (c *Client) DrainQueue(ctx context.Context, queue string, opts ...ChangeOpt
 // heartbeat or its next write: it gives its runs up, and goes on under a new ID. Of one that is offline already, ForceOffline
 // frees what it may still hold. It returns [ErrWorkerNotFound] if the client's namespace has no such worker. In a
 // transaction of the caller's it keeps the worker from sending heartbeats until that ends, so commit soon.
-func (c *Client) ForceOffline(ctx context.Context, id WorkerID, opts ...ChangeOption) error {
+func (c *Client) ForceOffline(ctx context.Context, id string, opts ...ChangeOption) error {
 	tx, err := changeTx(opts)
 	var parsed uuid.UUID
 	if err == nil {

@@ -189,17 +189,17 @@ func TestForkAfterARepair(t *testing.T) {
 	if got := resultOf(k, again); got != link(link("in", "pay"), "ship") || len(y.of(again.ID())) != 1 {
 		t.Errorf("got %s, executed %q", got, y.of(again.ID()))
 	}
-	for id, want := range map[RunID][]RunEvent{
-		old.ID():   {{Event: RunEventForked, Other: run.ID(), Step: "ship", Reason: "the lorry is back"}},
-		run.ID():   {{Event: RunEventForked, Other: old.ID(), Step: "ship", Reason: "the lorry is back"}, {Event: RunEventForked, Other: again.ID(), Step: "ship"}},
-		again.ID(): {{Event: RunEventForked, Other: run.ID(), Step: "ship"}},
+	for id, want := range map[RunID][]Event{
+		old.ID():   {{Event: "FORKED", Other: run.ID(), Step: "ship", Reason: "the lorry is back"}},
+		run.ID():   {{Event: "FORKED", Other: old.ID(), Step: "ship", Reason: "the lorry is back"}, {Event: "FORKED", Other: again.ID(), Step: "ship"}},
+		again.ID(): {{Event: "FORKED", Other: run.ID(), Step: "ship"}},
 	} {
 		k.wantEvents(id, want...)
 	}
 }
 
 // wantEvents compares a run's events, without their times.
-func (k *kit) wantEvents(ref Ref, want ...RunEvent) {
+func (k *kit) wantEvents(ref Ref, want ...Event) {
 	k.t.Helper()
 	got, err := k.c.Events(k.ctx, ref)
 	if err != nil {

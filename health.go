@@ -107,7 +107,7 @@ type StrandedRuns struct {
 }
 
 // Stranded returns the active runs that no live worker of their queue has a handler for, in their version, by queue,
-// workflow and version. Live is a worker that is [WorkerOnline] and was heard of within its own StaleAfter; one that drains
+// workflow and version. Live is a worker that is ONLINE and was heard of within its own StaleAfter; one that drains
 // is not. Runs that sleep count, because nobody will execute them when they wake; so do runs that a draining worker
 // executes still.
 //

@@ -97,7 +97,7 @@ func TestRefusalsAreBadRequests(t *testing.T) {
 	_, status := c.List(ctx, kagzi.RunFilter{Status: []kagzi.Status{"DONE"}})
 	_, getting := c.Get(ctx, kagzi.ID(""))
 	_, bulk := c.CancelAll(ctx, kagzi.RunFilter{})
-	_, _, workers := c.Workers(ctx, kagzi.WorkerFilter{Status: []kagzi.WorkerStatus{"GONE"}})
+	_, _, workers := c.Workers(ctx, kagzi.WorkerFilter{Status: []string{"GONE"}})
 	for name, err := range map[string]error{
 		"empty ID": start(kagzi.ID("")), "Timeout": start(kagzi.Timeout(30)), "Priority": start(kagzi.Priority(9)), "nil option": start(nil),
 		"nil InTx": start(kagzi.InTx(pgx.Tx(nil))), "Limit": listing, "Status": status, "empty reference": getting, "empty filter": bulk, "worker's status": workers,

@@ -46,7 +46,7 @@ func filled(v reflect.Value) {
 func TestInfosAsJSON(t *testing.T) {
 	t.Parallel()
 	name := regexp.MustCompile(`^[a-z]+(_[a-z]+)*$`)
-	for _, zero := range []any{RunInfo{}, StepAttempt{}, ScheduleInfo{}, WorkerInfo{}, WorkerEvent{}, RunEvent{}, StrandedRuns{}, Started{}} {
+	for _, zero := range []any{RunInfo{}, StepAttempt{}, ScheduleInfo{}, WorkerInfo{}, Event{}, StrandedRuns{}, Started{}} {
 		typ := reflect.TypeOf(zero)
 		short, err := json.Marshal(zero)
 		if err != nil || strings.Contains(string(short), "0001-01-01") || strings.Contains(string(short), "null") {

@@ -80,8 +80,6 @@ func arguments(f reflect.Type) []reflect.Value {
 		switch {
 		case v.Type() == reflect.TypeFor[context.Context]():
 			v.Set(reflect.ValueOf(context.Background()))
-		case v.Type() == reflect.TypeFor[WorkerID]():
-			v.SetString(uuid.NewString())
 		case v.Kind() == reflect.String:
 			v.SetString("name")
 		}
@@ -280,7 +278,7 @@ func TestEndedContext(t *testing.T) {
 	}
 	worker := newTestWorker(t, c, WorkerConfig{})
 	Handle(worker, wf, func(Context, int) (int, error) { return 0, nil })
-	note, some, id := DefineSignal[int]("note").With(1), RunFilter{Workflow: "wf"}, WorkerID(uuid.NewString())
+	note, some, id := DefineSignal[int]("note").With(1), RunFilter{Workflow: "wf"}, uuid.NewString()
 	past := time.Now().Add(-time.Minute)
 	calls := map[string]func(ctx context.Context) error{
 		"BackfillSchedule": func(ctx context.Context) error { return second(c.BackfillSchedule(ctx, "s", past, past)) },

@@ -282,7 +282,7 @@ func (tr *trial) forkOrResume(ctx context.Context) (again bool, err error) {
 		steps, e := tr.k.c.Steps(ctx, tr.id)
 		var names []string
 		for _, s := range steps {
-			if s.Type != StepCompensation && validateStepID(s.Step) == nil && !s.StartedAt.IsZero() {
+			if s.Type != "COMPENSATION" && validateStepID(s.Step) == nil && !s.StartedAt.IsZero() {
 				names = append(names, s.Step)
 			}
 		}

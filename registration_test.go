@@ -108,7 +108,7 @@ func TestRebornWithoutConnections(t *testing.T) {
 	defer allow()
 	execSQL(t, db.Pool, `SELECT pg_terminate_backend(backend_pid) FROM kagzi.workers`)
 	waitFor(t, "the worker beats over the pool", func() bool { return queryOne[int](t, db.Pool, watchedBackend) == 0 })
-	first := only(t, c, WorkerFilter{Status: []WorkerStatus{WorkerOnline}}).ID
+	first := only(t, c, WorkerFilter{Status: []string{"ONLINE"}}).ID
 	if err := c.ForceOffline(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}

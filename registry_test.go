@@ -51,10 +51,10 @@ func TestRegistry(t *testing.T) {
 	})
 	for name, f := range map[string]WorkerFilter{
 		"Queue": {Queue: "shop"}, "Workflow": {Workflow: "gate"}, "Labels": {Labels: map[string]string{"zone": "a"}},
-		"All": {Queue: "shop", Workflow: "gate", Labels: map[string]string{"zone": "a", "rack": "4"}, Status: []WorkerStatus{WorkerOnline, WorkerOffline}},
+		"All": {Queue: "shop", Workflow: "gate", Labels: map[string]string{"zone": "a", "rack": "4"}, Status: []string{"ONLINE", "OFFLINE"}},
 	} {
 		got := only(t, c, f)
-		if got.Queue != "shop" || !slices.Equal(got.Workflows, []string{"gate"}) || got.Status != WorkerOnline || got.Hostname == "" || got.PID == 0 ||
+		if got.Queue != "shop" || !slices.Equal(got.Workflows, []string{"gate"}) || got.Status != "ONLINE" || got.Hostname == "" || got.PID == 0 ||
 			got.Build != "v1.2.3" || got.Labels["zone"] != "a" || got.MaxConcurrent != 7 || !got.Watched || got.StartedAt.IsZero() || got.HeartbeatAt.IsZero() || !got.StoppedAt.IsZero() {
 			t.Errorf("%s: %+v", name, got)
 		}
@@ -63,7 +63,7 @@ func TestRegistry(t *testing.T) {
 		}
 	}
 	for name, f := range map[string]WorkerFilter{
-		"Queue": {Queue: "bank"}, "Workflow": {Workflow: "gates"}, "Labels": {Labels: map[string]string{"zone": "b"}}, "Status": {Status: []WorkerStatus{WorkerDraining}},
+		"Queue": {Queue: "bank"}, "Workflow": {Workflow: "gates"}, "Labels": {Labels: map[string]string{"zone": "b"}}, "Status": {Status: []string{"DRAINING"}},
 	} {
 		if page, total, err := c.Workers(t.Context(), f); err != nil || total != 0 || len(page) != 0 {
 			t.Errorf("%s: %+v, %d, %v", name, page, total, err)
@@ -71,15 +71,15 @@ func TestRegistry(t *testing.T) {
 	}
 	id := only(t, c, WorkerFilter{Queue: "shop"}).ID
 	stop()
-	if got, err := c.Worker(t.Context(), id); err != nil || got.Status != WorkerOffline || got.StoppedAt.IsZero() {
+	if got, err := c.Worker(t.Context(), id); err != nil || got.Status != "OFFLINE" || got.StoppedAt.IsZero() {
 		t.Errorf("%+v, %v", got, err)
 	}
 	events, err := c.WorkerEvents(t.Context(), id)
-	var kinds []WorkerEventKind
+	var kinds []string
 	for _, e := range events {
 		kinds = append(kinds, e.Event)
 	}
-	if err != nil || !slices.Equal(kinds, []WorkerEventKind{WorkerEventStarted, WorkerEventDraining, WorkerEventStopped}) || events[1].Detail != "Run's context ended" {
+	if err != nil || !slices.Equal(kinds, []string{"STARTED", "DRAINING", "STOPPED"}) || events[1].Reason != "Run's context ended" {
 		t.Errorf("events %+v, %v", events, err)
 	}
 }
@@ -95,19 +95,19 @@ func TestRegistryRefuses(t *testing.T) {
 	ctx := t.Context()
 	list := func(f WorkerFilter) error { _, _, err := c.Workers(ctx, f); return err }
 	for want, err := range map[string]error{
-		`kagzi: list workers: Limit is -1: give a positive number`:                     list(WorkerFilter{Limit: -1}),
-		`kagzi: list workers: a worker has no status "online": use kagzi.WorkerOnline`: list(WorkerFilter{Status: []WorkerStatus{"online"}}),
-		`kagzi: list workers: worker not found: "x" is not a worker ID`:                list(WorkerFilter{After: "x"}),
-		`kagzi: list workers: queue "a\x00" contains the control character U+0000`:     list(WorkerFilter{Queue: "a\x00"}),
-		`kagzi: list workers: workflow name "a\n" contains the control character`:      list(WorkerFilter{Workflow: "a\n"}),
-		`kagzi: drain worker 7: worker not found: "7" is not a worker ID`:              c.Drain(ctx, "7"),
-		`kagzi: force worker 7 offline: worker not found: "7" is not a worker ID`:      c.ForceOffline(ctx, "7"),
-		`kagzi: drain worker ` + uuid.Nil.String() + `: InTx(nil): begin a transacti`:  c.Drain(ctx, WorkerID(uuid.Nil.String()), InTx(nil)),
-		`kagzi: force worker 8 offline: InTx(nil): begin a transaction first`:          c.ForceOffline(ctx, "8", InTx(nil)),
-		`kagzi: drain queue: the queue's name is empty: the default one is "default"`:  func() error { _, err := c.DrainQueue(ctx, ""); return err }(),
-		`kagzi: get worker without an ID: worker not found: "" is not a worker ID`:     func() error { _, err := c.Worker(ctx, ""); return err }(),
-		`kagzi: events of worker 9: worker not found: "9" is not a worker ID`:          func() error { _, err := c.WorkerEvents(ctx, "9"); return err }(),
-		`kagzi: list workers: Metadata key is empty`:                                   list(WorkerFilter{Labels: map[string]string{"": "x"}}),
+		`kagzi: list workers: Limit is -1: give a positive number`:                    list(WorkerFilter{Limit: -1}),
+		`kagzi: list workers: a worker has no status "online": give ONLINE, DR`:          list(WorkerFilter{Status: []string{"online"}}),
+		`kagzi: list workers: worker not found: "x" is not a worker ID`:               list(WorkerFilter{After: "x"}),
+		`kagzi: list workers: queue "a\x00" contains the control character U+0000`:    list(WorkerFilter{Queue: "a\x00"}),
+		`kagzi: list workers: workflow name "a\n" contains the control character`:     list(WorkerFilter{Workflow: "a\n"}),
+		`kagzi: drain worker 7: worker not found: "7" is not a worker ID`:             c.Drain(ctx, "7"),
+		`kagzi: force worker 7 offline: worker not found: "7" is not a worker ID`:     c.ForceOffline(ctx, "7"),
+		`kagzi: drain worker ` + uuid.Nil.String() + `: InTx(nil): begin a transacti`: c.Drain(ctx, uuid.Nil.String(), InTx(nil)),
+		`kagzi: force worker 8 offline: InTx(nil): begin a transaction first`:         c.ForceOffline(ctx, "8", InTx(nil)),
+		`kagzi: drain queue: the queue's name is empty: the default one is "default"`: func() error { _, err := c.DrainQueue(ctx, ""); return err }(),
+		`kagzi: get worker without an ID: worker not found: "" is not a worker ID`:    func() error { _, err := c.Worker(ctx, ""); return err }(),
+		`kagzi: events of worker 9: worker not found: "9" is not a worker ID`:         func() error { _, err := c.WorkerEvents(ctx, "9"); return err }(),
+		`kagzi: list workers: Metadata key is empty`:                                  list(WorkerFilter{Labels: map[string]string{"": "x"}}),
 		`kagzi: NewCoordinator: Grace is -1ns: give at least 1.5s, or set NoGrace (a `: func() error {
 			_, err := NewCoordinator(c, CoordinatorConfig{Grace: -1})
 			return failed(err, "NewCoordinator")
@@ -125,7 +125,7 @@ func TestRegistryRefuses(t *testing.T) {
 func TestUnknownWorkers(t *testing.T) {
 	t.Parallel()
 	c := newTestClient(t, dbtest.Pool(t))
-	id := WorkerID(uuid.NewString())
+	id := uuid.NewString()
 	_, gotErr := c.Worker(t.Context(), id)
 	_, eventsErr := c.WorkerEvents(t.Context(), id)
 	_, _, pageErr := c.Workers(t.Context(), WorkerFilter{After: id})
@@ -149,16 +149,16 @@ func TestUnknownWorkers(t *testing.T) {
 // is minutes away.
 func TestDrainFromAnywhere(t *testing.T) {
 	t.Parallel()
-	for name, ask := range map[string]func(c *Client, id WorkerID) error{
-		"Worker": func(c *Client, id WorkerID) error { return c.Drain(t.Context(), id) },
-		"Queue": func(c *Client, id WorkerID) error {
+	for name, ask := range map[string]func(c *Client, id string) error{
+		"Worker": func(c *Client, id string) error { return c.Drain(t.Context(), id) },
+		"Queue": func(c *Client, id string) error {
 			n, err := c.DrainQueue(t.Context(), "default")
 			if n != 1 {
 				t.Errorf("%d workers are to drain, want 1", n)
 			}
 			return err
 		},
-		"InTx": func(c *Client, id WorkerID) error {
+		"InTx": func(c *Client, id string) error {
 			tx, err := c.store.Pool().Begin(t.Context())
 			if err != nil {
 				return err
@@ -184,24 +184,24 @@ func TestDrainFromAnywhere(t *testing.T) {
 			if err := ask(far, id); err != nil {
 				t.Fatal(err)
 			}
-			if got, err := far.Worker(t.Context(), id); err != nil || got.Status != WorkerDraining {
+			if got, err := far.Worker(t.Context(), id); err != nil || got.Status != "DRAINING" {
 				t.Errorf("the worker is %s, %v", got.Status, err)
 			}
 			waitFor(t, "the worker drains", func() bool { return logged.has("worker was asked to drain") })
-			logged.wantLine(t, `INFO msg="kagzi: draining"`, "worker="+string(id), "runs=2", "for_at_most=30s")
+			logged.wantLine(t, `INFO msg="kagzi: draining"`, "worker="+id, "runs=2", "for_at_most=30s")
 			close(g.open)
 			if err := receive(t, done); err != nil {
 				t.Errorf("Run: %v", err)
 			}
 			checkResults(t, runs, func(int) string { return "opened" })
 			events, err := far.WorkerEvents(t.Context(), id)
-			if err != nil || len(events) != 3 || events[1].Event != WorkerEventDraining || events[1].Detail != "Client.Drain" || events[2].Event != WorkerEventStopped {
+			if err != nil || len(events) != 3 || events[1].Event != "DRAINING" || events[1].Reason != "Client.Drain" || events[2].Event != "STOPPED" {
 				t.Errorf("events %+v, %v", events, err)
 			}
 			if err := far.Drain(t.Context(), id); err != nil {
 				t.Errorf("of one that is offline: %v", err)
 			}
-			if got, err := far.Worker(t.Context(), id); err != nil || got.Status != WorkerOffline {
+			if got, err := far.Worker(t.Context(), id); err != nil || got.Status != "OFFLINE" {
 				t.Errorf("the worker is %s, %v", got.Status, err)
 			}
 		})
@@ -261,14 +261,14 @@ func TestForceOfflineOfALiveWorker(t *testing.T) {
 			close(h.open)
 			checkResults(t, runs, func(int) string { return "opened" })
 			events, err := far.WorkerEvents(t.Context(), id)
-			if err != nil || len(events) != 2 || events[1].Event != WorkerEventLost || events[1].Detail != "forced offline" {
+			if err != nil || len(events) != 2 || events[1].Event != "LOST" || events[1].Reason != "forced offline" {
 				t.Errorf("events %+v, %v", events, err)
 			}
 			waitFor(t, "the worker is registered anew", func() bool {
-				_, total, err := far.Workers(t.Context(), WorkerFilter{Status: []WorkerStatus{WorkerOnline}})
+				_, total, err := far.Workers(t.Context(), WorkerFilter{Status: []string{"ONLINE"}})
 				return err == nil && total == 2
 			})
-			logged.wantLine(t, "declared dead", "worker="+string(id), "new_worker=", "runs=2", `reason="forced offline"`)
+			logged.wantLine(t, "declared dead", "worker="+id, "new_worker=", "runs=2", `reason="forced offline"`)
 		})
 	}
 }
@@ -304,7 +304,7 @@ func TestForceOfflineOfADeadWorker(t *testing.T) {
 				t.Fatal(err)
 			}
 			receive(t, h.begun)
-			id := WorkerID(dead.ID.String())
+			id := dead.ID.String()
 			if !inTx {
 				if err := c.ForceOffline(t.Context(), id); err != nil {
 					t.Fatal(err)

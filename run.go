@@ -58,7 +58,7 @@ type RunInfo struct {
 	Version     int             `json:"version,omitempty"` // zero until a worker first executed the run, unless its start chose one
 	Priority    int             `json:"priority"`
 	Attempts    int             `json:"attempts"`             // of the run that have failed
-	Worker      WorkerID        `json:"worker,omitempty"`     // that executes it; empty unless it is RUNNING
+	Worker      string          `json:"worker,omitempty"`     // that executes it; empty unless it is RUNNING
 	Recoveries  int             `json:"recoveries,omitempty"` // times that its lease ended under a worker, which had died as a rule (see WorkerConfig.FixedLease), since its last progress
 	Status      Status          `json:"status"`
 	WaitingOn   string          `json:"waiting_on,omitempty"` // why it waits: "timer cooling-off", "retry authorize", "signal approved", "child ship", "previous run" of its schedule, "compensation flight", "children" that are to end before its compensations run, "recovery", "history" that could not be read; of a run that is over, "deletion"
@@ -87,7 +87,7 @@ func (c *Client) runInfo(r *store.Run) RunInfo {
 		Schedule: r.Schedule, FireTime: r.FireAt, DeadlineAt: r.DeadlineAt, EndedAt: r.FinishedAt, Input: c.shown(r.Input), Output: c.shown(r.Output),
 	}
 	if r.LockedBy != uuid.Nil && info.Status == StatusRunning {
-		info.Worker = WorkerID(r.LockedBy.String())
+		info.Worker = r.LockedBy.String()
 	}
 	if r.Parent != uuid.Nil {
 		info.Parent, info.ParentStep = RunID(r.Parent.String()), r.ParentStep
@@ -99,32 +99,23 @@ func (c *Client) runInfo(r *store.Run) RunInfo {
 	return info
 }
 
-// A StepType says what a step is.
-type StepType string
-
-// Types of steps.
-const (
-	StepFunction     StepType = store.KindFunction     // Step, StepTx, Do, DoTx
-	StepSleep        StepType = store.KindSleep        // Sleep, SleepUntil
-	StepSignal       StepType = store.KindSignal       // WaitSignal
-	StepChild        StepType = store.KindChild        // StartChild, RunChild
-	StepBranch       StepType = store.KindBranch       // the failure of a branch
-	StepMarker       StepType = store.KindMarker       // what a Map, Parallel or Race remembers, Child.Cancel ("ship/#cancel"), and Patched ("#patched:…")
-	StepCompensation StepType = store.KindCompensation // Compensate and UndoneBy ("flight#compensation"): an attempt for each registration under the name, RUNNING until it has run, as Child; it stays so if it was replaced, or if the run completed or was terminated
-)
-
 // A StepAttempt is one attempt of one step. As JSON it is as a [RunInfo] is.
 type StepAttempt struct {
-	Step      string          `json:"step"`
-	Type      StepType        `json:"type"`
+	Step string `json:"step"`
+	// Type is FUNCTION for [Step], [StepTx], [Do] and [DoTx], SLEEP for [Sleep] and [SleepUntil], SIGNAL for [WaitSignal],
+	// CHILD_WORKFLOW for [StartChild] and [RunChild], BRANCH for the failure of a branch, MARKER for what a [Map], [Parallel] or
+	// [Race] remembers, for [Child.Cancel] ("ship/#cancel") and for [Patched] ("#patched:…"), and COMPENSATION for [Compensate] and
+	// [UndoneBy] ("flight#compensation"). A compensation has an attempt for each registration under the name, RUNNING until it has run,
+	// as Child; it stays so if it was replaced, or if the run completed or was terminated.
+	Type      string          `json:"type"`
 	Attempt   int             `json:"attempt"`          // from 1, as in [StepInfo]
 	Status    Status          `json:"status"`           // StatusRunning also in a run that is over, if nothing was recorded of the end
-	Output    json.RawMessage `json:"output,omitempty"` // what the client's Codec wrote; of a StepMarker Kagzi's own
+	Output    json.RawMessage `json:"output,omitempty"` // what the client's Codec wrote; of a MARKER Kagzi's own
 	Kind      Kind            `json:"kind,omitempty"`
 	Error     string          `json:"error,omitempty"`
 	StartedAt time.Time       `json:"started_at,omitzero"`
-	EndedAt   time.Time       `json:"ended_at,omitzero"` // of a StepSignal when the message was stored, which may be before StartedAt
-	Child     RunID           `json:"child,omitempty"`   // that a StepChild started, or a StepCompensation
+	EndedAt   time.Time       `json:"ended_at,omitzero"` // of a SIGNAL when the message was stored, which may be before StartedAt
+	Child     RunID           `json:"child,omitempty"`   // that a CHILD_WORKFLOW started, or a COMPENSATION
 	WakeAt    time.Time       `json:"wake_at,omitzero"`  // of a sleep its end; of a failed attempt when the next may start, zero if it was the last
 }
 

@@ -190,7 +190,7 @@ func useEverything(t *testing.T, pool *pgxpool.Pool) {
 	if err := stop(); err != nil {
 		t.Error(err)
 	}
-	gone, _, err := k.c.Workers(k.ctx, WorkerFilter{Labels: map[string]string{"strange": strange}, Status: []WorkerStatus{WorkerOffline}})
+	gone, _, err := k.c.Workers(k.ctx, WorkerFilter{Labels: map[string]string{"strange": strange}, Status: []string{"OFFLINE"}})
 	if utc(gone, err); len(gone) != 1 {
 		t.Errorf("gone are %+v", gone)
 	}

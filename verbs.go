@@ -180,30 +180,23 @@ func (c *Client) Resume(ctx context.Context, ref Ref, opts ...ResumeOption) erro
 	return nil
 }
 
-// A RunEventKind says what was done to a run.
-type RunEventKind string
-
-// Events of runs.
-const (
-	RunEventCancelled  RunEventKind = store.EventCancelled
-	RunEventTerminated RunEventKind = store.EventTerminated
-	RunEventResumed    RunEventKind = store.EventResumed
-	RunEventRestarted  RunEventKind = store.EventRestarted // both the old run and the new one have it
-	RunEventForked     RunEventKind = store.EventForked    // both the old run and the new one have it
-)
-
-// A RunEvent is an entry of a run's history beside its steps: what was done to it from outside.
-type RunEvent struct {
-	Event  RunEventKind `json:"event"`
-	Other  RunID        `json:"other,omitempty"`  // of RESTARTED and FORKED: which run it became, or comes from (RunInfo.Origin)
-	Step   string       `json:"step,omitempty"`   // of FORKED: from which step on
-	Reason string       `json:"reason,omitempty"` // that the caller gave
-	At     time.Time    `json:"at,omitzero"`
+// An Event is an entry of a run's log, see [Client.Events], or of a worker's, see [Client.WorkerEvents].
+type Event struct {
+	// Event says what happened. Of a run it is CANCELLED, TERMINATED, RESUMED, RESTARTED or FORKED; both the old run and the
+	// new one have the last two. Of a worker it is STARTED, DRAINING (or it was asked to drain), STOPPED or LOST (it was declared
+	// dead, or forced offline), each at most once.
+	Event string    `json:"event"`
+	At    time.Time `json:"at,omitzero"`
+	// Reason is the one that the caller of a change of a run gave. Of LOST it says why; of DRAINING it is "Client.Drain" or
+	// "Run's context ended".
+	Reason string `json:"reason,omitempty"`
+	Other  RunID  `json:"other,omitempty"` // of RESTARTED and FORKED: which run it became, or comes from (RunInfo.Origin)
+	Step   string `json:"step,omitempty"`  // of FORKED: from which step on
 }
 
 // Events returns what was done to a run, oldest first: that it was resumed, restarted and so on. It returns
 // [ErrRunNotFound] if the client's namespace has no such run. Events are deleted with their run.
-func (c *Client) Events(ctx context.Context, ref Ref) ([]RunEvent, error) {
+func (c *Client) Events(ctx context.Context, ref Ref) ([]Event, error) {
 	ref = plain(ref)
 	id, err := c.resolve(ctx, nil, ref)
 	if err == nil {
@@ -216,9 +209,9 @@ func (c *Client) Events(ctx context.Context, ref Ref) ([]RunEvent, error) {
 	if err != nil {
 		return nil, failed(c.public(ctx, err), "events of %v", named(ref))
 	}
-	events := make([]RunEvent, len(rows))
+	events := make([]Event, len(rows))
 	for i, e := range rows {
-		events[i] = RunEvent{Event: RunEventKind(e.Event), Step: e.Step, Reason: e.Reason, At: e.At}
+		events[i] = Event{Event: e.Event, At: e.At, Reason: e.Reason, Step: e.Step}
 		if e.Other != uuid.Nil {
 			events[i].Other = RunID(e.Other.String())
 		}

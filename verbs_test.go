@@ -56,12 +56,12 @@ func TestRestartOfEachStatus(t *testing.T) {
 		if same != 1 {
 			t.Errorf("%s: another policy or hash", status)
 		}
-		events := []RunEvent{{Event: RunEventRestarted, Other: as, Reason: "once\uFFFDmore"}}
+		events := []Event{{Event: "RESTARTED", Other: as, Reason: "once\uFFFDmore"}}
 		if status == StatusCancelled {
-			events = slices.Insert(events, 0, RunEvent{Event: RunEventCancelled})
+			events = slices.Insert(events, 0, Event{Event: "CANCELLED"})
 		}
 		k.wantEvents(old, events...)
-		k.wantEvents(as, RunEvent{Event: RunEventRestarted, Other: old, Reason: "once\uFFFDmore"})
+		k.wantEvents(as, Event{Event: "RESTARTED", Other: old, Reason: "once\uFFFDmore"})
 
 		// Its ID is taken now. Under another one it goes.
 		if _, err := k.c.Restart(k.ctx, old); !errors.Is(err, ErrIDConflict) || !strings.Contains(err.Error(), string(as)) {
@@ -194,7 +194,7 @@ func TestVerbsInTx(t *testing.T) {
 	commitTx(t, tx)
 	k.waitStatus(runs[0], StatusCompleted)
 	k.waitStatus(runs[1], StatusCompleted)
-	k.wantEvents(failedRun, RunEvent{Event: RunEventResumed, Reason: "a"})
+	k.wantEvents(failedRun, Event{Event: "RESUMED", Reason: "a"})
 }
 
 func TestReasons(t *testing.T) {
@@ -276,7 +276,7 @@ func TestBulkInPages(t *testing.T) {
 	check("dry run of resume", b, err, want)
 	b, err = k.c.ResumeAll(k.ctx, RunFilter{Metadata: batch.Metadata, Limit: bulkPage}, Reason("sorry"))
 	check("resume", b, err, want[:bulkPage])
-	k.wantEvents(want[1], RunEvent{Event: RunEventCancelled}, RunEvent{Event: RunEventResumed, Reason: "sorry"})
+	k.wantEvents(want[1], Event{Event: "CANCELLED"}, Event{Event: "RESUMED", Reason: "sorry"})
 	b, err = k.c.RestartAll(k.ctx, batch, Version(2))
 	check("restart the rest", b, err, want[bulkPage:])
 	for _, old := range b.Changed {

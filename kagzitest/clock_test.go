@@ -109,7 +109,7 @@ func TestARunKeepsItsLeaseWhileTimeGoesOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(workers) != 1 || workers[0].Status != kagzi.WorkerOnline || workers[0].HeartbeatAt.Before(env.Now().Add(-time.Hour)) {
+	if len(workers) != 1 || workers[0].Status != "ONLINE" || workers[0].HeartbeatAt.Before(env.Now().Add(-time.Hour)) {
 		t.Errorf("workers: %+v", workers)
 	}
 	close(g.open)

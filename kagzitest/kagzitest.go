@@ -245,7 +245,7 @@ func (e *Env) Steps(ref kagzi.Ref) []string {
 	}
 	slices.SortStableFunc(attempts, func(a, b kagzi.StepAttempt) int { // compensations start with their registration
 		ran := func(a kagzi.StepAttempt) time.Time {
-			if a.Type == kagzi.StepCompensation {
+			if a.Type == "COMPENSATION" {
 				return a.EndedAt
 			}
 			return time.Time{}
