@@ -153,7 +153,7 @@ var (
 )
 
 // inapplicable are the errors that say that a verb does not apply to a run.
-var inapplicable = []error{ErrRunNotFound, ErrRunFinished, ErrRunActive, ErrIDConflict, ErrStepNotFound, ErrCompensated}
+var inapplicable = []error{ErrNotFound, ErrRunFinished, ErrRunActive, ErrIDConflict, ErrCompensated}
 
 // bulkPage is how many runs are looked for at once.
 const bulkPage = 100

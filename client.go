@@ -169,14 +169,14 @@ func public(err error) error {
 		return &explained{"another transaction holds what this call changes, such as one of an InTx that is neither committed nor rolled back: nothing was changed; try again", []error{err}}
 	}
 	for _, p := range []struct{ from, to error }{
-		{store.ErrRunNotFound, ErrRunNotFound},
+		{store.ErrRunNotFound, errRunNotFound},
 		{store.ErrRunFinished, ErrRunFinished},
 		{store.ErrIDConflict, ErrIDConflict},
 		{store.ErrRunActive, ErrRunActive},
-		{store.ErrStepNotFound, ErrStepNotFound},
+		{store.ErrStepNotFound, errStepNotFound},
 		{store.ErrCompensated, ErrCompensated},
-		{store.ErrScheduleNotFound, ErrScheduleNotFound},
-		{store.ErrWorkerNotFound, ErrWorkerNotFound},
+		{store.ErrScheduleNotFound, errScheduleNotFound},
+		{store.ErrWorkerNotFound, errWorkerNotFound},
 	} {
 		if errors.Is(err, p.from) {
 			return p.to
@@ -330,7 +330,7 @@ func (c *Client) resolve(ctx context.Context, tx pgx.Tx, ref Ref) (uuid.UUID, er
 		}
 		id, err := uuid.Parse(string(ref))
 		if err != nil {
-			return uuid.Nil, fmt.Errorf("%w: %.60q is not a run ID; for an ID of your own pass kagzi.ID(…)", ErrRunNotFound, string(ref))
+			return uuid.Nil, fmt.Errorf("%w: %.60q is not a run ID; for an ID of your own pass kagzi.ID(…)", errRunNotFound, string(ref))
 		}
 		return id, nil
 	case ID:

@@ -70,13 +70,13 @@ func TestReferencesThatLeadNowhere(t *testing.T) {
 				"Get": get, "Steps": steps, "Find": find, "Cancel": tt.c.Cancel(k.ctx, tt.ref), "Resume": tt.c.Resume(k.ctx, tt.ref),
 				"Events": events, "Restart": restart, "Fork": fork,
 			} {
-				if !errors.Is(err, ErrRunNotFound) {
+				if !errors.Is(err, ErrNotFound) {
 					t.Errorf("%s: %v", op, err)
 				}
 			}
 			if id, ok := tt.ref.(RunID); ok {
 				_, err := (&Run[int]{client: tt.c, workflow: "noop", id: id}).Result(k.ctx)
-				if !errors.Is(err, ErrRunNotFound) {
+				if !errors.Is(err, ErrNotFound) {
 					t.Errorf("Result: %v", err)
 				}
 			}
@@ -265,7 +265,7 @@ func TestStartInTx(t *testing.T) {
 	if same := begin(k, noop, 1, ID("x"), InTx(tx)); !same.Existed() || same.ID() != lost.ID() {
 		t.Errorf("got %+v", same)
 	}
-	if _, err := lost.Info(k.ctx); !errors.Is(err, ErrRunNotFound) {
+	if _, err := lost.Info(k.ctx); !errors.Is(err, ErrNotFound) {
 		t.Errorf("visible before the commit: %v", err)
 	}
 	rollbackTx(t, tx)

@@ -9,8 +9,8 @@ import (
 // Context is what a workflow function gets. Each belongs to one goroutine: its run's, or a branch's. It is no
 // context.Context, on purpose: what does I/O belongs in a step, whose ctx is one.
 //
-// A durable operation ([Step], [Sleep], [Go] and so on) called from another goroutine than the Context's gets
-// [ErrConcurrentContext]. That, and any other wrong call, such as one with a bad name or option, is an error of
+// A durable operation ([Step], [Sleep], [Go] and so on) called from another goroutine than the Context's is an error that says
+// so. That, and any other wrong call, such as one with a bad name or option, is an error of
 // [KindBadRequest] that the function should return: if it drops the error, the run fails with it at its end, unless the
 // function returns another. A run in which another goroutine has made such a call does not leave memory to wait: it fails
 // then, because a replay need not come to that call again. Deferred functions of a workflow run whenever its run leaves memory, at each long

@@ -40,7 +40,7 @@ func TestContextOfAnotherGoroutine(t *testing.T) {
 			t.Error("the goroutine was ended")
 		}
 		for op, err := range errs {
-			if !errors.Is(err, ErrConcurrentContext) {
+			if !errors.Is(err, errConcurrentContext) {
 				t.Errorf("%s: %v", op, err)
 			}
 		}
@@ -115,10 +115,10 @@ func TestContextOfAnotherGoroutine(t *testing.T) {
 							t.Error("a goroutine that is not the engine's was ended")
 						}
 					}()
-					if _, err := future.Result(ctx); !errors.Is(err, ErrConcurrentContext) {
+					if _, err := future.Result(ctx); !errors.Is(err, errConcurrentContext) {
 						t.Errorf("got %v", err)
 					}
-					if err := Do(ctx, "x", func(context.Context) error { return nil }); !errors.Is(err, ErrConcurrentContext) {
+					if err := Do(ctx, "x", func(context.Context) error { return nil }); !errors.Is(err, errConcurrentContext) {
 						t.Errorf("got %v", err)
 					}
 					ended = false
@@ -138,7 +138,7 @@ func TestContextOfAnotherGoroutine(t *testing.T) {
 		run := begin(k, wf, struct{}{})
 		k.waitStatus(run.ID(), StatusSleeping)
 		ctx := <-leaked
-		if err := Do(ctx, "x", func(context.Context) error { return nil }); !errors.Is(err, ErrConcurrentContext) {
+		if err := Do(ctx, "x", func(context.Context) error { return nil }); !errors.Is(err, errConcurrentContext) {
 			t.Errorf("got %v", err)
 		}
 	})

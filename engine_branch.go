@@ -132,11 +132,11 @@ func (b *branch) owned() bool { return !b.inStep.Load() && goroutine.ID() == b.g
 // foreign says what is wrong if the caller does not own the branch, and notes it.
 func (b *branch) foreign() error {
 	if b.inStep.Load() && goroutine.ID() == b.goid.Load() {
-		b.misusedInStep = failure.Explain("a durable operation inside of a step: call it before or after the step, in the workflow function", ErrConcurrentContext)
+		b.misusedInStep = failure.Explain("a durable operation inside of a step: call it before or after the step, in the workflow function", errConcurrentContext)
 		return b.misusedInStep
 	}
-	b.noteMisuse(ErrConcurrentContext)
-	return ErrConcurrentContext
+	b.noteMisuse(errConcurrentContext)
+	return errConcurrentContext
 }
 
 // misuse is err as the failure of a call that is wrong. It notes the failure.

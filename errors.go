@@ -18,21 +18,16 @@ var (
 	ErrLeaseLost = errors.New("kagzi: lease lost: others may execute the run")
 	// ErrShutdown is the cause of a step's context once its worker stops. The step runs again elsewhere.
 	ErrShutdown = errors.New("kagzi: worker shut down")
-	// ErrRunNotFound reports that the client's namespace has no such run.
-	ErrRunNotFound = errors.New("kagzi: run not found")
+	// ErrNotFound reports that the client's namespace has no such run, schedule or worker (it keeps workers that are offline for
+	// a week), that a run to fork has no record of the step, or that a step to [Forget] has not failed. The error's text says
+	// which.
+	ErrNotFound = errors.New("kagzi: not found")
 	// ErrRunFinished reports that the run is over, so nothing more can happen to it.
 	ErrRunFinished = errors.New("kagzi: run is over")
 	// ErrRunActive reports that the run is not over, so it cannot be resumed, restarted or forked.
 	ErrRunActive = errors.New("kagzi: run is not over")
-	// ErrStepNotFound reports that a run to fork has no record of the step, or that a step to [Forget] has not failed.
-	ErrStepNotFound = errors.New("kagzi: the run has no such step: Client.Steps lists those it has reached")
 	// ErrCompensated reports that the run's compensations have run, or some of them, so it cannot go on from what its steps did.
 	ErrCompensated = errors.New("kagzi: run was compensated: Restart it, or Resume it if a compensation failed")
-	// ErrScheduleNotFound reports that the client's namespace has no such schedule.
-	ErrScheduleNotFound = errors.New("kagzi: schedule not found")
-	// ErrWorkerNotFound reports that the client's namespace has no such worker, or has no more: it keeps those that are
-	// offline for a week.
-	ErrWorkerNotFound = errors.New("kagzi: worker not found")
 	// ErrIDTaken reports that an [IfActive] or [IfEnded] refuses a start, because of another run of its ID. The error
 	// names that run, and Get finds it by the ID. If it is of another workflow, or was started with another input, the
 	// error is ErrIDConflict as well.
@@ -43,11 +38,20 @@ var (
 	// ErrPayloadTooLarge reports an input, a signal's payload or an item of [Map] over ClientConfig.MaxPayload. A
 	// result that is too large fails its step or run instead, with KindValidation.
 	ErrPayloadTooLarge = errors.New("kagzi: payload too large")
-	// ErrConcurrentContext reports a Context used by a goroutine that it does not belong to, or by a step
-	// of its own. The run fails with it even if the function drops it, unless the function returns another error.
-	ErrConcurrentContext = errors.New("kagzi: Context in use by another goroutine or by its own step: " +
-		"start branches with kagzi.Go, kagzi.Parallel or kagzi.Map, and use the Context that each gets")
 )
+
+// Each is an ErrNotFound that says what was not found.
+var (
+	errRunNotFound      = &explained{"run not found", []error{ErrNotFound}}
+	errStepNotFound     = &explained{"the run has no such step: Client.Steps lists those it has reached", []error{ErrNotFound}}
+	errScheduleNotFound = &explained{"schedule not found", []error{ErrNotFound}}
+	errWorkerNotFound   = &explained{"worker not found", []error{ErrNotFound}}
+)
+
+// errConcurrentContext reports a Context used by a goroutine that it does not belong to, or by a step of its own. The run
+// fails with it even if the function drops it, unless the function returns another error.
+var errConcurrentContext = errors.New("kagzi: Context in use by another goroutine or by its own step: " +
+	"start branches with kagzi.Go, kagzi.Parallel or kagzi.Map, and use the Context that each gets")
 
 // A StepError reports that a step failed in every attempt its policy allowed. It is the same in a replay:
 // kind and text survive, other errors in the chain do not.

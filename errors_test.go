@@ -159,8 +159,16 @@ func TestErrorStrings(t *testing.T) {
 			}
 		})
 	}
-	if !strings.Contains(ErrConcurrentContext.Error(), "kagzi.Go") {
-		t.Error("ErrConcurrentContext does not say to use kagzi.Go")
+	if !strings.Contains(errConcurrentContext.Error(), "kagzi.Go") || KindOf(errConcurrentContext) != KindBadRequest {
+		t.Errorf("errConcurrentContext does not say to use kagzi.Go, or is of kind %q", KindOf(errConcurrentContext))
+	}
+	for says, err := range map[string]error{
+		"kagzi: run not found": errRunNotFound, "kagzi: the run has no such step: Client.Steps": errStepNotFound,
+		"kagzi: schedule not found": errScheduleNotFound, "kagzi: worker not found": errWorkerNotFound,
+	} {
+		if !errors.Is(err, ErrNotFound) || KindOf(err) != KindNotFound || !strings.HasPrefix(err.Error(), says) {
+			t.Errorf("%v, of kind %q", err, KindOf(err))
+		}
 	}
 }
 

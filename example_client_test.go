@@ -58,7 +58,7 @@ func ExampleClient_Get() {
 	info, err := client.Get(ctx, kagzi.ID("order-42"))
 	fmt.Println(info.Workflow, info.Status, string(info.Input), err)
 	_, err = client.Get(ctx, kagzi.ID("order-43"))
-	fmt.Println(errors.Is(err, kagzi.ErrRunNotFound))
+	fmt.Println(errors.Is(err, kagzi.ErrNotFound))
 	// Output:
 	// checkout PENDING 1999 <nil>
 	// true
@@ -238,7 +238,7 @@ func ExampleClientConfig() {
 	run, _ := kagzi.Start(ctx, acme, checkout, 1999)
 
 	_, err := other.Get(ctx, run.ID())
-	fmt.Println(errors.Is(err, kagzi.ErrRunNotFound))
+	fmt.Println(errors.Is(err, kagzi.ErrNotFound))
 	// Output: true
 }
 

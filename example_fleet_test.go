@@ -108,7 +108,7 @@ func ExampleClient_ForceOffline() {
 	fmt.Println(forced.Status, err)
 
 	_, err = client.Worker(ctx, "00000000-0000-0000-0000-000000000000")
-	fmt.Println(errors.Is(err, kagzi.ErrWorkerNotFound))
+	fmt.Println(errors.Is(err, kagzi.ErrNotFound))
 	// Output:
 	// <nil>
 	// OFFLINE <nil>

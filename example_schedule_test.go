@@ -90,7 +90,7 @@ func ExampleClient_PauseSchedule() {
 	fmt.Println(client.ResumeSchedule(ctx, "hourly"))
 	fmt.Println(client.DeleteSchedule(ctx, "hourly"))
 	_, err = client.GetSchedule(ctx, "hourly")
-	fmt.Println(errors.Is(err, kagzi.ErrScheduleNotFound))
+	fmt.Println(errors.Is(err, kagzi.ErrNotFound))
 	// Output:
 	// <nil>
 	// hourly 1h0m0s paused: true

@@ -66,7 +66,7 @@ func ExampleClient_Fork() {
 	fmt.Println(fork.Result(ctx))
 
 	_, err = client.Fork(ctx, run.ID(), "refund")
-	fmt.Println(errors.Is(err, kagzi.ErrStepNotFound))
+	fmt.Println(errors.Is(err, kagzi.ErrNotFound))
 	// Output:
 	// paying
 	// lamp with receipt 1 <nil>
@@ -189,7 +189,7 @@ func ExampleClient_ForkAll() {
 	bulk, _ := client.ForkAll(ctx, kagzi.RunFilter{Workflow: "order"}, "ship")
 	fmt.Println(len(bulk.Changed), "forked")
 	for _, reason := range bulk.Skipped {
-		fmt.Println("skipped:", errors.Is(reason, kagzi.ErrStepNotFound))
+		fmt.Println("skipped:", errors.Is(reason, kagzi.ErrNotFound))
 	}
 	// Output:
 	// 1 forked
@@ -247,7 +247,7 @@ func ExampleForget() {
 
 	up = true
 	err = client.Resume(ctx, run, kagzi.Forget("ask C"))
-	fmt.Println("no such failure:", errors.Is(err, kagzi.ErrStepNotFound))
+	fmt.Println("no such failure:", errors.Is(err, kagzi.ErrNotFound))
 	_ = client.Resume(ctx, run, kagzi.Forget("ask A"), kagzi.Reason("A is up again"))
 	fmt.Println(run.Result(ctx))
 	// Output:

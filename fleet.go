@@ -99,14 +99,14 @@ func (f WorkerFilter) choice() (store.WorkerFilter, error) {
 func parseWorkerID(id string) (uuid.UUID, error) {
 	parsed, err := uuid.Parse(id)
 	if err != nil {
-		return uuid.Nil, fmt.Errorf("%w: %.60q is not a worker ID", ErrWorkerNotFound, id)
+		return uuid.Nil, fmt.Errorf("%w: %.60q is not a worker ID", errWorkerNotFound, id)
 	}
 	return parsed, nil
 }
 
 // Workers returns the workers that f chooses, the last one started first, and how many there are in all. The next page is
 // After the last one's ID: whatever starts or stops between, no worker is skipped or comes twice. Workers returns
-// [ErrWorkerNotFound] if After is not there any more.
+// [ErrNotFound] if After is not there any more.
 func (c *Client) Workers(ctx context.Context, f WorkerFilter) (page []WorkerInfo, total int, err error) {
 	chosen, err := f.choice()
 	if err == nil {
@@ -126,7 +126,7 @@ func (c *Client) Workers(ctx context.Context, f WorkerFilter) (page []WorkerInfo
 	return page, total, nil
 }
 
-// Worker returns what is known of a worker, or [ErrWorkerNotFound].
+// Worker returns what is known of a worker, or [ErrNotFound].
 func (c *Client) Worker(ctx context.Context, id string) (WorkerInfo, error) {
 	parsed, err := c.worker(ctx, nil, id)
 	var w store.WorkerRow
@@ -139,7 +139,7 @@ func (c *Client) Worker(ctx context.Context, id string) (WorkerInfo, error) {
 	return workerInfo(w), nil
 }
 
-// WorkerEvents returns the log of a worker, oldest first, or [ErrWorkerNotFound].
+// WorkerEvents returns the log of a worker, oldest first, or [ErrNotFound].
 func (c *Client) WorkerEvents(ctx context.Context, id string) ([]Event, error) {
 	parsed, err := c.worker(ctx, nil, id)
 	var rows []store.WorkerEvent
@@ -171,7 +171,7 @@ func (c *Client) worker(ctx context.Context, tx pgx.Tx, id string) (uuid.UUID, e
 // Drain asks a worker, wherever it runs, to drain: as if the context of its Run had ended, it claims no more, lets what is
 // under way finish, gives back the rest, and its Run returns nil. Drain returns once that is asked for. The worker learns of
 // it by a notification at once, or with its next heartbeat. One that drains already or is offline stays so. Drain returns
-// [ErrWorkerNotFound] if the client's namespace has no such worker.
+// [ErrNotFound] if the client's namespace has no such worker.
 //
 // A process manager that starts a worker again whenever it ends will do so after a drain, too.
 func (c *Client) Drain(ctx context.Context, id string, opts ...ChangeOption) error {
@@ -221,7 +221,7 @@ func (c *Client) DrainQueue(ctx context.Context, queue string, opts ...ChangeOpt
 // ForceOffline declares a worker dead, before the fleet finds out: its runs are available to others at once, and it is
 // offline, with a LOST event "forced offline". Should it live, it learns of that by a notification, or with its next
 // heartbeat or its next write: it gives its runs up, and goes on under a new ID. Of one that is offline already, ForceOffline
-// frees what it may still hold. It returns [ErrWorkerNotFound] if the client's namespace has no such worker. In a
+// frees what it may still hold. It returns [ErrNotFound] if the client's namespace has no such worker. In a
 // transaction of the caller's it keeps the worker from sending heartbeats until that ends, so commit soon.
 func (c *Client) ForceOffline(ctx context.Context, id string, opts ...ChangeOption) error {
 	tx, err := changeTx(opts)

@@ -264,7 +264,7 @@ func TestForget(t *testing.T) {
 	failureOf(k, run, StatusFailed)
 	for _, wrong := range []string{"note", "shop", "ship/0/pa", "slow/a"} {
 		err := k.c.Resume(k.ctx, run.ID(), Forget("probe", wrong))
-		if !errors.Is(err, ErrStepNotFound) || KindOf(err) != KindNotFound {
+		if !errors.Is(err, ErrNotFound) || KindOf(err) != KindNotFound {
 			t.Errorf("forget %s: %v", wrong, err)
 		}
 		mustContain(t, err, wrong, "Client.Steps")

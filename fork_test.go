@@ -363,13 +363,14 @@ func TestForkRefuses(t *testing.T) {
 		ref  Ref
 		step string
 		want error
+		says string
 	}{
-		"AnUnknownStep": {k.c, old.ID(), "ship", ErrStepNotFound}, "AStepNeverReached": {k.c, ID("trip"), "long", ErrStepNotFound},
-		"APartOfAName": {k.c, old.ID(), "pa", ErrStepNotFound}, "ANameNoStepHas": {k.c, old.ID(), "pay\x00", ErrStepNotFound},
-		"AnActiveRun": {k.c, waiting.ID(), "pay", ErrRunActive}, "AnUnknownRun": {k.c, ID("x"), "pay", ErrRunNotFound},
-		"AnothersRun": {other, old.ID(), "pay", ErrRunNotFound},
+		"AnUnknownStep": {k.c, old.ID(), "ship", ErrNotFound, "no such step"}, "AStepNeverReached": {k.c, ID("trip"), "long", ErrNotFound, "no such step"},
+		"APartOfAName": {k.c, old.ID(), "pa", ErrNotFound, "no such step"}, "ANameNoStepHas": {k.c, old.ID(), "pay\x00", ErrNotFound, "no such step"},
+		"AnActiveRun": {k.c, waiting.ID(), "pay", ErrRunActive, "not over"}, "AnUnknownRun": {k.c, ID("x"), "pay", ErrNotFound, "run not found"},
+		"AnothersRun": {other, old.ID(), "pay", ErrNotFound, "run not found"},
 	} {
-		if id, err := tt.c.Fork(k.ctx, tt.ref, tt.step); !errors.Is(err, tt.want) || id != "" {
+		if id, err := tt.c.Fork(k.ctx, tt.ref, tt.step); !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.says) || id != "" {
 			t.Errorf("%s: %q, %v", name, id, err)
 		}
 	}

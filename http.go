@@ -11,7 +11,7 @@ import (
 
 // HTTPStatus returns the status with which an HTTP handler answers for err, an error of Kagzi's: 200 for nil.
 //
-//   - 404: [ErrRunNotFound], [ErrScheduleNotFound], [ErrWorkerNotFound], [ErrStepNotFound]
+//   - 404: [ErrNotFound]
 //   - 409: [ErrIDConflict], [ErrIDTaken], [ErrRunFinished], [ErrRunActive], [ErrCompensated]
 //   - 413: [ErrPayloadTooLarge]
 //   - 503: the database is away, too slow or short of connections, or another transaction is in the way: try again
@@ -32,7 +32,7 @@ func HTTPStatus(err error) int {
 		errs   []error
 	}{
 		{http.StatusConflict, []error{ErrIDConflict, ErrIDTaken, ErrRunFinished, ErrRunActive, ErrCompensated}},
-		{http.StatusNotFound, []error{ErrRunNotFound, ErrScheduleNotFound, ErrWorkerNotFound, ErrStepNotFound}},
+		{http.StatusNotFound, []error{ErrNotFound}},
 		{http.StatusRequestEntityTooLarge, []error{ErrPayloadTooLarge}},
 	} {
 		for _, target := range s.errs {

@@ -30,10 +30,7 @@ func TestHTTPStatus(t *testing.T) {
 		want int
 	}{
 		{"nil", nil, 200},
-		{"run", kagzi.ErrRunNotFound, 404},
-		{"schedule", kagzi.ErrScheduleNotFound, 404},
-		{"worker", kagzi.ErrWorkerNotFound, 404},
-		{"step", kagzi.ErrStepNotFound, 404},
+		{"not found", wrapped(kagzi.ErrNotFound), 404},
 		{"conflict", wrapped(kagzi.ErrIDConflict), 409},
 		{"taken", kagzi.ErrIDTaken, 409},
 		{"finished", kagzi.ErrRunFinished, 409},

@@ -85,7 +85,7 @@ func Start[In, Out any](ctx context.Context, c *Client, wf Workflow[In, Out], in
 }
 
 // Find returns the handle to a run of wf that was started elsewhere: for an [ID] that of the active run, else
-// of the newest. It returns [ErrRunNotFound] if there is none, and an error if the run is of another workflow.
+// of the newest. It returns [ErrNotFound] if there is none, and an error if the run is of another workflow.
 func Find[In, Out any](ctx context.Context, c *Client, wf Workflow[In, Out], ref Ref) (*Run[Out], error) {
 	info, err := c.Get(ctx, ref)
 	if err != nil {

@@ -140,8 +140,7 @@ func classify(err error) Kind {
 		return KindNetwork
 	case errors.Is(err, driver.ErrBadConn):
 		return KindDatabase
-	case errors.Is(err, sql.ErrNoRows), errors.Is(err, fs.ErrNotExist), errors.Is(err, ErrRunNotFound),
-		errors.Is(err, ErrStepNotFound), errors.Is(err, ErrScheduleNotFound), errors.Is(err, ErrWorkerNotFound):
+	case errors.Is(err, sql.ErrNoRows), errors.Is(err, fs.ErrNotExist), errors.Is(err, ErrNotFound):
 		return KindNotFound
 	case errors.Is(err, fs.ErrPermission):
 		return KindUnauthorized
@@ -150,7 +149,7 @@ func classify(err error) Kind {
 	case errors.Is(err, store.ErrIsolation):
 		return KindBadRequest
 	case isBadURL(err), errors.Is(err, ErrPayloadTooLarge), errors.Is(err, ErrIDConflict),
-		errors.Is(err, ErrIDTaken), errors.Is(err, ErrRunFinished), errors.Is(err, ErrCompensated), errors.Is(err, ErrConcurrentContext):
+		errors.Is(err, ErrIDTaken), errors.Is(err, ErrRunFinished), errors.Is(err, ErrCompensated), errors.Is(err, errConcurrentContext):
 		return KindBadRequest
 	}
 	if isRefusal(err) {

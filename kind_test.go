@@ -150,17 +150,13 @@ func TestKindOf(t *testing.T) {
 		{"NoFile", noFile, kagzi.KindNotFound},
 		{"NoPermission", &fs.PathError{Op: "open", Path: "x", Err: syscall.EACCES}, kagzi.KindUnauthorized},
 
-		{"RunNotFound", fmt.Errorf("signal: %w", kagzi.ErrRunNotFound), kagzi.KindNotFound},
-		{"StepNotFound", kagzi.ErrStepNotFound, kagzi.KindNotFound},
-		{"ScheduleNotFound", fmt.Errorf("pause: %w", kagzi.ErrScheduleNotFound), kagzi.KindNotFound},
-		{"WorkerNotFound", kagzi.ErrWorkerNotFound, kagzi.KindNotFound},
+		{"NotFound", fmt.Errorf("signal: %w", kagzi.ErrNotFound), kagzi.KindNotFound},
 		{"Compensated", kagzi.ErrCompensated, kagzi.KindBadRequest},
 		{"RunFinished", kagzi.ErrRunFinished, kagzi.KindBadRequest},
 		{"RunActiveMayEnd", kagzi.ErrRunActive, kagzi.KindUnknown},
 		{"IDConflict", kagzi.ErrIDConflict, kagzi.KindBadRequest},
 		{"IDTaken", kagzi.ErrIDTaken, kagzi.KindBadRequest},
 		{"PayloadTooLarge", kagzi.ErrPayloadTooLarge, kagzi.KindBadRequest},
-		{"ConcurrentContext", kagzi.ErrConcurrentContext, kagzi.KindBadRequest},
 		{"LeaseLost", kagzi.ErrLeaseLost, kagzi.KindUnknown},
 		{"Shutdown", kagzi.ErrShutdown, kagzi.KindUnknown},
 

@@ -16,7 +16,7 @@ import (
 )
 
 // Get returns what is known of a run; for an [ID], of the active run, else of the newest. It returns
-// [ErrRunNotFound] if the client's namespace has no such run.
+// [ErrNotFound] if the client's namespace has no such run.
 func (c *Client) Get(ctx context.Context, ref Ref) (RunInfo, error) {
 	ref = plain(ref)
 	id, err := c.resolve(ctx, nil, ref)
@@ -126,7 +126,7 @@ func (c *Client) chosen(f RunFilter) (store.Filter, error) {
 
 // Steps returns the step attempts of a run in the run's order, that in which they began, or were first recorded: those that
 // ended, and those under way, a [Step] once its function has run for a second. Of a compensation each registration is an attempt,
-// RUNNING until it has run, and so for ever if it was replaced or never runs. Steps returns [ErrRunNotFound] if the client's namespace has no such run.
+// RUNNING until it has run, and so for ever if it was replaced or never runs. Steps returns [ErrNotFound] if the client's namespace has no such run.
 func (c *Client) Steps(ctx context.Context, ref Ref) ([]StepAttempt, error) {
 	ref = plain(ref)
 	id, err := c.resolve(ctx, nil, ref)

@@ -55,7 +55,7 @@ func TestRunsAreReferences(t *testing.T) {
 		"get": second(k.c.Get(k.ctx, lost)), "cancel": k.c.Cancel(k.ctx, RunInfo{ID: lost.ID()}), "signal": k.c.Signal(k.ctx, Started{ID: lost.ID()}, DefineSignal[int]("n").With(1)),
 		"steps of": second(k.c.Steps(k.ctx, lost)), "fork": second(k.c.Fork(k.ctx, lost, "step")),
 	} {
-		if !errors.Is(err, ErrRunNotFound) || !strings.HasPrefix(err.Error(), "kagzi: "+name+" "+string(lost.ID())) {
+		if !errors.Is(err, ErrNotFound) || !strings.HasPrefix(err.Error(), "kagzi: "+name+" "+string(lost.ID())) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -117,8 +117,8 @@ func TestRegistryRefuses(t *testing.T) {
 			t.Errorf("got %v, want %s…", err, want)
 		}
 	}
-	if err := c.Drain(ctx, "7"); !errors.Is(err, ErrWorkerNotFound) {
-		t.Errorf("got %v, want ErrWorkerNotFound", err)
+	if err := c.Drain(ctx, "7"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("got %v, want ErrNotFound", err)
 	}
 }
 
@@ -132,8 +132,8 @@ func TestUnknownWorkers(t *testing.T) {
 	for what, err := range map[string]error{
 		"Worker": gotErr, "WorkerEvents": eventsErr, "Workers": pageErr, "Drain": c.Drain(t.Context(), id), "ForceOffline": c.ForceOffline(t.Context(), id),
 	} {
-		if !errors.Is(err, ErrWorkerNotFound) {
-			t.Errorf("%s: %v, want ErrWorkerNotFound", what, err)
+		if !errors.Is(err, ErrNotFound) {
+			t.Errorf("%s: %v, want ErrNotFound", what, err)
 		}
 	}
 	if n, err := c.DrainQueue(t.Context(), "nobody's"); n != 0 || err != nil {

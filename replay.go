@@ -35,7 +35,7 @@ func (e *DivergenceError) Error() string {
 //
 // With a [Version] the handler of that version is taken, instead of that of the run's own.
 //
-// Replay returns [ErrRunNotFound], [ErrRunActive] if the run is not over, and another error if the worker has no handler
+// Replay returns [ErrNotFound], [ErrRunActive] if the run is not over, and another error if the worker has no handler
 // for the version or if ctx ends before the code does. Code that waits for something other than its durable
 // operations goes on then.
 func (w *Worker) Replay(ctx context.Context, ref Ref, opts ...ReplayOption) error {

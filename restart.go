@@ -97,7 +97,7 @@ func (c *Client) Restart(ctx context.Context, ref Ref, opts ...RestartOption) (R
 // What the workflow function does before the step must lead to the same step again: a new Version or Input is refused with
 // KindNondeterminism, when the run comes to it, if it has other items for a Map that had begun.
 //
-// Fork returns once the new run is stored. The errors are those of Restart, [ErrStepNotFound] if the run has no record of the step (one that was cut short within a second has none),
+// Fork returns once the new run is stored. The errors are those of Restart, [ErrNotFound] if the run has no record of the step (one that was cut short within a second has none),
 // and [ErrCompensated] if compensations of the old run have run. The new run compensates the steps that it executes, and with
 // [InheritCompensations] those that it has from the old run, too.
 func (c *Client) Fork(ctx context.Context, ref Ref, step string, opts ...RestartOption) (RunID, error) {
@@ -121,7 +121,7 @@ func validateStepID(step string) error {
 	case strings.HasPrefix(step, "#") || strings.Contains(step, "/#") || strings.HasSuffix(step, store.CompensationID("")):
 		return fmt.Errorf("kagzi: %s is a record of Kagzi's own: give a step of the workflow function", text.Quote(step))
 	case !utf8.ValidString(step) || !text.IsSane(step):
-		return fmt.Errorf("%w: the name has characters that no step's has", ErrStepNotFound)
+		return fmt.Errorf("%w: the name has characters that no step's has", errStepNotFound)
 	}
 	return nil
 }

@@ -38,7 +38,7 @@ func TestResume(t *testing.T) {
 	if err := k.c.Resume(k.ctx, run.ID()); !errors.Is(err, ErrRunFinished) {
 		t.Errorf("Resume of a completed run: %v", err)
 	}
-	if err := k.c.Resume(k.ctx, ID("nobody")); !errors.Is(err, ErrRunNotFound) {
+	if err := k.c.Resume(k.ctx, ID("nobody")); !errors.Is(err, ErrNotFound) {
 		t.Errorf("Resume of nothing: %v", err)
 	}
 	waiting := begin(k, wf, struct{}{}, ID("x"), Delay(time.Hour))

@@ -161,10 +161,10 @@ func (r *Run[Out]) Info(ctx context.Context) (RunInfo, error) {
 }
 
 // Result waits for the run to end. The error is a *[RunError] if the run did not complete. Another error says that the
-// waiting ended: ctx has ended, the run was not found ([ErrRunNotFound]), or the database gives the same error again and
+// waiting ended: ctx has ended, the run was not found ([ErrNotFound]), or the database gives the same error again and
 // again. Or the run has completed, and its result cannot be opened by the [Sealer] or does not decode into Out. While
 // the database is away Result goes on waiting. A run started [InTx] does not exist before the commit: Result returns
-// ErrRunNotFound until then.
+// ErrNotFound until then.
 func (r *Run[Out]) Result(ctx context.Context) (Out, error) {
 	var out Out
 	if err := r.made(); err != nil {
@@ -172,11 +172,11 @@ func (r *Run[Out]) Result(ctx context.Context) (Out, error) {
 	}
 	id, err := uuid.Parse(string(r.id))
 	if err != nil {
-		return out, failed(ErrRunNotFound, "result of %s", r.id)
+		return out, failed(errRunNotFound, "result of %s", r.id)
 	}
 	end, err := r.client.hints.Result(ctx, id)
 	if errors.Is(err, store.ErrRunNotFound) {
-		err = ErrRunNotFound
+		err = errRunNotFound
 	}
 	if err != nil {
 		return out, failed(err, "result of %s %s", r.workflow, r.id)

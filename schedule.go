@@ -242,7 +242,7 @@ func existing(edit func(now time.Time, t *store.Template) (*store.Edit, error)) 
 
 // PauseSchedule keeps a schedule from firing until [Client.ResumeSchedule]. The ticks that come meanwhile are kept, and
 // started then: the newest CatchUp of them, with the input that the schedule has then, unless SkipPaused is set. Runs
-// that it has started go on. It returns [ErrScheduleNotFound] if there is none; one that is paused already stays so.
+// that it has started go on. It returns [ErrNotFound] if there is none; one that is paused already stays so.
 func (c *Client) PauseSchedule(ctx context.Context, name string, opts ...ChangeOption) error {
 	tx, err := changeTx(opts)
 	if err != nil {
@@ -263,7 +263,7 @@ func (c *Client) PauseSchedule(ctx context.Context, name string, opts ...ChangeO
 }
 
 // ResumeSchedule lets a paused schedule fire again. The ticks that came meanwhile are caught up with as its CatchUp,
-// CatchUpAge and Overlap allow, or dropped if SkipPaused is set. It returns [ErrScheduleNotFound] if there is none; one
+// CatchUpAge and Overlap allow, or dropped if SkipPaused is set. It returns [ErrNotFound] if there is none; one
 // that is not paused stays as it is.
 func (c *Client) ResumeSchedule(ctx context.Context, name string, opts ...ChangeOption) error {
 	tx, err := changeTx(opts)
@@ -286,7 +286,7 @@ func (c *Client) ResumeSchedule(ctx context.Context, name string, opts ...Change
 
 // DeleteSchedule ends a schedule. The runs that it has started go on and stay as history; List with RunFilter.Schedule
 // still finds them. Those that wait for a worker which does not come are ended by [Client.Cancel]. It returns
-// [ErrScheduleNotFound] if there is none.
+// [ErrNotFound] if there is none.
 func (c *Client) DeleteSchedule(ctx context.Context, name string, opts ...ChangeOption) error {
 	tx, err := changeTx(opts)
 	if err != nil {
@@ -303,7 +303,7 @@ func (c *Client) DeleteSchedule(ctx context.Context, name string, opts ...Change
 }
 
 // TriggerSchedule starts a run of the schedule now, whatever its timetable and overlap policy say and although it may
-// be paused. The run stands for no tick: its [FireTime] is the zero time. It returns [ErrScheduleNotFound] if there is no such schedule.
+// be paused. The run stands for no tick: its [FireTime] is the zero time. It returns [ErrNotFound] if there is no such schedule.
 func (c *Client) TriggerSchedule(ctx context.Context, name string, opts ...ChangeOption) (RunID, error) {
 	tx, err := changeTx(opts)
 	if err != nil {

@@ -51,7 +51,7 @@ func (c *Client) scheduleInfo(t *store.Template) ScheduleInfo {
 	return info
 }
 
-// GetSchedule returns what is known of a schedule, or [ErrScheduleNotFound].
+// GetSchedule returns what is known of a schedule, or [ErrNotFound].
 func (c *Client) GetSchedule(ctx context.Context, name string) (ScheduleInfo, error) {
 	t, err := c.schedule(ctx, name)
 	if err != nil {

@@ -203,7 +203,7 @@ func TestDeleteSchedule(t *testing.T) {
 		"next":     second(k.c.NextFires(k.ctx, "s", 1)),
 		"backfill": second(k.c.BackfillSchedule(k.ctx, "s", k.now().Add(-time.Hour), k.now())),
 	} {
-		if !errors.Is(err, ErrScheduleNotFound) {
+		if !errors.Is(err, ErrNotFound) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

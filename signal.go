@@ -127,7 +127,7 @@ func (n signalName) stepName() string {
 // With [InTx] the message is sent when the transaction commits. Until then it keeps the run's row locked, and with it
 // what the run would record: commit soon.
 //
-// Signal returns [ErrRunNotFound], [ErrRunFinished] if the run is over, and [ErrPayloadTooLarge].
+// Signal returns [ErrNotFound], [ErrRunFinished] if the run is over, and [ErrPayloadTooLarge].
 func (c *Client) Signal(ctx context.Context, ref Ref, m Message, opts ...SignalOption) error {
 	ref = plain(ref)
 	return c.failedIf(ctx, c.signal(ctx, ref, m, opts), "signal %v with %q", named(ref), m.signal)

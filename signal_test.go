@@ -107,7 +107,7 @@ func TestSignal(t *testing.T) {
 			}
 		}
 		for _, ref := range []Ref{RunID("00000000-0000-7000-8000-000000000000"), RunID("nonsense"), ID("y")} {
-			if err := k.c.Signal(k.ctx, ref, approved.With("")); !errors.Is(err, ErrRunNotFound) {
+			if err := k.c.Signal(k.ctx, ref, approved.With("")); !errors.Is(err, ErrNotFound) {
 				t.Errorf("of no run: %v", err)
 			}
 		}
@@ -124,7 +124,7 @@ func TestSignal(t *testing.T) {
 		if err := k.pool.QueryRow(k.ctx, `SELECT run_id::text FROM kagzi.workflow_runs`).Scan(&id); err != nil {
 			t.Fatal(err)
 		}
-		if err := k.c.Signal(k.ctx, RunID(id), approved.With("")); !errors.Is(err, ErrRunNotFound) {
+		if err := k.c.Signal(k.ctx, RunID(id), approved.With("")); !errors.Is(err, ErrNotFound) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -134,7 +134,7 @@ func TestSignal(t *testing.T) {
 		other := clientWith(t, k.pool, ClientConfig{Namespace: "other"})
 		run := begin(k, wf, struct{}{}, ID("x"))
 		for _, ref := range []Ref{run.ID(), ID("x")} {
-			if err := other.Signal(k.ctx, ref, approved.With("")); !errors.Is(err, ErrRunNotFound) {
+			if err := other.Signal(k.ctx, ref, approved.With("")); !errors.Is(err, ErrNotFound) {
 				t.Errorf("from another namespace: %v", err)
 			}
 		}
@@ -197,7 +197,7 @@ func TestSignalInTx(t *testing.T) {
 	kept := inTx(func(tx pgx.Tx) {
 		k.signal(run.ID(), approved.With("a"), InTx(tx), ID("m"))
 		k.signal(run.ID(), approved.With("a"), InTx(tx), ID("m"))
-		if err := k.c.Signal(k.ctx, ID("y"), approved.With(""), InTx(tx)); !errors.Is(err, ErrRunNotFound) {
+		if err := k.c.Signal(k.ctx, ID("y"), approved.With(""), InTx(tx)); !errors.Is(err, ErrNotFound) {
 			t.Errorf("of no run: %v", err)
 		}
 		k.signal(ID("x"), approved.With("b"), InTx(tx))

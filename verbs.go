@@ -56,7 +56,7 @@ func changeOptions[O any](opts []O) (changeConfig, error) {
 // branches and groups, as [Client.Steps] shows them: "probe", "ship/0/pack", "ship". With a branch or group go the failures
 // that it failed with, and with each failure those of the branches and groups around it. A group whose Timeout has passed
 // begins again, with its whole time. If a name is that of no failure, or of one that another attempt of the step was to follow,
-// Resume changes nothing and returns [ErrStepNotFound]. So it does for a [WaitSignal] that has timed out: [Client.Fork] from it.
+// Resume changes nothing and returns [ErrNotFound]. So it does for a [WaitSignal] that has timed out: [Client.Fork] from it.
 //
 // The steps after a forgotten failure keep their recorded results, although what failed may now succeed.
 func Forget(steps ...string) ResumeOption { return forgetSteps(steps) }
@@ -100,7 +100,7 @@ func changeTx(opts []ChangeOption) (pgx.Tx, error) {
 // it is being executed, whose steps see their contexts end. A run that has registered compensations with [Compensate]
 // ends once they have run; until then it stays active. They begin when its steps under way have returned, or their
 // [Grace] is over. A run that has failed, and whose compensations are under way, ends as cancelled. A run that is cancelled already stays so. Cancel returns
-// [ErrRunNotFound], and [ErrRunFinished] if the run completed or failed before.
+// [ErrNotFound], and [ErrRunFinished] if the run completed or failed before.
 func (c *Client) Cancel(ctx context.Context, ref Ref, opts ...CancelOption) error {
 	ref = plain(ref)
 	cancel := func(ctx context.Context, tx pgx.Tx, id uuid.UUID, cfg changeConfig) (*store.CancelledRuns, error) {
@@ -163,7 +163,7 @@ func (c *Client) Resume(ctx context.Context, ref Ref, opts ...ResumeOption) erro
 	notFailed, unknown := errors.AsType[*store.NotFailed](err)
 	switch {
 	case unknown:
-		err = &explained{fmt.Sprintf("there is no failure to forget of %q: Client.Steps lists what has failed for good; a wait that has timed out stays so, Fork from it instead", notFailed.Steps), []error{ErrStepNotFound}}
+		err = &explained{fmt.Sprintf("there is no failure to forget of %q: Client.Steps lists what has failed for good; a wait that has timed out stays so, Fork from it instead", notFailed.Steps), []error{ErrNotFound}}
 	case errors.Is(err, store.ErrRunFinished):
 		err = &explained{"the run completed, so there is nothing to resume: Restart starts another", []error{ErrRunFinished}}
 	case errors.Is(err, store.ErrIDConflict):
@@ -195,7 +195,7 @@ type Event struct {
 }
 
 // Events returns what was done to a run, oldest first: that it was resumed, restarted and so on. It returns
-// [ErrRunNotFound] if the client's namespace has no such run. Events are deleted with their run.
+// [ErrNotFound] if the client's namespace has no such run. Events are deleted with their run.
 func (c *Client) Events(ctx context.Context, ref Ref) ([]Event, error) {
 	ref = plain(ref)
 	id, err := c.resolve(ctx, nil, ref)

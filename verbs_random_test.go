@@ -134,7 +134,7 @@ func (s *storm) verb(r *rand.Rand) error {
 	default:
 		_, err = Start(s.ctx, s.c, stormed, n, begin...)
 	}
-	for _, expected := range []error{ErrRunNotFound, ErrRunFinished, ErrRunActive, ErrIDConflict, ErrIDTaken, ErrCompensated, ErrStepNotFound} {
+	for _, expected := range []error{ErrNotFound, ErrRunFinished, ErrRunActive, ErrIDConflict, ErrIDTaken, ErrCompensated} {
 		if errors.Is(err, expected) {
 			s.refused.Add(1)
 			err = nil

@@ -171,7 +171,7 @@ func TestVerbsInTx(t *testing.T) {
 	}
 	tx := k.callersTx()
 	for _, id := range all(tx) {
-		if _, err := k.c.Get(k.ctx, id); !errors.Is(err, ErrRunNotFound) {
+		if _, err := k.c.Get(k.ctx, id); !errors.Is(err, ErrNotFound) {
 			t.Errorf("visible before the commit: %v", err)
 		}
 	}
@@ -225,7 +225,7 @@ func TestReasons(t *testing.T) {
 	if _, err := k.c.Restart(k.ctx, id, NewInput(strings.Repeat("x", 5<<20))); !errors.Is(err, ErrPayloadTooLarge) {
 		t.Errorf("%v", err)
 	}
-	if _, err := k.c.Events(k.ctx, ID("nobody")); !errors.Is(err, ErrRunNotFound) {
+	if _, err := k.c.Events(k.ctx, ID("nobody")); !errors.Is(err, ErrNotFound) {
 		t.Errorf("%v", err)
 	}
 }
@@ -330,7 +330,7 @@ func TestBulkSkips(t *testing.T) {
 	b, err = k.c.CancelAll(k.ctx, RunFilter{Workflow: "noop", Status: statuses}, DryRun())
 	check("cancel", b, err, []RunID{newer}, map[RunID]error{older: ErrRunFinished, done: ErrRunFinished})
 	b, err = k.c.ForkAll(k.ctx, RunFilter{Until: time.Now().Add(time.Hour)}, "last", DryRun())
-	check("fork", b, err, []RunID{forked}, map[RunID]error{older: ErrStepNotFound, done: ErrStepNotFound})
+	check("fork", b, err, []RunID{forked}, map[RunID]error{older: ErrNotFound, done: ErrNotFound})
 	if n := k.count(`SELECT count(*) FROM kagzi.workflow_runs`); n != 4 {
 		t.Errorf("a dry run left %d runs, want 4", n)
 	}

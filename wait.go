@@ -208,7 +208,7 @@ func (e *execution) cancelClosedLocked() (any bool) {
 // Context's fails the run instead: the next execution need not come to it, and would complete as if it had been made.
 // Those who park give way before, because a goroutine that the function has just begun may be about to make such a call.
 func (e *execution) parkLocked(w *write) {
-	if errors.Is(e.misused, ErrConcurrentContext) {
+	if errors.Is(e.misused, errConcurrentContext) {
 		e.failure = e.misused
 		e.stopLocked(stopFailed, e.failure)
 		return

@@ -82,7 +82,7 @@ func replay(ctx context.Context, t testing.TB, worker *kagzi.Worker, run kagzi.R
 	ctx, cancel := context.WithTimeout(ctx, replayPatience)
 	defer cancel()
 	err := worker.Replay(ctx, run.ID, opts...)
-	if errors.Is(err, kagzi.ErrRunNotFound) || errors.Is(err, kagzi.ErrRunActive) { // deleted, or resumed, meanwhile
+	if errors.Is(err, kagzi.ErrNotFound) || errors.Is(err, kagzi.ErrRunActive) { // deleted, or resumed, meanwhile
 		return
 	}
 	if _, diverges := errors.AsType[*kagzi.DivergenceError](err); diverges {

@@ -449,7 +449,7 @@ func TestReplayRefuses(t *testing.T) {
 	if err := env.Worker.Replay(t.Context(), run.ID()); !errors.Is(err, kagzi.ErrRunActive) {
 		t.Errorf("of an active run: %v", err)
 	}
-	if err := env.Worker.Replay(t.Context(), kagzi.ID("nobody")); !errors.Is(err, kagzi.ErrRunNotFound) {
+	if err := env.Worker.Replay(t.Context(), kagzi.ID("nobody")); !errors.Is(err, kagzi.ErrNotFound) {
 		t.Errorf("of no run: %v", err)
 	}
 	env.Skip(run.ID())
