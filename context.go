@@ -22,6 +22,14 @@ type Context interface {
 	Attempt() int         // of the run, from 1
 	Now() time.Time       // when the last step of this branch ended, by the database's clock, in UTC: the same in every replay
 	Logger() *slog.Logger // silent about replayed lines
+	// FireTime is the tick for which a schedule started the run: the run may execute much later, after downtime or a backfill. For
+	// any other run it is the zero time, also for one that [Client.TriggerSchedule] made:
+	//
+	//	t := ctx.FireTime()
+	//	if t.IsZero() {
+	//		t = ctx.Now()
+	//	}
+	FireTime() time.Time
 	scope() *runContext
 }
 
@@ -37,6 +45,7 @@ func (r *runContext) RunID() RunID          { return RunID(r.b.RunID()) }
 func (r *runContext) Attempt() int          { return r.b.Attempt() }
 func (r *runContext) Now() time.Time        { return r.b.Now() }
 func (r *runContext) Logger() *slog.Logger  { return r.b.Logger() }
+func (r *runContext) FireTime() time.Time   { return r.b.FireTime() }
 func (r *runContext) scope() *runContext    { return r }
 
 var errNilContext = misuse(errors.New("kagzi: the Context is nil: a workflow function gets one from its worker"))

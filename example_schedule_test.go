@@ -41,14 +41,14 @@ func ExampleClient_Schedule() {
 }
 
 // The tick is what a scheduled workflow should count from: its run may come later.
-func ExampleFireTime() {
+func ExampleContext_fireTime() {
 	ctx, _, client, worker := setup()
 	defer teardown()
 
 	report := kagzi.Define[string, string]("report")
 	kagzi.Handle(worker, report, func(ctx kagzi.Context, what string) (string, error) {
 		return kagzi.Step(ctx, "count", func(context.Context) (string, error) {
-			return fmt.Sprintf("%s of %s", what, kagzi.FireTime(ctx).Format(time.DateOnly)), nil
+			return fmt.Sprintf("%s of %s", what, ctx.FireTime().Format(time.DateOnly)), nil
 		})
 	})
 	serve(ctx, worker)

@@ -171,7 +171,7 @@ func TestNothingOfNilPanics(t *testing.T) {
 
 	zeroWorker := &Worker{}
 	for name, f := range map[string]any{
-		"Do": Do, "DoTx": DoTx, "FireTime": FireTime, "Go": Go[int], "Map": Map[int, int], "Parallel": Parallel,
+		"Do": Do, "DoTx": DoTx, "Go": Go[int], "Map": Map[int, int], "Parallel": Parallel,
 		"Race": Race[int], "Results": Results[int], "RunChild": RunChild[int, int], "StartChild": StartChild[int, int], "Sleep": Sleep,
 		"SleepUntil": SleepUntil, "Step": Step[int], "StepTx": StepTx[int], "WaitSignal": WaitSignal[int],
 		// Those that return no error end the run by a panic.

@@ -73,7 +73,7 @@ func TestOverlapQueueOne(t *testing.T) {
 	w := newTestWorker(t, k.c, WorkerConfig{Coordinator: CoordinatorConfig{Interval: time.Hour}})
 	Handle(w, report, func(ctx Context, _ string) (string, error) {
 		return Step(ctx, "work", func(context.Context) (string, error) {
-			started <- FireTime(ctx)
+			started <- ctx.FireTime()
 			<-open
 			return "", nil
 		})

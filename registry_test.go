@@ -96,7 +96,7 @@ func TestRegistryRefuses(t *testing.T) {
 	list := func(f WorkerFilter) error { _, _, err := c.Workers(ctx, f); return err }
 	for want, err := range map[string]error{
 		`kagzi: list workers: Limit is -1: give a positive number`:                    list(WorkerFilter{Limit: -1}),
-		`kagzi: list workers: a worker has no status "online": give ONLINE, DR`:          list(WorkerFilter{Status: []string{"online"}}),
+		`kagzi: list workers: a worker has no status "online": give ONLINE, DR`:       list(WorkerFilter{Status: []string{"online"}}),
 		`kagzi: list workers: worker not found: "x" is not a worker ID`:               list(WorkerFilter{After: "x"}),
 		`kagzi: list workers: queue "a\x00" contains the control character U+0000`:    list(WorkerFilter{Queue: "a\x00"}),
 		`kagzi: list workers: workflow name "a\n" contains the control character`:     list(WorkerFilter{Workflow: "a\n"}),

@@ -74,21 +74,6 @@ const (
 	OverlapCancelPrevious Overlap = timetable.OverlapCancelPrevious // all active runs of the schedule are cancelled first
 )
 
-// FireTime returns the tick that a run stands for which a schedule started: it may run much later, after downtime or a
-// backfill. For any other run it is the zero time, also for one made by [Client.TriggerSchedule]:
-//
-//	t := kagzi.FireTime(ctx)
-//	if t.IsZero() {
-//		t = ctx.Now()
-//	}
-func FireTime(ctx Context) time.Time {
-	b, _, err := branchOf(ctx)
-	if err != nil {
-		return time.Time{}
-	}
-	return b.FireTime()
-}
-
 // validate checks all but the run.
 func (s *Schedule) validate() error {
 	errs := []error{validateName("schedule name", s.Name)}
@@ -303,7 +288,7 @@ func (c *Client) DeleteSchedule(ctx context.Context, name string, opts ...Change
 }
 
 // TriggerSchedule starts a run of the schedule now, whatever its timetable and overlap policy say and although it may
-// be paused. The run stands for no tick: its [FireTime] is the zero time. It returns [ErrNotFound] if there is no such schedule.
+// be paused. The run stands for no tick: its FireTime is the zero time. It returns [ErrNotFound] if there is no such schedule.
 func (c *Client) TriggerSchedule(ctx context.Context, name string, opts ...ChangeOption) (RunID, error) {
 	tx, err := changeTx(opts)
 	if err != nil {

@@ -100,7 +100,7 @@ func TestScheduleFires(t *testing.T) {
 		if in != "weekly" {
 			return "", fmt.Errorf("input %q", in)
 		}
-		ticks <- FireTime(ctx)
+		ticks <- ctx.FireTime()
 		return "done", nil
 	})
 	before := k.now()

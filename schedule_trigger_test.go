@@ -7,7 +7,7 @@ import (
 
 func TestTriggerSchedule(t *testing.T) {
 	k := newKit(t)
-	serve(k, report, func(ctx Context, in string) (string, error) { return in + FireTime(ctx).String(), nil })
+	serve(k, report, func(ctx Context, in string) (string, error) { return in + ctx.FireTime().String(), nil })
 	k.schedule(Schedule{Name: "s", Every: time.Hour, Overlap: OverlapSkip})
 	if err := k.c.PauseSchedule(k.ctx, "s"); err != nil {
 		t.Fatal(err)
