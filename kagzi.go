@@ -29,7 +29,7 @@ import (
 
 // Migrate creates the schema kagzi of the pool's database, or brings it to the version that this program needs, and returns
 // when it is ready. Any number of processes may call it at once. If a newer program has migrated the database and this one
-// works with its schema, Migrate does nothing: see docs/upgrading.md. Where another transaction uses a table that a
+// works with its schema, Migrate does nothing: see docs/upgrading.md. SQL of package migrations is the same as a script. Where another transaction uses a table that a
 // migration changes, Migrate tries again until ctx ends, and lets everybody else pass meanwhile.
 //
 // It needs the right to create a schema, or a schema kagzi that belongs to its user, and a connection without a
@@ -47,20 +47,6 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 		err = store.ExplainRightsOn(ctx, pool, err) // the user may need no more than to look
 	}
 	return failed(err, "migrate")
-}
-
-// MigrationSQL returns what [Migrate] does as a script to review, and to apply by psql -v ON_ERROR_STOP=1: from one
-// version of the schema to another. From 0 is from a database whose schema kagzi is missing or empty; to 0 is to the version
-// that this program needs. The version of any other database is SELECT max(version_id) FROM kagzi.schema_migrations. A
-// database to which the script was applied is as Migrate leaves it. If from is to, the script is empty. MigrationSQL returns
-// an error if from is after to, or if this program does not know one of them, such as after a rollback: leave the schema as
-// it is then.
-func MigrationSQL(from, to int) (string, error) {
-	script, err := migrations.SQL(int64(from), int64(to))
-	if err != nil {
-		return "", failed(kinded{KindBadRequest, err}, "migration script")
-	}
-	return script, nil
 }
 
 // Start starts a run of wf, or returns the active one of the same [ID] (see [Run.Existed]). It returns once

@@ -141,7 +141,6 @@ func TestNothingOfNilPanics(t *testing.T) {
 		{Message{}, ""},
 		{Kind(""), ""},
 		{Status(""), ""},
-		{DistributedTable{}, ""},
 		{RunInfo{}, ""},
 		{StepAttempt{}, ""},
 		{ScheduleInfo{}, ""},
@@ -179,7 +178,7 @@ func TestNothingOfNilPanics(t *testing.T) {
 			return panicked(func() { Compensate(nil, "name", cancelBooking.With("")) })
 		},
 		"Patched": func() error { return panicked(func() { Patched(nil, "") }) },
-		"Migrate": Migrate, "Distribute": Distribute, "MigrationSQL": func() error { _, err := MigrationSQL(-1, 0); return err }, "NewClient": NewClient, "NewWorker": NewWorker, "NewCoordinator": NewCoordinator,
+		"Migrate": Migrate, "NewClient": NewClient, "NewWorker": NewWorker, "NewCoordinator": NewCoordinator,
 		"Start": Start[int, int], "Find": Find[int, int],
 		"Handle": func() { Handle(worker, Workflow[int, int]{}, nil); Handle(zeroWorker, Workflow[int, int]{}, nil) },
 		"Define": Define[int, int], "DefineSignal": DefineSignal[int], "CurrentStep": CurrentStep, "KindOf": KindOf, "HTTPStatus": HTTPStatus,

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kagzi/kagzi/health"
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/migrations"
 )
 
 // poorClient is a client of a user who has every right on the tables but those that revoke takes away.
@@ -192,7 +193,7 @@ func TestRefusalsOfWhatWasGivenAreBadRequests(t *testing.T) {
 	for name, err := range map[string]error{
 		"an input that cannot be encoded":    only(Start(k.ctx, k.c, Define[func(), int]("f"), func() {})),
 		"a payload that cannot be encoded":   k.c.Signal(k.ctx, ID("x"), DefineSignal[func()]("s").With(func() {})),
-		"a schema version that is not known": only(MigrationSQL(0, 99)),
+		"a schema version that is not known": only(migrations.SQL(0, 99)),
 		"a zero run":                         only(k.c.Get(k.ctx, &Run[int]{})),
 		"a zero RunInfo":                     k.c.Cancel(k.ctx, RunInfo{}),
 	} {

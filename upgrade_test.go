@@ -221,7 +221,7 @@ func TestWorkerComesBackAfterAContractingMigration(t *testing.T) {
 func TestMigrateSaysOnceWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t, dbtest.Empty())
-	_, script := MigrationSQL(-1, 0)
+	_, script := migrations.SQL(-1, 0)
 	for err, want := range map[error]string{
 		Migrate(t.Context(), poolWith(t, db.DSN, "default_transaction_read_only", "on")): "kagzi: migrate: the database is read-only, a standby for one: " +
 			"connect to the primary (target_session_attrs=read-write), or reset default_transaction_read_only",

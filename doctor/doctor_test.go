@@ -11,9 +11,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/doctor"
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/migrations"
 )
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
@@ -255,9 +255,9 @@ func TestExamineOnCitus(t *testing.T) {
 	wantAdvice(t, examine(t, db.Pool), "distribution", doctor.Fine, "are not distributed")
 
 	execSQL(t, db.Pool, `SELECT create_distributed_table('kagzi.workflow_runs', 'namespace_id')`)
-	wantAdvice(t, examine(t, db.Pool), "distribution", doctor.Problem, "kagzi.step_runs", "→ Stop the workers, and call kagzi.Distribute.")
+	wantAdvice(t, examine(t, db.Pool), "distribution", doctor.Problem, "kagzi.step_runs", "→ Stop the workers, and call migrations.Distribute.")
 
-	if _, err := kagzi.Distribute(t.Context(), db.Pool); err != nil {
+	if _, err := migrations.Distribute(t.Context(), db.Pool); err != nil {
 		t.Fatal(err)
 	}
 	found := examine(t, db.Pool)
@@ -266,7 +266,7 @@ func TestExamineOnCitus(t *testing.T) {
 	wantAdvice(t, found, "tables", doctor.Fine, "2 nodes")
 
 	execSQL(t, db.Pool, `INSERT INTO kagzi.worker_events (worker_id, event_id, namespace_id, event) VALUES (gen_random_uuid(), gen_random_uuid(), 'a', 'LOST')`)
-	wantAdvice(t, examine(t, db.Pool), "distribution", doctor.Warning, "kagzi.worker_events", "→ Call kagzi.Distribute.")
+	wantAdvice(t, examine(t, db.Pool), "distribution", doctor.Warning, "kagzi.worker_events", "→ Call migrations.Distribute.")
 
 	execSQL(t, db.Pool, `DROP FUNCTION pg_catalog.run_command_on_all_nodes`)
 	wantAdvice(t, examine(t, db.Pool), "tables", doctor.Unseen, "the nodes cannot be asked")

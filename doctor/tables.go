@@ -128,10 +128,10 @@ func (e *examination) distribution(ctx context.Context) error {
 	}
 	e.distributed = len(l.Done) > 0
 	if e.distributed && len(l.Left) > 0 {
-		e.add("distribution", Problem, "Stop the workers, and call kagzi.Distribute.", "Some tables are distributed and others are not, so statements fail: %s.", text.List(l.Left, namedAtMost))
+		e.add("distribution", Problem, "Stop the workers, and call migrations.Distribute.", "Some tables are distributed and others are not, so statements fail: %s.", text.List(l.Left, namedAtMost))
 	}
 	if len(l.LeftRows) > 0 {
-		e.add("distribution", Warning, "Call kagzi.Distribute.", "Rows that were copied to the nodes were left behind on this server: %s.", text.List(l.LeftRows, namedAtMost))
+		e.add("distribution", Warning, "Call migrations.Distribute.", "Rows that were copied to the nodes were left behind on this server: %s.", text.List(l.LeftRows, namedAtMost))
 	}
 	switch {
 	case e.distributed:

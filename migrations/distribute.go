@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -13,14 +14,33 @@ import (
 )
 
 // ErrNoCitus reports that the database has no extension that distributes tables.
-var ErrNoCitus = errors.New("kagzi: this database has no Citus: install it on every server, run CREATE EXTENSION citus, and add the servers with citus_add_node")
+var ErrNoCitus = errors.New("this database has no Citus: install it on every server, run CREATE EXTENSION citus, and add the servers with citus_add_node")
 
-// A Distributed is one of Kagzi's tables after Distribute.
+// A Distributed is one of Kagzi's tables after [Distribute].
 type Distributed struct {
-	Table   string // with its schema
-	Column  string // by whose value its rows are on one node or another; "" if each node has all of them
-	Changed bool   // by this call
-	Removed int64  // bytes of rows that were left behind on this server when they were copied to the nodes
+	// Table is its name, such as "kagzi.workflow_runs".
+	Table string `json:"table"`
+	// Column is the one whose value says on which node a row is; "" if every node has all rows.
+	Column string `json:"column,omitempty"`
+	// Changed is true if the call has distributed it, false if it was already.
+	Changed bool `json:"changed,omitempty"`
+	// RemovedBytes is the size of the rows that were left behind on this server, and which the call has removed.
+	RemovedBytes int64 `json:"removed_bytes,omitempty"`
+}
+
+// String returns a line about the table.
+func (d Distributed) String() string {
+	text := d.Table + ": on every node"
+	if d.Column != "" {
+		text = d.Table + ": distributed by " + d.Column
+	}
+	if !d.Changed {
+		text += ", as before"
+	}
+	if d.RemovedBytes > 0 {
+		text += fmt.Sprintf("; removed %d kB of rows from this server, which are on the nodes", (d.RemovedBytes+1023)/1024)
+	}
+	return text
 }
 
 // first is the table that the others lie beside: the rows of one namespace are on one node.
@@ -122,11 +142,41 @@ func LayoutOf(ctx context.Context, db interface {
 	return l, err
 }
 
-// Distribute spreads the rows of all Kagzi's tables over the nodes of Citus by their namespace, and copies the table
-// of migrations to every node. What is so already stays. It returns the tables, also those before an error. Like Up it works
-// on a connection of its own, which leads to Postgres directly, and excludes Up meanwhile. Each table is a transaction:
-// after a failure the next call goes on. It returns ErrNoCitus, and what Check finds wrong.
-func Distribute(ctx context.Context, pool *pgxpool.Pool) (done []Distributed, err error) {
+// Distribute spreads the rows of Kagzi's tables over the servers of a Citus cluster, by their namespace, copies the table of
+// migrations to every node, and returns what it has done with each table, also with those before an error. It is for those who
+// have outgrown one Postgres; docs/distributed.md says when and how. Call it after kagzi.Migrate, as the same user, with a pool
+// that leads to Citus's coordinator node without a transaction pooler in between. Stop the workers, and what starts runs, before
+// the first call: while some tables are distributed and others are not, statements fail. Call it again after each Migrate that
+// brings tables: it adds these, which no running program uses yet, so running programs go on.
+//
+// Citus copies rows that are there already, which takes as long as it takes and blocks writes meanwhile; the end of ctx
+// takes back the table that is being copied. A table that is distributed stays as it is, and each table is a transaction, so
+// after an error call Distribute again. It works on a connection of its own, and no Migrate runs meanwhile.
+//
+// Where the database has no Citus it returns [ErrNoCitus], where it has no current tables [ErrMissing], [ErrOlder] or
+// [ErrNewer], and changes nothing. If a right is missing the error says what to do: only the owner of the tables may
+// distribute them.
+func Distribute(ctx context.Context, pool *pgxpool.Pool) ([]Distributed, error) {
+	if pool == nil {
+		return nil, errors.New("kagzi: distribute: the pool is nil: make one with pgxpool.New")
+	}
+	done, err := distributeTables(ctx, pool)
+	if err != nil {
+		return done, &distributeError{err}
+	}
+	return done, nil
+}
+
+// A distributeError is err with what was tried, and one prefix.
+type distributeError struct{ err error }
+
+func (e *distributeError) Error() string {
+	return "kagzi: distribute: " + strings.TrimPrefix(e.err.Error(), "kagzi: ")
+}
+
+func (e *distributeError) Unwrap() error { return e.err }
+
+func distributeTables(ctx context.Context, pool *pgxpool.Pool) (done []Distributed, err error) {
 	var version string
 	switch err := pool.QueryRow(ctx, citusVersion).Scan(&version); {
 	case errors.Is(err, pgx.ErrNoRows):
@@ -135,13 +185,26 @@ func Distribute(ctx context.Context, pool *pgxpool.Pool) (done []Distributed, er
 		return nil, fmt.Errorf("look for Citus: %w", err)
 	}
 	if _, err := Check(ctx, pool); err != nil {
-		return nil, err
+		return nil, explainOwner(ctx, pool, err)
 	}
 	lockErr := migrate(ctx, pool, func(ctx context.Context, db *sql.DB) error {
 		done, err = distributeAll(ctx, db)
 		return nil
 	})
 	return done, cmp.Or(err, lockErr)
+}
+
+// explainOwner says who may distribute the tables, if err is that the user may not look at them.
+func explainOwner(ctx context.Context, pool *pgxpool.Pool, err error) error {
+	if code(err) != "42501" {
+		return err
+	}
+	r, lookErr := rightsOf(ctx, pool)
+	if lookErr != nil || r.owner == "" {
+		return err
+	}
+	return fmt.Errorf("user %q may not change the tables of schema kagzi, which belong to %q: call Distribute as %[2]s, or GRANT %s TO %s: %w",
+		r.user, r.owner, pgx.Identifier{r.owner}.Sanitize(), pgx.Identifier{r.user}.Sanitize(), err)
 }
 
 func distributeAll(ctx context.Context, db *sql.DB) (done []Distributed, err error) {
@@ -209,7 +272,7 @@ func distribute(ctx context.Context, db *sql.DB, s state) (d Distributed, err er
 	case s.colocation != states[0].colocation: // that of the first
 		err = fmt.Errorf("it is not colocated with %s: call update_distributed_table_colocation('%s', colocate_with => '%s'), and then Distribute again", first, s.name, first)
 	case s.local > 0:
-		d.Removed = s.local
+		d.RemovedBytes = s.local
 		_, err = db.ExecContext(ctx, removeLocal, s.name)
 	}
 	return d, err

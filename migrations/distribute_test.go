@@ -3,6 +3,7 @@ package migrations_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -79,7 +80,7 @@ func TestDistribute(t *testing.T) {
 	}
 	for _, d := range done {
 		ours := d.Table != "kagzi.schema_migrations"
-		if !d.Changed || (d.Column == "namespace_id") != ours || (d.Removed > 0) != (d.Table == "kagzi.worker_events") {
+		if !d.Changed || (d.Column == "namespace_id") != ours || (d.RemovedBytes > 0) != (d.Table == "kagzi.worker_events") {
 			t.Errorf("%+v", d)
 		}
 	}
@@ -89,7 +90,7 @@ func TestDistribute(t *testing.T) {
 		t.Errorf("layout %+v, error %v", l, err)
 	}
 	for _, d := range distribute(t, db.Pool) {
-		if d.Changed || d.Removed != 0 {
+		if d.Changed || d.RemovedBytes != 0 {
 			t.Errorf("the second time: %+v", d)
 		}
 	}
@@ -116,6 +117,41 @@ func TestDistribute(t *testing.T) {
 	}
 }
 
+func TestDistributeTellsWhatItDid(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t, dbtest.Unchecked())
+	dbtest.PretendCitus(t, db)
+	execute(t, db.Pool, `INSERT INTO kagzi.worker_events (worker_id, event_id, namespace_id, event) VALUES (gen_random_uuid(), gen_random_uuid(), 'a', 'LOST')`)
+	for _, want := range [][]string{
+		{
+			"kagzi.workflow_runs: distributed by namespace_id", "kagzi.worker_events: distributed by namespace_id; removed 8 kB of rows from this server, which are on the nodes",
+			"kagzi.schema_migrations: on every node",
+		},
+		{"kagzi.workflow_runs: distributed by namespace_id, as before", "kagzi.worker_events: distributed by namespace_id, as before", "kagzi.schema_migrations: on every node, as before"},
+	} {
+		tables, err := migrations.Distribute(t.Context(), db.Pool)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var lines []string
+		for _, table := range tables {
+			lines = append(lines, table.String())
+		}
+		for _, line := range want {
+			if text := "\n" + strings.Join(lines, "\n") + "\n"; !strings.Contains(text, "\n"+line) { // an earlier test may have left empty pages in a table
+				t.Errorf("no line %q in:%s", line, text)
+			}
+		}
+	}
+}
+
+func TestDistributeWithoutAPool(t *testing.T) {
+	t.Parallel()
+	if _, err := migrations.Distribute(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "pgxpool.New") {
+		t.Errorf("error %v", err)
+	}
+}
+
 func TestDistributeRefuses(t *testing.T) {
 	t.Parallel()
 	t.Run("without Citus", func(t *testing.T) {
@@ -128,7 +164,7 @@ func TestDistributeRefuses(t *testing.T) {
 		t.Parallel()
 		db := dbtest.Database(t, dbtest.Empty())
 		dbtest.PretendCitus(t, db)
-		if _, err := migrations.Distribute(t.Context(), db.Pool); !errors.Is(err, migrations.ErrMissing) {
+		if _, err := migrations.Distribute(t.Context(), db.Pool); !errors.Is(err, migrations.ErrMissing) || !strings.HasPrefix(err.Error(), "kagzi: distribute: schema missing") {
 			t.Errorf("error %v", err)
 		}
 	})
@@ -164,7 +200,10 @@ func TestDistributeRefuses(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer pool.Close()
-		wantRefusal(t, pool, "kagzi.workflow_runs: this user may not", "must be owner of table workflow_runs")
+		wantRefusal(t, pool, "kagzi: distribute: kagzi.workflow_runs: this user may not", "must be owner of table workflow_runs")
+
+		execute(t, db.Pool, `REVOKE USAGE ON SCHEMA kagzi FROM `+role)
+		wantRefusal(t, pool, fmt.Sprintf("kagzi: distribute: user %q may not change the tables of schema kagzi, which belong to", role), "call Distribute as", "GRANT")
 	})
 }
 

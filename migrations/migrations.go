@@ -1,6 +1,8 @@
 // Package migrations holds Kagzi's tables as embedded SQL, and brings a database up to them.
 //
-// It is exported for Kagzi's own packages and carries no compatibility promise. Programs call kagzi.Migrate.
+// Programs call kagzi.Migrate, and from this package [SQL], which is what Migrate does as a script, and [Distribute], which spreads the
+// tables over the servers of a Citus cluster. The rest is exported for Kagzi's own packages and carries no compatibility
+// promise.
 //
 // A version is the number of a migration. That of a database is the newest migration applied to it, that of a program the
 // newest that it knows. Each migration says the oldest program that works with the schema that it leaves.

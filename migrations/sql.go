@@ -1,13 +1,15 @@
 package migrations
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 )
 
-// SQL returns the statements that bring a schema from one version to another, with the bookkeeping that Up does: see
-// kagzi.MigrationSQL.
+// SQL returns what kagzi.Migrate does as a script to review, and to apply by psql -v ON_ERROR_STOP=1: from one version of the
+// schema to another. From 0 is from a database whose schema kagzi is missing or empty; to 0 is to the version that this
+// program needs. The version of any other database is SELECT max(version_id) FROM kagzi.schema_migrations. A database to which
+// the script was applied is as Migrate leaves it. If from is to, the script is empty. SQL returns an error if from is after
+// to, or if this program does not know one of them, such as after a rollback: leave the schema as it is then.
 func SQL(from, to int64) (string, error) {
 	ms, err := parse(files)
 	if err != nil {
@@ -18,18 +20,21 @@ func SQL(from, to int64) (string, error) {
 
 func sqlOf(ms []migration, from, to int64) (string, error) {
 	last := newest(ms)
+	refuse := func(format string, args ...any) (string, error) {
+		return "", fmt.Errorf("kagzi: migration script: "+format, args...)
+	}
 	if to == 0 {
 		to = last
 	}
 	switch {
 	case from < 0 || to < 0:
-		return "", errors.New("there are no negative versions: 0 is an empty database, or the newest version to migrate to")
+		return refuse("there are no negative versions: 0 is an empty database, or the newest version to migrate to")
 	case from > last && to <= last:
-		return "", fmt.Errorf("from version %d to %d: this program knows versions up to %d: leave the schema as it is if the program was rolled back, else upgrade its Kagzi", from, to, last)
+		return refuse("from version %d to %d: this program knows versions up to %d: leave the schema as it is if the program was rolled back, else upgrade its Kagzi", from, to, last)
 	case to > last:
-		return "", fmt.Errorf("from version %d to %d: this program knows versions up to %d: upgrade this program's Kagzi", from, to, last)
+		return refuse("from version %d to %d: this program knows versions up to %d: upgrade this program's Kagzi", from, to, last)
 	case from > to:
-		return "", fmt.Errorf("from version %d to %d: migrations only go forward, and older programs work with a newer schema that says so", from, to)
+		return refuse("from version %d to %d: migrations only go forward, and older programs work with a newer schema that says so", from, to)
 	case from == to:
 		return "", nil
 	}

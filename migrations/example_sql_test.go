@@ -1,22 +1,22 @@
-package kagzi_test
+package migrations_test
 
 import (
 	"fmt"
 	"strings"
 
-	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/migrations"
 )
 
 // The script is for those who review what is done to a database, and may be who does it.
-func ExampleMigrationSQL() {
-	script, err := kagzi.MigrationSQL(0, 0) // from an empty database to what this program needs
+func ExampleSQL() {
+	script, err := migrations.SQL(0, 0) // from an empty database to what this program needs
 	fmt.Println(err)
 	for line := range strings.Lines(script) {
 		if strings.HasPrefix(line, "CREATE TABLE") {
 			fmt.Print(line)
 		}
 	}
-	_, err = kagzi.MigrationSQL(0, 1_000_000)
+	_, err = migrations.SQL(0, 1_000_000)
 	fmt.Println(strings.Contains(err.Error(), "upgrade this program's Kagzi"))
 	// Output:
 	// <nil>

@@ -1,21 +1,40 @@
-package kagzi_test
+package migrations_test
 
 import (
+	"context"
 	"fmt"
 	"log"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/migrations"
 )
+
+// examplePool leads to a database of the example's own: pgxpool.New(ctx, "postgres://…").
+func examplePool(ctx context.Context) (pool *pgxpool.Pool, done func()) {
+	db, release, err := dbtest.Example(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return db.Pool, func() {
+		if err := release(); err != nil {
+			fmt.Println("release:", err)
+		}
+	}
+}
 
 // Who has outgrown one server spreads the tables over those of a Citus cluster.
 func ExampleDistribute() {
-	ctx, pool, _, _ := setup() // of Citus's coordinator node
-	defer teardown()
+	ctx := context.Background()
+	pool, done := examplePool(ctx) // of Citus's coordinator node
+	defer done()
 
 	if err := kagzi.Migrate(ctx, pool); err != nil {
 		log.Fatal(err)
 	}
-	tables, err := kagzi.Distribute(ctx, pool)
+	tables, err := migrations.Distribute(ctx, pool)
 	for _, t := range tables {
 		fmt.Println(t)
 	}
@@ -33,10 +52,11 @@ func ExampleDistribute() {
 
 // Where there is no Citus, Distribute says what is missing, and changes nothing.
 func ExampleDistribute_withoutCitus() {
-	ctx, pool, _, _ := setup()
-	defer teardown()
+	ctx := context.Background()
+	pool, done := examplePool(ctx)
+	defer done()
 
-	tables, err := kagzi.Distribute(ctx, pool)
+	tables, err := migrations.Distribute(ctx, pool)
 	for _, t := range tables {
 		fmt.Println(t)
 	}
