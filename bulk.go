@@ -20,67 +20,14 @@ type BulkResult struct {
 
 // DryRun reports what would be changed and what skipped, and changes nothing: each run is changed in a transaction that
 // is rolled back.
-func DryRun() DryRunOption { return dryRun{} }
-
-// A DryRunOption is what [DryRun] returns.
-type DryRunOption interface {
-	BulkOption
-	BulkRestartOption
+func DryRun() interface {
+	ChangeOption
+	RestartOption
+} {
+	return dryRun{}
 }
 
 type dryRun struct{}
-
-// bulkConfig is what the options of a bulk verb say.
-type bulkConfig struct {
-	tx      pgx.Tx
-	dry     bool
-	reason  string
-	version int
-}
-
-func (cfg *bulkConfig) take(option any) error {
-	switch o := option.(type) {
-	case inTx:
-		cfg.tx = o.tx
-		if o.tx == nil {
-			return errNilTx
-		}
-	case dryRun:
-		cfg.dry = true
-	case Reason:
-		cfg.reason = o.text()
-	case Version:
-		cfg.version = int(o)
-		return validateVersion(int(o))
-	case nil:
-		return errNilOption
-	}
-	return nil
-}
-
-func bulkOptions[O any](opts []O) (cfg bulkConfig, err error) {
-	for _, o := range opts {
-		err = errors.Join(err, cfg.take(o))
-	}
-	return cfg, err
-}
-
-// optionsOf returns the options for one run, to be changed in tx.
-func optionsOf[O any](cfg bulkConfig, tx pgx.Tx) []O {
-	opts := []O{any(Reason(cfg.reason)).(O)}
-	if tx != nil {
-		opts = append(opts, any(InTx(tx)).(O))
-	}
-	return opts
-}
-
-func (cfg *bulkConfig) restarts(tx pgx.Tx) []RestartOption {
-	opts := optionsOf[RestartOption](*cfg, tx)
-	if cfg.version > 0 {
-		opts = append(opts, Version(cfg.version))
-	}
-	return opts
-}
 
 // CancelAll cancels the active runs that f chooses, as [Client.Cancel] does.
 //
@@ -91,52 +38,57 @@ func (cfg *bulkConfig) restarts(tx pgx.Tx) []RestartOption {
 //
 // f must choose by something: one without any condition is refused. A zero f.Limit means no limit. Without f.Status those
 // are meant that the verb applies to.
-func (c *Client) CancelAll(ctx context.Context, f RunFilter, opts ...BulkOption) (BulkResult, error) {
-	cfg, err := bulkOptions(opts)
-	v := verb{name: "cancel all", to: active, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
-		return "", c.Cancel(ctx, run, optionsOf[CancelOption](cfg, tx)...)
+func (c *Client) CancelAll(ctx context.Context, f RunFilter, opts ...ChangeOption) (BulkResult, error) {
+	cfg, err := changeOptions(opts, takesReason|takesGrace|takesDryRun)
+	v := verb{name: "cancel all", to: active, tx: cfg.tx, dry: cfg.dry, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
+		cfg.tx = tx
+		return "", c.cancel(ctx, run, cfg)
 	}}
-	return c.bulk(ctx, f, v, cfg, err)
+	return c.bulk(ctx, f, v, err)
 }
 
 // TerminateAll ends the active runs that f chooses, as [Client.Terminate] does. It is otherwise like [Client.CancelAll].
-func (c *Client) TerminateAll(ctx context.Context, f RunFilter, opts ...BulkOption) (BulkResult, error) {
-	cfg, err := bulkOptions(opts)
-	v := verb{name: "terminate all", to: active, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
-		return "", c.Terminate(ctx, run, optionsOf[ChangeOption](cfg, tx)...)
+func (c *Client) TerminateAll(ctx context.Context, f RunFilter, opts ...ChangeOption) (BulkResult, error) {
+	cfg, err := changeOptions(opts, takesReason|takesDryRun)
+	v := verb{name: "terminate all", to: active, tx: cfg.tx, dry: cfg.dry, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
+		cfg.tx = tx
+		return "", c.terminate(ctx, run, cfg)
 	}}
-	return c.bulk(ctx, f, v, cfg, err)
+	return c.bulk(ctx, f, v, err)
 }
 
 // ResumeAll resumes the failed and cancelled runs that f chooses, as [Client.Resume] does. It is otherwise like
 // [Client.CancelAll].
-func (c *Client) ResumeAll(ctx context.Context, f RunFilter, opts ...BulkOption) (BulkResult, error) {
-	cfg, err := bulkOptions(opts)
-	v := verb{name: "resume all", to: []Status{StatusFailed, StatusCancelled}, activates: true, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
-		return "", c.Resume(ctx, run, optionsOf[ResumeOption](cfg, tx)...)
+func (c *Client) ResumeAll(ctx context.Context, f RunFilter, opts ...ChangeOption) (BulkResult, error) {
+	cfg, err := changeOptions(opts, takesReason|takesForget|takesDryRun)
+	v := verb{name: "resume all", to: []Status{StatusFailed, StatusCancelled}, activates: true, tx: cfg.tx, dry: cfg.dry, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
+		cfg.tx = tx
+		return "", c.resume(ctx, run, cfg)
 	}}
-	return c.bulk(ctx, f, v, cfg, err)
+	return c.bulk(ctx, f, v, err)
 }
 
 // RestartAll restarts the runs that f chooses and that are over, completed ones too, as [Client.Restart] does. It is
 // otherwise like [Client.CancelAll]; but called again after an error it restarts again those that it has restarted, unless
 // their ID is taken: leave out the runs in Changed.
-func (c *Client) RestartAll(ctx context.Context, f RunFilter, opts ...BulkRestartOption) (BulkResult, error) {
-	cfg, err := bulkOptions(opts)
-	v := verb{name: "restart all", to: over, activates: true, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
-		return c.Restart(ctx, run, cfg.restarts(tx)...)
+func (c *Client) RestartAll(ctx context.Context, f RunFilter, opts ...RestartOption) (BulkResult, error) {
+	cfg, err := c.restartOptions(ctx, opts, takesDryRun)
+	v := verb{name: "restart all", to: over, activates: true, tx: cfg.tx, dry: cfg.dry, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
+		cfg.tx = tx
+		return c.restart(ctx, run, cfg)
 	}}
-	return c.bulk(ctx, f, v, cfg, err)
+	return c.bulk(ctx, f, v, err)
 }
 
 // ForkAll forks the runs that f chooses and that are over from step on, as [Client.Fork] does. It is otherwise like
 // [Client.RestartAll].
-func (c *Client) ForkAll(ctx context.Context, f RunFilter, step string, opts ...BulkRestartOption) (BulkResult, error) {
-	cfg, err := bulkOptions(opts)
-	v := verb{name: "fork all", to: over, activates: true, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
-		return c.Fork(ctx, run, step, cfg.restarts(tx)...)
+func (c *Client) ForkAll(ctx context.Context, f RunFilter, step string, opts ...RestartOption) (BulkResult, error) {
+	cfg, err := c.restartOptions(ctx, opts, takesDryRun|takesCompensations)
+	v := verb{name: "fork all", to: over, activates: true, tx: cfg.tx, dry: cfg.dry, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
+		cfg.tx = tx
+		return c.fork(ctx, run, step, cfg)
 	}}
-	return c.bulk(ctx, f, v, cfg, errors.Join(err, validateStepID(step)))
+	return c.bulk(ctx, f, v, errors.Join(err, validateStepID(step)))
 }
 
 // A verb is what a bulk does with each run.
@@ -144,6 +96,8 @@ type verb struct {
 	name      string
 	to        []Status // that it applies to
 	activates bool     // it takes the run's ID
+	tx        pgx.Tx   // the caller's; nil: each run is changed in a transaction of its own
+	dry       bool     // each change is rolled back
 	do        func(ctx context.Context, tx pgx.Tx, run RunID) (as RunID, err error)
 }
 
@@ -158,9 +112,9 @@ var inapplicable = []error{ErrNotFound, ErrRunFinished, ErrRunActive, ErrIDConfl
 // bulkPage is how many runs are looked for at once.
 const bulkPage = 100
 
-// bulk applies v to the runs that f chooses. err is what is wrong with the call's options.
-func (c *Client) bulk(ctx context.Context, f RunFilter, v verb, cfg bulkConfig, err error) (BulkResult, error) {
-	b := &bulk{c: c, verb: v, cfg: cfg, made: map[RunID]bool{}, taken: map[string]bool{}}
+// bulk applies v to the runs that f chooses. err is the error of the call's options.
+func (c *Client) bulk(ctx context.Context, f RunFilter, v verb, err error) (BulkResult, error) {
+	b := &bulk{c: c, verb: v, made: map[RunID]bool{}, taken: map[string]bool{}}
 	if err == nil {
 		err = c.usable(ctx)
 	}
@@ -177,7 +131,6 @@ func (c *Client) bulk(ctx context.Context, f RunFilter, v verb, cfg bulkConfig, 
 type bulk struct {
 	c     *Client
 	verb  verb
-	cfg   bulkConfig
 	out   BulkResult
 	made  map[RunID]bool  // new runs: the filter may choose them, if an older one's ID is of a clock that is ahead
 	taken map[string]bool // IDs that runs have taken which a dry run has not changed
@@ -195,10 +148,10 @@ func (b *bulk) run(ctx context.Context, f RunFilter) error {
 	}
 	chosen, err := b.c.choice(f)
 	if err == nil {
-		err = b.c.checkSchema(ctx, b.cfg.tx)
+		err = b.c.checkSchema(ctx, b.verb.tx)
 	}
 	if err == nil {
-		b.cfg.tx, err = b.c.store.Fit(ctx, b.cfg.tx)
+		b.verb.tx, err = b.c.store.Fit(ctx, b.verb.tx)
 	}
 	for left := f.Limit; err == nil; left -= chosen.Limit {
 		chosen.Limit = bulkPage
@@ -208,7 +161,7 @@ func (b *bulk) run(ctx context.Context, f RunFilter) error {
 		if chosen.Limit == 0 {
 			return nil
 		}
-		page, err := b.c.store.Choose(ctx, b.cfg.tx, chosen)
+		page, err := b.c.store.Choose(ctx, b.verb.tx, chosen)
 		if err != nil {
 			return err
 		}
@@ -259,19 +212,19 @@ func (b *bulk) one(ctx context.Context, r store.Chosen) error {
 
 func (b *bulk) apply(ctx context.Context, id RunID, externalID string) (as RunID, err error) {
 	switch {
-	case b.cfg.dry:
+	case b.verb.dry:
 		if b.taken[externalID] {
 			return "", failed(&explained{"a newer run of its ID comes first, and has the ID then", []error{ErrIDConflict}}, "%s: %s", b.verb.name, id)
 		}
-		err = b.c.store.Try(ctx, b.cfg.tx, func(ctx context.Context, tx pgx.Tx) error {
+		err = b.c.store.Try(ctx, b.verb.tx, func(ctx context.Context, tx pgx.Tx) error {
 			_, err := b.verb.do(ctx, tx, id)
 			return err
 		})
 		if err == nil && b.verb.activates && externalID != "" {
 			b.taken[externalID] = true
 		}
-	case b.cfg.tx != nil:
-		err = b.c.store.Safely(ctx, b.cfg.tx, func(ctx context.Context, tx pgx.Tx) (err error) {
+	case b.verb.tx != nil:
+		err = b.c.store.Safely(ctx, b.verb.tx, func(ctx context.Context, tx pgx.Tx) (err error) {
 			as, err = b.verb.do(ctx, tx, id)
 			return err
 		})

@@ -99,7 +99,9 @@ func TestAnotherCancelIsShorter(t *testing.T) {
 	run := beginStuck(k, newTestWorker(t, k.c, WorkerConfig{}))
 	k.cancel(run.ID(), Grace(time.Hour))
 	waitFor(t, "the execution is told", k.executionOf(k.c, run.ID()).stopped)
-	k.cancel(run.ID(), Grace(time.Millisecond))
+	if b, err := k.c.CancelAll(k.ctx, RunFilter{Status: active}, Grace(time.Millisecond)); err != nil || len(b.Changed) != 1 {
+		t.Fatalf("%+v, %v", b, err)
+	}
 	failureOf(k, run, StatusCancelled)
 	j.want(t, "cancel:LH1")
 }

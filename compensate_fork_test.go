@@ -60,7 +60,16 @@ func TestForkInheritsNoCompensations(t *testing.T) {
 			run := begin(k, travel, 7)
 			resultOf(k, run)
 			fail.Store(true)
-			endsUndone(k, run, tt.from, tt.opts, j, tt.want)
+			if name != "InheritedAll" {
+				endsUndone(k, run, tt.from, tt.opts, j, tt.want)
+				return
+			}
+			forks, err := k.c.ForkAll(k.ctx, RunFilter{Workflow: "trip"}, tt.from, tt.opts...)
+			if err != nil || len(forks.New) != 1 {
+				t.Fatalf("%+v, %v", forks, err)
+			}
+			waitFor(t, "the fork has ended", func() bool { return k.infoOf(forks.New[run.ID()]).Status == StatusFailed })
+			j.want(t, tt.want)
 		})
 	}
 }

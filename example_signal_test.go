@@ -77,7 +77,7 @@ func ExampleSignal_For() {
 	fmt.Println(client.Signal(ctx, run.ID(), Approved.For("call-8").With("Bob")))
 	// Given an ID, a message that is sent again, because an answer was lost for one, is stored once.
 	for range 2 {
-		fmt.Println(client.Signal(ctx, run.ID(), Approved.For("call-7").With("Ada"), kagzi.ID("click-1")))
+		fmt.Println(client.Signal(ctx, run.ID(), Approved.For("call-7").With("Ada").WithID("click-1")))
 	}
 	fmt.Println(run.Result(ctx))
 	// Output:

@@ -148,12 +148,12 @@ func TestTransactionsThatCannotBeUsed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, warm := range []bool{false, true} {
-				for op, call := range map[string]func(*Client, TxOption) error{
-					"start wf: ":              func(c *Client, in TxOption) error { return second(Start(t.Context(), c, wf, 1, in)) },
-					"cancel ":                 func(c *Client, in TxOption) error { return c.Cancel(t.Context(), nobody, in) },
-					"restart ":                func(c *Client, in TxOption) error { return second(c.Restart(t.Context(), nobody, in)) },
-					`pause schedule "none": `: func(c *Client, in TxOption) error { return c.PauseSchedule(t.Context(), "none", in) },
-					`drain queue "none": `:    func(c *Client, in TxOption) error { return second(c.DrainQueue(t.Context(), "none", in)) },
+				for op, call := range map[string]func(*Client, pgx.Tx) error{
+					"start wf: ":              func(c *Client, tx pgx.Tx) error { return second(Start(t.Context(), c, wf, 1, InTx(tx))) },
+					"cancel ":                 func(c *Client, tx pgx.Tx) error { return c.Cancel(t.Context(), nobody, InTx(tx)) },
+					"restart ":                func(c *Client, tx pgx.Tx) error { return second(c.Restart(t.Context(), nobody, InTx(tx))) },
+					`pause schedule "none": `: func(c *Client, tx pgx.Tx) error { return c.PauseSchedule(t.Context(), "none", InTx(tx)) },
+					`drain queue "none": `:    func(c *Client, tx pgx.Tx) error { return second(c.DrainQueue(t.Context(), "none", InTx(tx))) },
 				} {
 					c, tx := newTestClient(t, db.Pool), tt.begin()
 					if warm {
@@ -161,7 +161,7 @@ func TestTransactionsThatCannotBeUsed(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
-					err := call(c, InTx(tx))
+					err := call(c, tx)
 					mustContain(t, err, "kagzi: "+op, tt.says)
 					if KindOf(err) != tt.kind {
 						t.Errorf("%v: kind %s, want %s", err, KindOf(err), tt.kind)

@@ -273,7 +273,14 @@ func TestForget(t *testing.T) {
 	if err := k.c.Resume(k.ctx, run.ID(), nil); err == nil {
 		t.Error("a nil option is accepted")
 	}
-	k.resume(run.ID(), Forget("probe", "ship/0/pack"), Forget("slow"), Reason("the vendor is back"))
+	failed := RunFilter{Status: []Status{StatusFailed}}
+	if b, err := k.c.ResumeAll(k.ctx, failed, Forget("note")); err != nil || len(b.Changed) > 0 || !errors.Is(b.Skipped[run.ID()], ErrNotFound) {
+		t.Errorf("%+v, %v", b, err)
+	}
+	b, err := k.c.ResumeAll(k.ctx, failed, Forget("probe", "ship/0/pack"), Forget("slow"), Reason("the vendor is back"))
+	if err != nil || len(b.Changed) != 1 {
+		t.Fatalf("%+v, %v", b, err)
+	}
 	if got := resultOf(k, run); got != "done" || probes.Load() != 2 || packs.Load() != 2 {
 		t.Errorf("got %q after %d probes and %d packs", got, probes.Load(), packs.Load())
 	}

@@ -314,21 +314,21 @@ func serveWith[In, Out any](k *kit, cfg WorkerConfig, wf Workflow[In, Out], fn f
 	return w, startWorker(k.t, w)
 }
 
-func (k *kit) signal(ref Ref, m Message, opts ...SignalOption) {
+func (k *kit) signal(ref Ref, m Message, opts ...ChangeOption) {
 	k.t.Helper()
 	if err := k.c.Signal(k.ctx, ref, m, opts...); err != nil {
 		k.t.Fatal(err)
 	}
 }
 
-func (k *kit) cancel(ref Ref, opts ...CancelOption) {
+func (k *kit) cancel(ref Ref, opts ...ChangeOption) {
 	k.t.Helper()
 	if err := k.c.Cancel(k.ctx, ref, opts...); err != nil {
 		k.t.Fatal(err)
 	}
 }
 
-func (k *kit) resume(ref Ref, opts ...ResumeOption) {
+func (k *kit) resume(ref Ref, opts ...ChangeOption) {
 	k.t.Helper()
 	if err := k.c.Resume(k.ctx, ref, opts...); err != nil {
 		k.t.Fatal(err)

@@ -10,6 +10,8 @@ import (
 	"github.com/kagzi/kagzi/internal/text"
 )
 
+// An option that has no meaning for the call that it is given to does not compile, or the call refuses it before it does
+// anything.
 type (
 	// A StartOption goes to [Start], [StartChild], [RunChild], [Workflow.With], [Client.StartMany] and [Define]. There
 	// are [ID], [IfActive], [IfEnded], [Queue], [Delay], [At], [Priority], [Version], [Metadata], [Timeout],
@@ -20,27 +22,17 @@ type (
 	StepOption interface{ stepOption() }
 	// A BranchOption goes to [Parallel], [Map] and [Race]: [Timeout], [Concurrency] and [CollectErrors].
 	BranchOption interface{ branchOption() }
-	// A WaitOption goes to [WaitSignal]: [Timeout].
-	WaitOption interface{ waitOption() }
-	// A SignalOption goes to [Client.Signal]: [ID], which is the message's, and [InTx].
-	SignalOption interface{ signalOption() }
-	// A HandleOption goes to [Handle]: [Version] and [DefaultVersion].
+	// A HandleOption says which code executes a run. To [Handle] go [Version] and [DefaultVersion]; to [Worker.Replay], and to
+	// Replay of package kagzitest, [Version] and [AllowAdditions].
 	HandleOption interface{ handleOption() }
-	// A ChangeOption goes to [Client.Terminate], and to what changes schedules and workers: [InTx], and [Reason], which is kept
-	// of changes of runs alone.
+	// A ChangeOption goes to what changes runs, schedules and workers: [InTx] to all of them, [Client.Signal] too, and [Reason] to all
+	// but Signal; it is kept of changes of runs alone. To [Client.Cancel] and [Client.CancelAll] goes also [Grace], to
+	// [Client.Resume] and [Client.ResumeAll] also [Forget], and to those with a [RunFilter] also [DryRun].
 	ChangeOption interface{ changeOption() }
-	// A CancelOption goes to [Client.Cancel]: [Grace], [Reason] and [InTx].
-	CancelOption interface{ cancelOption() }
-	// A ResumeOption goes to [Client.Resume]: [Forget], [Reason] and [InTx].
-	ResumeOption interface{ resumeOption() }
-	// A ReplayOption goes to [Worker.Replay], and to Replay of package kagzitest: [AllowAdditions] and [Version].
-	ReplayOption interface{ replayOption() }
-	// A RestartOption goes to [Client.Restart] and [Client.Fork]: [ID], [Version], [NewInput], [Reason] and [InTx]; to Fork also [InheritCompensations].
+	// A RestartOption goes to [Client.Restart], [Client.Fork], [Client.RestartAll] and [Client.ForkAll]: [Version], [Reason] and [InTx].
+	// To those for one run go also [ID] and [NewInput], to those with a [RunFilter] also [DryRun], and to Fork and ForkAll also
+	// [InheritCompensations].
 	RestartOption interface{ restartOption() }
-	// A BulkOption goes to [Client.CancelAll], [Client.TerminateAll] and [Client.ResumeAll]: [DryRun], [Reason] and [InTx].
-	BulkOption interface{ bulkOption() }
-	// A BulkRestartOption goes to [Client.RestartAll] and [Client.ForkAll]: [Version], [DryRun], [Reason] and [InTx].
-	BulkRestartOption interface{ bulkRestartOption() }
 )
 
 type (
@@ -89,18 +81,12 @@ type (
 //
 // tx must be READ COMMITTED, Postgres's default, for all but [Client.Signal], and starts without [ReplaceActive],
 // [RejectEnded] or [StartIfFailed]: a stricter one is refused.
-func InTx(tx pgx.Tx) TxOption { return inTx{tx} }
-
-// A TxOption is what [InTx] returns.
-type TxOption interface {
+func InTx(tx pgx.Tx) interface {
 	StartOption
-	SignalOption
 	ChangeOption
-	CancelOption
-	ResumeOption
 	RestartOption
-	BulkOption
-	BulkRestartOption
+} {
+	return inTx{tx}
 }
 
 // CollectErrors lets every branch finish; what failed is in the [BranchErrors]. Without it the first error
@@ -123,51 +109,43 @@ type (
 // alone.
 func Detached() StartOption { return detached{} }
 
-func (inTx) startOption()            {}
-func (inTx) changeOption()           {}
-func (inTx) cancelOption()           {}
-func (Reason) cancelOption()         {}
-func (Grace) cancelOption()          {}
-func (inTx) resumeOption()           {}
-func (Reason) resumeOption()         {}
-func (forgetSteps) resumeOption()    {}
-func (ID) startOption()              {}
-func (Queue) startOption()           {}
-func (Delay) startOption()           {}
-func (At) startOption()              {}
-func (Priority) startOption()        {}
-func (Version) startOption()         {}
+func (inTx) startOption()        {}
+func (ID) startOption()          {}
+func (Queue) startOption()       {}
+func (Delay) startOption()       {}
+func (At) startOption()          {}
+func (Priority) startOption()    {}
+func (Version) startOption()     {}
+func (Metadata) startOption()    {}
+func (Timeout) startOption()     {}
+func (RetryPolicy) startOption() {}
+func (Message) startOption()     {}
+func (detached) startOption()    {}
+
+func (Timeout) stepOption()     {}
+func (RetryPolicy) stepOption() {}
+func (Isolation) stepOption()   {}
+
+func (Timeout) branchOption()       {}
+func (Concurrency) branchOption()   {}
+func (collectErrors) branchOption() {}
+
 func (Version) handleOption()        {}
-func (Version) replayOption()        {}
-func (allowAdditions) replayOption() {}
 func (defaultVersion) handleOption() {}
-func (Metadata) startOption()        {}
-func (Timeout) startOption()         {}
-func (Timeout) stepOption()          {}
-func (Timeout) branchOption()        {}
-func (RetryPolicy) startOption()     {}
-func (RetryPolicy) stepOption()      {}
-func (Isolation) stepOption()        {}
-func (Concurrency) branchOption()    {}
-func (collectErrors) branchOption()  {}
-func (inTx) restartOption()          {}
-func (inTx) bulkOption()             {}
-func (inTx) bulkRestartOption()      {}
-func (Reason) changeOption()         {}
-func (Reason) restartOption()        {}
-func (Reason) bulkOption()           {}
-func (Reason) bulkRestartOption()    {}
-func (dryRun) bulkOption()           {}
-func (dryRun) bulkRestartOption()    {}
-func (newInput) restartOption()      {}
-func (ID) restartOption()            {}
-func (Version) restartOption()       {}
-func (Version) bulkRestartOption()   {}
-func (detached) startOption()        {}
-func (inTx) signalOption()           {}
-func (ID) signalOption()             {}
-func (Message) startOption()         {}
-func (Timeout) waitOption()          {}
+func (allowAdditions) handleOption() {}
+
+func (inTx) changeOption()        {}
+func (Reason) changeOption()      {}
+func (Grace) changeOption()       {}
+func (forgetSteps) changeOption() {}
+func (dryRun) changeOption()      {}
+
+func (inTx) restartOption()     {}
+func (Reason) restartOption()   {}
+func (Version) restartOption()  {}
+func (ID) restartOption()       {}
+func (newInput) restartOption() {}
+func (dryRun) restartOption()   {}
 
 // startConfig is what a start's options say.
 type startConfig struct {
@@ -332,42 +310,83 @@ func branchOptions(opts []BranchOption) (branchConfig, error) {
 	return cfg, err
 }
 
-// waitOptions returns the timeout, zero if there is none.
-func waitOptions(opts []WaitOption) (timeout time.Duration, err error) {
-	for _, o := range opts {
-		switch o := o.(type) {
-		case Timeout:
-			timeout = time.Duration(o)
-			err = errors.Join(err, validateTimeout("timeout", timeout))
-		case nil:
-			err = errors.Join(err, errNilOption)
+// waitTimeout returns the timeout that a wait was given, zero if there is none.
+func waitTimeout(given []Timeout) (time.Duration, error) {
+	switch len(given) {
+	case 0:
+		return 0, nil
+	case 1:
+		return time.Duration(given[0]), validateTimeout("timeout", time.Duration(given[0]))
+	}
+	return 0, fmt.Errorf("kagzi: there are %d timeouts: give one", len(given))
+}
+
+// changeConfig is what a change's options say.
+type changeConfig struct {
+	tx     pgx.Tx
+	reason string
+	grace  time.Duration // zero: not given
+	forget []string
+	dry    bool
+}
+
+// takes says which options a verb takes besides those that each takes.
+type takes uint
+
+const (
+	takesReason takes = 1 << iota
+	takesGrace
+	takesForget
+	takesDryRun
+	takesNewRun        // ID and NewInput, which are of one new run
+	takesCompensations // InheritCompensations
+)
+
+// changeOptions validates opts, and refuses those that the change does not take; the last of a kind wins, but Forgets add up.
+func changeOptions(opts []ChangeOption, verb takes) (changeConfig, error) {
+	var cfg changeConfig
+	var errs []error
+	check := func(err error) { errs = append(errs, err) }
+	need := func(option takes, refusal string) {
+		if verb&option == 0 {
+			check(errors.New("kagzi: " + refusal))
 		}
 	}
-	return timeout, err
-}
-
-// signalConfig is what a signal's options say.
-type signalConfig struct {
-	id ID
-	tx pgx.Tx
-}
-
-func signalOptions(opts []SignalOption) (signalConfig, error) {
-	var cfg signalConfig
-	var err error
 	for _, o := range opts {
 		switch o := o.(type) {
-		case ID:
-			cfg.id = o
-			err = errors.Join(err, validateMessageID(o))
 		case inTx:
 			cfg.tx = o.tx
 			if o.tx == nil {
-				err = errors.Join(err, errNilTx)
+				check(errNilTx)
 			}
+		case Reason:
+			cfg.reason = o.text()
+			need(takesReason, "a message takes no Reason: put it into the payload, or leave it out")
+		case Grace:
+			cfg.grace = time.Duration(o)
+			check(validateTimeout("grace", cfg.grace))
+			need(takesGrace, "Grace is for Cancel and CancelAll, which wait for steps under way: leave it out")
+		case forgetSteps:
+			cfg.forget = append(cfg.forget, o...)
+			for _, step := range o {
+				check(validateStepID(step))
+			}
+			need(takesForget, "Forget is for Resume and ResumeAll, which try failures again: leave it out")
+		case dryRun:
+			cfg.dry = true
+			need(takesDryRun, dryRunOfOne)
 		case nil:
-			err = errors.Join(err, errNilOption)
+			check(errNilOption)
 		}
 	}
-	return cfg, err
+	return cfg, errors.Join(errs...)
+}
+
+// dryRunOfOne refuses a DryRun of a change that is about no filter.
+const dryRunOfOne = "DryRun is for the verbs that take a RunFilter, such as CancelAll: leave it out, or call one of these with a filter"
+
+// changeTx is changeOptions for what has no events to keep a reason with.
+func changeTx(opts []ChangeOption) (pgx.Tx, error) {
+	cfg, err := changeOptions(opts, takesReason)
+	return cfg.tx, err
 }

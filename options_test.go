@@ -305,3 +305,63 @@ func TestDatabasesThatDoNotFit(t *testing.T) {
 		})
 	}
 }
+
+// An option that has no meaning for a verb is refused before any SQL, with what to do instead.
+func TestOptionsWithoutMeaningAreRefused(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c := newTestClient(t, unreachable(t))
+	worker := newTestWorker(t, c, WorkerConfig{})
+	all := RunFilter{Workflow: "wf"}
+	schedule := Schedule{Name: "s", Every: time.Hour, Run: Define[int, int]("wf").With(1)}
+	const (
+		grace   = "kagzi: %s: Grace is for Cancel and CancelAll, which wait for steps under way: leave it out"
+		forget  = "kagzi: %s: Forget is for Resume and ResumeAll, which try failures again: leave it out"
+		dry     = "kagzi: %s: DryRun is for the verbs that take a RunFilter, such as CancelAll: leave it out, or call one of these with a filter"
+		inherit = "kagzi: %s: InheritCompensations is for Fork: a restart begins at the beginning, and registers its own"
+		id      = "kagzi: %s: an ID is that of one run: leave it out, and each new run has the ID of its old one"
+		input   = "kagzi: %s: NewInput is for Restart and Fork of one run: leave it out, and each new run has the input of its old one"
+	)
+	for _, tt := range []struct {
+		op, want string
+		err      error
+	}{
+		{"cancel x", forget, c.Cancel(ctx, ID("x"), Forget("step"))},
+		{"cancel x", dry, c.Cancel(ctx, ID("x"), DryRun())},
+		{"terminate x", grace, c.Terminate(ctx, ID("x"), Grace(time.Second))},
+		{"terminate x", forget, c.Terminate(ctx, ID("x"), Forget())},
+		{"terminate x", dry, c.Terminate(ctx, ID("x"), DryRun())},
+		{"resume x", grace, c.Resume(ctx, ID("x"), Grace(time.Second))},
+		{"resume x", dry, c.Resume(ctx, ID("x"), DryRun())},
+		{"cancel all", forget, second(c.CancelAll(ctx, all, Forget("step")))},
+		{"terminate all", grace, second(c.TerminateAll(ctx, all, Grace(time.Second)))},
+		{"resume all", grace, second(c.ResumeAll(ctx, all, Grace(time.Second)))},
+		{"restart x", inherit, second(c.Restart(ctx, ID("x"), InheritCompensations()))},
+		{"restart x", dry, second(c.Restart(ctx, ID("x"), DryRun()))},
+		{`fork x from step "s"`, dry, second(c.Fork(ctx, ID("x"), "s", DryRun()))},
+		{"restart all", id, second(c.RestartAll(ctx, all, ID("y")))},
+		{"restart all", input, second(c.RestartAll(ctx, all, NewInput(1)))},
+		{"restart all", inherit, second(c.RestartAll(ctx, all, InheritCompensations()))},
+		{"fork all", id, second(c.ForkAll(ctx, all, "s", ID("y")))},
+		{"fork all", input, second(c.ForkAll(ctx, all, "s", NewInput(1)))},
+		{`signal x with "approved"`, grace, c.Signal(ctx, ID("x"), approved.With("a"), Grace(time.Second))},
+		{"schedule s", grace, c.Schedule(ctx, schedule, Grace(time.Second))},
+		{"pause schedule s", dry, c.PauseSchedule(ctx, "s", DryRun())},
+		{"resume schedule s", forget, c.ResumeSchedule(ctx, "s", Forget("step"))},
+		{"delete schedule s", dry, c.DeleteSchedule(ctx, "s", DryRun())},
+		{"trigger schedule s", dry, second(c.TriggerSchedule(ctx, "s", DryRun()))},
+		{"backfill schedule s", dry, second(c.BackfillSchedule(ctx, "s", time.Now(), time.Now(), DryRun()))},
+		{"drain worker w", grace, c.Drain(ctx, "w", Grace(time.Second))},
+		{`drain queue "q"`, dry, second(c.DrainQueue(ctx, "q", DryRun()))},
+		{"force worker w offline", grace, c.ForceOffline(ctx, "w", Grace(time.Second))},
+		{"replay x", "kagzi: %s: DefaultVersion is for Handle: leave it out, and the run's own version is taken, or give a Version", worker.Replay(ctx, ID("x"), DefaultVersion())},
+	} {
+		op := strings.NewReplacer("schedule s", `schedule "s"`).Replace(tt.op)
+		if want := fmt.Sprintf(tt.want, op); tt.err == nil || tt.err.Error() != want || KindOf(tt.err) != KindBadRequest {
+			t.Errorf("got  %v, of kind %s\nwant %s", tt.err, KindOf(tt.err), want)
+		}
+	}
+
+	Handle(worker, Define[int, int]("wf"), func(Context, int) (int, error) { return 0, nil }, AllowAdditions())
+	mustContain(t, worker.Run(ctx), `handler of "wf": AllowAdditions is for a replay: leave it out`)
+}

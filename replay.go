@@ -38,7 +38,7 @@ func (e *DivergenceError) Error() string {
 // Replay returns [ErrNotFound], [ErrRunActive] if the run is not over, and another error if the worker has no handler
 // for the version or if ctx ends before the code does. Code that waits for something other than its durable
 // operations goes on then.
-func (w *Worker) Replay(ctx context.Context, ref Ref, opts ...ReplayOption) error {
+func (w *Worker) Replay(ctx context.Context, ref Ref, opts ...HandleOption) error {
 	ref = plain(ref)
 	if err := w.made(); err != nil {
 		return err
@@ -48,7 +48,7 @@ func (w *Worker) Replay(ctx context.Context, ref Ref, opts ...ReplayOption) erro
 	}
 	cfg, err := replayOptions(opts)
 	if err != nil {
-		return err
+		return failed(err, "replay %v", named(ref))
 	}
 	id, err := w.client.resolve(ctx, nil, ref)
 	if err != nil {
@@ -87,7 +87,7 @@ func (w *Worker) Replay(ctx context.Context, ref Ref, opts ...ReplayOption) erro
 
 // AllowAdditions says of a replay that operations which the code has and the history has not are meant, such as steps, sleeps,
 // waits, children and branches: to come to one is no divergence. What the code does after it, on the same branch, is not looked at.
-func AllowAdditions() ReplayOption { return allowAdditions{} }
+func AllowAdditions() HandleOption { return allowAdditions{} }
 
 type allowAdditions struct{}
 
@@ -97,7 +97,7 @@ type replayConfig struct {
 	additions bool
 }
 
-func replayOptions(opts []ReplayOption) (cfg replayConfig, err error) {
+func replayOptions(opts []HandleOption) (cfg replayConfig, err error) {
 	for _, o := range opts {
 		switch o := o.(type) {
 		case allowAdditions:
@@ -105,6 +105,8 @@ func replayOptions(opts []ReplayOption) (cfg replayConfig, err error) {
 		case Version:
 			cfg.version = int(o)
 			err = errors.Join(err, validateVersion(int(o)))
+		case defaultVersion:
+			err = errors.Join(err, errors.New("kagzi: DefaultVersion is for Handle: leave it out, and the run's own version is taken, or give a Version"))
 		case nil:
 			err = errors.Join(err, errNilOption)
 		}

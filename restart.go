@@ -33,13 +33,23 @@ func (inheritCompensations) restartOption() {}
 // restartConfig is what the options of a restart say.
 type restartConfig struct {
 	tx  pgx.Tx
+	dry bool
 	run store.Restart
 }
 
-func (c *Client) restartOptions(opts []RestartOption) (restartConfig, error) {
+// restartOptions validates opts, and refuses those that the verb does not take.
+func (c *Client) restartOptions(ctx context.Context, opts []RestartOption, verb takes) (restartConfig, error) {
+	if err := c.usable(ctx); err != nil {
+		return restartConfig{}, err
+	}
 	cfg := restartConfig{run: store.Restart{Hash: c.hashStored}}
 	var errs []error
 	check := func(err error) { errs = append(errs, err) }
+	need := func(option takes, refusal string) {
+		if verb&option == 0 {
+			check(errors.New("kagzi: " + refusal))
+		}
+	}
 	for _, o := range opts {
 		switch o := o.(type) {
 		case inTx:
@@ -55,9 +65,15 @@ func (c *Client) restartOptions(opts []RestartOption) (restartConfig, error) {
 		case ID:
 			cfg.run.ExternalID = string(o)
 			check(validateExternalID(string(o)))
+			need(takesNewRun, "an ID is that of one run: leave it out, and each new run has the ID of its old one")
 		case inheritCompensations:
 			cfg.run.Compensations = true
+			need(takesCompensations, "InheritCompensations is for Fork: a restart begins at the beginning, and registers its own")
+		case dryRun:
+			cfg.dry = true
+			need(takesDryRun, dryRunOfOne)
 		case newInput:
+			need(takesNewRun, "NewInput is for Restart and Fork of one run: leave it out, and each new run has the input of its old one")
 			if o.v == nil {
 				check(errors.New("kagzi: NewInput(nil): give the new input, or leave the option out to keep the old one"))
 				continue
@@ -81,7 +97,15 @@ func (c *Client) restartOptions(opts []RestartOption) (restartConfig, error) {
 // Restart returns [ErrRunActive] if the run is not over, and [ErrIDConflict] if an active run has its ID.
 func (c *Client) Restart(ctx context.Context, ref Ref, opts ...RestartOption) (RunID, error) {
 	ref = plain(ref)
-	id, err := c.restart(ctx, ref, "", opts)
+	cfg, err := c.restartOptions(ctx, opts, takesNewRun)
+	if err != nil {
+		return "", failed(err, "restart %v", named(ref))
+	}
+	return c.restart(ctx, ref, cfg)
+}
+
+func (c *Client) restart(ctx context.Context, ref Ref, cfg restartConfig) (RunID, error) {
+	id, err := c.newFrom(ctx, ref, cfg)
 	if err != nil {
 		return "", failed(err, "restart %v", named(ref))
 	}
@@ -103,10 +127,19 @@ func (c *Client) Restart(ctx context.Context, ref Ref, opts ...RestartOption) (R
 func (c *Client) Fork(ctx context.Context, ref Ref, step string, opts ...RestartOption) (RunID, error) {
 	ref = plain(ref)
 	err := validateStepID(step)
-	var id RunID
+	var cfg restartConfig
 	if err == nil {
-		id, err = c.restart(ctx, ref, step, opts)
+		cfg, err = c.restartOptions(ctx, opts, takesNewRun|takesCompensations)
 	}
+	if err != nil {
+		return "", failed(err, "fork %v from step %s", named(ref), text.Quote(step))
+	}
+	return c.fork(ctx, ref, step, cfg)
+}
+
+func (c *Client) fork(ctx context.Context, ref Ref, step string, cfg restartConfig) (RunID, error) {
+	cfg.run.Step = step
+	id, err := c.newFrom(ctx, ref, cfg)
 	if err != nil {
 		return "", failed(err, "fork %v from step %s", named(ref), text.Quote(step))
 	}
@@ -126,20 +159,10 @@ func validateStepID(step string) error {
 	return nil
 }
 
-// restart makes the new run's ID before the first try, so that a repetition finds it.
-func (c *Client) restart(ctx context.Context, ref Ref, step string, opts []RestartOption) (RunID, error) {
-	if err := c.usable(ctx); err != nil {
-		return "", err
-	}
-	cfg, err := c.restartOptions(opts)
-	if err != nil {
-		return "", err
-	}
+// newFrom starts a new run from ref. It makes the new run's ID before the first try, so that a repetition finds it.
+func (c *Client) newFrom(ctx context.Context, ref Ref, cfg restartConfig) (_ RunID, err error) {
 	if cfg.run.New, err = uuid.NewV7(); err != nil {
 		return "", err
-	}
-	if cfg.run.Step = step; step == "" && cfg.run.Compensations {
-		return "", misuse(errors.New("kagzi: InheritCompensations is for Fork: a restart begins at the beginning, and registers its own"))
 	}
 	if cfg.tx, cfg.run.Run, err = c.resolveToChange(ctx, cfg.tx, ref); err != nil {
 		return "", c.public(ctx, err)

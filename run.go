@@ -22,8 +22,7 @@ type (
 	// brings a [Message] is not compared. It does not remember
 	// runs that are over: starting again begins a new run. [IfActive] and [IfEnded] change either.
 	//
-	// As an option of [Client.Signal] it is the message's ID, as with [Message.WithID]; of [Client.Restart] and
-	// [Client.Fork] the new run's.
+	// As an option of [Client.Restart] and [Client.Fork] it is the new run's.
 	ID string
 )
 
@@ -191,7 +190,7 @@ func (r *Run[Out]) Result(ctx context.Context) (Out, error) {
 }
 
 // Cancel is [Client.Cancel] of this run.
-func (r *Run[Out]) Cancel(ctx context.Context, opts ...CancelOption) error {
+func (r *Run[Out]) Cancel(ctx context.Context, opts ...ChangeOption) error {
 	if err := r.made(); err != nil {
 		return err
 	}

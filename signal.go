@@ -55,8 +55,7 @@ type Message struct {
 	identified bool // by WithID
 }
 
-// WithID is m with an ID of its own, of at most 255 bytes: a run stores one message of an ID, however often it is sent. An
-// [ID] as an option of [Client.Signal] replaces it.
+// WithID is m with an ID of its own, of at most 255 bytes: a run stores one message of an ID, however often it is sent.
 func (m Message) WithID(id ID) Message {
 	m.id, m.identified = id, true
 	return m
@@ -118,8 +117,8 @@ func (n signalName) stepName() string {
 // message is stored, not when it is read. If nobody waits for it yet it is kept: [WaitSignal] reads the messages of one
 // name in the order in which they were stored, each once.
 //
-// Given an ID, as an option or by [Message.WithID], a message that the run has already is not stored again, and Signal
-// returns nil, also if the run is over by then. A message sent in a step has such an ID unless it is given one. The ID is
+// A message with an ID ([Message.WithID]) that the run has already is not stored again, and Signal returns nil, also if the
+// run is over by then. A message sent in a step has such an ID unless it is given one. The ID is
 // made of the step, the run, the signal and the payload. So a further attempt sends only what the earlier ones did not.
 // Equal messages of one attempt are counted, and each is sent. If the payload differs in each attempt, because it has the
 // time in it, give an ID.
@@ -128,13 +127,13 @@ func (n signalName) stepName() string {
 // what the run would record: commit soon.
 //
 // Signal returns [ErrNotFound], [ErrRunFinished] if the run is over, and [ErrPayloadTooLarge].
-func (c *Client) Signal(ctx context.Context, ref Ref, m Message, opts ...SignalOption) error {
+func (c *Client) Signal(ctx context.Context, ref Ref, m Message, opts ...ChangeOption) error {
 	ref = plain(ref)
 	return c.failedIf(ctx, c.signal(ctx, ref, m, opts), "signal %v with %q", named(ref), m.signal)
 }
 
-func (c *Client) signal(ctx context.Context, ref Ref, m Message, opts []SignalOption) error {
-	cfg, err := signalOptions(opts)
+func (c *Client) signal(ctx context.Context, ref Ref, m Message, opts []ChangeOption) error {
+	cfg, err := changeOptions(opts, 0)
 	if err := cmp.Or(err, c.usable(ctx)); err != nil {
 		return err
 	}
@@ -142,14 +141,11 @@ func (c *Client) signal(ctx context.Context, ref Ref, m Message, opts []SignalOp
 	if err != nil {
 		return err
 	}
-	if cfg.id != "" {
-		msg.ID = string(cfg.id)
-	}
 	if err := c.checkSchema(ctx, cfg.tx); err != nil {
 		return err
 	}
 	_, external := ref.(ID)
-	if external && !m.identified && cfg.id == "" && CurrentStep(ctx).Key != "" {
+	if external && !m.identified && CurrentStep(ctx).Key != "" {
 		// An earlier attempt of the step may have sent it to a run that had the ID before the one that has it now.
 		if sent, err := c.store.Sent(ctx, cfg.tx, msg.ID); err != nil || sent {
 			return err
@@ -236,14 +232,14 @@ func messageID(ctx context.Context, ref, name string, hash []byte) string {
 //
 // WaitSignal returns another error only if the call is wrong or the branch was cancelled. A message that does not decode
 // into T quarantines the run with [KindNondeterminism].
-func WaitSignal[T any](ctx Context, s Signal[T], opts ...WaitOption) (T, error) {
+func WaitSignal[T any](ctx Context, s Signal[T], timeout ...Timeout) (T, error) {
 	var out T
 	b, c, err := branchOf(ctx)
 	if err != nil {
 		return out, err
 	}
-	timeout, invalid := waitOptions(opts)
-	row, err := b.receive(signalSpec{Name: s.name.String(), Step: s.name.stepName(), BadName: s.name.validate(), Invalid: invalid, Timeout: timeout})
+	limit, invalid := waitTimeout(timeout)
+	row, err := b.receive(signalSpec{Name: s.name.String(), Step: s.name.stepName(), BadName: s.name.validate(), Invalid: invalid, Timeout: limit})
 	if err != nil {
 		return out, err
 	}

@@ -17,7 +17,7 @@ func TestSignalWithStart(t *testing.T) {
 		serveWith(k, told, wf, reading(4, approved))
 		first := begin(k, wf, struct{}{}, ID("x"), approved.With("a"), approved.With("b"))
 		k.waitStatus(first.ID(), StatusSleeping)
-		second := begin(k, wf, struct{}{}, approved.With("c"), ID("x"))
+		second := begin(k, wf, struct{}{}, approved.With("c").WithID("x"))
 		if !second.Existed() || second.ID() != first.ID() {
 			t.Errorf("existed %t, run %s; want %s", second.Existed(), second.ID(), first.ID())
 		}
@@ -46,7 +46,7 @@ func TestSignalWithStart(t *testing.T) {
 			begin(k, wf, struct{}{}, ID("x"), approved.With("a").WithID("m"), approved.With("b").WithID("n"))
 		}
 		k.signal(ID("x"), approved.With("a").WithID("m"))
-		k.signal(ID("x"), approved.With("a").WithID("m"), ID("o")) // the option wins
+		k.signal(ID("x"), approved.With("a").WithID("o"))
 		if got := queryOne[string](t, k.pool, `SELECT string_agg(signal_id, ' ' ORDER BY sequence) FROM kagzi.signals`); got != "m n o" {
 			t.Errorf("stored %s", got)
 		}

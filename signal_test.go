@@ -142,8 +142,8 @@ func TestSignal(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		k.signal(ID("x"), approved.With("ours"), ID("m"))
-		if err := other.Signal(k.ctx, ID("x"), approved.With("theirs"), ID("m")); err != nil {
+		k.signal(ID("x"), approved.With("ours").WithID("m"))
+		if err := other.Signal(k.ctx, ID("x"), approved.With("theirs").WithID("m")); err != nil {
 			t.Fatal(err)
 		}
 		for _, c := range []*Client{k.c, other} {
@@ -162,10 +162,10 @@ func TestSignalIsIdempotentByID(t *testing.T) {
 	wf := Define[struct{}, string]("wf")
 	run := begin(k, wf, struct{}{}, ID("x"))
 	for range 3 {
-		k.signal(run.ID(), approved.With("a"), ID("m"))
+		k.signal(run.ID(), approved.With("a").WithID("m"))
 	}
-	k.signal(run.ID(), rejected.With("of another name"), ID("m"))
-	k.signal(run.ID(), approved.With("b"), ID("m2"))
+	k.signal(run.ID(), rejected.With("of another name").WithID("m"))
+	k.signal(run.ID(), approved.With("b").WithID("m2"))
 	if n := k.count(`SELECT wakeups FROM kagzi.workflow_runs`); n != 2 {
 		t.Errorf("%d wakeups, want 2", n)
 	}
@@ -174,9 +174,9 @@ func TestSignalIsIdempotentByID(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	// Who repeats a message because its answer was lost must not be told that it came too late.
-	k.signal(run.ID(), approved.With("a"), ID("m"))
-	k.signal(ID("x"), approved.With("a"), ID("m"))
-	if err := k.c.Signal(k.ctx, run.ID(), approved.With("a"), ID("m3")); !errors.Is(err, ErrRunFinished) {
+	k.signal(run.ID(), approved.With("a").WithID("m"))
+	k.signal(ID("x"), approved.With("a").WithID("m"))
+	if err := k.c.Signal(k.ctx, run.ID(), approved.With("a").WithID("m3")); !errors.Is(err, ErrRunFinished) {
 		t.Errorf("another message: %v", err)
 	}
 }
@@ -195,8 +195,8 @@ func TestSignalInTx(t *testing.T) {
 	taken := inTx(func(tx pgx.Tx) { k.signal(run.ID(), approved.With("taken back"), InTx(tx)) })
 	rollbackTx(t, taken)
 	kept := inTx(func(tx pgx.Tx) {
-		k.signal(run.ID(), approved.With("a"), InTx(tx), ID("m"))
-		k.signal(run.ID(), approved.With("a"), InTx(tx), ID("m"))
+		k.signal(run.ID(), approved.With("a").WithID("m"), InTx(tx))
+		k.signal(run.ID(), approved.With("a").WithID("m"), InTx(tx))
 		if err := k.c.Signal(k.ctx, ID("y"), approved.With(""), InTx(tx)); !errors.Is(err, ErrNotFound) {
 			t.Errorf("of no run: %v", err)
 		}
@@ -213,7 +213,7 @@ func TestSignalInTx(t *testing.T) {
 		if err := k.c.Signal(k.ctx, run.ID(), approved.With(""), InTx(tx)); !errors.Is(err, ErrRunFinished) {
 			t.Errorf("of a run that is over: %v", err)
 		}
-		k.signal(run.ID(), approved.With("a"), InTx(tx), ID("m"))
+		k.signal(run.ID(), approved.With("a").WithID("m"), InTx(tx))
 	})
 	if err := over.Commit(k.ctx); err != nil {
 		t.Errorf("the transaction was broken: %v", err)
@@ -246,7 +246,7 @@ func TestBadSignals(t *testing.T) {
 	long := strings.Repeat("x", 250)
 	for _, bad := range []struct {
 		m    Message
-		opts []SignalOption
+		opts []ChangeOption
 		says string
 	}{
 		{Message{}, nil, "the Message is empty: make one with Signal.With"},
@@ -263,10 +263,12 @@ func TestBadSignals(t *testing.T) {
 		{DefineSignal[func()]("f").With(nil), nil, "func() cannot be encoded"},
 		{DefineSignal[float64]("f").With(math.NaN()), nil, "cannot be encoded"},
 		{approved.With(long), nil, "252 bytes, the limit (ClientConfig.MaxPayload) is 100"},
-		{approved.With(""), []SignalOption{ID("")}, "message's ID is empty"},
-		{approved.With(""), []SignalOption{ID("a\n")}, "control character"},
-		{approved.With(""), []SignalOption{InTx(nil)}, "begin a transaction"},
-		{approved.With(""), []SignalOption{nil}, "nil option"},
+		{approved.With(""), []ChangeOption{InTx(nil)}, "begin a transaction"},
+		{approved.With(""), []ChangeOption{nil}, "nil option"},
+		{approved.With(""), []ChangeOption{Reason("r")}, "a message takes no Reason: put it into the payload"},
+		{approved.With(""), []ChangeOption{Grace(time.Second)}, "Grace is for Cancel"},
+		{approved.With(""), []ChangeOption{Forget("s")}, "Forget is for Resume"},
+		{approved.With(""), []ChangeOption{DryRun()}, "DryRun is for the verbs that take a RunFilter"},
 	} {
 		err := k.c.Signal(k.ctx, run.ID(), bad.m, bad.opts...)
 		mustContain(t, err, bad.says)
@@ -289,7 +291,7 @@ func TestBadSignals(t *testing.T) {
 			func() (string, error) { return WaitSignal(ctx, approved.For("")) },
 			func() (string, error) { return WaitSignal(ctx, approved, Timeout(30)) },
 			func() (string, error) { return WaitSignal(ctx, approved, Timeout(0)) },
-			func() (string, error) { return WaitSignal(ctx, approved, nil) },
+			func() (string, error) { return WaitSignal(ctx, approved, Timeout(time.Hour), Timeout(time.Hour)) },
 			func() (string, error) { return WaitSignal[string](nil, approved) },
 		} {
 			if _, err := try(); KindOf(err) != KindBadRequest || !isPermanent(err) {
@@ -316,7 +318,7 @@ func TestSignalFromAStep(t *testing.T) {
 				k.c.Signal(c, RunID(id), approved.With("2")),
 				k.c.Signal(c, ID("target"), approved.With("3")),
 				k.c.Signal(c, RunID(id), rejected.With("4")),
-				k.c.Signal(c, RunID(id), approved.With("5"), ID("mine")),
+				k.c.Signal(c, RunID(id), approved.With("5").WithID("mine")),
 			} {
 				if err != nil {
 					return err

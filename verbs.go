@@ -22,36 +22,6 @@ const maxReason = 1 << 10
 
 func (r Reason) text() string { return text.Sanitize(string(r), maxReason) }
 
-// changeConfig is what a change's options say.
-type changeConfig struct {
-	tx     pgx.Tx
-	reason string
-	grace  time.Duration // zero: not given
-}
-
-func changeOptions[O any](opts []O) (changeConfig, error) {
-	var cfg changeConfig
-	for _, o := range opts {
-		switch o := any(o).(type) {
-		case inTx:
-			cfg.tx = o.tx
-			if o.tx == nil {
-				return cfg, errNilTx
-			}
-		case Reason:
-			cfg.reason = o.text()
-		case Grace:
-			cfg.grace = time.Duration(o)
-			if err := validateTimeout("grace", cfg.grace); err != nil {
-				return cfg, err
-			}
-		case nil:
-			return cfg, errNilOption
-		}
-	}
-	return cfg, nil
-}
-
 // Forget names failures that a [Client.Resume] forgets, besides those that the last attempt ended with: steps, children,
 // branches and groups, as [Client.Steps] shows them: "probe", "ship/0/pack", "ship". With a branch or group go the failures
 // that it failed with, and with each failure those of the branches and groups around it. A group whose Timeout has passed
@@ -59,57 +29,28 @@ func changeOptions[O any](opts []O) (changeConfig, error) {
 // Resume changes nothing and returns [ErrNotFound]. So it does for a [WaitSignal] that has timed out: [Client.Fork] from it.
 //
 // The steps after a forgotten failure keep their recorded results, although what failed may now succeed.
-func Forget(steps ...string) ResumeOption { return forgetSteps(steps) }
+func Forget(steps ...string) ChangeOption { return forgetSteps(steps) }
 
 type forgetSteps []string
-
-// resumeConfig is what a Resume's options say.
-type resumeConfig struct {
-	changeConfig
-	forget []string
-}
-
-func resumeOptions(opts []ResumeOption) (cfg resumeConfig, err error) {
-	var changes []ChangeOption
-	for _, o := range opts {
-		switch o := o.(type) {
-		case forgetSteps:
-			cfg.forget = append(cfg.forget, o...)
-		case ChangeOption:
-			changes = append(changes, o)
-		case nil:
-			return cfg, errNilOption
-		}
-	}
-	for _, step := range cfg.forget {
-		if err := validateStepID(step); err != nil {
-			return cfg, err
-		}
-	}
-	cfg.changeConfig, err = changeOptions(changes)
-	return cfg, err
-}
-
-// changeTx is changeOptions for what has no events to keep a reason with.
-func changeTx(opts []ChangeOption) (pgx.Tx, error) {
-	cfg, err := changeOptions(opts)
-	return cfg.tx, err
-}
 
 // Cancel ends an active run, and its children except [Detached] ones: at once in the table, and within milliseconds where
 // it is being executed, whose steps see their contexts end. A run that has registered compensations with [Compensate]
 // ends once they have run; until then it stays active. They begin when its steps under way have returned, or their
 // [Grace] is over. A run that has failed, and whose compensations are under way, ends as cancelled. A run that is cancelled already stays so. Cancel returns
 // [ErrNotFound], and [ErrRunFinished] if the run completed or failed before.
-func (c *Client) Cancel(ctx context.Context, ref Ref, opts ...CancelOption) error {
+func (c *Client) Cancel(ctx context.Context, ref Ref, opts ...ChangeOption) error {
 	ref = plain(ref)
-	cancel := func(ctx context.Context, tx pgx.Tx, id uuid.UUID, cfg changeConfig) (*store.CancelledRuns, error) {
+	cfg, err := changeOptions(opts, takesReason|takesGrace)
+	if err != nil {
+		return failed(err, "cancel %v", named(ref))
+	}
+	return c.cancel(ctx, ref, cfg)
+}
+
+func (c *Client) cancel(ctx context.Context, ref Ref, cfg changeConfig) error {
+	err := c.end(ctx, ref, cfg, func(ctx context.Context, tx pgx.Tx, id uuid.UUID) (*store.CancelledRuns, error) {
 		return c.store.Cancel(ctx, tx, id, cfg.reason, cfg.grace)
-	}
-	cfg, err := changeOptions(opts)
-	if err == nil {
-		err = c.end(ctx, ref, cfg, cancel)
-	}
+	})
 	return c.failedIf(ctx, err, "cancel %v", named(ref))
 }
 
@@ -117,23 +58,27 @@ func (c *Client) Cancel(ctx context.Context, ref Ref, opts ...CancelOption) erro
 // compensations are under way. It returns once that is stored, with the errors of Cancel.
 func (c *Client) Terminate(ctx context.Context, ref Ref, opts ...ChangeOption) error {
 	ref = plain(ref)
-	terminate := func(ctx context.Context, tx pgx.Tx, id uuid.UUID, cfg changeConfig) (*store.CancelledRuns, error) {
+	cfg, err := changeOptions(opts, takesReason)
+	if err != nil {
+		return failed(err, "terminate %v", named(ref))
+	}
+	return c.terminate(ctx, ref, cfg)
+}
+
+func (c *Client) terminate(ctx context.Context, ref Ref, cfg changeConfig) error {
+	err := c.end(ctx, ref, cfg, func(ctx context.Context, tx pgx.Tx, id uuid.UUID) (*store.CancelledRuns, error) {
 		return c.store.Terminate(ctx, tx, id, cfg.reason)
-	}
-	cfg, err := changeOptions(opts)
-	if err == nil {
-		err = c.end(ctx, ref, cfg, terminate)
-	}
+	})
 	return c.failedIf(ctx, err, "terminate %v", named(ref))
 }
 
 // end ends the run in the way given.
-func (c *Client) end(ctx context.Context, ref Ref, cfg changeConfig, how func(context.Context, pgx.Tx, uuid.UUID, changeConfig) (*store.CancelledRuns, error)) error {
+func (c *Client) end(ctx context.Context, ref Ref, cfg changeConfig, how func(context.Context, pgx.Tx, uuid.UUID) (*store.CancelledRuns, error)) error {
 	tx, id, err := c.resolveToChange(ctx, cfg.tx, ref)
 	if err != nil {
 		return err
 	}
-	ended, err := how(ctx, tx, id, cfg)
+	ended, err := how(ctx, tx, id)
 	if err != nil {
 		return err
 	}
@@ -149,13 +94,19 @@ func (c *Client) end(ctx context.Context, ref Ref, cfg changeConfig, how func(co
 // have run, and [ErrIDConflict] if another active run has its ID. A run of which compensations failed ([KindCompensation]),
 // or that was terminated while they ran, goes on with these. The parent of a child that is resumed keeps the failure that it knows of, and does not cancel the
 // child when it ends.
-func (c *Client) Resume(ctx context.Context, ref Ref, opts ...ResumeOption) error {
+func (c *Client) Resume(ctx context.Context, ref Ref, opts ...ChangeOption) error {
 	ref = plain(ref)
-	cfg, err := resumeOptions(opts)
-	var id uuid.UUID
-	if err == nil {
-		cfg.tx, id, err = c.resolveToChange(ctx, cfg.tx, ref)
+	cfg, err := changeOptions(opts, takesReason|takesForget)
+	if err != nil {
+		return failed(err, "resume %v", named(ref))
 	}
+	return c.resume(ctx, ref, cfg)
+}
+
+func (c *Client) resume(ctx context.Context, ref Ref, cfg changeConfig) error {
+	var id uuid.UUID
+	var err error
+	cfg.tx, id, err = c.resolveToChange(ctx, cfg.tx, ref)
 	var resumed store.Resumed
 	if err == nil {
 		resumed, err = c.store.Resume(ctx, cfg.tx, id, cfg.reason, cfg.forget...)

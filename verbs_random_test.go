@@ -102,33 +102,29 @@ func (s *storm) verb(r *rand.Rand) error {
 	var tx pgx.Tx
 	begin := []StartOption{id}
 	var change []ChangeOption
-	var cancel []CancelOption
-	var resume []ResumeOption
 	var restart []RestartOption
-	var signal []SignalOption
 	if r.IntN(4) == 0 {
 		var err error
 		if tx, err = s.pool.BeginTx(s.ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}); err != nil {
 			return err
 		}
 		defer func() { _ = tx.Rollback(s.ctx) }()
-		cancel = append(cancel, InTx(tx))
-		begin, change, resume, restart, signal = append(begin, InTx(tx)), append(change, InTx(tx)), append(resume, InTx(tx)), append(restart, InTx(tx)), append(signal, InTx(tx))
+		begin, change, restart = append(begin, InTx(tx)), append(change, InTx(tx)), append(restart, InTx(tx))
 	}
 	var err error
 	switch r.IntN(12) {
 	case 0:
-		err = s.c.Cancel(s.ctx, id, cancel...)
+		err = s.c.Cancel(s.ctx, id, change...)
 	case 1:
 		err = s.c.Terminate(s.ctx, id, change...)
 	case 2, 3:
-		err = s.c.Resume(s.ctx, id, resume...)
+		err = s.c.Resume(s.ctx, id, change...)
 	case 4:
 		_, err = s.c.Restart(s.ctx, id, restart...)
 	case 5:
 		_, err = s.c.Fork(s.ctx, id, []string{"first", "tx", "last"}[r.IntN(3)], restart...)
 	case 6, 7:
-		err = s.c.Signal(s.ctx, id, calm.With(n), signal...)
+		err = s.c.Signal(s.ctx, id, calm.With(n), change...)
 	case 8:
 		_, err = Start(s.ctx, s.c, stormed, n, append(begin, []StartOption{ReplaceActive, RejectActive, RejectEnded, StartIfFailed}[r.IntN(4)])...)
 	default:

@@ -355,7 +355,7 @@ func TestBulkInTx(t *testing.T) {
 	} {
 		tx := k.callersTx()
 		mine := begin(k, noop, 1, ID("y"), InTx(tx)).ID() // only the transaction sees it
-		for _, opts := range [][]BulkOption{{InTx(tx), DryRun()}, {InTx(tx)}} {
+		for _, opts := range [][]ChangeOption{{InTx(tx), DryRun()}, {InTx(tx)}} {
 			got, err := k.c.ResumeAll(k.ctx, filter, opts...)
 			if err != nil || !slices.Equal(got.Changed, []RunID{b, a}) || len(got.Skipped) != 1 {
 				t.Errorf("%+v, %v", got, err)

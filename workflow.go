@@ -107,8 +107,10 @@ func Handle[In, Out any](w *Worker, wf Workflow[In, Out], fn func(Context, In) (
 			version = o
 		case defaultVersion:
 			isDefault = true
+		case allowAdditions:
+			err = errors.Join(err, errors.New("kagzi: AllowAdditions is for a replay: leave it out"))
 		case nil:
-			err = errNilOption
+			err = errors.Join(err, errNilOption)
 		}
 	}
 	err = errors.Join(validateWorkflow(wf.name), validateVersion(int(version)), err)

@@ -48,14 +48,17 @@ func TestAWrongCallWhoseErrorIsDroppedFailsTheRun(t *testing.T) {
 		"InABranch": {func(ctx Context) {
 			_ = Parallel(ctx, "p", map[string]func(Context) error{"b": func(ctx Context) error { _ = Do(ctx, "a/b", nothing); return nil }})
 		}, "'/'"},
-		"NameOfAStep":         {func(ctx Context) { _ = Do(ctx, "bad/name", nothing) }, "'/'"},
-		"NameOfASleep":        {func(ctx Context) { _ = Sleep(ctx, "", time.Hour) }, "empty"},
-		"NameOfABranch":       {func(ctx Context) { _, _ = Go(ctx, "a#2", branch).Result(ctx) }, "'#'"},
-		"NameOfASignal":       {func(ctx Context) { _, _ = WaitSignal(ctx, DefineSignal[int]("a/b")) }, "'/'"},
-		"NameOfAChild":        {func(ctx Context) { _, _ = RunChild(ctx, "a/b", child, "") }, "'/'"},
-		"NameInAGroup":        {func(ctx Context) { _ = Parallel(ctx, "p", map[string]func(Context) error{"": nil}) }, "empty"},
-		"TimeoutOfAStep":      {func(ctx Context) { _ = Do(ctx, "s", nothing, Timeout(30)) }, "30 ns"},
-		"TimeoutOfASignal":    {func(ctx Context) { _, _ = WaitSignal(ctx, DefineSignal[int]("s"), Timeout(30)) }, "30 ns"},
+		"NameOfAStep":      {func(ctx Context) { _ = Do(ctx, "bad/name", nothing) }, "'/'"},
+		"NameOfASleep":     {func(ctx Context) { _ = Sleep(ctx, "", time.Hour) }, "empty"},
+		"NameOfABranch":    {func(ctx Context) { _, _ = Go(ctx, "a#2", branch).Result(ctx) }, "'#'"},
+		"NameOfASignal":    {func(ctx Context) { _, _ = WaitSignal(ctx, DefineSignal[int]("a/b")) }, "'/'"},
+		"NameOfAChild":     {func(ctx Context) { _, _ = RunChild(ctx, "a/b", child, "") }, "'/'"},
+		"NameInAGroup":     {func(ctx Context) { _ = Parallel(ctx, "p", map[string]func(Context) error{"": nil}) }, "empty"},
+		"TimeoutOfAStep":   {func(ctx Context) { _ = Do(ctx, "s", nothing, Timeout(30)) }, "30 ns"},
+		"TimeoutOfASignal": {func(ctx Context) { _, _ = WaitSignal(ctx, DefineSignal[int]("s"), Timeout(30)) }, "30 ns"},
+		"TimeoutsOfASignal": {func(ctx Context) {
+			_, _ = WaitSignal(ctx, DefineSignal[int]("s"), Timeout(time.Hour), Timeout(time.Minute))
+		}, "there are 2 timeouts: give one"},
 		"TimeoutOfAGroup":     {func(ctx Context) { _ = Parallel(ctx, "p", nil, Timeout(30)) }, "30 ns"},
 		"TimeoutOfAChild":     {func(ctx Context) { _, _ = StartChild(ctx, "c", child, "", Timeout(30)) }, "30 ns"},
 		"ShortSleep":          {func(ctx Context) { _ = Sleep(ctx, "s", 30) }, "30 ns"},

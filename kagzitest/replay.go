@@ -21,7 +21,7 @@ var ended = []kagzi.Status{kagzi.StatusCompleted, kagzi.StatusFailed, kagzi.Stat
 // is called: the database may be that of production. Runs of another version than the code's, which is 1 unless a
 // [kagzi.Version] says otherwise, are left out. A Limit of zero means all. With [kagzi.AllowAdditions] a step that the code
 // has and the history has not is no error.
-func Replay[In, Out any](t testing.TB, client *kagzi.Client, wf kagzi.Workflow[In, Out], fn func(kagzi.Context, In) (Out, error), filter kagzi.RunFilter, opts ...kagzi.ReplayOption) int {
+func Replay[In, Out any](t testing.TB, client *kagzi.Client, wf kagzi.Workflow[In, Out], fn func(kagzi.Context, In) (Out, error), filter kagzi.RunFilter, opts ...kagzi.HandleOption) int {
 	t.Helper()
 	worker, err := kagzi.NewWorker(client, kagzi.WorkerConfig{NoCoordinator: true})
 	if err != nil {
@@ -77,7 +77,7 @@ func each(ctx context.Context, t testing.TB, client *kagzi.Client, filter kagzi.
 }
 
 // replay reports the run as an error of the test if the worker's code does not repeat its history, with what to do.
-func replay(ctx context.Context, t testing.TB, worker *kagzi.Worker, run kagzi.RunInfo, do string, opts ...kagzi.ReplayOption) {
+func replay(ctx context.Context, t testing.TB, worker *kagzi.Worker, run kagzi.RunInfo, do string, opts ...kagzi.HandleOption) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, replayPatience)
 	defer cancel()

@@ -236,7 +236,7 @@ func TestSkipToStopsBeforeAnApprovalTimesOut(t *testing.T) {
 
 func TestSkipToSaysWhereTheRunIs(t *testing.T) {
 	t.Parallel()
-	wait := func(env *kagzitest.Env, more ...kagzi.WaitOption) kagzi.RunID {
+	wait := func(env *kagzitest.Env, more ...kagzi.Timeout) kagzi.RunID {
 		kagzi.Handle(env.Worker, trial, func(ctx kagzi.Context, _ string) (string, error) {
 			_, err := kagzi.WaitSignal(ctx, approved, more...)
 			return "", err
