@@ -230,7 +230,7 @@ func (h hiccup) Seal(data []byte) ([]byte, error) {
 
 // A Sealer that fails fails the attempt of the step, or of the run, and not the run for good.
 func TestSealFailsForAMoment(t *testing.T) {
-	for _, at := range []string{"of the step", "of the run"} {
+	for _, at := range []string{"input of a step", "result of the step", "result of the run"} {
 		t.Run(at, func(t *testing.T) {
 			t.Parallel()
 			sealer := hiccup{newGCM(t, "key", ""), at, &atomic.Int32{}}
@@ -238,7 +238,7 @@ func TestSealFailsForAMoment(t *testing.T) {
 			k := newKitWith(t, ClientConfig{Sealer: sealer})
 			wf := Define[struct{}, string]("wf", soon)
 			serve(k, wf, func(ctx Context, _ struct{}) (string, error) {
-				_, err := Step(ctx, "step", func(context.Context) (string, error) { return "result of the step", nil }, soon)
+				_, err := Step(ctx, "step", func(context.Context) (string, error) { return "result of the step", nil }, soon, Input("input of a step"))
 				return "result of the run", err
 			})
 			if got := resultOf(k, begin(k, wf, struct{}{})); got != "result of the run" || sealer.left.Load() >= 0 {

@@ -34,6 +34,10 @@ type stepSpec struct {
 	Retry     retryPolicy
 	Result    reflect.Type // of what Call returns, for hooks of tests
 
+	// Input returns the step's input as it is recorded for people; it is nil if there is none to record. invalid says that the
+	// call is wrong, failed is the attempt's error.
+	Input func() (input []byte, invalid, failed error)
+
 	// Call is the step's function. tx is nil if the step has no transaction.
 	Call func(ctx context.Context, tx pgx.Tx) (any, error)
 	// Encode returns what Call has returned as it is recorded under id, and the compensation that goes with it, nil if none
@@ -63,6 +67,8 @@ type stepCall struct {
 	id        string
 	position  int64 // of the attempt, in the run's order
 	spec      stepSpec
+	input     []byte // as it is recorded; nil: there is none, or it is not encoded yet
+	unencoded error  // why the attempt about to begin has no input, which fails it; nil if it has, or needs none
 	attempt   int
 	first     int // attempt of this series
 	away      awayCount
@@ -127,6 +133,9 @@ func (s *stepCall) after(row *store.StepRow) (done bool, err error) {
 // execute makes one attempt and records what came of it. It returns neither record nor error if the attempt is
 // to be made again, because the database was away.
 func (s *stepCall) execute() (*store.StepRow, error) {
+	if err := s.encodeInput(); err != nil { // before begins: a replay that has no record of the step must come to the same error
+		return nil, err
+	}
 	if err := s.b.begins(); err != nil {
 		return nil, err
 	}
@@ -144,6 +153,19 @@ func (s *stepCall) execute() (*store.StepRow, error) {
 	begun := time.Now()
 	data, err := s.callUser(ctx, nil)
 	return s.settle(ctx, begun, data, err)
+}
+
+// encodeInput encodes the step's input, if it has one, once for all attempts. It returns an error if the call is wrong.
+func (s *stepCall) encodeInput() error {
+	if s.spec.Input == nil || s.input != nil {
+		return nil
+	}
+	var invalid error
+	s.input, invalid, s.unencoded = s.spec.Input()
+	if invalid != nil {
+		return s.b.misuse(failure.Wrap(invalid, "step %q", s.id))
+	}
+	return nil
 }
 
 // newRecord prepares the record of the attempt.
@@ -240,6 +262,9 @@ func (s *stepCall) fail(ctx context.Context, r *store.Record, err error) {
 // Goexit cannot be stopped: it is recorded as the attempt's failure on the way out, and fails the branch.
 func (s *stepCall) callUser(ctx context.Context, tx pgx.Tx) (data []byte, err error) {
 	s.b.e.exitUnlessHeld(s.id)
+	if s.unencoded != nil {
+		return nil, s.unencoded
+	}
 	returned := false
 	s.b.misusedInStep = nil
 	s.b.inStep.Store(true)

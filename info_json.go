@@ -60,6 +60,8 @@ func (r *RunInfo) UnmarshalJSON(data []byte) error {
 
 type stepJSON struct {
 	stepFields
+	Input       json.RawMessage `json:"input,omitempty"`
+	InputBytes  []byte          `json:"input_base64,omitempty"`
 	Output      json.RawMessage `json:"output,omitempty"`
 	OutputBytes []byte          `json:"output_base64,omitempty"`
 }
@@ -67,6 +69,7 @@ type stepJSON struct {
 // MarshalJSON writes the attempt as the comment of RunInfo says.
 func (s StepAttempt) MarshalJSON() ([]byte, error) {
 	out := stepJSON{stepFields: stepFields(s)}
+	out.Input, out.InputBytes = payload(s.Input)
 	out.Output, out.OutputBytes = payload(s.Output)
 	return json.Marshal(out)
 }
@@ -78,7 +81,7 @@ func (s *StepAttempt) UnmarshalJSON(data []byte) error {
 		return failed(err, "step as JSON")
 	}
 	*s = StepAttempt(in.stepFields)
-	s.Output = orBytes(in.Output, in.OutputBytes)
+	s.Input, s.Output = orBytes(in.Input, in.InputBytes), orBytes(in.Output, in.OutputBytes)
 	return nil
 }
 

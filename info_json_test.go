@@ -99,7 +99,7 @@ func TestInfosWithOtherPayloadsAsJSON(t *testing.T) {
 	if err := json.Unmarshal(text, &back); err != nil || !reflect.DeepEqual(back, info) {
 		t.Errorf("%+v, %v", back, err)
 	}
-	for _, v := range []any{StepAttempt{Output: bytes}, ScheduleInfo{Input: bytes, Every: 90 * time.Minute}} {
+	for _, v := range []any{StepAttempt{Input: bytes, Output: bytes}, ScheduleInfo{Input: bytes, Every: 90 * time.Minute}} {
 		text, err := json.Marshal(v)
 		back := reflect.New(reflect.TypeOf(v))
 		if err == nil {

@@ -184,7 +184,7 @@ func TestNothingOfNilPanics(t *testing.T) {
 		"Define": Define[int, int], "DefineSignal": DefineSignal[int], "CurrentStep": CurrentStep, "KindOf": KindOf, "HTTPStatus": HTTPStatus,
 		"Permanent": func() { _ = Permanent(nil) }, "RetryAfter": func() { _ = RetryAfter(nil, 0) },
 		"CollectErrors": CollectErrors, "DefaultVersion": DefaultVersion, "Detached": Detached,
-		"DryRun": DryRun, "InheritCompensations": InheritCompensations, "UndoneBy": func() { UndoneBy(Workflow[int, int]{}) }, "NewInput": NewInput, "InTx": InTx, "AllowAdditions": AllowAdditions,
+		"DryRun": DryRun, "InheritCompensations": InheritCompensations, "UndoneBy": func() { UndoneBy(Workflow[int, int]{}) }, "Input": Input, "NewInput": NewInput, "InTx": InTx, "AllowAdditions": AllowAdditions,
 		"Forget": func() { _ = Forget() },
 	} {
 		if !functions[name] {

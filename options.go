@@ -17,8 +17,8 @@ type (
 	// are [ID], [IfActive], [IfEnded], [Queue], [Delay], [At], [Priority], [Version], [Metadata], [Timeout],
 	// [RetryPolicy], [Message], [InTx] and [Detached].
 	StartOption interface{ startOption() }
-	// A StepOption goes to [Step], [StepTx], [Do] and [DoTx]: [Timeout] and [RetryPolicy]; to [Step] and [StepTx] also [UndoneBy], and to [StepTx] and
-	// [DoTx] [Isolation].
+	// A StepOption goes to [Step], [StepTx], [Do] and [DoTx]: [Timeout], [RetryPolicy] and [Input]; to [Step] and [StepTx] also [UndoneBy],
+	// and to [StepTx] and [DoTx] [Isolation].
 	StepOption interface{ stepOption() }
 	// A BranchOption goes to [Parallel], [Map] and [Race]: [Timeout], [Concurrency] and [CollectErrors].
 	BranchOption interface{ branchOption() }
@@ -89,6 +89,14 @@ func InTx(tx pgx.Tx) interface {
 	return inTx{tx}
 }
 
+// Input records the input of a step beside its result, for people: [Client.Steps] shows it as StepAttempt.Input. v is encoded by
+// the client's Codec and Sealer before each series of attempts that this process makes. The step's function does not get it,
+// and a replay does not read it, so v may change with the code.
+//
+// If v cannot be encoded, or is larger than ClientConfig.MaxPayload, the call is wrong, and the run fails with
+// [KindBadRequest]. If the Sealer fails, the attempt does.
+func Input(v any) StepOption { return stepInput{v} }
+
 // CollectErrors lets every branch finish; what failed is in the [BranchErrors]. Without it the first error
 // cancels the others, and a failed [Map] returns only zero values.
 func CollectErrors() BranchOption { return collectErrors{} }
@@ -103,6 +111,7 @@ type (
 	collectErrors  struct{}
 	defaultVersion struct{}
 	detached       struct{}
+	stepInput      struct{ v any }
 )
 
 // Detached leaves a child running when its parent ends or is cancelled. It is an option of [StartChild] and [RunChild]
@@ -125,6 +134,7 @@ func (detached) startOption()    {}
 func (Timeout) stepOption()     {}
 func (RetryPolicy) stepOption() {}
 func (Isolation) stepOption()   {}
+func (stepInput) stepOption()   {}
 
 func (Timeout) branchOption()       {}
 func (Concurrency) branchOption()   {}
@@ -241,6 +251,7 @@ type stepConfig struct {
 	policy    RetryPolicy
 	isolation Isolation // of its transaction, if it has one; empty: not given
 	undoneBy  undoneBy
+	input     *stepInput // nil: not given
 }
 
 // stepOptions validates opts, of a step with a transaction if tx is true; the last of a kind wins.
@@ -260,6 +271,8 @@ func stepOptions(opts []StepOption, tx bool) (stepConfig, error) {
 			err = errors.Join(err, o.validate(tx))
 		case undoneBy:
 			cfg.undoneBy = o
+		case stepInput:
+			cfg.input = &o
 		case nil:
 			err = errors.Join(err, errNilOption)
 		}

@@ -109,6 +109,7 @@ type StepAttempt struct {
 	Type      string          `json:"type"`
 	Attempt   int             `json:"attempt"`          // from 1, as in [StepInfo]
 	Status    Status          `json:"status"`           // StatusRunning also in a run that is over, if nothing was recorded of the end
+	Input     json.RawMessage `json:"input,omitempty"`  // that [Input] gave, as the client's Codec wrote it
 	Output    json.RawMessage `json:"output,omitempty"` // what the client's Codec wrote; of a MARKER Kagzi's own
 	Kind      Kind            `json:"kind,omitempty"`
 	Error     string          `json:"error,omitempty"`

@@ -140,6 +140,9 @@ func durable[T any](ctx Context, name string, call stepFunc, opts []StepOption, 
 			return c.encodeStep(id, v, result, decode, cfg.undoneBy)
 		},
 	}
+	if cfg.input != nil {
+		spec.Input = func() ([]byte, error, error) { return c.encodeInput(cfg.input.v) }
+	}
 	if cfg.undoneBy.call != nil {
 		spec.Undo = func(output []byte) *registration {
 			if decode(output) != nil { // who asked for the result says so
@@ -160,6 +163,16 @@ func durable[T any](ctx Context, name string, call stepFunc, opts []StepOption, 
 		b.nondeterministic("the recorded result of step %q does not decode into %v: %v", row.StepID, result, err)
 	}
 	return out, nil
+}
+
+// encodeInput returns what [Input] gave as it is recorded. invalid says that the call is wrong; a Sealer that fails, which may
+// do better next time, fails the attempt alone.
+func (c *Client) encodeInput(v any) (input []byte, invalid, failed error) {
+	input, err := c.encode(what{kind: "the Input"}, v)
+	if _, ok := errors.AsType[*sealError](err); ok {
+		return nil, nil, err
+	}
+	return input, err, nil
 }
 
 // encodeStep returns a step's result as it is recorded, and what undoes it, if anything is to.

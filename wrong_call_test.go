@@ -59,6 +59,8 @@ func TestAWrongCallWhoseErrorIsDroppedFailsTheRun(t *testing.T) {
 		"TimeoutsOfASignal": {func(ctx Context) {
 			_, _ = WaitSignal(ctx, DefineSignal[int]("s"), Timeout(time.Hour), Timeout(time.Minute))
 		}, "there are 2 timeouts: give one"},
+		"InputOfAStep":        {func(ctx Context) { _ = Do(ctx, "s", nothing, Input(func() {})) }, "the Input: a func() cannot be encoded"},
+		"LargeInputOfAStep":   {func(ctx Context) { _ = Do(ctx, "s", nothing, Input(strings.Repeat("x", 5<<20))) }, "the Input is 5242882 bytes, the limit"},
 		"TimeoutOfAGroup":     {func(ctx Context) { _ = Parallel(ctx, "p", nil, Timeout(30)) }, "30 ns"},
 		"TimeoutOfAChild":     {func(ctx Context) { _, _ = StartChild(ctx, "c", child, "", Timeout(30)) }, "30 ns"},
 		"ShortSleep":          {func(ctx Context) { _ = Sleep(ctx, "s", 30) }, "30 ns"},
