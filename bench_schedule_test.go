@@ -55,7 +55,7 @@ func BenchmarkThousandSchedules(b *testing.B) {
 	}
 	for back := 1; b.Loop(); back++ {
 		b.StopTimer()
-		if _, err := c.store.Pool().Exec(b.Context(), `UPDATE kagzi.workflow_runs SET fire_at = now() - interval '1 hour', available_at = now() WHERE status = 'SCHEDULED'`); err != nil {
+		if _, err := c.store.Pool().Exec(b.Context(), `UPDATE kagzi.schedules SET cursor_at = now() - interval '1 hour', next_at = now() WHERE NOT paused`); err != nil {
 			b.Fatal(err)
 		}
 		if _, err := c.store.Pool().Exec(b.Context(), `UPDATE kagzi.workflow_runs SET fire_at = fire_at - interval '1 hour' WHERE schedule_group_id IS NOT NULL`); err != nil {

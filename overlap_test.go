@@ -24,7 +24,7 @@ func TestChangeWhileJitterWaits(t *testing.T) {
 			if n := len(k.fired(s.Name)); n != 0 {
 				k.t.Errorf("%d runs before their time", n)
 			}
-			k.exec(`UPDATE kagzi.workflow_runs SET schedule_spec = schedule_spec - 'jitter', available_at = now() WHERE status = 'SCHEDULED'`)
+			k.exec(`UPDATE kagzi.schedules SET spec = spec - 'jitter', next_at = now() WHERE NOT paused`)
 			k.pass(k.coordinator())
 			return err
 		},
@@ -34,7 +34,7 @@ func TestChangeWhileJitterWaits(t *testing.T) {
 			// The tick was a minute ago; the share of 24 hours is more than that for all but one name in a thousand.
 			s := Schedule{Name: "s", Every: time.Hour, Jitter: 24 * time.Hour, SkipPaused: true, Run: report.With(""), Start: k.now().Add(-1000*time.Hour - time.Minute)}
 			k.schedule(s)
-			k.exec(`UPDATE kagzi.workflow_runs SET fire_at = now() - interval '30 minutes' WHERE status = 'SCHEDULED'`)
+			k.exec(`UPDATE kagzi.schedules SET cursor_at = now() - interval '30 minutes' WHERE NOT paused`)
 			if err := change(k, s); err != nil {
 				t.Fatal(err)
 			}
@@ -170,7 +170,7 @@ func TestOverlapCancelPrevious(t *testing.T) {
 		t.Errorf("%d runs, want the one that cannot be cancelled yet", n)
 	}
 	rollbackTx(t, tx)
-	k.exec(`UPDATE kagzi.workflow_runs SET available_at = now() WHERE status = 'SCHEDULED' AND external_id = 's'`)
+	k.exec(`UPDATE kagzi.schedules SET next_at = now() WHERE NOT paused AND name = 's'`)
 	k.pass(co)
 	runs := k.fired("s")
 	if len(runs) != 2 || runs[0].Status != StatusCancelled || runs[1].Status != StatusPending || !strings.Contains(runs[0].Error, "schedule") {

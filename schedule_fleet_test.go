@@ -86,7 +86,7 @@ func TestThousandSchedules(t *testing.T) {
 		}
 	}
 	commitTx(t, tx)
-	k.exec(`UPDATE kagzi.workflow_runs SET fire_at = now() - interval '1 hour', available_at = now() WHERE status = 'SCHEDULED'`)
+	k.exec(`UPDATE kagzi.schedules SET cursor_at = now() - interval '1 hour', next_at = now() WHERE NOT paused`)
 	k.pass(k.coordinator())
 	if got := queryOne[string](t, k.pool, `SELECT count(*) || ' ' || count(DISTINCT schedule_group_id) || ' ' || count(DISTINCT fire_at) FROM kagzi.workflow_runs WHERE status = 'PENDING'`); got != "1000 1000 1" {
 		t.Errorf("runs, schedules, ticks: %s", got)
@@ -101,7 +101,7 @@ func TestLostCommitOfSchedules(t *testing.T) {
 		commitOf := func(part string) *pgproxy.Drop {
 			return l.lose(pgproxy.After(pgproxy.Contains(part), pgproxy.Exactly("commit")))
 		}
-		drop := commitOf("INSERT INTO kagzi.workflow_runs")
+		drop := commitOf("INSERT INTO kagzi.schedules")
 		k.schedule(Schedule{Name: "s", Every: time.Hour})
 		receive(t, drop.Done())
 		k.missed("s", 3*time.Hour)

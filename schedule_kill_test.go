@@ -97,7 +97,7 @@ func TestKilledCoordinators(t *testing.T) {
 	co := k.coordinator()
 	waitFor(t, "the last coordinator fires what is left", func() bool {
 		k.pass(co)
-		return k.count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'SCHEDULED' AND available_at <= $1`, until) == 0
+		return k.count(`SELECT count(*) FROM kagzi.schedules WHERE NOT paused AND next_at <= $1`, until) == 0
 	})
 	total := 0
 	for _, s := range all {

@@ -32,7 +32,7 @@ func TestLockedRunHoldsUpItsScheduleAlone(t *testing.T) {
 		t.Errorf("a is not put off but %+v", info)
 	}
 	rollbackTx(t, tx)
-	k.exec(`UPDATE kagzi.workflow_runs SET available_at = now() WHERE status = 'SCHEDULED' AND external_id = 'a'`)
+	k.exec(`UPDATE kagzi.schedules SET next_at = now() WHERE NOT paused AND name = 'a'`)
 	k.pass(co)
 	if info := k.info("a"); info.Next.Sub(k.now()) < time.Minute || len(k.fired("a")) != 3 {
 		t.Errorf("a goes on with %d runs: %+v", len(k.fired("a")), info)
@@ -71,7 +71,7 @@ func TestReplaceWaitsForNoCaller(t *testing.T) {
 				t.Errorf("the other schedule has %d runs, want 1", n)
 			}
 			rollbackTx(t, tx)
-			k.exec(`UPDATE kagzi.workflow_runs SET available_at = now() WHERE status = 'SCHEDULED' AND external_id = 's'`)
+			k.exec(`UPDATE kagzi.schedules SET next_at = now() WHERE NOT paused AND name = 's'`)
 			k.pass(co)
 			if got := k.states("s"); got != "CANCELLED PENDING" {
 				t.Errorf("runs: %s after the caller's transaction", got)
@@ -96,7 +96,7 @@ func TestEditOfARecreatedScheduleHasItsLock(t *testing.T) {
 	looks, done := make(chan look, 10), make(chan error, 1)
 	go func() {
 		_, err := k.c.store.EditSchedule(k.ctx, nil, k.c.scheduleID("s"), func(_ time.Time, t *store.Template) (*store.Edit, error) {
-			_, err := k.pool.Exec(k.ctx, `SELECT FROM kagzi.workflow_runs WHERE status = 'SCHEDULED' AND external_id = 's' FOR UPDATE NOWAIT`)
+			_, err := k.pool.Exec(k.ctx, `SELECT FROM kagzi.schedules WHERE name = 's' FOR UPDATE NOWAIT`)
 			looks <- look{t != nil, store.Locked(err)}
 			return nil, nil
 		})
@@ -122,7 +122,7 @@ func TestEditEndsWhenFrozen(t *testing.T) {
 	k.exec(`CREATE TABLE seen (timeout text)`)
 	k.exec(`CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$
 		BEGIN INSERT INTO seen SELECT current_setting('idle_in_transaction_session_timeout'); RETURN NEW; END $$`)
-	k.exec(`CREATE TRIGGER see BEFORE UPDATE ON kagzi.workflow_runs FOR EACH ROW EXECUTE FUNCTION see()`)
+	k.exec(`CREATE TRIGGER see BEFORE UPDATE ON kagzi.schedules FOR EACH ROW EXECUTE FUNCTION see()`)
 	if err := k.c.PauseSchedule(k.ctx, "s"); err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +180,7 @@ func TestFiringIsBoundedInBytes(t *testing.T) {
 		k.schedule(Schedule{Name: name, Every: time.Hour, Start: start})
 		k.missed(name, 2*time.Hour)
 		// It is stored compressed, and copied so.
-		k.exec(`UPDATE kagzi.workflow_payloads p SET input = convert_to(repeat('x', $2), 'UTF8') FROM kagzi.workflow_runs t WHERE t.external_id = $1 AND p.run_id = t.run_id`, name, size)
+		k.exec(`UPDATE kagzi.schedules SET input = convert_to(repeat('x', $2), 'UTF8') WHERE name = $1`, name, size)
 	}
 	k.pass(k.coordinator())
 	got := queryOne[string](t, k.pool, `

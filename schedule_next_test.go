@@ -49,7 +49,7 @@ func TestNextFiresOverdue(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		k.exec(`UPDATE kagzi.workflow_runs SET fire_at = now() - interval '3 hours', available_at = now() WHERE external_id = $1`, name)
+		k.exec(`UPDATE kagzi.schedules SET cursor_at = now() - interval '3 hours', next_at = now() WHERE name = $1`, name)
 		fires, err := k.c.NextFires(k.ctx, name, 5)
 		if err != nil || len(fires) != 5 {
 			t.Fatalf("%s: %v, %v", name, fires, err)

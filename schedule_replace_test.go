@@ -64,7 +64,7 @@ func TestDroppedTickCancelsNothing(t *testing.T) {
 func TestBrokenScheduleCancelsNothing(t *testing.T) {
 	k := newKit(t)
 	k.replacing(Schedule{Name: "s", Cron: "0 * * * *"})
-	k.exec(`UPDATE kagzi.workflow_runs SET time_zone = 'Mars/Olympus' WHERE external_id = 's'`)
+	k.exec(`UPDATE kagzi.schedules SET time_zone = 'Mars/Olympus' WHERE name = 's'`)
 	k.pass(k.coordinator())
 	if got := k.states("s"); got != "PENDING" {
 		t.Errorf("runs: %s, want the active one alone", got)
@@ -86,11 +86,11 @@ func TestStaleReplaceCancelsNothing(t *testing.T) {
 		"Fired":     {func(k *kit) error { return second(k.coordinator().house.FireSchedules(k.ctx)) }, "CANCELLED PENDING"},
 		"FiredAndDue": {func(k *kit) error {
 			_, err := k.coordinator().house.FireSchedules(k.ctx)
-			k.exec(`UPDATE kagzi.workflow_runs SET available_at = now() WHERE status = 'SCHEDULED'`)
+			k.exec(`UPDATE kagzi.schedules SET next_at = now() WHERE NOT paused`)
 			return err
 		}, "CANCELLED PENDING"},
 		"Dropped": {func(k *kit) error {
-			k.exec(`UPDATE kagzi.workflow_runs SET fire_at = now(), available_at = now() + interval '1 hour' WHERE status = 'SCHEDULED'`)
+			k.exec(`UPDATE kagzi.schedules SET cursor_at = now(), next_at = now() + interval '1 hour' WHERE NOT paused`)
 			return nil
 		}, "PENDING"},
 		"Paused":  {func(k *kit) error { return k.c.PauseSchedule(k.ctx, "s") }, "PENDING"},
@@ -160,7 +160,7 @@ func TestPauseOfBrokenScheduleStays(t *testing.T) {
 	k := newKit(t)
 	s := Schedule{Name: "s", Cron: "0 * * * *"}
 	k.schedule(s)
-	k.exec(`UPDATE kagzi.workflow_runs SET cron_expr = 'nonsense' WHERE external_id = 's'`)
+	k.exec(`UPDATE kagzi.schedules SET cron_expr = 'nonsense' WHERE name = 's'`)
 	k.missed("s", time.Hour)
 	k.pass(k.coordinator())
 	if info := k.info("s"); !info.Paused || info.Error == "" {

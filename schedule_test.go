@@ -34,8 +34,8 @@ func (k *kit) coordinator() *Coordinator {
 // missed makes a schedule as if nobody had fired it for so long.
 func (k *kit) missed(name string, d time.Duration) {
 	k.t.Helper()
-	k.exec(`UPDATE kagzi.workflow_runs SET fire_at = date_trunc('second', clock_timestamp()) - $2::interval, available_at = CASE WHEN available_at < 'infinity' THEN now() ELSE available_at END
-		WHERE external_id = $1 AND status IN ('SCHEDULED', 'PAUSED')`, name, d)
+	k.exec(`UPDATE kagzi.schedules SET cursor_at = date_trunc('second', clock_timestamp()) - $2::interval, next_at = CASE WHEN next_at < 'infinity' THEN now() ELSE next_at END
+		WHERE name = $1`, name, d)
 }
 
 // pass makes a coordinator fire what is due, once.
@@ -257,7 +257,7 @@ func TestBadScheduleBlocksNothing(t *testing.T) {
 	for _, name := range []string{"b", "c", "d"} {
 		k.schedule(Schedule{Name: name, Every: time.Hour})
 	}
-	k.exec(`UPDATE kagzi.workflow_runs SET cron_expr = 'nonsense' WHERE external_id = 'b'`)
+	k.exec(`UPDATE kagzi.schedules SET cron_expr = 'nonsense' WHERE name = 'b'`)
 	for _, name := range []string{"a", "b", "c", "d"} {
 		k.missed(name, time.Hour)
 	}
@@ -290,7 +290,8 @@ func TestScheduleInTx(t *testing.T) {
 	}
 	for i, verb := range verbs {
 		state := func() string {
-			return queryOne[string](t, k.pool, `SELECT coalesce(string_agg(concat_ws(' ', run_id, status, available_at), ',' ORDER BY run_id), '') FROM kagzi.workflow_runs`)
+			return queryOne[string](t, k.pool, `SELECT coalesce(string_agg(concat_ws(' ', id, state, due), ',' ORDER BY id), '') FROM (
+				SELECT run_id, status, available_at FROM kagzi.workflow_runs UNION ALL SELECT schedule_id, paused::text, next_at FROM kagzi.schedules) r (id, state, due)`)
 		}
 		before := state()
 		for _, commit := range []bool{false, true} {
@@ -357,7 +358,7 @@ func TestBadSchedules(t *testing.T) {
 	} {
 		mustContain(t, k.c.Schedule(k.ctx, s), want)
 	}
-	if n := k.count(`SELECT count(*) FROM kagzi.workflow_runs`); n != 0 {
+	if n := k.count(`SELECT (SELECT count(*) FROM kagzi.schedules) + (SELECT count(*) FROM kagzi.workflow_runs)`); n != 0 {
 		t.Errorf("%d rows were written", n)
 	}
 	mustContain(t, k.c.Schedule(k.ctx, ok, InTx(nil)), "InTx(nil)")

@@ -21,6 +21,7 @@ const (
 CREATE TABLE kagzi.next (id uuid NOT NULL, namespace_id text COLLATE "C" NOT NULL, PRIMARY KEY (id, namespace_id));
 ALTER TABLE kagzi.workflow_runs ADD COLUMN next integer NOT NULL DEFAULT 7;
 ALTER TABLE kagzi.workflow_payloads ADD COLUMN next integer NOT NULL DEFAULT 7;
+ALTER TABLE kagzi.schedules ADD COLUMN next integer NOT NULL DEFAULT 7;
 ALTER TABLE kagzi.step_runs ADD COLUMN next integer NOT NULL DEFAULT 7;
 ALTER TABLE kagzi.signals ADD COLUMN next text;
 ALTER TABLE kagzi.workers ADD COLUMN next jsonb;

@@ -43,7 +43,7 @@ DECLARE
 	d bigint;
 BEGIN
 	PERFORM set_config('lock_timeout', '100ms', true);
-	LOCK TABLE kagzi.workflow_runs, kagzi.workers IN EXCLUSIVE MODE;
+	LOCK TABLE kagzi.schedules, kagzi.workflow_runs, kagzi.workers IN EXCLUSIVE MODE;
 	d := greatest(0, extract(epoch FROM target - kagzitest.clock_timestamp()) * 1000000);
 	UPDATE kagzitest.clock SET micros = micros + d;
 	UPDATE kagzi.workflow_runs SET available_at = available_at + d * interval '1 microsecond' WHERE status = 'RUNNING';
@@ -166,7 +166,10 @@ WITH t AS MATERIALIZED (SELECT kagzitest.clock_timestamp() AS now),
 active AS MATERIALIZED (
 	SELECT r.run_id, r.workflow_type, r.task_queue, r.status, r.locked_by, r.available_at, r.waiting_on, r.schedule_group_id, r.version,
 		r.wakeups, r.outcome IS NOT NULL AS compensating, r.cancel_requested_at IS NOT NULL AS cancelling, CASE WHEN r.namespace_id = $1 AND r.status <> 'RUNNING' THEN r.deadline_at END AS deadline_at
-	FROM kagzi.workflow_runs r WHERE r.status IN ('PENDING', 'RUNNING', 'SLEEPING', 'SCHEDULED')
+	FROM kagzi.workflow_runs r WHERE r.status IN ('PENDING', 'RUNNING', 'SLEEPING')
+	UNION ALL
+	SELECT s.schedule_id, s.workflow_type, s.task_queue, 'SCHEDULED', NULL, s.next_at, NULL, NULL, s.version, 0, false, false, NULL
+	FROM kagzi.schedules s WHERE NOT s.paused
 )
 SELECT t.now,
 	ARRAY(SELECT a.run_id FROM active a WHERE a.status = 'RUNNING' ORDER BY a.run_id),

@@ -5,7 +5,7 @@
 -- +kagzi OldestProgram 1
 -- +goose Up
 
--- The queue, the head of each run's history, and the templates of schedules. A run that may be claimed, now
+-- The queue, and the head of each run's history. A run that may be claimed, now
 -- or later, is PENDING, RUNNING or SLEEPING; available_at says from when. A sleeping run becomes due when its wakeups
 -- reach wakeups_awaited: a parent that waits for a thousand children is woken once, and a run that waits for the time
 -- alone by nothing. A detached child goes on when its parent ends. A run that was restarted or forked from another says
@@ -21,7 +21,7 @@ CREATE TABLE kagzi.workflow_runs (
     version             integer,
     priority            smallint                 NOT NULL DEFAULT 3 CHECK (priority BETWEEN 1 AND 4),
     status              text        COLLATE "C"  NOT NULL CHECK (status IN
-                            ('PENDING', 'RUNNING', 'SLEEPING', 'COMPLETED', 'FAILED', 'CANCELLED', 'SCHEDULED', 'PAUSED')),
+                            ('PENDING', 'RUNNING', 'SLEEPING', 'COMPLETED', 'FAILED', 'CANCELLED')),
     available_at        timestamptz,
     locked_by           uuid,
     lease               uuid,
@@ -44,10 +44,6 @@ CREATE TABLE kagzi.workflow_runs (
     parent_step_id      text        COLLATE "C",
     detached            boolean                  NOT NULL DEFAULT false,
     origin_run_id       uuid,
-    cron_expr           text,
-    time_zone           text,
-    max_catchup         integer,
-    overlap_policy      text,
     schedule_spec       jsonb,
     schedule_group_id   uuid,
     fire_at             timestamptz,
@@ -102,15 +98,6 @@ CREATE UNIQUE INDEX workflow_runs_fire
     ON kagzi.workflow_runs (schedule_group_id, fire_at, namespace_id)
     WHERE schedule_group_id IS NOT NULL;
 
--- The templates: those that are due, and all by name.
-CREATE INDEX workflow_runs_due_schedules
-    ON kagzi.workflow_runs (available_at, namespace_id)
-    WHERE status = 'SCHEDULED';
-
-CREATE INDEX workflow_runs_schedules
-    ON kagzi.workflow_runs (external_id, namespace_id)
-    WHERE status IN ('SCHEDULED', 'PAUSED');
-
 -- What a schedule's overlap policy asks for.
 CREATE INDEX workflow_runs_active_fired
     ON kagzi.workflow_runs (schedule_group_id, namespace_id)
@@ -137,6 +124,47 @@ CREATE INDEX workflow_runs_compensating
 CREATE INDEX workflow_runs_unread
     ON kagzi.workflow_runs (load_failures, namespace_id)
     WHERE load_failures > 0 AND status = 'PENDING';
+
+-- Schedules: which run to start, and when. schedule_id is made of the namespace and the name, so that a schedule that is
+-- deleted and created again is the same for the unique index of its runs. Every tick up to cursor_at is decided. next_at is
+-- when a coordinator looks at the schedule next: infinity if never. A coordinator that cannot fire a schedule pauses it, and
+-- says in problem why.
+CREATE TABLE kagzi.schedules (
+    schedule_id    uuid                     NOT NULL,
+    namespace_id   text        COLLATE "C"  NOT NULL,
+    name           text        COLLATE "C"  NOT NULL,
+    cron_expr      text,
+    time_zone      text,
+    max_catchup    integer                  NOT NULL,
+    overlap_policy text,
+    spec           jsonb                    NOT NULL,
+    paused         boolean                  NOT NULL,
+    problem        text,
+    cursor_at      timestamptz              NOT NULL,
+    next_at        timestamptz              NOT NULL,
+    task_queue     text        COLLATE "C"  NOT NULL,
+    workflow_type  text        COLLATE "C"  NOT NULL,
+    version        integer,
+    priority       smallint                 NOT NULL CHECK (priority BETWEEN 1 AND 4),
+    retry_policy   jsonb,
+    metadata       jsonb,
+    input          bytea,
+    created_at     timestamptz              NOT NULL DEFAULT now(),
+    PRIMARY KEY (schedule_id, namespace_id)
+) WITH (
+    fillfactor = 70,
+    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_vacuum_threshold = 2000,
+    autovacuum_analyze_scale_factor = 0.05,
+    autovacuum_vacuum_cost_delay = 1,
+    autovacuum_vacuum_cost_limit = 2000
+);
+
+-- The schedules that are due.
+CREATE INDEX schedules_due ON kagzi.schedules (next_at, namespace_id) WHERE NOT paused;
+
+-- All schedules by name, for lists.
+CREATE INDEX schedules_name ON kagzi.schedules (name, namespace_id);
 
 -- Inputs and outputs, apart from the rows that every claim and finish rewrites.
 CREATE TABLE kagzi.workflow_payloads (
@@ -274,4 +302,5 @@ DROP TABLE kagzi.workers;
 DROP TABLE kagzi.signals;
 DROP TABLE kagzi.step_runs;
 DROP TABLE kagzi.workflow_payloads;
+DROP TABLE kagzi.schedules;
 DROP TABLE kagzi.workflow_runs;

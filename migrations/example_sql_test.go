@@ -22,6 +22,7 @@ func ExampleSQL() {
 	// <nil>
 	// CREATE TABLE kagzi.schema_migrations (
 	// CREATE TABLE kagzi.workflow_runs (
+	// CREATE TABLE kagzi.schedules (
 	// CREATE TABLE kagzi.workflow_payloads (
 	// CREATE TABLE kagzi.step_runs (
 	// CREATE TABLE kagzi.signals (

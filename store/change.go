@@ -28,7 +28,7 @@ FOR UPDATE`
 // A run whose steps are being deleted is as good as gone.
 const runStatus = `
 SELECT r.status FROM kagzi.workflow_runs r
-WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status NOT IN ('SCHEDULED', 'PAUSED') AND r.waiting_on IS DISTINCT FROM '` + beingDeleted + `'`
+WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.waiting_on IS DISTINCT FROM '` + beingDeleted + `'`
 
 func (s *Store) lock(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 	return ask(ctx, tx, lockForChange, []any{s.namespace, id}, nil)

@@ -36,9 +36,7 @@ func TestCancel(t *testing.T) {
 		wantError(t, cancelled(s.Cancel(t.Context(), nil, rs[2].RunID, "", 0)), ErrRunFinished)
 		wantError(t, cancelled(s.Cancel(t.Context(), nil, uuid.New(), "", 0)), ErrRunNotFound)
 		wantError(t, cancelled(New(s.pool, "other").Cancel(t.Context(), nil, rs[0].RunID, "", 0)), ErrRunNotFound)
-		template := start(t, s, newRun())[0]
-		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'SCHEDULED' WHERE run_id = $1`, template)
-		wantError(t, cancelled(s.Cancel(t.Context(), nil, template, "", 0)), ErrRunNotFound)
+		wantError(t, cancelled(s.Cancel(t.Context(), nil, saveTemplate(t, s, "s").ID, "", 0)), ErrRunNotFound)
 
 		// Cancel wins over what was under way.
 		f := &Flush{Records: []*Record{record(rs[0], "step", "x")}, Finishes: []*Finish{finish(rs[0])}}

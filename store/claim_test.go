@@ -241,18 +241,6 @@ func TestClaim(t *testing.T) {
 		}
 	})
 
-	t.Run("TemplatesNever", func(t *testing.T) {
-		t.Parallel()
-		s := open(t)
-		ids := start(t, s, many(2)...)
-		for i, status := range []string{"SCHEDULED", "PAUSED"} {
-			exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = $2 WHERE run_id = $1`, ids[i], status)
-		}
-		if c := claim(t, s, request(5)); len(c.Runs) != 0 {
-			t.Errorf("claimed %v", c.Runs)
-		}
-	})
-
 	t.Run("WokenBeforeTheFirstClaim", func(t *testing.T) {
 		t.Parallel()
 		s := open(t)

@@ -10,6 +10,7 @@ import (
 // Indexes are those of the schema, on which the statements rely.
 var Indexes = []string{
 	"run_events_pkey",
+	"schedules_due", "schedules_name", "schedules_pkey",
 	"schema_migrations_pkey", "schema_migrations_version_id_key",
 	"signals_pkey", "signals_signal_id",
 	"step_runs_pkey",
@@ -17,8 +18,8 @@ var Indexes = []string{
 	"workers_live", "workers_pkey", "workers_release",
 	"workflow_payloads_pkey",
 	"workflow_runs_active_external_id", "workflow_runs_active_fired", "workflow_runs_claim", "workflow_runs_compensating",
-	"workflow_runs_deadline", "workflow_runs_due_schedules", "workflow_runs_ended_external_id", "workflow_runs_fire", "workflow_runs_metadata",
-	"workflow_runs_parent", "workflow_runs_pkey", "workflow_runs_quarantined", "workflow_runs_queued", "workflow_runs_schedules", "workflow_runs_unread",
+	"workflow_runs_deadline", "workflow_runs_ended_external_id", "workflow_runs_fire", "workflow_runs_metadata",
+	"workflow_runs_parent", "workflow_runs_pkey", "workflow_runs_quarantined", "workflow_runs_queued", "workflow_runs_unread",
 }
 
 const indexStates = `

@@ -110,7 +110,7 @@ WITH k AS MATERIALIZED (
 		CROSS JOIN LATERAL (
 			SELECT c.run_id, c.parent_run_id, c.status, c.outcome, c.cancel_requested_at, c.error_kind, c.error
 			FROM kagzi.workflow_runs c
-			WHERE c.run_id = u.run_id AND c.namespace_id = $1 AND c.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED', 'SCHEDULED', 'PAUSED')
+			WHERE c.run_id = u.run_id AND c.namespace_id = $1 AND c.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
 			OFFSET 0
 		) q
 	) r

@@ -249,10 +249,10 @@ type TroubledSchedule struct {
 }
 
 const overdueSchedules = `
-SELECT r.external_id, r.available_at, ''
-FROM kagzi.workflow_runs r
-WHERE r.namespace_id = $1 AND r.status = 'SCHEDULED' AND r.available_at < now() - $2::bigint * interval '1 microsecond'
-ORDER BY r.available_at
+SELECT t.name, t.next_at, ''
+FROM kagzi.schedules t
+WHERE t.namespace_id = $1 AND NOT t.paused AND t.next_at < now() - $2::bigint * interval '1 microsecond'
+ORDER BY t.next_at
 LIMIT $3`
 
 // OverdueSchedules returns up to limit schedules that were due longer ago than late, the longest first.
@@ -262,10 +262,10 @@ func (s *Store) OverdueSchedules(ctx context.Context, db DB, late time.Duration,
 }
 
 const brokenSchedules = `
-SELECT r.external_id, NULL::timestamptz, left(r.error, 300)
-FROM kagzi.workflow_runs r
-WHERE r.namespace_id = $1 AND r.status = 'PAUSED' AND r.error IS NOT NULL AND r.error <> '' AND r.external_id >= ''
-ORDER BY r.external_id
+SELECT t.name, NULL::timestamptz, left(t.problem, 300)
+FROM kagzi.schedules t
+WHERE t.namespace_id = $1 AND t.paused AND t.problem IS NOT NULL AND t.problem <> '' AND t.name >= ''
+ORDER BY t.name
 LIMIT $2`
 
 // BrokenSchedules returns up to limit schedules that were paused for an error, by name.

@@ -48,7 +48,7 @@ WITH u AS MATERIALIZED (
 	SET wakeups = r.wakeups + k.messages,
 		available_at = CASE WHEN r.status = 'SLEEPING' AND r.outcome IS NULL AND r.wakeups + k.messages >= r.wakeups_awaited THEN LEAST(r.available_at, k.now) ELSE r.available_at END
 	FROM k
-	WHERE r.run_id = k.run_id AND r.namespace_id = $1 AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED', 'SCHEDULED', 'PAUSED')
+	WHERE r.run_id = k.run_id AND r.namespace_id = $1 AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
 	RETURNING r.run_id, r.wakeups - k.messages AS before, k.now, r.task_queue, r.workflow_type, r.version, r.status = 'RUNNING' AS running,
 		r.status <> 'RUNNING' AND ($6::bool OR r.available_at <= k.soon) AS due
 ), i AS (
@@ -74,7 +74,7 @@ FROM unnest($2::uuid[], $3::text[]) AS u (run_id, signal_id)
 CROSS JOIN LATERAL (
 	SELECT q.run_id, q.task_queue, q.workflow_type, q.version, q.status, q.available_at
 	FROM kagzi.workflow_runs q
-	WHERE q.run_id = u.run_id AND q.namespace_id = $1 AND q.status NOT IN ('SCHEDULED', 'PAUSED') AND q.waiting_on IS DISTINCT FROM '` + beingDeleted + `'
+	WHERE q.run_id = u.run_id AND q.namespace_id = $1 AND q.waiting_on IS DISTINCT FROM '` + beingDeleted + `'
 	OFFSET 0
 ) r`
 

@@ -86,8 +86,9 @@ const (
 	eventsKey   = "run_events_pkey"
 	externalID  = "workflow_runs_active_external_id"
 	endedID     = "workflow_runs_ended_external_id"
-	dueIndex    = "workflow_runs_due_schedules"
-	namesIndex  = "workflow_runs_schedules"
+	dueIndex    = "schedules_due"
+	namesIndex  = "schedules_name"
+	scheduleKey = "schedules_pkey"
 	firedIndex  = "workflow_runs_active_fired"
 	queuedIndex = "workflow_runs_queued"
 	parentIndex = "workflow_runs_parent"
@@ -110,7 +111,7 @@ func (p *plan) wrong(want planned) (wrong []string) {
 		columns, ok := want.indexes[n.Index]
 		switch {
 		case n.Type == "ModifyTable", n.Type == "Bitmap Heap Scan": // what is below it counts
-		case n.Index != "" && !ok, n.Index == "" && (n.Relation == "workflow_runs" || n.Relation == "step_runs" || n.Relation == "workflow_payloads"):
+		case n.Index != "" && !ok, n.Index == "" && (n.Relation == "workflow_runs" || n.Relation == "step_runs" || n.Relation == "workflow_payloads" || n.Relation == "schedules"):
 			wrong = append(wrong, fmt.Sprintf("%s of %s by %q", n.Type, n.Relation, n.Index))
 		case n.Index != "":
 			for _, c := range columns {
@@ -157,6 +158,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 	schedules := map[string][]string{
 		firedIndex: {"schedule_group_id", "namespace_id"}, queuedIndex: {"schedule_group_id", "namespace_id"}, runsKey: {"run_id", "namespace_id"},
 	}
+	bySchedule := map[string][]string{scheduleKey: {"schedule_id", "namespace_id"}}
 	byExternal := map[string][]string{externalID: {"external_id", "namespace_id"}, endedID: {"external_id", "namespace_id"}}
 	return []planned{
 		{"claimRuns", claimRuns, s.claimArgs(req), both},
@@ -224,20 +226,20 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"runEvents", runEvents, []any{s.namespace, ids[0]}, gone},
 		{"eventNoted", eventNoted, []any{s.namespace, ids[0], lease}, gone},
 		{"copySignals", copySignals, []any{s.namespace, ids[0], uuid.New()}, gone},
-		{"nextTemplate", nextTemplate, []any{s.namespace}, map[string][]string{dueIndex: {"available_at"}}},
-		{"dueTemplates", dueTemplates, []any{s.namespace, 100}, withKey(map[string][]string{dueIndex: {"available_at"}, payloadsKey: byKey[payloadsKey]}, schedules)},
-		{"lockUndecided", lockUndecided, []any{s.namespace, ids[0], int64(0)}, byKey},
-		{"insertFired", insertFired, []any{s.namespace, runs, runs, versions64(ids), make([]bool, len(ids))}, byKey},
-		{"moveTemplates", moveTemplates, []any{s.namespace, runs, versions64(ids), versions64(ids), steps}, byKey},
+		{"nextTemplate", nextTemplate, []any{s.namespace}, map[string][]string{dueIndex: {"next_at"}}},
+		{"dueTemplates", dueTemplates, []any{s.namespace, 100}, withKey(map[string][]string{dueIndex: {"next_at"}}, schedules)},
+		{"lockUndecided", lockUndecided, []any{s.namespace, ids[0], int64(0)}, bySchedule},
+		{"insertFired", insertFired, []any{s.namespace, runs, runs, versions64(ids), make([]bool, len(ids))}, bySchedule},
+		{"moveTemplates", moveTemplates, []any{s.namespace, runs, versions64(ids), versions64(ids), steps}, bySchedule},
 		{"releaseQueued", releaseQueued, []any{s.namespace}, withKey(map[string][]string{queuedIndex: nil}, schedules)},
 		{"blockingRuns", blockingRuns, []any{s.namespace}, withKey(map[string][]string{queuedIndex: nil}, schedules)},
 		{"activeFired", activeFired, []any{s.namespace, ids[0]}, schedules},
-		{"lockTemplate", lockTemplate, []any{s.namespace, ids[0]}, byKey},
-		{"getTemplate", getTemplate, []any{s.namespace, ids[0]}, withKey(byKey, schedules)},
-		{"listTemplates", listTemplates, []any{s.namespace, "", 100, ""}, withKey(map[string][]string{namesIndex: nil}, withKey(byKey, schedules))},
+		{"lockTemplate", lockTemplate, []any{s.namespace, ids[0]}, bySchedule},
+		{"getTemplate", getTemplate, []any{s.namespace, ids[0]}, withKey(bySchedule, schedules)},
+		{"listTemplates", listTemplates, []any{s.namespace, "", 100, ""}, withKey(map[string][]string{namesIndex: {"name", "namespace_id"}}, schedules)},
 		{"firedRuns", firedRuns, []any{s.namespace, runs}, byKey},
-		{"updateTemplate", updateTemplate, s.templateArgs(&Template{ID: ids[0], Spec: []byte("{}")}), byKey},
-		{"deleteTemplate", deleteTemplate, []any{s.namespace, ids[0]}, byKey},
+		{"updateTemplate", updateTemplate, s.templateArgs(&Template{ID: ids[0], Spec: []byte("{}")}), bySchedule},
+		{"deleteTemplate", deleteTemplate, []any{s.namespace, ids[0]}, bySchedule},
 		{"oldRuns", oldRuns, append([]any{s.namespace, uuid.Nil, uuid.Max}, append(keep.args(), 2000)...), byKey},
 		{"pruneRuns", pruneRuns, append([]any{s.namespace, runs}, append(keep.args(), 1000)...), gone},
 		{"pruneSteps", pruneSteps, []any{s.namespace, ids[0], 1000}, gone},
@@ -247,7 +249,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"activeTypes", activeTypes, []any{s.namespace, typeNames[:3], mostQueues}, map[string][]string{claimIndex: claimed[:3]}},
 		{"dueWork", dueWork, []any{s.namespace, typeNames[:3], typeNames[:3], mostCounted}, map[string][]string{claimIndex: claimed}},
 		{"activeWork", activeWork, []any{s.namespace, typeNames[:3], typeNames[:3], mostActive}, map[string][]string{claimIndex: claimed[:4]}},
-		{"overdueSchedules", overdueSchedules, []any{s.namespace, micros(time.Minute), 10}, map[string][]string{"workflow_runs_due_schedules": {"available_at", "namespace_id"}}},
+		{"overdueSchedules", overdueSchedules, []any{s.namespace, micros(time.Minute), 10}, map[string][]string{dueIndex: {"next_at", "namespace_id"}}},
 		{"brokenSchedules", brokenSchedules, []any{s.namespace, 10}, map[string][]string{namesIndex: {"namespace_id"}}},
 		{"unreadRuns", unreadRuns, []any{s.namespace, mostCounted}, map[string][]string{"workflow_runs_unread": {"namespace_id"}}},
 		{"quarantined", quarantined, []any{s.namespace, mostCounted, micros(time.Hour), 5}, map[string][]string{"workflow_runs_quarantined": {"error_kind", "namespace_id"}}},
@@ -278,6 +280,11 @@ const loadSteps = `
 	INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt, started_at, finished_at)
 	SELECT run_id, 'step', 1, namespace_id, 'COMPLETED', 'FUNCTION', 1, 1, now(), now() FROM kagzi.workflow_runs LIMIT 300000`
 
+const loadSchedules = `
+	INSERT INTO kagzi.schedules (schedule_id, namespace_id, name, cron_expr, max_catchup, spec, paused, cursor_at, next_at, task_queue, workflow_type, priority)
+	SELECT run_id, namespace_id, 'schedule ' || run_id, '0 12 * * *', 0, '{}', false, now(), now() + interval '1 day', 'queue', 'type', 3
+	FROM kagzi.workflow_runs LIMIT 10000`
+
 // The statements of the hot paths search the indexes that were made for them, whatever the planner knows of the tables.
 func TestPlansWithMillionsOfRows(t *testing.T) {
 	t.Parallel()
@@ -285,8 +292,8 @@ func TestPlansWithMillionsOfRows(t *testing.T) {
 	db := dbtest.Database(t, dbtest.Unchecked())
 	s := New(db.Pool, "test")
 	// As new: a test before this one may have left indexes in which there is nothing and which are not small.
-	exec(t, s.pool, `TRUNCATE kagzi.workflow_runs, kagzi.workflow_payloads, kagzi.step_runs, kagzi.signals, kagzi.run_events`)
-	for _, table := range []string{"workflow_runs", "workflow_payloads", "step_runs"} {
+	exec(t, s.pool, `TRUNCATE kagzi.workflow_runs, kagzi.workflow_payloads, kagzi.step_runs, kagzi.schedules, kagzi.signals, kagzi.run_events`)
+	for _, table := range []string{"workflow_runs", "workflow_payloads", "step_runs", "schedules"} {
 		exec(t, s.pool, `ALTER TABLE kagzi.`+table+` SET (autovacuum_enabled = off)`)
 	}
 	check := func(state string, lists ...[]planned) {
@@ -328,44 +335,47 @@ func TestPlansWithMillionsOfRows(t *testing.T) {
 		fake[i] = uuid.New()
 	}
 	check("new tables", plannedStatements(s, fake))
-	exec(t, s.pool, `VACUUM ANALYZE kagzi.workflow_runs, kagzi.workflow_payloads, kagzi.step_runs`)
+	exec(t, s.pool, `VACUUM ANALYZE kagzi.workflow_runs, kagzi.workflow_payloads, kagzi.step_runs, kagzi.schedules`)
 	check("empty tables", plannedStatements(s, fake))
 
 	// What the planner believes now is that the tables are empty.
 	exec(t, s.pool, loadMillions, rows)
 	exec(t, s.pool, loadPayloads)
 	exec(t, s.pool, loadSteps)
+	exec(t, s.pool, loadSchedules)
 	ids := func(n int) []uuid.UUID {
 		return column[uuid.UUID](t, s.pool, `SELECT run_id FROM kagzi.step_runs OFFSET 1000 LIMIT $1`, n)
 	}
 	few, most := plannedStatements(s, ids(20)), plannedStatements(s, ids(1000))
 
 	check("stale statistics", few, most)
-	exec(t, s.pool, `ANALYZE kagzi.workflow_runs, kagzi.workflow_payloads, kagzi.step_runs`)
+	exec(t, s.pool, `ANALYZE kagzi.workflow_runs, kagzi.workflow_payloads, kagzi.step_runs, kagzi.schedules`)
 	check("fresh statistics", few, most)
 	exec(t, s.pool, `DELETE FROM pg_statistic WHERE starelid IN (SELECT oid FROM pg_class WHERE relnamespace = 'kagzi'::regnamespace)`)
 	exec(t, s.pool, `UPDATE pg_class SET reltuples = -1, relpages = 0 WHERE relnamespace = 'kagzi'::regnamespace AND relkind = 'r'`)
 	check("missing statistics", few, most)
 
 	// A night in which all runs were over when autovacuum came by: the indexes of active runs look empty.
-	exec(t, s.pool, `TRUNCATE kagzi.workflow_runs, kagzi.workflow_payloads, kagzi.step_runs`)
+	exec(t, s.pool, `TRUNCATE kagzi.workflow_runs, kagzi.workflow_payloads, kagzi.step_runs, kagzi.schedules`)
 	exec(t, s.pool, loadMillions, 200_000)
 	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'COMPLETED', available_at = NULL, finished_at = now()`)
 	exec(t, s.pool, loadPayloads)
 	exec(t, s.pool, loadSteps)
-	exec(t, s.pool, `VACUUM ANALYZE kagzi.workflow_runs, kagzi.workflow_payloads, kagzi.step_runs`)
+	exec(t, s.pool, loadSchedules)
+	exec(t, s.pool, `VACUUM ANALYZE kagzi.workflow_runs, kagzi.workflow_payloads, kagzi.step_runs, kagzi.schedules`)
 	few = plannedStatements(s, ids(20))
 	check("all runs over", few, plannedStatements(s, ids(1000)))
 
 	for _, n := range []int{5, 100, 300, 1000, 3000, 30000} {
-		exec(t, s.pool, `TRUNCATE kagzi.workflow_runs, kagzi.workflow_payloads, kagzi.step_runs`)
+		exec(t, s.pool, `TRUNCATE kagzi.workflow_runs, kagzi.workflow_payloads, kagzi.step_runs, kagzi.schedules`)
 		exec(t, s.pool, `UPDATE pg_class SET reltuples = -1, relpages = 0 WHERE relnamespace = 'kagzi'::regnamespace AND relkind = 'r'`)
 		exec(t, s.pool, `DELETE FROM pg_statistic WHERE starelid IN (SELECT oid FROM pg_class WHERE relnamespace = 'kagzi'::regnamespace)`)
 		exec(t, s.pool, loadMillions, n)
 		exec(t, s.pool, loadPayloads)
 		exec(t, s.pool, loadSteps)
+		exec(t, s.pool, loadSchedules)
 		check(fmt.Sprintf("%d runs, never analyzed", n), few)
-		exec(t, s.pool, `VACUUM ANALYZE kagzi.workflow_runs, kagzi.workflow_payloads, kagzi.step_runs`)
+		exec(t, s.pool, `VACUUM ANALYZE kagzi.workflow_runs, kagzi.workflow_payloads, kagzi.step_runs, kagzi.schedules`)
 		check(fmt.Sprintf("%d runs", n), few)
 	}
 }

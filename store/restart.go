@@ -36,7 +36,7 @@ type Restarted struct {
 const lockOver = `
 SELECT q.status, coalesce(q.external_id, '')
 FROM kagzi.workflow_runs q
-WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.status NOT IN ('SCHEDULED', 'PAUSED') AND q.waiting_on IS DISTINCT FROM '` + beingDeleted + `'
+WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.waiting_on IS DISTINCT FROM '` + beingDeleted + `'
 FOR UPDATE`
 
 // What the run needs is copied in the database: an input may be large. A tick goes along, for FireTime, but the new run

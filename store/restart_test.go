@@ -116,9 +116,8 @@ func TestRestart(t *testing.T) {
 	t.Run("Refuses", func(t *testing.T) {
 		t.Parallel()
 		s := open(t)
-		gone, template := over(t, s, nil), start(t, s, newRun())[0]
+		gone, template := over(t, s, nil), saveTemplate(t, s, "s").ID
 		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET waiting_on = 'deletion' WHERE run_id = $1`, gone)
-		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'SCHEDULED' WHERE run_id = $1`, template)
 		old := over(t, s, nil)
 		for id, want := range map[uuid.UUID]error{gone: ErrRunNotFound, template: ErrRunNotFound, uuid.New(): ErrRunNotFound, running(t, s, 1)[0].RunID: ErrRunActive} {
 			_, err := s.Restart(t.Context(), nil, Restart{Run: id, New: newID()})

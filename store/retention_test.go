@@ -81,7 +81,7 @@ func TestRetention(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	var all, want []uuid.UUID
-	for _, status := range []string{Pending, Running, Sleeping, "SCHEDULED", "PAUSED", Completed, Failed, Cancelled} {
+	for _, status := range []string{Pending, Running, Sleeping, Completed, Failed, Cancelled} {
 		for _, typ := range []string{"type", "brief", "long"} {
 			for _, ago := range []time.Duration{time.Minute, 2 * time.Hour, 7*day - time.Minute, 7*day + time.Minute, 30*day - time.Minute, 30*day + time.Minute, 59 * day, 61 * day} {
 				id := withRows(t, s, old(t, s, status, ago, ofType(typ)), 2)

@@ -54,7 +54,7 @@ const getRun = `
 SELECT ` + runColumns + `
 FROM kagzi.workflow_runs r
 LEFT JOIN kagzi.workflow_payloads p ON p.run_id = r.run_id AND p.namespace_id = $1
-WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status NOT IN ('SCHEDULED', 'PAUSED')`
+WHERE r.run_id = $2 AND r.namespace_id = $1`
 
 // Run returns one run.
 func (s *Store) Run(ctx context.Context, id uuid.UUID) (*Run, error) {
@@ -119,7 +119,7 @@ type Filter struct {
 // The statement is planned for its arguments at each call (listing), so a condition whose argument is empty costs
 // nothing, and the index of the others is used.
 const chosenRuns = `
-WHERE r.namespace_id = $1 AND r.status NOT IN ('SCHEDULED', 'PAUSED')
+WHERE r.namespace_id = $1
 	AND (cardinality($2::text[]) = 0 OR r.status = ANY ($2::text[]))
 	AND ($3::text = '' OR r.workflow_type = $3::text)
 	AND ($4::text = '' OR r.task_queue = $4::text)

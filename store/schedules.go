@@ -11,12 +11,6 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Statuses of the template of a schedule.
-const (
-	Scheduled = "SCHEDULED"
-	Paused    = "PAUSED"
-)
-
 // ErrScheduleNotFound reports that the namespace has no such schedule.
 var ErrScheduleNotFound = errors.New("schedule not found")
 
@@ -73,18 +67,18 @@ type FiredRun struct {
 }
 
 // The run that is queued is not counted as active; nor is one that is being cancelled.
-const templateColumns = `t.run_id, t.external_id, t.task_queue, t.workflow_type, t.version, t.priority, t.retry_policy, t.metadata,
-	t.cron_expr, t.time_zone, t.max_catchup, t.overlap_policy, t.schedule_spec, t.status = 'PAUSED', t.error, t.fire_at,
-	NULLIF(t.available_at, 'infinity'), t.created_at, clock_timestamp(),
+const templateColumns = `t.schedule_id, t.name, t.task_queue, t.workflow_type, t.version, t.priority, t.retry_policy, t.metadata,
+	t.cron_expr, t.time_zone, t.max_catchup, t.overlap_policy, t.spec, t.paused, t.problem, t.cursor_at,
+	NULLIF(t.next_at, 'infinity'), t.created_at, clock_timestamp(),
 	EXISTS (
 		SELECT FROM kagzi.workflow_runs a
-		WHERE a.schedule_group_id = t.run_id AND a.namespace_id = $1 AND a.status IN ('PENDING', 'SLEEPING', 'RUNNING')
+		WHERE a.schedule_group_id = t.schedule_id AND a.namespace_id = $1 AND a.status IN ('PENDING', 'SLEEPING', 'RUNNING')
 			AND a.cancel_requested_at IS NULL AND (a.status <> 'PENDING' OR a.waiting_on IS DISTINCT FROM 'previous run')
 	),
 	EXISTS (
 		SELECT FROM kagzi.workflow_runs a
-		WHERE a.schedule_group_id = t.run_id AND a.namespace_id = $1 AND a.status = 'PENDING' AND a.waiting_on = 'previous run'
-	)`
+		WHERE a.schedule_group_id = t.schedule_id AND a.namespace_id = $1 AND a.status = 'PENDING' AND a.waiting_on = 'previous run'
+	), coalesce(octet_length(t.input), 0)`
 
 func readTemplates(rows pgx.Rows) ([]*Template, error) {
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (*Template, error) {
@@ -93,7 +87,7 @@ func readTemplates(rows pgx.Rows) ([]*Template, error) {
 		var cron, zone, overlap, problem *string
 		err := row.Scan(&t.ID, &t.Name, &t.Queue, &t.Type, &version, &t.Priority, &t.RetryPolicy, &t.Metadata,
 			&cron, &zone, &t.CatchUp, &overlap, &t.Spec, &t.Paused, &problem, utc(&t.Cursor),
-			utc(&t.Next), utc(&t.CreatedAt), utc(&t.Now), &t.Active, &t.Queued, &t.Input, &t.Size)
+			utc(&t.Next), utc(&t.CreatedAt), utc(&t.Now), &t.Active, &t.Queued, &t.Size, &t.Input)
 		t.Version, t.Cron, t.TimeZone, t.Overlap, t.Problem = deref(version), deref(cron), deref(zone), deref(overlap), deref(problem)
 		return t, err
 	})
@@ -103,9 +97,9 @@ func readTemplates(rows pgx.Rows) ([]*Template, error) {
 
 const nextTemplate = `
 SELECT clock_timestamp(), (
-	SELECT t.available_at FROM kagzi.workflow_runs t
-	WHERE t.namespace_id = $1 AND t.status = 'SCHEDULED' AND t.available_at < 'infinity'
-	ORDER BY t.available_at LIMIT 1
+	SELECT t.next_at FROM kagzi.schedules t
+	WHERE t.namespace_id = $1 AND NOT t.paused AND t.next_at < 'infinity'
+	ORDER BY t.next_at LIMIT 1
 )`
 
 // NextDue returns how long it is until a template is due; false if none will be.
@@ -129,14 +123,13 @@ const scheduleLock = `SELECT pg_try_advisory_xact_lock(hashtextextended('kagzi s
 
 // A statement of its own after the lock's: its snapshot must show what the last holder has inserted.
 const dueTemplates = `
-SELECT ` + templateColumns + `, NULL::bytea,
-	coalesce((SELECT octet_length(p.input) FROM kagzi.workflow_payloads p WHERE p.run_id = t.run_id AND p.namespace_id = $1), 0)
+SELECT ` + templateColumns + `, NULL::bytea
 FROM (
 	SELECT q.*
-	FROM kagzi.workflow_runs q
-	WHERE q.namespace_id = $1 AND q.status = 'SCHEDULED' AND q.available_at <= now()
+	FROM kagzi.schedules q
+	WHERE q.namespace_id = $1 AND NOT q.paused AND q.next_at <= now()
 		AND (SELECT pg_try_advisory_xact_lock(hashtextextended('kagzi schedules ' || $1::text, 0::bigint)))
-	ORDER BY q.available_at
+	ORDER BY q.next_at
 	LIMIT $2
 	FOR UPDATE SKIP LOCKED
 ) t`
@@ -196,13 +189,13 @@ WITH u AS MATERIALIZED (
 	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, priority, status, available_at,
 		waiting_on, deadline_at, retry_policy, metadata, schedule_group_id, fire_at, schedule_spec, created_at)
 	SELECT u.run_id, $1, t.task_queue, t.workflow_type, t.version, t.priority, 'PENDING', CASE WHEN u.queued THEN 'infinity' ELSE u.now END,
-		CASE WHEN u.queued THEN 'previous run' END, CASE WHEN NOT u.queued THEN u.now + (t.schedule_spec ->> 'timeout')::bigint * interval '1 microsecond' END, t.retry_policy,
-		t.metadata, t.run_id, CASE WHEN u.tick <> -9223372036854775808 THEN timestamptz 'epoch' + u.tick * interval '1 microsecond' END,
-		jsonb_build_object('name', t.external_id, 'timeout', t.schedule_spec -> 'timeout'), u.now
+		CASE WHEN u.queued THEN 'previous run' END, CASE WHEN NOT u.queued THEN u.now + (t.spec ->> 'timeout')::bigint * interval '1 microsecond' END, t.retry_policy,
+		t.metadata, t.schedule_id, CASE WHEN u.tick <> -9223372036854775808 THEN timestamptz 'epoch' + u.tick * interval '1 microsecond' END,
+		jsonb_build_object('name', t.name, 'timeout', t.spec -> 'timeout'), u.now
 	FROM u
 	CROSS JOIN LATERAL (
-		SELECT q.* FROM kagzi.workflow_runs q
-		WHERE q.run_id = u.template AND q.namespace_id = $1
+		SELECT q.* FROM kagzi.schedules q
+		WHERE q.schedule_id = u.template AND q.namespace_id = $1
 		OFFSET 0
 	) t
 	ON CONFLICT DO NOTHING
@@ -212,7 +205,7 @@ WITH u AS MATERIALIZED (
 	SELECT r.run_id, $1, i.input
 	FROM r
 	CROSS JOIN LATERAL (
-		SELECT q.input FROM kagzi.workflow_payloads q WHERE q.run_id = r.schedule_group_id AND q.namespace_id = $1 OFFSET 0
+		SELECT q.input FROM kagzi.schedules q WHERE q.schedule_id = r.schedule_group_id AND q.namespace_id = $1 OFFSET 0
 	) i
 )
 SELECT r.run_id, r.task_queue, r.workflow_type, coalesce(r.version, 0) FROM r`
@@ -220,17 +213,17 @@ SELECT r.run_id, r.task_queue, r.workflow_type, coalesce(r.version, 0) FROM r`
 // The cursor never moves back.
 const moveTemplates = `
 WITH u AS MATERIALIZED (
-	SELECT u.run_id, u.problem, timestamptz 'epoch' + u.cursor * interval '1 microsecond' AS cursor,
+	SELECT u.schedule_id, u.problem, timestamptz 'epoch' + u.cursor * interval '1 microsecond' AS cursor,
 		CASE WHEN u.next = 0 THEN 'infinity' ELSE timestamptz 'epoch' + u.next * interval '1 microsecond' END AS next
-	FROM unnest($2::uuid[], $3::bigint[], $4::bigint[], $5::text[]) AS u (run_id, cursor, next, problem)
+	FROM unnest($2::uuid[], $3::bigint[], $4::bigint[], $5::text[]) AS u (schedule_id, cursor, next, problem)
 )
-UPDATE kagzi.workflow_runs t
-SET fire_at = GREATEST(t.fire_at, u.cursor),
-	available_at = u.next,
-	status = CASE WHEN u.problem <> '' THEN 'PAUSED' ELSE t.status END,
-	error = NULLIF(u.problem, '')
+UPDATE kagzi.schedules t
+SET cursor_at = GREATEST(t.cursor_at, u.cursor),
+	next_at = u.next,
+	paused = t.paused OR u.problem <> '',
+	problem = NULLIF(u.problem, '')
 FROM u
-WHERE t.run_id = u.run_id AND t.namespace_id = $1`
+WHERE t.schedule_id = u.schedule_id AND t.namespace_id = $1`
 
 // fire writes what was decided, in the transaction that has locked the templates.
 func (s *Store) fire(ctx context.Context, tx pgx.Tx, firings []*Firing) ([]FiredRun, error) {
@@ -316,11 +309,11 @@ SELECT r.run_id
 FROM kagzi.workflow_runs r
 WHERE r.schedule_group_id = $2 AND r.namespace_id = $1 AND r.status IN ('PENDING', 'SLEEPING', 'RUNNING')`
 
-// Whoever has fired, changed or paused the schedule since the decision has moved its cursor or its status.
+// Whoever has fired, changed or paused the schedule since the decision has moved its cursor or paused it.
 const lockUndecided = `
-SELECT t.status = 'SCHEDULED' AND t.overlap_policy IS NOT DISTINCT FROM 'cancel_previous' AND t.fire_at = timestamptz 'epoch' + $3::bigint * interval '1 microsecond'
-FROM kagzi.workflow_runs t
-WHERE t.run_id = $2 AND t.namespace_id = $1
+SELECT NOT t.paused AND t.overlap_policy IS NOT DISTINCT FROM 'cancel_previous' AND t.cursor_at = timestamptz 'epoch' + $3::bigint * interval '1 microsecond'
+FROM kagzi.schedules t
+WHERE t.schedule_id = $2 AND t.namespace_id = $1
 FOR UPDATE SKIP LOCKED`
 
 // CancelFired cancels the active runs of a schedule and returns them, if the tick that is to replace them is undecided

@@ -249,8 +249,7 @@ func TestRunAndList(t *testing.T) {
 	ids := start(t, s,
 		newRun(withID("a"), tagged(`{"k": "v", "n": "1"}`)), newRun(ofType("other")), newRun(func(r *NewRun) { r.Queue = "other" }),
 		newRun(withParent(parent), tagged(`{"k": "w"}`)), newRun(), newRun())
-	template := start(t, s, newRun())[0]
-	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'SCHEDULED' WHERE run_id = $1`, template)
+	template := saveTemplate(t, s, "s").ID
 	mustCancel(t, s, ids[4], "")
 	start(t, New(s.pool, "other"), newRun(withID("a")))
 	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET created_at = '2020-01-01' WHERE run_id = $1`, ids[5])

@@ -9,15 +9,12 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A template's ID is no run's, so these statements need not name its status: an index of all templates would answer
-// them, by reading through it.
-const lockTemplate = `SELECT t.run_id FROM kagzi.workflow_runs t WHERE t.run_id = $2 AND t.namespace_id = $1 FOR UPDATE`
+const lockTemplate = `SELECT t.schedule_id FROM kagzi.schedules t WHERE t.schedule_id = $2 AND t.namespace_id = $1 FOR UPDATE`
 
 const getTemplate = `
-SELECT ` + templateColumns + `, p.input, coalesce(octet_length(p.input), 0)
-FROM kagzi.workflow_runs t
-LEFT JOIN kagzi.workflow_payloads p ON p.run_id = t.run_id AND p.namespace_id = $1
-WHERE t.run_id = $2 AND t.namespace_id = $1`
+SELECT ` + templateColumns + `, t.input
+FROM kagzi.schedules t
+WHERE t.schedule_id = $2 AND t.namespace_id = $1`
 
 // Schedule returns one template.
 func (s *Store) Schedule(ctx context.Context, id uuid.UUID) (t *Template, err error) {
@@ -45,12 +42,11 @@ func (s *Store) template(ctx context.Context, db DB, id uuid.UUID) (*Template, e
 }
 
 const listTemplates = `
-SELECT ` + templateColumns + `, p.input, coalesce(octet_length(p.input), 0)
-FROM kagzi.workflow_runs t
-LEFT JOIN kagzi.workflow_payloads p ON p.run_id = t.run_id AND p.namespace_id = $1
-WHERE t.namespace_id = $1 AND t.status IN ('SCHEDULED', 'PAUSED') AND t.external_id > $2
+SELECT ` + templateColumns + `, t.input
+FROM kagzi.schedules t
+WHERE t.namespace_id = $1 AND t.name > $2
 	AND ($4::text = '' OR t.workflow_type = $4::text)
-ORDER BY t.external_id
+ORDER BY t.name
 LIMIT $3`
 
 // Schedules returns up to limit templates in order of their names, after the name given; of one workflow, if it is
@@ -180,49 +176,30 @@ CROSS JOIN LATERAL (
 ) r`
 
 const insertTemplate = `
-WITH t AS (
-	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, external_id, task_queue, workflow_type, version, priority, status, available_at,
-		retry_policy, metadata, cron_expr, time_zone, max_catchup, overlap_policy, schedule_spec, fire_at)
-	VALUES ($2, $1, $3, $4, $5, NULLIF($6::int, 0), $7, $8, CASE WHEN $9::bigint = 0 THEN 'infinity' ELSE timestamptz 'epoch' + $9::bigint * interval '1 microsecond' END,
-		NULLIF($10::text, '')::jsonb, NULLIF($11::text, '')::jsonb, NULLIF($12::text, ''), NULLIF($13::text, ''), $14, NULLIF($15::text, ''),
-		$16::text::jsonb, timestamptz 'epoch' + $17::bigint * interval '1 microsecond')
-	ON CONFLICT DO NOTHING
-	RETURNING run_id
-)
-INSERT INTO kagzi.workflow_payloads (run_id, namespace_id, input)
-SELECT t.run_id, $1, $18::bytea FROM t
-RETURNING run_id`
+INSERT INTO kagzi.schedules (schedule_id, namespace_id, name, task_queue, workflow_type, version, priority, paused, next_at,
+	retry_policy, metadata, cron_expr, time_zone, max_catchup, overlap_policy, spec, cursor_at, input)
+VALUES ($2, $1, $3, $4, $5, NULLIF($6::int, 0), $7, $8, CASE WHEN $9::bigint = 0 THEN 'infinity' ELSE timestamptz 'epoch' + $9::bigint * interval '1 microsecond' END,
+	NULLIF($10::text, '')::jsonb, NULLIF($11::text, '')::jsonb, NULLIF($12::text, ''), NULLIF($13::text, ''), $14, NULLIF($15::text, ''),
+	$16::text::jsonb, timestamptz 'epoch' + $17::bigint * interval '1 microsecond', $18::bytea)
+ON CONFLICT DO NOTHING
+RETURNING schedule_id`
 
 const updateTemplate = `
 WITH u AS MATERIALIZED (
 	SELECT CASE WHEN $9::bigint = 0 THEN 'infinity' ELSE timestamptz 'epoch' + $9::bigint * interval '1 microsecond' END AS next,
 		timestamptz 'epoch' + $17::bigint * interval '1 microsecond' AS cursor
-), t AS (
-	UPDATE kagzi.workflow_runs t
-	SET external_id = $3, task_queue = $4, workflow_type = $5, version = NULLIF($6::int, 0), priority = $7, status = $8,
-		available_at = u.next,
-		retry_policy = NULLIF($10::text, '')::jsonb, metadata = NULLIF($11::text, '')::jsonb, cron_expr = NULLIF($12::text, ''),
-		time_zone = NULLIF($13::text, ''), max_catchup = $14, overlap_policy = NULLIF($15::text, ''), schedule_spec = $16::text::jsonb,
-		fire_at = GREATEST(t.fire_at, u.cursor), error = NULL
-	FROM u
-	WHERE t.run_id = $2 AND t.namespace_id = $1
-	RETURNING t.run_id
 )
-UPDATE kagzi.workflow_payloads p
-SET input = $18::bytea
-FROM t
-WHERE p.run_id = $2 AND p.namespace_id = $1
-RETURNING p.run_id`
+UPDATE kagzi.schedules t
+SET name = $3, task_queue = $4, workflow_type = $5, version = NULLIF($6::int, 0), priority = $7, paused = $8,
+	next_at = u.next,
+	retry_policy = NULLIF($10::text, '')::jsonb, metadata = NULLIF($11::text, '')::jsonb, cron_expr = NULLIF($12::text, ''),
+	time_zone = NULLIF($13::text, ''), max_catchup = $14, overlap_policy = NULLIF($15::text, ''), spec = $16::text::jsonb,
+	cursor_at = GREATEST(t.cursor_at, u.cursor), problem = NULL, input = $18::bytea
+FROM u
+WHERE t.schedule_id = $2 AND t.namespace_id = $1
+RETURNING t.schedule_id`
 
-const deleteTemplate = `
-WITH t AS (
-	DELETE FROM kagzi.workflow_runs t
-	WHERE t.run_id = $2 AND t.namespace_id = $1
-	RETURNING t.run_id
-)
-DELETE FROM kagzi.workflow_payloads p
-USING t
-WHERE p.run_id = $2 AND p.namespace_id = $1`
+const deleteTemplate = `DELETE FROM kagzi.schedules t WHERE t.schedule_id = $2 AND t.namespace_id = $1`
 
 // save writes the template; it returns false if it is new and exists by now.
 func (s *Store) save(ctx context.Context, tx pgx.Tx, t *Template, isNew bool) (bool, error) {
@@ -238,12 +215,8 @@ func (s *Store) save(ctx context.Context, tx pgx.Tx, t *Template, isNew bool) (b
 }
 
 func (s *Store) templateArgs(t *Template) []any {
-	status := Scheduled
-	if t.Paused {
-		status = Paused
-	}
 	return []any{
-		s.namespace, t.ID, t.Name, t.Queue, t.Type, t.Version, t.Priority, status, epoch(t.Next), string(t.RetryPolicy), string(t.Metadata),
+		s.namespace, t.ID, t.Name, t.Queue, t.Type, t.Version, t.Priority, t.Paused, epoch(t.Next), string(t.RetryPolicy), string(t.Metadata),
 		t.Cron, t.TimeZone, t.CatchUp, t.Overlap, string(t.Spec), epoch(t.Cursor), t.Input,
 	}
 }

@@ -112,20 +112,10 @@ func TestTimesInAnOpenTransaction(t *testing.T) {
 	t.Run("Trigger", func(t *testing.T) {
 		t.Parallel()
 		s := open(t)
-		template := &Template{
-			ID: newID(), Name: "schedule", Queue: "queue", Type: "type", Priority: 3, CatchUp: 1, Spec: []byte(`{"timeout": 60000000}`),
-			Cron: "@daily", Input: []byte("input"), Next: time.Now().Add(time.Hour), Cursor: time.Now(),
-		}
-		edit := func(tx pgx.Tx, e *Edit) {
-			t.Helper()
-			if _, err := s.EditSchedule(t.Context(), tx, template.ID, func(time.Time, *Template) (*Edit, error) { return e, nil }); err != nil {
-				t.Fatal(err)
-			}
-		}
-		edit(nil, &Edit{Save: template})
+		template := saveTemplate(t, s, "schedule")
 		id := newID()
 		before := inTx(t, s, func(tx pgx.Tx) {
-			edit(tx, &Edit{Fire: &Firing{Template: template.ID, Runs: []TickRun{{RunID: id}}, Next: template.Next}})
+			edit(t, s, tx, template.ID, &Edit{Fire: &Firing{Template: template.ID, Runs: []TickRun{{RunID: id}}, Next: template.Next}})
 		})
 		counts(t, s, id, before, 0, time.Minute)
 	})

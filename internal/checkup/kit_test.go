@@ -139,6 +139,12 @@ const insertRuns = `
 		$7 IN ('crash_loop', 'nondeterminism', 'bad_input', 'unreadable')
 	FROM generate_series(1, $10::int)`
 
+// insertSchedule puts a schedule into its table as some accident left it.
+const insertSchedule = `
+	INSERT INTO kagzi.schedules (schedule_id, namespace_id, name, max_catchup, spec, paused, problem, cursor_at, next_at, task_queue, workflow_type, priority)
+	VALUES (gen_random_uuid(), $1, $2, 1, '{}', $3, NULLIF($4, ''), now(), now() - $5::interval, 'default', 'ship', 3)`
+
+// oddRuns are runs, or a schedule that is SCHEDULED or PAUSED.
 type oddRuns struct {
 	namespace, queue, typ, status, kind, err, id string
 	version, n                                   int
@@ -147,6 +153,10 @@ type oddRuns struct {
 
 func (o oddRuns) insert(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
+	if o.status == "SCHEDULED" || o.status == "PAUSED" {
+		execSQL(t, pool, insertSchedule, cmp.Or(o.namespace, "default"), o.id, o.status == "PAUSED", o.err, o.ago)
+		return
+	}
 	execSQL(t, pool, insertRuns, cmp.Or(o.namespace, "default"), cmp.Or(o.queue, "default"), cmp.Or(o.typ, "ship"), o.version, cmp.Or(o.status, "PENDING"),
 		o.ago, o.kind, o.err, o.id, max(1, o.n))
 }

@@ -65,12 +65,11 @@ var auditChecks = []check{
 		FROM kagzi_audit.changes
 		WHERE relation = 'workflow_runs' AND operation <> 'DELETE' AND old_status IS DISTINCT FROM new_status
 			AND (coalesce(old_status, ''), new_status) NOT IN (VALUES
-				('', 'PENDING'), ('', 'SCHEDULED'), ('', 'PAUSED'),
+				('', 'PENDING'),
 				('PENDING', 'RUNNING'), ('PENDING', 'SLEEPING'), ('PENDING', 'CANCELLED'), ('PENDING', 'FAILED'),
 				('SLEEPING', 'RUNNING'), ('SLEEPING', 'PENDING'), ('SLEEPING', 'CANCELLED'), ('SLEEPING', 'FAILED'),
 				('RUNNING', 'PENDING'), ('RUNNING', 'SLEEPING'), ('RUNNING', 'COMPLETED'), ('RUNNING', 'FAILED'), ('RUNNING', 'CANCELLED'),
-				('FAILED', 'PENDING'), ('FAILED', 'SLEEPING'), ('CANCELLED', 'PENDING'), ('CANCELLED', 'SLEEPING'),
-				('SCHEDULED', 'PAUSED'), ('PAUSED', 'SCHEDULED'))
+				('FAILED', 'PENDING'), ('FAILED', 'SLEEPING'), ('CANCELLED', 'PENDING'), ('CANCELLED', 'SLEEPING'))
 		ORDER BY change_id`},
 
 	{"a run that nobody executes fails only at its deadline, or once its compensations have run", `

@@ -9,22 +9,23 @@ import (
 // goodHistory breaks no promise and has something of everything that the checks look at.
 const goodHistory = `
 	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, external_id, task_queue, workflow_type, status, available_at,
-		locked_by, lease, error_kind, created_at, started_at, finished_at, schedule_group_id, fire_at, cron_expr)
+		locked_by, lease, error_kind, created_at, started_at, finished_at, schedule_group_id, fire_at)
 	VALUES
 		('00000000-0000-0000-0000-000000000001', 'ns', 'key', 'q', 'w', 'COMPLETED', NULL,
-			'10000000-0000-0000-0000-000000000001', '20000000-0000-0000-0000-000000000001', NULL, '2026-01-01 10:00', '2026-01-01 10:00', '2026-01-01 11:00', NULL, NULL, NULL),
+			'10000000-0000-0000-0000-000000000001', '20000000-0000-0000-0000-000000000001', NULL, '2026-01-01 10:00', '2026-01-01 10:00', '2026-01-01 11:00', NULL, NULL),
 		('00000000-0000-0000-0000-000000000002', 'ns', 'key', 'q', 'w', 'RUNNING', '2026-01-01 10:05',
-			'10000000-0000-0000-0000-000000000001', '20000000-0000-0000-0000-000000000002', NULL, '2026-01-01 10:00', '2026-01-01 10:00', NULL, NULL, NULL, NULL),
+			'10000000-0000-0000-0000-000000000001', '20000000-0000-0000-0000-000000000002', NULL, '2026-01-01 10:00', '2026-01-01 10:00', NULL, NULL, NULL),
 		('00000000-0000-0000-0000-000000000003', 'ns', NULL, 'q', 'w', 'FAILED', NULL,
-			NULL, '20000000-0000-0000-0000-000000000003', 'panic', '2026-01-01 10:00', '2026-01-01 10:00', '2026-01-01 11:00', NULL, NULL, NULL),
+			NULL, '20000000-0000-0000-0000-000000000003', 'panic', '2026-01-01 10:00', '2026-01-01 10:00', '2026-01-01 11:00', NULL, NULL),
 		('00000000-0000-0000-0000-000000000004', 'other', 'key', 'q', 'w', 'SLEEPING', 'infinity',
-			NULL, NULL, NULL, '2026-01-01 10:00', '2026-01-01 10:00', NULL, NULL, NULL, NULL),
-		('00000000-0000-0000-0000-000000000005', 'ns', NULL, 'q', 'w', 'SCHEDULED', '2026-01-01 12:00',
-			NULL, NULL, NULL, '2026-01-01 10:00', NULL, NULL, NULL, NULL, '0 12 * * *'),
+			NULL, NULL, NULL, '2026-01-01 10:00', '2026-01-01 10:00', NULL, NULL, NULL),
 		('00000000-0000-0000-0000-000000000006', 'ns', NULL, 'q', 'w', 'PENDING', '2026-01-01 12:00',
-			NULL, NULL, NULL, '2026-01-01 10:00', NULL, NULL, '00000000-0000-0000-0000-000000000005', '2026-01-01 12:00', NULL),
+			NULL, NULL, NULL, '2026-01-01 10:00', NULL, NULL, '00000000-0000-0000-0000-000000000005', '2026-01-01 12:00'),
 		('00000000-0000-0000-0000-000000000007', 'ns', NULL, 'q', 'w', 'CANCELLED', NULL,
-			NULL, NULL, NULL, '2026-01-01 10:00', NULL, '2026-01-01 11:00', '00000000-0000-0000-0000-000000000005', '2026-01-01 11:00', NULL);
+			NULL, NULL, NULL, '2026-01-01 10:00', NULL, '2026-01-01 11:00', '00000000-0000-0000-0000-000000000005', '2026-01-01 11:00');
+
+	INSERT INTO kagzi.schedules (schedule_id, namespace_id, name, cron_expr, max_catchup, spec, paused, cursor_at, next_at, task_queue, workflow_type, priority)
+	VALUES ('00000000-0000-0000-0000-000000000005', 'ns', 'daily', '0 12 * * *', 0, '{}', false, '2026-01-01 12:00', '2026-01-02 12:00', 'q', 'w', 3);
 
 	INSERT INTO kagzi.workflow_payloads (run_id, namespace_id, input) SELECT run_id, namespace_id, 'in' FROM kagzi.workflow_runs;
 
