@@ -29,7 +29,7 @@ func BenchmarkScheduleLatency(b *testing.B) {
 	if err := <-done; err != nil {
 		b.Fatal(err)
 	}
-	late := queryAll[float64](b, c, `SELECT extract(epoch FROM created_at - fire_at)::float8 * 1000 FROM kagzi.workflow_runs WHERE fire_at IS NOT NULL AND schedule_group_id IS NOT NULL`)
+	late := queryAll[float64](b, c, `SELECT extract(epoch FROM created_at - fire_at)::float8 * 1000 FROM kagzi.workflow_runs WHERE fire_at IS NOT NULL AND schedule_id IS NOT NULL`)
 	slices.Sort(late)
 	b.ReportMetric(late[len(late)/2], "ms-p50")
 	b.ReportMetric(late[len(late)*99/100], "ms-p99")
@@ -58,7 +58,7 @@ func BenchmarkThousandSchedules(b *testing.B) {
 		if _, err := c.store.Pool().Exec(b.Context(), `UPDATE kagzi.schedules SET cursor_at = now() - interval '1 hour', next_at = now() WHERE NOT paused`); err != nil {
 			b.Fatal(err)
 		}
-		if _, err := c.store.Pool().Exec(b.Context(), `UPDATE kagzi.workflow_runs SET fire_at = fire_at - interval '1 hour' WHERE schedule_group_id IS NOT NULL`); err != nil {
+		if _, err := c.store.Pool().Exec(b.Context(), `UPDATE kagzi.workflow_runs SET fire_at = fire_at - interval '1 hour' WHERE schedule_id IS NOT NULL`); err != nil {
 			b.Fatal(err)
 		}
 		b.StartTimer()
@@ -67,7 +67,7 @@ func BenchmarkThousandSchedules(b *testing.B) {
 		}
 	}
 	b.StopTimer()
-	if n := queryAll[int](b, c, `SELECT count(*)::int FROM kagzi.workflow_runs WHERE schedule_group_id IS NOT NULL`)[0]; n != 1000*b.N {
+	if n := queryAll[int](b, c, `SELECT count(*)::int FROM kagzi.workflow_runs WHERE schedule_id IS NOT NULL`)[0]; n != 1000*b.N {
 		b.Fatalf("%d runs of %d", n, 1000*b.N)
 	}
 }

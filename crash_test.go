@@ -316,7 +316,7 @@ func TestDefaultsDetectACrashWithinAMinute(t *testing.T) {
 	execSQL(t, db.Pool, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', locked_by = gen_random_uuid(), lease = gen_random_uuid(),
 		available_at = now() + interval '4 minutes', started_at = now()`)
 	// Both were heard of 31 s ago. One held the run; the other may be silent for longer.
-	execSQL(t, db.Pool, `INSERT INTO kagzi.workers (worker_id, namespace_id, task_queue, workflow_types, status, visibility_timeout, stale_after, heartbeat_at)
+	execSQL(t, db.Pool, `INSERT INTO kagzi.workers (worker_id, namespace_id, task_queue, workflow_types, status, lease_timeout, stale_after, heartbeat_at)
 		SELECT locked_by, 'default', 'default', ARRAY['one-step'], 'ONLINE', interval '5 minutes', interval '30 s', now() - interval '31 s' FROM kagzi.workflow_runs
 		UNION ALL SELECT gen_random_uuid(), 'default', 'default', ARRAY['one-step'], 'ONLINE', interval '5 minutes', interval '5 minutes', now() - interval '31 s'`)
 	startLocal(t, localWorker(t, c, filepath.Join(t.TempDir(), "l"), WorkerConfig{}))

@@ -89,7 +89,7 @@ func TestOverlapQueueOne(t *testing.T) {
 	}
 	fire()
 	first := receive(t, started)
-	k.exec(`UPDATE kagzi.workflow_runs SET fire_at = fire_at - interval '1 day' WHERE schedule_group_id IS NOT NULL`) // further than they are apart: no two rows meet on the way
+	k.exec(`UPDATE kagzi.workflow_runs SET fire_at = fire_at - interval '1 day' WHERE schedule_id IS NOT NULL`) // further than they are apart: no two rows meet on the way
 	for range 3 {                                                                                                     // the first is remembered
 		fire()
 	}
@@ -108,7 +108,7 @@ func TestOverlapQueueOne(t *testing.T) {
 	waitFor(t, "both end", func() bool {
 		return k.count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'COMPLETED'`) == 2
 	})
-	if n := k.count(`SELECT count(*) FROM kagzi.workflow_runs WHERE schedule_group_id IS NOT NULL AND deadline_at IS NOT NULL`); n != 2 {
+	if n := k.count(`SELECT count(*) FROM kagzi.workflow_runs WHERE schedule_id IS NOT NULL AND deadline_at IS NOT NULL`); n != 2 {
 		t.Errorf("%d runs have a deadline, want both", n)
 	}
 }
@@ -130,13 +130,13 @@ func TestQueuedRunOutlivesItsSchedule(t *testing.T) {
 				k.missed("s", 5*time.Hour)
 				k.pass(co)
 				// Each time further, so that no row meets another on the way that is where it was moved to before.
-				k.exec(`UPDATE kagzi.workflow_runs SET fire_at = fire_at - $1 * interval '1 day' WHERE schedule_group_id IS NOT NULL`, 1+2*i)
+				k.exec(`UPDATE kagzi.workflow_runs SET fire_at = fire_at - $1 * interval '1 day' WHERE schedule_id IS NOT NULL`, 1+2*i)
 			}
 			if err := change(k); err != nil {
 				t.Fatal(err)
 			}
 			k.pass(co)
-			due := `SELECT count(*) FROM kagzi.workflow_runs WHERE schedule_group_id IS NOT NULL AND status = 'PENDING' AND available_at <= now()`
+			due := `SELECT count(*) FROM kagzi.workflow_runs WHERE schedule_id IS NOT NULL AND status = 'PENDING' AND available_at <= now()`
 			if n := k.count(due); n != 1 {
 				t.Errorf("%d runs are due while the first is active, want it alone", n)
 			}
@@ -156,9 +156,9 @@ func TestOverlapCancelPrevious(t *testing.T) {
 	k.schedule(Schedule{Name: "s", Every: time.Hour, Overlap: OverlapCancelPrevious})
 	k.missed("s", 3*time.Hour)
 	k.pass(co)
-	k.exec(`UPDATE kagzi.workflow_runs SET fire_at = fire_at - interval '1 day' WHERE schedule_group_id IS NOT NULL`) // further than they are apart: no two rows meet on the way
+	k.exec(`UPDATE kagzi.workflow_runs SET fire_at = fire_at - interval '1 day' WHERE schedule_id IS NOT NULL`) // further than they are apart: no two rows meet on the way
 	// A caller's transaction has the run, and is waited for without holding up other schedules.
-	tx := locking(t, k.pool, `SELECT FROM kagzi.workflow_runs WHERE schedule_group_id IS NOT NULL FOR UPDATE`)
+	tx := locking(t, k.pool, `SELECT FROM kagzi.workflow_runs WHERE schedule_id IS NOT NULL FOR UPDATE`)
 	k.schedule(Schedule{Name: "other", Every: time.Hour})
 	k.missed("s", 3*time.Hour)
 	k.missed("other", time.Hour)

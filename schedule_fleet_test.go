@@ -62,7 +62,7 @@ func TestManyCoordinators(t *testing.T) {
 	}
 	begun := k.now()
 	waitFor(t, "all fire", func() bool {
-		return k.count(`SELECT count(*) FROM (SELECT FROM kagzi.workflow_runs WHERE schedule_group_id IS NOT NULL GROUP BY schedule_group_id HAVING count(*) >= $1) g`, seconds) == schedules
+		return k.count(`SELECT count(*) FROM (SELECT FROM kagzi.workflow_runs WHERE schedule_id IS NOT NULL GROUP BY schedule_id HAVING count(*) >= $1) g`, seconds) == schedules
 	})
 	stop()
 	all.Wait()
@@ -88,7 +88,7 @@ func TestThousandSchedules(t *testing.T) {
 	commitTx(t, tx)
 	k.exec(`UPDATE kagzi.schedules SET cursor_at = now() - interval '1 hour', next_at = now() WHERE NOT paused`)
 	k.pass(k.coordinator())
-	if got := queryOne[string](t, k.pool, `SELECT count(*) || ' ' || count(DISTINCT schedule_group_id) || ' ' || count(DISTINCT fire_at) FROM kagzi.workflow_runs WHERE status = 'PENDING'`); got != "1000 1000 1" {
+	if got := queryOne[string](t, k.pool, `SELECT count(*) || ' ' || count(DISTINCT schedule_id) || ' ' || count(DISTINCT fire_at) FROM kagzi.workflow_runs WHERE status = 'PENDING'`); got != "1000 1000 1" {
 		t.Errorf("runs, schedules, ticks: %s", got)
 	}
 	t.Logf("from the first to the last: %s", queryOne[string](t, k.pool, `SELECT (max(created_at) - min(created_at))::text FROM kagzi.workflow_runs WHERE status = 'PENDING'`))

@@ -148,7 +148,7 @@ func TestUnknownCodeBlocksNothing(t *testing.T) {
 	k := newKit(t)
 	co := k.coordinator()
 	k.exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
-		BEGIN IF NEW.workflow_type = 'odds' AND NEW.schedule_group_id IS NOT NULL THEN RAISE 'no odds here' USING ERRCODE = 'KZ001'; END IF; RETURN NEW; END $$`)
+		BEGIN IF NEW.workflow_type = 'odds' AND NEW.schedule_id IS NOT NULL THEN RAISE 'no odds here' USING ERRCODE = 'KZ001'; END IF; RETURN NEW; END $$`)
 	k.exec(`CREATE TRIGGER refuse BEFORE INSERT ON kagzi.workflow_runs FOR EACH ROW EXECUTE FUNCTION refuse()`)
 	k.schedule(Schedule{Name: "a", Every: time.Hour, Run: odds.With(1)})
 	for _, name := range []string{"b", "c"} {
@@ -188,7 +188,7 @@ func TestFiringIsBoundedInBytes(t *testing.T) {
 		FROM (
 			SELECT count(*) AS n, sum(octet_length(p.input)) >> 20 AS mib
 			FROM kagzi.workflow_runs r JOIN kagzi.workflow_payloads p USING (run_id)
-			WHERE r.schedule_group_id IS NOT NULL GROUP BY p.xmin::text
+			WHERE r.schedule_id IS NOT NULL GROUP BY p.xmin::text
 		) x`)
 	if got != "6 runs, at most 60 MiB together, 1 of 70" {
 		t.Errorf("transactions: %s", got)

@@ -251,7 +251,7 @@ func TestListSchedules(t *testing.T) {
 func TestBadScheduleBlocksNothing(t *testing.T) {
 	k := newKit(t)
 	k.exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
-		BEGIN IF NEW.workflow_type = 'odds' AND NEW.schedule_group_id IS NOT NULL THEN RAISE 'no odds here'; END IF; RETURN NEW; END $$`)
+		BEGIN IF NEW.workflow_type = 'odds' AND NEW.schedule_id IS NOT NULL THEN RAISE 'no odds here'; END IF; RETURN NEW; END $$`)
 	k.exec(`CREATE TRIGGER refuse BEFORE INSERT ON kagzi.workflow_runs FOR EACH ROW EXECUTE FUNCTION refuse()`)
 	k.schedule(Schedule{Name: "a", Every: time.Hour, Run: odds.With(1)})
 	for _, name := range []string{"b", "c", "d"} {

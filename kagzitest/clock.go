@@ -164,7 +164,7 @@ type running struct {
 const lookAround = `
 WITH t AS MATERIALIZED (SELECT kagzitest.clock_timestamp() AS now),
 active AS MATERIALIZED (
-	SELECT r.run_id, r.workflow_type, r.task_queue, r.status, r.locked_by, r.available_at, r.waiting_on, r.schedule_group_id, r.version,
+	SELECT r.run_id, r.workflow_type, r.task_queue, r.status, r.locked_by, r.available_at, r.waiting_on, r.schedule_id, r.version,
 		r.wakeups, r.outcome IS NOT NULL AS compensating, r.cancel_requested_at IS NOT NULL AS cancelling, CASE WHEN r.namespace_id = $1 AND r.status <> 'RUNNING' THEN r.deadline_at END AS deadline_at
 	FROM kagzi.workflow_runs r WHERE r.status IN ('PENDING', 'RUNNING', 'SLEEPING')
 	UNION ALL
@@ -179,7 +179,7 @@ SELECT t.now,
 	ARRAY(
 		SELECT concat_ws(' ', CASE WHEN a.status = 'SCHEDULED' THEN 'the schedule of' ELSE a.run_id || ' of' END, a.workflow_type, 'version ' || a.version, 'on queue', a.task_queue)
 		FROM active a WHERE a.deadline_at <= t.now OR a.status <> 'RUNNING' AND (a.available_at <= t.now OR a.status = 'PENDING' AND a.waiting_on = 'previous run' AND NOT EXISTS (
-			SELECT FROM active p WHERE p.schedule_group_id = a.schedule_group_id AND p.run_id <> a.run_id AND p.status <> 'SCHEDULED'))
+			SELECT FROM active p WHERE p.schedule_id = a.schedule_id AND p.run_id <> a.run_id AND p.status <> 'SCHEDULED'))
 			AND (a.status = 'SCHEDULED' OR a.compensating OR EXISTS (SELECT FROM kagzi.workers w
 				WHERE w.status = 'ONLINE' AND w.task_queue = a.task_queue AND a.workflow_type = ANY (w.workflow_types)
 					AND (a.version IS NULL OR w.handlers IS NULL OR a.workflow_type || '/' || a.version = ANY (w.handlers))))

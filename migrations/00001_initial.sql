@@ -44,8 +44,9 @@ CREATE TABLE kagzi.workflow_runs (
     parent_step_id      text        COLLATE "C",
     detached            boolean                  NOT NULL DEFAULT false,
     origin_run_id       uuid,
-    schedule_spec       jsonb,
-    schedule_group_id   uuid,
+    schedule_id         uuid,
+    schedule_name       text,
+    timeout             interval,
     fire_at             timestamptz,
     created_at          timestamptz              NOT NULL DEFAULT now(),
     started_at          timestamptz,
@@ -95,18 +96,18 @@ CREATE INDEX workflow_runs_metadata
 
 -- One run for each tick of a schedule.
 CREATE UNIQUE INDEX workflow_runs_fire
-    ON kagzi.workflow_runs (schedule_group_id, fire_at, namespace_id)
-    WHERE schedule_group_id IS NOT NULL;
+    ON kagzi.workflow_runs (schedule_id, fire_at, namespace_id)
+    WHERE schedule_id IS NOT NULL;
 
 -- What a schedule's overlap policy asks for.
 CREATE INDEX workflow_runs_active_fired
-    ON kagzi.workflow_runs (schedule_group_id, namespace_id)
-    WHERE schedule_group_id IS NOT NULL AND status IN ('PENDING', 'SLEEPING', 'RUNNING');
+    ON kagzi.workflow_runs (schedule_id, namespace_id)
+    WHERE schedule_id IS NOT NULL AND status IN ('PENDING', 'SLEEPING', 'RUNNING');
 
 -- The runs that wait for the one before of their schedule: at most one each.
 CREATE UNIQUE INDEX workflow_runs_queued
-    ON kagzi.workflow_runs (schedule_group_id, namespace_id)
-    WHERE schedule_group_id IS NOT NULL AND status = 'PENDING' AND waiting_on = 'previous run';
+    ON kagzi.workflow_runs (schedule_id, namespace_id)
+    WHERE schedule_id IS NOT NULL AND status = 'PENDING' AND waiting_on = 'previous run';
 
 -- What only people can put right. Runs that end well, or fail for another reason, have no entry here, so their ends
 -- do not pay for it. It is for Health alone.
@@ -253,7 +254,7 @@ CREATE TABLE kagzi.workers (
     schema_version     bigint            NOT NULL DEFAULT 0, -- the newest migration that its program knows
     labels             jsonb,
     max_concurrent     integer           NOT NULL DEFAULT 0,
-    visibility_timeout interval          NOT NULL,
+    lease_timeout interval          NOT NULL,
     stale_after        interval          NOT NULL,
     backend_pid        integer,     -- of the heart's own connection; NULL if it is not certain to be its own
     backend_start      timestamptz, -- pids are used again

@@ -245,7 +245,7 @@ func TestOlderProgram(t *testing.T) {
 func TestContractingMigrationLooksForWorkers(t *testing.T) {
 	t.Parallel()
 	worker := func(status, heartbeat string, version int64) string {
-		return fmt.Sprintf(`INSERT INTO kagzi.workers (worker_id, namespace_id, task_queue, workflow_types, status, hostname, build, schema_version, visibility_timeout, stale_after, heartbeat_at)
+		return fmt.Sprintf(`INSERT INTO kagzi.workers (worker_id, namespace_id, task_queue, workflow_types, status, hostname, build, schema_version, lease_timeout, stale_after, heartbeat_at)
 			VALUES (gen_random_uuid(), 'ns', 'q', '{}', '%s', 'host-7', 'v0.1.0', %d, '5 minutes', '30 minutes', now() - interval '%s')`, status, version, heartbeat)
 	}
 	for name, tt := range map[string]struct {

@@ -156,7 +156,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 	typeNames, priorities, _, _ := req.pairs()
 	both := map[string][]string{claimIndex: claimed, runsKey: byKey[runsKey], payloadsKey: byKey[payloadsKey]}
 	schedules := map[string][]string{
-		firedIndex: {"schedule_group_id", "namespace_id"}, queuedIndex: {"schedule_group_id", "namespace_id"}, runsKey: {"run_id", "namespace_id"},
+		firedIndex: {"schedule_id", "namespace_id"}, queuedIndex: {"schedule_id", "namespace_id"}, runsKey: {"run_id", "namespace_id"},
 	}
 	bySchedule := map[string][]string{scheduleKey: {"schedule_id", "namespace_id"}}
 	byExternal := map[string][]string{externalID: {"external_id", "namespace_id"}, endedID: {"external_id", "namespace_id"}}

@@ -120,7 +120,7 @@ type LostWorker struct {
 	Refused    error // why one of them could not; nil if all could
 }
 
-const lostColumns = `w.worker_id, w.task_queue, w.workflow_types, (extract(epoch FROM w.visibility_timeout) * 1000000)::bigint`
+const lostColumns = `w.worker_id, w.task_queue, w.workflow_types, (extract(epoch FROM w.lease_timeout) * 1000000)::bigint`
 
 func readLost(row pgx.CollectableRow) (w LostWorker, err error) {
 	var visibility int64
@@ -236,7 +236,7 @@ const releaseBatch = 500
 const settleRelease = `
 WITH t AS MATERIALIZED (
 	SELECT v.worker_id, CASE
-		WHEN v.stopped_at IS NULL OR v.stopped_at < now() - v.visibility_timeout - $4::bigint * interval '1 microsecond' THEN NULL
+		WHEN v.stopped_at IS NULL OR v.stopped_at < now() - v.lease_timeout - $4::bigint * interval '1 microsecond' THEN NULL
 		WHEN $3::bool THEN now() + interval '1 second'
 		WHEN v.stopped_at > now() - $4::bigint * interval '1 microsecond' THEN v.stopped_at + ($4::bigint + 1) * interval '1 microsecond'
 	END AS next

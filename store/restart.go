@@ -40,27 +40,26 @@ WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.waiting_on IS DISTINCT FROM '`
 FOR UPDATE`
 
 // What the run needs is copied in the database: an input may be large. A tick goes along, for FireTime, but the new run
-// is none of the schedule's. The Timeout, which is in schedule_spec, counts anew.
+// is none of the schedule's. The Timeout counts anew.
 // A fork's wake-ups are more than none, so that the first claim reads its history, and more than those that its signals
 // have for numbers.
 const restartRun = `
 WITH q AS MATERIALIZED (
-	SELECT q.task_queue, q.workflow_type, q.priority, q.retry_policy, q.metadata, q.schedule_spec, q.fire_at, q.input_hash, statement_timestamp() AS now,
+	SELECT q.task_queue, q.workflow_type, q.priority, q.retry_policy, q.metadata, q.schedule_name, q.timeout, q.fire_at, q.input_hash, statement_timestamp() AS now,
 		CASE WHEN $4::text <> '' THEN $4::text ELSE q.external_id END AS external_id,
 		CASE WHEN $5::int > 0 THEN $5::int ELSE q.version END AS version,
 		CASE WHEN $8::boolean THEN q.wakeups + 1 ELSE 0 END AS wakeups,
-		(q.schedule_spec ->> 'timeout')::bigint AS timeout,
 		CASE WHEN $6::boolean THEN $7::bytea ELSE (
 			SELECT p.input FROM kagzi.workflow_payloads p WHERE p.run_id = $2 AND p.namespace_id = $1) END AS input
 	FROM kagzi.workflow_runs q
 	WHERE q.run_id = $2 AND q.namespace_id = $1
 ), r AS (
 	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, external_id, input_hash, task_queue, workflow_type, version, priority, status,
-		available_at, deadline_at, retry_policy, metadata, schedule_spec, fire_at, wakeups, created_at, origin_run_id)
+		available_at, deadline_at, retry_policy, metadata, schedule_name, timeout, fire_at, wakeups, created_at, origin_run_id)
 	SELECT $3::uuid, $1, q.external_id,
 		CASE WHEN q.external_id IS NULL THEN NULL ELSE coalesce($9::bytea, q.input_hash) END,
-		q.task_queue, q.workflow_type, q.version, q.priority, 'PENDING', q.now, q.now + q.timeout * interval '1 microsecond', q.retry_policy, q.metadata,
-		q.schedule_spec, q.fire_at, q.wakeups, q.now, $2::uuid
+		q.task_queue, q.workflow_type, q.version, q.priority, 'PENDING', q.now, q.now + q.timeout, q.retry_policy, q.metadata,
+		q.schedule_name, q.timeout, q.fire_at, q.wakeups, q.now, $2::uuid
 	FROM q
 	ON CONFLICT DO NOTHING
 	RETURNING run_id, task_queue, workflow_type, version

@@ -48,7 +48,7 @@ type Run struct {
 const runColumns = `r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.priority, r.status,
 	NULLIF(r.available_at, 'infinity'), r.attempts, r.recoveries, r.waiting_on, NULLIF(r.deadline_at, 'infinity'), r.metadata,
 	r.error_kind, r.error, r.parent_run_id, r.parent_step_id, r.locked_by, r.created_at, r.started_at, r.finished_at,
-	r.schedule_spec ->> 'name', r.fire_at, r.origin_run_id, r.quarantined, r.outcome, p.input, p.output`
+	r.schedule_name, r.fire_at, r.origin_run_id, r.quarantined, r.outcome, p.input, p.output`
 
 const getRun = `
 SELECT ` + runColumns + `
@@ -129,7 +129,7 @@ WHERE r.namespace_id = $1
 	AND ($8::bigint = 0 OR r.created_at >= timestamptz 'epoch' + $8::bigint * interval '1 microsecond')
 	AND ($9::bigint = 0 OR r.created_at < timestamptz 'epoch' + $9::bigint * interval '1 microsecond')
 	AND ($10::uuid = '00000000-0000-0000-0000-000000000000' OR r.run_id < $10::uuid)
-	AND ($12::uuid = '00000000-0000-0000-0000-000000000000' OR r.schedule_group_id = $12::uuid)
+	AND ($12::uuid = '00000000-0000-0000-0000-000000000000' OR r.schedule_id = $12::uuid)
 ORDER BY r.run_id DESC
 LIMIT $11::int`
 

@@ -72,12 +72,12 @@ const templateColumns = `t.schedule_id, t.name, t.task_queue, t.workflow_type, t
 	NULLIF(t.next_at, 'infinity'), t.created_at, clock_timestamp(),
 	EXISTS (
 		SELECT FROM kagzi.workflow_runs a
-		WHERE a.schedule_group_id = t.schedule_id AND a.namespace_id = $1 AND a.status IN ('PENDING', 'SLEEPING', 'RUNNING')
+		WHERE a.schedule_id = t.schedule_id AND a.namespace_id = $1 AND a.status IN ('PENDING', 'SLEEPING', 'RUNNING')
 			AND a.cancel_requested_at IS NULL AND (a.status <> 'PENDING' OR a.waiting_on IS DISTINCT FROM 'previous run')
 	),
 	EXISTS (
 		SELECT FROM kagzi.workflow_runs a
-		WHERE a.schedule_group_id = t.schedule_id AND a.namespace_id = $1 AND a.status = 'PENDING' AND a.waiting_on = 'previous run'
+		WHERE a.schedule_id = t.schedule_id AND a.namespace_id = $1 AND a.status = 'PENDING' AND a.waiting_on = 'previous run'
 	), coalesce(octet_length(t.input), 0)`
 
 func readTemplates(rows pgx.Rows) ([]*Template, error) {
@@ -187,11 +187,11 @@ WITH u AS MATERIALIZED (
 	FROM unnest($2::uuid[], $3::uuid[], $4::bigint[], $5::boolean[]) AS u (run_id, template, tick, queued)
 ), r AS (
 	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, priority, status, available_at,
-		waiting_on, deadline_at, retry_policy, metadata, schedule_group_id, fire_at, schedule_spec, created_at)
+		waiting_on, deadline_at, retry_policy, metadata, schedule_id, schedule_name, fire_at, timeout, created_at)
 	SELECT u.run_id, $1, t.task_queue, t.workflow_type, t.version, t.priority, 'PENDING', CASE WHEN u.queued THEN 'infinity' ELSE u.now END,
 		CASE WHEN u.queued THEN 'previous run' END, CASE WHEN NOT u.queued THEN u.now + (t.spec ->> 'timeout')::bigint * interval '1 microsecond' END, t.retry_policy,
-		t.metadata, t.schedule_id, CASE WHEN u.tick <> -9223372036854775808 THEN timestamptz 'epoch' + u.tick * interval '1 microsecond' END,
-		jsonb_build_object('name', t.name, 'timeout', t.spec -> 'timeout'), u.now
+		t.metadata, t.schedule_id, t.name, CASE WHEN u.tick <> -9223372036854775808 THEN timestamptz 'epoch' + u.tick * interval '1 microsecond' END,
+		(t.spec ->> 'timeout')::bigint * interval '1 microsecond', u.now
 	FROM u
 	CROSS JOIN LATERAL (
 		SELECT q.* FROM kagzi.schedules q
@@ -199,13 +199,13 @@ WITH u AS MATERIALIZED (
 		OFFSET 0
 	) t
 	ON CONFLICT DO NOTHING
-	RETURNING run_id, schedule_group_id, task_queue, workflow_type, version
+	RETURNING run_id, schedule_id, task_queue, workflow_type, version
 ), p AS (
 	INSERT INTO kagzi.workflow_payloads (run_id, namespace_id, input)
 	SELECT r.run_id, $1, i.input
 	FROM r
 	CROSS JOIN LATERAL (
-		SELECT q.input FROM kagzi.schedules q WHERE q.schedule_id = r.schedule_group_id AND q.namespace_id = $1 OFFSET 0
+		SELECT q.input FROM kagzi.schedules q WHERE q.schedule_id = r.schedule_id AND q.namespace_id = $1 OFFSET 0
 	) i
 )
 SELECT r.run_id, r.task_queue, r.workflow_type, coalesce(r.version, 0) FROM r`
@@ -260,13 +260,13 @@ func (s *Store) fire(ctx context.Context, tx pgx.Tx, firings []*Firing) ([]Fired
 // Counted, because NOT EXISTS would be planned as a join.
 const releaseQueued = `
 WITH q AS MATERIALIZED (
-	SELECT q.run_id, now() AS now, now() + (q.schedule_spec ->> 'timeout')::bigint * interval '1 microsecond' AS deadline_at
+	SELECT q.run_id, now() AS now, now() + q.timeout AS deadline_at
 	FROM kagzi.workflow_runs q
-	WHERE q.namespace_id = $1 AND q.schedule_group_id IS NOT NULL AND q.status = 'PENDING' AND q.waiting_on = 'previous run'
+	WHERE q.namespace_id = $1 AND q.schedule_id IS NOT NULL AND q.status = 'PENDING' AND q.waiting_on = 'previous run'
 		AND (
 			SELECT count(*) FROM (
 				SELECT FROM kagzi.workflow_runs o
-				WHERE o.schedule_group_id = q.schedule_group_id AND o.namespace_id = $1 AND o.status IN ('PENDING', 'SLEEPING', 'RUNNING')
+				WHERE o.schedule_id = q.schedule_id AND o.namespace_id = $1 AND o.status IN ('PENDING', 'SLEEPING', 'RUNNING')
 					AND o.run_id <> q.run_id
 				LIMIT 1
 			) x
@@ -286,11 +286,11 @@ FROM kagzi.workflow_runs q
 CROSS JOIN LATERAL (
 	SELECT o.run_id
 	FROM kagzi.workflow_runs o
-	WHERE o.schedule_group_id = q.schedule_group_id AND o.namespace_id = $1 AND o.status IN ('PENDING', 'SLEEPING', 'RUNNING')
+	WHERE o.schedule_id = q.schedule_id AND o.namespace_id = $1 AND o.status IN ('PENDING', 'SLEEPING', 'RUNNING')
 		AND o.run_id <> q.run_id
 	LIMIT 10
 ) o
-WHERE q.namespace_id = $1 AND q.schedule_group_id IS NOT NULL AND q.status = 'PENDING' AND q.waiting_on = 'previous run'`
+WHERE q.namespace_id = $1 AND q.schedule_id IS NOT NULL AND q.status = 'PENDING' AND q.waiting_on = 'previous run'`
 
 // ReleaseQueued makes the queued runs due whose schedules have no other active run, and returns them; blocking are the
 // runs that the others wait for.
@@ -307,7 +307,7 @@ func (s *Store) ReleaseQueued(ctx context.Context) (released []FiredRun, blockin
 const activeFired = `
 SELECT r.run_id
 FROM kagzi.workflow_runs r
-WHERE r.schedule_group_id = $2 AND r.namespace_id = $1 AND r.status IN ('PENDING', 'SLEEPING', 'RUNNING')`
+WHERE r.schedule_id = $2 AND r.namespace_id = $1 AND r.status IN ('PENDING', 'SLEEPING', 'RUNNING')`
 
 // Whoever has fired, changed or paused the schedule since the decision has moved its cursor or paused it.
 const lockUndecided = `

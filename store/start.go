@@ -73,8 +73,7 @@ type StartedRun struct {
 
 // Conflicts insert nothing and raise nothing, so the statement is safe in a caller's transaction. Times count from the
 // statement: a caller's transaction may have begun long ago. A run is due now if its At is past, and its Timeout counts
-// from when it is due. What a parent does not start under its lease goes on when that ends. The Timeout is kept in schedule_spec, as it is of runs that a schedule starts, for a restart to
-// count it anew.
+// from when it is due. What a parent does not start under its lease goes on when that ends. The Timeout is kept for a restart, which counts it anew.
 const insertRuns = `
 WITH u AS MATERIALIZED (
 	SELECT u.run_id, u.external_id, u.input_hash, u.task_queue, u.workflow_type, u.version, u.priority,
@@ -90,12 +89,12 @@ WITH u AS MATERIALIZED (
 // What is inserted of u, whose columns are those of a NewRun, in the order of the external IDs: see everyRun.
 const insertUnnested = `r AS (
 	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, external_id, input_hash, task_queue, workflow_type, version, priority,
-		status, available_at, deadline_at, retry_policy, metadata, parent_run_id, parent_step_id, detached, schedule_spec, created_at)
+		status, available_at, deadline_at, retry_policy, metadata, parent_run_id, parent_step_id, detached, timeout, created_at)
 	SELECT u.run_id, $1, NULLIF(u.external_id, ''), u.input_hash, u.task_queue, u.workflow_type, NULLIF(u.version, 0), u.priority,
 		'PENDING', u.available_at, CASE WHEN u.timeout > 0 THEN u.available_at + u.timeout * interval '1 microsecond' END,
 		NULLIF(u.retry_policy, '')::jsonb, NULLIF(u.metadata, '')::jsonb,
 		NULLIF(u.parent_run_id, '00000000-0000-0000-0000-000000000000'), NULLIF(u.parent_step_id, ''), u.detached,
-		CASE WHEN u.timeout > 0 THEN jsonb_build_object('timeout', u.timeout) END, u.now
+		CASE WHEN u.timeout > 0 THEN u.timeout * interval '1 microsecond' END, u.now
 	FROM u
 	ORDER BY u.external_id COLLATE "C"
 	ON CONFLICT DO NOTHING

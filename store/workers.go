@@ -70,7 +70,7 @@ func (s *Store) HasBackend(ctx context.Context, conn *pgx.Conn, b Backend) (yes 
 
 const registerWorker = `
 INSERT INTO kagzi.workers (worker_id, namespace_id, task_queue, workflow_types, status, hostname, pid, build, labels,
-	max_concurrent, visibility_timeout, stale_after, backend_pid, backend_start, server_start, handlers, schema_version, said)
+	max_concurrent, lease_timeout, stale_after, backend_pid, backend_start, server_start, handlers, schema_version, said)
 VALUES ($2, $1, $3, $4::text[], 'ONLINE', $5, $6, $7, NULLIF($8::text, '')::jsonb, $9,
 	$10::bigint * interval '1 microsecond', $11::bigint * interval '1 microsecond', NULLIF($12::int, 0),
 	timestamptz 'epoch' + NULLIF($13::bigint, 0) * interval '1 microsecond', timestamptz 'epoch' + NULLIF($14::bigint, 0) * interval '1 microsecond', $15::text[], $16, $17)

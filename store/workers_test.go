@@ -55,7 +55,7 @@ func TestWorkerLife(t *testing.T) {
 	if err != nil || p.Drain || p.Own || p.Now.IsZero() {
 		t.Errorf("heartbeat: %+v, error %v", p, err)
 	}
-	if got := one[string](t, s.pool, `SELECT concat_ws(' ', status, hostname, pid, build, labels, max_concurrent, visibility_timeout, stale_after, active_count, completed_count, failed_count) FROM kagzi.workers`); got != `ONLINE host 7 v1 {"zone": "a"} 10 00:01:00 00:00:30 3 4 5` {
+	if got := one[string](t, s.pool, `SELECT concat_ws(' ', status, hostname, pid, build, labels, max_concurrent, lease_timeout, stale_after, active_count, completed_count, failed_count) FROM kagzi.workers`); got != `ONLINE host 7 v1 {"zone": "a"} 10 00:01:00 00:00:30 3 4 5` {
 		t.Errorf("row %s", got)
 	}
 	for range 2 {

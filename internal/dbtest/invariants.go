@@ -106,10 +106,10 @@ var tableChecks = []check{
 		GROUP BY namespace_id, external_id HAVING count(*) > 1`},
 
 	{"a tick of a schedule has at most one run", `
-		SELECT concat_ws(' ', 'schedule', schedule_group_id, 'tick', fire_at, 'runs', string_agg(run_id::text, ', ' ORDER BY run_id))
+		SELECT concat_ws(' ', 'schedule', schedule_id, 'tick', fire_at, 'runs', string_agg(run_id::text, ', ' ORDER BY run_id))
 		FROM kagzi.workflow_runs
-		WHERE schedule_group_id IS NOT NULL AND fire_at IS NOT NULL
-		GROUP BY namespace_id, schedule_group_id, fire_at HAVING count(*) > 1`},
+		WHERE schedule_id IS NOT NULL AND fire_at IS NOT NULL
+		GROUP BY namespace_id, schedule_id, fire_at HAVING count(*) > 1`},
 
 	{"a run has finished_at exactly if it is over", `
 		SELECT concat_ws(' ', 'run', run_id, 'is', status, 'with finished_at', coalesce(finished_at::text, 'NULL'))

@@ -9,7 +9,7 @@ import (
 // goodHistory breaks no promise and has something of everything that the checks look at.
 const goodHistory = `
 	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, external_id, task_queue, workflow_type, status, available_at,
-		locked_by, lease, error_kind, created_at, started_at, finished_at, schedule_group_id, fire_at)
+		locked_by, lease, error_kind, created_at, started_at, finished_at, schedule_id, fire_at)
 	VALUES
 		('00000000-0000-0000-0000-000000000001', 'ns', 'key', 'q', 'w', 'COMPLETED', NULL,
 			'10000000-0000-0000-0000-000000000001', '20000000-0000-0000-0000-000000000001', NULL, '2026-01-01 10:00', '2026-01-01 10:00', '2026-01-01 11:00', NULL, NULL),
@@ -80,7 +80,7 @@ func TestTableChecks(t *testing.T) {
 		},
 		{
 			"TickTwice", "a tick of a schedule has at most one run",
-			`UPDATE kagzi.workflow_runs SET fire_at = '2026-01-01 12:00' WHERE schedule_group_id IS NOT NULL`,
+			`UPDATE kagzi.workflow_runs SET fire_at = '2026-01-01 12:00' WHERE schedule_id IS NOT NULL`,
 		},
 		{
 			"OverWithoutEnd", "a run has finished_at exactly if it is over",

@@ -106,7 +106,7 @@ func TestQueuedRunDoesNotWaitForTheInterval(t *testing.T) {
 	fire(t, k)
 	wantTicks := func(condition string) {
 		t.Helper()
-		if n := queryOne[int](t, pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE schedule_group_id IS NOT NULL AND fire_at IS NOT NULL AND `+condition); n != 1 {
+		if n := queryOne[int](t, pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE schedule_id IS NOT NULL AND fire_at IS NOT NULL AND `+condition); n != 1 {
 			t.Errorf("%d runs of ticks with %s, want 1", n, condition)
 		}
 	}
