@@ -1,55 +1,61 @@
--- The tables of Kagzi. Every key and unique index contains namespace_id, so that the tables can be
--- distributed or partitioned by it, and no index that they could use leads with it: with statistics missing or stale the
--- planner would answer statements about one run from such an index, by scanning the namespace.
+-- The tables of Kagzi.
+--
+-- Every key and every unique index contains namespace_id, so that the tables can be distributed or partitioned by it. No index
+-- leads with namespace_id if a statement about one run could use it: with statistics missing or stale, the planner would
+-- answer that statement by reading the namespace's part of the index.
+--
+-- Fillfactor leaves room in each page for updates of its rows. Autovacuum runs often and in small portions, because most of
+-- these tables are queues.
 
 -- +kagzi OldestProgram 1
 -- +goose Up
 
--- The queue, and the head of each run's history. A run that may be claimed, now
--- or later, is PENDING, RUNNING or SLEEPING; available_at says from when. A sleeping run becomes due when its wakeups
--- reach wakeups_awaited: a parent that waits for a thousand children is woken once, and a run that waits for the time
--- alone by nothing. A detached child goes on when its parent ends. A run that was restarted or forked from another says
--- from which. A FAILED run that only people can help is quarantined. outcome is how a run ends, or has ended, that has
--- compensations to run first: until then it is SLEEPING, and nobody claims it.
+-- Runs: the queue that workers claim from, and the current state of each run.
+--
+-- A run that may be claimed, now or later, is PENDING, RUNNING or SLEEPING. available_at is when. While a run is RUNNING that is
+-- the end of its lease: after it, another worker may claim the run.
+--
+-- A SLEEPING run also becomes due when wakeups reaches wakeups_awaited. So a parent that waits for a thousand children is
+-- woken once, and a run that only waits for a time is woken by nothing else.
 CREATE TABLE kagzi.workflow_runs (
-    run_id              uuid                     NOT NULL,
+    run_id              uuid                     NOT NULL, -- a UUIDv7 made by the client that starts the run
     namespace_id        text        COLLATE "C"  NOT NULL,
-    external_id         text        COLLATE "C",
-    input_hash          bytea,
+    external_id         text        COLLATE "C",           -- the application's ID of the run
+    input_hash          bytea,                             -- with external_id: a start with another input is a conflict
     task_queue          text        COLLATE "C"  NOT NULL,
-    workflow_type       text        COLLATE "C"  NOT NULL,
-    version             integer,
-    priority            smallint                 NOT NULL DEFAULT 3 CHECK (priority BETWEEN 1 AND 4),
+    workflow_type       text        COLLATE "C"  NOT NULL, -- the workflow's name
+    version             integer,                           -- NULL until the first claim sets the worker's default
+    priority            smallint                 NOT NULL DEFAULT 3 CHECK (priority BETWEEN 1 AND 4), -- 1 is claimed first
     status              text        COLLATE "C"  NOT NULL CHECK (status IN
                             ('PENDING', 'RUNNING', 'SLEEPING', 'COMPLETED', 'FAILED', 'CANCELLED')),
-    available_at        timestamptz,
-    locked_by           uuid,
-    lease               uuid,
-    attempts            integer                  NOT NULL DEFAULT 0,
-    recoveries          integer                  NOT NULL DEFAULT 0,
-    recoveries_since    timestamptz,
-    load_failures       integer                  NOT NULL DEFAULT 0,
-    wakeups             bigint                   NOT NULL DEFAULT 0,
-    wakeups_awaited     bigint                   NOT NULL DEFAULT 0,
-    waiting_on          text,
-    retry_policy        jsonb,
-    deadline_at         timestamptz,
-    metadata            jsonb,
+    available_at        timestamptz,                       -- infinity if no time makes it due; NULL when the run is over
+    locked_by           uuid,                              -- the worker that executes the run
+    lease               uuid,                              -- made for each claim: only its holder may write; stays after the end
+    attempts            integer                  NOT NULL DEFAULT 0, -- attempts of the run that failed
+    recoveries          integer                  NOT NULL DEFAULT 0, -- claims from a dead worker since the last progress
+    recoveries_since    timestamptz,                       -- the first of these
+    load_failures       integer                  NOT NULL DEFAULT 0, -- failures to read the history since it was last read
+    wakeups             bigint                   NOT NULL DEFAULT 0, -- messages and ended children so far
+    wakeups_awaited     bigint                   NOT NULL DEFAULT 0, -- the number of wakeups that makes a SLEEPING run due
+    waiting_on          text,                              -- for people; 'previous run' and 'deletion' have a meaning for statements
+    retry_policy        jsonb,                             -- of the run
+    timeout             interval,                          -- of the run: kept for a restart, which counts it anew
+    deadline_at         timestamptz,                       -- the run ends then, whether a worker executes it or not
+    metadata            jsonb,                             -- the application's labels
     error_kind          text,
     error               text,
-    quarantined         boolean                  NOT NULL DEFAULT false,
-    outcome             jsonb,
-    cancel_requested_at timestamptz,
+    quarantined         boolean                  NOT NULL DEFAULT false, -- FAILED, and only people can help
+    outcome             jsonb,                             -- the final outcome, decided before the compensations run; nobody claims the run then
+    cancel_requested_at timestamptz,                       -- the worker is to end the run as CANCELLED
     parent_run_id       uuid,
-    parent_step_id      text        COLLATE "C",
-    detached            boolean                  NOT NULL DEFAULT false,
-    origin_run_id       uuid,
-    schedule_id         uuid,
-    schedule_name       text,
-    timeout             interval,
-    fire_at             timestamptz,
+    parent_step_id      text        COLLATE "C",           -- the parent's step that started this run
+    detached            boolean                  NOT NULL DEFAULT false, -- continues when its parent ends
+    origin_run_id       uuid,                              -- the run that this one was restarted or forked from
+    schedule_id         uuid,                              -- the schedule that started the run, even if that is deleted by now
+    schedule_name       text        COLLATE "C",
+    fire_at             timestamptz,                       -- the schedule's tick that the run stands for
     created_at          timestamptz              NOT NULL DEFAULT now(),
-    started_at          timestamptz,
+    started_at          timestamptz,                       -- the first claim
     finished_at         timestamptz,
     PRIMARY KEY (run_id, namespace_id)
 ) WITH (
@@ -62,117 +68,79 @@ CREATE TABLE kagzi.workflow_runs (
     autovacuum_vacuum_cost_limit = 2000
 );
 
--- What a worker claims from. The type stands before the time: as a mere filter, a backlog of a type that the
--- worker does not have would be read through at every claim. Active runs always have a time. That the condition says
--- so keeps the index from statements about certain runs, which name a status and no time: analyzed while nothing is
--- active it looks empty, and would be read whole instead of the key.
+-- Claims. The type stands before the time: as a mere filter, each claim would read through the backlog of a type for which
+-- the worker has no handler. An active run always has a time. The condition says so all the same: without it, the planner could
+-- use this index for a statement about one run that names a status. Analyzed while no run is active, the index looks empty, and
+-- such a statement would read all of it instead of searching the primary key.
 CREATE INDEX workflow_runs_claim
     ON kagzi.workflow_runs (task_queue, namespace_id, workflow_type, priority, available_at)
     WHERE status IN ('PENDING', 'SLEEPING', 'RUNNING') AND available_at IS NOT NULL;
 
--- At most one active run for each external ID.
+-- An external ID has at most one active run.
 CREATE UNIQUE INDEX workflow_runs_active_external_id
     ON kagzi.workflow_runs (external_id, namespace_id)
     WHERE external_id IS NOT NULL AND status IN ('PENDING', 'SLEEPING', 'RUNNING');
 
--- The ended runs of an external ID, newest first. It mirrors the index above, so that each move is paid once.
+-- The ended runs of an external ID, by age. A run is in this index or in the one above, so each change of its status writes to
+-- one of them only.
 CREATE INDEX workflow_runs_ended_external_id
     ON kagzi.workflow_runs (external_id, namespace_id, run_id)
     WHERE external_id IS NOT NULL AND status IN ('COMPLETED', 'FAILED', 'CANCELLED');
 
+-- The children of a run.
 CREATE INDEX workflow_runs_parent
     ON kagzi.workflow_runs (parent_run_id, namespace_id)
     WHERE parent_run_id IS NOT NULL;
 
--- The active runs that have a Timeout, for what ends those that no worker takes. Runs without one have no entry. It leads
--- with the namespace, as no other does: nothing but that look asks for a deadline, so no other statement can use it.
+-- Active runs with a deadline, for the coordinator, which ends those that no worker executes. It leads with the namespace:
+-- no other statement asks for a deadline, so none can use it by mistake.
 CREATE INDEX workflow_runs_deadline
     ON kagzi.workflow_runs (namespace_id, deadline_at, run_id)
     WHERE deadline_at IS NOT NULL AND status IN ('PENDING', 'SLEEPING', 'RUNNING');
 
+-- Runs by metadata.
 CREATE INDEX workflow_runs_metadata
     ON kagzi.workflow_runs USING gin (metadata jsonb_path_ops)
     WHERE metadata IS NOT NULL;
 
--- One run for each tick of a schedule.
+-- A tick of a schedule has at most one run.
 CREATE UNIQUE INDEX workflow_runs_fire
     ON kagzi.workflow_runs (schedule_id, fire_at, namespace_id)
     WHERE schedule_id IS NOT NULL;
 
--- What a schedule's overlap policy asks for.
+-- The active runs of a schedule, for its overlap policy.
 CREATE INDEX workflow_runs_active_fired
     ON kagzi.workflow_runs (schedule_id, namespace_id)
     WHERE schedule_id IS NOT NULL AND status IN ('PENDING', 'SLEEPING', 'RUNNING');
 
--- The runs that wait for the one before of their schedule: at most one each.
+-- Runs that wait until no other run of their schedule is active. A schedule has at most one.
 CREATE UNIQUE INDEX workflow_runs_queued
     ON kagzi.workflow_runs (schedule_id, namespace_id)
     WHERE schedule_id IS NOT NULL AND status = 'PENDING' AND waiting_on = 'previous run';
 
--- What only people can put right. Runs that end well, or fail for another reason, have no entry here, so their ends
--- do not pay for it. It is for Health alone.
+-- Quarantined runs, for Health. Other runs have no entry, so the end of a run does not pay for this index.
 CREATE INDEX workflow_runs_quarantined
     ON kagzi.workflow_runs (error_kind, namespace_id, finished_at)
     WHERE quarantined;
 
--- What has compensations to run, by the time of its next step. It is for the coordinator alone, and almost always empty. Its
--- condition names no status: the claim's index could answer what does, and this one statements about certain runs.
+-- Runs whose compensations are under way, by the time of the next step, for the coordinator. It is almost always empty. Its
+-- condition names no status: else the planner could use the claim's index for the coordinator's statement, and this index for
+-- statements about one run.
 CREATE INDEX workflow_runs_compensating
     ON kagzi.workflow_runs (available_at, namespace_id)
     WHERE outcome IS NOT NULL AND finished_at IS NULL;
 
--- What waits because its history could not be read. It is for Health alone, and almost always empty.
+-- Runs whose history could not be read, for Health. It is almost always empty.
 CREATE INDEX workflow_runs_unread
     ON kagzi.workflow_runs (load_failures, namespace_id)
     WHERE load_failures > 0 AND status = 'PENDING';
 
--- Schedules: which run to start, and when. schedule_id is made of the namespace and the name, so that a schedule that is
--- deleted and created again is the same for the unique index of its runs. Every tick up to cursor_at is decided. next_at is
--- when a coordinator looks at the schedule next: infinity if never. A coordinator that cannot fire a schedule pauses it, and
--- says in problem why.
-CREATE TABLE kagzi.schedules (
-    schedule_id    uuid                     NOT NULL,
-    namespace_id   text        COLLATE "C"  NOT NULL,
-    name           text        COLLATE "C"  NOT NULL,
-    cron_expr      text,
-    time_zone      text,
-    max_catchup    integer                  NOT NULL,
-    overlap_policy text,
-    spec           jsonb                    NOT NULL,
-    paused         boolean                  NOT NULL,
-    problem        text,
-    cursor_at      timestamptz              NOT NULL,
-    next_at        timestamptz              NOT NULL,
-    task_queue     text        COLLATE "C"  NOT NULL,
-    workflow_type  text        COLLATE "C"  NOT NULL,
-    version        integer,
-    priority       smallint                 NOT NULL CHECK (priority BETWEEN 1 AND 4),
-    retry_policy   jsonb,
-    metadata       jsonb,
-    input          bytea,
-    created_at     timestamptz              NOT NULL DEFAULT now(),
-    PRIMARY KEY (schedule_id, namespace_id)
-) WITH (
-    fillfactor = 70,
-    autovacuum_vacuum_scale_factor = 0.02,
-    autovacuum_vacuum_threshold = 2000,
-    autovacuum_analyze_scale_factor = 0.05,
-    autovacuum_vacuum_cost_delay = 1,
-    autovacuum_vacuum_cost_limit = 2000
-);
-
--- The schedules that are due.
-CREATE INDEX schedules_due ON kagzi.schedules (next_at, namespace_id) WHERE NOT paused;
-
--- All schedules by name, for lists.
-CREATE INDEX schedules_name ON kagzi.schedules (name, namespace_id);
-
--- Inputs and outputs, apart from the rows that every claim and finish rewrites.
+-- Inputs and outputs of runs, apart from the rows that each claim and each end of a run rewrites.
 CREATE TABLE kagzi.workflow_payloads (
     run_id       uuid              NOT NULL,
     namespace_id text  COLLATE "C" NOT NULL,
     input        bytea,
-    output       bytea,
+    output       bytea,             -- of a run that completed
     PRIMARY KEY (run_id, namespace_id)
 ) WITH (
     fillfactor = 85,
@@ -182,36 +150,37 @@ CREATE TABLE kagzi.workflow_payloads (
     autovacuum_vacuum_cost_limit = 2000
 );
 
--- One row for each attempt of each step. A FAILED attempt with wake_at will be followed by another at that
--- time; one without is final, until an attempt of the run forgets it when it ends: forgotten_by is that attempt, and the
--- next ones try the step again. first_attempt is the attempt this series began with. position is the record's place in the
--- run's order. A BRANCH is the failure of a branch, a MARKER what a group of branches has decided. sequence is, of a
--- SIGNAL, which message of its name the step has taken. run_attempt is 0 if a fork has the row from the other run, which has
--- the compensation of the step.
--- Each attempt of a COMPENSATION is a registration under its name, of which the last with a call counts: call and input say
--- what to run, output has the hashes of all registrations so far. It is RUNNING until it was run, as child_run_id.
+-- The history of runs: one row for each attempt of each step.
+--
+-- An attempt that FAILED and has wake_at is followed by another one at that time. Without wake_at the failure is final, until the
+-- end of an attempt of the run forgets it: the next attempt of the run tries the step again.
+--
+-- A MARKER is a decision, such as that of a group of branches. A BRANCH is the failure of a branch.
+--
+-- Each attempt of a COMPENSATION is a registration under its name. The last one that has a call counts: call and input say which
+-- run to start. output has the hashes of all registrations so far. The row is RUNNING until that run, child_run_id, has ended.
 CREATE TABLE kagzi.step_runs (
     run_id         uuid              NOT NULL,
-    step_id        text  COLLATE "C" NOT NULL,
-    attempt_number integer           NOT NULL,
+    step_id        text  COLLATE "C" NOT NULL, -- the step's name, below those of the branches around it: "group/0/step"
+    attempt_number integer           NOT NULL, -- from 1, without gaps
     namespace_id   text  COLLATE "C" NOT NULL,
     status         text  COLLATE "C" NOT NULL CHECK (status IN ('RUNNING', 'COMPLETED', 'FAILED')),
     step_kind      text  COLLATE "C" NOT NULL CHECK (step_kind IN
                        ('FUNCTION', 'SLEEP', 'SIGNAL', 'CHILD_WORKFLOW', 'MARKER', 'BRANCH', 'COMPENSATION')),
-    position       bigint            NOT NULL DEFAULT 0,
-    sequence       bigint,
-    run_attempt    integer           NOT NULL,
-    first_attempt  integer           NOT NULL,
-    forgotten_by   integer,
-    call           jsonb,
-    input          bytea,
+    position       bigint            NOT NULL DEFAULT 0, -- the record's place in the order of the run's records
+    sequence       bigint,                     -- of a SIGNAL: which message of that name the step has taken
+    run_attempt    integer           NOT NULL, -- the run's attempt; 0 if a fork copied the row from a run that keeps the compensation
+    first_attempt  integer           NOT NULL, -- the step's attempt that its retry policy counts from
+    forgotten_by   integer,                    -- the run's attempt that forgot this failure when it ended
+    call           jsonb,                      -- of a COMPENSATION: the workflow and the options of the run to start
+    input          bytea,                      -- of a FUNCTION, what it was given, for people; of a COMPENSATION, the input of the run
     output         bytea,
     error_kind     text,
     error          text,
-    permanent      boolean           NOT NULL DEFAULT false,
-    wake_at        timestamptz,
-    child_run_id   uuid,
-    worker_id      uuid,
+    permanent      boolean           NOT NULL DEFAULT false, -- another attempt would not help, whatever the policy says
+    wake_at        timestamptz,                -- the end of a sleep or of a group's Timeout; of a FAILED attempt, when the next one may start
+    child_run_id   uuid,                       -- the run that a CHILD_WORKFLOW or a COMPENSATION started
+    worker_id      uuid,                       -- the worker that wrote the record, for people who look for a cause
     started_at     timestamptz,
     finished_at    timestamptz,
     PRIMARY KEY (run_id, step_id, attempt_number, namespace_id)
@@ -225,54 +194,110 @@ CREATE TABLE kagzi.step_runs (
     autovacuum_vacuum_cost_limit = 2000
 );
 
--- Messages to runs. sequence is the number of the wake-up that announced the message.
+-- Messages to runs.
 CREATE TABLE kagzi.signals (
     run_id       uuid              NOT NULL,
     name         text  COLLATE "C" NOT NULL,
-    sequence     bigint            NOT NULL,
+    sequence     bigint            NOT NULL, -- the number of the wake-up that announced the message: it orders the messages
     namespace_id text  COLLATE "C" NOT NULL,
-    signal_id    text  COLLATE "C" NOT NULL,
+    signal_id    text  COLLATE "C" NOT NULL, -- the message's ID: sent again, it is stored once
     payload      bytea,
     received_at  timestamptz       NOT NULL DEFAULT now(),
-    consumed_by  text  COLLATE "C",
+    consumed_by  text  COLLATE "C",          -- the step that has taken the message; NULL until one has
     PRIMARY KEY (run_id, name, sequence, namespace_id)
 );
 
+-- A message is stored once in each run.
 CREATE UNIQUE INDEX signals_signal_id ON kagzi.signals (signal_id, run_id, namespace_id);
+
+-- What people did to a run: its history beside its steps.
+CREATE TABLE kagzi.run_events (
+    run_id       uuid              NOT NULL,
+    event_id     uuid              NOT NULL, -- made before the first try, so that a repetition finds it
+    namespace_id text  COLLATE "C" NOT NULL,
+    event        text  COLLATE "C" NOT NULL CHECK (event IN ('CANCELLED', 'TERMINATED', 'RESUMED', 'RESTARTED', 'FORKED')),
+    other_run_id uuid,                       -- the run that this one was restarted or forked from, or the new one
+    step_id      text  COLLATE "C",          -- where a fork begins
+    reason       text,
+    occurred_at  timestamptz       NOT NULL DEFAULT now(),
+    PRIMARY KEY (run_id, event_id, namespace_id)
+);
+
+-- Schedules: which run to start, and when.
+CREATE TABLE kagzi.schedules (
+    schedule_id    uuid              NOT NULL, -- made from namespace and name: the same if the schedule is deleted and created again
+    namespace_id   text  COLLATE "C" NOT NULL,
+    name           text  COLLATE "C" NOT NULL,
+    cron_expr      text,                       -- NULL if spec has an interval
+    time_zone      text,
+    max_catchup    integer           NOT NULL, -- how many missed ticks are fired
+    overlap_policy text,                       -- what a tick does while a run of the schedule is active; NULL: starts its run all the same
+    spec           jsonb             NOT NULL, -- the rest of the schedule; only "timeout", in microseconds, has a meaning for statements
+    paused         boolean           NOT NULL,
+    problem        text,                       -- why a coordinator could not fire the schedule, and paused it
+    cursor_at      timestamptz       NOT NULL, -- every tick up to this time is decided
+    next_at        timestamptz       NOT NULL, -- when a coordinator looks at the schedule next; infinity if never
+    task_queue     text  COLLATE "C" NOT NULL, -- of the run to start, as all that follows
+    workflow_type  text  COLLATE "C" NOT NULL,
+    version        integer,
+    priority       smallint          NOT NULL CHECK (priority BETWEEN 1 AND 4),
+    retry_policy   jsonb,
+    metadata       jsonb,
+    input          bytea,
+    created_at     timestamptz       NOT NULL DEFAULT now(), -- of the schedule
+    PRIMARY KEY (schedule_id, namespace_id)
+) WITH (
+    fillfactor = 70,
+    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_vacuum_threshold = 2000,
+    autovacuum_analyze_scale_factor = 0.05,
+    autovacuum_vacuum_cost_delay = 1,
+    autovacuum_vacuum_cost_limit = 2000
+);
+
+-- Schedules that are due.
+CREATE INDEX schedules_due ON kagzi.schedules (next_at, namespace_id) WHERE NOT paused;
+
+-- Schedules by name, for lists.
+CREATE INDEX schedules_name ON kagzi.schedules (name, namespace_id);
 
 -- The fleet: one row for each start of a worker.
 CREATE TABLE kagzi.workers (
-    worker_id          uuid              NOT NULL,
-    namespace_id       text  COLLATE "C" NOT NULL,
-    task_queue         text  COLLATE "C" NOT NULL,
-    workflow_types     text[]            NOT NULL,
-    handlers           text[],      -- what the worker has handlers for: "checkout/2"
-    status             text  COLLATE "C" NOT NULL CHECK (status IN ('ONLINE', 'DRAINING', 'OFFLINE')),
-    hostname           text              NOT NULL DEFAULT '',
-    pid                integer           NOT NULL DEFAULT 0,
-    build              text              NOT NULL DEFAULT '',
-    schema_version     bigint            NOT NULL DEFAULT 0, -- the newest migration that its program knows
-    labels             jsonb,
-    max_concurrent     integer           NOT NULL DEFAULT 0,
-    lease_timeout interval          NOT NULL,
-    stale_after        interval          NOT NULL,
-    backend_pid        integer,     -- of the heart's own connection; NULL if it is not certain to be its own
-    backend_start      timestamptz, -- pids are used again
-    server_start       timestamptz, -- and another server, or a restarted one, knows nothing of the backend
-    active_count       integer           NOT NULL DEFAULT 0,
-    completed_count    bigint            NOT NULL DEFAULT 0,
-    failed_count       bigint            NOT NULL DEFAULT 0,
-    started_at         timestamptz       NOT NULL DEFAULT now(),
-    said               bigint            NOT NULL DEFAULT 0, -- the number of the last that the worker said of itself
-    heartbeat_at       timestamptz       NOT NULL DEFAULT now(),
-    stopped_at         timestamptz,
-    release_at         timestamptz, -- when to look next for runs that a lost worker still holds
+    worker_id       uuid              NOT NULL,
+    namespace_id    text  COLLATE "C" NOT NULL,
+    task_queue      text  COLLATE "C" NOT NULL,
+    workflow_types  text[]            NOT NULL,
+    handlers        text[],                     -- the versions that the worker has handlers for: "checkout/2"
+    status          text  COLLATE "C" NOT NULL CHECK (status IN ('ONLINE', 'DRAINING', 'OFFLINE')),
+    hostname        text              NOT NULL DEFAULT '',
+    pid             integer           NOT NULL DEFAULT 0,
+    build           text              NOT NULL DEFAULT '', -- the version of the program
+    schema_version  bigint            NOT NULL DEFAULT 0,  -- the newest migration that the program knows
+    labels          jsonb,
+    max_concurrent  integer           NOT NULL DEFAULT 0,
+    lease_timeout   interval          NOT NULL,
+    stale_after     interval          NOT NULL, -- without a heartbeat for so long, the worker counts as dead
+    backend_pid     integer,                    -- of the connection that sends the heartbeats; NULL if a pooler may share it
+    backend_start   timestamptz,                -- process IDs are used again
+    server_start    timestamptz,                -- another server, or a restarted one, does not know the backend
+    active_count    integer           NOT NULL DEFAULT 0,
+    completed_count bigint            NOT NULL DEFAULT 0,
+    failed_count    bigint            NOT NULL DEFAULT 0,
+    started_at      timestamptz       NOT NULL DEFAULT now(),
+    report_number   bigint            NOT NULL DEFAULT 0, -- the number of the last registration or heartbeat: an older one that arrives late changes nothing
+    heartbeat_at    timestamptz       NOT NULL DEFAULT now(),
+    stopped_at      timestamptz,
+    release_at      timestamptz,                -- when to look next for runs that a lost worker still holds
     PRIMARY KEY (worker_id, namespace_id)
 ) WITH (fillfactor = 50);
 
+-- Workers that are not OFFLINE, by queue.
 CREATE INDEX workers_live ON kagzi.workers (task_queue, namespace_id) WHERE status <> 'OFFLINE';
+
+-- Lost workers that may still hold runs.
 CREATE INDEX workers_release ON kagzi.workers (release_at, namespace_id) WHERE release_at IS NOT NULL;
 
+-- The log of each worker.
 CREATE TABLE kagzi.worker_events (
     worker_id    uuid              NOT NULL,
     event_id     uuid              NOT NULL,
@@ -283,25 +308,12 @@ CREATE TABLE kagzi.worker_events (
     PRIMARY KEY (worker_id, event_id, namespace_id)
 );
 
--- What people did to a run: its history beside its steps.
-CREATE TABLE kagzi.run_events (
-    run_id       uuid              NOT NULL,
-    event_id     uuid              NOT NULL,
-    namespace_id text  COLLATE "C" NOT NULL,
-    event        text  COLLATE "C" NOT NULL CHECK (event IN ('CANCELLED', 'TERMINATED', 'RESUMED', 'RESTARTED', 'FORKED')),
-    other_run_id uuid,  -- which it was restarted or forked from, or as
-    step_id      text  COLLATE "C",
-    reason       text,
-    occurred_at  timestamptz       NOT NULL DEFAULT now(),
-    PRIMARY KEY (run_id, event_id, namespace_id)
-);
-
 -- +goose Down
-DROP TABLE kagzi.run_events;
 DROP TABLE kagzi.worker_events;
 DROP TABLE kagzi.workers;
+DROP TABLE kagzi.schedules;
+DROP TABLE kagzi.run_events;
 DROP TABLE kagzi.signals;
 DROP TABLE kagzi.step_runs;
 DROP TABLE kagzi.workflow_payloads;
-DROP TABLE kagzi.schedules;
 DROP TABLE kagzi.workflow_runs;

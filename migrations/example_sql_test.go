@@ -22,12 +22,12 @@ func ExampleSQL() {
 	// <nil>
 	// CREATE TABLE kagzi.schema_migrations (
 	// CREATE TABLE kagzi.workflow_runs (
-	// CREATE TABLE kagzi.schedules (
 	// CREATE TABLE kagzi.workflow_payloads (
 	// CREATE TABLE kagzi.step_runs (
 	// CREATE TABLE kagzi.signals (
+	// CREATE TABLE kagzi.run_events (
+	// CREATE TABLE kagzi.schedules (
 	// CREATE TABLE kagzi.workers (
 	// CREATE TABLE kagzi.worker_events (
-	// CREATE TABLE kagzi.run_events (
 	// true
 }

@@ -70,13 +70,13 @@ func (s *Store) HasBackend(ctx context.Context, conn *pgx.Conn, b Backend) (yes 
 
 const registerWorker = `
 INSERT INTO kagzi.workers (worker_id, namespace_id, task_queue, workflow_types, status, hostname, pid, build, labels,
-	max_concurrent, lease_timeout, stale_after, backend_pid, backend_start, server_start, handlers, schema_version, said)
+	max_concurrent, lease_timeout, stale_after, backend_pid, backend_start, server_start, handlers, schema_version, report_number)
 VALUES ($2, $1, $3, $4::text[], 'ONLINE', $5, $6, $7, NULLIF($8::text, '')::jsonb, $9,
 	$10::bigint * interval '1 microsecond', $11::bigint * interval '1 microsecond', NULLIF($12::int, 0),
 	timestamptz 'epoch' + NULLIF($13::bigint, 0) * interval '1 microsecond', timestamptz 'epoch' + NULLIF($14::bigint, 0) * interval '1 microsecond', $15::text[], $16, $17)
 ON CONFLICT (worker_id, namespace_id) DO UPDATE
-SET heartbeat_at = EXCLUDED.heartbeat_at, said = EXCLUDED.said, backend_pid = EXCLUDED.backend_pid, backend_start = EXCLUDED.backend_start, server_start = EXCLUDED.server_start
-WHERE workers.status <> 'OFFLINE' AND workers.said <= EXCLUDED.said`
+SET heartbeat_at = EXCLUDED.heartbeat_at, report_number = EXCLUDED.report_number, backend_pid = EXCLUDED.backend_pid, backend_start = EXCLUDED.backend_start, server_start = EXCLUDED.server_start
+WHERE workers.status <> 'OFFLINE' AND workers.report_number <= EXCLUDED.report_number`
 
 // Each kind of event is noted once in a worker's life, unless a caller's open transaction is about to note it, too, which
 // nobody waits for: one that was asked to drain has that in its log when it begins to.
@@ -120,11 +120,11 @@ type Pulse struct {
 const heartbeat = `
 WITH t AS MATERIALIZED (SELECT clock_timestamp() AS now)
 UPDATE kagzi.workers w
-SET heartbeat_at = t.now, said = $9, active_count = $3, completed_count = $4, failed_count = $5, backend_pid = NULLIF($6::int, 0),
+SET heartbeat_at = t.now, report_number = $9, active_count = $3, completed_count = $4, failed_count = $5, backend_pid = NULLIF($6::int, 0),
 	backend_start = timestamptz 'epoch' + NULLIF($7::bigint, 0) * interval '1 microsecond',
 	server_start = timestamptz 'epoch' + NULLIF($8::bigint, 0) * interval '1 microsecond'
 FROM t
-WHERE w.worker_id = $2 AND w.namespace_id = $1 AND w.status <> 'OFFLINE' AND w.said <= $9
+WHERE w.worker_id = $2 AND w.namespace_id = $1 AND w.status <> 'OFFLINE' AND w.report_number <= $9
 RETURNING w.heartbeat_at, w.status = 'DRAINING' OR EXISTS (
 	SELECT FROM kagzi.worker_events e WHERE e.worker_id = $2 AND e.namespace_id = $1 AND e.event = 'DRAINING')`
 
