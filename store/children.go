@@ -41,20 +41,30 @@ func (f *Flush) starts() []*Record {
 	return out
 }
 
-func (s *Store) childArgs(records []*Record) []any {
-	runs, todo := make([]NewRun, len(records)), make([]int, len(records))
-	leases, detached := make([]uuid.UUID, len(records)), make([]bool, len(records))
-	for i, r := range records {
-		runs[i], todo[i] = *r.Start, i
-		runs[i].RunID, runs[i].Parent, runs[i].ParentStep = r.ChildRunID, r.RunID, r.StepID
-		leases[i], detached[i] = r.Lease, r.Start.Detached
-	}
-	return append(s.insertArgs(runs, todo), array(leases), detached)
+// A childStart is a child to insert, under the lease of its parent.
+type childStart struct {
+	NewRun
+	lease uuid.UUID
 }
 
-// lookAtTaken finds out which of the starts that were not recorded never will be, because the child's external ID is
+var childColumns = columnsOf(insertChildren, append(newRunColumns(func(c *childStart) *NewRun { return &c.NewRun }),
+	uuids("lease", func(c *childStart) uuid.UUID { return c.lease }),
+	bools("detached", func(c *childStart) bool { return c.Detached }),
+)...)
+
+// children returns the children that records start.
+func children(records []*Record) []*childStart {
+	out := make([]*childStart, len(records))
+	for i, r := range records {
+		out[i] = &childStart{*r.Start, r.Lease}
+		out[i].RunID, out[i].Parent, out[i].ParentStep = r.ChildRunID, r.RunID, r.StepID
+	}
+	return out
+}
+
+// resolveTaken finds out which of the starts that were not recorded never will be, because the child's external ID is
 // taken.
-func (s *Store) lookAtTaken(ctx context.Context, f *Flush) error {
+func (s *Store) resolveTaken(ctx context.Context, f *Flush) error {
 	var externals []string
 	for _, r := range f.starts() {
 		if r.Outcome == Busy && r.Start.ExternalID != "" {

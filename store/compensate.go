@@ -68,20 +68,33 @@ SET run_attempt = EXCLUDED.run_attempt, call = EXCLUDED.call, input = EXCLUDED.i
 WHERE s.status = 'RUNNING' AND (s.call IS NULL OR s.call = EXCLUDED.call AND s.output = EXCLUDED.output)
 RETURNING run_id, step_id, attempt_number, wake_at, started_at, finished_at`
 
-func (s *Store) compensationArgs(records []*Record) []any {
-	n := len(records)
-	runs, leases, workers, steps := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]uuid.UUID, n), make([]string, n)
-	attempts, runAttempts, positions := make([]int32, n), make([]int32, n), make([]int64, n)
-	calls, inputs, outputs := make([]string, n), make([][]byte, n), make([][]byte, n)
-	for i, r := range records {
-		runs[i], leases[i], workers[i], steps[i] = r.RunID, r.Lease, r.Worker, r.StepID
-		attempts[i], runAttempts[i], positions[i], outputs[i] = int32(r.Attempt), int32(r.RunAttempt), r.Position, r.Output
-		if r.Compensation != nil {
-			call, _ := json.Marshal(r.Compensation) // names, numbers and JSON
-			calls[i], inputs[i] = string(call), r.Compensation.Input
-		}
+var compensationColumns = columnsOf(recordCompensations,
+	uuids("run_id", func(r *Record) uuid.UUID { return r.RunID }),
+	uuids("lease", func(r *Record) uuid.UUID { return r.Lease }),
+	texts("step_id", func(r *Record) string { return r.StepID }),
+	ints("attempt_number", func(r *Record) int { return r.Attempt }),
+	ints("run_attempt", func(r *Record) int { return r.RunAttempt }),
+	texts("call", func(r *Record) string { return r.Compensation.call() }),
+	byteas("input", func(r *Record) []byte { return r.Compensation.input() }),
+	byteas("output", func(r *Record) []byte { return r.Output }),
+	uuids("worker_id", func(r *Record) uuid.UUID { return r.Worker }),
+	bigints("position", func(r *Record) int64 { return r.Position }),
+)
+
+// call returns the run to start as JSON, without its input; "" for none.
+func (c *Compensation) call() string {
+	if c == nil {
+		return ""
 	}
-	return []any{s.namespace, array(runs), array(leases), steps, attempts, runAttempts, calls, inputs, outputs, array(workers), positions}
+	call, _ := json.Marshal(c) // names, numbers and JSON
+	return string(call)
+}
+
+func (c *Compensation) input() []byte {
+	if c == nil {
+		return nil
+	}
+	return c.Input
 }
 
 // ---- running them ----
@@ -237,7 +250,7 @@ func (s *Store) startCompensation(ctx context.Context, tx pgx.Tx, run NewRun, r 
 	run.Type, run.Version, run.Delay, run.Timeout = c.Type, c.Version, c.Delay, c.Timeout
 	run.RetryPolicy, run.Metadata, run.Input = c.RetryPolicy, c.Metadata, input
 	out.Due = append(out.Due, Woken{run.RunID, run.Queue, run.Type, run.Version})
-	return ask(ctx, tx, insertRuns, s.insertArgs([]NewRun{run}, []int{0}), nil)
+	return ask(ctx, tx, insertRuns, insertColumns.args(s.namespace, []*NewRun{&run}), nil)
 }
 
 // A FinalOutcome is how a run ends once its compensations have run.

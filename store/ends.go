@@ -9,14 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A Woken is a run that has become due.
-type Woken struct {
-	RunID   uuid.UUID
-	Queue   string
-	Type    string
-	Version int // zero: none yet
-}
-
 // An ending is how a statement ends a run that no flush of its own ends.
 type ending struct {
 	run    uuid.UUID
@@ -26,61 +18,8 @@ type ending struct {
 	asked  bool // somebody asked for it: a run whose compensations are under way ends so, too
 }
 
-// What a statement does to the runs of its CTE l, by their act:
-//   - end: the run is over;
-//   - compensate: its outcome is decided, and its compensations run first;
-//   - mark: its worker is to end it;
-//   - decide: its compensations are under way, and another outcome is decided.
-//
-// An end wakes the parent, unless that is in l, too: a row cannot be updated twice. For a parent the statement returns "due" if
-// the wake made it due, "step" if its compensations are to go on, else "wake". The condition on parents says which statuses
-// it excludes: one that names the active ones would allow the claim's index, which the planner prefers without statistics,
-// and reads whole.
-const writeEndings = `w AS (
-	UPDATE kagzi.workflow_runs r
-	SET wakeups = r.wakeups + k.ended,
-		available_at = CASE WHEN r.status = 'SLEEPING' AND r.wakeups + k.ended >= r.wakeups_awaited THEN LEAST(r.available_at, k.now) ELSE r.available_at END
-	FROM (SELECT l.parent_run_id, count(*) AS ended, min(l.now) AS now FROM l WHERE l.parent_run_id IS NOT NULL AND l.act = 'end' GROUP BY 1) k
-	WHERE r.run_id = k.parent_run_id AND r.namespace_id = $1 AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
-		AND NOT EXISTS (SELECT FROM l WHERE l.run_id = r.run_id)
-	RETURNING r.run_id, r.task_queue, r.workflow_type, r.version, r.status = 'SLEEPING' AND r.available_at <= k.now AS due, r.outcome IS NOT NULL AS compensating
-), d AS (
-	UPDATE kagzi.workflow_runs r
-	SET status = CASE l.act WHEN 'end' THEN l.status WHEN 'compensate' THEN 'SLEEPING' ELSE r.status END,
-		outcome = CASE WHEN l.act IN ('compensate', 'decide') THEN l.outcome ELSE r.outcome END,
-		finished_at = CASE WHEN l.act = 'end' THEN l.now END,
-		available_at = CASE l.act WHEN 'end' THEN NULL WHEN 'mark' THEN r.available_at ELSE l.now END,
-		deadline_at = CASE l.act WHEN 'mark' THEN LEAST(r.deadline_at, l.until) WHEN 'compensate' THEN NULL ELSE r.deadline_at END,
-		wakeups_awaited = CASE WHEN l.act = 'compensate' THEN r.wakeups ELSE r.wakeups_awaited END,
-		lease = CASE WHEN l.act IN ('end', 'compensate') THEN l.lease ELSE r.lease END,
-		locked_by = CASE WHEN l.act IN ('end', 'compensate') THEN NULL ELSE r.locked_by END,
-		waiting_on = CASE WHEN l.act IN ('end', 'compensate') THEN NULL ELSE r.waiting_on END,
-		attempts = r.attempts + CASE WHEN l.act IN ('end', 'compensate') AND l.status = 'FAILED' AND r.outcome IS NULL THEN 1 ELSE 0 END,
-		error_kind = l.error_kind, error = l.error, quarantined = l.quarantined,
-		cancel_requested_at = CASE WHEN l.act = 'mark' THEN coalesce(r.cancel_requested_at, l.now) ELSE r.cancel_requested_at END
-	FROM l
-	WHERE r.run_id = l.run_id AND r.namespace_id = $1
-	RETURNING r.run_id, l.act
-)
-SELECT d.run_id, d.act, ''::text, ''::text, 0 FROM d
-UNION ALL
-SELECT w.run_id, CASE WHEN NOT w.due THEN 'wake' WHEN w.compensating THEN 'step' ELSE 'due' END, w.task_queue, w.workflow_type, coalesce(w.version, 0) FROM w`
-
-// readEndings reads what writeEndings returns. The queue, type and version are those of parents.
-func readEndings(f func(act string, w Woken)) func(pgx.Rows) error {
-	return func(rows pgx.Rows) error {
-		var act string
-		var w Woken
-		_, err := pgx.ForEachRow(rows, []any{&w.RunID, &act, &w.Queue, &w.Type, &w.Version}, func() error {
-			f(act, w)
-			return nil
-		})
-		return err
-	}
-}
-
 // The runs are locked, and the parents that their ends wake: what they have registered is decided. The time is the clock's,
-// not the transaction's: a step may have been recorded while the lock was waited for. If compensations come first, $3, then
+// not the transaction's: a step may have been recorded while the lock was waited for. If compensations come first, $7, then
 //   - a run whose compensations are under way may only end otherwise, if somebody asked for that;
 //   - a run under way that may yet register more is marked, and its worker has $8 to end it;
 //   - a run that has registered some has its outcome decided, and sleeps until they have run;
@@ -95,7 +34,7 @@ WITH k AS MATERIALIZED (
 		CASE WHEN $9::bool AND r.cancelling THEN r.old_kind ELSE r.error_kind END AS error_kind,
 		CASE WHEN $9::bool AND r.cancelling THEN r.old_error ELSE r.error END AS error,
 		CASE
-			WHEN NOT $3::bool THEN 'end'
+			WHEN NOT $7::bool THEN 'end'
 			WHEN r.compensating THEN CASE WHEN r.asked AND r.status = 'CANCELLED' THEN 'decide' ELSE 'leave' END
 			WHEN r.running AND NOT $9::bool AND r.registers THEN 'mark'
 			WHEN r.registered THEN 'compensate'
@@ -106,7 +45,7 @@ WITH k AS MATERIALIZED (
 			clock_timestamp() AS now, q.outcome IS NOT NULL AS compensating, q.cancel_requested_at IS NOT NULL AS cancelling, q.status = 'RUNNING' AS running,
 			` + registers + ` AS registers,
 			` + registered + ` AS registered
-		FROM unnest($2::uuid[], $4::text[], $5::text[], $6::text[], $7::bool[]) AS u (run_id, status, error_kind, error, asked)
+		FROM unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::bool[]) AS u (run_id, status, error_kind, error, asked)
 		CROSS JOIN LATERAL (
 			SELECT c.run_id, c.parent_run_id, c.status, c.outcome, c.cancel_requested_at, c.error_kind, c.error
 			FROM kagzi.workflow_runs c
@@ -120,19 +59,21 @@ WITH k AS MATERIALIZED (
 	WHERE k.act <> 'leave'
 ), ` + writeEndings
 
+var endColumns = columnsOf(endRuns,
+	uuids("run_id", func(e ending) uuid.UUID { return e.run }),
+	texts("status", func(e ending) string { return e.status }),
+	texts("error_kind", func(e ending) string { return e.kind }),
+	texts("error", func(e ending) string { return e.error }),
+	bools("asked", func(e ending) bool { return e.asked }),
+)
+
 // endLocked ends runs in tx, which has locked them with their parents. first says that their compensations run first, and
 // lapsed that the leases of those under way have lapsed. The first compensations start in tx, too. Parents that go on with
 // theirs do so later: their own parents are not locked.
 func (s *Store) endLocked(ctx context.Context, tx pgx.Tx, ends []ending, first, lapsed bool, grace time.Duration) (*CancelledRuns, error) {
-	n := len(ends)
-	runs, statuses, kinds, texts, asked := make([]uuid.UUID, n), make([]string, n), make([]string, n), make([]string, n), make([]bool, n)
-	for i, e := range ends {
-		runs[i], statuses[i], kinds[i], texts[i], asked[i] = e.run, e.status, e.kind, e.error, e.asked
-	}
 	out := &CancelledRuns{}
 	var next []uuid.UUID
-	args := []any{s.namespace, array(runs), first, statuses, kinds, texts, asked, micros(grace), lapsed}
-	err := ask(ctx, tx, endRuns, args, readEndings(func(act string, w Woken) {
+	err := ask(ctx, tx, endRuns, endColumns.args(s.namespace, ends, first, micros(grace), lapsed), readEndings(func(act string, w Woken) {
 		switch act {
 		case "end":
 			out.Ended = append(out.Ended, w.RunID)

@@ -63,14 +63,14 @@ func (s *Store) Flush(ctx context.Context, f *Flush) error {
 		if err != nil {
 			return err
 		}
-		return s.lookAt(ctx, f)
+		return s.resolve(ctx, f)
 	})
 	return wrap("flush", err)
 }
 
 // flushFree applies only what need not wait for strangers: the items whose runs and parents nobody else has locked. It leaves
 // out the runs that start a child with an external ID, too: a run with that ID may have been started by a transaction that
-// is still open, and the insert waits for its end. All other keys belong to one run. Of what it leaves out lookAt will say
+// is still open, and the insert waits for its end. All other keys belong to one run. Of what it leaves out resolve will say
 // that it is busy.
 func (s *Store) flushFree(ctx context.Context, f *Flush) error {
 	return transact(ctx, s.pool, brief, func(tx pgx.Tx) error {
@@ -108,27 +108,27 @@ func (s *Store) write(ctx context.Context, db DB, f *Flush, lock []uuid.UUID) er
 		queue(nil, lockRuns, s.namespace, array(lock))
 	}
 	if starts := f.starts(); len(starts) > 0 {
-		queue(nil, insertChildren, s.childArgs(starts)...)
+		queue(nil, insertChildren, childColumns.args(s.namespace, children(starts))...)
 	}
 	steps, compensations := f.parted()
 	// Before the steps: a fork that has a step has what was registered with it, too.
 	if len(compensations) > 0 {
-		queue(readRecorded(compensations), recordCompensations, s.compensationArgs(compensations)...)
+		queue(readRecorded(compensations), recordCompensations, compensationColumns.args(s.namespace, compensations)...)
 	}
 	if len(steps) > 0 {
-		queue(readRecorded(steps), recordSteps, s.recordArgs(steps)...)
+		queue(readRecorded(steps), recordSteps, recordColumns.args(s.namespace, steps)...)
 	}
 	if taken := f.taken(); len(taken) > 0 {
-		queue(nil, takeSignals, s.takeArgs(taken)...)
+		queue(nil, takeSignals, takeColumns.args(s.namespace, taken)...)
 	}
 	if len(f.Parks) > 0 {
-		queue(f.readParked, parkRuns, s.parkArgs(f.Parks)...)
+		queue(f.readSuspended, suspendRuns, suspendColumns.args(s.namespace, f.Parks)...)
 	}
 	if len(f.Finishes) > 0 {
-		queue(readEndings(f.readFinished), finishRuns, s.finishArgs(f.Finishes)...)
+		queue(readEndings(f.readFinished), finishRuns, finishColumns.args(s.namespace, f.Finishes)...)
 	}
-	if args := s.forgetArgs(f); args != nil {
-		queue(nil, forgetFailures, args...)
+	if forgotten := f.forgotten(); len(forgotten) > 0 {
+		queue(nil, forgetFailures, forgetColumns.args(s.namespace, forgotten)...)
 	}
 	if b.Len() == 0 {
 		return nil
@@ -262,19 +262,4 @@ func (f *Flush) only(free []uuid.UUID) *Flush {
 
 func without[I item](items []I, out func(part) bool) []I {
 	return slices.DeleteFunc(slices.Clone(items), func(it I) bool { return out(it.part()) })
-}
-
-// undecided lists what lookAt asks for.
-func (f *Flush) undecided() (runs, stepRuns []uuid.UUID, steps []string, attempts []int32) {
-	f.each(func(p part) {
-		if *p.outcome == Undecided {
-			runs = append(runs, p.run)
-		}
-	})
-	for _, r := range f.Records {
-		if r.Outcome == Undecided {
-			stepRuns, steps, attempts = append(stepRuns, r.RunID), append(steps, r.StepID), append(attempts, int32(r.Attempt))
-		}
-	}
-	return runs, stepRuns, steps, attempts
 }

@@ -29,19 +29,26 @@ WHERE s.run_id = f.run_id AND s.step_id = f.step_id AND s.namespace_id = $1
 	AND s.status = 'FAILED' AND s.forgotten_by IS NULL AND (s.wake_at IS NULL OR s.step_kind = 'MARKER')
 	AND s.step_kind IN ('FUNCTION', 'CHILD_WORKFLOW', 'BRANCH', 'MARKER')`
 
-// forgetArgs returns nil if nothing is to be forgotten.
-func (s *Store) forgetArgs(f *Flush) []any {
-	var runs, leases []uuid.UUID
-	var steps []string
+// A forgotten is a step of which the next attempt of the run forgets the failure.
+type forgotten struct {
+	run, lease uuid.UUID
+	step       string
+}
+
+var forgetColumns = columnsOf(forgetFailures,
+	uuids("run_id", func(f forgotten) uuid.UUID { return f.run }),
+	uuids("lease", func(f forgotten) uuid.UUID { return f.lease }),
+	texts("step_id", func(f forgotten) string { return f.step }),
+)
+
+// forgotten returns what the items of f forget.
+func (f *Flush) forgotten() (steps []forgotten) {
 	f.each(func(p part) {
 		for _, step := range p.forget {
-			runs, leases, steps = append(runs, p.run), append(leases, p.lease), append(steps, step)
+			steps = append(steps, forgotten{p.run, p.lease, step})
 		}
 	})
-	if steps == nil {
-		return nil
-	}
-	return []any{s.namespace, array(runs), array(leases), steps}
+	return steps
 }
 
 // A NotFailed reports steps that are no final failures of the run.

@@ -58,9 +58,16 @@ WITH u AS MATERIALIZED (
 )
 SELECT w.run_id, w.task_queue, w.workflow_type, coalesce(w.version, 0), w.running, w.due FROM w`
 
+var messageColumns = columnsOf(storeMessages,
+	uuids("run_id", func(m Message) uuid.UUID { return m.RunID }),
+	texts("name", func(m Message) string { return m.Name }),
+	texts("signal_id", func(m Message) string { return m.ID }),
+	byteas("payload", func(m Message) []byte { return m.Payload }),
+)
+
 // What a message that was not stored finds: that it was before, or that its run is over. A run whose steps are being
 // deleted is as good as gone.
-const lookAtMessages = `
+const resolveMessages = `
 SELECT r.run_id, r.task_queue, r.workflow_type, coalesce(r.version, 0), r.status, r.status = 'RUNNING',
 	r.status <> 'RUNNING' AND coalesce(r.available_at <= statement_timestamp() + interval '1 second', false),
 	(
@@ -102,7 +109,7 @@ func (s *Store) signal(ctx context.Context, db DB, m Message) (Signalled, error)
 		if out, ok := stored[m.RunID]; ok {
 			return out, nil
 		}
-		found, err := s.lookAtMessages(ctx, db, []Message{m})
+		found, err := s.resolveMessages(ctx, db, []Message{m})
 		if err != nil {
 			return Signalled{}, err
 		}
@@ -127,7 +134,7 @@ func (s *Store) storeMessages(ctx context.Context, db DB, messages []Message) (m
 	}
 	b := &pgx.Batch{}
 	b.Queue(lockRuns, s.namespace, array(runs))
-	b.Queue(storeMessages, s.messageArgs(messages, inTx)...)
+	b.Queue(storeMessages, messageColumns.args(s.namespace, messages, inTx)...)
 	stored := map[uuid.UUID]Signalled{}
 	err := exchange(ctx, db, patient, b, nil, func(rows pgx.Rows) error {
 		var g Signalled
@@ -140,30 +147,21 @@ func (s *Store) storeMessages(ctx context.Context, db DB, messages []Message) (m
 	return stored, err
 }
 
-func (s *Store) messageArgs(messages []Message, inTx bool) []any {
-	n := len(messages)
-	runs, names, ids, payloads := make([]uuid.UUID, n), make([]string, n), make([]string, n), make([][]byte, n)
-	for i, m := range messages {
-		runs[i], names[i], ids[i], payloads[i] = m.RunID, m.Name, m.ID, m.Payload
-	}
-	return []any{s.namespace, array(runs), names, ids, payloads, inTx}
-}
-
-// A messageLook is what there is of a message and its run.
-type messageLook struct {
+// A messageState is what there is of a message and its run.
+type messageState struct {
 	Signalled
 	has  bool // the run has the message
 	over bool
 }
 
-func (s *Store) lookAtMessages(ctx context.Context, db DB, messages []Message) (map[uuid.UUID]messageLook, error) {
+func (s *Store) resolveMessages(ctx context.Context, db DB, messages []Message) (map[uuid.UUID]messageState, error) {
 	runs, ids := make([]uuid.UUID, len(messages)), make([]string, len(messages))
 	for i, m := range messages {
 		runs[i], ids[i] = m.RunID, m.ID
 	}
-	found := map[uuid.UUID]messageLook{}
-	err := ask(ctx, db, lookAtMessages, []any{s.namespace, array(runs), ids}, func(rows pgx.Rows) error {
-		var f messageLook
+	found := map[uuid.UUID]messageState{}
+	err := ask(ctx, db, resolveMessages, []any{s.namespace, array(runs), ids}, func(rows pgx.Rows) error {
+		var f messageState
 		var status string
 		_, err := pgx.ForEachRow(rows, []any{&f.RunID, &f.Queue, &f.Type, &f.Version, &status, &f.Running, &f.Due, &f.has}, func() error {
 			f.over = status == Completed || status == Failed || status == Cancelled
@@ -234,7 +232,7 @@ func (s *Store) deliver(ctx context.Context, tx pgx.Tx, runs []NewRun, started [
 			// It has them, from an attempt of the same step, or it has ended since it was found.
 			first := runs[i].Messages[0]
 			first.RunID = started[i].RunID
-			found, err := s.lookAtMessages(ctx, tx, []Message{first})
+			found, err := s.resolveMessages(ctx, tx, []Message{first})
 			if err != nil {
 				return err
 			}

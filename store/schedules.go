@@ -184,7 +184,7 @@ func (s *Store) lockDue(ctx context.Context, tx pgx.Tx, limit int) (now time.Tim
 const insertFired = `
 WITH u AS MATERIALIZED (
 	SELECT u.run_id, u.template, u.tick, u.queued, statement_timestamp() AS now
-	FROM unnest($2::uuid[], $3::uuid[], $4::bigint[], $5::boolean[]) AS u (run_id, template, tick, queued)
+	FROM unnest($2::uuid[], $3::uuid[], $4::bigint[], $5::bool[]) AS u (run_id, template, tick, queued)
 ), r AS (
 	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, priority, status, available_at,
 		waiting_on, deadline_at, retry_policy, metadata, schedule_id, schedule_name, fire_at, timeout, created_at)
@@ -210,6 +210,27 @@ WITH u AS MATERIALIZED (
 )
 SELECT r.run_id, r.task_queue, r.workflow_type, coalesce(r.version, 0) FROM r`
 
+// A tickRun is a run to insert of a template.
+type tickRun struct {
+	TickRun
+	template uuid.UUID
+}
+
+// noTick is the tick of a run that stands for none: 1970 is a tick like any other.
+const noTick = math.MinInt64
+
+var firedColumns = columnsOf(insertFired,
+	uuids("run_id", func(r tickRun) uuid.UUID { return r.RunID }),
+	uuids("template", func(r tickRun) uuid.UUID { return r.template }),
+	bigints("tick", func(r tickRun) int64 {
+		if r.Tick.IsZero() {
+			return noTick
+		}
+		return r.Tick.UnixMicro()
+	}),
+	bools("queued", func(r tickRun) bool { return r.Queued }),
+)
+
 // The cursor never moves back.
 const moveTemplates = `
 WITH u AS MATERIALIZED (
@@ -225,32 +246,29 @@ SET cursor_at = GREATEST(t.cursor_at, u.cursor),
 FROM u
 WHERE t.schedule_id = u.schedule_id AND t.namespace_id = $1`
 
+var moveColumns = columnsOf(moveTemplates,
+	uuids("schedule_id", func(f *Firing) uuid.UUID { return f.Template }),
+	bigints("cursor", func(f *Firing) int64 { return epoch(f.Cursor) }),
+	bigints("next", func(f *Firing) int64 { return epoch(f.Next) }),
+	texts("problem", func(f *Firing) string { return f.Problem }),
+)
+
 // fire writes what was decided, in the transaction that has locked the templates.
 func (s *Store) fire(ctx context.Context, tx pgx.Tx, firings []*Firing) ([]FiredRun, error) {
-	var runs, of, templates []uuid.UUID
-	var problems []string
-	var ticks, cursors, nexts []int64
-	var queued []bool
+	var runs []tickRun
 	for _, f := range firings {
-		templates, problems = append(templates, f.Template), append(problems, f.Problem)
-		cursors, nexts = append(cursors, epoch(f.Cursor)), append(nexts, epoch(f.Next))
 		for _, r := range f.Runs {
-			runs, of = append(runs, r.RunID), append(of, f.Template)
-			tick := int64(math.MinInt64) // 1970 is a tick like any other
-			if !r.Tick.IsZero() {
-				tick = r.Tick.UnixMicro()
-			}
-			ticks, queued = append(ticks, tick), append(queued, r.Queued)
+			runs = append(runs, tickRun{r, f.Template})
 		}
 	}
 	var fired []FiredRun
 	b := &pgx.Batch{}
 	var reads []func(pgx.Rows) error
 	if len(runs) > 0 {
-		b.Queue(insertFired, s.namespace, array(runs), array(of), ticks, queued)
+		b.Queue(insertFired, firedColumns.args(s.namespace, runs)...)
 		reads = append(reads, collect(&fired, pgx.RowToStructByPos[FiredRun]))
 	}
-	b.Queue(moveTemplates, s.namespace, array(templates), cursors, nexts, problems)
+	b.Queue(moveTemplates, moveColumns.args(s.namespace, firings)...)
 	err := exchange(ctx, tx, patient, b, reads...)
 	return fired, err
 }

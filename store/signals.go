@@ -180,6 +180,14 @@ SET consumed_by = l.step_id
 FROM l
 WHERE g.ctid = l.place AND g.namespace_id = $1`
 
+var takeColumns = columnsOf(takeSignals,
+	uuids("run_id", func(r *Record) uuid.UUID { return r.RunID }),
+	texts("name", func(r *Record) string { return r.Signal }),
+	bigints("sequence", func(r *Record) int64 { return r.Sequence }),
+	texts("step_id", func(r *Record) string { return r.StepID }),
+	ints("attempt_number", func(r *Record) int { return r.Attempt }),
+)
+
 // taken returns the records of steps that take messages.
 func (f *Flush) taken() []*Record {
 	var out []*Record
@@ -189,15 +197,4 @@ func (f *Flush) taken() []*Record {
 		}
 	}
 	return out
-}
-
-func (s *Store) takeArgs(records []*Record) []any {
-	n := len(records)
-	runs, names, steps := make([]uuid.UUID, n), make([]string, n), make([]string, n)
-	sequences, attempts := make([]int64, n), make([]int32, n)
-	for i, r := range records {
-		runs[i], names[i], steps[i] = r.RunID, r.Signal, r.StepID
-		sequences[i], attempts[i] = r.Sequence, int32(r.Attempt)
-	}
-	return []any{s.namespace, array(runs), names, sequences, steps, attempts}
 }

@@ -279,7 +279,7 @@ func (s *Store) insertOnce(ctx context.Context, db DB, runs []NewRun, todo []int
 	}
 	for _, chunk := range startChunks(runs, todo) { // one statement at a time: their arguments are large
 		b := &pgx.Batch{}
-		b.Queue(insertRuns, s.insertArgs(runs, chunk)...)
+		b.Queue(insertRuns, insertColumns.args(s.namespace, pick(runs, chunk))...)
 		if err := exchange(ctx, db, txMode{locks: lockSlice(ctx, len(todo))}, b, add); err != nil {
 			return nil, err
 		}
@@ -287,26 +287,36 @@ func (s *Store) insertOnce(ctx context.Context, db DB, runs []NewRun, todo []int
 	return set, nil
 }
 
-// insertArgs lays the runs in todo out as the arguments of the inserts.
-func (s *Store) insertArgs(runs []NewRun, todo []int) []any {
-	n := len(todo)
-	ids, externals, queues, types := make([]uuid.UUID, n), make([]string, n), make([]string, n), make([]string, n)
-	policies, metadata, parents, parentSteps := make([]string, n), make([]string, n), make([]uuid.UUID, n), make([]string, n)
-	hashes, inputs := make([][]byte, n), make([][]byte, n)
-	versions, priorities := make([]int32, n), make([]int16, n)
-	delays, ats, timeouts := make([]int64, n), make([]int64, n), make([]int64, n)
+var insertColumns = columnsOf(insertRuns, newRunColumns(func(r *NewRun) *NewRun { return r })...)
+
+// newRunColumns are those of the runs to insert, of whatever has a NewRun.
+func newRunColumns[T any](run func(T) *NewRun) columns[T] {
+	return columns[T]{
+		uuids("run_id", func(t T) uuid.UUID { return run(t).RunID }),
+		texts("external_id", func(t T) string { return run(t).ExternalID }),
+		byteas("input_hash", func(t T) []byte { return run(t).InputHash }),
+		texts("task_queue", func(t T) string { return run(t).Queue }),
+		texts("workflow_type", func(t T) string { return run(t).Type }),
+		ints("version", func(t T) int { return run(t).Version }),
+		smallints("priority", func(t T) int16 { return int16(run(t).Priority) }),
+		bigints("delay", func(t T) int64 { return micros(run(t).Delay) }),
+		bigints("at", func(t T) int64 { return epoch(run(t).At) }),
+		bigints("timeout", func(t T) int64 { return micros(run(t).Timeout) }),
+		texts("retry_policy", func(t T) string { return string(run(t).RetryPolicy) }),
+		texts("metadata", func(t T) string { return string(run(t).Metadata) }),
+		uuids("parent_run_id", func(t T) uuid.UUID { return run(t).Parent }),
+		texts("parent_step_id", func(t T) string { return run(t).ParentStep }),
+		byteas("input", func(t T) []byte { return run(t).Input }),
+	}
+}
+
+// pick returns the runs of those numbers.
+func pick(runs []NewRun, todo []int) []*NewRun {
+	picked := make([]*NewRun, len(todo))
 	for k, i := range todo {
-		r := &runs[i]
-		ids[k], externals[k], queues[k], types[k] = r.RunID, r.ExternalID, r.Queue, r.Type
-		policies[k], metadata[k], parents[k], parentSteps[k] = string(r.RetryPolicy), string(r.Metadata), r.Parent, r.ParentStep
-		hashes[k], inputs[k] = r.InputHash, r.Input
-		versions[k], priorities[k] = int32(r.Version), int16(r.Priority)
-		delays[k], ats[k], timeouts[k] = micros(r.Delay), epoch(r.At), micros(r.Timeout)
+		picked[k] = &runs[i]
 	}
-	return []any{
-		s.namespace, array(ids), externals, hashes, queues, types, versions, priorities, delays, ats,
-		timeouts, policies, metadata, array(parents), parentSteps, inputs,
-	}
+	return picked
 }
 
 func (s *Store) existing(ctx context.Context, db DB, runs []NewRun, todo []int) (set map[uuid.UUID]bool, err error) {

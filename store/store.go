@@ -7,12 +7,10 @@ package store
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -152,20 +150,6 @@ func Locked(err error) bool { return Classify(err) == ClassLocked }
 
 // Closed reports whether err says that the application has closed the pool.
 func Closed(err error) bool { return Classify(err) == ClassClosed }
-
-// array returns ids as the text of a uuid[]: a string goes to the server as it is, in every exec mode of pgx. A slice of
-// strings would be tried in binary first, and refused by an error that quotes all of it.
-func array(ids []uuid.UUID) string {
-	text := make([]byte, 0, 2+33*len(ids))
-	text = append(text, '{')
-	for i, id := range ids {
-		if i > 0 {
-			text = append(text, ',')
-		}
-		text = hex.AppendEncode(text, id[:])
-	}
-	return string(append(text, '}'))
-}
 
 // micros is d in the unit of the statements' intervals; every positive duration is at least one.
 func micros(d time.Duration) int64 {

@@ -210,6 +210,13 @@ LEFT JOIN LATERAL (
 	OFFSET 0
 ) r ON true`
 
+var heldColumns = columnsOf(heldStates,
+	uuids("run_id", func(h Held) uuid.UUID { return h.RunID }),
+	uuids("lease", func(h Held) uuid.UUID { return h.Lease }),
+)
+
+var extendColumns = columnsOf(extendLeases, heldColumns...)
+
 // HeldStates returns what the table says of each of held. One whose row cannot be read goes to alone, and keeps no other
 // from being read.
 func (s *Store) HeldStates(ctx context.Context, db DB, held []Held, alone func(Held, error)) (states []HeldState, err error) {
@@ -220,7 +227,7 @@ func (s *Store) HeldStates(ctx context.Context, db DB, held []Held, alone func(H
 		var found []HeldState
 		err := do(ctx, func(ctx context.Context) error {
 			asked := time.Now()
-			return ask(ctx, db, heldStates, s.heldArgs(some), collect(&found, func(row pgx.CollectableRow) (st HeldState, err error) {
+			return ask(ctx, db, heldStates, heldColumns.args(s.namespace, some), collect(&found, func(row pgx.CollectableRow) (st HeldState, err error) {
 				var until *time.Time
 				var now time.Time
 				err = row.Scan(&st.RunID, &st.Lease, &st.Holds, &st.Status, &st.Wakeups, &st.Cancel, utc(&st.Deadline), &until, &now)
@@ -250,7 +257,7 @@ func (s *Store) ExtendLeases(ctx context.Context, db DB, held []Held, timeout ti
 		err := do(ctx, func(ctx context.Context) error {
 			clear(extended)
 			asked := time.Now()
-			return ask(ctx, db, extendLeases, append(s.heldArgs(some), micros(timeout)), func(rows pgx.Rows) error {
+			return ask(ctx, db, extendLeases, extendColumns.args(s.namespace, some, micros(timeout)), func(rows pgx.Rows) error {
 				var h Held
 				var until, now time.Time
 				_, err := pgx.ForEachRow(rows, []any{&h.RunID, &h.Lease, &until, &now}, func() error {
@@ -266,14 +273,6 @@ func (s *Store) ExtendLeases(ctx context.Context, db DB, held []Held, timeout ti
 		return wrap("extend leases", err)
 	}, alone)
 	return terms, err
-}
-
-func (s *Store) heldArgs(held []Held) []any {
-	runs, leases := make([]uuid.UUID, len(held)), make([]uuid.UUID, len(held))
-	for i, h := range held {
-		runs[i], leases[i] = h.RunID, h.Lease
-	}
-	return []any{s.namespace, array(runs), array(leases)}
 }
 
 const drainWorker = `UPDATE kagzi.workers SET status = 'DRAINING' WHERE worker_id = $2 AND namespace_id = $1 AND status = 'ONLINE'`

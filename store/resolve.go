@@ -8,14 +8,14 @@ import (
 )
 
 // What is read about an item that was not written: the run's row, and the result that the step may have already.
-const lookAtRuns = `
+const resolveRuns = `
 SELECT r.run_id, r.lease, r.status, r.cancel_requested_at IS NOT NULL, r.outcome IS NOT NULL
 FROM unnest($2::uuid[]) AS u (run_id)
 CROSS JOIN LATERAL (
 	SELECT q.run_id, q.lease, q.status, q.cancel_requested_at, q.outcome FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 OFFSET 0
 ) r`
 
-const lookAtSteps = `
+const resolveSteps = `
 SELECT h.*
 FROM unnest($2::uuid[], $3::text[], $4::int[]) AS u (run_id, step_id, attempt_number)
 CROSS JOIN LATERAL (
@@ -27,16 +27,22 @@ CROSS JOIN LATERAL (
 	LIMIT 1
 ) h`
 
-// lookAt decides the items that were not written: done before, by a flush whose answer was lost or by
+var resolveColumns = columnsOf(resolveSteps,
+	uuids("run_id", func(r *Record) uuid.UUID { return r.RunID }),
+	texts("step_id", func(r *Record) string { return r.StepID }),
+	ints("attempt_number", func(r *Record) int { return r.Attempt }),
+)
+
+// resolve decides the items that were not written: done before, by a flush whose answer was lost or by
 // somebody else; busy; or lost.
-func (s *Store) lookAt(ctx context.Context, f *Flush) error {
-	runs, stepRuns, steps, attempts := f.undecided()
+func (s *Store) resolve(ctx context.Context, f *Flush) error {
+	runs, records := f.undecided()
 	if len(runs) == 0 {
 		return nil
 	}
 	b := &pgx.Batch{}
-	b.Queue(lookAtRuns, s.namespace, array(runs))
-	b.Queue(lookAtSteps, s.namespace, array(stepRuns), steps, attempts)
+	b.Queue(resolveRuns, s.namespace, array(runs))
+	b.Queue(resolveSteps, resolveColumns.args(s.namespace, records)...)
 	found, recorded := map[uuid.UUID]runState{}, map[stepKey]*StepRow{}
 	if err := exchange(ctx, s.pool, patient, b, func(rows pgx.Rows) error {
 		for rows.Next() {
@@ -56,7 +62,7 @@ func (s *Store) lookAt(ctx context.Context, f *Flush) error {
 		return err
 	}
 	f.decide(found, recorded)
-	return s.lookAtTaken(ctx, f)
+	return s.resolveTaken(ctx, f)
 }
 
 // StepResult returns the recorded result of an attempt, or of a later one, and whether the run is still held. The
@@ -64,13 +70,28 @@ func (s *Store) lookAt(ctx context.Context, f *Flush) error {
 func (s *Store) StepResult(ctx context.Context, h Held, stepID string, attempt int) (row *StepRow, holds bool, err error) {
 	r := &Record{StepRow: StepRow{RunID: h.RunID, StepID: stepID, Attempt: attempt}, Lease: h.Lease}
 	f := &Flush{Records: []*Record{r}}
-	if err := do(ctx, func(ctx context.Context) error { return s.lookAt(ctx, f) }); err != nil {
+	if err := do(ctx, func(ctx context.Context) error { return s.resolve(ctx, f) }); err != nil {
 		return nil, false, wrap("look for step", err)
 	}
 	if r.Outcome == Done {
 		row = &r.StepRow
 	}
 	return row, r.Outcome != Lost, nil
+}
+
+// undecided returns the runs of the items that are undecided, and the records among these.
+func (f *Flush) undecided() (runs []uuid.UUID, records []*Record) {
+	f.each(func(p part) {
+		if *p.outcome == Undecided {
+			runs = append(runs, p.run)
+		}
+	})
+	for _, r := range f.Records {
+		if r.Outcome == Undecided {
+			records = append(records, r)
+		}
+	}
+	return runs, records
 }
 
 type runState struct {

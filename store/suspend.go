@@ -41,7 +41,7 @@ const (
 
 // Wake-ups that the execution has not seen make the run due now, if they are as many as it waits for. The lease stays,
 // so that a lost answer can be told from a lost lease. What a pending cancel says of the run stays, too.
-const parkRuns = `
+const suspendRuns = `
 WITH l AS MATERIALIZED (
 	SELECT r.run_id, now() AS now, u.status, u.awaited, u.not_before, u.waiting_on, u.failed, u.failed AND r.cancel_requested_at IS NULL AS explains, u.error_kind, u.error, u.unread,
 		LEAST(CASE WHEN u.wake >= 0 THEN now() + u.wake * interval '1 microsecond' ELSE 'infinity' END,
@@ -70,6 +70,21 @@ FROM l
 WHERE r.run_id = l.run_id AND r.namespace_id = $1
 RETURNING r.run_id, NULLIF(r.available_at, 'infinity')`
 
+var suspendColumns = columnsOf(suspendRuns,
+	uuids("run_id", func(p *Park) uuid.UUID { return p.RunID }),
+	uuids("lease", func(p *Park) uuid.UUID { return p.Lease }),
+	texts("status", func(p *Park) string { return p.Status }),
+	bigints("wake", func(p *Park) int64 { return wakeIn(p.Wake) }),
+	bigints("wake_at", func(p *Park) int64 { return epoch(p.WakeAt) }),
+	bigints("awaited", (*Park).awaited),
+	texts("waiting_on", func(p *Park) string { return p.WaitingOn }),
+	bools("failed", func(p *Park) bool { return p.Failed }),
+	texts("error_kind", func(p *Park) string { return p.ErrorKind }),
+	texts("error", func(p *Park) string { return p.Error }),
+	bools("not_before", func(p *Park) bool { return p.NotBefore }),
+	ints("unread", func(p *Park) int { return int(p.History) }),
+)
+
 // awaited is the number of wakeups that makes the run due.
 func (p *Park) awaited() int64 {
 	if p.Need == 0 {
@@ -78,22 +93,7 @@ func (p *Park) awaited() int64 {
 	return p.Seen + int64(p.Need)
 }
 
-func (s *Store) parkArgs(parks []*Park) []any {
-	n := len(parks)
-	runs, leases, statuses := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]string, n)
-	waiting, errorKinds, errors := make([]string, n), make([]string, n), make([]string, n)
-	wakes, wakeAts, awaited := make([]int64, n), make([]int64, n), make([]int64, n)
-	failed, notBefore, unread := make([]bool, n), make([]bool, n), make([]int32, n)
-	for i, p := range parks {
-		runs[i], leases[i], statuses[i] = p.RunID, p.Lease, p.Status
-		waiting[i], errorKinds[i], errors[i], failed[i] = p.WaitingOn, p.ErrorKind, p.Error, p.Failed
-		wakes[i], wakeAts[i], awaited[i], notBefore[i] = wakeIn(p.Wake), epoch(p.WakeAt), p.awaited(), p.NotBefore
-		unread[i] = int32(p.History)
-	}
-	return []any{s.namespace, array(runs), array(leases), statuses, wakes, wakeAts, awaited, waiting, failed, errorKinds, errors, notBefore, unread}
-}
-
-func (f *Flush) readParked(rows pgx.Rows) error {
+func (f *Flush) readSuspended(rows pgx.Rows) error {
 	var id uuid.UUID
 	var available time.Time
 	_, err := pgx.ForEachRow(rows, []any{&id, utc(&available)}, func() error {

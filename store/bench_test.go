@@ -1,0 +1,51 @@
+package store
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi/internal/dbtest"
+)
+
+// BenchmarkFlush measures a flush of 100 records, and what of it is the layout of arguments.
+func BenchmarkFlush(b *testing.B) {
+	const n = 100
+	b.Run("Arguments", func(b *testing.B) {
+		s := New(nil, "test")
+		f := &Flush{}
+		for range n {
+			r := &ClaimedRun{RunID: uuid.New(), Lease: uuid.New()}
+			f.Records, f.Parks, f.Finishes = append(f.Records, record(r, "step", "output")), append(f.Parks, sleep(r, time.Hour)), append(f.Finishes, finish(r))
+		}
+		b.ReportAllocs()
+		for b.Loop() {
+			if len(recordColumns.args(s.namespace, f.Records))+len(suspendColumns.args(s.namespace, f.Parks))+len(finishColumns.args(s.namespace, f.Finishes)) != 21+13+8 {
+				b.Fatal("other arguments")
+			}
+		}
+	})
+	b.Run("Records", func(b *testing.B) {
+		s := New(dbtest.Pool(b, dbtest.Unchecked()), "test")
+		runs := many(n)
+		if _, err := s.Start(b.Context(), nil, runs); err != nil {
+			b.Fatal(err)
+		}
+		c, err := s.Claim(b.Context(), request(n, func(r *ClaimRequest) { r.Visibility = time.Hour }))
+		if err != nil || len(c.Runs) != n {
+			b.Fatalf("claimed %d, error %v", len(c.Runs), err)
+		}
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			f := &Flush{}
+			for _, r := range c.Runs {
+				f.Records = append(f.Records, record(r, fmt.Sprint("step ", i), "output"))
+			}
+			if err := s.Flush(b.Context(), f); err != nil || f.Records[n-1].Outcome != Done {
+				b.Fatalf("outcome %d, error %v", f.Records[n-1].Outcome, err)
+			}
+		}
+	})
+}

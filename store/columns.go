@@ -1,0 +1,128 @@
+package store
+
+import (
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/google/uuid"
+)
+
+// An arrayColumn is one array that a statement unnests, and how it is filled.
+type arrayColumn[T any] struct {
+	name  string // as the statement calls it
+	typ   string // as the statement casts it
+	array func(items []T) any
+}
+
+// columns are the arrays by which a statement gets items, a row for each. They are written beside the statement, each with
+// its name and type and the value that an item has in it.
+type columns[T any] []arrayColumn[T]
+
+// columnsOf returns the columns of a statement that unnests $2 and the arguments after it. It panics if the statement has
+// other columns, or has them in another order or with another type.
+func columnsOf[T any](sql string, given ...arrayColumn[T]) columns[T] {
+	var got []string
+	for _, c := range given {
+		got = append(got, c.name+" "+c.typ)
+	}
+	want, err := unnested(sql)
+	if err != nil {
+		panic(fmt.Sprintf("store: %v: %s", err, sql))
+	}
+	for i := range max(len(want), len(got)) {
+		if i >= len(want) || i >= len(got) || want[i] != got[i] {
+			panic(fmt.Sprintf("store: a statement unnests the columns\n\t%s\nand gets\n\t%s", strings.Join(want, ", "), strings.Join(got, ", ")))
+		}
+	}
+	return given
+}
+
+// args returns the statement's arguments: the namespace, the columns of items, and what else it takes.
+func (cs columns[T]) args(namespace string, items []T, others ...any) []any {
+	args := make([]any, 1, 1+len(cs)+len(others))
+	args[0] = namespace
+	for _, c := range cs {
+		args = append(args, c.array(items))
+	}
+	return append(args, others...)
+}
+
+var unnestedAsU = regexp.MustCompile(`unnest\((\$2::[^)]*)\)( WITH ORDINALITY)?\s+AS u \(([^)]*)\)`)
+
+// unnested returns the columns that a statement unnests as u, each as its name and type: "run_id uuid[]".
+func unnested(sql string) ([]string, error) {
+	found := unnestedAsU.FindStringSubmatch(sql)
+	if found == nil {
+		return nil, fmt.Errorf("there is no unnest($2::…) AS u (…)")
+	}
+	arrays, names := strings.Split(found[1], ","), strings.Split(found[3], ",")
+	if found[2] != "" { // the ordinality is the last
+		names = names[:len(names)-1]
+	}
+	if len(arrays) != len(names) {
+		return nil, fmt.Errorf("%d arrays have %d names", len(arrays), len(names))
+	}
+	for i, array := range arrays {
+		number, typ, _ := strings.Cut(strings.TrimSpace(array), "::")
+		if want := fmt.Sprint("$", 2+i); number != want {
+			return nil, fmt.Errorf("array %d is %s and not %s", i+1, number, want)
+		}
+		names[i] = strings.TrimSpace(names[i]) + " " + typ
+	}
+	return names, nil
+}
+
+func uuids[T any](name string, of func(T) uuid.UUID) arrayColumn[T] {
+	return arrayColumn[T]{name, "uuid[]", func(items []T) any {
+		return uuidArray(len(items), func(i int) uuid.UUID { return of(items[i]) })
+	}}
+}
+
+func texts[T any](name string, of func(T) string) arrayColumn[T]  { return valuesOf(name, "text[]", of) }
+func byteas[T any](name string, of func(T) []byte) arrayColumn[T] { return valuesOf(name, "bytea[]", of) }
+func bools[T any](name string, of func(T) bool) arrayColumn[T]    { return valuesOf(name, "bool[]", of) }
+func bigints[T any](name string, of func(T) int64) arrayColumn[T] { return valuesOf(name, "bigint[]", of) }
+
+func smallints[T any](name string, of func(T) int16) arrayColumn[T] {
+	return valuesOf(name, "smallint[]", of)
+}
+
+func ints[T any](name string, of func(T) int) arrayColumn[T] {
+	return valuesOf(name, "int[]", func(item T) int32 { return int32(of(item)) })
+}
+
+func valuesOf[T, V any](name, typ string, of func(T) V) arrayColumn[T] {
+	return arrayColumn[T]{name, typ, func(items []T) any {
+		values := make([]V, len(items))
+		for i, item := range items {
+			values[i] = of(item)
+		}
+		return values
+	}}
+}
+
+// array returns ids as the text of a uuid[]: a string goes to the server as it is, in every exec mode of pgx. A slice of
+// strings would be tried in binary first, and refused by an error that quotes all of it.
+func array(ids []uuid.UUID) string {
+	return uuidArray(len(ids), func(i int) uuid.UUID { return ids[i] })
+}
+
+// uuidArray is array for n IDs that are somewhere else.
+func uuidArray(n int, id func(i int) uuid.UUID) string {
+	var text strings.Builder
+	text.Grow(2 + 33*n)
+	text.WriteByte('{')
+	var digits [32]byte
+	for i := range n {
+		if i > 0 {
+			text.WriteByte(',')
+		}
+		u := id(i)
+		hex.Encode(digits[:], u[:])
+		text.Write(digits[:])
+	}
+	text.WriteByte('}')
+	return text.String()
+}

@@ -1,0 +1,131 @@
+package store
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// A Record is one attempt of a step to write down, under a lease.
+type Record struct {
+	StepRow      // WakeAt, StartedAt and FinishedAt are the database's to fill in
+	Lease        uuid.UUID
+	Wake         time.Duration // WakeAt, counted from the record; negative for none
+	Elapsed      time.Duration // since the attempt began
+	Worker       uuid.UUID
+	EndedAt      time.Time     // the database's time at which the step ended, if that is known; else it is the record's
+	Start        *NewRun       // the child to start with the record
+	Signal       string        // the name of the message that the step takes, with Sequence
+	Compensation *Compensation // of a COMPENSATION; nil: a step under way may register one
+
+	Outcome Outcome // Flush's answer. Done: the StepRow now is what the table holds, which may be an older result.
+}
+
+// FOR SHARE on the run's row keeps the next claim out until this commits: with a mere join, the record of a
+// worker that was presumed dead could become visible after the next holder has read the history. A row that
+// ended stays as it is: the first result is the one that counts. Beginning and end are the statement's times, for the
+// transaction of a step that has one began before the step did. The start of a child is recorded only if the child is
+// there: its external ID may be taken.
+const recordSteps = `
+INSERT INTO kagzi.step_runs AS s (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt,
+	output, error_kind, error, permanent, wake_at, worker_id, started_at, finished_at, child_run_id, sequence, position)
+SELECT u.run_id, u.step_id, u.attempt_number, $1, u.status, u.step_kind, u.run_attempt, u.first_attempt,
+	u.output, NULLIF(u.error_kind, ''), NULLIF(u.error, ''), u.permanent,
+	CASE WHEN u.wake >= 0 THEN CASE WHEN u.status = 'RUNNING' THEN now() ELSE statement_timestamp() END + u.wake * interval '1 microsecond' END,
+	u.worker_id,
+	LEAST(CASE WHEN u.status = 'RUNNING' THEN now() ELSE statement_timestamp() END - u.elapsed * interval '1 microsecond',
+		CASE WHEN u.ended_at > 0 THEN timestamptz 'epoch' + u.ended_at * interval '1 microsecond' END),
+	CASE WHEN u.status = 'RUNNING' THEN NULL WHEN u.ended_at > 0 THEN timestamptz 'epoch' + u.ended_at * interval '1 microsecond' ELSE statement_timestamp() END,
+	NULLIF(u.child_run_id, '00000000-0000-0000-0000-000000000000'), NULLIF(u.sequence, 0), u.position
+FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::int[], $6::text[], $7::text[], $8::int[], $9::int[], $10::bytea[],
+	$11::text[], $12::text[], $13::bigint[], $14::bigint[], $15::uuid[], $16::bigint[], $17::bool[], $18::uuid[], $19::bigint[], $20::bigint[], $21::bool[])
+	AS u (run_id, lease, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, output,
+		error_kind, error, wake, position, worker_id, elapsed, permanent, child_run_id, sequence, ended_at, starts)
+CROSS JOIN LATERAL (
+	SELECT 1
+	FROM kagzi.workflow_runs r
+	WHERE r.run_id = u.run_id AND r.namespace_id = $1 AND r.lease = u.lease AND r.status = 'RUNNING'
+	FOR SHARE
+) l
+WHERE NOT u.starts OR (SELECT count(*) FROM kagzi.workflow_runs c WHERE c.run_id = u.child_run_id AND c.namespace_id = $1) = 1
+ON CONFLICT (run_id, step_id, attempt_number, namespace_id) DO UPDATE
+SET status = EXCLUDED.status, step_kind = EXCLUDED.step_kind, run_attempt = EXCLUDED.run_attempt,
+	output = EXCLUDED.output, error_kind = EXCLUDED.error_kind, error = EXCLUDED.error, permanent = EXCLUDED.permanent,
+	wake_at = coalesce(s.wake_at, EXCLUDED.wake_at), worker_id = EXCLUDED.worker_id, finished_at = EXCLUDED.finished_at,
+	child_run_id = EXCLUDED.child_run_id, sequence = EXCLUDED.sequence
+WHERE s.status = 'RUNNING'
+RETURNING run_id, step_id, attempt_number, wake_at, started_at, finished_at`
+
+var recordColumns = columnsOf(recordSteps,
+	uuids("run_id", func(r *Record) uuid.UUID { return r.RunID }),
+	uuids("lease", func(r *Record) uuid.UUID { return r.Lease }),
+	texts("step_id", func(r *Record) string { return r.StepID }),
+	ints("attempt_number", func(r *Record) int { return r.Attempt }),
+	texts("status", func(r *Record) string { return r.Status }),
+	texts("step_kind", func(r *Record) string { return r.Kind }),
+	ints("run_attempt", func(r *Record) int { return r.RunAttempt }),
+	ints("first_attempt", func(r *Record) int { return r.FirstAttempt }),
+	byteas("output", func(r *Record) []byte { return r.Output }),
+	texts("error_kind", func(r *Record) string { return r.ErrorKind }),
+	texts("error", func(r *Record) string { return r.Error }),
+	bigints("wake", func(r *Record) int64 { return wakeIn(r.Wake) }),
+	bigints("position", func(r *Record) int64 { return r.Position }),
+	uuids("worker_id", func(r *Record) uuid.UUID { return r.Worker }),
+	bigints("elapsed", func(r *Record) int64 { return micros(r.Elapsed) }),
+	bools("permanent", func(r *Record) bool { return r.Permanent }),
+	uuids("child_run_id", func(r *Record) uuid.UUID { return r.ChildRunID }),
+	bigints("sequence", func(r *Record) int64 { return r.Sequence }),
+	bigints("ended_at", func(r *Record) int64 { return epoch(r.EndedAt) }),
+	bools("starts", func(r *Record) bool { return r.Start != nil }),
+)
+
+// readRecorded marks the records that the statement wrote, and fills in the times it gave them.
+func readRecorded(records []*Record) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		i := 0 // rows come in the order of the records, with gaps
+		var id uuid.UUID
+		var step string
+		var attempt int
+		var wake, started, finished time.Time
+		_, err := pgx.ForEachRow(rows, []any{&id, &step, &attempt, utc(&wake), utc(&started), utc(&finished)}, func() error {
+			for range records {
+				r := records[i%len(records)]
+				i++
+				if r.RunID == id && r.StepID == step && r.Attempt == attempt {
+					r.Outcome = Done
+					r.WakeAt, r.StartedAt, r.FinishedAt = wake, started, finished
+					break
+				}
+			}
+			return nil
+		})
+		return err
+	}
+}
+
+// From the record to the commit the run is locked: a process that is frozen in between must not keep it so. The record waits
+// for locks as long as its call may, and not as long as the role says: the function has succeeded, and would be repeated.
+const lastTimeouts = `SELECT set_config('idle_in_transaction_session_timeout', '10s', true),
+	set_config('lock_timeout', $1, true), set_config('statement_timeout', $2, true)`
+
+// RecordIn writes records of one run as the last statements of tx, the caller's, and locks the run until tx ends. It reports
+// whether they were written; if not, the lease is lost or an attempt has a result already.
+func (s *Store) RecordIn(ctx context.Context, tx pgx.Tx, records ...*Record) (bool, error) {
+	f := &Flush{Records: records}
+	f.reset()
+	steps, compensations := f.parted()
+	b := &pgx.Batch{}
+	b.Queue(lastTimeouts, patient.prologueArgs(ctx)[:2]...)
+	reads := []func(pgx.Rows) error{nil}
+	if compensations != nil {
+		b.Queue(recordCompensations, compensationColumns.args(s.namespace, compensations)...)
+		reads = append(reads, readRecorded(compensations))
+	}
+	b.Queue(recordSteps, recordColumns.args(s.namespace, steps)...)
+	err := exchange(ctx, tx, patient, b, append(reads, readRecorded(steps))...)
+	refused := slices.ContainsFunc(records, func(r *Record) bool { return r.Outcome != Done })
+	return err == nil && !refused, wrap("record step", err)
+}
