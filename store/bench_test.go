@@ -22,7 +22,7 @@ func BenchmarkFlush(b *testing.B) {
 		}
 		b.ReportAllocs()
 		for b.Loop() {
-			if len(recordColumns.args(s.namespace, f.Records))+len(suspendColumns.args(s.namespace, f.Parks))+len(finishColumns.args(s.namespace, f.Finishes)) != 21+13+8 {
+			if len(recordColumns.args(s.namespace, f.Records))+len(suspendColumns.args(s.namespace, f.Parks))+len(finishColumns.args(s.namespace, f.Finishes)) != 22+13+8 {
 				b.Fatal("other arguments")
 			}
 		}

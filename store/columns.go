@@ -80,10 +80,17 @@ func uuids[T any](name string, of func(T) uuid.UUID) arrayColumn[T] {
 	}}
 }
 
-func texts[T any](name string, of func(T) string) arrayColumn[T]  { return valuesOf(name, "text[]", of) }
-func byteas[T any](name string, of func(T) []byte) arrayColumn[T] { return valuesOf(name, "bytea[]", of) }
-func bools[T any](name string, of func(T) bool) arrayColumn[T]    { return valuesOf(name, "bool[]", of) }
-func bigints[T any](name string, of func(T) int64) arrayColumn[T] { return valuesOf(name, "bigint[]", of) }
+func texts[T any](name string, of func(T) string) arrayColumn[T] { return valuesOf(name, "text[]", of) }
+
+func byteas[T any](name string, of func(T) []byte) arrayColumn[T] {
+	return valuesOf(name, "bytea[]", of)
+}
+
+func bools[T any](name string, of func(T) bool) arrayColumn[T] { return valuesOf(name, "bool[]", of) }
+
+func bigints[T any](name string, of func(T) int64) arrayColumn[T] {
+	return valuesOf(name, "bigint[]", of)
+}
 
 func smallints[T any](name string, of func(T) int16) arrayColumn[T] {
 	return valuesOf(name, "smallint[]", of)

@@ -31,9 +31,9 @@ type Record struct {
 // there: its external ID may be taken.
 const recordSteps = `
 INSERT INTO kagzi.step_runs AS s (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt,
-	output, error_kind, error, permanent, wake_at, worker_id, started_at, finished_at, child_run_id, sequence, position)
+	input, output, error_kind, error, permanent, wake_at, worker_id, started_at, finished_at, child_run_id, sequence, position)
 SELECT u.run_id, u.step_id, u.attempt_number, $1, u.status, u.step_kind, u.run_attempt, u.first_attempt,
-	u.output, NULLIF(u.error_kind, ''), NULLIF(u.error, ''), u.permanent,
+	u.input, u.output, NULLIF(u.error_kind, ''), NULLIF(u.error, ''), u.permanent,
 	CASE WHEN u.wake >= 0 THEN CASE WHEN u.status = 'RUNNING' THEN now() ELSE statement_timestamp() END + u.wake * interval '1 microsecond' END,
 	u.worker_id,
 	LEAST(CASE WHEN u.status = 'RUNNING' THEN now() ELSE statement_timestamp() END - u.elapsed * interval '1 microsecond',
@@ -41,9 +41,10 @@ SELECT u.run_id, u.step_id, u.attempt_number, $1, u.status, u.step_kind, u.run_a
 	CASE WHEN u.status = 'RUNNING' THEN NULL WHEN u.ended_at > 0 THEN timestamptz 'epoch' + u.ended_at * interval '1 microsecond' ELSE statement_timestamp() END,
 	NULLIF(u.child_run_id, '00000000-0000-0000-0000-000000000000'), NULLIF(u.sequence, 0), u.position
 FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::int[], $6::text[], $7::text[], $8::int[], $9::int[], $10::bytea[],
-	$11::text[], $12::text[], $13::bigint[], $14::bigint[], $15::uuid[], $16::bigint[], $17::bool[], $18::uuid[], $19::bigint[], $20::bigint[], $21::bool[])
+	$11::text[], $12::text[], $13::bigint[], $14::bigint[], $15::uuid[], $16::bigint[], $17::bool[], $18::uuid[], $19::bigint[], $20::bigint[], $21::bool[],
+	$22::bytea[])
 	AS u (run_id, lease, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, output,
-		error_kind, error, wake, position, worker_id, elapsed, permanent, child_run_id, sequence, ended_at, starts)
+		error_kind, error, wake, position, worker_id, elapsed, permanent, child_run_id, sequence, ended_at, starts, input)
 CROSS JOIN LATERAL (
 	SELECT 1
 	FROM kagzi.workflow_runs r
@@ -53,7 +54,7 @@ CROSS JOIN LATERAL (
 WHERE NOT u.starts OR (SELECT count(*) FROM kagzi.workflow_runs c WHERE c.run_id = u.child_run_id AND c.namespace_id = $1) = 1
 ON CONFLICT (run_id, step_id, attempt_number, namespace_id) DO UPDATE
 SET status = EXCLUDED.status, step_kind = EXCLUDED.step_kind, run_attempt = EXCLUDED.run_attempt,
-	output = EXCLUDED.output, error_kind = EXCLUDED.error_kind, error = EXCLUDED.error, permanent = EXCLUDED.permanent,
+	input = coalesce(EXCLUDED.input, s.input), output = EXCLUDED.output, error_kind = EXCLUDED.error_kind, error = EXCLUDED.error, permanent = EXCLUDED.permanent,
 	wake_at = coalesce(s.wake_at, EXCLUDED.wake_at), worker_id = EXCLUDED.worker_id, finished_at = EXCLUDED.finished_at,
 	child_run_id = EXCLUDED.child_run_id, sequence = EXCLUDED.sequence
 WHERE s.status = 'RUNNING'
@@ -80,6 +81,7 @@ var recordColumns = columnsOf(recordSteps,
 	bigints("sequence", func(r *Record) int64 { return r.Sequence }),
 	bigints("ended_at", func(r *Record) int64 { return epoch(r.EndedAt) }),
 	bools("starts", func(r *Record) bool { return r.Start != nil }),
+	byteas("input", func(r *Record) []byte { return r.Input }),
 )
 
 // readRecorded marks the records that the statement wrote, and fills in the times it gave them.

@@ -17,6 +17,7 @@ type StepRow struct {
 	RunAttempt   int // zero: a fork has it from the other run, which has its compensation
 	Status       string
 	Kind         string
+	Input        []byte // of a FUNCTION, what it was given: only of a Record to write, and of StepAttempts
 	Output       []byte
 	ErrorKind    string
 	Error        string
@@ -128,7 +129,7 @@ func readHistory(out map[uuid.UUID][]*StepRow, more map[uuid.UUID]bool) func(pgx
 }
 
 const stepAttempts = `
-SELECT ` + stepColumns + `, s.output
+SELECT ` + stepColumns + `, s.output, CASE WHEN s.step_kind = 'FUNCTION' THEN s.input END
 FROM kagzi.step_runs s
 WHERE s.run_id = $2 AND s.namespace_id = $1
 ORDER BY s.position, s.started_at, s.step_id, s.attempt_number`
@@ -139,7 +140,11 @@ func (s *Store) StepAttempts(ctx context.Context, run uuid.UUID) ([]*StepRow, er
 	err := do(ctx, func(ctx context.Context) error {
 		out = nil
 		return ask(ctx, s.pool, stepAttempts, []any{s.namespace, run}, func(rows pgx.Rows) error {
-			return eachStep(rows, func(r *StepRow) { out = append(out, r) })
+			var input []byte
+			return eachStep(rows, func(r *StepRow) {
+				r.Input, input = input, nil // the next scan must not write over it
+				out = append(out, r)
+			}, &input)
 		})
 	})
 	return out, wrap("read steps", err)
