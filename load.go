@@ -268,7 +268,7 @@ func (l *loader) fetchAlone(e *execution) {
 
 // readNews reads what reached e's run. If that cannot be read, again and again, the run is given back.
 func (l *loader) readNews(e *execution) error {
-	news, err := l.s.store.News(l.s.background, []uuid.UUID{e.run.RunID})
+	news, err := l.s.store.Inbox(l.s.background, []uuid.UUID{e.run.RunID})
 	if err == nil {
 		e.mu.Lock()
 		e.unread = 0
@@ -362,7 +362,7 @@ func stillLoading(es []*execution) []*execution {
 // loaded lets an execution begin whose history was read, with what reached its run, and its input if the claim left that out.
 func (e *execution) loaded(l store.Loaded) {
 	id := e.run.RunID
-	if news := l.News[id]; news != nil {
+	if news := l.Inbox[id]; news != nil {
 		e.deliver(news)
 	}
 	e.mu.Lock()

@@ -86,7 +86,7 @@ func (s *session) fetch(ids []uuid.UUID) {
 	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(s.background, sharedTimeout)
 	defer cancel()
-	news, err := s.store.News(ctx, ids)
+	news, err := s.store.Inbox(ctx, ids)
 	if err != nil && !s.loads.readable() {
 		s.databaseTrouble(err) // the heartbeat looks, too
 		return

@@ -22,7 +22,7 @@ type mail struct {
 }
 
 // deliver takes in what the table had.
-func (e *execution) deliver(n *store.News) {
+func (e *execution) deliver(n *store.Inbox) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.seen = max(e.seen, n.Wakeups)

@@ -103,7 +103,7 @@ func TestStartOfAChild(t *testing.T) {
 			t.Errorf("woken %+v", f.Woken)
 		}
 		parent := claim(t, s, request(1)).Runs[0]
-		news, err := s.News(t.Context(), []uuid.UUID{r.RunID})
+		news, err := s.Inbox(t.Context(), []uuid.UUID{r.RunID})
 		if err != nil || len(news[r.RunID].Ends) != 1 || news[r.RunID].Wakeups != 1 {
 			t.Fatalf("news %+v, %v", news[r.RunID], err)
 		}
@@ -121,7 +121,7 @@ func TestStartOfAChild(t *testing.T) {
 		if late.Status != Completed || string(late.Output) != "output" {
 			t.Errorf("the row is %+v", late.StepRow)
 		}
-		if news, err := s.News(t.Context(), []uuid.UUID{r.RunID}); err != nil || len(news[r.RunID].Ends) != 0 {
+		if news, err := s.Inbox(t.Context(), []uuid.UUID{r.RunID}); err != nil || len(news[r.RunID].Ends) != 0 {
 			t.Errorf("what was taken in is news: %+v, %v", news[r.RunID], err)
 		}
 	})

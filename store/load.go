@@ -24,7 +24,7 @@ type LoadRequest struct {
 // Loaded is what LoadRequest asked for.
 type Loaded struct {
 	Steps  map[uuid.UUID][]*StepRow // the latest attempt of every step
-	News   map[uuid.UUID]*News      // what reached those that are woken
+	Inbox  map[uuid.UUID]*Inbox     // what reached those that are woken
 	Inputs map[uuid.UUID][]byte
 	More   map[uuid.UUID]bool // runs that have more than was asked for: what there is of them in the others is not all
 }
@@ -55,7 +55,7 @@ func (s *Store) Load(ctx context.Context, req LoadRequest) (out Loaded, err erro
 
 func (s *Store) load(ctx context.Context, req LoadRequest) (Loaded, error) {
 	out := Loaded{
-		Steps: make(map[uuid.UUID][]*StepRow, len(req.Runs)), News: make(map[uuid.UUID]*News, len(req.Woken)),
+		Steps: make(map[uuid.UUID][]*StepRow, len(req.Runs)), Inbox: make(map[uuid.UUID]*Inbox, len(req.Woken)),
 		Inputs: map[uuid.UUID][]byte{}, More: map[uuid.UUID]bool{},
 	}
 	b := &pgx.Batch{}
@@ -63,10 +63,10 @@ func (s *Store) load(ctx context.Context, req LoadRequest) (Loaded, error) {
 	reads := []func(pgx.Rows) error{readHistory(out.Steps, out.More)}
 	if len(req.Woken) > 0 {
 		for _, id := range req.Woken {
-			out.News[id] = &News{}
+			out.Inbox[id] = &Inbox{}
 		}
-		queueNews(b, s.namespace, req.Woken, req.Most)
-		reads = append(reads, readSignals(out.News, out.More), readEnds(out.News, out.More))
+		queueInbox(b, s.namespace, req.Woken, req.Most)
+		reads = append(reads, readSignals(out.Inbox, out.More), readEnds(out.Inbox, out.More))
 	}
 	if len(req.Inputs) > 0 {
 		b.Queue(runInputs, s.namespace, array(req.Inputs), req.Most)

@@ -55,9 +55,9 @@ func TestLoadBringsAsMuchAsIsAskedFor(t *testing.T) {
 			case 2:
 				messages = 2
 			}
-			whole := len(got.Steps[id]) == steps && len(got.News[id].Signals) == messages
+			whole := len(got.Steps[id]) == steps && len(got.Inbox[id].Signals) == messages
 			if got.More[id] != want[id] || whole == want[id] {
-				t.Errorf("up to %d bytes, run %d: more %t, %d steps, %d messages", test.most, i, got.More[id], len(got.Steps[id]), len(got.News[id].Signals))
+				t.Errorf("up to %d bytes, run %d: more %t, %d steps, %d messages", test.most, i, got.More[id], len(got.Steps[id]), len(got.Inbox[id].Signals))
 			}
 		}
 		if test.most == 1000 && len(got.Steps[ids[1]]) != 1 {
@@ -94,7 +94,7 @@ func TestLoadBoundsChildrensResults(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := len(got.News[ids[0]].Ends); got.More[ids[0]] != more || more == (n == 1) {
+		if n := len(got.Inbox[ids[0]].Ends); got.More[ids[0]] != more || more == (n == 1) {
 			t.Errorf("up to %d bytes: more %t, %d ends", most, got.More[ids[0]], n)
 		}
 	}

@@ -103,7 +103,7 @@ func TestSignal(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		news, err := s.News(t.Context(), []uuid.UUID{id})
+		news, err := s.Inbox(t.Context(), []uuid.UUID{id})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -197,7 +197,7 @@ func TestTakenOnce(t *testing.T) {
 	if other.Sequence != 1 {
 		t.Errorf("the record that stands has message %d", other.Sequence)
 	}
-	news, err := s.News(t.Context(), []uuid.UUID{r.RunID})
+	news, err := s.Inbox(t.Context(), []uuid.UUID{r.RunID})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,8 +30,8 @@ type ChildEnd struct {
 	FinishedAt time.Time
 }
 
-// News is what reached a run that its steps do not tell of: unread messages, and ends of children.
-type News struct {
+// Inbox is what reached a run that its steps do not tell of: unread messages, and ends of children.
+type Inbox struct {
 	Wakeups int64 // read before the rest
 	Signals []*Signal
 	Ends    []*ChildEnd
@@ -89,20 +89,20 @@ CROSS JOIN LATERAL (
 	SELECT q.run_id, q.wakeups FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 OFFSET 0
 ) r`
 
-// News returns what reached the runs. Their wakeups are read in a statement before: what came later is counted by none
+// Inbox returns what reached the runs. Their wakeups are read in a statement before: what came later is counted by none
 // of them, and comes again.
-func (s *Store) News(ctx context.Context, runs []uuid.UUID) (map[uuid.UUID]*News, error) {
-	var out map[uuid.UUID]*News
+func (s *Store) Inbox(ctx context.Context, runs []uuid.UUID) (map[uuid.UUID]*Inbox, error) {
+	var out map[uuid.UUID]*Inbox
 	err := within(ctx, bulkTimeout, func(ctx context.Context) error {
-		out = make(map[uuid.UUID]*News, len(runs))
+		out = make(map[uuid.UUID]*Inbox, len(runs))
 		b := &pgx.Batch{}
 		b.Queue(runWakeups, s.namespace, array(runs))
-		queueNews(b, s.namespace, runs, NoLimit)
+		queueInbox(b, s.namespace, runs, NoLimit)
 		return exchange(ctx, s.pool, patient, b, func(rows pgx.Rows) error {
 			var id uuid.UUID
 			var wakeups int64
 			_, err := pgx.ForEachRow(rows, []any{&id, &wakeups}, func() error {
-				out[id] = &News{Wakeups: wakeups}
+				out[id] = &Inbox{Wakeups: wakeups}
 				return nil
 			})
 			return err
@@ -111,15 +111,15 @@ func (s *Store) News(ctx context.Context, runs []uuid.UUID) (map[uuid.UUID]*News
 	return out, wrap("read messages", err)
 }
 
-// queueNews asks for what readSignals and readEnds read, up to so many bytes of each run.
-func queueNews(b *pgx.Batch, namespace string, runs []uuid.UUID, most int64) {
+// queueInbox asks for what readSignals and readEnds read, up to so many bytes of each run.
+func queueInbox(b *pgx.Batch, namespace string, runs []uuid.UUID, most int64) {
 	b.Queue(unreadSignals, namespace, array(runs), most)
 	b.Queue(endedChildren, namespace, array(runs), most)
 }
 
 // readSignals reads unreadSignals into out; what is of no run in out is left out. It notes in more which runs have more
 // than was asked for.
-func readSignals(out map[uuid.UUID]*News, more map[uuid.UUID]bool) func(pgx.Rows) error {
+func readSignals(out map[uuid.UUID]*Inbox, more map[uuid.UUID]bool) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		var g Signal
 		var over bool
@@ -139,7 +139,7 @@ func readSignals(out map[uuid.UUID]*News, more map[uuid.UUID]bool) func(pgx.Rows
 
 // readEnds reads endedChildren into out; what is of no run in out is left out. It notes in more which runs have more than
 // was asked for.
-func readEnds(out map[uuid.UUID]*News, more map[uuid.UUID]bool) func(pgx.Rows) error {
+func readEnds(out map[uuid.UUID]*Inbox, more map[uuid.UUID]bool) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		var c ChildEnd
 		var kind, text *string

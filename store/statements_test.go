@@ -198,7 +198,7 @@ func life(t *testing.T, s *Store, plain DB) {
 	if len(again) != 1 || !again[0].Existed || again[0].Signalled == nil {
 		t.Errorf("signalled with start: %+v", again)
 	}
-	news, err := s.News(t.Context(), []uuid.UUID{runs[0].RunID, runs[1].RunID})
+	news, err := s.Inbox(t.Context(), []uuid.UUID{runs[0].RunID, runs[1].RunID})
 	ok("news", err)
 	if n := news[runs[1].RunID]; n.Wakeups != 1 || len(n.Signals) != 1 || n.Signals[0].Name != odd || string(n.Signals[0].Payload) != "\x00\xff\\" {
 		t.Errorf("news %+v", n)
