@@ -17,7 +17,7 @@ func TestSignalWithStart(t *testing.T) {
 		serveWith(k, told, wf, reading(4, approved))
 		first := begin(k, wf, struct{}{}, ID("x"), approved.With("a"), approved.With("b"))
 		k.waitStatus(first.ID(), StatusSleeping)
-		second := begin(k, wf, struct{}{}, approved.With("c").WithID("x"))
+		second := begin(k, wf, struct{}{}, approved.With("c"), ID("x"))
 		if !second.Existed() || second.ID() != first.ID() {
 			t.Errorf("existed %t, run %s; want %s", second.Existed(), second.ID(), first.ID())
 		}
