@@ -9,10 +9,13 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // gcm is a Sealer with a random nonce.
@@ -281,4 +284,37 @@ func TestWhatDoesNotDecodeIsRefused(t *testing.T) {
 	}
 	_, err = Start(k.ctx, k.c, Define[error, int]("child"), errors.New("x"))
 	mustContain(t, err, "error is an interface", "a concrete type")
+}
+
+// TestInputOfAStep has what a step was given in each of its attempts, sealed in the table and opened by Steps, and none for a
+// step without the option.
+func TestInputOfAStep(t *testing.T) {
+	k := newSealedKit(t)
+	wf := Define[struct{}, int]("wf")
+	var calls atomic.Int64
+	serve(k, wf, func(ctx Context, _ struct{}) (int, error) {
+		if err := Do(ctx, "charge", failsOnce(&calls), soon, Input(map[string]int{"cents": 1999})); err != nil {
+			return 0, err
+		}
+		_, err := StepTx(ctx, "book", func(context.Context, pgx.Tx) (int, error) { return 1, nil }, Input("LH1"))
+		if err != nil {
+			return 0, err
+		}
+		return 1, Do(ctx, "mail", func(context.Context) error { return nil })
+	})
+	run := begin(k, wf, struct{}{})
+	resultOf(k, run)
+	steps := k.steps(run.ID())
+	for step, want := range map[string][]string{"charge": {`{"cents":1999}`, `{"cents":1999}`}, "book": {`"LH1"`}, "mail": {""}} {
+		var got []string
+		for _, a := range steps[step] {
+			got = append(got, string(a.Input))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s has inputs %q, want %q", step, got, want)
+		}
+	}
+	if n := k.count(`SELECT count(*) FROM kagzi.step_runs WHERE position('LH1' IN encode(input, 'escape')) > 0`); n != 0 {
+		t.Error("an input is not sealed")
+	}
 }

@@ -171,7 +171,7 @@ func (s *stepCall) encodeInput() error {
 // newRecord prepares the record of the attempt.
 func (s *stepCall) newRecord(status string) *store.Record {
 	r := s.b.e.newRecord(s.id, store.KindFunction, status, s.attempt, s.first)
-	r.Position = s.position
+	r.Position, r.Input = s.position, s.input
 	return r
 }
 
@@ -190,10 +190,10 @@ func (s *stepCall) begin() (context.Context, context.CancelFunc) {
 
 // showLater shows the attempt in the table if it is not over soon, which the function returned says.
 func (s *stepCall) showLater() (over func() bool) {
-	attempt, first, position := s.attempt, s.first, s.position // the step may be at its next attempt when the timer's function runs
+	attempt, first, position, input := s.attempt, s.first, s.position, s.input // the step may be at its next attempt when the timer's function runs
 	return time.AfterFunc(visibleAfter, func() {
 		r := s.b.e.newRecord(s.id, store.KindFunction, store.Running, attempt, first)
-		r.Position, r.Elapsed = position, visibleAfter
+		r.Position, r.Elapsed, r.Input = position, visibleAfter, input
 		s.b.e.show(r)
 	}).Stop
 }

@@ -34,6 +34,25 @@ func ExampleStep() {
 	// Output: 3998 <nil>
 }
 
+// What a step was given is there for whoever looks at the run.
+func ExampleInput() {
+	ctx, _, client, worker := setup()
+	defer teardown()
+
+	pay := kagzi.Define[string, int]("pay")
+	kagzi.Handle(worker, pay, func(ctx kagzi.Context, product string) (int, error) {
+		price := map[string]any{"product": product, "cents": 1999}
+		return kagzi.Step(ctx, "charge", func(ctx context.Context) (int, error) { return 1999, nil }, kagzi.Input(price))
+	})
+	serve(ctx, worker)
+
+	run, _ := kagzi.Start(ctx, client, pay, "lamp")
+	_, _ = run.Result(ctx)
+	steps, _ := client.Steps(ctx, run.ID())
+	fmt.Printf("%s: %s → %s\n", steps[0].Step, steps[0].Input, steps[0].Output)
+	// Output: charge: {"cents":1999,"product":"lamp"} → 1999
+}
+
 // A failed attempt of the run is followed by another, in which the recorded step is not executed again.
 func ExampleStep_remembered() {
 	ctx, _, client, worker := setup()

@@ -143,7 +143,7 @@ func (c *Client) Steps(ctx context.Context, ref Ref) ([]StepAttempt, error) {
 	out := make([]StepAttempt, len(rows))
 	for i, r := range rows {
 		out[i] = StepAttempt{
-			Step: r.StepID, Type: r.Kind, Attempt: r.Attempt, Status: Status(r.Status), Output: r.Output, Kind: Kind(r.ErrorKind),
+			Step: r.StepID, Type: r.Kind, Attempt: r.Attempt, Status: Status(r.Status), Input: c.shown(r.Input), Output: r.Output, Kind: Kind(r.ErrorKind),
 			Error: r.Error, StartedAt: r.StartedAt, EndedAt: r.FinishedAt, WakeAt: r.WakeAt,
 		}
 		switch r.Kind {
