@@ -4,8 +4,8 @@
 // tables over the servers of a Citus cluster. The rest is exported for Kagzi's own packages and carries no compatibility
 // promise.
 //
-// A version is the number of a migration. That of a database is the newest migration applied to it, that of a program the
-// newest that it knows. Each migration says the oldest program that works with the schema that it leaves.
+// A version is the number of a migration. A database's version is the newest migration that was applied to it; a program's
+// version is the newest one that it knows. Each migration names the oldest program that works with the schema after it.
 package migrations
 
 import (
@@ -26,10 +26,10 @@ import (
 //go:embed *.sql
 var files embed.FS
 
-// Files are the migrations of this program: files as goose reads them, with one annotation of our own.
+// Files returns the migrations of this program, in goose's format with one annotation of our own.
 func Files() fs.FS { return files }
 
-// What Check finds wrong. The errors it returns wrap these and name both versions.
+// What Check may find. The errors that it returns wrap these and name both versions.
 var (
 	// ErrMissing reports that the database has no Kagzi tables.
 	ErrMissing = errors.New("kagzi: schema missing: call kagzi.Migrate")
@@ -76,7 +76,7 @@ func OldestProgram() int64 {
 	return ms[len(ms)-1].oldest
 }
 
-// A migration is what one file says.
+// A migration is the content of one file.
 type migration struct {
 	version int64
 	oldest  int64  // the oldest program that works with the schema that the migration leaves
@@ -84,7 +84,7 @@ type migration struct {
 	alone   bool   // outside of a transaction
 }
 
-// contracts reports whether programs that work with the schema before the migration do not work with the one after it.
+// contracts reports whether the migration breaks programs that work with the schema before it.
 func (m migration) contracts(ms []migration) bool {
 	return m.version > 1 && m.oldest > ms[m.version-2].oldest
 }
@@ -150,10 +150,10 @@ func newest(ms []migration) int64 { return ms[len(ms)-1].version }
 const currentVersion = `
 SELECT coalesce(max(version_id), 0), coalesce(max(oldest_program), 0) FROM kagzi.schema_migrations WHERE is_applied`
 
-// Check compares the schema in the database with what this program needs. It returns the schema's version, and nil if
-// this program works with it: it is that of this program, or a newer one that says so. Else it returns ErrMissing,
-// ErrOlder or ErrNewer. It sends one query, which fails if the schema is missing: a transaction that q belongs to is of
-// no use then.
+// Check compares the schema in the database with the one that this program needs. It returns the schema's version, and nil
+// if the program works with it: the versions are the same, or the schema is newer and names a program this old. Otherwise it
+// returns ErrMissing, ErrOlder or ErrNewer. It sends one query, which fails if the schema is missing: q cannot use its
+// transaction after that.
 func Check(ctx context.Context, q Querier) (version int64, err error) {
 	return check(ctx, q, Version())
 }
@@ -170,8 +170,7 @@ func check(ctx context.Context, q Querier, want int64) (found int64, err error) 
 	return found, judge(found, oldest, want)
 }
 
-// judge says whether a program that wants a version works with a schema that has version found and says which program is
-// the oldest that does.
+// judge compares a program's version with that of a schema, which names the oldest program that works with it.
 func judge(found, oldest, want int64) error {
 	switch {
 	case found == 0:

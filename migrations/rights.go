@@ -43,8 +43,8 @@ func rightsOf(ctx context.Context, pool *pgxpool.Pool) (r rights, err error) {
 	return r, err
 }
 
-// explainLook returns a RightsError if the user may not look at the version because the schema has been made for somebody
-// else, who has not migrated it; else err. Where there are tables the user may need no more than to use them.
+// explainLook returns a RightsError if the user may not read the version because the schema was made for another user, who
+// has not migrated it; otherwise err. If there are tables, the user may need no more than the right to use them.
 func explainLook(ctx context.Context, pool *pgxpool.Pool, err error) error {
 	r, lookErr := rightsOf(ctx, pool)
 	if lookErr != nil || r.tables {
@@ -53,7 +53,7 @@ func explainLook(ctx context.Context, pool *pgxpool.Pool, err error) error {
 	return r.explain(err)
 }
 
-// explainRights returns a RightsError if it finds what the user lacks, else err.
+// explainRights returns a RightsError if it finds the missing right, otherwise err.
 func explainRights(ctx context.Context, pool *pgxpool.Pool, err error) error {
 	r, lookErr := rightsOf(ctx, pool)
 	if lookErr != nil {
@@ -62,8 +62,8 @@ func explainRights(ctx context.Context, pool *pgxpool.Pool, err error) error {
 	return r.explain(err)
 }
 
-// explain returns what is lacking, or err. Only the owner of a table may change it, so rights on the schema would not help
-// somebody else.
+// explain returns the missing right, or err. Only the owner of a table may change it, so another user cannot be helped by
+// rights on the schema.
 func (r rights) explain(err error) error {
 	user := pgx.Identifier{r.user}.Sanitize()
 	var said *pgconn.PgError

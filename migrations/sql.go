@@ -135,10 +135,9 @@ RESET statement_timeout;
 `
 )
 
-// refuseInUse returns the statement by which a migration that contracts looks for running workers of programs that would not
-// work with its schema. A worker that registers while it looks waits for the lock, and then sees the new version (see
-// kagzi's heart). One that has not sent a heartbeat for its stale_after counts as dead for the fleet, too: if it lives, it
-// has to register again.
+// refuseInUse returns the statement by which a migration that contracts finds running workers of programs that do not work
+// with its schema. A worker that registers meanwhile waits for the lock, and then sees the new version. A worker that has
+// not sent a heartbeat for its stale_after counts as dead, for the fleet as well: if it lives, it has to register again.
 func refuseInUse(m migration) string { return fmt.Sprintf(workersInUse, m.version, m.oldest, inUse) }
 
 const workersInUse = `DO $$

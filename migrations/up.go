@@ -25,29 +25,30 @@ const (
 
 	lockInterval = 100 * time.Millisecond
 
-	// tableLockTimeout is how long a migration waits for a table: everybody else who wants the table waits behind it.
+	// tableLockTimeout is how long a migration waits for the lock of a table. Everybody else who uses the table waits behind
+	// it.
 	tableLockTimeout = "300ms"
 
-	// tableLockPause is how long it lets the others pass on average before it tries again.
+	// tableLockPause is the average pause before the next try, in which others use the table.
 	tableLockPause = time.Second
 )
 
-// Up creates Kagzi's schema, or brings it up to date, and returns once that is done. If nothing is pending, or a newer
-// program has migrated the database to a schema that this one works with, it takes no lock. Any number of processes may
-// call it at once: one of them does the work, on a connection of its own outside the pool, and the others wait for it.
+// Up creates Kagzi's schema, or brings it up to date, and returns once that is done. It takes no lock if nothing is pending,
+// or if a newer program has migrated the database to a schema that this one works with. Any number of processes may call it
+// at once: one of them does the work, on a connection of its own outside the pool, and the others wait for it.
 //
-// Each migration is one transaction, except those that build an index without locking its table. A migration that does
-// not get its lock on a table at once is rolled back and tried again until ctx ends, so that those who work with
-// the table wait for a moment only. Once ctx has ended, a migration under way is rolled back.
+// Each migration is one transaction, except those that build an index without locking its table. A migration that does not
+// get its lock on a table at once is rolled back and tried again until ctx ends, so that others wait for the table only for
+// a moment. When ctx ends, a migration under way is rolled back.
 //
-// Up returns ErrNewer if this program cannot work with the database any more, ErrInUse if a migration takes away what
+// Up returns ErrNewer if this program can no longer work with the database, ErrInUse if a migration removes something that
 // running workers of older programs need, and a RightsError if the user lacks a right.
 //
-// The pool must lead to Postgres directly, or through a pooler in session mode: a pooler that hands out
-// connections by transaction makes the lock meaningless.
+// The pool must lead to Postgres directly, or through a pooler in session mode: behind a pooler that hands out connections
+// by transaction the lock is meaningless.
 func Up(ctx context.Context, pool *pgxpool.Pool) error { return UpFiles(ctx, pool, files) }
 
-// UpFiles is Up as a program with other migrations calls it. Tests add to Files those of programs to come.
+// UpFiles is Up for a program with other migrations. Tests add later migrations to Files.
 func UpFiles(ctx context.Context, pool *pgxpool.Pool, files fs.FS) error {
 	ms, err := parse(files)
 	if err != nil {
@@ -56,7 +57,7 @@ func UpFiles(ctx context.Context, pool *pgxpool.Pool, files fs.FS) error {
 	_, err = check(ctx, pool, newest(ms))
 	switch {
 	case errors.Is(err, ErrMissing), errors.Is(err, ErrOlder):
-	case code(err) == "57014": // a statement_timeout of the user's has ended the look; there is none for what follows
+	case code(err) == "57014": // a statement_timeout of the user's has ended the query; the statements below have none
 	case code(err) == "42501":
 		return explainLook(ctx, pool, err)
 	default:
@@ -126,9 +127,9 @@ const (
 	insertVersion = `INSERT INTO kagzi.schema_migrations (version_id, is_applied, oldest_program) VALUES ($1, true, $2)`
 )
 
-// createVersionTable creates the schema and the table of its versions, unless they are there. Even with IF NOT EXISTS it
-// would ask for the right to create schemas in the database, which a program whose schema was created for it may not
-// have. goose would create its own table, and try for three seconds where a right is missing.
+// createVersionTable creates the schema and the table of its versions, unless they exist. CREATE SCHEMA IF NOT EXISTS would
+// need the right to create schemas in the database even if the schema exists, and the program may not have it. goose would
+// create its own table, and try for three seconds if a right is missing.
 func createVersionTable(ctx context.Context, db *sql.DB) error {
 	var schema, table bool
 	if err := db.QueryRowContext(ctx, schemaExists).Scan(&schema); err != nil {
@@ -186,8 +187,8 @@ func applyNext(ctx context.Context, db *sql.DB, files fs.FS, ms []migration, m m
 	}
 }
 
-// newProvider returns a goose provider for one use: after a failure it would not look for its table again. It
-// takes no lock, because we hold one.
+// newProvider returns a goose provider for one use: after a failure it would not read its table again. It takes no lock,
+// because we hold one.
 func newProvider(db *sql.DB, files fs.FS, ms []migration) (*goose.Provider, error) {
 	table, err := database.NewStore(database.DialectPostgres, versionTable)
 	if err != nil {
@@ -200,13 +201,13 @@ func newProvider(db *sql.DB, files fs.FS, ms []migration) (*goose.Provider, erro
 	)
 }
 
-// versions is goose's table of versions with what ours says beside.
+// versions is goose's table of versions with a column of our own.
 type versions struct {
 	database.Store
 	ms []migration
 }
 
-// TableExists is true: createVersionTable comes before goose.
+// TableExists is always true: createVersionTable has created the table.
 func (v versions) TableExists(context.Context, database.DBTxConn) (bool, error) { return true, nil }
 
 // Insert is the last statement of a migration's transaction.
@@ -221,14 +222,14 @@ func (v versions) Insert(ctx context.Context, db database.DBTxConn, req database
 	return err
 }
 
-// migrate calls work with a database that consists of one connection, which holds the lock. The connection is
-// closed afterwards, and the lock with it.
+// migrate calls work with a database of a single connection, which holds the lock. It closes the connection afterwards,
+// which also ends the lock.
 func migrate(ctx context.Context, pool *pgxpool.Pool, work func(context.Context, *sql.DB) error) (err error) {
 	cfg := pool.Config()
 	cfg.ConnConfig.ConnectTimeout = cmp.Or(cfg.ConnConfig.ConnectTimeout, time.Minute)
 	options := []stdlib.OptionOpenDB{
-		// The lock is taken where a connection begins, so that none is ever without it: database/sql may
-		// replace a broken connection without a word.
+		// Each connection takes the lock when it begins, so that none is ever without it: database/sql may replace a broken
+		// connection silently.
 		stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) (err error) {
 			defer func() {
 				if err != nil {
@@ -256,16 +257,16 @@ func migrate(ctx context.Context, pool *pgxpool.Pool, work func(context.Context,
 	if err := work(ctx, db); err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
-	// The lock would end with the connection, but that takes the server a moment longer.
+	// The lock ends with the connection, but the server may take a moment to notice.
 	if _, err := db.ExecContext(ctx, unlock, lockID); err != nil {
 		return fmt.Errorf("migrate: unlock: %w", err)
 	}
 	return nil
 }
 
-// The database's owner may have set timeouts for programs that answer users, of which not every version of Postgres has
-// each, and a stricter isolation, under which a migration would fail beside others' work. These statements lift them. They
-// leave default_transaction_read_only, by which somebody may keep the database from being written to.
+// The database's owner may have set timeouts for programs that answer users, and a stricter isolation level, at which a
+// migration would fail beside the work of others. These statements lift them, as far as the version of Postgres has them.
+// They leave default_transaction_read_only, by which somebody may protect the database from writes.
 const (
 	noStatementTimeout = `SET statement_timeout = 0`
 	ownSettings        = `
@@ -278,8 +279,8 @@ const unlock = `SELECT pg_advisory_unlock($1)`
 
 const tryLock = `SELECT pg_try_advisory_lock($1)`
 
-// lock waits for the lock. It asks again and again instead of waiting inside Postgres: a statement that waits
-// holds a snapshot, and CREATE INDEX CONCURRENTLY in the process that has the lock would wait for that.
+// lock waits for the lock. It polls instead of waiting inside Postgres: a waiting statement holds a snapshot, for which
+// CREATE INDEX CONCURRENTLY in the process with the lock would wait.
 func lock(ctx context.Context, conn *pgx.Conn) error {
 	for _, settings := range []string{noStatementTimeout, ownSettings} {
 		_, err := conn.Exec(ctx, settings)
@@ -308,14 +309,14 @@ func lock(ctx context.Context, conn *pgx.Conn) error {
 	}
 }
 
-// ErrInUse reports that running workers need what a migration takes away. The errors that wrap it say which.
+// ErrInUse reports that running workers need something that a migration removes. The errors that wrap it say which.
 var ErrInUse = errors.New("schema in use")
 
 // inUse is the SQLSTATE that refuseInUse raises.
 const inUse = "KZ001"
 
-// explain says in one error what the server's is about, if it is a right that is missing, workers that run, or a database
-// that takes no writes.
+// explain returns one clear error if the user lacks a right, running workers refuse a migration, or the database takes no
+// writes; otherwise err.
 func explain(ctx context.Context, pool *pgxpool.Pool, err error) error {
 	var pe *pgconn.PgError
 	if !errors.As(err, &pe) {

@@ -6,10 +6,10 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Apart calls f with all of items. If the database answers that with an error which may lie with one of them, it calls f
-// with halves of them, down to one, so that a row which cannot be read or written holds up no other. What fails by itself
-// goes to alone. f must ask the database also about no items: if that fails, too, the error lies with none of them, and
-// Apart returns it, as it returns an error after which nothing is known.
+// Apart calls f with all of items. If the database answers with an error that may be about one of them, it calls f with
+// halves of them, down to single items, so that a row which cannot be read or written does not hold up the others. An item
+// that fails by itself goes to alone. f must send its statement even for no items: if that fails, too, the error is not
+// about an item, and Apart returns it. It also returns an error after which the outcome is unknown.
 func Apart[T any](items []T, f func([]T) error, alone func(T, error)) error {
 	err := f(items)
 	if err == nil || !MayBeOfOne(err) {
@@ -40,8 +40,8 @@ func halves[T any](items []T, err error, f func([]T) error, alone func(T, error)
 	return nil
 }
 
-// MayBeOfOne reports whether err is an answer of the server's that may be about one of the rows which a statement was to
-// read or write: it would answer about others.
+// MayBeOfOne reports whether err is an answer of the server that may be about one of the rows of the statement: the server
+// would answer about others.
 func MayBeOfOne(err error) bool {
 	var pe *pgconn.PgError
 	if !errors.As(err, &pe) || ended(pe) {

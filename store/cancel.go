@@ -16,14 +16,14 @@ import (
 // A cancellation says how runs are ended from outside.
 type cancellation struct {
 	how   int
-	text  string        // the error of those that were asked for
+	text  string        // the error of the runs that were given
 	grace time.Duration // for what is under way in a run that has registered compensations; zero: CancelGrace
 }
 
 // Ways to end runs from outside.
 const (
-	compensateFirst = iota // what has registered compensations runs them first
-	regardless             // whatever is registered
+	compensateFirst = iota // a run that has registered compensations runs them first
+	regardless             // even if compensations are registered
 	parentEnded            // compensateFirst, of children whose parents were not cancelled but ended
 )
 
@@ -44,9 +44,9 @@ func why(text, reason string) string {
 	return text + ": " + reason
 }
 
-// What a cancel takes along: the runs and all below them, each with its parent among them. Detached children are left out,
-// and so are compensations, which are detached too, unless $3. Of the runs that are over only quarantined ones may have
-// children that still run.
+// The runs that a cancel ends: those given and all below them, each with its parent among them. Detached children are left
+// out. So are compensations, which are detached, too, unless $3 is set. Of the runs that are over, only quarantined ones may
+// have children that still run.
 const descendants = `
 WITH RECURSIVE d AS (
 	SELECT u.run_id, NULL::uuid AS parent_run_id FROM unnest($2::uuid[]) AS u (run_id)
@@ -63,7 +63,7 @@ WITH RECURSIVE d AS (
 )
 SELECT d.run_id, d.parent_run_id FROM d`
 
-// Everything that may be written to, the parents of the first included, in order of run_id.
+// All rows that may be written, including the parents of the first runs, in order of run_id.
 const lockFamily = `
 SELECT r.run_id
 FROM (
@@ -80,15 +80,16 @@ CROSS JOIN LATERAL (
 	SELECT q.run_id FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 FOR UPDATE
 ) r`
 
-// Cancel ends an active run and its children, and wakes its parent. What has registered compensations ends once these have
-// run; a worker that executes it may take the grace to finish what is under way. It is a transaction of its own, or a part of
-// tx. A run that is cancelled already stays so; one that ended otherwise is ErrRunFinished. The reason is kept with the event.
+// Cancel ends an active run and its children, and wakes its parent. A run that has registered compensations ends once these
+// have run; until then its worker may take the grace to finish what is under way. Cancel is a transaction of its own, or a
+// part of tx. A run that is cancelled already stays so; one that ended otherwise is ErrRunFinished. The reason is kept with
+// the event.
 func (s *Store) Cancel(ctx context.Context, tx pgx.Tx, id uuid.UUID, reason string, grace time.Duration) (*CancelledRuns, error) {
 	out, err := s.cancelOne(ctx, tx, newEvent(id, EventCancelled, reason), cancellation{text: why(wasCancelled, reason), grace: grace})
 	return out, wrap("cancel", err)
 }
 
-// Terminate ends an active run and its children at once. It is Cancel otherwise.
+// Terminate is Cancel without compensations and without a grace: the run and its children end at once.
 func (s *Store) Terminate(ctx context.Context, tx pgx.Tx, id uuid.UUID, reason string) (*CancelledRuns, error) {
 	out, err := s.cancelOne(ctx, tx, newEvent(id, EventTerminated, reason), cancellation{how: regardless, text: why(wasTerminated, reason)})
 	return out, wrap("terminate", err)
@@ -110,7 +111,7 @@ func (s *Store) cancelOne(ctx context.Context, tx pgx.Tx, event RunEvent, c canc
 		if err != nil || status == Cancelled {
 			return err
 		}
-		if tried { // it took place, and a compensation failed; or it did not, and the run has ended by itself since
+		if tried { // the first try took effect and a compensation failed, or it did not and the run has ended by itself since
 			if done, err := s.noted(ctx, tx, event); done || err != nil {
 				return err
 			}
@@ -121,8 +122,9 @@ func (s *Store) cancelOne(ctx context.Context, tx pgx.Tx, event RunEvent, c canc
 	return out, err
 }
 
-// cancelAll cancels runs, with all below them, in tx. It reads the family again once that is locked, because a statement that
-// waits for locks still sees what was before. A family that has grown meanwhile is unlocked, and locked anew in order.
+// cancelAll cancels runs in tx, with all below them. It reads the family again once that is locked, because a statement that
+// waits for locks sees the state before the wait. If the family has grown, cancelAll unlocks it, and locks it again in
+// order.
 func (s *Store) cancelAll(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, c cancellation) (out *CancelledRuns, err error) {
 	for range 10 {
 		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
@@ -155,15 +157,15 @@ func (s *Store) cancelAll(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, c can
 
 var errGrown = errors.New("the family has grown")
 
-// parents returns the runs and all below them, each with its parent among them, or with uuid.Nil; compensations under way
-// only if that is asked for.
+// parents returns the runs and all below them, each with its parent among them, or with uuid.Nil. It includes compensations
+// under way only if asked.
 func (s *Store) parents(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, compensations bool) (map[uuid.UUID]uuid.UUID, error) {
 	parents := make(map[uuid.UUID]uuid.UUID, len(ids))
 	err := ask(ctx, tx, descendants, []any{s.namespace, array(ids), compensations}, func(rows pgx.Rows) error {
 		var id uuid.UUID
 		var parent *uuid.UUID
 		_, err := pgx.ForEachRow(rows, []any{&id, &parent}, func() error {
-			if parent != nil || parents[id] == uuid.Nil { // one that was asked for may be below another
+			if parent != nil || parents[id] == uuid.Nil { // a run that was given may be below another one
 				parents[id] = deref(parent)
 			}
 			return nil
@@ -173,7 +175,7 @@ func (s *Store) parents(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, compens
 	return parents, err
 }
 
-// cancelLocked cancels the family of roots, whose error is c's text; that of the others names their parent.
+// cancelLocked cancels the family of roots. The roots get the error of c; the errors of the others name their parents.
 func (s *Store) cancelLocked(ctx context.Context, tx pgx.Tx, family map[uuid.UUID]uuid.UUID, roots []uuid.UUID, c cancellation) (*CancelledRuns, error) {
 	text, after := wasCancelled, " was cancelled"
 	switch c.how {
@@ -193,5 +195,5 @@ func (s *Store) cancelLocked(ctx context.Context, tx pgx.Tx, family map[uuid.UUI
 	return s.endLocked(ctx, tx, ends, c.how != regardless, false, cmp.Or(c.grace, CancelGrace))
 }
 
-// ErrLeaseLost reports that the caller does not hold the run any more.
+// ErrLeaseLost reports that the caller no longer holds the run.
 var ErrLeaseLost = errors.New("lease lost")

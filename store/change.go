@@ -16,7 +16,7 @@ var ErrRunFinished = errors.New("run is over")
 // ErrRunActive reports that the run is not over.
 var ErrRunActive = errors.New("run is not over")
 
-// A change locks first, in order of run_id, the run and the parent it may wake.
+// A change first locks the run and the parent that it may wake, in order of run_id.
 const lockForChange = `
 SELECT r.run_id
 FROM kagzi.workflow_runs r
@@ -25,7 +25,7 @@ WHERE r.namespace_id = $1 AND r.run_id IN ($2, coalesce(
 ORDER BY r.run_id
 FOR UPDATE`
 
-// A run whose steps are being deleted is as good as gone.
+// A run whose steps are being deleted does not count as existing.
 const runStatus = `
 SELECT r.status FROM kagzi.workflow_runs r
 WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.waiting_on IS DISTINCT FROM '` + beingDeleted + `'`
@@ -42,7 +42,7 @@ func (s *Store) status(ctx context.Context, tx pgx.Tx, id uuid.UUID) (string, er
 	return status, err
 }
 
-// change runs f in tx, or in a transaction of its own that is repeated while that may help.
+// change runs f in tx, or in a transaction of its own, which is repeated while that may help.
 func (s *Store) change(ctx context.Context, tx pgx.Tx, f func(context.Context, pgx.Tx) error) error {
 	if tx != nil {
 		tx, err := fit(ctx, tx)
@@ -56,7 +56,8 @@ func (s *Store) change(ctx context.Context, tx pgx.Tx, f func(context.Context, p
 	})
 }
 
-// again is do for changes that also bear repetition after a lost answer. A few times it waits anew for somebody's lock, too.
+// again is do for changes that may also be repeated after a lost answer. It also tries again a few times when a wait for
+// somebody else's lock times out.
 func again(ctx context.Context, f func(context.Context) error) error {
 	var err error
 	for range repeats {
@@ -71,10 +72,10 @@ func again(ctx context.Context, f func(context.Context) error) error {
 	return err
 }
 
-// A new attempt keeps all but what the end of the last one forgot, and what the caller wants forgotten. A run that was
-// quarantined keeps its pending cancel. Children may have ended while their parent was over, and woke nobody: the wake-up
-// makes the next execution look. A conflicting run with the external ID is looked for before, because in a caller's
-// transaction nothing may raise.
+// A new attempt keeps everything but the failures that the end of the last attempt forgot, and those that the caller names.
+// A quarantined run keeps its pending cancel. Children may have ended while their parent was over, and then woke nobody: the
+// extra wake-up makes the next execution read its inbox. The caller checks beforehand for another active run with the
+// external ID, because in a caller's transaction no statement may raise an error.
 const resumeRun = `
 WITH t AS MATERIALIZED (SELECT statement_timestamp() AS now)
 UPDATE kagzi.workflow_runs r
@@ -87,8 +88,8 @@ FROM t
 WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status IN ('FAILED', 'CANCELLED') AND r.waiting_on IS DISTINCT FROM '` + beingDeleted + `'
 RETURNING r.task_queue`
 
-// A run that has an outcome goes on with the compensations that are left, and with nothing else: those that have failed are
-// started anew, unless their runs were resumed and completed.
+// A run that has a final outcome continues with the rest of its compensations, and with nothing else. Those that have failed
+// are started anew, unless people have resumed their runs and these completed.
 const (
 	compensated = `
 SELECT q.outcome IS NOT NULL
@@ -121,15 +122,15 @@ SELECT EXISTS (
 		OFFSET 0
 	) o)`
 
-// A Resumed is what a run that is resumed waits for.
+// A Resumed says what a resumed run waits for.
 type Resumed struct {
 	Queue string         // of the run, which is due there
-	Ends  *CancelledRuns // what its compensations that have failed have come to, if it goes on with these; nil if it is due
+	Ends  *CancelledRuns // the effects of its compensations, if it continues with these; nil if it is due
 }
 
-// Resume makes a failed or cancelled run due, and notes that with the reason. It returns ErrRunActive
-// if the run is not over, ErrRunFinished if it completed, ErrCompensated if its compensations have run, and ErrIDConflict if another
-// active run has its external ID. Of the steps given the new attempt forgets the failures; it is a NotFailed if one has none.
+// Resume makes a failed or cancelled run due, and writes an event with the reason. It returns ErrRunActive if the run is not
+// over, ErrRunFinished if it completed, ErrCompensated if its compensations have run, and ErrIDConflict if another active
+// run has its external ID. The new attempt forgets the failures of the steps given; a step that has none is a NotFailed.
 func (s *Store) Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, reason string, forget ...string) (out Resumed, err error) {
 	event := newEvent(id, EventResumed, reason)
 	tried := false // a transaction of our own, whose answer may have been lost
@@ -159,7 +160,7 @@ func (s *Store) Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, reason stri
 			}
 			return s.noteEvents(ctx, tx, event)
 		})
-		if code(err) == "23505" { // the ID was taken since the look
+		if code(err) == "23505" { // another run has taken the ID since otherActive
 			return ErrIDConflict
 		}
 		if !errors.Is(err, pgx.ErrNoRows) {
@@ -177,7 +178,7 @@ func (s *Store) Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, reason stri
 	return out, wrap("resume", err)
 }
 
-// resume returns pgx.ErrNoRows if the run is not to be resumed.
+// resume returns pgx.ErrNoRows if the run cannot be resumed.
 func (s *Store) resume(ctx context.Context, tx pgx.Tx, id uuid.UUID) (out Resumed, err error) {
 	has, err := askOne[bool](ctx, tx, compensated, s.namespace, id)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Children are started in the flush that records their start, before the record, under the lease of their parent. A
-// repetition finds them by their IDs.
+// Children are started in the flush that records their start, before the record and under their parent's lease. A repetition
+// finds them by their IDs.
 const insertChildren = `
 WITH u AS MATERIALIZED (
 	SELECT u.run_id, u.external_id, u.input_hash, u.task_queue, u.workflow_type, u.version,
@@ -52,7 +52,7 @@ var childColumns = columnsOf(insertChildren, append(newRunColumns(func(c *childS
 	bools("detached", func(c *childStart) bool { return c.Detached }),
 )...)
 
-// children returns the children that records start.
+// children returns the children that the records start.
 func children(records []*Record) []*childStart {
 	out := make([]*childStart, len(records))
 	for i, r := range records {
@@ -62,8 +62,7 @@ func children(records []*Record) []*childStart {
 	return out
 }
 
-// resolveTaken finds out which of the starts that were not recorded never will be, because the child's external ID is
-// taken.
+// resolveTaken finds the starts that will never be recorded, because another run has the child's external ID.
 func (s *Store) resolveTaken(ctx context.Context, f *Flush) error {
 	var externals []string
 	for _, r := range f.starts() {
@@ -93,8 +92,8 @@ ORDER BY r.run_id`
 const stillHeld = `
 SELECT EXISTS (SELECT FROM kagzi.workflow_runs r WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.lease = $3 AND r.status = 'RUNNING')`
 
-// CancelChildren cancels the children of a run that is about to end, a thousand at a time, if h still holds it. It
-// returns ErrLeaseLost if not.
+// CancelChildren cancels the children of a run that is about to end, a thousand at a time. It returns ErrLeaseLost if h no
+// longer holds the run.
 func (s *Store) CancelChildren(ctx context.Context, h Held) (*CancelledRuns, error) {
 	all := &CancelledRuns{}
 	for {
@@ -119,8 +118,8 @@ func (s *Store) CancelChildren(ctx context.Context, h Held) (*CancelledRuns, err
 	}
 }
 
-// CancelStarted cancels children of a run that goes on, a thousand at a time, if h still holds it. It returns ErrLeaseLost if
-// not. Those that are over, or were never started, are left out.
+// CancelStarted cancels children of a run that continues, a thousand at a time. It returns ErrLeaseLost if h no longer holds
+// the run. It ignores children that are over, or were never started.
 func (s *Store) CancelStarted(ctx context.Context, h Held, children []uuid.UUID) (*CancelledRuns, error) {
 	all := &CancelledRuns{}
 	for ids := range slices.Chunk(children, 1000) {
@@ -138,8 +137,8 @@ func (s *Store) CancelStarted(ctx context.Context, h Held, children []uuid.UUID)
 	return all, nil
 }
 
-// cancelHeld cancels children of h's run in tx, and returns ErrLeaseLost if h does not hold it any more. because says what the
-// parent did.
+// cancelHeld cancels children of h's run in tx, and returns ErrLeaseLost if h no longer holds the run. because is the
+// parent's part in the error of the children.
 func (s *Store) cancelHeld(ctx context.Context, tx pgx.Tx, h Held, children []uuid.UUID, because string) (*CancelledRuns, error) {
 	out, err := s.cancelAll(ctx, tx, children, cancellation{text: fmt.Sprintf("%s: its parent %s %s", wasCancelled, h.RunID, because)})
 	if err != nil {

@@ -30,11 +30,11 @@ FROM pg_catalog.run_command_on_all_nodes($1) r
 LEFT JOIN pg_catalog.pg_dist_node n ON n.nodeid = r.nodeid
 ORDER BY 1`
 
-// A Node is a server of a cluster that Citus makes, with its part of Kagzi's tables.
+// A Node is a server of a Citus cluster, with its part of Kagzi's tables.
 type Node struct {
 	Name   string
 	Tables []Table // by name, with all shards that it has
-	Error  string  // why it does not tell; "" if it does
+	Error  string  // why it did not answer; "" if it did
 }
 
 // Nodes asks the nodes of the cluster for their part of Kagzi's tables.

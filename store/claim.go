@@ -11,7 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A run claimed from a dead worker for the third time without progress is suspected of killing its workers.
+// A run that is claimed from a dead worker for the third time without progress is a crash-loop suspect: it may kill its
+// workers.
 const (
 	suspectRecoveries = 3
 	noSuspects        = suspectRecoveries
@@ -25,20 +26,20 @@ type Handled struct {
 	Default  int   // given to a run that has no version yet
 }
 
-// A ClaimRequest says what a worker takes.
+// A ClaimRequest says which runs a worker takes.
 type ClaimRequest struct {
 	Queue      string
 	Types      []Handled // in order of preference within a priority
 	Limit      int
 	Worker     uuid.UUID
-	Lease      uuid.UUID // chosen before the call, so that ClaimedUnder finds what a lost answer claimed
+	Lease      uuid.UUID // chosen before the call, so that ClaimedUnder finds the runs if the answer is lost
 	Visibility time.Duration
 	LowFirst   bool // the lowest priority first
-	NoSuspects bool // leave out runs that are suspected of killing their workers
-	NoInputs   bool // leave the inputs out: one of them may be what cannot be read
+	NoSuspects bool // leave out crash-loop suspects
+	NoInputs   bool // leave the inputs out: one of them may be unreadable
 }
 
-// A ClaimedRun is a run with what is needed to execute it.
+// A ClaimedRun is a run with the data to execute it.
 type ClaimedRun struct {
 	RunID           uuid.UUID
 	Lease           uuid.UUID
@@ -48,9 +49,9 @@ type ClaimedRun struct {
 	Attempts        int // that failed before
 	Recoveries      int
 	RecoveriesSince time.Time
-	LoadFailures    int // how often its history could not be read, since it last was
+	LoadFailures    int // failures to read its history since it was last read
 	Wakeups         int64
-	CancelRequested bool // it is to end as cancelled
+	CancelRequested bool // its worker has to end it as cancelled
 	RetryPolicy     json.RawMessage
 	DeadlineAt      time.Time
 	ParentRunID     uuid.UUID
@@ -61,14 +62,14 @@ type ClaimedRun struct {
 	Term            Term
 }
 
-// A Term is how long a lease lasts, as the table said in answer to a question. Both times are this process's: on its way
-// an answer may age, and so may the process.
+// A Term is the time that a lease lasts, as the table said in answer to a question. Both times are this process's: the
+// answer may age on its way, and in the process.
 type Term struct {
 	Asked time.Time // when the question was sent
 	Ends  time.Time // no later than in the table
 }
 
-// termOf is the term of a lease that ends at until, by a database whose clock said now after the question was sent.
+// termOf returns the term of a lease that ends at until, by a database whose clock said now after the question was sent.
 func termOf(asked, now, until time.Time) Term { return Term{asked, asked.Add(until.Sub(now))} }
 
 // Suspect reports whether the run must be executed alone.
@@ -82,11 +83,14 @@ type Claim struct {
 	Next  time.Time // when the next run becomes due, as far as is known; zero if none waits, or if Runs is as long as asked
 }
 
-// One statement: lock due rows, at most n over all pairs of type and priority in the order given, make them
-// RUNNING, and return them with their inputs, but for that of a run of which something could not be read before. A row that
-// is still RUNNING is a dead worker's: it counts a recovery, and from the third one on it waits first. A lease ends soon after the deadline at the latest: its
-// holder, who ends the run at the deadline, has a moment for that. One taken after the deadline is a lease like any other.
-// The pairs come from one unnest because the order of a join of two would be the planner's. Times and random() are
+// One statement: lock due rows, at most $7 over all pairs of type and priority in the order given, make them RUNNING, and
+// return them with their inputs. A run whose history could not be read comes without its input. A row that is still RUNNING
+// belongs to a dead worker: it counts a recovery, and from the third one on it waits first.
+//
+// A lease ends soon after the deadline at the latest: the holder ends the run at the deadline, and has a moment for that. A
+// lease taken after the deadline has the usual length.
+//
+// The pairs come from one unnest, because the planner would choose the order of a join of two. Times and random() are
 // computed where the rows are locked, and the UPDATE copies them: a distributed Postgres refuses them there.
 const claimRuns = `
 WITH due AS MATERIALIZED (
@@ -177,7 +181,7 @@ func (s *Store) claimArgs(req ClaimRequest) []any {
 	}
 }
 
-// pairs lays the types out for the statement: all types of the first priority, then of the next.
+// pairs returns the pairs for the statement: all types of the first priority, then of the next.
 func (r *ClaimRequest) pairs() (types []string, priorities []int16, versions []string, initial []int32) {
 	for i := range 4 {
 		priority := int16(i + 1)
@@ -222,8 +226,8 @@ func readClaim(rows pgx.Rows, lease uuid.UUID, asked time.Time) (Claim, error) {
 	return claim, rows.Err()
 }
 
-// The rows lie in the part of the claim's index that the claim moved them to: due within one lease timeout, and more
-// if the database's clock was set back since.
+// The claim moved the rows to a known part of its index: they are due within one lease timeout, or somewhat later if the
+// database's clock was set back since.
 const claimedUnder = `
 SELECT now(), NULL::timestamptz, r.run_id, r.workflow_type, r.version, r.external_id, r.attempts, r.recoveries, r.recoveries_since, r.load_failures, r.wakeups, r.cancel_requested_at IS NOT NULL,
 	r.retry_policy, r.deadline_at, r.parent_run_id, r.fire_at, r.started_at, r.available_at, false, NULL::bytea
@@ -239,8 +243,8 @@ CROSS JOIN LATERAL (
 	ORDER BY q.available_at
 ) r`
 
-// ClaimedUnder returns the runs that a claim whose answer was lost took, without their inputs. Whether one was fresh is not
-// known any more.
+// ClaimedUnder returns the runs that were taken by a claim whose answer was lost, without their inputs. It cannot tell which
+// were fresh.
 func (s *Store) ClaimedUnder(ctx context.Context, req ClaimRequest) (Claim, error) {
 	types, priorities, _, _ := req.pairs()
 	var claim Claim

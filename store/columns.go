@@ -16,8 +16,8 @@ type arrayColumn[T any] struct {
 	array func(items []T) any
 }
 
-// columns are the arrays by which a statement gets items, a row for each. They are written beside the statement, each with
-// its name and type and the value that an item has in it.
+// columns are the arrays by which a statement gets items, one row for each item. They stand beside the statement, each with
+// its name, its type and its value of an item.
 type columns[T any] []arrayColumn[T]
 
 // columnsOf returns the columns of a statement that unnests $2 and the arguments after it. It panics if the statement has
@@ -58,7 +58,7 @@ func unnested(sql string) ([]string, error) {
 		return nil, fmt.Errorf("there is no unnest($2::…) AS u (…)")
 	}
 	arrays, names := strings.Split(found[1], ","), strings.Split(found[3], ",")
-	if found[2] != "" { // the ordinality is the last
+	if found[2] != "" { // the last name is that of the ordinality
 		names = names[:len(names)-1]
 	}
 	if len(arrays) != len(names) {
@@ -116,7 +116,7 @@ func array(ids []uuid.UUID) string {
 	return uuidArray(len(ids), func(i int) uuid.UUID { return ids[i] })
 }
 
-// uuidArray is array for n IDs that are somewhere else.
+// uuidArray is array for the n IDs that id returns.
 func uuidArray(n int, id func(i int) uuid.UUID) string {
 	var text strings.Builder
 	text.Grow(2 + 33*n)

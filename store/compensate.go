@@ -13,18 +13,18 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// compensationSuffix ends the ID of a compensation's record, which begins with the ID of the step that it is about.
+// compensationSuffix ends the ID of a compensation's record. The ID of the step that it compensates is before it.
 const compensationSuffix = "#compensation"
 
-// CompensationID is the ID of the compensation for what step, or a name of that form, has done.
+// CompensationID returns the ID of the compensation for a step, or for a name of that form.
 func CompensationID(step string) string { return step + compensationSuffix }
 
 const cancelSuffix = "/#cancel"
 
-// CancelID returns the step under which it is recorded that a run has cancelled its child.
+// CancelID returns the ID of the step that records that a run has cancelled its child.
 func CancelID(child string) string { return child + cancelSuffix }
 
-// A Compensation is a run to start should the run end badly that registers it. It takes no external ID.
+// A Compensation is a run to start if the run that registers it does not complete. It has no external ID.
 type Compensation struct {
 	Queue       string          `json:"queue,omitempty"` // empty: that of the run which registers it
 	Type        string          `json:"type"`
@@ -37,7 +37,8 @@ type Compensation struct {
 	Input       []byte          `json:"-"`
 }
 
-// What a run q has: registers, something that may yet become a compensation; registered, a compensation to run.
+// Conditions about a run q: registers, it has something that may become a compensation; registered, it has a compensation to
+// run.
 const (
 	registers  = openRegistration + ` LIMIT 1) x) = 1`
 	registered = openRegistration + ` AND s.call IS NOT NULL LIMIT 1) x) = 1`
@@ -48,7 +49,7 @@ const (
 )
 
 // recordCompensations is recordSteps for registrations. One without a call announces that a step under way may register a
-// compensation, whose record then takes its place.
+// compensation: the record of that takes its place.
 const recordCompensations = `
 INSERT INTO kagzi.step_runs AS s (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt,
 	call, input, output, worker_id, started_at, position)
@@ -99,8 +100,8 @@ func (c *Compensation) input() []byte {
 
 // ---- running them ----
 
-// A run that compensates is a sleeping one whose outcome is decided. Nobody claims it: each end of a child, and of a
-// compensation, makes it due, and whoever sees that takes its next step, in a transaction that locks it and its parent.
+// A run that compensates is SLEEPING with a final outcome. Nobody claims it. Each end of a child or of a compensation makes
+// it due, and whoever sees that takes its next step, in a transaction that locks the run and its parent.
 const compensatingRun = `
 SELECT q.task_queue, q.priority, q.outcome, (
 		SELECT count(*) FROM kagzi.workflow_runs c
@@ -109,7 +110,7 @@ SELECT q.task_queue, q.priority, q.outcome, (
 FROM kagzi.workflow_runs q
 WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.status = 'SLEEPING' AND q.outcome IS NOT NULL`
 
-// Of each compensation the last registration, the last registered first, with the run that it was started as.
+// The last registration of each compensation, the latest one first, with the run that was started for it.
 const compensationsOf = `
 SELECT s.step_id, s.attempt_number, s.status, s.call, s.child_run_id, coalesce(s.error, ''), c.status, coalesce(c.error_kind, ''), coalesce(c.error, '')
 FROM (
@@ -156,9 +157,9 @@ SET wakeups_awaited = wakeups + $3, available_at = 'infinity', waiting_on = $4
 WHERE run_id = $2 AND namespace_id = $1`
 )
 
-// Compensate takes the next step of a run whose outcome is decided, and which has compensations to run before: if a child
-// or a compensation is under way, it goes on waiting for that. Else it starts the next compensation, or ends the run. It
-// does nothing to any other run. It does not wait long for locks, because it can come again: see DueCompensations.
+// Compensate takes the next step of a run whose final outcome is decided and whose compensations are not done: while a child
+// or a compensation is active, it waits for that. Otherwise it starts the next compensation, or ends the run. It does
+// nothing to other runs. It waits for locks briefly, because it can be repeated: see DueCompensations.
 func (s *Store) Compensate(ctx context.Context, id uuid.UUID) (out *CancelledRuns, err error) {
 	err = again(ctx, func(ctx context.Context) error {
 		out = &CancelledRuns{}
@@ -172,7 +173,7 @@ func (s *Store) Compensate(ctx context.Context, id uuid.UUID) (out *CancelledRun
 	return out, wrap("compensate", err)
 }
 
-// compensateLocked is Compensate in tx, which has locked the run and its parent. It adds to out what it has done.
+// compensateLocked is Compensate in tx, which has locked the run and its parent. It adds its effects to out.
 func (s *Store) compensateLocked(ctx context.Context, tx pgx.Tx, id uuid.UUID, out *CancelledRuns) error {
 	run := NewRun{Parent: id}
 	var outcome FinalOutcome
@@ -234,8 +235,8 @@ func (s *Store) compensationEnded(ctx context.Context, tx pgx.Tx, id uuid.UUID, 
 	return ask(ctx, tx, compensationEnded, []any{s.namespace, id, r.ID, r.Attempt, r.Status, kind, r.Error}, nil)
 }
 
-// startCompensation starts the compensation as a child that no cancel of its parent reaches. run has its parent, and what it
-// inherits.
+// startCompensation starts the compensation as a child that no cancel of its parent reaches. run has its parent, and the
+// defaults of the compensation.
 func (s *Store) startCompensation(ctx context.Context, tx pgx.Tx, run NewRun, r registration, out *CancelledRuns) error {
 	var c Compensation
 	if err := json.Unmarshal(r.Call, &c); err != nil {
@@ -260,7 +261,7 @@ type FinalOutcome struct {
 	Error  string `json:"error"`
 }
 
-// endCompensated ends a run whose compensations have run, or have failed for good.
+// endCompensated ends a run whose compensations have run or failed for good.
 func (s *Store) endCompensated(ctx context.Context, tx pgx.Tx, id uuid.UUID, o FinalOutcome, failed []error, out *CancelledRuns) error {
 	end := ending{run: id, status: o.Status, kind: o.Kind, error: o.Error}
 	if failed != nil {
@@ -272,10 +273,10 @@ func (s *Store) endCompensated(ctx context.Context, tx pgx.Tx, id uuid.UUID, o F
 	return err
 }
 
-// mostOfError is how many bytes of each part an error keeps that is made of others.
+// mostOfError is how many bytes of each part are kept in an error that is made of several.
 const mostOfError = 8 << 10
 
-// shortened leaves out the end of a text that is too long.
+// shortened cuts off the end of a text that is too long.
 func shortened(text string) string {
 	if len(text) <= mostOfError {
 		return text
@@ -291,8 +292,8 @@ ORDER BY r.available_at
 LIMIT $2
 FOR UPDATE SKIP LOCKED`
 
-// DueCompensations returns up to n runs whose next step Compensate is to take, and which nobody has taken so far. It leaves
-// out those that somebody has locked: they come next time.
+// DueCompensations returns up to n runs that are due for Compensate. It leaves out those that are locked: the next call
+// returns them.
 func (s *Store) DueCompensations(ctx context.Context, n int) (ids []uuid.UUID, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		return ask(ctx, s.pool, dueCompensations, []any{s.namespace, n}, collect(&ids, pgx.RowTo[uuid.UUID]))

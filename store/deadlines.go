@@ -17,13 +17,13 @@ const (
 	mostInVain = 10
 )
 
-// An Overdue is a walk over the runs whose Timeout has passed, from the earliest deadline on, and says how they end.
+// An Overdue walks over the runs whose deadline has passed, the earliest one first, and says how they end.
 type Overdue struct {
 	Grace time.Duration // a worker that is there has taken the run by then
 	Kind  string        // of the error
 	Error string
 
-	after overdueRun // the runs up to this one were looked at
+	after overdueRun // the last run that was read
 	fewer int        // runs are taken together by so many powers of two, because more together failed
 	vain  int        // runs in a row that failed alone
 }
@@ -34,10 +34,10 @@ type overdueRun struct {
 	deadline   time.Time
 }
 
-// Who has the lock ends runs; another would only meet its locks.
+// Only the holder of the lock ends runs: others would only meet its locks.
 const deadlineLock = `SELECT pg_try_advisory_xact_lock(hashtextextended('kagzi deadlines ' || $1::text, 0::bigint))`
 
-// What is under way under a live lease is its worker's affair. What somebody has locked comes next time.
+// A run under a live lease is left to its worker. A run that somebody has locked is left to the next pass.
 const overdueRuns = `
 SELECT q.run_id, q.parent_run_id, q.deadline_at
 FROM kagzi.workflow_runs q
@@ -48,13 +48,14 @@ ORDER BY q.deadline_at, q.run_id
 LIMIT $5
 FOR UPDATE SKIP LOCKED`
 
-// EndOverdue ends runs whose deadline passed longer ago than the grace, and which no worker is executing, with their
-// children. It takes those that no call with o has looked at yet. One that was cancelled meanwhile ends as cancelled. It
-// waits for no lock: a run stays if somebody has locked it or one of its family, and all stay while another coordinator is
-// at it.
+// EndOverdue ends runs that no worker executes and whose deadline passed longer ago than the grace, with their children. It
+// takes runs that no earlier call with o has taken. A run that was cancelled meanwhile ends as cancelled. EndOverdue waits
+// for no lock: it leaves out a run if somebody has locked it or one of its family, and all runs while another coordinator
+// ends some.
 //
-// more says to call it again with o. That is so after an error that is about the runs, too: the next call takes fewer of them
-// together, and one that fails alone is left out, with its error. If many in a row fail alone, the rest is for another time.
+// more says that the caller should call it again with o. That also holds after an error that may be about single runs: the
+// next call takes fewer of them together, and leaves out one that fails alone, with its error. If many in a row fail alone,
+// the rest has to wait for another pass.
 func (s *Store) EndOverdue(ctx context.Context, o *Overdue) (out *CancelledRuns, more bool, err error) {
 	limit, looked := max(1, mostOverdue>>o.fewer), 0
 	var last overdueRun
@@ -102,7 +103,7 @@ func (s *Store) lockOverdue(ctx context.Context, tx pgx.Tx, o *Overdue, limit in
 	if err != nil || !mine {
 		return nil, err
 	}
-	// A statement of its own after the lock's: its snapshot must show what the last holder has ended.
+	// A statement of its own, after that of the lock: its snapshot must have the ends that the last holder has written.
 	args := []any{s.namespace, o.after.deadline, o.after.id, micros(o.Grace), limit}
 	err = ask(ctx, tx, overdueRuns, args, func(rows pgx.Rows) error {
 		var r overdueRun
@@ -117,9 +118,9 @@ func (s *Store) lockOverdue(ctx context.Context, tx pgx.Tx, o *Overdue, limit in
 	return late, err
 }
 
-// lockFamilies locks all that the ends of the runs write to: what is below them, and their parents. It waits for nobody, so
-// that the order of the locks does not matter. It returns the runs and those below them with their parents, and of late
-// those whose whole family is locked now. What is below one that runs may grow until it is locked.
+// lockFamilies locks all rows that the ends of the runs write: the runs below them, and their parents. It waits for no lock,
+// so the order does not matter. It returns the runs and those below them with their parents, and those of late whose whole
+// family is locked now. The family of a run may grow until it is locked.
 func (s *Store) lockFamilies(ctx context.Context, tx pgx.Tx, late []overdueRun) (parents map[uuid.UUID]uuid.UUID, free []uuid.UUID, err error) {
 	ids, locked, tried := make([]uuid.UUID, len(late)), map[uuid.UUID]bool{}, map[uuid.UUID]bool{}
 	for i, r := range late {
@@ -167,7 +168,7 @@ func (s *Store) lockFamilies(ctx context.Context, tx pgx.Tx, late []overdueRun) 
 	return parents, free, nil
 }
 
-// endFamilies ends the runs, and cancels what is below them.
+// endFamilies ends the runs, and cancels those below them.
 func (s *Store) endFamilies(ctx context.Context, tx pgx.Tx, o *Overdue, parents map[uuid.UUID]uuid.UUID, runs []uuid.UUID) (*CancelledRuns, error) {
 	ends := make(map[uuid.UUID]bool, len(runs))
 	for _, id := range runs {

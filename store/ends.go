@@ -9,24 +9,25 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// An ending is how a statement ends a run that no flush of its own ends.
+// An ending says how a run ends that is not ended by the worker that executes it.
 type ending struct {
 	run    uuid.UUID
 	status string // Failed or Cancelled
 	kind   string
 	error  string
-	asked  bool // somebody asked for it: a run whose compensations are under way ends so, too
+	asked  bool // people asked for it: it also changes the final outcome of a run whose compensations are under way
 }
 
-// The runs are locked, and the parents that their ends wake: what they have registered is decided. The time is the clock's,
-// not the transaction's: a step may have been recorded while the lock was waited for. If compensations come first, $7, then
-//   - a run whose compensations are under way may only end otherwise, if somebody asked for that;
-//   - a run under way that may yet register more is marked, and its worker has $8 to end it;
-//   - a run that has registered some has its outcome decided, and sleeps until they have run;
+// The runs are locked, and the parents that they wake, so their compensations do not change meanwhile. The time is the
+// clock's and not the transaction's: a step may have been recorded while the transaction waited for the lock. If
+// compensations come first, $7, then
+//   - a run whose compensations are under way changes its final outcome, but only for a cancel that was asked for;
+//   - a run under way that may still register compensations is marked, and its worker has $8 to end it;
+//   - the final outcome of a run that has registered compensations is decided, and the run sleeps until they have run;
 //   - all others end.
 //
-// What ends, or is decided here, has its lease taken away: its worker may yet come with a write. $9 says that the leases of
-// the runs under way have lapsed.
+// A run that ends, or whose final outcome is decided here, loses its lease: a late write of its worker must fail. $9 says
+// that the leases of the runs under way have lapsed.
 const endRuns = `
 WITH k AS MATERIALIZED (
 	SELECT r.run_id, r.parent_run_id, r.now, r.now + $8::bigint * interval '1 microsecond' AS until,
@@ -67,9 +68,9 @@ var endColumns = columnsOf(endRuns,
 	bools("asked", func(e ending) bool { return e.asked }),
 )
 
-// endLocked ends runs in tx, which has locked them with their parents. first says that their compensations run first, and
-// lapsed that the leases of those under way have lapsed. The first compensations start in tx, too. Parents that go on with
-// theirs do so later: their own parents are not locked.
+// endLocked ends runs in tx, which has locked them and their parents. first says that their compensations run first, and
+// lapsed that the leases of those under way have lapsed. The first compensation of each run starts in tx, too. Compensations
+// of parents continue later, because the parents of those are not locked.
 func (s *Store) endLocked(ctx context.Context, tx pgx.Tx, ends []ending, first, lapsed bool, grace time.Duration) (*CancelledRuns, error) {
 	out := &CancelledRuns{}
 	var next []uuid.UUID
@@ -81,7 +82,7 @@ func (s *Store) endLocked(ctx context.Context, tx pgx.Tx, ends []ending, first, 
 			out.Compensating, next = append(out.Compensating, w.RunID), append(next, w.RunID)
 		case "mark":
 			out.Marked = append(out.Marked, w.RunID)
-		case "decide": // a child that it waits for may have ended with it, whose wake it has not had
+		case "decide": // a child that it waits for may have ended in the same statement, which did not wake it
 			out.Marked, out.Step = append(out.Marked, w.RunID), append(out.Step, w.RunID)
 		case "wake":
 			out.Woken = append(out.Woken, w.RunID)
@@ -101,17 +102,17 @@ func (s *Store) endLocked(ctx context.Context, tx pgx.Tx, ends []ending, first, 
 	return out, err
 }
 
-// CancelledRuns says what a statement that ends runs has done.
+// CancelledRuns says what a statement that ends runs has done to which.
 type CancelledRuns struct {
-	Ended        []uuid.UUID // are over
-	Compensating []uuid.UUID // will be, once their compensations have run
-	Marked       []uuid.UUID // their workers are to end them, or they end otherwise than was decided before
-	Woken        []uuid.UUID // parents that learn of an end
+	Ended        []uuid.UUID // they have ended
+	Compensating []uuid.UUID // they end once their compensations have run
+	Marked       []uuid.UUID // their workers have to end them, or their final outcome has changed
+	Woken        []uuid.UUID // parents of runs that ended
 	Due          []Woken     // runs that became due
-	Step         []uuid.UUID // runs whose compensations are to go on: see Compensate
+	Step         []uuid.UUID // runs to call Compensate for
 }
 
-// Moved are the runs of which those who wait for them, or execute them, are to be told.
+// Moved returns the runs that changed, for an announcement to those who wait for them or execute them.
 func (c *CancelledRuns) Moved() []uuid.UUID {
 	return slices.Concat(c.Ended, c.Compensating, c.Marked, c.Woken)
 }

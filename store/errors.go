@@ -19,22 +19,23 @@ const (
 	// ClassAway: the server cannot be reached, is starting or stopping, or takes no writes. What was sent may have taken
 	// effect. Pause, and repeat the same.
 	ClassAway
-	// ClassLate: a deadline of ours, or a timeout of the server's, ended the call. What was sent may have taken effect.
-	// Pause, and repeat with less; what is too much by itself never gets through.
+	// ClassLate: a deadline of ours, or a timeout of the server's, ended the call. It may have taken effect. Pause, and
+	// repeat with less; a single item that is too large never succeeds.
 	ClassLate
 	// ClassBusy: no connection was free, in the pool or at the server. Nothing was sent. Repeat the same when one is.
 	ClassBusy
-	// ClassUnable: the server answered that it is out of disk or memory, or that a file of its own fails it. It does other
-	// things meanwhile, and this may be about one row. Nothing was done. Go on with others, and repeat it after a pause.
+	// ClassUnable: the server answered that it is out of disk or memory, or that one of its files is broken. It answers
+	// other calls meanwhile, and the error may be about one row. Nothing was done. Go on with others, and repeat this after
+	// a pause.
 	ClassUnable
 	// ClassConflict: the transaction was rolled back because of another one. Repeat the same at once.
 	ClassConflict
-	// ClassLocked: somebody else's lock was waited for in vain; the transaction was rolled back. Leave that row out, or
-	// come again later.
+	// ClassLocked: a wait for somebody else's lock timed out; the transaction was rolled back. Leave that row out, or try
+	// again later.
 	ClassLocked
-	// ClassRefused: the server refused what the statement contained. It always will: fail what it is about.
+	// ClassRefused: the server refused the content of the statement, and always will: fail the item.
 	ClassRefused
-	// ClassForbidden: the user lacks a right. Tell people, and look again from time to time.
+	// ClassForbidden: the user lacks a right. Tell people, and try again from time to time.
 	ClassForbidden
 	// ClassClosed: the application has closed the pool. End.
 	ClassClosed
@@ -71,7 +72,7 @@ func Classify(err error) Class {
 	return ClassOther
 }
 
-// classOf goes by the SQLSTATE.
+// classOf returns the class of an SQLSTATE.
 func classOf(pe *pgconn.PgError) Class {
 	switch pe.Code {
 	case "40001", "40P01":
@@ -116,7 +117,7 @@ func ended(pe *pgconn.PgError) bool {
 	return pe.SeverityUnlocalized == "FATAL" || pe.SeverityUnlocalized == "PANIC"
 }
 
-// Unsent reports whether err says that no connection was had, so that the server has seen nothing.
+// Unsent reports whether err says that there was no connection, so that the server has got nothing.
 func Unsent(err error) bool {
 	return errors.As(err, new(*pgconn.ConnectError)) || errors.As(err, new(*NoConnection))
 }

@@ -28,8 +28,8 @@ type RunEvent struct {
 	At     time.Time // filled in by the database
 }
 
-// newEvent returns an event of the run. A verb makes its events before its first try: written again after a lost answer
-// they are the same.
+// newEvent returns an event of the run. A verb makes its events before its first try, so that a repetition after a lost
+// answer writes the same ones.
 func newEvent(run uuid.UUID, event, reason string) RunEvent {
 	return RunEvent{RunID: run, ID: newID(), Event: event, Reason: reason}
 }
@@ -46,7 +46,7 @@ FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::uuid[], $6::text[], $7::text
 	AS u (run_id, event_id, event, other, step_id, reason)
 ON CONFLICT DO NOTHING`
 
-// noteEvents writes the events in tx, that of the change they tell of; those that are there stay.
+// noteEvents writes the events in tx, the transaction of the change that they are about. Events that exist stay.
 func (s *Store) noteEvents(ctx context.Context, tx pgx.Tx, events ...RunEvent) error {
 	n := len(events)
 	runs, ids, others := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]uuid.UUID, n)
@@ -62,7 +62,7 @@ func (s *Store) noteEvents(ctx context.Context, tx pgx.Tx, events ...RunEvent) e
 const eventNoted = `
 SELECT EXISTS (SELECT FROM kagzi.run_events e WHERE e.run_id = $2 AND e.event_id = $3 AND e.namespace_id = $1)`
 
-// noted reports whether the event is written: whether an earlier try of its verb, whose answer was lost, took place.
+// noted reports whether the event exists: if so, an earlier try of its verb, whose answer was lost, took effect.
 func (s *Store) noted(ctx context.Context, tx pgx.Tx, e RunEvent) (bool, error) {
 	return askOne[bool](ctx, tx, eventNoted, s.namespace, e.RunID, e.ID)
 }

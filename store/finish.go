@@ -14,15 +14,16 @@ type Finish struct {
 	Output      []byte
 	ErrorKind   string
 	Error       string
-	Quarantined bool     // FAILED, and left to people: also while a cancel is pending, and without compensations
+	Quarantined bool     // FAILED, and only people can help: no compensations run, and a pending cancel does not count
 	Forget      []string // of a run that failed: the steps whose failures the next attempt forgets, if there is one
 
 	Outcome      Outcome
 	Compensating bool // once Done: the run ends when its compensations have run
 }
 
-// A run does not end by itself while a cancel is pending, whose text is with the run. One that has compensations to run has its
-// outcome decided, and sleeps until they have run. The lease stays, so that a lost answer can be told from a lost lease.
+// While a cancel is pending, a run can only end as cancelled, with the error that the cancel has left in its row. A run that
+// has compensations to run does not end yet: its final outcome is decided, and it sleeps until they have run. The lease
+// stays in the row, so that a lost answer can be told from a lost lease.
 const finishRuns = `
 WITH l AS MATERIALIZED (
 	SELECT q.run_id, q.parent_run_id, statement_timestamp() AS now, NULL::timestamptz AS until, q.lease,
@@ -73,15 +74,15 @@ func (f *Flush) readFinished(act string, w Woken) {
 }
 
 // What a statement does to the runs of its CTE l, by their act:
-//   - end: the run is over;
-//   - compensate: its outcome is decided, and its compensations run first;
-//   - mark: its worker is to end it;
-//   - decide: its compensations are under way, and another outcome is decided.
+//   - end: the run ends;
+//   - compensate: its final outcome is decided, and its compensations run first;
+//   - mark: its worker has to end it;
+//   - decide: its compensations are under way, and another final outcome is decided.
 //
-// An end wakes the parent, unless that is in l, too: a row cannot be updated twice. For a parent the statement returns "due" if
-// the wake made it due, "step" if its compensations are to go on, else "wake". The condition on parents says which statuses
-// it excludes: one that names the active ones would allow the claim's index, which the planner prefers without statistics,
-// and reads whole.
+// An end wakes the parent, unless the parent is in l, too: a row cannot be updated twice. For a parent the statement returns
+// "due" if it became due, "step" if its compensations have to continue, else "wake". The condition on parents names the
+// statuses that it excludes. If it named the active ones, it would allow the claim's index, which the planner prefers
+// without statistics, and reads whole.
 const writeEndings = `w AS (
 	UPDATE kagzi.workflow_runs r
 	SET wakeups = r.wakeups + k.ended,
@@ -112,7 +113,7 @@ SELECT d.run_id, d.act, ''::text, ''::text, 0 FROM d
 UNION ALL
 SELECT w.run_id, CASE WHEN NOT w.due THEN 'wake' WHEN w.compensating THEN 'step' ELSE 'due' END, w.task_queue, w.workflow_type, coalesce(w.version, 0) FROM w`
 
-// readEndings reads what writeEndings returns. The queue, type and version are those of parents.
+// readEndings reads the rows of writeEndings. Queue, type and version are those of parents.
 func readEndings(f func(act string, w Woken)) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		var act string

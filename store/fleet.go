@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// ErrWorkerNotFound reports that the namespace has no such worker, or has no more.
+// ErrWorkerNotFound reports that the namespace has no such worker, or no longer has it.
 var ErrWorkerNotFound = errors.New("worker not found")
 
 // Statuses of a worker.
@@ -42,7 +42,7 @@ type WorkerRow struct {
 	StoppedAt     time.Time
 }
 
-// One that was asked to drain is draining, whether it has learned of it or not.
+// A worker that was asked to drain counts as draining even before it has read that.
 const workerStatus = `CASE WHEN w.status = 'ONLINE' AND EXISTS (
 		SELECT FROM kagzi.worker_events e WHERE e.worker_id = w.worker_id AND e.namespace_id = $1 AND e.event = 'DRAINING')
 	THEN 'DRAINING' ELSE w.status END`
@@ -81,8 +81,8 @@ const listWorkers = `SELECT ` + workerColumns + chosenWorkers + `
 ORDER BY w.started_at DESC, w.worker_id DESC
 LIMIT $7::int`
 
-// Workers returns a page of the chosen workers, the last one started first, and how many there are in all. When a worker
-// started never changes, so pages neither skip nor repeat one. It returns ErrWorkerNotFound if After is not there.
+// Workers returns a page of the chosen workers, the last one started first, and their number. The start of a worker never
+// changes, so pages neither skip nor repeat one. It returns ErrWorkerNotFound if the worker After does not exist.
 func (s *Store) Workers(ctx context.Context, f WorkerFilter) (page []WorkerRow, total int, err error) {
 	statuses := f.Status
 	if statuses == nil {
@@ -163,7 +163,7 @@ func (s *Store) WorkerEvents(ctx context.Context, id uuid.UUID) (events []Worker
 const whyLost = `
 SELECT coalesce(e.detail, '') FROM kagzi.worker_events e WHERE e.worker_id = $2 AND e.namespace_id = $1 AND e.event = 'LOST'`
 
-// WhyLost returns what the log says of why the worker was declared dead; "" if it does not say, or cannot be read.
+// WhyLost returns the reason in the log for which the worker was declared dead; "" if there is none, or it cannot be read.
 func (s *Store) WhyLost(ctx context.Context, db DB, id uuid.UUID) (reason string) {
 	reason, _ = askOne[string](ctx, db, whyLost, s.namespace, id)
 	return reason
@@ -173,8 +173,8 @@ func (s *Store) WhyLost(ctx context.Context, db DB, id uuid.UUID) (reason string
 
 const onlineWorkers = `SELECT w.worker_id FROM kagzi.workers w WHERE w.task_queue = $2 AND w.namespace_id = $1 AND w.status = 'ONLINE' ORDER BY 1`
 
-// The request is an entry of the log and leaves the worker's row alone: in a transaction that stays open it would
-// keep the worker from sending heartbeats, and make it look dead.
+// The request is an entry of the log and does not touch the worker's row: a lock on the row, in a transaction that stays
+// open, would keep the worker from sending heartbeats, and make it look dead.
 const askToDrain = `
 INSERT INTO kagzi.worker_events (worker_id, event_id, namespace_id, event, detail)
 SELECT w.worker_id, u.event_id, $1, 'DRAINING', 'Client.Drain'
@@ -184,8 +184,7 @@ WHERE NOT EXISTS (SELECT FROM kagzi.worker_events e WHERE e.worker_id = u.worker
 ON CONFLICT DO NOTHING
 RETURNING worker_id`
 
-// Drain asks the worker to drain, in a transaction of its own, or in tx. One that drains already, or is OFFLINE, stays
-// so.
+// Drain asks the worker to drain, in a transaction of its own, or in tx. A worker that is draining or OFFLINE stays so.
 func (s *Store) Drain(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 	return wrap("drain worker", s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := s.findWorker(ctx, tx, id); err != nil {
@@ -196,7 +195,7 @@ func (s *Store) Drain(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 	}))
 }
 
-// DrainQueue asks all workers of the queue to drain, and returns those that were not asked before.
+// DrainQueue asks all workers of the queue to drain, and returns those that had not been asked.
 func (s *Store) DrainQueue(ctx context.Context, tx pgx.Tx, queue string) (asked []uuid.UUID, err error) {
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		var online []uuid.UUID
@@ -234,8 +233,8 @@ SET status = 'OFFLINE', stopped_at = t.now, active_count = 0
 FROM (SELECT statement_timestamp() AS now) t
 WHERE w.worker_id = $2 AND w.namespace_id = $1 AND w.status <> 'OFFLINE'`
 
-// ForceOffline declares the worker OFFLINE and makes its runs due at once, in transactions of its own, or in tx. Of one
-// that is OFFLINE already it releases what it may hold yet.
+// ForceOffline declares the worker OFFLINE and makes its runs due at once, in transactions of its own, or in tx. Of a worker
+// that is OFFLINE already, it releases the runs that it still holds.
 func (s *Store) ForceOffline(ctx context.Context, tx pgx.Tx, id uuid.UUID, detail string) (lost LostWorker, err error) {
 	event := uuid.New()
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
@@ -254,7 +253,7 @@ func (s *Store) ForceOffline(ctx context.Context, tx pgx.Tx, id uuid.UUID, detai
 			err = ask(ctx, tx, workerEvent, []any{s.namespace, id, event, "LOST", detail}, nil)
 		}
 		if err == nil {
-			// Until the runs are released, in case that this process does not come to it.
+			// Others release the runs if this process dies before it does.
 			err = s.settle(ctx, tx, id, true)
 		}
 		return err
@@ -291,8 +290,8 @@ WITH w AS MATERIALIZED (
 )
 SELECT count(*) FROM d`
 
-// PruneWorkers deletes up to limit workers that have been OFFLINE for longer than keep, with their logs, and returns how
-// many. Below limit there are no more.
+// PruneWorkers deletes up to limit workers that have been OFFLINE for longer than keep, with their logs, and returns their
+// number. Less than limit means that there are no more.
 func (s *Store) PruneWorkers(ctx context.Context, keep time.Duration, limit int) (n int64, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		n, err = askOne[int64](ctx, s.pool, pruneWorkers, s.namespace, micros(keep), limit)

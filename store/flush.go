@@ -10,30 +10,30 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// An Outcome says what became of one item of a flush.
+// An Outcome says what happened to one item of a flush.
 type Outcome int
 
 const (
 	Undecided  Outcome = iota
-	Done               // the table says what the item says, or holds an older result of the step
+	Done               // the item is written, or the step has an older result
 	Busy               // somebody else's open transaction holds the run's row: try again with the next flush
 	Lost               // the lease is lost, or the run is over
 	Taken              // the external ID of the child to start is an active run's
-	Cancelling         // a cancel is pending: the run cannot end so
+	Cancelling         // a cancel is pending: the run can only end as cancelled
 )
 
-// A Flush is what shares one transaction: records, then parks, then finishes.
+// A Flush holds the writes that share one transaction: records, then suspensions, then ends of runs.
 type Flush struct {
 	Records  []*Record
 	Parks    []*Park
 	Finishes []*Finish
 
-	Woken []Woken     // the parents that became due by the finishes
-	Step  []uuid.UUID // runs whose compensations are to go on: see Compensate
+	Woken []Woken     // parents that became due because a run ended
+	Step  []uuid.UUID // runs to call Compensate for
 }
 
-// The flush first locks every run it will touch in order of run_id: two processes that finish each other's runs'
-// children would otherwise wait for each other.
+// A flush first locks every run that it changes, in order of run_id. Otherwise two processes that finish each other's runs'
+// children would wait for each other.
 const lockRuns = `
 SELECT r.run_id
 FROM (SELECT u.run_id FROM unnest($2::uuid[]) AS u (run_id) ORDER BY 1) u
@@ -48,16 +48,15 @@ CROSS JOIN LATERAL (
 	SELECT q.run_id FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 FOR UPDATE SKIP LOCKED
 ) r`
 
-// Flush applies f in one transaction and sets every item's Outcome. After an error nothing is known of any:
-// flushing them again is right, because every statement is fenced by the lease, and what is found done counts
-// as done.
+// Flush applies f in one transaction and sets the Outcome of every item. After an error no outcome is known. Flushing the
+// items again is right then: every statement is fenced by the lease, and an item that is found written counts as done.
 func (s *Store) Flush(ctx context.Context, f *Flush) error {
 	f.sort()
 	err := do(ctx, func(ctx context.Context) error {
 		f.reset()
 		err := s.write(ctx, s.pool, f, f.runs()) // one round trip, as a rule
 		if code(err) == "55P03" {
-			f.reset() // what was done before the lock was met was rolled back
+			f.reset() // the transaction was rolled back
 			err = s.flushFree(ctx, f)
 		}
 		if err != nil {
@@ -68,10 +67,9 @@ func (s *Store) Flush(ctx context.Context, f *Flush) error {
 	return wrap("flush", err)
 }
 
-// flushFree applies only what need not wait for strangers: the items whose runs and parents nobody else has locked. It leaves
-// out the runs that start a child with an external ID, too: a run with that ID may have been started by a transaction that
-// is still open, and the insert waits for its end. All other keys belong to one run. Of what it leaves out resolve will say
-// that it is busy.
+// flushFree writes only the items that need not wait for other transactions: those whose runs and parents nobody else has
+// locked. It also leaves out runs that start a child with an external ID: an open transaction may have inserted a run with
+// that ID, and the insert would wait for its end. All other keys belong to one run. The items that it leaves out are Busy.
 func (s *Store) flushFree(ctx context.Context, f *Flush) error {
 	return transact(ctx, s.pool, brief, func(tx pgx.Tx) error {
 		free, err := s.lockFree(ctx, tx, f.everyRun())
@@ -85,8 +83,8 @@ func (s *Store) flushFree(ctx context.Context, f *Flush) error {
 	})
 }
 
-// lockFree locks the runs that nobody else has locked, and returns them, with those that do not exist: a parent that was
-// deleted is nobody's, and never comes back.
+// lockFree locks the runs that nobody else has locked. It returns them, and those that do not exist: nobody can lock a
+// parent that was deleted, and it never comes back.
 func (s *Store) lockFree(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) ([]uuid.UUID, error) {
 	var free, gone []uuid.UUID
 	b := &pgx.Batch{}
@@ -96,7 +94,7 @@ func (s *Store) lockFree(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) ([]uui
 	return append(free, gone...), err
 }
 
-// write sends f's statements in one round trip, after one that locks the runs given.
+// write locks the runs given and sends the statements of f, all in one round trip.
 func (s *Store) write(ctx context.Context, db DB, f *Flush, lock []uuid.UUID) error {
 	b := &pgx.Batch{}
 	var reads []func(pgx.Rows) error
@@ -111,7 +109,7 @@ func (s *Store) write(ctx context.Context, db DB, f *Flush, lock []uuid.UUID) er
 		queue(nil, insertChildren, childColumns.args(s.namespace, children(starts))...)
 	}
 	steps, compensations := f.parted()
-	// Before the steps: a fork that has a step has what was registered with it, too.
+	// Before the steps: a fork that copies a step must find the compensation that was registered with it.
 	if len(compensations) > 0 {
 		queue(readRecorded(compensations), recordCompensations, compensationColumns.args(s.namespace, compensations)...)
 	}
@@ -133,10 +131,10 @@ func (s *Store) write(ctx context.Context, db DB, f *Flush, lock []uuid.UUID) er
 	if b.Len() == 0 {
 		return nil
 	}
-	return exchange(ctx, db, brief, b, reads...) // nothing is done before it has returned
+	return exchange(ctx, db, brief, b, reads...) // no item is Done before this returns
 }
 
-// A part is what a Record, a Park and a Finish have in common.
+// A part is the part that a Record, a Park and a Finish have in common.
 type part struct {
 	run, lease, parent uuid.UUID
 	outcome            *Outcome
@@ -171,7 +169,7 @@ func (f *Flush) each(do func(part)) {
 
 func compareIDs(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) }
 
-// sort puts the items in the order in which their rows are locked.
+// sort puts the items in the order in which the statements lock their rows.
 func (f *Flush) sort() {
 	slices.SortStableFunc(f.Records, func(a, b *Record) int {
 		return cmp.Or(compareIDs(a.RunID, b.RunID), cmp.Compare(a.StepID, b.StepID), cmp.Compare(a.Attempt, b.Attempt))
@@ -182,7 +180,7 @@ func (f *Flush) sort() {
 
 func byRun[I item](a, b I) int { return compareIDs(a.part().run, b.part().run) }
 
-// ofRun returns the item of the run; sorted has one of each at most.
+// ofRun returns the item of the run. sorted has at most one for each run.
 func ofRun[I item](sorted []I, run uuid.UUID) (it I, ok bool) {
 	i, ok := slices.BinarySearchFunc(sorted, run, func(it I, run uuid.UUID) int { return compareIDs(it.part().run, run) })
 	if ok {
@@ -212,9 +210,9 @@ func (f *Flush) reset() {
 	f.each(func(p part) { *p.outcome = Undecided })
 }
 
-// runs returns the runs to lock first: all, because another process may lock several of them, in order of run_id; nil if one
-// statement does that itself. A run that ends badly is locked before anybody looks for its compensations: who had it locked
-// may have registered one.
+// runs returns the runs to lock first, in order of run_id, because another process may lock several of them. It returns nil
+// if a single statement locks them in that order itself. A run that does not complete is locked before its compensations are
+// read, because another holder of the lock may have registered one.
 func (f *Flush) runs() []uuid.UUID {
 	wakes := slices.ContainsFunc(f.Finishes, func(e *Finish) bool { return e.Parent != uuid.Nil || e.Status != Completed })
 	steps, compensations := f.parted()
@@ -241,11 +239,12 @@ func (f *Flush) everyRun() []uuid.UUID {
 	return slices.Compact(ids)
 }
 
-// MayWait reports whether writing the record may wait for a stranger's transaction although the run is locked: it starts a
-// child with an external ID, a key that anybody may use. Such records are flushed apart once a flush has met a lock.
+// MayWait reports whether the write of the record may wait for another transaction even though the run is locked: it starts
+// a child with an external ID, which any transaction may use. Once a flush has met a lock, such records are flushed by
+// themselves.
 func (r *Record) MayWait() bool { return r.Start != nil && r.Start.ExternalID != "" }
 
-// only returns the items whose runs and parents are in free, but for runs that may wait for a stranger.
+// only returns the items whose runs and parents are in free, apart from runs that may wait for another transaction.
 func (f *Flush) only(free []uuid.UUID) *Flush {
 	has, waits := map[uuid.UUID]bool{uuid.Nil: true}, map[uuid.UUID]bool{}
 	for _, id := range free {

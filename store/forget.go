@@ -9,8 +9,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// The failures of an attempt that the next one forgets, with the end of the attempt: the row says that it is written. The
-// end of a group is a MARKER, which keeps its deadline; one that is not a failure stays.
+// Marks the failures that the next attempt of the run forgets, in the flush that ends this attempt: the status and the lease
+// of the run's row say that the end was written. The end of a group is a MARKER, which keeps its deadline. A group that has
+// not failed stays as it is.
 const forgetFailures = `
 UPDATE kagzi.step_runs s
 SET forgotten_by = f.attempts
@@ -29,7 +30,7 @@ WHERE s.run_id = f.run_id AND s.step_id = f.step_id AND s.namespace_id = $1
 	AND s.status = 'FAILED' AND s.forgotten_by IS NULL AND (s.wake_at IS NULL OR s.step_kind = 'MARKER')
 	AND s.step_kind IN ('FUNCTION', 'CHILD_WORKFLOW', 'BRANCH', 'MARKER')`
 
-// A forgotten is a step of which the next attempt of the run forgets the failure.
+// A forgotten is a step whose failure the next attempt of the run forgets.
 type forgotten struct {
 	run, lease uuid.UUID
 	step       string
@@ -41,7 +42,7 @@ var forgetColumns = columnsOf(forgetFailures,
 	texts("step_id", func(f forgotten) string { return f.step }),
 )
 
-// forgotten returns what the items of f forget.
+// forgotten returns the steps whose failures the items of f forget.
 func (f *Flush) forgotten() (steps []forgotten) {
 	f.each(func(p part) {
 		for _, step := range p.forget {
@@ -51,16 +52,16 @@ func (f *Flush) forgotten() (steps []forgotten) {
 	return steps
 }
 
-// A NotFailed reports steps that are no final failures of the run.
+// A NotFailed reports steps that the run has no final failure of.
 type NotFailed struct{ Steps []string }
 
 func (e *NotFailed) Error() string {
 	return fmt.Sprintf("%q: no final failure of the run", e.Steps)
 }
 
-// The failures named in $3, of a run that has just been resumed. With a branch, or a group, go the failures that it failed
-// with, and with each failure those of the branches and groups around it. A group that has timed out counts as a failure if it
-// is named itself.
+// Marks the failures named in $3, of a run that has just been resumed. With a branch or a group it marks the failures that
+// it failed with, and with each failure those of the branches and groups around it. A group that timed out counts as a
+// failure if it is named itself.
 const forgetNamed = `
 WITH RECURSIVE f (step_id, whole) AS (
 	SELECT u.step_id COLLATE "C", true FROM unnest($3::text[]) AS u (step_id)
@@ -97,7 +98,7 @@ WHERE s.run_id = $2 AND s.step_id = ANY (ARRAY(SELECT f.step_id FROM f)) AND s.n
 	AND s.step_kind IN ('FUNCTION', 'CHILD_WORKFLOW', 'BRANCH', 'MARKER')
 RETURNING s.step_id`
 
-// forget has the run's next attempt forget the failures of the steps given.
+// forget makes the run's next attempt forget the failures of the steps given.
 func (s *Store) forget(ctx context.Context, tx pgx.Tx, id uuid.UUID, steps []string) error {
 	if len(steps) == 0 {
 		return nil

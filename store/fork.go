@@ -15,14 +15,14 @@ var ErrStepNotFound = errors.New("run has no such step")
 // ErrCompensated reports that the run's compensations have run.
 var ErrCompensated = errors.New("run was compensated")
 
-// A forkPoint is the moment from which on a fork goes its own way, and the attempt of the run in which that was.
+// A forkPoint is the moment at which a fork begins to differ, and the attempt of the run at that moment.
 type forkPoint struct {
 	At         time.Time
 	RunAttempt int
 	Position   int64
 }
 
-// A group of branches may have no row of its own: it began with its first step.
+// A group of branches may have no row of its own: then it began with its first step.
 const findForkPoint = `
 SELECT s.started_at, s.run_attempt, s.position
 FROM kagzi.step_runs s
@@ -30,7 +30,7 @@ WHERE s.run_id = $2 AND s.namespace_id = $1 AND (s.step_id = $3 OR starts_with(s
 ORDER BY s.started_at, s.attempt_number
 LIMIT 1`
 
-// A run that has run compensations has it: its results do not hold any more.
+// A run with a final outcome may have run compensations: its results no longer hold.
 const hasOutcome = `
 SELECT EXISTS (SELECT FROM kagzi.workflow_runs r WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.outcome IS NOT NULL)`
 
@@ -50,14 +50,16 @@ func (s *Store) forkPoint(ctx context.Context, tx pgx.Tx, run uuid.UUID, step st
 	return at, err
 }
 
-// Copied is, with all attempts, each step that had its result at the moment $5: that completed or failed for good, and was
-// not forgotten by the attempt of the run, $6, that it was. Of what was forgotten later the copy knows nothing. A sleep is
-// over when its time has passed, whenever that was written down. The branches around the step have not failed yet.
-// What was under way begins again, but for groups: those around the step, and others that had begun, keep the items of
-// Map and what was left of their Timeout, and forget what they decided later; one that has neither has nothing to keep.
-// Of the step itself nothing is copied, nor of what is below it; of a child's cancel nothing without the child. Copied rows are
-// of attempt 0: the old run has done this, and has the compensations. With $7 they are copied, those that were registered before
-// the step, $8, and what is copied counts as this run's own.
+// Copies, with all attempts, each step that had its result at the moment $5: it had completed or failed for good, and was
+// not forgotten by the attempt $6 of the run. Later forgetting does not count. A sleep is over when its time has passed,
+// whenever that was recorded. The branches around the step have not failed yet.
+//
+// Steps that were under way begin again. The groups around the step, and others that had begun, keep the items of Map and
+// the rest of their Timeout, and forget later decisions. A group that has neither has nothing to keep.
+//
+// Nothing of the step itself is copied, nor of the steps below it, nor the cancel of a child without the child. Copied rows
+// have the attempt 0: the old run executed them, and keeps their compensations. With $7, the compensations that were
+// registered before the step, $8, are copied, too, and the copied rows count as the new run's own.
 const copySteps = `
 WITH h AS MATERIALIZED (
 	SELECT s.*, statement_timestamp() AS now, s.step_kind IN ('MARKER', 'BRANCH') AND starts_with($4, s.step_id || '/') AS around,
@@ -93,7 +95,7 @@ SELECT $3::uuid, k.step_id, 1, $1, 'RUNNING', k.step_kind, 1, 1, NULL, k.input, 
 FROM k
 WHERE NOT k.settled AND k.step_kind = 'MARKER' AND k.attempt_number = k.last AND (k.items OR k.wake_at IS NOT NULL)`
 
-// All messages come along: those that the copied steps have taken as taken, the others to be taken.
+// Copies all messages. Those that the copied steps have taken stay taken, the others are unread.
 const copySignals = `
 INSERT INTO kagzi.signals (run_id, name, sequence, namespace_id, signal_id, payload, received_at, consumed_by)
 SELECT $3::uuid, g.name, g.sequence, $1, g.signal_id, g.payload, g.received_at, (
@@ -104,7 +106,7 @@ FROM kagzi.signals g
 WHERE g.run_id = $2 AND g.namespace_id = $1
 ORDER BY g.name, g.sequence`
 
-// copyHistory gives the new run what the old one had recorded at the fork point.
+// copyHistory copies to the new run what the old one had recorded at the fork point.
 func (s *Store) copyHistory(ctx context.Context, tx pgx.Tx, r Restart, at *forkPoint) error {
 	if err := ask(ctx, tx, copySteps, []any{s.namespace, r.Run, r.New, r.Step, at.At, at.RunAttempt, r.Compensations, at.Position}, nil); err != nil {
 		return err

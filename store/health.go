@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// In microseconds, so that it needs no settings, and so no table, before it.
+// In microseconds: so the result does not depend on settings, and no statement has to set them before.
 const databaseTime = `SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint`
 
 // readTime reads the answer to databaseTime.
@@ -27,7 +27,7 @@ func DatabaseTime(ctx context.Context, db DB) (now time.Time, err error) {
 	return now, wrap("ask for the time", err)
 }
 
-// A LiveWorker is a row of the registry that is not OFFLINE, as far as health is concerned.
+// A LiveWorker is a row of the registry that is not OFFLINE, with the columns for Health.
 type LiveWorker struct {
 	Queue     string
 	Types     []string
@@ -56,7 +56,7 @@ func (s *Store) LiveWorkers(ctx context.Context, db DB, limit int) (out []LiveWo
 	return out, wrap("look at the workers", err)
 }
 
-// A DueWork is what of one workflow is due in one queue.
+// A DueWork is the due runs of one workflow in one queue.
 type DueWork struct {
 	Queue    string
 	Type     string
@@ -64,7 +64,7 @@ type DueWork struct {
 	Versions []DueVersion
 }
 
-// A DueVersion is what of one version of it is due.
+// A DueVersion is the due runs of one version of a workflow.
 type DueVersion struct {
 	Version int // zero: that fit any
 	Due     int // no more than were counted
@@ -72,11 +72,11 @@ type DueVersion struct {
 	Waiting time.Duration // how long ago that was, by the database's clock
 }
 
-// Each name is found by one search of the claim's index that begins behind the one before: a million rows of a queue
-// cost as much as one. The names are those of all namespaces, as the index begins with the queue; what is in them is
-// asked for with the namespace. With the namespace here as well, the search would read through all that other
-// namespaces have in a queue of the same name. (Of all statements this alone cannot be routed to one node of a cluster
-// that is distributed by namespace: there ownQueues takes its place.)
+// Each name is found by one search of the claim's index, which begins behind the name before: a million rows of a queue cost
+// as much as one. The names are those of all namespaces, because the index begins with the queue; the runs in them are asked
+// for with the namespace. With the namespace here as well, the search would read all rows of other namespaces in a queue of
+// the same name. (Of all statements this is the only one that cannot be routed to one node of a cluster that is distributed
+// by namespace: there ownQueues takes its place.)
 const activeQueues = `
 WITH RECURSIVE q (task_queue) AS (
 	(
@@ -99,7 +99,7 @@ WITH RECURSIVE q (task_queue) AS (
 )
 SELECT q.task_queue FROM q LIMIT $1`
 
-// ownQueues is activeQueues of one namespace. It reads through what the other namespaces of its shard have in between.
+// ownQueues is activeQueues for one namespace. It also reads the rows in between, of the other namespaces of its shard.
 const ownQueues = `
 WITH RECURSIVE q (task_queue) AS (
 	(
@@ -173,13 +173,13 @@ CROSS JOIN LATERAL (
 ORDER BY 1, 2, 3`
 
 const (
-	mostQueues  = 1000   // are looked at
+	mostQueues  = 1000   // are read
 	mostCounted = 1000   // of one workflow and priority
 	allCounted  = 40_000 // together, about
 )
 
-// activeQueues returns the first thousand queues that have active runs: of all namespaces, or of this one alone where
-// the others may be on other servers.
+// activeQueues returns the first thousand queues that have active runs: of all namespaces, or of this one if the others may
+// be on other servers.
 func (s *Store) activeQueues(ctx context.Context, db DB) (queues []string, err error) {
 	citus, err := OnCitus(ctx, db)
 	if err != nil {
@@ -210,9 +210,9 @@ func (s *Store) activePairs(ctx context.Context, db DB) (queues, types []string,
 	return queues, types, err
 }
 
-// DueWork returns what is due, by queue and workflow. What it reads is bounded: it looks at the first thousand queues
-// that have active runs, of all namespaces, and at the namespace's first thousand workflows in them; of each workflow
-// and priority it counts a thousand runs, or less if there are many workflows.
+// DueWork returns the due runs by queue and workflow. It reads a bounded number of rows: the first thousand queues with
+// active runs, of all namespaces, the namespace's first thousand workflows in them, and of each workflow and priority a
+// thousand runs, or less if there are many workflows.
 func (s *Store) DueWork(ctx context.Context, db DB) (out []DueWork, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		out = nil
@@ -241,7 +241,7 @@ func (s *Store) DueWork(ctx context.Context, db DB) (out []DueWork, err error) {
 	return out, wrap("look for due work", err)
 }
 
-// A TroubledSchedule is one that needs somebody's attention.
+// A TroubledSchedule is a schedule that needs attention.
 type TroubledSchedule struct {
 	Name  string
 	Since time.Time // when it was due; zero if it is paused

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A HeldError reports that a transaction that has not ended holds an external ID: it has inserted a run of it, or is
-// about to end the one that has it.
+// A HeldError reports that an open transaction holds an external ID: it has inserted a run with it, or is about to end the
+// run that has it.
 type HeldError struct {
 	ExternalID string // empty if it is one of several
 	Unknown    bool   // whether anything was started; else nothing was
@@ -30,7 +30,7 @@ func (e *HeldError) Error() string {
 
 func (e *HeldError) Unwrap() error { return e.Err }
 
-// onlyID is the external ID that one run alone can be held up by.
+// onlyID is the external ID for which a start of a single run may wait.
 func onlyID(runs []NewRun) string {
 	if len(runs) == 1 {
 		return runs[0].ExternalID
@@ -44,8 +44,8 @@ func endsNow(ctx context.Context) bool {
 	return ctx.Err() != nil || ok && time.Until(t) < 50*time.Millisecond
 }
 
-// lockSlice is how long a start waits for a lock before it looks at the caller's context: longer if it
-// has much to repeat, and so short that the answer comes before ctx's deadline.
+// lockSlice is how long a start waits for a lock before it checks the caller's context: longer for a start of many runs,
+// which is expensive to repeat, and short enough for an answer before ctx's deadline.
 func lockSlice(ctx context.Context, n int) time.Duration {
 	slice := min(500*time.Millisecond+time.Duration(n)*100*time.Microsecond, callTimeout/2)
 	if t, ok := ctx.Deadline(); ok {
@@ -54,14 +54,14 @@ func lockSlice(ctx context.Context, n int) time.Duration {
 	return max(time.Millisecond, slice)
 }
 
-// What one statement inserts at most. The bytes are those of inputs.
+// The most that one statement inserts. The bytes are those of inputs.
 const (
 	chunkRuns  = 10_000
 	chunkBytes = 32 << 20
 )
 
-// everyRun returns the places of the runs in the order of their external IDs. In that order they are inserted: two starts
-// with the same IDs in different orders would each wait for what the other has inserted.
+// everyRun returns the indexes of the runs in the order of their external IDs, in which they are inserted: two starts with
+// the same IDs in different orders would wait for each other.
 func everyRun(runs []NewRun) []int {
 	all := make([]int, len(runs))
 	for i := range all {
@@ -71,7 +71,7 @@ func everyRun(runs []NewRun) []int {
 	return all
 }
 
-// startChunks cuts todo into what one statement inserts.
+// startChunks divides todo into the parts that one statement inserts.
 func startChunks(runs []NewRun, todo []int) [][]int {
 	var chunks [][]int
 	from, size := 0, 0

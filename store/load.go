@@ -12,10 +12,10 @@ import (
 // NoLimit is as many bytes as there are.
 const NoLimit = int64(math.MaxInt64)
 
-// A LoadRequest says what of runs is to be read, and how long that may take.
+// A LoadRequest says what to read of which runs, and how long that may take.
 type LoadRequest struct {
 	Runs    []uuid.UUID
-	Woken   []uuid.UUID // those of them that something reached
+	Woken   []uuid.UUID // those of them whose inboxes to read
 	Inputs  []uuid.UUID // those of them whose inputs the claim left out
 	Most    int64       // bytes of each run's steps, of its messages, of its children's ends, and of its input; NoLimit for all
 	Timeout time.Duration
@@ -24,9 +24,9 @@ type LoadRequest struct {
 // Loaded is what LoadRequest asked for.
 type Loaded struct {
 	Steps  map[uuid.UUID][]*StepRow // the latest attempt of every step
-	Inbox  map[uuid.UUID]*Inbox     // what reached those that are woken
+	Inbox  map[uuid.UUID]*Inbox     // of those that are woken
 	Inputs map[uuid.UUID][]byte
-	More   map[uuid.UUID]bool // runs that have more than was asked for: what there is of them in the others is not all
+	More   map[uuid.UUID]bool // runs of which the other fields do not have all, because they exceed Most
 }
 
 const runInputs = `
@@ -36,9 +36,9 @@ CROSS JOIN LATERAL (
 	SELECT w.run_id, w.input FROM kagzi.workflow_payloads w WHERE w.run_id = u.run_id AND w.namespace_id = $1 OFFSET 0
 ) p`
 
-// Load reads the latest attempt of every step of the runs, as History does, what reached those that are woken, and the
-// inputs that are asked for, in one round trip. The wakeups that the caller has seen must be of a statement before. The end of ctx ends it, at the
-// price of the connection: nothing is written.
+// Load reads the latest attempt of every step of the runs, as History does, the inboxes of those that are woken, and the
+// inputs that are asked for, in one round trip. The caller must have read the wake-ups in an earlier statement. The end of
+// ctx ends the call at the price of the connection, because nothing is written.
 func (s *Store) Load(ctx context.Context, req LoadRequest) (out Loaded, err error) {
 	ctx, cancel := context.WithTimeout(ctx, req.Timeout)
 	defer cancel()
@@ -115,7 +115,7 @@ SELECT (
 	SELECT octet_length(i.input) FROM kagzi.workflow_payloads i WHERE i.run_id = $2 AND i.namespace_id = $1
 ), 0)`
 
-// LoadSize returns about how many bytes Load would read of a run, at the most. It reads the sizes, and not what has them.
+// LoadSize returns roughly the bytes that Load would read of a run without a limit. It reads sizes, and no values.
 func (s *Store) LoadSize(ctx context.Context, run uuid.UUID, timeout time.Duration) (size int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -123,9 +123,9 @@ func (s *Store) LoadSize(ctx context.Context, run uuid.UUID, timeout time.Durati
 	return size, wrap("read the size of a history", err)
 }
 
-// A Suspicion is what decides whether a run kills its workers.
+// A Suspicion tells a crash-loop suspect, which kills its workers, from a run that makes progress.
 type Suspicion struct {
-	Progress bool // it has recorded something since
+	Progress bool // it has recorded a result since
 	Children bool // that may not be over
 }
 
@@ -133,7 +133,7 @@ const suspicion = `
 SELECT EXISTS (SELECT FROM kagzi.step_runs s WHERE s.run_id = $2 AND s.namespace_id = $1 AND s.finished_at > $3),
 	EXISTS (SELECT FROM kagzi.step_runs k WHERE k.run_id = $2 AND k.namespace_id = $1 AND k.step_kind = 'CHILD_WORKFLOW' AND k.status = 'RUNNING')`
 
-// Suspicion looks at what a run has recorded since the time given, without reading it.
+// Suspicion says what a run has recorded since the time given. It reads no results.
 func (s *Store) Suspicion(ctx context.Context, run uuid.UUID, since time.Time, timeout time.Duration) (out Suspicion, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

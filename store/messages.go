@@ -17,18 +17,18 @@ type Message struct {
 	Payload []byte
 }
 
-// A Signalled is a run as messages found it.
+// A Signalled is a run that messages have reached.
 type Signalled struct {
 	Woken
-	Running bool // its execution is to look
+	Running bool // its execution has to refresh its inbox
 	Due     bool // it may be claimed about now
 }
 
-// The number of the wake-up that announces a message is its place among the run's messages. The run's row is locked by
-// a statement before: so this one sees all messages that others sent, and those of a run become visible in their order.
-// A run that waits for the time or for its next attempt counts as due, too, if that is soon: a claim may have passed
-// over its row while it was locked. In a caller's transaction, which holds the lock for as long as it likes, every run
-// does.
+// The number of the wake-up that announces a message orders the messages of a run. An earlier statement has locked the run's
+// row. So this one sees all messages that others sent, and the messages of a run become visible in their order.
+//
+// A run that sleeps, or waits for its next attempt, counts as due if it is due soon: a claim may have skipped its row while
+// it was locked. In a caller's transaction, which may hold the lock for long, every such run counts as due.
 const storeMessages = `
 WITH u AS MATERIALIZED (
 	SELECT u.run_id, u.name, u.signal_id, u.payload, row_number() OVER (PARTITION BY u.run_id ORDER BY u.place) AS place
@@ -65,8 +65,8 @@ var messageColumns = columnsOf(storeMessages,
 	byteas("payload", func(m Message) []byte { return m.Payload }),
 )
 
-// What a message that was not stored finds: that it was before, or that its run is over. A run whose steps are being
-// deleted is as good as gone.
+// For a message that was not stored: whether the run has it already, and whether the run is over. A run whose steps are
+// being deleted does not count as existing.
 const resolveMessages = `
 SELECT r.run_id, r.task_queue, r.workflow_type, coalesce(r.version, 0), r.status, r.status = 'RUNNING',
 	r.status <> 'RUNNING' AND coalesce(r.available_at <= statement_timestamp() + interval '1 second', false),
@@ -85,8 +85,8 @@ CROSS JOIN LATERAL (
 	OFFSET 0
 ) r`
 
-// Signal stores a message for an active run and wakes it. A message that the run has already, by its ID, changes
-// nothing. Signal is a transaction of its own, or a part of tx, which it never breaks. It returns ErrRunNotFound and
+// Signal stores a message for an active run and wakes the run. If the run has a message with this ID already, nothing
+// changes. Signal is a transaction of its own, or a part of tx, which survives its errors. It returns ErrRunNotFound and
 // ErrRunFinished.
 func (s *Store) Signal(ctx context.Context, tx pgx.Tx, m Message) (out Signalled, err error) {
 	if tx != nil {
@@ -101,7 +101,7 @@ func (s *Store) Signal(ctx context.Context, tx pgx.Tx, m Message) (out Signalled
 }
 
 func (s *Store) signal(ctx context.Context, db DB, m Message) (Signalled, error) {
-	for range 10 { // a run that was over may be resumed between the looks
+	for range 10 { // a run that was over may be resumed between two statements
 		stored, err := s.storeMessages(ctx, db, []Message{m})
 		if err != nil {
 			return Signalled{}, err
@@ -125,7 +125,7 @@ func (s *Store) signal(ctx context.Context, db DB, m Message) (Signalled, error)
 	return Signalled{}, errors.New("the run ends and is resumed as fast as it is looked at: try again")
 }
 
-// storeMessages stores the messages that their runs do not have, in their order, and returns the runs that got one.
+// storeMessages stores, in their order, the messages that their runs do not have yet, and returns the runs that got one.
 func (s *Store) storeMessages(ctx context.Context, db DB, messages []Message) (map[uuid.UUID]Signalled, error) {
 	_, inTx := db.(pgx.Tx)
 	runs := make([]uuid.UUID, len(messages))
@@ -147,7 +147,7 @@ func (s *Store) storeMessages(ctx context.Context, db DB, messages []Message) (m
 	return stored, err
 }
 
-// A messageState is what there is of a message and its run.
+// A messageState is what the tables say of a message and its run.
 type messageState struct {
 	Signalled
 	has  bool // the run has the message
@@ -186,9 +186,9 @@ func anyMessages(runs []NewRun) bool {
 
 var errEnded = errors.New("the run has ended")
 
-// startSignalling is insert for runs of which some bring messages: they reach the run that is new, or the active one
-// of the external ID. db is a transaction. If the active run ends before it is locked, all is taken back and begun again.
-// repeated says that an answer to the same call may have been lost.
+// startSignalling is insert for runs of which some bring messages: for the new run, or for the active run that has the
+// external ID. db is a transaction. If the active run ends before it is locked, everything is taken back and begins again.
+// repeated says that the answer to an earlier try may have been lost.
 func (s *Store) startSignalling(ctx context.Context, tx pgx.Tx, runs []NewRun, repeated bool) ([]StartedRun, error) {
 	if repeated {
 		if out, err := s.startedBefore(ctx, tx, runs); err != nil || out != nil {
@@ -210,7 +210,7 @@ func (s *Store) startSignalling(ctx context.Context, tx pgx.Tx, runs []NewRun, r
 	return nil, errors.New("the runs of these external IDs end as fast as they are found: try again")
 }
 
-// deliver stores the messages of runs that were just started, or found.
+// deliver stores the messages of runs that were just started or found.
 func (s *Store) deliver(ctx context.Context, tx pgx.Tx, runs []NewRun, started []StartedRun) error {
 	var messages []Message
 	for i := range runs {
@@ -253,7 +253,7 @@ CROSS JOIN LATERAL (
 	SELECT s.run_id FROM kagzi.signals s WHERE s.signal_id = u.signal_id AND s.namespace_id = $1 OFFSET 0
 ) r`
 
-// Sent reports whether some run has a message of the ID. It reads in tx, if that is not nil.
+// Sent reports whether some run has a message with this ID. It reads in tx unless tx is nil.
 func (s *Store) Sent(ctx context.Context, tx pgx.Tx, id string) (sent bool, err error) {
 	look := func(ctx context.Context, db DB) error {
 		return ask(ctx, db, messageRuns, []any{s.namespace, []string{id}}, func(rows pgx.Rows) error {
@@ -269,8 +269,8 @@ func (s *Store) Sent(ctx context.Context, tx pgx.Tx, id string) (sent bool, err 
 	return sent, wrap("look for message", err)
 }
 
-// startedBefore finds what an earlier try of the same call did, whose answer was lost: nil if it did nothing. Its
-// messages tell: a run that it signalled may be over since, and must not be followed by a new one.
+// startedBefore returns what an earlier try of the same call did, whose answer was lost; nil if it did nothing. The messages
+// tell: a run that got them may be over by now, and must not be followed by a new one.
 func (s *Store) startedBefore(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedRun, error) {
 	var ids []string
 	for i := range runs {

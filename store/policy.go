@@ -10,13 +10,13 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// What a start does while an active run has its external ID. Empty: that run stands for it.
+// Policies for a start whose external ID an active run has. With none, the start returns that run.
 const (
 	RejectActive  = "reject_active"
 	ReplaceActive = "replace_active"
 )
 
-// What a start does if no active run has its external ID, but runs that are over have. Empty: it starts another.
+// Policies for a start whose external ID only ended runs have. With none, it starts another one.
 const (
 	RejectEnded   = "reject_ended"
 	StartIfFailed = "start_if_failed"
@@ -62,7 +62,7 @@ type holder struct {
 	status   string
 }
 
-// What a start may differ in from the run that has its external ID.
+// The ways in which a start may differ from the run that has its external ID.
 const (
 	otherWorkflow = "workflow"
 	otherInput    = "input"
@@ -98,7 +98,7 @@ func (s *Store) holders(ctx context.Context, db DB, sql string, externals []stri
 	return found, err
 }
 
-// byPolicy reports whether a policy of the runs may take back what was written for them.
+// byPolicy reports whether a policy of one of the runs may refuse it after it was inserted.
 func byPolicy(runs []NewRun) bool {
 	for i := range runs {
 		if runs[i].IfActive == ReplaceActive || runs[i].IfEnded != "" {
@@ -108,7 +108,7 @@ func byPolicy(runs []NewRun) bool {
 	return false
 }
 
-// The newest of the ended runs of each external ID: by run ID, as findEnded has it.
+// The newest ended run of each external ID, by run ID as in findEnded.
 const endedByExternalID = `
 SELECT r.external_id, r.run_id, r.input_hash, r.workflow_type, r.status
 FROM unnest($2::text[]) AS u (external_id)
@@ -120,9 +120,9 @@ CROSS JOIN LATERAL (
 	LIMIT 1
 ) r`
 
-// refuseEnded returns an IDTaken if one of the runs just inserted is not to follow the ended runs of its external ID.
-// It comes after the insert, because from then on no other run can become active under the ID, and so none can end: a
-// look before it would miss the run that ends in between. The run that a start has replaced does not count.
+// refuseEnded returns an IDTaken if the policy of a run just inserted does not allow it to follow the ended runs of its
+// external ID. It comes after the insert: from then on no other run can become active under the ID, so none can end. A check
+// before the insert would miss a run that ends in between. A run that the start has replaced does not count as ended.
 func (s *Store) refuseEnded(ctx context.Context, db DB, out []StartedRun, runs []NewRun, inserted map[uuid.UUID]bool) error {
 	var externals []string
 	for i := range runs {
@@ -150,8 +150,7 @@ func (s *Store) refuseEnded(ctx context.Context, db DB, out []StartedRun, runs [
 	return nil
 }
 
-// replace terminates the runs, with all below them, and returns what ended by that: not those that had ended by
-// themselves meanwhile.
+// replace terminates the runs, with all below them, and returns the runs that this ended: some may have ended by themselves.
 func (s *Store) replace(ctx context.Context, tx pgx.Tx, held []*holder) (*CancelledRuns, error) {
 	ids := make([]uuid.UUID, len(held))
 	for i, h := range held {

@@ -9,26 +9,27 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A Record is one attempt of a step to write down, under a lease.
+// A Record is one attempt of a step to write, under a lease.
 type Record struct {
-	StepRow      // WakeAt, StartedAt and FinishedAt are the database's to fill in
+	StepRow      // the database fills in WakeAt, StartedAt and FinishedAt
 	Lease        uuid.UUID
 	Wake         time.Duration // WakeAt, counted from the record; negative for none
 	Elapsed      time.Duration // since the attempt began
 	Worker       uuid.UUID
-	EndedAt      time.Time     // the database's time at which the step ended, if that is known; else it is the record's
+	EndedAt      time.Time     // when the step ended, by the database's clock; zero: when it is recorded
 	Start        *NewRun       // the child to start with the record
 	Signal       string        // the name of the message that the step takes, with Sequence
-	Compensation *Compensation // of a COMPENSATION; nil: a step under way may register one
+	Compensation *Compensation // of a COMPENSATION; nil if a step under way may register one
 
-	Outcome Outcome // Flush's answer. Done: the StepRow now is what the table holds, which may be an older result.
+	Outcome Outcome // set by Flush. Once Done, StepRow is the row in the table, which may be an older result.
 }
 
-// FOR SHARE on the run's row keeps the next claim out until this commits: with a mere join, the record of a
-// worker that was presumed dead could become visible after the next holder has read the history. A row that
-// ended stays as it is: the first result is the one that counts. Beginning and end are the statement's times, for the
-// transaction of a step that has one began before the step did. The start of a child is recorded only if the child is
-// there: its external ID may be taken.
+// FOR SHARE on the run's row keeps the next claim out until this transaction commits. With a join only, the record of a
+// worker that was presumed dead could become visible after the next holder has read the history. A row that has ended stays
+// as it is: the first result counts.
+//
+// The start and the end of a step are the statement's times: the transaction of a step that has one began before the step.
+// The start of a child is recorded only if the child exists, because its external ID may be taken.
 const recordSteps = `
 INSERT INTO kagzi.step_runs AS s (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt,
 	input, output, error_kind, error, permanent, wake_at, worker_id, started_at, finished_at, child_run_id, sequence, position)
@@ -84,10 +85,10 @@ var recordColumns = columnsOf(recordSteps,
 	byteas("input", func(r *Record) []byte { return r.Input }),
 )
 
-// readRecorded marks the records that the statement wrote, and fills in the times it gave them.
+// readRecorded marks the records that the statement wrote, and fills in the times that the database gave them.
 func readRecorded(records []*Record) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
-		i := 0 // rows come in the order of the records, with gaps
+		i := 0 // the rows have the order of the records, with gaps
 		var id uuid.UUID
 		var step string
 		var attempt int
@@ -108,13 +109,13 @@ func readRecorded(records []*Record) func(pgx.Rows) error {
 	}
 }
 
-// From the record to the commit the run is locked: a process that is frozen in between must not keep it so. The record waits
-// for locks as long as its call may, and not as long as the role says: the function has succeeded, and would be repeated.
+// The run is locked from the record to the commit: a frozen process must not keep the lock. The record waits for locks as
+// long as its call may, whatever the role's lock_timeout is: the function has succeeded, and a failure would repeat it.
 const lastTimeouts = `SELECT set_config('idle_in_transaction_session_timeout', '10s', true),
 	set_config('lock_timeout', $1, true), set_config('statement_timeout', $2, true)`
 
-// RecordIn writes records of one run as the last statements of tx, the caller's, and locks the run until tx ends. It reports
-// whether they were written; if not, the lease is lost or an attempt has a result already.
+// RecordIn writes records of one run as the last statements of the caller's transaction, and locks the run until that ends.
+// It reports whether they were written. If not, the lease is lost, or an attempt has a result already.
 func (s *Store) RecordIn(ctx context.Context, tx pgx.Tx, records ...*Record) (bool, error) {
 	f := &Flush{Records: records}
 	f.reset()

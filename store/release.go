@@ -10,12 +10,12 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A Suspect is a worker that may be dead.
+// A Suspect is an unresponsive worker: it may be dead.
 type Suspect struct {
 	ID          uuid.UUID
-	HeartbeatAt time.Time // the last one: whoever beats after it lives
+	HeartbeatAt time.Time // the last heartbeat: after another one the worker is alive
 	Backend     int32     // process ID of the one that is gone
-	Silent      bool      // for longer than it said it would be, and not merely for two thirds of that
+	Silent      bool      // for all of its StaleAfter, and not only two thirds of it
 }
 
 const silentWorkers = `
@@ -24,7 +24,7 @@ FROM kagzi.workers w
 WHERE w.namespace_id = $1 AND w.status <> 'OFFLINE' AND w.heartbeat_at < clock_timestamp() - w.stale_after * 2 / 3
 ORDER BY w.worker_id`
 
-// SilentWorkers returns the workers that have been silent for longer than two thirds of what they said they would be.
+// SilentWorkers returns the workers that have sent no heartbeat for two thirds of their StaleAfter.
 func (s *Store) SilentWorkers(ctx context.Context) (silent []Suspect, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		silent = nil
@@ -35,8 +35,8 @@ func (s *Store) SilentWorkers(ctx context.Context) (silent []Suspect, err error)
 	return silent, wrap("look for silent workers", err)
 }
 
-// The table and the server's list of backends are read by two statements, because in a distributed Postgres the table may
-// be on another server. The table comes first: a backend that it names began before, so if the list lacks it, it is gone.
+// The table and the server's list of backends are read by two statements, because in a distributed Postgres the table may be
+// on another server. The table comes first: a backend in it began earlier, so if the list lacks it, it has ended.
 const (
 	watchedWorkers = `
 SELECT w.worker_id, w.heartbeat_at, w.backend_pid, w.backend_start, w.server_start
@@ -48,7 +48,7 @@ FROM pg_stat_activity a
 WHERE a.pid IS NOT NULL AND a.datname = current_database()`
 )
 
-// A watchedWorker is a worker that said which backend is its own.
+// A watchedWorker is a worker whose backend is known.
 type watchedWorker struct {
 	Suspect
 	backendStart, serverStart *time.Time
@@ -60,8 +60,8 @@ type backends struct {
 	start  map[int32]*time.Time
 }
 
-// lack reports whether w's backend was of this server and is gone. A worker whose server is not this one is out of sight;
-// a backend whose start is hidden may be the worker's.
+// lack reports whether w's backend belonged to this server and has ended. It is false for a worker of another server. A
+// backend whose start the user may not see may be the worker's.
 func (b *backends) lack(w *watchedWorker) bool {
 	if w.serverStart == nil || !w.serverStart.Equal(b.server) {
 		return false
@@ -70,8 +70,8 @@ func (b *backends) lack(w *watchedWorker) bool {
 	return !there || start != nil && w.backendStart != nil && !start.Equal(*w.backendStart)
 }
 
-// GoneWorkers returns the workers whose heart's connection the server does not have any more, and how many there are
-// whose connection says whether they live. A connection that is lost is soon replaced by a worker that is alive.
+// GoneWorkers returns the workers whose heartbeat connection the server no longer has, and the number of workers whose
+// backend is known. A live worker soon replaces a connection that is lost.
 func (s *Store) GoneWorkers(ctx context.Context) (gone []Suspect, watched int, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		workers, server, err := s.watched(ctx)
@@ -109,7 +109,7 @@ func (s *Store) watched(ctx context.Context) (workers []watchedWorker, server ba
 // Forbidden reports whether err says that the user may not do that.
 func Forbidden(err error) bool { return code(err) == "42501" }
 
-// A LostWorker is one that was declared dead, and what has become of its runs.
+// A LostWorker is a worker that was declared dead, and the result of releasing its runs.
 type LostWorker struct {
 	ID         uuid.UUID
 	Queue      string
@@ -129,8 +129,8 @@ func readLost(row pgx.CollectableRow) (w LostWorker, err error) {
 	return w, err
 }
 
-// releaseLease keeps other coordinators from doing what one is doing. LateClaims is how long a claim that was under way
-// when its worker was declared dead, or lost its answer, may take to show.
+// releaseLease keeps other coordinators from releasing the same worker's runs. LateClaims is how long it may take until a
+// claim shows that was under way, or had lost its answer, when its worker was declared dead.
 const (
 	releaseLease = time.Second
 	LateClaims   = bulkTimeout + 5*time.Second
@@ -150,8 +150,8 @@ FROM l
 WHERE w.worker_id = l.worker_id AND w.namespace_id = $1
 RETURNING ` + lostColumns
 
-// Bury declares the suspect OFFLINE, unless it has sent a heartbeat since, or is being changed. It returns nil then.
-// Its runs are yet to be released.
+// Bury declares the worker dead: OFFLINE. It does nothing, and returns nil, if the worker has sent a heartbeat since, or
+// somebody is changing its row. The caller then releases the runs.
 func (s *Store) Bury(ctx context.Context, w Suspect, detail string) (lost *LostWorker, err error) {
 	event := uuid.New()
 	err = do(ctx, func(ctx context.Context) error {
@@ -187,8 +187,8 @@ FROM l
 WHERE w.worker_id = l.worker_id AND w.namespace_id = $1
 RETURNING ` + lostColumns
 
-// Unreleased returns up to n lost workers that may hold runs yet, for the caller to release: those whose runs somebody
-// else had locked, or nobody has come to release, or which had a claim under way.
+// Unreleased returns up to n lost workers for the caller to release: somebody else had locked one of their runs, nobody has
+// released them yet, or they may have had a claim under way.
 func (s *Store) Unreleased(ctx context.Context, n int) (lost []LostWorker, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		return ask(ctx, s.pool, unreleased, []any{s.namespace, micros(releaseLease), n}, collect(&lost, readLost))
@@ -196,8 +196,8 @@ func (s *Store) Unreleased(ctx context.Context, n int) (lost []LostWorker, err e
 	return lost, wrap("look for lost workers that hold runs", err)
 }
 
-// The dead worker's runs lie in the part of the claim's index that claims and extensions moved them to. IS TRUE keeps the
-// primary key from being searched for all runs past $6.
+// Claims and extensions have moved the dead worker's runs to a known part of the claim's index. IS TRUE keeps the planner
+// from searching the primary key for all runs above $6.
 const runsOfWorker = `
 SELECT q.run_id
 FROM (SELECT * FROM unnest($4::text[]) AS t (workflow_type) CROSS JOIN generate_series(1, 4) AS p (priority) OFFSET 0) w
@@ -231,8 +231,8 @@ WHERE r.run_id = l.run_id AND r.namespace_id = $1`
 // releaseBatch is how many runs one transaction makes due: it holds their locks.
 const releaseBatch = 500
 
-// The next look for runs: soon if some were locked, once more when no claim can be under way any more, else never. What
-// has been locked for as long as a lease lasts has become due by itself.
+// When to look for runs again: soon if some were locked, once more when no claim can be under way any more, else never. A
+// run that has been locked for as long as a lease lasts has become due by itself.
 const settleRelease = `
 WITH t AS MATERIALIZED (
 	SELECT v.worker_id, CASE
@@ -248,9 +248,9 @@ SET release_at = t.next
 FROM t
 WHERE w.worker_id = t.worker_id AND w.namespace_id = $1 AND w.status = 'OFFLINE'`
 
-// Release makes due what the lost worker holds, in order of run_id, in batches that are transactions of their own. It
-// waits for no lock: what somebody else has locked, or what the database refuses to change, is for a later call, which is
-// noted.
+// Release makes due the runs that the lost worker holds, in order of run_id, in batches that are transactions of their own.
+// It waits for no lock. Runs that somebody else has locked, or that the database refuses to change, are left to a later
+// call, whose time it writes down.
 func (s *Store) Release(ctx context.Context, w *LostWorker) error {
 	err := s.releaseAll(ctx, s.pool, w)
 	if err == nil {
@@ -283,7 +283,7 @@ func (s *Store) releaseAll(ctx context.Context, db DB, w *LostWorker) error {
 	}
 }
 
-// makeDue makes runs of the lost worker due. One that the database refuses to change keeps no other waiting.
+// makeDue makes runs of the lost worker due. A run that the database refuses to change does not hold up the others.
 func (s *Store) makeDue(ctx context.Context, db DB, w *LostWorker, runs []uuid.UUID) error {
 	return Apart(runs, func(some []uuid.UUID) error {
 		released := 0
@@ -303,12 +303,12 @@ func (s *Store) makeDue(ctx context.Context, db DB, w *LostWorker, runs []uuid.U
 	})
 }
 
-// settle notes when to look next for runs that the lost worker holds.
+// settle writes when to look again for runs that the lost worker holds.
 func (s *Store) settle(ctx context.Context, db DB, id uuid.UUID, left bool) error {
 	return ask(ctx, db, settleRelease, []any{s.namespace, id, left, micros(LateClaims)}, nil)
 }
 
-// ReleaseSuspects buries each of the suspects, and releases its runs.
+// ReleaseSuspects declares each of the workers dead, and releases its runs.
 func (s *Store) ReleaseSuspects(ctx context.Context, suspects []Suspect, detail string) (lost []LostWorker, err error) {
 	for _, suspect := range suspects {
 		if ctx.Err() != nil {
@@ -326,11 +326,11 @@ func (s *Store) ReleaseSuspects(ctx context.Context, suspects []Suspect, detail 
 	return lost, err
 }
 
-// mostAgain is how many lost workers are looked at again in one pass.
+// mostAgain is how many lost workers one pass releases again.
 const mostAgain = 100
 
-// ReleaseLeft releases what could not be released before, and returns those workers of which there was something, or of
-// which the database refuses to change a run.
+// ReleaseLeft releases runs that could not be released before. It returns the workers that had some, or of which the
+// database refuses to change a run.
 func (s *Store) ReleaseLeft(ctx context.Context) (freed []LostWorker, err error) {
 	left, err := s.Unreleased(ctx, mostAgain)
 	for i := range left {

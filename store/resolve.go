@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// What is read about an item that was not written: the run's row, and the result that the step may have already.
+// For each item that was not written: the run's row, and the result that the step may have already.
 const resolveRuns = `
 SELECT r.run_id, r.lease, r.status, r.cancel_requested_at IS NOT NULL, r.outcome IS NOT NULL
 FROM unnest($2::uuid[]) AS u (run_id)
@@ -33,8 +33,8 @@ var resolveColumns = columnsOf(resolveSteps,
 	ints("attempt_number", func(r *Record) int { return r.Attempt }),
 )
 
-// resolve decides the items that were not written: done before, by a flush whose answer was lost or by
-// somebody else; busy; or lost.
+// resolve decides the items that were not written. They were written before, by a flush whose answer was lost or by another
+// process, or they are busy, or lost.
 func (s *Store) resolve(ctx context.Context, f *Flush) error {
 	runs, records := f.undecided()
 	if len(runs) == 0 {
@@ -65,8 +65,8 @@ func (s *Store) resolve(ctx context.Context, f *Flush) error {
 	return s.resolveTaken(ctx, f)
 }
 
-// StepResult returns the recorded result of an attempt, or of a later one, and whether the run is still held. The
-// row is nil if there is none.
+// StepResult returns the recorded result of an attempt or of a later one, nil if there is none, and whether h still holds
+// the run.
 func (s *Store) StepResult(ctx context.Context, h Held, stepID string, attempt int) (row *StepRow, holds bool, err error) {
 	r := &Record{StepRow: StepRow{RunID: h.RunID, StepID: stepID, Attempt: attempt}, Lease: h.Lease}
 	f := &Flush{Records: []*Record{r}}
@@ -98,7 +98,7 @@ type runState struct {
 	lease       uuid.UUID
 	status      string
 	cancelling  bool
-	compensated bool // or is about to be
+	compensated bool // or its compensations are about to run
 }
 
 type stepKey struct {
@@ -106,7 +106,7 @@ type stepKey struct {
 	step string
 }
 
-// decide settles the undecided items by what was found.
+// decide sets the outcome of the undecided items by the rows that were found.
 func (f *Flush) decide(runs map[uuid.UUID]runState, steps map[stepKey]*StepRow) {
 	mine := func(run, lease uuid.UUID) (holds, touched bool) {
 		st := runs[run]

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A Restart is a run to start like another, which is over.
+// A Restart is a run to start like another one, which is over.
 type Restart struct {
 	Run           uuid.UUID // the one that is over
 	New           uuid.UUID // made by the client, so that a repetition finds it
@@ -19,30 +19,31 @@ type Restart struct {
 	Input         []byte
 	InputHash     []byte // of Input
 	Reason        string
-	Compensations bool // fork: the new run has those, too, that Run had registered by then
+	Compensations bool // fork: copy those that Run had registered by then
 
 	// Hash returns the hash of an input that is stored: that of a run without an external ID is not.
 	Hash func(input []byte) ([]byte, error)
 }
 
-// A Restarted is what a new run waits for.
+// A Restarted says which workers may claim a new run.
 type Restarted struct {
 	Queue   string
 	Type    string
 	Version int // zero if it has none yet
 }
 
-// Locked, the run stays over, and is not deleted. The statement waits for its lock and then sees the row as it is.
+// The lock keeps the run over, and keeps it from being deleted. The statement waits for its lock and then sees the current
+// row.
 const lockOver = `
 SELECT q.status, coalesce(q.external_id, '')
 FROM kagzi.workflow_runs q
 WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.waiting_on IS DISTINCT FROM '` + beingDeleted + `'
 FOR UPDATE`
 
-// What the run needs is copied in the database: an input may be large. A tick goes along, for FireTime, but the new run
-// is none of the schedule's. The Timeout counts anew.
-// A fork's wake-ups are more than none, so that the first claim reads its history, and more than those that its signals
-// have for numbers.
+// The input and the options are copied in the database, because an input may be large. The tick is copied for FireTime,
+// without the schedule's ID, so the overlap policy does not count the new run. The Timeout counts anew. A fork has more
+// wake-ups than the old run: more than none, so that the first claim reads its history, and more than the numbers of the
+// copied messages.
 const restartRun = `
 WITH q AS MATERIALIZED (
 	SELECT q.task_queue, q.workflow_type, q.priority, q.retry_policy, q.metadata, q.schedule_name, q.timeout, q.fire_at, q.input_hash, statement_timestamp() AS now,
@@ -69,9 +70,9 @@ WITH q AS MATERIALIZED (
 )
 SELECT r.task_queue, r.workflow_type, coalesce(r.version, 0) FROM r`
 
-// Restart starts a run like one that is over, due now, and notes that with both. It returns ErrRunNotFound, ErrRunActive
-// if the run is not over, and ErrIDConflict if an active run has the external ID; of a fork ErrStepNotFound and
-// ErrCompensated, too. It is a transaction of its own, or a part of tx, which it never breaks.
+// Restart starts a run like one that is over, due now, and writes an event for both. It returns ErrRunNotFound, ErrRunActive
+// if the run is not over, and ErrIDConflict if an active run has the external ID; a fork may also return ErrStepNotFound and
+// ErrCompensated. It is a transaction of its own, or a part of tx, which survives its errors.
 func (s *Store) Restart(ctx context.Context, tx pgx.Tx, r Restart) (work Restarted, err error) {
 	what := EventRestarted
 	if r.Step != "" {
@@ -97,8 +98,8 @@ func (s *Store) Restart(ctx context.Context, tx pgx.Tx, r Restart) (work Restart
 	return work, wrap("restart", err)
 }
 
-// Safely runs f in a part of tx that is taken back if f fails, so that tx is as it was. With a nil tx it is a transaction
-// of its own, which is repeated while that may help.
+// Safely runs f in a savepoint of tx, which it rolls back if f fails. With a nil tx it is a transaction of its own, which is
+// repeated while that may help.
 func (s *Store) Safely(ctx context.Context, tx pgx.Tx, f func(context.Context, pgx.Tx) error) error {
 	if tx == nil {
 		return s.change(ctx, nil, f)
@@ -112,7 +113,7 @@ func (s *Store) Safely(ctx context.Context, tx pgx.Tx, f func(context.Context, p
 
 var errTakenBack = errors.New("taken back")
 
-// Try is Safely, but what f does is taken back in any case.
+// Try is Safely, but it always takes back the changes of f.
 func (s *Store) Try(ctx context.Context, tx pgx.Tx, f func(context.Context, pgx.Tx) error) error {
 	err := s.Safely(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		if err := f(ctx, tx); err != nil {
@@ -126,7 +127,7 @@ func (s *Store) Try(ctx context.Context, tx pgx.Tx, f func(context.Context, pgx.
 	return err
 }
 
-// restart looks before it writes anything.
+// restart reads before it writes anything.
 func (s *Store) restart(ctx context.Context, tx pgx.Tx, r Restart) (work Restarted, err error) {
 	externalID, err := s.lockOver(ctx, tx, r.Run)
 	if err != nil {
@@ -148,8 +149,8 @@ func (s *Store) restart(ctx context.Context, tx pgx.Tx, r Restart) (work Restart
 		if work, err = s.insertRestart(ctx, tx, r); !errors.Is(err, pgx.ErrNoRows) {
 			break
 		}
-		// An active run has the ID, or has just ended. It is looked for in another statement, because one that
-		// inserts does not see what was committed meanwhile.
+		// An active run has the ID, or has just ended. Another statement looks for it, because one that inserts does not see
+		// commits of the meantime.
 		if err = s.conflict(ctx, tx, externalID); err != nil {
 			break
 		}
@@ -187,7 +188,7 @@ CROSS JOIN LATERAL (
 ) p
 WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.input_hash IS NULL`
 
-// hashInput fills in the hash of the input that r keeps, for its new external ID, if the run has none.
+// hashInput computes the hash of the old run's input for the new external ID, if the old run has none.
 func (s *Store) hashInput(ctx context.Context, tx pgx.Tx, r *Restart) error {
 	if r.Replace {
 		return nil

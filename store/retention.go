@@ -27,7 +27,7 @@ func (r Retention) Shortest() time.Duration {
 	return shortest
 }
 
-// args lays the retention out as the statements' arguments.
+// args are the retention as arguments of the statements.
 func (r Retention) args() []any {
 	types, keeps := make([]string, 0, len(r.Workflows)), make([]int64, 0, len(r.Workflows))
 	for name, d := range r.Workflows {
@@ -36,12 +36,12 @@ func (r Retention) args() []any {
 	return []any{micros(r.Completed), micros(r.Failed), types, keeps}
 }
 
-// A Range is where a walk over the runs has still to look: IDs above After, up to End.
+// A Range is a part of the key that a walk still has to visit: IDs above After, up to End.
 type Range struct {
 	After, End uuid.UUID
 }
 
-// Middle returns an ID between the ends of r, and false if r is so short that there is none worth dividing it by.
+// Middle returns an ID between the ends of r, and false if r is too short to be divided.
 func (r Range) Middle() (id uuid.UUID, ok bool) {
 	after, end := binary.BigEndian.Uint64(r.After[:]), binary.BigEndian.Uint64(r.End[:])
 	if end < after || end-after < 2 {
@@ -54,9 +54,9 @@ func (r Range) Middle() (id uuid.UUID, ok bool) {
 const beginWalk = `
 SELECT now(), (SELECT count(*) FROM kagzi.workers w WHERE w.namespace_id = $1 AND w.status <> 'OFFLINE')`
 
-// BeginWalk returns where runs can be that ended longer ago than keep, and how many workers there are. IDs are ordered
-// by the time at which the client made them, so those made within keep are left out: no run ends before it was made.
-// IDs of the future are those of clients whose clock is ahead, and those that no clock made.
+// BeginWalk returns the ranges in which runs may have ended longer ago than keep, and the number of workers. IDs are ordered
+// by the time at which the client made them, so the IDs made within keep are left out: no run ends before it was made. IDs
+// of the future are included: they come from clients whose clock is ahead, or were made without a clock.
 func (s *Store) BeginWalk(ctx context.Context, keep time.Duration) (ranges []Range, workers int, err error) {
 	var now time.Time
 	err = do(ctx, func(ctx context.Context) error {
@@ -65,8 +65,8 @@ func (s *Store) BeginWalk(ctx context.Context, keep time.Duration) (ranges []Ran
 	return []Range{{End: idAt(now.Add(-keep))}, {After: idAt(now), End: uuid.Max}}, workers, wrap("begin walk", err)
 }
 
-// What the planner knows of the key: which share of the runs is the namespace's, as it would estimate it, and IDs that
-// divide the key into parts of as many runs each.
+// The planner's statistics of the key: an estimate of the namespace's share of the runs, and IDs that divide the key into
+// parts of equal size.
 const keyStatistics = `
 WITH s AS MATERIALIZED (
 	SELECT s.attname, s.histogram_bounds, s.most_common_freqs AS shares, s.most_common_vals::text::text[] AS namespaces,
@@ -83,9 +83,8 @@ SELECT coalesce((
 	), 1)::float8,
 	coalesce((SELECT s.histogram_bounds::text::uuid[] FROM s WHERE s.attname = 'run_id'), '{}')`
 
-// KeyStatistics returns which share of all runs is the namespace's, from 0 to 1, and IDs between which lie about as many
-// runs each, of all namespaces. They are as good as the table's last ANALYZE; without one the share is 1, and there are no
-// IDs.
+// KeyStatistics returns the namespace's share of all runs, from 0 to 1, and IDs that divide the runs of all namespaces into
+// parts of about equal size. They are as good as the table's last ANALYZE; without one the share is 1, and there are no IDs.
 func (s *Store) KeyStatistics(ctx context.Context) (share float64, bounds []uuid.UUID, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		return askRow(ctx, s.pool, keyStatistics, []any{s.namespace}, &share, &bounds)
@@ -99,7 +98,7 @@ func idAt(t time.Time) (id uuid.UUID) {
 	return id
 }
 
-// No index knows when runs ended: it would be paid for at every finish. The key is walked instead, in steps.
+// No index has the ends of runs: every finish would pay for it. So the key is walked in portions.
 const oldRuns = `
 SELECT w.run_id, w.old, w.visited
 FROM (
@@ -116,10 +115,9 @@ FROM (
 ) w
 WHERE w.old OR w.number = w.visited`
 
-// Old visits the next n runs of r, and returns those that are past their retention, and what is left of r then. At
-// the end of r nothing is left. A look reads the key of all namespaces' runs in its range. It is cut off when that takes too
-// long, or if somebody has locked the table. One that takes longer than most is ErrTooLong: there are too many runs in r, of
-// whatever namespace.
+// Old visits the next n runs of r. It returns those that are past their retention, and the rest of r, nil at its end. The
+// statement reads the key of all namespaces in the range. It is cut off if that takes too long, or if somebody has locked
+// the table. If it takes longer than most, Old returns ErrTooLong: there are too many runs in r, of whatever namespace.
 func (s *Store) Old(ctx context.Context, keep Retention, r Range, n int, most time.Duration) (old []uuid.UUID, left *Range, err error) {
 	args := append([]any{s.namespace, r.After, r.End}, append(keep.args(), n)...)
 	limited := txMode{locks: most / 2, statements: most}
@@ -149,21 +147,21 @@ func (s *Store) Old(ctx context.Context, keep Retention, r Range, n int, most ti
 	return old, left, wrap("look for old runs", err)
 }
 
-// ErrTooLong reports that a look was cut off because it took too long.
+// ErrTooLong reports that a statement was cut off because it took too long.
 var ErrTooLong = errors.New("it took too long")
 
-// beingDeleted is what a run waits for whose steps go in several transactions. Its first transaction says so, and from
-// then on the run cannot be resumed: it would execute again the steps that are gone. It goes even if retention has been
-// made longer since.
+// beingDeleted is the waiting_on of a run whose steps are deleted in several transactions. The first of them sets it, and
+// from then on the run cannot be resumed: it would execute the deleted steps again. The run is deleted even if the retention
+// has become longer since.
 const beingDeleted = "deletion"
 
-// A run is looked at again under its lock: it may have been resumed. It stays as long as its parent's row is there,
-// whatever its status: a parent that is over may be resumed, and looks for its children. Who has no parent left never
-// gets one again, so nothing of the parent need be locked. CASE, because a join would be planned, and looked at again
+// A run is checked again under its lock, because it may have been resumed. It stays as long as its parent's row exists,
+// whatever the parent's status: a parent that is over may be resumed, and needs its children. A parent that was deleted
+// never comes back, so the parent need not be locked. CASE, because the planner would make a join of it, and check it again
 // under the lock with rows that are not locked.
 //
-// Runs are taken in their order as long as all that goes with them is less than $7 rows. One that has so much alone is
-// marked instead. The deletes have arrays for conditions: without statistics, joins would read the keys whole.
+// Runs are taken in their order while the rows that go with them are less than $7. A run that has so many alone is marked
+// instead. The deletes have arrays as conditions: without statistics, joins would read the keys whole.
 const pruneRuns = `
 WITH k AS MATERIALIZED (
 	SELECT pg_try_advisory_xact_lock(hashtextextended('kagzi prune ' || $1::text, 0::bigint)) AS mine
@@ -210,12 +208,12 @@ SELECT k.mine, c.run_id, c.total < $7, c.rows >= $7
 FROM k
 LEFT JOIN c ON true`
 
-// A Pruned says what became of the runs given to Prune. Those it does not name stay: they are not over, locked by
-// somebody, or have a parent.
+// A Pruned says what happened to the runs given to Prune. Runs that it does not name stay: they are not over, somebody has
+// locked them, or they have a parent.
 type Pruned struct {
 	Elsewhere bool        // another process is pruning: nothing was done
-	Deleted   int         // runs, each with all that it had
-	Left      []uuid.UUID // runs that were too many for one transaction
+	Deleted   int         // runs that were deleted, with all their rows
+	Left      []uuid.UUID // runs that did not fit in this transaction
 	Long      []uuid.UUID // runs that are too long for one: call PruneSteps for them, and then Prune again
 }
 
@@ -246,8 +244,8 @@ func (s *Store) Prune(ctx context.Context, keep Retention, ids []uuid.UUID, rows
 	return out, wrap("prune", err)
 }
 
-// Only of a run that is marked: it cannot come back to life, so nothing need be locked. What goes is a stretch of the
-// key, up to and with its n-th row.
+// Only for a run that is marked: it cannot be resumed, so nothing need be locked. It deletes a part of the key, up to its
+// n-th row.
 const pruneSteps = `
 WITH m AS MATERIALIZED (
 	SELECT q.run_id FROM kagzi.workflow_runs q WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.waiting_on = '` + beingDeleted + `'
@@ -278,8 +276,8 @@ WITH m AS MATERIALIZED (
 )
 SELECT (SELECT count(*) FROM ds) + (SELECT count(*) FROM dg)`
 
-// PruneSteps deletes up to n steps and n signals of a run that Prune called long, and returns how many it has deleted:
-// none once there are none left.
+// PruneSteps deletes up to n steps and n signals of a run that Prune called long, and returns their number: zero if none are
+// left.
 func (s *Store) PruneSteps(ctx context.Context, id uuid.UUID, n int) (deleted int, err error) {
 	err = s.prune(ctx, pruneSteps, []any{s.namespace, id, n}, func(rows pgx.Rows) (err error) {
 		deleted, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[int])
@@ -288,8 +286,8 @@ func (s *Store) PruneSteps(ctx context.Context, id uuid.UUID, n int) (deleted in
 	return deleted, wrap("prune steps", err)
 }
 
-// prune sends one of the statements above, a transaction in one round trip. The commit does not wait for the disk:
-// what a crash takes back is deleted again.
+// prune sends one of the statements above, a transaction in one round trip. The commit does not wait for the disk: a delete
+// that a crash takes back is repeated.
 func (s *Store) prune(ctx context.Context, sql string, args []any, read func(pgx.Rows) error) error {
 	return do(ctx, func(ctx context.Context) error {
 		b := &pgx.Batch{}

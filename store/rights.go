@@ -90,7 +90,8 @@ func ExplainRightsOn(ctx context.Context, db DB, err error) error {
 	return askRights(ctx, db, err)
 }
 
-// The catalog says it to a user who may not look into the schema, too. All tables of one lack are named together.
+// The catalog may also be read by a user who has no right on the schema. Tables that lack the same rights are named
+// together.
 const missingRights = `
 SELECT current_user::text, NOT has_schema_privilege(n.oid, 'USAGE'), coalesce((
 	SELECT string_agg(g.lacks || ' on ' || g.tables, ' and ' ORDER BY g.n DESC, g.tables)

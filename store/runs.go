@@ -40,7 +40,7 @@ type Run struct {
 	StartedAt   time.Time
 	FinishedAt  time.Time
 	Quarantined bool
-	Outcome     *FinalOutcome // how its own code ended, if it has compensations to run or has run them; else nil
+	Outcome     *FinalOutcome // its final outcome, if it has compensations to run or has run them; else nil
 	Input       []byte
 	Output      []byte
 }
@@ -116,8 +116,8 @@ type Filter struct {
 	Limit      int
 }
 
-// The statement is planned for its arguments at each call (listing), so a condition whose argument is empty costs
-// nothing, and the index of the others is used.
+// The statement is planned for its arguments at each call (listing). So an empty argument costs nothing, and the index for
+// the others is used.
 const chosenRuns = `
 WHERE r.namespace_id = $1
 	AND (cardinality($2::text[]) = 0 OR r.status = ANY ($2::text[]))
@@ -173,7 +173,7 @@ const chooseRuns = `
 SELECT r.run_id, coalesce(r.external_id, '')
 FROM kagzi.workflow_runs r` + chosenRuns
 
-// Choose returns runs from new to old without what makes them large, as tx sees them if it is not nil.
+// Choose returns runs from new to old without their large columns, as tx sees them if it is not nil.
 func (s *Store) Choose(ctx context.Context, tx pgx.Tx, f Filter) (out []Chosen, err error) {
 	read := func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, chooseRuns, append([]any{pgx.QueryExecModeExec}, s.listArgs(f)...)...)
@@ -245,8 +245,8 @@ LEFT JOIN LATERAL (
 ) r ON true
 WHERE r.there IS NULL`
 
-// Ended returns those of the runs that are over, and those that do not exist. It is ended after most; zero is as long as any
-// call may take.
+// Ended returns those of the runs that are over, and those that do not exist. It takes no longer than most; zero is the
+// timeout of any call.
 func (s *Store) Ended(ctx context.Context, ids []uuid.UUID, most time.Duration) (ended []Ended, missing []uuid.UUID, err error) {
 	mode := txMode{statements: most, locks: callTimeout} // a lock of the table's is no error before most is over
 	if most == 0 {

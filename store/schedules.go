@@ -14,7 +14,7 @@ import (
 // ErrScheduleNotFound reports that the namespace has no such schedule.
 var ErrScheduleNotFound = errors.New("schedule not found")
 
-// A Template is the row that stands for a schedule: the run to start, and when.
+// A Template is the row of a schedule: the run to start, and when.
 type Template struct {
 	ID          uuid.UUID // made from namespace and name: the same for ever
 	Name        string
@@ -24,31 +24,31 @@ type Template struct {
 	Priority    int
 	RetryPolicy json.RawMessage
 	Metadata    json.RawMessage
-	Input       []byte // not of those that are due
+	Input       []byte // nil in a template that is due
 	Size        int    // of the input, in bytes
 	Cron        string
 	TimeZone    string
 	CatchUp     int
 	Overlap     string          // what a tick does while a run is active; empty: it starts its run
-	Spec        json.RawMessage // what only the caller understands, but for "timeout", in microseconds, of the runs
+	Spec        json.RawMessage // for the caller; statements only read "timeout", of the runs, in microseconds
 	Paused      bool
 	Problem     string    // why it was paused, if not by a caller
 	Cursor      time.Time // every tick up to here is decided
-	Next        time.Time // when to look at it next; zero if never
+	Next        time.Time // when it is due; zero if never
 	CreatedAt   time.Time
 	Now         time.Time // of the database, when it was read
 	Active      bool      // a run of it is active, apart from a queued one
 	Queued      bool      // a run of it waits for the one before
 }
 
-// A Firing is what is decided for a template that was looked at.
+// A Firing is the decision about a template that is due.
 type Firing struct {
 	Template uuid.UUID
 	Runs     []TickRun
 	Cursor   time.Time // zero: as it is
 	Next     time.Time // zero: never
-	Problem  string    // it cannot be fired, and is paused
-	Replace  bool      // nothing is decided: the active runs are to be cancelled first
+	Problem  string    // why it cannot be fired: it is paused
+	Replace  bool      // nothing is decided yet: the active runs must be cancelled first
 }
 
 // A TickRun is a run to insert.
@@ -66,7 +66,7 @@ type FiredRun struct {
 	Version int
 }
 
-// The run that is queued is not counted as active; nor is one that is being cancelled.
+// A queued run does not count as active, nor does one that is being cancelled.
 const templateColumns = `t.schedule_id, t.name, t.task_queue, t.workflow_type, t.version, t.priority, t.retry_policy, t.metadata,
 	t.cron_expr, t.time_zone, t.max_catchup, t.overlap_policy, t.spec, t.paused, t.problem, t.cursor_at,
 	NULLIF(t.next_at, 'infinity'), t.created_at, clock_timestamp(),
@@ -102,7 +102,7 @@ SELECT clock_timestamp(), (
 	ORDER BY t.next_at LIMIT 1
 )`
 
-// NextDue returns how long it is until a template is due; false if none will be.
+// NextDue returns the time until the next template is due; false if none will be.
 func (s *Store) NextDue(ctx context.Context) (left time.Duration, ok bool, err error) {
 	var now, next time.Time
 	err = do(ctx, func(ctx context.Context) error {
@@ -117,11 +117,11 @@ func (s *Store) NextDue(ctx context.Context) (left time.Duration, ok bool, err e
 	return max(0, next.Sub(now)), true, nil
 }
 
-// Who has the lock fires; another would only wait for what it does. That nothing fires twice is not the lock's work but
-// the row's, and the unique index's.
+// Only the holder of the lock fires: others would only wait for it. That no tick fires twice does not depend on the lock,
+// but on the row and the unique index.
 const scheduleLock = `SELECT pg_try_advisory_xact_lock(hashtextextended('kagzi schedules ' || $1::text, 0::bigint))`
 
-// A statement of its own after the lock's: its snapshot must show what the last holder has inserted.
+// A statement of its own, after that of the lock: its snapshot must have the runs that the last holder has inserted.
 const dueTemplates = `
 SELECT ` + templateColumns + `, NULL::bytea
 FROM (
@@ -134,11 +134,11 @@ FROM (
 	FOR UPDATE SKIP LOCKED
 ) t`
 
-// A Decide says what is to happen with templates that are due. now is the database's clock.
+// A Decide decides about templates that are due. now is the database's clock.
 type Decide func(now time.Time, due []*Template) []*Firing
 
-// FireDue fires up to limit templates that are due, as decide says, in one transaction. It returns the runs that were
-// inserted, and how many templates were looked at: none, too, if another coordinator is at it.
+// FireDue fires up to limit templates that are due, as decide says, in one transaction. It returns the runs that it
+// inserted, and how many templates it has decided about: none if another coordinator is firing.
 func (s *Store) FireDue(ctx context.Context, limit int, decide Decide) (fired []FiredRun, looked int, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		fired, looked = nil, 0
@@ -179,8 +179,8 @@ func (s *Store) lockDue(ctx context.Context, tx pgx.Tx, limit int) (now time.Tim
 	return now, due, err
 }
 
-// What a run needs is copied from its template, in the database: an input may be large. A tick that has its run
-// already, by a backfill for one, gets no other.
+// The input and the options of a run are copied from its template in the database, because an input may be large. A tick
+// that has a run already, from a backfill for example, gets no other.
 const insertFired = `
 WITH u AS MATERIALIZED (
 	SELECT u.run_id, u.template, u.tick, u.queued, statement_timestamp() AS now
@@ -210,13 +210,13 @@ WITH u AS MATERIALIZED (
 )
 SELECT r.run_id, r.task_queue, r.workflow_type, coalesce(r.version, 0) FROM r`
 
-// A tickRun is a run to insert of a template.
+// A tickRun is a run to insert, with its template.
 type tickRun struct {
 	TickRun
 	template uuid.UUID
 }
 
-// noTick is the tick of a run that stands for none: 1970 is a tick like any other.
+// noTick is the tick of a run that stands for none. 1970 is a tick like any other.
 const noTick = math.MinInt64
 
 var firedColumns = columnsOf(insertFired,
@@ -253,7 +253,7 @@ var moveColumns = columnsOf(moveTemplates,
 	texts("problem", func(f *Firing) string { return f.Problem }),
 )
 
-// fire writes what was decided, in the transaction that has locked the templates.
+// fire writes the decisions, in the transaction that has locked the templates.
 func (s *Store) fire(ctx context.Context, tx pgx.Tx, firings []*Firing) ([]FiredRun, error) {
 	var runs []tickRun
 	for _, f := range firings {
@@ -310,8 +310,8 @@ CROSS JOIN LATERAL (
 ) o
 WHERE q.namespace_id = $1 AND q.schedule_id IS NOT NULL AND q.status = 'PENDING' AND q.waiting_on = 'previous run'`
 
-// ReleaseQueued makes the queued runs due whose schedules have no other active run, and returns them; blocking are the
-// runs that the others wait for.
+// ReleaseQueued makes due the queued runs whose schedules have no other active run, and returns them. blocking are the runs
+// for which the other queued runs wait.
 func (s *Store) ReleaseQueued(ctx context.Context) (released []FiredRun, blocking []uuid.UUID, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		b := &pgx.Batch{}
@@ -327,15 +327,15 @@ SELECT r.run_id
 FROM kagzi.workflow_runs r
 WHERE r.schedule_id = $2 AND r.namespace_id = $1 AND r.status IN ('PENDING', 'SLEEPING', 'RUNNING')`
 
-// Whoever has fired, changed or paused the schedule since the decision has moved its cursor or paused it.
+// If somebody has fired, changed or paused the schedule since the decision, its cursor has moved or it is paused.
 const lockUndecided = `
 SELECT NOT t.paused AND t.overlap_policy IS NOT DISTINCT FROM 'cancel_previous' AND t.cursor_at = timestamptz 'epoch' + $3::bigint * interval '1 microsecond'
 FROM kagzi.schedules t
 WHERE t.schedule_id = $2 AND t.namespace_id = $1
 FOR UPDATE SKIP LOCKED`
 
-// CancelFired cancels the active runs of a schedule and returns them, if the tick that is to replace them is undecided
-// yet. It waits for their locks only briefly.
+// CancelFired cancels the active runs of a schedule and returns them, unless the tick that is to replace them has been
+// decided meanwhile. It waits for their locks briefly.
 func (s *Store) CancelFired(ctx context.Context, t *Template, wait time.Duration) (out *CancelledRuns, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		return transact(ctx, s.pool, txMode{locks: max(time.Millisecond, wait)}, func(tx pgx.Tx) error {

@@ -12,16 +12,16 @@ import (
 type Signal struct {
 	RunID      uuid.UUID
 	Name       string
-	Sequence   int64 // of the run's wake-ups, the one that announced it: messages are read in this order
+	Sequence   int64 // the number of the wake-up that announced it: messages are read in this order
 	Payload    []byte
 	ReceivedAt time.Time
 }
 
-// A ChildEnd is the end of a child whose parent has not taken it in.
+// A ChildEnd is the end of a child that its parent has not recorded yet.
 type ChildEnd struct {
 	Parent     uuid.UUID
 	Child      uuid.UUID
-	Ending     bool // it has not ended yet, and cannot end well any more: its compensations are to run
+	Ending     bool // it has not ended yet, but will not complete: its compensations run first
 	Type       string
 	Status     string
 	Output     []byte
@@ -30,14 +30,15 @@ type ChildEnd struct {
 	FinishedAt time.Time
 }
 
-// Inbox is what reached a run that its steps do not tell of: unread messages, and ends of children.
+// An Inbox is what has reached a run and is not in its steps yet: unread messages, and ends of children.
 type Inbox struct {
 	Wakeups int64 // read before the rest
 	Signals []*Signal
 	Ends    []*ChildEnd
 }
 
-// Each name's are in their order. That of the key keeps the planner from the other index. $3 is as in history.
+// The messages of each name are in their order. The order is that of the key, to keep the planner from the other index. $3
+// limits the bytes, as in history.
 const unreadSignals = `
 SELECT g.run_id, g.name, g.sequence, CASE WHEN g.bytes <= $3 THEN g.payload END, g.received_at, g.bytes > $3
 FROM unnest($2::uuid[]) AS u (run_id)
@@ -52,7 +53,8 @@ CROSS JOIN LATERAL (
 ) g
 WHERE g.bytes - g.size <= $3`
 
-// A start that is recorded as RUNNING is of a child whose end its parent has not taken in. $3 is as in history.
+// The start of a child is recorded as RUNNING until its parent has recorded the child's end. $3 limits the bytes, as in
+// history.
 const endedChildren = `
 SELECT e.parent_run_id, e.run_id, e.workflow_type, e.status, CASE WHEN e.bytes <= $3 THEN e.output END, e.error_kind, e.error,
 	e.ended_at, e.ending, u.run_id, e.bytes > $3
@@ -89,8 +91,8 @@ CROSS JOIN LATERAL (
 	SELECT q.run_id, q.wakeups FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 OFFSET 0
 ) r`
 
-// Inbox returns what reached the runs. Their wakeups are read in a statement before: what came later is counted by none
-// of them, and comes again.
+// Inbox returns the inboxes of the runs. It reads the wake-ups in a statement before the rest: something that arrives in
+// between is not counted in Wakeups, and so is read again.
 func (s *Store) Inbox(ctx context.Context, runs []uuid.UUID) (map[uuid.UUID]*Inbox, error) {
 	var out map[uuid.UUID]*Inbox
 	err := within(ctx, bulkTimeout, func(ctx context.Context) error {
@@ -111,14 +113,14 @@ func (s *Store) Inbox(ctx context.Context, runs []uuid.UUID) (map[uuid.UUID]*Inb
 	return out, wrap("read messages", err)
 }
 
-// queueInbox asks for what readSignals and readEnds read, up to so many bytes of each run.
+// queueInbox queues the statements for readSignals and readEnds, with a limit of bytes for each run.
 func queueInbox(b *pgx.Batch, namespace string, runs []uuid.UUID, most int64) {
 	b.Queue(unreadSignals, namespace, array(runs), most)
 	b.Queue(endedChildren, namespace, array(runs), most)
 }
 
-// readSignals reads unreadSignals into out; what is of no run in out is left out. It notes in more which runs have more
-// than was asked for.
+// readSignals reads unreadSignals into out, for the runs that are in out. It sets in more the runs that have more than the
+// limit.
 func readSignals(out map[uuid.UUID]*Inbox, more map[uuid.UUID]bool) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		var g Signal
@@ -137,13 +139,13 @@ func readSignals(out map[uuid.UUID]*Inbox, more map[uuid.UUID]bool) func(pgx.Row
 	}
 }
 
-// readEnds reads endedChildren into out; what is of no run in out is left out. It notes in more which runs have more than
-// was asked for.
+// readEnds reads endedChildren into out, for the runs that are in out. It sets in more the runs that have more than the
+// limit.
 func readEnds(out map[uuid.UUID]*Inbox, more map[uuid.UUID]bool) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		var c ChildEnd
 		var kind, text *string
-		var of uuid.UUID // a fork has copied the steps of another run, whose children are not its own
+		var of uuid.UUID // the run that was asked for: a fork has copied steps of another run, whose children are not its own
 		var over bool
 		_, err := pgx.ForEachRow(rows, []any{&c.Parent, &c.Child, &c.Type, &c.Status, &c.Output, &kind, &text, utc(&c.FinishedAt), &c.Ending, &of, &over}, func() error {
 			end := c
@@ -160,8 +162,8 @@ func readEnds(out map[uuid.UUID]*Inbox, more map[uuid.UUID]bool) func(pgx.Rows) 
 	}
 }
 
-// What a step has taken its record says: it may be an older one than what the flush brought. The rows are found, and
-// locked, before they are written: a join would be planned from the side of the table while that is small.
+// The step's record says which message it has taken: the record may be an older one than that in the flush. The rows are
+// found and locked before they are written. A join would be planned from the side of the signals while that table is small.
 const takeSignals = `
 WITH l AS MATERIALIZED (
 	SELECT r.place, u.step_id

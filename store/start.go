@@ -21,7 +21,7 @@ type IDConflict struct {
 	ExternalID string
 	RunID      uuid.UUID
 	Type       string
-	Differs    string // what is not the start's: see holder.differs; empty of a restart
+	Differs    string // in what the run differs: see holder.differs; empty for a restart
 }
 
 func (e *IDConflict) Error() string {
@@ -53,7 +53,7 @@ type NewRun struct {
 	Metadata    json.RawMessage
 	Parent      uuid.UUID
 	ParentStep  string
-	Detached    bool // goes on when its parent ends
+	Detached    bool // continues when its parent ends
 	Input       []byte
 	Messages    []Message // for it, or for the active run of its external ID
 
@@ -61,19 +61,20 @@ type NewRun struct {
 	IfEnded  string // RejectEnded or StartIfFailed
 }
 
-// A StartedRun is what became of a NewRun.
+// A StartedRun says what happened to a NewRun.
 type StartedRun struct {
 	RunID    uuid.UUID
 	Existed  bool      // RunID is that of the active run with the external ID
 	Replaced uuid.UUID // the run that was terminated for this one, if any
 
-	Ended     *CancelledRuns // what ended with the runs that were replaced; nil but for one of a call's runs
-	Signalled *Signalled     // what its messages found; nil if it brought none
+	Ended     *CancelledRuns // the runs that ended with those that were replaced; only with one of a call's runs
+	Signalled *Signalled     // the run that got its messages; nil if it brought none
 }
 
-// Conflicts insert nothing and raise nothing, so the statement is safe in a caller's transaction. Times count from the
-// statement: a caller's transaction may have begun long ago. A run is due now if its At is past, and its Timeout counts
-// from when it is due. What a parent does not start under its lease goes on when that ends. The Timeout is kept for a restart, which counts it anew.
+// A conflict inserts nothing and raises nothing, so the statement is safe in a caller's transaction. Times count from the
+// statement, because a caller's transaction may have begun long ago. A run is due now if its At has passed, and its Timeout
+// counts from when it is due. A child that its parent does not start under its lease is detached: it continues when the
+// parent ends. The Timeout is kept for a restart, which counts it anew.
 const insertRuns = `
 WITH u AS MATERIALIZED (
 	SELECT u.run_id, u.external_id, u.input_hash, u.task_queue, u.workflow_type, u.version, u.priority,
@@ -86,7 +87,7 @@ WITH u AS MATERIALIZED (
 			retry_policy, metadata, parent_run_id, parent_step_id, input)
 ), ` + insertUnnested
 
-// What is inserted of u, whose columns are those of a NewRun, in the order of the external IDs: see everyRun.
+// Inserts the rows of u, whose columns are those of a NewRun, in the order of their external IDs: see everyRun.
 const insertUnnested = `r AS (
 	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, external_id, input_hash, task_queue, workflow_type, version, priority,
 		status, available_at, deadline_at, retry_policy, metadata, parent_run_id, parent_step_id, detached, timeout, created_at)
@@ -122,14 +123,14 @@ CROSS JOIN LATERAL (
 	OFFSET 0
 ) r`
 
-// Start inserts the runs, all or none; one whose external ID an active run has is not inserted but found, unless its
-// policy says otherwise. It returns ErrIDConflict, and starts none, if that run's workflow is another, or its input is,
-// unless the start brings messages, which that run gets. It returns ErrIDTaken if a policy refuses the start. With a nil tx it is a transaction of its own, and repeats itself if an answer is lost; in tx
-// it never breaks it.
+// Start inserts the runs, all or none. If an active run has the external ID of one, Start returns that run instead, unless
+// the start's policy says otherwise. It returns ErrIDConflict if that run has another workflow, or another input and the
+// start brings no messages for it. It returns ErrIDTaken if a policy refuses the start. With a nil tx it is a transaction of
+// its own, and repeats itself if an answer is lost. A tx survives its errors.
 //
-// While another transaction that has not ended holds an external ID, Start waits for it until ctx ends, and returns a
-// HeldError then. It waits in slices, and looks at ctx between them: a context that ended while a statement is under way
-// would cost the connection, and leave the outcome unknown.
+// While another open transaction holds an external ID, Start waits for its end until ctx ends, and then returns a HeldError.
+// It waits in slices and checks ctx between them: a context that ends during a statement would cost the connection, and
+// leave the outcome unknown.
 func (s *Store) Start(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedRun, error) {
 	if len(runs) == 0 {
 		return nil, nil
@@ -137,7 +138,7 @@ func (s *Store) Start(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedR
 	if tx != nil {
 		return s.startIn(ctx, tx, runs)
 	}
-	replaced := make([]StartedRun, len(runs)) // also by a try whose answer was lost
+	replaced := make([]StartedRun, len(runs)) // also those of a try whose answer was lost
 	var held, lost bool
 	for tries := 0; ; {
 		out, err := s.startOwn(ctx, runs, replaced, lost)
@@ -161,12 +162,12 @@ func (s *Store) Start(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedR
 	}
 }
 
-// startOwn starts the runs in a transaction of its own. lost says that the answer to the same may have been lost.
+// startOwn starts the runs in a transaction of its own. lost says that the answer to an earlier try may have been lost.
 func (s *Store) startOwn(ctx context.Context, runs []NewRun, replaced []StartedRun, lost bool) (out []StartedRun, err error) {
 	chunks := startChunks(runs, everyRun(runs))
 	ctx, cancel := bound(ctx, callTimeout*time.Duration(len(chunks)))
 	defer cancel()
-	if len(chunks) == 1 && !byPolicy(runs) && (len(runs) == 1 || !anyExternalID(runs)) && !anyMessages(runs) { // cannot be refused after it was half done
+	if len(chunks) == 1 && !byPolicy(runs) && (len(runs) == 1 || !anyExternalID(runs)) && !anyMessages(runs) { // no run can be refused after another was inserted
 		return s.insert(ctx, s.pool, runs)
 	}
 	err = transact(ctx, s.pool, txMode{locks: lockSlice(ctx, len(runs))}, func(tx pgx.Tx) error {
@@ -177,7 +178,7 @@ func (s *Store) startOwn(ctx context.Context, runs []NewRun, replaced []StartedR
 	return out, err
 }
 
-// keepReplaced adds what earlier tries have replaced to out, and the other way round.
+// keepReplaced adds to out the runs that earlier tries have replaced, and to replaced those of out.
 func keepReplaced(out, replaced []StartedRun) {
 	for i := range out {
 		if out[i].Replaced == uuid.Nil {
@@ -195,7 +196,7 @@ func (s *Store) startIn(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]Starte
 		}
 	}
 	var out []StartedRun
-	// The savepoint takes back what was inserted before a conflict was seen.
+	// The savepoint takes back the inserts before a conflict.
 	err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) (err error) {
 		out, err = s.startAll(ctx, tx, runs, false)
 		return err
@@ -206,7 +207,7 @@ func (s *Store) startIn(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]Starte
 	return out, wrap("start", err)
 }
 
-// startAll starts the runs, with their messages. repeated says that the answer to the same may have been lost.
+// startAll starts the runs and stores their messages. repeated says that the answer to an earlier try may have been lost.
 func (s *Store) startAll(ctx context.Context, tx pgx.Tx, runs []NewRun, repeated bool) ([]StartedRun, error) {
 	if anyMessages(runs) {
 		return s.startSignalling(ctx, tx, runs, repeated)
@@ -223,9 +224,9 @@ func anyExternalID(runs []NewRun) bool {
 	return false
 }
 
-// insert inserts what is not there, and looks for the rest: by run ID, for the answer to an earlier try may
-// have been lost, then by external ID. These are statements of their own, because one that inserts does not see
-// what another transaction committed meanwhile. A run found by neither ended in between: it is inserted again.
+// insert inserts the runs that do not exist yet, and looks for the others: by run ID, because the answer to an earlier try
+// may have been lost, then by external ID. Each is a statement of its own, because one that inserts does not see what
+// another transaction has committed meanwhile. A run that neither finds has ended in between, and is inserted again.
 func (s *Store) insert(ctx context.Context, db DB, runs []NewRun) ([]StartedRun, error) {
 	out := make([]StartedRun, len(runs))
 	todo := everyRun(runs)
@@ -256,7 +257,7 @@ func (s *Store) insert(ctx context.Context, db DB, runs []NewRun) ([]StartedRun,
 	return nil, errors.New("the runs of these external IDs end as fast as they are found: try again")
 }
 
-// mark notes the runs in done as started, and returns what is left of todo.
+// mark sets the run ID of the runs in done, and returns the rest of todo.
 func mark(out []StartedRun, runs []NewRun, todo []int, done map[uuid.UUID]bool) []int {
 	var left []int
 	for _, i := range todo {
@@ -269,7 +270,7 @@ func mark(out []StartedRun, runs []NewRun, todo []int, done map[uuid.UUID]bool) 
 	return left
 }
 
-// insertOnce inserts what is not there. Without a transaction all of it is one chunk.
+// insertOnce inserts the runs of todo that do not exist yet. Without a transaction they must be one chunk.
 func (s *Store) insertOnce(ctx context.Context, db DB, runs []NewRun, todo []int) (map[uuid.UUID]bool, error) {
 	set := make(map[uuid.UUID]bool, len(todo))
 	add := func(rows pgx.Rows) error {
@@ -289,7 +290,7 @@ func (s *Store) insertOnce(ctx context.Context, db DB, runs []NewRun, todo []int
 
 var insertColumns = columnsOf(insertRuns, newRunColumns(func(r *NewRun) *NewRun { return r })...)
 
-// newRunColumns are those of the runs to insert, of whatever has a NewRun.
+// newRunColumns are the columns of NewRun, of anything that has one.
 func newRunColumns[T any](run func(T) *NewRun) columns[T] {
 	return columns[T]{
 		uuids("run_id", func(t T) uuid.UUID { return run(t).RunID }),
@@ -310,7 +311,7 @@ func newRunColumns[T any](run func(T) *NewRun) columns[T] {
 	}
 }
 
-// pick returns the runs of those numbers.
+// pick returns the runs with the indexes in todo.
 func pick(runs []NewRun, todo []int) []*NewRun {
 	picked := make([]*NewRun, len(todo))
 	for k, i := range todo {
@@ -331,8 +332,8 @@ func (s *Store) existing(ctx context.Context, db DB, runs []NewRun, todo []int) 
 	return set, err
 }
 
-// adopt gives the runs in todo that an active run with their external ID stands for its run ID, and returns the
-// others: it has terminated the active runs that they replace.
+// adopt returns, in out, the active run that has the external ID for each run of todo. It terminates the active runs that
+// are to be replaced, and returns the indexes of the runs that are still to be inserted.
 func (s *Store) adopt(ctx context.Context, db DB, out []StartedRun, runs []NewRun, todo []int) ([]int, error) {
 	externals := make([]string, 0, len(todo))
 	for _, i := range todo {
@@ -370,7 +371,7 @@ func (s *Store) adopt(ctx context.Context, db DB, out []StartedRun, runs []NewRu
 	for _, i := range left {
 		if h := found[runs[i].ExternalID]; h != nil && slices.Contains(ended.Ended, h.id) {
 			out[i].Replaced, out[i].Ended = h.id, ended
-			ended = &CancelledRuns{Ended: ended.Ended} // told once
+			ended = &CancelledRuns{Ended: ended.Ended} // the rest is in the first
 		}
 	}
 	return left, nil

@@ -14,7 +14,7 @@ type StepRow struct {
 	StepID       string
 	Attempt      int
 	FirstAttempt int // of the series that the run's attempt began
-	RunAttempt   int // zero: a fork has it from the other run, which has its compensation
+	RunAttempt   int // zero if a fork copied the row from a run that keeps the compensation
 	Status       string
 	Kind         string
 	Input        []byte // of a FUNCTION, what it was given: only of a Record to write, and of StepAttempts
@@ -37,13 +37,13 @@ type StepRow struct {
 const stepColumns = `s.run_id, s.step_id, s.attempt_number, s.first_attempt, s.run_attempt, s.status, s.step_kind,
 	s.error_kind, s.error, s.permanent, s.wake_at, s.started_at, s.finished_at, s.child_run_id, s.sequence, s.position, s.forgotten_by`
 
-// The latest attempt of each step. The attempts of a run lie in its index one behind the other, and a step may have tens of
-// thousands, of which only the latest is to be read. So the index is read backwards in portions of 128 attempts: each
-// begins below the last step of the one before, whose older attempts are skipped. b has where the second portion and those
-// that follow begin; the runs that have no more than one are read by one search. The LATERAL keeps the planner from joining.
+// The latest attempt of each step. A step may have tens of thousands of attempts, and they lie side by side in the index. So
+// the index is read backwards in portions of 128 attempts: each begins below the last step of the portion before, and skips
+// that step's older attempts. b has the steps at which the second portion and the following ones begin. A run with one
+// portion or less is read by one search. The LATERAL keeps the planner from joining.
 //
-// Of a run that has recorded more bytes than $3 it returns as many rows as have that many, and one more without its output,
-// which says so. That counts what the rows say of their sizes: nothing that is left out is read.
+// $3 limits the bytes of a run. If it has more, the statement returns the rows that fit, and one more without its output,
+// which says so. Sizes are read from the rows without the values, so a value that is left out is never read.
 const history = `
 SELECT ` + stepColumns + `, CASE WHEN s.bytes <= $3 THEN s.output END, s.bytes > $3
 FROM unnest($2::uuid[]) AS u (run_id)
@@ -114,7 +114,7 @@ func (s *Store) History(ctx context.Context, runs []uuid.UUID) (map[uuid.UUID][]
 	return out, nil
 }
 
-// readHistory reads the rows of history into out, and notes in more which runs have more than was asked for.
+// readHistory reads the rows of history into out, and sets in more the runs that have more than the limit.
 func readHistory(out map[uuid.UUID][]*StepRow, more map[uuid.UUID]bool) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		var over bool
@@ -150,7 +150,7 @@ func (s *Store) StepAttempts(ctx context.Context, run uuid.UUID) ([]*StepRow, er
 	return out, wrap("read steps", err)
 }
 
-// eachStep reads stepColumns, the output, and what further columns there are.
+// eachStep reads stepColumns, the output, and any further columns.
 func eachStep(rows pgx.Rows, f func(*StepRow), further ...any) error {
 	defer rows.Close()
 	for rows.Next() {

@@ -1,8 +1,8 @@
-// Package store holds every SQL statement of Kagzi. It knows nothing of Go functions, and carries no
-// compatibility promise: applications use package kagzi.
+// Package store holds every SQL statement of Kagzi. It knows nothing of Go functions, and carries no compatibility promise:
+// applications use package kagzi.
 //
-// A method is one transaction, and one round trip where that is possible. Times are the database's: callers
-// send durations. What a caller sends back as a time, it got from here.
+// A method is one transaction, and one round trip where that is possible. Times are the database's: callers send durations,
+// and send back as a time only one that a method of this package returned.
 package store
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Statuses of a run, and of a template of a schedule.
+// Statuses of a run.
 const (
 	Pending   = "PENDING"
 	Running   = "RUNNING"
@@ -41,7 +41,7 @@ const (
 // synchronous standby, so the bound is here.
 const callTimeout = 10 * time.Second
 
-// repeats is how often a call is repeated that failed for a reason that passes.
+// repeats is how often a call is tried that fails for a temporary reason.
 const repeats = 5
 
 // A DB runs statements: a *pgxpool.Pool, a *pgx.Conn, or the caller's pgx.Tx.
@@ -73,8 +73,9 @@ func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 // bulkTimeout bounds the calls that bring many runs' inputs and results.
 const bulkTimeout = 20 * time.Second
 
-// bound returns ctx with a timeout. A deadline of the caller's holds. Its cancellation ends the wait for a connection, see
-// acquire, and nothing after that: a cancelled context costs pgx the connection, and leaves a write's outcome unknown.
+// bound returns ctx with a timeout, or with its own deadline if that is sooner. The cancellation of ctx ends the wait for a
+// connection (see acquire), and nothing after that: a cancelled context costs pgx the connection, and leaves the outcome of
+// a write unknown.
 func bound(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	if t, ok := ctx.Deadline(); ok {
 		timeout = min(timeout, time.Until(t))
@@ -92,8 +93,8 @@ func caller(ctx context.Context) context.Context {
 	return ctx
 }
 
-// do calls f, and again while it fails with an error after which the same statements may succeed at once.
-// f must be idempotent.
+// do calls f, and calls it again while it fails with an error after which the same statements may succeed at once. f must be
+// idempotent.
 func do(ctx context.Context, f func(context.Context) error) error { return within(ctx, callTimeout, f) }
 
 // within is do with another timeout.
@@ -118,16 +119,16 @@ func code(err error) string {
 	return ""
 }
 
-// Repeatable reports whether the transaction that failed with err was rolled back for a reason that a
-// repetition does not meet again: a deadlock, a serialization failure, a plan that DDL made stale.
+// Repeatable reports whether the transaction was rolled back for a reason that a repetition need not meet: a deadlock, a
+// serialization failure, or a plan that DDL made stale.
 func Repeatable(err error) bool { return Classify(err) == ClassConflict }
 
 // Refused reports whether the server refused a statement for what it contained: a row that violates a
 // constraint, a value out of range, an exception of a trigger.
 func Refused(err error) bool { return Classify(err) == ClassRefused }
 
-// Away reports whether the same call may succeed after a pause: the server does not answer, answers too late, or is out of
-// what it needs.
+// Away reports whether the same call may succeed after a pause: the server does not answer, answers too late, or has run out
+// of a resource.
 func Away(err error) bool {
 	switch Classify(err) {
 	case ClassAway, ClassLate, ClassBusy, ClassUnable:
@@ -136,7 +137,7 @@ func Away(err error) bool {
 	return false
 }
 
-// Answered reports whether the server refused a statement, for whatever reason, and would answer another.
+// Answered reports whether the server refused a statement, for whatever reason, and would answer another one.
 func Answered(err error) bool {
 	switch Classify(err) {
 	case ClassAway, ClassLate, ClassBusy, ClassConflict:
@@ -145,7 +146,7 @@ func Answered(err error) bool {
 	return code(err) != ""
 }
 
-// Locked reports whether err says that somebody else's lock was waited for in vain.
+// Locked reports whether err says that a wait for somebody else's lock timed out.
 func Locked(err error) bool { return Classify(err) == ClassLocked }
 
 // Closed reports whether err says that the application has closed the pool.
@@ -159,7 +160,7 @@ func micros(d time.Duration) int64 {
 	return d.Microseconds()
 }
 
-// wakeIn is micros of the time until a wake-up, -1 if there is none.
+// wakeIn is micros of the time until a wake-up, or -1 if there is none.
 func wakeIn(d time.Duration) int64 {
 	if d < 0 {
 		return -1
@@ -167,7 +168,7 @@ func wakeIn(d time.Duration) int64 {
 	return micros(d)
 }
 
-// epoch is t for a bigint argument, zero for the zero time.
+// epoch is t for a bigint argument: microseconds, or zero for the zero time.
 func epoch(t time.Time) int64 {
 	if t.IsZero() {
 		return 0

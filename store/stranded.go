@@ -7,18 +7,18 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// An ActiveWork is what of one version of a workflow is active in one queue: due, under way, or asleep.
+// An ActiveWork is the active runs of one version of a workflow in one queue.
 type ActiveWork struct {
 	Queue   string
 	Type    string
 	Version int  // zero: none yet
-	Count   int  // no more than were looked at
+	Count   int  // of the runs that were read
 	More    bool // there may be more, of this or another version
 	Oldest  time.Time
 	DueAt   time.Time // of the first; zero if time alone makes none due
 }
 
-// The claim's index does not know the version, so that is read from the rows: what is due first, first.
+// The claim's index does not have the version, so that is read from the rows, the first due ones first.
 const activeWork = `
 SELECT w.task_queue, w.workflow_type, coalesce(d.version, 0), d.runs, d.oldest, d.due, d.looked
 FROM unnest($2::text[], $3::text[]) AS w (task_queue, workflow_type)
@@ -42,13 +42,13 @@ CROSS JOIN LATERAL (
 ORDER BY 1, 2, 3`
 
 const (
-	mostActive = 25_000  // runs of one workflow and priority are looked at
+	mostActive = 25_000  // runs of one workflow and priority are read
 	allActive  = 100_000 // together, if they are of one priority
 	leastEach  = 100     // however many workflows there are
 )
 
-// ActiveWork returns what is active, by queue, workflow and version. Of each workflow and priority it looks at the 25,000
-// runs that are due first, or fewer if there are more than four workflows; workflows and queues it finds as DueWork does.
+// ActiveWork returns the active runs by queue, workflow and version. Of each workflow and priority it reads the 25,000 runs
+// that are due first, or fewer if there are more than four workflows. It finds workflows and queues as DueWork does.
 func (s *Store) ActiveWork(ctx context.Context) (out []ActiveWork, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		out = nil

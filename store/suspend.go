@@ -8,17 +8,17 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A Park ends an execution without ending the run: the run sleeps, waits for its next attempt, or is given
-// back. available_at is the earlier of Wake and WakeAt; neither means never.
+// A Park suspends a run: its execution ends and the run does not. It sleeps, waits for its next attempt, or is yielded to
+// other workers. It becomes due at the earlier of Wake and WakeAt, and never if it has neither.
 type Park struct {
 	RunID     uuid.UUID
 	Lease     uuid.UUID
 	Status    string        // Sleeping or Pending
 	Wake      time.Duration // counted from the write; negative for none
 	WakeAt    time.Time     // as a record returned it
-	Seen      int64         // the wakeups this execution has seen
-	Need      int           // how many more make a sleeping run due; zero: it waits for the time alone
-	NotBefore bool          // not even for a pending cancel, or its deadline
+	Seen      int64         // the wake-ups that this execution has seen
+	Need      int           // how many more wake-ups make a sleeping run due; zero: none do, only the time
+	NotBefore bool          // not due earlier, even if a cancel is pending or its deadline passes
 	WaitingOn string
 	Failed    bool // this was an attempt of the run, and it failed
 	ErrorKind string
@@ -27,20 +27,20 @@ type Park struct {
 	Forget    []string // with Failed: see Finish
 
 	Outcome     Outcome
-	AvailableAt time.Time // when the run becomes due, once Done; zero if it is not known, or never
+	AvailableAt time.Time // once Done, when the run becomes due; zero if that is unknown, or never
 }
 
-// A HistoryRead says what a park knows of the run's history.
+// A HistoryRead says whether the execution could read the run's history.
 type HistoryRead int
 
 const (
 	HistoryUntried HistoryRead = -1 // nobody tried to read it
-	HistoryIsRead  HistoryRead = 0  // it was read, or there is none: failures before do not count any more
+	HistoryIsRead  HistoryRead = 0  // it was read, or there is none: earlier failures no longer count
 	HistoryFailed  HistoryRead = 1  // it could not be read
 )
 
-// Wake-ups that the execution has not seen make the run due now, if they are as many as it waits for. The lease stays,
-// so that a lost answer can be told from a lost lease. What a pending cancel says of the run stays, too.
+// If `awaited` wake-ups have arrived, the run is due now. The lease stays in the row, so that a lost answer can be told from
+// a lost lease. So does the error of a pending cancel.
 const suspendRuns = `
 WITH l AS MATERIALIZED (
 	SELECT r.run_id, now() AS now, u.status, u.awaited, u.not_before, u.waiting_on, u.failed, u.failed AND r.cancel_requested_at IS NULL AS explains, u.error_kind, u.error, u.unread,

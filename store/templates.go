@@ -61,7 +61,8 @@ func (s *Store) Schedules(ctx context.Context, workflow, after string, limit int
 	return out, wrap("list schedules", err)
 }
 
-// An Edit is what becomes of a template. Fire comes first: what is due under the old timetable, or runs beside it.
+// An Edit is a change of a template. Fire comes first: the ticks that are due under the old timetable, or runs that belong
+// to no tick.
 type Edit struct {
 	Fire   *Firing
 	Save   *Template // nil: as it is
@@ -69,9 +70,9 @@ type Edit struct {
 	Count  *int // gets the number of runs that were inserted
 }
 
-// EditSchedule locks the template and does what edit says; edit gets nil if there is none, and the database's clock.
-// It returns the runs that were inserted. It is a transaction of its own, repeated if its answer is lost, or a part
-// of tx.
+// EditSchedule locks the template and applies the Edit that edit returns. edit gets the database's clock, and nil if there
+// is no template. EditSchedule returns the runs that it inserted. It is a transaction of its own, repeated if its answer is
+// lost, or a part of tx.
 func (s *Store) EditSchedule(ctx context.Context, tx pgx.Tx, id uuid.UUID, edit func(now time.Time, t *Template) (*Edit, error)) (fired []FiredRun, err error) {
 	var refusal error
 	refusing := func(now time.Time, t *Template) (*Edit, error) {
@@ -93,7 +94,8 @@ func (s *Store) EditSchedule(ctx context.Context, tx pgx.Tx, id uuid.UUID, edit 
 	return fired, wrap("edit schedule", err)
 }
 
-// TickSchedule is EditSchedule for a coordinator: it waits for locks only briefly, and keeps none if it is frozen.
+// TickSchedule is EditSchedule for a coordinator: it waits for locks briefly, and the server ends it if the process is
+// frozen.
 func (s *Store) TickSchedule(ctx context.Context, id uuid.UUID, edit func(now time.Time, t *Template) (*Edit, error)) (fired []FiredRun, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		fired = nil
@@ -105,7 +107,7 @@ func (s *Store) TickSchedule(ctx context.Context, id uuid.UUID, edit func(now ti
 	return fired, wrap("fire schedule", err)
 }
 
-// editOnce returns false if somebody else created the template meanwhile.
+// editOnce returns false if somebody else has created the template meanwhile.
 func (s *Store) editOnce(ctx context.Context, tx pgx.Tx, id uuid.UUID, edit func(time.Time, *Template) (*Edit, error), fired *[]FiredRun) (done bool, err error) {
 	locked := false
 	if err := ask(ctx, tx, lockTemplate, []any{s.namespace, id}, func(rows pgx.Rows) error { locked = rows.Next(); return nil }); err != nil {
@@ -119,7 +121,7 @@ func (s *Store) editOnce(ctx context.Context, tx pgx.Tx, id uuid.UUID, edit func
 	if err != nil {
 		return false, err
 	}
-	if t != nil && !locked { // created since the look for its lock
+	if t != nil && !locked { // created since the statement that locks
 		return false, nil
 	}
 	e, err := edit(now, t)
@@ -144,7 +146,7 @@ func (s *Store) editOnce(ctx context.Context, tx pgx.Tx, id uuid.UUID, edit func
 	}
 }
 
-// fireAgain is fire with what an earlier try, whose answer was lost, has inserted.
+// fireAgain is fire for a call whose earlier try may have inserted the runs: it returns those, too.
 func (s *Store) fireAgain(ctx context.Context, tx pgx.Tx, f *Firing) ([]FiredRun, error) {
 	fired, err := s.fire(ctx, tx, []*Firing{f})
 	if err != nil || len(fired) == len(f.Runs) {
@@ -201,7 +203,7 @@ RETURNING t.schedule_id`
 
 const deleteTemplate = `DELETE FROM kagzi.schedules t WHERE t.schedule_id = $2 AND t.namespace_id = $1`
 
-// save writes the template; it returns false if it is new and exists by now.
+// save writes the template. It returns false if a new one exists by now.
 func (s *Store) save(ctx context.Context, tx pgx.Tx, t *Template, isNew bool) (bool, error) {
 	statement := updateTemplate
 	if isNew {

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// A txMode says how a transaction of ours is to be.
+// A txMode says how a transaction of ours runs.
 type txMode struct {
 	locks      time.Duration // how long a lock is waited for at most; zero: for as long as the call may take
 	statements time.Duration // how long a statement may take at most; zero: for as long as the call may take
@@ -22,25 +22,26 @@ type txMode struct {
 var (
 	patient = txMode{}
 	brief   = txMode{locks: briefly}
-	// A claim need not wait for the disk: if the server crashes before it is there, so are all records that were made
-	// under it, and the run is claimed again. Nor need what is deleted again after a crash.
+	// A claim need not wait for the disk: if a crash of the server loses it, all records made under it are lost, too, and
+	// the run is claimed again. Nor need a delete that is repeated after a crash.
 	relaxed = txMode{locks: briefly, relaxed: true}
 	// Statements whose arguments decide which index serves are planned at each call.
 	listing = txMode{each: true}
 )
 
-// briefly is how long what shares a transaction, or can come again, waits for somebody else's lock.
+// briefly is how long a statement waits for somebody else's lock if others share its transaction, or if it can be repeated
+// later.
 const briefly = 100 * time.Millisecond
 
-// Every transaction of ours begins with beginTx and prologue, whatever the role, the database or the pool have for
-// defaults: those are meant for others. What looks after it has locked must see what others have committed meanwhile,
-// which stricter levels do not show. The timeouts let the server end what nobody waits for any more; a process that is
+// Every transaction of ours begins with beginTx and prologue, whatever the defaults of the role, the database or the pool
+// are: those are meant for others. A statement that reads after locking must see the commits of others, which stricter
+// levels do not show. The timeouts let the server end a transaction for which nobody waits any more: a process that is
 // frozen between two statements keeps its locks for five seconds.
 //
-// While a table is small, or nothing is known of it, the planner reads it or an index whole, and keeps such a plan
-// after the table has grown, until somebody analyzes it. So what reads much of an index is made dear, and while there is
-// next to nothing no plan is kept. Costs so high would call for jit. A generic plan cannot name a shard, so tables that
-// are distributed get none.
+// While a table is small, or has no statistics, the planner reads all of it or of an index, and keeps such a plan after the
+// table has grown, until somebody analyzes it. So large reads of an index are made expensive, and no plan is kept while the
+// tables are almost empty. Costs so high would trigger jit, so that is off. A generic plan cannot name a shard, so
+// distributed tables get none.
 const (
 	beginTx  = `BEGIN ISOLATION LEVEL READ COMMITTED`
 	prologue = `
@@ -52,14 +53,14 @@ SELECT ` + formats + `, set_config('lock_timeout', $1, true), set_config('statem
 	commitTx = `COMMIT`
 )
 
-// On Citus the rows are on other servers, which learn only of what SET LOCAL says, after this.
+// On Citus the rows are on other servers, which get a setting only from SET LOCAL, and only after this one.
 const (
 	reachNodes  = `SET LOCAL citus.propagate_set_commands = 'local'`
 	locksOfTick = `SET LOCAL lock_timeout = '100ms'`
 	locksOfCall = `SET LOCAL lock_timeout = '1s'`
 )
 
-// preamble queues what a transaction on conn begins with, after BEGIN, and returns how many statements that are.
+// preamble queues the statements after BEGIN with which a transaction on conn begins, and returns how many they are.
 func (m txMode) preamble(ctx context.Context, conn *pgx.Conn, b *pgx.Batch) (n int, err error) {
 	b.Queue(prologue, m.prologueArgs(ctx)...)
 	if m.locks == 0 {
@@ -91,16 +92,16 @@ func hasCitus(ctx context.Context, conn *pgx.Conn) (yes bool, err error) {
 	return yes, err
 }
 
-// formats make the server write times and bytes as pgx reads them: in the exec modes without descriptions they come as
-// text, in the way that the user's or the database's settings say.
+// formats make the server write times and bytes as pgx reads them. In the exec modes without descriptions they come as text,
+// whose form depends on the settings of the user or the database.
 const formats = `set_config('DateStyle', 'ISO', true), set_config('bytea_output', 'hex', true)`
 
 const planMode = `CASE
 			WHEN pg_relation_size('kagzi.workflow_runs'::regclass) < 65536 OR current_setting('citus.version', true) <> '' THEN 'force_custom_plan'
 			ELSE 'force_generic_plan' END`
 
-// In a caller's transaction only the formats and the planner's settings are ours: byIndex makes them, byCost puts the
-// caller's back.
+// In a caller's transaction we only set the formats and the planner's settings: byIndex sets them, byCost restores the
+// caller's.
 const (
 	byIndex = `
 SELECT set_config('kagzi.settings', concat_ws('|', current_setting('enable_seqscan'), current_setting('cpu_index_tuple_cost'),
@@ -116,8 +117,8 @@ SELECT set_config('enable_seqscan', split_part(current_setting('kagzi.settings')
 	set_config('bytea_output', split_part(current_setting('kagzi.settings'), '|', 6), true)`
 )
 
-// prologueArgs are those of a transaction whose call ends with ctx. The server gives up a little before: then the
-// outcome is known, and the connection is left.
+// prologueArgs are the arguments for a transaction whose call ends with ctx. The server gives up a little earlier, so that
+// the outcome is known and the connection survives.
 func (m txMode) prologueArgs(ctx context.Context) []any {
 	timeout := callTimeout
 	if t, ok := ctx.Deadline(); ok {
@@ -128,7 +129,7 @@ func (m txMode) prologueArgs(ctx context.Context) []any {
 	}
 	locks := m.locks
 	if locks == 0 {
-		locks = timeout * 9 / 10 // sooner than the statement, so that the error says what was waited for
+		locks = timeout * 9 / 10 // shorter than the statement's timeout, so that the error says that it was a lock
 	}
 	return []any{millis(max(locks, 1)), millis(max(timeout, 1)), m.relaxed, m.each}
 }
@@ -206,8 +207,9 @@ func changed(ctx context.Context, db DB, sql string, args ...any) (did bool, err
 	return did, err
 }
 
-// exchange sends statements in one round trip, and gives each its rows to read; where read is nil there are none, or they
-// do not matter. If db is a transaction they are a part of it, which of a caller's keeps its settings; else they are one of their own.
+// exchange sends statements in one round trip, and gives the rows of each to its read; a nil read ignores them. If db is a
+// transaction, the statements are a part of it, and a caller's transaction keeps its settings. Otherwise they are a
+// transaction of their own.
 func exchange(ctx context.Context, db DB, m txMode, b *pgx.Batch, reads ...func(pgx.Rows) error) error {
 	for len(reads) < b.Len() {
 		reads = append(reads, nil)
@@ -243,7 +245,7 @@ func around(reads []func(pgx.Rows) error, before, after int) []func(pgx.Rows) er
 	return append(append(make([]func(pgx.Rows) error, before, before+len(reads)+after), reads...), make([]func(pgx.Rows) error, after)...)
 }
 
-// sendAll returns when every answer has come and was read, the commit's too.
+// sendAll returns when every answer was read, that of the commit included.
 func sendAll(ctx context.Context, db DB, b *pgx.Batch, reads []func(pgx.Rows) error) error {
 	res := db.SendBatch(ctx, b)
 	defer res.Close()
@@ -270,11 +272,11 @@ func abort(conn *pgx.Conn) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_, _ = conn.Exec(ctx, `ROLLBACK`) // one that fails closes the connection, which ends it too
+	_, _ = conn.Exec(ctx, `ROLLBACK`) // if it fails, pgx closes the connection, which ends the transaction
 }
 
-// onConn calls f with a connection: db's own, or one of the pool's. For one of those it waits for half of the time that
-// the call has: the other half is the statements'.
+// onConn calls f with a connection: db itself, or one of the pool. It waits at most half of the call's time for one of the
+// pool: the other half is for the statements.
 func onConn(ctx context.Context, db DB, f func(*pgx.Conn) error) error {
 	switch db := db.(type) {
 	case *pgx.Conn:
@@ -294,8 +296,8 @@ func onConn(ctx context.Context, db DB, f func(*pgx.Conn) error) error {
 	return fmt.Errorf("a %T cannot begin a transaction", db)
 }
 
-// DropReadOnly closes conn if err says that it takes no writes, so that the pool opens another in its place: a session that
-// began while the database was read-only, or on a server that is a standby since, stays read-only when others are not.
+// DropReadOnly closes conn if err says that it takes no writes, so that the pool replaces it. A connection that began while
+// the database was read-only, or whose server has become a standby since, stays read-only when others are not.
 func DropReadOnly(conn *pgx.Conn, err error) {
 	if code(err) != readOnly || conn.IsClosed() {
 		return
@@ -329,8 +331,8 @@ type NoConnection struct {
 	Err                  error
 }
 
-// busy reports whether others had all of them; else the server does not answer to those who connect. That there is one
-// now, which somebody has just released, changes nothing.
+// busy reports whether all connections were in use. If not, the server does not answer to new ones. A connection that has
+// been released in the meantime changes nothing.
 func (e *NoConnection) busy() bool { return e.InUse >= e.Most || e.Opening == 0 }
 
 func (e *NoConnection) Error() string {
@@ -342,10 +344,10 @@ func (e *NoConnection) Error() string {
 
 func (e *NoConnection) Unwrap() error { return e.Err }
 
-// ErrIsolation reports a caller's transaction at a level that does not fit.
+// ErrIsolation reports a caller's transaction whose isolation level is too strict.
 var ErrIsolation = errors.New("the transaction is too strict")
 
-// A fitTx is a caller's transaction that was found fit.
+// A fitTx is a caller's transaction whose isolation level fits.
 type fitTx struct{ pgx.Tx }
 
 // Begin begins a part of the transaction, with a savepoint.
@@ -354,7 +356,8 @@ func (t fitTx) Begin(ctx context.Context) (pgx.Tx, error) {
 	return fitTx{part}, err
 }
 
-// Fit returns tx for those who change a run in it; a nil tx stays nil. A stricter transaction is ErrIsolation: see fit.
+// Fit returns tx for changes of runs in it; a nil tx stays nil. It returns ErrIsolation for a transaction that is too
+// strict: see fit.
 func (s *Store) Fit(ctx context.Context, tx pgx.Tx) (pgx.Tx, error) {
 	if tx == nil {
 		return nil, nil
@@ -362,8 +365,8 @@ func (s *Store) Fit(ctx context.Context, tx pgx.Tx) (pgx.Tx, error) {
 	return fit(ctx, tx)
 }
 
-// fit refuses a caller's transaction that does not see what others commit during it, for those who look after they have
-// locked: a compensation, a child or a run that has ended meanwhile would be missed.
+// fit refuses a caller's transaction that does not see the commits of others. A statement that reads after locking would
+// miss a compensation, a child, or a run that has just ended.
 func fit(ctx context.Context, tx pgx.Tx) (pgx.Tx, error) {
 	switch tx.(type) {
 	case ownTx, fitTx:

@@ -11,10 +11,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// ErrWorkerOffline reports that the worker's row is OFFLINE: the fleet took it for dead and gave its runs away.
+// ErrWorkerOffline reports that the worker's row is OFFLINE: the worker was declared dead, and its runs were released.
 var ErrWorkerOffline = errors.New("worker was declared offline")
 
-// A Worker is what a worker says of itself when it registers.
+// A Worker is the registration of a worker.
 type Worker struct {
 	ID            uuid.UUID
 	Queue         string
@@ -29,14 +29,14 @@ type Worker struct {
 	Visibility    time.Duration
 	StaleAfter    time.Duration
 	Number        int64   // see Beat
-	Backend       Backend // of the heart's connection
+	Backend       Backend // of the connection that sends the heartbeats
 }
 
-// A Backend is the server's side of a connection that is its holder's own: when it is gone, so is the holder, or it has
-// another by now. The zero Backend says that nobody knows.
+// A Backend is the server's side of a connection that only its holder uses. If the backend has ended, the holder has ended,
+// too, or has another connection by now. The zero Backend is unknown.
 type Backend struct {
 	PID    int32
-	Start  time.Time // pids are used again
+	Start  time.Time // process IDs are used again
 	Server time.Time // start of the server that knows the backend: another, or the same restarted, does not
 }
 
@@ -45,8 +45,8 @@ SELECT a.backend_start, pg_postmaster_start_time()
 FROM pg_stat_activity a
 WHERE a.pid = pg_backend_pid() AND a.pid = $1 AND a.backend_start IS NOT NULL`
 
-// BackendOf returns the backend behind conn. Behind a pooler it returns the zero Backend: the process ID that such a
-// one tells its clients is its own invention. So it does if the user may not see the backend.
+// BackendOf returns the backend behind conn. Behind a pooler it returns the zero Backend, because a pooler makes up the
+// process ID that it tells its clients. So it does if the user may not see the backend.
 func (s *Store) BackendOf(ctx context.Context, conn *pgx.Conn) (b Backend, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		b = Backend{PID: int32(conn.PgConn().PID())} // as the server said when the connection began
@@ -78,8 +78,8 @@ ON CONFLICT (worker_id, namespace_id) DO UPDATE
 SET heartbeat_at = EXCLUDED.heartbeat_at, report_number = EXCLUDED.report_number, backend_pid = EXCLUDED.backend_pid, backend_start = EXCLUDED.backend_start, server_start = EXCLUDED.server_start
 WHERE workers.status <> 'OFFLINE' AND workers.report_number <= EXCLUDED.report_number`
 
-// Each kind of event is noted once in a worker's life, unless a caller's open transaction is about to note it, too, which
-// nobody waits for: one that was asked to drain has that in its log when it begins to.
+// Each kind of event is written once in a worker's life. It may be in a caller's open transaction, for which nobody waits: a
+// worker that was asked to drain then has that in its log when it begins to.
 const workerEvent = `
 INSERT INTO kagzi.worker_events (worker_id, event_id, namespace_id, event, detail)
 SELECT $2::uuid, $3::uuid, $1::text, $4::text, NULLIF($5::text, '')
@@ -99,9 +99,9 @@ func (s *Store) RegisterWorker(ctx context.Context, db DB, w Worker) error {
 	}))
 }
 
-// A Beat is what a worker says with each heartbeat.
+// A Beat is a heartbeat of a worker.
 type Beat struct {
-	Number    int64 // more than of whatever the worker has said of itself before: what comes late changes nothing
+	Number    int64 // higher than that of each earlier report of the worker: an older one that arrives late changes nothing
 	Worker    uuid.UUID
 	Active    int
 	Completed int64
@@ -109,12 +109,12 @@ type Beat struct {
 	Backend   Backend
 }
 
-// A Pulse is the answer.
+// A Pulse is the answer to a Beat.
 type Pulse struct {
 	Now   time.Time
 	Asked time.Time // when the heartbeat was sent, by this process's clock
 	Drain bool      // somebody asked the worker to drain
-	Own   bool      // the backend of the Beat is the one that took it
+	Own   bool      // the backend of the Beat is the one that received it
 }
 
 const heartbeat = `
@@ -130,11 +130,11 @@ RETURNING w.heartbeat_at, w.status = 'DRAINING' OR EXISTS (
 
 const askedToDrain = `SELECT EXISTS (SELECT FROM kagzi.worker_events e WHERE e.worker_id = $2 AND e.namespace_id = $1 AND e.event = 'DRAINING')`
 
-// Beside the heartbeat and not in it: what a statement says of a row must hold wherever the row is.
+// Not in the heartbeat's statement: the row may be on another server of a distributed Postgres.
 const backendPID = `SELECT pg_backend_pid()`
 
-// Heartbeat keeps the worker's row fresh, in a transaction of its own: nothing that locks a run may delay it.
-// It returns ErrWorkerOffline if the worker was declared dead meanwhile.
+// Heartbeat writes the worker's heartbeat, in a transaction of its own, so that no lock on a run delays it. It returns
+// ErrWorkerOffline if the worker was declared dead meanwhile.
 func (s *Store) Heartbeat(ctx context.Context, db DB, b Beat) (p Pulse, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		batch := &pgx.Batch{}
@@ -160,16 +160,16 @@ func (s *Store) Heartbeat(ctx context.Context, db DB, b Beat) (p Pulse, err erro
 	return p, wrap("heartbeat", err)
 }
 
-// A Held is a run with the lease under which somebody believes to hold it.
+// A Held is a run with the lease under which a worker believes to hold it.
 type Held struct {
 	RunID uuid.UUID
 	Lease uuid.UUID
 }
 
-// A HeldState is what the table says of a Held.
+// A HeldState is the state in the table of a Held.
 type HeldState struct {
 	RunID    uuid.UUID
-	Lease    uuid.UUID // that was asked about
+	Lease    uuid.UUID // the lease that was asked about
 	Holds    bool      // still RUNNING under the lease
 	Status   string
 	Wakeups  int64
@@ -178,8 +178,8 @@ type HeldState struct {
 	Term     Term      // if it holds
 }
 
-// Only runs past half of their timeout, and what somebody else has locked comes next time. The condition on the time is
-// hidden from the planner: with it, it would consider the claim's index.
+// Extends only leases that are past half of their timeout, and skips rows that somebody else has locked: the next heartbeat
+// extends them. The condition on the time is hidden from the planner, which would else consider the claim's index.
 const extendLeases = `
 WITH l AS MATERIALIZED (
 	SELECT r.run_id, r.now, LEAST(r.now + $4::bigint * interval '1 microsecond',
@@ -217,8 +217,8 @@ var heldColumns = columnsOf(heldStates,
 
 var extendColumns = columnsOf(extendLeases, heldColumns...)
 
-// HeldStates returns what the table says of each of held. One whose row cannot be read goes to alone, and keeps no other
-// from being read.
+// HeldStates returns the state of each of held. A run whose row cannot be read goes to alone, and the others are read all
+// the same.
 func (s *Store) HeldStates(ctx context.Context, db DB, held []Held, alone func(Held, error)) (states []HeldState, err error) {
 	if len(held) == 0 {
 		return nil, nil
@@ -245,8 +245,8 @@ func (s *Store) HeldStates(ctx context.Context, db DB, held []Held, alone func(H
 	return states, err
 }
 
-// ExtendLeases gives those of held another timeout that are past half of theirs, and returns their terms. One whose lease
-// cannot be extended goes to alone, and keeps no other from being extended.
+// ExtendLeases extends the leases of held that are past half of their timeout, and returns their terms. A run whose lease
+// cannot be extended goes to alone, and the others are extended all the same.
 func (s *Store) ExtendLeases(ctx context.Context, db DB, held []Held, timeout time.Duration, alone func(Held, error)) (map[Held]Term, error) {
 	terms := map[Held]Term{}
 	if len(held) == 0 {
@@ -279,12 +279,13 @@ const drainWorker = `UPDATE kagzi.workers SET status = 'DRAINING' WHERE worker_i
 
 const stopWorker = `UPDATE kagzi.workers SET status = 'OFFLINE', stopped_at = now(), active_count = 0, release_at = now() WHERE worker_id = $2 AND namespace_id = $1 AND status <> 'OFFLINE'`
 
-// DrainingWorker notes that the worker takes no more runs; the log says that it was not asked to, unless it was.
+// DrainingWorker records that the worker takes no more runs. The log says that its Run's context ended, unless it was asked
+// to drain.
 func (s *Store) DrainingWorker(ctx context.Context, db DB, id uuid.UUID) error {
 	return s.moveWorker(ctx, db, drainWorker, "DRAINING", id, "Run's context ended")
 }
 
-// StoppedWorker notes that the worker has ended.
+// StoppedWorker records that the worker has ended.
 func (s *Store) StoppedWorker(ctx context.Context, db DB, id uuid.UUID) error {
 	return s.moveWorker(ctx, db, stopWorker, "STOPPED", id, "")
 }
