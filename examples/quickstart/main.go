@@ -4,14 +4,16 @@
 //
 // It starts a throwaway Postgres, 200 checkouts and two worker processes, kills one of them half-way with SIGKILL,
 // and then counts: every checkout completed, no recorded step executed again, every payment captured exactly once.
-// It exits with 1 if one of these does not hold.
+// It exits with 1 if one of these does not hold. The workers log to a file, whose name is the last line.
 //
-// Read workflow.go first: it is what an application would write. KAGZI_DATABASE_URL, if set, names the Postgres to use.
+// Read workflow.go first: an application would contain the same code. KAGZI_DATABASE_URL, if set, names the Postgres
+// to use. With -svg FILE the quickstart also draws its result; docs/quickstart.svg was made so.
 package main
 
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -30,9 +32,19 @@ const (
 	patience  = 2 * time.Minute // with checkouts that take seconds
 )
 
+const killedText = `
+%6.1fs  kill -9 %d: %s is gone at once, as in a crash, with its steps half done.
+         %s notices, takes over its checkouts, and executes again only the
+         steps that have no record.
+
+`
+
 var workers = []string{"worker-1", "worker-2"} // the first is killed
 
+var svg = flag.String("svg", "", "also draw the result into this file")
+
 func main() {
+	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	run := quickstart
@@ -46,15 +58,15 @@ func main() {
 }
 
 func quickstart(ctx context.Context) (err error) {
-	fmt.Print("Starting a throwaway Postgres … ")
 	began := time.Now()
 	url, stopPostgres, err := localpg.Open(ctx)
 	if err != nil {
-		fmt.Println()
 		return err
 	}
 	defer func() { err = errors.Join(err, stopPostgres()) }()
-	fmt.Printf("ready after %s\n", since(began))
+	if os.Getenv("KAGZI_DATABASE_URL") == "" {
+		fmt.Printf("Started a throwaway Postgres (%s).\n", since(began))
+	}
 
 	dir, err := os.MkdirTemp("", "kagzi-quickstart-")
 	if err != nil {
@@ -67,6 +79,11 @@ func quickstart(ctx context.Context) (err error) {
 	}
 	defer pool.Close()
 	s := &show{pool: pool, url: url, dir: dir, shop: fmt.Sprintf("quickstart-%d", began.UnixNano())}
+	if s.log, err = os.CreateTemp("", "kagzi-quickstart-*.log"); err != nil {
+		return err
+	}
+	defer func() { fmt.Println("The workers' log:", s.log.Name()) }()
+	defer s.log.Close()
 	if err := s.prepare(ctx); err != nil {
 		return err
 	}
@@ -83,8 +100,9 @@ func quickstart(ctx context.Context) (err error) {
 type show struct {
 	pool   *pgxpool.Pool
 	url    string
-	dir    string // of the workers' journals
-	shop   string // a namespace of its own, for a database that is not thrown away
+	dir    string   // of the workers' journals
+	log    *os.File // both workers write to it
+	shop   string   // a namespace of its own, for a database that is not thrown away
 	client *kagzi.Client
 	runs   []kagzi.Started
 	began  time.Time
@@ -114,7 +132,7 @@ func (s *show) prepare(ctx context.Context) error {
 	if s.runs, err = s.client.StartMany(ctx, calls); err != nil {
 		return err
 	}
-	fmt.Printf("Started %d checkouts in one round trip (%s)\n", len(s.runs), since(began))
+	fmt.Printf("Started %d checkouts in one round trip (%s). They wait in Postgres.\n", len(s.runs), since(began))
 	return nil
 }
 
@@ -132,7 +150,7 @@ func (s *show) play(ctx context.Context) (err error) {
 		if crew[name], err = s.hire(name); err != nil {
 			return err
 		}
-		fmt.Printf("Started %s (process %d)\n", name, crew[name].cmd.Process.Pid)
+		fmt.Printf("Started %s, process %d.\n", name, crew[name].cmd.Process.Pid)
 	}
 	fmt.Println()
 
@@ -153,7 +171,7 @@ func (s *show) play(ctx context.Context) (err error) {
 			return err
 		}
 		over := p.completed+p.failed == checkouts
-		if over || time.Since(shown) >= 500*time.Millisecond {
+		if over || time.Since(shown) >= time.Second {
 			shown = time.Now()
 			fmt.Printf("%6.1fs  %s\n", time.Since(s.began).Seconds(), p)
 		}
@@ -163,11 +181,12 @@ func (s *show) play(ctx context.Context) (err error) {
 		}
 		if s.victim == "" && p.executions >= checkouts*stepsPerCheckout/2 {
 			s.victim, s.killed = workers[0], time.Now()
-			if err := crew[s.victim].kill(); err != nil {
+			victim := crew[s.victim]
+			if err := victim.kill(); err != nil {
 				return err
 			}
 			delete(crew, s.victim)
-			fmt.Printf("%6.1fs  kill -9 %s, in the middle of what it was doing\n", time.Since(s.began).Seconds(), s.victim)
+			fmt.Printf(killedText, s.killed.Sub(s.began).Seconds(), victim.cmd.Process.Pid, s.victim, workers[1])
 		}
 		for name, p := range crew {
 			if p.gone() {

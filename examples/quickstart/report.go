@@ -13,17 +13,17 @@ import (
 	"github.com/kagzi/kagzi"
 )
 
-// progress is where the checkouts stand.
+// progress counts the checkouts by status.
 type progress struct {
-	completed, failed, asleep, underWay, waiting int
-	executions                                   int
+	completed, failed, sleeping, running, waiting int
+	executions                                    int
 }
 
 func (p progress) String() string {
 	const width = 20
 	bar := strings.Repeat("█", p.completed*width/checkouts) + strings.Repeat("·", width-p.completed*width/checkouts)
-	return fmt.Sprintf("%s %3d completed  %3d under way  %3d asleep  %3d waiting  %4d steps executed",
-		bar, p.completed, p.underWay, p.asleep, p.waiting, p.executions)
+	return fmt.Sprintf("%s %3d waiting  %3d running  %3d sleeping  %3d completed",
+		bar, p.waiting, p.running, p.sleeping, p.completed)
 }
 
 func (s *show) progress(ctx context.Context) (p progress, err error) {
@@ -36,9 +36,9 @@ func (s *show) progress(ctx context.Context) (p progress, err error) {
 		case kagzi.StatusCompleted:
 			p.completed++
 		case kagzi.StatusRunning:
-			p.underWay++
+			p.running++
 		case kagzi.StatusSleeping:
-			p.asleep++
+			p.sleeping++
 		case kagzi.StatusPending:
 			p.waiting++
 		default:
@@ -70,7 +70,7 @@ func (s *show) executions() ([]execution, error) {
 	return all, nil
 }
 
-// A verdict is what the table at the end says.
+// A verdict has the numbers of the table at the end.
 type verdict struct {
 	completed   int           // runs
 	records     int           // of attempts of steps
@@ -82,7 +82,7 @@ type verdict struct {
 	broken      []string      // promises
 }
 
-// report looks at what is left in the database and in the journals, and prints the table.
+// report compares the database with the journals, prints the table, and draws it if asked to.
 func (s *show) report(ctx context.Context) error {
 	v := &verdict{}
 	if err := s.judgeRuns(ctx, v); err != nil {
@@ -95,20 +95,38 @@ func (s *show) report(ctx context.Context) error {
 		return err
 	}
 	fmt.Println()
-	row := func(what, found, remark string) { fmt.Printf("  %-28s %10s   %s\n", what, found, remark) }
-	row("runs completed", fmt.Sprintf("%d of %d", v.completed, checkouts), "")
-	row("steps recorded", fmt.Sprint(v.records), "the gateway's failures among them: each attempt has a record")
-	row("steps executed", fmt.Sprint(v.executions), "as the workers noted in their journals")
-	row("steps re-executed", fmt.Sprint(v.repeated), fmt.Sprintf("%d were cut short by the kill, before their record", v.interrupted))
-	row("ledger rows", fmt.Sprintf("%d of %d", v.captured, checkouts), "orders captured exactly once")
-	row("time to recovery", v.recovery.Round(time.Millisecond).String(), "from the kill until the last step it cut short ran again")
-	row("in all", s.finished.Sub(s.began).Round(time.Millisecond).String(), "")
+	rows := s.rows(v)
+	for _, r := range rows {
+		fmt.Printf("  %-18s %10s   %s\n", r.name, r.found, r.remark)
+	}
 	fmt.Println()
 	if len(v.broken) > 0 {
 		return fmt.Errorf("%d promises were broken:\n  %s", len(v.broken), strings.Join(v.broken, "\n  "))
 	}
 	fmt.Println("Every promise was kept.")
-	return nil
+	if *svg == "" {
+		return nil
+	}
+	executions, err := s.executions()
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(*svg, draw(s, executions, rows), 0o644)
+}
+
+// A row is a line of the table.
+type row struct{ name, found, remark string }
+
+func (s *show) rows(v *verdict) []row {
+	return []row{
+		{"runs completed", fmt.Sprintf("%d of %d", v.completed, checkouts), ""},
+		{"steps recorded", fmt.Sprint(v.records), "one record for each attempt"},
+		{"steps executed", fmt.Sprint(v.executions), "counted by the workers themselves"},
+		{"steps re-executed", fmt.Sprint(v.repeated), fmt.Sprintf("the kill had interrupted %d before their record", v.interrupted)},
+		{"payments captured", fmt.Sprintf("%d of %d", v.captured, checkouts), "exactly once each"},
+		{"time to recovery", v.recovery.Round(time.Millisecond).String(), "from the kill until the last interrupted step ran again"},
+		{"total time", s.finished.Sub(s.began).Round(time.Millisecond).String(), ""},
+	}
 }
 
 func (v *verdict) breach(format string, args ...any) {

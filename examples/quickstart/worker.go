@@ -51,7 +51,7 @@ func work(ctx context.Context) error {
 		return err
 	}
 	defer pool.Close()
-	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{Level: slog.LevelWarn, ReplaceAttr: withoutTime})).With("by", name)
+	logger := slog.New(slog.NewTextHandler(os.Stderr, nil)).With("by", name)
 	client, err := kagzi.NewClient(pool, kagzi.ClientConfig{Namespace: shop, Logger: logger})
 	if err != nil {
 		return err
@@ -66,14 +66,6 @@ func work(ctx context.Context) error {
 	shopkeeper := &app{journal: &journal{worker: name, file: file}}
 	kagzi.Handle(worker, Checkout, shopkeeper.checkout)
 	return worker.Run(ctx)
-}
-
-// withoutTime leaves out what the lines around a log line say already.
-func withoutTime(_ []string, a slog.Attr) slog.Attr {
-	if a.Key == slog.TimeKey {
-		return slog.Attr{}
-	}
-	return a
 }
 
 // A journal notes every execution of a step before anything else is done, each with one write to a file, so that what
@@ -149,7 +141,7 @@ func (s *show) hire(name string) (*process, error) {
 	}
 	cmd := exec.Command(self)
 	cmd.Env = append(os.Environ(), workerEnv+"="+strings.Join([]string{name, s.journal(name), s.shop}, "\n"), urlEnv+"="+s.url)
-	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.Stdout, cmd.Stderr = s.log, s.log
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
