@@ -1,0 +1,69 @@
+// Package demo gives the small examples a Postgres, a client and a worker, so that they show one feature each.
+// An application does the same by itself, as in examples/hello.
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/localpg"
+)
+
+// Main runs an example: handle registers its workflows, play starts runs while the worker executes them. Main uses the
+// database of KAGZI_DATABASE_URL, or a throwaway Postgres if that is not set. It exits with 1 if an error is returned.
+func Main(name string, handle func(*kagzi.Worker), play func(context.Context, *kagzi.Client) error) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, name, handle, play); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, name string, handle func(*kagzi.Worker), play func(context.Context, *kagzi.Client) error) (err error) {
+	url, stopPostgres, err := localpg.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stopPostgres()) }()
+	pool, err := pgxpool.New(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	if err := kagzi.Migrate(ctx, pool); err != nil {
+		return err
+	}
+	// The examples provoke failures, which Kagzi logs at level Warn.
+	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
+	client, err := kagzi.NewClient(pool, kagzi.ClientConfig{Namespace: "example-" + name, Logger: logger})
+	if err != nil {
+		return err
+	}
+	worker, err := kagzi.NewWorker(client, kagzi.WorkerConfig{})
+	if err != nil {
+		return err
+	}
+	handle(worker)
+
+	ctx, stop := context.WithCancel(ctx)
+	var working sync.WaitGroup
+	var workErr error
+	working.Go(func() {
+		defer stop() // nobody executes runs any more
+		workErr = worker.Run(ctx)
+	})
+	err = play(ctx, client)
+	stop()
+	working.Wait()
+	return errors.Join(err, workErr)
+}
