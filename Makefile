@@ -1,4 +1,4 @@
-# What people and .ci/run do by hand. `make test` is the one that matters.
+# `make test` is the command that matters; .ci/run calls it too.
 
 GOFUMPT     := go run mvdan.cc/gofumpt@v0.12.0
 STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -7,8 +7,8 @@ STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 all: vet lint test
 
-test: ## every test, with the race detector; starts a throwaway Postgres by itself
-	go test -race -timeout 30m ./...
+test: ## every test, with the race detector; installs what is missing, and starts a throwaway Postgres by itself
+	@.ci/test
 
 vet:
 	go vet ./...
@@ -23,7 +23,7 @@ format:
 build:
 	go build ./...
 
-hello: ## the README's program; needs DATABASE_URL
+hello: ## a complete program; needs DATABASE_URL
 	go run ./examples/hello
 
 quickstart:
@@ -34,7 +34,7 @@ bench:
 
 # ---- the other Postgres versions ----
 
-# Debian has one version; npm has them all, for this machine's processor. They are prereleases by name, so each is
+# Debian has one version; npm has all of them, for this machine's processor. They are prereleases by name, so each is
 # pinned exactly.
 MAJORS   := 14 16 17 18
 PACKAGES ?= ./...
@@ -60,4 +60,4 @@ test-majors: .majors/installed
 	touch $@
 
 clean:
-	rm -rf .majors
+	rm -rf .majors .tools
