@@ -52,8 +52,8 @@ func ExampleVersion_rollingDeploy() {
 	// lamp by version 1 <nil>
 }
 
-// The new version is there for those that ask for it, before it takes all.
-func ExampleDefault() {
+// Runs that name no version keep the old one. Those that ask for version 2 get the new one.
+func ExampleDefaultVersion() {
 	ctx, _, client, worker := setup()
 	defer teardown()
 

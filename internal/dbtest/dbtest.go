@@ -19,6 +19,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"os"
 	"runtime"
 	"strconv"
@@ -149,8 +150,12 @@ func (db *DB) finish(ctx context.Context, t testing.TB, s *server, o options) (e
 }
 
 // Main runs a package's tests, ends the server they used, and exits; the exit code is not 0 either if goroutines
-// were left over. TestMain calls it last.
+// were left over. TestMain calls it last. The default logger, which clients without a Logger use, is silent unless
+// KAGZI_TEST_LOG is set: tests that pass print nothing.
 func Main(m *testing.M, ignore ...goleak.Option) {
+	if os.Getenv("KAGZI_TEST_LOG") == "" {
+		slog.SetDefault(slog.New(slog.DiscardHandler))
+	}
 	// Most tests wait: for the database, for each other's processes, or for time to pass.
 	if flag.Parse(); flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
 		_ = flag.Set("test.parallel", strconv.Itoa(max(8, runtime.GOMAXPROCS(0)))) // a number
