@@ -1,4 +1,7 @@
-// Hello is the program of the README, word for word.
+// Hello is a complete program, to copy. It needs a Postgres, named by DATABASE_URL.
+//
+// Kill it within the five seconds of its sleep, with kill -9 or Ctrl-C, and start it again: it finds its run by the ID,
+// creates no second account, and goes on with the welcome.
 package main
 
 import (

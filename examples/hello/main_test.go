@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -15,28 +14,7 @@ import (
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
 
-// The README shows this program, word for word but for the comment that says so.
-func TestREADMEShowsThisProgram(t *testing.T) {
-	t.Parallel()
-	program, err := os.ReadFile("main.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	readme, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	block := regexp.MustCompile("(?s)```go\n(package main\n.*?)```").FindSubmatch(readme)
-	if block == nil {
-		t.Fatal("README.md has no Go block that begins with package main")
-	}
-	_, want, _ := strings.Cut(string(program), "\n") // the package comment
-	if got := string(block[1]); got != want {
-		t.Errorf("the program in README.md is not examples/hello/main.go; it is\n%s", got)
-	}
-}
-
-// What the README says happens: killed while the run sleeps and started again, the program carries on.
+// Killed while the run sleeps and started again, the program carries on.
 func TestCarriesOnAfterKill(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)

@@ -1,0 +1,115 @@
+// The names that the Go blocks of the documentation use and do not declare.
+package program
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/kagzitest"
+)
+
+type (
+	Order struct {
+		ID, Address string
+		Due         time.Time
+	}
+	Receipt  struct{ ID string }
+	Payment  struct{ ID string }
+	Booking  struct{ ID string }
+	Decision struct{ By string }
+	Quote    struct{ Cents int }
+	Item     struct{ ID string }
+	Basket   struct{ Customer string }
+	Week     struct{}
+	Parcel   struct{ Order string }
+	Picture  struct{ Name string }
+	Customer struct{ Name string }
+)
+
+var (
+	SignUp       = kagzi.Define[string, string]("sign-up")
+	Greet        = kagzi.Define[string, string]("greet")
+	Checkout     = kagzi.Define[Order, Receipt]("checkout")
+	Charge       = kagzi.Define[Payment, Receipt]("charge")
+	Ship         = kagzi.Define[Parcel, string]("ship")
+	Mail         = kagzi.Define[string, struct{}]("mail")
+	Report       = kagzi.Define[Week, struct{}]("report")
+	Cart         = kagzi.Define[Basket, struct{}]("cart")
+	Subscribe    = kagzi.Define[Customer, Receipt]("subscribe")
+	CancelOrder  = kagzi.Define[string, struct{}]("cancel-order")
+	CancelFlight = kagzi.Define[Booking, struct{}]("cancel-flight")
+	Approved     = kagzi.DefineSignal[Decision]("approved")
+	AddItem      = kagzi.DefineSignal[Item]("add-item")
+)
+
+const Declined kagzi.Kind = "card_declined"
+
+var (
+	pool                              *pgxpool.Pool
+	tx                                pgx.Tx
+	client                            *kagzi.Client
+	worker                            *kagzi.Worker
+	run                               kagzi.RunInfo
+	mux                               *http.ServeMux
+	working                           sync.WaitGroup
+	from, until, yesterday, deployed  time.Time
+	order, a                          Order
+	b, name, corrected                string
+	directURL, poolerURL              string
+	payment                           Payment
+	parcel                            Parcel
+	cart                              Basket
+	item                              Item
+	items                             []Item
+	customer                          Customer
+	pictures                          []Picture
+	children                          []*kagzi.Child[Receipt]
+	found                             int64
+	err                               error
+	env                               *kagzitest.Env
+)
+
+type (
+	gatewayClient  struct{}
+	ledgerTable    struct{}
+	accountService struct{}
+	mailService    struct{}
+	application    struct{}
+)
+
+var (
+	gateway  gatewayClient
+	ledger   ledgerTable
+	accounts accountService
+	mail     mailService
+	app      application
+)
+
+func (gatewayClient) Authorize(context.Context, Order, string) (Payment, error) { panic(0) }
+func (ledgerTable) Insert(context.Context, pgx.Tx, Payment) (int64, error)      { panic(0) }
+func (accountService) Create(context.Context, string, string) (string, error)   { panic(0) }
+func (mailService) Welcome(context.Context, string) error                       { panic(0) }
+func (application) checkout(kagzi.Context, Order) (Receipt, error)              { panic(0) }
+func (application) checkoutV2(kagzi.Context, Order) (Receipt, error)            { panic(0) }
+
+func signUp(kagzi.Context, string) (string, error)         { panic(0) }
+func greet(kagzi.Context, string) (string, error)          { panic(0) }
+func subscribe(kagzi.Context, Customer) (Receipt, error)   { panic(0) }
+func askPrice(kagzi.Context, Order) (int, error)           { panic(0) }
+func ship(kagzi.Context) error                             { panic(0) }
+func bill(kagzi.Context) error                             { panic(0) }
+func resize(kagzi.Context, Picture) (int, error)           { panic(0) }
+func askA(kagzi.Context) (Quote, error)                    { panic(0) }
+func askB(kagzi.Context) (Quote, error)                    { panic(0) }
+func notifyCustomer(kagzi.Context) error                   { panic(0) }
+func remind(context.Context) error                         { panic(0) }
+func bookFlight(context.Context) (Booking, error)          { panic(0) }
+func bookHotel(context.Context) error                      { panic(0) }
+func checkStock(context.Context) error                     { panic(0) }
+func countStock(context.Context) error                     { panic(0) }
