@@ -11,6 +11,6 @@ each_module() { # command…
 	local dir
 	while read -r dir; do
 		if [[ $dir != . ]]; then echo "in $dir"; fi
-		(cd "$dir" && "$@")
+		(cd "$dir" && "$@" </dev/null) # else a command could read the list
 	done < <(modules)
 }
