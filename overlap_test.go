@@ -90,7 +90,7 @@ func TestOverlapQueueOne(t *testing.T) {
 	fire()
 	first := receive(t, started)
 	k.exec(`UPDATE kagzi.workflow_runs SET fire_at = fire_at - interval '1 day' WHERE schedule_id IS NOT NULL`) // further than they are apart: no two rows meet on the way
-	for range 3 {                                                                                                     // the first is remembered
+	for range 3 {                                                                                               // the first is remembered
 		fire()
 	}
 	if info := k.info("s"); !info.Active || !info.Queued {
