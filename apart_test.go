@@ -48,14 +48,14 @@ func TestOpenStartOfAChildsIDHoldsUpItsParentOnly(t *testing.T) {
 			Handle(w, other, chain)
 			Handle(w, fresh, chain)
 			flushes := make(chan bool, 1000)
-			w.failpoint = func(point string, _ uuid.UUID) {
+			failpoint(t, w, func(point string, _ uuid.UUID) {
 				if point == "after flush" {
 					select {
 					case flushes <- true:
 					default:
 					}
 				}
-			}
+			})
 			tx, err := k.pool.Begin(k.ctx)
 			if err != nil {
 				t.Fatal(err)

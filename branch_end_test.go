@@ -19,25 +19,6 @@ func untilCancelled(calls *atomic.Int64) func(context.Context) error {
 	}
 }
 
-// naps lets the run leave memory n times, and come back.
-func naps(ctx Context, n int) error {
-	for i := range n {
-		if err := Sleep(ctx, fmt.Sprint("nap", i), time.Hour); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// throughNaps ends the naps from the first to the last one given.
-func (k *kit) throughNaps(id RunID, first, last int) {
-	k.t.Helper()
-	for i := first; i <= last; i++ {
-		k.waitStatus(id, StatusSleeping, fmt.Sprint("timer nap", i))
-		k.forward(id)
-	}
-}
-
 var headline = DefineSignal[string]("headline")
 
 // TestFailedBranchIsReplayedFromHistory lets a branch fail while branches below it work, handles the failure, and wakes the

@@ -8,8 +8,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/kagzi/kagzi/store"
 )
 
 // A child that did not complete is a typed error, which stays as it was first seen.
@@ -156,7 +154,7 @@ func TestChildFailure(t *testing.T) {
 		close(fail)
 		k.waitStatus(k.childOf(run.ID(), "b").ID, StatusFailed)
 		k.exec(`UPDATE kagzi.workflow_runs SET available_at = now() WHERE run_id = $1`, string(run.ID()))
-		_ = k.c.hints.Due(k.ctx, nil, store.Woken{Queue: "default"})
+		wakeWorkers(k.t, k.pool)
 		if got := resultOf(k, run); got != 7 {
 			t.Errorf("got %d", got)
 		}

@@ -70,7 +70,7 @@ func TestChildNondeterminism(t *testing.T) {
 func TestChildEndsAroundTheSuspension(t *testing.T) {
 	k := newKit(t)
 	const runs, children = 40, 5
-	other := clientWith(t, k.pool, k.c.cfg)
+	other := newTestClient(t, k.pool)
 	pausing := Define[int, int]("pausing", Queue("other"))
 	for queue, c := range map[string]*Client{"default": k.c, "other": other} {
 		w := newTestWorker(t, c, WorkerConfig{Queue: queue, PollInterval: time.Hour})

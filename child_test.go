@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -43,20 +42,6 @@ func handleDoubling(w *Worker) {
 // handleSleeping has a child sleep for ever.
 func handleSleeping(w *Worker) {
 	Handle(w, doubling, func(ctx Context, n int) (int, error) { return n, Sleep(ctx, "for ever", 1000*time.Hour) })
-}
-
-// statusOf is how the run of a step's child stands.
-func (k *kit) childOf(parent RunID, step string) RunInfo {
-	k.t.Helper()
-	rows, err := k.c.List(k.ctx, RunFilter{Parent: parent})
-	if err != nil {
-		k.t.Fatal(err)
-	}
-	i := slices.IndexFunc(rows, func(r RunInfo) bool { return r.ParentStep == step })
-	if i < 0 {
-		k.t.Fatalf("run %s has no child %q among %d", parent, step, len(rows))
-	}
-	return rows[i]
 }
 
 func TestChild(t *testing.T) {
@@ -113,7 +98,7 @@ func TestChild(t *testing.T) {
 		w := newTestWorker(t, k.c, WorkerConfig{})
 		handleDoubling(w)
 		startWorker(t, w)
-		holder := begin(k, napping, time.Hour, ID("taken"))
+		holder := begin(k, nothing, 1, ID("taken"), Delay(time.Hour))
 		got := replayed(k, func(ctx Context) (s seen) {
 			c, err := StartChild(ctx, "good", doubling, 1)
 			if err != nil {
@@ -151,10 +136,7 @@ func TestChild(t *testing.T) {
 	t.Run("QueueAndPriority", func(t *testing.T) {
 		k := newKit(t)
 		w := newTestWorker(t, k.c, WorkerConfig{Queue: "shop", PollInterval: time.Hour})
-		other, err := NewClient(k.pool, k.c.cfg) // another process, which alone has the code of children
-		if err != nil {
-			t.Fatal(err)
-		}
+		other := newTestClient(t, k.pool) // another process, which alone has the code of children
 		elsewhere := Define[int, int]("elsewhere", Queue("mill"), Priority(4))
 		mill := newTestWorker(t, other, WorkerConfig{Queue: "mill", PollInterval: time.Hour})
 		Handle(mill, elsewhere, func(_ Context, n int) (int, error) { return 2 * n, nil })
@@ -247,12 +229,12 @@ func TestChildRefusals(t *testing.T) {
 	bad := Define[func(), int]("bad")
 	tx := k.callersTx()
 	type outcome struct {
-		permanent bool
-		text      string
+		kind Kind
+		text string
 	}
 	refused(k, func(ctx Context) (int, error) {
 		var all []outcome
-		add := func(err error) { all = append(all, outcome{isPermanent(err), fmt.Sprint(err)}) }
+		add := func(err error) { all = append(all, outcome{KindOf(err), fmt.Sprint(err)}) }
 		_, err := StartChild(ctx, "a", big, strings.Repeat("x", 200))
 		add(err)
 		if !errors.Is(err, ErrPayloadTooLarge) {
@@ -280,7 +262,7 @@ func TestChildRefusals(t *testing.T) {
 		_, err = RunChild(ctx, "i", big, "", DefineSignal[int]("s").With(1))
 		add(err)
 		for i, want := range []string{`child "a"`, "cannot be encoded", "takes no InTx", "Priority is 9", "e/f", "workflow name", "child 0 is empty", "the Child is empty", "the Child is empty", "takes no IfActive", "takes no Message"} {
-			if !all[i].permanent || !strings.Contains(all[i].text, want) {
+			if all[i].kind != KindBadRequest || !strings.Contains(all[i].text, want) {
 				t.Errorf("got %+v, want one that says %q", all[i], want)
 			}
 		}

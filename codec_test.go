@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/aes"
 	"crypto/cipher"
+	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -78,12 +79,17 @@ func TestSealedIdentity(t *testing.T) {
 		t.Errorf("another input: %v", err)
 	}
 	plain := sha256.Sum256([]byte(`"secret"`))
+	keyed := hmac.New(sha256.New, []byte("hash key"))
+	keyed.Write([]byte(`"secret"`))
 	hash := queryOne[[]byte](t, k.pool, `SELECT input_hash FROM kagzi.workflow_runs`)
-	if bytes.Equal(hash, plain[:16]) || !bytes.Equal(hash, k.c.hashOf([]byte(`"secret"`))) {
+	if bytes.Equal(hash, plain[:16]) || !bytes.Equal(hash, keyed.Sum(nil)[:16]) {
 		t.Errorf("hash %x is not made with the key", hash)
 	}
 	unkeyed := clientWith(t, k.pool, ClientConfig{Sealer: newGCM(t, "key", "")})
-	if got := unkeyed.hashOf([]byte(`"secret"`)); !bytes.Equal(got, plain[:16]) {
+	if _, err := Start(k.ctx, unkeyed, wf, "secret", ID("y")); err != nil {
+		t.Fatal(err)
+	}
+	if got := queryOne[[]byte](t, k.pool, `SELECT input_hash FROM kagzi.workflow_runs WHERE external_id = 'y'`); !bytes.Equal(got, plain[:16]) {
 		t.Errorf("hash without a key: %x", got)
 	}
 }
@@ -181,7 +187,7 @@ func TestSealedWorkflow(t *testing.T) {
 	if info, err := other.Get(k.ctx, run.ID()); err != nil || hex.EncodeToString(info.Output) != stored {
 		t.Errorf("with another key: %x, %v", info.Output, err)
 	}
-	_, err := (&Run[string]{client: other, workflow: "wf", id: run.ID()}).Result(k.ctx)
+	_, err := find(t, other, wf, run).Result(k.ctx)
 	mustContain(t, err, "cannot be opened")
 }
 
@@ -268,17 +274,17 @@ func TestWhatDoesNotDecodeIsRefused(t *testing.T) {
 	})
 	startWorker(t, w)
 	re := failureOf(k, begin(k, wf, 0), StatusFailed)
-	mustContain(t, re, `result of workflow "wf"`, "kagzi.holder", "a type that decodes what it encodes")
+	mustContain(t, re, `result of workflow "wf"`, ".holder", "a type that decodes what it encodes")
 	if re.Kind != KindValidation {
 		t.Errorf("the result's failure: %v", re)
 	}
 	_, err := Start(k.ctx, k.c, child, bad)
-	mustContain(t, err, `input of workflow "child"`, "kagzi.holder", "does not decode", "a type that decodes what it encodes")
+	mustContain(t, err, `input of workflow "child"`, ".holder", "does not decode", "a type that decodes what it encodes")
 	if KindOf(err) != KindBadRequest {
 		t.Errorf("an input: %v", err)
 	}
 	err = k.c.Signal(k.ctx, RunID("00000000-0000-0000-0000-000000000001"), asked.With(bad))
-	mustContain(t, err, `payload of signal "asked"`, "kagzi.holder", "does not decode")
+	mustContain(t, err, `payload of signal "asked"`, ".holder", "does not decode")
 	if KindOf(err) != KindBadRequest {
 		t.Errorf("a message: %v", err)
 	}

@@ -3,6 +3,7 @@ package kagzi
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,8 +34,13 @@ func TestCancelWaitsForTheStep(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			k := newKit(t)
 			j := &journal{}
-			begun, goOn := make(chan struct{}), make(chan struct{})
+			begun, told, goOn := make(chan struct{}), make(chan struct{}), make(chan struct{})
 			serve(k, travel, func(ctx Context, _ int) (int, error) {
+				done := ctx.Done()
+				go func() {
+					<-done
+					close(told)
+				}()
 				err := tt.step(ctx, func() string {
 					close(begun)
 					<-goOn
@@ -47,7 +53,7 @@ func TestCancelWaitsForTheStep(t *testing.T) {
 			run := begin(k, travel, 1)
 			<-begun
 			k.cancel(run.ID())
-			waitFor(t, "the execution is told", k.executionOf(k.c, run.ID()).stopped)
+			<-told
 			if info := k.infoOf(run.ID()); info.Status != StatusRunning {
 				t.Errorf("the run is %s before its step has ended", info.Status)
 			}
@@ -67,7 +73,7 @@ func TestDeadlineWaitsForTheStep(t *testing.T) {
 		Compensate(ctx, "slow", cancelBooking.With("slow"))
 		return 0, Do(ctx, "slow", func(ctx context.Context) error {
 			<-ctx.Done()
-			comesTrue(exitGrace+700*time.Millisecond, func() bool { return j.has("cancel:slow") }) // too early
+			comesTrue(1700*time.Millisecond, func() bool { return j.has("cancel:slow") }) // too early
 			j.add("slow")
 			return nil
 		})
@@ -83,7 +89,7 @@ func TestGraceOfACancel(t *testing.T) {
 	k := newKit(t)
 	j := &journal{}
 	serveCancellations(k, j, nil)
-	run := beginStuck(k, newTestWorker(t, k.c, WorkerConfig{}))
+	run, _ := beginStuck(k, newTestWorker(t, k.c, WorkerConfig{}))
 	k.cancel(run.ID(), Grace(1500*time.Millisecond))
 	failureOf(k, run, StatusCancelled)
 	j.want(t, "cancel:LH1")
@@ -96,10 +102,10 @@ func TestAnotherCancelIsShorter(t *testing.T) {
 	k := newKit(t)
 	j := &journal{}
 	serveCancellations(k, j, nil)
-	run := beginStuck(k, newTestWorker(t, k.c, WorkerConfig{}))
+	run, told := beginStuck(k, newTestWorker(t, k.c, WorkerConfig{}))
 	k.cancel(run.ID(), Grace(time.Hour))
-	waitFor(t, "the execution is told", k.executionOf(k.c, run.ID()).stopped)
-	if b, err := k.c.CancelAll(k.ctx, RunFilter{Status: active}, Grace(time.Millisecond)); err != nil || len(b.Changed) != 1 {
+	<-told
+	if b, err := k.c.CancelAll(k.ctx, RunFilter{Status: []Status{StatusRunning}}, Grace(time.Millisecond)); err != nil || len(b.Changed) != 1 {
 		t.Fatalf("%+v, %v", b, err)
 	}
 	failureOf(k, run, StatusCancelled)
@@ -110,7 +116,7 @@ func TestAnotherCancelIsShorter(t *testing.T) {
 func TestCancelOfARunWhoseWorkerIsGone(t *testing.T) {
 	k := newKit(t)
 	j := &journal{}
-	run := beginStuck(k, newTestWorker(t, newTestClient(t, k.pool), unwatched))
+	run, _ := beginStuck(k, newTestWorker(t, newTestClient(t, k.pool), unwatched))
 	k.takeAway(run.ID())
 	k.cancel(run.ID(), Reason("gone"), Grace(time.Millisecond))
 	k.exec(`UPDATE kagzi.workflow_runs SET task_queue = 'nobody', deadline_at = now() - interval '1 h', available_at = now() - interval '1 h' WHERE run_id = $1`, string(run.ID()))
@@ -158,7 +164,7 @@ func TestReasonOfACancel(t *testing.T) {
 	j := &journal{}
 	w := newTestWorker(t, newTestClient(t, k.pool), unwatched)
 	Handle(w, wf, trip(j, breaks))
-	hung, release := hangAt(w, "finish")
+	hung, release := hangAt(t, w, "finish")
 	startWorker(t, w)
 	run := begin(k, wf, 7)
 	<-hung
@@ -195,6 +201,7 @@ func TestRefusedCancelInTx(t *testing.T) {
 	k := newKit(t)
 	child, parent := Define[int, int]("child"), Define[int, int]("parent", noRetry)
 	var id RunID
+	var deployed atomic.Bool
 	w := newTestWorker(t, k.c, WorkerConfig{})
 	Handle(w, child, func(ctx Context, _ int) (int, error) { return 0, sleepLong(ctx) })
 	Handle(w, parent, func(ctx Context, _ int) (int, error) {
@@ -203,13 +210,20 @@ func TestRefusedCancelInTx(t *testing.T) {
 			return 0, err
 		}
 		id = c.ID()
+		if deployed.Load() {
+			return 0, Sleep(ctx, "s", time.Hour) // which was a step
+		}
 		_ = Do(ctx, "s", func(context.Context) error { return nil })
-		ctx.scope().b.e.nondeterministic("x %d", 1)
-		return 0, nil
+		return 0, sleepLong(ctx)
 	})
 	startWorker(t, w)
 	run := begin(k, parent, 1)
-	failureOf(k, run, StatusFailed)
+	k.waitStatus(run.ID(), StatusSleeping)
+	deployed.Store(true)
+	k.forward(run.ID())
+	if re := failureOf(k, run, StatusFailed); re.Kind != KindNondeterminism {
+		t.Fatalf("INVALID: failed with %v", re)
+	}
 	k.waitStatus(id, StatusSleeping)
 	tx := k.callersTx()
 	if err := run.Cancel(k.ctx, InTx(tx)); !errors.Is(err, ErrRunFinished) {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/testhook"
 )
 
 var saga = Define[int, int]("saga", RetryPolicy{MaxAttempts: 1})
@@ -39,7 +40,7 @@ func (l workload) saga(ctx Context, n int) (int, error) {
 }
 
 func (l workload) undoSaga(ctx Context, of string) (int, error) {
-	lease := ctx.(*runContext).b.e.run.Lease
+	lease := ctx.(testhook.Branch).Lease()
 	return 0, Do(ctx, of, func(ctx context.Context) error {
 		defer l.begin(ctx, lease)()
 		l.reach("during undo")

@@ -119,20 +119,23 @@ func endsAs[Out any](k *kit, run *Run[Out], status Status) RunInfo {
 	return info
 }
 
-// beginStuck starts a trip on w and returns once its only step runs, which ignores its context until the test is over.
-func beginStuck(k *kit, w *Worker) *Run[int] {
+// beginStuck starts a trip on w and returns once its only step runs, which ignores its context until the test is over. told is
+// closed when that context ends.
+func beginStuck(k *kit, w *Worker) (run *Run[int], told <-chan struct{}) {
 	k.t.Helper()
-	begun := make(chan struct{})
+	begun, ended := make(chan struct{}), make(chan struct{})
 	Handle(w, travel, func(ctx Context, _ int) (int, error) {
 		Compensate(ctx, "flight", cancelBooking.With("LH1"))
-		return 0, Do(ctx, "flight", func(context.Context) error {
+		return 0, Do(ctx, "flight", func(ctx context.Context) error {
 			close(begun)
+			<-ctx.Done()
+			close(ended)
 			<-k.t.Context().Done()
 			return nil
 		})
 	})
 	startWorker(k.t, w)
-	run := begin(k, travel, 1)
+	run = begin(k, travel, 1)
 	<-begun
-	return run
+	return run, ended
 }

@@ -5,10 +5,18 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/kagzi/kagzi/internal/testhook"
 )
 
 // soonEnough is how long an operation may take while another transaction holds a lock that it can do without.
 const soonEnough = 10 * time.Second
+
+// compensatePass lets a coordinator start the compensations that are due, once.
+func compensatePass(k *kit) (pause time.Duration, err error) {
+	k.t.Helper()
+	k.passes(func(p testhook.Passes) { pause, err = p.Compensate(k.ctx) })
+	return pause, err
+}
 
 // TestLockedRunHoldsUpNoCompensations locks a run whose next compensation is due, in an open transaction: a coordinator
 // goes on with the other runs.
@@ -29,7 +37,7 @@ func TestLockedRunHoldsUpNoCompensations(t *testing.T) {
 	k.exec(`UPDATE kagzi.workflow_runs SET available_at = now() WHERE run_id = $1`, string(other.ID()))
 	tx := locking(t, k.pool, lockRun, string(locked.ID()))
 	begun := time.Now()
-	if _, err := newTestCoordinator(t, k.c, CoordinatorConfig{}).house.Compensate(k.ctx); err != nil {
+	if _, err := compensatePass(k); err != nil {
 		t.Error(err)
 	}
 	if took := time.Since(begun); took > soonEnough {
@@ -52,7 +60,7 @@ func TestLockedRunHoldsUpNoDrain(t *testing.T) {
 	w := newTestWorker(t, newTestClient(t, k.pool), WorkerConfig{NoCoordinator: true})
 	Handle(w, travel, trip(j, breaks))
 	tx, locked := k.callersTx(), make(chan struct{})
-	w.failpoint = func(point string, _ uuid.UUID) {
+	failpoint(t, w, func(point string, _ uuid.UUID) {
 		select {
 		case <-locked:
 			return
@@ -64,7 +72,7 @@ func TestLockedRunHoldsUpNoDrain(t *testing.T) {
 			}
 			close(locked)
 		}
-	}
+	})
 	stop := startWorker(t, w)
 	run := begin(k, travel, 7)
 	<-locked
@@ -77,7 +85,7 @@ func TestLockedRunHoldsUpNoDrain(t *testing.T) {
 	}
 	rollbackTx(t, tx)
 	serveCancellations(k, j, nil)
-	if _, err := newTestCoordinator(t, k.c, CoordinatorConfig{}).house.Compensate(k.ctx); err != nil {
+	if _, err := compensatePass(k); err != nil {
 		t.Error(err)
 	}
 	failureOf(k, run, StatusFailed)

@@ -13,6 +13,7 @@ import (
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/housekeeping"
 	"github.com/kagzi/kagzi/internal/outage"
+	"github.com/kagzi/kagzi/internal/testhook"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
 )
@@ -177,6 +178,18 @@ func (k *Coordinator) Run(ctx context.Context) error {
 		}
 		return err
 	}
+	house := k.house
+	if hooks := testhook.From(ctx); hooks != nil {
+		if hooks.NoGrace {
+			cfg := k.cfg.housekeeping(k.client, k.outage)
+			cfg.NoDeadlineGrace = true
+			house = housekeeping.New(cfg)
+		}
+		if hooks.Passes != nil {
+			hooks.Passes(house)
+			return nil
+		}
+	}
 	log := k.client.cfg.Logger.With("namespace", k.client.cfg.Namespace)
 	if k.cfg.KeepForever {
 		log.Info("kagzi: coordinator started", "keep", "forever")
@@ -184,7 +197,7 @@ func (k *Coordinator) Run(ctx context.Context) error {
 		log.Info("kagzi: coordinator started", "keep_completed", k.cfg.KeepCompleted, "keep_failed", k.cfg.KeepFailed, "keep", k.cfg.Keep)
 	}
 	defer log.Info("kagzi: coordinator stopped")
-	if err := k.house.Run(ctx); err != nil {
+	if err := house.Run(ctx); err != nil {
 		return errors.New("kagzi: the pool was closed while the coordinator was running: close it once Run has returned")
 	}
 	return nil

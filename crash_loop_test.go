@@ -16,6 +16,9 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
+// mostRecoveries is how often a run may lose its worker before it is suspected of killing it.
+const mostRecoveries = 20
+
 // TestCrashLoopIsQuarantined shows that a run which has killed its workers too often without progress fails, and that
 // others go on.
 func TestCrashLoopIsQuarantined(t *testing.T) {
@@ -23,14 +26,14 @@ func TestCrashLoopIsQuarantined(t *testing.T) {
 	db := dbtest.Database(t)
 	c := newTestClient(t, db.Pool)
 	poison := startRuns(t, c, oneStep, 1)[0]
-	loseRun(t, db, poison.ID(), maxRecoveries)
+	loseRun(t, db, poison.ID(), mostRecoveries)
 	others := startRuns(t, c, triple, 20)
 	startLocal(t, localWorker(t, c, filepath.Join(t.TempDir(), "l"), WorkerConfig{PollInterval: 100 * time.Millisecond}))
 	checkResults(t, others, tripleResult)
 	// From its third recovery on it waits first, minutes by now.
 	waitFor(t, "the poison run waits", func() bool {
 		info, err := poison.Info(t.Context())
-		return err == nil && info.Status == StatusPending && info.WaitingOn == "recovery" && info.Recoveries == maxRecoveries+1 && time.Until(info.AvailableAt) > 3*time.Minute
+		return err == nil && info.Status == StatusPending && info.WaitingOn == "recovery" && info.Recoveries == mostRecoveries+1 && time.Until(info.AvailableAt) > 3*time.Minute
 	})
 	execSQL(t, db.Pool, `UPDATE kagzi.workflow_runs SET available_at = now() WHERE run_id = $1`, string(poison.ID()))
 	_, err := poison.Result(testContext(t))
@@ -46,7 +49,7 @@ func TestProgressEndsACrashLoop(t *testing.T) {
 	db := dbtest.Database(t)
 	c := newTestClient(t, db.Pool)
 	run := startRuns(t, c, triple, 1)[0]
-	loseRun(t, db, run.ID(), maxRecoveries+5)
+	loseRun(t, db, run.ID(), mostRecoveries+5)
 	execSQL(t, db.Pool, `UPDATE kagzi.workflow_runs SET status = 'PENDING', available_at = now()`)
 	execSQL(t, db.Pool, `INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt, output, started_at, finished_at)
 		SELECT run_id, 'one', 1, namespace_id, 'COMPLETED', 'FUNCTION', 1, 1, convert_to(to_json($1::text)::text, 'UTF8'), now(), now() FROM kagzi.workflow_runs`, link("0", "one"))

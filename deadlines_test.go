@@ -7,19 +7,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kagzi/kagzi/internal/housekeeping"
+	"github.com/kagzi/kagzi/internal/testhook"
 )
 
 // keepHouse runs a coordinator that gives workers no time at a deadline, until the test ends.
 func (k *kit) keepHouse() {
 	k.t.Helper()
 	co := newTestCoordinator(k.t, newTestClient(k.t, k.pool), CoordinatorConfig{Interval: 20 * time.Millisecond})
-	cfg := co.cfg.housekeeping(co.client, co.outage)
-	cfg.NoDeadlineGrace = true
-	co.house = housekeeping.New(cfg)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- co.Run(ctx) }()
+	go func() { done <- co.Run(testhook.With(ctx, &testhook.Hooks{NoGrace: true})) }()
 	k.t.Cleanup(func() {
 		stop()
 		if err := <-done; err != nil {
@@ -109,7 +106,7 @@ func TestDeadlinePassesWithoutAWorker(t *testing.T) {
 		if re, ok := errors.AsType[*RunError](err); !ok || re.Kind != KindDeadline || !strings.Contains(re.Message, "the run's Timeout has passed") {
 			t.Errorf("the parent: %v", err)
 		}
-		wantDeadline(t, k.infoOf(k.childOf(RunID(queryOne[string](t, k.pool, `SELECT run_id::text FROM kagzi.workflow_runs WHERE parent_run_id IS NULL`)), "child").ID).failure())
+		wantDeadline(t, failureIn(k.infoOf(k.childOf(RunID(queryOne[string](t, k.pool, `SELECT run_id::text FROM kagzi.workflow_runs WHERE parent_run_id IS NULL`)), "child").ID)))
 	})
 
 	t.Run("TheWorkerDied", func(t *testing.T) {
@@ -125,8 +122,8 @@ func TestDeadlinePassesWithoutAWorker(t *testing.T) {
 	})
 }
 
-// failure is the run's error as Result returns it.
-func (i RunInfo) failure() error {
+// failureIn is the run's error as Result returns it.
+func failureIn(i RunInfo) error {
 	return &RunError{Run: i.ID, Workflow: i.Workflow, Status: i.Status, Kind: i.Kind, Message: i.Error}
 }
 
@@ -162,6 +159,6 @@ func TestDeadlineWithCompensationsNeedsNoWorker(t *testing.T) {
 	if re, ok := errors.AsType[*RunError](err); !ok || re.Kind != KindDeadline {
 		t.Errorf("the parent: %v", err)
 	}
-	wantDeadline(t, k.infoOf(id).failure())
+	wantDeadline(t, failureIn(k.infoOf(id)))
 	j.want(t, undone)
 }

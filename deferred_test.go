@@ -179,8 +179,8 @@ func TestLoserGivesItsMessageBack(t *testing.T) {
 			k := newKit(t)
 			wf := Define[struct{}, string]("wf")
 			third := DefineSignal[string]("third")
-			begun, open := make(chan bool, 1), make(chan bool)
-			w, _ := serveWith(k, told, wf, func(ctx Context, _ struct{}) (string, error) {
+			begun, read, open := make(chan bool, 1), make(chan bool, 1), make(chan bool)
+			serveWith(k, told, wf, func(ctx Context, _ struct{}) (string, error) {
 				if !suspend { // another branch at work keeps the run in memory
 					Go(ctx, "busy", func(ctx Context) (int, error) {
 						return 0, Do(ctx, "s", func(context.Context) error { begun <- true; <-open; return nil })
@@ -191,6 +191,10 @@ func TestLoserGivesItsMessageBack(t *testing.T) {
 						m, err := WaitSignal(ctx, approved)
 						if err != nil {
 							return "", err
+						}
+						select {
+						case read <- true:
+						default:
 						}
 						n, err := WaitSignal(ctx, third)
 						return m + n, err
@@ -208,12 +212,7 @@ func TestLoserGivesItsMessageBack(t *testing.T) {
 				k.waitStatus(run.ID(), StatusSleeping)
 			} else {
 				<-begun
-				e := k.executionOf(w.client, run.ID())
-				waitFor(t, "the message is read", func() bool {
-					e.mu.Lock()
-					defer e.mu.Unlock()
-					return len(e.deferred) > 0
-				})
+				<-read
 			}
 			k.signal(run.ID(), rejected.With("r"))
 			if !suspend {

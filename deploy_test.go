@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/testhook"
 )
 
 // rolling is the workflow whose versions a rolling deploy mixes. Its input names the file that lets its runs end.
@@ -25,7 +26,7 @@ func handleRolling(w *Worker, l workload, versions []int) {
 	for _, version := range versions {
 		Handle(w, rolling, func(ctx Context, release string) (string, error) {
 			step := func(name string, wait bool) (string, error) {
-				lease := ctx.(*runContext).b.e.run.Lease
+				lease := ctx.(testhook.Branch).Lease()
 				return Step(ctx, name, func(ctx context.Context) (string, error) {
 					defer l.begin(ctx, lease)()
 					l.led.write("VERSION", CurrentStep(ctx).Run, version)

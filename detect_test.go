@@ -15,27 +15,6 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// mute is a worker whose heartbeats come too rarely for a test to see one that nothing has caused.
-var mute = WorkerConfig{Heartbeat: 10 * time.Minute, StaleAfter: 30 * time.Minute, LeaseTimeout: time.Hour}
-
-// TestKillIsNoticedByTheConnection kills a worker process of default settings: another one, of default settings too,
-// executes its run long before anybody could miss a heartbeat.
-func TestKillIsNoticedByTheConnection(t *testing.T) {
-	t.Parallel()
-	// It takes 5 seconds on a machine that has time.
-	o := takeOver(t, WorkerConfig{}, `SELECT count(*) FROM kagzi.workers WHERE backend_pid IS NOT NULL`, 15*time.Second)
-	c := o.run.client
-	page, total, err := c.Workers(t.Context(), WorkerFilter{Status: []string{"OFFLINE"}})
-	if err != nil || total != 1 || page[0].PID != o.victim.cmd.Process.Pid || page[0].StoppedAt.IsZero() || page[0].Active != 0 {
-		t.Fatalf("offline %+v, %v; want the victim", page, err)
-	}
-	events, err := c.WorkerEvents(t.Context(), page[0].ID)
-	if err != nil || len(events) != 2 || events[1].Event != "LOST" || events[1].Reason != "connection gone" {
-		t.Errorf("events %+v, %v", events, err)
-	}
-	o.complete(t)
-}
-
 // watchedBackend is the process ID of the worker's connection, zero if there is no evidence.
 const watchedBackend = `SELECT coalesce(min(backend_pid), 0) FROM kagzi.workers WHERE status = 'ONLINE'`
 

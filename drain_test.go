@@ -14,96 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
-	"github.com/kagzi/kagzi/internal/goroutine"
 )
-
-// A gate is a workflow of one step, which tells when it begins and then waits for its context or for open.
-type gate struct {
-	wf    Workflow[int, string]
-	begun chan int
-	open  chan struct{}
-	cause chan error // of each step whose context ended
-	deaf  bool       // ignore the context
-}
-
-func newGate() *gate {
-	return &gate{
-		wf: Define[int, string]("gate"), begun: make(chan int, 100), open: make(chan struct{}), cause: make(chan error, 100),
-	}
-}
-
-func (g *gate) handle(w *Worker) {
-	Handle(w, g.wf, func(ctx Context, n int) (string, error) {
-		return Step(ctx, "wait", func(ctx context.Context) (string, error) {
-			g.begun <- n
-			done := ctx.Done()
-			if g.deaf {
-				done = nil
-			}
-			select {
-			case <-g.open:
-				return "opened", nil
-			case <-done:
-				g.cause <- context.Cause(ctx)
-				return "", ctx.Err()
-			}
-		})
-	})
-}
-
-// gated is a running worker with a gate, in which n runs are under way.
-func gated(t *testing.T, c *Client, cfg WorkerConfig, n int) (g *gate, runs []*Run[string], stop func()) {
-	t.Helper()
-	g = newGate()
-	w := newTestWorker(t, c, cfg)
-	g.handle(w)
-	runs = startRuns(t, c, g.wf, n)
-	stop = startLocal(t, w)
-	for range n {
-		receive(t, g.begun)
-	}
-	return g, runs, stop
-}
-
-// losesLeases waits until n steps have seen their contexts end because their leases are lost.
-func (g *gate) losesLeases(t *testing.T, n int) {
-	t.Helper()
-	for range n {
-		if cause := receive(t, g.cause); !errors.Is(cause, ErrLeaseLost) {
-			t.Errorf("the cause is %v, want ErrLeaseLost", cause)
-		}
-	}
-}
-
-// through returns the handles of runs by another client.
-func through[Out any](c *Client, runs []*Run[Out]) []*Run[Out] {
-	out := make([]*Run[Out], len(runs))
-	for i, r := range runs {
-		out[i] = &Run[Out]{client: c, workflow: r.workflow, id: r.id}
-	}
-	return out
-}
-
-func receive[T any](t testing.TB, ch <-chan T) T {
-	t.Helper()
-	select {
-	case v := <-ch:
-		return v
-	case <-time.After(patience):
-		t.Fatalf("nothing came for %v", patience)
-		panic("unreachable")
-	}
-}
-
-// stopping calls stop and returns a channel that is closed once it has returned.
-func stopping(stop func()) chan struct{} {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		stop()
-	}()
-	return done
-}
 
 const eventsOfWorkers = `SELECT string_agg(event, ' ' ORDER BY occurred_at) FROM kagzi.worker_events`
 
@@ -155,7 +66,7 @@ func TestDrainGivesBackTheRest(t *testing.T) {
 	w := newTestWorker(t, other, WorkerConfig{PollInterval: time.Hour})
 	h.handle(w)
 	startLocal(t, w)
-	waitFor(t, "the other worker listens", func() bool { return other.hints.Listening() })
+	waitListening(t, db.Pool, 2)
 	// The hints of connecting are over once it has executed something.
 	if _, err := Start(t.Context(), other, h.wf, 99); err != nil {
 		t.Fatal(err)
@@ -213,7 +124,7 @@ func TestDrainLeavesTimersToOthers(t *testing.T) {
 	stop := startLocal(t, handle(localWorker(t, c, filepath.Join(dir, "a"), cfg)))
 	receive(t, begun)
 	startLocal(t, handle(localWorker(t, other, filepath.Join(dir, "b"), cfg)))
-	waitFor(t, "the other worker listens", func() bool { return other.hints.Listening() })
+	waitListening(t, db.Pool, 2)
 	checkResults(t, startRuns(t, other, nothing, 1), func(int) string { return "0" }) // it has looked, and rests
 	close(open)
 	waitFor(t, "the run sleeps", func() bool {
@@ -342,7 +253,10 @@ func TestDrainWhileOthersStart(t *testing.T) {
 					starting <- err
 					return
 				}
-				goroutine.Signal(begun)
+				select {
+				case begun <- struct{}{}:
+				default:
+				}
 			}
 			starting <- nil
 		}()

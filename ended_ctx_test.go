@@ -42,6 +42,25 @@ func TestEndedContextInATransaction(t *testing.T) {
 	late, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
 	defer cancel()
 
+	var inStep context.Context // what a step's function gets
+	w := newTestWorker(t, warm, WorkerConfig{})
+	step := Define[int, int]("step")
+	Handle(w, step, func(ctx Context, _ int) (int, error) {
+		return 0, Do(ctx, "step", func(ctx context.Context) error {
+			inStep = ctx
+			return nil
+		})
+	})
+	stop := startWorker(t, w)
+	if r, err := Start(t.Context(), warm, step, 1); err != nil {
+		t.Fatal(err)
+	} else if _, err := r.Result(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := stop(); err != nil { // its statements would be counted
+		t.Fatal(err)
+	}
+
 	only := func(_ any, err error) error { return err }
 	for name, call := range map[string]func(context.Context, *Client) error{
 		"Start": func(ctx context.Context, c *Client) error { return only(Start(ctx, c, wf, 2, InTx(tx))) },
@@ -49,11 +68,18 @@ func TestEndedContextInATransaction(t *testing.T) {
 			return only(c.StartMany(ctx, []Call{wf.With(2), wf.With(3)}, InTx(tx)))
 		},
 		"Signal": func(ctx context.Context, c *Client) error {
-			return c.Signal(ctx, ID("id"), approved.With("a"), InTx(tx))
+			return c.Signal(ctx, ID("id"), DefineSignal[string]("approved").With("a"), InTx(tx))
 		},
 		"SignalInAStep": func(ctx context.Context, c *Client) error {
-			ctx = context.WithValue(ctx, stepKey{}, &stepScope{StepInfo: StepInfo{Key: "key"}})
-			return c.Signal(ctx, ID("id"), approved.With("a"))
+			step := context.WithoutCancel(inStep)
+			if at, ok := ctx.Deadline(); ok {
+				step, cancel = context.WithDeadline(step, at)
+			} else {
+				step, cancel = context.WithCancel(step)
+				cancel()
+			}
+			defer cancel()
+			return c.Signal(step, ID("id"), DefineSignal[string]("approved").With("a"))
 		},
 		"Cancel": func(ctx context.Context, c *Client) error { return c.Cancel(ctx, run.ID(), InTx(tx)) },
 	} {
@@ -112,8 +138,10 @@ func TestEndOfTheWaitForAConnection(t *testing.T) {
 	defer held.Release()
 	only := func(_ any, err error) error { return err }
 	for name, call := range map[string]func(context.Context) error{
-		"Start":  func(ctx context.Context) error { return only(Start(ctx, c, wf, 2)) },
-		"Signal": func(ctx context.Context) error { return c.Signal(ctx, run.ID(), approved.With("a")) },
+		"Start": func(ctx context.Context) error { return only(Start(ctx, c, wf, 2)) },
+		"Signal": func(ctx context.Context) error {
+			return c.Signal(ctx, run.ID(), DefineSignal[string]("approved").With("a"))
+		},
 		"Get":    func(ctx context.Context) error { return only(c.Get(ctx, run)) },
 		"List":   func(ctx context.Context) error { return only(c.List(ctx, RunFilter{})) },
 		"Cancel": func(ctx context.Context) error { return c.Cancel(ctx, run) },

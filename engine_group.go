@@ -373,6 +373,7 @@ func (g *group) mute(but int) {
 			m.branch.mute.Store(true)
 		}
 	}
+	g.b.e.s.failpoint("losers muted", g.b.e.run.RunID)
 	g.cancel(but)
 }
 

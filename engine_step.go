@@ -282,7 +282,7 @@ func (s *stepCall) callUser(ctx context.Context, tx pgx.Tx) (data []byte, err er
 		}
 	}()
 	var v any
-	if hooks := s.b.e.s.cfg.Hooks; hooks != nil {
+	if hooks := s.b.e.s.cfg.Hooks; hooks != nil && hooks.Call != nil {
 		v, err = hooks.Call(ctx, s.id, s.spec.Result, func() (any, error) { return s.spec.Call(ctx, tx) })
 	} else {
 		v, err = s.spec.Call(ctx, tx)

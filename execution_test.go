@@ -196,16 +196,16 @@ func TestWakeUpIsNotLost(t *testing.T) {
 		wf := Define[struct{}, string]("wf")
 		w := newTestWorker(t, k.c, told)
 		send := func(run RunID, v string) { // nobody is told: the suspension itself must find it
-			if _, err := k.c.store.Signal(k.ctx, nil, store.Message{RunID: uuid.MustParse(string(run)), Name: "approved", ID: v, Payload: []byte(`"` + v + `"`)}); err != nil {
+			if _, err := store.New(k.pool, "default").Signal(k.ctx, nil, store.Message{RunID: uuid.MustParse(string(run)), Name: "approved", ID: v, Payload: []byte(`"` + v + `"`)}); err != nil {
 				t.Error(err)
 			}
 		}
 		var suspended atomic.Int64
-		w.failpoint = func(point string, run uuid.UUID) {
+		failpoint(t, w, func(point string, run uuid.UUID) {
 			if point == "suspend" && suspended.Add(1) == 1 {
 				send(RunID(run.String()), "c")
 			}
-		}
+		})
 		Handle(w, wf, func(ctx Context, _ struct{}) (string, error) {
 			if err := Do(ctx, "send", func(context.Context) error { send(ctx.RunID(), "b"); return nil }); err != nil {
 				return "", err

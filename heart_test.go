@@ -108,7 +108,7 @@ func TestFencedRunsAreGivenBackOverNewConnections(t *testing.T) {
 	proxy.CutAll()
 	proxy.Unfreeze()
 	close(g.open)
-	checkResults(t, through(newTestClient(t, db.Pool), runs), func(int) string { return "opened" })
+	checkResults(t, g.through(t, newTestClient(t, db.Pool), runs), func(int) string { return "opened" })
 }
 
 // TestRunsOfADeadWorkerIDAreGivenBack shows that what a worker holds under the ID that was declared dead goes on under
@@ -135,7 +135,7 @@ func TestRunsOfADeadWorkerIDAreGivenBack(t *testing.T) {
 		g := newGate()
 		g.handle(w)
 		runs := startRuns(t, c, g.wf, 1)
-		claimed, answer := hangAt(w, "after claim")
+		claimed, answer := hangAt(t, w, "after claim")
 		startLocal(t, w)
 		defer answer()
 		receive(t, claimed)

@@ -10,7 +10,16 @@ import (
 	"github.com/kagzi/kagzi/internal/testhook"
 )
 
-// hooked is a session as package kagzitest sees it.
+// Lease is for tests: see testhook.Branch.
+func (c *runContext) Lease() uuid.UUID { return c.b.e.run.Lease }
+
+// Closed is for tests: see testhook.Branch.
+func (c *runContext) Closed() bool { return c.b.closed }
+
+// Goroutine is for tests: see testhook.Branch.
+func (c *runContext) Goroutine() uintptr { return c.b.goid.Load() }
+
+// hooked is a session as tests see it.
 type hooked struct{ s *session }
 
 func (h hooked) SetClock(now, asked time.Time) { h.s.setClock(now, asked) }

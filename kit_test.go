@@ -3,8 +3,10 @@ package kagzi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
-	"os"
+	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -15,7 +17,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
-	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/internal/testhook"
+	"github.com/kagzi/kagzi/notify"
 )
 
 // A kit is what a test of the workflow language begins with: a database of its own and a client of it.
@@ -51,6 +54,16 @@ func begin[In, Out any](k *kit, wf Workflow[In, Out], in In, opts ...StartOption
 	run, err := Start(k.ctx, k.c, wf, in, opts...)
 	if err != nil {
 		k.t.Fatal(err)
+	}
+	return run
+}
+
+// find returns c's handle to a run that was started elsewhere.
+func find[In, Out any](t testing.TB, c *Client, wf Workflow[In, Out], ref Ref) *Run[Out] {
+	t.Helper()
+	run, err := Find(t.Context(), c, wf, ref)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return run
 }
@@ -142,35 +155,16 @@ const wakeRun = `UPDATE kagzi.workflow_runs SET wakeups = wakeups + 1,
 func (k *kit) wake(id RunID) {
 	k.t.Helper()
 	k.exec(wakeRun, string(id))
-	_ = k.c.hints.Due(k.ctx, nil, store.Woken{Queue: "default"})
+	wakeWorkers(k.t, k.pool)
 }
 
-// theSession is the client's worker under way.
-func theSession(c *Client) *session {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for s := range c.sessions {
-		return s
-	}
-	return nil
-}
-
-// executionOf is what executes the run now, on a worker of c.
-func (k *kit) executionOf(c *Client, id RunID) (e *execution) {
+// passes lends do the passes of a coordinator that does not run.
+func (k *kit) passes(do func(testhook.Passes)) {
 	k.t.Helper()
-	waitFor(k.t, "the run is in memory", func() bool {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		for s := range c.sessions {
-			s.mu.Lock()
-			if e == nil {
-				e = s.executing[uuid.MustParse(string(id))]
-			}
-			s.mu.Unlock()
-		}
-		return e != nil
-	})
-	return e
+	co := newTestCoordinator(k.t, k.c, CoordinatorConfig{})
+	if err := co.Run(testhook.With(k.ctx, &testhook.Hooks{Passes: do})); err != nil {
+		k.t.Error(err)
+	}
 }
 
 func (k *kit) steps(ref Ref) map[string][]StepAttempt {
@@ -220,11 +214,34 @@ var (
 	soon    = RetryPolicy{MaxAttempts: 3, Backoff: 10 * time.Millisecond, NoJitter: true}
 )
 
-func TestMain(m *testing.M) {
-	if spec := os.Getenv(workerEnv); spec != "" {
-		os.Exit(workerProcess(spec)) // started by a test
+// wakeWorkers tells those who listen that there may be work in the default queue.
+func wakeWorkers(t testing.TB, pool *pgxpool.Pool) {
+	t.Helper()
+	execSQL(t, pool, `SELECT pg_notify($1, $2)`, notify.WorkChannel, notify.WorkPayload("default", "default"))
+}
+
+// wakeCoordinators tells those who listen that schedules have changed.
+func wakeCoordinators(t testing.TB, pool *pgxpool.Pool) {
+	t.Helper()
+	execSQL(t, pool, `SELECT pg_notify($1, $2)`, notify.WorkChannel, notify.WorkPayload("default", ""))
+}
+
+// refreshAll has those who listen look at each run, and each worker send a heartbeat.
+func refreshAll(t testing.TB, pool *pgxpool.Pool) {
+	t.Helper()
+	ids := queryOne[[]uuid.UUID](t, pool, `SELECT array(SELECT run_id FROM kagzi.workflow_runs UNION ALL SELECT worker_id FROM kagzi.workers)`)
+	for _, payload := range notify.RunPayload("default", ids) {
+		execSQL(t, pool, `SELECT pg_notify($1, $2)`, notify.RunChannel, payload)
 	}
-	dbtest.Main(m)
+}
+
+// waitListening waits until n connections to the database of the pool listen: each worker, coordinator and client that
+// waits for long has one.
+func waitListening(t testing.TB, pool *pgxpool.Pool, n int) {
+	t.Helper()
+	waitFor(t, "the process listens", func() bool {
+		return queryOne[int](t, pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query ILIKE 'listen %' AND state = 'idle'`) >= n
+	})
 }
 
 func clientWith(t testing.TB, pool *pgxpool.Pool, cfg ClientConfig) *Client {
@@ -260,7 +277,7 @@ func startWorker(t *testing.T, w *Worker) (stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- w.Run(ctx) }()
+	go func() { done <- w.Run(hookedContext(ctx, w)) }()
 	var err error
 	stopped := false
 	stop = func() error {
@@ -419,4 +436,47 @@ func poolWith(t *testing.T, dsn, name, value string) *pgxpool.Pool {
 	}
 	t.Cleanup(pool.Close)
 	return pool
+}
+
+// naps lets the run leave memory n times, and come back.
+func naps(ctx Context, n int) error {
+	for i := range n {
+		if err := Sleep(ctx, fmt.Sprint("nap", i), time.Hour); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// throughNaps ends the naps from the first to the last one given.
+func (k *kit) throughNaps(id RunID, first, last int) {
+	k.t.Helper()
+	for i := first; i <= last; i++ {
+		k.waitStatus(id, StatusSleeping, fmt.Sprint("timer nap", i))
+		k.forward(id)
+	}
+}
+
+// turns are those of tests that kill worker processes at each of many points. With all of them at work at once workers
+// get no processor time, and look dead.
+var turns = make(chan struct{}, runtime.GOMAXPROCS(0)+1)
+
+// waitTurn returns when it is the test's turn, which lasts until its end.
+func waitTurn(t *testing.T) {
+	turns <- struct{}{}
+	t.Cleanup(func() { <-turns })
+}
+
+// statusOf is how the run of a step's child stands.
+func (k *kit) childOf(parent RunID, step string) RunInfo {
+	k.t.Helper()
+	rows, err := k.c.List(k.ctx, RunFilter{Parent: parent})
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	i := slices.IndexFunc(rows, func(r RunInfo) bool { return r.ParentStep == step })
+	if i < 0 {
+		k.t.Fatalf("run %s has no child %q among %d", parent, step, len(rows))
+	}
+	return rows[i]
 }

@@ -132,7 +132,7 @@ func TestOpenTransactionHoldsUpOnlyItsRun(t *testing.T) {
 }
 
 func testHeldUp(t *testing.T, db *dbtest.DB, c *Client, w *Worker, call Call) {
-	writing, goOn := hangAt(w, "before flush")
+	writing, goOn := hangAt(t, w, "before flush")
 	defer goOn()
 	started, err := c.StartMany(t.Context(), []Call{call})
 	if err != nil {
@@ -154,7 +154,7 @@ func testHeldUp(t *testing.T, db *dbtest.DB, c *Client, w *Worker, call Call) {
 		return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'ONLINE' AND heartbeat_at > $1::timestamptz + interval '700 ms'`, beat) == 1
 	})
 	commitTx(t, tx)
-	run := &Run[string]{client: c, workflow: call.workflow, id: id}
+	run := startedBy(t, c, id)
 	if _, err := run.Result(testContext(t)); err != nil {
 		t.Error(err)
 	}
@@ -184,7 +184,7 @@ func TestWorkerFencesItself(t *testing.T) {
 	w := newTestWorker(t, direct, quick)
 	h.handle(w)
 	halt := startLocal(t, w)
-	checkResults(t, through(direct, runs), func(int) string { return "opened" })
+	checkResults(t, g.through(t, direct, runs), func(int) string { return "opened" })
 	halt()
 	proxy.Unfreeze()
 	close(g.open)
@@ -209,7 +209,7 @@ func TestFencedRunsAreGivenBack(t *testing.T) {
 	proxy.Unfreeze()
 	logged.wantLine(t, "INFO", "the database is back", id)
 	close(g.open)
-	checkResults(t, through(newTestClient(t, db.Pool), runs), func(int) string { return "opened" })
+	checkResults(t, g.through(t, newTestClient(t, db.Pool), runs), func(int) string { return "opened" })
 }
 
 // TestDeclaredDeadWorkerIsReborn shows that a worker whose row was set OFFLINE gives its runs up, registers under a

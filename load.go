@@ -76,7 +76,11 @@ type loader struct {
 }
 
 func newLoader(s *session) *loader {
-	l := &loader{s: s, large: memory{most: cmp.Or(s.cfg.MostLarge, mostLarge), freed: make(chan struct{})}, hard: map[uuid.UUID]bool{}}
+	most := int64(mostLarge)
+	if s.cfg.Hooks != nil {
+		most = cmp.Or(s.cfg.Hooks.MostLarge, most)
+	}
+	l := &loader{s: s, large: memory{most: most, freed: make(chan struct{})}, hard: map[uuid.UUID]bool{}}
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	l.shared = batch.New(batch.Config[*execution]{Flush: func(es []*execution) { l.readTogether(es, sharedTimeout) }})
 	l.parted = batch.New(batch.Config[[]*execution]{MaxItems: 1, Flush: func(groups [][]*execution) {

@@ -306,7 +306,7 @@ func TestLargeHistoriesShareTheMemory(t *testing.T) {
 	large := startRuns(t, c, remembering, n)
 	recorded(t, db.Pool, large, fmt.Sprintf(`'"' || repeat('x', %d) || '"'`, size))
 	w := newTestWorker(t, c, WorkerConfig{MaxConcurrent: 2 * n, PollInterval: 100 * time.Millisecond})
-	w.mostLarge = room*size + size/2
+	hooksOf(t, w).MostLarge = room*size + size/2
 	var calls, live, most atomic.Int64
 	open := make(chan struct{})
 	handleRemembering(w, &calls, func(ctx Context, in int) error {

@@ -43,7 +43,7 @@ func TestLostPathIsFencedWithinGrace(t *testing.T) {
 	receive(t, other.begun)
 	t.Logf("fenced after %v, executed elsewhere after %v", fenced.Sub(lost).Round(time.Millisecond), time.Since(lost).Round(time.Millisecond))
 	close(other.open)
-	checkResults(t, through(newTestClient(t, db.Pool), runs), func(int) string { return "opened" })
+	checkResults(t, g.through(t, newTestClient(t, db.Pool), runs), func(int) string { return "opened" })
 	proxy.Unfreeze()
 }
 
@@ -116,6 +116,7 @@ func TestWorkerOutlivesAReadOnlyServer(t *testing.T) {
 type heard struct {
 	wf      Workflow[int, string]
 	between chan struct{} // who has a gate is there
+	left    chan struct{} // who has a gate has returned, or was ended
 
 	mu    sync.Mutex
 	calls []string
@@ -123,6 +124,9 @@ type heard struct {
 
 func (s *heard) handle(w *Worker, who string, gate chan struct{}) {
 	Handle(w, s.wf, func(ctx Context, _ int) (string, error) {
+		if gate != nil {
+			defer close(s.left)
+		}
 		for i, name := range []string{"one", "two"} {
 			if i == 1 && gate != nil {
 				s.between <- struct{}{}
@@ -146,24 +150,24 @@ func (s *heard) handle(w *Worker, who string, gate chan struct{}) {
 // that the server is down, and a beat under way may wait for its answer for longer than Grace.
 func TestNoStepIsCalledWhileNothingIsHeard(t *testing.T) {
 	t.Parallel()
-	during := func(statement string) func(*testing.T, *Client, *pgproxy.Proxy) {
-		return func(t *testing.T, c *Client, proxy *pgproxy.Proxy) {
+	during := func(statement string) func(*testing.T, *pgxpool.Pool, *pgproxy.Proxy) {
+		return func(t *testing.T, direct *pgxpool.Pool, proxy *pgproxy.Proxy) {
 			hold := proxy.HoldAck(pgproxy.Contains(statement))
 			t.Cleanup(hold.Release)
-			theSession(c).Refresh(nil) // has it beat
+			refreshAll(t, direct) // has it beat
 			receive(t, hold.Done())
 			proxy.Freeze()
 		}
 	}
-	for name, cut := range map[string]func(*testing.T, *Client, *pgproxy.Proxy){
+	for name, cut := range map[string]func(*testing.T, *pgxpool.Pool, *pgproxy.Proxy){
 		"Heartbeat": during("SET heartbeat_at"),
 		"States":    during("q.wakeups, q.cancel_requested_at, q.deadline_at, q.available_at"),
-		"Refused": func(t *testing.T, _ *Client, proxy *pgproxy.Proxy) {
+		"Refused": func(t *testing.T, _ *pgxpool.Pool, proxy *pgproxy.Proxy) {
 			if err := proxy.Close(); err != nil {
 				t.Error(err)
 			}
 		},
-		"RefusedByOneOfTwoHosts": func(_ *testing.T, _ *Client, proxy *pgproxy.Proxy) {
+		"RefusedByOneOfTwoHosts": func(_ *testing.T, _ *pgxpool.Pool, proxy *pgproxy.Proxy) {
 			proxy.Freeze()
 			proxy.CutAll()
 		},
@@ -186,7 +190,7 @@ func TestNoStepIsCalledWhileNothingIsHeard(t *testing.T) {
 				_ = l.Close()
 			}
 			c := newTestClient(t, openPool(t, u.String(), 5))
-			s := &heard{wf: Define[int, string]("heard"), between: make(chan struct{}, 1)}
+			s := &heard{wf: Define[int, string]("heard"), between: make(chan struct{}, 1), left: make(chan struct{})}
 			gate := make(chan struct{})
 			w := newTestWorker(t, c, WorkerConfig{NoCoordinator: true, DrainTimeout: time.Second})
 			s.handle(w, "old", gate)
@@ -195,7 +199,8 @@ func TestNoStepIsCalledWhileNothingIsHeard(t *testing.T) {
 			open := sync.OnceFunc(func() { close(gate) })
 			t.Cleanup(open)
 			receive(t, s.between)
-			cut(t, c, proxy)
+			waitListening(t, db.Pool, 1)
+			cut(t, db.Pool, proxy)
 			execSQL(t, db.Pool, `SELECT pg_terminate_backend(w.backend_pid) FROM kagzi.workers w WHERE backend_pid IS NOT NULL`)
 			other := newTestWorker(t, newTestClient(t, db.Pool), mute)
 			s.handle(other, "new", nil)
@@ -206,7 +211,7 @@ func TestNoStepIsCalledWhileNothingIsHeard(t *testing.T) {
 				stop()
 			} else {
 				proxy.Unfreeze()
-				waitFor(t, "the first worker has given the run up", func() bool { return len(theSession(c).held()) == 0 })
+				receive(t, s.left)
 			}
 			s.mu.Lock()
 			defer s.mu.Unlock()

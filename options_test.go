@@ -16,17 +16,6 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
-// unreachable is a pool of a database that is not there: what is refused before any SQL does not notice.
-func unreachable(t *testing.T) *pgxpool.Pool {
-	t.Helper()
-	pool, err := pgxpool.New(t.Context(), "postgres://nobody@127.0.0.1:1/none?connect_timeout=1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	return pool
-}
-
 func TestBadStartsAreRefusedBeforeAnySQL(t *testing.T) {
 	t.Parallel()
 	c := newTestClient(t, unreachable(t))

@@ -137,7 +137,7 @@ func TestDatabaseIsAway(t *testing.T) {
 	startLocal(t, w)
 	waiting := make(chan error, 1)
 	go func() {
-		_, err := (&Run[string]{client: c, workflow: "nothing", id: run.ID()}).Result(ctx)
+		_, err := run.Result(ctx)
 		waiting <- err
 	}()
 	select {
@@ -227,9 +227,17 @@ func TestListenerSaysWhose(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	c, logged := loggedClient(t, openPool(t, db.DSN, 5))
-	defer c.hints.Listen()()
-	waitFor(t, "the client listens", c.hints.Listening)
+	run := startRuns(t, c, nothing, 1)[0] // nobody executes it
+	ctx, stop := context.WithCancel(t.Context())
+	waiting := make(chan error, 1)
+	go func() {
+		_, err := run.Result(ctx)
+		waiting <- err
+	}()
+	waitListening(t, db.Pool, 1)
 	execSQL(t, db.Pool, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`)
 	logged.wantLine(t, "not listening, polling", "namespace=default")
 	logged.wantLine(t, "listening again", "namespace=default")
+	stop()
+	receive(t, waiting)
 }

@@ -124,11 +124,11 @@ func TestFlushIsBounded(t *testing.T) {
 		runs[run.ID()] = name
 	}
 	var written []string // after each transaction
-	w.failpoint = func(point string, _ uuid.UUID) {
+	failpoint(t, w, func(point string, _ uuid.UUID) {
 		if point == "after flush" {
 			written = append(written, queryOne[string](t, db.Pool, `SELECT concat_ws(' ', count(*) FILTER (WHERE step_id LIKE 'c%'), count(*) FILTER (WHERE length(output) > 1000), count(*) FILTER (WHERE step_id = 's' AND status = 'COMPLETED')) FROM kagzi.step_runs`))
 		}
-	}
+	})
 	s := newHeldSession(t, db, w)
 	s.claim(ctx, 3)
 	by := map[string]*execution{}
@@ -169,14 +169,14 @@ func TestChildOfABusyStartIsCancelled(t *testing.T) {
 		_, err := StartChild(ctx, "child", child, struct{}{})
 		return "", err
 	})
-	w.failpoint = func(point string, _ uuid.UUID) {
+	failpoint(t, w, func(point string, _ uuid.UUID) {
 		if point == "after flush" {
 			select {
 			case busy <- true:
 			default:
 			}
 		}
-	}
+	})
 	startWorker(t, w)
 	run := begin(k, wf, struct{}{})
 	k.waitStatus(run.ID(), StatusRunning)

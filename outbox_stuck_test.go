@@ -45,11 +45,11 @@ func TestOutboxIsTriedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	var flushes atomic.Int64
-	w.failpoint = func(point string, _ uuid.UUID) {
+	failpoint(t, w, func(point string, _ uuid.UUID) {
 		if point == "before flush" {
 			flushes.Add(1)
 		}
-	}
+	})
 	s := newHeldSession(t, db, w)
 	again := make(chan *execution, 100)
 	s.retries = batch.New(batch.Config[*execution]{Flush: func(es []*execution) {

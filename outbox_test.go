@@ -37,14 +37,14 @@ func TestRegistrationDoesNotOvertakeABusyStart(t *testing.T) {
 	defer close(thaw)
 	w := newTestWorker(t, newTestClient(t, k.pool), unwatched)
 	Handle(w, wf, code(locked, free))
-	w.failpoint = func(point string, _ uuid.UUID) {
+	failpoint(t, w, func(point string, _ uuid.UUID) {
 		switch {
 		case point == "after flush" && !frozen.Load():
 			busy <- true
 		case (point == "before flush" || point == "after flush") && registered():
 			<-thaw // the process hangs from here on, to be taken for dead
 		}
-	}
+	})
 	startWorker(t, w)
 	run := begin(k, wf, struct{}{})
 	k.waitStatus(run.ID(), StatusRunning)
@@ -93,14 +93,14 @@ func TestStepDoesNotOvertakeABusyDecision(t *testing.T) {
 	w := newTestWorker(t, newTestClient(t, k.pool), told)
 	Handle(w, wf, fn)
 	busy := make(chan bool, 100)
-	w.failpoint = func(point string, _ uuid.UUID) {
+	failpoint(t, w, func(point string, _ uuid.UUID) {
 		if point == "after flush" {
 			select {
 			case busy <- true:
 			default:
 			}
 		}
-	}
+	})
 	startWorker(t, w)
 	run := begin(k, wf, struct{}{}, approved.With("m1"))
 	<-read
@@ -171,7 +171,7 @@ func TestStepTxDoesNotOvertakeADecision(t *testing.T) {
 	}
 	w := newTestWorker(t, newTestClient(t, k.pool), unwatched)
 	Handle(w, wf, code(true))
-	hung, release := hangAt(w, "before flush", dies.Load)
+	hung, release := hangAt(t, w, "before flush", dies.Load)
 	startWorker(t, w)
 	defer release()
 	// the child's worker, on another queue

@@ -82,9 +82,7 @@ func TestOverlapQueueOne(t *testing.T) {
 	k.schedule(Schedule{Name: "s", Every: time.Hour, Overlap: OverlapQueueOne, Run: report.With("", Timeout(time.Hour))})
 	fire := func() {
 		k.missed("s", 5*time.Hour)
-		if err := k.c.hints.Schedules(k.ctx, nil, nil); err != nil {
-			t.Fatal(err)
-		}
+		wakeCoordinators(k.t, k.pool)
 		waitFor(t, "the schedule is looked at", func() bool { return k.info("s").Next.After(k.now()) })
 	}
 	fire()

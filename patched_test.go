@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/kagzi/kagzi/store"
 )
 
 // TestPatchedAsksTheHistory deploys code with a Patched to runs that are at different places, and to new ones.
@@ -242,7 +241,7 @@ func TestPatchedOfALostRun(t *testing.T) {
 	run := begin(k, wf, 3)
 	waitFor(t, "the run begins", func() bool { return begun.Load() == 1 })
 	k.exec(`UPDATE kagzi.workflow_runs SET lease = gen_random_uuid(), status = 'PENDING', available_at = now()`)
-	_ = k.c.hints.Due(k.ctx, nil, store.Woken{Queue: "default"})
+	wakeWorkers(k.t, k.pool)
 	close(held)
 	if got := resultOf(k, run); got != 3 {
 		t.Errorf("got %d", got)

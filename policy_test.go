@@ -155,7 +155,7 @@ func TestReplaceActiveEndsTheExecution(t *testing.T) {
 				})
 			})
 			startWorker(t, w)
-			waitFor(t, "the worker listens", worker.hints.Listening)
+			waitListening(t, k.pool, 1)
 			old := begin(k, wf, 1)
 			<-inStep
 			var id RunID

@@ -24,6 +24,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/kagzi/kagzi/internal/testhook"
 )
 
 // workerEnv makes the test binary a worker process instead; its value is a workerSpec. See TestMain.
@@ -155,7 +156,6 @@ func runWorkerProcess(text string) error {
 		_ = self.Signal(spec.Signal)
 		<-continued // the signal takes effect when the process's other threads see it
 	}
-	w.failpoint = func(point string, _ uuid.UUID) { reach(point) }
 	handleWorkloads(w, led, reach)
 	handleRolling(w, workload{led, reach}, spec.Rolling)
 	var most atomic.Int64
@@ -170,7 +170,7 @@ func runWorkerProcess(text string) error {
 		}
 	}()
 	led.write("STARTED", os.Getpid())
-	err = w.Run(ctx)
+	err = w.Run(testhook.With(ctx, &testhook.Hooks{Point: func(point string, _ uuid.UUID) { reach(point) }}))
 	counted()
 	led.write("STOPPED", most.Load())
 	return err
@@ -256,16 +256,6 @@ func startProcess(t testing.TB, spec workerSpec) *process {
 		}
 	})
 	return p
-}
-
-// turns are those of tests that kill worker processes at each of many points. With all of them at work at once workers
-// get no processor time, and look dead.
-var turns = make(chan struct{}, runtime.GOMAXPROCS(0)+1)
-
-// waitTurn returns when it is the test's turn, which lasts until its end.
-func waitTurn(t *testing.T) {
-	turns <- struct{}{}
-	t.Cleanup(func() { <-turns })
 }
 
 // ended waits until the process has ended.

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/google/uuid"
 )
 
 func TestRace(t *testing.T) {
@@ -70,7 +73,7 @@ func TestRace(t *testing.T) {
 		k := newKit(t)
 		refused(k, func(ctx Context) (int, error) {
 			_, _, err := Race(ctx, "r", map[string]func(Context) (int, error){})
-			if KindOf(err) != KindBadRequest || !isPermanent(err) {
+			if KindOf(err) != KindBadRequest {
 				t.Errorf("got %v of kind %q", err, KindOf(err))
 			}
 			mustContain(t, err, `Race "r" has no branches`)
@@ -142,24 +145,25 @@ func TestLoserThatRegisters(t *testing.T) {
 	k := newKit(t)
 	wf := Define[int, int]("wf", noRetry)
 	j := &journal{}
-	serve(k, wf, func(ctx Context, _ int) (int, error) {
+	lost := make(chan struct{})
+	var muted sync.Once
+	w := newTestWorker(t, k.c, WorkerConfig{})
+	failpoint(t, w, func(point string, _ uuid.UUID) {
+		if point == "losers muted" { // and not cancelled yet
+			muted.Do(func() {
+				close(lost)
+				comesTrue(100*time.Millisecond, func() bool { return j.has("book") })
+			})
+		}
+	})
+	Handle(w, wf, func(ctx Context, _ int) (int, error) {
 		Compensate(ctx, "root", cancelBooking.With("root"))
-		registered := make(chan struct{})
 		_, _, err := Race(ctx, "r", map[string]func(Context) (int, error){
 			"winner": func(ctx Context) (int, error) {
-				return 1, Do(ctx, "win", func(context.Context) error {
-					<-registered
-					return nil
-				})
+				return 1, Do(ctx, "win", func(context.Context) error { return nil })
 			},
 			"loser": func(ctx Context) (int, error) {
-				defer close(registered)
-				b := ctx.(*runContext).b
-				b.mute.Store(true) // as the winner's branch does it, before it
-				go func() {
-					comesTrue(100*time.Millisecond, func() bool { return j.has("book") })
-					b.cancel(errBranchCancelled)
-				}()
+				<-lost
 				Compensate(ctx, "book", cancelBooking.With("book"))
 				return 0, doLine(ctx, j, "book")
 			},
@@ -169,6 +173,7 @@ func TestLoserThatRegisters(t *testing.T) {
 		}
 		return 0, errors.New("out of stock")
 	})
+	startWorker(t, w)
 	serveCancellations(k, j, nil)
 	endsAs(k, begin(k, wf, 1), StatusFailed)
 	j.want(t, "cancel:root")

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/kagzi/kagzi/internal/testhook"
 )
 
 // An action is one operation of a random workflow function.
@@ -334,7 +335,7 @@ func (p *performer) step(ctx Context, path string, a action) error {
 func (p *performer) compensate(ctx Context, name string, f effect) {
 	p.w.add(entry{"registers", p.host, p.run, f, 0})
 	Compensate(ctx, name, undoEffect.With(f))
-	if ctx.Err() == nil && !ctx.(*runContext).b.closed { // otherwise it may have registered nothing
+	if ctx.Err() == nil && !ctx.(testhook.Branch).Closed() { // otherwise it may have registered nothing
 		p.w.add(entry{"registered", p.host, p.run, f, 0})
 	}
 }

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/google/uuid"
 )
 
 // What names a run, and what is one, is passed alike to all that take a Ref.
@@ -50,7 +48,9 @@ func TestRunsAreReferences(t *testing.T) {
 	}
 
 	// Errors name the run, not all that is known of it.
-	lost := &Run[int]{client: k.c, id: RunID(uuid.NewString())}
+	lost := begin(k, wf, 1)
+	k.exec(`DELETE FROM kagzi.workflow_payloads WHERE run_id = $1`, string(lost.ID()))
+	k.exec(`DELETE FROM kagzi.workflow_runs WHERE run_id = $1`, string(lost.ID()))
 	for name, err := range map[string]error{
 		"get": second(k.c.Get(k.ctx, lost)), "cancel": k.c.Cancel(k.ctx, RunInfo{ID: lost.ID()}), "signal": k.c.Signal(k.ctx, Started{ID: lost.ID()}, DefineSignal[int]("n").With(1)),
 		"steps of": second(k.c.Steps(k.ctx, lost)), "fork": second(k.c.Fork(k.ctx, lost, "step")),

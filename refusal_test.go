@@ -2,7 +2,6 @@ package kagzi
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -15,35 +14,17 @@ import (
 	"github.com/kagzi/kagzi/migrations"
 )
 
-// poorClient is a client of a user who has every right on the tables but those that revoke takes away.
-func poorClient(t *testing.T, db *dbtest.DB, revoke string) (role string, c *Client, logged *logBuffer) {
-	t.Helper()
-	role = "poor_" + strings.ReplaceAll(uuid.NewString(), "-", "")
-	execSQL(t, db.Pool, `CREATE ROLE `+role)
-	t.Cleanup(func() {
-		for _, sql := range []string{`DROP OWNED BY `, `DROP ROLE `} {
-			if _, err := db.Pool.Exec(context.Background(), sql+role); err != nil {
-				t.Error(err)
-			}
-		}
-	})
-	execSQL(t, db.Pool, `GRANT USAGE ON SCHEMA kagzi TO `+role)
-	execSQL(t, db.Pool, `GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA kagzi TO `+role)
-	if revoke != "" {
-		execSQL(t, db.Pool, fmt.Sprintf(`REVOKE %s FROM %s`, revoke, role))
-	}
-	c, logged = loggedClient(t, poolWith(t, db.DSN, "role", role))
-	return role, c, logged
-}
-
 // TestResultSaysThatRightsAreMissing shows that who waits for a result which its user may not read is told so.
 func TestResultSaysThatRightsAreMissing(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	ctx := testContext(t)
 	_, c, _ := poorClient(t, db, `SELECT ON kagzi.workflow_payloads`)
-	run := startRuns(t, newTestClient(t, db.Pool), nothing, 1)[0]
-	_, err := (&Run[string]{client: c, workflow: "nothing", id: run.ID()}).Result(ctx)
+	run, err := Start(ctx, c, nothing, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = run.Result(ctx)
 	mustContain(t, err, "lacks SELECT on kagzi.workflow_payloads")
 }
 
@@ -117,11 +98,11 @@ func TestNothingCanBeRecorded(t *testing.T) {
 	wf := Define[int, int]("wf", noRetry)
 	w := newTestWorker(t, c, WorkerConfig{MaxConcurrent: n})
 	var flushes atomic.Int64
-	w.failpoint = func(point string, _ uuid.UUID) {
+	failpoint(t, w, func(point string, _ uuid.UUID) {
 		if point == "before flush" {
 			flushes.Add(1)
 		}
-	}
+	})
 	var calls atomic.Int64
 	all := make(chan struct{})
 	Handle(w, wf, func(ctx Context, in int) (int, error) {

@@ -5,6 +5,7 @@ package kagzi
 import (
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,23 +18,6 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// runWorker runs w until it ends by itself: what Run returns is sent.
-func runWorker(t *testing.T, w *Worker) <-chan error {
-	t.Helper()
-	done := make(chan error, 1)
-	go func() { done <- w.Run(t.Context()) }()
-	return done
-}
-
-func only(t *testing.T, c *Client, f WorkerFilter) WorkerInfo {
-	t.Helper()
-	page, total, err := c.Workers(t.Context(), f)
-	if err != nil || total != 1 || len(page) != 1 {
-		t.Fatalf("workers %+v, %d in all, %v; want one", page, total, err)
-	}
-	return page[0]
-}
-
 func TestRegistry(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -44,7 +28,9 @@ func TestRegistry(t *testing.T) {
 	g := newGate()
 	g.handle(w)
 	stop := startLocal(t, w)
-	startLocal(t, localWorker(t, c, t.TempDir()+"/l", mute))
+	second := newTestWorker(t, c, mute)
+	Handle(second, nothing, func(_ Context, n int) (string, error) { return strconv.Itoa(n), nil })
+	startLocal(t, second)
 	waitFor(t, "both are registered", func() bool {
 		_, total, err := c.Workers(t.Context(), WorkerFilter{})
 		return err == nil && total == 2
@@ -108,9 +94,9 @@ func TestRegistryRefuses(t *testing.T) {
 		`kagzi: get worker without an ID: worker not found: "" is not a worker ID`:    func() error { _, err := c.Worker(ctx, ""); return err }(),
 		`kagzi: events of worker 9: worker not found: "9" is not a worker ID`:         func() error { _, err := c.WorkerEvents(ctx, "9"); return err }(),
 		`kagzi: list workers: Metadata key is empty`:                                  list(WorkerFilter{Labels: map[string]string{"": "x"}}),
-		`kagzi: NewCoordinator: Grace is -1ns: give at least 1.5s, or set NoGrace (a `: func() error {
+		`kagzi: Grace is -1ns: give at least 1.5s, or set NoGrace (a `: func() error {
 			_, err := NewCoordinator(c, CoordinatorConfig{Grace: -1})
-			return failed(err, "NewCoordinator")
+			return err
 		}(),
 	} {
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
@@ -149,17 +135,17 @@ func TestUnknownWorkers(t *testing.T) {
 // is minutes away.
 func TestDrainFromAnywhere(t *testing.T) {
 	t.Parallel()
-	for name, ask := range map[string]func(c *Client, id string) error{
-		"Worker": func(c *Client, id string) error { return c.Drain(t.Context(), id) },
-		"Queue": func(c *Client, id string) error {
+	for name, ask := range map[string]func(c *Client, pool *pgxpool.Pool, id string) error{
+		"Worker": func(c *Client, _ *pgxpool.Pool, id string) error { return c.Drain(t.Context(), id) },
+		"Queue": func(c *Client, _ *pgxpool.Pool, id string) error {
 			n, err := c.DrainQueue(t.Context(), "default")
 			if n != 1 {
 				t.Errorf("%d workers are to drain, want 1", n)
 			}
 			return err
 		},
-		"InTx": func(c *Client, id string) error {
-			tx, err := c.store.Pool().Begin(t.Context())
+		"InTx": func(c *Client, pool *pgxpool.Pool, id string) error {
+			tx, err := pool.Begin(t.Context())
 			if err != nil {
 				return err
 			}
@@ -179,9 +165,9 @@ func TestDrainFromAnywhere(t *testing.T) {
 			for range runs {
 				receive(t, g.begun)
 			}
-			waitFor(t, "the worker listens", c.hints.Listening)
+			waitListening(t, db.Pool, 1)
 			id := only(t, far, WorkerFilter{}).ID
-			if err := ask(far, id); err != nil {
+			if err := ask(far, db.Pool, id); err != nil {
 				t.Fatal(err)
 			}
 			if got, err := far.Worker(t.Context(), id); err != nil || got.Status != "DRAINING" {
@@ -238,7 +224,7 @@ func TestForceOfflineOfALiveWorker(t *testing.T) {
 			c, logged := loggedClient(t, openPool(t, db.DSN, 5))
 			far := newTestClient(t, openPool(t, db.DSN, 5))
 			g, runs, _ := gated(t, c, mute, 2)
-			waitFor(t, "the worker listens", c.hints.Listening)
+			waitListening(t, db.Pool, 1)
 			id := only(t, far, WorkerFilter{}).ID
 			cfg := mute
 			cfg.PollInterval = time.Hour
@@ -246,7 +232,7 @@ func TestForceOfflineOfALiveWorker(t *testing.T) {
 			h := newGate()
 			h.handle(w)
 			startLocal(t, w)
-			waitFor(t, "the other worker listens", far.hints.Listening)
+			waitListening(t, db.Pool, 2)
 			var opts []ChangeOption
 			commit := func() error { return nil }
 			if inTx {
@@ -288,10 +274,11 @@ func TestForceOfflineOfADeadWorker(t *testing.T) {
 			claim := store.ClaimRequest{
 				Queue: "default", Types: []store.Handled{{Type: "gate", Versions: []int{1}, Default: 1}}, Limit: 2, Worker: dead.ID, Lease: uuid.New(), Visibility: time.Hour,
 			}
-			if err := c.store.RegisterWorker(t.Context(), db.Pool, dead); err != nil {
+			s := store.New(db.Pool, "default")
+			if err := s.RegisterWorker(t.Context(), db.Pool, dead); err != nil {
 				t.Fatal(err)
 			}
-			if claimed, err := c.store.Claim(t.Context(), claim); err != nil || len(claimed.Runs) != 2 {
+			if claimed, err := s.Claim(t.Context(), claim); err != nil || len(claimed.Runs) != 2 {
 				t.Fatalf("INVALID: claimed %d, %v", len(claimed.Runs), err)
 			}
 			cfg := mute
@@ -299,7 +286,7 @@ func TestForceOfflineOfADeadWorker(t *testing.T) {
 			w := newTestWorker(t, far, cfg)
 			h.handle(w)
 			startLocal(t, w)
-			waitFor(t, "the worker listens", far.hints.Listening)
+			waitListening(t, db.Pool, 1)
 			if _, err := Start(t.Context(), far, h.wf, 99); err != nil { // the hints of connecting are over then
 				t.Fatal(err)
 			}

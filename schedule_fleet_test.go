@@ -33,7 +33,7 @@ func TestFrozenCoordinator(t *testing.T) {
 		t.Fatalf("lock: %t, %v", held, err)
 	}
 	co := k.coordinator()
-	if pause, err := co.house.FireSchedules(k.ctx); err != nil || pause > time.Second || len(k.fired("s")) != 0 {
+	if pause, err := k.fire(co); err != nil || pause > time.Second || len(k.fired("s")) != 0 {
 		t.Errorf("beside the frozen one: pause %v, %d runs, %v", pause, len(k.fired("s")), err)
 	}
 	waitFor(t, "the server ends the frozen session", func() bool {
@@ -109,7 +109,7 @@ func TestLostCommitOfSchedules(t *testing.T) {
 		drop = commitOf("WITH u AS MATERIALIZED")
 		co := k.coordinator()
 		waitFor(t, "it has met the outage, the server too, and has come again", func() bool {
-			_, _ = co.house.FireSchedules(k.ctx)
+			_, _ = k.fire(co)
 			return len(k.fired("s")) > 0
 		})
 		receive(t, drop.Done())

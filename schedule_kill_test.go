@@ -9,8 +9,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/kagzi/kagzi/internal/timetable"
 )
 
 // A beatOf is a schedule and, independently of how it is computed, the seconds of its ticks.
@@ -28,7 +26,7 @@ func beats(n int) []*beatOf {
 	out := make([]*beatOf, n)
 	for i := range out {
 		step := 1 + i%7
-		s := Schedule{Name: fmt.Sprint("s", i), CatchUp: timetable.MaxTicks, Run: report.With("")}
+		s := Schedule{Name: fmt.Sprint("s", i), CatchUp: 10_000, Run: report.With("")}
 		var at func(time.Time) bool
 		switch i % 4 {
 		case 0:

@@ -11,72 +11,6 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-var report = Define[string, string]("report")
-
-// schedule creates or changes a schedule of report.
-func (k *kit) schedule(s Schedule) {
-	k.t.Helper()
-	if s.Run.workflow == "" {
-		s.Run = report.With("in")
-	}
-	if err := k.c.Schedule(k.ctx, s); err != nil {
-		k.t.Fatal(err)
-	}
-}
-
-// coordinator returns one that is not running: tests call its passes.
-func (k *kit) coordinator() *Coordinator {
-	k.t.Helper()
-	co := newTestCoordinator(k.t, k.c, CoordinatorConfig{})
-	return co
-}
-
-// missed makes a schedule as if nobody had fired it for so long.
-func (k *kit) missed(name string, d time.Duration) {
-	k.t.Helper()
-	k.exec(`UPDATE kagzi.schedules SET cursor_at = date_trunc('second', clock_timestamp()) - $2::interval, next_at = CASE WHEN next_at < 'infinity' THEN now() ELSE next_at END
-		WHERE name = $1`, name, d)
-}
-
-// pass makes a coordinator fire what is due, once.
-func (k *kit) pass(co *Coordinator) {
-	k.t.Helper()
-	if _, err := co.house.FireSchedules(k.ctx); err != nil {
-		k.t.Fatal(err)
-	}
-}
-
-func (k *kit) info(name string) ScheduleInfo {
-	k.t.Helper()
-	info, err := k.c.GetSchedule(k.ctx, name)
-	if err != nil {
-		k.t.Fatal(err)
-	}
-	return info
-}
-
-// fired returns the runs of a schedule, oldest first.
-func (k *kit) fired(name string) []RunInfo {
-	k.t.Helper()
-	runs, err := k.c.List(k.ctx, RunFilter{Schedule: name, Limit: 100_000})
-	if err != nil {
-		k.t.Fatal(err)
-	}
-	for i, j := 0, len(runs)-1; i < j; i, j = i+1, j-1 {
-		runs[i], runs[j] = runs[j], runs[i]
-	}
-	return runs
-}
-
-func (k *kit) now() time.Time {
-	k.t.Helper()
-	var now time.Time
-	if err := k.pool.QueryRow(k.ctx, `SELECT clock_timestamp()`).Scan(&now); err != nil {
-		k.t.Fatal(err)
-	}
-	return now
-}
-
 // everySecond checks that the runs' ticks are the n seconds up to one between from and to, each once.
 func everySecond(t *testing.T, runs []RunInfo, n int, from, to time.Time) {
 	t.Helper()
@@ -215,8 +149,6 @@ func TestDeleteSchedule(t *testing.T) {
 		t.Errorf("backfilled %d, %v; want the two ticks that had no run", n, err)
 	}
 }
-
-func second[T any](_ T, err error) error { return err }
 
 func TestListSchedules(t *testing.T) {
 	k := newKit(t)

@@ -56,12 +56,7 @@ type sessionConfig struct {
 	Grace   time.Duration // for which the fleet waits for a lost connection
 	NoGrace bool          // nobody concludes from a lost connection
 
-	Hooks *testhook.Hooks // of package kagzitest; nil otherwise
-
-	// For tests.
-	Failpoint    func(point string, run uuid.UUID) // tests die here; may be nil
-	AwayPatience time.Duration                     // instead of awayPatience
-	MostLarge    int64                             // instead of mostLarge
+	Hooks *testhook.Hooks // of tests; nil otherwise
 }
 
 // A session is one Worker.Run: the claim loop and what it has claimed.
@@ -147,7 +142,7 @@ func (s *session) run(ctx context.Context) error {
 	release := s.cfg.Hints.Listen()
 	stopWork := s.cfg.Hints.OnWork(s.cfg.Queue, func() { goroutine.Signal(s.wake) })
 	leaveHints := s.cfg.Hints.JoinWorker(s)
-	if s.cfg.Hooks != nil {
+	if s.cfg.Hooks != nil && s.cfg.Hooks.Begun != nil {
 		s.cfg.Hooks.Begun(hooked{s})
 	}
 
@@ -325,8 +320,8 @@ func (s *session) setClock(now, sent time.Time) {
 }
 
 func (s *session) failpoint(point string, run uuid.UUID) {
-	if s.cfg.Failpoint != nil {
-		s.cfg.Failpoint(point, run)
+	if s.cfg.Hooks != nil && s.cfg.Hooks.Point != nil {
+		s.cfg.Hooks.Point(point, run)
 	}
 }
 

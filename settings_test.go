@@ -163,7 +163,7 @@ func useEverything(t *testing.T, pool *pgxpool.Pool) {
 	}
 	again, err := k.c.Restart(k.ctx, other.ID(), Reason(strange))
 	utc(again, err)
-	failureOf(k, &Run[string]{client: k.c, id: again}, StatusFailed)
+	failureOf(k, find(k.t, k.c, broken, again), StatusFailed)
 	if _, err := k.c.Fork(k.ctx, run.ID(), "child"); err != nil {
 		t.Error(err)
 	}

@@ -54,12 +54,12 @@ func TestSignalWhileBusy(t *testing.T) {
 		Handle(w, wf, busy(begun))
 		run := begin(k, wf, struct{}{}, ID("x"))
 		var sent atomic.Bool
-		w.failpoint = func(point string, _ uuid.UUID) {
+		failpoint(t, w, func(point string, _ uuid.UUID) {
 			if point == "after claim" && sent.CompareAndSwap(false, true) {
 				k.signal(ID("x"), approved.With("a"))
 				k.signal(ID("x"), approved.With("b"))
 			}
-		}
+		})
 		startWorker(t, w)
 		if got := resultOf(k, run); got != "a b done" {
 			t.Errorf("got %q", got)
@@ -81,7 +81,7 @@ func TestSignalWhileBusy(t *testing.T) {
 func (k *kit) signalQuietly(run RunID, v string) {
 	k.t.Helper()
 	m := store.Message{RunID: uuid.MustParse(string(run)), Name: "approved", ID: v, Payload: []byte(`"` + v + `"`)}
-	if _, err := k.c.store.Signal(k.ctx, nil, m); err != nil {
+	if _, err := store.New(k.pool, "default").Signal(k.ctx, nil, m); err != nil {
 		k.t.Fatal(err)
 	}
 }
@@ -109,11 +109,11 @@ func TestSignalToASuspendingRun(t *testing.T) {
 	w := newTestWorker(t, k.c, told)
 	Handle(w, wf, reading(5, approved))
 	var n atomic.Int64
-	w.failpoint = func(point string, run uuid.UUID) {
+	failpoint(t, w, func(point string, run uuid.UUID) {
 		if point == "suspend" {
 			k.signal(RunID(run.String()), approved.With(fmt.Sprint(n.Add(1))))
 		}
-	}
+	})
 	startWorker(t, w)
 	if got := resultOf(k, begin(k, wf, struct{}{})); got != "1 2 3 4 5" {
 		t.Errorf("got %q", got)

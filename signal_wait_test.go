@@ -19,7 +19,7 @@ func TestWaitSignalTimeout(t *testing.T) {
 				return "message " + v, nil
 			}
 			var se *StepError
-			if !errors.Is(err, KindTimeout) || !errors.As(err, &se) || se.Step != "approved" || !isPermanent(err) {
+			if !errors.Is(err, KindTimeout) || !errors.As(err, &se) || se.Step != "approved" {
 				return "", fmt.Errorf("the error is %T: %w", err, err)
 			}
 			after := ctx.Now().Sub(began)
@@ -59,6 +59,17 @@ func TestWaitSignalTimeout(t *testing.T) {
 		k.signal(run.ID(), approved.With("a"))
 		if got := resultOf(k, run); got != "message a" {
 			t.Errorf("got %q", got)
+		}
+	})
+	t.Run("IsNotTriedAgain", func(t *testing.T) {
+		k := newKit(t)
+		wf := Define[struct{}, string]("wf", soon)
+		serve(k, wf, func(ctx Context, _ struct{}) (string, error) {
+			return WaitSignal(ctx, approved, Timeout(50*time.Millisecond))
+		})
+		run := begin(k, wf, struct{}{})
+		if re := failureOf(k, run, StatusFailed); re.Kind != KindTimeout || k.infoOf(run).Attempts != 1 {
+			t.Errorf("%v, after %d attempts", re, k.infoOf(run).Attempts)
 		}
 	})
 	// Nobody was there when the time was over: what counts is when the message was stored.

@@ -61,7 +61,7 @@ func TestNothingIsCalledUnderALeaseThatIsOver(t *testing.T) {
 			}
 			first := worker(&late, untold)
 			var reached atomic.Int32
-			held, goOn := hangAt(first, tt.point, func() bool { return reached.Add(1) == tt.nth })
+			held, goOn := hangAt(t, first, tt.point, func() bool { return reached.Add(1) == tt.nth })
 			defer goOn()
 			runs := startRuns(t, newTestClient(t, db.Pool), wf, 1)
 			stop := startLocal(t, first)

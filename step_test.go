@@ -288,7 +288,7 @@ func TestAResultThatDoesNotDecodeFailsTheStep(t *testing.T) {
 		_, err = StepTx(ctx, "tx", func(context.Context, pgx.Tx) (error, error) { return errors.New("x"), nil })
 		check(err, "a concrete type")
 		_, err = Step(ctx, "field", func(context.Context) (holder, error) { return holder{errors.New("x")}, nil })
-		check(err, "kagzi.holder", "a type that decodes what it encodes")
+		check(err, ".holder", "a type that decodes what it encodes")
 		return 0, nil
 	})
 }
@@ -355,10 +355,10 @@ func TestCurrentStep(t *testing.T) {
 	run := begin(k, wf, struct{}{})
 	got := resultOf(k, run)
 	want := []StepInfo{
-		{run.ID(), "wf", "b/s", 1, string(run.ID()) + "/b/s"},
-		{run.ID(), "wf", "b/s", 2, string(run.ID()) + "/b/s"},
-		{run.ID(), "wf", "b#2/s", 1, string(run.ID()) + "/b#2/s"},
-		{run.ID(), "wf", "b#2/s", 2, string(run.ID()) + "/b#2/s"},
+		{Run: run.ID(), Workflow: "wf", Step: "b/s", Attempt: 1, Key: string(run.ID()) + "/b/s"},
+		{Run: run.ID(), Workflow: "wf", Step: "b/s", Attempt: 2, Key: string(run.ID()) + "/b/s"},
+		{Run: run.ID(), Workflow: "wf", Step: "b#2/s", Attempt: 1, Key: string(run.ID()) + "/b#2/s"},
+		{Run: run.ID(), Workflow: "wf", Step: "b#2/s", Attempt: 2, Key: string(run.ID()) + "/b#2/s"},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
@@ -386,30 +386,4 @@ func TestPayloadLimitOfTheClient(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	mustContain(t, err, "101", "100", `"wf"`)
-}
-
-// TestShownAttemptIsTheOneThatTakesLong shows an attempt in the table that takes a second, while the step goes on to the next:
-// what is shown is the attempt that the timer was for.
-func TestShownAttemptIsTheOneThatTakesLong(t *testing.T) {
-	k := newKit(t)
-	var shown atomic.Bool
-	wf := Define[int, int]("wf", noRetry)
-	serve(k, wf, func(ctx Context, _ int) (int, error) {
-		s := &stepCall{b: ctx.(*runContext).b, id: "slow", attempt: 1, first: 1}
-		defer s.showLater()()
-		for !shown.Load() {
-			s.attempt = 2
-			runtime.Gosched()
-		}
-		return 0, nil
-	})
-	run := begin(k, wf, 1)
-	waitFor(t, "the attempt is shown", func() bool {
-		return k.count(`SELECT count(*) FROM kagzi.step_runs WHERE run_id = $1 AND status = 'RUNNING'`, string(run.ID())) > 0
-	})
-	if n := k.count(`SELECT attempt_number FROM kagzi.step_runs WHERE run_id = $1`, string(run.ID())); n != 1 {
-		t.Errorf("attempt %d is shown, want 1", n)
-	}
-	shown.Store(true)
-	resultOf(k, run)
 }

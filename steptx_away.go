@@ -53,7 +53,11 @@ func (s *stepCall) isUncounted() bool {
 		s.away = awayCount{attempt: s.attempt, since: time.Now()}
 	}
 	s.away.times++
-	return time.Since(s.away.since) < cmp.Or(s.b.e.s.cfg.AwayPatience, awayPatience)
+	patience := awayPatience
+	if hooks := s.b.e.s.cfg.Hooks; hooks != nil {
+		patience = cmp.Or(hooks.AwayPatience, patience)
+	}
+	return time.Since(s.away.since) < patience
 }
 
 // again waits, longer each time, for the attempt to be made again.

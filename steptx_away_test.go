@@ -111,7 +111,7 @@ func TestStepTxThatAlwaysLosesItsTransaction(t *testing.T) {
 			k.refuseRecords("55P03", 1000)
 			wf := Define[int, int]("wf", noRetry)
 			w := newTestWorker(t, newTestClient(t, k.pool), WorkerConfig{})
-			w.awayPatience = 600 * time.Millisecond
+			hooksOf(t, w).AwayPatience = 600 * time.Millisecond
 			var calls atomic.Int64
 			Handle(w, wf, func(ctx Context, _ int) (int, error) {
 				return 0, DoTx(ctx, "books", func(ctx context.Context, tx pgx.Tx) error {

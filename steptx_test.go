@@ -79,7 +79,7 @@ func TestLongStepTxOfAStricterIsolation(t *testing.T) {
 					if _, err := tx.Exec(ctx, `SET TRANSACTION ISOLATION LEVEL `+level); err != nil {
 						return err
 					}
-					_, err := tx.Exec(ctx, `SELECT pg_sleep($1)`, (visibleAfter + 300*time.Millisecond).Seconds())
+					_, err := tx.Exec(ctx, `SELECT pg_sleep($1)`, 1.3 /* the attempt is shown after a second */)
 					return err
 				}, RetryPolicy{MaxAttempts: 1})
 			})
@@ -290,7 +290,7 @@ func TestStepTxBehindAGoexit(t *testing.T) {
 		}
 		return StepTx(ctx, "charge", func(context.Context, pgx.Tx) (int, error) { return 7, nil })
 	})
-	hung, release := hangAt(w, "after record")
+	hung, release := hangAt(t, w, "after record")
 	defer release()
 	startWorker(t, w)
 	run := begin(k, wf, struct{}{})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/batch"
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/testhook"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -51,7 +52,9 @@ type heldSession struct {
 // newHeldSession registers a worker that has neither heart nor loops: the test calls their passes.
 func newHeldSession(t *testing.T, db *dbtest.DB, w *Worker) *heldSession {
 	t.Helper()
-	h := &heldSession{session: newSession(w.session()), t: t, db: db, come: make(chan *execution, 100)}
+	cfg := w.session()
+	cfg.Hooks = testhook.From(hookedContext(t.Context(), w))
+	h := &heldSession{session: newSession(cfg), t: t, db: db, come: make(chan *execution, 100)}
 	h.writer = batch.New(batch.Config[*execution]{Flush: func(es []*execution) {
 		for _, e := range es {
 			h.come <- e

@@ -36,7 +36,7 @@ func TestSleepsHoldNothing(t *testing.T) {
 	}
 	pollFor(t, 4*patience, "all runs sleep", func() bool { return count("SLEEPING") == n })
 	t.Logf("%d runs fell asleep in %v", n, time.Since(begun).Round(time.Millisecond))
-	if got, err := (&Run[string]{client: c, id: startRuns(t, c, nothing, 1)[0].ID()}).Result(testContext(t)); err != nil || got != "0" {
+	if got, err := startRuns(t, c, nothing, 1)[0].Result(testContext(t)); err != nil || got != "0" {
 		t.Fatalf("a run beside the sleeping ones: %q, %v", got, err)
 	}
 	// 6 of the worker's pool, its listener and its heart, and those of this test.
@@ -46,7 +46,7 @@ func TestSleepsHoldNothing(t *testing.T) {
 	}
 	wake := queryOne[time.Time](t, db.Pool, `WITH w AS (SELECT clock_timestamp() + interval '300 ms' AS at), s AS (UPDATE kagzi.step_runs SET wake_at = w.at FROM w),
 		r AS (UPDATE kagzi.workflow_runs SET available_at = w.at FROM w WHERE status = 'SLEEPING') SELECT at FROM w`)
-	c.hints.Queue(t.Context(), "default") // the worker could not know
+	wakeWorkers(t, db.Pool) // the worker could not know
 	pollFor(t, 4*patience, "all runs wake and complete", func() bool { return count("COMPLETED") == n+1 })
 	t.Logf("%d timers of one instant drained in %v", n, time.Since(wake).Round(time.Millisecond))
 	w.stop(t)

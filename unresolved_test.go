@@ -10,7 +10,6 @@ import (
 
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/pgproxy"
-	"github.com/kagzi/kagzi/store"
 )
 
 // spy counts the statements that contain part, and changes nothing.
@@ -56,7 +55,7 @@ func TestClaimThatCommitsAfterTheFirstLook(t *testing.T) {
 	startLocal(t, w)
 	receive(t, cut.Done())
 	waitFor(t, "the worker has looked", func() bool { return looks.Load() > 0 })
-	_ = w.client.hints.Due(t.Context(), nil, store.Woken{Queue: "default"})
+	wakeWorkers(t, db.Pool)
 	waitFor(t, "the worker claims again", func() bool { return claims.Load() > 1 })
 	if n := queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'RUNNING'`); n != 0 {
 		t.Fatalf("INVALID: the claim took %d runs before the worker looked", n)
@@ -88,7 +87,7 @@ func TestDrainDoesNotWaitForAClaim(t *testing.T) {
 			handleWorkloads(w, nil, nil)
 			stop := startLocal(t, w)
 			receive(t, held.Done())
-			waitFor(t, "the worker listens", c.hints.Listening)
+			waitListening(t, db.Pool, 1)
 			if name == "Asked" {
 				if err := direct.Drain(t.Context(), only(t, direct, WorkerFilter{}).ID); err != nil {
 					t.Fatal(err)

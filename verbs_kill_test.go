@@ -30,7 +30,7 @@ func TestKillAfterAVerb(t *testing.T) {
 				startProcess(t, workerSpec{DSN: db.DSN, Ledger: files[0], Config: quick, Point: point, Nth: 1, Signal: syscall.SIGKILL}).killed(t)
 				recorded := queryOne[bool](t, db.Pool, `SELECT EXISTS (SELECT FROM kagzi.step_runs WHERE run_id = $1 AND step_id = 'ledger' AND status = 'COMPLETED')`, string(id))
 				startProcess(t, workerSpec{DSN: db.DSN, Ledger: files[1], Config: quick})
-				run := &Run[string]{client: c, workflow: "chained", id: id}
+				run := find(t, c, chained, id)
 				if got, err := run.Result(testContext(t)); err != nil || got != chainedResult(0) {
 					t.Errorf("got %q, %v", got, err)
 				}

@@ -145,10 +145,6 @@ type Worker struct {
 	mistakes []error
 	running  atomic.Bool
 	hooks    atomic.Pointer[testhook.Hooks] // of the last Run
-
-	failpoint    func(point string, run uuid.UUID) // tests die here; nil otherwise
-	awayPatience time.Duration                     // instead of awayPatience, for tests
-	mostLarge    int64                             // instead of mostLarge, for tests
 }
 
 // NewWorker returns a worker without handlers; give it some with [Handle]. It does no I/O: it validates cfg.
@@ -256,7 +252,6 @@ func (w *Worker) session() sessionConfig {
 		Queue: cfg.Queue, Handlers: w.handlers, Types: w.handled(), MaxConcurrent: cfg.MaxConcurrent, Registration: w.registration,
 		LeaseTimeout: cfg.LeaseTimeout, Heartbeat: cfg.Heartbeat, StaleAfter: cfg.StaleAfter, PollInterval: cfg.PollInterval, DrainTimeout: cfg.DrainTimeout,
 		FixedLease: cfg.FixedLease, Grace: cfg.Coordinator.Grace, NoGrace: cfg.Coordinator.NoGrace,
-		Failpoint: w.failpoint, AwayPatience: w.awayPatience, MostLarge: w.mostLarge,
 	}
 }
 
@@ -276,8 +271,8 @@ func (w *Worker) beside(ctx context.Context, s *session) {
 		return
 	}
 	cfg := w.cfg.Coordinator.housekeeping(c, s.outage)
-	cfg.Hosted, cfg.NoDeadlineGrace = true, s.cfg.Hooks != nil // with hooks the clock stands still while workers take runs that are due
-	_ = housekeeping.New(cfg).Run(ctx)                         // fails only if the pool is closed, which the session notices itself
+	cfg.Hosted, cfg.NoDeadlineGrace = true, s.cfg.Hooks != nil && s.cfg.Hooks.NoGrace
+	_ = housekeeping.New(cfg).Run(ctx) // fails only if the pool is closed, which the session notices itself
 }
 
 // leastConns is the smallest pool that a worker can use.

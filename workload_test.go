@@ -4,8 +4,6 @@ package kagzi
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -14,13 +12,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/kagzi/kagzi/internal/testhook"
 )
-
-// link is what a step makes of its predecessor's result. A lost, doubled or swapped result changes all that follow.
-func link(previous, name string) string {
-	sum := sha256.Sum256([]byte(previous + ">" + name))
-	return hex.EncodeToString(sum[:8])
-}
 
 var (
 	chained = Define[int, string]("chained", RetryPolicy{Backoff: 10 * time.Millisecond})
@@ -28,7 +21,6 @@ var (
 	napping = Define[time.Duration, string]("napping")
 	oneStep = Define[int, string]("one-step")
 	oneTx   = Define[int, string]("one-tx")
-	nothing = Define[int, string]("nothing")
 	relapse = Define[int, string]("relapse", RetryPolicy{Backoff: 300 * time.Millisecond, NoJitter: true})
 	holding = Define[string, string]("holding")
 	mailed  = Define[int, string]("mailed", greeted.With("g1"))
@@ -77,7 +69,7 @@ func (l workload) begin(ctx context.Context, lease uuid.UUID) (end func()) {
 }
 
 func (l workload) step(ctx Context, name, previous string) (string, error) {
-	lease := ctx.(*runContext).b.e.run.Lease
+	lease := ctx.(testhook.Branch).Lease()
 	return Step(ctx, name, func(ctx context.Context) (string, error) {
 		defer l.begin(ctx, lease)()
 		l.reach("during step")
@@ -86,7 +78,7 @@ func (l workload) step(ctx Context, name, previous string) (string, error) {
 }
 
 func (l workload) tx(ctx Context, name, previous string) (string, error) {
-	lease := ctx.(*runContext).b.e.run.Lease
+	lease := ctx.(testhook.Branch).Lease()
 	return StepTx(ctx, name, func(ctx context.Context, tx pgx.Tx) (string, error) {
 		defer l.begin(ctx, lease)()
 		s := CurrentStep(ctx)
@@ -100,7 +92,7 @@ func (l workload) tx(ctx Context, name, previous string) (string, error) {
 
 // flaky fails in its first attempt.
 func (l workload) flaky(ctx Context, name, previous string) (string, error) {
-	lease := ctx.(*runContext).b.e.run.Lease
+	lease := ctx.(testhook.Branch).Lease()
 	return Step(ctx, name, func(ctx context.Context) (string, error) {
 		defer l.begin(ctx, lease)()
 		if CurrentStep(ctx).Attempt == 1 {
@@ -188,7 +180,7 @@ func (l workload) mailed(ctx Context, n int) (string, error) {
 
 // hold waits in a step until its context ends, or until the file named by its input is there.
 func (l workload) hold(ctx Context, release string) (string, error) {
-	lease := ctx.(*runContext).b.e.run.Lease
+	lease := ctx.(testhook.Branch).Lease()
 	return Step(ctx, "hold", func(ctx context.Context) (string, error) {
 		defer l.begin(ctx, lease)()
 		tick := time.NewTicker(5 * time.Millisecond)

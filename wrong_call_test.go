@@ -209,7 +209,7 @@ func TestAWrongCallOfAnExecutionThatIsOver(t *testing.T) {
 		if executions.Load() > 1 {
 			old := <-leaked
 			elsewhere(func() {
-				if err := Do(old, "s", func(context.Context) error { return nil }); !errors.Is(err, errConcurrentContext) {
+				if err := Do(old, "s", func(context.Context) error { return nil }); !ofAnotherGoroutine(err) {
 					t.Errorf("got %v", err)
 				}
 			})

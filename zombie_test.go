@@ -10,10 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/kagzi/kagzi/internal/dbtest"
-	"github.com/kagzi/kagzi/internal/goroutine"
 )
 
 // TestZombieChangesNothing stops a worker process just before it writes, lets another worker take its run over and
@@ -58,7 +55,7 @@ func testZombie(t *testing.T, call Call, point, refused, want string, cfg Worker
 	if err != nil {
 		t.Fatal(err)
 	}
-	run := &Run[string]{client: c, workflow: call.workflow, id: started[0].ID}
+	run := startedBy(t, c, started[0].ID)
 	waitFor(t, "the process stops", func() bool { return countIn(t, file, "REACHED") == 1 })
 	lease := queryOne[string](t, db.Pool, `SELECT lease FROM kagzi.workflow_runs`)
 
@@ -107,7 +104,10 @@ func TestZombieRecordsNothing(t *testing.T) {
 			begun, open := make(chan struct{}, 1), make(chan struct{})
 			Handle(w, tc.wf, func(ctx Context, n int) (string, error) {
 				return Step(ctx, "one", func(context.Context) (string, error) {
-					goroutine.Signal(begun)
+					select {
+					case begun <- struct{}{}:
+					default:
+					}
 					<-open
 					return "the other's", nil
 				})
@@ -173,45 +173,4 @@ func TestZombieStepLearnsOfIt(t *testing.T) {
 	if n := queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE pid = $1`, zombie.cmd.Process.Pid); n != 2 {
 		t.Errorf("the process registered %d times, want 2", n)
 	}
-}
-
-// TestClaimAnsweredWhileTheWorkerIsBornAnew lets the answer to a claim come while the worker, which was declared dead, ends
-// what it executes: what was claimed under the ID that is dead must not begin.
-func TestClaimAnsweredWhileTheWorkerIsBornAnew(t *testing.T) {
-	t.Parallel()
-	db := dbtest.Database(t)
-	c := newTestClient(t, db.Pool)
-	cfg := quick
-	cfg.NoCoordinator, cfg.LeaseTimeout = true, time.Minute
-	w := newTestWorker(t, c, cfg)
-	g := newGate()
-	g.handle(w)
-	running := func() int {
-		return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'RUNNING'`)
-	}
-	claimed, answer := hangAt(w, "after claim", func() bool { return running() == 2 })
-	first := startRuns(t, c, g.wf, 1)
-	startLocal(t, w)
-	t.Cleanup(answer)
-	receive(t, g.begun)
-	second := startRuns(t, c, g.wf, 1)
-	receive(t, claimed)
-	s := theSession(c)
-	s.mu.Lock()
-	e := s.executing[uuid.MustParse(string(first[0].ID()))]
-	s.mu.Unlock()
-	e.mu.Lock() // to end it takes a while
-	execSQL(t, db.Pool, `UPDATE kagzi.workers SET status = 'OFFLINE', stopped_at = now()`)
-	waitFor(t, "the worker ends all", func() bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return s.stops > 0
-	})
-	answer()
-	waitFor(t, "what was claimed is given back", func() bool {
-		return queryOne[bool](t, db.Pool, `SELECT status = 'PENDING' FROM kagzi.workflow_runs WHERE run_id = $1`, string(second[0].ID()))
-	})
-	e.mu.Unlock()
-	close(g.open)
-	checkResults(t, second, func(int) string { return "opened" })
 }

@@ -162,8 +162,9 @@ func (e *Env) StartWorker() {
 	}
 	begun := make(chan struct{})
 	ctx, stop := context.WithCancel(testhook.With(context.Background(), &testhook.Hooks{
-		Call:  e.call,
-		Begun: func(s testhook.Session) { e.session = s; close(begun) },
+		Call:    e.call,
+		NoGrace: true, // the clock stands still while workers take what is due
+		Begun:   func(s testhook.Session) { e.session = s; close(begun) },
 		Late: func(workflow string) {
 			e.t.Errorf("kagzitest: kagzi.Handle of workflow %q comes too late: the worker runs already: call it before Start, StartWorker, Advance and Skip", workflow)
 		},

@@ -1,5 +1,5 @@
-// Package testhook is the way by which package kagzitest reaches into a worker of its test: by a value of the ctx of
-// Worker.Run. Without one there are no hooks.
+// Package testhook lets package kagzitest, and Kagzi's own tests, reach into a worker or a coordinator: by a value of the
+// ctx of its Run. Without one there are no hooks.
 package testhook
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Hooks are what a worker calls, from any goroutine.
+// Hooks are what a worker or a coordinator calls, from any goroutine. Each may be nil.
 type Hooks struct {
 	// Call stands for the function of the step id, which is call: what it returns is what the step gets. result is
 	// the type that the step is to return, nil for none.
@@ -21,6 +21,44 @@ type Hooks struct {
 
 	// Begun is given the session of Worker.Run, before it claims anything.
 	Begun func(Session)
+
+	// Point is called at named points of a worker's way, with the run that gets there if it is one run. Tests count them,
+	// wait there, or kill the process.
+	Point func(point string, run uuid.UUID)
+
+	// AwayPatience is for how long attempts of a transactional step are not counted that failed because of the database.
+	// Zero means what it is without hooks.
+	AwayPatience time.Duration
+
+	// MostLarge is how many bytes of large histories are read at a time. Zero means what it is without hooks.
+	MostLarge int64
+
+	// NoGrace lets a coordinator give workers no time at a deadline.
+	NoGrace bool
+
+	// Passes is called by Coordinator.Run, which returns when it does and runs none of its loops: tests run single passes.
+	Passes func(Passes)
+}
+
+// Passes are what a coordinator does again and again, once each.
+type Passes interface {
+	// FireSchedules starts the runs of schedules that are due, and returns how long the next pass may wait.
+	FireSchedules(ctx context.Context) (time.Duration, error)
+
+	// Compensate lets runs that wait for their next compensation start it, and returns how long the next pass may wait.
+	Compensate(ctx context.Context) (time.Duration, error)
+}
+
+// A Branch is a workflow's Context, as tests see it.
+type Branch interface {
+	// Lease returns the lease under which the run executes.
+	Lease() uuid.UUID
+
+	// Closed reports whether the history has the end of the branch, or of one above it: nothing begins on it.
+	Closed() bool
+
+	// Goroutine returns which goroutine may use the Context; zero once that has ended.
+	Goroutine() uintptr
 }
 
 // A Session is one Worker.Run.
