@@ -125,8 +125,6 @@ func TestDatabaseIsAway(t *testing.T) {
 	c := newTestClient(t, pool)
 	if _, err := Start(ctx, c, nothing, 2); err == nil {
 		t.Error("Start succeeded")
-	} else {
-		t.Log(err)
 	}
 	w := localWorker(t, c, filepath.Join(t.TempDir(), "l"), WorkerConfig{})
 	ended, stop := context.WithCancel(ctx)

@@ -88,12 +88,15 @@ func (tr *trial) runs(ctx context.Context, root RunID) (map[RunID]*runRecord, er
 func (tr *trial) check(ctx context.Context, root RunID) error {
 	var runs map[RunID]*runRecord
 	var err error
-	comesTrue(patience, func() bool { // children that are cancelled with their parent may end after it
+	all := comesTrue(patience, func() bool { // children that are cancelled with their parent may end after it
 		runs, err = tr.runs(ctx, root)
 		return err != nil || !slices.ContainsFunc(slices.Collect(maps.Values(runs)), func(r *runRecord) bool { return !r.Status.Ended() })
 	})
 	if err != nil {
 		return err
+	}
+	if !all {
+		return fmt.Errorf("not all of the %d runs end", len(runs))
 	}
 	w := tr.world
 	w.mu.Lock()
