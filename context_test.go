@@ -33,7 +33,8 @@ func everyOperation(ctx Context, f *Future[int]) map[string]error {
 
 // ofAnotherGoroutine reports whether err says that a Context was used in another goroutine, or in its own step.
 func ofAnotherGoroutine(err error) bool {
-	return KindOf(err) == KindBadRequest && strings.Contains(err.Error(), "Context in use by another goroutine or by its own step")
+	return KindOf(err) == KindBadRequest && (strings.Contains(err.Error(), "Context in use by another goroutine or by its own step") ||
+		strings.Contains(err.Error(), "a durable operation inside of a step"))
 }
 
 func TestContextOfAnotherGoroutine(t *testing.T) {

@@ -110,19 +110,6 @@ func TestSignal(t *testing.T) {
 			t.Errorf("%d messages were stored", n)
 		}
 	})
-	t.Run("OfATemplateIsNotFound", func(t *testing.T) {
-		k := newKit(t)
-		if err := k.c.Schedule(k.ctx, Schedule{Name: "s", Run: Define[int, int]("wf").With(1), Every: time.Hour}); err != nil {
-			t.Fatal(err)
-		}
-		var id string
-		if err := k.pool.QueryRow(k.ctx, `SELECT run_id::text FROM kagzi.workflow_runs`).Scan(&id); err != nil {
-			t.Fatal(err)
-		}
-		if err := k.c.Signal(k.ctx, RunID(id), approved.With("")); !errors.Is(err, ErrNotFound) {
-			t.Errorf("got %v", err)
-		}
-	})
 	t.Run("NamespacesAreApart", func(t *testing.T) {
 		k := newKit(t)
 		wf := Define[struct{}, string]("wf")
