@@ -1,4 +1,4 @@
-package kagzi
+package kagzi_test
 
 import (
 	"context"
@@ -8,7 +8,9 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/kit"
 )
 
 // A call in a caller's transaction whose context has ended sends nothing and says so, whether or not the client was used
@@ -26,9 +28,9 @@ func TestEndedContextInATransaction(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	warm := newTestClient(t, pool)
-	wf := Define[int, int]("wf")
-	run, err := Start(t.Context(), warm, wf, 1, ID("id"))
+	warm := kit.NewClient(t, pool)
+	wf := kagzi.Define[int, int]("wf")
+	run, err := kagzi.Start(t.Context(), warm, wf, 1, kagzi.ID("id"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,16 +45,16 @@ func TestEndedContextInATransaction(t *testing.T) {
 	defer cancel()
 
 	var inStep context.Context // what a step's function gets
-	w := newTestWorker(t, warm, WorkerConfig{})
-	step := Define[int, int]("step")
-	Handle(w, step, func(ctx Context, _ int) (int, error) {
-		return 0, Do(ctx, "step", func(ctx context.Context) error {
+	w := kit.NewWorker(t, warm, kagzi.WorkerConfig{})
+	step := kagzi.Define[int, int]("step")
+	kagzi.Handle(w, step, func(ctx kagzi.Context, _ int) (int, error) {
+		return 0, kagzi.Do(ctx, "step", func(ctx context.Context) error {
 			inStep = ctx
 			return nil
 		})
 	})
-	stop := startWorker(t, w)
-	if r, err := Start(t.Context(), warm, step, 1); err != nil {
+	stop := kit.StartWorker(t, w)
+	if r, err := kagzi.Start(t.Context(), warm, step, 1); err != nil {
 		t.Fatal(err)
 	} else if _, err := r.Result(t.Context()); err != nil {
 		t.Fatal(err)
@@ -62,15 +64,17 @@ func TestEndedContextInATransaction(t *testing.T) {
 	}
 
 	only := func(_ any, err error) error { return err }
-	for name, call := range map[string]func(context.Context, *Client) error{
-		"Start": func(ctx context.Context, c *Client) error { return only(Start(ctx, c, wf, 2, InTx(tx))) },
-		"StartMany": func(ctx context.Context, c *Client) error {
-			return only(c.StartMany(ctx, []Call{wf.With(2), wf.With(3)}, InTx(tx)))
+	for name, call := range map[string]func(context.Context, *kagzi.Client) error{
+		"Start": func(ctx context.Context, c *kagzi.Client) error {
+			return only(kagzi.Start(ctx, c, wf, 2, kagzi.InTx(tx)))
 		},
-		"Signal": func(ctx context.Context, c *Client) error {
-			return c.Signal(ctx, ID("id"), DefineSignal[string]("approved").With("a"), InTx(tx))
+		"StartMany": func(ctx context.Context, c *kagzi.Client) error {
+			return only(c.StartMany(ctx, []kagzi.Call{wf.With(2), wf.With(3)}, kagzi.InTx(tx)))
 		},
-		"SignalInAStep": func(ctx context.Context, c *Client) error {
+		"Signal": func(ctx context.Context, c *kagzi.Client) error {
+			return c.Signal(ctx, kagzi.ID("id"), kagzi.DefineSignal[string]("approved").With("a"), kagzi.InTx(tx))
+		},
+		"SignalInAStep": func(ctx context.Context, c *kagzi.Client) error {
 			step := context.WithoutCancel(inStep)
 			if at, ok := ctx.Deadline(); ok {
 				step, cancel = context.WithDeadline(step, at)
@@ -79,12 +83,12 @@ func TestEndedContextInATransaction(t *testing.T) {
 				cancel()
 			}
 			defer cancel()
-			return c.Signal(step, ID("id"), DefineSignal[string]("approved").With("a"))
+			return c.Signal(step, kagzi.ID("id"), kagzi.DefineSignal[string]("approved").With("a"))
 		},
-		"Cancel": func(ctx context.Context, c *Client) error { return c.Cancel(ctx, run.ID(), InTx(tx)) },
+		"Cancel": func(ctx context.Context, c *kagzi.Client) error { return c.Cancel(ctx, run.ID(), kagzi.InTx(tx)) },
 	} {
 		for which, ctx := range map[string]context.Context{"cancelled": ended, "past its deadline": late} {
-			for state, c := range map[string]*Client{"cold": newTestClient(t, pool), "warm": warm} {
+			for state, c := range map[string]*kagzi.Client{"cold": kit.NewClient(t, pool), "warm": warm} {
 				before := tracer.n.Load()
 				err := call(ctx, c)
 				if !errors.Is(err, ctx.Err()) || tracer.n.Load() != before {
@@ -100,23 +104,23 @@ func TestEndedContextInATransaction(t *testing.T) {
 
 // A start that waits for somebody's open transaction says so when its context ends.
 func TestStartOfAHeldID(t *testing.T) {
-	k := newKit(t)
-	wf := Define[int, int]("wf")
-	tx := k.callersTx()
-	if _, err := Start(k.ctx, k.c, wf, 1, ID("x"), InTx(tx)); err != nil {
+	k := kit.New(t)
+	wf := kagzi.Define[int, int]("wf")
+	tx := k.CallersTx()
+	if _, err := kagzi.Start(k.Ctx, k.Client, wf, 1, kagzi.ID("x"), kagzi.InTx(tx)); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(k.ctx, 2*time.Second)
+	ctx, cancel := context.WithTimeout(k.Ctx, 2*time.Second)
 	defer cancel()
-	_, err := Start(ctx, k.c, wf, 1, ID("x"))
-	mustContain(t, err, `ID "x" is held by another transaction`)
+	_, err := kagzi.Start(ctx, k.Client, wf, 1, kagzi.ID("x"))
+	kit.MustContain(t, err, `ID "x" is held by another transaction`)
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
 	}
-	if err := tx.Commit(k.ctx); err != nil {
+	if err := tx.Commit(k.Ctx); err != nil {
 		t.Fatal(err)
 	}
-	if run := begin(k, wf, 1, ID("x")); !run.Existed() {
+	if run := kit.Begin(k, wf, 1, kagzi.ID("x")); !run.Existed() {
 		t.Error("the run of the ID was not found after the commit")
 	}
 }
@@ -124,10 +128,10 @@ func TestStartOfAHeldID(t *testing.T) {
 // Who waits for a connection of the pool waits no longer than the context lasts.
 func TestEndOfTheWaitForAConnection(t *testing.T) {
 	t.Parallel()
-	pool := openPool(t, dbtest.Database(t).DSN, 1)
-	c := newTestClient(t, pool)
-	wf := Define[int, int]("wf")
-	run, err := Start(t.Context(), c, wf, 1)
+	pool := kit.OpenPool(t, dbtest.Database(t).DSN, 1)
+	c := kit.NewClient(t, pool)
+	wf := kagzi.Define[int, int]("wf")
+	run, err := kagzi.Start(t.Context(), c, wf, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,12 +142,12 @@ func TestEndOfTheWaitForAConnection(t *testing.T) {
 	defer held.Release()
 	only := func(_ any, err error) error { return err }
 	for name, call := range map[string]func(context.Context) error{
-		"Start": func(ctx context.Context) error { return only(Start(ctx, c, wf, 2)) },
+		"Start": func(ctx context.Context) error { return only(kagzi.Start(ctx, c, wf, 2)) },
 		"Signal": func(ctx context.Context) error {
-			return c.Signal(ctx, run.ID(), DefineSignal[string]("approved").With("a"))
+			return c.Signal(ctx, run.ID(), kagzi.DefineSignal[string]("approved").With("a"))
 		},
 		"Get":    func(ctx context.Context) error { return only(c.Get(ctx, run)) },
-		"List":   func(ctx context.Context) error { return only(c.List(ctx, RunFilter{})) },
+		"List":   func(ctx context.Context) error { return only(c.List(ctx, kagzi.RunFilter{})) },
 		"Cancel": func(ctx context.Context) error { return c.Cancel(ctx, run) },
 	} {
 		ctx, cancel := context.WithCancel(t.Context())

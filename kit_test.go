@@ -1,14 +1,15 @@
 package kagzi
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime"
+	"reflect"
 	"slices"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,9 +18,161 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/localpg"
 	"github.com/kagzi/kagzi/internal/testhook"
 	"github.com/kagzi/kagzi/notify"
 )
+
+// What follows is in internal/kit, too, which imports this package, so that tests in the package cannot use it. It goes when the
+// engine and its tests have a package of their own.
+
+// cancelBooking is their compensation, on a queue of its own.
+var cancelBooking = Define[string, struct{}]("cancel-booking", Queue("compensations"), RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond})
+
+// loseRun makes a run look as if its n-th worker without progress had died and its lease had ended.
+func loseRun(t *testing.T, db *dbtest.DB, id RunID, n int) {
+	t.Helper()
+	execSQL(t, db.Pool, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', locked_by = $2, lease = $2, started_at = now() - interval '1 hour',
+		available_at = now() - interval '1 s', recoveries = $3, recoveries_since = now() - interval '1 hour' WHERE run_id = $1`, string(id), uuid.New(), n)
+}
+
+const eventsOfWorkers = `SELECT string_agg(event, ' ' ORDER BY occurred_at) FROM kagzi.worker_events`
+
+// A gate is a workflow of one step, which tells when it begins and then waits for its context or for open.
+type gate struct {
+	wf    Workflow[int, string]
+	begun chan int
+	open  chan struct{}
+	cause chan error // of each step whose context ended
+	deaf  bool       // ignore the context
+}
+
+func newGate() *gate {
+	return &gate{
+		wf: Define[int, string]("gate"), begun: make(chan int, 100), open: make(chan struct{}), cause: make(chan error, 100),
+	}
+}
+
+func (g *gate) handle(w *Worker) {
+	Handle(w, g.wf, func(ctx Context, n int) (string, error) {
+		return Step(ctx, "wait", func(ctx context.Context) (string, error) {
+			g.begun <- n
+			done := ctx.Done()
+			if g.deaf {
+				done = nil
+			}
+			select {
+			case <-g.open:
+				return "opened", nil
+			case <-done:
+				g.cause <- context.Cause(ctx)
+				return "", ctx.Err()
+			}
+		})
+	})
+}
+
+// gated is a running worker with a gate, in which n runs are under way.
+func gated(t *testing.T, c *Client, cfg WorkerConfig, n int) (g *gate, runs []*Run[string], stop func()) {
+	t.Helper()
+	g = newGate()
+	w := newTestWorker(t, c, cfg)
+	g.handle(w)
+	runs = startRuns(t, c, g.wf, n)
+	stop = startLocal(t, w)
+	for range n {
+		receive(t, g.begun)
+	}
+	return g, runs, stop
+}
+
+// losesLeases waits until n steps have seen their contexts end because their leases are lost.
+func (g *gate) losesLeases(t *testing.T, n int) {
+	t.Helper()
+	for range n {
+		if cause := receive(t, g.cause); !errors.Is(cause, ErrLeaseLost) {
+			t.Errorf("the cause is %v, want ErrLeaseLost", cause)
+		}
+	}
+}
+
+// through returns c's handles to runs of the gate that another client started.
+func (g *gate) through(t testing.TB, c *Client, runs []*Run[string]) []*Run[string] {
+	t.Helper()
+	out := make([]*Run[string], len(runs))
+	for i, r := range runs {
+		out[i] = find(t, c, g.wf, r)
+	}
+	return out
+}
+
+func receive[T any](t testing.TB, ch <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-ch:
+		return v
+	case <-time.After(patience):
+		t.Fatalf("nothing came for %v", patience)
+		panic("unreachable")
+	}
+}
+
+// stopping calls stop and returns a channel that is closed once it has returned.
+func stopping(stop func()) chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		stop()
+	}()
+	return done
+}
+
+// hooks are those of workers that are not started yet: see hooksOf.
+var hooks sync.Map
+
+// hooksOf returns the hooks with which startWorker and startLocal run the worker. The test sets them before.
+func hooksOf(t testing.TB, w *Worker) *testhook.Hooks {
+	h, found := hooks.LoadOrStore(w, &testhook.Hooks{})
+	if !found {
+		t.Cleanup(func() { hooks.Delete(w) })
+	}
+	return h.(*testhook.Hooks)
+}
+
+// failpoint calls reached at each named point of the worker's way, with the run that gets there if it is one run.
+func failpoint(t testing.TB, w *Worker, reached func(point string, run uuid.UUID)) {
+	hooksOf(t, w).Point = reached
+}
+
+// hookedContext returns ctx, for the Run of w, with the worker's hooks.
+func hookedContext(ctx context.Context, w *Worker) context.Context {
+	if h, ok := hooks.Load(w); ok {
+		return testhook.With(ctx, h.(*testhook.Hooks))
+	}
+	return ctx
+}
+
+// hangAt lets the worker, which is not started yet, hang from when it first comes to the point, and when holds if it is
+// given: hung is closed then. All that comes there hangs until release is called.
+func hangAt(t testing.TB, w *Worker, point string, when ...func() bool) (hung <-chan struct{}, release func()) {
+	reached, open := make(chan struct{}), make(chan struct{})
+	var first sync.Once
+	failpoint(t, w, func(at string, _ uuid.UUID) {
+		if at == point && (len(when) == 0 || when[0]()) {
+			first.Do(func() {
+				close(reached)
+				<-open
+			})
+		}
+	})
+	return reached, sync.OnceFunc(func() { close(open) })
+}
+
+// mute is a worker whose heartbeats come too rarely for a test to see one that nothing has caused.
+var mute = WorkerConfig{Heartbeat: 10 * time.Minute, StaleAfter: 30 * time.Minute, LeaseTimeout: time.Hour}
+
+// quick is a fleet that finds its dead within a second.
+var quick = WorkerConfig{MaxConcurrent: 4, Heartbeat: 200 * time.Millisecond, StaleAfter: time.Second, PollInterval: 200 * time.Millisecond}
 
 // A kit is what a test of the workflow language begins with: a database of its own and a client of it.
 type kit struct {
@@ -88,26 +241,6 @@ func failureOf[Out any](k *kit, run *Run[Out], status Status) *RunError {
 	return re
 }
 
-// complete serves fn, and returns the result of one run of it.
-func complete[Out any](k *kit, fn func(Context) (Out, error)) Out {
-	k.t.Helper()
-	wf := Define[struct{}, Out]("wf")
-	serve(k, wf, func(ctx Context, _ struct{}) (Out, error) { return fn(ctx) })
-	return resultOf(k, begin(k, wf, struct{}{}))
-}
-
-// refused serves fn, whose calls are wrong: its run fails, although fn returns none of their errors.
-func refused(k *kit, fn func(Context) (int, error)) *RunError {
-	k.t.Helper()
-	wf := Define[struct{}, int]("wf")
-	serve(k, wf, func(ctx Context, _ struct{}) (int, error) { return fn(ctx) })
-	re := failureOf(k, begin(k, wf, struct{}{}), StatusFailed)
-	if re.Kind != KindBadRequest {
-		k.t.Errorf("the run failed with kind %s: %v", re.Kind, re)
-	}
-	return re
-}
-
 // waitStatus waits until the run has the status, and says that it waits for what on names, if it names something.
 func (k *kit) waitStatus(ref Ref, status Status, on ...string) RunInfo {
 	k.t.Helper()
@@ -158,45 +291,6 @@ func (k *kit) wake(id RunID) {
 	wakeWorkers(k.t, k.pool)
 }
 
-// passes lends do the passes of a coordinator that does not run.
-func (k *kit) passes(do func(testhook.Passes)) {
-	k.t.Helper()
-	co := newTestCoordinator(k.t, k.c, CoordinatorConfig{})
-	if err := co.Run(testhook.With(k.ctx, &testhook.Hooks{Passes: do})); err != nil {
-		k.t.Error(err)
-	}
-}
-
-func (k *kit) steps(ref Ref) map[string][]StepAttempt {
-	k.t.Helper()
-	all, err := k.c.Steps(k.ctx, ref)
-	if err != nil {
-		k.t.Fatal(err)
-	}
-	out := map[string][]StepAttempt{}
-	for _, s := range all {
-		out[s.Step] = append(out[s.Step], s)
-	}
-	return out
-}
-
-func (k *kit) infoOf(ref Ref) RunInfo {
-	k.t.Helper()
-	info, err := k.c.Get(k.ctx, ref)
-	if err != nil {
-		k.t.Fatal(err)
-	}
-	return info
-}
-
-// once is a step function that counts its calls and returns v.
-func once[T any](calls *atomic.Int64, v T) func(context.Context) (T, error) {
-	return func(context.Context) (T, error) {
-		calls.Add(1)
-		return v, nil
-	}
-}
-
 func mustContain(t *testing.T, err error, parts ...string) {
 	t.Helper()
 	if err == nil {
@@ -209,39 +303,12 @@ func mustContain(t *testing.T, err error, parts ...string) {
 	}
 }
 
-var (
-	noRetry = RetryPolicy{MaxAttempts: 1}
-	soon    = RetryPolicy{MaxAttempts: 3, Backoff: 10 * time.Millisecond, NoJitter: true}
-)
+var noRetry = RetryPolicy{MaxAttempts: 1}
 
 // wakeWorkers tells those who listen that there may be work in the default queue.
 func wakeWorkers(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
 	execSQL(t, pool, `SELECT pg_notify($1, $2)`, notify.WorkChannel, notify.WorkPayload("default", "default"))
-}
-
-// wakeCoordinators tells those who listen that schedules have changed.
-func wakeCoordinators(t testing.TB, pool *pgxpool.Pool) {
-	t.Helper()
-	execSQL(t, pool, `SELECT pg_notify($1, $2)`, notify.WorkChannel, notify.WorkPayload("default", ""))
-}
-
-// refreshAll has those who listen look at each run, and each worker send a heartbeat.
-func refreshAll(t testing.TB, pool *pgxpool.Pool) {
-	t.Helper()
-	ids := queryOne[[]uuid.UUID](t, pool, `SELECT array(SELECT run_id FROM kagzi.workflow_runs UNION ALL SELECT worker_id FROM kagzi.workers)`)
-	for _, payload := range notify.RunPayload("default", ids) {
-		execSQL(t, pool, `SELECT pg_notify($1, $2)`, notify.RunChannel, payload)
-	}
-}
-
-// waitListening waits until n connections to the database of the pool listen: each worker, coordinator and client that
-// waits for long has one.
-func waitListening(t testing.TB, pool *pgxpool.Pool, n int) {
-	t.Helper()
-	waitFor(t, "the process listens", func() bool {
-		return queryOne[int](t, pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query ILIKE 'listen %' AND state = 'idle'`) >= n
-	})
 }
 
 func clientWith(t testing.TB, pool *pgxpool.Pool, cfg ClientConfig) *Client {
@@ -317,25 +384,6 @@ func testContext(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
-}
-
-// told is a configuration in which only notifications bring a worker anything.
-var told = WorkerConfig{PollInterval: time.Hour, Heartbeat: time.Hour, StaleAfter: 24 * time.Hour, LeaseTimeout: 24 * time.Hour}
-
-// serveWith is serve with another configuration of the worker, and a client of its own: what senders tell it comes
-// through the database.
-func serveWith[In, Out any](k *kit, cfg WorkerConfig, wf Workflow[In, Out], fn func(Context, In) (Out, error)) (w *Worker, stop func() error) {
-	k.t.Helper()
-	w = newTestWorker(k.t, newTestClient(k.t, k.pool), cfg)
-	Handle(w, wf, fn)
-	return w, startWorker(k.t, w)
-}
-
-func (k *kit) signal(ref Ref, m Message, opts ...ChangeOption) {
-	k.t.Helper()
-	if err := k.c.Signal(k.ctx, ref, m, opts...); err != nil {
-		k.t.Fatal(err)
-	}
 }
 
 func (k *kit) cancel(ref Ref, opts ...ChangeOption) {
@@ -438,35 +486,6 @@ func poolWith(t *testing.T, dsn, name, value string) *pgxpool.Pool {
 	return pool
 }
 
-// naps lets the run leave memory n times, and come back.
-func naps(ctx Context, n int) error {
-	for i := range n {
-		if err := Sleep(ctx, fmt.Sprint("nap", i), time.Hour); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// throughNaps ends the naps from the first to the last one given.
-func (k *kit) throughNaps(id RunID, first, last int) {
-	k.t.Helper()
-	for i := first; i <= last; i++ {
-		k.waitStatus(id, StatusSleeping, fmt.Sprint("timer nap", i))
-		k.forward(id)
-	}
-}
-
-// turns are those of tests that kill worker processes at each of many points. With all of them at work at once workers
-// get no processor time, and look dead.
-var turns = make(chan struct{}, runtime.GOMAXPROCS(0)+1)
-
-// waitTurn returns when it is the test's turn, which lasts until its end.
-func waitTurn(t *testing.T) {
-	turns <- struct{}{}
-	t.Cleanup(func() { <-turns })
-}
-
 // statusOf is how the run of a step's child stands.
 func (k *kit) childOf(parent RunID, step string) RunInfo {
 	k.t.Helper()
@@ -480,3 +499,299 @@ func (k *kit) childOf(parent RunID, step string) RunInfo {
 	}
 	return rows[i]
 }
+
+// callersTx is a transaction of a caller that stays open until the test ends, unless it is ended before.
+func callersTx(t *testing.T, pool *pgxpool.Pool) pgx.Tx {
+	t.Helper()
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	return tx
+}
+
+func (k *kit) callersTx() pgx.Tx {
+	k.t.Helper()
+	return callersTx(k.t, k.pool)
+}
+
+// locking is a caller's transaction that has locked what the statement selects.
+func locking(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) pgx.Tx {
+	t.Helper()
+	tx := callersTx(t, pool)
+	if _, err := tx.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatal(err)
+	}
+	return tx
+}
+
+const lockRun = `SELECT FROM kagzi.workflow_runs WHERE run_id = $1 FOR UPDATE`
+
+const lockRuns = `SELECT FROM kagzi.workflow_runs FOR UPDATE`
+
+const lockWorkers = `SELECT FROM kagzi.workers FOR UPDATE`
+
+func commitTx(t *testing.T, tx pgx.Tx) {
+	t.Helper()
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func rollbackTx(t *testing.T, tx pgx.Tx) {
+	t.Helper()
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// unreachable is a pool of a database that is not there: what is refused before any SQL does not notice.
+func unreachable(t *testing.T) *pgxpool.Pool {
+	t.Helper()
+	pool, err := pgxpool.New(t.Context(), "postgres://nobody@127.0.0.1:1/none?connect_timeout=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// A logBuffer keeps what is logged.
+type logBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+func (l *logBuffer) has(part string) bool { return strings.Contains(l.String(), part) }
+
+// wantLine fails the test unless a line is logged, soon, that has all of the parts.
+func (l *logBuffer) wantLine(t *testing.T, parts ...string) {
+	t.Helper()
+	waitFor(t, strings.Join(parts, " … ")+" is logged", func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for line := range strings.Lines(l.buf.String()) {
+			if !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(line, part) }) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// loggedClient is a client that logs to what is returned.
+func loggedClient(t *testing.T, pool *pgxpool.Pool) (*Client, *logBuffer) {
+	t.Helper()
+	logged := &logBuffer{}
+	return clientWith(t, pool, ClientConfig{Logger: slog.New(slog.NewTextHandler(logged, nil))}), logged
+}
+
+// ownServer starts a Postgres for one test, which may crash it, and a migrated database.
+func ownServer(ctx context.Context, t *testing.T, conns int32) (*localpg.Cluster, *pgxpool.Pool) {
+	t.Helper()
+	server, err := localpg.Start(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	pool := openPool(t, server.DSN(), conns)
+	if err := Migrate(ctx, pool); err != nil {
+		t.Fatal(err)
+	}
+	return server, pool
+}
+
+// runWorker runs w until it ends by itself: what Run returns is sent.
+func runWorker(t *testing.T, w *Worker) <-chan error {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- w.Run(t.Context()) }()
+	return done
+}
+
+func only(t *testing.T, c *Client, f WorkerFilter) WorkerInfo {
+	t.Helper()
+	page, total, err := c.Workers(t.Context(), f)
+	if err != nil || total != 1 || len(page) != 1 {
+		t.Fatalf("workers %+v, %d in all, %v; want one", page, total, err)
+	}
+	return page[0]
+}
+
+// startLocal runs w until the test ends, or until stop is called, which fails the test unless Run returned nil.
+func startLocal(t testing.TB, w *Worker) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(hookedContext(ctx, w)) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Errorf("Run: %v", err)
+			}
+		case <-time.After(2 * patience):
+			t.Error("Run has not returned")
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// startRuns starts n runs of wf with inputs from 0 and returns their handles.
+func startRuns[Out any](t testing.TB, c *Client, wf Workflow[int, Out], n int) []*Run[Out] {
+	t.Helper()
+	calls := make([]Call, n)
+	for i := range calls {
+		calls[i] = wf.With(i)
+	}
+	started, err := c.StartMany(t.Context(), calls)
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs := make([]*Run[Out], n)
+	for i, s := range started {
+		runs[i] = find(t, c, wf, s)
+	}
+	return runs
+}
+
+// checkResults waits for the runs, the i-th of which must return want(i).
+func checkResults[Out comparable](t testing.TB, runs []*Run[Out], want func(i int) Out) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	var wg sync.WaitGroup
+	for i, r := range runs {
+		wg.Go(func() {
+			if got, err := r.Result(ctx); err != nil || got != want(i) {
+				t.Errorf("run %d, %s, returned %v, %v; want %v", i, r.ID(), got, err, want(i))
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// poorClient is a client of a user who has every right on the tables but those that revoke takes away.
+func poorClient(t *testing.T, db *dbtest.DB, revoke string) (role string, c *Client, logged *logBuffer) {
+	t.Helper()
+	role = "poor_" + strings.ReplaceAll(uuid.NewString(), "-", "")
+	execSQL(t, db.Pool, `CREATE ROLE `+role)
+	t.Cleanup(func() {
+		for _, sql := range []string{`DROP OWNED BY `, `DROP ROLE `} {
+			if _, err := db.Pool.Exec(context.Background(), sql+role); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	execSQL(t, db.Pool, `GRANT USAGE ON SCHEMA kagzi TO `+role)
+	execSQL(t, db.Pool, `GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA kagzi TO `+role)
+	if revoke != "" {
+		execSQL(t, db.Pool, fmt.Sprintf(`REVOKE %s FROM %s`, revoke, role))
+	}
+	c, logged = loggedClient(t, poolWith(t, db.DSN, "role", role))
+	return role, c, logged
+}
+
+// nothing is a workflow without steps, which its tests serve as they like.
+var nothing = Define[int, string]("nothing")
+
+var approved = DefineSignal[string]("approved")
+
+var report = Define[string, string]("report")
+
+// schedule creates or changes a schedule of report.
+func (k *kit) schedule(s Schedule) {
+	k.t.Helper()
+	if reflect.ValueOf(s.Run).IsZero() {
+		s.Run = report.With("in")
+	}
+	if err := k.c.Schedule(k.ctx, s); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+// coordinator returns one that is not running: tests call its passes.
+func (k *kit) coordinator() *Coordinator {
+	k.t.Helper()
+	co := newTestCoordinator(k.t, k.c, CoordinatorConfig{})
+	return co
+}
+
+// missed makes a schedule as if nobody had fired it for so long.
+func (k *kit) missed(name string, d time.Duration) {
+	k.t.Helper()
+	k.exec(`UPDATE kagzi.schedules SET cursor_at = date_trunc('second', clock_timestamp()) - $2::interval, next_at = CASE WHEN next_at < 'infinity' THEN now() ELSE next_at END
+		WHERE name = $1`, name, d)
+}
+
+// pass lets a coordinator fire what is due, once.
+func (k *kit) pass(co *Coordinator) {
+	k.t.Helper()
+	if _, err := k.fire(co); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+func (k *kit) info(name string) ScheduleInfo {
+	k.t.Helper()
+	info, err := k.c.GetSchedule(k.ctx, name)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return info
+}
+
+// fired returns the runs of a schedule, oldest first.
+func (k *kit) fired(name string) []RunInfo {
+	k.t.Helper()
+	runs, err := k.c.List(k.ctx, RunFilter{Schedule: name, Limit: 100_000})
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	for i, j := 0, len(runs)-1; i < j; i, j = i+1, j-1 {
+		runs[i], runs[j] = runs[j], runs[i]
+	}
+	return runs
+}
+
+func (k *kit) now() time.Time {
+	k.t.Helper()
+	var now time.Time
+	if err := k.pool.QueryRow(k.ctx, `SELECT clock_timestamp()`).Scan(&now); err != nil {
+		k.t.Fatal(err)
+	}
+	return now
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// fire is pass, and returns how long the next one may wait.
+func (k *kit) fire(co *Coordinator) (pause time.Duration, err error) {
+	k.t.Helper()
+	hooks := &testhook.Hooks{Passes: func(p testhook.Passes) { pause, err = p.FireSchedules(k.ctx) }}
+	if err := co.Run(testhook.With(k.ctx, hooks)); err != nil {
+		k.t.Error(err)
+	}
+	return pause, err
+}
+
+var odds = Define[int, int]("odds")

@@ -1,4 +1,4 @@
-package kagzi
+package kagzi_test
 
 import (
 	"context"
@@ -20,7 +20,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/kit"
 )
 
 // exported lists the package's functions, and its types that have methods, as its source has them.
@@ -118,39 +120,39 @@ func callWithZeros(t *testing.T, name string, f reflect.Value) (err error, retur
 func TestNothingOfNilPanics(t *testing.T) {
 	t.Parallel()
 	functions, types := exported(t)
-	var client *Client
-	var worker *Worker
+	var client *kagzi.Client
+	var worker *kagzi.Worker
 	for _, tt := range []struct {
 		of   any
 		says string // in each error
 	}{
 		{client, "NewClient"},
-		{&Client{}, "NewClient"},
+		{&kagzi.Client{}, "NewClient"},
 		{worker, "NewWorker"},
-		{&Worker{}, "NewWorker"},
-		{(*Coordinator)(nil), "NewCoordinator"},
-		{&Coordinator{}, "NewCoordinator"},
-		{(*Run[int])(nil), "Start and Find"},
-		{&Run[int]{}, "Start and Find"},
-		{(*Child[int])(nil), "Context is nil"},
-		{&Child[int]{}, "Context is nil"},
-		{(*Future[int])(nil), "kagzi.Go"},
-		{&Future[int]{}, "kagzi.Go"},
-		{Workflow[int, int]{}, ""},
-		{Signal[int]{}, ""},
-		{Message{}, ""},
-		{Kind(""), ""},
-		{Status(""), ""},
-		{RunInfo{}, ""},
-		{StepAttempt{}, ""},
-		{ScheduleInfo{}, ""},
-		{RetryPolicy{}, ""},
-		{&RetryPolicy{}, "JSON"},
-		{&StepError{}, ""},
-		{&RunError{}, ""},
-		{&BranchError{}, ""},
-		{BranchErrors{}, ""},
-		{&DivergenceError{}, ""},
+		{&kagzi.Worker{}, "NewWorker"},
+		{(*kagzi.Coordinator)(nil), "NewCoordinator"},
+		{&kagzi.Coordinator{}, "NewCoordinator"},
+		{(*kagzi.Run[int])(nil), "Start and Find"},
+		{&kagzi.Run[int]{}, "Start and Find"},
+		{(*kagzi.Child[int])(nil), "Context is nil"},
+		{&kagzi.Child[int]{}, "Context is nil"},
+		{(*kagzi.Future[int])(nil), "kagzi.Go"},
+		{&kagzi.Future[int]{}, "kagzi.Go"},
+		{kagzi.Workflow[int, int]{}, ""},
+		{kagzi.Signal[int]{}, ""},
+		{kagzi.Message{}, ""},
+		{kagzi.Kind(""), ""},
+		{kagzi.Status(""), ""},
+		{kagzi.RunInfo{}, ""},
+		{kagzi.StepAttempt{}, ""},
+		{kagzi.ScheduleInfo{}, ""},
+		{kagzi.RetryPolicy{}, ""},
+		{&kagzi.RetryPolicy{}, "JSON"},
+		{&kagzi.StepError{}, ""},
+		{&kagzi.RunError{}, ""},
+		{&kagzi.BranchError{}, ""},
+		{kagzi.BranchErrors{}, ""},
+		{&kagzi.DivergenceError{}, ""},
 	} {
 		v := reflect.ValueOf(tt.of)
 		name, _, _ := strings.Cut(reflect.Indirect(reflect.New(v.Type())).Type().String(), "[")
@@ -168,24 +170,27 @@ func TestNothingOfNilPanics(t *testing.T) {
 		t.Errorf("type %s is not looked at", name)
 	}
 
-	zeroWorker := &Worker{}
+	zeroWorker := &kagzi.Worker{}
 	for name, f := range map[string]any{
-		"Do": Do, "DoTx": DoTx, "Go": Go[int], "Map": Map[int, int], "Parallel": Parallel,
-		"Race": Race[int], "Results": Results[int], "RunChild": RunChild[int, int], "StartChild": StartChild[int, int], "Sleep": Sleep,
-		"SleepUntil": SleepUntil, "Step": Step[int], "StepTx": StepTx[int], "WaitSignal": WaitSignal[int],
+		"Do": kagzi.Do, "DoTx": kagzi.DoTx, "Go": kagzi.Go[int], "Map": kagzi.Map[int, int], "Parallel": kagzi.Parallel,
+		"Race": kagzi.Race[int], "Results": kagzi.Results[int], "RunChild": kagzi.RunChild[int, int], "StartChild": kagzi.StartChild[int, int], "Sleep": kagzi.Sleep,
+		"SleepUntil": kagzi.SleepUntil, "Step": kagzi.Step[int], "StepTx": kagzi.StepTx[int], "WaitSignal": kagzi.WaitSignal[int],
 		// Those that return no error end the run by a panic.
 		"Compensate": func() error {
-			return panicked(func() { Compensate(nil, "name", cancelBooking.With("")) })
+			return panicked(func() { kagzi.Compensate(nil, "name", kit.CancelBooking.With("")) })
 		},
-		"Patched": func() error { return panicked(func() { Patched(nil, "") }) },
-		"Migrate": Migrate, "NewClient": NewClient, "NewWorker": NewWorker, "NewCoordinator": NewCoordinator,
-		"Start": Start[int, int], "Find": Find[int, int],
-		"Handle": func() { Handle(worker, Workflow[int, int]{}, nil); Handle(zeroWorker, Workflow[int, int]{}, nil) },
-		"Define": Define[int, int], "DefineSignal": DefineSignal[int], "CurrentStep": CurrentStep, "KindOf": KindOf, "HTTPStatus": HTTPStatus,
-		"Permanent": func() { _ = Permanent(nil) }, "RetryAfter": func() { _ = RetryAfter(nil, 0) },
-		"CollectErrors": CollectErrors, "DefaultVersion": DefaultVersion, "Detached": Detached,
-		"DryRun": DryRun, "InheritCompensations": InheritCompensations, "UndoneBy": func() { UndoneBy(Workflow[int, int]{}) }, "Input": Input, "NewInput": NewInput, "InTx": InTx, "AllowAdditions": AllowAdditions,
-		"Forget": func() { _ = Forget() },
+		"Patched": func() error { return panicked(func() { kagzi.Patched(nil, "") }) },
+		"Migrate": kagzi.Migrate, "NewClient": kagzi.NewClient, "NewWorker": kagzi.NewWorker, "NewCoordinator": kagzi.NewCoordinator,
+		"Start": kagzi.Start[int, int], "Find": kagzi.Find[int, int],
+		"Handle": func() {
+			kagzi.Handle(worker, kagzi.Workflow[int, int]{}, nil)
+			kagzi.Handle(zeroWorker, kagzi.Workflow[int, int]{}, nil)
+		},
+		"Define": kagzi.Define[int, int], "DefineSignal": kagzi.DefineSignal[int], "CurrentStep": kagzi.CurrentStep, "KindOf": kagzi.KindOf, "HTTPStatus": kagzi.HTTPStatus,
+		"Permanent": func() { _ = kagzi.Permanent(nil) }, "RetryAfter": func() { _ = kagzi.RetryAfter(nil, 0) },
+		"CollectErrors": kagzi.CollectErrors, "DefaultVersion": kagzi.DefaultVersion, "Detached": kagzi.Detached,
+		"DryRun": kagzi.DryRun, "InheritCompensations": kagzi.InheritCompensations, "UndoneBy": func() { kagzi.UndoneBy(kagzi.Workflow[int, int]{}) }, "Input": kagzi.Input, "NewInput": kagzi.NewInput, "InTx": kagzi.InTx, "AllowAdditions": kagzi.AllowAdditions,
+		"Forget": func() { _ = kagzi.Forget() },
 	} {
 		if !functions[name] {
 			t.Errorf("there is no function %s", name)
@@ -209,25 +214,25 @@ func panicked(f func()) (err error) {
 
 // An option that is nil, a call or a reference that is none are errors, too.
 func TestNilArgumentsAreErrors(t *testing.T) {
-	k := newKit(t)
-	wf := Define[int, int]("wf")
-	run := begin(k, wf, 1, Delay(time.Hour))
+	k := kit.New(t)
+	wf := kagzi.Define[int, int]("wf")
+	run := kit.Begin(k, wf, 1, kagzi.Delay(time.Hour))
 	for name, f := range map[string]func() error{
-		"nil reference":        func() error { return second(k.c.Get(k.ctx, nil)) },
-		"nil run":              func() error { return second(k.c.Get(k.ctx, (*Run[int])(nil))) },
-		"nil info":             func() error { return k.c.Cancel(k.ctx, (*RunInfo)(nil)) },
-		"zero info":            func() error { return k.c.Cancel(k.ctx, RunInfo{}) },
-		"empty ID":             func() error { return second(k.c.Fork(k.ctx, ID(""), "step")) },
-		"zero workflow":        func() error { return second(Start(k.ctx, k.c, Workflow[int, int]{}, 1)) },
-		"zero call":            func() error { return second(k.c.StartMany(k.ctx, []Call{{}})) },
-		"zero schedule":        func() error { return k.c.Schedule(k.ctx, Schedule{}) },
-		"zero message":         func() error { return k.c.Signal(k.ctx, run, Message{}) },
-		"nil option":           func() error { return k.c.Cancel(k.ctx, run, nil) },
-		"nil option of start":  func() error { return second(Start(k.ctx, k.c, wf, 1, nil)) },
-		"nil transaction":      func() error { return k.c.Cancel(k.ctx, run, InTx(nil)) },
-		"a nil transaction":    func() error { return k.c.Cancel(k.ctx, run, InTx(pgx.Tx(nil))) },
-		"bulk without filter":  func() error { return second(k.c.CancelAll(k.ctx, RunFilter{})) },
-		"worker without an ID": func() error { return k.c.Drain(k.ctx, "") },
+		"nil reference":        func() error { return kit.Second(k.Client.Get(k.Ctx, nil)) },
+		"nil run":              func() error { return kit.Second(k.Client.Get(k.Ctx, (*kagzi.Run[int])(nil))) },
+		"nil info":             func() error { return k.Client.Cancel(k.Ctx, (*kagzi.RunInfo)(nil)) },
+		"zero info":            func() error { return k.Client.Cancel(k.Ctx, kagzi.RunInfo{}) },
+		"empty ID":             func() error { return kit.Second(k.Client.Fork(k.Ctx, kagzi.ID(""), "step")) },
+		"zero workflow":        func() error { return kit.Second(kagzi.Start(k.Ctx, k.Client, kagzi.Workflow[int, int]{}, 1)) },
+		"zero call":            func() error { return kit.Second(k.Client.StartMany(k.Ctx, []kagzi.Call{{}})) },
+		"zero schedule":        func() error { return k.Client.Schedule(k.Ctx, kagzi.Schedule{}) },
+		"zero message":         func() error { return k.Client.Signal(k.Ctx, run, kagzi.Message{}) },
+		"nil option":           func() error { return k.Client.Cancel(k.Ctx, run, nil) },
+		"nil option of start":  func() error { return kit.Second(kagzi.Start(k.Ctx, k.Client, wf, 1, nil)) },
+		"nil transaction":      func() error { return k.Client.Cancel(k.Ctx, run, kagzi.InTx(nil)) },
+		"a nil transaction":    func() error { return k.Client.Cancel(k.Ctx, run, kagzi.InTx(pgx.Tx(nil))) },
+		"bulk without filter":  func() error { return kit.Second(k.Client.CancelAll(k.Ctx, kagzi.RunFilter{})) },
+		"worker without an ID": func() error { return k.Client.Drain(k.Ctx, "") },
 	} {
 		err := f()
 		if err == nil || !strings.HasPrefix(err.Error(), "kagzi: ") {
@@ -269,64 +274,64 @@ func TestEndedContext(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	c := newTestClient(t, pool)
-	wf := Define[int, int]("wf")
-	run, err := Start(testContext(t), c, wf, 1, Delay(time.Hour))
+	c := kit.NewClient(t, pool)
+	wf := kagzi.Define[int, int]("wf")
+	run, err := kagzi.Start(kit.Context(t), c, wf, 1, kagzi.Delay(time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
-	worker := newTestWorker(t, c, WorkerConfig{})
-	Handle(worker, wf, func(Context, int) (int, error) { return 0, nil })
-	note, some, id := DefineSignal[int]("note").With(1), RunFilter{Workflow: "wf"}, uuid.NewString()
+	worker := kit.NewWorker(t, c, kagzi.WorkerConfig{})
+	kagzi.Handle(worker, wf, func(kagzi.Context, int) (int, error) { return 0, nil })
+	note, some, id := kagzi.DefineSignal[int]("note").With(1), kagzi.RunFilter{Workflow: "wf"}, uuid.NewString()
 	past := time.Now().Add(-time.Minute)
 	calls := map[string]func(ctx context.Context) error{
-		"BackfillSchedule": func(ctx context.Context) error { return second(c.BackfillSchedule(ctx, "s", past, past)) },
+		"BackfillSchedule": func(ctx context.Context) error { return kit.Second(c.BackfillSchedule(ctx, "s", past, past)) },
 		"Cancel":           func(ctx context.Context) error { return c.Cancel(ctx, run) },
-		"CancelAll":        func(ctx context.Context) error { return second(c.CancelAll(ctx, some)) },
+		"CancelAll":        func(ctx context.Context) error { return kit.Second(c.CancelAll(ctx, some)) },
 		"DeleteSchedule":   func(ctx context.Context) error { return c.DeleteSchedule(ctx, "s") },
 		"Drain":            func(ctx context.Context) error { return c.Drain(ctx, id) },
-		"DrainQueue":       func(ctx context.Context) error { return second(c.DrainQueue(ctx, "q")) },
-		"Events":           func(ctx context.Context) error { return second(c.Events(ctx, run)) },
+		"DrainQueue":       func(ctx context.Context) error { return kit.Second(c.DrainQueue(ctx, "q")) },
+		"Events":           func(ctx context.Context) error { return kit.Second(c.Events(ctx, run)) },
 		"ForceOffline":     func(ctx context.Context) error { return c.ForceOffline(ctx, id) },
-		"Fork":             func(ctx context.Context) error { return second(c.Fork(ctx, run, "step")) },
-		"ForkAll":          func(ctx context.Context) error { return second(c.ForkAll(ctx, some, "step")) },
-		"Get":              func(ctx context.Context) error { return second(c.Get(ctx, run)) },
-		"GetSchedule":      func(ctx context.Context) error { return second(c.GetSchedule(ctx, "s")) },
-		"Health":           func(ctx context.Context) error { return second(c.Health(ctx)) },
-		"List":             func(ctx context.Context) error { return second(c.List(ctx, some)) },
-		"ListSchedules":    func(ctx context.Context) error { return second(c.ListSchedules(ctx, ScheduleFilter{})) },
-		"NextFires":        func(ctx context.Context) error { return second(c.NextFires(ctx, "s", 1)) },
+		"Fork":             func(ctx context.Context) error { return kit.Second(c.Fork(ctx, run, "step")) },
+		"ForkAll":          func(ctx context.Context) error { return kit.Second(c.ForkAll(ctx, some, "step")) },
+		"Get":              func(ctx context.Context) error { return kit.Second(c.Get(ctx, run)) },
+		"GetSchedule":      func(ctx context.Context) error { return kit.Second(c.GetSchedule(ctx, "s")) },
+		"Health":           func(ctx context.Context) error { return kit.Second(c.Health(ctx)) },
+		"List":             func(ctx context.Context) error { return kit.Second(c.List(ctx, some)) },
+		"ListSchedules":    func(ctx context.Context) error { return kit.Second(c.ListSchedules(ctx, kagzi.ScheduleFilter{})) },
+		"NextFires":        func(ctx context.Context) error { return kit.Second(c.NextFires(ctx, "s", 1)) },
 		"PauseSchedule":    func(ctx context.Context) error { return c.PauseSchedule(ctx, "s") },
-		"Restart":          func(ctx context.Context) error { return second(c.Restart(ctx, run)) },
-		"RestartAll":       func(ctx context.Context) error { return second(c.RestartAll(ctx, some)) },
+		"Restart":          func(ctx context.Context) error { return kit.Second(c.Restart(ctx, run)) },
+		"RestartAll":       func(ctx context.Context) error { return kit.Second(c.RestartAll(ctx, some)) },
 		"Resume":           func(ctx context.Context) error { return c.Resume(ctx, run) },
-		"ResumeAll":        func(ctx context.Context) error { return second(c.ResumeAll(ctx, some)) },
+		"ResumeAll":        func(ctx context.Context) error { return kit.Second(c.ResumeAll(ctx, some)) },
 		"ResumeSchedule":   func(ctx context.Context) error { return c.ResumeSchedule(ctx, "s") },
 		"Schedule": func(ctx context.Context) error {
-			return c.Schedule(ctx, Schedule{Name: "s", Every: time.Hour, Run: wf.With(1)})
+			return c.Schedule(ctx, kagzi.Schedule{Name: "s", Every: time.Hour, Run: wf.With(1)})
 		},
 		"Signal":          func(ctx context.Context) error { return c.Signal(ctx, run, note) },
-		"StartMany":       func(ctx context.Context) error { return second(c.StartMany(ctx, []Call{wf.With(1)})) },
-		"Steps":           func(ctx context.Context) error { return second(c.Steps(ctx, run)) },
-		"Stranded":        func(ctx context.Context) error { return second(c.Stranded(ctx)) },
+		"StartMany":       func(ctx context.Context) error { return kit.Second(c.StartMany(ctx, []kagzi.Call{wf.With(1)})) },
+		"Steps":           func(ctx context.Context) error { return kit.Second(c.Steps(ctx, run)) },
+		"Stranded":        func(ctx context.Context) error { return kit.Second(c.Stranded(ctx)) },
 		"Terminate":       func(ctx context.Context) error { return c.Terminate(ctx, run) },
-		"TerminateAll":    func(ctx context.Context) error { return second(c.TerminateAll(ctx, some)) },
-		"TriggerSchedule": func(ctx context.Context) error { return second(c.TriggerSchedule(ctx, "s")) },
-		"Worker":          func(ctx context.Context) error { return second(c.Worker(ctx, id)) },
-		"WorkerEvents":    func(ctx context.Context) error { return second(c.WorkerEvents(ctx, id)) },
+		"TerminateAll":    func(ctx context.Context) error { return kit.Second(c.TerminateAll(ctx, some)) },
+		"TriggerSchedule": func(ctx context.Context) error { return kit.Second(c.TriggerSchedule(ctx, "s")) },
+		"Worker":          func(ctx context.Context) error { return kit.Second(c.Worker(ctx, id)) },
+		"WorkerEvents":    func(ctx context.Context) error { return kit.Second(c.WorkerEvents(ctx, id)) },
 		"Workers": func(ctx context.Context) error {
-			_, _, err := c.Workers(ctx, WorkerFilter{})
+			_, _, err := c.Workers(ctx, kagzi.WorkerFilter{})
 			return err
 		},
-		"Start":         func(ctx context.Context) error { return second(Start(ctx, c, wf, 1)) },
-		"Find":          func(ctx context.Context) error { return second(Find(ctx, c, wf, run)) },
-		"Run.Result":    func(ctx context.Context) error { return second(run.Result(ctx)) },
-		"Run.Info":      func(ctx context.Context) error { return second(run.Info(ctx)) },
+		"Start":         func(ctx context.Context) error { return kit.Second(kagzi.Start(ctx, c, wf, 1)) },
+		"Find":          func(ctx context.Context) error { return kit.Second(kagzi.Find(ctx, c, wf, run)) },
+		"Run.Result":    func(ctx context.Context) error { return kit.Second(run.Result(ctx)) },
+		"Run.Info":      func(ctx context.Context) error { return kit.Second(run.Info(ctx)) },
 		"Run.Cancel":    func(ctx context.Context) error { return run.Cancel(ctx) },
 		"Worker.Replay": func(ctx context.Context) error { return worker.Replay(ctx, run) },
-		"Migrate":       func(ctx context.Context) error { return Migrate(ctx, pool) },
+		"Migrate":       func(ctx context.Context) error { return kagzi.Migrate(ctx, pool) },
 	}
-	methods := reflect.TypeFor[*Client]()
+	methods := reflect.TypeFor[*kagzi.Client]()
 	for i := range methods.NumMethod() {
 		if name := methods.Method(i).Name; calls[name] == nil && name != "Liveness" && name != "Readiness" {
 			t.Errorf("%s is not called", name)
@@ -337,7 +342,7 @@ func TestEndedContext(t *testing.T) {
 	before := sent.n.Load()
 	for name, call := range calls {
 		err := call(ended)
-		if !errors.Is(err, context.Canceled) || !strings.HasPrefix(fmt.Sprint(err), "kagzi: ") || KindOf(err) != KindCancelled {
+		if !errors.Is(err, context.Canceled) || !strings.HasPrefix(fmt.Sprint(err), "kagzi: ") || kagzi.KindOf(err) != kagzi.KindCancelled {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

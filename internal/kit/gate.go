@@ -1,0 +1,101 @@
+package kit
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/kagzi/kagzi"
+)
+
+// A Gate is a workflow of one step, which tells when it begins and then waits for its context or for open.
+type Gate struct {
+	Workflow kagzi.Workflow[int, string]
+	Begun    chan int
+	Open     chan struct{}
+	Cause    chan error // of each step whose context ended
+	Deaf     bool       // ignore the context
+}
+
+// NewGate returns a gate that is closed.
+func NewGate() *Gate {
+	return &Gate{
+		Workflow: kagzi.Define[int, string]("gate"), Begun: make(chan int, 100), Open: make(chan struct{}), Cause: make(chan error, 100),
+	}
+}
+
+func (g *Gate) Handle(w *kagzi.Worker) {
+	kagzi.Handle(w, g.Workflow, func(ctx kagzi.Context, n int) (string, error) {
+		return kagzi.Step(ctx, "wait", func(ctx context.Context) (string, error) {
+			g.Begun <- n
+			done := ctx.Done()
+			if g.Deaf {
+				done = nil
+			}
+			select {
+			case <-g.Open:
+				return "opened", nil
+			case <-done:
+				g.Cause <- context.Cause(ctx)
+				return "", ctx.Err()
+			}
+		})
+	})
+}
+
+// Gated is a running worker with a gate, in which n runs are under way.
+func Gated(t *testing.T, c *kagzi.Client, cfg kagzi.WorkerConfig, n int) (g *Gate, runs []*kagzi.Run[string], stop func()) {
+	t.Helper()
+	g = NewGate()
+	w := NewWorker(t, c, cfg)
+	g.Handle(w)
+	runs = StartRuns(t, c, g.Workflow, n)
+	stop = StartLocal(t, w)
+	for range n {
+		Receive(t, g.Begun)
+	}
+	return g, runs, stop
+}
+
+// LosesLeases waits until n steps have seen their contexts end because their leases are lost.
+func (g *Gate) LosesLeases(t *testing.T, n int) {
+	t.Helper()
+	for range n {
+		if cause := Receive(t, g.Cause); !errors.Is(cause, kagzi.ErrLeaseLost) {
+			t.Errorf("the cause is %v, want ErrLeaseLost", cause)
+		}
+	}
+}
+
+// Through returns c's handles to runs of the gate that another client started.
+func (g *Gate) Through(t testing.TB, c *kagzi.Client, runs []*kagzi.Run[string]) []*kagzi.Run[string] {
+	t.Helper()
+	out := make([]*kagzi.Run[string], len(runs))
+	for i, r := range runs {
+		out[i] = Find(t, c, g.Workflow, r)
+	}
+	return out
+}
+
+// Receive returns what comes from ch, and fails the test if nothing comes in time.
+func Receive[T any](t testing.TB, ch <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-ch:
+		return v
+	case <-time.After(Patience):
+		t.Fatalf("nothing came for %v", Patience)
+		panic("unreachable")
+	}
+}
+
+// Stopping calls stop and returns a channel that is closed once it has returned.
+func Stopping(stop func()) chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		stop()
+	}()
+	return done
+}

@@ -1,0 +1,502 @@
+package kit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/testhook"
+	"github.com/kagzi/kagzi/notify"
+)
+
+// A Kit is what a test of the workflow language begins with: a database of its own and a client of it.
+type Kit struct {
+	T      *testing.T
+	Ctx    context.Context
+	Pool   *pgxpool.Pool
+	Client *kagzi.Client
+}
+
+// New lets the test run beside others, and returns its kit.
+func New(t *testing.T, opts ...dbtest.Option) *Kit {
+	t.Helper()
+	t.Parallel()
+	return NewWith(t, kagzi.ClientConfig{}, opts...)
+}
+
+// NewWith returns a kit whose client has the configuration.
+func NewWith(t *testing.T, cfg kagzi.ClientConfig, opts ...dbtest.Option) *Kit {
+	t.Helper()
+	pool := dbtest.Pool(t, opts...)
+	return &Kit{T: t, Ctx: Context(t), Pool: pool, Client: NewClientWith(t, pool, cfg)}
+}
+
+// Serve starts a worker whose only code is fn, and returns what stops it.
+func Serve[In, Out any](k *Kit, wf kagzi.Workflow[In, Out], fn func(kagzi.Context, In) (Out, error), opts ...kagzi.HandleOption) (stop func() error) {
+	k.T.Helper()
+	w := NewWorker(k.T, k.Client, kagzi.WorkerConfig{})
+	kagzi.Handle(w, wf, fn, opts...)
+	return StartWorker(k.T, w)
+}
+
+// Begin starts a run.
+func Begin[In, Out any](k *Kit, wf kagzi.Workflow[In, Out], in In, opts ...kagzi.StartOption) *kagzi.Run[Out] {
+	k.T.Helper()
+	run, err := kagzi.Start(k.Ctx, k.Client, wf, in, opts...)
+	if err != nil {
+		k.T.Fatal(err)
+	}
+	return run
+}
+
+// Find returns c's handle to a run that was started elsewhere.
+func Find[In, Out any](t testing.TB, c *kagzi.Client, wf kagzi.Workflow[In, Out], ref kagzi.Ref) *kagzi.Run[Out] {
+	t.Helper()
+	run, err := kagzi.Find(t.Context(), c, wf, ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return run
+}
+
+// ResultOf returns the run's result, and fails the test if it has none.
+func ResultOf[Out any](k *Kit, run *kagzi.Run[Out]) Out {
+	k.T.Helper()
+	out, err := run.Result(k.Ctx)
+	if err != nil {
+		k.T.Fatalf("Result: %v", err)
+	}
+	return out
+}
+
+// FailureOf returns the error of a run that must end with status.
+func FailureOf[Out any](k *Kit, run *kagzi.Run[Out], status kagzi.Status) *kagzi.RunError {
+	k.T.Helper()
+	out, err := run.Result(k.Ctx)
+	re, ok := errors.AsType[*kagzi.RunError](err)
+	if !ok || re.Status != status {
+		k.T.Fatalf("Result: %v, %v; want a RunError with status %s", out, err, status)
+	}
+	return re
+}
+
+// Complete serves fn, and returns the result of one run of it.
+func Complete[Out any](k *Kit, fn func(kagzi.Context) (Out, error)) Out {
+	k.T.Helper()
+	wf := kagzi.Define[struct{}, Out]("wf")
+	Serve(k, wf, func(ctx kagzi.Context, _ struct{}) (Out, error) { return fn(ctx) })
+	return ResultOf(k, Begin(k, wf, struct{}{}))
+}
+
+// Refused serves fn, whose calls are wrong: its run fails, although fn returns none of their errors.
+func Refused(k *Kit, fn func(kagzi.Context) (int, error)) *kagzi.RunError {
+	k.T.Helper()
+	wf := kagzi.Define[struct{}, int]("wf")
+	Serve(k, wf, func(ctx kagzi.Context, _ struct{}) (int, error) { return fn(ctx) })
+	re := FailureOf(k, Begin(k, wf, struct{}{}), kagzi.StatusFailed)
+	if re.Kind != kagzi.KindBadRequest {
+		k.T.Errorf("the run failed with kind %s: %v", re.Kind, re)
+	}
+	return re
+}
+
+// WaitStatus waits until the run has the status, and says that it waits for what on names, if it names something.
+func (k *Kit) WaitStatus(ref kagzi.Ref, status kagzi.Status, on ...string) kagzi.RunInfo {
+	k.T.Helper()
+	var info kagzi.RunInfo
+	WaitFor(k.T, strings.Join(append([]string{"run is", string(status)}, on...), " "), func() bool {
+		var err error
+		if info, err = k.Client.Get(k.Ctx, ref); err != nil {
+			k.T.Fatal(err)
+		}
+		if info.Status.Ended() && info.Status != status {
+			k.T.Fatalf("run is %s: %s; want %s", info.Status, info.Error, status)
+		}
+		return info.Status == status && (len(on) == 0 || info.WaitingOn == on[0])
+	})
+	return info
+}
+
+// Exec executes a statement in the kit's database.
+func (k *Kit) Exec(sql string, args ...any) {
+	k.T.Helper()
+	if _, err := k.Pool.Exec(k.Ctx, sql, args...); err != nil {
+		k.T.Fatal(err)
+	}
+}
+
+// Count returns the one number that the query yields.
+func (k *Kit) Count(sql string, args ...any) int {
+	k.T.Helper()
+	var n int
+	if err := k.Pool.QueryRow(k.Ctx, sql, args...).Scan(&n); err != nil {
+		k.T.Fatal(err)
+	}
+	return n
+}
+
+// Forward makes what the run sleeps for due now, as if the time had passed.
+func (k *Kit) Forward(id kagzi.RunID) {
+	k.T.Helper()
+	k.Exec(`UPDATE kagzi.step_runs SET wake_at = clock_timestamp() WHERE run_id = $1 AND wake_at > now()`, string(id))
+	k.Wake(id)
+}
+
+const WakeRun = `UPDATE kagzi.workflow_runs SET wakeups = wakeups + 1,
+	available_at = CASE WHEN status = 'SLEEPING' THEN LEAST(available_at, now()) ELSE available_at END WHERE run_id = $1`
+
+// Wake does to the run what a signal does.
+func (k *Kit) Wake(id kagzi.RunID) {
+	k.T.Helper()
+	k.Exec(WakeRun, string(id))
+	WakeWorkers(k.T, k.Pool)
+}
+
+// Passes lends do the passes of a coordinator that does not run.
+func (k *Kit) Passes(do func(testhook.Passes)) {
+	k.T.Helper()
+	co := NewCoordinator(k.T, k.Client, kagzi.CoordinatorConfig{})
+	if err := co.Run(testhook.With(k.Ctx, &testhook.Hooks{Passes: do})); err != nil {
+		k.T.Error(err)
+	}
+}
+
+// Steps returns the attempts of the run's steps, by name.
+func (k *Kit) Steps(ref kagzi.Ref) map[string][]kagzi.StepAttempt {
+	k.T.Helper()
+	all, err := k.Client.Steps(k.Ctx, ref)
+	if err != nil {
+		k.T.Fatal(err)
+	}
+	out := map[string][]kagzi.StepAttempt{}
+	for _, s := range all {
+		out[s.Step] = append(out[s.Step], s)
+	}
+	return out
+}
+
+// InfoOf returns the run as it is now.
+func (k *Kit) InfoOf(ref kagzi.Ref) kagzi.RunInfo {
+	k.T.Helper()
+	info, err := k.Client.Get(k.Ctx, ref)
+	if err != nil {
+		k.T.Fatal(err)
+	}
+	return info
+}
+
+// Once is a step function that counts its calls and returns v.
+func Once[T any](calls *atomic.Int64, v T) func(context.Context) (T, error) {
+	return func(context.Context) (T, error) {
+		calls.Add(1)
+		return v, nil
+	}
+}
+
+// MustContain fails the test unless err says all of the parts.
+func MustContain(t *testing.T, err error, parts ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("no error; want one with %q", parts)
+	}
+	for _, part := range parts {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("error %q does not say %q", err, part)
+		}
+	}
+}
+
+var (
+	NoRetry = kagzi.RetryPolicy{MaxAttempts: 1}
+	Soon    = kagzi.RetryPolicy{MaxAttempts: 3, Backoff: 10 * time.Millisecond, NoJitter: true}
+)
+
+// WakeWorkers tells those who listen that there may be work in the default queue.
+func WakeWorkers(t testing.TB, pool *pgxpool.Pool) {
+	t.Helper()
+	ExecSQL(t, pool, `SELECT pg_notify($1, $2)`, notify.WorkChannel, notify.WorkPayload("default", "default"))
+}
+
+// WakeCoordinators tells those who listen that schedules have changed.
+func WakeCoordinators(t testing.TB, pool *pgxpool.Pool) {
+	t.Helper()
+	ExecSQL(t, pool, `SELECT pg_notify($1, $2)`, notify.WorkChannel, notify.WorkPayload("default", ""))
+}
+
+// RefreshAll has those who listen look at each run, and each worker send a heartbeat.
+func RefreshAll(t testing.TB, pool *pgxpool.Pool) {
+	t.Helper()
+	ids := QueryOne[[]uuid.UUID](t, pool, `SELECT array(SELECT run_id FROM kagzi.workflow_runs UNION ALL SELECT worker_id FROM kagzi.workers)`)
+	for _, payload := range notify.RunPayload("default", ids) {
+		ExecSQL(t, pool, `SELECT pg_notify($1, $2)`, notify.RunChannel, payload)
+	}
+}
+
+// WaitListening waits until n connections to the database of the pool listen: each worker, coordinator and client that
+// waits for long has one.
+func WaitListening(t testing.TB, pool *pgxpool.Pool, n int) {
+	t.Helper()
+	WaitFor(t, "the process listens", func() bool {
+		return QueryOne[int](t, pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query ILIKE 'listen %' AND state = 'idle'`) >= n
+	})
+}
+
+// NewClientWith returns a client of pool. Unless cfg has a logger, its lines are shown if the test fails.
+func NewClientWith(t testing.TB, pool *pgxpool.Pool, cfg kagzi.ClientConfig) *kagzi.Client {
+	t.Helper()
+	if cfg.Logger == nil {
+		cfg.Logger = LogOf(t)
+	}
+	c, err := kagzi.NewClient(pool, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// LogOf returns a logger whose lines are shown if the test fails.
+func LogOf(t testing.TB) *slog.Logger {
+	logged := &LogBuffer{}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("what was logged:\n%s", logged)
+		}
+	})
+	return slog.New(slog.NewTextHandler(logged, nil))
+}
+
+// NewClient is NewClientWith for the default configuration.
+func NewClient(t testing.TB, pool *pgxpool.Pool) *kagzi.Client {
+	t.Helper()
+	return NewClientWith(t, pool, kagzi.ClientConfig{})
+}
+
+// StartWorker runs a worker until the test ends, or until stop is called, which returns what Run returned.
+func StartWorker(t *testing.T, w *kagzi.Worker) (stop func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(HookedContext(ctx, w)) }()
+	var err error
+	stopped := false
+	stop = func() error {
+		if !stopped {
+			cancel()
+			err, stopped = <-done, true
+		}
+		return err
+	}
+	t.Cleanup(func() {
+		if err := stop(); err != nil {
+			t.Errorf("Worker.Run: %v", err)
+		}
+	})
+	return stop
+}
+
+// NewWorker returns a worker without handlers, which does not run yet.
+func NewWorker(t testing.TB, c *kagzi.Client, cfg kagzi.WorkerConfig) *kagzi.Worker {
+	t.Helper()
+	w, err := kagzi.NewWorker(c, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// NewCoordinator returns a coordinator that does not run yet.
+func NewCoordinator(t testing.TB, c *kagzi.Client, cfg kagzi.CoordinatorConfig) *kagzi.Coordinator {
+	t.Helper()
+	k, err := kagzi.NewCoordinator(c, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// Context returns a context of the test's that ends when the test has taken far too long.
+func Context(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// Told is a configuration in which only notifications bring a worker anything.
+var Told = kagzi.WorkerConfig{PollInterval: time.Hour, Heartbeat: time.Hour, StaleAfter: 24 * time.Hour, LeaseTimeout: 24 * time.Hour}
+
+// ServeWith is serve with another configuration of the worker, and a client of its own: what senders tell it comes
+// through the database.
+func ServeWith[In, Out any](k *Kit, cfg kagzi.WorkerConfig, wf kagzi.Workflow[In, Out], fn func(kagzi.Context, In) (Out, error)) (w *kagzi.Worker, stop func() error) {
+	k.T.Helper()
+	w = NewWorker(k.T, NewClient(k.T, k.Pool), cfg)
+	kagzi.Handle(w, wf, fn)
+	return w, StartWorker(k.T, w)
+}
+
+// Signal sends a message to a run.
+func (k *Kit) Signal(ref kagzi.Ref, m kagzi.Message, opts ...kagzi.ChangeOption) {
+	k.T.Helper()
+	if err := k.Client.Signal(k.Ctx, ref, m, opts...); err != nil {
+		k.T.Fatal(err)
+	}
+}
+
+// Cancel cancels a run.
+func (k *Kit) Cancel(ref kagzi.Ref, opts ...kagzi.ChangeOption) {
+	k.T.Helper()
+	if err := k.Client.Cancel(k.Ctx, ref, opts...); err != nil {
+		k.T.Fatal(err)
+	}
+}
+
+// Resume resumes a run.
+func (k *Kit) Resume(ref kagzi.Ref, opts ...kagzi.ChangeOption) {
+	k.T.Helper()
+	if err := k.Client.Resume(k.Ctx, ref, opts...); err != nil {
+		k.T.Fatal(err)
+	}
+}
+
+// Patience is how long a test waits for what must happen at some time.
+const Patience = 30 * time.Second
+
+// WaitFor waits until cond, and fails the test if that takes longer than patience.
+func WaitFor(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	PollFor(t, Patience, what, cond)
+}
+
+// PollFor is WaitFor with another limit of time.
+func PollFor(t testing.TB, most time.Duration, what string, cond func() bool) {
+	t.Helper()
+	if !ComesTrue(most, cond) {
+		t.Fatalf("waited %v in vain: %s", most, what)
+	}
+}
+
+// ComesTrue reports whether cond comes true within most. It asks every 5 ms, or less often where the answer takes long:
+// many tests wait at a time, and what they wait for needs the processors.
+func ComesTrue(most time.Duration, cond func() bool) bool {
+	deadline := time.NewTimer(most)
+	defer deadline.Stop()
+	for {
+		begun := time.Now()
+		if cond() {
+			return true
+		}
+		pause := time.NewTimer(min(max(5*time.Millisecond, time.Since(begun)), 250*time.Millisecond))
+		select {
+		case <-pause.C:
+		case <-deadline.C:
+			pause.Stop()
+			return cond()
+		}
+	}
+}
+
+// QueryOne returns the one value that the query yields.
+func QueryOne[T any](t testing.TB, pool *pgxpool.Pool, sql string, args ...any) T {
+	t.Helper()
+	rows, _ := pool.Query(context.Background(), sql, args...) // the error comes with the rows
+	v, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[T])
+	if err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return v
+}
+
+// ExecSQL executes a statement in the database of pool.
+func ExecSQL(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) {
+	t.Helper()
+	if _, err := pool.Exec(context.Background(), sql, args...); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// OpenPool is a pool of its own for a DSN; it is closed before the database is given back.
+func OpenPool(t testing.TB, dsn string, conns int32) *pgxpool.Pool {
+	t.Helper()
+	cfg, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.MaxConns = conns
+	pool, err := pgxpool.NewWithConfig(context.Background(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// PoolWith is a pool whose sessions begin with a setting.
+func PoolWith(t *testing.T, dsn, name, value string) *pgxpool.Pool {
+	t.Helper()
+	cfg, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.ConnConfig.RuntimeParams[name] = value
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// Naps lets the run leave memory n times, and come back.
+func Naps(ctx kagzi.Context, n int) error {
+	for i := range n {
+		if err := kagzi.Sleep(ctx, fmt.Sprint("nap", i), time.Hour); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ThroughNaps ends the naps from the first to the last one given.
+func (k *Kit) ThroughNaps(id kagzi.RunID, first, last int) {
+	k.T.Helper()
+	for i := first; i <= last; i++ {
+		k.WaitStatus(id, kagzi.StatusSleeping, fmt.Sprint("timer nap", i))
+		k.Forward(id)
+	}
+}
+
+// turns are those of tests that kill worker processes at each of many points. With all of them at work at once workers
+// get no processor time, and look dead.
+var turns = make(chan struct{}, runtime.GOMAXPROCS(0)+1)
+
+// WaitTurn returns when it is the test's turn, which lasts until its end.
+func WaitTurn(t *testing.T) {
+	turns <- struct{}{}
+	t.Cleanup(func() { <-turns })
+}
+
+// statusOf is how the run of a step's child stands.
+func (k *Kit) ChildOf(parent kagzi.RunID, step string) kagzi.RunInfo {
+	k.T.Helper()
+	rows, err := k.Client.List(k.Ctx, kagzi.RunFilter{Parent: parent})
+	if err != nil {
+		k.T.Fatal(err)
+	}
+	i := slices.IndexFunc(rows, func(r kagzi.RunInfo) bool { return r.ParentStep == step })
+	if i < 0 {
+		k.T.Fatalf("run %s has no child %q among %d", parent, step, len(rows))
+	}
+	return rows[i]
+}

@@ -1,0 +1,104 @@
+//go:build unix
+
+package kit
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi/internal/dbtest"
+)
+
+// StartPooler starts pgbouncer in transaction mode in front of db, and returns the DSN that leads through it.
+func StartPooler(t *testing.T, db *dbtest.DB) string {
+	t.Helper()
+	program, err := exec.LookPath("pgbouncer")
+	if err != nil {
+		if program, err = exec.LookPath("/usr/sbin/pgbouncer"); err != nil {
+			t.Fatal("pgbouncer is not installed: apt-get install pgbouncer, or brew install pgbouncer")
+		}
+	}
+	cfg, err := pgxpool.ParseConfig(db.DSN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := listener.Addr().(*net.TCPAddr).Port
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// Not t.TempDir, which only its owner may enter: pgbouncer does not run as root.
+	dir, err := os.MkdirTemp("", "kagzi-pooler-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	upstream := cfg.ConnConfig
+	ini := filepath.Join(dir, "pgbouncer.ini")
+	var password string
+	if upstream.Password != "" { // pgbouncer takes an empty one for a mistake
+		password = fmt.Sprintf("password='%s'", strings.ReplaceAll(upstream.Password, "'", "''"))
+	}
+	text := fmt.Sprintf(`[databases]
+* = host=%s port=%d dbname=%s user=%s %s
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = %d
+unix_socket_dir =
+auth_type = any
+pool_mode = transaction
+default_pool_size = 6
+max_client_conn = 200
+ignore_startup_parameters = extra_float_digits
+log_connections = 0
+log_disconnections = 0
+`, upstream.Host, upstream.Port, upstream.Database, upstream.User, password, port)
+	if err := os.WriteFile(ini, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{ini}
+	if os.Getuid() == 0 {
+		args = []string{"-u", "nobody", ini}
+	}
+	cmd := exec.Command(program, args...)
+	said, err := os.Create(filepath.Join(dir, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer said.Close()
+	cmd.Stdout, cmd.Stderr = said, said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if t.Failed() {
+			log, _ := os.ReadFile(said.Name())
+			t.Logf("pgbouncer said:\n%s", log[:min(len(log), 4000)])
+		}
+	})
+	dsn := fmt.Sprintf("postgres://%s@127.0.0.1:%d/%s?sslmode=disable&default_query_exec_mode=exec", upstream.User, port, upstream.Database)
+	WaitFor(t, "pgbouncer serves", func() bool {
+		conn, err := pgx.Connect(t.Context(), dsn)
+		if err != nil {
+			return false
+		}
+		return conn.Close(t.Context()) == nil
+	})
+	return dsn
+}

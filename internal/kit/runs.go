@@ -1,0 +1,135 @@
+package kit
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/dbtest"
+)
+
+// StartLocal runs w until the test ends, or until stop is called, which fails the test unless Run returned nil.
+func StartLocal(t testing.TB, w *kagzi.Worker) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(HookedContext(ctx, w)) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Errorf("Run: %v", err)
+			}
+		case <-time.After(2 * Patience):
+			t.Error("Run has not returned")
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// Touch makes an empty file.
+func Touch(t testing.TB, path string) {
+	t.Helper()
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// StartRuns starts n runs of wf with inputs from 0 and returns their handles.
+func StartRuns[Out any](t testing.TB, c *kagzi.Client, wf kagzi.Workflow[int, Out], n int) []*kagzi.Run[Out] {
+	t.Helper()
+	calls := make([]kagzi.Call, n)
+	for i := range calls {
+		calls[i] = wf.With(i)
+	}
+	started, err := c.StartMany(t.Context(), calls)
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs := make([]*kagzi.Run[Out], n)
+	for i, s := range started {
+		runs[i] = Find(t, c, wf, s)
+	}
+	return runs
+}
+
+// StartedBy returns the handle to a run of some workflow that returns a string.
+func StartedBy(t testing.TB, c *kagzi.Client, id kagzi.RunID) *kagzi.Run[string] {
+	t.Helper()
+	info, err := c.Get(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Find(t, c, kagzi.Define[int, string](info.Workflow), id)
+}
+
+// CheckResults waits for the runs, the i-th of which must return want(i).
+func CheckResults[Out comparable](t testing.TB, runs []*kagzi.Run[Out], want func(i int) Out) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*Patience)
+	defer cancel()
+	var wg sync.WaitGroup
+	for i, r := range runs {
+		wg.Go(func() {
+			if got, err := r.Result(ctx); err != nil || got != want(i) {
+				t.Errorf("run %d, %s, returned %v, %v; want %v", i, r.ID(), got, err, want(i))
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// PoorClient is a client of a user who has every right on the tables but those that revoke takes away.
+func PoorClient(t *testing.T, db *dbtest.DB, revoke string) (role string, c *kagzi.Client, logged *LogBuffer) {
+	t.Helper()
+	role = "poor_" + strings.ReplaceAll(uuid.NewString(), "-", "")
+	ExecSQL(t, db.Pool, `CREATE ROLE `+role)
+	t.Cleanup(func() {
+		for _, sql := range []string{`DROP OWNED BY `, `DROP ROLE `} {
+			if _, err := db.Pool.Exec(context.Background(), sql+role); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	ExecSQL(t, db.Pool, `GRANT USAGE ON SCHEMA kagzi TO `+role)
+	ExecSQL(t, db.Pool, `GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA kagzi TO `+role)
+	if revoke != "" {
+		ExecSQL(t, db.Pool, fmt.Sprintf(`REVOKE %s FROM %s`, revoke, role))
+	}
+	c, logged = LoggedClient(t, PoolWith(t, db.DSN, "role", role))
+	return role, c, logged
+}
+
+var Noop = kagzi.Define[int, int]("noop", NoRetry)
+
+// Odd succeeds with odd inputs.
+func Odd(_ kagzi.Context, n int) (int, error) {
+	if n%2 == 0 {
+		return 0, fmt.Errorf("%d is even", n)
+	}
+	return n, nil
+}
+
+// Link is what a step makes of its predecessor's result. A lost, doubled or swapped result changes all that follow.
+func Link(previous, name string) string {
+	sum := sha256.Sum256([]byte(previous + ">" + name))
+	return hex.EncodeToString(sum[:8])
+}
+
+// Nothing is a workflow without steps, which its tests serve as they like.
+var Nothing = kagzi.Define[int, string]("nothing")
+
+var (
+	Approved = kagzi.DefineSignal[string]("approved")
+	Rejected = kagzi.DefineSignal[string]("rejected")
+)

@@ -1,0 +1,26 @@
+package kit
+
+import (
+	"slices"
+	"time"
+
+	"github.com/kagzi/kagzi"
+)
+
+// WantEvents compares a run's events, without their times.
+func (k *Kit) WantEvents(ref kagzi.Ref, want ...kagzi.Event) {
+	k.T.Helper()
+	got, err := k.Client.Events(k.Ctx, ref)
+	if err != nil {
+		k.T.Fatal(err)
+	}
+	for i := range got {
+		if i > 0 && got[i].At.Before(got[i-1].At) || got[i].At.IsZero() {
+			k.T.Errorf("events are out of order: %+v", got)
+		}
+		got[i].At = time.Time{}
+	}
+	if !slices.Equal(got, want) {
+		k.T.Errorf("events %+v, want %+v", got, want)
+	}
+}

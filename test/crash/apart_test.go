@@ -1,0 +1,112 @@
+package crash_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/kit"
+)
+
+// TestOpenStartOfAChildsIDHoldsUpItsParentOnly has somebody's open transaction start a run with the ID of a child that
+// runs of a worker start: they wait for its end, in the order of what they write, and nobody else does.
+func TestOpenStartOfAChildsIDHoldsUpItsParentOnly(t *testing.T) {
+	tests := map[string]bool{"Committed": true, "RolledBack": false}
+	for name, commit := range tests {
+		t.Run(name, func(t *testing.T) {
+			k := kit.New(t)
+			child := kagzi.Define[struct{}, string]("child")
+			parent := kagzi.Define[kagzi.ID, string]("parent", kit.NoRetry)
+			other := kagzi.Define[int, int]("other")
+			fresh := kagzi.Define[int, int]("fresh")
+			w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{})
+			kagzi.Handle(w, child, func(ctx kagzi.Context, _ struct{}) (string, error) { return "done", nil })
+			kagzi.Handle(w, parent, func(ctx kagzi.Context, id kagzi.ID) (string, error) {
+				c, err := kagzi.StartChild(ctx, "child", child, struct{}{}, id)
+				if err != nil {
+					return "", err
+				}
+				if err := kagzi.Do(ctx, "after", func(context.Context) error { return nil }); err != nil {
+					return "", err
+				}
+				return c.Result(ctx)
+			})
+			ended := make(chan struct{})
+			chain := func(ctx kagzi.Context, n int) (int, error) {
+				for range 5 {
+					if err := kagzi.Do(ctx, "s", func(context.Context) error { return nil }); err != nil {
+						return 0, err
+					}
+				}
+				return n, kagzi.Do(ctx, "last", func(context.Context) error {
+					if n == 0 {
+						<-ended // of the open transaction
+					}
+					return nil
+				})
+			}
+			kagzi.Handle(w, other, chain)
+			kagzi.Handle(w, fresh, chain)
+			flushes := make(chan bool, 1000)
+			kit.Failpoint(t, w, func(point string, _ uuid.UUID) {
+				if point == "after flush" {
+					select {
+					case flushes <- true:
+					default:
+					}
+				}
+			})
+			tx, err := k.Pool.Begin(k.Ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tx.Rollback(context.Background())
+			if _, err := kagzi.Start(k.Ctx, k.Client, other, 0, kagzi.ID("x"), kagzi.InTx(tx)); err != nil {
+				t.Fatal(err)
+			}
+			kit.StartWorker(t, w)
+			var parents []*kagzi.Run[string]
+			for range 3 {
+				parents = append(parents, kit.Begin(k, parent, kagzi.ID("x")))
+			}
+			free := kit.Begin(k, parent, kagzi.ID("y"))
+			kit.CheckResults(t, kit.StartRuns(t, k.Client, fresh, 20)[1:], func(i int) int { return i + 1 })
+			if got := kit.ResultOf(k, free); got != "done" {
+				t.Errorf("the parent of another child returned %q", got)
+			}
+			for len(flushes) > 0 {
+				<-flushes
+			}
+			for range 5 { // the parents' are tried again
+				kit.Receive(t, flushes)
+			}
+			if n := k.Count(`SELECT count(*) FROM kagzi.step_runs s JOIN kagzi.workflow_runs r USING (run_id) WHERE r.workflow_type = 'parent' AND s.step_id = 'after'`); n != 1 {
+				t.Errorf("%d parents came past the start of their child, want one", n)
+			}
+			if commit {
+				err = tx.Commit(k.Ctx)
+			} else {
+				err = tx.Rollback(k.Ctx)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			won := 0
+			for _, p := range parents {
+				switch got, err := p.Result(k.Ctx); {
+				case err == nil && got == "done":
+					won++
+				case !errors.Is(err, kagzi.KindBadRequest):
+					t.Errorf("%q, %v; want the child's result, or that its ID is taken", got, err)
+				}
+			}
+			if commit && won != 0 || !commit && won == 0 {
+				t.Errorf("%d parents got a child with the ID", won)
+			}
+			close(ended)
+		})
+	}
+}

@@ -1,0 +1,2 @@
+// Package crash has black-box tests of what survives: processes that are killed, stopped or fenced, databases that restart, answers that are lost, and deploys.
+package crash

@@ -1,0 +1,204 @@
+//go:build unix
+
+package crash_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/internal/pgproxy"
+)
+
+// TestLostAnswers loses the answer to each statement of a run's life, or the statement itself, and shows that the run
+// completes all the same: each effect exists once, and no step whose record was written is executed again.
+func TestLostAnswers(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name  string
+		match string
+		nths  []int
+	}{
+		{"Claim", "WITH due AS MATERIALIZED", []int{1, 2, 3}},
+		{"History", "SELECT DISTINCT ON (s.step_id)", []int{1}},
+		{"Record", "INSERT INTO kagzi.step_runs AS s", []int{1, 2, 3, 4, 5}},
+		{"Park", "u.wake_at > 0", []int{1}},
+		{"Finish", "SET output = l.output", []int{1, 2}},
+		{"Heartbeat", "SET heartbeat_at", []int{1}},
+		{"Registration", "INSERT INTO kagzi.workers", []int{1}},
+		{"Notification", "pg_notify", []int{1}},
+	} {
+		for _, request := range []bool{false, true} {
+			name := tc.name
+			if request {
+				name += "Request"
+			}
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				for _, nth := range tc.nths {
+					loseAnswer(t, pgproxy.Nth(nth, pgproxy.Contains(tc.match)), request)
+				}
+			})
+		}
+	}
+}
+
+func loseAnswer(t *testing.T, m pgproxy.Match, request bool) {
+	t.Helper()
+	l := kit.NewLossy(t, request)
+	db := l.Db
+	dbtest.Audit(t, db.Pool)
+	kit.ExecSQL(t, db.Pool, createEffects)
+	drop := l.Lose(m)
+	direct := kit.NewClient(t, db.Pool)
+	runs := kit.StartRuns(t, direct, chained, 3)
+	file := filepath.Join(t.TempDir(), "l")
+	cfg := kit.Quick
+	cfg.LeaseTimeout, cfg.StaleAfter = time.Minute, time.Minute // what is lost must be found by looking
+	stop := kit.StartLocal(t, localWorker(t, l.Client(t, 5), file, cfg))
+	kit.CheckResults(t, runs, chainedResult)
+	kit.WaitFor(t, "the loss happens", func() bool { // a heartbeat comes later, and so does a second finish
+		if l.Proxy.Dropped() == 0 {
+			kit.CheckResults(t, kit.StartRuns(t, direct, kit.Nothing, 1), func(int) string { return "0" })
+		}
+		return l.Proxy.Dropped() > 0
+	})
+	kit.Receive(t, drop.Done())
+	stop()
+	checkOnce(t, db, file, len(runs))
+	if n := kit.QueryOne[int](t, db.Pool, `SELECT coalesce(sum(recoveries), 0) FROM kagzi.workflow_runs`); n != 0 {
+		t.Errorf("%d runs were left to their timeout", n)
+	}
+}
+
+// checkOnce checks that each attempt of a step was executed once and that n effects exist, one for each run.
+func checkOnce(t *testing.T, db *dbtest.DB, file string, n int) {
+	t.Helper()
+	lines, err := readLedger(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	times := map[string]int{}
+	for _, l := range lines {
+		if l[0] == "BEGIN" {
+			times[strings.Join(l[1:4], " ")]++
+		}
+	}
+	for step, n := range times {
+		// A transaction that was cut before its commit is made again.
+		if n > 1 && !strings.Contains(step, " ledger ") {
+			t.Errorf("step %s was executed %d times", step, n)
+		}
+	}
+	checkEffects(t, db, n)
+}
+
+func checkEffects(t *testing.T, db *dbtest.DB, n int) {
+	t.Helper()
+	if got := kit.QueryOne[string](t, db.Pool, `SELECT count(*) || ' of ' || count(DISTINCT run_id) FROM effects`); got != fmt.Sprintf("%d of %d", n, n) {
+		t.Errorf("effects: %s runs, want one of each of %d", got, n)
+	}
+}
+
+// TestLostCommitOfStepTx loses the answer to the commit of a transactional step: it is not executed again. If the
+// commit itself is lost, it is, and its effect exists once.
+func TestLostCommitOfStepTx(t *testing.T) {
+	kit.EachLoss(t, func(t *testing.T, l *kit.Lossy) {
+		kit.ExecSQL(t, l.Db.Pool, createEffects)
+		c := l.Client(t, 5)
+		wf := kagzi.Define[int, int]("tx")
+		w := kit.NewWorker(t, c, kagzi.WorkerConfig{})
+		var executed atomic.Int32
+		var drop *pgproxy.Drop
+		kagzi.Handle(w, wf, func(ctx kagzi.Context, n int) (int, error) {
+			return kagzi.StepTx(ctx, "tx", func(ctx context.Context, tx pgx.Tx) (int, error) {
+				if executed.Add(1) == 1 {
+					drop = l.Lose(pgproxy.After(pgproxy.Contains("INSERT INTO kagzi.step_runs AS s"), pgproxy.Exactly("commit")))
+				}
+				_, err := tx.Exec(ctx, insertEffect, kagzi.CurrentStep(ctx).Run, "tx")
+				return n, err
+			})
+		})
+		runs := kit.StartRuns(t, kit.NewClient(t, l.Db.Pool), wf, 1)
+		kit.StartLocal(t, w)
+		kit.CheckResults(t, runs, func(int) int { return 0 })
+		kit.Receive(t, drop.Done())
+		want := int32(1)
+		if l.Requests {
+			want = 2
+		}
+		if n := executed.Load(); n != want {
+			t.Errorf("the step was executed %d times, want %d", n, want)
+		}
+		checkEffects(t, l.Db, 1)
+	})
+}
+
+// TestLostExtension loses the answer to an extension of leases, or the extension: the runs stay where they are.
+func TestLostExtension(t *testing.T) {
+	kit.EachLoss(t, func(t *testing.T, l *kit.Lossy) {
+		drop := l.Lose(pgproxy.Contains("clock_timestamp() + $4::bigint"))
+		cfg := kit.Quick
+		cfg.StaleAfter, cfg.LeaseTimeout = time.Minute, 4*time.Second
+		g, runs, _ := kit.Gated(t, l.Client(t, 5), cfg, 3)
+		kit.Receive(t, drop.Done())
+		kit.WaitFor(t, "the leases are extended", func() bool {
+			return kit.QueryOne[bool](t, l.Db.Pool, `SELECT min(available_at - started_at) > interval '4.5 s' FROM kagzi.workflow_runs`)
+		})
+		close(g.Open)
+		kit.CheckResults(t, runs, func(int) string { return "opened" })
+		if len(g.Cause) > 0 {
+			t.Errorf("a step's context ended: %v", <-g.Cause)
+		}
+		if n := kit.QueryOne[int](t, l.Db.Pool, `SELECT sum(recoveries) FROM kagzi.workflow_runs`); n != 0 {
+			t.Errorf("%d recoveries", n)
+		}
+	})
+}
+
+// TestLostAnswerToClient loses the answers to Start and Cancel: both look, and say what is the case.
+func TestLostAnswerToClient(t *testing.T) {
+	kit.EachLoss(t, func(t *testing.T, l *kit.Lossy) {
+		ctx := kit.Context(t)
+		c := l.Client(t, 5)
+		drop := l.Lose(pgproxy.Contains("INSERT INTO kagzi.workflow_runs"))
+		run, err := kagzi.Start(ctx, c, kit.Nothing, 1, kagzi.ID("one"))
+		if err != nil || run.Existed() {
+			t.Errorf("Start: existed %v, %v", run.Existed(), err)
+		}
+		kit.Receive(t, drop.Done())
+		drop = l.Lose(pgproxy.Exactly("commit"))
+		many, err := c.StartMany(ctx, []kagzi.Call{kit.Nothing.With(1, kagzi.ID("one")), kit.Nothing.With(2, kagzi.ID("two")), kit.Nothing.With(3)})
+		if err != nil || many[0].ID != run.ID() || !many[0].Existed || many[1].Existed || many[2].Existed {
+			t.Errorf("StartMany: %+v, %v", many, err)
+		}
+		kit.Receive(t, drop.Done())
+		if n := kit.QueryOne[int](t, l.Db.Pool, `SELECT count(*) FROM kagzi.workflow_runs`); n != 3 {
+			t.Errorf("%d runs, want 3", n)
+		}
+		for _, m := range []pgproxy.Match{pgproxy.Exactly("commit"), pgproxy.Contains("coalesce(r.cancel_requested_at, l.now)")} {
+			drop = l.Lose(m)
+			if err := c.Cancel(ctx, many[2].ID); err != nil {
+				t.Errorf("Cancel: %v", err)
+			}
+			kit.Receive(t, drop.Done())
+		}
+		drop = l.Lose(pgproxy.Exactly("commit"))
+		if err := c.Resume(ctx, many[2].ID); err != nil {
+			t.Errorf("Resume: %v", err)
+		}
+		kit.Receive(t, drop.Done())
+		if info, err := c.Get(ctx, many[2].ID); err != nil || info.Status != kagzi.StatusPending {
+			t.Errorf("the run is %s, %v", info.Status, err)
+		}
+	})
+}

@@ -1,0 +1,151 @@
+//go:build unix
+
+package crash_test
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/internal/pgproxy"
+)
+
+// untold is a configuration of a worker whose leases end while no heartbeat tells it.
+var untold = kagzi.WorkerConfig{
+	LeaseTimeout: time.Second, FixedLease: true, Heartbeat: time.Hour, StaleAfter: 24 * time.Hour, PollInterval: 50 * time.Millisecond,
+	NoCoordinator: true, MaxConcurrent: 1, DrainTimeout: time.Millisecond,
+}
+
+// TestNothingIsCalledUnderALeaseThatIsOver holds a worker up, at a place where it is about to call code of the application,
+// until another has completed its run: it calls nothing any more. Nobody tells it that it lost the run.
+func TestNothingIsCalledUnderALeaseThatIsOver(t *testing.T) {
+	t.Parallel()
+	step := func(ctx kagzi.Context, fn func(context.Context) error) error { return kagzi.Do(ctx, "s", fn, kit.Soon) }
+	for _, tt := range []struct {
+		name  string
+		point string
+		nth   int32
+		calls int64 // by the one that is held up
+		body  func(ctx kagzi.Context, fn func(context.Context) error) error
+	}{
+		{"Step", "before step", 1, 0, step},
+		{"StepTx", "before step", 1, 0, func(ctx kagzi.Context, fn func(context.Context) error) error {
+			return kagzi.DoTx(ctx, "s", func(ctx context.Context, _ pgx.Tx) error { return fn(ctx) }, kit.Soon)
+		}},
+		{"AnotherAttempt", "before step", 2, 1, step},
+		{"WorkflowFunction", "after claim", 1, 0, func(_ kagzi.Context, fn func(context.Context) error) error { return fn(context.Background()) }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.Database(t)
+			wf := kagzi.Define[int, int]("wf", kit.NoRetry)
+			var late, other atomic.Int64
+			worker := func(calls *atomic.Int64, cfg kagzi.WorkerConfig) *kagzi.Worker {
+				w := kit.NewWorker(t, kit.NewClient(t, kit.OpenPool(t, db.DSN, 6)), cfg)
+				kagzi.Handle(w, wf, func(ctx kagzi.Context, _ int) (int, error) {
+					return 0, tt.body(ctx, func(context.Context) error {
+						if calls.Add(1) == 1 && tt.nth == 2 && calls == &late {
+							return errors.New("not yet")
+						}
+						return nil
+					})
+				})
+				return w
+			}
+			first := worker(&late, untold)
+			var reached atomic.Int32
+			held, goOn := kit.HangAt(t, first, tt.point, func() bool { return reached.Add(1) == tt.nth })
+			defer goOn()
+			runs := kit.StartRuns(t, kit.NewClient(t, db.Pool), wf, 1)
+			stop := kit.StartLocal(t, first)
+			kit.Receive(t, held)
+			cfg := untold
+			cfg.LeaseTimeout, cfg.FixedLease = 24*time.Hour, false
+			kit.StartLocal(t, worker(&other, cfg))
+			kit.WaitFor(t, "the other worker ends the run", func() bool {
+				return kit.QueryOne[bool](t, db.Pool, `SELECT finished_at IS NOT NULL FROM kagzi.workflow_runs`)
+			})
+			before := kit.QueryOne[string](t, db.Pool, `SELECT r::text FROM kagzi.workflow_runs r WHERE run_id = $1`, string(runs[0].ID()))
+			goOn()
+			stop()
+			if n := late.Load(); n != tt.calls {
+				t.Errorf("the worker whose lease is over called code %d times, want %d", n, tt.calls)
+			}
+			if after := kit.QueryOne[string](t, db.Pool, `SELECT r::text FROM kagzi.workflow_runs r WHERE run_id = $1`, string(runs[0].ID())); after != before {
+				t.Errorf("it changed\n%s\nto\n%s", before, after)
+			}
+		})
+	}
+}
+
+// TestFrozenWorkerCallsNothing stops a worker process just before it calls a step's function, until another worker has
+// completed the run: when it goes on, no timer of its own has fired yet.
+func TestFrozenWorkerCallsNothing(t *testing.T) {
+	t.Parallel()
+	for name, cfg := range map[string]kagzi.WorkerConfig{
+		"LeaseEnds":    {LeaseTimeout: 600 * time.Millisecond, Heartbeat: 300 * time.Millisecond, StaleAfter: time.Hour, PollInterval: 100 * time.Millisecond},
+		"DeclaredDead": kit.Quick,
+	} {
+		for _, wf := range []kagzi.Workflow[int, string]{oneStep, oneTx} {
+			t.Run(name+"/"+wf.Name(), func(t *testing.T) {
+				t.Parallel()
+				db := dbtest.Database(t)
+				dbtest.Audit(t, db.Pool)
+				kit.ExecSQL(t, db.Pool, createEffects)
+				c := kit.NewClient(t, db.Pool)
+				file := filepath.Join(t.TempDir(), "zombie")
+				zombie := startProcess(t, workerSpec{DSN: db.DSN, Ledger: file, Config: cfg, Point: "before step", Nth: 1, Signal: syscall.SIGSTOP})
+				runs := kit.StartRuns(t, c, wf, 1)
+				kit.WaitFor(t, "the process stops", func() bool { return countIn(t, file, "REACHED") == 1 })
+				kit.StartLocal(t, localWorker(t, c, filepath.Join(t.TempDir(), "other"), cfg))
+				kit.CheckResults(t, runs, func(n int) string { return kit.Link("0", "one") })
+				if err := zombie.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+					t.Fatal(err)
+				}
+				zombie.stop(t)
+				if n := countIn(t, file, "BEGIN"); n != 0 {
+					t.Errorf("the step was called %d times by the worker that had been frozen", n)
+				}
+			})
+		}
+	}
+}
+
+// TestLateAnswerToAClaim holds back the answer to a claim until what it took is completed, while heartbeats go on: nothing
+// is executed again.
+func TestLateAnswerToAClaim(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	proxy := pgproxy.Start(t, db.DSN)
+	wf := kagzi.Define[int, int]("wf")
+	var calls atomic.Int64
+	worker := func(dsn string) func() {
+		w := kit.NewWorker(t, kit.NewClient(t, kit.OpenPool(t, dsn, 6)), kagzi.WorkerConfig{LeaseTimeout: 3 * time.Second, StaleAfter: time.Hour, PollInterval: 50 * time.Millisecond})
+		kagzi.Handle(w, wf, func(kagzi.Context, int) (int, error) { calls.Add(1); return 0, nil })
+		return kit.StartLocal(t, w)
+	}
+	runs := kit.StartRuns(t, kit.NewClient(t, db.Pool), wf, 3)
+	held := proxy.HoldAck(pgproxy.Contains(claimStatement))
+	defer held.Release()
+	stop := worker(proxy.DSN())
+	kit.Receive(t, held.Done())
+	if n := kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'RUNNING'`); n != len(runs) {
+		t.Fatalf("INVALID: the claim took %d runs", n)
+	}
+	worker(db.DSN)
+	kit.CheckResults(t, runs, func(int) int { return 0 })
+	held.Release()
+	stop()
+	if n := calls.Load(); n != int64(len(runs)) {
+		t.Errorf("%d executions of %d runs", n, len(runs))
+	}
+}

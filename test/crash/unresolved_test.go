@@ -1,0 +1,115 @@
+//go:build unix
+
+package crash_test
+
+import (
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/internal/pgproxy"
+)
+
+// spy counts the statements that contain part, and changes nothing.
+func spy(proxy *pgproxy.Proxy, part string) *atomic.Int64 {
+	var seen atomic.Int64
+	proxy.DropAck(func(_ int, sql string) bool {
+		if strings.Contains(sql, part) {
+			seen.Add(1)
+		}
+		return false
+	})
+	return &seen
+}
+
+const (
+	claimStatement = "WITH due AS MATERIALIZED"
+	lookStatement  = "AND q.lease = $5 AND q.status = 'RUNNING'"
+)
+
+// TestClaimThatCommitsAfterTheFirstLook cuts the connection of a claim that the server takes its time for: the worker has
+// looked for what it took, and claims again, when the claim commits. The runs are executed all the same, long before their
+// leases end.
+func TestClaimThatCommitsAfterTheFirstLook(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	kit.ExecSQL(t, db.Pool, `
+		CREATE TABLE gate (open bool);
+		CREATE FUNCTION pass_gate() RETURNS trigger LANGUAGE plpgsql AS $$
+		BEGIN
+			WHILE NOT EXISTS (SELECT FROM gate) LOOP PERFORM pg_sleep(0.01); END LOOP;
+			RETURN NEW;
+		END $$;
+		CREATE TRIGGER pass_gate BEFORE UPDATE ON kagzi.workflow_runs FOR EACH ROW
+			WHEN (OLD.status = 'PENDING' AND NEW.status = 'RUNNING') EXECUTE FUNCTION pass_gate()`)
+	proxy := pgproxy.Start(t, db.DSN)
+	claims, looks := spy(proxy, claimStatement), spy(proxy, lookStatement)
+	cut := proxy.DropLink(pgproxy.Contains(claimStatement))
+	runs := kit.StartRuns(t, kit.NewClient(t, db.Pool), kit.Nothing, 3)
+	cfg := kit.Told
+	cfg.NoCoordinator = true
+	w := kit.NewWorker(t, kit.NewClient(t, kit.OpenPool(t, proxy.DSN(), 6)), cfg)
+	handleWorkloads(w, nil, nil)
+	kit.StartLocal(t, w)
+	kit.Receive(t, cut.Done())
+	kit.WaitFor(t, "the worker has looked", func() bool { return looks.Load() > 0 })
+	kit.WakeWorkers(t, db.Pool)
+	kit.WaitFor(t, "the worker claims again", func() bool { return claims.Load() > 1 })
+	if n := kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'RUNNING'`); n != 0 {
+		t.Fatalf("INVALID: the claim took %d runs before the worker looked", n)
+	}
+	kit.ExecSQL(t, db.Pool, `INSERT INTO gate VALUES (true)`)
+	kit.CheckResults(t, runs, strconv.Itoa)
+	if n := kit.QueryOne[int](t, db.Pool, `SELECT sum(recoveries) + sum(attempts) FROM kagzi.workflow_runs`); n != 0 {
+		t.Errorf("%d recoveries and attempts were counted", n)
+	}
+}
+
+// TestDrainDoesNotWaitForAClaim ends a worker's context while its claim has no answer: the drain begins without it, and
+// what the claim took is given back.
+func TestDrainDoesNotWaitForAClaim(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"Context", "Asked"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.Database(t)
+			proxy := pgproxy.Start(t, db.DSN)
+			direct := kit.NewClient(t, db.Pool)
+			runs := kit.StartRuns(t, direct, kit.Nothing, 3)
+			held := proxy.HoldAck(pgproxy.Contains(claimStatement))
+			defer held.Release()
+			c := kit.NewClient(t, kit.OpenPool(t, proxy.DSN(), 6))
+			cfg := kit.Told
+			cfg.NoCoordinator = true
+			w := kit.NewWorker(t, c, cfg)
+			handleWorkloads(w, nil, nil)
+			stop := kit.StartLocal(t, w)
+			kit.Receive(t, held.Done())
+			kit.WaitListening(t, db.Pool, 1)
+			if name == "Asked" {
+				if err := direct.Drain(t.Context(), kit.Only(t, direct, kagzi.WorkerFilter{}).ID); err != nil {
+					t.Fatal(err)
+				}
+			}
+			stopped := kit.Stopping(stop)
+			kit.WaitFor(t, "the worker drains", func() bool {
+				return kit.QueryOne[string](t, db.Pool, `SELECT status FROM kagzi.workers`) == "DRAINING"
+			})
+			kit.WaitFor(t, "the runs are due", func() bool {
+				return kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'PENDING' AND available_at <= now()`) == len(runs)
+			})
+			if !held.Holds() {
+				t.Error("the drain began when the claim was given up")
+			}
+			held.Release()
+			kit.Receive(t, stopped)
+			if n := kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'PENDING' AND attempts = 0 AND recoveries = 0`); n != len(runs) {
+				t.Errorf("%d of %d runs are as they were", n, len(runs))
+			}
+		})
+	}
+}

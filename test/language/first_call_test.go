@@ -1,0 +1,193 @@
+package language_test
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/internal/pgproxy"
+)
+
+// The first call of a client looks at the schema. It does so over the transaction that it is given: the pool may have no
+// other connection.
+func TestFirstCallInTheOnlyConnection(t *testing.T) {
+	t.Parallel()
+	pool := kit.OpenPool(t, dbtest.Database(t).DSN, 1)
+	wf := kagzi.Define[int, int]("wf")
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	only := func(_ any, err error) error { return err }
+	for name, call := range map[string]func(context.Context, *kagzi.Client) error{
+		"Start": func(ctx context.Context, c *kagzi.Client) error {
+			return only(kagzi.Start(ctx, c, wf, 1, kagzi.InTx(tx)))
+		},
+		"Signal": func(ctx context.Context, c *kagzi.Client) error {
+			return c.Signal(ctx, kagzi.ID("nobody"), kit.Approved.With("a"), kagzi.InTx(tx))
+		},
+		"Cancel": func(ctx context.Context, c *kagzi.Client) error {
+			return c.Cancel(ctx, kagzi.ID("nobody"), kagzi.InTx(tx))
+		},
+		"CancelAll": func(ctx context.Context, c *kagzi.Client) error {
+			return only(c.CancelAll(ctx, kagzi.RunFilter{Workflow: "nothing"}, kagzi.InTx(tx)))
+		},
+		"PauseSchedule": func(ctx context.Context, c *kagzi.Client) error { return c.PauseSchedule(ctx, "none", kagzi.InTx(tx)) },
+		"DrainQueue": func(ctx context.Context, c *kagzi.Client) error {
+			return only(c.DrainQueue(ctx, "nothing", kagzi.InTx(tx)))
+		},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		if err := call(ctx, kit.NewClient(t, pool)); err != nil && kagzi.KindOf(err) != kagzi.KindNotFound {
+			t.Errorf("%s: %v", name, err)
+		}
+		cancel()
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// The first call ends, as every call, when no connection becomes free.
+func TestFirstCallWithoutAConnection(t *testing.T) {
+	t.Parallel()
+	pool := kit.OpenPool(t, dbtest.Database(t).DSN, 1)
+	held, err := pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Release()
+	_, err = kit.NewClient(t, pool).List(kit.Context(t), kagzi.RunFilter{})
+	kit.MustContain(t, err, "no connection of the pool became free", "all 1 are in use")
+	if kagzi.HTTPStatus(err) != http.StatusServiceUnavailable {
+		t.Errorf("status %d for %v", kagzi.HTTPStatus(err), err)
+	}
+}
+
+// A worker that starts while the server says nothing tells so, and begins when it does.
+func TestWorkerStartsBeforeTheServerAnswers(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	proxy := pgproxy.Start(t, db.DSN)
+	proxy.Freeze()
+	t.Cleanup(proxy.Unfreeze)
+	c, logged := kit.LoggedClient(t, kit.OpenPool(t, proxy.DSN(), 4))
+	wf := kagzi.Define[int, int]("wf")
+	w := kit.NewWorker(t, c, kagzi.WorkerConfig{})
+	kagzi.Handle(w, wf, func(_ kagzi.Context, n int) (int, error) { return n, nil })
+	kit.StartWorker(t, w)
+	logged.WantLine(t, "the database does not answer")
+	proxy.Unfreeze()
+	k := &kit.Kit{T: t, Ctx: kit.Context(t), Pool: db.Pool, Client: kit.NewClient(t, db.Pool)}
+	if got := kit.ResultOf(k, kit.Begin(k, wf, 7)); got != 7 {
+		t.Errorf("got %d", got)
+	}
+}
+
+// A caller's transaction that does not see what others commit meanwhile is refused by whatever changes runs, also where it
+// does not see the run.
+func TestStricterTransactionIsRefused(t *testing.T) {
+	k := kit.New(t)
+	wf := kagzi.Define[int, int]("wf")
+	tx, err := k.Pool.BeginTx(k.Ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.WithoutCancel(k.Ctx))
+	if _, err := tx.Exec(k.Ctx, `SELECT count(*) FROM kagzi.workflow_runs`); err != nil {
+		t.Fatal(err)
+	}
+	later := kit.Begin(k, wf, 1, kagzi.ID("later"), kagzi.Delay(time.Hour)) // after the transaction's snapshot
+	only := func(_ any, err error) error { return err }
+	for name, err := range map[string]error{
+		"Cancel":          k.Client.Cancel(k.Ctx, kagzi.ID("later"), kagzi.InTx(tx)),
+		"CancelByRun":     k.Client.Cancel(k.Ctx, later, kagzi.InTx(tx)),
+		"Terminate":       k.Client.Terminate(k.Ctx, kagzi.ID("later"), kagzi.InTx(tx)),
+		"Resume":          k.Client.Resume(k.Ctx, kagzi.ID("later"), kagzi.InTx(tx)),
+		"Restart":         only(k.Client.Restart(k.Ctx, kagzi.ID("later"), kagzi.InTx(tx))),
+		"Fork":            only(k.Client.Fork(k.Ctx, kagzi.ID("later"), "step", kagzi.InTx(tx))),
+		"CancelAll":       only(k.Client.CancelAll(k.Ctx, kagzi.RunFilter{Workflow: "wf"}, kagzi.InTx(tx))),
+		"CancelAllDryRun": only(k.Client.CancelAll(k.Ctx, kagzi.RunFilter{Workflow: "wf"}, kagzi.InTx(tx), kagzi.DryRun())),
+	} {
+		if kagzi.KindOf(err) != kagzi.KindBadRequest {
+			t.Errorf("%s: %v, of kind %q", name, err, kagzi.KindOf(err))
+		}
+		kit.MustContain(t, err, "READ COMMITTED")
+	}
+}
+
+// A transaction that cannot be used, and a server that takes no writes, are told with what to do about it, whether the client
+// has looked at the schema before or not.
+func TestTransactionsThatCannotBeUsed(t *testing.T) {
+	t.Parallel()
+	db, other := dbtest.Database(t), dbtest.Database(t, dbtest.Empty())
+	begin := func(pool *pgxpool.Pool, mode pgx.TxAccessMode) pgx.Tx {
+		tx, err := pool.BeginTx(t.Context(), pgx.TxOptions{AccessMode: mode})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tx
+	}
+	wf := kagzi.Define[int, int]("wf")
+	nobody := kagzi.RunID(uuid.NewString())
+	for name, tt := range map[string]struct {
+		begin func() pgx.Tx
+		says  string
+		kind  kagzi.Kind
+	}{
+		"ReadOnly":          {func() pgx.Tx { return begin(db.Pool, pgx.ReadOnly) }, "begin the transaction READ WRITE", kagzi.KindDatabase},
+		"OfAnotherDatabase": {func() pgx.Tx { return begin(other.Pool, pgx.ReadWrite) }, "or give InTx a transaction of the client's database", kagzi.KindUnavailable},
+		"Ended": {func() pgx.Tx {
+			tx := begin(db.Pool, pgx.ReadWrite)
+			if err := tx.Commit(t.Context()); err != nil {
+				t.Error(err)
+			}
+			return tx
+		}, "the transaction given with InTx has ended: begin another", kagzi.KindBadRequest},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, warm := range []bool{false, true} {
+				for op, call := range map[string]func(*kagzi.Client, pgx.Tx) error{
+					"start wf: ": func(c *kagzi.Client, tx pgx.Tx) error {
+						return kit.Second(kagzi.Start(t.Context(), c, wf, 1, kagzi.InTx(tx)))
+					},
+					"cancel ": func(c *kagzi.Client, tx pgx.Tx) error { return c.Cancel(t.Context(), nobody, kagzi.InTx(tx)) },
+					"restart ": func(c *kagzi.Client, tx pgx.Tx) error {
+						return kit.Second(c.Restart(t.Context(), nobody, kagzi.InTx(tx)))
+					},
+					`pause schedule "none": `: func(c *kagzi.Client, tx pgx.Tx) error { return c.PauseSchedule(t.Context(), "none", kagzi.InTx(tx)) },
+					`drain queue "none": `: func(c *kagzi.Client, tx pgx.Tx) error {
+						return kit.Second(c.DrainQueue(t.Context(), "none", kagzi.InTx(tx)))
+					},
+				} {
+					c, tx := kit.NewClient(t, db.Pool), tt.begin()
+					if warm {
+						if _, err := c.List(t.Context(), kagzi.RunFilter{}); err != nil {
+							t.Fatal(err)
+						}
+					}
+					err := call(c, tx)
+					kit.MustContain(t, err, "kagzi: "+op, tt.says)
+					if kagzi.KindOf(err) != tt.kind {
+						t.Errorf("%v: kind %s, want %s", err, kagzi.KindOf(err), tt.kind)
+					}
+					_ = tx.Rollback(t.Context())
+				}
+			}
+		})
+	}
+	_, err := kagzi.Start(t.Context(), kit.NewClient(t, kit.PoolWith(t, db.DSN, "default_transaction_read_only", "on")), wf, 1)
+	kit.MustContain(t, err, "kagzi: start wf: the server takes no writes: ", "connect to the primary (target_session_attrs=read-write)")
+	if kagzi.HTTPStatus(err) != http.StatusServiceUnavailable {
+		t.Errorf("status %d for %v", kagzi.HTTPStatus(err), err)
+	}
+}

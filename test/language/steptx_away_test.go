@@ -1,0 +1,242 @@
+package language_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/kit"
+)
+
+// endBackend ends the connection of tx from outside of it.
+func endBackend(k *kit.Kit, tx pgx.Tx) {
+	k.Exec(`SELECT pg_terminate_backend($1)`, int32(tx.Conn().PgConn().PID()))
+}
+
+// TestConnectionsLostInAStepTxAreNotCounted ends the connection of a transactional step more often than the step may fail:
+// that is the database's trouble. What is the function's own is counted, whatever it looks like.
+func TestConnectionsLostInAStepTxAreNotCounted(t *testing.T) {
+	t.Parallel()
+	const losses = 3
+	elsewhere := fmt.Errorf("ask another database: %w", &pgconn.PgError{Code: "57P01", Severity: "FATAL", Message: "terminating connection"})
+	for _, tt := range []struct {
+		name  string
+		fn    func(ctx context.Context, k *kit.Kit, tx pgx.Tx) error
+		calls int64
+		fails bool
+	}{
+		{"InAQuery", func(ctx context.Context, k *kit.Kit, tx pgx.Tx) error {
+			endBackend(k, tx)
+			_, err := tx.Exec(ctx, `SELECT 1`)
+			return fmt.Errorf("book: %w", err)
+		}, losses + 1, false},
+		{"BeforeTheCommit", func(_ context.Context, k *kit.Kit, tx pgx.Tx) error {
+			endBackend(k, tx)
+			return nil
+		}, losses + 1, false},
+		{"OfAnotherDatabase", func(context.Context, *kit.Kit, pgx.Tx) error { return elsewhere }, 1, true},
+		{"ItCutsItsOwnQueryOff", func(ctx context.Context, _ *kit.Kit, tx pgx.Tx) error {
+			short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+			defer cancel()
+			_, err := tx.Exec(short, `SELECT pg_sleep(60)`)
+			return err
+		}, 1, true},
+		{"Permanent", func(ctx context.Context, k *kit.Kit, tx pgx.Tx) error {
+			endBackend(k, tx)
+			_, err := tx.Exec(ctx, `SELECT 1`)
+			return kagzi.Permanent(err)
+		}, 1, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			k := kit.New(t)
+			wf := kagzi.Define[int, int]("wf", kit.NoRetry)
+			var calls atomic.Int64
+			kit.Serve(k, wf, func(ctx kagzi.Context, _ int) (int, error) {
+				return 0, kagzi.DoTx(ctx, "books", func(ctx context.Context, tx pgx.Tx) error {
+					if n := calls.Add(1); kagzi.CurrentStep(ctx).Attempt != 1 {
+						t.Errorf("call %d is attempt %d", n, kagzi.CurrentStep(ctx).Attempt)
+					}
+					if calls.Load() > losses {
+						return nil
+					}
+					return tt.fn(ctx, k, tx)
+				}, kagzi.RetryPolicy{MaxAttempts: 1})
+			})
+			run := kit.Begin(k, wf, 1)
+			if tt.fails {
+				kit.FailureOf(k, run, kagzi.StatusFailed)
+			} else {
+				kit.ResultOf(k, run)
+			}
+			if n := calls.Load(); n != tt.calls {
+				t.Errorf("the function was called %d times, want %d", n, tt.calls)
+			}
+		})
+	}
+}
+
+// refuseRecords has the database answer the first n records of a step named books with an error.
+func refuseRecords(k *kit.Kit, code string, n int) {
+	k.T.Helper()
+	k.Exec(`CREATE SEQUENCE public.refused`)
+	k.Exec(fmt.Sprintf(`CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+		BEGIN
+			IF nextval('public.refused') <= %d THEN RAISE 'not now' USING ERRCODE = '%s'; END IF;
+			RETURN NEW;
+		END $$`, n, code))
+	k.Exec(`CREATE TRIGGER refuse BEFORE INSERT ON kagzi.step_runs FOR EACH ROW WHEN (NEW.step_id = 'books' AND NEW.status = 'COMPLETED') EXECUTE FUNCTION public.refuse()`)
+}
+
+// TestStepTxThatAlwaysLosesItsTransaction has a transactional step lose its connection, or its record wait in vain, each
+// time: after a while that is counted, and the step fails.
+func TestStepTxThatAlwaysLosesItsTransaction(t *testing.T) {
+	t.Parallel()
+	for name, fn := range map[string]func(ctx context.Context, k *kit.Kit, tx pgx.Tx) error{
+		"Connection": func(ctx context.Context, k *kit.Kit, tx pgx.Tx) error {
+			endBackend(k, tx)
+			_, err := tx.Exec(ctx, `SELECT 1`)
+			return err
+		},
+		"Record": func(context.Context, *kit.Kit, pgx.Tx) error { return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k := kit.NewWith(t, kagzi.ClientConfig{}, dbtest.Unchecked())
+			refuseRecords(k, "55P03", 1000)
+			wf := kagzi.Define[int, int]("wf", kit.NoRetry)
+			w := kit.NewWorker(t, kit.NewClient(t, k.Pool), kagzi.WorkerConfig{})
+			kit.HooksOf(t, w).AwayPatience = 600 * time.Millisecond
+			var calls atomic.Int64
+			kagzi.Handle(w, wf, func(ctx kagzi.Context, _ int) (int, error) {
+				return 0, kagzi.DoTx(ctx, "books", func(ctx context.Context, tx pgx.Tx) error {
+					calls.Add(1)
+					return fn(ctx, k, tx)
+				}, kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond})
+			})
+			kit.StartWorker(t, w)
+			run := kit.Begin(k, wf, 1)
+			re := kit.FailureOf(k, run, kagzi.StatusFailed)
+			if calls.Load() < 2 {
+				t.Errorf("%v after %d calls", re, calls.Load())
+			}
+			if got := k.Steps(run.ID())["books"]; len(got) != 2 {
+				t.Errorf("attempts %+v, want 2", got)
+			}
+		})
+	}
+}
+
+// TestARecordOfAStepTxThatWaitsInVainIsNotCounted has the record of a transactional step whose function succeeds time out
+// more often than the step may fail: that says nothing of the step. People are told.
+func TestARecordOfAStepTxThatWaitsInVainIsNotCounted(t *testing.T) {
+	t.Parallel()
+	for name, code := range map[string]string{"Locked": "55P03", "Late": "57014"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const refusals = 2
+			var logged kit.LogBuffer
+			k := kit.NewWith(t, kagzi.ClientConfig{Logger: slog.New(slog.NewTextHandler(&logged, nil))})
+			refuseRecords(k, code, refusals)
+			wf := kagzi.Define[int, int]("wf", kit.NoRetry)
+			var calls atomic.Int64
+			kit.Serve(k, wf, func(ctx kagzi.Context, _ int) (int, error) {
+				return 0, kagzi.DoTx(ctx, "books", func(context.Context, pgx.Tx) error {
+					calls.Add(1)
+					return nil
+				}, kagzi.RetryPolicy{MaxAttempts: 1})
+			})
+			kit.ResultOf(k, kit.Begin(k, wf, 1))
+			if n := calls.Load(); n != refusals+1 {
+				t.Errorf("the function was called %d times, want %d", n, refusals+1)
+			}
+			logged.WantLine(t, "level=WARN", "the attempt is not counted", "not now")
+		})
+	}
+}
+
+// TestAStepTxOutwaitsAStrangersLock has somebody else's transaction lock the run of a transactional step for longer than
+// the role's timeouts say: they are not the record's, and the function is called once.
+func TestAStepTxOutwaitsAStrangersLock(t *testing.T) {
+	t.Parallel()
+	for _, setting := range []string{"lock_timeout", "statement_timeout"} {
+		t.Run(setting, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.Database(t)
+			k := &kit.Kit{T: t, Ctx: kit.Context(t), Pool: db.Pool, Client: kit.NewClient(t, db.Pool)}
+			wf := kagzi.Define[int, int]("wf", kit.NoRetry)
+			in, goOn := make(chan bool, 10), make(chan struct{})
+			var calls atomic.Int64
+			w := kit.NewWorker(t, kit.NewClient(t, kit.PoolWith(t, db.DSN, setting, "500ms")), kagzi.WorkerConfig{})
+			kagzi.Handle(w, wf, func(ctx kagzi.Context, n int) (int, error) {
+				return n, kagzi.DoTx(ctx, "books", func(context.Context, pgx.Tx) error {
+					calls.Add(1)
+					in <- true
+					<-goOn
+					return nil
+				}, kagzi.RetryPolicy{MaxAttempts: 1})
+			})
+			kit.StartWorker(t, w)
+			run := kit.Begin(k, wf, 1)
+			kit.Receive(t, in)
+			if err := pgx.BeginFunc(k.Ctx, db.Pool, func(stranger pgx.Tx) error {
+				k.Signal(run, kit.Approved.With("yes"), kagzi.InTx(stranger))
+				close(goOn)
+				kit.WaitFor(t, "the record waits for longer than the role may", func() bool {
+					return k.InfoOf(run).Status.Ended() || k.Count(`SELECT count(*) FROM pg_stat_activity
+						WHERE datname = current_database() AND wait_event_type = 'Lock' AND clock_timestamp() - query_start > interval '700ms'`) > 0
+				})
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if kit.ResultOf(k, run); calls.Load() != 1 {
+				t.Errorf("the function was called %d times", calls.Load())
+			}
+		})
+	}
+}
+
+// TestAReadOnlyConnectionOfAStepTxIsNotKept has the transaction of a step be read-only, as on a server that is a standby
+// since: the step is repeated on another connection, and that one is closed.
+func TestAReadOnlyConnectionOfAStepTxIsNotKept(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		fn   func(ctx context.Context, tx pgx.Tx) error
+	}{
+		{"InAQuery", func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, `CREATE TABLE public.t ()`)
+			return err
+		}},
+		{"AtTheRecord", func(context.Context, pgx.Tx) error { return nil }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			k := kit.New(t)
+			wf := kagzi.Define[int, int]("wf", kit.NoRetry)
+			var first atomic.Uint32 // the connection of the first call
+			kit.Serve(k, wf, func(ctx kagzi.Context, _ int) (int, error) {
+				return 0, kagzi.DoTx(ctx, "books", func(ctx context.Context, tx pgx.Tx) error {
+					if !first.CompareAndSwap(0, tx.Conn().PgConn().PID()) {
+						return nil
+					}
+					if _, err := tx.Exec(ctx, `SET TRANSACTION READ ONLY`); err != nil {
+						return err
+					}
+					return tt.fn(ctx, tx)
+				}, kagzi.RetryPolicy{MaxAttempts: 1})
+			})
+			kit.ResultOf(k, kit.Begin(k, wf, 1))
+			kit.WaitFor(t, "the connection is closed", func() bool {
+				return k.Count(`SELECT count(*) FROM pg_stat_activity WHERE pid = $1`, int32(first.Load())) == 0
+			})
+		})
+	}
+}

@@ -1,0 +1,45 @@
+package operations_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/kit"
+)
+
+// TestStepsOnASmallPool: a hundred runs whose steps use the worker's own pool of four connections wait for each other, and
+// the worker for them. All complete; that the pool is exhausted is said, and is not taken for a database that is away.
+func TestStepsOnASmallPool(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	k := &kit.Kit{T: t, Ctx: kit.Context(t), Pool: db.Pool, Client: kit.NewClient(t, db.Pool)}
+	pool := kit.OpenPool(t, db.DSN, 4)
+	c, logged := kit.LoggedClient(t, pool)
+	wf := kagzi.Define[int, int]("greedy")
+	w := kit.NewWorker(t, c, kagzi.WorkerConfig{})
+	kagzi.Handle(w, wf, func(ctx kagzi.Context, n int) (int, error) {
+		return n, kagzi.Do(ctx, "query", func(ctx context.Context) error {
+			_, err := pool.Exec(ctx, `SELECT pg_sleep(0.5)`)
+			return err
+		})
+	})
+	calls := make([]kagzi.Call, 100)
+	for i := range calls {
+		calls[i] = wf.With(i)
+	}
+	started, err := k.Client.StartMany(k.Ctx, calls)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kit.StartWorker(t, w)
+	for _, s := range started {
+		k.WaitStatus(s.ID, kagzi.StatusCompleted)
+	}
+	logged.WantLine(t, "the pool is small", "pool_max_conns=4", "max_concurrent=100")
+	logged.WantLine(t, "no connection of the pool is free", "all 4 are in use")
+	if logged.Has("does not answer") || logged.Has("is back") {
+		t.Errorf("an exhausted pool was taken for an outage:\n%s", logged)
+	}
+}
