@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -122,7 +123,7 @@ func (c *Client) bulk(ctx context.Context, f RunFilter, v verb, err error) (Bulk
 		err = b.run(ctx, f)
 	}
 	if err != nil {
-		return b.out, failed(c.public(ctx, err), "%s", v.name)
+		return b.out, failure.Wrap(c.public(ctx, err), "%s", v.name)
 	}
 	return b.out, nil
 }
@@ -214,7 +215,7 @@ func (b *bulk) apply(ctx context.Context, id RunID, externalID string) (as RunID
 	switch {
 	case b.verb.dry:
 		if b.taken[externalID] {
-			return "", failed(&explained{"a newer run of its ID comes first, and has the ID then", []error{ErrIDConflict}}, "%s: %s", b.verb.name, id)
+			return "", failure.Wrap(failure.Explain("a newer run of its ID comes first, and has the ID then", ErrIDConflict), "%s: %s", b.verb.name, id)
 		}
 		err = b.c.store.Try(ctx, b.verb.tx, func(ctx context.Context, tx pgx.Tx) error {
 			_, err := b.verb.do(ctx, tx, id)
@@ -239,3 +240,6 @@ func (f *RunFilter) chooses() bool {
 	return len(f.Status)+len(f.Metadata) > 0 || f.Workflow != "" || f.Queue != "" || f.ID != "" || f.Parent != "" || f.Schedule != "" ||
 		!f.Since.IsZero() || !f.Until.IsZero()
 }
+
+func (dryRun) changeOption()  {}
+func (dryRun) restartOption() {}

@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"reflect"
 
+	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/store"
 )
 
 // A Child is a run that this one started: see [StartChild]. Any branch of the run that started it may use it.
-type Child[Out any] struct{ c *child }
+type Child[Out any] struct{ c *engine.Child }
 
 // StartChild starts a run of wf as a child of this one, remembered under name, for which the rules of [Step]'s names
 // hold. It returns at once: a thousand children started in a loop are written in a few statements, and what follows is
@@ -32,7 +33,7 @@ func StartChild[In, Out any](ctx Context, name string, wf Workflow[In, Out], in 
 	}
 	call := wf.With(in, opts...)
 	call.as = asChild
-	c, err := b.startChild(childSpec{
+	c, err := b.StartChild(engine.ChildSpec{
 		Name: name, BadName: validateStepName("child", name), Workflow: call.workflow, Detached: call.detached(),
 		Run: func() (store.NewRun, bool, error) {
 			run, _, err := client.newRun(context.Background(), call, nil)
@@ -74,9 +75,9 @@ func (c *Child[Out]) Result(ctx Context) (Out, error) {
 		return zero, err
 	}
 	if c == nil || c.c == nil {
-		return zero, b.misuse(errEmptyChild)
+		return zero, b.Misuse(errEmptyChild)
 	}
-	row, err := c.c.result(b)
+	row, err := c.c.Result(b)
 	if err != nil {
 		return zero, err
 	}
@@ -95,9 +96,9 @@ func (c *Child[Out]) Cancel(ctx Context) error {
 		return err
 	}
 	if c == nil || c.c == nil {
-		return b.misuse(errEmptyChild)
+		return b.Misuse(errEmptyChild)
 	}
-	return c.c.cancel(b)
+	return c.c.Cancel(b)
 }
 
 var errEmptyChild = errors.New("kagzi: the Child is empty: its StartChild returned an error, or was not called")
@@ -112,14 +113,14 @@ func Results[Out any](ctx Context, children []*Child[Out]) ([]Out, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := make([]*child, len(children))
+	all := make([]*engine.Child, len(children))
 	for i, c := range children {
 		if c == nil || c.c == nil {
-			return nil, b.misuse(fmt.Errorf("kagzi: child %d is empty: its StartChild returned an error, or was not called", i))
+			return nil, b.Misuse(fmt.Errorf("kagzi: child %d is empty: its StartChild returned an error, or was not called", i))
 		}
 		all[i] = c.c
 	}
-	ends, err := b.childResults(all)
+	ends, err := b.ChildResults(all)
 	if err != nil {
 		return nil, err
 	}
@@ -139,9 +140,9 @@ func Results[Out any](ctx Context, children []*Child[Out]) ([]Out, error) {
 }
 
 // childResult is the result that row has, the record of the child's end.
-func childResult[Out any](b *branch, c *Client, row *store.StepRow) (out Out, err error) {
+func childResult[Out any](b *engine.Branch, c *Client, row *store.StepRow) (out Out, err error) {
 	if err := c.decode(row.Output, &out); err != nil {
-		b.nondeterministic("the recorded result of child %q does not decode into %v: %v", row.StepID, reflect.TypeFor[Out](), err)
+		b.Nondeterministic("the recorded result of child %q does not decode into %v: %v", row.StepID, reflect.TypeFor[Out](), err)
 	}
 	return out, nil
 }

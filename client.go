@@ -17,6 +17,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/kagzi/kagzi/internal/engine"
+	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/hints"
 	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/migrations"
@@ -54,7 +56,7 @@ type Client struct {
 	ready atomic.Bool // the schema was found to fit
 
 	mu       sync.Mutex
-	sessions map[*session]struct{} // the workers of this process that are running
+	sessions map[*engine.Session]struct{} // the workers of this process that are running
 }
 
 // NewClient returns a client of pool's database. It does no I/O: it validates cfg.
@@ -75,7 +77,7 @@ func NewClient(pool *pgxpool.Pool, cfg ClientConfig) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{cfg: cfg, store: store.New(pool, cfg.Namespace), sessions: map[*session]struct{}{}}
+	c := &Client{cfg: cfg, store: store.New(pool, cfg.Namespace), sessions: map[*engine.Session]struct{}{}}
 	c.hints = hints.New(c.store, cfg.Logger, func(ctx context.Context) error { return c.checkSchema(ctx, nil) })
 	return c, nil
 }
@@ -92,8 +94,8 @@ func (c *Client) made() error {
 }
 
 var (
-	errNilClient  = kinded{KindUnknown, errors.New("kagzi: the client is nil: make one with NewClient, and look at its error")}
-	errZeroClient = kinded{KindUnknown, errors.New("kagzi: the client is a zero Client, which has no database: make one with NewClient")}
+	errNilClient  = failure.Of(failure.KindUnknown, errors.New("kagzi: the client is nil: make one with NewClient, and look at its error"))
+	errZeroClient = failure.Of(failure.KindUnknown, errors.New("kagzi: the client is a zero Client, which has no database: make one with NewClient"))
 )
 
 // usable returns an error if a call cannot begin: c is none, or ctx has ended, whatever is cached.
@@ -135,7 +137,7 @@ func (c *Client) prepare(ctx context.Context, o *outage.Outage) error {
 			err = c.store.CheckRights(ctx)
 		}
 		if err == nil || ctx.Err() != nil || !store.Away(err) {
-			return ours(err)
+			return failure.Prefixed(err)
 		}
 		o.Begin(err)
 		select {
@@ -157,16 +159,16 @@ func (c *Client) public(ctx context.Context, err error) error {
 // public turns the store's errors into the package's.
 func public(err error) error {
 	if conflict, ok := errors.AsType[*store.IDConflict](err); ok {
-		return &explained{conflict.Error(), []error{ErrIDConflict}}
+		return failure.Explain(conflict.Error(), ErrIDConflict)
 	}
 	if taken, ok := errors.AsType[*store.IDTaken](err); ok {
 		return publicTaken(taken)
 	}
 	if held, ok := errors.AsType[*store.HeldError](err); ok {
-		return &explained{held.Error(), []error{held}}
+		return failure.Explain(held.Error(), held)
 	}
 	if store.Locked(err) {
-		return &explained{"another transaction holds what this call changes, such as one of an InTx that is neither committed nor rolled back: nothing was changed; try again", []error{err}}
+		return failure.Explain("another transaction holds what this call changes, such as one of an InTx that is neither committed nor rolled back: nothing was changed; try again", err)
 	}
 	for _, p := range []struct{ from, to error }{
 		{store.ErrRunNotFound, errRunNotFound},
@@ -191,14 +193,14 @@ func explainServer(err error) error {
 	pe, _ := errors.AsType[*pgconn.PgError](err)
 	switch {
 	case errors.Is(err, pgx.ErrTxClosed):
-		return kinded{KindBadRequest, &explained{"the transaction given with InTx has ended: begin another", []error{err}}}
+		return failure.Of(failure.KindBadRequest, failure.Explain("the transaction given with InTx has ended: begin another", err))
 	case pe == nil:
 		return err
 	case pe.Code == "25006":
-		return &explained{"the server takes no writes: it is a standby or read-only, or the transaction given with InTx is: connect to the primary " +
-			"(target_session_attrs=read-write), and begin the transaction READ WRITE", []error{err}}
+		return failure.Explain("the server takes no writes: it is a standby or read-only, or the transaction given with InTx is: connect to the primary "+
+			"(target_session_attrs=read-write), and begin the transaction READ WRITE", err)
 	case (pe.Code == "3F000" || pe.Code == "42P01") && strings.Contains(pe.Message, "kagzi"): // no such schema, no such table
-		return kinded{KindUnavailable, &explained{"schema missing: call kagzi.Migrate, or give InTx a transaction of the client's database", []error{err}}}
+		return failure.Of(failure.KindUnavailable, failure.Explain("schema missing: call kagzi.Migrate, or give InTx a transaction of the client's database", err))
 	}
 	return err
 }
@@ -217,7 +219,7 @@ func (c *Client) start(ctx context.Context, calls []Call, shared []StartOption) 
 		}
 		if err != nil {
 			if len(calls) > 1 {
-				err = failed(err, "call %d", i)
+				err = failure.Wrap(err, "call %d", i)
 			}
 			return nil, err
 		}
@@ -286,7 +288,7 @@ func sameIDs(runs []store.NewRun) error {
 func (c *Client) StartMany(ctx context.Context, calls []Call, opts ...StartOption) ([]Started, error) {
 	started, err := c.start(ctx, calls, opts)
 	if err != nil {
-		return nil, failed(err, "start %d runs", len(calls))
+		return nil, failure.Wrap(err, "start %d runs", len(calls))
 	}
 	return started, nil
 }
@@ -361,4 +363,12 @@ func (c *Client) resolveToChange(ctx context.Context, tx pgx.Tx, ref Ref) (pgx.T
 	}
 	id, err := c.resolve(ctx, tx, ref)
 	return tx, id, err
+}
+
+// failedIf is failure.Wrap for an error that may be nil, or the store's.
+func (c *Client) failedIf(ctx context.Context, err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return failure.Wrap(c.public(ctx, err), format, args...)
 }

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+
+	"github.com/kagzi/kagzi/internal/failure"
 )
 
 // A Codec turns inputs, results and payloads into bytes, and back. It must be safe for concurrent use. To encrypt or compress
@@ -70,7 +72,7 @@ func (c *Client) encode(what what, v any) ([]byte, error) {
 func (c *Client) encodeHashed(what what, v any) (stored, hash []byte, err error) {
 	plain, err := c.plain(what, v)
 	if err != nil {
-		return nil, nil, kinded{KindBadRequest, err} // what is compared a caller has given
+		return nil, nil, failure.Of(failure.KindBadRequest, err) // what is compared a caller has given
 	}
 	stored, err = c.seal(what, plain)
 	return stored, c.hashOf(plain), err
@@ -126,7 +128,7 @@ func unstorable(err error) error {
 	if _, ok := errors.AsType[*sealError](err); ok {
 		return err
 	}
-	return Permanent(kinded{KindValidation, err})
+	return failure.Permanent(failure.KindValidation, err)
 }
 
 func (c *Client) fits(what what, data []byte) error {
@@ -204,7 +206,7 @@ func decodableAs[T any](v T) decodable {
 // check is the decodable's answer about what a caller has given.
 func (d decodable) check(c *Client, what what, stored []byte) error {
 	if err := d(c, what, stored); err != nil {
-		return kinded{KindBadRequest, err}
+		return failure.Of(failure.KindBadRequest, err)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"reflect"
 
+	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -34,7 +35,7 @@ func Compensate(ctx Context, name string, call Call) {
 	if err != nil {
 		panic(err)
 	}
-	b.compensate(name, func() (*registration, error) {
+	b.Compensate(name, func() (*engine.Registration, error) {
 		r, err := c.newRegistration(call)
 		return r, errors.Join(validateStepName("compensation", name), err)
 	})
@@ -76,15 +77,15 @@ func (u undoneBy) validate(result reflect.Type) error {
 }
 
 // newRegistration makes of a call what is recorded.
-func (c *Client) newRegistration(call Call) (*registration, error) {
+func (c *Client) newRegistration(call Call) (*engine.Registration, error) {
 	call.as = asCompensation
 	run, cfg, err := c.newRun(context.Background(), call, nil)
 	if err != nil {
 		return nil, err
 	}
 	hash := sha256.Sum256(append([]byte(call.workflow+"\x00"), cfg.inputHash...))
-	return &registration{&store.Compensation{
+	return &engine.Registration{Hash: hash[:engine.HashSize], Call: &store.Compensation{
 		Queue: run.Queue, Type: run.Type, Version: run.Version, Priority: run.Priority, Delay: run.Delay, Timeout: run.Timeout,
 		RetryPolicy: run.RetryPolicy, Metadata: run.Metadata, Input: run.Input,
-	}, hash[:hashSize]}, nil
+	}}, nil
 }

@@ -4,6 +4,10 @@ import (
 	"errors"
 	"log/slog"
 	"time"
+
+	"github.com/google/uuid"
+	"github.com/kagzi/kagzi/internal/engine"
+	"github.com/kagzi/kagzi/internal/failure"
 )
 
 // Context is what a workflow function gets. Each belongs to one goroutine: its run's, or a branch's. It is no
@@ -35,7 +39,7 @@ type Context interface {
 
 // A runContext is the Context of a branch of a run.
 type runContext struct {
-	b *branch
+	b *engine.Branch
 	c *Client
 }
 
@@ -48,10 +52,18 @@ func (r *runContext) Logger() *slog.Logger  { return r.b.Logger() }
 func (r *runContext) FireTime() time.Time   { return r.b.FireTime() }
 func (r *runContext) scope() *runContext    { return r }
 
-var errNilContext = misuse(errors.New("kagzi: the Context is nil: a workflow function gets one from its worker"))
+// Engine is for tests of the engine.
+func (r *runContext) Engine() *engine.Branch { return r.b }
+
+// Lease, Closed and Goroutine are for tests: see testhook.Branch.
+func (r *runContext) Lease() uuid.UUID   { return r.b.Lease() }
+func (r *runContext) Closed() bool       { return r.b.Closed() }
+func (r *runContext) Goroutine() uintptr { return r.b.Goroutine() }
+
+var errNilContext = failure.BadRequest(errors.New("kagzi: the Context is nil: a workflow function gets one from its worker"))
 
 // branchOf returns the branch behind ctx, and the client of its worker.
-func branchOf(ctx Context) (*branch, *Client, error) {
+func branchOf(ctx Context) (*engine.Branch, *Client, error) {
 	r, ok := ctx.(*runContext)
 	if !ok || r == nil {
 		return nil, nil, errNilContext

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/housekeeping"
 	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/internal/testhook"
@@ -102,7 +102,7 @@ func (c CoordinatorConfig) validate() error {
 	}{{"Interval", c.Interval}, {"StaleAfter", c.StaleAfter}} {
 		check(d.value < time.Millisecond, "%s is %v: give at least 1ms (a time.Duration counts nanoseconds: 30*time.Second)", d.name, d.value)
 	}
-	check(c.Grace < leastGrace, "Grace is %v: give at least %v, or set NoGrace (a time.Duration counts nanoseconds: 3*time.Second)", c.Grace, leastGrace)
+	check(c.Grace < engine.LeastGrace, "Grace is %v: give at least %v, or set NoGrace (a time.Duration counts nanoseconds: 3*time.Second)", c.Grace, engine.LeastGrace)
 	check(c.Batch < 1 || c.Batch > 10_000, "Batch is %d: give between 1 and 10,000", c.Batch)
 	check(c.MaxRuns < 1 || c.MaxRuns > 100_000, "MaxRuns is %d: give between 1 and 100,000", c.MaxRuns)
 	keep := func(name string, d time.Duration) {
@@ -156,7 +156,7 @@ func (c CoordinatorConfig) housekeeping(client *Client, o *outage.Outage) housek
 		Store: client.store, Hints: client.hints, Log: client.cfg.Logger, Outage: o,
 		Interval: c.Interval, Batch: c.Batch, MaxRuns: c.MaxRuns, StaleAfter: c.StaleAfter, Grace: c.Grace, NoGrace: c.NoGrace,
 		Retention:   store.Retention{Completed: c.KeepCompleted, Failed: c.KeepFailed, Workflows: c.Keep},
-		KeepForever: c.KeepForever, DeadlineKind: string(KindDeadline), DeadlineError: failure.Text(errDeadline),
+		KeepForever: c.KeepForever,
 	}
 }
 

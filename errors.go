@@ -1,12 +1,12 @@
 package kagzi
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
+	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
 )
@@ -15,9 +15,9 @@ import (
 var (
 	// ErrLeaseLost is the cause of a step's context once others may execute the run: its lease ended, its worker was
 	// declared dead or forced offline, or could not reach the database for too long.
-	ErrLeaseLost = errors.New("kagzi: lease lost: others may execute the run")
+	ErrLeaseLost = engine.ErrLeaseLost
 	// ErrShutdown is the cause of a step's context once its worker stops. The step runs again elsewhere.
-	ErrShutdown = errors.New("kagzi: worker shut down")
+	ErrShutdown = engine.ErrShutdown
 	// ErrNotFound reports that the client's namespace has no such run, schedule or worker (it keeps workers that are offline for
 	// a week), that a run to fork has no record of the step, or that a step to [Forget] has not failed. The error's text says
 	// which.
@@ -42,16 +42,11 @@ var (
 
 // Each is an ErrNotFound that says what was not found.
 var (
-	errRunNotFound      = &explained{"run not found", []error{ErrNotFound}}
-	errStepNotFound     = &explained{"the run has no such step: Client.Steps lists those it has reached", []error{ErrNotFound}}
-	errScheduleNotFound = &explained{"schedule not found", []error{ErrNotFound}}
-	errWorkerNotFound   = &explained{"worker not found", []error{ErrNotFound}}
+	errRunNotFound      = failure.Explain("run not found", ErrNotFound)
+	errStepNotFound     = failure.Explain("the run has no such step: Client.Steps lists those it has reached", ErrNotFound)
+	errScheduleNotFound = failure.Explain("schedule not found", ErrNotFound)
+	errWorkerNotFound   = failure.Explain("worker not found", ErrNotFound)
 )
-
-// errConcurrentContext reports a Context used by a goroutine that it does not belong to, or by a step of its own. The run
-// fails with it even if the function drops it, unless the function returns another error.
-var errConcurrentContext = errors.New("kagzi: Context in use by another goroutine or by its own step: " +
-	"start branches with kagzi.Go, kagzi.Parallel or kagzi.Map, and use the Context that each gets")
 
 // A StepError reports that a step failed in every attempt its policy allowed. It is the same in a replay:
 // kind and text survive, other errors in the chain do not.
@@ -252,31 +247,3 @@ func kindText(k Kind) string {
 }
 
 func trimKagzi(s string) string { return strings.TrimPrefix(s, "kagzi: ") }
-
-// misuse is err as the failure of a call that is wrong, and that no further attempt makes right.
-func misuse(err error) error { return failure.BadRequest(err) }
-
-// ours is err with the package's prefix, once.
-func ours(err error) error { return failure.Prefixed(err) }
-
-// failed is err with what was tried.
-func failed(err error, format string, args ...any) error { return failure.Wrap(err, format, args...) }
-
-func quarantined(kind Kind, err error) error { return failure.Quarantine(string(kind), err) }
-
-// An explained error is others in words that say all that they do.
-type explained struct {
-	text string
-	errs []error
-}
-
-func (e *explained) Error() string   { return "kagzi: " + e.text }
-func (e *explained) Unwrap() []error { return e.errs }
-
-// failedIf is failed for an error that may be nil, or the store's.
-func (c *Client) failedIf(ctx context.Context, err error, format string, args ...any) error {
-	if err == nil {
-		return nil
-	}
-	return failed(c.public(ctx, err), format, args...)
-}

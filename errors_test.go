@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
 )
@@ -159,8 +160,8 @@ func TestErrorStrings(t *testing.T) {
 			}
 		})
 	}
-	if !strings.Contains(errConcurrentContext.Error(), "kagzi.Go") || KindOf(errConcurrentContext) != KindBadRequest {
-		t.Errorf("errConcurrentContext does not say to use kagzi.Go, or is of kind %q", KindOf(errConcurrentContext))
+	if !strings.Contains(engine.ErrForeignGoroutine.Error(), "kagzi.Go") || KindOf(engine.ErrForeignGoroutine) != KindBadRequest {
+		t.Errorf("engine.ErrForeignGoroutine does not say to use kagzi.Go, or is of kind %q", KindOf(engine.ErrForeignGoroutine))
 	}
 	for says, err := range map[string]error{
 		"kagzi: run not found": errRunNotFound, "kagzi: the run has no such step: Client.Steps": errStepNotFound,

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
 )
@@ -117,7 +118,7 @@ func (c *Client) Workers(ctx context.Context, f WorkerFilter) (page []WorkerInfo
 		rows, total, err = c.store.Workers(ctx, chosen)
 	}
 	if err != nil {
-		return nil, 0, failed(c.public(ctx, err), "list workers")
+		return nil, 0, failure.Wrap(c.public(ctx, err), "list workers")
 	}
 	page = make([]WorkerInfo, len(rows))
 	for i, w := range rows {
@@ -134,7 +135,7 @@ func (c *Client) Worker(ctx context.Context, id string) (WorkerInfo, error) {
 		w, err = c.store.Worker(ctx, parsed)
 	}
 	if err != nil {
-		return WorkerInfo{}, failed(c.public(ctx, err), "get worker %.60s", cmp.Or(id, "without an ID"))
+		return WorkerInfo{}, failure.Wrap(c.public(ctx, err), "get worker %.60s", cmp.Or(id, "without an ID"))
 	}
 	return workerInfo(w), nil
 }
@@ -147,7 +148,7 @@ func (c *Client) WorkerEvents(ctx context.Context, id string) ([]Event, error) {
 		rows, err = c.store.WorkerEvents(ctx, parsed)
 	}
 	if err != nil {
-		return nil, failed(c.public(ctx, err), "events of worker %.60s", cmp.Or(id, "without an ID"))
+		return nil, failure.Wrap(c.public(ctx, err), "events of worker %.60s", cmp.Or(id, "without an ID"))
 	}
 	events := make([]Event, len(rows))
 	for i, e := range rows {
@@ -187,7 +188,7 @@ func (c *Client) Drain(ctx context.Context, id string, opts ...ChangeOption) err
 		err = c.hints.Changed(ctx, tx, parsed)
 	}
 	if err != nil {
-		return failed(c.public(ctx, err), "drain worker %.60s", cmp.Or(id, "without an ID"))
+		return failure.Wrap(c.public(ctx, err), "drain worker %.60s", cmp.Or(id, "without an ID"))
 	}
 	return nil
 }
@@ -211,9 +212,9 @@ func (c *Client) DrainQueue(ctx context.Context, queue string, opts ...ChangeOpt
 	}
 	if err != nil {
 		if queue == "" {
-			return 0, failed(err, "drain queue")
+			return 0, failure.Wrap(err, "drain queue")
 		}
-		return 0, failed(c.public(ctx, err), "drain queue %s", text.Quote(queue))
+		return 0, failure.Wrap(c.public(ctx, err), "drain queue %s", text.Quote(queue))
 	}
 	return len(asked), nil
 }
@@ -240,7 +241,7 @@ func (c *Client) ForceOffline(ctx context.Context, id string, opts ...ChangeOpti
 		err = c.hints.Due(ctx, tx, store.Woken{Queue: lost.Queue})
 	}
 	if err != nil {
-		return failed(c.public(ctx, err), "force worker %.60s offline", cmp.Or(id, "without an ID"))
+		return failure.Wrap(c.public(ctx, err), "force worker %.60s offline", cmp.Or(id, "without an ID"))
 	}
 	return nil
 }

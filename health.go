@@ -10,6 +10,8 @@ import (
 
 	"github.com/kagzi/kagzi/health"
 	"github.com/kagzi/kagzi/internal/checkup"
+	"github.com/kagzi/kagzi/internal/engine"
+	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/store"
 )
@@ -29,11 +31,11 @@ import (
 // free connection for two seconds, it opens one. Health is safe for concurrent use; for probes see [Client.Readiness].
 func (c *Client) Health(ctx context.Context) (health.Report, error) {
 	if err := c.made(); err != nil {
-		return health.Report{}, failed(err, "health")
+		return health.Report{}, failure.Wrap(err, "health")
 	}
 	report := c.process().Health(ctx)
 	if err := ctx.Err(); errors.Is(err, context.Canceled) {
-		return report, failed(err, "health")
+		return report, failure.Wrap(err, "health")
 	}
 	return report, nil
 }
@@ -68,7 +70,7 @@ func (c *Client) Liveness() http.Handler {
 
 // process returns what a checkup asks of this process.
 func (c *Client) process() checkup.Process {
-	return checkup.Process{Store: c.store, Namespace: c.cfg.Namespace, Ready: &c.ready, Failures: c.failures, MaxLoadFailures: maxLoadFailures}
+	return checkup.Process{Store: c.store, Namespace: c.cfg.Namespace, Ready: &c.ready, Failures: c.failures, MaxLoadFailures: engine.MaxLoadFailures}
 }
 
 // failures returns what the database refuses to the client's workers in this process.
@@ -77,7 +79,7 @@ func (c *Client) failures() (all []outage.Failure) {
 	sessions := slices.Collect(maps.Keys(c.sessions))
 	c.mu.Unlock()
 	for _, s := range sessions {
-		all = append(all, s.failures.Now()...)
+		all = append(all, s.Failures()...)
 	}
 	return all
 }
@@ -89,8 +91,8 @@ func (c *Client) localWorkers() []checkup.Worker {
 	defer c.mu.Unlock()
 	workers := make([]checkup.Worker, 0, len(c.sessions))
 	for s := range c.sessions {
-		silence, stuck := s.stuck()
-		workers = append(workers, checkup.Worker{ID: s.workerID().String(), Queue: s.cfg.Queue, Silence: silence, Stuck: stuck})
+		silence, stuck := s.Stuck()
+		workers = append(workers, checkup.Worker{ID: s.ID().String(), Queue: s.Queue(), Silence: silence, Stuck: stuck})
 	}
 	return workers
 }
@@ -126,7 +128,7 @@ func (c *Client) Stranded(ctx context.Context) ([]StrandedRuns, error) {
 		stranded, err = checkup.Stranded(ctx, c.store)
 	}
 	if err != nil {
-		return nil, failed(c.public(ctx, err), "stranded runs")
+		return nil, failure.Wrap(c.public(ctx, err), "stranded runs")
 	}
 	var out []StrandedRuns
 	for _, a := range stranded {

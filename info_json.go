@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi/internal/duration"
+	"github.com/kagzi/kagzi/internal/failure"
 )
 
 // A payload is what a Codec wrote, for an object with a field for each of its two forms: bytes that are no JSON cannot
@@ -51,7 +52,7 @@ func (r RunInfo) MarshalJSON() ([]byte, error) {
 func (r *RunInfo) UnmarshalJSON(data []byte) error {
 	var in runInfoJSON
 	if err := json.Unmarshal(data, &in); err != nil {
-		return failed(err, "run as JSON")
+		return failure.Wrap(err, "run as JSON")
 	}
 	*r = RunInfo(in.runInfoFields)
 	r.Input, r.Output = orBytes(in.Input, in.InputBytes), orBytes(in.Output, in.OutputBytes)
@@ -78,7 +79,7 @@ func (s StepAttempt) MarshalJSON() ([]byte, error) {
 func (s *StepAttempt) UnmarshalJSON(data []byte) error {
 	var in stepJSON
 	if err := json.Unmarshal(data, &in); err != nil {
-		return failed(err, "step as JSON")
+		return failure.Wrap(err, "step as JSON")
 	}
 	*s = StepAttempt(in.stepFields)
 	s.Input, s.Output = orBytes(in.Input, in.InputBytes), orBytes(in.Output, in.OutputBytes)
@@ -110,7 +111,7 @@ func (s ScheduleInfo) MarshalJSON() ([]byte, error) {
 func (s *ScheduleInfo) UnmarshalJSON(data []byte) error {
 	var in scheduleJSON
 	if err := json.Unmarshal(data, &in); err != nil {
-		return failed(err, "schedule as JSON")
+		return failure.Wrap(err, "schedule as JSON")
 	}
 	out := ScheduleInfo(in.scheduleFields)
 	out.Input = orBytes(in.Input, in.InputBytes)
@@ -120,7 +121,7 @@ func (s *ScheduleInfo) UnmarshalJSON(data []byte) error {
 		}
 		var err error
 		if *d, err = duration.Parse(text); err != nil {
-			return failed(err, "schedule as JSON")
+			return failure.Wrap(err, "schedule as JSON")
 		}
 	}
 	*s = out

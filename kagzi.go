@@ -22,6 +22,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/migrations"
 	"github.com/kagzi/kagzi/store"
@@ -46,7 +47,7 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	if _, ok := errors.AsType[*migrations.RightsError](err); !ok {
 		err = store.ExplainRightsOn(ctx, pool, err) // the user may need no more than to look
 	}
-	return failed(err, "migrate")
+	return failure.Wrap(err, "migrate")
 }
 
 // Start starts a run of wf, or returns the active one of the same [ID] (see [Run.Existed]). It returns once
@@ -65,7 +66,7 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 func Start[In, Out any](ctx context.Context, c *Client, wf Workflow[In, Out], in In, opts ...StartOption) (*Run[Out], error) {
 	started, err := c.start(ctx, []Call{wf.With(in, opts...)}, nil)
 	if err != nil {
-		return nil, failed(err, "start %s", cmp.Or(wf.name, "a run"))
+		return nil, failure.Wrap(err, "start %s", cmp.Or(wf.name, "a run"))
 	}
 	return &Run[Out]{client: c, workflow: wf.name, id: started[0].ID, existed: started[0].Existed}, nil
 }

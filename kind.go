@@ -16,6 +16,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/migrations"
@@ -149,7 +150,7 @@ func classify(err error) Kind {
 	case errors.Is(err, store.ErrIsolation):
 		return KindBadRequest
 	case isBadURL(err), errors.Is(err, ErrPayloadTooLarge), errors.Is(err, ErrIDConflict),
-		errors.Is(err, ErrIDTaken), errors.Is(err, ErrRunFinished), errors.Is(err, ErrCompensated), errors.Is(err, errConcurrentContext):
+		errors.Is(err, ErrIDTaken), errors.Is(err, ErrRunFinished), errors.Is(err, ErrCompensated), errors.Is(err, engine.ErrForeignGoroutine):
 		return KindBadRequest
 	}
 	if isRefusal(err) {

@@ -118,23 +118,20 @@ type (
 // alone.
 func Detached() StartOption { return detached{} }
 
-func (inTx) startOption()        {}
-func (ID) startOption()          {}
-func (Queue) startOption()       {}
-func (Delay) startOption()       {}
-func (At) startOption()          {}
-func (Priority) startOption()    {}
-func (Version) startOption()     {}
-func (Metadata) startOption()    {}
-func (Timeout) startOption()     {}
-func (RetryPolicy) startOption() {}
-func (Message) startOption()     {}
-func (detached) startOption()    {}
+func (inTx) startOption()     {}
+func (ID) startOption()       {}
+func (Queue) startOption()    {}
+func (Delay) startOption()    {}
+func (At) startOption()       {}
+func (Priority) startOption() {}
+func (Version) startOption()  {}
+func (Metadata) startOption() {}
+func (Timeout) startOption()  {}
+func (detached) startOption() {}
 
-func (Timeout) stepOption()     {}
-func (RetryPolicy) stepOption() {}
-func (Isolation) stepOption()   {}
-func (stepInput) stepOption()   {}
+func (Timeout) stepOption()   {}
+func (Isolation) stepOption() {}
+func (stepInput) stepOption() {}
 
 func (Timeout) branchOption()       {}
 func (Concurrency) branchOption()   {}
@@ -142,20 +139,13 @@ func (collectErrors) branchOption() {}
 
 func (Version) handleOption()        {}
 func (defaultVersion) handleOption() {}
-func (allowAdditions) handleOption() {}
 
-func (inTx) changeOption()        {}
-func (Reason) changeOption()      {}
-func (Grace) changeOption()       {}
-func (forgetSteps) changeOption() {}
-func (dryRun) changeOption()      {}
+func (inTx) changeOption()  {}
+func (Grace) changeOption() {}
 
-func (inTx) restartOption()     {}
-func (Reason) restartOption()   {}
-func (Version) restartOption()  {}
-func (ID) restartOption()       {}
-func (newInput) restartOption() {}
-func (dryRun) restartOption()   {}
+func (inTx) restartOption()    {}
+func (Version) restartOption() {}
+func (ID) restartOption()      {}
 
 // startConfig is what a start's options say.
 type startConfig struct {

@@ -9,12 +9,14 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/kagzi/kagzi/internal/engine"
+	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
 )
 
 // A Future is the result of a branch.
 type Future[T any] struct {
-	f   *future
+	f   *engine.Future
 	err error // there is no branch
 }
 
@@ -27,15 +29,15 @@ func Go[T any](ctx Context, name string, fn func(Context) (T, error)) *Future[T]
 	if err != nil {
 		return &Future[T]{err: err}
 	}
-	return &Future[T]{f: b.start(name, validateStepName("branch", name), untyped(c, fn))}
+	return &Future[T]{f: b.Go(name, validateStepName("branch", name), untyped(c, fn))}
 }
 
 // untyped is fn with its type taken off; nil if fn is.
-func untyped[T any](c *Client, fn func(Context) (T, error)) func(*branch) (any, error) {
+func untyped[T any](c *Client, fn func(Context) (T, error)) func(*engine.Branch) (any, error) {
 	if fn == nil {
 		return nil
 	}
-	return func(b *branch) (any, error) { return fn(&runContext{b, c}) }
+	return func(b *engine.Branch) (any, error) { return fn(&runContext{b, c}) }
 }
 
 // typed is v as what fn of untyped has returned, the zero T if that has failed.
@@ -48,7 +50,7 @@ func typed[T any](v any) T {
 func (f *Future[T]) Result(ctx Context) (T, error) {
 	var zero T
 	if f == nil || f.err == nil && f.f == nil {
-		return zero, misuse(errors.New("kagzi: the Future is empty: kagzi.Go returns one"))
+		return zero, failure.BadRequest(errors.New("kagzi: the Future is empty: kagzi.Go returns one"))
 	}
 	if f.err != nil {
 		return zero, f.err
@@ -57,7 +59,7 @@ func (f *Future[T]) Result(ctx Context) (T, error) {
 	if err != nil {
 		return zero, err
 	}
-	v, err := f.f.await(b)
+	v, err := f.f.Await(b)
 	return typed[T](v), err
 }
 
@@ -70,10 +72,10 @@ func Parallel(ctx Context, name string, branches map[string]func(Context) error,
 	if err != nil {
 		return err
 	}
-	members := membersOf(branches, func(fn func(Context) error) func(*branch) (any, error) {
-		return func(b *branch) (any, error) { return nil, fn(&runContext{b, c}) }
+	members := membersOf(branches, func(fn func(Context) error) func(*engine.Branch) (any, error) {
+		return func(b *engine.Branch) (any, error) { return nil, fn(&runContext{b, c}) }
 	})
-	_, err = b.all(newGroupSpec(name, members, nil, opts))
+	_, err = b.All(newGroupSpec(name, members, nil, opts))
 	return err
 }
 
@@ -89,18 +91,18 @@ func Map[In, Out any](ctx Context, name string, items []In, fn func(Context, In)
 	if err != nil {
 		return nil, err
 	}
-	members, hashes := make([]memberSpec, len(items)), make([]string, len(items))
+	members, hashes := make([]engine.MemberSpec, len(items)), make([]string, len(items))
 	for i, item := range items {
 		hash, err := c.identity(what{fmt.Sprintf("item %d of Map", i), name}, item)
 		if err != nil {
-			return nil, Permanent(kinded{KindValidation, err})
+			return nil, failure.Permanent(failure.KindValidation, err)
 		}
 		hashes[i] = hex.EncodeToString(hash[:8])
 		if members[i].Name = strconv.Itoa(i); fn != nil {
-			members[i].Call = func(b *branch) (any, error) { return fn(&runContext{b, c}, item) }
+			members[i].Call = func(b *engine.Branch) (any, error) { return fn(&runContext{b, c}, item) }
 		}
 	}
-	values, err := b.all(newGroupSpec(name, members, hashes, opts))
+	values, err := b.All(newGroupSpec(name, members, hashes, opts))
 	if values == nil {
 		return nil, err
 	}
@@ -119,30 +121,30 @@ func Race[T any](ctx Context, name string, branches map[string]func(Context) (T,
 		return "", result, err
 	}
 	if len(branches) == 0 {
-		return "", result, b.misuse(fmt.Errorf("kagzi: Race %s has no branches, so none can win: ask before whether there are any", text.Quote(name)))
+		return "", result, b.Misuse(fmt.Errorf("kagzi: Race %s has no branches, so none can win: ask before whether there are any", text.Quote(name)))
 	}
-	members := membersOf(branches, func(fn func(Context) (T, error)) func(*branch) (any, error) { return untyped(c, fn) })
-	winner, v, err := b.first(newGroupSpec(name, members, nil, opts))
+	members := membersOf(branches, func(fn func(Context) (T, error)) func(*engine.Branch) (any, error) { return untyped(c, fn) })
+	winner, v, err := b.First(newGroupSpec(name, members, nil, opts))
 	return winner, typed[T](v), err
 }
 
 // newGroupSpec is a group as the engine begins it.
-func newGroupSpec(name string, members []memberSpec, hashes []string, opts []BranchOption) groupSpec {
+func newGroupSpec(name string, members []engine.MemberSpec, hashes []string, opts []BranchOption) engine.GroupSpec {
 	cfg, invalid := branchOptions(opts)
 	for i, m := range members {
 		members[i].BadName = validateStepName("branch", m.Name)
 	}
-	return groupSpec{
+	return engine.GroupSpec{
 		Name: name, BadName: validateStepName("branch group", name), Members: members, Hashes: hashes,
 		Invalid: invalid, Timeout: cfg.timeout, Concurrency: cfg.concurrency, Collect: cfg.collect,
 	}
 }
 
 // membersOf are the branches in the order of their names.
-func membersOf[F any](branches map[string]F, call func(F) func(*branch) (any, error)) []memberSpec {
-	members := make([]memberSpec, 0, len(branches))
+func membersOf[F any](branches map[string]F, call func(F) func(*engine.Branch) (any, error)) []engine.MemberSpec {
+	members := make([]engine.MemberSpec, 0, len(branches))
 	for _, n := range slices.Sorted(maps.Keys(branches)) {
-		m := memberSpec{Name: n}
+		m := engine.MemberSpec{Name: n}
 		if fn := branches[n]; !reflect.ValueOf(fn).IsNil() {
 			m.Call = call(fn)
 		}

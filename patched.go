@@ -20,5 +20,5 @@ func Patched(ctx Context, change string) bool {
 	if err != nil {
 		panic(err) // there is no run to fail
 	}
-	return b.patched(change, validateStepName("change", change))
+	return b.Patched(change, validateStepName("change", change))
 }

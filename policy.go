@@ -3,6 +3,7 @@ package kagzi
 import (
 	"fmt"
 
+	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
 )
@@ -114,5 +115,5 @@ func publicTaken(taken *store.IDTaken) error {
 	if taken.Differs != "" {
 		errs = append(errs, ErrIDConflict)
 	}
-	return &explained{taken.Error(), errs}
+	return failure.Explain(taken.Error(), errs...)
 }

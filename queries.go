@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
 )
@@ -21,11 +22,11 @@ func (c *Client) Get(ctx context.Context, ref Ref) (RunInfo, error) {
 	ref = plain(ref)
 	id, err := c.resolve(ctx, nil, ref)
 	if err != nil {
-		return RunInfo{}, failed(c.public(ctx, err), "get %v", named(ref))
+		return RunInfo{}, failure.Wrap(c.public(ctx, err), "get %v", named(ref))
 	}
 	r, err := c.store.Run(ctx, id)
 	if err != nil {
-		return RunInfo{}, failed(c.public(ctx, err), "get %v", ref)
+		return RunInfo{}, failure.Wrap(c.public(ctx, err), "get %v", ref)
 	}
 	return c.runInfo(r), nil
 }
@@ -57,7 +58,7 @@ func (c *Client) List(ctx context.Context, f RunFilter) ([]RunInfo, error) {
 		rows, err = c.store.List(ctx, chosen)
 	}
 	if err != nil {
-		return nil, failed(c.public(ctx, err), "list")
+		return nil, failure.Wrap(c.public(ctx, err), "list")
 	}
 	out := make([]RunInfo, len(rows))
 	for i, r := range rows {
@@ -70,7 +71,7 @@ func (c *Client) List(ctx context.Context, f RunFilter) ([]RunInfo, error) {
 func (c *Client) choice(f RunFilter) (store.Filter, error) {
 	sf, err := c.chosen(f)
 	if err != nil {
-		err = kinded{KindBadRequest, err}
+		err = failure.Of(failure.KindBadRequest, err)
 	}
 	return sf, err
 }
@@ -134,11 +135,11 @@ func (c *Client) Steps(ctx context.Context, ref Ref) ([]StepAttempt, error) {
 		_, err = c.store.Run(ctx, id)
 	}
 	if err != nil {
-		return nil, failed(c.public(ctx, err), "steps of %v", named(ref))
+		return nil, failure.Wrap(c.public(ctx, err), "steps of %v", named(ref))
 	}
 	rows, err := c.store.StepAttempts(ctx, id)
 	if err != nil {
-		return nil, failed(c.public(ctx, err), "steps of %v", ref)
+		return nil, failure.Wrap(c.public(ctx, err), "steps of %v", ref)
 	}
 	out := make([]StepAttempt, len(rows))
 	for i, r := range rows {

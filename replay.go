@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 )
 
@@ -48,7 +49,7 @@ func (w *Worker) Replay(ctx context.Context, ref Ref, opts ...HandleOption) erro
 	}
 	cfg, err := replayOptions(opts)
 	if err != nil {
-		return failed(err, "replay %v", named(ref))
+		return failure.Wrap(err, "replay %v", named(ref))
 	}
 	id, err := w.client.resolve(ctx, nil, ref)
 	if err != nil {
@@ -75,9 +76,9 @@ func (w *Worker) Replay(ctx context.Context, ref Ref, opts ...HandleOption) erro
 	if err != nil {
 		return failure.Wrap(err, "replay %v", ref)
 	}
-	diverged, err := verifyRun(ctx, w.session(), run, histories[id], h, cfg.additions)
+	diverged, err := engine.Verify(ctx, w.session(), run, histories[id], h, cfg.additions)
 	if err != nil {
-		return failed(err, "replay %s", id)
+		return failure.Wrap(err, "replay %s", id)
 	}
 	if diverged != nil {
 		return &DivergenceError{Run: RunID(id.String()), Workflow: run.Type, Version: run.Version, Step: diverged.Step, Message: diverged.Message}
@@ -113,3 +114,5 @@ func replayOptions(opts []HandleOption) (cfg replayConfig, err error) {
 	}
 	return cfg, err
 }
+
+func (allowAdditions) handleOption() {}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
 )
@@ -99,7 +100,7 @@ func (c *Client) Restart(ctx context.Context, ref Ref, opts ...RestartOption) (R
 	ref = plain(ref)
 	cfg, err := c.restartOptions(ctx, opts, takesNewRun)
 	if err != nil {
-		return "", failed(err, "restart %v", named(ref))
+		return "", failure.Wrap(err, "restart %v", named(ref))
 	}
 	return c.restart(ctx, ref, cfg)
 }
@@ -107,7 +108,7 @@ func (c *Client) Restart(ctx context.Context, ref Ref, opts ...RestartOption) (R
 func (c *Client) restart(ctx context.Context, ref Ref, cfg restartConfig) (RunID, error) {
 	id, err := c.newFrom(ctx, ref, cfg)
 	if err != nil {
-		return "", failed(err, "restart %v", named(ref))
+		return "", failure.Wrap(err, "restart %v", named(ref))
 	}
 	return id, nil
 }
@@ -132,7 +133,7 @@ func (c *Client) Fork(ctx context.Context, ref Ref, step string, opts ...Restart
 		cfg, err = c.restartOptions(ctx, opts, takesNewRun|takesCompensations)
 	}
 	if err != nil {
-		return "", failed(err, "fork %v from step %s", named(ref), text.Quote(step))
+		return "", failure.Wrap(err, "fork %v from step %s", named(ref), text.Quote(step))
 	}
 	return c.fork(ctx, ref, step, cfg)
 }
@@ -141,7 +142,7 @@ func (c *Client) fork(ctx context.Context, ref Ref, step string, cfg restartConf
 	cfg.run.Step = step
 	id, err := c.newFrom(ctx, ref, cfg)
 	if err != nil {
-		return "", failed(err, "fork %v from step %s", named(ref), text.Quote(step))
+		return "", failure.Wrap(err, "fork %v from step %s", named(ref), text.Quote(step))
 	}
 	return id, nil
 }
@@ -176,3 +177,5 @@ func (c *Client) newFrom(ctx context.Context, ref Ref, cfg restartConfig) (_ Run
 	}
 	return RunID(cfg.run.New.String()), nil
 }
+
+func (newInput) restartOption() {}

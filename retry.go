@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi/internal/duration"
+	"github.com/kagzi/kagzi/internal/engine"
+	"github.com/kagzi/kagzi/internal/failure"
 )
 
 // RetryPolicy says when a failed step or run is tried again. The zero value of a field is its default, so
@@ -103,7 +105,7 @@ func (r retries) Backoff(attempt int, random float64) time.Duration {
 }
 
 // runPolicy is the policy that a run was started with. A run without one is not tried again.
-func runPolicy(raw json.RawMessage) (retryPolicy, error) {
+func runPolicy(raw json.RawMessage) (engine.RetryPolicy, error) {
 	p := RetryPolicy{MaxAttempts: 1}
 	var err error
 	if raw != nil {
@@ -144,7 +146,7 @@ func (p RetryPolicy) MarshalJSON() ([]byte, error) {
 func (p *RetryPolicy) UnmarshalJSON(data []byte) error {
 	raw := retryPolicyJSON{MaxAttempts: p.MaxAttempts, Forever: p.Forever, Factor: p.Factor, NoJitter: p.NoJitter}
 	if err := json.Unmarshal(data, &raw); err != nil {
-		return failed(err, "retry policy")
+		return failure.Wrap(err, "retry policy")
 	}
 	backoff, err := unmarshalDuration("backoff", raw.Backoff, p.Backoff)
 	if err != nil {
@@ -179,3 +181,6 @@ func unmarshalDuration(field string, raw json.RawMessage, old time.Duration) (ti
 	}
 	return d, nil
 }
+
+func (RetryPolicy) startOption() {}
+func (RetryPolicy) stepOption()  {}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -172,14 +173,14 @@ func (r *Run[Out]) Result(ctx context.Context) (Out, error) {
 	}
 	id, err := uuid.Parse(string(r.id))
 	if err != nil {
-		return out, failed(errRunNotFound, "result of %s", r.id)
+		return out, failure.Wrap(errRunNotFound, "result of %s", r.id)
 	}
 	end, err := r.client.hints.Result(ctx, id)
 	if errors.Is(err, store.ErrRunNotFound) {
 		err = errRunNotFound
 	}
 	if err != nil {
-		return out, failed(err, "result of %s %s", r.workflow, r.id)
+		return out, failure.Wrap(err, "result of %s %s", r.workflow, r.id)
 	}
 	if Status(end.Status) != StatusCompleted {
 		return out, &RunError{Run: r.id, Workflow: end.Type, Status: Status(end.Status), Kind: Kind(end.ErrorKind), Message: end.Error}

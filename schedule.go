@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/housekeeping"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/internal/timetable"
@@ -130,7 +131,7 @@ func (c *Client) template(s *Schedule) (*store.Template, *timetable.Timetable, e
 	}
 	table, err := housekeeping.Schedule(t).Timetable()
 	if err != nil {
-		return nil, nil, kinded{KindBadRequest, fmt.Errorf("kagzi: %w", err)}
+		return nil, nil, failure.Of(failure.KindBadRequest, fmt.Errorf("kagzi: %w", err))
 	}
 	return t, table, nil
 }
@@ -152,11 +153,11 @@ func (c *Client) scheduleID(name string) uuid.UUID {
 func (c *Client) Schedule(ctx context.Context, s Schedule, opts ...ChangeOption) error {
 	tx, err := changeTx(opts)
 	if err := cmp.Or(err, c.usable(ctx)); err != nil {
-		return failed(err, "schedule %.60q", s.Name)
+		return failure.Wrap(err, "schedule %.60q", s.Name)
 	}
 	saved, table, err := c.template(&s)
 	if err != nil {
-		return failed(err, "schedule %.60q", s.Name)
+		return failure.Wrap(err, "schedule %.60q", s.Name)
 	}
 	return c.editSchedule(ctx, tx, "schedule", s.Name, func(now time.Time, old *store.Template) (*store.Edit, error) {
 		t := *saved
@@ -210,7 +211,7 @@ func (c *Client) editSchedule(ctx context.Context, tx pgx.Tx, what, name string,
 		err = c.hints.Schedules(ctx, tx, fired)
 	}
 	if err != nil {
-		return failed(c.public(ctx, err), "%s %.60q", what, name)
+		return failure.Wrap(c.public(ctx, err), "%s %.60q", what, name)
 	}
 	return nil
 }
@@ -231,7 +232,7 @@ func existing(edit func(now time.Time, t *store.Template) (*store.Edit, error)) 
 func (c *Client) PauseSchedule(ctx context.Context, name string, opts ...ChangeOption) error {
 	tx, err := changeTx(opts)
 	if err != nil {
-		return failed(err, "pause schedule %.60q", name)
+		return failure.Wrap(err, "pause schedule %.60q", name)
 	}
 	return c.editSchedule(ctx, tx, "pause schedule", name, existing(func(now time.Time, t *store.Template) (*store.Edit, error) {
 		if t.Paused && t.Problem == "" {
@@ -253,7 +254,7 @@ func (c *Client) PauseSchedule(ctx context.Context, name string, opts ...ChangeO
 func (c *Client) ResumeSchedule(ctx context.Context, name string, opts ...ChangeOption) error {
 	tx, err := changeTx(opts)
 	if err != nil {
-		return failed(err, "resume schedule %.60q", name)
+		return failure.Wrap(err, "resume schedule %.60q", name)
 	}
 	return c.editSchedule(ctx, tx, "resume schedule", name, existing(func(now time.Time, t *store.Template) (*store.Edit, error) {
 		if !t.Paused {
@@ -275,7 +276,7 @@ func (c *Client) ResumeSchedule(ctx context.Context, name string, opts ...Change
 func (c *Client) DeleteSchedule(ctx context.Context, name string, opts ...ChangeOption) error {
 	tx, err := changeTx(opts)
 	if err != nil {
-		return failed(err, "delete schedule %.60q", name)
+		return failure.Wrap(err, "delete schedule %.60q", name)
 	}
 	gone := false // by an earlier try, whose answer was lost
 	return c.editSchedule(ctx, tx, "delete schedule", name, func(_ time.Time, t *store.Template) (*store.Edit, error) {
@@ -292,7 +293,7 @@ func (c *Client) DeleteSchedule(ctx context.Context, name string, opts ...Change
 func (c *Client) TriggerSchedule(ctx context.Context, name string, opts ...ChangeOption) (RunID, error) {
 	tx, err := changeTx(opts)
 	if err != nil {
-		return "", failed(err, "trigger schedule %.60q", name)
+		return "", failure.Wrap(err, "trigger schedule %.60q", name)
 	}
 	id := housekeeping.NewRunID()
 	err = c.editSchedule(ctx, tx, "trigger schedule", name, existing(func(_ time.Time, t *store.Template) (*store.Edit, error) {
@@ -321,7 +322,7 @@ func (c *Client) BackfillSchedule(ctx context.Context, name string, from, until 
 		err = fmt.Errorf("kagzi: until %s is before from %s", until.Format(time.RFC3339), from.Format(time.RFC3339))
 	}
 	if err != nil {
-		return 0, failed(err, "backfill schedule %.60q", name)
+		return 0, failure.Wrap(err, "backfill schedule %.60q", name)
 	}
 	var fired int
 	ids := map[time.Time]uuid.UUID{} // the same in every try

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/housekeeping"
 	"github.com/kagzi/kagzi/internal/timetable"
 	"github.com/kagzi/kagzi/store"
@@ -55,7 +56,7 @@ func (c *Client) scheduleInfo(t *store.Template) ScheduleInfo {
 func (c *Client) GetSchedule(ctx context.Context, name string) (ScheduleInfo, error) {
 	t, err := c.schedule(ctx, name)
 	if err != nil {
-		return ScheduleInfo{}, failed(c.public(ctx, err), "get schedule %.60q", name)
+		return ScheduleInfo{}, failure.Wrap(c.public(ctx, err), "get schedule %.60q", name)
 	}
 	return c.scheduleInfo(t), nil
 }
@@ -88,15 +89,15 @@ func (c *Client) ListSchedules(ctx context.Context, f ScheduleFilter) ([]Schedul
 			continue
 		}
 		if err := validateName(field, text); err != nil {
-			return nil, failed(err, "list schedules")
+			return nil, failure.Wrap(err, "list schedules")
 		}
 	}
 	if err := c.checkSchema(ctx, nil); err != nil {
-		return nil, failed(err, "list schedules")
+		return nil, failure.Wrap(err, "list schedules")
 	}
 	rows, err := c.store.Schedules(ctx, f.Workflow, f.After, cmp.Or(f.Limit, 100))
 	if err != nil {
-		return nil, failed(c.public(ctx, err), "list schedules")
+		return nil, failure.Wrap(c.public(ctx, err), "list schedules")
 	}
 	out := make([]ScheduleInfo, len(rows))
 	for i, t := range rows {
@@ -118,7 +119,7 @@ func (c *Client) NextFires(ctx context.Context, name string, n int) ([]time.Time
 		out, err = housekeeping.Schedule(t).NextFires(t.Now, n)
 	}
 	if err != nil {
-		return nil, failed(c.public(ctx, err), "next fires of schedule %.60q", name)
+		return nil, failure.Wrap(c.public(ctx, err), "next fires of schedule %.60q", name)
 	}
 	return out, nil
 }

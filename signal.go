@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
 )
@@ -239,12 +240,14 @@ func WaitSignal[T any](ctx Context, s Signal[T], timeout ...Timeout) (T, error) 
 		return out, err
 	}
 	limit, invalid := waitTimeout(timeout)
-	row, err := b.receive(signalSpec{Name: s.name.String(), Step: s.name.stepName(), BadName: s.name.validate(), Invalid: invalid, Timeout: limit})
+	row, err := b.Receive(engine.SignalSpec{Name: s.name.String(), Step: s.name.stepName(), BadName: s.name.validate(), Invalid: invalid, Timeout: limit})
 	if err != nil {
 		return out, err
 	}
 	if err := c.decode(row.Output, &out); err != nil {
-		b.nondeterministic("the message that %q has read does not decode into %v, the type that this program has for the signal: %v", row.StepID, reflect.TypeFor[T](), err)
+		b.Nondeterministic("the message that %q has read does not decode into %v, the type that this program has for the signal: %v", row.StepID, reflect.TypeFor[T](), err)
 	}
 	return out, nil
 }
+
+func (Message) startOption() {}

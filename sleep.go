@@ -3,6 +3,8 @@ package kagzi
 import (
 	"errors"
 	"time"
+
+	"github.com/kagzi/kagzi/internal/engine"
 )
 
 // Sleep returns when d has passed, in whatever process: meanwhile the run holds no goroutine, slot or
@@ -28,5 +30,5 @@ func sleep(ctx Context, name string, invalid error, length func(now time.Time) t
 	if err != nil {
 		return err
 	}
-	return b.sleep(sleepSpec{Name: name, BadName: validateStepName("sleep", name), Invalid: invalid, Length: length})
+	return b.Sleep(engine.SleepSpec{Name: name, BadName: validateStepName("sleep", name), Invalid: invalid, Length: length})
 }

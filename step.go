@@ -8,6 +8,8 @@ import (
 	"reflect"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/kagzi/kagzi/internal/engine"
+	"github.com/kagzi/kagzi/internal/failure"
 )
 
 // Step executes fn once and remembers its result under name. fn's result must come through its return value:
@@ -89,7 +91,7 @@ type stepScope struct {
 type stepKey struct{}
 
 // stepContext is the context of an attempt of a step.
-func stepContext(ctx context.Context, s stepIdentity) context.Context {
+func stepContext(ctx context.Context, s engine.StepIdentity) context.Context {
 	return context.WithValue(ctx, stepKey{}, &stepScope{StepInfo: StepInfo{
 		Run: RunID(s.Run), Workflow: s.Workflow, Step: s.Step, Attempt: s.Attempt, Key: s.Run + "/" + s.Step,
 	}})
@@ -133,10 +135,10 @@ func durable[T any](ctx Context, name string, call stepFunc, opts []StepOption, 
 	if err == nil && call == nil {
 		err = errors.New("kagzi: the function is nil")
 	}
-	spec := stepSpec{
+	spec := engine.StepSpec{
 		Name: name, BadName: validateStepName("step", name), Invalid: cmp.Or(err, cfg.undoneBy.validate(result)),
 		Tx: tx, Isolation: pgx.TxIsoLevel(cfg.isolation), Timeout: cfg.timeout, Retry: retries{cfg.policy}, Result: result, Call: call,
-		Encode: func(id string, v any) ([]byte, *registration, error) {
+		Encode: func(id string, v any) ([]byte, *engine.Registration, error) {
 			return c.encodeStep(id, v, result, decode, cfg.undoneBy)
 		},
 	}
@@ -144,7 +146,7 @@ func durable[T any](ctx Context, name string, call stepFunc, opts []StepOption, 
 		spec.Input = func() ([]byte, error, error) { return c.encodeInput(cfg.input.v) }
 	}
 	if cfg.undoneBy.call != nil {
-		spec.Undo = func(output []byte) *registration {
+		spec.Undo = func(output []byte) *engine.Registration {
 			if decode(output) != nil { // who asked for the result says so
 				return nil
 			}
@@ -152,7 +154,7 @@ func durable[T any](ctx Context, name string, call stepFunc, opts []StepOption, 
 			return r
 		}
 	}
-	row, err := b.step(spec)
+	row, err := b.Step(spec)
 	if err != nil {
 		return zero, err
 	}
@@ -160,7 +162,7 @@ func durable[T any](ctx Context, name string, call stepFunc, opts []StepOption, 
 		return out, nil
 	}
 	if err := decode(row.Output); err != nil {
-		b.nondeterministic("the recorded result of step %q does not decode into %v: %v", row.StepID, result, err)
+		b.Nondeterministic("the recorded result of step %q does not decode into %v: %v", row.StepID, result, err)
 	}
 	return out, nil
 }
@@ -176,20 +178,20 @@ func (c *Client) encodeInput(v any) (input []byte, invalid, failed error) {
 }
 
 // encodeStep returns a step's result as it is recorded, and what undoes it, if anything is to.
-func (c *Client) encodeStep(id string, v any, result reflect.Type, decode func([]byte) error, undo undoneBy) ([]byte, *registration, error) {
+func (c *Client) encodeStep(id string, v any, result reflect.Type, decode func([]byte) error, undo undoneBy) ([]byte, *engine.Registration, error) {
 	data, err := c.encode(what{"result of step", id}, v)
 	if err != nil {
 		return nil, nil, unstorable(err)
 	}
 	if err := decode(data); err != nil {
-		return nil, nil, Permanent(kinded{KindValidation, undecodable(what{"result of step", id}, v, result, err)})
+		return nil, nil, failure.Permanent(failure.KindValidation, undecodable(what{"result of step", id}, v, result, err))
 	}
 	if undo.call == nil {
 		return data, nil, nil
 	}
 	r, err := c.newRegistration(undo.call(v))
 	if err != nil {
-		return nil, nil, Permanent(failed(err, "compensation of step %q", id))
+		return nil, nil, Permanent(failure.Wrap(err, "compensation of step %q", id))
 	}
 	return data, r, nil
 }

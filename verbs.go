@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
 )
@@ -42,7 +43,7 @@ func (c *Client) Cancel(ctx context.Context, ref Ref, opts ...ChangeOption) erro
 	ref = plain(ref)
 	cfg, err := changeOptions(opts, takesReason|takesGrace)
 	if err != nil {
-		return failed(err, "cancel %v", named(ref))
+		return failure.Wrap(err, "cancel %v", named(ref))
 	}
 	return c.cancel(ctx, ref, cfg)
 }
@@ -60,7 +61,7 @@ func (c *Client) Terminate(ctx context.Context, ref Ref, opts ...ChangeOption) e
 	ref = plain(ref)
 	cfg, err := changeOptions(opts, takesReason)
 	if err != nil {
-		return failed(err, "terminate %v", named(ref))
+		return failure.Wrap(err, "terminate %v", named(ref))
 	}
 	return c.terminate(ctx, ref, cfg)
 }
@@ -98,7 +99,7 @@ func (c *Client) Resume(ctx context.Context, ref Ref, opts ...ChangeOption) erro
 	ref = plain(ref)
 	cfg, err := changeOptions(opts, takesReason|takesForget)
 	if err != nil {
-		return failed(err, "resume %v", named(ref))
+		return failure.Wrap(err, "resume %v", named(ref))
 	}
 	return c.resume(ctx, ref, cfg)
 }
@@ -114,11 +115,11 @@ func (c *Client) resume(ctx context.Context, ref Ref, cfg changeConfig) error {
 	notFailed, unknown := errors.AsType[*store.NotFailed](err)
 	switch {
 	case unknown:
-		err = &explained{fmt.Sprintf("there is no failure to forget of %q: Client.Steps lists what has failed for good; a wait that has timed out stays so, Fork from it instead", notFailed.Steps), []error{ErrNotFound}}
+		err = failure.Explain(fmt.Sprintf("there is no failure to forget of %q: Client.Steps lists what has failed for good; a wait that has timed out stays so, Fork from it instead", notFailed.Steps), ErrNotFound)
 	case errors.Is(err, store.ErrRunFinished):
-		err = &explained{"the run completed, so there is nothing to resume: Restart starts another", []error{ErrRunFinished}}
+		err = failure.Explain("the run completed, so there is nothing to resume: Restart starts another", ErrRunFinished)
 	case errors.Is(err, store.ErrIDConflict):
-		err = &explained{"another active run has its ID", []error{ErrIDConflict}}
+		err = failure.Explain("another active run has its ID", ErrIDConflict)
 	}
 	if err == nil && resumed.Ends != nil {
 		err = c.hints.Cancelled(ctx, cfg.tx, resumed.Ends)
@@ -126,7 +127,7 @@ func (c *Client) resume(ctx context.Context, ref Ref, cfg changeConfig) error {
 		err = c.hints.Due(ctx, cfg.tx, store.Woken{Queue: resumed.Queue})
 	}
 	if err != nil {
-		return failed(c.public(ctx, err), "resume %v", named(ref))
+		return failure.Wrap(c.public(ctx, err), "resume %v", named(ref))
 	}
 	return nil
 }
@@ -158,7 +159,7 @@ func (c *Client) Events(ctx context.Context, ref Ref) ([]Event, error) {
 		rows, err = c.store.RunEvents(ctx, id)
 	}
 	if err != nil {
-		return nil, failed(c.public(ctx, err), "events of %v", named(ref))
+		return nil, failure.Wrap(c.public(ctx, err), "events of %v", named(ref))
 	}
 	events := make([]Event, len(rows))
 	for i, e := range rows {
@@ -169,3 +170,8 @@ func (c *Client) Events(ctx context.Context, ref Ref) ([]Event, error) {
 	}
 	return events, nil
 }
+
+func (forgetSteps) changeOption() {}
+
+func (Reason) changeOption()  {}
+func (Reason) restartOption() {}

@@ -15,6 +15,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/internal/engine"
+	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/housekeeping"
 	"github.com/kagzi/kagzi/internal/testhook"
 	"github.com/kagzi/kagzi/migrations"
@@ -131,7 +133,7 @@ func (c WorkerConfig) validate(given WorkerConfig) error {
 		c.Coordinator.StaleAfter = max(c.StaleAfter, time.Second)
 	}
 	if err := c.Coordinator.validate(); err != nil {
-		errs = append(errs, failed(err, "Coordinator"))
+		errs = append(errs, failure.Wrap(err, "Coordinator"))
 	}
 	return errors.Join(errs...)
 }
@@ -140,8 +142,8 @@ func (c WorkerConfig) validate(given WorkerConfig) error {
 type Worker struct {
 	client   *Client
 	cfg      WorkerConfig
-	handlers map[string]map[int]handler // by workflow and version
-	defaults map[string]int             // versions given to runs that name none, where it is not the highest
+	handlers map[string]map[int]engine.Handler // by workflow and version
+	defaults map[string]int                    // versions given to runs that name none, where it is not the highest
 	mistakes []error
 	running  atomic.Bool
 	hooks    atomic.Pointer[testhook.Hooks] // of the last Run
@@ -164,7 +166,7 @@ func NewWorker(c *Client, cfg WorkerConfig) (*Worker, error) {
 	if err := cfg.validate(given); err != nil {
 		return nil, err
 	}
-	return &Worker{client: c, cfg: cfg, handlers: map[string]map[int]handler{}, defaults: map[string]int{}}, nil
+	return &Worker{client: c, cfg: cfg, handlers: map[string]map[int]engine.Handler{}, defaults: map[string]int{}}, nil
 }
 
 // made returns an error if w is not what NewWorker returned.
@@ -175,7 +177,7 @@ func (w *Worker) made() error {
 	return nil
 }
 
-func (w *Worker) handle(workflow string, version int, isDefault bool, h handler) {
+func (w *Worker) handle(workflow string, version int, isDefault bool, h engine.Handler) {
 	if w.running.Load() {
 		w.client.cfg.Logger.Error("kagzi: Handle has no effect on a worker that runs: call it before Run", "workflow", workflow)
 		if h := w.hooks.Load(); h != nil && h.Late != nil {
@@ -184,7 +186,7 @@ func (w *Worker) handle(workflow string, version int, isDefault bool, h handler)
 		return
 	}
 	if w.handlers[workflow] == nil {
-		w.handlers[workflow] = map[int]handler{}
+		w.handlers[workflow] = map[int]engine.Handler{}
 	}
 	if w.handlers[workflow][version] != nil {
 		w.mistakes = append(w.mistakes, fmt.Errorf("kagzi: two handlers for version %d of workflow %q: give one another kagzi.Version", version, workflow))
@@ -232,22 +234,26 @@ func (w *Worker) Run(ctx context.Context) error {
 	cfg := w.session()
 	cfg.Hooks = testhook.From(ctx)
 	w.hooks.Store(cfg.Hooks)
-	var s *session
-	cfg.Beside = func(ctx context.Context) { w.beside(ctx, s) }
-	s = newSession(cfg)
-	if err := w.client.prepare(ctx, s.outage); err != nil {
+	if cfg.Hooks != nil && cfg.Hooks.Config != nil {
+		cfg.Hooks.Config(cfg)
+		return nil
+	}
+	var s *engine.Session
+	cfg.Beside = func(ctx context.Context) { w.beside(ctx, s, cfg.Hooks) }
+	s = engine.New(cfg)
+	if err := w.client.prepare(ctx, s.Outage()); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
 		return err
 	}
-	return s.run(ctx)
+	return s.Run(ctx)
 }
 
 // session returns the configuration of a session of the worker.
-func (w *Worker) session() sessionConfig {
+func (w *Worker) session() engine.Config {
 	c, cfg := w.client, w.cfg
-	return sessionConfig{
+	return engine.Config{
 		Store: c.store, Hints: c.hints, Logger: c.cfg.Logger, Errors: language{}, Shown: c.shown, Policy: runPolicy, StepContext: stepContext,
 		Queue: cfg.Queue, Handlers: w.handlers, Types: w.handled(), MaxConcurrent: cfg.MaxConcurrent, Registration: w.registration,
 		LeaseTimeout: cfg.LeaseTimeout, Heartbeat: cfg.Heartbeat, StaleAfter: cfg.StaleAfter, PollInterval: cfg.PollInterval, DrainTimeout: cfg.DrainTimeout,
@@ -256,7 +262,7 @@ func (w *Worker) session() sessionConfig {
 }
 
 // beside is what goes on beside a session until its worker has drained: its process knows of it, and it hosts a coordinator.
-func (w *Worker) beside(ctx context.Context, s *session) {
+func (w *Worker) beside(ctx context.Context, s *engine.Session, hooks *testhook.Hooks) {
 	c := w.client
 	c.mu.Lock()
 	c.sessions[s] = struct{}{}
@@ -270,8 +276,8 @@ func (w *Worker) beside(ctx context.Context, s *session) {
 		<-ctx.Done()
 		return
 	}
-	cfg := w.cfg.Coordinator.housekeeping(c, s.outage)
-	cfg.Hosted, cfg.NoDeadlineGrace = true, s.cfg.Hooks != nil && s.cfg.Hooks.NoGrace
+	cfg := w.cfg.Coordinator.housekeeping(c, s.Outage())
+	cfg.Hosted, cfg.NoDeadlineGrace = true, hooks != nil && hooks.NoGrace
 	_ = housekeeping.New(cfg).Run(ctx) // fails only if the pool is closed, which the session notices itself
 }
 

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+
+	"github.com/kagzi/kagzi/internal/engine"
+	"github.com/kagzi/kagzi/internal/failure"
 )
 
 // A Workflow is a contract: a name, an input and an output type. Declare it once, as a package variable that
@@ -87,9 +90,6 @@ func (c Call) config(shared []StartOption) (startConfig, error) {
 	return cfg, err
 }
 
-// A handler is a worker's code for one version of a workflow, with its types taken off.
-type handler func(ctx *branch, input []byte) (output []byte, err error)
-
 // Handle makes fn the worker's code for wf, in version 1 unless a [Version] says otherwise. A worker may have handlers
 // for several versions of a workflow, which then are all at work: a run stays on the version that it began with. A run
 // that names none begins with the highest, or with the [DefaultVersion].
@@ -118,11 +118,11 @@ func Handle[In, Out any](w *Worker, wf Workflow[In, Out], fn func(Context, In) (
 		err = errors.Join(err, errors.New("kagzi: the function is nil"))
 	}
 	if err != nil {
-		w.mistakes = append(w.mistakes, failed(err, "handler of %q", wf.name))
+		w.mistakes = append(w.mistakes, failure.Wrap(err, "handler of %q", wf.name))
 		return
 	}
 	client := w.client
-	w.handle(wf.name, int(version), isDefault, func(b *branch, input []byte) ([]byte, error) {
+	w.handle(wf.name, int(version), isDefault, func(b *engine.Branch, input []byte) ([]byte, error) {
 		var in In
 		if err := client.decode(input, &in); err != nil {
 			return nil, badInput(reflect.TypeFor[In](), err)
@@ -137,22 +137,13 @@ func Handle[In, Out any](w *Worker, wf Workflow[In, Out], fn func(Context, In) (
 			return nil, unstorable(err)
 		}
 		if err := decodableAs(out)(client, result, data); err != nil {
-			return nil, Permanent(kinded{KindValidation, err})
+			return nil, failure.Permanent(failure.KindValidation, err)
 		}
 		return data, nil
 	})
 }
 
 func badInput(want reflect.Type, err error) error {
-	return quarantined(KindBadInput, fmt.Errorf("the stored input does not decode into %v, the type that this program has for it: %w; "+
+	return failure.Quarantine(failure.KindBadInput, fmt.Errorf("the stored input does not decode into %v, the type that this program has for it: %w; "+
 		"deploy code whose type decodes it, with the Codec and Sealer that the run was started with, and Resume the run, or Restart it with another kagzi.NewInput", want, err))
 }
-
-// kinded gives an error a kind.
-type kinded struct {
-	kind Kind
-	err  error
-}
-
-func (k kinded) Error() string   { return k.err.Error() }
-func (k kinded) Unwrap() []error { return []error{k.err, k.kind} }

@@ -58,10 +58,14 @@ type name string
 
 func (n name) Error() string { return string(n) }
 
-// The names of the kinds that the engine gives.
+// ErrDeadline is the failure of a run that is over its Timeout.
+var ErrDeadline = Of(KindDeadline, errors.New("the run's Timeout has passed"))
+
+// The names of the kinds that Kagzi gives itself.
 const (
 	KindTimeout        = "timeout"
 	KindDatabase       = "database"
+	KindUnavailable    = "unavailable"
 	KindUnknown        = "unknown"
 	KindPanic          = "panic"
 	KindBadRequest     = "bad_request"

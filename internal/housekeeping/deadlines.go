@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -18,7 +19,7 @@ const deadlineGrace = 5 * time.Second
 // them.
 func (k *Coordinator) EndOverdue(ctx context.Context) (time.Duration, error) {
 	if k.overdue == nil {
-		k.overdue = &store.Overdue{Grace: deadlineGrace, Kind: k.cfg.DeadlineKind, Error: k.cfg.DeadlineError}
+		k.overdue = &store.Overdue{Grace: deadlineGrace, Kind: failure.KindDeadline, Error: failure.Text(failure.ErrDeadline)}
 		if k.cfg.NoDeadlineGrace {
 			k.overdue.Grace = 0
 		}

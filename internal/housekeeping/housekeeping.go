@@ -36,9 +36,7 @@ type Config struct {
 	Retention   store.Retention
 	KeepForever bool // no run is deleted; default: Retention says which are
 
-	DeadlineKind    string // of the error of a run that is over its Timeout
-	DeadlineError   string // its text
-	NoDeadlineGrace bool   // such a run ends at once, for a test whose clock stands still; default: workers have some seconds
+	NoDeadlineGrace bool // such a run ends at once, for a test whose clock stands still; default: workers have some seconds
 
 	Now func() time.Time // the failure detectors' clock, for tests; default: time.Now
 

@@ -38,7 +38,7 @@ func Locking(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) pgx.Tx {
 const (
 	LockRun     = `SELECT FROM kagzi.workflow_runs WHERE run_id = $1 FOR UPDATE`
 	LockRuns    = `SELECT FROM kagzi.workflow_runs FOR UPDATE`
-	lockWorkers = `SELECT FROM kagzi.workers FOR UPDATE`
+	LockWorkers = `SELECT FROM kagzi.workers FOR UPDATE`
 )
 
 // CommitTx commits tx.

@@ -110,6 +110,13 @@ func PoorClient(t *testing.T, db *dbtest.DB, revoke string) (role string, c *kag
 	return role, c, logged
 }
 
+// LoseRun makes a run look as if its n-th worker without progress had died and its lease had ended.
+func LoseRun(t *testing.T, db *dbtest.DB, id kagzi.RunID, n int) {
+	t.Helper()
+	ExecSQL(t, db.Pool, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', locked_by = $2, lease = $2, started_at = now() - interval '1 hour',
+		available_at = now() - interval '1 s', recoveries = $3, recoveries_since = now() - interval '1 hour' WHERE run_id = $1`, string(id), uuid.New(), n)
+}
+
 var Noop = kagzi.Define[int, int]("noop", NoRetry)
 
 // Odd succeeds with odd inputs.

@@ -22,6 +22,10 @@ type Hooks struct {
 	// Begun is given the session of Worker.Run, before it claims anything.
 	Begun func(Session)
 
+	// Config is given the configuration of the worker's engine, an engine.Config. Worker.Run returns when it does, and runs
+	// nothing: tests of the engine make sessions of it.
+	Config func(cfg any)
+
 	// Point is called at named points of a worker's way, with the run that gets there if it is one run. Tests count them,
 	// wait there, or kill the process.
 	Point func(point string, run uuid.UUID)

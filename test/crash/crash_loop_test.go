@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -28,7 +26,7 @@ func TestCrashLoopIsQuarantined(t *testing.T) {
 	db := dbtest.Database(t)
 	c := kit.NewClient(t, db.Pool)
 	poison := kit.StartRuns(t, c, oneStep, 1)[0]
-	loseRun(t, db, poison.ID(), mostRecoveries)
+	kit.LoseRun(t, db, poison.ID(), mostRecoveries)
 	others := kit.StartRuns(t, c, triple, 20)
 	kit.StartLocal(t, localWorker(t, c, filepath.Join(t.TempDir(), "l"), kagzi.WorkerConfig{PollInterval: 100 * time.Millisecond}))
 	kit.CheckResults(t, others, tripleResult)
@@ -51,7 +49,7 @@ func TestProgressEndsACrashLoop(t *testing.T) {
 	db := dbtest.Database(t)
 	c := kit.NewClient(t, db.Pool)
 	run := kit.StartRuns(t, c, triple, 1)[0]
-	loseRun(t, db, run.ID(), mostRecoveries+5)
+	kit.LoseRun(t, db, run.ID(), mostRecoveries+5)
 	kit.ExecSQL(t, db.Pool, `UPDATE kagzi.workflow_runs SET status = 'PENDING', available_at = now()`)
 	kit.ExecSQL(t, db.Pool, `INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt, output, started_at, finished_at)
 		SELECT run_id, 'one', 1, namespace_id, 'COMPLETED', 'FUNCTION', 1, 1, convert_to(to_json($1::text)::text, 'UTF8'), now(), now() FROM kagzi.workflow_runs`, kit.Link("0", "one"))
@@ -87,7 +85,7 @@ func TestSuspectsRunOneAtATime(t *testing.T) {
 	})
 	runs := kit.StartRuns(t, c, wf, 15)
 	for _, r := range runs[:suspects] {
-		loseRun(t, db, r.ID(), 3)
+		kit.LoseRun(t, db, r.ID(), 3)
 	}
 	kit.ExecSQL(t, db.Pool, `UPDATE kagzi.workflow_runs SET status = 'PENDING', available_at = now()`)
 	kit.StartLocal(t, w)
@@ -154,10 +152,3 @@ func TestRunThatKillsItsWorker(t *testing.T) {
 }
 
 const suspectFrom = 3 // recoveries
-
-// loseRun makes a run look as if its n-th worker without progress had died and its lease had ended.
-func loseRun(t *testing.T, db *dbtest.DB, id kagzi.RunID, n int) {
-	t.Helper()
-	kit.ExecSQL(t, db.Pool, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', locked_by = $2, lease = $2, started_at = now() - interval '1 hour',
-		available_at = now() - interval '1 s', recoveries = $3, recoveries_since = now() - interval '1 hour' WHERE run_id = $1`, string(id), uuid.New(), n)
-}

@@ -1,0 +1,123 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/kagzi/kagzi/internal/failure"
+)
+
+// errBranchCancelled is the cause of a branch that was cancelled because another failed, or won.
+var errBranchCancelled = failure.Of(failure.KindCancelled, errors.New("kagzi: branch was cancelled"))
+
+// A future is the result of a branch.
+type Future struct {
+	value  any // guarded, as result is, by the execution's mutex
+	result *branchResult
+	passed bool // in the replay of the branch that started it
+}
+
+// start begins fn as a branch of its own, on a goroutine of its own. badName says what is wrong with the name; a nil fn is
+// refused.
+func (b *Branch) Go(name string, badName error, fn func(*Branch) (any, error)) *Future {
+	id, err := b.enter(name, badName)
+	if err == nil && fn == nil {
+		err = b.Misuse(fmt.Errorf("kagzi: branch %q: the function is nil", name))
+	}
+	if err == nil {
+		err = b.beginsBranch(id)
+	}
+	f := &Future{}
+	if err != nil {
+		// Who has cancelled the branch asks for nothing of it any more.
+		f.result = &branchResult{name: name, done: event{fired: 1}, past: event{fired: 1}, err: err, asked: b.ctx.Err() != nil}
+	} else {
+		f.start(b.newBranch(id), fn)
+	}
+	b.e.mu.Lock()
+	b.e.branches = append(b.e.branches, f.result)
+	b.e.mu.Unlock()
+	return f
+}
+
+// start runs fn as the branch that child is.
+func (f *Future) start(child *Branch, fn func(*Branch) (any, error)) {
+	e := child.e
+	f.result = child.result
+	child.parent.started = true
+	e.mu.Lock()
+	if e.reason != underWay {
+		e.mu.Unlock()
+		runtime.Goexit()
+	}
+	e.live++
+	e.busy++
+	e.mu.Unlock()
+	go func() {
+		var value any
+		e.guard(child, func() (err error) {
+			value, err = fn(child)
+			return err
+		}, func() { f.value = value })
+	}()
+}
+
+// await waits for the branch and returns what it returned. b is the caller's, not the branch's.
+func (f *Future) Await(b *Branch) (any, error) {
+	if !b.owned() {
+		return nil, b.foreign()
+	}
+	b.e.exitIfStopped()
+	if err := f.wait(b); err != nil {
+		return nil, err
+	}
+	value, now, err := f.take(b)
+	b.advance(now)
+	b.learn(f.result.of)
+	if !f.passed && strings.HasPrefix(f.result.name, b.prefix) {
+		f.passed = true
+		b.passedBranch(f.result.name)
+	}
+	return value, err
+}
+
+// wait waits until the branch has ended. What ends in a later execution a closed b has not lived to see, and what waits for
+// a branch that has left its history leaves it, too.
+func (f *Future) wait(b *Branch) error {
+	why := "branch " + f.result.name
+	if b.closed || !b.fresh.Load() {
+		err := b.wait(time.Time{}, why, &f.result.past, 0)
+		if err != nil && b.behind() {
+			b.waitAnyway(why, &f.result.past, 0)
+			if f.doneFor(b) {
+				return nil
+			}
+		}
+		if err != nil || f.doneFor(b) {
+			return err
+		}
+		if b.closed {
+			return errBranchCancelled
+		}
+		b.leaveHistory()
+	}
+	return b.wait(time.Time{}, why, &f.result.done, 0)
+}
+
+// doneFor reports whether the branch has ended, and b, if it is closed, has lived to see that.
+func (f *Future) doneFor(b *Branch) bool {
+	b.e.mu.Lock()
+	defer b.e.mu.Unlock()
+	return f.result.done.fired > 0 && !b.outlived(f.result.now)
+}
+
+// take returns what the branch, which has ended, returned, and its time.
+func (f *Future) take(b *Branch) (any, time.Time, error) {
+	b.e.mu.Lock()
+	defer b.e.mu.Unlock()
+	f.result.asked = true
+	return f.value, f.result.now, f.result.err
+}

@@ -1,0 +1,254 @@
+package engine
+
+import (
+	"context"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/goroutine"
+	"github.com/kagzi/kagzi/internal/outage"
+	"github.com/kagzi/kagzi/store"
+)
+
+// mostClaimed is how many runs one claim takes at the most.
+const mostClaimed = 1000
+
+// claimLoop takes runs while there are slots, until ctx ends or the worker is told to drain.
+func (s *Session) claimLoop(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		free, more := s.capacity()
+		if !more {
+			return
+		}
+		if free == 0 {
+			s.endLingering()
+			select {
+			case <-ctx.Done():
+			case <-s.freed:
+			}
+			continue
+		}
+		pause := s.claim(ctx, free)
+		if pause == 0 {
+			continue
+		}
+		s.mu.Lock()
+		s.nextLook = time.Now().Add(pause)
+		s.mu.Unlock()
+		timer.Reset(pause)
+		select {
+		case <-ctx.Done():
+		case <-s.wake:
+		case <-timer.C:
+		}
+	}
+}
+
+// capacity returns how many runs may be claimed now, and whether any will be.
+func (s *Session) capacity() (free int, more bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fenced {
+		return 0, !s.draining
+	}
+	return min(s.slots, s.most), !s.draining
+}
+
+// claim takes up to n runs, begins to execute them, and returns how long to wait before the next look: zero if
+// there may be more.
+func (s *Session) claim(ctx context.Context, n int) time.Duration {
+	s.claims++
+	types := slices.Clone(s.cfg.Types)
+	rand.Shuffle(len(types), func(i, j int) { types[i], types[j] = types[j], types[i] })
+	s.mu.Lock()
+	suspect := s.suspect
+	s.claiming = true
+	s.mu.Unlock()
+	defer s.claimedAll()
+	req := store.ClaimRequest{
+		Queue: s.cfg.Queue, Types: types, Limit: n, Worker: s.ID(), Lease: uuid.New(), Visibility: s.cfg.LeaseTimeout,
+		LowFirst: s.claims%16 == 0, NoSuspects: suspect,
+	}
+	answer := make(chan store.Claim, 1)
+	sent := time.Now()
+	s.unfinished.Go(func() { answer <- s.take(ctx, req) })
+	var claim store.Claim
+	select {
+	case claim = <-answer:
+	case <-ctx.Done(): // the drain begins without it
+		s.unfinished.Go(func() {
+			s.resolve(ctx, req, sent)
+			if late := <-answer; len(late.Runs) > 0 {
+				s.resolve(ctx, req, sent)
+			}
+		})
+		return 0
+	}
+	if claim.Now.IsZero() {
+		s.most = max(1, n/2) // it may have been too much for the time
+		return outage.Pause + rand.N(outage.Pause)
+	}
+	s.most = min(2*s.most, mostClaimed)
+	s.setClock(claim.Now, claim.Asked)
+	s.failpoint("after claim", uuid.Nil)
+	if len(claim.Runs) > 0 {
+		s.begin(req.Worker, claim.Runs)
+	}
+	if len(claim.Runs) == n {
+		return 0
+	}
+	pause := s.cfg.PollInterval
+	if !claim.Next.IsZero() {
+		// A few milliseconds apart, so that the workers of a fleet do not all come for one run.
+		pause = min(pause, max(claim.Next.Sub(s.now()), 0)+rand.N(2*time.Millisecond)+time.Millisecond)
+	}
+	return pause
+}
+
+// claimedAll says that what was claimed is being executed. Rows that moved since the claim are looked at now: what was
+// read of them may be older.
+func (s *Session) claimedAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.claiming = false
+	early := slices.Collect(maps.Keys(s.early))
+	if s.early[uuid.Nil] {
+		early = slices.Collect(maps.Keys(s.executing))
+	}
+	clear(s.early)
+	for _, id := range early {
+		if s.executing[id] != nil {
+			s.moved[id] = true
+		}
+	}
+	if len(s.moved) > 0 {
+		goroutine.Signal(s.looks)
+	}
+}
+
+// patientWith waits a little for a database that is away; it returns false if the session cannot go on waiting.
+func (s *Session) patientWith(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(outage.Pause):
+		return !s.isFenced()
+	}
+}
+
+// begin starts to execute the runs just claimed. A run that was never started and never woken has no history; those of
+// the others, and the inputs that the claim left out, are read beside the claims.
+func (s *Session) begin(worker uuid.UUID, runs []*store.ClaimedRun) {
+	s.mu.Lock()
+	s.slots -= len(runs)
+	s.mu.Unlock()
+	for _, r := range runs {
+		looked := !r.Fresh || r.Wakeups > 0 || r.Input == nil
+		e := newExecution(s, r, nil, looked)
+		e.loading = looked
+		s.mu.Lock()
+		old := s.executing[r.RunID]
+		s.executing[r.RunID], e.begun = e, s.stops
+		declaredDead := worker != s.id
+		s.mu.Unlock()
+		if old != nil { // its lease ended, and this worker took the run again
+			old.supersede()
+		}
+		switch {
+		case declaredDead: // meanwhile: nobody would free what that worker holds
+			e.refuse(stopShutdown, ErrLeaseLost)
+		case looked:
+			s.loads.add(e)
+		default:
+			s.dispatch(e)
+		}
+	}
+}
+
+// dispatch executes e, unless there is a reason not to.
+func (s *Session) dispatch(e *execution) {
+	h := s.cfg.Handlers[e.run.Type][e.run.Version]
+	e.mu.Lock()
+	why := e.isToEnd()
+	e.mu.Unlock()
+	s.mu.Lock()
+	alone := !e.run.Suspect() || !s.suspect
+	if alone && e.run.Suspect() {
+		s.suspect, e.alone = true, true
+	}
+	fenced := s.fenced
+	s.mu.Unlock()
+	switch {
+	case fenced:
+		e.refuse(stopShutdown, ErrLeaseLost)
+	case why != underWay:
+		e.refuse(why, failure.ErrDeadline)
+	case !alone:
+		e.setBack("recovery", time.Second, store.HistoryIsRead) // one that may kill the worker at a time
+	case h == nil:
+		e.refuse(stopShutdown, ErrShutdown) // the claim asked for what there is a handler for
+	default:
+		e.mu.Lock()
+		e.begins = true
+		e.mu.Unlock()
+		go e.execute(h)
+	}
+}
+
+// cancelChildren cancels the children of a run that is about to end, and reports whether the run is still held.
+func (s *Session) cancelChildren(e *execution) bool {
+	return e.insist(func() error {
+		ended, err := s.store.CancelChildren(s.background, e.held())
+		if err == nil {
+			_ = s.cfg.Hints.Cancelled(s.noWait, nil, ended) // fails only in a transaction
+		}
+		return err
+	})
+}
+
+// Offer says how many runs of a version of typ the session has room for, and makes it look.
+func (s *Session) Offer(queue, typ string, version int) int {
+	handlers := s.cfg.Handlers[typ]
+	if queue != s.cfg.Queue || typ != "" && (handlers == nil || version != 0 && handlers[version] == nil) {
+		return 0
+	}
+	s.mu.Lock()
+	free := s.slots
+	if s.draining || s.fenced {
+		free = 0
+	}
+	s.mu.Unlock()
+	if free > 0 {
+		goroutine.Signal(s.wake)
+	}
+	return free
+}
+
+func (s *Session) freeSlot() {
+	s.mu.Lock()
+	s.slots++
+	s.mu.Unlock()
+	goroutine.Signal(s.freed)
+}
+
+// remove forgets an execution whose end is written, and tells who waits for it.
+func (s *Session) remove(e *execution, o store.Outcome) {
+	s.loads.forget(e)
+	s.mu.Lock()
+	if s.executing[e.run.RunID] == e {
+		delete(s.executing, e.run.RunID)
+	}
+	if e.alone {
+		s.suspect = false
+		goroutine.Signal(s.wake) // another suspect may be due: the claims so far left it out
+	}
+	s.mu.Unlock()
+	goroutine.Signal(s.freed)
+}

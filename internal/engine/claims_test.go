@@ -1,0 +1,61 @@
+package engine_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/engine"
+	"github.com/kagzi/kagzi/internal/kit"
+)
+
+// TestUnreadableInputCostsNobodyElse claims ten runs together with one whose input is damaged: the ten are executed, and the
+// one waits as if its history could not be read. Repaired, it begins.
+func TestUnreadableInputCostsNobodyElse(t *testing.T) {
+	k := kit.New(t)
+	wf := kagzi.Define[string, int]("wf")
+	bad := kit.Begin(k, wf, "")
+	k.Exec(`UPDATE kagzi.workflow_payloads SET input = convert_to(` + kit.OutOfLine + `, 'UTF8')`)
+	var others []*kagzi.Run[int]
+	for range 10 {
+		others = append(others, kit.Begin(k, wf, "x"))
+	}
+	kit.SetReadable(t, k.Pool, "workflow_payloads", false)
+	kit.Serve(k, wf, func(_ kagzi.Context, in string) (int, error) { return len(in), nil })
+	kit.CheckResults(t, others, func(int) int { return 1 })
+	for failures := 1; failures <= 2; failures++ {
+		waitRow(k, bad.ID(), fmt.Sprintf("status = 'PENDING' AND waiting_on = 'history' AND load_failures >= %d", failures))
+	}
+	kit.SetReadable(t, k.Pool, "workflow_payloads", true)
+	if n := kit.ResultOf(k, bad); n != 32_000 {
+		t.Errorf("the function was given %d bytes, want 32000", n)
+	}
+}
+
+// TestUnreadableInputIsGivenBack has a claim without an answer take a run whose input is damaged: nobody executes that, so it
+// is due again, and its lease need not end.
+func TestUnreadableInputIsGivenBack(t *testing.T) {
+	k := kit.New(t)
+	wf := kagzi.Define[string, int]("wf")
+	bad := kit.Begin(k, wf, "")
+	k.Exec(`UPDATE kagzi.workflow_payloads SET input = convert_to(` + kit.OutOfLine + `, 'UTF8')`)
+	kit.SetReadable(t, k.Pool, "workflow_payloads", false)
+	w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{})
+	kagzi.Handle(w, wf, func(kagzi.Context, string) (int, error) { return 0, nil })
+	claimed, left, err := engine.ClaimUnanswered(t.Context(), engine.New(configOf(t, w)), 5)
+	if claimed != 1 {
+		t.Fatalf("claimed %d runs, want 1", claimed)
+	}
+	if left || err != nil {
+		t.Fatal(left, err)
+	}
+	waitRow(k, bad.ID(), "status = 'PENDING' AND waiting_on = 'worker' AND available_at <= now()")
+}
+
+// waitRow waits until the condition holds of the run's row: Get would read its input, too.
+func waitRow(k *kit.Kit, id kagzi.RunID, condition string) {
+	k.T.Helper()
+	kit.WaitFor(k.T, condition, func() bool {
+		return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE run_id = $1 AND `+condition, string(id)) == 1
+	})
+}

@@ -1,0 +1,39 @@
+package engine_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/engine"
+	"github.com/kagzi/kagzi/internal/kit"
+)
+
+// TestDeadlineGoesByTheClock has the timer of a run's deadline fire early, as it does if the database's clock was set back
+// since it was set. The run does not fail.
+func TestDeadlineGoesByTheClock(t *testing.T) {
+	k := kit.New(t)
+	wf := kagzi.Define[int, int]("wf", kit.NoRetry)
+	roots, begun, open := make(chan *engine.Branch, 10), make(chan bool), make(chan bool)
+	kit.Serve(k, wf, func(ctx kagzi.Context, _ int) (int, error) {
+		roots <- branchOf(ctx)
+		return 7, kagzi.Do(ctx, "step", func(ctx context.Context) error {
+			begun <- true
+			<-open
+			return ctx.Err()
+		})
+	})
+	run := kit.Begin(k, wf, 1, kagzi.Timeout(time.Hour))
+	<-begun
+	engine.DeadlineFires(<-roots)
+	close(open)
+	if got := kit.ResultOf(k, run); got != 7 {
+		t.Errorf("got %d", got)
+	}
+}
+
+// branchOf is the branch to which a workflow's Context belongs.
+func branchOf(ctx kagzi.Context) *engine.Branch {
+	return ctx.(interface{ Engine() *engine.Branch }).Engine()
+}

@@ -1,0 +1,236 @@
+package engine_test
+
+import (
+	"context"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/engine"
+	"github.com/kagzi/kagzi/internal/hints"
+	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/internal/localpg"
+	"github.com/kagzi/kagzi/internal/testhook"
+	"github.com/kagzi/kagzi/store"
+)
+
+// gateConfig returns the configuration of the engine of a worker of c that has a gate, and does not run.
+func gateConfig(t *testing.T, c *kagzi.Client, cfg kagzi.WorkerConfig) (got engine.Config) {
+	t.Helper()
+	w := kit.NewWorker(t, c, cfg)
+	kit.NewGate().Handle(w)
+	hooks := &testhook.Hooks{Config: func(cfg any) { got = cfg.(engine.Config) }}
+	if err := w.Run(testhook.With(t.Context(), hooks)); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// hintsOf returns the hints of the client c.
+func hintsOf(t *testing.T, c *kagzi.Client) *hints.Hints {
+	t.Helper()
+	return gateConfig(t, c, kagzi.WorkerConfig{}).Hints
+}
+
+// watchedBackend is the process ID of the worker's connection, zero if there is no evidence.
+const watchedBackend = `SELECT coalesce(min(backend_pid), 0) FROM kagzi.workers WHERE status = 'ONLINE'`
+
+// unharmed fails the test unless all runs are where they were.
+func unharmed(t *testing.T, db *dbtest.DB, leases string) {
+	t.Helper()
+	if got := kit.QueryOne[string](t, db.Pool, leasesOfRuns); got != leases {
+		t.Errorf("leases %s, want %s", got, leases)
+	}
+	if n := kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.worker_events WHERE event = 'LOST'`); n != 0 {
+		t.Errorf("%d workers were declared dead", n)
+	}
+}
+
+const leasesOfRuns = `SELECT string_agg(concat_ws(' ', run_id, status, lease, recoveries, available_at < now()), ', ' ORDER BY run_id) FROM kagzi.workflow_runs`
+
+// TestLostConnectionsOfALiveWorker ends the connections of a worker that lives, all of them and again: it reconnects and
+// says so, though no heartbeat is due for minutes, and keeps its runs.
+func TestLostConnectionsOfALiveWorker(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	c := kit.NewClient(t, kit.OpenPool(t, db.DSN, 6))
+	g, runs, _ := kit.Gated(t, c, kit.Mute, 3)
+	leases := kit.QueryOne[string](t, db.Pool, leasesOfRuns)
+	h := hintsOf(t, c)
+	kit.WaitFor(t, "the worker listens", h.Listening)
+	direct := store.New(db.Pool, "default")
+	for _, all := range []bool{false, true, true} { // first the heart's alone: no other that is lost wakes it
+		old := kit.QueryOne[int](t, db.Pool, watchedBackend)
+		if old == 0 {
+			t.Fatal("the worker's connection is no evidence")
+		}
+		n := kit.QueryOne[int](t, db.Pool, `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+			WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> ALL ($1::int[]) AND ($2 OR pid = $3)`, backendsOf(t, db), all, old)
+		if n == 0 || all && n < 3 {
+			t.Errorf("INVALID: %d connections were ended, want the heart's, the listener's and some of the pool's", n)
+		}
+		kit.WaitFor(t, "the worker says over which connection it lives", func() bool {
+			return kit.QueryOne[int](t, db.Pool, watchedBackend) != old
+		})
+		if gone, watched, err := direct.GoneWorkers(t.Context()); err != nil || len(gone) != 0 || watched != 1 {
+			t.Errorf("gone %v of %d, %v", gone, watched, err)
+		}
+		unharmed(t, db, leases)
+		kit.WaitFor(t, "the worker listens again", h.Listening)
+	}
+	close(g.Open)
+	kit.CheckResults(t, runs, func(int) string { return "opened" })
+	if len(g.Cause) > 0 {
+		t.Errorf("a step's context ended: %v", <-g.Cause)
+	}
+}
+
+// backendsOf are the process IDs of the test's own connections.
+func backendsOf(t *testing.T, db *dbtest.DB) (pids []int32) {
+	t.Helper()
+	for _, conn := range db.Pool.AcquireAllIdle(t.Context()) {
+		pids = append(pids, int32(conn.Conn().PgConn().PID()))
+		conn.Release()
+	}
+	return pids
+}
+
+// refuseConnections lets the database take no more connections until allow is called. The test's pool has one.
+func refuseConnections(t *testing.T, db *dbtest.DB) (allow func()) {
+	t.Helper()
+	admin := maintenance(t, db)
+	name := kit.QueryOne[string](t, db.Pool, `SELECT current_database()`)
+	let := func(yes string) {
+		t.Helper()
+		if _, err := admin.Exec(context.Background(), `ALTER DATABASE `+name+` ALLOW_CONNECTIONS `+yes); err != nil {
+			t.Fatal(err)
+		}
+	}
+	let("false")
+	return func() { t.Helper(); let("true") }
+}
+
+// TestServerTakesNoConnections ends the connection of a worker while the server refuses new ones: it goes on to beat over
+// the pool's, and says that there is no evidence for the time being.
+func TestServerTakesNoConnections(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	cfg := kit.Mute
+	g, runs, _ := kit.Gated(t, kit.NewClient(t, kit.OpenPool(t, db.DSN, 6)), cfg, 2)
+	leases := kit.QueryOne[string](t, db.Pool, leasesOfRuns)
+	allow := refuseConnections(t, db)
+	defer allow()
+	kit.ExecSQL(t, db.Pool, `SELECT pg_terminate_backend(backend_pid) FROM kagzi.workers`)
+	kit.WaitFor(t, "the worker beats over the pool", func() bool { return kit.QueryOne[int](t, db.Pool, watchedBackend) == 0 })
+	unharmed(t, db, leases)
+	allow()
+	close(g.Open)
+	kit.CheckResults(t, runs, func(int) string { return "opened" })
+}
+
+// maintenance is a connection to another database of the server's.
+func maintenance(t *testing.T, db *dbtest.DB) *pgx.Conn {
+	t.Helper()
+	cfg := db.Pool.Config().ConnConfig
+	cfg.Database = "postgres"
+	conn, err := pgx.ConnectConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+// TestServerRestartJudgesNobody restarts the server below a worker that lives, and kills one of its processes, which
+// costs everybody the connection: that the old one is gone says nothing of the worker.
+func TestServerRestartJudgesNobody(t *testing.T) {
+	t.Parallel()
+	for name, disturb := range map[string]func(t *testing.T, server *localpg.Cluster, backend int){
+		"Restart": func(t *testing.T, server *localpg.Cluster, _ int) {
+			if err := server.Restart(t.Context(), localpg.Immediate); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"Crash": func(t *testing.T, _ *localpg.Cluster, backend int) {
+			if err := syscall.Kill(backend, syscall.SIGKILL); err != nil {
+				t.Fatalf("kill the backend: %v", err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx := kit.Context(t)
+			server, pool := kit.OwnServer(ctx, t, 10)
+			cfg := kit.Mute
+			if name == "Restart" {
+				cfg.Coordinator.Grace = engine.LeastGrace // the new server knows that it never had the connection
+			}
+			g, runs, _ := kit.Gated(t, kit.NewClient(t, pool), cfg, 3)
+			old := kit.QueryOne[int](t, pool, watchedBackend)
+			kit.ExecSQL(t, pool, `CHECKPOINT`) // a claim's commit does not wait for the disk
+			disturb(t, server, old)
+			kit.WaitFor(t, "the worker lives on", func() bool {
+				var yes bool
+				err := pool.QueryRow(ctx, `SELECT backend_pid <> $1 AND server_start = pg_postmaster_start_time() FROM kagzi.workers WHERE status = 'ONLINE'`, old).Scan(&yes)
+				return err == nil && yes
+			})
+			close(g.Open)
+			kit.CheckResults(t, runs, func(int) string { return "opened" })
+			if n := kit.QueryOne[int](t, pool, `SELECT (SELECT count(*) FROM kagzi.worker_events WHERE event = 'LOST') + (SELECT sum(recoveries) FROM kagzi.workflow_runs)`); n != 0 {
+				t.Errorf("%d workers and runs were lost", n)
+			}
+			if len(g.Cause) > 0 {
+				t.Errorf("a step's context ended: %v", <-g.Cause)
+			}
+		})
+	}
+}
+
+// TestPoolerLeavesNoEvidence shows that nothing is concluded from connections that a pooler shares out.
+func TestPoolerLeavesNoEvidence(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	pool := kit.OpenPool(t, dbtest.Pooler(t, db), 10)
+	c, s := kit.NewClient(t, pool), store.New(pool, "default")
+	g, runs, _ := kit.Gated(t, c, kagzi.WorkerConfig{Heartbeat: 50 * time.Millisecond}, 1)
+	from := kit.QueryOne[time.Time](t, db.Pool, `SELECT clock_timestamp()`)
+	kit.WaitFor(t, "the worker has sent heartbeats", func() bool {
+		return kit.QueryOne[bool](t, db.Pool, `SELECT heartbeat_at > $1::timestamptz + interval '200 ms' FROM kagzi.workers`, from)
+	})
+	page, _, err := c.Workers(t.Context(), kagzi.WorkerFilter{})
+	if err != nil || len(page) != 1 || page[0].Watched {
+		t.Errorf("workers %+v, %v; want one that is not watched", page, err)
+	}
+	if gone, watched, err := s.GoneWorkers(t.Context()); err != nil || len(gone) != 0 || watched != 0 {
+		t.Errorf("gone %v of %d, %v", gone, watched, err)
+	}
+	conn, err := pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	if b, err := s.BackendOf(t.Context(), conn.Conn()); err != nil || b != (store.Backend{}) {
+		t.Errorf("a connection through the pooler has the backend %+v, %v", b, err)
+	}
+	close(g.Open)
+	kit.CheckResults(t, runs, func(int) string { return "opened" })
+}
+
+// TestSharedBackendIsNoEvidence lets a heart believe in a backend that is not its connection's: the first beat finds out.
+func TestSharedBackendIsNoEvidence(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	cfg := gateConfig(t, kit.NewClient(t, db.Pool), kit.Mute)
+	evidence, end, err := engine.MistakenBeat(t.Context(), engine.New(cfg))
+	defer end()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pid := kit.QueryOne[int](t, db.Pool, watchedBackend); pid != 0 || evidence {
+		t.Errorf("the evidence is %d", pid)
+	}
+}

@@ -1,0 +1,152 @@
+package engine_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/engine"
+	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/internal/pgproxy"
+)
+
+// TestDrainLeavesBusyRun stops a worker while somebody's transaction holds the row of its run, which it cannot give back
+// therefore: a coordinator makes the run due as soon as that transaction has ended, long before the lease does.
+func TestDrainLeavesBusyRun(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	c := kit.NewClient(t, kit.OpenPool(t, db.DSN, 6))
+	cfg := kit.Mute
+	cfg.DrainTimeout = 10 * time.Millisecond
+	_, runs, stop := kit.Gated(t, c, cfg, 1)
+	tx := kit.Locking(t, db.Pool, kit.LockRuns)
+	stop()
+	kit.WaitFor(t, "nobody tries to give it back any more", func() bool {
+		return kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 0
+	})
+	if got := kit.QueryOne[string](t, db.Pool, `SELECT w.status || ' ' || r.status FROM kagzi.workers w JOIN kagzi.workflow_runs r ON r.locked_by = w.worker_id`); got != "OFFLINE RUNNING" {
+		t.Fatalf("INVALID: worker and run are %s", got)
+	}
+	d := newDetector(t, db)
+	d.check(t) // with the lock held the run cannot be released: a later check does that
+	kit.RollbackTx(t, tx)
+	kit.WaitFor(t, "the run is due", func() bool {
+		d.check(t)
+		return kit.QueryOne[bool](t, db.Pool, `SELECT available_at <= now() FROM kagzi.workflow_runs`)
+	})
+	w, g := kit.NewWorker(t, c, kit.Mute), kit.NewGate()
+	g.Handle(w)
+	close(g.Open)
+	kit.StartLocal(t, w)
+	kit.CheckResults(t, runs, func(int) string { return "opened" })
+}
+
+// TestStopWhileRowLocked stops a worker while somebody's transaction holds its row in the registry: Run does not wait for
+// the end of that.
+func TestStopWhileRowLocked(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	cfg := kit.Mute
+	cfg.NoCoordinator = true
+	c := kit.NewClient(t, kit.OpenPool(t, db.DSN, 6))
+	h := hintsOf(t, c)
+	defer h.Listen()()
+	kit.WaitFor(t, "the process listens", h.Listening) // that it begins to would cause a heartbeat, which may wait longer
+	g, _, stop := kit.Gated(t, c, cfg, 1)
+	stopped := kit.Stopping(stop)
+	kit.WaitFor(t, "the worker drains", func() bool {
+		return kit.QueryOne[string](t, db.Pool, `SELECT status FROM kagzi.workers`) == "DRAINING"
+	})
+	tx := kit.Locking(t, db.Pool, kit.LockWorkers)
+	begun := time.Now()
+	close(g.Open)
+	kit.Receive(t, stopped)
+	took := time.Since(begun)
+	t.Logf("Run returned %v after the end of its run", took.Round(time.Millisecond))
+	if took > 4*engine.NoteTimeout { // other calls to the database may take 10 s
+		t.Errorf("Run returned %v after the end of its run", took)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRebornWhileDraining declares a worker dead that drains: it goes on to drain under its new ID, and says so.
+func TestRebornWhileDraining(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	c := kit.NewClient(t, kit.OpenPool(t, db.DSN, 6))
+	cfg := kit.Mute
+	cfg.DrainTimeout, cfg.NoCoordinator = time.Minute, true
+	_, _, stop := kit.Gated(t, c, cfg, 1)
+	first := kit.Only(t, c, kagzi.WorkerFilter{}).ID
+	tx := kit.Locking(t, db.Pool, kit.LockRuns) // the run cannot be given back, so the worker has not drained
+	stopped := kit.Stopping(stop)
+	kit.WaitFor(t, "the worker drains", func() bool {
+		return kit.QueryOne[string](t, db.Pool, `SELECT status FROM kagzi.workers`) == "DRAINING"
+	})
+	if err := c.ForceOffline(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	kit.WaitFor(t, "the worker drains under its new ID", func() bool {
+		_, total, err := c.Workers(t.Context(), kagzi.WorkerFilter{Status: []string{"DRAINING"}})
+		return err == nil && total == 1
+	})
+	if r, err := c.Health(t.Context()); err != nil || r.Workers.Live != 0 || r.Workers.Draining != 1 {
+		t.Errorf("workers %+v; want one that drains", r.Workers)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Error(err)
+	}
+	kit.Receive(t, stopped)
+	if n := kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'OFFLINE'`); n != 2 {
+		t.Errorf("%d workers are OFFLINE, want 2", n)
+	}
+}
+
+// TestDrainOfReborn asks a worker to drain, which is declared dead before it learns of that: it drains all the same.
+func TestDrainOfReborn(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	w := kit.NewWorker(t, kit.NewClient(t, kit.OpenPool(t, db.DSN, 6)), kagzi.WorkerConfig{Heartbeat: 100 * time.Millisecond, NoCoordinator: true})
+	kit.NewGate().Handle(w)
+	done := kit.RunWorker(t, w)
+	kit.WaitFor(t, "the worker is online", func() bool {
+		return kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'ONLINE'`) == 1
+	})
+	// What Drain and Bury write, between two heartbeats, with nobody told.
+	kit.ExecSQL(t, db.Pool, `WITH u AS (UPDATE kagzi.workers SET status = 'OFFLINE', stopped_at = now() RETURNING worker_id, namespace_id)
+		INSERT INTO kagzi.worker_events (worker_id, event_id, namespace_id, event, detail) SELECT worker_id, gen_random_uuid(), namespace_id, 'DRAINING', 'asked to' FROM u`)
+	if err := kit.Receive(t, done); err != nil {
+		t.Errorf("Run: %v", err)
+	}
+	if n := kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status <> 'OFFLINE'`); n != 0 {
+		t.Errorf("%d workers are not OFFLINE", n)
+	}
+}
+
+// TestDrainQueueLostAnswer loses the answer to the commit of DrainQueue: it counts the workers that it has asked, and tells
+// them, whose next heartbeats are minutes away.
+func TestDrainQueueLostAnswer(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	c := kit.NewClient(t, kit.OpenPool(t, db.DSN, 6))
+	w := kit.NewWorker(t, c, kit.Mute)
+	kit.NewGate().Handle(w)
+	done := kit.RunWorker(t, w)
+	kit.WaitFor(t, "the worker is online", func() bool {
+		return kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'ONLINE'`) == 1
+	})
+	kit.WaitFor(t, "the worker listens", hintsOf(t, c).Listening)
+	proxy := pgproxy.Start(t, db.DSN)
+	far := kit.NewClient(t, kit.OpenPool(t, proxy.DSN(), 3))
+	drop := proxy.DropAck(pgproxy.After(pgproxy.Contains("INSERT INTO kagzi.worker_events"), pgproxy.Exactly("commit")))
+	if n, err := far.DrainQueue(t.Context(), "default"); n != 1 || err != nil {
+		t.Errorf("%d workers, %v; want 1", n, err)
+	}
+	kit.Receive(t, drop.Done())
+	if err := kit.Receive(t, done); err != nil {
+		t.Errorf("Run: %v", err)
+	}
+}

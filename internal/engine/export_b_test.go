@@ -1,0 +1,117 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi/internal/batch"
+	"github.com/kagzi/kagzi/store"
+)
+
+// Limits that tests go beyond.
+const (
+	MostWrites   = mostWrites
+	MostBytes    = mostBytes
+	VisibleAfter = visibleAfter
+)
+
+// A HeldSession has neither heart nor loops: the test calls their passes, and makes the executions' writes itself.
+type HeldSession struct {
+	s     *Session
+	Come  chan HeldExecution // has the executions that have something to write
+	Again chan HeldExecution // has those that come again because of a lock, after HoldRetries
+}
+
+// A HeldExecution is an execution of a HeldSession. Equal ones are the same execution.
+type HeldExecution struct{ e *execution }
+
+// NewHeldSession registers a worker and returns its session.
+func NewHeldSession(ctx context.Context, cfg Config) (*HeldSession, error) {
+	h := &HeldSession{s: New(cfg), Come: make(chan HeldExecution, 100), Again: make(chan HeldExecution, 100)}
+	h.s.writer = sendingTo(h.Come)
+	return h, h.s.store.RegisterWorker(ctx, h.s.store.Pool(), cfg.Registration(h.s.ID()))
+}
+
+// sendingTo returns a batcher that sends what is added to the test.
+func sendingTo(ch chan<- HeldExecution) *batch.Batcher[*execution] {
+	return batch.New(batch.Config[*execution]{Flush: func(es []*execution) {
+		for _, e := range es {
+			ch <- HeldExecution{e}
+		}
+	}})
+}
+
+// HoldRetries leaves to the test the writes that come again because of a lock. It is called before anything is claimed.
+func (h *HeldSession) HoldRetries() { h.s.retries = sendingTo(h.Again) }
+
+// Claim is one pass of the claim loop.
+func (h *HeldSession) Claim(ctx context.Context, n int) { h.s.claim(ctx, n) }
+
+// Flush writes what the executions have enqueued, together.
+func (h *HeldSession) Flush(held ...HeldExecution) {
+	var es []*execution
+	for _, x := range held {
+		es = append(es, x.e)
+	}
+	h.s.flush(es)
+}
+
+// Executes reports whether the session executes anything.
+func (h *HeldSession) Executes() bool { return len(h.s.held()) > 0 }
+
+// WaitForBatches returns when the session's batchers are empty.
+func (h *HeldSession) WaitForBatches() {
+	h.s.writer.Wait()
+	h.s.retries.Wait()
+}
+
+// Run returns the run's ID.
+func (x HeldExecution) Run() string { return x.e.runID }
+
+// Superseded reports whether the session has claimed the execution's run again.
+func (x HeldExecution) Superseded() bool {
+	x.e.mu.Lock()
+	defer x.e.mu.Unlock()
+	return x.e.superseded
+}
+
+// Writes returns how many writes the execution has enqueued that are not settled.
+func (x HeldExecution) Writes() int { return x.count(func(*write) bool { return true }) }
+
+// Records returns how many of the writes record the end of a step, or start a child. The others suspend a run that waits, or
+// show a step that takes long.
+func (x HeldExecution) Records() int {
+	return x.count(func(w *write) bool {
+		return !w.ends() && (w.record().Start != nil || w.record().Status != store.Running)
+	})
+}
+
+func (x HeldExecution) count(counts func(*write) bool) (n int) {
+	x.e.mu.Lock()
+	defer x.e.mu.Unlock()
+	for _, w := range x.e.outbox.writes {
+		if counts(w) {
+			n++
+		}
+	}
+	return n
+}
+
+// BeginsWith returns the status of the step's attempt that the first write records.
+func (x HeldExecution) BeginsWith() string {
+	x.e.mu.Lock()
+	defer x.e.mu.Unlock()
+	return x.e.outbox.writes[0].record().Status
+}
+
+// ClaimUnanswered claims, forgets the answer, and looks once for what the claim took. It returns how many runs that were,
+// and whether any of them are left with the session.
+func ClaimUnanswered(ctx context.Context, s *Session, n int) (claimed int, left bool, err error) {
+	req := store.ClaimRequest{
+		Queue: s.cfg.Queue, Types: s.cfg.Types, Limit: n, Worker: s.id, Lease: uuid.New(), Visibility: s.cfg.LeaseTimeout,
+	}
+	claimed = len(s.take(ctx, req).Runs)
+	left, err = s.giveBack(lookOfDrain, req)
+	return claimed, left, err
+}

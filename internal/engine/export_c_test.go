@@ -1,0 +1,61 @@
+package engine
+
+import (
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Limits that tests come to.
+const (
+	MaxRecoveries = maxRecoveries
+	SharedEach    = sharedEach
+)
+
+// LingerLong has the branch's run stay in memory for an hour when it waits for its children, if it may.
+func LingerLong(b *Branch) {
+	b.e.mu.Lock()
+	defer b.e.mu.Unlock()
+	b.e.lastEnd = time.Now().Add(time.Hour)
+}
+
+// Lingers reports whether the branch's run is in memory although it could be suspended.
+func Lingers(b *Branch) bool {
+	s := b.e.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lingering[b.e]
+}
+
+// DeadlineFires does what the timer of the run's deadline does when it fires.
+func DeadlineFires(b *Branch) { b.e.timeOver() }
+
+// HasFailedBranch reports whether a branch of b's run has failed whose name ends so.
+func HasFailedBranch(b *Branch, name string) bool {
+	b.e.mu.Lock()
+	defer b.e.mu.Unlock()
+	return slices.ContainsFunc(b.e.branches, func(r *branchResult) bool {
+		return strings.HasSuffix(r.name, name) && r.done.fired > 0 && r.err != nil
+	})
+}
+
+// ShowFirstAttempt begins to show a step's first attempt, and has the step go on to its second at once, until over says true.
+func ShowFirstAttempt(b *Branch, step string, over func() bool) {
+	s := &stepCall{b: b, id: step, attempt: 1, first: 1}
+	defer s.showLater()()
+	for !over() {
+		s.attempt = 2
+		runtime.Gosched()
+	}
+}
+
+// HardHistories returns how many runs the session remembers to be too large or too slow for the shared queries.
+func HardHistories(s *Session) int {
+	s.loads.mu.Lock()
+	defer s.loads.mu.Unlock()
+	return len(s.loads.hard)
+}
+
+// LoadPause is how long a run waits whose history could not be read that many times.
+func LoadPause(failures int) time.Duration { return loadPause(failures) }

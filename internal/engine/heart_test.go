@@ -1,0 +1,252 @@
+package engine_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/engine"
+	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/internal/pgproxy"
+	"github.com/kagzi/kagzi/internal/testhook"
+)
+
+// idleConfig returns the configuration of the engine of a worker that does not run.
+func idleConfig(t *testing.T, c *kagzi.Client, cfg kagzi.WorkerConfig) (out engine.Config) {
+	t.Helper()
+	w := kit.NewWorker(t, c, cfg)
+	kit.NewGate().Handle(w)
+	hooks := &testhook.Hooks{Config: func(cfg any) { out = cfg.(engine.Config) }}
+	if err := w.Run(testhook.With(t.Context(), hooks)); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// begun runs w until the test ends, and returns its session.
+func begun(t *testing.T, w *kagzi.Worker) *engine.Session {
+	t.Helper()
+	sessions := make(chan testhook.Session, 1)
+	kit.HooksOf(t, w).Begun = func(s testhook.Session) { sessions <- s }
+	kit.StartLocal(t, w)
+	return engine.SessionOf(kit.Receive(t, sessions))
+}
+
+// A halfOpen connection that is silent loses what is written to it, and nothing comes from it any more; neither side
+// is told, as when a firewall forgets it.
+type halfOpen struct {
+	net.Conn
+	heart  atomic.Bool // heartbeats go through it
+	silent atomic.Bool
+}
+
+func (c *halfOpen) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte("SET heartbeat_at")) {
+		c.heart.Store(true)
+	}
+	if c.silent.Load() {
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *halfOpen) Read(b []byte) (int, error) {
+	for {
+		n, err := c.Conn.Read(b)
+		if err != nil || !c.silent.Load() {
+			return n, err
+		}
+	}
+}
+
+// TestHalfOpenConnectionOfTheHeart silences the connection that heartbeats go through, and no other: the heart takes
+// another one before it must give up the runs under way.
+func TestHalfOpenConnectionOfTheHeart(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	cfg, err := pgxpool.ParseConfig(db.DSN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var conns []*halfOpen
+	dial := cfg.ConnConfig.DialFunc
+	cfg.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		c := &halfOpen{Conn: conn}
+		mu.Lock()
+		defer mu.Unlock()
+		conns = append(conns, c)
+		return c, nil
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	g, runs, _ := kit.Gated(t, kit.NewClient(t, pool), kagzi.WorkerConfig{Heartbeat: 200 * time.Millisecond, StaleAfter: 24 * time.Second}, 3)
+	kit.WaitFor(t, "the heart's connection is silent", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, c := range conns {
+			if c.heart.Load() {
+				c.silent.Store(true)
+				return true
+			}
+		}
+		return false
+	})
+	from := kit.QueryOne[time.Time](t, db.Pool, `SELECT clock_timestamp()`)
+	kit.WaitFor(t, "the heart beats again", func() bool {
+		return kit.QueryOne[bool](t, db.Pool, `SELECT heartbeat_at > $1::timestamptz + interval '400 ms' FROM kagzi.workers`, from)
+	})
+	if len(g.Cause) > 0 {
+		t.Errorf("a step's context ended: %v", <-g.Cause)
+	}
+	close(g.Open)
+	kit.CheckResults(t, runs, func(int) string { return "opened" })
+}
+
+// TestFencedRunsAreGivenBackOverNewConnections shows that runs which a worker gave up in an outage go on after it,
+// though the outage cost every connection and the leases have minutes left.
+func TestFencedRunsAreGivenBackOverNewConnections(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	proxy := pgproxy.Start(t, db.DSN)
+	g, runs, _ := kit.Gated(t, kit.NewClient(t, kit.OpenPool(t, proxy.DSN(), 6)), kit.Quick, 2)
+	proxy.Freeze()
+	g.LosesLeases(t, len(runs))
+	proxy.CutAll()
+	proxy.Unfreeze()
+	close(g.Open)
+	kit.CheckResults(t, g.Through(t, kit.NewClient(t, db.Pool), runs), func(int) string { return "opened" })
+}
+
+// TestRunsOfADeadWorkerIDAreGivenBack shows that what a worker holds under the ID that was declared dead goes on under
+// the new one: the fleet has freed that ID's runs before and will not again, and leases have minutes left.
+func TestRunsOfADeadWorkerIDAreGivenBack(t *testing.T) {
+	t.Parallel()
+	const declareDead = `UPDATE kagzi.workers SET status = 'OFFLINE', stopped_at = now()`
+	const holder = `SELECT w.status FROM kagzi.workflow_runs r JOIN kagzi.workers w ON w.worker_id = r.locked_by`
+
+	t.Run("BegunBeforeItKnew", func(t *testing.T) {
+		t.Parallel()
+		db := dbtest.Database(t)
+		g, runs, _ := kit.Gated(t, kit.NewClient(t, db.Pool), kit.Quick, 3)
+		kit.ExecSQL(t, db.Pool, declareDead)
+		g.LosesLeases(t, len(runs))
+		close(g.Open)
+		kit.CheckResults(t, runs, func(int) string { return "opened" })
+	})
+	t.Run("ClaimedBeforeAndAnsweredAfter", func(t *testing.T) {
+		t.Parallel()
+		db := dbtest.Database(t)
+		c := kit.NewClient(t, db.Pool)
+		w := kit.NewWorker(t, c, kit.Quick)
+		g := kit.NewGate()
+		g.Handle(w)
+		runs := kit.StartRuns(t, c, g.Workflow, 1)
+		claimed, answer := kit.HangAt(t, w, "after claim")
+		kit.StartLocal(t, w)
+		defer answer()
+		kit.Receive(t, claimed)
+		kit.ExecSQL(t, db.Pool, declareDead)
+		kit.WaitFor(t, "the worker is registered anew", func() bool {
+			return kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'ONLINE'`) == 1
+		})
+		answer()
+		kit.Receive(t, g.Begun)
+		if status := kit.QueryOne[string](t, db.Pool, holder); status != "ONLINE" {
+			t.Errorf("the run is executed by a worker that is %s", status)
+		}
+		close(g.Open)
+		kit.CheckResults(t, runs, func(int) string { return "opened" })
+	})
+}
+
+// TestRunForAnotherVersionWakesItsWorker starts a run in a process whose worker has room, but no handler of the run's
+// version: the worker elsewhere that has one must be told, not find the run at its next look.
+func TestRunForAnotherVersionWakesItsWorker(t *testing.T) {
+	t.Parallel()
+	ctx := kit.Context(t)
+	db := dbtest.Database(t)
+	wf := kagzi.Define[int, int]("wf")
+	var clients []*kagzi.Client
+	for version := 1; version <= 2; version++ {
+		c := kit.NewClient(t, kit.OpenPool(t, db.DSN, 6))
+		w := kit.NewWorker(t, c, kagzi.WorkerConfig{PollInterval: time.Hour})
+		kagzi.Handle(w, wf, func(kagzi.Context, int) (int, error) { return version, nil }, kagzi.Version(version))
+		s := begun(t, w)
+		clients = append(clients, c)
+		kit.WaitFor(t, "the worker waits for its next look", func() bool {
+			return !engine.LooksWithin(s, time.Minute) && engine.Listens(s)
+		})
+	}
+	for want := 1; want <= 2; want++ {
+		run, err := kagzi.Start(ctx, clients[0], wf, 0, kagzi.Version(want))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := run.Result(ctx); got != want || err != nil {
+			t.Fatalf("got %d, %v; want %d: nobody was told", got, err, want)
+		}
+	}
+}
+
+// TestFenceOfAnIdleWorker shows that a worker which has nothing to give up does not report a loss.
+func TestFenceOfAnIdleWorker(t *testing.T) {
+	t.Parallel()
+	c, logged := kit.LoggedClient(t, kit.Unreachable(t))
+	s := engine.New(idleConfig(t, c, kagzi.WorkerConfig{}))
+	engine.Fence(s, "it is late")
+	logged.WantLine(t, "WARN", "others may take this worker for dead: claiming no runs", "it is late", "worker="+s.ID().String())
+	if logged.Has("ERROR") {
+		t.Error("an error was logged")
+	}
+}
+
+// TestLeaseThatCannotBeExtendedCostsNoOther has the database refuse to extend the lease of one of three runs: the two others
+// are extended over the same connection, what is asked of them is seen, and the log says which run is the one.
+func TestLeaseThatCannotBeExtendedCostsNoOther(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	c, logged := kit.LoggedClient(t, db.Pool)
+	g, runs, _ := kit.Gated(t, c, kagzi.WorkerConfig{
+		Heartbeat: 50 * time.Millisecond, StaleAfter: time.Hour, LeaseTimeout: time.Hour, Coordinator: kagzi.CoordinatorConfig{NoGrace: true},
+	}, 3)
+	bad, cancelled := runs[1], runs[2]
+	backend := kit.QueryOne[int](t, db.Pool, `SELECT backend_pid FROM kagzi.workers`)
+	kit.ExecSQL(t, db.Pool, fmt.Sprintf(`
+		CREATE FUNCTION public.damaged() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'damaged' USING ERRCODE = 'XX001'; END $$;
+		CREATE TRIGGER damaged BEFORE UPDATE ON kagzi.workflow_runs FOR EACH ROW
+			WHEN (NEW.run_id = '%s' AND OLD.available_at < NEW.available_at) EXECUTE FUNCTION public.damaged()`, bad.ID()))
+	kit.ExecSQL(t, db.Pool, `UPDATE kagzi.workflow_runs SET available_at = now() + interval '5 minutes'`)
+	kit.WaitFor(t, "the others are extended", func() bool {
+		return kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE available_at > now() + interval '50 minutes'`) == 2
+	})
+	if !kit.QueryOne[bool](t, db.Pool, `SELECT available_at < now() + interval '6 minutes' FROM kagzi.workflow_runs WHERE run_id = $1`, string(bad.ID())) {
+		t.Error("INVALID: it was extended, too")
+	}
+	logged.WantLine(t, "the database refuses what the worker asks", engine.Extending, string(bad.ID()))
+	kit.ExecSQL(t, db.Pool, `UPDATE kagzi.workflow_runs SET cancel_requested_at = now() WHERE run_id = $1`, string(cancelled.ID())) // nobody is notified
+	if cause := kit.Receive(t, g.Cause); kagzi.KindOf(cause) != kagzi.KindCancelled {
+		t.Errorf("the cause is %v, want that it was cancelled", cause)
+	}
+	if now := kit.QueryOne[int](t, db.Pool, `SELECT backend_pid FROM kagzi.workers`); now != backend {
+		t.Errorf("the heart has another connection")
+	}
+	close(g.Open)
+	kit.CheckResults(t, runs[:2], func(int) string { return "opened" })
+}

@@ -1,0 +1,151 @@
+package engine_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/hints"
+	"github.com/kagzi/kagzi/internal/housekeeping"
+	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/internal/outage"
+	"github.com/kagzi/kagzi/internal/pgproxy"
+	"github.com/kagzi/kagzi/store"
+)
+
+// A detector is a coordinator that checks heartbeats when the test says so, by a clock that the test sets forward.
+type detector struct {
+	k   *housekeeping.Coordinator
+	now time.Time
+}
+
+// detectorPatience is for how long a detector must have seen a worker unresponsive.
+const detectorPatience = time.Second
+
+func newDetector(t *testing.T, db *dbtest.DB) *detector {
+	t.Helper()
+	d := &detector{now: time.Now()}
+	cfg := housekeeping.Config{
+		Store: store.New(db.Pool, "default"), Log: kit.LogOf(t), StaleAfter: 3 * detectorPatience, Grace: 3 * time.Second,
+		Now: func() time.Time { return d.now },
+	}
+	cfg.Hints = hints.New(cfg.Store, cfg.Log, func(context.Context) error { return nil })
+	cfg.Outage = outage.New(cfg.Log, cfg.Hints.Reconnect)
+	t.Cleanup(cfg.Hints.Flush)
+	d.k = housekeeping.New(cfg)
+	return d
+}
+
+// check checks the heartbeats.
+func (d *detector) check(t *testing.T) {
+	t.Helper()
+	if _, err := d.k.CheckHeartbeats(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// checkLater checks the heartbeats when detectorPatience has passed.
+func (d *detector) checkLater(t *testing.T) {
+	t.Helper()
+	d.now = d.now.Add(detectorPatience)
+	d.check(t)
+}
+
+func wantNobodyLost(t *testing.T, db *dbtest.DB, when string) {
+	t.Helper()
+	if n := kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.worker_events WHERE event = 'LOST'`); n != 0 {
+		t.Errorf("%s: %d live workers were declared dead", when, n)
+	}
+}
+
+// TestOutageJudgesNobody has an outage that lasts longer than workers may be silent, and shorter than what a coordinator
+// would notice: when it is over, neither a coordinator that checked before nor one that begins now declares any of them dead.
+func TestOutageJudgesNobody(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	proxy := pgproxy.Start(t, db.DSN)
+	c := kit.NewClient(t, kit.OpenPool(t, proxy.DSN(), 10))
+	const workers = 4
+	for range workers {
+		w := kit.NewWorker(t, c, kagzi.WorkerConfig{Heartbeat: 200 * time.Millisecond, StaleAfter: time.Second, NoCoordinator: true})
+		kit.NewGate().Handle(w)
+		kit.StartLocal(t, w)
+	}
+	kit.WaitFor(t, "all send heartbeats", func() bool {
+		return kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE heartbeat_at > started_at`) == workers
+	})
+	before := newDetector(t, db)
+	before.check(t)
+	proxy.Freeze()
+	proxy.CutAll()
+	kit.WaitFor(t, "all are silent for too long", func() bool {
+		return kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE heartbeat_at < clock_timestamp() - stale_after`) == workers
+	})
+	fresh := newDetector(t, db)
+	// Both check before any of the workers can report: this is when the database is back.
+	before.check(t)
+	fresh.check(t)
+	wantNobodyLost(t, db, "at the end of the outage")
+	proxy.Unfreeze()
+	back := kit.QueryOne[time.Time](t, db.Pool, `SELECT clock_timestamp()`)
+	kit.WaitFor(t, "all have reported", func() bool {
+		return kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE heartbeat_at > $1`, back) == workers
+	})
+	before.checkLater(t)
+	fresh.checkLater(t)
+	wantNobodyLost(t, db, "after the outage")
+}
+
+// TestClockStep lets the database's clock step forward by more than a worker may be silent. The worker lives: it is not
+// lost, neither at first sight nor once it has sent its next heartbeat, and keeps its run.
+func TestClockStep(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	c := kit.NewClient(t, kit.OpenPool(t, db.DSN, 6))
+	cfg := kagzi.WorkerConfig{Heartbeat: 10 * time.Second, StaleAfter: 30 * time.Second, NoCoordinator: true}
+	g, runs, _ := kit.Gated(t, c, cfg, 1)
+	leases := kit.QueryOne[string](t, db.Pool, leasesOfRuns)
+	d := newDetector(t, db)
+	d.check(t)
+	// The clock stays: it is the heartbeat that becomes older.
+	old := kit.QueryOne[time.Time](t, db.Pool, `UPDATE kagzi.workers SET heartbeat_at = heartbeat_at - interval '31 s' RETURNING heartbeat_at`)
+	d.check(t)
+	unharmed(t, db, leases)
+	id := kit.QueryOne[uuid.UUID](t, db.Pool, `SELECT worker_id FROM kagzi.workers`)
+	_ = hintsOf(t, c).Changed(t.Context(), nil, id) // it sends its heartbeat now, and the test need not wait
+	kit.WaitFor(t, "the worker sends a heartbeat", func() bool {
+		return kit.QueryOne[bool](t, db.Pool, `SELECT heartbeat_at > $1::timestamptz + interval '31 s' FROM kagzi.workers WHERE status = 'ONLINE'`, old)
+	})
+	d.checkLater(t)
+	unharmed(t, db, leases)
+	close(g.Open)
+	kit.CheckResults(t, runs, func(int) string { return "opened" })
+}
+
+// TestBuriedAlive declares a worker dead that lives: it learns of that by a notification, though its next heartbeat is an
+// hour away, and goes on under a new ID.
+func TestBuriedAlive(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	c := kit.NewClient(t, kit.OpenPool(t, db.DSN, 6))
+	cfg := kagzi.WorkerConfig{Heartbeat: time.Hour, StaleAfter: 4 * time.Hour, LeaseTimeout: 4 * time.Hour, NoCoordinator: true}
+	g, runs, _ := kit.Gated(t, c, cfg, 1)
+	kit.WaitFor(t, "the worker listens", hintsOf(t, c).Listening)
+	d := newDetector(t, db) // of another client: only the database can tell the worker
+	kit.ExecSQL(t, db.Pool, `UPDATE kagzi.workers SET heartbeat_at = now() - interval '5 hours'`)
+	d.check(t)
+	d.checkLater(t)
+	if n := kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.worker_events WHERE event = 'LOST'`); n != 1 {
+		t.Fatalf("INVALID: %d workers were declared dead, want 1", n)
+	}
+	g.LosesLeases(t, len(runs))
+	kit.WaitFor(t, "the worker is registered anew", func() bool {
+		return kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'ONLINE'`) == 1
+	})
+	close(g.Open)
+	kit.CheckResults(t, runs, func(int) string { return "opened" })
+}

@@ -1,0 +1,165 @@
+package engine
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi/internal/batch"
+	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/store"
+)
+
+// A lane reads one history after the other, for few runs at a time.
+type lane struct {
+	l       *loader
+	most    int
+	reading *batch.Batcher[*execution]
+
+	mu sync.Mutex
+	n  int // runs in it
+}
+
+func newLane(l *loader, most, atOnce int) *lane {
+	p := &lane{l: l, most: most}
+	p.reading = batch.New(batch.Config[*execution]{MaxItems: 1, Flushes: atOnce, Flush: func(es []*execution) {
+		for _, e := range es {
+			l.readAlone(e)
+			p.mu.Lock()
+			p.n--
+			p.mu.Unlock()
+		}
+	}})
+	return p
+}
+
+// add has e's history read, or gives e's run back for a moment if too many wait.
+func (p *lane) add(e *execution) {
+	p.mu.Lock()
+	room := p.n < p.most
+	if room {
+		p.n++
+	}
+	p.mu.Unlock()
+	switch {
+	case room:
+		p.reading.Add(e)
+	case e.run.LoadFailures == 0 && e.run.Suspect():
+		e.setBack("recovery", time.Second, store.HistoryUntried)
+	default:
+		e.setBack(waitsForHistory, loadPause(max(2, e.run.LoadFailures)), store.HistoryUntried)
+	}
+}
+
+// readAlone reads the history of one run, unless that is to be quarantined without.
+func (l *loader) readAlone(e *execution) {
+	for failures := 0; len(stillLoading([]*execution{e})) > 0; failures++ {
+		over, err := l.judge(e)
+		if over {
+			return
+		}
+		if err == nil {
+			err = l.readOne(e)
+		}
+		if err == nil {
+			return
+		}
+		switch class := store.Classify(err); {
+		case class != store.ClassBusy && class != store.ClassConflict && l.readable():
+			e.unreadable(err)
+			return
+		case !l.wait(err, []*execution{e}, failures):
+			return
+		}
+	}
+}
+
+// readOne reads the history of e, however large it is, once there is room for it.
+func (l *loader) readOne(e *execution) error {
+	timeout := min(aloneTimeout<<min(e.run.LoadFailures, 10), longestLoad)
+	if cfg := l.s.cfg; cfg.FixedLease {
+		timeout = min(timeout, cfg.LeaseTimeout/2)
+	}
+	var size int64
+	if err := l.slowly(func() (err error) {
+		size, err = l.s.store.LoadSize(l.ctx, e.run.RunID, timeout)
+		return err
+	}); err != nil {
+		return err
+	}
+	if size > sharedEach {
+		if size = min(size, l.large.most); !l.large.take(size, e.done, shareWait) {
+			e.setBack(waitsForHistory, loadPause(3), store.HistoryUntried)
+			return nil
+		}
+		e.mu.Lock()
+		e.large = size
+		e.mu.Unlock()
+	}
+	var loaded store.Loaded
+	var begun time.Time
+	if err := l.slowly(func() (err error) {
+		begun = time.Now()
+		loaded, err = l.s.store.Load(l.ctx, request([]*execution{e}, store.NoLimit, timeout))
+		return err
+	}); err != nil {
+		l.forget(e)
+		return err
+	}
+	if size <= sharedEach && time.Since(begun) < partTimeout {
+		l.unmark(e)
+	}
+	e.loaded(loaded)
+	if e.stopped() { // perhaps before it had its share
+		l.forget(e)
+	}
+	return nil
+}
+
+// forget gives back what e holds of the memory for large histories.
+func (l *loader) forget(e *execution) {
+	e.mu.Lock()
+	size := e.large
+	e.large = 0
+	e.mu.Unlock()
+	l.large.give(size)
+}
+
+// judge finds out whether a suspect has made progress since its recoveries began, and ends the run if it killed its
+// workers too often without: reading its history may be what does it.
+func (l *loader) judge(e *execution) (over bool, err error) {
+	if !e.run.Suspect() {
+		return false, nil
+	}
+	var found store.Suspicion
+	if err := l.slowly(func() (err error) {
+		found, err = l.s.store.Suspicion(l.ctx, e.run.RunID, e.run.RecoveriesSince, aloneTimeout)
+		return err
+	}); err != nil {
+		return false, err
+	}
+	if found.Progress {
+		if err := l.s.store.ResetRecoveries(l.s.background, e.held()); err != nil {
+			e.log().Warn("kagzi: recoveries of a run that made progress are not reset", "error", err)
+		}
+		e.run.Recoveries = 0
+		return false, nil
+	}
+	if e.run.Recoveries <= maxRecoveries {
+		return false, nil
+	}
+	why := e.isToEnd()
+	if why == underWay {
+		e.refuse(stopFailed, failure.Quarantine(failure.KindCrashLoop, fmt.Errorf("the run was taken over from a dead worker %d times without progress: it may be killing them", e.run.Recoveries)))
+		return true, nil
+	}
+	if found.Children {
+		e.mu.Lock()
+		e.offspring[uuid.Nil] = true // whoever they are
+		e.mu.Unlock()
+	}
+	e.refuse(why, failure.ErrDeadline)
+	return true, nil
+}

@@ -1,0 +1,368 @@
+package engine_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/health"
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/engine"
+	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/internal/testhook"
+)
+
+// remembering is a workflow whose first step is recorded already when it begins: see recorded.
+var remembering = kagzi.Define[int, int]("remembering", kit.NoRetry)
+
+// handleRemembering counts the executions of the step. each is called in every execution, once that is past the step.
+func handleRemembering(w *kagzi.Worker, calls *atomic.Int64, each func(ctx kagzi.Context, n int) error) {
+	kagzi.Handle(w, remembering, func(ctx kagzi.Context, n int) (int, error) {
+		if _, err := kagzi.Step(ctx, "recorded", func(context.Context) (json.RawMessage, error) {
+			calls.Add(1)
+			return json.RawMessage("0"), nil
+		}); err != nil {
+			return 0, err
+		}
+		return n, each(ctx, n)
+	})
+}
+
+// startLater starts n runs that nobody claims before recorded.
+func startLater(t *testing.T, c *kagzi.Client, first, n int) []*kagzi.Run[int] {
+	t.Helper()
+	var runs []*kagzi.Run[int]
+	for i := range n {
+		run, err := kagzi.Start(kit.Context(t), c, remembering, first+i, kagzi.Delay(time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		runs = append(runs, run)
+	}
+	return runs
+}
+
+// recorded makes runs look as if they had begun and recorded the step, with a result that the SQL expression gives.
+func recorded(t *testing.T, pool *pgxpool.Pool, runs []*kagzi.Run[int], output string) {
+	t.Helper()
+	var ids []string
+	for _, r := range runs {
+		ids = append(ids, string(r.ID()))
+	}
+	kit.ExecSQL(t, pool, `INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt, output, started_at, finished_at)
+		SELECT run_id, 'recorded', 1, namespace_id, 'COMPLETED', 'FUNCTION', 1, 1, convert_to(`+output+`, 'UTF8'), now(), now()
+		FROM kagzi.workflow_runs WHERE run_id = ANY ($1::text[]::uuid[])`, ids)
+	kit.ExecSQL(t, pool, `UPDATE kagzi.workflow_runs SET started_at = now(), version = 1, available_at = now() WHERE run_id = ANY ($1::text[]::uuid[])`, ids)
+}
+
+// damage makes every result that is stored out of line unreadable, as a lost block of the disk does; repair makes them
+// readable again.
+func damage(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	kit.SetReadable(t, pool, "step_runs", false)
+	if _, err := pool.Exec(t.Context(), `SELECT md5(output) FROM kagzi.step_runs`); err == nil {
+		t.Fatal("nothing is damaged")
+	}
+}
+
+func repair(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	kit.SetReadable(t, pool, "step_runs", true)
+}
+
+func nothingMore(kagzi.Context, int) error { return nil }
+
+// slowPool is a pool of a user for whom the histories of the runs given take for ever to read.
+func slowPool(t *testing.T, db *dbtest.DB, slow ...*kagzi.Run[int]) *pgxpool.Pool {
+	t.Helper()
+	role, _, _ := kit.PoorClient(t, db, "")
+	var ids []string
+	for _, r := range slow {
+		ids = append(ids, string(r.ID()))
+	}
+	kit.ExecSQL(t, db.Pool, fmt.Sprintf(`CREATE FUNCTION public.readable(run uuid) RETURNS bool LANGUAGE plpgsql AS $$
+		BEGIN
+			IF run = ANY ('{%s}') THEN PERFORM pg_sleep(600); END IF;
+			RETURN true;
+		END $$`, strings.Join(ids, ",")))
+	kit.ExecSQL(t, db.Pool, `CREATE POLICY slow ON kagzi.step_runs USING (public.readable(run_id))`)
+	kit.ExecSQL(t, db.Pool, `ALTER TABLE kagzi.step_runs ENABLE ROW LEVEL SECURITY`)
+	cfg, err := pgxpool.ParseConfig(db.DSN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.MaxConns = 10
+	cfg.ConnConfig.RuntimeParams["role"] = role
+	cfg.ConnConfig.RuntimeParams["client_connection_check_interval"] = "100ms" // what nobody waits for any more shall end
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// TestManySlowHistoriesHoldUpNobodyElse has many runs wake whose histories the server takes for ever to read: those that
+// come while they are tried one after the other complete before that is over.
+func TestManySlowHistoriesHoldUpNobodyElse(t *testing.T) {
+	t.Parallel()
+	const n = 30
+	db := dbtest.Database(t)
+	admin := kit.NewClient(t, db.Pool)
+	slow := startLater(t, admin, 0, n)
+	c := kit.NewClient(t, slowPool(t, db, slow...))
+	w := kit.NewWorker(t, c, kagzi.WorkerConfig{PollInterval: 100 * time.Millisecond, DrainTimeout: 100 * time.Millisecond})
+	handleRemembering(w, new(atomic.Int64), nothingMore)
+	recorded(t, db.Pool, slow, `'0'`)
+	begun := make(chan *engine.Session, 1)
+	kit.HooksOf(t, w).Begun = func(s testhook.Session) { begun <- engine.SessionOf(s) }
+	kit.StartWorker(t, w)
+	s := kit.Receive(t, begun)
+	kit.WaitFor(t, "they are tried one after the other", func() bool { return engine.HardHistories(s) > 0 })
+	others := startLater(t, admin, 0, 5)
+	recorded(t, db.Pool, others, `'0'`)
+	kit.CheckResults(t, others, func(i int) int { return i })
+	if engine.HardHistories(s) >= n {
+		t.Error("the others had to wait until each slow history was tried")
+	}
+}
+
+// TestUnreadableHistoryCostsNobodyElse has 1,000 runs wake at once, of which one has a history that the server takes for
+// ever to read: the others complete, those that come later too, and people can see what the one waits for.
+func TestUnreadableHistoryCostsNobodyElse(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	ctx := kit.Context(t)
+	admin := kit.NewClient(t, db.Pool)
+	runs := kit.StartRuns(t, admin, remembering, 1000)
+	recorded(t, db.Pool, runs, `'0'`)
+	bad := runs[500]
+	pool := slowPool(t, db, bad)
+	c, logged := kit.LoggedClient(t, pool)
+	w := kit.NewWorker(t, c, kagzi.WorkerConfig{MaxConcurrent: 1000})
+	var calls atomic.Int64
+	handleRemembering(w, &calls, nothingMore)
+	kit.StartWorker(t, w)
+	others := slices.Concat(runs[:500], runs[501:])
+	kit.CheckResults(t, others, func(i int) int {
+		if i < 500 {
+			return i
+		}
+		return i + 1
+	})
+	late := startLater(t, admin, 0, 10)
+	recorded(t, db.Pool, late, `'0'`)
+	kit.CheckResults(t, late, func(i int) int { return i })
+	kit.CheckResults(t, kit.StartRuns(t, admin, remembering, 10), func(i int) int { return i })
+	if n := calls.Load(); n != 10 {
+		t.Errorf("recorded steps were executed %d times", n-10)
+	}
+	logged.WantLine(t, "what a run has recorded cannot be read", string(bad.ID()))
+	kit.WaitFor(t, "the run waits for its history", func() bool {
+		info, err := bad.Info(ctx)
+		return err == nil && info.Status == kagzi.StatusPending && info.WaitingOn == "history"
+	})
+	kit.ExecSQL(t, db.Pool, `ALTER TABLE kagzi.step_runs DISABLE ROW LEVEL SECURITY`)
+	kit.ExecSQL(t, db.Pool, `DROP POLICY slow ON kagzi.step_runs`)
+	kit.CheckResults(t, []*kagzi.Run[int]{bad}, func(int) int { return 500 })
+}
+
+// TestUnreadableHistoryIsQuarantined has a run come again whose history is damaged, after ever longer pauses, until it is
+// aside with what was registered left as it is. Repaired and resumed, it goes on, and the failures are forgotten.
+func TestUnreadableHistoryIsQuarantined(t *testing.T) {
+	k := kit.New(t)
+	runs := kit.StartRuns(t, k.Client, remembering, 1)
+	id := runs[0].ID()
+	recorded(t, k.Pool, runs, kit.OutOfLine)
+	damage(t, k.Pool)
+	w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{PollInterval: 50 * time.Millisecond})
+	var calls atomic.Int64
+	handleRemembering(w, &calls, func(ctx kagzi.Context, _ int) error { return kagzi.Sleep(ctx, "long", time.Hour) })
+	kit.StartWorker(t, w)
+	failures := func() int {
+		return k.Count(`SELECT load_failures FROM kagzi.workflow_runs WHERE run_id = $1`, string(id))
+	}
+	for n := 1; n <= 3; n++ {
+		kit.WaitFor(t, "its history cannot be read once more", func() bool { return failures() >= n })
+		k.WaitStatus(id, kagzi.StatusPending, "history")
+	}
+	k.Exec(`UPDATE kagzi.workflow_runs SET load_failures = $2, available_at = now() WHERE run_id = $1 AND status = 'PENDING'`, string(id), engine.MaxLoadFailures-1)
+	re := kit.FailureOf(k, runs[0], kagzi.StatusFailed)
+	if re.Kind != kagzi.KindUnreadable || !strings.Contains(re.Message, "toast") || !strings.Contains(re.Message, "Resume") {
+		t.Errorf("failed with %v", re)
+	}
+	report, err := k.Client.Health(k.Ctx)
+	if err != nil || !slices.Contains(report.Quarantined, string(id)) {
+		t.Errorf("Health names %v, %v as quarantined", report.Quarantined, err)
+	}
+	repair(t, k.Pool)
+	k.Resume(id)
+	k.WaitStatus(id, kagzi.StatusSleeping)
+	if n := failures(); n != 0 || calls.Load() != 0 {
+		t.Errorf("%d failures are remembered, and the step was executed %d times", n, calls.Load())
+	}
+}
+
+// TestPausesOfUnreadableHistoriesGrow shows how long a run waits that cannot be read: a second at first, five minutes in the
+// end, an hour or so in all.
+func TestPausesOfUnreadableHistoriesGrow(t *testing.T) {
+	t.Parallel()
+	var all time.Duration
+	for n := 1; n < engine.MaxLoadFailures; n++ {
+		pause, want := engine.LoadPause(n), min(time.Second<<(n-1), 5*time.Minute)
+		if pause < want*3/4 || pause > want*5/4 {
+			t.Errorf("after %d failures %v, want about %v", n, pause, want)
+		}
+		all += pause
+	}
+	if all < 30*time.Minute || all > 2*time.Hour {
+		t.Errorf("%v in all", all)
+	}
+}
+
+// TestReadHistoryForgetsFailures has a history become readable before its run is quarantined.
+func TestReadHistoryForgetsFailures(t *testing.T) {
+	k := kit.New(t)
+	runs := kit.StartRuns(t, k.Client, remembering, 1)
+	id := runs[0].ID()
+	recorded(t, k.Pool, runs, kit.OutOfLine)
+	damage(t, k.Pool)
+	w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{PollInterval: 50 * time.Millisecond})
+	var calls atomic.Int64
+	handleRemembering(w, &calls, func(ctx kagzi.Context, _ int) error { return kagzi.Sleep(ctx, "long", time.Hour) })
+	kit.StartWorker(t, w)
+	kit.WaitFor(t, "its history cannot be read", func() bool {
+		return k.Count(`SELECT load_failures FROM kagzi.workflow_runs WHERE run_id = $1`, string(id)) > 1
+	})
+	repair(t, k.Pool)
+	k.WaitStatus(id, kagzi.StatusSleeping)
+	if n := k.Count(`SELECT load_failures FROM kagzi.workflow_runs WHERE run_id = $1`, string(id)); n != 0 || calls.Load() != 0 {
+		t.Errorf("%d failures are remembered, and the step was executed %d times", n, calls.Load())
+	}
+}
+
+// TestCrashLoopIsJudgedWithoutHistory shows that a run whose history may be what kills its workers is quarantined without
+// that being read.
+func TestCrashLoopIsJudgedWithoutHistory(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	c := kit.NewClient(t, db.Pool)
+	runs := kit.StartRuns(t, c, remembering, 1)
+	recorded(t, db.Pool, runs, kit.OutOfLine)
+	damage(t, db.Pool)
+	kit.ExecSQL(t, db.Pool, `UPDATE kagzi.step_runs SET finished_at = now() - interval '2 hours'`)
+	kit.LoseRun(t, db, runs[0].ID(), engine.MaxRecoveries+1)
+	kit.ExecSQL(t, db.Pool, `UPDATE kagzi.workflow_runs SET status = 'PENDING', available_at = now()`)
+	w := kit.NewWorker(t, c, kagzi.WorkerConfig{})
+	handleRemembering(w, new(atomic.Int64), nothingMore)
+	kit.StartWorker(t, w)
+	_, err := runs[0].Result(kit.Context(t))
+	var failed *kagzi.RunError
+	if !errors.As(err, &failed) || failed.Kind != kagzi.KindCrashLoop {
+		t.Errorf("got %v, want kind crash_loop", err)
+	}
+	repair(t, db.Pool)
+}
+
+// TestLargeHistoriesShareTheMemory has more runs wake than there is memory for their histories, and their functions go on
+// for long: as many are under way as there is room for, runs with small histories pass them, and all complete.
+func TestLargeHistoriesShareTheMemory(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	c := kit.NewClient(t, db.Pool)
+	const size, room, n = engine.SharedEach * 5 / 4, 4, 6
+	large := kit.StartRuns(t, c, remembering, n)
+	recorded(t, db.Pool, large, fmt.Sprintf(`'"' || repeat('x', %d) || '"'`, size))
+	w := kit.NewWorker(t, c, kagzi.WorkerConfig{MaxConcurrent: 2 * n, PollInterval: 100 * time.Millisecond})
+	kit.HooksOf(t, w).MostLarge = room*size + size/2
+	var calls, live, most atomic.Int64
+	open := make(chan struct{})
+	handleRemembering(w, &calls, func(ctx kagzi.Context, in int) error {
+		if in >= n {
+			return nil
+		}
+		most.Store(max(most.Load(), live.Add(1)))
+		defer live.Add(-1)
+		return kagzi.Do(ctx, "hold", func(context.Context) error {
+			<-open
+			return nil
+		})
+	})
+	kit.StartWorker(t, w)
+	kit.WaitFor(t, "there is no room for more", func() bool { return live.Load() == room })
+	small := startLater(t, c, n, 10)
+	recorded(t, db.Pool, small, `'0'`)
+	kit.CheckResults(t, small, func(i int) int { return n + i })
+	close(open)
+	kit.CheckResults(t, large, func(i int) int { return i })
+	if most.Load() > room {
+		t.Errorf("%d large histories were in memory at once, want %d at the most", most.Load(), room)
+	}
+}
+
+// TestUnreadableMessagesHoldUpTheirRunOnly has messages reach runs under way, and one of them cannot be read: the others
+// get theirs, and that run is given back, to go on once it can be.
+func TestUnreadableMessagesHoldUpTheirRunOnly(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	ctx := kit.Context(t)
+	admin := kit.NewClient(t, db.Pool)
+	_, c, _ := kit.PoorClient(t, db, "")
+	wf := kagzi.Define[int, string]("wf", kit.NoRetry)
+	cfg := kit.Quick
+	cfg.MaxConcurrent = 20
+	w := kit.NewWorker(t, c, cfg)
+	busy, open := make(chan bool, 100), make(chan struct{})
+	kagzi.Handle(w, wf, func(ctx kagzi.Context, n int) (string, error) {
+		kagzi.Go(ctx, "busy", func(ctx kagzi.Context) (int, error) { // keeps the run in memory
+			return 0, kagzi.Do(ctx, "hold", func(ctx context.Context) error {
+				busy <- true
+				select {
+				case <-open:
+				case <-ctx.Done():
+				}
+				return ctx.Err()
+			})
+		})
+		return kagzi.WaitSignal(ctx, kit.Approved)
+	})
+	runs := kit.StartRuns(t, admin, wf, 10)
+	kit.ExecSQL(t, db.Pool, fmt.Sprintf(`CREATE FUNCTION public.legible(run uuid) RETURNS bool LANGUAGE plpgsql AS $$
+		BEGIN
+			IF run = '%s' THEN RAISE 'this cannot be read'; END IF;
+			RETURN true;
+		END $$`, runs[3].ID()))
+	kit.ExecSQL(t, db.Pool, `CREATE POLICY broken ON kagzi.signals USING (public.legible(run_id))`)
+	kit.StartWorker(t, w)
+	for range runs {
+		kit.Receive(t, busy)
+	}
+	kit.ExecSQL(t, db.Pool, `ALTER TABLE kagzi.signals ENABLE ROW LEVEL SECURITY`)
+	for _, r := range runs {
+		if err := admin.Signal(ctx, r.ID(), kit.Approved.With("yes")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kit.WaitFor(t, "the run waits for its history", func() bool {
+		info, err := runs[3].Info(ctx)
+		return err == nil && info.Status == kagzi.StatusPending && info.WaitingOn == "history"
+	})
+	report, err := c.Health(ctx)
+	if check := report.Check("histories"); err != nil || check.Status != health.Degraded || !strings.Contains(check.Detail, string(runs[3].ID())) {
+		t.Errorf("Health says %+v, %v", check, err)
+	}
+	close(open)
+	kit.CheckResults(t, slices.Concat(runs[:3], runs[4:]), func(int) string { return "yes" })
+	kit.ExecSQL(t, db.Pool, `ALTER TABLE kagzi.signals DISABLE ROW LEVEL SECURITY`)
+	kit.CheckResults(t, runs[3:4], func(int) string { return "yes" })
+	kit.ExecSQL(t, db.Pool, `DROP POLICY broken ON kagzi.signals`)
+}

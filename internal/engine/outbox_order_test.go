@@ -1,0 +1,146 @@
+package engine_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/engine"
+	"github.com/kagzi/kagzi/internal/kit"
+)
+
+// TestFlushIsBounded has one run start more children than a flush may write, another record more bytes, and a third record a
+// step behind them: each comes to its turn.
+func TestFlushIsBounded(t *testing.T) {
+	t.Parallel()
+	ctx := kit.Context(t)
+	db := dbtest.Database(t)
+	c := kit.NewClient(t, db.Pool)
+	child := kagzi.Define[int, int]("child", kagzi.Queue("kids"))
+	many, large, small := kagzi.Define[int, int]("many"), kagzi.Define[int, int]("large"), kagzi.Define[int, int]("small")
+	w := kit.NewWorker(t, c, kagzi.WorkerConfig{})
+	const children = 2*engine.MostWrites + 500
+	kagzi.Handle(w, many, func(ctx kagzi.Context, _ int) (int, error) {
+		for i := range children {
+			if _, err := kagzi.StartChild(ctx, fmt.Sprint("c", i), child, i); err != nil {
+				return 0, err
+			}
+		}
+		return kagzi.WaitSignal(ctx, kagzi.DefineSignal[int]("never"))
+	})
+	kagzi.Handle(w, large, func(ctx kagzi.Context, _ int) (int, error) {
+		_, err := kagzi.Map(ctx, "map", []int{0, 1, 2}, func(ctx kagzi.Context, _ int) (string, error) {
+			return kagzi.Step(ctx, "s", func(context.Context) (string, error) { return strings.Repeat("x", engine.MostBytes*2/5), nil })
+		})
+		return 0, err
+	})
+	kagzi.Handle(w, small, func(ctx kagzi.Context, _ int) (int, error) {
+		return 0, kagzi.Do(ctx, "s", func(context.Context) error { return nil })
+	})
+	runs := map[kagzi.RunID]string{}
+	for name, wf := range map[string]kagzi.Workflow[int, int]{"many": many, "large": large, "small": small} {
+		run, err := kagzi.Start(ctx, c, wf, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		runs[run.ID()] = name
+	}
+	var written []string // after each transaction
+	kit.Failpoint(t, w, func(point string, _ uuid.UUID) {
+		if point == "after flush" {
+			written = append(written, kit.QueryOne[string](t, db.Pool, `SELECT concat_ws(' ', count(*) FILTER (WHERE step_id LIKE 'c%'), count(*) FILTER (WHERE length(output) > 1000), count(*) FILTER (WHERE step_id = 's' AND status = 'COMPLETED')) FROM kagzi.step_runs`))
+		}
+	})
+	s := newHeldSession(t, w)
+	s.Claim(ctx, 3)
+	by := map[string]engine.HeldExecution{}
+	for len(by) < 3 {
+		e := kit.Receive(t, s.Come)
+		by[runs[kagzi.RunID(e.Run())]] = e
+	}
+	for name, n := range map[string]int{"many": children, "large": 3, "small": 1} {
+		kit.WaitFor(t, name+" has recorded", func() bool { return by[name].Records() == n })
+	}
+	s.Flush(by["many"], by["large"], by["small"])
+	if want := []string{"1000 0 0", "1000 2 1"}; !slices.Equal(written, want) {
+		t.Errorf("written after each transaction: %q, want %q", written, want)
+	}
+	written = nil
+	for range 2 {
+		s.Flush(kit.Receive(t, s.Come))
+	}
+	if len(written) != 2 || !strings.HasPrefix(written[1], "2000 3 ") {
+		t.Errorf("written after the next two: %q", written)
+	}
+}
+
+// TestChildOfABusyStartIsCancelled has a run start a child and end at once, while somebody's open transaction keeps the start
+// from being written: the child is cancelled with the end, as any that nobody waits for.
+func TestChildOfABusyStartIsCancelled(t *testing.T) {
+	k := kit.New(t)
+	child, wf := kagzi.Define[struct{}, string]("child", kagzi.Queue("kids")), kagzi.Define[struct{}, string]("wf")
+	locked, busy := make(chan bool), make(chan bool, 1)
+	w := kit.NewWorker(t, kit.NewClient(t, k.Pool), kagzi.WorkerConfig{})
+	kagzi.Handle(w, wf, func(ctx kagzi.Context, _ struct{}) (string, error) {
+		<-locked
+		_, err := kagzi.StartChild(ctx, "child", child, struct{}{})
+		return "", err
+	})
+	kit.Failpoint(t, w, func(point string, _ uuid.UUID) {
+		if point == "after flush" {
+			select {
+			case busy <- true:
+			default:
+			}
+		}
+	})
+	kit.StartWorker(t, w)
+	run := kit.Begin(k, wf, struct{}{})
+	k.WaitStatus(run.ID(), kagzi.StatusRunning)
+	tx := kit.Locking(t, k.Pool, kit.LockRun, string(run.ID()))
+	close(locked)
+	kit.Receive(t, busy)
+	kit.RollbackTx(t, tx)
+	kit.ResultOf(k, run)
+	if got := k.ChildOf(run.ID(), "child").Status; got != kagzi.StatusCancelled {
+		t.Errorf("the child is %s", got)
+	}
+}
+
+// TestRegistrationsAreBounded has one run register compensations with more input than a flush may write.
+func TestRegistrationsAreBounded(t *testing.T) {
+	t.Parallel()
+	ctx := kit.Context(t)
+	db := dbtest.Database(t)
+	wf := kagzi.Define[int, int]("wf")
+	c := kit.NewClient(t, db.Pool)
+	w := kit.NewWorker(t, c, kagzi.WorkerConfig{})
+	kagzi.Handle(w, wf, func(ctx kagzi.Context, _ int) (int, error) {
+		for i := range 3 {
+			kagzi.Go(ctx, fmt.Sprint("b", i), func(ctx kagzi.Context) (int, error) {
+				kagzi.Compensate(ctx, "s", kit.CancelBooking.With(strings.Repeat("x", engine.MostBytes*2/5)))
+				return 0, nil
+			})
+		}
+		return 0, nil
+	})
+	kit.StartRuns(t, c, wf, 1)
+	s := newHeldSession(t, w)
+	s.Claim(ctx, 1)
+	e := kit.Receive(t, s.Come)
+	kit.WaitFor(t, "the registrations are to be written", func() bool { return e.Writes() == 3 })
+	for _, want := range []int{2, 3} {
+		s.Flush(e)
+		if n := kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.step_runs WHERE step_kind = 'COMPENSATION'`); n != want {
+			t.Errorf("%d are written, want %d", n, want)
+		}
+		e = kit.Receive(t, s.Come)
+	}
+	s.Flush(e)
+}

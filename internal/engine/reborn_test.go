@@ -1,0 +1,45 @@
+package engine_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/engine"
+	"github.com/kagzi/kagzi/internal/kit"
+)
+
+// TestClaimAnsweredWhileTheWorkerIsBornAnew lets the answer to a claim come while the worker, which was declared dead, ends
+// what it executes: what was claimed under the ID that is dead must not begin.
+func TestClaimAnsweredWhileTheWorkerIsBornAnew(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	c := kit.NewClient(t, db.Pool)
+	cfg := kit.Quick
+	cfg.NoCoordinator, cfg.LeaseTimeout = true, time.Minute
+	w := kit.NewWorker(t, c, cfg)
+	g := kit.NewGate()
+	g.Handle(w)
+	running := func() int {
+		return kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'RUNNING'`)
+	}
+	claimed, answer := kit.HangAt(t, w, "after claim", func() bool { return running() == 2 })
+	first := kit.StartRuns(t, c, g.Workflow, 1)
+	s := begun(t, w)
+	t.Cleanup(answer)
+	kit.Receive(t, g.Begun)
+	second := kit.StartRuns(t, c, g.Workflow, 1)
+	kit.Receive(t, claimed)
+	release := engine.HoldUp(s, uuid.MustParse(string(first[0].ID())))
+	kit.ExecSQL(t, db.Pool, `UPDATE kagzi.workers SET status = 'OFFLINE', stopped_at = now()`)
+	kit.WaitFor(t, "the worker ends all", func() bool { return engine.HasStoppedAll(s) })
+	answer()
+	kit.WaitFor(t, "what was claimed is given back", func() bool {
+		return kit.QueryOne[bool](t, db.Pool, `SELECT status = 'PENDING' FROM kagzi.workflow_runs WHERE run_id = $1`, string(second[0].ID()))
+	})
+	release()
+	close(g.Open)
+	kit.CheckResults(t, second, func(int) string { return "opened" })
+}

@@ -1,0 +1,166 @@
+package engine_test
+
+import (
+	"context"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/engine"
+	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/internal/pgproxy"
+	"github.com/kagzi/kagzi/store"
+)
+
+// fullPool is a pool all of whose connections are open: it opens none while the test goes on. change may be nil.
+func fullPool(t *testing.T, db *dbtest.DB, conns int32, change func(*pgxpool.Config)) *pgxpool.Pool {
+	t.Helper()
+	cfg, err := pgxpool.ParseConfig(db.DSN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.MaxConns, cfg.MinConns = conns, conns
+	if change != nil {
+		change(cfg)
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	kit.WaitFor(t, "the pool is full", func() bool { return pool.Stat().IdleConns() == conns })
+	return pool
+}
+
+// TestLostRegistration loses the answer to the commit of a worker's registration, with the connection: when it has
+// registered, the row names the connection that it has, not the one that is gone.
+func TestLostRegistration(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	proxy := pgproxy.Start(t, db.DSN)
+	drop := proxy.DropAck(pgproxy.After(pgproxy.Contains("INSERT INTO kagzi.workers"), pgproxy.Exactly("commit")))
+	c := kit.NewClient(t, kit.OpenPool(t, proxy.DSN(), 5))
+	want, end, err := engine.Register(t.Context(), engine.New(idleConfig(t, c, kit.Mute)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer end()
+	kit.Receive(t, drop.Done())
+	if got := kit.QueryOne[int](t, db.Pool, watchedBackend); got != want {
+		t.Errorf("the row names backend %d, the worker has %d", got, want)
+	}
+	if got := kit.QueryOne[string](t, db.Pool, `SELECT string_agg(event, ' ' ORDER BY occurred_at) FROM kagzi.worker_events`); got != "STARTED" {
+		t.Errorf("the registry's log says %s", got)
+	}
+	if gone, watched, err := store.New(db.Pool, "default").GoneWorkers(t.Context()); err != nil || len(gone) != 0 || watched != 1 {
+		t.Errorf("gone %v of %d, %v", gone, watched, err)
+	}
+}
+
+// TestSlowConnect ends the connection of a worker while new ones hang: it goes on to beat over the pool's and says that
+// there is no evidence for the time being, however long it may be silent.
+func TestSlowConnect(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	var hang atomic.Bool
+	pool := fullPool(t, db, 5, func(cfg *pgxpool.Config) {
+		dial := cfg.ConnConfig.DialFunc
+		cfg.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if hang.Load() {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return dial(ctx, network, addr)
+		}
+	})
+	cfg := kit.Mute
+	cfg.NoCoordinator = true // fewer to take the pool's connections
+	c := kit.NewClient(t, pool)
+	g, runs, _ := kit.Gated(t, c, cfg, 2)
+	kit.WaitFor(t, "the worker listens", idleConfig(t, c, kit.Mute).Hints.Listening)
+	leases := kit.QueryOne[string](t, db.Pool, leasesOfRuns)
+	hang.Store(true)
+	kit.ExecSQL(t, db.Pool, `SELECT pg_terminate_backend(backend_pid) FROM kagzi.workers`)
+	kit.WaitFor(t, "the worker beats over the pool", func() bool { return kit.QueryOne[int](t, db.Pool, watchedBackend) == 0 })
+	unharmed(t, db, leases)
+	hang.Store(false)
+	close(g.Open)
+	kit.CheckResults(t, runs, func(int) string { return "opened" })
+}
+
+// TestRebornWithoutConnections declares a worker dead that beats over its pool, for the server takes no more connections:
+// it registers over the pool, too, and claims its run again under the new ID.
+func TestRebornWithoutConnections(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	cfg := kit.Mute
+	cfg.NoCoordinator = true
+	c := kit.NewClient(t, fullPool(t, db, 5, nil))
+	g, _, _ := kit.Gated(t, c, cfg, 1)
+	kit.WaitFor(t, "the worker listens", idleConfig(t, c, kit.Mute).Hints.Listening)
+	allow := refuseConnections(t, db)
+	defer allow()
+	kit.ExecSQL(t, db.Pool, `SELECT pg_terminate_backend(backend_pid) FROM kagzi.workers`)
+	kit.WaitFor(t, "the worker beats over the pool", func() bool { return kit.QueryOne[int](t, db.Pool, watchedBackend) == 0 })
+	first := kit.Only(t, c, kagzi.WorkerFilter{Status: []string{"ONLINE"}}).ID
+	if err := c.ForceOffline(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	g.LosesLeases(t, 1)
+	kit.WaitFor(t, "the worker is registered anew", func() bool {
+		return kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'ONLINE'`) == 1
+	})
+	kit.WaitFor(t, "the worker holds its run under the new ID", func() bool {
+		return kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs r JOIN kagzi.workers w ON w.worker_id = r.locked_by
+			WHERE r.status = 'RUNNING' AND w.status = 'ONLINE'`) == 1
+	})
+	close(g.Open)
+}
+
+// TestAfterConnect runs a worker whose pool's connections get their rights from AfterConnect: so do those that it opens
+// beside the pool.
+func TestAfterConnect(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	owner := db.Pool.Config().ConnConfig.User
+	role := "after_connect_" + strings.ReplaceAll(uuid.NewString(), "-", "")
+	kit.ExecSQL(t, db.Pool, `CREATE ROLE `+role+` LOGIN PASSWORD 'secret' NOINHERIT IN ROLE `+pgx.Identifier{owner}.Sanitize())
+	t.Cleanup(func() { kit.ExecSQL(t, db.Pool, `DROP ROLE `+role) })
+	pool := fullPool(t, db, 5, func(cfg *pgxpool.Config) {
+		cfg.ConnConfig.User, cfg.ConnConfig.Password = role, "secret"
+		cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+			_, err := conn.Exec(ctx, `SET ROLE `+pgx.Identifier{owner}.Sanitize())
+			return err
+		}
+	})
+	c := kit.NewClient(t, pool)
+	w := kit.NewWorker(t, c, kit.Mute)
+	g := kit.NewGate()
+	g.Handle(w)
+	runs := kit.StartRuns(t, c, g.Workflow, 1)
+	done := kit.RunWorker(t, w)
+	select {
+	case <-g.Begun:
+	case err := <-done:
+		t.Fatalf("Run: %v", err)
+	}
+	kit.WaitFor(t, "the worker listens", idleConfig(t, c, kit.Mute).Hints.Listening)
+	close(g.Open)
+	kit.CheckResults(t, runs, func(int) string { return "opened" })
+	if !kit.Only(t, c, kagzi.WorkerFilter{}).Watched {
+		t.Error("the worker's connection is no evidence")
+	}
+	if _, err := c.DrainQueue(t.Context(), "default"); err != nil {
+		t.Error(err)
+	}
+	if err := kit.Receive(t, done); err != nil {
+		t.Errorf("Run: %v", err)
+	}
+}

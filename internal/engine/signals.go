@@ -1,0 +1,174 @@
+package engine
+
+import (
+	"context"
+	"runtime"
+	"time"
+
+	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/outage"
+	"github.com/kagzi/kagzi/store"
+)
+
+// A signalSpec is a wait for a message as the workflow function asks for it.
+type SignalSpec struct {
+	Name    string        // of the messages, with the key
+	Step    string        // under which the wait is remembered
+	BadName error         // what is wrong with the name, nil if nothing is
+	Invalid error         // what is wrong with the rest of the call
+	Timeout time.Duration // zero: none
+}
+
+// A signalWait is a wait for a message under way.
+type signalWait struct {
+	b       *Branch
+	id      string
+	name    string
+	timeout time.Duration
+	until   time.Time // when it times out; the zero time: never
+}
+
+// receive returns the record of the message that a wait has read. Its error is the recorded one if none came in time.
+func (b *Branch) Receive(spec SignalSpec) (*store.StepRow, error) {
+	id, err := b.enter(spec.Step, spec.BadName)
+	if err != nil {
+		return nil, err
+	}
+	if spec.Invalid != nil {
+		return nil, b.Misuse(failure.Wrap(spec.Invalid, "wait for signal %q", spec.Name))
+	}
+	row := b.lookup(id, store.KindSignal)
+	if row == nil || row.Status == store.Running {
+		w := &signalWait{b: b, id: id, name: spec.Name, timeout: spec.Timeout}
+		if row, err = w.run(row); err != nil {
+			return nil, err
+		}
+	}
+	b.passed(row)
+	if row.ErrorKind != "" {
+		return nil, b.e.s.cfg.Errors.Recorded(row, "")
+	}
+	return row, nil
+}
+
+// run waits, given the record of a wait with a timeout that has begun; nil if none has.
+func (w *signalWait) run(begun *store.StepRow) (*store.StepRow, error) {
+	b, e := w.b, w.b.e
+	if err := b.begins(); err != nil {
+		return nil, err
+	}
+	if begun != nil {
+		w.until = begun.WakeAt
+	}
+	looked := false // at the table, since the time is over
+	for {
+		row, late, past := w.take()
+		if row != nil {
+			return row, nil
+		}
+		if w.timeout > 0 && begun == nil {
+			begun = w.begin(past)
+			w.until = begun.WakeAt
+			continue
+		}
+		if late || looked {
+			return w.timeOut()
+		}
+		if w.until.IsZero() || e.s.now().Before(w.until) {
+			if err := b.waitFor(&wait{until: w.until, why: w.why(), need: 1}, w.arrival(), past); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		// A message that was stored in time may not have come here yet.
+		if err := e.catchUp(b); err != nil {
+			return nil, err
+		}
+		looked = true
+	}
+}
+
+func (w *signalWait) why() string { return "signal " + w.name }
+
+// arrival is the event of a message.
+func (w *signalWait) arrival() *event {
+	w.b.e.mu.Lock()
+	defer w.b.e.mu.Unlock()
+	return w.b.e.arrivalLocked(w.name)
+}
+
+// take reads the oldest message, if one has come in time, and returns its record. Nobody waits for that to be written:
+// should the process die before, what follows from it is not recorded either, and the message is read again. late says
+// that the oldest message came too late, so that none comes in time any more; past is how many have come.
+func (w *signalWait) take() (row *store.StepRow, late bool, past int) {
+	b, e := w.b, w.b.e
+	r := e.newRecord(w.id, store.KindSignal, store.Completed, 1, 1)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.reason != underWay {
+		runtime.Goexit()
+	}
+	past = e.arrivalLocked(w.name).fired
+	box := e.inbox[w.name]
+	if len(box) == 0 || b.muted() || b.ctx.Err() != nil { // who lost a race reads nothing any more
+		return nil, false, past
+	}
+	g := box[0]
+	if !w.until.IsZero() && g.ReceivedAt.After(w.until) {
+		return nil, true, past
+	}
+	e.inbox[w.name] = box[1:]
+	r.Output, r.Sequence, r.Signal, r.EndedAt = g.Payload, g.Sequence, g.Name, g.ReceivedAt
+	if b.now.After(r.EndedAt) {
+		r.EndedAt = b.now
+	}
+	b.deferLocked(r, g)
+	done := r.StepRow // the record is the writer's now
+	done.FinishedAt = r.EndedAt
+	return &done, false, past
+}
+
+// begin records that a wait with a timeout has begun, and with it that the run is suspended, if it is.
+func (w *signalWait) begin(past int) *store.StepRow {
+	b := w.b
+	r := b.e.newRecord(w.id, store.KindSignal, store.Running, 1, 1)
+	r.Wake = w.timeout
+	if w.timeout > memoryWait {
+		b.suspendWith(r, &wait{why: w.why(), need: 1}, w.arrival(), past)
+	}
+	return b.record(r)
+}
+
+// timeOut records that no message came in time. The workflow may act on that only once it is recorded.
+func (w *signalWait) timeOut() (*store.StepRow, error) {
+	b, e := w.b, w.b.e
+	if b.ctx.Err() != nil {
+		return nil, context.Cause(b.ctx)
+	}
+	if b.muted() {
+		return nil, errBranchCancelled
+	}
+	r := e.newRecord(w.id, store.KindSignal, store.Completed, 1, 1)
+	r.ErrorKind, r.Error, r.Permanent, r.EndedAt = failure.KindTimeout, "no message came in time", true, w.until
+	row := b.record(r)
+	e.exitIfStopped()
+	return row, nil
+}
+
+// catchUp reads what has reached the run, while the database is away again and again.
+func (e *execution) catchUp(b *Branch) error {
+	for failures := 0; ; failures++ {
+		e.exitIfStopped()
+		if b.ctx.Err() != nil {
+			return context.Cause(b.ctx)
+		}
+		err := e.s.loads.readNews(e)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-time.After(outage.PauseAfter(err, failures)):
+		case <-e.done:
+		}
+	}
+}

@@ -1,0 +1,437 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"runtime"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/outage"
+	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/store"
+)
+
+// visibleAfter is how long a step runs before its attempt is shown in the table.
+const visibleAfter = time.Second
+
+// A stepSpec is a step as the workflow function asks for it.
+type StepSpec struct {
+	Name    string
+	BadName error // what is wrong with the name, nil if nothing is
+	Invalid error // what is wrong with the rest of the call
+
+	Tx        bool // it has a transaction
+	Isolation pgx.TxIsoLevel
+	Timeout   time.Duration // of an attempt; zero: none
+	Retry     RetryPolicy
+	Result    reflect.Type // of what Call returns, for hooks of tests
+
+	// Input returns the step's input as it is recorded for people; it is nil if there is none to record. invalid says that the
+	// call is wrong, failed is the attempt's error.
+	Input func() (input []byte, invalid, failed error)
+
+	// Call is the step's function. tx is nil if the step has no transaction.
+	Call func(ctx context.Context, tx pgx.Tx) (any, error)
+	// Encode returns what Call has returned as it is recorded under id, and the compensation that goes with it, nil if none
+	// does. Its error is the attempt's.
+	Encode func(id string, result any) (output []byte, undo *Registration, err error)
+	// Undo returns the compensation of a recorded result, nil if the result cannot be read. It is nil if the step has none.
+	Undo func(output []byte) *Registration
+}
+
+// A stepIdentity says which attempt of which step it is.
+type StepIdentity struct {
+	Run      string
+	Workflow string
+	Step     string
+	Attempt  int
+}
+
+// A retryPolicy says whether, and when, another attempt follows.
+type RetryPolicy interface {
+	Allows(attempt int) bool
+	Backoff(attempt int, random float64) time.Duration // random is in [0, 1)
+}
+
+// A stepCall is one durable step under way.
+type stepCall struct {
+	b         *Branch
+	id        string
+	position  int64 // of the attempt, in the run's order
+	spec      StepSpec
+	input     []byte // as it is recorded; nil: there is none, or it is not encoded yet
+	unencoded error  // why the attempt about to begin has no input, which fails it; nil if it has, or needs none
+	attempt   int
+	first     int // attempt of this series
+	away      awayCount
+	undo      *compensation // of what the function has returned; nil if the step has none
+	registers *store.Record // of undo
+}
+
+// step returns the record of the step's result, executing it as often as it takes.
+func (b *Branch) Step(spec StepSpec) (*store.StepRow, error) {
+	id, err := b.enter(spec.Name, spec.BadName)
+	if err != nil {
+		return nil, err
+	}
+	if spec.Invalid != nil {
+		return nil, b.Misuse(failure.Wrap(spec.Invalid, "step %q", id))
+	}
+	s := &stepCall{b: b, id: id, spec: spec, attempt: 1, first: 1}
+	return s.run(b.lookup(s.id, store.KindFunction))
+}
+
+// run executes the step as often as it takes, given its latest record; nil if there is none.
+func (s *stepCall) run(row *store.StepRow) (_ *store.StepRow, err error) {
+	for {
+		if row != nil {
+			done, err := s.after(row)
+			if done {
+				s.pass(row)
+				return row, err
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+		if row, err = s.execute(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// after takes in the record of an attempt: it returns true if that is the step's result, and else prepares the
+// next attempt, having waited for its time.
+func (s *stepCall) after(row *store.StepRow) (done bool, err error) {
+	switch {
+	case row.Status == store.Completed:
+		return true, nil
+	case row.Status == store.Running: // found in the history: its worker died. The attempt is made again.
+		s.attempt, s.first = row.Attempt, row.FirstAttempt
+	case !row.WakeAt.IsZero(): // another attempt follows
+		if err := s.b.wait(row.WakeAt, "retry "+s.id, nil, 0); err != nil {
+			return false, err
+		}
+		s.attempt, s.first = row.Attempt+1, row.FirstAttempt
+	case !s.b.e.forgot(row):
+		s.b.fails(s.id)
+		return true, s.b.e.s.cfg.Errors.Recorded(row, "")
+	default:
+		s.attempt, s.first = row.Attempt+1, row.Attempt+1
+	}
+	return false, nil
+}
+
+// execute makes one attempt and records what came of it. It returns neither record nor error if the attempt is
+// to be made again, because the database was away.
+func (s *stepCall) execute() (*store.StepRow, error) {
+	if err := s.encodeInput(); err != nil { // before begins: a replay that has no record of the step must come to the same error
+		return nil, err
+	}
+	if err := s.b.begins(); err != nil {
+		return nil, err
+	}
+	if err := s.announce(); err != nil {
+		return nil, err
+	}
+	s.position = s.b.e.nextPosition()
+	if s.spec.Tx {
+		return s.executeTx()
+	}
+	ctx, cancel := s.begin()
+	defer cancel()
+	// Not of a transactional step: a row committed meanwhile would fail a transaction of a stricter isolation, each time.
+	defer s.showLater()()
+	begun := time.Now()
+	data, err := s.callUser(ctx, nil)
+	return s.settle(ctx, begun, data, err)
+}
+
+// encodeInput encodes the step's input, if it has one, once for all attempts. It returns an error if the call is wrong.
+func (s *stepCall) encodeInput() error {
+	if s.spec.Input == nil || s.input != nil {
+		return nil
+	}
+	var invalid error
+	s.input, invalid, s.unencoded = s.spec.Input()
+	if invalid != nil {
+		return s.b.Misuse(failure.Wrap(invalid, "step %q", s.id))
+	}
+	return nil
+}
+
+// newRecord prepares the record of the attempt.
+func (s *stepCall) newRecord(status string) *store.Record {
+	r := s.b.e.newRecord(s.id, store.KindFunction, status, s.attempt, s.first)
+	r.Position, r.Input = s.position, s.input
+	return r
+}
+
+// begin returns the context of an attempt.
+func (s *stepCall) begin() (context.Context, context.CancelFunc) {
+	b, e := s.b, s.b.e
+	ctx, cancel := context.WithCancel(b.ctx)
+	if s.spec.Timeout > 0 {
+		cancel()
+		ctx, cancel = context.WithTimeoutCause(b.ctx, s.spec.Timeout, s.timedOut())
+	}
+	ctx = e.s.cfg.StepContext(ctx, StepIdentity{Run: e.runID, Workflow: e.run.Type, Step: s.id, Attempt: s.attempt})
+	e.s.failpoint("before step", e.run.RunID)
+	return ctx, cancel
+}
+
+// showLater shows the attempt in the table if it is not over soon, which the function returned says.
+func (s *stepCall) showLater() (over func() bool) {
+	attempt, first, position, input := s.attempt, s.first, s.position, s.input // the step may be at its next attempt when the timer's function runs
+	return time.AfterFunc(visibleAfter, func() {
+		r := s.b.e.newRecord(s.id, store.KindFunction, store.Running, attempt, first)
+		r.Position, r.Elapsed, r.Input = position, visibleAfter, input
+		s.b.e.show(r)
+	}).Stop
+}
+
+// timedOut is the failure of an attempt that took too long.
+func (s *stepCall) timedOut() error {
+	return failure.Of(failure.KindTimeout, fmt.Errorf("step timed out after %v", s.spec.Timeout))
+}
+
+// settle records the outcome of user code, unless the code failed because its context ended: that says nothing of
+// the step. It exits the goroutine if the execution has ended.
+func (s *stepCall) settle(ctx context.Context, begun time.Time, data []byte, err error) (*store.StepRow, error) {
+	b, e := s.b, s.b.e
+	e.s.failpoint("after step", e.run.RunID)
+	if err != nil {
+		e.exitIfStopped()
+		if b.ctx.Err() != nil {
+			return nil, context.Cause(b.ctx)
+		}
+	}
+	if b.muted() {
+		return nil, errBranchCancelled
+	}
+	r := s.newRecord(store.Completed)
+	r.Elapsed = time.Since(begun)
+	if err != nil {
+		s.fail(ctx, r, err)
+	} else {
+		r.Output = data
+		for _, c := range s.registration() {
+			b.deferRecord(c) // it goes with the step's
+		}
+	}
+	row := b.record(r)
+	e.s.failpoint("after record", e.run.RunID)
+	e.exitIfStopped()
+	return row, nil
+}
+
+// fail makes r the record of a failed attempt: with the time of the next one, or final.
+func (s *stepCall) fail(ctx context.Context, r *store.Record, err error) {
+	class := s.b.e.s.cfg.Errors.Classify(err)
+	kind := class.Kind
+	if failure.IsOf(context.Cause(ctx), failure.KindTimeout) && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)) {
+		kind = failure.KindTimeout
+		err = failure.Of(kind, fmt.Errorf("%w (%v)", err, context.Cause(ctx)))
+	} else if kind == failure.KindCancelled && !class.Cancelled {
+		// The step's context has not ended. One that the function made, and cancelled, says no more than any other failure.
+		kind = failure.KindUnknown
+		err = failure.Of(kind, err)
+	}
+	r.Status, r.ErrorKind, r.Error = store.Failed, kind, failure.Text(err)
+	defer func() {
+		s.b.e.log().Warn("kagzi: step failed", "step", s.id, "attempt", s.attempt, "kind", kind, "error", text.OneLine(r.Error), "again", r.Wake >= 0)
+	}()
+	class = s.b.e.s.cfg.Errors.Classify(err)
+	r.Permanent = class.Permanent
+	if r.Permanent || !s.spec.Retry.Allows(s.attempt-s.first+1) {
+		return
+	}
+	r.Wake = s.spec.Retry.Backoff(s.attempt-s.first+1, rand.Float64())
+	r.Wake = max(r.Wake, class.After)
+}
+
+// callUser calls the step's function, if the run is this worker's, and encodes what it returns. A panic is an error. A
+// Goexit cannot be stopped: it is recorded as the attempt's failure on the way out, and fails the branch.
+func (s *stepCall) callUser(ctx context.Context, tx pgx.Tx) (data []byte, err error) {
+	s.b.e.exitUnlessHeld(s.id)
+	if s.unencoded != nil {
+		return nil, s.unencoded
+	}
+	returned := false
+	s.b.misusedInStep = nil
+	s.b.inStep.Store(true)
+	defer func() {
+		s.b.inStep.Store(false)
+		if returned {
+			return
+		}
+		if v := recover(); v != nil {
+			data, err = nil, failure.OfPanic(v, debug.Stack())
+		} else if !s.b.e.stopped() {
+			r := s.newRecord(store.Failed)
+			r.ErrorKind, r.Error = failure.KindPanic, failure.Text(failure.OfGoexit())
+			s.b.enqueue(r)
+		}
+	}()
+	var v any
+	if hooks := s.b.e.s.cfg.Hooks; hooks != nil && hooks.Call != nil {
+		v, err = hooks.Call(ctx, s.id, s.spec.Result, func() (any, error) { return s.spec.Call(ctx, tx) })
+	} else {
+		v, err = s.spec.Call(ctx, tx)
+	}
+	if err == nil {
+		err = s.b.misusedInStep // the record must say so: in a replay the function is not called
+	}
+	if at, ok := ctx.Deadline(); err == nil && ok && !time.Now().Before(at) {
+		err = s.timedOut()
+	}
+	if err == nil {
+		var undo *Registration
+		data, undo, err = s.spec.Encode(s.id, v)
+		s.undo = s.compensation(undo)
+	}
+	returned = true
+	return data, err
+}
+
+// executeTx makes one attempt of a transactional step. The record is its last statement before the commit, so
+// that the run's row is locked briefly. It commits only if the record was written: then nobody else has a result.
+func (s *stepCall) executeTx() (*store.StepRow, error) {
+	b, e := s.b, s.b.e
+	b.writeAll()
+	tx, end, err := e.s.beginTx(b.ctx, s.spec.Isolation)
+	if err != nil {
+		e.exitIfStopped()
+		if b.ctx.Err() != nil {
+			return nil, context.Cause(b.ctx)
+		}
+		return s.trouble(err)
+	}
+	defer end(nil) // of a function that does not return, for one
+	ctx, cancel := s.begin()
+	defer cancel()
+	begun := time.Now()
+	user := stepTx{Tx: tx}
+	data, err := s.callUser(ctx, &user)
+	if err != nil && s.cutOff(ctx, tx, err) {
+		end(err) // before the pause: others need the connection and the slot
+		return s.again(err)
+	}
+	if err == nil && user.rolledBack.Load() {
+		err = errRolledBack
+	}
+	if err == nil {
+		err = unfit(tx)
+	}
+	if err != nil || b.muted() {
+		end(err)
+		return s.settle(ctx, begun, data, err)
+	}
+	e.s.failpoint("after step", e.run.RunID)
+	r := s.newRecord(store.Completed)
+	r.Elapsed, r.Output = time.Since(begun), data
+	// The write does not end with ctx: its outcome would be unknown.
+	write, stop := context.WithTimeout(context.WithoutCancel(ctx), txTimeout)
+	defer stop()
+	written, err := e.s.store.RecordIn(write, tx, append(s.registration(), r)...)
+	if err == nil && written {
+		if err = tx.Commit(write); err == nil {
+			e.s.failpoint("after record", e.run.RunID)
+			e.exitIfStopped()
+			return &r.StepRow, nil
+		}
+	}
+	end(err)
+	return s.afterTx(ctx, begun, err)
+}
+
+// unfit says why a step's transaction cannot be committed although its function succeeded, nil if it can.
+func unfit(tx pgx.Tx) error {
+	conn := tx.Conn()
+	switch {
+	case conn.IsClosed(): // or it would be repeated for ever, as if the database were away
+		return failure.Of(failure.KindDatabase, errors.New("the step's transaction lost its connection, and its function did not say so: a query's context ended, for one"))
+	case conn.PgConn().TxStatus() == 'E':
+		return errors.New("a statement of the step failed, and its function did not say so: return the error, or let the statement fail in a savepoint (tx.Begin)")
+	case conn.PgConn().TxStatus() == 'I': // ended by SQL: the record would not be a part of it
+		return errStepTx
+	}
+	return nil
+}
+
+// txTimeout bounds the record and commit of a transactional step.
+const txTimeout = 30 * time.Second
+
+// afterTx finds out what became of a transaction that did not say, or that wrote no record: the step's row tells.
+// What the database refused is the attempt's failure (a deferred constraint, a serialization failure). That it was away, or
+// that the record waited in vain for a stranger's lock of the run, is not.
+func (s *stepCall) afterTx(ctx context.Context, begun time.Time, cause error) (*store.StepRow, error) {
+	e := s.b.e
+	for {
+		e.exitIfStopped()
+		row, holds, err := e.s.store.StepResult(e.s.background, e.held(), s.id, s.attempt)
+		switch {
+		case err != nil:
+			e.s.databaseTrouble(err)
+			_, _ = s.trouble(err)
+		case !holds:
+			e.stop(stopLost, ErrLeaseLost)
+			runtime.Goexit()
+		case row != nil:
+			return row, nil
+		case cause == nil: // only the transaction itself can have ended the run that it records for
+			return s.settle(ctx, begun, nil, failure.BadRequest(errors.New("the step's transaction ends its own run: cancel it in a transaction of its own")))
+		case saysNothing(cause) && s.isUncounted():
+			return s.again(cause)
+		default:
+			return s.settle(ctx, begun, nil, cause)
+		}
+	}
+}
+
+// trouble waits a little, for the attempt to be made again: that the database is away says nothing of the step.
+func (s *stepCall) trouble(err error) (*store.StepRow, error) {
+	if err != nil {
+		s.b.e.log().Debug("kagzi: a transactional step is repeated", "step", s.id, "error", err)
+	}
+	select {
+	case <-time.After(outage.Pause):
+	case <-s.b.e.done:
+		runtime.Goexit()
+	}
+	return nil, nil
+}
+
+// stepTx is the transaction as the step's function sees it: the engine ends it.
+type stepTx struct {
+	pgx.Tx
+	rolledBack atomic.Bool // the function called Rollback
+}
+
+// A deferred Rollback counts as any other. On the stack it looks like one on the line of the return statement, so to tell
+// them apart would be to guess whether what was to be rolled back is to be committed.
+var errRolledBack = failure.BadRequest(errors.New("kagzi: the step's function called Rollback of its transaction and returned no error: " +
+	"to roll back return an error, and leave Rollback out, deferred too, because Kagzi ends the transaction"))
+
+var errStepTx = failure.BadRequest(errors.New("kagzi: the step's transaction is committed by Kagzi, with the step's record: return from the function instead"))
+
+func (*stepTx) Commit(context.Context) error { return errStepTx }
+
+func (t *stepTx) Rollback(context.Context) error {
+	t.rolledBack.Store(true)
+	return errStepTx
+}
+
+func rollback(tx pgx.Tx) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	_ = tx.Rollback(ctx) // an open transaction ends with its connection, too
+}

@@ -1,0 +1,31 @@
+package engine_test
+
+import (
+	"sync/atomic"
+	"testing"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/engine"
+	"github.com/kagzi/kagzi/internal/kit"
+)
+
+// TestShownAttemptIsTheOneThatTakesLong shows an attempt in the table that takes a second, while the step goes on to the next:
+// what is shown is the attempt that the timer was for.
+func TestShownAttemptIsTheOneThatTakesLong(t *testing.T) {
+	k := kit.New(t)
+	var shown atomic.Bool
+	wf := kagzi.Define[int, int]("wf", kit.NoRetry)
+	kit.Serve(k, wf, func(ctx kagzi.Context, _ int) (int, error) {
+		engine.ShowFirstAttempt(branchOf(ctx), "slow", shown.Load)
+		return 0, nil
+	})
+	run := kit.Begin(k, wf, 1)
+	kit.WaitFor(t, "the attempt is shown", func() bool {
+		return k.Count(`SELECT count(*) FROM kagzi.step_runs WHERE run_id = $1 AND status = 'RUNNING'`, string(run.ID())) > 0
+	})
+	if n := k.Count(`SELECT attempt_number FROM kagzi.step_runs WHERE run_id = $1`, string(run.ID())); n != 1 {
+		t.Errorf("attempt %d is shown, want 1", n)
+	}
+	shown.Store(true)
+	kit.ResultOf(k, run)
+}

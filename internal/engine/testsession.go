@@ -1,0 +1,80 @@
+package engine
+
+import (
+	"math"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi/internal/goroutine"
+	"github.com/kagzi/kagzi/internal/testhook"
+)
+
+// Lease is for tests: see testhook.Branch.
+func (b *Branch) Lease() uuid.UUID { return b.e.run.Lease }
+
+// Closed is for tests: see testhook.Branch.
+func (b *Branch) Closed() bool { return b.closed }
+
+// Goroutine is for tests: see testhook.Branch.
+func (b *Branch) Goroutine() uintptr { return b.goid.Load() }
+
+// hooked is a session as tests see it.
+type hooked struct{ s *Session }
+
+func (h hooked) SetClock(now, asked time.Time) { h.s.setClock(now, asked) }
+
+func (h hooked) Wake() {
+	goroutine.Signal(h.s.wake)
+	h.s.cfg.Hints.WakeCoordinators()
+}
+
+func (h hooked) Handles(workflow string, version int) bool {
+	return h.s.cfg.Handlers[workflow][version] != nil
+}
+
+func (h hooked) Worker() uuid.UUID { return h.s.ID() }
+
+// Look suspends an execution that lingers only to be there when more children end: in a test that is a matter of real time.
+func (h hooked) Look(run uuid.UUID, wakeups int64, cancelling bool) testhook.Look {
+	s := h.s
+	s.mu.Lock()
+	e := s.executing[run]
+	s.mu.Unlock()
+	if e == nil {
+		return testhook.Look{}
+	}
+	now := s.now()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.reason == underWay && e.live > 0 && e.busy == 0 {
+		e.lastEnd = time.Time{}
+		e.suspendLocked()
+	}
+	look := testhook.Look{Here: true, Busy: e.busy}
+	news := wakeups > e.seen || cancelling
+	if e.reason != underWay || news || len(e.outbox.writes) > 0 { // its end is about to be written, or it is about to be told, or to be recorded
+		look.Busy = math.MaxInt
+		return look
+	}
+	due := func(t time.Time) {
+		switch {
+		case !t.After(now): // it is about to end
+			look.Busy++
+		case look.Next.IsZero() || t.Before(look.Next):
+			look.Next = t
+		}
+	}
+	if e.deadline != nil {
+		due(e.run.DeadlineAt)
+	}
+	for _, w := range e.waits {
+		switch {
+		case w.ctx.Err() != nil: // its branch has not noticed yet
+			look.Busy++
+		case !w.until.IsZero():
+			due(w.until)
+		}
+	}
+	return look
+}

@@ -1,0 +1,77 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/kit"
+)
+
+// TestEndOfAnOutageLetsTheListenerConnect ends an outage while the listener has long to wait for its next attempt.
+func TestEndOfAnOutageLetsTheListenerConnect(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	type runner interface{ Run(context.Context) error }
+	for name, newRunner := range map[string]func(*testing.T, *kagzi.Client) runner{
+		"Worker": func(t *testing.T, c *kagzi.Client) runner {
+			w := kit.NewWorker(t, c, kagzi.WorkerConfig{Heartbeat: 50 * time.Millisecond, NoCoordinator: true})
+			kit.NewGate().Handle(w)
+			return w
+		},
+		"Coordinator": func(t *testing.T, c *kagzi.Client) runner {
+			return kit.NewCoordinator(t, c, kagzi.CoordinatorConfig{Interval: 50 * time.Millisecond})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var away atomic.Bool
+			cfg, err := pgxpool.ParseConfig(db.DSN)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg.MaxConns = 6
+			cfg.ConnConfig.RuntimeParams["application_name"] = name
+			dial := cfg.ConnConfig.DialFunc
+			cfg.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				if away.Load() {
+					return nil, errors.New("the test's database is away")
+				}
+				return dial(ctx, network, addr)
+			}
+			pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(pool.Close)
+			c, logged := kit.LoggedClient(t, pool)
+			h := idleConfig(t, c, kagzi.WorkerConfig{}).Hints
+			h.ListenBackoff = time.Hour
+			r := newRunner(t, c)
+			ctx, stop := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() { done <- r.Run(ctx) }()
+			defer func() {
+				stop()
+				if err := kit.Receive(t, done); err != nil {
+					t.Errorf("Run: %v", err)
+				}
+			}()
+			kit.WaitFor(t, "the client listens", h.Listening)
+			away.Store(true)
+			kit.WaitFor(t, "the outage has begun, and the listener has lost its connection", func() bool {
+				kit.ExecSQL(t, db.Pool, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1`, name)
+				return logged.Has("the database does not answer") && !h.Listening()
+			})
+			pool.Reset() // the listener's probe would meet a connection that was ended
+			away.Store(false)
+			kit.WaitFor(t, "the client listens again", h.Listening)
+		})
+	}
+}

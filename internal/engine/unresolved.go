@@ -1,0 +1,112 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/kagzi/kagzi/internal/outage"
+	"github.com/kagzi/kagzi/store"
+)
+
+// A claim whose answer is lost may have taken runs, and may yet take them: the server need not have come to it. Nobody
+// executes those runs, so they are looked for, by the lease, until a claim that was late must have shown.
+
+const (
+	claiming    = "claim runs"    // as the store says it
+	lookOfDrain = 2 * time.Second // bounds the last look, of a worker that drains
+	looksApart  = 5 * time.Second // at the most
+)
+
+// take claims, and looks for what the claim took if its outcome is not known. A Claim without Now is one that took
+// nothing, as far as is known. If an input may be what the claim failed with, it claims without: inputs are read as histories
+// are then, so that one that cannot be read keeps no other run from being claimed.
+func (s *Session) take(ctx context.Context, req store.ClaimRequest) store.Claim {
+	sent := time.Now()
+	claim, err := s.claimWithin(s.claimTime(), req, s.store.Claim)
+	if store.MayBeOfOne(err) && ctx.Err() == nil {
+		req.NoInputs, sent = true, time.Now()
+		claim, err = s.claimWithin(s.claimTime(), req, s.store.Claim)
+	}
+	if err == nil {
+		s.outage.End()
+		s.failures.Over(s.logger(req.Worker), claiming)
+		return claim
+	}
+	s.databaseTrouble(err)
+	if store.Unsent(err) || store.Answered(err) || store.Repeatable(err) {
+		return store.Claim{}
+	}
+	for ctx.Err() == nil {
+		claim, err = s.claimWithin(s.claimTime(), req, s.store.ClaimedUnder)
+		if len(claim.Runs) > 0 {
+			return claim // one transaction took them all
+		}
+		if err == nil {
+			break
+		}
+		s.databaseTrouble(err)
+		if !store.Away(err) || !s.patientWith(ctx) {
+			break
+		}
+	}
+	s.unfinished.Go(func() { s.resolve(ctx, req, sent) })
+	return claim
+}
+
+// claimTime bounds a claim: an answer that comes late may find the lease over.
+func (s *Session) claimTime() time.Duration {
+	return max(min(s.cfg.LeaseTimeout, s.cfg.StaleAfter)/3, time.Second)
+}
+
+func (s *Session) claimWithin(d time.Duration, req store.ClaimRequest, f func(context.Context, store.ClaimRequest) (store.Claim, error)) (store.Claim, error) {
+	ctx, cancel := context.WithTimeout(s.background, d)
+	defer cancel()
+	return f(ctx, req)
+}
+
+// resolve gives back what a claim took that was sent then, and whose outcome is not known. It looks until a look has come
+// so late that the claim must have shown; once ctx has ended, only once more. What is taken after that a coordinator frees,
+// as what a dead worker holds.
+func (s *Session) resolve(ctx context.Context, req store.ClaimRequest, sent time.Time) {
+	for pause := outage.Pause; ; pause = min(2*pause, looksApart) {
+		select {
+		case <-ctx.Done():
+			_, _ = s.giveBack(lookOfDrain, req)
+			return
+		case <-time.After(pause):
+		}
+		asked := time.Now()
+		left, err := s.giveBack(s.claimTime(), req)
+		if err != nil {
+			s.databaseTrouble(err)
+		} else if !left && asked.Sub(sent) > store.LateClaims {
+			return
+		}
+	}
+}
+
+// giveBack makes due what a claim took that nobody executes. It reports whether something is left, which somebody has
+// locked.
+func (s *Session) giveBack(within time.Duration, req store.ClaimRequest) (left bool, err error) {
+	claim, err := s.claimWithin(within, req, s.store.ClaimedUnder)
+	if err != nil || len(claim.Runs) == 0 {
+		return false, err
+	}
+	f := &store.Flush{}
+	for _, r := range claim.Runs {
+		f.Parks = append(f.Parks, &store.Park{RunID: r.RunID, Lease: r.Lease, Status: store.Pending, WaitingOn: "worker", History: store.HistoryUntried})
+	}
+	if err := s.store.Flush(s.background, f); err != nil {
+		return true, err
+	}
+	given := 0
+	for _, p := range f.Parks {
+		if p.Outcome == store.Done {
+			given++
+		}
+		left = left || p.Outcome == store.Busy
+	}
+	s.logger(req.Worker).Info("kagzi: a claim without an answer took runs: they are given back", "runs", given)
+	_ = s.cfg.Hints.Due(s.noWait, nil, store.Woken{Queue: req.Queue}) // fails only in a transaction
+	return left, nil
+}

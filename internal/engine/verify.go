@@ -1,0 +1,187 @@
+package engine
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/store"
+)
+
+// A divergence says where code and history part.
+type Divergence struct {
+	Step    string // empty if only the end differs
+	Message string
+}
+
+// verifyRun executes h for a run that is over against its history, and returns nil if it comes to the same end. Nothing is
+// written. additions says that operations which the history does not have are meant.
+func Verify(ctx context.Context, cfg Config, run *store.Run, history []*store.StepRow, h Handler, additions bool) (*Divergence, error) {
+	// A session of its own that never begins: executions ask it for the time.
+	s := New(cfg)
+	s.clock.set(run.FinishedAt, time.Now(), time.Now())
+	claimed := &store.ClaimedRun{
+		RunID: run.RunID, Type: run.Type, Version: run.Version, ExternalID: run.ExternalID, Attempts: run.Attempts,
+		DeadlineAt: run.DeadlineAt, ParentRunID: run.Parent, FireAt: run.FireAt, StartedAt: run.StartedAt, Input: run.Input,
+	}
+	if run.Status == store.Failed { // the last attempt counts
+		claimed.Attempts--
+	}
+	e := newExecution(s, claimed, history, true)
+	e.mode, e.verification = verify, &verification{over: make(chan struct{}), additions: additions}
+	defer e.cancel(nil)
+	go e.execute(h)
+	select {
+	case <-e.verification.over:
+	case <-ctx.Done():
+		e.stop(stopVerified, context.Cause(ctx))
+		return nil, fmt.Errorf("the code has not come to an end: %w", context.Cause(ctx))
+	}
+	want := endOf(run)
+	want.output = cfg.Shown(want.output) // sealed twice it may be other bytes
+	if step, message := e.diverged(want); message != "" {
+		return &Divergence{step, message}, nil
+	}
+	return nil, nil
+}
+
+// A verification is what Replay notes of an execution. The execution's mutex guards it.
+type verification struct {
+	over     chan struct{} // closed when the execution has ended
+	beyond   []unrecorded
+	conflict string // the step whose record the code contradicts
+
+	additions bool // what the history does not have is meant
+}
+
+// An unrecorded is a branch that came to what the history does not have.
+type unrecorded struct {
+	b    *Branch
+	what lookedUp
+}
+
+func (v *verification) note(b *Branch) {
+	b.e.mu.Lock()
+	defer b.e.mu.Unlock()
+	v.beyond = append(v.beyond, unrecorded{b, b.looked})
+}
+
+// contradicts ends the execution, whose code and history cannot both be right about a step.
+func (e *execution) contradicts(err error, step any) {
+	e.mu.Lock()
+	if e.reason == underWay {
+		e.verification.conflict, _ = step.(string)
+	}
+	e.mu.Unlock()
+	e.fail(err)
+}
+
+func (s unrecorded) String() string {
+	if s.what.found {
+		return fmt.Sprintf("the code goes on with %s %q, and the history does not say how that ended", kindWord(s.what.kind), s.what.id)
+	}
+	return fmt.Sprintf("the code comes to %s %q, which the history does not have", kindWord(s.what.kind), s.what.id)
+}
+
+// A recordedEnd is how the code of a run ended.
+type recordedEnd struct {
+	status string
+	kind   string
+	text   string
+	output []byte
+	cut    bool // it was ended from outside: the history has no more than its beginning
+}
+
+// endOf returns how a run's code ended, whatever has become of its compensations.
+func endOf(run *store.Run) recordedEnd {
+	end := recordedEnd{status: run.Status, kind: run.ErrorKind, text: run.Error, output: run.Output}
+	if o := run.Outcome; o != nil {
+		end.status, end.kind, end.text = o.Status, o.Kind, o.Error
+	}
+	end.cut = end.status == store.Cancelled || run.Quarantined || end.kind == failure.KindDeadline || end.kind == failure.KindDatabase
+	return end
+}
+
+// diverged says where the execution, which is over, has left its history; the message is empty if it has not.
+func (e *execution) diverged(want recordedEnd) (step, message string) {
+	err := e.outcome()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.reason == stopFailed {
+		if err = e.failure; e.s.cfg.Errors.Classify(err).Kind == failure.KindNondeterminism {
+			return e.verification.conflict, failure.Text(err)
+		}
+	}
+	if want.cut { // where it stopped, the history did
+		return "", ""
+	}
+	if e.reason != stopFailed {
+		added := false
+		for _, s := range e.verification.beyond {
+			switch {
+			case s.b.orphaned():
+			case e.verification.additions && !s.what.found:
+				added = true
+			default:
+				return s.what.id, s.String()
+			}
+		}
+		if added { // what would follow from its result nobody knows
+			return "", ""
+		}
+		if !e.returned {
+			return "", fmt.Sprintf("the code waits for what never comes; the run %s", want)
+		}
+	}
+	got := recordedEnd{status: store.Completed, output: e.s.cfg.Shown(e.output)}
+	if err != nil {
+		got = recordedEnd{status: store.Failed, kind: e.s.cfg.Errors.Classify(err).Kind, text: failure.Text(err)}
+	}
+	if got.same(want) {
+		return "", ""
+	}
+	return "", fmt.Sprintf("the code now comes to another end: it %s; the run %s", got, want)
+}
+
+// orphaned reports whether a branch above has failed: that cancelled this one, wherever it was. The execution's mutex is
+// held.
+func (b *Branch) orphaned() bool {
+	for b = b.parent; b != nil; b = b.parent {
+		if b.result.done.fired > 0 && b.result.err != nil {
+			return true
+		}
+	}
+	return false
+}
+
+func (r recordedEnd) same(other recordedEnd) bool {
+	return r.status == other.status && r.kind == other.kind && withoutStack(r.text) == withoutStack(other.text) && bytes.Equal(r.output, other.output)
+}
+
+func (r recordedEnd) String() string {
+	if r.status == store.Completed {
+		return fmt.Sprintf("completed with %s", shortened(r.output))
+	}
+	return fmt.Sprintf("failed (%s): %s", cmp.Or(r.kind, failure.KindUnknown), shortened([]byte(text.OneLine(r.text))))
+}
+
+// withoutStack leaves out what follows a panic's text: where in memory it happened.
+func withoutStack(text string) string {
+	text, _, _ = strings.Cut(text, "\n\n")
+	return text
+}
+
+// shortened is data for a message.
+func shortened(data []byte) string {
+	const most = 200
+	text := text.Sanitize(string(data), text.MaxError)
+	if r := []rune(text); len(r) > most {
+		text = string(r[:most]) + "…"
+	}
+	return text
+}

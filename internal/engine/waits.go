@@ -1,0 +1,248 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/store"
+)
+
+// An event is something that branches wait for. It may happen more than once.
+type event struct {
+	fired   int
+	waiters []*wait
+}
+
+// A wait is a branch that waits, until a time or for another branch.
+type wait struct {
+	b      *Branch
+	ctx    context.Context // the branch's
+	until  time.Time       // the zero time: no time
+	why    string
+	need   int           // wakeups of the run that may end the wait; zero: none does
+	child  bool          // the wakeups are ends of children
+	anyway bool          // although the branch is cancelled
+	woken  chan struct{} // closed by who ends the wait, after it counted the branch busy again
+}
+
+// wait parks the calling branch until the time, by the database's clock, or until the event, if there is one,
+// has happened more often than past; the zero time is no time. It returns the branch's cause if the branch is
+// cancelled meanwhile, and exits the goroutine if the execution ends.
+func (b *Branch) wait(until time.Time, why string, on *event, past int) error {
+	return b.waitFor(&wait{until: until, why: why}, on, past)
+}
+
+// waitFor is wait, for w.
+func (b *Branch) waitFor(w *wait, on *event, past int) error {
+	e, until := b.e, w.until
+	if !until.IsZero() || w.need > 0 { // what is recorded is not that it has ended
+		if b.closed {
+			return errBranchCancelled
+		}
+		if err := b.cancelled(); err != nil {
+			return err
+		}
+		b.leaveHistory()
+		if !e.mode.begins() {
+			b.exitUnrecorded()
+		}
+	}
+	runtime.Gosched() // see parkLocked
+	e.mu.Lock()
+	if e.reason != underWay {
+		e.mu.Unlock()
+		runtime.Goexit()
+	}
+	if on != nil && on.fired > past {
+		e.mu.Unlock()
+		return nil
+	}
+	w.b, w.ctx, w.woken = b, b.ctx, make(chan struct{})
+	if w.anyway {
+		w.ctx = e.ctx
+	}
+	if w.ctx.Err() != nil {
+		e.mu.Unlock()
+		return context.Cause(w.ctx)
+	}
+	e.waits = append(e.waits, w)
+	if on != nil {
+		on.waiters = append(on.waiters, w)
+	}
+	if e.busy--; e.busy == 0 {
+		e.suspendLocked()
+	}
+	e.mu.Unlock()
+
+	for {
+		var due <-chan time.Time
+		var jump <-chan struct{}
+		if !until.IsZero() {
+			jump = e.s.clock.jump()
+			due = time.After(until.Sub(e.s.now()))
+		}
+		select {
+		case <-e.done:
+			runtime.Goexit()
+		case <-w.woken:
+			return nil
+		case <-jump:
+		case <-due:
+			if until.After(e.s.now()) { // the estimate of the database's clock has moved back since
+				continue
+			}
+			b.resume(w)
+			return nil
+		case <-w.ctx.Done():
+			b.resume(w)
+			return context.Cause(w.ctx)
+		}
+	}
+}
+
+// waitAnyway waits for what another branch comes to although this one is behind. It returns when nobody is at work, too.
+func (b *Branch) waitAnyway(why string, on *event, past int) {
+	_ = b.waitFor(&wait{why: why, anyway: true}, on, past)
+}
+
+// resume counts the branch busy again, unless the execution ended or somebody else did it.
+func (b *Branch) resume(w *wait) {
+	e := b.e
+	e.mu.Lock()
+	if e.reason != underWay {
+		e.mu.Unlock()
+		runtime.Goexit()
+	}
+	e.wakeLocked(w)
+	e.mu.Unlock()
+}
+
+func (e *execution) fireLocked(ev *event) {
+	ev.fired++
+	for _, w := range ev.waiters {
+		e.wakeLocked(w)
+	}
+	ev.waiters = nil
+}
+
+func (e *execution) wakeLocked(w *wait) {
+	i := slices.Index(e.waits, w)
+	if i < 0 {
+		return
+	}
+	e.waits = slices.Delete(e.waits, i, i+1)
+	e.busy++
+	close(w.woken)
+}
+
+// earliestLocked returns the wait that ends first, and whether any has a time.
+func (e *execution) earliestLocked() (first *wait, ok bool) {
+	for _, w := range e.waits {
+		if !w.until.IsZero() && (first == nil || w.until.Before(first.until)) {
+			first = w
+		}
+	}
+	return first, first != nil
+}
+
+// endsSoonLocked reports whether one of the waits is about to end: by its time, or because its branch was
+// cancelled and has not noticed yet.
+func (e *execution) endsSoonLocked() bool {
+	soon := e.s.now().Add(memoryWait)
+	return slices.ContainsFunc(e.waits, func(w *wait) bool {
+		return w.ctx.Err() != nil || !w.until.IsZero() && !w.until.After(soon)
+	})
+}
+
+// suspendLocked ends the execution if none of its waits ends soon. No branch is busy.
+func (e *execution) suspendLocked() {
+	if e.cancelClosedLocked() || e.endsSoonLocked() || e.lingersLocked() {
+		return
+	}
+	if !e.mode.begins() { // the branches wait for one another, and those that had more to do have stopped
+		e.stopLocked(stopVerified, nil)
+		return
+	}
+	first, timed := e.earliestLocked()
+	need := e.needLocked()
+	if !timed && need == 0 {
+		e.failure = failure.Quarantine(failure.KindNondeterminism, errors.New("every branch of the run waits for another: the run cannot go on"))
+		e.stopLocked(stopFailed, e.failure)
+		return
+	}
+	if !timed {
+		first = e.waits[slices.IndexFunc(e.waits, func(w *wait) bool { return w.need > 0 })]
+	}
+	p := e.newPark(store.Sleeping, first.why)
+	p.Wake, p.WakeAt, p.Need, p.Seen = -1, first.until, need, e.seen
+	e.parkLocked(&write{park: p})
+}
+
+// cancelClosedLocked cancels branches that are closed, and wait for one that goes on: they never learned how that ended. Those
+// that wait for these come to their own end then. It reports whether there were any.
+func (e *execution) cancelClosedLocked() (any bool) {
+	var closed []*Branch
+	for _, w := range slices.Clone(e.waits) {
+		switch {
+		case w.anyway:
+			e.wakeLocked(w)
+			any = true
+		case w.b != nil && w.b.closed:
+			closed = append(closed, w.b)
+		}
+	}
+	for _, b := range closed {
+		above := func(other *Branch) bool { return other != b && other.under(b) }
+		if !slices.ContainsFunc(closed, above) {
+			b.cancel(errBranchCancelled)
+		}
+	}
+	return any || closed != nil
+}
+
+// parkLocked suspends the execution with w. A call from another goroutine than its
+// Context's fails the run instead: the next execution need not come to it, and would complete as if it had been made.
+// Those who park give way before, because a goroutine that the function has just begun may be about to make such a call.
+func (e *execution) parkLocked(w *write) {
+	if errors.Is(e.misused, ErrForeignGoroutine) {
+		e.failure = e.misused
+		e.stopLocked(stopFailed, e.failure)
+		return
+	}
+	e.suspension = w
+	e.stopLocked(stopSuspended, nil)
+}
+
+// suspendWith suspends the execution with a wait, w, whose beginning, r, is not recorded yet, if the caller is the only
+// branch that is busy, no other wait ends soon, and the event, if there is one, has not happened more often than past:
+// the record and the suspension are then one transaction. It exits the goroutine if it suspends.
+func (b *Branch) suspendWith(r *store.Record, w *wait, on *event, past int) {
+	e := b.e
+	runtime.Gosched() // see parkLocked
+	e.mu.Lock()
+	if e.reason != underWay {
+		e.mu.Unlock()
+		runtime.Goexit()
+	}
+	if e.busy > 1 || b.ctx.Err() != nil || e.endsSoonLocked() || on != nil && on.fired > past {
+		e.mu.Unlock()
+		return
+	}
+	e.waits = append(e.waits, w)
+	first, timed := e.earliestLocked()
+	p := e.newPark(store.Sleeping, w.why)
+	p.Wake, p.Need, p.Seen = r.Wake, e.needLocked(), e.seen
+	if timed {
+		p.WakeAt = first.until
+		if first.until.Before(e.s.now().Add(r.Wake)) {
+			p.WaitingOn = first.why
+		}
+	}
+	e.parkLocked(&write{by: b, records: []*store.Record{r}, park: p})
+	e.mu.Unlock()
+	runtime.Goexit()
+}

@@ -1,0 +1,30 @@
+package kit
+
+import (
+	"context"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/localpg"
+)
+
+// OwnServer starts a Postgres for one test, which may crash it, and a migrated database.
+func OwnServer(ctx context.Context, t *testing.T, conns int32) (*localpg.Cluster, *pgxpool.Pool) {
+	t.Helper()
+	server, err := localpg.Start(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	pool := OpenPool(t, server.DSN(), conns)
+	if err := kagzi.Migrate(ctx, pool); err != nil {
+		t.Fatal(err)
+	}
+	return server, pool
+}

@@ -1,0 +1,115 @@
+package kagzi
+
+import (
+	"errors"
+
+	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi/internal/engine"
+	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/store"
+)
+
+// language is the appErrors of this package's errors.
+type language struct{}
+
+func (language) Classify(err error) engine.Class {
+	after, _ := retryAfter(err)
+	return engine.Class{Kind: string(KindOf(err)), Permanent: isPermanent(err), After: after, Cancelled: isCancelled(err)}
+}
+
+// isCancelled reports whether err, or anything in its chain, is of KindCancelled.
+func isCancelled(err error) (is bool) {
+	defer func() { _ = recover() }() // a method of a user's error
+	return errors.Is(err, KindCancelled)
+}
+
+func (language) About(err error) (id string, others []error) {
+	switch err := err.(type) {
+	case *StepError:
+		return err.Step, nil
+	case *RunError:
+		return err.step, nil
+	case *refusedChild:
+		return err.step, nil
+	case *BranchError:
+		for _, other := range err.others {
+			others = append(others, other)
+		}
+		return err.id, others
+	}
+	return "", nil
+}
+
+func (language) Recorded(row *store.StepRow, workflow string) error {
+	switch {
+	case row.Kind != store.KindChild:
+		attempts := row.Attempt - row.FirstAttempt + 1
+		if row.Kind == store.KindSignal {
+			attempts = 0 // a wait makes none
+		}
+		return &StepError{Step: row.StepID, Attempts: attempts, Kind: Kind(row.ErrorKind), Message: row.Error, permanent: row.Permanent}
+	case row.ChildRunID == uuid.Nil:
+		return &refusedChild{failure.BadRequest(failure.Wrap(failure.Explain(row.Error, ErrIDConflict), "child %q", row.StepID)), row.StepID}
+	}
+	return &RunError{Run: RunID(row.ChildRunID.String()), Workflow: workflow, Status: childStatus(row), Kind: Kind(row.ErrorKind), Message: row.Error, step: row.StepID}
+}
+
+// childStatus is how the child ended whose failure row records.
+func childStatus(row *store.StepRow) Status {
+	if string(row.Output) == `"`+store.Cancelled+`"` {
+		return StatusCancelled
+	}
+	return StatusFailed
+}
+
+// A refusedChild is the recorded failure to start a child.
+type refusedChild struct {
+	error
+	step string
+}
+
+func (e *refusedChild) Unwrap() error { return e.error }
+
+func (language) RecordedBranch(row *store.StepRow, causes []error) error {
+	f := &recordedFailure{row, causes}
+	if row.Permanent {
+		return Permanent(f)
+	}
+	return f
+}
+
+// A recordedFailure is what a branch failed with, in a replay whose code does not come to it any more: nothing begins on a
+// branch that has failed, and so it stops at a step that the code has got since.
+type recordedFailure struct {
+	row    *store.StepRow
+	causes []error
+}
+
+func (f *recordedFailure) Error() string   { return f.row.Error }
+func (f *recordedFailure) Unwrap() []error { return f.causes }
+func (f *recordedFailure) As(target any) bool {
+	kind, ok := target.(*Kind)
+	if ok {
+		*kind = Kind(f.row.ErrorKind)
+	}
+	return ok
+}
+
+func (language) Branch(f engine.BranchFailure) error { return newBranchError(f) }
+
+func newBranchError(f engine.BranchFailure) *BranchError {
+	e := &BranchError{Name: f.Name, Index: f.Index, Err: f.Err, id: f.ID}
+	for _, other := range f.Others {
+		e.others = append(e.others, newBranchError(other))
+	}
+	return e
+}
+
+func (language) Branches(fs []engine.BranchFailure) error {
+	all := make(BranchErrors, len(fs))
+	for i, f := range fs {
+		all[i] = newBranchError(f)
+	}
+	return all
+}

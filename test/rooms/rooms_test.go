@@ -1,0 +1,122 @@
+// Package rooms tests that each package of the module imports only what the architecture allows: see docs/architecture.md.
+package rooms
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/kagzi/kagzi"
+
+// allowed has, for each package, the packages of the module that it may depend on, also through others. What is not listed
+// may depend on none.
+var allowed = map[string][]string{
+	"": {
+		"health", "migrations", "notify", "store", "internal/batch", "internal/checkup", "internal/cron", "internal/duration", "internal/engine", "internal/failure",
+		"internal/goroutine", "internal/hints", "internal/housekeeping", "internal/outage", "internal/testhook", "internal/text", "internal/timetable",
+	},
+	"doctor": {"migrations", "store", "internal/duration", "internal/text"},
+	"health": {},
+	"internal/engine": {
+		"migrations", "notify", "store", "internal/batch", "internal/failure", "internal/goroutine", "internal/hints", "internal/outage", "internal/testhook", "internal/text",
+	},
+	"internal/housekeeping": {
+		"notify", "store", "internal/batch", "internal/cron", "internal/failure", "internal/goroutine", "internal/hints", "internal/outage", "internal/text", "internal/timetable",
+	},
+	"internal/checkup":   {"health", "migrations", "store", "internal/duration", "internal/outage", "internal/text"},
+	"internal/hints":     {"notify", "store", "internal/batch", "internal/goroutine", "internal/outage", "internal/text"},
+	"internal/outage":    {"store", "internal/text"},
+	"internal/timetable": {"internal/cron"},
+	"internal/failure":   {"internal/text"},
+	"internal/duration":  {"internal/text"},
+	"store":              {"internal/text"},
+	"notify":             {},
+	"migrations":         {},
+	"internal/batch":     {},
+	"internal/cron":      {},
+	"internal/goroutine": {},
+	"internal/testhook":  {},
+	"internal/text":      {},
+	"internal/localpg":   {},
+	"internal/pgproxy":   {},
+	"internal/dbtest":    {"migrations", "internal/localpg"},
+}
+
+// free are packages that tests and examples consist of: nothing depends on them, and they may depend on everything.
+var free = []string{"kagzitest", "internal/kit", "docs", "test", "examples"}
+
+func TestPackagesImportWhatTheyMay(t *testing.T) {
+	t.Parallel()
+	readSources(t)
+	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Deps", module+"/...")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, &stderr)
+	}
+	seen := map[string]bool{}
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p struct {
+			ImportPath string
+			Deps       []string
+		}
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		name, ours := cut(p.ImportPath)
+		if !ours || isFree(name) {
+			continue
+		}
+		may, known := allowed[name]
+		if !known {
+			t.Errorf("package %q is not in the table: say what it may depend on", name)
+		}
+		seen[name] = true
+		for _, dep := range p.Deps {
+			if dep, ours := cut(dep); ours && !slices.Contains(may, dep) {
+				t.Errorf("package %q depends on %q, which the architecture does not allow", name, dep)
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(allowed)) {
+		if !seen[name] {
+			t.Errorf("the table has package %q, which there is not", name)
+		}
+	}
+}
+
+// readSources opens every source file, so that the result of the test is not taken from the cache when one has changed.
+func readSources(t *testing.T) {
+	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(path, ".go") {
+			_, err = os.ReadFile(path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// cut returns the path of a package in the module, and whether it is of the module.
+func cut(path string) (name string, ours bool) {
+	name, ours = strings.CutPrefix(path, module)
+	return strings.TrimPrefix(name, "/"), ours
+}
+
+func isFree(name string) bool {
+	return slices.ContainsFunc(free, func(f string) bool { return name == f || strings.HasPrefix(name, f+"/") })
+}
