@@ -33,6 +33,7 @@ func TestClaimAnsweredWhileTheWorkerIsBornAnew(t *testing.T) {
 	second := kit.StartRuns(t, c, g.Workflow, 1)
 	kit.Receive(t, claimed)
 	release := engine.HoldUp(s, uuid.MustParse(string(first[0].ID())))
+	t.Cleanup(release)
 	kit.ExecSQL(t, db.Pool, `UPDATE kagzi.workers SET status = 'OFFLINE', stopped_at = now()`)
 	kit.WaitFor(t, "the worker ends all", func() bool { return engine.HasStoppedAll(s) })
 	answer()
