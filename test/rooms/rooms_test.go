@@ -1,15 +1,11 @@
-// Package rooms tests that each package of the module imports only what the architecture allows: see docs/architecture.md.
+// Package rooms tests that each package of the module imports only what the architecture allows, and that the files of a
+// package form layers: see docs/architecture.md.
 package rooms
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -58,24 +54,8 @@ var free = []string{"kagzitest", "internal/kit", "docs", "test", "examples"}
 func TestPackagesImportWhatTheyMay(t *testing.T) {
 	t.Parallel()
 	readSources(t)
-	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Deps", module+"/...")
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("go list: %v\n%s", err, &stderr)
-	}
 	seen := map[string]bool{}
-	for d := json.NewDecoder(bytes.NewReader(out)); ; {
-		var p struct {
-			ImportPath string
-			Deps       []string
-		}
-		if err := d.Decode(&p); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			t.Fatal(err)
-		}
+	for _, p := range listed(t, "-json=ImportPath,Deps") {
 		name, ours := cut(p.ImportPath)
 		if !ours || isFree(name) {
 			continue
