@@ -70,8 +70,8 @@ func (s *show) executions() ([]execution, error) {
 	return all, nil
 }
 
-// A verdict has the numbers of the table at the end.
-type verdict struct {
+// A tally has the numbers of the table at the end.
+type tally struct {
 	completed   int           // runs
 	records     int           // of attempts of steps
 	executions  int           // of attempts of steps
@@ -84,7 +84,7 @@ type verdict struct {
 
 // report compares the database with the journals, prints the table, and draws it if asked to.
 func (s *show) report(ctx context.Context) error {
-	v := &verdict{}
+	v := &tally{}
 	if err := s.judgeRuns(ctx, v); err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func (s *show) report(ctx context.Context) error {
 // A row is a line of the table.
 type row struct{ name, found, remark string }
 
-func (s *show) rows(v *verdict) []row {
+func (s *show) rows(v *tally) []row {
 	return []row{
 		{"runs completed", fmt.Sprintf("%d of %d", v.completed, checkouts), ""},
 		{"steps recorded", fmt.Sprint(v.records), "one record for each attempt"},
@@ -129,12 +129,12 @@ func (s *show) rows(v *verdict) []row {
 	}
 }
 
-func (v *verdict) breach(format string, args ...any) {
+func (v *tally) breach(format string, args ...any) {
 	v.broken = append(v.broken, fmt.Sprintf(format, args...))
 }
 
 // judgeRuns: a start that was acknowledged is never lost, and its run ends well.
-func (s *show) judgeRuns(ctx context.Context, v *verdict) error {
+func (s *show) judgeRuns(ctx context.Context, v *tally) error {
 	for i, started := range s.runs {
 		run, err := s.client.Get(ctx, started.ID)
 		if err != nil {
@@ -152,7 +152,7 @@ func (s *show) judgeRuns(ctx context.Context, v *verdict) error {
 // judgeSteps: a step whose result is recorded never executes again. The record carries the note of the execution that
 // it is from. There may be other executions of the same attempt, cut short before they were recorded; but the recorded
 // one must be the last. The journals tell the order: all workers are on this machine, and have one clock.
-func (s *show) judgeSteps(ctx context.Context, v *verdict) error {
+func (s *show) judgeSteps(ctx context.Context, v *tally) error {
 	executions, err := s.executions()
 	if err != nil {
 		return err
@@ -186,7 +186,7 @@ func (s *show) judgeSteps(ctx context.Context, v *verdict) error {
 	return nil
 }
 
-func (s *show) judgeStep(v *verdict, a kagzi.StepAttempt, executions []execution) {
+func (s *show) judgeStep(v *tally, a kagzi.StepAttempt, executions []execution) {
 	var recorded *execution
 	for i, e := range executions {
 		if strings.Contains(string(a.Output), `"`+e.note+`"`) || strings.HasSuffix(a.Error, " "+e.note) {
@@ -211,7 +211,7 @@ func (s *show) judgeStep(v *verdict, a kagzi.StepAttempt, executions []execution
 }
 
 // judgeLedger: a transactional step takes effect exactly once.
-func (s *show) judgeLedger(ctx context.Context, v *verdict) error {
+func (s *show) judgeLedger(ctx context.Context, v *tally) error {
 	rows, err := s.pool.Query(ctx, `
 		SELECT o.number, count(l.order_number)
 		FROM generate_series(1, $2::int) AS o (number)

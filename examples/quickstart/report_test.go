@@ -41,7 +41,7 @@ func TestJudgeStep(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			v := &verdict{}
+			v := &tally{}
 			(&show{victim: "worker-1"}).judgeStep(v, test.record, test.executions)
 			if kept := len(v.broken) == 0; kept != test.kept || v.interrupted != test.interrupted {
 				t.Errorf("broken: %q, interrupted: %d; want kept %t, interrupted %d", v.broken, v.interrupted, test.kept, test.interrupted)

@@ -12,11 +12,11 @@ import (
 const Extending = extending
 
 // Fence ends all that s executes, as its heart does when it has been silent for too long because of why.
-func Fence(s *Session, why string) { newHeart(s).cut(why) }
+func Fence(s *Session, why string) { newHeartbeater(s).cut(why) }
 
 // Register registers the worker of s, which does not run, and returns the backend of the heart's connection.
 func Register(ctx context.Context, s *Session) (backend int, end func(), err error) {
-	h := newHeart(s)
+	h := newHeartbeater(s)
 	if err := h.begin(ctx); err != nil {
 		return 0, nil, err
 	}

@@ -12,7 +12,7 @@ const NoteTimeout = noteTimeout
 // MistakenBeat registers the worker of s, which does not run, lets it take another backend for its connection's, and sends a
 // heartbeat. It reports whether the connection is still evidence that the worker lives. end is what the worker stops with.
 func MistakenBeat(ctx context.Context, s *Session) (evidence bool, end func(), err error) {
-	h := newHeart(s)
+	h := newHeartbeater(s)
 	if err := h.begin(ctx); err != nil {
 		return false, func() {}, err
 	}

@@ -19,11 +19,11 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A heart keeps a session's row and leases fresh, on a connection of its own: an exhausted pool must not make a
-// worker look dead. That the server has the connection is evidence, too, that the worker lives; so the heart takes
+// A heartbeater keeps a session's row and leases fresh, on a connection of its own: an exhausted pool must not make a
+// worker look dead. That the server has the connection is evidence, too, that the worker lives; so the heartbeater takes
 // another as soon as it is lost. If it cannot beat for two thirds of StaleAfter, or has no such connection for two thirds
 // of Grace, it ends all executions: others may have them.
-type heart struct {
+type heartbeater struct {
 	s       *Session
 	conn    *pgx.Conn     // nil while there is none
 	said    int64         // numbers what the worker says of itself: what comes late changes nothing
@@ -33,10 +33,10 @@ type heart struct {
 	fence *time.Timer
 }
 
-func newHeart(s *Session) *heart { return &heart{s: s} }
+func newHeartbeater(s *Session) *heartbeater { return &heartbeater{s: s} }
 
 // begin connects and registers the worker, waiting for a database that is away.
-func (h *heart) begin(ctx context.Context) error {
+func (h *heartbeater) begin(ctx context.Context) error {
 	for {
 		started := time.Now()
 		err := h.register(ctx)
@@ -66,7 +66,7 @@ func (h *heart) begin(ctx context.Context) error {
 // register connects and registers the worker. It returns an error if this program cannot work with the schema any more. A
 // migration that makes it so looks for registered workers, which then stand in its way: so what comes first, the migration
 // or the worker, is seen by the other.
-func (h *heart) register(ctx context.Context) error {
+func (h *heartbeater) register(ctx context.Context) error {
 	conn, err := h.connection(ctx)
 	if err != nil {
 		return err
@@ -87,7 +87,7 @@ func (h *heart) register(ctx context.Context) error {
 }
 
 // connection returns the heart's connection, opening one if need be.
-func (h *heart) connection(ctx context.Context) (*pgx.Conn, error) {
+func (h *heartbeater) connection(ctx context.Context) (*pgx.Conn, error) {
 	if h.conn != nil && !h.conn.IsClosed() {
 		return h.conn, nil
 	}
@@ -117,10 +117,10 @@ const LeastGrace = 1500 * time.Millisecond
 
 // third is how often the connection is tried while runs are under way, and for how long the answer is waited for. In the
 // last third of Grace the connection can be replaced.
-func (h *heart) third() time.Duration { return h.s.cfg.Grace / 3 }
+func (h *heartbeater) third() time.Duration { return h.s.cfg.Grace / 3 }
 
 // judge ends all executions, once, if the worker may be taken for dead by now.
-func (h *heart) judge() {
+func (h *heartbeater) judge() {
 	why := h.s.standing.mayNot(time.Now())
 	switch {
 	case why == "":
@@ -130,7 +130,7 @@ func (h *heart) judge() {
 	}
 }
 
-func (h *heart) setFence() {
+func (h *heartbeater) setFence() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	until, _ := h.s.standing.ends()
@@ -140,7 +140,7 @@ func (h *heart) setFence() {
 // missed notes that the connection was lost: when it was last heard of, or within the last third of Grace if nobody has
 // tried it for long. It does not if the server is to blame: who declares the worker dead must be the server that had the
 // connection, and takes writes.
-func (h *heart) missed(err error) {
+func (h *heartbeater) missed(err error) {
 	if serverDown(err) {
 		h.s.standing.excuse()
 	} else {
@@ -166,7 +166,7 @@ func serverDown(err error) bool {
 }
 
 // alive notes a heartbeat that was sent then, and was answered.
-func (h *heart) alive(sent time.Time) {
+func (h *heartbeater) alive(sent time.Time) {
 	h.s.standing.answered(sent, h.backend != store.Backend{})
 	h.setFence()
 	if h.s.standing.mayNot(time.Now()) != "" { // the answer is old
@@ -183,7 +183,7 @@ func (h *heart) alive(sent time.Time) {
 
 // cut ends all executions: the worker has been silent for so long that others may take its runs. Those that nobody
 // has taken when the database answers again are given back, else they would lie until their leases end.
-func (h *heart) cut(why string) {
+func (h *heartbeater) cut(why string) {
 	h.s.mu.Lock()
 	h.s.fenced = true
 	n := len(h.s.executing)
@@ -197,7 +197,7 @@ func (h *heart) cut(why string) {
 }
 
 // run beats until stop is closed: at each interval, when it is told to, and when its connection is lost.
-func (h *heart) run(stop chan struct{}) {
+func (h *heartbeater) run(stop chan struct{}) {
 	interval := h.s.cfg.Heartbeat
 	for next := time.Now().Add(interval); ; {
 		begun := time.Now()
@@ -218,7 +218,7 @@ func (h *heart) run(stop chan struct{}) {
 // wait returns at the time of the next beat, or before when one is asked for, when stop is closed, or when the connection
 // is lost, which it reports: what the connection would bring is read all the time, and while runs are under way it is
 // tried in between, for the server's end of it may be gone and nothing say so.
-func (h *heart) wait(stop chan struct{}, next time.Time) (lost bool) {
+func (h *heartbeater) wait(stop chan struct{}, next time.Time) (lost bool) {
 	ctx, cancel := context.WithDeadline(context.Background(), next)
 	defer cancel()
 	var told sync.WaitGroup
@@ -257,7 +257,7 @@ func (h *heart) wait(stop chan struct{}, next time.Time) (lost bool) {
 }
 
 // hears reports whether the server answers over the connection, if that is watched and anything depends on it.
-func (h *heart) hears() bool {
+func (h *heartbeater) hears() bool {
 	h.s.mu.Lock()
 	idle := len(h.s.executing) == 0
 	h.s.mu.Unlock()
@@ -279,7 +279,7 @@ func (h *heart) hears() bool {
 
 // watch looks, while a beat takes long, whether the server has the connection over which it was sent: the beat may wait for
 // the disk, and the path may be lost.
-func (h *heart) watch() (over func()) {
+func (h *heartbeater) watch() (over func()) {
 	backend := h.backend
 	if backend == (store.Backend{}) || h.s.standing.grace == 0 {
 		return func() {}
@@ -313,7 +313,7 @@ func (h *heart) watch() (over func()) {
 }
 
 // isThere asks the server over another connection whether it has that one.
-func (h *heart) isThere(ctx context.Context, b store.Backend) (bool, error) {
+func (h *heartbeater) isThere(ctx context.Context, b store.Backend) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, h.third())
 	defer cancel()
 	conn, err := store.Connect(ctx, h.s.store.Pool())
@@ -324,7 +324,7 @@ func (h *heart) isThere(ctx context.Context, b store.Backend) (bool, error) {
 	return h.s.store.HasBackend(ctx, conn, b)
 }
 
-func (h *heart) pause(stop chan struct{}, d time.Duration) {
+func (h *heartbeater) pause(stop chan struct{}, d time.Duration) {
 	select {
 	case <-stop:
 	case <-time.After(d):
@@ -333,7 +333,7 @@ func (h *heart) pause(stop chan struct{}, d time.Duration) {
 
 // beatUntil sends a heartbeat until all of it is answered or stop is closed: it cannot wait for the next. It takes another
 // connection, unless the server has answered over this one, with an error.
-func (h *heart) beatUntil(stop chan struct{}) {
+func (h *heartbeater) beatUntil(stop chan struct{}) {
 	for {
 		err := h.beat()
 		if err == nil {
@@ -353,7 +353,7 @@ func (h *heart) beatUntil(stop chan struct{}) {
 }
 
 // beat is one heartbeat: the worker's row, then what became of the runs it holds, then the leases of those it still holds.
-func (h *heart) beat() error {
+func (h *heartbeater) beat() error {
 	s := h.s
 	ctx, cancel := context.WithTimeout(context.Background(), max(s.cfg.StaleAfter/6, 500*time.Millisecond))
 	defer cancel()
@@ -375,7 +375,7 @@ func (h *heart) beat() error {
 		if pulse.Drain {
 			h.drain()
 		}
-		return h.reborn(ctx, db)
+		return h.reregister(ctx, db)
 	}
 	if err != nil {
 		if conn != nil && conn.IsClosed() || serverDown(err) {
@@ -398,14 +398,14 @@ func (h *heart) beat() error {
 	return s.extend(ctx, db, states)
 }
 
-func (h *heart) says(active int) store.Beat {
+func (h *heartbeater) says(active int) store.Beat {
 	s := h.s
 	h.said++
 	return store.Beat{Number: h.said, Worker: s.ID(), Active: active, Completed: s.completed.Load(), Failed: s.failed.Load(), Backend: h.backend}
 }
 
 // drain lets the worker drain, as somebody has asked for.
-func (h *heart) drain() {
+func (h *heartbeater) drain() {
 	s := h.s
 	s.mu.Lock()
 	was := s.draining
@@ -417,8 +417,8 @@ func (h *heart) drain() {
 	}
 }
 
-// reborn gives up everything, for the fleet took the worker for dead, and registers it under a new ID.
-func (h *heart) reborn(ctx context.Context, db store.DB) error {
+// reregister gives up everything, for the fleet took the worker for dead, and registers it under a new ID.
+func (h *heartbeater) reregister(ctx context.Context, db store.DB) error {
 	s := h.s
 	id := uuid.New()
 	s.mu.Lock()
@@ -454,10 +454,10 @@ func (h *heart) reborn(ctx context.Context, db store.DB) error {
 }
 
 // draining notes in the registry that the worker takes no more runs. That it is not noted does no harm.
-func (h *heart) draining() { h.note(h.s.store.DrainingWorker) }
+func (h *heartbeater) draining() { h.note(h.s.store.DrainingWorker) }
 
 // end notes that the worker has ended, and closes the connection. It is called after run has returned.
-func (h *heart) end() {
+func (h *heartbeater) end() {
 	h.note(h.s.store.StoppedWorker)
 	h.mu.Lock()
 	h.fence.Stop()
@@ -467,7 +467,7 @@ func (h *heart) end() {
 
 // note writes to the registry, unless the database is away: that would only hold up the end of the worker, whom the
 // others will find silent.
-func (h *heart) note(f func(context.Context, store.DB, uuid.UUID) error) {
+func (h *heartbeater) note(f func(context.Context, store.DB, uuid.UUID) error) {
 	if h.s.outage.UnderWay() {
 		return
 	}
@@ -480,7 +480,7 @@ func (h *heart) note(f func(context.Context, store.DB, uuid.UUID) error) {
 
 const noteTimeout = 2 * time.Second
 
-func (h *heart) close() {
+func (h *heartbeater) close() {
 	if h.conn == nil {
 		return
 	}

@@ -39,8 +39,8 @@ func (s *Session) Refresh(ids []uuid.UUID) {
 	}
 }
 
-// lookLoop reads the rows that moved.
-func (s *Session) lookLoop(stop chan struct{}) {
+// refreshLoop reads the rows that moved.
+func (s *Session) refreshLoop(stop chan struct{}) {
 	for {
 		select {
 		case <-stop:

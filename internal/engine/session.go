@@ -98,7 +98,7 @@ func New(cfg Config) *Session {
 func (s *Session) Run(ctx context.Context) error {
 	ctx, s.stopClaims = context.WithCancel(ctx)
 	defer s.stopClaims()
-	beat := newHeart(s)
+	beat := newHeartbeater(s)
 	if err := beat.begin(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -116,7 +116,7 @@ func (s *Session) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	stop := make(chan struct{})
 	loops.Go(func() { beat.run(stop) })
-	loops.Go(func() { s.lookLoop(stop) })
+	loops.Go(func() { s.refreshLoop(stop) })
 	if s.cfg.Beside != nil {
 		beside, leave := context.WithCancel(s.background) // until the worker has drained
 		defer leave()
@@ -183,7 +183,7 @@ func (s *Session) isFenced() bool {
 // ---- the end ----
 
 // drain lets what is under way finish, then gives it back.
-func (s *Session) drain(beat *heart) {
+func (s *Session) drain(beat *heartbeater) {
 	s.mu.Lock()
 	s.draining = true
 	n := len(s.executing)

@@ -74,7 +74,7 @@ func (h *Hints) Changed(ctx context.Context, tx pgx.Tx, ids ...uuid.UUID) error 
 	return nil
 }
 
-// ChangedAndDue is Changed and Due.
+// changedAndDue is Changed and Due.
 func (h *Hints) changedAndDue(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, due []store.Woken) error {
 	if err := h.Changed(ctx, tx, ids...); err != nil {
 		return err

@@ -228,6 +228,6 @@ func TestDeclaredDeadWorkerIsReborn(t *testing.T) {
 	close(g.Open)
 	kit.CheckResults(t, runs, func(int) string { return "opened" })
 	if n := kit.QueryOne[int](t, db.Pool, `SELECT count(*) FILTER (WHERE status = 'ONLINE') FROM kagzi.workers HAVING count(*) = 2`); n != 1 {
-		t.Errorf("%d workers are online, want the reborn one", n)
+		t.Errorf("%d workers are online, want the one that registered again", n)
 	}
 }

@@ -54,7 +54,7 @@ func TestServerThatIsDownFencesNobody(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*kit.Patience)
 	defer cancel()
-	server, pool := ownServer(ctx, t, 10)
+	server, pool := kit.OwnServer(ctx, t, 10)
 	c, logged := kit.LoggedClient(t, pool)
 	g, runs, _ := kit.Gated(t, c, graceful, 2)
 	kit.ExecSQL(t, pool, `CHECKPOINT`) // a claim's commit does not wait for the disk
@@ -82,7 +82,7 @@ func TestServerThatIsDownFencesNobody(t *testing.T) {
 func TestWorkerOutlivesAReadOnlyServer(t *testing.T) {
 	t.Parallel()
 	ctx := kit.Context(t)
-	server, pool := ownServer(ctx, t, 10)
+	server, pool := kit.OwnServer(ctx, t, 10)
 	admin, err := pgxpool.New(ctx, server.DSN())
 	if err != nil {
 		t.Fatal(err)

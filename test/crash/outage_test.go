@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/dbtest"
@@ -23,31 +22,12 @@ import (
 	"github.com/kagzi/kagzi/internal/pgproxy"
 )
 
-// ownServer starts a Postgres for one test, which may crash it, and a migrated database.
-func ownServer(ctx context.Context, t *testing.T, conns int32) (*localpg.Cluster, *pgxpool.Pool) {
-	t.Helper()
-	server, err := localpg.Start(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	pool := kit.OpenPool(t, server.DSN(), conns)
-	if err := kagzi.Migrate(ctx, pool); err != nil {
-		t.Fatal(err)
-	}
-	return server, pool
-}
-
 // TestDatabaseRestarts crashes the server twice while 200 runs are under way in two workers.
 func TestDatabaseRestarts(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*kit.Patience)
 	defer cancel()
-	server, pool := ownServer(ctx, t, 10)
+	server, pool := kit.OwnServer(ctx, t, 10)
 	kit.ExecSQL(t, pool, createEffects)
 	dbtest.Audit(t, pool)
 	c := kit.NewClient(t, pool)
@@ -111,7 +91,7 @@ func TestDatabaseIsAway(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*kit.Patience)
 	defer cancel()
-	server, pool := ownServer(ctx, t, 5)
+	server, pool := kit.OwnServer(ctx, t, 5)
 	run, err := kagzi.Start(ctx, kit.NewClient(t, pool), kit.Nothing, 1)
 	if err != nil {
 		t.Fatal(err)

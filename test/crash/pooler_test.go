@@ -121,7 +121,7 @@ func TestTransactionPooler(t *testing.T) {
 func TestStartBesideWorkerNeedsNoNotification(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	c, logged := kit.LoggedClient(t, kit.OpenPool(t, kit.StartPooler(t, db), 10))
+	c, logged := kit.LoggedClient(t, kit.OpenPool(t, dbtest.Pooler(t, db), 10))
 	kit.StartLocal(t, localWorker(t, c, filepath.Join(t.TempDir(), "l"), kagzi.WorkerConfig{PollInterval: time.Hour}))
 	ctx := kit.Context(t)
 	for i := range 20 {
