@@ -152,7 +152,7 @@ func (b *bulk) run(ctx context.Context, f RunFilter) error {
 		err = b.c.checkSchema(ctx, b.verb.tx)
 	}
 	if err == nil {
-		b.verb.tx, err = b.c.store.Fit(ctx, b.verb.tx)
+		b.verb.tx, err = b.c.store.AdaptTx(ctx, b.verb.tx)
 	}
 	for left := f.Limit; err == nil; left -= chosen.Limit {
 		chosen.Limit = bulkPage
@@ -217,7 +217,7 @@ func (b *bulk) apply(ctx context.Context, id RunID, externalID string) (as RunID
 		if b.taken[externalID] {
 			return "", failure.Wrap(failure.Explain("a newer run of its ID comes first, and has the ID then", ErrIDConflict), "%s: %s", b.verb.name, id)
 		}
-		err = b.c.store.Try(ctx, b.verb.tx, func(ctx context.Context, tx pgx.Tx) error {
+		err = b.c.store.DryRun(ctx, b.verb.tx, func(ctx context.Context, tx pgx.Tx) error {
 			_, err := b.verb.do(ctx, tx, id)
 			return err
 		})
@@ -225,7 +225,7 @@ func (b *bulk) apply(ctx context.Context, id RunID, externalID string) (as RunID
 			b.taken[externalID] = true
 		}
 	case b.verb.tx != nil:
-		err = b.c.store.Safely(ctx, b.verb.tx, func(ctx context.Context, tx pgx.Tx) (err error) {
+		err = b.c.store.InSavepoint(ctx, b.verb.tx, func(ctx context.Context, tx pgx.Tx) (err error) {
 			as, err = b.verb.do(ctx, tx, id)
 			return err
 		})

@@ -136,7 +136,7 @@ func (c *Client) prepare(ctx context.Context, o *outage.Outage) error {
 		if err == nil {
 			err = c.store.CheckRights(ctx)
 		}
-		if err == nil || ctx.Err() != nil || !store.Away(err) {
+		if err == nil || ctx.Err() != nil || !store.Unavailable(err) {
 			return failure.Prefixed(err)
 		}
 		o.Begin(err)
@@ -239,12 +239,12 @@ func (c *Client) start(ctx context.Context, calls []Call, shared []StartOption) 
 		return nil, c.public(ctx, err)
 	}
 	out := make([]Started, len(rows))
-	var due []store.Woken
+	var due []store.DueRun
 	var signalled []store.Signalled
 	for i, r := range rows {
 		out[i] = Started{ID: RunID(r.RunID.String()), Existed: r.Existed}
 		if !r.Existed {
-			due = append(due, store.Woken{Queue: runs[i].Queue, Type: runs[i].Type, Version: runs[i].Version})
+			due = append(due, store.DueRun{Queue: runs[i].Queue, Type: runs[i].Type, Version: runs[i].Version})
 		} else if r.Signalled != nil {
 			signalled = append(signalled, *r.Signalled)
 		}
@@ -357,7 +357,7 @@ func (c *Client) resolveToChange(ctx context.Context, tx pgx.Tx, ref Ref) (pgx.T
 	if err := c.checkSchema(ctx, tx); err != nil {
 		return nil, uuid.Nil, err
 	}
-	tx, err := c.store.Fit(ctx, tx)
+	tx, err := c.store.AdaptTx(ctx, tx)
 	if err != nil {
 		return nil, uuid.Nil, err
 	}

@@ -238,7 +238,7 @@ func (c *Client) ForceOffline(ctx context.Context, id string, opts ...ChangeOpti
 		err = c.hints.Changed(ctx, tx, parsed)
 	}
 	if err == nil && lost.Released > 0 {
-		err = c.hints.Due(ctx, tx, store.Woken{Queue: lost.Queue})
+		err = c.hints.Due(ctx, tx, store.DueRun{Queue: lost.Queue})
 	}
 	if err != nil {
 		return failure.Wrap(c.public(ctx, err), "force worker %.60s offline", cmp.Or(id, "without an ID"))

@@ -124,7 +124,7 @@ func (c *Client) resume(ctx context.Context, ref Ref, cfg changeConfig) error {
 	if err == nil && resumed.Ends != nil {
 		err = c.hints.Cancelled(ctx, cfg.tx, resumed.Ends)
 	} else if err == nil {
-		err = c.hints.Due(ctx, cfg.tx, store.Woken{Queue: resumed.Queue})
+		err = c.hints.Due(ctx, cfg.tx, store.DueRun{Queue: resumed.Queue})
 	}
 	if err != nil {
 		return failure.Wrap(c.public(ctx, err), "resume %v", named(ref))

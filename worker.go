@@ -296,10 +296,10 @@ func (w *Worker) warnOfSmallPool() {
 }
 
 // handled lists what the worker can execute.
-func (w *Worker) handled() []store.Handled {
-	var out []store.Handled
+func (w *Worker) handled() []store.WorkflowVersions {
+	var out []store.WorkflowVersions
 	for name, versions := range w.handlers {
-		h := store.Handled{Type: name}
+		h := store.WorkflowVersions{Type: name}
 		for v := range versions {
 			h.Versions = append(h.Versions, v)
 		}
@@ -307,7 +307,7 @@ func (w *Worker) handled() []store.Handled {
 		h.Default = cmp.Or(w.defaults[name], slices.Max(h.Versions))
 		out = append(out, h)
 	}
-	slices.SortFunc(out, func(a, b store.Handled) int { return cmp.Compare(a.Type, b.Type) })
+	slices.SortFunc(out, func(a, b store.WorkflowVersions) int { return cmp.Compare(a.Type, b.Type) })
 	return out
 }
 

@@ -18,11 +18,11 @@ func BenchmarkFlush(b *testing.B) {
 		f := &Flush{}
 		for range n {
 			r := &ClaimedRun{RunID: uuid.New(), Lease: uuid.New()}
-			f.Records, f.Parks, f.Finishes = append(f.Records, record(r, "step", "output")), append(f.Parks, sleep(r, time.Hour)), append(f.Finishes, finish(r))
+			f.Records, f.Suspensions, f.Finishes = append(f.Records, record(r, "step", "output")), append(f.Suspensions, sleep(r, time.Hour)), append(f.Finishes, finish(r))
 		}
 		b.ReportAllocs()
 		for b.Loop() {
-			if len(recordColumns.args(s.namespace, f.Records))+len(suspendColumns.args(s.namespace, f.Parks))+len(finishColumns.args(s.namespace, f.Finishes)) != 22+13+8 {
+			if len(recordColumns.args(s.namespace, f.Records))+len(suspendColumns.args(s.namespace, f.Suspensions))+len(finishColumns.args(s.namespace, f.Finishes)) != 22+13+8 {
 				b.Fatal("other arguments")
 			}
 		}

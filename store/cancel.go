@@ -98,7 +98,7 @@ func (s *Store) Terminate(ctx context.Context, tx pgx.Tx, id uuid.UUID, reason s
 func (s *Store) cancelOne(ctx context.Context, tx pgx.Tx, event RunEvent, c cancellation) (*CancelledRuns, error) {
 	id := event.RunID
 	out, tried := &CancelledRuns{}, false // a transaction of our own, whose answer may have been lost
-	err := s.Safely(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
+	err := s.InSavepoint(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		now, err := s.cancelAll(ctx, tx, []uuid.UUID{id}, c)
 		if err != nil {
 			return err

@@ -65,7 +65,7 @@ func again(ctx context.Context, f func(context.Context) error) error {
 		if t, ok := ctx.Deadline(); Locked(err) && (!ok || time.Until(t) > time.Second) && ctx.Err() == nil {
 			continue // it was rolled back; with less time left the outcome of another try may not be known in time
 		}
-		if err == nil || !Away(err) || ctx.Err() != nil {
+		if err == nil || !Unavailable(err) || ctx.Err() != nil {
 			return err
 		}
 	}

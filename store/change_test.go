@@ -21,7 +21,7 @@ func TestCancel(t *testing.T) {
 		t.Parallel()
 		s := open(t)
 		rs := running(t, s, 3)
-		flush(t, s, &Flush{Parks: []*Park{sleep(rs[1], time.Hour)}, Finishes: []*Finish{finish(rs[2])}})
+		flush(t, s, &Flush{Suspensions: []*Suspension{sleep(rs[1], time.Hour)}, Finishes: []*Finish{finish(rs[2])}})
 		pending := start(t, s, newRun())[0]
 		for _, id := range []uuid.UUID{rs[0].RunID, rs[1].RunID, pending} {
 			for range 2 { // a cancelled run stays so
@@ -53,7 +53,7 @@ func TestCancel(t *testing.T) {
 		s := open(t)
 		parent := running(t, s, 1)[0]
 		child := start(t, s, newRun(withParent(parent.RunID)))[0]
-		flush(t, s, &Flush{Parks: []*Park{sleep(parent, -1)}})
+		flush(t, s, &Flush{Suspensions: []*Suspension{sleep(parent, -1)}})
 		for range 2 {
 			mustCancel(t, s, child, "")
 		}

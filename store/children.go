@@ -94,7 +94,7 @@ SELECT EXISTS (SELECT FROM kagzi.workflow_runs r WHERE r.run_id = $2 AND r.names
 
 // CancelChildren cancels the children of a run that is about to end, a thousand at a time. It returns ErrLeaseLost if h no
 // longer holds the run.
-func (s *Store) CancelChildren(ctx context.Context, h Held) (*CancelledRuns, error) {
+func (s *Store) CancelChildren(ctx context.Context, h HeldRun) (*CancelledRuns, error) {
 	all := &CancelledRuns{}
 	for {
 		var some *CancelledRuns
@@ -120,7 +120,7 @@ func (s *Store) CancelChildren(ctx context.Context, h Held) (*CancelledRuns, err
 
 // CancelStarted cancels children of a run that continues, a thousand at a time. It returns ErrLeaseLost if h no longer holds
 // the run. It ignores children that are over, or were never started.
-func (s *Store) CancelStarted(ctx context.Context, h Held, children []uuid.UUID) (*CancelledRuns, error) {
+func (s *Store) CancelStarted(ctx context.Context, h HeldRun, children []uuid.UUID) (*CancelledRuns, error) {
 	all := &CancelledRuns{}
 	for ids := range slices.Chunk(children, 1000) {
 		err := s.change(ctx, nil, func(ctx context.Context, tx pgx.Tx) error {
@@ -139,7 +139,7 @@ func (s *Store) CancelStarted(ctx context.Context, h Held, children []uuid.UUID)
 
 // cancelHeld cancels children of h's run in tx, and returns ErrLeaseLost if h no longer holds the run. because is the
 // parent's part in the error of the children.
-func (s *Store) cancelHeld(ctx context.Context, tx pgx.Tx, h Held, children []uuid.UUID, because string) (*CancelledRuns, error) {
+func (s *Store) cancelHeld(ctx context.Context, tx pgx.Tx, h HeldRun, children []uuid.UUID, because string) (*CancelledRuns, error) {
 	out, err := s.cancelAll(ctx, tx, children, cancellation{text: fmt.Sprintf("%s: its parent %s %s", wasCancelled, h.RunID, because)})
 	if err != nil {
 		return nil, err

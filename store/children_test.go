@@ -95,7 +95,7 @@ func TestStartOfAChild(t *testing.T) {
 		s := open(t)
 		r := running(t, s, 1)[0]
 		rec := starting(r, "a")
-		flush(t, s, &Flush{Records: []*Record{rec}, Parks: []*Park{sleep(r, -1)}})
+		flush(t, s, &Flush{Records: []*Record{rec}, Suspensions: []*Suspension{sleep(r, -1)}})
 		child := claim(t, s, request(1)).Runs[0]
 		f := &Flush{Finishes: []*Finish{finish(child)}}
 		flush(t, s, f)
@@ -134,7 +134,7 @@ func TestStartOfAChild(t *testing.T) {
 		f := &Flush{Records: []*Record{starting(r, "a"), starting(r, "b"), starting(r, "c")}}
 		p := sleep(r, -1)
 		p.Need = 3
-		f.Parks = []*Park{p}
+		f.Suspensions = []*Suspension{p}
 		flush(t, s, f)
 		for i, c := range claim(t, s, request(3)).Runs {
 			flush(t, s, &Flush{Finishes: []*Finish{finish(c)}})

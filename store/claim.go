@@ -19,8 +19,8 @@ const (
 	allRuns           = 1 << 30
 )
 
-// A Handled is one type of workflow that a worker can execute.
-type Handled struct {
+// A WorkflowVersions is one type of workflow that a worker can execute.
+type WorkflowVersions struct {
 	Type     string
 	Versions []int // that have a handler
 	Default  int   // given to a run that has no version yet
@@ -29,10 +29,10 @@ type Handled struct {
 // A ClaimRequest says which runs a worker takes.
 type ClaimRequest struct {
 	Queue      string
-	Types      []Handled // in order of preference within a priority
+	Types      []WorkflowVersions // in order of preference within a priority
 	Limit      int
 	Worker     uuid.UUID
-	Lease      uuid.UUID // chosen before the call, so that ClaimedUnder finds the runs if the answer is lost
+	Lease      uuid.UUID // chosen before the call, so that ResolveClaim finds the runs if the answer is lost
 	Visibility time.Duration
 	LowFirst   bool // the lowest priority first
 	NoSuspects bool // leave out crash-loop suspects
@@ -72,8 +72,8 @@ type Term struct {
 // termOf returns the term of a lease that ends at until, by a database whose clock said now after the question was sent.
 func termOf(asked, now, until time.Time) Term { return Term{asked, asked.Add(until.Sub(now))} }
 
-// Suspect reports whether the run must be executed alone.
-func (r *ClaimedRun) Suspect() bool { return r.Recoveries >= suspectRecoveries }
+// CrashLoopSuspect reports whether the run must be executed alone.
+func (r *ClaimedRun) CrashLoopSuspect() bool { return r.Recoveries >= suspectRecoveries }
 
 // A Claim is the answer to a ClaimRequest.
 type Claim struct {
@@ -154,7 +154,7 @@ LEFT JOIN LATERAL (
 	WHERE NOT k.set_back
 ) c ON true`
 
-// Claim takes up to req.Limit due runs. After an error it may have taken some: see ClaimedUnder.
+// Claim takes up to req.Limit due runs. After an error it may have taken some: see ResolveClaim.
 func (s *Store) Claim(ctx context.Context, req ClaimRequest) (Claim, error) {
 	var claim Claim
 	err := within(ctx, bulkTimeout, func(ctx context.Context) error {
@@ -243,9 +243,9 @@ CROSS JOIN LATERAL (
 	ORDER BY q.available_at
 ) r`
 
-// ClaimedUnder returns the runs that were taken by a claim whose answer was lost, without their inputs. It cannot tell which
+// ResolveClaim returns the runs that were taken by a claim whose answer was lost, without their inputs. It cannot tell which
 // were fresh.
-func (s *Store) ClaimedUnder(ctx context.Context, req ClaimRequest) (Claim, error) {
+func (s *Store) ResolveClaim(ctx context.Context, req ClaimRequest) (Claim, error) {
 	types, priorities, _, _ := req.pairs()
 	var claim Claim
 	err := within(ctx, bulkTimeout, func(ctx context.Context) error {

@@ -14,9 +14,9 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
-func lowFirst(r *ClaimRequest)               { r.LowFirst = true }
-func noSuspect(r *ClaimRequest)              { r.NoSuspects = true }
-func types(h ...Handled) func(*ClaimRequest) { return func(r *ClaimRequest) { r.Types = h } }
+func lowFirst(r *ClaimRequest)                        { r.LowFirst = true }
+func noSuspect(r *ClaimRequest)                       { r.NoSuspects = true }
+func types(h ...WorkflowVersions) func(*ClaimRequest) { return func(r *ClaimRequest) { r.Types = h } }
 
 func TestClaim(t *testing.T) {
 	t.Parallel()
@@ -76,7 +76,7 @@ func TestClaim(t *testing.T) {
 			t.Errorf("claimed %v, want %v: what could not be read before is left out", got, want)
 		}
 		none := map[uuid.UUID]string{ids[0]: "", ids[1]: ""}
-		if under, err := s.ClaimedUnder(t.Context(), req); err != nil || !maps.Equal(brought(under), none) {
+		if under, err := s.ResolveClaim(t.Context(), req); err != nil || !maps.Equal(brought(under), none) {
 			t.Errorf("found %v, %v, want none of the inputs", brought(under), err)
 		}
 		expire(t, s, ids[0])
@@ -101,7 +101,7 @@ func TestClaim(t *testing.T) {
 				ids = slices.Concat(start(t, s, newRun(ofType(typ), withPriority(p))), ids)
 			}
 		}
-		a, b := Handled{"a", []int{1}, 1}, Handled{"b", []int{1}, 1}
+		a, b := WorkflowVersions{"a", []int{1}, 1}, WorkflowVersions{"b", []int{1}, 1}
 		for i, req := range []ClaimRequest{request(2, types(a, b)), request(2, types(b, a)), request(2, types(a, b), lowFirst), request(2, types(b, a), lowFirst)} {
 			want := [][]uuid.UUID{ids[0:2], ids[2:4], ids[6:8], ids[4:6]}[i]
 			got := claimIDs(t, s, req)
@@ -132,7 +132,7 @@ func TestClaim(t *testing.T) {
 		s := open(t)
 		ids := start(t, s, newRun(), newRun(ofVersion(1)), newRun(ofVersion(2)), newRun(ofVersion(3)))
 		got := map[uuid.UUID]int{}
-		for _, r := range claim(t, s, request(10, types(Handled{"type", []int{1, 3}, 3}))).Runs {
+		for _, r := range claim(t, s, request(10, types(WorkflowVersions{"type", []int{1, 3}, 3}))).Runs {
 			got[r.RunID] = r.Version
 		}
 		if want := map[uuid.UUID]int{ids[0]: 3, ids[1]: 1, ids[3]: 3}; fmt.Sprint(got) != fmt.Sprint(want) {
@@ -143,7 +143,7 @@ func TestClaim(t *testing.T) {
 		}
 		// A version is given once: a newer worker that takes the run over leaves it.
 		expire(t, s, ids[0])
-		if r := claim(t, s, request(10, types(Handled{"type", []int{3, 4}, 4}))).Runs; len(r) != 1 || r[0].Version != 3 {
+		if r := claim(t, s, request(10, types(WorkflowVersions{"type", []int{3, 4}, 4}))).Runs; len(r) != 1 || r[0].Version != 3 {
 			t.Errorf("taken over as %+v, want version 3", r)
 		}
 	})
@@ -163,7 +163,7 @@ func TestClaim(t *testing.T) {
 		if d := c.Next.Sub(c.Now); d <= 0 || d > time.Minute {
 			t.Errorf("next in %v, want the end of the lease within a minute", d)
 		}
-		flush(t, s, &Flush{Parks: []*Park{sleep(running.Runs[0], -1)}}) // waits for no time
+		flush(t, s, &Flush{Suspensions: []*Suspension{sleep(running.Runs[0], -1)}}) // waits for no time
 		c = claim(t, s, request(1))
 		if d := c.Next.Sub(c.Now); d < 59*time.Minute || d > time.Hour {
 			t.Errorf("next in %v, want an hour", d)
@@ -188,7 +188,7 @@ func TestClaim(t *testing.T) {
 			wg.Go(func() {
 				misses := 0
 				for misses < 3 { // a row may be passed over while another claim looks at it
-					c, err := s.Claim(t.Context(), request(7, types(Handled{"type", []int{1}, 1}, Handled{"other", []int{1}, 1})))
+					c, err := s.Claim(t.Context(), request(7, types(WorkflowVersions{"type", []int{1}, 1}, WorkflowVersions{"other", []int{1}, 1})))
 					if Locked(err) { // it took nothing; a server that is slow to commit keeps others waiting
 						continue
 					}
@@ -276,10 +276,10 @@ func TestClaimDeadline(t *testing.T) {
 		lease("claim")
 		extend(t, s, time.Hour, r)
 		lease("extend")
-		flush(t, s, &Flush{Parks: []*Park{sleep(r, time.Hour)}})
+		flush(t, s, &Flush{Suspensions: []*Suspension{sleep(r, time.Hour)}})
 		within("sleep")
 		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', locked_by = lease, available_at = now() WHERE run_id = $1`, ids[0])
-		flush(t, s, &Flush{Parks: []*Park{sleep(r, -1)}})
+		flush(t, s, &Flush{Suspensions: []*Suspension{sleep(r, -1)}})
 		within("sleep without end")
 		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', locked_by = lease, available_at = now(), recoveries = 19 WHERE run_id = $1`, ids[0])
 		claim(t, s, request(1))
@@ -305,14 +305,14 @@ func TestClaimDeadline(t *testing.T) {
 			t.Error("claimed twice at once")
 		}
 		before := time.Now()
-		under, err := s.ClaimedUnder(t.Context(), req)
+		under, err := s.ResolveClaim(t.Context(), req)
 		if err != nil || len(under.Runs) != 1 {
 			t.Fatalf("found %d runs under the lease, error %v", len(under.Runs), err)
 		}
 		checkTerm(t, under.Runs[0].Term, before, req.Visibility)
 		// As if the database's clock had been set back since.
 		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = available_at + interval '50 s'`)
-		if under, err := s.ClaimedUnder(t.Context(), req); err != nil || len(under.Runs) != 1 {
+		if under, err := s.ResolveClaim(t.Context(), req); err != nil || len(under.Runs) != 1 {
 			t.Errorf("found %d runs under the lease, error %v", len(under.Runs), err)
 		}
 		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now() + interval '1 s'`)
@@ -333,14 +333,14 @@ func TestClaimRecoveries(t *testing.T) {
 		if r.Recoveries != 0 {
 			t.Errorf("recoveries %d of a fresh run", r.Recoveries)
 		}
-		flush(t, s, &Flush{Parks: []*Park{sleep(r, 0)}})
+		flush(t, s, &Flush{Suspensions: []*Suspension{sleep(r, 0)}})
 		r = claim(t, s, request(1)).Runs[0]
 		if r.Recoveries != 0 || r.Fresh {
 			t.Errorf("a run that slept: recoveries %d, fresh %t", r.Recoveries, r.Fresh)
 		}
 		expire(t, s, r.RunID)
 		c := claim(t, s, request(1))
-		if len(c.Runs) != 1 || c.Runs[0].Recoveries != 1 || c.Runs[0].Suspect() || !c.Runs[0].RecoveriesSince.Equal(c.Now) || c.Runs[0].Lease == r.Lease {
+		if len(c.Runs) != 1 || c.Runs[0].Recoveries != 1 || c.Runs[0].CrashLoopSuspect() || !c.Runs[0].RecoveriesSince.Equal(c.Now) || c.Runs[0].Lease == r.Lease {
 			t.Fatalf("first recovery: %+v", c.Runs)
 		}
 		since := c.Runs[0].RecoveriesSince
@@ -348,7 +348,7 @@ func TestClaimRecoveries(t *testing.T) {
 		if r.Recoveries != 2 || !r.RecoveriesSince.Equal(since) {
 			t.Errorf("second recovery: %+v, counted since %v", r, since)
 		}
-		if err := s.ResetRecoveries(t.Context(), Held{r.RunID, uuid.New()}); err != nil || look(t, s.pool, r.RunID).Recoveries != 2 {
+		if err := s.ResetRecoveries(t.Context(), HeldRun{r.RunID, uuid.New()}); err != nil || look(t, s.pool, r.RunID).Recoveries != 2 {
 			t.Errorf("reset without the lease: %v", err)
 		}
 		if err := s.ResetRecoveries(t.Context(), held(r)); err != nil || look(t, s.pool, r.RunID).Recoveries != 0 {
@@ -375,15 +375,15 @@ func TestClaimRecoveries(t *testing.T) {
 		f := &Flush{Finishes: []*Finish{finish(r)}}
 		flush(t, s, f)
 		wantOutcome(t, "finish", f.Finishes[0].Outcome, Lost)
-		f = &Flush{Parks: []*Park{{RunID: r.RunID, Lease: r.Lease, Status: Pending, WaitingOn: "worker"}}}
+		f = &Flush{Suspensions: []*Suspension{{RunID: r.RunID, Lease: r.Lease, Status: Pending, WaitingOn: "worker"}}}
 		flush(t, s, f)
-		wantOutcome(t, "park", f.Parks[0].Outcome, Lost)
+		wantOutcome(t, "park", f.Suspensions[0].Outcome, Lost)
 
 		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now()`)
 		if got := claim(t, s, request(5, noSuspect)).Runs; len(got) != 0 {
 			t.Errorf("claimed %v with NoSuspects", got)
 		}
-		if got := claim(t, s, request(5)).Runs; len(got) != 1 || got[0].Recoveries != 3 || !got[0].Suspect() {
+		if got := claim(t, s, request(5)).Runs; len(got) != 1 || got[0].Recoveries != 3 || !got[0].CrashLoopSuspect() {
 			t.Errorf("claimed %v, want a suspect with 3 recoveries", got)
 		}
 		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now(), recoveries = 7`)

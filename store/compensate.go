@@ -250,7 +250,7 @@ func (s *Store) startCompensation(ctx context.Context, tx pgx.Tx, run NewRun, r 
 	run.Queue, run.Priority = cmp.Or(c.Queue, run.Queue), cmp.Or(c.Priority, run.Priority)
 	run.Type, run.Version, run.Delay, run.Timeout = c.Type, c.Version, c.Delay, c.Timeout
 	run.RetryPolicy, run.Metadata, run.Input = c.RetryPolicy, c.Metadata, input
-	out.Due = append(out.Due, Woken{run.RunID, run.Queue, run.Type, run.Version})
+	out.Due = append(out.Due, DueRun{run.RunID, run.Queue, run.Type, run.Version})
 	return ask(ctx, tx, insertRuns, insertColumns.args(s.namespace, []*NewRun{&run}), nil)
 }
 

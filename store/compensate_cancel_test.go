@@ -12,9 +12,9 @@ func TestCancelMarks(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	dbtest.Audit(t, s.pool)
-	state := func(r *ClaimedRun) HeldState {
+	state := func(r *ClaimedRun) HeldRunState {
 		t.Helper()
-		all, err := s.HeldStates(t.Context(), s.pool, []Held{held(r)}, nil)
+		all, err := s.HeldStates(t.Context(), s.pool, []HeldRun{held(r)}, nil)
 		if err != nil || len(all) != 1 {
 			t.Fatalf("%+v, error %v", all, err)
 		}
@@ -70,7 +70,7 @@ func TestMarkWithoutAWorker(t *testing.T) {
 	mustCancel(t, s, r.RunID, "mine")
 	p := sleep(r, time.Hour)
 	p.NotBefore = true // its step waits for its next attempt, say
-	flush(t, s, &Flush{Parks: []*Park{p}})
+	flush(t, s, &Flush{Suspensions: []*Suspension{p}})
 	if row := look(t, s.pool, r.RunID); row.Due || row.In < 3000 {
 		t.Errorf("row %+v", row)
 	}
@@ -127,7 +127,7 @@ func TestCompensatingRunIsChanged(t *testing.T) {
 		dbtest.Audit(t, s.pool)
 		parent := withCompensations(t, s, []string{"above"})
 		r := compensating(t, s, []string{"a", "b"}, withParent(parent.RunID))
-		flush(t, s, &Flush{Parks: []*Park{sleep(parent, time.Hour)}})
+		flush(t, s, &Flush{Suspensions: []*Suspension{sleep(parent, time.Hour)}})
 		out, err := s.Cancel(t.Context(), nil, parent.RunID, "", 0)
 		if err != nil || len(out.Ended)+len(out.Marked)+len(out.Due)+len(out.Step) > 0 {
 			t.Errorf("%+v, error %v", out, err)
@@ -145,7 +145,7 @@ func TestCompensatingRunIsChanged(t *testing.T) {
 		s := open(t)
 		dbtest.Audit(t, s.pool)
 		parent := running(t, s, 1)[0]
-		flush(t, s, &Flush{Parks: []*Park{sleep(parent, -1)}})
+		flush(t, s, &Flush{Suspensions: []*Suspension{sleep(parent, -1)}})
 		r := compensating(t, s, []string{"a", "b"}, withParent(parent.RunID))
 		c := claimCompensation(t, s, "b")
 		out, err := s.Terminate(t.Context(), nil, r.RunID, "mine")

@@ -85,7 +85,7 @@ func TestResumeEndsARun(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	parent := running(t, s, 1)[0]
-	flush(t, s, &Flush{Parks: []*Park{sleep(parent, -1)}})
+	flush(t, s, &Flush{Suspensions: []*Suspension{sleep(parent, -1)}})
 	r := compensating(t, s, []string{"a"}, withParent(parent.RunID))
 	c := claimCompensation(t, s, "a")
 	flushEnds(t, s, failing(c))

@@ -76,7 +76,7 @@ func compensating(t *testing.T, s *Store, steps []string, change ...func(*NewRun
 // claimCompensations claims all compensations that are due.
 func claimCompensations(t *testing.T, s *Store) []*ClaimedRun {
 	t.Helper()
-	return claim(t, s, request(100, types(Handled{"undo", []int{1}, 1}))).Runs
+	return claim(t, s, request(100, types(WorkflowVersions{"undo", []int{1}, 1}))).Runs
 }
 
 // claimCompensation claims the only compensation that is due, which must be that of the step.

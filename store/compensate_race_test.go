@@ -103,7 +103,7 @@ func TestCompensateBesideAllElse(t *testing.T) {
 	}
 	children := claim(t, s, request(2*families)).Runs
 	for _, c := range children {
-		flush(t, s, &Flush{Records: []*Record{registering(c, "c", 1)}, Parks: []*Park{sleep(c, time.Hour)}})
+		flush(t, s, &Flush{Records: []*Record{registering(c, "c", 1)}, Suspensions: []*Suspension{sleep(c, time.Hour)}})
 		ids = append(ids, c.RunID)
 	}
 	pass(t, s, 2*grace, children[0].RunID, children[1].RunID, children[2].RunID)
@@ -149,7 +149,7 @@ func TestCompensateBesideAllElse(t *testing.T) {
 					_, err := s.Compensate(ctx, id)
 					check(err)
 				}
-				c, err := s.Claim(ctx, request(3, types(Handled{"undo", []int{1}, 1})))
+				c, err := s.Claim(ctx, request(3, types(WorkflowVersions{"undo", []int{1}, 1})))
 				check(err)
 				f := &Flush{}
 				for _, r := range c.Runs {

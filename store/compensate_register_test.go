@@ -87,7 +87,7 @@ func TestCompensationStarts(t *testing.T) {
 	flush(t, s, &Flush{Records: []*Record{rec}})
 	flushEnds(t, s, failing(r))
 	out := compensate(t, s, r.RunID)
-	if len(out.Due) != 1 || out.Due[0] != (Woken{out.Due[0].RunID, "other", "undo", 7}) {
+	if len(out.Due) != 1 || out.Due[0] != (DueRun{out.Due[0].RunID, "other", "undo", 7}) {
 		t.Fatalf("stepped %+v", out)
 	}
 	got, err := s.Run(t.Context(), out.Due[0].RunID)

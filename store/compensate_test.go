@@ -16,7 +16,7 @@ func TestCompensateInOrder(t *testing.T) {
 	s := open(t)
 	dbtest.Audit(t, s.pool)
 	parent := running(t, s, 1)[0]
-	flush(t, s, &Flush{Parks: []*Park{sleep(parent, -1)}})
+	flush(t, s, &Flush{Suspensions: []*Suspension{sleep(parent, -1)}})
 	r := running(t, s, 1, withParent(parent.RunID), withPriority(2), withTimeout(time.Hour))[0]
 	flush(t, s, &Flush{Records: []*Record{registering(r, "a", 1), registering(r, "b", 2), registering(r, "c", 3), registering(r, "d", 4, announcing)}})
 	flush(t, s, &Flush{Records: []*Record{registering(r, "a", 5, asSecond)}})
@@ -37,7 +37,7 @@ func TestCompensateInOrder(t *testing.T) {
 	for i, step := range []string{"again", "c", "b"} {
 		wantWaiting(t, s, r.RunID, "compensation "+[]string{"a", "c", "b"}[i])
 		c := claimCompensation(t, s, step)
-		if len(stepped.Due) != 1 || stepped.Due[0] != (Woken{c.RunID, "queue", "undo", 0}) || len(stepped.Moved())+len(stepped.Step) > 0 {
+		if len(stepped.Due) != 1 || stepped.Due[0] != (DueRun{c.RunID, "queue", "undo", 0}) || len(stepped.Moved())+len(stepped.Step) > 0 {
 			t.Errorf("stepped %+v", stepped)
 		}
 		run, err := s.Run(t.Context(), c.RunID)

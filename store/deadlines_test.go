@@ -51,7 +51,7 @@ func pass(t *testing.T, s *Store, ago time.Duration, ids ...uuid.UUID) {
 func asleep(t *testing.T, s *Store, change ...func(*NewRun)) uuid.UUID {
 	t.Helper()
 	r := running(t, s, 1, append(change, withTimeout(24*time.Hour))...)[0]
-	flush(t, s, &Flush{Parks: []*Park{sleep(r, time.Hour)}})
+	flush(t, s, &Flush{Suspensions: []*Suspension{sleep(r, time.Hour)}})
 	return r.RunID
 }
 
@@ -59,7 +59,7 @@ func asleep(t *testing.T, s *Store, change ...func(*NewRun)) uuid.UUID {
 func asleepWith(t *testing.T, s *Store, change ...func(*NewRun)) uuid.UUID {
 	t.Helper()
 	r := running(t, s, 1, append(change, withTimeout(24*time.Hour))...)[0]
-	flush(t, s, &Flush{Records: []*Record{registering(r, "booking", 1)}, Parks: []*Park{sleep(r, time.Hour)}})
+	flush(t, s, &Flush{Records: []*Record{registering(r, "booking", 1)}, Suspensions: []*Suspension{sleep(r, time.Hour)}})
 	return r.RunID
 }
 
@@ -133,13 +133,13 @@ func TestOverdueRunHasAFamily(t *testing.T) {
 	compensating := asleepWith(t, s, withParent(late), withPriority(1))
 	lateToo := start(t, s, newRun(withParent(child), withTimeout(time.Hour)))[0]
 	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET detached = true WHERE run_id = $1`, detached)
-	flush(t, s, &Flush{Parks: []*Park{sleep(parent, -time.Second)}})
+	flush(t, s, &Flush{Suspensions: []*Suspension{sleep(parent, -time.Second)}})
 	pass(t, s, 2*grace, late, lateToo)
 
 	out := endOverdueRuns(t, s)
 	wantIDs(t, "ended", out.Ended, late, child, grandchild, lateToo)
 	wantIDs(t, "compensating", out.Compensating, compensating)
-	if !slices.Contains(out.Woken, parent.RunID) || !slices.ContainsFunc(out.Due, func(w Woken) bool { return w.RunID == parent.RunID && w.Queue == "queue" && w.Type == "type" }) {
+	if !slices.Contains(out.Woken, parent.RunID) || !slices.ContainsFunc(out.Due, func(w DueRun) bool { return w.RunID == parent.RunID && w.Queue == "queue" && w.Type == "type" }) {
 		t.Errorf("woken %v, due %v, want the parent", out.Woken, out.Due)
 	}
 	if row := look(t, s.pool, parent.RunID); row.Wakeups != 1 || !row.Due || row.Status != Sleeping {
@@ -170,7 +170,7 @@ func TestOverdueRunIsCompensated(t *testing.T) {
 	parent := running(t, s, 1, withPriority(1))[0]
 	id := asleepWith(t, s, withParent(parent.RunID), withPriority(1))
 	stuck := running(t, s, 1, withPriority(1), withTimeout(24*time.Hour))[0] // its worker does not do what the cancel asks for
-	flush(t, s, &Flush{Records: []*Record{registering(stuck, "booking", 1)}, Parks: []*Park{sleep(parent, -time.Second)}})
+	flush(t, s, &Flush{Records: []*Record{registering(stuck, "booking", 1)}, Suspensions: []*Suspension{sleep(parent, -time.Second)}})
 	out, err := s.Cancel(t.Context(), nil, stuck.RunID, "mine", 0)
 	if err != nil {
 		t.Fatal(err)
@@ -353,7 +353,7 @@ func TestOverdueRunsAtTheSameTime(t *testing.T) {
 	var ids []uuid.UUID
 	for _, p := range parents {
 		ids = append(ids, start(t, s, many(10, withParent(p.RunID), withTimeout(time.Hour))...)...)
-		f.Parks = append(f.Parks, &Park{RunID: p.RunID, Lease: p.Lease, Status: Sleeping, Wake: -1, Need: 10})
+		f.Suspensions = append(f.Suspensions, &Suspension{RunID: p.RunID, Lease: p.Lease, Status: Sleeping, Wake: -1, Need: 10})
 	}
 	flush(t, s, f)
 	workers := claim(t, s, request(100)).Runs // half of them
@@ -491,7 +491,7 @@ func TestOverdueRunsAreFenced(t *testing.T) {
 	t.Parallel()
 	for name, compensates := range map[string]bool{"Ended": false, "Compensating": true} {
 		for write, flushOf := range map[string]func(*ClaimedRun) *Flush{
-			"Park":   func(r *ClaimedRun) *Flush { return &Flush{Parks: []*Park{sleep(r, 30*24*time.Hour)}} },
+			"Park":   func(r *ClaimedRun) *Flush { return &Flush{Suspensions: []*Suspension{sleep(r, 30*24*time.Hour)}} },
 			"Finish": func(r *ClaimedRun) *Flush { return &Flush{Finishes: []*Finish{finish(r)}} },
 			"Failure": func(r *ClaimedRun) *Flush {
 				return &Flush{Finishes: []*Finish{{RunID: r.RunID, Lease: r.Lease, Status: Failed, ErrorKind: "unknown", Error: "mine"}}}
@@ -513,7 +513,7 @@ func TestOverdueRunsAreFenced(t *testing.T) {
 			f := flushOf(r)
 			flush(t, s, f)
 			outcomes := []Outcome{}
-			for _, p := range f.Parks {
+			for _, p := range f.Suspensions {
 				outcomes = append(outcomes, p.Outcome)
 			}
 			for _, e := range f.Finishes {

@@ -74,7 +74,7 @@ var endColumns = columnsOf(endRuns,
 func (s *Store) endLocked(ctx context.Context, tx pgx.Tx, ends []ending, first, lapsed bool, grace time.Duration) (*CancelledRuns, error) {
 	out := &CancelledRuns{}
 	var next []uuid.UUID
-	err := ask(ctx, tx, endRuns, endColumns.args(s.namespace, ends, first, micros(grace), lapsed), readEndings(func(act string, w Woken) {
+	err := ask(ctx, tx, endRuns, endColumns.args(s.namespace, ends, first, micros(grace), lapsed), readEndings(func(act string, w DueRun) {
 		switch act {
 		case "end":
 			out.Ended = append(out.Ended, w.RunID)
@@ -108,7 +108,7 @@ type CancelledRuns struct {
 	Compensating []uuid.UUID // they end once their compensations have run
 	Marked       []uuid.UUID // their workers have to end them, or their final outcome has changed
 	Woken        []uuid.UUID // parents of runs that ended
-	Due          []Woken     // runs that became due
+	Due          []DueRun    // runs that became due
 	Step         []uuid.UUID // runs to call Compensate for
 }
 

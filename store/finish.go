@@ -57,7 +57,7 @@ var finishColumns = columnsOf(finishRuns,
 	bools("quarantined", func(e *Finish) bool { return e.Quarantined }),
 )
 
-func (f *Flush) readFinished(act string, w Woken) {
+func (f *Flush) readFinished(act string, w DueRun) {
 	switch act {
 	case "due":
 		f.Woken = append(f.Woken, w)
@@ -114,10 +114,10 @@ UNION ALL
 SELECT w.run_id, CASE WHEN NOT w.due THEN 'wake' WHEN w.compensating THEN 'step' ELSE 'due' END, w.task_queue, w.workflow_type, coalesce(w.version, 0) FROM w`
 
 // readEndings reads the rows of writeEndings. Queue, type and version are those of parents.
-func readEndings(f func(act string, w Woken)) func(pgx.Rows) error {
+func readEndings(f func(act string, w DueRun)) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		var act string
-		var w Woken
+		var w DueRun
 		_, err := pgx.ForEachRow(rows, []any{&w.RunID, &act, &w.Queue, &w.Type, &w.Version}, func() error {
 			f(act, w)
 			return nil
@@ -126,8 +126,8 @@ func readEndings(f func(act string, w Woken)) func(pgx.Rows) error {
 	}
 }
 
-// A Woken is a run that has become due.
-type Woken struct {
+// A DueRun is a run that has become due.
+type DueRun struct {
 	RunID   uuid.UUID
 	Queue   string
 	Type    string

@@ -51,14 +51,14 @@ func TestDrainLeavesTheRowAlone(t *testing.T) {
 	}
 	// The transaction is open, and the worker's heartbeats and its end go on.
 	s2 := New(poolWith(t, s.pool.Config().ConnString(), func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["lock_timeout"] = "1s" }), "test")
-	if p, err := s2.Heartbeat(t.Context(), s2.pool, Beat{Number: 1, Worker: w.ID}); err != nil || p.Drain {
+	if p, err := s2.Heartbeat(t.Context(), s2.pool, Heartbeat{Number: 1, Worker: w.ID}); err != nil || p.Drain {
 		t.Errorf("%+v, %v", p, err)
 	}
 	if err := s2.DrainingWorker(t.Context(), s2.pool, w.ID); err != nil {
 		t.Error(err)
 	}
 	commit(t, tx)
-	if p, err := s.Heartbeat(t.Context(), s.pool, Beat{Number: 2, Worker: w.ID}); err != nil || !p.Drain {
+	if p, err := s.Heartbeat(t.Context(), s.pool, Heartbeat{Number: 2, Worker: w.ID}); err != nil || !p.Drain {
 		t.Errorf("%+v, %v", p, err)
 	}
 }
@@ -72,10 +72,10 @@ func TestDrain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if p, err := s.Heartbeat(t.Context(), s.pool, Beat{Number: 3, Worker: w.ID}); err != nil || !p.Drain {
+	if p, err := s.Heartbeat(t.Context(), s.pool, Heartbeat{Number: 3, Worker: w.ID}); err != nil || !p.Drain {
 		t.Errorf("%+v, %v", p, err)
 	}
-	if p, err := s.Heartbeat(t.Context(), s.pool, Beat{Number: 4, Worker: other.ID}); err != nil || p.Drain {
+	if p, err := s.Heartbeat(t.Context(), s.pool, Heartbeat{Number: 4, Worker: other.ID}); err != nil || p.Drain {
 		t.Errorf("%+v, %v", p, err)
 	}
 	row, err := s.Worker(t.Context(), w.ID)
@@ -142,7 +142,7 @@ func TestForceOffline(t *testing.T) {
 	if err != nil || len(log) != 2 || log[1].Detail != "why" || log[1].At.IsZero() {
 		t.Errorf("log %+v, %v", log, err)
 	}
-	_, err = s.Heartbeat(t.Context(), s.pool, Beat{Number: 5, Worker: w.ID})
+	_, err = s.Heartbeat(t.Context(), s.pool, Heartbeat{Number: 5, Worker: w.ID})
 	wantError(t, err, ErrWorkerOffline)
 	_, err = s.ForceOffline(t.Context(), nil, uuid.New(), "")
 	wantError(t, err, ErrWorkerNotFound)

@@ -24,11 +24,11 @@ const (
 
 // A Flush holds the writes that share one transaction: records, then suspensions, then ends of runs.
 type Flush struct {
-	Records  []*Record
-	Parks    []*Park
-	Finishes []*Finish
+	Records     []*Record
+	Suspensions []*Suspension
+	Finishes    []*Finish
 
-	Woken []Woken     // parents that became due because a run ended
+	Woken []DueRun    // parents that became due because a run ended
 	Step  []uuid.UUID // runs to call Compensate for
 }
 
@@ -119,8 +119,8 @@ func (s *Store) write(ctx context.Context, db DB, f *Flush, lock []uuid.UUID) er
 	if taken := f.taken(); len(taken) > 0 {
 		queue(nil, takeSignals, takeColumns.args(s.namespace, taken)...)
 	}
-	if len(f.Parks) > 0 {
-		queue(f.readSuspended, suspendRuns, suspendColumns.args(s.namespace, f.Parks)...)
+	if len(f.Suspensions) > 0 {
+		queue(f.readSuspended, suspendRuns, suspendColumns.args(s.namespace, f.Suspensions)...)
 	}
 	if len(f.Finishes) > 0 {
 		queue(readEndings(f.readFinished), finishRuns, finishColumns.args(s.namespace, f.Finishes)...)
@@ -134,7 +134,7 @@ func (s *Store) write(ctx context.Context, db DB, f *Flush, lock []uuid.UUID) er
 	return exchange(ctx, db, brief, b, reads...) // no item is Done before this returns
 }
 
-// A part is the part that a Record, a Park and a Finish have in common.
+// A part is the part that a Record, a Suspension and a Finish have in common.
 type part struct {
 	run, lease, parent uuid.UUID
 	outcome            *Outcome
@@ -147,7 +147,7 @@ func (r *Record) part() part {
 	return part{run: r.RunID, lease: r.Lease, outcome: &r.Outcome}
 }
 
-func (p *Park) part() part {
+func (p *Suspension) part() part {
 	return part{run: p.RunID, lease: p.Lease, outcome: &p.Outcome, forget: p.Forget}
 }
 
@@ -159,7 +159,7 @@ func (f *Flush) each(do func(part)) {
 	for _, r := range f.Records {
 		do(r.part())
 	}
-	for _, p := range f.Parks {
+	for _, p := range f.Suspensions {
 		do(p.part())
 	}
 	for _, e := range f.Finishes {
@@ -174,7 +174,7 @@ func (f *Flush) sort() {
 	slices.SortStableFunc(f.Records, func(a, b *Record) int {
 		return cmp.Or(compareIDs(a.RunID, b.RunID), cmp.Compare(a.StepID, b.StepID), cmp.Compare(a.Attempt, b.Attempt))
 	})
-	slices.SortStableFunc(f.Parks, byRun)
+	slices.SortStableFunc(f.Suspensions, byRun)
 	slices.SortStableFunc(f.Finishes, byRun)
 }
 
@@ -217,7 +217,7 @@ func (f *Flush) runs() []uuid.UUID {
 	wakes := slices.ContainsFunc(f.Finishes, func(e *Finish) bool { return e.Parent != uuid.Nil || e.Status != Completed })
 	steps, compensations := f.parted()
 	statements := 0
-	for _, n := range []int{len(f.starts()), len(steps), len(compensations), len(f.Parks), len(f.Finishes)} {
+	for _, n := range []int{len(f.starts()), len(steps), len(compensations), len(f.Suspensions), len(f.Finishes)} {
 		statements += min(n, 1)
 	}
 	ids := f.everyRun()
@@ -256,7 +256,7 @@ func (f *Flush) only(free []uuid.UUID) *Flush {
 		}
 	}
 	out := func(p part) bool { return !has[p.run] || !has[p.parent] || waits[p.run] }
-	return &Flush{Records: without(f.Records, out), Parks: without(f.Parks, out), Finishes: without(f.Finishes, out)}
+	return &Flush{Records: without(f.Records, out), Suspensions: without(f.Suspensions, out), Finishes: without(f.Finishes, out)}
 }
 
 func without[I item](items []I, out func(part) bool) []I {

@@ -21,7 +21,7 @@ func TestPark(t *testing.T) {
 		s := open(t)
 		r := running(t, s, 1)[0]
 		p := sleep(r, time.Hour)
-		flush(t, s, &Flush{Parks: []*Park{p}})
+		flush(t, s, &Flush{Suspensions: []*Suspension{p}})
 		wantOutcome(t, "park", p.Outcome, Done)
 		row := look(t, s.pool, r.RunID)
 		if row.Status != Sleeping || row.In < 3590 || row.LockedBy != nil || *row.Lease != r.Lease || *row.WaitingOn != "timer" || row.Attempts != 0 {
@@ -38,7 +38,7 @@ func TestPark(t *testing.T) {
 		rs := running(t, s, 2)
 		a, b := sleep(rs[0], time.Hour), sleep(rs[1], 10*time.Minute)
 		a.WakeAt, b.WakeAt = time.Now().Add(20*time.Minute), time.Now().Add(30*time.Minute)
-		flush(t, s, &Flush{Parks: []*Park{a, b}})
+		flush(t, s, &Flush{Suspensions: []*Suspension{a, b}})
 		for i, want := range []float64{1200, 600} {
 			if got := look(t, s.pool, rs[i].RunID).In; got < want-10 || got > want {
 				t.Errorf("run %d available in %v s, want %v", i, got, want)
@@ -52,7 +52,7 @@ func TestPark(t *testing.T) {
 		r := running(t, s, 1)[0]
 		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET wakeups = wakeups + 1`)
 		p := sleep(r, time.Hour)
-		flush(t, s, &Flush{Parks: []*Park{p}})
+		flush(t, s, &Flush{Suspensions: []*Suspension{p}})
 		if row := look(t, s.pool, r.RunID); row.Status != Sleeping || !row.Due {
 			t.Errorf("row %+v, want one that is due", row)
 		}
@@ -61,7 +61,7 @@ func TestPark(t *testing.T) {
 			t.Errorf("claimed %+v", r)
 		}
 		p = sleep(r, time.Hour) // has seen it
-		flush(t, s, &Flush{Parks: []*Park{p}})
+		flush(t, s, &Flush{Suspensions: []*Suspension{p}})
 		if row := look(t, s.pool, r.RunID); row.Due {
 			t.Error("a wake-up that was seen wakes again")
 		}
@@ -72,8 +72,8 @@ func TestPark(t *testing.T) {
 		s := open(t)
 		parent := running(t, s, 1)[0]
 		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET wakeups = 5`)
-		p := &Park{RunID: parent.RunID, Lease: parent.Lease, Status: Pending, Wake: time.Hour, Failed: true, ErrorKind: "kind", Error: "text"}
-		flush(t, s, &Flush{Parks: []*Park{p}})
+		p := &Suspension{RunID: parent.RunID, Lease: parent.Lease, Status: Pending, Wake: time.Hour, Failed: true, ErrorKind: "kind", Error: "text"}
+		flush(t, s, &Flush{Suspensions: []*Suspension{p}})
 		row := look(t, s.pool, parent.RunID)
 		if row.Status != Pending || row.In < 3590 || row.Attempts != 1 || *row.ErrorKind != "kind" {
 			t.Errorf("row %+v", row)
@@ -91,9 +91,9 @@ func TestPark(t *testing.T) {
 		s := open(t)
 		r := running(t, s, 1)[0]
 		next := supersede(t, s, r)
-		f := &Flush{Parks: []*Park{sleep(r, time.Hour)}}
+		f := &Flush{Suspensions: []*Suspension{sleep(r, time.Hour)}}
 		flush(t, s, f)
-		wantOutcome(t, "park", f.Parks[0].Outcome, Lost)
+		wantOutcome(t, "park", f.Suspensions[0].Outcome, Lost)
 		f = &Flush{Finishes: []*Finish{finish(r)}, Records: []*Record{record(r, "a", "x")}}
 		flush(t, s, f)
 		wantOutcome(t, "finish", f.Finishes[0].Outcome, Lost)
@@ -156,9 +156,9 @@ func TestFinish(t *testing.T) {
 		start(t, s, many(3, withParent(parent.RunID))...)
 		children := claim(t, s, request(3)).Runs
 		// Two end beside a parent that falls asleep in the same flush, having seen neither.
-		f := &Flush{Parks: []*Park{sleep(parent, time.Hour)}, Finishes: []*Finish{finish(children[0]), finish(children[1])}}
+		f := &Flush{Suspensions: []*Suspension{sleep(parent, time.Hour)}, Finishes: []*Finish{finish(children[0]), finish(children[1])}}
 		flush(t, s, f)
-		wantOutcome(t, "park", f.Parks[0].Outcome, Done)
+		wantOutcome(t, "park", f.Suspensions[0].Outcome, Done)
 		if row := look(t, s.pool, parent.RunID); row.Wakeups != 2 || !row.Due {
 			t.Errorf("row %+v", row)
 		}
@@ -198,9 +198,9 @@ func TestAUsersTransactionStallsNobodyElse(t *testing.T) {
 	lockRow(t, tx, rs[0].RunID)
 
 	f := &Flush{
-		Records:  []*Record{record(rs[0], "step", "x"), record(rs[1], "step", "x")},
-		Parks:    []*Park{sleep(rs[2], time.Hour)},
-		Finishes: []*Finish{finish(rs[3]), finish(child)},
+		Records:     []*Record{record(rs[0], "step", "x"), record(rs[1], "step", "x")},
+		Suspensions: []*Suspension{sleep(rs[2], time.Hour)},
+		Finishes:    []*Finish{finish(rs[3]), finish(child)},
 	}
 	began := time.Now()
 	flush(t, s, f)
@@ -222,7 +222,7 @@ func TestAUsersTransactionStallsNobodyElse(t *testing.T) {
 		}
 		wantOutcome(t, "record", r.Outcome, want)
 	}
-	wantOutcome(t, "park", f.Parks[0].Outcome, Done)
+	wantOutcome(t, "park", f.Suspensions[0].Outcome, Done)
 	wantOutcome(t, "finish", outcome(rs[3].RunID), Done)
 	wantOutcome(t, "finish of a child whose parent's row is held", outcome(child.RunID), Busy)
 
@@ -271,7 +271,7 @@ func TestARolledBackTryIsNotDone(t *testing.T) {
 		park.Status, park.Failed, park.Forget = Pending, true, []string{"step"}
 		var err error
 		meetsLock(t, s, func(ctx context.Context) {
-			err = s.Flush(ctx, &Flush{Parks: []*Park{park}})
+			err = s.Flush(ctx, &Flush{Suspensions: []*Suspension{park}})
 		}, func() { lockRow(t, onRun, r.RunID) })
 		if Locked(err) { // the second try was sooner
 			rollback(t, onRun)
@@ -429,7 +429,7 @@ func TestARefusedItem(t *testing.T) {
 	exec(t, s.pool, `CREATE TRIGGER refuse BEFORE INSERT ON kagzi.step_runs FOR EACH ROW WHEN (NEW.output = 'poison'::bytea) EXECUTE FUNCTION public.refuse()`)
 	rs := running(t, s, 3)
 	f := &Flush{Records: []*Record{record(rs[0], "step", "x"), record(rs[1], "step", "poison")}, Finishes: []*Finish{finish(rs[2])}}
-	if err := s.Flush(t.Context(), f); !Refused(err) || Away(err) || Repeatable(err) {
+	if err := s.Flush(t.Context(), f); !Refused(err) || Unavailable(err) || Repeatable(err) {
 		t.Fatalf("error %v, want one that says refused", err)
 	}
 	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.step_runs`); n > 0 || look(t, s.pool, rs[2].RunID).Status != Running {

@@ -123,8 +123,8 @@ func (s *Store) LoadSize(ctx context.Context, run uuid.UUID, timeout time.Durati
 	return size, wrap("read the size of a history", err)
 }
 
-// A Suspicion tells a crash-loop suspect, which kills its workers, from a run that makes progress.
-type Suspicion struct {
+// CrashLoopEvidence tells a crash-loop suspect, which kills its workers, from a run that makes progress.
+type CrashLoopEvidence struct {
 	Progress bool // it has recorded a result since
 	Children bool // that may not be over
 }
@@ -133,8 +133,8 @@ const suspicion = `
 SELECT EXISTS (SELECT FROM kagzi.step_runs s WHERE s.run_id = $2 AND s.namespace_id = $1 AND s.finished_at > $3),
 	EXISTS (SELECT FROM kagzi.step_runs k WHERE k.run_id = $2 AND k.namespace_id = $1 AND k.step_kind = 'CHILD_WORKFLOW' AND k.status = 'RUNNING')`
 
-// Suspicion says what a run has recorded since the time given. It reads no results.
-func (s *Store) Suspicion(ctx context.Context, run uuid.UUID, since time.Time, timeout time.Duration) (out Suspicion, err error) {
+// CrashLoopEvidence says what a run has recorded since the time given. It reads no results.
+func (s *Store) CrashLoopEvidence(ctx context.Context, run uuid.UUID, since time.Time, timeout time.Duration) (out CrashLoopEvidence, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	err = ask(ctx, s.pool, suspicion, []any{s.namespace, run, since}, func(rows pgx.Rows) error {

@@ -53,7 +53,7 @@ func happened(t *testing.T, d *pgproxy.Drop) {
 
 func wantAway(t *testing.T, err error) {
 	t.Helper()
-	if !Away(err) {
+	if !Unavailable(err) {
 		t.Fatalf("error %v, want one that says that the outcome is unknown", err)
 	}
 }
@@ -67,7 +67,7 @@ func TestLostClaim(t *testing.T) {
 		_, err := s.Claim(t.Context(), req)
 		wantAway(t, err)
 		happened(t, drop)
-		found, err := s.ClaimedUnder(t.Context(), req)
+		found, err := s.ResolveClaim(t.Context(), req)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +94,7 @@ func TestLostClaim(t *testing.T) {
 		if again := claim(t, direct, request(5)); len(again.Runs) > 0 {
 			t.Error("claimed twice")
 		}
-		if found, err := s.ClaimedUnder(t.Context(), request(5)); err != nil || len(found.Runs) > 0 {
+		if found, err := s.ResolveClaim(t.Context(), request(5)); err != nil || len(found.Runs) > 0 {
 			t.Errorf("found %v under another lease, error %v", found.Runs, err)
 		}
 	})
@@ -111,11 +111,11 @@ func TestLostFlush(t *testing.T) {
 		shown.Status, shown.Output = Running, nil
 		failed := record(rs[0], "failed", "")
 		failed.Status, failed.Output, failed.ErrorKind, failed.Wake = Failed, nil, "kind", time.Hour
-		retry := &Park{RunID: rs[2].RunID, Lease: rs[2].Lease, Status: Pending, Wake: time.Hour, Failed: true, ErrorKind: "kind", Error: "text"}
+		retry := &Suspension{RunID: rs[2].RunID, Lease: rs[2].Lease, Status: Pending, Wake: time.Hour, Failed: true, ErrorKind: "kind", Error: "text"}
 		f := &Flush{
-			Records:  []*Record{record(rs[0], "step", "x"), shown, failed},
-			Parks:    []*Park{sleep(rs[1], time.Hour), retry},
-			Finishes: []*Finish{finish(child)},
+			Records:     []*Record{record(rs[0], "step", "x"), shown, failed},
+			Suspensions: []*Suspension{sleep(rs[1], time.Hour), retry},
+			Finishes:    []*Finish{finish(child)},
 		}
 		drop := lose(proxy, "INSERT INTO kagzi.step_runs")
 		wantAway(t, s.Flush(t.Context(), f))
@@ -129,7 +129,7 @@ func TestLostFlush(t *testing.T) {
 		for _, r := range f.Records {
 			wantOutcome(t, "record "+r.StepID, r.Outcome, Done)
 		}
-		for _, p := range f.Parks {
+		for _, p := range f.Suspensions {
 			wantOutcome(t, "park", p.Outcome, Done)
 		}
 		wantOutcome(t, "finish", f.Finishes[0].Outcome, Done)
@@ -165,9 +165,9 @@ func TestLostFlush(t *testing.T) {
 		if done {
 			exec(t, direct.pool, `UPDATE kagzi.workflow_runs SET available_at = now() WHERE status = 'SLEEPING'`)
 			claim(t, direct, request(1))
-			again := &Flush{Parks: []*Park{sleep(rs[1], time.Hour)}}
+			again := &Flush{Suspensions: []*Suspension{sleep(rs[1], time.Hour)}}
 			flush(t, s, again)
-			wantOutcome(t, "park of a run that went on", again.Parks[0].Outcome, Lost)
+			wantOutcome(t, "park of a run that went on", again.Suspensions[0].Outcome, Lost)
 		}
 	})
 }
@@ -185,7 +185,7 @@ func TestLostHeartbeatAndExtension(t *testing.T) {
 		if n := one[int](t, direct.pool, `SELECT count(*) FROM kagzi.worker_events`); n < 1 || n > 2 {
 			t.Errorf("%d events", n)
 		}
-		beat := Beat{Number: 1, Worker: w.ID, Active: 1, Completed: 2, Failed: 3}
+		beat := Heartbeat{Number: 1, Worker: w.ID, Active: 1, Completed: 2, Failed: 3}
 		drop = lose(proxy, "SET heartbeat_at")
 		_, err := s.Heartbeat(t.Context(), s.pool, beat)
 		wantAway(t, err)
@@ -195,7 +195,7 @@ func TestLostHeartbeatAndExtension(t *testing.T) {
 		}
 		r := running(t, direct, 1)[0]
 		drop = lose(proxy, "clock_timestamp() + $4")
-		_, err = s.ExtendLeases(t.Context(), s.pool, []Held{held(r)}, time.Hour, nil)
+		_, err = s.ExtendLeases(t.Context(), s.pool, []HeldRun{held(r)}, time.Hour, nil)
 		wantAway(t, err)
 		happened(t, drop)
 		if got := look(t, direct.pool, r.RunID).In > 3000; got != done {

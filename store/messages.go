@@ -19,7 +19,7 @@ type Message struct {
 
 // A Signalled is a run that messages have reached.
 type Signalled struct {
-	Woken
+	DueRun
 	Running bool // its execution has to refresh its inbox
 	Due     bool // it may be claimed about now
 }

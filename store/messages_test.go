@@ -31,14 +31,14 @@ func TestSignal(t *testing.T) {
 
 	t.Run("WakesWhoWaitsForIt", func(t *testing.T) {
 		t.Parallel()
-		for need, after := range map[int]int{0: 0, 1: 1, 3: 3} { // Park.Need, and the message that makes the run due
+		for need, after := range map[int]int{0: 0, 1: 1, 3: 3} { // Suspension.Need, and the message that makes the run due
 			t.Run(fmt.Sprint("Need=", need), func(t *testing.T) {
 				t.Parallel()
 				s := open(t)
 				r := running(t, s, 1)[0]
 				p := sleep(r, time.Hour)
 				p.Need = need
-				flush(t, s, &Flush{Parks: []*Park{p}})
+				flush(t, s, &Flush{Suspensions: []*Suspension{p}})
 				for i := 1; i <= 3; i++ {
 					g := send(t, s, messageTo(r.RunID, fmt.Sprint(i)))
 					due := after > 0 && i >= after
@@ -67,7 +67,7 @@ func TestSignal(t *testing.T) {
 				}
 				p := sleep(r, time.Hour)
 				p.Need = need
-				flush(t, s, &Flush{Parks: []*Park{p}})
+				flush(t, s, &Flush{Suspensions: []*Suspension{p}})
 				if row := look(t, s.pool, r.RunID); row.Due != due || row.Status != Sleeping {
 					t.Errorf("%+v, want due %t", row, due)
 				}
@@ -79,7 +79,7 @@ func TestSignal(t *testing.T) {
 		t.Parallel()
 		s := open(t)
 		r := running(t, s, 1)[0]
-		flush(t, s, &Flush{Parks: []*Park{{RunID: r.RunID, Lease: r.Lease, Status: Pending, Wake: time.Hour, Failed: true, ErrorKind: "kind", Error: "text"}}})
+		flush(t, s, &Flush{Suspensions: []*Suspension{{RunID: r.RunID, Lease: r.Lease, Status: Pending, Wake: time.Hour, Failed: true, ErrorKind: "kind", Error: "text"}}})
 		if g := send(t, s, messageTo(r.RunID, "1")); g.Due || g.Running {
 			t.Errorf("found %+v", g)
 		}

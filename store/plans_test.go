@@ -136,7 +136,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 	keep := Retention{Completed: time.Hour, Failed: 2 * time.Hour, Workflows: map[string]time.Duration{"other": time.Minute}}
 	lease := uuid.New()
 	var records []*Record
-	var parks []*Park
+	var parks []*Suspension
 	var finishes, failures []*Finish
 	var started, registered []*Record
 	var leases, steps []string
@@ -152,7 +152,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		leases, steps, attempts = append(leases, lease.String()), append(steps, "step"), append(attempts, 1)
 	}
 	runs := array(ids)
-	req := request(len(ids), types(Handled{"type", []int{1}, 1}, Handled{"other", []int{1, 2}, 2}, Handled{"third", []int{1}, 1}))
+	req := request(len(ids), types(WorkflowVersions{"type", []int{1}, 1}, WorkflowVersions{"other", []int{1, 2}, 2}, WorkflowVersions{"third", []int{1}, 1}))
 	typeNames, priorities, _, _ := req.pairs()
 	both := map[string][]string{claimIndex: claimed, runsKey: byKey[runsKey], payloadsKey: byKey[payloadsKey]}
 	schedules := map[string][]string{

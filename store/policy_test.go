@@ -152,7 +152,7 @@ func TestReplace(t *testing.T) {
 	t.Run("FromEachStatus", func(t *testing.T) {
 		t.Parallel()
 		s := open(t)
-		for i, end := range []func(*ClaimedRun){func(*ClaimedRun) {}, func(r *ClaimedRun) { flush(t, s, &Flush{Parks: []*Park{sleep(r, time.Hour)}}) }} {
+		for i, end := range []func(*ClaimedRun){func(*ClaimedRun) {}, func(r *ClaimedRun) { flush(t, s, &Flush{Suspensions: []*Suspension{sleep(r, time.Hour)}}) }} {
 			r := running(t, s, 1, withID(fmt.Sprint(i)))[0]
 			end(r)
 			out, err := s.Start(t.Context(), nil, []NewRun{newRun(withID(fmt.Sprint(i)), ifActive(ReplaceActive), withDelay(time.Hour))})
@@ -170,7 +170,7 @@ func TestReplace(t *testing.T) {
 		s := open(t)
 		parents := running(t, s, 2)
 		start(t, s, newRun(withID("a"), withParent(parents[0].RunID)), newRun(withID("b"), withParent(parents[0].RunID)), newRun(withID("c"), withParent(parents[1].RunID)))
-		flush(t, s, &Flush{Parks: []*Park{sleep(parents[0], -1), sleep(parents[1], -1)}})
+		flush(t, s, &Flush{Suspensions: []*Suspension{sleep(parents[0], -1), sleep(parents[1], -1)}})
 		if _, err := s.Start(t.Context(), nil, []NewRun{
 			newRun(withID("c"), ifActive(ReplaceActive)), newRun(withID("a"), ifActive(ReplaceActive)), newRun(withID("b"), ifActive(ReplaceActive)), newRun(withID("free"), ifActive(ReplaceActive)),
 		}); err != nil {

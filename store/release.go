@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A Suspect is an unresponsive worker: it may be dead.
-type Suspect struct {
+// An UnresponsiveWorker may be dead.
+type UnresponsiveWorker struct {
 	ID          uuid.UUID
 	HeartbeatAt time.Time // the last heartbeat: after another one the worker is alive
 	Backend     int32     // process ID of the one that is gone
@@ -25,10 +25,10 @@ WHERE w.namespace_id = $1 AND w.status <> 'OFFLINE' AND w.heartbeat_at < clock_t
 ORDER BY w.worker_id`
 
 // SilentWorkers returns the workers that have sent no heartbeat for two thirds of their StaleAfter.
-func (s *Store) SilentWorkers(ctx context.Context) (silent []Suspect, err error) {
+func (s *Store) SilentWorkers(ctx context.Context) (silent []UnresponsiveWorker, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		silent = nil
-		return ask(ctx, s.pool, silentWorkers, []any{s.namespace}, collect(&silent, func(row pgx.CollectableRow) (w Suspect, err error) {
+		return ask(ctx, s.pool, silentWorkers, []any{s.namespace}, collect(&silent, func(row pgx.CollectableRow) (w UnresponsiveWorker, err error) {
 			return w, row.Scan(&w.ID, utc(&w.HeartbeatAt), &w.Silent)
 		}))
 	})
@@ -50,7 +50,7 @@ WHERE a.pid IS NOT NULL AND a.datname = current_database()`
 
 // A watchedWorker is a worker whose backend is known.
 type watchedWorker struct {
-	Suspect
+	UnresponsiveWorker
 	backendStart, serverStart *time.Time
 }
 
@@ -70,15 +70,15 @@ func (b *backends) lack(w *watchedWorker) bool {
 	return !there || start != nil && w.backendStart != nil && !start.Equal(*w.backendStart)
 }
 
-// GoneWorkers returns the workers whose heartbeat connection the server no longer has, and the number of workers whose
+// DisconnectedWorkers returns the workers whose heartbeat connection the server no longer has, and the number of workers whose
 // backend is known. A live worker soon replaces a connection that is lost.
-func (s *Store) GoneWorkers(ctx context.Context) (gone []Suspect, watched int, err error) {
+func (s *Store) DisconnectedWorkers(ctx context.Context) (gone []UnresponsiveWorker, watched int, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		workers, server, err := s.watched(ctx)
 		gone, watched = nil, len(workers)
 		for i := range workers {
 			if server.lack(&workers[i]) {
-				gone = append(gone, workers[i].Suspect)
+				gone = append(gone, workers[i].UnresponsiveWorker)
 			}
 		}
 		return err
@@ -86,7 +86,7 @@ func (s *Store) GoneWorkers(ctx context.Context) (gone []Suspect, watched int, e
 	return gone, watched, wrap("look for workers whose connection is gone", err)
 }
 
-// watched reads what GoneWorkers compares, in one round trip.
+// watched reads what DisconnectedWorkers compares, in one round trip.
 func (s *Store) watched(ctx context.Context) (workers []watchedWorker, server backends, err error) {
 	b := &pgx.Batch{}
 	b.Queue(watchedWorkers, s.namespace)
@@ -111,13 +111,13 @@ func Forbidden(err error) bool { return code(err) == "42501" }
 
 // A LostWorker is a worker that was declared dead, and the result of releasing its runs.
 type LostWorker struct {
-	ID         uuid.UUID
-	Queue      string
-	Types      []string
-	Visibility time.Duration
-	Released   int   // runs made due
-	Left       int   // runs that somebody else had locked, or that could not be made due
-	Refused    error // why one of them could not; nil if all could
+	ID           uuid.UUID
+	Queue        string
+	Types        []string
+	LeaseTimeout time.Duration
+	Released     int   // runs made due
+	Left         int   // runs that somebody else had locked, or that could not be made due
+	Refused      error // why one of them could not; nil if all could
 }
 
 const lostColumns = `w.worker_id, w.task_queue, w.workflow_types, (extract(epoch FROM w.lease_timeout) * 1000000)::bigint`
@@ -125,7 +125,7 @@ const lostColumns = `w.worker_id, w.task_queue, w.workflow_types, (extract(epoch
 func readLost(row pgx.CollectableRow) (w LostWorker, err error) {
 	var visibility int64
 	err = row.Scan(&w.ID, &w.Queue, &w.Types, &visibility)
-	w.Visibility = time.Duration(visibility) * time.Microsecond
+	w.LeaseTimeout = time.Duration(visibility) * time.Microsecond
 	return w, err
 }
 
@@ -150,9 +150,9 @@ FROM l
 WHERE w.worker_id = l.worker_id AND w.namespace_id = $1
 RETURNING ` + lostColumns
 
-// Bury declares the worker dead: OFFLINE. It does nothing, and returns nil, if the worker has sent a heartbeat since, or
+// DeclareDead declares the worker dead: OFFLINE. It does nothing, and returns nil, if the worker has sent a heartbeat since, or
 // somebody is changing its row. The caller then releases the runs.
-func (s *Store) Bury(ctx context.Context, w Suspect, detail string) (lost *LostWorker, err error) {
+func (s *Store) DeclareDead(ctx context.Context, w UnresponsiveWorker, detail string) (lost *LostWorker, err error) {
 	event := uuid.New()
 	err = do(ctx, func(ctx context.Context) error {
 		return transact(ctx, s.pool, brief, func(tx pgx.Tx) error {
@@ -266,7 +266,7 @@ func (s *Store) releaseAll(ctx context.Context, db DB, w *LostWorker) error {
 	for {
 		var found []uuid.UUID
 		err := do(ctx, func(ctx context.Context) error {
-			return ask(ctx, db, runsOfWorker, []any{s.namespace, w.ID, w.Queue, w.Types, micros(w.Visibility), after.String(), releaseBatch}, collect(&found, pgx.RowTo[uuid.UUID]))
+			return ask(ctx, db, runsOfWorker, []any{s.namespace, w.ID, w.Queue, w.Types, micros(w.LeaseTimeout), after.String(), releaseBatch}, collect(&found, pgx.RowTo[uuid.UUID]))
 		})
 		if err != nil || len(found) == 0 {
 			return err
@@ -285,7 +285,7 @@ func (s *Store) releaseAll(ctx context.Context, db DB, w *LostWorker) error {
 
 // makeDue makes runs of the lost worker due. A run that the database refuses to change does not hold up the others.
 func (s *Store) makeDue(ctx context.Context, db DB, w *LostWorker, runs []uuid.UUID) error {
-	return Apart(runs, func(some []uuid.UUID) error {
+	return Isolate(runs, func(some []uuid.UUID) error {
 		released := 0
 		err := do(ctx, func(ctx context.Context) error {
 			return ask(ctx, db, releaseRuns, []any{s.namespace, w.ID, array(some)}, func(rows pgx.Rows) error {
@@ -308,18 +308,18 @@ func (s *Store) settle(ctx context.Context, db DB, id uuid.UUID, left bool) erro
 	return ask(ctx, db, settleRelease, []any{s.namespace, id, left, micros(LateClaims)}, nil)
 }
 
-// ReleaseSuspects declares each of the workers dead, and releases its runs.
-func (s *Store) ReleaseSuspects(ctx context.Context, suspects []Suspect, detail string) (lost []LostWorker, err error) {
+// ReleaseUnresponsive declares each of the workers dead, and releases its runs.
+func (s *Store) ReleaseUnresponsive(ctx context.Context, suspects []UnresponsiveWorker, detail string) (lost []LostWorker, err error) {
 	for _, suspect := range suspects {
 		if ctx.Err() != nil {
 			break // others go on with them
 		}
-		w, e := s.Bury(ctx, suspect, detail)
+		w, e := s.DeclareDead(ctx, suspect, detail)
 		if w != nil {
 			e = s.Release(ctx, w)
 			lost = append(lost, *w)
 		}
-		if err = errors.Join(err, e); Away(e) || Closed(e) {
+		if err = errors.Join(err, e); Unavailable(e) || Closed(e) {
 			return lost, err
 		}
 	}
@@ -329,13 +329,13 @@ func (s *Store) ReleaseSuspects(ctx context.Context, suspects []Suspect, detail 
 // mostAgain is how many lost workers one pass releases again.
 const mostAgain = 100
 
-// ReleaseLeft releases runs that could not be released before. It returns the workers that had some, or of which the
+// ReleaseRemaining releases runs that could not be released before. It returns the workers that had some, or of which the
 // database refuses to change a run.
-func (s *Store) ReleaseLeft(ctx context.Context) (freed []LostWorker, err error) {
+func (s *Store) ReleaseRemaining(ctx context.Context) (freed []LostWorker, err error) {
 	left, err := s.Unreleased(ctx, mostAgain)
 	for i := range left {
 		w := &left[i]
-		if err = errors.Join(err, s.Release(ctx, w)); Away(err) || Closed(err) {
+		if err = errors.Join(err, s.Release(ctx, w)); Unavailable(err) || Closed(err) {
 			return freed, err
 		}
 		if w.Released > 0 || w.Refused != nil {

@@ -73,13 +73,13 @@ func TestReleaseGoesOnAfterWhatIsRefused(t *testing.T) {
 		t.Fatalf("lost %+v, error %v", lost, err)
 	}
 	exec(t, s.pool, `UPDATE kagzi.workers SET release_at = now()`)
-	lost, err = s.ReleaseLeft(t.Context())
+	lost, err = s.ReleaseRemaining(t.Context())
 	if err != nil || len(lost) != 1 || lost[0].Released != 0 || lost[0].Left != 1 || !refused(lost[0]) {
 		t.Errorf("left %+v, error %v", lost, err)
 	}
 	exec(t, s.pool, `DROP TRIGGER damaged ON kagzi.workflow_runs`)
 	exec(t, s.pool, `UPDATE kagzi.workers SET release_at = now()`)
-	lost, err = s.ReleaseLeft(t.Context())
+	lost, err = s.ReleaseRemaining(t.Context())
 	if err != nil || len(lost) != 1 || lost[0].ID != w.ID || lost[0].Released != 1 || lost[0].Left != 0 || lost[0].Refused != nil {
 		t.Errorf("left %+v, error %v", lost, err)
 	}
@@ -161,10 +161,10 @@ func TestBuryNeedsSilence(t *testing.T) {
 	if err != nil || len(silent) != 1 {
 		t.Fatalf("silent %+v, error %v", silent, err)
 	}
-	if _, err := s.Heartbeat(t.Context(), s.pool, Beat{Number: 1, Worker: w.ID}); err != nil {
+	if _, err := s.Heartbeat(t.Context(), s.pool, Heartbeat{Number: 1, Worker: w.ID}); err != nil {
 		t.Fatal(err)
 	}
-	if lost, err := s.Bury(t.Context(), silent[0], ""); err != nil || lost != nil {
+	if lost, err := s.DeclareDead(t.Context(), silent[0], ""); err != nil || lost != nil {
 		t.Errorf("buried %+v, error %v", lost, err)
 	}
 	silence(t, s, w.ID, time.Hour)
@@ -173,7 +173,7 @@ func TestBuryNeedsSilence(t *testing.T) {
 	}
 	tx := begin(t, s)
 	exec(t, tx, `UPDATE kagzi.workers SET heartbeat_at = now()`)
-	if lost, err := s.Bury(t.Context(), silent[0], ""); err != nil || lost != nil {
+	if lost, err := s.DeclareDead(t.Context(), silent[0], ""); err != nil || lost != nil {
 		t.Errorf("one whose heartbeat is under way is buried: %+v, error %v", lost, err)
 	}
 	commit(t, tx)
@@ -204,7 +204,7 @@ func terminate(t *testing.T, db DB, pid int32) {
 
 func gone(t *testing.T, s *Store) (ids []uuid.UUID) {
 	t.Helper()
-	suspects, _, err := s.GoneWorkers(t.Context())
+	suspects, _, err := s.DisconnectedWorkers(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +237,7 @@ func TestGoneWorkers(t *testing.T) {
 	}
 	terminate(t, db.Pool, w.Backend.PID)
 	only("its connection is terminated")
-	if got, _, err := New(db.Pool, "other").GoneWorkers(t.Context()); err != nil || len(got) != 0 {
+	if got, _, err := New(db.Pool, "other").DisconnectedWorkers(t.Context()); err != nil || len(got) != 0 {
 		t.Errorf("in another namespace: %v, %v", got, err)
 	}
 
@@ -246,7 +246,7 @@ func TestGoneWorkers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p, err := s.Heartbeat(t.Context(), conn, Beat{Number: 2, Worker: w.ID, Backend: again}); err != nil || !p.Own {
+	if p, err := s.Heartbeat(t.Context(), conn, Heartbeat{Number: 2, Worker: w.ID, Backend: again}); err != nil || !p.Own {
 		t.Errorf("%+v, %v", p, err)
 	}
 	none("it sent a heartbeat over another")
@@ -254,10 +254,10 @@ func TestGoneWorkers(t *testing.T) {
 	only("the process ID is another's by now")
 	exec(t, db.Pool, `UPDATE kagzi.workers SET server_start = server_start - interval '1 second' WHERE backend_pid IS NOT NULL`)
 	none("its server is not this one")
-	if p, err := s.Heartbeat(t.Context(), db.Pool, Beat{Number: 3, Worker: w.ID, Backend: again}); err != nil || p.Own {
+	if p, err := s.Heartbeat(t.Context(), db.Pool, Heartbeat{Number: 3, Worker: w.ID, Backend: again}); err != nil || p.Own {
 		t.Errorf("a heartbeat over another connection than it says: %+v, %v", p, err)
 	}
-	if _, err := s.Heartbeat(t.Context(), conn, Beat{Number: 4, Worker: w.ID}); err != nil {
+	if _, err := s.Heartbeat(t.Context(), conn, Heartbeat{Number: 4, Worker: w.ID}); err != nil {
 		t.Error(err)
 	}
 	terminate(t, db.Pool, again.PID)
@@ -308,7 +308,7 @@ func TestGoneWorkersOfAnotherUser(t *testing.T) {
 	}
 	exec(t, db.Pool, `REVOKE SELECT ON pg_stat_activity FROM PUBLIC`)
 	defer exec(t, db.Pool, `GRANT SELECT ON pg_stat_activity TO PUBLIC`)
-	if _, _, err := other.GoneWorkers(t.Context()); !Forbidden(err) {
+	if _, _, err := other.DisconnectedWorkers(t.Context()); !Forbidden(err) {
 		t.Errorf("error %v", err)
 	}
 	conn := dbtest.Connect(t, userDSN(t, db.DSN, role))
@@ -333,8 +333,8 @@ func (s *Store) ReleaseLost(ctx context.Context) ([]LostWorker, error) {
 	if err != nil {
 		return nil, err
 	}
-	silent = slices.DeleteFunc(silent, func(w Suspect) bool { return !w.Silent })
-	lost, err := s.ReleaseSuspects(ctx, silent, "no heartbeat")
-	again, err2 := s.ReleaseLeft(ctx)
+	silent = slices.DeleteFunc(silent, func(w UnresponsiveWorker) bool { return !w.Silent })
+	lost, err := s.ReleaseUnresponsive(ctx, silent, "no heartbeat")
+	again, err2 := s.ReleaseRemaining(ctx)
 	return append(lost, again...), errors.Join(err, err2)
 }

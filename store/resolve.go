@@ -67,7 +67,7 @@ func (s *Store) resolve(ctx context.Context, f *Flush) error {
 
 // StepResult returns the recorded result of an attempt or of a later one, nil if there is none, and whether h still holds
 // the run.
-func (s *Store) StepResult(ctx context.Context, h Held, stepID string, attempt int) (row *StepRow, holds bool, err error) {
+func (s *Store) StepResult(ctx context.Context, h HeldRun, stepID string, attempt int) (row *StepRow, holds bool, err error) {
 	r := &Record{StepRow: StepRow{RunID: h.RunID, StepID: stepID, Attempt: attempt}, Lease: h.Lease}
 	f := &Flush{Records: []*Record{r}}
 	if err := do(ctx, func(ctx context.Context) error { return s.resolve(ctx, f) }); err != nil {
@@ -126,7 +126,7 @@ func (f *Flush) decide(runs map[uuid.UUID]runState, steps map[stepKey]*StepRow) 
 			r.Outcome = Busy
 		}
 	}
-	for _, p := range f.Parks {
+	for _, p := range f.Suspensions {
 		if p.Outcome == Undecided {
 			holds, touched := mine(p.RunID, p.Lease)
 			p.Outcome = settled(holds, touched && runs[p.RunID].status == p.Status)

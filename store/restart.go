@@ -81,7 +81,7 @@ func (s *Store) Restart(ctx context.Context, tx pgx.Tx, r Restart) (work Restart
 	from, as := newEvent(r.Run, what, r.Reason), newEvent(r.New, what, r.Reason)
 	from.Other, as.Other, from.Step, as.Step = r.New, r.Run, r.Step, r.Step
 	tried := false // a transaction of our own, whose answer may have been lost
-	err = s.Safely(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
+	err = s.InSavepoint(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		if tried {
 			if done, err := s.noted(ctx, tx, as); done || err != nil {
 				return err
@@ -98,9 +98,9 @@ func (s *Store) Restart(ctx context.Context, tx pgx.Tx, r Restart) (work Restart
 	return work, wrap("restart", err)
 }
 
-// Safely runs f in a savepoint of tx, which it rolls back if f fails. With a nil tx it is a transaction of its own, which is
+// InSavepoint runs f in a savepoint of tx, which it rolls back if f fails. With a nil tx it is a transaction of its own, which is
 // repeated while that may help.
-func (s *Store) Safely(ctx context.Context, tx pgx.Tx, f func(context.Context, pgx.Tx) error) error {
+func (s *Store) InSavepoint(ctx context.Context, tx pgx.Tx, f func(context.Context, pgx.Tx) error) error {
 	if tx == nil {
 		return s.change(ctx, nil, f)
 	}
@@ -113,9 +113,9 @@ func (s *Store) Safely(ctx context.Context, tx pgx.Tx, f func(context.Context, p
 
 var errTakenBack = errors.New("taken back")
 
-// Try is Safely, but it always takes back the changes of f.
-func (s *Store) Try(ctx context.Context, tx pgx.Tx, f func(context.Context, pgx.Tx) error) error {
-	err := s.Safely(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
+// DryRun is InSavepoint, but it always takes back the changes of f.
+func (s *Store) DryRun(ctx context.Context, tx pgx.Tx, f func(context.Context, pgx.Tx) error) error {
+	err := s.InSavepoint(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		if err := f(ctx, tx); err != nil {
 			return err
 		}

@@ -367,7 +367,7 @@ func TestSafely(t *testing.T) {
 	s := open(t)
 	id := over(t, s, nil)
 	tx := begin(t, s)
-	for name, part := range map[string]func(context.Context, pgx.Tx, func(context.Context, pgx.Tx) error) error{"Safely": s.Safely, "Try": s.Try} {
+	for name, part := range map[string]func(context.Context, pgx.Tx, func(context.Context, pgx.Tx) error) error{"InSavepoint": s.InSavepoint, "DryRun": s.DryRun} {
 		if err := part(t.Context(), tx, func(ctx context.Context, tx pgx.Tx) error {
 			exec(t, tx, `UPDATE kagzi.workflow_runs SET priority = 1`)
 			_, err := tx.Exec(ctx, `SELECT 1 / 0`)
@@ -380,7 +380,7 @@ func TestSafely(t *testing.T) {
 		}
 	}
 	for _, tx := range []pgx.Tx{tx, nil} {
-		if err := s.Try(t.Context(), tx, func(ctx context.Context, tx pgx.Tx) error {
+		if err := s.DryRun(t.Context(), tx, func(ctx context.Context, tx pgx.Tx) error {
 			_, err := s.Resume(ctx, tx, id, "")
 			return err
 		}); err != nil {

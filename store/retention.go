@@ -54,10 +54,10 @@ func (r Range) Middle() (id uuid.UUID, ok bool) {
 const beginWalk = `
 SELECT now(), (SELECT count(*) FROM kagzi.workers w WHERE w.namespace_id = $1 AND w.status <> 'OFFLINE')`
 
-// BeginWalk returns the ranges in which runs may have ended longer ago than keep, and the number of workers. IDs are ordered
+// RetentionRanges returns the ranges in which runs may have ended longer ago than keep, and the number of workers. IDs are ordered
 // by the time at which the client made them, so the IDs made within keep are left out: no run ends before it was made. IDs
 // of the future are included: they come from clients whose clock is ahead, or were made without a clock.
-func (s *Store) BeginWalk(ctx context.Context, keep time.Duration) (ranges []Range, workers int, err error) {
+func (s *Store) RetentionRanges(ctx context.Context, keep time.Duration) (ranges []Range, workers int, err error) {
 	var now time.Time
 	err = do(ctx, func(ctx context.Context) error {
 		return askRow(ctx, s.pool, beginWalk, []any{s.namespace}, utc(&now), &workers)
@@ -115,10 +115,10 @@ FROM (
 ) w
 WHERE w.old OR w.number = w.visited`
 
-// Old visits the next n runs of r. It returns those that are past their retention, and the rest of r, nil at its end. The
+// ExpiredRuns visits the next n runs of r. It returns those that are past their retention, and the rest of r, nil at its end. The
 // statement reads the key of all namespaces in the range. It is cut off if that takes too long, or if somebody has locked
 // the table. If it takes longer than most, Old returns ErrTooLong: there are too many runs in r, of whatever namespace.
-func (s *Store) Old(ctx context.Context, keep Retention, r Range, n int, most time.Duration) (old []uuid.UUID, left *Range, err error) {
+func (s *Store) ExpiredRuns(ctx context.Context, keep Retention, r Range, n int, most time.Duration) (old []uuid.UUID, left *Range, err error) {
 	args := append([]any{s.namespace, r.After, r.End}, append(keep.args(), n)...)
 	limited := txMode{locks: most / 2, statements: most}
 	err = do(ctx, func(ctx context.Context) error {

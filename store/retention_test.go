@@ -104,7 +104,7 @@ func TestRetention(t *testing.T) {
 		exec(t, s.pool, `CREATE TEMP TABLE copy AS SELECT * FROM kagzi.`+table+`; UPDATE copy SET namespace_id = 'other';
 			INSERT INTO kagzi.`+table+` SELECT * FROM copy; DROP TABLE copy`)
 	}
-	got, left, err := s.Old(t.Context(), keepDays, everything, 1000, time.Minute)
+	got, left, err := s.ExpiredRuns(t.Context(), keepDays, everything, 1000, time.Minute)
 	slices.SortFunc(want, compareIDs)
 	if err != nil || left != nil || !slices.Equal(got, want) {
 		t.Errorf("found %d runs, want %d; left %v, error %v", len(got), len(want), left, err)
@@ -132,14 +132,14 @@ func TestWalk(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	w := register(t, s)
-	ranges, workers, err := s.BeginWalk(t.Context(), 7*day)
+	ranges, workers, err := s.RetentionRanges(t.Context(), 7*day)
 	if err != nil || workers != 1 || len(ranges) != 2 {
 		t.Fatalf("ranges %v, %d workers, error %v", ranges, workers, err)
 	}
 	if err := s.StoppedWorker(t.Context(), s.pool, w.ID); err != nil {
 		t.Fatal(err)
 	}
-	if _, workers, _ = s.BeginWalk(t.Context(), 7*day); workers != 0 {
+	if _, workers, _ = s.RetentionRanges(t.Context(), 7*day); workers != 0 {
 		t.Errorf("%d workers", workers)
 	}
 	named := func(text string) func(*NewRun) {
@@ -163,7 +163,7 @@ func TestWalk(t *testing.T) {
 		for _, r := range ranges {
 			for left := &r; left != nil; {
 				var found []uuid.UUID
-				if found, left, err = s.Old(t.Context(), keepDays, *left, n, time.Minute); err != nil {
+				if found, left, err = s.ExpiredRuns(t.Context(), keepDays, *left, n, time.Minute); err != nil {
 					t.Fatal(err)
 				}
 				got = append(got, found...)
@@ -214,15 +214,15 @@ func TestLookIsCutOff(t *testing.T) {
 	s := open(t, dbtest.Unchecked())
 	exec(t, s.pool, loadMillions, 300_000)
 	other := New(s.pool, "other")
-	_, _, err := other.Old(t.Context(), keepDays, everything, 1000, 2*time.Millisecond)
+	_, _, err := other.ExpiredRuns(t.Context(), keepDays, everything, 1000, 2*time.Millisecond)
 	wantError(t, err, ErrTooLong)
-	if _, left, err := other.Old(t.Context(), keepDays, everything, 1000, time.Minute); err != nil || left != nil {
+	if _, left, err := other.ExpiredRuns(t.Context(), keepDays, everything, 1000, time.Minute); err != nil || left != nil {
 		t.Errorf("left %v, error %v", left, err)
 	}
 	// A connection that has looked before meets the lock in the look, and not in its preparation.
 	one := New(poolWith(t, s.pool.Config().ConnString(), func(c *pgxpool.Config) { c.MaxConns = 1 }), "test")
 	look := func() error {
-		_, _, err := one.Old(t.Context(), keepDays, everything, 1000, 4*time.Second)
+		_, _, err := one.ExpiredRuns(t.Context(), keepDays, everything, 1000, 4*time.Second)
 		return err
 	}
 	if err := look(); err != nil {
@@ -321,7 +321,7 @@ func TestPruneInSeveralTransactions(t *testing.T) {
 		t.Errorf("row %+v", row)
 	}
 	// Another process finds it, and goes on.
-	found, _, err := s.Old(t.Context(), keepDays, everything, 100, time.Minute)
+	found, _, err := s.ExpiredRuns(t.Context(), keepDays, everything, 100, time.Minute)
 	if err != nil || !slices.Contains(found, id) {
 		t.Errorf("found %v, error %v", found, err)
 	}

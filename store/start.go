@@ -150,12 +150,12 @@ func (s *Store) Start(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedR
 				return nil, wrap("start", &HeldError{ExternalID: onlyID(runs), Err: errors.Join(cmp.Or(ctx.Err(), context.DeadlineExceeded), err)})
 			}
 			continue // it was rolled back
-		case held && Away(err) && endsNow(ctx):
+		case held && Unavailable(err) && endsNow(ctx):
 			return nil, wrap("start", &HeldError{ExternalID: onlyID(runs), Unknown: true, Err: err})
-		case ctx.Err() != nil || !Away(err) && !Repeatable(err):
+		case ctx.Err() != nil || !Unavailable(err) && !Repeatable(err):
 			return nil, wrap("start", err)
 		}
-		lost = lost || Away(err)
+		lost = lost || Unavailable(err)
 		if tries++; tries == repeats {
 			return nil, wrap("start", err)
 		}

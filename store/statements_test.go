@@ -168,7 +168,7 @@ func life(t *testing.T, s *Store, plain DB) {
 	w := worker()
 	w.Handlers = []string{"type/1", "it's \\ \"odd\", {x}, é, NULL/7"}
 	ok("register", s.RegisterWorker(t.Context(), s.pool, w))
-	_, err := s.Heartbeat(t.Context(), s.pool, Beat{Number: 1, Worker: w.ID, Active: 1, Completed: 2, Failed: 3})
+	_, err := s.Heartbeat(t.Context(), s.pool, Heartbeat{Number: 1, Worker: w.ID, Active: 1, Completed: 2, Failed: 3})
 	ok("heartbeat", err)
 
 	odd := "it's \\ \"odd\", {x}, é, NULL"
@@ -210,11 +210,11 @@ func life(t *testing.T, s *Store, plain DB) {
 	}
 
 	req := request(10, func(r *ClaimRequest) {
-		r.Worker, r.Types = w.ID, []Handled{{"none", nil, 0}, {"type", []int{1, 2}, 2}, {odd, []int{7}, 7}}
+		r.Worker, r.Types = w.ID, []WorkflowVersions{{"none", nil, 0}, {"type", []int{1, 2}, 2}, {odd, []int{7}, 7}}
 	})
 	c, err := s.Claim(t.Context(), req)
 	ok("claim", err)
-	under, err := s.ClaimedUnder(t.Context(), req)
+	under, err := s.ResolveClaim(t.Context(), req)
 	ok("claimed under", err)
 	if len(c.Runs) != 5 || len(under.Runs) != 5 {
 		t.Fatalf("claimed %d, found %d of 5", len(c.Runs), len(under.Runs))
@@ -238,15 +238,15 @@ func life(t *testing.T, s *Store, plain DB) {
 	failed.Status, failed.Output, failed.ErrorKind, failed.Error, failed.Wake, failed.Permanent = Failed, nil, "kind", odd, time.Millisecond, true
 	empty := record(r(1), "empty", "")
 	f := &Flush{
-		Records: []*Record{rec, failed, empty},
-		Parks:   []*Park{{RunID: r(2).RunID, Lease: r(2).Lease, Status: Pending, Wake: 0, Failed: true, ErrorKind: "kind", Error: odd, WaitingOn: odd}, {RunID: r(3).RunID, Lease: r(3).Lease, Status: Sleeping, Wake: -1, WakeAt: time.Now().Add(time.Hour), Need: 1}},
+		Records:     []*Record{rec, failed, empty},
+		Suspensions: []*Suspension{{RunID: r(2).RunID, Lease: r(2).Lease, Status: Pending, Wake: 0, Failed: true, ErrorKind: "kind", Error: odd, WaitingOn: odd}, {RunID: r(3).RunID, Lease: r(3).Lease, Status: Sleeping, Wake: -1, WakeAt: time.Now().Add(time.Hour), Need: 1}},
 		Finishes: []*Finish{
 			{RunID: r(1).RunID, Lease: r(1).Lease, Status: Failed, ErrorKind: "kind", Error: odd}, finish(r(4)),
 		},
 	}
 	for i := range 2 { // and once more, as after a lost answer
 		ok("flush", s.Flush(t.Context(), f))
-		for _, x := range f.Parks {
+		for _, x := range f.Suspensions {
 			wantOutcome(t, fmt.Sprint("park ", i), x.Outcome, Done)
 		}
 		for _, x := range f.Finishes {
@@ -266,7 +266,7 @@ func life(t *testing.T, s *Store, plain DB) {
 	}
 	_, err = s.LoadSize(t.Context(), runs[0].RunID, time.Minute)
 	ok("load size", err)
-	suspicion, err := s.Suspicion(t.Context(), runs[0].RunID, time.Now().Add(-time.Hour), time.Minute)
+	suspicion, err := s.CrashLoopEvidence(t.Context(), runs[0].RunID, time.Now().Add(-time.Hour), time.Minute)
 	ok("suspicion", err)
 	if !suspicion.Progress || suspicion.Children {
 		t.Errorf("suspicion %+v", suspicion)
@@ -339,12 +339,12 @@ func life(t *testing.T, s *Store, plain DB) {
 	}
 	_, err = s.DueWork(t.Context(), s.pool)
 	ok("due work", err)
-	ranges, _, err := s.BeginWalk(t.Context(), 0)
+	ranges, _, err := s.RetentionRanges(t.Context(), 0)
 	ok("begin walk", err)
 	_, _, err = s.KeyStatistics(t.Context())
 	ok("key statistics", err)
 	keep := Retention{Completed: time.Microsecond, Failed: time.Microsecond, Workflows: map[string]time.Duration{odd: time.Hour}}
-	over, _, err := s.Old(t.Context(), keep, Range{After: ranges[0].After, End: uuid.Max}, 100, time.Minute)
+	over, _, err := s.ExpiredRuns(t.Context(), keep, Range{After: ranges[0].After, End: uuid.Max}, 100, time.Minute)
 	ok("old", err)
 	pruned, err := s.Prune(t.Context(), keep, over, 2)
 	ok("prune", err)
@@ -364,7 +364,7 @@ func life(t *testing.T, s *Store, plain DB) {
 	}
 	lost, err := s.ReleaseLost(t.Context())
 	ok("release", err)
-	if len(lost) != 1 || lost[0].Types[0] != "type" || lost[0].Visibility != time.Minute {
+	if len(lost) != 1 || lost[0].Types[0] != "type" || lost[0].LeaseTimeout != time.Minute {
 		t.Errorf("lost %+v", lost)
 	}
 	ok("stop", s.StoppedWorker(t.Context(), s.pool, w.ID))
@@ -428,7 +428,7 @@ func registry(t *testing.T, s *Store, odd string) {
 	w.Backend = Backend{PID: 1 << 30, Start: time.Now(), Server: one[time.Time](t, s.pool, `SELECT pg_postmaster_start_time()`)}
 	ok("register", s.RegisterWorker(t.Context(), s.pool, w))
 	ok("register", s.RegisterWorker(t.Context(), s.pool, v))
-	gone, watched, err := s.GoneWorkers(t.Context())
+	gone, watched, err := s.DisconnectedWorkers(t.Context())
 	ok("gone", err)
 	if len(gone) != 1 || gone[0].ID != w.ID || watched != 1 {
 		t.Errorf("gone %+v of %d", gone, watched)
@@ -451,7 +451,7 @@ func registry(t *testing.T, s *Store, odd string) {
 	if len(asked) != 1 || asked[0] != v.ID {
 		t.Errorf("asked %v", asked)
 	}
-	lost, err := s.ReleaseSuspects(t.Context(), gone, odd)
+	lost, err := s.ReleaseUnresponsive(t.Context(), gone, odd)
 	ok("release", err)
 	if len(lost) != 1 || lost[0].Queue != odd {
 		t.Errorf("lost %+v", lost)

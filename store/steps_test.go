@@ -94,7 +94,7 @@ func TestRecord(t *testing.T) {
 		// A park takes the time as it was given.
 		p := sleep(r, -1)
 		p.WakeAt = begun.WakeAt
-		flush(t, s, &Flush{Parks: []*Park{p}})
+		flush(t, s, &Flush{Suspensions: []*Suspension{p}})
 		if !p.AvailableAt.Equal(begun.WakeAt) {
 			t.Errorf("available at %v, want %v", p.AvailableAt, begun.WakeAt)
 		}

@@ -127,9 +127,9 @@ func Repeatable(err error) bool { return Classify(err) == ClassConflict }
 // constraint, a value out of range, an exception of a trigger.
 func Refused(err error) bool { return Classify(err) == ClassRefused }
 
-// Away reports whether the same call may succeed after a pause: the server does not answer, answers too late, or has run out
+// Unavailable reports whether the same call may succeed after a pause: the server does not answer, answers too late, or has run out
 // of a resource.
-func Away(err error) bool {
+func Unavailable(err error) bool {
 	switch Classify(err) {
 	case ClassAway, ClassLate, ClassBusy, ClassUnable:
 		return true

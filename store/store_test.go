@@ -75,7 +75,7 @@ func many(n int, change ...func(*NewRun)) []NewRun {
 // request asks for up to n runs of the type "type".
 func request(n int, change ...func(*ClaimRequest)) ClaimRequest {
 	req := ClaimRequest{
-		Queue: "queue", Types: []Handled{{Type: "type", Versions: []int{1}, Default: 1}}, Limit: n,
+		Queue: "queue", Types: []WorkflowVersions{{Type: "type", Versions: []int{1}, Default: 1}}, Limit: n,
 		Worker: uuid.New(), Lease: uuid.New(), Visibility: time.Minute,
 	}
 	for _, f := range change {
@@ -114,7 +114,7 @@ func running(t *testing.T, s *Store, n int, change ...func(*NewRun)) []*ClaimedR
 	return c.Runs
 }
 
-func held(r *ClaimedRun) Held { return Held{RunID: r.RunID, Lease: r.Lease} }
+func held(r *ClaimedRun) HeldRun { return HeldRun{RunID: r.RunID, Lease: r.Lease} }
 
 // record is the record of a step's first attempt, which succeeded.
 func record(r *ClaimedRun, step, output string) *Record {
@@ -129,8 +129,8 @@ func finish(r *ClaimedRun) *Finish {
 }
 
 // sleep is a park for d, as an execution writes it that has seen all wake-ups up to its claim.
-func sleep(r *ClaimedRun, d time.Duration) *Park {
-	return &Park{RunID: r.RunID, Lease: r.Lease, Status: Sleeping, Wake: d, Seen: r.Wakeups, Need: 1, WaitingOn: "timer"}
+func sleep(r *ClaimedRun, d time.Duration) *Suspension {
+	return &Suspension{RunID: r.RunID, Lease: r.Lease, Status: Sleeping, Wake: d, Seen: r.Wakeups, Need: 1, WaitingOn: "timer"}
 }
 
 func flush(t *testing.T, s *Store, f *Flush) {
@@ -336,11 +336,11 @@ func TestErrorClasses(t *testing.T) {
 		`SELECT 'x'::text || U&'\0041' || convert_from('\xff', 'UTF8')`: {refused: true},
 	} {
 		err := fails(sql)
-		if Refused(err) != want.refused || Away(err) != want.away || Repeatable(err) != want.repeatable || want.away && Answered(err) != want.answered {
-			t.Errorf("%s: %v: refused %t, away %t, repeatable %t, answered %t; want %+v", sql, err, Refused(err), Away(err), Repeatable(err), Answered(err), want)
+		if Refused(err) != want.refused || Unavailable(err) != want.away || Repeatable(err) != want.repeatable || want.away && Answered(err) != want.answered {
+			t.Errorf("%s: %v: refused %t, away %t, repeatable %t, answered %t; want %+v", sql, err, Refused(err), Unavailable(err), Repeatable(err), Answered(err), want)
 		}
 	}
-	if Away(nil) || Refused(nil) || Repeatable(nil) {
+	if Unavailable(nil) || Refused(nil) || Repeatable(nil) {
 		t.Error("nil is in a class")
 	}
 }

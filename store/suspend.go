@@ -8,9 +8,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A Park suspends a run: its execution ends and the run does not. It sleeps, waits for its next attempt, or is yielded to
+// A Suspension suspends a run: its execution ends and the run does not. It sleeps, waits for its next attempt, or is yielded to
 // other workers. It becomes due at the earlier of Wake and WakeAt, and never if it has neither.
-type Park struct {
+type Suspension struct {
 	RunID     uuid.UUID
 	Lease     uuid.UUID
 	Status    string        // Sleeping or Pending
@@ -71,22 +71,22 @@ WHERE r.run_id = l.run_id AND r.namespace_id = $1
 RETURNING r.run_id, NULLIF(r.available_at, 'infinity')`
 
 var suspendColumns = columnsOf(suspendRuns,
-	uuids("run_id", func(p *Park) uuid.UUID { return p.RunID }),
-	uuids("lease", func(p *Park) uuid.UUID { return p.Lease }),
-	texts("status", func(p *Park) string { return p.Status }),
-	bigints("wake", func(p *Park) int64 { return wakeIn(p.Wake) }),
-	bigints("wake_at", func(p *Park) int64 { return epoch(p.WakeAt) }),
-	bigints("awaited", (*Park).awaited),
-	texts("waiting_on", func(p *Park) string { return p.WaitingOn }),
-	bools("failed", func(p *Park) bool { return p.Failed }),
-	texts("error_kind", func(p *Park) string { return p.ErrorKind }),
-	texts("error", func(p *Park) string { return p.Error }),
-	bools("not_before", func(p *Park) bool { return p.NotBefore }),
-	ints("unread", func(p *Park) int { return int(p.History) }),
+	uuids("run_id", func(p *Suspension) uuid.UUID { return p.RunID }),
+	uuids("lease", func(p *Suspension) uuid.UUID { return p.Lease }),
+	texts("status", func(p *Suspension) string { return p.Status }),
+	bigints("wake", func(p *Suspension) int64 { return wakeIn(p.Wake) }),
+	bigints("wake_at", func(p *Suspension) int64 { return epoch(p.WakeAt) }),
+	bigints("awaited", (*Suspension).awaited),
+	texts("waiting_on", func(p *Suspension) string { return p.WaitingOn }),
+	bools("failed", func(p *Suspension) bool { return p.Failed }),
+	texts("error_kind", func(p *Suspension) string { return p.ErrorKind }),
+	texts("error", func(p *Suspension) string { return p.Error }),
+	bools("not_before", func(p *Suspension) bool { return p.NotBefore }),
+	ints("unread", func(p *Suspension) int { return int(p.History) }),
 )
 
 // awaited is the number of wakeups that makes the run due.
-func (p *Park) awaited() int64 {
+func (p *Suspension) awaited() int64 {
 	if p.Need == 0 {
 		return math.MaxInt64
 	}
@@ -97,7 +97,7 @@ func (f *Flush) readSuspended(rows pgx.Rows) error {
 	var id uuid.UUID
 	var available time.Time
 	_, err := pgx.ForEachRow(rows, []any{&id, utc(&available)}, func() error {
-		if p, ok := ofRun(f.Parks, id); ok {
+		if p, ok := ofRun(f.Suspensions, id); ok {
 			p.Outcome, p.AvailableAt = Done, available
 		}
 		return nil

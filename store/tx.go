@@ -356,9 +356,9 @@ func (t fitTx) Begin(ctx context.Context) (pgx.Tx, error) {
 	return fitTx{part}, err
 }
 
-// Fit returns tx for changes of runs in it; a nil tx stays nil. It returns ErrIsolation for a transaction that is too
+// AdaptTx returns tx for changes of runs in it; a nil tx stays nil. It returns ErrIsolation for a transaction that is too
 // strict: see fit.
-func (s *Store) Fit(ctx context.Context, tx pgx.Tx) (pgx.Tx, error) {
+func (s *Store) AdaptTx(ctx context.Context, tx pgx.Tx) (pgx.Tx, error) {
 	if tx == nil {
 		return nil, nil
 	}

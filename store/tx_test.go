@@ -150,7 +150,7 @@ func TestStricterTransactionsAreRefused(t *testing.T) {
 				return err
 			},
 			"Several": func(ctx context.Context, tx pgx.Tx) error {
-				return s.Try(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
+				return s.DryRun(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 					_, err := s.Cancel(ctx, tx, active, "", 0)
 					return err
 				})

@@ -28,7 +28,7 @@ type Worker struct {
 	MaxConcurrent int
 	Visibility    time.Duration
 	StaleAfter    time.Duration
-	Number        int64   // see Beat
+	Number        int64   // see Heartbeat
 	Backend       Backend // of the connection that sends the heartbeats
 }
 
@@ -99,8 +99,8 @@ func (s *Store) RegisterWorker(ctx context.Context, db DB, w Worker) error {
 	}))
 }
 
-// A Beat is a heartbeat of a worker.
-type Beat struct {
+// A Heartbeat is a report of a worker.
+type Heartbeat struct {
 	Number    int64 // higher than that of each earlier report of the worker: an older one that arrives late changes nothing
 	Worker    uuid.UUID
 	Active    int
@@ -109,12 +109,12 @@ type Beat struct {
 	Backend   Backend
 }
 
-// A Pulse is the answer to a Beat.
-type Pulse struct {
+// A HeartbeatAnswer is the answer to a Heartbeat.
+type HeartbeatAnswer struct {
 	Now   time.Time
 	Asked time.Time // when the heartbeat was sent, by this process's clock
 	Drain bool      // somebody asked the worker to drain
-	Own   bool      // the backend of the Beat is the one that received it
+	Own   bool      // the backend of the Heartbeat is the one that received it
 }
 
 const heartbeat = `
@@ -135,12 +135,12 @@ const backendPID = `SELECT pg_backend_pid()`
 
 // Heartbeat writes the worker's heartbeat, in a transaction of its own, so that no lock on a run delays it. It returns
 // ErrWorkerOffline if the worker was declared dead meanwhile.
-func (s *Store) Heartbeat(ctx context.Context, db DB, b Beat) (p Pulse, err error) {
+func (s *Store) Heartbeat(ctx context.Context, db DB, b Heartbeat) (p HeartbeatAnswer, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		batch := &pgx.Batch{}
 		batch.Queue(backendPID)
 		batch.Queue(heartbeat, s.namespace, b.Worker, b.Active, b.Completed, b.Failed, b.Backend.PID, epoch(b.Backend.Start), epoch(b.Backend.Server), b.Number)
-		p = Pulse{Asked: time.Now()}
+		p = HeartbeatAnswer{Asked: time.Now()}
 		err := exchange(ctx, db, patient, batch, func(rows pgx.Rows) error {
 			pid, err := pgx.CollectOneRow(rows, pgx.RowTo[int32])
 			p.Own = pid == b.Backend.PID
@@ -160,14 +160,14 @@ func (s *Store) Heartbeat(ctx context.Context, db DB, b Beat) (p Pulse, err erro
 	return p, wrap("heartbeat", err)
 }
 
-// A Held is a run with the lease under which a worker believes to hold it.
-type Held struct {
+// A HeldRun is a run with the lease under which a worker believes to hold it.
+type HeldRun struct {
 	RunID uuid.UUID
 	Lease uuid.UUID
 }
 
-// A HeldState is the state in the table of a Held.
-type HeldState struct {
+// A HeldRunState is the state in the table of a HeldRun.
+type HeldRunState struct {
 	RunID    uuid.UUID
 	Lease    uuid.UUID // the lease that was asked about
 	Holds    bool      // still RUNNING under the lease
@@ -211,23 +211,23 @@ LEFT JOIN LATERAL (
 ) r ON true`
 
 var heldColumns = columnsOf(heldStates,
-	uuids("run_id", func(h Held) uuid.UUID { return h.RunID }),
-	uuids("lease", func(h Held) uuid.UUID { return h.Lease }),
+	uuids("run_id", func(h HeldRun) uuid.UUID { return h.RunID }),
+	uuids("lease", func(h HeldRun) uuid.UUID { return h.Lease }),
 )
 
 var extendColumns = columnsOf(extendLeases, heldColumns...)
 
 // HeldStates returns the state of each of held. A run whose row cannot be read goes to alone, and the others are read all
 // the same.
-func (s *Store) HeldStates(ctx context.Context, db DB, held []Held, alone func(Held, error)) (states []HeldState, err error) {
+func (s *Store) HeldStates(ctx context.Context, db DB, held []HeldRun, alone func(HeldRun, error)) (states []HeldRunState, err error) {
 	if len(held) == 0 {
 		return nil, nil
 	}
-	err = Apart(held, func(some []Held) error {
-		var found []HeldState
+	err = Isolate(held, func(some []HeldRun) error {
+		var found []HeldRunState
 		err := do(ctx, func(ctx context.Context) error {
 			asked := time.Now()
-			return ask(ctx, db, heldStates, heldColumns.args(s.namespace, some), collect(&found, func(row pgx.CollectableRow) (st HeldState, err error) {
+			return ask(ctx, db, heldStates, heldColumns.args(s.namespace, some), collect(&found, func(row pgx.CollectableRow) (st HeldRunState, err error) {
 				var until *time.Time
 				var now time.Time
 				err = row.Scan(&st.RunID, &st.Lease, &st.Holds, &st.Status, &st.Wakeups, &st.Cancel, utc(&st.Deadline), &until, &now)
@@ -247,18 +247,18 @@ func (s *Store) HeldStates(ctx context.Context, db DB, held []Held, alone func(H
 
 // ExtendLeases extends the leases of held that are past half of their timeout, and returns their terms. A run whose lease
 // cannot be extended goes to alone, and the others are extended all the same.
-func (s *Store) ExtendLeases(ctx context.Context, db DB, held []Held, timeout time.Duration, alone func(Held, error)) (map[Held]Term, error) {
-	terms := map[Held]Term{}
+func (s *Store) ExtendLeases(ctx context.Context, db DB, held []HeldRun, timeout time.Duration, alone func(HeldRun, error)) (map[HeldRun]Term, error) {
+	terms := map[HeldRun]Term{}
 	if len(held) == 0 {
 		return terms, nil
 	}
-	err := Apart(held, func(some []Held) error {
-		extended := map[Held]Term{}
+	err := Isolate(held, func(some []HeldRun) error {
+		extended := map[HeldRun]Term{}
 		err := do(ctx, func(ctx context.Context) error {
 			clear(extended)
 			asked := time.Now()
 			return ask(ctx, db, extendLeases, extendColumns.args(s.namespace, some, micros(timeout)), func(rows pgx.Rows) error {
-				var h Held
+				var h HeldRun
 				var until, now time.Time
 				_, err := pgx.ForEachRow(rows, []any{&h.RunID, &h.Lease, &until, &now}, func() error {
 					extended[h] = termOf(asked, now, until)
@@ -309,7 +309,7 @@ SET recoveries = 0, recoveries_since = NULL
 WHERE run_id = $2 AND namespace_id = $1 AND lease = $3 AND status = 'RUNNING'`
 
 // ResetRecoveries forgets the recoveries of a run that has made progress since they began.
-func (s *Store) ResetRecoveries(ctx context.Context, h Held) error {
+func (s *Store) ResetRecoveries(ctx context.Context, h HeldRun) error {
 	return wrap("reset recoveries", do(ctx, func(ctx context.Context) error {
 		return ask(ctx, s.pool, resetRecoveries, []any{s.namespace, h.RunID, h.Lease}, nil)
 	}))

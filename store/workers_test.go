@@ -50,7 +50,7 @@ func TestWorkerLife(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	w := register(t, s)
-	beat := Beat{Number: 1, Worker: w.ID, Active: 3, Completed: 4, Failed: 5}
+	beat := Heartbeat{Number: 1, Worker: w.ID, Active: 3, Completed: 4, Failed: 5}
 	p, err := s.Heartbeat(t.Context(), s.pool, beat)
 	if err != nil || p.Drain || p.Own || p.Now.IsZero() {
 		t.Errorf("heartbeat: %+v, error %v", p, err)
@@ -98,14 +98,14 @@ func TestReleaseLost(t *testing.T) {
 		return claim(t, s, request(n, func(r *ClaimRequest) { r.Worker = w.ID })).Runs
 	}
 	deads, alives := by(dead, 3), by(alive, 2)
-	flush(t, s, &Flush{Parks: []*Park{sleep(deads[2], time.Hour)}})
+	flush(t, s, &Flush{Suspensions: []*Suspension{sleep(deads[2], time.Hour)}})
 	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now() + interval '110 s' WHERE run_id = $1`, deads[1].RunID)
 	silence(t, s, dead.ID, time.Hour)
 	silence(t, s, alive.ID, 25*time.Second)
 	silence(t, other, foreign.ID, time.Hour)
 
 	lost, err := s.ReleaseLost(t.Context())
-	if err != nil || len(lost) != 1 || lost[0].ID != dead.ID || lost[0].Released != 2 || lost[0].Queue != "queue" || lost[0].Visibility != time.Minute {
+	if err != nil || len(lost) != 1 || lost[0].ID != dead.ID || lost[0].Released != 2 || lost[0].Queue != "queue" || lost[0].LeaseTimeout != time.Minute {
 		t.Fatalf("lost %+v, error %v", lost, err)
 	}
 	for _, r := range deads[:2] {
@@ -124,9 +124,9 @@ func TestReleaseLost(t *testing.T) {
 	if got := events(t, s, dead.ID); got != "STARTED LOST" {
 		t.Errorf("events %s", got)
 	}
-	_, err = s.Heartbeat(t.Context(), s.pool, Beat{Number: 1, Worker: dead.ID})
+	_, err = s.Heartbeat(t.Context(), s.pool, Heartbeat{Number: 1, Worker: dead.ID})
 	wantError(t, err, ErrWorkerOffline)
-	if _, err := s.Heartbeat(t.Context(), s.pool, Beat{Number: 1, Worker: alive.ID}); err != nil {
+	if _, err := s.Heartbeat(t.Context(), s.pool, Heartbeat{Number: 1, Worker: alive.ID}); err != nil {
 		t.Error(err)
 	}
 	if lost, err := s.ReleaseLost(t.Context()); err != nil || len(lost) > 0 {
@@ -173,13 +173,13 @@ func checkTerm(t *testing.T, term Term, before time.Time, most time.Duration) {
 }
 
 // extend extends what the runs' leases need, and returns what the table says of them after that.
-func extend(t *testing.T, s *Store, timeout time.Duration, runs ...*ClaimedRun) (states []HeldState, terms map[Held]Term) {
+func extend(t *testing.T, s *Store, timeout time.Duration, runs ...*ClaimedRun) (states []HeldRunState, terms map[HeldRun]Term) {
 	t.Helper()
-	var asked []Held
+	var asked []HeldRun
 	for _, r := range runs {
 		asked = append(asked, held(r))
 	}
-	alone := func(h Held, err error) { t.Errorf("%v: %v", h, err) }
+	alone := func(h HeldRun, err error) { t.Errorf("%v: %v", h, err) }
 	terms, err := s.ExtendLeases(t.Context(), s.pool, asked, timeout, alone)
 	if err == nil {
 		states, err = s.HeldStates(t.Context(), s.pool, asked, alone)
@@ -212,7 +212,7 @@ func TestExtendLeases(t *testing.T) {
 		checkTerm(t, states[i].Term, before, most)
 		states[i].Term = Term{}
 	}
-	for i, want := range []HeldState{{Holds: true, Status: Running}, {Holds: true, Status: Running}, {Status: Running}, {Holds: true, Status: Running, Wakeups: 4, Cancel: true}, {Status: Cancelled}, {}} {
+	for i, want := range []HeldRunState{{Holds: true, Status: Running}, {Holds: true, Status: Running}, {Status: Running}, {Holds: true, Status: Running, Wakeups: 4, Cancel: true}, {Status: Cancelled}, {}} {
 		want.RunID, want.Lease = rs[i].RunID, rs[i].Lease
 		if states[i] != want {
 			t.Errorf("state %d: %+v, want %+v", i, states[i], want)
@@ -235,8 +235,8 @@ func TestLateHeartbeat(t *testing.T) {
 	s := open(t)
 	w := register(t, s)
 	now := time.Now().UTC().Truncate(time.Microsecond)
-	old := Beat{Number: 1, Worker: w.ID, Backend: Backend{PID: 7, Start: now, Server: now}}
-	again := Beat{Number: 2, Worker: w.ID, Backend: Backend{PID: 8, Start: now, Server: now}}
+	old := Heartbeat{Number: 1, Worker: w.ID, Backend: Backend{PID: 7, Start: now, Server: now}}
+	again := Heartbeat{Number: 2, Worker: w.ID, Backend: Backend{PID: 8, Start: now, Server: now}}
 	if _, err := s.Heartbeat(t.Context(), s.pool, again); err != nil {
 		t.Fatal(err)
 	}
@@ -260,11 +260,11 @@ func TestExtendLeasesApart(t *testing.T) {
 	rs := running(t, s, 5)
 	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now() + interval '20 s'`)
 	refuseUpdate(t, s, rs[3].RunID)
-	var all, apart []Held
+	var all, apart []HeldRun
 	for _, r := range rs {
 		all = append(all, held(r))
 	}
-	terms, err := s.ExtendLeases(t.Context(), s.pool, all, time.Minute, func(h Held, err error) {
+	terms, err := s.ExtendLeases(t.Context(), s.pool, all, time.Minute, func(h HeldRun, err error) {
 		apart = append(apart, h)
 		if code(err) != "XX001" {
 			t.Error(err)

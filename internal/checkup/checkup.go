@@ -179,7 +179,7 @@ func (e *examination) essentials(ctx context.Context) (usable bool) {
 	case err == nil:
 		e.add("writable", health.Healthy, "Takes writes, and this user may make them.")
 		return true
-	case store.Away(err):
+	case store.Unavailable(err):
 		e.addAway(err)
 		return false
 	default:
@@ -200,7 +200,7 @@ func (e *examination) schema(ctx context.Context) (fits bool) {
 	case errors.Is(err, migrations.ErrMissing), errors.Is(err, migrations.ErrOlder), errors.Is(err, migrations.ErrNewer):
 		e.add("schema", health.Unhealthy, "%s.", text.Sentence(err.Error()))
 		return false
-	case store.Away(err):
+	case store.Unavailable(err):
 		e.addAway(err)
 		return false
 	default:

@@ -179,8 +179,8 @@ func (s *Session) dispatch(e *execution) {
 	why := e.isToEnd()
 	e.mu.Unlock()
 	s.mu.Lock()
-	alone := !e.run.Suspect() || !s.suspect
-	if alone && e.run.Suspect() {
+	alone := !e.run.CrashLoopSuspect() || !s.suspect
+	if alone && e.run.CrashLoopSuspect() {
 		s.suspect, e.alone = true, true
 	}
 	fenced := s.fenced

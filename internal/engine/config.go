@@ -33,7 +33,7 @@ type Config struct {
 
 	Queue         string
 	Handlers      map[string]map[int]Handler // by workflow and version
-	Types         []store.Handled            // what there are handlers for, as the claim has it
+	Types         []store.WorkflowVersions   // what there are handlers for, as the claim has it
 	MaxConcurrent int
 	Registration  func(id uuid.UUID) store.Worker // what the worker says of itself
 	Beside        func(context.Context)           // called when the worker is registered, in a goroutine, until it has drained; may be nil

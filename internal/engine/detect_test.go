@@ -76,7 +76,7 @@ func TestLostConnectionsOfALiveWorker(t *testing.T) {
 		kit.WaitFor(t, "the worker says over which connection it lives", func() bool {
 			return kit.QueryOne[int](t, db.Pool, watchedBackend) != old
 		})
-		if gone, watched, err := direct.GoneWorkers(t.Context()); err != nil || len(gone) != 0 || watched != 1 {
+		if gone, watched, err := direct.DisconnectedWorkers(t.Context()); err != nil || len(gone) != 0 || watched != 1 {
 			t.Errorf("gone %v of %d, %v", gone, watched, err)
 		}
 		unharmed(t, db, leases)
@@ -205,7 +205,7 @@ func TestPoolerLeavesNoEvidence(t *testing.T) {
 	if err != nil || len(page) != 1 || page[0].Watched {
 		t.Errorf("workers %+v, %v; want one that is not watched", page, err)
 	}
-	if gone, watched, err := s.GoneWorkers(t.Context()); err != nil || len(gone) != 0 || watched != 0 {
+	if gone, watched, err := s.DisconnectedWorkers(t.Context()); err != nil || len(gone) != 0 || watched != 0 {
 		t.Errorf("gone %v of %d, %v", gone, watched, err)
 	}
 	conn, err := pool.Acquire(t.Context())

@@ -115,7 +115,7 @@ func TestDrainOfReborn(t *testing.T) {
 	kit.WaitFor(t, "the worker is online", func() bool {
 		return kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'ONLINE'`) == 1
 	})
-	// What Drain and Bury write, between two heartbeats, with nobody told.
+	// What Drain and DeclareDead write, between two heartbeats, with nobody told.
 	kit.ExecSQL(t, db.Pool, `WITH u AS (UPDATE kagzi.workers SET status = 'OFFLINE', stopped_at = now() RETURNING worker_id, namespace_id)
 		INSERT INTO kagzi.worker_events (worker_id, event_id, namespace_id, event, detail) SELECT worker_id, gen_random_uuid(), namespace_id, 'DRAINING', 'asked to' FROM u`)
 	if err := kit.Receive(t, done); err != nil {

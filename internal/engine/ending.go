@@ -62,8 +62,8 @@ func (e *execution) suspend(w *write) {
 }
 
 // newPark prepares the end of this execution: without a time, and waiting for nothing, the run is due at once.
-func (e *execution) newPark(status, waitingOn string) *store.Park {
-	p := &store.Park{RunID: e.run.RunID, Lease: e.run.Lease, Status: status, WaitingOn: waitingOn}
+func (e *execution) newPark(status, waitingOn string) *store.Suspension {
+	p := &store.Suspension{RunID: e.run.RunID, Lease: e.run.Lease, Status: status, WaitingOn: waitingOn}
 	if e.loading {
 		p.History = store.HistoryUntried
 	}

@@ -153,7 +153,9 @@ func (e *execution) log() *slog.Logger {
 	return e.s.cfg.Logger.With("workflow", e.run.Type, "run", e.runID, "run_attempt", e.attempt)
 }
 
-func (e *execution) held() store.Held { return store.Held{RunID: e.run.RunID, Lease: e.run.Lease} }
+func (e *execution) held() store.HeldRun {
+	return store.HeldRun{RunID: e.run.RunID, Lease: e.run.Lease}
+}
 
 // execute runs the workflow function on this goroutine, unless the claim was too long ago.
 func (e *execution) execute(h Handler) {

@@ -55,7 +55,7 @@ func (s *Session) write(es []*execution, last uint64) error {
 	for _, e := range es {
 		e.addTo(f)
 	}
-	if len(f.Records)+len(f.Parks)+len(f.Finishes) > 0 {
+	if len(f.Records)+len(f.Suspensions)+len(f.Finishes) > 0 {
 		s.failpoint("before flush", uuid.Nil)
 		err := s.store.Flush(s.background, f)
 		s.failpoint("after flush", uuid.Nil)
@@ -142,7 +142,7 @@ func leftOf(first []*execution, rest [][]*execution) []*execution {
 // requeueAlone lets an execution with which alone a flush has failed come again, after a pause that grows. People are told,
 // unless the database does not answer.
 func (s *Session) requeueAlone(e *execution, err error) {
-	if store.Away(err) && !store.Answered(err) {
+	if store.Unavailable(err) && !store.Answered(err) {
 		s.databaseTrouble(err)
 	} else {
 		s.databaseTroubleWith(flushingAlone, err)
@@ -169,7 +169,7 @@ func (s *Session) pause(d time.Duration) {
 // waited for a result when the flush began.
 func (s *Session) settle(es []*execution, last uint64) {
 	var ended []uuid.UUID
-	var due []store.Woken // children that were started, and suspended runs that others should claim
+	var due []store.DueRun // children that were started, and suspended runs that others should claim
 	var settled []*write
 	for _, e := range es {
 		e.mu.Lock()
@@ -189,11 +189,11 @@ func (s *Session) settle(es []*execution, last uint64) {
 				ended = append(ended, s.finished(e, w.finish, last)...)
 			}
 			if o == store.Done && w.park != nil && s.parked(w.park) {
-				due = append(due, store.Woken{Queue: s.cfg.Queue, Type: e.run.Type, Version: e.run.Version})
+				due = append(due, store.DueRun{Queue: s.cfg.Queue, Type: e.run.Type, Version: e.run.Version})
 			}
 			for _, r := range w.records {
 				if r.Start != nil && r.Outcome == store.Done {
-					due = append(due, store.Woken{Queue: r.Start.Queue, Type: r.Start.Type, Version: r.Start.Version})
+					due = append(due, store.DueRun{Queue: r.Start.Queue, Type: r.Start.Type, Version: r.Start.Version})
 				}
 			}
 			w.settle(o)
@@ -238,7 +238,7 @@ func (s *Session) finished(e *execution, f *store.Finish, last uint64) []uuid.UU
 // parked makes the claim loop look when the run becomes due, if that is before its next look, and reports whether
 // others, too, should look: because it is due about now (the estimate of the database's clock lags, so a run that
 // is due may seem not to be), or because this worker will not be there when it is.
-func (s *Session) parked(p *store.Park) (tell bool) {
+func (s *Session) parked(p *store.Suspension) (tell bool) {
 	if p.AvailableAt.IsZero() {
 		return false
 	}

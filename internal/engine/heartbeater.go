@@ -51,7 +51,7 @@ func (h *heartbeater) begin(ctx context.Context) error {
 			return nil
 		}
 		h.close()
-		if ctx.Err() != nil || !store.Away(err) {
+		if ctx.Err() != nil || !store.Unavailable(err) {
 			return err
 		}
 		h.s.databaseTrouble(err)
@@ -398,10 +398,10 @@ func (h *heartbeater) beat() error {
 	return s.extend(ctx, db, states)
 }
 
-func (h *heartbeater) says(active int) store.Beat {
+func (h *heartbeater) says(active int) store.Heartbeat {
 	s := h.s
 	h.said++
-	return store.Beat{Number: h.said, Worker: s.ID(), Active: active, Completed: s.completed.Load(), Failed: s.failed.Load(), Backend: h.backend}
+	return store.Heartbeat{Number: h.said, Worker: s.ID(), Active: active, Completed: s.completed.Load(), Failed: s.failed.Load(), Backend: h.backend}
 }
 
 // drain lets the worker drain, as somebody has asked for.

@@ -117,7 +117,7 @@ func (l *loader) add(e *execution) {
 	hard := l.hard[e.run.RunID]
 	l.mu.Unlock()
 	switch {
-	case e.run.Suspect() || e.run.LoadFailures > 0:
+	case e.run.CrashLoopSuspect() || e.run.LoadFailures > 0:
 		l.troubled.add(e)
 	case hard:
 		l.alone.add(e)

@@ -46,7 +46,7 @@ func (p *lane) add(e *execution) {
 	switch {
 	case room:
 		p.reading.Add(e)
-	case e.run.LoadFailures == 0 && e.run.Suspect():
+	case e.run.LoadFailures == 0 && e.run.CrashLoopSuspect():
 		e.setBack("recovery", time.Second, store.HistoryUntried)
 	default:
 		e.setBack(waitsForHistory, loadPause(max(2, e.run.LoadFailures)), store.HistoryUntried)
@@ -130,12 +130,12 @@ func (l *loader) forget(e *execution) {
 // judge finds out whether a suspect has made progress since its recoveries began, and ends the run if it killed its
 // workers too often without: reading its history may be what does it.
 func (l *loader) judge(e *execution) (over bool, err error) {
-	if !e.run.Suspect() {
+	if !e.run.CrashLoopSuspect() {
 		return false, nil
 	}
-	var found store.Suspicion
+	var found store.CrashLoopEvidence
 	if err := l.slowly(func() (err error) {
-		found, err = l.s.store.Suspicion(l.ctx, e.run.RunID, e.run.RecoveriesSince, aloneTimeout)
+		found, err = l.s.store.CrashLoopEvidence(l.ctx, e.run.RunID, e.run.RecoveriesSince, aloneTimeout)
 		return err
 	}); err != nil {
 		return false, err

@@ -64,19 +64,19 @@ const silentPause = 50 * time.Millisecond
 
 // extend gives the runs another timeout that are past half of theirs: a fast run never pays. One whose lease cannot be
 // extended costs no other its own, and goes on until that is over.
-func (s *Session) extend(ctx context.Context, db store.DB, states []store.HeldState) error {
+func (s *Session) extend(ctx context.Context, db store.DB, states []store.HeldRunState) error {
 	timeout := s.cfg.LeaseTimeout
-	var late []store.Held
+	var late []store.HeldRun
 	for _, st := range states {
 		if st.Holds && st.Term.Ends.Sub(st.Term.Asked) < timeout/2 {
-			late = append(late, store.Held{RunID: st.RunID, Lease: st.Lease})
+			late = append(late, store.HeldRun{RunID: st.RunID, Lease: st.Lease})
 		}
 	}
 	if len(late) == 0 || s.cfg.FixedLease {
 		return nil
 	}
 	all := true
-	terms, err := s.store.ExtendLeases(ctx, db, late, timeout, func(held store.Held, err error) {
+	terms, err := s.store.ExtendLeases(ctx, db, late, timeout, func(held store.HeldRun, err error) {
 		all = false
 		s.refusesOne(held, err)
 	})

@@ -23,7 +23,7 @@ const (
 type write struct {
 	by      *Branch         // that writes, or whose wait ends the execution; nil: the execution
 	records []*store.Record // deferred ones, and last the write's own, if it is neither a park nor a finish
-	park    *store.Park
+	park    *store.Suspension
 	finish  *store.Finish
 	settled func(store.Outcome) // called once; nil if nobody waits
 }
@@ -163,7 +163,7 @@ func (e *execution) addTo(f *store.Flush) {
 	for _, w := range e.outbox.writes[:e.outbox.taken] {
 		f.Records = append(f.Records, w.records...)
 		if w.park != nil {
-			f.Parks = append(f.Parks, w.park)
+			f.Suspensions = append(f.Suspensions, w.park)
 		}
 		if w.finish != nil {
 			f.Finishes = append(f.Finishes, w.finish)

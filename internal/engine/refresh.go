@@ -48,7 +48,7 @@ func (s *Session) refreshLoop(stop chan struct{}) {
 		case <-s.looks:
 		}
 		s.mu.Lock()
-		var held []store.Held
+		var held []store.HeldRun
 		for id := range s.moved {
 			if e := s.executing[id]; e != nil {
 				held = append(held, e.held())
@@ -101,7 +101,7 @@ func (s *Session) fetch(ids []uuid.UUID) {
 }
 
 // apply tells executions what their rows say, and returns those that something reached.
-func (s *Session) apply(states []store.HeldState) (woken []uuid.UUID) {
+func (s *Session) apply(states []store.HeldRunState) (woken []uuid.UUID) {
 	for _, st := range states {
 		s.mu.Lock()
 		e := s.executing[st.RunID]

@@ -155,10 +155,10 @@ func (s *Session) Run(ctx context.Context) error {
 }
 
 // held lists what the session believes to hold.
-func (s *Session) held() []store.Held {
+func (s *Session) held() []store.HeldRun {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := make([]store.Held, 0, len(s.executing))
+	out := make([]store.HeldRun, 0, len(s.executing))
 	for _, e := range s.executing {
 		out = append(out, e.held())
 	}
@@ -339,7 +339,7 @@ func (s *Session) databaseTrouble(err error) {
 }
 
 // refusesOne notes what the database refuses of one run, and does of others.
-func (s *Session) refusesOne(held store.Held, err error) {
+func (s *Session) refusesOne(held store.HeldRun, err error) {
 	s.failures.Note(s.logger(s.ID()), outage.Operation(err), fmt.Errorf("%w, of run %s", err, held.RunID))
 }
 

@@ -23,7 +23,7 @@ const (
 func (s *Session) take(ctx context.Context, req store.ClaimRequest) store.Claim {
 	sent := time.Now()
 	claim, err := s.claimWithin(s.claimTime(), req, s.store.Claim)
-	if store.MayBeOfOne(err) && ctx.Err() == nil {
+	if store.MayBeRowError(err) && ctx.Err() == nil {
 		req.NoInputs, sent = true, time.Now()
 		claim, err = s.claimWithin(s.claimTime(), req, s.store.Claim)
 	}
@@ -37,7 +37,7 @@ func (s *Session) take(ctx context.Context, req store.ClaimRequest) store.Claim 
 		return store.Claim{}
 	}
 	for ctx.Err() == nil {
-		claim, err = s.claimWithin(s.claimTime(), req, s.store.ClaimedUnder)
+		claim, err = s.claimWithin(s.claimTime(), req, s.store.ResolveClaim)
 		if len(claim.Runs) > 0 {
 			return claim // one transaction took them all
 		}
@@ -45,7 +45,7 @@ func (s *Session) take(ctx context.Context, req store.ClaimRequest) store.Claim 
 			break
 		}
 		s.databaseTrouble(err)
-		if !store.Away(err) || !s.patientWith(ctx) {
+		if !store.Unavailable(err) || !s.patientWith(ctx) {
 			break
 		}
 	}
@@ -88,25 +88,25 @@ func (s *Session) resolve(ctx context.Context, req store.ClaimRequest, sent time
 // giveBack makes due what a claim took that nobody executes. It reports whether something is left, which somebody has
 // locked.
 func (s *Session) giveBack(within time.Duration, req store.ClaimRequest) (left bool, err error) {
-	claim, err := s.claimWithin(within, req, s.store.ClaimedUnder)
+	claim, err := s.claimWithin(within, req, s.store.ResolveClaim)
 	if err != nil || len(claim.Runs) == 0 {
 		return false, err
 	}
 	f := &store.Flush{}
 	for _, r := range claim.Runs {
-		f.Parks = append(f.Parks, &store.Park{RunID: r.RunID, Lease: r.Lease, Status: store.Pending, WaitingOn: "worker", History: store.HistoryUntried})
+		f.Suspensions = append(f.Suspensions, &store.Suspension{RunID: r.RunID, Lease: r.Lease, Status: store.Pending, WaitingOn: "worker", History: store.HistoryUntried})
 	}
 	if err := s.store.Flush(s.background, f); err != nil {
 		return true, err
 	}
 	given := 0
-	for _, p := range f.Parks {
+	for _, p := range f.Suspensions {
 		if p.Outcome == store.Done {
 			given++
 		}
 		left = left || p.Outcome == store.Busy
 	}
 	s.logger(req.Worker).Info("kagzi: a claim without an answer took runs: they are given back", "runs", given)
-	_ = s.cfg.Hints.Due(s.noWait, nil, store.Woken{Queue: req.Queue}) // fails only in a transaction
+	_ = s.cfg.Hints.Due(s.noWait, nil, store.DueRun{Queue: req.Queue}) // fails only in a transaction
 	return left, nil
 }

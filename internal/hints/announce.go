@@ -17,9 +17,9 @@ import (
 const coordinators = ""
 
 // Due tells whoever may claim these runs.
-func (h *Hints) Due(ctx context.Context, tx pgx.Tx, runs ...store.Woken) error {
+func (h *Hints) Due(ctx context.Context, tx pgx.Tx, runs ...store.DueRun) error {
 	if tx == nil {
-		count := map[store.Woken]int{}
+		count := map[store.DueRun]int{}
 		for _, w := range runs {
 			w.RunID = uuid.Nil
 			count[w]++
@@ -75,7 +75,7 @@ func (h *Hints) Changed(ctx context.Context, tx pgx.Tx, ids ...uuid.UUID) error 
 }
 
 // changedAndDue is Changed and Due.
-func (h *Hints) changedAndDue(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, due []store.Woken) error {
+func (h *Hints) changedAndDue(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, due []store.DueRun) error {
 	if err := h.Changed(ctx, tx, ids...); err != nil {
 		return err
 	}
@@ -94,13 +94,13 @@ func (h *Hints) Cancelled(ctx context.Context, tx pgx.Tx, runs *store.CancelledR
 // Signalled tells those who execute the runs that a message was stored for, or may claim them.
 func (h *Hints) Signalled(ctx context.Context, tx pgx.Tx, runs ...store.Signalled) error {
 	var changed []uuid.UUID
-	var due []store.Woken
+	var due []store.DueRun
 	for _, r := range runs {
 		if r.Running {
 			changed = append(changed, r.RunID)
 		}
 		if r.Due {
-			due = append(due, r.Woken)
+			due = append(due, r.DueRun)
 		}
 	}
 	return h.changedAndDue(ctx, tx, changed, due)
@@ -118,10 +118,10 @@ func (h *Hints) Fired(ctx context.Context, runs []store.FiredRun) {
 	_ = h.Due(ctx, nil, woken(runs)...) // fails only in a transaction
 }
 
-func woken(runs []store.FiredRun) []store.Woken {
-	due := make([]store.Woken, len(runs))
+func woken(runs []store.FiredRun) []store.DueRun {
+	due := make([]store.DueRun, len(runs))
 	for i, r := range runs {
-		due[i] = store.Woken{Queue: r.Queue, Type: r.Type, Version: r.Version}
+		due[i] = store.DueRun{Queue: r.Queue, Type: r.Type, Version: r.Version}
 	}
 	return due
 }
@@ -130,7 +130,7 @@ func woken(runs []store.FiredRun) []store.Woken {
 func (h *Hints) Schedules(ctx context.Context, tx pgx.Tx, fired []store.FiredRun) error {
 	due := woken(fired)
 	if tx != nil {
-		return h.Due(ctx, tx, append(due, store.Woken{Queue: coordinators})...)
+		return h.Due(ctx, tx, append(due, store.DueRun{Queue: coordinators})...)
 	}
 	h.mu.Lock()
 	for k := range h.coordinators {

@@ -93,7 +93,7 @@ func (r *results) wait(ctx context.Context, id uuid.UUID) (store.Ended, error) {
 func (r *results) awaitReady(ctx context.Context) error {
 	for {
 		err := r.ready(ctx)
-		if err == nil || ctx.Err() != nil || !store.Away(err) {
+		if err == nil || ctx.Err() != nil || !store.Unavailable(err) {
 			return err
 		}
 		select {
@@ -262,13 +262,13 @@ func (q *query) ask(ids []uuid.UUID) {
 	q.took = 0
 	for ids = q.shared(ids); len(ids) > 0; {
 		n, last, begun := min(len(ids), q.most), q.last(), time.Now()
-		err := store.Apart(ids[:n], q.askTogether, q.failedAlone)
+		err := store.Isolate(ids[:n], q.askTogether, q.failedAlone)
 		switch {
 		case err == nil:
 			q.outage.End()
 			q.since, q.most = time.Time{}, min(2*q.most, mostAsked)
 			ids = ids[n:]
-		case store.Classify(err) == store.ClassLate && !store.MayBeOfOne(err): // no answer came: n may be too many for one query
+		case store.Classify(err) == store.ClassLate && !store.MayBeRowError(err): // no answer came: n may be too many for one query
 			q.outage.Begin(err)
 			q.most = max(1, n/2)
 			if n == 1 {
@@ -358,7 +358,7 @@ func (q *query) failedAlone(id uuid.UUID, err error) {
 	x.times++
 	lasts := time.Since(x.since) >= refusalLasts
 	q.lonely.Unlock()
-	if store.Closed(err) || lasts && (!store.Away(err) || store.Answered(err)) {
+	if store.Closed(err) || lasts && (!store.Unavailable(err) || store.Answered(err)) {
 		q.tell([]uuid.UUID{id}, last, err)
 	}
 }
@@ -369,7 +369,7 @@ func (q *query) failed(ids []uuid.UUID, last uint64, err error) {
 	told := store.Closed(err)
 	switch {
 	case told:
-	case store.Away(err):
+	case store.Unavailable(err):
 		q.outage.Begin(err)
 	default:
 		if q.since.IsZero() {

@@ -109,7 +109,7 @@ func (k *Coordinator) repeat(ctx context.Context, stop context.CancelCauseFunc, 
 		case store.Closed(err):
 			stop(err)
 			return
-		case store.Away(err) && !store.Answered(err):
+		case store.Unavailable(err) && !store.Answered(err):
 			k.cfg.Outage.Begin(err)
 			pause = outage.Pause
 		case err != nil:

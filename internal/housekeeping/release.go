@@ -40,9 +40,9 @@ func (k *Coordinator) CheckHeartbeats(ctx context.Context) (time.Duration, error
 		}
 	}
 	dead, _ := d.dead(unresponsive, now, patience)
-	dead = slices.DeleteFunc(dead, func(w store.Suspect) bool { return !w.Silent })
-	lost, err := k.cfg.Store.ReleaseSuspects(ctx, dead, "no heartbeat")
-	left, err2 := k.cfg.Store.ReleaseLeft(ctx)
+	dead = slices.DeleteFunc(dead, func(w store.UnresponsiveWorker) bool { return !w.Silent })
+	lost, err := k.cfg.Store.ReleaseUnresponsive(ctx, dead, "no heartbeat")
+	left, err2 := k.cfg.Store.ReleaseRemaining(ctx)
 	for _, w := range left {
 		if w.Released > 0 {
 			lost = append(lost, w)
@@ -65,7 +65,7 @@ func (k *Coordinator) CheckHeartbeats(ctx context.Context) (time.Duration, error
 // database, in which all workers lost their connections, the detector starts again and declares nobody dead for a while.
 func (k *Coordinator) CheckConnections(ctx context.Context) (time.Duration, error) {
 	d, now := &k.connections, k.cfg.Now()
-	unresponsive, watched, err := k.cfg.Store.GoneWorkers(ctx)
+	unresponsive, watched, err := k.cfg.Store.DisconnectedWorkers(ctx)
 	if store.Forbidden(err) {
 		k.cfg.Log.Warn("kagzi: pg_stat_activity cannot be read: a crash is noticed when a worker is silent for too long", "error", err)
 		return time.Hour, nil
@@ -83,7 +83,7 @@ func (k *Coordinator) CheckConnections(ctx context.Context) (time.Duration, erro
 		return pause, nil
 	}
 	dead, next := d.dead(unresponsive, now, k.cfg.Grace)
-	lost, err := k.cfg.Store.ReleaseSuspects(ctx, dead, "connection gone")
+	lost, err := k.cfg.Store.ReleaseUnresponsive(ctx, dead, "connection gone")
 	k.announceLost(ctx, lost, "connection gone")
 	return min(pause, next), err
 }
@@ -104,7 +104,7 @@ func (k *Coordinator) announceLost(ctx context.Context, lost []store.LostWorker,
 	for _, w := range lost {
 		k.cfg.Log.Warn("kagzi: worker is lost", "worker", w.ID, "queue", w.Queue, "runs", w.Released, "because", why)
 		if w.Released > 0 {
-			_ = k.cfg.Hints.Due(ctx, nil, store.Woken{Queue: w.Queue}) // fails only in a transaction
+			_ = k.cfg.Hints.Due(ctx, nil, store.DueRun{Queue: w.Queue}) // fails only in a transaction
 		}
 		_ = k.cfg.Hints.Changed(ctx, nil, w.ID) // if it lives, it learns at once that it was declared dead
 		k.noteRefused(w)
@@ -134,7 +134,7 @@ type unresponsive struct {
 }
 
 // dead returns those of the unresponsive workers that have been so for patience, and in how long the next one will have been.
-func (d *failureDetector) dead(workers []store.Suspect, now time.Time, patience time.Duration) (dead []store.Suspect, next time.Duration) {
+func (d *failureDetector) dead(workers []store.UnresponsiveWorker, now time.Time, patience time.Duration) (dead []store.UnresponsiveWorker, next time.Duration) {
 	seen := make(map[unresponsive]time.Time, len(workers))
 	next = patience
 	for _, w := range workers {

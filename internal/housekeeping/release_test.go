@@ -31,33 +31,33 @@ func TestFailureDetector(t *testing.T) {
 	one, two := uuid.New(), uuid.New()
 	type check struct {
 		at      time.Duration
-		workers []store.Suspect
+		workers []store.UnresponsiveWorker
 		dead    []uuid.UUID
 		next    time.Duration
 	}
-	worker := func(id uuid.UUID, heartbeat, backend int) store.Suspect {
-		return store.Suspect{ID: id, HeartbeatAt: time.UnixMicro(int64(heartbeat)), Backend: int32(backend)}
+	worker := func(id uuid.UUID, heartbeat, backend int) store.UnresponsiveWorker {
+		return store.UnresponsiveWorker{ID: id, HeartbeatAt: time.UnixMicro(int64(heartbeat)), Backend: int32(backend)}
 	}
 	for name, checks := range map[string][]check{
 		"Dies": {
-			{0, []store.Suspect{worker(one, 1, 1)}, nil, patience},
-			{time.Second, []store.Suspect{worker(one, 1, 1)}, nil, 2 * time.Second},
-			{patience, []store.Suspect{worker(one, 1, 1)}, []uuid.UUID{one}, patience},
+			{0, []store.UnresponsiveWorker{worker(one, 1, 1)}, nil, patience},
+			{time.Second, []store.UnresponsiveWorker{worker(one, 1, 1)}, nil, 2 * time.Second},
+			{patience, []store.UnresponsiveWorker{worker(one, 1, 1)}, []uuid.UUID{one}, patience},
 		},
 		"Reconnects": {
-			{0, []store.Suspect{worker(one, 1, 1)}, nil, patience},
+			{0, []store.UnresponsiveWorker{worker(one, 1, 1)}, nil, patience},
 			{time.Second, nil, nil, patience},
-			{4 * time.Second, []store.Suspect{worker(one, 1, 1)}, nil, patience},
+			{4 * time.Second, []store.UnresponsiveWorker{worker(one, 1, 1)}, nil, patience},
 		},
 		"SendsHeartbeatOverAnotherThatIsGoneAgain": {
-			{0, []store.Suspect{worker(one, 1, 1)}, nil, patience},
-			{4 * time.Second, []store.Suspect{worker(one, 2, 2)}, nil, patience},
-			{6 * time.Second, []store.Suspect{worker(one, 3, 2)}, nil, patience},
+			{0, []store.UnresponsiveWorker{worker(one, 1, 1)}, nil, patience},
+			{4 * time.Second, []store.UnresponsiveWorker{worker(one, 2, 2)}, nil, patience},
+			{6 * time.Second, []store.UnresponsiveWorker{worker(one, 3, 2)}, nil, patience},
 		},
 		"EachInItsTime": {
-			{0, []store.Suspect{worker(one, 1, 1)}, nil, patience},
-			{2 * time.Second, []store.Suspect{worker(one, 1, 1), worker(two, 1, 2)}, nil, time.Second},
-			{patience, []store.Suspect{worker(one, 1, 1), worker(two, 1, 2)}, []uuid.UUID{one}, 2 * time.Second},
+			{0, []store.UnresponsiveWorker{worker(one, 1, 1)}, nil, patience},
+			{2 * time.Second, []store.UnresponsiveWorker{worker(one, 1, 1), worker(two, 1, 2)}, nil, time.Second},
+			{patience, []store.UnresponsiveWorker{worker(one, 1, 1), worker(two, 1, 2)}, []uuid.UUID{one}, 2 * time.Second},
 		},
 	} {
 		var d failureDetector
@@ -95,7 +95,7 @@ func TestConnectionsAfterAnOutage(t *testing.T) {
 	if err := proxy.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := k.CheckConnections(t.Context()); !store.Away(err) {
+	if _, err := k.CheckConnections(t.Context()); !store.Unavailable(err) {
 		t.Errorf("INVALID: %v", err)
 	}
 	k.cfg.Store = store.New(db.Pool, "default")

@@ -71,7 +71,7 @@ func (k *Coordinator) beginScan(ctx context.Context) error {
 	if len(s.cuts) == 0 {
 		s.cuts = bounds
 	}
-	s.ranges, s.workers, err = k.cfg.Store.BeginWalk(ctx, k.cfg.Retention.Shortest())
+	s.ranges, s.workers, err = k.cfg.Store.RetentionRanges(ctx, k.cfg.Retention.Shortest())
 	if !k.cfg.Hosted { // it is alone, as far as it knows
 		s.workers = 1
 	}
@@ -83,14 +83,14 @@ func (k *Coordinator) beginScan(ctx context.Context) error {
 func (k *Coordinator) findOld(ctx context.Context) (time.Duration, error) {
 	s := &k.scan
 	began, part := time.Now(), s.next()
-	old, left, err := k.cfg.Store.Old(ctx, k.cfg.Retention, part, readRuns, cmp.Or(s.longest, maxQuery))
+	old, left, err := k.cfg.Store.ExpiredRuns(ctx, k.cfg.Retention, part, readRuns, cmp.Or(s.longest, maxQuery))
 	switch {
 	case store.Locked(err): // by a migration
 		return k.cfg.Interval, nil
-	case errors.Is(err, store.ErrTooLong), store.MayBeOfOne(err) && k.canRead(ctx): // a row in there cannot be read
+	case errors.Is(err, store.ErrTooLong), store.MayBeRowError(err) && k.canRead(ctx): // a row in there cannot be read
 		if !s.cut(part) { // it cannot be divided: the next scan comes to it again
 			s.passed(part.End)
-			if store.MayBeOfOne(err) {
+			if store.MayBeRowError(err) {
 				s.logLeftOut(k.cfg.Log, "kagzi: a run cannot be read to see whether it is past its retention", "after", part.After, "up_to", part.End, "error", err)
 			}
 		}
@@ -118,7 +118,7 @@ func (k *Coordinator) findOld(ctx context.Context) (time.Duration, error) {
 
 // canRead reports whether a query that reads no rows succeeds.
 func (k *Coordinator) canRead(ctx context.Context) bool {
-	_, _, err := k.cfg.Store.Old(ctx, k.cfg.Retention, store.Range{}, 1, cmp.Or(k.scan.longest, maxQuery))
+	_, _, err := k.cfg.Store.ExpiredRuns(ctx, k.cfg.Retention, store.Range{}, 1, cmp.Or(k.scan.longest, maxQuery))
 	return err == nil
 }
 
@@ -169,7 +169,7 @@ func (k *Coordinator) delete(ctx context.Context, ids []uuid.UUID, rows int) (al
 		}
 		k.scan.logLeftOut(k.cfg.Log, "kagzi: a run past its retention cannot be deleted; others are", "run", id, "error", err)
 	}
-	err = store.Apart(ids, func(ids []uuid.UUID) error {
+	err = store.Isolate(ids, func(ids []uuid.UUID) error {
 		pruned, err := k.cfg.Store.Prune(ctx, k.cfg.Retention, ids, rows)
 		late = late || store.Classify(err) == store.ClassLate
 		if err == nil {
@@ -188,7 +188,7 @@ func (k *Coordinator) delete(ctx context.Context, ids []uuid.UUID, rows int) (al
 		switch {
 		case failure == nil:
 			return false
-		case store.MayBeOfOne(failure):
+		case store.MayBeRowError(failure):
 			leaveOut(id, failure)
 			return true
 		}

@@ -411,11 +411,11 @@ func TestHalfDeletedRunGoesUnderALongerRetention(t *testing.T) {
 	addOld(t, pool, "kept", "FAILED", 40, 1)
 	addSteps(t, pool, "old", 60)
 	r := store.Retention{Completed: week, Failed: month}
-	ranges, _, err := st.BeginWalk(ctx, r.Shortest())
+	ranges, _, err := st.RetentionRanges(ctx, r.Shortest())
 	if err != nil {
 		t.Fatal(err)
 	}
-	old, _, err := st.Old(ctx, r, ranges[0], 100, time.Minute)
+	old, _, err := st.ExpiredRuns(ctx, r, ranges[0], 100, time.Minute)
 	if err != nil || len(old) != 2 {
 		t.Fatal(err, old)
 	}

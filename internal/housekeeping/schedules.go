@@ -118,7 +118,7 @@ func (k *Coordinator) decideBatch(now time.Time, due []*store.Template) batch {
 func (k *Coordinator) fireEach(ctx context.Context, due []*store.Template) (done int, failure error) {
 	for _, t := range due {
 		switch err := k.fireAlone(ctx, t); {
-		case store.Away(err) && !store.Answered(err) || store.Closed(err) || ctx.Err() != nil:
+		case store.Unavailable(err) && !store.Answered(err) || store.Closed(err) || ctx.Err() != nil:
 			return 0, err
 		case err != nil:
 			failure = errors.Join(failure, fmt.Errorf("schedule %q: %w", t.Name, err))

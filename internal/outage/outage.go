@@ -27,7 +27,7 @@ func Backoff(failures int) time.Duration {
 // PauseAfter is how long to wait before a statement is repeated that failed with err, after so many failures before: Pause
 // while the database does not answer, and Backoff while it answers with an error.
 func PauseAfter(err error, failures int) time.Duration {
-	if store.Away(err) {
+	if store.Unavailable(err) {
 		return Pause
 	}
 	return Backoff(failures)

@@ -33,7 +33,7 @@ func TestApart(t *testing.T) {
 			t.Parallel()
 			var done, apart []int
 			calls := 0
-			err := Apart([]int{1, 2, 3, 4, 5}, func(items []int) error {
+			err := Isolate([]int{1, 2, 3, 4, 5}, func(items []int) error {
 				calls++
 				if c.whole || slices.ContainsFunc(items, func(i int) bool { return slices.Contains(c.bad, i) }) {
 					return c.err

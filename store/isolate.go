@@ -6,13 +6,13 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Apart calls f with all of items. If the database answers with an error that may be about one of them, it calls f with
+// Isolate calls f with all of items. If the database answers with an error that may be about one of them, it calls f with
 // halves of them, down to single items, so that a row which cannot be read or written does not hold up the others. An item
 // that fails by itself goes to alone. f must send its statement even for no items: if that fails, too, the error is not
-// about an item, and Apart returns it. It also returns an error after which the outcome is unknown.
-func Apart[T any](items []T, f func([]T) error, alone func(T, error)) error {
+// about an item, and Isolate returns it. It also returns an error after which the outcome is unknown.
+func Isolate[T any](items []T, f func([]T) error, alone func(T, error)) error {
 	err := f(items)
-	if err == nil || !MayBeOfOne(err) {
+	if err == nil || !MayBeRowError(err) {
 		return err
 	}
 	if f(nil) != nil {
@@ -21,7 +21,7 @@ func Apart[T any](items []T, f func([]T) error, alone func(T, error)) error {
 	return halves(items, err, f, alone)
 }
 
-// halves is Apart for items that failed with err.
+// halves is Isolate for items that failed with err.
 func halves[T any](items []T, err error, f func([]T) error, alone func(T, error)) error {
 	if len(items) == 1 {
 		alone(items[0], err)
@@ -30,7 +30,7 @@ func halves[T any](items []T, err error, f func([]T) error, alone func(T, error)
 	n := len(items) / 2
 	for _, half := range [][]T{items[:n], items[n:]} {
 		err := f(half)
-		if err != nil && MayBeOfOne(err) {
+		if err != nil && MayBeRowError(err) {
 			err = halves(half, err, f, alone)
 		}
 		if err != nil {
@@ -40,9 +40,9 @@ func halves[T any](items []T, err error, f func([]T) error, alone func(T, error)
 	return nil
 }
 
-// MayBeOfOne reports whether err is an answer of the server that may be about one of the rows of the statement: the server
+// MayBeRowError reports whether err is an answer of the server that may be about one of the rows of the statement: the server
 // would answer about others.
-func MayBeOfOne(err error) bool {
+func MayBeRowError(err error) bool {
 	var pe *pgconn.PgError
 	if !errors.As(err, &pe) || ended(pe) {
 		return false
