@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/google/uuid"
@@ -80,34 +81,61 @@ func uuids[T any](name string, of func(T) uuid.UUID) arrayColumn[T] {
 	}}
 }
 
-func texts[T any](name string, of func(T) string) arrayColumn[T] { return valuesOf(name, "text[]", of) }
-
-func byteas[T any](name string, of func(T) []byte) arrayColumn[T] {
-	return valuesOf(name, "bytea[]", of)
+// texts, bools and the integers are written as the text of an array, as uuids are: pgx allocates for each element of a slice.
+func texts[T any](name string, of func(T) string) arrayColumn[T] {
+	return textOf(name, "text[]", 16, func(b []byte, item T) []byte { return appendText(b, of(item)) })
 }
 
-func bools[T any](name string, of func(T) bool) arrayColumn[T] { return valuesOf(name, "bool[]", of) }
+func bools[T any](name string, of func(T) bool) arrayColumn[T] {
+	return textOf(name, "bool[]", 6, func(b []byte, item T) []byte { return strconv.AppendBool(b, of(item)) })
+}
 
 func bigints[T any](name string, of func(T) int64) arrayColumn[T] {
-	return valuesOf(name, "bigint[]", of)
+	return textOf(name, "bigint[]", 8, func(b []byte, item T) []byte { return strconv.AppendInt(b, of(item), 10) })
 }
 
 func smallints[T any](name string, of func(T) int16) arrayColumn[T] {
-	return valuesOf(name, "smallint[]", of)
+	return textOf(name, "smallint[]", 4, func(b []byte, item T) []byte { return strconv.AppendInt(b, int64(of(item)), 10) })
 }
 
 func ints[T any](name string, of func(T) int) arrayColumn[T] {
-	return valuesOf(name, "int[]", func(item T) int32 { return int32(of(item)) })
+	return textOf(name, "int[]", 4, func(b []byte, item T) []byte { return strconv.AppendInt(b, int64(of(item)), 10) })
 }
 
-func valuesOf[T, V any](name, typ string, of func(T) V) arrayColumn[T] {
-	return arrayColumn[T]{name, typ, func(items []T) any {
-		values := make([]V, len(items))
+func byteas[T any](name string, of func(T) []byte) arrayColumn[T] {
+	return arrayColumn[T]{name, "bytea[]", func(items []T) any {
+		values := make([][]byte, len(items))
 		for i, item := range items {
 			values[i] = of(item)
 		}
 		return values
 	}}
+}
+
+// textOf is a column whose array is sent as text. size is the room for one element.
+func textOf[T any](name, typ string, size int, element func([]byte, T) []byte) arrayColumn[T] {
+	return arrayColumn[T]{name, typ, func(items []T) any {
+		text := append(make([]byte, 0, 2+size*len(items)), '{')
+		for i, item := range items {
+			if i > 0 {
+				text = append(text, ',')
+			}
+			text = element(text, item)
+		}
+		return string(append(text, '}'))
+	}}
+}
+
+// appendText appends an element of a text[] in quotes.
+func appendText(b []byte, s string) []byte {
+	b = append(b, '"')
+	for i := range len(s) {
+		if s[i] == '"' || s[i] == '\\' {
+			b = append(b, '\\')
+		}
+		b = append(b, s[i])
+	}
+	return append(b, '"')
 }
 
 // array returns ids as the text of a uuid[]: a string goes to the server as it is, in every exec mode of pgx. A slice of

@@ -2,10 +2,15 @@ package store
 
 import (
 	"fmt"
+	"math"
+	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
 // Columns that are not those of their statement are found when the program starts.
@@ -43,7 +48,43 @@ func TestColumnsOf(t *testing.T) {
 	}
 
 	args := columnsOf(statement, id, name).args("ns", []int{7, 8}, true)
-	if got, want := fmt.Sprintf("%q", args), `["ns" "{00000000000000000000000000000000,00000000000000000000000000000000}" ["7" "8"] %!q(bool=true)]`; got != want {
+	if got, want := fmt.Sprintf("%q", args), `["ns" "{00000000000000000000000000000000,00000000000000000000000000000000}" "{\"7\",\"8\"}" %!q(bool=true)]`; got != want {
 		t.Errorf("arguments %s, want %s", got, want)
+	}
+}
+
+// The server reads what an array says, whatever it contains, in each of pgx's ways to send it.
+func TestColumnsReachTheServer(t *testing.T) {
+	t.Parallel()
+	type item struct {
+		text  string
+		bool  bool
+		big   int64
+		small int16
+		int   int
+		bytes []byte
+	}
+	items := []item{
+		{text: "plain", bytes: []byte("bytes")},
+		{text: "", bytes: nil},
+		{text: `NULL`, bool: true, big: math.MaxInt64, small: math.MaxInt16, int: math.MaxInt32, bytes: []byte{0, '"', '\\', 255}},
+		{text: `"a",\"b\\"{c}, 'd' $1`, big: math.MinInt64, small: math.MinInt16, int: math.MinInt32, bytes: []byte{}},
+		{text: " ä\n\t日本\u2028 ", big: -1, small: -1, int: -1},
+	}
+	const statement = `SELECT u.* FROM unnest($2::text[], $3::bool[], $4::bigint[], $5::smallint[], $6::int[], $7::bytea[]) AS u (a, b, c, d, e, f)
+		WHERE $1 = 'ns' AND $8`
+	columns := columnsOf(statement,
+		texts("a", func(i item) string { return i.text }), bools("b", func(i item) bool { return i.bool }),
+		bigints("c", func(i item) int64 { return i.big }), smallints("d", func(i item) int16 { return i.small }),
+		ints("e", func(i item) int { return i.int }), byteas("f", func(i item) []byte { return i.bytes }))
+	pool := dbtest.Pool(t)
+	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec} {
+		rows, _ := pool.Query(t.Context(), statement, append([]any{mode}, columns.args("ns", items, true)...)...)
+		got, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (i item, err error) {
+			return i, row.Scan(&i.text, &i.bool, &i.big, &i.small, &i.int, &i.bytes)
+		})
+		if err != nil || !reflect.DeepEqual(got, items) {
+			t.Errorf("%v: %+v, %v, want %+v", mode, got, err, items)
+		}
 	}
 }
