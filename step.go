@@ -113,58 +113,74 @@ func CurrentStep(ctx context.Context) StepInfo {
 
 type stepFunc func(context.Context, pgx.Tx) (any, error)
 
-// durable is a step with its types put back on: the result comes decoded from its record, the first time too.
+// A typedStep is a step with its types put back on. It is one allocation for all that the engine asks of a step.
+type typedStep[T any] struct {
+	retries
+	c      *Client
+	undo   undoneBy
+	result reflect.Type
+	out    T
+	from   []byte // the data that out was decoded from; nil: there is no out yet
+	next   T      // decode decodes into it
+}
+
+// decode sets out. An error leaves it as it was.
+func (s *typedStep[T]) decode(data []byte) error {
+	var zero T
+	s.next = zero
+	if err := s.c.decode(data, &s.next); err != nil {
+		return err
+	}
+	s.out, s.from = s.next, data
+	return nil
+}
+
+func (s *typedStep[T]) encode(id string, v any) ([]byte, *engine.Registration, error) {
+	return s.c.encodeStep(id, v, s.result, s, s.undo)
+}
+
+// undoOf returns what undoes a recorded result; nil if the result cannot be read, which is an error where it is asked for.
+func (s *typedStep[T]) undoOf(output []byte) *engine.Registration {
+	if s.decode(output) != nil {
+		return nil
+	}
+	r, _ := s.c.newRegistration(s.undo.call(s.out))
+	return r
+}
+
+// durable executes a step, or passes it in a replay. The result comes decoded from its record, the first time too.
 func durable[T any](ctx Context, name string, call stepFunc, opts []StepOption, tx bool) (T, error) {
 	var zero T
 	b, c, err := branchOf(ctx)
 	if err != nil {
 		return zero, err
 	}
-	var out T
-	var from []byte // what out was decoded from
-	decode := func(data []byte) error {
-		var v T
-		err := c.decode(data, &v)
-		if err == nil {
-			out, from = v, data
-		}
-		return err
-	}
-	result := reflect.TypeFor[T]()
 	cfg, err := stepOptions(opts, tx)
 	if err == nil && call == nil {
 		err = errors.New("kagzi: the function is nil")
 	}
+	s := &typedStep[T]{retries: retries{cfg.policy}, c: c, undo: cfg.undoneBy, result: reflect.TypeFor[T]()}
 	spec := engine.StepSpec{
-		Name: name, BadName: validateStepName("step", name), Invalid: cmp.Or(err, cfg.undoneBy.validate(result)),
-		Tx: tx, Isolation: pgx.TxIsoLevel(cfg.isolation), Timeout: cfg.timeout, Retry: retries{cfg.policy}, Result: result, Call: call,
-		Encode: func(id string, v any) ([]byte, *engine.Registration, error) {
-			return c.encodeStep(id, v, result, decode, cfg.undoneBy)
-		},
+		Name: name, BadName: validateStepName("step", name), Invalid: cmp.Or(err, cfg.undoneBy.validate(s.result)),
+		Tx: tx, Isolation: pgx.TxIsoLevel(cfg.isolation), Timeout: cfg.timeout, Retry: s, Result: s.result, Call: call, Encode: s.encode,
 	}
 	if cfg.input != nil {
 		spec.Input = func() ([]byte, error, error) { return c.encodeInput(cfg.input.v) }
 	}
 	if cfg.undoneBy.call != nil {
-		spec.Undo = func(output []byte) *engine.Registration {
-			if decode(output) != nil { // who asked for the result says so
-				return nil
-			}
-			r, _ := c.newRegistration(cfg.undoneBy.call(out))
-			return r
-		}
+		spec.Undo = s.undoOf
 	}
 	row, err := b.Step(spec)
 	if err != nil {
 		return zero, err
 	}
-	if from != nil && bytes.Equal(from, row.Output) { // it was decoded before it was recorded
-		return out, nil
+	if s.from != nil && bytes.Equal(s.from, row.Output) { // it was decoded before it was recorded
+		return s.out, nil
 	}
-	if err := decode(row.Output); err != nil {
-		b.Nondeterministic("the recorded result of step %q does not decode into %v: %v", row.StepID, result, err)
+	if err := s.decode(row.Output); err != nil {
+		b.Nondeterministic("the recorded result of step %q does not decode into %v: %v", row.StepID, s.result, err)
 	}
-	return out, nil
+	return s.out, nil
 }
 
 // encodeInput returns what [Input] gave as it is recorded. invalid says that the call is wrong; a Sealer that fails, which may
@@ -177,13 +193,16 @@ func (c *Client) encodeInput(v any) (input []byte, invalid, failed error) {
 	return input, err, nil
 }
 
+// A decoder decodes into the type that it stands for.
+type decoder interface{ decode(data []byte) error }
+
 // encodeStep returns a step's result as it is recorded, and what undoes it, if anything is to.
-func (c *Client) encodeStep(id string, v any, result reflect.Type, decode func([]byte) error, undo undoneBy) ([]byte, *engine.Registration, error) {
+func (c *Client) encodeStep(id string, v any, result reflect.Type, as decoder, undo undoneBy) ([]byte, *engine.Registration, error) {
 	data, err := c.encode(what{"result of step", id}, v)
 	if err != nil {
 		return nil, nil, unstorable(err)
 	}
-	if err := decode(data); err != nil {
+	if err := as.decode(data); err != nil {
 		return nil, nil, failure.Permanent(failure.KindValidation, undecodable(what{"result of step", id}, v, result, err))
 	}
 	if undo.call == nil {
