@@ -203,22 +203,21 @@ func readClaim(rows pgx.Rows, lease uuid.UUID, asked time.Time) (Claim, error) {
 	claim := Claim{Asked: asked}
 	for rows.Next() {
 		r := &ClaimedRun{Lease: lease}
-		var id, parent *uuid.UUID
 		var until *time.Time
 		var typ, external *string
 		var version, attempts, recoveries, unread *int
 		var wakeups *int64
 		var fresh, cancelling *bool
-		if err := rows.Scan(utc(&claim.Now), utc(&claim.Next), &id, &typ, &version, &external, &attempts, &recoveries, utc(&r.RecoveriesSince), &unread, &wakeups, &cancelling,
-			&r.RetryPolicy, utc(&r.DeadlineAt), &parent, utc(&r.FireAt), utc(&r.StartedAt), &until, &fresh, &r.Input); err != nil {
+		if err := rows.Scan(utc(&claim.Now), utc(&claim.Next), uuidTo(&r.RunID), &typ, &version, &external, &attempts, &recoveries, utc(&r.RecoveriesSince), &unread, &wakeups, &cancelling,
+			&r.RetryPolicy, utc(&r.DeadlineAt), uuidTo(&r.ParentRunID), utc(&r.FireAt), utc(&r.StartedAt), &until, &fresh, &r.Input); err != nil {
 			return Claim{}, err
 		}
-		if id == nil {
+		if r.RunID == uuid.Nil {
 			continue
 		}
-		r.RunID, r.Type, r.Version, r.ExternalID = *id, *typ, *version, deref(external)
+		r.Type, r.Version, r.ExternalID = *typ, *version, deref(external)
 		r.Attempts, r.Recoveries, r.Wakeups = *attempts, *recoveries, *wakeups
-		r.ParentRunID, r.Fresh = deref(parent), *fresh
+		r.Fresh = *fresh
 		r.CancelRequested, r.LoadFailures = deref(cancelling), deref(unread)
 		r.Term = termOf(asked, claim.Now, deref(until))
 		claim.Runs = append(claim.Runs, r)

@@ -118,7 +118,7 @@ func readEndings(f func(act string, w DueRun)) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		var act string
 		var w DueRun
-		_, err := pgx.ForEachRow(rows, []any{&w.RunID, &act, &w.Queue, &w.Type, &w.Version}, func() error {
+		_, err := pgx.ForEachRow(rows, []any{uuidTo(&w.RunID), &act, &w.Queue, &w.Type, &w.Version}, func() error {
 			f(act, w)
 			return nil
 		})

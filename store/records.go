@@ -93,7 +93,7 @@ func readRecorded(records []*Record) func(pgx.Rows) error {
 		var step string
 		var attempt int
 		var wake, started, finished time.Time
-		_, err := pgx.ForEachRow(rows, []any{&id, &step, &attempt, utc(&wake), utc(&started), utc(&finished)}, func() error {
+		_, err := pgx.ForEachRow(rows, []any{uuidTo(&id), &step, &attempt, utc(&wake), utc(&started), utc(&finished)}, func() error {
 			for range records {
 				r := records[i%len(records)]
 				i++

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
@@ -20,5 +21,18 @@ func (i instant) ScanTimestamptz(v pgtype.Timestamptz) error {
 		return fmt.Errorf("cannot read %v as a time", v.InfinityModifier)
 	}
 	*i.t = v.Time.UTC()
+	return nil
+}
+
+// A uuidTarget is a UUID that a uuid is scanned into.
+type uuidTarget uuid.UUID
+
+// uuidTo scans a uuid into id from its bytes: pgx makes a string of it otherwise, for UUID.Scan to parse. NULL becomes the zero
+// UUID.
+func uuidTo(id *uuid.UUID) *uuidTarget { return (*uuidTarget)(id) }
+
+// ScanUUID is called by pgx.
+func (id *uuidTarget) ScanUUID(v pgtype.UUID) error {
+	*id = v.Bytes
 	return nil
 }

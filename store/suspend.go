@@ -96,7 +96,7 @@ func (p *Suspension) awaited() int64 {
 func (f *Flush) readSuspended(rows pgx.Rows) error {
 	var id uuid.UUID
 	var available time.Time
-	_, err := pgx.ForEachRow(rows, []any{&id, utc(&available)}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{uuidTo(&id), utc(&available)}, func() error {
 		if p, ok := ofRun(f.Suspensions, id); ok {
 			p.Outcome, p.AvailableAt = Done, available
 		}
