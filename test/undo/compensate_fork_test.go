@@ -95,16 +95,10 @@ func TestForkWhileABranchIsAtItsStep(t *testing.T) {
 	j := &kit.Journal{}
 	booking, boarding := make(chan struct{}), make(chan struct{})
 	var again atomic.Bool
-	leg := func(ctx kagzi.Context, name string, opens, waits chan struct{}) error {
-		return kagzi.Do(ctx, name, func(context.Context) error {
-			if again.Load() {
-				return nil
-			}
-			if opens != nil {
-				close(opens)
-			}
-			if waits != nil {
-				<-waits
+	step := func(ctx kagzi.Context, name string, first func(context.Context)) error {
+		return kagzi.Do(ctx, name, func(ctx context.Context) error {
+			if !again.Load() {
+				first(ctx)
 			}
 			return nil
 		})
@@ -114,10 +108,15 @@ func TestForkWhileABranchIsAtItsStep(t *testing.T) {
 			"air": func(ctx kagzi.Context) error {
 				kagzi.Compensate(ctx, "flight", kit.CancelBooking.With("flight"))
 				kagzi.Patched(ctx, "seats") // recorded with the next step, and executes nothing itself
-				return leg(ctx, "book", booking, boarding)
+				return step(ctx, "book", func(context.Context) { close(booking); <-boarding })
 			},
 			"land": func(ctx kagzi.Context) error {
-				return errors.Join(leg(ctx, "train", nil, booking), leg(ctx, "bus", boarding, nil))
+				return errors.Join(step(ctx, "train", func(context.Context) { <-booking }), step(ctx, "bus", func(ctx context.Context) {
+					kit.WaitFor(t, "the table says when the bus began", func() bool {
+						return len(k.Steps(kagzi.CurrentStep(ctx).Run)["legs/land/bus"]) > 0
+					})
+					close(boarding)
+				}))
 			},
 		})
 		if err == nil && again.Load() {
