@@ -320,7 +320,9 @@ func (e *execution) forgot(row *store.StepRow) bool {
 // exitUnrecorded ends the goroutine of a branch that came to what the history does not have. Waiters keep waiting.
 func (b *Branch) exitUnrecorded() {
 	b.discarded = true
-	b.e.verification.note(b)
+	b.e.mu.Lock()
+	b.e.verifier.unrecordedLocked(b)
+	b.e.mu.Unlock()
 	runtime.Goexit()
 }
 

@@ -71,7 +71,7 @@ func (b *Branch) StartChild(spec ChildSpec) (*Child, error) {
 		return nil, b.Misuse(err)
 	}
 	if run.Queue == "" {
-		run.Queue = e.s.cfg.Queue // where this run was claimed from
+		run.Queue = e.env.queue // where this run was claimed from
 	}
 	if err := b.begins(); err != nil {
 		return nil, err
@@ -141,9 +141,9 @@ func (c *Child) keep(row *store.StepRow) bool {
 	e := c.by.e
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	end := e.ends[c.id]
-	if end == nil && e.endings[c.id] != nil { // it cannot end well any more
-		ending := *e.endings[c.id]
+	end := e.inbox.ends[c.id]
+	if end == nil && e.inbox.endings[c.id] != nil { // it cannot end well any more
+		ending := *e.inbox.endings[c.id]
 		ending.Status, ending.ErrorKind, ending.Error = store.Cancelled, failure.KindCancelled, "run was cancelled"
 		end = &ending
 	}
@@ -178,7 +178,7 @@ func (c *Child) conflict(attempt int, id string) error {
 // taken is the error of a child whose ID was not free.
 func (c *Child) taken(row *store.StepRow) error {
 	c.by.fails(c.step)
-	return c.by.e.s.cfg.Errors.Recorded(row, c.workflow)
+	return c.by.e.env.errors.Recorded(row, c.workflow)
 }
 
 // childID names a child: as before, if the start is repeated because the process died before it was recorded. It has the
@@ -263,9 +263,9 @@ func (c *Child) Cancel(b *Branch) error {
 // cancelStarted cancels children whose starts are recorded. It ends the execution and returns false if the lease is lost.
 func (e *execution) cancelStarted(children ...uuid.UUID) bool {
 	holds := e.insist(func() error {
-		ended, err := e.s.store.CancelStarted(e.s.background, e.held(), children)
+		ended, err := e.env.store.CancelStarted(e.env.background, e.held(), children)
 		if err == nil {
-			_ = e.s.cfg.Hints.Cancelled(e.s.noWait, nil, ended) // fails only in a transaction
+			_ = e.env.hints.Cancelled(e.env.noWait, nil, ended) // fails only in a transaction
 		}
 		return err
 	})
@@ -275,13 +275,24 @@ func (e *execution) cancelStarted(children ...uuid.UUID) bool {
 	return holds
 }
 
+// cancelChildren cancels the children of a run that is about to end, and reports whether the run is still held.
+func (e *execution) cancelChildren() bool {
+	return e.insist(func() error {
+		ended, err := e.env.store.CancelChildren(e.env.background, e.held())
+		if err == nil {
+			_ = e.env.hints.Cancelled(e.env.noWait, nil, ended) // fails only in a transaction
+		}
+		return err
+	})
+}
+
 // cancelChildrenBelow cancels the children that were started on the branches, which have ended, and on those below them. Why
 // the branches have ended is recorded before: by writes what is not. Of a run that dies meanwhile the next execution does it.
 func (e *execution) cancelChildrenBelow(by *Branch, branches ...*Branch) {
 	var ids []uuid.UUID
 	e.mu.Lock()
 	for _, c := range e.children {
-		active := c.row.Status == store.Running && e.ends[c.id] == nil && e.endings[c.id] == nil && !c.stopped && !c.detached
+		active := c.row.Status == store.Running && e.inbox.ends[c.id] == nil && e.inbox.endings[c.id] == nil && !c.stopped && !c.detached
 		if active && slices.ContainsFunc(branches, c.by.under) {
 			ids = append(ids, c.id)
 			c.stopped = true
@@ -385,7 +396,7 @@ func (c *Child) takeIn(b *Branch) (*store.StepRow, *event, error) {
 		defer e.mu.Unlock()
 		return c.row, nil, nil
 	}
-	end := e.ends[c.id]
+	end := e.inbox.ends[c.id]
 	if end == nil {
 		defer e.mu.Unlock()
 		return nil, e.arrivalLocked(c.id.String()), nil
@@ -433,7 +444,7 @@ func (c *Child) failure(b *Branch, row *store.StepRow) error {
 		b.unfollowed = append(b.unfollowed, c.told)
 	}
 	e.mu.Unlock()
-	return e.s.cfg.Errors.Recorded(row, c.workflow)
+	return e.env.errors.Recorded(row, c.workflow)
 }
 
 // pass notes that b has come past the child's record.
@@ -462,7 +473,7 @@ func (b *Branch) awaitAll(children []*Child) error {
 		e.mu.Lock()
 		past := e.anyEnd.fired
 		left = slices.DeleteFunc(left, func(c *Child) bool {
-			return c.row.Status != store.Running || e.ends[c.id] != nil
+			return c.row.Status != store.Running || e.inbox.ends[c.id] != nil
 		})
 		e.mu.Unlock()
 		if len(left) == 0 {

@@ -151,12 +151,12 @@ func (s *Session) begin(worker uuid.UUID, runs []*store.ClaimedRun) {
 	s.mu.Unlock()
 	for _, r := range runs {
 		looked := !r.Fresh || r.Wakeups > 0 || r.Input == nil
-		e := newExecution(s, r, nil, looked)
+		e := newExecution(s.environment, s, r, looked)
 		e.loading = looked
 		s.mu.Lock()
 		old := s.executing[r.RunID]
 		s.executing[r.RunID], e.begun = e, s.stops
-		declaredDead := worker != s.id
+		declaredDead := worker != s.ID()
 		s.mu.Unlock()
 		if old != nil { // its lease ended, and this worker took the run again
 			old.supersede()
@@ -202,17 +202,6 @@ func (s *Session) dispatch(e *execution) {
 	}
 }
 
-// cancelChildren cancels the children of a run that is about to end, and reports whether the run is still held.
-func (s *Session) cancelChildren(e *execution) bool {
-	return e.insist(func() error {
-		ended, err := s.store.CancelChildren(s.background, e.held())
-		if err == nil {
-			_ = s.cfg.Hints.Cancelled(s.noWait, nil, ended) // fails only in a transaction
-		}
-		return err
-	})
-}
-
 // Offer says how many runs of a version of typ the session has room for, and makes it look.
 func (s *Session) Offer(queue, typ string, version int) int {
 	handlers := s.cfg.Handlers[typ]
@@ -234,21 +223,6 @@ func (s *Session) Offer(queue, typ string, version int) int {
 func (s *Session) freeSlot() {
 	s.mu.Lock()
 	s.slots++
-	s.mu.Unlock()
-	goroutine.Signal(s.freed)
-}
-
-// remove forgets an execution whose end is written, and tells who waits for it.
-func (s *Session) remove(e *execution, o store.Outcome) {
-	s.loads.forget(e)
-	s.mu.Lock()
-	if s.executing[e.run.RunID] == e {
-		delete(s.executing, e.run.RunID)
-	}
-	if e.alone {
-		s.suspect = false
-		goroutine.Signal(s.wake) // another suspect may be due: the claims so far left it out
-	}
 	s.mu.Unlock()
 	goroutine.Signal(s.freed)
 }

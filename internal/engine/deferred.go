@@ -58,15 +58,17 @@ func (d *deferredRecord) owner() *Branch {
 	return b
 }
 
-// dropDeferredLocked drops what a branch that lost a race, and those below it, deferred, and puts back the messages they took.
-func (e *execution) dropDeferredLocked(loser *Branch) {
+// dropDeferredLocked drops what a branch that lost a race, and those below it, deferred. It returns the messages that they
+// took, which go back to the inbox.
+func (e *execution) dropDeferredLocked(loser *Branch) (taken []*store.Signal) {
 	e.deferred = slices.DeleteFunc(e.deferred, func(d deferredRecord) bool {
 		lost := d.by.under(loser)
 		if lost && d.took != nil {
-			e.putBackLocked(d.took)
+			taken = append(taken, d.took)
 		}
 		return lost
 	})
+	return taken
 }
 
 // under reports whether b is other, or a branch below it.

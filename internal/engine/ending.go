@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/goroutine"
 	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
@@ -16,48 +17,39 @@ import (
 // long enough. What is written then suspends the execution or finishes the run. When that is written, the session removes it.
 
 // settle has the outcome written, once. It does not wait for the write.
-func (e *execution) settle() {
-	e.settled.Do(func() {
-		if !e.mode.writes() {
-			close(e.verification.over)
-			return
-		}
-		e.mu.Lock()
-		for _, t := range []*time.Timer{e.grace, e.deadline} {
-			if t != nil {
-				t.Stop()
-			}
-		}
-		e.mu.Unlock()
-		e.writeOutcome()
-	})
-}
+func (e *execution) settle() { e.settleOnce.Do(func() { e.host.settled(e) }) }
 
-func (e *execution) writeOutcome() {
+// settled has the outcome of an execution written that has stopped.
+func (s *Session) settled(e *execution) {
 	e.mu.Lock()
+	for _, t := range []*time.Timer{e.grace, e.deadline} {
+		if t != nil {
+			t.Stop()
+		}
+	}
 	reason, suspension, cause := e.reason, e.suspension, e.failure
 	e.mu.Unlock()
 	switch reason {
 	case stopSuspended:
-		e.s.failpoint("suspend", e.run.RunID)
-		e.suspend(suspension)
+		s.failpoint("suspend", e.run.RunID)
+		s.suspend(e, suspension)
 	case stopShutdown:
-		e.suspend(&write{park: e.newPark(store.Pending, "worker")})
+		s.suspend(e, &write{park: e.newPark(store.Pending, "worker")})
 	case stopCancelling:
-		e.finish(e.newFinish(store.Cancelled, failure.KindCancelled, "run was cancelled"))
+		s.finish(e, e.newFinish(store.Cancelled, failure.KindCancelled, "run was cancelled"))
 	case stopFailed:
-		e.finishAttempt(nil, cause)
+		s.finishAttempt(e, nil, cause)
 	case stopReturned:
-		e.finishAttempt(e.output, e.outcome())
+		s.finishAttempt(e, e.output, e.outcome())
 	default: // the table says what became of the run
-		e.remove(store.Lost)
+		s.remove(e, store.Lost)
 	}
 }
 
 // suspend has the end of the execution written, and not of the run.
-func (e *execution) suspend(w *write) {
-	e.release()
-	w.settled = e.remove
+func (s *Session) suspend(e *execution, w *write) {
+	s.release(e)
+	w.settled = func(o store.Outcome) { s.remove(e, o) }
 	e.enqueue(w)
 }
 
@@ -109,7 +101,7 @@ func (e *execution) outcome() error {
 	}
 	for _, r := range e.branches {
 		if r.done.fired > 0 && r.err != nil && !r.asked && !r.of.covered() {
-			return e.s.cfg.Errors.Branch(BranchFailure{Name: r.name, Err: r.err})
+			return e.env.errors.Branch(BranchFailure{Name: r.name, Err: r.err})
 		}
 	}
 	return e.misused
@@ -140,26 +132,26 @@ func (e *execution) discardLocked(last bool) {
 }
 
 // finishAttempt completes the run, or fails this attempt of it.
-func (e *execution) finishAttempt(output []byte, err error) {
-	e.s.failpoint("finish", e.run.RunID)
+func (s *Session) finishAttempt(e *execution, output []byte, err error) {
+	s.failpoint("finish", e.run.RunID)
 	if err == nil {
 		f := e.newFinish(store.Completed, "", "")
 		f.Output = output
-		e.finish(f)
+		s.finish(e, f)
 		return
 	}
-	class, message := e.s.cfg.Errors.Classify(err), failure.Text(err)
+	class, message := s.errors.Classify(err), failure.Text(err)
 	var forget []string
 	if e.reason == stopReturned { // what ends a run from outside says nothing of its failures
 		forget = e.forgets(err)
 	}
-	policy := e.policy()
+	policy := s.retryPolicy(e)
 	permanent := e.reason == stopFailed || class.Permanent
 	if permanent || !policy.Allows(e.attempt) {
 		f := e.newFinish(store.Failed, class.Kind, message)
 		f.Quarantined = failure.IsQuarantine(err)
 		f.Forget = forget
-		e.finish(f)
+		s.finish(e, f)
 		return
 	}
 	e.log().Warn("kagzi: run failed and is tried again", "kind", class.Kind, "error", text.OneLine(message))
@@ -167,7 +159,7 @@ func (e *execution) finishAttempt(output []byte, err error) {
 	pause = max(pause, class.After)
 	park := e.newPark(store.Pending, "retry")
 	park.Wake, park.Failed, park.ErrorKind, park.Error, park.Forget = pause, true, class.Kind, message, forget
-	e.suspend(&write{park: park})
+	s.suspend(e, &write{park: park})
 }
 
 // newFinish prepares the run's end.
@@ -176,22 +168,22 @@ func (e *execution) newFinish(status, kind, message string) *store.Finish {
 }
 
 // finish has the end of the run written, once its children are cancelled; those of a quarantined one are left as they are.
-func (e *execution) finish(f *store.Finish) {
+func (s *Session) finish(e *execution, f *store.Finish) {
 	e.mu.Lock()
 	offspring := len(e.offspring) > 0 && !f.Quarantined
 	clear(e.offspring)
 	e.mu.Unlock()
 	if !offspring {
-		e.release()
-		e.enqueue(&write{finish: f, settled: e.remove})
+		s.release(e)
+		e.enqueue(&write{finish: f, settled: func(o store.Outcome) { s.remove(e, o) }})
 		return
 	}
 	e.enqueue(&write{settled: func(o store.Outcome) { // all children are in the table
 		go func() {
-			if o == store.Done && e.s.cancelChildren(e) {
-				e.finish(f)
+			if o == store.Done && e.cancelChildren() {
+				s.finish(e, f)
 			} else {
-				e.remove(store.Lost)
+				s.remove(e, store.Lost)
 			}
 		}()
 	}})
@@ -203,7 +195,7 @@ func (e *execution) isToEnd() stopReason {
 	switch {
 	case e.run.CancelRequested:
 		return stopCancelling
-	case !e.run.DeadlineAt.IsZero() && !e.run.DeadlineAt.After(e.s.now()):
+	case !e.run.DeadlineAt.IsZero() && !e.run.DeadlineAt.After(e.env.now()):
 		return stopFailed
 	}
 	return underWay
@@ -226,30 +218,41 @@ func (e *execution) cancelRequested(deadline time.Time) {
 	}
 }
 
-// remove is called when the end is written, or cannot be any more.
-func (e *execution) remove(o store.Outcome) {
+// remove is called when the end is written, or cannot be any more. The session forgets the execution, and tells who waits
+// for it.
+func (s *Session) remove(e *execution, o store.Outcome) {
 	if o == store.Cancelling { // asked for while the run was about to end
-		e.finish(e.newFinish(store.Cancelled, failure.KindCancelled, "run was cancelled"))
+		s.finish(e, e.newFinish(store.Cancelled, failure.KindCancelled, "run was cancelled"))
 		return
 	}
-	e.release()
-	e.s.remove(e, o)
+	s.release(e)
+	s.loads.forget(e)
+	s.mu.Lock()
+	if s.executing[e.run.RunID] == e {
+		delete(s.executing, e.run.RunID)
+	}
+	if e.alone {
+		s.suspect = false
+		goroutine.Signal(s.wake) // another suspect may be due: the claims so far left it out
+	}
+	s.mu.Unlock()
+	goroutine.Signal(s.freed)
 }
 
 // release frees the execution's slot, once.
-func (e *execution) release() {
+func (s *Session) release(e *execution) {
 	e.mu.Lock()
 	first := !e.released
 	e.released = true
 	e.mu.Unlock()
 	if first {
-		e.s.freeSlot()
+		s.freeSlot()
 	}
 }
 
-// policy is the run's own retry policy.
-func (e *execution) policy() RetryPolicy {
-	p, err := e.s.cfg.Policy(e.run.RetryPolicy)
+// retryPolicy is the run's own.
+func (s *Session) retryPolicy(e *execution) RetryPolicy {
+	p, err := s.policy(e.run.RetryPolicy)
 	if err != nil {
 		e.log().Error("kagzi: the run's stored retry policy is unreadable, using the default", "error", err)
 	}
@@ -265,10 +268,10 @@ func (e *execution) insist(f func() error) bool {
 		if err == nil {
 			return true
 		}
-		if errors.Is(err, store.ErrLeaseLost) || e.s.closing.Load() || e.lost() {
+		if errors.Is(err, store.ErrLeaseLost) || e.env.closing.Load() || e.lost() {
 			return false
 		}
-		e.s.databaseTrouble(err)
-		e.s.pause(outage.PauseAfter(err, failures))
+		e.env.databaseTrouble(err)
+		e.env.pause(outage.PauseAfter(err, failures))
 	}
 }

@@ -2,9 +2,6 @@ package engine
 
 import (
 	"errors"
-	"time"
-
-	"github.com/kagzi/kagzi/store"
 )
 
 // Causes of the contexts of steps, and the refusal of a call on another goroutine than the branch's.
@@ -14,36 +11,3 @@ var (
 	ErrForeignGoroutine = errors.New("kagzi: Context in use by another goroutine or by its own step: " +
 		"start branches with kagzi.Go, kagzi.Parallel or kagzi.Map, and use the Context that each gets")
 )
-
-// appErrors reads the errors of the application's code, and makes those that this code gets.
-type Errors interface {
-	// Classify says what an error of the application's is. It is called with any error, also one whose methods panic.
-	Classify(err error) Class
-	// About returns the ID of the record that err itself, and not what it wraps, is about, "" if it is about none; and other
-	// failures that came with it.
-	About(err error) (id string, others []error)
-	// Recorded returns the failure that row records: of a step, or of a child, which is of workflow.
-	Recorded(row *store.StepRow, workflow string) error
-	// RecordedBranch returns the failure of a branch that row records, which had causes in its chain.
-	RecordedBranch(row *store.StepRow, causes []error) error
-	// Branch returns the failure of a branch, and Branches those of several.
-	Branch(f BranchFailure) error
-	Branches(fs []BranchFailure) error
-}
-
-// An errorClass is what the engine goes by.
-type Class struct {
-	Kind      string
-	Permanent bool          // another attempt would not help
-	After     time.Duration // another attempt is to come so much later at the least; zero: nothing is said
-	Cancelled bool          // the error says that something was cancelled, or has such an error in its chain
-}
-
-// A branchFailure is what one branch of a group failed with.
-type BranchFailure struct {
-	Name   string
-	Index  int
-	ID     string // of the branch's record
-	Err    error
-	Others []BranchFailure // what else had failed in its group by then
-}

@@ -47,7 +47,8 @@ var errCancelled = failure.Of(failure.KindCancelled, errors.New("kagzi: run was 
 
 // An execution is one claimed run in this process: its history, its branches and what they wait for.
 type execution struct {
-	s         *Session
+	env       *environment
+	host      host
 	run       *store.ClaimedRun
 	runID     string
 	attempt   int                       // of the run, from 1
@@ -90,14 +91,16 @@ type execution struct {
 	grace      *time.Timer
 	cancelBy   time.Time // of stopCancelling: the deadline that the cancel has set
 
-	mail
+	inbox     inbox
+	arrivals  map[string]*event  // by a message's name, or a child's ID
+	anyEnd    event              // of a child
 	offspring map[uuid.UUID]bool // its children that may not be over, but for detached ones
 	registers bool               // a compensation, or may do so: it has begun a step with UndoneBy
 
-	mode         mode
-	verification *verification // what verify notes; nil in other modes
+	mode     mode     // set before the execution begins, and never again
+	verifier verifier // of mode verify; nil in live
 
-	settled sync.Once
+	settleOnce sync.Once // settle is called by the last goroutine, and by the timer grace
 }
 
 // A branchResult is what became of a branch. Its execution's mutex guards it.
@@ -113,12 +116,32 @@ type branchResult struct {
 	index int
 }
 
-func newExecution(s *Session, run *store.ClaimedRun, history []*store.StepRow, looked bool) *execution {
+// A host is what executes executions: a session, or a verification. Each method may be called with the execution's mutex
+// held, but for settled.
+type host interface {
+	// enqueued is called when the execution's outbox, which had nothing to write, has.
+	enqueued(e *execution)
+	// settled is called once, when the execution has stopped and its goroutines are gone, or were waited for long enough. The
+	// host has its outcome written, and does not wait for that.
+	settled(e *execution)
+	// mayLinger reports whether the execution may stay in memory for so long although it could be suspended. If so, the host
+	// has it suspended then, if it still can be.
+	mayLinger(e *execution, d time.Duration) bool
+}
+
+// A verifier is told where code and history of a run part. The execution's mutex is held.
+type verifier interface {
+	// unrecordedLocked notes that the branch has come to what the history does not have; its goroutine exits.
+	unrecordedLocked(b *Branch)
+	// contradictedLocked notes that code and history cannot both be right about a step; the execution fails.
+	contradictedLocked(step string)
+}
+
+func newExecution(env *environment, h host, run *store.ClaimedRun, looked bool) *execution {
 	e := &execution{
-		s: s, run: run, runID: run.RunID.String(), attempt: run.Attempts + 1,
+		env: env, host: h, run: run, runID: run.RunID.String(), attempt: run.Attempts + 1,
 		done: make(chan struct{}), live: 1, busy: 1, offspring: map[uuid.UUID]bool{}, term: run.Term,
 	}
-	e.remember(history)
 	if looked {
 		e.seen = run.Wakeups
 	}
@@ -137,7 +160,7 @@ func (e *execution) remember(history []*store.StepRow) {
 	for _, row := range history {
 		e.positions.Store(max(e.positions.Load(), row.Position))
 		e.registers = e.registers || row.Kind == store.KindCompensation
-		if row.Kind == store.KindChild && row.Status == store.Running && e.ends[row.ChildRunID] == nil {
+		if row.Kind == store.KindChild && row.Status == store.Running && e.inbox.ends[row.ChildRunID] == nil {
 			e.offspring[row.ChildRunID] = true
 		}
 	}
@@ -150,7 +173,7 @@ func (e *execution) log() *slog.Logger {
 	if !e.mode.writes() {
 		return slog.New(slog.DiscardHandler)
 	}
-	return e.s.cfg.Logger.With("workflow", e.run.Type, "run", e.runID, "run_attempt", e.attempt)
+	return e.env.log.With("workflow", e.run.Type, "run", e.runID, "run_attempt", e.attempt)
 }
 
 func (e *execution) held() store.HeldRun {
@@ -188,14 +211,14 @@ func (e *execution) mayBegin() bool {
 
 func (e *execution) setDeadline() {
 	e.mu.Lock()
-	e.deadline = time.AfterFunc(e.run.DeadlineAt.Sub(e.s.now()), e.timeOver)
+	e.deadline = time.AfterFunc(e.run.DeadlineAt.Sub(e.env.now()), e.timeOver)
 	e.mu.Unlock()
 	e.resetDeadline() // the clock may have been set meanwhile, by who has not seen the timer
 }
 
 // timeOver fails the run, unless the estimate of the database's clock has moved back since the timer was set.
 func (e *execution) timeOver() {
-	if e.s.now().Before(e.run.DeadlineAt) {
+	if e.env.now().Before(e.run.DeadlineAt) {
 		e.resetDeadline()
 		return
 	}
@@ -207,7 +230,7 @@ func (e *execution) resetDeadline() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.deadline != nil && e.reason == underWay {
-		e.deadline.Reset(e.run.DeadlineAt.Sub(e.s.now()))
+		e.deadline.Reset(e.run.DeadlineAt.Sub(e.env.now()))
 	}
 }
 
@@ -313,7 +336,7 @@ func (b *Branch) isOver() bool { return b.closed || b.ctx.Err() != nil || b.mute
 // newFailure prepares the record that the branch has failed: its output has the IDs of the failures in err's chain.
 func (b *Branch) newFailure(err error) *store.Record {
 	r := b.e.newRecord(b.result.name, store.KindBranch, store.Failed, b.attempt+1, b.attempt+1)
-	class := b.e.s.cfg.Errors.Classify(err)
+	class := b.e.env.errors.Classify(err)
 	r.ErrorKind, r.Error, r.Permanent = class.Kind, failure.Text(err), class.Permanent
 	var failed []*branchResult // as they are now: methods of err are not called under the mutex
 	b.e.mu.Lock()
@@ -341,7 +364,7 @@ func (b *Branch) failLocked(r *store.Record) {
 		return
 	}
 	r.EndedAt = b.now
-	if now := b.e.s.now(); now.After(b.now) { // a fork goes by it
+	if now := b.e.env.now(); now.After(b.now) { // a fork goes by it
 		r.EndedAt = now
 	}
 	for _, other := range b.e.branches { // the branches below may have learned of its end, and the estimate of the clock lags
@@ -384,9 +407,9 @@ func (e *execution) graceLocked() time.Duration {
 	case !e.registers || failure.IsQuarantine(e.failure):
 		return exitGrace
 	case e.reason == stopCancelling && !e.cancelBy.IsZero():
-		return max(exitGrace, e.cancelBy.Sub(e.s.now()))
+		return max(exitGrace, e.cancelBy.Sub(e.env.now()))
 	case e.reason == stopCancelling || e.reason == stopFailed:
-		goroutine.Signal(e.s.beats) // a lease ends soon after the deadline, and is extended after it
+		goroutine.Signal(e.env.heartbeats) // a lease ends soon after the deadline, and is extended after it
 		return store.CancelGrace
 	}
 	return exitGrace
@@ -421,7 +444,13 @@ func (e *execution) fail(err error) {
 // nondeterministic quarantines the run and ends the goroutine.
 func (e *execution) nondeterministic(format string, args ...any) {
 	if !e.mode.writes() {
-		e.contradicts(failure.Of(failure.KindNondeterminism, fmt.Errorf(format, args...)), args[0])
+		e.mu.Lock()
+		if e.reason == underWay {
+			step, _ := args[0].(string)
+			e.verifier.contradictedLocked(step)
+		}
+		e.mu.Unlock()
+		e.fail(failure.Of(failure.KindNondeterminism, fmt.Errorf(format, args...)))
 		runtime.Goexit()
 	}
 	e.fail(failure.Quarantine(failure.KindNondeterminism, fmt.Errorf(format+"; roll the code back or repair it, then Resume the run", args...)))

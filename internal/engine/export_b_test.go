@@ -109,7 +109,7 @@ func (x HeldExecution) BeginsWith() string {
 // and whether any of them are left with the session.
 func ClaimUnanswered(ctx context.Context, s *Session, n int) (claimed int, left bool, err error) {
 	req := store.ClaimRequest{
-		Queue: s.cfg.Queue, Types: s.cfg.Types, Limit: n, Worker: s.id, Lease: uuid.New(), Visibility: s.cfg.LeaseTimeout,
+		Queue: s.cfg.Queue, Types: s.cfg.Types, Limit: n, Worker: s.ID(), Lease: uuid.New(), Visibility: s.cfg.LeaseTimeout,
 	}
 	claimed = len(s.take(ctx, req).Runs)
 	left, err = s.giveBack(lookOfDrain, req)

@@ -17,12 +17,12 @@ const (
 func LingerLong(b *Branch) {
 	b.e.mu.Lock()
 	defer b.e.mu.Unlock()
-	b.e.lastEnd = time.Now().Add(time.Hour)
+	b.e.inbox.lastEnd = time.Now().Add(time.Hour)
 }
 
 // Lingers reports whether the branch's run is in memory although it could be suspended.
 func Lingers(b *Branch) bool {
-	s := b.e.s
+	s := b.e.host.(*Session)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.lingering[b.e]

@@ -152,17 +152,7 @@ func (s *Session) requeueAlone(e *execution, err error) {
 	e.outbox.failures++
 	e.outbox.apart = true
 	e.mu.Unlock()
-	e.requeue(outage.Backoff(failures))
-}
-
-// pause waits for d, or until what cannot be written is given up.
-func (s *Session) pause(d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-s.closed:
-	}
+	s.requeue(e, outage.Backoff(failures))
 }
 
 // settle tells the outcomes of what was taken, and lets the executions that have more come again. last is the last who
@@ -199,9 +189,9 @@ func (s *Session) settle(es []*execution, last uint64) {
 			w.settle(o)
 		}
 		if busy {
-			e.requeue(busyPause)
+			s.requeue(e, busyPause)
 		} else {
-			e.requeue(0)
+			s.requeue(e, 0)
 		}
 	}
 	if len(ended) > 0 {
@@ -263,7 +253,7 @@ func (s *Session) withoutEnded(es []*execution) []*execution {
 	kept := es[:0:0]
 	for _, e := range es {
 		if ended(e) {
-			e.dropWrites()
+			s.dropWrites(e)
 		} else {
 			kept = append(kept, e)
 		}
@@ -286,7 +276,7 @@ func (s *Session) refused(e *execution, err error) {
 		text := failure.Text(fmt.Errorf("the run's end cannot be recorded: %w", err))
 		w.records, w.park, w.finish = nil, nil, e.newFinish(store.Failed, failure.KindDatabase, text)
 		e.mu.Unlock()
-		e.requeue(0)
+		s.requeue(e, 0)
 		return
 	}
 	e.outbox.writes = slices.Delete(e.outbox.writes, 0, 1)
@@ -297,5 +287,5 @@ func (s *Session) refused(e *execution, err error) {
 		e.fail(failure.Of(failure.KindDatabase, fmt.Errorf("step %q cannot be recorded: %w", w.record().StepID, err)))
 	}
 	w.settle(store.Lost)
-	e.requeue(0)
+	s.requeue(e, 0)
 }

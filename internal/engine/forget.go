@@ -90,7 +90,7 @@ func (e *execution) forgets(err error) []string {
 func (e *execution) addChain(ids map[string]bool, err error, branches []*branchResult) {
 	defer func() { _ = recover() }() // a method of a user's error
 	for err := range chain(err) {
-		id, others := e.s.cfg.Errors.About(err)
+		id, others := e.env.errors.About(err)
 		ids[id] = true
 		for _, other := range others {
 			e.addChain(ids, other, branches)

@@ -373,7 +373,7 @@ func (g *group) mute(but int) {
 			m.branch.mute.Store(true)
 		}
 	}
-	g.b.e.s.failpoint("losers muted", g.b.e.run.RunID)
+	g.b.e.env.failpoint("losers muted", g.b.e.run.RunID)
 	g.cancel(but)
 }
 
@@ -389,7 +389,7 @@ func (g *group) inherit(winner int) {
 		if m := &g.members[i]; i == winner {
 			m.branch.racing = false // what branches below it read from now on is theirs
 		} else if m.branch != nil {
-			e.dropDeferredLocked(m.branch)
+			e.putBackLocked(e.dropDeferredLocked(m.branch))
 		}
 	}
 }
@@ -499,7 +499,7 @@ func (g *group) failure() error {
 			f.Others = append(f.Others, g.failureOf(other))
 		}
 	}
-	return g.b.e.s.cfg.Errors.Branch(f)
+	return g.b.e.env.errors.Branch(f)
 }
 
 func (g *group) failureOf(m *member) BranchFailure {
@@ -532,7 +532,7 @@ func (g *group) close() error {
 		g.b.deferRecord(g.record(status))
 	}
 	if failures != nil {
-		return g.b.e.s.cfg.Errors.Branches(failures)
+		return g.b.e.env.errors.Branches(failures)
 	}
 	return nil
 }

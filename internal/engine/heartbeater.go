@@ -229,7 +229,7 @@ func (h *heartbeater) wait(stop chan struct{}, next time.Time) (lost bool) {
 		select {
 		case <-ctx.Done():
 		case <-stop:
-		case <-h.s.beats:
+		case <-h.s.heartbeats:
 		}
 	})
 	for {
@@ -422,8 +422,9 @@ func (h *heartbeater) reregister(ctx context.Context, db store.DB) error {
 	s := h.s
 	id := uuid.New()
 	s.mu.Lock()
-	old, n, draining := s.id, len(s.executing), s.draining
-	s.id, s.fenced = id, true // what it claimed before it is registered, nobody would free after it
+	old, n, draining := s.ID(), len(s.executing), s.draining
+	s.worker.Store(&id)
+	s.fenced = true // what it claimed before it is registered, nobody would free after it
 	s.mu.Unlock()
 	s.stopAll(stopShutdown, ErrLeaseLost) // what a claim brings after this is not begun
 	s.outage.SetLogger(s.logger(id))

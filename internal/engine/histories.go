@@ -3,8 +3,6 @@ package engine
 import (
 	"cmp"
 	"context"
-	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -12,7 +10,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi/internal/batch"
-	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/store"
 )
@@ -35,9 +32,6 @@ const (
 	aloneTimeout = 20 * time.Second
 	longestLoad  = time.Minute
 
-	// probeTimeout bounds the question whether histories can be read at all.
-	probeTimeout = 2 * time.Second
-
 	// mostLarge is how many bytes the executions may hold whose histories were read alone. One that is larger has it for
 	// itself. Who waits for its share for longer than shareWait gives its run back.
 	mostLarge = 256 << 20
@@ -50,18 +44,15 @@ const (
 
 	// mostHard is how many runs are remembered to be too large or too slow for the shared queries.
 	mostHard = 10_000
-
-	// mostUnread is how often what reached a run under way cannot be read before the run is given back.
-	mostUnread = 3
-
-	// maxLoadFailures is how often a history cannot be read before its run is quarantined.
-	MaxLoadFailures = 20
 )
 
 // A loader reads the histories of a session's runs. It is safe for concurrent use.
 type loader struct {
-	s        *Session
-	ctx      context.Context // ends with the session
+	env      *environment
+	longest  time.Duration    // of a query for one history
+	drains   <-chan struct{}  // closed when the session drains
+	loaded   func(*execution) // called with an execution that may begin
+	ctx      context.Context  // ends with the session
 	stop     context.CancelFunc
 	shared   *batch.Batcher[*execution]
 	parted   *batch.Batcher[[]*execution] // reads in parts what failed together, while others are read
@@ -75,13 +66,12 @@ type loader struct {
 	hard map[uuid.UUID]bool // runs that are too large or too slow for the shared queries: they are not tried there again
 }
 
-func newLoader(s *Session) *loader {
+func newLoader(env *environment, drains <-chan struct{}, loaded func(*execution)) *loader {
 	most := int64(mostLarge)
-	if s.cfg.Hooks != nil {
-		most = cmp.Or(s.cfg.Hooks.MostLarge, most)
+	if env.hooks != nil {
+		most = cmp.Or(env.hooks.MostLarge, most)
 	}
-	l := &loader{s: s, large: memory{most: most, freed: make(chan struct{})}, hard: map[uuid.UUID]bool{}}
-	l.ctx, l.stop = context.WithCancel(context.Background())
+	l := &loader{env: env, longest: longestLoad, drains: drains, loaded: loaded, large: memory{most: most, freed: make(chan struct{})}, hard: map[uuid.UUID]bool{}}
 	l.shared = batch.New(batch.Config[*execution]{Flush: func(es []*execution) { l.readTogether(es, sharedTimeout) }})
 	l.parted = batch.New(batch.Config[[]*execution]{MaxItems: 1, Flush: func(groups [][]*execution) {
 		for _, es := range groups {
@@ -97,13 +87,13 @@ func newLoader(s *Session) *loader {
 		}
 	}})
 	l.alone, l.troubled = newLane(l, mostAlone, 2), newLane(l, mostTroubled, 1)
-	l.conns = make(chan struct{}, max(1, min(4, int(s.store.Pool().Config().MaxConns)/2)))
+	l.conns = make(chan struct{}, max(1, min(4, int(env.store.Pool().Config().MaxConns)/2)))
 	return l
 }
 
 // end returns once nothing is being read.
 func (l *loader) end() {
-	l.stop()
+	l.env.stopReads()
 	l.shared.Wait()
 	l.parted.Wait()
 	l.alone.reading.Wait()
@@ -126,15 +116,6 @@ func (l *loader) add(e *execution) {
 	}
 }
 
-// waitsForHistory is what a run waits for whose history could not be read, or not at once.
-const waitsForHistory = "history"
-
-// loadPause is how long a run waits whose history could not be read that many times.
-func loadPause(failures int) time.Duration {
-	pause := min(time.Second<<min(failures-1, 20), 5*time.Minute)
-	return time.Duration(float64(pause) * (0.75 + rand.Float64()/2))
-}
-
 // ---- many at once ----
 
 // readTogether reads many histories in one query. Those that are too large for that, or among which one is that cannot be
@@ -146,14 +127,14 @@ func (l *loader) readTogether(es []*execution, timeout time.Duration) {
 			return
 		}
 		each := min(sharedBytes/int64(len(es)), sharedEach)
-		loaded, err := l.s.store.Load(l.ctx, request(es, each, timeout))
+		loaded, err := l.env.store.Load(l.env.reads, request(es, each, timeout))
 		if err == nil {
-			l.s.outage.End()
-			l.s.failures.Over(l.s.logger(l.s.ID()), readingHistory)
+			l.env.outage.End()
+			l.env.failures.Over(l.env.logger(l.env.ID()), readingHistory)
 			l.readRest(l.settle(es, loaded), each)
 			return
 		}
-		if l.readable() {
+		if l.env.readable() {
 			l.split(es)
 			return
 		}
@@ -227,7 +208,7 @@ func (l *loader) settle(es []*execution, loaded store.Loaded) (rest []*execution
 		if id := e.run.RunID; loaded.More[id] {
 			rest = append(rest, e)
 		} else {
-			e.loaded(loaded)
+			l.begin(e, loaded)
 		}
 	}
 	return rest
@@ -264,90 +245,32 @@ func (l *loader) fetchAlone(e *execution) {
 	e.mu.Lock()
 	e.fetching = false
 	e.mu.Unlock()
-	if e.stopped() || l.ctx.Err() != nil {
+	if e.stopped() || l.env.reads.Err() != nil {
 		return
 	}
-	_ = l.readNews(e) // what could not be read, the heartbeat asks for again
-}
-
-// readNews reads what reached e's run. If that cannot be read, again and again, the run is given back.
-func (l *loader) readNews(e *execution) error {
-	news, err := l.s.store.Inbox(l.s.background, []uuid.UUID{e.run.RunID})
-	if err == nil {
-		e.mu.Lock()
-		e.unread = 0
-		e.mu.Unlock()
-		if n := news[e.run.RunID]; n != nil {
-			e.deliver(n)
-		}
-		return nil
-	}
-	l.s.databaseTrouble(err)
-	if !l.readable() {
-		return err
-	}
-	e.mu.Lock()
-	e.unread++
-	giveBack := e.unread >= mostUnread
-	e.mu.Unlock()
-	if giveBack {
-		e.unreadable(err)
-	}
-	return err
+	_ = e.readInbox() // what could not be read, the heartbeat asks for again
 }
 
 // ---- failures ----
 
-// readable reports whether histories can be read at all. If so, what could not be read is itself the reason.
-func (l *loader) readable() bool {
-	nobody := []uuid.UUID{uuid.Nil}
-	_, err := l.s.store.Load(l.ctx, store.LoadRequest{Runs: nobody, Woken: nobody, Inputs: nobody, Most: 1, Timeout: probeTimeout})
-	return err == nil
-}
-
 // wait waits before histories that could not be read are tried again. If the worker ends it gives the runs back instead,
 // and returns false.
 func (l *loader) wait(err error, es []*execution, failures int) bool {
-	s := l.s
-	if l.ctx.Err() == nil {
-		s.databaseTrouble(err)
+	if l.env.reads.Err() == nil {
+		l.env.databaseTrouble(err)
 	}
 	timer := time.NewTimer(outage.PauseAfter(err, failures))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 		return true
-	case <-l.ctx.Done():
-	case <-s.drains:
+	case <-l.env.reads.Done():
+	case <-l.drains:
 	}
 	for _, e := range es {
 		e.refuse(stopShutdown, ErrShutdown)
 	}
 	return false
-}
-
-// unreadable gives back a run whose history, or what reached it, cannot be read, for ever longer, and quarantines it in the
-// end.
-func (e *execution) unreadable(err error) {
-	failures := e.run.LoadFailures + 1
-	e.log().Warn("kagzi: what a run has recorded cannot be read", "error", err, "times", failures)
-	if failures >= MaxLoadFailures {
-		e.giveUp(failure.Quarantine(failure.KindUnreadable, fmt.Errorf("what the run has recorded could not be read %d times; make it readable, then Resume the run: %w", failures, err)))
-		return
-	}
-	e.setBack(waitsForHistory, loadPause(failures), store.HistoryFailed)
-}
-
-// giveUp fails the run, whether or not its execution has begun.
-func (e *execution) giveUp(err error) {
-	e.mu.Lock()
-	loading := e.loading
-	e.mu.Unlock()
-	if loading {
-		e.refuse(stopFailed, err)
-	} else {
-		e.fail(err)
-	}
 }
 
 // ---- executions ----
@@ -363,10 +286,10 @@ func stillLoading(es []*execution) []*execution {
 	return kept
 }
 
-// loaded lets an execution begin whose history was read, with what reached its run, and its input if the claim left that out.
-func (e *execution) loaded(l store.Loaded) {
+// begin lets an execution begin whose history was read, with what reached its run, and its input if the claim left that out.
+func (l *loader) begin(e *execution, loaded store.Loaded) {
 	id := e.run.RunID
-	if news := l.Inbox[id]; news != nil {
+	if news := loaded.Inbox[id]; news != nil {
 		e.deliver(news)
 	}
 	e.mu.Lock()
@@ -374,11 +297,11 @@ func (e *execution) loaded(l store.Loaded) {
 		e.mu.Unlock()
 		return
 	}
-	e.remember(l.Steps[id])
+	e.remember(loaded.Steps[id])
 	if e.run.Input == nil {
-		e.run.Input = l.Inputs[id]
+		e.run.Input = loaded.Inputs[id]
 	}
 	e.loading = false
 	e.mu.Unlock()
-	e.s.dispatch(e)
+	l.loaded(e)
 }

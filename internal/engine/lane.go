@@ -67,7 +67,7 @@ func (l *loader) readAlone(e *execution) {
 			return
 		}
 		switch class := store.Classify(err); {
-		case class != store.ClassBusy && class != store.ClassConflict && l.readable():
+		case class != store.ClassBusy && class != store.ClassConflict && l.env.readable():
 			e.unreadable(err)
 			return
 		case !l.wait(err, []*execution{e}, failures):
@@ -78,13 +78,10 @@ func (l *loader) readAlone(e *execution) {
 
 // readOne reads the history of e, however large it is, once there is room for it.
 func (l *loader) readOne(e *execution) error {
-	timeout := min(aloneTimeout<<min(e.run.LoadFailures, 10), longestLoad)
-	if cfg := l.s.cfg; cfg.FixedLease {
-		timeout = min(timeout, cfg.LeaseTimeout/2)
-	}
+	timeout := min(aloneTimeout<<min(e.run.LoadFailures, 10), l.longest)
 	var size int64
 	if err := l.slowly(func() (err error) {
-		size, err = l.s.store.LoadSize(l.ctx, e.run.RunID, timeout)
+		size, err = l.env.store.LoadSize(l.env.reads, e.run.RunID, timeout)
 		return err
 	}); err != nil {
 		return err
@@ -102,7 +99,7 @@ func (l *loader) readOne(e *execution) error {
 	var begun time.Time
 	if err := l.slowly(func() (err error) {
 		begun = time.Now()
-		loaded, err = l.s.store.Load(l.ctx, request([]*execution{e}, store.NoLimit, timeout))
+		loaded, err = l.env.store.Load(l.env.reads, request([]*execution{e}, store.NoLimit, timeout))
 		return err
 	}); err != nil {
 		l.forget(e)
@@ -111,7 +108,7 @@ func (l *loader) readOne(e *execution) error {
 	if size <= sharedEach && time.Since(begun) < partTimeout {
 		l.unmark(e)
 	}
-	e.loaded(loaded)
+	l.begin(e, loaded)
 	if e.stopped() { // perhaps before it had its share
 		l.forget(e)
 	}
@@ -135,13 +132,13 @@ func (l *loader) judge(e *execution) (over bool, err error) {
 	}
 	var found store.CrashLoopEvidence
 	if err := l.slowly(func() (err error) {
-		found, err = l.s.store.CrashLoopEvidence(l.ctx, e.run.RunID, e.run.RecoveriesSince, aloneTimeout)
+		found, err = l.env.store.CrashLoopEvidence(l.env.reads, e.run.RunID, e.run.RecoveriesSince, aloneTimeout)
 		return err
 	}); err != nil {
 		return false, err
 	}
 	if found.Progress {
-		if err := l.s.store.ResetRecoveries(l.s.background, e.held()); err != nil {
+		if err := l.env.store.ResetRecoveries(l.env.background, e.held()); err != nil {
 			e.log().Warn("kagzi: recoveries of a run that made progress are not reset", "error", err)
 		}
 		e.run.Recoveries = 0

@@ -37,15 +37,15 @@ func (e *execution) mayNot() string {
 	if past(now, ends) {
 		return "the lease is over"
 	}
-	return e.s.standing.mayNot(now)
+	return e.env.standing.mayNot(now)
 }
 
 // exitUnlessHeld exits the goroutine if the execution has ended, and ends it if the run may be another worker's. While the
 // worker does not hear from the server it waits: it hears again, or its executions end.
 func (e *execution) exitUnlessHeld(step string) {
 	e.exitIfStopped()
-	for e.mode.writes() && e.s.standing.silent(time.Now(), e.run.Term.Asked) {
-		goroutine.Signal(e.s.beats)
+	for e.mode.writes() && e.env.standing.silent(time.Now(), e.run.Term.Asked) {
+		goroutine.Signal(e.env.heartbeats)
 		select {
 		case <-e.done:
 			e.exitIfStopped()

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kagzi/kagzi/internal/batch"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -58,7 +57,7 @@ func (e *execution) enqueue(w *write) bool {
 	o.active = true
 	e.mu.Unlock()
 	if first {
-		e.s.writer.Add(e)
+		e.host.enqueued(e)
 	}
 	return true
 }
@@ -122,7 +121,7 @@ func (e *execution) show(r *store.Record) { e.enqueue(&write{records: []*store.R
 func (e *execution) newRecord(id, kind, status string, attempt, first int) *store.Record {
 	return &store.Record{
 		StepRow: store.StepRow{RunID: e.run.RunID, StepID: id, Attempt: attempt, FirstAttempt: first, RunAttempt: e.attempt, Status: status, Kind: kind, Position: e.nextPosition()},
-		Lease:   e.run.Lease, Worker: e.s.ID(), Wake: -1,
+		Lease:   e.run.Lease, Worker: e.env.ID(), Wake: -1,
 	}
 }
 
@@ -211,59 +210,6 @@ func (o *outbox) settleLocked(settled []*write) []*write {
 	o.writes = slices.Replace(o.writes, 0, o.taken, busy...)
 	o.taken, o.failures = 0, 0
 	return settled
-}
-
-// dropWrites tells everybody who waits that nothing more is written.
-func (e *execution) dropWrites() {
-	e.mu.Lock()
-	writes := e.outbox.writes
-	e.outbox.writes, e.outbox.taken = nil, 0
-	e.mu.Unlock()
-	for _, w := range writes {
-		w.settle(store.Lost)
-	}
-	e.requeue(0)
-}
-
-// requeue lets the execution, with which a flush is through, come again if anything is left: after a pause, if that is
-// not zero.
-func (e *execution) requeue(pause time.Duration) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	o := &e.outbox
-	o.taken = 0
-	switch {
-	case len(o.writes) == 0:
-		o.active = false
-	case pause > 0 && !e.s.closing.Load():
-		o.pause = time.AfterFunc(pause, e.endPause)
-	default:
-		e.batcherLocked().Add(e)
-	}
-}
-
-// endPause ends the pause that the execution makes, if it makes one.
-func (e *execution) endPause() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.outbox.pause != nil {
-		e.outbox.pause.Stop()
-		e.outbox.pause = nil
-		e.batcherLocked().Add(e)
-	}
-}
-
-// batcherLocked is where the execution comes again. While somebody has its row locked, what is flushed with it takes as
-// long as a wait for a lock may; what may wait for a stranger's transaction is flushed by itself.
-func (e *execution) batcherLocked() *batch.Batcher[*execution] {
-	switch o := &e.outbox; {
-	case !o.apart || e.s.closing.Load():
-		return e.s.writer
-	case slices.ContainsFunc(o.writes, (*write).mayWait):
-		return e.s.alone
-	default:
-		return e.s.retries
-	}
 }
 
 // ---- writes ----

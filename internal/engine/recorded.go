@@ -10,7 +10,7 @@ import (
 // asRecorded returns err, with which the function of the branch has ended, unless the branch has failed before and err says
 // that it was stopped: then it returns the failure that is recorded, with those in its chain.
 func (b *Branch) asRecorded(err error) error {
-	if err == nil || b.row == nil || !b.e.s.cfg.Errors.Classify(err).Cancelled || failure.Text(err) == b.row.Error {
+	if err == nil || b.row == nil || !b.e.env.errors.Classify(err).Cancelled || failure.Text(err) == b.row.Error {
 		return err
 	}
 	var causes []error
@@ -19,8 +19,8 @@ func (b *Branch) asRecorded(err error) error {
 	for _, id := range ids {
 		row := b.e.history[id]
 		if row != nil && row.Status == store.Failed && (row.Kind == store.KindFunction || row.Kind == store.KindChild) {
-			causes = append(causes, b.e.s.cfg.Errors.Recorded(row, "")) // the record of a child does not say of which workflow it is
+			causes = append(causes, b.e.env.errors.Recorded(row, "")) // the record of a child does not say of which workflow it is
 		}
 	}
-	return b.e.s.cfg.Errors.RecordedBranch(b.row, causes)
+	return b.e.env.errors.RecordedBranch(b.row, causes)
 }

@@ -15,8 +15,8 @@ import (
 func (s *Session) Refresh(ids []uuid.UUID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if ids == nil || slices.Contains(ids, s.id) {
-		goroutine.Signal(s.beats)
+	if ids == nil || slices.Contains(ids, s.ID()) {
+		goroutine.Signal(s.heartbeats)
 	}
 	if ids == nil {
 		for id := range s.executing {
@@ -87,7 +87,7 @@ func (s *Session) fetch(ids []uuid.UUID) {
 	ctx, cancel := context.WithTimeout(s.background, sharedTimeout)
 	defer cancel()
 	news, err := s.store.Inbox(ctx, ids)
-	if err != nil && !s.loads.readable() {
+	if err != nil && !s.readable() {
 		s.databaseTrouble(err) // the heartbeat looks, too
 		return
 	}

@@ -1,11 +1,8 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -13,7 +10,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi/internal/batch"
 	"github.com/kagzi/kagzi/internal/failure"
@@ -28,28 +24,21 @@ const flushesApart = 2
 
 // A session is one Worker.Run: the claim loop and what it has claimed.
 type Session struct {
+	*environment
 	cfg        Config
-	store      *store.Store
-	background context.Context // for calls to the database, which have deadlines of their own
-	noWait     context.Context // has ended: who publishes with it does not wait for the notification to be sent
-	clock      clock
-	standing   standing
 	writer     *batch.Batcher[*execution] // that have something to write. An execution is in one batcher at a time.
 	retries    *batch.Batcher[*execution] // of which somebody's open transaction keeps something from being written: the others do not wait with them
 	alone      *batch.Batcher[*execution] // of them, those that may wait for a stranger's transaction: each by itself
 	loads      *loader                    // of the histories of what is claimed
-	txSlots    chan struct{}              // transactional steps under way
 	wake       chan struct{}              // look at the queue now
 	freed      chan struct{}              // a slot is free, or an execution has left
 	looks      chan struct{}              // look at executions' rows now
-	beats      chan struct{}              // send a heartbeat now
 	stopClaims context.CancelFunc         // begins the drain
 	unfinished sync.WaitGroup             // claims under way, what looks for what they took, and steps of compensations
 	claims     int
 	most       int // runs of the next claim
 
 	mu         sync.Mutex
-	id         uuid.UUID // of the worker's row
 	executing  map[uuid.UUID]*execution
 	stops      int // how often all executions were stopped; the last time:
 	stopReason stopReason
@@ -66,31 +55,24 @@ type Session struct {
 	early      map[uuid.UUID]bool  // runs that moved while claiming; uuid.Nil for any
 
 	completed, failed atomic.Int64
-	closing           atomic.Bool   // writes that cannot be made are given up
-	closed            chan struct{} // closed when closing is set
 	drains            chan struct{} // closed when the session drains
-	outage            *outage.Outage
-	failures          outage.Failures           // what fails although the database answers
-	troubled          atomic.Pointer[time.Time] // when the database last failed the session, or the session began
 }
 
 func New(cfg Config) *Session {
 	s := &Session{
-		cfg: cfg, store: cfg.Store, background: context.Background(), id: uuid.New(), stopClaims: func() {},
-		wake: make(chan struct{}, 1), freed: make(chan struct{}, 1), looks: make(chan struct{}, 1), beats: make(chan struct{}, 1),
+		cfg: cfg, stopClaims: func() {},
+		wake: make(chan struct{}, 1), freed: make(chan struct{}, 1), looks: make(chan struct{}, 1),
 		most: mostClaimed, executing: map[uuid.UUID]*execution{}, lingering: map[*execution]bool{}, slots: cfg.MaxConcurrent, moved: map[uuid.UUID]bool{}, early: map[uuid.UUID]bool{},
-		closed: make(chan struct{}), drains: make(chan struct{}),
+		drains: make(chan struct{}),
 	}
-	var cancel context.CancelFunc
-	s.noWait, cancel = context.WithCancel(s.background)
-	cancel()
-	s.outage = outage.New(s.logger(s.id), cfg.Hints.Reconnect)
-	s.troubled.Store(new(time.Now()))
+	s.environment = newEnvironment(&cfg, s.poolIsClosed)
 	s.writer = batch.New(batch.Config[*execution]{Flush: s.flush})
 	s.retries = batch.New(batch.Config[*execution]{Flush: s.flush})
 	s.alone = batch.New(batch.Config[*execution]{Flush: s.flush, MaxItems: 1, Flushes: flushesApart})
-	s.loads = newLoader(s)
-	s.txSlots = make(chan struct{}, max(1, int(s.store.Pool().Config().MaxConns)-store.LeastConns))
+	s.loads = newLoader(s.environment, s.drains, s.dispatch)
+	if cfg.FixedLease { // a lease that is not extended must outlast the query
+		s.loads.longest = min(s.loads.longest, cfg.LeaseTimeout/2)
+	}
 	return s
 }
 
@@ -165,15 +147,6 @@ func (s *Session) held() []store.HeldRun {
 	return out
 }
 
-func (s *Session) ID() uuid.UUID {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.id
-}
-
-// logger says with each line which worker speaks.
-func (s *Session) logger(id uuid.UUID) *slog.Logger { return s.cfg.Logger.With("worker", id) }
-
 func (s *Session) isFenced() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -229,7 +202,7 @@ func (s *Session) giveUp() {
 		close(s.closed)
 	}
 	for _, e := range all {
-		e.endPause()
+		s.endPause(e)
 	}
 }
 
@@ -268,8 +241,6 @@ func (s *Session) stopAll(reason stopReason, cause error) {
 
 // ---- what executions ask of the session ----
 
-func (s *Session) now() time.Time { return s.clock.now() }
-
 // setClock notes what the database's clock said in a reply that has just come to what was sent then. If somebody has set
 // it forward, what waits for a time looks again: the deadlines here, waits by themselves, and the claim loop, whose next
 // look may be long past.
@@ -286,49 +257,8 @@ func (s *Session) setClock(now, sent time.Time) {
 	goroutine.Signal(s.wake)
 }
 
-func (s *Session) failpoint(point string, run uuid.UUID) {
-	if s.cfg.Hooks != nil && s.cfg.Hooks.Point != nil {
-		s.cfg.Hooks.Point(point, run)
-	}
-}
-
-// beginTx begins a transaction for a step, leaving the pool the connections that the engine needs. Its level is always
-// said: the database's or role's default may be a stricter one. end rolls it back unless it is committed, and frees its slot;
-// it is told what the transaction failed with, and may be called again.
-func (s *Session) beginTx(ctx context.Context, level pgx.TxIsoLevel) (tx pgx.Tx, end func(error), err error) {
-	select {
-	case s.txSlots <- struct{}{}:
-	case <-ctx.Done():
-		return nil, nil, context.Cause(ctx)
-	}
-	tx, err = s.store.Pool().BeginTx(ctx, pgx.TxOptions{IsoLevel: cmp.Or(level, pgx.ReadCommitted)})
-	if err != nil {
-		<-s.txSlots
-		return nil, nil, err
-	}
-	var once sync.Once
-	return tx, func(err error) {
-		once.Do(func() {
-			store.DropReadOnly(tx.Conn(), err)
-			rollback(tx)
-			<-s.txSlots
-		})
-	}, nil
-}
-
-// databaseTrouble notes what the database failed the session with: it does not answer, or it refuses something. If the
-// application has closed the pool it never will answer: the worker ends.
-func (s *Session) databaseTrouble(err error) {
-	switch store.Classify(err) {
-	case store.ClassClosed:
-	case store.ClassAway, store.ClassLate, store.ClassBusy:
-		s.outage.Begin(err)
-		s.troubled.Store(new(time.Now()))
-		return
-	default:
-		s.databaseTroubleWith(outage.Operation(err), err)
-		return
-	}
+// poolIsClosed ends the worker: the application has closed the pool, and the database will never answer again.
+func (s *Session) poolIsClosed() {
 	s.mu.Lock()
 	s.draining, s.poolClosed = true, true
 	s.mu.Unlock()
@@ -336,17 +266,6 @@ func (s *Session) databaseTrouble(err error) {
 	s.stopAll(stopLost, ErrShutdown)
 	s.stopClaims()
 	goroutine.Signal(s.freed)
-}
-
-// refusesOne notes what the database refuses of one run, and does of others.
-func (s *Session) refusesOne(held store.HeldRun, err error) {
-	s.failures.Note(s.logger(s.ID()), outage.Operation(err), fmt.Errorf("%w, of run %s", err, held.RunID))
-}
-
-// databaseTroubleWith notes that the database answers what with an error.
-func (s *Session) databaseTroubleWith(what string, err error) {
-	s.failures.Note(s.logger(s.ID()), what, err)
-	s.troubled.Store(new(time.Now()))
 }
 
 // stuck reports for how long nothing has come from the database, neither answer nor error, and whether that is longer

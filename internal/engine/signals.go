@@ -46,7 +46,7 @@ func (b *Branch) Receive(spec SignalSpec) (*store.StepRow, error) {
 	}
 	b.passed(row)
 	if row.ErrorKind != "" {
-		return nil, b.e.s.cfg.Errors.Recorded(row, "")
+		return nil, b.e.env.errors.Recorded(row, "")
 	}
 	return row, nil
 }
@@ -74,7 +74,7 @@ func (w *signalWait) run(begun *store.StepRow) (*store.StepRow, error) {
 		if late || looked {
 			return w.timeOut()
 		}
-		if w.until.IsZero() || e.s.now().Before(w.until) {
+		if w.until.IsZero() || e.env.now().Before(w.until) {
 			if err := b.waitFor(&wait{until: w.until, why: w.why(), need: 1}, w.arrival(), past); err != nil {
 				return nil, err
 			}
@@ -109,7 +109,7 @@ func (w *signalWait) take() (row *store.StepRow, late bool, past int) {
 		runtime.Goexit()
 	}
 	past = e.arrivalLocked(w.name).fired
-	box := e.inbox[w.name]
+	box := e.inbox.signals[w.name]
 	if len(box) == 0 || b.muted() || b.ctx.Err() != nil { // who lost a race reads nothing any more
 		return nil, false, past
 	}
@@ -117,7 +117,7 @@ func (w *signalWait) take() (row *store.StepRow, late bool, past int) {
 	if !w.until.IsZero() && g.ReceivedAt.After(w.until) {
 		return nil, true, past
 	}
-	e.inbox[w.name] = box[1:]
+	e.inbox.signals[w.name] = box[1:]
 	r.Output, r.Sequence, r.Signal, r.EndedAt = g.Payload, g.Sequence, g.Name, g.ReceivedAt
 	if b.now.After(r.EndedAt) {
 		r.EndedAt = b.now
@@ -162,7 +162,7 @@ func (e *execution) catchUp(b *Branch) error {
 		if b.ctx.Err() != nil {
 			return context.Cause(b.ctx)
 		}
-		err := e.s.loads.readNews(e)
+		err := e.readInbox()
 		if err == nil {
 			return nil
 		}

@@ -26,7 +26,7 @@ func (b *Branch) Sleep(spec SleepSpec) error {
 	}
 	row := b.lookup(id, store.KindSleep)
 	if row == nil {
-		if row, err = b.beginSleep(id, spec.Length(b.e.s.now())); err != nil {
+		if row, err = b.beginSleep(id, spec.Length(b.e.env.now())); err != nil {
 			return err
 		}
 	}
@@ -56,7 +56,7 @@ func (b *Branch) beginSleep(id string, d time.Duration) (*store.StepRow, error) 
 	}
 	if d <= memoryWait {
 		begun := time.Now()
-		if err := b.wait(e.s.now().Add(d), "timer "+id, nil, 0); err != nil {
+		if err := b.wait(e.env.now().Add(d), "timer "+id, nil, 0); err != nil {
 			return nil, err
 		}
 		r := e.newRecord(id, store.KindSleep, store.Completed, 1, 1)

@@ -47,20 +47,6 @@ type StepSpec struct {
 	Undo func(output []byte) *Registration
 }
 
-// A stepIdentity says which attempt of which step it is.
-type StepIdentity struct {
-	Run      string
-	Workflow string
-	Step     string
-	Attempt  int
-}
-
-// A retryPolicy says whether, and when, another attempt follows.
-type RetryPolicy interface {
-	Allows(attempt int) bool
-	Backoff(attempt int, random float64) time.Duration // random is in [0, 1)
-}
-
 // A stepCall is one durable step under way.
 type stepCall struct {
 	b         *Branch
@@ -123,7 +109,7 @@ func (s *stepCall) after(row *store.StepRow) (done bool, err error) {
 		s.attempt, s.first = row.Attempt+1, row.FirstAttempt
 	case !s.b.e.forgot(row):
 		s.b.fails(s.id)
-		return true, s.b.e.s.cfg.Errors.Recorded(row, "")
+		return true, s.b.e.env.errors.Recorded(row, "")
 	default:
 		s.attempt, s.first = row.Attempt+1, row.Attempt+1
 	}
@@ -183,8 +169,8 @@ func (s *stepCall) begin() (context.Context, context.CancelFunc) {
 		cancel()
 		ctx, cancel = context.WithTimeoutCause(b.ctx, s.spec.Timeout, s.timedOut())
 	}
-	ctx = e.s.cfg.StepContext(ctx, StepIdentity{Run: e.runID, Workflow: e.run.Type, Step: s.id, Attempt: s.attempt})
-	e.s.failpoint("before step", e.run.RunID)
+	ctx = e.env.context(ctx, StepIdentity{Run: e.runID, Workflow: e.run.Type, Step: s.id, Attempt: s.attempt})
+	e.env.failpoint("before step", e.run.RunID)
 	return ctx, cancel
 }
 
@@ -207,7 +193,7 @@ func (s *stepCall) timedOut() error {
 // the step. It exits the goroutine if the execution has ended.
 func (s *stepCall) settle(ctx context.Context, begun time.Time, data []byte, err error) (*store.StepRow, error) {
 	b, e := s.b, s.b.e
-	e.s.failpoint("after step", e.run.RunID)
+	e.env.failpoint("after step", e.run.RunID)
 	if err != nil {
 		e.exitIfStopped()
 		if b.ctx.Err() != nil {
@@ -228,14 +214,14 @@ func (s *stepCall) settle(ctx context.Context, begun time.Time, data []byte, err
 		}
 	}
 	row := b.record(r)
-	e.s.failpoint("after record", e.run.RunID)
+	e.env.failpoint("after record", e.run.RunID)
 	e.exitIfStopped()
 	return row, nil
 }
 
 // fail makes r the record of a failed attempt: with the time of the next one, or final.
 func (s *stepCall) fail(ctx context.Context, r *store.Record, err error) {
-	class := s.b.e.s.cfg.Errors.Classify(err)
+	class := s.b.e.env.errors.Classify(err)
 	kind := class.Kind
 	if failure.IsOf(context.Cause(ctx), failure.KindTimeout) && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)) {
 		kind = failure.KindTimeout
@@ -249,7 +235,7 @@ func (s *stepCall) fail(ctx context.Context, r *store.Record, err error) {
 	defer func() {
 		s.b.e.log().Warn("kagzi: step failed", "step", s.id, "attempt", s.attempt, "kind", kind, "error", text.OneLine(r.Error), "again", r.Wake >= 0)
 	}()
-	class = s.b.e.s.cfg.Errors.Classify(err)
+	class = s.b.e.env.errors.Classify(err)
 	r.Permanent = class.Permanent
 	if r.Permanent || !s.spec.Retry.Allows(s.attempt-s.first+1) {
 		return
@@ -282,7 +268,7 @@ func (s *stepCall) callUser(ctx context.Context, tx pgx.Tx) (data []byte, err er
 		}
 	}()
 	var v any
-	if hooks := s.b.e.s.cfg.Hooks; hooks != nil && hooks.Call != nil {
+	if hooks := s.b.e.env.hooks; hooks != nil && hooks.Call != nil {
 		v, err = hooks.Call(ctx, s.id, s.spec.Result, func() (any, error) { return s.spec.Call(ctx, tx) })
 	} else {
 		v, err = s.spec.Call(ctx, tx)
@@ -307,7 +293,7 @@ func (s *stepCall) callUser(ctx context.Context, tx pgx.Tx) (data []byte, err er
 func (s *stepCall) executeTx() (*store.StepRow, error) {
 	b, e := s.b, s.b.e
 	b.writeAll()
-	tx, end, err := e.s.beginTx(b.ctx, s.spec.Isolation)
+	tx, end, err := e.env.beginTx(b.ctx, s.spec.Isolation)
 	if err != nil {
 		e.exitIfStopped()
 		if b.ctx.Err() != nil {
@@ -335,16 +321,16 @@ func (s *stepCall) executeTx() (*store.StepRow, error) {
 		end(err)
 		return s.settle(ctx, begun, data, err)
 	}
-	e.s.failpoint("after step", e.run.RunID)
+	e.env.failpoint("after step", e.run.RunID)
 	r := s.newRecord(store.Completed)
 	r.Elapsed, r.Output = time.Since(begun), data
 	// The write does not end with ctx: its outcome would be unknown.
 	write, stop := context.WithTimeout(context.WithoutCancel(ctx), txTimeout)
 	defer stop()
-	written, err := e.s.store.RecordIn(write, tx, append(s.registration(), r)...)
+	written, err := e.env.store.RecordIn(write, tx, append(s.registration(), r)...)
 	if err == nil && written {
 		if err = tx.Commit(write); err == nil {
-			e.s.failpoint("after record", e.run.RunID)
+			e.env.failpoint("after record", e.run.RunID)
 			e.exitIfStopped()
 			return &r.StepRow, nil
 		}
@@ -377,10 +363,10 @@ func (s *stepCall) afterTx(ctx context.Context, begun time.Time, cause error) (*
 	e := s.b.e
 	for {
 		e.exitIfStopped()
-		row, holds, err := e.s.store.StepResult(e.s.background, e.held(), s.id, s.attempt)
+		row, holds, err := e.env.store.StepResult(e.env.background, e.held(), s.id, s.attempt)
 		switch {
 		case err != nil:
-			e.s.databaseTrouble(err)
+			e.env.databaseTrouble(err)
 			_, _ = s.trouble(err)
 		case !holds:
 			e.stop(stopLost, ErrLeaseLost)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"runtime"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -34,7 +35,7 @@ func (s *stepCall) cutOff(ctx context.Context, tx pgx.Tx, err error) bool {
 	conn := tx.Conn()
 	hit := conn.IsClosed() || conn.PgConn().TxStatus() == 'E'
 	class := store.Classify(err)
-	return hit && ctx.Err() == nil && !s.b.e.s.cfg.Errors.Classify(err).Permanent && (class == store.ClassAway || class == store.ClassUnable) && s.isUncounted()
+	return hit && ctx.Err() == nil && !s.b.e.env.errors.Classify(err).Permanent && (class == store.ClassAway || class == store.ClassUnable) && s.isUncounted()
 }
 
 // saysNothing reports whether err, with which the record or the commit failed after the function had succeeded, says
@@ -54,7 +55,7 @@ func (s *stepCall) isUncounted() bool {
 	}
 	s.away.times++
 	patience := awayPatience
-	if hooks := s.b.e.s.cfg.Hooks; hooks != nil {
+	if hooks := s.b.e.env.hooks; hooks != nil {
 		patience = cmp.Or(hooks.AwayPatience, patience)
 	}
 	return time.Since(s.away.since) < patience
@@ -69,4 +70,28 @@ func (s *stepCall) again(err error) (*store.StepRow, error) {
 		runtime.Goexit()
 	}
 	return nil, nil
+}
+
+// beginTx begins a transaction for a step, leaving the pool the connections that the engine needs. Its level is always
+// said: the database's or role's default may be a stricter one. end rolls it back unless it is committed, and frees its slot;
+// it is told what the transaction failed with, and may be called again.
+func (env *environment) beginTx(ctx context.Context, level pgx.TxIsoLevel) (tx pgx.Tx, end func(error), err error) {
+	select {
+	case env.txSlots <- struct{}{}:
+	case <-ctx.Done():
+		return nil, nil, context.Cause(ctx)
+	}
+	tx, err = env.store.Pool().BeginTx(ctx, pgx.TxOptions{IsoLevel: cmp.Or(level, pgx.ReadCommitted)})
+	if err != nil {
+		<-env.txSlots
+		return nil, nil, err
+	}
+	var once sync.Once
+	return tx, func(err error) {
+		once.Do(func() {
+			store.DropReadOnly(tx.Conn(), err)
+			rollback(tx)
+			<-env.txSlots
+		})
+	}, nil
 }

@@ -48,7 +48,7 @@ func (h hooked) Look(run uuid.UUID, wakeups int64, cancelling bool) testhook.Loo
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.reason == underWay && e.live > 0 && e.busy == 0 {
-		e.lastEnd = time.Time{}
+		e.inbox.lastEnd = time.Time{}
 		e.suspendLocked()
 	}
 	look := testhook.Look{Here: true, Busy: e.busy}

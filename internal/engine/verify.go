@@ -22,9 +22,8 @@ type Divergence struct {
 // verifyRun executes h for a run that is over against its history, and returns nil if it comes to the same end. Nothing is
 // written. additions says that operations which the history does not have are meant.
 func Verify(ctx context.Context, cfg Config, run *store.Run, history []*store.StepRow, h Handler, additions bool) (*Divergence, error) {
-	// A session of its own that never begins: executions ask it for the time.
-	s := New(cfg)
-	s.clock.set(run.FinishedAt, time.Now(), time.Now())
+	env := newEnvironment(&cfg, func() {})
+	env.clock.set(run.FinishedAt, time.Now(), time.Now())
 	claimed := &store.ClaimedRun{
 		RunID: run.RunID, Type: run.Type, Version: run.Version, ExternalID: run.ExternalID, Attempts: run.Attempts,
 		DeadlineAt: run.DeadlineAt, ParentRunID: run.Parent, FireAt: run.FireAt, StartedAt: run.StartedAt, Input: run.Input,
@@ -32,25 +31,28 @@ func Verify(ctx context.Context, cfg Config, run *store.Run, history []*store.St
 	if run.Status == store.Failed { // the last attempt counts
 		claimed.Attempts--
 	}
-	e := newExecution(s, claimed, history, true)
-	e.mode, e.verification = verify, &verification{over: make(chan struct{}), additions: additions}
+	v := &verification{over: make(chan struct{}), additions: additions}
+	e := newExecution(env, v, claimed, true)
+	e.remember(history)
+	e.mode, e.verifier = verify, v
 	defer e.cancel(nil)
 	go e.execute(h)
 	select {
-	case <-e.verification.over:
+	case <-v.over:
 	case <-ctx.Done():
 		e.stop(stopVerified, context.Cause(ctx))
 		return nil, fmt.Errorf("the code has not come to an end: %w", context.Cause(ctx))
 	}
 	want := endOf(run)
 	want.output = cfg.Shown(want.output) // sealed twice it may be other bytes
-	if step, message := e.diverged(want); message != "" {
+	if step, message := v.diverged(e, want, cfg.Shown); message != "" {
 		return &Divergence{step, message}, nil
 	}
 	return nil, nil
 }
 
-// A verification is what Replay notes of an execution. The execution's mutex guards it.
+// A verification hosts an execution of which nothing is written, and notes how it differs from the history. The execution's
+// mutex guards it.
 type verification struct {
 	over     chan struct{} // closed when the execution has ended
 	beyond   []unrecorded
@@ -65,21 +67,14 @@ type unrecorded struct {
 	what lookedUp
 }
 
-func (v *verification) note(b *Branch) {
-	b.e.mu.Lock()
-	defer b.e.mu.Unlock()
+func (v *verification) enqueued(*execution)                      {}
+func (v *verification) settled(*execution)                       { close(v.over) }
+func (v *verification) mayLinger(*execution, time.Duration) bool { return false }
+
+func (v *verification) unrecordedLocked(b *Branch) {
 	v.beyond = append(v.beyond, unrecorded{b, b.looked})
 }
-
-// contradicts ends the execution, whose code and history cannot both be right about a step.
-func (e *execution) contradicts(err error, step any) {
-	e.mu.Lock()
-	if e.reason == underWay {
-		e.verification.conflict, _ = step.(string)
-	}
-	e.mu.Unlock()
-	e.fail(err)
-}
+func (v *verification) contradictedLocked(step string) { v.conflict = step }
 
 func (s unrecorded) String() string {
 	if s.what.found {
@@ -108,13 +103,13 @@ func endOf(run *store.Run) recordedEnd {
 }
 
 // diverged says where the execution, which is over, has left its history; the message is empty if it has not.
-func (e *execution) diverged(want recordedEnd) (step, message string) {
+func (v *verification) diverged(e *execution, want recordedEnd, shown func([]byte) []byte) (step, message string) {
 	err := e.outcome()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.reason == stopFailed {
-		if err = e.failure; e.s.cfg.Errors.Classify(err).Kind == failure.KindNondeterminism {
-			return e.verification.conflict, failure.Text(err)
+		if err = e.failure; e.env.errors.Classify(err).Kind == failure.KindNondeterminism {
+			return v.conflict, failure.Text(err)
 		}
 	}
 	if want.cut { // where it stopped, the history did
@@ -122,10 +117,10 @@ func (e *execution) diverged(want recordedEnd) (step, message string) {
 	}
 	if e.reason != stopFailed {
 		added := false
-		for _, s := range e.verification.beyond {
+		for _, s := range v.beyond {
 			switch {
 			case s.b.orphaned():
-			case e.verification.additions && !s.what.found:
+			case v.additions && !s.what.found:
 				added = true
 			default:
 				return s.what.id, s.String()
@@ -138,9 +133,9 @@ func (e *execution) diverged(want recordedEnd) (step, message string) {
 			return "", fmt.Sprintf("the code waits for what never comes; the run %s", want)
 		}
 	}
-	got := recordedEnd{status: store.Completed, output: e.s.cfg.Shown(e.output)}
+	got := recordedEnd{status: store.Completed, output: shown(e.output)}
 	if err != nil {
-		got = recordedEnd{status: store.Failed, kind: e.s.cfg.Errors.Classify(err).Kind, text: failure.Text(err)}
+		got = recordedEnd{status: store.Failed, kind: e.env.errors.Classify(err).Kind, text: failure.Text(err)}
 	}
 	if got.same(want) {
 		return "", ""

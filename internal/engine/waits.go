@@ -82,8 +82,8 @@ func (b *Branch) waitFor(w *wait, on *event, past int) error {
 		var due <-chan time.Time
 		var jump <-chan struct{}
 		if !until.IsZero() {
-			jump = e.s.clock.jump()
-			due = time.After(until.Sub(e.s.now()))
+			jump = e.env.clock.jump()
+			due = time.After(until.Sub(e.env.now()))
 		}
 		select {
 		case <-e.done:
@@ -92,7 +92,7 @@ func (b *Branch) waitFor(w *wait, on *event, past int) error {
 			return nil
 		case <-jump:
 		case <-due:
-			if until.After(e.s.now()) { // the estimate of the database's clock has moved back since
+			if until.After(e.env.now()) { // the estimate of the database's clock has moved back since
 				continue
 			}
 			b.resume(w)
@@ -139,6 +139,17 @@ func (e *execution) wakeLocked(w *wait) {
 	close(w.woken)
 }
 
+// arrivalLocked is the event of a message of a name, or of the end of a child.
+func (e *execution) arrivalLocked(of string) *event {
+	if e.arrivals == nil {
+		e.arrivals = map[string]*event{}
+	}
+	if e.arrivals[of] == nil {
+		e.arrivals[of] = &event{}
+	}
+	return e.arrivals[of]
+}
+
 // earliestLocked returns the wait that ends first, and whether any has a time.
 func (e *execution) earliestLocked() (first *wait, ok bool) {
 	for _, w := range e.waits {
@@ -152,7 +163,7 @@ func (e *execution) earliestLocked() (first *wait, ok bool) {
 // endsSoonLocked reports whether one of the waits is about to end: by its time, or because its branch was
 // cancelled and has not noticed yet.
 func (e *execution) endsSoonLocked() bool {
-	soon := e.s.now().Add(memoryWait)
+	soon := e.env.now().Add(memoryWait)
 	return slices.ContainsFunc(e.waits, func(w *wait) bool {
 		return w.ctx.Err() != nil || !w.until.IsZero() && !w.until.After(soon)
 	})
@@ -238,11 +249,29 @@ func (b *Branch) suspendWith(r *store.Record, w *wait, on *event, past int) {
 	p.Wake, p.Need, p.Seen = r.Wake, e.needLocked(), e.seen
 	if timed {
 		p.WakeAt = first.until
-		if first.until.Before(e.s.now().Add(r.Wake)) {
+		if first.until.Before(e.env.now().Add(r.Wake)) {
 			p.WaitingOn = first.why
 		}
 	}
 	e.parkLocked(&write{by: b, records: []*store.Record{r}, park: p})
 	e.mu.Unlock()
 	runtime.Goexit()
+}
+
+// needLocked returns how many wakeups of the run end a wait at the earliest, zero if none does.
+func (e *execution) needLocked() (need int) {
+	for _, w := range e.waits {
+		if w.need > 0 && (need == 0 || w.need < need) {
+			need = w.need
+		}
+	}
+	return need
+}
+
+// lingersLocked reports whether the execution stays in memory although it could be suspended, and looks again when it
+// need not any more: children end in swarms, and each suspension costs the run a claim. It does not keep a slot that others
+// may need, such as the child that it waits for.
+func (e *execution) lingersLocked() bool {
+	left := memoryWait - time.Since(e.inbox.lastEnd)
+	return left > 0 && slices.ContainsFunc(e.waits, func(w *wait) bool { return w.child }) && e.host.mayLinger(e, left)
 }

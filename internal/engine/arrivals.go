@@ -1,0 +1,71 @@
+package engine
+
+import (
+	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi/store"
+)
+
+// mostUnread is how often the inbox of a run under way cannot be read before the run is given back.
+const mostUnread = 3
+
+// readInbox reads what reached e's run. If that cannot be read, again and again, the run is given back.
+func (e *execution) readInbox() error {
+	id := e.run.RunID
+	inboxes, err := e.env.store.Inbox(e.env.background, []uuid.UUID{id})
+	if err == nil {
+		e.mu.Lock()
+		e.unread = 0
+		e.mu.Unlock()
+		if n := inboxes[id]; n != nil {
+			e.deliver(n)
+		}
+		return nil
+	}
+	e.env.databaseTrouble(err)
+	if !e.env.readable() {
+		return err
+	}
+	e.mu.Lock()
+	e.unread++
+	giveBack := e.unread >= mostUnread
+	e.mu.Unlock()
+	if giveBack {
+		e.unreadable(err)
+	}
+	return err
+}
+
+// deliver adds what the table has to the execution's inbox, and wakes the branches that wait for it.
+func (e *execution) deliver(n *store.Inbox) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.seen = max(e.seen, n.Wakeups)
+	for _, g := range n.Signals {
+		if e.inbox.addSignal(g) {
+			e.fireLocked(e.arrivalLocked(g.Name))
+		}
+	}
+	for _, c := range n.Ends {
+		if e.inbox.addEnd(c) {
+			delete(e.offspring, c.Child)
+			e.fireLocked(e.arrivalLocked(c.Child.String()))
+			e.fireLocked(&e.anyEnd)
+		}
+	}
+}
+
+// putBackLocked returns messages to the inbox that a branch took and did not record.
+func (e *execution) putBackLocked(messages []*store.Signal) {
+	for _, g := range messages {
+		e.inbox.putBack(g)
+		e.fireLocked(e.arrivalLocked(g.Name))
+	}
+}
+
+// missed reports whether wakeups are more than the execution knows of.
+func (e *execution) missed(wakeups int64) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return wakeups > e.seen
+}
