@@ -1,17 +1,11 @@
 package engine
 
 import (
-	"errors"
 	"fmt"
 	"runtime"
 	"strings"
 	"time"
-
-	"github.com/kagzi/kagzi/internal/failure"
 )
-
-// errBranchCancelled is the cause of a branch that was cancelled because another failed, or won.
-var errBranchCancelled = failure.Of(failure.KindCancelled, errors.New("kagzi: branch was cancelled"))
 
 // A future is the result of a branch.
 type Future struct {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -25,27 +26,6 @@ type ChildSpec struct {
 	// Run returns the child's run. tooLarge says that the error is about the size of its input.
 	Run func() (run store.NewRun, tooLarge bool, err error)
 }
-
-// A child is a run that this one has started.
-type Child struct {
-	by        *Branch // that started it
-	step      string
-	workflow  string
-	id        uuid.UUID
-	row       *store.StepRow // RUNNING until the end is taken in. The execution's mutex guards it.
-	passed    bool           // in the replay of the branch that started it
-	detached  bool
-	stopped   bool           // this run has cancelled it, or is about to
-	cancelled *store.StepRow // the record of Child.Cancel. The execution's mutex guards what is above.
-	told      *knownFailure  // once a branch was told that the child failed. The execution's mutex guards it.
-}
-
-var errOtherRun = errors.New("kagzi: the child was started by another execution: a Child is of use only in the call of the workflow function that started it")
-
-// ID returns the child's run.
-func (c *Child) ID() uuid.UUID { return c.id }
-
-// ---- starting ----
 
 // startChild starts the child, or returns the one that the history has.
 func (b *Branch) StartChild(spec ChildSpec) (*Child, error) {
@@ -201,21 +181,6 @@ func ofWorkflow(id uuid.UUID, workflow string) bool {
 	return binary.BigEndian.Uint16(id[6:])&0xfff == workflowBits(workflow)
 }
 
-// ---- cancelling ----
-
-// cancelStep is the ID under which it is remembered that the run has cancelled the child.
-func (c *Child) cancelStep() string { return store.CancelID(c.step) }
-
-// cancelledBefore returns the record of the child's cancel, nil if there is none. One of another run of the same step, which
-// an earlier attempt of this run had started, does not count.
-func (c *Child) cancelledBefore() *store.StepRow {
-	row := c.by.e.history[c.cancelStep()]
-	if row == nil || string(row.Output) != strconv.Quote(c.id.String()) {
-		return nil
-	}
-	return row
-}
-
 // cancel cancels the child for b, once. The record comes after: should the process die in between, the child is cancelled
 // again, which changes nothing.
 func (c *Child) Cancel(b *Branch) error {
@@ -306,8 +271,6 @@ func (e *execution) cancelChildrenBelow(by *Branch, branches ...*Branch) {
 		e.cancelStarted(ids...)
 	}
 }
-
-// ---- the end ----
 
 // mayAsk says what is wrong if b must not ask for the child's end. It exits the goroutine if the execution has ended.
 func (c *Child) mayAsk(b *Branch) error {
@@ -486,5 +449,20 @@ func (b *Branch) awaitAll(children []*Child) error {
 		if err := b.waitFor(&wait{why: why, need: len(left), child: true}, &e.anyEnd, past); err != nil {
 			return err
 		}
+	}
+}
+
+// insist calls f, which asks the database, until that answers. It returns false if the run is not the execution's any more.
+func (e *execution) insist(f func() error) bool {
+	for failures := 0; ; failures++ {
+		err := f()
+		if err == nil {
+			return true
+		}
+		if errors.Is(err, store.ErrLeaseLost) || e.env.closing.Load() || e.lost() {
+			return false
+		}
+		e.env.databaseTrouble(err)
+		e.env.pause(outage.PauseAfter(err, failures))
 	}
 }

@@ -133,16 +133,6 @@ func (s *Session) claimedAll() {
 	}
 }
 
-// patientWith waits a little for a database that is away; it returns false if the session cannot go on waiting.
-func (s *Session) patientWith(ctx context.Context) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(outage.Pause):
-		return !s.isFenced()
-	}
-}
-
 // begin starts to execute the runs just claimed. A run that was never started and never woken has no history; those of
 // the others, and the inputs that the claim left out, are read beside the claims.
 func (s *Session) begin(worker uuid.UUID, runs []*store.ClaimedRun) {
@@ -218,11 +208,4 @@ func (s *Session) Offer(queue, typ string, version int) int {
 		goroutine.Signal(s.wake)
 	}
 	return free
-}
-
-func (s *Session) freeSlot() {
-	s.mu.Lock()
-	s.slots++
-	s.mu.Unlock()
-	goroutine.Signal(s.freed)
 }

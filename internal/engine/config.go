@@ -1,6 +1,3 @@
-// Package engine executes the runs of one worker: it claims them, holds their leases, executes their branches, remembers what
-// they record and writes it. It works on bytes: package kagzi encodes and decodes them, and reads and makes the errors of
-// the application.
 package engine
 
 import (
@@ -11,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/kagzi/kagzi/internal/hints"
+	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/internal/testhook"
 	"github.com/kagzi/kagzi/store"
 )
@@ -46,4 +44,21 @@ type Config struct {
 	NoGrace bool          // nobody concludes from a lost connection
 
 	Hooks *testhook.Hooks // of tests; nil otherwise
+}
+
+func newEnvironment(cfg *Config, poolClosed func()) *environment {
+	env := &environment{
+		store: cfg.Store, hints: cfg.Hints, log: cfg.Logger, errors: cfg.Errors, policy: cfg.Policy, context: cfg.StepContext,
+		queue: cfg.Queue, hooks: cfg.Hooks, poolClosed: poolClosed,
+		background: context.Background(), heartbeats: make(chan struct{}, 1), closed: make(chan struct{}),
+	}
+	var cancel context.CancelFunc
+	env.noWait, cancel = context.WithCancel(env.background)
+	cancel()
+	env.reads, env.stopReads = context.WithCancel(env.background)
+	env.worker.Store(new(uuid.New()))
+	env.outage = outage.New(env.logger(env.ID()), cfg.Hints.Reconnect)
+	env.troubled.Store(new(time.Now()))
+	env.txSlots = make(chan struct{}, max(1, int(env.store.Pool().Config().MaxConns)-store.LeastConns))
+	return env
 }

@@ -1,23 +1,17 @@
 package engine
 
 import (
-	"context"
-	"errors"
 	"math/rand/v2"
 	"time"
 
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/goroutine"
-	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
 )
 
 // An execution stops, once and for a reason: see stopLocked. It is settled when its goroutines are gone, or were waited for
 // long enough. What is written then suspends the execution or finishes the run. When that is written, the session removes it.
-
-// settle has the outcome written, once. It does not wait for the write.
-func (e *execution) settle() { e.settleOnce.Do(func() { e.host.settled(e) }) }
 
 // settled has the outcome of an execution written that has stopped.
 func (s *Session) settled(e *execution) {
@@ -51,84 +45,6 @@ func (s *Session) suspend(e *execution, w *write) {
 	s.release(e)
 	w.settled = func(o store.Outcome) { s.remove(e, o) }
 	e.enqueue(w)
-}
-
-// newPark prepares the end of this execution: without a time, and waiting for nothing, the run is due at once.
-func (e *execution) newPark(status, waitingOn string) *store.Suspension {
-	p := &store.Suspension{RunID: e.run.RunID, Lease: e.run.Lease, Status: status, WaitingOn: waitingOn}
-	if e.loading {
-		p.History = store.HistoryUntried
-	}
-	return p
-}
-
-// refuse ends an execution that was never begun.
-func (e *execution) refuse(reason stopReason, err error) {
-	e.mu.Lock()
-	e.live, e.busy, e.failure = 0, 0, err
-	e.stopLocked(reason, err)
-	e.mu.Unlock()
-	e.settle()
-}
-
-// setBack gives back a run for a while: because another that may kill the worker is under way, or for its history. A
-// cancel, or its deadline, does not make it due before: nobody could act on that. If its function has begun, the run is
-// given back when that has ended.
-func (e *execution) setBack(waitingOn string, pause time.Duration, history store.HistoryRead) {
-	e.mu.Lock()
-	begun := e.begins
-	if e.reason == underWay {
-		p := e.newPark(store.Pending, waitingOn)
-		p.Wake, p.History, p.NotBefore = pause, history, true
-		e.suspension = &write{park: p}
-	}
-	if !begun {
-		e.live, e.busy = 0, 0
-	}
-	e.stopLocked(stopSuspended, nil)
-	e.mu.Unlock()
-	if !begun {
-		e.settle()
-	}
-}
-
-// outcome is the error of the function, else of a branch that failed and that nobody asked for, else of a wrong call.
-func (e *execution) outcome() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.err != nil {
-		return e.err
-	}
-	for _, r := range e.branches {
-		if r.done.fired > 0 && r.err != nil && !r.asked && !r.of.covered() {
-			return e.env.errors.Branch(BranchFailure{Name: r.name, Err: r.err})
-		}
-	}
-	return e.misused
-}
-
-// covered reports whether a branch above has failed, was cancelled or has lost: that says all there is to say about those
-// below it. The execution's mutex is held.
-func (b *Branch) covered() bool {
-	if b == nil {
-		return false
-	}
-	for p := b.parent; p != nil && p.parent != nil; p = p.parent {
-		if p.closed || p.mute.Load() || p.result.err != nil || failure.IsOf(context.Cause(p.ctx), failure.KindCancelled) {
-			return true
-		}
-	}
-	return false
-}
-
-// discardLocked discards a branch that reached, in verification, what the history does not have: waiters keep waiting.
-func (e *execution) discardLocked(last bool) {
-	e.busy--
-	if last {
-		e.stopLocked(stopVerified, nil)
-	} else if e.busy == 0 {
-		e.suspendLocked()
-	}
 }
 
 // finishAttempt completes the run, or fails this attempt of it.
@@ -189,35 +105,6 @@ func (s *Session) finish(e *execution, f *store.Finish) {
 	}})
 }
 
-// isToEnd returns why the run ends without its function: it was cancelled, or its time is over. It is underWay if neither
-// is so.
-func (e *execution) isToEnd() stopReason {
-	switch {
-	case e.run.CancelRequested:
-		return stopCancelling
-	case !e.run.DeadlineAt.IsZero() && !e.run.DeadlineAt.After(e.env.now()):
-		return stopFailed
-	}
-	return underWay
-}
-
-// cancelRequested stops what is under way, by the deadline at the latest that the cancel has set.
-func (e *execution) cancelRequested(deadline time.Time) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.reason == stopCancelling && e.grace != nil && deadline.Before(e.cancelBy) { // by another cancel
-		e.cancelBy = deadline
-		e.grace.Reset(e.graceLocked())
-	}
-	if e.reason != underWay {
-		return
-	}
-	e.run.CancelRequested, e.cancelBy = true, deadline
-	if !e.loading { // else it does not begin
-		e.stopLocked(stopCancelling, errCancelled)
-	}
-}
-
 // remove is called when the end is written, or cannot be any more. The session forgets the execution, and tells who waits
 // for it.
 func (s *Session) remove(e *execution, o store.Outcome) {
@@ -257,21 +144,4 @@ func (s *Session) retryPolicy(e *execution) RetryPolicy {
 		e.log().Error("kagzi: the run's stored retry policy is unreadable, using the default", "error", err)
 	}
 	return p
-}
-
-const maxRecoveries = 20
-
-// insist calls f, which asks the database, until that answers. It returns false if the run is not the execution's any more.
-func (e *execution) insist(f func() error) bool {
-	for failures := 0; ; failures++ {
-		err := f()
-		if err == nil {
-			return true
-		}
-		if errors.Is(err, store.ErrLeaseLost) || e.env.closing.Load() || e.lost() {
-			return false
-		}
-		e.env.databaseTrouble(err)
-		e.env.pause(outage.PauseAfter(err, failures))
-	}
 }

@@ -46,23 +46,6 @@ type environment struct {
 	troubled atomic.Pointer[time.Time] // when the database last failed the session, or the session began
 }
 
-func newEnvironment(cfg *Config, poolClosed func()) *environment {
-	env := &environment{
-		store: cfg.Store, hints: cfg.Hints, log: cfg.Logger, errors: cfg.Errors, policy: cfg.Policy, context: cfg.StepContext,
-		queue: cfg.Queue, hooks: cfg.Hooks, poolClosed: poolClosed,
-		background: context.Background(), heartbeats: make(chan struct{}, 1), closed: make(chan struct{}),
-	}
-	var cancel context.CancelFunc
-	env.noWait, cancel = context.WithCancel(env.background)
-	cancel()
-	env.reads, env.stopReads = context.WithCancel(env.background)
-	env.worker.Store(new(uuid.New()))
-	env.outage = outage.New(env.logger(env.ID()), cfg.Hints.Reconnect)
-	env.troubled.Store(new(time.Now()))
-	env.txSlots = make(chan struct{}, max(1, int(env.store.Pool().Config().MaxConns)-store.LeastConns))
-	return env
-}
-
 func (env *environment) ID() uuid.UUID { return *env.worker.Load() }
 
 func (env *environment) now() time.Time { return env.clock.now() }

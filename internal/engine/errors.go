@@ -2,6 +2,8 @@ package engine
 
 import (
 	"errors"
+
+	"github.com/kagzi/kagzi/internal/failure"
 )
 
 // Causes of the contexts of steps, and the refusal of a call on another goroutine than the branch's.
@@ -11,3 +13,8 @@ var (
 	ErrForeignGoroutine = errors.New("kagzi: Context in use by another goroutine or by its own step: " +
 		"start branches with kagzi.Go, kagzi.Parallel or kagzi.Map, and use the Context that each gets")
 )
+
+var errCancelled = failure.Of(failure.KindCancelled, errors.New("kagzi: run was cancelled"))
+
+// errBranchCancelled is the cause of a branch that was cancelled because another failed, or won.
+var errBranchCancelled = failure.Of(failure.KindCancelled, errors.New("kagzi: branch was cancelled"))

@@ -261,12 +261,6 @@ func (s *Session) withoutEnded(es []*execution) []*execution {
 	return kept
 }
 
-func (e *execution) lost() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.reason == stopLost || e.superseded
-}
-
 // refused fails the run of an execution whose first write the server does not take: a record fails its step's run; an end
 // that cannot be written becomes a failure without what was refused.
 func (s *Session) refused(e *execution, err error) {

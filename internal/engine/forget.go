@@ -6,62 +6,11 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync/atomic"
 )
 
 // What the next attempt of a run forgets is decided when an attempt ends, because the function has returned an error: the
 // failures in the chain of that error, and those that nothing was begun after. All others the function has dealt with: they
 // stand, or the next attempt would go another way than the one on which it did what is recorded.
-
-// A knownFailure is what a branch was told that is recorded under id.
-type knownFailure struct {
-	id       string
-	by       *Branch
-	followed atomic.Bool // something was begun after it, by who knew of it
-}
-
-// fails notes that the branch is told of the failure that is recorded under id.
-func (b *Branch) fails(id string) *knownFailure {
-	b.e.mu.Lock()
-	defer b.e.mu.Unlock()
-	return b.failsLocked(id)
-}
-
-func (b *Branch) failsLocked(id string) *knownFailure {
-	f := &knownFailure{id: id, by: b}
-	b.e.failures = append(b.e.failures, f)
-	b.unfollowed = append(b.unfollowed, f)
-	return f
-}
-
-// follow notes that the branch begins something: it has dealt with the failures that it knew of.
-func (b *Branch) follow() {
-	for _, f := range b.unfollowed {
-		f.followed.Store(true)
-	}
-	b.unfollowed = nil
-}
-
-// learn passes on to b, which has waited for another branch, the failures that nothing has followed there.
-func (b *Branch) learn(from *Branch) {
-	if from != nil {
-		b.unfollowed = append(b.unfollowed, from.unfollowed...)
-	}
-}
-
-// stands reports whether the failure was dealt with: something was begun after it, or after the end of a branch in which it
-// was.
-func (f *knownFailure) stands() bool {
-	if f.followed.Load() {
-		return true
-	}
-	for b := f.by; b != nil; b = b.parent {
-		if b.end != nil && b.end.followed.Load() {
-			return true
-		}
-	}
-	return false
-}
 
 // forgets returns the IDs of what the next attempt of the run forgets, given the error that this one ends with; its
 // goroutines are gone. With a failure go the failures of the branches that it was in, and of their groups.

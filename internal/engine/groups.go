@@ -40,12 +40,6 @@ type group struct {
 	recalled bool // the decision is the history's: the branches are replayed from there only
 }
 
-// ends are the branches of a group in the order in which they ended. The execution's mutex guards them.
-type ends struct {
-	event
-	order []int
-}
-
 // A groupSpec is a group of branches as the workflow function asks for it.
 type GroupSpec struct {
 	Name        string

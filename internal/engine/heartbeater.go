@@ -3,15 +3,11 @@ package engine
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 
 	"github.com/kagzi/kagzi/internal/goroutine"
 	"github.com/kagzi/kagzi/internal/outage"
@@ -86,39 +82,6 @@ func (h *heartbeater) register(ctx context.Context) error {
 	return err
 }
 
-// connection returns the heart's connection, opening one if need be.
-func (h *heartbeater) connection(ctx context.Context) (*pgx.Conn, error) {
-	if h.conn != nil && !h.conn.IsClosed() {
-		return h.conn, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, min(max(h.s.cfg.StaleAfter/6, 500*time.Millisecond), time.Second))
-	defer cancel()
-	h.backend = store.Backend{}
-	conn, err := store.Connect(ctx, h.s.store.Pool(), func(cfg *pgx.ConnConfig) {
-		// The wait for the next beat is interrupted on this connection. A request to cancel, which a pool may be set to
-		// send instead, would meet the beat.
-		cfg.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
-			return &pgconn.DeadlineContextWatcherHandler{Conn: c.Conn()}
-		}
-	})
-	if err != nil {
-		return nil, err
-	}
-	h.conn = conn
-	if h.backend, err = h.s.store.BackendOf(ctx, conn); err != nil {
-		h.close()
-		return nil, err
-	}
-	return conn, nil
-}
-
-// leastGrace is as short as Grace may be: in less time a worker cannot replace a connection.
-const LeastGrace = 1500 * time.Millisecond
-
-// third is how often the connection is tried while runs are under way, and for how long the answer is waited for. In the
-// last third of Grace the connection can be replaced.
-func (h *heartbeater) third() time.Duration { return h.s.cfg.Grace / 3 }
-
 // judge ends all executions, once, if the worker may be taken for dead by now.
 func (h *heartbeater) judge() {
 	why := h.s.standing.mayNot(time.Now())
@@ -135,34 +98,6 @@ func (h *heartbeater) setFence() {
 	defer h.mu.Unlock()
 	until, _ := h.s.standing.ends()
 	h.fence.Reset(max(0, time.Until(until)))
-}
-
-// missed notes that the connection was lost: when it was last heard of, or within the last third of Grace if nobody has
-// tried it for long. It does not if the server is to blame: who declares the worker dead must be the server that had the
-// connection, and takes writes.
-func (h *heartbeater) missed(err error) {
-	if serverDown(err) {
-		h.s.standing.excuse()
-	} else {
-		h.s.standing.miss(time.Now().Add(-h.third()))
-	}
-	h.setFence()
-}
-
-// serverDown reports whether nobody listens at any of the server's addresses, or it says that it is starting, stopping or
-// read-only.
-func serverDown(err error) bool {
-	switch e := err.(type) {
-	case nil:
-		return false
-	case *pgconn.PgError:
-		return e.Code == "57P03" || e.Code == "25006"
-	case interface{ Unwrap() []error }:
-		return len(e.Unwrap()) > 0 && !slices.ContainsFunc(e.Unwrap(), func(err error) bool { return !serverDown(err) })
-	case interface{ Unwrap() error }:
-		return serverDown(e.Unwrap())
-	}
-	return err == syscall.ECONNREFUSED || err == pgconn.ErrReadOnlyConnection || err == pgconn.ErrStandbyConnection // see target_session_attrs
 }
 
 // alive notes a heartbeat that was sent then, and was answered.
@@ -213,115 +148,6 @@ func (h *heartbeater) run(stop chan struct{}) {
 		h.beatUntil(stop)
 		next = time.Now().Add(interval)
 	}
-}
-
-// wait returns at the time of the next beat, or before when one is asked for, when stop is closed, or when the connection
-// is lost, which it reports: what the connection would bring is read all the time, and while runs are under way it is
-// tried in between, for the server's end of it may be gone and nothing say so.
-func (h *heartbeater) wait(stop chan struct{}, next time.Time) (lost bool) {
-	ctx, cancel := context.WithDeadline(context.Background(), next)
-	defer cancel()
-	var told sync.WaitGroup
-	defer told.Wait()
-	defer cancel()
-	told.Go(func() {
-		defer cancel()
-		select {
-		case <-ctx.Done():
-		case <-stop:
-		case <-h.s.heartbeats:
-		}
-	})
-	for {
-		if h.conn == nil || h.conn.IsClosed() {
-			<-ctx.Done()
-			return false
-		}
-		// Interrupted, it leaves the connection as it was. Nothing is listened for: only an error ends it.
-		quiet, cancel := context.WithTimeout(ctx, h.third())
-		err := h.conn.PgConn().WaitForNotification(quiet)
-		over := quiet.Err() != nil
-		cancel()
-		if h.conn.IsClosed() || err != nil && !over {
-			h.missed(err)
-			h.close()
-			return true
-		}
-		if over && !h.hears() {
-			return true
-		}
-		if ctx.Err() != nil {
-			return false
-		}
-	}
-}
-
-// hears reports whether the server answers over the connection, if that is watched and anything depends on it.
-func (h *heartbeater) hears() bool {
-	h.s.mu.Lock()
-	idle := len(h.s.executing) == 0
-	h.s.mu.Unlock()
-	if idle || h.backend == (store.Backend{}) || h.s.standing.grace == 0 {
-		return true
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), h.third())
-	defer cancel()
-	sent := time.Now()
-	err := h.conn.Ping(ctx)
-	if err != nil {
-		h.missed(err)
-		h.close()
-		return false
-	}
-	h.s.standing.hear(sent)
-	return true
-}
-
-// watch looks, while a beat takes long, whether the server has the connection over which it was sent: the beat may wait for
-// the disk, and the path may be lost.
-func (h *heartbeater) watch() (over func()) {
-	backend := h.backend
-	if backend == (store.Backend{}) || h.s.standing.grace == 0 {
-		return func() {}
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var looking sync.WaitGroup
-	looking.Go(func() {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(h.third()):
-			}
-			sent := time.Now()
-			there, err := h.isThere(ctx, backend)
-			switch {
-			case ctx.Err() != nil:
-				return
-			case there:
-				h.s.standing.hear(sent)
-			case store.Classify(err) != store.ClassBusy:
-				h.missed(err)
-				return
-			}
-		}
-	})
-	return func() {
-		cancel()
-		looking.Wait()
-	}
-}
-
-// isThere asks the server over another connection whether it has that one.
-func (h *heartbeater) isThere(ctx context.Context, b store.Backend) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, h.third())
-	defer cancel()
-	conn, err := store.Connect(ctx, h.s.store.Pool())
-	if err != nil {
-		return false, err
-	}
-	defer func() { _ = conn.Close(ctx) }()
-	return h.s.store.HasBackend(ctx, conn, b)
 }
 
 func (h *heartbeater) pause(stop chan struct{}, d time.Duration) {
@@ -481,12 +307,36 @@ func (h *heartbeater) note(f func(context.Context, store.DB, uuid.UUID) error) {
 
 const noteTimeout = 2 * time.Second
 
-func (h *heartbeater) close() {
-	if h.conn == nil {
-		return
+// extend gives the runs another timeout that are past half of theirs: a fast run never pays. One whose lease cannot be
+// extended costs no other its own, and goes on until that is over.
+func (s *Session) extend(ctx context.Context, db store.DB, states []store.HeldRunState) error {
+	timeout := s.cfg.LeaseTimeout
+	var late []store.HeldRun
+	for _, st := range states {
+		if st.Holds && st.Term.Ends.Sub(st.Term.Asked) < timeout/2 {
+			late = append(late, store.HeldRun{RunID: st.RunID, Lease: st.Lease})
+		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	_ = h.conn.Close(ctx)
-	h.conn, h.backend = nil, store.Backend{}
+	if len(late) == 0 || s.cfg.FixedLease {
+		return nil
+	}
+	all := true
+	terms, err := s.store.ExtendLeases(ctx, db, late, timeout, func(held store.HeldRun, err error) {
+		all = false
+		s.refusesOne(held, err)
+	})
+	for held, term := range terms {
+		s.mu.Lock()
+		e := s.executing[held.RunID]
+		s.mu.Unlock()
+		if e != nil && e.run.Lease == held.Lease {
+			e.setTerm(term)
+		}
+	}
+	if err == nil && all {
+		s.failures.Over(s.logger(s.ID()), extending)
+	}
+	return err
 }
+
+const extending = "extend leases" // as the store names it in its errors

@@ -116,8 +116,6 @@ func (l *loader) add(e *execution) {
 	}
 }
 
-// ---- many at once ----
-
 // readTogether reads many histories in one query. Those that are too large for that, or among which one is that cannot be
 // read in time, are read in parts, and in the end alone: others do not wait for that.
 func (l *loader) readTogether(es []*execution, timeout time.Duration) {
@@ -228,8 +226,6 @@ func request(es []*execution, each int64, timeout time.Duration) store.LoadReque
 	return req
 }
 
-// ---- what reaches runs under way ----
-
 // fetch has what reached e's run read, unless that is about to happen.
 func (l *loader) fetch(e *execution) {
 	e.mu.Lock()
@@ -251,8 +247,6 @@ func (l *loader) fetchAlone(e *execution) {
 	_ = e.readInbox() // what could not be read, the heartbeat asks for again
 }
 
-// ---- failures ----
-
 // wait waits before histories that could not be read are tried again. If the worker ends it gives the runs back instead,
 // and returns false.
 func (l *loader) wait(err error, es []*execution, failures int) bool {
@@ -272,8 +266,6 @@ func (l *loader) wait(err error, es []*execution, failures int) bool {
 	}
 	return false
 }
-
-// ---- executions ----
 
 // stillLoading returns the executions that have not ended meanwhile.
 func stillLoading(es []*execution) []*execution {

@@ -12,6 +12,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
+const maxRecoveries = 20
+
 // A lane reads one history after the other, for few runs at a time.
 type lane struct {
 	l       *loader

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"runtime"
 	"slices"
 	"time"
 
@@ -40,92 +39,57 @@ type outbox struct {
 	pause    *time.Timer // ends the pause that the execution makes; nil if it makes none
 }
 
-// enqueue adds w to the outbox, together with the deferred records that must not come after it. It returns false, and
-// does not, if the branch that writes has lost a race: who decides that has dropped what the branch deferred.
-func (e *execution) enqueue(w *write) bool {
-	e.mu.Lock()
-	if !w.ends() && w.by.muted() {
-		e.mu.Unlock()
-		return false
-	}
-	if deferred := e.takeDeferredLocked(w); deferred != nil {
-		w.records = append(deferred, w.records...)
-	}
-	o := &e.outbox
-	o.writes = append(o.writes, w)
-	first := !o.active
-	o.active = true
-	e.mu.Unlock()
-	if first {
-		e.host.enqueued(e)
-	}
-	return true
+// A deferredRecord is one that nobody waits for. It enters the outbox with the next write of the branch that deferred it,
+// or of one below that, or with the execution's end. Should the process die before, a replay comes to it again.
+type deferredRecord struct {
+	record *store.Record
+	by     *Branch
+	took   *store.Signal // goes back if the branch loses a race; nil if the record took none
 }
 
-// enqueue writes records of the branch without waiting for it.
-func (b *Branch) enqueue(records ...*store.Record) { b.e.enqueue(&write{by: b, records: records}) }
-
-// record writes one attempt of a step and returns the row that stands in the table: the one given, or an older
-// result. It exits the goroutine if the lease is lost.
-func (b *Branch) record(r *store.Record) *store.StepRow {
-	b.write(store.Done, r)
-	return &r.StepRow
+// takeDeferredLocked removes, and returns, what is to be written with w. What a branch deferred that may yet lose a race
+// is not written with the end of an execution, unless the branch itself ends it: the next execution comes to it again.
+func (e *execution) takeDeferredLocked(w *write) (taken []*store.Record) {
+	if len(e.deferred) == 0 {
+		return nil
+	}
+	e.deferred = slices.DeleteFunc(e.deferred, func(d deferredRecord) bool {
+		take := w.by.under(d.owner()) || w.ends() && !d.by.mayLose()
+		if take {
+			taken = append(taken, d.record)
+		}
+		return take
+	})
+	return taken
 }
 
-// write writes records of the branch and waits until everything that the execution has enqueued is in the table. It
-// exits the goroutine if the outcome is neither Done nor other. The outcome is Undecided if the branch has lost a race.
-func (b *Branch) write(other store.Outcome, records ...*store.Record) store.Outcome {
-	settled := make(chan store.Outcome, 1)
-	if !b.e.enqueue(&write{by: b, records: records, settled: func(o store.Outcome) { settled <- o }}) {
-		return store.Undecided // nobody asks for it any more
-	}
-	outcome := <-settled
-	if outcome != store.Done && outcome != other {
-		b.e.stop(stopLost, ErrLeaseLost) // unless there is another reason already
-		runtime.Goexit()
-	}
-	return outcome
+// hasDeferredLocked reports whether anything would be written with b's next write.
+func (e *execution) hasDeferredLocked(b *Branch) bool {
+	return slices.ContainsFunc(e.deferred, func(d deferredRecord) bool { return b.under(d.owner()) })
 }
 
-// writeAll has everything written that the execution has enqueued, and that the branch and those above it deferred: a
-// transaction of the application's cannot carry it, and must not commit before it. It exits the goroutine if the execution
-// has ended.
-func (b *Branch) writeAll() {
-	b.allWritten()
-	b.e.exitIfStopped()
+// owner is the branch with whose writes the record enters. One that has ended writes no more, and the branch above goes
+// by its result; but what a branch in a race took is not the others' before it has won.
+func (d *deferredRecord) owner() *Branch {
+	b := d.by
+	for b.parent != nil && !b.racing && b.result.done.fired > 0 {
+		b = b.parent
+	}
+	return b
 }
 
-// allWritten is writeAll that returns. It returns false if nothing is to follow.
-func (b *Branch) allWritten() bool {
-	e := b.e
-	e.mu.Lock()
-	nothing := len(e.outbox.writes) == 0 && !e.hasDeferredLocked(b)
-	e.mu.Unlock()
-	if nothing {
-		return !e.stopped()
-	}
-	settled := make(chan store.Outcome, 1)
-	if !e.enqueue(&write{by: b, settled: func(o store.Outcome) { settled <- o }}) {
-		return false // nobody asks for it any more
-	}
-	if <-settled != store.Done {
-		e.stop(stopLost, ErrLeaseLost)
-	}
-	return !e.stopped()
+// dropDeferredLocked drops what a branch that lost a race, and those below it, deferred. It returns the messages that they
+// took, which go back to the inbox.
+func (e *execution) dropDeferredLocked(loser *Branch) (taken []*store.Signal) {
+	e.deferred = slices.DeleteFunc(e.deferred, func(d deferredRecord) bool {
+		lost := d.by.under(loser)
+		if lost && d.took != nil {
+			taken = append(taken, d.took)
+		}
+		return lost
+	})
+	return taken
 }
-
-// show writes that an attempt of a step is under way.
-func (e *execution) show(r *store.Record) { e.enqueue(&write{records: []*store.Record{r}}) }
-
-// newRecord prepares a record of attempt number attempt, in a series that began with first.
-func (e *execution) newRecord(id, kind, status string, attempt, first int) *store.Record {
-	return &store.Record{
-		StepRow: store.StepRow{RunID: e.run.RunID, StepID: id, Attempt: attempt, FirstAttempt: first, RunAttempt: e.attempt, Status: status, Kind: kind, Position: e.nextPosition()},
-		Lease:   e.run.Lease, Worker: e.env.ID(), Wake: -1,
-	}
-}
-
-// ---- what a flush does ----
 
 // take marks the first writes as taken, as many as fit into a transaction that has so many writes and bytes already. It
 // returns what that has then; the numbers given if not even the first one fits.
@@ -211,8 +175,6 @@ func (o *outbox) settleLocked(settled []*write) []*write {
 	o.taken, o.failures = 0, 0
 	return settled
 }
-
-// ---- writes ----
 
 func (w *write) empty() bool { return len(w.records) == 0 && w.park == nil && w.finish == nil }
 

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -12,15 +11,10 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi/internal/batch"
-	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/goroutine"
 	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/store"
 )
-
-// flushesApart is how many flushes that may wait for strangers are under way at once: each has a connection for as long as
-// it waits.
-const flushesApart = 2
 
 // A session is one Worker.Run: the claim loop and what it has claimed.
 type Session struct {
@@ -58,84 +52,6 @@ type Session struct {
 	drains            chan struct{} // closed when the session drains
 }
 
-func New(cfg Config) *Session {
-	s := &Session{
-		cfg: cfg, stopClaims: func() {},
-		wake: make(chan struct{}, 1), freed: make(chan struct{}, 1), looks: make(chan struct{}, 1),
-		most: mostClaimed, executing: map[uuid.UUID]*execution{}, lingering: map[*execution]bool{}, slots: cfg.MaxConcurrent, moved: map[uuid.UUID]bool{}, early: map[uuid.UUID]bool{},
-		drains: make(chan struct{}),
-	}
-	s.environment = newEnvironment(&cfg, s.poolIsClosed)
-	s.writer = batch.New(batch.Config[*execution]{Flush: s.flush})
-	s.retries = batch.New(batch.Config[*execution]{Flush: s.flush})
-	s.alone = batch.New(batch.Config[*execution]{Flush: s.flush, MaxItems: 1, Flushes: flushesApart})
-	s.loads = newLoader(s.environment, s.drains, s.dispatch)
-	if cfg.FixedLease { // a lease that is not extended must outlast the query
-		s.loads.longest = min(s.loads.longest, cfg.LeaseTimeout/2)
-	}
-	return s
-}
-
-// run works until ctx ends, and then drains.
-func (s *Session) Run(ctx context.Context) error {
-	ctx, s.stopClaims = context.WithCancel(ctx)
-	defer s.stopClaims()
-	beat := newHeartbeater(s)
-	if err := beat.begin(ctx); err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
-		return failure.Prefixed(err)
-	}
-	s.cfg.Logger.Info("kagzi: worker started", "worker", s.ID(), "namespace", s.store.Namespace(), "queue", s.cfg.Queue, "workflows", s.cfg.Registration(s.ID()).Handlers)
-	release := s.cfg.Hints.Listen()
-	stopWork := s.cfg.Hints.OnWork(s.cfg.Queue, func() { goroutine.Signal(s.wake) })
-	leaveHints := s.cfg.Hints.JoinWorker(s)
-	if s.cfg.Hooks != nil && s.cfg.Hooks.Begun != nil {
-		s.cfg.Hooks.Begun(hooked{s})
-	}
-
-	var loops sync.WaitGroup
-	stop := make(chan struct{})
-	loops.Go(func() { beat.run(stop) })
-	loops.Go(func() { s.refreshLoop(stop) })
-	if s.cfg.Beside != nil {
-		beside, leave := context.WithCancel(s.background) // until the worker has drained
-		defer leave()
-		loops.Go(func() { s.cfg.Beside(beside) })
-		loops.Go(func() {
-			<-stop
-			leave()
-		})
-	}
-	s.claimLoop(ctx)
-	s.drain(beat)
-	s.unfinished.Wait()
-
-	leaveHints()
-	close(stop)
-	loops.Wait()
-	stopWork()
-	release()
-	beat.end()
-	published := make(chan struct{})
-	go func() {
-		defer close(published)
-		s.cfg.Hints.Flush()
-	}()
-	select {
-	case <-published:
-	case <-time.After(time.Second): // the process goes on starting runs: its hints never cease
-	}
-	s.cfg.Logger.Info("kagzi: worker stopped", "worker", s.ID(), "queue", s.cfg.Queue, "completed", s.completed.Load(), "failed", s.failed.Load())
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.poolClosed {
-		return errors.New("kagzi: the pool was closed while the worker was running: close it once Run has returned")
-	}
-	return nil
-}
-
 // held lists what the session believes to hold.
 func (s *Session) held() []store.HeldRun {
 	s.mu.Lock()
@@ -153,78 +69,6 @@ func (s *Session) isFenced() bool {
 	return s.fenced
 }
 
-// ---- the end ----
-
-// drain lets what is under way finish, then gives it back.
-func (s *Session) drain(beat *heartbeater) {
-	s.mu.Lock()
-	s.draining = true
-	n := len(s.executing)
-	s.mu.Unlock()
-	close(s.drains)
-	defer s.loads.end()
-	log := s.logger(s.ID())
-	log.Info("kagzi: draining", "runs", n, "for_at_most", s.cfg.DrainTimeout)
-	// What this worker has suspended becomes due without it: others must look when.
-	s.cfg.Hints.Queue(s.background, s.cfg.Queue)
-	beat.draining()
-	deadline := time.NewTimer(s.cfg.DrainTimeout)
-	defer deadline.Stop()
-	if s.emptied(deadline.C) {
-		return
-	}
-	log.Warn("kagzi: drain timeout: giving back what is under way", "runs", len(s.held()))
-	s.stopAll(stopShutdown, ErrShutdown)
-	last := time.NewTimer(exitGrace + time.Second + s.cfg.DrainTimeout/10)
-	defer last.Stop()
-	if s.emptied(last.C) {
-		return
-	}
-	s.giveUp() // the database is away: the leases end by themselves
-	s.waitForWrites()
-}
-
-// waitForWrites waits for what is being written. It is called when the session is closing: what comes again then comes to
-// the writer.
-func (s *Session) waitForWrites() {
-	s.alone.Wait()
-	s.retries.Wait()
-	s.writer.Wait()
-}
-
-// giveUp gives up what cannot be written, also what waits to be tried again.
-func (s *Session) giveUp() {
-	s.mu.Lock()
-	first := !s.closing.Swap(true)
-	all := slices.Collect(maps.Values(s.executing))
-	s.mu.Unlock()
-	if first {
-		close(s.closed)
-	}
-	for _, e := range all {
-		s.endPause(e)
-	}
-}
-
-// emptied waits until nothing is being executed; it returns false if the timer comes first.
-func (s *Session) emptied(timer <-chan time.Time) bool {
-	for {
-		s.mu.Lock()
-		n := len(s.executing)
-		s.mu.Unlock()
-		if n == 0 {
-			s.giveUp() // what is left, nobody waits for
-			s.waitForWrites()
-			return true
-		}
-		select {
-		case <-s.freed:
-		case <-timer:
-			return false
-		}
-	}
-}
-
 func (s *Session) stopAll(reason stopReason, cause error) {
 	s.mu.Lock()
 	s.stops++
@@ -238,8 +82,6 @@ func (s *Session) stopAll(reason stopReason, cause error) {
 		e.stop(reason, cause)
 	}
 }
-
-// ---- what executions ask of the session ----
 
 // setClock notes what the database's clock said in a reply that has just come to what was sent then. If somebody has set
 // it forward, what waits for a time looks again: the deadlines here, waits by themselves, and the claim loop, whose next
@@ -255,17 +97,6 @@ func (s *Session) setClock(now, sent time.Time) {
 		e.resetDeadline()
 	}
 	goroutine.Signal(s.wake)
-}
-
-// poolIsClosed ends the worker: the application has closed the pool, and the database will never answer again.
-func (s *Session) poolIsClosed() {
-	s.mu.Lock()
-	s.draining, s.poolClosed = true, true
-	s.mu.Unlock()
-	s.giveUp()
-	s.stopAll(stopLost, ErrShutdown)
-	s.stopClaims()
-	goroutine.Signal(s.freed)
 }
 
 // stuck reports for how long nothing has come from the database, neither answer nor error, and whether that is longer
@@ -289,3 +120,10 @@ func (s *Session) Outage() *outage.Outage { return s.outage }
 
 // Failures are the kinds of statements that fail now although the database answers.
 func (s *Session) Failures() []outage.Failure { return s.failures.Now() }
+
+func (s *Session) freeSlot() {
+	s.mu.Lock()
+	s.slots++
+	s.mu.Unlock()
+	goroutine.Signal(s.freed)
+}

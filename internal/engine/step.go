@@ -1,20 +1,18 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
-	"runtime"
 	"runtime/debug"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi/internal/failure"
-	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
 )
@@ -288,136 +286,67 @@ func (s *stepCall) callUser(ctx context.Context, tx pgx.Tx) (data []byte, err er
 	return data, err
 }
 
-// executeTx makes one attempt of a transactional step. The record is its last statement before the commit, so
-// that the run's row is locked briefly. It commits only if the record was written: then nobody else has a result.
-func (s *stepCall) executeTx() (*store.StepRow, error) {
-	b, e := s.b, s.b.e
-	b.writeAll()
-	tx, end, err := e.env.beginTx(b.ctx, s.spec.Isolation)
-	if err != nil {
-		e.exitIfStopped()
-		if b.ctx.Err() != nil {
-			return nil, context.Cause(b.ctx)
-		}
-		return s.trouble(err)
+// announce records that the step is about to register a compensation, unless there is one under its name: what finds that
+// waits for the step.
+func (s *stepCall) announce() error {
+	if s.spec.Undo == nil {
+		return nil
 	}
-	defer end(nil) // of a function that does not return, for one
-	ctx, cancel := s.begin()
-	defer cancel()
-	begun := time.Now()
-	user := stepTx{Tx: tx}
-	data, err := s.callUser(ctx, &user)
-	if err != nil && s.cutOff(ctx, tx, err) {
-		end(err) // before the pause: others need the connection and the slot
-		return s.again(err)
+	id := store.CompensationID(s.id)
+	r := s.b.registrations(id)
+	if r.attempt > 0 {
+		return nil
 	}
-	if err == nil && user.rolledBack.Load() {
-		err = errRolledBack
+	rec := s.b.nextRegistration(r, id, nil)
+	s.b.record(rec)
+	if rec.Outcome == store.Undecided { // the branch has lost a race meanwhile: what the step did could not be undone
+		return errBranchCancelled
 	}
-	if err == nil {
-		err = unfit(tx)
-	}
-	if err != nil || b.muted() {
-		end(err)
-		return s.settle(ctx, begun, data, err)
-	}
-	e.env.failpoint("after step", e.run.RunID)
-	r := s.newRecord(store.Completed)
-	r.Elapsed, r.Output = time.Since(begun), data
-	// The write does not end with ctx: its outcome would be unknown.
-	write, stop := context.WithTimeout(context.WithoutCancel(ctx), txTimeout)
-	defer stop()
-	written, err := e.env.store.RecordIn(write, tx, append(s.registration(), r)...)
-	if err == nil && written {
-		if err = tx.Commit(write); err == nil {
-			e.env.failpoint("after record", e.run.RunID)
-			e.exitIfStopped()
-			return &r.StepRow, nil
-		}
-	}
-	end(err)
-	return s.afterTx(ctx, begun, err)
-}
-
-// unfit says why a step's transaction cannot be committed although its function succeeded, nil if it can.
-func unfit(tx pgx.Tx) error {
-	conn := tx.Conn()
-	switch {
-	case conn.IsClosed(): // or it would be repeated for ever, as if the database were away
-		return failure.Of(failure.KindDatabase, errors.New("the step's transaction lost its connection, and its function did not say so: a query's context ended, for one"))
-	case conn.PgConn().TxStatus() == 'E':
-		return errors.New("a statement of the step failed, and its function did not say so: return the error, or let the statement fail in a savepoint (tx.Begin)")
-	case conn.PgConn().TxStatus() == 'I': // ended by SQL: the record would not be a part of it
-		return errStepTx
-	}
+	r.recorded(rec)
 	return nil
 }
 
-// txTimeout bounds the record and commit of a transactional step.
-const txTimeout = 30 * time.Second
+// registration returns the record that goes with that of the step's success; none if it registers nothing, or that is
+// recorded.
+func (s *stepCall) registration() []*store.Record {
+	if s.undo == nil {
+		return nil
+	}
+	r := s.b.registrations(s.undo.id)
+	if bytes.HasPrefix(r.hashes[r.passed:], s.undo.hash) {
+		return nil
+	}
+	s.registers = s.b.nextRegistration(r, s.undo.id, s.undo)
+	return []*store.Record{s.registers}
+}
 
-// afterTx finds out what became of a transaction that did not say, or that wrote no record: the step's row tells.
-// What the database refused is the attempt's failure (a deferred constraint, a serialization failure). That it was away, or
-// that the record waited in vain for a stranger's lock of the run, is not.
-func (s *stepCall) afterTx(ctx context.Context, begun time.Time, cause error) (*store.StepRow, error) {
-	e := s.b.e
-	for {
-		e.exitIfStopped()
-		row, holds, err := e.env.store.StepResult(e.env.background, e.held(), s.id, s.attempt)
+// pass notes that the function has come past the step, which ended as row says.
+func (s *stepCall) pass(row *store.StepRow) {
+	if s.spec.Undo != nil && row.Status == store.Completed && row.RunAttempt > 0 {
+		r := s.b.registrations(store.CompensationID(s.id))
 		switch {
-		case err != nil:
-			e.env.databaseTrouble(err)
-			_, _ = s.trouble(err)
-		case !holds:
-			e.stop(stopLost, ErrLeaseLost)
-			runtime.Goexit()
-		case row != nil:
-			return row, nil
-		case cause == nil: // only the transaction itself can have ended the run that it records for
-			return s.settle(ctx, begun, nil, failure.BadRequest(errors.New("the step's transaction ends its own run: cancel it in a transaction of its own")))
-		case saysNothing(cause) && s.isUncounted():
-			return s.again(cause)
+		case s.registers != nil:
+			r.recorded(s.registers)
+		case r.passed > 0 && r.passed == len(r.hashes): // what was registered since, by new code in front of the step, is last
+			s.registerAgain(r, row)
 		default:
-			return s.settle(ctx, begun, nil, cause)
+			r.passed = min(r.passed+HashSize, len(r.hashes))
 		}
 	}
+	s.b.passed(row)
 }
 
-// trouble waits a little, for the attempt to be made again: that the database is away says nothing of the step.
-func (s *stepCall) trouble(err error) (*store.StepRow, error) {
-	if err != nil {
-		s.b.e.log().Debug("kagzi: a transactional step is repeated", "step", s.id, "error", err)
+// registerAgain registers the step's recorded result, unless that was registered last.
+func (s *stepCall) registerAgain(r *registrations, row *store.StepRow) {
+	if c := s.compensation(s.spec.Undo(row.Output)); c != nil && !r.passes(c.hash) {
+		s.b.register(r, c)
 	}
-	select {
-	case <-time.After(outage.Pause):
-	case <-s.b.e.done:
-		runtime.Goexit()
+}
+
+// compensation is r under the step's name, nil if r is.
+func (s *stepCall) compensation(r *Registration) *compensation {
+	if r == nil {
+		return nil
 	}
-	return nil, nil
-}
-
-// stepTx is the transaction as the step's function sees it: the engine ends it.
-type stepTx struct {
-	pgx.Tx
-	rolledBack atomic.Bool // the function called Rollback
-}
-
-// A deferred Rollback counts as any other. On the stack it looks like one on the line of the return statement, so to tell
-// them apart would be to guess whether what was to be rolled back is to be committed.
-var errRolledBack = failure.BadRequest(errors.New("kagzi: the step's function called Rollback of its transaction and returned no error: " +
-	"to roll back return an error, and leave Rollback out, deferred too, because Kagzi ends the transaction"))
-
-var errStepTx = failure.BadRequest(errors.New("kagzi: the step's transaction is committed by Kagzi, with the step's record: return from the function instead"))
-
-func (*stepTx) Commit(context.Context) error { return errStepTx }
-
-func (t *stepTx) Rollback(context.Context) error {
-	t.rolledBack.Store(true)
-	return errStepTx
-}
-
-func rollback(tx pgx.Tx) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	_ = tx.Rollback(ctx) // an open transaction ends with its connection, too
+	return &compensation{store.CompensationID(s.id), r.Call, r.Hash}
 }

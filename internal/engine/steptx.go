@@ -3,12 +3,15 @@ package engine
 import (
 	"cmp"
 	"context"
+	"errors"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/store"
 )
@@ -26,6 +29,114 @@ type awayCount struct {
 	attempt int
 	since   time.Time
 	times   int
+}
+
+// executeTx makes one attempt of a transactional step. The record is its last statement before the commit, so
+// that the run's row is locked briefly. It commits only if the record was written: then nobody else has a result.
+func (s *stepCall) executeTx() (*store.StepRow, error) {
+	b, e := s.b, s.b.e
+	b.writeAll()
+	tx, end, err := e.env.beginTx(b.ctx, s.spec.Isolation)
+	if err != nil {
+		e.exitIfStopped()
+		if b.ctx.Err() != nil {
+			return nil, context.Cause(b.ctx)
+		}
+		return s.trouble(err)
+	}
+	defer end(nil) // of a function that does not return, for one
+	ctx, cancel := s.begin()
+	defer cancel()
+	begun := time.Now()
+	user := stepTx{Tx: tx}
+	data, err := s.callUser(ctx, &user)
+	if err != nil && s.cutOff(ctx, tx, err) {
+		end(err) // before the pause: others need the connection and the slot
+		return s.again(err)
+	}
+	if err == nil && user.rolledBack.Load() {
+		err = errRolledBack
+	}
+	if err == nil {
+		err = unfit(tx)
+	}
+	if err != nil || b.muted() {
+		end(err)
+		return s.settle(ctx, begun, data, err)
+	}
+	e.env.failpoint("after step", e.run.RunID)
+	r := s.newRecord(store.Completed)
+	r.Elapsed, r.Output = time.Since(begun), data
+	// The write does not end with ctx: its outcome would be unknown.
+	write, stop := context.WithTimeout(context.WithoutCancel(ctx), txTimeout)
+	defer stop()
+	written, err := e.env.store.RecordIn(write, tx, append(s.registration(), r)...)
+	if err == nil && written {
+		if err = tx.Commit(write); err == nil {
+			e.env.failpoint("after record", e.run.RunID)
+			e.exitIfStopped()
+			return &r.StepRow, nil
+		}
+	}
+	end(err)
+	return s.afterTx(ctx, begun, err)
+}
+
+// unfit says why a step's transaction cannot be committed although its function succeeded, nil if it can.
+func unfit(tx pgx.Tx) error {
+	conn := tx.Conn()
+	switch {
+	case conn.IsClosed(): // or it would be repeated for ever, as if the database were away
+		return failure.Of(failure.KindDatabase, errors.New("the step's transaction lost its connection, and its function did not say so: a query's context ended, for one"))
+	case conn.PgConn().TxStatus() == 'E':
+		return errors.New("a statement of the step failed, and its function did not say so: return the error, or let the statement fail in a savepoint (tx.Begin)")
+	case conn.PgConn().TxStatus() == 'I': // ended by SQL: the record would not be a part of it
+		return errStepTx
+	}
+	return nil
+}
+
+// txTimeout bounds the record and commit of a transactional step.
+const txTimeout = 30 * time.Second
+
+// afterTx finds out what became of a transaction that did not say, or that wrote no record: the step's row tells.
+// What the database refused is the attempt's failure (a deferred constraint, a serialization failure). That it was away, or
+// that the record waited in vain for a stranger's lock of the run, is not.
+func (s *stepCall) afterTx(ctx context.Context, begun time.Time, cause error) (*store.StepRow, error) {
+	e := s.b.e
+	for {
+		e.exitIfStopped()
+		row, holds, err := e.env.store.StepResult(e.env.background, e.held(), s.id, s.attempt)
+		switch {
+		case err != nil:
+			e.env.databaseTrouble(err)
+			_, _ = s.trouble(err)
+		case !holds:
+			e.stop(stopLost, ErrLeaseLost)
+			runtime.Goexit()
+		case row != nil:
+			return row, nil
+		case cause == nil: // only the transaction itself can have ended the run that it records for
+			return s.settle(ctx, begun, nil, failure.BadRequest(errors.New("the step's transaction ends its own run: cancel it in a transaction of its own")))
+		case saysNothing(cause) && s.isUncounted():
+			return s.again(cause)
+		default:
+			return s.settle(ctx, begun, nil, cause)
+		}
+	}
+}
+
+// trouble waits a little, for the attempt to be made again: that the database is away says nothing of the step.
+func (s *stepCall) trouble(err error) (*store.StepRow, error) {
+	if err != nil {
+		s.b.e.log().Debug("kagzi: a transactional step is repeated", "step", s.id, "error", err)
+	}
+	select {
+	case <-time.After(outage.Pause):
+	case <-s.b.e.done:
+		runtime.Goexit()
+	}
+	return nil, nil
 }
 
 // cutOff reports whether the function failed with err because its transaction was cut off: by the loss of the connection, or
@@ -94,4 +205,30 @@ func (env *environment) beginTx(ctx context.Context, level pgx.TxIsoLevel) (tx p
 			<-env.txSlots
 		})
 	}, nil
+}
+
+func rollback(tx pgx.Tx) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	_ = tx.Rollback(ctx) // an open transaction ends with its connection, too
+}
+
+// stepTx is the transaction as the step's function sees it: the engine ends it.
+type stepTx struct {
+	pgx.Tx
+	rolledBack atomic.Bool // the function called Rollback
+}
+
+// A deferred Rollback counts as any other. On the stack it looks like one on the line of the return statement, so to tell
+// them apart would be to guess whether what was to be rolled back is to be committed.
+var errRolledBack = failure.BadRequest(errors.New("kagzi: the step's function called Rollback of its transaction and returned no error: " +
+	"to roll back return an error, and leave Rollback out, deferred too, because Kagzi ends the transaction"))
+
+var errStepTx = failure.BadRequest(errors.New("kagzi: the step's transaction is committed by Kagzi, with the step's record: return from the function instead"))
+
+func (*stepTx) Commit(context.Context) error { return errStepTx }
+
+func (t *stepTx) Rollback(context.Context) error {
+	t.rolledBack.Store(true)
+	return errStepTx
 }

@@ -11,12 +11,6 @@ import (
 // A claim whose answer is lost may have taken runs, and may yet take them: the server need not have come to it. Nobody
 // executes those runs, so they are looked for, by the lease, until a claim that was late must have shown.
 
-const (
-	claiming    = "claim runs"    // as the store says it
-	lookOfDrain = 2 * time.Second // bounds the last look, of a worker that drains
-	looksApart  = 5 * time.Second // at the most
-)
-
 // take claims, and looks for what the claim took if its outcome is not known. A Claim without Now is one that took
 // nothing, as far as is known. If an input may be what the claim failed with, it claims without: inputs are read as histories
 // are then, so that one that cannot be read keeps no other run from being claimed.
@@ -52,6 +46,12 @@ func (s *Session) take(ctx context.Context, req store.ClaimRequest) store.Claim 
 	s.unfinished.Go(func() { s.resolve(ctx, req, sent) })
 	return claim
 }
+
+const (
+	claiming    = "claim runs"    // as the store says it
+	lookOfDrain = 2 * time.Second // bounds the last look, of a worker that drains
+	looksApart  = 5 * time.Second // at the most
+)
 
 // claimTime bounds a claim: an answer that comes late may find the lease over.
 func (s *Session) claimTime() time.Duration {
@@ -109,4 +109,14 @@ func (s *Session) giveBack(within time.Duration, req store.ClaimRequest) (left b
 	s.logger(req.Worker).Info("kagzi: a claim without an answer took runs: they are given back", "runs", given)
 	_ = s.cfg.Hints.Due(s.noWait, nil, store.DueRun{Queue: req.Queue}) // fails only in a transaction
 	return left, nil
+}
+
+// patientWith waits a little for a database that is away; it returns false if the session cannot go on waiting.
+func (s *Session) patientWith(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(outage.Pause):
+		return !s.isFenced()
+	}
 }

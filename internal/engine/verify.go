@@ -143,17 +143,6 @@ func (v *verification) diverged(e *execution, want recordedEnd, shown func([]byt
 	return "", fmt.Sprintf("the code now comes to another end: it %s; the run %s", got, want)
 }
 
-// orphaned reports whether a branch above has failed: that cancelled this one, wherever it was. The execution's mutex is
-// held.
-func (b *Branch) orphaned() bool {
-	for b = b.parent; b != nil; b = b.parent {
-		if b.result.done.fired > 0 && b.result.err != nil {
-			return true
-		}
-	}
-	return false
-}
-
 func (r recordedEnd) same(other recordedEnd) bool {
 	return r.status == other.status && r.kind == other.kind && withoutStack(r.text) == withoutStack(other.text) && bytes.Equal(r.output, other.output)
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -61,5 +62,19 @@ func (s *Session) batcherLocked(e *execution) *batch.Batcher[*execution] {
 		return s.alone
 	default:
 		return s.retries
+	}
+}
+
+// giveUp gives up what cannot be written, also what waits to be tried again.
+func (s *Session) giveUp() {
+	s.mu.Lock()
+	first := !s.closing.Swap(true)
+	all := slices.Collect(maps.Values(s.executing))
+	s.mu.Unlock()
+	if first {
+		close(s.closed)
+	}
+	for _, e := range all {
+		s.endPause(e)
 	}
 }

@@ -1,0 +1,83 @@
+package engine
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// An event is something that branches wait for. It may happen more than once.
+type event struct {
+	fired   int
+	waiters []*wait
+}
+
+// A wait is a branch that waits, until a time or for another branch.
+type wait struct {
+	b      *Branch
+	ctx    context.Context // the branch's
+	until  time.Time       // the zero time: no time
+	why    string
+	need   int           // wakeups of the run that may end the wait; zero: none does
+	child  bool          // the wakeups are ends of children
+	anyway bool          // although the branch is cancelled
+	woken  chan struct{} // closed by who ends the wait, after it counted the branch busy again
+}
+
+func (e *execution) fireLocked(ev *event) {
+	ev.fired++
+	for _, w := range ev.waiters {
+		e.wakeLocked(w)
+	}
+	ev.waiters = nil
+}
+
+func (e *execution) wakeLocked(w *wait) {
+	i := slices.Index(e.waits, w)
+	if i < 0 {
+		return
+	}
+	e.waits = slices.Delete(e.waits, i, i+1)
+	e.busy++
+	close(w.woken)
+}
+
+// arrivalLocked is the event of a message of a name, or of the end of a child.
+func (e *execution) arrivalLocked(of string) *event {
+	if e.arrivals == nil {
+		e.arrivals = map[string]*event{}
+	}
+	if e.arrivals[of] == nil {
+		e.arrivals[of] = &event{}
+	}
+	return e.arrivals[of]
+}
+
+// earliestLocked returns the wait that ends first, and whether any has a time.
+func (e *execution) earliestLocked() (first *wait, ok bool) {
+	for _, w := range e.waits {
+		if !w.until.IsZero() && (first == nil || w.until.Before(first.until)) {
+			first = w
+		}
+	}
+	return first, first != nil
+}
+
+// needLocked returns how many wakeups of the run end a wait at the earliest, zero if none does.
+func (e *execution) needLocked() (need int) {
+	for _, w := range e.waits {
+		if w.need > 0 && (need == 0 || w.need < need) {
+			need = w.need
+		}
+	}
+	return need
+}
+
+// endsSoonLocked reports whether one of the waits is about to end: by its time, or because its branch was
+// cancelled and has not noticed yet.
+func (e *execution) endsSoonLocked() bool {
+	soon := e.env.now().Add(memoryWait)
+	return slices.ContainsFunc(e.waits, func(w *wait) bool {
+		return w.ctx.Err() != nil || !w.until.IsZero() && !w.until.After(soon)
+	})
+}

@@ -1,0 +1,241 @@
+package engine
+
+import (
+	"encoding/json"
+	"maps"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/goroutine"
+	"github.com/kagzi/kagzi/store"
+)
+
+// execute runs the workflow function on this goroutine, unless the claim was too long ago.
+func (e *execution) execute(h Handler) {
+	if !e.mayBegin() {
+		return
+	}
+	b := &Branch{e: e, ctx: e.ctx, cancel: e.cancel, now: e.run.StartedAt, result: &branchResult{}}
+	e.mu.Lock()
+	e.begins = true
+	e.mu.Unlock()
+	if !e.run.DeadlineAt.IsZero() && e.mode.cancels() {
+		e.setDeadline()
+	}
+	var output []byte
+	e.guard(b, func() (err error) {
+		output, err = h(b, e.run.Input)
+		return err
+	}, func() { e.output = output })
+}
+
+// mayBegin reports whether the run is this worker's, and gives it back if it may be another's.
+func (e *execution) mayBegin() bool {
+	why := e.mayNot()
+	if why != "" {
+		e.log().Warn("kagzi: a run is given back before it begins: another worker may hold it", "because", why)
+		e.refuse(stopShutdown, ErrLeaseLost)
+	}
+	return why == ""
+}
+
+func (e *execution) setDeadline() {
+	e.mu.Lock()
+	e.deadline = time.AfterFunc(e.run.DeadlineAt.Sub(e.env.now()), e.timeOver)
+	e.mu.Unlock()
+	e.resetDeadline() // the clock may have been set meanwhile, by who has not seen the timer
+}
+
+// timeOver fails the run, unless the estimate of the database's clock has moved back since the timer was set.
+func (e *execution) timeOver() {
+	if e.env.now().Before(e.run.DeadlineAt) {
+		e.resetDeadline()
+		return
+	}
+	e.fail(failure.ErrDeadline)
+}
+
+// resetDeadline goes by the database's clock as it is now.
+func (e *execution) resetDeadline() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.deadline != nil && e.reason == underWay {
+		e.deadline.Reset(e.run.DeadlineAt.Sub(e.env.now()))
+	}
+}
+
+// guard calls f as the body of b and settles b's result, whether f returns, panics or exits. keep is called
+// with the mutex held if f succeeded.
+func (e *execution) guard(b *Branch, f func() error, keep func()) {
+	err, panicked := error(failure.OfGoexit()), false // unless f gets past it
+	defer func() {
+		if v := recover(); v != nil {
+			err, panicked = failure.OfPanic(v, debug.Stack()), true
+		}
+		e.settleBranch(b, err, panicked, keep)
+	}()
+	b.init()
+	if err = b.asRecorded(f()); err == nil && b.row != nil {
+		e.nondeterministic("branch %[1]q failed, and succeeds in a replay (to try again what failed, Resume the run with kagzi.Forget(%[1]q))", b.result.name)
+	}
+}
+
+// init prepares the branch on its own goroutine.
+func (b *Branch) init() {
+	b.goid.Store(goroutine.ID())
+	b.own = b.e.own[b.prefix]
+	b.live.Store(b.own == 0 && !b.closed)
+}
+
+// settleBranch ends b's goroutine: the last one out settles the execution.
+func (e *execution) settleBranch(b *Branch, err error, panicked bool, keep func()) {
+	b.goid.Store(0)
+	b.cancelBelow(err)
+	e.mu.Lock()
+	e.live--
+	last := e.live == 0
+	if e.reason != underWay {
+		e.mu.Unlock()
+		if panicked {
+			e.log().Warn("kagzi: a deferred function of a workflow panicked while its run left memory", "error", failure.Text(err))
+		}
+		if last {
+			e.settle()
+		}
+		return
+	}
+	if b.discarded {
+		e.discardLocked(last)
+		e.mu.Unlock()
+		if last {
+			e.settle()
+		}
+		return
+	}
+	if err == nil {
+		keep()
+	}
+	root := b.prefix == ""
+	if root {
+		e.err, e.returned = err, true
+	}
+	b.result.err, b.result.now = err, b.now
+	if err == nil && !root && !b.started {
+		b.cancel(nil)
+	}
+	e.fireLocked(&b.result.done)
+	e.fireLocked(&b.result.past)
+	if g := b.result.group; g != nil {
+		g.order = append(g.order, b.result.index)
+		e.fireLocked(&g.event)
+	}
+	e.busy--
+	if last {
+		e.stopLocked(stopReturned, nil)
+	} else if e.busy == 0 {
+		e.suspendLocked()
+	}
+	e.mu.Unlock()
+	if last {
+		e.settle()
+	}
+}
+
+// cancelBelow ends what is below a branch that is about to end, unless that has succeeded: its branches, and the children of
+// all of them.
+func (b *Branch) cancelBelow(err error) {
+	e := b.e
+	var r *store.Record
+	if err != nil && b.parent != nil && !b.isOver() { // what is called of the user's must not be called under the mutex
+		r = b.newFailure(err)
+	}
+	e.mu.Lock()
+	if e.reason != underWay || b.discarded {
+		e.mu.Unlock()
+		return
+	}
+	b.result.asked = b.result.asked || b.ctx.Err() != nil // cancelled by its caller, who no longer waits
+	if err != nil && b.parent != nil {
+		b.failLocked(r)
+	}
+	if err != nil && e.mode.cancels() && !b.closed { // else they end by themselves, where the history does
+		b.cancel(errBranchCancelled)
+	}
+	e.mu.Unlock()
+	if b.hasEnded() {
+		e.cancelChildrenBelow(b, b)
+	}
+}
+
+// discardLocked discards a branch that reached, in verification, what the history does not have: waiters keep waiting.
+func (e *execution) discardLocked(last bool) {
+	e.busy--
+	if last {
+		e.stopLocked(stopVerified, nil)
+	} else if e.busy == 0 {
+		e.suspendLocked()
+	}
+}
+
+// newFailure prepares the record that the branch has failed: its output has the IDs of the failures in err's chain.
+func (b *Branch) newFailure(err error) *store.Record {
+	r := b.e.newRecord(b.result.name, store.KindBranch, store.Failed, b.attempt+1, b.attempt+1)
+	class := b.e.env.errors.Classify(err)
+	r.ErrorKind, r.Error, r.Permanent = class.Kind, failure.Text(err), class.Permanent
+	var failed []*branchResult // as they are now: methods of err are not called under the mutex
+	b.e.mu.Lock()
+	for _, other := range b.e.branches {
+		if other.err != nil {
+			failed = append(failed, &branchResult{name: other.name, err: other.err})
+		}
+	}
+	b.e.mu.Unlock()
+	ids := map[string]bool{}
+	b.e.addChain(ids, err, failed)
+	r.Output, _ = json.Marshal(slices.Sorted(maps.Keys(ids))) // strings
+	return r
+}
+
+// failLocked notes that the branch, which nobody has cancelled, has failed: in a replay it is closed, with all below it.
+// The record, r, is written with whatever the execution writes next. That of a racer must not be there without what it took.
+func (b *Branch) failLocked(r *store.Record) {
+	if b.row == nil && (r == nil || b.isOver()) { // by who was cancelled
+		return
+	}
+	b.end = b.failsLocked(b.result.name)
+	b.dead.Store(true)
+	if b.row != nil {
+		return
+	}
+	r.EndedAt = b.now
+	if now := b.e.env.now(); now.After(b.now) { // a fork goes by it
+		r.EndedAt = now
+	}
+	for _, other := range b.e.branches { // the branches below may have learned of its end, and the estimate of the clock lags
+		if other.done.fired > 0 && other.now.After(r.EndedAt) {
+			r.EndedAt = other.now
+		}
+	}
+	by := b.root()
+	if b.mayLose() {
+		by = b
+	}
+	by.deferLocked(r, nil)
+}
+
+// outcome is the error of the function, else of a branch that failed and that nobody asked for, else of a wrong call.
+func (e *execution) outcome() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.err != nil {
+		return e.err
+	}
+	for _, r := range e.branches {
+		if r.done.fired > 0 && r.err != nil && !r.asked && !r.of.covered() {
+			return e.env.errors.Branch(BranchFailure{Name: r.name, Err: r.err})
+		}
+	}
+	return e.misused
+}

@@ -1,0 +1,162 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/kagzi/kagzi/internal/batch"
+	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/goroutine"
+)
+
+func New(cfg Config) *Session {
+	s := &Session{
+		cfg: cfg, stopClaims: func() {},
+		wake: make(chan struct{}, 1), freed: make(chan struct{}, 1), looks: make(chan struct{}, 1),
+		most: mostClaimed, executing: map[uuid.UUID]*execution{}, lingering: map[*execution]bool{}, slots: cfg.MaxConcurrent, moved: map[uuid.UUID]bool{}, early: map[uuid.UUID]bool{},
+		drains: make(chan struct{}),
+	}
+	s.environment = newEnvironment(&cfg, s.poolIsClosed)
+	s.writer = batch.New(batch.Config[*execution]{Flush: s.flush})
+	s.retries = batch.New(batch.Config[*execution]{Flush: s.flush})
+	s.alone = batch.New(batch.Config[*execution]{Flush: s.flush, MaxItems: 1, Flushes: flushesApart})
+	s.loads = newLoader(s.environment, s.drains, s.dispatch)
+	if cfg.FixedLease { // a lease that is not extended must outlast the query
+		s.loads.longest = min(s.loads.longest, cfg.LeaseTimeout/2)
+	}
+	return s
+}
+
+// flushesApart is how many flushes that may wait for strangers are under way at once: each has a connection for as long as
+// it waits.
+const flushesApart = 2
+
+// run works until ctx ends, and then drains.
+func (s *Session) Run(ctx context.Context) error {
+	ctx, s.stopClaims = context.WithCancel(ctx)
+	defer s.stopClaims()
+	beat := newHeartbeater(s)
+	if err := beat.begin(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return failure.Prefixed(err)
+	}
+	s.cfg.Logger.Info("kagzi: worker started", "worker", s.ID(), "namespace", s.store.Namespace(), "queue", s.cfg.Queue, "workflows", s.cfg.Registration(s.ID()).Handlers)
+	release := s.cfg.Hints.Listen()
+	stopWork := s.cfg.Hints.OnWork(s.cfg.Queue, func() { goroutine.Signal(s.wake) })
+	leaveHints := s.cfg.Hints.JoinWorker(s)
+	if s.cfg.Hooks != nil && s.cfg.Hooks.Begun != nil {
+		s.cfg.Hooks.Begun(hooked{s})
+	}
+
+	var loops sync.WaitGroup
+	stop := make(chan struct{})
+	loops.Go(func() { beat.run(stop) })
+	loops.Go(func() { s.refreshLoop(stop) })
+	if s.cfg.Beside != nil {
+		beside, leave := context.WithCancel(s.background) // until the worker has drained
+		defer leave()
+		loops.Go(func() { s.cfg.Beside(beside) })
+		loops.Go(func() {
+			<-stop
+			leave()
+		})
+	}
+	s.claimLoop(ctx)
+	s.drain(beat)
+	s.unfinished.Wait()
+
+	leaveHints()
+	close(stop)
+	loops.Wait()
+	stopWork()
+	release()
+	beat.end()
+	published := make(chan struct{})
+	go func() {
+		defer close(published)
+		s.cfg.Hints.Flush()
+	}()
+	select {
+	case <-published:
+	case <-time.After(time.Second): // the process goes on starting runs: its hints never cease
+	}
+	s.cfg.Logger.Info("kagzi: worker stopped", "worker", s.ID(), "queue", s.cfg.Queue, "completed", s.completed.Load(), "failed", s.failed.Load())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.poolClosed {
+		return errors.New("kagzi: the pool was closed while the worker was running: close it once Run has returned")
+	}
+	return nil
+}
+
+// drain lets what is under way finish, then gives it back.
+func (s *Session) drain(beat *heartbeater) {
+	s.mu.Lock()
+	s.draining = true
+	n := len(s.executing)
+	s.mu.Unlock()
+	close(s.drains)
+	defer s.loads.end()
+	log := s.logger(s.ID())
+	log.Info("kagzi: draining", "runs", n, "for_at_most", s.cfg.DrainTimeout)
+	// What this worker has suspended becomes due without it: others must look when.
+	s.cfg.Hints.Queue(s.background, s.cfg.Queue)
+	beat.draining()
+	deadline := time.NewTimer(s.cfg.DrainTimeout)
+	defer deadline.Stop()
+	if s.emptied(deadline.C) {
+		return
+	}
+	log.Warn("kagzi: drain timeout: giving back what is under way", "runs", len(s.held()))
+	s.stopAll(stopShutdown, ErrShutdown)
+	last := time.NewTimer(exitGrace + time.Second + s.cfg.DrainTimeout/10)
+	defer last.Stop()
+	if s.emptied(last.C) {
+		return
+	}
+	s.giveUp() // the database is away: the leases end by themselves
+	s.waitForWrites()
+}
+
+// waitForWrites waits for what is being written. It is called when the session is closing: what comes again then comes to
+// the writer.
+func (s *Session) waitForWrites() {
+	s.alone.Wait()
+	s.retries.Wait()
+	s.writer.Wait()
+}
+
+// emptied waits until nothing is being executed; it returns false if the timer comes first.
+func (s *Session) emptied(timer <-chan time.Time) bool {
+	for {
+		s.mu.Lock()
+		n := len(s.executing)
+		s.mu.Unlock()
+		if n == 0 {
+			s.giveUp() // what is left, nobody waits for
+			s.waitForWrites()
+			return true
+		}
+		select {
+		case <-s.freed:
+		case <-timer:
+			return false
+		}
+	}
+}
+
+// poolIsClosed ends the worker: the application has closed the pool, and the database will never answer again.
+func (s *Session) poolIsClosed() {
+	s.mu.Lock()
+	s.draining, s.poolClosed = true, true
+	s.mu.Unlock()
+	s.giveUp()
+	s.stopAll(stopLost, ErrShutdown)
+	s.stopClaims()
+	goroutine.Signal(s.freed)
+}
