@@ -6,16 +6,16 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// mostUnread is how often the inbox of a run under way cannot be read before the run is given back.
+// mostUnread is how often the inbox of a run under way cannot be read before the run is yielded.
 const mostUnread = 3
 
-// readInbox reads what reached e's run. If that cannot be read, again and again, the run is given back.
+// readInbox reads what reached e's run. If that cannot be read, again and again, the run is yielded.
 func (e *execution) readInbox() error {
 	id := e.run.RunID
 	inboxes, err := e.env.store.Inbox(e.env.background, []uuid.UUID{id})
 	if err == nil {
 		e.mu.Lock()
-		e.unread = 0
+		e.inboxFailures = 0
 		e.mu.Unlock()
 		if n := inboxes[id]; n != nil {
 			e.deliver(n)
@@ -27,8 +27,8 @@ func (e *execution) readInbox() error {
 		return err
 	}
 	e.mu.Lock()
-	e.unread++
-	giveBack := e.unread >= mostUnread
+	e.inboxFailures++
+	giveBack := e.inboxFailures >= mostUnread
 	e.mu.Unlock()
 	if giveBack {
 		e.unreadable(err)
@@ -55,7 +55,7 @@ func (e *execution) deliver(n *store.Inbox) {
 	}
 }
 
-// putBackLocked returns messages to the inbox that a branch took and did not record.
+// putBackLocked returns messages to the inbox that a branch took and has not recorded.
 func (e *execution) putBackLocked(messages []*store.Signal) {
 	for _, g := range messages {
 		e.inbox.putBack(g)
@@ -64,7 +64,7 @@ func (e *execution) putBackLocked(messages []*store.Signal) {
 }
 
 // missed reports whether wakeups are more than the execution knows of.
-func (e *execution) missed(wakeups int64) bool {
+func (e *execution) isBehind(wakeups int64) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return wakeups > e.seen

@@ -16,44 +16,46 @@ import (
 // A branch is a part of a run with a goroutine of its own: the run's own, or one that the function has begun.
 type Branch struct {
 	e      *execution
-	prefix string // of the IDs of its steps: "" or "ship/"
+	parent *Branch // nil of the run's own
+	prefix string  // of the IDs of its steps: "" or "ship/"
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	goid   atomic.Uintptr // of its goroutine, while that lives: it may be another's afterwards
 	result *branchResult
 
-	// Only the branch's goroutine uses these.
-	names      map[string]int            // how often each was used
-	patches    map[string]bool           // what Patched said
-	registered map[string]*registrations // compensations, by ID
-	left       []leftover                // of a fork: compensations that are left with the other run
-	now        time.Time
-	own        int       // steps and branches of this branch in the history
-	met        int       // of them, those that the function has come to
-	metCopied  int       // of those that a fork has copied, likewise
-	replayed   int       // of them, those the function has come past
-	started    bool      // it has started branches
-	logOnce    sync.Once // a step of the branch may log from goroutines of its own
-	log        *slog.Logger
+	// Set before the branch's goroutine begins, and never again.
+	closed   bool           // the history has its end, or that of a branch above it: nothing begins on it
+	closedAt time.Time      // when the first of these ends was, by the database's clock; zero if it is not closed
+	row      *store.StepRow // its failure in the history; nil if there is none
+	attempt  int            // of the newest record of its failure
 
-	looked lookedUp
+	// Only the branch's goroutine uses these, and who has waited for it once it has ended.
+	names         map[string]int            // how often each was used
+	patches       map[string]bool           // what Patched said
+	registered    map[string]*registrations // compensations, by ID
+	left          []leftover                // of a fork: compensations that are left with the other run
+	looked        lookedUp                  // what it last asked the history for
+	now           time.Time                 // the time of the last recorded event that the function has passed
+	own           int                       // steps and branches of this branch in the history
+	met           int                       // of own, those that the function has come to. It grows from 0 to own.
+	metCopied     int                       // of those that a fork has copied, likewise
+	replayed      int                       // of own, those that the function has passed: their results were returned
+	started       bool                      // it has started branches
+	discarded     bool                      // in mode verify: it came to an operation that the history does not have, and its goroutine exits
+	misusedInStep error                     // the step whose function is being executed called a durable operation of this branch
+	unfollowed    []*knownFailure           // that it knows of, and began nothing after
 
-	misusedInStep error // the step whose function is being executed called a durable operation of this branch
+	logOnce sync.Once // a step of the branch may log from goroutines of its own
+	log     *slog.Logger
 
-	parent     *Branch
-	closed     bool            // the history has its end, or that of a branch above it: nothing begins on it
-	closedAt   time.Time       // when the first of these ends was, by the database's clock; zero if it is not closed
-	row        *store.StepRow  // its failure in the history; nil if there is none
-	attempt    int             // of the newest record of its failure
-	end        *knownFailure   // what its end came of: its own failure, or the decision of its group; nil if it has none
-	unfollowed []*knownFailure // that it knows of, and began nothing after
-	racing     bool            // in a Race: what it takes is its own only if it wins
-	dead       atomic.Bool     // it has failed, or its group was decided without it: that is recorded, or noted
-	fresh      atomic.Bool     // it has come past its history, or waits for what that does not have
-	discarded  bool            // of a verification: it has come to what the history does not have. Its goroutine sets it, and exits
-	inStep     atomic.Bool     // a step's function is being executed
-	live       atomic.Bool     // the function is past its history. Its goroutine sets it; its Logger asks, in other branches too
-	mute       atomic.Bool     // lost a race: it and the branches below record nothing any more
+	end    *knownFailure // what ended it: its own failure, set by failLocked, or its group's decision, set by group.learn; nil if nothing did
+	racing bool          // it is in a Race that is not decided: what it takes is its own only if it wins. The execution's mutex guards it.
+
+	goid        atomic.Uintptr // of its goroutine while that lives; 0 afterwards
+	inStep      atomic.Bool    // a step's function is being executed. Its goroutine sets and resets it.
+	live        atomic.Bool    // its Logger speaks: the function is past its history. Its goroutine sets it, for good.
+	pastHistory atomic.Bool    // it came to an operation that the history does not have, or waits for one. Set by passHistory, for good.
+	dead        atomic.Bool    // it has failed, or its group was decided without it, and that is recorded or deferred. Never reset.
+	lost        atomic.Bool    // set by group.lose: it lost a race. It and the branches below it record nothing any more.
 }
 
 // lookedUp is what the branch last asked the history for.
@@ -62,15 +64,15 @@ type lookedUp struct {
 	found    bool
 }
 
-// A branchResult is what became of a branch. Its execution's mutex guards it.
+// A branchResult says how a branch ended. Its execution's mutex guards it.
 type branchResult struct {
 	of    *Branch // nil if it was never started
 	name  string
-	done  event
-	past  event // it is done, or has left its history
+	done  event // fired once, by settleBranch
+	past  event // the branch is done, or has passed its history
 	err   error
 	now   time.Time // the branch's Now at its end
-	asked bool      // somebody looked at it
+	asked bool      // somebody asked for it, or cancelled the branch: its error is not the run's by itself
 	group *ends     // of the group that the branch belongs to, as its index-th
 	index int
 }
@@ -135,9 +137,9 @@ func (b *Branch) under(other *Branch) bool {
 	return false
 }
 
-func (b *Branch) muted() bool {
+func (b *Branch) hasLost() bool {
 	for ; b != nil; b = b.parent {
-		if b.mute.Load() {
+		if b.lost.Load() {
 			return true
 		}
 	}
@@ -156,7 +158,7 @@ func (b *Branch) hasEnded() bool {
 }
 
 // isOver reports whether the branch was cancelled, has lost, or had ended in the history: how it ends now is not recorded.
-func (b *Branch) isOver() bool { return b.closed || b.ctx.Err() != nil || b.muted() }
+func (b *Branch) isOver() bool { return b.closed || b.ctx.Err() != nil || b.hasLost() }
 
 // mayLose reports whether b, or a branch above it, is in a Race that is not decided.
 func (b *Branch) mayLose() bool {
@@ -175,7 +177,7 @@ func (b *Branch) covered() bool {
 		return false
 	}
 	for p := b.parent; p != nil && p.parent != nil; p = p.parent {
-		if p.closed || p.mute.Load() || p.result.err != nil || failure.IsOf(context.Cause(p.ctx), failure.KindCancelled) {
+		if p.closed || p.lost.Load() || p.result.err != nil || failure.IsOf(context.Cause(p.ctx), failure.KindCancelled) {
 			return true
 		}
 	}
@@ -234,7 +236,7 @@ func (b *Branch) Misuse(err error) error {
 // noteMisuse keeps the run from completing, should the function drop the error of a wrong call: what the call was to do
 // has not happened. Any goroutine may call it. What a branch does that was cancelled, or has lost a race, does not count.
 func (b *Branch) noteMisuse(err error) {
-	if b.muted() || failure.IsOf(context.Cause(b.ctx), failure.KindCancelled) {
+	if b.hasLost() || failure.IsOf(context.Cause(b.ctx), failure.KindCancelled) {
 		return
 	}
 	e := b.e

@@ -82,7 +82,7 @@ func (f *Future) Await(b *Branch) (any, error) {
 // a branch that has left its history leaves it, too.
 func (f *Future) wait(b *Branch) error {
 	why := "branch " + f.result.name
-	if b.closed || !b.fresh.Load() {
+	if b.closed || !b.pastHistory.Load() {
 		err := b.wait(time.Time{}, why, &f.result.past, 0)
 		if err != nil && b.behind() {
 			b.waitAnyway(why, &f.result.past, 0)
@@ -96,7 +96,7 @@ func (f *Future) wait(b *Branch) error {
 		if b.closed {
 			return errBranchCancelled
 		}
-		b.leaveHistory()
+		b.passHistory()
 	}
 	return b.wait(time.Time{}, why, &f.result.done, 0)
 }

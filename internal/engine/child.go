@@ -10,16 +10,18 @@ import (
 
 // A child is a run that this one has started.
 type Child struct {
-	by        *Branch // that started it
-	step      string
-	workflow  string
-	id        uuid.UUID
-	row       *store.StepRow // RUNNING until the end is taken in. The execution's mutex guards it.
-	passed    bool           // in the replay of the branch that started it
+	by       *Branch // that started it
+	step     string
+	workflow string
+	id       uuid.UUID
+	passed   bool // the branch that started it has passed its end, in a replay or not. Only that branch uses it.
+
+	// The execution's mutex guards these.
+	row       *store.StepRow // RUNNING until the child's end is recorded, or deferred
 	detached  bool
 	stopped   bool           // this run has cancelled it, or is about to
-	cancelled *store.StepRow // the record of Child.Cancel. The execution's mutex guards what is above.
-	told      *knownFailure  // once a branch was told that the child failed. The execution's mutex guards it.
+	cancelled *store.StepRow // the record of Child.Cancel; nil if that was not called in this execution
+	failed    *knownFailure  // set once a branch was told that the child failed
 }
 
 var errOtherRun = errors.New("kagzi: the child was started by another execution: a Child is of use only in the call of the workflow function that started it")

@@ -56,7 +56,7 @@ func (b *Branch) StartChild(spec ChildSpec) (*Child, error) {
 	if err := b.begins(); err != nil {
 		return nil, err
 	}
-	if b.muted() {
+	if b.hasLost() {
 		return nil, errBranchCancelled
 	}
 	c.id = childID(e.run.RunID, id, attempt, spec.Workflow, b.now)
@@ -227,7 +227,7 @@ func (c *Child) Cancel(b *Branch) error {
 
 // cancelStarted cancels children whose starts are recorded. It ends the execution and returns false if the lease is lost.
 func (e *execution) cancelStarted(children ...uuid.UUID) bool {
-	holds := e.insist(func() error {
+	holds := e.untilAnswered(func() error {
 		ended, err := e.env.store.CancelStarted(e.env.background, e.held(), children)
 		if err == nil {
 			_ = e.env.hints.Cancelled(e.env.noWait, nil, ended) // fails only in a transaction
@@ -242,7 +242,7 @@ func (e *execution) cancelStarted(children ...uuid.UUID) bool {
 
 // cancelChildren cancels the children of a run that is about to end, and reports whether the run is still held.
 func (e *execution) cancelChildren() bool {
-	return e.insist(func() error {
+	return e.untilAnswered(func() error {
 		ended, err := e.env.store.CancelChildren(e.env.background, e.held())
 		if err == nil {
 			_ = e.env.hints.Cancelled(e.env.noWait, nil, ended) // fails only in a transaction
@@ -264,7 +264,7 @@ func (e *execution) cancelChildrenBelow(by *Branch, branches ...*Branch) {
 		}
 	}
 	e.mu.Unlock()
-	if by.muted() { // it records nothing any more, but for the decision that has muted it
+	if by.hasLost() { // it records nothing any more, but for the decision that it has lost
 		by = by.root()
 	}
 	if ids != nil && e.mode.cancels() && by.allWritten() {
@@ -349,9 +349,9 @@ func (c *Child) end(b *Branch) (*store.StepRow, error) {
 // bigOutput is how many bytes of a child's output are written at once, instead of with what follows.
 const bigOutput = 64 << 10
 
-// takeIn returns the record of the child's end if that is known, and else the event of it. The end that is looked at
-// first is the one that counts, so the first look is recorded, with whatever the execution writes next, because any branch
-// may have been told.
+// takeIn returns the record of the child's end if that is known, and else the event of it. The end that is taken
+// first is the one that counts, so that is recorded, with whatever the execution writes next, because any branch may have seen
+// it.
 func (c *Child) takeIn(b *Branch) (*store.StepRow, *event, error) {
 	e := b.e
 	e.mu.Lock()
@@ -364,7 +364,7 @@ func (c *Child) takeIn(b *Branch) (*store.StepRow, *event, error) {
 		defer e.mu.Unlock()
 		return nil, e.arrivalLocked(c.id.String()), nil
 	}
-	if b.muted() || b.closed || b.ctx.Err() != nil {
+	if b.hasLost() || b.closed || b.ctx.Err() != nil {
 		e.mu.Unlock()
 		return nil, nil, cmp.Or[error](b.cancelled(), errBranchCancelled)
 	}
@@ -382,7 +382,7 @@ func (c *Child) takeIn(b *Branch) (*store.StepRow, *event, error) {
 	}
 	e.mu.Unlock()
 	if big {
-		b.root().enqueue(r) // which no race mutes
+		b.root().enqueue(r) // which is in no race
 	}
 	return &row, nil, nil
 }
@@ -401,10 +401,10 @@ func (c *Child) ending(end *store.ChildEnd) *store.Record {
 func (c *Child) failure(b *Branch, row *store.StepRow) error {
 	e := b.e
 	e.mu.Lock()
-	if c.told == nil {
-		c.told = b.failsLocked(c.step)
+	if c.failed == nil {
+		c.failed = b.failsLocked(c.step)
 	} else { // what has followed the first time has followed
-		b.unfollowed = append(b.unfollowed, c.told)
+		b.unfollowed = append(b.unfollowed, c.failed)
 	}
 	e.mu.Unlock()
 	return e.env.errors.Recorded(row, c.workflow)
@@ -453,7 +453,7 @@ func (b *Branch) awaitAll(children []*Child) error {
 }
 
 // insist calls f, which asks the database, until that answers. It returns false if the run is not the execution's any more.
-func (e *execution) insist(f func() error) bool {
+func (e *execution) untilAnswered(f func() error) bool {
 	for failures := 0; ; failures++ {
 		err := f()
 		if err == nil {

@@ -18,7 +18,7 @@ import (
 // mostClaimed is how many runs one claim takes at the most.
 const mostClaimed = 1000
 
-// claimLoop takes runs while there are slots, until ctx ends or the worker is told to drain.
+// claimLoop claims runs while there are slots, until ctx ends or the worker is asked to drain.
 func (s *Session) claimLoop(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -40,7 +40,7 @@ func (s *Session) claimLoop(ctx context.Context) {
 			continue
 		}
 		s.mu.Lock()
-		s.nextLook = time.Now().Add(pause)
+		s.nextClaim = time.Now().Add(pause)
 		s.mu.Unlock()
 		timer.Reset(pause)
 		select {
@@ -61,24 +61,24 @@ func (s *Session) capacity() (free int, more bool) {
 	return min(s.slots, s.most), !s.draining
 }
 
-// claim takes up to n runs, begins to execute them, and returns how long to wait before the next look: zero if
+// claim takes up to n runs, begins to execute them, and returns how long to wait before the next claim: zero if
 // there may be more.
 func (s *Session) claim(ctx context.Context, n int) time.Duration {
 	s.claims++
 	types := slices.Clone(s.cfg.Types)
 	rand.Shuffle(len(types), func(i, j int) { types[i], types[j] = types[j], types[i] })
 	s.mu.Lock()
-	suspect := s.suspect
+	noSuspects := s.crashLoopSuspect
 	s.claiming = true
 	s.mu.Unlock()
 	defer s.claimedAll()
 	req := store.ClaimRequest{
 		Queue: s.cfg.Queue, Types: types, Limit: n, Worker: s.ID(), Lease: uuid.New(), Visibility: s.cfg.LeaseTimeout,
-		LowFirst: s.claims%16 == 0, NoSuspects: suspect,
+		LowFirst: s.claims%16 == 0, NoSuspects: noSuspects,
 	}
 	answer := make(chan store.Claim, 1)
 	sent := time.Now()
-	s.unfinished.Go(func() { answer <- s.take(ctx, req) })
+	s.unfinished.Go(func() { answer <- s.claimRuns(ctx, req) })
 	var claim store.Claim
 	select {
 	case claim = <-answer:
@@ -112,24 +112,24 @@ func (s *Session) claim(ctx context.Context, n int) time.Duration {
 	return pause
 }
 
-// claimedAll says that what was claimed is being executed. Rows that moved since the claim are looked at now: what was
+// claimedAll says that what was claimed is being executed. Rows that have changed since the claim are read now: what was
 // read of them may be older.
 func (s *Session) claimedAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.claiming = false
-	early := slices.Collect(maps.Keys(s.early))
-	if s.early[uuid.Nil] {
+	early := slices.Collect(maps.Keys(s.staleEarly))
+	if s.staleEarly[uuid.Nil] {
 		early = slices.Collect(maps.Keys(s.executing))
 	}
-	clear(s.early)
+	clear(s.staleEarly)
 	for _, id := range early {
 		if s.executing[id] != nil {
-			s.moved[id] = true
+			s.stale[id] = true
 		}
 	}
-	if len(s.moved) > 0 {
-		goroutine.Signal(s.looks)
+	if len(s.stale) > 0 {
+		goroutine.Signal(s.refreshes)
 	}
 }
 
@@ -140,12 +140,12 @@ func (s *Session) begin(worker uuid.UUID, runs []*store.ClaimedRun) {
 	s.slots -= len(runs)
 	s.mu.Unlock()
 	for _, r := range runs {
-		looked := !r.Fresh || r.Wakeups > 0 || r.Input == nil
-		e := newExecution(s.environment, s, r, looked)
-		e.loading = looked
+		loads := !r.Fresh || r.Wakeups > 0 || r.Input == nil
+		e := newExecution(s.environment, s, r, loads)
+		e.loading = loads
 		s.mu.Lock()
 		old := s.executing[r.RunID]
-		s.executing[r.RunID], e.begun = e, s.stops
+		s.executing[r.RunID] = e
 		declaredDead := worker != s.ID()
 		s.mu.Unlock()
 		if old != nil { // its lease ended, and this worker took the run again
@@ -153,8 +153,8 @@ func (s *Session) begin(worker uuid.UUID, runs []*store.ClaimedRun) {
 		}
 		switch {
 		case declaredDead: // meanwhile: nobody would free what that worker holds
-			e.refuse(stopShutdown, ErrLeaseLost)
-		case looked:
+			e.stopUnbegun(stopShutdown, ErrLeaseLost)
+		case loads:
 			s.loads.add(e)
 		default:
 			s.dispatch(e)
@@ -169,30 +169,30 @@ func (s *Session) dispatch(e *execution) {
 	why := e.isToEnd()
 	e.mu.Unlock()
 	s.mu.Lock()
-	alone := !e.run.CrashLoopSuspect() || !s.suspect
+	alone := !e.run.CrashLoopSuspect() || !s.crashLoopSuspect
 	if alone && e.run.CrashLoopSuspect() {
-		s.suspect, e.alone = true, true
+		s.crashLoopSuspect, e.soleSuspect = true, true
 	}
 	fenced := s.fenced
 	s.mu.Unlock()
 	switch {
 	case fenced:
-		e.refuse(stopShutdown, ErrLeaseLost)
+		e.stopUnbegun(stopShutdown, ErrLeaseLost)
 	case why != underWay:
-		e.refuse(why, failure.ErrDeadline)
+		e.stopUnbegun(why, failure.ErrDeadline)
 	case !alone:
-		e.setBack("recovery", time.Second, store.HistoryIsRead) // one that may kill the worker at a time
+		e.yield("recovery", time.Second, store.HistoryIsRead) // one crash-loop suspect at a time
 	case h == nil:
-		e.refuse(stopShutdown, ErrShutdown) // the claim asked for what there is a handler for
+		e.stopUnbegun(stopShutdown, ErrShutdown) // the claim asked for what there is a handler for
 	default:
 		e.mu.Lock()
-		e.begins = true
+		e.begun = true
 		e.mu.Unlock()
 		go e.execute(h)
 	}
 }
 
-// Offer says how many runs of a version of typ the session has room for, and makes it look.
+// Offer says how many runs of a version of typ the session has room for, and makes it claim.
 func (s *Session) Offer(queue, typ string, version int) int {
 	handlers := s.cfg.Handlers[typ]
 	if queue != s.cfg.Queue || typ != "" && (handlers == nil || version != 0 && handlers[version] == nil) {

@@ -46,10 +46,10 @@ type Config struct {
 	Hooks *testhook.Hooks // of tests; nil otherwise
 }
 
-func newEnvironment(cfg *Config, poolClosed func()) *environment {
+func newEnvironment(cfg *Config, onPoolClosed func()) *environment {
 	env := &environment{
-		store: cfg.Store, hints: cfg.Hints, log: cfg.Logger, errors: cfg.Errors, policy: cfg.Policy, context: cfg.StepContext,
-		queue: cfg.Queue, hooks: cfg.Hooks, poolClosed: poolClosed,
+		store: cfg.Store, hints: cfg.Hints, log: cfg.Logger, errors: cfg.Errors, policy: cfg.Policy, stepContext: cfg.StepContext,
+		queue: cfg.Queue, hooks: cfg.Hooks, onPoolClosed: onPoolClosed,
 		background: context.Background(), heartbeats: make(chan struct{}, 1), closed: make(chan struct{}),
 	}
 	var cancel context.CancelFunc

@@ -13,7 +13,7 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// connection returns the heart's connection, opening one if need be.
+// connection returns the heartbeater's connection, opening one if need be.
 func (h *heartbeater) connection(ctx context.Context) (*pgx.Conn, error) {
 	if h.conn != nil && !h.conn.IsClosed() {
 		return h.conn, nil
@@ -22,8 +22,8 @@ func (h *heartbeater) connection(ctx context.Context) (*pgx.Conn, error) {
 	defer cancel()
 	h.backend = store.Backend{}
 	conn, err := store.Connect(ctx, h.s.store.Pool(), func(cfg *pgx.ConnConfig) {
-		// The wait for the next beat is interrupted on this connection. A request to cancel, which a pool may be set to
-		// send instead, would meet the beat.
+		// The wait for the next heartbeat is interrupted on this connection. A request to cancel, which a pool may be set to
+		// send instead, would meet the heartbeat.
 		cfg.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
 			return &pgconn.DeadlineContextWatcherHandler{Conn: c.Conn()}
 		}
@@ -46,14 +46,14 @@ func (h *heartbeater) third() time.Duration { return h.s.cfg.Grace / 3 }
 // leastGrace is as short as Grace may be: in less time a worker cannot replace a connection.
 const LeastGrace = 1500 * time.Millisecond
 
-// missed notes that the connection was lost: when it was last heard of, or within the last third of Grace if nobody has
+// connectionLost notes that the connection was lost: when it was last heard of, or within the last third of Grace if nobody has
 // tried it for long. It does not if the server is to blame: who declares the worker dead must be the server that had the
 // connection, and takes writes.
-func (h *heartbeater) missed(err error) {
+func (h *heartbeater) connectionLost(err error) {
 	if serverDown(err) {
 		h.s.standing.excuse()
 	} else {
-		h.s.standing.miss(time.Now().Add(-h.third()))
+		h.s.standing.connectionLost(time.Now().Add(-h.third()))
 	}
 	h.setFence()
 }
@@ -74,16 +74,16 @@ func serverDown(err error) bool {
 	return err == syscall.ECONNREFUSED || err == pgconn.ErrReadOnlyConnection || err == pgconn.ErrStandbyConnection // see target_session_attrs
 }
 
-// wait returns at the time of the next beat, or before when one is asked for, when stop is closed, or when the connection
+// wait returns at the time of the next heartbeat, or before when one is asked for, when stop is closed, or when the connection
 // is lost, which it reports: what the connection would bring is read all the time, and while runs are under way it is
 // tried in between, for the server's end of it may be gone and nothing say so.
 func (h *heartbeater) wait(stop chan struct{}, next time.Time) (lost bool) {
 	ctx, cancel := context.WithDeadline(context.Background(), next)
 	defer cancel()
-	var told sync.WaitGroup
-	defer told.Wait()
+	var asked sync.WaitGroup
+	defer asked.Wait()
 	defer cancel()
-	told.Go(func() {
+	asked.Go(func() {
 		defer cancel()
 		select {
 		case <-ctx.Done():
@@ -96,17 +96,17 @@ func (h *heartbeater) wait(stop chan struct{}, next time.Time) (lost bool) {
 			<-ctx.Done()
 			return false
 		}
-		// Interrupted, it leaves the connection as it was. Nothing is listened for: only an error ends it.
+		// Interrupted, the connection is as before. Nothing is listened for: only an error ends it.
 		quiet, cancel := context.WithTimeout(ctx, h.third())
 		err := h.conn.PgConn().WaitForNotification(quiet)
 		over := quiet.Err() != nil
 		cancel()
 		if h.conn.IsClosed() || err != nil && !over {
-			h.missed(err)
+			h.connectionLost(err)
 			h.close()
 			return true
 		}
-		if over && !h.hears() {
+		if over && !h.answers() {
 			return true
 		}
 		if ctx.Err() != nil {
@@ -115,8 +115,8 @@ func (h *heartbeater) wait(stop chan struct{}, next time.Time) (lost bool) {
 	}
 }
 
-// hears reports whether the server answers over the connection, if that is watched and anything depends on it.
-func (h *heartbeater) hears() bool {
+// answers reports whether the server answers over the connection, if that is watched and anything depends on it.
+func (h *heartbeater) answers() bool {
 	h.s.mu.Lock()
 	idle := len(h.s.executing) == 0
 	h.s.mu.Unlock()
@@ -128,7 +128,7 @@ func (h *heartbeater) hears() bool {
 	sent := time.Now()
 	err := h.conn.Ping(ctx)
 	if err != nil {
-		h.missed(err)
+		h.connectionLost(err)
 		h.close()
 		return false
 	}
@@ -136,9 +136,9 @@ func (h *heartbeater) hears() bool {
 	return true
 }
 
-// watch looks, while a beat takes long, whether the server has the connection over which it was sent: the beat may wait for
+// watchConnection finds out, while a heartbeat takes long, whether the server has the connection over which it was sent: the heartbeat may wait for
 // the disk, and the path may be lost.
-func (h *heartbeater) watch() (over func()) {
+func (h *heartbeater) watchConnection() (over func()) {
 	backend := h.backend
 	if backend == (store.Backend{}) || h.s.standing.grace == 0 {
 		return func() {}
@@ -153,14 +153,14 @@ func (h *heartbeater) watch() (over func()) {
 			case <-time.After(h.third()):
 			}
 			sent := time.Now()
-			there, err := h.isThere(ctx, backend)
+			there, err := h.hasConnection(ctx, backend)
 			switch {
 			case ctx.Err() != nil:
 				return
 			case there:
 				h.s.standing.hear(sent)
 			case store.Classify(err) != store.ClassBusy:
-				h.missed(err)
+				h.connectionLost(err)
 				return
 			}
 		}
@@ -171,8 +171,8 @@ func (h *heartbeater) watch() (over func()) {
 	}
 }
 
-// isThere asks the server over another connection whether it has that one.
-func (h *heartbeater) isThere(ctx context.Context, b store.Backend) (bool, error) {
+// hasConnection asks the server over another connection whether it has that one.
+func (h *heartbeater) hasConnection(ctx context.Context, b store.Backend) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, h.third())
 	defer cancel()
 	conn, err := store.Connect(ctx, h.s.store.Pool())

@@ -14,26 +14,13 @@ import (
 	"github.com/kagzi/kagzi/internal/hints"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/localpg"
-	"github.com/kagzi/kagzi/internal/testhook"
 	"github.com/kagzi/kagzi/store"
 )
-
-// gateConfig returns the configuration of the engine of a worker of c that has a gate, and does not run.
-func gateConfig(t *testing.T, c *kagzi.Client, cfg kagzi.WorkerConfig) (got engine.Config) {
-	t.Helper()
-	w := kit.NewWorker(t, c, cfg)
-	kit.NewGate().Handle(w)
-	hooks := &testhook.Hooks{Config: func(cfg any) { got = cfg.(engine.Config) }}
-	if err := w.Run(testhook.With(t.Context(), hooks)); err != nil {
-		t.Fatal(err)
-	}
-	return got
-}
 
 // hintsOf returns the hints of the client c.
 func hintsOf(t *testing.T, c *kagzi.Client) *hints.Hints {
 	t.Helper()
-	return gateConfig(t, c, kagzi.WorkerConfig{}).Hints
+	return configOf(t, idleWorker(t, c, kagzi.WorkerConfig{})).Hints
 }
 
 // watchedBackend is the process ID of the worker's connection, zero if there is no evidence.
@@ -63,7 +50,7 @@ func TestLostConnectionsOfALiveWorker(t *testing.T) {
 	h := hintsOf(t, c)
 	kit.WaitFor(t, "the worker listens", h.Listening)
 	direct := store.New(db.Pool, "default")
-	for _, all := range []bool{false, true, true} { // first the heart's alone: no other that is lost wakes it
+	for _, all := range []bool{false, true, true} { // first the heartbeater's alone: no other that is lost wakes it
 		old := kit.QueryOne[int](t, db.Pool, watchedBackend)
 		if old == 0 {
 			t.Fatal("the worker's connection is no evidence")
@@ -71,7 +58,7 @@ func TestLostConnectionsOfALiveWorker(t *testing.T) {
 		n := kit.QueryOne[int](t, db.Pool, `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
 			WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> ALL ($1::int[]) AND ($2 OR pid = $3)`, backendsOf(t, db), all, old)
 		if n == 0 || all && n < 3 {
-			t.Errorf("INVALID: %d connections were ended, want the heart's, the listener's and some of the pool's", n)
+			t.Errorf("INVALID: %d connections were ended, want the heartbeater's, the listener's and some of the pool's", n)
 		}
 		kit.WaitFor(t, "the worker says over which connection it lives", func() bool {
 			return kit.QueryOne[int](t, db.Pool, watchedBackend) != old
@@ -114,7 +101,7 @@ func refuseConnections(t *testing.T, db *dbtest.DB) (allow func()) {
 	return func() { t.Helper(); let("true") }
 }
 
-// TestServerTakesNoConnections ends the connection of a worker while the server refuses new ones: it goes on to beat over
+// TestServerTakesNoConnections ends the connection of a worker while the server refuses new ones: its heartbeats go on over
 // the pool's, and says that there is no evidence for the time being.
 func TestServerTakesNoConnections(t *testing.T) {
 	t.Parallel()
@@ -125,7 +112,7 @@ func TestServerTakesNoConnections(t *testing.T) {
 	allow := refuseConnections(t, db)
 	defer allow()
 	kit.ExecSQL(t, db.Pool, `SELECT pg_terminate_backend(backend_pid) FROM kagzi.workers`)
-	kit.WaitFor(t, "the worker beats over the pool", func() bool { return kit.QueryOne[int](t, db.Pool, watchedBackend) == 0 })
+	kit.WaitFor(t, "heartbeats go over the pool", func() bool { return kit.QueryOne[int](t, db.Pool, watchedBackend) == 0 })
 	unharmed(t, db, leases)
 	allow()
 	close(g.Open)
@@ -220,12 +207,12 @@ func TestPoolerLeavesNoEvidence(t *testing.T) {
 	kit.CheckResults(t, runs, func(int) string { return "opened" })
 }
 
-// TestSharedBackendIsNoEvidence lets a heart believe in a backend that is not its connection's: the first beat finds out.
+// TestSharedBackendIsNoEvidence lets a heartbeater believe in a backend that is not its connection's: the first heartbeat finds out.
 func TestSharedBackendIsNoEvidence(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	cfg := gateConfig(t, kit.NewClient(t, db.Pool), kit.Mute)
-	evidence, end, err := engine.MistakenBeat(t.Context(), engine.New(cfg))
+	cfg := configOf(t, idleWorker(t, kit.NewClient(t, db.Pool), kit.Mute))
+	evidence, end, err := engine.MistakenHeartbeat(t.Context(), engine.New(cfg))
 	defer end()
 	if err != nil {
 		t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 	"github.com/kagzi/kagzi/internal/pgproxy"
 )
 
-// TestDrainLeavesBusyRun stops a worker while somebody's transaction holds the row of its run, which it cannot give back
+// TestDrainLeavesBusyRun stops a worker while somebody's transaction holds the row of its run, which it cannot yield
 // therefore: a coordinator makes the run due as soon as that transaction has ended, long before the lease does.
 func TestDrainLeavesBusyRun(t *testing.T) {
 	t.Parallel()
@@ -22,7 +22,7 @@ func TestDrainLeavesBusyRun(t *testing.T) {
 	_, runs, stop := kit.Gated(t, c, cfg, 1)
 	tx := kit.Locking(t, db.Pool, kit.LockRuns)
 	stop()
-	kit.WaitFor(t, "nobody tries to give it back any more", func() bool {
+	kit.WaitFor(t, "nobody tries to yield it any more", func() bool {
 		return kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 0
 	})
 	if got := kit.QueryOne[string](t, db.Pool, `SELECT w.status || ' ' || r.status FROM kagzi.workers w JOIN kagzi.workflow_runs r ON r.locked_by = w.worker_id`); got != "OFFLINE RUNNING" {
@@ -72,8 +72,8 @@ func TestStopWhileRowLocked(t *testing.T) {
 	}
 }
 
-// TestRebornWhileDraining declares a worker dead that drains: it goes on to drain under its new ID, and says so.
-func TestRebornWhileDraining(t *testing.T) {
+// TestReregisterWhileDraining declares a worker dead that drains: it goes on to drain under its new ID, and says so.
+func TestReregisterWhileDraining(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	c := kit.NewClient(t, kit.OpenPool(t, db.DSN, 6))
@@ -81,7 +81,7 @@ func TestRebornWhileDraining(t *testing.T) {
 	cfg.DrainTimeout, cfg.NoCoordinator = time.Minute, true
 	_, _, stop := kit.Gated(t, c, cfg, 1)
 	first := kit.Only(t, c, kagzi.WorkerFilter{}).ID
-	tx := kit.Locking(t, db.Pool, kit.LockRuns) // the run cannot be given back, so the worker has not drained
+	tx := kit.Locking(t, db.Pool, kit.LockRuns) // the run cannot be yielded, so the worker has not drained
 	stopped := kit.Stopping(stop)
 	kit.WaitFor(t, "the worker drains", func() bool {
 		return kit.QueryOne[string](t, db.Pool, `SELECT status FROM kagzi.workers`) == "DRAINING"
@@ -105,8 +105,8 @@ func TestRebornWhileDraining(t *testing.T) {
 	}
 }
 
-// TestDrainOfReborn asks a worker to drain, which is declared dead before it learns of that: it drains all the same.
-func TestDrainOfReborn(t *testing.T) {
+// TestDrainWhileReregistering asks a worker to drain, which is declared dead before it learns of that: it drains all the same.
+func TestDrainWhileReregistering(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	w := kit.NewWorker(t, kit.NewClient(t, kit.OpenPool(t, db.DSN, 6)), kagzi.WorkerConfig{Heartbeat: 100 * time.Millisecond, NoCoordinator: true})

@@ -10,9 +10,6 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// An execution stops, once and for a reason: see stopLocked. It is settled when its goroutines are gone, or were waited for
-// long enough. What is written then suspends the execution or finishes the run. When that is written, the session removes it.
-
 // settled has the outcome of an execution written that has stopped.
 func (s *Session) settled(e *execution) {
 	e.mu.Lock()
@@ -28,7 +25,7 @@ func (s *Session) settled(e *execution) {
 		s.failpoint("suspend", e.run.RunID)
 		s.suspend(e, suspension)
 	case stopShutdown:
-		s.suspend(e, &write{park: e.newPark(store.Pending, "worker")})
+		s.suspend(e, &write{suspension: e.newSuspension(store.Pending, "worker")})
 	case stopCancelling:
 		s.finish(e, e.newFinish(store.Cancelled, failure.KindCancelled, "run was cancelled"))
 	case stopFailed:
@@ -73,9 +70,9 @@ func (s *Session) finishAttempt(e *execution, output []byte, err error) {
 	e.log().Warn("kagzi: run failed and is tried again", "kind", class.Kind, "error", text.OneLine(message))
 	pause := policy.Backoff(e.attempt, rand.Float64())
 	pause = max(pause, class.After)
-	park := e.newPark(store.Pending, "retry")
-	park.Wake, park.Failed, park.ErrorKind, park.Error, park.Forget = pause, true, class.Kind, message, forget
-	s.suspend(e, &write{park: park})
+	sus := e.newSuspension(store.Pending, "retry")
+	sus.Wake, sus.Failed, sus.ErrorKind, sus.Error, sus.Forget = pause, true, class.Kind, message, forget
+	s.suspend(e, &write{suspension: sus})
 }
 
 // newFinish prepares the run's end.
@@ -83,7 +80,7 @@ func (e *execution) newFinish(status, kind, message string) *store.Finish {
 	return &store.Finish{RunID: e.run.RunID, Lease: e.run.Lease, Parent: e.run.ParentRunID, Status: status, ErrorKind: kind, Error: message}
 }
 
-// finish has the end of the run written, once its children are cancelled; those of a quarantined one are left as they are.
+// finish has the end of the run written, once its children are cancelled; those of a quarantined one go on.
 func (s *Session) finish(e *execution, f *store.Finish) {
 	e.mu.Lock()
 	offspring := len(e.offspring) > 0 && !f.Quarantined
@@ -118,9 +115,9 @@ func (s *Session) remove(e *execution, o store.Outcome) {
 	if s.executing[e.run.RunID] == e {
 		delete(s.executing, e.run.RunID)
 	}
-	if e.alone {
-		s.suspect = false
-		goroutine.Signal(s.wake) // another suspect may be due: the claims so far left it out
+	if e.soleSuspect {
+		s.crashLoopSuspect = false
+		goroutine.Signal(s.wake) // another crash-loop suspect may be due: the claims so far left it out
 	}
 	s.mu.Unlock()
 	goroutine.Signal(s.freed)

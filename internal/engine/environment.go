@@ -19,15 +19,15 @@ import (
 // An environment is what a session and its executions share: the application as far as they ask it, the database with its
 // clock and its troubles, and the worker's standing. It refers to no execution. It is safe for concurrent use.
 type environment struct {
-	store      *store.Store
-	hints      *hints.Hints
-	log        *slog.Logger // of the worker, without its ID: see logger
-	errors     Errors
-	policy     func(raw json.RawMessage) (RetryPolicy, error)
-	context    func(ctx context.Context, step StepIdentity) context.Context
-	queue      string
-	hooks      *testhook.Hooks // of tests; nil otherwise
-	poolClosed func()          // called, perhaps again and again, once the application has closed the pool
+	store        *store.Store
+	hints        *hints.Hints
+	log          *slog.Logger // of the worker, without its ID: see logger
+	errors       Errors
+	policy       func(raw json.RawMessage) (RetryPolicy, error)
+	stepContext  func(ctx context.Context, step StepIdentity) context.Context
+	queue        string
+	hooks        *testhook.Hooks // of tests; nil otherwise
+	onPoolClosed func()          // called, perhaps again and again, once the application has closed the pool
 
 	background context.Context // for calls to the database, which have deadlines of their own
 	noWait     context.Context // has ended: who publishes with it does not wait for the notification to be sent
@@ -74,7 +74,7 @@ func (env *environment) pause(d time.Duration) {
 func (env *environment) databaseTrouble(err error) {
 	switch store.Classify(err) {
 	case store.ClassClosed:
-		env.poolClosed()
+		env.onPoolClosed()
 	case store.ClassAway, store.ClassLate, store.ClassBusy:
 		env.outage.Begin(err)
 		env.troubled.Store(new(time.Now()))

@@ -19,7 +19,7 @@ func (e *execution) execute(h Handler) {
 	}
 	b := &Branch{e: e, ctx: e.ctx, cancel: e.cancel, now: e.run.StartedAt, result: &branchResult{}}
 	e.mu.Lock()
-	e.begins = true
+	e.begun = true
 	e.mu.Unlock()
 	if !e.run.DeadlineAt.IsZero() && e.mode.cancels() {
 		e.setDeadline()
@@ -31,12 +31,12 @@ func (e *execution) execute(h Handler) {
 	}, func() { e.output = output })
 }
 
-// mayBegin reports whether the run is this worker's, and gives it back if it may be another's.
+// mayBegin reports whether the run is this worker's, and yields it if it may be another's.
 func (e *execution) mayBegin() bool {
 	why := e.mayNot()
 	if why != "" {
 		e.log().Warn("kagzi: a run is given back before it begins: another worker may hold it", "because", why)
-		e.refuse(stopShutdown, ErrLeaseLost)
+		e.stopUnbegun(stopShutdown, ErrLeaseLost)
 	}
 	return why == ""
 }
@@ -48,7 +48,7 @@ func (e *execution) setDeadline() {
 	e.resetDeadline() // the clock may have been set meanwhile, by who has not seen the timer
 }
 
-// timeOver fails the run, unless the estimate of the database's clock has moved back since the timer was set.
+// timeOver fails the run, unless the estimate of the database's clock was set back since the timer was set.
 func (e *execution) timeOver() {
 	if e.env.now().Before(e.run.DeadlineAt) {
 		e.resetDeadline()
@@ -99,7 +99,7 @@ func (e *execution) settleBranch(b *Branch, err error, panicked bool, keep func(
 	if e.reason != underWay {
 		e.mu.Unlock()
 		if panicked {
-			e.log().Warn("kagzi: a deferred function of a workflow panicked while its run left memory", "error", failure.Text(err))
+			e.log().Warn("kagzi: a deferred function of a workflow panicked after its run had stopped", "error", failure.Text(err))
 		}
 		if last {
 			e.settle()
@@ -135,7 +135,7 @@ func (e *execution) settleBranch(b *Branch, err error, panicked bool, keep func(
 	if last {
 		e.stopLocked(stopReturned, nil)
 	} else if e.busy == 0 {
-		e.suspendLocked()
+		e.trySuspendLocked()
 	}
 	e.mu.Unlock()
 	if last {
@@ -148,7 +148,7 @@ func (e *execution) settleBranch(b *Branch, err error, panicked bool, keep func(
 func (b *Branch) cancelBelow(err error) {
 	e := b.e
 	var r *store.Record
-	if err != nil && b.parent != nil && !b.isOver() { // what is called of the user's must not be called under the mutex
+	if err != nil && b.parent != nil && !b.isOver() { // methods of the application's errors must not be called under the mutex
 		r = b.newFailure(err)
 	}
 	e.mu.Lock()
@@ -175,7 +175,7 @@ func (e *execution) discardLocked(last bool) {
 	if last {
 		e.stopLocked(stopVerified, nil)
 	} else if e.busy == 0 {
-		e.suspendLocked()
+		e.trySuspendLocked()
 	}
 }
 

@@ -23,7 +23,7 @@ const (
 	stopReturned              // the function and its branches returned
 	stopSuspended             // every branch waits for long
 	stopLost                  // the lease is lost
-	stopShutdown              // the worker gives the run back
+	stopShutdown              // the worker yields the run
 	stopCancelled             // the run was cancelled, as the table says
 	stopCancelling            // the run is to end as cancelled
 	stopFailed                // the run fails whatever the function says: see failure
@@ -32,64 +32,74 @@ const (
 
 // An execution is one claimed run in this process: its history, its branches and what they wait for.
 type execution struct {
-	env       *environment
-	host      host
-	run       *store.ClaimedRun
-	runID     string
-	attempt   int                       // of the run, from 1
-	history   map[string]*store.StepRow // the latest attempt of each step, as it was at the claim
-	own       map[string]int            // see ownOf
-	copied    map[string]int            // own, of what a fork has from the other run; nil if it has nothing
-	positions atomic.Int64              // the place of the run's last record in its order
-	seen      int64                     // the wakeups that history, inbox and ends reflect
-	ctx       context.Context           // what step contexts descend from
-	cancel    context.CancelCauseFunc
-	done      chan struct{} // closed when reason is set
-	deadline  *time.Timer   // of the run
-
-	mu         sync.Mutex
-	term       store.Term // of the lease, as far as is known
-	reason     stopReason
-	failure    error // of stopFailed
-	loading    bool  // its history is being read, and none of its goroutines has begun
-	begins     bool  // execute was called: its goroutines settle it
-	fetching   bool  // what reached its run is about to be read alone
-	unread     int   // how often that could not be read, since it last was
-	large      int64 // bytes that it holds of the loader's memory for large histories
-	live       int   // goroutines that have not ended
-	busy       int   // of them, those that do not wait
-	waits      []*wait
-	suspension *write           // of stopSuspended
-	deferred   []deferredRecord // see there
-	outbox     outbox
-	branches   []*branchResult
-	failures   []*knownFailure // that the function was told of
-	children   []*Child        // that the function has come to
-	output     []byte          // the function's
-	err        error           // the function's
-	returned   bool            // the function did, or it panicked
-	misused    error           // the first wrong call: the run does not complete, even if the function drops this error
-	superseded bool            // its run is claimed again, by this worker
-	released   bool            // its slot is free again
-	alone      bool            // it is the one suspect of its session
-	begun      int             // how often its session had stopped all executions when it began. The session's mutex guards it.
-	grace      *time.Timer
-	cancelBy   time.Time // of stopCancelling: the deadline that the cancel has set
-
-	inbox     inbox
-	arrivals  map[string]*event  // by a message's name, or a child's ID
-	anyEnd    event              // of a child
-	offspring map[uuid.UUID]bool // its children that may not be over, but for detached ones
-	registers bool               // a compensation, or may do so: it has begun a step with UndoneBy
-
+	env      *environment
+	host     host
 	mode     mode     // set before the execution begins, and never again
-	verifier verifier // of mode verify; nil in live
+	verifier verifier // in mode verify; nil in mode live
 
-	settleOnce sync.Once // settle is called by the last goroutine, and by the timer grace
+	run     *store.ClaimedRun // the loader sets its Input before the execution begins; CancelRequested and Recoveries may change
+	runID   string
+	attempt int // of the run, from 1
+
+	// remember sets these before the execution begins. Nobody changes them afterwards.
+	history map[string]*store.StepRow // the latest attempt of each step, as it was at the claim
+	own     map[string]int            // how many steps and branches of the history are right under each branch: see ownOf
+	copied  map[string]int            // own, of the part that a fork has from the other run; nil if it has nothing
+
+	positions atomic.Int64    // the position of the run's last record
+	ctx       context.Context // step contexts descend from it
+	cancel    context.CancelCauseFunc
+	done      chan struct{} // closed by stopLocked when it sets reason
+
+	mu sync.Mutex // of all that follows. It is locked before the session's mutex.
+
+	// How it stops.
+	reason     stopReason  // underWay until stopLocked sets it, once
+	failure    error       // with which the run fails, if reason is stopFailed; set together with reason
+	suspension *write      // to be written if reason is stopSuspended; set together with reason
+	cancelBy   time.Time   // set by cancelRequested: the deadline that the cancel gave to the run's code; zero: none
+	deadline   *time.Timer // of the run; set by setDeadline, nil if the run has none
+	grace      *time.Timer // set by stopLocked: settles the execution if its goroutines do not end in time
+	settleOnce sync.Once   // settle is called by the last goroutine, and by grace
+	superseded bool        // set by supersede: this worker has claimed its run again
+	released   bool        // set by release: its slot is free again
+
+	// Its goroutines. busy == 0 and live > 0 means that all of them wait.
+	begun   bool // set by dispatch: execute was called, or is about to be, and its goroutines settle the execution
+	live    int  // goroutines that have not ended. Future.start adds one, settleBranch removes one; 1 before the execution begins
+	busy    int  // of them, those that do not wait. waitFor removes one, wakeLocked adds one
+	waits   []*wait
+	misused error // set by noteMisuse: the first wrong call. The run does not complete, even if the function drops this error.
+
+	// What its function and branches came to. Set by settleBranch.
+	output   []byte          // the function's
+	err      error           // the function's
+	returned bool            // the function returned, or it panicked
+	branches []*branchResult // begun by Go, in their order
+	failures []*knownFailure // that the function was told of
+	children []*Child        // that the function has started, or come to in the history
+
+	// What it writes.
+	outbox    outbox
+	deferred  []deferredRecord
+	registers bool // the run has registered a compensation, or is about to: a step with UndoneBy has begun. Never reset.
+
+	// What reaches it.
+	term          store.Term // of the lease, as far as is known
+	seen          int64      // the wakeups of the run that history and inbox reflect
+	inbox         inbox
+	arrivals      map[string]*event  // by a message's name, or a child's ID
+	anyEnd        event              // a child has ended
+	offspring     map[uuid.UUID]bool // its children that may not be over, but for detached ones
+	loading       bool               // its history is being read, and none of its goroutines has begun. Set by begin of the session, reset by begin of the loader.
+	fetching      bool               // its inbox is about to be read alone. Set by fetch of the loader, reset when that begins.
+	inboxFailures int                // how often in a row its inbox could not be read
+	large         int64              // bytes that it holds of the loader's memory for large histories
+
+	soleSuspect bool // it is the one crash-loop suspect that its session executes. Set by dispatch, under the session's mutex.
 }
 
-// A host is what executes executions: a session, or a verification. Each method may be called with the execution's mutex
-// held, but for settled.
+// A host is a session, or a verification. enqueued and settled are called without the execution's mutex, mayLinger with it.
 type host interface {
 	// enqueued is called when the execution's outbox, which had nothing to write, has.
 	enqueued(e *execution)
@@ -115,12 +125,14 @@ const (
 	exitGrace  = time.Second
 )
 
-func newExecution(env *environment, h host, run *store.ClaimedRun, looked bool) *execution {
+// newExecution prepares an execution. loads says that history and inbox are yet to be read: they reflect the wakeups that the
+// claim has seen.
+func newExecution(env *environment, h host, run *store.ClaimedRun, loads bool) *execution {
 	e := &execution{
 		env: env, host: h, run: run, runID: run.RunID.String(), attempt: run.Attempts + 1,
 		done: make(chan struct{}), live: 1, busy: 1, offspring: map[uuid.UUID]bool{}, term: run.Term,
 	}
-	if looked {
+	if loads {
 		e.seen = run.Wakeups
 	}
 	e.ctx, e.cancel = context.WithCancelCause(context.Background())

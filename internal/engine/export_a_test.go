@@ -11,10 +11,10 @@ import (
 // Extending is the name of the operation that extends leases, as the log has it.
 const Extending = extending
 
-// Fence ends all that s executes, as its heart does when it has been silent for too long because of why.
-func Fence(s *Session, why string) { newHeartbeater(s).cut(why) }
+// Fence ends all that s executes, as its heartbeater does when it has been silent for too long because of why.
+func Fence(s *Session, why string) { newHeartbeater(s).fence(why) }
 
-// Register registers the worker of s, which does not run, and returns the backend of the heart's connection.
+// Register registers the worker of s, which does not run, and returns the backend of the heartbeater's connection.
 func Register(ctx context.Context, s *Session) (backend int, end func(), err error) {
 	h := newHeartbeater(s)
 	if err := h.begin(ctx); err != nil {
@@ -23,11 +23,11 @@ func Register(ctx context.Context, s *Session) (backend int, end func(), err err
 	return int(h.conn.PgConn().PID()), h.end, nil
 }
 
-// LooksWithin reports whether the claim loop looks at the queue within d although nothing wakes it.
-func LooksWithin(s *Session, d time.Duration) bool {
+// ClaimsWithin reports whether the claim loop claims within d although nothing wakes it.
+func ClaimsWithin(s *Session, d time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return time.Until(s.nextLook) <= d
+	return time.Until(s.nextClaim) <= d
 }
 
 // Listens reports whether the process of s has a connection over which notifications come.

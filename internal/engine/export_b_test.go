@@ -16,7 +16,7 @@ const (
 	VisibleAfter = visibleAfter
 )
 
-// A HeldSession has neither heart nor loops: the test calls their passes, and makes the executions' writes itself.
+// A HeldSession has neither heartbeater nor loops: the test calls their passes, and makes the executions' writes itself.
 type HeldSession struct {
 	s     *Session
 	Come  chan HeldExecution // has the executions that have something to write
@@ -105,13 +105,13 @@ func (x HeldExecution) BeginsWith() string {
 	return x.e.outbox.writes[0].record().Status
 }
 
-// ClaimUnanswered claims, forgets the answer, and looks once for what the claim took. It returns how many runs that were,
-// and whether any of them are left with the session.
-func ClaimUnanswered(ctx context.Context, s *Session, n int) (claimed int, left bool, err error) {
+// ClaimUnanswered claims, forgets the answer, and resolves the claim once. It returns how many runs that were,
+// and whether any of them could not be yielded.
+func ClaimUnanswered(ctx context.Context, s *Session, n int) (claimed int, locked bool, err error) {
 	req := store.ClaimRequest{
 		Queue: s.cfg.Queue, Types: s.cfg.Types, Limit: n, Worker: s.ID(), Lease: uuid.New(), Visibility: s.cfg.LeaseTimeout,
 	}
-	claimed = len(s.take(ctx, req).Runs)
-	left, err = s.giveBack(lookOfDrain, req)
-	return claimed, left, err
+	claimed = len(s.claimRuns(ctx, req).Runs)
+	locked, err = s.yieldClaimed(lastResolve, req)
+	return claimed, locked, err
 }

@@ -2,14 +2,14 @@ package engine
 
 import "sync/atomic"
 
-// A knownFailure is what a branch was told that is recorded under id.
+// A knownFailure is a failure, recorded under id, that a branch was given.
 type knownFailure struct {
 	id       string
 	by       *Branch
 	followed atomic.Bool // something was begun after it, by who knew of it
 }
 
-// fails notes that the branch is told of the failure that is recorded under id.
+// fails notes that the branch is given the failure that is recorded under id.
 func (b *Branch) fails(id string) *knownFailure {
 	b.e.mu.Lock()
 	defer b.e.mu.Unlock()

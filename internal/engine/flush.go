@@ -65,7 +65,7 @@ func (s *Session) write(es []*execution, last uint64) error {
 		s.outage.End()
 		s.failures.Over(s.logger(s.ID()), flushing)
 	}
-	s.settle(es, last)
+	s.settleWrites(es, last)
 	_ = s.cfg.Hints.Due(s.noWait, nil, f.Woken...) // fails only in a transaction
 	if len(f.Step) > 0 {
 		s.unfinished.Go(func() { s.cfg.Hints.Compensate(s.background, f.Step) })
@@ -155,9 +155,9 @@ func (s *Session) requeueAlone(e *execution, err error) {
 	s.requeue(e, outage.Backoff(failures))
 }
 
-// settle tells the outcomes of what was taken, and lets the executions that have more come again. last is the last who
+// settleWrites tells the outcomes of what was taken, and lets the executions that have more come again. last is the last who
 // waited for a result when the flush began.
-func (s *Session) settle(es []*execution, last uint64) {
+func (s *Session) settleWrites(es []*execution, last uint64) {
 	var ended []uuid.UUID
 	var due []store.DueRun // children that were started, and suspended runs that others should claim
 	var settled []*write
@@ -178,7 +178,7 @@ func (s *Session) settle(es []*execution, last uint64) {
 			if o == store.Done && w.finish != nil {
 				ended = append(ended, s.finished(e, w.finish, last)...)
 			}
-			if o == store.Done && w.park != nil && s.parked(w.park) {
+			if o == store.Done && w.suspension != nil && s.suspended(w.suspension) {
 				due = append(due, store.DueRun{Queue: s.cfg.Queue, Type: e.run.Type, Version: e.run.Version})
 			}
 			for _, r := range w.records {
@@ -225,16 +225,16 @@ func (s *Session) finished(e *execution, f *store.Finish, last uint64) []uuid.UU
 	return []uuid.UUID{f.RunID, f.Parent}
 }
 
-// parked makes the claim loop look when the run becomes due, if that is before its next look, and reports whether
-// others, too, should look: because it is due about now (the estimate of the database's clock lags, so a run that
+// suspended makes the claim loop claim when the run becomes due, if that is before its next claim, and reports whether
+// others should, too: because it is due about now (the estimate of the database's clock lags, so a run that
 // is due may seem not to be), or because this worker will not be there when it is.
-func (s *Session) parked(p *store.Suspension) (tell bool) {
+func (s *Session) suspended(p *store.Suspension) (tell bool) {
 	if p.AvailableAt.IsZero() {
 		return false
 	}
 	left := p.AvailableAt.Sub(s.now())
 	s.mu.Lock()
-	sooner := time.Now().Add(left).Before(s.nextLook)
+	sooner := time.Now().Add(left).Before(s.nextClaim)
 	draining := s.draining
 	s.mu.Unlock()
 	if sooner {
@@ -243,7 +243,7 @@ func (s *Session) parked(p *store.Suspension) (tell bool) {
 	return draining || left <= memoryWait
 }
 
-// withoutEnded returns the executions that can be written. The others are told that nothing more is: the worker is closing
+// withoutEnded returns the executions that can be written. The others have their writes dropped: the worker is closing
 // and the database away, or the lease was lost meanwhile.
 func (s *Session) withoutEnded(es []*execution) []*execution {
 	ended := func(e *execution) bool { return s.closing.Load() || e.lost() }
@@ -266,9 +266,9 @@ func (s *Session) withoutEnded(es []*execution) []*execution {
 func (s *Session) refused(e *execution, err error) {
 	e.mu.Lock()
 	w := e.outbox.writes[0]
-	if end := w.park != nil || w.finish != nil && w.finish.Output != nil; end {
+	if end := w.suspension != nil || w.finish != nil && w.finish.Output != nil; end {
 		text := failure.Text(fmt.Errorf("the run's end cannot be recorded: %w", err))
-		w.records, w.park, w.finish = nil, nil, e.newFinish(store.Failed, failure.KindDatabase, text)
+		w.records, w.suspension, w.finish = nil, nil, e.newFinish(store.Failed, failure.KindDatabase, text)
 		e.mu.Unlock()
 		s.requeue(e, 0)
 		return

@@ -322,8 +322,8 @@ func (g *group) decide(d decision, by int) error {
 		g.cancel(by)
 		return nil
 	}
-	g.mute(by)
-	g.inherit(by)
+	g.lose(by)
+	g.dropDeferred(by)
 	if err := g.write(store.Completed); err != nil {
 		return err
 	}
@@ -335,7 +335,7 @@ func (g *group) decide(d decision, by int) error {
 // which is not recorded.
 func (g *group) markDead(but int) {
 	for i := range g.members {
-		if m := &g.members[i]; m.branch != nil && i != but && !g.b.muted() {
+		if m := &g.members[i]; m.branch != nil && i != but && !g.b.hasLost() {
 			m.branch.dead.Store(true)
 		}
 	}
@@ -345,10 +345,10 @@ func (g *group) markDead(but int) {
 // record nothing that follows from it.
 func (g *group) abandon() {
 	if g.races {
-		g.mute(-1)
+		g.lose(-1)
 	}
 	g.cancel(-1)
-	g.inherit(-1)
+	g.dropDeferred(-1)
 }
 
 // cancel cancels the branches but the one given.
@@ -360,19 +360,19 @@ func (g *group) cancel(but int) {
 	}
 }
 
-// mute keeps the branches but the one given from recording anything more, and cancels them.
-func (g *group) mute(but int) {
+// lose keeps the branches but the one given from recording anything more, and cancels them.
+func (g *group) lose(but int) {
 	for i := range g.members {
 		if m := &g.members[i]; m.branch != nil && i != but {
-			m.branch.mute.Store(true)
+			m.branch.lost.Store(true)
 		}
 	}
 	g.b.e.env.failpoint("losers muted", g.b.e.run.RunID)
 	g.cancel(but)
 }
 
-// inherit leaves what the branch noted that won to the group's, and drops what the others did; -1: all of them.
-func (g *group) inherit(winner int) {
+// dropDeferred drops the deferred records of the losers of a race. Those of the winner are the group's branch's; -1: all lose.
+func (g *group) dropDeferred(winner int) {
 	if !g.races {
 		return
 	}
@@ -388,8 +388,8 @@ func (g *group) inherit(winner int) {
 	}
 }
 
-// adopt leaves what all branches noted to the group's: none has won, and none has lost.
-func (g *group) adopt() {
+// keepDeferred makes the deferred records of all branches those of the group's branch: none has won, and none has lost.
+func (g *group) keepDeferred() {
 	e := g.b.e
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -467,7 +467,7 @@ func (g *group) first() (winner string, result any, err error) {
 		}
 		return m.name, m.value, nil
 	}
-	g.adopt()
+	g.keepDeferred()
 	return "", result, g.close()
 }
 

@@ -17,7 +17,7 @@ import (
 
 // A heartbeater keeps a session's row and leases fresh, on a connection of its own: an exhausted pool must not make a
 // worker look dead. That the server has the connection is evidence, too, that the worker lives; so the heartbeater takes
-// another as soon as it is lost. If it cannot beat for two thirds of StaleAfter, or has no such connection for two thirds
+// another as soon as it is lost. If no heartbeat is answered for two thirds of StaleAfter, or has no such connection for two thirds
 // of Grace, it ends all executions: others may have them.
 type heartbeater struct {
 	s       *Session
@@ -25,8 +25,8 @@ type heartbeater struct {
 	said    int64         // numbers what the worker says of itself: what comes late changes nothing
 	backend store.Backend // of conn; zero if it is not certain to be the worker's own
 
-	mu    sync.Mutex
-	fence *time.Timer
+	mu         sync.Mutex
+	fenceTimer *time.Timer
 }
 
 func newHeartbeater(s *Session) *heartbeater { return &heartbeater{s: s} }
@@ -38,11 +38,11 @@ func (h *heartbeater) begin(ctx context.Context) error {
 		err := h.register(ctx)
 		if err == nil {
 			cfg := h.s.cfg
-			h.s.standing.patience = cfg.StaleAfter * 2 / 3
+			h.s.standing.maxSilence = cfg.StaleAfter * 2 / 3
 			if !cfg.NoGrace {
 				h.s.standing.grace = h.third() * 2
 			}
-			h.fence = time.AfterFunc(h.s.standing.patience, h.judge)
+			h.fenceTimer = time.AfterFunc(h.s.standing.maxSilence, h.fenceIfOverdue)
 			h.alive(started)
 			return nil
 		}
@@ -82,14 +82,14 @@ func (h *heartbeater) register(ctx context.Context) error {
 	return err
 }
 
-// judge ends all executions, once, if the worker may be taken for dead by now.
-func (h *heartbeater) judge() {
+// fenceIfOverdue stops all executions, once, if the worker may be taken for dead by now.
+func (h *heartbeater) fenceIfOverdue() {
 	why := h.s.standing.mayNot(time.Now())
 	switch {
 	case why == "":
 		h.setFence()
 	case !h.s.isFenced():
-		h.cut(why)
+		h.fence(why)
 	}
 }
 
@@ -97,7 +97,7 @@ func (h *heartbeater) setFence() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	until, _ := h.s.standing.ends()
-	h.fence.Reset(max(0, time.Until(until)))
+	h.fenceTimer.Reset(max(0, time.Until(until)))
 }
 
 // alive notes a heartbeat that was sent then, and was answered.
@@ -116,9 +116,9 @@ func (h *heartbeater) alive(sent time.Time) {
 	}
 }
 
-// cut ends all executions: the worker has been silent for so long that others may take its runs. Those that nobody
-// has taken when the database answers again are given back, else they would lie until their leases end.
-func (h *heartbeater) cut(why string) {
+// fence stops all executions: the worker has been silent for so long that others may take its runs. Those that nobody has
+// taken when the database answers again are yielded, else they would wait until their leases end.
+func (h *heartbeater) fence(why string) {
 	h.s.mu.Lock()
 	h.s.fenced = true
 	n := len(h.s.executing)
@@ -131,7 +131,7 @@ func (h *heartbeater) cut(why string) {
 	h.s.stopAll(stopShutdown, ErrLeaseLost)
 }
 
-// run beats until stop is closed: at each interval, when it is told to, and when its connection is lost.
+// run sends heartbeats until stop is closed: at each interval, when one is asked for, and when its connection is lost.
 func (h *heartbeater) run(stop chan struct{}) {
 	interval := h.s.cfg.Heartbeat
 	for next := time.Now().Add(interval); ; {
@@ -145,7 +145,7 @@ func (h *heartbeater) run(stop chan struct{}) {
 			return
 		default:
 		}
-		h.beatUntil(stop)
+		h.heartbeatUntil(stop)
 		next = time.Now().Add(interval)
 	}
 }
@@ -157,11 +157,11 @@ func (h *heartbeater) pause(stop chan struct{}, d time.Duration) {
 	}
 }
 
-// beatUntil sends a heartbeat until all of it is answered or stop is closed: it cannot wait for the next. It takes another
+// heartbeatUntil sends a heartbeat until all of it is answered or stop is closed: it cannot wait for the next. It takes another
 // connection, unless the server has answered over this one, with an error.
-func (h *heartbeater) beatUntil(stop chan struct{}) {
+func (h *heartbeater) heartbeatUntil(stop chan struct{}) {
 	for {
-		err := h.beat()
+		err := h.heartbeat()
 		if err == nil {
 			h.s.outage.End()
 			return
@@ -178,40 +178,40 @@ func (h *heartbeater) beatUntil(stop chan struct{}) {
 	}
 }
 
-// beat is one heartbeat: the worker's row, then what became of the runs it holds, then the leases of those it still holds.
-func (h *heartbeater) beat() error {
+// heartbeat is one heartbeat: the worker's row, then what became of the runs it holds, then the leases of those it still holds.
+func (h *heartbeater) heartbeat() error {
 	s := h.s
 	ctx, cancel := context.WithTimeout(context.Background(), max(s.cfg.StaleAfter/6, 500*time.Millisecond))
 	defer cancel()
 	var db store.DB
 	conn, err := h.connection(ctx)
 	if db = conn; err != nil {
-		h.missed(err)
-		// One of the pool's will do: that there is no evidence of a connection goes with the beat.
+		h.connectionLost(err)
+		// One of the pool's will do: that there is no evidence of a connection goes with the heartbeat.
 		db = s.store.Pool()
 	}
-	defer h.watch()()
+	defer h.watchConnection()()
 	held := s.held()
-	pulse, err := s.store.Heartbeat(ctx, db, h.says(len(held)))
-	if err == nil && h.backend != (store.Backend{}) && !pulse.Own {
+	answer, err := s.store.Heartbeat(ctx, db, h.newHeartbeat(len(held)))
+	if err == nil && h.backend != (store.Backend{}) && !answer.Own {
 		h.backend = store.Backend{} // a pooler shares it out
-		pulse, err = s.store.Heartbeat(ctx, db, h.says(len(held)))
+		answer, err = s.store.Heartbeat(ctx, db, h.newHeartbeat(len(held)))
 	}
 	if errors.Is(err, store.ErrWorkerOffline) {
-		if pulse.Drain {
+		if answer.Drain {
 			h.drain()
 		}
 		return h.reregister(ctx, db)
 	}
 	if err != nil {
 		if conn != nil && conn.IsClosed() || serverDown(err) {
-			h.missed(err)
+			h.connectionLost(err)
 		}
 		return err
 	}
-	h.alive(pulse.Asked)
-	s.setClock(pulse.Now, pulse.Asked)
-	if pulse.Drain {
+	h.alive(answer.Asked)
+	s.setClock(answer.Now, answer.Asked)
+	if answer.Drain {
 		h.drain()
 	}
 	states, err := s.store.HeldStates(ctx, db, held, s.refusesOne)
@@ -224,7 +224,7 @@ func (h *heartbeater) beat() error {
 	return s.extend(ctx, db, states)
 }
 
-func (h *heartbeater) says(active int) store.Heartbeat {
+func (h *heartbeater) newHeartbeat(active int) store.Heartbeat {
 	s := h.s
 	h.said++
 	return store.Heartbeat{Number: h.said, Worker: s.ID(), Active: active, Completed: s.completed.Load(), Failed: s.failed.Load(), Backend: h.backend}
@@ -258,7 +258,7 @@ func (h *heartbeater) reregister(ctx context.Context, db store.DB) error {
 	if reason := s.store.WhyLost(ctx, db, old); reason != "" {
 		log = log.With("reason", reason)
 	}
-	log.Warn("kagzi: this worker was declared dead: giving up its runs and registering anew")
+	log.Warn("kagzi: this worker was declared dead: giving up its runs and registering again")
 	// Taken for dead, the worker did not stand in the way of a migration.
 	if _, err := migrations.Check(ctx, db); err != nil {
 		return err
@@ -287,7 +287,7 @@ func (h *heartbeater) draining() { h.note(h.s.store.DrainingWorker) }
 func (h *heartbeater) end() {
 	h.note(h.s.store.StoppedWorker)
 	h.mu.Lock()
-	h.fence.Stop()
+	h.fenceTimer.Stop()
 	h.mu.Unlock()
 	h.close()
 }

@@ -33,12 +33,12 @@ const (
 	longestLoad  = time.Minute
 
 	// mostLarge is how many bytes the executions may hold whose histories were read alone. One that is larger has it for
-	// itself. Who waits for its share for longer than shareWait gives its run back.
+	// itself. Who waits for its share for longer than shareWait yields its run.
 	mostLarge = 256 << 20
 	shareWait = 10 * time.Second
 
 	// mostAlone and mostTroubled bound the runs that wait to be read alone, because they hold slots: those that were not
-	// read before, and those that are suspects or could not be read.
+	// read before, and those that are crash-loop suspects or could not be read.
 	mostAlone    = 16
 	mostTroubled = 4
 
@@ -58,7 +58,7 @@ type loader struct {
 	parted   *batch.Batcher[[]*execution] // reads in parts what failed together, while others are read
 	alone    *lane
 	troubled *lane
-	news     *batch.Batcher[*execution] // reads what reached runs under way, of one after the other
+	inboxes  *batch.Batcher[*execution] // reads what reached runs under way, of one after the other
 	large    memory
 	conns    chan struct{} // held by queries that may take long: others need the pool, too
 
@@ -78,7 +78,7 @@ func newLoader(env *environment, drains <-chan struct{}, loaded func(*execution)
 			l.readParts(es)
 		}
 	}})
-	l.news = batch.New(batch.Config[*execution]{MaxItems: 1, Flush: func(es []*execution) {
+	l.inboxes = batch.New(batch.Config[*execution]{MaxItems: 1, Flush: func(es []*execution) {
 		for _, e := range es {
 			_ = l.slowly(func() error {
 				l.fetchAlone(e)
@@ -98,10 +98,10 @@ func (l *loader) end() {
 	l.parted.Wait()
 	l.alone.reading.Wait()
 	l.troubled.reading.Wait()
-	l.news.Wait()
+	l.inboxes.Wait()
 }
 
-// add has the history of e read, and e executed or given back then.
+// add has the history of e read, and e executed or yielded then.
 func (l *loader) add(e *execution) {
 	l.mu.Lock()
 	hard := l.hard[e.run.RunID]
@@ -129,7 +129,7 @@ func (l *loader) readTogether(es []*execution, timeout time.Duration) {
 		if err == nil {
 			l.env.outage.End()
 			l.env.failures.Over(l.env.logger(l.env.ID()), readingHistory)
-			l.readRest(l.settle(es, loaded), each)
+			l.readRest(l.beginRead(es, loaded), each)
 			return
 		}
 		if l.env.readable() {
@@ -200,8 +200,8 @@ func (l *loader) slowly(f func() error) error {
 	return f()
 }
 
-// settle lets those begin whose histories were read, and returns the others.
-func (l *loader) settle(es []*execution, loaded store.Loaded) (rest []*execution) {
+// beginRead lets those begin whose histories were read, and returns the others.
+func (l *loader) beginRead(es []*execution, loaded store.Loaded) (rest []*execution) {
 	for _, e := range es {
 		if id := e.run.RunID; loaded.More[id] {
 			rest = append(rest, e)
@@ -229,11 +229,11 @@ func request(es []*execution, each int64, timeout time.Duration) store.LoadReque
 // fetch has what reached e's run read, unless that is about to happen.
 func (l *loader) fetch(e *execution) {
 	e.mu.Lock()
-	add := !e.fetching && !e.loading // what is being loaded has its news read with its history
+	add := !e.fetching && !e.loading // what is being loaded has its inbox read with its history
 	e.fetching = e.fetching || add
 	e.mu.Unlock()
 	if add {
-		l.news.Add(e)
+		l.inboxes.Add(e)
 	}
 }
 
@@ -247,7 +247,7 @@ func (l *loader) fetchAlone(e *execution) {
 	_ = e.readInbox() // what could not be read, the heartbeat asks for again
 }
 
-// wait waits before histories that could not be read are tried again. If the worker ends it gives the runs back instead,
+// wait waits before histories that could not be read are tried again. If the worker ends it yields the runs instead,
 // and returns false.
 func (l *loader) wait(err error, es []*execution, failures int) bool {
 	if l.env.reads.Err() == nil {
@@ -262,7 +262,7 @@ func (l *loader) wait(err error, es []*execution, failures int) bool {
 	case <-l.drains:
 	}
 	for _, e := range es {
-		e.refuse(stopShutdown, ErrShutdown)
+		e.stopUnbegun(stopShutdown, ErrShutdown)
 	}
 	return false
 }
@@ -281,8 +281,8 @@ func stillLoading(es []*execution) []*execution {
 // begin lets an execution begin whose history was read, with what reached its run, and its input if the claim left that out.
 func (l *loader) begin(e *execution, loaded store.Loaded) {
 	id := e.run.RunID
-	if news := loaded.Inbox[id]; news != nil {
-		e.deliver(news)
+	if n := loaded.Inbox[id]; n != nil {
+		e.deliver(n)
 	}
 	e.mu.Lock()
 	if e.reason != underWay {

@@ -37,7 +37,7 @@ func newLane(l *loader, most, atOnce int) *lane {
 	return p
 }
 
-// add has e's history read, or gives e's run back for a moment if too many wait.
+// add has e's history read, or yields e's run for a moment if too many wait.
 func (p *lane) add(e *execution) {
 	p.mu.Lock()
 	room := p.n < p.most
@@ -49,16 +49,16 @@ func (p *lane) add(e *execution) {
 	case room:
 		p.reading.Add(e)
 	case e.run.LoadFailures == 0 && e.run.CrashLoopSuspect():
-		e.setBack("recovery", time.Second, store.HistoryUntried)
+		e.yield("recovery", time.Second, store.HistoryUntried)
 	default:
-		e.setBack(waitsForHistory, loadPause(max(2, e.run.LoadFailures)), store.HistoryUntried)
+		e.yield(waitsForHistory, loadPause(max(2, e.run.LoadFailures)), store.HistoryUntried)
 	}
 }
 
 // readAlone reads the history of one run, unless that is to be quarantined without.
 func (l *loader) readAlone(e *execution) {
 	for failures := 0; len(stillLoading([]*execution{e})) > 0; failures++ {
-		over, err := l.judge(e)
+		over, err := l.checkSuspect(e)
 		if over {
 			return
 		}
@@ -90,7 +90,7 @@ func (l *loader) readOne(e *execution) error {
 	}
 	if size > sharedEach {
 		if size = min(size, l.large.most); !l.large.take(size, e.done, shareWait) {
-			e.setBack(waitsForHistory, loadPause(3), store.HistoryUntried)
+			e.yield(waitsForHistory, loadPause(3), store.HistoryUntried)
 			return nil
 		}
 		e.mu.Lock()
@@ -126,9 +126,9 @@ func (l *loader) forget(e *execution) {
 	l.large.give(size)
 }
 
-// judge finds out whether a suspect has made progress since its recoveries began, and ends the run if it killed its
+// checkSuspect finds out whether a crash-loop suspect has made progress since its recoveries began, and ends the run if it killed its
 // workers too often without: reading its history may be what does it.
-func (l *loader) judge(e *execution) (over bool, err error) {
+func (l *loader) checkSuspect(e *execution) (over bool, err error) {
 	if !e.run.CrashLoopSuspect() {
 		return false, nil
 	}
@@ -151,7 +151,7 @@ func (l *loader) judge(e *execution) (over bool, err error) {
 	}
 	why := e.isToEnd()
 	if why == underWay {
-		e.refuse(stopFailed, failure.Quarantine(failure.KindCrashLoop, fmt.Errorf("the run was taken over from a dead worker %d times without progress: it may be killing them", e.run.Recoveries)))
+		e.stopUnbegun(stopFailed, failure.Quarantine(failure.KindCrashLoop, fmt.Errorf("the run was taken over from a dead worker %d times without progress: it may be killing them", e.run.Recoveries)))
 		return true, nil
 	}
 	if found.Children {
@@ -159,6 +159,6 @@ func (l *loader) judge(e *execution) (over bool, err error) {
 		e.offspring[uuid.Nil] = true // whoever they are
 		e.mu.Unlock()
 	}
-	e.refuse(why, failure.ErrDeadline)
+	e.stopUnbegun(why, failure.ErrDeadline)
 	return true, nil
 }

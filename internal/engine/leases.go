@@ -53,5 +53,5 @@ func (e *execution) exitUnlessHeld(step string) {
 	e.exitIfStopped()
 }
 
-// silentPause is how often a step that waits for the server to be heard looks again.
+// silentPause is how often a step that waits for the server to be heard tries again.
 const silentPause = 50 * time.Millisecond

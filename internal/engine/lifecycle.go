@@ -15,8 +15,8 @@ import (
 func New(cfg Config) *Session {
 	s := &Session{
 		cfg: cfg, stopClaims: func() {},
-		wake: make(chan struct{}, 1), freed: make(chan struct{}, 1), looks: make(chan struct{}, 1),
-		most: mostClaimed, executing: map[uuid.UUID]*execution{}, lingering: map[*execution]bool{}, slots: cfg.MaxConcurrent, moved: map[uuid.UUID]bool{}, early: map[uuid.UUID]bool{},
+		wake: make(chan struct{}, 1), freed: make(chan struct{}, 1), refreshes: make(chan struct{}, 1),
+		most: mostClaimed, executing: map[uuid.UUID]*execution{}, lingering: map[*execution]bool{}, slots: cfg.MaxConcurrent, stale: map[uuid.UUID]bool{}, staleEarly: map[uuid.UUID]bool{},
 		drains: make(chan struct{}),
 	}
 	s.environment = newEnvironment(&cfg, s.poolIsClosed)
@@ -38,8 +38,8 @@ const flushesApart = 2
 func (s *Session) Run(ctx context.Context) error {
 	ctx, s.stopClaims = context.WithCancel(ctx)
 	defer s.stopClaims()
-	beat := newHeartbeater(s)
-	if err := beat.begin(ctx); err != nil {
+	hb := newHeartbeater(s)
+	if err := hb.begin(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -50,24 +50,24 @@ func (s *Session) Run(ctx context.Context) error {
 	stopWork := s.cfg.Hints.OnWork(s.cfg.Queue, func() { goroutine.Signal(s.wake) })
 	leaveHints := s.cfg.Hints.JoinWorker(s)
 	if s.cfg.Hooks != nil && s.cfg.Hooks.Begun != nil {
-		s.cfg.Hooks.Begun(hooked{s})
+		s.cfg.Hooks.Begun(testSession{s})
 	}
 
 	var loops sync.WaitGroup
 	stop := make(chan struct{})
-	loops.Go(func() { beat.run(stop) })
+	loops.Go(func() { hb.run(stop) })
 	loops.Go(func() { s.refreshLoop(stop) })
 	if s.cfg.Beside != nil {
-		beside, leave := context.WithCancel(s.background) // until the worker has drained
-		defer leave()
+		beside, cancel := context.WithCancel(s.background) // until the worker has drained
+		defer cancel()
 		loops.Go(func() { s.cfg.Beside(beside) })
 		loops.Go(func() {
 			<-stop
-			leave()
+			cancel()
 		})
 	}
 	s.claimLoop(ctx)
-	s.drain(beat)
+	s.drain(hb)
 	s.unfinished.Wait()
 
 	leaveHints()
@@ -75,7 +75,7 @@ func (s *Session) Run(ctx context.Context) error {
 	loops.Wait()
 	stopWork()
 	release()
-	beat.end()
+	hb.end()
 	published := make(chan struct{})
 	go func() {
 		defer close(published)
@@ -94,8 +94,8 @@ func (s *Session) Run(ctx context.Context) error {
 	return nil
 }
 
-// drain lets what is under way finish, then gives it back.
-func (s *Session) drain(beat *heartbeater) {
+// drain lets what is under way finish, then yields it.
+func (s *Session) drain(hb *heartbeater) {
 	s.mu.Lock()
 	s.draining = true
 	n := len(s.executing)
@@ -104,9 +104,9 @@ func (s *Session) drain(beat *heartbeater) {
 	defer s.loads.end()
 	log := s.logger(s.ID())
 	log.Info("kagzi: draining", "runs", n, "for_at_most", s.cfg.DrainTimeout)
-	// What this worker has suspended becomes due without it: others must look when.
+	// What this worker has suspended becomes due without it: other workers must know when.
 	s.cfg.Hints.Queue(s.background, s.cfg.Queue)
-	beat.draining()
+	hb.draining()
 	deadline := time.NewTimer(s.cfg.DrainTimeout)
 	defer deadline.Stop()
 	if s.emptied(deadline.C) {

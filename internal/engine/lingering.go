@@ -18,7 +18,7 @@ func (s *Session) mayLinger(e *execution, d time.Duration) bool {
 	return true
 }
 
-// endLingering has executions that linger look whether they still may: those given; if none is given, all of them.
+// endLingering suspends executions that linger, if they still can be: those given; if none is given, all of them.
 func (s *Session) endLingering(some ...*execution) {
 	s.mu.Lock()
 	if some == nil {
@@ -31,7 +31,7 @@ func (s *Session) endLingering(some ...*execution) {
 	for _, e := range some {
 		e.mu.Lock()
 		if e.reason == underWay && e.busy == 0 {
-			e.suspendLocked()
+			e.trySuspendLocked()
 		}
 		e.mu.Unlock()
 	}

@@ -310,7 +310,7 @@ func TestLargeHistoriesShareTheMemory(t *testing.T) {
 }
 
 // TestUnreadableMessagesHoldUpTheirRunOnly has messages reach runs under way, and one of them cannot be read: the others
-// get theirs, and that run is given back, to go on once it can be.
+// get theirs, and that run is yielded, to go on once it can be.
 func TestUnreadableMessagesHoldUpTheirRunOnly(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)

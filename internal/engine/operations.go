@@ -86,7 +86,7 @@ func (b *Branch) mayBegin() error {
 	if err := b.cancelled(); err != nil {
 		return err
 	}
-	b.leaveHistory()
+	b.passHistory()
 	b.live.Store(true)
 	if !b.e.mode.begins() {
 		b.exitUnrecorded()
@@ -105,12 +105,12 @@ func (b *Branch) cancelled() error {
 
 // behind reports whether the branch was cancelled on its way through its history. It comes past that all the same: what
 // the function has seen it sees in every execution, whenever others decide that it ends.
-func (b *Branch) behind() bool { return b.ctx.Err() != nil && !b.fresh.Load() }
+func (b *Branch) behind() bool { return b.ctx.Err() != nil && !b.pastHistory.Load() }
 
 // leaveHistory says that the branch comes to what its history does not have, or waits for that. Closed branches that wait
 // for it learn that: they had not waited for more. A group whose branch goes on does not end in the history either.
-func (b *Branch) leaveHistory() {
-	for ; b != nil && b.fresh.CompareAndSwap(false, true); b = b.parent {
+func (b *Branch) passHistory() {
+	for ; b != nil && b.pastHistory.CompareAndSwap(false, true); b = b.parent {
 		b.e.mu.Lock()
 		b.e.fireLocked(&b.result.past)
 		b.e.mu.Unlock()

@@ -16,14 +16,14 @@ const (
 	busyPause = 100 * time.Millisecond
 )
 
-// A write is what an execution writes in one transaction: records, and at its end a park or a finish. An empty one is
+// A write is what an execution writes in one transaction: records, and at its end a suspension or a finish. An empty one is
 // settled when everything before it is.
 type write struct {
-	by      *Branch         // that writes, or whose wait ends the execution; nil: the execution
-	records []*store.Record // deferred ones, and last the write's own, if it is neither a park nor a finish
-	park    *store.Suspension
-	finish  *store.Finish
-	settled func(store.Outcome) // called once; nil if nobody waits
+	by         *Branch         // that writes, or whose wait ends the execution; nil: the execution
+	records    []*store.Record // deferred ones, and last the write's own, if it is neither a suspension nor a finish
+	suspension *store.Suspension
+	finish     *store.Finish
+	settled    func(store.Outcome) // called once; nil if nobody waits
 }
 
 // An outbox has what its execution has enqueued and the database has not answered yet, in order. Whoever adds the first
@@ -32,19 +32,19 @@ type write struct {
 // execution comes again. The execution's mutex guards the outbox.
 type outbox struct {
 	writes   []*write    // not settled, oldest first
-	active   bool        // the execution is in a batcher, in a flush, or pauses: true while there are writes
+	active   bool        // the execution is in a batcher, in a flush, or pauses: true while there are writes. Set by enqueue, reset by requeue.
 	taken    int         // the first so many writes are in a flush. Only that flush sets it.
 	apart    bool        // the last flush met a lock, or failed with this execution alone: the next one is not shared with others
-	failures int         // how often it failed with this execution alone, since it last succeeded
+	failures int         // how often in a row a flush failed with this execution alone
 	pause    *time.Timer // ends the pause that the execution makes; nil if it makes none
 }
 
 // A deferredRecord is one that nobody waits for. It enters the outbox with the next write of the branch that deferred it,
 // or of one below that, or with the execution's end. Should the process die before, a replay comes to it again.
 type deferredRecord struct {
-	record *store.Record
-	by     *Branch
-	took   *store.Signal // goes back if the branch loses a race; nil if the record took none
+	record  *store.Record
+	by      *Branch
+	message *store.Signal // that the record takes; it returns to the inbox if the branch loses a race. Nil if it takes none
 }
 
 // takeDeferredLocked removes, and returns, what is to be written with w. What a branch deferred that may yet lose a race
@@ -83,8 +83,8 @@ func (d *deferredRecord) owner() *Branch {
 func (e *execution) dropDeferredLocked(loser *Branch) (taken []*store.Signal) {
 	e.deferred = slices.DeleteFunc(e.deferred, func(d deferredRecord) bool {
 		lost := d.by.under(loser)
-		if lost && d.took != nil {
-			taken = append(taken, d.took)
+		if lost && d.message != nil {
+			taken = append(taken, d.message)
 		}
 		return lost
 	})
@@ -125,8 +125,8 @@ func (e *execution) addTo(f *store.Flush) {
 	first, begun := len(f.Records), false
 	for _, w := range e.outbox.writes[:e.outbox.taken] {
 		f.Records = append(f.Records, w.records...)
-		if w.park != nil {
-			f.Suspensions = append(f.Suspensions, w.park)
+		if w.suspension != nil {
+			f.Suspensions = append(f.Suspensions, w.suspension)
 		}
 		if w.finish != nil {
 			f.Finishes = append(f.Finishes, w.finish)
@@ -176,10 +176,10 @@ func (o *outbox) settleLocked(settled []*write) []*write {
 	return settled
 }
 
-func (w *write) empty() bool { return len(w.records) == 0 && w.park == nil && w.finish == nil }
+func (w *write) empty() bool { return len(w.records) == 0 && w.suspension == nil && w.finish == nil }
 
 // ends reports whether w ends the execution.
-func (w *write) ends() bool { return w.park != nil || w.finish != nil }
+func (w *write) ends() bool { return w.suspension != nil || w.finish != nil }
 
 // record is the record that w is about.
 func (w *write) record() *store.Record { return w.records[len(w.records)-1] }
@@ -206,8 +206,8 @@ func (w *write) size() int {
 
 func (w *write) outcome() store.Outcome {
 	switch {
-	case w.park != nil:
-		return w.park.Outcome
+	case w.suspension != nil:
+		return w.suspension.Outcome
 	case w.finish != nil:
 		return w.finish.Outcome
 	case w.empty():

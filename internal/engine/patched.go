@@ -47,7 +47,7 @@ func (b *Branch) decidePatch(id string) (answer bool) {
 		return false
 	}
 	answer = b.met >= b.own
-	if b.ctx.Err() != nil || b.muted() || b.closed {
+	if b.ctx.Err() != nil || b.hasLost() || b.closed {
 		return answer
 	}
 	r := b.e.newRecord(id, store.KindMarker, store.Completed, 1, 1)

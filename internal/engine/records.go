@@ -46,9 +46,9 @@ func (b *Branch) deferRecord(r *store.Record) {
 	b.deferLocked(r, nil)
 }
 
-func (b *Branch) deferLocked(r *store.Record, took *store.Signal) {
+func (b *Branch) deferLocked(r *store.Record, message *store.Signal) {
 	if b.e.mode.writes() && !b.closed {
-		b.e.deferred = append(b.e.deferred, deferredRecord{r, b, took})
+		b.e.deferred = append(b.e.deferred, deferredRecord{r, b, message})
 	}
 }
 
@@ -86,7 +86,7 @@ func (e *execution) show(r *store.Record) { e.enqueue(&write{records: []*store.R
 // does not, if the branch that writes has lost a race: who decides that has dropped what the branch deferred.
 func (e *execution) enqueue(w *write) bool {
 	e.mu.Lock()
-	if !w.ends() && w.by.muted() {
+	if !w.ends() && w.by.hasLost() {
 		e.mu.Unlock()
 		return false
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// Refresh notes that the rows of ids moved; nil means any. It does not block. If it is the worker's own, somebody has asked
+// Refresh notes that the rows of ids have changed; nil means any. It does not block. If it is the worker's own, somebody has asked
 // it to drain or has declared it dead: the next heartbeat says.
 func (s *Session) Refresh(ids []uuid.UUID) {
 	s.mu.Lock()
@@ -20,48 +20,48 @@ func (s *Session) Refresh(ids []uuid.UUID) {
 	}
 	if ids == nil {
 		for id := range s.executing {
-			s.moved[id] = true
+			s.stale[id] = true
 		}
 		if s.claiming {
-			s.early[uuid.Nil] = true
+			s.staleEarly[uuid.Nil] = true
 		}
 	}
 	for _, id := range ids {
 		if s.executing[id] != nil {
-			s.moved[id] = true
+			s.stale[id] = true
 		}
 		if s.claiming {
-			s.early[id] = true
+			s.staleEarly[id] = true
 		}
 	}
-	if len(s.moved) > 0 {
-		goroutine.Signal(s.looks)
+	if len(s.stale) > 0 {
+		goroutine.Signal(s.refreshes)
 	}
 }
 
-// refreshLoop reads the rows that moved.
+// refreshLoop reads the rows that have changed.
 func (s *Session) refreshLoop(stop chan struct{}) {
 	for {
 		select {
 		case <-stop:
 			return
-		case <-s.looks:
+		case <-s.refreshes:
 		}
 		s.mu.Lock()
 		var held []store.HeldRun
-		for id := range s.moved {
+		for id := range s.stale {
 			if e := s.executing[id]; e != nil {
 				held = append(held, e.held())
 			}
 		}
-		clear(s.moved)
+		clear(s.stale)
 		s.mu.Unlock()
 		if len(held) == 0 {
 			continue
 		}
 		states, err := s.store.HeldStates(s.background, s.store.Pool(), held, s.refusesOne)
 		if err != nil {
-			s.databaseTrouble(err) // the heartbeat looks, too
+			s.databaseTrouble(err) // the next heartbeat refreshes, too
 			continue
 		}
 		s.fetch(s.apply(states))
@@ -69,12 +69,12 @@ func (s *Session) refreshLoop(stop chan struct{}) {
 }
 
 // fetch gives executions what reached their runs. What is too much for one query, or cannot be read, is read for each run
-// alone, beside the looks.
+// alone, beside the refreshes.
 func (s *Session) fetch(ids []uuid.UUID) {
 	if len(ids) == 0 {
 		return
 	}
-	// The executions as they are before the look: to a later one of the same run a message may be read that an earlier one
+	// The executions as they are before the query: for a later one of the same run a message may be read that an earlier one
 	// was about to take.
 	of := make(map[uuid.UUID]*execution, len(ids))
 	s.mu.Lock()
@@ -86,15 +86,15 @@ func (s *Session) fetch(ids []uuid.UUID) {
 	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(s.background, sharedTimeout)
 	defer cancel()
-	news, err := s.store.Inbox(ctx, ids)
+	inboxes, err := s.store.Inbox(ctx, ids)
 	if err != nil && !s.readable() {
-		s.databaseTrouble(err) // the heartbeat looks, too
+		s.databaseTrouble(err) // the next heartbeat refreshes, too
 		return
 	}
 	for id, e := range of {
 		if err != nil {
 			s.loads.fetch(e)
-		} else if n := news[id]; n != nil {
+		} else if n := inboxes[id]; n != nil {
 			e.deliver(n)
 		}
 	}
@@ -113,7 +113,7 @@ func (s *Session) apply(states []store.HeldRunState) (woken []uuid.UUID) {
 			if st.Cancel {
 				e.cancelRequested(st.Deadline)
 			}
-			if e.missed(st.Wakeups) {
+			if e.isBehind(st.Wakeups) {
 				woken = append(woken, st.RunID)
 			}
 		case st.Status == store.Cancelled:

@@ -47,7 +47,7 @@ func TestLostRegistration(t *testing.T) {
 	proxy := pgproxy.Start(t, db.DSN)
 	drop := proxy.DropAck(pgproxy.After(pgproxy.Contains("INSERT INTO kagzi.workers"), pgproxy.Exactly("commit")))
 	c := kit.NewClient(t, kit.OpenPool(t, proxy.DSN(), 5))
-	want, end, err := engine.Register(t.Context(), engine.New(idleConfig(t, c, kit.Mute)))
+	want, end, err := engine.Register(t.Context(), engine.New(configOf(t, idleWorker(t, c, kit.Mute))))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestLostRegistration(t *testing.T) {
 	}
 }
 
-// TestSlowConnect ends the connection of a worker while new ones hang: it goes on to beat over the pool's and says that
+// TestSlowConnect ends the connection of a worker while new ones hang: its heartbeats go on over the pool's and says that
 // there is no evidence for the time being, however long it may be silent.
 func TestSlowConnect(t *testing.T) {
 	t.Parallel()
@@ -84,37 +84,37 @@ func TestSlowConnect(t *testing.T) {
 	cfg.NoCoordinator = true // fewer to take the pool's connections
 	c := kit.NewClient(t, pool)
 	g, runs, _ := kit.Gated(t, c, cfg, 2)
-	kit.WaitFor(t, "the worker listens", idleConfig(t, c, kit.Mute).Hints.Listening)
+	kit.WaitFor(t, "the worker listens", configOf(t, idleWorker(t, c, kit.Mute)).Hints.Listening)
 	leases := kit.QueryOne[string](t, db.Pool, leasesOfRuns)
 	hang.Store(true)
 	kit.ExecSQL(t, db.Pool, `SELECT pg_terminate_backend(backend_pid) FROM kagzi.workers`)
-	kit.WaitFor(t, "the worker beats over the pool", func() bool { return kit.QueryOne[int](t, db.Pool, watchedBackend) == 0 })
+	kit.WaitFor(t, "heartbeats go over the pool", func() bool { return kit.QueryOne[int](t, db.Pool, watchedBackend) == 0 })
 	unharmed(t, db, leases)
 	hang.Store(false)
 	close(g.Open)
 	kit.CheckResults(t, runs, func(int) string { return "opened" })
 }
 
-// TestRebornWithoutConnections declares a worker dead that beats over its pool, for the server takes no more connections:
+// TestReregisterWithoutConnections declares a worker dead whose heartbeats go over its pool, for the server takes no more connections:
 // it registers over the pool, too, and claims its run again under the new ID.
-func TestRebornWithoutConnections(t *testing.T) {
+func TestReregisterWithoutConnections(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	cfg := kit.Mute
 	cfg.NoCoordinator = true
 	c := kit.NewClient(t, fullPool(t, db, 5, nil))
 	g, _, _ := kit.Gated(t, c, cfg, 1)
-	kit.WaitFor(t, "the worker listens", idleConfig(t, c, kit.Mute).Hints.Listening)
+	kit.WaitFor(t, "the worker listens", configOf(t, idleWorker(t, c, kit.Mute)).Hints.Listening)
 	allow := refuseConnections(t, db)
 	defer allow()
 	kit.ExecSQL(t, db.Pool, `SELECT pg_terminate_backend(backend_pid) FROM kagzi.workers`)
-	kit.WaitFor(t, "the worker beats over the pool", func() bool { return kit.QueryOne[int](t, db.Pool, watchedBackend) == 0 })
+	kit.WaitFor(t, "heartbeats go over the pool", func() bool { return kit.QueryOne[int](t, db.Pool, watchedBackend) == 0 })
 	first := kit.Only(t, c, kagzi.WorkerFilter{Status: []string{"ONLINE"}}).ID
 	if err := c.ForceOffline(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
 	g.LosesLeases(t, 1)
-	kit.WaitFor(t, "the worker is registered anew", func() bool {
+	kit.WaitFor(t, "the worker is registered again", func() bool {
 		return kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'ONLINE'`) == 1
 	})
 	kit.WaitFor(t, "the worker holds its run under the new ID", func() bool {
@@ -151,7 +151,7 @@ func TestAfterConnect(t *testing.T) {
 	case err := <-done:
 		t.Fatalf("Run: %v", err)
 	}
-	kit.WaitFor(t, "the worker listens", idleConfig(t, c, kit.Mute).Hints.Listening)
+	kit.WaitFor(t, "the worker listens", configOf(t, idleWorker(t, c, kit.Mute)).Hints.Listening)
 	close(g.Open)
 	kit.CheckResults(t, runs, func(int) string { return "opened" })
 	if !kit.Only(t, c, kagzi.WorkerFilter{}).Watched {

@@ -19,37 +19,40 @@ import (
 // A session is one Worker.Run: the claim loop and what it has claimed.
 type Session struct {
 	*environment
-	cfg        Config
-	writer     *batch.Batcher[*execution] // that have something to write. An execution is in one batcher at a time.
-	retries    *batch.Batcher[*execution] // of which somebody's open transaction keeps something from being written: the others do not wait with them
-	alone      *batch.Batcher[*execution] // of them, those that may wait for a stranger's transaction: each by itself
-	loads      *loader                    // of the histories of what is claimed
-	wake       chan struct{}              // look at the queue now
-	freed      chan struct{}              // a slot is free, or an execution has left
-	looks      chan struct{}              // look at executions' rows now
-	stopClaims context.CancelFunc         // begins the drain
-	unfinished sync.WaitGroup             // claims under way, what looks for what they took, and steps of compensations
-	claims     int
-	most       int // runs of the next claim
+	cfg Config
 
-	mu         sync.Mutex
-	executing  map[uuid.UUID]*execution
-	stops      int // how often all executions were stopped; the last time:
-	stopReason stopReason
-	stopCause  error
-	slots      int                 // free ones
-	lingering  map[*execution]bool // they could be suspended: see lingersLocked
-	suspect    bool                // an execution that may kill the worker is under way
-	fenced     bool                // no heartbeat for too long: nothing is claimed
-	nextLook   time.Time           // of the claim loop, unless it is woken
-	draining   bool                // nothing is claimed any more
-	poolClosed bool                // by the application
-	claiming   bool                // what is claimed is not in executing yet
-	moved      map[uuid.UUID]bool  // executions whose rows are to be looked at
-	early      map[uuid.UUID]bool  // runs that moved while claiming; uuid.Nil for any
+	// Executions that have something to write. One is in a single batcher at a time.
+	writer  *batch.Batcher[*execution] // all but those of the other two
+	retries *batch.Batcher[*execution] // those that met somebody's open transaction: the others do not wait with them
+	alone   *batch.Batcher[*execution] // of those, the ones that may wait for a stranger's transaction: each by itself
+	loads   *loader                    // of the histories of claimed runs
 
-	completed, failed atomic.Int64
-	drains            chan struct{} // closed when the session drains
+	wake       chan struct{}      // claim now
+	freed      chan struct{}      // a slot is free, or an execution was removed
+	refreshes  chan struct{}      // refresh executions now
+	stopClaims context.CancelFunc // begins the drain
+	drains     chan struct{}      // closed by drain when it begins
+	unfinished sync.WaitGroup     // claims under way, the resolving of those without an answer, and steps of compensations
+
+	// Only the claim loop uses these.
+	claims int // so far
+	most   int // runs of the next claim. It halves when a claim fails, and doubles when one succeeds.
+
+	mu               sync.Mutex // of what follows. It is locked after an execution's mutex, never before one.
+	executing        map[uuid.UUID]*execution
+	stops            int                 // how often all executions were stopped. Tests ask for it.
+	slots            int                 // free ones. begin takes, freeSlot gives
+	lingering        map[*execution]bool // they could be suspended: see lingersLocked
+	crashLoopSuspect bool                // a crash-loop suspect is under way: no other begins. Set by dispatch, reset by remove.
+	fenced           bool                // others may take the worker for dead: nothing is claimed. Set by fence and reregister, reset by alive.
+	nextClaim        time.Time           // when the claim loop claims, unless it is woken
+	draining         bool                // nothing is claimed any more. Set by drain, the heartbeater and poolIsClosed, for good.
+	poolClosed       bool                // the application has closed the pool. Set by poolIsClosed, for good.
+	claiming         bool                // a claim is under way: its runs are not in executing yet. Set by claim, reset by claimedAll.
+	stale            map[uuid.UUID]bool  // runs in executing whose rows have changed: the refresh loop takes them
+	staleEarly       map[uuid.UUID]bool  // runs whose rows have changed while claiming; uuid.Nil for any
+
+	completed, failed atomic.Int64 // runs that ended so, for the registry
 }
 
 // held lists what the session believes to hold.
@@ -72,7 +75,6 @@ func (s *Session) isFenced() bool {
 func (s *Session) stopAll(reason stopReason, cause error) {
 	s.mu.Lock()
 	s.stops++
-	s.stopReason, s.stopCause = reason, cause
 	all := make([]*execution, 0, len(s.executing))
 	for _, e := range s.executing {
 		all = append(all, e)

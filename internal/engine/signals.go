@@ -60,7 +60,7 @@ func (w *signalWait) run(begun *store.StepRow) (*store.StepRow, error) {
 	if begun != nil {
 		w.until = begun.WakeAt
 	}
-	looked := false // at the table, since the time is over
+	caughtUp := false // with the table, since the time is over
 	for {
 		row, late, past := w.take()
 		if row != nil {
@@ -71,7 +71,7 @@ func (w *signalWait) run(begun *store.StepRow) (*store.StepRow, error) {
 			w.until = begun.WakeAt
 			continue
 		}
-		if late || looked {
+		if late || caughtUp {
 			return w.timeOut()
 		}
 		if w.until.IsZero() || e.env.now().Before(w.until) {
@@ -84,7 +84,7 @@ func (w *signalWait) run(begun *store.StepRow) (*store.StepRow, error) {
 		if err := e.catchUp(b); err != nil {
 			return nil, err
 		}
-		looked = true
+		caughtUp = true
 	}
 }
 
@@ -110,7 +110,7 @@ func (w *signalWait) take() (row *store.StepRow, late bool, past int) {
 	}
 	past = e.arrivalLocked(w.name).fired
 	box := e.inbox.signals[w.name]
-	if len(box) == 0 || b.muted() || b.ctx.Err() != nil { // who lost a race reads nothing any more
+	if len(box) == 0 || b.hasLost() || b.ctx.Err() != nil { // who lost a race reads nothing any more
 		return nil, false, past
 	}
 	g := box[0]
@@ -145,7 +145,7 @@ func (w *signalWait) timeOut() (*store.StepRow, error) {
 	if b.ctx.Err() != nil {
 		return nil, context.Cause(b.ctx)
 	}
-	if b.muted() {
+	if b.hasLost() {
 		return nil, errBranchCancelled
 	}
 	r := e.newRecord(w.id, store.KindSignal, store.Completed, 1, 1)

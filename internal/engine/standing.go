@@ -8,12 +8,12 @@ import (
 // A standing is what a worker knows of whether the fleet may take it for dead. The zero standing is that of a session
 // which nobody watches.
 type standing struct {
-	patience time.Duration // the worker may be silent for so long; see heart.begin
-	grace    time.Duration // and go without the connection that the fleet watches for so long; zero: nobody concludes from it
+	maxSilence time.Duration // the worker may be silent for so long; see heartbeater.begin
+	grace      time.Duration // and go without the connection that the fleet watches for so long; zero: nobody concludes from it
 
 	mu      sync.Mutex
 	sent    time.Time // the last heartbeat that was answered
-	watched bool      // it told of the connection
+	watched bool      // it announced the connection
 	heard   time.Time // when was sent what was last answered over that connection, or told that the server has it
 	lost    time.Time // that connection; zero while it is there, or nobody watches it
 }
@@ -48,7 +48,7 @@ func (s *standing) answered(sent time.Time, watched bool) {
 
 // miss notes that the connection was lost, unless that is known: when it was last heard of, if it was tried again and again
 // since then, else at the time given.
-func (s *standing) miss(at time.Time) {
+func (s *standing) connectionLost(at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.heard.After(at.Add(-s.grace)) {
@@ -70,7 +70,7 @@ func (s *standing) excuse() {
 func (s *standing) ends() (until time.Time, why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	until, why = s.sent.Add(s.patience), "no heartbeat was answered for too long"
+	until, why = s.sent.Add(s.maxSilence), "no heartbeat was answered for too long"
 	if lost := s.lost.Add(s.grace); !s.lost.IsZero() && lost.Before(until) {
 		until, why = lost, "the connection of the heartbeats is lost, and no other was had in time"
 	}
@@ -79,7 +79,7 @@ func (s *standing) ends() (until time.Time, why string) {
 
 // mayNot says why the worker may be taken for dead by now; "" if nobody does.
 func (s *standing) mayNot(now time.Time) string {
-	if until, why := s.ends(); s.patience > 0 && past(now, until) {
+	if until, why := s.ends(); s.maxSilence > 0 && past(now, until) {
 		return why
 	}
 	return ""

@@ -136,7 +136,7 @@ func (s *stepCall) execute() (*store.StepRow, error) {
 	defer s.showLater()()
 	begun := time.Now()
 	data, err := s.callUser(ctx, nil)
-	return s.settle(ctx, begun, data, err)
+	return s.recordOutcome(ctx, begun, data, err)
 }
 
 // encodeInput encodes the step's input, if it has one, once for all attempts. It returns an error if the call is wrong.
@@ -167,7 +167,7 @@ func (s *stepCall) begin() (context.Context, context.CancelFunc) {
 		cancel()
 		ctx, cancel = context.WithTimeoutCause(b.ctx, s.spec.Timeout, s.timedOut())
 	}
-	ctx = e.env.context(ctx, StepIdentity{Run: e.runID, Workflow: e.run.Type, Step: s.id, Attempt: s.attempt})
+	ctx = e.env.stepContext(ctx, StepIdentity{Run: e.runID, Workflow: e.run.Type, Step: s.id, Attempt: s.attempt})
 	e.env.failpoint("before step", e.run.RunID)
 	return ctx, cancel
 }
@@ -189,7 +189,7 @@ func (s *stepCall) timedOut() error {
 
 // settle records the outcome of user code, unless the code failed because its context ended: that says nothing of
 // the step. It exits the goroutine if the execution has ended.
-func (s *stepCall) settle(ctx context.Context, begun time.Time, data []byte, err error) (*store.StepRow, error) {
+func (s *stepCall) recordOutcome(ctx context.Context, begun time.Time, data []byte, err error) (*store.StepRow, error) {
 	b, e := s.b, s.b.e
 	e.env.failpoint("after step", e.run.RunID)
 	if err != nil {
@@ -198,7 +198,7 @@ func (s *stepCall) settle(ctx context.Context, begun time.Time, data []byte, err
 			return nil, context.Cause(b.ctx)
 		}
 	}
-	if b.muted() {
+	if b.hasLost() {
 		return nil, errBranchCancelled
 	}
 	r := s.newRecord(store.Completed)

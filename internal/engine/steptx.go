@@ -20,8 +20,8 @@ import (
 // again without being counted, and the longest pause between two of them. Without a bound, a function whose query brings
 // the server down would do so for ever.
 const (
-	awayPatience = time.Minute
-	awayPause    = 10 * time.Second
+	uncountedTime = time.Minute
+	awayPause     = 10 * time.Second
 )
 
 // An awayCount is what is known of an attempt that failed by no fault of its own.
@@ -60,9 +60,9 @@ func (s *stepCall) executeTx() (*store.StepRow, error) {
 	if err == nil {
 		err = unfit(tx)
 	}
-	if err != nil || b.muted() {
+	if err != nil || b.hasLost() {
 		end(err)
-		return s.settle(ctx, begun, data, err)
+		return s.recordOutcome(ctx, begun, data, err)
 	}
 	e.env.failpoint("after step", e.run.RunID)
 	r := s.newRecord(store.Completed)
@@ -117,11 +117,11 @@ func (s *stepCall) afterTx(ctx context.Context, begun time.Time, cause error) (*
 		case row != nil:
 			return row, nil
 		case cause == nil: // only the transaction itself can have ended the run that it records for
-			return s.settle(ctx, begun, nil, failure.BadRequest(errors.New("the step's transaction ends its own run: cancel it in a transaction of its own")))
+			return s.recordOutcome(ctx, begun, nil, failure.BadRequest(errors.New("the step's transaction ends its own run: cancel it in a transaction of its own")))
 		case saysNothing(cause) && s.isUncounted():
 			return s.again(cause)
 		default:
-			return s.settle(ctx, begun, nil, cause)
+			return s.recordOutcome(ctx, begun, nil, cause)
 		}
 	}
 }
@@ -165,11 +165,11 @@ func (s *stepCall) isUncounted() bool {
 		s.away = awayCount{attempt: s.attempt, since: time.Now()}
 	}
 	s.away.times++
-	patience := awayPatience
+	most := uncountedTime
 	if hooks := s.b.e.env.hooks; hooks != nil {
-		patience = cmp.Or(hooks.AwayPatience, patience)
+		most = cmp.Or(hooks.AwayPatience, most)
 	}
-	return time.Since(s.away.since) < patience
+	return time.Since(s.away.since) < most
 }
 
 // again waits, longer each time, for the attempt to be made again.

@@ -10,6 +10,10 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
+// An execution ends in four steps. It stops, once and for a reason: stopLocked. It is settled when its goroutines are gone, or
+// were waited for long enough: settle. Then its host has a suspension written, or a finish of the run: ending.go. When that is
+// written, the session removes it.
+
 // stop stops the execution from outside of it.
 func (e *execution) stop(reason stopReason, cause error) {
 	e.mu.Lock()
@@ -93,8 +97,8 @@ func (e *execution) graceLocked() time.Duration {
 // settle has the outcome written, once. It does not wait for the write.
 func (e *execution) settle() { e.settleOnce.Do(func() { e.host.settled(e) }) }
 
-// refuse ends an execution that was never begun.
-func (e *execution) refuse(reason stopReason, err error) {
+// stopUnbegun ends an execution that was never begun.
+func (e *execution) stopUnbegun(reason stopReason, err error) {
 	e.mu.Lock()
 	e.live, e.busy, e.failure = 0, 0, err
 	e.stopLocked(reason, err)
@@ -102,16 +106,16 @@ func (e *execution) refuse(reason stopReason, err error) {
 	e.settle()
 }
 
-// setBack gives back a run for a while: because another that may kill the worker is under way, or for its history. A
+// yield gives up a run for a while: because another that may kill the worker is under way, or for its history. A
 // cancel, or its deadline, does not make it due before: nobody could act on that. If its function has begun, the run is
-// given back when that has ended.
-func (e *execution) setBack(waitingOn string, pause time.Duration, history store.HistoryRead) {
+// yielded when that has ended.
+func (e *execution) yield(waitingOn string, pause time.Duration, history store.HistoryRead) {
 	e.mu.Lock()
-	begun := e.begins
+	begun := e.begun
 	if e.reason == underWay {
-		p := e.newPark(store.Pending, waitingOn)
+		p := e.newSuspension(store.Pending, waitingOn)
 		p.Wake, p.History, p.NotBefore = pause, history, true
-		e.suspension = &write{park: p}
+		e.suspension = &write{suspension: p}
 	}
 	if !begun {
 		e.live, e.busy = 0, 0
@@ -152,8 +156,8 @@ func (e *execution) isToEnd() stopReason {
 	return underWay
 }
 
-// newPark prepares the end of this execution: without a time, and waiting for nothing, the run is due at once.
-func (e *execution) newPark(status, waitingOn string) *store.Suspension {
+// newSuspension prepares the end of this execution: without a time, and waiting for nothing, the run is due at once.
+func (e *execution) newSuspension(status, waitingOn string) *store.Suspension {
 	p := &store.Suspension{RunID: e.run.RunID, Lease: e.run.Lease, Status: status, WaitingOn: waitingOn}
 	if e.loading {
 		p.History = store.HistoryUntried

@@ -11,7 +11,6 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/kit"
-	"github.com/kagzi/kagzi/internal/testhook"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -39,17 +38,6 @@ func TestWorkerThatClaimsItsOwnRunAgain(t *testing.T) {
 	close(g.Open)
 	kit.CheckResults(t, runs, func(int) string { return "opened" })
 	kit.CheckResults(t, kit.StartRuns(t, c, g.Workflow, 2*slots), func(int) string { return "opened" })
-}
-
-// configOf returns the configuration of the session of a worker that does not run.
-func configOf(t *testing.T, w *kagzi.Worker) (cfg engine.Config) {
-	t.Helper()
-	hooks := *kit.HooksOf(t, w)
-	hooks.Config = func(c any) { cfg = c.(engine.Config) }
-	if err := w.Run(testhook.With(t.Context(), &hooks)); err != nil {
-		t.Fatal(err)
-	}
-	return cfg
 }
 
 // newHeldSession returns a session of w. The test calls its passes.

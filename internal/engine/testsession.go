@@ -19,24 +19,24 @@ func (b *Branch) Closed() bool { return b.closed }
 // Goroutine is for tests: see testhook.Branch.
 func (b *Branch) Goroutine() uintptr { return b.goid.Load() }
 
-// hooked is a session as tests see it.
-type hooked struct{ s *Session }
+// testSession is a session as tests see it.
+type testSession struct{ s *Session }
 
-func (h hooked) SetClock(now, asked time.Time) { h.s.setClock(now, asked) }
+func (h testSession) SetClock(now, asked time.Time) { h.s.setClock(now, asked) }
 
-func (h hooked) Wake() {
+func (h testSession) Wake() {
 	goroutine.Signal(h.s.wake)
 	h.s.cfg.Hints.WakeCoordinators()
 }
 
-func (h hooked) Handles(workflow string, version int) bool {
+func (h testSession) Handles(workflow string, version int) bool {
 	return h.s.cfg.Handlers[workflow][version] != nil
 }
 
-func (h hooked) Worker() uuid.UUID { return h.s.ID() }
+func (h testSession) Worker() uuid.UUID { return h.s.ID() }
 
 // Look suspends an execution that lingers only to be there when more children end: in a test that is a matter of real time.
-func (h hooked) Look(run uuid.UUID, wakeups int64, cancelling bool) testhook.Look {
+func (h testSession) Look(run uuid.UUID, wakeups int64, cancelling bool) testhook.Look {
 	s := h.s
 	s.mu.Lock()
 	e := s.executing[run]
@@ -49,11 +49,11 @@ func (h hooked) Look(run uuid.UUID, wakeups int64, cancelling bool) testhook.Loo
 	defer e.mu.Unlock()
 	if e.reason == underWay && e.live > 0 && e.busy == 0 {
 		e.inbox.lastEnd = time.Time{}
-		e.suspendLocked()
+		e.trySuspendLocked()
 	}
 	look := testhook.Look{Here: true, Busy: e.busy}
-	news := wakeups > e.seen || cancelling
-	if e.reason != underWay || news || len(e.outbox.writes) > 0 { // its end is about to be written, or it is about to be told, or to be recorded
+	stale := wakeups > e.seen || cancelling
+	if e.reason != underWay || stale || len(e.outbox.writes) > 0 { // an outcome, a notification or a record is pending
 		look.Busy = math.MaxInt
 		return look
 	}

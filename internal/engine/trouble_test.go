@@ -51,7 +51,7 @@ func TestEndOfAnOutageLetsTheListenerConnect(t *testing.T) {
 			}
 			t.Cleanup(pool.Close)
 			c, logged := kit.LoggedClient(t, pool)
-			h := idleConfig(t, c, kagzi.WorkerConfig{}).Hints
+			h := configOf(t, idleWorker(t, c, kagzi.WorkerConfig{})).Hints
 			h.ListenBackoff = time.Hour
 			r := newRunner(t, c)
 			ctx, stop := context.WithCancel(t.Context())

@@ -29,7 +29,7 @@ func (env *environment) readable() bool {
 	return err == nil
 }
 
-// unreadable gives back a run whose history, or inbox, cannot be read, for ever longer, and quarantines it in the end.
+// unreadable yields a run whose history or inbox cannot be read, each time for longer, and quarantines it in the end.
 func (e *execution) unreadable(err error) {
 	failures := e.run.LoadFailures + 1
 	e.log().Warn("kagzi: what a run has recorded cannot be read", "error", err, "times", failures)
@@ -37,7 +37,7 @@ func (e *execution) unreadable(err error) {
 		e.giveUp(failure.Quarantine(failure.KindUnreadable, fmt.Errorf("what the run has recorded could not be read %d times; make it readable, then Resume the run: %w", failures, err)))
 		return
 	}
-	e.setBack(waitsForHistory, loadPause(failures), store.HistoryFailed)
+	e.yield(waitsForHistory, loadPause(failures), store.HistoryFailed)
 }
 
 // giveUp fails the run, whether or not its execution has begun.
@@ -46,7 +46,7 @@ func (e *execution) giveUp(err error) {
 	loading := e.loading
 	e.mu.Unlock()
 	if loading {
-		e.refuse(stopFailed, err)
+		e.stopUnbegun(stopFailed, err)
 	} else {
 		e.fail(err)
 	}

@@ -9,12 +9,12 @@ import (
 )
 
 // A claim whose answer is lost may have taken runs, and may yet take them: the server need not have come to it. Nobody
-// executes those runs, so they are looked for, by the lease, until a claim that was late must have shown.
+// executes those runs, so the session resolves the claim, by its lease, until even a late one must have taken its runs.
 
-// take claims, and looks for what the claim took if its outcome is not known. A Claim without Now is one that took
+// claimRuns claims, and resolves the claim if its outcome is not known. A Claim without Now is one that took
 // nothing, as far as is known. If an input may be what the claim failed with, it claims without: inputs are read as histories
 // are then, so that one that cannot be read keeps no other run from being claimed.
-func (s *Session) take(ctx context.Context, req store.ClaimRequest) store.Claim {
+func (s *Session) claimRuns(ctx context.Context, req store.ClaimRequest) store.Claim {
 	sent := time.Now()
 	claim, err := s.claimWithin(s.claimTime(), req, s.store.Claim)
 	if store.MayBeRowError(err) && ctx.Err() == nil {
@@ -39,7 +39,7 @@ func (s *Session) take(ctx context.Context, req store.ClaimRequest) store.Claim 
 			break
 		}
 		s.databaseTrouble(err)
-		if !store.Unavailable(err) || !s.patientWith(ctx) {
+		if !store.Unavailable(err) || !s.waitForDatabase(ctx) {
 			break
 		}
 	}
@@ -48,9 +48,9 @@ func (s *Session) take(ctx context.Context, req store.ClaimRequest) store.Claim 
 }
 
 const (
-	claiming    = "claim runs"    // as the store says it
-	lookOfDrain = 2 * time.Second // bounds the last look, of a worker that drains
-	looksApart  = 5 * time.Second // at the most
+	claiming     = "claim runs"    // as the store says it
+	lastResolve  = 2 * time.Second // bounds the last look, of a worker that drains
+	resolvePause = 5 * time.Second // at the most
 )
 
 // claimTime bounds a claim: an answer that comes late may find the lease over.
@@ -64,30 +64,30 @@ func (s *Session) claimWithin(d time.Duration, req store.ClaimRequest, f func(co
 	return f(ctx, req)
 }
 
-// resolve gives back what a claim took that was sent then, and whose outcome is not known. It looks until a look has come
+// resolve yields the runs of a claim that was sent then, and whose outcome is not known. It repeats that until a query has come
 // so late that the claim must have shown; once ctx has ended, only once more. What is taken after that a coordinator frees,
 // as what a dead worker holds.
 func (s *Session) resolve(ctx context.Context, req store.ClaimRequest, sent time.Time) {
-	for pause := outage.Pause; ; pause = min(2*pause, looksApart) {
+	for pause := outage.Pause; ; pause = min(2*pause, resolvePause) {
 		select {
 		case <-ctx.Done():
-			_, _ = s.giveBack(lookOfDrain, req)
+			_, _ = s.yieldClaimed(lastResolve, req)
 			return
 		case <-time.After(pause):
 		}
 		asked := time.Now()
-		left, err := s.giveBack(s.claimTime(), req)
+		locked, err := s.yieldClaimed(s.claimTime(), req)
 		if err != nil {
 			s.databaseTrouble(err)
-		} else if !left && asked.Sub(sent) > store.LateClaims {
+		} else if !locked && asked.Sub(sent) > store.LateClaims {
 			return
 		}
 	}
 }
 
-// giveBack makes due what a claim took that nobody executes. It reports whether something is left, which somebody has
-// locked.
-func (s *Session) giveBack(within time.Duration, req store.ClaimRequest) (left bool, err error) {
+// yieldClaimed makes due what a claim took that nobody executes. It reports whether there are runs that it could not yield because somebody has
+// locked them.
+func (s *Session) yieldClaimed(within time.Duration, req store.ClaimRequest) (locked bool, err error) {
 	claim, err := s.claimWithin(within, req, s.store.ResolveClaim)
 	if err != nil || len(claim.Runs) == 0 {
 		return false, err
@@ -104,15 +104,15 @@ func (s *Session) giveBack(within time.Duration, req store.ClaimRequest) (left b
 		if p.Outcome == store.Done {
 			given++
 		}
-		left = left || p.Outcome == store.Busy
+		locked = locked || p.Outcome == store.Busy
 	}
 	s.logger(req.Worker).Info("kagzi: a claim without an answer took runs: they are given back", "runs", given)
 	_ = s.cfg.Hints.Due(s.noWait, nil, store.DueRun{Queue: req.Queue}) // fails only in a transaction
-	return left, nil
+	return locked, nil
 }
 
-// patientWith waits a little for a database that is away; it returns false if the session cannot go on waiting.
-func (s *Session) patientWith(ctx context.Context) bool {
+// waitForDatabase waits a little for a database that is away; it returns false if the session cannot go on waiting.
+func (s *Session) waitForDatabase(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
 		return false

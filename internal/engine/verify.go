@@ -85,11 +85,11 @@ func (s unrecorded) String() string {
 
 // A recordedEnd is how the code of a run ended.
 type recordedEnd struct {
-	status string
-	kind   string
-	text   string
-	output []byte
-	cut    bool // it was ended from outside: the history has no more than its beginning
+	status      string
+	kind        string
+	text        string
+	output      []byte
+	fromOutside bool // it was ended from outside: the history has no more than its beginning
 }
 
 // endOf returns how a run's code ended, whatever has become of its compensations.
@@ -98,11 +98,11 @@ func endOf(run *store.Run) recordedEnd {
 	if o := run.Outcome; o != nil {
 		end.status, end.kind, end.text = o.Status, o.Kind, o.Error
 	}
-	end.cut = end.status == store.Cancelled || run.Quarantined || end.kind == failure.KindDeadline || end.kind == failure.KindDatabase
+	end.fromOutside = end.status == store.Cancelled || run.Quarantined || end.kind == failure.KindDeadline || end.kind == failure.KindDatabase
 	return end
 }
 
-// diverged says where the execution, which is over, has left its history; the message is empty if it has not.
+// diverged says where the execution, which has stopped, differs from its history; the message is empty if it does not.
 func (v *verification) diverged(e *execution, want recordedEnd, shown func([]byte) []byte) (step, message string) {
 	err := e.outcome()
 	e.mu.Lock()
@@ -112,7 +112,7 @@ func (v *verification) diverged(e *execution, want recordedEnd, shown func([]byt
 			return v.conflict, failure.Text(err)
 		}
 	}
-	if want.cut { // where it stopped, the history did
+	if want.fromOutside { // where it stopped, the history did
 		return "", ""
 	}
 	if e.reason != stopFailed {

@@ -11,7 +11,7 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// wait parks the calling branch until the time, by the database's clock, or until the event, if there is one,
+// wait suspends the calling branch until the time, by the database's clock, or until the event, if there is one,
 // has happened more often than past; the zero time is no time. It returns the branch's cause if the branch is
 // cancelled meanwhile, and exits the goroutine if the execution ends.
 func (b *Branch) wait(until time.Time, why string, on *event, past int) error {
@@ -28,12 +28,12 @@ func (b *Branch) waitFor(w *wait, on *event, past int) error {
 		if err := b.cancelled(); err != nil {
 			return err
 		}
-		b.leaveHistory()
+		b.passHistory()
 		if !e.mode.begins() {
 			b.exitUnrecorded()
 		}
 	}
-	runtime.Gosched() // see parkLocked
+	runtime.Gosched() // see suspendLocked
 	e.mu.Lock()
 	if e.reason != underWay {
 		e.mu.Unlock()
@@ -56,7 +56,7 @@ func (b *Branch) waitFor(w *wait, on *event, past int) error {
 		on.waiters = append(on.waiters, w)
 	}
 	if e.busy--; e.busy == 0 {
-		e.suspendLocked()
+		e.trySuspendLocked()
 	}
 	e.mu.Unlock()
 
@@ -74,7 +74,7 @@ func (b *Branch) waitFor(w *wait, on *event, past int) error {
 			return nil
 		case <-jump:
 		case <-due:
-			if until.After(e.env.now()) { // the estimate of the database's clock has moved back since
+			if until.After(e.env.now()) { // the estimate of the database's clock was set back since
 				continue
 			}
 			b.resume(w)
@@ -103,8 +103,8 @@ func (b *Branch) resume(w *wait) {
 	e.mu.Unlock()
 }
 
-// suspendLocked ends the execution if none of its waits ends soon. No branch is busy.
-func (e *execution) suspendLocked() {
+// trySuspendLocked suspends the execution, or stops it for another reason, if none of its waits ends soon. No branch is busy.
+func (e *execution) trySuspendLocked() {
 	if e.cancelClosedLocked() || e.endsSoonLocked() || e.lingersLocked() {
 		return
 	}
@@ -122,9 +122,9 @@ func (e *execution) suspendLocked() {
 	if !timed {
 		first = e.waits[slices.IndexFunc(e.waits, func(w *wait) bool { return w.need > 0 })]
 	}
-	p := e.newPark(store.Sleeping, first.why)
+	p := e.newSuspension(store.Sleeping, first.why)
 	p.Wake, p.WakeAt, p.Need, p.Seen = -1, first.until, need, e.seen
-	e.parkLocked(&write{park: p})
+	e.suspendLocked(&write{suspension: p})
 }
 
 // cancelClosedLocked cancels branches that are closed, and wait for one that goes on: they never learned how that ended. Those
@@ -149,10 +149,10 @@ func (e *execution) cancelClosedLocked() (any bool) {
 	return any || closed != nil
 }
 
-// parkLocked suspends the execution with w. A call from another goroutine than its
-// Context's fails the run instead: the next execution need not come to it, and would complete as if it had been made.
-// Those who park give way before, because a goroutine that the function has just begun may be about to make such a call.
-func (e *execution) parkLocked(w *write) {
+// suspendLocked stops the execution, which is suspended with w. A call from another goroutine than its Context's fails the
+// run instead: the next execution need not come to the call, and would complete as if it had been made. Callers yield the
+// processor before, because a goroutine that the function has just begun may be about to make such a call.
+func (e *execution) suspendLocked(w *write) {
 	if errors.Is(e.misused, ErrForeignGoroutine) {
 		e.failure = e.misused
 		e.stopLocked(stopFailed, e.failure)
@@ -167,7 +167,7 @@ func (e *execution) parkLocked(w *write) {
 // the record and the suspension are then one transaction. It exits the goroutine if it suspends.
 func (b *Branch) suspendWith(r *store.Record, w *wait, on *event, past int) {
 	e := b.e
-	runtime.Gosched() // see parkLocked
+	runtime.Gosched() // see suspendLocked
 	e.mu.Lock()
 	if e.reason != underWay {
 		e.mu.Unlock()
@@ -179,7 +179,7 @@ func (b *Branch) suspendWith(r *store.Record, w *wait, on *event, past int) {
 	}
 	e.waits = append(e.waits, w)
 	first, timed := e.earliestLocked()
-	p := e.newPark(store.Sleeping, w.why)
+	p := e.newSuspension(store.Sleeping, w.why)
 	p.Wake, p.Need, p.Seen = r.Wake, e.needLocked(), e.seen
 	if timed {
 		p.WakeAt = first.until
@@ -187,14 +187,14 @@ func (b *Branch) suspendWith(r *store.Record, w *wait, on *event, past int) {
 			p.WaitingOn = first.why
 		}
 	}
-	e.parkLocked(&write{by: b, records: []*store.Record{r}, park: p})
+	e.suspendLocked(&write{by: b, records: []*store.Record{r}, suspension: p})
 	e.mu.Unlock()
 	runtime.Goexit()
 }
 
-// lingersLocked reports whether the execution stays in memory although it could be suspended, and looks again when it
-// need not any more: children end in swarms, and each suspension costs the run a claim. It does not keep a slot that others
-// may need, such as the child that it waits for.
+// lingersLocked reports whether the execution stays in memory although it could be suspended. It tries again
+// later: children end in swarms, and each suspension costs the run a claim. It does not keep a slot that others may need,
+// such as the child that it waits for.
 func (e *execution) lingersLocked() bool {
 	left := memoryWait - time.Since(e.inbox.lastEnd)
 	return left > 0 && slices.ContainsFunc(e.waits, func(w *wait) bool { return w.child }) && e.host.mayLinger(e, left)

@@ -143,7 +143,7 @@ func TestBuriedAlive(t *testing.T) {
 		t.Fatalf("INVALID: %d workers were declared dead, want 1", n)
 	}
 	g.LosesLeases(t, len(runs))
-	kit.WaitFor(t, "the worker is registered anew", func() bool {
+	kit.WaitFor(t, "the worker is registered again", func() bool {
 		return kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'ONLINE'`) == 1
 	})
 	close(g.Open)

@@ -11,9 +11,9 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// TestClaimAnsweredWhileTheWorkerIsBornAnew lets the answer to a claim come while the worker, which was declared dead, ends
+// TestClaimAnsweredWhileTheWorkerReregisters lets the answer to a claim come while the worker, which was declared dead, ends
 // what it executes: what was claimed under the ID that is dead must not begin.
-func TestClaimAnsweredWhileTheWorkerIsBornAnew(t *testing.T) {
+func TestClaimAnsweredWhileTheWorkerReregisters(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	c := kit.NewClient(t, db.Pool)
@@ -37,7 +37,7 @@ func TestClaimAnsweredWhileTheWorkerIsBornAnew(t *testing.T) {
 	kit.ExecSQL(t, db.Pool, `UPDATE kagzi.workers SET status = 'OFFLINE', stopped_at = now()`)
 	kit.WaitFor(t, "the worker ends all", func() bool { return engine.HasStoppedAll(s) })
 	answer()
-	kit.WaitFor(t, "what was claimed is given back", func() bool {
+	kit.WaitFor(t, "what was claimed is yielded", func() bool {
 		return kit.QueryOne[bool](t, db.Pool, `SELECT status = 'PENDING' FROM kagzi.workflow_runs WHERE run_id = $1`, string(second[0].ID()))
 	})
 	release()

@@ -20,18 +20,6 @@ import (
 	"github.com/kagzi/kagzi/internal/testhook"
 )
 
-// idleConfig returns the configuration of the engine of a worker that does not run.
-func idleConfig(t *testing.T, c *kagzi.Client, cfg kagzi.WorkerConfig) (out engine.Config) {
-	t.Helper()
-	w := kit.NewWorker(t, c, cfg)
-	kit.NewGate().Handle(w)
-	hooks := &testhook.Hooks{Config: func(cfg any) { out = cfg.(engine.Config) }}
-	if err := w.Run(testhook.With(t.Context(), hooks)); err != nil {
-		t.Fatal(err)
-	}
-	return out
-}
-
 // begun runs w until the test ends, and returns its session.
 func begun(t *testing.T, w *kagzi.Worker) *engine.Session {
 	t.Helper()
@@ -45,13 +33,13 @@ func begun(t *testing.T, w *kagzi.Worker) *engine.Session {
 // is told, as when a firewall forgets it.
 type halfOpen struct {
 	net.Conn
-	heart  atomic.Bool // heartbeats go through it
-	silent atomic.Bool
+	heartbeats atomic.Bool // heartbeats go through it
+	silent     atomic.Bool
 }
 
 func (c *halfOpen) Write(b []byte) (int, error) {
 	if bytes.Contains(b, []byte("SET heartbeat_at")) {
-		c.heart.Store(true)
+		c.heartbeats.Store(true)
 	}
 	if c.silent.Load() {
 		return len(b), nil
@@ -68,9 +56,9 @@ func (c *halfOpen) Read(b []byte) (int, error) {
 	}
 }
 
-// TestHalfOpenConnectionOfTheHeart silences the connection that heartbeats go through, and no other: the heart takes
+// TestHalfOpenConnectionOfTheHeartbeater silences the connection that heartbeats go through, and no other: the heartbeater takes
 // another one before it must give up the runs under way.
-func TestHalfOpenConnectionOfTheHeart(t *testing.T) {
+func TestHalfOpenConnectionOfTheHeartbeater(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	cfg, err := pgxpool.ParseConfig(db.DSN)
@@ -97,11 +85,11 @@ func TestHalfOpenConnectionOfTheHeart(t *testing.T) {
 	}
 	t.Cleanup(pool.Close)
 	g, runs, _ := kit.Gated(t, kit.NewClient(t, pool), kagzi.WorkerConfig{Heartbeat: 200 * time.Millisecond, StaleAfter: 24 * time.Second}, 3)
-	kit.WaitFor(t, "the heart's connection is silent", func() bool {
+	kit.WaitFor(t, "the heartbeater's connection is silent", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		for _, c := range conns {
-			if c.heart.Load() {
+			if c.heartbeats.Load() {
 				c.silent.Store(true)
 				return true
 			}
@@ -109,7 +97,7 @@ func TestHalfOpenConnectionOfTheHeart(t *testing.T) {
 		return false
 	})
 	from := kit.QueryOne[time.Time](t, db.Pool, `SELECT clock_timestamp()`)
-	kit.WaitFor(t, "the heart beats again", func() bool {
+	kit.WaitFor(t, "heartbeats are sent again", func() bool {
 		return kit.QueryOne[bool](t, db.Pool, `SELECT heartbeat_at > $1::timestamptz + interval '400 ms' FROM kagzi.workers`, from)
 	})
 	if len(g.Cause) > 0 {
@@ -163,7 +151,7 @@ func TestRunsOfADeadWorkerIDAreGivenBack(t *testing.T) {
 		defer answer()
 		kit.Receive(t, claimed)
 		kit.ExecSQL(t, db.Pool, declareDead)
-		kit.WaitFor(t, "the worker is registered anew", func() bool {
+		kit.WaitFor(t, "the worker is registered again", func() bool {
 			return kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'ONLINE'`) == 1
 		})
 		answer()
@@ -177,7 +165,7 @@ func TestRunsOfADeadWorkerIDAreGivenBack(t *testing.T) {
 }
 
 // TestRunForAnotherVersionWakesItsWorker starts a run in a process whose worker has room, but no handler of the run's
-// version: the worker elsewhere that has one must be told, not find the run at its next look.
+// version: the worker elsewhere that has one must be told, not find the run at its next claim.
 func TestRunForAnotherVersionWakesItsWorker(t *testing.T) {
 	t.Parallel()
 	ctx := kit.Context(t)
@@ -190,8 +178,8 @@ func TestRunForAnotherVersionWakesItsWorker(t *testing.T) {
 		kagzi.Handle(w, wf, func(kagzi.Context, int) (int, error) { return version, nil }, kagzi.Version(version))
 		s := begun(t, w)
 		clients = append(clients, c)
-		kit.WaitFor(t, "the worker waits for its next look", func() bool {
-			return !engine.LooksWithin(s, time.Minute) && engine.Listens(s)
+		kit.WaitFor(t, "the worker waits for its next claim", func() bool {
+			return !engine.ClaimsWithin(s, time.Minute) && engine.Listens(s)
 		})
 	}
 	for want := 1; want <= 2; want++ {
@@ -209,7 +197,7 @@ func TestRunForAnotherVersionWakesItsWorker(t *testing.T) {
 func TestFenceOfAnIdleWorker(t *testing.T) {
 	t.Parallel()
 	c, logged := kit.LoggedClient(t, kit.Unreachable(t))
-	s := engine.New(idleConfig(t, c, kagzi.WorkerConfig{}))
+	s := engine.New(configOf(t, idleWorker(t, c, kagzi.WorkerConfig{})))
 	engine.Fence(s, "it is late")
 	logged.WantLine(t, "WARN", "others may take this worker for dead: claiming no runs", "it is late", "worker="+s.ID().String())
 	if logged.Has("ERROR") {
@@ -245,7 +233,7 @@ func TestLeaseThatCannotBeExtendedCostsNoOther(t *testing.T) {
 		t.Errorf("the cause is %v, want that it was cancelled", cause)
 	}
 	if now := kit.QueryOne[int](t, db.Pool, `SELECT backend_pid FROM kagzi.workers`); now != backend {
-		t.Errorf("the heart has another connection")
+		t.Errorf("the heartbeater has another connection")
 	}
 	close(g.Open)
 	kit.CheckResults(t, runs[:2], func(int) string { return "opened" })
