@@ -168,7 +168,7 @@ func durable[T any](ctx Context, name string, call stepFunc, opts []StepOption, 
 		spec.Input = func() ([]byte, error, error) { return c.encodeInput(cfg.input.v) }
 	}
 	if cfg.undoneBy.call != nil {
-		spec.Undo = s.undoOf
+		spec.Compensation = s.undoOf
 	}
 	row, err := b.Step(spec)
 	if err != nil {

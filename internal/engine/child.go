@@ -2,7 +2,6 @@ package engine
 
 import (
 	"errors"
-	"strconv"
 
 	"github.com/google/uuid"
 	"github.com/kagzi/kagzi/store"
@@ -28,16 +27,3 @@ var errOtherRun = errors.New("kagzi: the child was started by another execution:
 
 // ID returns the child's run.
 func (c *Child) ID() uuid.UUID { return c.id }
-
-// cancelStep is the ID under which it is remembered that the run has cancelled the child.
-func (c *Child) cancelStep() string { return store.CancelID(c.step) }
-
-// cancelledBefore returns the record of the child's cancel, nil if there is none. One of another run of the same step, which
-// an earlier attempt of this run had started, does not count.
-func (c *Child) cancelledBefore() *store.StepRow {
-	row := c.by.e.history[c.cancelStep()]
-	if row == nil || string(row.Output) != strconv.Quote(c.id.String()) {
-		return nil
-	}
-	return row
-}

@@ -2,18 +2,14 @@ package engine
 
 import (
 	"cmp"
-	"context"
 	"crypto/sha256"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/kagzi/kagzi/internal/failure"
-	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -181,109 +177,6 @@ func ofWorkflow(id uuid.UUID, workflow string) bool {
 	return binary.BigEndian.Uint16(id[6:])&0xfff == workflowBits(workflow)
 }
 
-// cancel cancels the child for b, once. The record comes after: should the process die in between, the child is cancelled
-// again, which changes nothing.
-func (c *Child) Cancel(b *Branch) error {
-	if err := c.mayAsk(b); err != nil {
-		return err
-	}
-	e := b.e
-	if b.ctx.Err() != nil {
-		return context.Cause(b.ctx)
-	}
-	e.mu.Lock()
-	row := c.cancelledBefore()
-	if row == nil {
-		row = c.cancelled
-	}
-	e.mu.Unlock()
-	if row != nil {
-		b.follow()
-		b.advance(row.FinishedAt)
-		return nil
-	}
-	b.looked = lookedUp{id: c.step, kind: kindCancel}
-	if err := b.begins(); err != nil {
-		return err
-	}
-	b.follow()
-	if b.writeAll(); !e.cancelStarted(c.id) {
-		e.exitIfStopped()
-	}
-	attempt := 1
-	if row := e.history[c.cancelStep()]; row != nil {
-		attempt = row.Attempt + 1
-	}
-	r := e.newRecord(c.cancelStep(), store.KindMarker, store.Completed, attempt, attempt)
-	r.Output = strconv.AppendQuote(nil, c.id.String())
-	row = b.record(r)
-	e.exitIfStopped()
-	e.mu.Lock()
-	c.stopped, c.cancelled = true, row
-	e.mu.Unlock()
-	b.advance(row.FinishedAt)
-	return nil
-}
-
-// cancelStarted cancels children whose starts are recorded. It ends the execution and returns false if the lease is lost.
-func (e *execution) cancelStarted(children ...uuid.UUID) bool {
-	holds := e.untilAnswered(func() error {
-		ended, err := e.env.store.CancelStarted(e.env.background, e.held(), children)
-		if err == nil {
-			_ = e.env.hints.Cancelled(e.env.noWait, nil, ended) // fails only in a transaction
-		}
-		return err
-	})
-	if !holds {
-		e.stop(stopLost, ErrLeaseLost)
-	}
-	return holds
-}
-
-// cancelChildren cancels the children of a run that is about to end, and reports whether the run is still held.
-func (e *execution) cancelChildren() bool {
-	return e.untilAnswered(func() error {
-		ended, err := e.env.store.CancelChildren(e.env.background, e.held())
-		if err == nil {
-			_ = e.env.hints.Cancelled(e.env.noWait, nil, ended) // fails only in a transaction
-		}
-		return err
-	})
-}
-
-// cancelChildrenBelow cancels the children that were started on the branches, which have ended, and on those below them. Why
-// the branches have ended is recorded before: by writes what is not. Of a run that dies meanwhile the next execution does it.
-func (e *execution) cancelChildrenBelow(by *Branch, branches ...*Branch) {
-	var ids []uuid.UUID
-	e.mu.Lock()
-	for _, c := range e.children {
-		active := c.row.Status == store.Running && e.inbox.ends[c.id] == nil && e.inbox.endings[c.id] == nil && !c.stopped && !c.detached
-		if active && slices.ContainsFunc(branches, c.by.under) {
-			ids = append(ids, c.id)
-			c.stopped = true
-		}
-	}
-	e.mu.Unlock()
-	if by.hasLost() { // it records nothing any more, but for the decision that it has lost
-		by = by.root()
-	}
-	if ids != nil && e.mode.cancels() && by.allWritten() {
-		e.cancelStarted(ids...)
-	}
-}
-
-// mayAsk says what is wrong if b must not ask for the child's end. It exits the goroutine if the execution has ended.
-func (c *Child) mayAsk(b *Branch) error {
-	if !b.owned() {
-		return b.foreign()
-	}
-	b.e.exitIfStopped()
-	if c.by.e != b.e {
-		return b.Misuse(errOtherRun)
-	}
-	return nil
-}
-
 // result waits for the child to end and returns the record of that; an error if it did not complete.
 func (c *Child) Result(b *Branch) (*store.StepRow, error) {
 	if err := c.mayAsk(b); err != nil {
@@ -324,6 +217,18 @@ func (b *Branch) ChildResults(all []*Child) ([]ChildEnd, error) {
 		}
 	}
 	return ends, nil
+}
+
+// mayAsk says what is wrong if b must not ask for the child's end. It exits the goroutine if the execution has ended.
+func (c *Child) mayAsk(b *Branch) error {
+	if !b.owned() {
+		return b.foreign()
+	}
+	b.e.exitIfStopped()
+	if c.by.e != b.e {
+		return b.Misuse(errOtherRun)
+	}
+	return nil
 }
 
 // end returns the record of the child's end, waiting for it.
@@ -449,20 +354,5 @@ func (b *Branch) awaitAll(children []*Child) error {
 		if err := b.waitFor(&wait{why: why, need: len(left), child: true}, &e.anyEnd, past); err != nil {
 			return err
 		}
-	}
-}
-
-// insist calls f, which asks the database, until that answers. It returns false if the run is not the execution's any more.
-func (e *execution) untilAnswered(f func() error) bool {
-	for failures := 0; ; failures++ {
-		err := f()
-		if err == nil {
-			return true
-		}
-		if errors.Is(err, store.ErrLeaseLost) || e.env.closing.Load() || e.lost() {
-			return false
-		}
-		e.env.databaseTrouble(err)
-		e.env.pause(outage.PauseAfter(err, failures))
 	}
 }

@@ -4,14 +4,16 @@
 //
 // Its files form layers; each refers only to files of its own layer and of those below it. From the top:
 //
-//   - lifecycle.go begins, runs and drains a session; verify.go replays a run that is over.
-//   - What a session does: claims.go, unresolved.go, histories.go and lane.go, flush.go and batchers.go, refresh.go,
-//     heartbeater.go and connection.go, lingering.go, ending.go. Its state is in session.go.
-//   - execute.go executes the function of a run and of each of its branches.
-//   - The operations of a branch: step.go and steptx.go, sleep.go, signals.go, children.go, branches.go and groups.go,
+//   - lifecycle.go begins, runs and drains a session; verify.go replays a run that is over; testsession.go is for tests.
+//   - The work of a session: claims.go and unresolved.go; histories.go and lane.go; flush.go and batchers.go; refresh.go;
+//     heartbeater.go and connection.go; lingering.go; ending.go. Its state is in session.go, its configuration in config.go.
+//   - Branches of a run: branches.go, groups.go and decisions.go.
+//   - execute.go executes the function of a run, or of a branch.
+//   - The other operations of a branch: step.go and steptx.go, sleep.go, signals.go, children.go and cancels.go,
 //     compensations.go, patched.go.
-//   - What operations have in common: how one begins (operations.go), records (records.go), waits (waits.go) and stops the
-//     execution (stop.go); what reaches a run (arrivals.go); what is forgotten (forget.go).
+//   - What operations have in common: how one begins (operations.go), records (records.go), waits (waits.go), stops the
+//     execution (stop.go) and asks whether the run is still held (leases.go); what reaches a run (arrivals.go,
+//     unreadable.go); which failures it forgets (forget.go) and recalls (recorded.go).
 //   - The state of an execution: execution.go, branch.go, outbox.go, events.go, failures.go, child.go.
 //   - What knows of no execution: environment.go, application.go, inbox.go, history.go, registrations.go, standing.go,
 //     clock.go, memory.go, mode.go, errors.go.

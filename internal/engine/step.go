@@ -40,24 +40,24 @@ type StepSpec struct {
 	Call func(ctx context.Context, tx pgx.Tx) (any, error)
 	// Encode returns what Call has returned as it is recorded under id, and the compensation that goes with it, nil if none
 	// does. Its error is the attempt's.
-	Encode func(id string, result any) (output []byte, undo *Registration, err error)
-	// Undo returns the compensation of a recorded result, nil if the result cannot be read. It is nil if the step has none.
-	Undo func(output []byte) *Registration
+	Encode func(id string, result any) (output []byte, r *Registration, err error)
+	// Compensation returns the compensation of a recorded result, nil if the result cannot be read. It is nil if the step has none.
+	Compensation func(output []byte) *Registration
 }
 
 // A stepCall is one durable step under way.
 type stepCall struct {
-	b         *Branch
-	id        string
-	position  int64 // of the attempt, in the run's order
-	spec      StepSpec
-	input     []byte // as it is recorded; nil: there is none, or it is not encoded yet
-	unencoded error  // why the attempt about to begin has no input, which fails it; nil if it has, or needs none
-	attempt   int
-	first     int // attempt of this series
-	away      awayCount
-	undo      *compensation // of what the function has returned; nil if the step has none
-	registers *store.Record // of undo
+	b            *Branch
+	id           string
+	position     int64 // of the attempt, in the run's order
+	spec         StepSpec
+	input        []byte // as it is recorded; nil: there is none, or it is not encoded yet
+	unencoded    error  // why the attempt about to begin has no input, which fails it; nil if it has, or needs none
+	attempt      int
+	first        int // attempt of this series
+	away         awayCount
+	compensation *compensation // of what the function has returned; nil if the step has none
+	registers    *store.Record // of compensation
 }
 
 // step returns the record of the step's result, executing it as often as it takes.
@@ -278,9 +278,9 @@ func (s *stepCall) callUser(ctx context.Context, tx pgx.Tx) (data []byte, err er
 		err = s.timedOut()
 	}
 	if err == nil {
-		var undo *Registration
-		data, undo, err = s.spec.Encode(s.id, v)
-		s.undo = s.compensation(undo)
+		var r *Registration
+		data, r, err = s.spec.Encode(s.id, v)
+		s.compensation = s.compensationOf(r)
 	}
 	returned = true
 	return data, err
@@ -289,7 +289,7 @@ func (s *stepCall) callUser(ctx context.Context, tx pgx.Tx) (data []byte, err er
 // announce records that the step is about to register a compensation, unless there is one under its name: what finds that
 // waits for the step.
 func (s *stepCall) announce() error {
-	if s.spec.Undo == nil {
+	if s.spec.Compensation == nil {
 		return nil
 	}
 	id := store.CompensationID(s.id)
@@ -309,20 +309,20 @@ func (s *stepCall) announce() error {
 // registration returns the record that goes with that of the step's success; none if it registers nothing, or that is
 // recorded.
 func (s *stepCall) registration() []*store.Record {
-	if s.undo == nil {
+	if s.compensation == nil {
 		return nil
 	}
-	r := s.b.registrations(s.undo.id)
-	if bytes.HasPrefix(r.hashes[r.passed:], s.undo.hash) {
+	r := s.b.registrations(s.compensation.id)
+	if bytes.HasPrefix(r.hashes[r.passed:], s.compensation.hash) {
 		return nil
 	}
-	s.registers = s.b.nextRegistration(r, s.undo.id, s.undo)
+	s.registers = s.b.nextRegistration(r, s.compensation.id, s.compensation)
 	return []*store.Record{s.registers}
 }
 
 // pass notes that the function has come past the step, which ended as row says.
 func (s *stepCall) pass(row *store.StepRow) {
-	if s.spec.Undo != nil && row.Status == store.Completed && row.RunAttempt > 0 {
+	if s.spec.Compensation != nil && row.Status == store.Completed && row.RunAttempt > 0 {
 		r := s.b.registrations(store.CompensationID(s.id))
 		switch {
 		case s.registers != nil:
@@ -338,13 +338,13 @@ func (s *stepCall) pass(row *store.StepRow) {
 
 // registerAgain registers the step's recorded result, unless that was registered last.
 func (s *stepCall) registerAgain(r *registrations, row *store.StepRow) {
-	if c := s.compensation(s.spec.Undo(row.Output)); c != nil && !r.passes(c.hash) {
+	if c := s.compensationOf(s.spec.Compensation(row.Output)); c != nil && !r.passes(c.hash) {
 		s.b.register(r, c)
 	}
 }
 
 // compensation is r under the step's name, nil if r is.
-func (s *stepCall) compensation(r *Registration) *compensation {
+func (s *stepCall) compensationOf(r *Registration) *compensation {
 	if r == nil {
 		return nil
 	}

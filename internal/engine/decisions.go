@@ -1,0 +1,231 @@
+package engine
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/store"
+)
+
+// A decision is what a group remembers, so that a replay returns the same: its record's output. At most one of Failed,
+// Winner and TimedOut is set.
+type decision struct {
+	Items    []string `json:"items,omitempty"`    // of Map: a hash of each
+	Failed   string   `json:"failed,omitempty"`   // the branch whose error was returned
+	Winner   string   `json:"winner,omitempty"`   // of Race
+	TimedOut bool     `json:"timedOut,omitempty"` // the group's Timeout was first
+	Started  int      `json:"started,omitempty"`  // how many branches had begun by then; zero: all
+}
+
+// made reports whether one branch, or the time, has decided for all.
+func (d *decision) made() bool { return d.Failed != "" || d.Winner != "" || d.TimedOut }
+
+// recall takes in the group's record, and refuses items other than those it was made for.
+func (g *group) recall(row *store.StepRow, hashes []string) {
+	e := g.b.e
+	if err := json.Unmarshal(row.Output, &g.decision); err != nil {
+		e.nondeterministic("the record of %q is unreadable: %v", g.id, err)
+	}
+	if len(hashes) != len(g.decision.Items) {
+		e.nondeterministic("Map %q was begun with %d items and now gets %d", g.id, len(g.decision.Items), len(hashes))
+	}
+	for i := range hashes {
+		if hashes[i] != g.decision.Items[i] {
+			e.nondeterministic("item %d of Map %q is not what it was when the Map was begun (a field added to its type changes it too, unless it is omitted while zero)", i, g.id)
+		}
+	}
+	if g.attempt = row.Attempt; row.Status != store.Running {
+		g.attempt++
+	}
+	if e.forgot(row) {
+		g.decision = decision{}
+		return
+	}
+	g.row, g.recalled = row, g.decision.made()
+}
+
+// record prepares the group's record with its decision.
+func (g *group) record(status string) *store.Record {
+	r := g.b.e.newRecord(g.id, store.KindMarker, status, g.attempt, g.attempt)
+	r.Output, _ = json.Marshal(g.decision) // strings, a number and a bool
+	if status == store.Failed {
+		r.ErrorKind, r.Error = failure.KindUnknown, "branches failed"
+		if g.decision.Failed != "" {
+			r.Error = fmt.Sprintf("branch %q failed", g.decision.Failed)
+		}
+	}
+	return r
+}
+
+// write records the decision and waits for the record: only then may the workflow act on it.
+func (g *group) write(status string) error {
+	if err := g.b.begins(); err != nil {
+		return err
+	}
+	g.row = g.b.record(g.record(status))
+	return nil
+}
+
+// decide ends the group: it records the decision, and cancels the branches but the one that made it, if one did. What a
+// failure decides is recorded before, because a branch that is cancelled may record what it was about. Losers of a race,
+// and who was too late, record nothing any more.
+func (g *group) decide(d decision, by int) error {
+	if d.Items = g.decision.Items; g.started < len(g.members) {
+		d.Started = g.started
+	}
+	g.decision = d
+	if d.Failed != "" {
+		if err := g.write(store.Failed); err != nil {
+			return err
+		}
+		g.markDead(-1)
+		g.cancel(by)
+		return nil
+	}
+	g.lose(by)
+	g.dropDeferred(by)
+	if err := g.write(store.Completed); err != nil {
+		return err
+	}
+	g.markDead(by)
+	return nil
+}
+
+// end says that the decision has ended the branches but the one given, unless it is that of a group that has lost itself,
+// which is not recorded.
+func (g *group) markDead(but int) {
+	for i := range g.members {
+		if m := &g.members[i]; m.branch != nil && i != but && !g.b.hasLost() {
+			m.branch.dead.Store(true)
+		}
+	}
+}
+
+// dead returns the branches that the group's decision has ended.
+func (g *group) dead() (out []*Branch) {
+	for i := range g.members {
+		if m := &g.members[i]; m.branch != nil && m.branch.dead.Load() {
+			out = append(out, m.branch)
+		}
+	}
+	return out
+}
+
+// abandon cancels the branches, because the group itself was cancelled. What racers have read goes back, so they must
+// record nothing that follows from it.
+func (g *group) abandon() {
+	if g.races {
+		g.lose(-1)
+	}
+	g.cancel(-1)
+	g.dropDeferred(-1)
+}
+
+// cancel cancels the branches but the one given.
+func (g *group) cancel(but int) {
+	for i := range g.members {
+		if m := &g.members[i]; m.branch != nil && i != but && !m.branch.closed {
+			m.branch.cancel(errBranchCancelled)
+		}
+	}
+}
+
+// lose keeps the branches but the one given from recording anything more, and cancels them.
+func (g *group) lose(but int) {
+	for i := range g.members {
+		if m := &g.members[i]; m.branch != nil && i != but {
+			m.branch.lost.Store(true)
+		}
+	}
+	g.b.e.env.failpoint("losers muted", g.b.e.run.RunID)
+	g.cancel(but)
+}
+
+// dropDeferred drops the deferred records of the losers of a race. Those of the winner are the group's branch's; -1: all lose.
+func (g *group) dropDeferred(winner int) {
+	if !g.races {
+		return
+	}
+	e := g.b.e
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i := range g.members {
+		if m := &g.members[i]; i == winner {
+			m.branch.racing = false // what branches below it read from now on is theirs
+		} else if m.branch != nil {
+			e.putBackLocked(e.dropDeferredLocked(m.branch))
+		}
+	}
+}
+
+// keepDeferred makes the deferred records of all branches those of the group's branch: none has won, and none has lost.
+func (g *group) keepDeferred() {
+	e := g.b.e
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i := range g.members {
+		g.members[i].branch.racing = false
+	}
+}
+
+// learn takes over the failures that nothing has followed in the branches. Those in a branch that has won a race, or whose
+// group has decided without it, count as dealt with.
+func (g *group) learn() {
+	var end *knownFailure
+	switch {
+	case g.decision.Failed != "":
+		end = g.b.fails(g.id)
+	case g.decision.made():
+		end = &knownFailure{}
+		end.followed.Store(true)
+	}
+	for i := range g.members {
+		m := &g.members[i]
+		if !m.over {
+			continue
+		}
+		if m.name == g.decision.Winner {
+			m.branch.follow()
+		} else if m.branch.end == nil || g.decision.Failed == "" && end != nil {
+			m.branch.end = end
+		}
+		g.b.learn(m.branch)
+	}
+}
+
+// decisive returns the branch that decided the group.
+func (g *group) decisive(name string) *member {
+	i := slices.IndexFunc(g.members, func(m member) bool { return m.name == name && m.over })
+	if i < 0 {
+		g.b.e.nondeterministic("branch %q decided %q and is not there any more", name, g.id)
+	}
+	g.b.advance(g.members[i].ended)
+	return &g.members[i]
+}
+
+// failure is the error of a group that a branch decided by failing.
+func (g *group) failure() error {
+	m := g.decisive(g.decision.Failed)
+	if m.err == nil {
+		g.b.e.nondeterministic("branch %q failed, which decided %q, and succeeds in a replay", m.name, g.id)
+	}
+	f := g.failureOf(m)
+	for i := range g.members { // they may be why the group fails again, in an attempt that forgets only m's failure
+		if other := &g.members[i]; other != m && other.err != nil {
+			f.Others = append(f.Others, g.failureOf(other))
+		}
+	}
+	return g.b.e.env.errors.Branch(f)
+}
+
+func (g *group) failureOf(m *member) BranchFailure {
+	return BranchFailure{Name: m.name, Index: m.branch.result.index, ID: m.branch.result.name, Err: m.err}
+}
+
+// timeout is the group's error once its time is over. It is permanent: in another attempt of the run the time is over, too.
+func (g *group) timeout() error {
+	g.b.advance(g.row.WakeAt)
+	return failure.Permanent(failure.KindTimeout, fmt.Errorf("kagzi: branches of %q were not done after %v", g.id, g.spec.Timeout))
+}
