@@ -6,7 +6,7 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// appErrors reads the errors of the application's code, and makes those that this code gets.
+// Errors read the errors of the application's code, and make those that it gets.
 type Errors interface {
 	// Classify says what an error of the application's is. It is called with any error, also one whose methods panic.
 	Classify(err error) Class
@@ -22,7 +22,7 @@ type Errors interface {
 	Branches(fs []BranchFailure) error
 }
 
-// An errorClass is what the engine goes by.
+// A Class is what the engine goes by.
 type Class struct {
 	Kind      string
 	Permanent bool          // another attempt would not help
@@ -30,7 +30,7 @@ type Class struct {
 	Cancelled bool          // the error says that something was cancelled, or has such an error in its chain
 }
 
-// A branchFailure is what one branch of a group failed with.
+// A BranchFailure is what one branch of a group failed with.
 type BranchFailure struct {
 	Name   string
 	Index  int
@@ -39,7 +39,7 @@ type BranchFailure struct {
 	Others []BranchFailure // what else had failed in its group by then
 }
 
-// A stepIdentity says which attempt of which step it is.
+// A StepIdentity says which attempt of which step it is.
 type StepIdentity struct {
 	Run      string
 	Workflow string
@@ -47,7 +47,7 @@ type StepIdentity struct {
 	Attempt  int
 }
 
-// A retryPolicy says whether, and when, another attempt follows.
+// A RetryPolicy says whether, and when, another attempt follows.
 type RetryPolicy interface {
 	Allows(attempt int) bool
 	Backoff(attempt int, random float64) time.Duration // random is in [0, 1)

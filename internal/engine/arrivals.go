@@ -63,7 +63,7 @@ func (e *execution) putBackLocked(messages []*store.Signal) {
 	}
 }
 
-// missed reports whether wakeups are more than the execution knows of.
+// isBehind reports whether wakeups are more than the execution knows of.
 func (e *execution) isBehind(wakeups int64) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

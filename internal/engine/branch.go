@@ -13,7 +13,7 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A branch is a part of a run with a goroutine of its own: the run's own, or one that the function has begun.
+// A Branch is a part of a run with a goroutine of its own: the run's own, or one that the function has begun.
 type Branch struct {
 	e      *execution
 	parent *Branch // nil of the run's own
@@ -226,7 +226,7 @@ func (b *Branch) foreign() error {
 	return ErrForeignGoroutine
 }
 
-// misuse is err as the failure of a call that is wrong. It notes the failure.
+// Misuse is err as the failure of a call that is wrong. It notes the failure.
 func (b *Branch) Misuse(err error) error {
 	err = failure.BadRequest(err)
 	b.noteMisuse(err)

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// A future is the result of a branch.
+// A Future is the result of a branch.
 type Future struct {
 	value  any // guarded, as result is, by the execution's mutex
 	result *branchResult
 	passed bool // in the replay of the branch that started it
 }
 
-// start begins fn as a branch of its own, on a goroutine of its own. badName says what is wrong with the name; a nil fn is
+// Go begins fn as a branch of its own, on a goroutine of its own. badName says what is wrong with the name; a nil fn is
 // refused.
 func (b *Branch) Go(name string, badName error, fn func(*Branch) (any, error)) *Future {
 	id, err := b.enter(name, badName)
@@ -59,7 +59,7 @@ func (f *Future) start(child *Branch, fn func(*Branch) (any, error)) {
 	}()
 }
 
-// await waits for the branch and returns what it returned. b is the caller's, not the branch's.
+// Await waits for the branch and returns what it returned. b is the caller's, not the branch's.
 func (f *Future) Await(b *Branch) (any, error) {
 	if !b.owned() {
 		return nil, b.foreign()

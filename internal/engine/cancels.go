@@ -11,7 +11,7 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// cancel cancels the child for b, once. The record comes after: should the process die in between, the child is cancelled
+// Cancel cancels the child for b, once. The record comes after: should the process die in between, the child is cancelled
 // again, which changes nothing.
 func (c *Child) Cancel(b *Branch) error {
 	if err := c.mayAsk(b); err != nil {
@@ -115,7 +115,7 @@ func (e *execution) cancelStarted(children ...uuid.UUID) bool {
 	return holds
 }
 
-// insist calls f, which asks the database, until that answers. It returns false if the run is not the execution's any more.
+// untilAnswered calls f, which asks the database, until that answers. It returns false if the run is not the execution's any more.
 func (e *execution) untilAnswered(f func() error) bool {
 	for failures := 0; ; failures++ {
 		err := f()

@@ -7,7 +7,7 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A child is a run that this one has started.
+// A Child is a run that this one has started.
 type Child struct {
 	by       *Branch // that started it
 	step     string

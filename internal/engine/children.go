@@ -13,7 +13,7 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A childSpec is a child as the workflow function asks for it.
+// A ChildSpec is a child as the workflow function asks for it.
 type ChildSpec struct {
 	Name     string
 	BadName  error // what is wrong with the name, nil if nothing is
@@ -23,7 +23,7 @@ type ChildSpec struct {
 	Run func() (run store.NewRun, tooLarge bool, err error)
 }
 
-// startChild starts the child, or returns the one that the history has.
+// StartChild starts the child, or returns the one that the history has.
 func (b *Branch) StartChild(spec ChildSpec) (*Child, error) {
 	e := b.e
 	id, err := b.enter(spec.Name, spec.BadName)
@@ -177,7 +177,7 @@ func ofWorkflow(id uuid.UUID, workflow string) bool {
 	return binary.BigEndian.Uint16(id[6:])&0xfff == workflowBits(workflow)
 }
 
-// result waits for the child to end and returns the record of that; an error if it did not complete.
+// Result waits for the child to end and returns the record of that; an error if it did not complete.
 func (c *Child) Result(b *Branch) (*store.StepRow, error) {
 	if err := c.mayAsk(b); err != nil {
 		return nil, err
@@ -189,14 +189,14 @@ func (c *Child) Result(b *Branch) (*store.StepRow, error) {
 	return row, err
 }
 
-// A childEnd is what one of several children came to.
+// A ChildEnd is what one of several children came to.
 type ChildEnd struct {
 	Step string
 	Row  *store.StepRow // of one that completed
 	Err  error          // of another
 }
 
-// childResults waits for all of the children to end.
+// ChildResults waits for all of the children to end.
 func (b *Branch) ChildResults(all []*Child) ([]ChildEnd, error) {
 	for _, c := range all {
 		if c.by.e != b.e {

@@ -8,7 +8,7 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// compensate registers what register returns under name, unless that is recorded.
+// Compensate registers what register returns under name, unless that is recorded.
 func (b *Branch) Compensate(name string, register func() (*Registration, error)) {
 	if !b.owned() {
 		b.e.fail(failure.BadRequest(failure.Wrap(b.foreign(), "compensation %q", name)))

@@ -13,10 +13,10 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A handler is a worker's code for one version of a workflow, with its types taken off.
+// A Handler is a worker's code for one version of a workflow, with its types taken off.
 type Handler func(b *Branch, input []byte) (output []byte, err error)
 
-// A sessionConfig is what a session works with and for.
+// A Config is what a session works with and for.
 type Config struct {
 	Store  *store.Store
 	Hints  *hints.Hints

@@ -43,7 +43,7 @@ func (h *heartbeater) connection(ctx context.Context) (*pgx.Conn, error) {
 // last third of Grace the connection can be replaced.
 func (h *heartbeater) third() time.Duration { return h.s.cfg.Grace / 3 }
 
-// leastGrace is as short as Grace may be: in less time a worker cannot replace a connection.
+// LeastGrace is as short as Grace may be: in less time a worker cannot replace a connection.
 const LeastGrace = 1500 * time.Millisecond
 
 // connectionLost notes that the connection was lost: when it was last heard of, or within the last third of Grace if nobody has

@@ -93,7 +93,7 @@ func (g *group) decide(d decision, by int) error {
 	return nil
 }
 
-// end says that the decision has ended the branches but the one given, unless it is that of a group that has lost itself,
+// markDead says that the decision has ended the branches but the one given, unless it is that of a group that has lost itself,
 // which is not recorded.
 func (g *group) markDead(but int) {
 	for i := range g.members {

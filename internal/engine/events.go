@@ -8,20 +8,20 @@ import (
 
 // An event is something that branches wait for. It may happen more than once.
 type event struct {
-	fired   int
-	waiters []*wait
+	fired   int     // how often it happened
+	waiters []*wait // for the next time
 }
 
 // A wait is a branch that waits, until a time or for another branch.
 type wait struct {
-	b      *Branch
-	ctx    context.Context // the branch's
+	b      *Branch         // nil if the wait suspends the run at once
+	ctx    context.Context // the branch's; the execution's if anyway is set
 	until  time.Time       // the zero time: no time
-	why    string
-	need   int           // wakeups of the run that may end the wait; zero: none does
-	child  bool          // the wakeups are ends of children
-	anyway bool          // although the branch is cancelled
-	woken  chan struct{} // closed by who ends the wait, after it counted the branch busy again
+	why    string          // for people: what the run waits for
+	need   int             // wakeups of the run that may end the wait; zero: none does
+	child  bool            // the wakeups are ends of children
+	anyway bool            // the branch waits although it is cancelled: see waitAnyway
+	woken  chan struct{}   // closed by wakeLocked, which counts the branch busy again
 }
 
 func (e *execution) fireLocked(ev *event) {

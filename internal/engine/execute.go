@@ -45,10 +45,10 @@ func (e *execution) setDeadline() {
 	e.mu.Lock()
 	e.deadline = time.AfterFunc(e.run.DeadlineAt.Sub(e.env.now()), e.timeOver)
 	e.mu.Unlock()
-	e.resetDeadline() // the clock may have been set meanwhile, by who has not seen the timer
+	e.resetDeadline() // the clock may have been set meanwhile, by somebody who has not seen the timer
 }
 
-// timeOver fails the run, unless the estimate of the database's clock was set back since the timer was set.
+// timeOver fails the run, unless the estimate of the database's clock has been corrected backwards since the timer was set.
 func (e *execution) timeOver() {
 	if e.env.now().Before(e.run.DeadlineAt) {
 		e.resetDeadline()
@@ -57,7 +57,7 @@ func (e *execution) timeOver() {
 	e.fail(failure.ErrDeadline)
 }
 
-// resetDeadline goes by the database's clock as it is now.
+// resetDeadline sets the timer anew, by the present estimate of the database's clock.
 func (e *execution) resetDeadline() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -89,7 +89,7 @@ func (b *Branch) init() {
 	b.live.Store(b.own == 0 && !b.closed)
 }
 
-// settleBranch ends b's goroutine: the last one out settles the execution.
+// settleBranch notes the result of b, whose goroutine ends. The last goroutine settles the execution.
 func (e *execution) settleBranch(b *Branch, err error, panicked bool, keep func()) {
 	b.goid.Store(0)
 	b.cancelBelow(err)
@@ -143,8 +143,7 @@ func (e *execution) settleBranch(b *Branch, err error, panicked bool, keep func(
 	}
 }
 
-// cancelBelow ends what is below a branch that is about to end, unless that has succeeded: its branches, and the children of
-// all of them.
+// cancelBelow cancels the branches below a branch that is about to end, and the children of all of them, unless it succeeded.
 func (b *Branch) cancelBelow(err error) {
 	e := b.e
 	var r *store.Record
@@ -169,7 +168,7 @@ func (b *Branch) cancelBelow(err error) {
 	}
 }
 
-// discardLocked discards a branch that reached, in verification, what the history does not have: waiters keep waiting.
+// discardLocked discards a branch that reached, in mode verify, an unrecorded operation. Waiters keep waiting.
 func (e *execution) discardLocked(last bool) {
 	e.busy--
 	if last {
@@ -199,9 +198,10 @@ func (b *Branch) newFailure(err error) *store.Record {
 }
 
 // failLocked notes that the branch, which nobody has cancelled, has failed: in a replay it is closed, with all below it.
-// The record, r, is written with whatever the execution writes next. That of a racer must not be there without what it took.
+// The record, r, is written with whatever the execution writes next. That of a racer must not be written without the messages
+// that it took.
 func (b *Branch) failLocked(r *store.Record) {
-	if b.row == nil && (r == nil || b.isOver()) { // by who was cancelled
+	if b.row == nil && (r == nil || b.isOver()) { // it was cancelled, and its failure is not recorded
 		return
 	}
 	b.end = b.failsLocked(b.result.name)
@@ -210,10 +210,10 @@ func (b *Branch) failLocked(r *store.Record) {
 		return
 	}
 	r.EndedAt = b.now
-	if now := b.e.env.now(); now.After(b.now) { // a fork goes by it
+	if now := b.e.env.now(); now.After(b.now) { // a fork compares it
 		r.EndedAt = now
 	}
-	for _, other := range b.e.branches { // the branches below may have learned of its end, and the estimate of the clock lags
+	for _, other := range b.e.branches { // branches below it may end later than the estimate of the clock, which lags
 		if other.done.fired > 0 && other.now.After(r.EndedAt) {
 			r.EndedAt = other.now
 		}

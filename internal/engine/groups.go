@@ -10,7 +10,7 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A groupSpec is a group of branches as the workflow function asks for it.
+// A GroupSpec is a group of branches as the workflow function asks for it.
 type GroupSpec struct {
 	Name        string
 	BadName     error // what is wrong with the name, nil if nothing is
@@ -22,7 +22,7 @@ type GroupSpec struct {
 	Collect     bool          // every branch runs to its end
 }
 
-// A memberSpec is a branch of a group.
+// A MemberSpec is a branch of a group.
 type MemberSpec struct {
 	Name    string
 	BadName error                      // what is wrong with the name, nil if nothing is
@@ -35,13 +35,13 @@ type group struct {
 	id       string
 	spec     GroupSpec
 	members  []member
-	started  int
-	races    bool           // what the branches take is theirs only if they win
+	started  int            // members that were started: the first so many
+	races    bool           // it is a Race. Set by first.
 	ends     ends           // of the started ones
 	row      *store.StepRow // the newest record; nil if there is none, or it is forgotten
 	attempt  int            // of the next record
 	decision decision
-	recalled bool // the decision is the history's: the branches are replayed from there only
+	recalled bool // the decision is the history's, set by recall: the branches begin nothing new
 }
 
 // A member is a branch of a group.
@@ -51,7 +51,7 @@ type member struct {
 	future *Future // nil until started
 	branch *Branch
 
-	// How it ended, once that was taken in.
+	// How it ended, set by group.run when it takes the branch's result.
 	over  bool
 	value any
 	ended time.Time // the branch's Now
@@ -60,7 +60,7 @@ type member struct {
 
 var errGroupTime = errors.New("the group's time is over")
 
-// all runs every branch, and returns what each returned; nothing if that is decided by a failure or the time.
+// All runs every branch, and returns what each returned; nothing if that is decided by a failure or the time.
 func (b *Branch) All(spec GroupSpec) ([]any, error) {
 	g, err := b.newGroup(spec)
 	if err != nil {
@@ -94,7 +94,7 @@ func (g *group) all() ([]any, error) {
 	return out, g.close()
 }
 
-// first runs every branch until one succeeds.
+// First runs every branch until one succeeds.
 func (b *Branch) First(spec GroupSpec) (winner string, result any, err error) {
 	g, err := b.newGroup(spec)
 	if err != nil {

@@ -17,16 +17,18 @@ import (
 
 // A heartbeater keeps a session's row and leases fresh, on a connection of its own: an exhausted pool must not make a
 // worker look dead. That the server has the connection is evidence, too, that the worker lives; so the heartbeater takes
-// another as soon as it is lost. If no heartbeat is answered for two thirds of StaleAfter, or has no such connection for two thirds
-// of Grace, it ends all executions: others may have them.
+// another as soon as it is lost. If no heartbeat is answered for two thirds of StaleAfter, or there is no such connection for
+// two thirds of Grace, it fences the session: it stops all executions, because others may have their runs.
 type heartbeater struct {
-	s       *Session
+	s *Session
+
+	// Only the goroutine of begin, run and end uses these.
 	conn    *pgx.Conn     // nil while there is none
-	said    int64         // numbers what the worker says of itself: what comes late changes nothing
+	said    int64         // the number of the last heartbeat or registration: one that arrives late changes nothing
 	backend store.Backend // of conn; zero if it is not certain to be the worker's own
 
-	mu         sync.Mutex
-	fenceTimer *time.Timer
+	mu         sync.Mutex  // of fenceTimer
+	fenceTimer *time.Timer // calls fenceIfOverdue when others may take the worker for dead
 }
 
 func newHeartbeater(s *Session) *heartbeater { return &heartbeater{s: s} }

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"cmp"
-	"context"
 	"slices"
 	"sync"
 	"time"
@@ -49,21 +48,19 @@ const (
 // A loader reads the histories of a session's runs. It is safe for concurrent use.
 type loader struct {
 	env      *environment
-	longest  time.Duration    // of a query for one history
-	drains   <-chan struct{}  // closed when the session drains
-	loaded   func(*execution) // called with an execution that may begin
-	ctx      context.Context  // ends with the session
-	stop     context.CancelFunc
-	shared   *batch.Batcher[*execution]
-	parted   *batch.Batcher[[]*execution] // reads in parts what failed together, while others are read
-	alone    *lane
-	troubled *lane
-	inboxes  *batch.Batcher[*execution] // reads what reached runs under way, of one after the other
-	large    memory
-	conns    chan struct{} // held by queries that may take long: others need the pool, too
+	longest  time.Duration                // of a query for one history
+	drains   <-chan struct{}              // closed when the session drains
+	loaded   func(*execution)             // called with an execution that may begin
+	shared   *batch.Batcher[*execution]   // reads many histories in one query
+	parted   *batch.Batcher[[]*execution] // reads in parts the histories that failed together, while shared goes on
+	alone    *lane                        // reads histories that are too large or too slow for shared
+	troubled *lane                        // reads histories of crash-loop suspects, and those that could not be read before
+	inboxes  *batch.Batcher[*execution]   // reads inboxes of runs under way, one after the other
+	large    memory                       // bytes of histories that were read alone
+	conns    chan struct{}                // held by queries that may take long: others need the pool, too
 
-	mu   sync.Mutex
-	hard map[uuid.UUID]bool // runs that are too large or too slow for the shared queries: they are not tried there again
+	mu   sync.Mutex         // of hard
+	hard map[uuid.UUID]bool // runs that are too large or too slow for shared. Set by readHard, reset by unmark once one was easy.
 }
 
 func newLoader(env *environment, drains <-chan struct{}, loaded func(*execution)) *loader {

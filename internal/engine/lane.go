@@ -17,11 +17,11 @@ const maxRecoveries = 20
 // A lane reads one history after the other, for few runs at a time.
 type lane struct {
 	l       *loader
-	most    int
+	most    int // runs in it
 	reading *batch.Batcher[*execution]
 
-	mu sync.Mutex
-	n  int // runs in it
+	mu sync.Mutex // of n
+	n  int        // runs in it. add adds one, and one is removed when its history was read, or could not be.
 }
 
 func newLane(l *loader, most, atOnce int) *lane {

@@ -34,7 +34,7 @@ func New(cfg Config) *Session {
 // it waits.
 const flushesApart = 2
 
-// run works until ctx ends, and then drains.
+// Run works until ctx ends, and then drains.
 func (s *Session) Run(ctx context.Context) error {
 	ctx, s.stopClaims = context.WithCancel(ctx)
 	defer s.stopClaims()
@@ -83,7 +83,7 @@ func (s *Session) Run(ctx context.Context) error {
 	}()
 	select {
 	case <-published:
-	case <-time.After(time.Second): // the process goes on starting runs: its hints never cease
+	case <-time.After(time.Second): // the process goes on starting runs: its hints never end
 	}
 	s.cfg.Logger.Info("kagzi: worker stopped", "worker", s.ID(), "queue", s.cfg.Queue, "completed", s.completed.Load(), "failed", s.failed.Load())
 	s.mu.Lock()
@@ -94,7 +94,7 @@ func (s *Session) Run(ctx context.Context) error {
 	return nil
 }
 
-// drain lets what is under way finish, then yields it.
+// drain lets the runs under way finish, and yields those that do not in time.
 func (s *Session) drain(hb *heartbeater) {
 	s.mu.Lock()
 	s.draining = true
@@ -123,7 +123,7 @@ func (s *Session) drain(hb *heartbeater) {
 	s.waitForWrites()
 }
 
-// waitForWrites waits for what is being written. It is called when the session is closing: what comes again then comes to
+// waitForWrites waits for what is being written. It is called when the session is closing: then whatever is requeued goes to
 // the writer.
 func (s *Session) waitForWrites() {
 	s.alone.Wait()
@@ -138,7 +138,7 @@ func (s *Session) emptied(timer <-chan time.Time) bool {
 		n := len(s.executing)
 		s.mu.Unlock()
 		if n == 0 {
-			s.giveUp() // what is left, nobody waits for
+			s.giveUp() // nobody waits for the writes that remain
 			s.waitForWrites()
 			return true
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// enter begins a durable operation and returns the ID under which it is remembered: its name on this branch,
-// counted if the name comes again. badName says what is wrong with the name. It ends the goroutine if the execution has
+// enter begins a durable operation and returns the ID under which it is recorded: its name on this branch, counted if the
+// name is used again. badName says what is wrong with the name. It ends the goroutine if the execution has
 // ended, and returns the cause if the branch alone was cancelled.
 func (b *Branch) enter(name string, badName error) (string, error) {
 	if !b.owned() {
@@ -52,7 +52,7 @@ func (b *Branch) lookup(id, kind string) *store.StepRow {
 	row := b.e.history[id]
 	b.looked = lookedUp{id, kind, row != nil}
 	if row == nil {
-		known := b.recorded(id) // a group may have no record but its branches'
+		known := b.recorded(id) // a group may have no record of its own, only its branches have
 		if known && kind != store.KindMarker {
 			b.e.nondeterministic("%q was recorded as a branch or group of branches, and the code now uses the name for %s: give the new one another name", id, kindWord(kind))
 		}
@@ -78,7 +78,7 @@ func kindWord(kind string) string {
 	}[kind]
 }
 
-// mayBegin is begins but for what a fork has left with the other run.
+// mayBegin is begins without the compensations that a fork has left with the other run.
 func (b *Branch) mayBegin() error {
 	if b.closed {
 		return errBranchCancelled
@@ -103,12 +103,13 @@ func (b *Branch) cancelled() error {
 	return context.Cause(b.ctx)
 }
 
-// behind reports whether the branch was cancelled on its way through its history. It comes past that all the same: what
-// the function has seen it sees in every execution, whenever others decide that it ends.
+// behind reports whether the branch was cancelled before it passed its history. It passes that all the same: the function
+// gets the same results in every execution, whenever others decide that the branch ends.
 func (b *Branch) behind() bool { return b.ctx.Err() != nil && !b.pastHistory.Load() }
 
-// leaveHistory says that the branch comes to what its history does not have, or waits for that. Closed branches that wait
-// for it learn that: they had not waited for more. A group whose branch goes on does not end in the history either.
+// passHistory notes that the branch begins an operation that the history does not have, or waits for one. Closed branches that
+// wait for it are woken: in the history they had not waited for more. A group with such a branch has no end in the history
+// either.
 func (b *Branch) passHistory() {
 	for ; b != nil && b.pastHistory.CompareAndSwap(false, true); b = b.parent {
 		b.e.mu.Lock()
@@ -120,14 +121,14 @@ func (b *Branch) passHistory() {
 	}
 }
 
-// goLive lets the branch's Logger speak: the function is past its history. One that has ended there says nothing new.
+// goLive switches the branch's Logger on, because the function is past its history. A closed branch logs nothing new.
 func (b *Branch) goLive() {
 	if !b.closed {
 		b.live.Store(true)
 	}
 }
 
-// exitUnrecorded ends the goroutine of a branch that came to what the history does not have. Waiters keep waiting.
+// exitUnrecorded is for mode verify: it exits the goroutine of a branch at its first unrecorded operation. Waiters keep waiting.
 func (b *Branch) exitUnrecorded() {
 	b.discarded = true
 	b.e.mu.Lock()
@@ -136,7 +137,7 @@ func (b *Branch) exitUnrecorded() {
 	runtime.Goexit()
 }
 
-// passed notes that the function has come past row, a step that ended.
+// passed notes that the function has passed row, a step that ended.
 func (b *Branch) passed(row *store.StepRow) {
 	b.advance(row.FinishedAt)
 	b.replay()
@@ -156,7 +157,7 @@ func (b *Branch) replay() {
 	}
 }
 
-// passedBranch notes that the function has come past what is recorded under id.
+// passedBranch notes that the function has passed the branch or group that is recorded under id.
 func (b *Branch) passedBranch(id string) {
 	if b.recorded(id) {
 		b.replay()

@@ -13,7 +13,7 @@ import (
 // patchID precedes a change's name in the ID of its record. No name of a step or branch contains '#'.
 const patchID = "#patched:"
 
-// patched reports whether this run takes the new code path at a change; badName says what is wrong with the change's name.
+// Patched reports whether this run takes the new code path at a change; badName says what is wrong with the change's name.
 func (b *Branch) Patched(change string, badName error) bool {
 	if !b.owned() {
 		b.e.fail(failure.BadRequest(failure.Wrap(b.foreign(), "Patched %s", text.Quote(change))))

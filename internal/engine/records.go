@@ -26,7 +26,7 @@ func (b *Branch) record(r *store.Record) *store.StepRow {
 func (b *Branch) write(other store.Outcome, records ...*store.Record) store.Outcome {
 	settled := make(chan store.Outcome, 1)
 	if !b.e.enqueue(&write{by: b, records: records, settled: func(o store.Outcome) { settled <- o }}) {
-		return store.Undecided // nobody asks for it any more
+		return store.Undecided // the result is of no use to a loser
 	}
 	outcome := <-settled
 	if outcome != store.Done && outcome != other {
@@ -60,7 +60,7 @@ func (b *Branch) writeAll() {
 	b.e.exitIfStopped()
 }
 
-// allWritten is writeAll that returns. It returns false if nothing is to follow.
+// allWritten is writeAll without the exit. It returns false if the caller must not go on.
 func (b *Branch) allWritten() bool {
 	e := b.e
 	e.mu.Lock()
@@ -71,7 +71,7 @@ func (b *Branch) allWritten() bool {
 	}
 	settled := make(chan store.Outcome, 1)
 	if !e.enqueue(&write{by: b, settled: func(o store.Outcome) { settled <- o }}) {
-		return false // nobody asks for it any more
+		return false // the result is of no use to a loser
 	}
 	if <-settled != store.Done {
 		e.stop(stopLost, ErrLeaseLost)
@@ -83,7 +83,7 @@ func (b *Branch) allWritten() bool {
 func (e *execution) show(r *store.Record) { e.enqueue(&write{records: []*store.Record{r}}) }
 
 // enqueue adds w to the outbox, together with the deferred records that must not come after it. It returns false, and
-// does not, if the branch that writes has lost a race: who decides that has dropped what the branch deferred.
+// adds nothing, if the branch that writes has lost a race: then its deferred records have been dropped.
 func (e *execution) enqueue(w *write) bool {
 	e.mu.Lock()
 	if !w.ends() && w.by.hasLost() {

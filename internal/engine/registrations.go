@@ -6,13 +6,13 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A registration is a compensation that is to run if the run ends badly.
+// A Registration is a compensation that is to run if the run ends badly.
 type Registration struct {
 	Call *store.Compensation
 	Hash []byte // of the workflow and its input: HashSize bytes
 }
 
-// hashSize is how many bytes tell one registration under a name from another.
+// HashSize is how many bytes tell one registration under a name from another.
 const HashSize = 8
 
 // A compensation is a registration with its ID.

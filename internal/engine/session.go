@@ -16,7 +16,7 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A session is one Worker.Run: the claim loop and what it has claimed.
+// A Session is one Worker.Run: the claim loop and what it has claimed.
 type Session struct {
 	*environment
 	cfg Config
@@ -101,7 +101,7 @@ func (s *Session) setClock(now, sent time.Time) {
 	goroutine.Signal(s.wake)
 }
 
-// stuck reports for how long nothing has come from the database, neither answer nor error, and whether that is longer
+// Stuck reports for how long nothing has come from the database, neither answer nor error, and whether that is longer
 // than can be explained: heartbeats go out all the time, and each of them ends soon.
 func (s *Session) Stuck() (silence time.Duration, stuck bool) {
 	s.clock.mu.Lock()

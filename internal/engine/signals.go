@@ -10,7 +10,7 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A signalSpec is a wait for a message as the workflow function asks for it.
+// A SignalSpec is a wait for a message as the workflow function asks for it.
 type SignalSpec struct {
 	Name    string        // of the messages, with the key
 	Step    string        // under which the wait is remembered
@@ -28,7 +28,7 @@ type signalWait struct {
 	until   time.Time // when it times out; the zero time: never
 }
 
-// receive returns the record of the message that a wait has read. Its error is the recorded one if none came in time.
+// Receive returns the record of the message that a wait has read. Its error is the recorded one if none came in time.
 func (b *Branch) Receive(spec SignalSpec) (*store.StepRow, error) {
 	id, err := b.enter(spec.Step, spec.BadName)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A sleepSpec is a sleep as the workflow function asks for it.
+// A SleepSpec is a sleep as the workflow function asks for it.
 type SleepSpec struct {
 	Name    string
 	BadName error                             // what is wrong with the name, nil if nothing is
@@ -15,7 +15,7 @@ type SleepSpec struct {
 	Length  func(now time.Time) time.Duration // given the database's time when the sleep begins
 }
 
-// sleep returns when the time has passed, in whatever process.
+// Sleep returns when the time has passed, in whatever process.
 func (b *Branch) Sleep(spec SleepSpec) error {
 	id, err := b.enter(spec.Name, spec.BadName)
 	if err != nil {

@@ -46,7 +46,7 @@ func (s *standing) answered(sent time.Time, watched bool) {
 	s.sent, s.watched, s.heard, s.lost = sent, watched && s.grace > 0, sent, time.Time{}
 }
 
-// miss notes that the connection was lost, unless that is known: when it was last heard of, if it was tried again and again
+// connectionLost notes that the connection was lost, unless that is known: when it was last heard of, if it was tried again and again
 // since then, else at the time given.
 func (s *standing) connectionLost(at time.Time) {
 	s.mu.Lock()

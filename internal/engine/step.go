@@ -20,7 +20,7 @@ import (
 // visibleAfter is how long a step runs before its attempt is shown in the table.
 const visibleAfter = time.Second
 
-// A stepSpec is a step as the workflow function asks for it.
+// A StepSpec is a step as the workflow function asks for it.
 type StepSpec struct {
 	Name    string
 	BadName error // what is wrong with the name, nil if nothing is
@@ -49,18 +49,18 @@ type StepSpec struct {
 type stepCall struct {
 	b            *Branch
 	id           string
-	position     int64 // of the attempt, in the run's order
+	position     int64 // of the attempt, in the run's order. Set by execute.
 	spec         StepSpec
 	input        []byte // as it is recorded; nil: there is none, or it is not encoded yet
 	unencoded    error  // why the attempt about to begin has no input, which fails it; nil if it has, or needs none
-	attempt      int
-	first        int // attempt of this series
+	attempt      int    // to be made next, or under way
+	first        int    // attempt of this series: a Resume, or an attempt of the run that forgets the failure, begins another
 	away         awayCount
-	compensation *compensation // of what the function has returned; nil if the step has none
-	registers    *store.Record // of compensation
+	compensation *compensation // of the function's result, set by callUser; nil if the step has none
+	registers    *store.Record // of compensation, set by registration; nil if that is not recorded by this call
 }
 
-// step returns the record of the step's result, executing it as often as it takes.
+// Step returns the record of the step's result, executing it as often as it takes.
 func (b *Branch) Step(spec StepSpec) (*store.StepRow, error) {
 	id, err := b.enter(spec.Name, spec.BadName)
 	if err != nil {
@@ -187,7 +187,7 @@ func (s *stepCall) timedOut() error {
 	return failure.Of(failure.KindTimeout, fmt.Errorf("step timed out after %v", s.spec.Timeout))
 }
 
-// settle records the outcome of user code, unless the code failed because its context ended: that says nothing of
+// recordOutcome records the outcome of user code, unless the code failed because its context ended: that says nothing of
 // the step. It exits the goroutine if the execution has ended.
 func (s *stepCall) recordOutcome(ctx context.Context, begun time.Time, data []byte, err error) (*store.StepRow, error) {
 	b, e := s.b, s.b.e
@@ -343,7 +343,7 @@ func (s *stepCall) registerAgain(r *registrations, row *store.StepRow) {
 	}
 }
 
-// compensation is r under the step's name, nil if r is.
+// compensationOf is r under the step's name, nil if r is.
 func (s *stepCall) compensationOf(r *Registration) *compensation {
 	if r == nil {
 		return nil

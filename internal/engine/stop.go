@@ -94,7 +94,7 @@ func (e *execution) graceLocked() time.Duration {
 	return exitGrace
 }
 
-// settle has the outcome written, once. It does not wait for the write.
+// settle has the host write the outcome, once. It does not wait for the write.
 func (e *execution) settle() { e.settleOnce.Do(func() { e.host.settled(e) }) }
 
 // stopUnbegun ends an execution that was never begun.
@@ -106,8 +106,8 @@ func (e *execution) stopUnbegun(reason stopReason, err error) {
 	e.settle()
 }
 
-// yield gives up a run for a while: because another that may kill the worker is under way, or for its history. A
-// cancel, or its deadline, does not make it due before: nobody could act on that. If its function has begun, the run is
+// yield gives up a run for a while: because another crash-loop suspect is under way, or because of its history. A
+// cancel, or its deadline, does not make it due before: no worker could act on that. If its function has begun, the run is
 // yielded when that has ended.
 func (e *execution) yield(waitingOn string, pause time.Duration, history store.HistoryRead) {
 	e.mu.Lock()

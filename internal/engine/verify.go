@@ -13,13 +13,13 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A divergence says where code and history part.
+// A Divergence says where code and history part.
 type Divergence struct {
 	Step    string // empty if only the end differs
 	Message string
 }
 
-// verifyRun executes h for a run that is over against its history, and returns nil if it comes to the same end. Nothing is
+// Verify executes h for a run that is over against its history, and returns nil if it comes to the same end. Nothing is
 // written. additions says that operations which the history does not have are meant.
 func Verify(ctx context.Context, cfg Config, run *store.Run, history []*store.StepRow, h Handler, additions bool) (*Divergence, error) {
 	env := newEnvironment(&cfg, func() {})

@@ -21,7 +21,7 @@ func (b *Branch) wait(until time.Time, why string, on *event, past int) error {
 // waitFor is wait, for w.
 func (b *Branch) waitFor(w *wait, on *event, past int) error {
 	e, until := b.e, w.until
-	if !until.IsZero() || w.need > 0 { // what is recorded is not that it has ended
+	if !until.IsZero() || w.need > 0 { // the history does not have the end of such a wait
 		if b.closed {
 			return errBranchCancelled
 		}
@@ -74,7 +74,7 @@ func (b *Branch) waitFor(w *wait, on *event, past int) error {
 			return nil
 		case <-jump:
 		case <-due:
-			if until.After(e.env.now()) { // the estimate of the database's clock was set back since
+			if until.After(e.env.now()) { // the estimate of the database's clock has been corrected backwards since
 				continue
 			}
 			b.resume(w)
@@ -86,7 +86,7 @@ func (b *Branch) waitFor(w *wait, on *event, past int) error {
 	}
 }
 
-// waitAnyway waits for what another branch comes to although this one is behind. It returns when nobody is at work, too.
+// waitAnyway waits for another branch although this one is cancelled, but behind. It also returns when no branch is busy.
 func (b *Branch) waitAnyway(why string, on *event, past int) {
 	_ = b.waitFor(&wait{why: why, anyway: true}, on, past)
 }
@@ -108,7 +108,7 @@ func (e *execution) trySuspendLocked() {
 	if e.cancelClosedLocked() || e.endsSoonLocked() || e.lingersLocked() {
 		return
 	}
-	if !e.mode.begins() { // the branches wait for one another, and those that had more to do have stopped
+	if !e.mode.begins() { // the branches wait for one another, and those with unrecorded operations have exited
 		e.stopLocked(stopVerified, nil)
 		return
 	}
@@ -127,8 +127,8 @@ func (e *execution) trySuspendLocked() {
 	e.suspendLocked(&write{suspension: p})
 }
 
-// cancelClosedLocked cancels branches that are closed, and wait for one that goes on: they never learned how that ended. Those
-// that wait for these come to their own end then. It reports whether there were any.
+// cancelClosedLocked cancels closed branches that wait for one that goes on: in the history they ended without its result.
+// Branches that wait for these can end then. It reports whether there were any.
 func (e *execution) cancelClosedLocked() (any bool) {
 	var closed []*Branch
 	for _, w := range slices.Clone(e.waits) {
