@@ -300,3 +300,6 @@ func (s *Store) DueCompensations(ctx context.Context, n int) (ids []uuid.UUID, e
 	})
 	return ids, wrap("look for compensations", err)
 }
+
+// ErrCompensated reports that the run's compensations have run.
+var ErrCompensated = errors.New("run was compensated")

@@ -125,11 +125,3 @@ func readEndings(f func(act string, w DueRun)) func(pgx.Rows) error {
 		return err
 	}
 }
-
-// A DueRun is a run that has become due.
-type DueRun struct {
-	RunID   uuid.UUID
-	Queue   string
-	Type    string
-	Version int // zero: none yet
-}

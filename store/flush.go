@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"slices"
@@ -31,22 +30,6 @@ type Flush struct {
 	Woken []DueRun    // parents that became due because a run ended
 	Step  []uuid.UUID // runs to call Compensate for
 }
-
-// A flush first locks every run that it changes, in order of run_id. Otherwise two processes that finish each other's runs'
-// children would wait for each other.
-const lockRuns = `
-SELECT r.run_id
-FROM (SELECT u.run_id FROM unnest($2::uuid[]) AS u (run_id) ORDER BY 1) u
-CROSS JOIN LATERAL (
-	SELECT q.run_id FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 FOR UPDATE
-) r`
-
-const lockFreeRuns = `
-SELECT r.run_id
-FROM (SELECT u.run_id FROM unnest($2::uuid[]) AS u (run_id) ORDER BY 1) u
-CROSS JOIN LATERAL (
-	SELECT q.run_id FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 FOR UPDATE SKIP LOCKED
-) r`
 
 // Flush applies f in one transaction and sets the Outcome of every item. After an error no outcome is known. Flushing the
 // items again is right then: every statement is fenced by the lease, and an item that is found written counts as done.
@@ -81,17 +64,6 @@ func (s *Store) flushFree(ctx context.Context, f *Flush) error {
 		f.Woken, f.Step = some.Woken, some.Step
 		return err
 	})
-}
-
-// lockFree locks the runs that nobody else has locked. It returns them, and those that do not exist: nobody can lock a
-// parent that was deleted, and it never comes back.
-func (s *Store) lockFree(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) ([]uuid.UUID, error) {
-	var free, gone []uuid.UUID
-	b := &pgx.Batch{}
-	b.Queue(lockFreeRuns, s.namespace, array(ids))
-	b.Queue(missingRuns, s.namespace, array(ids))
-	err := exchange(ctx, tx, brief, b, collect(&free, pgx.RowTo[uuid.UUID]), collect(&gone, pgx.RowTo[uuid.UUID]))
-	return append(free, gone...), err
 }
 
 // write locks the runs given and sends the statements of f, all in one round trip.
@@ -166,8 +138,6 @@ func (f *Flush) each(do func(part)) {
 		do(e.part())
 	}
 }
-
-func compareIDs(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) }
 
 // sort puts the items in the order in which the statements lock their rows.
 func (f *Flush) sort() {

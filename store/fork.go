@@ -12,9 +12,6 @@ import (
 // ErrStepNotFound reports that the run never reached the step.
 var ErrStepNotFound = errors.New("run has no such step")
 
-// ErrCompensated reports that the run's compensations have run.
-var ErrCompensated = errors.New("run was compensated")
-
 // A forkPoint is the moment at which a fork begins to differ, and the attempt of the run at that moment.
 type forkPoint struct {
 	At         time.Time

@@ -98,35 +98,6 @@ func (s *Store) Restart(ctx context.Context, tx pgx.Tx, r Restart) (work Restart
 	return work, wrap("restart", err)
 }
 
-// InSavepoint runs f in a savepoint of tx, which it rolls back if f fails. With a nil tx it is a transaction of its own, which is
-// repeated while that may help.
-func (s *Store) InSavepoint(ctx context.Context, tx pgx.Tx, f func(context.Context, pgx.Tx) error) error {
-	if tx == nil {
-		return s.change(ctx, nil, f)
-	}
-	tx, err := fit(ctx, tx)
-	if err != nil {
-		return err
-	}
-	return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { return f(ctx, tx) })
-}
-
-var errTakenBack = errors.New("taken back")
-
-// DryRun is InSavepoint, but it always takes back the changes of f.
-func (s *Store) DryRun(ctx context.Context, tx pgx.Tx, f func(context.Context, pgx.Tx) error) error {
-	err := s.InSavepoint(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
-		if err := f(ctx, tx); err != nil {
-			return err
-		}
-		return errTakenBack
-	})
-	if errors.Is(err, errTakenBack) {
-		return nil
-	}
-	return err
-}
-
 // restart reads before it writes anything.
 func (s *Store) restart(ctx context.Context, tx pgx.Tx, r Restart) (work Restarted, err error) {
 	externalID, err := s.lockOver(ctx, tx, r.Run)

@@ -272,3 +272,11 @@ func (s *Store) Ended(ctx context.Context, ids []uuid.UUID, most time.Duration) 
 	})
 	return ended, missing, wrap("look for ended runs", err)
 }
+
+// A DueRun is a run that has become due.
+type DueRun struct {
+	RunID   uuid.UUID
+	Queue   string
+	Type    string
+	Version int // zero: none yet
+}

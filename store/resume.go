@@ -1,0 +1,144 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// A new attempt keeps everything but the failures that the end of the last attempt forgot, and those that the caller names.
+// A quarantined run keeps its pending cancel. Children may have ended while their parent was over, and then woke nobody: the
+// extra wake-up makes the next execution read its inbox. The caller checks beforehand for another active run with the
+// external ID, because in a caller's transaction no statement may raise an error.
+const resumeRun = `
+WITH t AS MATERIALIZED (SELECT statement_timestamp() AS now)
+UPDATE kagzi.workflow_runs r
+SET status = 'PENDING', available_at = t.now, finished_at = NULL, lease = NULL, locked_by = NULL,
+	recoveries = 0, recoveries_since = NULL, load_failures = 0, deadline_at = NULL, wakeups = r.wakeups + 1,
+	attempts = r.attempts + CASE WHEN r.status = 'CANCELLED' THEN 1 ELSE 0 END,
+	cancel_requested_at = CASE WHEN r.quarantined THEN r.cancel_requested_at END, quarantined = false,
+	error_kind = NULL, error = NULL, waiting_on = NULL
+FROM t
+WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status IN ('FAILED', 'CANCELLED') AND r.waiting_on IS DISTINCT FROM '` + beingDeleted + `'
+RETURNING r.task_queue`
+
+// A run that has a final outcome continues with the rest of its compensations, and with nothing else. Those that have failed
+// are started anew, unless people have resumed their runs and these completed.
+const (
+	compensated = `
+SELECT q.outcome IS NOT NULL
+FROM kagzi.workflow_runs q
+WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.status IN ('FAILED', 'CANCELLED')`
+
+	retryCompensations = `
+UPDATE kagzi.step_runs s
+SET status = 'RUNNING', error_kind = NULL, error = NULL, finished_at = NULL, child_run_id = (
+	SELECT c.run_id FROM kagzi.workflow_runs c WHERE c.run_id = s.child_run_id AND c.namespace_id = $1 AND c.status NOT IN ('FAILED', 'CANCELLED'))
+WHERE s.run_id = $2 AND s.namespace_id = $1 AND s.step_kind = 'COMPENSATION' AND (s.status = 'FAILED' OR s.status = 'RUNNING' AND s.child_run_id IS NOT NULL)`
+
+	resumeCompensating = `
+WITH t AS MATERIALIZED (SELECT statement_timestamp() AS now)
+UPDATE kagzi.workflow_runs r
+SET status = 'SLEEPING', available_at = t.now, wakeups_awaited = r.wakeups, finished_at = NULL, lease = NULL,
+	error_kind = r.outcome ->> 'kind', error = r.outcome ->> 'error'
+FROM t
+WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status IN ('FAILED', 'CANCELLED') AND r.waiting_on IS DISTINCT FROM '` + beingDeleted + `'
+RETURNING r.task_queue`
+)
+
+const otherActive = `
+SELECT EXISTS (
+	SELECT
+	FROM (SELECT q.external_id FROM kagzi.workflow_runs q WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.status IN ('FAILED', 'CANCELLED') OFFSET 0) r
+	CROSS JOIN LATERAL (
+		SELECT FROM kagzi.workflow_runs o
+		WHERE o.external_id = r.external_id AND o.namespace_id = $1 AND o.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND o.run_id <> $2
+		OFFSET 0
+	) o)`
+
+// A Resumed says what a resumed run waits for.
+type Resumed struct {
+	Queue string         // of the run, which is due there
+	Ends  *CancelledRuns // the effects of its compensations, if it continues with these; nil if it is due
+}
+
+// Resume makes a failed or cancelled run due, and writes an event with the reason. It returns ErrRunActive if the run is not
+// over, ErrRunFinished if it completed, ErrCompensated if its compensations have run, and ErrIDConflict if another active
+// run has its external ID. The new attempt forgets the failures of the steps given; a step that has none is a NotFailed.
+func (s *Store) Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, reason string, forget ...string) (out Resumed, err error) {
+	event := newEvent(id, EventResumed, reason)
+	tried := false // a transaction of our own, whose answer may have been lost
+	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
+		if err := s.lock(ctx, tx, id); err != nil {
+			return err
+		}
+		if tried {
+			if done, err := s.noted(ctx, tx, event); done || err != nil {
+				return err
+			}
+		}
+		taken, err := askOne[bool](ctx, tx, otherActive, s.namespace, id)
+		if err != nil {
+			return err
+		}
+		if taken {
+			return ErrIDConflict
+		}
+		tried = true
+		err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
+			if out, err = s.resume(ctx, tx, id); err != nil {
+				return err
+			}
+			if err := s.forget(ctx, tx, id, forget); err != nil {
+				return err
+			}
+			return s.noteEvents(ctx, tx, event)
+		})
+		if code(err) == "23505" { // another run has taken the ID since otherActive
+			return ErrIDConflict
+		}
+		if !errors.Is(err, pgx.ErrNoRows) {
+			return err
+		}
+		switch status, err := s.status(ctx, tx, id); {
+		case err != nil:
+			return err
+		case status == Completed:
+			return ErrRunFinished
+		default:
+			return ErrRunActive
+		}
+	})
+	return out, wrap("resume", err)
+}
+
+// resume returns pgx.ErrNoRows if the run cannot be resumed.
+func (s *Store) resume(ctx context.Context, tx pgx.Tx, id uuid.UUID) (out Resumed, err error) {
+	has, err := askOne[bool](ctx, tx, compensated, s.namespace, id)
+	if err != nil {
+		return out, err
+	}
+	if !has {
+		out.Queue, err = askOne[string](ctx, tx, resumeRun, s.namespace, id)
+		return out, err
+	}
+	all, err := s.registrations(ctx, tx, id)
+	if err != nil {
+		return out, err
+	}
+	if !slices.ContainsFunc(all, func(r registration) bool { return r.Status != Completed }) {
+		return out, ErrCompensated
+	}
+	if out.Queue, err = askOne[string](ctx, tx, resumeCompensating, s.namespace, id); err != nil {
+		return out, err
+	}
+	out.Ends = &CancelledRuns{}
+	err = ask(ctx, tx, retryCompensations, []any{s.namespace, id}, nil)
+	if err == nil {
+		err = s.compensateLocked(ctx, tx, id, out.Ends)
+	}
+	return out, err
+}
