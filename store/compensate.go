@@ -6,99 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 )
-
-// compensationSuffix ends the ID of a compensation's record. The ID of the step that it compensates is before it.
-const compensationSuffix = "#compensation"
-
-// CompensationID returns the ID of the compensation for a step, or for a name of that form.
-func CompensationID(step string) string { return step + compensationSuffix }
-
-const cancelSuffix = "/#cancel"
-
-// CancelID returns the ID of the step that records that a run has cancelled its child.
-func CancelID(child string) string { return child + cancelSuffix }
-
-// A Compensation is a run to start if the run that registers it does not complete. It has no external ID.
-type Compensation struct {
-	Queue       string          `json:"queue,omitempty"` // empty: that of the run which registers it
-	Type        string          `json:"type"`
-	Version     int             `json:"version,omitempty"`
-	Priority    int             `json:"priority,omitempty"` // zero: that of the run which registers it
-	Delay       time.Duration   `json:"delay,omitempty"`
-	Timeout     time.Duration   `json:"timeout,omitempty"`
-	RetryPolicy json.RawMessage `json:"retry_policy,omitempty"`
-	Metadata    json.RawMessage `json:"metadata,omitempty"`
-	Input       []byte          `json:"-"`
-}
-
-// Conditions about a run q: registers, it has something that may become a compensation; registered, it has a compensation to
-// run.
-const (
-	registers  = openRegistration + ` LIMIT 1) x) = 1`
-	registered = openRegistration + ` AND s.call IS NOT NULL LIMIT 1) x) = 1`
-
-	openRegistration = `(SELECT count(*) FROM (
-			SELECT FROM kagzi.step_runs s
-			WHERE s.run_id = q.run_id AND s.namespace_id = $1 AND s.step_kind = 'COMPENSATION' AND s.status = 'RUNNING'`
-)
-
-// recordCompensations is recordSteps for registrations. One without a call announces that a step under way may register a
-// compensation: the record of that takes its place.
-const recordCompensations = `
-INSERT INTO kagzi.step_runs AS s (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt,
-	call, input, output, worker_id, started_at, position)
-SELECT u.run_id, u.step_id, u.attempt_number, $1, 'RUNNING', 'COMPENSATION', u.run_attempt, u.attempt_number,
-	NULLIF(u.call, '')::jsonb, u.input, u.output, u.worker_id, statement_timestamp(), u.position
-FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::int[], $6::int[], $7::text[], $8::bytea[], $9::bytea[], $10::uuid[], $11::bigint[])
-	AS u (run_id, lease, step_id, attempt_number, run_attempt, call, input, output, worker_id, position)
-CROSS JOIN LATERAL (
-	SELECT 1
-	FROM kagzi.workflow_runs r
-	WHERE r.run_id = u.run_id AND r.namespace_id = $1 AND r.lease = u.lease AND r.status = 'RUNNING'
-	FOR SHARE
-) l
-ON CONFLICT (run_id, step_id, attempt_number, namespace_id) DO UPDATE
-SET run_attempt = EXCLUDED.run_attempt, call = EXCLUDED.call, input = EXCLUDED.input, output = EXCLUDED.output, worker_id = EXCLUDED.worker_id,
-	started_at = EXCLUDED.started_at, position = EXCLUDED.position
-WHERE s.status = 'RUNNING' AND (s.call IS NULL OR s.call = EXCLUDED.call AND s.output = EXCLUDED.output)
-RETURNING run_id, step_id, attempt_number, wake_at, started_at, finished_at`
-
-var compensationColumns = columnsOf(recordCompensations,
-	uuids("run_id", func(r *Record) uuid.UUID { return r.RunID }),
-	uuids("lease", func(r *Record) uuid.UUID { return r.Lease }),
-	texts("step_id", func(r *Record) string { return r.StepID }),
-	ints("attempt_number", func(r *Record) int { return r.Attempt }),
-	ints("run_attempt", func(r *Record) int { return r.RunAttempt }),
-	texts("call", func(r *Record) string { return r.Compensation.call() }),
-	byteas("input", func(r *Record) []byte { return r.Compensation.input() }),
-	byteas("output", func(r *Record) []byte { return r.Output }),
-	uuids("worker_id", func(r *Record) uuid.UUID { return r.Worker }),
-	bigints("position", func(r *Record) int64 { return r.Position }),
-)
-
-// call returns the run to start as JSON, without its input; "" for none.
-func (c *Compensation) call() string {
-	if c == nil {
-		return ""
-	}
-	call, _ := json.Marshal(c) // names, numbers and JSON
-	return string(call)
-}
-
-func (c *Compensation) input() []byte {
-	if c == nil {
-		return nil
-	}
-	return c.Input
-}
-
-// ---- running them ----
 
 // A run that compensates is SLEEPING with a final outcome. Nobody claims it. Each end of a child or of a compensation makes
 // it due, and whoever sees that takes its next step, in a transaction that locks the run and its parent.
@@ -254,11 +168,19 @@ func (s *Store) startCompensation(ctx context.Context, tx pgx.Tx, run NewRun, r 
 	return ask(ctx, tx, insertRuns, insertColumns.args(s.namespace, []*NewRun{&run}), nil)
 }
 
-// A FinalOutcome is how a run ends once its compensations have run.
-type FinalOutcome struct {
-	Status string `json:"status"`
-	Kind   string `json:"kind"`
-	Error  string `json:"error"`
+// endLocked ends runs in tx, which has locked them and their parents: see end. The first compensation of each run starts in tx,
+// too. Compensations of parents continue later, because the parents of those are not locked.
+func (s *Store) endLocked(ctx context.Context, tx pgx.Tx, ends []ending, first, lapsed bool, grace time.Duration) (*CancelledRuns, error) {
+	out, err := s.end(ctx, tx, ends, first, lapsed, grace)
+	if err != nil {
+		return out, err
+	}
+	for _, id := range slices.SortedFunc(slices.Values(out.Compensating), compareIDs) {
+		if err := s.compensateLocked(ctx, tx, id, out); err != nil {
+			return out, err
+		}
+	}
+	return out, nil
 }
 
 // endCompensated ends a run whose compensations have run or failed for good.
@@ -268,7 +190,7 @@ func (s *Store) endCompensated(ctx context.Context, tx pgx.Tx, id uuid.UUID, o F
 		end.status, end.kind = Failed, "compensation"
 		end.error = fmt.Sprintf("not compensated: %s; the run ended because: %s (%s)", shortened(errors.Join(failed...).Error()), shortened(o.Error), o.Kind)
 	}
-	more, err := s.endLocked(ctx, tx, []ending{end}, false, false, 0)
+	more, err := s.end(ctx, tx, []ending{end}, false, false, 0)
 	out.add(more)
 	return err
 }
@@ -300,6 +222,3 @@ func (s *Store) DueCompensations(ctx context.Context, n int) (ids []uuid.UUID, e
 	})
 	return ids, wrap("look for compensations", err)
 }
-
-// ErrCompensated reports that the run's compensations have run.
-var ErrCompensated = errors.New("run was compensated")

@@ -132,3 +132,37 @@ func (s *Store) RecordIn(ctx context.Context, tx pgx.Tx, records ...*Record) (bo
 	refused := slices.ContainsFunc(records, func(r *Record) bool { return r.Outcome != Done })
 	return err == nil && !refused, wrap("record step", err)
 }
+
+// recordCompensations is recordSteps for registrations. One without a call announces that a step under way may register a
+// compensation: the record of that takes its place.
+const recordCompensations = `
+INSERT INTO kagzi.step_runs AS s (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt,
+	call, input, output, worker_id, started_at, position)
+SELECT u.run_id, u.step_id, u.attempt_number, $1, 'RUNNING', 'COMPENSATION', u.run_attempt, u.attempt_number,
+	NULLIF(u.call, '')::jsonb, u.input, u.output, u.worker_id, statement_timestamp(), u.position
+FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::int[], $6::int[], $7::text[], $8::bytea[], $9::bytea[], $10::uuid[], $11::bigint[])
+	AS u (run_id, lease, step_id, attempt_number, run_attempt, call, input, output, worker_id, position)
+CROSS JOIN LATERAL (
+	SELECT 1
+	FROM kagzi.workflow_runs r
+	WHERE r.run_id = u.run_id AND r.namespace_id = $1 AND r.lease = u.lease AND r.status = 'RUNNING'
+	FOR SHARE
+) l
+ON CONFLICT (run_id, step_id, attempt_number, namespace_id) DO UPDATE
+SET run_attempt = EXCLUDED.run_attempt, call = EXCLUDED.call, input = EXCLUDED.input, output = EXCLUDED.output, worker_id = EXCLUDED.worker_id,
+	started_at = EXCLUDED.started_at, position = EXCLUDED.position
+WHERE s.status = 'RUNNING' AND (s.call IS NULL OR s.call = EXCLUDED.call AND s.output = EXCLUDED.output)
+RETURNING run_id, step_id, attempt_number, wake_at, started_at, finished_at`
+
+var compensationColumns = columnsOf(recordCompensations,
+	uuids("run_id", func(r *Record) uuid.UUID { return r.RunID }),
+	uuids("lease", func(r *Record) uuid.UUID { return r.Lease }),
+	texts("step_id", func(r *Record) string { return r.StepID }),
+	ints("attempt_number", func(r *Record) int { return r.Attempt }),
+	ints("run_attempt", func(r *Record) int { return r.RunAttempt }),
+	texts("call", func(r *Record) string { return r.Compensation.call() }),
+	byteas("input", func(r *Record) []byte { return r.Compensation.input() }),
+	byteas("output", func(r *Record) []byte { return r.Output }),
+	uuids("worker_id", func(r *Record) uuid.UUID { return r.Worker }),
+	bigints("position", func(r *Record) int64 { return r.Position }),
+)

@@ -280,3 +280,10 @@ type DueRun struct {
 	Type    string
 	Version int // zero: none yet
 }
+
+// A FinalOutcome is how a run ends once its compensations have run.
+type FinalOutcome struct {
+	Status string `json:"status"`
+	Kind   string `json:"kind"`
+	Error  string `json:"error"`
+}

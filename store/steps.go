@@ -173,3 +173,8 @@ func eachStep(rows pgx.Rows, f func(*StepRow), further ...any) error {
 	}
 	return rows.Err()
 }
+
+const cancelSuffix = "/#cancel"
+
+// CancelID returns the ID of the step that records that a run has cancelled its child.
+func CancelID(child string) string { return child + cancelSuffix }
