@@ -1,10 +1,8 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -52,35 +50,4 @@ func lockSlice(ctx context.Context, n int) time.Duration {
 		slice = min(slice, time.Until(t)/2)
 	}
 	return max(time.Millisecond, slice)
-}
-
-// The most that one statement inserts. The bytes are those of inputs.
-const (
-	chunkRuns  = 10_000
-	chunkBytes = 32 << 20
-)
-
-// everyRun returns the indexes of the runs in the order of their external IDs, in which they are inserted: two starts with
-// the same IDs in different orders would wait for each other.
-func everyRun(runs []NewRun) []int {
-	all := make([]int, len(runs))
-	for i := range all {
-		all[i] = i
-	}
-	slices.SortStableFunc(all, func(a, b int) int { return cmp.Compare(runs[a].ExternalID, runs[b].ExternalID) })
-	return all
-}
-
-// startChunks divides todo into the parts that one statement inserts.
-func startChunks(runs []NewRun, todo []int) [][]int {
-	var chunks [][]int
-	from, size := 0, 0
-	for k, i := range todo {
-		if k > from && (k-from == chunkRuns || size+len(runs[i].Input) > chunkBytes) {
-			chunks = append(chunks, todo[from:k])
-			from, size = k, 0
-		}
-		size += len(runs[i].Input)
-	}
-	return append(chunks, todo[from:])
 }

@@ -1,0 +1,194 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// insert inserts the runs that do not exist yet, and looks for the others: by run ID, because the answer to an earlier try
+// may have been lost, then by external ID. Each is a statement of its own, because one that inserts does not see what
+// another transaction has committed meanwhile. A run that neither finds has ended in between, and is inserted again.
+func (s *Store) insert(ctx context.Context, db DB, runs []NewRun) ([]StartedRun, error) {
+	out := make([]StartedRun, len(runs))
+	todo := everyRun(runs)
+	for range 100 {
+		done, err := s.insertOnce(ctx, db, runs, todo)
+		if err == nil {
+			err = s.refuseEnded(ctx, db, out, runs, done)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if todo = mark(out, runs, todo, done); len(todo) == 0 {
+			return out, nil
+		}
+		if done, err = s.existing(ctx, db, runs, todo); err != nil {
+			return nil, err
+		}
+		if todo = mark(out, runs, todo, done); len(todo) == 0 {
+			return out, nil
+		}
+		if todo, err = s.adopt(ctx, db, out, runs, todo); err != nil {
+			return nil, err
+		}
+		if len(todo) == 0 {
+			return out, nil
+		}
+	}
+	return nil, errors.New("the runs of these external IDs end as fast as they are found: try again")
+}
+
+// mark sets the run ID of the runs in done, and returns the rest of todo.
+func mark(out []StartedRun, runs []NewRun, todo []int, done map[uuid.UUID]bool) []int {
+	var left []int
+	for _, i := range todo {
+		if done[runs[i].RunID] {
+			out[i].RunID = runs[i].RunID
+		} else {
+			left = append(left, i)
+		}
+	}
+	return left
+}
+
+// insertOnce inserts the runs of todo that do not exist yet. Without a transaction they must be one chunk.
+func (s *Store) insertOnce(ctx context.Context, db DB, runs []NewRun, todo []int) (map[uuid.UUID]bool, error) {
+	set := make(map[uuid.UUID]bool, len(todo))
+	add := func(rows pgx.Rows) error {
+		var id uuid.UUID
+		_, err := pgx.ForEachRow(rows, []any{&id}, func() error { set[id] = true; return nil })
+		return err
+	}
+	for _, chunk := range startChunks(runs, todo) { // one statement at a time: their arguments are large
+		b := &pgx.Batch{}
+		b.Queue(insertRuns, insertColumns.args(s.namespace, pick(runs, chunk))...)
+		if err := exchange(ctx, db, txMode{locks: lockSlice(ctx, len(todo))}, b, add); err != nil {
+			return nil, err
+		}
+	}
+	return set, nil
+}
+
+// pick returns the runs with the indexes in todo.
+func pick(runs []NewRun, todo []int) []*NewRun {
+	picked := make([]*NewRun, len(todo))
+	for k, i := range todo {
+		picked[k] = &runs[i]
+	}
+	return picked
+}
+
+const existingRuns = `
+SELECT r.run_id
+FROM unnest($2::uuid[]) AS u (run_id)
+CROSS JOIN LATERAL (
+	SELECT q.run_id FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 OFFSET 0
+) r`
+
+func (s *Store) existing(ctx context.Context, db DB, runs []NewRun, todo []int) (set map[uuid.UUID]bool, err error) {
+	ids := make([]uuid.UUID, len(todo))
+	for k, i := range todo {
+		ids[k] = runs[i].RunID
+	}
+	err = ask(ctx, db, existingRuns, []any{s.namespace, array(ids)}, func(rows pgx.Rows) error {
+		set, err = ids2set(rows, nil)
+		return err
+	})
+	return set, err
+}
+
+// adopt returns, in out, the active run that has the external ID for each run of todo. It terminates the active runs that
+// are to be replaced, and returns the indexes of the runs that are still to be inserted.
+func (s *Store) adopt(ctx context.Context, db DB, out []StartedRun, runs []NewRun, todo []int) ([]int, error) {
+	externals := make([]string, 0, len(todo))
+	for _, i := range todo {
+		externals = append(externals, runs[i].ExternalID)
+	}
+	found, err := s.holders(ctx, db, activeByExternalID, externals)
+	if err != nil {
+		return nil, err
+	}
+	var left []int
+	var replace []*holder
+	for _, i := range todo {
+		r := &runs[i]
+		h := found[r.ExternalID]
+		switch {
+		case h == nil:
+			left = append(left, i)
+		case r.IfActive == RejectActive:
+			return nil, h.taken(r)
+		case r.IfActive == ReplaceActive && h.typ == r.Type:
+			left, replace = append(left, i), append(replace, h)
+		case h.differs(r) == otherWorkflow, h.differs(r) == otherInput && len(r.Messages) == 0: // messages are for whatever run is active
+			return nil, &IDConflict{r.ExternalID, h.id, h.typ, h.differs(r)}
+		default:
+			out[i] = StartedRun{RunID: h.id, Existed: true}
+		}
+	}
+	if replace == nil {
+		return left, nil
+	}
+	ended, err := s.replace(ctx, db.(pgx.Tx), replace) // a start with such a policy has one
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range left {
+		if h := found[runs[i].ExternalID]; h != nil && slices.Contains(ended.Ended, h.id) {
+			out[i].Replaced, out[i].Ended = h.id, ended
+			ended = &CancelledRuns{Ended: ended.Ended} // the rest is in the first
+		}
+	}
+	return left, nil
+}
+
+func ids2set(rows pgx.Rows, err error) (map[uuid.UUID]bool, error) {
+	if err != nil {
+		return nil, err
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil {
+		return nil, err
+	}
+	set := make(map[uuid.UUID]bool, len(ids))
+	for _, id := range ids {
+		set[id] = true
+	}
+	return set, nil
+}
+
+// everyRun returns the indexes of the runs in the order of their external IDs, in which they are inserted: two starts with
+// the same IDs in different orders would wait for each other.
+func everyRun(runs []NewRun) []int {
+	all := make([]int, len(runs))
+	for i := range all {
+		all[i] = i
+	}
+	slices.SortStableFunc(all, func(a, b int) int { return cmp.Compare(runs[a].ExternalID, runs[b].ExternalID) })
+	return all
+}
+
+// The most that one statement inserts. The bytes are those of inputs.
+const (
+	chunkRuns  = 10_000
+	chunkBytes = 32 << 20
+)
+
+// startChunks divides todo into the parts that one statement inserts.
+func startChunks(runs []NewRun, todo []int) [][]int {
+	var chunks [][]int
+	from, size := 0, 0
+	for k, i := range todo {
+		if k > from && (k-from == chunkRuns || size+len(runs[i].Input) > chunkBytes) {
+			chunks = append(chunks, todo[from:k])
+			from, size = k, 0
+		}
+		size += len(runs[i].Input)
+	}
+	return append(chunks, todo[from:])
+}

@@ -1,0 +1,131 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+func anyMessages(runs []NewRun) bool {
+	for i := range runs {
+		if len(runs[i].Messages) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+var errEnded = errors.New("the run has ended")
+
+// startSignalling is insert for runs of which some bring messages: for the new run, or for the active run that has the
+// external ID. db is a transaction. If the active run ends before it is locked, everything is taken back and begins again.
+// repeated says that the answer to an earlier try may have been lost.
+func (s *Store) startSignalling(ctx context.Context, tx pgx.Tx, runs []NewRun, repeated bool) ([]StartedRun, error) {
+	if repeated {
+		if out, err := s.startedBefore(ctx, tx, runs); err != nil || out != nil {
+			return out, err
+		}
+	}
+	for range 10 {
+		var out []StartedRun
+		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) (err error) {
+			if out, err = s.insert(ctx, tx, runs); err != nil {
+				return err
+			}
+			return s.deliver(ctx, tx, runs, out)
+		})
+		if !errors.Is(err, errEnded) {
+			return out, err
+		}
+	}
+	return nil, errors.New("the runs of these external IDs end as fast as they are found: try again")
+}
+
+// deliver stores the messages of runs that were just started or found.
+func (s *Store) deliver(ctx context.Context, tx pgx.Tx, runs []NewRun, started []StartedRun) error {
+	var messages []Message
+	for i := range runs {
+		for _, m := range runs[i].Messages {
+			m.RunID = started[i].RunID
+			messages = append(messages, m)
+		}
+	}
+	stored, err := s.storeMessages(ctx, tx, messages)
+	if err != nil {
+		return err
+	}
+	for i := range runs {
+		if len(runs[i].Messages) == 0 {
+			continue
+		}
+		g, ok := stored[started[i].RunID]
+		if !ok {
+			// It has them, from an attempt of the same step, or it has ended since it was found.
+			first := runs[i].Messages[0]
+			first.RunID = started[i].RunID
+			found, err := s.resolveMessages(ctx, tx, []Message{first})
+			if err != nil {
+				return err
+			}
+			if !found[first.RunID].has {
+				return errEnded
+			}
+			g = found[first.RunID].Signalled
+		}
+		started[i].Signalled = &g
+	}
+	return nil
+}
+
+// startedBefore returns what an earlier try of the same call did, whose answer was lost; nil if it did nothing. The messages
+// tell: a run that got them may be over by now, and must not be followed by a new one.
+func (s *Store) startedBefore(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedRun, error) {
+	var ids []string
+	for i := range runs {
+		if len(runs[i].Messages) > 0 {
+			ids = append(ids, runs[i].Messages[0].ID)
+		}
+	}
+	got := map[string][]uuid.UUID{}
+	if err := ask(ctx, tx, messageRuns, []any{s.namespace, ids}, func(rows pgx.Rows) error {
+		var id string
+		var run uuid.UUID
+		_, err := pgx.ForEachRow(rows, []any{&id, &run}, func() error {
+			got[id] = append(got[id], run)
+			return nil
+		})
+		return err
+	}); err != nil || len(got) == 0 {
+		return nil, err
+	}
+	out := make([]StartedRun, len(runs))
+	var rest []NewRun
+	var places []int
+	for i := range runs {
+		var found []uuid.UUID
+		if len(runs[i].Messages) > 0 {
+			found = got[runs[i].Messages[0].ID]
+		}
+		switch {
+		case found == nil:
+			rest, places = append(rest, runs[i]), append(places, i)
+		case slices.Contains(found, runs[i].RunID):
+			out[i] = StartedRun{RunID: runs[i].RunID}
+		default: // of several, earlier attempts of a step sent to the others
+			out[i] = StartedRun{RunID: slices.MaxFunc(found, compareIDs), Existed: true}
+		}
+	}
+	if len(rest) > 0 {
+		more, err := s.insert(ctx, tx, rest)
+		if err != nil {
+			return nil, err
+		}
+		for k, i := range places {
+			out[i] = more[k]
+		}
+	}
+	return out, s.deliver(ctx, tx, runs, out)
+}
