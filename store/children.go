@@ -31,9 +31,9 @@ WITH u AS MATERIALIZED (
 ), ` + insertUnnested
 
 // starts returns the records that start children.
-func (f *Flush) starts() []*Record {
+func starts(records []*Record) []*Record {
 	var out []*Record
-	for _, r := range f.Records {
+	for _, r := range records {
 		if r.Start != nil {
 			out = append(out, r)
 		}
@@ -62,10 +62,11 @@ func children(records []*Record) []*childStart {
 	return out
 }
 
-// resolveTaken finds the starts that will never be recorded, because another run has the child's external ID.
-func (s *Store) resolveTaken(ctx context.Context, f *Flush) error {
+// resolveTaken finds, among the records that are Busy, the starts that will never be recorded because another run has the
+// child's external ID.
+func (s *Store) resolveTaken(ctx context.Context, records []*Record) error {
 	var externals []string
-	for _, r := range f.starts() {
+	for _, r := range starts(records) {
 		if r.Outcome == Busy && r.Start.ExternalID != "" {
 			externals = append(externals, r.Start.ExternalID)
 		}
@@ -74,7 +75,7 @@ func (s *Store) resolveTaken(ctx context.Context, f *Flush) error {
 		return nil
 	}
 	taken, err := s.holders(ctx, s.pool, activeByExternalID, externals)
-	for _, r := range f.starts() {
+	for _, r := range starts(records) {
 		if by, ok := taken[r.Start.ExternalID]; ok && r.Outcome == Busy && by.id != r.ChildRunID {
 			r.Outcome = Taken
 		}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 )
 
 // A Finish ends a run.
@@ -18,6 +19,10 @@ type Finish struct {
 
 	Outcome      Outcome
 	Compensating bool // once Done: the run ends when its compensations have run
+}
+
+func (e *Finish) head() head {
+	return head{run: e.RunID, lease: e.Lease, parent: e.Parent, outcome: &e.Outcome, forget: e.Forget}
 }
 
 // While a cancel is pending, a run can only end as cancelled, with the error that the cancel has left in its row. A run that
@@ -56,18 +61,22 @@ var finishColumns = columnsOf(finishRuns,
 	bools("quarantined", func(e *Finish) bool { return e.Quarantined }),
 )
 
-func (f *Flush) readFinished(act string, w DueRun) {
-	switch act {
-	case "due":
-		f.Woken = append(f.Woken, w)
-	case "step":
-		f.Step = append(f.Step, w.RunID)
-	case "end", "compensate":
-		if e, ok := ofRun(f.Finishes, w.RunID); ok {
-			e.Outcome, e.Compensating = Done, act == "compensate"
+// readFinished marks the finishes that the statement wrote, which are sorted by run. It appends to due the parents that became
+// due, and to step the runs to call Compensate for.
+func readFinished(finishes []*Finish, due *[]DueRun, step *[]uuid.UUID) func(pgx.Rows) error {
+	return readEndings(func(act string, w DueRun) {
+		switch act {
+		case "due":
+			*due = append(*due, w)
+		case "step":
+			*step = append(*step, w.RunID)
+		case "end", "compensate":
+			if e, ok := ofRun(finishes, w.RunID); ok {
+				e.Outcome, e.Compensating = Done, act == "compensate"
+			}
+			if act == "compensate" {
+				*step = append(*step, w.RunID)
+			}
 		}
-		if act == "compensate" {
-			f.Step = append(f.Step, w.RunID)
-		}
-	}
+	})
 }

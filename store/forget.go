@@ -42,16 +42,6 @@ var forgetColumns = columnsOf(forgetFailures,
 	texts("step_id", func(f forgotten) string { return f.step }),
 )
 
-// forgotten returns the steps whose failures the items of f forget.
-func (f *Flush) forgotten() (steps []forgotten) {
-	f.each(func(p part) {
-		for _, step := range p.forget {
-			steps = append(steps, forgotten{p.run, p.lease, step})
-		}
-	})
-	return steps
-}
-
 // A NotFailed reports steps that the run has no final failure of.
 type NotFailed struct{ Steps []string }
 

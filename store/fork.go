@@ -12,11 +12,13 @@ import (
 // ErrStepNotFound reports that the run never reached the step.
 var ErrStepNotFound = errors.New("run has no such step")
 
-// A forkPoint is the moment at which a fork begins to differ, and the attempt of the run at that moment.
+// A forkPoint is the moment at which the fork of a run begins to differ: when a step, or the first step below it, first began.
 type forkPoint struct {
-	At         time.Time
-	RunAttempt int
-	Position   int64
+	run        uuid.UUID
+	step       string
+	at         time.Time
+	runAttempt int   // of the run, at that moment
+	position   int64 // of the step
 }
 
 // A group of branches may have no row of its own: then it began with its first step.
@@ -33,18 +35,15 @@ SELECT EXISTS (SELECT FROM kagzi.workflow_runs r WHERE r.run_id = $2 AND r.names
 
 // forkPoint returns when the step first began.
 func (s *Store) forkPoint(ctx context.Context, tx pgx.Tx, run uuid.UUID, step string) (*forkPoint, error) {
-	if undone, err := askOne[bool](ctx, tx, hasOutcome, s.namespace, run); err != nil || undone {
+	if compensated, err := askOne[bool](ctx, tx, hasOutcome, s.namespace, run); err != nil || compensated {
 		return nil, errors.Join(err, ErrCompensated)
 	}
-	at := &forkPoint{}
-	err := ask(ctx, tx, findForkPoint, []any{s.namespace, run, step}, func(rows pgx.Rows) (err error) {
-		*at, err = pgx.CollectOneRow(rows, pgx.RowToStructByPos[forkPoint])
-		return err
-	})
+	p := &forkPoint{run: run, step: step}
+	err := askRow(ctx, tx, findForkPoint, []any{s.namespace, run, step}, &p.at, &p.runAttempt, &p.position)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = ErrStepNotFound
 	}
-	return at, err
+	return p, err
 }
 
 // Copies, with all attempts, each step that had its result at the moment $5: it had completed or failed for good, and was
@@ -103,10 +102,10 @@ FROM kagzi.signals g
 WHERE g.run_id = $2 AND g.namespace_id = $1
 ORDER BY g.name, g.sequence`
 
-// copyHistory copies to the new run what the old one had recorded at the fork point.
-func (s *Store) copyHistory(ctx context.Context, tx pgx.Tx, r Restart, at *forkPoint) error {
-	if err := ask(ctx, tx, copySteps, []any{s.namespace, r.Run, r.New, r.Step, at.At, at.RunAttempt, r.Compensations, at.Position}, nil); err != nil {
+// copyHistory copies the history that the old run had at the fork point to the run fork.
+func (s *Store) copyHistory(ctx context.Context, tx pgx.Tx, p *forkPoint, fork uuid.UUID, compensations bool) error {
+	if err := ask(ctx, tx, copySteps, []any{s.namespace, p.run, fork, p.step, p.at, p.runAttempt, compensations, p.position}, nil); err != nil {
 		return err
 	}
-	return ask(ctx, tx, copySignals, []any{s.namespace, r.Run, r.New}, nil)
+	return ask(ctx, tx, copySignals, []any{s.namespace, p.run, fork}, nil)
 }

@@ -2,15 +2,11 @@ package store
 
 import (
 	"context"
-	"math"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 )
-
-// NoLimit is as many bytes as there are.
-const NoLimit = int64(math.MaxInt64)
 
 // A LoadRequest says what to read of which runs, and how long that may take.
 type LoadRequest struct {

@@ -203,7 +203,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"activeChildren", activeChildren, []any{s.namespace, ids[0]}, map[string][]string{parentIndex: {"parent_run_id", "namespace_id"}}},
 		{"stillHeld", stillHeld, []any{s.namespace, ids[0], lease}, byKey},
 		{"insertChildren", insertChildren, childColumns.args(s.namespace, children(started)), byKey},
-		{"takeSignals", takeSignals, takeColumns.args(s.namespace, records), map[string][]string{signalsKey: {"run_id", "name", "sequence", "namespace_id"}, stepsKey: {"run_id", "step_id", "attempt_number", "namespace_id"}}},
+		{"consumeSignals", consumeSignals, consumeColumns.args(s.namespace, records), map[string][]string{signalsKey: {"run_id", "name", "sequence", "namespace_id"}, stepsKey: {"run_id", "step_id", "attempt_number", "namespace_id"}}},
 		{"storeMessages", storeMessages, messageColumns.args(s.namespace, messages, true), map[string][]string{runsKey: {"run_id", "namespace_id"}, "signals_signal_id": {"signal_id", "run_id", "namespace_id"}}},
 		{"resolveMessages", resolveMessages, []any{s.namespace, runs, runs}, map[string][]string{runsKey: {"run_id", "namespace_id"}, "signals_signal_id": {"signal_id", "run_id", "namespace_id"}}},
 		{"messageRuns", messageRuns, []any{s.namespace, runs}, map[string][]string{"signals_signal_id": {"signal_id", "namespace_id"}}},

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"slices"
 	"time"
 
@@ -22,6 +21,31 @@ type Record struct {
 	Compensation *Compensation // of a COMPENSATION; nil if a step under way may register one
 
 	Outcome Outcome // set by Flush. Once Done, StepRow is the row in the table, which may be an older result.
+}
+
+func (r *Record) head() head {
+	return head{run: r.RunID, lease: r.Lease, outcome: &r.Outcome}
+}
+
+// MayWait reports whether the write of the record may wait for another transaction even though the run is locked: it starts
+// a child with an external ID, which any transaction may use. Once a flush has met a lock, such records are flushed by
+// themselves.
+func (r *Record) MayWait() bool { return r.Start != nil && r.Start.ExternalID != "" }
+
+// parted returns the records of steps, and those of compensations.
+func parted(records []*Record) (steps, compensations []*Record) {
+	is := func(r *Record) bool { return r.Kind == KindCompensation }
+	if !slices.ContainsFunc(records, is) {
+		return records, nil
+	}
+	for _, r := range records {
+		if is(r) {
+			compensations = append(compensations, r)
+		} else {
+			steps = append(steps, r)
+		}
+	}
+	return steps, compensations
 }
 
 // FOR SHARE on the run's row keeps the next claim out until this transaction commits. With a join only, the record of a
@@ -107,30 +131,6 @@ func readRecorded(records []*Record) func(pgx.Rows) error {
 		})
 		return err
 	}
-}
-
-// The run is locked from the record to the commit: a frozen process must not keep the lock. The record waits for locks as
-// long as its call may, whatever the role's lock_timeout is: the function has succeeded, and a failure would repeat it.
-const lastTimeouts = `SELECT set_config('idle_in_transaction_session_timeout', '10s', true),
-	set_config('lock_timeout', $1, true), set_config('statement_timeout', $2, true)`
-
-// RecordIn writes records of one run as the last statements of the caller's transaction, and locks the run until that ends.
-// It reports whether they were written. If not, the lease is lost, or an attempt has a result already.
-func (s *Store) RecordIn(ctx context.Context, tx pgx.Tx, records ...*Record) (bool, error) {
-	f := &Flush{Records: records}
-	f.reset()
-	steps, compensations := f.parted()
-	b := &pgx.Batch{}
-	b.Queue(lastTimeouts, patient.prologueArgs(ctx)[:2]...)
-	reads := []func(pgx.Rows) error{nil}
-	if compensations != nil {
-		b.Queue(recordCompensations, compensationColumns.args(s.namespace, compensations)...)
-		reads = append(reads, readRecorded(compensations))
-	}
-	b.Queue(recordSteps, recordColumns.args(s.namespace, steps)...)
-	err := exchange(ctx, tx, patient, b, append(reads, readRecorded(steps))...)
-	refused := slices.ContainsFunc(records, func(r *Record) bool { return r.Outcome != Done })
-	return err == nil && !refused, wrap("record step", err)
 }
 
 // recordCompensations is recordSteps for registrations. One without a call announces that a step under way may register a

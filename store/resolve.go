@@ -2,12 +2,28 @@ package store
 
 import (
 	"context"
+	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 )
 
-// For each item that was not written: the run's row, and the result that the step may have already.
+// undecided are the writes of a flush of which none of its statements has said that it wrote them.
+type undecided struct {
+	records     []*Record
+	suspensions []*Suspension
+	finishes    []*Finish
+}
+
+func (u *undecided) runs() []uuid.UUID {
+	var runs []uuid.UUID
+	for _, h := range slices.Concat(headsOf(u.records), headsOf(u.suspensions), headsOf(u.finishes)) {
+		runs = append(runs, h.run)
+	}
+	return runs
+}
+
+// For each write that is undecided: the run's row, and the result that the step may have already.
 const resolveRuns = `
 SELECT r.run_id, r.lease, r.status, r.cancel_requested_at IS NOT NULL, r.outcome IS NOT NULL
 FROM unnest($2::uuid[]) AS u (run_id)
@@ -33,16 +49,16 @@ var resolveColumns = columnsOf(resolveSteps,
 	ints("attempt_number", func(r *Record) int { return r.Attempt }),
 )
 
-// resolve decides the items that were not written. They were written before, by a flush whose answer was lost or by another
-// process, or they are busy, or lost.
-func (s *Store) resolve(ctx context.Context, f *Flush) error {
-	runs, records := f.undecided()
+// resolve decides the outcome of writes that no statement has written. An earlier flush whose answer was lost may have written
+// them, or another process. Otherwise they are busy, or lost.
+func (s *Store) resolve(ctx context.Context, u *undecided) error {
+	runs := u.runs()
 	if len(runs) == 0 {
 		return nil
 	}
 	b := &pgx.Batch{}
 	b.Queue(resolveRuns, s.namespace, array(runs))
-	b.Queue(resolveSteps, resolveColumns.args(s.namespace, records)...)
+	b.Queue(resolveSteps, resolveColumns.args(s.namespace, u.records)...)
 	found, recorded := map[uuid.UUID]runState{}, map[stepKey]*StepRow{}
 	if err := exchange(ctx, s.pool, patient, b, func(rows pgx.Rows) error {
 		for rows.Next() {
@@ -61,37 +77,22 @@ func (s *Store) resolve(ctx context.Context, f *Flush) error {
 	}); err != nil {
 		return err
 	}
-	f.decide(found, recorded)
-	return s.resolveTaken(ctx, f)
+	u.decide(found, recorded)
+	return s.resolveTaken(ctx, u.records)
 }
 
 // StepResult returns the recorded result of an attempt or of a later one, nil if there is none, and whether h still holds
 // the run.
 func (s *Store) StepResult(ctx context.Context, h HeldRun, stepID string, attempt int) (row *StepRow, holds bool, err error) {
 	r := &Record{StepRow: StepRow{RunID: h.RunID, StepID: stepID, Attempt: attempt}, Lease: h.Lease}
-	f := &Flush{Records: []*Record{r}}
-	if err := do(ctx, func(ctx context.Context) error { return s.resolve(ctx, f) }); err != nil {
-		return nil, false, wrap("look for step", err)
+	u := &undecided{records: []*Record{r}}
+	if err := do(ctx, func(ctx context.Context) error { return s.resolve(ctx, u) }); err != nil {
+		return nil, false, wrap("resolve step", err)
 	}
 	if r.Outcome == Done {
 		row = &r.StepRow
 	}
 	return row, r.Outcome != Lost, nil
-}
-
-// undecided returns the runs of the items that are undecided, and the records among these.
-func (f *Flush) undecided() (runs []uuid.UUID, records []*Record) {
-	f.each(func(p part) {
-		if *p.outcome == Undecided {
-			runs = append(runs, p.run)
-		}
-	})
-	for _, r := range f.Records {
-		if r.Outcome == Undecided {
-			records = append(records, r)
-		}
-	}
-	return runs, records
 }
 
 type runState struct {
@@ -106,16 +107,13 @@ type stepKey struct {
 	step string
 }
 
-// decide sets the outcome of the undecided items by the rows that were found.
-func (f *Flush) decide(runs map[uuid.UUID]runState, steps map[stepKey]*StepRow) {
+// decide sets the outcomes by the rows that were found.
+func (u *undecided) decide(runs map[uuid.UUID]runState, steps map[stepKey]*StepRow) {
 	mine := func(run, lease uuid.UUID) (holds, touched bool) {
 		st := runs[run]
 		return st.lease == lease && st.status == Running, st.lease == lease
 	}
-	for _, r := range f.Records {
-		if r.Outcome != Undecided {
-			continue
-		}
+	for _, r := range u.records {
 		holds, _ := mine(r.RunID, r.Lease)
 		switch row := steps[stepKey{r.RunID, r.StepID}]; {
 		case !holds:
@@ -126,26 +124,23 @@ func (f *Flush) decide(runs map[uuid.UUID]runState, steps map[stepKey]*StepRow) 
 			r.Outcome = Busy
 		}
 	}
-	for _, p := range f.Suspensions {
-		if p.Outcome == Undecided {
-			holds, touched := mine(p.RunID, p.Lease)
-			p.Outcome = settled(holds, touched && runs[p.RunID].status == p.Status)
-		}
+	for _, p := range u.suspensions {
+		holds, touched := mine(p.RunID, p.Lease)
+		p.Outcome = outcomeOf(holds, touched && runs[p.RunID].status == p.Status)
 	}
-	for _, e := range f.Finishes {
-		if e.Outcome == Undecided {
-			holds, touched := mine(e.RunID, e.Lease)
-			st := runs[e.RunID]
-			e.Outcome = settled(holds, touched && (st.status == e.Status || st.compensated && st.status != Running))
-			e.Compensating = e.Outcome == Done && st.status == Sleeping
-			if e.Outcome == Busy && st.cancelling && !e.Quarantined && e.Status != Cancelled {
-				e.Outcome = Cancelling
-			}
+	for _, e := range u.finishes {
+		holds, touched := mine(e.RunID, e.Lease)
+		st := runs[e.RunID]
+		e.Outcome = outcomeOf(holds, touched && (st.status == e.Status || st.compensated && st.status != Running))
+		e.Compensating = e.Outcome == Done && st.status == Sleeping
+		if e.Outcome == Busy && st.cancelling && !e.Quarantined && e.Status != Cancelled {
+			e.Outcome = Cancelling
 		}
 	}
 }
 
-func settled(holds, done bool) Outcome {
+// outcomeOf returns the outcome of a Suspension or a Finish: done says that its run is in the state that it asks for.
+func outcomeOf(holds, done bool) Outcome {
 	switch {
 	case done:
 		return Done

@@ -128,7 +128,7 @@ func (s *Store) restart(ctx context.Context, tx pgx.Tx, r Restart) (work Restart
 		err = ErrIDConflict
 	}
 	if err == nil && at != nil {
-		err = s.copyHistory(ctx, tx, r, at)
+		err = s.copyHistory(ctx, tx, at, r.New, r.Compensations)
 	}
 	return work, err
 }

@@ -164,7 +164,7 @@ func readEnds(out map[uuid.UUID]*Inbox, more map[uuid.UUID]bool) func(pgx.Rows) 
 
 // The step's record says which message it has taken: the record may be an older one than that in the flush. The rows are
 // found and locked before they are written. A join would be planned from the side of the signals while that table is small.
-const takeSignals = `
+const consumeSignals = `
 WITH l AS MATERIALIZED (
 	SELECT r.place, u.step_id
 	FROM unnest($2::uuid[], $3::text[], $4::bigint[], $5::text[], $6::int[]) AS u (run_id, name, sequence, step_id, attempt_number)
@@ -182,7 +182,7 @@ SET consumed_by = l.step_id
 FROM l
 WHERE g.ctid = l.place AND g.namespace_id = $1`
 
-var takeColumns = columnsOf(takeSignals,
+var consumeColumns = columnsOf(consumeSignals,
 	uuids("run_id", func(r *Record) uuid.UUID { return r.RunID }),
 	texts("name", func(r *Record) string { return r.Signal }),
 	bigints("sequence", func(r *Record) int64 { return r.Sequence }),
@@ -190,10 +190,10 @@ var takeColumns = columnsOf(takeSignals,
 	ints("attempt_number", func(r *Record) int { return r.Attempt }),
 )
 
-// taken returns the records of steps that take messages.
-func (f *Flush) taken() []*Record {
+// consuming returns the records of steps that consume messages.
+func consuming(records []*Record) []*Record {
 	var out []*Record
-	for _, r := range f.Records {
+	for _, r := range records {
 		if r.Signal != "" {
 			out = append(out, r)
 		}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/google/uuid"
@@ -178,3 +179,6 @@ const cancelSuffix = "/#cancel"
 
 // CancelID returns the ID of the step that records that a run has cancelled its child.
 func CancelID(child string) string { return child + cancelSuffix }
+
+// NoLimit is as many bytes as there are.
+const NoLimit = int64(math.MaxInt64)

@@ -30,6 +30,10 @@ type Suspension struct {
 	AvailableAt time.Time // once Done, when the run becomes due; zero if that is unknown, or never
 }
 
+func (p *Suspension) head() head {
+	return head{run: p.RunID, lease: p.Lease, outcome: &p.Outcome, forget: p.Forget}
+}
+
 // A HistoryRead says whether the execution could read the run's history.
 type HistoryRead int
 
@@ -93,14 +97,18 @@ func (p *Suspension) awaited() int64 {
 	return p.Seen + int64(p.Need)
 }
 
-func (f *Flush) readSuspended(rows pgx.Rows) error {
-	var id uuid.UUID
-	var available time.Time
-	_, err := pgx.ForEachRow(rows, []any{uuidTo(&id), utc(&available)}, func() error {
-		if p, ok := ofRun(f.Suspensions, id); ok {
-			p.Outcome, p.AvailableAt = Done, available
-		}
-		return nil
-	})
-	return err
+// readSuspended marks the suspensions that the statement wrote, and fills in when
+// their runs become due. The suspensions are sorted by run.
+func readSuspended(suspensions []*Suspension) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		var id uuid.UUID
+		var available time.Time
+		_, err := pgx.ForEachRow(rows, []any{uuidTo(&id), utc(&available)}, func() error {
+			if p, ok := ofRun(suspensions, id); ok {
+				p.Outcome, p.AvailableAt = Done, available
+			}
+			return nil
+		})
+		return err
+	}
 }

@@ -1,0 +1,33 @@
+package store
+
+import (
+	"context"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// The run is locked from the record to the commit: a frozen process must not keep the lock. The record waits for locks as
+// long as its call may, whatever the role's lock_timeout is: the function has succeeded, and a failure would repeat it.
+const lastTimeouts = `SELECT set_config('idle_in_transaction_session_timeout', '10s', true),
+	set_config('lock_timeout', $1, true), set_config('statement_timeout', $2, true)`
+
+// RecordIn writes records of one run as the last statements of the caller's transaction, and locks the run until that ends.
+// It reports whether they were written. If not, the lease is lost, or an attempt has a result already.
+func (s *Store) RecordIn(ctx context.Context, tx pgx.Tx, records ...*Record) (bool, error) {
+	for _, r := range records {
+		r.Outcome = Undecided
+	}
+	steps, compensations := parted(records)
+	b := &pgx.Batch{}
+	b.Queue(lastTimeouts, patient.prologueArgs(ctx)[:2]...)
+	reads := []func(pgx.Rows) error{nil}
+	if compensations != nil {
+		b.Queue(recordCompensations, compensationColumns.args(s.namespace, compensations)...)
+		reads = append(reads, readRecorded(compensations))
+	}
+	b.Queue(recordSteps, recordColumns.args(s.namespace, steps)...)
+	err := exchange(ctx, tx, patient, b, append(reads, readRecorded(steps))...)
+	refused := slices.ContainsFunc(records, func(r *Record) bool { return r.Outcome != Done })
+	return err == nil && !refused, wrap("record step", err)
+}

@@ -1,0 +1,60 @@
+package store
+
+import (
+	"slices"
+
+	"github.com/google/uuid"
+)
+
+// An Outcome says what happened to one write of a flush.
+type Outcome int
+
+const (
+	Undecided  Outcome = iota
+	Done               // it is in the table, or the step has an older result there
+	Busy               // another open transaction holds the run's row: try again with the next flush
+	Lost               // the lease is lost, or the run is over
+	Taken              // an active run has the external ID of the child to start
+	Cancelling         // a cancel is pending: the run can only end as cancelled
+)
+
+// A write is one thing that a flush writes: a Record, a Suspension or a Finish.
+type write interface{ head() head }
+
+// A head holds the fields that the kinds of writes have in common.
+type head struct {
+	run, lease uuid.UUID
+	parent     uuid.UUID // whom the end of the run wakes; only of a Finish
+	outcome    *Outcome
+	forget     []string // the steps whose failures the next attempt forgets; not of a Record
+}
+
+func byRun[W write](a, b W) int { return compareIDs(a.head().run, b.head().run) }
+
+// ofRun returns the write of the run. sorted has at most one for each run.
+func ofRun[W write](sorted []W, run uuid.UUID) (w W, ok bool) {
+	i, ok := slices.BinarySearchFunc(sorted, run, func(w W, run uuid.UUID) int { return compareIDs(w.head().run, run) })
+	if ok {
+		w = sorted[i]
+	}
+	return w, ok
+}
+
+// headsOf returns the heads of the writes.
+func headsOf[W write](writes []W) []head {
+	heads := make([]head, len(writes))
+	for i, w := range writes {
+		heads[i] = w.head()
+	}
+	return heads
+}
+
+// only returns the writes that keep accepts.
+func only[W write](writes []W, keep func(head) bool) (kept []W) {
+	for _, w := range writes {
+		if keep(w.head()) {
+			kept = append(kept, w)
+		}
+	}
+	return kept
+}
