@@ -37,7 +37,7 @@ const (
 )
 
 // why adds the caller's reason, if there is one.
-func why(text, reason string) string {
+func withReason(text, reason string) string {
 	if reason == "" {
 		return text
 	}
@@ -85,13 +85,13 @@ CROSS JOIN LATERAL (
 // part of tx. A run that is cancelled already stays so; one that ended otherwise is ErrRunFinished. The reason is kept with
 // the event.
 func (s *Store) Cancel(ctx context.Context, tx pgx.Tx, id uuid.UUID, reason string, grace time.Duration) (*CancelledRuns, error) {
-	out, err := s.cancelOne(ctx, tx, newEvent(id, EventCancelled, reason), cancellation{text: why(wasCancelled, reason), grace: grace})
+	out, err := s.cancelOne(ctx, tx, newEvent(id, EventCancelled, reason), cancellation{text: withReason(wasCancelled, reason), grace: grace})
 	return out, wrap("cancel", err)
 }
 
 // Terminate is Cancel without compensations and without a grace: the run and its children end at once.
 func (s *Store) Terminate(ctx context.Context, tx pgx.Tx, id uuid.UUID, reason string) (*CancelledRuns, error) {
-	out, err := s.cancelOne(ctx, tx, newEvent(id, EventTerminated, reason), cancellation{how: regardless, text: why(wasTerminated, reason)})
+	out, err := s.cancelOne(ctx, tx, newEvent(id, EventTerminated, reason), cancellation{how: regardless, text: withReason(wasTerminated, reason)})
 	return out, wrap("terminate", err)
 }
 

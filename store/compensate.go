@@ -40,19 +40,19 @@ ORDER BY s.position DESC`
 
 // A registration is one row of compensationsOf.
 type registration struct {
-	ID      string
-	Attempt int
-	Status  string
-	Call    json.RawMessage
-	Run     *uuid.UUID
-	Error   string
-	As      *string // the status of Run; nil if there is none
-	Kind    string
-	Failure string
+	ID           string
+	Attempt      int
+	Status       string
+	Call         json.RawMessage
+	Run          *uuid.UUID
+	Error        string
+	RunStatus    *string // the status of Run; nil if there is none
+	RunErrorKind string
+	RunError     string
 }
 
 func (r *registration) over() bool {
-	return r.As == nil || *r.As == Completed || *r.As == Failed || *r.As == Cancelled
+	return r.RunStatus == nil || *r.RunStatus == Completed || *r.RunStatus == Failed || *r.RunStatus == Cancelled
 }
 
 const (
@@ -139,12 +139,12 @@ func (s *Store) registrations(ctx context.Context, tx pgx.Tx, id uuid.UUID) (all
 func (s *Store) compensationEnded(ctx context.Context, tx pgx.Tx, id uuid.UUID, r *registration) error {
 	kind := ""
 	switch {
-	case r.As == nil:
+	case r.RunStatus == nil:
 		r.Status, kind, r.Error = Failed, "not_found", fmt.Sprintf("its run %s was deleted", r.Run)
-	case *r.As == Completed:
+	case *r.RunStatus == Completed:
 		r.Status = Completed
 	default:
-		r.Status, kind, r.Error = Failed, r.Kind, r.Failure
+		r.Status, kind, r.Error = Failed, r.RunErrorKind, r.RunError
 	}
 	return ask(ctx, tx, compensationEnded, []any{s.namespace, id, r.ID, r.Attempt, r.Status, kind, r.Error}, nil)
 }
@@ -220,5 +220,5 @@ func (s *Store) DueCompensations(ctx context.Context, n int) (ids []uuid.UUID, e
 	err = do(ctx, func(ctx context.Context) error {
 		return ask(ctx, s.pool, dueCompensations, []any{s.namespace, n}, collect(&ids, pgx.RowTo[uuid.UUID]))
 	})
-	return ids, wrap("look for compensations", err)
+	return ids, wrap("find due compensations", err)
 }

@@ -74,7 +74,7 @@ func TestMarkWithoutAWorker(t *testing.T) {
 	if row := look(t, s.pool, r.RunID); row.Due || row.In < 3000 {
 		t.Errorf("row %+v", row)
 	}
-	if out := endOverdueRuns(t, s); len(out.Moved()) > 0 {
+	if out := endOverdueRuns(t, s); len(out.Changed()) > 0 {
 		t.Errorf("ended before the grace: %+v", out)
 	}
 	pass(t, s, 2*grace, r.RunID)
@@ -155,7 +155,7 @@ func TestCompensatingRunIsChanged(t *testing.T) {
 		wantIDs(t, "ended", out.Ended, r.RunID, c.RunID)
 		wantEnded(t, s, r.RunID, "CANCELLED cancelled: run was terminated: mine")
 		wantEnded(t, s, c.RunID, "CANCELLED cancelled: run was terminated: its parent "+r.RunID.String()+" was terminated")
-		if out := compensate(t, s, r.RunID); len(out.Moved())+len(out.Due) > 0 {
+		if out := compensate(t, s, r.RunID); len(out.Changed())+len(out.Due) > 0 {
 			t.Errorf("stepped %+v", out)
 		}
 	})

@@ -37,7 +37,7 @@ func TestCompensateInOrder(t *testing.T) {
 	for i, step := range []string{"again", "c", "b"} {
 		wantWaiting(t, s, r.RunID, "compensation "+[]string{"a", "c", "b"}[i])
 		c := claimCompensation(t, s, step)
-		if len(stepped.Due) != 1 || stepped.Due[0] != (DueRun{c.RunID, "queue", "undo", 0}) || len(stepped.Moved())+len(stepped.Step) > 0 {
+		if len(stepped.Due) != 1 || stepped.Due[0] != (DueRun{c.RunID, "queue", "undo", 0}) || len(stepped.Changed())+len(stepped.Step) > 0 {
 			t.Errorf("stepped %+v", stepped)
 		}
 		run, err := s.Run(t.Context(), c.RunID)
@@ -102,7 +102,7 @@ func TestCompensatesOnlyWhatEndsBadly(t *testing.T) {
 		}
 	}
 	for name, r := range map[string]uuid.UUID{"Unknown": uuid.New(), "Pending": start(t, s, newRun(withDelay(time.Hour)))[0], "Sleeping": asleepWith(t, s, ofType("type"))} {
-		if out := compensate(t, s, r); len(out.Moved())+len(out.Due)+len(out.Step) > 0 {
+		if out := compensate(t, s, r); len(out.Changed())+len(out.Due)+len(out.Step) > 0 {
 			t.Errorf("%s: %+v", name, out)
 		}
 	}
@@ -125,7 +125,7 @@ func TestCompensateWaitsForChildren(t *testing.T) {
 	flush(t, s, &Flush{Records: []*Record{registering(children["two"], "below", 1)}})
 	ends := flushEnds(t, s, failing(r), finish(children["one"])) // one ends with its parent
 	wantIDs(t, "to be stepped", ends.Step, r.RunID)
-	if out := compensate(t, s, r.RunID); len(out.Due)+len(out.Moved()) > 0 {
+	if out := compensate(t, s, r.RunID); len(out.Due)+len(out.Changed()) > 0 {
 		t.Errorf("stepped %+v", out)
 	}
 	wantWaiting(t, s, r.RunID, "children")

@@ -199,7 +199,7 @@ func TestOverdueRunIsCompensated(t *testing.T) {
 	if row := look(t, s.pool, parent.RunID); row.Wakeups != 0 {
 		t.Errorf("the parent was woken: %+v", row)
 	}
-	if again := endOverdueRuns(t, s); len(again.Moved()) != 0 {
+	if again := endOverdueRuns(t, s); len(again.Changed()) != 0 {
 		t.Errorf("looked at again: %+v", again)
 	}
 	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE deadline_at IS NOT NULL`); n != 0 {
@@ -506,7 +506,7 @@ func TestOverdueRunsAreFenced(t *testing.T) {
 			pass(t, s, 2*grace, r.RunID)
 			expire(t, s, r.RunID)
 			exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now() - interval '1 hour' WHERE run_id = $1`, r.RunID)
-			if moved := endOverdueRuns(t, s).Moved(); len(moved) != 1 {
+			if moved := endOverdueRuns(t, s).Changed(); len(moved) != 1 {
 				t.Fatalf("%s, %s: moved %v", name, write, moved)
 			}
 			before := one[string](t, s.pool, `SELECT to_jsonb(r)::text FROM kagzi.workflow_runs r WHERE run_id = $1`, r.RunID)

@@ -36,7 +36,7 @@ func IndexStates(ctx context.Context, db DB) (map[string]bool, error) {
 	var name string
 	var valid bool
 	err := list(ctx, db, indexStates, nil, []any{&name, &valid}, func() { states[name] = valid })
-	return states, wrap("look at the indexes", err)
+	return states, wrap("read the states of indexes", err)
 }
 
 // list sends a statement about the server, not about runs, and calls row for each row scanned into dest.
@@ -87,7 +87,7 @@ SELECT current_setting('server_version_num')::int, current_setting('server_versi
 func AskServer(ctx context.Context, db DB) (s Server, err error) {
 	err = oneRow(ctx, db, server, &s.Version, &s.VersionText, &s.User, &s.Standby, &s.ReadOnly, &s.MaxConnections, &s.Connections,
 		&s.UserLimit, &s.DatabaseLimit)
-	return s, wrap("ask the server", err)
+	return s, wrap("read settings of the server", err)
 }
 
 // A Setting is one of the server's or the session's.
@@ -152,7 +152,7 @@ func OpenSessions(ctx context.Context, db DB) (out []Session, hidden int, err er
 	if err == nil {
 		err = oneRow(ctx, db, hiddenSessions, &hidden)
 	}
-	return out, hidden, wrap("look at the sessions", err)
+	return out, hidden, wrap("read sessions", err)
 }
 
 // A Prepared is a transaction that waits for the second phase of its commit.
@@ -173,7 +173,7 @@ func PreparedTransactions(ctx context.Context, db DB) (out []Prepared, err error
 		p.Age = time.Duration(age) * time.Microsecond
 		out = append(out, p)
 	})
-	return out, wrap("look at prepared transactions", err)
+	return out, wrap("read prepared transactions", err)
 }
 
 // A Slot is a replication slot.
@@ -193,7 +193,7 @@ FROM pg_replication_slots s ORDER BY 1 LIMIT 100`
 func Slots(ctx context.Context, db DB) (out []Slot, err error) {
 	var s Slot
 	err = list(ctx, db, slots, nil, []any{&s.Name, &s.Active, &s.XIDAge, &s.WALBytes}, func() { out = append(out, s) })
-	return out, wrap("look at replication slots", err)
+	return out, wrap("read replication slots", err)
 }
 
 // A Table is what the server's statistics say of one of Kagzi's tables.
@@ -232,7 +232,7 @@ func Tables(ctx context.Context, db DB) (out []Table, err error) {
 		t.SinceVacuum = time.Duration(since) * time.Microsecond
 		out = append(out, t)
 	})
-	return out, wrap("look at the tables", err)
+	return out, wrap("read statistics of tables", err)
 }
 
 const notificationQueue = `SELECT pg_notification_queue_usage()`
@@ -240,7 +240,7 @@ const notificationQueue = `SELECT pg_notification_queue_usage()`
 // NotificationQueue returns which part of the server's queue of notifications is in use.
 func NotificationQueue(ctx context.Context, db DB) (usage float64, err error) {
 	err = oneRow(ctx, db, notificationQueue, &usage)
-	return usage, wrap("ask for the notification queue", err)
+	return usage, wrap("read the use of the notification queue", err)
 }
 
 const answeringBackend = `SELECT pg_backend_pid()`
@@ -248,7 +248,7 @@ const answeringBackend = `SELECT pg_backend_pid()`
 // BackendPID returns the number of the server's process that answers.
 func BackendPID(ctx context.Context, db DB) (pid uint32, err error) {
 	err = oneRow(ctx, db, answeringBackend, &pid)
-	return pid, wrap("ask for the process", err)
+	return pid, wrap("read the process number", err)
 }
 
 const (

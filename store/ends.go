@@ -104,7 +104,7 @@ type CancelledRuns struct {
 }
 
 // Moved returns the runs that changed, for an announcement to those who wait for them or execute them.
-func (c *CancelledRuns) Moved() []uuid.UUID {
+func (c *CancelledRuns) Changed() []uuid.UUID {
 	return slices.Concat(c.Ended, c.Compensating, c.Marked, c.Woken)
 }
 

@@ -45,15 +45,15 @@ func (s *Store) insert(ctx context.Context, db DB, runs []NewRun) ([]StartedRun,
 
 // mark sets the run ID of the runs in done, and returns the rest of todo.
 func mark(out []StartedRun, runs []NewRun, todo []int, done map[uuid.UUID]bool) []int {
-	var left []int
+	var rest []int
 	for _, i := range todo {
 		if done[runs[i].RunID] {
 			out[i].RunID = runs[i].RunID
 		} else {
-			left = append(left, i)
+			rest = append(rest, i)
 		}
 	}
-	return left
+	return rest
 }
 
 // insertOnce inserts the runs of todo that do not exist yet. Without a transaction they must be one chunk.
@@ -113,18 +113,18 @@ func (s *Store) adopt(ctx context.Context, db DB, out []StartedRun, runs []NewRu
 	if err != nil {
 		return nil, err
 	}
-	var left []int
+	var rest []int
 	var replace []*holder
 	for _, i := range todo {
 		r := &runs[i]
 		h := found[r.ExternalID]
 		switch {
 		case h == nil:
-			left = append(left, i)
+			rest = append(rest, i)
 		case r.IfActive == RejectActive:
 			return nil, h.taken(r)
 		case r.IfActive == ReplaceActive && h.typ == r.Type:
-			left, replace = append(left, i), append(replace, h)
+			rest, replace = append(rest, i), append(replace, h)
 		case h.differs(r) == otherWorkflow, h.differs(r) == otherInput && len(r.Messages) == 0: // messages are for whatever run is active
 			return nil, &IDConflict{r.ExternalID, h.id, h.typ, h.differs(r)}
 		default:
@@ -132,19 +132,19 @@ func (s *Store) adopt(ctx context.Context, db DB, out []StartedRun, runs []NewRu
 		}
 	}
 	if replace == nil {
-		return left, nil
+		return rest, nil
 	}
 	ended, err := s.replace(ctx, db.(pgx.Tx), replace) // a start with such a policy has one
 	if err != nil {
 		return nil, err
 	}
-	for _, i := range left {
+	for _, i := range rest {
 		if h := found[runs[i].ExternalID]; h != nil && slices.Contains(ended.Ended, h.id) {
 			out[i].Replaced, out[i].Ended = h.id, ended
 			ended = &CancelledRuns{Ended: ended.Ended} // the rest is in the first
 		}
 	}
-	return left, nil
+	return rest, nil
 }
 
 func ids2set(rows pgx.Rows, err error) (map[uuid.UUID]bool, error) {

@@ -125,7 +125,7 @@ type CrashLoopEvidence struct {
 	Children bool // that may not be over
 }
 
-const suspicion = `
+const crashLoopEvidence = `
 SELECT EXISTS (SELECT FROM kagzi.step_runs s WHERE s.run_id = $2 AND s.namespace_id = $1 AND s.finished_at > $3),
 	EXISTS (SELECT FROM kagzi.step_runs k WHERE k.run_id = $2 AND k.namespace_id = $1 AND k.step_kind = 'CHILD_WORKFLOW' AND k.status = 'RUNNING')`
 
@@ -133,9 +133,9 @@ SELECT EXISTS (SELECT FROM kagzi.step_runs s WHERE s.run_id = $2 AND s.namespace
 func (s *Store) CrashLoopEvidence(ctx context.Context, run uuid.UUID, since time.Time, timeout time.Duration) (out CrashLoopEvidence, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	err = ask(ctx, s.pool, suspicion, []any{s.namespace, run, since}, func(rows pgx.Rows) error {
+	err = ask(ctx, s.pool, crashLoopEvidence, []any{s.namespace, run, since}, func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&out.Progress, &out.Children}, func() error { return nil })
 		return err
 	})
-	return out, wrap("look for progress", err)
+	return out, wrap("read progress", err)
 }

@@ -29,12 +29,12 @@ CROSS JOIN LATERAL (
 // lockFree locks the runs that nobody else has locked. It returns them, and those that do not exist: nobody can lock a
 // parent that was deleted, and it never comes back.
 func (s *Store) lockFree(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) ([]uuid.UUID, error) {
-	var free, gone []uuid.UUID
+	var free, missing []uuid.UUID
 	b := &pgx.Batch{}
 	b.Queue(lockFreeRuns, s.namespace, array(ids))
 	b.Queue(missingRuns, s.namespace, array(ids))
-	err := exchange(ctx, tx, brief, b, collect(&free, pgx.RowTo[uuid.UUID]), collect(&gone, pgx.RowTo[uuid.UUID]))
-	return append(free, gone...), err
+	err := exchange(ctx, tx, brief, b, collect(&free, pgx.RowTo[uuid.UUID]), collect(&missing, pgx.RowTo[uuid.UUID]))
+	return append(free, missing...), err
 }
 
 // A change first locks the run and the parent that it may wake, in order of run_id.

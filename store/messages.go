@@ -121,7 +121,7 @@ func (s *Store) signal(ctx context.Context, db DB, m Message) (Signalled, error)
 			return Signalled{}, ErrRunFinished
 		}
 	}
-	return Signalled{}, errors.New("the run ends and is resumed as fast as it is looked at: try again")
+	return Signalled{}, errors.New("the run ends and is resumed as fast as it is read: try again")
 }
 
 // storeMessages stores, in their order, the messages that their runs do not have yet, and returns the runs that got one.
@@ -181,16 +181,16 @@ CROSS JOIN LATERAL (
 
 // Sent reports whether some run has a message with this ID. It reads in tx unless tx is nil.
 func (s *Store) Sent(ctx context.Context, tx pgx.Tx, id string) (sent bool, err error) {
-	look := func(ctx context.Context, db DB) error {
+	read := func(ctx context.Context, db DB) error {
 		return ask(ctx, db, messageRuns, []any{s.namespace, []string{id}}, func(rows pgx.Rows) error {
 			sent = rows.Next()
 			return nil
 		})
 	}
 	if tx != nil {
-		err = look(ctx, tx)
+		err = read(ctx, tx)
 	} else {
-		err = do(ctx, func(ctx context.Context) error { return look(ctx, s.pool) })
+		err = do(ctx, func(ctx context.Context) error { return read(ctx, s.pool) })
 	}
-	return sent, wrap("look for message", err)
+	return sent, wrap("find message", err)
 }

@@ -181,7 +181,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"history", history, []any{s.namespace, runs, 1000}, byStep},
 		{"runInputs", runInputs, []any{s.namespace, runs, 1000}, map[string][]string{payloadsKey: byKey[payloadsKey]}},
 		{"loadSize", loadSize, []any{s.namespace, ids[0]}, map[string][]string{stepsKey: {"run_id", "namespace_id"}, signalsKey: {"run_id", "namespace_id"}, payloadsKey: {"run_id", "namespace_id"}}},
-		{"suspicion", suspicion, []any{s.namespace, ids[0], time.Now()}, byStep},
+		{"crashLoopEvidence", crashLoopEvidence, []any{s.namespace, ids[0], time.Now()}, byStep},
 		{"stepAttempts", stepAttempts, []any{s.namespace, ids[0]}, byStep},
 		{"resolveRuns", resolveRuns, []any{s.namespace, runs}, byKey},
 		{"resolveSteps", resolveSteps, []any{s.namespace, runs, steps, attempts}, byAttempt},

@@ -118,11 +118,11 @@ WHERE w.old OR w.number = w.visited`
 // ExpiredRuns visits the next n runs of r. It returns those that are past their retention, and the rest of r, nil at its end. The
 // statement reads the key of all namespaces in the range. It is cut off if that takes too long, or if somebody has locked
 // the table. If it takes longer than most, Old returns ErrTooLong: there are too many runs in r, of whatever namespace.
-func (s *Store) ExpiredRuns(ctx context.Context, keep Retention, r Range, n int, most time.Duration) (old []uuid.UUID, left *Range, err error) {
+func (s *Store) ExpiredRuns(ctx context.Context, keep Retention, r Range, n int, most time.Duration) (old []uuid.UUID, rest *Range, err error) {
 	args := append([]any{s.namespace, r.After, r.End}, append(keep.args(), n)...)
 	limited := txMode{locks: most / 2, statements: most}
 	err = do(ctx, func(ctx context.Context) error {
-		old, left = nil, nil
+		old, rest = nil, nil
 		b := &pgx.Batch{}
 		b.Queue(oldRuns, args...)
 		return exchange(ctx, s.pool, limited, b, func(rows pgx.Rows) error {
@@ -136,7 +136,7 @@ func (s *Store) ExpiredRuns(ctx context.Context, keep Retention, r Range, n int,
 				return nil
 			})
 			if visited == n {
-				left = &Range{After: id, End: r.End}
+				rest = &Range{After: id, End: r.End}
 			}
 			return err
 		})
@@ -144,7 +144,7 @@ func (s *Store) ExpiredRuns(ctx context.Context, keep Retention, r Range, n int,
 	if code(err) == "57014" {
 		err = ErrTooLong
 	}
-	return old, left, wrap("look for old runs", err)
+	return old, rest, wrap("find expired runs", err)
 }
 
 // ErrTooLong reports that a statement was cut off because it took too long.

@@ -270,7 +270,7 @@ func (s *Store) Ended(ctx context.Context, ids []uuid.UUID, most time.Duration) 
 			return nil
 		}, collect(&missing, pgx.RowTo[uuid.UUID]))
 	})
-	return ended, missing, wrap("look for ended runs", err)
+	return ended, missing, wrap("find ended runs", err)
 }
 
 // A DueRun is a run that has become due.

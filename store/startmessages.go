@@ -35,7 +35,7 @@ func (s *Store) startSignalling(ctx context.Context, tx pgx.Tx, runs []NewRun, r
 			if out, err = s.insert(ctx, tx, runs); err != nil {
 				return err
 			}
-			return s.deliver(ctx, tx, runs, out)
+			return s.signalStarted(ctx, tx, runs, out)
 		})
 		if !errors.Is(err, errEnded) {
 			return out, err
@@ -45,7 +45,7 @@ func (s *Store) startSignalling(ctx context.Context, tx pgx.Tx, runs []NewRun, r
 }
 
 // deliver stores the messages of runs that were just started or found.
-func (s *Store) deliver(ctx context.Context, tx pgx.Tx, runs []NewRun, started []StartedRun) error {
+func (s *Store) signalStarted(ctx context.Context, tx pgx.Tx, runs []NewRun, started []StartedRun) error {
 	var messages []Message
 	for i := range runs {
 		for _, m := range runs[i].Messages {
@@ -103,7 +103,7 @@ func (s *Store) startedBefore(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]
 	}
 	out := make([]StartedRun, len(runs))
 	var rest []NewRun
-	var places []int
+	var indexes []int
 	for i := range runs {
 		var found []uuid.UUID
 		if len(runs[i].Messages) > 0 {
@@ -111,7 +111,7 @@ func (s *Store) startedBefore(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]
 		}
 		switch {
 		case found == nil:
-			rest, places = append(rest, runs[i]), append(places, i)
+			rest, indexes = append(rest, runs[i]), append(indexes, i)
 		case slices.Contains(found, runs[i].RunID):
 			out[i] = StartedRun{RunID: runs[i].RunID}
 		default: // of several, earlier attempts of a step sent to the others
@@ -123,9 +123,9 @@ func (s *Store) startedBefore(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]
 		if err != nil {
 			return nil, err
 		}
-		for k, i := range places {
+		for k, i := range indexes {
 			out[i] = more[k]
 		}
 	}
-	return out, s.deliver(ctx, tx, runs, out)
+	return out, s.signalStarted(ctx, tx, runs, out)
 }

@@ -266,10 +266,10 @@ func life(t *testing.T, s *Store, plain DB) {
 	}
 	_, err = s.LoadSize(t.Context(), runs[0].RunID, time.Minute)
 	ok("load size", err)
-	suspicion, err := s.CrashLoopEvidence(t.Context(), runs[0].RunID, time.Now().Add(-time.Hour), time.Minute)
-	ok("suspicion", err)
-	if !suspicion.Progress || suspicion.Children {
-		t.Errorf("suspicion %+v", suspicion)
+	evidence, err := s.CrashLoopEvidence(t.Context(), runs[0].RunID, time.Now().Add(-time.Hour), time.Minute)
+	ok("evidence", err)
+	if !evidence.Progress || evidence.Children {
+		t.Errorf("evidence %+v", evidence)
 	}
 	_, err = s.UnreadRuns(t.Context(), s.pool, 10)
 	ok("unread runs", err)

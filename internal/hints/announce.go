@@ -88,7 +88,7 @@ func (h *Hints) Cancelled(ctx context.Context, tx pgx.Tx, runs *store.CancelledR
 	if tx == nil && len(runs.Step) > 0 {
 		go h.Compensate(context.WithoutCancel(ctx), runs.Step)
 	}
-	return h.changedAndDue(ctx, tx, runs.Moved(), runs.Due)
+	return h.changedAndDue(ctx, tx, runs.Changed(), runs.Due)
 }
 
 // Signalled tells those who execute the runs that a message was stored for, or may claim them.
