@@ -13,24 +13,24 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A cancellation says how runs are ended from outside.
+// A cancellation says how to end runs that a worker may still execute.
 type cancellation struct {
 	how   int
 	text  string        // the error of the runs that were given
-	grace time.Duration // for what is under way in a run that has registered compensations; zero: CancelGrace
+	grace time.Duration // for the steps under way in a run that has registered compensations; zero: CancelGrace
 }
 
-// Ways to end runs from outside.
+// The values of cancellation.how.
 const (
 	compensateFirst = iota // a run that has registered compensations runs them first
 	regardless             // even if compensations are registered
-	parentEnded            // compensateFirst, of children whose parents were not cancelled but ended
+	parentEnded            // compensateFirst, for children whose parents ended without a cancel
 )
 
-// CancelGrace is how long a worker may take for what is under way in a run that was cancelled, and that has compensations.
+// CancelGrace is how long a worker may take for the steps under way in a cancelled run that has compensations.
 const CancelGrace = time.Minute
 
-// The error of a run that was ended from outside begins with one of these. No compensations run for one that was terminated.
+// The error of a run that a cancellation ended begins with one of these. A terminated run runs no compensations.
 const (
 	wasCancelled  = "run was cancelled"
 	wasTerminated = "run was terminated"
@@ -44,9 +44,9 @@ func withReason(text, reason string) string {
 	return text + ": " + reason
 }
 
-// The runs that a cancel ends: those given and all below them, each with its parent among them. Detached children are left
-// out. So are compensations, which are detached, too, unless $3 is set. Of the runs that are over, only quarantined ones may
-// have children that still run.
+// The runs that a cancel ends: those given and all below them, each with its parent among them. Detached children are excluded.
+// So are compensations, which are detached, too, unless $3 is set. Of the runs that are over, only quarantined ones may have
+// children that still run.
 const descendants = `
 WITH RECURSIVE d AS (
 	SELECT u.run_id, NULL::uuid AS parent_run_id FROM unnest($2::uuid[]) AS u (run_id)
@@ -63,7 +63,7 @@ WITH RECURSIVE d AS (
 )
 SELECT d.run_id, d.parent_run_id FROM d`
 
-// All rows that may be written, including the parents of the first runs, in order of run_id.
+// Locks all rows that a cancel may write, including the parents of the runs given, in order of run_id.
 const lockFamily = `
 SELECT r.run_id
 FROM (
@@ -81,9 +81,9 @@ CROSS JOIN LATERAL (
 ) r`
 
 // Cancel ends an active run and its children, and wakes its parent. A run that has registered compensations ends once these
-// have run; until then its worker may take the grace to finish what is under way. Cancel is a transaction of its own, or a
-// part of tx. A run that is cancelled already stays so; one that ended otherwise is ErrRunFinished. The reason is kept with
-// the event.
+// have run; before they start, its worker has the grace to finish the steps under way. Cancel is a transaction of its own, or a
+// part of tx. It does not change a run that is cancelled already, and returns ErrRunFinished for a run that ended otherwise. The
+// event keeps the reason.
 func (s *Store) Cancel(ctx context.Context, tx pgx.Tx, id uuid.UUID, reason string, grace time.Duration) (*CancelledRuns, error) {
 	out, err := s.cancelOne(ctx, tx, newEvent(id, EventCancelled, reason), cancellation{text: withReason(wasCancelled, reason), grace: grace})
 	return out, wrap("cancel", err)
@@ -97,7 +97,7 @@ func (s *Store) Terminate(ctx context.Context, tx pgx.Tx, id uuid.UUID, reason s
 
 func (s *Store) cancelOne(ctx context.Context, tx pgx.Tx, event RunEvent, c cancellation) (*CancelledRuns, error) {
 	id := event.RunID
-	out, tried := &CancelledRuns{}, false // a transaction of our own, whose answer may have been lost
+	out, tried := &CancelledRuns{}, false // an earlier try of our own transaction, whose answer may have been lost
 	err := s.InSavepoint(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		now, err := s.cancelAll(ctx, tx, []uuid.UUID{id}, c)
 		if err != nil {
@@ -111,7 +111,7 @@ func (s *Store) cancelOne(ctx context.Context, tx pgx.Tx, event RunEvent, c canc
 		if err != nil || status == Cancelled {
 			return err
 		}
-		if tried { // the first try took effect and a compensation failed, or it did not and the run has ended by itself since
+		if tried { // either the first try took effect and a compensation failed, or it did not and the run ended by itself
 			if done, err := s.noted(ctx, tx, event); done || err != nil {
 				return err
 			}
@@ -122,9 +122,8 @@ func (s *Store) cancelOne(ctx context.Context, tx pgx.Tx, event RunEvent, c canc
 	return out, err
 }
 
-// cancelAll cancels runs in tx, with all below them. It reads the family again once that is locked, because a statement that
-// waits for locks sees the state before the wait. If the family has grown, cancelAll unlocks it, and locks it again in
-// order.
+// cancelAll cancels runs in tx, with all below them. It reads the family again after locking it, because a statement that waits
+// for locks sees the state before the wait. If the family has grown, cancelAll unlocks it and locks it again in order.
 func (s *Store) cancelAll(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, c cancellation) (out *CancelledRuns, err error) {
 	for range 10 {
 		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
@@ -157,15 +156,15 @@ func (s *Store) cancelAll(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, c can
 
 var errGrown = errors.New("the family has grown")
 
-// parents returns the runs and all below them, each with its parent among them, or with uuid.Nil. It includes compensations
-// under way only if asked.
+// parents returns the runs and all below them, each with its parent among them, or with uuid.Nil. compensations says whether it
+// includes the compensations under way.
 func (s *Store) parents(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, compensations bool) (map[uuid.UUID]uuid.UUID, error) {
 	parents := make(map[uuid.UUID]uuid.UUID, len(ids))
 	err := ask(ctx, tx, descendants, []any{s.namespace, array(ids), compensations}, func(rows pgx.Rows) error {
 		var id uuid.UUID
 		var parent *uuid.UUID
 		_, err := pgx.ForEachRow(rows, []any{&id, &parent}, func() error {
-			if parent != nil || parents[id] == uuid.Nil { // a run that was given may be below another one
+			if parent != nil || parents[id] == uuid.Nil { // a run of ids may be below another one
 				parents[id] = deref(parent)
 			}
 			return nil

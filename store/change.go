@@ -42,14 +42,14 @@ func (s *Store) change(ctx context.Context, tx pgx.Tx, f func(context.Context, p
 	})
 }
 
-// again is do for changes that may also be repeated after a lost answer. It also tries again a few times when a wait for
-// somebody else's lock times out.
+// again is do for changes that may also be repeated after a lost answer. It also tries again a few times when a wait for another
+// transaction's lock times out.
 func again(ctx context.Context, f func(context.Context) error) error {
 	var err error
 	for range repeats {
 		err = do(ctx, f)
 		if t, ok := ctx.Deadline(); Locked(err) && (!ok || time.Until(t) > time.Second) && ctx.Err() == nil {
-			continue // it was rolled back; with less time left the outcome of another try may not be known in time
+			continue // it was rolled back; with less than a second left, the outcome of another try might come too late
 		}
 		if err == nil || !Unavailable(err) || ctx.Err() != nil {
 			return err
@@ -58,7 +58,7 @@ func again(ctx context.Context, f func(context.Context) error) error {
 	return err
 }
 
-// InSavepoint runs f in a savepoint of tx, which it rolls back if f fails. With a nil tx it is a transaction of its own, which is
+// InSavepoint runs f in a savepoint of tx, which it rolls back if f fails. With a nil tx, f gets a transaction of its own, which is
 // repeated while that may help.
 func (s *Store) InSavepoint(ctx context.Context, tx pgx.Tx, f func(context.Context, pgx.Tx) error) error {
 	if tx == nil {
@@ -71,17 +71,17 @@ func (s *Store) InSavepoint(ctx context.Context, tx pgx.Tx, f func(context.Conte
 	return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { return f(ctx, tx) })
 }
 
-var errTakenBack = errors.New("taken back")
+var errRollback = errors.New("dry run")
 
-// DryRun is InSavepoint, but it always takes back the changes of f.
+// DryRun is InSavepoint, but always rolls back the changes of f.
 func (s *Store) DryRun(ctx context.Context, tx pgx.Tx, f func(context.Context, pgx.Tx) error) error {
 	err := s.InSavepoint(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		if err := f(ctx, tx); err != nil {
 			return err
 		}
-		return errTakenBack
+		return errRollback
 	})
-	if errors.Is(err, errTakenBack) {
+	if errors.Is(err, errRollback) {
 		return nil
 	}
 	return err

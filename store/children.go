@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Children are started in the flush that records their start, before the record and under their parent's lease. A repetition
+// Inserts children in the flush that records their start, before the record and under their parent's lease. A repeated flush
 // finds them by their IDs.
 const insertChildren = `
 WITH u AS MATERIALIZED (
@@ -41,7 +41,7 @@ func starts(records []*Record) []*Record {
 	return out
 }
 
-// A childStart is a child to insert, under the lease of its parent.
+// A childStart is a child to insert under the lease of its parent.
 type childStart struct {
 	NewRun
 	lease uuid.UUID
@@ -93,8 +93,8 @@ ORDER BY r.run_id`
 const stillHeld = `
 SELECT EXISTS (SELECT FROM kagzi.workflow_runs r WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.lease = $3 AND r.status = 'RUNNING')`
 
-// CancelChildren cancels the children of a run that is about to end, a thousand at a time. It returns ErrLeaseLost if h no
-// longer holds the run.
+// CancelChildren cancels the children of a run that is about to end, a thousand in one transaction. It returns ErrLeaseLost if
+// h no longer holds the run.
 func (s *Store) CancelChildren(ctx context.Context, h HeldRun) (*CancelledRuns, error) {
 	all := &CancelledRuns{}
 	for {
@@ -119,8 +119,8 @@ func (s *Store) CancelChildren(ctx context.Context, h HeldRun) (*CancelledRuns, 
 	}
 }
 
-// CancelStarted cancels children of a run that continues, a thousand at a time. It returns ErrLeaseLost if h no longer holds
-// the run. It ignores children that are over, or were never started.
+// CancelStarted cancels children of a run that continues, a thousand in one transaction. It returns ErrLeaseLost if h no longer
+// holds the run. It ignores children that are over or were never started.
 func (s *Store) CancelStarted(ctx context.Context, h HeldRun, children []uuid.UUID) (*CancelledRuns, error) {
 	all := &CancelledRuns{}
 	for ids := range slices.Chunk(children, 1000) {
@@ -138,14 +138,14 @@ func (s *Store) CancelStarted(ctx context.Context, h HeldRun, children []uuid.UU
 	return all, nil
 }
 
-// cancelHeld cancels children of h's run in tx, and returns ErrLeaseLost if h no longer holds the run. because is the
-// parent's part in the error of the children.
+// cancelHeld cancels children of h's run in tx, and returns ErrLeaseLost if h no longer holds the run. because ends the
+// error of the children, whose subject is the parent.
 func (s *Store) cancelHeld(ctx context.Context, tx pgx.Tx, h HeldRun, children []uuid.UUID, because string) (*CancelledRuns, error) {
 	out, err := s.cancelAll(ctx, tx, children, cancellation{text: fmt.Sprintf("%s: its parent %s %s", wasCancelled, h.RunID, because)})
 	if err != nil {
 		return nil, err
 	}
-	// cancelAll has locked the parent: whoever claimed it before decides about its children.
+	// Now cancelAll has locked the parent, so its lease cannot change any more.
 	holds, err := askOne[bool](ctx, tx, stillHeld, s.namespace, h.RunID, h.Lease)
 	if err == nil && !holds {
 		err = ErrLeaseLost

@@ -14,8 +14,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A run that compensates is SLEEPING with a final outcome. Nobody claims it. Each end of a child or of a compensation makes
-// it due, and whoever sees that takes its next step, in a transaction that locks the run and its parent.
+// A run that compensates is SLEEPING with a final outcome. No worker claims it. Each end of a child or of a compensation makes
+// it due. Then any process calls Compensate for it, in a transaction that locks the run and its parent.
 const compensatingRun = `
 SELECT q.task_queue, q.priority, q.outcome, (
 		SELECT count(*) FROM kagzi.workflow_runs c
@@ -24,7 +24,7 @@ SELECT q.task_queue, q.priority, q.outcome, (
 FROM kagzi.workflow_runs q
 WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.status = 'SLEEPING' AND q.outcome IS NOT NULL`
 
-// The last registration of each compensation, the latest one first, with the run that was started for it.
+// The last registration of each compensation, from new to old, with the run that was started for it.
 const compensationsOf = `
 SELECT s.step_id, s.attempt_number, s.status, s.call, s.child_run_id, coalesce(s.error, ''), c.status, coalesce(c.error_kind, ''), coalesce(c.error, '')
 FROM (
@@ -71,9 +71,9 @@ SET wakeups_awaited = wakeups + $3, available_at = 'infinity', waiting_on = $4
 WHERE run_id = $2 AND namespace_id = $1`
 )
 
-// Compensate takes the next step of a run whose final outcome is decided and whose compensations are not done: while a child
-// or a compensation is active, it waits for that. Otherwise it starts the next compensation, or ends the run. It does
-// nothing to other runs. It waits for locks briefly, because it can be repeated: see DueCompensations.
+// Compensate continues a run whose final outcome is decided and whose compensations are not done. While a child or a
+// compensation is active, the run waits for that. Otherwise Compensate starts the next compensation, or ends the run. It does
+// not change other runs. It waits for locks briefly, because it can be repeated: see DueCompensations.
 func (s *Store) Compensate(ctx context.Context, id uuid.UUID) (out *CancelledRuns, err error) {
 	err = again(ctx, func(ctx context.Context) error {
 		out = &CancelledRuns{}
@@ -87,7 +87,7 @@ func (s *Store) Compensate(ctx context.Context, id uuid.UUID) (out *CancelledRun
 	return out, wrap("compensate", err)
 }
 
-// compensateLocked is Compensate in tx, which has locked the run and its parent. It adds its effects to out.
+// compensateLocked is Compensate in tx, which has locked the run and its parent. It adds the runs that it changes to out.
 func (s *Store) compensateLocked(ctx context.Context, tx pgx.Tx, id uuid.UUID, out *CancelledRuns) error {
 	run := NewRun{Parent: id}
 	var outcome FinalOutcome
@@ -135,7 +135,7 @@ func (s *Store) registrations(ctx context.Context, tx pgx.Tx, id uuid.UUID) (all
 	return all, err
 }
 
-// compensationEnded records how the compensation's run ended. A run that is not there any more has not run it.
+// compensationEnded records how the compensation's run ended. A run that was deleted counts as failed.
 func (s *Store) compensationEnded(ctx context.Context, tx pgx.Tx, id uuid.UUID, r *registration) error {
 	kind := ""
 	switch {
@@ -149,7 +149,7 @@ func (s *Store) compensationEnded(ctx context.Context, tx pgx.Tx, id uuid.UUID, 
 	return ask(ctx, tx, compensationEnded, []any{s.namespace, id, r.ID, r.Attempt, r.Status, kind, r.Error}, nil)
 }
 
-// startCompensation starts the compensation as a child that no cancel of its parent reaches. run has its parent, and the
+// startCompensation starts the compensation as a child that a cancel of its parent does not reach. run has the parent and the
 // defaults of the compensation.
 func (s *Store) startCompensation(ctx context.Context, tx pgx.Tx, run NewRun, r registration, out *CancelledRuns) error {
 	var c Compensation
@@ -168,10 +168,10 @@ func (s *Store) startCompensation(ctx context.Context, tx pgx.Tx, run NewRun, r 
 	return ask(ctx, tx, insertRuns, insertColumns.args(s.namespace, []*NewRun{&run}), nil)
 }
 
-// endLocked ends runs in tx, which has locked them and their parents: see end. The first compensation of each run starts in tx,
-// too. Compensations of parents continue later, because the parents of those are not locked.
-func (s *Store) endLocked(ctx context.Context, tx pgx.Tx, ends []ending, first, lapsed bool, grace time.Duration) (*CancelledRuns, error) {
-	out, err := s.end(ctx, tx, ends, first, lapsed, grace)
+// endLocked is end, and also starts the first compensation of each run. Compensations of parents continue later, because tx has
+// not locked the parents of those.
+func (s *Store) endLocked(ctx context.Context, tx pgx.Tx, ends []ending, first, expired bool, grace time.Duration) (*CancelledRuns, error) {
+	out, err := s.end(ctx, tx, ends, first, expired, grace)
 	if err != nil {
 		return out, err
 	}
@@ -183,7 +183,7 @@ func (s *Store) endLocked(ctx context.Context, tx pgx.Tx, ends []ending, first, 
 	return out, nil
 }
 
-// endCompensated ends a run whose compensations have run or failed for good.
+// endCompensated ends a run whose compensations have each completed or finally failed.
 func (s *Store) endCompensated(ctx context.Context, tx pgx.Tx, id uuid.UUID, o FinalOutcome, failed []error, out *CancelledRuns) error {
 	end := ending{run: id, status: o.Status, kind: o.Kind, error: o.Error}
 	if failed != nil {
@@ -195,10 +195,10 @@ func (s *Store) endCompensated(ctx context.Context, tx pgx.Tx, id uuid.UUID, o F
 	return err
 }
 
-// mostOfError is how many bytes of each part are kept in an error that is made of several.
+// mostOfError limits the bytes of each part in an error that is made of several.
 const mostOfError = 8 << 10
 
-// shortened cuts off the end of a text that is too long.
+// shortened truncates a text to mostOfError.
 func shortened(text string) string {
 	if len(text) <= mostOfError {
 		return text
@@ -214,8 +214,8 @@ ORDER BY r.available_at
 LIMIT $2
 FOR UPDATE SKIP LOCKED`
 
-// DueCompensations returns up to n runs that are due for Compensate. It leaves out those that are locked: the next call
-// returns them.
+// DueCompensations returns up to n runs that are due for Compensate. It leaves out runs that are locked: a later call returns
+// them.
 func (s *Store) DueCompensations(ctx context.Context, n int) (ids []uuid.UUID, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		return ask(ctx, s.pool, dueCompensations, []any{s.namespace, n}, collect(&ids, pgx.RowTo[uuid.UUID]))

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// compensationSuffix ends the ID of a compensation's record. The ID of the step that it compensates is before it.
+// compensationSuffix ends the ID of a compensation's record. The ID of the step that it compensates precedes it.
 const compensationSuffix = "#compensation"
 
 // CompensationID returns the ID of the compensation for a step, or for a name of that form.
@@ -14,10 +14,10 @@ func CompensationID(step string) string { return step + compensationSuffix }
 
 // A Compensation is a run to start if the run that registers it does not complete. It has no external ID.
 type Compensation struct {
-	Queue       string          `json:"queue,omitempty"` // empty: that of the run which registers it
+	Queue       string          `json:"queue,omitempty"` // empty: the queue of the run that registers it
 	Type        string          `json:"type"`
 	Version     int             `json:"version,omitempty"`
-	Priority    int             `json:"priority,omitempty"` // zero: that of the run which registers it
+	Priority    int             `json:"priority,omitempty"` // zero: the priority of the run that registers it
 	Delay       time.Duration   `json:"delay,omitempty"`
 	Timeout     time.Duration   `json:"timeout,omitempty"`
 	RetryPolicy json.RawMessage `json:"retry_policy,omitempty"`
@@ -25,8 +25,7 @@ type Compensation struct {
 	Input       []byte          `json:"-"`
 }
 
-// Conditions about a run q: registers, it has something that may become a compensation; registered, it has a compensation to
-// run.
+// Conditions on a run q. registered: it has a compensation to run. registers: it has one, or a step under way may register one.
 const (
 	registers  = openRegistration + ` LIMIT 1) x) = 1`
 	registered = openRegistration + ` AND s.call IS NOT NULL LIMIT 1) x) = 1`
@@ -36,7 +35,7 @@ const (
 			WHERE s.run_id = q.run_id AND s.namespace_id = $1 AND s.step_kind = 'COMPENSATION' AND s.status = 'RUNNING'`
 )
 
-// ErrCompensated reports that the run's compensations have run.
+// ErrCompensated reports that the compensations of the run have run.
 var ErrCompensated = errors.New("run was compensated")
 
 // call returns the run to start as JSON, without its input; "" for none.

@@ -9,25 +9,25 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// An ending says how a run ends that is not ended by the worker that executes it.
+// An ending says how a run ends if its worker does not end it.
 type ending struct {
 	run    uuid.UUID
 	status string // Failed or Cancelled
 	kind   string
 	error  string
-	asked  bool // people asked for it: it also changes the final outcome of a run whose compensations are under way
+	asked  bool // a caller asked for it: then it also changes the final outcome of a run whose compensations are under way
 }
 
-// The runs are locked, and the parents that they wake, so their compensations do not change meanwhile. The time is the
-// clock's and not the transaction's: a step may have been recorded while the transaction waited for the lock. If
-// compensations come first, $7, then
-//   - a run whose compensations are under way changes its final outcome, but only for a cancel that was asked for;
-//   - a run under way that may still register compensations is marked, and its worker has $8 to end it;
+// The caller has locked the runs and the parents that they wake, so their compensations do not change meanwhile. The time is
+// the clock's and not the transaction's: a step may have been recorded while the transaction waited for the lock. If
+// compensations run first ($7), then
+//   - a run whose compensations are under way changes its final outcome, but only for a cancel that a caller asked for;
+//   - a RUNNING run that may still register compensations is marked, and its worker has $8 to end it;
 //   - the final outcome of a run that has registered compensations is decided, and the run sleeps until they have run;
 //   - all others end.
 //
 // A run that ends, or whose final outcome is decided here, loses its lease: a late write of its worker must fail. $9 says
-// that the leases of the runs under way have lapsed.
+// that the leases of the RUNNING runs have expired.
 const endRuns = `
 WITH k AS MATERIALIZED (
 	SELECT r.run_id, r.parent_run_id, r.now, r.now + $8::bigint * interval '1 microsecond' AS until,
@@ -68,67 +68,16 @@ var endColumns = columnsOf(endRuns,
 	bools("asked", func(e ending) bool { return e.asked }),
 )
 
-// end ends runs in tx, which has locked them and their parents. first says that their compensations run first, and lapsed that
-// the leases of those under way have lapsed.
-func (s *Store) end(ctx context.Context, tx pgx.Tx, ends []ending, first, lapsed bool, grace time.Duration) (*CancelledRuns, error) {
-	out := &CancelledRuns{}
-	err := ask(ctx, tx, endRuns, endColumns.args(s.namespace, ends, first, micros(grace), lapsed), readEndings(func(act string, w DueRun) {
-		switch act {
-		case "end":
-			out.Ended = append(out.Ended, w.RunID)
-		case "compensate":
-			out.Compensating = append(out.Compensating, w.RunID)
-		case "mark":
-			out.Marked = append(out.Marked, w.RunID)
-		case "decide": // a child that it waits for may have ended in the same statement, which did not wake it
-			out.Marked, out.Step = append(out.Marked, w.RunID), append(out.Step, w.RunID)
-		case "wake":
-			out.Woken = append(out.Woken, w.RunID)
-		case "due":
-			out.Woken, out.Due = append(out.Woken, w.RunID), append(out.Due, w)
-		case "step":
-			out.Woken, out.Step = append(out.Woken, w.RunID), append(out.Step, w.RunID)
-		}
-	}))
-	return out, err
-}
-
-// CancelledRuns says what a statement that ends runs has done to which.
-type CancelledRuns struct {
-	Ended        []uuid.UUID // they have ended
-	Compensating []uuid.UUID // they end once their compensations have run
-	Marked       []uuid.UUID // their workers have to end them, or their final outcome has changed
-	Woken        []uuid.UUID // parents of runs that ended
-	Due          []DueRun    // runs that became due
-	Step         []uuid.UUID // runs to call Compensate for
-}
-
-// Moved returns the runs that changed, for an announcement to those who wait for them or execute them.
-func (c *CancelledRuns) Changed() []uuid.UUID {
-	return slices.Concat(c.Ended, c.Compensating, c.Marked, c.Woken)
-}
-
-// has reports whether the run itself has changed.
-func (c *CancelledRuns) has(id uuid.UUID) bool {
-	return slices.Contains(c.Ended, id) || slices.Contains(c.Compensating, id) || slices.Contains(c.Marked, id)
-}
-
-func (c *CancelledRuns) add(more *CancelledRuns) {
-	c.Ended, c.Compensating = append(c.Ended, more.Ended...), append(c.Compensating, more.Compensating...)
-	c.Marked, c.Woken, c.Due = append(c.Marked, more.Marked...), append(c.Woken, more.Woken...), append(c.Due, more.Due...)
-	c.Step = append(c.Step, more.Step...)
-}
-
-// What a statement does to the runs of its CTE l, by their act:
+// The end of a statement that ends runs. It changes each run of the CTE l by its act:
 //   - end: the run ends;
 //   - compensate: its final outcome is decided, and its compensations run first;
 //   - mark: its worker has to end it;
-//   - decide: its compensations are under way, and another final outcome is decided.
+//   - decide: its compensations are under way, and it gets another final outcome.
 //
-// An end wakes the parent, unless the parent is in l, too: a row cannot be updated twice. For a parent the statement returns
-// "due" if it became due, "step" if its compensations have to continue, else "wake". The condition on parents names the
-// statuses that it excludes. If it named the active ones, it would allow the claim's index, which the planner prefers
-// without statistics, and reads whole.
+// An end wakes the parent, unless l has the parent, too: a statement cannot update a row twice. For a parent the statement
+// returns "due" if it became due, "step" if its compensations have to continue, else "wake". The condition on parents names the
+// statuses that it excludes. If it named the active ones, the planner could use the claim's index, which it prefers without
+// statistics and then reads whole.
 const writeEndings = `w AS (
 	UPDATE kagzi.workflow_runs r
 	SET wakeups = r.wakeups + k.ended,
@@ -159,7 +108,7 @@ SELECT d.run_id, d.act, ''::text, ''::text, 0 FROM d
 UNION ALL
 SELECT w.run_id, CASE WHEN NOT w.due THEN 'wake' WHEN w.compensating THEN 'step' ELSE 'due' END, w.task_queue, w.workflow_type, coalesce(w.version, 0) FROM w`
 
-// readEndings reads the rows of writeEndings. Queue, type and version are those of parents.
+// readEndings reads the rows of writeEndings. Only the rows of parents have a queue, a type and a version.
 func readEndings(f func(act string, w DueRun)) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		var act string
@@ -170,4 +119,55 @@ func readEndings(f func(act string, w DueRun)) func(pgx.Rows) error {
 		})
 		return err
 	}
+}
+
+// end ends runs in tx, which has locked them and their parents. first says that their compensations run first, and expired that
+// the leases of those that are RUNNING have expired.
+func (s *Store) end(ctx context.Context, tx pgx.Tx, ends []ending, first, expired bool, grace time.Duration) (*CancelledRuns, error) {
+	out := &CancelledRuns{}
+	err := ask(ctx, tx, endRuns, endColumns.args(s.namespace, ends, first, micros(grace), expired), readEndings(func(act string, w DueRun) {
+		switch act {
+		case "end":
+			out.Ended = append(out.Ended, w.RunID)
+		case "compensate":
+			out.Compensating = append(out.Compensating, w.RunID)
+		case "mark":
+			out.Marked = append(out.Marked, w.RunID)
+		case "decide": // the same statement may have ended a child that it waits for, without waking it
+			out.Marked, out.Step = append(out.Marked, w.RunID), append(out.Step, w.RunID)
+		case "wake":
+			out.Woken = append(out.Woken, w.RunID)
+		case "due":
+			out.Woken, out.Due = append(out.Woken, w.RunID), append(out.Due, w)
+		case "step":
+			out.Woken, out.Step = append(out.Woken, w.RunID), append(out.Step, w.RunID)
+		}
+	}))
+	return out, err
+}
+
+// CancelledRuns lists the runs that a statement which ends runs has changed.
+type CancelledRuns struct {
+	Ended        []uuid.UUID // they have ended
+	Compensating []uuid.UUID // they will end once their compensations have run
+	Marked       []uuid.UUID // their workers have to end them, or their final outcome has changed
+	Woken        []uuid.UUID // parents of runs that ended
+	Due          []DueRun    // those that became due
+	Step         []uuid.UUID // runs to call Compensate for
+}
+
+// Moved returns the runs that changed, for an announcement to those who wait for them or execute them.
+func (c *CancelledRuns) Changed() []uuid.UUID {
+	return slices.Concat(c.Ended, c.Compensating, c.Marked, c.Woken)
+}
+
+// has reports whether the run itself changed.
+func (c *CancelledRuns) has(id uuid.UUID) bool {
+	return slices.Contains(c.Ended, id) || slices.Contains(c.Compensating, id) || slices.Contains(c.Marked, id)
+}
+
+func (c *CancelledRuns) add(more *CancelledRuns) {
+	c.Ended, c.Compensating = append(c.Ended, more.Ended...), append(c.Compensating, more.Compensating...)
+	c.Marked, c.Woken, c.Due = append(c.Marked, more.Marked...), append(c.Woken, more.Woken...), append(c.Due, more.Due...)
+	c.Step = append(c.Step, more.Step...)
 }

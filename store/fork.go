@@ -21,7 +21,7 @@ type forkPoint struct {
 	position   int64 // of the step
 }
 
-// A group of branches may have no row of its own: then it began with its first step.
+// A group of branches that has no row began with its first step.
 const findForkPoint = `
 SELECT s.started_at, s.run_attempt, s.position
 FROM kagzi.step_runs s
@@ -29,11 +29,11 @@ WHERE s.run_id = $2 AND s.namespace_id = $1 AND (s.step_id = $3 OR starts_with(s
 ORDER BY s.started_at, s.attempt_number
 LIMIT 1`
 
-// A run with a final outcome may have run compensations: its results no longer hold.
+// A run with a final outcome may have run compensations, so its results no longer hold.
 const hasOutcome = `
 SELECT EXISTS (SELECT FROM kagzi.workflow_runs r WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.outcome IS NOT NULL)`
 
-// forkPoint returns when the step first began.
+// forkPoint finds when the step first began.
 func (s *Store) forkPoint(ctx context.Context, tx pgx.Tx, run uuid.UUID, step string) (*forkPoint, error) {
 	if compensated, err := askOne[bool](ctx, tx, hasOutcome, s.namespace, run); err != nil || compensated {
 		return nil, errors.Join(err, ErrCompensated)
@@ -46,16 +46,16 @@ func (s *Store) forkPoint(ctx context.Context, tx pgx.Tx, run uuid.UUID, step st
 	return p, err
 }
 
-// Copies, with all attempts, each step that had its result at the moment $5: it had completed or failed for good, and was
-// not forgotten by the attempt $6 of the run. Later forgetting does not count. A sleep is over when its time has passed,
-// whenever that was recorded. The branches around the step have not failed yet.
+// Copies, with all attempts, each step that had its result at the moment $5: it had completed or finally failed, and the attempt
+// $6 of the run had not forgotten it. Later forgetting does not count. A sleep is over when its time has passed, whenever that
+// was recorded. The branches around the step have not failed yet.
 //
 // Steps that were under way begin again. The groups around the step, and others that had begun, keep the items of Map and
-// the rest of their Timeout, and forget later decisions. A group that has neither has nothing to keep.
+// the rest of their Timeout, and forget later decisions. A group that has neither is not copied.
 //
-// Nothing of the step itself is copied, nor of the steps below it, nor the cancel of a child without the child. Copied rows
+// The step itself is not copied, nor are the steps below it, nor the cancel of a child whose start is not copied. Copied rows
 // have the attempt 0: the old run executed them, and keeps their compensations. With $7, the compensations that were
-// registered before the step, $8, are copied, too, and the copied rows count as the new run's own.
+// registered before position $8 are copied, too, and the copied rows count as the new run's own.
 const copySteps = `
 WITH h AS MATERIALIZED (
 	SELECT s.*, statement_timestamp() AS now, s.step_kind IN ('MARKER', 'BRANCH') AND starts_with($4, s.step_id || '/') AS around,
@@ -91,7 +91,7 @@ SELECT $3::uuid, k.step_id, 1, $1, 'RUNNING', k.step_kind, 1, 1, NULL, k.input, 
 FROM k
 WHERE NOT k.settled AND k.step_kind = 'MARKER' AND k.attempt_number = k.last AND (k.items OR k.wake_at IS NOT NULL)`
 
-// Copies all messages. Those that the copied steps have taken stay taken, the others are unread.
+// Copies all messages. Those that the copied steps consumed stay consumed, the others are unread.
 const copySignals = `
 INSERT INTO kagzi.signals (run_id, name, sequence, namespace_id, signal_id, payload, received_at, consumed_by)
 SELECT $3::uuid, g.name, g.sequence, $1, g.signal_id, g.payload, g.received_at, (

@@ -8,10 +8,11 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
+// compareIDs orders runs as the statements lock them, by run_id.
 func compareIDs(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) }
 
-// A flush first locks every run that it changes, in order of run_id. Otherwise two processes that finish each other's runs'
-// children would wait for each other.
+// A transaction first locks every run that it changes, in order of run_id. Otherwise two processes would wait for each other if
+// each finishes children of the other's runs.
 const lockRuns = `
 SELECT r.run_id
 FROM (SELECT u.run_id FROM unnest($2::uuid[]) AS u (run_id) ORDER BY 1) u
@@ -26,8 +27,8 @@ CROSS JOIN LATERAL (
 	SELECT q.run_id FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 FOR UPDATE SKIP LOCKED
 ) r`
 
-// lockFree locks the runs that nobody else has locked. It returns them, and those that do not exist: nobody can lock a
-// parent that was deleted, and it never comes back.
+// lockFree locks the runs that no other transaction has locked. It returns these, and those that do not exist: a parent that was
+// deleted cannot be locked, and never comes back.
 func (s *Store) lockFree(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) ([]uuid.UUID, error) {
 	var free, missing []uuid.UUID
 	b := &pgx.Batch{}
@@ -46,6 +47,7 @@ WHERE r.namespace_id = $1 AND r.run_id IN ($2, coalesce(
 ORDER BY r.run_id
 FOR UPDATE`
 
+// lock locks the run and its parent until the end of tx.
 func (s *Store) lock(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 	return ask(ctx, tx, lockForChange, []any{s.namespace, id}, nil)
 }

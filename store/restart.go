@@ -10,18 +10,18 @@ import (
 
 // A Restart is a run to start like another one, which is over.
 type Restart struct {
-	Run           uuid.UUID // the one that is over
-	New           uuid.UUID // made by the client, so that a repetition finds it
-	Step          string    // fork: keep what Run had recorded when this step, or the first step below it, first began
-	ExternalID    string    // empty: that of Run
-	Version       int       // zero: that of Run
-	Replace       bool      // Input takes the place of Run's
+	Run           uuid.UUID // the old run, which is over
+	New           uuid.UUID // the new run's ID, made by the client so that a repeated call finds the run
+	Step          string    // fork: keep Run's history up to when this step, or the first step below it, first began
+	ExternalID    string    // empty: Run's
+	Version       int       // zero: Run's
+	Replace       bool      // use Input instead of Run's
 	Input         []byte
 	InputHash     []byte // of Input
 	Reason        string
-	Compensations bool // fork: copy those that Run had registered by then
+	Compensations bool // fork: copy the compensations that Run had registered by then
 
-	// Hash returns the hash of an input that is stored: that of a run without an external ID is not.
+	// Hash returns the hash of a stored input. The row of a run without an external ID does not have it.
 	Hash func(input []byte) ([]byte, error)
 }
 
@@ -32,8 +32,7 @@ type Restarted struct {
 	Version int // zero if it has none yet
 }
 
-// The lock keeps the run over, and keeps it from being deleted. The statement waits for its lock and then sees the current
-// row.
+// While the run is locked, it cannot be resumed or deleted. The statement waits for the lock and then sees the current row.
 const lockOver = `
 SELECT q.status, coalesce(q.external_id, '')
 FROM kagzi.workflow_runs q
@@ -41,8 +40,8 @@ WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.waiting_on IS DISTINCT FROM '`
 FOR UPDATE`
 
 // The input and the options are copied in the database, because an input may be large. The tick is copied for FireTime,
-// without the schedule's ID, so the overlap policy does not count the new run. The Timeout counts anew. A fork has more
-// wake-ups than the old run: more than none, so that the first claim reads its history, and more than the numbers of the
+// without the schedule's ID, so that the overlap policy does not count the new run. The Timeout begins again. A fork has more
+// wake-ups than the old run: at least one, so that the first claim reads its history, and more than the sequence numbers of the
 // copied messages.
 const restartRun = `
 WITH q AS MATERIALIZED (
@@ -70,9 +69,9 @@ WITH q AS MATERIALIZED (
 )
 SELECT r.task_queue, r.workflow_type, coalesce(r.version, 0) FROM r`
 
-// Restart starts a run like one that is over, due now, and writes an event for both. It returns ErrRunNotFound, ErrRunActive
-// if the run is not over, and ErrIDConflict if an active run has the external ID; a fork may also return ErrStepNotFound and
-// ErrCompensated. It is a transaction of its own, or a part of tx, which survives its errors.
+// Restart starts a run like an old one, due now, and writes an event for both. It returns ErrRunNotFound, ErrRunActive if the
+// old run is not over, and ErrIDConflict if an active run has the external ID. A fork may also return ErrStepNotFound and
+// ErrCompensated. Restart is a transaction of its own, or a part of tx, which survives its errors.
 func (s *Store) Restart(ctx context.Context, tx pgx.Tx, r Restart) (work Restarted, err error) {
 	what := EventRestarted
 	if r.Step != "" {
@@ -80,7 +79,7 @@ func (s *Store) Restart(ctx context.Context, tx pgx.Tx, r Restart) (work Restart
 	}
 	from, as := newEvent(r.Run, what, r.Reason), newEvent(r.New, what, r.Reason)
 	from.Other, as.Other, from.Step, as.Step = r.New, r.Run, r.Step, r.Step
-	tried := false // a transaction of our own, whose answer may have been lost
+	tried := false // an earlier try of our own transaction, whose answer may have been lost
 	err = s.InSavepoint(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		if tried {
 			if done, err := s.noted(ctx, tx, as); done || err != nil {
@@ -120,8 +119,8 @@ func (s *Store) restart(ctx context.Context, tx pgx.Tx, r Restart) (work Restart
 		if work, err = s.insertRestart(ctx, tx, r); !errors.Is(err, pgx.ErrNoRows) {
 			break
 		}
-		// An active run has the ID, or has just ended. Another statement looks for it, because one that inserts does not see
-		// commits of the meantime.
+		// An active run has the ID, or has just ended. A second statement finds it, because the one that inserts does not see
+		// later commits.
 		if err = s.conflict(ctx, tx, externalID); err != nil {
 			break
 		}
@@ -159,7 +158,7 @@ CROSS JOIN LATERAL (
 ) p
 WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.input_hash IS NULL`
 
-// hashInput computes the hash of the old run's input for the new external ID, if the old run has none.
+// hashInput computes the hash of the input for the new external ID, if the old run has no hash.
 func (s *Store) hashInput(ctx context.Context, tx pgx.Tx, r *Restart) error {
 	if r.Replace {
 		return nil

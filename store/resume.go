@@ -9,10 +9,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A new attempt keeps everything but the failures that the end of the last attempt forgot, and those that the caller names.
-// A quarantined run keeps its pending cancel. Children may have ended while their parent was over, and then woke nobody: the
-// extra wake-up makes the next execution read its inbox. The caller checks beforehand for another active run with the
-// external ID, because in a caller's transaction no statement may raise an error.
+// A new attempt keeps the whole history except the failures that the end of the last attempt forgot, and those that the caller
+// names. A quarantined run keeps its pending cancel. Children that ended while their parent was over did not wake it: the extra
+// wake-up makes the next execution read its inbox. otherActive has checked for another active run with the external ID, because
+// in a caller's transaction no statement may raise an error.
 const resumeRun = `
 WITH t AS MATERIALIZED (SELECT statement_timestamp() AS now)
 UPDATE kagzi.workflow_runs r
@@ -25,8 +25,8 @@ FROM t
 WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status IN ('FAILED', 'CANCELLED') AND r.waiting_on IS DISTINCT FROM '` + beingDeleted + `'
 RETURNING r.task_queue`
 
-// A run that has a final outcome continues with the rest of its compensations, and with nothing else. Those that have failed
-// are started anew, unless people have resumed their runs and these completed.
+// A run that has a final outcome continues only with the rest of its compensations. Those that failed are started again, unless
+// their runs were resumed and completed.
 const (
 	compensated = `
 SELECT q.outcome IS NOT NULL
@@ -59,18 +59,19 @@ SELECT EXISTS (
 		OFFSET 0
 	) o)`
 
-// A Resumed says what a resumed run waits for.
+// A Resumed says how a resumed run continues.
 type Resumed struct {
-	Queue string         // of the run, which is due there
-	Ends  *CancelledRuns // the effects of its compensations, if it continues with these; nil if it is due
+	Queue string         // of the run
+	Ends  *CancelledRuns // the runs that its compensations changed, if it continues with these; nil if the run itself is due
 }
 
 // Resume makes a failed or cancelled run due, and writes an event with the reason. It returns ErrRunActive if the run is not
 // over, ErrRunFinished if it completed, ErrCompensated if its compensations have run, and ErrIDConflict if another active
-// run has its external ID. The new attempt forgets the failures of the steps given; a step that has none is a NotFailed.
+// run has its external ID. The new attempt forgets the failures of the steps given. Resume returns a NotFailed if one of them
+// has no failure.
 func (s *Store) Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, reason string, forget ...string) (out Resumed, err error) {
 	event := newEvent(id, EventResumed, reason)
-	tried := false // a transaction of our own, whose answer may have been lost
+	tried := false // an earlier try of our own transaction, whose answer may have been lost
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		if err := s.lock(ctx, tx, id); err != nil {
 			return err
@@ -97,7 +98,7 @@ func (s *Store) Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, reason stri
 			}
 			return s.noteEvents(ctx, tx, event)
 		})
-		if code(err) == "23505" { // another run has taken the ID since otherActive
+		if code(err) == "23505" { // another run has got the ID since otherActive
 			return ErrIDConflict
 		}
 		if !errors.Is(err, pgx.ErrNoRows) {

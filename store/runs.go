@@ -22,7 +22,7 @@ type Run struct {
 	Version     int
 	Priority    int
 	Status      string
-	AvailableAt time.Time // zero if the run is over, or waits for no time
+	AvailableAt time.Time // when a worker may claim it; zero if the run is over or waits without a time
 	Attempts    int
 	Recoveries  int
 	WaitingOn   string
@@ -32,15 +32,15 @@ type Run struct {
 	Error       string
 	Parent      uuid.UUID
 	Origin      uuid.UUID // the run that it was restarted or forked from
-	ParentStep  string    // that started it
+	ParentStep  string    // the step of Parent that started it
 	LockedBy    uuid.UUID
 	Schedule    string    // its schedule's name
-	FireAt      time.Time // the tick it stands for
+	FireAt      time.Time // the tick of the schedule that started it
 	CreatedAt   time.Time
 	StartedAt   time.Time
 	FinishedAt  time.Time
 	Quarantined bool
-	Outcome     *FinalOutcome // its final outcome, if it has compensations to run or has run them; else nil
+	Outcome     *FinalOutcome // nil unless the run has compensations to run, or has run them
 	Input       []byte
 	Output      []byte
 }
@@ -88,7 +88,7 @@ func (s *Store) Find(ctx context.Context, db DB, externalID string) (uuid.UUID, 
 	}
 	var id uuid.UUID
 	err := do(ctx, func(ctx context.Context) (err error) {
-		// A run may end between the two statements: then the second one finds it.
+		// The order matters: a run that ends between the two statements is found by the second one.
 		id, err = askOne[uuid.UUID](ctx, db, findActive, s.namespace, externalID)
 		if errors.Is(err, pgx.ErrNoRows) {
 			id, err = askOne[uuid.UUID](ctx, db, findEnded, s.namespace, externalID)
@@ -101,7 +101,7 @@ func (s *Store) Find(ctx context.Context, db DB, externalID string) (uuid.UUID, 
 	return id, wrap("find run", err)
 }
 
-// A Filter chooses runs; a zero field chooses all.
+// A Filter chooses runs. A zero field does not restrict the choice.
 type Filter struct {
 	Status     []string
 	Type       string
@@ -112,12 +112,12 @@ type Filter struct {
 	Metadata   json.RawMessage
 	Since      time.Time
 	Until      time.Time
-	After      uuid.UUID // in a list from new to old: those before this one
+	After      uuid.UUID // the last run of the previous page: only older runs follow
 	Limit      int
 }
 
-// The statement is planned for its arguments at each call (listing). So an empty argument costs nothing, and the index for
-// the others is used.
+// The statement is planned at each call for its arguments (see listing). So an empty argument costs nothing, and the planner
+// picks the index for the others.
 const chosenRuns = `
 WHERE r.namespace_id = $1
 	AND (cardinality($2::text[]) = 0 OR r.status = ANY ($2::text[]))
@@ -173,7 +173,7 @@ const chooseRuns = `
 SELECT r.run_id, coalesce(r.external_id, '')
 FROM kagzi.workflow_runs r` + chosenRuns
 
-// Choose returns runs from new to old without their large columns, as tx sees them if it is not nil.
+// Choose returns the IDs of runs from new to old. A tx that is not nil reads them.
 func (s *Store) Choose(ctx context.Context, tx pgx.Tx, f Filter) (out []Chosen, err error) {
 	read := func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, chooseRuns, append([]any{pgx.QueryExecModeExec}, s.listArgs(f)...)...)
@@ -245,10 +245,10 @@ LEFT JOIN LATERAL (
 ) r ON true
 WHERE r.there IS NULL`
 
-// Ended returns those of the runs that are over, and those that do not exist. It takes no longer than most; zero is the
-// timeout of any call.
+// Ended returns the runs among ids that are over, and those that do not exist. It takes at most the time given; zero means the
+// timeout of every call.
 func (s *Store) Ended(ctx context.Context, ids []uuid.UUID, most time.Duration) (ended []Ended, missing []uuid.UUID, err error) {
-	mode := txMode{statements: most, locks: callTimeout} // a lock of the table's is no error before most is over
+	mode := txMode{statements: most, locks: callTimeout} // a lock on the table is not an error before most has passed
 	if most == 0 {
 		mode = patient
 	}
@@ -273,15 +273,15 @@ func (s *Store) Ended(ctx context.Context, ids []uuid.UUID, most time.Duration) 
 	return ended, missing, wrap("find ended runs", err)
 }
 
-// A DueRun is a run that has become due.
+// A DueRun is a run that became due.
 type DueRun struct {
 	RunID   uuid.UUID
 	Queue   string
 	Type    string
-	Version int // zero: none yet
+	Version int // zero if it has none yet
 }
 
-// A FinalOutcome is how a run ends once its compensations have run.
+// A FinalOutcome says how a run ends once its compensations have run.
 type FinalOutcome struct {
 	Status string `json:"status"`
 	Kind   string `json:"kind"`

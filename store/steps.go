@@ -14,37 +14,47 @@ type StepRow struct {
 	RunID        uuid.UUID
 	StepID       string
 	Attempt      int
-	FirstAttempt int // of the series that the run's attempt began
-	RunAttempt   int // zero if a fork copied the row from a run that keeps the compensation
+	FirstAttempt int // of the current series: a new attempt of the run begins another one
+	RunAttempt   int // the run's attempt; zero if a fork copied the row and the old run keeps the compensation
 	Status       string
 	Kind         string
-	Input        []byte // of a FUNCTION, what it was given: only of a Record to write, and of StepAttempts
+	Input        []byte // of a FUNCTION; only in a Record to write and from StepAttempts
 	Output       []byte
 	ErrorKind    string
 	Error        string
 	Permanent    bool      // no further attempt would help
 	ChildRunID   uuid.UUID // of a CHILD_WORKFLOW
 	Position     int64     // in the run's order
-	Sequence     int64     // of a SIGNAL: the message it took
-	WakeAt       time.Time // end of a sleep; of a FAILED attempt, when the next one may start: zero if it was the last
+	Sequence     int64     // of a SIGNAL: the message that it consumed
+	WakeAt       time.Time // the end of a sleep; of a FAILED attempt, when the next one may start, zero if it was the last
 	StartedAt    time.Time
 	FinishedAt   time.Time
 
-	// ForgottenBy is the attempt of the run that forgot this failure, or what it caused, when it ended; zero: none has.
+	// ForgottenBy is the attempt of the run that forgot this failure, or a failure that this one caused, when the attempt ended.
+	// Zero means that no attempt has forgotten it.
 	ForgottenBy int
 }
 
-// What eachStep reads of a row s, with the output behind it.
+const cancelSuffix = "/#cancel"
+
+// CancelID returns the ID of the step that records that a run has cancelled its child.
+func CancelID(child string) string { return child + cancelSuffix }
+
+// NoLimit is a limit that no history reaches.
+const NoLimit = int64(math.MaxInt64)
+
+// The columns of a row s that eachStep reads. The output follows them.
 const stepColumns = `s.run_id, s.step_id, s.attempt_number, s.first_attempt, s.run_attempt, s.status, s.step_kind,
 	s.error_kind, s.error, s.permanent, s.wake_at, s.started_at, s.finished_at, s.child_run_id, s.sequence, s.position, s.forgotten_by`
 
 // The latest attempt of each step. A step may have tens of thousands of attempts, and they lie side by side in the index. So
-// the index is read backwards in portions of 128 attempts: each begins below the last step of the portion before, and skips
-// that step's older attempts. b has the steps at which the second portion and the following ones begin. A run with one
-// portion or less is read by one search. The LATERAL keeps the planner from joining.
+// the index is read backwards in portions of 128 attempts: each portion begins below the last step of the one before, and
+// skips that step's older attempts. b has the steps at which the second and later portions begin. A run of at most one
+// portion is read by one search. The LATERAL keeps the planner from joining.
 //
-// $3 limits the bytes of a run. If it has more, the statement returns the rows that fit, and one more without its output,
-// which says so. Sizes are read from the rows without the values, so a value that is left out is never read.
+// $3 limits the bytes of a run. If the run has more, the statement returns the rows that fit and a last row without its output,
+// which marks the history as incomplete. Sizes are computed without reading the values, so a value that is left out is never
+// read.
 const history = `
 SELECT ` + stepColumns + `, CASE WHEN s.bytes <= $3 THEN s.output END, s.bytes > $3
 FROM unnest($2::uuid[]) AS u (run_id)
@@ -110,12 +120,12 @@ func (s *Store) History(ctx context.Context, runs []uuid.UUID) (map[uuid.UUID][]
 		return ask(ctx, s.pool, history, []any{s.namespace, array(runs), NoLimit}, readHistory(out, nil))
 	})
 	if err != nil {
-		return nil, wrap("read history", err) // and no part of it: it would look like the whole
+		return nil, wrap("read history", err) // without a partial result, which a caller would take for all
 	}
 	return out, nil
 }
 
-// readHistory reads the rows of history into out, and sets in more the runs that have more than the limit.
+// readHistory reads the rows of history into out, and sets more for the runs that exceed the limit.
 func readHistory(out map[uuid.UUID][]*StepRow, more map[uuid.UUID]bool) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		var over bool
@@ -135,7 +145,7 @@ FROM kagzi.step_runs s
 WHERE s.run_id = $2 AND s.namespace_id = $1
 ORDER BY s.position, s.started_at, s.step_id, s.attempt_number`
 
-// StepAttempts returns every attempt of every step of a run, in the run's order.
+// StepAttempts returns every attempt of every step of a run, in the order of the run.
 func (s *Store) StepAttempts(ctx context.Context, run uuid.UUID) ([]*StepRow, error) {
 	var out []*StepRow
 	err := do(ctx, func(ctx context.Context) error {
@@ -143,7 +153,7 @@ func (s *Store) StepAttempts(ctx context.Context, run uuid.UUID) ([]*StepRow, er
 		return ask(ctx, s.pool, stepAttempts, []any{s.namespace, run}, func(rows pgx.Rows) error {
 			var input []byte
 			return eachStep(rows, func(r *StepRow) {
-				r.Input, input = input, nil // the next scan must not write over it
+				r.Input, input = input, nil // the next scan must not overwrite it
 				out = append(out, r)
 			}, &input)
 		})
@@ -174,11 +184,3 @@ func eachStep(rows pgx.Rows, f func(*StepRow), further ...any) error {
 	}
 	return rows.Err()
 }
-
-const cancelSuffix = "/#cancel"
-
-// CancelID returns the ID of the step that records that a run has cancelled its child.
-func CancelID(child string) string { return child + cancelSuffix }
-
-// NoLimit is as many bytes as there are.
-const NoLimit = int64(math.MaxInt64)
