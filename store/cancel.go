@@ -36,7 +36,7 @@ const (
 	wasTerminated = "run was terminated"
 )
 
-// why adds the caller's reason, if there is one.
+// withReason appends the caller's reason, if there is one.
 func withReason(text, reason string) string {
 	if reason == "" {
 		return text
@@ -44,9 +44,9 @@ func withReason(text, reason string) string {
 	return text + ": " + reason
 }
 
-// The runs that a cancel ends: those given and all below them, each with its parent among them. Detached children are excluded.
-// So are compensations, which are detached, too, unless $3 is set. Of the runs that are over, only quarantined ones may have
-// children that still run.
+// The runs that a cancel ends: those given and all below them, each with its parent among them. Detached children are
+// excluded. So are compensations, which are detached, too, unless $3 is set. Of the runs that are over, only quarantined ones
+// may have children that still run.
 const descendants = `
 WITH RECURSIVE d AS (
 	SELECT u.run_id, NULL::uuid AS parent_run_id FROM unnest($2::uuid[]) AS u (run_id)
@@ -81,9 +81,9 @@ CROSS JOIN LATERAL (
 ) r`
 
 // Cancel ends an active run and its children, and wakes its parent. A run that has registered compensations ends once these
-// have run; before they start, its worker has the grace to finish the steps under way. Cancel is a transaction of its own, or a
-// part of tx. It does not change a run that is cancelled already, and returns ErrRunFinished for a run that ended otherwise. The
-// event keeps the reason.
+// have run; before they start, its worker has the grace to finish the steps under way. Cancel is a transaction of its own, or
+// a part of tx. It does not change a run that is cancelled already, and returns ErrRunFinished for a run that ended
+// otherwise. The event keeps the reason.
 func (s *Store) Cancel(ctx context.Context, tx pgx.Tx, id uuid.UUID, reason string, grace time.Duration) (*CancelledRuns, error) {
 	out, err := s.cancelOne(ctx, tx, newEvent(id, EventCancelled, reason), cancellation{text: withReason(wasCancelled, reason), grace: grace})
 	return out, wrap("cancel", err)
@@ -122,8 +122,8 @@ func (s *Store) cancelOne(ctx context.Context, tx pgx.Tx, event RunEvent, c canc
 	return out, err
 }
 
-// cancelAll cancels runs in tx, with all below them. It reads the family again after locking it, because a statement that waits
-// for locks sees the state before the wait. If the family has grown, cancelAll unlocks it and locks it again in order.
+// cancelAll cancels runs in tx, with all below them. It reads the family again after locking it, because a statement that
+// waits for locks sees the state before the wait. If the family has grown, cancelAll unlocks it and locks it again in order.
 func (s *Store) cancelAll(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, c cancellation) (out *CancelledRuns, err error) {
 	for range 10 {
 		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
@@ -156,8 +156,8 @@ func (s *Store) cancelAll(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, c can
 
 var errGrown = errors.New("the family has grown")
 
-// parents returns the runs and all below them, each with its parent among them, or with uuid.Nil. compensations says whether it
-// includes the compensations under way.
+// parents returns the runs and all below them, each with its parent among them, or with uuid.Nil. compensations says whether
+// it includes the compensations under way.
 func (s *Store) parents(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, compensations bool) (map[uuid.UUID]uuid.UUID, error) {
 	parents := make(map[uuid.UUID]uuid.UUID, len(ids))
 	err := ask(ctx, tx, descendants, []any{s.namespace, array(ids), compensations}, func(rows pgx.Rows) error {

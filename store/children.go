@@ -93,8 +93,8 @@ ORDER BY r.run_id`
 const stillHeld = `
 SELECT EXISTS (SELECT FROM kagzi.workflow_runs r WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.lease = $3 AND r.status = 'RUNNING')`
 
-// CancelChildren cancels the children of a run that is about to end, a thousand in one transaction. It returns ErrLeaseLost if
-// h no longer holds the run.
+// CancelChildren cancels the children of a run that is about to end, a thousand in one transaction. It returns ErrLeaseLost
+// if h no longer holds the run.
 func (s *Store) CancelChildren(ctx context.Context, h HeldRun) (*CancelledRuns, error) {
 	all := &CancelledRuns{}
 	for {
@@ -119,8 +119,8 @@ func (s *Store) CancelChildren(ctx context.Context, h HeldRun) (*CancelledRuns, 
 	}
 }
 
-// CancelStarted cancels children of a run that continues, a thousand in one transaction. It returns ErrLeaseLost if h no longer
-// holds the run. It ignores children that are over or were never started.
+// CancelStarted cancels children of a run that continues, a thousand in one transaction. It returns ErrLeaseLost if h no
+// longer holds the run. It ignores children that are over or were never started.
 func (s *Store) CancelStarted(ctx context.Context, h HeldRun, children []uuid.UUID) (*CancelledRuns, error) {
 	all := &CancelledRuns{}
 	for ids := range slices.Chunk(children, 1000) {
@@ -138,8 +138,8 @@ func (s *Store) CancelStarted(ctx context.Context, h HeldRun, children []uuid.UU
 	return all, nil
 }
 
-// cancelHeld cancels children of h's run in tx, and returns ErrLeaseLost if h no longer holds the run. because ends the
-// error of the children, whose subject is the parent.
+// cancelHeld cancels children of h's run in tx, and returns ErrLeaseLost if h no longer holds the run. because
+// completes the error of the children: "its parent …".
 func (s *Store) cancelHeld(ctx context.Context, tx pgx.Tx, h HeldRun, children []uuid.UUID, because string) (*CancelledRuns, error) {
 	out, err := s.cancelAll(ctx, tx, children, cancellation{text: fmt.Sprintf("%s: its parent %s %s", wasCancelled, h.RunID, because)})
 	if err != nil {

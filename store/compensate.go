@@ -14,8 +14,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A run that compensates is SLEEPING with a final outcome. No worker claims it. Each end of a child or of a compensation makes
-// it due. Then any process calls Compensate for it, in a transaction that locks the run and its parent.
+// A run that compensates is SLEEPING with a final outcome. No worker claims it. Each end of a child or of a compensation
+// makes it due. Then any process calls Compensate for it, in a transaction that locks the run and its parent.
 const compensatingRun = `
 SELECT q.task_queue, q.priority, q.outcome, (
 		SELECT count(*) FROM kagzi.workflow_runs c
@@ -46,7 +46,7 @@ type registration struct {
 	Call         json.RawMessage
 	Run          *uuid.UUID
 	Error        string
-	RunStatus    *string // the status of Run; nil if there is none
+	RunStatus    *string // nil if the run does not exist
 	RunErrorKind string
 	RunError     string
 }
@@ -168,8 +168,8 @@ func (s *Store) startCompensation(ctx context.Context, tx pgx.Tx, run NewRun, r 
 	return ask(ctx, tx, insertRuns, insertColumns.args(s.namespace, []*NewRun{&run}), nil)
 }
 
-// endLocked is end, and also starts the first compensation of each run. Compensations of parents continue later, because tx has
-// not locked the parents of those.
+// endLocked is end, and also starts the first compensation of each run. Compensations of parents continue later, because tx
+// has not locked the parents of those.
 func (s *Store) endLocked(ctx context.Context, tx pgx.Tx, ends []ending, first, expired bool, grace time.Duration) (*CancelledRuns, error) {
 	out, err := s.end(ctx, tx, ends, first, expired, grace)
 	if err != nil {

@@ -75,9 +75,9 @@ var endColumns = columnsOf(endRuns,
 //   - decide: its compensations are under way, and it gets another final outcome.
 //
 // An end wakes the parent, unless l has the parent, too: a statement cannot update a row twice. For a parent the statement
-// returns "due" if it became due, "step" if its compensations have to continue, else "wake". The condition on parents names the
-// statuses that it excludes. If it named the active ones, the planner could use the claim's index, which it prefers without
-// statistics and then reads whole.
+// returns "due" if it became due, "step" if its compensations have to continue, else "wake". The condition on parents names
+// the statuses that it excludes. If it named the active ones, the planner could use the claim's index, which it prefers
+// without statistics and then reads whole.
 const writeEndings = `w AS (
 	UPDATE kagzi.workflow_runs r
 	SET wakeups = r.wakeups + k.ended,
@@ -121,8 +121,8 @@ func readEndings(f func(act string, w DueRun)) func(pgx.Rows) error {
 	}
 }
 
-// end ends runs in tx, which has locked them and their parents. first says that their compensations run first, and expired that
-// the leases of those that are RUNNING have expired.
+// end ends runs in tx, which has locked them and their parents. first says that their compensations run first, and expired
+// that the leases of those that are RUNNING have expired.
 func (s *Store) end(ctx context.Context, tx pgx.Tx, ends []ending, first, expired bool, grace time.Duration) (*CancelledRuns, error) {
 	out := &CancelledRuns{}
 	err := ask(ctx, tx, endRuns, endColumns.args(s.namespace, ends, first, micros(grace), expired), readEndings(func(act string, w DueRun) {
@@ -156,7 +156,7 @@ type CancelledRuns struct {
 	Step         []uuid.UUID // runs to call Compensate for
 }
 
-// Moved returns the runs that changed, for an announcement to those who wait for them or execute them.
+// Changed returns the runs whose waiters and workers have to be notified.
 func (c *CancelledRuns) Changed() []uuid.UUID {
 	return slices.Concat(c.Ended, c.Compensating, c.Marked, c.Woken)
 }

@@ -18,7 +18,7 @@ type IDConflict struct {
 	ExternalID string
 	RunID      uuid.UUID
 	Type       string
-	Differs    string // in what the run differs: see holder.differs; empty for a restart
+	Differs    string // how the run differs: see holder.differs; empty for a restart
 }
 
 func (e *IDConflict) Error() string {
@@ -34,7 +34,7 @@ func (e *IDConflict) Error() string {
 
 func (e *IDConflict) Unwrap() error { return ErrIDConflict }
 
-// ErrIDTaken reports that the start's policy does not allow it while another run has the external ID.
+// ErrIDTaken reports that a policy refuses the start because another run has the external ID.
 var ErrIDTaken = errors.New("external ID taken by another run")
 
 // An IDTaken is an ErrIDTaken that names the run. It is an ErrIDConflict as well if that run is of another workflow, or
@@ -44,7 +44,7 @@ type IDTaken struct {
 	RunID      uuid.UUID
 	Type       string
 	Status     string
-	Differs    string // what is not the start's: see holder.differs
+	Differs    string // how the run differs: see holder.differs
 }
 
 func (e *IDTaken) Error() string {
@@ -80,6 +80,7 @@ type holder struct {
 	status   string
 }
 
+// differs returns how the start of r differs from the run, empty if it does not.
 func (h *holder) differs(r *NewRun) string {
 	switch {
 	case h.typ != r.Type:
@@ -104,7 +105,7 @@ CROSS JOIN LATERAL (
 	OFFSET 0
 ) r`
 
-// The newest ended run of each external ID, by run ID as in findEnded.
+// The newest ended run of each external ID: the one with the highest run ID, as in findEnded.
 const endedByExternalID = `
 SELECT r.external_id, r.run_id, r.input_hash, r.workflow_type, r.status
 FROM unnest($2::text[]) AS u (external_id)
@@ -116,7 +117,7 @@ CROSS JOIN LATERAL (
 	LIMIT 1
 ) r`
 
-// holders returns what sql finds for the external IDs, by external ID.
+// holders returns the runs that sql finds for the external IDs, by external ID.
 func (s *Store) holders(ctx context.Context, db DB, sql string, externals []string) (map[string]*holder, error) {
 	found := make(map[string]*holder, len(externals))
 	err := ask(ctx, db, sql, []any{s.namespace, externals}, func(rows pgx.Rows) error {

@@ -14,8 +14,8 @@ type Finish struct {
 	Output      []byte
 	ErrorKind   string
 	Error       string
-	Quarantined bool     // FAILED, and only people can help: no compensations run, and a pending cancel does not count
-	Forget      []string // of a run that failed: the steps whose failures the next attempt forgets, if there is one
+	Quarantined bool     // FAILED until an operator acts: no compensations run, and a pending cancel is ignored
+	Forget      []string // the steps whose failures the next attempt forgets, if a failed run gets one
 
 	Outcome      Outcome
 	Compensating bool // once Done: the run ends when its compensations have run
@@ -25,9 +25,9 @@ func (e *Finish) head() head {
 	return head{run: e.RunID, lease: e.Lease, parent: e.Parent, outcome: &e.Outcome, forget: e.Forget}
 }
 
-// While a cancel is pending, a run can only end as cancelled, with the error that the cancel has left in its row. A run that
-// has compensations to run does not end yet: its final outcome is decided, and it sleeps until they have run. The lease
-// stays in the row, so that a lost answer can be told from a lost lease.
+// While a cancel is pending, a run can only end as cancelled, with the error that the cancel has written in its row. A run
+// that has compensations to run does not end yet: its final outcome is decided, and it sleeps until they have run. The lease
+// stays in the row, so that resolve can distinguish a lost answer from a lost lease.
 const finishRuns = `
 WITH l AS MATERIALIZED (
 	SELECT q.run_id, q.parent_run_id, statement_timestamp() AS now, NULL::timestamptz AS until, q.lease,
@@ -61,8 +61,8 @@ var finishColumns = columnsOf(finishRuns,
 	bools("quarantined", func(e *Finish) bool { return e.Quarantined }),
 )
 
-// readFinished marks the finishes that the statement wrote, which are sorted by run. It appends to due the parents that became
-// due, and to step the runs to call Compensate for.
+// readFinished marks the finishes that the statement wrote, which are sorted by run. It appends to due the parents that
+// became due, and to step the runs to call Compensate for.
 func readFinished(finishes []*Finish, due *[]DueRun, step *[]uuid.UUID) func(pgx.Rows) error {
 	return readEndings(func(act string, w DueRun) {
 		switch act {

@@ -19,8 +19,9 @@ type Flush struct {
 	Step  []uuid.UUID // runs to call Compensate for
 }
 
-// Flush sends f in one transaction and sets the Outcome of every write. After an error no outcome is known. The caller may then
-// flush the same writes again: every statement is fenced by the lease, and a write that is found in the tables counts as done.
+// Flush sends f in one transaction and sets the Outcome of every write. After an error no outcome is known. The caller may
+// then flush the same writes again: every statement is fenced by the lease, and a write that is found in the tables counts as
+// done.
 func (s *Store) Flush(ctx context.Context, f *Flush) error {
 	f.sort()
 	err := do(ctx, func(ctx context.Context) error {
@@ -38,9 +39,10 @@ func (s *Store) Flush(ctx context.Context, f *Flush) error {
 	return wrap("flush", err)
 }
 
-// flushFree sends only the writes that need not wait for other transactions: those whose runs and parents no other transaction
-// has locked. It also leaves out runs that start a child with an external ID: an open transaction may have inserted a run with
-// that ID, and the insert would wait for its end. All other keys belong to one run. The writes that it leaves out are Busy.
+// flushFree sends only the writes that need not wait for other transactions: those whose runs and parents no other
+// transaction has locked. It also leaves out runs that start a child with an external ID: an open transaction may have
+// inserted a run with that ID, and the insert would wait for its end. All other keys belong to one run. The writes that it
+// leaves out are Busy.
 func (s *Store) flushFree(ctx context.Context, f *Flush) error {
 	return transact(ctx, s.pool, brief, func(tx pgx.Tx) error {
 		free, err := s.lockFree(ctx, tx, f.everyRun())
@@ -145,7 +147,8 @@ func (f *Flush) everyRun() []uuid.UUID {
 	return slices.Compact(ids)
 }
 
-// free returns the writes whose runs and parents are among ids, apart from those of runs that may wait for another transaction.
+// free returns the writes whose runs and parents are among ids, apart from those of runs that may wait for another
+// transaction.
 func (f *Flush) free(ids []uuid.UUID) *Flush {
 	has, waits := map[uuid.UUID]bool{uuid.Nil: true}, map[uuid.UUID]bool{}
 	for _, id := range ids {

@@ -9,9 +9,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Marks the failures that the next attempt of the run forgets, in the flush that ends this attempt: the status and the lease
-// of the run's row say that the end was written. The end of a group is a MARKER, which keeps its deadline. A group that has
-// not failed stays as it is.
+// Marks the failures that the next attempt of the run forgets, in the flush that ends this attempt. The status and the lease
+// of the run's row show that the end was written. The end of a group is a MARKER, which keeps its deadline. A group that has
+// not failed does not change.
 const forgetFailures = `
 UPDATE kagzi.step_runs s
 SET forgotten_by = f.attempts
@@ -42,16 +42,16 @@ var forgetColumns = columnsOf(forgetFailures,
 	texts("step_id", func(f forgotten) string { return f.step }),
 )
 
-// A NotFailed reports steps that the run has no final failure of.
+// A NotFailed reports steps for which the run has no final failure.
 type NotFailed struct{ Steps []string }
 
 func (e *NotFailed) Error() string {
 	return fmt.Sprintf("%q: no final failure of the run", e.Steps)
 }
 
-// Marks the failures named in $3, of a run that has just been resumed. With a branch or a group it marks the failures that
-// it failed with, and with each failure those of the branches and groups around it. A group that timed out counts as a
-// failure if it is named itself.
+// Marks the failures named in $3, of a run that was just resumed. With the failure of a branch or a group it marks those that
+// caused it, and with each failure those of the branches and groups around it. A group that timed out counts as a failure if
+// $3 names it.
 const forgetNamed = `
 WITH RECURSIVE f (step_id, whole) AS (
 	SELECT u.step_id COLLATE "C", true FROM unnest($3::text[]) AS u (step_id)

@@ -12,7 +12,8 @@ import (
 // ErrStepNotFound reports that the run never reached the step.
 var ErrStepNotFound = errors.New("run has no such step")
 
-// A forkPoint is the moment at which the fork of a run begins to differ: when a step, or the first step below it, first began.
+// A forkPoint is the moment at which the fork of a run begins to differ: when a step, or the first step below it, first
+// began.
 type forkPoint struct {
 	run        uuid.UUID
 	step       string
@@ -46,9 +47,9 @@ func (s *Store) forkPoint(ctx context.Context, tx pgx.Tx, run uuid.UUID, step st
 	return p, err
 }
 
-// Copies, with all attempts, each step that had its result at the moment $5: it had completed or finally failed, and the attempt
-// $6 of the run had not forgotten it. Later forgetting does not count. A sleep is over when its time has passed, whenever that
-// was recorded. The branches around the step have not failed yet.
+// Copies, with all attempts, each step that had its result at the moment $5: it had completed or finally failed, and the
+// attempt $6 of the run had not forgotten it. Later forgetting does not count. A sleep is over when its time has passed,
+// whenever that was recorded. The branches around the step have not failed yet.
 //
 // Steps that were under way begin again. The groups around the step, and others that had begun, keep the items of Map and
 // the rest of their Timeout, and forget later decisions. A group that has neither is not copied.

@@ -10,7 +10,7 @@ import (
 // run that has it.
 type HeldError struct {
 	ExternalID string // empty if it is one of several
-	Unknown    bool   // whether anything was started; else nothing was
+	Unknown    bool   // the runs may have been started; else they were not
 	Err        error
 }
 
@@ -28,7 +28,7 @@ func (e *HeldError) Error() string {
 
 func (e *HeldError) Unwrap() error { return e.Err }
 
-// onlyID is the external ID for which a start of a single run may wait.
+// onlyID returns the external ID that a start of a single run waits for, empty for a start of several.
 func onlyID(runs []NewRun) string {
 	if len(runs) == 1 {
 		return runs[0].ExternalID
@@ -36,14 +36,14 @@ func onlyID(runs []NewRun) string {
 	return ""
 }
 
-// endsNow reports whether ctx has ended, or will before another slice of waiting is worth it.
+// endsNow reports whether ctx has ended, or leaves no time for another slice of waiting.
 func endsNow(ctx context.Context) bool {
 	t, ok := ctx.Deadline()
 	return ctx.Err() != nil || ok && time.Until(t) < 50*time.Millisecond
 }
 
 // lockSlice is how long a start waits for a lock before it checks the caller's context: longer for a start of many runs,
-// which is expensive to repeat, and short enough for an answer before ctx's deadline.
+// which is expensive to repeat, and short enough for an answer before the deadline of ctx.
 func lockSlice(ctx context.Context, n int) time.Duration {
 	slice := min(500*time.Millisecond+time.Duration(n)*100*time.Microsecond, callTimeout/2)
 	if t, ok := ctx.Deadline(); ok {

@@ -10,9 +10,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// insert inserts the runs that do not exist yet, and looks for the others: by run ID, because the answer to an earlier try
-// may have been lost, then by external ID. Each is a statement of its own, because one that inserts does not see what
-// another transaction has committed meanwhile. A run that neither finds has ended in between, and is inserted again.
+// insert inserts the runs that do not exist yet, and finds the others: first by run ID, because the answer to an earlier try
+// may have been lost, then by external ID. Each of the three is a statement of its own, because the one that inserts does not
+// see commits that come after its snapshot. If none of them has an effect, the active run has ended in between, and insert
+// begins again.
 func (s *Store) insert(ctx context.Context, db DB, runs []NewRun) ([]StartedRun, error) {
 	out := make([]StartedRun, len(runs))
 	todo := everyRun(runs)
@@ -56,7 +57,7 @@ func mark(out []StartedRun, runs []NewRun, todo []int, done map[uuid.UUID]bool) 
 	return rest
 }
 
-// insertOnce inserts the runs of todo that do not exist yet. Without a transaction they must be one chunk.
+// insertOnce inserts the runs of todo that do not exist yet. If db is no transaction, they must be one chunk.
 func (s *Store) insertOnce(ctx context.Context, db DB, runs []NewRun, todo []int) (map[uuid.UUID]bool, error) {
 	set := make(map[uuid.UUID]bool, len(todo))
 	add := func(rows pgx.Rows) error {
@@ -64,7 +65,7 @@ func (s *Store) insertOnce(ctx context.Context, db DB, runs []NewRun, todo []int
 		_, err := pgx.ForEachRow(rows, []any{&id}, func() error { set[id] = true; return nil })
 		return err
 	}
-	for _, chunk := range startChunks(runs, todo) { // one statement at a time: their arguments are large
+	for _, chunk := range startChunks(runs, todo) { // one by one: the arguments are large
 		b := &pgx.Batch{}
 		b.Queue(insertRuns, insertColumns.args(s.namespace, pick(runs, chunk))...)
 		if err := exchange(ctx, db, txMode{locks: lockSlice(ctx, len(todo))}, b, add); err != nil {
@@ -102,8 +103,8 @@ func (s *Store) existing(ctx context.Context, db DB, runs []NewRun, todo []int) 
 	return set, err
 }
 
-// adopt returns, in out, the active run that has the external ID for each run of todo. It terminates the active runs that
-// are to be replaced, and returns the indexes of the runs that are still to be inserted.
+// adopt sets out to the active run that has the external ID, for each run of todo. It terminates the active runs that a
+// policy replaces, and returns the indexes of the runs that are still to be inserted.
 func (s *Store) adopt(ctx context.Context, db DB, out []StartedRun, runs []NewRun, todo []int) ([]int, error) {
 	externals := make([]string, 0, len(todo))
 	for _, i := range todo {
@@ -125,7 +126,7 @@ func (s *Store) adopt(ctx context.Context, db DB, out []StartedRun, runs []NewRu
 			return nil, h.taken(r)
 		case r.IfActive == ReplaceActive && h.typ == r.Type:
 			rest, replace = append(rest, i), append(replace, h)
-		case h.differs(r) == otherWorkflow, h.differs(r) == otherInput && len(r.Messages) == 0: // messages are for whatever run is active
+		case h.differs(r) == otherWorkflow, h.differs(r) == otherInput && len(r.Messages) == 0: // messages go to the active run, whatever its input was
 			return nil, &IDConflict{r.ExternalID, h.id, h.typ, h.differs(r)}
 		default:
 			out[i] = StartedRun{RunID: h.id, Existed: true}
@@ -134,14 +135,14 @@ func (s *Store) adopt(ctx context.Context, db DB, out []StartedRun, runs []NewRu
 	if replace == nil {
 		return rest, nil
 	}
-	ended, err := s.replace(ctx, db.(pgx.Tx), replace) // a start with such a policy has one
+	ended, err := s.replace(ctx, db.(pgx.Tx), replace) // a start with this policy has a transaction
 	if err != nil {
 		return nil, err
 	}
 	for _, i := range rest {
 		if h := found[runs[i].ExternalID]; h != nil && slices.Contains(ended.Ended, h.id) {
 			out[i].Replaced, out[i].Ended = h.id, ended
-			ended = &CancelledRuns{Ended: ended.Ended} // the rest is in the first
+			ended = &CancelledRuns{Ended: ended.Ended} // the first has the rest
 		}
 	}
 	return rest, nil
@@ -162,8 +163,8 @@ func ids2set(rows pgx.Rows, err error) (map[uuid.UUID]bool, error) {
 	return set, nil
 }
 
-// everyRun returns the indexes of the runs in the order of their external IDs, in which they are inserted: two starts with
-// the same IDs in different orders would wait for each other.
+// everyRun returns the indexes of the runs in the order of their external IDs. They are inserted in this order: two starts
+// with the same IDs in different orders would wait for each other.
 func everyRun(runs []NewRun) []int {
 	all := make([]int, len(runs))
 	for i := range all {
@@ -173,13 +174,13 @@ func everyRun(runs []NewRun) []int {
 	return all
 }
 
-// The most that one statement inserts. The bytes are those of inputs.
+// Limits of one statement. The bytes are those of the inputs.
 const (
 	chunkRuns  = 10_000
 	chunkBytes = 32 << 20
 )
 
-// startChunks divides todo into the parts that one statement inserts.
+// startChunks divides todo into chunks, of which one statement inserts each.
 func startChunks(runs []NewRun, todo []int) [][]int {
 	var chunks [][]int
 	from, size := 0, 0

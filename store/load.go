@@ -8,21 +8,21 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A LoadRequest says what to read of which runs, and how long that may take.
+// A LoadRequest says which data of which runs Load reads, and how long it may take.
 type LoadRequest struct {
 	Runs    []uuid.UUID
-	Woken   []uuid.UUID // those of them whose inboxes to read
-	Inputs  []uuid.UUID // those of them whose inputs the claim left out
-	Most    int64       // bytes of each run's steps, of its messages, of its children's ends, and of its input; NoLimit for all
+	Woken   []uuid.UUID // the runs whose inboxes are read
+	Inputs  []uuid.UUID // the runs whose inputs are read: the claim left them out
+	Most    int64       // limits the bytes of each run's steps, of its messages, of its children's ends, and of its input; or NoLimit
 	Timeout time.Duration
 }
 
-// Loaded is what LoadRequest asked for.
+// Loaded is the result of Load.
 type Loaded struct {
 	Steps  map[uuid.UUID][]*StepRow // the latest attempt of every step
-	Inbox  map[uuid.UUID]*Inbox     // of those that are woken
+	Inbox  map[uuid.UUID]*Inbox     // of the woken runs
 	Inputs map[uuid.UUID][]byte
-	More   map[uuid.UUID]bool // runs of which the other fields do not have all, because they exceed Most
+	More   map[uuid.UUID]bool // runs that exceed Most, so that the other fields are incomplete
 }
 
 const runInputs = `
@@ -32,9 +32,9 @@ CROSS JOIN LATERAL (
 	SELECT w.run_id, w.input FROM kagzi.workflow_payloads w WHERE w.run_id = u.run_id AND w.namespace_id = $1 OFFSET 0
 ) p`
 
-// Load reads the latest attempt of every step of the runs, as History does, the inboxes of those that are woken, and the
-// inputs that are asked for, in one round trip. The caller must have read the wake-ups in an earlier statement. The end of
-// ctx ends the call at the price of the connection, because nothing is written.
+// Load reads the latest attempt of every step of the runs, as History does, the inboxes of the woken runs, and the inputs
+// that req names, in one round trip. The caller must have read the wake-ups in an earlier statement. The end of ctx ends the
+// call and costs the connection. That is harmless, because Load writes nothing.
 func (s *Store) Load(ctx context.Context, req LoadRequest) (out Loaded, err error) {
 	ctx, cancel := context.WithTimeout(ctx, req.Timeout)
 	defer cancel()
@@ -44,7 +44,7 @@ func (s *Store) Load(ctx context.Context, req LoadRequest) (out Loaded, err erro
 		}
 	}
 	if err != nil {
-		return Loaded{}, wrap("read history", err) // and no part of it: it would look like the whole
+		return Loaded{}, wrap("read history", err) // without a partial result, which a caller would take for all
 	}
 	return out, nil
 }
@@ -111,7 +111,7 @@ SELECT (
 	SELECT octet_length(i.input) FROM kagzi.workflow_payloads i WHERE i.run_id = $2 AND i.namespace_id = $1
 ), 0)`
 
-// LoadSize returns roughly the bytes that Load would read of a run without a limit. It reads sizes, and no values.
+// LoadSize returns roughly how many bytes Load would read of a run without a limit. It reads only sizes.
 func (s *Store) LoadSize(ctx context.Context, run uuid.UUID, timeout time.Duration) (size int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -119,17 +119,17 @@ func (s *Store) LoadSize(ctx context.Context, run uuid.UUID, timeout time.Durati
 	return size, wrap("read the size of a history", err)
 }
 
-// CrashLoopEvidence tells a crash-loop suspect, which kills its workers, from a run that makes progress.
+// CrashLoopEvidence distinguishes a crash-loop suspect, which kills its workers, from a run that makes progress.
 type CrashLoopEvidence struct {
-	Progress bool // it has recorded a result since
-	Children bool // that may not be over
+	Progress bool // the run has recorded a result since
+	Children bool // it has children that may not be over
 }
 
 const crashLoopEvidence = `
 SELECT EXISTS (SELECT FROM kagzi.step_runs s WHERE s.run_id = $2 AND s.namespace_id = $1 AND s.finished_at > $3),
 	EXISTS (SELECT FROM kagzi.step_runs k WHERE k.run_id = $2 AND k.namespace_id = $1 AND k.step_kind = 'CHILD_WORKFLOW' AND k.status = 'RUNNING')`
 
-// CrashLoopEvidence says what a run has recorded since the time given. It reads no results.
+// CrashLoopEvidence returns whether a run has recorded anything since the time given. It does not read results.
 func (s *Store) CrashLoopEvidence(ctx context.Context, run uuid.UUID, since time.Time, timeout time.Duration) (out CrashLoopEvidence, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

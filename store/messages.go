@@ -12,22 +12,22 @@ import (
 type Message struct {
 	RunID   uuid.UUID
 	Name    string
-	ID      string // of the message, made by its sender: a repetition finds it
+	ID      string // made by the sender, so that a repeated call finds the message
 	Payload []byte
 }
 
-// A Signalled is a run that messages have reached.
+// A Signalled is a run that got messages.
 type Signalled struct {
 	DueRun
 	Running bool // its execution has to refresh its inbox
-	Due     bool // it may be claimed about now
+	Due     bool // it can be claimed now or soon
 }
 
-// The number of the wake-up that announces a message orders the messages of a run. An earlier statement has locked the run's
-// row. So this one sees all messages that others sent, and the messages of a run become visible in their order.
+// The sequence of a message is the number of the wake-up that announces it. An earlier statement has locked the run's row. So
+// this one sees all messages that others sent, and the messages of a run become visible in order.
 //
-// A run that sleeps, or waits for its next attempt, counts as due if it is due soon: a claim may have skipped its row while
-// it was locked. In a caller's transaction, which may hold the lock for long, every such run counts as due.
+// A run that sleeps, or waits for its next attempt, counts as due if it is due within a second: a claim may have skipped its
+// row while it was locked. A caller's transaction may hold the lock for long, so there every such run counts as due.
 const storeMessages = `
 WITH u AS MATERIALIZED (
 	SELECT u.run_id, u.name, u.signal_id, u.payload, row_number() OVER (PARTITION BY u.run_id ORDER BY u.place) AS place
@@ -64,8 +64,8 @@ var messageColumns = columnsOf(storeMessages,
 	byteas("payload", func(m Message) []byte { return m.Payload }),
 )
 
-// For a message that was not stored: whether the run has it already, and whether the run is over. A run whose steps are
-// being deleted does not count as existing.
+// For a message that was not stored: whether the run has it already, and the run's status. A run whose steps are being
+// deleted does not count as existing.
 const resolveMessages = `
 SELECT r.run_id, r.task_queue, r.workflow_type, coalesce(r.version, 0), r.status, r.status = 'RUNNING',
 	r.status <> 'RUNNING' AND coalesce(r.available_at <= statement_timestamp() + interval '1 second', false),
@@ -124,7 +124,7 @@ func (s *Store) signal(ctx context.Context, db DB, m Message) (Signalled, error)
 	return Signalled{}, errors.New("the run ends and is resumed as fast as it is read: try again")
 }
 
-// storeMessages stores, in their order, the messages that their runs do not have yet, and returns the runs that got one.
+// storeMessages stores the messages that their runs do not have yet, in order, and returns the runs that got one.
 func (s *Store) storeMessages(ctx context.Context, db DB, messages []Message) (map[uuid.UUID]Signalled, error) {
 	_, inTx := db.(pgx.Tx)
 	runs := make([]uuid.UUID, len(messages))
@@ -146,7 +146,7 @@ func (s *Store) storeMessages(ctx context.Context, db DB, messages []Message) (m
 	return stored, err
 }
 
-// A messageState is what the tables say of a message and its run.
+// A messageState is the state of a message and its run in the tables.
 type messageState struct {
 	Signalled
 	has  bool // the run has the message
@@ -179,7 +179,7 @@ CROSS JOIN LATERAL (
 	SELECT s.run_id FROM kagzi.signals s WHERE s.signal_id = u.signal_id AND s.namespace_id = $1 OFFSET 0
 ) r`
 
-// Sent reports whether some run has a message with this ID. It reads in tx unless tx is nil.
+// Sent reports whether any run has a message with this ID. It reads in tx unless tx is nil.
 func (s *Store) Sent(ctx context.Context, tx pgx.Tx, id string) (sent bool, err error) {
 	read := func(ctx context.Context, db DB) error {
 		return ask(ctx, db, messageRuns, []any{s.namespace, []string{id}}, func(rows pgx.Rows) error {

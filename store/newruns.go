@@ -9,13 +9,13 @@ import (
 
 // A NewRun is a run to insert.
 type NewRun struct {
-	RunID       uuid.UUID // made by the client, so that a repetition finds it
+	RunID       uuid.UUID // made by the client, so that a repeated call finds the run
 	ExternalID  string
 	InputHash   []byte
 	Queue       string
 	Type        string
-	Version     int // zero: the newest that the first worker has
-	Priority    int // zero, of a child: its parent's
+	Version     int // zero: the newest version of the first worker
+	Priority    int // zero in a child: its parent's
 	Delay       time.Duration
 	At          time.Time // instead of Delay
 	Timeout     time.Duration
@@ -25,7 +25,7 @@ type NewRun struct {
 	ParentStep  string
 	Detached    bool // continues when its parent ends
 	Input       []byte
-	Messages    []Message // for it, or for the active run of its external ID
+	Messages    []Message // for this run, or for the active run that has its external ID
 
 	IfActive string // RejectActive or ReplaceActive
 	IfEnded  string // RejectEnded or StartIfFailed
@@ -37,14 +37,14 @@ type StartedRun struct {
 	Existed  bool      // RunID is that of the active run with the external ID
 	Replaced uuid.UUID // the run that was terminated for this one, if any
 
-	Ended     *CancelledRuns // the runs that ended with those that were replaced; only with one of a call's runs
-	Signalled *Signalled     // the run that got its messages; nil if it brought none
+	Ended     *CancelledRuns // the runs that ended with all runs that the call replaced; only in one of its StartedRuns
+	Signalled *Signalled     // the run that got the messages; nil if there were none
 }
 
-// A conflict inserts nothing and raises nothing, so the statement is safe in a caller's transaction. Times count from the
+// A conflict inserts nothing and raises no error, so the statement is safe in a caller's transaction. Times count from the
 // statement, because a caller's transaction may have begun long ago. A run is due now if its At has passed, and its Timeout
-// counts from when it is due. A child that its parent does not start under its lease is detached: it continues when the
-// parent ends. The Timeout is kept for a restart, which counts it anew.
+// counts from when it is due. A child that is not started under its parent's lease is detached: it continues when the parent
+// ends. The Timeout is stored for a restart, which begins it again.
 const insertRuns = `
 WITH u AS MATERIALIZED (
 	SELECT u.run_id, u.external_id, u.input_hash, u.task_queue, u.workflow_type, u.version, u.priority,
@@ -57,7 +57,7 @@ WITH u AS MATERIALIZED (
 			retry_policy, metadata, parent_run_id, parent_step_id, input)
 ), ` + insertUnnested
 
-// Inserts the rows of u, whose columns are those of a NewRun, in the order of their external IDs: see everyRun.
+// Inserts the rows of u, which have the columns of a NewRun, in the order of their external IDs: see everyRun.
 const insertUnnested = `r AS (
 	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, external_id, input_hash, task_queue, workflow_type, version, priority,
 		status, available_at, deadline_at, retry_policy, metadata, parent_run_id, parent_step_id, detached, timeout, created_at)
@@ -78,7 +78,7 @@ SELECT run_id FROM r`
 
 var insertColumns = columnsOf(insertRuns, newRunColumns(func(r *NewRun) *NewRun { return r })...)
 
-// newRunColumns are the columns of NewRun, of anything that has one.
+// newRunColumns are the columns of the NewRun that run returns of an item.
 func newRunColumns[T any](run func(T) *NewRun) columns[T] {
 	return columns[T]{
 		uuids("run_id", func(t T) uuid.UUID { return run(t).RunID }),

@@ -240,7 +240,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"firedRuns", firedRuns, []any{s.namespace, runs}, byKey},
 		{"updateTemplate", updateTemplate, s.templateArgs(&Template{ID: ids[0], Spec: []byte("{}")}), bySchedule},
 		{"deleteTemplate", deleteTemplate, []any{s.namespace, ids[0]}, bySchedule},
-		{"oldRuns", oldRuns, append([]any{s.namespace, uuid.Nil, uuid.Max}, append(keep.args(), 2000)...), byKey},
+		{"expiredRuns", expiredRuns, append([]any{s.namespace, uuid.Nil, uuid.Max}, append(keep.args(), 2000)...), byKey},
 		{"pruneRuns", pruneRuns, append([]any{s.namespace, runs}, append(keep.args(), 1000)...), gone},
 		{"pruneSteps", pruneSteps, []any{s.namespace, ids[0], 1000}, gone},
 		{"resetRecoveries", resetRecoveries, []any{s.namespace, ids[0], lease}, byKey},

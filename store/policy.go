@@ -29,9 +29,9 @@ func byPolicy(runs []NewRun) bool {
 	return false
 }
 
-// refuseEnded returns an IDTaken if the policy of a run just inserted does not allow it to follow the ended runs of its
-// external ID. It comes after the insert: from then on no other run can become active under the ID, so none can end. A check
-// before the insert would miss a run that ends in between. A run that the start has replaced does not count as ended.
+// refuseEnded returns an IDTaken if a run was just inserted and its policy refuses it because of the ended runs of its
+// external ID. The check comes after the insert: from then on no other run can become active under the ID, so none can end. A
+// check before the insert would miss a run that ends in between. A run that the start has replaced does not count as ended.
 func (s *Store) refuseEnded(ctx context.Context, db DB, out []StartedRun, runs []NewRun, inserted map[uuid.UUID]bool) error {
 	var externals []string
 	for i := range runs {
@@ -59,7 +59,7 @@ func (s *Store) refuseEnded(ctx context.Context, db DB, out []StartedRun, runs [
 	return nil
 }
 
-// replace terminates the runs, with all below them, and returns the runs that this ended: some may have ended by themselves.
+// replace terminates the runs, with all below them, and returns those that it ended: others may have ended by themselves.
 func (s *Store) replace(ctx context.Context, tx pgx.Tx, held []*holder) (*CancelledRuns, error) {
 	ids := make([]uuid.UUID, len(held))
 	for i, h := range held {

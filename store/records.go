@@ -10,14 +10,14 @@ import (
 
 // A Record is one attempt of a step to write, under a lease.
 type Record struct {
-	StepRow      // the database fills in WakeAt, StartedAt and FinishedAt
+	StepRow      // Flush fills in WakeAt, StartedAt and FinishedAt from the database
 	Lease        uuid.UUID
 	Wake         time.Duration // WakeAt, counted from the record; negative for none
 	Elapsed      time.Duration // since the attempt began
 	Worker       uuid.UUID
-	EndedAt      time.Time     // when the step ended, by the database's clock; zero: when it is recorded
+	EndedAt      time.Time     // when the step ended, by the database's clock; zero: when the record is written
 	Start        *NewRun       // the child to start with the record
-	Signal       string        // the name of the message that the step takes, with Sequence
+	Signal       string        // the name of the message that the step consumes; Sequence is its number
 	Compensation *Compensation // of a COMPENSATION; nil if a step under way may register one
 
 	Outcome Outcome // set by Flush. Once Done, StepRow is the row in the table, which may be an older result.
@@ -48,12 +48,12 @@ func parted(records []*Record) (steps, compensations []*Record) {
 	return steps, compensations
 }
 
-// FOR SHARE on the run's row keeps the next claim out until this transaction commits. With a join only, the record of a
-// worker that was presumed dead could become visible after the next holder has read the history. A row that has ended stays
-// as it is: the first result counts.
+// FOR SHARE on the run's row blocks the next claim until this transaction commits. With only a join, the record of a worker
+// that was presumed dead could become visible after the next holder has read the history. A row that has ended does not
+// change: the first result counts.
 //
-// The start and the end of a step are the statement's times: the transaction of a step that has one began before the step.
-// The start of a child is recorded only if the child exists, because its external ID may be taken.
+// The start and the end of a step are the statement's times, because a StepTx begins its transaction before the step. The
+// start of a child is recorded only if the child exists, because another run may have its external ID.
 const recordSteps = `
 INSERT INTO kagzi.step_runs AS s (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt,
 	input, output, error_kind, error, permanent, wake_at, worker_id, started_at, finished_at, child_run_id, sequence, position)
@@ -112,7 +112,7 @@ var recordColumns = columnsOf(recordSteps,
 // readRecorded marks the records that the statement wrote, and fills in the times that the database gave them.
 func readRecorded(records []*Record) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
-		i := 0 // the rows have the order of the records, with gaps
+		i := 0 // the rows are in the order of the records, and some may be missing
 		var id uuid.UUID
 		var step string
 		var attempt int
@@ -133,8 +133,8 @@ func readRecorded(records []*Record) func(pgx.Rows) error {
 	}
 }
 
-// recordCompensations is recordSteps for registrations. One without a call announces that a step under way may register a
-// compensation: the record of that takes its place.
+// recordCompensations is recordSteps for registrations. A registration without a call announces that a step under way may
+// register a compensation. The record of that compensation replaces it.
 const recordCompensations = `
 INSERT INTO kagzi.step_runs AS s (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt,
 	call, input, output, worker_id, started_at, position)

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// undecided are the writes of a flush of which none of its statements has said that it wrote them.
+// undecided holds the writes of a flush that its statements did not write.
 type undecided struct {
 	records     []*Record
 	suspensions []*Suspension
@@ -49,8 +49,8 @@ var resolveColumns = columnsOf(resolveSteps,
 	ints("attempt_number", func(r *Record) int { return r.Attempt }),
 )
 
-// resolve decides the outcome of writes that no statement has written. An earlier flush whose answer was lost may have written
-// them, or another process. Otherwise they are busy, or lost.
+// resolve decides the outcome of writes that no statement has written. An earlier flush whose answer was lost may have
+// written them, or another process. Otherwise they are busy, or lost.
 func (s *Store) resolve(ctx context.Context, u *undecided) error {
 	runs := u.runs()
 	if len(runs) == 0 {
@@ -81,8 +81,8 @@ func (s *Store) resolve(ctx context.Context, u *undecided) error {
 	return s.resolveTaken(ctx, u.records)
 }
 
-// StepResult returns the recorded result of an attempt or of a later one, nil if there is none, and whether h still holds
-// the run.
+// StepResult returns the recorded result of an attempt, or of a later one, nil if there is none. It also returns whether h
+// still holds the run.
 func (s *Store) StepResult(ctx context.Context, h HeldRun, stepID string, attempt int) (row *StepRow, holds bool, err error) {
 	r := &Record{StepRow: StepRow{RunID: h.RunID, StepID: stepID, Attempt: attempt}, Lease: h.Lease}
 	u := &undecided{records: []*Record{r}}

@@ -41,8 +41,8 @@ FOR UPDATE`
 
 // The input and the options are copied in the database, because an input may be large. The tick is copied for FireTime,
 // without the schedule's ID, so that the overlap policy does not count the new run. The Timeout begins again. A fork has more
-// wake-ups than the old run: at least one, so that the first claim reads its history, and more than the sequence numbers of the
-// copied messages.
+// wake-ups than the old run: at least one, so that the first claim reads its history, and more than the sequence numbers of
+// the copied messages.
 const restartRun = `
 WITH q AS MATERIALIZED (
 	SELECT q.task_queue, q.workflow_type, q.priority, q.retry_policy, q.metadata, q.schedule_name, q.timeout, q.fire_at, q.input_hash, statement_timestamp() AS now,

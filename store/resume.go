@@ -9,10 +9,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A new attempt keeps the whole history except the failures that the end of the last attempt forgot, and those that the caller
-// names. A quarantined run keeps its pending cancel. Children that ended while their parent was over did not wake it: the extra
-// wake-up makes the next execution read its inbox. otherActive has checked for another active run with the external ID, because
-// in a caller's transaction no statement may raise an error.
+// A new attempt keeps the whole history except the failures that the end of the last attempt forgot, and those that the
+// caller names. A quarantined run keeps its pending cancel. Children that ended while their parent was over did not wake it:
+// the extra wake-up makes the next execution read its inbox. otherActive has checked for another active run with the external
+// ID, because in a caller's transaction no statement may raise an error.
 const resumeRun = `
 WITH t AS MATERIALIZED (SELECT statement_timestamp() AS now)
 UPDATE kagzi.workflow_runs r
@@ -25,8 +25,8 @@ FROM t
 WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status IN ('FAILED', 'CANCELLED') AND r.waiting_on IS DISTINCT FROM '` + beingDeleted + `'
 RETURNING r.task_queue`
 
-// A run that has a final outcome continues only with the rest of its compensations. Those that failed are started again, unless
-// their runs were resumed and completed.
+// A run that has a final outcome continues only with the rest of its compensations. Those that failed are started again,
+// unless their runs were resumed and completed.
 const (
 	compensated = `
 SELECT q.outcome IS NOT NULL

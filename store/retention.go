@@ -11,14 +11,14 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A Retention says how long runs are kept after their end.
+// A Retention says how long runs are kept after they end.
 type Retention struct {
 	Completed time.Duration
-	Failed    time.Duration            // failed and cancelled ones
+	Failed    time.Duration            // failed and cancelled runs
 	Workflows map[string]time.Duration // instead of both
 }
 
-// Shortest returns how long every run is kept at least.
+// Shortest returns the shortest time for which any run is kept.
 func (r Retention) Shortest() time.Duration {
 	shortest := min(r.Completed, r.Failed)
 	for _, d := range r.Workflows {
@@ -27,7 +27,7 @@ func (r Retention) Shortest() time.Duration {
 	return shortest
 }
 
-// args are the retention as arguments of the statements.
+// args returns the retention as arguments of the statements.
 func (r Retention) args() []any {
 	types, keeps := make([]string, 0, len(r.Workflows)), make([]int64, 0, len(r.Workflows))
 	for name, d := range r.Workflows {
@@ -36,7 +36,7 @@ func (r Retention) args() []any {
 	return []any{micros(r.Completed), micros(r.Failed), types, keeps}
 }
 
-// A Range is a part of the key that a walk still has to visit: IDs above After, up to End.
+// A Range is a part of the key that a walk still has to visit: the IDs above After, up to and including End.
 type Range struct {
 	After, End uuid.UUID
 }
@@ -54,9 +54,9 @@ func (r Range) Middle() (id uuid.UUID, ok bool) {
 const beginWalk = `
 SELECT now(), (SELECT count(*) FROM kagzi.workers w WHERE w.namespace_id = $1 AND w.status <> 'OFFLINE')`
 
-// RetentionRanges returns the ranges in which runs may have ended longer ago than keep, and the number of workers. IDs are ordered
-// by the time at which the client made them, so the IDs made within keep are left out: no run ends before it was made. IDs
-// of the future are included: they come from clients whose clock is ahead, or were made without a clock.
+// RetentionRanges returns the ranges in which runs may have ended longer ago than keep, and the number of workers. IDs are
+// ordered by the time at which the client made them. No run ends before it was made, so the ranges leave out the IDs made
+// within keep. They include IDs of the future: clients made them with a clock that is ahead, or without a clock.
 func (s *Store) RetentionRanges(ctx context.Context, keep time.Duration) (ranges []Range, workers int, err error) {
 	var now time.Time
 	err = do(ctx, func(ctx context.Context) error {
@@ -84,7 +84,8 @@ SELECT coalesce((
 	coalesce((SELECT s.histogram_bounds::text::uuid[] FROM s WHERE s.attname = 'run_id'), '{}')`
 
 // KeyStatistics returns the namespace's share of all runs, from 0 to 1, and IDs that divide the runs of all namespaces into
-// parts of about equal size. They are as good as the table's last ANALYZE; without one the share is 1, and there are no IDs.
+// parts of about equal size. They are as recent as the table's last ANALYZE. Without one, the share is 1 and there are no
+// IDs.
 func (s *Store) KeyStatistics(ctx context.Context) (share float64, bounds []uuid.UUID, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		return askRow(ctx, s.pool, keyStatistics, []any{s.namespace}, &share, &bounds)
@@ -92,14 +93,14 @@ func (s *Store) KeyStatistics(ctx context.Context) (share float64, bounds []uuid
 	return min(1, max(0, share)), bounds, wrap("read the table's statistics", err)
 }
 
-// idAt is the least ID that a client makes at t.
+// idAt returns the lowest ID that a client can make at t.
 func idAt(t time.Time) (id uuid.UUID) {
 	binary.BigEndian.PutUint64(id[:], uint64(max(0, t.UnixMilli()))<<16)
 	return id
 }
 
-// No index has the ends of runs: every finish would pay for it. So the key is walked in portions.
-const oldRuns = `
+// No index has the ends of runs, because every finish would pay for it. So the key is walked in portions.
+const expiredRuns = `
 SELECT w.run_id, w.old, w.visited
 FROM (
 	SELECT v.run_id, v.old, row_number() OVER () AS number, count(*) OVER () AS visited
@@ -115,16 +116,16 @@ FROM (
 ) w
 WHERE w.old OR w.number = w.visited`
 
-// ExpiredRuns visits the next n runs of r. It returns those that are past their retention, and the rest of r, nil at its end. The
-// statement reads the key of all namespaces in the range. It is cut off if that takes too long, or if somebody has locked
-// the table. If it takes longer than most, Old returns ErrTooLong: there are too many runs in r, of whatever namespace.
+// ExpiredRuns visits the next n runs of r. It returns those that are past their retention, and the rest of r, nil at its end.
+// The statement reads the key of all namespaces in the range, and gives up if another transaction has locked the table. If it
+// takes longer than most, ExpiredRuns returns ErrTooLong: r has too many runs, counting all namespaces.
 func (s *Store) ExpiredRuns(ctx context.Context, keep Retention, r Range, n int, most time.Duration) (old []uuid.UUID, rest *Range, err error) {
 	args := append([]any{s.namespace, r.After, r.End}, append(keep.args(), n)...)
 	limited := txMode{locks: most / 2, statements: most}
 	err = do(ctx, func(ctx context.Context) error {
 		old, rest = nil, nil
 		b := &pgx.Batch{}
-		b.Queue(oldRuns, args...)
+		b.Queue(expiredRuns, args...)
 		return exchange(ctx, s.pool, limited, b, func(rows pgx.Rows) error {
 			var id uuid.UUID
 			var isOld bool
@@ -147,21 +148,21 @@ func (s *Store) ExpiredRuns(ctx context.Context, keep Retention, r Range, n int,
 	return old, rest, wrap("find expired runs", err)
 }
 
-// ErrTooLong reports that a statement was cut off because it took too long.
+// ErrTooLong reports that a statement was cancelled because it took too long.
 var ErrTooLong = errors.New("it took too long")
 
-// beingDeleted is the waiting_on of a run whose steps are deleted in several transactions. The first of them sets it, and
-// from then on the run cannot be resumed: it would execute the deleted steps again. The run is deleted even if the retention
-// has become longer since.
+// beingDeleted is the waiting_on of a run whose steps are deleted in several transactions. The first of them sets it. From
+// then on the run cannot be resumed, because it would execute the deleted steps again. The run is deleted even if the
+// retention was extended since.
 const beingDeleted = "deletion"
 
 // A run is checked again under its lock, because it may have been resumed. It stays as long as its parent's row exists,
-// whatever the parent's status: a parent that is over may be resumed, and needs its children. A parent that was deleted
-// never comes back, so the parent need not be locked. CASE, because the planner would make a join of it, and check it again
-// under the lock with rows that are not locked.
+// whatever the parent's status: a parent that is over may be resumed, and needs its children. A parent that was deleted never
+// comes back, so the parent need not be locked. The condition is a CASE, because the planner would make a join of it, and
+// check that again under the lock with rows that are not locked.
 //
-// Runs are taken in their order while the rows that go with them are less than $7. A run that has so many alone is marked
-// instead. The deletes have arrays as conditions: without statistics, joins would read the keys whole.
+// Runs are deleted in order while they have fewer than $7 rows together. A run that alone has $7 rows is marked instead. The
+// deletes have arrays as conditions: without statistics, joins would read the keys whole.
 const pruneRuns = `
 WITH k AS MATERIALIZED (
 	SELECT pg_try_advisory_xact_lock(hashtextextended('kagzi prune ' || $1::text, 0::bigint)) AS mine
@@ -208,13 +209,13 @@ SELECT k.mine, c.run_id, c.total < $7, c.rows >= $7
 FROM k
 LEFT JOIN c ON true`
 
-// A Pruned says what happened to the runs given to Prune. Runs that it does not name stay: they are not over, somebody has
-// locked them, or they have a parent.
+// A Pruned says what happened to the runs given to Prune. Runs that it does not name stay: they are not over, another
+// transaction has locked them, or they have a parent.
 type Pruned struct {
-	Elsewhere bool        // another process is pruning: nothing was done
+	Elsewhere bool        // another process is pruning, and Prune did nothing
 	Deleted   int         // runs that were deleted, with all their rows
 	Left      []uuid.UUID // runs that did not fit in this transaction
-	Long      []uuid.UUID // runs that are too long for one: call PruneSteps for them, and then Prune again
+	Long      []uuid.UUID // runs that are too long for one transaction: call PruneSteps for them, and then Prune again
 }
 
 // Prune deletes the runs past their retention, in one transaction of at most rows steps and signals.
@@ -244,8 +245,8 @@ func (s *Store) Prune(ctx context.Context, keep Retention, ids []uuid.UUID, rows
 	return out, wrap("prune", err)
 }
 
-// Only for a run that is marked: it cannot be resumed, so nothing need be locked. It deletes a part of the key, up to its
-// n-th row.
+// Only for a run that is marked: it cannot be resumed, so no lock is needed. The statement deletes a range of the key, up to
+// its row $3.
 const pruneSteps = `
 WITH m AS MATERIALIZED (
 	SELECT q.run_id FROM kagzi.workflow_runs q WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.waiting_on = '` + beingDeleted + `'
@@ -276,8 +277,8 @@ WITH m AS MATERIALIZED (
 )
 SELECT (SELECT count(*) FROM ds) + (SELECT count(*) FROM dg)`
 
-// PruneSteps deletes up to n steps and n signals of a run that Prune called long, and returns their number: zero if none are
-// left.
+// PruneSteps deletes up to n steps and n signals of a run that Prune reported as long, and returns their number, zero if none
+// remain.
 func (s *Store) PruneSteps(ctx context.Context, id uuid.UUID, n int) (deleted int, err error) {
 	err = s.prune(ctx, pruneSteps, []any{s.namespace, id, n}, func(rows pgx.Rows) (err error) {
 		deleted, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[int])
@@ -287,7 +288,7 @@ func (s *Store) PruneSteps(ctx context.Context, id uuid.UUID, n int) (deleted in
 }
 
 // prune sends one of the statements above, a transaction in one round trip. The commit does not wait for the disk: a delete
-// that a crash takes back is repeated.
+// that a crash undoes is repeated.
 func (s *Store) prune(ctx context.Context, sql string, args []any, read func(pgx.Rows) error) error {
 	return do(ctx, func(ctx context.Context) error {
 		b := &pgx.Batch{}

@@ -245,8 +245,8 @@ LEFT JOIN LATERAL (
 ) r ON true
 WHERE r.there IS NULL`
 
-// Ended returns the runs among ids that are over, and those that do not exist. It takes at most the time given; zero means the
-// timeout of every call.
+// Ended returns the runs among ids that are over, and those that do not exist. It takes at most the time given; zero means
+// the timeout of every call.
 func (s *Store) Ended(ctx context.Context, ids []uuid.UUID, most time.Duration) (ended []Ended, missing []uuid.UUID, err error) {
 	mode := txMode{statements: most, locks: callTimeout} // a lock on the table is not an error before most has passed
 	if most == 0 {

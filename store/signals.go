@@ -12,7 +12,7 @@ import (
 type Signal struct {
 	RunID      uuid.UUID
 	Name       string
-	Sequence   int64 // the number of the wake-up that announced it: messages are read in this order
+	Sequence   int64 // the number of the wake-up that announced it; messages are read in this order
 	Payload    []byte
 	ReceivedAt time.Time
 }
@@ -30,15 +30,15 @@ type ChildEnd struct {
 	FinishedAt time.Time
 }
 
-// An Inbox is what has reached a run and is not in its steps yet: unread messages, and ends of children.
+// An Inbox holds the unread messages of a run, and the ends of children that the run has not recorded yet.
 type Inbox struct {
-	Wakeups int64 // read before the rest
+	Wakeups int64 // the run's count, read before the rest
 	Signals []*Signal
 	Ends    []*ChildEnd
 }
 
-// The messages of each name are in their order. The order is that of the key, to keep the planner from the other index. $3
-// limits the bytes, as in history.
+// The messages of each name in order of their sequence. The ORDER BY is that of the key, which keeps the planner from using
+// the other index. $3 limits the bytes, as in history.
 const unreadSignals = `
 SELECT g.run_id, g.name, g.sequence, CASE WHEN g.bytes <= $3 THEN g.payload END, g.received_at, g.bytes > $3
 FROM unnest($2::uuid[]) AS u (run_id)
@@ -91,8 +91,8 @@ CROSS JOIN LATERAL (
 	SELECT q.run_id, q.wakeups FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 OFFSET 0
 ) r`
 
-// Inbox returns the inboxes of the runs. It reads the wake-ups in a statement before the rest: something that arrives in
-// between is not counted in Wakeups, and so is read again.
+// Inbox returns the inboxes of the runs. It reads the wake-ups in a statement before the rest: Wakeups does not count a
+// message that arrives in between, so the message is read again.
 func (s *Store) Inbox(ctx context.Context, runs []uuid.UUID) (map[uuid.UUID]*Inbox, error) {
 	var out map[uuid.UUID]*Inbox
 	err := within(ctx, bulkTimeout, func(ctx context.Context) error {
@@ -119,15 +119,14 @@ func queueInbox(b *pgx.Batch, namespace string, runs []uuid.UUID, most int64) {
 	b.Queue(endedChildren, namespace, array(runs), most)
 }
 
-// readSignals reads unreadSignals into out, for the runs that are in out. It sets in more the runs that have more than the
-// limit.
+// readSignals reads unreadSignals into out, for the runs that are in out. It sets more for the runs that exceed the limit.
 func readSignals(out map[uuid.UUID]*Inbox, more map[uuid.UUID]bool) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		var g Signal
 		var over bool
 		_, err := pgx.ForEachRow(rows, []any{&g.RunID, &g.Name, &g.Sequence, &g.Payload, utc(&g.ReceivedAt), &over}, func() error {
 			signal := g
-			g.Payload = nil // the next scan must not write over it
+			g.Payload = nil // the next scan must not overwrite it
 			if over {
 				more[g.RunID] = true
 			} else if n := out[g.RunID]; n != nil {
@@ -139,13 +138,12 @@ func readSignals(out map[uuid.UUID]*Inbox, more map[uuid.UUID]bool) func(pgx.Row
 	}
 }
 
-// readEnds reads endedChildren into out, for the runs that are in out. It sets in more the runs that have more than the
-// limit.
+// readEnds reads endedChildren into out, for the runs that are in out. It sets more for the runs that exceed the limit.
 func readEnds(out map[uuid.UUID]*Inbox, more map[uuid.UUID]bool) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		var c ChildEnd
 		var kind, text *string
-		var of uuid.UUID // the run that was asked for: a fork has copied steps of another run, whose children are not its own
+		var of uuid.UUID // the run of the argument: a fork has steps copied from another run, whose children are not its own
 		var over bool
 		_, err := pgx.ForEachRow(rows, []any{&c.Parent, &c.Child, &c.Type, &c.Status, &c.Output, &kind, &text, utc(&c.FinishedAt), &c.Ending, &of, &over}, func() error {
 			end := c
@@ -162,8 +160,8 @@ func readEnds(out map[uuid.UUID]*Inbox, more map[uuid.UUID]bool) func(pgx.Rows) 
 	}
 }
 
-// The step's record says which message it has taken: the record may be an older one than that in the flush. The rows are
-// found and locked before they are written. A join would be planned from the side of the signals while that table is small.
+// The step's row says which message it consumed: the row may be older than the record in the flush. The statement finds and
+// locks the messages before it writes them. The planner would start a join at the signals while that table is small.
 const consumeSignals = `
 WITH l AS MATERIALIZED (
 	SELECT r.place, u.step_id

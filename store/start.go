@@ -11,9 +11,9 @@ import (
 )
 
 // Start inserts the runs, all or none. If an active run has the external ID of one, Start returns that run instead, unless
-// the start's policy says otherwise. It returns ErrIDConflict if that run has another workflow, or another input and the
-// start brings no messages for it. It returns ErrIDTaken if a policy refuses the start. With a nil tx it is a transaction of
-// its own, and repeats itself if an answer is lost. A tx survives its errors.
+// a policy says otherwise. It returns ErrIDConflict if that run has another workflow, or another input and the start has no
+// messages for it. It returns ErrIDTaken if a policy refuses the start. With a nil tx, Start is a transaction of its own, and
+// repeats it if an answer is lost. A tx survives its errors.
 //
 // While another open transaction holds an external ID, Start waits for its end until ctx ends, and then returns a HeldError.
 // It waits in slices and checks ctx between them: a context that ends during a statement would cost the connection, and
@@ -25,7 +25,7 @@ func (s *Store) Start(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedR
 	if tx != nil {
 		return s.startIn(ctx, tx, runs)
 	}
-	replaced := make([]StartedRun, len(runs)) // also those of a try whose answer was lost
+	replaced := make([]StartedRun, len(runs)) // by every try, also one whose answer was lost
 	var held, lost bool
 	for tries := 0; ; {
 		out, err := s.startOwn(ctx, runs, replaced, lost)
@@ -54,7 +54,7 @@ func (s *Store) startOwn(ctx context.Context, runs []NewRun, replaced []StartedR
 	chunks := startChunks(runs, everyRun(runs))
 	ctx, cancel := bound(ctx, callTimeout*time.Duration(len(chunks)))
 	defer cancel()
-	if len(chunks) == 1 && !byPolicy(runs) && (len(runs) == 1 || !anyExternalID(runs)) && !anyMessages(runs) { // no run can be refused after another was inserted
+	if len(chunks) == 1 && !byPolicy(runs) && (len(runs) == 1 || !anyExternalID(runs)) && !anyMessages(runs) { // no run can be refused after others were inserted
 		return s.insert(ctx, s.pool, runs)
 	}
 	err = transact(ctx, s.pool, txMode{locks: lockSlice(ctx, len(runs))}, func(tx pgx.Tx) error {
@@ -65,7 +65,7 @@ func (s *Store) startOwn(ctx context.Context, runs []NewRun, replaced []StartedR
 	return out, err
 }
 
-// keepReplaced adds to out the runs that earlier tries have replaced, and to replaced those of out.
+// keepReplaced adds the runs that earlier tries replaced to out, and then those of out to replaced.
 func keepReplaced(out, replaced []StartedRun) {
 	for i := range out {
 		if out[i].Replaced == uuid.Nil {
@@ -83,7 +83,7 @@ func (s *Store) startIn(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]Starte
 		}
 	}
 	var out []StartedRun
-	// The savepoint takes back the inserts before a conflict.
+	// At a conflict, the savepoint rolls back the inserts before it.
 	err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) (err error) {
 		out, err = s.startAll(ctx, tx, runs, false)
 		return err

@@ -20,8 +20,8 @@ func anyMessages(runs []NewRun) bool {
 
 var errEnded = errors.New("the run has ended")
 
-// startSignalling is insert for runs of which some bring messages: for the new run, or for the active run that has the
-// external ID. db is a transaction. If the active run ends before it is locked, everything is taken back and begins again.
+// startSignalling is insert for runs of which some have messages: for the new run, or for the active run that has the
+// external ID. If the active run ends before it is locked, a savepoint rolls everything back, and the start begins again.
 // repeated says that the answer to an earlier try may have been lost.
 func (s *Store) startSignalling(ctx context.Context, tx pgx.Tx, runs []NewRun, repeated bool) ([]StartedRun, error) {
 	if repeated {
@@ -44,7 +44,7 @@ func (s *Store) startSignalling(ctx context.Context, tx pgx.Tx, runs []NewRun, r
 	return nil, errors.New("the runs of these external IDs end as fast as they are found: try again")
 }
 
-// deliver stores the messages of runs that were just started or found.
+// signalStarted stores the messages of runs that were just started or found.
 func (s *Store) signalStarted(ctx context.Context, tx pgx.Tx, runs []NewRun, started []StartedRun) error {
 	var messages []Message
 	for i := range runs {
@@ -63,7 +63,7 @@ func (s *Store) signalStarted(ctx context.Context, tx pgx.Tx, runs []NewRun, sta
 		}
 		g, ok := stored[started[i].RunID]
 		if !ok {
-			// It has them, from an attempt of the same step, or it has ended since it was found.
+			// It got them from an earlier attempt of the same step, or it has ended since it was found.
 			first := runs[i].Messages[0]
 			first.RunID = started[i].RunID
 			found, err := s.resolveMessages(ctx, tx, []Message{first})
@@ -80,8 +80,8 @@ func (s *Store) signalStarted(ctx context.Context, tx pgx.Tx, runs []NewRun, sta
 	return nil
 }
 
-// startedBefore returns what an earlier try of the same call did, whose answer was lost; nil if it did nothing. The messages
-// tell: a run that got them may be over by now, and must not be followed by a new one.
+// startedBefore returns the result of an earlier try of the same call whose answer was lost, nil if that try had no effect.
+// It finds the runs by their messages: a run that got them may be over by now, and the start must not insert another one.
 func (s *Store) startedBefore(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedRun, error) {
 	var ids []string
 	for i := range runs {
@@ -114,7 +114,7 @@ func (s *Store) startedBefore(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]
 			rest, indexes = append(rest, runs[i]), append(indexes, i)
 		case slices.Contains(found, runs[i].RunID):
 			out[i] = StartedRun{RunID: runs[i].RunID}
-		default: // of several, earlier attempts of a step sent to the others
+		default: // if there are several, earlier attempts of a step sent to the older ones
 			out[i] = StartedRun{RunID: slices.MaxFunc(found, compareIDs), Existed: true}
 		}
 	}

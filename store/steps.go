@@ -52,9 +52,9 @@ const stepColumns = `s.run_id, s.step_id, s.attempt_number, s.first_attempt, s.r
 // skips that step's older attempts. b has the steps at which the second and later portions begin. A run of at most one
 // portion is read by one search. The LATERAL keeps the planner from joining.
 //
-// $3 limits the bytes of a run. If the run has more, the statement returns the rows that fit and a last row without its output,
-// which marks the history as incomplete. Sizes are computed without reading the values, so a value that is left out is never
-// read.
+// $3 limits the bytes of a run. If the run has more, the statement returns the rows that fit and a last row without its
+// output, which marks the history as incomplete. Sizes are computed without reading the values, so a value that is left out
+// is never read.
 const history = `
 SELECT ` + stepColumns + `, CASE WHEN s.bytes <= $3 THEN s.output END, s.bytes > $3
 FROM unnest($2::uuid[]) AS u (run_id)

@@ -7,13 +7,14 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// The run is locked from the record to the commit: a frozen process must not keep the lock. The record waits for locks as
-// long as its call may, whatever the role's lock_timeout is: the function has succeeded, and a failure would repeat it.
+// The run is locked from the record to the commit, so the server ends the transaction of a frozen process. The record may
+// wait for locks until the call times out, whatever the role's lock_timeout is: the function has succeeded, and would be
+// repeated after a failure.
 const lastTimeouts = `SELECT set_config('idle_in_transaction_session_timeout', '10s', true),
 	set_config('lock_timeout', $1, true), set_config('statement_timeout', $2, true)`
 
 // RecordIn writes records of one run as the last statements of the caller's transaction, and locks the run until that ends.
-// It reports whether they were written. If not, the lease is lost, or an attempt has a result already.
+// It reports whether all were written. If not, the lease is lost, or an attempt has a result already.
 func (s *Store) RecordIn(ctx context.Context, tx pgx.Tx, records ...*Record) (bool, error) {
 	for _, r := range records {
 		r.Outcome = Undecided

@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A Suspension suspends a run: its execution ends and the run does not. It sleeps, waits for its next attempt, or is yielded to
-// other workers. It becomes due at the earlier of Wake and WakeAt, and never if it has neither.
+// A Suspension ends the execution of a run, but not the run. The run sleeps, waits for its next attempt, or is yielded to
+// other workers. It becomes due at the earlier of Wake and WakeAt. If it has neither, no time makes it due.
 type Suspension struct {
 	RunID     uuid.UUID
 	Lease     uuid.UUID
@@ -17,7 +17,7 @@ type Suspension struct {
 	Wake      time.Duration // counted from the write; negative for none
 	WakeAt    time.Time     // as a record returned it
 	Seen      int64         // the wake-ups that this execution has seen
-	Need      int           // how many more wake-ups make a sleeping run due; zero: none do, only the time
+	Need      int           // how many more wake-ups make a sleeping run due; zero: no number does
 	NotBefore bool          // not due earlier, even if a cancel is pending or its deadline passes
 	WaitingOn string
 	Failed    bool // this was an attempt of the run, and it failed
@@ -38,13 +38,13 @@ func (p *Suspension) head() head {
 type HistoryRead int
 
 const (
-	HistoryUntried HistoryRead = -1 // nobody tried to read it
-	HistoryIsRead  HistoryRead = 0  // it was read, or there is none: earlier failures no longer count
+	HistoryUntried HistoryRead = -1 // the execution did not try to read it
+	HistoryIsRead  HistoryRead = 0  // it was read, or is empty: earlier failures to read it no longer count
 	HistoryFailed  HistoryRead = 1  // it could not be read
 )
 
-// If `awaited` wake-ups have arrived, the run is due now. The lease stays in the row, so that a lost answer can be told from
-// a lost lease. So does the error of a pending cancel.
+// If `awaited` wake-ups have arrived, the run is due now. The lease stays in the row, so that resolve can distinguish a lost
+// answer from a lost lease. The error of a pending cancel stays, too.
 const suspendRuns = `
 WITH l AS MATERIALIZED (
 	SELECT r.run_id, now() AS now, u.status, u.awaited, u.not_before, u.waiting_on, u.failed, u.failed AND r.cancel_requested_at IS NULL AS explains, u.error_kind, u.error, u.unread,
@@ -89,7 +89,7 @@ var suspendColumns = columnsOf(suspendRuns,
 	ints("unread", func(p *Suspension) int { return int(p.History) }),
 )
 
-// awaited is the number of wakeups that makes the run due.
+// awaited is the number of wake-ups at which the run becomes due.
 func (p *Suspension) awaited() int64 {
 	if p.Need == 0 {
 		return math.MaxInt64
@@ -97,8 +97,8 @@ func (p *Suspension) awaited() int64 {
 	return p.Seen + int64(p.Need)
 }
 
-// readSuspended marks the suspensions that the statement wrote, and fills in when
-// their runs become due. The suspensions are sorted by run.
+// readSuspended marks the suspensions that the statement wrote, which are sorted by run, and fills in when the runs become
+// due.
 func readSuspended(suspensions []*Suspension) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		var id uuid.UUID
