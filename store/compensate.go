@@ -73,7 +73,7 @@ WHERE run_id = $2 AND namespace_id = $1`
 
 // Compensate continues a run whose final outcome is decided and whose compensations are not done. While a child or a
 // compensation is active, the run waits for that. Otherwise Compensate starts the next compensation, or ends the run. It does
-// not change other runs. It waits for locks briefly, because it can be repeated: see DueCompensations.
+// not change a run in another state. It waits for locks briefly, because it can be repeated: see DueCompensations.
 func (s *Store) Compensate(ctx context.Context, id uuid.UUID) (out *CancelledRuns, err error) {
 	err = again(ctx, func(ctx context.Context) error {
 		out = &CancelledRuns{}

@@ -96,9 +96,17 @@ func (s *Store) send(ctx context.Context, db DB, f *Flush, lock []uuid.UUID) err
 	return exchange(ctx, db, brief, b, reads...) // no write is Done before this returns
 }
 
-// heads returns the heads of all writes.
-func (f *Flush) heads() []head {
-	return slices.Concat(headsOf(f.Records), headsOf(f.Suspensions), headsOf(f.Finishes))
+// each calls do for every write.
+func (f *Flush) each(do func(head)) {
+	for _, r := range f.Records {
+		do(r.head())
+	}
+	for _, p := range f.Suspensions {
+		do(p.head())
+	}
+	for _, e := range f.Finishes {
+		do(e.head())
+	}
 }
 
 // sort puts the writes in the order in which the statements lock their rows.
@@ -112,9 +120,7 @@ func (f *Flush) sort() {
 
 func (f *Flush) reset() {
 	f.Woken, f.Step = nil, nil
-	for _, h := range f.heads() {
-		*h.outcome = Undecided
-	}
+	f.each(func(h head) { *h.outcome = Undecided })
 }
 
 // runsToLock returns the runs to lock first, in order of run_id, because another process may lock several of them. It returns
@@ -137,12 +143,12 @@ func (f *Flush) runsToLock() []uuid.UUID {
 // everyRun returns the runs of the writes and the parents that these wake, in order of run_id.
 func (f *Flush) everyRun() []uuid.UUID {
 	var ids []uuid.UUID
-	for _, h := range f.heads() {
+	f.each(func(h head) {
 		ids = append(ids, h.run)
 		if h.parent != uuid.Nil {
 			ids = append(ids, h.parent)
 		}
-	}
+	})
 	slices.SortFunc(ids, compareIDs)
 	return slices.Compact(ids)
 }
@@ -164,17 +170,17 @@ func (f *Flush) free(ids []uuid.UUID) *Flush {
 }
 
 // undecided returns the writes that no statement has written.
-func (f *Flush) undecided() *undecided {
+func (f *Flush) undecided() undecided {
 	is := func(h head) bool { return *h.outcome == Undecided }
-	return &undecided{only(f.Records, is), only(f.Suspensions, is), only(f.Finishes, is)}
+	return undecided{only(f.Records, is), only(f.Suspensions, is), only(f.Finishes, is)}
 }
 
 // forgotten returns the steps whose failures the writes of f forget.
 func (f *Flush) forgotten() (steps []forgotten) {
-	for _, h := range f.heads() {
+	f.each(func(h head) {
 		for _, step := range h.forget {
 			steps = append(steps, forgotten{h.run, h.lease, step})
 		}
-	}
+	})
 	return steps
 }

@@ -12,8 +12,8 @@ import (
 
 // insert inserts the runs that do not exist yet, and finds the others: first by run ID, because the answer to an earlier try
 // may have been lost, then by external ID. Each of the three is a statement of its own, because the one that inserts does not
-// see commits that come after its snapshot. If none of them has an effect, the active run has ended in between, and insert
-// begins again.
+// see commits that come after its snapshot. If none of them finds or inserts a run, the active run has ended in between, and
+// insert begins again.
 func (s *Store) insert(ctx context.Context, db DB, runs []NewRun) ([]StartedRun, error) {
 	out := make([]StartedRun, len(runs))
 	todo := everyRun(runs)

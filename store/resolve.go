@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -15,10 +14,15 @@ type undecided struct {
 	finishes    []*Finish
 }
 
-func (u *undecided) runs() []uuid.UUID {
-	var runs []uuid.UUID
-	for _, h := range slices.Concat(headsOf(u.records), headsOf(u.suspensions), headsOf(u.finishes)) {
-		runs = append(runs, h.run)
+func (u undecided) runs() (runs []uuid.UUID) {
+	for _, r := range u.records {
+		runs = append(runs, r.RunID)
+	}
+	for _, p := range u.suspensions {
+		runs = append(runs, p.RunID)
+	}
+	for _, e := range u.finishes {
+		runs = append(runs, e.RunID)
 	}
 	return runs
 }
@@ -51,7 +55,7 @@ var resolveColumns = columnsOf(resolveSteps,
 
 // resolve decides the outcome of writes that no statement has written. An earlier flush whose answer was lost may have
 // written them, or another process. Otherwise they are busy, or lost.
-func (s *Store) resolve(ctx context.Context, u *undecided) error {
+func (s *Store) resolve(ctx context.Context, u undecided) error {
 	runs := u.runs()
 	if len(runs) == 0 {
 		return nil
@@ -85,7 +89,7 @@ func (s *Store) resolve(ctx context.Context, u *undecided) error {
 // still holds the run.
 func (s *Store) StepResult(ctx context.Context, h HeldRun, stepID string, attempt int) (row *StepRow, holds bool, err error) {
 	r := &Record{StepRow: StepRow{RunID: h.RunID, StepID: stepID, Attempt: attempt}, Lease: h.Lease}
-	u := &undecided{records: []*Record{r}}
+	u := undecided{records: []*Record{r}}
 	if err := do(ctx, func(ctx context.Context) error { return s.resolve(ctx, u) }); err != nil {
 		return nil, false, wrap("resolve step", err)
 	}
@@ -108,7 +112,7 @@ type stepKey struct {
 }
 
 // decide sets the outcomes by the rows that were found.
-func (u *undecided) decide(runs map[uuid.UUID]runState, steps map[stepKey]*StepRow) {
+func (u undecided) decide(runs map[uuid.UUID]runState, steps map[stepKey]*StepRow) {
 	mine := func(run, lease uuid.UUID) (holds, touched bool) {
 		st := runs[run]
 		return st.lease == lease && st.status == Running, st.lease == lease

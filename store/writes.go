@@ -40,15 +40,6 @@ func ofRun[W write](sorted []W, run uuid.UUID) (w W, ok bool) {
 	return w, ok
 }
 
-// headsOf returns the heads of the writes.
-func headsOf[W write](writes []W) []head {
-	heads := make([]head, len(writes))
-	for i, w := range writes {
-		heads[i] = w.head()
-	}
-	return heads
-}
-
 // only returns the writes that keep accepts.
 func only[W write](writes []W, keep func(head) bool) (kept []W) {
 	for _, w := range writes {
