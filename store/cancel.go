@@ -105,14 +105,14 @@ func (s *Store) cancelOne(ctx context.Context, tx pgx.Tx, event RunEvent, c canc
 		}
 		if now.has(id) {
 			out, tried = now, true
-			return s.noteEvents(ctx, tx, event)
+			return s.writeEvents(ctx, tx, event)
 		}
 		status, err := s.status(ctx, tx, id)
 		if err != nil || status == Cancelled {
 			return err
 		}
 		if tried { // either the first try took effect and a compensation failed, or it did not and the run ended by itself
-			if done, err := s.noted(ctx, tx, event); done || err != nil {
+			if done, err := s.hasEvent(ctx, tx, event); done || err != nil {
 				return err
 			}
 		}

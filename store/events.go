@@ -46,8 +46,8 @@ FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::uuid[], $6::text[], $7::text
 	AS u (run_id, event_id, event, other, step_id, reason)
 ON CONFLICT DO NOTHING`
 
-// noteEvents writes the events in tx, the transaction of the change that they are about. Events that exist stay.
-func (s *Store) noteEvents(ctx context.Context, tx pgx.Tx, events ...RunEvent) error {
+// writeEvents writes the events in tx, the transaction of the change that they are about. Events that exist stay.
+func (s *Store) writeEvents(ctx context.Context, tx pgx.Tx, events ...RunEvent) error {
 	n := len(events)
 	runs, ids, others := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]uuid.UUID, n)
 	kinds, steps, reasons := make([]string, n), make([]string, n), make([]string, n)
@@ -59,12 +59,12 @@ func (s *Store) noteEvents(ctx context.Context, tx pgx.Tx, events ...RunEvent) e
 	return err
 }
 
-const eventNoted = `
+const eventExists = `
 SELECT EXISTS (SELECT FROM kagzi.run_events e WHERE e.run_id = $2 AND e.event_id = $3 AND e.namespace_id = $1)`
 
-// noted reports whether the event exists: if so, an earlier try of its verb, whose answer was lost, took effect.
-func (s *Store) noted(ctx context.Context, tx pgx.Tx, e RunEvent) (bool, error) {
-	return askOne[bool](ctx, tx, eventNoted, s.namespace, e.RunID, e.ID)
+// hasEvent reports whether the event exists: if so, an earlier try of its verb, whose answer was lost, took effect.
+func (s *Store) hasEvent(ctx context.Context, tx pgx.Tx, e RunEvent) (bool, error) {
+	return askOne[bool](ctx, tx, eventExists, s.namespace, e.RunID, e.ID)
 }
 
 const runEvents = `

@@ -224,7 +224,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"hasOutcome", hasOutcome, []any{s.namespace, ids[0]}, byKey},
 		{"copySteps", copySteps, []any{s.namespace, ids[0], uuid.New(), "step", time.Now(), 1, true, 1}, byStep},
 		{"runEvents", runEvents, []any{s.namespace, ids[0]}, gone},
-		{"eventNoted", eventNoted, []any{s.namespace, ids[0], lease}, gone},
+		{"eventExists", eventExists, []any{s.namespace, ids[0], lease}, gone},
 		{"copySignals", copySignals, []any{s.namespace, ids[0], uuid.New()}, gone},
 		{"nextTemplate", nextTemplate, []any{s.namespace}, map[string][]string{dueIndex: {"next_at"}}},
 		{"dueTemplates", dueTemplates, []any{s.namespace, 100}, withKey(map[string][]string{dueIndex: {"next_at"}}, schedules)},

@@ -82,7 +82,7 @@ func (s *Store) Restart(ctx context.Context, tx pgx.Tx, r Restart) (work Restart
 	tried := false // an earlier try of our own transaction, whose answer may have been lost
 	err = s.InSavepoint(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		if tried {
-			if done, err := s.noted(ctx, tx, as); done || err != nil {
+			if done, err := s.hasEvent(ctx, tx, as); done || err != nil {
 				return err
 			}
 		}
@@ -92,7 +92,7 @@ func (s *Store) Restart(ctx context.Context, tx pgx.Tx, r Restart) (work Restart
 			return err
 		}
 		work = started
-		return s.noteEvents(ctx, tx, from, as)
+		return s.writeEvents(ctx, tx, from, as)
 	})
 	return work, wrap("restart", err)
 }

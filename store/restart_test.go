@@ -90,16 +90,16 @@ func TestEvents(t *testing.T) {
 	id := over(t, s, nil)
 	tx := begin(t, s)
 	event := newEvent(id, EventResumed, "")
-	if done, err := s.noted(t.Context(), tx, event); done || err != nil {
-		t.Errorf("noted before it was: %v", err)
+	if done, err := s.hasEvent(t.Context(), tx, event); done || err != nil {
+		t.Errorf("the event exists before it was written: %v", err)
 	}
 	for range 2 {
-		if err := s.noteEvents(t.Context(), tx, event); err != nil {
+		if err := s.writeEvents(t.Context(), tx, event); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if done, err := s.noted(t.Context(), tx, event); !done || err != nil {
-		t.Errorf("not noted: %v", err)
+	if done, err := s.hasEvent(t.Context(), tx, event); !done || err != nil {
+		t.Errorf("the event does not exist: %v", err)
 	}
 	commit(t, tx)
 	if events, err := s.RunEvents(t.Context(), id); err != nil || len(events) != 1 || events[0].At.IsZero() {

@@ -77,7 +77,7 @@ func (s *Store) Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, reason stri
 			return err
 		}
 		if tried {
-			if done, err := s.noted(ctx, tx, event); done || err != nil {
+			if done, err := s.hasEvent(ctx, tx, event); done || err != nil {
 				return err
 			}
 		}
@@ -96,7 +96,7 @@ func (s *Store) Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, reason stri
 			if err := s.forget(ctx, tx, id, forget); err != nil {
 				return err
 			}
-			return s.noteEvents(ctx, tx, event)
+			return s.writeEvents(ctx, tx, event)
 		})
 		if code(err) == "23505" { // another run has got the ID since otherActive
 			return ErrIDConflict
