@@ -1,8 +1,8 @@
 -- The tables of Kagzi.
 --
 -- Every key and every unique index contains namespace_id, so that the tables can be distributed or partitioned by it. No index
--- leads with namespace_id if a statement about one run could use it: with statistics missing or stale, the planner would
--- answer that statement by reading the namespace's part of the index.
+-- leads with namespace_id if a statement about one run could use it: with missing or stale statistics, the planner would read
+-- the namespace's whole part of the index for that statement.
 --
 -- Fillfactor leaves room in each page for updates of its rows. Autovacuum runs often and in small portions, because most of
 -- these tables are queues.
@@ -12,46 +12,46 @@
 
 -- Runs: the queue that workers claim from, and the current state of each run.
 --
--- A run that may be claimed, now or later, is PENDING, RUNNING or SLEEPING. available_at is when. While a run is RUNNING that is
--- the end of its lease: after it, another worker may claim the run.
+-- An active run is PENDING, RUNNING or SLEEPING. It may be claimed from available_at on. While a run is RUNNING, that is the end
+-- of its lease: after it, another worker may claim the run.
 --
 -- A SLEEPING run also becomes due when wakeups reaches wakeups_awaited. So a parent that waits for a thousand children is
 -- woken once, and a run that only waits for a time is woken by nothing else.
 CREATE TABLE kagzi.workflow_runs (
     run_id              uuid                     NOT NULL, -- a UUIDv7 made by the client that starts the run
     namespace_id        text        COLLATE "C"  NOT NULL,
-    external_id         text        COLLATE "C",           -- the application's ID of the run
-    input_hash          bytea,                             -- with external_id: a start with another input is a conflict
+    external_id         text        COLLATE "C",           -- the ID that the application gave to the run
+    input_hash          bytea,                             -- set with external_id: a start with another input is a conflict
     task_queue          text        COLLATE "C"  NOT NULL,
     workflow_type       text        COLLATE "C"  NOT NULL, -- the workflow's name
     version             integer,                           -- NULL until the first claim sets the worker's default
     priority            smallint                 NOT NULL DEFAULT 3 CHECK (priority BETWEEN 1 AND 4), -- 1 is claimed first
     status              text        COLLATE "C"  NOT NULL CHECK (status IN
                             ('PENDING', 'RUNNING', 'SLEEPING', 'COMPLETED', 'FAILED', 'CANCELLED')),
-    available_at        timestamptz,                       -- infinity if no time makes it due; NULL when the run is over
+    available_at        timestamptz,                       -- infinity if no time makes the run due; NULL once it has ended
     locked_by           uuid,                              -- the worker that executes the run
-    lease               uuid,                              -- made for each claim: only its holder may write; stays after the end
-    attempts            integer                  NOT NULL DEFAULT 0, -- attempts of the run that failed
+    lease               uuid,                              -- new with each claim: only its holder may write; stays after the end
+    attempts            integer                  NOT NULL DEFAULT 0, -- failed attempts of the run
     recoveries          integer                  NOT NULL DEFAULT 0, -- claims from a dead worker since the last progress
-    recoveries_since    timestamptz,                       -- the first of these
+    recoveries_since    timestamptz,                       -- when the first of these was
     load_failures       integer                  NOT NULL DEFAULT 0, -- failures to read the history since it was last read
     wakeups             bigint                   NOT NULL DEFAULT 0, -- messages and ended children so far
     wakeups_awaited     bigint                   NOT NULL DEFAULT 0, -- the number of wakeups that makes a SLEEPING run due
-    waiting_on          text,                              -- for people; 'previous run' and 'deletion' have a meaning for statements
+    waiting_on          text,                              -- for people; statements read only 'previous run' and 'deletion'
     retry_policy        jsonb,                             -- of the run
-    timeout             interval,                          -- of the run: kept for a restart, which counts it anew
-    deadline_at         timestamptz,                       -- the run ends then, whether a worker executes it or not
+    timeout             interval,                          -- of the run: a restart counts it anew
+    deadline_at         timestamptz,                       -- when the run has to end, whether a worker executes it or not
     metadata            jsonb,                             -- the application's labels
     error_kind          text,
     error               text,
-    quarantined         boolean                  NOT NULL DEFAULT false, -- FAILED, and only people can help
-    outcome             jsonb,                             -- the final outcome, decided before the compensations run; nobody claims the run then
-    cancel_requested_at timestamptz,                       -- the worker is to end the run as CANCELLED
+    quarantined         boolean                  NOT NULL DEFAULT false, -- FAILED for a reason that only people can remove
+    outcome             jsonb,                             -- the final outcome, decided before the compensations run; once it is set, nobody claims the run
+    cancel_requested_at timestamptz,                       -- when somebody cancelled the run: its worker has to end it as CANCELLED
     parent_run_id       uuid,
     parent_step_id      text        COLLATE "C",           -- the parent's step that started this run
-    detached            boolean                  NOT NULL DEFAULT false, -- continues when its parent ends
+    detached            boolean                  NOT NULL DEFAULT false, -- the run goes on when its parent ends
     origin_run_id       uuid,                              -- the run that this one was restarted or forked from
-    schedule_id         uuid,                              -- the schedule that started the run, even if that is deleted by now
+    schedule_id         uuid,                              -- the schedule that started the run; it may be deleted by now
     schedule_name       text        COLLATE "C",
     fire_at             timestamptz,                       -- the schedule's tick that the run stands for
     created_at          timestamptz              NOT NULL DEFAULT now(),
@@ -68,10 +68,10 @@ CREATE TABLE kagzi.workflow_runs (
     autovacuum_vacuum_cost_limit = 2000
 );
 
--- Claims. The type stands before the time: as a mere filter, each claim would read through the backlog of a type for which
--- the worker has no handler. An active run always has a time. The condition says so all the same: without it, the planner could
--- use this index for a statement about one run that names a status. Analyzed while no run is active, the index looks empty, and
--- such a statement would read all of it instead of searching the primary key.
+-- For claims. The type stands before the time: if it were only a filter, each claim would read through the backlog of a type
+-- for which the worker has no handler. An active run always has an available_at. The condition says so nevertheless: without
+-- it, the planner could use this index for a statement about one run that names a status. If the table was analyzed while no
+-- run was active, the index looks empty, and such a statement would read all of it instead of searching the primary key.
 CREATE INDEX workflow_runs_claim
     ON kagzi.workflow_runs (task_queue, namespace_id, workflow_type, priority, available_at)
     WHERE status IN ('PENDING', 'SLEEPING', 'RUNNING') AND available_at IS NOT NULL;
@@ -81,8 +81,8 @@ CREATE UNIQUE INDEX workflow_runs_active_external_id
     ON kagzi.workflow_runs (external_id, namespace_id)
     WHERE external_id IS NOT NULL AND status IN ('PENDING', 'SLEEPING', 'RUNNING');
 
--- The ended runs of an external ID, by age. A run is in this index or in the one above, so each change of its status writes to
--- one of them only.
+-- The ended runs of an external ID, by age. A run is in this index or in the one above, so a change of its status writes to
+-- only one of them.
 CREATE INDEX workflow_runs_ended_external_id
     ON kagzi.workflow_runs (external_id, namespace_id, run_id)
     WHERE external_id IS NOT NULL AND status IN ('COMPLETED', 'FAILED', 'CANCELLED');
@@ -92,8 +92,8 @@ CREATE INDEX workflow_runs_parent
     ON kagzi.workflow_runs (parent_run_id, namespace_id)
     WHERE parent_run_id IS NOT NULL;
 
--- Active runs with a deadline, for the coordinator, which ends those that no worker executes. It leads with the namespace:
--- no other statement asks for a deadline, so none can use it by mistake.
+-- Active runs with a deadline, for the coordinator, which ends those that no worker executes. The index leads with the
+-- namespace: no other statement has a condition on the deadline, so none can use it by mistake.
 CREATE INDEX workflow_runs_deadline
     ON kagzi.workflow_runs (namespace_id, deadline_at, run_id)
     WHERE deadline_at IS NOT NULL AND status IN ('PENDING', 'SLEEPING', 'RUNNING');
@@ -113,29 +113,29 @@ CREATE INDEX workflow_runs_active_fired
     ON kagzi.workflow_runs (schedule_id, namespace_id)
     WHERE schedule_id IS NOT NULL AND status IN ('PENDING', 'SLEEPING', 'RUNNING');
 
--- Runs that wait until no other run of their schedule is active. A schedule has at most one.
+-- Runs that wait until no other run of their schedule is active. A schedule has at most one such run.
 CREATE UNIQUE INDEX workflow_runs_queued
     ON kagzi.workflow_runs (schedule_id, namespace_id)
     WHERE schedule_id IS NOT NULL AND status = 'PENDING' AND waiting_on = 'previous run';
 
--- Quarantined runs, for Health. Other runs have no entry, so the end of a run does not pay for this index.
+-- Quarantined runs, for Health. Other runs have no entry, so the index costs nothing when they end.
 CREATE INDEX workflow_runs_quarantined
     ON kagzi.workflow_runs (error_kind, namespace_id, finished_at)
     WHERE quarantined;
 
--- Runs whose compensations are under way, by the time of the next step, for the coordinator. It is almost always empty. Its
--- condition names no status: else the planner could use the claim's index for the coordinator's statement, and this index for
--- statements about one run.
+-- Runs whose compensations are under way, by the time of the next step, for the coordinator. The index is almost always empty.
+-- Its condition names no status: otherwise the planner could use the claim's index for the coordinator's statement, and this
+-- index for statements about one run.
 CREATE INDEX workflow_runs_compensating
     ON kagzi.workflow_runs (available_at, namespace_id)
     WHERE outcome IS NOT NULL AND finished_at IS NULL;
 
--- Runs whose history could not be read, for Health. It is almost always empty.
+-- Runs whose history could not be read, for Health. The index is almost always empty.
 CREATE INDEX workflow_runs_unread
     ON kagzi.workflow_runs (load_failures, namespace_id)
     WHERE load_failures > 0 AND status = 'PENDING';
 
--- Inputs and outputs of runs, apart from the rows that each claim and each end of a run rewrites.
+-- Inputs and outputs of runs. They are apart from workflow_runs, whose rows each claim and each end of a run rewrites.
 CREATE TABLE kagzi.workflow_payloads (
     run_id       uuid              NOT NULL,
     namespace_id text  COLLATE "C" NOT NULL,
@@ -152,10 +152,10 @@ CREATE TABLE kagzi.workflow_payloads (
 
 -- The history of runs: one row for each attempt of each step.
 --
--- An attempt that FAILED and has wake_at is followed by another one at that time. Without wake_at the failure is final, until the
--- end of an attempt of the run forgets it: the next attempt of the run tries the step again.
+-- A FAILED attempt that has wake_at is followed by another one at that time. Without wake_at the failure is final for this attempt
+-- of the run. When that ends, it forgets the failure (forgotten_by), and the next attempt of the run tries the step again.
 --
--- A MARKER is a decision, such as that of a group of branches. A BRANCH is the failure of a branch.
+-- A MARKER records a decision, such as that of a group of branches. A BRANCH records the failure of a branch.
 --
 -- Each attempt of a COMPENSATION is a registration under its name. The last one that has a call counts: call and input say which
 -- run to start. output has the hashes of all registrations so far. The row is RUNNING until that run, child_run_id, has ended.
@@ -167,20 +167,20 @@ CREATE TABLE kagzi.step_runs (
     status         text  COLLATE "C" NOT NULL CHECK (status IN ('RUNNING', 'COMPLETED', 'FAILED')),
     step_kind      text  COLLATE "C" NOT NULL CHECK (step_kind IN
                        ('FUNCTION', 'SLEEP', 'SIGNAL', 'CHILD_WORKFLOW', 'MARKER', 'BRANCH', 'COMPENSATION')),
-    position       bigint            NOT NULL DEFAULT 0, -- the record's place in the order of the run's records
-    sequence       bigint,                     -- of a SIGNAL: which message of that name the step has taken
-    run_attempt    integer           NOT NULL, -- the run's attempt; 0 if a fork copied the row from a run that keeps the compensation
-    first_attempt  integer           NOT NULL, -- the step's attempt that its retry policy counts from
+    position       bigint            NOT NULL DEFAULT 0, -- of the record among the run's records
+    sequence       bigint,                     -- of a SIGNAL: the sequence of the message that the step took
+    run_attempt    integer           NOT NULL, -- of the run; 0 if a fork copied the row from a run that keeps the compensation
+    first_attempt  integer           NOT NULL, -- the attempt_number from which the step's retry policy counts
     forgotten_by   integer,                    -- the run's attempt that forgot this failure when it ended
     call           jsonb,                      -- of a COMPENSATION: the workflow and the options of the run to start
-    input          bytea,                      -- of a FUNCTION, what it was given, for people; of a COMPENSATION, the input of the run
+    input          bytea,                      -- of a FUNCTION, its input, for people; of a COMPENSATION, the input of the run to start
     output         bytea,
     error_kind     text,
     error          text,
-    permanent      boolean           NOT NULL DEFAULT false, -- another attempt would not help, whatever the policy says
+    permanent      boolean           NOT NULL DEFAULT false, -- the failure is final, whatever the retry policy says
     wake_at        timestamptz,                -- the end of a sleep or of a group's Timeout; of a FAILED attempt, when the next one may start
     child_run_id   uuid,                       -- the run that a CHILD_WORKFLOW or a COMPENSATION started
-    worker_id      uuid,                       -- the worker that wrote the record, for people who look for a cause
+    worker_id      uuid,                       -- the worker that wrote the record, for people who search for a cause
     started_at     timestamptz,
     finished_at    timestamptz,
     PRIMARY KEY (run_id, step_id, attempt_number, namespace_id)
@@ -198,19 +198,19 @@ CREATE TABLE kagzi.step_runs (
 CREATE TABLE kagzi.signals (
     run_id       uuid              NOT NULL,
     name         text  COLLATE "C" NOT NULL,
-    sequence     bigint            NOT NULL, -- the number of the wake-up that announced the message: it orders the messages
+    sequence     bigint            NOT NULL, -- the run's number of wakeups with this message: it orders the messages
     namespace_id text  COLLATE "C" NOT NULL,
     signal_id    text  COLLATE "C" NOT NULL, -- the message's ID: sent again, it is stored once
     payload      bytea,
     received_at  timestamptz       NOT NULL DEFAULT now(),
-    consumed_by  text  COLLATE "C",          -- the step that has taken the message; NULL until one has
+    consumed_by  text  COLLATE "C",          -- the step that took the message; NULL until one does
     PRIMARY KEY (run_id, name, sequence, namespace_id)
 );
 
--- A message is stored once in each run.
+-- A message is stored at most once for each run.
 CREATE UNIQUE INDEX signals_signal_id ON kagzi.signals (signal_id, run_id, namespace_id);
 
--- What people did to a run: its history beside its steps.
+-- Operations that people applied to a run: its history apart from its steps.
 CREATE TABLE kagzi.run_events (
     run_id       uuid              NOT NULL,
     event_id     uuid              NOT NULL, -- made before the first try, so that a repetition finds it
@@ -231,13 +231,13 @@ CREATE TABLE kagzi.schedules (
     cron_expr      text,                       -- NULL if spec has an interval
     time_zone      text,
     max_catchup    integer           NOT NULL, -- how many missed ticks are fired
-    overlap_policy text,                       -- what a tick does while a run of the schedule is active; NULL: starts its run all the same
-    spec           jsonb             NOT NULL, -- the rest of the schedule; only "timeout", in microseconds, has a meaning for statements
+    overlap_policy text,                       -- the effect of a tick while a run of the schedule is active; NULL: it starts its run nevertheless
+    spec           jsonb             NOT NULL, -- the rest of the schedule; statements read only "timeout", in microseconds
     paused         boolean           NOT NULL,
-    problem        text,                       -- why a coordinator could not fire the schedule, and paused it
+    problem        text,                       -- the error for which a coordinator paused the schedule
     cursor_at      timestamptz       NOT NULL, -- every tick up to this time is decided
-    next_at        timestamptz       NOT NULL, -- when a coordinator looks at the schedule next; infinity if never
-    task_queue     text  COLLATE "C" NOT NULL, -- of the run to start, as all that follows
+    next_at        timestamptz       NOT NULL, -- when the schedule is due next; infinity if never
+    task_queue     text  COLLATE "C" NOT NULL, -- of the run to start, as are the columns up to input
     workflow_type  text  COLLATE "C" NOT NULL,
     version        integer,
     priority       smallint          NOT NULL CHECK (priority BETWEEN 1 AND 4),
@@ -261,7 +261,7 @@ CREATE INDEX schedules_due ON kagzi.schedules (next_at, namespace_id) WHERE NOT 
 -- Schedules by name, for lists.
 CREATE INDEX schedules_name ON kagzi.schedules (name, namespace_id);
 
--- The fleet: one row for each start of a worker.
+-- The registry of workers: one row for each start of a worker.
 CREATE TABLE kagzi.workers (
     worker_id       uuid              NOT NULL,
     namespace_id    text  COLLATE "C" NOT NULL,
@@ -276,10 +276,10 @@ CREATE TABLE kagzi.workers (
     labels          jsonb,
     max_concurrent  integer           NOT NULL DEFAULT 0,
     lease_timeout   interval          NOT NULL,
-    stale_after     interval          NOT NULL, -- without a heartbeat for so long, the worker counts as dead
-    backend_pid     integer,                    -- of the connection that sends the heartbeats; NULL if a pooler may share it
+    stale_after     interval          NOT NULL, -- after this time without a heartbeat the worker counts as dead
+    backend_pid     integer,                    -- of the connection that sends the heartbeats; NULL if it is not known, for example behind a pooler
     backend_start   timestamptz,                -- process IDs are used again
-    server_start    timestamptz,                -- another server, or a restarted one, does not know the backend
+    server_start    timestamptz,                -- another server, or a restarted one, does not have the backend
     active_count    integer           NOT NULL DEFAULT 0,
     completed_count bigint            NOT NULL DEFAULT 0,
     failed_count    bigint            NOT NULL DEFAULT 0,
@@ -287,7 +287,7 @@ CREATE TABLE kagzi.workers (
     report_number   bigint            NOT NULL DEFAULT 0, -- the number of the last registration or heartbeat: an older one that arrives late changes nothing
     heartbeat_at    timestamptz       NOT NULL DEFAULT now(),
     stopped_at      timestamptz,
-    release_at      timestamptz,                -- when to look next for runs that a lost worker still holds
+    release_at      timestamptz,                -- of an OFFLINE worker: when to look next for runs that it still holds
     PRIMARY KEY (worker_id, namespace_id)
 ) WITH (fillfactor = 50);
 

@@ -13,18 +13,18 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// ErrNoCitus reports that the database has no extension that distributes tables.
+// ErrNoCitus reports that the database does not have Citus, the extension that distributes tables.
 var ErrNoCitus = errors.New("this database has no Citus: install it on every server, run CREATE EXTENSION citus, and add the servers with citus_add_node")
 
 // A Distributed is one of Kagzi's tables after [Distribute].
 type Distributed struct {
 	// Table is its name, such as "kagzi.workflow_runs".
 	Table string `json:"table"`
-	// Column is the one whose value says on which node a row is; "" if every node has all rows.
+	// Column is the distribution column, whose value decides on which node a row is; "" if every node has all rows.
 	Column string `json:"column,omitempty"`
-	// Changed is true if the call has distributed it, false if it was already.
+	// Changed is true if this call distributed the table, false if it was distributed before.
 	Changed bool `json:"changed,omitempty"`
-	// RemovedBytes is the size of the rows that were left behind on this server, and which the call has removed.
+	// RemovedBytes is the size of the copies of rows that Citus left behind on this server, and that the call removed.
 	RemovedBytes int64 `json:"removed_bytes,omitempty"`
 }
 
@@ -43,16 +43,16 @@ func (d Distributed) String() string {
 	return text
 }
 
-// first is the table that the others lie beside: the rows of one namespace are on one node.
+// The tables are colocated with firstTable: all rows of one namespace are on one node.
 const (
-	column = "namespace_id"
-	first  = "kagzi.workflow_runs"
+	distributionColumn = "namespace_id"
+	firstTable         = "kagzi.workflow_runs"
 )
 
 const citusVersion = `SELECT e.extversion FROM pg_catalog.pg_extension e WHERE e.extname = 'citus'`
 
-// The shards that this server has itself are tables, too. What is left on it of a distributed table is what was there
-// before: new rows go to the nodes.
+// The statement leaves out this server's own shards, which are tables, too. Rows that a distributed table still has on this
+// server are copies from before: new rows go to the nodes.
 const tableStates = `
 SELECT 'kagzi.' || c.relname,
 	EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'namespace_id'),
@@ -67,24 +67,24 @@ WHERE c.relnamespace = 'kagzi'::regnamespace AND c.relkind IN ('r', 'p') AND NOT
 ORDER BY c.relname <> 'workflow_runs', c.relname = 'schema_migrations', c.relname`
 
 const (
-	distributeFirst  = `SELECT pg_catalog.create_distributed_table($1::text::regclass, 'namespace_id', colocate_with => 'none')`
-	distributeBeside = `SELECT pg_catalog.create_distributed_table($1::text::regclass, 'namespace_id', colocate_with => 'kagzi.workflow_runs')`
-	copyToAll        = `SELECT pg_catalog.create_reference_table($1::text::regclass)`
-	removeLocal      = `SELECT pg_catalog.truncate_local_data_after_distributing_table($1::text::regclass)`
+	distributeFirst      = `SELECT pg_catalog.create_distributed_table($1::text::regclass, 'namespace_id', colocate_with => 'none')`
+	distributeColocated  = `SELECT pg_catalog.create_distributed_table($1::text::regclass, 'namespace_id', colocate_with => 'kagzi.workflow_runs')`
+	createReferenceTable = `SELECT pg_catalog.create_reference_table($1::text::regclass)`
+	removeLocal          = `SELECT pg_catalog.truncate_local_data_after_distributing_table($1::text::regclass)`
 )
 
-// A state is how a table lies.
+// A state says where the rows of a table are.
 type state struct {
-	name       string
-	namespaced bool // it has the column to distribute it by
-	spread     bool // by the hash of column
-	everywhere bool // each node has all of it
-	column     string
-	colocation int
-	local      int64 // bytes on this server
+	name        string
+	namespaced  bool   // the table has distributionColumn
+	distributed bool   // by the hash of column
+	replicated  bool   // a reference table: every node has all rows
+	column      string // by which it is distributed
+	colocation  int    // the ID of Citus's colocation group
+	localBytes  int64  // of rows outside of shards on this server
 }
 
-// readStates reads the rows of tableStates, of either driver.
+// readStates reads the rows of tableStates, from pgx or from database/sql.
 func readStates(rows interface {
 	Next() bool
 	Scan(...any) error
@@ -93,7 +93,7 @@ func readStates(rows interface {
 ) (states []state, err error) {
 	for rows.Next() {
 		var s state
-		if err := rows.Scan(&s.name, &s.namespaced, &s.spread, &s.everywhere, &s.column, &s.colocation, &s.local); err != nil {
+		if err := rows.Scan(&s.name, &s.namespaced, &s.distributed, &s.replicated, &s.column, &s.colocation, &s.localBytes); err != nil {
 			return nil, err
 		}
 		states = append(states, s)
@@ -101,15 +101,15 @@ func readStates(rows interface {
 	return states, rows.Err()
 }
 
-// A Layout says how the tables lie in a database.
+// A Layout says how a database's tables are distributed.
 type Layout struct {
-	Citus    bool     // its extension is there; the rest is about that
+	Citus    bool     // the database has the extension; if not, the other fields are empty
 	Done     []string // the tables that are as Distribute makes them
-	Left     []string // those that are not
-	LeftRows []string // the distributed tables of which rows were left behind on this server
+	Left     []string // the tables that are not
+	LeftRows []string // the distributed tables of which this server still has copies of rows
 }
 
-// LayoutOf looks how the tables lie.
+// LayoutOf returns the layout of the database's tables.
 func LayoutOf(ctx context.Context, db interface {
 	Querier
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
@@ -120,42 +120,43 @@ func LayoutOf(ctx context.Context, db interface {
 	case errors.Is(err, pgx.ErrNoRows):
 		return l, nil
 	case err != nil:
-		return l, fmt.Errorf("look for Citus: %w", err)
+		return l, fmt.Errorf("find Citus: %w", err)
 	}
 	rows, err := db.Query(ctx, tableStates)
 	if err != nil {
-		return l, fmt.Errorf("look how the tables lie: %w", err)
+		return l, fmt.Errorf("read how the tables are distributed: %w", err)
 	}
 	defer rows.Close()
 	states, err := readStates(rows)
 	l.Citus = true
 	for _, s := range states {
-		if s.namespaced && s.spread && s.column == column && s.colocation == states[0].colocation || !s.namespaced && s.everywhere {
+		if s.namespaced && s.distributed && s.column == distributionColumn && s.colocation == states[0].colocation || !s.namespaced && s.replicated {
 			l.Done = append(l.Done, s.name)
 		} else {
 			l.Left = append(l.Left, s.name)
 		}
-		if s.spread && s.local > 0 {
+		if s.distributed && s.localBytes > 0 {
 			l.LeftRows = append(l.LeftRows, s.name)
 		}
 	}
 	return l, err
 }
 
-// Distribute spreads the rows of Kagzi's tables over the servers of a Citus cluster, by their namespace, copies the table of
-// migrations to every node, and returns what it has done with each table, also with those before an error. It is for those who
-// have outgrown one Postgres; docs/distributed.md says when and how. Call it after kagzi.Migrate, as the same user, with a pool
-// that leads to Citus's coordinator node without a transaction pooler in between. Stop the workers, and what starts runs, before
-// the first call: while some tables are distributed and others are not, statements fail. Call it again after each Migrate that
-// brings tables: it adds these, which no running program uses yet, so running programs go on.
+// Distribute spreads the rows of Kagzi's tables over the servers of a Citus cluster, by their namespace, and copies the table
+// of migrations to every node. It returns the result for each table, also for the tables before an error. It is for those who
+// have outgrown one Postgres; docs/distributed.md says when and how to use it. Call it after kagzi.Migrate, as the same user,
+// with a pool that leads to Citus's coordinator node without a transaction pooler in between. Before the first call, stop the
+// workers and all programs that start runs: while some tables are distributed and others are not, statements fail. Call it
+// again after each Migrate that creates tables. It distributes these; no running program uses them yet, so programs need not
+// stop.
 //
-// Citus copies rows that are there already, which takes as long as it takes and blocks writes meanwhile; the end of ctx
-// takes back the table that is being copied. A table that is distributed stays as it is, and each table is a transaction, so
-// after an error call Distribute again. It works on a connection of its own, and no Migrate runs meanwhile.
+// Citus copies the rows that exist, which may take long and blocks writes meanwhile. If ctx ends, the table that is being
+// copied is rolled back. Each table is a transaction, and Distribute leaves a table that is distributed, so call it again
+// after an error. It works on a connection of its own, and no Migrate runs meanwhile.
 //
-// Where the database has no Citus it returns [ErrNoCitus], where it has no current tables [ErrMissing], [ErrOlder] or
-// [ErrNewer], and changes nothing. If a right is missing the error says what to do: only the owner of the tables may
-// distribute them.
+// If the database has no Citus, Distribute returns [ErrNoCitus]; if its tables are not those of this program, [ErrMissing],
+// [ErrOlder] or [ErrNewer]. It changes nothing then. If a right is missing, the error says what to do: only the owner of the
+// tables may distribute them.
 func Distribute(ctx context.Context, pool *pgxpool.Pool) ([]Distributed, error) {
 	if pool == nil {
 		return nil, errors.New("kagzi: distribute: the pool is nil: make one with pgxpool.New")
@@ -167,7 +168,7 @@ func Distribute(ctx context.Context, pool *pgxpool.Pool) ([]Distributed, error) 
 	return done, nil
 }
 
-// A distributeError is err with what was tried, and one prefix.
+// A distributeError is err with one prefix, which names the operation.
 type distributeError struct{ err error }
 
 func (e *distributeError) Error() string {
@@ -182,7 +183,7 @@ func distributeTables(ctx context.Context, pool *pgxpool.Pool) (done []Distribut
 	case errors.Is(err, pgx.ErrNoRows):
 		return nil, ErrNoCitus
 	case err != nil:
-		return nil, fmt.Errorf("look for Citus: %w", err)
+		return nil, fmt.Errorf("find Citus: %w", err)
 	}
 	if _, err := Check(ctx, pool); err != nil {
 		return nil, explainOwner(ctx, pool, err)
@@ -194,7 +195,8 @@ func distributeTables(ctx context.Context, pool *pgxpool.Pool) (done []Distribut
 	return done, cmp.Or(err, lockErr)
 }
 
-// explainOwner says who may distribute the tables, if err is that the user may not look at them.
+// explainOwner returns an error that names the owner of the tables if err says that the user may not read them; otherwise
+// err.
 func explainOwner(ctx context.Context, pool *pgxpool.Pool, err error) error {
 	if code(err) != "42501" {
 		return err
@@ -229,22 +231,22 @@ func distributeAll(ctx context.Context, db *sql.DB) (done []Distributed, err err
 func statesOf(ctx context.Context, db *sql.DB) ([]state, error) {
 	rows, err := db.QueryContext(ctx, tableStates)
 	if err != nil {
-		return nil, fmt.Errorf("look how the tables lie: %w", err)
+		return nil, fmt.Errorf("read how the tables are distributed: %w", err)
 	}
 	defer rows.Close()
 	return readStates(rows)
 }
 
-// distribute does what one table lacks.
+// distribute distributes one table as far as that is not done yet.
 func distribute(ctx context.Context, db *sql.DB, s state) (d Distributed, err error) {
 	d.Table = s.name
-	statement := distributeBeside
+	statement := distributeColocated
 	switch {
-	case s.spread, s.everywhere && !s.namespaced:
+	case s.distributed, s.replicated && !s.namespaced:
 		statement = ""
 	case !s.namespaced:
-		statement = copyToAll
-	case s.name == first:
+		statement = createReferenceTable
+	case s.name == firstTable:
 		statement = distributeFirst
 	}
 	if statement != "" {
@@ -253,7 +255,7 @@ func distribute(ctx context.Context, db *sql.DB, s state) (d Distributed, err er
 		}
 		d.Changed = true
 	}
-	if !s.namespaced { // its few rows may stay here as well
+	if !s.namespaced { // its few rows may stay on this server, too
 		return d, nil
 	}
 	states, err := statesOf(ctx, db)
@@ -267,12 +269,12 @@ func distribute(ctx context.Context, db *sql.DB, s state) (d Distributed, err er
 	}
 	d.Column = s.column
 	switch {
-	case s.column != column:
-		err = fmt.Errorf("it is distributed by %s and not by %s: call undistribute_table('%s'), and then Distribute again", s.column, column, s.name)
-	case s.colocation != states[0].colocation: // that of the first
-		err = fmt.Errorf("it is not colocated with %s: call update_distributed_table_colocation('%s', colocate_with => '%s'), and then Distribute again", first, s.name, first)
-	case s.local > 0:
-		d.RemovedBytes = s.local
+	case s.column != distributionColumn:
+		err = fmt.Errorf("it is distributed by %s and not by %s: call undistribute_table('%s'), and then Distribute again", s.column, distributionColumn, s.name)
+	case s.colocation != states[0].colocation: // states[0] is firstTable
+		err = fmt.Errorf("it is not colocated with %s: call update_distributed_table_colocation('%s', colocate_with => '%s'), and then Distribute again", firstTable, s.name, firstTable)
+	case s.localBytes > 0:
+		d.RemovedBytes = s.localBytes
 		_, err = db.ExecContext(ctx, removeLocal, s.name)
 	}
 	return d, err

@@ -16,7 +16,7 @@ import (
 	"github.com/kagzi/kagzi/migrations"
 )
 
-// calls are those of Citus's functions since the last call.
+// calls returns the calls of Citus's functions since the last call of calls.
 func calls(t *testing.T, pool *pgxpool.Pool) []string {
 	t.Helper()
 	rows, err := pool.Query(t.Context(), `WITH gone AS (DELETE FROM citus_calls RETURNING n, call) SELECT call FROM gone ORDER BY n`)
@@ -30,7 +30,7 @@ func calls(t *testing.T, pool *pgxpool.Pool) []string {
 	return out
 }
 
-// ours are the tables that have a namespace, by name, but for the first.
+// ours are the tables that have a namespace, by name, apart from the first.
 func ours(t *testing.T, pool *pgxpool.Pool) []string {
 	t.Helper()
 	rows, err := pool.Query(t.Context(), `
@@ -55,7 +55,7 @@ func distribute(t *testing.T, pool *pgxpool.Pool) []migrations.Distributed {
 	return done
 }
 
-// Which functions of Citus are called, with what, and in which order. That they distribute is theirs to show.
+// The tests check the calls of Citus's functions, their arguments and their order. They do not check Citus itself.
 func TestDistribute(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t, dbtest.Unchecked())
@@ -98,7 +98,7 @@ func TestDistribute(t *testing.T) {
 		t.Errorf("the second time called %q", got)
 	}
 
-	// A table of a later migration, a shard, and rows that a process left behind that died in between.
+	// Now add a table of a later migration, a shard, and rows that a process left behind when it died halfway.
 	execute(t, db.Pool, `
 		CREATE TABLE kagzi.later (id int, namespace_id text COLLATE "C" NOT NULL, PRIMARY KEY (id, namespace_id));
 		CREATE TABLE kagzi.workflow_runs_102008 (LIKE kagzi.workflow_runs);
@@ -182,7 +182,7 @@ func TestDistributeRefuses(t *testing.T) {
 		execute(t, db.Pool, `SELECT create_distributed_table('kagzi.signals', 'namespace_id', colocate_with => 'none')`)
 		wantRefusal(t, db.Pool, "kagzi.signals: it is not colocated", "update_distributed_table_colocation('kagzi.signals', colocate_with => 'kagzi.workflow_runs')")
 		execute(t, db.Pool, `UPDATE pg_dist_partition SET colocationid = (SELECT colocationid FROM pg_dist_partition WHERE logicalrelid = 'kagzi.workflow_runs'::regclass)`)
-		distribute(t, db.Pool) // goes on
+		distribute(t, db.Pool) // finishes the rest
 	})
 	t.Run("a user who owns nothing", func(t *testing.T) {
 		t.Parallel()

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A migration is applied to tables that may be distributed by Citus, which takes a constraint by itself only. That every
-// key contains namespace_id is looked at in the catalog, by TestEveryTableBearsDistribution of package store.
+// A migration may be applied to tables that Citus has distributed. Citus accepts a constraint only in a statement of its
+// own. That every key contains namespace_id is checked in the catalog, by TestEveryTableBearsDistribution of package store.
 func TestMigrationsBearDistribution(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("*.sql")
@@ -60,7 +60,7 @@ func notAlone(sql string) (found []string) {
 	return found
 }
 
-// subcommands counts what commas outside of parentheses separate.
+// subcommands counts the parts that are separated by commas outside of parentheses.
 func subcommands(statement string) (n int) {
 	depth := 0
 	for _, c := range statement {

@@ -2,13 +2,13 @@ package migrations
 
 import "io/fs"
 
-// LockID is the advisory lock's, for tests that hold it.
+// LockID is the ID of the advisory lock, for tests that hold it.
 const LockID = lockID
 
 // CheckVersion is Check for a program that knows this version, for tests.
 var CheckVersion = check
 
-// SQLOf is SQL of other migrations, for tests.
+// SQLOf is SQL for other migrations, for tests.
 func SQLOf(files fs.FS, from, to int64) (string, error) {
 	ms, err := parse(files)
 	if err != nil {

@@ -1,8 +1,8 @@
 // Package migrations holds Kagzi's tables as embedded SQL, and brings a database up to them.
 //
-// Programs call kagzi.Migrate, and from this package [SQL], which is what Migrate does as a script, and [Distribute], which spreads the
-// tables over the servers of a Citus cluster. The rest is exported for Kagzi's own packages and carries no compatibility
-// promise.
+// Programs call kagzi.Migrate, and two functions of this package: [SQL] returns the work of Migrate as a script, and
+// [Distribute] spreads the tables over the servers of a Citus cluster. The rest is exported for Kagzi's own packages and
+// carries no compatibility promise.
 //
 // A version is the number of a migration. A database's version is the newest migration that was applied to it; a program's
 // version is the newest one that it knows. Each migration names the oldest program that works with the schema after it.
@@ -29,7 +29,7 @@ var files embed.FS
 // Files returns the migrations of this program, in goose's format with one annotation of our own.
 func Files() fs.FS { return files }
 
-// What Check may find. The errors that it returns wrap these and name both versions.
+// The errors that Check returns wrap one of these and name both versions.
 var (
 	// ErrMissing reports that the database has no Kagzi tables.
 	ErrMissing = errors.New("kagzi: schema missing: call kagzi.Migrate")
@@ -54,15 +54,15 @@ func Version() int64 {
 	}
 	version, err := goose.NumericComponent(names[len(names)-1])
 	if err != nil {
-		panic(err) // the names are embedded, and tests look at them
+		panic(err) // the names are embedded, and tests check them
 	}
 	return version
 }
 
-// Describe says of a version that [Check] has returned without an error why this program works with it.
+// Describe returns a sentence about a version that [Check] returned without an error: why this program works with it.
 func Describe(version int64) string {
 	if known := Version(); version > known {
-		return fmt.Sprintf("Version %d, with which this program, which knows version %d, works too", version, known)
+		return fmt.Sprintf("Version %d, with which this program works too (it knows version %d)", version, known)
 	}
 	return fmt.Sprintf("Version %d, as this program needs", version)
 }
@@ -71,20 +71,20 @@ func Describe(version int64) string {
 func OldestProgram() int64 {
 	ms, err := parse(files)
 	if err != nil {
-		panic(err) // the files are embedded, and tests look at them
+		panic(err) // the files are embedded, and tests check them
 	}
 	return ms[len(ms)-1].oldest
 }
 
 // A migration is the content of one file.
 type migration struct {
-	version int64
-	oldest  int64  // the oldest program that works with the schema that the migration leaves
-	up      string // the statements, as they stand in the file
-	alone   bool   // outside of a transaction
+	version   int64
+	oldest    int64  // the oldest version of a program that works with the schema after this migration
+	up        string // the statements of the file, with their comments
+	outsideTx bool   // the file says NO TRANSACTION: each statement is a transaction of its own, as CREATE INDEX CONCURRENTLY is
 }
 
-// contracts reports whether the migration breaks programs that work with the schema before it.
+// contracts reports whether the migration breaks programs that work with the schema before it. ms are all migrations.
 func (m migration) contracts(ms []migration) bool {
 	return m.version > 1 && m.oldest > ms[m.version-2].oldest
 }
@@ -116,14 +116,14 @@ func parse(files fs.FS) ([]migration, error) {
 			return nil, fmt.Errorf("migration %s: %w", name, err)
 		}
 		if m.version != int64(len(ms)+1) {
-			return nil, fmt.Errorf("migration %s: it follows version %d", name, len(ms))
+			return nil, fmt.Errorf("migration %s: it follows version %d: number it %d", name, len(ms), len(ms)+1)
 		}
 		ms = append(ms, m)
 		switch before := ms[max(0, len(ms)-2)].oldest; {
 		case m.oldest < before || m.oldest > m.version:
 			return nil, fmt.Errorf("migration %s: OldestProgram is %d: give between %d and %d", name, m.oldest, before, m.version)
-		case m.contracts(ms) && m.alone:
-			return nil, fmt.Errorf("migration %s: one that older programs do not work with takes effect in a transaction", name)
+		case m.contracts(ms) && m.outsideTx:
+			return nil, fmt.Errorf("migration %s: older programs do not work with its schema, so it must run in a transaction: remove NO TRANSACTION, or split it", name)
 		}
 	}
 	return ms, nil
@@ -141,7 +141,7 @@ func parseFile(name, text string) (m migration, err error) {
 		return m, err
 	}
 	m.up = strings.TrimSpace(annotation.ReplaceAllString(up[1], ""))
-	m.alone = noTransaction.MatchString(text)
+	m.outsideTx = noTransaction.MatchString(text)
 	return m, nil
 }
 
@@ -150,10 +150,10 @@ func newest(ms []migration) int64 { return ms[len(ms)-1].version }
 const currentVersion = `
 SELECT coalesce(max(version_id), 0), coalesce(max(oldest_program), 0) FROM kagzi.schema_migrations WHERE is_applied`
 
-// Check compares the schema in the database with the one that this program needs. It returns the schema's version, and nil
-// if the program works with it: the versions are the same, or the schema is newer and names a program this old. Otherwise it
-// returns ErrMissing, ErrOlder or ErrNewer. It sends one query, which fails if the schema is missing: q cannot use its
-// transaction after that.
+// Check compares the schema in the database with the one that this program needs. It returns the schema's version. The error
+// is nil if the program works with it: the versions are the same, or the schema is newer and still works with programs this
+// old. Otherwise it is ErrMissing, ErrOlder or ErrNewer. Check sends one query, which fails if the schema is missing: if q is
+// a transaction, it is aborted then.
 func Check(ctx context.Context, q Querier) (version int64, err error) {
 	return check(ctx, q, Version())
 }
@@ -167,23 +167,24 @@ func check(ctx context.Context, q Querier, want int64) (found int64, err error) 
 	if err != nil {
 		return 0, fmt.Errorf("read the schema's version: %w", err)
 	}
-	return found, judge(found, oldest, want)
+	return found, compareVersions(found, oldest, want)
 }
 
-// judge compares a program's version with that of a schema, which names the oldest program that works with it.
-func judge(found, oldest, want int64) error {
+// compareVersions returns nil if a program of version want works with a schema of version found, whose oldest program is
+// oldest; otherwise ErrMissing, ErrOlder or ErrNewer.
+func compareVersions(found, oldest, want int64) error {
 	switch {
 	case found == 0:
 		return fmt.Errorf("%w (this program needs version %d)", ErrMissing, want)
 	case found < want:
 		return fmt.Errorf("%w (it has version %d, this program needs version %d)", ErrOlder, found, want)
 	case oldest > want:
-		return fmt.Errorf("%w (it has version %d, which programs from version %d on work with; this program knows version %d)", ErrNewer, found, oldest, want)
+		return fmt.Errorf("%w (it has version %d and works with programs from version %d on; this program knows version %d)", ErrNewer, found, oldest, want)
 	}
 	return nil
 }
 
-// code returns the SQLSTATE of err, "" if the server did not say one.
+// code returns the SQLSTATE of err; "" if err is not an answer of the server.
 func code(err error) string {
 	var pe *pgconn.PgError
 	if errors.As(err, &pe) {

@@ -40,7 +40,7 @@ func upAlone(dsn string) error {
 		return err
 	}
 	defer pool.Close()
-	// Wait for the others: those that come late would find nothing to do.
+	// Wait for the others: a process that comes late would find nothing to do.
 	if _, err := pool.Exec(context.Background(), "SELECT pg_advisory_lock_shared(1), pg_advisory_unlock_shared(1)"); err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func upAlone(dsn string) error {
 	return err
 }
 
-// newerSchema is what a migration leaves after which this program does not work.
+// newerSchema makes the schema look like that of a migration after which this program does not work.
 const newerSchema = "INSERT INTO kagzi.schema_migrations (version_id, is_applied, oldest_program) VALUES (99999, true, 99998)"
 
 func up(t *testing.T, pool *pgxpool.Pool) {
@@ -358,10 +358,10 @@ func holdLock(t *testing.T, db *dbtest.DB) (release func()) {
 	return func() { _ = conn.Close(t.Context()) }
 }
 
-// patience is how long a test waits for what must come.
+// patience is how long a test waits for an event that must come.
 const patience = time.Minute
 
-// eventually waits until holds does.
+// eventually waits until holds returns true.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -17,16 +17,16 @@ import (
 )
 
 const (
-	// givenToPrograms is what the statements of a program rely on, by table. A file that is another says that the table was
-	// written anew, for which it is locked.
+	// givenToPrograms lists the properties of tables that a program's statements rely on, by table. A different file means
+	// that the table was rewritten, which locks it.
 	givenToPrograms = `
 SELECT attrelid::regclass::text, format('column %s %s', attname, format_type(atttypid, atttypmod))
 FROM pg_attribute JOIN pg_class c ON c.oid = attrelid
 WHERE relnamespace = 'kagzi'::regnamespace AND relkind = 'r' AND attnum > 0 AND NOT attisdropped
 UNION ALL SELECT oid::regclass::text, format('file %s', relfilenode) FROM pg_class WHERE relnamespace = 'kagzi'::regnamespace AND relkind = 'r'`
 
-	// askedOfPrograms is what their writes must meet. A CHECK that is made wider cannot be told here from one that is made
-	// narrower: that is for those who read the migration.
+	// askedOfPrograms lists the conditions that a program's writes must meet. The test cannot tell a CHECK that was widened
+	// from one that was narrowed: whoever reviews the migration must.
 	askedOfPrograms = `
 SELECT attrelid::regclass::text, format('a value for %s', attname)
 FROM pg_attribute JOIN pg_class c ON c.oid = attrelid
@@ -35,12 +35,12 @@ UNION ALL SELECT indrelid::regclass::text, pg_get_indexdef(indexrelid) FROM pg_i
 WHERE relnamespace = 'kagzi'::regnamespace AND indisunique
 UNION ALL SELECT conrelid::regclass::text, pg_get_constraintdef(oid) FROM pg_constraint WHERE connamespace = 'kagzi'::regnamespace AND contype IN ('f', 'x')`
 
-	// indexes of tables at work are not built in a transaction.
+	// indexes lists the indexes: on tables in use, none may be built in a transaction.
 	indexes = `
 SELECT indrelid::regclass::text, pg_get_indexdef(indexrelid) FROM pg_index JOIN pg_class c ON c.oid = indrelid WHERE relnamespace = 'kagzi'::regnamespace`
 )
 
-// A catalog is what one of these queries found.
+// A catalog is the result of one of these queries.
 type catalog map[[2]string]bool
 
 func catalogOf(t *testing.T, pool *pgxpool.Pool, sql string) catalog {
@@ -57,7 +57,7 @@ func catalogOf(t *testing.T, pool *pgxpool.Pool, sql string) catalog {
 	return found
 }
 
-// without returns what c has and d has not, about tables that d has.
+// without returns the entries of c that d does not have, about tables that d has.
 func (c catalog) without(d catalog) (list []string) {
 	old := map[string]bool{}
 	for thing := range d {
@@ -71,8 +71,8 @@ func (c catalog) without(d catalog) (list []string) {
 	return list
 }
 
-// breaches applies the last of the migrations after and returns what programs of the version before would miss, what would
-// refuse their writes, and what they would have to wait for.
+// breaches applies the last of the migrations after. It returns the things that programs of the version before would miss,
+// that would refuse their writes, or that would make them wait.
 func breaches(t *testing.T, before, after fs.FS) (list []string) {
 	t.Helper()
 	pool := dbtest.Pool(t, dbtest.Empty())
@@ -119,8 +119,8 @@ func fileText(t *testing.T, files fs.FS, name string) string {
 	return string(text)
 }
 
-// TestMigrationsExpand holds our migrations to the policy of docs/upgrading.md: one that says that programs of the version
-// before work with it takes nothing away from them and asks nothing new of them.
+// Our migrations follow the policy of docs/upgrading.md: if a migration says that programs of the version before work with
+// its schema, it removes nothing that they use and requires nothing new of them.
 func TestMigrationsExpand(t *testing.T) {
 	t.Parallel()
 	before, ours := fstest.MapFS{}, migrations.Files()

@@ -10,25 +10,25 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// A RightsError reports that the user may not migrate, and what gives the right.
+// A RightsError reports that the user may not migrate, and how to grant the missing right.
 type RightsError struct {
 	Lacks string // `user "app" may not create schema kagzi`
-	Fix   string // statements, or what to do instead
-	Err   error  // what the server said
+	Fix   string // the statement that grants the right, or another way
+	Err   error  // the server's error
 }
 
 func (e *RightsError) Error() string { return fmt.Sprintf("%s: %s: %v", e.Lacks, e.Fix, e.Err) }
 
-// Unwrap returns what the server said.
+// Unwrap returns the server's error.
 func (e *RightsError) Unwrap() error { return e.Err }
 
-// rights are what a user needs to migrate.
+// rights are the facts that decide whether a user may migrate.
 type rights struct {
 	user, database string
-	schema         bool   // it is there
-	create         bool   // in the schema
-	tables         bool   // there are some
-	owner          string // of one whose owner the user is not; "" if there is none
+	schema         bool   // schema kagzi exists
+	create         bool   // the user may create tables in it
+	tables         bool   // it has tables
+	owner          string // the owner of a table that does not belong to the user; "" if all do
 }
 
 const migrationRights = `
@@ -43,9 +43,9 @@ func rightsOf(ctx context.Context, pool *pgxpool.Pool) (r rights, err error) {
 	return r, err
 }
 
-// explainLook returns a RightsError if the user may not read the version because the schema was made for another user, who
-// has not migrated it; otherwise err. If there are tables, the user may need no more than the right to use them.
-func explainLook(ctx context.Context, pool *pgxpool.Pool, err error) error {
+// explainUnreadable returns a RightsError if the user may not read the version, and the schema was created for another user
+// and has no tables yet; otherwise err. If there are tables, the user may only need the right to use them.
+func explainUnreadable(ctx context.Context, pool *pgxpool.Pool, err error) error {
 	r, lookErr := rightsOf(ctx, pool)
 	if lookErr != nil || r.tables {
 		return err
@@ -62,29 +62,29 @@ func explainRights(ctx context.Context, pool *pgxpool.Pool, err error) error {
 	return r.explain(err)
 }
 
-// explain returns the missing right, or err. Only the owner of a table may change it, so another user cannot be helped by
-// rights on the schema.
+// explain returns a RightsError with the missing right, or err. Only the owner of a table may change it, so rights on the
+// schema do not help another user.
 func (r rights) explain(err error) error {
 	user := pgx.Identifier{r.user}.Sanitize()
-	var said *pgconn.PgError
-	if !errors.As(err, &said) {
+	var pe *pgconn.PgError
+	if !errors.As(err, &pe) {
 		return err
 	}
 	switch {
 	case !r.schema:
 		return &RightsError{
 			fmt.Sprintf("user %q may not create schema kagzi", r.user),
-			fmt.Sprintf("GRANT CREATE ON DATABASE %s TO %s, or let the database's owner CREATE SCHEMA kagzi AUTHORIZATION %[2]s", pgx.Identifier{r.database}.Sanitize(), user), said,
+			fmt.Sprintf("GRANT CREATE ON DATABASE %s TO %s, or let the database's owner CREATE SCHEMA kagzi AUTHORIZATION %[2]s", pgx.Identifier{r.database}.Sanitize(), user), pe,
 		}
 	case r.owner != "":
 		return &RightsError{
 			fmt.Sprintf("user %q may not change the tables of schema kagzi, which belong to %q", r.user, r.owner),
-			fmt.Sprintf("call Migrate as %s, or GRANT %s TO %s", r.owner, pgx.Identifier{r.owner}.Sanitize(), user), said,
+			fmt.Sprintf("call Migrate as %s, or GRANT %s TO %s", r.owner, pgx.Identifier{r.owner}.Sanitize(), user), pe,
 		}
 	case !r.create:
 		return &RightsError{
 			fmt.Sprintf("user %q may not create tables in schema kagzi", r.user),
-			"GRANT USAGE, CREATE ON SCHEMA kagzi TO " + user, said,
+			"GRANT USAGE, CREATE ON SCHEMA kagzi TO " + user, pe,
 		}
 	}
 	return err

@@ -5,11 +5,12 @@ import (
 	"strings"
 )
 
-// SQL returns what kagzi.Migrate does as a script to review, and to apply by psql -v ON_ERROR_STOP=1: from one version of the
-// schema to another. From 0 is from a database whose schema kagzi is missing or empty; to 0 is to the version that this
-// program needs. The version of any other database is SELECT max(version_id) FROM kagzi.schema_migrations. A database to which
-// the script was applied is as Migrate leaves it. If from is to, the script is empty. SQL returns an error if from is after
-// to, or if this program does not know one of them, such as after a rollback: leave the schema as it is then.
+// SQL returns a script that migrates the schema from one version to another, to review, and to apply by
+// psql -v ON_ERROR_STOP=1. The result is the same as that of kagzi.Migrate. From 0 is from a database whose schema kagzi is
+// missing or empty; to 0 is to the version that this program needs. The version of any other database is SELECT
+// max(version_id) FROM kagzi.schema_migrations. If from equals to, the script is empty. SQL returns an error if from is
+// greater than to, or if this program does not know one of them, for example because it was rolled back: leave the schema as
+// it is then.
 func SQL(from, to int64) (string, error) {
 	ms, err := parse(files)
 	if err != nil {
@@ -28,13 +29,13 @@ func sqlOf(ms []migration, from, to int64) (string, error) {
 	}
 	switch {
 	case from < 0 || to < 0:
-		return refuse("there are no negative versions: 0 is an empty database, or the newest version to migrate to")
+		return refuse("there are no negative versions: from 0 is from an empty database, to 0 is to the newest version")
 	case from > last && to <= last:
 		return refuse("from version %d to %d: this program knows versions up to %d: leave the schema as it is if the program was rolled back, else upgrade its Kagzi", from, to, last)
 	case to > last:
 		return refuse("from version %d to %d: this program knows versions up to %d: upgrade this program's Kagzi", from, to, last)
 	case from > to:
-		return refuse("from version %d to %d: migrations only go forward, and older programs work with a newer schema that says so", from, to)
+		return refuse("from version %d to %d: migrations only go forward: leave the schema as it is, older programs work with it if its kagzi.schema_migrations.oldest_program says so", from, to)
 	case from == to:
 		return "", nil
 	}
@@ -49,8 +50,8 @@ func sqlOf(ms []migration, from, to int64) (string, error) {
 			guard += refuseInUse(m) + ";\n\n"
 		}
 		insert := fmt.Sprintf(scriptInsert, m.version, m.oldest)
-		if m.alone {
-			fmt.Fprintf(&b, scriptAlone, m.version, guard, m.up, insert)
+		if m.outsideTx {
+			fmt.Fprintf(&b, scriptOutsideTx, m.version, guard, m.up, insert)
 		} else {
 			fmt.Fprintf(&b, scriptVersion, m.version, tableLockTimeout, guard, m.up, insert)
 		}
@@ -59,13 +60,13 @@ func sqlOf(ms []migration, from, to int64) (string, error) {
 	return b.String(), nil
 }
 
-// The parts of the script. Another process that migrates at the same time, a script for another version, and a part that
-// is applied already each raise an exception.
+// The parts of the script. It raises an exception if another process is migrating, if it was made for another version of the
+// schema, or if a part of it was applied before.
 const (
 	scriptHead = `-- Kagzi: the schema from version %[1]d to version %[2]d.
 --
 -- Send it one statement at a time, on one connection, as the user who owns schema kagzi, and stop at the first error:
--- psql -v ON_ERROR_STOP=1 -f this-file. A part that ends in "lock timeout" was rolled back: make the script from the
+-- psql -v ON_ERROR_STOP=1 -f this-file. If a part fails with "lock timeout", it was rolled back: make a new script from the
 -- version that the schema has then, and send that.
 
 SET statement_timeout = 0;
@@ -106,7 +107,7 @@ SET LOCAL lock_timeout = '%s';
 COMMIT;
 
 `
-	scriptAlone = `-- Version %[1]d, which is no transaction. It waits for those that are under way, and holds nobody up.
+	scriptOutsideTx = `-- Version %[1]d, outside of a transaction. It waits for the open transactions of others, and blocks nobody.
 
 %[2]s%[3]s
 
@@ -135,9 +136,10 @@ RESET statement_timeout;
 `
 )
 
-// refuseInUse returns the statement by which a migration that contracts finds running workers of programs that do not work
-// with its schema. A worker that registers meanwhile waits for the lock, and then sees the new version. A worker that has
-// not sent a heartbeat for its stale_after counts as dead, for the fleet as well: if it lives, it has to register again.
+// refuseInUse returns a statement that fails with SQLSTATE inUse if workers are running whose programs do not work with the
+// schema after m. It locks the registry: a worker that registers meanwhile waits, and then sees the new version. A worker
+// that has sent no heartbeat for its stale_after counts as dead, as it does for coordinators: if it is alive, it has to
+// register again.
 func refuseInUse(m migration) string { return fmt.Sprintf(workersInUse, m.version, m.oldest, inUse) }
 
 const workersInUse = `DO $$

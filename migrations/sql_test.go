@@ -16,7 +16,7 @@ import (
 	"github.com/kagzi/kagzi/migrations"
 )
 
-// everything is what the schema has, in words that do not depend on who made it or when.
+// everything describes the whole schema in a form that does not depend on who created it or when.
 const everything = `
 SELECT coalesce(string_agg(thing, E'\n' ORDER BY thing COLLATE "C"), '') FROM (
 	SELECT format('column %s.%s %s %s %s %s %s', attrelid::regclass, attnum, attname, format_type(atttypid, atttypmod), attnotnull, attcollation, pg_get_expr(adbin, adrelid))
@@ -44,7 +44,7 @@ func statements(script string) (list []string) {
 	return append(list, b.String())
 }
 
-// send sends a script on one connection, and ends at the first error.
+// send sends a script on one connection, and stops at the first error.
 func send(ctx context.Context, db *dbtest.DB, script string) error {
 	conn, err := pgx.Connect(ctx, db.DSN)
 	if err != nil {
@@ -68,7 +68,7 @@ func script(t *testing.T, from, to int64, texts ...string) string {
 	return sql
 }
 
-// A database to which the script was applied is as Up leaves it.
+// The script leaves a database in the same state as Up does.
 func TestScript(t *testing.T) {
 	t.Parallel()
 	next := []string{addColumn, addIndex, dropColumn}

@@ -14,7 +14,7 @@ import (
 	"github.com/kagzi/kagzi/migrations"
 )
 
-// Migrations of programs to come, each of which follows ours. No table of ours is without work meanwhile.
+// Migrations of future programs, each of which follows ours. Our tables stay in use while they are applied.
 const (
 	addColumn = `
 -- +kagzi OldestProgram {oldest}
@@ -44,10 +44,10 @@ ALTER TABLE kagzi.workflow_runs ADD COLUMN origin_run_id uuid;
 // this is the version of this program.
 var this = migrations.Version()
 
-// said is a text with the version that comes n after this one.
+// said returns a text with the version that comes n after this one.
 func said(text string, n int64) string { return fmt.Sprintf(text, this+n) }
 
-// one is a statement of the application, or of a worker, on the table that migrations change.
+// one sends a statement, as the application or a worker would, on the table that migrations change.
 const one = `INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, finished_at) VALUES (gen_random_uuid(), 'ns', 'q', 'w', 'COMPLETED', now())`
 
 func upTo(t *testing.T, pool *pgxpool.Pool, texts ...string) {
@@ -77,7 +77,7 @@ func scan[T any](t *testing.T, pool *pgxpool.Pool, sql string) (v T) {
 	return v
 }
 
-// soon fails the test unless the statement is done within the time in which tests wait for something.
+// soon fails the test unless the statement ends within patience.
 func soon(t *testing.T, pool *pgxpool.Pool, sql string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -87,7 +87,7 @@ func soon(t *testing.T, pool *pgxpool.Pool, sql string) {
 	}
 }
 
-// A reader in front of an ALTER TABLE must not make everybody else wait who comes behind it.
+// If a reader blocks an ALTER TABLE, those who come after the ALTER TABLE must not wait.
 func TestMigrationLetsOthersPass(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t, dbtest.Empty())
@@ -142,8 +142,8 @@ func TestMigrationWaitsForTablesUntilCancelled(t *testing.T) {
 	upTo(t, db.Pool, addColumn)
 }
 
-// An index on a live table is built beside the others' work. A build that is broken off leaves an index that is not valid,
-// which the next must not take for the one that it is to build.
+// An index on a table in use is built while others use it. A build that is interrupted leaves an invalid index, which the
+// next build must replace.
 func TestIndexIsBuiltBesideTheWork(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t, dbtest.Empty())
@@ -178,7 +178,7 @@ func TestIndexIsBuiltBesideTheWork(t *testing.T) {
 	}
 }
 
-// A build that waits for a long transaction is not begun again and again.
+// A build that waits for a long transaction is not restarted.
 func TestIndexBuildIsPatient(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t, dbtest.Empty())
@@ -192,7 +192,7 @@ func TestIndexBuildIsPatient(t *testing.T) {
 		first = scan[int64](t, db.Pool, oid)
 		return first != 0
 	})
-	for _, sql := range []string{"SELECT pg_sleep(1)", "COMMIT"} { // longer than others wait for a table
+	for _, sql := range []string{"SELECT pg_sleep(1)", "COMMIT"} { // longer than other migrations wait for a table
 		if _, err := writer.Exec(t.Context(), sql); err != nil {
 			t.Fatal(err)
 		}
@@ -205,7 +205,7 @@ func TestIndexBuildIsPatient(t *testing.T) {
 	}
 }
 
-// A program works with the schema of a newer one that says so, and refuses another.
+// A program works with a newer schema that says that it fits older programs, and refuses any other newer one.
 func TestOlderProgram(t *testing.T) {
 	t.Parallel()
 	t.Run("AfterAnExpandingMigration", func(t *testing.T) {
@@ -241,7 +241,7 @@ func TestOlderProgram(t *testing.T) {
 	})
 }
 
-// What older programs need is not taken away from under their workers.
+// A migration that removes something is refused while workers of older programs, which need it, are running.
 func TestContractingMigrationLooksForWorkers(t *testing.T) {
 	t.Parallel()
 	worker := func(status, heartbeat string, version int64) string {
@@ -284,7 +284,7 @@ func TestContractingMigrationLooksForWorkers(t *testing.T) {
 	}
 }
 
-// The owner of a database sets timeouts and more for programs that answer users.
+// The owner of a database may set timeouts and other defaults for programs that answer users.
 func TestSettingsOfTheRole(t *testing.T) {
 	t.Parallel()
 	set := func(t *testing.T, settings ...string) *pgxpool.Pool {
@@ -316,7 +316,7 @@ func TestSettingsOfTheRole(t *testing.T) {
 	})
 }
 
-// A user who may not migrate is told which right is missing.
+// The error of a user who may not migrate names the missing right.
 func TestRightsOfTheUser(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
