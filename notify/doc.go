@@ -1,3 +1,3 @@
-// Package notify carries hints between processes with Postgres' LISTEN and NOTIFY: look at this queue, look at
-// these runs. Every hint may be lost; whoever waits for one also polls.
+// Package notify sends hints between processes by Postgres' LISTEN and NOTIFY: read this queue now, read these runs now.
+// Every hint may be lost, so whoever waits for one also polls.
 package notify

@@ -13,47 +13,47 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// ListenerConfig says how a Listener connects and how it sees that it is cut off.
+// ListenerConfig says how a Listener connects, and how it detects that its connection is dead.
 type ListenerConfig struct {
-	// Connect opens a connection for the Listener alone, which closes it. It must lead to the server itself:
-	// behind a transaction pooler nothing is ever heard. Required.
+	// Connect opens a connection for the Listener alone, which closes it. It must lead to the server itself: behind a
+	// pooler in transaction mode no notification arrives. Required.
 	Connect func(ctx context.Context) (*pgx.Conn, error)
 
-	// Probe sends payload on channel by another connection; Publisher.Probe does. Required.
+	// Probe sends payload on channel over another connection, as Publisher.Probe does. Required.
 	Probe func(ctx context.Context, channel, payload string) error
 
 	// ProbeEvery is how long a connection may be silent before the Listener sends itself a probe. Zero means
 	// 20 seconds.
 	ProbeEvery time.Duration
 
-	// ProbeTimeout is how long a probe may take to be sent, and then to be heard, before the connection is
-	// taken for dead and replaced. Zero means 5 seconds.
+	// ProbeTimeout is how long sending a probe may take, and then its arrival, before the Listener replaces the connection.
+	// Zero means 5 seconds.
 	ProbeTimeout time.Duration
 
-	// MinBackoff and MaxBackoff bound the time before the next attempt to connect, which doubles with every
-	// failure and is cut by up to a half at random. Zero means 1 and 30 seconds.
+	// MinBackoff and MaxBackoff are the limits of the pause before the next attempt to connect. The pause doubles with every
+	// failure, and is shortened by up to a half at random. Zero means 1 and 30 seconds.
 	MinBackoff, MaxBackoff time.Duration
 
-	// DeafBackoff is the time before the next attempt once two connections in a row could LISTEN and heard
-	// nothing. Zero means 5 minutes.
+	// DeafBackoff is the pause before the next attempt once LISTEN succeeded on two connections in a row and no notification
+	// arrived on either. Zero means 5 minutes.
 	DeafBackoff time.Duration
 
-	// Logger is told when listening ends and when it works again. Nil discards.
+	// Logger logs when listening ends and when it works again. Nil discards.
 	Logger *slog.Logger
 }
 
-// A Listener wakes subscribers when a Publisher, in this process or another, hints at what they wait for. Its
-// methods are safe for concurrent use; Run may be called once at a time.
+// A Listener wakes its subscribers when a Publisher, of this process or another, sends a hint for them. Its methods are safe
+// for concurrent use; Run may be called once at a time.
 //
-// Wake functions are called one at a time, with the Listener's lock held: each must return at once and
-// not call the Listener. Typically it sets a flag or sends to a channel of capacity one without blocking.
+// The Listener calls wake functions one at a time, with its lock held: each must return at once and not call the Listener.
+// Typically it sets a flag, or sends to a channel of capacity one without blocking.
 type Listener struct {
 	cfg   ListenerConfig
-	probe string // the payload by which this Listener knows its own probes
+	probe string // the payload of this Listener's own probes
 
-	again          chan struct{} // connect at once
-	listening      atomic.Bool
-	told, toldDeaf bool // a loss, and that LISTEN is unavailable, were logged; only a session and Run use them
+	retry                  chan struct{} // connect at once
+	listening              atomic.Bool
+	lossLogged, deafLogged bool // a loss, or that LISTEN is unavailable, was logged since the last probe arrived; Run's goroutines use them in turn
 
 	mu   sync.Mutex
 	work map[string]map[*func()]struct{} // by WorkPayload
@@ -70,22 +70,22 @@ func NewListener(cfg ListenerConfig) *Listener {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	return &Listener{
 		cfg:   cfg,
-		again: make(chan struct{}, 1),
+		retry: make(chan struct{}, 1),
 		probe: "probe " + uuid.NewString(), // without a colon, so never a WorkPayload
 		work:  make(map[string]map[*func()]struct{}),
 		runs:  make(map[string]map[*func([]uuid.UUID)]struct{}),
 	}
 }
 
-// OnWork has wake called when work of queue is due and whenever the Listener has connected, as hints may have
-// been missed until then. After cancel returned, wake is not called any more.
+// OnWork subscribes wake to the work of queue: the Listener calls it when a run is due, and whenever it has connected,
+// because it may have missed hints before. It does not call wake after cancel has returned.
 func (l *Listener) OnWork(namespace, queue string, wake func()) (cancel func()) {
 	return subscribe(&l.mu, l.work, WorkPayload(namespace, queue), wake)
 }
 
-// OnRuns has wake called with the runs of namespace whose wakeups, cancellation or end moved, and with nil,
-// which means any of them, whenever the Listener has connected. Subscribers share the slice and must not change
-// it. After cancel returned, wake is not called any more.
+// OnRuns subscribes wake to the runs of namespace: the Listener calls it with the IDs of runs that got wake-ups, were
+// cancelled or ended, and with nil, which means any run, whenever it has connected. Subscribers share the slice and must not
+// change it. The Listener does not call wake after cancel has returned.
 func (l *Listener) OnRuns(namespace string, wake func(ids []uuid.UUID)) (cancel func()) {
 	return subscribe(&l.mu, l.runs, namespace, wake)
 }
@@ -108,34 +108,34 @@ func subscribe[F any](mu *sync.Mutex, subs map[string]map[*F]struct{}, key strin
 	}
 }
 
-// Listening reports whether the current connection has heard the Listener's own probe. While it has not, only
-// polling finds work.
+// Listening reports whether the Listener's own probe has arrived on the current connection. Until it has, only polling finds
+// work.
 func (l *Listener) Listening() bool { return l.listening.Load() }
 
-// Retry lets Run connect at once, if it waits to connect or is about to wait: the server answers others again. It does not
-// block. Where LISTEN is unavailable that changes nothing, and neither does Retry.
+// Retry makes Run connect at once if it waits to connect, or is about to wait. Call it when the server answers others again.
+// It does not block. It does nothing where LISTEN is unavailable.
 func (l *Listener) Retry() {
 	select {
-	case l.again <- struct{}{}:
+	case l.retry <- struct{}{}:
 	default:
 	}
 }
 
-// Run listens until ctx ends and then returns nil. It connects again, with a growing backoff, whenever the
-// connection is lost or no longer hears. All it started has ended when it returns, except that pgx may go on for
-// up to 15 seconds with closing a connection whose server does not answer.
+// Run listens until ctx ends and then returns nil. It connects again, with a growing backoff, whenever the connection is
+// lost or its own probe does not arrive. All that it started has ended when it returns, except that pgx may take up to 15
+// seconds to close a connection whose server does not answer.
 func (l *Listener) Run(ctx context.Context) error {
 	var closing sync.WaitGroup
 	defer waitFor(&closing, time.Second)
-	b := backoff{first: l.cfg.MinBackoff, most: l.cfg.MaxBackoff, deaf: l.cfg.DeafBackoff}
+	b := backoff{shortest: l.cfg.MinBackoff, longest: l.cfg.MaxBackoff, deaf: l.cfg.DeafBackoff}
 	for {
-		lived, err := l.session(ctx, &closing)
+		lived, err := l.listenOnce(ctx, &closing)
 		if ctx.Err() != nil {
 			return nil
 		}
 		l.logLoss(lived, err)
 		pause := b.next(lived, err)
-		again := l.again
+		again := l.retry
 		if b.isDeaf() {
 			again = nil
 		}
@@ -149,25 +149,25 @@ func (l *Listener) Run(ctx context.Context) error {
 	}
 }
 
-// logLoss logs the first loss since the Listener last heard itself.
+// logLoss logs the first loss of a connection since the Listener's probe last arrived.
 func (l *Listener) logLoss(lived time.Duration, err error) {
 	switch {
-	case errors.Is(err, errDeaf) && lived == 0 && !l.toldDeaf:
+	case errors.Is(err, errDeaf) && lived == 0 && !l.deafLogged:
 		l.cfg.Logger.Warn("kagzi: LISTEN unavailable, polling", "error", err)
-		l.told, l.toldDeaf = true, true
-	case !l.told:
+		l.lossLogged, l.deafLogged = true, true
+	case !l.lossLogged:
 		l.cfg.Logger.Warn("kagzi: not listening, polling", "error", err)
-		l.told = true
+		l.lossLogged = true
 	}
 }
 
 func (l *Listener) logListening() {
-	if l.told {
+	if l.lossLogged {
 		l.cfg.Logger.Info("kagzi: listening again")
 	} else {
 		l.cfg.Logger.Debug("kagzi: listening")
 	}
-	l.told, l.toldDeaf = false, false
+	l.lossLogged, l.deafLogged = false, false
 }
 
 func (l *Listener) wakeAll() {

@@ -310,13 +310,13 @@ func TestHearingOthersSparesProbes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var probes atomic.Int32
-		var s *session
+		var s *connection
 		l := NewListener(ListenerConfig{Probe: func(context.Context, string, string) error {
 			probes.Add(1)
 			s.hear(s.l.probe)
 			return nil
 		}})
-		s = newSession(l)
+		s = newConnection(l)
 		close(s.listens)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
@@ -343,7 +343,7 @@ func TestHearingOthersSparesProbes(t *testing.T) {
 func TestUnsentProbeDoesNotCut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var s *session
+		var s *connection
 		var down atomic.Bool
 		down.Store(true)
 		l := NewListener(ListenerConfig{Probe: func(ctx context.Context, _, _ string) error {
@@ -353,7 +353,7 @@ func TestUnsentProbeDoesNotCut(t *testing.T) {
 			}
 			return nil // sent and not heard
 		}})
-		s = newSession(l)
+		s = newConnection(l)
 		close(s.listens)
 		done := make(chan error, 1)
 		go func() { done <- s.guard(t.Context()) }()
@@ -400,7 +400,7 @@ func TestUnreachableServer(t *testing.T) {
 
 func TestBackoff(t *testing.T) {
 	t.Parallel()
-	b := backoff{first: time.Second, most: 30 * time.Second, deaf: 5 * time.Minute}
+	b := backoff{shortest: time.Second, longest: 30 * time.Second, deaf: 5 * time.Minute}
 	lost := errors.New("lost")
 	for i, tc := range []struct {
 		lived    time.Duration
@@ -418,7 +418,7 @@ func TestBackoff(t *testing.T) {
 		{0, lost, 8 * time.Second, 16 * time.Second},
 		{0, lost, 15 * time.Second, 30 * time.Second},
 		{0, lost, 15 * time.Second, 30 * time.Second},
-		{healthyAfter, lost, 0, 100 * time.Millisecond},
+		{stableAfter, lost, 0, 100 * time.Millisecond},
 	} {
 		if d := b.next(tc.lived, tc.err); d < tc.min || d > tc.max {
 			t.Errorf("%d: waits %v after %v of %v, want %v to %v", i, d, tc.err, tc.lived, tc.min, tc.max)

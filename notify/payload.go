@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// The channels: work that is due by namespace and queue, and runs that moved by namespace.
+// The channels: WorkChannel for due work, by namespace and queue, and RunChannel for changed runs, by namespace.
 const (
 	WorkChannel = "kagzi_work"
 	RunChannel  = "kagzi_run"
@@ -21,13 +21,13 @@ const (
 	idLen      = 36 + 1
 )
 
-// WorkPayload is what WorkChannel carries when work of queue is due.
+// WorkPayload returns the payload for WorkChannel that says that work of queue is due.
 func WorkPayload(namespace, queue string) string {
 	return namespace + ":" + queue
 }
 
-// RunPayload is what RunChannel carries when the wakeups, the cancellation or the end of the runs ids moved:
-// payloads of at most 200 IDs, and fewer if the namespace's name is so long that they would not fit.
+// RunPayload returns the payloads for RunChannel that say that the runs ids got wake-ups, were cancelled or ended. Each has
+// at most 200 IDs, or fewer if the namespace's name is so long that they would not fit.
 func RunPayload(namespace string, ids []uuid.UUID) []string {
 	each := max(1, min(maxRuns, (maxPayload-len(namespace))/idLen))
 	payloads := make([]string, 0, (len(ids)+each-1)/each)
@@ -46,7 +46,7 @@ func RunPayload(namespace string, ids []uuid.UUID) []string {
 	return payloads
 }
 
-// parseRuns undoes RunPayload. It returns no IDs for a payload that is not ours.
+// parseRuns parses a payload of RunPayload. It returns no IDs for a payload that is not ours.
 func parseRuns(payload string) (namespace string, ids []uuid.UUID) {
 	// The last colon: a namespace may hold some, an ID never does.
 	colon := strings.LastIndexByte(payload, ':')
@@ -65,8 +65,8 @@ func parseRuns(payload string) (namespace string, ids []uuid.UUID) {
 
 const notifyAll = `SELECT pg_notify(c, p) FROM unnest($1::text[], $2::text[]) AS u(c, p)`
 
-// NotifyTx sends payloads on channel when tx commits, and never if it does not. A transaction that notifies
-// commits alone in its database, so hot ones leave it to a Publisher after their commit.
+// NotifyTx sends payloads on channel when tx commits, and never if it does not. No two transactions of a database that notify
+// can commit at the same time, so frequent ones use a Publisher after their commit instead.
 func NotifyTx(ctx context.Context, tx pgx.Tx, channel string, payloads ...string) error {
 	channels := make([]string, len(payloads))
 	for i := range channels {

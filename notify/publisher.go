@@ -16,20 +16,20 @@ const (
 	maxHints    = 10_000
 )
 
-// DB is what a Publisher sends with; a *pgxpool.Pool is one.
+// A DB sends a Publisher's statements; a *pgxpool.Pool is one.
 type DB interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
-// A Publisher tells the Listeners of all processes where to look. It sends at most one statement per
-// Interval, because every transaction that notifies takes a database-wide lock at commit.
+// A Publisher sends hints to the Listeners of all processes. It sends at most one statement per Interval, because every
+// transaction that notifies takes a database-wide lock at commit.
 //
-// A hint is not a promise: those of a statement that fails are dropped, as are the oldest when more than
-// 10,000 wait to be sent, and those who poll find the work later. A Publisher has no goroutine while it has
-// nothing to send, so it need not be closed. It is safe for concurrent use.
+// A hint may be lost: a Publisher drops the hints of a statement that fails, and the oldest ones when more than 10,000 wait
+// to be sent. Polling finds the work later. A Publisher has no goroutine while it has nothing to send, so it need not be
+// closed. It is safe for concurrent use.
 type Publisher struct {
-	// Interval is the least time between the end of one statement and the next; hints that come meanwhile are
-	// gathered. It must not be changed once the Publisher is used. Zero means 5 ms.
+	// Interval is the least time between the end of one statement and the next, which sends all hints that came meanwhile. It
+	// must not be changed once the Publisher is used. Zero means 5 ms.
 	Interval time.Duration
 
 	db  DB
@@ -37,10 +37,10 @@ type Publisher struct {
 
 	mu      sync.Mutex
 	idle    sync.Cond
-	pending hints
-	sending bool      // a goroutine sends, or waits to
+	pending hints     // to send with the next statement
+	sending bool      // a goroutine is in run: it sends, or waits to send; publish sets it, run clears it
 	failing bool      // the last statement failed
-	sent    time.Time // end of the last statement
+	sent    time.Time // when the last statement ended
 }
 
 // NewPublisher returns a Publisher that sends with db. A nil logger discards.
@@ -50,14 +50,14 @@ func NewPublisher(db DB, logger *slog.Logger) *Publisher {
 	return p
 }
 
-// Work hints that work of queue is due. If nothing was sent for an Interval, the hint is sent at once and Work
-// returns when it is, when ctx ends or after 2 seconds; the statement itself goes on without ctx. Else Work
-// returns immediately.
+// Work sends the hint that work of queue is due. If nothing was sent for an Interval, it sends the hint at once, and returns
+// once it is sent, ctx ends or 2 seconds have passed; the end of ctx does not end the statement. Otherwise it returns
+// immediately.
 func (p *Publisher) Work(ctx context.Context, namespace, queue string) {
 	p.publish(ctx, hint{channel: WorkChannel, payload: WorkPayload(namespace, queue)})
 }
 
-// Run hints that the wakeups, the cancellation or the end of the runs ids moved. It waits as Work does.
+// Run sends the hint that the runs ids got wake-ups, were cancelled or ended. It waits as Work does.
 func (p *Publisher) Run(ctx context.Context, namespace string, ids ...uuid.UUID) {
 	hs := make([]hint, len(ids))
 	for i, id := range ids {
@@ -75,7 +75,7 @@ func (p *Publisher) Wait() {
 	}
 }
 
-// Probe sends payload at once, whatever is pending. It serves as a ListenerConfig's Probe.
+// Probe sends payload at once, whatever is pending. It can be a ListenerConfig's Probe.
 func (p *Publisher) Probe(ctx context.Context, channel, payload string) error {
 	_, err := p.db.Exec(ctx, notifyAll, []string{channel}, []string{payload})
 	return err
@@ -92,10 +92,10 @@ func (p *Publisher) publish(ctx context.Context, hs ...hint) {
 	}
 	p.sending = true
 	quiet := max(0, p.interval()-time.Since(p.sent))
-	wait := quiet == 0 && !p.failing // in an outage nobody is held up
+	wait := quiet == 0 && !p.failing // in an outage no caller waits
 	p.mu.Unlock()
 
-	// A goroutine of its own, as cancelling a statement costs the pool a connection.
+	// The goroutine does not end with ctx, because cancelling a statement costs the pool a connection.
 	first := make(chan struct{})
 	go p.run(context.WithoutCancel(ctx), quiet, first)
 	if wait {
@@ -106,7 +106,8 @@ func (p *Publisher) publish(ctx context.Context, hs ...hint) {
 	}
 }
 
-// run sends after quiet, and then what has gathered each Interval until nothing has.
+// run sends the pending hints after quiet, and then after each Interval, until none are pending. It closes first after the
+// first statement.
 func (p *Publisher) run(ctx context.Context, quiet time.Duration, first chan<- struct{}) {
 	for {
 		time.Sleep(quiet)
@@ -137,7 +138,7 @@ func (p *Publisher) run(ctx context.Context, quiet time.Duration, first chan<- s
 	}
 }
 
-// send sends hs. It leaves synchronous_commit alone: a transaction that only notifies flushes no WAL.
+// send sends hs. It does not switch synchronous_commit off: a transaction that only notifies flushes no WAL.
 func (p *Publisher) send(ctx context.Context, hs hints) error {
 	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()
@@ -161,14 +162,14 @@ func (p *Publisher) interval() time.Duration {
 	return cmp.Or(p.Interval, 5*time.Millisecond)
 }
 
-// A hint is one thing to look at.
+// A hint names a queue or a run.
 type hint struct {
 	channel string
-	payload string    // of WorkChannel; the namespace if of RunChannel
-	run     uuid.UUID // of RunChannel
+	payload string    // for WorkChannel the payload; for RunChannel the namespace
+	run     uuid.UUID // for RunChannel
 }
 
-// hints is a set that remembers the order and has room for maxHints.
+// hints is an ordered set of at most maxHints.
 type hints struct {
 	order []hint
 	has   map[hint]struct{}
@@ -176,8 +177,8 @@ type hints struct {
 
 func (hs *hints) empty() bool { return len(hs.order) == 0 }
 
-// add puts h in, for the oldest if there is no room. One that Postgres would refuse is left out, as the
-// others of its statement would be lost with it.
+// add adds h, and drops the oldest hint if the set is full. It ignores a hint that Postgres would refuse, because the others
+// of the same statement would be lost with it.
 func (hs *hints) add(h hint) {
 	if _, ok := hs.has[h]; ok || len(h.payload) > maxPayload-idLen {
 		return
@@ -193,7 +194,7 @@ func (hs *hints) add(h hint) {
 	hs.order = append(hs.order, h)
 }
 
-// payloads returns what to send on which channel: the runs of a namespace together.
+// payloads returns the payloads to send, and the channel of each. The runs of a namespace share payloads.
 func (hs *hints) payloads() (channels, payloads []string) {
 	runs := make(map[string][]uuid.UUID)
 	for _, h := range hs.order {

@@ -1,4 +1,4 @@
-// Package batch gathers what many goroutines write into few transactions.
+// Package batch combines the writes of many goroutines into few transactions.
 package batch
 
 import (
@@ -9,28 +9,28 @@ import (
 
 // Config says how a Batcher flushes.
 type Config[T any] struct {
-	// Flush writes items, which were added in this order. It owns them until it returns and must not keep
-	// the slice: its memory is used again. The items carry their own way to tell who waits for them.
+	// Flush writes items, which were added in this order. It may change the slice but must not keep it: its memory is used
+	// again. Each item must have its own way to notify those who wait for it.
 	Flush func(items []T)
 
-	// MaxItems is the most items of one flush. Zero means 1,000.
+	// MaxItems is the largest number of items in one flush. Zero means 1,000.
 	MaxItems int
 
-	// Flushes is how many flushes may be under way at once. With more than one, each still takes the oldest
-	// items, but a later one may end first. Zero means 1.
+	// Flushes is how many flushes may run at once. With more than one, each still takes the oldest items, but a later one may
+	// end first. Zero means 1.
 	Flushes int
 }
 
-// A Batcher gathers items from many goroutines into shared flushes: an idle Batcher flushes at once, a busy
-// one takes all that arrived meanwhile with its next flush. It has no goroutine while idle, so it need not be
-// closed. It is safe for concurrent use.
+// A Batcher gathers items from many goroutines into shared flushes. An idle Batcher flushes at once. A busy one puts all
+// items that arrive meanwhile into its next flush. It has no goroutine while idle, so it need not be closed. It is safe for
+// concurrent use.
 type Batcher[T any] struct {
 	cfg Config[T]
 
 	mu       sync.Mutex
 	pending  []T // oldest first
-	spare    []T // an emptied slice to gather into next
-	flushers int // goroutines running; some whenever an item is pending
+	spare    []T // an emptied slice, which becomes pending at the next flush
+	flushers int // goroutines in run; at least one while an item is pending
 	idle     sync.Cond
 }
 
@@ -43,7 +43,7 @@ func New[T any](cfg Config[T]) *Batcher[T] {
 	return b
 }
 
-// Add puts item behind those already added and returns without waiting for a flush.
+// Add appends item and returns without waiting for a flush.
 func (b *Batcher[T]) Add(item T) {
 	b.mu.Lock()
 	b.pending = append(b.pending, item)
@@ -79,11 +79,11 @@ func (b *Batcher[T]) run() {
 	}
 }
 
-// gather gives way as long as that brings more items. The goroutines a flush has released are about to add
-// their next, and would find the flusher gone with the first of them: 100 that add and wait in a loop get
-// flushes of 50 items without giving way, of 63 when it is done once, of 100 with this.
+// gather yields the processor as long as that brings more items. The goroutines that the last flush released are about to
+// add their next items, and the flush would start with the first of these: 100 goroutines that add and wait in a loop get
+// flushes of 50 items without yielding, of 63 if it yields once, of 100 with this.
 func (b *Batcher[T]) gather() {
-	const most = 4 // each may take as long as all other goroutines run once
+	const most = 4 // yields: each may take until all other goroutines have run once
 	before := b.waiting()
 	for range most {
 		runtime.Gosched()
@@ -118,16 +118,16 @@ func (b *Batcher[T]) take() []T {
 		return items
 	}
 	n := b.cfg.MaxItems
-	items := b.pending[:n:n] // the rest keeps its place: nothing is copied
+	items := b.pending[:n:n] // the rest stays where it is: nothing is copied
 	b.pending = b.pending[n:]
 	return items
 }
 
-// recycle keeps the slice of a flush for the next, without what it held.
+// recycle clears the slice of a flush and keeps it for the next.
 func (b *Batcher[T]) recycle(items []T) {
 	clear(items)
 	if cap(items) > 2*b.cfg.MaxItems {
-		return // left over from a backlog
+		return // a backlog made it this large
 	}
 	b.mu.Lock()
 	if cap(items) > cap(b.spare) {

@@ -10,13 +10,14 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// An announcement with a transaction is sent by its commit. Then nobody in this process is told directly, and only the
-// transaction can fail. Without one it is sent now, and never fails.
+// With a transaction, its commit sends an announcement as a notification, to this process, too; the error is the
+// transaction's. Without a transaction, an announcement wakes waiters of this process directly and notifies other processes
+// now; it never fails.
 
-// coordinators is the name under which coordinators learn that schedules have changed. No queue has it.
+// coordinators is the name in place of a queue's that announces changed schedules to coordinators. No queue has it.
 const coordinators = ""
 
-// Due tells whoever may claim these runs.
+// Due announces to workers that runs are due.
 func (h *Hints) Due(ctx context.Context, tx pgx.Tx, runs ...store.DueRun) error {
 	if tx == nil {
 		count := map[store.DueRun]int{}
@@ -42,8 +43,8 @@ func (h *Hints) Due(ctx context.Context, tx pgx.Tx, runs ...store.DueRun) error 
 	return nil
 }
 
-// work tells whoever may claim n runs; an empty workflow and a zero version stand for any. Workers of this process are told
-// directly. If they have room for all, nobody else is told.
+// work announces n due runs; an empty workflow and a zero version stand for any. It wakes workers of this process directly,
+// and notifies others only if these have no room for all.
 func (h *Hints) work(ctx context.Context, queue, workflow string, version, n int) {
 	h.mu.Lock()
 	room := 0
@@ -56,12 +57,13 @@ func (h *Hints) work(ctx context.Context, queue, workflow string, version, n int
 	}
 }
 
-// Queue tells the workers of other processes to look at the queue now.
+// Queue notifies the workers of other processes that runs of the queue may be due.
 func (h *Hints) Queue(ctx context.Context, queue string) {
 	h.publisher.Work(ctx, h.store.Namespace(), queue)
 }
 
-// Changed tells those who execute the runs, or wait for them. IDs of workers may be among them: both are unique.
+// Changed announces that the runs have changed, to the workers that execute them and to those who wait for their results. The
+// IDs may include workers: both kinds are unique.
 func (h *Hints) Changed(ctx context.Context, tx pgx.Tx, ids ...uuid.UUID) error {
 	switch {
 	case len(ids) == 0:
@@ -82,8 +84,8 @@ func (h *Hints) changedAndDue(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, d
 	return h.Due(ctx, tx, due...)
 }
 
-// Cancelled tells what a cancel, or a deadline, has done. Compensations that it left to run take their first step, unless it is
-// part of a transaction: then a coordinator has them do so.
+// Cancelled announces the runs that a cancel or a deadline changed. Without a transaction it also starts their
+// compensations; with one, a coordinator does.
 func (h *Hints) Cancelled(ctx context.Context, tx pgx.Tx, runs *store.CancelledRuns) error {
 	if tx == nil && len(runs.Step) > 0 {
 		go h.Compensate(context.WithoutCancel(ctx), runs.Step)
@@ -91,7 +93,7 @@ func (h *Hints) Cancelled(ctx context.Context, tx pgx.Tx, runs *store.CancelledR
 	return h.changedAndDue(ctx, tx, runs.Changed(), runs.Due)
 }
 
-// Signalled tells those who execute the runs that a message was stored for, or may claim them.
+// Signalled announces the runs for which a message was stored, to the workers that execute them or may claim them.
 func (h *Hints) Signalled(ctx context.Context, tx pgx.Tx, runs ...store.Signalled) error {
 	var changed []uuid.UUID
 	var due []store.DueRun
@@ -106,19 +108,19 @@ func (h *Hints) Signalled(ctx context.Context, tx pgx.Tx, runs ...store.Signalle
 	return h.changedAndDue(ctx, tx, changed, due)
 }
 
-// Ended tells workers and coordinators of runs whose ends this process has written. Those in this process who wait for their
-// results have them already: see Deliver.
+// Ended announces runs whose ends this process has written, to workers, coordinators and other processes. Deliver has already
+// passed their results to those in this process who wait for them.
 func (h *Hints) Ended(ctx context.Context, ids []uuid.UUID) {
 	h.refreshMembers(ids)
 	h.publisher.Run(ctx, h.store.Namespace(), ids...)
 }
 
-// Fired tells workers of runs that schedules have started.
+// Fired announces runs that schedules have started, to workers.
 func (h *Hints) Fired(ctx context.Context, runs []store.FiredRun) {
-	_ = h.Due(ctx, nil, woken(runs)...) // fails only in a transaction
+	_ = h.Due(ctx, nil, dueRuns(runs)...) // fails only in a transaction
 }
 
-func woken(runs []store.FiredRun) []store.DueRun {
+func dueRuns(runs []store.FiredRun) []store.DueRun {
 	due := make([]store.DueRun, len(runs))
 	for i, r := range runs {
 		due[i] = store.DueRun{Queue: r.Queue, Type: r.Type, Version: r.Version}
@@ -126,9 +128,9 @@ func woken(runs []store.FiredRun) []store.DueRun {
 	return due
 }
 
-// Schedules tells coordinators that schedules have changed, and workers of the runs that this has started.
+// Schedules announces to coordinators that schedules have changed, and to workers the runs that the change started.
 func (h *Hints) Schedules(ctx context.Context, tx pgx.Tx, fired []store.FiredRun) error {
-	due := woken(fired)
+	due := dueRuns(fired)
 	if tx != nil {
 		return h.Due(ctx, tx, append(due, store.DueRun{Queue: coordinators})...)
 	}
@@ -141,5 +143,5 @@ func (h *Hints) Schedules(ctx context.Context, tx pgx.Tx, fired []store.FiredRun
 	return h.Due(ctx, nil, due...)
 }
 
-// Flush returns when the notifications that were announced before are sent, and any announced meanwhile.
+// Flush returns once all notifications are sent, including those that are announced while it waits.
 func (h *Hints) Flush() { h.publisher.Wait() }

@@ -10,21 +10,21 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// Compensate has the runs take the next steps of their compensations. A coordinator repeats what fails.
+// Compensate starts the next compensations of the runs. A coordinator repeats it for those that fail.
 func (h *Hints) Compensate(ctx context.Context, ids []uuid.UUID) {
 	if err := h.CompensateAll(ctx, ids); err != nil && !store.Closed(err) {
-		h.log.Warn("kagzi: a run does not go on with its compensations: a coordinator tries that again", "error", err)
+		h.log.Warn("kagzi: a run's next compensation could not be started: a coordinator tries again", "error", err)
 	}
 }
 
-// CompensateAll has the runs take the next steps of their compensations, then those that waited for what this has ended, and
-// returns what failed.
+// CompensateAll starts the next compensations of the runs, then those of runs that waited for a run that this ended. It
+// returns the errors, joined.
 func (h *Hints) CompensateAll(ctx context.Context, ids []uuid.UUID) (err error) {
 	for len(ids) > 0 {
 		id := ids[0]
 		ids = ids[1:]
 		out, e := h.store.Compensate(ctx, id)
-		if store.Locked(e) { // by somebody's open transaction: a coordinator comes again
+		if store.Locked(e) { // somebody's open transaction has locked the run: a coordinator tries again
 			continue
 		}
 		if e != nil {

@@ -1,5 +1,5 @@
-// Package hints knows who in this process waits for which run or queue, and sends every announcement: to those in this
-// process directly, to others by a notification. A hint may be lost or come for nothing. Whoever gets one reads the tables,
+// Package hints knows who in this process waits for which run or queue, and sends every announcement: to waiters of this
+// process directly, to other processes by a notification. A hint may be lost or spurious: whoever gets one reads the tables,
 // and everybody also polls.
 package hints
 
@@ -17,8 +17,8 @@ import (
 
 // A Worker is a worker of this process that is running. Its methods do not block.
 type Worker interface {
-	// Refresh has the worker read the rows of these runs, if it executes them; nil means all that it executes. The ID of the
-	// worker itself has it send a heartbeat.
+	// Refresh makes the worker read the rows of those of these runs that it executes; nil means all that it executes. If ids
+	// has the worker's own ID, it sends a heartbeat.
 	Refresh(ids []uuid.UUID)
 	// Offer wakes the worker if it can execute a run of this version, and returns how many it has room for. An empty
 	// workflow and a zero version stand for any.
@@ -27,11 +27,11 @@ type Worker interface {
 
 // A Coordinator is a coordinator of this process that is running. Its methods do not block.
 type Coordinator interface {
-	// Refresh wakes the coordinator if one of these runs keeps a queued one waiting; nil means any.
+	// Refresh wakes the coordinator if a queued run waits for one of these runs; nil means any.
 	Refresh(ids []uuid.UUID)
-	// WakeSchedules has it read the schedules.
+	// WakeSchedules makes it read the schedules.
 	WakeSchedules()
-	// WakeDeadlines has it end what is over its deadline.
+	// WakeDeadlines makes it end the runs whose deadline has passed.
 	WakeDeadlines()
 }
 
@@ -43,7 +43,7 @@ type Hints struct {
 	listener  listener
 	results   *results
 
-	// For tests, before anybody listens or waits: zero is what is right.
+	// Only tests set these two, before anybody listens or waits. Zero means the default.
 	ListenBackoff time.Duration // the pause before the listener connects again
 	QueryTimeout  time.Duration // how long a query for the ends of several runs may take
 
@@ -52,8 +52,8 @@ type Hints struct {
 	coordinators map[Coordinator]struct{}
 }
 
-// New returns the Hints of s's namespace. ready returns an error if the database's schema does not fit: it is asked before
-// anybody waits for a result.
+// New returns the Hints of s's namespace. Result first calls ready, which returns an error if this program does not work
+// with the database's schema.
 func New(s *store.Store, log *slog.Logger, ready func(context.Context) error) *Hints {
 	log = log.With("namespace", s.Namespace())
 	h := &Hints{
@@ -65,10 +65,10 @@ func New(s *store.Store, log *slog.Logger, ready func(context.Context) error) *H
 	return h
 }
 
-// JoinWorker has w hear of what is announced in this process until leave is called.
+// JoinWorker passes the hints of this process to w until leave is called.
 func (h *Hints) JoinWorker(w Worker) (leave func()) { return join(h, h.workers, w) }
 
-// JoinCoordinator has k hear of what is announced in this process until leave is called.
+// JoinCoordinator passes the hints of this process to k until leave is called.
 func (h *Hints) JoinCoordinator(k Coordinator) (leave func()) { return join(h, h.coordinators, k) }
 
 func join[M comparable](h *Hints, members map[M]struct{}, m M) (leave func()) {
@@ -82,13 +82,13 @@ func join[M comparable](h *Hints, members map[M]struct{}, m M) (leave func()) {
 	}
 }
 
-// refresh tells everybody in this process that the runs have changed; nil means any of them.
+// refresh makes everybody in this process read the runs, because they have changed; nil means any run.
 func (h *Hints) refresh(ids []uuid.UUID) {
 	h.refreshMembers(ids)
 	h.results.refresh(ids)
 }
 
-// refreshMembers is refresh without those who wait for results.
+// refreshMembers is refresh for workers and coordinators only, without those who wait for results.
 func (h *Hints) refreshMembers(ids []uuid.UUID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -100,7 +100,7 @@ func (h *Hints) refreshMembers(ids []uuid.UUID) {
 	}
 }
 
-// WakeCoordinators has the coordinators of this process read schedules and deadlines.
+// WakeCoordinators makes the coordinators of this process read schedules and deadlines.
 func (h *Hints) WakeCoordinators() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -9,35 +9,37 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A listener is the process's connection for notifications, open while somebody in the process waits for hints.
+// A listener is the client's connection for notifications. It is open while somebody waits for hints.
 type listener struct {
 	hints *Hints
 
-	mu     sync.Mutex
-	users  int
-	notify *notify.Listener
-	stop   context.CancelFunc
-	done   chan struct{}
+	mu     sync.Mutex         // guards the fields below
+	users  int                // calls of acquire that were not released
+	notify *notify.Listener   // nil while users is zero
+	stop   context.CancelFunc // ends notify's Run
+	done   chan struct{}      // closed once Run has returned
 }
 
-// Listen has the process listen for notifications until release is called. The last release returns when the connection is
+// Listen keeps a connection for notifications open until release is called. The last release returns once the connection is
 // closed.
 func (h *Hints) Listen() (release func()) { return h.listener.acquire() }
 
-// OnWork has wake called when there may be work in the queue, until cancel is called. The caller has called Listen.
+// OnWork subscribes wake, which is called when runs of the queue may be due, until cancel is called. The caller must have
+// called Listen.
 func (h *Hints) OnWork(queue string, wake func()) (cancel func()) {
 	return h.listener.onWork(queue, wake)
 }
 
-// OnSchedules has wake called when schedules may have changed, until cancel is called. The caller has called Listen.
+// OnSchedules subscribes wake, which is called when schedules may have changed, until cancel is called. The caller must have
+// called Listen.
 func (h *Hints) OnSchedules(wake func()) (cancel func()) {
 	return h.listener.onWork(coordinators, wake)
 }
 
-// Listening reports whether the process has a connection over which notifications come.
+// Listening reports whether notifications arrive.
 func (h *Hints) Listening() bool { return h.listener.listening() }
 
-// Reconnect has a listener that lost its connection try again at once: the database answers again.
+// Reconnect makes a listener that lost its connection connect at once. Call it when the database answers again.
 func (h *Hints) Reconnect() { h.listener.retry() }
 
 func (l *listener) acquire() (release func()) {

@@ -15,22 +15,22 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// results lets any number of callers wait for the ends of runs, with one query for all of them. Its
-// goroutine lives while somebody waits.
+// results lets any number of callers wait for the ends of runs, with one query for all of them. Its goroutine runs while
+// somebody waits.
 type results struct {
 	hints *Hints
-	ready func(context.Context) error // says that the schema fits
+	ready func(context.Context) error // returns an error if this program does not work with the schema
 
-	mu      sync.Mutex
-	waiting map[uuid.UUID][]waiter
-	asked   uint64        // waiters so far
-	wake    chan struct{} // look now; nil while nobody waits
+	mu         sync.Mutex // guards the fields below
+	waiting    map[uuid.UUID][]waiter
+	lastNumber uint64        // the number of the last waiter
+	wake       chan struct{} // of capacity one: makes the goroutine query at once; nil while there is none
 }
 
-// A waiter is one call of Result. What was found out before it came is not for it: the run may have been resumed
-// since.
+// A waiter is one call of Result. It does not get a result that was read before it came, because the run may have been
+// resumed since.
 type waiter struct {
-	number uint64
+	number uint64 // in the order in which waiters came
 	ch     chan ending
 }
 
@@ -39,26 +39,26 @@ type ending struct {
 	err error
 }
 
-// How often the table is asked while nothing tells that a run ended: soon at first, for short runs, then ever
-// less often.
+// The pauses between queries while no hint comes: short at first, for short runs, then longer and longer.
 const (
-	firstLook    = 5 * time.Millisecond
-	lastLook     = 250 * time.Millisecond
-	lastLookHint = 2 * time.Second        // with a listener
-	listenAfter  = 300 * time.Millisecond // of waiting
+	firstPause            = 5 * time.Millisecond
+	longestPause          = 250 * time.Millisecond
+	longestPauseListening = 2 * time.Second        // while notifications arrive
+	listenAfter           = 300 * time.Millisecond // of waiting, the listener is started
 )
 
-// Result waits for the end of the run, whoever executes it. It returns store.ErrRunNotFound if there is no such run, the
-// cause if ctx ends before, and what the database answers if that is the same error again and again.
+// Result waits for the end of the run, whichever process executes it. It returns store.ErrRunNotFound if there is no such
+// run, the error of ctx if that ends first, and the database's error if it refuses the queries for longer than
+// refusalTolerance.
 func (h *Hints) Result(ctx context.Context, id uuid.UUID) (store.Ended, error) {
 	return h.results.wait(ctx, id)
 }
 
-// LastWaiter returns the number of the last who has begun to wait for a result, for Deliver.
+// LastWaiter returns the number of the last waiter for a result so far, for Deliver.
 func (h *Hints) LastWaiter() uint64 { return h.results.last() }
 
-// Deliver gives the end of a run to those in this process who wait for it, up to the waiter numbered last: whoever came
-// later than this end was written may wait for another one, of a run that was resumed.
+// Deliver passes the end of a run to those in this process who wait for it, up to the waiter numbered last. Those who came
+// after this end was written may wait for a later one, of a run that was resumed.
 func (h *Hints) Deliver(end store.Ended, last uint64) {
 	h.results.deliver(ending{Ended: end}, last)
 }
@@ -72,8 +72,8 @@ func (r *results) wait(ctx context.Context, id uuid.UUID) (store.Ended, error) {
 	if r.waiting == nil {
 		r.waiting = map[uuid.UUID][]waiter{}
 	}
-	r.asked++
-	r.waiting[id] = append(r.waiting[id], waiter{r.asked, ch})
+	r.lastNumber++
+	r.waiting[id] = append(r.waiting[id], waiter{r.lastNumber, ch})
 	if r.wake == nil {
 		r.wake = make(chan struct{}, 1)
 		go r.run(r.wake)
@@ -89,7 +89,7 @@ func (r *results) wait(ctx context.Context, id uuid.UUID) (store.Ended, error) {
 	}
 }
 
-// awaitReady checks the schema, waiting for a database that is away.
+// awaitReady checks the schema. It waits while the database is away.
 func (r *results) awaitReady(ctx context.Context) error {
 	for {
 		err := r.ready(ctx)
@@ -120,10 +120,10 @@ func (r *results) leave(id uuid.UUID, ch chan ending) {
 func (r *results) last() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.asked
+	return r.lastNumber
 }
 
-// deliver gives those who wait for e's run its end, up to the last waiter when it began to be found out.
+// deliver passes e to those who wait for its run, up to the waiter numbered last: the last one when the query for e began.
 func (r *results) deliver(e ending, last uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -145,7 +145,7 @@ func (r *results) deliver(e ending, last uint64) {
 	}
 }
 
-// refresh asks at once if somebody waits for one of ids; nil means any.
+// refresh makes the goroutine query at once if somebody waits for one of ids; nil means any run.
 func (r *results) refresh(ids []uuid.UUID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -163,7 +163,7 @@ func (r *results) refresh(ids []uuid.UUID) {
 	}
 }
 
-// pending returns the runs that are waited for. If there are none the caller, the goroutine, must end.
+// pending returns the runs that somebody waits for. If there are none, its caller, which is the goroutine, must end.
 func (r *results) pending() []uuid.UUID {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -178,11 +178,11 @@ func (r *results) pending() []uuid.UUID {
 	return ids
 }
 
-// run looks for ends until nobody waits.
+// run queries for the ends of runs until nobody waits.
 func (r *results) run(wake chan struct{}) {
-	begun, pause := time.Now(), firstLook
+	begun, pause := time.Now(), firstPause
 	q := newQuery(r)
-	defer q.alone.Wait()
+	defer q.batcher.Wait()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var release func()
@@ -196,12 +196,12 @@ func (r *results) run(wake chan struct{}) {
 		if ids == nil {
 			return
 		}
-		q.ask(ids)
-		longest := lastLook
+		q.fetchAll(ids)
+		longest := longestPause
 		if release != nil && r.hints.listener.listening() {
-			longest = lastLookHint
+			longest = longestPauseListening
 		}
-		// A query that takes long is asked less often.
+		// Slow queries are sent less often.
 		pause = min(2*pause, longest)
 		timer.Reset(max(pause, 10*q.took))
 		if release == nil && time.Since(begun) > listenAfter {
@@ -209,70 +209,71 @@ func (r *results) run(wake chan struct{}) {
 		}
 		select {
 		case <-wake:
-			pause = firstLook
+			pause = firstPause
 		case <-timer.C:
 		}
 	}
 }
 
 const (
-	// mostAsked is how many runs one query is about at the most: it may bring the result of each.
-	mostAsked = 1000
+	// maxQueried is the largest number of runs in one query: it may return the result of each.
+	maxQueried = 1000
 
-	// sharedTimeout is how long a query about more than one run may take. One of them may be too much by itself, and those who
-	// wait for the others wait for it as often as they are halved.
+	// sharedTimeout is how long a query about more than one run may take. The result of one run may take longer by itself.
+	// Then the waiters for the others wait this long each time that the runs are halved.
 	sharedTimeout = 2 * time.Second
 
-	// refusalLasts is for how long the database must have refused to say before those who wait are told: a migration, or
-	// somebody's lock, passes.
-	refusalLasts = 2 * time.Second
+	// refusalTolerance is for how long the database must have refused queries before the waiters get the error: a migration
+	// or somebody's lock may end before.
+	refusalTolerance = 2 * time.Second
 )
 
-// A query asks for the ends of runs, again and again, while somebody waits.
+// A query holds the state of the queries for the ends of runs while somebody waits. Only run's goroutine uses it, apart from
+// isolated.
 type query struct {
 	*results
-	outage *outage.Outage
-	most   int                       // runs of the next query
-	since  time.Time                 // when the database began to refuse to answer; zero if the last query was answered
-	took   time.Duration             // the longest query of the last look, but for those that failed because of one run
-	alone  *batch.Batcher[uuid.UUID] // asks for the lone ones
+	outage  *outage.Outage
+	limit   int                       // of runs in the next query: halved when a query gets no answer, doubled when it does
+	since   time.Time                 // when the database began to refuse queries; zero if the last one was answered
+	took    time.Duration             // of the longest query of the last fetchAll, apart from those that failed because of one run
+	batcher *batch.Batcher[uuid.UUID] // queries for isolated runs
 
-	lonely sync.Mutex
-	lones  map[uuid.UUID]*lone
+	isolatedMu sync.Mutex                 // guards isolated: the batcher's goroutines use it, too
+	isolated   map[uuid.UUID]*isolatedRun // that somebody waited for at the last fetchAll
 }
 
-// A lone is a run whose end could not be read, although the ends of others could. It is asked for by itself from then on,
-// beside the others, so that these need not wait for it.
-type lone struct {
-	since time.Time // when that was found
-	times int       // it failed
-	next  time.Time // when it is asked for again
-	asked bool      // now
+// An isolatedRun is a run whose end could not be read although the ends of others could. From then on it has queries of its
+// own, at the same time as those for the others, so that the others need not wait for it.
+type isolatedRun struct {
+	since    time.Time // the first failure
+	failures int       // so far
+	next     time.Time // the next query
+	querying bool      // it is in the batcher: takeShared sets it, isolate clears it
 }
 
 func newQuery(r *results) *query {
-	q := &query{results: r, most: mostAsked, lones: map[uuid.UUID]*lone{}}
+	q := &query{results: r, limit: maxQueried, isolated: map[uuid.UUID]*isolatedRun{}}
 	q.outage = outage.New(r.hints.log, r.hints.Reconnect)
-	q.alone = batch.New(batch.Config[uuid.UUID]{MaxItems: 1, Flush: q.askAlone})
+	q.batcher = batch.New(batch.Config[uuid.UUID]{MaxItems: 1, Flush: q.fetchIsolated})
 	return q
 }
 
-// ask gives those who wait for ids the ends that are there, or the error that they need not wait with any longer.
-func (q *query) ask(ids []uuid.UUID) {
+// fetchAll delivers the ends of those of ids that have ended, and errors that a longer wait would not help.
+func (q *query) fetchAll(ids []uuid.UUID) {
 	q.took = 0
-	for ids = q.shared(ids); len(ids) > 0; {
-		n, last, begun := min(len(ids), q.most), q.last(), time.Now()
-		err := store.Isolate(ids[:n], q.askTogether, q.failedAlone)
+	for ids = q.takeShared(ids); len(ids) > 0; {
+		n, last, begun := min(len(ids), q.limit), q.last(), time.Now()
+		err := store.Isolate(ids[:n], q.fetchShared, q.isolate)
 		switch {
 		case err == nil:
 			q.outage.End()
-			q.since, q.most = time.Time{}, min(2*q.most, mostAsked)
+			q.since, q.limit = time.Time{}, min(2*q.limit, maxQueried)
 			ids = ids[n:]
 		case store.Classify(err) == store.ClassLate && !store.MayBeRowError(err): // no answer came: n may be too many for one query
 			q.outage.Begin(err)
-			q.most = max(1, n/2)
+			q.limit = max(1, n/2)
 			if n == 1 {
-				q.failedAlone(ids[0], err)
+				q.isolate(ids[0], err)
 				ids = ids[1:]
 			}
 		default:
@@ -283,31 +284,31 @@ func (q *query) ask(ids []uuid.UUID) {
 	}
 }
 
-// shared returns those of ids that are asked for together, and has the lone ones asked for whose pause is over.
-func (q *query) shared(ids []uuid.UUID) []uuid.UUID {
-	q.lonely.Lock()
-	defer q.lonely.Unlock()
-	if len(q.lones) == 0 {
+// takeShared returns those of ids that are queried together. It adds the isolated ones whose pause is over to the batcher.
+func (q *query) takeShared(ids []uuid.UUID) []uuid.UUID {
+	q.isolatedMu.Lock()
+	defer q.isolatedMu.Unlock()
+	if len(q.isolated) == 0 {
 		return ids
 	}
-	waiting := map[uuid.UUID]*lone{}
+	waiting := map[uuid.UUID]*isolatedRun{}
 	ids = slices.DeleteFunc(ids, func(id uuid.UUID) bool {
-		x := q.lones[id]
+		x := q.isolated[id]
 		if x == nil {
 			return false
 		}
 		waiting[id] = x
-		if !x.asked && !time.Now().Before(x.next) {
-			x.asked = true
-			q.alone.Add(id)
+		if !x.querying && !time.Now().Before(x.next) {
+			x.querying = true
+			q.batcher.Add(id)
 		}
 		return true
 	})
-	q.lones = waiting
+	q.isolated = waiting
 	return ids
 }
 
-func (q *query) askTogether(ids []uuid.UUID) error {
+func (q *query) fetchShared(ids []uuid.UUID) error {
 	begun := time.Now()
 	err := q.fetch(ids, cmp.Or(q.hints.QueryTimeout, sharedTimeout))
 	if err == nil {
@@ -316,19 +317,19 @@ func (q *query) askTogether(ids []uuid.UUID) error {
 	return err
 }
 
-func (q *query) askAlone(ids []uuid.UUID) {
+func (q *query) fetchIsolated(ids []uuid.UUID) {
 	for _, id := range ids {
 		if err := q.fetch(ids, 0); err != nil {
-			q.failedAlone(id, err)
+			q.isolate(id, err)
 			continue
 		}
-		q.lonely.Lock()
-		delete(q.lones, id)
-		q.lonely.Unlock()
+		q.isolatedMu.Lock()
+		delete(q.isolated, id)
+		q.isolatedMu.Unlock()
 	}
 }
 
-// fetch gives those who wait for ids the ends that are there.
+// fetch delivers the ends of those of ids that have ended.
 func (q *query) fetch(ids []uuid.UUID, most time.Duration) error {
 	last := q.last()
 	ended, missing, err := q.hints.store.Ended(context.Background(), ids, most)
@@ -344,47 +345,47 @@ func (q *query) fetch(ids []uuid.UUID, most time.Duration) error {
 	return nil
 }
 
-// failedAlone has the run asked for by itself after a pause. Whoever waits for it is told the error if it lasts, unless it
-// says that no answer came in time.
-func (q *query) failedAlone(id uuid.UUID, err error) {
+// isolate makes queries of its own for the run after a pause. It delivers the error if it lasts, unless it says that no
+// answer came in time.
+func (q *query) isolate(id uuid.UUID, err error) {
 	last := q.last()
-	q.lonely.Lock()
-	x := q.lones[id]
+	q.isolatedMu.Lock()
+	x := q.isolated[id]
 	if x == nil {
-		x = &lone{since: time.Now()}
-		q.lones[id] = x
+		x = &isolatedRun{since: time.Now()}
+		q.isolated[id] = x
 	}
-	x.next, x.asked = time.Now().Add(outage.Backoff(x.times)), false
-	x.times++
-	lasts := time.Since(x.since) >= refusalLasts
-	q.lonely.Unlock()
+	x.next, x.querying = time.Now().Add(outage.Backoff(x.failures)), false
+	x.failures++
+	lasts := time.Since(x.since) >= refusalTolerance
+	q.isolatedMu.Unlock()
 	if store.Closed(err) || lasts && (!store.Unavailable(err) || store.Answered(err)) {
-		q.tell([]uuid.UUID{id}, last, err)
+		q.deliverError([]uuid.UUID{id}, last, err)
 	}
 }
 
-// failed goes by what err says of a query that failed for no run of its own: the same may succeed later, or who waits is
-// told.
+// failed handles the error of a query that did not fail because of a single run: it may succeed later, or the waiters get
+// the error.
 func (q *query) failed(ids []uuid.UUID, last uint64, err error) {
-	told := store.Closed(err)
+	deliver := store.Closed(err)
 	switch {
-	case told:
+	case deliver:
 	case store.Unavailable(err):
 		q.outage.Begin(err)
 	default:
 		if q.since.IsZero() {
 			q.since = time.Now()
 		}
-		told = time.Since(q.since) >= refusalLasts
+		deliver = time.Since(q.since) >= refusalTolerance
 	}
-	if told {
-		q.tell(ids, last, err)
+	if deliver {
+		q.deliverError(ids, last, err)
 	}
 }
 
-// tell gives those who wait for ids the error.
-func (q *query) tell(ids []uuid.UUID, last uint64, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), refusalLasts)
+// deliverError delivers err to those who wait for ids.
+func (q *query) deliverError(ids []uuid.UUID, last uint64, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), refusalTolerance)
 	defer cancel()
 	err = q.hints.store.ExplainRights(ctx, err)
 	for _, id := range ids {
