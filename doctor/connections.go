@@ -13,10 +13,9 @@ import (
 // outsidePool is how many connections a process with one worker has outside of its pool: its heartbeat's and its listener's.
 const outsidePool = 2
 
-// pooler checks whether there is a pooler between the pool and the server, and whether notifications come through it. A
-// pooler announces a process number that is not the one of the server process that answers. One in transaction mode gives
-// a server process to each transaction: while another connection has the process that answered last, the next answer comes
-// from another one.
+// pooler checks whether there is a pooler between the pool and the server, and whether notifications arrive through it. A
+// pooler makes up the process ID that it sends to its clients. A pooler in transaction mode assigns a backend to each
+// transaction: while another connection uses the backend that answered last, the next answer comes from another backend.
 func (e *examination) pooler(ctx context.Context) error {
 	conn, err := store.Connect(ctx, e.pool)
 	if err != nil {
@@ -50,20 +49,21 @@ func (e *examination) pooler(ctx context.Context) error {
 	}
 	switch {
 	case heard && e.pooled:
-		e.add("pooler", Fine, "", "There is a pooler in session mode, through which notifications are heard.")
+		e.add("pooler", Fine, "", "There is a pooler in session mode, through which notifications arrive.")
 	case heard:
-		e.add("pooler", Fine, "", "No pooler; notifications are heard.")
+		e.add("pooler", Fine, "", "No pooler; notifications arrive.")
 	case e.server.Standby && before == after:
 		e.add("pooler", Unseen, "", "A standby sends no notifications, so this cannot be tried.")
 	default:
 		e.add("pooler", Warning, "Connect to the server itself or through a pooler in session mode, or live with WorkerConfig.PollInterval; call Migrate over a direct connection in any case, "+
 			"and add default_query_exec_mode=exec to the URL if the pooler knows no prepared statements.",
-			"There is a pooler in transaction mode: LISTEN is not heard, so workers and Result poll.")
+			"There is a pooler in transaction mode: notifications do not arrive, so workers and Result poll.")
 	}
 	return nil
 }
 
-// connections compares the size of the pool with what a worker needs, and with the limits of the server, the user and the database.
+// connections compares the size of the pool with what a worker needs, and with the limits of the server, the user and the
+// database.
 func (e *examination) connections(context.Context) error {
 	s, most := e.server, int(e.pool.Config().MaxConns)
 	switch {

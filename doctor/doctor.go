@@ -1,4 +1,4 @@
-// Package doctor examines the database that Kagzi uses, finds what is wrong with it, and says what to do about it.
+// Package doctor examines the database that Kagzi uses, and advises how to fix the problems that it finds.
 //
 // [Examine] is more thorough than Client.Health of package kagzi, which asks whether the work goes on. Call it by hand, in a
 // deploy's check, or when things are slow.
@@ -24,7 +24,7 @@ type Severity string
 const (
 	Problem Severity = "problem" // Kagzi does not work, or does not keep a promise
 	Warning Severity = "warning" // it works, but slower than it could, or not for long
-	Unseen  Severity = "unseen"  // this user lacks the right to see it
+	Unseen  Severity = "unseen"  // it could not be examined, for example because this user lacks a right
 	Fine    Severity = "fine"
 )
 
@@ -37,7 +37,7 @@ type Advice struct {
 	Topic    string   `json:"topic"`
 	Severity Severity `json:"severity"`
 	Finding  string   `json:"finding"`      // a sentence, with the figure
-	Do       string   `json:"do,omitempty"` // the statement or setting that helps; "" if nothing need be done
+	Do       string   `json:"do,omitempty"` // the statement or setting that helps; "" if there is nothing to do
 }
 
 // String returns the advice in one line.
@@ -56,9 +56,9 @@ const (
 )
 
 // Examine checks everything that Kagzi needs of pool's database. The result has at least one Advice about each topic; the
-// worst come first, and those that are Fine last. Examine changes nothing and needs no special rights: the topics that this
-// user lacks the rights to see are Unseen. It takes some seconds at the most, and returns an error if the database does not
-// answer, or if ctx ends.
+// worst come first, and those that are Fine last. Examine changes nothing and needs no special rights: topics that this user
+// may not see are Unseen. It takes a few seconds at most, and returns an error if the database does not answer, or if ctx
+// ends.
 func Examine(ctx context.Context, pool *pgxpool.Pool) ([]Advice, error) {
 	if pool == nil {
 		return nil, errors.New("kagzi: doctor: the pool is nil: make one with pgxpool.New")
@@ -105,34 +105,34 @@ func Examine(ctx context.Context, pool *pgxpool.Pool) ([]Advice, error) {
 	return e.found, nil
 }
 
-// An examination is one Examine under way.
+// An examination is the state of one Examine.
 type examination struct {
 	pool *pgxpool.Pool
 	db   *pgxpool.Conn
 
 	server      store.Server
-	pooled      bool   // set by pooler: the server process that answers is not the one that the connection was announced
-	migrated    bool   // set by schema: this program works with the tables
-	newer       bool   // set by schema: a newer program has migrated the database
-	grants      string // set by schema: the statements that let this user read the schema's version; "" if it may
-	distributed bool   // set by distribution: Citus has distributed the tables, so those of this server are empty
+	pooled      bool   // pooler sets it: the backend that answers does not have the process ID that the connection was told
+	migrated    bool   // schema sets it: the tables exist, and this user may read their version
+	newer       bool   // schema sets it: a newer program has migrated the database
+	grants      string // schema sets it: the statements that let this user read the schema's version; "" if it may
+	distributed bool   // distribution sets it: Citus has distributed the tables, so those of this server are empty
 
 	found []Advice
 }
 
-// add adds an advice: its finding is formatted, and do is as it is.
+// add adds an advice. It formats the finding, but not do.
 func (e *examination) add(topic string, severity Severity, do, format string, args ...any) {
 	e.found = append(e.found, Advice{topic, severity, fmt.Sprintf(format, args...), do})
 }
 
-// addFine adds that a topic is Fine unless something is wrong with it.
+// addFine adds that a topic is Fine, unless there is advice about it that is not Unseen.
 func (e *examination) addFine(topic, format string, args ...any) {
 	if !slices.ContainsFunc(e.found, func(a Advice) bool { return a.Topic == topic && a.Severity != Unseen }) {
 		e.add(topic, Fine, "", format, args...)
 	}
 }
 
-// addNoTables adds why a topic about the tables has no findings: there are none, or this user may not see them.
+// addNoTables adds an advice to a topic about the tables if these are missing, or if this user may not see them.
 func (e *examination) addNoTables(topic string) {
 	if e.grants != "" {
 		e.add(topic, Unseen, e.grants, "This user lacks the right to see it.")

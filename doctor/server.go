@@ -59,7 +59,7 @@ func (e *examination) schema(ctx context.Context) error {
 	}
 	e.migrated, e.newer = true, version > migrations.Version()
 	if e.server.Standby || e.server.ReadOnly {
-		return nil // checkServer has said so
+		return nil // checkServer reports it
 	}
 	if err := store.New(e.pool, "").CheckRightsOn(ctx, e.db); err != nil {
 		lacks, ok := errors.AsType[*store.MissingRights](err)
@@ -96,7 +96,7 @@ func (e *examination) durability(ctx context.Context) error {
 	return nil
 }
 
-// harmfulTimeouts are timeouts of sessions that somebody has set for other programs. Each does harm if it is shorter than least.
+// harmfulTimeouts are settings that somebody may have made for other programs. Each does harm if it is shorter than least.
 var harmfulTimeouts = []struct {
 	name  string
 	least time.Duration // zero: any length does harm
@@ -153,7 +153,7 @@ func (e *examination) clock(ctx context.Context) error {
 	return nil
 }
 
-// addClock adds how far the database's clock is ahead. That is exact to half of roundTrip, the time that the answer took.
+// addClock adds how far the database's clock is ahead. The error is at most half of roundTrip, the time that the answer took.
 func (e *examination) addClock(ahead, roundTrip time.Duration) {
 	where := "ahead of"
 	if ahead < 0 {
@@ -174,7 +174,7 @@ func (e *examination) addClock(ahead, roundTrip time.Duration) {
 	e.addFine("clock", "The database's clock is %s %s this process's, give or take %s.", rounded, where, give)
 }
 
-// notifications checks that the server's queue of notifications is not about to be full.
+// notifications checks that the server's queue of notifications does not fill.
 func (e *examination) notifications(ctx context.Context) error {
 	usage, err := store.NotificationQueue(ctx, e.db)
 	if err != nil {

@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	oldTransaction     = 5 * time.Minute // worth a warning
-	veryOldTransaction = time.Hour       // a problem
+	oldTransaction     = 5 * time.Minute // from this age on it is worth a warning
+	veryOldTransaction = time.Hour       // from this age on it is a problem
 	longIdle           = 30 * time.Second
-	oldXIDs            = 1_000_000 // transactions: the age from which a snapshot is old if its age in time is not known
+	oldXIDs            = 1_000_000 // transactions: from this age on a snapshot is old, if its age in time is not known
 	muchWAL            = 10 << 30  // bytes
 )
 
-// snapshots looks for transactions, prepared transactions and replication slots that keep dead rows from being removed: each
-// dead row makes reading the queue slower.
+// snapshots checks for transactions, prepared transactions and replication slots that keep vacuum from removing dead rows:
+// each dead row makes reading the queue slower.
 func (e *examination) snapshots(ctx context.Context) error {
 	sessions, hidden, err := store.OpenSessions(ctx, e.db)
 	if err != nil {
@@ -69,16 +69,16 @@ func (e *examination) addSession(s store.Session) {
 			severity = Problem
 		}
 		e.add("snapshots", severity, end+" Run long reports on a standby without hot_standby_feedback.",
-			"%s has had a transaction open for %s, and autovacuum removes nothing that ended since (%d transactions): %s.", who, duration.About(s.Open), s.XIDAge, query)
+			"%s has had a transaction open for %s, and autovacuum cannot remove rows that died since (%d transactions): %s.", who, duration.About(s.Open), s.XIDAge, query)
 	case s.XIDAge > oldXIDs && s.State != "walsender": // another user's session, whose times this user may not see
-		e.add("snapshots", Warning, end, "%s keeps what ended within the last %d transactions from being removed.", who, s.XIDAge)
+		e.add("snapshots", Warning, end, "%s keeps vacuum from removing the dead rows of the last %d transactions.", who, s.XIDAge)
 	case s.XIDAge > oldXIDs:
 		e.add("snapshots", Warning, "Set hot_standby_feedback = off on that standby, or end the transaction that runs there.",
-			"%s, a %s, keeps what ended within the last %d transactions from being removed.", who, s.State, s.XIDAge)
+			"%s, a %s, keeps vacuum from removing the dead rows of the last %d transactions.", who, s.State, s.XIDAge)
 	}
 }
 
-// otherHorizons checks prepared transactions and replication slots, which outlive sessions.
+// otherHorizons checks prepared transactions and replication slots. They hold snapshots, too, and outlive sessions.
 func (e *examination) otherHorizons(ctx context.Context) error {
 	prepared, err := store.PreparedTransactions(ctx, e.db)
 	if err != nil {
@@ -104,16 +104,16 @@ func (e *examination) addPrepared(p store.Prepared) {
 	}
 	gid := "'" + strings.ReplaceAll(p.GID, "'", "''") + "'"
 	e.add("snapshots", Problem, "COMMIT PREPARED "+gid+"; or ROLLBACK PREPARED "+gid+";",
-		"The prepared transaction %s has waited to be committed or rolled back for %s, and autovacuum removes nothing that ended since.", gid, duration.About(p.Age))
+		"The prepared transaction %s has waited to be committed or rolled back for %s, and autovacuum cannot remove rows that died since.", gid, duration.About(p.Age))
 }
 
-// addSlot adds an advice if a replication slot keeps dead rows or much of the log.
+// addSlot adds an advice if a replication slot keeps dead rows or much WAL.
 func (e *examination) addSlot(s store.Slot) {
 	drop := fmt.Sprintf("If nothing uses it any more: SELECT pg_drop_replication_slot('%s');", s.Name) // a name has no quotes
 	switch {
 	case s.XIDAge > oldXIDs:
-		e.add("snapshots", Warning, drop, "The replication slot %s (active: %t) keeps what ended within the last %d transactions from being removed.", s.Name, s.Active, s.XIDAge)
+		e.add("snapshots", Warning, drop, "The replication slot %s (active: %t) keeps vacuum from removing the dead rows of the last %d transactions.", s.Name, s.Active, s.XIDAge)
 	case !s.Active && s.WALBytes > muchWAL:
-		e.add("snapshots", Warning, drop, "The replication slot %s is not in use and keeps %d GiB of the log: the disk fills.", s.Name, s.WALBytes>>30)
+		e.add("snapshots", Warning, drop, "The replication slot %s is not in use and keeps %d GiB of WAL: the disk fills.", s.Name, s.WALBytes>>30)
 	}
 }

@@ -77,7 +77,7 @@ func (e *examination) addTables(node string, tables []store.Table) (live, dead, 
 		}
 		switch {
 		case t.Dead > manyRows && t.Dead*5 > t.Live:
-			e.add("tables", Warning, fmt.Sprintf("VACUUM (ANALYZE, VERBOSE) kagzi.%s; it says what it may not remove yet: see \"snapshots\".", t.Name),
+			e.add("tables", Warning, fmt.Sprintf("VACUUM (ANALYZE, VERBOSE) kagzi.%s; if it reports dead rows that it cannot remove yet, see \"snapshots\".", t.Name),
 				"kagzi.%s%s has %d dead rows beside %d live ones; %s.", t.Name, on, t.Dead, t.Live, vacuumed)
 		case t.Live > manyRows && !t.Analyzed:
 			e.add("tables", Warning, fmt.Sprintf("ANALYZE kagzi.%s;", t.Name), "kagzi.%s%s has %d rows and was never analyzed.", t.Name, on, t.Live)
@@ -145,7 +145,7 @@ func (e *examination) distribution(ctx context.Context) error {
 	return nil
 }
 
-// indexes checks that all indexes of the schema are there and valid, and that there are no others.
+// indexes checks that all indexes of the schema exist and are valid, and that there are no others.
 func (e *examination) indexes(ctx context.Context) error {
 	if !e.migrated {
 		e.addNoTables("indexes")
@@ -157,7 +157,7 @@ func (e *examination) indexes(ctx context.Context) error {
 	}
 	for _, name := range store.Indexes {
 		switch valid, ok := states[name]; {
-		case !ok && e.newer: // a later version may have replaced it
+		case !ok && e.newer: // a later migration may have replaced it
 		case !ok:
 			e.add("indexes", Problem, "Create it again as the migrations of this version of Kagzi do, with CREATE INDEX CONCURRENTLY.", "kagzi.%s is missing.", name)
 		case !valid:

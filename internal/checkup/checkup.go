@@ -1,4 +1,4 @@
-// Package checkup examines whether a client can work, and whether the work of its namespace goes on.
+// Package checkup checks whether a client can work, and whether the work of its namespace is done.
 package checkup
 
 import (
@@ -16,35 +16,35 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A Process is what a checkup asks of the process that it runs in.
+// A Process is the part of a client that a checkup uses.
 type Process struct {
 	Store     *store.Store
 	Namespace string
 
-	// Ready is true once the schema was found to fit this program. A checkup that finds so sets it.
+	// Ready is true once this program was found to work with the schema. The client and each checkup that finds it set it.
 	Ready *atomic.Bool
 
-	// Failures returns what the database refuses to the workers of this process. Any goroutine may call it.
+	// Failures returns the requests of this process's workers that the database refuses. Any goroutine may call it.
 	Failures func() []outage.Failure
 
-	// MaxLoadFailures is how often a history cannot be read before its run is quarantined.
+	// MaxLoadFailures is after how many failures to read its history a run is quarantined.
 	MaxLoadFailures int
 }
 
-// A Worker is one that runs in this process.
+// A Worker is a running worker of this process.
 type Worker struct {
 	ID, Queue string
-	Silence   time.Duration // since the database last sent it an answer or an error
-	Stuck     bool          // Silence is longer than an outage explains
+	Silence   time.Duration // since the worker last got an answer or an error from the database
+	Stuck     bool          // Silence is too long for an outage, in which the worker gets errors
 }
 
 const (
-	// timeout bounds a checkup, and acquireTimeout in it the wait for a connection of the pool.
+	// timeout is that of a checkup, acquireTimeout that of its wait for a connection of the pool.
 	timeout        = 5 * time.Second
 	acquireTimeout = 2 * time.Second
 )
 
-// Health reports whether the client can work and whether the work of its namespace goes on.
+// Health reports whether the client can work and whether the work of its namespace is done.
 func (p Process) Health(ctx context.Context) health.Report {
 	return p.examine(ctx, func(ctx context.Context, e *examination) {
 		if !e.essentials(ctx) {
@@ -63,7 +63,7 @@ func (p Process) Readiness(ctx context.Context) health.Report {
 	return p.examine(ctx, func(ctx context.Context, e *examination) { e.essentials(ctx) })
 }
 
-// Liveness reports whether one of the workers, which are all of this process, is stuck.
+// Liveness reports whether one of the workers is stuck, which are all of this process.
 func Liveness(namespace string, workers []Worker) health.Report {
 	e := examination{report: health.Report{Status: health.Healthy, Namespace: namespace}}
 	for _, w := range workers {
@@ -82,14 +82,14 @@ func Liveness(namespace string, workers []Worker) health.Report {
 	return e.report
 }
 
-// Unusable is the report of a client that cannot be used at all.
+// Unusable returns the report of a client that cannot be used at all.
 func Unusable(err error) health.Report {
 	e := examination{report: health.Report{Status: health.Healthy}}
 	e.add("client", health.Unhealthy, "%s.", text.Sentence(err.Error()))
 	return e.report
 }
 
-// An examination is one checkup under way.
+// An examination is the state of one checkup.
 type examination struct {
 	process Process
 	db      store.DB
@@ -127,11 +127,11 @@ func (e *examination) addFailed(name string, err error) {
 
 // addAway adds that the database is away.
 func (e *examination) addAway(err error) {
-	e.add("database", health.Unhealthy, "The database does not serve this client: %s. Workers carry on by themselves when it does again.", store.Reason(err))
+	e.add("database", health.Unhealthy, "The database does not serve this client: %s. Workers go on by themselves when it does again.", store.Reason(err))
 }
 
-// connection returns a connection of the pool or, if the application has them all in use, one outside of it: whether the
-// database is well does not depend on that.
+// connection returns a connection of the pool. If all of these are in use, it opens another one, because a full pool does
+// not mean that the database is unhealthy.
 func (e *examination) connection(ctx context.Context) (db store.DB, release func(), err error) {
 	pool := e.process.Store.Pool()
 	wait := acquireTimeout
@@ -189,7 +189,7 @@ func (e *examination) essentials(ctx context.Context) (usable bool) {
 }
 
 // schema checks whether this program works with the schema. If a migration has ended that while the program runs, the client
-// stays in service until the program is replaced: what still works goes on.
+// stays in service until the program is replaced, because most of it may still work.
 func (e *examination) schema(ctx context.Context) (fits bool) {
 	switch version, err := migrations.Check(ctx, e.db); {
 	case err == nil:
@@ -210,7 +210,7 @@ func (e *examination) schema(ctx context.Context) (fits bool) {
 	return true
 }
 
-// anonymous is err without the name of a user whose rights are missing: a probe's answer shows it to anybody.
+// anonymous returns err without the name of the user who lacks a right: anybody may read a probe's answer.
 func anonymous(err error) error {
 	if lacks, ok := errors.AsType[*store.MissingRights](err); ok {
 		return fmt.Errorf("this user lacks %s: doctor.Examine has the GRANT statements", lacks.What())

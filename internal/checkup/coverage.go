@@ -34,19 +34,19 @@ func Stranded(ctx context.Context, s *store.Store) ([]store.ActiveWork, error) {
 	return stranded, nil
 }
 
-// A route is a queue and a workflow whose runs wait in it.
+// A route is a queue and a workflow that has runs in it.
 type route struct{ queue, workflow string }
 
-// A fleet is some workers, by the routes that they execute.
+// A fleet holds the workers for each route.
 type fleet map[route]*coverage
 
-// A coverage is the workers that execute a route.
+// A coverage describes the workers that execute a route.
 type coverage struct {
 	workers  int
-	versions map[int]bool // those that at least one of the workers has a handler for
+	versions map[int]bool // that at least one of the workers has a handler for
 }
 
-// has reports whether one of the workers can execute the version; zero is a run that has none yet.
+// has reports whether one of the workers can execute the version; zero stands for a run that has none yet.
 func (c *coverage) has(version int) bool {
 	return c != nil && (version == 0 || c.versions[version])
 }
@@ -65,7 +65,7 @@ func (f fleet) add(w store.LiveWorker) {
 			continue
 		}
 		if c := f[route{w.Queue, h[:slash]}]; c != nil {
-			version, _ := strconv.Atoi(h[slash+1:]) // a number: the worker has written it
+			version, _ := strconv.Atoi(h[slash+1:]) // a worker wrote it, so it is a number
 			c.versions[version] = true
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/kagzi/kagzi/health"
 )
 
-// fresh is for how long a report answers further requests: many probes cost the database as much as one.
+// fresh is for how long a report answers further requests, so that many probes cost the database as much as one.
 const fresh = time.Second
 
 // Handler returns a handler for probes that answers with the report of check as JSON: 503 if it is Unhealthy, else 200.
@@ -23,14 +23,14 @@ type handler struct {
 	check func(context.Context) health.Report
 
 	mu   sync.Mutex
-	last *answer // the newest one, perhaps under way
+	last *answer // the newest one, which may still be in progress; under mu
 }
 
-// An answer is one report, under way until done is closed.
+// An answer is one report. It is in progress until done is closed.
 type answer struct {
 	done   chan struct{}
-	report health.Report // written before done is closed
-	ended  time.Time     // when it was; zero while under way; under the handler's mu
+	report health.Report // written before done is closed, read after
+	ended  time.Time     // when the report was made; zero while in progress; under the handler's mu
 }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -59,7 +59,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// get returns a report that is fresh, the one that is under way, or a new one; false if ctx ended before.
+// get returns a fresh report, the one that is in progress, or a new one; false if ctx ended first.
 func (h *handler) get(ctx context.Context) (health.Report, bool) {
 	h.mu.Lock()
 	a := h.last
@@ -83,7 +83,7 @@ func (h *handler) get(ctx context.Context) (health.Report, bool) {
 		h.mu.Unlock()
 		close(a.done)
 	}()
-	// Others wait for it, so it does not end with the first request.
+	// Other requests wait for the report, so it does not end with the first request. This one stands if check panics.
 	a.report = health.Report{Status: health.Unhealthy, Checks: []health.Check{{Name: "process", Status: health.Unhealthy, Detail: "The check ended in a panic."}}}
 	a.report = h.check(context.WithoutCancel(ctx))
 	return a.report, true

@@ -27,7 +27,7 @@ func TestHealthOfWork(t *testing.T) {
 		status health.Status
 		texts  []string
 	}{
-		{"Nothing", nil, nil, "workers", health.Healthy, []string{"No worker lives, and no work has waited for one"}},
+		{"Nothing", nil, nil, "workers", health.Healthy, []string{"No worker is live, and no work has waited for one"}},
 		{"NothingDue", nil, nil, "queues", health.Healthy, []string{"No run is due"}},
 		{"LiveWorkers", nil, func(t *testing.T, pool *pgxpool.Pool) {
 			insertWorker(t, pool, "default", "ONLINE", "ship", live)
@@ -40,7 +40,7 @@ func TestHealthOfWork(t *testing.T) {
 			insertWorker(t, pool, "default", "ONLINE", "ship", live)
 			insertWorker(t, pool, "default", "ONLINE", "ship", silent)
 		}, "workers", health.Degraded, []string{"1 live, and 1 silent", "coordinator"}},
-		{"NoWorker", []oddRuns{{ago: time.Hour}}, nil, "workers", health.Unhealthy, []string{"No worker lives", "60 minutes", "start one"}},
+		{"NoWorker", []oddRuns{{ago: time.Hour}}, nil, "workers", health.Unhealthy, []string{"No worker is live", "60 minutes", "start one"}},
 		{"NoWorkerYet", []oddRuns{{ago: time.Second}}, nil, "workers", health.Healthy, nil},
 		{"NoWorkerButDraining", []oddRuns{{ago: time.Hour}}, func(t *testing.T, pool *pgxpool.Pool) {
 			insertWorker(t, pool, "default", "DRAINING", "ship", live)

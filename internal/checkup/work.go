@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// strandedAfter is how long work may be due before it matters that no worker takes it: a deploy starts runs and
-	// workers in any order.
+	// strandedAfter is how long runs may be due without a live worker for them: a deploy starts runs and workers in any
+	// order.
 	strandedAfter = 15 * time.Second
 
-	// overdueAfter is how long work may wait for workers that could take it.
+	// overdueAfter is how long due runs may wait although there are live workers for them.
 	overdueAfter = 5 * time.Minute
 
 	// scheduleLate is how late a schedule may fire.
@@ -26,14 +26,14 @@ const (
 	// quarantinedLately is for how long a quarantined run makes the report Degraded.
 	quarantinedLately = 24 * time.Hour
 
-	mostCounted = 1000 // schedules, and runs of each kind
-	mostWorkers = 10_000
-	namedAtMost = 5 // schedules, queues or runs in one Detail
+	maxCounted  = 1000   // schedules, and runs of each kind, that are counted
+	maxWorkers  = 10_000 // workers that are read
+	namedAtMost = 5      // schedules, queues or runs in one Detail
 )
 
 // work checks the workers, and the runs that wait for them.
 func (e *examination) work(ctx context.Context) {
-	workers, err := e.process.Store.LiveWorkers(ctx, e.db, mostWorkers)
+	workers, err := e.process.Store.LiveWorkers(ctx, e.db, maxWorkers)
 	if err != nil {
 		e.addFailed("workers", err)
 		return
@@ -47,7 +47,7 @@ func (e *examination) work(ctx context.Context) {
 	var stranded, overdue []string
 	for _, d := range due {
 		q := health.Queue{Queue: d.Queue, Workflow: d.Type, More: d.More}
-		uncovered := q // the part of it that no live worker takes
+		uncovered := q // the runs that no live worker can execute
 		var stuck, late time.Duration
 		covered := live[route{d.Queue, d.Type}]
 		if covered != nil {
@@ -87,7 +87,7 @@ func (e *examination) work(ctx context.Context) {
 	}
 }
 
-// queueText names the queue, and how long its runs have waited, in a sentence.
+// queueText returns a part of a sentence that names the queue, and says how long its runs have waited.
 func queueText(q health.Queue, waiting time.Duration) string {
 	named := fmt.Sprintf("%s of workflow %q in queue %q for %s", counted(q.Due, q.More), q.Workflow, q.Queue, duration.About(waiting))
 	if len(q.Versions) > 0 {
@@ -125,18 +125,18 @@ func (e *examination) addWorkers(longest time.Duration) {
 	sum := e.report.Workers
 	switch {
 	case sum.Live == 0 && longest > strandedAfter:
-		e.add("workers", health.Unhealthy, "No worker lives, and work has been due for %s: start one (%d draining, %d silent).", duration.About(longest), sum.Draining, sum.Silent)
+		e.add("workers", health.Unhealthy, "No worker is live, and work has been due for %s: start one (%d draining, %d silent).", duration.About(longest), sum.Draining, sum.Silent)
 	case sum.Silent > 0:
-		e.add("workers", health.Degraded, "%d live, and %d silent for longer than StaleAfter: if this lasts, no coordinator runs to take their runs over; a worker hosts one unless NoCoordinator says otherwise.",
+		e.add("workers", health.Degraded, "%d live, and %d silent for longer than StaleAfter: if this lasts, no coordinator runs that releases their runs: start a worker without NoCoordinator, which hosts one.",
 			sum.Live, sum.Silent)
 	case sum.Live == 0:
-		e.add("workers", health.Healthy, "No worker lives, and no work has waited for one for long (%d draining).", sum.Draining)
+		e.add("workers", health.Healthy, "No worker is live, and no work has waited for one for long (%d draining).", sum.Draining)
 	default:
 		e.add("workers", health.Healthy, "%d live, %d draining; %d of %d slots were in use at the last heartbeats.", sum.Live, sum.Draining, sum.Active, sum.Most)
 	}
 }
 
-// addQueues adds the check of the queues. Stranded and overdue name the queues that are so.
+// addQueues adds the check of the queues. stranded and overdue name the queues with such runs.
 func (e *examination) addQueues(stranded, overdue []string) {
 	var due int
 	more := false
@@ -157,10 +157,10 @@ func (e *examination) addQueues(stranded, overdue []string) {
 
 // schedules checks that schedules fire.
 func (e *examination) schedules(ctx context.Context) {
-	late, err := e.process.Store.OverdueSchedules(ctx, e.db, scheduleLate, mostCounted+1)
+	late, err := e.process.Store.OverdueSchedules(ctx, e.db, scheduleLate, maxCounted+1)
 	var broken []store.TroubledSchedule
 	if err == nil {
-		broken, err = e.process.Store.BrokenSchedules(ctx, e.db, mostCounted+1)
+		broken, err = e.process.Store.BrokenSchedules(ctx, e.db, maxCounted+1)
 	}
 	if err != nil {
 		e.addFailed("schedules", err)
@@ -175,7 +175,7 @@ func (e *examination) schedules(ctx context.Context) {
 		for _, t := range broken {
 			reasons = append(reasons, fmt.Sprintf("%q (%s)", t.Name, strings.TrimRight(text.OneLine(t.Error), ". ")))
 		}
-		parts = append(parts, fmt.Sprintf("%s paused for an error: %s. Put it right and resume.", schedulesText(n), text.List(reasons, namedAtMost)))
+		parts = append(parts, fmt.Sprintf("%s paused for an error: %s. Fix it and resume the schedule.", schedulesText(n), text.List(reasons, namedAtMost)))
 	}
 	if len(parts) == 0 {
 		e.add("schedules", health.Healthy, "None is late or paused for an error.")
@@ -186,7 +186,7 @@ func (e *examination) schedules(ctx context.Context) {
 
 // quarantined checks whether runs were quarantined lately.
 func (e *examination) quarantined(ctx context.Context) {
-	all, lately, newest, err := e.process.Store.Quarantined(ctx, e.db, quarantinedLately, mostCounted+1, namedAtMost)
+	all, lately, newest, err := e.process.Store.Quarantined(ctx, e.db, quarantinedLately, maxCounted+1, namedAtMost)
 	if err != nil {
 		e.addFailed("quarantined", err)
 		return
@@ -196,20 +196,20 @@ func (e *examination) quarantined(ctx context.Context) {
 		e.report.Quarantined = append(e.report.Quarantined, r.RunID.String())
 		runs = append(runs, fmt.Sprintf("%s (%s, %s)", r.RunID, r.Type, r.Kind))
 	}
-	number := counted(min(all, mostCounted), all > mostCounted)
+	number := counted(min(all, maxCounted), all > maxCounted)
 	switch {
 	case all == 0:
 		e.add("quarantined", health.Healthy, "None.")
 	case lately == 0:
 		e.add("quarantined", health.Healthy, "%s, none within the last day. Newest: %s.", number, text.List(runs, namedAtMost))
 	default:
-		e.add("quarantined", health.Degraded, "%s, %d within the last day: look at their Error, repair the code or the data, and Resume them. Newest: %s.", number, lately, text.List(runs, namedAtMost))
+		e.add("quarantined", health.Degraded, "%s, %d within the last day: read their Error, fix the code or the data, and Resume them. Newest: %s.", number, lately, text.List(runs, namedAtMost))
 	}
 }
 
-// histories looks for runs that wait because their histories cannot be read.
+// histories checks for runs that wait because their histories cannot be read.
 func (e *examination) histories(ctx context.Context) {
-	found, err := e.process.Store.UnreadRuns(ctx, e.db, mostCounted+1)
+	found, err := e.process.Store.UnreadRuns(ctx, e.db, maxCounted+1)
 	if err != nil {
 		e.addFailed("histories", err)
 		return
@@ -221,8 +221,8 @@ func (e *examination) histories(ctx context.Context) {
 	for _, r := range found {
 		runs = append(runs, fmt.Sprintf("%s (%s, %d times)", r.RunID, r.Type, r.Failures))
 	}
-	e.add("histories", health.Degraded, "The histories of %s cannot be read, or not in time: the workers' log says why. They are tried again, and quarantined after %d times: %s.",
-		counted(min(len(found), mostCounted), len(found) > mostCounted), e.process.MaxLoadFailures, text.List(runs, namedAtMost))
+	e.add("histories", health.Degraded, "The histories of %s cannot be read, or not in time: see the workers' log for the errors. They are tried again, and quarantined after %d times: %s.",
+		counted(min(len(found), maxCounted), len(found) > maxCounted), e.process.MaxLoadFailures, text.List(runs, namedAtMost))
 }
 
 // names returns the schedules' names, quoted.
@@ -233,19 +233,19 @@ func names(list []store.TroubledSchedule) (out []string) {
 	return out
 }
 
-// schedulesText says how many schedules: the subject of a sentence, with its verb.
+// schedulesText returns the subject of a sentence with its verb, such as "2 schedules are".
 func schedulesText(n int) string {
 	switch {
 	case n == 1:
 		return "1 schedule is"
-	case n > mostCounted:
-		return fmt.Sprintf("More than %d schedules are", mostCounted)
+	case n > maxCounted:
+		return fmt.Sprintf("More than %d schedules are", maxCounted)
 	default:
 		return fmt.Sprintf("%d schedules are", n)
 	}
 }
 
-// counted says how many runs.
+// counted returns the number of runs with its noun, such as "more than 1000 runs".
 func counted(n int, more bool) string {
 	switch {
 	case more:
@@ -257,7 +257,7 @@ func counted(n int, more bool) string {
 	}
 }
 
-// failures adds what the database refuses to the workers of this process.
+// failures adds a check if the database refuses requests of this process's workers.
 func (e *examination) failures() {
 	var all []string
 	for _, f := range e.process.Failures() {
