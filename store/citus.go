@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// The setting is there wherever the server has loaded Citus.
+// The setting exists wherever the server has loaded Citus.
 const onCitus = `SELECT coalesce(current_setting('citus.version', true), '') <> ''`
 
 // OnCitus reports whether the server runs Citus, so that the tables may be distributed.
 func OnCitus(ctx context.Context, db DB) (yes bool, err error) {
 	err = oneRow(ctx, db, onCitus, &yes)
-	return yes, wrap("ask for Citus", err)
+	return yes, wrap("find Citus", err)
 }
 
-// nodeTables is sent to the nodes by askNodes.
+// askNodes sends nodeTables to the nodes.
 const nodeTables = `
 SELECT coalesce(json_agg(t), '[]')::text
 FROM (` + tables + `) AS t (name, live, dead, vacuums, since, autovacuum, analyzed, bytes, expected)`
@@ -33,8 +33,8 @@ ORDER BY 1`
 // A Node is a server of a Citus cluster, with its part of Kagzi's tables.
 type Node struct {
 	Name   string
-	Tables []Table // by name, with all shards that it has
-	Error  string  // why it did not answer; "" if it did
+	Tables []Table // by name, each summed over the node's shards
+	Error  string  // why the node did not answer; "" if it did
 }
 
 // Nodes asks the nodes of the cluster for their part of Kagzi's tables.
@@ -56,7 +56,7 @@ func Nodes(ctx context.Context, db DB) (out []Node, err error) {
 
 var shardNumber = regexp.MustCompile(`_[0-9]+$`)
 
-// shards reads the answer to nodeTables, and adds up the shards of each table.
+// shards reads a node's answer to nodeTables, and adds up the shards of each table.
 func shards(text string) (out []Table, err error) {
 	var all []struct {
 		Name                                        string

@@ -12,18 +12,17 @@ import (
 )
 
 // A run that is claimed from a dead worker for the third time without progress is a crash-loop suspect: it may kill its
-// workers.
+// workers. A claim takes runs with fewer recoveries than suspectRecoveries, or than anyRecoveries, which takes suspects too.
 const (
 	suspectRecoveries = 3
-	noSuspects        = suspectRecoveries
-	allRuns           = 1 << 30
+	anyRecoveries     = 1 << 30
 )
 
-// A WorkflowVersions is one type of workflow that a worker can execute.
+// WorkflowVersions are the versions of one workflow that a worker can execute.
 type WorkflowVersions struct {
 	Type     string
-	Versions []int // that have a handler
-	Default  int   // given to a run that has no version yet
+	Versions []int // with a handler
+	Default  int   // the version that a run without one gets
 }
 
 // A ClaimRequest says which runs a worker takes.
@@ -34,9 +33,9 @@ type ClaimRequest struct {
 	Worker     uuid.UUID
 	Lease      uuid.UUID // chosen before the call, so that ResolveClaim finds the runs if the answer is lost
 	Visibility time.Duration
-	LowFirst   bool // the lowest priority first
-	NoSuspects bool // leave out crash-loop suspects
-	NoInputs   bool // leave the inputs out: one of them may be unreadable
+	LowFirst   bool // the worker sets it at times, so that low priorities do not starve: take the lowest one first
+	NoSuspects bool // the worker executes other runs: leave out crash-loop suspects, which are executed alone
+	NoInputs   bool // a claim with inputs failed: leave them out, because one of them may be unreadable
 }
 
 // A ClaimedRun is a run with the data to execute it.
@@ -46,30 +45,30 @@ type ClaimedRun struct {
 	Type            string
 	Version         int
 	ExternalID      string
-	Attempts        int // that failed before
-	Recoveries      int
-	RecoveriesSince time.Time
-	LoadFailures    int // failures to read its history since it was last read
-	Wakeups         int64
-	CancelRequested bool // its worker has to end it as cancelled
+	Attempts        int       // failed attempts before this one
+	Recoveries      int       // claims from a dead worker since the last progress, this one included
+	RecoveriesSince time.Time // the first of these
+	LoadFailures    int       // failures to read its history since it was last read
+	Wakeups         int64     // messages and ended children so far
+	CancelRequested bool      // somebody cancelled it: the worker has to end it as cancelled
 	RetryPolicy     json.RawMessage
 	DeadlineAt      time.Time
 	ParentRunID     uuid.UUID
 	FireAt          time.Time // the tick of its schedule that it stands for
 	StartedAt       time.Time
-	Fresh           bool   // never started before
-	Input           []byte // nil if it was left out: Load reads it
+	Fresh           bool   // this is its first claim, so that it has no history
+	Input           []byte // nil if the claim left it out: Load reads it
 	Term            Term
 }
 
-// A Term is the time that a lease lasts, as the table said in answer to a question. Both times are this process's: the
-// answer may age on its way, and in the process.
+// A Term says how long a lease lasts, as a query read it from the table. Both times are by this process's clock, counted
+// from when the query was sent: the answer may take time to arrive, and to be read.
 type Term struct {
-	Asked time.Time // when the question was sent
+	Asked time.Time // when the query was sent
 	Ends  time.Time // no later than in the table
 }
 
-// termOf returns the term of a lease that ends at until, by a database whose clock said now after the question was sent.
+// termOf returns the term of a lease that ends at until, if the database's clock showed now after the query was sent.
 func termOf(asked, now, until time.Time) Term { return Term{asked, asked.Add(until.Sub(now))} }
 
 // CrashLoopSuspect reports whether the run must be executed alone.
@@ -78,20 +77,20 @@ func (r *ClaimedRun) CrashLoopSuspect() bool { return r.Recoveries >= suspectRec
 // A Claim is the answer to a ClaimRequest.
 type Claim struct {
 	Runs  []*ClaimedRun
-	Asked time.Time // when it was sent, by this process's clock
-	Now   time.Time
-	Next  time.Time // when the next run becomes due, as far as is known; zero if none waits, or if Runs is as long as asked
+	Asked time.Time // when the request was sent, by this process's clock
+	Now   time.Time // by the database's clock
+	Next  time.Time // when the next run becomes due, as far as is known; zero if none waits, or if Limit runs were taken
 }
 
-// One statement: lock due rows, at most $7 over all pairs of type and priority in the order given, make them RUNNING, and
-// return them with their inputs. A run whose history could not be read comes without its input. A row that is still RUNNING
-// belongs to a dead worker: it counts a recovery, and from the third one on it waits first.
+// The statement locks due rows, at most $7 over all pairs of type and priority in the order given, makes them RUNNING, and
+// returns them with their inputs. A run whose history could not be read comes without its input. A due row that is still
+// RUNNING belongs to a dead worker: the claim counts a recovery. From the third recovery on, the run waits first (set_back).
 //
-// A lease ends soon after the deadline at the latest: the holder ends the run at the deadline, and has a moment for that. A
-// lease taken after the deadline has the usual length.
+// A lease ends at most three seconds after the run's deadline: the holder has that long to end the run. A lease taken after
+// the deadline has the usual length.
 //
-// The pairs come from one unnest, because the planner would choose the order of a join of two. Times and random() are
-// computed where the rows are locked, and the UPDATE copies them: a distributed Postgres refuses them there.
+// The pairs come from one unnest: the planner would choose the order of a join of two. The select that locks the rows
+// computes the times and random(), because a distributed Postgres refuses them in the UPDATE.
 const claimRuns = `
 WITH due AS MATERIALIZED (
 	SELECT r.run_id, r.status, r.started_at, w.initial, r.now, r.set_back,
@@ -171,17 +170,17 @@ func (s *Store) Claim(ctx context.Context, req ClaimRequest) (Claim, error) {
 
 func (s *Store) claimArgs(req ClaimRequest) []any {
 	types, priorities, versions, initial := req.pairs()
-	below := allRuns
+	recoveriesBelow := anyRecoveries
 	if req.NoSuspects {
-		below = noSuspects
+		recoveriesBelow = suspectRecoveries
 	}
 	return []any{
 		s.namespace, req.Queue, types, priorities, versions, initial, req.Limit, req.Worker, req.Lease,
-		micros(req.Visibility), below, req.NoInputs,
+		micros(req.Visibility), recoveriesBelow, req.NoInputs,
 	}
 }
 
-// pairs returns the pairs for the statement: all types of the first priority, then of the next.
+// pairs returns the pairs for the statement: all types with the first priority, then all with the next.
 func (r *ClaimRequest) pairs() (types []string, priorities []int16, versions []string, initial []int32) {
 	for i := range 4 {
 		priority := int16(i + 1)
@@ -205,10 +204,10 @@ func readClaim(rows pgx.Rows, lease uuid.UUID, asked time.Time) (Claim, error) {
 		r := &ClaimedRun{Lease: lease}
 		var until *time.Time
 		var typ, external *string
-		var version, attempts, recoveries, unread *int
+		var version, attempts, recoveries, loadFailures *int
 		var wakeups *int64
 		var fresh, cancelling *bool
-		if err := rows.Scan(utc(&claim.Now), utc(&claim.Next), uuidTo(&r.RunID), &typ, &version, &external, &attempts, &recoveries, utc(&r.RecoveriesSince), &unread, &wakeups, &cancelling,
+		if err := rows.Scan(utc(&claim.Now), utc(&claim.Next), uuidTo(&r.RunID), &typ, &version, &external, &attempts, &recoveries, utc(&r.RecoveriesSince), &loadFailures, &wakeups, &cancelling,
 			&r.RetryPolicy, utc(&r.DeadlineAt), uuidTo(&r.ParentRunID), utc(&r.FireAt), utc(&r.StartedAt), &until, &fresh, &r.Input); err != nil {
 			return Claim{}, err
 		}
@@ -218,16 +217,16 @@ func readClaim(rows pgx.Rows, lease uuid.UUID, asked time.Time) (Claim, error) {
 		r.Type, r.Version, r.ExternalID = *typ, *version, deref(external)
 		r.Attempts, r.Recoveries, r.Wakeups = *attempts, *recoveries, *wakeups
 		r.Fresh = *fresh
-		r.CancelRequested, r.LoadFailures = deref(cancelling), deref(unread)
+		r.CancelRequested, r.LoadFailures = deref(cancelling), deref(loadFailures)
 		r.Term = termOf(asked, claim.Now, deref(until))
 		claim.Runs = append(claim.Runs, r)
 	}
 	return claim, rows.Err()
 }
 
-// The claim moved the rows to a known part of its index: they are due within one lease timeout, or somewhat later if the
-// database's clock was set back since.
-const claimedUnder = `
+// The claimed rows are in a known part of the claim's index: their leases end within one lease timeout, or somewhat later
+// if the database's clock was set back since. Two timeouts cover both.
+const runsOfClaim = `
 SELECT now(), NULL::timestamptz, r.run_id, r.workflow_type, r.version, r.external_id, r.attempts, r.recoveries, r.recoveries_since, r.load_failures, r.wakeups, r.cancel_requested_at IS NOT NULL,
 	r.retry_policy, r.deadline_at, r.parent_run_id, r.fire_at, r.started_at, r.available_at, false, NULL::bytea
 FROM unnest($3::text[], $4::smallint[]) AS w (workflow_type, priority)
@@ -242,18 +241,18 @@ CROSS JOIN LATERAL (
 	ORDER BY q.available_at
 ) r`
 
-// ResolveClaim returns the runs that were taken by a claim whose answer was lost, without their inputs. It cannot tell which
-// were fresh.
+// ResolveClaim returns the runs that a claim took whose answer was lost, without their inputs. Fresh is false for all of
+// them, because the table no longer shows it.
 func (s *Store) ResolveClaim(ctx context.Context, req ClaimRequest) (Claim, error) {
 	types, priorities, _, _ := req.pairs()
 	var claim Claim
 	err := within(ctx, bulkTimeout, func(ctx context.Context) error {
 		args := []any{s.namespace, req.Queue, types, priorities, req.Lease, micros(req.Visibility)}
 		asked := time.Now()
-		return ask(ctx, s.pool, claimedUnder, args, func(rows pgx.Rows) (err error) {
+		return ask(ctx, s.pool, runsOfClaim, args, func(rows pgx.Rows) (err error) {
 			claim, err = readClaim(rows, req.Lease, asked)
 			return err
 		})
 	})
-	return claim, wrap("look for claimed runs", err)
+	return claim, wrap("find claimed runs", err)
 }

@@ -10,19 +10,18 @@ import (
 	"github.com/google/uuid"
 )
 
-// An arrayColumn is one array that a statement unnests, and how it is filled.
+// An arrayColumn is one array that a statement unnests.
 type arrayColumn[T any] struct {
-	name  string // as the statement calls it
-	typ   string // as the statement casts it
-	array func(items []T) any
+	name  string              // as the statement calls it
+	typ   string              // as the statement casts it
+	array func(items []T) any // the argument: one element for each item
 }
 
-// columns are the arrays by which a statement gets items, one row for each item. They stand beside the statement, each with
-// its name, its type and its value of an item.
+// columns are the arrays that a statement unnests into one row for each item. They are declared beside the statement.
 type columns[T any] []arrayColumn[T]
 
-// columnsOf returns the columns of a statement that unnests $2 and the arguments after it. It panics if the statement has
-// other columns, or has them in another order or with another type.
+// columnsOf returns given, the columns of a statement that unnests $2 and the arguments after it. It panics if the names,
+// the types or the order of the columns differ from the statement's.
 func columnsOf[T any](sql string, given ...arrayColumn[T]) columns[T] {
 	var got []string
 	for _, c := range given {
@@ -40,7 +39,7 @@ func columnsOf[T any](sql string, given ...arrayColumn[T]) columns[T] {
 	return given
 }
 
-// args returns the statement's arguments: the namespace, the columns of items, and what else it takes.
+// args returns the statement's arguments: the namespace, the columns filled from items, and others.
 func (cs columns[T]) args(namespace string, items []T, others ...any) []any {
 	args := make([]any, 1, 1+len(cs)+len(others))
 	args[0] = namespace
@@ -138,13 +137,13 @@ func appendText(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// array returns ids as the text of a uuid[]: a string goes to the server as it is, in every exec mode of pgx. A slice of
-// strings would be tried in binary first, and refused by an error that quotes all of it.
+// array returns ids as the text of a uuid[]: pgx sends a string as it is, in every exec mode. It would try to encode a slice
+// of strings in binary first, and fail with an error that quotes all of it.
 func array(ids []uuid.UUID) string {
 	return uuidArray(len(ids), func(i int) uuid.UUID { return ids[i] })
 }
 
-// uuidArray is array for the n IDs that id returns.
+// uuidArray is array for n IDs, of which id returns the i-th.
 func uuidArray(n int, id func(i int) uuid.UUID) string {
 	var text strings.Builder
 	text.Grow(2 + 33*n)

@@ -10,22 +10,24 @@ import (
 )
 
 const (
-	// mostOverdue is how many runs one transaction ends: it holds their locks.
-	mostOverdue = 500
+	// overdueBatch is how many runs one transaction ends: it holds their locks.
+	overdueBatch = 500
 
-	// mostInVain is how many runs in a row may fail alone before that is taken for the database's trouble.
-	mostInVain = 10
+	// maxFailuresInRow is how many runs in a row may fail alone. After that the error is probably about the database, not
+	// about the runs.
+	maxFailuresInRow = 10
 )
 
-// An Overdue walks over the runs whose deadline has passed, the earliest one first, and says how they end.
+// An Overdue is the state of a pass over the runs whose deadline has passed, the earliest deadline first. The caller sets
+// the exported fields, EndOverdue the others. Only one goroutine may use it.
 type Overdue struct {
-	Grace time.Duration // a worker that is there has taken the run by then
-	Kind  string        // of the error
+	Grace time.Duration // after the deadline, for a worker to end the run itself
+	Kind  string        // of the error that the runs end with
 	Error string
 
-	after overdueRun // the last run that was read
-	fewer int        // runs are taken together by so many powers of two, because more together failed
-	vain  int        // runs in a row that failed alone
+	after    overdueRun // the last run of the pass that was ended or left out: the next call reads those after it
+	halvings int        // the next batch is overdueBatch halved so many times: larger ones failed; a success takes one back
+	failures int        // runs in a row that failed in a batch of one; a success resets it
 }
 
 // An overdueRun is a run whose deadline has passed.
@@ -34,10 +36,10 @@ type overdueRun struct {
 	deadline   time.Time
 }
 
-// Only the holder of the lock ends runs: others would only meet its locks.
+// Only the holder of this lock ends runs: other coordinators would only run into its row locks.
 const deadlineLock = `SELECT pg_try_advisory_xact_lock(hashtextextended('kagzi deadlines ' || $1::text, 0::bigint))`
 
-// A run under a live lease is left to its worker. A run that somebody has locked is left to the next pass.
+// The statement leaves a run under a live lease to its worker, and a run that somebody has locked to the next pass.
 const overdueRuns = `
 SELECT q.run_id, q.parent_run_id, q.deadline_at
 FROM kagzi.workflow_runs q
@@ -48,25 +50,24 @@ ORDER BY q.deadline_at, q.run_id
 LIMIT $5
 FOR UPDATE SKIP LOCKED`
 
-// EndOverdue ends runs that no worker executes and whose deadline passed longer ago than the grace, with their children. It
-// takes runs that no earlier call with o has taken. A run that was cancelled meanwhile ends as cancelled. EndOverdue waits
-// for no lock: it leaves out a run if somebody has locked it or one of its family, and all runs while another coordinator
-// ends some.
+// EndOverdue ends the next batch of runs that no worker executes and whose deadline passed longer ago than the grace, with
+// their children. A run that was cancelled meanwhile ends as cancelled. EndOverdue waits for no lock. It leaves out a run if
+// somebody has locked it, its parent or a run below it, and ends none while another coordinator ends some.
 //
-// more says that the caller should call it again with o. That also holds after an error that may be about single runs: the
-// next call takes fewer of them together, and leaves out one that fails alone, with its error. If many in a row fail alone,
-// the rest has to wait for another pass.
+// more tells the caller to call it again with o. It may be true after an error about single runs, too: the next batch is
+// smaller, and a run that fails in a batch of one is left out, and its error returned. If many in a row fail alone, more is
+// false, and the rest waits for another pass.
 func (s *Store) EndOverdue(ctx context.Context, o *Overdue) (out *CancelledRuns, more bool, err error) {
-	limit, looked := max(1, mostOverdue>>o.fewer), 0
+	limit, read := max(1, overdueBatch>>o.halvings), 0
 	var last overdueRun
 	err = do(ctx, func(ctx context.Context) error {
-		out, looked = &CancelledRuns{}, 0
+		out, read = &CancelledRuns{}, 0
 		return transact(ctx, s.pool, brief, func(tx pgx.Tx) error {
 			late, err := s.lockOverdue(ctx, tx, o, limit)
 			if err != nil || len(late) == 0 {
 				return err
 			}
-			looked, last = len(late), late[len(late)-1]
+			read, last = len(late), late[len(late)-1]
 			parents, free, err := s.lockFamilies(ctx, tx, late)
 			if err == nil && len(free) > 0 {
 				out, err = s.endFamilies(ctx, tx, o, parents, free)
@@ -75,35 +76,35 @@ func (s *Store) EndOverdue(ctx context.Context, o *Overdue) (out *CancelledRuns,
 		})
 	})
 	if err == nil {
-		o.after, o.fewer, o.vain = last, max(0, o.fewer-1), 0
-		return out, looked == limit, nil
+		o.after, o.halvings, o.failures = last, max(0, o.halvings-1), 0
+		return out, read == limit, nil
 	}
 	switch Classify(err) {
 	case ClassAway, ClassBusy, ClassClosed, ClassForbidden:
-		looked = 0
+		read = 0
 	}
-	if looked == 1 {
-		o.vain++
+	if read == 1 {
+		o.failures++
 	}
 	switch {
-	case looked == 0:
+	case read == 0:
 		return &CancelledRuns{}, false, wrap("end runs past their deadline", err)
-	case looked == 1:
+	case read == 1:
 		o.after = last
-		return &CancelledRuns{}, o.vain%mostInVain != 0, wrap("end run "+last.id.String()+" past its deadline", err)
+		return &CancelledRuns{}, o.failures%maxFailuresInRow != 0, wrap("end run "+last.id.String()+" past its deadline", err)
 	default:
-		o.fewer++
+		o.halvings++
 		return &CancelledRuns{}, true, nil
 	}
 }
 
-// lockOverdue locks runs whose deadline has passed, if it gets the coordinators' lock.
+// lockOverdue locks and returns the next runs whose deadline has passed; none if another coordinator holds deadlineLock.
 func (s *Store) lockOverdue(ctx context.Context, tx pgx.Tx, o *Overdue, limit int) (late []overdueRun, err error) {
-	mine, err := askOne[bool](ctx, tx, deadlineLock, s.namespace)
-	if err != nil || !mine {
+	locked, err := askOne[bool](ctx, tx, deadlineLock, s.namespace)
+	if err != nil || !locked {
 		return nil, err
 	}
-	// A statement of its own, after that of the lock: its snapshot must have the ends that the last holder has written.
+	// A statement of its own, after the one that takes the lock: its snapshot must show the runs that the last holder ended.
 	args := []any{s.namespace, o.after.deadline, o.after.id, micros(o.Grace), limit}
 	err = ask(ctx, tx, overdueRuns, args, func(rows pgx.Rows) error {
 		var r overdueRun
@@ -118,9 +119,9 @@ func (s *Store) lockOverdue(ctx context.Context, tx pgx.Tx, o *Overdue, limit in
 	return late, err
 }
 
-// lockFamilies locks all rows that the ends of the runs write: the runs below them, and their parents. It waits for no lock,
-// so the order does not matter. It returns the runs and those below them with their parents, and those of late whose whole
-// family is locked now. The family of a run may grow until it is locked.
+// lockFamilies locks the family of each run: its parent and the runs below it, which are the rows that its end writes. It
+// waits for no lock, so the order does not matter. It returns the parent of each run of late and of each run below them, and
+// in free the runs of late whose whole family is locked. A family may grow until it is locked, so lockFamilies repeats.
 func (s *Store) lockFamilies(ctx context.Context, tx pgx.Tx, late []overdueRun) (parents map[uuid.UUID]uuid.UUID, free []uuid.UUID, err error) {
 	ids, locked, tried := make([]uuid.UUID, len(late)), map[uuid.UUID]bool{}, map[uuid.UUID]bool{}
 	for i, r := range late {
@@ -168,7 +169,7 @@ func (s *Store) lockFamilies(ctx context.Context, tx pgx.Tx, late []overdueRun) 
 	return parents, free, nil
 }
 
-// endFamilies ends the runs, and cancels those below them.
+// endFamilies ends the runs, and cancels the runs below them.
 func (s *Store) endFamilies(ctx context.Context, tx pgx.Tx, o *Overdue, parents map[uuid.UUID]uuid.UUID, runs []uuid.UUID) (*CancelledRuns, error) {
 	ends := make(map[uuid.UUID]bool, len(runs))
 	for _, id := range runs {

@@ -19,12 +19,12 @@ import (
 
 const grace = time.Minute
 
-// overdue is a walk over all runs past their deadlines.
+// overdue returns a new pass over the runs past their deadlines.
 func overdue() *Overdue {
 	return &Overdue{Grace: grace, Kind: "deadline", Error: "too late"}
 }
 
-// endOverdueRuns makes a whole walk.
+// endOverdueRuns makes a whole pass.
 func endOverdueRuns(t *testing.T, s *Store) *CancelledRuns {
 	t.Helper()
 	all, o := &CancelledRuns{}, overdue()
@@ -40,8 +40,7 @@ func endOverdueRuns(t *testing.T, s *Store) *CancelledRuns {
 	return all
 }
 
-// pass puts the runs' deadlines so far back, as if nobody had looked at them since: what is available at the deadline at
-// the latest is so, too.
+// pass moves the runs' deadlines into the past, by ago, and available_at with them, which is the deadline at the latest.
 func pass(t *testing.T, s *Store, ago time.Duration, ids ...uuid.UUID) {
 	t.Helper()
 	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET deadline_at = clock_timestamp() - $2::interval, available_at = LEAST(available_at, clock_timestamp() - $2::interval) WHERE run_id = ANY ($1)`, ids, ago)
@@ -79,7 +78,8 @@ func wantEnded(t *testing.T, s *Store, id uuid.UUID, want string) {
 	}
 }
 
-// Whatever no worker executes ends as at a worker; what is a worker's affair, or not late enough, does not.
+// Runs that no worker executes end as they do at a worker. Runs that a worker executes, or that are not late enough, do not
+// end.
 func TestOverdueRunsEnd(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -111,7 +111,7 @@ func TestOverdueRunsEnd(t *testing.T) {
 			t.Errorf("run %v has ended", id)
 		}
 	}
-	// An operator goes on with it.
+	// An operator can resume such a run.
 	if _, err := s.Resume(t.Context(), nil, sleeping, ""); err != nil {
 		t.Error(err)
 	}
@@ -120,7 +120,7 @@ func TestOverdueRunsEnd(t *testing.T) {
 	}
 }
 
-// The parent learns of it, and what is below is cancelled unless it is detached.
+// The parent of an overdue run is woken, and the runs below it are cancelled unless they are detached.
 func TestOverdueRunHasAFamily(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -155,21 +155,21 @@ func TestOverdueRunHasAFamily(t *testing.T) {
 	wantWaiting(t, s, compensating, "compensation booking")
 	wantOutcomeOf(t, s, compensating, "CANCELLED cancelled: run was cancelled: its parent "+late.String()+" ended")
 
-	// A parent that retention has deleted needs no wake, and keeps nothing from ending.
+	// A parent that retention has deleted does not keep its child from ending.
 	orphan := start(t, s, newRun(withParent(uuid.New()), withTimeout(time.Hour)))[0]
 	pass(t, s, 2*grace, orphan)
 	wantIDs(t, "ended", endOverdueRuns(t, s).Ended, orphan)
 }
 
-// What has registered compensations sleeps until they have run, and ends then as its deadline has it, or the cancel that
-// came before.
+// A run with registered compensations sleeps until they have run. Then it ends with the error of its deadline, or of the
+// cancel that came before.
 func TestOverdueRunIsCompensated(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	dbtest.Audit(t, s.pool)
 	parent := running(t, s, 1, withPriority(1))[0]
 	id := asleepWith(t, s, withParent(parent.RunID), withPriority(1))
-	stuck := running(t, s, 1, withPriority(1), withTimeout(24*time.Hour))[0] // its worker does not do what the cancel asks for
+	stuck := running(t, s, 1, withPriority(1), withTimeout(24*time.Hour))[0] // its worker ignores the cancel
 	flush(t, s, &Flush{Records: []*Record{registering(stuck, "booking", 1)}, Suspensions: []*Suspension{sleep(parent, -time.Second)}})
 	out, err := s.Cancel(t.Context(), nil, stuck.RunID, "mine", 0)
 	if err != nil {
@@ -203,7 +203,7 @@ func TestOverdueRunIsCompensated(t *testing.T) {
 		t.Errorf("looked at again: %+v", again)
 	}
 	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE deadline_at IS NOT NULL`); n != 0 {
-		t.Errorf("%d runs have a deadline: those that compensate take their time", n)
+		t.Errorf("%d runs have a deadline: a run that compensates has none", n)
 	}
 	if c := claim(t, s, request(10)); len(c.Runs) != 0 {
 		t.Errorf("claimed %+v", c.Runs)
@@ -219,7 +219,7 @@ func TestOverdueRunIsCompensated(t *testing.T) {
 	}
 }
 
-// A run whose family somebody has locked waits for a later walk, and keeps none of the others from ending.
+// A run whose family somebody has locked waits for a later pass, and does not keep the others from ending.
 func TestOverdueRunsPassOverLocks(t *testing.T) {
 	t.Parallel()
 	for _, locked := range []string{"Run", "Parent", "Child", "Grandchild"} {
@@ -247,23 +247,23 @@ func TestOverdueRunsPassOverLocks(t *testing.T) {
 	}
 }
 
-// More runs than one transaction ends go one batch after the other, also past one of which nothing can end, because the
-// parent of all is locked.
+// More runs than one transaction ends are ended in batches. A batch in which no run can end, because the parent of all is
+// locked, does not stop the pass.
 func TestOverdueRunsEndInBatches(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	parent := start(t, s, newRun())[0]
-	ids := start(t, s, many(mostOverdue, withTimeout(time.Hour), withParent(parent))...)
+	ids := start(t, s, many(overdueBatch, withTimeout(time.Hour), withParent(parent))...)
 	pass(t, s, 3*grace, ids...)
-	ids = append(ids, start(t, s, many(mostOverdue+7, withTimeout(time.Hour))...)...)
-	pass(t, s, 2*grace, ids[mostOverdue:]...)
+	ids = append(ids, start(t, s, many(overdueBatch+7, withTimeout(time.Hour))...)...)
+	pass(t, s, 2*grace, ids[overdueBatch:]...)
 	tx := begin(t, s)
 	lockRow(t, tx, parent)
-	wantIDs(t, "ended beside the locks", endOverdueRuns(t, s).Ended, ids[mostOverdue:]...)
+	wantIDs(t, "ended beside the locks", endOverdueRuns(t, s).Ended, ids[overdueBatch:]...)
 	commit(t, tx)
 	o := overdue()
 	out, more, err := s.EndOverdue(t.Context(), o)
-	if err != nil || len(out.Ended) != mostOverdue || !more {
+	if err != nil || len(out.Ended) != overdueBatch || !more {
 		t.Errorf("ended %d, more %t, error %v", len(out.Ended), more, err)
 	}
 	if out, more, err = s.EndOverdue(t.Context(), o); err != nil || len(out.Ended) != 0 || more {
@@ -271,14 +271,14 @@ func TestOverdueRunsEndInBatches(t *testing.T) {
 	}
 }
 
-// refuseEnds has the server answer with the SQLSTATE where a run with such an external ID fails.
+// refuseEnds makes the server answer with the SQLSTATE if a run with such an external ID fails.
 func refuseEnds(t *testing.T, s *Store, like, code string) {
 	t.Helper()
 	exec(t, s.pool, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not this one' USING ERRCODE = '`+code+`'; END $$`)
 	exec(t, s.pool, `CREATE TRIGGER refuse BEFORE UPDATE ON kagzi.workflow_runs FOR EACH ROW WHEN (new.status = 'FAILED' AND new.external_id LIKE '`+like+`') EXECUTE FUNCTION refuse()`)
 }
 
-// A run that cannot be ended is reported, whatever the reason, and keeps none of the others from it.
+// A run that cannot be ended is reported, whatever the reason, and does not keep the others from ending.
 func TestOverdueRunThatCannotEnd(t *testing.T) {
 	t.Parallel()
 	for _, code := range []string{"P0001", "40001", "53100", "58030", "XX001"} {
@@ -307,12 +307,12 @@ func TestOverdueRunThatCannotEnd(t *testing.T) {
 	}
 }
 
-// If no run can be ended, as on a full disk, a walk gives up after a few of them, and comes to the others later.
+// If no run can be ended, as on a full disk, a pass stops after a few runs, and later ones reach the others.
 func TestOverdueRunsThatCannotEnd(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	refuseEnds(t, s, "bad%", "53100")
-	runs := many(3*mostInVain, withTimeout(time.Hour))
+	runs := many(3*maxFailuresInRow, withTimeout(time.Hour))
 	for i := range runs {
 		withID(fmt.Sprint("bad", i))(&runs[i])
 	}
@@ -320,7 +320,7 @@ func TestOverdueRunsThatCannotEnd(t *testing.T) {
 	others := start(t, s, many(5, withTimeout(time.Hour))...)
 	pass(t, s, 2*grace, others...)
 	var ended []uuid.UUID
-	walks, o := 0, overdue()
+	passes, o := 0, overdue()
 	for {
 		calls, failed, more := 0, 0, true
 		for more {
@@ -330,20 +330,20 @@ func TestOverdueRunsThatCannotEnd(t *testing.T) {
 			}
 			more, ended = again, append(ended, out.Ended...)
 		}
-		if walks++; failed > mostInVain || calls > mostInVain+10 {
-			t.Errorf("walk %d: %d calls, %d runs failed", walks, calls, failed)
+		if passes++; failed > maxFailuresInRow || calls > maxFailuresInRow+10 {
+			t.Errorf("pass %d: %d calls, %d runs failed", passes, calls, failed)
 		}
-		if failed < mostInVain {
+		if failed < maxFailuresInRow {
 			break
 		}
 	}
 	wantIDs(t, "ended", ended, others...)
-	if walks != 4 {
-		t.Errorf("%d walks, want 4", walks)
+	if passes != 4 {
+		t.Errorf("%d passes, want 4", passes)
 	}
 }
 
-// Coordinators, a cancel and workers at the same runs: each run ends once, and no parent misses a wake.
+// Coordinators, a cancel and workers race for the same runs: each run ends once, and no parent misses a wake-up.
 func TestOverdueRunsAtTheSameTime(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -396,7 +396,7 @@ func TestOverdueRunsAtTheSameTime(t *testing.T) {
 	}
 }
 
-// What is lost on the way is done again, or found done: whichever statement it was.
+// Whichever statement or answer is lost, the runs are ended once: the statement is repeated, or its effect is found.
 func TestOverdueRunsAndLostAnswers(t *testing.T) {
 	t.Parallel()
 	for name, matched := range map[string]func() pgproxy.Match{
@@ -425,7 +425,7 @@ func TestOverdueRunsAndLostAnswers(t *testing.T) {
 					t.Errorf("more %t, error %v", more, err)
 				}
 				<-lost.Done()
-				// The server may notice only later that the connection is gone, and give up its locks then.
+				// The server may notice only later that the connection has ended, and keep its locks until then.
 				for begun := time.Now(); time.Since(begun) < time.Minute && !look(t, s.pool, late).Ended; {
 					endOverdueRuns(t, lossy)
 				}
@@ -441,7 +441,7 @@ func TestOverdueRunsAndLostAnswers(t *testing.T) {
 	}
 }
 
-// A coordinator that is frozen in the middle gives its locks up, and nothing has changed.
+// A coordinator that is frozen in the middle loses its locks, and its transaction is rolled back.
 func TestOverdueRunsAndAFrozenCoordinator(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -455,7 +455,7 @@ func TestOverdueRunsAndAFrozenCoordinator(t *testing.T) {
 		if other := endOverdueRuns(t, s); len(other.Ended) != 0 {
 			t.Errorf("ended %v beside a coordinator", other.Ended)
 		}
-		return frozen // TestAFrozenTransactionKeepsNothing has what ends it
+		return frozen // TestAFrozenTransactionKeepsNothing shows how it ends
 	})
 	if err != frozen {
 		t.Errorf("error %v", err)
@@ -463,7 +463,7 @@ func TestOverdueRunsAndAFrozenCoordinator(t *testing.T) {
 	wantIDs(t, "ended", endOverdueRuns(t, s).Ended, late)
 }
 
-// The look reads as many rows as it returns, however many have a deadline to come, or are late in another namespace.
+// overdueRuns reads as many rows as it returns, however many have a deadline to come, or are late in another namespace.
 func TestOverdueLookReadsLittle(t *testing.T) {
 	t.Parallel()
 	s := open(t, dbtest.Unchecked())
@@ -476,7 +476,7 @@ func TestOverdueLookReadsLittle(t *testing.T) {
 	pass(t, s, 2*grace, late...)
 	conn := dbtest.Connect(t, s.pool.Config().ConnString())
 	for _, want := range []struct{ rows, buffers int }{{10, 60}, {0, 30}} {
-		p := explain(t, prepared(t, conn), "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)", overdueRuns, s.namespace, time.Time{}, uuid.Nil, micros(grace), mostOverdue)
+		p := explain(t, prepared(t, conn), "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)", overdueRuns, s.namespace, time.Time{}, uuid.Nil, micros(grace), overdueBatch)
 		if p.maxRows("workflow_runs") > float64(want.rows) || p.buffers() > want.buffers {
 			t.Errorf("with %d runs that are late the look reads %v rows and %d buffers\n%s", want.rows, p.maxRows("workflow_runs"), p.buffers(), p.text)
 		}
@@ -486,7 +486,7 @@ func TestOverdueLookReadsLittle(t *testing.T) {
 	}
 }
 
-// What a coordinator has decided is not changed by a worker whose lease had lapsed, and whose writes come late.
+// The late writes of a worker whose lease has expired do not change a coordinator's decision.
 func TestOverdueRunsAreFenced(t *testing.T) {
 	t.Parallel()
 	for name, compensates := range map[string]bool{"Ended": false, "Compensating": true} {

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Indexes are those of the schema, on which the statements rely.
+// Indexes are the schema's indexes, on which the statements rely.
 var Indexes = []string{
 	"run_events_pkey",
 	"schedules_due", "schedules_name", "schedules_pkey",
@@ -30,7 +30,7 @@ JOIN pg_class t ON t.oid = i.indrelid
 JOIN pg_namespace n ON n.oid = t.relnamespace
 WHERE n.nspname = 'kagzi'`
 
-// IndexStates returns the schema's indexes by name, and whether each is in use.
+// IndexStates returns the schema's indexes by name, and whether each is valid and in use.
 func IndexStates(ctx context.Context, db DB) (map[string]bool, error) {
 	states := map[string]bool{}
 	var name string
@@ -61,17 +61,17 @@ func oneRow(ctx context.Context, db DB, sql string, dest ...any) error {
 	return db.QueryRow(ctx, sql).Scan(dest...)
 }
 
-// A Server is what everybody may know of the server, the database and the own user.
+// A Server describes the server, the database and this user, as far as every user may read that.
 type Server struct {
 	Version        int // such as 150018
 	VersionText    string
 	User           string
-	Standby        bool
-	ReadOnly       bool
-	MaxConnections int // for users without special rights
-	Connections    int // now, of all users
-	UserLimit      int // of this user; -1: none
-	DatabaseLimit  int // of this database; -1: none
+	Standby        bool // the server is in recovery
+	ReadOnly       bool // default_transaction_read_only is on
+	MaxConnections int  // for users without special rights
+	Connections    int  // now, of all users
+	UserLimit      int  // of connections of this user; -1: none
+	DatabaseLimit  int  // of connections to this database; -1: none
 }
 
 const server = `
@@ -83,7 +83,7 @@ SELECT current_setting('server_version_num')::int, current_setting('server_versi
 	(SELECT r.rolconnlimit FROM pg_roles r WHERE r.rolname = current_user),
 	(SELECT d.datconnlimit FROM pg_database d WHERE d.datname = current_database())`
 
-// AskServer returns what everybody may know.
+// AskServer returns the description of the server.
 func AskServer(ctx context.Context, db DB) (s Server, err error) {
 	err = oneRow(ctx, db, server, &s.Version, &s.VersionText, &s.User, &s.Standby, &s.ReadOnly, &s.MaxConnections, &s.Connections,
 		&s.UserLimit, &s.DatabaseLimit)
@@ -113,19 +113,19 @@ func Settings(ctx context.Context, db DB, names ...string) (map[string]Setting, 
 	return out, wrap("read settings", err)
 }
 
-// A Session is one of the server's that is in a transaction.
+// A Session is a session of the server that is in a transaction.
 type Session struct {
 	PID    int
 	User   string
 	App    string
 	State  string
-	Open   time.Duration // its transaction
-	Idle   time.Duration // in it
-	XIDAge int64         // how many transactions ago what it keeps from being removed ended; zero if it keeps nothing
-	Query  string        // the last one, or the beginning of it
+	Open   time.Duration // how long its transaction has been open
+	Idle   time.Duration // how long it has been idle in the transaction
+	XIDAge int64         // age in transactions of the oldest row version that vacuum must keep for it; zero if there is none
+	Query  string        // the beginning of its last query
 }
 
-// Walsenders are of no database, and with hot_standby_feedback hold a snapshot of a standby's.
+// Walsenders belong to no database. With hot_standby_feedback they hold the snapshot of a standby.
 const openSessions = `
 SELECT a.pid, coalesce(a.usename::text, ''), coalesce(a.application_name, ''), coalesce(a.state, coalesce(a.backend_type, '')),
 	coalesce((extract(epoch FROM clock_timestamp() - a.xact_start) * 1000000)::bigint, 0),
@@ -140,8 +140,8 @@ LIMIT 100`
 const hiddenSessions = `
 SELECT count(*)::int FROM pg_stat_activity a WHERE a.datname = current_database() AND a.query = '<insufficient privilege>'`
 
-// OpenSessions returns the sessions of this database that are in a transaction, the longest first, and how many others
-// there are whose transactions this user may not see.
+// OpenSessions returns the sessions of this database that are in a transaction, the oldest transaction first, and in hidden
+// how many other sessions there are whose transactions this user may not see.
 func OpenSessions(ctx context.Context, db DB) (out []Session, hidden int, err error) {
 	var s Session
 	var open, idle int64
@@ -165,7 +165,7 @@ const preparedTransactions = `
 SELECT p.gid, (extract(epoch FROM clock_timestamp() - p.prepared) * 1000000)::bigint
 FROM pg_prepared_xacts p WHERE p.database = current_database() ORDER BY p.prepared LIMIT 100`
 
-// PreparedTransactions returns those of this database, the oldest first.
+// PreparedTransactions returns the prepared transactions of this database, the oldest first.
 func PreparedTransactions(ctx context.Context, db DB) (out []Prepared, err error) {
 	var p Prepared
 	var age int64
@@ -180,8 +180,8 @@ func PreparedTransactions(ctx context.Context, db DB) (out []Prepared, err error
 type Slot struct {
 	Name     string
 	Active   bool
-	XIDAge   int64 // of what it keeps from being removed, in transactions
-	WALBytes int64 // that it keeps
+	XIDAge   int64 // age in transactions of the oldest row version that vacuum must keep for it
+	WALBytes int64 // WAL that the server must keep for it
 }
 
 const slots = `
@@ -196,19 +196,19 @@ func Slots(ctx context.Context, db DB) (out []Slot, err error) {
 	return out, wrap("read replication slots", err)
 }
 
-// A Table is what the server's statistics say of one of Kagzi's tables.
+// A Table holds the server's statistics of one of Kagzi's tables.
 type Table struct {
 	Name          string
-	Live, Dead    int64
+	Live, Dead    int64 // rows
 	Vacuums       int64 // by hand or by autovacuum
 	SinceVacuum   time.Duration
-	Autovacuum    bool // not switched off for this table
-	Analyzed      bool // ever
+	Autovacuum    bool // false if autovacuum is switched off for this table
+	Analyzed      bool // at least once
 	Bytes         int64
-	ExpectedBytes int64 // for the live rows, as wide as ANALYZE found them; zero if that is not known
+	ExpectedBytes int64 // size of the live rows, at the average width that ANALYZE found; zero if it is not known
 }
 
-// What a row needs: its columns as wide as they are on average, header and pointer.
+// The expected size of a row is the average width of its columns, and 28 bytes for its header and pointer.
 const tables = `
 SELECT t.relname::text, t.n_live_tup, t.n_dead_tup, t.vacuum_count + t.autovacuum_count,
 	coalesce((extract(epoch FROM now() - greatest(t.last_vacuum, t.last_autovacuum)) * 1000000)::bigint, 0),
@@ -223,7 +223,7 @@ JOIN pg_class c ON c.oid = t.relid
 WHERE t.schemaname = 'kagzi'
 ORDER BY 1`
 
-// Tables returns what the server's statistics say of Kagzi's tables.
+// Tables returns the server's statistics of Kagzi's tables.
 func Tables(ctx context.Context, db DB) (out []Table, err error) {
 	var t Table
 	var since int64
@@ -237,7 +237,7 @@ func Tables(ctx context.Context, db DB) (out []Table, err error) {
 
 const notificationQueue = `SELECT pg_notification_queue_usage()`
 
-// NotificationQueue returns which part of the server's queue of notifications is in use.
+// NotificationQueue returns which fraction of the server's notification queue is in use, from 0 to 1.
 func NotificationQueue(ctx context.Context, db DB) (usage float64, err error) {
 	err = oneRow(ctx, db, notificationQueue, &usage)
 	return usage, wrap("read the use of the notification queue", err)
@@ -245,7 +245,7 @@ func NotificationQueue(ctx context.Context, db DB) (usage float64, err error) {
 
 const answeringBackend = `SELECT pg_backend_pid()`
 
-// BackendPID returns the number of the server's process that answers.
+// BackendPID returns the process ID of the server's backend that answers.
 func BackendPID(ctx context.Context, db DB) (pid uint32, err error) {
 	err = oneRow(ctx, db, answeringBackend, &pid)
 	return pid, wrap("read the process number", err)
@@ -256,8 +256,8 @@ const (
 	notifyDoctor = `SELECT pg_notify('kagzi_doctor', $1)`
 )
 
-// Hears reports whether conn hears within timeout what is sent by db, which is another connection: behind a pooler that
-// changes the server's process between transactions it does not. The caller closes conn after that.
+// Hears reports whether conn receives, within timeout, a notification that db sends, which is another connection. It does
+// not behind a pooler that switches backends between transactions. The caller closes conn after that.
 func Hears(ctx context.Context, conn *pgx.Conn, db DB, payload string, timeout time.Duration) (bool, error) {
 	ctx, cancel := bound(ctx, callTimeout)
 	defer cancel()

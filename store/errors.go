@@ -10,36 +10,36 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// A Class says what a failed call means for its caller. Every error has exactly one.
+// A Class tells the caller how to go on after a failed call. Every error has exactly one.
 type Class int
 
 const (
 	// Fine is the class of nil.
 	Fine Class = iota
-	// ClassAway: the server cannot be reached, is starting or stopping, or takes no writes. What was sent may have taken
-	// effect. Pause, and repeat the same.
+	// ClassAway: the server cannot be reached, is starting or stopping, or takes no writes. The call may have taken effect.
+	// Pause, and repeat the same.
 	ClassAway
-	// ClassLate: a deadline of ours, or a timeout of the server's, ended the call. It may have taken effect. Pause, and
-	// repeat with less; a single item that is too large never succeeds.
+	// ClassLate: our deadline or the server's timeout ended the call. It may have taken effect. Pause, and repeat with fewer
+	// items; a single item that is too large never succeeds.
 	ClassLate
-	// ClassBusy: no connection was free, in the pool or at the server. Nothing was sent. Repeat the same when one is.
+	// ClassBusy: no connection was free, in the pool or at the server. Nothing was sent. Repeat the same when one is free.
 	ClassBusy
 	// ClassUnable: the server answered that it is out of disk or memory, or that one of its files is broken. It answers
-	// other calls meanwhile, and the error may be about one row. Nothing was done. Go on with others, and repeat this after
-	// a pause.
+	// other calls meanwhile, and the error may be about one row. Nothing was written. Go on with other items, and repeat
+	// this one after a pause.
 	ClassUnable
 	// ClassConflict: the transaction was rolled back because of another one. Repeat the same at once.
 	ClassConflict
 	// ClassLocked: a wait for somebody else's lock timed out; the transaction was rolled back. Leave that row out, or try
 	// again later.
 	ClassLocked
-	// ClassRefused: the server refused the content of the statement, and always will: fail the item.
+	// ClassRefused: the server refused the content of the statement, and always will. Fail the item.
 	ClassRefused
-	// ClassForbidden: the user lacks a right. Tell people, and try again from time to time.
+	// ClassForbidden: the user lacks a right. Log it, and try again from time to time.
 	ClassForbidden
 	// ClassClosed: the application has closed the pool. End.
 	ClassClosed
-	// ClassOther: anything else, such as a missing table or a mistake of ours. Tell people, and go on after a pause.
+	// ClassOther: anything else, such as a missing table or a bug of ours. Log it, and go on after a pause.
 	ClassOther
 )
 
@@ -78,7 +78,7 @@ func classOf(pe *pgconn.PgError) Class {
 	case "40001", "40P01":
 		return ClassConflict
 	case "0A000":
-		if strings.Contains(pe.Message, "cached plan") { // DDL has made it stale
+		if strings.Contains(pe.Message, "cached plan") { // DDL has made the plan stale
 			return ClassConflict
 		}
 		return ClassOther
@@ -88,7 +88,7 @@ func classOf(pe *pgconn.PgError) Class {
 		return ClassLate
 	case "53300": // too_many_connections
 		return ClassBusy
-	case readOnly, "25P03": // also a standby; idle_in_transaction_session_timeout, which ends the connection
+	case readOnly, "25P03": // the latter is idle_in_transaction_session_timeout, which ends the connection
 		return ClassAway
 	case "42501", "28000", "28P01":
 		return ClassForbidden
@@ -96,8 +96,8 @@ func classOf(pe *pgconn.PgError) Class {
 		return ClassRefused
 	}
 	switch pe.Code[:min(len(pe.Code), 2)] {
-	case "53", "58": // resources, the system's files
-		if ended(pe) {
+	case "53", "58": // resources, files
+		if connectionEnded(pe) {
 			return ClassAway
 		}
 		return ClassUnable
@@ -109,15 +109,15 @@ func classOf(pe *pgconn.PgError) Class {
 	return ClassOther
 }
 
-// readOnly is the SQLSTATE of a write in a session or on a server that takes none.
+// readOnly is the SQLSTATE of a write in a read-only session, or on a standby.
 const readOnly = "25006"
 
-// ended reports whether the server has ended the connection with this error, and not only the transaction.
-func ended(pe *pgconn.PgError) bool {
+// connectionEnded reports whether the server ended the connection with this error, and not only the transaction.
+func connectionEnded(pe *pgconn.PgError) bool {
 	return pe.SeverityUnlocalized == "FATAL" || pe.SeverityUnlocalized == "PANIC"
 }
 
-// Unsent reports whether err says that there was no connection, so that the server has got nothing.
+// Unsent reports whether err says that there was no connection, so that nothing was sent.
 func Unsent(err error) bool {
 	return errors.As(err, new(*pgconn.ConnectError)) || errors.As(err, new(*NoConnection))
 }

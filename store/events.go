@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// What people did to a run.
+// Operations that people apply to a run.
 const (
 	EventCancelled  = "CANCELLED"
 	EventTerminated = "TERMINATED"
@@ -22,22 +22,22 @@ type RunEvent struct {
 	RunID  uuid.UUID
 	ID     uuid.UUID
 	Event  string
-	Other  uuid.UUID // the run that it was restarted or forked as, or from
-	Step   string    // that it was forked from
+	Other  uuid.UUID // the run that it was restarted or forked from, or the new one
+	Step   string    // where the fork begins
 	Reason string
-	At     time.Time // filled in by the database
+	At     time.Time // set by the database
 }
 
-// newEvent returns an event of the run. A verb makes its events before its first try, so that a repetition after a lost
-// answer writes the same ones.
+// newEvent returns an event of the run. An operation makes its events before its first try, so that a repetition after a
+// lost answer writes the same ones.
 func newEvent(run uuid.UUID, event, reason string) RunEvent {
 	return RunEvent{RunID: run, ID: newID(), Event: event, Reason: reason}
 }
 
-// newID returns an ID that is ordered by the time at which it was made.
+// newID returns a UUIDv7: such IDs are ordered by their time of creation.
 func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 
-// The time is the statement's: the transaction may have waited for the run since it began.
+// statement_timestamp, because the transaction may have waited for the run since it began.
 const insertEvents = `
 INSERT INTO kagzi.run_events (run_id, event_id, namespace_id, event, other_run_id, step_id, reason, occurred_at)
 SELECT u.run_id, u.event_id, $1, u.event, NULLIF(u.other, '00000000-0000-0000-0000-000000000000'), NULLIF(u.step_id, ''), NULLIF(u.reason, ''),

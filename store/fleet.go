@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// ErrWorkerNotFound reports that the namespace has no such worker, or no longer has it.
+// ErrWorkerNotFound reports that the namespace has no such worker: it never had, or the worker was pruned.
 var ErrWorkerNotFound = errors.New("worker not found")
 
 // Statuses of a worker.
@@ -21,7 +21,7 @@ const (
 	Offline  = "OFFLINE"
 )
 
-// A WorkerRow is a worker as others see it.
+// A WorkerRow is a worker's row in the registry.
 type WorkerRow struct {
 	ID            uuid.UUID
 	Queue         string
@@ -33,16 +33,16 @@ type WorkerRow struct {
 	Build         string
 	Labels        json.RawMessage
 	MaxConcurrent int
-	Active        int
-	Completed     int64
-	Failed        int64
-	Watched       bool // the end of its connection is noticed
+	Active        int   // runs that it executes
+	Completed     int64 // runs since its start
+	Failed        int64 // runs since its start
+	Watched       bool  // its heartbeat connection has a known backend, so coordinators notice when it ends
 	StartedAt     time.Time
 	HeartbeatAt   time.Time
 	StoppedAt     time.Time
 }
 
-// A worker that was asked to drain counts as draining even before it has read that.
+// A worker that was asked to drain counts as draining even before it has read the request.
 const workerStatus = `CASE WHEN w.status = 'ONLINE' AND EXISTS (
 		SELECT FROM kagzi.worker_events e WHERE e.worker_id = w.worker_id AND e.namespace_id = $1 AND e.event = 'DRAINING')
 	THEN 'DRAINING' ELSE w.status END`
@@ -61,7 +61,7 @@ type WorkerFilter struct {
 	Queue  string
 	Type   string
 	Labels json.RawMessage
-	After  uuid.UUID // the last worker of the page before
+	After  uuid.UUID // the last worker of the previous page
 	Limit  int
 }
 
@@ -81,8 +81,9 @@ const listWorkers = `SELECT ` + workerColumns + chosenWorkers + `
 ORDER BY w.started_at DESC, w.worker_id DESC
 LIMIT $7::int`
 
-// Workers returns a page of the chosen workers, the last one started first, and their number. The start of a worker never
-// changes, so pages neither skip nor repeat one. It returns ErrWorkerNotFound if the worker After does not exist.
+// Workers returns a page of the chosen workers, the last one started first, and how many there are on all pages. The start
+// of a worker never changes, so pages neither skip nor repeat one. It returns ErrWorkerNotFound if worker After does not
+// exist.
 func (s *Store) Workers(ctx context.Context, f WorkerFilter) (page []WorkerRow, total int, err error) {
 	statuses := f.Status
 	if statuses == nil {
@@ -163,7 +164,7 @@ func (s *Store) WorkerEvents(ctx context.Context, id uuid.UUID) (events []Worker
 const whyLost = `
 SELECT coalesce(e.detail, '') FROM kagzi.worker_events e WHERE e.worker_id = $2 AND e.namespace_id = $1 AND e.event = 'LOST'`
 
-// WhyLost returns the reason in the log for which the worker was declared dead; "" if there is none, or it cannot be read.
+// WhyLost returns the logged reason for which the worker was declared dead; "" if there is none or it cannot be read.
 func (s *Store) WhyLost(ctx context.Context, db DB, id uuid.UUID) (reason string) {
 	reason, _ = askOne[string](ctx, db, whyLost, s.namespace, id)
 	return reason
@@ -173,9 +174,9 @@ func (s *Store) WhyLost(ctx context.Context, db DB, id uuid.UUID) (reason string
 
 const onlineWorkers = `SELECT w.worker_id FROM kagzi.workers w WHERE w.task_queue = $2 AND w.namespace_id = $1 AND w.status = 'ONLINE' ORDER BY 1`
 
-// The request is an entry of the log and does not touch the worker's row: a lock on the row, in a transaction that stays
-// open, would keep the worker from sending heartbeats, and make it look dead.
-const askToDrain = `
+// The request is an entry of the log, and leaves the worker's row unlocked. A caller's transaction may stay open: a lock on
+// the row would keep the worker from writing heartbeats, and make it look dead.
+const requestDrain = `
 INSERT INTO kagzi.worker_events (worker_id, event_id, namespace_id, event, detail)
 SELECT w.worker_id, u.event_id, $1, 'DRAINING', 'Client.Drain'
 FROM unnest($2::uuid[], $3::uuid[]) AS u (worker_id, event_id)
@@ -184,18 +185,18 @@ WHERE NOT EXISTS (SELECT FROM kagzi.worker_events e WHERE e.worker_id = u.worker
 ON CONFLICT DO NOTHING
 RETURNING worker_id`
 
-// Drain asks the worker to drain, in a transaction of its own, or in tx. A worker that is draining or OFFLINE stays so.
+// Drain asks the worker to drain, in a transaction of its own, or in tx. It leaves a worker that is draining or OFFLINE.
 func (s *Store) Drain(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 	return wrap("drain worker", s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := s.findWorker(ctx, tx, id); err != nil {
 			return err
 		}
-		_, err := s.askToDrain(ctx, tx, []uuid.UUID{id})
+		_, err := s.requestDrain(ctx, tx, []uuid.UUID{id})
 		return err
 	}))
 }
 
-// DrainQueue asks all workers of the queue to drain, and returns those that had not been asked.
+// DrainQueue asks all workers of the queue to drain, and returns those that had not been asked before.
 func (s *Store) DrainQueue(ctx context.Context, tx pgx.Tx, queue string) (asked []uuid.UUID, err error) {
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		var online []uuid.UUID
@@ -203,8 +204,8 @@ func (s *Store) DrainQueue(ctx context.Context, tx pgx.Tx, queue string) (asked 
 		if err != nil {
 			return err
 		}
-		now, err := s.askToDrain(ctx, tx, online)
-		for _, id := range now { // an earlier try may have committed, and its answer be lost
+		now, err := s.requestDrain(ctx, tx, online)
+		for _, id := range now { // asked keeps those of an earlier try: it may have committed, and its answer been lost
 			if !slices.Contains(asked, id) {
 				asked = append(asked, id)
 			}
@@ -214,12 +215,12 @@ func (s *Store) DrainQueue(ctx context.Context, tx pgx.Tx, queue string) (asked 
 	return asked, wrap("drain queue", err)
 }
 
-func (s *Store) askToDrain(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) (asked []uuid.UUID, err error) {
+func (s *Store) requestDrain(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) (asked []uuid.UUID, err error) {
 	events := make([]uuid.UUID, len(ids))
 	for i := range events {
 		events[i] = uuid.New()
 	}
-	err = ask(ctx, tx, askToDrain, []any{s.namespace, array(ids), array(events)}, collect(&asked, pgx.RowTo[uuid.UUID]))
+	err = ask(ctx, tx, requestDrain, []any{s.namespace, array(ids), array(events)}, collect(&asked, pgx.RowTo[uuid.UUID]))
 	return asked, err
 }
 
@@ -233,8 +234,8 @@ SET status = 'OFFLINE', stopped_at = t.now, active_count = 0
 FROM (SELECT statement_timestamp() AS now) t
 WHERE w.worker_id = $2 AND w.namespace_id = $1 AND w.status <> 'OFFLINE'`
 
-// ForceOffline declares the worker OFFLINE and makes its runs due at once, in transactions of its own, or in tx. Of a worker
-// that is OFFLINE already, it releases the runs that it still holds.
+// ForceOffline declares the worker OFFLINE and makes its runs due at once, in transactions of its own, or in tx. If the
+// worker is OFFLINE already, ForceOffline makes the runs due that it still holds.
 func (s *Store) ForceOffline(ctx context.Context, tx pgx.Tx, id uuid.UUID, detail string) (lost LostWorker, err error) {
 	event := uuid.New()
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
@@ -253,8 +254,8 @@ func (s *Store) ForceOffline(ctx context.Context, tx pgx.Tx, id uuid.UUID, detai
 			err = ask(ctx, tx, workerEvent, []any{s.namespace, id, event, "LOST", detail}, nil)
 		}
 		if err == nil {
-			// Others release the runs if this process dies before it does.
-			err = s.settle(ctx, tx, id, true)
+			// With release_at set, a coordinator releases the runs if this process dies before it does.
+			err = s.setReleaseAt(ctx, tx, id, true)
 		}
 		return err
 	})
@@ -265,7 +266,7 @@ func (s *Store) ForceOffline(ctx context.Context, tx pgx.Tx, id uuid.UUID, detai
 		return lost, s.Release(ctx, &lost)
 	}
 	if err = s.releaseAll(ctx, tx, &lost); err == nil {
-		err = s.settle(ctx, tx, id, lost.Left > 0)
+		err = s.setReleaseAt(ctx, tx, id, lost.Left > 0)
 	}
 	return lost, wrap("force worker offline", err)
 }
@@ -290,8 +291,8 @@ WITH w AS MATERIALIZED (
 )
 SELECT count(*) FROM d`
 
-// PruneWorkers deletes up to limit workers that have been OFFLINE for longer than keep, with their logs, and returns their
-// number. Less than limit means that there are no more.
+// PruneWorkers deletes up to limit workers that have been OFFLINE for longer than keep, with their logs, and returns how
+// many it deleted. Fewer than limit means that none are left.
 func (s *Store) PruneWorkers(ctx context.Context, keep time.Duration, limit int) (n int64, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		n, err = askOne[int64](ctx, s.pool, pruneWorkers, s.namespace, micros(keep), limit)

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// In microseconds: so the result does not depend on settings, and no statement has to set them before.
+// The time is in microseconds, so that the result does not depend on settings.
 const databaseTime = `SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint`
 
 // readTime reads the answer to databaseTime.
@@ -24,19 +24,19 @@ func DatabaseTime(ctx context.Context, db DB) (now time.Time, err error) {
 		now, err = readTime(db.QueryRow(ctx, databaseTime))
 		return err
 	})
-	return now, wrap("ask for the time", err)
+	return now, wrap("read the time", err)
 }
 
-// A LiveWorker is a row of the registry that is not OFFLINE, with the columns for Health.
+// A LiveWorker is a worker that is not OFFLINE, with the columns that Health reads.
 type LiveWorker struct {
 	Queue     string
 	Types     []string
 	Handlers  []string // with their versions: "checkout/2"
 	Draining  bool
-	Silent    bool // for longer than it said it would be
+	Silent    bool // it has sent no heartbeat for its StaleAfter
 	Heartbeat time.Time
-	Active    int
-	Most      int // workflow functions at once
+	Active    int // runs that it executes
+	Most      int // runs that it executes at once at most
 }
 
 const liveWorkers = `
@@ -53,30 +53,30 @@ func (s *Store) LiveWorkers(ctx context.Context, db DB, limit int) (out []LiveWo
 			return w, row.Scan(&w.Queue, &w.Types, &w.Handlers, &w.Draining, &w.Silent, utc(&w.Heartbeat), &w.Active, &w.Most)
 		}))
 	})
-	return out, wrap("look at the workers", err)
+	return out, wrap("read the workers", err)
 }
 
 // A DueWork is the due runs of one workflow in one queue.
 type DueWork struct {
 	Queue    string
 	Type     string
-	More     bool // there may be more than were counted
+	More     bool // counting stopped at the limit for one priority: there may be more
 	Versions []DueVersion
 }
 
 // A DueVersion is the due runs of one version of a workflow.
 type DueVersion struct {
-	Version int // zero: that fit any
-	Due     int // no more than were counted
-	Since   time.Time
-	Waiting time.Duration // how long ago that was, by the database's clock
+	Version int           // zero: the runs have no version yet
+	Due     int           // the runs that were counted
+	Since   time.Time     // when the first of them became due
+	Waiting time.Duration // since then, by the database's clock
 }
 
-// Each name is found by one search of the claim's index, which begins behind the name before: a million rows of a queue cost
-// as much as one. The names are those of all namespaces, because the index begins with the queue; the runs in them are asked
-// for with the namespace. With the namespace here as well, the search would read all rows of other namespaces in a queue of
-// the same name. (Of all statements this is the only one that cannot be routed to one node of a cluster that is distributed
-// by namespace: there ownQueues takes its place.)
+// The statement finds each queue by one search of the claim's index, for the first name after the previous one: a queue of a
+// million runs costs as much as a queue of one. It returns the queues of all namespaces, because the index leads with the
+// queue: with a condition on the namespace, the search would read all rows of other namespaces in each queue. Later
+// statements select the namespace. This is the only statement that cannot be routed to one node of a cluster that is
+// distributed by namespace: ownQueues replaces it there.
 const activeQueues = `
 WITH RECURSIVE q (task_queue) AS (
 	(
@@ -99,7 +99,7 @@ WITH RECURSIVE q (task_queue) AS (
 )
 SELECT q.task_queue FROM q LIMIT $1`
 
-// ownQueues is activeQueues for one namespace. It also reads the rows in between, of the other namespaces of its shard.
+// ownQueues is activeQueues for one namespace. It also reads the rows of the other namespaces in its shard.
 const ownQueues = `
 WITH RECURSIVE q (task_queue) AS (
 	(
@@ -173,21 +173,21 @@ CROSS JOIN LATERAL (
 ORDER BY 1, 2, 3`
 
 const (
-	mostQueues  = 1000   // are read
-	mostCounted = 1000   // of one workflow and priority
-	allCounted  = 40_000 // together, about
+	maxQueues     = 1000   // queues that are read, and pairs of queue and workflow
+	maxDueCounted = 1000   // due runs of one workflow and priority that are counted
+	maxDueTotal   = 40_000 // due runs that are counted in all, about
 )
 
-// activeQueues returns the first thousand queues that have active runs: of all namespaces, or of this one if the others may
-// be on other servers.
+// activeQueues returns the first thousand queues that have active runs: of all namespaces, or of this namespace alone on
+// Citus, where other namespaces may be on other servers.
 func (s *Store) activeQueues(ctx context.Context, db DB) (queues []string, err error) {
 	citus, err := OnCitus(ctx, db)
 	if err != nil {
 		return nil, err
 	}
-	statement, args := activeQueues, []any{mostQueues}
+	statement, args := activeQueues, []any{maxQueues}
 	if citus {
-		statement, args = ownQueues, []any{s.namespace, mostQueues}
+		statement, args = ownQueues, []any{s.namespace, maxQueues}
 	}
 	err = ask(ctx, db, statement, args, collect(&queues, pgx.RowTo[string]))
 	return queues, err
@@ -199,7 +199,7 @@ func (s *Store) activePairs(ctx context.Context, db DB) (queues, types []string,
 	if err != nil || len(all) == 0 {
 		return nil, nil, err
 	}
-	err = ask(ctx, db, activeTypes, []any{s.namespace, all, mostQueues}, func(rows pgx.Rows) error {
+	err = ask(ctx, db, activeTypes, []any{s.namespace, all, maxQueues}, func(rows pgx.Rows) error {
 		var queue, typ string
 		_, err := pgx.ForEachRow(rows, []any{&queue, &typ}, func() error {
 			queues, types = append(queues, queue), append(types, typ)
@@ -210,9 +210,9 @@ func (s *Store) activePairs(ctx context.Context, db DB) (queues, types []string,
 	return queues, types, err
 }
 
-// DueWork returns the due runs by queue and workflow. It reads a bounded number of rows: the first thousand queues with
-// active runs, of all namespaces, the namespace's first thousand workflows in them, and of each workflow and priority a
-// thousand runs, or less if there are many workflows.
+// DueWork returns the due runs by queue and workflow. It reads a bounded number of rows: the first thousand queues of all
+// namespaces with active runs, the namespace's first thousand workflows in them, and for each workflow and priority a
+// thousand runs, or fewer if there are many workflows.
 func (s *Store) DueWork(ctx context.Context, db DB) (out []DueWork, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		out = nil
@@ -220,7 +220,7 @@ func (s *Store) DueWork(ctx context.Context, db DB) (out []DueWork, err error) {
 		if err != nil || len(queues) == 0 {
 			return err
 		}
-		limit := max(1, min(mostCounted, allCounted/4/len(queues)))
+		limit := max(1, min(maxDueCounted, maxDueTotal/4/len(queues)))
 		return ask(ctx, db, dueWork, []any{s.namespace, queues, types, limit}, func(rows pgx.Rows) error {
 			var queue, typ string
 			var v DueVersion
@@ -238,7 +238,7 @@ func (s *Store) DueWork(ctx context.Context, db DB) (out []DueWork, err error) {
 			return err
 		})
 	})
-	return out, wrap("look for due work", err)
+	return out, wrap("find due work", err)
 }
 
 // A TroubledSchedule is a schedule that needs attention.
@@ -255,10 +255,10 @@ WHERE t.namespace_id = $1 AND NOT t.paused AND t.next_at < now() - $2::bigint * 
 ORDER BY t.next_at
 LIMIT $3`
 
-// OverdueSchedules returns up to limit schedules that were due longer ago than late, the longest first.
+// OverdueSchedules returns up to limit schedules that were due longer ago than late, the most overdue first.
 func (s *Store) OverdueSchedules(ctx context.Context, db DB, late time.Duration, limit int) ([]TroubledSchedule, error) {
 	out, err := troubledSchedules(ctx, db, overdueSchedules, s.namespace, micros(late), limit)
-	return out, wrap("look for overdue schedules", err)
+	return out, wrap("find overdue schedules", err)
 }
 
 const brokenSchedules = `
@@ -268,10 +268,10 @@ WHERE t.namespace_id = $1 AND t.paused AND t.problem IS NOT NULL AND t.problem <
 ORDER BY t.name
 LIMIT $2`
 
-// BrokenSchedules returns up to limit schedules that were paused for an error, by name.
+// BrokenSchedules returns up to limit schedules that a coordinator paused because of an error, by name.
 func (s *Store) BrokenSchedules(ctx context.Context, db DB, limit int) ([]TroubledSchedule, error) {
 	out, err := troubledSchedules(ctx, db, brokenSchedules, s.namespace, limit)
-	return out, wrap("look for broken schedules", err)
+	return out, wrap("find broken schedules", err)
 }
 
 func troubledSchedules(ctx context.Context, db DB, sql string, args ...any) (out []TroubledSchedule, err error) {
@@ -291,7 +291,7 @@ func troubledSchedules(ctx context.Context, db DB, sql string, args ...any) (out
 	return out, err
 }
 
-// A QuarantinedRun is one that failed for a reason that only people can remove.
+// A QuarantinedRun is a run that failed for a reason that only people can remove.
 type QuarantinedRun struct {
 	RunID      uuid.UUID
 	Type       string
@@ -317,8 +317,8 @@ FROM s
 ORDER BY s.finished_at DESC
 LIMIT $4`
 
-// Quarantined returns how many runs were quarantined, counting limit of each kind at the most, how many of them were within
-// the time recent, and the newest few.
+// Quarantined returns in all how many runs are quarantined, counting at most limit of each kind, in lately how many of these
+// failed within the time recent, and the newest few.
 func (s *Store) Quarantined(ctx context.Context, db DB, recent time.Duration, limit, few int) (all, lately int, newest []QuarantinedRun, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		all, lately, newest = 0, 0, nil
@@ -331,10 +331,10 @@ func (s *Store) Quarantined(ctx context.Context, db DB, recent time.Duration, li
 			return err
 		})
 	})
-	return all, lately, newest, wrap("look for quarantined runs", err)
+	return all, lately, newest, wrap("find quarantined runs", err)
 }
 
-// An UnreadRun is one that waits because its history could not be read.
+// An UnreadRun is a run that waits because its history could not be read.
 type UnreadRun struct {
 	RunID    uuid.UUID
 	Type     string
@@ -348,12 +348,11 @@ WHERE r.load_failures > 0 AND r.status = 'PENDING' AND r.namespace_id = $1
 ORDER BY r.load_failures DESC
 LIMIT $2`
 
-// UnreadRuns returns the runs that wait because their histories could not be read, limit at the most, those first that
-// have failed most often.
+// UnreadRuns returns up to limit runs that wait because their histories could not be read, the most failures first.
 func (s *Store) UnreadRuns(ctx context.Context, db DB, limit int) (out []UnreadRun, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		out = nil
 		return ask(ctx, db, unreadRuns, []any{s.namespace, limit}, collect(&out, pgx.RowToStructByPos[UnreadRun]))
 	})
-	return out, wrap("look for runs whose history cannot be read", err)
+	return out, wrap("find runs whose history cannot be read", err)
 }

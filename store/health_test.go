@@ -10,8 +10,8 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
-// What Health reads does not grow with what waits: of a hundred thousand due runs it reads as many as it counts, and
-// of those that sleep one for each queue and workflow. Nor does what Stranded reads, which looks at both.
+// Health reads a number of rows that does not grow with the backlog: of a hundred thousand due runs it reads as many as it
+// counts, and of sleeping runs one for each queue and workflow. The same holds for Stranded, which reads both.
 func TestHealthReadsLittle(t *testing.T) {
 	t.Parallel()
 	s := open(t, dbtest.Unchecked())
@@ -24,20 +24,20 @@ func TestHealthReadsLittle(t *testing.T) {
 	load("test", "queue", "asleep", Sleeping, "1 day", 20_000)
 	load("test", "queue", "type", Pending, "-1 hour", 50_000)
 	load("test", "zoo", "type", Pending, "-1 hour", 2)
-	// As VACUUM does, so that what is counted are the rows of the statement.
+	// Clean up as VACUUM does, so that only the statement's own rows are counted.
 	exec(t, s.pool, `VACUUM ANALYZE kagzi.workflow_runs`)
 
 	tx := begin(t, s)
-	exec(t, tx, byIndex)
+	exec(t, tx, applySettings)
 	for _, p := range []struct {
 		name, sql string
 		args      []any
 		most      int
 		buffers   int
 	}{
-		{"activeQueues", activeQueues, []any{mostQueues}, 1, 50},
-		{"activeTypes", activeTypes, []any{s.namespace, []string{"queue", "zoo"}, mostQueues}, 1, 80},
-		{"dueWork", dueWork, []any{s.namespace, []string{"queue", "queue", "zoo"}, []string{"asleep", "type", "type"}, mostCounted}, mostCounted, 3 * mostCounted},
+		{"activeQueues", activeQueues, []any{maxQueues}, 1, 50},
+		{"activeTypes", activeTypes, []any{s.namespace, []string{"queue", "zoo"}, maxQueues}, 1, 80},
+		{"dueWork", dueWork, []any{s.namespace, []string{"queue", "queue", "zoo"}, []string{"asleep", "type", "type"}, maxDueCounted}, maxDueCounted, 3 * maxDueCounted},
 	} {
 		plan := explain(t, tx, `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)`, p.sql, p.args...)
 		if rows := plan.maxRows("workflow_runs"); rows > float64(p.most) {
@@ -47,8 +47,8 @@ func TestHealthReadsLittle(t *testing.T) {
 			t.Errorf("%s read %d buffers\n%s", p.name, n, plan.text)
 		}
 	}
-	plan := explain(t, tx, `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)`, activeWork, s.namespace, []string{"queue", "queue", "zoo"}, []string{"asleep", "type", "type"}, mostCounted)
-	if rows, n := plan.maxRows("workflow_runs"), plan.buffers(); rows > mostCounted || n > 6*mostCounted {
+	plan := explain(t, tx, `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)`, activeWork, s.namespace, []string{"queue", "queue", "zoo"}, []string{"asleep", "type", "type"}, maxDueCounted)
+	if rows, n := plan.maxRows("workflow_runs"), plan.buffers(); rows > maxDueCounted || n > 6*maxDueCounted {
 		t.Errorf("activeWork read %v rows at once, and %d buffers\n%s", rows, n, plan.text)
 	}
 	due, err := s.DueWork(t.Context(), s.pool)
@@ -64,7 +64,7 @@ func TestHealthReadsLittle(t *testing.T) {
 	}
 }
 
-// Of many workflows less is counted of each.
+// If there are many workflows, fewer runs of each are counted.
 func TestDueWorkOfManyWorkflows(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -85,7 +85,7 @@ func TestDueWorkOfManyWorkflows(t *testing.T) {
 	}
 }
 
-// Where the tables may be distributed the queues are looked for in the namespace alone, and are the same.
+// If the tables may be distributed, the queues are searched in one namespace, with the same result.
 func TestDueWorkOnCitus(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -110,7 +110,7 @@ func TestDueWorkOnCitus(t *testing.T) {
 	}
 }
 
-// pretendCitus returns a pool whose sessions have the setting by which the store tells that the server runs Citus.
+// pretendCitus returns a pool whose connections have the setting by which the store detects Citus.
 func pretendCitus(t *testing.T, db *dbtest.DB) *pgxpool.Pool {
 	t.Helper()
 	return poolWith(t, db.DSN, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["citus.version"] = "13.2-1" })

@@ -78,7 +78,7 @@ func TestHistoryReadsFewAttempts(t *testing.T) {
 	fillSteps(t, s, r.RunID, "poll", 3, 10_000)
 	fillSteps(t, s, r.RunID, "other", 20, 1)
 	tx := begin(t, s)
-	exec(t, tx, byIndex)
+	exec(t, tx, applySettings)
 	p := explain(t, tx, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)", history, s.namespace, array([]uuid.UUID{r.RunID}), NoLimit)
 	if p.buffers() > 500 || p.maxRows("step_runs") > 128 {
 		t.Errorf("reads %d pages, up to %v rows in a search\n%s", p.buffers(), p.maxRows("step_runs"), p.text)

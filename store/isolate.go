@@ -6,10 +6,10 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Isolate calls f with all of items. If the database answers with an error that may be about one of them, it calls f with
-// halves of them, down to single items, so that a row which cannot be read or written does not hold up the others. An item
-// that fails by itself goes to alone. f must send its statement even for no items: if that fails, too, the error is not
-// about an item, and Isolate returns it. It also returns an error after which the outcome is unknown.
+// Isolate calls f with all of items. If the database answers with an error that may be about one of them, Isolate calls f
+// with halves of them, down to single items, so that a row which cannot be read or written does not hold up the others. It
+// passes an item that fails by itself to alone. f must send its statement even for no items: if that fails, too, the error
+// is not about an item, and Isolate returns it. Isolate also returns an error after which the outcome is unknown.
 func Isolate[T any](items []T, f func([]T) error, alone func(T, error)) error {
 	err := f(items)
 	if err == nil || !MayBeRowError(err) {
@@ -21,7 +21,7 @@ func Isolate[T any](items []T, f func([]T) error, alone func(T, error)) error {
 	return halves(items, err, f, alone)
 }
 
-// halves is Isolate for items that failed with err.
+// halves is Isolate for items that failed together with err.
 func halves[T any](items []T, err error, f func([]T) error, alone func(T, error)) error {
 	if len(items) == 1 {
 		alone(items[0], err)
@@ -40,11 +40,11 @@ func halves[T any](items []T, err error, f func([]T) error, alone func(T, error)
 	return nil
 }
 
-// MayBeRowError reports whether err is an answer of the server that may be about one of the rows of the statement: the server
-// would answer about others.
+// MayBeRowError reports whether err is an answer of the server that may be about one row of the statement, so that the same
+// statement may succeed for other rows.
 func MayBeRowError(err error) bool {
 	var pe *pgconn.PgError
-	if !errors.As(err, &pe) || ended(pe) {
+	if !errors.As(err, &pe) || connectionEnded(pe) {
 		return false
 	}
 	switch pe.Code {

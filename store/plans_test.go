@@ -15,7 +15,7 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
-// A plan is what EXPLAIN says.
+// A plan is the result of EXPLAIN.
 type plan struct {
 	node
 	text string
@@ -33,7 +33,7 @@ type node struct {
 	Plans     []node  `json:"Plans"`
 }
 
-// each calls f for the node and all below it.
+// each calls f for the node and all nodes below it.
 func (n *node) each(f func(*node)) {
 	f(n)
 	for i := range n.Plans {
@@ -67,7 +67,7 @@ func explain(t *testing.T, db DB, how, sql string, args ...any) *plan {
 	return p
 }
 
-// outline is the plan as people read it.
+// outline returns the plan in the form that people read.
 func (n *node) outline(indent string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s%s %s %s %s\n", indent, n.Type, n.Relation, n.Index, n.IndexCond)
@@ -96,8 +96,8 @@ const (
 	deadlineIndex = "workflow_runs_deadline"
 )
 
-// A planned is a statement whose plan must be right, and the indexes it may use, each with the columns that must be
-// conditions of the search.
+// A planned is a statement whose plan is checked, with the indexes that it may use and the columns that the search of each
+// must have conditions on.
 type planned struct {
 	name    string
 	sql     string
@@ -105,12 +105,12 @@ type planned struct {
 	indexes map[string][]string
 }
 
-// wrong says what of the plan is not as it must be.
+// wrong returns the parts of the plan that differ from want.
 func (p *plan) wrong(want planned) (wrong []string) {
 	p.each(func(n *node) {
 		columns, ok := want.indexes[n.Index]
 		switch {
-		case n.Type == "ModifyTable", n.Type == "Bitmap Heap Scan": // what is below it counts
+		case n.Type == "ModifyTable", n.Type == "Bitmap Heap Scan": // its child node counts
 		case n.Index != "" && !ok, n.Index == "" && (n.Relation == "workflow_runs" || n.Relation == "step_runs" || n.Relation == "workflow_payloads" || n.Relation == "schedules"):
 			wrong = append(wrong, fmt.Sprintf("%s of %s by %q", n.Type, n.Relation, n.Index))
 		case n.Index != "":
@@ -126,7 +126,7 @@ func (p *plan) wrong(want planned) (wrong []string) {
 	return wrong
 }
 
-// plannedStatements returns the statements for n of the table's runs and their steps.
+// plannedStatements returns the statements to check, with the runs ids as arguments.
 func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 	claimed := []string{"task_queue", "namespace_id", "workflow_type", "priority", "available_at"}
 	byKey := map[string][]string{runsKey: {"run_id", "namespace_id"}, payloadsKey: {"run_id", "namespace_id"}}
@@ -136,7 +136,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 	keep := Retention{Completed: time.Hour, Failed: 2 * time.Hour, Workflows: map[string]time.Duration{"other": time.Minute}}
 	lease := uuid.New()
 	var records []*Record
-	var parks []*Suspension
+	var suspensions []*Suspension
 	var finishes, failures []*Finish
 	var started, registered []*Record
 	var leases, steps []string
@@ -144,7 +144,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 	var attempts []int32
 	for _, id := range ids {
 		r := &ClaimedRun{RunID: id, Lease: lease, ParentRunID: id}
-		records, parks, finishes = append(records, record(r, "step", "x")), append(parks, sleep(r, time.Hour)), append(finishes, finish(r))
+		records, suspensions, finishes = append(records, record(r, "step", "x")), append(suspensions, sleep(r, time.Hour)), append(finishes, finish(r))
 		failures = append(failures, &Finish{RunID: id, Lease: lease, Status: Failed, Forget: []string{"step", "step/0"}})
 		started = append(started, &Record{StepRow: StepRow{RunID: id, StepID: "child", ChildRunID: uuid.New()}, Lease: lease, Start: &NewRun{Queue: "queue", Type: "type", Priority: 3}})
 		registered = append(registered, registering(r, "step", 1))
@@ -162,7 +162,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 	byExternal := map[string][]string{externalID: {"external_id", "namespace_id"}, endedID: {"external_id", "namespace_id"}}
 	return []planned{
 		{"claimRuns", claimRuns, s.claimArgs(req), both},
-		{"claimedUnder", claimedUnder, []any{s.namespace, "queue", typeNames, priorities, lease, micros(time.Minute)}, both},
+		{"runsOfClaim", runsOfClaim, []any{s.namespace, "queue", typeNames, priorities, lease, micros(time.Minute)}, both},
 		{"recordSteps", recordSteps, recordColumns.args(s.namespace, records), byKey},
 		{"recordCompensations", recordCompensations, compensationColumns.args(s.namespace, registered), byKey},
 		{"compensatingRun", compensatingRun, []any{s.namespace, ids[0]}, withKey(byKey, map[string][]string{parentIndex: {"parent_run_id", "namespace_id"}})},
@@ -173,7 +173,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"dueCompensations", dueCompensations, []any{s.namespace, 100}, map[string][]string{"workflow_runs_compensating": {"available_at", "namespace_id"}}},
 		{"lockRuns", lockRuns, []any{s.namespace, runs}, byKey},
 		{"lockFreeRuns", lockFreeRuns, []any{s.namespace, runs}, byKey},
-		{"suspendRuns", suspendRuns, suspendColumns.args(s.namespace, parks), byKey},
+		{"suspendRuns", suspendRuns, suspendColumns.args(s.namespace, suspensions), byKey},
 		{"forgetFailures", forgetFailures, forgetColumns.args(s.namespace, (&Flush{Finishes: failures}).forgotten()), withKey(byKey, map[string][]string{stepsKey: {"run_id", "step_id", "namespace_id"}})},
 		{"finishRuns", finishRuns, finishColumns.args(s.namespace, finishes), withKey(byKey, byStep)},
 		{"extendLeases", extendLeases, []any{s.namespace, runs, leases, micros(time.Minute)}, byKey},
@@ -230,7 +230,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"dueTemplates", dueTemplates, []any{s.namespace, 100}, withKey(map[string][]string{dueIndex: {"next_at"}}, schedules)},
 		{"lockUndecided", lockUndecided, []any{s.namespace, ids[0], int64(0)}, bySchedule},
 		{"insertFired", insertFired, []any{s.namespace, runs, runs, versions64(ids), make([]bool, len(ids))}, bySchedule},
-		{"moveTemplates", moveTemplates, []any{s.namespace, runs, versions64(ids), versions64(ids), steps}, bySchedule},
+		{"advanceTemplates", advanceTemplates, []any{s.namespace, runs, versions64(ids), versions64(ids), steps}, bySchedule},
 		{"releaseQueued", releaseQueued, []any{s.namespace}, withKey(map[string][]string{queuedIndex: nil}, schedules)},
 		{"blockingRuns", blockingRuns, []any{s.namespace}, withKey(map[string][]string{queuedIndex: nil}, schedules)},
 		{"activeFired", activeFired, []any{s.namespace, ids[0]}, schedules},
@@ -244,15 +244,15 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"pruneRuns", pruneRuns, append([]any{s.namespace, runs}, append(keep.args(), 1000)...), gone},
 		{"pruneSteps", pruneSteps, []any{s.namespace, ids[0], 1000}, gone},
 		{"resetRecoveries", resetRecoveries, []any{s.namespace, ids[0], lease}, byKey},
-		{"activeQueues", activeQueues, []any{mostQueues}, map[string][]string{claimIndex: {"task_queue"}}},
-		{"ownQueues", ownQueues, []any{s.namespace, mostQueues}, map[string][]string{claimIndex: {"task_queue", "namespace_id"}}},
-		{"activeTypes", activeTypes, []any{s.namespace, typeNames[:3], mostQueues}, map[string][]string{claimIndex: claimed[:3]}},
-		{"dueWork", dueWork, []any{s.namespace, typeNames[:3], typeNames[:3], mostCounted}, map[string][]string{claimIndex: claimed}},
-		{"activeWork", activeWork, []any{s.namespace, typeNames[:3], typeNames[:3], mostActive}, map[string][]string{claimIndex: claimed[:4]}},
+		{"activeQueues", activeQueues, []any{maxQueues}, map[string][]string{claimIndex: {"task_queue"}}},
+		{"ownQueues", ownQueues, []any{s.namespace, maxQueues}, map[string][]string{claimIndex: {"task_queue", "namespace_id"}}},
+		{"activeTypes", activeTypes, []any{s.namespace, typeNames[:3], maxQueues}, map[string][]string{claimIndex: claimed[:3]}},
+		{"dueWork", dueWork, []any{s.namespace, typeNames[:3], typeNames[:3], maxDueCounted}, map[string][]string{claimIndex: claimed}},
+		{"activeWork", activeWork, []any{s.namespace, typeNames[:3], typeNames[:3], maxActiveRead}, map[string][]string{claimIndex: claimed[:4]}},
 		{"overdueSchedules", overdueSchedules, []any{s.namespace, micros(time.Minute), 10}, map[string][]string{dueIndex: {"next_at", "namespace_id"}}},
 		{"brokenSchedules", brokenSchedules, []any{s.namespace, 10}, map[string][]string{namesIndex: {"namespace_id"}}},
-		{"unreadRuns", unreadRuns, []any{s.namespace, mostCounted}, map[string][]string{"workflow_runs_unread": {"namespace_id"}}},
-		{"quarantined", quarantined, []any{s.namespace, mostCounted, micros(time.Hour), 5}, map[string][]string{"workflow_runs_quarantined": {"error_kind", "namespace_id"}}},
+		{"unreadRuns", unreadRuns, []any{s.namespace, maxDueCounted}, map[string][]string{"workflow_runs_unread": {"namespace_id"}}},
+		{"quarantined", quarantined, []any{s.namespace, maxDueCounted, micros(time.Hour), 5}, map[string][]string{"workflow_runs_quarantined": {"error_kind", "namespace_id"}}},
 	}
 }
 
@@ -264,8 +264,8 @@ func withKey(a, b map[string][]string) map[string][]string {
 
 func versions64(ids []uuid.UUID) []int64 { return make([]int64, len(ids)) }
 
-// loadMillions fills the tables as a busy year does: a million runs asleep where the workers look, a million that
-// are over, and steps.
+// loadMillions fills the tables as a busy year does: a million sleeping runs in the part of the index that workers read, and
+// a million runs that have ended.
 const loadMillions = `
 	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, status, available_at, locked_by, lease, finished_at, external_id)
 	SELECT ('01900000' || lpad(to_hex(g), 8, '0') || '7000800000000000')::text::uuid, 'test', 'queue', 'type', 1,
@@ -285,13 +285,13 @@ const loadSchedules = `
 	SELECT run_id, namespace_id, 'schedule ' || run_id, '0 12 * * *', 0, '{}', false, now(), now() + interval '1 day', 'queue', 'type', 3
 	FROM kagzi.workflow_runs LIMIT 10000`
 
-// The statements of the hot paths search the indexes that were made for them, whatever the planner knows of the tables.
+// The statements of the hot paths use the indexes that were made for them, whatever statistics the planner has.
 func TestPlansWithMillionsOfRows(t *testing.T) {
 	t.Parallel()
 	const rows = 2_000_000
 	db := dbtest.Database(t, dbtest.Unchecked())
 	s := New(db.Pool, "test")
-	// As new: a test before this one may have left indexes in which there is nothing and which are not small.
+	// TRUNCATE, because an earlier test may have left indexes that are empty but not small.
 	exec(t, s.pool, `TRUNCATE kagzi.workflow_runs, kagzi.workflow_payloads, kagzi.step_runs, kagzi.schedules, kagzi.signals, kagzi.run_events`)
 	for _, table := range []string{"workflow_runs", "workflow_payloads", "step_runs", "schedules"} {
 		exec(t, s.pool, `ALTER TABLE kagzi.`+table+` SET (autovacuum_enabled = off)`)
@@ -303,7 +303,7 @@ func TestPlansWithMillionsOfRows(t *testing.T) {
 			exec(t, conn, `PREPARE `+p.name+` AS `+p.sql, pgx.QueryExecModeSimpleProtocol)
 			execute := "EXECUTE " + p.name + literals(t, conn, p)
 			var got *plan
-			for range 7 { // from the sixth on the plan may be a kept one
+			for range 7 { // from the sixth execution on, the server may use a generic plan
 				got = explain(t, prepared(t, conn), "EXPLAIN (FORMAT JSON)", execute, pgx.QueryExecModeSimpleProtocol)
 			}
 			kept := one[bool](t, conn, `SELECT generic_plans > 0 FROM pg_prepared_statements WHERE name = $1`, strings.ToLower(p.name))
@@ -324,7 +324,7 @@ func TestPlansWithMillionsOfRows(t *testing.T) {
 		}
 		exec(t, conn, `ROLLBACK`)
 		if t.Failed() {
-			t.Fatal("what the planner knows: ", one[string](t, s.pool, `SELECT string_agg(concat_ws(' ', relname, relpages, reltuples, pg_relation_size(oid) / 8192), ', ')
+			t.Fatal("the planner's statistics: ", one[string](t, s.pool, `SELECT string_agg(concat_ws(' ', relname, relpages, reltuples, pg_relation_size(oid) / 8192), ', ')
 				FROM pg_class WHERE relnamespace = 'kagzi'::regnamespace AND relkind IN ('r', 'i')`))
 		}
 	}
@@ -338,7 +338,7 @@ func TestPlansWithMillionsOfRows(t *testing.T) {
 	exec(t, s.pool, `VACUUM ANALYZE kagzi.workflow_runs, kagzi.workflow_payloads, kagzi.step_runs, kagzi.schedules`)
 	check("empty tables", plannedStatements(s, fake))
 
-	// What the planner believes now is that the tables are empty.
+	// The planner's statistics now say that the tables are empty.
 	exec(t, s.pool, loadMillions, rows)
 	exec(t, s.pool, loadPayloads)
 	exec(t, s.pool, loadSteps)
@@ -355,7 +355,7 @@ func TestPlansWithMillionsOfRows(t *testing.T) {
 	exec(t, s.pool, `UPDATE pg_class SET reltuples = -1, relpages = 0 WHERE relnamespace = 'kagzi'::regnamespace AND relkind = 'r'`)
 	check("missing statistics", few, most)
 
-	// A night in which all runs were over when autovacuum came by: the indexes of active runs look empty.
+	// If autovacuum runs while no run is active, the indexes of active runs look empty.
 	exec(t, s.pool, `TRUNCATE kagzi.workflow_runs, kagzi.workflow_payloads, kagzi.step_runs, kagzi.schedules`)
 	exec(t, s.pool, loadMillions, 200_000)
 	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'COMPLETED', available_at = NULL, finished_at = now()`)
@@ -385,11 +385,11 @@ func prepared(t *testing.T, conn *pgx.Conn) *pgx.Conn {
 	t.Helper()
 	exec(t, conn, `ROLLBACK`)
 	exec(t, conn, `BEGIN`)
-	exec(t, conn, byIndex)
+	exec(t, conn, applySettings)
 	return conn
 }
 
-// literals writes the arguments of p as EXECUTE takes them.
+// literals returns the arguments of p as a list for EXECUTE.
 func literals(t *testing.T, conn *pgx.Conn, p planned) string {
 	t.Helper()
 	d, err := conn.Prepare(t.Context(), p.name+"_described", p.sql)

@@ -12,8 +12,8 @@ import (
 	"github.com/kagzi/kagzi/internal/text"
 )
 
-// Reason returns the text of err as a report may show it to anybody, in one line. An error of pgx's names address, user and
-// database, and some of the server's name users and databases: Reason names none of them.
+// Reason returns the text of err in one line that a report may show to anybody. It leaves out addresses, users and databases,
+// which pgx's errors and some of the server's name.
 func Reason(err error) string {
 	var pe *pgconn.PgError
 	var op *net.OpError
@@ -27,7 +27,7 @@ func Reason(err error) string {
 	case Closed(err):
 		return "the pool was closed"
 	case errors.Is(err, context.Canceled):
-		return "the question was cancelled"
+		return "the query was cancelled"
 	case errors.Is(err, context.DeadlineExceeded):
 		return "no answer in time"
 	case errors.As(err, &op):

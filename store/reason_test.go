@@ -20,7 +20,7 @@ func TestReasonNamesNoSecrets(t *testing.T) {
 		"the server refused (SQLSTATE 42501)":            &pgconn.PgError{Code: "42501", Message: "permission denied"},
 		"no space left on device; look (SQLSTATE 53100)": &pgconn.PgError{Code: "53100", Message: "no space left on device\nlook"},
 		"the pool was closed":                            errors.New("closed pool"),
-		"the question was cancelled":                     fmt.Errorf("ask: %w", context.Canceled),
+		"the query was cancelled":                        fmt.Errorf("ask: %w", context.Canceled),
 		"no answer in time":                              fmt.Errorf("ask: %w", context.DeadlineExceeded),
 		"connection refused":                             fmt.Errorf("dial: %w", &net.OpError{Op: "dial", Addr: &net.TCPAddr{Port: 5432}, Err: errors.New("connection refused")}),
 		"no connection could be made":                    unreadable,

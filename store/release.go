@@ -10,12 +10,12 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// An UnresponsiveWorker may be dead.
+// An UnresponsiveWorker is a worker that may be dead.
 type UnresponsiveWorker struct {
 	ID          uuid.UUID
-	HeartbeatAt time.Time // the last heartbeat: after another one the worker is alive
-	Backend     int32     // process ID of the one that is gone
-	Silent      bool      // for all of its StaleAfter, and not only two thirds of it
+	HeartbeatAt time.Time // the last heartbeat that was read: if the worker has sent another one since, it is alive
+	Backend     int32     // DisconnectedWorkers sets it: the process ID of the backend that has ended
+	Silent      bool      // SilentWorkers sets it: no heartbeat for all of its StaleAfter, not only for two thirds of it
 }
 
 const silentWorkers = `
@@ -32,13 +32,14 @@ func (s *Store) SilentWorkers(ctx context.Context) (silent []UnresponsiveWorker,
 			return w, row.Scan(&w.ID, utc(&w.HeartbeatAt), &w.Silent)
 		}))
 	})
-	return silent, wrap("look for silent workers", err)
+	return silent, wrap("find silent workers", err)
 }
 
-// The table and the server's list of backends are read by two statements, because in a distributed Postgres the table may be
-// on another server. The table comes first: a backend in it began earlier, so if the list lacks it, it has ended.
+// Two statements read the table and the server's list of backends, because in a distributed Postgres the table may be on
+// another server. The table is read first, so each backend in it began before the list was read: if the list lacks it, it
+// has ended.
 const (
-	watchedWorkers = `
+	connectedWorkers = `
 SELECT w.worker_id, w.heartbeat_at, w.backend_pid, w.backend_start, w.server_start
 FROM kagzi.workers w
 WHERE w.namespace_id = $1 AND w.status <> 'OFFLINE' AND w.backend_pid IS NOT NULL`
@@ -48,21 +49,21 @@ FROM pg_stat_activity a
 WHERE a.pid IS NOT NULL AND a.datname = current_database()`
 )
 
-// A watchedWorker is a worker whose backend is known.
-type watchedWorker struct {
+// A connectedWorker is a worker whose registered backend is known.
+type connectedWorker struct {
 	UnresponsiveWorker
 	backendStart, serverStart *time.Time
 }
 
-// backends are those of one server: when each began, by process ID. The time is nil if the user may not see it.
+// backends are the backends of one server.
 type backends struct {
-	server time.Time
-	start  map[int32]*time.Time
+	server time.Time            // when the server started
+	start  map[int32]*time.Time // when each backend started, by process ID; nil if the user may not see it
 }
 
-// lack reports whether w's backend belonged to this server and has ended. It is false for a worker of another server. A
+// hasEnded reports whether w's backend belonged to this server and has ended. It is false for a worker of another server. A
 // backend whose start the user may not see may be the worker's.
-func (b *backends) lack(w *watchedWorker) bool {
+func (b *backends) hasEnded(w *connectedWorker) bool {
 	if w.serverStart == nil || !w.serverStart.Equal(b.server) {
 		return false
 	}
@@ -70,29 +71,29 @@ func (b *backends) lack(w *watchedWorker) bool {
 	return !there || start != nil && w.backendStart != nil && !start.Equal(*w.backendStart)
 }
 
-// DisconnectedWorkers returns the workers whose heartbeat connection the server no longer has, and the number of workers whose
-// backend is known. A live worker soon replaces a connection that is lost.
-func (s *Store) DisconnectedWorkers(ctx context.Context) (gone []UnresponsiveWorker, watched int, err error) {
+// DisconnectedWorkers returns the workers whose heartbeat connection the server no longer has, and in known the number of
+// workers whose backend is known. A live worker soon replaces a connection that is lost.
+func (s *Store) DisconnectedWorkers(ctx context.Context) (disconnected []UnresponsiveWorker, known int, err error) {
 	err = do(ctx, func(ctx context.Context) error {
-		workers, server, err := s.watched(ctx)
-		gone, watched = nil, len(workers)
+		workers, server, err := s.workersAndBackends(ctx)
+		disconnected, known = nil, len(workers)
 		for i := range workers {
-			if server.lack(&workers[i]) {
-				gone = append(gone, workers[i].UnresponsiveWorker)
+			if server.hasEnded(&workers[i]) {
+				disconnected = append(disconnected, workers[i].UnresponsiveWorker)
 			}
 		}
 		return err
 	})
-	return gone, watched, wrap("look for workers whose connection is gone", err)
+	return disconnected, known, wrap("find workers whose connection has ended", err)
 }
 
-// watched reads what DisconnectedWorkers compares, in one round trip.
-func (s *Store) watched(ctx context.Context) (workers []watchedWorker, server backends, err error) {
+// workersAndBackends reads the workers whose backend is known and the server's backends, in one round trip.
+func (s *Store) workersAndBackends(ctx context.Context) (workers []connectedWorker, server backends, err error) {
 	b := &pgx.Batch{}
-	b.Queue(watchedWorkers, s.namespace)
+	b.Queue(connectedWorkers, s.namespace)
 	b.Queue(serverBackends)
 	server.start = map[int32]*time.Time{}
-	err = exchange(ctx, s.pool, patient, b, collect(&workers, func(row pgx.CollectableRow) (w watchedWorker, err error) {
+	err = exchange(ctx, s.pool, patient, b, collect(&workers, func(row pgx.CollectableRow) (w connectedWorker, err error) {
 		return w, row.Scan(&w.ID, utc(&w.HeartbeatAt), &w.Backend, &w.backendStart, &w.serverStart)
 	}), func(rows pgx.Rows) error {
 		var pid int32
@@ -106,7 +107,7 @@ func (s *Store) watched(ctx context.Context) (workers []watchedWorker, server ba
 	return workers, server, err
 }
 
-// Forbidden reports whether err says that the user may not do that.
+// Forbidden reports whether err says that the user lacks a right.
 func Forbidden(err error) bool { return code(err) == "42501" }
 
 // A LostWorker is a worker that was declared dead, and the result of releasing its runs.
@@ -115,9 +116,9 @@ type LostWorker struct {
 	Queue        string
 	Types        []string
 	LeaseTimeout time.Duration
-	Released     int   // runs made due
-	Left         int   // runs that somebody else had locked, or that could not be made due
-	Refused      error // why one of them could not; nil if all could
+	Released     int   // runs that Release made due
+	Left         int   // runs that Release left, because somebody else had locked them or the database refused the change
+	Refused      error // why the database refused to change one of them; nil if it refused none
 }
 
 const lostColumns = `w.worker_id, w.task_queue, w.workflow_types, (extract(epoch FROM w.lease_timeout) * 1000000)::bigint`
@@ -129,14 +130,14 @@ func readLost(row pgx.CollectableRow) (w LostWorker, err error) {
 	return w, err
 }
 
-// releaseLease keeps other coordinators from releasing the same worker's runs. LateClaims is how long it may take until a
-// claim shows that was under way, or had lost its answer, when its worker was declared dead.
+// A coordinator that releases a worker's runs has releaseLease for it, in which no other one tries. LateClaims is how long
+// after its worker was declared dead a claim may still commit that was under way, or whose answer was lost.
 const (
 	releaseLease = time.Second
 	LateClaims   = bulkTimeout + 5*time.Second
 )
 
-const buryWorker = `
+const declareDead = `
 WITH l AS MATERIALIZED (
 	SELECT w.worker_id, now() AS now, now() + $4::bigint * interval '1 microsecond' AS release_at
 	FROM kagzi.workers w
@@ -150,19 +151,19 @@ FROM l
 WHERE w.worker_id = l.worker_id AND w.namespace_id = $1
 RETURNING ` + lostColumns
 
-// DeclareDead declares the worker dead: OFFLINE. It does nothing, and returns nil, if the worker has sent a heartbeat since, or
-// somebody is changing its row. The caller then releases the runs.
+// DeclareDead sets the worker OFFLINE, and returns it, for the caller to release its runs. It does nothing, and returns nil,
+// if the worker has sent a heartbeat since w was read, or if somebody has locked its row.
 func (s *Store) DeclareDead(ctx context.Context, w UnresponsiveWorker, detail string) (lost *LostWorker, err error) {
 	event := uuid.New()
 	err = do(ctx, func(ctx context.Context) error {
 		return transact(ctx, s.pool, brief, func(tx pgx.Tx) error {
 			lost = nil
-			var buried []LostWorker
-			err := ask(ctx, tx, buryWorker, []any{s.namespace, w.ID, epoch(w.HeartbeatAt), micros(releaseLease)}, collect(&buried, readLost))
-			if err != nil || len(buried) == 0 {
+			var dead []LostWorker
+			err := ask(ctx, tx, declareDead, []any{s.namespace, w.ID, epoch(w.HeartbeatAt), micros(releaseLease)}, collect(&dead, readLost))
+			if err != nil || len(dead) == 0 {
 				return err
 			}
-			lost = &buried[0]
+			lost = &dead[0]
 			return ask(ctx, tx, workerEvent, []any{s.namespace, w.ID, event, "LOST", detail}, nil)
 		})
 	})
@@ -187,17 +188,17 @@ FROM l
 WHERE w.worker_id = l.worker_id AND w.namespace_id = $1
 RETURNING ` + lostColumns
 
-// Unreleased returns up to n lost workers for the caller to release: somebody else had locked one of their runs, nobody has
-// released them yet, or they may have had a claim under way.
+// Unreleased returns up to n lost workers for the caller to release: nobody has released them yet, somebody else had locked
+// one of their runs, or they may have had a claim under way.
 func (s *Store) Unreleased(ctx context.Context, n int) (lost []LostWorker, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		return ask(ctx, s.pool, unreleased, []any{s.namespace, micros(releaseLease), n}, collect(&lost, readLost))
 	})
-	return lost, wrap("look for lost workers that hold runs", err)
+	return lost, wrap("find lost workers that hold runs", err)
 }
 
-// Claims and extensions have moved the dead worker's runs to a known part of the claim's index. IS TRUE keeps the planner
-// from searching the primary key for all runs above $6.
+// The dead worker's runs are in a known part of the claim's index: their leases end within one lease timeout, and two cover
+// a clock that was set back. IS TRUE keeps the planner from searching the primary key for all runs above $6.
 const runsOfWorker = `
 SELECT q.run_id
 FROM (SELECT * FROM unnest($4::text[]) AS t (workflow_type) CROSS JOIN generate_series(1, 4) AS p (priority) OFFSET 0) w
@@ -231,9 +232,9 @@ WHERE r.run_id = l.run_id AND r.namespace_id = $1`
 // releaseBatch is how many runs one transaction makes due: it holds their locks.
 const releaseBatch = 500
 
-// When to look for runs again: soon if some were locked, once more when no claim can be under way any more, else never. A
-// run that has been locked for as long as a lease lasts has become due by itself.
-const settleRelease = `
+// release_at becomes: in a second if some runs were locked; else after LateClaims, once; else NULL. It also becomes NULL once
+// the leases have ended, because the runs are due by themselves then.
+const setReleaseAt = `
 WITH t AS MATERIALIZED (
 	SELECT v.worker_id, CASE
 		WHEN v.stopped_at IS NULL OR v.stopped_at < now() - v.lease_timeout - $4::bigint * interval '1 microsecond' THEN NULL
@@ -248,18 +249,18 @@ SET release_at = t.next
 FROM t
 WHERE w.worker_id = t.worker_id AND w.namespace_id = $1 AND w.status = 'OFFLINE'`
 
-// Release makes due the runs that the lost worker holds, in order of run_id, in batches that are transactions of their own.
-// It waits for no lock. Runs that somebody else has locked, or that the database refuses to change, are left to a later
-// call, whose time it writes down.
+// Release makes due the runs that the lost worker holds, in order of run_id, in batches, each in a transaction of its own. It
+// waits for no lock. It leaves runs that somebody else has locked, or that the database refuses to change, to a later call,
+// and writes to release_at when that is to happen.
 func (s *Store) Release(ctx context.Context, w *LostWorker) error {
 	err := s.releaseAll(ctx, s.pool, w)
 	if err == nil {
-		err = do(ctx, func(ctx context.Context) error { return s.settle(ctx, s.pool, w.ID, w.Left > 0) })
+		err = do(ctx, func(ctx context.Context) error { return s.setReleaseAt(ctx, s.pool, w.ID, w.Left > 0) })
 	}
 	return wrap("release a lost worker's runs", err)
 }
 
-// releaseAll releases batch by batch, each in a transaction of its own if db is not one.
+// releaseAll releases the runs in batches. Each batch is a transaction, or a part of db if that is one.
 func (s *Store) releaseAll(ctx context.Context, db DB, w *LostWorker) error {
 	w.Released, w.Left, w.Refused = 0, 0, nil
 	var after uuid.UUID
@@ -303,16 +304,16 @@ func (s *Store) makeDue(ctx context.Context, db DB, w *LostWorker, runs []uuid.U
 	})
 }
 
-// settle writes when to look again for runs that the lost worker holds.
-func (s *Store) settle(ctx context.Context, db DB, id uuid.UUID, left bool) error {
-	return ask(ctx, db, settleRelease, []any{s.namespace, id, left, micros(LateClaims)}, nil)
+// setReleaseAt writes when to look again for runs that the lost worker holds; left says that some were left.
+func (s *Store) setReleaseAt(ctx context.Context, db DB, id uuid.UUID, left bool) error {
+	return ask(ctx, db, setReleaseAt, []any{s.namespace, id, left, micros(LateClaims)}, nil)
 }
 
 // ReleaseUnresponsive declares each of the workers dead, and releases its runs.
 func (s *Store) ReleaseUnresponsive(ctx context.Context, suspects []UnresponsiveWorker, detail string) (lost []LostWorker, err error) {
 	for _, suspect := range suspects {
 		if ctx.Err() != nil {
-			break // others go on with them
+			break // another coordinator goes on
 		}
 		w, e := s.DeclareDead(ctx, suspect, detail)
 		if w != nil {
@@ -326,13 +327,13 @@ func (s *Store) ReleaseUnresponsive(ctx context.Context, suspects []Unresponsive
 	return lost, err
 }
 
-// mostAgain is how many lost workers one pass releases again.
-const mostAgain = 100
+// maxUnreleased is how many lost workers one pass of ReleaseRemaining releases.
+const maxUnreleased = 100
 
-// ReleaseRemaining releases runs that could not be released before. It returns the workers that had some, or of which the
-// database refuses to change a run.
+// ReleaseRemaining releases runs of lost workers that were left before. It returns the workers of which it released runs, or
+// of which the database refused to change one.
 func (s *Store) ReleaseRemaining(ctx context.Context) (freed []LostWorker, err error) {
-	left, err := s.Unreleased(ctx, mostAgain)
+	left, err := s.Unreleased(ctx, maxUnreleased)
 	for i := range left {
 		w := &left[i]
 		if err = errors.Join(err, s.Release(ctx, w)); Unavailable(err) || Closed(err) {

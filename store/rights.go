@@ -9,18 +9,18 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// MissingRights reports what this user may not do in schema kagzi.
+// MissingRights reports the rights on schema kagzi that this user lacks.
 type MissingRights struct {
 	User   string
-	Schema bool   // USAGE is missing
-	Tables string // what is missing on tables, such as "INSERT on kagzi.workers"; "" if nothing is
-	Err    error  // what the server said
+	Schema bool   // USAGE on the schema is missing
+	Tables string // the missing rights on tables, such as "INSERT on kagzi.workers"; "" if none is missing
+	Err    error  // the server's error
 }
 
-// Unwrap returns what the server said.
+// Unwrap returns the server's error.
 func (e *MissingRights) Unwrap() error { return e.Err }
 
-// What names the rights.
+// What names the missing rights.
 func (e *MissingRights) What() string {
 	var what []string
 	if e.Schema {
@@ -32,7 +32,7 @@ func (e *MissingRights) What() string {
 	return strings.Join(what, " and ")
 }
 
-// Grants returns the statements that give them.
+// Grants returns the statements that grant them.
 func (e *MissingRights) Grants() string {
 	user := pgx.Identifier{e.User}.Sanitize()
 	var grants []string
@@ -55,10 +55,11 @@ SELECT pg_is_in_recovery() OR current_setting('default_transaction_read_only')::
 	FROM unnest(ARRAY['workflow_runs', 'workflow_payloads', 'step_runs', 'signals', 'run_events', 'schedules', 'workers', 'worker_events']) AS t
 	CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS p)`
 
-// CheckRights returns one clear error if the database does not take writes, or not from this user: MissingRights.
+// CheckRights returns an error that says what to do if the database is read-only, and MissingRights if this user lacks a
+// right.
 func (s *Store) CheckRights(ctx context.Context) error { return s.CheckRightsOn(ctx, s.pool) }
 
-// CheckRightsOn is CheckRights by a connection of the caller's.
+// CheckRightsOn is CheckRights on the caller's connection.
 func (s *Store) CheckRightsOn(ctx context.Context, db DB) error {
 	var readOnly, may bool
 	err := do(ctx, func(ctx context.Context) error {
@@ -72,25 +73,25 @@ func (s *Store) CheckRightsOn(ctx context.Context, db DB) error {
 	case readOnly:
 		return errors.New("the database is read-only, a standby for one: connect to the primary (target_session_attrs=read-write)")
 	case !may:
-		return askRights(ctx, db, errors.New("check rights: some are missing on the tables of schema kagzi"))
+		return queryRights(ctx, db, errors.New("check rights: some are missing on the tables of schema kagzi"))
 	}
 	return nil
 }
 
-// ExplainRights returns err, or MissingRights if it says that rights are missing.
+// ExplainRights returns MissingRights if err says that a right is missing, otherwise err.
 func (s *Store) ExplainRights(ctx context.Context, err error) error {
 	return ExplainRightsOn(ctx, s.pool, err)
 }
 
-// ExplainRightsOn is ExplainRights by a connection of the caller's.
+// ExplainRightsOn is ExplainRights on the caller's connection.
 func ExplainRightsOn(ctx context.Context, db DB, err error) error {
 	if code(err) != "42501" {
 		return err
 	}
-	return askRights(ctx, db, err)
+	return queryRights(ctx, db, err)
 }
 
-// The catalog may also be read by a user who has no right on the schema. Tables that lack the same rights are named
+// A user who has no right on the schema may read the catalog, too. The statement names tables that lack the same rights
 // together.
 const missingRights = `
 SELECT current_user::text, NOT has_schema_privilege(n.oid, 'USAGE'), coalesce((
@@ -110,8 +111,8 @@ SELECT current_user::text, NOT has_schema_privilege(n.oid, 'USAGE'), coalesce((
 	) g), '')
 FROM pg_namespace n WHERE n.nspname = 'kagzi'`
 
-// askRights returns what is missing, or err if that is something else.
-func askRights(ctx context.Context, db DB, err error) error {
+// queryRights returns MissingRights if it finds missing ones, otherwise err.
+func queryRights(ctx context.Context, db DB, err error) error {
 	var e MissingRights
 	ask := do(ctx, func(ctx context.Context) error {
 		return db.QueryRow(ctx, missingRights).Scan(&e.User, &e.Schema, &e.Tables)

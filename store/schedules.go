@@ -14,9 +14,9 @@ import (
 // ErrScheduleNotFound reports that the namespace has no such schedule.
 var ErrScheduleNotFound = errors.New("schedule not found")
 
-// A Template is the row of a schedule: the run to start, and when.
+// A Template is the row of a schedule: which run to start, and when.
 type Template struct {
-	ID          uuid.UUID // made from namespace and name: the same for ever
+	ID          uuid.UUID // made from namespace and name, so it never changes
 	Name        string
 	Queue       string
 	Type        string
@@ -24,38 +24,38 @@ type Template struct {
 	Priority    int
 	RetryPolicy json.RawMessage
 	Metadata    json.RawMessage
-	Input       []byte // nil in a template that is due
+	Input       []byte // nil in a template that FireDue passes to decide
 	Size        int    // of the input, in bytes
 	Cron        string
 	TimeZone    string
 	CatchUp     int
 	Overlap     string          // what a tick does while a run is active; empty: it starts its run
-	Spec        json.RawMessage // for the caller; statements only read "timeout", of the runs, in microseconds
-	Paused      bool
-	Problem     string    // why it was paused, if not by a caller
-	Cursor      time.Time // every tick up to here is decided
-	Next        time.Time // when it is due; zero if never
+	Spec        json.RawMessage // for the caller; statements only read "timeout" of it, the runs' timeout in microseconds
+	Paused      bool            // set by a caller, or by a coordinator with a Problem: the schedule is never due
+	Problem     string          // why a coordinator paused it; empty if none did
+	Cursor      time.Time       // every tick up to this time is decided
+	Next        time.Time       // when it is due; zero if never
 	CreatedAt   time.Time
-	Now         time.Time // of the database, when it was read
-	Active      bool      // a run of it is active, apart from a queued one
-	Queued      bool      // a run of it waits for the one before
+	Now         time.Time // the database's time when the row was read
+	Active      bool      // a run of it is active; neither a queued run counts nor one that is being cancelled
+	Queued      bool      // a run of it waits until no other one is active
 }
 
 // A Firing is the decision about a template that is due.
 type Firing struct {
 	Template uuid.UUID
 	Runs     []TickRun
-	Cursor   time.Time // zero: as it is
-	Next     time.Time // zero: never
-	Problem  string    // why it cannot be fired: it is paused
-	Replace  bool      // nothing is decided yet: the active runs must be cancelled first
+	Cursor   time.Time // the new cursor; zero leaves it
+	Next     time.Time // when the template is due next; zero: never
+	Problem  string    // why the template cannot be fired; if set, it is paused
+	Replace  bool      // the tick is not decided: the caller must first cancel the active runs, see CancelFired
 }
 
 // A TickRun is a run to insert.
 type TickRun struct {
 	RunID  uuid.UUID
 	Tick   time.Time // zero for a run that stands for no tick
-	Queued bool      // waits until no other run of the schedule is active
+	Queued bool      // the run waits until no other run of the schedule is active
 }
 
 // A FiredRun is a run that was inserted.
@@ -66,7 +66,7 @@ type FiredRun struct {
 	Version int
 }
 
-// A queued run does not count as active, nor does one that is being cancelled.
+// A queued run does not count as active. Nor does a run that is being cancelled.
 const templateColumns = `t.schedule_id, t.name, t.task_queue, t.workflow_type, t.version, t.priority, t.retry_policy, t.metadata,
 	t.cron_expr, t.time_zone, t.max_catchup, t.overlap_policy, t.spec, t.paused, t.problem, t.cursor_at,
 	NULLIF(t.next_at, 'infinity'), t.created_at, clock_timestamp(),
@@ -102,7 +102,7 @@ SELECT clock_timestamp(), (
 	ORDER BY t.next_at LIMIT 1
 )`
 
-// NextDue returns the time until the next template is due; false if none will be.
+// NextDue returns the time until the next template is due; ok is false if none will be.
 func (s *Store) NextDue(ctx context.Context) (left time.Duration, ok bool, err error) {
 	var now, next time.Time
 	err = do(ctx, func(ctx context.Context) error {
@@ -112,16 +112,16 @@ func (s *Store) NextDue(ctx context.Context) (left time.Duration, ok bool, err e
 		})
 	})
 	if err != nil || next.IsZero() {
-		return 0, false, wrap("look for due schedules", err)
+		return 0, false, wrap("find due schedules", err)
 	}
 	return max(0, next.Sub(now)), true, nil
 }
 
-// Only the holder of the lock fires: others would only wait for it. That no tick fires twice does not depend on the lock,
-// but on the row and the unique index.
+// Only the holder of this lock fires: other coordinators would only wait for its row locks. The lock is not needed to keep a
+// tick from firing twice: the template's row and the unique index do that.
 const scheduleLock = `SELECT pg_try_advisory_xact_lock(hashtextextended('kagzi schedules ' || $1::text, 0::bigint))`
 
-// A statement of its own, after that of the lock: its snapshot must have the runs that the last holder has inserted.
+// A statement of its own, after the one that takes the lock: its snapshot must show the runs that the last holder inserted.
 const dueTemplates = `
 SELECT ` + templateColumns + `, NULL::bytea
 FROM (
@@ -134,28 +134,28 @@ FROM (
 	FOR UPDATE SKIP LOCKED
 ) t`
 
-// A Decide decides about templates that are due. now is the database's clock.
+// A Decide returns the decisions about templates that are due. now is the database's time.
 type Decide func(now time.Time, due []*Template) []*Firing
 
 // FireDue fires up to limit templates that are due, as decide says, in one transaction. It returns the runs that it
-// inserted, and how many templates it has decided about: none if another coordinator is firing.
-func (s *Store) FireDue(ctx context.Context, limit int, decide Decide) (fired []FiredRun, looked int, err error) {
+// inserted, and the number of templates that it passed to decide: none if another coordinator is firing.
+func (s *Store) FireDue(ctx context.Context, limit int, decide Decide) (fired []FiredRun, decided int, err error) {
 	err = do(ctx, func(ctx context.Context) error {
-		fired, looked = nil, 0
+		fired, decided = nil, 0
 		return transact(ctx, s.pool, brief, func(tx pgx.Tx) error {
 			now, due, err := s.lockDue(ctx, tx, limit)
 			if err != nil || len(due) == 0 {
 				return err
 			}
-			looked = len(due)
+			decided = len(due)
 			fired, err = s.fire(ctx, tx, decide(now, due))
 			return err
 		})
 	})
-	return fired, looked, wrap("fire schedules", err)
+	return fired, decided, wrap("fire schedules", err)
 }
 
-// lockDue locks templates that are due, if it gets the coordinators' lock.
+// lockDue locks and returns templates that are due; none if another coordinator holds scheduleLock.
 func (s *Store) lockDue(ctx context.Context, tx pgx.Tx, limit int) (now time.Time, due []*Template, err error) {
 	var held bool
 	b := &pgx.Batch{}
@@ -179,8 +179,8 @@ func (s *Store) lockDue(ctx context.Context, tx pgx.Tx, limit int) (now time.Tim
 	return now, due, err
 }
 
-// The input and the options of a run are copied from its template in the database, because an input may be large. A tick
-// that has a run already, from a backfill for example, gets no other.
+// The database copies the input and the options of a run from its template, because an input may be large. A tick that has a
+// run already, for example from a backfill, gets no other.
 const insertFired = `
 WITH u AS MATERIALIZED (
 	SELECT u.run_id, u.template, u.tick, u.queued, statement_timestamp() AS now
@@ -216,7 +216,7 @@ type tickRun struct {
 	template uuid.UUID
 }
 
-// noTick is the tick of a run that stands for none. 1970 is a tick like any other.
+// noTick is the tick column of a run that stands for no tick. It is not zero, because 1970 is a tick like any other.
 const noTick = math.MinInt64
 
 var firedColumns = columnsOf(insertFired,
@@ -232,7 +232,7 @@ var firedColumns = columnsOf(insertFired,
 )
 
 // The cursor never moves back.
-const moveTemplates = `
+const advanceTemplates = `
 WITH u AS MATERIALIZED (
 	SELECT u.schedule_id, u.problem, timestamptz 'epoch' + u.cursor * interval '1 microsecond' AS cursor,
 		CASE WHEN u.next = 0 THEN 'infinity' ELSE timestamptz 'epoch' + u.next * interval '1 microsecond' END AS next
@@ -246,14 +246,14 @@ SET cursor_at = GREATEST(t.cursor_at, u.cursor),
 FROM u
 WHERE t.schedule_id = u.schedule_id AND t.namespace_id = $1`
 
-var moveColumns = columnsOf(moveTemplates,
+var advanceColumns = columnsOf(advanceTemplates,
 	uuids("schedule_id", func(f *Firing) uuid.UUID { return f.Template }),
 	bigints("cursor", func(f *Firing) int64 { return epoch(f.Cursor) }),
 	bigints("next", func(f *Firing) int64 { return epoch(f.Next) }),
 	texts("problem", func(f *Firing) string { return f.Problem }),
 )
 
-// fire writes the decisions, in the transaction that has locked the templates.
+// fire writes the decisions, in the transaction that locked the templates. It returns the runs that it inserted.
 func (s *Store) fire(ctx context.Context, tx pgx.Tx, firings []*Firing) ([]FiredRun, error) {
 	var runs []tickRun
 	for _, f := range firings {
@@ -268,14 +268,14 @@ func (s *Store) fire(ctx context.Context, tx pgx.Tx, firings []*Firing) ([]Fired
 		b.Queue(insertFired, firedColumns.args(s.namespace, runs)...)
 		reads = append(reads, collect(&fired, pgx.RowToStructByPos[FiredRun]))
 	}
-	b.Queue(moveTemplates, moveColumns.args(s.namespace, firings)...)
+	b.Queue(advanceTemplates, advanceColumns.args(s.namespace, firings)...)
 	err := exchange(ctx, tx, patient, b, reads...)
 	return fired, err
 }
 
 // ---- overlap ----
 
-// Counted, because NOT EXISTS would be planned as a join.
+// The statement counts other active runs, because the planner would make a join of NOT EXISTS.
 const releaseQueued = `
 WITH q AS MATERIALIZED (
 	SELECT q.run_id, now() AS now, now() + q.timeout AS deadline_at
@@ -310,8 +310,8 @@ CROSS JOIN LATERAL (
 ) o
 WHERE q.namespace_id = $1 AND q.schedule_id IS NOT NULL AND q.status = 'PENDING' AND q.waiting_on = 'previous run'`
 
-// ReleaseQueued makes due the queued runs whose schedules have no other active run, and returns them. blocking are the runs
-// for which the other queued runs wait.
+// ReleaseQueued makes due the queued runs whose schedules have no other active run, and returns them. blocking holds the runs
+// that the other queued runs wait for.
 func (s *Store) ReleaseQueued(ctx context.Context) (released []FiredRun, blocking []uuid.UUID, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		b := &pgx.Batch{}
@@ -327,15 +327,16 @@ SELECT r.run_id
 FROM kagzi.workflow_runs r
 WHERE r.schedule_id = $2 AND r.namespace_id = $1 AND r.status IN ('PENDING', 'SLEEPING', 'RUNNING')`
 
-// If somebody has fired, changed or paused the schedule since the decision, its cursor has moved or it is paused.
+// The tick is still undecided if the schedule is not paused and its cursor has not moved: whoever fires, changes or pauses
+// the schedule does one or the other.
 const lockUndecided = `
 SELECT NOT t.paused AND t.overlap_policy IS NOT DISTINCT FROM 'cancel_previous' AND t.cursor_at = timestamptz 'epoch' + $3::bigint * interval '1 microsecond'
 FROM kagzi.schedules t
 WHERE t.schedule_id = $2 AND t.namespace_id = $1
 FOR UPDATE SKIP LOCKED`
 
-// CancelFired cancels the active runs of a schedule and returns them, unless the tick that is to replace them has been
-// decided meanwhile. It waits for their locks briefly.
+// CancelFired cancels the active runs of a schedule and returns them, unless the tick whose run is to replace them was
+// decided meanwhile. It waits at most wait for each lock.
 func (s *Store) CancelFired(ctx context.Context, t *Template, wait time.Duration) (out *CancelledRuns, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		return transact(ctx, s.pool, txMode{locks: max(time.Millisecond, wait)}, func(tx pgx.Tx) error {

@@ -18,7 +18,7 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
-// statements reads all constants that are SQL statements out of the package's source.
+// statements returns the SQL statements of the package by the names of their constants, read from its source.
 func statements(t *testing.T) map[string]string {
 	t.Helper()
 	entries, err := os.ReadDir(".")
@@ -96,7 +96,7 @@ func TestEveryStatementPrepares(t *testing.T) {
 	dbtest.PretendCitus(t, db)
 	conn := dbtest.Connect(t, db.DSN)
 	all := statements(t)
-	planned := map[string]bool{"prologue": true, "byIndex": true} // these name a table for its size
+	planned := map[string]bool{"prologue": true, "applySettings": true} // these name a table for its size
 	if len(all) < 35 {
 		t.Errorf("found %d statements only", len(all))
 	}
@@ -110,8 +110,8 @@ func TestEveryStatementPrepares(t *testing.T) {
 			t.Errorf("%s does not name its namespace", name)
 		}
 	}
-	// The plans test knows all that read or write the big tables.
-	planned = map[string]bool{"insertRuns": true, "insertTemplate": true, "listRuns": true, "chooseRuns": true, "checkRights": true, "missingRights": true, "migrationRights": true, "prologue": true, "byIndex": true}
+	// The plans test has all statements that read or write the big tables.
+	planned = map[string]bool{"insertRuns": true, "insertTemplate": true, "listRuns": true, "chooseRuns": true, "checkRights": true, "missingRights": true, "migrationRights": true, "prologue": true, "applySettings": true}
 	for _, p := range plannedStatements(New(db.Pool, "test"), []uuid.UUID{uuid.New()}) {
 		planned[p.name] = true
 	}
@@ -122,7 +122,7 @@ func TestEveryStatementPrepares(t *testing.T) {
 	}
 }
 
-// The indexes that the statements rely on, and the violations that the store tells apart by code, are there.
+// The schema has the indexes that the statements rely on, and the store recognises a violation of a unique one by its code.
 func TestIndexes(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -141,7 +141,7 @@ func TestIndexes(t *testing.T) {
 	}
 }
 
-// Everything works in the ways to send statements that poolers and their users need.
+// Every call works in the exec modes that poolers and their users need.
 func TestExecModes(t *testing.T) {
 	for _, mode := range []pgx.QueryExecMode{
 		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
@@ -155,7 +155,7 @@ func TestExecModes(t *testing.T) {
 	}
 }
 
-// life takes runs through every call of the store.
+// life makes every call of the store about runs.
 func life(t *testing.T, s *Store, plain DB) {
 	t.Helper()
 	ok := func(what string, err error) {
@@ -244,7 +244,7 @@ func life(t *testing.T, s *Store, plain DB) {
 			{RunID: r(1).RunID, Lease: r(1).Lease, Status: Failed, ErrorKind: "kind", Error: odd}, finish(r(4)),
 		},
 	}
-	for i := range 2 { // and once more, as after a lost answer
+	for i := range 2 { // the second time as after a lost answer
 		ok("flush", s.Flush(t.Context(), f))
 		for _, x := range f.Suspensions {
 			wantOutcome(t, fmt.Sprint("park ", i), x.Outcome, Done)
@@ -294,7 +294,7 @@ func life(t *testing.T, s *Store, plain DB) {
 		t.Errorf("written %t, %+v, %t", written, row, holds)
 	}
 
-	// The way of a flush that meets somebody else's lock.
+	// These statements are for a flush that meets somebody else's lock.
 	tx, err = plain.Begin(t.Context())
 	ok("begin", err)
 	lockRow(t, tx, r(0).RunID)
@@ -381,7 +381,7 @@ func life(t *testing.T, s *Store, plain DB) {
 	}
 }
 
-// verbs restarts and forks an active run with a step named odd, and leaves nothing of what it made.
+// verbs restarts and forks an active run with a step named odd, and deletes the new runs.
 func verbs(t *testing.T, s *Store, id uuid.UUID, odd string) {
 	t.Helper()
 	tx := begin(t, s)
@@ -414,7 +414,7 @@ func verbs(t *testing.T, s *Store, id uuid.UUID, odd string) {
 	}
 }
 
-// registry takes workers through the registry's calls.
+// registry makes every call of the store about workers.
 func registry(t *testing.T, s *Store, odd string) {
 	t.Helper()
 	ok := func(what string, err error) {

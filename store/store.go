@@ -1,8 +1,8 @@
 // Package store holds every SQL statement of Kagzi. It knows nothing of Go functions, and carries no compatibility promise:
 // applications use package kagzi.
 //
-// A method is one transaction, and one round trip where that is possible. Times are the database's: callers send durations,
-// and send back as a time only one that a method of this package returned.
+// Each method is one transaction, and one round trip where that is possible. Times are the database's: callers send
+// durations, and only those times that a method of this package returned.
 package store
 
 import (
@@ -37,11 +37,11 @@ const (
 	KindCompensation = "COMPENSATION"
 )
 
-// callTimeout bounds each call. Postgres's own statement_timeout does not bound a COMMIT that waits for a
-// synchronous standby, so the bound is here.
+// callTimeout is the timeout of each call. Postgres's own statement_timeout does not end a COMMIT that waits for a
+// synchronous standby, so the timeout is here.
 const callTimeout = 10 * time.Second
 
-// repeats is how often a call is tried that fails for a temporary reason.
+// repeats is how often a call is tried that fails with a Repeatable error.
 const repeats = 5
 
 // A DB runs statements: a *pgxpool.Pool, a *pgx.Conn, or the caller's pgx.Tx.
@@ -70,12 +70,12 @@ func (s *Store) Namespace() string { return s.namespace }
 // Pool returns the application's pool.
 func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 
-// bulkTimeout bounds the calls that bring many runs' inputs and results.
+// bulkTimeout is the timeout of the calls that transfer the inputs and results of many runs.
 const bulkTimeout = 20 * time.Second
 
-// bound returns ctx with a timeout, or with its own deadline if that is sooner. The cancellation of ctx ends the wait for a
-// connection (see acquire), and nothing after that: a cancelled context costs pgx the connection, and leaves the outcome of
-// a write unknown.
+// bound returns ctx with a timeout, or with its own deadline if that is sooner. The cancellation of ctx only ends the wait
+// for a connection (see acquire). A statement that was sent goes on: cancelling it would make pgx close the connection, and
+// leave the outcome of a write unknown.
 func bound(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	if t, ok := ctx.Deadline(); ok {
 		timeout = min(timeout, time.Until(t))
@@ -85,7 +85,7 @@ func bound(ctx context.Context, timeout time.Duration) (context.Context, context
 
 type callerKey struct{}
 
-// caller is the context that the outermost bound was given; ctx if there was none.
+// caller returns the context that was passed to the outermost bound; ctx if there was none.
 func caller(ctx context.Context) context.Context {
 	if c, ok := ctx.Value(callerKey{}).(context.Context); ok {
 		return c
@@ -93,7 +93,7 @@ func caller(ctx context.Context) context.Context {
 	return ctx
 }
 
-// do calls f, and calls it again while it fails with an error after which the same statements may succeed at once. f must be
+// do calls f, and repeats it while it fails with an error after which the same statements may succeed at once. f must be
 // idempotent.
 func do(ctx context.Context, f func(context.Context) error) error { return within(ctx, callTimeout, f) }
 
@@ -110,7 +110,7 @@ func within(ctx context.Context, timeout time.Duration, f func(context.Context) 
 	return err
 }
 
-// code returns the SQLSTATE of err, "" if the server did not say one.
+// code returns the SQLSTATE of err; "" if err is not an answer of the server.
 func code(err error) string {
 	var pe *pgconn.PgError
 	if errors.As(err, &pe) {
@@ -119,16 +119,16 @@ func code(err error) string {
 	return ""
 }
 
-// Repeatable reports whether the transaction was rolled back for a reason that a repetition need not meet: a deadlock, a
+// Repeatable reports whether the transaction was rolled back and may succeed if it is repeated at once: after a deadlock, a
 // serialization failure, or a plan that DDL made stale.
 func Repeatable(err error) bool { return Classify(err) == ClassConflict }
 
-// Refused reports whether the server refused a statement for what it contained: a row that violates a
-// constraint, a value out of range, an exception of a trigger.
+// Refused reports whether the server refused the content of a statement: a row that violates a constraint, a value out of
+// range, an exception of a trigger.
 func Refused(err error) bool { return Classify(err) == ClassRefused }
 
-// Unavailable reports whether the same call may succeed after a pause: the server does not answer, answers too late, or has run out
-// of a resource.
+// Unavailable reports whether the same call may succeed after a pause: the server does not answer, answers too late, or has
+// run out of a resource.
 func Unavailable(err error) bool {
 	switch Classify(err) {
 	case ClassAway, ClassLate, ClassBusy, ClassUnable:
@@ -137,7 +137,7 @@ func Unavailable(err error) bool {
 	return false
 }
 
-// Answered reports whether the server refused a statement, for whatever reason, and would answer another one.
+// Answered reports whether err is an answer of the server, and the server would answer another statement.
 func Answered(err error) bool {
 	switch Classify(err) {
 	case ClassAway, ClassLate, ClassBusy, ClassConflict:
@@ -152,7 +152,7 @@ func Locked(err error) bool { return Classify(err) == ClassLocked }
 // Closed reports whether err says that the application has closed the pool.
 func Closed(err error) bool { return Classify(err) == ClassClosed }
 
-// micros is d in the unit of the statements' intervals; every positive duration is at least one.
+// micros returns d in microseconds, the unit of the statements' intervals. Every positive duration is at least one.
 func micros(d time.Duration) int64 {
 	if d > 0 && d < time.Microsecond {
 		return 1
@@ -160,7 +160,7 @@ func micros(d time.Duration) int64 {
 	return d.Microseconds()
 }
 
-// wakeIn is micros of the time until a wake-up, or -1 if there is none.
+// wakeIn returns the time until a wake-up in microseconds, or -1 if there is none.
 func wakeIn(d time.Duration) int64 {
 	if d < 0 {
 		return -1
@@ -168,7 +168,7 @@ func wakeIn(d time.Duration) int64 {
 	return micros(d)
 }
 
-// epoch is t for a bigint argument: microseconds, or zero for the zero time.
+// epoch returns t for a bigint argument: microseconds since 1970, or zero for the zero time.
 func epoch(t time.Time) int64 {
 	if t.IsZero() {
 		return 0

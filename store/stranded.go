@@ -7,18 +7,18 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// An ActiveWork is the active runs of one version of a workflow in one queue.
+// An ActiveWork counts the active runs of one version of a workflow in one queue.
 type ActiveWork struct {
 	Queue   string
 	Type    string
-	Version int  // zero: none yet
-	Count   int  // of the runs that were read
-	More    bool // there may be more, of this or another version
-	Oldest  time.Time
-	DueAt   time.Time // of the first; zero if time alone makes none due
+	Version int       // zero: the runs have no version yet
+	Count   int       // of the runs that were read
+	More    bool      // reading stopped at the limit for one priority: there may be more runs, of this or another version
+	Oldest  time.Time // when the oldest run was created
+	DueAt   time.Time // when the first run is due; zero if no time makes one due
 }
 
-// The claim's index does not have the version, so that is read from the rows, the first due ones first.
+// The claim's index does not have the version, so the statement reads the rows, the first due ones first.
 const activeWork = `
 SELECT w.task_queue, w.workflow_type, coalesce(d.version, 0), d.runs, d.oldest, d.due, d.looked
 FROM unnest($2::text[], $3::text[]) AS w (task_queue, workflow_type)
@@ -42,12 +42,12 @@ CROSS JOIN LATERAL (
 ORDER BY 1, 2, 3`
 
 const (
-	mostActive = 25_000  // runs of one workflow and priority are read
-	allActive  = 100_000 // together, if they are of one priority
-	leastEach  = 100     // however many workflows there are
+	maxActiveRead  = 25_000  // runs of one workflow and priority that are read
+	maxActiveTotal = 100_000 // runs that are read in all, if they are of one priority
+	minActiveRead  = 100     // runs of one workflow and priority that are read, however many workflows there are
 )
 
-// ActiveWork returns the active runs by queue, workflow and version. Of each workflow and priority it reads the 25,000 runs
+// ActiveWork counts the active runs by queue, workflow and version. For each workflow and priority it reads the 25,000 runs
 // that are due first, or fewer if there are more than four workflows. It finds workflows and queues as DueWork does.
 func (s *Store) ActiveWork(ctx context.Context) (out []ActiveWork, err error) {
 	err = do(ctx, func(ctx context.Context) error {
@@ -56,26 +56,26 @@ func (s *Store) ActiveWork(ctx context.Context) (out []ActiveWork, err error) {
 		if err != nil || len(queues) == 0 {
 			return err
 		}
-		limit := max(leastEach, min(mostActive, allActive/len(queues)))
+		limit := max(minActiveRead, min(maxActiveRead, maxActiveTotal/len(queues)))
 		return ask(ctx, s.pool, activeWork, []any{s.namespace, queues, types, limit}, func(rows pgx.Rows) error {
 			out, err = readActive(rows, limit)
 			return err
 		})
 	})
-	return out, wrap("look for active runs", err)
+	return out, wrap("find active runs", err)
 }
 
-// readActive reads the rows, of which those of one queue and workflow follow each other.
+// readActive reads the rows, which are sorted by queue and workflow.
 func readActive(rows pgx.Rows, limit int) (out []ActiveWork, err error) {
 	var w ActiveWork
-	var looked, first int // first is where those of the queue and workflow begin
-	_, err = pgx.ForEachRow(rows, []any{&w.Queue, &w.Type, &w.Version, &w.Count, utc(&w.Oldest), utc(&w.DueAt), &looked}, func() error {
+	var read, first int // first is the index in out of the first row of the current queue and workflow
+	_, err = pgx.ForEachRow(rows, []any{&w.Queue, &w.Type, &w.Version, &w.Count, utc(&w.Oldest), utc(&w.DueAt), &read}, func() error {
 		w.More = false
 		if n := len(out); n > 0 && (out[n-1].Queue != w.Queue || out[n-1].Type != w.Type) {
 			first = n
 		}
 		out = append(out, w)
-		if more := looked == limit || out[first].More; more {
+		if more := read == limit || out[first].More; more {
 			for i := first; i < len(out); i++ {
 				out[i].More = true
 			}

@@ -28,7 +28,7 @@ func (s *Store) Schedule(ctx context.Context, id uuid.UUID) (t *Template, err er
 	return t, wrap("get schedule", err)
 }
 
-// template returns the template, nil if there is none.
+// template returns the template; nil if there is none.
 func (s *Store) template(ctx context.Context, db DB, id uuid.UUID) (*Template, error) {
 	var found []*Template
 	err := ask(ctx, db, getTemplate, []any{s.namespace, id}, func(rows pgx.Rows) (err error) {
@@ -49,8 +49,8 @@ WHERE t.namespace_id = $1 AND t.name > $2
 ORDER BY t.name
 LIMIT $3`
 
-// Schedules returns up to limit templates in order of their names, after the name given; of one workflow, if it is
-// named.
+// Schedules returns up to limit templates in order of their names, those after the name given. If workflow is not empty, it
+// returns only the templates of that workflow.
 func (s *Store) Schedules(ctx context.Context, workflow, after string, limit int) (out []*Template, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		return ask(ctx, s.pool, listTemplates, []any{s.namespace, after, limit, workflow}, func(rows pgx.Rows) error {
@@ -61,18 +61,17 @@ func (s *Store) Schedules(ctx context.Context, workflow, after string, limit int
 	return out, wrap("list schedules", err)
 }
 
-// An Edit is a change of a template. Fire comes first: the ticks that are due under the old timetable, or runs that belong
-// to no tick.
+// An Edit is a change of a template. Fire is applied first.
 type Edit struct {
-	Fire   *Firing
-	Save   *Template // nil: as it is
-	Delete bool
-	Count  *int // gets the number of runs that were inserted
+	Fire   *Firing   // the ticks that are due under the old timetable, or runs that belong to no tick; nil: none
+	Save   *Template // the new template; nil leaves the old one
+	Delete bool      // delete the template; Save is ignored
+	Count  *int      // if not nil and Fire is set, EditSchedule stores the number of inserted runs in it
 }
 
-// EditSchedule locks the template and applies the Edit that edit returns. edit gets the database's clock, and nil if there
-// is no template. EditSchedule returns the runs that it inserted. It is a transaction of its own, repeated if its answer is
-// lost, or a part of tx.
+// EditSchedule locks the template and applies the Edit that edit returns. It passes the database's time to edit, and nil if
+// there is no template. It returns the runs that it inserted. It is a transaction of its own, repeated if its answer is lost,
+// or a part of tx.
 func (s *Store) EditSchedule(ctx context.Context, tx pgx.Tx, id uuid.UUID, edit func(now time.Time, t *Template) (*Edit, error)) (fired []FiredRun, err error) {
 	var refusal error
 	refusing := func(now time.Time, t *Template) (*Edit, error) {
@@ -94,8 +93,8 @@ func (s *Store) EditSchedule(ctx context.Context, tx pgx.Tx, id uuid.UUID, edit 
 	return fired, wrap("edit schedule", err)
 }
 
-// TickSchedule is EditSchedule for a coordinator: it waits for locks briefly, and the server ends it if the process is
-// frozen.
+// TickSchedule is EditSchedule for a coordinator: it waits for locks for at most briefLockWait, and the server ends its
+// transaction if the process is frozen.
 func (s *Store) TickSchedule(ctx context.Context, id uuid.UUID, edit func(now time.Time, t *Template) (*Edit, error)) (fired []FiredRun, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		fired = nil
@@ -107,7 +106,7 @@ func (s *Store) TickSchedule(ctx context.Context, id uuid.UUID, edit func(now ti
 	return fired, wrap("fire schedule", err)
 }
 
-// editOnce returns false if somebody else has created the template meanwhile.
+// editOnce applies the Edit once. done is false if somebody else created the template meanwhile: the caller tries again.
 func (s *Store) editOnce(ctx context.Context, tx pgx.Tx, id uuid.UUID, edit func(time.Time, *Template) (*Edit, error), fired *[]FiredRun) (done bool, err error) {
 	locked := false
 	if err := ask(ctx, tx, lockTemplate, []any{s.namespace, id}, func(rows pgx.Rows) error { locked = rows.Next(); return nil }); err != nil {
@@ -121,7 +120,7 @@ func (s *Store) editOnce(ctx context.Context, tx pgx.Tx, id uuid.UUID, edit func
 	if err != nil {
 		return false, err
 	}
-	if t != nil && !locked { // created since the statement that locks
+	if t != nil && !locked { // created after lockTemplate
 		return false, nil
 	}
 	e, err := edit(now, t)
@@ -146,7 +145,7 @@ func (s *Store) editOnce(ctx context.Context, tx pgx.Tx, id uuid.UUID, edit func
 	}
 }
 
-// fireAgain is fire for a call whose earlier try may have inserted the runs: it returns those, too.
+// fireAgain is fire for a call whose earlier try may have inserted some of the runs: it returns these, too.
 func (s *Store) fireAgain(ctx context.Context, tx pgx.Tx, f *Firing) ([]FiredRun, error) {
 	fired, err := s.fire(ctx, tx, []*Firing{f})
 	if err != nil || len(fired) == len(f.Runs) {
@@ -203,7 +202,7 @@ RETURNING t.schedule_id`
 
 const deleteTemplate = `DELETE FROM kagzi.schedules t WHERE t.schedule_id = $2 AND t.namespace_id = $1`
 
-// save writes the template. It returns false if a new one exists by now.
+// save writes the template. It returns false if isNew, and somebody else created the template meanwhile.
 func (s *Store) save(ctx context.Context, tx pgx.Tx, t *Template, isNew bool) (bool, error) {
 	statement := updateTemplate
 	if isNew {

@@ -13,35 +13,37 @@ import (
 
 // A txMode says how a transaction of ours runs.
 type txMode struct {
-	locks      time.Duration // how long a lock is waited for at most; zero: for as long as the call may take
-	statements time.Duration // how long a statement may take at most; zero: for as long as the call may take
-	relaxed    bool          // the commit does not wait for the disk
-	each       bool          // statements are planned at each call, by the planner's own costs
+	locks       time.Duration // lock_timeout; zero: nine tenths of the statement's timeout
+	statements  time.Duration // statement_timeout, if that is less than the time that the call has left; zero: that time
+	asyncCommit bool          // synchronous_commit is off: the commit does not wait for the disk
+	customPlans bool          // the server plans statements at each call, by its own costs
 }
 
 var (
+	// patient waits for locks for as long as the call may take.
 	patient = txMode{}
-	brief   = txMode{locks: briefly}
-	// A claim need not wait for the disk: if a crash of the server loses it, all records made under it are lost, too, and
-	// the run is claimed again. Nor need a delete that is repeated after a crash.
-	relaxed = txMode{locks: briefly, relaxed: true}
-	// Statements whose arguments decide which index serves are planned at each call.
-	listing = txMode{each: true}
+	// brief is for statements that share a transaction with others, or that can be repeated later.
+	brief = txMode{locks: briefLockWait}
+	// relaxed is for claims: if a crash of the server loses one, it also loses all records made under it, and the run is
+	// claimed again. It is also for deletes, which are repeated after a crash.
+	relaxed = txMode{locks: briefLockWait, asyncCommit: true}
+	// listing is for statements whose arguments decide which index is best.
+	listing = txMode{customPlans: true}
 )
 
-// briefly is how long a statement waits for somebody else's lock if others share its transaction, or if it can be repeated
-// later.
-const briefly = 100 * time.Millisecond
+// briefLockWait is how long a statement waits for somebody else's lock if others share its transaction, or if it can be
+// repeated later.
+const briefLockWait = 100 * time.Millisecond
 
-// Every transaction of ours begins with beginTx and prologue, whatever the defaults of the role, the database or the pool
-// are: those are meant for others. A statement that reads after locking must see the commits of others, which stricter
-// levels do not show. The timeouts let the server end a transaction for which nobody waits any more: a process that is
-// frozen between two statements keeps its locks for five seconds.
+// Every transaction of ours begins with beginTx and prologue. They override the defaults of the role, the database and the
+// pool, which are meant for other programs. A statement that reads after locking must see the commits of others, which
+// stricter isolation levels do not show. The timeouts let the server end a transaction for which nobody waits any more: a
+// process that is frozen between two statements keeps its locks for five seconds.
 //
-// While a table is small, or has no statistics, the planner reads all of it or of an index, and keeps such a plan after the
-// table has grown, until somebody analyzes it. So large reads of an index are made expensive, and no plan is kept while the
-// tables are almost empty. Costs so high would trigger jit, so that is off. A generic plan cannot name a shard, so
-// distributed tables get none.
+// While a table is small, or has no statistics, the planner chooses a plan that reads the whole table or a whole index, and
+// keeps that plan after the table has grown, until somebody analyzes it. So prologue makes large reads of an index expensive,
+// and lets the server keep no plan while the tables are almost empty. Costs that high would trigger jit, so it switches jit
+// off. A generic plan cannot name a shard, so statements on distributed tables get custom plans.
 const (
 	beginTx  = `BEGIN ISOLATION LEVEL READ COMMITTED`
 	prologue = `
@@ -53,14 +55,14 @@ SELECT ` + formats + `, set_config('lock_timeout', $1, true), set_config('statem
 	commitTx = `COMMIT`
 )
 
-// On Citus the rows are on other servers, which get a setting only from SET LOCAL, and only after this one.
+// On Citus the rows are on other servers. They get a setting only by SET LOCAL, and only after propagateSettings.
 const (
-	reachNodes  = `SET LOCAL citus.propagate_set_commands = 'local'`
-	locksOfTick = `SET LOCAL lock_timeout = '100ms'`
-	locksOfCall = `SET LOCAL lock_timeout = '1s'`
+	propagateSettings   = `SET LOCAL citus.propagate_set_commands = 'local'`
+	setBriefLockTimeout = `SET LOCAL lock_timeout = '100ms'`
+	setCallLockTimeout  = `SET LOCAL lock_timeout = '1s'`
 )
 
-// preamble queues the statements after BEGIN with which a transaction on conn begins, and returns how many they are.
+// preamble queues the statements that follow BEGIN in a transaction on conn, and returns how many it queued.
 func (m txMode) preamble(ctx context.Context, conn *pgx.Conn, b *pgx.Batch) (n int, err error) {
 	b.Queue(prologue, m.prologueArgs(ctx)...)
 	if m.locks == 0 {
@@ -70,16 +72,16 @@ func (m txMode) preamble(ctx context.Context, conn *pgx.Conn, b *pgx.Batch) (n i
 	if err != nil || !distributed {
 		return 1, err
 	}
-	b.Queue(reachNodes)
-	if m.locks <= briefly {
-		b.Queue(locksOfTick)
+	b.Queue(propagateSettings)
+	if m.locks <= briefLockWait {
+		b.Queue(setBriefLockTimeout)
 	} else {
-		b.Queue(locksOfCall)
+		b.Queue(setCallLockTimeout)
 	}
 	return 3, nil
 }
 
-// hasCitus asks once for each connection whether its database has Citus.
+// hasCitus reports whether the database of conn has Citus. It asks once for each connection.
 func hasCitus(ctx context.Context, conn *pgx.Conn) (yes bool, err error) {
 	const key = "kagzi: on Citus"
 	known := conn.PgConn().CustomData()
@@ -92,23 +94,23 @@ func hasCitus(ctx context.Context, conn *pgx.Conn) (yes bool, err error) {
 	return yes, err
 }
 
-// formats make the server write times and bytes as pgx reads them. In the exec modes without descriptions they come as text,
-// whose form depends on the settings of the user or the database.
+// formats make the server write times and bytes in the form that pgx reads. In the exec modes without descriptions it writes
+// them as text, whose form depends on the settings of the user or the database.
 const formats = `set_config('DateStyle', 'ISO', true), set_config('bytea_output', 'hex', true)`
 
 const planMode = `CASE
 			WHEN pg_relation_size('kagzi.workflow_runs'::regclass) < 65536 OR current_setting('citus.version', true) <> '' THEN 'force_custom_plan'
 			ELSE 'force_generic_plan' END`
 
-// In a caller's transaction we only set the formats and the planner's settings: byIndex sets them, byCost restores the
-// caller's.
+// In a caller's transaction only the formats and the planner's settings are changed: applySettings sets ours,
+// restoreSettings the caller's.
 const (
-	byIndex = `
+	applySettings = `
 SELECT set_config('kagzi.settings', concat_ws('|', current_setting('enable_seqscan'), current_setting('cpu_index_tuple_cost'),
 		current_setting('jit'), current_setting('plan_cache_mode'), current_setting('DateStyle'), current_setting('bytea_output')), true),
 	` + formats + `, set_config('enable_seqscan', 'off', true), set_config('cpu_index_tuple_cost', '10', true), set_config('jit', 'off', true),
 	set_config('plan_cache_mode', ` + planMode + `, true)`
-	byCost = `
+	restoreSettings = `
 SELECT set_config('enable_seqscan', split_part(current_setting('kagzi.settings'), '|', 1), true),
 	set_config('cpu_index_tuple_cost', split_part(current_setting('kagzi.settings'), '|', 2), true),
 	set_config('jit', split_part(current_setting('kagzi.settings'), '|', 3), true),
@@ -117,8 +119,8 @@ SELECT set_config('enable_seqscan', split_part(current_setting('kagzi.settings')
 	set_config('bytea_output', split_part(current_setting('kagzi.settings'), '|', 6), true)`
 )
 
-// prologueArgs are the arguments for a transaction whose call ends with ctx. The server gives up a little earlier, so that
-// the outcome is known and the connection survives.
+// prologueArgs returns the arguments of prologue for a transaction whose call ends with ctx. The server's timeout is a little
+// shorter than the call's, so that the outcome is known and the connection survives.
 func (m txMode) prologueArgs(ctx context.Context) []any {
 	timeout := callTimeout
 	if t, ok := ctx.Deadline(); ok {
@@ -129,20 +131,20 @@ func (m txMode) prologueArgs(ctx context.Context) []any {
 	}
 	locks := m.locks
 	if locks == 0 {
-		locks = timeout * 9 / 10 // shorter than the statement's timeout, so that the error says that it was a lock
+		locks = timeout * 9 / 10 // shorter than the statement's timeout, so that the error is lock_not_available
 	}
-	return []any{millis(max(locks, 1)), millis(max(timeout, 1)), m.relaxed, m.each}
+	return []any{millis(max(locks, 1)), millis(max(timeout, 1)), m.asyncCommit, m.customPlans}
 }
 
-// millis is d as a setting: rounded up, for zero means no timeout.
+// millis returns d in milliseconds for a setting. It rounds up, because zero means no timeout.
 func millis(d time.Duration) string {
 	return fmt.Sprint(int64((d + time.Millisecond - 1) / time.Millisecond))
 }
 
-// An ownTx is a transaction that transact has begun, or a part of one.
+// An ownTx is a transaction that transact has begun, or a savepoint in one: its settings are ours.
 type ownTx struct{ pgx.Tx }
 
-// Begin begins a part of the transaction, with a savepoint.
+// Begin sets a savepoint.
 func (t ownTx) Begin(ctx context.Context) (pgx.Tx, error) {
 	part, err := t.Tx.Begin(ctx)
 	return ownTx{part}, err
@@ -155,7 +157,7 @@ func transact(ctx context.Context, db DB, m txMode, f func(pgx.Tx) error) error 
 			b := &pgx.Batch{}
 			n, err := m.preamble(ctx, conn, b)
 			if err == nil {
-				err = sendAll(ctx, tx, b, around(nil, n, 0))
+				err = sendAll(ctx, tx, b, padReads(nil, n, 0))
 			}
 			if err != nil {
 				return err
@@ -165,14 +167,14 @@ func transact(ctx context.Context, db DB, m txMode, f func(pgx.Tx) error) error 
 	})
 }
 
-// ask sends one statement and gives its rows to read; see exchange.
+// ask sends one statement and calls read with its rows; see exchange.
 func ask(ctx context.Context, db DB, sql string, args []any, read func(pgx.Rows) error) error {
 	b := &pgx.Batch{}
 	b.Queue(sql, args...)
 	return exchange(ctx, db, patient, b, read)
 }
 
-// askOne is ask for a single value; pgx.ErrNoRows if there is none.
+// askOne is ask for a single value. It returns pgx.ErrNoRows if there is no row.
 func askOne[T any](ctx context.Context, db DB, sql string, args ...any) (v T, err error) {
 	err = ask(ctx, db, sql, args, func(rows pgx.Rows) error {
 		v, err = pgx.CollectOneRow(rows, pgx.RowTo[T])
@@ -181,7 +183,7 @@ func askOne[T any](ctx context.Context, db DB, sql string, args ...any) (v T, er
 	return v, err
 }
 
-// askRow is ask for one row; pgx.ErrNoRows if there is none.
+// askRow is ask for one row, scanned into dest. It returns pgx.ErrNoRows if there is none.
 func askRow(ctx context.Context, db DB, sql string, args []any, dest ...any) error {
 	return ask(ctx, db, sql, args, func(rows pgx.Rows) error {
 		_, err := pgx.CollectOneRow(rows, func(row pgx.CollectableRow) (struct{}, error) { return struct{}{}, row.Scan(dest...) })
@@ -189,7 +191,7 @@ func askRow(ctx context.Context, db DB, sql string, args []any, dest ...any) err
 	})
 }
 
-// collect reads all rows into out.
+// collect returns a function that reads all rows into out.
 func collect[T any](out *[]T, row pgx.RowToFunc[T]) func(pgx.Rows) error {
 	return func(rows pgx.Rows) (err error) {
 		*out, err = pgx.CollectRows(rows, row)
@@ -207,9 +209,9 @@ func changed(ctx context.Context, db DB, sql string, args ...any) (did bool, err
 	return did, err
 }
 
-// exchange sends statements in one round trip, and gives the rows of each to its read; a nil read ignores them. If db is a
-// transaction, the statements are a part of it, and a caller's transaction keeps its settings. Otherwise they are a
-// transaction of their own.
+// exchange sends statements in one round trip, and calls the read of each with its rows; a nil read ignores them. If db is a
+// transaction, the statements are a part of it, and a caller's transaction gets its settings back. Otherwise they are a
+// transaction of their own, with mode m.
 func exchange(ctx context.Context, db DB, m txMode, b *pgx.Batch, reads ...func(pgx.Rows) error) error {
 	for len(reads) < b.Len() {
 		reads = append(reads, nil)
@@ -219,10 +221,10 @@ func exchange(ctx context.Context, db DB, m txMode, b *pgx.Batch, reads ...func(
 	case ownTx:
 		return sendAll(ctx, tx, b, reads)
 	case pgx.Tx:
-		whole.Queue(byIndex)
+		whole.Queue(applySettings)
 		whole.QueuedQueries = append(whole.QueuedQueries, b.QueuedQueries...)
-		whole.Queue(byCost)
-		return sendAll(ctx, tx, whole, around(reads, 1, 1))
+		whole.Queue(restoreSettings)
+		return sendAll(ctx, tx, whole, padReads(reads, 1, 1))
 	}
 	return onConn(ctx, db, func(conn *pgx.Conn) error {
 		whole.Queue(beginTx)
@@ -232,7 +234,7 @@ func exchange(ctx context.Context, db DB, m txMode, b *pgx.Batch, reads ...func(
 		}
 		whole.QueuedQueries = append(whole.QueuedQueries, b.QueuedQueries...)
 		whole.Queue(commitTx)
-		err = sendAll(ctx, conn, whole, around(reads, 1+n, 1))
+		err = sendAll(ctx, conn, whole, padReads(reads, 1+n, 1))
 		if err != nil {
 			abort(conn)
 		}
@@ -240,12 +242,12 @@ func exchange(ctx context.Context, db DB, m txMode, b *pgx.Batch, reads ...func(
 	})
 }
 
-// around adds statements without rows before and after others.
-func around(reads []func(pgx.Rows) error, before, after int) []func(pgx.Rows) error {
+// padReads adds nil reads for the statements that are sent before and after others.
+func padReads(reads []func(pgx.Rows) error, before, after int) []func(pgx.Rows) error {
 	return append(append(make([]func(pgx.Rows) error, before, before+len(reads)+after), reads...), make([]func(pgx.Rows) error, after)...)
 }
 
-// sendAll returns when every answer was read, that of the commit included.
+// sendAll sends the statements, and returns once every answer was read, including that of the commit.
 func sendAll(ctx context.Context, db DB, b *pgx.Batch, reads []func(pgx.Rows) error) error {
 	res := db.SendBatch(ctx, b)
 	defer res.Close()
@@ -265,7 +267,7 @@ func sendAll(ctx context.Context, db DB, b *pgx.Batch, reads []func(pgx.Rows) er
 	return res.Close()
 }
 
-// abort ends the transaction that a statement has failed in, so that the pool may keep the connection.
+// abort rolls back the transaction in which a statement failed, so that the pool may keep the connection.
 func abort(conn *pgx.Conn) {
 	if conn.IsClosed() || conn.PgConn().TxStatus() == 'I' {
 		return
@@ -275,8 +277,8 @@ func abort(conn *pgx.Conn) {
 	_, _ = conn.Exec(ctx, `ROLLBACK`) // if it fails, pgx closes the connection, which ends the transaction
 }
 
-// onConn calls f with a connection: db itself, or one of the pool. It waits at most half of the call's time for one of the
-// pool: the other half is for the statements.
+// onConn calls f with a connection: db itself, or one of the pool. It waits for the pool at most half of the call's time: the
+// other half is for the statements.
 func onConn(ctx context.Context, db DB, f func(*pgx.Conn) error) error {
 	switch db := db.(type) {
 	case *pgx.Conn:
@@ -296,17 +298,18 @@ func onConn(ctx context.Context, db DB, f func(*pgx.Conn) error) error {
 	return fmt.Errorf("a %T cannot begin a transaction", db)
 }
 
-// DropReadOnly closes conn if err says that it takes no writes, so that the pool replaces it. A connection that began while
-// the database was read-only, or whose server has become a standby since, stays read-only when others are not.
+// DropReadOnly closes conn if err says that it is read-only, so that the pool replaces it. A connection that began while the
+// database was read-only, or whose server has become a standby since, stays read-only when new ones are not.
 func DropReadOnly(conn *pgx.Conn, err error) {
 	if code(err) != readOnly || conn.IsClosed() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = conn.Close(ctx) // it is closed on this side in any case
+	_ = conn.Close(ctx) // even after an error it is closed on this side
 }
 
+// acquire returns a connection of the pool. The context of the outermost caller ends the wait, too.
 func acquire(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
 	wait := callTimeout / 2
 	if t, ok := ctx.Deadline(); ok {
@@ -325,14 +328,14 @@ func acquire(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
 	return conn, err
 }
 
-// A NoConnection reports that the pool gave no connection in time. Nothing was sent.
+// A NoConnection reports that the pool returned no connection in time. Nothing was sent.
 type NoConnection struct {
-	InUse, Opening, Most int32 // connections
+	InUse, Opening, Most int32 // of the pool's connections when the wait ended; Most is its MaxConns
 	Err                  error
 }
 
-// busy reports whether all connections were in use. If not, the server does not answer to new ones. A connection that has
-// been released in the meantime changes nothing.
+// busy reports whether all connections were in use, even if one was released since. If not, the server did not answer
+// attempts to open one.
 func (e *NoConnection) busy() bool { return e.InUse >= e.Most || e.Opening == 0 }
 
 func (e *NoConnection) Error() string {
@@ -344,19 +347,19 @@ func (e *NoConnection) Error() string {
 
 func (e *NoConnection) Unwrap() error { return e.Err }
 
-// ErrIsolation reports a caller's transaction whose isolation level is too strict.
+// ErrIsolation reports that a caller's transaction has an isolation level that is too strict.
 var ErrIsolation = errors.New("the transaction is too strict")
 
-// A fitTx is a caller's transaction whose isolation level fits.
-type fitTx struct{ pgx.Tx }
+// A checkedTx is a caller's transaction whose isolation level was checked.
+type checkedTx struct{ pgx.Tx }
 
-// Begin begins a part of the transaction, with a savepoint.
-func (t fitTx) Begin(ctx context.Context) (pgx.Tx, error) {
+// Begin sets a savepoint.
+func (t checkedTx) Begin(ctx context.Context) (pgx.Tx, error) {
 	part, err := t.Tx.Begin(ctx)
-	return fitTx{part}, err
+	return checkedTx{part}, err
 }
 
-// AdaptTx returns tx for changes of runs in it; a nil tx stays nil. It returns ErrIsolation for a transaction that is too
+// AdaptTx returns tx for changes of runs in it; a nil tx stays nil. It returns ErrIsolation if the isolation level is too
 // strict: see fit.
 func (s *Store) AdaptTx(ctx context.Context, tx pgx.Tx) (pgx.Tx, error) {
 	if tx == nil {
@@ -365,11 +368,11 @@ func (s *Store) AdaptTx(ctx context.Context, tx pgx.Tx) (pgx.Tx, error) {
 	return fit(ctx, tx)
 }
 
-// fit refuses a caller's transaction that does not see the commits of others. A statement that reads after locking would
-// miss a compensation, a child, or a run that has just ended.
+// fit returns ErrIsolation for a caller's transaction that does not see the commits of others: in it, a statement
+// that reads after locking would miss a compensation, a child, or a run that has just ended.
 func fit(ctx context.Context, tx pgx.Tx) (pgx.Tx, error) {
 	switch tx.(type) {
-	case ownTx, fitTx:
+	case ownTx, checkedTx:
 		return tx, nil
 	}
 	var level string
@@ -379,5 +382,5 @@ func fit(ctx context.Context, tx pgx.Tx) (pgx.Tx, error) {
 	if level == "repeatable read" || level == "serializable" {
 		return nil, fmt.Errorf("%w: at %s it does not see what others commit while it waits for a lock: begin it at READ COMMITTED (pgx.TxOptions{IsoLevel: pgx.ReadCommitted})", ErrIsolation, level)
 	}
-	return fitTx{tx}, nil
+	return checkedTx{tx}, nil
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
-// strictly returns a store whose connections begin transactions at level unless they are told otherwise.
+// strictly returns a store whose connections have level as their default isolation level.
 func strictly(t *testing.T, db *dbtest.DB, level string) *Store {
 	t.Helper()
 	return New(poolWith(t, db.DSN, func(cfg *pgxpool.Config) {
@@ -27,7 +27,7 @@ func strictly(t *testing.T, db *dbtest.DB, level string) *Store {
 
 var levels = []string{"read committed", "repeatable read", "serializable"}
 
-// Whatever the defaults are: ours begin as they must, and leave the connection as it was.
+// Our transactions begin with our settings, whatever the defaults are, and leave the connection as it was.
 func TestOurTransactionsBeginAlike(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -88,7 +88,8 @@ func TestOurTransactionsBeginAlike(t *testing.T) {
 	}
 }
 
-// A cancel that waits for the record of a compensation, or of a child's start, sees it, whatever level is the default.
+// A cancel that waits for the record of a compensation or of a child's start sees the record, whatever the default isolation
+// level is.
 func TestCancelSeesWhatItWaitedFor(t *testing.T) {
 	t.Parallel()
 	for _, level := range levels {
@@ -111,7 +112,7 @@ func TestCancelSeesWhatItWaitedFor(t *testing.T) {
 
 			parent := running(t, s, 1)[0]
 			tx = begin(t, s)
-			exec(t, tx, `SELECT FROM kagzi.workflow_runs WHERE run_id = $1 FOR SHARE`, parent.RunID) // as the record of the start does
+			exec(t, tx, `SELECT FROM kagzi.workflow_runs WHERE run_id = $1 FOR SHARE`, parent.RunID) // as the statement that records the start does
 			child := newRun(withParent(parent.RunID))
 			if _, err := s.Start(t.Context(), tx, []NewRun{child}); err != nil {
 				t.Fatal(err)
@@ -126,7 +127,8 @@ func TestCancelSeesWhatItWaitedFor(t *testing.T) {
 	}
 }
 
-// What looks after it has locked refuses a caller's transaction that would not show it everything, and changes nothing.
+// A call that reads after it has locked refuses a caller's transaction that does not see the commits of others, and changes
+// nothing.
 func TestStricterTransactionsAreRefused(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -164,7 +166,7 @@ func TestStricterTransactionsAreRefused(t *testing.T) {
 			if refused := errors.Is(err, ErrIsolation); refused != (level != pgx.ReadCommitted) || !refused && err != nil {
 				t.Errorf("%s at %s: %v", name, level, err)
 			}
-			exec(t, tx, `SELECT 1`) // it is not broken
+			exec(t, tx, `SELECT 1`) // the transaction is not aborted
 			rollback(t, tx)
 		}
 	}
@@ -173,7 +175,7 @@ func TestStricterTransactionsAreRefused(t *testing.T) {
 	}
 }
 
-// A process that is frozen between two statements of ours gives its locks up, though it says nothing more.
+// The server releases the locks of a process that is frozen between two statements of ours.
 func TestAFrozenTransactionKeepsNothing(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -188,7 +190,7 @@ func TestAFrozenTransactionKeepsNothing(t *testing.T) {
 			locked <- struct{}{}
 			<-thaw
 			_, err := s.status(ctx, tx, id)
-			return errors.Join(err, errGrown) // once: a try that fails with the connection is repeated
+			return errors.Join(err, errGrown) // once: a try whose connection ended is repeated
 		})
 	}()
 	<-locked
@@ -203,16 +205,16 @@ func TestAFrozenTransactionKeepsNothing(t *testing.T) {
 	}
 }
 
-// On Citus the nodes learn of the short lock_timeout, too, and no plan is generic.
+// On Citus the nodes get the short lock_timeout, too, and no plan is generic.
 func TestOurTransactionsOnCitus(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	start(t, New(db.Pool, "test"), many(1000)...) // of an empty table no plan is kept anyway
+	start(t, New(db.Pool, "test"), many(1000)...) // for an empty table the server keeps no plan anyway
 	pool := poolWith(t, db.DSN, func(cfg *pgxpool.Config) { cfg.ConnConfig.RuntimeParams["citus.version"] = "13.2" })
 	for _, p := range []*pgxpool.Pool{pool, db.Pool} {
-		want := map[time.Duration]string{0: "long, force_custom_plan", briefly: "100ms, force_custom_plan, local", time.Minute: "1s, force_custom_plan, local"}
+		want := map[time.Duration]string{0: "long, force_custom_plan", briefLockWait: "100ms, force_custom_plan, local", time.Minute: "1s, force_custom_plan, local"}
 		if p == db.Pool {
-			want = map[time.Duration]string{0: "long, force_generic_plan", briefly: "100ms, force_generic_plan", time.Minute: "1min, force_generic_plan"}
+			want = map[time.Duration]string{0: "long, force_generic_plan", briefLockWait: "100ms, force_generic_plan", time.Minute: "1min, force_generic_plan"}
 		}
 		for locks, want := range want {
 			const settings = `SELECT concat_ws(', ', CASE WHEN current_setting('lock_timeout')::interval BETWEEN '5s' AND '9s' THEN 'long' ELSE current_setting('lock_timeout') END, current_setting('plan_cache_mode'), NULLIF(current_setting('citus.propagate_set_commands', true), ''))`
@@ -238,7 +240,7 @@ func TestOurTransactionsOnCitus(t *testing.T) {
 	}
 }
 
-// A pool whose connections others have is not a database that is away.
+// If all connections of the pool are in use, the error does not say that the database is away.
 func TestABusyPool(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)

@@ -14,7 +14,7 @@ import (
 // ErrWorkerOffline reports that the worker's row is OFFLINE: the worker was declared dead, and its runs were released.
 var ErrWorkerOffline = errors.New("worker was declared offline")
 
-// A Worker is the registration of a worker.
+// A Worker is the row that a worker registers.
 type Worker struct {
 	ID            uuid.UUID
 	Queue         string
@@ -26,18 +26,18 @@ type Worker struct {
 	Schema        int64 // the newest migration that its program knows
 	Labels        json.RawMessage
 	MaxConcurrent int
-	Visibility    time.Duration
-	StaleAfter    time.Duration
-	Number        int64   // see Heartbeat
-	Backend       Backend // of the connection that sends the heartbeats
+	Visibility    time.Duration // how long its leases last
+	StaleAfter    time.Duration // after this time without a heartbeat it counts as dead
+	Number        int64         // see Heartbeat
+	Backend       Backend       // of the connection that sends the heartbeats
 }
 
-// A Backend is the server's side of a connection that only its holder uses. If the backend has ended, the holder has ended,
-// too, or has another connection by now. The zero Backend is unknown.
+// A Backend is the server process behind a connection that only one worker uses. If the backend has ended, the worker has
+// ended, too, or has another connection by now. The zero Backend is unknown.
 type Backend struct {
 	PID    int32
-	Start  time.Time // process IDs are used again
-	Server time.Time // start of the server that knows the backend: another, or the same restarted, does not
+	Start  time.Time // of the backend: process IDs are used again
+	Server time.Time // start of the server: another server, or a restarted one, does not have the backend
 }
 
 const backendOf = `
@@ -45,27 +45,27 @@ SELECT a.backend_start, pg_postmaster_start_time()
 FROM pg_stat_activity a
 WHERE a.pid = pg_backend_pid() AND a.pid = $1 AND a.backend_start IS NOT NULL`
 
-// BackendOf returns the backend behind conn. Behind a pooler it returns the zero Backend, because a pooler makes up the
-// process ID that it tells its clients. So it does if the user may not see the backend.
+// BackendOf returns the backend behind conn. It returns the zero Backend behind a pooler, which makes up the process ID that
+// it sends to its clients, and if the user may not see the backend.
 func (s *Store) BackendOf(ctx context.Context, conn *pgx.Conn) (b Backend, err error) {
 	err = do(ctx, func(ctx context.Context) error {
-		b = Backend{PID: int32(conn.PgConn().PID())} // as the server said when the connection began
+		b = Backend{PID: int32(conn.PgConn().PID())} // sent by the server when the connection began
 		return askRow(ctx, conn, backendOf, []any{b.PID}, utc(&b.Start), utc(&b.Server))
 	})
 	if errors.Is(err, pgx.ErrNoRows) || code(err) == "42501" {
 		return Backend{}, nil
 	}
-	return b, wrap("look at the connection's backend", err)
+	return b, wrap("read the connection's backend", err)
 }
 
 const hasBackend = `
 SELECT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = $1 AND a.backend_start = timestamptz 'epoch' + $2::bigint * interval '1 microsecond')
 	AND pg_postmaster_start_time() = timestamptz 'epoch' + $3::bigint * interval '1 microsecond'`
 
-// HasBackend reports whether the server at the other end of conn is the one of b, and has it.
+// HasBackend reports whether conn leads to the server of b, and the backend is still there.
 func (s *Store) HasBackend(ctx context.Context, conn *pgx.Conn, b Backend) (yes bool, err error) {
 	yes, err = askOne[bool](ctx, conn, hasBackend, b.PID, epoch(b.Start), epoch(b.Server))
-	return yes, wrap("look for the connection's backend", err)
+	return yes, wrap("find the connection's backend", err)
 }
 
 const registerWorker = `
@@ -78,15 +78,15 @@ ON CONFLICT (worker_id, namespace_id) DO UPDATE
 SET heartbeat_at = EXCLUDED.heartbeat_at, report_number = EXCLUDED.report_number, backend_pid = EXCLUDED.backend_pid, backend_start = EXCLUDED.backend_start, server_start = EXCLUDED.server_start
 WHERE workers.status <> 'OFFLINE' AND workers.report_number <= EXCLUDED.report_number`
 
-// Each kind of event is written once in a worker's life. It may be in a caller's open transaction, for which nobody waits: a
-// worker that was asked to drain then has that in its log when it begins to.
+// Each kind of event is written once in a worker's life. The statement does not wait for a caller's open transaction that
+// also writes one. So a drain that was requested is in the log once the worker begins to drain.
 const workerEvent = `
 INSERT INTO kagzi.worker_events (worker_id, event_id, namespace_id, event, detail)
 SELECT $2::uuid, $3::uuid, $1::text, $4::text, NULLIF($5::text, '')
 WHERE NOT EXISTS (SELECT FROM kagzi.worker_events e WHERE e.worker_id = $2::uuid AND e.namespace_id = $1::text AND e.event = $4::text)
 ON CONFLICT DO NOTHING`
 
-// RegisterWorker adds w to the registry, on the connection that its heartbeats use.
+// RegisterWorker adds w to the registry. db is the connection that its heartbeats use.
 func (s *Store) RegisterWorker(ctx context.Context, db DB, w Worker) error {
 	event := uuid.New()
 	return wrap("register worker", do(ctx, func(ctx context.Context) error {
@@ -101,20 +101,20 @@ func (s *Store) RegisterWorker(ctx context.Context, db DB, w Worker) error {
 
 // A Heartbeat is a report of a worker.
 type Heartbeat struct {
-	Number    int64 // higher than that of each earlier report of the worker: an older one that arrives late changes nothing
+	Number    int64 // increases with each report of the worker: an older report that arrives late changes nothing
 	Worker    uuid.UUID
-	Active    int
-	Completed int64
-	Failed    int64
-	Backend   Backend
+	Active    int     // runs that it executes
+	Completed int64   // runs since its start
+	Failed    int64   // runs since its start
+	Backend   Backend // of the connection that sends the heartbeat
 }
 
 // A HeartbeatAnswer is the answer to a Heartbeat.
 type HeartbeatAnswer struct {
-	Now   time.Time
+	Now   time.Time // by the database's clock
 	Asked time.Time // when the heartbeat was sent, by this process's clock
 	Drain bool      // somebody asked the worker to drain
-	Own   bool      // the backend of the Heartbeat is the one that received it
+	Own   bool      // the backend that received the heartbeat has the process ID of Heartbeat.Backend: no pooler is between
 }
 
 const heartbeat = `
@@ -130,56 +130,58 @@ RETURNING w.heartbeat_at, w.status = 'DRAINING' OR EXISTS (
 
 const askedToDrain = `SELECT EXISTS (SELECT FROM kagzi.worker_events e WHERE e.worker_id = $2 AND e.namespace_id = $1 AND e.event = 'DRAINING')`
 
-// Not in the heartbeat's statement: the row may be on another server of a distributed Postgres.
+// A statement of its own: the heartbeat's runs on the server that has the row, which may be another one in a distributed
+// Postgres.
 const backendPID = `SELECT pg_backend_pid()`
 
 // Heartbeat writes the worker's heartbeat, in a transaction of its own, so that no lock on a run delays it. It returns
 // ErrWorkerOffline if the worker was declared dead meanwhile.
-func (s *Store) Heartbeat(ctx context.Context, db DB, b Heartbeat) (p HeartbeatAnswer, err error) {
+func (s *Store) Heartbeat(ctx context.Context, db DB, h Heartbeat) (answer HeartbeatAnswer, err error) {
 	err = do(ctx, func(ctx context.Context) error {
-		batch := &pgx.Batch{}
-		batch.Queue(backendPID)
-		batch.Queue(heartbeat, s.namespace, b.Worker, b.Active, b.Completed, b.Failed, b.Backend.PID, epoch(b.Backend.Start), epoch(b.Backend.Server), b.Number)
-		p = HeartbeatAnswer{Asked: time.Now()}
-		err := exchange(ctx, db, patient, batch, func(rows pgx.Rows) error {
+		b := &pgx.Batch{}
+		b.Queue(backendPID)
+		b.Queue(heartbeat, s.namespace, h.Worker, h.Active, h.Completed, h.Failed, h.Backend.PID, epoch(h.Backend.Start), epoch(h.Backend.Server), h.Number)
+		answer = HeartbeatAnswer{Asked: time.Now()}
+		err := exchange(ctx, db, patient, b, func(rows pgx.Rows) error {
 			pid, err := pgx.CollectOneRow(rows, pgx.RowTo[int32])
-			p.Own = pid == b.Backend.PID
+			answer.Own = pid == h.Backend.PID
 			return err
 		}, func(rows pgx.Rows) error {
-			_, err := pgx.ForEachRow(rows, []any{utc(&p.Now), &p.Drain}, func() error { return nil })
+			_, err := pgx.ForEachRow(rows, []any{utc(&answer.Now), &answer.Drain}, func() error { return nil })
 			return err
 		})
-		if err != nil || !p.Now.IsZero() {
+		if err != nil || !answer.Now.IsZero() {
 			return err
 		}
-		if p.Drain, err = askOne[bool](ctx, db, askedToDrain, s.namespace, b.Worker); err == nil {
+		if answer.Drain, err = askOne[bool](ctx, db, askedToDrain, s.namespace, h.Worker); err == nil {
 			err = ErrWorkerOffline
 		}
 		return err
 	})
-	return p, wrap("heartbeat", err)
+	return answer, wrap("heartbeat", err)
 }
 
-// A HeldRun is a run with the lease under which a worker believes to hold it.
+// A HeldRun is a run that a worker believes to hold, with the lease of its claim.
 type HeldRun struct {
 	RunID uuid.UUID
 	Lease uuid.UUID
 }
 
-// A HeldRunState is the state in the table of a HeldRun.
+// A HeldRunState is the state of a HeldRun in the table.
 type HeldRunState struct {
 	RunID    uuid.UUID
-	Lease    uuid.UUID // the lease that was asked about
-	Holds    bool      // still RUNNING under the lease
+	Lease    uuid.UUID // of the HeldRun
+	Holds    bool      // the run is still RUNNING under the lease
 	Status   string
 	Wakeups  int64
-	Cancel   bool      // a cancel is pending
-	Deadline time.Time // by which it ends; zero if there is none
-	Term     Term      // if it holds
+	Cancel   bool      // somebody cancelled the run: the worker has to end it
+	Deadline time.Time // when the run has to end; zero if there is none
+	Term     Term      // of the lease, if Holds
 }
 
-// Extends only leases that are past half of their timeout, and skips rows that somebody else has locked: the next heartbeat
-// extends them. The condition on the time is hidden from the planner, which would else consider the claim's index.
+// The statement extends only leases that are past half of their timeout. It skips rows that somebody else has locked: the
+// next heartbeat extends them. coalesce hides the condition on the time from the planner, which would otherwise consider the
+// claim's index.
 const extendLeases = `
 WITH l AS MATERIALIZED (
 	SELECT r.run_id, r.now, LEAST(r.now + $4::bigint * interval '1 microsecond',
@@ -217,8 +219,7 @@ var heldColumns = columnsOf(heldStates,
 
 var extendColumns = columnsOf(extendLeases, heldColumns...)
 
-// HeldStates returns the state of each of held. A run whose row cannot be read goes to alone, and the others are read all
-// the same.
+// HeldStates returns the state of each of held. It passes a run whose row cannot be read to alone, and reads the others.
 func (s *Store) HeldStates(ctx context.Context, db DB, held []HeldRun, alone func(HeldRun, error)) (states []HeldRunState, err error) {
 	if len(held) == 0 {
 		return nil, nil
@@ -240,13 +241,13 @@ func (s *Store) HeldStates(ctx context.Context, db DB, held []HeldRun, alone fun
 		if err == nil {
 			states = append(states, found...)
 		}
-		return wrap("look at held runs", err)
+		return wrap("read held runs", err)
 	}, alone)
 	return states, err
 }
 
-// ExtendLeases extends the leases of held that are past half of their timeout, and returns their terms. A run whose lease
-// cannot be extended goes to alone, and the others are extended all the same.
+// ExtendLeases extends the leases of held that are past half of their timeout, and returns their terms. It passes a run whose
+// lease cannot be extended to alone, and extends the others.
 func (s *Store) ExtendLeases(ctx context.Context, db DB, held []HeldRun, timeout time.Duration, alone func(HeldRun, error)) (map[HeldRun]Term, error) {
 	terms := map[HeldRun]Term{}
 	if len(held) == 0 {
@@ -279,23 +280,23 @@ const drainWorker = `UPDATE kagzi.workers SET status = 'DRAINING' WHERE worker_i
 
 const stopWorker = `UPDATE kagzi.workers SET status = 'OFFLINE', stopped_at = now(), active_count = 0, release_at = now() WHERE worker_id = $2 AND namespace_id = $1 AND status <> 'OFFLINE'`
 
-// DrainingWorker records that the worker takes no more runs. The log says that its Run's context ended, unless it was asked
-// to drain.
+// DrainingWorker records that the worker takes no more runs. It logs that the context of its Run ended, unless the log has a
+// request to drain.
 func (s *Store) DrainingWorker(ctx context.Context, db DB, id uuid.UUID) error {
-	return s.moveWorker(ctx, db, drainWorker, "DRAINING", id, "Run's context ended")
+	return s.setWorkerStatus(ctx, db, drainWorker, "DRAINING", id, "Run's context ended")
 }
 
 // StoppedWorker records that the worker has ended.
 func (s *Store) StoppedWorker(ctx context.Context, db DB, id uuid.UUID) error {
-	return s.moveWorker(ctx, db, stopWorker, "STOPPED", id, "")
+	return s.setWorkerStatus(ctx, db, stopWorker, "STOPPED", id, "")
 }
 
-func (s *Store) moveWorker(ctx context.Context, db DB, statement, event string, id uuid.UUID, detail string) error {
+func (s *Store) setWorkerStatus(ctx context.Context, db DB, statement, event string, id uuid.UUID, detail string) error {
 	eventID := uuid.New()
 	return wrap("worker "+event, do(ctx, func(ctx context.Context) error {
 		return transact(ctx, db, patient, func(tx pgx.Tx) error {
-			moved, err := changed(ctx, tx, statement, s.namespace, id)
-			if err != nil || !moved {
+			did, err := changed(ctx, tx, statement, s.namespace, id)
+			if err != nil || !did {
 				return err
 			}
 			return ask(ctx, tx, workerEvent, []any{s.namespace, id, eventID, event, detail}, nil)
@@ -308,7 +309,7 @@ UPDATE kagzi.workflow_runs
 SET recoveries = 0, recoveries_since = NULL
 WHERE run_id = $2 AND namespace_id = $1 AND lease = $3 AND status = 'RUNNING'`
 
-// ResetRecoveries forgets the recoveries of a run that has made progress since they began.
+// ResetRecoveries sets the recoveries of a run to zero, because it has made progress since they began.
 func (s *Store) ResetRecoveries(ctx context.Context, h HeldRun) error {
 	return wrap("reset recoveries", do(ctx, func(ctx context.Context) error {
 		return ask(ctx, s.pool, resetRecoveries, []any{s.namespace, h.RunID, h.Lease}, nil)

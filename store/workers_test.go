@@ -25,13 +25,13 @@ func register(t *testing.T, s *Store) Worker {
 	return w
 }
 
-// silence makes a worker's last heartbeat that old.
+// silence moves a worker's last heartbeat that far into the past.
 func silence(t *testing.T, s *Store, id uuid.UUID, d time.Duration) {
 	t.Helper()
 	exec(t, s.pool, `UPDATE kagzi.workers SET heartbeat_at = now() - $2::interval WHERE worker_id = $1`, id, d)
 }
 
-// fellSilent is a worker that has claimed n runs, and has not been heard of for an hour.
+// fellSilent registers a worker that has claimed n runs, and sent no heartbeat for an hour.
 func fellSilent(t *testing.T, s *Store, n int) (Worker, []*ClaimedRun) {
 	t.Helper()
 	w := register(t, s)
@@ -50,8 +50,8 @@ func TestWorkerLife(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	w := register(t, s)
-	beat := Heartbeat{Number: 1, Worker: w.ID, Active: 3, Completed: 4, Failed: 5}
-	p, err := s.Heartbeat(t.Context(), s.pool, beat)
+	heartbeat := Heartbeat{Number: 1, Worker: w.ID, Active: 3, Completed: 4, Failed: 5}
+	p, err := s.Heartbeat(t.Context(), s.pool, heartbeat)
 	if err != nil || p.Drain || p.Own || p.Now.IsZero() {
 		t.Errorf("heartbeat: %+v, error %v", p, err)
 	}
@@ -63,7 +63,7 @@ func TestWorkerLife(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if p, err = s.Heartbeat(t.Context(), s.pool, beat); !p.Drain || err != nil {
+	if p, err = s.Heartbeat(t.Context(), s.pool, heartbeat); !p.Drain || err != nil {
 		t.Errorf("heartbeat: %+v, error %v", p, err)
 	}
 	for range 2 {
@@ -71,7 +71,7 @@ func TestWorkerLife(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	_, err = s.Heartbeat(t.Context(), s.pool, beat)
+	_, err = s.Heartbeat(t.Context(), s.pool, heartbeat)
 	wantError(t, err, ErrWorkerOffline)
 	if got := events(t, s, w.ID); got != "STARTED DRAINING STOPPED" {
 		t.Errorf("events %s", got)
@@ -79,9 +79,9 @@ func TestWorkerLife(t *testing.T) {
 	if err := s.RegisterWorker(t.Context(), s.pool, w); err != nil {
 		t.Error(err)
 	}
-	_, err = s.Heartbeat(t.Context(), s.pool, beat)
-	wantError(t, err, ErrWorkerOffline) // a dead ID stays dead
-	_, err = New(s.pool, "other").Heartbeat(t.Context(), s.pool, beat)
+	_, err = s.Heartbeat(t.Context(), s.pool, heartbeat)
+	wantError(t, err, ErrWorkerOffline) // an ID that was declared dead cannot register again
+	_, err = New(s.pool, "other").Heartbeat(t.Context(), s.pool, heartbeat)
 	wantError(t, err, ErrWorkerOffline)
 }
 
@@ -118,7 +118,7 @@ func TestReleaseLost(t *testing.T) {
 	}
 	for _, r := range alives {
 		if look(t, s.pool, r.RunID).Due {
-			t.Error("a run of a worker that lives was released")
+			t.Error("a run of a live worker was released")
 		}
 	}
 	if got := events(t, s, dead.ID); got != "STARTED LOST" {
@@ -135,7 +135,7 @@ func TestReleaseLost(t *testing.T) {
 	if got := one[string](t, s.pool, `SELECT status FROM kagzi.workers WHERE worker_id = $1`, foreign.ID); got != "ONLINE" {
 		t.Errorf("a worker of another namespace is %s", got)
 	}
-	// They are taken over as a dead worker's.
+	// Claims of these runs count as recoveries.
 	for _, r := range claim(t, s, request(10)).Runs {
 		if r.Recoveries != 1 {
 			t.Errorf("recoveries %d", r.Recoveries)
@@ -143,7 +143,7 @@ func TestReleaseLost(t *testing.T) {
 	}
 }
 
-// Somebody else's lock on a run delays neither the others nor the verdict.
+// Somebody else's lock on a run delays neither the release of the others nor the worker's declaration as dead.
 func TestReleaseLostPassesOverLocks(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -157,8 +157,8 @@ func TestReleaseLostPassesOverLocks(t *testing.T) {
 	commit(t, tx)
 }
 
-// checkTerm checks a term that was asked about after before, of a lease that had most left in the table: with a slow
-// answer it has less, and never more.
+// checkTerm checks the term that a query after before returned for a lease that had most left in the table: after a slow
+// answer less is left, but never more.
 func checkTerm(t *testing.T, term Term, before time.Time, most time.Duration) {
 	t.Helper()
 	if most == 0 {
@@ -172,7 +172,7 @@ func checkTerm(t *testing.T, term Term, before time.Time, most time.Duration) {
 	}
 }
 
-// extend extends what the runs' leases need, and returns what the table says of them after that.
+// extend extends the leases of the runs that are past half of their timeout, and returns the states of all after that.
 func extend(t *testing.T, s *Store, timeout time.Duration, runs ...*ClaimedRun) (states []HeldRunState, terms map[HeldRun]Term) {
 	t.Helper()
 	var asked []HeldRun
@@ -220,7 +220,7 @@ func TestExtendLeases(t *testing.T) {
 	}
 	for i, want := range []float64{60, 40, 20, 60} {
 		if got := look(t, s.pool, rs[i].RunID).In; got < want-5 || got > want {
-			t.Errorf("run %d: %v s left, want %v: only what is past half of the timeout, under its lease", i, got, want)
+			t.Errorf("run %d: %v s left, want %v: only leases that are held and past half of their timeout", i, got, want)
 		}
 	}
 	if states, terms := extend(t, s, time.Minute); len(states)+len(terms) > 0 {
@@ -228,8 +228,7 @@ func TestExtendLeases(t *testing.T) {
 	}
 }
 
-// What a worker said of itself before, and the network delivers late, changes nothing: it would say that the worker has a
-// connection which is gone.
+// A registration or heartbeat that the network delivers late changes nothing: it would name a connection that has ended.
 func TestLateHeartbeat(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -241,7 +240,7 @@ func TestLateHeartbeat(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := s.Heartbeat(t.Context(), s.pool, old)
-	wantError(t, err, ErrWorkerOffline) // which nobody hears
+	wantError(t, err, ErrWorkerOffline) // nobody gets this answer
 	if err := s.RegisterWorker(t.Context(), s.pool, w); err != nil {
 		t.Error(err)
 	}
@@ -253,7 +252,7 @@ func TestLateHeartbeat(t *testing.T) {
 	}
 }
 
-// TestExtendLeasesApart shows that a lease which cannot be extended costs no other run its own.
+// A lease that cannot be extended does not cost another run its lease.
 func TestExtendLeasesApart(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -280,7 +279,7 @@ func TestExtendLeasesApart(t *testing.T) {
 	}
 }
 
-// refuseUpdate makes the run's row one that cannot be written, as a damaged one is.
+// refuseUpdate makes the server refuse writes of the run's row, as of a damaged one.
 func refuseUpdate(t *testing.T, s *Store, id uuid.UUID) {
 	t.Helper()
 	exec(t, s.pool, `CREATE FUNCTION damaged() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'damaged' USING ERRCODE = 'XX001'; END $$`)
