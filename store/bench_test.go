@@ -10,7 +10,7 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
-// BenchmarkFlush measures a flush of 100 records, and what of it is the layout of arguments.
+// BenchmarkFlush measures a flush of 100 records, and how much of it is spent on encoding its arguments.
 func BenchmarkFlush(b *testing.B) {
 	const n = 100
 	b.Run("Arguments", func(b *testing.B) {

@@ -21,7 +21,7 @@ func types(h ...WorkflowVersions) func(*ClaimRequest) { return func(r *ClaimRequ
 func TestClaim(t *testing.T) {
 	t.Parallel()
 
-	t.Run("OnlyWhatIsDue", func(t *testing.T) {
+	t.Run("OnlyDueRuns", func(t *testing.T) {
 		t.Parallel()
 		s := open(t)
 		ids := start(t, s, newRun(), newRun(withDelay(time.Hour)), newRun(func(r *NewRun) { r.At = time.Now().Add(2 * time.Hour) }),
@@ -36,7 +36,7 @@ func TestClaim(t *testing.T) {
 		}
 	})
 
-	t.Run("WhatAClaimWrites", func(t *testing.T) {
+	t.Run("RowOfAClaimedRun", func(t *testing.T) {
 		t.Parallel()
 		s := open(t)
 		parent := uuid.Must(uuid.NewV7())
@@ -73,7 +73,7 @@ func TestClaim(t *testing.T) {
 		}
 		req := request(5)
 		if got, want := brought(claim(t, s, req)), (map[uuid.UUID]string{ids[0]: "", ids[1]: "input"}); !maps.Equal(got, want) {
-			t.Errorf("claimed %v, want %v: what could not be read before is left out", got, want)
+			t.Errorf("claimed %v, want %v: the input of a run that could not be read before is left out", got, want)
 		}
 		none := map[uuid.UUID]string{ids[0]: "", ids[1]: ""}
 		if under, err := s.ResolveClaim(t.Context(), req); err != nil || !maps.Equal(brought(under), none) {
@@ -141,7 +141,7 @@ func TestClaim(t *testing.T) {
 		if row := look(t, s.pool, ids[2]); row.Status != Pending || row.Lease != nil {
 			t.Errorf("the run of a version without a handler: %+v", row)
 		}
-		// A version is given once: a newer worker that takes the run over leaves it.
+		// A run keeps its version: a newer worker that takes it over does not change it.
 		expire(t, s, ids[0])
 		if r := claim(t, s, request(10, types(WorkflowVersions{"type", []int{3, 4}, 4}))).Runs; len(r) != 1 || r[0].Version != 3 {
 			t.Errorf("taken over as %+v, want version 3", r)
@@ -159,7 +159,7 @@ func TestClaim(t *testing.T) {
 		if len(running.Runs) != 1 || running.Runs[0].RunID != ids[2] || !running.Next.IsZero() {
 			t.Errorf("as many as asked: %+v", running)
 		}
-		c := claim(t, s, request(1)) // the end of the running run's lease is the next thing
+		c := claim(t, s, request(1)) // the end of the running run's lease comes next
 		if d := c.Next.Sub(c.Now); d <= 0 || d > time.Minute {
 			t.Errorf("next in %v, want the end of the lease within a minute", d)
 		}
@@ -187,7 +187,7 @@ func TestClaim(t *testing.T) {
 		for range workers {
 			wg.Go(func() {
 				misses := 0
-				for misses < 3 { // a row may be passed over while another claim looks at it
+				for misses < 3 { // a claim skips a row that another claim has locked
 					c, err := s.Claim(t.Context(), request(7, types(WorkflowVersions{"type", []int{1}, 1}, WorkflowVersions{"other", []int{1}, 1})))
 					if Locked(err) { // it took nothing; a server that is slow to commit keeps others waiting
 						continue
@@ -289,9 +289,9 @@ func TestClaimDeadline(t *testing.T) {
 		within("set back")
 	})
 
-	// A run past its deadline is claimed to be ended. Were its lease to end with the deadline, too, it
-	// would be due again while its holder is about to end it, and go from hand to hand.
-	t.Run("PastItALeaseIsALease", func(t *testing.T) {
+	// A worker claims a run past its deadline to end it. If its lease, too, ended at the deadline, the run would be due
+	// again while its holder is ending it, and pass from worker to worker.
+	t.Run("LeaseAfterTheDeadline", func(t *testing.T) {
 		t.Parallel()
 		s := open(t)
 		ids := start(t, s, newRun(withTimeout(time.Hour)))
@@ -310,7 +310,7 @@ func TestClaimDeadline(t *testing.T) {
 			t.Fatalf("found %d runs under the lease, error %v", len(under.Runs), err)
 		}
 		checkTerm(t, under.Runs[0].Term, before, req.Visibility)
-		// As if the database's clock had been set back since.
+		// As if the database's clock had been set back.
 		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = available_at + interval '50 s'`)
 		if under, err := s.ResolveClaim(t.Context(), req); err != nil || len(under.Runs) != 1 {
 			t.Errorf("found %d runs under the lease, error %v", len(under.Runs), err)
@@ -356,7 +356,7 @@ func TestClaimRecoveries(t *testing.T) {
 		}
 	})
 
-	t.Run("TheThirdWaits", func(t *testing.T) {
+	t.Run("TheThirdRecoveryWaits", func(t *testing.T) {
 		t.Parallel()
 		s := open(t)
 		dbtest.Audit(t, s.pool)
@@ -371,7 +371,7 @@ func TestClaimRecoveries(t *testing.T) {
 		if d := c.Next.Sub(c.Now); d < 700*time.Millisecond || d > 1250*time.Millisecond {
 			t.Errorf("next in %v: the run that was set back is due in about a second", d)
 		}
-		// Its holder's writes come too late.
+		// The former holder's writes come too late.
 		f := &Flush{Finishes: []*Finish{finish(r)}}
 		flush(t, s, f)
 		wantOutcome(t, "finish", f.Finishes[0].Outcome, Lost)
@@ -398,8 +398,8 @@ func TestClaimRecoveries(t *testing.T) {
 		}
 	})
 
-	// The slots that set-backs took in the claim are no reason to wait.
-	t.Run("OthersAreDueStill", func(t *testing.T) {
+	// Runs that the claim set back count toward its limit. That must not delay the next claim.
+	t.Run("OthersAreStillDue", func(t *testing.T) {
 		t.Parallel()
 		s := open(t)
 		running(t, s, 2)
@@ -412,7 +412,7 @@ func TestClaimRecoveries(t *testing.T) {
 	})
 }
 
-// While an old snapshot keeps every dead row, claims still take each run once.
+// Claims take each run once even while an old snapshot keeps all dead rows.
 func TestClaimBesideAnOldSnapshot(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -441,7 +441,7 @@ func TestClaimBesideAnOldSnapshot(t *testing.T) {
 	}
 }
 
-// A backlog that the worker has no handler for is not read through. What a claim reads is counted, not its time.
+// A claim does not read through a backlog for which the worker has no handler. The test counts reads, not time.
 func TestClaimBesideAForeignBacklog(t *testing.T) {
 	t.Parallel()
 	s := open(t, dbtest.Unchecked())

@@ -13,7 +13,7 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
-// Columns that are not those of their statement are found when the program starts.
+// Columns that differ from their statement's make the program panic when it starts.
 func TestColumnsOf(t *testing.T) {
 	t.Parallel()
 	id := uuids("run_id", func(int) uuid.UUID { return uuid.Nil })

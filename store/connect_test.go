@@ -50,6 +50,6 @@ func TestConnect(t *testing.T) {
 	_, err = Connect(t.Context(), pool, named)
 	wantError(t, err, failure)
 	if !opened.IsClosed() {
-		t.Error("the connection of which the pool's hook said that it failed is open")
+		t.Error("the connection for which the pool's hook returned an error is open")
 	}
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
-// The statements run on tables that Citus has distributed by namespace_id. It cannot be asked here, so these tests hold
-// what it asks for, over the statements as Postgres understands them. docs/distributed.md has the rules.
+// The statements run on tables that Citus has distributed by namespace_id. No Citus is available to the tests, so they check
+// its rules on the parse trees that Postgres makes of the statements. docs/distributed.md has the rules.
 
-// notDistributed are the statements that need not bear it, and why.
+// notDistributed are the statements that need not run on distributed tables, and why.
 var notDistributed = map[string]string{
 	"activeQueues": "ownQueues takes its place where tables may be distributed",
 }
@@ -37,12 +37,12 @@ func TestEveryStatementBearsDistribution(t *testing.T) {
 	}
 	for name := range notDistributed {
 		if len(c.wrong(read(all[name]))) == 0 {
-			t.Errorf("%s is well: it is no exception any more", name)
+			t.Errorf("%s follows the rules: remove it from notDistributed", name)
 		}
 	}
 }
 
-// Of each rule: what breaks it is found, and what follows it is not.
+// For each rule, statements that break it are found, and statements that follow it are not.
 func TestDistributionRules(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -109,7 +109,7 @@ func TestDistributionRules(t *testing.T) {
 	}
 }
 
-// The tables themselves: each can be distributed by namespace_id.
+// Each table can be distributed by namespace_id.
 func TestEveryTableBearsDistribution(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -133,7 +133,7 @@ func TestEveryTableBearsDistribution(t *testing.T) {
 	}
 }
 
-// tablesWrong says what of our tables cannot be distributed by namespace_id.
+// tablesWrong returns the reasons why our tables cannot be distributed by namespace_id; none if they can.
 func tablesWrong(t *testing.T, db DB) (wrong []string) {
 	t.Helper()
 	var what string

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// How to write what a rule refuses.
+// The ends of messages: how to rewrite a statement that breaks a rule.
 const (
 	inCTE     = ": compute it in a CTE that is MATERIALIZED, and copy its column (WITH t AS MATERIALIZED (SELECT clock_timestamp() AS now) UPDATE … SET x = t.now FROM t)"
 	byName    = ": add that condition to the same SELECT, UPDATE or DELETE, with the argument and not another table's column; a recursive CTE needs it in both parts"
@@ -16,7 +16,7 @@ const (
 	apart     = ", wherever those are: read it by a statement of its own, and compare in Go"
 )
 
-// instead says what to write instead of a stable function.
+// instead returns how to rewrite a call of a stable function.
 func instead(f function) string {
 	if f.name == "textanycat" || f.name == "anytextcat" {
 		return asText
@@ -24,7 +24,7 @@ func instead(f function) string {
 	return inCTE
 }
 
-// A scope is a query and those around it: a column says in which of them its table is.
+// A scope is a query and the queries around it. A column's varlevelsup counts in which of them its table is.
 type scope struct {
 	query *treeNode
 	outer *scope
@@ -46,7 +46,7 @@ func (s *scope) table(n string) *treeNode {
 	return nil
 }
 
-// wrong says what of a statement tables distributed by namespace_id would not bear.
+// wrong returns the ways in which a statement breaks the rules for tables that are distributed by namespace_id.
 func (c *catalog) wrong(statement *treeNode) []string {
 	r := &rules{catalog: c}
 	r.query(statement, nil)
@@ -61,16 +61,16 @@ func (c *catalog) wrong(statement *treeNode) []string {
 
 type rules struct {
 	*catalog
-	found []string
-	ours  bool     // a table of ours is read or written
-	state []string // of the server's that is asked for
+	found []string // messages
+	ours  bool     // the statement reads or writes a table of ours
+	state []string // the server state that the statement reads, see serverState
 }
 
 func (r *rules) add(format string, args ...any) {
 	r.found = append(r.found, fmt.Sprintf(format, args...))
 }
 
-// query looks at a query and at all in it.
+// query checks a query and all queries in it.
 func (r *rules) query(q *treeNode, outer *scope) {
 	s := &scope{q, outer}
 	r.namespaces(s)
@@ -94,14 +94,14 @@ func (r *rules) query(q *treeNode, outer *scope) {
 	q.children(each)
 }
 
-// What the server calls the kinds of statements.
+// The server's numbers for the kinds of statements.
 const (
 	cmdUpdate = "2"
 	cmdInsert = "3"
 	cmdDelete = "4"
 )
 
-// modifies looks at what an UPDATE, DELETE or INSERT writes and returns.
+// modifies checks the expressions that an UPDATE, DELETE or INSERT writes and returns.
 func (r *rules) modifies(s *scope, command string) {
 	q := s.query
 	target := r.relations[s.table(q.text("resultRelation")).text("relid")]
@@ -122,7 +122,7 @@ func (r *rules) modifies(s *scope, command string) {
 	}
 }
 
-// computed looks at an expression that an UPDATE or DELETE computes for each row.
+// computed checks an expression that an UPDATE or DELETE computes for each row.
 func (r *rules) computed(where string, n *treeNode, s *scope) {
 	r.each(n, s, func(n *treeNode, _ *scope) bool {
 		for _, f := range r.functions(n) {
@@ -152,7 +152,7 @@ func (r *rules) computed(where string, n *treeNode, s *scope) {
 	})
 }
 
-// mutable looks at an expression in which no function but immutable ones may stand.
+// mutable checks an expression that may call only immutable functions.
 func (r *rules) mutable(where, why string, n *treeNode, s *scope) {
 	r.each(n, s, func(n *treeNode, _ *scope) bool {
 		for _, f := range r.functions(n) {
@@ -174,8 +174,8 @@ func (r *rules) hasColumn(n *treeNode, s *scope) (has bool) {
 	return has
 }
 
-// each calls f for n and what is below it, as long as f returns true. A column of a sub-select is what the sub-select
-// computes for it: the planner puts it in its place.
+// each calls f for n and the nodes below it. It does not descend below a node for which f returns false. Instead of a column
+// of a sub-select it visits the expression that the sub-select computes for it, as the planner does.
 func (r *rules) each(n *treeNode, s *scope, f func(*treeNode, *scope) bool) {
 	if n == nil {
 		return
@@ -195,7 +195,7 @@ func (r *rules) each(n *treeNode, s *scope, f func(*treeNode, *scope) bool) {
 	n.children(func(c *treeNode) { r.each(c, s, f) })
 }
 
-// behind returns the expression that a column of a sub-select stands for, nil if it is another table's.
+// behind returns the expression that a column of a sub-select stands for; nil for a column of another table.
 func (r *rules) behind(v *treeNode, s *scope) (*treeNode, *scope) {
 	up, _ := strconv.Atoi(v.text("varlevelsup"))
 	if s = s.up(up); s == nil {
@@ -213,7 +213,7 @@ func (r *rules) behind(v *treeNode, s *scope) (*treeNode, *scope) {
 	return nil, nil
 }
 
-// namespaces looks whether the query filters each of our tables by the namespace.
+// namespaces checks that the query filters each of our tables by the namespace.
 func (r *rules) namespaces(s *scope) {
 	q := s.query
 	filtered := map[string]bool{}
@@ -267,7 +267,7 @@ func (r *rules) namespaces(s *scope) {
 	}
 }
 
-// filter notes the table whose namespace_id is compared with an argument.
+// filter adds the table whose namespace_id is compared with an argument.
 func (r *rules) filter(filtered map[string]bool, s *scope, column, argument *treeNode) {
 	if column.kind != "VAR" || column.text("varlevelsup") != "0" || argument.kind != "PARAM" {
 		return
@@ -292,7 +292,7 @@ func (r *rules) inserts(s *scope, rel relation) bool {
 	return false
 }
 
-// serverState is what differs from server to server.
+// serverState holds the functions and views whose results differ from server to server.
 var serverState = map[string]bool{
 	"pg_stat_activity": true, "pg_locks": true, "pg_prepared_xacts": true, "pg_replication_slots": true, "pg_stat_replication": true,
 	"pg_stat_user_tables": true, "pg_settings": true,
@@ -308,7 +308,7 @@ type function struct{ name, volatility string }
 type relation struct {
 	schema, name string
 	columns      map[string]string // by number
-	namespace    string            // the number of namespace_id; "" if it is none of our tables, or not distributed
+	namespace    string            // the number of namespace_id; "" if the table is not ours, or not distributed
 }
 
 type catalog struct {
@@ -350,7 +350,7 @@ func readCatalog(t *testing.T, db DB) *catalog {
 	return c
 }
 
-// functions returns what the node itself calls.
+// functions returns the functions that the node itself calls.
 func (c *catalog) functions(n *treeNode) (called []function) {
 	for _, field := range []string{"funcid", "opfuncid", "aggfnoid", "winfnoid"} {
 		if f, ok := c.functionsByID[n.text(field)]; ok {

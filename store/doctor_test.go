@@ -12,7 +12,7 @@ import (
 	"github.com/kagzi/kagzi/internal/localpg"
 )
 
-// The list is that of the schema: who adds an index to a migration adds it there.
+// Indexes lists all indexes of the schema: if a migration adds one, add it there, too.
 func TestIndexesAreThoseOfTheSchema(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -48,7 +48,7 @@ func TestOpenSessions(t *testing.T) {
 	if uint32(got.PID) != idle.PgConn().PID() || got.State != "idle in transaction" || got.Open <= 0 || got.Idle <= 0 || got.Idle > got.Open || !strings.Contains(got.Query, "where it stopped") {
 		t.Errorf("session %+v", got)
 	}
-	// Transactions of others that end meanwhile are what an old snapshot keeps.
+	// An old snapshot keeps the row versions of transactions that ended since.
 	exec(t, idle, `INSERT INTO kagzi.worker_events (worker_id, event_id, namespace_id, event) VALUES (gen_random_uuid(), gen_random_uuid(), 'test', 'STARTED')`)
 	exec(t, db.Pool, `SELECT pg_current_xact_id()`)
 	if sessions, _, err = OpenSessions(t.Context(), db.Pool); err != nil || len(sessions) != 1 || sessions[0].XIDAge < 1 {
@@ -60,7 +60,7 @@ func TestOpenSessions(t *testing.T) {
 	exec(t, poor, `CREATE ROLE `+role)
 	defer exec(t, db.Pool, `DROP ROLE `+role)
 	exec(t, poor, `SET ROLE `+role)
-	// That a session keeps something is no secret, since when is one.
+	// A user without rights sees that a session keeps row versions, but not since when.
 	if sessions, hidden, err = OpenSessions(t.Context(), poor); err != nil || hidden < 2 || len(sessions) != 1 || sessions[0].XIDAge < 1 || sessions[0].Open != 0 || strings.Contains(sessions[0].Query, "INSERT") {
 		t.Errorf("without rights: %+v, %d hidden, %v", sessions, hidden, err)
 	}
@@ -68,7 +68,7 @@ func TestOpenSessions(t *testing.T) {
 	exec(t, idle, `ROLLBACK`, pgx.QueryExecModeSimpleProtocol)
 }
 
-// On a server of its own, as both need settings and belong to the whole server.
+// The test has a server of its own, because both features need settings and belong to the whole server.
 func TestPreparedTransactionsAndSlots(t *testing.T) {
 	t.Parallel()
 	server, err := localpg.Config{Settings: map[string]string{"max_prepared_transactions": "2", "wal_level": "logical", "max_replication_slots": "4", "max_wal_senders": "2"}}.Start(t.Context())
@@ -108,7 +108,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// The shards of a table that a node has count as one, and a node that does not answer says why.
+// The shards of a table on a node are added up, and a node that does not answer says why.
 func TestNodes(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t, dbtest.Unchecked())

@@ -49,7 +49,7 @@ func TestDrainLeavesTheRowAlone(t *testing.T) {
 	if err := s.Drain(t.Context(), tx, w.ID); err != nil {
 		t.Fatal(err)
 	}
-	// The transaction is open, and the worker's heartbeats and its end go on.
+	// While the transaction is open, the worker can send heartbeats and end.
 	s2 := New(poolWith(t, s.pool.Config().ConnString(), func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["lock_timeout"] = "1s" }), "test")
 	if p, err := s2.Heartbeat(t.Context(), s2.pool, Heartbeat{Number: 1, Worker: w.ID}); err != nil || p.Drain {
 		t.Errorf("%+v, %v", p, err)
@@ -121,7 +121,7 @@ func TestForceOffline(t *testing.T) {
 	}
 	rollback(t, tx)
 	if got := events(t, s, w.ID); got != "STARTED" || look(t, s.pool, rs[1].RunID).Due {
-		t.Errorf("a rolled back transaction leaves something: %s", got)
+		t.Errorf("a rolled back transaction changed something: %s", got)
 	}
 	for i, want := range []int{2, 0} {
 		if lost, err = s.ForceOffline(t.Context(), nil, w.ID, "why"); err != nil || lost.Released != want {

@@ -14,7 +14,7 @@ func TestApart(t *testing.T) {
 	for name, c := range map[string]struct {
 		bad        []int
 		err        error
-		whole      bool // the error is about no item
+		whole      bool // the error is not about a single item
 		done       []int
 		apart      []int
 		mostCalls  int

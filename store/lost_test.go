@@ -185,12 +185,12 @@ func TestLostHeartbeatAndExtension(t *testing.T) {
 		if n := one[int](t, direct.pool, `SELECT count(*) FROM kagzi.worker_events`); n < 1 || n > 2 {
 			t.Errorf("%d events", n)
 		}
-		beat := Heartbeat{Number: 1, Worker: w.ID, Active: 1, Completed: 2, Failed: 3}
+		heartbeat := Heartbeat{Number: 1, Worker: w.ID, Active: 1, Completed: 2, Failed: 3}
 		drop = lose(proxy, "SET heartbeat_at")
-		_, err := s.Heartbeat(t.Context(), s.pool, beat)
+		_, err := s.Heartbeat(t.Context(), s.pool, heartbeat)
 		wantAway(t, err)
 		happened(t, drop)
-		if _, err := s.Heartbeat(t.Context(), s.pool, beat); err != nil {
+		if _, err := s.Heartbeat(t.Context(), s.pool, heartbeat); err != nil {
 			t.Error(err)
 		}
 		r := running(t, direct, 1)[0]

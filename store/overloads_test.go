@@ -12,9 +12,9 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
-// overload makes a function of the application's for each function that the statements call and each list of up to three
-// types for which Postgres has none of that name. For such a call Postgres converts the arguments, unless the application's
-// search_path has a function that fits better.
+// overload creates, in a schema of the application's, a function for each function that the statements call and each list of
+// up to three types for which Postgres has none of that name. For such a call Postgres converts the arguments, unless the
+// application's search_path has a function that matches better.
 const overload = `
 	DO $$
 	DECLARE
@@ -40,7 +40,7 @@ const overload = `
 		END LOOP;
 	END $$`
 
-// captured lists the functions of the application's that the probe calls.
+// captured returns the application's functions that the probe calls.
 const captured = `
 	SELECT DISTINCT d.refobjid::regprocedure::text
 	FROM pg_depend d
@@ -48,9 +48,9 @@ const captured = `
 	JOIN pg_proc f ON f.oid = d.objid AND f.proname = 'probe'
 	WHERE d.classid = 'pg_proc'::regclass AND d.refclassid = 'pg_proc'::regclass`
 
-// No function in a schema of the application's stands in for one of Postgres's that a statement calls, as power(integer,
-// integer) would for power(double precision, double precision): each call has arguments of exactly the types of one of
-// Postgres's own functions, or names its schema.
+// No function in a schema of the application's replaces one of Postgres's that a statement calls, as power(integer, integer)
+// would replace power(double precision, double precision). Each call has arguments of exactly the types of one of Postgres's
+// own functions, or names its schema.
 func TestStatementsCallPostgresOwnFunctions(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t, dbtest.Unchecked())

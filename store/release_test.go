@@ -17,7 +17,7 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
-// Each dead worker is done with in transactions of its own: one that cannot be buried makes none of the others wait.
+// Each dead worker has transactions of its own: one that cannot be declared dead does not delay the others.
 func TestReleaseLostOneByOne(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -58,7 +58,7 @@ func TestReleaseInBatches(t *testing.T) {
 	}
 }
 
-// A run that cannot be changed keeps no other from being released, also not those of the batches after its own.
+// A run that cannot be changed does not keep others from being released, not even those of later batches.
 func TestReleaseGoesOnAfterWhatIsRefused(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -85,7 +85,7 @@ func TestReleaseGoesOnAfterWhatIsRefused(t *testing.T) {
 	}
 }
 
-// A whole batch that somebody has locked keeps nothing from being released.
+// A whole batch that somebody has locked does not keep others from being released.
 func TestReleasePassesOverABatchOfLocks(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -99,8 +99,8 @@ func TestReleasePassesOverABatchOfLocks(t *testing.T) {
 	commit(t, tx)
 }
 
-// What somebody has locked is released when it is free, not when its lease ends; and a claim that was under way when its
-// worker was declared dead is found.
+// A run that somebody has locked is released once it is unlocked, not when its lease ends. A claim that was under way when
+// its worker was declared dead is found.
 func TestReleaseComesAgain(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -151,7 +151,7 @@ func TestReleaseComesAgain(t *testing.T) {
 	}
 }
 
-// Whoever sends a heartbeat after it was suspected lives.
+// A worker that sends a heartbeat after it was found unresponsive is alive.
 func TestBuryNeedsSilence(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -199,7 +199,7 @@ func connected(t *testing.T, s *Store, dsn string) (Worker, *pgx.Conn) {
 
 func terminate(t *testing.T, db DB, pid int32) {
 	t.Helper()
-	exec(t, db, `SELECT pg_terminate_backend($1, 10000)`, pid) // returns when it is gone
+	exec(t, db, `SELECT pg_terminate_backend($1, 10000)`, pid) // returns once the backend has ended
 }
 
 func gone(t *testing.T, s *Store) (ids []uuid.UUID) {
@@ -219,7 +219,7 @@ func TestGoneWorkers(t *testing.T) {
 	db := dbtest.Database(t)
 	s := New(db.Pool, "test")
 	w, _ := connected(t, s, db.DSN)
-	unknown := register(t, s) // without evidence
+	unknown := register(t, s) // without a known backend
 	if got := gone(t, s); len(got) != 0 {
 		t.Fatalf("gone %v", got)
 	}
@@ -264,7 +264,7 @@ func TestGoneWorkers(t *testing.T) {
 	none("there is no evidence")
 }
 
-// A user who may see little of others' connections sees whether they are there.
+// A user who may see few details of others' connections still sees whether they exist.
 func TestGoneWorkersOfAnotherUser(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -327,7 +327,7 @@ func userDSN(t *testing.T, dsn, user string) string {
 	return u.String()
 }
 
-// ReleaseLost does what a coordinator does that has watched the silent workers for long enough.
+// ReleaseLost releases the runs of silent workers, as a coordinator does after it has waited long enough.
 func (s *Store) ReleaseLost(ctx context.Context) ([]LostWorker, error) {
 	silent, err := s.SilentWorkers(ctx)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// saveTemplate saves a schedule that fires daily, whose runs have a Timeout of a minute.
+// saveTemplate saves a schedule that fires daily. Its runs have a Timeout of a minute.
 func saveTemplate(t *testing.T, s *Store, name string) *Template {
 	t.Helper()
 	template := &Template{
@@ -20,7 +20,7 @@ func saveTemplate(t *testing.T, s *Store, name string) *Template {
 	return template
 }
 
-// edit does what e says with the schedule.
+// edit applies e to the schedule.
 func edit(t *testing.T, s *Store, tx pgx.Tx, id uuid.UUID, e *Edit) {
 	t.Helper()
 	if _, err := s.EditSchedule(t.Context(), tx, id, func(time.Time, *Template) (*Edit, error) { return e, nil }); err != nil {
@@ -28,7 +28,7 @@ func edit(t *testing.T, s *Store, tx pgx.Tx, id uuid.UUID, e *Edit) {
 	}
 }
 
-// A schedule is no run: no statement about runs meets it, and no run is left of one that is deleted.
+// A schedule is not a run: no statement about runs returns it, and deleting it leaves no run behind.
 func TestScheduleIsNoRun(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -53,7 +53,7 @@ func TestScheduleIsNoRun(t *testing.T) {
 	}
 }
 
-// What is saved is read again, and the cursor never moves back.
+// Schedule returns the template as it was saved, and the cursor never moves back.
 func TestTemplate(t *testing.T) {
 	t.Parallel()
 	s := open(t)

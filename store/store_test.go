@@ -128,7 +128,7 @@ func finish(r *ClaimedRun) *Finish {
 	return &Finish{RunID: r.RunID, Lease: r.Lease, Parent: r.ParentRunID, Status: Completed, Output: []byte("output")}
 }
 
-// sleep is a park for d, as an execution writes it that has seen all wake-ups up to its claim.
+// sleep is a suspension for d, as an execution writes it that has seen all wake-ups up to its claim.
 func sleep(r *ClaimedRun, d time.Duration) *Suspension {
 	return &Suspension{RunID: r.RunID, Lease: r.Lease, Status: Sleeping, Wake: d, Seen: r.Wakeups, Need: 1, WaitingOn: "timer"}
 }
@@ -154,7 +154,7 @@ func wantError(t *testing.T, err, want error) {
 	}
 }
 
-// A tableRow is what the tests look at in a run's row.
+// A tableRow holds the columns of a run's row that tests check.
 type tableRow struct {
 	Status     string
 	Lease      *uuid.UUID
@@ -222,7 +222,7 @@ func expire(t *testing.T, s *Store, ids ...uuid.UUID) {
 	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now() - interval '1 ms' WHERE run_id = ANY ($1)`, ids)
 }
 
-// supersede lets the run's lease expire and another worker claim the run, and returns it as that has claimed it.
+// supersede lets the run's lease expire and another worker claim the run, and returns that claim.
 func supersede(t *testing.T, s *Store, r *ClaimedRun) *ClaimedRun {
 	t.Helper()
 	expire(t, s, r.RunID)
@@ -264,7 +264,7 @@ func lockRow(t *testing.T, tx pgx.Tx, id uuid.UUID) {
 	exec(t, tx, `SELECT FROM kagzi.workflow_runs WHERE run_id = $1 FOR UPDATE`, id)
 }
 
-// waitForWaiter returns once a session of the test's database waits for a lock.
+// waitForWaiter returns once a backend of the test's database waits for a lock.
 func waitForWaiter(t *testing.T, s *Store) {
 	t.Helper()
 	exec(t, s.pool, `
@@ -278,7 +278,7 @@ func waitForWaiter(t *testing.T, s *Store) {
 		END $$`)
 }
 
-// meetsLock runs act until it waits for a lock, calls free, which gives the lock up, and returns once act has.
+// meetsLock runs act until it waits for a lock, calls free, which releases the lock, and returns once act has returned.
 func meetsLock(t *testing.T, s *Store, act func(context.Context), free func()) {
 	t.Helper()
 	var acting sync.WaitGroup
@@ -288,7 +288,7 @@ func meetsLock(t *testing.T, s *Store, act func(context.Context), free func()) {
 	acting.Wait()
 }
 
-// poolWith returns another pool of the database, with changes of its configuration.
+// poolWith returns another pool of the database, with a changed configuration.
 func poolWith(t *testing.T, dsn string, change func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
 	cfg, err := pgxpool.ParseConfig(dsn)

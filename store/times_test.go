@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A caller's transaction may have begun long ago: what is written in it counts from the statement. Each case reads the
-// clock in the transaction first, so that its begin is before that.
+// A caller's transaction may have begun long ago: times that are written in it count from the statement. Each case first reads
+// the clock in the transaction, so that the transaction began before that.
 func TestTimesInAnOpenTransaction(t *testing.T) {
 	t.Parallel()
 	inTx := func(t *testing.T, s *Store, act func(tx pgx.Tx)) (before time.Time) {
@@ -47,7 +47,7 @@ func TestTimesInAnOpenTransaction(t *testing.T) {
 		}
 	})
 
-	// A run whose At is past is due when it is started, and has all of its Timeout.
+	// A run whose At is in the past is due when it is started, and has its whole Timeout.
 	t.Run("PastAt", func(t *testing.T) {
 		t.Parallel()
 		s := open(t)
@@ -73,7 +73,7 @@ func TestTimesInAnOpenTransaction(t *testing.T) {
 		counts(t, s, r.New, before, 0, time.Minute)
 	})
 
-	// What a group of branches has left of its Timeout is not shortened by the transaction's age.
+	// The transaction's age does not shorten the time that a group of branches has left of its Timeout.
 	t.Run("Fork", func(t *testing.T) {
 		t.Parallel()
 		s := open(t)
