@@ -152,7 +152,7 @@ func (b *bulk) run(ctx context.Context, f RunFilter) error {
 		err = b.c.checkSchema(ctx, b.verb.tx)
 	}
 	if err == nil {
-		b.verb.tx, err = b.c.store.AdaptTx(ctx, b.verb.tx)
+		b.verb.tx, err = b.c.store.CheckedTx(ctx, b.verb.tx)
 	}
 	for left := f.Limit; err == nil; left -= chosen.Limit {
 		chosen.Limit = bulkPage

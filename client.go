@@ -357,7 +357,7 @@ func (c *Client) resolveToChange(ctx context.Context, tx pgx.Tx, ref Ref) (pgx.T
 	if err := c.checkSchema(ctx, tx); err != nil {
 		return nil, uuid.Nil, err
 	}
-	tx, err := c.store.AdaptTx(ctx, tx)
+	tx, err := c.store.CheckedTx(ctx, tx)
 	if err != nil {
 		return nil, uuid.Nil, err
 	}

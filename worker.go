@@ -326,7 +326,7 @@ func (w *Worker) serves() []string {
 func (w *Worker) registration(id uuid.UUID) store.Worker {
 	reg := store.Worker{
 		ID: id, Queue: w.cfg.Queue, PID: os.Getpid(), Build: w.cfg.Build, Schema: migrations.Version(), MaxConcurrent: w.cfg.MaxConcurrent, Handlers: w.serves(),
-		Visibility: w.cfg.LeaseTimeout, StaleAfter: w.cfg.StaleAfter,
+		LeaseTimeout: w.cfg.LeaseTimeout, StaleAfter: w.cfg.StaleAfter,
 	}
 	reg.Hostname, _ = os.Hostname() // for people
 	if w.cfg.Labels != nil {

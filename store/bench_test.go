@@ -33,7 +33,7 @@ func BenchmarkFlush(b *testing.B) {
 		if _, err := s.Start(b.Context(), nil, runs); err != nil {
 			b.Fatal(err)
 		}
-		c, err := s.Claim(b.Context(), request(n, func(r *ClaimRequest) { r.Visibility = time.Hour }))
+		c, err := s.Claim(b.Context(), request(n, func(r *ClaimRequest) { r.LeaseTimeout = time.Hour }))
 		if err != nil || len(c.Runs) != n {
 			b.Fatalf("claimed %d, error %v", len(c.Runs), err)
 		}

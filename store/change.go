@@ -31,14 +31,14 @@ func (s *Store) status(ctx context.Context, tx pgx.Tx, id uuid.UUID) (string, er
 // change runs f in tx, or in a transaction of its own, which is repeated while that may help.
 func (s *Store) change(ctx context.Context, tx pgx.Tx, f func(context.Context, pgx.Tx) error) error {
 	if tx != nil {
-		tx, err := fit(ctx, tx)
+		tx, err := checkIsolation(ctx, tx)
 		if err != nil {
 			return err
 		}
 		return f(ctx, tx)
 	}
 	return again(ctx, func(ctx context.Context) error {
-		return transact(ctx, s.pool, patient, func(tx pgx.Tx) error { return f(ctx, tx) })
+		return transact(ctx, s.pool, untimed, func(tx pgx.Tx) error { return f(ctx, tx) })
 	})
 }
 
@@ -46,7 +46,7 @@ func (s *Store) change(ctx context.Context, tx pgx.Tx, f func(context.Context, p
 // another transaction's lock times out.
 func again(ctx context.Context, f func(context.Context) error) error {
 	var err error
-	for range repeats {
+	for range maxTries {
 		err = do(ctx, f)
 		if t, ok := ctx.Deadline(); Locked(err) && (!ok || time.Until(t) > time.Second) && ctx.Err() == nil {
 			continue // it was rolled back; with less than a second left, the outcome of another try might come too late
@@ -64,7 +64,7 @@ func (s *Store) InSavepoint(ctx context.Context, tx pgx.Tx, f func(context.Conte
 	if tx == nil {
 		return s.change(ctx, nil, f)
 	}
-	tx, err := fit(ctx, tx)
+	tx, err := checkIsolation(ctx, tx)
 	if err != nil {
 		return err
 	}

@@ -27,15 +27,15 @@ type WorkflowVersions struct {
 
 // A ClaimRequest says which runs a worker takes.
 type ClaimRequest struct {
-	Queue      string
-	Types      []WorkflowVersions // in order of preference within a priority
-	Limit      int
-	Worker     uuid.UUID
-	Lease      uuid.UUID // chosen before the call, so that ResolveClaim finds the runs if the answer is lost
-	Visibility time.Duration
-	LowFirst   bool // the worker sets it at times, so that low priorities do not starve: take the lowest one first
-	NoSuspects bool // the worker executes other runs: leave out crash-loop suspects, which are executed alone
-	NoInputs   bool // a claim with inputs failed: leave them out, because one of them may be unreadable
+	Queue        string
+	Types        []WorkflowVersions // in order of preference within a priority
+	Limit        int
+	Worker       uuid.UUID
+	Lease        uuid.UUID // chosen before the call, so that ResolveClaim finds the runs if the answer is lost
+	LeaseTimeout time.Duration
+	LowFirst     bool // the worker sets it at times, so that low priorities do not starve: take the lowest one first
+	NoSuspects   bool // the worker executes other runs: leave out crash-loop suspects, which are executed alone
+	NoInputs     bool // a claim with inputs failed: leave them out, because one of them may be unreadable
 }
 
 // A ClaimedRun is a run with the data to execute it.
@@ -176,7 +176,7 @@ func (s *Store) claimArgs(req ClaimRequest) []any {
 	}
 	return []any{
 		s.namespace, req.Queue, types, priorities, versions, initial, req.Limit, req.Worker, req.Lease,
-		micros(req.Visibility), recoveriesBelow, req.NoInputs,
+		micros(req.LeaseTimeout), recoveriesBelow, req.NoInputs,
 	}
 }
 
@@ -247,7 +247,7 @@ func (s *Store) ResolveClaim(ctx context.Context, req ClaimRequest) (Claim, erro
 	types, priorities, _, _ := req.pairs()
 	var claim Claim
 	err := within(ctx, bulkTimeout, func(ctx context.Context) error {
-		args := []any{s.namespace, req.Queue, types, priorities, req.Lease, micros(req.Visibility)}
+		args := []any{s.namespace, req.Queue, types, priorities, req.Lease, micros(req.LeaseTimeout)}
 		asked := time.Now()
 		return ask(ctx, s.pool, runsOfClaim, args, func(rows pgx.Rows) (err error) {
 			claim, err = readClaim(rows, req.Lease, asked)

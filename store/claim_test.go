@@ -260,7 +260,7 @@ func TestClaimDeadline(t *testing.T) {
 		t.Parallel()
 		s := open(t)
 		ids := start(t, s, newRun(withTimeout(30*time.Second)))
-		r := claim(t, s, request(1, func(r *ClaimRequest) { r.Visibility = time.Hour })).Runs[0]
+		r := claim(t, s, request(1, func(r *ClaimRequest) { r.LeaseTimeout = time.Hour })).Runs[0]
 		within := func(what string) {
 			t.Helper()
 			if row := look(t, s.pool, ids[0]); row.In > 30 || row.In < 10 {
@@ -309,7 +309,7 @@ func TestClaimDeadline(t *testing.T) {
 		if err != nil || len(under.Runs) != 1 {
 			t.Fatalf("found %d runs under the lease, error %v", len(under.Runs), err)
 		}
-		checkTerm(t, under.Runs[0].Term, before, req.Visibility)
+		checkTerm(t, under.Runs[0].Term, before, req.LeaseTimeout)
 		// As if the database's clock had been set back.
 		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = available_at + interval '50 s'`)
 		if under, err := s.ResolveClaim(t.Context(), req); err != nil || len(under.Runs) != 1 {

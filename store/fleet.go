@@ -99,7 +99,7 @@ func (s *Store) Workers(ctx context.Context, f WorkerFilter) (page []WorkerRow, 
 		b := &pgx.Batch{}
 		b.Queue(countWorkers, chosen...)
 		b.Queue(listWorkers, append(slices.Clip(chosen), f.After.String(), f.Limit)...)
-		return exchange(ctx, s.pool, patient, b, func(rows pgx.Rows) (err error) {
+		return exchange(ctx, s.pool, untimed, b, func(rows pgx.Rows) (err error) {
 			total, err = pgx.CollectOneRow(rows, pgx.RowTo[int])
 			return err
 		}, collect(&page, readWorker))

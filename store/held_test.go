@@ -47,7 +47,7 @@ func TestStartOfAHeldID(t *testing.T) {
 			DO $$ BEGIN
 				FOR i IN 1 .. 1200 LOOP
 					PERFORM pg_stat_clear_snapshot();
-					IF (SELECT xact_rollback FROM pg_stat_database WHERE datname = current_database()) > `+fmt.Sprint(begun+repeats)+` THEN RETURN; END IF;
+					IF (SELECT xact_rollback FROM pg_stat_database WHERE datname = current_database()) > `+fmt.Sprint(begun+maxTries)+` THEN RETURN; END IF;
 					PERFORM pg_sleep(0.05);
 				END LOOP;
 				RAISE 'the start does not wait in slices';

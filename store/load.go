@@ -38,7 +38,7 @@ CROSS JOIN LATERAL (
 func (s *Store) Load(ctx context.Context, req LoadRequest) (out Loaded, err error) {
 	ctx, cancel := context.WithTimeout(ctx, req.Timeout)
 	defer cancel()
-	for range repeats {
+	for range maxTries {
 		if out, err = s.load(ctx, req); err == nil || !Repeatable(err) {
 			break
 		}
@@ -68,7 +68,7 @@ func (s *Store) load(ctx context.Context, req LoadRequest) (Loaded, error) {
 		b.Queue(runInputs, s.namespace, array(req.Inputs), req.Most)
 		reads = append(reads, readInputs(out.Inputs, out.More))
 	}
-	return out, exchange(ctx, s.pool, patient, b, reads...)
+	return out, exchange(ctx, s.pool, untimed, b, reads...)
 }
 
 func readInputs(inputs map[uuid.UUID][]byte, more map[uuid.UUID]bool) func(pgx.Rows) error {

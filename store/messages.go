@@ -135,7 +135,7 @@ func (s *Store) storeMessages(ctx context.Context, db DB, messages []Message) (m
 	b.Queue(lockRuns, s.namespace, array(runs))
 	b.Queue(storeMessages, messageColumns.args(s.namespace, messages, inTx)...)
 	stored := map[uuid.UUID]Signalled{}
-	err := exchange(ctx, db, patient, b, nil, func(rows pgx.Rows) error {
+	err := exchange(ctx, db, untimed, b, nil, func(rows pgx.Rows) error {
 		var g Signalled
 		_, err := pgx.ForEachRow(rows, []any{&g.RunID, &g.Queue, &g.Type, &g.Version, &g.Running, &g.Due}, func() error {
 			stored[g.RunID] = g

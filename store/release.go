@@ -93,7 +93,7 @@ func (s *Store) workersAndBackends(ctx context.Context) (workers []connectedWork
 	b.Queue(connectedWorkers, s.namespace)
 	b.Queue(serverBackends)
 	server.start = map[int32]*time.Time{}
-	err = exchange(ctx, s.pool, patient, b, collect(&workers, func(row pgx.CollectableRow) (w connectedWorker, err error) {
+	err = exchange(ctx, s.pool, untimed, b, collect(&workers, func(row pgx.CollectableRow) (w connectedWorker, err error) {
 		return w, row.Scan(&w.ID, utc(&w.HeartbeatAt), &w.Backend, &w.backendStart, &w.serverStart)
 	}), func(rows pgx.Rows) error {
 		var pid int32
@@ -124,9 +124,9 @@ type LostWorker struct {
 const lostColumns = `w.worker_id, w.task_queue, w.workflow_types, (extract(epoch FROM w.lease_timeout) * 1000000)::bigint`
 
 func readLost(row pgx.CollectableRow) (w LostWorker, err error) {
-	var visibility int64
-	err = row.Scan(&w.ID, &w.Queue, &w.Types, &visibility)
-	w.LeaseTimeout = time.Duration(visibility) * time.Microsecond
+	var leaseTimeout int64
+	err = row.Scan(&w.ID, &w.Queue, &w.Types, &leaseTimeout)
+	w.LeaseTimeout = time.Duration(leaseTimeout) * time.Microsecond
 	return w, err
 }
 

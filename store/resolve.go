@@ -64,7 +64,7 @@ func (s *Store) resolve(ctx context.Context, u undecided) error {
 	b.Queue(resolveRuns, s.namespace, array(runs))
 	b.Queue(resolveSteps, resolveColumns.args(s.namespace, u.records)...)
 	found, recorded := map[uuid.UUID]runState{}, map[stepKey]*StepRow{}
-	if err := exchange(ctx, s.pool, patient, b, func(rows pgx.Rows) error {
+	if err := exchange(ctx, s.pool, untimed, b, func(rows pgx.Rows) error {
 		for rows.Next() {
 			var id uuid.UUID
 			var lease *uuid.UUID

@@ -250,7 +250,7 @@ WHERE r.there IS NULL`
 func (s *Store) Ended(ctx context.Context, ids []uuid.UUID, most time.Duration) (ended []Ended, missing []uuid.UUID, err error) {
 	mode := txMode{statements: most, locks: callTimeout} // a lock on the table is not an error before most has passed
 	if most == 0 {
-		mode = patient
+		mode = untimed
 	}
 	err = do(ctx, func(ctx context.Context) error {
 		ended, missing = nil, nil

@@ -269,7 +269,7 @@ func (s *Store) fire(ctx context.Context, tx pgx.Tx, firings []*Firing) ([]Fired
 		reads = append(reads, collect(&fired, pgx.RowToStructByPos[FiredRun]))
 	}
 	b.Queue(advanceTemplates, advanceColumns.args(s.namespace, firings)...)
-	err := exchange(ctx, tx, patient, b, reads...)
+	err := exchange(ctx, tx, untimed, b, reads...)
 	return fired, err
 }
 

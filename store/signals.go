@@ -100,7 +100,7 @@ func (s *Store) Inbox(ctx context.Context, runs []uuid.UUID) (map[uuid.UUID]*Inb
 		b := &pgx.Batch{}
 		b.Queue(runWakeups, s.namespace, array(runs))
 		queueInbox(b, s.namespace, runs, NoLimit)
-		return exchange(ctx, s.pool, patient, b, func(rows pgx.Rows) error {
+		return exchange(ctx, s.pool, untimed, b, func(rows pgx.Rows) error {
 			var id uuid.UUID
 			var wakeups int64
 			_, err := pgx.ForEachRow(rows, []any{&id, &wakeups}, func() error {

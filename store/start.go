@@ -43,7 +43,7 @@ func (s *Store) Start(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedR
 			return nil, wrap("start", err)
 		}
 		lost = lost || Unavailable(err)
-		if tries++; tries == repeats {
+		if tries++; tries == maxTries {
 			return nil, wrap("start", err)
 		}
 	}
@@ -78,7 +78,7 @@ func keepReplaced(out, replaced []StartedRun) {
 func (s *Store) startIn(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedRun, error) {
 	if byPolicy(runs) {
 		var err error
-		if tx, err = fit(ctx, tx); err != nil {
+		if tx, err = checkIsolation(ctx, tx); err != nil {
 			return nil, wrap("start", err)
 		}
 	}

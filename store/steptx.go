@@ -21,14 +21,14 @@ func (s *Store) RecordIn(ctx context.Context, tx pgx.Tx, records ...*Record) (bo
 	}
 	steps, compensations := parted(records)
 	b := &pgx.Batch{}
-	b.Queue(lastTimeouts, patient.prologueArgs(ctx)[:2]...)
+	b.Queue(lastTimeouts, untimed.prologueArgs(ctx)[:2]...)
 	reads := []func(pgx.Rows) error{nil}
 	if compensations != nil {
 		b.Queue(recordCompensations, compensationColumns.args(s.namespace, compensations)...)
 		reads = append(reads, readRecorded(compensations))
 	}
 	b.Queue(recordSteps, recordColumns.args(s.namespace, steps)...)
-	err := exchange(ctx, tx, patient, b, append(reads, readRecorded(steps))...)
+	err := exchange(ctx, tx, untimed, b, append(reads, readRecorded(steps))...)
 	refused := slices.ContainsFunc(records, func(r *Record) bool { return r.Outcome != Done })
 	return err == nil && !refused, wrap("record step", err)
 }

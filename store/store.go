@@ -41,8 +41,8 @@ const (
 // synchronous standby, so the timeout is here.
 const callTimeout = 10 * time.Second
 
-// repeats is how often a call is tried that fails with a Repeatable error.
-const repeats = 5
+// maxTries is how often a call is tried that fails with a Repeatable error.
+const maxTries = 5
 
 // A DB runs statements: a *pgxpool.Pool, a *pgx.Conn, or the caller's pgx.Tx.
 type DB interface {
@@ -102,7 +102,7 @@ func within(ctx context.Context, timeout time.Duration, f func(context.Context) 
 	ctx, cancel := bound(ctx, timeout)
 	defer cancel()
 	var err error
-	for range repeats {
+	for range maxTries {
 		if err = f(ctx); err == nil || !Repeatable(err) {
 			return err
 		}

@@ -20,8 +20,8 @@ type txMode struct {
 }
 
 var (
-	// patient waits for locks for as long as the call may take.
-	patient = txMode{}
+	// untimed waits for locks for as long as the call may take.
+	untimed = txMode{}
 	// brief is for statements that share a transaction with others, or that can be repeated later.
 	brief = txMode{locks: briefLockWait}
 	// relaxed is for claims: if a crash of the server loses one, it also loses all records made under it, and the run is
@@ -171,7 +171,7 @@ func transact(ctx context.Context, db DB, m txMode, f func(pgx.Tx) error) error 
 func ask(ctx context.Context, db DB, sql string, args []any, read func(pgx.Rows) error) error {
 	b := &pgx.Batch{}
 	b.Queue(sql, args...)
-	return exchange(ctx, db, patient, b, read)
+	return exchange(ctx, db, untimed, b, read)
 }
 
 // askOne is ask for a single value. It returns pgx.ErrNoRows if there is no row.
@@ -359,18 +359,18 @@ func (t checkedTx) Begin(ctx context.Context) (pgx.Tx, error) {
 	return checkedTx{part}, err
 }
 
-// AdaptTx returns tx for changes of runs in it; a nil tx stays nil. It returns ErrIsolation if the isolation level is too
-// strict: see fit.
-func (s *Store) AdaptTx(ctx context.Context, tx pgx.Tx) (pgx.Tx, error) {
+// CheckedTx returns tx for changes of runs in it; a nil tx stays nil. It returns ErrIsolation if the isolation level is too
+// strict: see checkIsolation.
+func (s *Store) CheckedTx(ctx context.Context, tx pgx.Tx) (pgx.Tx, error) {
 	if tx == nil {
 		return nil, nil
 	}
-	return fit(ctx, tx)
+	return checkIsolation(ctx, tx)
 }
 
-// fit returns ErrIsolation for a caller's transaction that does not see the commits of others: in it, a statement
+// checkIsolation returns ErrIsolation for a caller's transaction that does not see the commits of others: in it, a statement
 // that reads after locking would miss a compensation, a child, or a run that has just ended.
-func fit(ctx context.Context, tx pgx.Tx) (pgx.Tx, error) {
+func checkIsolation(ctx context.Context, tx pgx.Tx) (pgx.Tx, error) {
 	switch tx.(type) {
 	case ownTx, checkedTx:
 		return tx, nil

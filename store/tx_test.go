@@ -47,7 +47,7 @@ func TestOurTransactionsBeginAlike(t *testing.T) {
 			txMode
 			want string
 		}{
-			{patient, "read committed long 5s off on t"},
+			{untimed, "read committed long 5s off on t"},
 			{brief, "read committed 100ms 5s off on t"},
 			{relaxed, "read committed 100ms 5s off off t"},
 			{listing, "read committed long 5s on on t"},

@@ -26,7 +26,7 @@ type Worker struct {
 	Schema        int64 // the newest migration that its program knows
 	Labels        json.RawMessage
 	MaxConcurrent int
-	Visibility    time.Duration // how long its leases last
+	LeaseTimeout  time.Duration // how long its leases last
 	StaleAfter    time.Duration // after this time without a heartbeat it counts as dead
 	Number        int64         // see Heartbeat
 	Backend       Backend       // of the connection that sends the heartbeats
@@ -92,10 +92,10 @@ func (s *Store) RegisterWorker(ctx context.Context, db DB, w Worker) error {
 	return wrap("register worker", do(ctx, func(ctx context.Context) error {
 		b := &pgx.Batch{}
 		b.Queue(registerWorker, s.namespace, w.ID, w.Queue, w.Types, w.Hostname, w.PID, w.Build,
-			string(w.Labels), w.MaxConcurrent, micros(w.Visibility), micros(w.StaleAfter),
+			string(w.Labels), w.MaxConcurrent, micros(w.LeaseTimeout), micros(w.StaleAfter),
 			w.Backend.PID, epoch(w.Backend.Start), epoch(w.Backend.Server), w.Handlers, w.Schema, w.Number)
 		b.Queue(workerEvent, s.namespace, w.ID, event, "STARTED", "")
-		return exchange(ctx, db, patient, b)
+		return exchange(ctx, db, untimed, b)
 	}))
 }
 
@@ -142,7 +142,7 @@ func (s *Store) Heartbeat(ctx context.Context, db DB, h Heartbeat) (answer Heart
 		b.Queue(backendPID)
 		b.Queue(heartbeat, s.namespace, h.Worker, h.Active, h.Completed, h.Failed, h.Backend.PID, epoch(h.Backend.Start), epoch(h.Backend.Server), h.Number)
 		answer = HeartbeatAnswer{Asked: time.Now()}
-		err := exchange(ctx, db, patient, b, func(rows pgx.Rows) error {
+		err := exchange(ctx, db, untimed, b, func(rows pgx.Rows) error {
 			pid, err := pgx.CollectOneRow(rows, pgx.RowTo[int32])
 			answer.Own = pid == h.Backend.PID
 			return err
@@ -294,7 +294,7 @@ func (s *Store) StoppedWorker(ctx context.Context, db DB, id uuid.UUID) error {
 func (s *Store) setWorkerStatus(ctx context.Context, db DB, statement, event string, id uuid.UUID, detail string) error {
 	eventID := uuid.New()
 	return wrap("worker "+event, do(ctx, func(ctx context.Context) error {
-		return transact(ctx, db, patient, func(tx pgx.Tx) error {
+		return transact(ctx, db, untimed, func(tx pgx.Tx) error {
 			did, err := changed(ctx, tx, statement, s.namespace, id)
 			if err != nil || !did {
 				return err

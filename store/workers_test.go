@@ -12,7 +12,7 @@ import (
 func worker() Worker {
 	return Worker{
 		ID: uuid.New(), Queue: "queue", Types: []string{"type"}, Hostname: "host", PID: 7, Build: "v1", Labels: json.RawMessage(`{"zone": "a"}`),
-		MaxConcurrent: 10, Visibility: time.Minute, StaleAfter: 30 * time.Second,
+		MaxConcurrent: 10, LeaseTimeout: time.Minute, StaleAfter: 30 * time.Second,
 	}
 }
 

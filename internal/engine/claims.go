@@ -73,7 +73,7 @@ func (s *Session) claim(ctx context.Context, n int) time.Duration {
 	s.mu.Unlock()
 	defer s.claimedAll()
 	req := store.ClaimRequest{
-		Queue: s.cfg.Queue, Types: types, Limit: n, Worker: s.ID(), Lease: uuid.New(), Visibility: s.cfg.LeaseTimeout,
+		Queue: s.cfg.Queue, Types: types, Limit: n, Worker: s.ID(), Lease: uuid.New(), LeaseTimeout: s.cfg.LeaseTimeout,
 		LowFirst: s.claims%16 == 0, NoSuspects: noSuspects,
 	}
 	answer := make(chan store.Claim, 1)

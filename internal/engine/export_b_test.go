@@ -109,7 +109,7 @@ func (x HeldExecution) BeginsWith() string {
 // and whether any of them could not be yielded.
 func ClaimUnanswered(ctx context.Context, s *Session, n int) (claimed int, locked bool, err error) {
 	req := store.ClaimRequest{
-		Queue: s.cfg.Queue, Types: s.cfg.Types, Limit: n, Worker: s.ID(), Lease: uuid.New(), Visibility: s.cfg.LeaseTimeout,
+		Queue: s.cfg.Queue, Types: s.cfg.Types, Limit: n, Worker: s.ID(), Lease: uuid.New(), LeaseTimeout: s.cfg.LeaseTimeout,
 	}
 	claimed = len(s.claimRuns(ctx, req).Runs)
 	locked, err = s.yieldClaimed(lastResolve, req)

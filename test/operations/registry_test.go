@@ -272,9 +272,9 @@ func TestForceOfflineOfADeadWorker(t *testing.T) {
 			c, far := kit.NewClient(t, db.Pool), kit.NewClient(t, kit.OpenPool(t, db.DSN, 5))
 			h := kit.NewGate()
 			runs := kit.StartRuns(t, c, h.Workflow, 2)
-			dead := store.Worker{ID: uuid.New(), Queue: "default", Types: []string{"gate"}, Visibility: time.Hour, StaleAfter: time.Hour}
+			dead := store.Worker{ID: uuid.New(), Queue: "default", Types: []string{"gate"}, LeaseTimeout: time.Hour, StaleAfter: time.Hour}
 			claim := store.ClaimRequest{
-				Queue: "default", Types: []store.WorkflowVersions{{Type: "gate", Versions: []int{1}, Default: 1}}, Limit: 2, Worker: dead.ID, Lease: uuid.New(), Visibility: time.Hour,
+				Queue: "default", Types: []store.WorkflowVersions{{Type: "gate", Versions: []int{1}, Default: 1}}, Limit: 2, Worker: dead.ID, Lease: uuid.New(), LeaseTimeout: time.Hour,
 			}
 			s := store.New(db.Pool, "default")
 			if err := s.RegisterWorker(t.Context(), db.Pool, dead); err != nil {
