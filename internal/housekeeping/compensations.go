@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// maxCompensated is how many runs one pass reads.
+// maxCompensated is the most runs that one pass reads.
 const maxCompensated = 100
 
-// Compensate takes the next steps of runs that wait only for their compensations to go on: the worker that should have taken
-// these steps has died.
+// Compensate continues the runs that wait only for the next step of their compensations, because the worker that should have
+// taken it has died.
 func (k *Coordinator) Compensate(ctx context.Context) (time.Duration, error) {
 	ids, err := k.cfg.Store.DueCompensations(ctx, maxCompensated)
 	if err == nil {

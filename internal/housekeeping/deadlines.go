@@ -9,14 +9,12 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// deadlineGrace is how long a run may be over its Timeout before a coordinator ends it. A worker that has room takes the
-// run when it becomes due, which is at its deadline at the latest; and the lease of a worker that executes it ends three
-// seconds later.
+// deadlineGrace is how long after its deadline a coordinator ends a run. A worker with a free slot claims the run when it
+// becomes due, at its deadline at the latest, and the lease of a worker that executes it ends three seconds later.
 const deadlineGrace = 5 * time.Second
 
-// EndOverdue ends the runs that are over their Timeout and that no worker executes: nobody serves their queue, or their
-// version, or all slots there are taken. It also ends the runs that were cancelled, once their worker should have ended
-// them.
+// EndOverdue ends the runs past their deadline that no worker executes, because no worker serves their queue or version, or
+// all slots are taken. It also ends cancelled runs that their worker should have ended by now.
 func (k *Coordinator) EndOverdue(ctx context.Context) (time.Duration, error) {
 	if k.overdue == nil {
 		k.overdue = &store.Overdue{Grace: deadlineGrace, Kind: failure.KindDeadline, Error: failure.Text(failure.ErrDeadline)}
@@ -37,7 +35,7 @@ func (k *Coordinator) EndOverdue(ctx context.Context) (time.Duration, error) {
 		_ = k.cfg.Hints.Cancelled(ctx, nil, out) // fails only in a transaction
 	}
 	if ended > 0 {
-		k.cfg.Log.Info("kagzi: runs were over their Timeout, and no worker took them: they are ended", "runs", ended)
+		k.cfg.Log.Info("kagzi: ended runs that exceeded their Timeout while no worker took them", "runs", ended)
 	}
 	if ctx.Err() == nil {
 		k.overdue = nil

@@ -6,52 +6,44 @@ import (
 	"sync"
 
 	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi/store"
 )
 
-// queuedRuns knows which runs keep a queued run of their schedule waiting, so that the coordinator looks for queued runs
+// queuedRuns knows the runs that queued runs of their schedule wait for. The coordinator looks for queued runs that may begin
 // when one of those changes, and not whenever any run does.
 type queuedRuns struct {
-	mu       sync.Mutex         // of all below
-	blocking map[uuid.UUID]bool // runs whose end lets a queued one begin, as releaseQueued last read them
-	reading  bool               // releaseQueued is reading them
-	changed  bool               // Refresh was called while reading was set: blocking may lack one of its runs
+	mu       sync.Mutex         // guards all below
+	blocking map[uuid.UUID]bool // runs whose end lets a queued one begin, as the last release read them
+	reading  bool               // a release is reading them
+	missed   bool               // a run changed while reading was set: blocking may lack it
 }
 
-// Refresh wakes the coordinator if one of the runs, or with nil any, keeps a queued one waiting. It does not block.
-func (k *Coordinator) Refresh(ids []uuid.UUID) {
-	q := &k.queued
+// changed reports whether a queued run waits for one of the given runs, or, with nil, whether one waits at all.
+func (q *queuedRuns) changed(ids []uuid.UUID) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.changed = q.changed || q.reading
-	if ids == nil && len(q.blocking) > 0 || slices.ContainsFunc(ids, func(id uuid.UUID) bool { return q.blocking[id] }) {
-		k.WakeSchedules()
-	}
+	q.missed = q.missed || q.reading
+	return ids == nil && len(q.blocking) > 0 || slices.ContainsFunc(ids, func(id uuid.UUID) bool { return q.blocking[id] })
 }
 
-// releaseQueued makes the runs due that waited for the one before, and remembers which runs the others wait for. A run that
-// changes meanwhile may be one of those, so it counts as one.
-func (k *Coordinator) releaseQueued(ctx context.Context) error {
-	q := &k.queued
+// release makes the queued runs due that wait for no other any more, returns them, and remembers the runs that the others wait
+// for. again says that a run changed meanwhile, which may be one of those: release must be called again.
+func (q *queuedRuns) release(ctx context.Context, st *store.Store) (released []store.FiredRun, again bool, err error) {
 	q.mu.Lock()
 	q.reading = true
 	q.mu.Unlock()
-	released, blocking, err := k.cfg.Store.ReleaseQueued(ctx)
+	released, blocking, err := st.ReleaseQueued(ctx)
 	q.mu.Lock()
+	defer q.mu.Unlock()
 	q.reading = false
 	if err == nil {
 		q.blocking = make(map[uuid.UUID]bool, len(blocking))
 		for _, id := range blocking {
 			q.blocking[id] = true
 		}
-		if q.changed && len(blocking) > 0 {
-			k.WakeSchedules()
-		}
+		again = q.missed && len(blocking) > 0
 	}
-	q.changed = false
-	q.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	k.cfg.Hints.Fired(ctx, released)
-	return nil
+	q.missed = false
+	return released, again, err
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// insertGone registers a worker whose connection is gone.
-const insertGone = `INSERT INTO kagzi.workers (worker_id, namespace_id, task_queue, workflow_types, status, lease_timeout, stale_after, backend_pid, backend_start, server_start)
+// insertDisconnected registers a worker whose connection is gone.
+const insertDisconnected = `INSERT INTO kagzi.workers (worker_id, namespace_id, task_queue, workflow_types, status, lease_timeout, stale_after, backend_pid, backend_start, server_start)
 	SELECT gen_random_uuid(), 'default', 'default', ARRAY['w'], 'ONLINE', interval '5 minutes', interval '30 s', 2147483647, now(), pg_postmaster_start_time()`
 
 // insertSilent registers a worker that has sent no heartbeat for an hour.
@@ -49,12 +49,12 @@ func TestFailureDetector(t *testing.T) {
 			{time.Second, nil, nil, patience},
 			{4 * time.Second, []store.UnresponsiveWorker{worker(one, 1, 1)}, nil, patience},
 		},
-		"SendsHeartbeatOverAnotherThatIsGoneAgain": {
+		"SendsHeartbeatsOverConnectionsThatAreLost": {
 			{0, []store.UnresponsiveWorker{worker(one, 1, 1)}, nil, patience},
 			{4 * time.Second, []store.UnresponsiveWorker{worker(one, 2, 2)}, nil, patience},
 			{6 * time.Second, []store.UnresponsiveWorker{worker(one, 3, 2)}, nil, patience},
 		},
-		"EachInItsTime": {
+		"EachAfterItsOwnTimeout": {
 			{0, []store.UnresponsiveWorker{worker(one, 1, 1)}, nil, patience},
 			{2 * time.Second, []store.UnresponsiveWorker{worker(one, 1, 1), worker(two, 1, 2)}, nil, time.Second},
 			{patience, []store.UnresponsiveWorker{worker(one, 1, 1), worker(two, 1, 2)}, []uuid.UUID{one}, 2 * time.Second},
@@ -74,8 +74,7 @@ func TestFailureDetector(t *testing.T) {
 	}
 }
 
-// TestConnectionsAfterAnOutage shows that a coordinator which could not check the connections starts again: it declares
-// nobody dead for a while.
+// A coordinator that could not check the connections starts again: it declares nobody dead for a while.
 func TestConnectionsAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -85,7 +84,7 @@ func TestConnectionsAfterAnOutage(t *testing.T) {
 	}
 	pool := poolWith(t, proxy.DSN(), func(*pgxpool.Config) {})
 	k := newCoordinator(t, pool, func(cfg *Config) { cfg.Grace = time.Millisecond })
-	execSQL(t, db.Pool, insertGone)
+	execSQL(t, db.Pool, insertDisconnected)
 	dead := func() int {
 		return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'OFFLINE'`)
 	}
@@ -104,16 +103,16 @@ func TestConnectionsAfterAnOutage(t *testing.T) {
 			t.Errorf("%d dead, %v", dead(), err)
 		}
 	}
-	k.connections.quiet = time.Time{}
+	k.connections.holdOff = time.Time{}
 	if _, err := k.CheckConnections(t.Context()); err != nil || len(k.connections.since) != 1 {
 		t.Errorf("%d unresponsive, %v", len(k.connections.since), err)
 	}
-	k.connections.checked = time.Now().Add(-time.Minute) // as if the process had been frozen
+	k.connections.checked = time.Now().Add(-time.Minute) // as though the process had been stopped
 	if _, err := k.CheckConnections(t.Context()); err != nil || dead() != 0 || len(k.connections.since) != 0 {
 		t.Errorf("after a pause: %d dead, %v", dead(), err)
 	}
-	k.connections.quiet = time.Time{}
-	waitFor(t, "it is declared dead at last", func() bool {
+	k.connections.holdOff = time.Time{}
+	waitFor(t, "the worker is declared dead", func() bool {
 		if _, err := k.CheckConnections(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -142,7 +141,7 @@ func TestConnectionsPause(t *testing.T) {
 	}
 }
 
-// TestNoGrace shows that without the rule a connection that is gone means nothing.
+// With NoGrace, a lost connection does not make a worker dead.
 func TestNoGrace(t *testing.T) {
 	t.Parallel()
 	for name, off := range map[string]bool{"Off": true, "On": false} {
@@ -152,13 +151,13 @@ func TestNoGrace(t *testing.T) {
 			k := newCoordinator(t, db.Pool, func(cfg *Config) {
 				cfg.Interval, cfg.StaleAfter, cfg.Grace, cfg.NoGrace = 5*time.Millisecond, 15*time.Millisecond, 5*time.Millisecond, off
 			})
-			execSQL(t, db.Pool, insertGone)
+			execSQL(t, db.Pool, insertDisconnected)
 			ctx, stop := context.WithCancel(t.Context())
 			done := make(chan error, 1)
 			go func() { done <- k.Run(ctx) }()
 			for i := 1; i <= 20; i++ { // as many checks
 				execSQL(t, db.Pool, insertSilent)
-				waitFor(t, "the silent one is lost", func() bool {
+				waitFor(t, "the silent worker is declared dead", func() bool {
 					return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.worker_events WHERE detail = 'no heartbeat'`) == i
 				})
 			}
@@ -173,8 +172,8 @@ func TestNoGrace(t *testing.T) {
 	}
 }
 
-// A coordinator declares nobody dead whom it has not seen unresponsive itself for a while: an outage may explain what was
-// before.
+// A coordinator declares a worker dead only after it has itself seen the worker unresponsive for a while: an outage may
+// explain the silence before.
 func TestHeartbeatsAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.Pool(t)
@@ -190,11 +189,11 @@ func TestHeartbeatsAfterAnOutage(t *testing.T) {
 		}
 		return queryOne[int](t, pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'ONLINE'`) == 1
 	}
-	const longer, within = "50 min", "61 min" // than the last heartbeat is ago; it is past two thirds of the latter
+	const longer, within = "50 min", "61 min" // the last heartbeat is an hour old: older than the first, and than two thirds of the second
 	if !check(0, longer) {
 		t.Fatal("a worker was declared dead at first sight")
 	}
-	if !check(15*time.Second, longer) { // it checks every five
+	if !check(15*time.Second, longer) { // it checks every five seconds
 		t.Fatal("a worker was declared dead after an outage")
 	}
 	if !check(5*time.Second, longer) {
@@ -208,9 +207,9 @@ func TestHeartbeatsAfterAnOutage(t *testing.T) {
 	}
 }
 
-// TestReleaseSaysWhatItCannotFree has a dead worker hold two runs, of which the database refuses to change one: the other is
-// free, and the log says why the one is not, once.
-func TestReleaseSaysWhatItCannotFree(t *testing.T) {
+// A dead worker holds two runs, and the database refuses to change one of them. The other is released, and the log says once
+// why the first is not.
+func TestReleaseLogsTheRunItCannotRelease(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.Pool(t)
 	logged := &logBuffer{}
@@ -239,8 +238,8 @@ func TestReleaseSaysWhatItCannotFree(t *testing.T) {
 		}
 		execSQL(t, pool, `UPDATE kagzi.workers SET release_at = now()`)
 	}
-	logged.wantLine(t, "the coordinator met an error and goes on", "free a run of a dead worker", id.String(), bad)
-	for _, line := range []string{"free a run of a dead worker", "worker is lost"} {
+	logged.wantLine(t, "the coordinator met an error and tries again", "release a run of a dead worker", id.String(), bad)
+	for _, line := range []string{"release a run of a dead worker", "worker is lost"} {
 		if n := strings.Count(logged.String(), line); n != 1 {
 			t.Errorf("%q is logged %d times, want once", line, n)
 		}

@@ -13,8 +13,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// The sizes of a pass. A query reads as many rows as it must to find much at once if all is old, and still answers within
-// milliseconds if nothing is; a transaction is short enough that nobody notices it.
+// The sizes of a pass. A query reads enough rows to find many runs at once if all are old, and still answers within
+// milliseconds if none is. A transaction is too short to disturb anybody.
 const (
 	readRuns   = 4000 // runs that one query reads
 	deleteRuns = 500  // runs that are deleted together
@@ -22,16 +22,13 @@ const (
 
 	keepWorkers = 7 * 24 * time.Hour // after they ended
 
-	scanRest  = time.Minute // between two scans, for each worker of the namespace
-	scanShare = 20          // queries that find nothing take the database one part in so many, for all namespaces together
-	maxShared = 1000        // of which a namespace takes at least one part in so many, however few runs it has
+	scanShare = 20   // queries that find nothing use 1/scanShare of the database's time, for all namespaces together
+	maxShared = 1000 // a namespace uses at least 1/maxShared of that, however few runs it has
 
-	maxSmaller = 16 // powers of two by which transactions become smaller
-
-	leftOutReminder = time.Hour // how often the log says that some runs cannot be deleted
+	maxSmaller = 16 // the most powers of two by which transactions shrink
 )
 
-// DeleteOld deletes some of the runs that are past their retention, or finds some. There is no pause while there are more.
+// DeleteOld deletes a batch of the runs past their retention, or searches for some. It returns no pause while it finds more.
 func (k *Coordinator) DeleteOld(ctx context.Context) (time.Duration, error) {
 	s := &k.scan
 	switch {
@@ -72,14 +69,14 @@ func (k *Coordinator) beginScan(ctx context.Context) error {
 		s.cuts = bounds
 	}
 	s.ranges, s.workers, err = k.cfg.Store.RetentionRanges(ctx, k.cfg.Retention.Shortest())
-	if !k.cfg.Hosted { // it is alone, as far as it knows
+	if !k.cfg.Hosted { // it knows of no other coordinator
 		s.workers = 1
 	}
 	return err
 }
 
-// findOld makes the next query of the scan. If that finds nothing, the pause is a multiple of the time that it took, so that
-// a million runs asleep, which every scan reads again, are not felt.
+// findOld makes the next query of the scan. If it finds nothing, the pause is a multiple of the query's duration, so that a
+// million sleeping runs, which every scan reads again, do not load the database.
 func (k *Coordinator) findOld(ctx context.Context) (time.Duration, error) {
 	s := &k.scan
 	began, part := time.Now(), s.next()
@@ -87,11 +84,11 @@ func (k *Coordinator) findOld(ctx context.Context) (time.Duration, error) {
 	switch {
 	case store.Locked(err): // by a migration
 		return k.cfg.Interval, nil
-	case errors.Is(err, store.ErrTooLong), store.MayBeRowError(err) && k.canRead(ctx): // a row in there cannot be read
-		if !s.cut(part) { // it cannot be divided: the next scan comes to it again
+	case errors.Is(err, store.ErrTooLong), store.MayBeRowError(err) && k.canRead(ctx): // a row of this part cannot be read
+		if !s.cut(part) { // it cannot be divided: skip it, the next scan tries again
 			s.passed(part.End)
 			if store.MayBeRowError(err) {
-				s.logLeftOut(k.cfg.Log, "kagzi: a run cannot be read to see whether it is past its retention", "after", part.After, "up_to", part.End, "error", err)
+				s.logSkipped(k.cfg.Log, "kagzi: a run cannot be read to see whether it is past its retention", "after", part.After, "up_to", part.End, "error", err)
 			}
 		}
 		return k.foundNothing(began), nil
@@ -122,7 +119,7 @@ func (k *Coordinator) canRead(ctx context.Context) bool {
 	return err == nil
 }
 
-// foundNothing returns the pause after a query that began then and found nothing.
+// foundNothing returns the pause after a query that began at began and found nothing.
 func (k *Coordinator) foundNothing(began time.Time) time.Duration {
 	return time.Since(began) * time.Duration(scanShare*max(1, k.scan.workers)*max(1, k.scan.shared))
 }
@@ -133,13 +130,13 @@ func (k *Coordinator) deleteFound(ctx context.Context) (time.Duration, error) {
 	n := min(len(s.old), max(1, deleteRuns>>s.smaller))
 	pruned, late, err := k.delete(ctx, s.old[:n], max(1, deleteRows>>s.smaller))
 	switch {
-	case late: // their payloads are large: less at once
+	case late: // the payloads are large: delete fewer at once
 		s.smaller = min(s.smaller+2, maxSmaller)
 	case err == nil:
 		s.smaller = max(0, s.smaller-1)
 	}
 	switch {
-	case store.Locked(err), pruned.Elsewhere: // by a migration, by another coordinator: they are in each other's way
+	case store.Locked(err), pruned.Elsewhere: // a migration has the table, or another coordinator deletes: leave it to that one
 		s.ranges, s.old = nil, nil
 		return k.scanRest(), nil
 	case err != nil:
@@ -152,22 +149,23 @@ func (k *Coordinator) deleteFound(ctx context.Context) (time.Duration, error) {
 	switch {
 	case len(s.old) == 0 && len(s.ranges) == 0:
 		return k.scanRest(), nil
-	case pruned.Deleted == 0 && len(again) == 0: // children whose parents are there, or runs that are locked
+	case pruned.Deleted == 0 && len(again) == 0: // children whose parents still exist, or locked runs
 		return k.foundNothing(began), nil
 	default:
 		return 0, nil
 	}
 }
 
-// delete deletes runs, rows rows in a transaction, and the first rows of those that have more. A run that cannot be deleted
-// is left out: the next scan comes to it again. late says that a transaction took too long.
+// delete deletes runs with at most rows rows in a transaction. Of a run that has more rows it deletes the steps first, and
+// returns the run in all.Long. It skips a run that cannot be deleted; the next scan tries again. late says that a transaction
+// took too long.
 func (k *Coordinator) delete(ctx context.Context, ids []uuid.UUID, rows int) (all store.Pruned, late bool, err error) {
-	leaveOut := func(id uuid.UUID, err error) {
+	skip := func(id uuid.UUID, err error) {
 		if store.Classify(err) == store.ClassLate && k.scan.smaller < maxSmaller {
 			all.Left = append(all.Left, id)
 			return
 		}
-		k.scan.logLeftOut(k.cfg.Log, "kagzi: a run past its retention cannot be deleted; others are", "run", id, "error", err)
+		k.scan.logSkipped(k.cfg.Log, "kagzi: a run past its retention cannot be deleted; others are", "run", id, "error", err)
 	}
 	err = store.Isolate(ids, func(ids []uuid.UUID) error {
 		pruned, err := k.cfg.Store.Prune(ctx, k.cfg.Retention, ids, rows)
@@ -178,7 +176,7 @@ func (k *Coordinator) delete(ctx context.Context, ids []uuid.UUID, rows int) (al
 			all.Left, all.Long = append(all.Left, pruned.Left...), append(all.Long, pruned.Long...)
 		}
 		return err
-	}, leaveOut)
+	}, skip)
 	all.Long = slices.DeleteFunc(all.Long, func(id uuid.UUID) bool {
 		var failure error
 		for more := 1; more > 0 && err == nil && failure == nil && ctx.Err() == nil; {
@@ -189,7 +187,7 @@ func (k *Coordinator) delete(ctx context.Context, ids []uuid.UUID, rows int) (al
 		case failure == nil:
 			return false
 		case store.MayBeRowError(failure):
-			leaveOut(id, failure)
+			skip(id, failure)
 			return true
 		}
 		err = failure
@@ -198,8 +196,8 @@ func (k *Coordinator) delete(ctx context.Context, ids []uuid.UUID, rows int) (al
 	return all, late, err
 }
 
-// scanRest returns the pause between two scans of this coordinator. Those of a fleet should not all scan at once, and
-// together no more often than one would alone.
+// scanRest returns the pause between two scans of this coordinator. The coordinators of a fleet do not all scan at once, and
+// together scan no more often than one would alone.
 func (k *Coordinator) scanRest() time.Duration {
 	rest := scanRest * time.Duration(max(1, k.scan.workers))
 	return rest/2 + rand.N(rest)

@@ -18,7 +18,7 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// addOld makes n runs of the workflow that were made so many days ago, and if they are over ended then.
+// addOld inserts n runs of the workflow that were created, and if their status is final also ended, so many days ago.
 func addOld(t *testing.T, pool *pgxpool.Pool, workflow, status string, days, n int) {
 	t.Helper()
 	for _, sql := range []string{
@@ -45,7 +45,7 @@ func addSteps(t *testing.T, pool *pgxpool.Pool, workflow string, n int) {
 		FROM kagzi.workflow_runs, generate_series(1, $2::int) AS g WHERE workflow_type = $1`, workflow, n)
 }
 
-// left says how many runs of each workflow there are.
+// left returns the number of runs of each workflow.
 func left(t *testing.T, pool *pgxpool.Pool) string {
 	t.Helper()
 	return queryOne[string](t, pool, `
@@ -123,7 +123,7 @@ func TestRetention(t *testing.T) {
 		}
 	})
 
-	// Runs that sleep are passed a few thousand at a time, and with a rest. Behind them everything is found, in batches.
+	// A query reads a few thousand sleeping runs, and a pause follows. All old runs behind them are found and deleted in batches.
 	t.Run("BehindManySleepers", func(t *testing.T) {
 		pool, k := retaining(t)
 		addOld(t, pool, "asleep", "SLEEPING", 400, 3*readRuns)
@@ -136,14 +136,14 @@ func TestRetention(t *testing.T) {
 		if took := time.Since(began); err != nil || pause == 0 || pause > scanShare*took {
 			t.Errorf("pause %v after a query of %v that found nothing, error %v", pause, took, err)
 		}
-		// The three queries of sleepers are followed by one that finds all, four batches, and a query of the other range.
+		// Three queries read the sleepers, one finds all old runs, four passes delete them, and one query reads the other range.
 		if passes := scanOnce(t, k); passes != 2+1+4+1 {
 			t.Errorf("%d passes", passes)
 		}
 		wantLeft(t, pool, "asleep 12000")
 	})
 
-	// The next scan finds what ended behind this one.
+	// The next scan finds a run that ended after this scan had read it.
 	t.Run("EndedBehind", func(t *testing.T) {
 		pool, k := retaining(t)
 		addOld(t, pool, "sleeper", "SLEEPING", 400, 1)
@@ -163,12 +163,12 @@ func TestRetention(t *testing.T) {
 		wantLeft(t, pool, "none")
 	})
 
-	// A coordinator that meets another gives way, and its next scan begins anew.
-	t.Run("GivesWay", func(t *testing.T) {
+	// A coordinator that meets another ends its scan, and begins a new one later.
+	t.Run("EndsItsScanForAnother", func(t *testing.T) {
 		pool, k := retaining(t)
 		addOld(t, pool, "old", "COMPLETED", 40, 1)
 		tx := locking(t, pool, `SELECT pg_advisory_xact_lock(hashtextextended('kagzi prune default', 0))`)
-		if passes := scanOnce(t, k); passes != 3 { // begins, finds, gives way
+		if passes := scanOnce(t, k); passes != 3 { // begins, finds, meets the other
 			t.Errorf("%d passes", passes)
 		}
 		if err := tx.Commit(t.Context()); err != nil {
@@ -180,7 +180,7 @@ func TestRetention(t *testing.T) {
 	})
 }
 
-// addOthers makes n runs of another namespace, which were made and ended a month ago, one each second.
+// addOthers inserts n runs of another namespace, created one each second from 50 days ago, which ended 30 days ago.
 func addOthers(t *testing.T, pool *pgxpool.Pool, n int) {
 	t.Helper()
 	execSQL(t, pool, `
@@ -190,7 +190,7 @@ func addOthers(t *testing.T, pool *pgxpool.Pool, n int) {
 		FROM generate_series(1, $1::bigint) AS g`, n)
 }
 
-// queryRows makes passes until the scan has ended, and returns for each query how many runs of all namespaces it read.
+// queryRows makes passes until the scan has ended, and returns for each query the number of runs of all namespaces that it read.
 func queryRows(t *testing.T, pool *pgxpool.Pool, k *Coordinator) (rows []int) {
 	t.Helper()
 	for begun := time.Now(); ; {
@@ -210,8 +210,8 @@ func queryRows(t *testing.T, pool *pgxpool.Pool, k *Coordinator) (rows []int) {
 	}
 }
 
-// The queries for one namespace's runs read a bounded part of a key that another has filled. They make progress also if
-// they are cut off.
+// Another namespace has filled the key. The queries for one namespace's runs read bounded parts of it, and make progress even
+// if the server cancels some.
 func TestRetentionBesideALargeNamespace(t *testing.T) {
 	t.Parallel()
 
@@ -235,7 +235,7 @@ func TestRetentionBesideALargeNamespace(t *testing.T) {
 		}
 	})
 
-	t.Run("AQueryThatIsCutOffIsDivided", func(t *testing.T) {
+	t.Run("ThePartOfACancelledQueryIsDivided", func(t *testing.T) {
 		const others = 300_000
 		pool, k := retaining(t)
 		addOthers(t, pool, others)
@@ -247,14 +247,14 @@ func TestRetentionBesideALargeNamespace(t *testing.T) {
 			t.Fatal("INVALID: no query took too long")
 		}
 		t.Logf("%d queries, %d cuts", len(queries), len(k.scan.cuts))
-		// The next scan begins with the parts that this one came to.
+		// The next scan begins with the parts of this one.
 		if queries = queryRows(t, pool, k); queries[0] == others {
 			t.Error("the next scan reads everything at once")
 		}
 	})
 }
 
-// The cuts follow the time that the queries take.
+// Slow queries add cuts, and quick queries remove them.
 func TestCuts(t *testing.T) {
 	t.Parallel()
 	at := func(n uint64) (id uuid.UUID) {
@@ -262,7 +262,7 @@ func TestCuts(t *testing.T) {
 		return id
 	}
 	s := &scan{}
-	// scanKey makes a scan of the key up to 1024 in which each query takes so long, and returns where the parts ended.
+	// scanKey scans the key up to 1024 with queries that take as long as takes says, and returns the ends of the parts.
 	scanKey := func(takes func(store.Range) time.Duration) (ends []uint64) {
 		s.ranges = []store.Range{{End: at(1024)}}
 		for len(s.ranges) > 0 {
@@ -305,7 +305,7 @@ func TestCuts(t *testing.T) {
 		}
 		want = len(s.cuts)
 	}
-	// What is not divided any more is passed over.
+	// The scan skips a part that cannot be divided.
 	forever := func(store.Range) time.Duration { return time.Hour }
 	s.ranges = []store.Range{{After: at(7), End: at(8)}}
 	if part := s.next(); s.cut(part) || forever(part) == 0 {
@@ -316,7 +316,7 @@ func TestCuts(t *testing.T) {
 	}
 }
 
-// TestCoordinatorsDelete shows that many at once are not in each other's way, and that Run deletes.
+// Several coordinators delete at once without blocking each other, and Run deletes.
 func TestCoordinatorsDelete(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.Pool(t)
@@ -338,12 +338,12 @@ func TestCoordinatorsDelete(t *testing.T) {
 	})
 	defer scans.Wait()
 	defer stop()
-	waitFor(t, "only the young are left", func() bool { return left(t, pool) == "young 10" })
+	waitFor(t, "only the recent runs are left", func() bool { return left(t, pool) == "young 10" })
 }
 
-// TestRetentionLeavesOutWhatItCannotDelete has one run that the server refuses to delete, and one that it cannot even read:
-// the others are deleted, the log says so once, and these are deleted when they are repaired.
-func TestRetentionLeavesOutWhatItCannotDelete(t *testing.T) {
+// The server refuses to delete a run, or cannot read it. The other runs are deleted, the log names the run once, and a scan
+// deletes it after its repair.
+func TestRetentionSkipsARunItCannotDelete(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		damage []string // the run's ID is $1
@@ -377,7 +377,7 @@ func TestRetentionLeavesOutWhatItCannotDelete(t *testing.T) {
 			logged := &logBuffer{}
 			k := newCoordinator(t, poolOfAnotherRole(t, db), func(cfg *Config) { cfg.Log = slog.New(slog.NewTextHandler(logged, nil)) })
 			k.scan.longest = time.Minute
-			for days := 40; days < 60; days++ { // IDs of many times, as a query is divided by them
+			for days := 40; days < 60; days++ { // IDs of many times, because cuts divide by time
 				addOld(t, db.Pool, "old", "COMPLETED", days, 1)
 			}
 			bad := queryOne[uuid.UUID](t, db.Pool, `SELECT run_id FROM kagzi.workflow_runs ORDER BY run_id OFFSET 7 LIMIT 1`)
@@ -402,9 +402,9 @@ func TestRetentionLeavesOutWhatItCannotDelete(t *testing.T) {
 	}
 }
 
-// TestHalfDeletedRunGoesUnderALongerRetention has a run whose steps are half deleted by a process that has died. It goes,
-// although the next process keeps runs for longer: such a run cannot be resumed, and its remains tell nothing.
-func TestHalfDeletedRunGoesUnderALongerRetention(t *testing.T) {
+// A process died after it had deleted half of a run's steps. The next process deletes the rest although it keeps runs for
+// longer: such a run cannot be resumed, and its remains are of no use.
+func TestHalfDeletedRunIsDeletedUnderALongerRetention(t *testing.T) {
 	ctx, pool := t.Context(), dbtest.Pool(t)
 	st := store.New(pool, "default")
 	addOld(t, pool, "old", "FAILED", 40, 1)

@@ -12,32 +12,35 @@ import (
 )
 
 const (
+	scanRest        = time.Minute // between two scans, for each worker of the namespace
+	skippedReminder = time.Hour   // how often the log says that some runs cannot be deleted
+
 	longQuery = 50 * time.Millisecond  // the next scan divides the part of a query that took longer
-	maxQuery  = 200 * time.Millisecond // a query that takes longer is cut off, and its part divided
+	maxQuery  = 200 * time.Millisecond // a query that takes longer is cancelled, and its part divided
 	maxCuts   = 100_000
 )
 
-// A scan over the runs goes from the oldest ID to the newest. It lies in memory: another process makes scans of its own, and
-// one that begins anew finds the runs that are left. Only the loop of the retention uses it.
+// A scan reads the runs from the oldest ID to the newest. Its state is in memory: another process makes its own scans, and a
+// new scan finds the runs that an interrupted one left. Only the loop of the retention uses it.
 //
-// A query finds the runs of one namespace, and reads the key of all. If others have many, cuts divide the key: a query reads
-// up to the next cut at the most. The cuts stay from scan to scan. The planner's statistics give the first of them; a part
-// that takes long is divided again, and two parts that are quickly read become one.
+// A query returns the runs of one namespace, but reads the key of all namespaces. If other namespaces have many runs, cuts
+// divide the key: a query reads up to the next cut at most. The cuts stay from scan to scan. The first cuts come from the
+// planner's statistics; a part whose query takes long is divided, and two parts with quick queries are joined.
 type scan struct {
-	ranges  []store.Range // still to be read; none: no scan is under way
-	old     []uuid.UUID   // found, and to be deleted
+	ranges  []store.Range // still to be read; empty: no scan is under way
+	old     []uuid.UUID   // runs found that are still to be deleted
 	workers int           // of the namespace when the scan began: about as many coordinators share the work
-	shared  int           // the namespace has one in so many of all runs, and takes as much of scanShare
+	shared  int           // the namespace has 1/shared of all runs, and uses that part of scanShare
 	cuts    []uuid.UUID   // in order
-	joined  bool          // the last part that was read is joined with the one before: it stays as it is in this scan
-	longest time.Duration // instead of maxQuery, for tests
-	smaller int           // transactions are smaller by so many powers of two, because they took too long
-	deleted int           // runs, since the log said so
-	logged  time.Time     // when the log last said how many runs were deleted
-	leftOut time.Time     // when the log last said that a run is left out
+	joined  bool          // fit has just joined the last part with the next: it leaves the next one as it is
+	longest time.Duration // instead of maxQuery, for tests; zero: maxQuery
+	smaller int           // transactions are 2^smaller times smaller, because larger ones took too long
+	deleted int           // runs deleted since logged
+	logged  time.Time     // when the log last reported deleted runs
+	skipped time.Time     // when the log last reported a skipped run
 }
 
-// next returns the part that the next query is to read: up to the next cut.
+// next returns the part that the next query reads: up to the next cut.
 func (s *scan) next() store.Range {
 	r := s.ranges[0]
 	i, at := s.find(r.After)
@@ -50,19 +53,19 @@ func (s *scan) next() store.Range {
 	return r
 }
 
-// passed notes that everything up to end was read.
+// passed records that everything up to end was read.
 func (s *scan) passed(end uuid.UUID) {
 	if s.ranges[0].After = end; end == s.ranges[0].End {
 		s.ranges = s.ranges[1:]
 	}
 }
 
-// find returns the position of an ID among the cuts, and whether it is one.
+// find returns the position of id among the cuts, and whether id is a cut.
 func (s *scan) find(id uuid.UUID) (i int, at bool) {
 	return slices.BinarySearchFunc(s.cuts, id, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
 }
 
-// cut divides the part that was read. It returns false if the part cannot be divided.
+// cut divides part in the middle. It returns false if part cannot be divided.
 func (s *scan) cut(part store.Range) bool {
 	middle, ok := part.Middle()
 	i, at := s.find(middle)
@@ -73,8 +76,8 @@ func (s *scan) cut(part store.Range) bool {
 	return true
 }
 
-// fit divides the part that was read for the next scan if that took long. If it was quick it joins the part with the next
-// one, but not with all that follow, which together may take long again.
+// fit adapts the cuts to the time that the query of part took. A slow part is divided for the next scan. A quick one is joined
+// with the next part, but not with all that follow, because those together may be slow again.
 func (s *scan) fit(part store.Range, took time.Duration) {
 	i, at := s.find(part.End)
 	switch {
@@ -87,7 +90,7 @@ func (s *scan) fit(part store.Range, took time.Duration) {
 	}
 }
 
-// logDeleted logs how many runs were deleted, about once a minute.
+// logDeleted logs the number of deleted runs, about once a minute.
 func (s *scan) logDeleted(l *slog.Logger) {
 	if s.deleted > 0 && time.Since(s.logged) > scanRest {
 		l.Info("kagzi: runs past their retention are deleted", "runs", s.deleted)
@@ -95,10 +98,10 @@ func (s *scan) logDeleted(l *slog.Logger) {
 	}
 }
 
-// logLeftOut logs that the scan leaves a run out, now and then: each scan comes to it again.
-func (s *scan) logLeftOut(l *slog.Logger, text string, args ...any) {
-	if s.leftOut.IsZero() || time.Since(s.leftOut) > leftOutReminder {
+// logSkipped logs that the scan skips a run, at most once every skippedReminder: each scan meets that run again.
+func (s *scan) logSkipped(l *slog.Logger, text string, args ...any) {
+	if s.skipped.IsZero() || time.Since(s.skipped) > skippedReminder {
 		l.Warn(text, args...)
-		s.leftOut = time.Now()
+		s.skipped = time.Now()
 	}
 }

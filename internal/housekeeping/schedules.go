@@ -17,18 +17,18 @@ const (
 	// fireSchedules names the loop of the schedules in the log.
 	fireSchedules = "fire schedules"
 
-	// lockPause is the pause before a schedule is fired again that somebody has locked, or its run.
+	// lockPause is the pause before a schedule is fired again after a lock on it, or on its run, was in the way.
 	lockPause = 250 * time.Millisecond
 
-	// replaceWait is how long one pass waits for the locks of runs that it cancels.
+	// replaceWait is the longest that one pass waits for the locks of runs that it cancels.
 	replaceWait = 100 * time.Millisecond
 
-	// maxFiredBytes is how much input one transaction copies.
+	// maxFiredBytes is the most input that one transaction copies.
 	maxFiredBytes = 64 << 20
 )
 
-// FireSchedules starts the runs of the schedules that are due, and those that waited for the one before. The pause is the time
-// until the next schedule is due.
+// FireSchedules starts the runs of the schedules that are due, and the queued runs whose predecessor has ended. The pause is
+// the time until the next schedule is due.
 func (k *Coordinator) FireSchedules(ctx context.Context) (time.Duration, error) {
 	for ctx.Err() == nil {
 		if err := k.releaseQueued(ctx); err != nil {
@@ -49,15 +49,28 @@ func (k *Coordinator) FireSchedules(ctx context.Context) (time.Duration, error) 
 		if err != nil {
 			return 0, err
 		}
-		if handled == 0 { // another coordinator is at it, or a caller's transaction has them
+		if handled == 0 { // another coordinator or a caller's transaction has locked them
 			return min(k.cfg.Interval, lockPause), nil
 		}
 	}
 	return 0, ctx.Err()
 }
 
-// fireBatch fires up to a batch of due schedules in one transaction. If the database refuses that, it fires each in a
-// transaction of its own, so that one schedule does not hold up the others. It returns how many it has dealt with.
+// releaseQueued makes the queued runs due that wait for no other run of their schedule any more.
+func (k *Coordinator) releaseQueued(ctx context.Context) error {
+	released, again, err := k.queued.release(ctx, k.cfg.Store)
+	if again {
+		k.WakeSchedules()
+	}
+	if err != nil {
+		return err
+	}
+	k.cfg.Hints.Fired(ctx, released)
+	return nil
+}
+
+// fireBatch fires up to a batch of due schedules in one transaction. If the database refuses that, it fires each schedule in a
+// transaction of its own, so that one schedule does not hold up the others. It returns the number of schedules handled.
 func (k *Coordinator) fireBatch(ctx context.Context) (handled int, err error) {
 	var b batch
 	fired, handled, err := k.cfg.Store.FireDue(ctx, k.cfg.Batch, func(now time.Time, due []*store.Template) []*store.Firing {
@@ -86,17 +99,17 @@ func (k *Coordinator) fireBatch(ctx context.Context) (handled int, err error) {
 type batch struct {
 	due     []*store.Template
 	firings []*store.Firing   // for each of them
-	replace []*store.Template // those whose active runs are to be cancelled first
-	dropped map[string]string // why ticks were dropped, by schedule
+	replace []*store.Template // schedules whose active runs must be cancelled first
+	dropped map[string]string // by schedule, why ticks were dropped
 }
 
-// decideBatch decides about schedules that are due, within the bounds of one transaction.
+// decideBatch decides which runs the due schedules start, within the bounds of one transaction.
 func (k *Coordinator) decideBatch(now time.Time, due []*store.Template) batch {
 	b := batch{due: due, firings: make([]*store.Firing, len(due)), dropped: map[string]string{}}
 	budget, bytes := k.cfg.MaxRuns, maxFiredBytes
 	for i, t := range due {
 		most := min(budget, max(0, bytes)/max(1, t.Size))
-		if i == 0 { // one run at least, however large
+		if i == 0 { // at least one run, however large
 			most = max(1, most)
 		}
 		f, dropped := decide(t, now, most)
@@ -113,8 +126,8 @@ func (k *Coordinator) decideBatch(now time.Time, due []*store.Template) batch {
 	return b
 }
 
-// fireEach fires schedules one by one, because they failed together: this shows which of them fails. It returns how many are
-// done with, for now.
+// fireEach fires schedules one by one, after the database refused them together, to find the schedule that fails. It returns
+// the number of those that did not fail.
 func (k *Coordinator) fireEach(ctx context.Context, due []*store.Template) (done int, failure error) {
 	for _, t := range due {
 		switch err := k.fireAlone(ctx, t); {
@@ -133,8 +146,8 @@ func (k *Coordinator) fireEach(ctx context.Context, due []*store.Template) (done
 	return done, failure
 }
 
-// fireAlone fires one schedule. It pauses the schedule if the database refuses its runs, and puts it off if a caller's
-// transaction has locked what it needs.
+// fireAlone fires one schedule. It pauses the schedule if the database refuses its runs, and postpones it by lockPause if a
+// caller's transaction has locked rows that it needs.
 func (k *Coordinator) fireAlone(ctx context.Context, t *store.Template) error {
 	fired, err := k.cfg.Store.TickSchedule(ctx, t.ID, func(now time.Time, t *store.Template) (*store.Edit, error) {
 		if t == nil || t.Paused || t.Next.IsZero() || t.Next.After(now) {
@@ -150,7 +163,7 @@ func (k *Coordinator) fireAlone(ctx context.Context, t *store.Template) error {
 			}
 			return &store.Edit{Fire: &store.Firing{Template: t.ID, Next: now.Add(lockPause)}}, nil
 		})
-		if store.Locked(err) { // the schedule itself: the next pass leaves it out
+		if store.Locked(err) { // the schedule itself is locked: the next pass skips it
 			err = nil
 		}
 	case store.Refused(err):
@@ -167,8 +180,8 @@ func (k *Coordinator) fireAlone(ctx context.Context, t *store.Template) error {
 	return err
 }
 
-// Replace cancels the active runs of a schedule, and starts the run of the tick that replaces them. t may have been read long
-// ago: if the tick has been decided since, nothing is cancelled. It waits at most wait for the locks of the runs.
+// Replace cancels the active runs of a schedule, and starts the run of the tick that replaces them. t may be out of date: if
+// the tick has been decided since t was read, Replace cancels nothing. It waits at most wait for the locks of the runs.
 func (k *Coordinator) Replace(ctx context.Context, t *store.Template, wait time.Duration) error {
 	cancelled, err := k.cfg.Store.CancelFired(ctx, t, wait)
 	switch {
@@ -194,14 +207,14 @@ func (k *Coordinator) Replace(ctx context.Context, t *store.Template, wait time.
 	return err
 }
 
-// decideAlone decides about a schedule that has a transaction for itself.
+// decideAlone decides which runs a schedule starts in a transaction of its own.
 func (k *Coordinator) decideAlone(t *store.Template, now time.Time) *store.Firing {
 	f, _ := decide(t, now, min(k.cfg.MaxRuns, max(1, maxFiredBytes/max(1, t.Size))))
 	return f
 }
 
-// decide decides about a schedule, and starts at most budget runs. dropped says why ticks were left out that should not be
-// often.
+// decide decides which runs a schedule starts, at most budget. dropped says why ticks were dropped, which should be rare; it is
+// empty if none were.
 func decide(t *store.Template, now time.Time, budget int) (f *store.Firing, dropped string) {
 	d, err := Schedule(t).Decide(now, budget)
 	if err != nil {
@@ -214,7 +227,7 @@ func decide(t *store.Template, now time.Time, budget int) (f *store.Firing, drop
 	return f, d.Dropped
 }
 
-// problemOf returns the text of an error as the store can keep it.
+// problemOf returns the text of an error in a form that the database can store.
 func problemOf(err error) string { return text.Sanitize(text.OfError(err), text.MaxError) }
 
 // Schedule returns the part of a template that decides when it fires.
@@ -225,7 +238,7 @@ func Schedule(t *store.Template) *timetable.Schedule {
 	}
 }
 
-// Firing returns what the store is to do with a template after a decision. The runs get new IDs.
+// Firing returns the change to a template, and the runs to start, that carry out a decision. The runs get new IDs.
 func Firing(t *store.Template, d timetable.Decision) *store.Firing {
 	f := &store.Firing{Template: t.ID, Cursor: d.Cursor, Next: d.Next, Replace: d.Replace}
 	for _, tick := range d.Ticks {

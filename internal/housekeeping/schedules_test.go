@@ -13,7 +13,7 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A transaction for one schedule copies at most 64 MiB of input; an input larger than that is alone in its own.
+// A transaction for one schedule copies at most 64 MiB of input, or one larger input alone.
 func TestDecisionIsBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	k := newCoordinator(t, dbtest.Pool(t))
@@ -26,8 +26,8 @@ func TestDecisionIsBoundedInBytes(t *testing.T) {
 	}
 }
 
-// A batch stays within the bounds of one transaction. A schedule that gets nothing of them stays due; one that cannot be read
-// is a problem of its own.
+// A batch stays within the bounds of one transaction. A schedule for which no budget is left stays due. A schedule that cannot
+// be evaluated gets a problem and does not affect the others.
 func TestBatch(t *testing.T) {
 	t.Parallel()
 	k := newCoordinator(t, dbtest.Pool(t), func(cfg *Config) { cfg.MaxRuns = 3 })
@@ -59,7 +59,7 @@ func TestBatch(t *testing.T) {
 	}
 }
 
-// saveSchedule creates a schedule of every hour that has missed three ticks, and has a queued run wait for an active one.
+// saveSchedule creates an hourly schedule that has missed three ticks and whose overlap policy queues one run.
 func saveSchedule(t *testing.T, k *Coordinator) (id uuid.UUID) {
 	t.Helper()
 	id = uuid.New()
@@ -75,7 +75,7 @@ func saveSchedule(t *testing.T, k *Coordinator) (id uuid.UUID) {
 	return id
 }
 
-// startNow starts a run of a schedule that stands for no tick.
+// startNow starts a run of a schedule without a tick.
 func startNow(t *testing.T, k *Coordinator, schedule uuid.UUID) (run uuid.UUID) {
 	t.Helper()
 	run = NewRunID()
@@ -96,8 +96,8 @@ func fire(t *testing.T, k *Coordinator) {
 	}
 }
 
-// The pass that queues a run remembers which run that one waits for: the queued run begins when that ends, however long the
-// interval is.
+// The pass that queues a run remembers the run that it waits for, so the queued run begins when that one ends, however long
+// the interval is.
 func TestQueuedRunDoesNotWaitForTheInterval(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.Pool(t)
@@ -130,7 +130,7 @@ func TestQueuedRunDoesNotWaitForTheInterval(t *testing.T) {
 	wantAwake(false, "any run has changed, and none is queued")
 }
 
-// A run that changes while the queued runs are read may be one that another waits for, so the coordinator reads them again.
+// A run that changes while the queued runs are read may be one that a queued run waits for, so the coordinator reads them again.
 func TestRunThatChangesWhileQueuedRunsAreRead(t *testing.T) {
 	t.Parallel()
 	proxy := pgproxy.Start(t, dbtest.Database(t).DSN)
@@ -147,7 +147,7 @@ func TestRunThatChangesWhileQueuedRunsAreRead(t *testing.T) {
 	})
 	k.Refresh([]uuid.UUID{uuid.New()})
 	if len(k.schedules) > 0 {
-		t.Error("a run woke the coordinator that no other waits for")
+		t.Error("a run that no queued run waits for woke the coordinator")
 	}
 	proxy.Unfreeze()
 	if err := <-done; err != nil {

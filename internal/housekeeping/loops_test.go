@@ -13,7 +13,7 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// TestErrorIsLoggedOnce has a loop fail again and again: the log says so once, and once that it is over.
+// A pass that fails again and again is logged once when it begins to fail, and once when it succeeds again.
 func TestErrorIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	logged := &logBuffer{}
@@ -31,7 +31,7 @@ func TestErrorIsLoggedOnce(t *testing.T) {
 		}
 		return 0, errors.New("no such table")
 	})
-	for _, line := range []string{"the coordinator met an error and goes on", "the coordinator meets that error no more"} {
+	for _, line := range []string{"the coordinator met an error and tries again", "the coordinator no longer meets that error"} {
 		if n := strings.Count(logged.String(), line); n != 1 {
 			t.Errorf("logged %d times: %s\n%s", n, line, logged)
 		}
@@ -39,7 +39,7 @@ func TestErrorIsLoggedOnce(t *testing.T) {
 	logged.wantLine(t, "met an error", "do this", "no such table")
 }
 
-// A coordinator may run again once it has stopped.
+// A coordinator may run again after it has stopped.
 func TestRunAgain(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.Pool(t)
@@ -57,7 +57,7 @@ func TestRunAgain(t *testing.T) {
 	}
 }
 
-// A coordinator whose pool is closed ends by itself.
+// Run returns when the pool is closed.
 func TestRunEndsWithThePool(t *testing.T) {
 	t.Parallel()
 	pool := poolWith(t, dbtest.Database(t).DSN, func(*pgxpool.Config) {})

@@ -1,0 +1,86 @@
+// Package housekeeping does the work of a coordinator in one namespace. A coordinator fires schedules, ends runs that have
+// exceeded their Timeout while no worker executes them, continues compensations whose worker has died, declares workers dead
+// and releases their runs, and deletes runs that are past their retention.
+//
+// Any number of coordinators may run at once, in any process: transactions in the database decide between them. A loop
+// (loops.go) repeats each pass: a pass returns the pause until the next one, and an error if the database failed it.
+package housekeeping
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi/internal/goroutine"
+	"github.com/kagzi/kagzi/internal/hints"
+	"github.com/kagzi/kagzi/internal/outage"
+	"github.com/kagzi/kagzi/store"
+)
+
+// Config configures New. The caller sets every field; a field that may be left zero says what zero means.
+type Config struct {
+	Store  *store.Store
+	Hints  *hints.Hints
+	Log    *slog.Logger
+	Outage *outage.Outage // of the database, shared with the worker that hosts the coordinator
+
+	Interval time.Duration // between two passes of a loop, unless something wakes the loop
+	Batch    int           // the most schedules that one transaction fires
+	MaxRuns  int           // the most runs that one transaction starts
+
+	StaleAfter time.Duration // a coordinator must have seen a worker silent for a third of it
+	Grace      time.Duration // a worker is dead after this time without its connection
+	NoGrace    bool          // ignore connections; zero: check them
+
+	Retention   store.Retention
+	KeepForever bool // delete no run; zero: delete runs as Retention says
+
+	NoDeadlineGrace bool // end overdue runs at once, for tests whose clock stands still; zero: give workers some seconds
+
+	Now func() time.Time // the clock of the failure detectors, for tests; zero: time.Now
+
+	Hosted bool // a worker hosts the coordinator, so the other workers of the fleet probably host one each; zero: assume no others
+}
+
+// A Coordinator does the housekeeping of one namespace. It is made by New.
+type Coordinator struct {
+	cfg       Config
+	schedules chan struct{}   // holds a value while the loop of the schedules is to make a pass at once
+	deadlines chan struct{}   // holds a value while the loop of the deadlines is to make a pass at once
+	failing   outage.Failures // passes that the database fails, for the log
+	unfired   outage.Failures // schedules that fail while others fire, for the log
+	queued    queuedRuns
+
+	// Each of these belongs to one loop and needs no lock. Run resets them.
+	heartbeats  failureDetector
+	connections failureDetector
+	scan        scan
+	overdue     *store.Overdue // how far the deadlines were read; nil: start with the first
+}
+
+// New returns a coordinator. It does no I/O.
+func New(cfg Config) *Coordinator {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return &Coordinator{
+		cfg: cfg, schedules: make(chan struct{}, 1), deadlines: make(chan struct{}, 1),
+		failing: outage.Failures{Begins: "kagzi: the coordinator met an error and tries again", Ends: "kagzi: the coordinator no longer meets that error"},
+		unfired: outage.Failures{Begins: "kagzi: some schedules cannot be fired; the others are", Ends: "kagzi: all schedules can be fired again"},
+	}
+}
+
+// WakeSchedules makes the coordinator read the schedules now. It does not block.
+func (k *Coordinator) WakeSchedules() { goroutine.Signal(k.schedules) }
+
+// WakeDeadlines makes the coordinator read the deadlines now. It does not block.
+func (k *Coordinator) WakeDeadlines() { goroutine.Signal(k.deadlines) }
+
+// Refresh wakes the coordinator if a queued run waits for one of the given runs, or, with nil, if a queued run waits at all.
+// It does not block.
+func (k *Coordinator) Refresh(ids []uuid.UUID) {
+	if k.queued.changed(ids) {
+		k.WakeSchedules()
+	}
+}
