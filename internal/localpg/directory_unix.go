@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -14,9 +15,9 @@ import (
 	"syscall"
 )
 
-// A directory holds one server: its data, its socket, its log, and a lock that lives as long as the process
-// it belongs to. The directory itself is ours; if we are root, data and socket belong to the user that
-// Postgres runs as, because Postgres refuses to run as root.
+// A directory holds one server: its data, its socket, its log, and a lock that this process holds until it ends. The
+// directory belongs to this user. If this user is root, data and socket belong to the user that Postgres runs as, because
+// Postgres refuses to run as root.
 type directory struct {
 	path  string
 	owner *syscall.Credential // nil: this process's user
@@ -26,7 +27,7 @@ type directory struct {
 
 const directoryPrefix = "kagzi-pg-"
 
-// maxSocketPath is what a Unix socket's address holds on the least generous system, less the terminating NUL.
+// maxSocketPath is the longest path of a Unix socket that every system accepts, without the terminating NUL.
 const maxSocketPath = 103
 
 // serverUser returns the user that Postgres runs as if this process is root, else nil.
@@ -52,17 +53,17 @@ func serverUser() (*syscall.Credential, error) {
 	return nil, errors.New("this process is root, Postgres does not run as root, and there is neither a user postgres nor nobody")
 }
 
-// memoryDir is a file system in memory, on systems that have one. Making a file takes a small part of the time
-// there, and a database is some 300 files.
+// memoryDir is a file system in memory, on systems that have one. Creating a file there is much faster than on a disk, and
+// a database has some 300 files.
 const memoryDir = "/dev/shm"
 
-// memoryNeeded is how much must be free for a server to be put there, in bytes.
+// memoryNeeded is the number of bytes that must be free for a server to be put there.
 const memoryNeeded = 4 << 30
 
-// diskDirs returns where else directories may be made, best first.
+// diskDirs returns the other directories in which servers may be put, best first.
 func diskDirs() []string { return []string{os.TempDir(), "/tmp", "/var/tmp"} }
 
-// newDirectory makes a directory for a server that runs as owner; on a disk if its data are to be durable.
+// newDirectory makes a directory for a server that runs as owner, on a disk if durable.
 func newDirectory(owner *syscall.Credential, durable bool) (_ *directory, err error) {
 	bases := diskDirs()
 	if !durable && memoryFree(memoryDir) >= memoryNeeded {
@@ -89,7 +90,7 @@ func newDirectory(owner *syscall.Credential, durable bool) (_ *directory, err er
 			err = errors.Join(err, d.remove())
 		}
 	}()
-	// Locked first and named afterwards: a sweep must not find it unlocked.
+	// The file gets its name after it is locked: a sweep must not find it unlocked.
 	if d.lock, err = lockFile(path+"/lock.new", os.O_CREATE|os.O_EXCL); err != nil {
 		return nil, err
 	}
@@ -119,7 +120,7 @@ func newDirectory(owner *syscall.Credential, durable bool) (_ *directory, err er
 func (d *directory) data() string   { return filepath.Join(d.path, "pg", "data") }
 func (d *directory) socket() string { return filepath.Join(d.path, "socket") }
 
-// give makes path the server user's.
+// give makes the server's user the owner of path.
 func (d *directory) give(path string) error {
 	if d.owner == nil {
 		return nil
@@ -127,7 +128,7 @@ func (d *directory) give(path string) error {
 	return os.Lchown(path, int(d.owner.Uid), int(d.owner.Gid))
 }
 
-// logSize returns how much the server has logged so far.
+// logSize returns the size of the server's log.
 func (d *directory) logSize() int64 {
 	info, err := d.log.Stat()
 	if err != nil {
@@ -136,7 +137,7 @@ func (d *directory) logSize() int64 {
 	return info.Size()
 }
 
-// logFrom returns what the server has logged since the log had this size, or its last 8 KiB.
+// logFrom returns the log from offset on, at most its last 8 KiB.
 func (d *directory) logFrom(offset int64) string {
 	size := d.logSize()
 	offset = max(offset, size-8<<10)
@@ -175,8 +176,8 @@ func sweepDirectory(path string) {
 		return // in use, being made or being removed
 	}
 	defer lock.Close()
-	// A dying server may be some milliseconds behind its parent. One that outlives it altogether, because it
-	// was frozen, say, keeps its directory until a later sweep.
+	// A server may end some milliseconds after its parent. One that outlives it, because it is stopped by a signal for
+	// example, keeps its directory until a later sweep.
 	if !missing(filepath.Join(path, "pg", "data", "postmaster.pid")) && serverAlive(path) {
 		return
 	}
@@ -194,8 +195,7 @@ func serverAlive(path string) bool {
 	return err == nil && pid > 0 && !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
 }
 
-// lockFile opens the file, with further flags for that, and locks it until it is closed, or until this process
-// ends in whatever way.
+// lockFile opens the file with the additional flags, and locks it until it is closed or this process ends.
 func lockFile(path string, flags int) (*os.File, error) {
 	f, err := os.OpenFile(path, flags|os.O_RDWR|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
 	if err != nil {
@@ -208,8 +208,8 @@ func lockFile(path string, flags int) (*os.File, error) {
 	return f, nil
 }
 
-// ownedByUs reports whether path is a directory, not a link to one, that this user owns and nobody else can
-// write to. In a directory that everybody can write to, anything else may be a trap.
+// ownedByUs reports whether path is a directory, not a link to one, that this user owns and nobody else can write to.
+// Anything else may have been put by an attacker into a directory that everybody can write to.
 func ownedByUs(path string) bool {
 	info, err := os.Lstat(path)
 	if err != nil || !info.IsDir() || info.Mode().Perm()&0o022 != 0 {
@@ -219,7 +219,7 @@ func ownedByUs(path string) bool {
 	return ok && int(stat.Uid) == os.Getuid()
 }
 
-// searchable reports whether everybody may pass through dir and all that lies above it.
+// searchable reports whether every user may search dir and all directories above it.
 func searchable(dir string) bool {
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {
@@ -235,4 +235,10 @@ func searchable(dir string) bool {
 		}
 		dir = filepath.Dir(dir)
 	}
+}
+
+// missing reports whether path does not exist.
+func missing(path string) bool {
+	_, err := os.Lstat(path)
+	return errors.Is(err, fs.ErrNotExist)
 }

@@ -1,8 +1,8 @@
-// Package localpg starts a throwaway Postgres for tests, examples and benchmarks, from whatever Postgres
-// is installed. The server belongs to the current process: it listens on loopback and on a Unix socket only,
-// keeps its data in a temporary directory, and ends when the process does, also by kill -9.
+// Package localpg starts a throwaway Postgres server for tests, examples and benchmarks, from the installed Postgres. The
+// server belongs to the current process: it listens on loopback and on a Unix socket only, keeps its data in a temporary
+// directory, and ends when the process does, even by kill -9.
 //
-// A [Cluster] is the only type. [Open] is what most callers want.
+// Most callers need only [Open]. A [Cluster] is a server that the caller can restart.
 package localpg
 
 import (
@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"math/rand/v2"
 	"net"
@@ -26,15 +25,15 @@ import (
 
 // Config says how a throwaway server differs from the usual one. Its zero value is right for tests.
 type Config struct {
-	// Durable keeps the data on a disk, and fsync and full_page_writes on, as in production. Benchmarks
-	// want it. Tests are faster without, and lose nothing unless the machine itself crashes.
+	// Durable keeps the data on a disk, and fsync and full_page_writes on, as in production. It is for benchmarks.
+	// Tests are faster without it, and lose data only if the machine itself crashes.
 	Durable bool
 
 	// MaxConnections is the server's max_connections. Zero means 300.
 	MaxConnections int
 
-	// Settings are further server settings by name, such as "shared_preload_libraries". They win over
-	// those that this package chooses.
+	// Settings are further server settings by name, such as "shared_preload_libraries". They override
+	// the settings of this package.
 	Settings map[string]string
 }
 
@@ -42,7 +41,7 @@ type Config struct {
 type Mode int
 
 const (
-	// Fast ends the sessions, rolls back what they had open, and shuts down cleanly.
+	// Fast ends the sessions, rolls back their open transactions, and shuts down cleanly.
 	Fast Mode = iota
 	// Immediate ends the server as a crash would. The next start replays the log.
 	Immediate
@@ -61,9 +60,8 @@ type Cluster struct {
 	stopped bool
 }
 
-// Open returns the DSN of a Postgres to work with: the one that KAGZI_DATABASE_URL names, or else that of a
-// throwaway server started for the purpose. stop ends what Open started; it must be called, and only once
-// nothing uses the server any more.
+// Open returns the DSN of the server that KAGZI_DATABASE_URL names, or else of a throwaway server that it starts.
+// The caller must call stop when nothing uses the server any more; it ends a server that Open started.
 func Open(ctx context.Context) (dsn string, stop func() error, err error) {
 	if dsn := os.Getenv("KAGZI_DATABASE_URL"); dsn != "" {
 		return dsn, func() error { return nil }, nil
@@ -78,7 +76,7 @@ func Open(ctx context.Context) (dsn string, stop func() error, err error) {
 // Start starts a server with the zero [Config].
 func Start(ctx context.Context) (*Cluster, error) { return Config{}.Start(ctx) }
 
-// Start starts a server and returns once it accepts connections. Ctx governs the start only: the server runs
+// Start starts a server and returns once it accepts connections. ctx governs the start only: the server runs
 // until Stop, or until this process ends. If no Postgres is installed, the error says how to install it.
 func (cfg Config) Start(ctx context.Context) (_ *Cluster, err error) {
 	bin, version, err := findPrograms(os.Getenv, programDirs())
@@ -100,11 +98,11 @@ func (cfg Config) Start(ctx context.Context) (_ *Cluster, err error) {
 		}
 	}()
 	c := &Cluster{bin: bin, dir: dir, settings: cfg.arguments()}
-	if c.password, err = c.initialize(ctx, version); err != nil {
+	if c.password, err = initialize(ctx, bin, version, dir); err != nil {
 		return nil, fmt.Errorf("localpg: %w", err)
 	}
 
-	// A port can be chosen, but not reserved: another process may take it before the server does.
+	// A port cannot be reserved: another process may take it before the server does.
 	for range 5 {
 		if c.port, err = freePort(); err != nil {
 			return nil, fmt.Errorf("localpg: %w", err)
@@ -132,7 +130,7 @@ func (c *Cluster) DSN() string {
 	return u.String()
 }
 
-// SocketDSN is DSN by the Unix socket, which is faster to connect to.
+// SocketDSN is DSN over the Unix socket, over which connections open faster.
 func (c *Cluster) SocketDSN() string {
 	q := url.Values{"host": {c.dir.socket()}, "port": {strconv.Itoa(c.port)}, "sslmode": {"disable"}}
 	return "postgres://postgres@/postgres?" + q.Encode()
@@ -165,7 +163,7 @@ func (c *Cluster) Stop() error {
 		return nil
 	}
 	c.stopped = true
-	c.server.end(shutdownImmediate) // nobody will read the data, so nothing is worth writing out
+	c.server.end(shutdownImmediate) // nobody reads the data again, so it need not be written
 	return c.dir.remove()
 }
 
@@ -180,18 +178,18 @@ func (c *Cluster) PID() int {
 func (cfg Config) arguments() []string {
 	settings := map[string]string{
 		"max_connections": strconv.Itoa(cmp.Or(cfg.MaxConnections, 300)),
-		// Log lines are read by people who look for a test's failure, far from the server's time zone.
+		// People read the log when a test has failed, often in another time zone than the server's.
 		"log_line_prefix": "%m [%p] %d ",
 		"log_timezone":    "UTC",
 		"timezone":        "UTC",
 	}
 	if cfg.Durable {
-		// A checkpoint in the middle of a measurement is noise.
+		// No checkpoint should fall into a measurement.
 		settings["max_wal_size"] = "4GB"
 	} else {
-		// Without fsync a commit is still handed to the system before it is acknowledged, and so survives the
-		// end of the server, though not of the machine. Without synchronous_commit it would not even do that,
-		// and Restart(Immediate) would lose what tests were told is kept.
+		// Without fsync a commit is still written to the operating system before it is acknowledged, so it
+		// survives the end of the server, though not of the machine. synchronous_commit stays on: without it
+		// Restart(Immediate) would lose acknowledged commits.
 		settings["fsync"] = "off"
 		settings["full_page_writes"] = "off"
 	}
@@ -241,8 +239,8 @@ func (c *Cluster) run(ctx context.Context) error {
 	}
 }
 
-// ready reports whether the server with this process ID says that it accepts connections. A connection would
-// not do: whoever took the port might answer it.
+// ready reports whether postmaster.pid says that the server with this process ID accepts connections. A test connection
+// would prove nothing: another process that took the port might answer it.
 func (c *Cluster) ready(pid int) bool {
 	b, err := os.ReadFile(filepath.Join(c.dir.data(), "postmaster.pid"))
 	if err != nil {
@@ -252,9 +250,8 @@ func (c *Cluster) ready(pid int) bool {
 	return len(lines) > 7 && strings.TrimSpace(lines[0]) == strconv.Itoa(pid) && strings.TrimSpace(lines[7]) == "ready"
 }
 
-// freePort returns a port that nobody listens on. It lies below the range from which outgoing connections take
-// theirs: during a restart a client that dials a port of that range may be given the same one, connect to
-// itself, and keep the server out.
+// freePort returns a port that nobody listens on. It lies below the range of the ports of outgoing connections: during a
+// restart, a client that dials a port in that range may get the same port, connect to itself, and keep the server out.
 func freePort() (int, error) {
 	var err error
 	for range 50 {
@@ -265,10 +262,4 @@ func freePort() (int, error) {
 		}
 	}
 	return 0, fmt.Errorf("find a free port: %w", err)
-}
-
-// missing reports whether path does not exist.
-func missing(path string) bool {
-	_, err := os.Lstat(path)
-	return errors.Is(err, fs.ErrNotExist)
 }

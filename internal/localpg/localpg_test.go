@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/await"
 )
 
 // A test that needs a process to kill starts this test binary again with this variable set.
@@ -30,7 +32,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// beParent starts a server, says where, and waits to be killed.
+// beParent starts a server, prints its directory and DSN, and waits until it is killed.
 func beParent() {
 	c, err := Start(context.Background())
 	if err != nil {
@@ -77,25 +79,9 @@ func setting(t *testing.T, conn *pgx.Conn, name string) string {
 	return value
 }
 
-// eventually waits until holds does.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("still not so: %s", what)
-		case <-tick.C:
-		}
-	}
-}
-
 func TestStart(t *testing.T) {
 	t.Parallel()
-	start(t, Config{}) // fills the cache, which the next one may use
+	start(t, Config{}) // fills the cache for the next start
 	before := time.Now()
 	c := start(t, Config{})
 	took := time.Since(before)
@@ -172,12 +158,12 @@ func TestBadSettingIsReported(t *testing.T) {
 	t.Parallel()
 	_, err := Config{Settings: map[string]string{"no_such_setting": "1"}}.Start(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "no_such_setting") {
-		t.Errorf("got %v, want the server's own words", err)
+		t.Errorf("got %v, want the server's message", err)
 	}
 }
 
 func TestStartsAtOnce(t *testing.T) {
-	// With an empty cache, all of them make the template.
+	// With an empty cache, all of them make a template.
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	var wg sync.WaitGroup
 	for range 4 {
@@ -233,7 +219,7 @@ func TestRestart(t *testing.T) {
 		if err := syscall.Kill(c.PID(), syscall.SIGQUIT); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the server has ended", func() bool { return len(serverProcesses(t, c.dir.data())) == 0 })
+		await.True(t, "the server has ended", func() bool { return len(serverProcesses(t, c.dir.data())) == 0 })
 		if err := c.Restart(t.Context(), Fast); err != nil {
 			t.Fatal(err)
 		}
@@ -254,14 +240,14 @@ func TestServerEndsWithItsParent(t *testing.T) {
 	}
 	lines := bufio.NewScanner(out)
 	if !lines.Scan() {
-		t.Fatal("the parent said nothing")
+		t.Fatal("the parent printed nothing")
 	}
 	dir := lines.Text()
 	if !lines.Scan() {
-		t.Fatalf("the parent said only %s", dir)
+		t.Fatalf("the parent printed only %s", dir)
 	}
 	data := filepath.Join(dir, "pg", "data")
-	connect(t, lines.Text()) // so that a session's process has to go too
+	connect(t, lines.Text()) // so that the process of a session must end, too
 	if len(serverProcesses(t, data)) == 0 {
 		t.Fatal("found none of the server's processes")
 	}
@@ -270,11 +256,11 @@ func TestServerEndsWithItsParent(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = parent.Wait()
-	eventually(t, "no process of the server is left", func() bool { return len(serverProcesses(t, data)) == 0 })
-	eventually(t, "the directory has been swept", func() bool { sweep(); return missing(dir) })
+	await.True(t, "no process of the server is left", func() bool { return len(serverProcesses(t, data)) == 0 })
+	await.True(t, "the directory has been swept", func() bool { sweep(); return missing(dir) })
 }
 
-func TestSweepLeavesWhatIsInUse(t *testing.T) {
+func TestSweepKeepsARunningServer(t *testing.T) {
 	t.Parallel()
 	c := start(t, Config{})
 	sweep()
@@ -296,7 +282,7 @@ func TestWatch(t *testing.T) {
 	}
 	unwatch()
 	if err := watched.Process.Signal(syscall.Signal(0)); err != nil {
-		t.Errorf("unwatch ended what was watched: %v", err)
+		t.Errorf("unwatch ended the watched process: %v", err)
 	}
 }
 
@@ -387,7 +373,7 @@ func TestOwnedByUs(t *testing.T) {
 	}
 }
 
-// serverProcesses returns the processes that work in the data directory, zombies aside.
+// serverProcesses returns the processes whose working directory is the data directory, without zombies.
 func serverProcesses(t *testing.T, data string) []int {
 	t.Helper()
 	if missing("/proc/self/cwd") {

@@ -8,9 +8,9 @@ import (
 	"fmt"
 )
 
-// scramSecret returns what Postgres keeps of a password, of RFC 5803, hashed once instead of the 4096 times that slow
-// down whoever guesses: nobody guesses rand.Text, and under the race detector the 4096 times take most of a
-// connection's time.
+// scramSecret returns the form of a password that Postgres stores, after RFC 5803. It hashes once instead of 4096 times, which
+// serve to slow down guessing: nobody guesses rand.Text, and under the race detector they take most of the time that a
+// connection needs to open.
 func scramSecret(password string) string {
 	salt := make([]byte, 16)
 	_, _ = rand.Read(salt) // never fails

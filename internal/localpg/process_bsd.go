@@ -2,7 +2,7 @@
 
 package localpg
 
-// start starts the program, and beside it a shell that ends it when this process ends.
+// start starts the program, and a shell that ends the program when this process ends.
 func (p *process) start() error {
 	if err := p.cmd.Start(); err != nil {
 		return err
@@ -20,6 +20,3 @@ func (p *process) start() error {
 	}()
 	return nil
 }
-
-// memoryFree returns 0: these systems have no file system in memory that everybody can use.
-func memoryFree(string) uint64 { return 0 }

@@ -10,7 +10,7 @@ func (p *process) start() error {
 	p.cmd.SysProcAttr.Pdeathsig = syscall.SIGQUIT
 	started := make(chan error)
 	go func() {
-		// The signal follows the thread that forked, not the process: it must live as long as the program.
+		// The kernel sends the signal when the thread that forked ends, so the thread must live as long as the program.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := p.cmd.Start()
@@ -21,14 +21,4 @@ func (p *process) start() error {
 		}
 	}()
 	return <-started
-}
-
-// memoryFree returns how many bytes are free in dir, or 0 if it is not in memory.
-func memoryFree(dir string) uint64 {
-	const tmpfs = 0x01021994
-	var stat syscall.Statfs_t
-	if err := syscall.Statfs(dir, &stat); err != nil || int64(stat.Type) != tmpfs {
-		return 0
-	}
-	return stat.Bavail * uint64(stat.Bsize)
 }

@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// Postgres's signals. An immediate shutdown takes the server's children along, where a SIGKILL would leave
-// them to find out by themselves.
+// Signals that shut Postgres down. An immediate shutdown also ends the server's child processes; after a SIGKILL they would
+// have to notice the end by themselves.
 const (
 	shutdownFast      = syscall.SIGINT
 	shutdownImmediate = syscall.SIGQUIT
 )
 
-// A process is a program that ends when this process does.
+// A process is a program of Postgres that ends when this process ends.
 type process struct {
 	cmd  *exec.Cmd
-	done chan struct{} // closed when it has ended
+	done chan struct{} // closed when the program has ended
 	err  error         // how it ended; valid once done is closed
 }
 
@@ -38,7 +38,7 @@ func startProcess(path string, args []string, d *directory) (*process, error) {
 	return p, nil
 }
 
-// serverEnvironment leaves out what would change the server's behaviour from one developer to the next.
+// serverEnvironment removes the variables that would make the server behave differently for each developer.
 func serverEnvironment(environ []string) []string {
 	var env []string
 	for _, e := range environ {

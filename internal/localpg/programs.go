@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// programDirs returns where installers put Postgres without telling PATH; of each installer the newest
-// version first.
+// programDirs returns the directories where installers put Postgres without adding them to PATH: for each installer, the
+// newest version first.
 func programDirs() []string {
 	var dirs []string
 	for _, pattern := range []string{
@@ -43,8 +43,8 @@ func compareVersions(a, b string) int {
 	})
 }
 
-// findPrograms returns the directory that holds initdb and postgres, and what postgres says of its version. A
-// directory named by KAGZI_PG_BIN is the only one looked at: whoever asks for a version does not want another.
+// findPrograms returns the directory that holds initdb and postgres, and the version that postgres reports. If KAGZI_PG_BIN
+// names a directory, it searches no other: whoever asks for one version does not want another.
 func findPrograms(getenv func(string) string, dirs []string) (dir, version string, err error) {
 	if named := getenv("KAGZI_PG_BIN"); named != "" {
 		dir, version, err := checkPrograms(named)
@@ -73,10 +73,10 @@ func findPrograms(getenv func(string) string, dirs []string) (dir, version strin
 		"or set KAGZI_DATABASE_URL to a running server's: %w", installCommand(), errors.Join(append(tried, errNoPrograms)...))
 }
 
-// errNoPrograms reports that no directory holds the programs.
+// errNoPrograms says where findPrograms has searched.
 var errNoPrograms = errors.New("looked at $KAGZI_PG_BIN, $PATH, pg_config --bindir and the usual places")
 
-// checkPrograms reports whether dir, or the directory that its links lead to, holds programs that work.
+// checkPrograms returns the directory of the programs in dir, after links, and their version. It fails if they do not work.
 func checkPrograms(dir string) (resolved, version string, err error) {
 	path, err := filepath.EvalSymlinks(filepath.Join(dir, "postgres"))
 	if err != nil {
@@ -84,7 +84,7 @@ func checkPrograms(dir string) (resolved, version string, err error) {
 	}
 	resolved = filepath.Dir(path)
 	if _, err := os.Stat(filepath.Join(resolved, "initdb")); err != nil {
-		// A wrapper in a directory of its own finds the real programs by itself.
+		// dir may hold wrappers, which find the real programs by themselves.
 		if _, err := os.Stat(filepath.Join(dir, "initdb")); err != nil {
 			return "", "", err
 		}
@@ -97,7 +97,7 @@ func checkPrograms(dir string) (resolved, version string, err error) {
 	return resolved, string(bytes.TrimSpace(out)), nil
 }
 
-// installCommand returns the one command that installs Postgres on this system.
+// installCommand returns the command that installs Postgres on this system.
 func installCommand() string {
 	sudo := "sudo "
 	if os.Geteuid() == 0 {

@@ -6,33 +6,33 @@ import (
 	"time"
 )
 
-// startTimeout bounds the start of what a test binary shares.
+// startTimeout bounds the start of a shared resource.
 const startTimeout = time.Minute
 
-// A Shared is what all tests of a binary use, started by the first that asks.
+// A Shared is a resource that all tests of a binary share. The first test that asks for it starts it.
 type Shared[S any] struct {
 	Start func(context.Context) (S, error)
 
 	mu      sync.Mutex
 	started bool
-	it      S
+	value   S
 	err     error
 }
 
-// Get returns it. A failure is kept, so that it costs one test its time and not all.
+// Get returns the resource. It also keeps a failure to start, so that only one test waits for it.
 func (s *Shared[S]) Get() (S, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.started {
 		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 		defer cancel()
-		s.it, s.err = s.Start(ctx)
+		s.value, s.err = s.Start(ctx)
 		s.started = true
 	}
-	return s.it, s.err
+	return s.value, s.err
 }
 
-// Stop calls stop with it, if it was started.
+// Stop calls stop with the resource, if it was started.
 func (s *Shared[S]) Stop(stop func(S) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -40,5 +40,5 @@ func (s *Shared[S]) Stop(stop func(S) error) error {
 		return nil
 	}
 	s.started = false
-	return stop(s.it)
+	return stop(s.value)
 }

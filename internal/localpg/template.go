@@ -14,49 +14,49 @@ import (
 	"time"
 )
 
-// initdbArguments are those that decide what a fresh data directory holds. Local connections need no
-// password, because nobody else can reach the socket; anybody on this machine can reach the port.
+// initdbArguments are the arguments that decide the contents of a new data directory. Connections over the socket need no
+// password, because other users cannot reach the socket. Every user of this machine can reach the port.
 var initdbArguments = []string{
 	"--username=postgres", "--auth-local=trust", "--auth-host=scram-sha-256",
 	"--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions",
 }
 
-// initialize fills the cluster's data directory and returns the superuser's password. The first time it runs
-// initdb, which takes a second, and keeps a copy; after that it copies the copy.
-func (c *Cluster) initialize(ctx context.Context, version string) (password string, err error) {
-	template := c.templatePath(version)
+// initialize fills the data directory of a server and returns the superuser's password. The first time it runs initdb,
+// which takes a second, and keeps the result as a template; later calls copy the template.
+func initialize(ctx context.Context, bin, version string, dir *directory) (password string, err error) {
+	template := templatePath(bin, version)
 	if template != "" && ownedByUs(template) {
-		if password, err := c.copyTemplate(template); err == nil {
+		if password, err := copyTemplate(dir, template); err == nil {
 			return password, nil
 		}
-		// Somebody is cleaning up the cache, or the disk is at fault: a fresh one is made in place.
-		if err := os.RemoveAll(c.dir.data()); err != nil {
+		// Somebody is cleaning up the cache, or the disk is damaged: run initdb instead.
+		if err := os.RemoveAll(dir.data()); err != nil {
 			return "", err
 		}
 	}
 	password = rand.Text()
-	if err := c.initdb(ctx, password); err != nil {
+	if err := initdb(ctx, bin, dir, password); err != nil {
 		return "", err
 	}
 	if template != "" {
-		_ = c.saveTemplate(template, password) // a cache that cannot be written costs time only
+		_ = saveTemplate(dir, template, password) // a failure costs only time
 	}
 	return password, nil
 }
 
-// initdb makes a fresh data directory.
-func (c *Cluster) initdb(ctx context.Context, password string) error {
-	file := filepath.Join(c.dir.socket(), "password")
+// initdb makes a new data directory.
+func initdb(ctx context.Context, bin string, dir *directory, password string) error {
+	file := filepath.Join(dir.socket(), "password")
 	if err := os.WriteFile(file, []byte(scramSecret(password)), 0o600); err != nil {
 		return err
 	}
 	defer os.Remove(file)
-	if err := c.dir.give(file); err != nil {
+	if err := dir.give(file); err != nil {
 		return err
 	}
-	args := append([]string{"--pgdata=" + c.dir.data(), "--pwfile=" + file}, initdbArguments...)
-	offset := c.dir.logSize()
-	p, err := startProcess(filepath.Join(c.bin, "initdb"), args, c.dir)
+	args := append([]string{"--pgdata=" + dir.data(), "--pwfile=" + file}, initdbArguments...)
+	offset := dir.logSize()
+	p, err := startProcess(filepath.Join(bin, "initdb"), args, dir)
 	if err != nil {
 		return fmt.Errorf("start initdb: %w", err)
 	}
@@ -67,27 +67,27 @@ func (c *Cluster) initdb(ctx context.Context, password string) error {
 		return fmt.Errorf("waiting for initdb: %w", context.Cause(ctx))
 	}
 	if p.err != nil {
-		return fmt.Errorf("initdb: %w\n%s", p.err, c.dir.logFrom(offset))
+		return fmt.Errorf("initdb: %w\n%s", p.err, dir.logFrom(offset))
 	}
 	return nil
 }
 
-// templatePath returns where the template for this Postgres is or would be kept, or "" if there is no safe
-// place. What decides the template's contents is in its name.
-func (c *Cluster) templatePath(version string) string {
+// templatePath returns the path of the template for this Postgres, whether or not it exists, or "" if there is no safe
+// place for one. The name is a hash of everything that decides the template's contents.
+func templatePath(bin, version string) string {
 	base := cacheDir()
 	if base == "" {
 		return ""
 	}
 	h := sha256.New()
-	fmt.Fprintln(h, version, c.bin, initdbArguments, "hashed once")
-	if info, err := os.Stat(filepath.Join(c.bin, "postgres")); err == nil {
+	fmt.Fprintln(h, version, bin, initdbArguments, "hashed once")
+	if info, err := os.Stat(filepath.Join(bin, "postgres")); err == nil {
 		fmt.Fprintln(h, info.Size(), info.ModTime().UnixNano())
 	}
 	return filepath.Join(base, "template-"+hex.EncodeToString(h.Sum(nil))[:16])
 }
 
-// cacheDir returns a directory that only this user can write to, made if need be, or "".
+// cacheDir returns a directory that only this user can write to, or "". It makes the directory if necessary.
 func cacheDir() string {
 	bases := []string{filepath.Join(os.TempDir(), fmt.Sprintf("kagzi-cache-%d", os.Getuid()))}
 	if user, err := os.UserCacheDir(); err == nil {
@@ -106,10 +106,10 @@ func cacheDir() string {
 	return ""
 }
 
-// templateLife is how long a template is kept after its last use.
+// templateLife is the time that a template is kept after its last use.
 const templateLife = 60 * 24 * time.Hour
 
-// pruneTemplates removes those of Postgres versions that are no longer used, and what processes that died left.
+// pruneTemplates removes templates of Postgres versions that are no longer used, and the remains of processes that died.
 func pruneTemplates(dir string) {
 	entries, _ := os.ReadDir(dir)
 	for _, entry := range entries {
@@ -119,15 +119,15 @@ func pruneTemplates(dir string) {
 	}
 }
 
-// saveTemplate keeps a copy of the data directory. Of several processes that do so at once the first wins.
-func (c *Cluster) saveTemplate(template, password string) error {
+// saveTemplate copies the data directory to a template. Of several processes that do so at once, the first succeeds.
+func saveTemplate(dir *directory, template, password string) error {
 	pruneTemplates(filepath.Dir(template))
 	tmp, err := os.MkdirTemp(filepath.Dir(template), "new-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(tmp)
-	if err := copyTree(filepath.Join(tmp, "data"), c.dir.data(), func(string) error { return nil }); err != nil {
+	if err := copyTree(filepath.Join(tmp, "data"), dir.data(), func(string) error { return nil }); err != nil {
 		return err
 	}
 	if err := os.WriteFile(filepath.Join(tmp, "password"), []byte(password), 0o600); err != nil {
@@ -137,19 +137,19 @@ func (c *Cluster) saveTemplate(template, password string) error {
 }
 
 // copyTemplate fills the data directory from the template.
-func (c *Cluster) copyTemplate(template string) (password string, err error) {
+func copyTemplate(dir *directory, template string) (password string, err error) {
 	b, err := os.ReadFile(filepath.Join(template, "password"))
 	if err != nil {
 		return "", err
 	}
-	if err := copyTree(c.dir.data(), filepath.Join(template, "data"), c.dir.give); err != nil {
+	if err := copyTree(dir.data(), filepath.Join(template, "data"), dir.give); err != nil {
 		return "", err
 	}
-	_ = os.Chtimes(template, time.Time{}, time.Now()) // used: not to be pruned
+	_ = os.Chtimes(template, time.Time{}, time.Now()) // so that it is not pruned soon
 	return string(b), nil
 }
 
-// copyTree copies the directory src to dst, which must not exist, and calls made with each path it has made.
+// copyTree copies the directory src to dst, which must not exist, and calls made with each path that it creates.
 func copyTree(dst, src string, made func(path string) error) error {
 	return filepath.WalkDir(src, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -175,7 +175,7 @@ func copyTree(dst, src string, made func(path string) error) error {
 	})
 }
 
-// copyFile copies a file, in the kernel where the system can.
+// copyFile copies a file, inside the kernel if the system can.
 func copyFile(dst, src string) (err error) {
 	in, err := os.Open(src)
 	if err != nil {

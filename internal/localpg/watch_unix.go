@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// watch starts a shell that sends SIGQUIT to pid once this process has ended. It learns of the end from its
-// standard input, whose other side only this process holds. Unwatch ends it.
+// watch starts a shell that sends SIGQUIT to pid once this process has ended. The shell learns of the end from its standard
+// input, whose other side only this process holds. unwatch ends the shell.
 func watch(pid int) (unwatch func(), err error) {
 	cmd := exec.Command("/bin/sh", "-c", `read _; kill -QUIT "$1"`, "sh", strconv.Itoa(pid))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -22,7 +22,7 @@ func watch(pid int) (unwatch func(), err error) {
 		return nil, err
 	}
 	return func() {
-		// Killed before its input is closed, else it would signal whoever has the number by now.
+		// Kill the shell before its input is closed: it would signal pid, which another process may have by now.
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		_ = stdin.Close()

@@ -1,0 +1,57 @@
+// Package await has tests wait for something that must happen soon.
+package await
+
+import (
+	"testing"
+	"time"
+)
+
+// Patience is how long a test waits before it fails.
+const Patience = 30 * time.Second
+
+// True waits until cond returns true, and fails the test if that takes longer than Patience. what says in the failure what
+// the test has waited for.
+func True(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	TrueWithin(t, Patience, what, cond)
+}
+
+// TrueWithin is True with another time than Patience.
+func TrueWithin(t testing.TB, most time.Duration, what string, cond func() bool) {
+	t.Helper()
+	if !BecomesTrue(most, cond) {
+		t.Fatalf("waited %v in vain: %s", most, what)
+	}
+}
+
+// BecomesTrue reports whether cond returns true within most. It calls cond every 5 ms, or less often if cond takes long: many
+// tests wait at the same time, and the work that they wait for needs the processors.
+func BecomesTrue(most time.Duration, cond func() bool) bool {
+	deadline := time.NewTimer(most)
+	defer deadline.Stop()
+	for {
+		begun := time.Now()
+		if cond() {
+			return true
+		}
+		pause := time.NewTimer(min(max(5*time.Millisecond, time.Since(begun)), 250*time.Millisecond))
+		select {
+		case <-pause.C:
+		case <-deadline.C:
+			pause.Stop()
+			return cond()
+		}
+	}
+}
+
+// Receive returns the next value from ch, and fails the test if none comes within Patience.
+func Receive[T any](t testing.TB, ch <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-ch:
+		return v
+	case <-time.After(Patience):
+		t.Fatalf("nothing came for %v", Patience)
+		panic("unreachable")
+	}
+}
