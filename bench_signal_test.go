@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/kagzi/kagzi/internal/await"
 )
 
 // BenchmarkSignal sends messages to 5,000 runs that nobody executes: from one goroutine, and from 16.
@@ -74,7 +76,7 @@ func BenchmarkSignalToNextStep(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				waitFor(b, "the run waits", func() bool {
+				await.True(b, "the run waits", func() bool {
 					info, _ := run.Info(ctx)
 					return info.Status == StatusSleeping || memory && info.Status == StatusRunning
 				})

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi/health"
+	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
 // BenchmarkHealth shows that a report costs the same whatever waits: with nothing in the tables; with a million runs
@@ -30,12 +31,12 @@ func BenchmarkHealth(b *testing.B) {
 		status, at, ended string
 		n                 int
 	}{{"SLEEPING", "now() + interval '1 day'", "NULL", 1_000_000}, {"COMPLETED", "NULL", "now()", 1_000_000}, {"PENDING", "now() - interval '1 hour'", "NULL", 300_000}} {
-		execSQL(b, pool, `
+		dbtest.Exec(b, pool, `
 			INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at, finished_at)
 			SELECT gen_random_uuid(), 'default', 'default', 'ship', $1, `+rows.at+`, `+rows.ended+` FROM generate_series(1, $2::int)`, rows.status, rows.n)
 	}
 	run("millions")
-	execSQL(b, pool, `
+	dbtest.Exec(b, pool, `
 		UPDATE kagzi.workflow_runs SET status = 'RUNNING', available_at = now() + interval '5 minutes'
 		WHERE run_id IN (SELECT run_id FROM kagzi.workflow_runs WHERE status = 'PENDING' LIMIT 200000)`)
 	run("claimed")

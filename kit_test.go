@@ -1,48 +1,22 @@
 package kagzi
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"log/slog"
 	"reflect"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/testhook"
+	"github.com/kagzi/kagzi/internal/testlog"
 )
 
-// What follows is in internal/kit, too, which imports this package, so that tests in the package cannot use it. It goes when the
-// engine and its tests have a package of their own.
-
-func receive[T any](t testing.TB, ch <-chan T) T {
-	t.Helper()
-	select {
-	case v := <-ch:
-		return v
-	case <-time.After(patience):
-		t.Fatalf("nothing came for %v", patience)
-		panic("unreachable")
-	}
-}
-
-// hooks are those of workers that are not started yet: see hooksOf.
-var hooks sync.Map
-
-// hookedContext returns ctx, for the Run of w, with the worker's hooks.
-func hookedContext(ctx context.Context, w *Worker) context.Context {
-	if h, ok := hooks.Load(w); ok {
-		return testhook.With(ctx, h.(*testhook.Hooks))
-	}
-	return ctx
-}
+// The tests of this package cannot use internal/kit, which imports it. These are the few helpers that both need.
 
 // A kit is what a test of the workflow language begins with: a database of its own and a client of it.
 type kit struct {
@@ -125,24 +99,13 @@ var noRetry = RetryPolicy{MaxAttempts: 1}
 func clientWith(t testing.TB, pool *pgxpool.Pool, cfg ClientConfig) *Client {
 	t.Helper()
 	if cfg.Logger == nil {
-		cfg.Logger = logOf(t)
+		cfg.Logger = testlog.New(t)
 	}
 	c, err := NewClient(pool, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c
-}
-
-// logOf returns a logger whose lines are shown if the test fails.
-func logOf(t testing.TB) *slog.Logger {
-	logged := &logBuffer{}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("what was logged:\n%s", logged)
-		}
-	})
-	return slog.New(slog.NewTextHandler(logged, nil))
 }
 
 func newTestClient(t testing.TB, pool *pgxpool.Pool) *Client {
@@ -155,7 +118,7 @@ func startWorker(t *testing.T, w *Worker) (stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- w.Run(hookedContext(ctx, w)) }()
+	go func() { done <- w.Run(ctx) }()
 	var err error
 	stopped := false
 	stop = func() error {
@@ -204,90 +167,9 @@ func (k *kit) cancel(ref Ref, opts ...ChangeOption) {
 	}
 }
 
-// patience is how long a test waits for what must happen at some time.
-const patience = 30 * time.Second
-
-// waitFor waits until cond, and fails the test if that takes longer than patience.
-func waitFor(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	pollFor(t, patience, what, cond)
-}
-
-func pollFor(t testing.TB, most time.Duration, what string, cond func() bool) {
-	t.Helper()
-	if !comesTrue(most, cond) {
-		t.Fatalf("waited %v in vain: %s", most, what)
-	}
-}
-
-// comesTrue reports whether cond comes true within most. It asks every 5 ms, or less often where the answer takes long:
-// many tests wait at a time, and what they wait for needs the processors.
-func comesTrue(most time.Duration, cond func() bool) bool {
-	deadline := time.NewTimer(most)
-	defer deadline.Stop()
-	for {
-		begun := time.Now()
-		if cond() {
-			return true
-		}
-		pause := time.NewTimer(min(max(5*time.Millisecond, time.Since(begun)), 250*time.Millisecond))
-		select {
-		case <-pause.C:
-		case <-deadline.C:
-			pause.Stop()
-			return cond()
-		}
-	}
-}
-
-// queryOne returns the one value that the query yields.
-func queryOne[T any](t testing.TB, pool *pgxpool.Pool, sql string, args ...any) T {
-	t.Helper()
-	rows, _ := pool.Query(context.Background(), sql, args...) // the error comes with the rows
-	v, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[T])
-	if err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-	return v
-}
-
-func execSQL(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) {
-	t.Helper()
-	if _, err := pool.Exec(context.Background(), sql, args...); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-}
-
-// poolWith is a pool whose sessions begin with a setting.
-func poolWith(t *testing.T, dsn, name, value string) *pgxpool.Pool {
-	t.Helper()
-	cfg, err := pgxpool.ParseConfig(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg.ConnConfig.RuntimeParams[name] = value
-	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	return pool
-}
-
-// callersTx is a transaction of a caller that stays open until the test ends, unless it is ended before.
-func callersTx(t *testing.T, pool *pgxpool.Pool) pgx.Tx {
-	t.Helper()
-	tx, err := pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
-	return tx
-}
-
 func (k *kit) callersTx() pgx.Tx {
 	k.t.Helper()
-	return callersTx(k.t, k.pool)
+	return dbtest.Begin(k.t, k.pool)
 }
 
 func commitTx(t *testing.T, tx pgx.Tx) {
@@ -304,29 +186,11 @@ func rollbackTx(t *testing.T, tx pgx.Tx) {
 	}
 }
 
-// A logBuffer keeps what is logged.
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
-}
-
-// loggedClient is a client that logs to what is returned.
-func loggedClient(t *testing.T, pool *pgxpool.Pool) (*Client, *logBuffer) {
+// loggedClient returns a client and the buffer that it logs to.
+func loggedClient(t *testing.T, pool *pgxpool.Pool) (*Client, *testlog.Buffer) {
 	t.Helper()
-	logged := &logBuffer{}
-	return clientWith(t, pool, ClientConfig{Logger: slog.New(slog.NewTextHandler(logged, nil))}), logged
+	logged := &testlog.Buffer{}
+	return clientWith(t, pool, ClientConfig{Logger: logged.Logger()}), logged
 }
 
 // startRuns starts n runs of wf with inputs from 0 and returns their handles.
@@ -347,24 +211,14 @@ func startRuns[Out any](t testing.TB, c *Client, wf Workflow[int, Out], n int) [
 	return runs
 }
 
-// poorClient is a client of a user who has every right on the tables but those that revoke takes away.
-func poorClient(t *testing.T, db *dbtest.DB, revoke string) (role string, c *Client, logged *logBuffer) {
+// poorClient returns a client of a role that has every right on the tables except those that revoke takes away.
+func poorClient(t *testing.T, db *dbtest.DB, revoke string) (role string, c *Client, logged *testlog.Buffer) {
 	t.Helper()
-	role = "poor_" + strings.ReplaceAll(uuid.NewString(), "-", "")
-	execSQL(t, db.Pool, `CREATE ROLE `+role)
-	t.Cleanup(func() {
-		for _, sql := range []string{`DROP OWNED BY `, `DROP ROLE `} {
-			if _, err := db.Pool.Exec(context.Background(), sql+role); err != nil {
-				t.Error(err)
-			}
-		}
-	})
-	execSQL(t, db.Pool, `GRANT USAGE ON SCHEMA kagzi TO `+role)
-	execSQL(t, db.Pool, `GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA kagzi TO `+role)
+	role = dbtest.Role(t, db)
 	if revoke != "" {
-		execSQL(t, db.Pool, fmt.Sprintf(`REVOKE %s FROM %s`, revoke, role))
+		dbtest.Exec(t, db.Pool, fmt.Sprintf(`REVOKE %s FROM %s`, revoke, role))
 	}
-	c, logged = loggedClient(t, poolWith(t, db.DSN, "role", role))
+	c, logged = loggedClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Setting("role", role)))
 	return role, c, logged
 }
 

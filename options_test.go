@@ -251,7 +251,7 @@ func TestDatabasesThatDoNotFit(t *testing.T) {
 	t.Run("ReadOnly", func(t *testing.T) {
 		t.Parallel()
 		db := dbtest.Database(t)
-		kit.MustContain(t, runError(t, kit.PoolWith(t, db.DSN, "default_transaction_read_only", "on")), "read-only", "primary")
+		kit.MustContain(t, runError(t, dbtest.OpenPool(t, db.DSN, dbtest.Setting("default_transaction_read_only", "on"))), "read-only", "primary")
 	})
 	for name, tt := range map[string]struct{ grants, lacks string }{
 		"NoRights":       {``, `USAGE on schema kagzi and SELECT, INSERT, UPDATE, DELETE on the tables of schema kagzi`},
@@ -278,7 +278,7 @@ func TestDatabasesThatDoNotFit(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			pool := kit.PoolWith(t, db.DSN, "role", role)
+			pool := dbtest.OpenPool(t, db.DSN, dbtest.Setting("role", role))
 			says := fmt.Sprintf("user %q lacks %s", role, tt.lacks)
 			advice := fmt.Sprintf(`GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA kagzi TO "%s"`, role)
 			coordinator := kit.NewCoordinator(t, kit.NewClient(t, pool), kagzi.CoordinatorConfig{})

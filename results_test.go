@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/store"
 )
@@ -31,7 +32,7 @@ func TestResultAfterResume(t *testing.T) {
 		_, err := run.Result(ctx)
 		got <- err
 	}()
-	waitFor(t, "somebody waits", func() bool { return c.hints.LastWaiter() > last })
+	await.True(t, "somebody waits", func() bool { return c.hints.LastWaiter() > last })
 	c.hints.Deliver(store.Ended{RunID: id, Status: store.Failed, ErrorKind: "old"}, last)
 	if err := run.Cancel(ctx); err != nil {
 		t.Fatal(err)
@@ -53,26 +54,26 @@ func TestResultThatCannotBeRead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			db := dbtest.Database(t)
-			ctx, stop := context.WithTimeout(testContext(t), patience)
+			ctx, stop := context.WithTimeout(testContext(t), await.Patience)
 			defer stop()
 			runs := startRuns(t, newTestClient(t, db.Pool), nothing, 20)
 			role, _, _ := poorClient(t, db, "")
-			execSQL(t, db.Pool, `CREATE TABLE public.slow AS SELECT 1`)
-			execSQL(t, db.Pool, `GRANT SELECT ON public.slow TO `+role)
-			execSQL(t, db.Pool, fmt.Sprintf(`CREATE FUNCTION public.readable(run uuid) RETURNS bool LANGUAGE plpgsql AS $$
+			dbtest.Exec(t, db.Pool, `CREATE TABLE public.slow AS SELECT 1`)
+			dbtest.Exec(t, db.Pool, `GRANT SELECT ON public.slow TO `+role)
+			dbtest.Exec(t, db.Pool, fmt.Sprintf(`CREATE FUNCTION public.readable(run uuid) RETURNS bool LANGUAGE plpgsql AS $$
 				BEGIN
 					IF run = '%s' THEN %s; END IF;
 					RETURN true;
 				END $$`, runs[0].ID(), tt.does))
-			execSQL(t, db.Pool, `CREATE POLICY bad ON kagzi.workflow_payloads USING (public.readable(run_id))`)
-			execSQL(t, db.Pool, `ALTER TABLE kagzi.workflow_payloads ENABLE ROW LEVEL SECURITY`)
+			dbtest.Exec(t, db.Pool, `CREATE POLICY bad ON kagzi.workflow_payloads USING (public.readable(run_id))`)
+			dbtest.Exec(t, db.Pool, `ALTER TABLE kagzi.workflow_payloads ENABLE ROW LEVEL SECURITY`)
 			end := func(runs ...*Run[string]) {
 				for _, r := range runs {
-					execSQL(t, db.Pool, `UPDATE kagzi.workflow_payloads SET output = '"done"' WHERE run_id = $1`, string(r.ID()))
-					execSQL(t, db.Pool, `UPDATE kagzi.workflow_runs SET status = 'COMPLETED', finished_at = now(), available_at = NULL WHERE run_id = $1`, string(r.ID()))
+					dbtest.Exec(t, db.Pool, `UPDATE kagzi.workflow_payloads SET output = '"done"' WHERE run_id = $1`, string(r.ID()))
+					dbtest.Exec(t, db.Pool, `UPDATE kagzi.workflow_runs SET status = 'COMPLETED', finished_at = now(), available_at = NULL WHERE run_id = $1`, string(r.ID()))
 				}
 			}
-			c := newTestClient(t, poolWith(t, db.DSN, "role", role))
+			c := newTestClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Setting("role", role)))
 			c.hints.QueryTimeout = 200 * time.Millisecond
 			result := func(r *Run[string]) (string, error) {
 				return (&Run[string]{client: c, workflow: "nothing", id: r.ID()}).Result(ctx)
@@ -94,17 +95,17 @@ func TestResultThatCannotBeRead(t *testing.T) {
 					}
 				})
 			}
-			waitFor(t, "all are waited for", func() bool { return c.hints.LastWaiter() == uint64(len(runs)) })
+			await.True(t, "all are waited for", func() bool { return c.hints.LastWaiter() == uint64(len(runs)) })
 			end(runs[:11]...)
 			early.Wait()
 			if tt.told != "" {
-				mustContain(t, receive(t, bad), tt.told)
+				mustContain(t, await.Receive(t, bad), tt.told)
 			}
 			end(runs[11:]...)
 			late.Wait()
-			execSQL(t, db.Pool, `DELETE FROM public.slow`)
+			dbtest.Exec(t, db.Pool, `DELETE FROM public.slow`)
 			if tt.told == "" {
-				if err := receive(t, bad); err != nil {
+				if err := await.Receive(t, bad); err != nil {
 					t.Errorf("the slow result: %v", err)
 				}
 			}

@@ -6,6 +6,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/kagzi/kagzi/internal/await"
+	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -102,14 +104,14 @@ func TestEditOfARecreatedScheduleHasItsLock(t *testing.T) {
 		})
 		done <- err
 	}()
-	waitFor(t, "the edit waits for the transaction", func() bool {
+	await.True(t, "the edit waits for the transaction", func() bool {
 		return k.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 1
 	})
 	commitTx(t, tx)
-	if got := receive(t, looks); got != (look{true, true}) {
+	if got := await.Receive(t, looks); got != (look{true, true}) {
 		t.Errorf("the edit decides with %+v", got)
 	}
-	if err := receive(t, done); err != nil || len(looks) > 0 {
+	if err := await.Receive(t, done); err != nil || len(looks) > 0 {
 		t.Errorf("edited again %d times, %v", len(looks), err)
 	}
 }
@@ -126,7 +128,7 @@ func TestEditEndsWhenFrozen(t *testing.T) {
 	if err := k.c.PauseSchedule(k.ctx, "s"); err != nil {
 		t.Fatal(err)
 	}
-	if got := queryOne[string](t, k.pool, `SELECT string_agg(timeout, ' ') FROM seen`); got != "5s" {
+	if got := dbtest.QueryOne[string](t, k.pool, `SELECT string_agg(timeout, ' ') FROM seen`); got != "5s" {
 		t.Errorf("the edit's own transaction may be idle for %s, want 5s", got)
 	}
 	tx := k.callersTx()
@@ -183,7 +185,7 @@ func TestFiringIsBoundedInBytes(t *testing.T) {
 		k.exec(`UPDATE kagzi.schedules SET input = convert_to(repeat('x', $2), 'UTF8') WHERE name = $1`, name, size)
 	}
 	k.pass(k.coordinator())
-	got := queryOne[string](t, k.pool, `
+	got := dbtest.QueryOne[string](t, k.pool, `
 		SELECT sum(n) || ' runs, at most ' || max(mib) FILTER (WHERE n > 1) || ' MiB together, ' || max(n) FILTER (WHERE mib >= 70) || ' of 70'
 		FROM (
 			SELECT count(*) AS n, sum(octet_length(p.input)) >> 20 AS mib

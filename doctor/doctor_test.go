@@ -55,39 +55,6 @@ var topics = []string{
 	"autovacuum", "tables", "distribution", "notifications",
 }
 
-// poolWith returns a pool of its own for a DSN. It is closed before the database is given back.
-func poolWith(t *testing.T, dsn string, change func(*pgxpool.Config)) *pgxpool.Pool {
-	t.Helper()
-	cfg, err := pgxpool.ParseConfig(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	change(cfg)
-	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	return pool
-}
-
-// parameter sets a parameter of the pool's sessions.
-func parameter(name, value string) func(*pgxpool.Config) {
-	return func(cfg *pgxpool.Config) { cfg.ConnConfig.RuntimeParams[name] = value }
-}
-
-// size limits the pool's connections.
-func size(n int32) func(*pgxpool.Config) {
-	return func(cfg *pgxpool.Config) { cfg.MaxConns = n }
-}
-
-func execSQL(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
-	t.Helper()
-	if _, err := pool.Exec(context.Background(), sql, args...); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-}
-
 func TestExamineFindsHealth(t *testing.T) {
 	t.Parallel()
 	found := examine(t, dbtest.Pool(t))
@@ -106,11 +73,11 @@ func TestExamineFindsHealth(t *testing.T) {
 func TestExamineFindsTrouble(t *testing.T) {
 	t.Parallel()
 	with := func(change func(*pgxpool.Config)) func(*testing.T, *dbtest.DB) *pgxpool.Pool {
-		return func(t *testing.T, db *dbtest.DB) *pgxpool.Pool { return poolWith(t, db.DSN, change) }
+		return func(t *testing.T, db *dbtest.DB) *pgxpool.Pool { return dbtest.OpenPool(t, db.DSN, change) }
 	}
 	statement := func(sql string) func(*testing.T, *dbtest.DB) *pgxpool.Pool {
 		return func(t *testing.T, db *dbtest.DB) *pgxpool.Pool {
-			execSQL(t, db.Pool, sql)
+			dbtest.Exec(t, db.Pool, sql)
 			return db.Pool
 		}
 	}
@@ -124,20 +91,20 @@ func TestExamineFindsTrouble(t *testing.T) {
 		severity doctor.Severity
 		texts    []string
 	}{
-		{"ReadOnly", with(parameter("default_transaction_read_only", "on")), "server", doctor.Problem, []string{"RESET default_transaction_read_only"}},
+		{"ReadOnly", with(dbtest.Setting("default_transaction_read_only", "on")), "server", doctor.Problem, []string{"RESET default_transaction_read_only"}},
 		{"NewerSchema", statement(`INSERT INTO kagzi.schema_migrations (version_id, is_applied, oldest_program) VALUES (99, true, 98)`), "schema", doctor.Problem, []string{"Upgrade"}},
 		{"NewerSchemaThatFits", statement(expanded), "schema", doctor.Fine, []string{"Version 99, with which this program", "works too"}},
 		{"IndexesOfANewerSchema", statement(expanded), "indexes", doctor.Fine, []string{"newer program"}},
-		{"NoRights", with(parameter("role", "pg_monitor")), "schema", doctor.Problem, []string{"GRANT USAGE"}},
+		{"NoRights", with(dbtest.Setting("role", "pg_monitor")), "schema", doctor.Problem, []string{"GRANT USAGE"}},
 		{"Fsync", statement(`SELECT 1`), "durability", doctor.Problem, []string{"ALTER SYSTEM SET fsync = on"}},
-		{"SynchronousCommit", with(parameter("synchronous_commit", "off")), "durability", doctor.Warning, []string{"SET synchronous_commit = on"}},
-		{"StatementTimeout", with(parameter("statement_timeout", "9s")), "settings", doctor.Warning, []string{"statement_timeout is 9s", "ALTER ROLE"}},
-		{"LockTimeout", with(parameter("lock_timeout", "500")), "settings", doctor.Warning, []string{"lock_timeout is 500ms"}},
-		{"IdleSessionTimeout", with(parameter("idle_session_timeout", "1h")), "settings", doctor.Warning, []string{"idle_session_timeout"}},
-		{"Isolation", with(parameter("default_transaction_isolation", "serializable")), "settings", doctor.Warning, []string{"'read committed'"}},
-		{"TinyPool", with(size(1)), "pool", doctor.Problem, []string{"1 connection,", "pool_max_conns"}},
-		{"SmallPool", with(size(2)), "pool", doctor.Warning, []string{"transactional steps run one at a time"}},
-		{"HugePool", with(size(5000)), "pool", doctor.Warning, []string{"max_connections"}},
+		{"SynchronousCommit", with(dbtest.Setting("synchronous_commit", "off")), "durability", doctor.Warning, []string{"SET synchronous_commit = on"}},
+		{"StatementTimeout", with(dbtest.Setting("statement_timeout", "9s")), "settings", doctor.Warning, []string{"statement_timeout is 9s", "ALTER ROLE"}},
+		{"LockTimeout", with(dbtest.Setting("lock_timeout", "500")), "settings", doctor.Warning, []string{"lock_timeout is 500ms"}},
+		{"IdleSessionTimeout", with(dbtest.Setting("idle_session_timeout", "1h")), "settings", doctor.Warning, []string{"idle_session_timeout"}},
+		{"Isolation", with(dbtest.Setting("default_transaction_isolation", "serializable")), "settings", doctor.Warning, []string{"'read committed'"}},
+		{"TinyPool", with(dbtest.Conns(1)), "pool", doctor.Problem, []string{"1 connection,", "pool_max_conns"}},
+		{"SmallPool", with(dbtest.Conns(2)), "pool", doctor.Warning, []string{"transactional steps run one at a time"}},
+		{"HugePool", with(dbtest.Conns(5000)), "pool", doctor.Warning, []string{"max_connections"}},
 		{"DroppedIndex", statement(`DROP INDEX kagzi.workflow_runs_claim`), "indexes", doctor.Problem, []string{"workflow_runs_claim is missing"}},
 		{"InvalidIndex", statement(`UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'kagzi.workflow_runs_claim'::regclass`), "indexes", doctor.Problem, []string{"REINDEX INDEX CONCURRENTLY kagzi.workflow_runs_claim"}},
 		{"OtherIndex", statement(`CREATE INDEX mine ON kagzi.workflow_runs (started_at)`), "indexes", doctor.Warning, []string{"kagzi.mine"}},
@@ -156,7 +123,7 @@ func TestExamineFindsTrouble(t *testing.T) {
 	})
 	t.Run("NoRightsAtAll", func(t *testing.T) {
 		t.Parallel()
-		found := examine(t, poolWith(t, dbtest.Database(t).DSN, parameter("role", "pg_monitor")))
+		found := examine(t, dbtest.OpenPool(t, dbtest.Database(t).DSN, dbtest.Setting("role", "pg_monitor")))
 		wantAdvice(t, found, "schema", doctor.Problem, `User "pg_monitor" lacks USAGE on schema kagzi and SELECT`, `→ GRANT USAGE ON SCHEMA kagzi TO "pg_monitor"; GRANT SELECT, `)
 		for _, topic := range []string{"tables", "indexes"} {
 			wantAdvice(t, found, topic, doctor.Unseen, `→ GRANT USAGE ON SCHEMA kagzi TO "pg_monitor";`)
@@ -186,7 +153,7 @@ func TestExamineFindsTrouble(t *testing.T) {
 func TestExamineFindsDeadRows(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t, dbtest.Unchecked())
-	execSQL(t, db.Pool, `ALTER TABLE kagzi.signals SET (autovacuum_enabled = off)`)
+	dbtest.Exec(t, db.Pool, `ALTER TABLE kagzi.signals SET (autovacuum_enabled = off)`)
 	// A session reports what it did when it ends, at the latest.
 	conn, err := pgx.Connect(t.Context(), db.DSN)
 	if err != nil {
@@ -216,7 +183,7 @@ func TestExamineFindsDeadRows(t *testing.T) {
 func TestExamineBehindPooler(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	wantAdvice(t, examine(t, poolWith(t, dbtest.Pooler(t, db), size(4))), "pooler", doctor.Warning, "transaction mode", "default_query_exec_mode=exec")
+	wantAdvice(t, examine(t, dbtest.OpenPool(t, dbtest.Pooler(t, db), dbtest.Conns(4))), "pooler", doctor.Warning, "transaction mode", "default_query_exec_mode=exec")
 }
 
 // A user without rights beyond Kagzi's tables learns everything that it may see.
@@ -224,17 +191,17 @@ func TestExamineOfPlainUser(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	role := strings.Replace(db.Name, "kagzi_test_", "kagzi_plain_", 1)
-	execSQL(t, db.Pool, `CREATE ROLE `+role)
+	dbtest.Exec(t, db.Pool, `CREATE ROLE `+role)
 	t.Cleanup(func() {
-		execSQL(t, db.Pool, `DROP OWNED BY `+role+`; DROP ROLE `+role, pgx.QueryExecModeSimpleProtocol)
+		dbtest.Exec(t, db.Pool, `DROP OWNED BY `+role+`; DROP ROLE `+role, pgx.QueryExecModeSimpleProtocol)
 	})
-	execSQL(t, db.Pool, `GRANT USAGE ON SCHEMA kagzi TO `+role+`; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA kagzi TO `+role, pgx.QueryExecModeSimpleProtocol)
+	dbtest.Exec(t, db.Pool, `GRANT USAGE ON SCHEMA kagzi TO `+role+`; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA kagzi TO `+role, pgx.QueryExecModeSimpleProtocol)
 	other, err := db.Pool.Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer other.Release()
-	found := examine(t, poolWith(t, db.DSN, parameter("role", role)))
+	found := examine(t, dbtest.OpenPool(t, db.DSN, dbtest.Setting("role", role)))
 	for _, topic := range topics {
 		switch topic {
 		case "durability":
@@ -254,7 +221,7 @@ func TestExamineOnCitus(t *testing.T) {
 	dbtest.PretendCitus(t, db)
 	wantAdvice(t, examine(t, db.Pool), "distribution", doctor.Fine, "are not distributed")
 
-	execSQL(t, db.Pool, `SELECT create_distributed_table('kagzi.workflow_runs', 'namespace_id')`)
+	dbtest.Exec(t, db.Pool, `SELECT create_distributed_table('kagzi.workflow_runs', 'namespace_id')`)
 	wantAdvice(t, examine(t, db.Pool), "distribution", doctor.Problem, "kagzi.step_runs", "→ Stop the workers, and call migrations.Distribute.")
 
 	if _, err := migrations.Distribute(t.Context(), db.Pool); err != nil {
@@ -265,9 +232,9 @@ func TestExamineOnCitus(t *testing.T) {
 	wantAdvice(t, found, "distribution", doctor.Unseen, "of this server alone")
 	wantAdvice(t, found, "tables", doctor.Fine, "2 nodes")
 
-	execSQL(t, db.Pool, `INSERT INTO kagzi.worker_events (worker_id, event_id, namespace_id, event) VALUES (gen_random_uuid(), gen_random_uuid(), 'a', 'LOST')`)
+	dbtest.Exec(t, db.Pool, `INSERT INTO kagzi.worker_events (worker_id, event_id, namespace_id, event) VALUES (gen_random_uuid(), gen_random_uuid(), 'a', 'LOST')`)
 	wantAdvice(t, examine(t, db.Pool), "distribution", doctor.Warning, "kagzi.worker_events", "→ Call migrations.Distribute.")
 
-	execSQL(t, db.Pool, `DROP FUNCTION pg_catalog.run_command_on_all_nodes`)
+	dbtest.Exec(t, db.Pool, `DROP FUNCTION pg_catalog.run_command_on_all_nodes`)
 	wantAdvice(t, examine(t, db.Pool), "tables", doctor.Unseen, "the nodes cannot be asked")
 }

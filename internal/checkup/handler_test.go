@@ -19,7 +19,7 @@ func TestReadiness(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	proxy := pgproxy.Start(t, db.DSN)
-	pool := poolWith(t, proxy.DSN(), size(4))
+	pool := dbtest.OpenPool(t, proxy.DSN(), dbtest.Conns(4))
 	c := newClient(t, pool)
 	oddRuns{ago: time.Hour}.insert(t, db.Pool) // that nobody executes does not concern it
 	h := c.Readiness()
@@ -37,7 +37,7 @@ func TestReadiness(t *testing.T) {
 		t.Errorf("POST: %d, %v", w.Code, w.Header())
 	}
 
-	readOnly := newClient(t, poolWith(t, db.DSN, parameter("default_transaction_read_only", "on")))
+	readOnly := newClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Setting("default_transaction_read_only", "on")))
 	wantProbe(t, readOnly.Readiness(), http.StatusServiceUnavailable, health.Unhealthy)
 	wantProbe(t, newClient(t, dbtest.Pool(t, dbtest.Empty())).Readiness(), http.StatusServiceUnavailable, health.Unhealthy)
 

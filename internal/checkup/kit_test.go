@@ -2,7 +2,6 @@ package checkup_test
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"log/slog"
 	"net/http"
@@ -30,52 +29,6 @@ func newClient(t testing.TB, pool *pgxpool.Pool) *kagzi.Client {
 		t.Fatal(err)
 	}
 	return c
-}
-
-// poolWith returns a pool of its own for a DSN. It is closed before the database is given back.
-func poolWith(t *testing.T, dsn string, change func(*pgxpool.Config)) *pgxpool.Pool {
-	t.Helper()
-	cfg, err := pgxpool.ParseConfig(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	change(cfg)
-	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	return pool
-}
-
-// parameter sets a parameter of the pool's sessions.
-func parameter(name, value string) func(*pgxpool.Config) {
-	return func(cfg *pgxpool.Config) { cfg.ConnConfig.RuntimeParams[name] = value }
-}
-
-// size limits the pool's connections.
-func size(n int32) func(*pgxpool.Config) {
-	return func(cfg *pgxpool.Config) { cfg.MaxConns = n }
-}
-
-func execSQL(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
-	t.Helper()
-	if _, err := pool.Exec(context.Background(), sql, args...); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-}
-
-// lock sends sql in a transaction that ends with the test.
-func lock(t *testing.T, pool *pgxpool.Pool, sql string) {
-	t.Helper()
-	tx, err := pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
-	if _, err := tx.Exec(t.Context(), sql); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // examine returns what Health reports; an error ends the test.
@@ -154,17 +107,17 @@ type oddRuns struct {
 func (o oddRuns) insert(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	if o.status == "SCHEDULED" || o.status == "PAUSED" {
-		execSQL(t, pool, insertSchedule, cmp.Or(o.namespace, "default"), o.id, o.status == "PAUSED", o.err, o.ago)
+		dbtest.Exec(t, pool, insertSchedule, cmp.Or(o.namespace, "default"), o.id, o.status == "PAUSED", o.err, o.ago)
 		return
 	}
-	execSQL(t, pool, insertRuns, cmp.Or(o.namespace, "default"), cmp.Or(o.queue, "default"), cmp.Or(o.typ, "ship"), o.version, cmp.Or(o.status, "PENDING"),
+	dbtest.Exec(t, pool, insertRuns, cmp.Or(o.namespace, "default"), cmp.Or(o.queue, "default"), cmp.Or(o.typ, "ship"), o.version, cmp.Or(o.status, "PENDING"),
 		o.ago, o.kind, o.err, o.id, max(1, o.n))
 }
 
 // insertWorker registers a worker of queue default that was heard of so long ago.
 func insertWorker(t *testing.T, pool *pgxpool.Pool, namespace, status, typ string, silent time.Duration) {
 	t.Helper()
-	execSQL(t, pool, `
+	dbtest.Exec(t, pool, `
 		INSERT INTO kagzi.workers (worker_id, namespace_id, task_queue, workflow_types, status, lease_timeout, stale_after, active_count, max_concurrent, heartbeat_at)
 		VALUES ($1, $2, 'default', ARRAY[$3], $4, '5 minutes', '1 minute', 3, 10, clock_timestamp() - $5::interval)`, uuid.New(), namespace, typ, status, silent)
 }
@@ -178,7 +131,7 @@ type testWorker struct {
 
 func (w testWorker) insert(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
-	execSQL(t, pool, `
+	dbtest.Exec(t, pool, `
 		INSERT INTO kagzi.workers (worker_id, namespace_id, task_queue, workflow_types, handlers, status, lease_timeout, stale_after, heartbeat_at)
 		VALUES ($1, $2, $3, $4, $5, $6, '5 minutes', '1 minute', clock_timestamp() - $7::interval)`,
 		uuid.New(), cmp.Or(w.namespace, "default"), cmp.Or(w.queue, "default"), w.types, w.handlers, cmp.Or(w.status, "ONLINE"), w.silent)

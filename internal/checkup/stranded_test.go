@@ -95,8 +95,8 @@ func TestStrandedTimes(t *testing.T) {
 	oddRuns{version: 1, ago: time.Hour}.insert(t, pool)
 	oddRuns{version: 1, ago: -time.Hour, status: "SLEEPING"}.insert(t, pool)
 	oddRuns{version: 2}.insert(t, pool)
-	execSQL(t, pool, `UPDATE kagzi.workflow_runs SET created_at = now() - interval '1 day' WHERE status = 'SLEEPING'`)
-	execSQL(t, pool, `UPDATE kagzi.workflow_runs SET available_at = 'infinity' WHERE version = 2`)
+	dbtest.Exec(t, pool, `UPDATE kagzi.workflow_runs SET created_at = now() - interval '1 day' WHERE status = 'SLEEPING'`)
+	dbtest.Exec(t, pool, `UPDATE kagzi.workflow_runs SET available_at = 'infinity' WHERE version = 2`)
 	list, err := newClient(t, pool).Stranded(t.Context())
 	if err != nil || len(list) != 2 {
 		t.Fatalf("%+v, %v", list, err)
@@ -121,12 +121,12 @@ func TestStrandedIsBounded(t *testing.T) {
 	if got, want := strandedTexts(t, c), []string{"default/ship v2: 3 or more"}; !slices.Equal(got, want) {
 		t.Errorf("stranded %q, want %q", got, want)
 	}
-	execSQL(t, pool, `UPDATE kagzi.workers SET handlers = '{}'`)
+	dbtest.Exec(t, pool, `UPDATE kagzi.workers SET handlers = '{}'`)
 	if got, want := strandedTexts(t, c), []string{"default/ship v1: 24997 or more", "default/ship v2: 3 or more"}; !slices.Equal(got, want) {
 		t.Errorf("stranded %q, want %q", got, want)
 	}
-	execSQL(t, pool, `UPDATE kagzi.workflow_runs SET available_at = now() - interval '1 second' WHERE version = 3`) // it is time
-	execSQL(t, pool, `UPDATE kagzi.workers SET handlers = '{ship/1,ship/2}'`)
+	dbtest.Exec(t, pool, `UPDATE kagzi.workflow_runs SET available_at = now() - interval '1 second' WHERE version = 3`) // it is time
+	dbtest.Exec(t, pool, `UPDATE kagzi.workers SET handlers = '{ship/1,ship/2}'`)
 	if got, want := strandedTexts(t, c), []string{"default/ship v3: 1 or more"}; !slices.Equal(got, want) {
 		t.Errorf("stranded %q, want %q", got, want)
 	}
@@ -157,7 +157,7 @@ func TestHealthKnowsVersions(t *testing.T) {
 	if q := r.Queues[0]; q.Due != 4 || q.Workers != 1 || !slices.Equal(q.Versions, []int{1, 2}) || !slices.Equal(q.Stranded, []int{1}) || r.At.Sub(q.Since) < time.Hour {
 		t.Errorf("%+v", q)
 	}
-	execSQL(t, pool, `UPDATE kagzi.workers SET handlers = '{ship/1,ship/2}'`)
+	dbtest.Exec(t, pool, `UPDATE kagzi.workers SET handlers = '{ship/1,ship/2}'`)
 	r = examine(t, c)
 	wantHealth(t, r, "queues", health.Degraded, "although there are workers", "4 runs")
 	if q := r.Queues[0]; q.Stranded != nil {

@@ -6,9 +6,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// installAudit makes the triggers append every change of a run or a step to kagzi_audit.changes, in the order in
-// which each run's changes happened: whoever writes a run's row or a step of it holds a lock on the run. A step's
-// output is kept as its hash, its input not at all.
+// installAudit creates triggers that append every change of a run or a step to kagzi_audit.changes. The changes of one run are
+// in the order in which they happened, because every writer of a run's row or steps holds a lock on the run. The table has a
+// hash of a step's output, and not its input.
 const installAudit = `
 	CREATE SCHEMA kagzi_audit;
 
@@ -49,8 +49,8 @@ const installAudit = `
 	CREATE TRIGGER kagzi_audit AFTER INSERT OR UPDATE OR DELETE ON kagzi.step_runs
 		FOR EACH ROW EXECUTE FUNCTION kagzi_audit.record();`
 
-// Audit records every change of a run or a step in this database from now on, so that [CheckInvariants], then and
-// after the test, sees the history as well as its end. It slows writes down.
+// Audit records every change of a run or a step in this database from now on. [CheckInvariants], called by the test or after
+// it, then checks the history as well as the tables. Audit makes writes slower.
 func Audit(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
 	if _, err := pool.Exec(t.Context(), installAudit); err != nil {
@@ -58,7 +58,7 @@ func Audit(t testing.TB, pool *pgxpool.Pool) {
 	}
 }
 
-// auditChecks are the checks of what Audit recorded.
+// auditChecks are the checks of the history that Audit recorded.
 var auditChecks = []check{
 	{"a run's status changes along a legal edge", `
 		SELECT concat_ws(' ', 'change', change_id, 'at', at, 'run', run_id, coalesce(old_status, '(none)'), '→', new_status)

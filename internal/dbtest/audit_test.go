@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// A run's life, a statement and so a transaction for each change.
+// The changes of one run, each a statement and so a transaction of its own.
 const (
 	auditedStart = `INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at)
 		VALUES ('00000000-0000-0000-0000-000000000001', 'ns', 'q', 'w', 'PENDING', now())`
@@ -36,9 +36,9 @@ func TestAuditChecks(t *testing.T) {
 	begun := []string{auditedStart, auditedPayloads, auditedClaim, auditedStep, auditedRecord}
 	after := func(more ...string) []string { return append(begun[:len(begun):len(begun)], more...) }
 	tests := []struct {
-		name    string
-		promise string // of the check that reports it; "" for none
-		changes []string
+		name      string
+		invariant string // of the check that reports it; "" for none
+		changes   []string
 	}{
 		{"Finished", "", after(auditedFinish)},
 		{"Slept", "", after(auditedSleep, auditedReclaim, auditedFinish)},
@@ -104,7 +104,7 @@ func TestAuditChecks(t *testing.T) {
 	}
 	broken := map[string]bool{}
 	for _, tt := range tests {
-		broken[tt.promise] = true
+		broken[tt.invariant] = true
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			pool := Pool(t, Unchecked())
@@ -116,17 +116,17 @@ func TestAuditChecks(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			checkFound(t, found, tt.promise)
+			checkFound(t, found, tt.invariant)
 		})
 	}
 	for _, c := range auditChecks {
-		if !broken[c.promise] {
-			t.Errorf("no test breaks %q", c.promise)
+		if !broken[c.invariant] {
+			t.Errorf("no test breaks %q", c.invariant)
 		}
 	}
 }
 
-// A database that was audited is as good as new for the next test.
+// The next test can use a database that was audited.
 func TestAuditIsRemoved(t *testing.T) {
 	t.Parallel()
 	r := &recorder{TB: t}

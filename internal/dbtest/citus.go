@@ -2,9 +2,9 @@ package dbtest
 
 import "testing"
 
-// PretendCitus makes the test's database look as if Citus were installed there, as far as Kagzi asks for it: its extension
-// is listed, and its functions exist. They distribute nothing. They write each call to the table citus_calls, and to Citus's
-// own tables what a call leaves there. Where the real ones refuse a call for its arguments or its user, so do they.
+// PretendCitus makes the test's database look as though Citus were installed, as far as Kagzi depends on it: its extension is
+// listed, and its functions exist. They distribute nothing. They record each call in the table citus_calls, and write the same
+// rows to Citus's own tables as the real functions. They refuse a call for its arguments or its user if the real ones do.
 func PretendCitus(t testing.TB, db *DB) {
 	t.Helper()
 	conn := Connect(t, db.DSN)
@@ -66,7 +66,7 @@ BEGIN
 	INSERT INTO pg_dist_partition VALUES (table_name, 'n', NULL, 1000, 't');
 END $$;
 
--- The rows are gone then: there are no shards that have them.
+-- The rows are lost, because there are no shards that have them.
 CREATE FUNCTION pg_catalog.truncate_local_data_after_distributing_table(function_name regclass) RETURNS void LANGUAGE plpgsql SECURITY DEFINER AS $$
 BEGIN
 	PERFORM public.citus_called(function_name, format('truncate_local_data_after_distributing_table(%s)', function_name));
@@ -76,7 +76,7 @@ BEGIN
 	EXECUTE format('TRUNCATE TABLE %s', function_name);
 END $$;
 
--- What the nodes answer is what this server says of itself.
+-- Every node gives this server's answer.
 CREATE FUNCTION pg_catalog.run_command_on_all_nodes(command text, parallel boolean DEFAULT true, give_warning_for_connection_errors boolean DEFAULT false,
 	OUT nodeid integer, OUT success boolean, OUT result text) RETURNS SETOF record LANGUAGE plpgsql AS $$
 BEGIN

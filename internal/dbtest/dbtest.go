@@ -1,5 +1,5 @@
-// Package dbtest gives each test a Postgres database of its own, and looks after the test whether what it left
-// there breaks one of Kagzi's promises.
+// Package dbtest gives each test a Postgres database of its own, and checks after the test that the tables violate none of
+// Kagzi's invariants. It also has the helpers that every test with a database needs.
 //
 //	func TestMain(m *testing.M) { dbtest.Main(m) }
 //
@@ -9,9 +9,9 @@
 //		…
 //	}
 //
-// The databases lie on a throwaway server of the test binary's, or on the one that KAGZI_DATABASE_URL names. They
-// are made once and used again, emptied in between: that takes a few milliseconds, and isolates tests from
-// each other's notifications and advisory locks as well.
+// The databases are on a throwaway server of the test binary, or on the server that KAGZI_DATABASE_URL names. A database is
+// emptied after each test and used again. That takes a few milliseconds, and isolates the tests from each other's
+// notifications and advisory locks, too.
 package dbtest
 
 import (
@@ -35,8 +35,7 @@ import (
 type DB struct {
 	// Pool is the test's own pool. The test may close it.
 	Pool *pgxpool.Pool
-	// DSN is the database's URL, for tests that make other connections. Those still open after the
-	// test are ended.
+	// DSN is the database's URL, for tests that open other connections. Connections still open after the test are ended.
 	DSN string
 	// Name is the database's name on the server.
 	Name string
@@ -52,17 +51,14 @@ type options struct {
 	patience  time.Duration // for connections that the test has not released
 }
 
-// Unchecked leaves out the check of the invariants after the test, for tests that break them on purpose.
+// Unchecked omits the check of the invariants after the test, for tests that violate them on purpose.
 func Unchecked() Option { return func(o *options) { o.unchecked = true } }
 
 // Empty gives a database without Kagzi's tables. It implies Unchecked.
 func Empty() Option { return func(o *options) { o.empty, o.unchecked = true, true } }
 
-// MaxConns limits the test's pool to n connections; without it the limit is 10.
+// MaxConns limits the test's pool to n connections. The default is 10.
 func MaxConns(n int32) Option { return func(o *options) { o.maxConns = n } }
-
-// cleanupTimeout bounds what is done after a test.
-const cleanupTimeout = 30 * time.Second
 
 // Pool is Database(t, opts...).Pool.
 func Pool(t testing.TB, opts ...Option) *pgxpool.Pool {
@@ -70,7 +66,7 @@ func Pool(t testing.TB, opts ...Option) *pgxpool.Pool {
 	return Database(t, opts...).Pool
 }
 
-// Connect returns a connection that is no pool's. It ends with the test.
+// Connect opens a connection outside any pool. It is closed when the test ends.
 func Connect(t testing.TB, dsn string) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), dsn)
@@ -81,8 +77,8 @@ func Connect(t testing.TB, dsn string) *pgx.Conn {
 	return conn
 }
 
-// Database returns a migrated, empty database that no other test uses. When the test has ended, and all that it
-// registered with t.Cleanup after this call has run, the invariants are checked as by [CheckInvariants].
+// Database returns a migrated, empty database that no other test uses. It checks the invariants like [CheckInvariants] when
+// the test has ended and the cleanups that were registered after this call have run.
 func Database(t testing.TB, opts ...Option) *DB {
 	t.Helper()
 	o := options{maxConns: 10, patience: 5 * time.Second}
@@ -116,10 +112,10 @@ func Database(t testing.TB, opts ...Option) *DB {
 	return db
 }
 
-// finish checks the database, ends what still uses it, and hands it back.
+// finish checks the database, ends the connections to it, and gives it back.
 func (db *DB) finish(ctx context.Context, t testing.TB, s *server, o options) (err error) {
 	t.Helper()
-	// A connection of its own, because the test may have closed its pool, or used up all of it.
+	// finish opens a connection, because the test may have closed its pool or hold all of its connections.
 	conn, err := pgx.Connect(ctx, db.DSN)
 	if err != nil {
 		return errors.Join(err, s.drop(ctx, db.Name))
@@ -149,14 +145,14 @@ func (db *DB) finish(ctx context.Context, t testing.TB, s *server, o options) (e
 	return s.giveBack(ctx, conn, db.Name)
 }
 
-// Main runs a package's tests, ends the server they used, and exits; the exit code is not 0 either if goroutines
-// were left over. TestMain calls it last. The default logger, which clients without a Logger use, is silent unless
-// KAGZI_TEST_LOG is set: tests that pass print nothing.
+// Main runs a package's tests, ends the server that they used, and exits. The exit code is not 0 if a test failed or left
+// goroutines behind. TestMain calls it last. The default logger, which clients without a Logger use, is silent unless
+// KAGZI_TEST_LOG is set, so that tests that pass print nothing.
 func Main(m *testing.M, ignore ...goleak.Option) {
 	if os.Getenv("KAGZI_TEST_LOG") == "" {
 		slog.SetDefault(slog.New(slog.DiscardHandler))
 	}
-	// Most tests wait: for the database, for each other's processes, or for time to pass.
+	// Run more tests at once than there are processors: most tests wait for the database, for processes, or for time to pass.
 	if flag.Parse(); flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
 		_ = flag.Set("test.parallel", strconv.Itoa(max(8, runtime.GOMAXPROCS(0)))) // a number
 	}
@@ -165,7 +161,7 @@ func Main(m *testing.M, ignore ...goleak.Option) {
 		fmt.Fprintln(os.Stderr, "dbtest:", err)
 		code = max(code, 1)
 	}
-	if code == 0 { // a failed test may well have left some
+	if code == 0 { // a failed test may have left goroutines
 		if err := goleak.Find(ignore...); err != nil {
 			fmt.Fprintln(os.Stderr, "dbtest: goroutines left over:", err)
 			code = 1

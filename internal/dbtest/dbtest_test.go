@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { Main(m) }
 
-// A recorder is a test whose failures are looked at instead of counted.
+// A recorder is a testing.TB that keeps its failures, for a test to compare.
 type recorder struct {
 	testing.TB
 	mu       sync.Mutex
@@ -64,7 +64,7 @@ func count(t testing.TB, db *DB, sql string) (n int) {
 	return n
 }
 
-// pendingRun inserts a run that breaks nothing.
+// pendingRun inserts a run that violates no invariant.
 const pendingRun = `
 	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at)
 	VALUES (gen_random_uuid(), 'ns', 'q', 'w', 'PENDING', now())`
@@ -185,7 +185,7 @@ func TestDatabase(t *testing.T) {
 	})
 }
 
-// What tests do to the schema must not reach the next test.
+// A test's changes of the schema must not affect the next test.
 func TestReset(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

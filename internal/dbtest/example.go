@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Example is [Database] for Example functions, which have no testing.TB. When the example is over and has stopped what
-// uses the database, it calls done, which returns an error if an invariant is broken.
+// Example is [Database] for Example functions, which have no testing.TB. When the example has stopped everything that uses the
+// database, it calls done, which returns an error if an invariant is violated.
 func Example(ctx context.Context) (db *DB, done func() error, err error) {
 	s, err := shared.Get()
 	if err != nil {

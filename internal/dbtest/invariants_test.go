@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// goodHistory breaks no promise and has something of everything that the checks look at.
+// goodHistory violates no invariant, and has rows for every check.
 const goodHistory = `
 	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, external_id, task_queue, workflow_type, status, available_at,
 		locked_by, lease, error_kind, created_at, started_at, finished_at, schedule_id, fire_at)
@@ -47,18 +47,18 @@ const goodHistory = `
 	INSERT INTO kagzi.run_events (run_id, event_id, namespace_id, event)
 	VALUES ('00000000-0000-0000-0000-000000000002', '00000000-0000-0000-0000-000000000001', 'ns', 'RESUMED');`
 
-// withoutUniqueness makes room for what Postgres itself would refuse.
+// withoutUniqueness removes the constraints by which Postgres itself would refuse a violation.
 const withoutUniqueness = `
 	DROP INDEX kagzi.workflow_runs_active_external_id;
 	DROP INDEX kagzi.workflow_runs_fire;`
 
-// Each history differs from the good one by what it says, and must be found out.
+// Each history differs from the good one by a violation that its check must find.
 func TestTableChecks(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
-		name    string
-		promise string // of the check that reports it; "" for none
-		change  string
+		name      string
+		invariant string // of the check that reports it; "" for none
+		change    string
 	}{
 		{"Good", "", ``},
 		{
@@ -274,36 +274,36 @@ func TestTableChecks(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			checkFound(t, found, tt.promise)
+			checkFound(t, found, tt.invariant)
 		})
 	}
 	broken := map[string]bool{}
 	for _, tt := range tests {
-		broken[tt.promise] = true
+		broken[tt.invariant] = true
 	}
 	for _, c := range tableChecks {
-		if !broken[c.promise] {
-			t.Errorf("no test breaks %q", c.promise)
+		if !broken[c.invariant] {
+			t.Errorf("no test breaks %q", c.invariant)
 		}
 	}
 }
 
-// checkFound fails the test unless what was found are breaches of this promise and of no other.
-func checkFound(t *testing.T, found []string, promise string) {
+// checkFound fails the test unless found has violations of this invariant and of no other.
+func checkFound(t *testing.T, found []string, invariant string) {
 	t.Helper()
-	if promise == "" {
+	if invariant == "" {
 		if len(found) > 0 {
 			t.Errorf("a good history was reported: %q", found)
 		}
 		return
 	}
 	if len(found) == 0 {
-		t.Error("the breach was not found")
+		t.Error("the violation was not found")
 	}
 	for _, violation := range found {
 		t.Log(violation)
-		if !strings.HasPrefix(violation, promise+": ") {
-			t.Errorf("found another breach: %s", violation)
+		if !strings.HasPrefix(violation, invariant+": ") {
+			t.Errorf("found another violation: %s", violation)
 		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Pooler starts pgbouncer in transaction mode in front of db, and returns the DSN that leads through it. It ends with the test.
+// Pooler starts pgbouncer in transaction mode in front of db, and returns the DSN of pgbouncer. It ends with the test.
 func Pooler(t testing.TB, db *DB) string {
 	t.Helper()
 	program, err := osexec.LookPath("pgbouncer")
@@ -38,7 +38,7 @@ func Pooler(t testing.TB, db *DB) string {
 	if err := listener.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// Not t.TempDir, which only its owner may enter: pgbouncer does not run as root.
+	// Not t.TempDir, which only its owner may search: pgbouncer does not run as root.
 	dir, err := os.MkdirTemp("", "kagzi-pooler-")
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +50,7 @@ func Pooler(t testing.TB, db *DB) string {
 	upstream := cfg.ConnConfig
 	ini := filepath.Join(dir, "pgbouncer.ini")
 	var password string
-	if upstream.Password != "" { // pgbouncer takes an empty one for a mistake
+	if upstream.Password != "" { // pgbouncer rejects an empty password
 		password = fmt.Sprintf("password='%s'", strings.ReplaceAll(upstream.Password, "'", "''"))
 	}
 	text := fmt.Sprintf(`[databases]
@@ -99,7 +99,7 @@ log_disconnections = 0
 	return dsn
 }
 
-// serves returns nil once the server of dsn accepts a connection, and the last error if it does not within 30 seconds.
+// serves waits until the server of dsn accepts a connection. After 30 seconds it returns the last error.
 func serves(ctx context.Context, dsn string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()

@@ -17,23 +17,26 @@ import (
 	"github.com/kagzi/kagzi/migrations"
 )
 
-// A server is where the test binary's databases are.
+// cleanupTimeout bounds the checks and the cleanup after a test.
+const cleanupTimeout = 30 * time.Second
+
+// A server has the databases of the test binary.
 type server struct {
-	dsn         string // of a database to send CREATE DATABASE from
+	dsn         string // of the database in which CREATE DATABASE is executed
 	stop        func() error
 	prefix      string // of the names of this binary's databases
-	template    string
+	template    string // name of the migrated database that the others are copies of
 	fingerprint string // of a database whose schema no test has changed
 
-	mu   sync.Mutex
-	made int
-	free []string // names of databases that are ready for the next test
+	mu   sync.Mutex // guards all below
+	made int        // number of databases made so far, for their names
+	free []string   // names of databases that are ready for the next test
 }
 
 // shared is the test binary's server.
 var shared = localpg.Shared[*server]{Start: startServer}
 
-// stopSharedServer ends the server, if there is one.
+// stopSharedServer ends the server if it was started.
 func stopSharedServer() error {
 	return shared.Stop(func(s *server) error {
 		ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
@@ -71,8 +74,8 @@ func startServer(ctx context.Context) (_ *server, err error) {
 	return s, nil
 }
 
-// exec sends statements to the server on a connection of their own: one kept open would be a goroutine or a
-// session that tests which look for leftovers would find.
+// exec executes statements on a new connection. Tests that search for leftover goroutines or sessions would find a connection
+// that is kept open.
 func (s *server) exec(ctx context.Context, statements ...string) (err error) {
 	conn, err := pgx.Connect(ctx, s.dsn)
 	if err != nil {
@@ -87,7 +90,7 @@ func (s *server) exec(ctx context.Context, statements ...string) (err error) {
 	return nil
 }
 
-// take returns the name of a database for a test to use.
+// take returns the name of a database that no test uses.
 func (s *server) take(ctx context.Context, empty bool) (string, error) {
 	s.mu.Lock()
 	if n := len(s.free); n > 0 && !empty {
@@ -106,8 +109,8 @@ func (s *server) take(ctx context.Context, empty bool) (string, error) {
 	return name, s.exec(ctx, "CREATE DATABASE "+name+" TEMPLATE "+template)
 }
 
-// giveBack makes a database that a test has finished with ready for the next test. If that cannot be done, because
-// the test changed the schema, say, it drops the database.
+// giveBack makes the database of a finished test ready for the next test. It drops the database if that is impossible, for
+// example because the test changed the schema.
 func (s *server) giveBack(ctx context.Context, conn *pgx.Conn, name string) error {
 	if ready, err := s.reset(ctx, conn); err != nil || !ready {
 		return s.drop(ctx, name)
@@ -118,11 +121,11 @@ func (s *server) giveBack(ctx context.Context, conn *pgx.Conn, name string) erro
 	return nil
 }
 
-// dropPatience is how long a test waits for its database to be dropped.
+// dropPatience is the longest that a test waits until its database is dropped.
 const dropPatience = 5 * time.Second
 
-// drop drops a database, whoever is connected to it. The server asks all its sessions first, and one whose client has
-// been frozen by another test does not answer: then it is left to dropAll.
+// drop drops a database and ends the sessions connected to it. The server asks all of its sessions first, and a session whose
+// client another test has stopped does not answer. In that case drop leaves the database to dropAll.
 func (s *server) drop(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, dropPatience)
 	defer cancel()
@@ -133,13 +136,13 @@ func (s *server) drop(ctx context.Context, name string) error {
 	return err
 }
 
-// Only with a timeout does pg_terminate_backend wait until the session is gone.
+// pg_terminate_backend waits until the session has ended only if it is given a timeout.
 const endSessions = `
 	SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity
 	WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'`
 
-// emptyDatabase removes what tests usually leave; what else they did shows in the fingerprint. A few rows are
-// deleted in a fraction of the time that it takes to give a table and its indexes new files.
+// emptyDatabase removes everything that tests usually leave. The fingerprint reveals any other change. DELETE of a few rows
+// takes a fraction of the time of TRUNCATE, which gives a table and its indexes new files.
 const emptyDatabase = `
 	DO $$
 	DECLARE t regclass;
@@ -163,10 +166,10 @@ const emptyDatabase = `
 		END LOOP;
 	END $$`
 
-// fingerprint is a hash of all that a test may have created, changed or dropped: of each catalog's rows about
-// things that are not Postgres's own, the version. Copies of a database have the same. Of pg_class, which
-// TRUNCATE and VACUUM write to as well, it has what they leave alone. Statistics count as a change, because
-// the next test's plans would come from them.
+// fingerprint is a hash of everything that a test may have created, changed or dropped. For each object that is not Postgres's
+// own, it has the version of the row in the catalog. Copies of a database have the same fingerprint. TRUNCATE and VACUUM also
+// write to pg_class, so it has only the columns of pg_class that they do not change. Statistics count as a change, because they
+// would decide the plans of the next test.
 const fingerprint = `
 	WITH things (thing) AS (
 		SELECT concat_ws(' ', 'relation', oid, relname, relkind, relowner, relpersistence, relrowsecurity, reloptions, relacl)
@@ -190,7 +193,7 @@ const fingerprint = `
 	)
 	SELECT md5(string_agg(thing, E'\n' ORDER BY thing COLLATE "C")) FROM things`
 
-// reset empties the database that conn is connected to, and reports whether its schema is as it was.
+// reset empties the database of conn, and reports whether its schema is unchanged.
 func (s *server) reset(ctx context.Context, conn *pgx.Conn) (ready bool, err error) {
 	for _, sql := range []string{endSessions, emptyDatabase} {
 		if _, err := conn.Exec(ctx, sql); err != nil {
@@ -204,7 +207,7 @@ func (s *server) reset(ctx context.Context, conn *pgx.Conn) (ready bool, err err
 	return found == s.fingerprint, nil
 }
 
-// dropAll drops this binary's databases. On a throwaway server that is not needed, but hardly takes time.
+// dropAll drops this binary's databases. A throwaway server does not need that, but it takes hardly any time.
 func (s *server) dropAll(ctx context.Context) (err error) {
 	conn, err := pgx.Connect(ctx, s.dsn)
 	if err != nil {
@@ -230,5 +233,5 @@ func withDatabase(dsn, name string) string {
 		u.Path = "/" + name
 		return u.String()
 	}
-	return dsn + " dbname=" + name // the last of a key counts
+	return dsn + " dbname=" + name // the last value of a key counts
 }

@@ -20,7 +20,7 @@ func TestDrainLeavesBusyRun(t *testing.T) {
 	cfg := kit.Mute
 	cfg.DrainTimeout = 10 * time.Millisecond
 	_, runs, stop := kit.Gated(t, c, cfg, 1)
-	tx := kit.Locking(t, db.Pool, kit.LockRuns)
+	tx := dbtest.BeginWith(t, db.Pool, kit.LockRuns)
 	stop()
 	kit.WaitFor(t, "nobody tries to yield it any more", func() bool {
 		return kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 0
@@ -58,7 +58,7 @@ func TestStopWhileRowLocked(t *testing.T) {
 	kit.WaitFor(t, "the worker drains", func() bool {
 		return kit.QueryOne[string](t, db.Pool, `SELECT status FROM kagzi.workers`) == "DRAINING"
 	})
-	tx := kit.Locking(t, db.Pool, kit.LockWorkers)
+	tx := dbtest.BeginWith(t, db.Pool, kit.LockWorkers)
 	begun := time.Now()
 	close(g.Open)
 	kit.Receive(t, stopped)
@@ -81,7 +81,7 @@ func TestReregisterWhileDraining(t *testing.T) {
 	cfg.DrainTimeout, cfg.NoCoordinator = time.Minute, true
 	_, _, stop := kit.Gated(t, c, cfg, 1)
 	first := kit.Only(t, c, kagzi.WorkerFilter{}).ID
-	tx := kit.Locking(t, db.Pool, kit.LockRuns) // the run cannot be yielded, so the worker has not drained
+	tx := dbtest.BeginWith(t, db.Pool, kit.LockRuns) // the run cannot be yielded, so the worker has not drained
 	stopped := kit.Stopping(stop)
 	kit.WaitFor(t, "the worker drains", func() bool {
 		return kit.QueryOne[string](t, db.Pool, `SELECT status FROM kagzi.workers`) == "DRAINING"

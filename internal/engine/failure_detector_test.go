@@ -14,6 +14,7 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/internal/pgproxy"
+	"github.com/kagzi/kagzi/internal/testlog"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -30,7 +31,7 @@ func newDetector(t *testing.T, db *dbtest.DB) *detector {
 	t.Helper()
 	d := &detector{now: time.Now()}
 	cfg := housekeeping.Config{
-		Store: store.New(db.Pool, "default"), Log: kit.LogOf(t), StaleAfter: 3 * detectorPatience, Grace: 3 * time.Second,
+		Store: store.New(db.Pool, "default"), Log: testlog.New(t), StaleAfter: 3 * detectorPatience, Grace: 3 * time.Second,
 		Now: func() time.Time { return d.now },
 	}
 	cfg.Hints = hints.New(cfg.Store, cfg.Log, func(context.Context) error { return nil })

@@ -103,7 +103,7 @@ func TestChildOfABusyStartIsCancelled(t *testing.T) {
 	kit.StartWorker(t, w)
 	run := kit.Begin(k, wf, struct{}{})
 	k.WaitStatus(run.ID(), kagzi.StatusRunning)
-	tx := kit.Locking(t, k.Pool, kit.LockRun, string(run.ID()))
+	tx := dbtest.BeginWith(t, k.Pool, kit.LockRun, string(run.ID()))
 	close(locked)
 	kit.Receive(t, busy)
 	kit.RollbackTx(t, tx)

@@ -59,7 +59,7 @@ func TestOutboxIsTriedAgain(t *testing.T) {
 		starting = both[1]
 	}
 	waitWrites(t, starting, 2)
-	tx := kit.Locking(t, db.Pool, kit.LockRun, string(run.ID()))
+	tx := dbtest.BeginWith(t, db.Pool, kit.LockRun, string(run.ID()))
 	s.Flush(both...)
 	if starting != kit.Receive(t, s.Again) {
 		t.Fatal("another execution than the locked run's comes again")

@@ -91,7 +91,7 @@ func TestCancelAndResumeAtOnce(t *testing.T) {
 	s := newHeldSession(t, w)
 	claimDue(t, db, s)
 	kit.Receive(t, g.Begun)
-	tx := kit.CallersTx(t, db.Pool)
+	tx := dbtest.Begin(t, db.Pool)
 	id := runs[0].ID()
 	if err := errors.Join(c.Cancel(ctx, id, kagzi.InTx(tx)), c.Resume(ctx, id, kagzi.InTx(tx)), tx.Commit(ctx)); err != nil {
 		t.Fatal(err)

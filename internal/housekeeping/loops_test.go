@@ -3,22 +3,22 @@ package housekeeping
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/testlog"
 	"github.com/kagzi/kagzi/store"
 )
 
 // A pass that fails again and again is logged once when it begins to fail, and once when it succeeds again.
 func TestErrorIsLoggedOnce(t *testing.T) {
 	t.Parallel()
-	logged := &logBuffer{}
+	logged := &testlog.Buffer{}
 	k := newCoordinator(t, dbtest.Pool(t), func(cfg *Config) {
-		cfg.Interval, cfg.Log = time.Millisecond, slog.New(slog.NewTextHandler(logged, nil))
+		cfg.Interval, cfg.Log = time.Millisecond, logged.Logger()
 	})
 	ctx, stop := context.WithCancelCause(t.Context())
 	passes := 0
@@ -36,7 +36,7 @@ func TestErrorIsLoggedOnce(t *testing.T) {
 			t.Errorf("logged %d times: %s\n%s", n, line, logged)
 		}
 	}
-	logged.wantLine(t, "met an error", "do this", "no such table")
+	logged.WantLine(t, "met an error", "do this", "no such table")
 }
 
 // A coordinator may run again after it has stopped.
@@ -49,7 +49,7 @@ func TestRunAgain(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- k.Run(ctx) }()
-		waitFor(t, "the run is deleted", func() bool { return left(t, pool) == "none" })
+		await.True(t, "the run is deleted", func() bool { return left(t, pool) == "none" })
 		stop()
 		if err := <-done; err != nil {
 			t.Error(err)
@@ -60,7 +60,7 @@ func TestRunAgain(t *testing.T) {
 // Run returns when the pool is closed.
 func TestRunEndsWithThePool(t *testing.T) {
 	t.Parallel()
-	pool := poolWith(t, dbtest.Database(t).DSN, func(*pgxpool.Config) {})
+	pool := dbtest.OpenPool(t, dbtest.Database(t).DSN)
 	pool.Close()
 	if err := newCoordinator(t, pool).Run(t.Context()); !store.Closed(err) {
 		t.Errorf("error %v, want that of a closed pool", err)

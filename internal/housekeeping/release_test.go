@@ -3,16 +3,16 @@ package housekeeping
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/pgproxy"
+	"github.com/kagzi/kagzi/internal/testlog"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -82,11 +82,11 @@ func TestConnectionsAfterAnOutage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pool := poolWith(t, proxy.DSN(), func(*pgxpool.Config) {})
+	pool := dbtest.OpenPool(t, proxy.DSN())
 	k := newCoordinator(t, pool, func(cfg *Config) { cfg.Grace = time.Millisecond })
-	execSQL(t, db.Pool, insertDisconnected)
+	dbtest.Exec(t, db.Pool, insertDisconnected)
 	dead := func() int {
-		return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'OFFLINE'`)
+		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'OFFLINE'`)
 	}
 	if _, err := k.CheckConnections(t.Context()); err != nil || len(k.connections.since) != 1 {
 		t.Fatalf("%d unresponsive, %v", len(k.connections.since), err)
@@ -112,7 +112,7 @@ func TestConnectionsAfterAnOutage(t *testing.T) {
 		t.Errorf("after a pause: %d dead, %v", dead(), err)
 	}
 	k.connections.holdOff = time.Time{}
-	waitFor(t, "the worker is declared dead", func() bool {
+	await.True(t, "the worker is declared dead", func() bool {
 		if _, err := k.CheckConnections(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -151,17 +151,17 @@ func TestNoGrace(t *testing.T) {
 			k := newCoordinator(t, db.Pool, func(cfg *Config) {
 				cfg.Interval, cfg.StaleAfter, cfg.Grace, cfg.NoGrace = 5*time.Millisecond, 15*time.Millisecond, 5*time.Millisecond, off
 			})
-			execSQL(t, db.Pool, insertDisconnected)
+			dbtest.Exec(t, db.Pool, insertDisconnected)
 			ctx, stop := context.WithCancel(t.Context())
 			done := make(chan error, 1)
 			go func() { done <- k.Run(ctx) }()
 			for i := 1; i <= 20; i++ { // as many checks
-				execSQL(t, db.Pool, insertSilent)
-				waitFor(t, "the silent worker is declared dead", func() bool {
-					return queryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.worker_events WHERE detail = 'no heartbeat'`) == i
+				dbtest.Exec(t, db.Pool, insertSilent)
+				await.True(t, "the silent worker is declared dead", func() bool {
+					return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.worker_events WHERE detail = 'no heartbeat'`) == i
 				})
 			}
-			if lost := queryOne[bool](t, db.Pool, `SELECT EXISTS (SELECT FROM kagzi.worker_events WHERE detail = 'connection gone')`); lost == off {
+			if lost := dbtest.QueryOne[bool](t, db.Pool, `SELECT EXISTS (SELECT FROM kagzi.worker_events WHERE detail = 'connection gone')`); lost == off {
 				t.Errorf("lost: %t", lost)
 			}
 			stop()
@@ -179,15 +179,15 @@ func TestHeartbeatsAfterAnOutage(t *testing.T) {
 	pool := dbtest.Pool(t)
 	now := time.Now()
 	k := newCoordinator(t, pool, func(cfg *Config) { cfg.Now = func() time.Time { return now } })
-	execSQL(t, pool, insertSilent)
+	dbtest.Exec(t, pool, insertSilent)
 	check := func(after time.Duration, staleAfter string) (online bool) {
 		t.Helper()
 		now = now.Add(after)
-		execSQL(t, pool, `UPDATE kagzi.workers SET stale_after = $1::interval`, staleAfter)
+		dbtest.Exec(t, pool, `UPDATE kagzi.workers SET stale_after = $1::interval`, staleAfter)
 		if _, err := k.CheckHeartbeats(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		return queryOne[int](t, pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'ONLINE'`) == 1
+		return dbtest.QueryOne[int](t, pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'ONLINE'`) == 1
 	}
 	const longer, within = "50 min", "61 min" // the last heartbeat is an hour old: older than the first, and than two thirds of the second
 	if !check(0, longer) {
@@ -212,10 +212,10 @@ func TestHeartbeatsAfterAnOutage(t *testing.T) {
 func TestReleaseLogsTheRunItCannotRelease(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.Pool(t)
-	logged := &logBuffer{}
-	k := newCoordinator(t, pool, func(cfg *Config) { cfg.Log = slog.New(slog.NewTextHandler(logged, nil)) })
-	execSQL(t, pool, insertSilent)
-	id := queryOne[uuid.UUID](t, pool, `SELECT worker_id FROM kagzi.workers`)
+	logged := &testlog.Buffer{}
+	k := newCoordinator(t, pool, func(cfg *Config) { cfg.Log = logged.Logger() })
+	dbtest.Exec(t, pool, insertSilent)
+	id := dbtest.QueryOne[uuid.UUID](t, pool, `SELECT worker_id FROM kagzi.workers`)
 	var runs []store.NewRun
 	for range 2 {
 		runs = append(runs, store.NewRun{RunID: NewRunID(), Queue: "default", Type: "w", Priority: 2})
@@ -224,21 +224,21 @@ func TestReleaseLogsTheRunItCannotRelease(t *testing.T) {
 		t.Fatal(err)
 	}
 	bad := runs[0].RunID.String()
-	execSQL(t, pool, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', version = 1, started_at = now(), locked_by = $1, lease = $2, available_at = now() + interval '1 minute'`, id, uuid.New())
-	execSQL(t, pool, fmt.Sprintf(`
+	dbtest.Exec(t, pool, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', version = 1, started_at = now(), locked_by = $1, lease = $2, available_at = now() + interval '1 minute'`, id, uuid.New())
+	dbtest.Exec(t, pool, fmt.Sprintf(`
 		CREATE FUNCTION public.damaged() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'damaged' USING ERRCODE = 'XX001'; END $$;
 		CREATE TRIGGER damaged BEFORE UPDATE ON kagzi.workflow_runs FOR EACH ROW WHEN (NEW.run_id = '%s') EXECUTE FUNCTION public.damaged()`, bad))
-	execSQL(t, pool, `UPDATE kagzi.workers SET status = 'OFFLINE', stopped_at = now(), release_at = now()`)
+	dbtest.Exec(t, pool, `UPDATE kagzi.workers SET status = 'OFFLINE', stopped_at = now(), release_at = now()`)
 	for range 3 {
 		if _, err := k.CheckHeartbeats(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if n := queryOne[int](t, pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE available_at <= now() AND run_id <> $1`, bad); n != 1 {
+		if n := dbtest.QueryOne[int](t, pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE available_at <= now() AND run_id <> $1`, bad); n != 1 {
 			t.Fatalf("%d others are due, want 1", n)
 		}
-		execSQL(t, pool, `UPDATE kagzi.workers SET release_at = now()`)
+		dbtest.Exec(t, pool, `UPDATE kagzi.workers SET release_at = now()`)
 	}
-	logged.wantLine(t, "the coordinator met an error and tries again", "release a run of a dead worker", id.String(), bad)
+	logged.WantLine(t, "the coordinator met an error and tries again", "release a run of a dead worker", id.String(), bad)
 	for _, line := range []string{"release a run of a dead worker", "worker is lost"} {
 		if n := strings.Count(logged.String(), line); n != 1 {
 			t.Errorf("%q is logged %d times, want once", line, n)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -14,7 +13,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/testlog"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -32,14 +33,14 @@ func addOld(t *testing.T, pool *pgxpool.Pool, workflow, status string, days, n i
 		WHERE workflow_type = $1 AND status = $2 AND $3::int + $4::int > 0
 		ON CONFLICT DO NOTHING`,
 	} {
-		execSQL(t, pool, sql, workflow, status, days, n)
+		dbtest.Exec(t, pool, sql, workflow, status, days, n)
 	}
 }
 
 // addSteps gives n steps to each run of the workflow.
 func addSteps(t *testing.T, pool *pgxpool.Pool, workflow string, n int) {
 	t.Helper()
-	execSQL(t, pool, `
+	dbtest.Exec(t, pool, `
 		INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt)
 		SELECT run_id, 'step-' || g, 1, namespace_id, 'COMPLETED', 'FUNCTION', 1, 1
 		FROM kagzi.workflow_runs, generate_series(1, $2::int) AS g WHERE workflow_type = $1`, workflow, n)
@@ -48,7 +49,7 @@ func addSteps(t *testing.T, pool *pgxpool.Pool, workflow string, n int) {
 // left returns the number of runs of each workflow.
 func left(t *testing.T, pool *pgxpool.Pool) string {
 	t.Helper()
-	return queryOne[string](t, pool, `
+	return dbtest.QueryOne[string](t, pool, `
 		SELECT coalesce(string_agg(workflow_type || ' ' || n, ', ' ORDER BY workflow_type), 'none')
 		FROM (SELECT workflow_type, count(*) AS n FROM kagzi.workflow_runs GROUP BY 1) x`)
 }
@@ -149,7 +150,7 @@ func TestRetention(t *testing.T) {
 		addOld(t, pool, "sleeper", "SLEEPING", 400, 1)
 		addOld(t, pool, "old", "COMPLETED", 40, 1)
 		scanOnce(t, k)
-		execSQL(t, pool, `UPDATE kagzi.workflow_runs SET status = 'COMPLETED', available_at = NULL, finished_at = now() - interval '8 days'`)
+		dbtest.Exec(t, pool, `UPDATE kagzi.workflow_runs SET status = 'COMPLETED', available_at = NULL, finished_at = now() - interval '8 days'`)
 		wantLeft(t, pool, "sleeper 1")
 		scanOnce(t, k)
 		wantLeft(t, pool, "none")
@@ -167,7 +168,7 @@ func TestRetention(t *testing.T) {
 	t.Run("EndsItsScanForAnother", func(t *testing.T) {
 		pool, k := retaining(t)
 		addOld(t, pool, "old", "COMPLETED", 40, 1)
-		tx := locking(t, pool, `SELECT pg_advisory_xact_lock(hashtextextended('kagzi prune default', 0))`)
+		tx := dbtest.BeginWith(t, pool, `SELECT pg_advisory_xact_lock(hashtextextended('kagzi prune default', 0))`)
 		if passes := scanOnce(t, k); passes != 3 { // begins, finds, meets the other
 			t.Errorf("%d passes", passes)
 		}
@@ -183,7 +184,7 @@ func TestRetention(t *testing.T) {
 // addOthers inserts n runs of another namespace, created one each second from 50 days ago, which ended 30 days ago.
 func addOthers(t *testing.T, pool *pgxpool.Pool, n int) {
 	t.Helper()
-	execSQL(t, pool, `
+	dbtest.Exec(t, pool, `
 		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, finished_at)
 		SELECT (lpad(to_hex((extract(epoch FROM now() - interval '50 days') * 1000)::bigint + g * 1000), 12, '0') || '70008' || substr(md5(g::text), 1, 15))::uuid,
 			'other', 'default', 'others', 'CANCELLED', now() - interval '30 days'
@@ -196,7 +197,7 @@ func queryRows(t *testing.T, pool *pgxpool.Pool, k *Coordinator) (rows []int) {
 	for begun := time.Now(); ; {
 		if len(k.scan.ranges) > 0 && len(k.scan.old) == 0 {
 			part := k.scan.next()
-			rows = append(rows, queryOne[int](t, pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE run_id > $1 AND run_id <= $2`, part.After, part.End))
+			rows = append(rows, dbtest.QueryOne[int](t, pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE run_id > $1 AND run_id <= $2`, part.After, part.End))
 		}
 		if _, err := k.DeleteOld(t.Context()); err != nil {
 			t.Fatal(err)
@@ -221,7 +222,7 @@ func TestRetentionBesideALargeNamespace(t *testing.T) {
 		addOthers(t, pool, others)
 		for round := 1; round <= 3; round++ {
 			addOld(t, pool, "old", "COMPLETED", 49, 20)
-			execSQL(t, pool, `ANALYZE kagzi.workflow_runs`)
+			dbtest.Exec(t, pool, `ANALYZE kagzi.workflow_runs`)
 			queries := queryRows(t, pool, k)
 			wantLeft(t, pool, fmt.Sprint("others ", others))
 			if k.scan.shared != maxShared {
@@ -338,7 +339,7 @@ func TestCoordinatorsDelete(t *testing.T) {
 	})
 	defer scans.Wait()
 	defer stop()
-	waitFor(t, "only the recent runs are left", func() bool { return left(t, pool) == "young 10" })
+	await.True(t, "only the recent runs are left", func() bool { return left(t, pool) == "young 10" })
 }
 
 // The server refuses to delete a run, or cannot read it. The other runs are deleted, the log names the run once, and a scan
@@ -374,20 +375,20 @@ func TestRetentionSkipsARunItCannotDelete(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			db := dbtest.Database(t)
-			logged := &logBuffer{}
-			k := newCoordinator(t, poolOfAnotherRole(t, db), func(cfg *Config) { cfg.Log = slog.New(slog.NewTextHandler(logged, nil)) })
+			logged := &testlog.Buffer{}
+			k := newCoordinator(t, dbtest.OpenPool(t, db.DSN, dbtest.Setting("role", dbtest.Role(t, db))), func(cfg *Config) { cfg.Log = logged.Logger() })
 			k.scan.longest = time.Minute
 			for days := 40; days < 60; days++ { // IDs of many times, because cuts divide by time
 				addOld(t, db.Pool, "old", "COMPLETED", days, 1)
 			}
-			bad := queryOne[uuid.UUID](t, db.Pool, `SELECT run_id FROM kagzi.workflow_runs ORDER BY run_id OFFSET 7 LIMIT 1`)
-			execSQL(t, db.Pool, `UPDATE kagzi.workflow_runs SET workflow_type = 'bad' WHERE run_id = $1`, bad)
+			bad := dbtest.QueryOne[uuid.UUID](t, db.Pool, `SELECT run_id FROM kagzi.workflow_runs ORDER BY run_id OFFSET 7 LIMIT 1`)
+			dbtest.Exec(t, db.Pool, `UPDATE kagzi.workflow_runs SET workflow_type = 'bad' WHERE run_id = $1`, bad)
 			addSteps(t, db.Pool, "bad", tt.steps)
 			for _, sql := range tt.damage {
 				if strings.Contains(sql, "%s") {
 					sql = fmt.Sprintf(sql, bad)
 				}
-				execSQL(t, db.Pool, sql)
+				dbtest.Exec(t, db.Pool, sql)
 			}
 			scanOnce(t, k)
 			wantLeft(t, db.Pool, "bad 1")
@@ -395,7 +396,7 @@ func TestRetentionSkipsARunItCannotDelete(t *testing.T) {
 			if n := strings.Count(logged.String(), tt.logged); n != 1 {
 				t.Errorf("logged %d times, want once:\n%s", n, logged)
 			}
-			execSQL(t, db.Pool, tt.repair)
+			dbtest.Exec(t, db.Pool, tt.repair)
 			scanOnce(t, k)
 			wantLeft(t, db.Pool, "none")
 		})
@@ -421,7 +422,7 @@ func TestHalfDeletedRunIsDeletedUnderALongerRetention(t *testing.T) {
 	}
 	long := old[:0]
 	for _, id := range old {
-		if queryOne[int](t, pool, `SELECT count(*) FROM kagzi.step_runs WHERE run_id = $1`, id) > 0 {
+		if dbtest.QueryOne[int](t, pool, `SELECT count(*) FROM kagzi.step_runs WHERE run_id = $1`, id) > 0 {
 			long = append(long, id)
 		}
 	}
@@ -434,7 +435,7 @@ func TestHalfDeletedRunIsDeletedUnderALongerRetention(t *testing.T) {
 	}
 	scanOnce(t, newCoordinator(t, pool, func(cfg *Config) { cfg.Retention.Failed = 3 * month }))
 	wantLeft(t, pool, "kept 1")
-	if n := queryOne[int](t, pool, `SELECT count(*) FROM kagzi.step_runs`); n != 0 {
+	if n := dbtest.QueryOne[int](t, pool, `SELECT count(*) FROM kagzi.step_runs`); n != 0 {
 		t.Errorf("%d steps left", n)
 	}
 }

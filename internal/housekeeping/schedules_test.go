@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/pgproxy"
 	"github.com/kagzi/kagzi/internal/timetable"
@@ -106,7 +106,7 @@ func TestQueuedRunDoesNotWaitForTheInterval(t *testing.T) {
 	fire(t, k)
 	wantTicks := func(condition string) {
 		t.Helper()
-		if n := queryOne[int](t, pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE schedule_id IS NOT NULL AND fire_at IS NOT NULL AND `+condition); n != 1 {
+		if n := dbtest.QueryOne[int](t, pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE schedule_id IS NOT NULL AND fire_at IS NOT NULL AND `+condition); n != 1 {
 			t.Errorf("%d runs of ticks with %s, want 1", n, condition)
 		}
 	}
@@ -124,7 +124,7 @@ func TestQueuedRunDoesNotWaitForTheInterval(t *testing.T) {
 	wantAwake(true, "any run has changed")
 	wantAwake(true, "the active run has changed", active)
 	wantAwake(false, "another run has changed", uuid.New())
-	execSQL(t, pool, `UPDATE kagzi.workflow_runs SET status = 'CANCELLED', available_at = NULL, finished_at = now(), error_kind = 'cancelled' WHERE run_id = $1`, active)
+	dbtest.Exec(t, pool, `UPDATE kagzi.workflow_runs SET status = 'CANCELLED', available_at = NULL, finished_at = now(), error_kind = 'cancelled' WHERE run_id = $1`, active)
 	fire(t, k)
 	wantTicks(`status = 'PENDING' AND available_at <= now() AND waiting_on IS NULL`)
 	wantAwake(false, "any run has changed, and none is queued")
@@ -134,13 +134,13 @@ func TestQueuedRunDoesNotWaitForTheInterval(t *testing.T) {
 func TestRunThatChangesWhileQueuedRunsAreRead(t *testing.T) {
 	t.Parallel()
 	proxy := pgproxy.Start(t, dbtest.Database(t).DSN)
-	k := newCoordinator(t, poolWith(t, proxy.DSN(), func(*pgxpool.Config) {}))
+	k := newCoordinator(t, dbtest.OpenPool(t, proxy.DSN()))
 	startNow(t, k, saveSchedule(t, k))
 	fire(t, k)
 	proxy.Freeze()
 	done := make(chan error, 1)
 	go func() { done <- k.releaseQueued(t.Context()) }()
-	waitFor(t, "the queued runs are being read", func() bool {
+	await.True(t, "the queued runs are being read", func() bool {
 		k.queued.mu.Lock()
 		defer k.queued.mu.Unlock()
 		return k.queued.reading

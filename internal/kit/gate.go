@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/kagzi/kagzi"
 )
@@ -76,18 +75,6 @@ func (g *Gate) Through(t testing.TB, c *kagzi.Client, runs []*kagzi.Run[string])
 		out[i] = Find(t, c, g.Workflow, r)
 	}
 	return out
-}
-
-// Receive returns what comes from ch, and fails the test if nothing comes in time.
-func Receive[T any](t testing.TB, ch <-chan T) T {
-	t.Helper()
-	select {
-	case v := <-ch:
-		return v
-	case <-time.After(Patience):
-		t.Fatalf("nothing came for %v", Patience)
-		panic("unreachable")
-	}
 }
 
 // Stopping calls stop and returns a channel that is closed once it has returned.

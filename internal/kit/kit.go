@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"runtime"
 	"slices"
 	"strings"
@@ -13,12 +12,13 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/testhook"
+	"github.com/kagzi/kagzi/internal/testlog"
 	"github.com/kagzi/kagzi/notify"
 )
 
@@ -258,24 +258,13 @@ func WaitListening(t testing.TB, pool *pgxpool.Pool, n int) {
 func NewClientWith(t testing.TB, pool *pgxpool.Pool, cfg kagzi.ClientConfig) *kagzi.Client {
 	t.Helper()
 	if cfg.Logger == nil {
-		cfg.Logger = LogOf(t)
+		cfg.Logger = testlog.New(t)
 	}
 	c, err := kagzi.NewClient(pool, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c
-}
-
-// LogOf returns a logger whose lines are shown if the test fails.
-func LogOf(t testing.TB) *slog.Logger {
-	logged := &LogBuffer{}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("what was logged:\n%s", logged)
-		}
-	})
-	return slog.New(slog.NewTextHandler(logged, nil))
 }
 
 // NewClient is NewClientWith for the default configuration.
@@ -370,92 +359,37 @@ func (k *Kit) Resume(ref kagzi.Ref, opts ...kagzi.ChangeOption) {
 	}
 }
 
-// Patience is how long a test waits for what must happen at some time.
-const Patience = 30 * time.Second
+// Patience is await.Patience.
+const Patience = await.Patience
 
-// WaitFor waits until cond, and fails the test if that takes longer than patience.
+// WaitFor is await.True.
 func WaitFor(t testing.TB, what string, cond func() bool) {
 	t.Helper()
-	PollFor(t, Patience, what, cond)
+	await.True(t, what, cond)
 }
 
-// PollFor is WaitFor with another limit of time.
-func PollFor(t testing.TB, most time.Duration, what string, cond func() bool) {
+// Receive is await.Receive.
+func Receive[T any](t testing.TB, ch <-chan T) T {
 	t.Helper()
-	if !ComesTrue(most, cond) {
-		t.Fatalf("waited %v in vain: %s", most, what)
-	}
+	return await.Receive(t, ch)
 }
 
-// ComesTrue reports whether cond comes true within most. It asks every 5 ms, or less often where the answer takes long:
-// many tests wait at a time, and what they wait for needs the processors.
-func ComesTrue(most time.Duration, cond func() bool) bool {
-	deadline := time.NewTimer(most)
-	defer deadline.Stop()
-	for {
-		begun := time.Now()
-		if cond() {
-			return true
-		}
-		pause := time.NewTimer(min(max(5*time.Millisecond, time.Since(begun)), 250*time.Millisecond))
-		select {
-		case <-pause.C:
-		case <-deadline.C:
-			pause.Stop()
-			return cond()
-		}
-	}
-}
-
-// QueryOne returns the one value that the query yields.
+// QueryOne is dbtest.QueryOne.
 func QueryOne[T any](t testing.TB, pool *pgxpool.Pool, sql string, args ...any) T {
 	t.Helper()
-	rows, _ := pool.Query(context.Background(), sql, args...) // the error comes with the rows
-	v, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[T])
-	if err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-	return v
+	return dbtest.QueryOne[T](t, pool, sql, args...)
 }
 
-// ExecSQL executes a statement in the database of pool.
+// ExecSQL is dbtest.Exec.
 func ExecSQL(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) {
 	t.Helper()
-	if _, err := pool.Exec(context.Background(), sql, args...); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
+	dbtest.Exec(t, pool, sql, args...)
 }
 
-// OpenPool is a pool of its own for a DSN; it is closed before the database is given back.
+// OpenPool is dbtest.OpenPool for a pool of at most conns connections.
 func OpenPool(t testing.TB, dsn string, conns int32) *pgxpool.Pool {
 	t.Helper()
-	cfg, err := pgxpool.ParseConfig(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg.MaxConns = conns
-	pool, err := pgxpool.NewWithConfig(context.Background(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	return pool
-}
-
-// PoolWith is a pool whose sessions begin with a setting.
-func PoolWith(t *testing.T, dsn, name, value string) *pgxpool.Pool {
-	t.Helper()
-	cfg, err := pgxpool.ParseConfig(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg.ConnConfig.RuntimeParams[name] = value
-	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	return pool
+	return dbtest.OpenPool(t, dsn, dbtest.Conns(conns))
 }
 
 // Naps lets the run leave memory n times, and come back.

@@ -1,38 +1,18 @@
 package kit
 
 import (
-	"context"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
-// CallersTx is a transaction of a caller that stays open until the test ends, unless it is ended before.
-func CallersTx(t *testing.T, pool *pgxpool.Pool) pgx.Tx {
-	t.Helper()
-	tx, err := pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
-	return tx
-}
-
-// CallersTx is the function of this name for the kit's database.
+// CallersTx opens a transaction of a caller of Kagzi. It is rolled back when the test ends, if it is still open.
 func (k *Kit) CallersTx() pgx.Tx {
 	k.T.Helper()
-	return CallersTx(k.T, k.Pool)
-}
-
-// Locking is a caller's transaction that has locked what the statement selects.
-func Locking(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) pgx.Tx {
-	t.Helper()
-	tx := CallersTx(t, pool)
-	if _, err := tx.Exec(t.Context(), sql, args...); err != nil {
-		t.Fatal(err)
-	}
-	return tx
+	return dbtest.Begin(k.T, k.Pool)
 }
 
 const (

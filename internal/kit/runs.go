@@ -6,14 +6,15 @@ import (
 	"encoding/hex"
 	"fmt"
 	"os"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/testlog"
 )
 
 // StartLocal runs w until the test ends, or until stop is called, which fails the test unless Run returned nil.
@@ -89,24 +90,14 @@ func CheckResults[Out comparable](t testing.TB, runs []*kagzi.Run[Out], want fun
 	wg.Wait()
 }
 
-// PoorClient is a client of a user who has every right on the tables but those that revoke takes away.
-func PoorClient(t *testing.T, db *dbtest.DB, revoke string) (role string, c *kagzi.Client, logged *LogBuffer) {
+// PoorClient returns a client of a role that has every right on the tables except those that revoke takes away.
+func PoorClient(t *testing.T, db *dbtest.DB, revoke string) (role string, c *kagzi.Client, logged *testlog.Buffer) {
 	t.Helper()
-	role = "poor_" + strings.ReplaceAll(uuid.NewString(), "-", "")
-	ExecSQL(t, db.Pool, `CREATE ROLE `+role)
-	t.Cleanup(func() {
-		for _, sql := range []string{`DROP OWNED BY `, `DROP ROLE `} {
-			if _, err := db.Pool.Exec(context.Background(), sql+role); err != nil {
-				t.Error(err)
-			}
-		}
-	})
-	ExecSQL(t, db.Pool, `GRANT USAGE ON SCHEMA kagzi TO `+role)
-	ExecSQL(t, db.Pool, `GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA kagzi TO `+role)
+	role = dbtest.Role(t, db)
 	if revoke != "" {
 		ExecSQL(t, db.Pool, fmt.Sprintf(`REVOKE %s FROM %s`, revoke, role))
 	}
-	c, logged = LoggedClient(t, PoolWith(t, db.DSN, "role", role))
+	c, logged = LoggedClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Setting("role", role)))
 	return role, c, logged
 }
 

@@ -143,7 +143,7 @@ func testHeldUp(t *testing.T, db *dbtest.DB, c *kagzi.Client, w *kagzi.Worker, c
 	id := started[0].ID
 	kit.StartLocal(t, w)
 	kit.Receive(t, writing)
-	tx := kit.Locking(t, kit.OpenPool(t, db.DSN, 1), kit.LockRun, string(id))
+	tx := dbtest.BeginWith(t, kit.OpenPool(t, db.DSN, 1), kit.LockRun, string(id))
 	goOn()
 	begun := time.Now()
 	kit.CheckResults(t, kit.StartRuns(t, c, triple, 50), tripleResult)

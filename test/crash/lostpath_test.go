@@ -109,7 +109,7 @@ func TestWorkerOutlivesAReadOnlyServer(t *testing.T) {
 	logged.WantLine(t, "the database is back")
 	set(`ALTER SYSTEM SET default_transaction_read_only = on`)
 	stop()
-	w := kit.NewWorker(t, kit.NewClient(t, kit.PoolWith(t, server.DSN(), "default_transaction_read_only", "on")), graceful)
+	w := kit.NewWorker(t, kit.NewClient(t, dbtest.OpenPool(t, server.DSN(), dbtest.Setting("default_transaction_read_only", "on"))), graceful)
 	kit.NewGate().Handle(w)
 	kit.MustContain(t, w.Run(ctx), "read-only", "primary")
 }

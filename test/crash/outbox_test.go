@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
@@ -51,7 +52,7 @@ func TestRegistrationDoesNotOvertakeABusyStart(t *testing.T) {
 	kit.StartWorker(t, w)
 	run := kit.Begin(k, wf, struct{}{})
 	k.WaitStatus(run.ID(), kagzi.StatusRunning)
-	tx := kit.Locking(t, k.Pool, kit.LockRun, string(run.ID()))
+	tx := dbtest.BeginWith(t, k.Pool, kit.LockRun, string(run.ID()))
 	close(locked)
 	<-busy
 	kit.RollbackTx(t, tx)
@@ -116,7 +117,7 @@ func TestStepDoesNotOvertakeABusyDecision(t *testing.T) {
 	kit.StartWorker(t, w)
 	run := kit.Begin(k, wf, struct{}{}, kit.Approved.With("m1"))
 	<-read
-	tx := kit.Locking(t, k.Pool, kit.LockRun, string(run.ID()))
+	tx := dbtest.BeginWith(t, k.Pool, kit.LockRun, string(run.ID()))
 	for len(busy) > 0 {
 		<-busy
 	}

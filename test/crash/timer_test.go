@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 )
@@ -36,7 +37,7 @@ func TestSleepsHoldNothing(t *testing.T) {
 	count := func(status string) int {
 		return kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = $1`, status)
 	}
-	kit.PollFor(t, 4*kit.Patience, "all runs sleep", func() bool { return count("SLEEPING") == n })
+	await.TrueWithin(t, 4*kit.Patience, "all runs sleep", func() bool { return count("SLEEPING") == n })
 	t.Logf("%d runs fell asleep in %v", n, time.Since(begun).Round(time.Millisecond))
 	if got, err := kit.StartRuns(t, c, kit.Nothing, 1)[0].Result(kit.Context(t)); err != nil || got != "0" {
 		t.Fatalf("a run beside the sleeping ones: %q, %v", got, err)
@@ -49,7 +50,7 @@ func TestSleepsHoldNothing(t *testing.T) {
 	wake := kit.QueryOne[time.Time](t, db.Pool, `WITH w AS (SELECT clock_timestamp() + interval '300 ms' AS at), s AS (UPDATE kagzi.step_runs SET wake_at = w.at FROM w),
 		r AS (UPDATE kagzi.workflow_runs SET available_at = w.at FROM w WHERE status = 'SLEEPING') SELECT at FROM w`)
 	kit.WakeWorkers(t, db.Pool) // the worker could not know
-	kit.PollFor(t, 4*kit.Patience, "all runs wake and complete", func() bool { return count("COMPLETED") == n+1 })
+	await.TrueWithin(t, 4*kit.Patience, "all runs wake and complete", func() bool { return count("COMPLETED") == n+1 })
 	t.Logf("%d timers of one instant drained in %v", n, time.Since(wake).Round(time.Millisecond))
 	w.stop(t)
 	lines, err := readLedger(file)

@@ -226,7 +226,7 @@ func TestMigrateSaysOnceWhatIsWrong(t *testing.T) {
 	db := dbtest.Database(t, dbtest.Empty())
 	_, script := migrations.SQL(-1, 0)
 	for err, want := range map[error]string{
-		kagzi.Migrate(t.Context(), kit.PoolWith(t, db.DSN, "default_transaction_read_only", "on")): "kagzi: migrate: the database is read-only, a standby for one: " +
+		kagzi.Migrate(t.Context(), dbtest.OpenPool(t, db.DSN, dbtest.Setting("default_transaction_read_only", "on"))): "kagzi: migrate: the database is read-only, a standby for one: " +
 			"connect to the primary (target_session_attrs=read-write), or reset default_transaction_read_only",
 		script: "kagzi: migration script: there are no negative versions: 0 is an empty database, or the newest version to migrate to",
 	} {

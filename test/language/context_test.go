@@ -12,9 +12,11 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/testhook"
+	"github.com/kagzi/kagzi/internal/testlog"
 )
 
 // everyOperation calls all durable operations on ctx, and returns their errors.
@@ -251,7 +253,7 @@ func TestLoggerIsSilentInAReplay(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var out kit.LogBuffer
+			var out testlog.Buffer
 			k := kit.NewWith(t, kagzi.ClientConfig{Logger: slog.New(slog.NewTextHandler(&out, nil))})
 			wf := kagzi.Define[struct{}, int]("wf")
 			executed := make(chan struct{}, 10)
@@ -328,7 +330,7 @@ func TestContextOfACancelledBranch(t *testing.T) {
 // detector watches.
 func TestLoggerOfTheParentInABranch(t *testing.T) {
 	t.Parallel() // before the kit, whose time begins with it
-	k := kit.NewWith(t, kagzi.ClientConfig{Logger: slog.New(slog.NewTextHandler(&kit.LogBuffer{}, nil))})
+	k := kit.NewWith(t, kagzi.ClientConfig{Logger: slog.New(slog.NewTextHandler(&testlog.Buffer{}, nil))})
 	kit.Complete(k, func(ctx kagzi.Context) (int, error) {
 		log, done := ctx.Logger(), make(chan struct{})
 		f := kagzi.Go(ctx, "b", func(ctx kagzi.Context) (int, error) {

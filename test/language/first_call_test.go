@@ -185,7 +185,7 @@ func TestTransactionsThatCannotBeUsed(t *testing.T) {
 			}
 		})
 	}
-	_, err := kagzi.Start(t.Context(), kit.NewClient(t, kit.PoolWith(t, db.DSN, "default_transaction_read_only", "on")), wf, 1)
+	_, err := kagzi.Start(t.Context(), kit.NewClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Setting("default_transaction_read_only", "on"))), wf, 1)
 	kit.MustContain(t, err, "kagzi: start wf: the server takes no writes: ", "connect to the primary (target_session_attrs=read-write)")
 	if kagzi.HTTPStatus(err) != http.StatusServiceUnavailable {
 		t.Errorf("status %d for %v", kagzi.HTTPStatus(err), err)

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
@@ -155,7 +156,7 @@ func TestLoserThatRegisters(t *testing.T) {
 		if point == "losers muted" { // and not cancelled yet
 			muted.Do(func() {
 				close(lost)
-				kit.ComesTrue(100*time.Millisecond, func() bool { return j.Has("book") })
+				await.BecomesTrue(100*time.Millisecond, func() bool { return j.Has("book") })
 			})
 		}
 	})

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
@@ -91,7 +92,7 @@ func (tr *trial) runs(ctx context.Context, root kagzi.RunID) (map[kagzi.RunID]*r
 func (tr *trial) check(ctx context.Context, root kagzi.RunID) error {
 	var runs map[kagzi.RunID]*runRecord
 	var err error
-	all := kit.ComesTrue(kit.Patience, func() bool { // children that are cancelled with their parent may end after it
+	all := await.BecomesTrue(kit.Patience, func() bool { // children that are cancelled with their parent may end after it
 		runs, err = tr.runs(ctx, root)
 		return err != nil || !slices.ContainsFunc(slices.Collect(maps.Values(runs)), func(r *runRecord) bool { return !r.Status.Ended() })
 	})

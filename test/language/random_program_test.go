@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/testhook"
 )

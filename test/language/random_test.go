@@ -16,8 +16,10 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/internal/testlog"
 )
 
 // TestRandomPrograms runs random workflow functions on workers that die, or hang and are taken for dead, at a random point,
@@ -198,7 +200,7 @@ type randomHost struct {
 func (h *randomHost) down() bool { return h.hung.Load() || h.killed.Load() }
 
 func (tr *trial) newHost(ctx context.Context) (*randomHost, error) {
-	c, err := kagzi.NewClient(tr.k.Pool, kagzi.ClientConfig{Logger: kit.LogOf(tr.k.T)})
+	c, err := kagzi.NewClient(tr.k.Pool, kagzi.ClientConfig{Logger: testlog.New(tr.k.T)})
 	if err != nil {
 		return nil, err
 	}
@@ -252,7 +254,7 @@ func (tr *trial) newHost(ctx context.Context) (*randomHost, error) {
 func (tr *trial) watch(ctx context.Context, h *randomHost) (done bool, err error) {
 	var info kagzi.RunInfo
 	cancelled := false
-	if !kit.ComesTrue(kit.Patience, func() bool {
+	if !await.BecomesTrue(kit.Patience, func() bool {
 		info, err = tr.k.Client.Get(ctx, tr.id)
 		if err == nil && !cancelled && info.Status == kagzi.StatusSleeping && info.WaitingOn == "timer long" {
 			cancelled = true

@@ -54,7 +54,7 @@ func TestClosedPoolEndsTheWorker(t *testing.T) {
 	t.Parallel()
 	ctx := kit.Context(t)
 	db := dbtest.Database(t)
-	pool := kit.PoolWith(t, db.DSN, "application_name", "closing")
+	pool := dbtest.OpenPool(t, db.DSN, dbtest.Setting("application_name", "closing"))
 	c := kit.NewClient(t, pool)
 	wf := kagzi.Define[int, int]("interrupted")
 	w := kit.NewWorker(t, c, kagzi.WorkerConfig{})

@@ -14,6 +14,7 @@ import (
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/internal/testlog"
 )
 
 // endBackend ends the connection of tx from outside of it.
@@ -142,7 +143,7 @@ func TestARecordOfAStepTxThatWaitsInVainIsNotCounted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const refusals = 2
-			var logged kit.LogBuffer
+			var logged testlog.Buffer
 			k := kit.NewWith(t, kagzi.ClientConfig{Logger: slog.New(slog.NewTextHandler(&logged, nil))})
 			refuseRecords(k, code, refusals)
 			wf := kagzi.Define[int, int]("wf", kit.NoRetry)
@@ -174,7 +175,7 @@ func TestAStepTxOutwaitsAStrangersLock(t *testing.T) {
 			wf := kagzi.Define[int, int]("wf", kit.NoRetry)
 			in, goOn := make(chan bool, 10), make(chan struct{})
 			var calls atomic.Int64
-			w := kit.NewWorker(t, kit.NewClient(t, kit.PoolWith(t, db.DSN, setting, "500ms")), kagzi.WorkerConfig{})
+			w := kit.NewWorker(t, kit.NewClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Setting(setting, "500ms"))), kagzi.WorkerConfig{})
 			kagzi.Handle(w, wf, func(ctx kagzi.Context, n int) (int, error) {
 				return n, kagzi.DoTx(ctx, "books", func(context.Context, pgx.Tx) error {
 					calls.Add(1)

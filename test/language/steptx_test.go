@@ -334,7 +334,7 @@ func TestIsolationOfAStepTx(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			db := dbtest.Database(t)
-			c := kit.NewClient(t, kit.PoolWith(t, db.DSN, "default_transaction_isolation", "serializable"))
+			c := kit.NewClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Setting("default_transaction_isolation", "serializable")))
 			k := &kit.Kit{T: t, Ctx: kit.Context(t), Pool: db.Pool, Client: kit.NewClient(t, db.Pool)}
 			wf, hello := kagzi.Define[struct{}, int]("wf", kit.NoRetry), kagzi.DefineSignal[int]("hello")
 			w := kit.NewWorker(t, c, kagzi.WorkerConfig{})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/internal/testlog"
 )
 
 // elsewhere calls f on another goroutine, and returns when it has returned.
@@ -79,7 +80,7 @@ func TestAWrongCallWhoseErrorIsDroppedFailsTheRun(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var logged kit.LogBuffer
+			var logged testlog.Buffer
 			k := kit.NewWith(t, kagzi.ClientConfig{Logger: slog.New(slog.NewTextHandler(&logged, nil))})
 			wf := kagzi.Define[struct{}, int]("wf")
 			var mended atomic.Bool

@@ -238,7 +238,7 @@ func TestForceOfflineOfALiveWorker(t *testing.T) {
 			var opts []kagzi.ChangeOption
 			commit := func() error { return nil }
 			if inTx {
-				tx := kit.CallersTx(t, db.Pool)
+				tx := dbtest.Begin(t, db.Pool)
 				opts, commit = append(opts, kagzi.InTx(tx)), func() error { return tx.Commit(t.Context()) }
 			}
 			if err := errors.Join(far.ForceOffline(t.Context(), id, opts...), commit()); err != nil {

@@ -24,7 +24,7 @@ func plainUser(t *testing.T, db *dbtest.DB) (role string, pool *pgxpool.Pool) {
 	t.Cleanup(func() {
 		kit.ExecSQL(t, db.Pool, `DROP OWNED BY `+role+`; DROP ROLE `+role, pgx.QueryExecModeSimpleProtocol)
 	})
-	return role, kit.PoolWith(t, db.DSN, "role", role)
+	return role, dbtest.OpenPool(t, db.DSN, dbtest.Setting("role", role))
 }
 
 // Whoever lacks a right reads which, and the statement that grants it, whatever he calls, and the server's own words are

@@ -18,6 +18,7 @@ import (
 	"github.com/kagzi/kagzi/health"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/internal/testlog"
 )
 
 // settings are what roles and databases are set to here and there. Each changes how the server writes values as text, how
@@ -80,7 +81,7 @@ const strange = "it's \\ \"odd\", {x}, é, NULL"
 // useEverything uses the main features, and checks that all times are UTC, and that workers logged no trouble.
 func useEverything(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
-	logged := &kit.LogBuffer{}
+	logged := &testlog.Buffer{}
 	k := &kit.Kit{T: t, Ctx: kit.Context(t), Pool: pool, Client: kit.NewClientWith(t, pool, kagzi.ClientConfig{
 		Logger: slog.New(slog.NewTextHandler(logged, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})}

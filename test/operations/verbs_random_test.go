@@ -160,7 +160,7 @@ func TestRandomVerbs(t *testing.T) {
 			t.Parallel()
 			kit.WaitTurn(t)
 			db := dbtest.Database(t)
-			pool := kit.PoolWith(t, db.DSN, "default_transaction_isolation", level)
+			pool := dbtest.OpenPool(t, db.DSN, dbtest.Setting("default_transaction_isolation", level))
 			kit.ExecSQL(t, pool, `CREATE TABLE public.effects (run_id uuid PRIMARY KEY)`)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute+time.Duration(most)*100*time.Millisecond)
 			defer cancel()

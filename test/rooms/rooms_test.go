@@ -38,6 +38,7 @@ var allowed = map[string][]string{
 	"store":              {"internal/text"},
 	"notify":             {},
 	"migrations":         {},
+	"internal/await":     {},
 	"internal/batch":     {},
 	"internal/cron":      {},
 	"internal/goroutine": {},
@@ -46,6 +47,7 @@ var allowed = map[string][]string{
 	"internal/localpg":   {},
 	"internal/pgproxy":   {},
 	"internal/dbtest":    {"migrations", "internal/localpg"},
+	"internal/testlog":   {"internal/await"},
 }
 
 // free are packages that tests and examples consist of: nothing depends on them, and they may depend on everything.

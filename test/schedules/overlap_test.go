@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
@@ -159,7 +160,7 @@ func TestOverlapCancelPrevious(t *testing.T) {
 	k.Pass(co)
 	k.Exec(`UPDATE kagzi.workflow_runs SET fire_at = fire_at - interval '1 day' WHERE schedule_id IS NOT NULL`) // further than they are apart: no two rows meet on the way
 	// A caller's transaction has the run, and is waited for without holding up other schedules.
-	tx := kit.Locking(t, k.Pool, `SELECT FROM kagzi.workflow_runs WHERE schedule_id IS NOT NULL FOR UPDATE`)
+	tx := dbtest.BeginWith(t, k.Pool, `SELECT FROM kagzi.workflow_runs WHERE schedule_id IS NOT NULL FOR UPDATE`)
 	k.Schedule(kagzi.Schedule{Name: "other", Every: time.Hour})
 	k.Missed("s", 3*time.Hour)
 	k.Missed("other", time.Hour)

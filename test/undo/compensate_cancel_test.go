@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
@@ -76,7 +77,7 @@ func TestDeadlineWaitsForTheStep(t *testing.T) {
 		kagzi.Compensate(ctx, "slow", kit.CancelBooking.With("slow"))
 		return 0, kagzi.Do(ctx, "slow", func(ctx context.Context) error {
 			<-ctx.Done()
-			kit.ComesTrue(1700*time.Millisecond, func() bool { return j.Has("cancel:slow") }) // too early
+			await.BecomesTrue(1700*time.Millisecond, func() bool { return j.Has("cancel:slow") }) // too early
 			j.Add("slow")
 			return nil
 		})

@@ -5,7 +5,9 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/testhook"
 )
@@ -37,7 +39,7 @@ func TestLockedRunHoldsUpNoCompensations(t *testing.T) {
 	}
 	k.Exec(`UPDATE kagzi.workflow_runs SET available_at = now() - interval '1 min' WHERE run_id = $1`, string(locked.ID()))
 	k.Exec(`UPDATE kagzi.workflow_runs SET available_at = now() WHERE run_id = $1`, string(other.ID()))
-	tx := kit.Locking(t, k.Pool, kit.LockRun, string(locked.ID()))
+	tx := dbtest.BeginWith(t, k.Pool, kit.LockRun, string(locked.ID()))
 	begun := time.Now()
 	if _, err := compensatePass(k); err != nil {
 		t.Error(err)
