@@ -14,7 +14,7 @@ import (
 	"github.com/kagzi/kagzi/kagzitest"
 )
 
-// A plant is a piece of a workflow, made at random: what it does is the same each time.
+// A plant is a random part of a workflow. It behaves the same in each execution.
 type plant struct {
 	kind    string
 	name    string
@@ -55,7 +55,7 @@ func grow(r *rand.Rand, depth int, name string) *plant {
 	return p
 }
 
-// A garden counts how often steps were executed.
+// A garden counts the executions of steps.
 type garden struct {
 	mu    sync.Mutex
 	calls map[string]int
@@ -106,8 +106,8 @@ func (g *garden) run(ctx kagzi.Context, p *plant) (string, error) {
 	return out.String(), nil
 }
 
-// TestRandomBranches executes workflows made at random, whose branches fail, win, lose and come too late, with sleeps at
-// which they leave memory, and up to three attempts. The replay at the end of the test must come to the same end.
+// TestRandomBranches executes random workflows, whose branches fail, win, lose and finish too late, with sleeps at which they
+// leave memory, and up to three attempts. The replay after the test must come to the same ends.
 func TestRandomBranches(t *testing.T) {
 	t.Parallel()
 	env := kagzitest.New(t)

@@ -56,7 +56,7 @@ func TestTheApplicationsTablesHaveTheTimeToo(t *testing.T) {
 	}
 }
 
-// A gate is a step function that the test lets go on.
+// A gate is a step function that waits until the test opens it.
 type gate struct{ reached, open chan struct{} }
 
 func newGate() *gate { return &gate{make(chan struct{}, 100), make(chan struct{})} }
@@ -67,8 +67,8 @@ func (g *gate) pass(context.Context) error {
 	return nil
 }
 
-// besideSlow gives env code whose run stays in memory, for a step at the gate: another branch waits three times, each time
-// followed by a step.
+// besideSlow gives env code whose run stays in memory, because a step waits at the gate. Another branch sleeps three times, each
+// time followed by a step.
 func (g *gate) besideSlow(env *kagzitest.Env, branch, step string, wait func(kagzi.Context) error) {
 	kagzi.Handle(env.Worker, trial, func(ctx kagzi.Context, _ string) (string, error) {
 		return "", kagzi.Parallel(ctx, "both", map[string]func(kagzi.Context) error{

@@ -13,7 +13,7 @@ import (
 // release is a compensation.
 var release = kagzi.Define[string, string]("release")
 
-// reserved reserves a table for a month, if what follows is not over before.
+// reserved reserves a table for a month, unless the next step ends first.
 func reserved(ctx kagzi.Context, what string) (string, error) {
 	kagzi.Compensate(ctx, "reserve", release.With(what))
 	return "", errors.Join(do(ctx, "reserve"), kagzi.Sleep(ctx, "month", 30*day), fail(ctx, "charge"))
@@ -32,7 +32,7 @@ func released(ctx kagzi.Context, what string) (string, error) {
 	}, kagzi.RetryPolicy{MaxAttempts: 2, Backoff: day, NoJitter: true})
 }
 
-// The time of compensations passes as that of other runs, and their run is over once they are.
+// Skip covers the time of compensations like that of other runs, and a run has ended only when its compensations have.
 func TestTimePassesWhileARunCompensates(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(t *testing.T, env *kagzitest.Env, run *kagzi.Run[string]){
@@ -88,7 +88,7 @@ func TestTimePassesWhileARunCompensates(t *testing.T) {
 	}
 }
 
-// Who has given no code for a compensation is told so.
+// The failure names a compensation for which the test has given no code.
 func TestResultOfARunWhoseCompensationHasNoCode(t *testing.T) {
 	t.Parallel()
 	got := reports(t, func(env *kagzitest.Env) {
@@ -96,11 +96,11 @@ func TestResultOfARunWhoseCompensationHasNoCode(t *testing.T) {
 		kagzi.Handle(env.Worker, trial, reserved)
 		_, _ = kagzitest.Result(env, kagzitest.Start(env, trial, "table 7"))
 	})
-	mustReport(t, got, ` does not go on: it is SLEEPING and waits for "compensation reserve"; run `,
+	mustReport(t, got, ` makes no progress: it is SLEEPING and waits for "compensation reserve"; run `,
 		` of release is PENDING and no worker on queue "default" has code for workflow "release": give it to env.Worker with kagzi.Handle`)
 }
 
-// A compensation that fails leaves the run failed by that, until it is resumed.
+// A run whose compensation fails ends with that failure, until it is resumed.
 func TestACompensationThatFails(t *testing.T) {
 	t.Parallel()
 	env := kagzitest.New(t)
@@ -122,8 +122,8 @@ func TestACompensationThatFails(t *testing.T) {
 	mustSteps(t, env, run.ID(), "reserve", "month", "charge (unknown)", "reserve#compensation")
 }
 
-// A run goes on with its compensations without a worker that has its code, and without anybody who has seen that it is due:
-// that is waited for, too.
+// A run continues its compensations although no worker has its code and nobody has noticed that it is due. Skip waits for that,
+// too.
 func TestARunCompensatesWithoutItsCode(t *testing.T) {
 	t.Parallel()
 	env := kagzitest.New(t, kagzitest.Config{Worker: kagzi.WorkerConfig{Coordinator: kagzi.CoordinatorConfig{Interval: 50 * time.Millisecond}}})

@@ -21,7 +21,7 @@ func step(ctx kagzi.Context, name string) (string, error) {
 	return kagzi.Step(ctx, name, func(context.Context) (string, error) { return name, nil })
 }
 
-// Each of these is correct code: the replay at the end must find nothing.
+// Each of these is correct code: the replay after the test must report nothing.
 func TestCorrectCodeReplays(t *testing.T) {
 	t.Parallel()
 	no := kagzi.Permanent(errors.New("no"))
@@ -233,7 +233,7 @@ func TestCorrectCodeReplays(t *testing.T) {
 	}
 }
 
-// A change at the end of the code, and a run that old code completed: today's code is right, and says so by Patched.
+// The code changes at its end after old code completed a run. The new code is correct, because it uses Patched.
 func TestReplayOfPatchedAtTheEnd(t *testing.T) {
 	t.Parallel()
 	env := kagzitest.New(t, kagzitest.Config{NoReplay: "the code changes"})

@@ -9,7 +9,7 @@ import (
 	"github.com/kagzi/kagzi/kagzitest"
 )
 
-// A run whose Timeout passes ends at that moment, also if no worker of the test has code for it.
+// A run ends at its deadline even if no worker of the test has code for it.
 func TestADeadlinePassesWithoutAWorker(t *testing.T) {
 	t.Parallel()
 	elsewhere := kagzi.Define[string, string]("elsewhere", kagzi.Queue("of somebody else"), kagzi.Timeout(2*day))

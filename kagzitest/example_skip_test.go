@@ -10,7 +10,7 @@ import (
 )
 
 var (
-	// Order is paid once somebody has approved it, which takes a week at the most.
+	// Order is paid once somebody has approved it, within a week.
 	Order    = kagzi.Define[string, string]("order")
 	Approval = kagzi.DefineSignal[string]("approval")
 )
@@ -26,7 +26,7 @@ func order(ctx kagzi.Context, id string) (string, error) {
 	return kagzi.Step(ctx, "pay", func(context.Context) (string, error) { return "paid, approved by " + by, nil })
 }
 
-// Skip moves the clock until the run is over: through the wait for the message too, because that times out.
+// Skip moves the clock until the run has ended, also past the wait for the message, which times out.
 func ExampleEnv_Skip() {
 	t := newExampleT()
 	defer t.end()
@@ -41,7 +41,7 @@ func ExampleEnv_Skip() {
 	// [cooling-off approval:7 (timeout)]
 }
 
-// SkipTo stops where the run waits for what the test is about to send.
+// SkipTo stops when the run waits for the message that the test then sends.
 func ExampleEnv_SkipTo() {
 	t := newExampleT()
 	defer t.end()
@@ -59,8 +59,7 @@ func ExampleEnv_SkipTo() {
 	// paid, approved by Ada <nil>
 }
 
-// Before a deploy: the runs of a database, executed again with today's code. A filter that finds none would find no
-// mistake either.
+// Before a deploy: replay the runs of a database with the new code. A filter that finds no runs would find no mistake.
 func ExampleReplay() {
 	t := newExampleT()
 	defer t.end()

@@ -13,7 +13,7 @@ import (
 	"github.com/kagzi/kagzi/kagzitest"
 )
 
-// An exampleT is what stands for the *testing.T of a test, which examples have not.
+// An exampleT replaces the *testing.T of a test, which examples do not have.
 type exampleT struct {
 	testing.TB
 	ctx      context.Context
@@ -31,7 +31,7 @@ func (t *exampleT) Errorf(format string, args ...any) { t.Error(fmt.Sprintf(form
 func (t *exampleT) Fatal(args ...any)                 { panic(fmt.Sprint(args...)) }
 func (t *exampleT) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
 
-// Error leaves out the run's ID, which is another each time.
+// Error omits the run's ID, which differs each time.
 func (t *exampleT) Error(args ...any) {
 	_, what, _ := strings.Cut(fmt.Sprint(args...), "diverges: ")
 	fmt.Println(what)
@@ -43,7 +43,7 @@ func (t *exampleT) end() {
 	}
 }
 
-// Subscribe is a workflow as a program has it: a trial of three months, with a reminder before its end.
+// Subscribe is a workflow of the program: a trial of three months, with a reminder before its end.
 var Subscribe = kagzi.Define[string, string]("subscribe")
 
 func subscribe(ctx kagzi.Context, customer string) (string, error) {
@@ -65,7 +65,7 @@ func subscribe(ctx kagzi.Context, customer string) (string, error) {
 func mail(string) error             { return errors.New("there is no mail server") }
 func charge(string) (string, error) { return "", errors.New("there is no bank") }
 
-// A test of a workflow that takes three months. It takes no time: the clock of the test's database is moved forward.
+// A test of a workflow that takes three months. The test takes no time, because it moves the clock of its database forward.
 func Example() {
 	t := newExampleT() // the *testing.T of the test
 	defer t.end()
@@ -88,8 +88,7 @@ func Example() {
 	// receipt 1 <nil>
 }
 
-// A mock whose first attempts fail. Result skips the time that the run sleeps: ninety days, and the waits between the
-// attempts.
+// A mock whose first attempts fail. Result skips the ninety days that the run sleeps, and the backoffs between the attempts.
 func ExampleMock() {
 	t := newExampleT()
 	defer t.end()
@@ -113,8 +112,8 @@ func ExampleMock() {
 	// [welcome trial remind last week charge (unavailable) charge (unavailable) charge]
 }
 
-// A step that sets a variable outside of itself: the result of the run is right by chance, as long as the run stays in
-// memory. The replay at the end of the test reports it.
+// A step that sets a variable of the workflow: the result of the run is right only while the run stays in memory. The replay
+// after the test reports it.
 func ExampleNew_replay() {
 	t := newExampleT()
 

@@ -10,12 +10,12 @@
 //		env.Advance(90 * 24 * time.Hour)
 //		…
 //
-// The databases lie on a throwaway Postgres, which the first test starts from whatever Postgres is installed, or on the
-// server that the environment variable KAGZI_DATABASE_URL names, whose user must be allowed to create databases.
+// The databases are on a throwaway server, which the first test starts from the installed Postgres, or on the server that
+// the environment variable KAGZI_DATABASE_URL names, whose user must be allowed to create databases.
 //
-// When the test is over, every run that ended in it is executed once more against its history, which must come to
-// the same end: that finds variables that a step's function sets outside of itself, times and random numbers that are
-// not taken from a step, and branches on what is no part of the history.
+// After the test, every run that ended in it is executed once more against its history, and must come to the same end. This
+// replay finds step functions that set variables of the workflow, times and random numbers that do not come from a step, and
+// branches on values that are not in the history.
 package kagzitest
 
 import (
@@ -26,11 +26,9 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
@@ -46,20 +44,21 @@ type Config struct {
 	// for runs and children of another, run a worker of that queue, too, made with [kagzi.NewWorker] of env.Client.
 	Worker kagzi.WorkerConfig
 
-	// StepPatience is how long the function of a step is waited for, in real time, before the clock goes on without it.
-	// Zero means 1 second.
+	// StepPatience is how long the test waits, in real time, for the function of a step before the clock moves on without
+	// it. Zero means 1 second.
 	StepPatience time.Duration
 
-	// NoReplay says why the runs of the test cannot be replayed at its end: the code of a workflow is meant not to do the
-	// same again, for one. Empty, they are.
+	// NoReplay says why the runs of the test cannot be replayed after it, for example because the test changes the code of
+	// a workflow. If it is empty, they are replayed.
 	NoReplay string
 
-	// SpareMocks says that mocks are set that not every test needs, in one place for several. Else one that no step has
-	// called fails the test.
+	// SpareMocks allows mocks that no step calls, for tests that share the code that sets the mocks. Without it such a mock
+	// fails the test.
 	SpareMocks bool
 }
 
-// Env is what a test works with. Its methods are for the test's own goroutine; [Mock] and [MockDo] may be called from any.
+// Env has the database, the client and the worker of a test. Only the test's own goroutine may call its methods. [Mock] and
+// [MockDo] may be called from any goroutine.
 type Env struct {
 	Pool   *pgxpool.Pool // of the test's database, on which kagzi.Migrate was called
 	Client *kagzi.Client
@@ -70,26 +69,34 @@ type Env struct {
 	cfg       Config
 	namespace string
 
-	session testhook.Session // of the worker; nil until it runs
-	stop    context.CancelFunc
-	ended   chan struct{} // closed when the worker has ended
-	err     error         // of the worker, once it has
+	session testhook.Session   // of the worker; nil until it runs
+	stop    context.CancelFunc // stops the worker; nil until it runs
+	ended   chan struct{}      // closed when the worker has ended
+	err     error              // of the worker, valid once ended is closed
 
-	stuck time.Duration // how long Result waits for a run that does not go on
-	moves int           // how often Skip moves the clock
-	until time.Time     // when Result stops waiting for a step; zero if the test may take as long as it likes
+	stuck time.Duration // how long Result waits for a run that makes no progress
+	moves int           // the most moves of the clock in one Skip
+	until time.Time     // when Result stops waiting for a step; zero: never
 
-	mu    sync.Mutex
-	mocks map[string]*mock
-	ran   map[string]bool              // steps whose functions, or mocks, were called
-	calls map[uuid.UUID]map[*call]bool // the functions of steps that are under way, by run
+	functions *stepFunctions
 }
 
-// New returns a database, a client and a worker for the test. When the test is over the worker is stopped, the
-// runs that ended are replayed, and the database is dropped. A mistake, or the lack of a Postgres, fails the test.
+// patience bounds a wait for a worker, or for the cleanup after the test.
+const patience = 30 * time.Second
+
+// coordinated returns the namespace whose coordinator the test's worker hosts, empty if it hosts none.
+func (e *Env) coordinated() string {
+	if e.cfg.Worker.NoCoordinator {
+		return ""
+	}
+	return e.namespace
+}
+
+// New returns a database, a client and a worker for the test. After the test, it stops the worker, replays the runs that
+// ended, and drops the database. A wrong Config, or the lack of a Postgres, fails the test.
 func New(t testing.TB, cfg ...Config) *Env {
 	t.Helper()
-	e := &Env{t: t, ctx: t.Context(), stuck: 10 * time.Second, moves: 10_000, mocks: map[string]*mock{}, ran: map[string]bool{}, calls: map[uuid.UUID]map[*call]bool{}}
+	e := &Env{t: t, ctx: t.Context(), stuck: 10 * time.Second, moves: 10_000, functions: newStepFunctions(t)}
 	if len(cfg) > 1 {
 		t.Fatalf("kagzitest: New got %d Configs: give one", len(cfg))
 	}
@@ -98,7 +105,7 @@ func New(t testing.TB, cfg ...Config) *Env {
 	}
 	if limited, ok := t.(interface{ Deadline() (time.Time, bool) }); ok {
 		if at, ok := limited.Deadline(); ok {
-			e.until = at.Add(-time.Until(at) / 10) // there is to be time for what the test does at its end
+			e.until = at.Add(-time.Until(at) / 10) // leave time for the replay and the cleanup
 		}
 	}
 	e.cfg.StepPatience = cmp.Or(e.cfg.StepPatience, time.Second)
@@ -124,14 +131,14 @@ func New(t testing.TB, cfg ...Config) *Env {
 	return e
 }
 
-// open makes the pool, the client and the worker.
+// open opens the pool, and makes the client and the worker.
 func (e *Env) open(dsn string) error {
 	pool, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		return err
 	}
 	pool.MaxConns = max(pool.MaxConns, 10)
-	delete(pool.ConnConfig.RuntimeParams, "search_path") // the database's own has the clock
+	delete(pool.ConnConfig.RuntimeParams, "search_path") // the setting of the database puts its clock first
 	if e.Pool, err = pgxpool.NewWithConfig(context.Background(), pool); err != nil {
 		return err
 	}
@@ -152,8 +159,8 @@ func (e *Env) open(dsn string) error {
 	return err
 }
 
-// StartWorker starts the worker, if it is not running; call it after kagzi.Handle. [Start], [Env.Advance] and [Env.Skip] do
-// it by themselves. It returns once the worker works.
+// StartWorker starts the worker unless it is running, and returns once the worker claims runs. Call it after kagzi.Handle.
+// [Start], [Env.Advance] and [Env.Skip] call it themselves.
 func (e *Env) StartWorker() {
 	e.t.Helper()
 	if e.stop != nil {
@@ -162,11 +169,11 @@ func (e *Env) StartWorker() {
 	}
 	begun := make(chan struct{})
 	ctx, stop := context.WithCancel(testhook.With(context.Background(), &testhook.Hooks{
-		Call:    e.call,
-		NoGrace: true, // the clock stands still while workers take what is due
+		Call:    e.functions.call,
+		NoGrace: true, // the clock stands still while workers claim due runs
 		Begun:   func(s testhook.Session) { e.session = s; close(begun) },
 		Late: func(workflow string) {
-			e.t.Errorf("kagzitest: kagzi.Handle of workflow %q comes too late: the worker runs already: call it before Start, StartWorker, Advance and Skip", workflow)
+			e.t.Errorf("kagzitest: kagzi.Handle of workflow %q comes too late: the worker is running: call it before Start, StartWorker, Advance and Skip", workflow)
 		},
 	}))
 	e.stop, e.ended = stop, make(chan struct{})
@@ -189,12 +196,12 @@ func (e *Env) checkWorker() {
 		if e.err != nil {
 			e.t.Fatalf("kagzitest: the worker has ended: %v", e.err)
 		}
-		e.t.Fatal("kagzitest: the worker has ended: somebody has asked it to drain")
+		e.t.Fatal("kagzitest: the worker has ended: it was asked to drain")
 	default:
 	}
 }
 
-// close stops the worker, replays what ended, and closes the pool.
+// close stops the worker, replays the runs that ended, and closes the pool.
 func (e *Env) close(ctx context.Context) {
 	e.t.Helper()
 	if e.Pool == nil {
@@ -206,9 +213,11 @@ func (e *Env) close(ctx context.Context) {
 		if e.err != nil && !e.t.Failed() {
 			e.t.Errorf("kagzitest: the worker ended with: %v", e.err)
 		}
-		e.checkMocks()
+		if !e.cfg.SpareMocks {
+			e.functions.checkMocks()
+		}
 		if e.session != nil && e.cfg.NoReplay == "" {
-			e.replayAll(ctx)
+			replayAll(ctx, e.t, e.Client, e.Worker, e.session.Handles)
 		}
 	}
 	e.Pool.Close()
@@ -225,19 +234,9 @@ func Start[In, Out any](e *Env, wf kagzi.Workflow[In, Out], in In, opts ...kagzi
 	return run
 }
 
-// Result skips the time until the run is over, as [Env.Skip] does, and returns what it returned. It waits for functions of
-// steps that are under way, until go test's -timeout is near; a run that waits for something else than time for some
-// 10 seconds fails the test.
-func Result[Out any](e *Env, run *kagzi.Run[Out]) (Out, error) {
-	e.t.Helper()
-	e.finish(run.ID())
-	return run.Result(e.ctx)
-}
-
-// Steps lists what ran in the run, in the order of its start: the IDs of its steps, sleeps and so on that ended, such as
-// "ship/0/pack" for a step of a branch; that of a failed attempt with the kind of the failure behind it: "charge (network)".
-// Compensations that have run come after all else: "charge#compensation".
-// [kagzi.Client.Steps] says more.
+// Steps returns the IDs of the run's steps, sleeps and so on that ended, in the order in which they started, such as
+// "ship/0/pack" for a step of a branch. The ID of a failed attempt is followed by the kind of its failure: "charge (network)".
+// Compensations that ran come last: "charge#compensation". [kagzi.Client.Steps] returns more details.
 func (e *Env) Steps(ref kagzi.Ref) []string {
 	e.t.Helper()
 	attempts, err := e.Client.Steps(e.ctx, ref)
@@ -256,7 +255,7 @@ func (e *Env) Steps(ref kagzi.Ref) []string {
 	var out []string
 	for _, a := range attempts {
 		switch {
-		case strings.HasPrefix(a.Step, "#"): // a note of the engine's own
+		case strings.HasPrefix(a.Step, "#"): // a record of the engine
 		case a.Status == kagzi.StatusCompleted && a.Kind == "":
 			out = append(out, a.Step)
 		case a.Status == kagzi.StatusCompleted, a.Status == kagzi.StatusFailed:
@@ -266,8 +265,8 @@ func (e *Env) Steps(ref kagzi.Ref) []string {
 	return out
 }
 
-// Main runs the tests of a package, ends the Postgres that they used, and exits. Without it the server ends when the
-// process does; a package needs it if it looks for goroutines that its tests have left. TestMain calls it last.
+// Main runs the tests of a package, ends the Postgres server that they used, and exits. Without it the server ends with the
+// process. A package needs it if it searches for goroutines that its tests have left. TestMain calls it last.
 func Main(m *testing.M) {
 	code := m.Run()
 	if err := stopSharedServer(); err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/kagzi/kagzi/kagzitest"
 )
 
-// TestMain ends the server, which is a goroutine too, before it looks whether the tests left others.
+// TestMain ends the server, which has a goroutine, and then checks that the tests left no goroutines.
 func TestMain(m *testing.M) {
 	code := m.Run()
 	if err := kagzitest.StopServer(); err != nil {

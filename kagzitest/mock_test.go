@@ -84,7 +84,7 @@ func TestAMockOfAnotherTypeFailsTheTest(t *testing.T) {
 	if _, err := kagzitest.Result(env, kagzitest.Start(env, trial, "")); err == nil {
 		t.Error("the run completed")
 	}
-	mustReport(t, fake.end(), `the mock of step "call" returns int, and the step string`)
+	mustReport(t, fake.end(), `the mock of step "call" returns int, but the step returns string`)
 }
 
 func TestAMockThatReturnsNothingIsNoneOfAStepWithAResult(t *testing.T) {
@@ -98,7 +98,7 @@ func TestAMockThatReturnsNothingIsNoneOfAStepWithAResult(t *testing.T) {
 			t.Error("the run completed")
 		}
 	})
-	mustReport(t, got, `the mock of step "call" returns nothing, and the step string: use Mock`)
+	mustReport(t, got, `the mock of step "call" returns nothing, but the step returns string: use Mock`)
 }
 
 func TestAMockNeedsAName(t *testing.T) {
@@ -106,7 +106,7 @@ func TestAMockNeedsAName(t *testing.T) {
 	got := reports(t, func(env *kagzitest.Env) {
 		kagzitest.MockDo(env, "", func(context.Context) error { return nil })
 	})
-	mustReport(t, got, "the mock has no name: give that of the step")
+	mustReport(t, got, "the mock has no name: give the name of the step")
 }
 
 func TestAMockThatNoStepCallsFailsTheTest(t *testing.T) {

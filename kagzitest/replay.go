@@ -12,15 +12,15 @@ import (
 // replayPatience bounds the replay of one run.
 const replayPatience = 10 * time.Second
 
-// ended are the statuses of runs that are over.
+// ended are the final statuses.
 var ended = []kagzi.Status{kagzi.StatusCompleted, kagzi.StatusFailed, kagzi.StatusCancelled}
 
-// Replay runs fn, today's code of the workflow, against the histories of the runs that filter finds in client's database
-// and that are over, and reports each run whose history it does not repeat, with what differs first, as an error of the
-// test. It returns how many runs it replayed: a test checks that it is not zero. Nothing is written, and no step function
-// is called: the database may be that of production. Runs of another version than the code's, which is 1 unless a
-// [kagzi.Version] says otherwise, are left out. A Limit of zero means all. With [kagzi.AllowAdditions] a step that the code
-// has and the history has not is no error.
+// Replay executes fn, the current code of the workflow, against the histories of the ended runs that filter finds in client's
+// database. It reports each run whose history fn does not repeat, with the first difference, as an error of the test. It
+// returns the number of runs that it replayed; a test checks that it is not zero. Replay writes nothing and calls no step
+// function, so the database may be that of production. It omits runs of another version than the code's, which is 1 unless
+// opts has a [kagzi.Version]. A Limit of zero means all runs. With [kagzi.AllowAdditions] a step that the code has and the
+// history lacks is no error.
 func Replay[In, Out any](t testing.TB, client *kagzi.Client, wf kagzi.Workflow[In, Out], fn func(kagzi.Context, In) (Out, error), filter kagzi.RunFilter, opts ...kagzi.HandleOption) int {
 	t.Helper()
 	worker, err := kagzi.NewWorker(client, kagzi.WorkerConfig{NoCoordinator: true})
@@ -35,7 +35,7 @@ func Replay[In, Out any](t testing.TB, client *kagzi.Client, wf kagzi.Workflow[I
 	}
 	kagzi.Handle(worker, wf, fn, version)
 	if filter.Workflow != "" && filter.Workflow != wf.Name() {
-		t.Fatalf("kagzitest: the filter is for workflow %q, the code for %q", filter.Workflow, wf.Name())
+		t.Fatalf("kagzitest: the filter is for workflow %q, but the code is for %q", filter.Workflow, wf.Name())
 	}
 	filter.Workflow = wf.Name()
 	n := 0
@@ -52,9 +52,9 @@ func Replay[In, Out any](t testing.TB, client *kagzi.Client, wf kagzi.Workflow[I
 	return n
 }
 
-// each calls f with the runs that filter finds and that are over, page by page.
+// each calls f with each ended run that filter finds, page by page.
 func each(ctx context.Context, t testing.TB, client *kagzi.Client, filter kagzi.RunFilter, f func(kagzi.RunInfo)) error {
-	t.Helper() // an error that f reports is the caller's
+	t.Helper() // f reports errors at the line of the caller
 	all := filter.Limit == 0
 	if filter.Status == nil {
 		filter.Status = ended
@@ -76,13 +76,13 @@ func each(ctx context.Context, t testing.TB, client *kagzi.Client, filter kagzi.
 	}
 }
 
-// replay reports the run as an error of the test if the worker's code does not repeat its history, with what to do.
+// replay fails the test if the worker's code does not repeat the history of run. do is advice to append to the error.
 func replay(ctx context.Context, t testing.TB, worker *kagzi.Worker, run kagzi.RunInfo, do string, opts ...kagzi.HandleOption) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, replayPatience)
 	defer cancel()
 	err := worker.Replay(ctx, run.ID, opts...)
-	if errors.Is(err, kagzi.ErrNotFound) || errors.Is(err, kagzi.ErrRunActive) { // deleted, or resumed, meanwhile
+	if errors.Is(err, kagzi.ErrNotFound) || errors.Is(err, kagzi.ErrRunActive) { // the run was deleted or resumed meanwhile
 		return
 	}
 	if _, diverges := errors.AsType[*kagzi.DivergenceError](err); diverges {
@@ -92,16 +92,17 @@ func replay(ctx context.Context, t testing.TB, worker *kagzi.Worker, run kagzi.R
 	}
 }
 
-// replayAll replays what ended in the test. Runs that other workers executed, whose code is not here, are left out.
-func (e *Env) replayAll(ctx context.Context) {
-	e.t.Helper()
+// replayAll replays all runs in client's database that have ended. It omits runs whose code worker does not have, because
+// other workers executed them.
+func replayAll(ctx context.Context, t testing.TB, client *kagzi.Client, worker *kagzi.Worker, handles func(workflow string, version int) bool) {
+	t.Helper()
 	const do = "; the code is the same, so take what differs from the result of a step"
-	err := each(ctx, e.t, e.Client, kagzi.RunFilter{}, func(run kagzi.RunInfo) {
-		if e.session.Handles(run.Workflow, run.Version) {
-			replay(ctx, e.t, e.Worker, run, do)
+	err := each(ctx, t, client, kagzi.RunFilter{}, func(run kagzi.RunInfo) {
+		if handles(run.Workflow, run.Version) {
+			replay(ctx, t, worker, run, do)
 		}
 	})
 	if err != nil {
-		e.t.Errorf("kagzitest: replay the runs of the test: %v", err)
+		t.Errorf("kagzitest: replay the runs of the test: %v", err)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/kagzi/kagzi/kagzitest"
 )
 
-// A fakeTB stands for a test that may fail.
+// A fakeTB replaces the testing.TB of a test that may fail.
 type fakeTB struct {
 	testing.TB
 	mu       sync.Mutex
@@ -31,7 +31,7 @@ func (f *fakeTB) Error(args ...any) {
 }
 func (f *fakeTB) Errorf(format string, args ...any) { f.Error(fmt.Sprintf(format, args...)) }
 
-// end ends the test and returns what it has reported.
+// end ends the test and returns its reports.
 func (f *fakeTB) end() []string {
 	for len(f.cleanups) > 0 {
 		last := f.cleanups[len(f.cleanups)-1]
@@ -50,7 +50,7 @@ func mustReport(t *testing.T, got []string, want ...string) {
 	}
 	for _, w := range want {
 		if !strings.Contains(got[0], w) {
-			t.Errorf("the report is %q, and does not say %q", got[0], w)
+			t.Errorf("the report is %q, and does not contain %q", got[0], w)
 		}
 	}
 }
@@ -100,7 +100,7 @@ func fail(ctx kagzi.Context, name string) error {
 	return kagzi.Do(ctx, name, func(context.Context) error { return kagzi.Permanent(errors.New("declined")) })
 }
 
-// Each run is made by one version of the code and replayed with another.
+// Each run is executed with one version of the code and replayed with another.
 func TestReplayFindsWhatChanged(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -275,7 +275,7 @@ func race(ctx kagzi.Context, _ string) (string, error) {
 	return winner, err
 }
 
-// compensated is code that fails at a step and is compensated then.
+// compensated is code that fails at a step and is then compensated.
 func compensated(step string) code {
 	return func(ctx kagzi.Context, _ string) (string, error) {
 		kagzi.Compensate(ctx, "reserve", release.With("table 7"))
@@ -283,7 +283,7 @@ func compensated(step string) code {
 	}
 }
 
-// orphan is code that fails while a branch of it sleeps; if gone is not nil, once the branch has left.
+// orphan is code that fails while one of its branches sleeps; if gone is not nil, after that branch has exited.
 func orphan(gone chan struct{}) code {
 	return func(ctx kagzi.Context, _ string) (string, error) {
 		kagzi.Go(ctx, "slow", func(ctx kagzi.Context) (string, error) {
@@ -335,7 +335,7 @@ func TestAdditionsAreMeant(t *testing.T) {
 	}
 }
 
-// A run whose branches failed, were cancelled and lost is repeated by the same code, which begins nothing there.
+// The same code repeats a run whose branches failed, were cancelled or lost a race, and begins nothing new on them.
 func TestEndedBranchesAreReplayed(t *testing.T) {
 	t.Parallel()
 	env := kagzitest.New(t)

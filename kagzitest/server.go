@@ -20,31 +20,31 @@ import (
 	"github.com/kagzi/kagzi/migrations"
 )
 
-// A server is where the test binary's databases are.
+// A server has the databases of the test binary.
 type server struct {
-	dsn      string // of a database to send CREATE DATABASE from
+	dsn      string // of the database in which CREATE DATABASE is executed
 	stop     func() error
-	template string
+	template string // name of the database that the others are copies of
+	name     string // of the binary's databases, without their numbers
 
-	mu   sync.Mutex
-	made int
-	name string // of the binary's databases, but for a number
+	mu   sync.Mutex // guards made
+	made int        // number of databases made so far
 }
 
 // shared is the test binary's server.
 var shared = localpg.Shared[*server]{Start: startServer}
 
-// stopSharedServer ends the server, if there is one.
+// stopSharedServer ends the server if it was started.
 func stopSharedServer() error {
 	return shared.Stop(func(s *server) error { return s.stop() })
 }
 
 const (
-	databases   = "kagzitest_"
-	dateLayout  = "20060102"
-	leftBehind  = 48 * time.Hour // a database whose test was killed
-	serverLock  = 0x6b61677a6974 // "kagzit"
-	templateAre = databases + "template_"
+	databases      = "kagzitest_"
+	dateLayout     = "20060102"
+	leftBehind     = 48 * time.Hour // the age at which a database belongs to a killed test binary
+	serverLock     = 0x6b61677a6974 // "kagzit"
+	templatePrefix = databases + "template_"
 )
 
 func startServer(ctx context.Context) (_ *server, err error) {
@@ -58,7 +58,7 @@ func startServer(ctx context.Context) (_ *server, err error) {
 	}
 	s := &server{dsn: dsn, stop: stop}
 	s.name = databases + time.Now().UTC().Format(dateLayout) + "_" + strings.ToLower(rand.Text())[:10] + "_"
-	s.template = templateAre + hashOf(schema, shadow)
+	s.template = templatePrefix + hashOf(schema, shadow)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, stop())
@@ -84,7 +84,7 @@ func hashOf(parts ...string) string {
 	return hex.EncodeToString(sum[:])[:12]
 }
 
-// sweep drops what test binaries that were killed left on a server that outlives them.
+// sweep drops the databases that killed test binaries left on a server that outlives them.
 func (s *server) sweep(ctx context.Context, conn *pgx.Conn) error {
 	rows, _ := conn.Query(ctx, `SELECT datname::text FROM pg_database WHERE starts_with(datname, $1)`, databases)
 	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
@@ -103,8 +103,8 @@ func (s *server) sweep(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// makeTemplate makes the database that the others are copies of, unless the server has it. Its last name says that it is
-// complete.
+// makeTemplate makes the database that the others are copies of, unless the server has it. The database gets its final name
+// when it is complete.
 func (s *server) makeTemplate(ctx context.Context, conn *pgx.Conn) error {
 	var there bool
 	if err := conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)`, s.template).Scan(&there); err != nil || there {
@@ -129,8 +129,8 @@ func (s *server) makeTemplate(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-// exec sends statements to the server on a connection of their own: one kept open would be a goroutine that a test which
-// looks for leftovers would find.
+// exec executes statements on a new connection. Tests that search for leftover goroutines would find a connection that is kept
+// open.
 func (s *server) exec(ctx context.Context, statements ...string) error {
 	conn, err := pgx.Connect(ctx, s.dsn)
 	if err != nil {
@@ -154,7 +154,7 @@ func (s *server) take(ctx context.Context) (string, error) {
 	return name, s.exec(ctx, "CREATE DATABASE "+name+" TEMPLATE "+s.template, "ALTER DATABASE "+name+" SET search_path = "+searchPath)
 }
 
-// drop drops a database, whoever is connected to it.
+// drop drops a database and ends the sessions connected to it.
 func (s *server) drop(ctx context.Context, name string) error {
 	return s.exec(ctx, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)")
 }
@@ -165,5 +165,5 @@ func withDatabase(dsn, name string) string {
 		u.Path = "/" + name
 		return u.String()
 	}
-	return dsn + " dbname=" + name // the last of a key counts
+	return dsn + " dbname=" + name // the last value of a key counts
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/kagzi/kagzi/internal/localpg"
 )
 
-// A server that others use too keeps one database for the next test binary, and no others.
+// A server that other test binaries use, too, keeps the template for them and no other database.
 func TestAServerThatIsGiven(t *testing.T) {
 	given, err := localpg.Start(t.Context())
 	if err != nil {

@@ -14,20 +14,19 @@ import (
 	"github.com/kagzi/kagzi"
 )
 
-// Skip is Advance for as long as the run sleeps: it moves from one moment at which the run, or one that it has started as
-// its child, becomes due to the next, until the run is over or waits for something else than time. It returns how much
-// time that was.
+// Skip is Advance for as long as the run sleeps: it moves the clock to each moment at which the run, or a child that it has
+// started, becomes due, until the run has ended or waits for something other than time. It returns the time that it skipped.
 //
-// A [kagzi.WaitSignal] with a [kagzi.Timeout] waits for time, too: Skip goes through it, and it times out. To send the
-// message before that, use [Env.SkipTo], or Advance(0). A run that polls for ever is never over: use Advance; after 10,000
-// such moments Skip fails the test.
+// A [kagzi.WaitSignal] with a [kagzi.Timeout] waits for time, too: Skip moves past its timeout. To send the message before
+// that, use [Env.SkipTo] or Advance(0). A run that polls for ever never ends: use Advance for it. Skip fails the test after
+// 10,000 moves of the clock.
 func (e *Env) Skip(ref kagzi.Ref) time.Duration {
 	e.t.Helper()
 	return e.skip(ref, func(*member) bool { return false })
 }
 
-// SkipTo is [Env.Skip] until the run sleeps, and [kagzi.RunInfo].WaitingOn is waitingOn: "signal approved/7", "timer
-// cooling-off", "child ship". A run that is over before, or waits for something else than time, fails the test.
+// SkipTo is [Env.Skip] until the run sleeps and its [kagzi.RunInfo].WaitingOn is waitingOn: "signal approved/7", "timer
+// cooling-off", "child ship". The test fails if the run ends first, or waits for something other than time.
 func (e *Env) SkipTo(ref kagzi.Ref, waitingOn string) time.Duration {
 	e.t.Helper()
 	there := false
@@ -53,7 +52,7 @@ func (e *Env) SkipTo(ref kagzi.Ref, waitingOn string) time.Duration {
 	return skipped
 }
 
-// skip moves the clock until enough says so of the run, or time does not help.
+// skip moves the clock until enough returns true for the run, or until the run waits for something other than time.
 func (e *Env) skip(ref kagzi.Ref, enough func(run *member) bool) time.Duration {
 	e.t.Helper()
 	e.StartWorker()
@@ -67,9 +66,9 @@ func (e *Env) skip(ref kagzi.Ref, enough func(run *member) bool) time.Duration {
 		if !f[0].Active || enough(&f[0]) {
 			return v.now.Sub(begun)
 		}
-		due, wentOn := e.dueOf(f, v)
+		due, continued := e.dueOf(f, v)
 		switch {
-		case wentOn:
+		case continued:
 			continue
 		case due.IsZero():
 			return v.now.Sub(begun)
@@ -77,22 +76,22 @@ func (e *Env) skip(ref kagzi.Ref, enough func(run *member) bool) time.Duration {
 			due = v.next
 		}
 		if moved++; moved > e.moves {
-			e.t.Fatalf("kagzitest: run %s is not over after %d moves of the clock and %v, %s: if it polls for ever, use Advance", f[0].ID, e.moves, v.now.Sub(begun), e.describe(f))
+			e.t.Fatalf("kagzitest: run %s has not ended after %d moves of the clock and %v, %s: if it polls for ever, use Advance", f[0].ID, e.moves, v.now.Sub(begun), e.describe(f))
 		}
 		e.move(due)
 	}
 }
 
-// dueOf returns when the next of the runs becomes due, of their own accord; zero if none does. wentOn says that one has gone
-// on since v was seen.
-func (e *Env) dueOf(family []member, v view) (next time.Time, wentOn bool) {
+// dueOf returns when the first of the runs becomes due by time alone; zero if none does. continued says that a run has
+// continued since v was read.
+func (e *Env) dueOf(family []member, v view) (next time.Time, continued bool) {
 	for _, m := range family {
 		t := m.AvailableAt
-		if !t.After(v.now) { // nobody has code for it
+		if !t.After(v.now) { // no worker has code for it
 			t = m.DeadlineAt
 		}
 		if m.Status == string(kagzi.StatusRunning) {
-			i := slices.IndexFunc(v.running, func(r running) bool { return r.ID == m.ID })
+			i := slices.IndexFunc(v.running, func(r runningRun) bool { return r.ID == m.ID })
 			if i < 0 {
 				return next, true
 			}
@@ -105,7 +104,7 @@ func (e *Env) dueOf(family []member, v view) (next time.Time, wentOn bool) {
 	return next, false
 }
 
-// A member is a run, or one that it has started as its child, and so on.
+// A member of a run's family is the run, its child, a child of that, and so on.
 type member struct {
 	ID          uuid.UUID
 	Workflow    string
@@ -113,8 +112,8 @@ type member struct {
 	Queue       string
 	Status      string
 	Active      bool
-	AvailableAt time.Time // zero if it does not become due of its own accord
-	DeadlineAt  time.Time // when the coordinator ends it; zero if it does not
+	AvailableAt time.Time // zero if it does not become due by time alone
+	DeadlineAt  time.Time // when the coordinator ends it; zero: never
 	WaitingOn   string
 }
 
@@ -133,7 +132,7 @@ FROM tree t
 WHERE t.depth = 0 OR t.status IN ('PENDING', 'RUNNING', 'SLEEPING')
 ORDER BY t.depth, t.run_id`
 
-// family returns the run and after it those of its children, and theirs, that are not over.
+// family returns the run, and after it its children, and theirs, that have not ended.
 func (e *Env) family(ref kagzi.Ref) []member {
 	e.t.Helper()
 	info, err := e.Client.Get(e.ctx, ref)
@@ -143,7 +142,7 @@ func (e *Env) family(ref kagzi.Ref) []member {
 	rows, _ := e.Pool.Query(e.ctx, familyOf, string(info.ID), e.namespace, e.coordinated())
 	out, err := pgx.CollectRows(rows, pgx.RowToStructByPos[member])
 	if err != nil {
-		e.t.Fatalf("kagzitest: look at run %s: %v", info.ID, err)
+		e.t.Fatalf("kagzitest: read run %s: %v", info.ID, err)
 	}
 	if len(out) == 0 {
 		e.t.Fatalf("kagzitest: run %s was deleted", info.ID)
@@ -151,7 +150,7 @@ func (e *Env) family(ref kagzi.Ref) []member {
 	return out
 }
 
-// describe says of each run that is not over what it waits for: of the first one as "it".
+// describe says what each active run waits for. It calls the first run "it".
 func (e *Env) describe(family []member) string {
 	var out []string
 	for i, m := range family {
@@ -164,7 +163,7 @@ func (e *Env) describe(family []member) string {
 			out = append(out, fmt.Sprintf("%s %s and waits for %q", who, m.Status, m.WaitingOn))
 		case m.Status == string(kagzi.StatusPending):
 			code := fmt.Sprintf("workflow %q", m.Workflow)
-			if m.Version != 0 { // that the start or another worker chose
+			if m.Version != 0 { // the start or another worker chose the version
 				code = fmt.Sprintf("version %d of %s", m.Version, code)
 			}
 			advice := "give it to env.Worker with kagzi.Handle"
@@ -179,46 +178,51 @@ func (e *Env) describe(family []member) string {
 	return strings.Join(out, "; ")
 }
 
-// finish skips the time until the run is over. While functions of its steps are under way, it goes on; if nothing does,
-// the test fails.
+// Result skips the time until the run has ended, like [Env.Skip], and returns its result. It waits for running functions of
+// steps until the -timeout of go test is near. The test fails if the run waits for something other than time for some
+// 10 seconds.
+func Result[Out any](e *Env, run *kagzi.Run[Out]) (Out, error) {
+	e.t.Helper()
+	e.finish(run.ID())
+	return run.Result(e.ctx)
+}
+
+// finish skips the time until the run has ended. It waits while functions of steps are running; otherwise a run that makes no
+// progress fails the test.
 func (e *Env) finish(ref kagzi.Ref) {
 	e.t.Helper()
 	const pause = 10 * time.Millisecond
 	var last string
-	var stood time.Duration // without what Skip takes, in which a run goes on
+	var stood time.Duration // without progress, and without the time that Skip takes
 	for {
 		e.Skip(ref)
 		f := e.family(ref)
 		if !f[0].Active {
 			return
 		}
-		steps := e.inStep(f)
+		steps := e.runningSteps(f)
 		if now := e.describe(f); now != last || steps != nil {
 			last, stood = now, 0
 		}
 		if !e.until.IsZero() && time.Now().After(e.until) {
-			e.t.Fatalf("kagzitest: run %s is not over, and the test's time nearly is: %s; steps under way: %s", f[0].ID, last, strings.Join(steps, ", "))
+			e.t.Fatalf("kagzitest: run %s has not ended, and the test's time is nearly over: %s; running steps: %s", f[0].ID, last, strings.Join(steps, ", "))
 		}
 		if stood > e.stuck {
 			advice := ""
 			if slices.ContainsFunc(f, func(m member) bool { return strings.HasPrefix(m.WaitingOn, "signal ") }) {
-				advice = "; send it what it waits for"
+				advice = "; send it the message"
 			}
-			e.t.Fatalf("kagzitest: run %s does not go on: %s%s", f[0].ID, last, advice)
+			e.t.Fatalf("kagzitest: run %s makes no progress: %s%s", f[0].ID, last, advice)
 		}
 		time.Sleep(pause)
 		stood += pause
 	}
 }
 
-// inStep returns the steps of the runs whose functions are under way.
-func (e *Env) inStep(family []member) (steps []string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+// runningSteps returns the steps of the runs whose functions are running.
+func (e *Env) runningSteps(family []member) (steps []string) {
 	for _, m := range family {
-		for c := range e.calls[m.ID] {
-			steps = append(steps, c.step)
-		}
+		steps = append(steps, e.functions.running(m.ID)...)
 	}
 	return steps
 }

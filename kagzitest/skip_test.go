@@ -12,7 +12,7 @@ import (
 	"github.com/kagzi/kagzi/kagzitest"
 )
 
-// A fatalTB is a fakeTB whose test may end early.
+// A fatalTB is a fakeTB for a test that may call Fatal.
 type fatalTB struct{ *fakeTB }
 
 func (f fatalTB) Fatalf(format string, args ...any) {
@@ -20,7 +20,7 @@ func (f fatalTB) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// reports returns what the test reports.
+// reports returns the reports of the test.
 func reports(t *testing.T, test func(env *kagzitest.Env), cfg ...kagzitest.Config) []string {
 	t.Helper()
 	fake := fatalTB{&fakeTB{TB: t}}
@@ -136,8 +136,8 @@ func TestResultSaysWhatARunWaitsFor(t *testing.T) {
 		kagzi.Handle(env.Worker, trial, shipped)
 		_, _ = kagzitest.Result(env, kagzitest.Start(env, trial, "lamp"))
 	})
-	mustReport(t, got, ` does not go on: it is SLEEPING and waits for "child ship"; run `,
-		` of parcel is SLEEPING and waits for "signal approved/1"; send it what it waits for`)
+	mustReport(t, got, ` makes no progress: it is SLEEPING and waits for "child ship"; run `,
+		` of parcel is SLEEPING and waits for "signal approved/1"; send it the message`)
 }
 
 func TestResultSaysThatNobodyHasTheCode(t *testing.T) {
@@ -173,7 +173,7 @@ func TestResultDoesNotOutlastTheTest(t *testing.T) {
 		defer close(g.open)
 		_, _ = kagzitest.Result(env, kagzitest.Start(env, trial, ""))
 	})
-	mustReport(t, got, ` is not over, and the test's time nearly is: it is RUNNING; steps under way: endless`)
+	mustReport(t, got, ` has not ended, and the test's time is nearly over: it is RUNNING; running steps: endless`)
 }
 
 func TestSkipDoesNotFollowARunForEver(t *testing.T) {
@@ -189,7 +189,7 @@ func TestSkipDoesNotFollowARunForEver(t *testing.T) {
 		})
 		env.Skip(kagzitest.Start(env, trial, "").ID())
 	})
-	mustReport(t, got, ` is not over after 5 moves of the clock and `, `waits for "timer poll#6": if it polls for ever, use Advance`)
+	mustReport(t, got, ` has not ended after 5 moves of the clock and `, `waits for "timer poll#6": if it polls for ever, use Advance`)
 }
 
 func TestResultWaitsForAStepThatTakesLong(t *testing.T) {
