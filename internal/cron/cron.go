@@ -1,5 +1,5 @@
-// Package cron computes when a schedule is due: by a cron expression in a time zone, or at a fixed interval.
-// It reads no clock and starts nothing.
+// Package cron computes the ticks of a cron expression in a time zone, or of a fixed interval. It reads no clock and starts
+// nothing.
 //
 // # Expressions
 //
@@ -12,10 +12,10 @@
 //
 // # Daylight saving
 //
-// A schedule of fixed hours fires once for every wall-clock time it names: where clocks are set forward over it,
-// at the first instant after the gap, once for all times in the gap; where they are set back over it, in the first
-// pass only. A schedule whose hour is `*` or has a step follows real time: nothing for an hour that is left out,
-// and both passes of one that is repeated.
+// A schedule of fixed hours fires once for every wall-clock time that it names. If clocks are set forward over such times, it
+// fires once for all of them, at the first instant after the gap. If clocks are set back over such a time, it fires at its
+// first occurrence only. A schedule whose hour is `*` or has a step follows real time: it does not fire in an hour that is
+// skipped, and fires in both occurrences of an hour that is repeated.
 package cron
 
 import (
@@ -25,8 +25,7 @@ import (
 	"time"
 )
 
-// ErrNeverFires is in the chain of Parse's error for an expression that is well-formed but names no date of
-// the calendar, as 30 February.
+// ErrNeverFires is wrapped by Parse's error for a well-formed expression that matches no date, such as 30 February.
 var ErrNeverFires = errors.New("never fires")
 
 // A Schedule says when something fires. It is immutable and safe for concurrent use.
@@ -37,16 +36,15 @@ type Schedule struct {
 	every, anchor int64 // in seconds; every is zero in a cron schedule
 }
 
-// Parse reads a cron expression whose times are wall-clock times in loc; nil means UTC. Its errors name the
-// field, its text and what is wanted there. What matches no date at all is refused with ErrNeverFires. Parse does
-// not know the present, and a stored schedule must be readable for ever: years gone by are no error, but Next
-// returns false.
+// Parse reads a cron expression whose times are wall-clock times in loc; nil means UTC. Its errors name the field, its text and
+// the valid values. Parse returns ErrNeverFires for an expression that matches no date at all. Past years are no error, because
+// Parse does not know the present and a stored schedule must stay readable; Next returns false for them.
 func Parse(expr string, loc *time.Location) (*Schedule, error) {
 	e, err := parse(expr)
 	if err != nil {
 		return nil, fmt.Errorf("cron %s: %w", quote(expr), err)
 	}
-	// By a clock in UTC: that a zone's gap hides the only date of an expression does not make it a mistake.
+	// This check uses UTC: an expression whose only date falls into a gap of the zone is no mistake.
 	if _, ok := e.next(-1); !ok {
 		return nil, fmt.Errorf("cron %s: %w: no date matches it", quote(expr), ErrNeverFires)
 	}
@@ -56,9 +54,9 @@ func Parse(expr string, loc *time.Location) (*Schedule, error) {
 	return &Schedule{expr: e, loc: loc}, nil
 }
 
-// Every returns a schedule of a fixed interval of real time: it fires at anchor and at every whole multiple of d
-// before and after it. d is in whole seconds, at least one; a fraction of anchor's second is dropped. With the
-// zero anchor, an interval that divides a day fires at midnight UTC.
+// Every returns a schedule of a fixed interval of real time: it fires at anchor, and at every multiple of d before and after
+// it. d must be at least one second, in whole seconds. A fraction of anchor's second is dropped. With the zero anchor, an
+// interval that divides a day fires at midnight UTC.
 func Every(d time.Duration, anchor time.Time) (*Schedule, error) {
 	switch {
 	case d < time.Second:
@@ -78,8 +76,7 @@ func (s *Schedule) String() string {
 	return s.expr.String()
 }
 
-// Next returns the first tick after after, in UTC and whole seconds; after itself is not one. It returns
-// false if there is none before the year 10000.
+// Next returns the first tick after after, in UTC and whole seconds. It returns false if there is none before the year 10000.
 func (s *Schedule) Next(after time.Time) (time.Time, bool) {
 	n, ok := s.next(after.Unix())
 	if !ok {
@@ -88,12 +85,12 @@ func (s *Schedule) Next(after time.Time) (time.Time, bool) {
 	return time.Unix(n, 0).UTC(), true
 }
 
-// Between returns the ticks after after and not after until, oldest first; of more than most of them the
-// newest, and skipped is true. Its time depends on most, hardly on the length of the period.
+// Between returns the ticks after after and not after until, oldest first. If there are more than most, it returns the newest,
+// and skipped is true. Its running time depends on most, and hardly on the length of the period.
 func (s *Schedule) Between(after, until time.Time, most int) (ticks []time.Time, skipped bool) {
 	from, to := max(after.Unix(), firstSecond-1), min(until.Unix(), lastSecond)
-	// Windows are searched from the newest on, each twice as long as the one before; one that holds too many ticks
-	// is halved, until the newest ones are told from the rest.
+	// Search windows from the newest on, each twice as long as the last. A window with too many ticks is halved until it has
+	// only the newest ones.
 	for width := max(1, min(int64(most), lastSecond)); to > from && len(ticks) < most; {
 		start := max(from, to-width)
 		window, more := s.list(start, to, most-len(ticks))
@@ -110,7 +107,7 @@ func (s *Schedule) Between(after, until time.Time, most int) (ticks []time.Time,
 	return ticks, ok && n <= to
 }
 
-// list returns the ticks in (from, to], or more if they are more than most.
+// list returns the ticks in (from, to], or only more if there are more than most.
 func (s *Schedule) list(from, to int64, most int) (ticks []time.Time, more bool) {
 	for {
 		n, ok := s.next(from)
@@ -125,7 +122,7 @@ func (s *Schedule) list(from, to int64, most int) (ticks []time.Time, more bool)
 	}
 }
 
-// The seconds that ticks are computed for: what a time.Time says in text, the years 1 to 9999.
+// Ticks are computed for the seconds of the years 1 to 9999, which a time.Time can be in text.
 var (
 	firstSecond = time.Time{}.Unix()
 	lastSecond  = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC).Unix()

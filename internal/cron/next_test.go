@@ -11,7 +11,7 @@ import (
 	"github.com/kagzi/kagzi/internal/cron"
 )
 
-// changes are zones and the years whose changes of the clocks are looked at.
+// changes are the zones and years whose clock changes the tests cover.
 var changes = []struct {
 	zone string
 	year int
@@ -39,7 +39,7 @@ var changes = []struct {
 	{"Australia/Lord_Howe", 2040}, // the same in summer
 }
 
-// moments returns the changes of loc's clocks within year, and its end.
+// moments returns the changes of loc's clocks in year, and the end of the year.
 func moments(loc *time.Location, year int) []time.Time {
 	end := time.Date(year+1, 1, 1, 0, 0, 0, 0, time.UTC)
 	all := []time.Time{end}
@@ -52,7 +52,7 @@ func moments(loc *time.Location, year int) []time.Time {
 	return all
 }
 
-// checkNext compares s after each of refs with ticks, which are all from the first of refs to to.
+// checkNext compares Next after each of refs with ticks, which are all ticks from the first of refs to to.
 func checkNext(t *testing.T, s *cron.Schedule, ticks []int64, to int64, refs []time.Time) {
 	t.Helper()
 	for _, ref := range refs {
@@ -94,7 +94,7 @@ func checkBetween(t *testing.T, r random, s *cron.Schedule, ticks []int64, from,
 	}
 }
 
-// Around every change of the clocks a schedule fires exactly when somebody who looks at them all the time says so.
+// Around every change of the clocks a schedule fires exactly when the reference, which reads them every second, says so.
 func TestNextAroundChanges(t *testing.T) {
 	t.Parallel()
 	fixed := []string{
@@ -158,7 +158,7 @@ func (a *around) check(t *testing.T, r random, expr string) (comparisons int) {
 		}
 		return 0
 	}
-	// One after the other near the change, and from everywhere.
+	// One tick after the other near the change, and from random times.
 	refs := []time.Time{time.Unix(from-1, 0)}
 	near := sort.Search(len(ticks), func(i int) bool { return ticks[i] >= a.change.Add(-75*time.Minute).Unix() })
 	for _, tick := range ticks[max(0, near-5):min(len(ticks), near+25)] {
@@ -176,7 +176,7 @@ func (a *around) check(t *testing.T, r random, expr string) (comparisons int) {
 	return len(refs)
 }
 
-// In UTC, where gronx answers alone: all forms, also those that fire once in decades, from 1995 to 2065.
+// In UTC gronx alone computes the ticks. The test covers all forms, even those that fire once in decades, from 1995 to 2065.
 func TestNextOfRareDays(t *testing.T) {
 	t.Parallel()
 	r := newRandom(1)

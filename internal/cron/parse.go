@@ -14,11 +14,11 @@ import (
 // An expression is a cron expression in canonical form.
 type expression struct {
 	fields    [7]string // seconds first, year last: digits, `*` and the letters L, W, #
-	gronx     string    // the fields; all seven, because gronx guesses what a sixth one means
+	gronx     string    // the fields; all seven, because gronx guesses the meaning of a sixth one
 	everyHour bool      // the hour is `*` or has a step: follow real time
 }
 
-// maxLength is the most bytes of an expression; listing every second, minute, hour and day one by one takes 500.
+// maxLength is the most bytes of an expression. A list of every second, minute, hour and day takes 500.
 const maxLength = 1000
 
 var macros = map[string]string{
@@ -35,8 +35,8 @@ var macros = map[string]string{
 	"@5minutes":  "*/5 * * * *",
 }
 
-// parse reads text. What it accepts, gronx reads in the same way; gronx itself accepts much more, and means
-// something else by it.
+// parse reads text. It accepts only expressions that gronx reads in the same way. gronx accepts many more, and gives them
+// another meaning.
 func parse(text string) (expression, error) {
 	if len(text) > maxLength {
 		return expression{}, fmt.Errorf("%d bytes are too long: want at most %d", len(text), maxLength)
@@ -59,7 +59,7 @@ func parse(text string) (expression, error) {
 	return parseFields(words)
 }
 
-// insteadOf says what to write for @every and the words after it.
+// insteadOf returns advice for an expression of @every and the words after it.
 func insteadOf(words []string) string {
 	if len(words) == 1 {
 		d, err := time.ParseDuration(words[0])
@@ -104,7 +104,7 @@ func parseFields(words []string) (expression, error) {
 	return e, nil
 }
 
-// String leaves out a second of 0 and any year where Parse adds them.
+// String omits a second of 0 and a year of *, which Parse adds.
 func (e expression) String() string {
 	switch {
 	case e.fields[6] != "*":
@@ -118,26 +118,26 @@ func (e expression) String() string {
 // next returns the first match after the wall-clock time wall.
 func (e expression) next(wall int64) (int64, bool) {
 	t, err := gronx.NextTickAfter(e.gronx, time.Unix(wall, 0).UTC(), false)
-	// gronx gives up with an error, and on a time that matches with that very time and no error.
+	// gronx gives up with an error. Where it gives up on a time that matches, it returns that time and no error.
 	if err != nil || t.Unix() <= wall {
 		return 0, false
 	}
 	return t.Unix(), true
 }
 
-// A field is one of an expression's seven.
+// A field is one of the seven fields of an expression.
 type field struct {
 	name   string
 	lo, hi int
 	names  []string // of lo, lo+1, …
 	most   int      // the largest number accepted: 7 for a Sunday, otherwise hi
-	// ownStar: `*` is more than short for lo-hi. It says how the two days combine, and years are counted from 0.
+	// ownStar: `*` means more than lo-hi, because it decides how the two days combine, and years are counted from 0.
 	ownStar bool
-	// special reads what only this field takes; ok is false if p is nothing of the kind.
+	// special reads a form that only this field has; ok is false if p is no such form.
 	special func(f field, p string) (canonical string, ok bool, err error)
 }
 
-// minYear is the first year of an expression: the first that a time.Time's Unix seconds know without a sign.
+// minYear is the first year of an expression: the first whose Unix seconds are not negative.
 const minYear = 1970
 
 var fields = [7]field{
@@ -165,7 +165,7 @@ func (f field) parse(text string) (string, error) {
 		case len(parts) == 1:
 		case canonical == "*":
 			return "", fmt.Errorf("%s: %s in a list means every %s: want it alone", quote(text), p, f.name)
-		// How the two days combine depends on how the field begins; nobody should have to know that.
+		// The first character of the field decides how the two days combine; nobody should have to know that.
 		case canonical[0] == '*' && f.special != nil:
 			return "", fmt.Errorf("%s: want no * in a list", quote(text))
 		}
@@ -213,7 +213,7 @@ func (f field) parsePart(p string) (string, error) {
 	return f.format(from, to, step, false), nil
 }
 
-// forwards says how to write the range that runs over the field's end, or from the later year to the earlier.
+// forwards returns advice for a range that runs over the field's end, or from a later year to an earlier one.
 func (f field) forwards(fromText, toText string, from, to, step int) string {
 	switch {
 	case f.lo == minYear:
@@ -241,8 +241,8 @@ func (f field) forwards(fromText, toText string, from, to, step int) string {
 	return fmt.Sprintf("write %s,%s", first, last)
 }
 
-// format writes a part so that gronx means the same by it. In particular it gives every step an end: gronx takes
-// the years 2024/2 to be past in 2026.
+// format writes a part in the form that gronx reads correctly. In particular it gives every step an end: gronx takes the years
+// 2024/2 to be past in 2026.
 func (f field) format(from, to, step int, star bool) string {
 	all := star || from == f.lo && to == f.hi && !f.ownStar
 	switch {
@@ -327,7 +327,7 @@ func number(s string) (int, error) {
 	return strconv.Atoi(s)
 }
 
-// quote shows text in an error, no more than tells where it is.
+// quote quotes text for an error, shortened.
 func quote(text string) string {
 	const most = 60
 	if len(text) > most {

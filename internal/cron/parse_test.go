@@ -94,8 +94,8 @@ func TestParseCanonical(t *testing.T) {
 	}
 }
 
-// What gronx takes for valid and is not, what other programs know and we do not, and slips of the pen. The errors
-// name the field, its text and what is wanted.
+// Expressions that only gronx accepts, forms of other programs that we do not support, and typing errors. The errors name the
+// field, its text and the valid values.
 func TestParseRefuses(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ expr, want string }{
@@ -215,7 +215,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// What is accepted has a tick, makes progress, and means the same in its canonical form.
+// An accepted expression has a tick, makes progress, and means the same in its canonical form.
 func FuzzParse(f *testing.F) {
 	for _, expr := range []string{
 		"* * * * *", "30 2 * * *", "*/15 0-3,5/4 * jan mon#2", "0 0 L,15W * 5L", "0 0 0 29 2 * 2024/4", "@daily", "0 0 30 2 *", "*,99 * * * *", "0 0 31W 2 *", "7-7 * * * 7-7/2",

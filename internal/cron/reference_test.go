@@ -13,8 +13,8 @@ import (
 	"github.com/kagzi/kagzi/internal/cron"
 )
 
-// The reference says when a schedule fires by looking at every second or minute of a period, and knows of gronx
-// and of Parse nothing at all. It reads plain digits only.
+// The reference finds the ticks of a schedule by testing every second or minute of a period. It uses neither gronx nor Parse,
+// and reads plain digits only.
 type reference struct {
 	fields               []string // seconds first, year last
 	second, minute, hour [60]bool
@@ -38,7 +38,7 @@ func newReference(expr string) *reference {
 	return r
 }
 
-// everyHour says whether the schedule follows real time: its hours are all, or some have a step.
+// everyHour reports whether the schedule follows real time: its hour is *, or has a step.
 func (r *reference) everyHour() bool {
 	for p := range strings.SplitSeq(r.fields[2], ",") {
 		values := 0
@@ -55,13 +55,13 @@ func (r *reference) everyHour() bool {
 	return false
 }
 
-// A watch is what clocks show in a period, looked at every step seconds.
+// A watch has the times that clocks show in a period, one every step seconds.
 type watch struct {
 	from, step int64
 	walls      []int64 // as the second at which clocks in UTC show the same
 }
 
-// newWatch looks in [from, to), and some time earlier to know what clocks have shown.
+// newWatch reads the clocks in [from, to), and for some time before, for the times that they have shown already.
 func newWatch(from, to, earlier, step int64, loc *time.Location) *watch {
 	start := from - earlier
 	w := &watch{from: start - start%60, step: step}
@@ -72,7 +72,7 @@ func newWatch(from, to, earlier, step int64, loc *time.Location) *watch {
 	return w
 }
 
-// ticks returns when the schedule fires, from the second from on.
+// ticks returns the ticks of the schedule from the second from on.
 func (r *reference) ticks(w *watch, from int64) []int64 {
 	var ticks []int64
 	everyHour, latest := r.everyHour(), w.walls[0] // the latest wall-clock time shown so far
@@ -166,7 +166,7 @@ func matchesWeekday(field string, t time.Time) bool {
 	return listed(field, weekday, 0, 6)
 }
 
-// listed says whether a field's plain parts hold v.
+// listed reports whether a field's plain parts contain v.
 func listed(field string, v, lo, hi int) bool {
 	for p := range strings.SplitSeq(field, ",") {
 		if strings.ContainsAny(p, "LW#") {
@@ -202,7 +202,7 @@ func number(s string) int {
 	return n
 }
 
-// ---- what the tests share ----
+// ---- helpers of the tests ----
 
 // rounds multiplies the random part of the tests: KAGZI_CRON_ROUNDS=50 go test ./internal/cron.
 func rounds() int {
@@ -231,7 +231,7 @@ func parse(t testing.TB, expr string, loc *time.Location) *cron.Schedule {
 	return s
 }
 
-// A writer of random expressions.
+// A writer writes random expressions.
 type random struct{ *rand.Rand }
 
 func newRandom(seed uint64) random { return random{rand.New(rand.NewPCG(seed, 20))} }
@@ -261,7 +261,7 @@ func (r random) list(lo, hi int) string {
 	return strings.Join(parts, ",")
 }
 
-// clock favours the hours in which clocks change.
+// clock prefers the hours in which clocks change.
 func (r random) clock() string {
 	minute := []string{"0", "30", "*", "*/15", strconv.Itoa(r.between(0, 59)), r.list(0, 59)}[r.IntN(6)]
 	hour := []string{"*", "*/" + strconv.Itoa(r.between(2, 8)), "0", "1,2", "0-3", "23", strconv.Itoa(r.between(0, 5)), strconv.Itoa(r.between(0, 23)), r.list(0, 23)}[r.IntN(9)]

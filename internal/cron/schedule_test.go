@@ -11,7 +11,7 @@ import (
 	"github.com/kagzi/kagzi/internal/cron"
 )
 
-// dst are the clock changes by hand: all ticks of a period, as local time with offset.
+// dst has clock changes worked out by hand: all ticks of a period, as local times with their offsets.
 var dst = []struct {
 	name, zone, expr string
 	after, until     string
@@ -151,7 +151,7 @@ func instant(t testing.TB, s string) time.Time {
 	return at
 }
 
-// Wherever a loop over Next begins, it goes forward.
+// A loop over Next goes forward wherever it begins.
 func TestNextMakesProgress(t *testing.T) {
 	t.Parallel()
 	r := newRandom(3)
@@ -292,8 +292,8 @@ func TestBetween(t *testing.T) {
 	}
 }
 
-// The work is what is asked for, not what was missed. Counted in allocations, of which one tick takes 20 to 100,
-// because time depends on what else the machine does.
+// The work depends on the number of ticks asked for, not on the number missed. The test counts allocations, 20 to 100 for each
+// tick, because time depends on the load of the machine.
 func TestBetweenIsBounded(t *testing.T) {
 	until := instant(t, "2026-11-01T12:00:00Z")
 	for _, c := range []struct {

@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	_ "time/tzdata" // on a machine without zones a coordinator would find every schedule of a zone at fault
+	_ "time/tzdata" // without it, on a machine without zones a coordinator would reject every schedule with a zone
 )
 
 // LoadLocation returns the time zone of an IANA name such as "Europe/Berlin"; "" and "UTC" are UTC. It refuses
-// "Local", which means something else on every machine.
+// "Local", which differs between machines.
 func LoadLocation(name string) (*time.Location, error) {
 	return loadLocation(name, time.LoadLocation)
 }
@@ -28,17 +28,16 @@ func loadLocation(name string, load func(string) (*time.Location, error)) (*time
 	if _, missing := load("America/New_York"); missing != nil {
 		wrong = fmt.Errorf(`time zone %s: this machine has no time zone data: install tzdata, or import _ "time/tzdata" in the program`, quote(name))
 	}
-	if strings.Contains(err.Error(), name) { // it says no more than that
+	if strings.Contains(err.Error(), name) { // err adds no information
 		return nil, wrong
 	}
 	return nil, fmt.Errorf("%w: %w", wrong, err)
 }
 
-// A wall-clock time is held as the second at which a clock in UTC shows it: the instant plus the zone's offset.
-// gronx computes on those and never sees a zone: it is exact in UTC; elsewhere it errs, doubles and drops.
+// A wall-clock time is represented by the second at which a clock in UTC shows it: the instant plus the zone's offset. gronx
+// computes with these and never sees a zone. It is exact in UTC; in other zones it errs, repeats ticks and drops some.
 
-// overlapReach is how long after a change clocks may still show times again: none was ever set back by more than
-// a day.
+// overlapReach is the longest time after a change in which clocks may repeat times: none was ever set back by more than a day.
 const overlapReach = 26 * 60 * 60
 
 // nextZoned returns the first tick after the second from, by the clocks of s.loc.
@@ -46,7 +45,7 @@ func (s *Schedule) nextZoned(from int64) (int64, bool) {
 	z := zoneAt(from, s.loc)
 	wall := from + z.offset
 	if !s.expr.everyHour {
-		wall = max(wall, shown(z, from, s.loc)) // those that were shown before have been served
+		wall = max(wall, shown(z, from, s.loc)) // times that clocks have shown before have had their tick
 	}
 	n, ok := s.expr.next(wall)
 	for ok {
@@ -54,11 +53,11 @@ func (s *Schedule) nextZoned(from int64) (int64, bool) {
 			return n - z.offset, true
 		}
 		then := zoneAt(z.end, s.loc)
-		first := z.end + then.offset // what clocks show after the change; n lies after what they showed before
+		first := z.end + then.offset // the first time that clocks show after the change; n is later than the last one before
 		switch {
 		case !s.expr.everyHour && n < first: // in a gap
 			return z.end, true
-		case s.expr.everyHour && (n < first || first <= wall): // in a gap, or times since first come again
+		case s.expr.everyHour && (n < first || first <= wall): // in a gap, or the times from first on are repeated
 			wall = first - 1
 			n, ok = s.expr.next(wall)
 		}
@@ -70,7 +69,7 @@ func (s *Schedule) nextZoned(from int64) (int64, bool) {
 // A zone is a period in which clocks keep their offset from UTC. The next one may have the same.
 type zone struct {
 	begin, end   int64 // [begin, end)
-	begins, ends bool  // whether it has a begin and an end at all
+	begins, ends bool  // whether there is a begin, and an end
 	offset       int64
 }
 
@@ -80,15 +79,15 @@ func zoneAt(second int64, loc *time.Location) zone {
 	begin, end := t.ZoneBounds()
 	_, offset := t.Zone()
 	z := zone{begin.Unix(), end.Unix(), !begin.IsZero(), !end.IsZero(), int64(offset)}
-	// Beyond the changes that a zone's file lists, package time ends the last period of a year after 365 days, so
-	// that on 31 December of a leap year it has ended already (golang/go#81583). Nothing changes before midnight UTC.
+	// After the changes that a zone's file lists, package time ends the last period of a year after 365 days, which is before
+	// 31 December of a leap year (golang/go#81583). In fact nothing changes before midnight UTC.
 	if z.ends && z.end <= second {
 		z.end = second - floorMod(second, day) + day
 	}
 	return z
 }
 
-// shown returns the latest wall-clock time that clocks have shown up to second, which lies in z.
+// shown returns the latest wall-clock time that clocks have shown up to second, which is in z.
 func shown(z zone, second int64, loc *time.Location) int64 {
 	latest := second + z.offset
 	for z.begins && second-z.begin < overlapReach {

@@ -1,4 +1,4 @@
-// Package duration reads and writes lengths of time as people do: "1 day 2h".
+// Package duration reads and writes durations in the form that people use: "1 day 2h".
 package duration
 
 import (
@@ -16,10 +16,10 @@ const (
 	week = 7 * day
 )
 
-// Parse reads a length of time as people write it in configuration: "30s", "1h30m", "1.5h",
-// "1 day 2h", "2 weeks". It knows Go's units (ns, us, µs, ms, s, m, h) and words for the longer ones (day,
-// week, hour, minute, second, millisecond, their plurals and short forms); spaces are optional. A day is
-// always 24 hours. A text without unit, negative, or over 292 years is an error.
+// Parse reads a duration as people write it in a configuration: "30s", "1h30m", "1.5h",
+// "1 day 2h", "2 weeks". It accepts Go's units (ns, us, µs, ms, s, m, h) and words for the longer ones (day,
+// week, hour, minute, second, millisecond, their plurals and short forms). Spaces are optional. A day is always 24 hours. It
+// returns an error for a number without a unit, a negative duration, and one over 292 years.
 func Parse(s string) (time.Duration, error) {
 	rest := strings.TrimPrefix(strings.TrimSpace(s), "+")
 	switch {
@@ -27,7 +27,7 @@ func Parse(s string) (time.Duration, error) {
 		return 0, fmt.Errorf(`kagzi: duration %s is empty: write it as "30s" or "1 day 2h"`, text.Quote(s))
 	case rest[0] == '-':
 		return 0, fmt.Errorf("kagzi: duration %s is negative", text.Quote(s))
-	case rest == "0": // as in Go, the one number that needs no unit
+	case rest == "0": // as in Go, the only number that needs no unit
 		return 0, nil
 	}
 	var total uint64
@@ -56,7 +56,7 @@ func Parse(s string) (time.Duration, error) {
 // "1 day 2h".
 func Format(d time.Duration) string {
 	if d < 0 {
-		return d.String() // no wait is negative; this is for error messages
+		return d.String() // only in error messages: no wait is negative
 	}
 	var b strings.Builder
 	days, d := d/day, d%day
@@ -81,7 +81,7 @@ func Format(d time.Duration) string {
 	return b.String()
 }
 
-// cutNumber cuts the decimal number at the start of s into the digits before and after its point.
+// cutNumber splits the decimal number at the start of s into the digits before and after its point.
 func cutNumber(s string) (whole, frac, rest string, ok bool) {
 	whole, rest = cutDigits(s)
 	if strings.HasPrefix(rest, ".") {
@@ -127,8 +127,8 @@ func unitOf(name string) (time.Duration, bool) {
 	return 0, false
 }
 
-// addTimes returns total + whole.frac × unit, in integers so that what Format writes comes back
-// exactly. It reports false past the longest time.Duration.
+// addTimes returns total + whole.frac × unit. It computes in integers, so that Parse returns exactly the duration that Format
+// has written. It returns false if the result exceeds the longest time.Duration.
 func addTimes(total uint64, whole, frac string, unit uint64) (uint64, bool) {
 	var n uint64
 	for _, c := range []byte(whole) {
@@ -151,7 +151,7 @@ func addTimes(total uint64, whole, frac string, unit uint64) (uint64, bool) {
 	return total, total <= math.MaxInt64
 }
 
-// About is d as people say it.
+// About returns d rounded, in words.
 func About(d time.Duration) string {
 	switch {
 	case d >= 48*time.Hour:

@@ -208,7 +208,7 @@ func Fuzz(f *testing.F) {
 		if err == nil {
 			checkDuration(t, d)
 		}
-		// Where Go reads the text too, both read the same. (Go rounds fractions to float64.)
+		// Go and Parse must agree on a text that both accept. (Go rounds fractions to float64.)
 		want, goErr := time.ParseDuration(s)
 		if goErr != nil || want < 0 || strings.HasPrefix(s, "-") {
 			return

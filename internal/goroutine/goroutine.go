@@ -1,7 +1,7 @@
-// Package goroutine tells goroutines apart, and wakes them.
+// Package goroutine identifies goroutines, and wakes them.
 package goroutine
 
-// ID returns a number that no other goroutine has as long as the calling one lives: the address of its
-// descriptor in the runtime. The runtime offers no other way but runtime.Stack, which prints the whole stack and
-// costs microseconds. Nothing is read through the address.
+// ID returns a number that no other goroutine has while the calling one lives: the address of its descriptor in the runtime.
+// The only other way is runtime.Stack, which prints the whole stack and takes microseconds. ID reads nothing through the
+// address.
 func ID() uintptr { return current() }

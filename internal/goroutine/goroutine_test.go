@@ -10,13 +10,13 @@ func TestIDTellsGoroutinesApart(t *testing.T) {
 	t.Parallel()
 	const n = 100
 	ids := make([]uintptr, n)
-	var all, looked sync.WaitGroup
-	looked.Add(n)
+	var all, identified sync.WaitGroup
+	identified.Add(n)
 	for i := range n {
 		all.Go(func() {
 			ids[i] = ID()
-			looked.Done()
-			looked.Wait() // all live at once
+			identified.Done()
+			identified.Wait() // all live at the same time
 			if deep(1000) != ids[i] {
 				t.Error("a goroutine whose stack has moved has another ID")
 			}
@@ -33,7 +33,7 @@ func TestIDTellsGoroutinesApart(t *testing.T) {
 	}
 }
 
-// deep returns the ID from far down a stack that has to grow.
+// deep returns the ID from deep in the stack, which has to grow for it.
 func deep(n int) uintptr {
 	var frame [256]byte
 	if n == 0 {

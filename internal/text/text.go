@@ -1,4 +1,4 @@
-// Package text makes texts fit to be stored and shown: valid for Postgres, bounded, in one line.
+// Package text prepares texts to be stored and shown: valid for Postgres, of bounded length, on one line.
 package text
 
 import (
@@ -8,12 +8,12 @@ import (
 	"unicode/utf8"
 )
 
-// MaxError is how many bytes of an error's text are stored.
+// MaxError is the most bytes of an error's text that are stored.
 const MaxError = 16 << 10
 
-// Sanitize returns s as Postgres can store it in TEXT and JSONB, in at most maxBytes: bytes that are no
-// UTF-8 and control characters other than newline and tab become U+FFFD, carriage returns go, and a longer
-// text is cut between two characters with a mark that tells its full length. Sanitised text stays as it is.
+// Sanitize returns s in a form that Postgres can store as TEXT and JSONB, of at most maxBytes. Bytes that are not UTF-8, and
+// control characters other than newline and tab, become U+FFFD. Carriage returns are removed. A longer text is cut between two
+// characters, and ends with a mark that states its full length. Sanitize does not change a sanitized text.
 func Sanitize(s string, maxBytes int) string {
 	if len(s) <= maxBytes && IsSane(s) {
 		return s
@@ -23,7 +23,7 @@ func Sanitize(s string, maxBytes int) string {
 		mark = ""
 	}
 	var b strings.Builder
-	cut := 0 // the longest sane text that leaves room for the mark
+	cut := 0 // the end of the longest part that leaves room for the mark
 	for _, r := range s {
 		switch {
 		case r == '\r':
@@ -42,7 +42,7 @@ func Sanitize(s string, maxBytes int) string {
 	return b.String()
 }
 
-// IsSane reports whether Sanitize leaves s as it is, whatever its length.
+// IsSane reports whether Sanitize would not change s, apart from its length.
 func IsSane(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool {
 		return r != '\n' && r != '\t' && unicode.IsControl(r)
@@ -62,7 +62,7 @@ func Quote(s string) string {
 	return fmt.Sprintf("%q…", s[:cut])
 }
 
-// OfError returns err.Error(), or what can be said of an error whose method panics.
+// OfError returns err.Error(), or a description of err if that method panics.
 func OfError(err error) (text string) {
 	if err == nil {
 		return ""
@@ -78,7 +78,7 @@ func OfError(err error) (text string) {
 	return text
 }
 
-// OfValue formats v; fmt survives a String method that panics, but not one whose panic value does so too.
+// OfValue formats v. fmt survives a String method that panics, but not one whose panic value panics, too.
 func OfValue(v any) (text string) {
 	defer func() {
 		if recover() != nil {
@@ -88,8 +88,8 @@ func OfValue(v any) (text string) {
 	return fmt.Sprint(v)
 }
 
-// OneLine makes a stored message part of a longer line. What follows an empty line, such as a stack, is
-// left to who reads Message.
+// OneLine returns a stored message on one line. It omits the text after an empty line, such as a stack; the full message has
+// that.
 func OneLine(s string) string {
 	s = strings.TrimSpace(strings.TrimPrefix(s, "kagzi: "))
 	s, _, cut := strings.Cut(s, "\n\n")
@@ -103,7 +103,7 @@ func OneLine(s string) string {
 	return s
 }
 
-// Sentence returns the message as a sentence of a report without its full stop: in one line, the first letter a capital.
+// Sentence returns the message as a sentence without its full stop: on one line, with a capital first letter.
 func Sentence(s string) string {
 	s = OneLine(s)
 	if 'a' <= s[0] && s[0] <= 'z' {
@@ -112,7 +112,7 @@ func Sentence(s string) string {
 	return s
 }
 
-// List joins the first items with commas, most of them at the most, and shows by "…" that there are more.
+// List joins the first items, at most most, with commas. "…" at the end says that there are more.
 func List(items []string, most int) string {
 	if len(items) <= most {
 		return strings.Join(items, ", ")

@@ -96,5 +96,5 @@ func FuzzSanitize(f *testing.F) {
 	})
 }
 
-// storable reports whether Postgres takes s as TEXT and, encoded, as JSONB.
+// storable reports whether Postgres accepts s as TEXT and, encoded, as JSONB.
 func storable(s string) bool { return utf8.ValidString(s) && !strings.Contains(s, "\x00") }

@@ -2,7 +2,7 @@ package timetable
 
 import "time"
 
-// Overlap policies; with none a tick starts its run regardless.
+// Overlap policies. Without one, each tick starts its run regardless of others.
 const (
 	OverlapSkip           = "skip"
 	OverlapQueueOne       = "queue_one"
@@ -15,12 +15,12 @@ type Decision struct {
 	Queued  bool        // the runs wait until no other run of the schedule is active
 	Cursor  time.Time   // every tick up to here is decided; zero: as it was
 	Next    time.Time   // when the schedule is due again; zero: never
-	Replace bool        // nothing is decided, Next neither: cancel the active runs first, and decide again
-	Dropped string      // why ticks were left out that should not be often; "" if none were
+	Replace bool        // nothing is decided, not even Next: cancel the active runs first, and decide again
+	Dropped string      // why ticks were dropped, which should be rare; "" if none were
 }
 
-// Decide decides about the ticks that are due at now, and starts at most budget runs. If runs must not overlap, ticks that
-// are due together count as one: the newest. It fails as Timetable does.
+// Decide decides which of the ticks that are due at now start a run, at most budget of them. If runs must not overlap, only
+// the newest of the due ticks counts. It returns the errors of Timetable.
 func (s *Schedule) Decide(now time.Time, budget int) (Decision, error) {
 	table, err := s.Timetable()
 	if err != nil {
@@ -36,7 +36,7 @@ func (s *Schedule) decide(table *Timetable, now time.Time, budget int) Decision 
 	}
 	switch {
 	case len(ticks) == 0:
-	case budget == 0: // the next transaction goes on
+	case budget == 0: // the next transaction decides
 		return Decision{Next: s.Next}
 	case s.Overlap == OverlapCancelPrevious && s.Active:
 		return Decision{Replace: true}
@@ -48,9 +48,9 @@ func (s *Schedule) decide(table *Timetable, now time.Time, budget int) Decision 
 	return Decision{Ticks: ticks, Queued: s.Overlap == OverlapQueueOne && s.Active, Cursor: last, Next: table.Next(last), Dropped: dropped}
 }
 
-// DecideBeforeChange is Decide for a schedule that is about to change: the ticks that have come start their runs as the
-// schedule was, without waiting for its share of the jitter. It cancels no active run, which only a coordinator does: the
-// next run waits for that one.
+// DecideBeforeChange is Decide for a schedule that is about to change. The ticks that have come start their runs under the old
+// schedule, without waiting for its share of the jitter. DecideBeforeChange cancels no active run, which only a coordinator
+// does: the next run waits for the active one.
 func (s *Schedule) DecideBeforeChange(now time.Time) (Decision, error) {
 	table, err := s.Timetable()
 	if err != nil {
@@ -63,9 +63,9 @@ func (s *Schedule) DecideBeforeChange(now time.Time) (Decision, error) {
 	return was.decide(table, now.Add(table.Offset), MaxTicks), nil
 }
 
-// NextFires returns the next n times at which s starts a run, as things stand at now: fewer if its End comes first. Overdue
-// ticks come first, as far as CatchUp, CatchUpAge and Overlap let them. For a paused schedule they are those it would have
-// if it were resumed now. It fails as Timetable does.
+// NextFires returns the next n times at which s starts a run, as seen at now, or fewer if End comes first. Overdue ticks come
+// first, if CatchUp, CatchUpAge and Overlap allow them. For a paused schedule, NextFires returns the times that it would have
+// if it were resumed now. It returns the errors of Timetable.
 func (s *Schedule) NextFires(now time.Time, n int) ([]time.Time, error) {
 	table, err := s.Timetable()
 	if err != nil {
@@ -76,7 +76,7 @@ func (s *Schedule) NextFires(now time.Time, n int) ([]time.Time, error) {
 		then.Cursor = table.Resume(s.Cursor, now)
 	}
 	if s.Overlap == OverlapCancelPrevious {
-		then.Active = false // by then it is cancelled
+		then.Active = false // the coordinator will have cancelled the active run
 	}
 	out := make([]time.Time, 0, n)
 	overdue := then.decide(table, now, n)

@@ -1,5 +1,5 @@
-// Package timetable decides when a schedule fires and what its overlap policy does with the ticks that are due. It reads no
-// clock and no database: the caller says what time it is, how far the schedule has come and which of its runs are active.
+// Package timetable decides when a schedule fires and how its overlap policy treats due ticks. It reads no clock and no
+// database: the caller gives the time, the schedule's cursor, and whether runs of it are active.
 package timetable
 
 import (
@@ -15,25 +15,25 @@ import (
 	"github.com/kagzi/kagzi/internal/cron"
 )
 
-// MaxTicks bounds CatchUp and the ticks of a backfill.
+// MaxTicks is the largest CatchUp, and the most ticks of a backfill.
 const MaxTicks = 10_000
 
 // A Schedule is the part of a schedule's row that decides when it fires.
 type Schedule struct {
-	ID       uuid.UUID // its first four bytes choose the share of the jitter
-	Cron     string    // empty: Every of Spec
+	ID       uuid.UUID // its first four bytes decide the share of the jitter
+	Cron     string    // empty: Spec has Every
 	TimeZone string    // of Cron
-	CatchUp  int       // how many of the ticks that were missed are kept, the newest
+	CatchUp  int       // the most missed ticks that are kept, the newest ones
 	Overlap  string
 	Spec     json.RawMessage // a Spec
 	Paused   bool
 	Cursor   time.Time // every tick up to here is decided
-	Next     time.Time // when the schedule is due; zero if never
-	Active   bool      // a run of it is active, apart from a queued one
-	Queued   bool      // a run of it waits for the one before
+	Next     time.Time // when the schedule is due; zero: never
+	Active   bool      // a run of the schedule is active, other than a queued one
+	Queued   bool      // a run of the schedule waits for the end of another
 }
 
-// A Spec is the part of a schedule that has no columns of its own: it is stored as JSON.
+// A Spec is the part of a schedule that is stored as JSON, in one column.
 type Spec struct {
 	Every      time.Duration `json:"every,omitzero"`
 	CatchUpAge time.Duration `json:"catch_up_age,omitzero"`
@@ -44,7 +44,7 @@ type Spec struct {
 	Timeout    int64         `json:"timeout,omitzero"` // of the runs, in microseconds: the store reads it
 }
 
-// A Timetable has the ticks of a schedule, and says how long after each its run starts. It is immutable.
+// A Timetable has the ticks of a schedule, and the offset at which the runs start after them. It is immutable.
 type Timetable struct {
 	Spec
 	Offset time.Duration // the schedule's share of the jitter
@@ -52,7 +52,7 @@ type Timetable struct {
 	ticks *cron.Schedule
 }
 
-// Timetable returns the timetable of s. It fails if Spec is no JSON, or if Cron, TimeZone or Every is wrong.
+// Timetable returns the timetable of s. It returns an error if Spec is not JSON, or if Cron, TimeZone or Every is invalid.
 func (s *Schedule) Timetable() (*Timetable, error) {
 	t := &Timetable{}
 	if err := json.Unmarshal(s.Spec, &t.Spec); err != nil {
@@ -70,14 +70,14 @@ func (s *Schedule) Timetable() (*Timetable, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A part of the ID's hash, so that it is the same in every process.
+	// The share depends on the ID only, so that it is the same in every process.
 	part := float64(binary.BigEndian.Uint32(s.ID[:4])) / (1 << 32)
 	t.Offset = time.Duration(part * float64(t.Jitter)).Truncate(time.Microsecond)
 	return t, nil
 }
 
-// SameTicks reports whether two schedules have the same ticks. Their runs may start later than these. It returns false if
-// one of them cannot be read.
+// SameTicks reports whether two schedules have the same ticks, even if the offsets of their runs differ. It returns false if
+// one of the Specs cannot be read.
 func SameTicks(a, b *Schedule) bool {
 	var x, y Spec
 	if json.Unmarshal(a.Spec, &x) != nil || json.Unmarshal(b.Spec, &y) != nil {
@@ -87,8 +87,7 @@ func SameTicks(a, b *Schedule) bool {
 		x.Start.Compare(y.Start), x.End.Compare(y.End)) == 0
 }
 
-// Next returns when the schedule is due after a tick that is decided: at the next one, and its share of the jitter later.
-// The zero time is never.
+// Next returns when the schedule is due after a decided tick: at the next tick plus the offset. The zero time means never.
 func (t *Timetable) Next(after time.Time) time.Time {
 	tick, ok := t.ticks.Next(t.from(after))
 	if !ok || t.over(tick) {
@@ -97,7 +96,8 @@ func (t *Timetable) Next(after time.Time) time.Time {
 	return tick.Add(t.Offset)
 }
 
-// Between returns the ticks from from until until, both included; of more than most the newest, and more is true.
+// Between returns the ticks from from to until, both included. If there are more than most, it returns the newest, and more is
+// true.
 func (t *Timetable) Between(from, until time.Time, most int) (ticks []time.Time, more bool) {
 	if t.over(until) {
 		until = t.End
@@ -105,8 +105,8 @@ func (t *Timetable) Between(from, until time.Time, most int) (ticks []time.Time,
 	return t.ticks.Between(t.from(from.Add(-time.Nanosecond)), until, most)
 }
 
-// Resume returns the cursor of a schedule that is paused at cursor and resumed at now: with SkipPaused the ticks that came
-// meanwhile are dropped.
+// Resume returns the cursor of a schedule that was paused at cursor and is resumed at now. SkipPaused drops the ticks between
+// them.
 func (t *Timetable) Resume(cursor, now time.Time) time.Time {
 	if t.SkipPaused && now.After(cursor) {
 		return now
@@ -114,7 +114,7 @@ func (t *Timetable) Resume(cursor, now time.Time) time.Time {
 	return cursor
 }
 
-// from moves a cursor to just before the start.
+// from returns cursor, or a time just before Start if that is later.
 func (t *Timetable) from(cursor time.Time) time.Time {
 	if first := t.Start.Add(-time.Microsecond); !t.Start.IsZero() && first.After(cursor) {
 		return first
@@ -124,8 +124,8 @@ func (t *Timetable) from(cursor time.Time) time.Time {
 
 func (t *Timetable) over(tick time.Time) bool { return !t.End.IsZero() && tick.After(t.End) }
 
-// due returns the ticks after the cursor that have come, without those that are too old; of more than most the newest. last
-// is the newest of all that have come, and the cursor if none has. dropped says why some were left out.
+// due returns the newest ticks, at most most, that have come since cursor and are not too old. last is the newest tick that has
+// come, or cursor if none has. dropped says why ticks were dropped; it is empty if none were.
 func (t *Timetable) due(cursor, now time.Time, most int) (ticks []time.Time, last time.Time, dropped string) {
 	until := now.Add(-t.Offset)
 	if t.over(until) {

@@ -11,7 +11,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// scheduleOf returns a schedule with spec, changed by change.
+// scheduleOf returns a schedule with spec, after change.
 func scheduleOf(t *testing.T, spec Spec, change func(*Schedule)) *Schedule {
 	t.Helper()
 	data, err := json.Marshal(spec)
@@ -23,7 +23,7 @@ func scheduleOf(t *testing.T, spec Spec, change func(*Schedule)) *Schedule {
 	return s
 }
 
-// TestDecide has a schedule of every hour whose cursor is at midnight.
+// The schedule is hourly, and its cursor is at midnight.
 func TestDecide(t *testing.T) {
 	t.Parallel()
 	day := time.Date(2026, 5, 4, 0, 0, 0, 0, time.UTC)
@@ -99,7 +99,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// A schedule that gets nothing of the budget stays due, and nothing of it is lost.
+// A schedule for which no budget is left stays due and loses no tick.
 func TestDecideWithoutBudget(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
@@ -110,7 +110,7 @@ func TestDecideWithoutBudget(t *testing.T) {
 	}
 }
 
-// Jitter moves all ticks of a schedule by the same share, and schedules apart.
+// Jitter delays all runs of a schedule equally, and different schedules differently.
 func TestJitter(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
@@ -137,8 +137,8 @@ func TestJitter(t *testing.T) {
 	}
 }
 
-// A schedule that is about to change fires at once the ticks that have come. Their run waits for an active one, even if that
-// would be cancelled otherwise.
+// A schedule that is about to change fires the ticks that have come at once. Their run waits for an active run, even under the
+// policy that would cancel that run.
 func TestDecideBeforeChange(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
@@ -154,7 +154,7 @@ func TestDecideBeforeChange(t *testing.T) {
 	}
 }
 
-// A schedule whose row cannot be read decides nothing, and says why.
+// A schedule whose row cannot be read decides nothing and returns the reason.
 func TestUnreadable(t *testing.T) {
 	t.Parallel()
 	for want, s := range map[string]*Schedule{
@@ -174,7 +174,7 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// Two schedules have the same ticks if their timetables are the same, whatever else differs.
+// Two schedules have the same ticks if their timetables are equal, even if other fields differ.
 func TestSameTicks(t *testing.T) {
 	t.Parallel()
 	start := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
