@@ -184,8 +184,8 @@ func (e *Env) unchanged(v *view) bool {
 // waiting reports whether all running runs wait, and lowers v.next to the end of the first wait.
 func (e *Env) waiting(v *view, unknown map[uuid.UUID]time.Time) bool {
 	for _, r := range v.running {
-		look := e.session.Look(r.ID, r.Wakeups, r.Cancelling)
-		if !look.Here {
+		does := e.session.Activity(r.ID, r.Wakeups, r.Cancelling)
+		if !does.Here {
 			if unknown[r.ID].IsZero() {
 				unknown[r.ID] = time.Now()
 			}
@@ -194,11 +194,11 @@ func (e *Env) waiting(v *view, unknown map[uuid.UUID]time.Time) bool {
 			}
 			continue
 		}
-		if look.Busy > e.functions.slow(r.ID, e.cfg.StepPatience) {
+		if does.Busy > e.functions.slow(r.ID, e.cfg.StepPatience) {
 			return false
 		}
-		if !look.Next.IsZero() && (v.next.IsZero() || look.Next.Before(v.next)) {
-			v.next = look.Next
+		if !does.Next.IsZero() && (v.next.IsZero() || does.Next.Before(v.next)) {
+			v.next = does.Next
 		}
 	}
 	return true

@@ -95,7 +95,7 @@ func (e *Env) dueOf(family []member, v view) (next time.Time, continued bool) {
 			if i < 0 {
 				return next, true
 			}
-			t = e.session.Look(m.ID, v.running[i].Wakeups, v.running[i].Cancelling).Next
+			t = e.session.Activity(m.ID, v.running[i].Wakeups, v.running[i].Cancelling).Next
 		}
 		if m.Active && t.After(v.now) && (next.IsZero() || t.Before(next)) {
 			next = t

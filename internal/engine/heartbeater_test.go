@@ -227,7 +227,7 @@ func TestLeaseThatCannotBeExtendedCostsNoOther(t *testing.T) {
 	if !kit.QueryOne[bool](t, db.Pool, `SELECT available_at < now() + interval '6 minutes' FROM kagzi.workflow_runs WHERE run_id = $1`, string(bad.ID())) {
 		t.Error("INVALID: it was extended, too")
 	}
-	logged.WantLine(t, "the database refuses what the worker asks", engine.Extending, string(bad.ID()))
+	logged.WantLine(t, "the database refuses an operation of the worker", engine.Extending, string(bad.ID()))
 	kit.ExecSQL(t, db.Pool, `UPDATE kagzi.workflow_runs SET cancel_requested_at = now() WHERE run_id = $1`, string(cancelled.ID())) // nobody is notified
 	if cause := kit.Receive(t, g.Cause); kagzi.KindOf(cause) != kagzi.KindCancelled {
 		t.Errorf("the cause is %v, want that it was cancelled", cause)

@@ -35,14 +35,14 @@ func (h testSession) Handles(workflow string, version int) bool {
 
 func (h testSession) Worker() uuid.UUID { return h.s.ID() }
 
-// Look suspends an execution that lingers only to be there when more children end: in a test that is a matter of real time.
-func (h testSession) Look(run uuid.UUID, wakeups int64, cancelling bool) testhook.Look {
+// Activity suspends an execution that lingers only to be there when more children end: in a test that is a matter of real time.
+func (h testSession) Activity(run uuid.UUID, wakeups int64, cancelling bool) testhook.Activity {
 	s := h.s
 	s.mu.Lock()
 	e := s.executing[run]
 	s.mu.Unlock()
 	if e == nil {
-		return testhook.Look{}
+		return testhook.Activity{}
 	}
 	now := s.now()
 	e.mu.Lock()
@@ -51,7 +51,7 @@ func (h testSession) Look(run uuid.UUID, wakeups int64, cancelling bool) testhoo
 		e.inbox.lastEnd = time.Time{}
 		e.trySuspendLocked()
 	}
-	look := testhook.Look{Here: true, Busy: e.busy}
+	look := testhook.Activity{Here: true, Busy: e.busy}
 	stale := wakeups > e.seen || cancelling
 	if e.reason != underWay || stale || len(e.outbox.writes) > 0 { // an outcome, a notification or a record is pending
 		look.Busy = math.MaxInt

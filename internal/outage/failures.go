@@ -13,28 +13,28 @@ import (
 )
 
 const (
-	// failureLasts is for how long a failure counts as still there. What fails is repeated more often than that.
+	// failureLasts is how long a failure counts as current. A failing operation is repeated more often than that.
 	failureLasts = time.Minute
 
-	// reminder is how often a failure that goes on is logged.
+	// reminder is the interval at which a failure that lasts is logged again.
 	reminder = 5 * time.Minute
 
-	// lockMatters is for how long somebody's lock may be in the way before people are told.
+	// lockMatters is how long a lock may block an operation before it is logged.
 	lockMatters = 5 * time.Second
 )
 
-// A Failure is a kind of statement that the database answers with an error again and again.
+// A Failure is an operation that fails again and again although the database answers.
 type Failure struct {
 	What  string // such as "claim runs"
 	Err   error  // the last one
 	Since time.Time
 
-	last   time.Time
-	logged time.Time
-	times  int
+	last   time.Time // when it last failed
+	logged time.Time // when it was last logged; zero: never
+	times  int       // number of failures since Since
 }
 
-// matters reports whether people should be told. Locks pass, as a rule.
+// matters reports whether the failure should be logged and reported. Failures because of a lock are usually short.
 func (f *Failure) matters() bool {
 	switch store.Classify(f.Err) {
 	case store.ClassLocked, store.ClassConflict:
@@ -43,16 +43,16 @@ func (f *Failure) matters() bool {
 	return true
 }
 
-// Failures are kinds of statements that fail although the database answers: rights are missing, a table is locked, or the
-// data is too large. The zero value logs a worker's. Failures are safe for concurrent use.
+// Failures are the operations that fail although the database answers: rights are missing, a table is locked, or the data is
+// too large. The zero value logs those of a worker. Failures are safe for concurrent use.
 type Failures struct {
-	Begins, Ends string // the lines of the log; "" for a worker's
+	Begins, Ends string // log lines; "" means those of a worker
 
-	mu   sync.Mutex
+	mu   sync.Mutex          // guards open
 	open map[string]*Failure // by What
 }
 
-// Note says that what has failed with err. It is logged once, and again from time to time while it lasts.
+// Note records that the operation what has failed with err. It logs that once, and again from time to time while it lasts.
 func (t *Failures) Note(log *slog.Logger, what string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -70,23 +70,23 @@ func (t *Failures) Note(log *slog.Logger, what string, err error) {
 	f.times++
 	if f.matters() && now.Sub(f.logged) >= reminder {
 		f.logged = now
-		log.Error(cmp.Or(t.Begins, "kagzi: the database refuses what the worker asks; it is tried again"), "what", what, "error", err, "times", f.times)
+		log.Error(cmp.Or(t.Begins, "kagzi: the database refuses an operation of the worker; it is tried again"), "what", what, "error", err, "times", f.times)
 	}
 }
 
-// Over says that what succeeds again.
+// Over records that the operation what has succeeded.
 func (t *Failures) Over(log *slog.Logger, what string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if f := t.open[what]; f != nil {
 		delete(t.open, what)
 		if !f.logged.IsZero() {
-			log.Info(cmp.Or(t.Ends, "kagzi: the database does again what it refused"), "what", what, "after", time.Since(f.Since).Round(time.Millisecond), "times", f.times)
+			log.Info(cmp.Or(t.Ends, "kagzi: the database no longer refuses the operation"), "what", what, "after", time.Since(f.Since).Round(time.Millisecond), "times", f.times)
 		}
 	}
 }
 
-// Now lists what fails.
+// Now returns the current failures.
 func (t *Failures) Now() []Failure {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -100,7 +100,7 @@ func (t *Failures) Now() []Failure {
 	return out
 }
 
-// Operation is what failed with an error of the store's: the words before its first colon.
+// Operation returns the operation that failed with an error of the store: the words before the first colon.
 func Operation(err error) string {
 	what, _, _ := strings.Cut(err.Error(), ":")
 	return what

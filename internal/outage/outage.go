@@ -1,5 +1,5 @@
-// Package outage keeps what the database fails a process with: an outage, in which it does not answer, and failures that it
-// answers with again and again. Both are logged once, and from time to time while they last.
+// Package outage tracks failures of the database: outages, in which it does not answer, and operations that it refuses again and
+// again. Both are logged once, and again from time to time while they last.
 package outage
 
 import (
@@ -11,20 +11,19 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// Pause is how long to wait before a statement is repeated that failed because the database was away.
+// Pause is the pause before a statement is repeated that failed because the database did not answer.
 const Pause = 250 * time.Millisecond
 
 // longestPause is the longest pause before a statement is repeated that fails although the database answers.
 const longestPause = 15 * time.Second
 
-// Backoff is how long to wait before a statement is repeated that has failed that many times although the database
-// answers.
+// Backoff returns the pause before a statement is repeated that has failed that many times although the database answers.
 func Backoff(failures int) time.Duration {
 	pause := Pause << min(failures, 10)
 	return time.Duration(float64(min(pause, longestPause)) * (0.75 + rand.Float64()/2))
 }
 
-// PauseAfter is how long to wait before a statement is repeated that failed with err, after so many failures before: Pause
+// PauseAfter returns the pause before a statement is repeated that failed with err, after that many earlier failures: Pause
 // while the database does not answer, and Backoff while it answers with an error.
 func PauseAfter(err error, failures int) time.Duration {
 	if store.Unavailable(err) {
@@ -33,43 +32,43 @@ func PauseAfter(err error, failures int) time.Duration {
 	return Backoff(failures)
 }
 
-// An Outage logs that the database is away, and that it is back: once, or once a minute if it comes and goes. It is safe
-// for concurrent use.
+// An Outage logs once that the database does not answer, and that it answers again, or once a minute if that changes often. It
+// is safe for concurrent use.
 type Outage struct {
-	after func() // called when it is over; nil if nothing follows
+	after func() // called at the end of an outage; may be nil
 
-	mu    sync.Mutex
-	log   *slog.Logger
-	since time.Time // zero unless it is under way
-	told  time.Time // when it was last logged that the database is away
-	times int       // it was met since then
-	open  bool      // that it is over is to be logged
+	mu     sync.Mutex // guards all below
+	log    *slog.Logger
+	since  time.Time // when the outage began; zero: there is none
+	logged time.Time // when an outage was last logged; zero: never
+	times  int       // statements that have failed since then
+	open   bool      // the current outage was logged, so its end must be, too
 
-	busyTold time.Time // when it was last logged that the pool has no connection to give
+	busyLogged time.Time // when it was last logged that no connection of the pool is free
 }
 
-// quiet is the least time between two lines which say that the database is away.
+// quiet is the least time between two lines that log an outage.
 const quiet = time.Minute
 
 // New returns an Outage that logs to log, and calls after at the end of each outage.
 func New(log *slog.Logger, after func()) *Outage { return &Outage{log: log, after: after} }
 
-// SetLogger changes where lines go from now on.
+// SetLogger changes the logger.
 func (o *Outage) SetLogger(log *slog.Logger) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.log = log
 }
 
-// Begin notes that the database is away, whether or not that is known.
+// Begin records that a statement failed with err because the database did not answer.
 func (o *Outage) Begin(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now := time.Now()
 	if store.Classify(err) == store.ClassBusy { // the database is there
-		if now.Sub(o.busyTold) >= quiet {
+		if now.Sub(o.busyLogged) >= quiet {
 			o.log.Warn("kagzi: no connection of the pool is free; Kagzi waits for one", "error", err)
-			o.busyTold = now
+			o.busyLogged = now
 		}
 		return
 	}
@@ -77,21 +76,21 @@ func (o *Outage) Begin(err error) {
 		o.since = now
 	}
 	o.times++
-	if !o.told.IsZero() && now.Sub(o.told) < quiet {
+	if !o.logged.IsZero() && now.Sub(o.logged) < quiet {
 		return
 	}
 	o.log.Warn("kagzi: the database does not answer; carrying on when it is back", "error", err, "times", o.times)
-	o.told, o.times, o.open = now, 0, true
+	o.logged, o.times, o.open = now, 0, true
 }
 
-// UnderWay reports whether the last statement found the database away.
+// UnderWay reports whether the database did not answer the last statement.
 func (o *Outage) UnderWay() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return !o.since.IsZero()
 }
 
-// End notes that the database has answered.
+// End records that the database has answered.
 func (o *Outage) End() {
 	o.mu.Lock()
 	was := !o.since.IsZero()

@@ -11,7 +11,7 @@ import (
 	"sync"
 )
 
-// A link is one client's connection and the one to the server that belongs to it.
+// A link is the connection of one client, and the connection to the server that belongs to it.
 type link struct {
 	proxy  *Proxy
 	number int
@@ -20,13 +20,13 @@ type link struct {
 
 	mu      sync.Mutex
 	server  net.Conn    // nil until connected
-	answers []*pipeline // what the server has yet to answer, in order
+	answers []*pipeline // pipelines that the server has not answered yet, in order
 	isCut   bool
 }
 
-// A pipeline is what a client sends up to a Sync, which the server answers up to a ReadyForQuery.
+// A pipeline is everything that a client sends up to a Sync. The server answers it with messages up to a ReadyForQuery.
 type pipeline struct {
-	drop *Drop // nil: pass the answer on
+	drop *Drop // nil: forward the answer
 	held bool  // its answer has been held back
 }
 
@@ -34,7 +34,7 @@ func newLink(p *Proxy, number int, client net.Conn) *link {
 	return &link{proxy: p, number: number, client: client, ended: make(chan struct{})}
 }
 
-// cut closes both connections. Whoever reads or writes them, or waits for the proxy to thaw, gives up.
+// cut closes both connections. It ends the goroutines that read or write them, or that wait for Unfreeze.
 func (l *link) cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -49,7 +49,7 @@ func (l *link) cut() {
 	}
 }
 
-// serve passes messages on in both directions, until either side ends the connection or it is cut.
+// serve forwards messages in both directions until either side closes the connection or the link is cut.
 func (l *link) serve() {
 	defer l.cut()
 	requests := bufio.NewReader(l.client)
@@ -67,7 +67,7 @@ func (l *link) serve() {
 	var answering sync.WaitGroup
 	answering.Go(func() {
 		defer l.cut()
-		_ = l.passAnswers() // its end says all there is to say
+		_ = l.passAnswers() // its error is that the connection has ended
 	})
 	_ = l.passRequests(requests)
 	l.cut()
@@ -90,7 +90,7 @@ func (l *link) connect() error {
 	return nil
 }
 
-// thawed returns once the proxy is not frozen; an error if the link was cut meanwhile.
+// thawed waits until the proxy is not frozen. It returns an error if the link was cut meanwhile.
 func (l *link) thawed() error {
 	select {
 	case <-l.proxy.gate():
@@ -104,15 +104,15 @@ func (l *link) thawed() error {
 	}
 }
 
-// expect notes that the server will answer a pipeline.
+// expect records that the server will answer a pipeline.
 func (l *link) expect(p *pipeline) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.answers = append(l.answers, p)
 }
 
-// answering returns the pipeline that the server is answering. A message beyond those expected, to a Flush or of
-// the server's own accord, belongs to none that is dropped.
+// answering returns the pipeline that the server is answering. An unexpected message, which answers a Flush or is a notice of
+// the server, belongs to no pipeline that is dropped.
 func (l *link) answering() *pipeline {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -122,7 +122,7 @@ func (l *link) answering() *pipeline {
 	return l.answers[0]
 }
 
-// answered notes that the server has answered a pipeline.
+// answered records that the server has answered a pipeline.
 func (l *link) answered() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -131,8 +131,8 @@ func (l *link) answered() {
 	}
 }
 
-// passRequests passes on what the client sends. It holds a pipeline back until it is complete, so that the
-// server sees all of it or nothing.
+// passRequests forwards the client's messages. It holds a pipeline back until it is complete, so that the server receives all
+// of it or nothing.
 func (l *link) passRequests(client *bufio.Reader) error {
 	var (
 		held       []byte                // of the pipeline that is being received
@@ -142,11 +142,11 @@ func (l *link) passRequests(client *bufio.Reader) error {
 	for {
 		m, err := readMessage(client)
 		if err != nil {
-			return errors.Join(err, l.thawed()) // a frozen proxy does not pass on an end either
+			return errors.Join(err, l.thawed()) // a frozen proxy does not forward the end of a connection either
 		}
 		held = append(held, m.raw...)
 		var dropped *Drop
-		ends := true // the server may wait for what is held back
+		ends := true // the server may wait for the messages that are held back
 		switch m.kind {
 		case 'P': // Parse
 			name, rest := cutString(m.body())
@@ -191,7 +191,7 @@ func (l *link) passRequests(client *bufio.Reader) error {
 	}
 }
 
-// passAnswers passes on what the server sends, but for answers that are to be lost.
+// passAnswers forwards the server's messages, except the answers that a Drop loses.
 func (l *link) passAnswers() error {
 	server, client := bufio.NewReader(l.server), bufio.NewWriter(l.client)
 	for {
@@ -223,10 +223,10 @@ func (l *link) passAnswers() error {
 				return err
 			}
 		}
-		if m.kind == 'Z' { // ReadyForQuery: what the pipeline did is done
+		if m.kind == 'Z' { // ReadyForQuery: the server has executed the pipeline
 			l.answered()
 			if lost {
-				err := client.Flush() // the answers before it are not lost
+				err := client.Flush() // earlier answers are not lost
 				l.cut()
 				l.proxy.happened(p.drop)
 				return err
@@ -248,7 +248,7 @@ type message struct {
 
 func (m message) body() []byte { return m.raw[5:] }
 
-// maxMessage is the largest message that Postgres sends or takes.
+// maxMessage is the largest message that Postgres sends or accepts.
 const maxMessage = 1 << 30
 
 func readMessage(r *bufio.Reader) (message, error) {
@@ -266,7 +266,7 @@ func readMessage(r *bufio.Reader) (message, error) {
 	return message{header[0], raw}, err
 }
 
-// Codes in the place of the protocol's version.
+// Codes that a client may send instead of the protocol's version.
 const (
 	sslRequest    = 80877103
 	gssEncRequest = 80877104
@@ -297,7 +297,7 @@ func readStartup(r *bufio.Reader, client io.Writer) ([]byte, error) {
 	}
 }
 
-// cutString returns the NUL-terminated string that b begins with, and what follows it.
+// cutString returns the NUL-terminated string at the start of b, and the rest of b.
 func cutString(b []byte) (s string, rest []byte) {
 	before, after, _ := bytes.Cut(b, []byte{0})
 	return string(before), after

@@ -1,7 +1,7 @@
-// Package pgproxy is a Postgres proxy for tests, which loses what a network loses: an answer after the server has
-// committed, a request before the server has seen it, or everything for a while.
+// Package pgproxy is a Postgres proxy for tests that loses messages as a network does: an answer after the server has
+// committed, a request before the server has received it, or everything for a while.
 //
-// It reads the protocol's messages, so a test says which statement is to be hit:
+// It reads the messages of the protocol, so a test chooses the statement that is affected:
 //
 //	proxy := pgproxy.Start(t, db.DSN)
 //	drop := proxy.DropAck(pgproxy.Contains("INSERT INTO kagzi.workflow_runs"))
@@ -22,7 +22,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// A Proxy accepts connections and passes them on to one Postgres. Its methods are safe for concurrent use.
+// A Proxy accepts connections and forwards them to one Postgres server. Its methods are safe for concurrent use.
 type Proxy struct {
 	upstream string // DSN
 	network  string // of the server's address
@@ -39,23 +39,23 @@ type Proxy struct {
 	open     chan struct{} // closed unless the proxy is frozen
 }
 
-// A Match chooses statements by their SQL, and by their connection: its number counts the proxy's connections. It is
-// called once for each execution of a statement, not when the statement is prepared, and by one goroutine at a time.
+// A Match chooses statements by their SQL and by the number of their connection, which counts the proxy's connections. It is
+// called once for each execution of a statement, not for its preparation, and by one goroutine at a time.
 type Match func(conn int, sql string) bool
 
-// Contains matches statements that contain part, in upper or lower case.
+// Contains matches statements that contain part, regardless of case.
 func Contains(part string) Match {
 	part = strings.ToLower(part)
 	return func(_ int, sql string) bool { return strings.Contains(strings.ToLower(sql), part) }
 }
 
-// Exactly matches the statement itself, in upper or lower case.
+// Exactly matches one statement, regardless of case.
 func Exactly(statement string) Match {
 	return func(_ int, sql string) bool { return strings.EqualFold(sql, statement) }
 }
 
-// After matches what m matches on a connection that has executed a statement which first matches: the commit of one
-// transaction, say, and of no other.
+// After matches the statements that m matches, on a connection that has already executed a statement that first matches. It
+// serves to match the commit of one transaction only, for example.
 func After(first, m Match) Match {
 	begun := map[int]bool{}
 	return func(conn int, sql string) bool {
@@ -67,7 +67,7 @@ func After(first, m Match) Match {
 	}
 }
 
-// Nth matches the nth of the statements that m matches, counted from 1, and no other.
+// Nth matches only the nth of the statements that m matches, counted from 1.
 func Nth(n int, m Match) Match {
 	seen := 0
 	return func(conn int, sql string) bool {
@@ -79,7 +79,7 @@ func Nth(n int, m Match) Match {
 	}
 }
 
-// A Drop is a loss that the proxy is armed with. It happens once.
+// A Drop is a loss that the proxy will cause, once.
 type Drop struct {
 	match   Match
 	what    loss
@@ -90,7 +90,7 @@ type Drop struct {
 	holds   atomic.Bool
 }
 
-// A loss is what is lost.
+// A loss is the kind of a Drop.
 type loss int
 
 const (
@@ -100,16 +100,16 @@ const (
 	ofTime            // the answer is late
 )
 
-// Done returns a channel that is closed once the loss has happened and the connection is cut.
+// Done returns a channel that is closed once the loss has happened and the connection is closed.
 func (d *Drop) Done() <-chan struct{} { return d.done }
 
-// Release lets an answer go on its way that HoldAck holds back.
+// Release forwards an answer that HoldAck holds back.
 func (d *Drop) Release() { d.once.Do(func() { close(d.release) }) }
 
-// Holds reports whether an answer is held back, and somebody waits for it.
+// Holds reports whether the proxy holds back an answer for which a client waits.
 func (d *Drop) Holds() bool { return d.holds.Load() }
 
-// Start starts a proxy for the server that the DSN leads to. It ends with the test.
+// Start starts a proxy for the server of a DSN. It ends with the test.
 func Start(t testing.TB, upstreamDSN string) *Proxy {
 	t.Helper()
 	p, err := Listen(upstreamDSN)
@@ -124,7 +124,7 @@ func Start(t testing.TB, upstreamDSN string) *Proxy {
 	return p
 }
 
-// Listen starts a proxy for programs that are no tests. Close ends it.
+// Listen starts a proxy for a program that is not a test. Close ends it.
 func Listen(upstreamDSN string) (*Proxy, error) {
 	cfg, err := pgconn.ParseConfig(upstreamDSN)
 	if err != nil {
@@ -141,7 +141,7 @@ func Listen(upstreamDSN string) (*Proxy, error) {
 	return p, nil
 }
 
-// Close cuts all connections and returns once nothing of the proxy runs any more.
+// Close closes all connections, and returns when all goroutines of the proxy have ended.
 func (p *Proxy) Close() error {
 	p.mu.Lock()
 	p.closed = true
@@ -155,12 +155,12 @@ func (p *Proxy) Close() error {
 	return nil
 }
 
-// DSN returns the upstream DSN, changed to lead through the proxy.
+// DSN returns the DSN of the server, changed to connect through the proxy.
 func (p *Proxy) DSN() string {
 	host, port, _ := net.SplitHostPort(p.listener.Addr().String())
 	u, err := url.Parse(p.upstream)
 	if err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {
-		return fmt.Sprintf("%s host=%s port=%s sslmode=disable", p.upstream, host, port) // the last of a key counts
+		return fmt.Sprintf("%s host=%s port=%s sslmode=disable", p.upstream, host, port) // the last value of a key counts
 	}
 	u.Host = net.JoinHostPort(host, port)
 	q := u.Query()
@@ -171,21 +171,20 @@ func (p *Proxy) DSN() string {
 	return u.String()
 }
 
-// DropAck lets the next pipeline that executes a matching statement reach the server, waits until the server has
-// answered all of it, and then cuts the client's connection without a word of the answer. A pipeline is what
-// is sent up to a Sync: a statement, or a batch; with it the server has committed, unless a transaction is open.
+// DropAck forwards the next pipeline that executes a matching statement, waits until the server has answered all of it, and
+// then closes the client's connection without forwarding any of the answer. A pipeline is everything that a client sends up to
+// a Sync: a statement, or a batch. At its end the server has committed, unless a transaction is open.
 func (p *Proxy) DropAck(m Match) *Drop { return p.arm(&Drop{match: m}) }
 
-// DropRequest cuts the connection, on both sides, instead of sending the next pipeline that executes a matching
-// statement to the server.
+// DropRequest closes the connection, on both sides, instead of forwarding the next pipeline that executes a matching statement.
 func (p *Proxy) DropRequest(m Match) *Drop { return p.arm(&Drop{match: m, what: ofRequest}) }
 
-// DropLink sends the next pipeline that executes a matching statement to the server, and cuts the connection, on both
-// sides, without waiting for what the server makes of it.
+// DropLink forwards the next pipeline that executes a matching statement, and closes the connection, on both sides, without
+// waiting for the answer.
 func (p *Proxy) DropLink(m Match) *Drop { return p.arm(&Drop{match: m, what: ofConnection}) }
 
-// HoldAck holds back the answer to the next pipeline that executes a matching statement, until Release. The connection
-// stays, and all others go on. Done says that the answer has come to the proxy.
+// HoldAck holds back the answer to the next pipeline that executes a matching statement, until Release. The connection stays
+// open, and no other is affected. Done is closed when the answer has arrived at the proxy.
 func (p *Proxy) HoldAck(m Match) *Drop { return p.arm(&Drop{match: m, what: ofTime}) }
 
 func (p *Proxy) arm(d *Drop) *Drop {
@@ -196,29 +195,29 @@ func (p *Proxy) arm(d *Drop) *Drop {
 	return d
 }
 
-// Disarm takes back what has not happened yet.
+// Disarm cancels all losses that have not happened yet.
 func (p *Proxy) Disarm() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.drops = nil
 }
 
-// Dropped returns how many losses have happened.
+// Dropped returns the number of losses that have happened.
 func (p *Proxy) Dropped() int { return int(p.dropped.Load()) }
 
-// Freeze stops passing on, in both directions, until Unfreeze. Nobody is told: connections stay open, new ones
-// are accepted, and what is sent is kept.
+// Freeze stops forwarding, in both directions, until Unfreeze. Clients and server do not notice: connections stay open, new
+// ones are accepted, and messages are kept.
 func (p *Proxy) Freeze() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	select {
 	case <-p.open:
 		p.open = make(chan struct{})
-	default: // frozen already
+	default: // already frozen
 	}
 }
 
-// Unfreeze passes on what was kept, and all that follows.
+// Unfreeze forwards the messages that were kept, and all that follow.
 func (p *Proxy) Unfreeze() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -229,7 +228,7 @@ func (p *Proxy) Unfreeze() {
 	}
 }
 
-// CutAll cuts all connections, on both sides. New ones are accepted.
+// CutAll closes all connections, on both sides. New ones are accepted.
 func (p *Proxy) CutAll() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -238,7 +237,7 @@ func (p *Proxy) CutAll() {
 	}
 }
 
-// Connections returns how many connections go through the proxy.
+// Connections returns the number of connections through the proxy.
 func (p *Proxy) Connections() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -269,8 +268,8 @@ func (p *Proxy) accept() {
 	}
 }
 
-// take returns the first armed drop that matches one of the statements, and disarms it. It is shown all of them,
-// so that a match which counts does so rightly.
+// take returns the first drop that matches one of the statements, and removes it. Every drop sees all of the statements, so that
+// a Match that counts counts all of them.
 func (p *Proxy) take(conn int, statements []string) *Drop {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -287,7 +286,7 @@ func (p *Proxy) take(conn int, statements []string) *Drop {
 	return nil
 }
 
-// happened reports a loss.
+// happened records a loss.
 func (p *Proxy) happened(d *Drop) {
 	d.told.Do(func() {
 		p.dropped.Add(1)
@@ -295,7 +294,7 @@ func (p *Proxy) happened(d *Drop) {
 	})
 }
 
-// gate returns a channel that is closed while the proxy passes on.
+// gate returns a channel that is closed while the proxy is not frozen.
 func (p *Proxy) gate() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()

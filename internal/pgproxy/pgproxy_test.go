@@ -29,7 +29,7 @@ func setup(t *testing.T) (*dbtest.DB, *pgproxy.Proxy) {
 	return db, pgproxy.Start(t, db.DSN)
 }
 
-// rows returns how many rows the server has kept.
+// rows returns the number of committed rows.
 func rows(t *testing.T, db *dbtest.DB) (n int) {
 	t.Helper()
 	if err := db.Pool.QueryRow(t.Context(), "SELECT count(*) FROM kept").Scan(&n); err != nil {
@@ -80,7 +80,7 @@ var ways = map[string]func(context.Context, *pgx.Conn) error{
 	},
 }
 
-// errPrepare tells a statement's preparation, which is not to be hit, from its execution.
+// errPrepare distinguishes the failed preparation of a statement, which the proxy must not affect, from a failed execution.
 var errPrepare = errors.New("prepare")
 
 func hit() pgproxy.Match {
@@ -128,7 +128,7 @@ func TestDropAck(t *testing.T) {
 		})
 	}
 
-	// What is lost with the commit is in the table; what is lost before it goes with the transaction.
+	// If the answer to the commit is lost, the row is in the table; if an earlier answer is lost, the server rolls back.
 	for name, tt := range map[string]struct {
 		match pgproxy.Match
 		rows  int
@@ -349,7 +349,7 @@ func TestCutAll(t *testing.T) {
 	}
 }
 
-// A frozen proxy must not keep a test from ending.
+// A frozen proxy must not prevent a test from ending.
 func TestCloseWhileFrozen(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)

@@ -1,5 +1,5 @@
-// Package testhook lets package kagzitest, and Kagzi's own tests, reach into a worker or a coordinator: by a value of the
-// ctx of its Run. Without one there are no hooks.
+// Package testhook gives package kagzitest, and Kagzi's own tests, hooks into a worker or a coordinator. They are a value of
+// the context that its Run is given.
 package testhook
 
 import (
@@ -10,46 +10,45 @@ import (
 	"github.com/google/uuid"
 )
 
-// Hooks are what a worker or a coordinator calls, from any goroutine. Each may be nil.
+// Hooks are functions that a worker or a coordinator calls, from any goroutine, and settings for tests. A function may be nil.
 type Hooks struct {
-	// Call stands for the function of the step id, which is call: what it returns is what the step gets. result is
-	// the type that the step is to return, nil for none.
+	// Call is called instead of call, the function of the step id, and its results become those of the step. result is the
+	// type that the step must return, nil for none.
 	Call func(ctx context.Context, id string, result reflect.Type, call func() (any, error)) (any, error)
 
-	// Late is told of a Handle that comes when the worker runs, and has no effect.
+	// Late is called for a Handle that has no effect because the worker is running.
 	Late func(workflow string)
 
-	// Begun is given the session of Worker.Run, before it claims anything.
+	// Begun is called with the session of Worker.Run, before it claims anything.
 	Begun func(Session)
 
-	// Config is given the configuration of the worker's engine, an engine.Config. Worker.Run returns when it does, and runs
-	// nothing: tests of the engine make sessions of it.
+	// Config is called with the configuration of the worker's engine, an engine.Config. Worker.Run then returns without running
+	// anything. Tests of the engine make sessions of the configuration.
 	Config func(cfg any)
 
-	// Point is called at named points of a worker's way, with the run that gets there if it is one run. Tests count them,
-	// wait there, or kill the process.
+	// Point is called when a worker reaches a named point of its code, with the run if it concerns one run. Tests count these
+	// calls, wait in them, or kill the process.
 	Point func(point string, run uuid.UUID)
 
-	// AwayPatience is for how long attempts of a transactional step are not counted that failed because of the database.
-	// Zero means what it is without hooks.
+	// AwayPatience is how long attempts of a transactional step that the database failed do not count. Zero means the default.
 	AwayPatience time.Duration
 
-	// MostLarge is how many bytes of large histories are read at a time. Zero means what it is without hooks.
+	// MostLarge is the most bytes of large histories that are read at a time. Zero means the default.
 	MostLarge int64
 
-	// NoGrace lets a coordinator give workers no time at a deadline.
+	// NoGrace makes a coordinator end a run at its deadline, without time for a worker to do so.
 	NoGrace bool
 
-	// Passes is called by Coordinator.Run, which returns when it does and runs none of its loops: tests run single passes.
+	// Passes is called by Coordinator.Run, which then returns without running its loops. Tests make single passes with it.
 	Passes func(Passes)
 }
 
-// Passes are what a coordinator does again and again, once each.
+// Passes are the passes of a coordinator's loops. Each method makes one pass and returns the pause until the next.
 type Passes interface {
-	// FireSchedules starts the runs of schedules that are due, and returns how long the next pass may wait.
+	// FireSchedules starts the runs of schedules that are due.
 	FireSchedules(ctx context.Context) (time.Duration, error)
 
-	// Compensate lets runs that wait for their next compensation start it, and returns how long the next pass may wait.
+	// Compensate continues runs that wait only for their next compensation to start.
 	Compensate(ctx context.Context) (time.Duration, error)
 }
 
@@ -58,19 +57,19 @@ type Branch interface {
 	// Lease returns the lease under which the run executes.
 	Lease() uuid.UUID
 
-	// Closed reports whether the history has the end of the branch, or of one above it: nothing begins on it.
+	// Closed reports whether the history has the end of the branch, or of a branch above it, so that nothing new begins on it.
 	Closed() bool
 
-	// Goroutine returns which goroutine may use the Context; zero once that has ended.
+	// Goroutine returns the ID of the only goroutine that may use the Context, or zero once that has ended.
 	Goroutine() uintptr
 }
 
 // A Session is one Worker.Run.
 type Session interface {
-	// SetClock tells what the database's clock said to who asked at a time of this process's.
+	// SetClock sets the session's estimate of the database's clock: it showed now at the time asked of this process's clock.
 	SetClock(now, asked time.Time)
 
-	// Wake makes the worker and its coordinator look at what is due.
+	// Wake makes the worker and its coordinator check now for due work.
 	Wake()
 
 	// Handles reports whether the worker has code for a version of a workflow.
@@ -79,16 +78,16 @@ type Session interface {
 	// Worker returns the worker's ID, as it is in the tables.
 	Worker() uuid.UUID
 
-	// Look returns what the session does with a run, whose row has so many wakeups and says whether it is to be cancelled:
-	// what the row knows and the execution does not is on its way.
-	Look(run uuid.UUID, wakeups int64, cancelling bool) Look
+	// Activity returns the state of the session's execution of a run. wakeups and cancelling come from the run's row: if the
+	// execution has not received all of the wakeups or the cancellation yet, it counts as busy.
+	Activity(run uuid.UUID, wakeups int64, cancelling bool) Activity
 }
 
-// A Look is what a session does with a run.
-type Look struct {
-	Here bool      // it executes the run
-	Busy int       // branches that do not wait, or not for long; those in the functions of steps are among them
-	Next time.Time // when a wait in memory or the run ends next; zero if that is no matter of time
+// An Activity is the state of a session's execution of a run.
+type Activity struct {
+	Here bool      // the session executes the run
+	Busy int       // branches that do not wait, or only briefly, including those in functions of steps
+	Next time.Time // when the first wait in memory, or the run, ends by time alone; zero: never
 }
 
 type key struct{}
@@ -96,7 +95,7 @@ type key struct{}
 // With returns ctx with hooks for the Worker.Run that gets it.
 func With(ctx context.Context, h *Hooks) context.Context { return context.WithValue(ctx, key{}, h) }
 
-// From returns ctx's hooks, nil if it has none.
+// From returns the hooks of ctx, nil if it has none.
 func From(ctx context.Context) *Hooks {
 	h, _ := ctx.Value(key{}).(*Hooks)
 	return h

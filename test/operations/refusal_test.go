@@ -66,7 +66,7 @@ func TestRefusedRecordsHoldUpNobodyElse(t *testing.T) {
 			kit.StartWorker(t, w)
 			kit.CheckResults(t, runs[1:], func(i int) int { return i + 1 })
 			if tt.says != "" {
-				logged.WantLine(t, "the database refuses what the worker asks", "flush what some runs have recorded", tt.says)
+				logged.WantLine(t, "the database refuses an operation of the worker", "flush what some runs have recorded", tt.says)
 				report, err := c.Health(ctx)
 				if check := report.Check("work"); err != nil || check.Status != health.Degraded || !strings.Contains(check.Detail, "cannot flush what some runs have recorded") {
 					t.Errorf("Health has %+v, %v", check, err)
@@ -81,7 +81,7 @@ func TestRefusedRecordsHoldUpNobodyElse(t *testing.T) {
 				t.Errorf("the steps were executed %d times, want 50", n)
 			}
 			if tt.says != "" {
-				logged.WantLine(t, "does again what it refused", "flush what some runs have recorded")
+				logged.WantLine(t, "the database no longer refuses the operation", "flush what some runs have recorded")
 			}
 		})
 	}
@@ -120,7 +120,7 @@ func TestNothingCanBeRecorded(t *testing.T) {
 	kit.StartWorker(t, w)
 	<-all
 	begun, before := time.Now(), flushes.Load()
-	logged.WantLine(t, "the database refuses what the worker asks", "what=flush", "53100")
+	logged.WantLine(t, "the database refuses an operation of the worker", "what=flush", "53100")
 	report, err := c.Health(ctx)
 	if check := report.Check("work"); err != nil || check.Status != health.Degraded || !strings.Contains(check.Detail, "cannot flush for") {
 		t.Errorf("Health has %+v, %v", check, err)
