@@ -7,11 +7,11 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// OutOfLine is an SQL expression for a JSON string of 32,000 bytes, which the server stores out of line, so that it can be
-// damaged.
+// OutOfLine is an SQL expression for a JSON string of 32,000 bytes. The server stores it out of line, so that SetReadable can
+// damage it.
 const OutOfLine = `(SELECT to_json(string_agg(md5(random()::text), '')) FROM generate_series(1, 1000))::text`
 
-// SetReadable damages or repairs what a table stores out of line.
+// SetReadable damages or repairs the values that a table stores out of line.
 func SetReadable(t *testing.T, pool *pgxpool.Pool, table string, readable bool) {
 	t.Helper()
 	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {

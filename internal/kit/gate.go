@@ -8,13 +8,13 @@ import (
 	"github.com/kagzi/kagzi"
 )
 
-// A Gate is a workflow of one step, which tells when it begins and then waits for its context or for open.
+// A Gate is a workflow of one step, which sends its input to Begun and waits until Open is closed or its context ends.
 type Gate struct {
-	Workflow kagzi.Workflow[int, string]
-	Begun    chan int
-	Open     chan struct{}
-	Cause    chan error // of each step whose context ended
-	Deaf     bool       // ignore the context
+	Workflow       kagzi.Workflow[int, string]
+	Begun          chan int
+	Open           chan struct{}
+	Cause          chan error // of each step whose context ended
+	IgnoresContext bool       // the step ignores its context
 }
 
 // NewGate returns a gate that is closed.
@@ -24,12 +24,13 @@ func NewGate() *Gate {
 	}
 }
 
+// Handle gives w the code of the gate.
 func (g *Gate) Handle(w *kagzi.Worker) {
 	kagzi.Handle(w, g.Workflow, func(ctx kagzi.Context, n int) (string, error) {
 		return kagzi.Step(ctx, "wait", func(ctx context.Context) (string, error) {
 			g.Begun <- n
 			done := ctx.Done()
-			if g.Deaf {
+			if g.IgnoresContext {
 				done = nil
 			}
 			select {
@@ -43,7 +44,7 @@ func (g *Gate) Handle(w *kagzi.Worker) {
 	})
 }
 
-// Gated is a running worker with a gate, in which n runs are under way.
+// Gated starts a worker with a gate, and n runs, and returns once all of them wait in the gate.
 func Gated(t *testing.T, c *kagzi.Client, cfg kagzi.WorkerConfig, n int) (g *Gate, runs []*kagzi.Run[string], stop func()) {
 	t.Helper()
 	g = NewGate()
@@ -57,7 +58,7 @@ func Gated(t *testing.T, c *kagzi.Client, cfg kagzi.WorkerConfig, n int) (g *Gat
 	return g, runs, stop
 }
 
-// LosesLeases waits until n steps have seen their contexts end because their leases are lost.
+// LosesLeases waits until the contexts of n steps have ended, and fails the test unless the cause was ErrLeaseLost.
 func (g *Gate) LosesLeases(t *testing.T, n int) {
 	t.Helper()
 	for range n {
@@ -67,7 +68,7 @@ func (g *Gate) LosesLeases(t *testing.T, n int) {
 	}
 }
 
-// Through returns c's handles to runs of the gate that another client started.
+// Through returns handles of c to runs of the gate that another client started.
 func (g *Gate) Through(t testing.TB, c *kagzi.Client, runs []*kagzi.Run[string]) []*kagzi.Run[string] {
 	t.Helper()
 	out := make([]*kagzi.Run[string], len(runs))
@@ -77,7 +78,7 @@ func (g *Gate) Through(t testing.TB, c *kagzi.Client, runs []*kagzi.Run[string])
 	return out
 }
 
-// Stopping calls stop and returns a channel that is closed once it has returned.
+// Stopping calls stop in a goroutine, and returns a channel that is closed once stop has returned.
 func Stopping(stop func()) chan struct{} {
 	done := make(chan struct{})
 	go func() {

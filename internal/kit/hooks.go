@@ -12,14 +12,14 @@ import (
 	"github.com/kagzi/kagzi/internal/testhook"
 )
 
-// Unwatched is a configuration of a worker of which only the test says that it is dead: while a test lasts it extends no
-// lease and judges nobody.
-var Unwatched = kagzi.WorkerConfig{PollInterval: 50 * time.Millisecond, Heartbeat: time.Hour, StaleAfter: 24 * time.Hour, LeaseTimeout: 24 * time.Hour, NoCoordinator: true}
+// Unmonitored is the configuration of a worker that only the test declares dead. During a test the worker extends no lease and
+// hosts no coordinator, so that it declares no other worker dead either.
+var Unmonitored = kagzi.WorkerConfig{PollInterval: 50 * time.Millisecond, Heartbeat: time.Hour, StaleAfter: 24 * time.Hour, LeaseTimeout: 24 * time.Hour, NoCoordinator: true}
 
-// hooks are those of workers that are not started yet: see hooksOf.
+// hooks has the hooks of workers that are not started yet: see HooksOf.
 var hooks sync.Map // *Worker to *testhook.Hooks
 
-// HooksOf returns the hooks with which startWorker and startLocal run the worker. The test sets them before.
+// HooksOf returns the hooks with which StartWorker and StartLocal run the worker. The test sets them before that.
 func HooksOf(t testing.TB, w *kagzi.Worker) *testhook.Hooks {
 	h, found := hooks.LoadOrStore(w, &testhook.Hooks{})
 	if !found {
@@ -28,7 +28,7 @@ func HooksOf(t testing.TB, w *kagzi.Worker) *testhook.Hooks {
 	return h.(*testhook.Hooks)
 }
 
-// Failpoint calls reached at each named point of the worker's way, with the run that gets there if it is one run.
+// Failpoint makes the worker call reached at each named point, with the run if the point concerns one run.
 func Failpoint(t testing.TB, w *kagzi.Worker, reached func(point string, run uuid.UUID)) {
 	HooksOf(t, w).Point = reached
 }
@@ -41,8 +41,8 @@ func HookedContext(ctx context.Context, w *kagzi.Worker) context.Context {
 	return ctx
 }
 
-// HangAt lets the worker, which is not started yet, hang from when it first comes to the point, and when holds if it is
-// given: hung is closed then. All that comes there hangs until release is called.
+// HangAt makes a worker that is not started yet hang when it first reaches the point while when, if given, returns true. hung is
+// closed then. Every goroutine that reaches the point waits until release is called.
 func HangAt(t testing.TB, w *kagzi.Worker, point string, when ...func() bool) (hung <-chan struct{}, release func()) {
 	reached, open := make(chan struct{}), make(chan struct{})
 	var first sync.Once
@@ -57,22 +57,23 @@ func HangAt(t testing.TB, w *kagzi.Worker, point string, when ...func() bool) (h
 	return reached, sync.OnceFunc(func() { close(open) })
 }
 
-// TakeAway makes the run due for the rescuer. Its worker does not hold it any more, and cannot extend its lease.
+// TakeAway makes the run due for the worker of Rescue. Its present worker loses the run and cannot extend the lease.
 func (k *Kit) TakeAway(id kagzi.RunID) {
 	k.T.Helper()
 	k.Exec(`UPDATE kagzi.workflow_runs SET lease = gen_random_uuid(), available_at = now(), task_queue = 'rescue' WHERE run_id = $1`, string(id))
 }
 
-// Rescue starts the worker that executes, with this code, what was taken away from another.
+// Rescue starts a worker that executes runs after TakeAway.
 func Rescue[In, Out any](k *Kit, wf kagzi.Workflow[In, Out], fn func(kagzi.Context, In) (Out, error)) {
 	k.T.Helper()
-	cfg := Unwatched
+	cfg := Unmonitored
 	cfg.Queue = "rescue"
 	ServeWith(k, cfg, wf, fn)
 }
 
-// Mute is a worker whose heartbeats come too rarely for a test to see one that nothing has caused.
+// Mute is the configuration of a worker whose regular heartbeats are rarer than a test is long, so that something has caused
+// each heartbeat that a test sees.
 var Mute = kagzi.WorkerConfig{Heartbeat: 10 * time.Minute, StaleAfter: 30 * time.Minute, LeaseTimeout: time.Hour}
 
-// Quick is a fleet that finds its dead within a second.
+// Quick is the configuration of workers that find a dead worker within a second.
 var Quick = kagzi.WorkerConfig{MaxConcurrent: 4, Heartbeat: 200 * time.Millisecond, StaleAfter: time.Second, PollInterval: 200 * time.Millisecond}

@@ -13,7 +13,7 @@ import (
 	"github.com/kagzi/kagzi"
 )
 
-// A Journal records what happened, in order.
+// A Journal keeps the names of events in the order in which they happened.
 type Journal struct {
 	mu    sync.Mutex
 	lines []string
@@ -48,14 +48,14 @@ func (j *Journal) Has(line string) bool {
 	return slices.Contains(j.lines, line)
 }
 
-// Travel is the workflow of most tests of compensations.
+// Travel is the workflow that most tests of compensations use.
 var Travel = kagzi.Define[int, int]("trip", NoRetry)
 
-// CancelBooking is their compensation, on a queue of its own.
+// CancelBooking is the compensation of a booking, on a queue of its own.
 var CancelBooking = kagzi.Define[string, struct{}]("cancel-booking", kagzi.Queue("compensations"), kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond})
 
-// ServeCancellations starts a worker for cancelBooking alone, which writes to j. An attempt to undo something fails with
-// the error that fail returns for it, if fail is not nil.
+// ServeCancellations starts a worker for CancelBooking only, which writes to j. If fail is not nil, an attempt to cancel a
+// booking fails with the error that fail returns for it.
 func ServeCancellations(k *Kit, j *Journal, fail func(what string) error) (stop func() error) {
 	k.T.Helper()
 	w := NewWorker(k.T, NewClient(k.T, k.Pool), kagzi.WorkerConfig{Queue: "compensations", NoCoordinator: true})
@@ -73,8 +73,7 @@ func ServeCancellations(k *Kit, j *Journal, fail func(what string) error) (stop 
 	return StartWorker(k.T, w)
 }
 
-// Trip returns a workflow function that books three things, each after it has registered its compensation, and ends with
-// then.
+// Trip returns a workflow function that makes three bookings, each after registering its compensation, and then calls then.
 func Trip(j *Journal, then func(kagzi.Context) error) func(kagzi.Context, int) (int, error) {
 	return func(ctx kagzi.Context, n int) (int, error) {
 		for _, name := range []string{"flight", "hotel", "car"} {
@@ -87,8 +86,8 @@ func Trip(j *Journal, then func(kagzi.Context) error) func(kagzi.Context, int) (
 	}
 }
 
-// Undone is the journal of a trip(7) that was compensated.
-const Undone = "flight hotel car cancel:car7 cancel:hotel7 cancel:flight7"
+// Compensated is the journal of a Trip with input 7 that was compensated.
+const Compensated = "flight hotel car cancel:car7 cancel:hotel7 cancel:flight7"
 
 // CancelAsleep cancels a run once it sleeps.
 func CancelAsleep(k *Kit, run *kagzi.Run[int]) {
@@ -96,13 +95,13 @@ func CancelAsleep(k *Kit, run *kagzi.Run[int]) {
 	k.Cancel(run.ID())
 }
 
-// Breaks fails an attempt of a run.
+// Breaks returns an error, which fails the attempt of a run.
 func Breaks(kagzi.Context) error { return errors.New("broken") }
 
 // SleepLong sleeps for longer than any test.
 func SleepLong(ctx kagzi.Context) error { return kagzi.Sleep(ctx, "long", 10*time.Hour) }
 
-// Twice retries a run once.
+// Twice is a policy of two attempts.
 var Twice = kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond}
 
 // DoLine runs a step that writes its name to j.
@@ -113,7 +112,7 @@ func DoLine(ctx kagzi.Context, j *Journal, name string) error {
 	})
 }
 
-// EndsAs waits until the run is over, and fails the test unless it ended with status.
+// EndsAs waits until the run has ended, and fails the test unless it ended with status.
 func EndsAs[Out any](k *Kit, run *kagzi.Run[Out], status kagzi.Status) kagzi.RunInfo {
 	k.T.Helper()
 	_, err := run.Result(k.Ctx)
@@ -124,7 +123,7 @@ func EndsAs[Out any](k *Kit, run *kagzi.Run[Out], status kagzi.Status) kagzi.Run
 	return info
 }
 
-// BeginStuck starts a trip on w and returns once its only step runs, which ignores its context until the test is over. told is
+// BeginStuck starts Travel on w, and returns once its only step runs. The step ignores its context until the test ends. told is
 // closed when that context ends.
 func BeginStuck(k *Kit, w *kagzi.Worker) (run *kagzi.Run[int], told <-chan struct{}) {
 	k.T.Helper()

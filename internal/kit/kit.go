@@ -22,7 +22,7 @@ import (
 	"github.com/kagzi/kagzi/notify"
 )
 
-// A Kit is what a test of the workflow language begins with: a database of its own and a client of it.
+// A Kit has a database of its own for a test, and a client of it.
 type Kit struct {
 	T      *testing.T
 	Ctx    context.Context
@@ -30,7 +30,7 @@ type Kit struct {
 	Client *kagzi.Client
 }
 
-// New lets the test run beside others, and returns its kit.
+// New marks the test as parallel and returns its kit.
 func New(t *testing.T, opts ...dbtest.Option) *Kit {
 	t.Helper()
 	t.Parallel()
@@ -44,7 +44,7 @@ func NewWith(t *testing.T, cfg kagzi.ClientConfig, opts ...dbtest.Option) *Kit {
 	return &Kit{T: t, Ctx: Context(t), Pool: pool, Client: NewClientWith(t, pool, cfg)}
 }
 
-// Serve starts a worker whose only code is fn, and returns what stops it.
+// Serve starts a worker whose only code is fn. stop stops it.
 func Serve[In, Out any](k *Kit, wf kagzi.Workflow[In, Out], fn func(kagzi.Context, In) (Out, error), opts ...kagzi.HandleOption) (stop func() error) {
 	k.T.Helper()
 	w := NewWorker(k.T, k.Client, kagzi.WorkerConfig{})
@@ -82,7 +82,7 @@ func ResultOf[Out any](k *Kit, run *kagzi.Run[Out]) Out {
 	return out
 }
 
-// FailureOf returns the error of a run that must end with status.
+// FailureOf waits until the run has ended and returns its error. It fails the test unless the run ended with status.
 func FailureOf[Out any](k *Kit, run *kagzi.Run[Out], status kagzi.Status) *kagzi.RunError {
 	k.T.Helper()
 	out, err := run.Result(k.Ctx)
@@ -93,7 +93,7 @@ func FailureOf[Out any](k *Kit, run *kagzi.Run[Out], status kagzi.Status) *kagzi
 	return re
 }
 
-// Complete serves fn, and returns the result of one run of it.
+// Complete serves fn and returns the result of one run of it.
 func Complete[Out any](k *Kit, fn func(kagzi.Context) (Out, error)) Out {
 	k.T.Helper()
 	wf := kagzi.Define[struct{}, Out]("wf")
@@ -101,7 +101,7 @@ func Complete[Out any](k *Kit, fn func(kagzi.Context) (Out, error)) Out {
 	return ResultOf(k, Begin(k, wf, struct{}{}))
 }
 
-// Refused serves fn, whose calls are wrong: its run fails, although fn returns none of their errors.
+// Refused serves fn, which makes invalid calls and ignores their errors. It returns the error of the run, which must fail.
 func Refused(k *Kit, fn func(kagzi.Context) (int, error)) *kagzi.RunError {
 	k.T.Helper()
 	wf := kagzi.Define[struct{}, int]("wf")
@@ -113,7 +113,7 @@ func Refused(k *Kit, fn func(kagzi.Context) (int, error)) *kagzi.RunError {
 	return re
 }
 
-// WaitStatus waits until the run has the status, and says that it waits for what on names, if it names something.
+// WaitStatus waits until the run has the status and, if on is given, waits for on.
 func (k *Kit) WaitStatus(ref kagzi.Ref, status kagzi.Status, on ...string) kagzi.RunInfo {
 	k.T.Helper()
 	var info kagzi.RunInfo
@@ -138,7 +138,7 @@ func (k *Kit) Exec(sql string, args ...any) {
 	}
 }
 
-// Count returns the one number that the query yields.
+// Count returns the only number that the query yields.
 func (k *Kit) Count(sql string, args ...any) int {
 	k.T.Helper()
 	var n int
@@ -148,24 +148,25 @@ func (k *Kit) Count(sql string, args ...any) int {
 	return n
 }
 
-// Forward makes what the run sleeps for due now, as if the time had passed.
+// Forward ends the sleeps of a run now, as though their time had passed.
 func (k *Kit) Forward(id kagzi.RunID) {
 	k.T.Helper()
 	k.Exec(`UPDATE kagzi.step_runs SET wake_at = clock_timestamp() WHERE run_id = $1 AND wake_at > now()`, string(id))
 	k.Wake(id)
 }
 
+// WakeRun is the statement by which a signal wakes the run $1.
 const WakeRun = `UPDATE kagzi.workflow_runs SET wakeups = wakeups + 1,
 	available_at = CASE WHEN status = 'SLEEPING' THEN LEAST(available_at, now()) ELSE available_at END WHERE run_id = $1`
 
-// Wake does to the run what a signal does.
+// Wake wakes a run as a signal does.
 func (k *Kit) Wake(id kagzi.RunID) {
 	k.T.Helper()
 	k.Exec(WakeRun, string(id))
 	WakeWorkers(k.T, k.Pool)
 }
 
-// Passes lends do the passes of a coordinator that does not run.
+// Passes calls do with the passes of a coordinator that is not running.
 func (k *Kit) Passes(do func(testhook.Passes)) {
 	k.T.Helper()
 	co := NewCoordinator(k.T, k.Client, kagzi.CoordinatorConfig{})
@@ -198,7 +199,7 @@ func (k *Kit) InfoOf(ref kagzi.Ref) kagzi.RunInfo {
 	return info
 }
 
-// Once is a step function that counts its calls and returns v.
+// Once returns a step function that counts its calls and returns v.
 func Once[T any](calls *atomic.Int64, v T) func(context.Context) (T, error) {
 	return func(context.Context) (T, error) {
 		calls.Add(1)
@@ -206,7 +207,7 @@ func Once[T any](calls *atomic.Int64, v T) func(context.Context) (T, error) {
 	}
 }
 
-// MustContain fails the test unless err says all of the parts.
+// MustContain fails the test unless the text of err contains all of the parts.
 func MustContain(t *testing.T, err error, parts ...string) {
 	t.Helper()
 	if err == nil {
@@ -214,7 +215,7 @@ func MustContain(t *testing.T, err error, parts ...string) {
 	}
 	for _, part := range parts {
 		if !strings.Contains(err.Error(), part) {
-			t.Errorf("error %q does not say %q", err, part)
+			t.Errorf("error %q does not contain %q", err, part)
 		}
 	}
 }
@@ -224,19 +225,19 @@ var (
 	Soon    = kagzi.RetryPolicy{MaxAttempts: 3, Backoff: 10 * time.Millisecond, NoJitter: true}
 )
 
-// WakeWorkers tells those who listen that there may be work in the default queue.
+// WakeWorkers notifies the listening workers that the default queue may have work.
 func WakeWorkers(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
 	ExecSQL(t, pool, `SELECT pg_notify($1, $2)`, notify.WorkChannel, notify.WorkPayload("default", "default"))
 }
 
-// WakeCoordinators tells those who listen that schedules have changed.
+// WakeCoordinators notifies the listening coordinators that schedules have changed.
 func WakeCoordinators(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
 	ExecSQL(t, pool, `SELECT pg_notify($1, $2)`, notify.WorkChannel, notify.WorkPayload("default", ""))
 }
 
-// RefreshAll has those who listen look at each run, and each worker send a heartbeat.
+// RefreshAll notifies the listening workers to refresh every run, and every worker to send a heartbeat.
 func RefreshAll(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
 	ids := QueryOne[[]uuid.UUID](t, pool, `SELECT array(SELECT run_id FROM kagzi.workflow_runs UNION ALL SELECT worker_id FROM kagzi.workers)`)
@@ -245,8 +246,8 @@ func RefreshAll(t testing.TB, pool *pgxpool.Pool) {
 	}
 }
 
-// WaitListening waits until n connections to the database of the pool listen: each worker, coordinator and client that
-// waits for long has one.
+// WaitListening waits until n connections to pool's database listen. Each worker, each coordinator, and each client that waits
+// for a result has one.
 func WaitListening(t testing.TB, pool *pgxpool.Pool, n int) {
 	t.Helper()
 	WaitFor(t, "the process listens", func() bool {
@@ -254,7 +255,7 @@ func WaitListening(t testing.TB, pool *pgxpool.Pool, n int) {
 	})
 }
 
-// NewClientWith returns a client of pool. Unless cfg has a logger, its lines are shown if the test fails.
+// NewClientWith returns a client of pool. Unless cfg has a Logger, the log is shown if the test fails.
 func NewClientWith(t testing.TB, pool *pgxpool.Pool, cfg kagzi.ClientConfig) *kagzi.Client {
 	t.Helper()
 	if cfg.Logger == nil {
@@ -273,7 +274,7 @@ func NewClient(t testing.TB, pool *pgxpool.Pool) *kagzi.Client {
 	return NewClientWith(t, pool, kagzi.ClientConfig{})
 }
 
-// StartWorker runs a worker until the test ends, or until stop is called, which returns what Run returned.
+// StartWorker runs a worker until the test ends or stop is called. stop returns the result of Run.
 func StartWorker(t *testing.T, w *kagzi.Worker) (stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -316,18 +317,19 @@ func NewCoordinator(t testing.TB, c *kagzi.Client, cfg kagzi.CoordinatorConfig) 
 	return k
 }
 
-// Context returns a context of the test's that ends when the test has taken far too long.
+// Context returns a context that ends with the test, or after three minutes.
 func Context(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// Told is a configuration in which only notifications bring a worker anything.
-var Told = kagzi.WorkerConfig{PollInterval: time.Hour, Heartbeat: time.Hour, StaleAfter: 24 * time.Hour, LeaseTimeout: 24 * time.Hour}
+// NotifiedOnly is the configuration of a worker that neither polls nor sends heartbeats during a test, so that it acts only on
+// notifications.
+var NotifiedOnly = kagzi.WorkerConfig{PollInterval: time.Hour, Heartbeat: time.Hour, StaleAfter: 24 * time.Hour, LeaseTimeout: 24 * time.Hour}
 
-// ServeWith is serve with another configuration of the worker, and a client of its own: what senders tell it comes
-// through the database.
+// ServeWith is Serve for a worker with the configuration cfg and a client of its own, so that notifications from senders reach
+// it through the database.
 func ServeWith[In, Out any](k *Kit, cfg kagzi.WorkerConfig, wf kagzi.Workflow[In, Out], fn func(kagzi.Context, In) (Out, error)) (w *kagzi.Worker, stop func() error) {
 	k.T.Helper()
 	w = NewWorker(k.T, NewClient(k.T, k.Pool), cfg)
@@ -392,7 +394,7 @@ func OpenPool(t testing.TB, dsn string, conns int32) *pgxpool.Pool {
 	return dbtest.OpenPool(t, dsn, dbtest.Conns(conns))
 }
 
-// Naps lets the run leave memory n times, and come back.
+// Naps sleeps n times. At each sleep the run leaves memory.
 func Naps(ctx kagzi.Context, n int) error {
 	for i := range n {
 		if err := kagzi.Sleep(ctx, fmt.Sprint("nap", i), time.Hour); err != nil {
@@ -402,7 +404,7 @@ func Naps(ctx kagzi.Context, n int) error {
 	return nil
 }
 
-// ThroughNaps ends the naps from the first to the last one given.
+// ThroughNaps waits for the naps numbered first to last of a run, and ends each of them.
 func (k *Kit) ThroughNaps(id kagzi.RunID, first, last int) {
 	k.T.Helper()
 	for i := first; i <= last; i++ {
@@ -411,17 +413,17 @@ func (k *Kit) ThroughNaps(id kagzi.RunID, first, last int) {
 	}
 }
 
-// turns are those of tests that kill worker processes at each of many points. With all of them at work at once workers
-// get no processor time, and look dead.
+// turns limits the number of tests that kill worker processes at the same time. With too many of them, workers get no
+// processor time and are taken for dead.
 var turns = make(chan struct{}, runtime.GOMAXPROCS(0)+1)
 
-// WaitTurn returns when it is the test's turn, which lasts until its end.
+// WaitTurn waits until few enough of these tests run. The turn ends with the test.
 func WaitTurn(t *testing.T) {
 	turns <- struct{}{}
 	t.Cleanup(func() { <-turns })
 }
 
-// statusOf is how the run of a step's child stands.
+// ChildOf returns the child that the step of parent has started.
 func (k *Kit) ChildOf(parent kagzi.RunID, step string) kagzi.RunInfo {
 	k.T.Helper()
 	rows, err := k.Client.List(k.Ctx, kagzi.RunFilter{Parent: parent})

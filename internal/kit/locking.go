@@ -37,7 +37,7 @@ func RollbackTx(t *testing.T, tx pgx.Tx) {
 	}
 }
 
-// Unreachable is a pool of a database that is not there: what is refused before any SQL does not notice.
+// Unreachable returns a pool of a database that does not exist, for calls that must fail before they send SQL.
 func Unreachable(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	pool, err := pgxpool.New(t.Context(), "postgres://nobody@127.0.0.1:1/none?connect_timeout=1")

@@ -8,22 +8,21 @@ import (
 	"github.com/kagzi/kagzi/internal/pgproxy"
 )
 
-// A Lossy database is behind a proxy that loses answers, which the server gives after the commit, or requests, which the
-// server does not see.
+// A Lossy is a database behind a proxy that loses requests, or answers to committed requests.
 type Lossy struct {
 	Proxy    *pgproxy.Proxy
 	Db       *dbtest.DB // past the proxy
-	Requests bool       // are lost, and not answers
+	Requests bool       // the proxy loses requests; otherwise answers
 }
 
-// NewLossy returns a database that loses requests, or else answers.
+// NewLossy returns a database behind a proxy that loses requests if requests is set, and otherwise answers.
 func NewLossy(t *testing.T, requests bool) *Lossy {
 	t.Helper()
 	db := dbtest.Database(t)
 	return &Lossy{Proxy: pgproxy.Start(t, db.DSN), Db: db, Requests: requests}
 }
 
-// EachLoss runs a test for lost answers, and for lost requests.
+// EachLoss runs a test for lost answers and for lost requests.
 func EachLoss(t *testing.T, test func(t *testing.T, l *Lossy)) {
 	t.Parallel()
 	for name, requests := range map[string]bool{"Answer": false, "Request": true} {
@@ -34,7 +33,7 @@ func EachLoss(t *testing.T, test func(t *testing.T, l *Lossy)) {
 	}
 }
 
-// Lose loses the first statement that matches, or the answer to it.
+// Lose makes the proxy lose the next statement that m matches, or the answer to it.
 func (l *Lossy) Lose(m pgproxy.Match) *pgproxy.Drop {
 	if l.Requests {
 		return l.Proxy.DropRequest(m)
@@ -42,7 +41,7 @@ func (l *Lossy) Lose(m pgproxy.Match) *pgproxy.Drop {
 	return l.Proxy.DropAck(m)
 }
 
-// Client is a client of the database through the proxy.
+// Client returns a client of the database through the proxy.
 func (l *Lossy) Client(t *testing.T, conns int32) *kagzi.Client {
 	t.Helper()
 	return NewClient(t, OpenPool(t, l.Proxy.DSN(), conns))

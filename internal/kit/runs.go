@@ -17,7 +17,7 @@ import (
 	"github.com/kagzi/kagzi/internal/testlog"
 )
 
-// StartLocal runs w until the test ends, or until stop is called, which fails the test unless Run returned nil.
+// StartLocal runs w until the test ends or stop is called. stop fails the test unless Run returns nil.
 func StartLocal(t testing.TB, w *kagzi.Worker) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -64,7 +64,7 @@ func StartRuns[Out any](t testing.TB, c *kagzi.Client, wf kagzi.Workflow[int, Ou
 	return runs
 }
 
-// StartedBy returns the handle to a run of some workflow that returns a string.
+// StartedBy returns a handle to the run id, whose workflow takes an int and returns a string.
 func StartedBy(t testing.TB, c *kagzi.Client, id kagzi.RunID) *kagzi.Run[string] {
 	t.Helper()
 	info, err := c.Get(t.Context(), id)
@@ -74,7 +74,7 @@ func StartedBy(t testing.TB, c *kagzi.Client, id kagzi.RunID) *kagzi.Run[string]
 	return Find(t, c, kagzi.Define[int, string](info.Workflow), id)
 }
 
-// CheckResults waits for the runs, the i-th of which must return want(i).
+// CheckResults waits for the runs, and fails the test unless the i-th run returns want(i).
 func CheckResults[Out comparable](t testing.TB, runs []*kagzi.Run[Out], want func(i int) Out) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*Patience)
@@ -101,16 +101,17 @@ func PoorClient(t *testing.T, db *dbtest.DB, revoke string) (role string, c *kag
 	return role, c, logged
 }
 
-// LoseRun makes a run look as if its n-th worker without progress had died and its lease had ended.
+// LoseRun changes a run to look as though n workers had died with it without progress, and its lease had expired.
 func LoseRun(t *testing.T, db *dbtest.DB, id kagzi.RunID, n int) {
 	t.Helper()
 	ExecSQL(t, db.Pool, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', locked_by = $2, lease = $2, started_at = now() - interval '1 hour',
 		available_at = now() - interval '1 s', recoveries = $3, recoveries_since = now() - interval '1 hour' WHERE run_id = $1`, string(id), uuid.New(), n)
 }
 
+// Noop is a workflow that is not retried.
 var Noop = kagzi.Define[int, int]("noop", NoRetry)
 
-// Odd succeeds with odd inputs.
+// Odd is a workflow function that fails for even inputs.
 func Odd(_ kagzi.Context, n int) (int, error) {
 	if n%2 == 0 {
 		return 0, fmt.Errorf("%d is even", n)
@@ -118,13 +119,14 @@ func Odd(_ kagzi.Context, n int) (int, error) {
 	return n, nil
 }
 
-// Link is what a step makes of its predecessor's result. A lost, doubled or swapped result changes all that follow.
+// Link returns the result of the step name, computed from the previous step's result. A lost, repeated or swapped result
+// changes all later ones.
 func Link(previous, name string) string {
 	sum := sha256.Sum256([]byte(previous + ">" + name))
 	return hex.EncodeToString(sum[:8])
 }
 
-// Nothing is a workflow without steps, which its tests serve as they like.
+// Nothing is a workflow whose tests define its function.
 var Nothing = kagzi.Define[int, string]("nothing")
 
 var (

@@ -8,9 +8,10 @@ import (
 	"github.com/kagzi/kagzi/internal/testhook"
 )
 
+// Report is the workflow that schedules start in most tests.
 var Report = kagzi.Define[string, string]("report")
 
-// Schedule creates or changes a schedule of report.
+// Schedule creates or changes a schedule. Unless s has a Run, it starts Report.
 func (k *Kit) Schedule(s kagzi.Schedule) {
 	k.T.Helper()
 	if reflect.ValueOf(s.Run).IsZero() {
@@ -21,21 +22,21 @@ func (k *Kit) Schedule(s kagzi.Schedule) {
 	}
 }
 
-// Coordinator returns one that is not running: tests call its passes.
+// Coordinator returns a coordinator that is not running, for tests that make single passes.
 func (k *Kit) Coordinator() *kagzi.Coordinator {
 	k.T.Helper()
 	co := NewCoordinator(k.T, k.Client, kagzi.CoordinatorConfig{})
 	return co
 }
 
-// Missed makes a schedule as if nobody had fired it for so long.
+// Missed changes a schedule to look as though no coordinator had fired it for d.
 func (k *Kit) Missed(name string, d time.Duration) {
 	k.T.Helper()
 	k.Exec(`UPDATE kagzi.schedules SET cursor_at = date_trunc('second', clock_timestamp()) - $2::interval, next_at = CASE WHEN next_at < 'infinity' THEN now() ELSE next_at END
 		WHERE name = $1`, name, d)
 }
 
-// Pass lets a coordinator fire what is due, once.
+// Pass makes one pass of co that fires the due schedules.
 func (k *Kit) Pass(co *kagzi.Coordinator) {
 	k.T.Helper()
 	if _, err := k.Fire(co); err != nil {
@@ -76,10 +77,10 @@ func (k *Kit) Now() time.Time {
 	return now
 }
 
-// Second returns the error of a call that returns a value, too.
+// Second returns its second argument: the error of a call that also returns a value.
 func Second[T any](_ T, err error) error { return err }
 
-// Fire is pass, and returns how long the next one may wait.
+// Fire is Pass, and returns the pause until the next pass.
 func (k *Kit) Fire(co *kagzi.Coordinator) (pause time.Duration, err error) {
 	k.T.Helper()
 	hooks := &testhook.Hooks{Passes: func(p testhook.Passes) { pause, err = p.FireSchedules(k.Ctx) }}

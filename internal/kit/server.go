@@ -10,7 +10,7 @@ import (
 	"github.com/kagzi/kagzi/internal/localpg"
 )
 
-// OwnServer starts a Postgres for one test, which may crash it, and a migrated database.
+// OwnServer starts a Postgres server with a migrated database for one test, which may crash the server.
 func OwnServer(ctx context.Context, t *testing.T, conns int32) (*localpg.Cluster, *pgxpool.Pool) {
 	t.Helper()
 	server, err := localpg.Start(ctx)

@@ -6,7 +6,7 @@ import (
 	"github.com/kagzi/kagzi"
 )
 
-// RunWorker runs w until it ends by itself: what Run returns is sent.
+// RunWorker runs w and returns a channel that receives the result of Run. The test ends w, or w ends by itself.
 func RunWorker(t *testing.T, w *kagzi.Worker) <-chan error {
 	t.Helper()
 	done := make(chan error, 1)
@@ -14,7 +14,7 @@ func RunWorker(t *testing.T, w *kagzi.Worker) <-chan error {
 	return done
 }
 
-// Only returns the one worker that f chooses.
+// Only returns the worker that f selects, and fails the test if f selects none or several.
 func Only(t *testing.T, c *kagzi.Client, f kagzi.WorkerFilter) kagzi.WorkerInfo {
 	t.Helper()
 	page, total, err := c.Workers(t.Context(), f)

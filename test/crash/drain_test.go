@@ -187,7 +187,7 @@ func TestDrainDoesNotWaitForTheDeaf(t *testing.T) {
 	db := dbtest.Database(t)
 	c := kit.NewClient(t, db.Pool)
 	g := kit.NewGate()
-	g.Deaf = true
+	g.IgnoresContext = true
 	w := kit.NewWorker(t, c, kagzi.WorkerConfig{DrainTimeout: 10 * time.Millisecond})
 	g.Handle(w)
 	runs := kit.StartRuns(t, c, g.Workflow, 2)

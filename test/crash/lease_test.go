@@ -56,7 +56,7 @@ func TestFixedLeaseEnds(t *testing.T) {
 	dbtest.Audit(t, db.Pool)
 	c := kit.NewClient(t, db.Pool)
 	slow := kit.NewGate()
-	slow.Deaf = true
+	slow.IgnoresContext = true
 	first := kit.NewWorker(t, c, kagzi.WorkerConfig{LeaseTimeout: 500 * time.Millisecond, FixedLease: true, MaxConcurrent: 1})
 	slow.Handle(first)
 	runs := kit.StartRuns(t, c, slow.Workflow, 1)

@@ -39,7 +39,7 @@ func TestRegistrationDoesNotOvertakeABusyStart(t *testing.T) {
 	var frozen atomic.Bool
 	locked, free, thaw, busy := make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan bool, 100)
 	defer close(thaw)
-	w := kit.NewWorker(t, kit.NewClient(t, k.Pool), kit.Unwatched)
+	w := kit.NewWorker(t, kit.NewClient(t, k.Pool), kit.Unmonitored)
 	kagzi.Handle(w, wf, code(locked, free))
 	kit.Failpoint(t, w, func(point string, _ uuid.UUID) {
 		switch {
@@ -103,7 +103,7 @@ func TestStepDoesNotOvertakeABusyDecision(t *testing.T) {
 		}
 		return m, kagzi.Do(ctx, "hang", func(context.Context) error { <-hang; return nil })
 	}
-	w := kit.NewWorker(t, kit.NewClient(t, k.Pool), kit.Told)
+	w := kit.NewWorker(t, kit.NewClient(t, k.Pool), kit.NotifiedOnly)
 	kagzi.Handle(w, wf, fn)
 	busy := make(chan bool, 100)
 	kit.Failpoint(t, w, func(point string, _ uuid.UUID) {
@@ -186,7 +186,7 @@ func TestStepTxDoesNotOvertakeADecision(t *testing.T) {
 			return "shipped", kagzi.Do(ctx, "ship", func(context.Context) error { j.Add("ship"); return nil })
 		}
 	}
-	w := kit.NewWorker(t, kit.NewClient(t, k.Pool), kit.Unwatched)
+	w := kit.NewWorker(t, kit.NewClient(t, k.Pool), kit.Unmonitored)
 	kagzi.Handle(w, wf, code(true))
 	hung, release := kit.HangAt(t, w, "before flush", dies.Load)
 	kit.StartWorker(t, w)

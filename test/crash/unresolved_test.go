@@ -50,7 +50,7 @@ func TestClaimThatCommitsAfterTheFirstLook(t *testing.T) {
 	claims, looks := spy(proxy, claimStatement), spy(proxy, lookStatement)
 	cut := proxy.DropLink(pgproxy.Contains(claimStatement))
 	runs := kit.StartRuns(t, kit.NewClient(t, db.Pool), kit.Nothing, 3)
-	cfg := kit.Told
+	cfg := kit.NotifiedOnly
 	cfg.NoCoordinator = true
 	w := kit.NewWorker(t, kit.NewClient(t, kit.OpenPool(t, proxy.DSN(), 6)), cfg)
 	handleWorkloads(w, nil, nil)
@@ -83,7 +83,7 @@ func TestDrainDoesNotWaitForAClaim(t *testing.T) {
 			held := proxy.HoldAck(pgproxy.Contains(claimStatement))
 			defer held.Release()
 			c := kit.NewClient(t, kit.OpenPool(t, proxy.DSN(), 6))
-			cfg := kit.Told
+			cfg := kit.NotifiedOnly
 			cfg.NoCoordinator = true
 			w := kit.NewWorker(t, c, cfg)
 			handleWorkloads(w, nil, nil)

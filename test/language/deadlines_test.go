@@ -164,5 +164,5 @@ func TestDeadlineWithCompensationsNeedsNoWorker(t *testing.T) {
 		t.Errorf("the parent: %v", err)
 	}
 	wantDeadline(t, failureIn(k.InfoOf(id)))
-	j.Want(t, kit.Undone)
+	j.Want(t, kit.Compensated)
 }

@@ -15,7 +15,7 @@ import (
 func TestBranchLeftByAWinnerReadsItsMessage(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[struct{}, string]("wf")
-	kit.ServeWith(k, kit.Told, wf, func(ctx kagzi.Context, _ struct{}) (string, error) {
+	kit.ServeWith(k, kit.NotifiedOnly, wf, func(ctx kagzi.Context, _ struct{}) (string, error) {
 		var f *kagzi.Future[string]
 		_, _, err := kagzi.Race(ctx, "race", map[string]func(kagzi.Context) (string, error){
 			"x": func(ctx kagzi.Context) (string, error) {
@@ -49,7 +49,7 @@ func TestBranchLeftByAWinnerReadsItsMessageInMemory(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[struct{}, string]("wf")
 	won := make(chan bool)
-	w, _ := kit.ServeWith(k, kit.Told, wf, func(ctx kagzi.Context, _ struct{}) (string, error) {
+	w, _ := kit.ServeWith(k, kit.NotifiedOnly, wf, func(ctx kagzi.Context, _ struct{}) (string, error) {
 		var f *kagzi.Future[string]
 		_, _, err := kagzi.Race(ctx, "race", map[string]func(kagzi.Context) (string, error){
 			"x": func(ctx kagzi.Context) (string, error) {
@@ -98,7 +98,7 @@ func TestCancelledRaceGivesBackWhatItRecorded(t *testing.T) {
 	wf := kagzi.Define[struct{}, string]("wf", kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond})
 	inStep, failed := make(chan bool, 1), make(chan bool, 1)
 	stepDone := make(chan bool)
-	_, _ = kit.ServeWith(k, kit.Told, wf, func(ctx kagzi.Context, _ struct{}) (string, error) {
+	_, _ = kit.ServeWith(k, kit.NotifiedOnly, wf, func(ctx kagzi.Context, _ struct{}) (string, error) {
 		var out string
 		err := kagzi.Parallel(ctx, "par", map[string]func(kagzi.Context) error{
 			"a": func(ctx kagzi.Context) error {
@@ -183,7 +183,7 @@ func TestLoserGivesItsMessageBack(t *testing.T) {
 			wf := kagzi.Define[struct{}, string]("wf")
 			third := kagzi.DefineSignal[string]("third")
 			begun, read, open := make(chan bool, 1), make(chan bool, 1), make(chan bool)
-			kit.ServeWith(k, kit.Told, wf, func(ctx kagzi.Context, _ struct{}) (string, error) {
+			kit.ServeWith(k, kit.NotifiedOnly, wf, func(ctx kagzi.Context, _ struct{}) (string, error) {
 				if !suspend { // another branch at work keeps the run in memory
 					kagzi.Go(ctx, "busy", func(ctx kagzi.Context) (int, error) {
 						return 0, kagzi.Do(ctx, "s", func(context.Context) error { begun <- true; <-open; return nil })
@@ -255,7 +255,7 @@ func TestLoserGivesItsMessageBackAfterADrain(t *testing.T) {
 		m, err := kagzi.WaitSignal(ctx, kit.Approved, kagzi.Timeout(2*time.Second))
 		return winner + " " + m, err
 	}
-	cfg := kit.Told
+	cfg := kit.NotifiedOnly
 	cfg.DrainTimeout = time.Millisecond
 	_, stop := kit.ServeWith(k, cfg, wf, fn)
 	run := kit.Begin(k, wf, struct{}{}, kit.Approved.With("m1"))
@@ -263,7 +263,7 @@ func TestLoserGivesItsMessageBackAfterADrain(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
-	kit.ServeWith(k, kit.Told, wf, fn)
+	kit.ServeWith(k, kit.NotifiedOnly, wf, fn)
 	<-begun
 	k.Signal(run.ID(), kit.Rejected.With("r"))
 	got, err := run.Result(k.Ctx)

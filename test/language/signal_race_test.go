@@ -41,7 +41,7 @@ func TestSignalWhileBusy(t *testing.T) {
 	t.Run("Told", func(t *testing.T) {
 		k := kit.New(t)
 		wf, begun := kagzi.Define[struct{}, string]("wf"), make(chan kagzi.RunID, 1)
-		kit.ServeWith(k, kit.Told, wf, busy(begun))
+		kit.ServeWith(k, kit.NotifiedOnly, wf, busy(begun))
 		run := kit.Begin(k, wf, struct{}{}, kit.Approved.With("a"))
 		k.Signal(kit.Receive(t, begun), kit.Approved.With("b"))
 		if got := kit.ResultOf(k, run); got != "a b done" {
@@ -52,7 +52,7 @@ func TestSignalWhileBusy(t *testing.T) {
 	t.Run("ToldBetweenClaimAndExecution", func(t *testing.T) {
 		k := kit.New(t)
 		wf, begun := kagzi.Define[struct{}, string]("wf"), make(chan kagzi.RunID, 1)
-		w := kit.NewWorker(t, k.Client, kit.Told)
+		w := kit.NewWorker(t, k.Client, kit.NotifiedOnly)
 		kagzi.Handle(w, wf, busy(begun))
 		run := kit.Begin(k, wf, struct{}{}, kagzi.ID("x"))
 		var sent atomic.Bool
@@ -108,7 +108,7 @@ func TestSignalWithoutNotification(t *testing.T) {
 func TestSignalToASuspendingRun(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[struct{}, string]("wf")
-	w := kit.NewWorker(t, k.Client, kit.Told)
+	w := kit.NewWorker(t, k.Client, kit.NotifiedOnly)
 	kagzi.Handle(w, wf, reading(5, kit.Approved))
 	var n atomic.Int64
 	kit.Failpoint(t, w, func(point string, run uuid.UUID) {
@@ -224,7 +224,7 @@ func TestRaceForSignals(t *testing.T) {
 	t.Run("AFailedBranchWhileTheRaceGoesOn", func(t *testing.T) {
 		k := kit.New(t)
 		wf := kagzi.Define[struct{}, string]("wf")
-		kit.ServeWith(k, kit.Told, wf, func(ctx kagzi.Context, _ struct{}) (string, error) {
+		kit.ServeWith(k, kit.NotifiedOnly, wf, func(ctx kagzi.Context, _ struct{}) (string, error) {
 			_, v, err := kagzi.Race(ctx, "race", map[string]func(kagzi.Context) (string, error){
 				"fails": func(ctx kagzi.Context) (string, error) {
 					if _, err := kagzi.WaitSignal(ctx, kit.Approved); err != nil {

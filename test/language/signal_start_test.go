@@ -17,7 +17,7 @@ func TestSignalWithStart(t *testing.T) {
 	t.Run("StartsOrSignals", func(t *testing.T) {
 		k := kit.New(t)
 		wf := kagzi.Define[struct{}, string]("wf")
-		kit.ServeWith(k, kit.Told, wf, reading(4, kit.Approved))
+		kit.ServeWith(k, kit.NotifiedOnly, wf, reading(4, kit.Approved))
 		first := kit.Begin(k, wf, struct{}{}, kagzi.ID("x"), kit.Approved.With("a"), kit.Approved.With("b"))
 		k.WaitStatus(first.ID(), kagzi.StatusSleeping)
 		second := kit.Begin(k, wf, struct{}{}, kit.Approved.With("c"), kagzi.ID("x"))
@@ -109,7 +109,7 @@ func TestSignalWithStart(t *testing.T) {
 	t.Run("InTx", func(t *testing.T) {
 		k := kit.New(t)
 		wf := kagzi.Define[struct{}, string]("wf")
-		kit.ServeWith(k, kit.Told, wf, reading(2, kit.Approved))
+		kit.ServeWith(k, kit.NotifiedOnly, wf, reading(2, kit.Approved))
 		for _, commit := range []bool{false, true} {
 			var run *kagzi.Run[string]
 			err := pgx.BeginFunc(k.Ctx, k.Pool, func(tx pgx.Tx) (err error) {

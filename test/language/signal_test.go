@@ -61,7 +61,7 @@ func TestSignal(t *testing.T) {
 	t.Run("WhileSuspended", func(t *testing.T) {
 		k := kit.New(t)
 		wf := kagzi.Define[struct{}, string]("wf")
-		kit.ServeWith(k, kit.Told, wf, reading(2, kit.Approved.For("call-7")))
+		kit.ServeWith(k, kit.NotifiedOnly, wf, reading(2, kit.Approved.For("call-7")))
 		run := kit.Begin(k, wf, struct{}{}, kagzi.ID("mine"))
 		for i, v := range []string{"a", "b"} {
 			info := k.WaitStatus(run.ID(), kagzi.StatusSleeping)
@@ -168,7 +168,7 @@ func TestSignalIsIdempotentByID(t *testing.T) {
 func TestSignalInTx(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[struct{}, string]("wf")
-	kit.ServeWith(k, kit.Told, wf, reading(2, kit.Approved))
+	kit.ServeWith(k, kit.NotifiedOnly, wf, reading(2, kit.Approved))
 	run := kit.Begin(k, wf, struct{}{}, kagzi.ID("x"))
 	k.WaitStatus(run.ID(), kagzi.StatusSleeping)
 	inTx := func(f func(tx pgx.Tx)) pgx.Tx {
@@ -212,7 +212,7 @@ func TestSignalInALongTransaction(t *testing.T) {
 	run := kit.Begin(k, wf, struct{}{})
 	tx := k.CallersTx()
 	k.Signal(run.ID(), kit.Approved.With("a"), kagzi.InTx(tx))
-	kit.ServeWith(k, kit.Told, wf, reading(1, kit.Approved))
+	kit.ServeWith(k, kit.NotifiedOnly, wf, reading(1, kit.Approved))
 	other := kit.Begin(k, wf, struct{}{}) // the worker claims, and passes over the locked row
 	k.WaitStatus(other.ID(), kagzi.StatusSleeping)
 	kit.CommitTx(t, tx)

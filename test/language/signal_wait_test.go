@@ -54,7 +54,7 @@ func TestWaitSignalTimeout(t *testing.T) {
 	t.Run("AMessageInTime", func(t *testing.T) {
 		k := kit.New(t)
 		wf := kagzi.Define[struct{}, string]("wf")
-		kit.ServeWith(k, kit.Told, wf, timed(time.Hour))
+		kit.ServeWith(k, kit.NotifiedOnly, wf, timed(time.Hour))
 		run := kit.Begin(k, wf, struct{}{})
 		if info := k.WaitStatus(run.ID(), kagzi.StatusSleeping); time.Until(info.AvailableAt) < 50*time.Minute || info.WaitingOn != "signal approved" {
 			t.Errorf("waits on %q until %v", info.WaitingOn, info.AvailableAt)
@@ -106,7 +106,7 @@ func TestWaitSignalTimeout(t *testing.T) {
 		k := kit.New(t)
 		wf := kagzi.Define[struct{}, string]("wf")
 		busy, open := make(chan struct{}), make(chan struct{})
-		kit.ServeWith(k, kit.Told, wf, func(ctx kagzi.Context, _ struct{}) (string, error) {
+		kit.ServeWith(k, kit.NotifiedOnly, wf, func(ctx kagzi.Context, _ struct{}) (string, error) {
 			f := kagzi.Go(ctx, "busy", func(ctx kagzi.Context) (int, error) {
 				return kagzi.Step(ctx, "s", func(context.Context) (int, error) { close(busy); <-open; return 1, nil })
 			})

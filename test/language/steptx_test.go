@@ -282,7 +282,7 @@ func TestStepTx(t *testing.T) {
 func TestStepTxBehindAGoexit(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[struct{}, int]("wf", kit.NoRetry)
-	w := kit.NewWorker(t, kit.NewClient(t, k.Pool), kit.Unwatched)
+	w := kit.NewWorker(t, kit.NewClient(t, k.Pool), kit.Unmonitored)
 	kagzi.Handle(w, wf, func(ctx kagzi.Context, _ struct{}) (int, error) {
 		f := kagzi.Go(ctx, "b", func(ctx kagzi.Context) (int, error) {
 			return 0, kagzi.Do(ctx, "exits", func(context.Context) error { runtime.Goexit(); return nil })

@@ -120,7 +120,7 @@ func TestAnotherCancelIsShorter(t *testing.T) {
 func TestCancelOfARunWhoseWorkerIsGone(t *testing.T) {
 	k := kit.New(t)
 	j := &kit.Journal{}
-	run, _ := kit.BeginStuck(k, kit.NewWorker(t, kit.NewClient(t, k.Pool), kit.Unwatched))
+	run, _ := kit.BeginStuck(k, kit.NewWorker(t, kit.NewClient(t, k.Pool), kit.Unmonitored))
 	k.TakeAway(run.ID())
 	k.Cancel(run.ID(), kagzi.Reason("gone"), kagzi.Grace(time.Millisecond))
 	k.Exec(`UPDATE kagzi.workflow_runs SET task_queue = 'nobody', deadline_at = now() - interval '1 h', available_at = now() - interval '1 h' WHERE run_id = $1`, string(run.ID()))
@@ -166,7 +166,7 @@ func TestReasonOfACancel(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[int, int]("wf", kagzi.RetryPolicy{MaxAttempts: 3, Backoff: time.Hour})
 	j := &kit.Journal{}
-	w := kit.NewWorker(t, kit.NewClient(t, k.Pool), kit.Unwatched)
+	w := kit.NewWorker(t, kit.NewClient(t, k.Pool), kit.Unmonitored)
 	kagzi.Handle(w, wf, kit.Trip(j, kit.Breaks))
 	hung, release := kit.HangAt(t, w, "finish")
 	kit.StartWorker(t, w)
@@ -196,7 +196,7 @@ func TestCancelInTx(t *testing.T) {
 	}
 	kit.CommitTx(t, tx)
 	kit.FailureOf(k, run, kagzi.StatusCancelled)
-	j.Want(t, kit.Undone)
+	j.Want(t, kit.Compensated)
 }
 
 // TestRefusedCancelInTx: a refused Cancel changes nothing in the caller's transaction, not even the children of a

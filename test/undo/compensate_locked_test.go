@@ -93,5 +93,5 @@ func TestLockedRunHoldsUpNoDrain(t *testing.T) {
 		t.Error(err)
 	}
 	kit.FailureOf(k, run, kagzi.StatusFailed)
-	j.Want(t, kit.Undone)
+	j.Want(t, kit.Compensated)
 }

@@ -43,7 +43,7 @@ func TestLostAnswersOfCompensations(t *testing.T) {
 				if _, err := run.Result(k.Ctx); kagzi.KindOf(err) != kagzi.KindUnknown && kagzi.KindOf(err) != kagzi.KindCancelled {
 					t.Errorf("the run ended with %v", err)
 				}
-				j.Want(t, kit.Undone)
+				j.Want(t, kit.Compensated)
 			})
 		})
 	}

@@ -28,26 +28,26 @@ func TestCompensate(t *testing.T) {
 		want   string
 	}{
 		{name: "Completes", then: func(kagzi.Context) error { return nil }, status: kagzi.StatusCompleted, want: "flight hotel car"},
-		{name: "FailsForGood", then: func(kagzi.Context) error { return broken }, status: kagzi.StatusFailed, kind: kagzi.KindUnknown, want: kit.Undone},
+		{name: "FailsForGood", then: func(kagzi.Context) error { return broken }, status: kagzi.StatusFailed, kind: kagzi.KindUnknown, want: kit.Compensated},
 		{name: "FailsInAStep", then: func(ctx kagzi.Context) error {
 			return kagzi.Do(ctx, "s", func(context.Context) error { return broken })
-		}, status: kagzi.StatusFailed, kind: kagzi.KindUnknown, want: kit.Undone},
+		}, status: kagzi.StatusFailed, kind: kagzi.KindUnknown, want: kit.Compensated},
 		{name: "FailsWithAKindOfTheEngine", then: func(ctx kagzi.Context) error {
 			return kagzi.Do(ctx, "s", func(context.Context) error { return fmt.Errorf("the other service says: %w", kagzi.KindBadInput) })
-		}, status: kagzi.StatusFailed, kind: kagzi.KindBadInput, want: kit.Undone},
-		{name: "FailsEachAttempt", opts: []kagzi.StartOption{kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond}}, then: func(kagzi.Context) error { return errors.New("no") }, status: kagzi.StatusFailed, kind: kagzi.KindUnknown, want: kit.Undone},
-		{name: "Panics", then: func(kagzi.Context) error { panic("at the disco") }, status: kagzi.StatusFailed, kind: kagzi.KindPanic, want: kit.Undone},
+		}, status: kagzi.StatusFailed, kind: kagzi.KindBadInput, want: kit.Compensated},
+		{name: "FailsEachAttempt", opts: []kagzi.StartOption{kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond}}, then: func(kagzi.Context) error { return errors.New("no") }, status: kagzi.StatusFailed, kind: kagzi.KindUnknown, want: kit.Compensated},
+		{name: "Panics", then: func(kagzi.Context) error { panic("at the disco") }, status: kagzi.StatusFailed, kind: kagzi.KindPanic, want: kit.Compensated},
 		{name: "OverItsTimeout", opts: []kagzi.StartOption{kagzi.Timeout(time.Hour)}, then: kit.SleepLong, end: func(k *kit.Kit, run *kagzi.Run[int]) {
 			k.WaitStatus(run.ID(), kagzi.StatusSleeping)
 			k.Exec(`UPDATE kagzi.workflow_runs SET deadline_at = now(), available_at = now()`)
-		}, status: kagzi.StatusFailed, kind: kagzi.KindDeadline, want: kit.Undone},
+		}, status: kagzi.StatusFailed, kind: kagzi.KindDeadline, want: kit.Compensated},
 		{name: "OverItsTimeoutInAStep", opts: []kagzi.StartOption{kagzi.Timeout(8 * time.Second)}, then: func(ctx kagzi.Context) error {
 			return kagzi.Do(ctx, "s", func(ctx context.Context) error {
 				<-ctx.Done()
 				return ctx.Err()
 			})
-		}, status: kagzi.StatusFailed, kind: kagzi.KindDeadline, want: kit.Undone},
-		{name: "CancelledInItsSleep", then: kit.SleepLong, end: kit.CancelAsleep, status: kagzi.StatusCancelled, kind: kagzi.KindCancelled, want: kit.Undone},
+		}, status: kagzi.StatusFailed, kind: kagzi.KindDeadline, want: kit.Compensated},
+		{name: "CancelledInItsSleep", then: kit.SleepLong, end: kit.CancelAsleep, status: kagzi.StatusCancelled, kind: kagzi.KindCancelled, want: kit.Compensated},
 		{name: "CancelledInAStep", then: func(ctx kagzi.Context) error {
 			return kagzi.Do(ctx, "s", func(ctx context.Context) error {
 				close(booked)
@@ -57,11 +57,11 @@ func TestCompensate(t *testing.T) {
 		}, end: func(k *kit.Kit, run *kagzi.Run[int]) {
 			<-booked
 			k.Cancel(run.ID())
-		}, status: kagzi.StatusCancelled, kind: kagzi.KindCancelled, want: kit.Undone},
+		}, status: kagzi.StatusCancelled, kind: kagzi.KindCancelled, want: kit.Compensated},
 		{name: "CancelledInABackoff", opts: []kagzi.StartOption{kagzi.RetryPolicy{MaxAttempts: 9, Backoff: time.Hour}}, then: func(kagzi.Context) error { return errors.New("no") }, end: func(k *kit.Kit, run *kagzi.Run[int]) {
 			k.WaitStatus(run.ID(), kagzi.StatusPending, "retry")
 			k.Cancel(run.ID())
-		}, status: kagzi.StatusCancelled, kind: kagzi.KindCancelled, want: kit.Undone},
+		}, status: kagzi.StatusCancelled, kind: kagzi.KindCancelled, want: kit.Compensated},
 		{name: "Terminated", then: kit.SleepLong, end: func(k *kit.Kit, run *kagzi.Run[int]) {
 			k.WaitStatus(run.ID(), kagzi.StatusSleeping)
 			if err := k.Client.Terminate(k.Ctx, run.ID()); err != nil {
@@ -84,7 +84,7 @@ func TestCompensate(t *testing.T) {
 				t.Errorf("kind %q, want %q: %v", re.Kind, tt.kind, re)
 			}
 			j.Want(t, tt.want)
-			if tt.want == kit.Undone {
+			if tt.want == kit.Compensated {
 				for _, name := range []string{"car", "hotel", "flight"} {
 					a := k.Steps(run.ID())[name+"#compensation"]
 					if len(a) != 1 || a[0].Status != kagzi.StatusCompleted || a[0].Type != "COMPENSATION" || a[0].Child == "" {
@@ -114,7 +114,7 @@ func TestCompensationsNeedNoCodeOfTheRun(t *testing.T) {
 	if re := kit.FailureOf(k, run, kagzi.StatusCancelled); !strings.Contains(re.Message, "gone") {
 		t.Errorf("the run ended with %v", re)
 	}
-	j.Want(t, kit.Undone)
+	j.Want(t, kit.Compensated)
 }
 
 // TestCompensatingRun: a run that waits for its compensations says so, counts as active, and is not claimed.
@@ -140,7 +140,7 @@ func TestCompensatingRun(t *testing.T) {
 	}
 	kit.ServeCancellations(k, j, nil)
 	kit.FailureOf(k, run, kagzi.StatusCancelled)
-	j.Want(t, kit.Undone)
+	j.Want(t, kit.Compensated)
 	if err := k.Client.Resume(k.Ctx, run.ID()); !errors.Is(err, kagzi.ErrCompensated) {
 		t.Errorf("Resume: %v", err)
 	}
