@@ -13,7 +13,7 @@ test: ## every test, with the race detector; installs what is missing, and start
 vet:
 	go vet ./...
 
-lint: ## fails, and shows the difference, if a file is not as gofumpt would have it
+lint: ## fails, and shows the differences, if a file is not formatted by gofumpt
 	@test -z "$$($(GOFUMPT) -l .)" || { $(GOFUMPT) -d .; exit 1; }
 	$(STATICCHECK) ./...
 
@@ -34,8 +34,8 @@ bench:
 
 # ---- the other Postgres versions ----
 
-# Debian has one version; npm has all of them, for this machine's processor. They are prereleases by name, so each is
-# pinned exactly.
+# Debian has one version; npm has all of them, for this machine's processor. Their version numbers are those of prereleases, so
+# each is pinned exactly.
 MAJORS   := 14 16 17 18
 PACKAGES ?= ./...
 ARCH     := $(if $(filter aarch64 arm64,$(shell uname -m)),linux-arm64,linux-x64)
@@ -47,8 +47,8 @@ test-majors: .majors/installed
 		env -u KAGZI_DATABASE_URL KAGZI_PG_BIN="$(CURDIR)/.majors/node_modules/pg$$v/native/bin" go test $(PACKAGES) || exit 1; \
 	done
 
-# Started by root, the server runs as another user, who must be able to read its programs. npm leaves some of them
-# without the right.
+# If root starts the server, it runs as another user, who must be able to read its programs. npm installs some of them without
+# that right.
 .majors/installed: Makefile
 	rm -rf .majors && mkdir .majors && echo '{"private": true}' > .majors/package.json
 	cd .majors && npm install --no-audit --no-fund \

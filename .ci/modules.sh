@@ -1,6 +1,6 @@
 # Sourced by .ci/run and .ci/test, in the repository's folder.
 
-# `go test ./...` leaves out folders with a go.mod of their own: each is a module to test.
+# `go test ./...` omits folders with a go.mod of their own. Each of them is a module to test.
 modules() {
 	local file
 	find . -name go.mod -not -path './.majors/*' -not -path './.tools/*' -not -path '*/node_modules/*' -not -path '*/testdata/*' |
@@ -11,6 +11,6 @@ each_module() { # command…
 	local dir
 	while read -r dir; do
 		if [[ $dir != . ]]; then echo "in $dir"; fi
-		(cd "$dir" && "$@" </dev/null) # else a command could read the list
+		(cd "$dir" && "$@" </dev/null) # otherwise the command could read the list
 	done < <(modules)
 }

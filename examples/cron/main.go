@@ -14,7 +14,7 @@ import (
 
 var Report = kagzi.Define[string, string]("report")
 
-// report is called once for each tick. FireTime is the time of the tick, also if the run starts late.
+// report is called once for each tick. FireTime is the time of the tick, even if the run starts late.
 func report(ctx kagzi.Context, shop string) (string, error) {
 	tick := ctx.FireTime()
 	return kagzi.Step(ctx, "write", func(ctx context.Context) (string, error) {
@@ -41,7 +41,7 @@ func main() {
 	})
 }
 
-// wait returns once n runs of the schedule have completed.
+// wait waits until n runs of the schedule have completed.
 func wait(ctx context.Context, client *kagzi.Client, n int) error {
 	since := time.Now()
 	for {

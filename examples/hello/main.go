@@ -1,7 +1,7 @@
 // Hello is a complete program, to copy. It needs a Postgres, named by DATABASE_URL.
 //
 // Kill it within the five seconds of its sleep, with kill -9 or Ctrl-C, and start it again: it finds its run by the ID,
-// creates no second account, and goes on with the welcome.
+// creates no second account, and continues with the welcome.
 package main
 
 import (
@@ -20,11 +20,11 @@ import (
 	"github.com/kagzi/kagzi"
 )
 
-// SignUp is the contract: a name, what goes in and what comes out. Whoever starts runs needs no more than this.
+// SignUp is the contract of the workflow: its name, input and result. A program that only starts runs needs nothing else.
 var SignUp = kagzi.Define[string, string]("sign-up")
 
-// signUp is the workflow: an ordinary function made of named steps. A step whose result is recorded never runs
-// again, wherever the function is carried on after a crash.
+// signUp is the workflow: an ordinary function of named steps. A step whose result is recorded never runs again, whichever
+// process continues the function after a crash.
 func signUp(ctx kagzi.Context, name string) (string, error) {
 	account, err := kagzi.Step(ctx, "create-account", func(ctx context.Context) (string, error) {
 		fmt.Println("creating an account for", name)
@@ -33,13 +33,13 @@ func signUp(ctx kagzi.Context, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// Nothing is held meanwhile: neither goroutine nor connection, nor even this process.
+	// While it sleeps, the run needs no goroutine, no connection, and not even this process.
 	if err := kagzi.Sleep(ctx, "settle-in", 5*time.Second); err != nil {
 		return "", err
 	}
 	err = kagzi.Do(ctx, "send-welcome", func(ctx context.Context) error {
 		fmt.Println("sending a welcome to", account)
-		return nil // an error here is tried again
+		return nil // an error would be retried
 	}, kagzi.RetryPolicy{MaxAttempts: 5}, kagzi.Timeout(10*time.Second))
 	return account, err
 }
@@ -69,7 +69,7 @@ func run(ctx context.Context, url string) error {
 		return err
 	}
 
-	// A worker executes runs. Here it shares a process with who starts them; usually it has its own.
+	// A worker executes runs. Here it shares a process with the code that starts them; usually it has its own.
 	worker, err := kagzi.NewWorker(client, kagzi.WorkerConfig{})
 	if err != nil {
 		return err
@@ -78,12 +78,12 @@ func run(ctx context.Context, url string) error {
 	ctx, stop := context.WithCancel(ctx)
 	var working sync.WaitGroup
 	working.Go(func() {
-		defer stop() // without its worker the program has nothing to wait for: it may have been drained from elsewhere
+		defer stop() // without its worker the program would wait for ever; another program may have drained the worker
 		if err := worker.Run(ctx); err != nil {
 			log.Print(err)
 		}
 	})
-	defer working.Wait() // until the worker has drained: what is under way may finish
+	defer working.Wait() // the worker drains: running steps may finish
 	defer stop()
 
 	// The ID makes the start idempotent: while a run of this ID is active, Start returns that one.

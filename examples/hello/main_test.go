@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
 
-// Killed while the run sleeps and started again, the program carries on.
+// The program is killed while the run sleeps. Started again, it continues the run.
 func TestCarriesOnAfterKill(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)

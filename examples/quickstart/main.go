@@ -1,13 +1,13 @@
-// Quickstart shows what Kagzi is for, in a few seconds and on a fresh machine:
+// Quickstart demonstrates Kagzi's guarantees in a few seconds, on a fresh machine:
 //
 //	go run ./examples/quickstart
 //
 // It starts a throwaway Postgres, 200 checkouts and two worker processes, kills one of them half-way with SIGKILL,
 // and then counts: every checkout completed, no recorded step executed again, every payment captured exactly once.
-// It exits with 1 if one of these does not hold. The workers log to a file, whose name is the last line.
+// It exits with 1 if one of these does not hold. The workers log to a file, which the last line names.
 //
-// Read workflow.go first: an application would contain the same code. KAGZI_DATABASE_URL, if set, names the Postgres
-// to use. With -svg FILE the quickstart also draws its result; docs/quickstart.svg was made so.
+// Read workflow.go first: an application has the same code. KAGZI_DATABASE_URL, if set, names the database to use. With
+// -svg FILE the quickstart also draws its result, as in docs/quickstart.svg.
 package main
 
 import (
@@ -102,7 +102,7 @@ type show struct {
 	url    string
 	dir    string   // of the workers' journals
 	log    *os.File // both workers write to it
-	shop   string   // a namespace of its own, for a database that is not thrown away
+	shop   string   // a namespace of this run of the program, because the database may be a permanent one
 	client *kagzi.Client
 	runs   []kagzi.Started
 	began  time.Time
@@ -112,7 +112,7 @@ type show struct {
 	finished time.Time
 }
 
-// prepare makes the tables and starts the checkouts. Nobody executes them yet: they wait in Postgres.
+// prepare creates the tables and starts the checkouts. No worker runs yet: the checkouts wait in Postgres.
 func (s *show) prepare(ctx context.Context) error {
 	if err := kagzi.Migrate(ctx, s.pool); err != nil {
 		return err
@@ -136,8 +136,8 @@ func (s *show) prepare(ctx context.Context) error {
 	return nil
 }
 
-// play lets two workers at the checkouts, kills one when half of the steps were executed, and returns when all
-// checkouts are over and the other worker has stopped.
+// play starts two workers, kills one when half of the steps were executed, and returns when all checkouts have ended and the
+// other worker has stopped.
 func (s *show) play(ctx context.Context) (err error) {
 	crew := map[string]*process{}
 	defer func() {
@@ -196,7 +196,7 @@ func (s *show) play(ctx context.Context) (err error) {
 	}
 }
 
-// journal is the file in which a worker notes what it executes.
+// journal returns the path of the file in which a worker records its executions.
 func (s *show) journal(worker string) string { return filepath.Join(s.dir, worker) }
 
 func since(t time.Time) time.Duration { return time.Since(t).Round(time.Millisecond) }

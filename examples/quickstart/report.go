@@ -50,7 +50,7 @@ func (s *show) progress(ctx context.Context) (p progress, err error) {
 	return p, err
 }
 
-// executions reads the journals. A line that is not complete yet, or never will be, begins no execution.
+// executions reads the journals. It ignores an incomplete line.
 func (s *show) executions() ([]execution, error) {
 	var all []execution
 	for _, name := range workers {
@@ -76,22 +76,22 @@ type tally struct {
 	records     int           // of attempts of steps
 	executions  int           // of attempts of steps
 	repeated    int           // executions beyond the first of an attempt
-	interrupted int           // executions that the kill cut short, and that were made again
-	recovery    time.Duration // from the kill until the last of them was under way again
+	interrupted int           // executions that the kill interrupted, and that were repeated
+	recovery    time.Duration // from the kill until the last of them was running again
 	captured    int           // orders with exactly one row in the ledger
-	broken      []string      // promises
+	broken      []string      // guarantees
 }
 
-// report compares the database with the journals, prints the table, and draws it if asked to.
+// report compares the database with the journals, prints the table, and draws it if -svg is given.
 func (s *show) report(ctx context.Context) error {
 	v := &tally{}
-	if err := s.judgeRuns(ctx, v); err != nil {
+	if err := s.checkRuns(ctx, v); err != nil {
 		return err
 	}
-	if err := s.judgeSteps(ctx, v); err != nil {
+	if err := s.checkSteps(ctx, v); err != nil {
 		return err
 	}
-	if err := s.judgeLedger(ctx, v); err != nil {
+	if err := s.checkLedger(ctx, v); err != nil {
 		return err
 	}
 	fmt.Println()
@@ -133,8 +133,8 @@ func (v *tally) breach(format string, args ...any) {
 	v.broken = append(v.broken, fmt.Sprintf(format, args...))
 }
 
-// judgeRuns: a start that was acknowledged is never lost, and its run ends well.
-func (s *show) judgeRuns(ctx context.Context, v *tally) error {
+// checkRuns checks that no acknowledged start is lost, and that its run completes.
+func (s *show) checkRuns(ctx context.Context, v *tally) error {
 	for i, started := range s.runs {
 		run, err := s.client.Get(ctx, started.ID)
 		if err != nil {
@@ -149,10 +149,10 @@ func (s *show) judgeRuns(ctx context.Context, v *tally) error {
 	return nil
 }
 
-// judgeSteps: a step whose result is recorded never executes again. The record carries the note of the execution that
-// it is from. There may be other executions of the same attempt, cut short before they were recorded; but the recorded
-// one must be the last. The journals tell the order: all workers are on this machine, and have one clock.
-func (s *show) judgeSteps(ctx context.Context, v *tally) error {
+// checkSteps checks that a step with a recorded result never executes again. The record has the note of its execution. There may
+// be other executions of the same attempt that were interrupted before they were recorded, but the recorded one must be the
+// last. The journals give the order: all workers are on this machine and have the same clock.
+func (s *show) checkSteps(ctx context.Context, v *tally) error {
 	executions, err := s.executions()
 	if err != nil {
 		return err
@@ -174,7 +174,7 @@ func (s *show) judgeSteps(ctx context.Context, v *tally) error {
 				continue // a sleep
 			}
 			v.records++
-			s.judgeStep(v, a, es)
+			s.checkStep(v, a, es)
 		}
 	}
 	for at := range executed {
@@ -186,7 +186,7 @@ func (s *show) judgeSteps(ctx context.Context, v *tally) error {
 	return nil
 }
 
-func (s *show) judgeStep(v *tally, a kagzi.StepAttempt, executions []execution) {
+func (s *show) checkStep(v *tally, a kagzi.StepAttempt, executions []execution) {
 	var recorded *execution
 	for i, e := range executions {
 		if strings.Contains(string(a.Output), `"`+e.note+`"`) || strings.HasSuffix(a.Error, " "+e.note) {
@@ -210,8 +210,8 @@ func (s *show) judgeStep(v *tally, a kagzi.StepAttempt, executions []execution) 
 	}
 }
 
-// judgeLedger: a transactional step takes effect exactly once.
-func (s *show) judgeLedger(ctx context.Context, v *tally) error {
+// checkLedger checks that a transactional step takes effect exactly once.
+func (s *show) checkLedger(ctx context.Context, v *tally) error {
 	rows, err := s.pool.Query(ctx, `
 		SELECT o.number, count(l.order_number)
 		FROM generate_series(1, $2::int) AS o (number)

@@ -9,7 +9,7 @@ import (
 	"github.com/kagzi/kagzi"
 )
 
-// A report that cannot find a broken promise proves nothing.
+// The report must find each broken guarantee.
 func TestJudgeStep(t *testing.T) {
 	t.Parallel()
 	ship := step{"run", "ship", 1}
@@ -42,7 +42,7 @@ func TestJudgeStep(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			v := &tally{}
-			(&show{victim: "worker-1"}).judgeStep(v, test.record, test.executions)
+			(&show{victim: "worker-1"}).checkStep(v, test.record, test.executions)
 			if kept := len(v.broken) == 0; kept != test.kept || v.interrupted != test.interrupted {
 				t.Errorf("broken: %q, interrupted: %d; want kept %t, interrupted %d", v.broken, v.interrupted, test.kept, test.interrupted)
 			}

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// The picture's sizes, in pixels. It has a background of its own, so it reads the same on a light and on a dark page.
+// The sizes of the picture, in pixels. It has a background of its own, so that it is legible on light and dark pages.
 const (
 	pictureWidth = 800
 	margin       = 24
@@ -72,7 +72,7 @@ func perSlice(executions []execution, worker string, began time.Time, length tim
 }
 
 func drawLane(b *bytes.Buffer, counts [slices]int, bottom int, color string) {
-	const fullLane = 25 // steps; a higher bar is cut off
+	const fullLane = 25 // steps; a higher bar is truncated
 	fmt.Fprintf(b, `<line x1="%d" x2="%d" y1="%d" y2="%[3]d" stroke="#30363d"/>`+"\n", chartLeft, chartLeft+chartWidth, bottom)
 	for i, n := range counts {
 		if n == 0 {

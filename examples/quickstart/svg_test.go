@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// The picture is well-formed, has a bar only where a worker executed something, and shows each row of the table.
+// The picture is well-formed, has a bar only where a worker executed a step, and shows each row of the table.
 func TestDraw(t *testing.T) {
 	t.Parallel()
 	began := time.Now()

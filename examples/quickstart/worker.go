@@ -21,21 +21,21 @@ import (
 
 // ---- in the worker's process ----
 
-// workerEnv tells a process that it is a worker: its name, journal and namespace. The database's URL is in urlEnv.
+// workerEnv makes a process a worker. It has the worker's name, journal and namespace. The database's URL is in urlEnv.
 const (
 	workerEnv = "KAGZI_QUICKSTART_WORKER"
 	urlEnv    = "KAGZI_QUICKSTART_URL"
 )
 
-// work is a worker process. It stops when its standard input ends: the parent closed it, or died.
+// work runs a worker process. It stops when its standard input ends, because the parent closed it or died.
 func work(ctx context.Context) error {
-	signal.Ignore(os.Interrupt) // Ctrl-C goes to all processes of a terminal; the parent says when to stop
+	signal.Ignore(os.Interrupt) // Ctrl-C goes to all processes of a terminal, but the parent decides when to stop
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin) // however it ends
+		_, _ = io.Copy(io.Discard, os.Stdin) // returns when the input ends, with or without an error
 		stop()
-		time.Sleep(10 * time.Second) // a drain takes less, unless the database went away with the parent
+		time.Sleep(10 * time.Second) // a drain takes less, unless the database ended with the parent
 		os.Exit(1)
 	}()
 
@@ -56,7 +56,7 @@ func work(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// By default a worker counts as dead after 30 s of silence. That is too long for a show.
+	// By default a worker is declared dead after 30 s without heartbeats. That is too long for a demonstration.
 	worker, err := kagzi.NewWorker(client, kagzi.WorkerConfig{
 		MaxConcurrent: 8, Heartbeat: 500 * time.Millisecond, StaleAfter: 2 * time.Second, DrainTimeout: 3 * time.Second,
 	})
@@ -68,8 +68,8 @@ func work(ctx context.Context) error {
 	return worker.Run(ctx)
 }
 
-// A journal notes every execution of a step before anything else is done, each with one write to a file, so that what
-// a killed process did can be read afterwards.
+// A journal records every execution of a step before its effects, each with one write to a file, so that the executions of a
+// killed process can be read.
 type journal struct {
 	worker string
 	file   *os.File
@@ -78,19 +78,19 @@ type journal struct {
 	count int
 }
 
-// begin notes that the step of ctx is executed, and returns the note's number.
+// begin records an execution of the step of ctx, and returns the number of the note.
 func (j *journal) begin(ctx context.Context) (note string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.count++
 	e := execution{note: fmt.Sprintf("%s/%d", j.worker, j.count), worker: j.worker, at: time.Now(), step: stepOf(kagzi.CurrentStep(ctx))}
 	if _, err := j.file.WriteString(e.line()); err != nil {
-		panic(err) // fails the step, and shows
+		panic(err) // fails the step, visibly
 	}
 	return e.note
 }
 
-// An attempt of a step, by all that names it.
+// An attempt identifies an attempt of a step.
 type step struct {
 	run     kagzi.RunID
 	name    string
@@ -133,7 +133,7 @@ type process struct {
 	err  error         // how it ended; valid once done is closed
 }
 
-// hire starts a worker: this program again, told by its environment what it is.
+// hire starts a worker: this program again, with workerEnv in its environment.
 func (s *show) hire(name string) (*process, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -175,7 +175,7 @@ func (p *process) kill() error {
 	return err
 }
 
-// stop lets the worker drain, and kills it if that takes long.
+// stop drains the worker, and kills it if that takes too long.
 func (p *process) stop() error {
 	_ = p.in.Close() // of no consequence if the worker has ended
 	select {

@@ -12,32 +12,32 @@ import (
 	"github.com/kagzi/kagzi"
 )
 
-// An Order is what goes into a checkout.
+// An Order is the input of a checkout.
 type Order struct {
 	Shop   string
 	Number int
 	Cents  int
 }
 
-// A Receipt is what comes out.
+// A Receipt is the result of a checkout.
 type Receipt struct {
 	Order   int
 	Payment string
 	Parcel  string
 }
 
-// Checkout is the contract between those who start checkouts and those who execute them.
+// Checkout is the contract between the programs that start checkouts and the workers that execute them.
 var Checkout = kagzi.Define[Order, Receipt]("checkout", kagzi.Timeout(5*time.Minute))
 
 // stepsPerCheckout counts check-fraud, reserve-stock, authorize, capture and ship.
 const stepsPerCheckout = 5
 
-// An app is an application with its dependencies; here they are simulated. Each step's function begins with a note in
-// the journal, so that the report can count executions, and returns the note's number as its result: that tells whose
-// execution the recorded result is from.
+// An app is an application with its dependencies, which are simulated here. Each step's function first writes a note to the
+// journal, so that the report can count executions. It returns the number of the note, so that the recorded result identifies
+// its execution.
 type app struct{ journal *journal }
 
-// checkout is the workflow. It reads as if nothing ever went wrong.
+// checkout is the workflow. It has no code for crashes.
 func (a *app) checkout(ctx kagzi.Context, order Order) (Receipt, error) {
 	var payment string
 	err := kagzi.Parallel(ctx, "prepare", map[string]func(kagzi.Context) error{
@@ -57,11 +57,11 @@ func (a *app) checkout(ctx kagzi.Context, order Order) (Receipt, error) {
 	if err != nil {
 		return Receipt{}, err
 	}
-	// Suspended, a run is a row in Postgres: it holds no goroutine, connection or slot of a worker.
+	// While it sleeps, a run is only a row in Postgres: it holds no goroutine, connection or slot of a worker.
 	if err := kagzi.Sleep(ctx, "cooling-off", time.Second); err != nil {
 		return Receipt{}, err
 	}
-	// The row in the ledger commits in one transaction with the record that the step is done.
+	// The row in the ledger is committed in one transaction with the record of the step.
 	_, err = kagzi.StepTx(ctx, "capture", func(ctx context.Context, tx pgx.Tx) (string, error) {
 		note := a.journal.begin(ctx)
 		_, err := tx.Exec(ctx, insertLedger, order.Shop, order.Number, order.Cents)
@@ -75,7 +75,7 @@ func (a *app) checkout(ctx kagzi.Context, order Order) (Receipt, error) {
 	return Receipt{Order: order.Number, Payment: payment, Parcel: parcel}, err
 }
 
-// The ledger has no unique key on purpose: nothing but Kagzi keeps a payment from being captured twice.
+// The ledger deliberately has no unique key: only Kagzi prevents a payment from being captured twice.
 const createLedger = `
 CREATE TABLE IF NOT EXISTS kagzi_quickstart_ledger (
 	shop         text NOT NULL,
@@ -85,7 +85,7 @@ CREATE TABLE IF NOT EXISTS kagzi_quickstart_ledger (
 
 const insertLedger = `INSERT INTO kagzi_quickstart_ledger (shop, order_number, cents) VALUES ($1, $2, $3)`
 
-// callService is a call of some other service that takes about d.
+// callService simulates a call of another service that takes about d.
 func (a *app) callService(d time.Duration) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		note := a.journal.begin(ctx)
@@ -93,8 +93,8 @@ func (a *app) callService(d time.Duration) func(context.Context) (string, error)
 	}
 }
 
-// callGateway is a payment gateway that fails every fourth call. A real one would be given
-// kagzi.CurrentStep(ctx).Key, the same in every attempt, so that it authorizes once.
+// callGateway simulates a payment gateway that fails every fourth call. A real gateway would get
+// kagzi.CurrentStep(ctx).Key, which is the same in every attempt, so that it authorizes once.
 func (a *app) callGateway(ctx context.Context) (string, error) {
 	note := a.journal.begin(ctx)
 	if err := a.call(ctx, 60*time.Millisecond); err != nil {
@@ -108,7 +108,7 @@ func (a *app) callGateway(ctx context.Context) (string, error) {
 
 var errGateway = errors.New("the gateway is overloaded")
 
-// call takes about d, or until ctx ends.
+// call waits for about d, or until ctx ends.
 func (a *app) call(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d/2 + rand.N(d)):

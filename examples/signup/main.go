@@ -16,17 +16,17 @@ import (
 // SignUp is the contract of the workflow: its name, its input and its result.
 var SignUp = kagzi.Define[string, string]("sign-up")
 
-// Confirmed is the signal that the link sends. Its payload is the address that was confirmed.
+// Confirmed is the signal that the link sends. Its payload is the confirmed address.
 var Confirmed = kagzi.DefineSignal[string]("confirmed")
 
 func signUp(ctx kagzi.Context, name string) (string, error) {
 	err := kagzi.Do(ctx, "mail-link", func(ctx context.Context) error {
-		return nil // a real one sends the mail
+		return nil // a real program sends the mail
 	})
 	if err != nil {
 		return "", err
 	}
-	// While it waits, the run is a row in Postgres. A real timeout is a week.
+	// While it waits, the run is only a row in Postgres. A real timeout would be a week.
 	address, err := kagzi.WaitSignal(ctx, Confirmed, kagzi.Timeout(500*time.Millisecond))
 	if errors.Is(err, kagzi.KindTimeout) {
 		return "", kagzi.Do(ctx, "delete-account", func(ctx context.Context) error {

@@ -1,5 +1,5 @@
-// Package demo gives the small examples a Postgres, a client and a worker, so that they show one feature each.
-// An application does the same by itself, as in examples/hello.
+// Package demo gives the small examples a Postgres database, a client and a worker, so that each shows only one feature.
+// An application has this code itself, as in examples/hello.
 package demo
 
 import (
@@ -18,8 +18,8 @@ import (
 	"github.com/kagzi/kagzi/internal/localpg"
 )
 
-// Main runs an example: handle registers its workflows, play starts runs while the worker executes them. Main uses the
-// database of KAGZI_DATABASE_URL, or a throwaway Postgres if that is not set. It exits with 1 if an error is returned.
+// Main runs an example: handle registers its workflows, and play starts runs while the worker executes them. Main uses the
+// database of KAGZI_DATABASE_URL, or a throwaway Postgres server. It exits with 1 if play or the worker returns an error.
 func Main(name string, handle func(*kagzi.Worker), play func(context.Context, *kagzi.Client) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -59,7 +59,7 @@ func run(ctx context.Context, name string, handle func(*kagzi.Worker), play func
 	var working sync.WaitGroup
 	var workErr error
 	working.Go(func() {
-		defer stop() // nobody executes runs any more
+		defer stop() // no other worker would execute the runs
 		workErr = worker.Run(ctx)
 	})
 	err = play(ctx, client)
