@@ -16,11 +16,10 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// mostRecoveries is how often a run may lose its worker before it is suspected of killing it.
+// mostRecoveries is how often a run may lose its worker before it becomes a crash-loop suspect.
 const mostRecoveries = 20
 
-// TestCrashLoopIsQuarantined shows that a run which has killed its workers too often without progress fails, and that
-// others go on.
+// A run that has lost its worker too often without progress is quarantined. Other runs continue.
 func TestCrashLoopIsQuarantined(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -43,7 +42,7 @@ func TestCrashLoopIsQuarantined(t *testing.T) {
 	}
 }
 
-// TestProgressEndsACrashLoop shows that a run which recorded a step since its recoveries began goes on.
+// A run that has recorded a step since its recoveries began is no suspect and continues.
 func TestProgressEndsACrashLoop(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -64,8 +63,8 @@ func TestProgressEndsACrashLoop(t *testing.T) {
 	}
 }
 
-// TestSuspectsRunOneAtATime shows that a worker executes at most one run that may kill it, besides the others, and
-// that the next has its turn once that one is over, though it was due before and nobody polls.
+// A worker executes at most one crash-loop suspect at a time, beside the other runs. The next suspect begins when that one has
+// ended, although it was due before and nobody polls.
 func TestSuspectsRunOneAtATime(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -110,8 +109,8 @@ func TestSuspectsRunOneAtATime(t *testing.T) {
 	kit.CheckResults(t, runs[:suspects], func(i int) int { return i })
 }
 
-// TestRunThatKillsItsWorker lets a run kill its process again and again, a supervisor starting the next: the other
-// runs complete, and the one that kills comes ever more rarely.
+// A run kills its process again and again, and a supervisor starts the next process. The other runs complete, and the suspect is
+// executed at growing intervals.
 func TestRunThatKillsItsWorker(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)

@@ -81,7 +81,7 @@ func killAt(t *testing.T, point string, wf kagzi.Workflow[int, string], want fun
 	}
 }
 
-// A killing is one worker process killed at a point, and what came of its runs.
+// A killing is a worker process that was killed at a point, and the outcome of its runs.
 type killing struct {
 	point    string
 	nth      int
@@ -151,7 +151,7 @@ func (k *killing) run() error {
 	return errors.Join(k.checkSteps(), k.checkEffects(ctx))
 }
 
-// remember reads what is recorded: the victim is dead, and nobody else at work.
+// remember reads the records after the death of the victim, while no other worker runs.
 func (k *killing) remember(ctx context.Context) error {
 	rows, _ := k.db.Pool.Query(ctx, `SELECT run_id || ' ' || step_id FROM kagzi.step_runs WHERE status = 'COMPLETED'`)
 	steps, err := pgx.CollectRows(rows, pgx.RowTo[string])
@@ -288,7 +288,7 @@ func (o *takeover) complete(t *testing.T) {
 	}
 }
 
-// TestCrashIsDetected shows that the runs of a killed process are executed elsewhere within seconds.
+// The runs of a killed process are executed elsewhere within seconds.
 func TestCrashIsDetected(t *testing.T) {
 	t.Parallel()
 	cfg := kagzi.WorkerConfig{Heartbeat: time.Second, StaleAfter: 3 * time.Second} // the lease timeout is 5 minutes
@@ -300,7 +300,7 @@ func TestCrashIsDetected(t *testing.T) {
 	o.complete(t)
 }
 
-// TestDefaultsDetectACrashWithinAMinute shows that a silent worker is judged by what it said of itself.
+// A silent worker is declared dead after its own StaleAfter.
 func TestDefaultsDetectACrashWithinAMinute(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -311,7 +311,7 @@ func TestDefaultsDetectACrashWithinAMinute(t *testing.T) {
 	}
 	kit.ExecSQL(t, db.Pool, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', locked_by = gen_random_uuid(), lease = gen_random_uuid(),
 		available_at = now() + interval '4 minutes', started_at = now()`)
-	// Both were heard of 31 s ago. One held the run; the other may be silent for longer.
+	// The last heartbeats of both were 31 s ago. One held the run; the other may be silent for longer.
 	kit.ExecSQL(t, db.Pool, `INSERT INTO kagzi.workers (worker_id, namespace_id, task_queue, workflow_types, status, lease_timeout, stale_after, heartbeat_at)
 		SELECT locked_by, 'default', 'default', ARRAY['one-step'], 'ONLINE', interval '5 minutes', interval '30 s', now() - interval '31 s' FROM kagzi.workflow_runs
 		UNION ALL SELECT gen_random_uuid(), 'default', 'default', ARRAY['one-step'], 'ONLINE', interval '5 minutes', interval '5 minutes', now() - interval '31 s'`)
@@ -328,7 +328,7 @@ func TestDefaultsDetectACrashWithinAMinute(t *testing.T) {
 // executes its run long before anybody could miss a heartbeat.
 func TestKillIsNoticedByTheConnection(t *testing.T) {
 	t.Parallel()
-	// It takes 5 seconds on a machine that has time.
+	// It takes 5 seconds on an idle machine.
 	o := takeOver(t, kagzi.WorkerConfig{}, `SELECT count(*) FROM kagzi.workers WHERE backend_pid IS NOT NULL`, 15*time.Second)
 	c := o.c
 	page, total, err := c.Workers(t.Context(), kagzi.WorkerFilter{Status: []string{"OFFLINE"}})

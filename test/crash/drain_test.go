@@ -20,8 +20,8 @@ import (
 
 const eventsOfWorkers = `SELECT string_agg(event, ' ' ORDER BY occurred_at) FROM kagzi.worker_events`
 
-// TestDrainFinishesWhatIsUnderWay shows that a worker whose context ends claims no more and waits for its runs.
-func TestDrainFinishesWhatIsUnderWay(t *testing.T) {
+// A worker whose context ends claims no more runs, and waits for those that it executes.
+func TestDrainFinishesRunningRuns(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	c := kit.NewClient(t, db.Pool)
@@ -53,8 +53,8 @@ func TestDrainFinishesWhatIsUnderWay(t *testing.T) {
 	}
 }
 
-// TestDrainGivesBackTheRest shows that what does not end within the drain timeout is given back with no attempt used,
-// and executed elsewhere at once, though the other worker polls once an hour.
+// Runs that do not end within the drain timeout are given back without counting an attempt, and executed elsewhere at once,
+// although the other worker polls once an hour.
 func TestDrainGivesBackTheRest(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -62,7 +62,7 @@ func TestDrainGivesBackTheRest(t *testing.T) {
 	g, runs, stop := kit.Gated(t, c, kagzi.WorkerConfig{DrainTimeout: 50 * time.Millisecond}, 3)
 	id := "worker=" + string(kit.Only(t, c, kagzi.WorkerFilter{}).ID)
 
-	// The other worker has another client, so that only the database can tell it.
+	// The other worker has another client, so that only the database can notify it.
 	other := kit.NewClient(t, kit.OpenPool(t, db.DSN, 5))
 	h := kit.NewGate()
 	w := kit.NewWorker(t, other, kagzi.WorkerConfig{PollInterval: time.Hour})
@@ -103,8 +103,7 @@ func TestDrainGivesBackTheRest(t *testing.T) {
 	}
 }
 
-// TestDrainLeavesTimersToOthers shows that a run which a worker suspended before it stopped is resumed at its time by
-// another, which knew nothing of it and polls once an hour.
+// A worker suspends a run and stops. At the end of the sleep, another worker, which polls once an hour, executes the run.
 func TestDrainLeavesTimersToOthers(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -139,7 +138,7 @@ func TestDrainLeavesTimersToOthers(t *testing.T) {
 	}
 }
 
-// TestDrainRecordsALateSuccess shows that the result of a step which succeeds although its worker shuts down is kept.
+// The result of a step that succeeds during the shutdown of its worker is recorded.
 func TestDrainRecordsALateSuccess(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -180,9 +179,9 @@ func TestDrainRecordsALateSuccess(t *testing.T) {
 	}
 }
 
-// TestDrainDoesNotWaitForTheDeaf shows that a step which ignores its context does not keep Run from returning, nor
-// its run from being executed elsewhere; what it returns in the end is refused.
-func TestDrainDoesNotWaitForTheDeaf(t *testing.T) {
+// A step that ignores its context neither prevents Run from returning, nor its run from being executed elsewhere. Its late
+// result is refused.
+func TestDrainDoesNotWaitForAStepThatIgnoresItsContext(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	c := kit.NewClient(t, db.Pool)
@@ -204,8 +203,8 @@ func TestDrainDoesNotWaitForTheDeaf(t *testing.T) {
 	close(g.Open)
 }
 
-// TestRunLeavesNothing runs a worker twice, and looks each time for goroutines and connections left over. It is not
-// parallel: it must know all goroutines.
+// A worker runs twice, and leaves no goroutines or connections behind. The test is not parallel, because it must know all
+// goroutines.
 func TestRunLeavesNothing(t *testing.T) {
 	db := dbtest.Database(t)
 	pool, err := pgxpool.New(t.Context(), db.DSN)
@@ -238,7 +237,7 @@ func TestRunLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestDrainWhileOthersStart shows that Run returns although the process goes on starting runs.
+// Run returns although the process keeps starting runs.
 func TestDrainWhileOthersStart(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -275,7 +274,7 @@ func TestDrainWhileOthersStart(t *testing.T) {
 	}
 }
 
-// TestSIGTERMDrainsAProcess shows it with a real one, as a deploy does it.
+// SIGTERM drains a worker process, as in a deploy.
 func TestSIGTERMDrainsAProcess(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -305,7 +304,7 @@ func TestSIGTERMDrainsAProcess(t *testing.T) {
 	})
 }
 
-// TestRegistryAsksToDrain shows that a worker whose row says DRAINING stops by itself.
+// A worker whose row has the status DRAINING drains by itself.
 func TestRegistryAsksToDrain(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)

@@ -15,8 +15,7 @@ import (
 	"github.com/kagzi/kagzi/internal/pgproxy"
 )
 
-// TestLeaseIsExtended shows that a step may take longer than the lease timeout, and that a fast run's lease is
-// never extended.
+// A step may take longer than the lease timeout. The lease of a fast run is never extended.
 func TestLeaseIsExtended(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -48,8 +47,7 @@ func TestLeaseIsExtended(t *testing.T) {
 	}
 }
 
-// TestFixedLeaseEnds shows that with FixedLease a run goes to another worker after the lease timeout, and that the
-// first worker's result is refused.
+// With FixedLease, a run goes to another worker after the lease timeout, and the first worker's result is refused.
 func TestFixedLeaseEnds(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -77,8 +75,7 @@ func TestFixedLeaseEnds(t *testing.T) {
 	}
 }
 
-// TestHeartbeatNeedsNoPool shows that a worker lives on, and keeps its leases, while the application's transactions
-// hold every connection of its pool.
+// A worker sends heartbeats and keeps its leases while the application's transactions hold every connection of its pool.
 func TestHeartbeatNeedsNoPool(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -109,9 +106,8 @@ func TestHeartbeatNeedsNoPool(t *testing.T) {
 	kit.CheckResults(t, runs, func(int) string { return "opened" })
 }
 
-// TestOpenTransactionHoldsUpOnlyItsRun shows that while a transaction of the application has locked a run, the records
-// and leases of all others go on, and that what the run itself has to say is kept and written afterwards: a
-// record, a suspension with its sleep, and an end.
+// While a transaction of the application has locked a run, the records and leases of all others are written. The run's own
+// writes are kept and written afterwards: a record, a suspension with its sleep, and an outcome.
 func TestOpenTransactionHoldsUpOnlyItsRun(t *testing.T) {
 	t.Parallel()
 	for name, call := range map[string]kagzi.Call{
@@ -166,8 +162,8 @@ func testHeldUp(t *testing.T, db *dbtest.DB, c *kagzi.Client, w *kagzi.Worker, c
 	}
 }
 
-// TestWorkerFencesItself shows that a worker which cannot reach the database for two thirds of its stale threshold
-// ends its executions, for others may have them, and works again when the database is back.
+// A worker that cannot reach the database for two thirds of its StaleAfter ends its executions, because others may have them. It
+// works again when the database is back.
 func TestWorkerFencesItself(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -195,8 +191,8 @@ func TestWorkerFencesItself(t *testing.T) {
 	stop()
 }
 
-// TestFencedRunsAreGivenBack shows that runs which a worker gave up while the database did not answer go on once it
-// does, if nobody has taken them, though their leases have minutes left.
+// A worker gives up its runs while the database does not answer. When the database answers again, they continue at once unless
+// another worker has taken them, although their leases have minutes left.
 func TestFencedRunsAreGivenBack(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -214,9 +210,8 @@ func TestFencedRunsAreGivenBack(t *testing.T) {
 	kit.CheckResults(t, g.Through(t, kit.NewClient(t, db.Pool), runs), func(int) string { return "opened" })
 }
 
-// TestDeclaredDeadWorkerIsReborn shows that a worker whose row was set OFFLINE gives its runs up, registers under a
-// new ID and works on.
-func TestDeclaredDeadWorkerIsReborn(t *testing.T) {
+// A worker whose row was set OFFLINE gives up its runs, registers again under a new ID and continues to work.
+func TestDeclaredDeadWorkerRegistersAgain(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	c := kit.NewClient(t, db.Pool)

@@ -19,8 +19,8 @@ import (
 	"github.com/kagzi/kagzi/internal/pgproxy"
 )
 
-// TestLostAnswers loses the answer to each statement of a run's life, or the statement itself, and shows that the run
-// completes all the same: each effect exists once, and no step whose record was written is executed again.
+// For each statement of a run's life, the statement or the answer to it is lost. The run completes nevertheless: each effect
+// exists once, and no step whose record was written is executed again.
 func TestLostAnswers(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -109,8 +109,8 @@ func checkEffects(t *testing.T, db *dbtest.DB, n int) {
 	}
 }
 
-// TestLostCommitOfStepTx loses the answer to the commit of a transactional step: it is not executed again. If the
-// commit itself is lost, it is, and its effect exists once.
+// If the answer to the commit of a transactional step is lost, the step is not executed again. If the commit itself is lost, it
+// is, and its effect exists once.
 func TestLostCommitOfStepTx(t *testing.T) {
 	kit.EachLoss(t, func(t *testing.T, l *kit.Lossy) {
 		kit.ExecSQL(t, l.Db.Pool, createEffects)
@@ -143,7 +143,7 @@ func TestLostCommitOfStepTx(t *testing.T) {
 	})
 }
 
-// TestLostExtension loses the answer to an extension of leases, or the extension: the runs stay where they are.
+// An extension of leases, or the answer to it, is lost. The worker keeps its runs.
 func TestLostExtension(t *testing.T) {
 	kit.EachLoss(t, func(t *testing.T, l *kit.Lossy) {
 		drop := l.Lose(pgproxy.Contains("clock_timestamp() + $4::bigint"))
@@ -165,7 +165,7 @@ func TestLostExtension(t *testing.T) {
 	})
 }
 
-// TestLostAnswerToClient loses the answers to Start and Cancel: both look, and say what is the case.
+// The answers to Start and Cancel are lost. Both resolve the outcome by a query, and return it.
 func TestLostAnswerToClient(t *testing.T) {
 	kit.EachLoss(t, func(t *testing.T, l *kit.Lossy) {
 		ctx := kit.Context(t)

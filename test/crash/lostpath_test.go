@@ -21,12 +21,11 @@ import (
 	"github.com/kagzi/kagzi/internal/pgproxy"
 )
 
-// graceful is a configuration in which a worker gives its runs up for no other reason than Grace.
+// graceful is the configuration of a worker that gives up its runs only because of Grace.
 var graceful = kagzi.WorkerConfig{Heartbeat: 10 * time.Minute, StaleAfter: 30 * time.Minute, LeaseTimeout: time.Hour, NoCoordinator: true}
 
-// TestLostPathIsFencedWithinGrace loses the path between a worker and a server that ends its connections and goes on: no
-// packet comes through any more, and nobody is told. The worker gives its runs up by itself, and with others' executions of
-// them its own does not overlap.
+// The network between a worker and the server loses all packets, and the server ends the worker's connections. The worker fences
+// itself: it gives up its runs before other workers execute them.
 func TestLostPathIsFencedWithinGrace(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -49,7 +48,7 @@ func TestLostPathIsFencedWithinGrace(t *testing.T) {
 	proxy.Unfreeze()
 }
 
-// TestServerThatIsDownFencesNobody stops the server for longer than Grace: nobody can take the worker for dead then.
+// The server is down for longer than Grace. The worker keeps its runs, because no coordinator can declare it dead meanwhile.
 func TestServerThatIsDownFencesNobody(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*kit.Patience)
@@ -114,7 +113,7 @@ func TestWorkerOutlivesAReadOnlyServer(t *testing.T) {
 	kit.MustContain(t, w.Run(ctx), "read-only", "primary")
 }
 
-// A heard is a workflow of two steps, whose code between them goes on when the test says so, in the worker that has a gate.
+// A heard is a workflow of two steps. In the worker that has a gate, the code between the steps waits for the test.
 type heard struct {
 	wf      kagzi.Workflow[int, string]
 	between chan struct{} // who has a gate is there
@@ -147,9 +146,9 @@ func (s *heard) handle(w *kagzi.Worker, who string, gate chan struct{}) {
 	})
 }
 
-// TestNoStepIsCalledWhileNothingIsHeard cuts a worker off whose function is between two steps. Another one completes the
-// run. The first must not call what is recorded by then, however it was cut off: a connection that is refused is no proof
-// that the server is down, and a beat under way may wait for its answer for longer than Grace.
+// A worker loses its connection to the server while a function is between two steps, and another worker completes the run. The
+// first must not call the step that is recorded by then, however it lost the connection: a refused connection does not prove
+// that the server is down, and a heartbeat may wait for its answer for longer than Grace.
 func TestNoStepIsCalledWhileNothingIsHeard(t *testing.T) {
 	t.Parallel()
 	during := func(statement string) func(*testing.T, *pgxpool.Pool, *pgproxy.Proxy) {
@@ -224,8 +223,8 @@ func TestNoStepIsCalledWhileNothingIsHeard(t *testing.T) {
 	}
 }
 
-// TestConnectionsOfAReadOnlySpellAreNotKept has every connection of a worker's pool begin while the database is read-only:
-// such a session stays read-only for good, so the worker goes on only with others.
+// All connections of a worker's pool are opened while the database is read-only. Such sessions stay read-only, so the worker
+// must replace them.
 func TestConnectionsOfAReadOnlySpellAreNotKept(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)

@@ -19,14 +19,14 @@ import (
 	"github.com/kagzi/kagzi/internal/pgproxy"
 )
 
-// untold is a configuration of a worker whose leases end while no heartbeat tells it.
+// untold is the configuration of a worker whose leases expire before its next heartbeat.
 var untold = kagzi.WorkerConfig{
 	LeaseTimeout: time.Second, FixedLease: true, Heartbeat: time.Hour, StaleAfter: 24 * time.Hour, PollInterval: 50 * time.Millisecond,
 	NoCoordinator: true, MaxConcurrent: 1, DrainTimeout: time.Millisecond,
 }
 
-// TestNothingIsCalledUnderALeaseThatIsOver holds a worker up, at a place where it is about to call code of the application,
-// until another has completed its run: it calls nothing any more. Nobody tells it that it lost the run.
+// A worker is held up just before it calls code of the application, until another worker has completed the run. The first calls
+// nothing any more, although no notification told it that it lost the run.
 func TestNothingIsCalledUnderALeaseThatIsOver(t *testing.T) {
 	t.Parallel()
 	step := func(ctx kagzi.Context, fn func(context.Context) error) error { return kagzi.Do(ctx, "s", fn, kit.Soon) }
@@ -87,8 +87,8 @@ func TestNothingIsCalledUnderALeaseThatIsOver(t *testing.T) {
 	}
 }
 
-// TestFrozenWorkerCallsNothing stops a worker process just before it calls a step's function, until another worker has
-// completed the run: when it goes on, no timer of its own has fired yet.
+// A worker process is stopped just before it calls a step's function, until another worker has completed the run. It does not
+// call the function when it continues, although none of its timers has fired yet.
 func TestFrozenWorkerCallsNothing(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]kagzi.WorkerConfig{
@@ -120,8 +120,7 @@ func TestFrozenWorkerCallsNothing(t *testing.T) {
 	}
 }
 
-// TestLateAnswerToAClaim holds back the answer to a claim until what it took is completed, while heartbeats go on: nothing
-// is executed again.
+// The answer to a claim is held back, while heartbeats continue, until the claimed runs are completed. Nothing is executed again.
 func TestLateAnswerToAClaim(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)

@@ -31,10 +31,9 @@ const (
 	lookStatement  = "AND q.lease = $5 AND q.status = 'RUNNING'"
 )
 
-// TestClaimThatCommitsAfterTheFirstLook cuts the connection of a claim that the server takes its time for: the worker has
-// looked for what it took, and claims again, when the claim commits. The runs are executed all the same, long before their
-// leases end.
-func TestClaimThatCommitsAfterTheFirstLook(t *testing.T) {
+// The connection of a slow claim is lost. The claim commits only after the worker has resolved it, found nothing, and claimed
+// again. The runs of the lost claim are executed nevertheless, long before their leases expire.
+func TestClaimThatCommitsAfterItWasResolved(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	kit.ExecSQL(t, db.Pool, `
@@ -69,8 +68,7 @@ func TestClaimThatCommitsAfterTheFirstLook(t *testing.T) {
 	}
 }
 
-// TestDrainDoesNotWaitForAClaim ends a worker's context while its claim has no answer: the drain begins without it, and
-// what the claim took is given back.
+// A worker's context ends while its claim has no answer. The drain begins without it, and the claimed runs are given back.
 func TestDrainDoesNotWaitForAClaim(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"Context", "Asked"} {

@@ -15,7 +15,7 @@ import (
 	"github.com/kagzi/kagzi/migrations"
 )
 
-// What a program to come may bring: columns in every table, a table, and an index that is built beside the work.
+// A later program may add columns to every table, a table, and an index that is built concurrently.
 const (
 	expanding = `
 -- +kagzi OldestProgram {oldest}
@@ -122,8 +122,7 @@ func TestProgramOnANewerSchema(t *testing.T) {
 	}
 }
 
-// TestProgramOnASchemaThatDoesNotBearIt: what its workers need is not taken from under them, and once they are gone it
-// says once what to do, and does nothing.
+// A contracting migration waits for the workers of this program. After it, the program does nothing, and logs once what to do.
 func TestProgramOnASchemaThatDoesNotBearIt(t *testing.T) {
 	t.Parallel()
 	r := newRollout(t)
@@ -162,8 +161,7 @@ func TestProgramOnASchemaThatDoesNotBearIt(t *testing.T) {
 	}
 }
 
-// TestWorkerRegistersBesideAContractingMigration: the migration has looked for workers when one registers that has looked
-// at the schema before.
+// A worker has checked the schema, and registers after a contracting migration has searched for workers.
 func TestWorkerRegistersBesideAContractingMigration(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -193,8 +191,8 @@ func TestWorkerRegistersBesideAContractingMigration(t *testing.T) {
 	}
 }
 
-// TestWorkerComesBackAfterAContractingMigration: taken for dead, a worker does not stand in such a migration's way. When it
-// is to register again, it does not, says why, and claims nothing.
+// A worker that was declared dead does not block a contracting migration. It does not register again afterwards, logs why, and
+// claims nothing.
 func TestWorkerComesBackAfterAContractingMigration(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -220,7 +218,7 @@ func TestWorkerComesBackAfterAContractingMigration(t *testing.T) {
 	}
 }
 
-// TestMigrateSaysOnceWhatIsWrong: one sentence with one prefix, and no SQLSTATE.
+// An error of Migrate is one sentence with one prefix and no SQLSTATE.
 func TestMigrateSaysOnceWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t, dbtest.Empty())

@@ -15,8 +15,8 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// TestZombieChangesNothing stops a worker process just before it writes, lets another worker take its run over and
-// complete it, and lets the first go on: the table refuses its write, and it learns of it.
+// A worker process is stopped just before it writes. Another worker takes over its run and completes it. When the first
+// continues, the database refuses its write, and the worker notices.
 func TestZombieChangesNothing(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -80,8 +80,8 @@ func testZombie(t *testing.T, call kagzi.Call, point, refused, want string, cfg 
 	}
 }
 
-// TestZombieRecordsNothing lets the zombie go on while the other worker is still executing the step that the zombie
-// has executed: no result is there that would keep the zombie's out, only the lease is.
+// The zombie continues while the other worker still executes the step that the zombie has executed. The step has no result yet,
+// so only the lease keeps the zombie's result out.
 func TestZombieRecordsNothing(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -131,7 +131,7 @@ func TestZombieRecordsNothing(t *testing.T) {
 	}
 }
 
-// tables returns all runs and steps, and what transactional steps did.
+// tables returns all runs and steps, and the effects of transactional steps.
 func tables(t *testing.T, db *dbtest.DB) string {
 	t.Helper()
 	return kit.QueryOne[string](t, db.Pool, `SELECT concat_ws(E'\n',
@@ -141,8 +141,8 @@ func tables(t *testing.T, db *dbtest.DB) string {
 		(SELECT string_agg(e::text, E'\n' ORDER BY run_id) FROM effects e))`)
 }
 
-// TestZombieStepLearnsOfIt shows that the step of a worker which was stopped past its lease sees its context end with
-// ErrLeaseLost, and that the worker then works on, under a new ID if it was declared dead.
+// A worker is stopped until its lease has expired. The context of its step ends with ErrLeaseLost, and the worker continues to
+// work, under a new ID if it was declared dead.
 func TestZombieStepLearnsOfIt(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// A tally counts which steps were executed, by run.
+// A tally has the executed steps of each run.
 type tally struct {
 	mu    sync.Mutex
 	steps map[kagzi.RunID][]string
@@ -30,14 +30,14 @@ func (y *tally) note(ctx context.Context) {
 	y.steps[s.Run] = append(y.steps[s.Run], s.Step)
 }
 
-// of returns the steps that were executed of a run, sorted.
+// of returns the executed steps of a run, sorted.
 func (y *tally) of(id kagzi.RunID) []string {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	return slices.Sorted(slices.Values(y.steps[id]))
 }
 
-// linked is a step that makes a link of previous and its name.
+// linked runs a step whose result is the link of previous and its name.
 func (y *tally) linked(ctx kagzi.Context, name, previous string, opts ...kagzi.StepOption) (string, error) {
 	return kagzi.Step(ctx, name, func(ctx context.Context) (string, error) {
 		y.note(ctx)
@@ -45,7 +45,7 @@ func (y *tally) linked(ctx kagzi.Context, name, previous string, opts ...kagzi.S
 	}, opts...)
 }
 
-// journey has a step, a failure that it goes on after, a sleep, a Parallel, a Map, and steps of one name.
+// journey has a step, a failure that it handles, a sleep, a Parallel, a Map, and several steps of one name.
 func (y *tally) journey(ctx kagzi.Context, in string) (string, error) {
 	h, err := y.linked(ctx, "first", in)
 	if err != nil {
@@ -103,7 +103,7 @@ func fork(k *kit.Kit, ref kagzi.Ref, step string, opts ...kagzi.RestartOption) *
 	return kit.StartedBy(k.T, k.Client, id)
 }
 
-// Forked from each of its steps, a run executes that step and what follows, and returns what it should.
+// A fork from any step executes that step and all later ones, and returns the right result.
 func TestForkFromEachStep(t *testing.T) {
 	k := kit.New(t)
 	y := &tally{}
@@ -135,7 +135,7 @@ func TestForkFromEachStep(t *testing.T) {
 		if executed != nil && !slices.Equal(got, executed) {
 			t.Errorf("from %s: executed %q, want %q", step, got, executed)
 		}
-		// Of branches that were under way together it depends on when they were.
+		// For branches that ran at the same time, it depends on their timing.
 		if executed == nil {
 			under := func(s string) bool { return s == step || strings.HasPrefix(s, step+"/") }
 			after := slices.DeleteFunc(slices.Clone(all), func(s string) bool { return s == "first" || s == "refused" || s == "second" })
@@ -156,7 +156,7 @@ func TestForkFromEachStep(t *testing.T) {
 	}
 }
 
-// A run that failed goes on where it did, once its code is repaired, as another run; what went well is not done again.
+// After the repair of its code, a fork of a failed run continues at the failure, and does not repeat successful steps.
 func TestForkAfterARepair(t *testing.T) {
 	k := kit.New(t)
 	y := &tally{}
@@ -187,7 +187,7 @@ func TestForkAfterARepair(t *testing.T) {
 	if steps := k.Steps(run.ID())["ship"]; len(steps) != 1 || steps[0].Attempt != 1 {
 		t.Errorf("attempts %+v", steps)
 	}
-	// A fork can be forked, and its copies are as good as the originals.
+	// A fork can be forked: the copied steps serve as well as the originals.
 	again := fork(k, run.ID(), "ship")
 	if got := kit.ResultOf(k, again); got != kit.Link(kit.Link("in", "pay"), "ship") || len(y.of(again.ID())) != 1 {
 		t.Errorf("got %s, executed %q", got, y.of(again.ID()))
@@ -226,7 +226,7 @@ func TestForkWithANewInputAndVersion(t *testing.T) {
 	if info, _ := run.Info(k.Ctx); info.Version != 2 || string(info.Input) != `"other"` {
 		t.Errorf("%+v", info)
 	}
-	// Within a Map that had begun its items must be the same.
+	// A fork within a Map that had begun must have the same items.
 	bad := fork(k, old.ID(), "ship/0/pack")
 	kit.ResultOf(k, bad)
 	k.Exec(`UPDATE kagzi.step_runs SET output = convert_to('{"items":["a", "b", "c"]}', 'UTF8') WHERE run_id = $1 AND step_id = 'ship'`, string(old.ID()))
@@ -234,7 +234,7 @@ func TestForkWithANewInputAndVersion(t *testing.T) {
 	kit.MustContain(t, kit.FailureOf(k, bad, kagzi.StatusFailed), `item 0 of Map "ship"`)
 }
 
-// Groups with a Timeout have as long as was left when the step began, and forget what they decided.
+// In a fork, a group with a Timeout has the time that was left when the step began, and decides again.
 func TestForkWithinGroupsThatWereDecided(t *testing.T) {
 	t.Parallel()
 	decided := map[string]func(ctx kagzi.Context, y *tally, hold func() bool) (string, error){
@@ -306,7 +306,7 @@ func TestForkWithinGroupsThatWereDecided(t *testing.T) {
 				t.Fatalf("got %s", got)
 			}
 			hold.Store("free", true)
-			// After the decision, it stays; before, it is taken anew.
+			// A fork from behind the decision keeps it; a fork from before decides again.
 			if run := fork(k, old.ID(), "end", kagzi.NewInput("free")); kit.ResultOf(k, run) != "late" && name != "Won" || !slices.Equal(y.of(run.ID()), []string{"end"}) {
 				t.Errorf("from the end: executed %q", y.of(run.ID()))
 			}

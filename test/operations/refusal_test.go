@@ -16,7 +16,7 @@ import (
 	"github.com/kagzi/kagzi/migrations"
 )
 
-// TestResultSaysThatRightsAreMissing shows that who waits for a result which its user may not read is told so.
+// Result returns an error if the user may not read the result.
 func TestResultSaysThatRightsAreMissing(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -30,8 +30,8 @@ func TestResultSaysThatRightsAreMissing(t *testing.T) {
 	kit.MustContain(t, err, "lacks SELECT on kagzi.workflow_payloads")
 }
 
-// TestRefusedRecordsHoldUpNobodyElse has the server answer the records of one run with errors that lie in nothing they
-// contain: the others' are written, people are told, and the run goes on once that is repaired.
+// The server refuses the records of one run, with errors that their contents do not cause. The records of other runs are
+// written, the errors are logged, and the run continues after the repair.
 func TestRefusedRecordsHoldUpNobodyElse(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ does, says string }{
@@ -87,8 +87,8 @@ func TestRefusedRecordsHoldUpNobodyElse(t *testing.T) {
 	}
 }
 
-// TestNothingCanBeRecorded has the server refuse all records for a while, as on a full disk: the worker goes on trying, with
-// few statements however much there is to write, Health tells, no step fails, and all is written in the end.
+// The server refuses all records for a while, as with a full disk. The worker keeps trying, with few statements however many
+// records wait. Health reports it, no step fails, and all records are written in the end.
 func TestNothingCanBeRecorded(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -136,7 +136,7 @@ func TestNothingCanBeRecorded(t *testing.T) {
 	}
 }
 
-// TestFlushThatIsTooMuchIsHalved has the server end every statement that records more than ten steps for the time it takes.
+// The server cancels every statement that records more than ten steps, because it takes too long. The worker halves the flush.
 func TestFlushThatIsTooMuchIsHalved(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -169,7 +169,7 @@ func TestFlushThatIsTooMuchIsHalved(t *testing.T) {
 	}
 }
 
-// TestRefusalsOfWhatWasGivenAreBadRequests has calls refused whose arguments cannot be used.
+// A call whose arguments cannot be used is refused as a bad request.
 func TestRefusalsOfWhatWasGivenAreBadRequests(t *testing.T) {
 	k := kit.New(t)
 	only := func(_ any, err error) error { return err }

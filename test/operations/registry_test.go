@@ -133,8 +133,7 @@ func TestUnknownWorkers(t *testing.T) {
 	}
 }
 
-// TestDrainFromAnywhere asks a worker to drain from another process' client: its Run returns nil, though its next heartbeat
-// is minutes away.
+// A client of another process drains a worker: its Run returns nil, although its next regular heartbeat is minutes away.
 func TestDrainFromAnywhere(t *testing.T) {
 	t.Parallel()
 	for name, ask := range map[string]func(c *kagzi.Client, pool *pgxpool.Pool, id string) error{
@@ -215,8 +214,8 @@ func TestDrainFromAnywhere(t *testing.T) {
 	})
 }
 
-// TestForceOfflineOfALiveWorker takes a worker's runs from it: another one executes them, and the worker gives them up, and
-// goes on under a new ID.
+// ForceOffline takes the runs from a live worker: another worker executes them. The first gives them up and registers again
+// under a new ID.
 func TestForceOfflineOfALiveWorker(t *testing.T) {
 	t.Parallel()
 	for name, inTx := range map[string]bool{"Now": false, "InTx": true} {
@@ -261,8 +260,8 @@ func TestForceOfflineOfALiveWorker(t *testing.T) {
 	}
 }
 
-// TestForceOfflineOfADeadWorker shows that its runs are executed elsewhere at once, by a worker that only the database can
-// tell, and that looks once an hour.
+// After ForceOffline of a dead worker, another executes its runs at once, although it polls only once an hour and only the
+// database can notify it.
 func TestForceOfflineOfADeadWorker(t *testing.T) {
 	t.Parallel()
 	for name, inTx := range map[string]bool{"Now": false, "InTx": true} {

@@ -16,7 +16,7 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// plainUser is a role of the database that may do nothing yet, and a pool of its own.
+// plainUser returns a role of the database without any rights, and a pool of that role.
 func plainUser(t *testing.T, db *dbtest.DB) (role string, pool *pgxpool.Pool) {
 	t.Helper()
 	role = strings.Replace(db.Name, "kagzi_test_", "kagzi_user_", 1)
@@ -27,8 +27,8 @@ func plainUser(t *testing.T, db *dbtest.DB) (role string, pool *pgxpool.Pool) {
 	return role, dbtest.OpenPool(t, db.DSN, dbtest.Setting("role", role))
 }
 
-// Whoever lacks a right reads which, and the statement that grants it, whatever he calls, and the server's own words are
-// behind it.
+// Every call of a user who lacks a right returns an error that names the right and the statement that grants it, and wraps the
+// server's error.
 func TestMissingRightsAreExplained(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -49,7 +49,7 @@ func TestMissingRightsAreExplained(t *testing.T) {
 	if _, err := kagzi.Start(ctx, c, wf, 1); err == nil {
 		t.Error("started")
 	}
-	// The schema was found to fit, and what follows are the calls' own statements.
+	// The schema is already checked, so the next statements are those of the calls.
 	const tables = "SELECT, INSERT, UPDATE, DELETE on the tables of schema kagzi"
 	id := kagzi.ID("x")
 	call("start w", kit.Second(kagzi.Start(ctx, c, wf, 1)), tables)

@@ -21,8 +21,8 @@ import (
 	"github.com/kagzi/kagzi/internal/testlog"
 )
 
-// settings are what roles and databases are set to here and there. Each changes how the server writes values as text, how
-// it plans, or what a name means.
+// settings are settings that some roles and databases have. Each changes how the server writes values as text, how it plans,
+// or which object a name means.
 var settings = map[string]map[string]string{
 	"Plain": {},
 	"German": {
@@ -35,8 +35,8 @@ var settings = map[string]map[string]string{
 	"Hostile": {"search_path": "hostile, public", "DateStyle": "Postgres", "IntervalStyle": "postgres_verbose", "bytea_output": "escape"},
 }
 
-// hostile is a schema as an application may have one: with functions of the names that Postgres's have, for types for which
-// Postgres itself would convert the arguments.
+// hostile is a schema that an application may have. Its functions have the names of Postgres's own functions, for types whose
+// values Postgres itself would convert.
 const hostile = `
 	CREATE SCHEMA hostile;
 	CREATE FUNCTION hostile.power(integer, integer) RETURNS double precision LANGUAGE plpgsql AS $$ BEGIN RAISE 'hostile power'; END $$;
@@ -46,7 +46,7 @@ const hostile = `
 	CREATE FUNCTION hostile.set_config(text, text, integer) RETURNS text LANGUAGE plpgsql AS $$ BEGIN RAISE 'hostile set_config'; END $$;
 	CREATE TABLE hostile.workflow_runs (nothing integer)`
 
-// Everything works for roles with unusual settings, in every way to send statements that poolers and their users need.
+// All features work for roles with unusual settings, in every query mode that users of poolers need.
 func TestSettings(t *testing.T) {
 	t.Parallel()
 	for name, params := range settings {

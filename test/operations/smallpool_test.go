@@ -9,8 +9,8 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// TestStepsOnASmallPool: a hundred runs whose steps use the worker's own pool of four connections wait for each other, and
-// the worker for them. All complete; that the pool is exhausted is said, and is not taken for a database that is away.
+// The steps of a hundred runs use the worker's own pool of four connections, so they wait for each other, and the worker waits
+// for them. All complete. The log says that the pool is exhausted, and the worker does not take that for an outage.
 func TestStepsOnASmallPool(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)

@@ -96,8 +96,8 @@ func (s *storm) worker() *kagzi.Worker {
 	return w
 }
 
-// verb does something to one of the runs, a quarter of the time in a transaction that stays open for a moment, and is
-// rolled back now and then.
+// verb calls a random verb for one of the runs. A quarter of the calls are in a transaction that stays open for a moment and is
+// sometimes rolled back.
 func (s *storm) verb(r *rand.Rand) error {
 	id := kagzi.ID(fmt.Sprint("run ", r.IntN(6)))
 	n := r.IntN(60)
@@ -147,8 +147,8 @@ func (s *storm) verb(r *rand.Rand) error {
 	return tx.Commit(s.ctx)
 }
 
-// TestRandomVerbs: whatever is done to runs at once, no recorded step is executed again, effects exist once, and all runs
-// end; whatever level the database has for transactions. STORM=5000 is the number of verbs of each sender.
+// Under any combination of concurrent verbs and at every default isolation level, no recorded step is executed again, effects
+// exist once, and all runs end. STORM=5000 sets the number of verbs of each sender.
 func TestRandomVerbs(t *testing.T) {
 	t.Parallel()
 	most := 250

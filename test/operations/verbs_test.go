@@ -33,7 +33,7 @@ func ended(k *kit.Kit, status kagzi.Status, opts ...kagzi.StartOption) kagzi.Run
 	return run.ID()
 }
 
-// terminal are the statuses of runs that are over.
+// terminal are the final statuses.
 var terminal = []kagzi.Status{kagzi.StatusCompleted, kagzi.StatusFailed, kagzi.StatusCancelled}
 
 func TestRestartOfEachStatus(t *testing.T) {
@@ -69,7 +69,7 @@ func TestRestartOfEachStatus(t *testing.T) {
 		k.WantEvents(old, events...)
 		k.WantEvents(as, kagzi.Event{Event: "RESTARTED", Other: old, Reason: "once\uFFFDmore"})
 
-		// Its ID is taken now. Under another one it goes.
+		// Another run has its ID now. The restart succeeds under another ID.
 		if _, err := k.Client.Restart(k.Ctx, old); !errors.Is(err, kagzi.ErrIDConflict) || !strings.Contains(err.Error(), string(as)) {
 			t.Errorf("%s: a taken ID: %v", status, err)
 		}
@@ -90,7 +90,7 @@ func TestRestartOfEachStatus(t *testing.T) {
 	}
 }
 
-// A run that was resumed has no deadline any more, and its restart has its Timeout; so have restarts of restarts.
+// A resumed run has no deadline any more, but its restart has the Timeout again, and so do restarts of restarts.
 func TestRestartKeepsTheTimeout(t *testing.T) {
 	k := kit.New(t)
 	restarted := func(id kagzi.RunID) kagzi.RunInfo {
@@ -120,7 +120,7 @@ func TestRestartKeepsTheTimeout(t *testing.T) {
 	}
 }
 
-// A restarted run of a schedule stands for the same tick, and is none of the schedule's.
+// The restart of a schedule's run has the same tick, but does not belong to the schedule.
 func TestRestartOfAScheduledRun(t *testing.T) {
 	k := kit.New(t)
 	k.Schedule(kagzi.Schedule{Name: "nightly", Run: kit.Noop.With(1, kagzi.Timeout(time.Hour)), Every: time.Hour})
@@ -143,7 +143,7 @@ func TestRestartOfAScheduledRun(t *testing.T) {
 	}
 }
 
-// In a caller's transaction each verb takes place with its commit, and no refusal breaks it.
+// In a caller's transaction each verb takes effect with its commit, and a refused verb does not abort it.
 func TestVerbsInTx(t *testing.T) {
 	k := kit.New(t)
 	failedRun, done, free := ended(k, kagzi.StatusFailed, kagzi.ID("x")), ended(k, kagzi.StatusCompleted), ended(k, kagzi.StatusCancelled)
@@ -189,7 +189,7 @@ func TestVerbsInTx(t *testing.T) {
 		t.Errorf("%+v", info)
 	}
 
-	// A worker of another client learns of the commit by its notifications.
+	// The notifications of the commit reach a worker of another client.
 	other := kit.NewClient(t, k.Pool)
 	w := kit.NewWorker(t, other, kagzi.WorkerConfig{PollInterval: 25 * time.Second})
 	kagzi.Handle(w, kit.Noop, kit.Odd)
@@ -301,7 +301,7 @@ func TestBulkInPages(t *testing.T) {
 	}
 }
 
-// What a verb does not apply to is skipped, the dry run knows it before, and the rest is done.
+// A bulk verb skips the runs to which it does not apply, as its dry run says, and changes the others.
 func TestBulkSkips(t *testing.T) {
 	k := kit.New(t)
 	older, newer := ended(k, kagzi.StatusFailed, kagzi.ID("x")), ended(k, kagzi.StatusFailed, kagzi.ID("x"))
@@ -413,7 +413,7 @@ func TestBulkStops(t *testing.T) {
 			t.Errorf("%s: %+v", says, b)
 		}
 	}
-	// The database refuses the second: the first is done, and said so.
+	// The database refuses the second change: the first is made and reported.
 	k.Exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 		IF (SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'PENDING') > 0 THEN RAISE 'enough'; END IF; RETURN NEW; END $$`)
 	k.Exec(`CREATE TRIGGER refuse BEFORE UPDATE ON kagzi.workflow_runs FOR EACH ROW EXECUTE FUNCTION refuse()`)
@@ -423,7 +423,7 @@ func TestBulkStops(t *testing.T) {
 	if len(b.Changed) != 1 || len(b.Skipped) != 0 || b.Matched != 2 {
 		t.Errorf("%+v", b)
 	}
-	// In a caller's transaction, that goes on.
+	// A caller's transaction can continue.
 	tx := k.CallersTx()
 	defer func() { _ = tx.Rollback(k.Ctx) }()
 	_, err = k.Client.ResumeAll(k.Ctx, cancelled, kagzi.InTx(tx))

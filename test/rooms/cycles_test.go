@@ -19,11 +19,11 @@ import (
 	"testing"
 )
 
-// mostInCycle is how many files of a package may refer to each other in a circle. A file refers to another if it uses what
-// that one declares: a type, a function, a field or a method.
+// mostInCycle is the most files of a package that may refer to each other in a circle. A file refers to another if it uses a
+// type, a function, a field or a method that the other declares.
 const mostInCycle = 6
 
-// largerCycles are the packages whose files do so more than that, still.
+// largerCycles are the packages that still have a larger circle, with its size.
 var largerCycles = map[string]int{"": 23}
 
 func TestFilesFormLayers(t *testing.T) {
@@ -51,7 +51,7 @@ func TestFilesFormLayers(t *testing.T) {
 	}
 }
 
-// A listedPackage is what go list says of a package.
+// A listedPackage is a package as go list describes it.
 type listedPackage struct {
 	ImportPath, Dir, Export string
 	GoFiles, Deps           []string

@@ -14,8 +14,7 @@ import (
 
 const module = "github.com/kagzi/kagzi"
 
-// allowed has, for each package, the packages of the module that it may depend on, also through others. What is not listed
-// may depend on none.
+// allowed has, for each package, the packages of the module that it may depend on, directly or indirectly.
 var allowed = map[string][]string{
 	"": {
 		"health", "migrations", "notify", "store", "internal/batch", "internal/checkup", "internal/cron", "internal/duration", "internal/engine", "internal/failure",
@@ -50,7 +49,7 @@ var allowed = map[string][]string{
 	"internal/testlog":   {"internal/await"},
 }
 
-// free are packages that tests and examples consist of: nothing depends on them, and they may depend on everything.
+// free are the packages of tests and examples: no other package depends on them, and they may depend on every package.
 var free = []string{"kagzitest", "internal/kit", "docs", "test", "examples"}
 
 func TestPackagesImportWhatTheyMay(t *testing.T) {
@@ -93,7 +92,7 @@ func readSources(t *testing.T) {
 	}
 }
 
-// cut returns the path of a package in the module, and whether it is of the module.
+// cut returns the path of a package within the module, and whether it belongs to the module.
 func cut(path string) (name string, ours bool) {
 	name, ours = strings.CutPrefix(path, module)
 	return strings.TrimPrefix(name, "/"), ours
