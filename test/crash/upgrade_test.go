@@ -122,7 +122,7 @@ func TestProgramOnANewerSchema(t *testing.T) {
 	}
 }
 
-// A contracting migration waits for the workers of this program. After it, the program does nothing, and logs once what to do.
+// A contracting migration is refused while workers of this program run. After it, the program says once what to do, and ends.
 func TestProgramOnASchemaThatDoesNotBearIt(t *testing.T) {
 	t.Parallel()
 	r := newRollout(t)

@@ -99,7 +99,7 @@ func TestVariablesOfAFailedGroup(t *testing.T) {
 	}
 }
 
-// TestGoOnACancelledBranch starts a branch on one that is being cancelled: the run handles the failure, and completes.
+// A branch is started on a branch that is being cancelled. The run handles the failure and completes.
 func TestGoOnACancelledBranch(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[int, string]("wf", kit.NoRetry)
@@ -191,8 +191,7 @@ func TestRaceWonAfterAFailure(t *testing.T) {
 	}
 }
 
-// TestBranchesThatOutliveTheirGroup starts branches below the winner of a race and below a member of a Map: they go on when
-// the group is over, also in a replay.
+// Branches below the winner of a race, and below a member of a Map, continue after the end of the group, also in a replay.
 func TestBranchesThatOutliveTheirGroup(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[int, []string]("wf", kit.NoRetry)
@@ -225,7 +224,7 @@ func TestBranchesThatOutliveTheirGroup(t *testing.T) {
 	}
 }
 
-// TestClosedBranchThatWaitsForAnother replays a branch that was cancelled while it waited for a branch that goes on.
+// A branch was cancelled while it waited for a branch that continues. It is replayed.
 func TestClosedBranchThatWaitsForAnother(t *testing.T) {
 	k := kit.New(t)
 	got := replayed(k, func(ctx kagzi.Context) []string {

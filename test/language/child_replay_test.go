@@ -12,7 +12,7 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// A child and code that cannot both be right set the run aside.
+// A run whose code contradicts its child is quarantined.
 func TestChildNondeterminism(t *testing.T) {
 	t.Parallel()
 	nap := func(ctx kagzi.Context) (int, error) { return 0, kagzi.Sleep(ctx, "nap", time.Hour) }
@@ -71,8 +71,8 @@ func TestChildNondeterminism(t *testing.T) {
 	}
 }
 
-// TestChildEndsAroundTheSuspension lets children end before, while and after their parents are suspended, in this process
-// and in another: nobody polls, so an end that is missed is waited for in vain.
+// Children end before, during and after the suspension of their parents, in this process and in another. Nobody polls, so that a
+// missed end would never wake the parent.
 func TestChildEndsAroundTheSuspension(t *testing.T) {
 	k := kit.New(t)
 	const runs, children = 40, 5

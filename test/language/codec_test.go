@@ -22,7 +22,7 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// gcm is a Sealer with a random nonce.
+// gcm is a Sealer with random nonces.
 type gcm struct {
 	aead cipher.AEAD
 	key  []byte // of hashes
@@ -70,7 +70,7 @@ func newSealedKit(t *testing.T) *kit.Kit {
 	return kit.NewWith(t, kagzi.ClientConfig{Sealer: newGCM(t, "key", "hash key")})
 }
 
-// What is stored differs each time; values are compared by what they were before.
+// The sealed form of a value differs each time. Values are compared in their unsealed form.
 func TestSealedIdentity(t *testing.T) {
 	k := newSealedKit(t)
 	wf := kagzi.Define[string, string]("wf")
@@ -135,7 +135,7 @@ func TestSealedRestart(t *testing.T) {
 	kit.MustContain(t, err, "cannot be opened")
 }
 
-// Nothing of what a workflow handles is readable in the tables, and all of it where it is used.
+// No value of a workflow is readable in the tables, and every value is readable where it is used.
 func TestSealedWorkflow(t *testing.T) {
 	k := newSealedKit(t)
 	child := kagzi.Define[string, string]("child")
@@ -210,7 +210,7 @@ func TestInputThatDoesNotOpen(t *testing.T) {
 	kit.MustContain(t, err, "cannot be opened")
 }
 
-// brokenSealer does not seal.
+// brokenSealer is a Sealer that always fails.
 type brokenSealer struct{ gcm }
 
 func (brokenSealer) Seal([]byte) ([]byte, error) { return nil, errors.New("no key") }
@@ -226,7 +226,7 @@ func TestSealFails(t *testing.T) {
 	}
 }
 
-// hiccup is a Sealer that fails once, for what has the text in it.
+// hiccup is a Sealer that fails once, for a value that contains a text.
 type hiccup struct {
 	gcm
 	at   string
@@ -260,9 +260,9 @@ func TestSealFailsForAMoment(t *testing.T) {
 	}
 }
 
-// TestWhatDoesNotDecodeIsRefused gives values to store that their own type cannot decode: an input and a message are refused
-// where they come from, and the result of a run is its failure, for a child's parent, too.
-func TestWhatDoesNotDecodeIsRefused(t *testing.T) {
+// A value that its own type cannot decode is refused. The caller gets the error for an input or a message. A result fails its run,
+// and the parent of a child gets that failure.
+func TestValueThatDoesNotDecodeIsRefused(t *testing.T) {
 	k := kit.New(t)
 	type holder struct{ Err error }
 	bad := holder{errors.New("x")}

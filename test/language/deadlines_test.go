@@ -12,7 +12,7 @@ import (
 	"github.com/kagzi/kagzi/internal/testhook"
 )
 
-// keepHouse runs a coordinator that gives workers no time at a deadline, until the test ends.
+// keepHouse runs a coordinator that ends runs exactly at their deadlines, until the test ends.
 func keepHouse(k *kit.Kit) {
 	k.T.Helper()
 	co := kit.NewCoordinator(k.T, kit.NewClient(k.T, k.Pool), kagzi.CoordinatorConfig{Interval: 20 * time.Millisecond})
@@ -27,7 +27,7 @@ func keepHouse(k *kit.Kit) {
 	})
 }
 
-// alone is a worker's configuration without a coordinator. Nobody polls: what goes on was woken.
+// alone is the configuration of a worker that hosts no coordinator and does not poll, so that only notifications wake its runs.
 var alone = kagzi.WorkerConfig{NoCoordinator: true, PollInterval: time.Hour}
 
 // brief is a Timeout that passes soon.
@@ -41,7 +41,7 @@ func wantDeadline(t *testing.T, err error) {
 	}
 }
 
-// A run whose Timeout has passed ends although no worker takes it, and whoever waits for it learns of that.
+// A run ends at its deadline although no worker claims it, and a wait for its result returns.
 func TestDeadlinePassesWithoutAWorker(t *testing.T) {
 	t.Parallel()
 	wf := kagzi.Define[int, int]("wf")
@@ -129,7 +129,7 @@ func failureIn(i kagzi.RunInfo) error {
 	return &kagzi.RunError{Run: i.ID, Workflow: i.Workflow, Status: i.Status, Kind: i.Kind, Message: i.Error}
 }
 
-// A run that is over its Timeout is compensated although no worker has its code, and its parent waits for that.
+// A run past its deadline is compensated although no worker has its code, and its parent waits for that.
 func TestDeadlineWithCompensationsNeedsNoWorker(t *testing.T) {
 	k := kit.New(t)
 	keepHouse(k)

@@ -169,8 +169,8 @@ func TestCancelledRaceGivesBackWhatItRecorded(t *testing.T) {
 	}
 }
 
-// TestLoserGivesItsMessageBack has the loser of a race read a message, and record nothing after it, in a run that stays in
-// memory or is suspended in between: who waits for it next reads it.
+// The loser of a race reads a message, and records nothing after it, in a run that stays in memory or is suspended in between. The
+// next wait for the message reads it.
 func TestLoserGivesItsMessageBack(t *testing.T) {
 	t.Parallel()
 	for _, suspend := range []bool{false, true} {

@@ -16,8 +16,8 @@ import (
 	"github.com/kagzi/kagzi/internal/pgproxy"
 )
 
-// The first call of a client looks at the schema. It does so over the transaction that it is given: the pool may have no
-// other connection.
+// The first call of a client checks the schema, in the transaction that it is given, because the pool may have no other
+// connection.
 func TestFirstCallInTheOnlyConnection(t *testing.T) {
 	t.Parallel()
 	pool := kit.OpenPool(t, dbtest.Database(t).DSN, 1)
@@ -57,7 +57,7 @@ func TestFirstCallInTheOnlyConnection(t *testing.T) {
 	}
 }
 
-// The first call ends, as every call, when no connection becomes free.
+// The first call, like every call, returns an error if no connection becomes free.
 func TestFirstCallWithoutAConnection(t *testing.T) {
 	t.Parallel()
 	pool := kit.OpenPool(t, dbtest.Database(t).DSN, 1)
@@ -73,7 +73,7 @@ func TestFirstCallWithoutAConnection(t *testing.T) {
 	}
 }
 
-// A worker that starts while the server says nothing tells so, and begins when it does.
+// A worker that starts while the server does not answer logs that, and begins when it answers.
 func TestWorkerStartsBeforeTheServerAnswers(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -93,8 +93,8 @@ func TestWorkerStartsBeforeTheServerAnswers(t *testing.T) {
 	}
 }
 
-// A caller's transaction that does not see what others commit meanwhile is refused by whatever changes runs, also where it
-// does not see the run.
+// Every call that changes runs refuses a caller's transaction that does not see concurrent commits, even if it does not see the
+// run.
 func TestStricterTransactionIsRefused(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[int, int]("wf")
@@ -125,8 +125,8 @@ func TestStricterTransactionIsRefused(t *testing.T) {
 	}
 }
 
-// A transaction that cannot be used, and a server that takes no writes, are told with what to do about it, whether the client
-// has looked at the schema before or not.
+// The error for an unusable transaction, or a server that accepts no writes, says what to do, whether or not the client has
+// checked the schema before.
 func TestTransactionsThatCannotBeUsed(t *testing.T) {
 	t.Parallel()
 	db, other := dbtest.Database(t), dbtest.Database(t, dbtest.Empty())

@@ -23,8 +23,7 @@ func failsOnce(calls *atomic.Int64) func(context.Context) error {
 	}
 }
 
-// TestWhatANewAttemptForgets fails a run once, and looks which steps its next attempt executes again: that which the policy
-// allows, and that after a Resume.
+// A run fails once. The next attempt, of its policy or after a Resume, executes the failed steps again, and no others.
 func TestWhatANewAttemptForgets(t *testing.T) {
 	t.Parallel()
 	type calls struct{ work, other, notice atomic.Int64 }
@@ -167,7 +166,7 @@ func TestWhatANewAttemptForgets(t *testing.T) {
 	}
 }
 
-// TestARetryTakesTheSameWay has a run choose a vendor by a probe that fails, charge the other one, and fail then.
+// A run chooses a vendor because a probe of another fails, charges the chosen one, and then fails. Its retry chooses the same.
 func TestARetryTakesTheSameWay(t *testing.T) {
 	k := kit.New(t)
 	type order struct{ Vendor, Charged string }
@@ -197,7 +196,7 @@ func TestARetryTakesTheSameWay(t *testing.T) {
 	}
 }
 
-// TestARunHasOneAttempt fails a run without a policy, and one whose policy says no number.
+// A run without a policy, or whose policy has no number of attempts, has one attempt.
 func TestARunHasOneAttempt(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -217,7 +216,7 @@ func TestARunHasOneAttempt(t *testing.T) {
 	}
 }
 
-// TestAGroupsTimeIsOver returns the error of a group that was too late: no further attempt is made.
+// A run that returns the timeout of a group makes no further attempt.
 func TestAGroupsTimeIsOver(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[int, int]("wf", kit.Soon)

@@ -14,8 +14,8 @@ import (
 	"github.com/kagzi/kagzi/internal/pgproxy"
 )
 
-// TestRunWithoutItsHistoryIsNotExecuted has a worker told to stop while it reads the history of a run that it has just
-// claimed, and cannot: it must give the run back, not execute it as if nothing were recorded.
+// A worker is stopped while it reads the history of a run that it has just claimed, and the read fails. It must give the run back,
+// and not execute it as though nothing were recorded.
 func TestRunWithoutItsHistoryIsNotExecuted(t *testing.T) {
 	t.Parallel()
 	ctx := kit.Context(t)
@@ -67,8 +67,7 @@ func TestRunWithoutItsHistoryIsNotExecuted(t *testing.T) {
 	}
 }
 
-// TestLostClaimIsFollowedByASmallerOne loses a claim. It may have been too large for its time, with the inputs of all
-// its runs: the next one takes half as many, so that some runs get through.
+// A claim is lost. It may have timed out because the inputs of its runs were too large, so the next one claims half as many runs.
 func TestLostClaimIsFollowedByASmallerOne(t *testing.T) {
 	t.Parallel()
 	ctx := kit.Context(t)

@@ -13,15 +13,14 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// A codeChange is a deploy: a run has come past the old code, and the new one replays it.
+// A codeChange is a deploy: a run has passed the old code, and the new code replays it.
 type codeChange struct {
 	name     string
 	old, new func(ctx kagzi.Context, calls *atomic.Int64) error
 	want     []string // of the error
 }
 
-// begun begins a run with the old code, lets it fall asleep behind it, and returns it with a function that wakes it up
-// with other code.
+// begun starts a run with the old code, waits until it sleeps, and returns it with a function that wakes it with other code.
 func (c codeChange) begun(k *kit.Kit, calls *atomic.Int64) (run *kagzi.Run[string], wake func(code func(kagzi.Context, *atomic.Int64) error) (stop func() error)) {
 	wf := kagzi.Define[int, string]("wf", kit.NoRetry)
 	deploy := func(code func(kagzi.Context, *atomic.Int64) error) func() error {
@@ -103,7 +102,7 @@ func inOrder(parts ...func(kagzi.Context, *atomic.Int64) error) func(kagzi.Conte
 
 func nothingAtAll(kagzi.Context, *atomic.Int64) error { return nil }
 
-// brokenParallel goes on after a failed group.
+// brokenParallel continues after a failed group.
 func brokenParallel(name string) func(kagzi.Context, *atomic.Int64) error {
 	return func(ctx kagzi.Context, _ *atomic.Int64) error {
 		_ = kagzi.Parallel(ctx, name, map[string]func(kagzi.Context) error{"b": func(ctx kagzi.Context) error { return kagzi.Do(ctx, "s", failing) }})
@@ -111,9 +110,9 @@ func brokenParallel(name string) func(kagzi.Context, *atomic.Int64) error {
 	}
 }
 
-// TestContradictionSetsTheRunAside replays runs with code that cannot be right. The error names the step and says what to
-// do, and after a rollback the run is resumed and completes without executing anything again.
-func TestContradictionSetsTheRunAside(t *testing.T) {
+// Code that contradicts the history of a run quarantines the run. The error names the step and says what to do. After a rollback
+// the run is resumed, and completes without executing any step again.
+func TestContradictionQuarantinesTheRun(t *testing.T) {
 	t.Parallel()
 	items := []string{"a", "b"}
 	for _, tt := range []codeChange{
@@ -170,8 +169,7 @@ func TestContradictionSetsTheRunAside(t *testing.T) {
 	}
 }
 
-// TestSafeChanges replays runs with code that has other steps than their history, none of which contradicts it: the run
-// goes on, and executes what it does not know.
+// The new code has other steps than the history, but none contradicts it. The run continues, and executes the new steps.
 func TestSafeChanges(t *testing.T) {
 	t.Parallel()
 	a, b, c := aStep("a", 1), aStep("b", "two"), aStep("c", []int{3})
@@ -223,7 +221,7 @@ func TestSafeChanges(t *testing.T) {
 
 func TestNondeterminism(t *testing.T) {
 	t.Parallel()
-	// Each second code meets what the first has recorded, and after a rollback to the first the run goes on.
+	// Each second code meets the records of the first, and after a rollback to the first code the run continues.
 	first := func(ctx kagzi.Context) (int, error) {
 		n, err := kagzi.Step(ctx, "work", func(context.Context) (int, error) { return 7, nil })
 		if err != nil {

@@ -170,8 +170,8 @@ func TestPatchedIsRememberedOnce(t *testing.T) {
 	}
 }
 
-// TestPatchedIsRecordedBeforeWhatFollows looks from a step's own transaction, which commits by itself, whether the answer
-// is in the table: a crash behind it must not make the run an old one.
+// A transactional step sees the answer of Patched in the table, so that a crash after the step does not make the run take the old
+// code path.
 func TestPatchedIsRecordedBeforeWhatFollows(t *testing.T) {
 	k := kit.New(t)
 	n := kit.Complete(k, func(ctx kagzi.Context) (int, error) {

@@ -137,7 +137,7 @@ func (g *generator) options(kind string) (opts []kagzi.BranchOption) {
 	return opts
 }
 
-// An effect is what an execution of a step has done; that of execution 0 is what any of them may have done.
+// An effect is the effect of an execution of a step. Execution 0 stands for any of them.
 type effect struct {
 	Seed uint64
 	Run  kagzi.RunID
@@ -147,7 +147,7 @@ type effect struct {
 
 func (f effect) String() string { return fmt.Sprintf("%s=%d", f.Step, f.N) }
 
-// An entry of the log is something that happened.
+// An entry of the log is an event.
 type entry struct {
 	what    string // "executes", "returns", "recorded", "registers", "registered", "undone"
 	host    int
@@ -160,14 +160,14 @@ func (e entry) String() string {
 	return fmt.Sprintf("%s %d %s %v %d", string(e.run)[max(0, len(e.run)-4):], e.host, e.what, e.effect, e.attempt)
 }
 
-// An observation is what a branch saw in one execution of its run.
+// An observation is a value that a branch saw in one execution of its run.
 type observation struct {
 	host     int
 	lines    []string
 	recorded int // lines up to that of the last step, which is recorded with all before it
 }
 
-// A world holds what the runs of a random program do outside of the database, and what they observe.
+// A world has the effects of a random program's runs outside of the database, and their observations.
 type world struct {
 	seed         uint64
 	children     map[string][]action
@@ -197,7 +197,7 @@ func (w *world) performer(ctx kagzi.Context, host int) *performer {
 	return &performer{w: w, host: host, run: ctx.RunID(), observations: map[string]*observation{}}
 }
 
-// observe notes what the branch saw; recorded says that the database has it.
+// observe records an observation of the branch; recorded says that the database has it.
 func (p *performer) observe(ctx kagzi.Context, path, line string, err error, recorded bool) {
 	if errors.Is(err, kagzi.KindCancelled) { // how far a cancelled branch gets may differ
 		return
@@ -409,7 +409,7 @@ func (w *world) undoEffects(ctx kagzi.Context, f effect) (int, error) {
 	}, kagzi.RetryPolicy{Backoff: time.Millisecond})
 }
 
-// report lists all that happened, for the reader of a failed test.
+// report lists all events, for the reader of a failed test.
 func (w *world) report() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

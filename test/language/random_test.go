@@ -22,9 +22,9 @@ import (
 	"github.com/kagzi/kagzi/internal/testlog"
 )
 
-// TestRandomPrograms runs random workflow functions on workers that die, or hang and are taken for dead, at a random point,
-// while their code changes and runs are cancelled. A replay sees what it saw before, nothing that is recorded is executed
-// again, and in the end all effects of a run stand or are compensated. SWEEP="1000 500" tries 500 seeds from 1000 on.
+// TestRandomPrograms runs random workflow functions on workers that die, or hang and are declared dead, at a random point, while
+// their code changes and runs are cancelled. A replay sees the same values as before, no recorded step is executed again, and in
+// the end all effects of a run stand or are compensated. SWEEP="1000 500" tries 500 seeds from 1000 on.
 func TestRandomPrograms(t *testing.T) {
 	k := kit.New(t, dbtest.MaxConns(40))
 	k.Exec(`CREATE TABLE public.effects (run_id uuid, step text)`)
@@ -138,7 +138,7 @@ func (tr *trial) execute() error {
 	return nil
 }
 
-// finish has hosts execute the run, one after the other, until it is over.
+// finish starts hosts, one after the other, until the run has ended.
 func (tr *trial) finish(ctx, serving context.Context, hosts *sync.WaitGroup) error {
 	for {
 		h, err := tr.newHost(ctx)
@@ -162,7 +162,7 @@ func (tr *trial) finish(ctx, serving context.Context, hosts *sync.WaitGroup) err
 		if done || err != nil {
 			return err
 		}
-		// The host is dead, or taken for dead.
+		// The host is dead, or declared dead.
 		tr.host++
 		rows, err := tr.k.Pool.Query(ctx, `UPDATE kagzi.workflow_runs SET lease = gen_random_uuid(), task_queue = $2,
 			available_at = CASE WHEN status = 'RUNNING' THEN now() ELSE available_at END WHERE run_id = $1 RETURNING 1`, string(tr.id), tr.queue())
@@ -176,7 +176,7 @@ func (tr *trial) finish(ctx, serving context.Context, hosts *sync.WaitGroup) err
 	}
 }
 
-// noteRecords notes what the table has before the next host begins.
+// noteRecords reads the records before the next host begins.
 func (tr *trial) noteRecords(ctx context.Context) error {
 	var step string
 	rows, _ := tr.k.Pool.Query(ctx, `SELECT step_id FROM kagzi.step_runs WHERE run_id = $1 AND status = 'COMPLETED' AND step_kind = 'FUNCTION'`, string(tr.id))

@@ -12,7 +12,7 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// TestResumeRaces resumes failed runs as soon as their results are known.
+// Failed runs are resumed as soon as their results are known.
 func TestResumeRaces(t *testing.T) {
 	t.Parallel()
 	ctx := kit.Context(t)

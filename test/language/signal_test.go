@@ -157,7 +157,7 @@ func TestSignalIsIdempotentByID(t *testing.T) {
 	if got := kit.ResultOf(k, run); got != "a b" {
 		t.Errorf("got %q", got)
 	}
-	// Who repeats a message because its answer was lost must not be told that it came too late.
+	// A sender that repeats a message because the answer was lost must not get the error of a late message.
 	k.Signal(run.ID(), kit.Approved.With("a").WithID("m"))
 	k.Signal(kagzi.ID("x"), kit.Approved.With("a").WithID("m"))
 	if err := k.Client.Signal(k.Ctx, run.ID(), kit.Approved.With("a").WithID("m3")); !errors.Is(err, kagzi.ErrRunFinished) {
@@ -204,8 +204,7 @@ func TestSignalInTx(t *testing.T) {
 	}
 }
 
-// TestSignalInALongTransaction shows that a run which a caller's transaction had locked while it became due is claimed
-// once that commits, though nobody polls.
+// A run becomes due while a caller's transaction has locked it. It is claimed when that commits, although nobody polls.
 func TestSignalInALongTransaction(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[struct{}, string]("wf")
@@ -291,8 +290,7 @@ func TestBadSignals(t *testing.T) {
 	}
 }
 
-// TestSignalFromAStep shows that further attempts of a step, and of its run, send nothing twice, and that no two messages
-// of an attempt are taken for one.
+// Further attempts of a step, and of its run, send no message twice. Two messages of one attempt are not taken for one.
 func TestSignalFromAStep(t *testing.T) {
 	k := kit.New(t)
 	to, from := kagzi.Define[struct{}, string]("to"), kagzi.Define[string, int]("from", kit.Soon)
@@ -340,8 +338,8 @@ func TestSignalFromAStep(t *testing.T) {
 	}
 }
 
-// TestAStepThatIsTriedAgainSendsOtherMessages has each attempt of a step send what the table says: the run gets what any of
-// them sent, each message once, and nothing is taken for another because it is the n-th.
+// Each attempt of a step sends other messages. The run gets the messages of all attempts, each once: a message is not taken for
+// another because it has the same position.
 func TestAStepThatIsTriedAgainSendsOtherMessages(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -396,8 +394,7 @@ func TestAStepThatIsTriedAgainSendsOtherMessages(t *testing.T) {
 	}
 }
 
-// TestSignalFromAStepToAnotherHolder has a step send to an ID, and fail: when it is tried again another run has the ID,
-// which is not sent what the first one got.
+// A step sends to an ID and fails. At its retry another run has the ID, and does not get the message that the first run got.
 func TestSignalFromAStepToAnotherHolder(t *testing.T) {
 	k := kit.New(t)
 	to, from := kagzi.Define[struct{}, string]("to"), kagzi.Define[struct{}, int]("from")
@@ -427,7 +424,7 @@ func TestSignalFromAStepToAnotherHolder(t *testing.T) {
 	}
 }
 
-// TestSignalOfARunBeingCancelled stores a message for a run that is about to be undone: nothing fails.
+// A message is stored for a run that is about to be compensated. Nothing fails.
 func TestSignalOfARunBeingCancelled(t *testing.T) {
 	k := kit.New(t)
 	run := kit.Begin(k, kagzi.Define[struct{}, string]("wf"), struct{}{})

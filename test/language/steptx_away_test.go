@@ -17,13 +17,13 @@ import (
 	"github.com/kagzi/kagzi/internal/testlog"
 )
 
-// endBackend ends the connection of tx from outside of it.
+// endBackend terminates the connection of tx.
 func endBackend(k *kit.Kit, tx pgx.Tx) {
 	k.Exec(`SELECT pg_terminate_backend($1)`, int32(tx.Conn().PgConn().PID()))
 }
 
-// TestConnectionsLostInAStepTxAreNotCounted ends the connection of a transactional step more often than the step may fail:
-// that is the database's trouble. What is the function's own is counted, whatever it looks like.
+// A transactional step loses its connection more often than it may fail. These attempts do not count. Failures of the function
+// itself count, even if they look similar.
 func TestConnectionsLostInAStepTxAreNotCounted(t *testing.T) {
 	t.Parallel()
 	const losses = 3
@@ -84,7 +84,7 @@ func TestConnectionsLostInAStepTxAreNotCounted(t *testing.T) {
 	}
 }
 
-// refuseRecords has the database answer the first n records of a step named books with an error.
+// refuseRecords makes the database refuse the first n records of a step named books.
 func refuseRecords(k *kit.Kit, code string, n int) {
 	k.T.Helper()
 	k.Exec(`CREATE SEQUENCE public.refused`)
@@ -96,8 +96,8 @@ func refuseRecords(k *kit.Kit, code string, n int) {
 	k.Exec(`CREATE TRIGGER refuse BEFORE INSERT ON kagzi.step_runs FOR EACH ROW WHEN (NEW.step_id = 'books' AND NEW.status = 'COMPLETED') EXECUTE FUNCTION public.refuse()`)
 }
 
-// TestStepTxThatAlwaysLosesItsTransaction has a transactional step lose its connection, or its record wait in vain, each
-// time: after a while that is counted, and the step fails.
+// A transactional step loses its connection, or its record times out, each time. After a while these attempts count, and the step
+// fails.
 func TestStepTxThatAlwaysLosesItsTransaction(t *testing.T) {
 	t.Parallel()
 	for name, fn := range map[string]func(ctx context.Context, k *kit.Kit, tx pgx.Tx) error{
@@ -135,8 +135,8 @@ func TestStepTxThatAlwaysLosesItsTransaction(t *testing.T) {
 	}
 }
 
-// TestARecordOfAStepTxThatWaitsInVainIsNotCounted has the record of a transactional step whose function succeeds time out
-// more often than the step may fail: that says nothing of the step. People are told.
+// The function of a transactional step succeeds, but its record times out more often than the step may fail. These attempts do not
+// count. The failure is logged.
 func TestARecordOfAStepTxThatWaitsInVainIsNotCounted(t *testing.T) {
 	t.Parallel()
 	for name, code := range map[string]string{"Locked": "55P03", "Late": "57014"} {
@@ -163,8 +163,8 @@ func TestARecordOfAStepTxThatWaitsInVainIsNotCounted(t *testing.T) {
 	}
 }
 
-// TestAStepTxOutwaitsAStrangersLock has somebody else's transaction lock the run of a transactional step for longer than
-// the role's timeouts say: they are not the record's, and the function is called once.
+// Another transaction locks the run of a transactional step for longer than the timeouts of the role. They do not apply to the
+// record, and the function is called once.
 func TestAStepTxOutwaitsAStrangersLock(t *testing.T) {
 	t.Parallel()
 	for _, setting := range []string{"lock_timeout", "statement_timeout"} {
@@ -205,8 +205,8 @@ func TestAStepTxOutwaitsAStrangersLock(t *testing.T) {
 	}
 }
 
-// TestAReadOnlyConnectionOfAStepTxIsNotKept has the transaction of a step be read-only, as on a server that is a standby
-// since: the step is repeated on another connection, and that one is closed.
+// The transaction of a step is read-only, because the server has become a standby. The step is repeated on another connection,
+// and the first is closed.
 func TestAReadOnlyConnectionOfAStepTxIsNotKept(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

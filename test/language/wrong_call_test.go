@@ -22,8 +22,7 @@ func elsewhere(f func()) {
 	all.Wait()
 }
 
-// TestAWrongCallWhoseErrorIsDroppedFailsTheRun has functions drop the errors of wrong calls and return none: what they were to
-// do has not happened, so the runs do not complete.
+// A function ignores the error of an invalid call and returns none. The run must not complete, because the call had no effect.
 func TestAWrongCallWhoseErrorIsDroppedFailsTheRun(t *testing.T) {
 	t.Parallel()
 	nothing := func(context.Context) error { return nil }
@@ -125,8 +124,8 @@ func TestAFunctionsOwnErrorCountsBeforeThatOfAWrongCall(t *testing.T) {
 	}
 }
 
-// TestAWrongCallInsideOfAStep has a step's function call durable operations of its workflow, and drop the errors: the step has
-// failed, which a replay finds recorded.
+// The function of a step calls durable operations of its workflow, and ignores their errors. The step fails, and its failure is
+// recorded for replays.
 func TestAWrongCallInsideOfAStep(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[struct{}, int]("wf", kit.NoRetry)
@@ -152,8 +151,8 @@ func TestAWrongCallInsideOfAStep(t *testing.T) {
 	}
 }
 
-// TestAWrongCallIsNotForgottenAtASuspension has another goroutine use the Context in the first execution alone, outside of a
-// step and inside of one, before the run leaves memory: it does not complete as if the call had been made.
+// Only in the first execution, another goroutine uses the Context, outside or inside of a step, before the run is suspended. The
+// run must not complete as though the call had been made.
 func TestAWrongCallIsNotForgottenAtASuspension(t *testing.T) {
 	t.Parallel()
 	charge := func(ctx kagzi.Context) {
@@ -198,8 +197,8 @@ func TestAWrongCallIsNotForgottenAtASuspension(t *testing.T) {
 	}
 }
 
-// TestAWrongCallOfAnExecutionThatIsOver has a goroutine outlive the execution that began it, and misuse its Context then: what
-// executes the run now has nothing to do with that.
+// A goroutine outlives the execution that started it, and misuses its Context then. The current execution of the run is not
+// affected.
 func TestAWrongCallOfAnExecutionThatIsOver(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[struct{}, int]("wf")
@@ -228,7 +227,7 @@ func TestAWrongCallOfAnExecutionThatIsOver(t *testing.T) {
 	kit.ResultOf(k, run)
 }
 
-// TestAWrongCallOfALoserDecidesNothing has the loser of a race go on with what its cancelled calls have not returned.
+// The loser of a race uses values that its cancelled calls have not returned. Its invalid calls do not fail the run.
 func TestAWrongCallOfALoserDecidesNothing(t *testing.T) {
 	k := kit.New(t)
 	child := kagzi.Define[int, int]("child")
@@ -245,7 +244,7 @@ func TestAWrongCallOfALoserDecidesNothing(t *testing.T) {
 	})
 }
 
-// TestAnInputThatIsTooLargeIsNoWrongCall has a function go another way when its data turn out to be too large for a child.
+// A function may handle the error of an input that is too large for a child.
 func TestAnInputThatIsTooLargeIsNoWrongCall(t *testing.T) {
 	t.Parallel()
 	k := kit.NewWith(t, kagzi.ClientConfig{MaxPayload: 100})
