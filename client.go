@@ -21,6 +21,7 @@ import (
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/hints"
 	"github.com/kagzi/kagzi/internal/outage"
+	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/migrations"
 	"github.com/kagzi/kagzi/store"
 )
@@ -40,7 +41,7 @@ type ClientConfig struct {
 
 	// MaxPayload is the largest input, result or signal's payload in bytes, as it is stored, and the largest item of Map,
 	// which is measured before it is sealed. A larger one is refused with ErrPayloadTooLarge. A result over it fails its
-	// step or run, with KindValidation. Zero means 4 MiB.
+	// step or run, with kind.Validation. Zero means 4 MiB.
 	MaxPayload int
 
 	// Logger gets what concerns no caller. Zero means slog.Default().
@@ -94,8 +95,8 @@ func (c *Client) made() error {
 }
 
 var (
-	errNilClient  = failure.Of(failure.KindUnknown, errors.New("kagzi: the client is nil: make one with NewClient, and look at its error"))
-	errZeroClient = failure.Of(failure.KindUnknown, errors.New("kagzi: the client is a zero Client, which has no database: make one with NewClient"))
+	errNilClient  = failure.Of(kind.Unknown, errors.New("kagzi: the client is nil: make one with NewClient, and look at its error"))
+	errZeroClient = failure.Of(kind.Unknown, errors.New("kagzi: the client is a zero Client, which has no database: make one with NewClient"))
 )
 
 // usable returns an error if a call cannot begin: c is none, or ctx has ended, whatever is cached.
@@ -193,14 +194,14 @@ func explainServer(err error) error {
 	pe, _ := errors.AsType[*pgconn.PgError](err)
 	switch {
 	case errors.Is(err, pgx.ErrTxClosed):
-		return failure.Of(failure.KindBadRequest, failure.Explain("the transaction given with InTx has ended: begin another", err))
+		return failure.Of(kind.BadRequest, failure.Explain("the transaction given with InTx has ended: begin another", err))
 	case pe == nil:
 		return err
 	case pe.Code == "25006":
 		return failure.Explain("the server takes no writes: it is a standby or read-only, or the transaction given with InTx is: connect to the primary "+
 			"(target_session_attrs=read-write), and begin the transaction READ WRITE", err)
 	case (pe.Code == "3F000" || pe.Code == "42P01") && strings.Contains(pe.Message, "kagzi"): // no such schema, no such table
-		return failure.Of(failure.KindUnavailable, failure.Explain("schema missing: call kagzi.Migrate, or give InTx a transaction of the client's database", err))
+		return failure.Of(kind.Unavailable, failure.Explain("schema missing: call kagzi.Migrate, or give InTx a transaction of the client's database", err))
 	}
 	return err
 }

@@ -9,6 +9,7 @@ import (
 	"reflect"
 
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // A Codec turns inputs, results and payloads into bytes, and back. It must be safe for concurrent use. To encrypt or compress
@@ -32,8 +33,8 @@ func (jsonCodec) Decode(data []byte, v any) error { return json.Unmarshal(data, 
 // schedules too, results of steps and runs, and payloads of signals are sealed. Names, IDs, metadata and the texts of errors
 // are not.
 //
-// An error of Open is final, as data that does not decode is: a run whose input does not open fails with [KindBadInput],
-// one whose step's result does not is quarantined with [KindNondeterminism]. A Sealer that asks a key server repeats that
+// An error of Open is final, as data that does not decode is: a run whose input does not open fails with [kind.BadInput],
+// one whose step's result does not is quarantined with [kind.Nondeterminism]. A Sealer that asks a key server repeats that
 // itself. To change keys, have Seal write which key it took, and Open know the old ones.
 type Sealer interface {
 	// Seal returns what is stored instead of data. Unlike Encode it may return other bytes each time: a random nonce is
@@ -72,7 +73,7 @@ func (c *Client) encode(what what, v any) ([]byte, error) {
 func (c *Client) encodeHashed(what what, v any) (stored, hash []byte, err error) {
 	plain, err := c.plain(what, v)
 	if err != nil {
-		return nil, nil, failure.Of(failure.KindBadRequest, err) // what is compared a caller has given
+		return nil, nil, failure.Of(kind.BadRequest, err) // what is compared a caller has given
 	}
 	stored, err = c.seal(what, plain)
 	return stored, c.hashOf(plain), err
@@ -128,7 +129,7 @@ func unstorable(err error) error {
 	if _, ok := errors.AsType[*sealError](err); ok {
 		return err
 	}
-	return failure.Permanent(failure.KindValidation, err)
+	return failure.Permanent(kind.Validation, err)
 }
 
 func (c *Client) fits(what what, data []byte) error {
@@ -206,7 +207,7 @@ func decodableAs[T any](v T) decodable {
 // check is the decodable's answer about what a caller has given.
 func (d decodable) check(c *Client, what what, stored []byte) error {
 	if err := d(c, what, stored); err != nil {
-		return failure.Of(failure.KindBadRequest, err)
+		return failure.Of(kind.BadRequest, err)
 	}
 	return nil
 }

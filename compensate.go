@@ -15,7 +15,7 @@ import (
 // passes its Timeout, and not if the run completes, or is ended by [Client.Terminate], or another attempt of it follows.
 // Compensations run one after the other, the last registered first, each as a child run of its own, which is tried again as its
 // own [RetryPolicy] says. Any worker that has a handler for it will do: the code of this run is not needed. If one fails for
-// good the others run nevertheless, and the run ends as failed with [KindCompensation]; [Client.Resume] runs it again.
+// good the others run nevertheless, and the run ends as failed with [kind.Compensation]; [Client.Resume] runs it again.
 //
 // Compensations of a handled failure, and of branches that lost a [Race], do not run if the run completes: undo there in the
 // workflow. They run if the run fails later. A child that fails or is cancelled runs its own at once, and those of its parent
@@ -44,7 +44,7 @@ func Compensate(ctx Context, name string, call Call) {
 // UndoneBy makes the step's result the input of a compensation, which is recorded with the result, in one transaction:
 // see [Compensate], also for opts. It has the step's name, counted as that is, so that it replaces what Compensate has
 // registered under that before the step. wf's input must be of the type that the step returns: another type, and a [Do], fail
-// the run with [KindBadRequest]. An attempt that failed, or that a cancel no longer waited for, registers nothing: if it may
+// the run with [kind.BadRequest]. An attempt that failed, or that a cancel no longer waited for, registers nothing: if it may
 // have had its effect, register with Compensate what is known before it.
 func UndoneBy[In, Out any](wf Workflow[In, Out], opts ...StartOption) StepOption {
 	return undoneBy{reflect.TypeFor[In](), func(result any) Call {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 )
@@ -15,7 +16,7 @@ import (
 //
 // A durable operation ([Step], [Sleep], [Go] and so on) called from another goroutine than the Context's is an error that says
 // so. That, and any other wrong call, such as one with a bad name or option, is an error of
-// [KindBadRequest] that the function should return: if it drops the error, the run fails with it at its end, unless the
+// [kind.BadRequest] that the function should return: if it drops the error, the run fails with it at its end, unless the
 // function returns another. A run in which another goroutine has made such a call does not leave memory to wait: it fails
 // then, because a replay need not come to that call again. Deferred functions of a workflow run whenever its run leaves memory, at each long
 // sleep for one: they may release memory and locks, and nothing else.

@@ -9,6 +9,7 @@ import (
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // Causes and refusals.
@@ -36,7 +37,7 @@ var (
 	// input.
 	ErrIDConflict = errors.New("kagzi: ID in use with another workflow or input")
 	// ErrPayloadTooLarge reports an input, a signal's payload or an item of [Map] over ClientConfig.MaxPayload. A
-	// result that is too large fails its step or run instead, with KindValidation.
+	// result that is too large fails its step or run instead, with kind.Validation.
 	ErrPayloadTooLarge = errors.New("kagzi: payload too large")
 )
 
@@ -52,9 +53,9 @@ var (
 // kind and text survive, other errors in the chain do not.
 type StepError struct {
 	Step     string
-	Attempts int    // of the last series: an attempt of the run that tries the step again begins another
-	Kind     Kind   // errors.Is(err, KindTimeout)
-	Message  string // of the last attempt; after a panic with its stack, in several lines
+	Attempts int       // of the last series: an attempt of the run that tries the step again begins another
+	Kind     kind.Kind // errors.Is(err, kind.Timeout)
+	Message  string    // of the last attempt; after a panic with its stack, in several lines
 
 	// permanent says that the last attempt was marked Permanent: another attempt of the run would not help.
 	permanent bool
@@ -73,15 +74,15 @@ func (e *StepError) Error() string {
 }
 
 // Is reports whether target is e's kind.
-func (e *StepError) Is(target error) bool { return failure.IsKind(target, string(e.Kind)) }
+func (e *StepError) Is(target error) bool { return failure.IsKind(target, e.Kind) }
 
 // A RunError reports that a run ended without completing: Status is StatusFailed or StatusCancelled.
 type RunError struct {
 	Run      RunID
 	Workflow string
 	Status   Status
-	Kind     Kind   // errors.Is(err, KindDeadline)
-	Message  string // of the last attempt; after a panic with its stack, in several lines
+	Kind     kind.Kind // errors.Is(err, kind.Deadline)
+	Message  string    // of the last attempt; after a panic with its stack, in several lines
 
 	step string // that started it, in the run that asks
 }
@@ -102,7 +103,7 @@ func (e *RunError) Error() string {
 }
 
 // Is reports whether target is e's kind.
-func (e *RunError) Is(target error) bool { return failure.IsKind(target, string(e.Kind)) }
+func (e *RunError) Is(target error) bool { return failure.IsKind(target, e.Kind) }
 
 // A BranchError is the failure of one branch, or of one child of [Results].
 type BranchError struct {
@@ -207,7 +208,7 @@ func isPermanent(err error) bool {
 	if m, ok := outermostMark(err); ok {
 		return m.permanent
 	}
-	return !KindOf(err).retryable()
+	return !KindOf(err).Retryable()
 }
 
 // retryAfter returns the wait that err's outermost mark asks for.
@@ -239,9 +240,9 @@ func outermostMark(err error) (mark markedError, found bool) {
 	return mark, found
 }
 
-func kindText(k Kind) string {
+func kindText(k kind.Kind) string {
 	if k == "" {
-		return string(KindUnknown)
+		return string(kind.Unknown)
 	}
 	return string(k)
 }

@@ -14,31 +14,32 @@ import (
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/kind"
 )
 
 func TestKindRetryable(t *testing.T) {
 	t.Parallel()
-	for k, want := range map[Kind]bool{
-		KindNetwork:        true,
-		KindTimeout:        true,
-		KindDatabase:       true,
-		KindRateLimited:    true,
-		KindUnavailable:    true,
-		KindUnknown:        true,
-		KindPanic:          false,
-		KindNotFound:       false,
-		KindUnauthorized:   false,
-		KindBadRequest:     false,
-		KindValidation:     false,
-		KindBadInput:       false,
-		KindCancelled:      false,
-		KindDeadline:       false,
-		KindCrashLoop:      false,
-		KindCompensation:   false,
-		KindNondeterminism: false,
-		"of_the_user":      true,
+	for k, want := range map[kind.Kind]bool{
+		kind.Network:        true,
+		kind.Timeout:        true,
+		kind.Database:       true,
+		kind.RateLimited:    true,
+		kind.Unavailable:    true,
+		kind.Unknown:        true,
+		kind.Panic:          false,
+		kind.NotFound:       false,
+		kind.Unauthorized:   false,
+		kind.BadRequest:     false,
+		kind.Validation:     false,
+		kind.BadInput:       false,
+		kind.Cancelled:      false,
+		kind.Deadline:       false,
+		kind.CrashLoop:      false,
+		kind.Compensation:   false,
+		kind.Nondeterminism: false,
+		"of_the_user":       true,
 	} {
-		if got := k.retryable(); got != want {
+		if got := k.Retryable(); got != want {
 			t.Errorf("%s: got %v", k, got)
 		}
 	}
@@ -57,9 +58,9 @@ func TestMarks(t *testing.T) {
 		{"Nil", nil, false, 0, false},
 		{"Plain", io.ErrUnexpectedEOF, false, 0, false},
 		{"KindNotWorthRetrying", wrap(fs.ErrNotExist), true, 0, false},
-		{"KindOfTheUser", wrap(Kind("declined")), false, 0, false},
+		{"KindOfTheUser", wrap(kind.Kind("declined")), false, 0, false},
 		{"Permanent", wrap(Permanent(wrap(io.ErrUnexpectedEOF))), true, 0, false},
-		{"PermanentKindOfTheUser", Permanent(Kind("declined")), true, 0, false},
+		{"PermanentKindOfTheUser", Permanent(kind.Kind("declined")), true, 0, false},
 		{"RetryAfter", wrap(RetryAfter(errors.New("x"), time.Minute)), false, time.Minute, true},
 		{"RetryAfterBeatsKind", RetryAfter(wrap(fs.ErrNotExist), time.Minute), false, time.Minute, true},
 		{"RetryAfterNothing", RetryAfter(errors.New("x"), 0), false, 0, true},
@@ -68,9 +69,9 @@ func TestMarks(t *testing.T) {
 		{"OuterRetryAfter", RetryAfter(wrap(Permanent(errors.New("x"))), time.Minute), false, time.Minute, true},
 		{"OuterRetryAfterOfTwo", RetryAfter(RetryAfter(errors.New("x"), time.Hour), time.Second), false, time.Second, true},
 		{"FirstOfJoined", errors.Join(errors.New("x"), Permanent(errors.New("y")), RetryAfter(errors.New("z"), 1)), true, 0, false},
-		{"StepError", wrap(&StepError{Kind: KindNetwork}), false, 0, false},
-		{"StepErrorByKind", wrap(&StepError{Kind: KindValidation}), true, 0, false},
-		{"StepErrorMarked", wrap(&StepError{Kind: KindUnknown, permanent: true}), true, 0, false},
+		{"StepError", wrap(&StepError{Kind: kind.Network}), false, 0, false},
+		{"StepErrorByKind", wrap(&StepError{Kind: kind.Validation}), true, 0, false},
+		{"StepErrorMarked", wrap(&StepError{Kind: kind.Unknown, permanent: true}), true, 0, false},
 		{"RetryAfterAStepErrorMarked", RetryAfter(&StepError{permanent: true}, time.Second), false, time.Second, true},
 		{"BranchErrors", BranchErrors{{Err: errors.New("x")}, {Err: Permanent(errors.New("y"))}}, true, 0, false},
 		{"Panic", failure.OfPanic("boom", nil), true, 0, false},
@@ -108,7 +109,7 @@ func TestMarks(t *testing.T) {
 
 func TestErrorStrings(t *testing.T) {
 	t.Parallel()
-	step := &StepError{Step: "authorize", Attempts: 3, Kind: KindNetwork, Message: "connection refused"}
+	step := &StepError{Step: "authorize", Attempts: 3, Kind: kind.Network, Message: "connection refused"}
 	many := make(BranchErrors, 12)
 	for i := range many {
 		many[i] = &BranchError{Index: i, Err: errors.New("x")}
@@ -119,16 +120,16 @@ func TestErrorStrings(t *testing.T) {
 		want string
 	}{
 		{"Step", step, `kagzi: step "authorize": connection refused (network, 3 attempts)`},
-		{"StepOnce", &StepError{Step: "a", Attempts: 1, Kind: KindValidation, Message: "bad"}, `kagzi: step "a": bad (validation, 1 attempt)`},
+		{"StepOnce", &StepError{Step: "a", Attempts: 1, Kind: kind.Validation, Message: "bad"}, `kagzi: step "a": bad (validation, 1 attempt)`},
 		{"StepEmpty", &StepError{}, `kagzi: step "": no message (unknown)`},
-		{"StepPrefixOnce", &StepError{Step: "a", Kind: KindNotFound, Message: "kagzi: run not found"}, `kagzi: step "a": run not found (not_found)`},
-		{"StepWithStack", &StepError{Step: "a", Kind: KindPanic, Message: "panic: boom\n\nmain.go:1\nmain.go:2"}, `kagzi: step "a": panic: boom … (panic)`},
-		{"StepInLines", &StepError{Step: "a", Kind: KindUnknown, Message: "one\ntwo\n"}, `kagzi: step "a": one; two (unknown)`},
+		{"StepPrefixOnce", &StepError{Step: "a", Kind: kind.NotFound, Message: "kagzi: run not found"}, `kagzi: step "a": run not found (not_found)`},
+		{"StepWithStack", &StepError{Step: "a", Kind: kind.Panic, Message: "panic: boom\n\nmain.go:1\nmain.go:2"}, `kagzi: step "a": panic: boom … (panic)`},
+		{"StepInLines", &StepError{Step: "a", Kind: kind.Unknown, Message: "one\ntwo\n"}, `kagzi: step "a": one; two (unknown)`},
 		{
-			"RunFailed", &RunError{Run: "0198", Workflow: "checkout", Status: StatusFailed, Kind: KindNetwork, Message: step.Error()},
+			"RunFailed", &RunError{Run: "0198", Workflow: "checkout", Status: StatusFailed, Kind: kind.Network, Message: step.Error()},
 			`kagzi: run 0198 of workflow "checkout" failed (network): step "authorize": connection refused (network, 3 attempts)`,
 		},
-		{"RunCancelled", &RunError{Run: "0198", Workflow: "checkout", Status: StatusCancelled, Kind: KindCancelled}, `kagzi: run 0198 of workflow "checkout" was cancelled`},
+		{"RunCancelled", &RunError{Run: "0198", Workflow: "checkout", Status: StatusCancelled, Kind: kind.Cancelled}, `kagzi: run 0198 of workflow "checkout" was cancelled`},
 		{"RunCancelledByReason", &RunError{Run: "0198", Workflow: "checkout", Status: StatusCancelled, Message: "run was cancelled: a typo"}, `kagzi: run 0198 of workflow "checkout" was cancelled: a typo`},
 		{"RunTerminated", &RunError{Run: "0198", Workflow: "checkout", Status: StatusCancelled, Message: "run was terminated"}, `kagzi: run 0198 of workflow "checkout" was terminated`},
 		{"RunCancelledWhy", &RunError{Run: "0198", Workflow: "checkout", Status: StatusCancelled, Message: "by parent"}, `kagzi: run 0198 of workflow "checkout" was cancelled: by parent`},
@@ -160,14 +161,14 @@ func TestErrorStrings(t *testing.T) {
 			}
 		})
 	}
-	if !strings.Contains(engine.ErrForeignGoroutine.Error(), "kagzi.Go") || KindOf(engine.ErrForeignGoroutine) != KindBadRequest {
+	if !strings.Contains(engine.ErrForeignGoroutine.Error(), "kagzi.Go") || KindOf(engine.ErrForeignGoroutine) != kind.BadRequest {
 		t.Errorf("engine.ErrForeignGoroutine does not say to use kagzi.Go, or is of kind %q", KindOf(engine.ErrForeignGoroutine))
 	}
 	for says, err := range map[string]error{
 		"kagzi: run not found": errRunNotFound, "kagzi: the run has no such step: Client.Steps": errStepNotFound,
 		"kagzi: schedule not found": errScheduleNotFound, "kagzi: worker not found": errWorkerNotFound,
 	} {
-		if !errors.Is(err, ErrNotFound) || KindOf(err) != KindNotFound || !strings.HasPrefix(err.Error(), says) {
+		if !errors.Is(err, ErrNotFound) || KindOf(err) != kind.NotFound || !strings.HasPrefix(err.Error(), says) {
 			t.Errorf("%v, of kind %q", err, KindOf(err))
 		}
 	}
@@ -175,7 +176,7 @@ func TestErrorStrings(t *testing.T) {
 
 func TestErrorsAreTheirKindAndWrap(t *testing.T) {
 	t.Parallel()
-	const declined Kind = "declined"
+	const declined kind.Kind = "declined"
 	step := &StepError{Step: "a", Kind: declined}
 	for _, err := range []error{
 		step,
@@ -184,7 +185,7 @@ func TestErrorsAreTheirKindAndWrap(t *testing.T) {
 		&BranchError{Name: "b", Err: step},
 		BranchErrors{{Err: io.EOF}, {Err: step}},
 	} {
-		if !errors.Is(err, declined) || errors.Is(err, KindTimeout) {
+		if !errors.Is(err, declined) || errors.Is(err, kind.Timeout) {
 			t.Errorf("%T is not of its kind", err)
 		}
 	}
@@ -198,10 +199,10 @@ func TestErrorsAreTheirKindAndWrap(t *testing.T) {
 	if !errors.Is(branches, io.EOF) {
 		t.Error("a branch's error is not found in BranchErrors")
 	}
-	if err := failure.OfPanic(context.Canceled, nil); !errors.Is(err, KindPanic) || KindOf(err) != KindPanic || errors.Is(err, context.Canceled) {
+	if err := failure.OfPanic(context.Canceled, nil); !errors.Is(err, kind.Panic) || KindOf(err) != kind.Panic || errors.Is(err, context.Canceled) {
 		t.Error("a panic is its kind, not its value")
 	}
-	if err := failure.OfGoexit(); !errors.Is(err, KindPanic) || KindOf(err) != KindPanic {
+	if err := failure.OfGoexit(); !errors.Is(err, kind.Panic) || KindOf(err) != kind.Panic {
 		t.Error("a Goexit is of kind panic")
 	}
 }

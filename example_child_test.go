@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/kind"
 )
 
 func ExampleRunChild() {
@@ -36,7 +37,7 @@ func ExampleStartChild() {
 	ctx, _, client, worker := setup()
 	defer teardown()
 
-	const declined kagzi.Kind = "card_declined"
+	const declined kind.Kind = "card_declined"
 	payment := kagzi.Define[int, int]("payment", kagzi.RetryPolicy{MaxAttempts: 1})
 	kagzi.Handle(worker, payment, func(ctx kagzi.Context, euros int) (int, error) {
 		return 0, declined
@@ -157,7 +158,7 @@ func ExampleBranchErrors() {
 	ctx, _, client, worker := setup()
 	defer teardown()
 
-	const declined kagzi.Kind = "card_declined"
+	const declined kind.Kind = "card_declined"
 	charge := kagzi.Define[int, string]("charge", kagzi.RetryPolicy{MaxAttempts: 1})
 	kagzi.Handle(worker, charge, func(ctx kagzi.Context, euros int) (string, error) {
 		if euros > 100 {

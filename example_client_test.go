@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // Pages go from new to old.
@@ -108,7 +109,7 @@ func ExampleClient_Cancel() {
 	run, _ := kagzi.Start(ctx, client, wait, struct{}{}, kagzi.ID("patience"))
 	fmt.Println(client.Cancel(ctx, kagzi.ID("patience")))
 	_, err := run.Result(ctx)
-	fmt.Println(errors.Is(err, kagzi.KindCancelled))
+	fmt.Println(errors.Is(err, kind.Cancelled))
 	// Output:
 	// <nil>
 	// true
@@ -157,7 +158,7 @@ func ExampleRunError() {
 
 	order := kagzi.Define[string, string]("order")
 	kagzi.Handle(worker, order, func(ctx kagzi.Context, product string) (string, error) {
-		return "", kagzi.Permanent(fmt.Errorf("there is no %s: %w", product, kagzi.KindNotFound))
+		return "", kagzi.Permanent(fmt.Errorf("there is no %s: %w", product, kind.NotFound))
 	})
 	serve(ctx, worker)
 
@@ -167,7 +168,7 @@ func ExampleRunError() {
 	if errors.As(err, &failed) {
 		fmt.Println(failed.Workflow, failed.Status, failed.Message)
 	}
-	fmt.Println(errors.Is(err, kagzi.KindNotFound))
+	fmt.Println(errors.Is(err, kind.NotFound))
 	// Output:
 	// order FAILED there is no lamp: not_found
 	// true

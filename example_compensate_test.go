@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // A compensation is a workflow of its own, with an input of its own.
@@ -131,7 +132,7 @@ func ExampleGrace() {
 		fmt.Println(err)
 	}
 	_, err = run.Result(ctx)
-	fmt.Println(errors.Is(err, kagzi.KindCancelled))
+	fmt.Println(errors.Is(err, kind.Cancelled))
 	// Output:
 	// cancel booking LH-1 to Oslo
 	// true

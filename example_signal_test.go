@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // Senders and workflows share the signal, as they share the workflow.
@@ -19,7 +20,7 @@ func ExampleWaitSignal() {
 	expense := kagzi.Define[int, string]("expense")
 	kagzi.Handle(worker, expense, func(ctx kagzi.Context, euros int) (string, error) {
 		who, err := kagzi.WaitSignal(ctx, Approved, kagzi.Timeout(7*24*time.Hour))
-		if errors.Is(err, kagzi.KindTimeout) {
+		if errors.Is(err, kind.Timeout) {
 			return "nobody answered", nil
 		}
 		return fmt.Sprintf("%d euros, approved by %s", euros, who), err
@@ -42,7 +43,7 @@ func ExampleWaitSignal_timeout() {
 	expense := kagzi.Define[int, string]("expense")
 	kagzi.Handle(worker, expense, func(ctx kagzi.Context, _ int) (string, error) {
 		who, err := kagzi.WaitSignal(ctx, Approved, kagzi.Timeout(50*time.Millisecond))
-		if errors.Is(err, kagzi.KindTimeout) {
+		if errors.Is(err, kind.Timeout) {
 			return "nobody answered", nil
 		}
 		return who, err
@@ -129,7 +130,7 @@ func ExampleMessage_WithID() {
 		}
 		for { // reads what has come
 			name, err := kagzi.WaitSignal(ctx, item, kagzi.Timeout(time.Microsecond))
-			if errors.Is(err, kagzi.KindTimeout) {
+			if errors.Is(err, kind.Timeout) {
 				return items, nil
 			}
 			if err != nil {

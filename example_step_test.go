@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/kind"
 )
 
 func ExampleStep() {
@@ -278,11 +279,11 @@ func ExampleRetryAfter() {
 }
 
 // A kind of one's own survives replay, where a wrapped error or its type would not.
-func ExampleKind() {
+func ExampleKindOf_declared() {
 	ctx, _, client, worker := setup()
 	defer teardown()
 
-	const declined kagzi.Kind = "card_declined"
+	const declined kind.Kind = "card_declined"
 	pay := kagzi.Define[int, string]("pay")
 	kagzi.Handle(worker, pay, func(ctx kagzi.Context, cents int) (string, error) {
 		err := kagzi.Do(ctx, "charge", func(ctx context.Context) error {
@@ -332,7 +333,7 @@ func ExampleTimeout() {
 			<-ctx.Done() // a service that does not answer
 			return ctx.Err()
 		}, kagzi.Timeout(20*time.Millisecond), kagzi.RetryPolicy{MaxAttempts: 1})
-		if errors.Is(err, kagzi.KindTimeout) {
+		if errors.Is(err, kind.Timeout) {
 			return "no answer", nil
 		}
 		return "answered", err
@@ -357,6 +358,6 @@ func ExampleTimeout_run() {
 
 	run, _ := kagzi.Start(ctx, client, wait, struct{}{})
 	_, err := run.Result(ctx)
-	fmt.Println(errors.Is(err, kagzi.KindDeadline))
+	fmt.Println(errors.Is(err, kind.Deadline))
 	// Output: true
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // A new run with the old one's input, under its ID.
@@ -225,7 +226,7 @@ func ExampleForget() {
 	up := false
 	vendor := func(context.Context) error {
 		if !up {
-			return kagzi.KindUnavailable
+			return kind.Unavailable
 		}
 		return nil
 	}
@@ -243,7 +244,7 @@ func ExampleForget() {
 	serve(ctx, worker)
 	run, _ := kagzi.Start(ctx, client, order, 1)
 	_, err := run.Result(ctx)
-	fmt.Println(errors.Is(err, kagzi.KindUnknown))
+	fmt.Println(errors.Is(err, kind.Unknown))
 
 	up = true
 	err = client.Resume(ctx, run, kagzi.Forget("ask C"))

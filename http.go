@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -41,7 +42,7 @@ func HTTPStatus(err error) int {
 			}
 		}
 	}
-	if run, ok := errors.AsType[*RunError](err); ok && (run.Kind == KindBadRequest || run.Kind == KindUnauthorized) {
+	if run, ok := errors.AsType[*RunError](err); ok && (run.Kind == kind.BadRequest || run.Kind == kind.Unauthorized) {
 		return http.StatusInternalServerError // it is the workflow that made the request
 	}
 	if declaredKind(err) == "" { // which says more than what lies behind it
@@ -69,31 +70,31 @@ func databaseStatus(err error) int {
 			return http.StatusInternalServerError
 		}
 	}
-	if KindOf(err) == KindCancelled {
+	if KindOf(err) == kind.Cancelled {
 		return http.StatusServiceUnavailable
 	}
 	return 0
 }
 
-func kindStatus(kind Kind) int {
-	switch kind {
-	case KindNotFound:
+func kindStatus(k kind.Kind) int {
+	switch k {
+	case kind.NotFound:
 		return http.StatusNotFound
-	case KindUnauthorized:
+	case kind.Unauthorized:
 		return http.StatusForbidden
-	case KindBadRequest:
+	case kind.BadRequest:
 		return http.StatusBadRequest
-	case KindValidation:
+	case kind.Validation:
 		return http.StatusUnprocessableEntity
-	case KindCancelled:
+	case kind.Cancelled:
 		return http.StatusConflict
-	case KindRateLimited:
+	case kind.RateLimited:
 		return http.StatusTooManyRequests
-	case KindTimeout, KindDeadline:
+	case kind.Timeout, kind.Deadline:
 		return http.StatusGatewayTimeout
-	case KindNetwork:
+	case kind.Network:
 		return http.StatusBadGateway
-	case KindUnavailable, KindDatabase:
+	case kind.Unavailable, kind.Database:
 		return http.StatusServiceUnavailable
 	}
 	return http.StatusInternalServerError

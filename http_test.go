@@ -14,13 +14,14 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/migrations"
 )
 
 func TestHTTPStatus(t *testing.T) {
 	t.Parallel()
 	wrapped := func(err error) error { return fmt.Errorf("handle: %w", err) }
-	failed := func(k kagzi.Kind) error {
+	failed := func(k kind.Kind) error {
 		return &kagzi.RunError{Status: kagzi.StatusFailed, Kind: k, Message: "x"}
 	}
 	pg := func(code string) error { return &pgconn.PgError{Code: code} }
@@ -39,21 +40,21 @@ func TestHTTPStatus(t *testing.T) {
 		{"not migrated", wrapped(migrations.ErrMissing), 503},
 		{"migrated by a newer program", wrapped(migrations.ErrNewer), 503},
 		{"large", wrapped(kagzi.ErrPayloadTooLarge), 413},
-		{"failed of not found", failed(kagzi.KindNotFound), 404},
-		{"failed of unauthorized", failed(kagzi.KindUnauthorized), 500},
-		{"failed of a bad request", failed(kagzi.KindBadRequest), 500},
-		{"failed of validation", failed(kagzi.KindValidation), 422},
-		{"failed of a limit", failed(kagzi.KindRateLimited), 429},
-		{"failed of a timeout", failed(kagzi.KindTimeout), 504},
-		{"over its Timeout", wrapped(failed(kagzi.KindDeadline)), 504},
-		{"failed of the network", failed(kagzi.KindNetwork), 502},
-		{"failed of unavailability", failed(kagzi.KindUnavailable), 503},
-		{"failed of a database", failed(kagzi.KindDatabase), 503},
-		{"failed of a panic", failed(kagzi.KindPanic), 500},
-		{"failed of bad input", failed(kagzi.KindBadInput), 500},
-		{"crash loop", failed(kagzi.KindCrashLoop), 500},
+		{"failed of not found", failed(kind.NotFound), 404},
+		{"failed of unauthorized", failed(kind.Unauthorized), 500},
+		{"failed of a bad request", failed(kind.BadRequest), 500},
+		{"failed of validation", failed(kind.Validation), 422},
+		{"failed of a limit", failed(kind.RateLimited), 429},
+		{"failed of a timeout", failed(kind.Timeout), 504},
+		{"over its Timeout", wrapped(failed(kind.Deadline)), 504},
+		{"failed of the network", failed(kind.Network), 502},
+		{"failed of unavailability", failed(kind.Unavailable), 503},
+		{"failed of a database", failed(kind.Database), 503},
+		{"failed of a panic", failed(kind.Panic), 500},
+		{"failed of bad input", failed(kind.BadInput), 500},
+		{"crash loop", failed(kind.CrashLoop), 500},
 		{"failed of a kind of the user's", failed("card_declined"), 500},
-		{"cancelled run", &kagzi.RunError{Status: kagzi.StatusCancelled, Kind: kagzi.KindCancelled}, 409},
+		{"cancelled run", &kagzi.RunError{Status: kagzi.StatusCancelled, Kind: kind.Cancelled}, 409},
 		{"cancelled request", wrapped(context.Canceled), 503},
 		{"late", wrapped(context.DeadlineExceeded), 504},
 		{"away", pg("57P01"), 503},
@@ -102,7 +103,7 @@ func TestRefusalsAreBadRequests(t *testing.T) {
 		"no schedule": c.Schedule(ctx, kagzi.Schedule{}),
 		"message":     c.Signal(ctx, kagzi.ID("x"), kagzi.Message{}),
 	} {
-		if kagzi.KindOf(err) != kagzi.KindBadRequest || kagzi.HTTPStatus(err) != http.StatusBadRequest {
+		if kagzi.KindOf(err) != kind.BadRequest || kagzi.HTTPStatus(err) != http.StatusBadRequest {
 			t.Errorf("%s: %v: %s, %d", name, err, kagzi.KindOf(err), kagzi.HTTPStatus(err))
 		}
 	}

@@ -19,53 +19,12 @@ import (
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/migrations"
 	"github.com/kagzi/kagzi/store"
 )
 
-// A Kind classifies a failure, survives replay and is itself an error: errors.Is(err, kagzi.KindTimeout). That finds the
-// kinds of errors of steps and runs, and your own. [KindOf] classifies all others, such as what Kagzi refuses.
-//
-// Declare your own: const Declined kagzi.Kind = "card_declined". A kind of your own is worth another
-// attempt, as long as the error is not marked [Permanent].
-type Kind string
-
-// Kinds that Kagzi gives. Those up to Unknown are worth another attempt.
-const (
-	KindNetwork        Kind = "network"
-	KindTimeout        Kind = "timeout"
-	KindDatabase       Kind = "database"
-	KindRateLimited    Kind = "rate_limited"
-	KindUnavailable    Kind = "unavailable"
-	KindUnknown        Kind = "unknown"
-	KindPanic          Kind = "panic" // also a function that called runtime.Goexit
-	KindNotFound       Kind = "not_found"
-	KindUnauthorized   Kind = "unauthorized"
-	KindBadRequest     Kind = "bad_request"
-	KindValidation     Kind = "validation"
-	KindBadInput       Kind = "bad_input" // a stored input that no longer decodes into the workflow's type
-	KindCancelled      Kind = "cancelled"
-	KindDeadline       Kind = "deadline"       // the run's Timeout
-	KindCrashLoop      Kind = "crash_loop"     // the run kept killing its workers
-	KindCompensation   Kind = "compensation"   // what Compensate registered failed for good
-	KindNondeterminism Kind = "nondeterminism" // code and history cannot both be right
-	KindUnreadable     Kind = "unreadable"     // what the run has recorded could not be read, again and again
-)
-
-// Error makes a Kind an error.
-func (k Kind) Error() string { return string(k) }
-
-// retryable reports whether a failure of this kind is worth another attempt. Kinds that users declare are.
-func (k Kind) retryable() bool {
-	switch k {
-	case KindPanic, KindNotFound, KindUnauthorized, KindBadRequest, KindValidation, KindBadInput, KindCancelled,
-		KindDeadline, KindCrashLoop, KindCompensation, KindNondeterminism, KindUnreadable:
-		return false
-	}
-	return true
-}
-
-// KindOf returns the kind of err: the outermost one in its chain (a Kind, a [StepError], a [RunError]), else
+// KindOf returns the kind of err: the outermost one in its chain (a [kind.Kind], a [StepError], a [RunError]), else
 // by classification. It is "" for nil.
 //
 // Classification knows the errors of contexts (timeout, cancelled; but a step that returns context.Canceled while its own
@@ -75,58 +34,58 @@ func (k Kind) retryable() bool {
 // to connect, since a database restarts), sql.ErrNoRows and fs.ErrNotExist (not_found), fs.ErrPermission
 // (unauthorized), Kagzi's own refusals (bad_request), and every error with a method StatusCode or HTTPStatusCode that
 // returns an HTTP status as int. What it does not know is unknown.
-func KindOf(err error) (kind Kind) {
+func KindOf(err error) (found kind.Kind) {
 	if err == nil {
 		return ""
 	}
 	// The methods of a user's error may panic, above all on a nil pointer in the interface.
 	defer func() {
 		if recover() != nil {
-			kind = KindUnknown
+			found = kind.Unknown
 		}
 	}()
 	if k := declaredKind(err); k != "" {
-		return cmp.Or(Kind(text.Sanitize(string(k), maxNameBytes)), KindUnknown) // it is stored
+		return cmp.Or(kind.Kind(text.Sanitize(string(k), maxNameBytes)), kind.Unknown) // it is stored
 	}
 	return classify(err)
 }
 
 // declaredKind returns the outermost kind in err's chain, or "".
-func declaredKind(err error) (kind Kind) {
+func declaredKind(err error) (found kind.Kind) {
 	walkErrors(err, func(err error) bool {
 		switch e := err.(type) {
-		case Kind:
-			kind = e
+		case kind.Kind:
+			found = e
 		case *StepError:
-			kind = e.Kind
+			found = e.Kind
 		case *RunError:
-			kind = e.Kind
+			found = e.Kind
 		case *failure.Panic:
-			kind = KindPanic
+			found = kind.Panic
 		case *failure.Error:
-			kind = Kind(e.Kind)
+			found = e.Kind
 		case interface{ As(any) bool }:
-			e.As(&kind)
+			e.As(&found)
 		}
-		return kind != ""
+		return found != ""
 	})
-	return kind
+	return found
 }
 
 // classify goes from what says most to what says least: a context's end explains the broken connection
 // that it caused, and a socket that does not exist is a network error before it is a file not found.
-func classify(err error) Kind {
+func classify(err error) kind.Kind {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return KindTimeout
+		return kind.Timeout
 	case errors.Is(err, context.Canceled):
-		return KindCancelled
+		return kind.Cancelled
 	}
 	if _, ok := errors.AsType[*store.MissingRights](err); ok {
-		return KindUnauthorized
+		return kind.Unauthorized
 	}
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
-		return KindDatabase
+		return kind.Database
 	}
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return sqlStateKind(e.Code)
@@ -136,27 +95,27 @@ func classify(err error) Kind {
 	}
 	switch {
 	case isTimeout(err):
-		return KindTimeout
+		return kind.Timeout
 	case isNetwork(err):
-		return KindNetwork
+		return kind.Network
 	case errors.Is(err, driver.ErrBadConn):
-		return KindDatabase
+		return kind.Database
 	case errors.Is(err, sql.ErrNoRows), errors.Is(err, fs.ErrNotExist), errors.Is(err, ErrNotFound):
-		return KindNotFound
+		return kind.NotFound
 	case errors.Is(err, fs.ErrPermission):
-		return KindUnauthorized
+		return kind.Unauthorized
 	case errors.Is(err, migrations.ErrMissing), errors.Is(err, migrations.ErrOlder), errors.Is(err, migrations.ErrNewer):
-		return KindUnavailable // until somebody has migrated the database, or deployed the program
+		return kind.Unavailable // until somebody has migrated the database, or deployed the program
 	case errors.Is(err, store.ErrIsolation):
-		return KindBadRequest
+		return kind.BadRequest
 	case isBadURL(err), errors.Is(err, ErrPayloadTooLarge), errors.Is(err, ErrIDConflict),
 		errors.Is(err, ErrIDTaken), errors.Is(err, ErrRunFinished), errors.Is(err, ErrCompensated), errors.Is(err, engine.ErrForeignGoroutine):
-		return KindBadRequest
+		return kind.BadRequest
 	}
 	if isRefusal(err) {
-		return KindBadRequest
+		return kind.BadRequest
 	}
-	return KindUnknown
+	return kind.Unknown
 }
 
 // isRefusal reports whether Kagzi refused a call for what it was given. Those errors have no error behind them, and a
@@ -180,46 +139,46 @@ func isRefusal(err error) bool {
 }
 
 // sqlStateKind classifies an error that Postgres reported.
-func sqlStateKind(code string) Kind {
+func sqlStateKind(code string) kind.Kind {
 	switch code {
 	case "42501": // insufficient_privilege
-		return KindUnauthorized
+		return kind.Unauthorized
 	case "57014": // query_canceled: statement_timeout
-		return KindTimeout
+		return kind.Timeout
 	}
 	class := code[:min(len(code), 2)]
 	switch class {
 	case "22", "23", "44": // data exception, constraint violation, WITH CHECK OPTION
-		return KindValidation
+		return kind.Validation
 	case "42": // syntax error, undefined table
-		return KindBadRequest
+		return kind.BadRequest
 	}
-	return KindDatabase // 08, 40, 53, 55, 57, XX and whatever a trigger raises
+	return kind.Database // 08, 40, 53, 55, 57, XX and whatever a trigger raises
 }
 
 // httpKind classifies an HTTP status; "" says that it is no failure.
-func httpKind(status int) Kind {
+func httpKind(status int) kind.Kind {
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return KindUnauthorized
+		return kind.Unauthorized
 	case http.StatusNotFound, http.StatusGone:
-		return KindNotFound
+		return kind.NotFound
 	case http.StatusRequestTimeout:
-		return KindTimeout
+		return kind.Timeout
 	case http.StatusUnprocessableEntity:
-		return KindValidation
+		return kind.Validation
 	case http.StatusTooManyRequests:
-		return KindRateLimited
+		return kind.RateLimited
 	case http.StatusConflict, http.StatusMisdirectedRequest, http.StatusLocked, http.StatusTooEarly:
-		return KindUnknown // the next attempt may pass: 409 is also "your first attempt is still under way"
+		return kind.Unknown // the next attempt may pass: 409 is also "your first attempt is still under way"
 	case http.StatusInternalServerError:
-		return KindUnknown
+		return kind.Unknown
 	}
 	switch {
 	case 400 <= status && status < 500:
-		return KindBadRequest
+		return kind.BadRequest
 	case 500 < status && status < 600:
-		return KindUnavailable
+		return kind.Unavailable
 	}
 	return ""
 }

@@ -24,10 +24,11 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/kind"
 )
 
 func ExampleKindOf() {
-	const Declined kagzi.Kind = "card_declined"
+	const Declined kind.Kind = "card_declined"
 	err := fmt.Errorf("charge order 42: %w", Declined)
 
 	fmt.Println(kagzi.KindOf(err))
@@ -60,7 +61,7 @@ func (r *rudeError) Error() string            { return r.text }      // panics o
 func (r *rudeError) StatusCode() int          { return len(r.text) } // too
 
 func (asKindError) As(target any) bool {
-	k, ok := target.(*kagzi.Kind)
+	k, ok := target.(*kind.Kind)
 	if ok {
 		*k = "declared_by_as"
 	}
@@ -75,93 +76,93 @@ func TestKindOf(t *testing.T) {
 	}
 	_, noFile := os.Open(filepath.Join(t.TempDir(), "missing"))
 	_, badURL := url.Parse(strings.Join([]string{"http:", "", "[::1"}, "/"))
-	step := &kagzi.StepError{Step: "s", Kind: kagzi.KindRateLimited}
+	step := &kagzi.StepError{Step: "s", Kind: kind.RateLimited}
 
 	for _, test := range []struct {
 		name string
 		err  error
-		want kagzi.Kind
+		want kind.Kind
 	}{
 		{"Nil", nil, ""},
-		{"Other", errors.New("x"), kagzi.KindUnknown},
-		{"EOFMayBeNormal", io.EOF, kagzi.KindUnknown},
+		{"Other", errors.New("x"), kind.Unknown},
+		{"EOFMayBeNormal", io.EOF, kind.Unknown},
 
-		{"Kind", kagzi.KindValidation, kagzi.KindValidation},
-		{"KindWrapped", fmt.Errorf("a: %w", fmt.Errorf("b: %w", kagzi.KindValidation)), kagzi.KindValidation},
-		{"KindOfTheUser", fmt.Errorf("a: %w", kagzi.Kind("declined")), "declined"},
-		{"KindBeatsClassification", fmt.Errorf("%w: %w", context.DeadlineExceeded, kagzi.KindValidation), kagzi.KindValidation},
-		{"OuterKindWins", fmt.Errorf("%w: %w", kagzi.KindDeadline, step), kagzi.KindDeadline},
-		{"KindJoined", errors.Join(errors.New("x"), kagzi.KindPanic), kagzi.KindPanic},
+		{"Kind", kind.Validation, kind.Validation},
+		{"KindWrapped", fmt.Errorf("a: %w", fmt.Errorf("b: %w", kind.Validation)), kind.Validation},
+		{"KindOfTheUser", fmt.Errorf("a: %w", kind.Kind("declined")), "declined"},
+		{"KindBeatsClassification", fmt.Errorf("%w: %w", context.DeadlineExceeded, kind.Validation), kind.Validation},
+		{"OuterKindWins", fmt.Errorf("%w: %w", kind.Deadline, step), kind.Deadline},
+		{"KindJoined", errors.Join(errors.New("x"), kind.Panic), kind.Panic},
 		{"KindByAs", fmt.Errorf("a: %w", asKindError{}), "declared_by_as"},
-		{"EmptyKindIsNone", fmt.Errorf("%w: %w", kagzi.Kind(""), context.DeadlineExceeded), kagzi.KindTimeout},
-		{"KindThatCannotBeStored", kagzi.Kind("\r"), kagzi.KindUnknown},
-		{"StepError", fmt.Errorf("a: %w", step), kagzi.KindRateLimited},
-		{"StepErrorWithoutKind", &kagzi.StepError{}, kagzi.KindUnknown},
-		{"RunError", &kagzi.RunError{Kind: kagzi.KindCrashLoop}, kagzi.KindCrashLoop},
-		{"BranchError", &kagzi.BranchError{Name: "b", Err: step}, kagzi.KindRateLimited},
-		{"FirstOfBranchErrors", kagzi.BranchErrors{{Err: errors.New("x")}, {Err: step}, {Err: kagzi.KindPanic}}, kagzi.KindRateLimited},
-		{"PermanentKeepsKind", kagzi.Permanent(context.DeadlineExceeded), kagzi.KindTimeout},
-		{"RetryAfterKeepsKind", kagzi.RetryAfter(kagzi.KindValidation, time.Second), kagzi.KindValidation},
+		{"EmptyKindIsNone", fmt.Errorf("%w: %w", kind.Kind(""), context.DeadlineExceeded), kind.Timeout},
+		{"KindThatCannotBeStored", kind.Kind("\r"), kind.Unknown},
+		{"StepError", fmt.Errorf("a: %w", step), kind.RateLimited},
+		{"StepErrorWithoutKind", &kagzi.StepError{}, kind.Unknown},
+		{"RunError", &kagzi.RunError{Kind: kind.CrashLoop}, kind.CrashLoop},
+		{"BranchError", &kagzi.BranchError{Name: "b", Err: step}, kind.RateLimited},
+		{"FirstOfBranchErrors", kagzi.BranchErrors{{Err: errors.New("x")}, {Err: step}, {Err: kind.Panic}}, kind.RateLimited},
+		{"PermanentKeepsKind", kagzi.Permanent(context.DeadlineExceeded), kind.Timeout},
+		{"RetryAfterKeepsKind", kagzi.RetryAfter(kind.Validation, time.Second), kind.Validation},
 
-		{"DeadlineExceeded", fmt.Errorf("a: %w", context.DeadlineExceeded), kagzi.KindTimeout},
-		{"Canceled", fmt.Errorf("a: %w", context.Canceled), kagzi.KindCancelled},
-		{"RequestCancelled", &url.Error{Op: "Get", URL: "http://x", Err: context.Canceled}, kagzi.KindCancelled},
+		{"DeadlineExceeded", fmt.Errorf("a: %w", context.DeadlineExceeded), kind.Timeout},
+		{"Canceled", fmt.Errorf("a: %w", context.Canceled), kind.Cancelled},
+		{"RequestCancelled", &url.Error{Op: "Get", URL: "http://x", Err: context.Canceled}, kind.Cancelled},
 
-		{"Refused", op(syscall.ECONNREFUSED), kagzi.KindNetwork},
-		{"RefusedBare", fmt.Errorf("a: %w", syscall.ECONNREFUSED), kagzi.KindNetwork},
-		{"Reset", os.NewSyscallError("read", syscall.ECONNRESET), kagzi.KindNetwork},
-		{"BrokenPipe", &fs.PathError{Op: "write", Path: "|1", Err: syscall.EPIPE}, kagzi.KindNetwork},
-		{"DialTimeout", op(syscall.ETIMEDOUT), kagzi.KindTimeout},
-		{"DeadlineOfConnection", fmt.Errorf("read: %w", os.ErrDeadlineExceeded), kagzi.KindTimeout},
-		{"TimeoutOfTheUser", fmt.Errorf("a: %w", timeoutError{}), kagzi.KindTimeout},
-		{"TimeoutBehindAnotherNetError", &net.OpError{Op: "read", Err: fmt.Errorf("a: %w", timeoutError{})}, kagzi.KindTimeout},
-		{"FirewallIsNotAPermission", op(syscall.EACCES), kagzi.KindNetwork},
-		{"NoSocketIsNotAFile", op(syscall.ENOENT), kagzi.KindNetwork},
-		{"DNS", &net.DNSError{Name: "nowhere.invalid", IsNotFound: true}, kagzi.KindNetwork},
-		{"DNSTimeout", &net.DNSError{Name: "slow.invalid", IsTimeout: true}, kagzi.KindTimeout},
-		{"UnexpectedEOF", fmt.Errorf("read body: %w", io.ErrUnexpectedEOF), kagzi.KindNetwork},
-		{"ServerClosed", &url.Error{Op: "Get", URL: "http://x", Err: io.EOF}, kagzi.KindNetwork},
-		{"BadURL", badURL, kagzi.KindBadRequest},
-		{"Closed", fmt.Errorf("a: %w", net.ErrClosed), kagzi.KindNetwork},
+		{"Refused", op(syscall.ECONNREFUSED), kind.Network},
+		{"RefusedBare", fmt.Errorf("a: %w", syscall.ECONNREFUSED), kind.Network},
+		{"Reset", os.NewSyscallError("read", syscall.ECONNRESET), kind.Network},
+		{"BrokenPipe", &fs.PathError{Op: "write", Path: "|1", Err: syscall.EPIPE}, kind.Network},
+		{"DialTimeout", op(syscall.ETIMEDOUT), kind.Timeout},
+		{"DeadlineOfConnection", fmt.Errorf("read: %w", os.ErrDeadlineExceeded), kind.Timeout},
+		{"TimeoutOfTheUser", fmt.Errorf("a: %w", timeoutError{}), kind.Timeout},
+		{"TimeoutBehindAnotherNetError", &net.OpError{Op: "read", Err: fmt.Errorf("a: %w", timeoutError{})}, kind.Timeout},
+		{"FirewallIsNotAPermission", op(syscall.EACCES), kind.Network},
+		{"NoSocketIsNotAFile", op(syscall.ENOENT), kind.Network},
+		{"DNS", &net.DNSError{Name: "nowhere.invalid", IsNotFound: true}, kind.Network},
+		{"DNSTimeout", &net.DNSError{Name: "slow.invalid", IsTimeout: true}, kind.Timeout},
+		{"UnexpectedEOF", fmt.Errorf("read body: %w", io.ErrUnexpectedEOF), kind.Network},
+		{"ServerClosed", &url.Error{Op: "Get", URL: "http://x", Err: io.EOF}, kind.Network},
+		{"BadURL", badURL, kind.BadRequest},
+		{"Closed", fmt.Errorf("a: %w", net.ErrClosed), kind.Network},
 
-		{"PgUnique", pg("23505"), kagzi.KindValidation},
-		{"PgForeignKey", pg("23503"), kagzi.KindValidation},
-		{"PgTooLong", pg("22001"), kagzi.KindValidation},
-		{"PgCheckOption", pg("44000"), kagzi.KindValidation},
-		{"PgPrivilege", pg("42501"), kagzi.KindUnauthorized},
-		{"PgUndefinedTable", pg("42P01"), kagzi.KindBadRequest},
-		{"PgSyntax", pg("42601"), kagzi.KindBadRequest},
-		{"PgSerialization", pg("40001"), kagzi.KindDatabase},
-		{"PgDeadlock", pg("40P01"), kagzi.KindDatabase},
-		{"PgTooManyConnections", pg("53300"), kagzi.KindDatabase},
-		{"PgLock", pg("55P03"), kagzi.KindDatabase},
-		{"PgShutdown", pg("57P01"), kagzi.KindDatabase},
-		{"PgStarting", pg("57P03"), kagzi.KindDatabase},
-		{"PgStatementTimeout", pg("57014"), kagzi.KindTimeout},
-		{"PgConnection", pg("08006"), kagzi.KindDatabase},
-		{"PgReadOnly", pg("25006"), kagzi.KindDatabase},
-		{"PgRaise", pg("P0001"), kagzi.KindDatabase},
-		{"PgWithoutCode", pg(""), kagzi.KindDatabase},
-		{"PgOddCode", pg("2"), kagzi.KindDatabase},
-		{"PgNoRows", fmt.Errorf("a: %w", pgx.ErrNoRows), kagzi.KindNotFound},
-		{"SQLBadConnection", fmt.Errorf("a: %w", driver.ErrBadConn), kagzi.KindDatabase},
-		{"SQLNoRows", sql.ErrNoRows, kagzi.KindNotFound},
+		{"PgUnique", pg("23505"), kind.Validation},
+		{"PgForeignKey", pg("23503"), kind.Validation},
+		{"PgTooLong", pg("22001"), kind.Validation},
+		{"PgCheckOption", pg("44000"), kind.Validation},
+		{"PgPrivilege", pg("42501"), kind.Unauthorized},
+		{"PgUndefinedTable", pg("42P01"), kind.BadRequest},
+		{"PgSyntax", pg("42601"), kind.BadRequest},
+		{"PgSerialization", pg("40001"), kind.Database},
+		{"PgDeadlock", pg("40P01"), kind.Database},
+		{"PgTooManyConnections", pg("53300"), kind.Database},
+		{"PgLock", pg("55P03"), kind.Database},
+		{"PgShutdown", pg("57P01"), kind.Database},
+		{"PgStarting", pg("57P03"), kind.Database},
+		{"PgStatementTimeout", pg("57014"), kind.Timeout},
+		{"PgConnection", pg("08006"), kind.Database},
+		{"PgReadOnly", pg("25006"), kind.Database},
+		{"PgRaise", pg("P0001"), kind.Database},
+		{"PgWithoutCode", pg(""), kind.Database},
+		{"PgOddCode", pg("2"), kind.Database},
+		{"PgNoRows", fmt.Errorf("a: %w", pgx.ErrNoRows), kind.NotFound},
+		{"SQLBadConnection", fmt.Errorf("a: %w", driver.ErrBadConn), kind.Database},
+		{"SQLNoRows", sql.ErrNoRows, kind.NotFound},
 
-		{"NoFile", noFile, kagzi.KindNotFound},
-		{"NoPermission", &fs.PathError{Op: "open", Path: "x", Err: syscall.EACCES}, kagzi.KindUnauthorized},
+		{"NoFile", noFile, kind.NotFound},
+		{"NoPermission", &fs.PathError{Op: "open", Path: "x", Err: syscall.EACCES}, kind.Unauthorized},
 
-		{"NotFound", fmt.Errorf("signal: %w", kagzi.ErrNotFound), kagzi.KindNotFound},
-		{"Compensated", kagzi.ErrCompensated, kagzi.KindBadRequest},
-		{"RunFinished", kagzi.ErrRunFinished, kagzi.KindBadRequest},
-		{"RunActiveMayEnd", kagzi.ErrRunActive, kagzi.KindUnknown},
-		{"IDConflict", kagzi.ErrIDConflict, kagzi.KindBadRequest},
-		{"IDTaken", kagzi.ErrIDTaken, kagzi.KindBadRequest},
-		{"PayloadTooLarge", kagzi.ErrPayloadTooLarge, kagzi.KindBadRequest},
-		{"LeaseLost", kagzi.ErrLeaseLost, kagzi.KindUnknown},
-		{"Shutdown", kagzi.ErrShutdown, kagzi.KindUnknown},
+		{"NotFound", fmt.Errorf("signal: %w", kagzi.ErrNotFound), kind.NotFound},
+		{"Compensated", kagzi.ErrCompensated, kind.BadRequest},
+		{"RunFinished", kagzi.ErrRunFinished, kind.BadRequest},
+		{"RunActiveMayEnd", kagzi.ErrRunActive, kind.Unknown},
+		{"IDConflict", kagzi.ErrIDConflict, kind.BadRequest},
+		{"IDTaken", kagzi.ErrIDTaken, kind.BadRequest},
+		{"PayloadTooLarge", kagzi.ErrPayloadTooLarge, kind.BadRequest},
+		{"LeaseLost", kagzi.ErrLeaseLost, kind.Unknown},
+		{"Shutdown", kagzi.ErrShutdown, kind.Unknown},
 
-		{"NilPointerInInterface", (*rudeError)(nil), kagzi.KindUnknown},
-		{"NilStepErrorInInterface", (*kagzi.StepError)(nil), kagzi.KindUnknown},
+		{"NilPointerInInterface", (*rudeError)(nil), kind.Unknown},
+		{"NilStepErrorInInterface", (*kagzi.StepError)(nil), kind.Unknown},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -174,31 +175,31 @@ func TestKindOf(t *testing.T) {
 
 func TestKindOfHTTPStatus(t *testing.T) {
 	t.Parallel()
-	for code, want := range map[int]kagzi.Kind{
-		0:   kagzi.KindUnknown,
-		-1:  kagzi.KindUnknown,
-		200: kagzi.KindUnknown,
-		304: kagzi.KindUnknown,
-		400: kagzi.KindBadRequest,
-		401: kagzi.KindUnauthorized,
-		402: kagzi.KindBadRequest,
-		403: kagzi.KindUnauthorized,
-		404: kagzi.KindNotFound,
-		405: kagzi.KindBadRequest,
-		408: kagzi.KindTimeout,
-		409: kagzi.KindUnknown,
-		410: kagzi.KindNotFound,
-		413: kagzi.KindBadRequest,
-		422: kagzi.KindValidation,
-		423: kagzi.KindUnknown,
-		425: kagzi.KindUnknown,
-		429: kagzi.KindRateLimited,
-		500: kagzi.KindUnknown,
-		502: kagzi.KindUnavailable,
-		503: kagzi.KindUnavailable,
-		504: kagzi.KindUnavailable,
-		529: kagzi.KindUnavailable,
-		600: kagzi.KindUnknown,
+	for code, want := range map[int]kind.Kind{
+		0:   kind.Unknown,
+		-1:  kind.Unknown,
+		200: kind.Unknown,
+		304: kind.Unknown,
+		400: kind.BadRequest,
+		401: kind.Unauthorized,
+		402: kind.BadRequest,
+		403: kind.Unauthorized,
+		404: kind.NotFound,
+		405: kind.BadRequest,
+		408: kind.Timeout,
+		409: kind.Unknown,
+		410: kind.NotFound,
+		413: kind.BadRequest,
+		422: kind.Validation,
+		423: kind.Unknown,
+		425: kind.Unknown,
+		429: kind.RateLimited,
+		500: kind.Unknown,
+		502: kind.Unavailable,
+		503: kind.Unavailable,
+		504: kind.Unavailable,
+		529: kind.Unavailable,
+		600: kind.Unknown,
 	} {
 		for _, err := range []error{statusError(code), fmt.Errorf("call: %w", httpStatusError(code))} {
 			if got := kagzi.KindOf(err); got != want {
@@ -206,14 +207,14 @@ func TestKindOfHTTPStatus(t *testing.T) {
 			}
 		}
 	}
-	if got := kagzi.KindOf(fmt.Errorf("%w: %w", statusError(0), io.ErrUnexpectedEOF)); got != kagzi.KindNetwork {
+	if got := kagzi.KindOf(fmt.Errorf("%w: %w", statusError(0), io.ErrUnexpectedEOF)); got != kind.Network {
 		t.Errorf("a request without response: got %q", got)
 	}
 }
 
 func TestKindOfRealFailures(t *testing.T) {
 	t.Parallel()
-	check := func(err error, want kagzi.Kind) {
+	check := func(err error, want kind.Kind) {
 		t.Helper()
 		if got := kagzi.KindOf(err); got != want {
 			t.Errorf("got %q; want %q for %v", got, want, err)
@@ -227,11 +228,11 @@ func TestKindOfRealFailures(t *testing.T) {
 	listener.Close()
 
 	_, err = net.Dial("tcp", addr)
-	check(err, kagzi.KindNetwork)
+	check(err, kind.Network)
 	_, err = http.Get("http://" + addr)
-	check(err, kagzi.KindNetwork)
+	check(err, kind.Network)
 	_, err = pgx.Connect(t.Context(), "postgres://u@"+addr+"/d?connect_timeout=5&sslmode=disable")
-	check(err, kagzi.KindDatabase)
+	check(err, kind.Database)
 
 	released := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -249,28 +250,28 @@ func TestKindOfRealFailures(t *testing.T) {
 	defer close(released)
 
 	_, err = server.Client().Get(server.URL + "/abort")
-	check(err, kagzi.KindNetwork)
+	check(err, kind.Network)
 	slow := *server.Client()
 	slow.Timeout = 10 * time.Millisecond
 	_, err = slow.Get(server.URL + "/slow")
-	check(err, kagzi.KindTimeout)
+	check(err, kind.Timeout)
 	res, err := server.Client().Get(server.URL + "/short")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer res.Body.Close()
 	_, err = io.ReadAll(res.Body)
-	check(err, kagzi.KindNetwork)
+	check(err, kind.Network)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err = (&net.Dialer{}).DialContext(ctx, "tcp", addr)
-	check(err, kagzi.KindCancelled)
+	check(err, kind.Cancelled)
 }
 
 func TestKindOfCanBeStored(t *testing.T) {
 	t.Parallel()
-	for _, k := range []kagzi.Kind{"a\x00b", "\xff\xfe", kagzi.Kind(strings.Repeat("ä", 10_000))} {
+	for _, k := range []kind.Kind{"a\x00b", "\xff\xfe", kind.Kind(strings.Repeat("ä", 10_000))} {
 		got := string(kagzi.KindOf(k))
 		if got == "" || len(got) > 255 || !utf8.ValidString(got) || strings.Contains(got, "\x00") {
 			t.Errorf("KindOf(%.20q) = %q", k, got)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -15,13 +16,13 @@ type language struct{}
 
 func (language) Classify(err error) engine.Class {
 	after, _ := retryAfter(err)
-	return engine.Class{Kind: string(KindOf(err)), Permanent: isPermanent(err), After: after, Cancelled: isCancelled(err)}
+	return engine.Class{Kind: KindOf(err), Permanent: isPermanent(err), After: after, Cancelled: isCancelled(err)}
 }
 
-// isCancelled reports whether err, or anything in its chain, is of KindCancelled.
+// isCancelled reports whether err, or anything in its chain, is of kind.Cancelled.
 func isCancelled(err error) (is bool) {
 	defer func() { _ = recover() }() // a method of a user's error
-	return errors.Is(err, KindCancelled)
+	return errors.Is(err, kind.Cancelled)
 }
 
 func (language) About(err error) (id string, others []error) {
@@ -48,11 +49,11 @@ func (language) Recorded(row *store.StepRow, workflow string) error {
 		if row.Kind == store.KindSignal {
 			attempts = 0 // a wait makes none
 		}
-		return &StepError{Step: row.StepID, Attempts: attempts, Kind: Kind(row.ErrorKind), Message: row.Error, permanent: row.Permanent}
+		return &StepError{Step: row.StepID, Attempts: attempts, Kind: kind.Kind(row.ErrorKind), Message: row.Error, permanent: row.Permanent}
 	case row.ChildRunID == uuid.Nil:
 		return &refusedChild{failure.BadRequest(failure.Wrap(failure.Explain(row.Error, ErrIDConflict), "child %q", row.StepID)), row.StepID}
 	}
-	return &RunError{Run: RunID(row.ChildRunID.String()), Workflow: workflow, Status: childStatus(row), Kind: Kind(row.ErrorKind), Message: row.Error, step: row.StepID}
+	return &RunError{Run: RunID(row.ChildRunID.String()), Workflow: workflow, Status: childStatus(row), Kind: kind.Kind(row.ErrorKind), Message: row.Error, step: row.StepID}
 }
 
 // childStatus is how the child ended whose failure row records.
@@ -89,9 +90,9 @@ type recordedFailure struct {
 func (f *recordedFailure) Error() string   { return f.row.Error }
 func (f *recordedFailure) Unwrap() []error { return f.causes }
 func (f *recordedFailure) As(target any) bool {
-	kind, ok := target.(*Kind)
+	k, ok := target.(*kind.Kind)
 	if ok {
-		*kind = Kind(f.row.ErrorKind)
+		*k = kind.Kind(f.row.ErrorKind)
 	}
 	return ok
 }

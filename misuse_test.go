@@ -23,6 +23,7 @@ import (
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // exported lists the package's functions, and its types that have methods, as its source has them.
@@ -141,7 +142,7 @@ func TestNothingOfNilPanics(t *testing.T) {
 		{kagzi.Workflow[int, int]{}, ""},
 		{kagzi.Signal[int]{}, ""},
 		{kagzi.Message{}, ""},
-		{kagzi.Kind(""), ""},
+		{kind.Kind(""), ""},
 		{kagzi.Status(""), ""},
 		{kagzi.RunInfo{}, ""},
 		{kagzi.StepAttempt{}, ""},
@@ -342,7 +343,7 @@ func TestEndedContext(t *testing.T) {
 	before := sent.n.Load()
 	for name, call := range calls {
 		err := call(ended)
-		if !errors.Is(err, context.Canceled) || !strings.HasPrefix(fmt.Sprint(err), "kagzi: ") || kagzi.KindOf(err) != kagzi.KindCancelled {
+		if !errors.Is(err, context.Canceled) || !strings.HasPrefix(fmt.Sprint(err), "kagzi: ") || kagzi.KindOf(err) != kind.Cancelled {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
 	"github.com/kagzi/kagzi/internal/text"
 )
 
@@ -60,9 +61,9 @@ type (
 	// Isolation is the level of a [StepTx]'s transaction: Isolation(pgx.RepeatableRead) or Isolation(pgx.Serializable).
 	// Without it the level is READ COMMITTED, whatever the default of the database or role. It is for StepTx and [DoTx]
 	// alone: on another step, and at a level that Postgres does not have (READ UNCOMMITTED too), the run fails with
-	// [KindBadRequest].
+	// [kind.BadRequest].
 	//
-	// A stricter transaction may end with a serialization failure, which is a failed attempt of [KindDatabase]: give a
+	// A stricter transaction may end with a serialization failure, which is a failed attempt of [kind.Database]: give a
 	// [RetryPolicy] with enough attempts. It fails in the same way if a signal reaches the run meanwhile, or its lease is
 	// extended (after half of LeaseTimeout).
 	Isolation pgx.TxIsoLevel
@@ -94,7 +95,7 @@ func InTx(tx pgx.Tx) interface {
 // and a replay does not read it, so v may change with the code.
 //
 // If v cannot be encoded, or is larger than ClientConfig.MaxPayload, the call is wrong, and the run fails with
-// [KindBadRequest]. If the Sealer fails, the attempt does.
+// [kind.BadRequest]. If the Sealer fails, the attempt does.
 func Input(v any) StepOption { return stepInput{v} }
 
 // CollectErrors lets every branch finish; what failed is in the [BranchErrors]. Without it the first error

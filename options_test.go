@@ -16,6 +16,7 @@ import (
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/kind"
 )
 
 func TestBadStartsAreRefusedBeforeAnySQL(t *testing.T) {
@@ -89,7 +90,7 @@ func TestBadStartsAreRefusedBeforeAnySQL(t *testing.T) {
 		t.Errorf("not one line with one prefix: %v", err)
 	}
 	// What is right gets as far as the database that is not there.
-	if _, err = kagzi.Start(t.Context(), c, kagzi.Define[int, int]("wf"), 1, kagzi.ID("x")); err == nil || kagzi.KindOf(err) != kagzi.KindDatabase {
+	if _, err = kagzi.Start(t.Context(), c, kagzi.Define[int, int]("wf"), 1, kagzi.ID("x")); err == nil || kagzi.KindOf(err) != kind.Database {
 		t.Errorf("got %v of kind %q", err, kagzi.KindOf(err))
 	}
 }
@@ -348,7 +349,7 @@ func TestOptionsWithoutMeaningAreRefused(t *testing.T) {
 		{"replay x", "kagzi: %s: DefaultVersion is for Handle: leave it out, and the run's own version is taken, or give a Version", worker.Replay(ctx, kagzi.ID("x"), kagzi.DefaultVersion())},
 	} {
 		op := strings.NewReplacer("schedule s", `schedule "s"`).Replace(tt.op)
-		if want := fmt.Sprintf(tt.want, op); tt.err == nil || tt.err.Error() != want || kagzi.KindOf(tt.err) != kagzi.KindBadRequest {
+		if want := fmt.Sprintf(tt.want, op); tt.err == nil || tt.err.Error() != want || kagzi.KindOf(tt.err) != kind.BadRequest {
 			t.Errorf("got  %v, of kind %s\nwant %s", tt.err, kagzi.KindOf(tt.err), want)
 		}
 	}

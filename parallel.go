@@ -12,6 +12,7 @@ import (
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // A Future is the result of a branch.
@@ -65,7 +66,7 @@ func (f *Future[T]) Result(ctx Context) (T, error) {
 
 // Parallel runs the branches and waits for all; the first error cancels the others and is returned as a
 // *[BranchError]. With [CollectErrors] every branch runs to its end, and [BranchErrors] has all that failed. With
-// a [Timeout], branches that are not done by then are cancelled, and the error is of [KindTimeout] and [Permanent]: in a
+// a [Timeout], branches that are not done by then are cancelled, and the error is of [kind.Timeout] and [Permanent]: in a
 // further attempt of the run the time is over, too.
 func Parallel(ctx Context, name string, branches map[string]func(Context) error, opts ...BranchOption) error {
 	b, c, err := branchOf(ctx)
@@ -95,7 +96,7 @@ func Map[In, Out any](ctx Context, name string, items []In, fn func(Context, In)
 	for i, item := range items {
 		hash, err := c.identity(what{fmt.Sprintf("item %d of Map", i), name}, item)
 		if err != nil {
-			return nil, failure.Permanent(failure.KindValidation, err)
+			return nil, failure.Permanent(kind.Validation, err)
 		}
 		hashes[i] = hex.EncodeToString(hash[:8])
 		if members[i].Name = strconv.Itoa(i); fn != nil {

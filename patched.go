@@ -14,7 +14,7 @@ package kagzi
 // for several, ask before they begin.
 //
 // A change that is not valid, and a Context that belongs to another goroutine, fail the run, which is then not tried again,
-// with [KindBadRequest]; a nil Context panics. Once the branch is cancelled nothing is recorded.
+// with [kind.BadRequest]; a nil Context panics. Once the branch is cancelled nothing is recorded.
 func Patched(ctx Context, change string) bool {
 	b, _, err := branchOf(ctx)
 	if err != nil {

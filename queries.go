@@ -13,6 +13,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -67,11 +68,11 @@ func (c *Client) List(ctx context.Context, f RunFilter) ([]RunInfo, error) {
 	return out, nil
 }
 
-// choice validates f. Its error is of KindBadRequest.
+// choice validates f. Its error is of kind.BadRequest.
 func (c *Client) choice(f RunFilter) (store.Filter, error) {
 	sf, err := c.chosen(f)
 	if err != nil {
-		err = failure.Of(failure.KindBadRequest, err)
+		err = failure.Of(kind.BadRequest, err)
 	}
 	return sf, err
 }
@@ -144,7 +145,7 @@ func (c *Client) Steps(ctx context.Context, ref Ref) ([]StepAttempt, error) {
 	out := make([]StepAttempt, len(rows))
 	for i, r := range rows {
 		out[i] = StepAttempt{
-			Step: r.StepID, Type: r.Kind, Attempt: r.Attempt, Status: Status(r.Status), Input: c.shown(r.Input), Output: r.Output, Kind: Kind(r.ErrorKind),
+			Step: r.StepID, Type: r.Kind, Attempt: r.Attempt, Status: Status(r.Status), Input: c.shown(r.Input), Output: r.Output, Kind: kind.Kind(r.ErrorKind),
 			Error: r.Error, StartedAt: r.StartedAt, EndedAt: r.FinishedAt, WakeAt: r.WakeAt,
 		}
 		switch r.Kind {

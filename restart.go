@@ -16,7 +16,7 @@ import (
 )
 
 // NewInput gives the new run of a [Client.Restart] or [Client.Fork] another input. It must be of the workflow's input type:
-// one that does not decode into it fails the run, with [KindBadInput].
+// one that does not decode into it fails the run, with [kind.BadInput].
 func NewInput(v any) RestartOption { return newInput{v} }
 
 type newInput struct{ v any }
@@ -120,7 +120,7 @@ func (c *Client) restart(ctx context.Context, ref Ref, cfg restartConfig) (RunID
 // begin with # and of compensations, is refused.
 //
 // What the workflow function does before the step must lead to the same step again: a new Version or Input is refused with
-// KindNondeterminism, when the run comes to it, if it has other items for a Map that had begun.
+// kind.Nondeterminism, when the run comes to it, if it has other items for a Map that had begun.
 //
 // Fork returns once the new run is stored. The errors are those of Restart, [ErrNotFound] if the run has no record of the step (one that was cut short within a second has none),
 // and [ErrCompensated] if compensations of the old run have run. The new run compensates the steps that it executes, and with

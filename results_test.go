@@ -12,6 +12,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -37,7 +38,7 @@ func TestResultAfterResume(t *testing.T) {
 	if err := run.Cancel(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-got; !errors.Is(err, KindCancelled) {
+	if err := <-got; !errors.Is(err, kind.Cancelled) {
 		t.Errorf("Result returned %v, want the run's end after it was asked", err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -68,7 +69,7 @@ type RunInfo struct {
 	Origin      RunID           `json:"origin,omitempty"`      // the run that it was restarted or forked from
 	Schedule    string          `json:"schedule,omitempty"`    // that started it
 	FireTime    time.Time       `json:"fire_time,omitzero"`    // the tick of the schedule it stands for; zero if it was triggered by hand
-	Kind        Kind            `json:"kind,omitempty"`        // of the last failure
+	Kind        kind.Kind       `json:"kind,omitempty"`        // of the last failure
 	Error       string          `json:"error,omitempty"`       // of the last failure
 	CreatedAt   time.Time       `json:"created_at,omitzero"`
 	StartedAt   time.Time       `json:"started_at,omitzero"`   // when a worker first executed it
@@ -83,7 +84,7 @@ func (c *Client) runInfo(r *store.Run) RunInfo {
 	info := RunInfo{
 		ID: RunID(r.RunID.String()), ExternalID: ID(r.ExternalID), Workflow: r.Type, Queue: r.Queue, Version: r.Version,
 		Priority: r.Priority, Attempts: r.Attempts, Recoveries: r.Recoveries, Status: Status(r.Status), WaitingOn: r.WaitingOn,
-		Kind: Kind(r.ErrorKind), Error: r.Error, CreatedAt: r.CreatedAt, StartedAt: r.StartedAt, AvailableAt: r.AvailableAt,
+		Kind: kind.Kind(r.ErrorKind), Error: r.Error, CreatedAt: r.CreatedAt, StartedAt: r.StartedAt, AvailableAt: r.AvailableAt,
 		Schedule: r.Schedule, FireTime: r.FireAt, DeadlineAt: r.DeadlineAt, EndedAt: r.FinishedAt, Input: c.shown(r.Input), Output: c.shown(r.Output),
 	}
 	if r.LockedBy != uuid.Nil && info.Status == StatusRunning {
@@ -112,7 +113,7 @@ type StepAttempt struct {
 	Status    Status          `json:"status"`           // StatusRunning also in a run that is over, if nothing was recorded of the end
 	Input     json.RawMessage `json:"input,omitempty"`  // that [Input] gave, as the client's Codec wrote it
 	Output    json.RawMessage `json:"output,omitempty"` // what the client's Codec wrote; of a MARKER Kagzi's own
-	Kind      Kind            `json:"kind,omitempty"`
+	Kind      kind.Kind       `json:"kind,omitempty"`
 	Error     string          `json:"error,omitempty"`
 	StartedAt time.Time       `json:"started_at,omitzero"`
 	EndedAt   time.Time       `json:"ended_at,omitzero"` // of a SIGNAL when the message was stored, which may be before StartedAt
@@ -183,7 +184,7 @@ func (r *Run[Out]) Result(ctx context.Context) (Out, error) {
 		return out, failure.Wrap(err, "result of %s %s", r.workflow, r.id)
 	}
 	if Status(end.Status) != StatusCompleted {
-		return out, &RunError{Run: r.id, Workflow: end.Type, Status: Status(end.Status), Kind: Kind(end.ErrorKind), Message: end.Error}
+		return out, &RunError{Run: r.id, Workflow: end.Type, Status: Status(end.Status), Kind: kind.Kind(end.ErrorKind), Message: end.Error}
 	}
 	if err := r.client.decode(end.Output, &out); err != nil {
 		return out, fmt.Errorf("kagzi: result of %s %s: does not decode into %T: %w", r.workflow, r.id, out, err)

@@ -15,6 +15,7 @@ import (
 	"github.com/kagzi/kagzi/internal/housekeeping"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/internal/timetable"
+	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -131,7 +132,7 @@ func (c *Client) template(s *Schedule) (*store.Template, *timetable.Timetable, e
 	}
 	table, err := housekeeping.Schedule(t).Timetable()
 	if err != nil {
-		return nil, nil, failure.Of(failure.KindBadRequest, fmt.Errorf("kagzi: %w", err))
+		return nil, nil, failure.Of(kind.BadRequest, fmt.Errorf("kagzi: %w", err))
 	}
 	return t, table, nil
 }

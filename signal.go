@@ -227,12 +227,12 @@ func messageID(ctx context.Context, ref, name string, hash []byte) string {
 // recorded something after it.
 //
 // With a [Timeout], counted from when the wait begins and not begun again by a restart, WaitSignal returns a *[StepError]
-// of [KindTimeout] if no message was stored in time. That, too, is remembered: a message that comes later is left to the
+// of [kind.Timeout] if no message was stored in time. That, too, is remembered: a message that comes later is left to the
 // next WaitSignal, and a further attempt of the run gets the same error, which is therefore permanent. A wait that has
 // begun keeps its time when the code is changed.
 //
 // WaitSignal returns another error only if the call is wrong or the branch was cancelled. A message that does not decode
-// into T quarantines the run with [KindNondeterminism].
+// into T quarantines the run with [kind.Nondeterminism].
 func WaitSignal[T any](ctx Context, s Signal[T], timeout ...Timeout) (T, error) {
 	var out T
 	b, c, err := branchOf(ctx)

@@ -8,14 +8,16 @@ import (
 	"reflect"
 
 	"github.com/jackc/pgx/v5"
+
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // Step executes fn once and remembers its result under name. fn's result must come through its return value:
 // in a replay fn is not called. fn's ctx ends with the step's [Timeout], with the run's cancellation and when
 // the worker must give the run up; [CurrentStep] tells fn which step it is. It carries no values of the ctx of
-// [Worker.Run]. If fn returns after the Timeout, the attempt has failed with [KindTimeout], even if fn returned a result.
+// [Worker.Run]. If fn returns after the Timeout, the attempt has failed with [kind.Timeout], even if fn returned a result.
 //
 // A name has at most 255 bytes, without # and /. One that comes again on the same branch is counted, "pay" and
 // "pay#2": steps of one name are told apart by their order alone.
@@ -203,7 +205,7 @@ func (c *Client) encodeStep(id string, v any, result reflect.Type, as decoder, u
 		return nil, nil, unstorable(err)
 	}
 	if err := as.decode(data); err != nil {
-		return nil, nil, failure.Permanent(failure.KindValidation, undecodable(what{"result of step", id}, v, result, err))
+		return nil, nil, failure.Permanent(kind.Validation, undecodable(what{"result of step", id}, v, result, err))
 	}
 	if undo.call == nil {
 		return data, nil, nil

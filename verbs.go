@@ -92,7 +92,7 @@ func (c *Client) end(ctx context.Context, ref Ref, cfg changeConfig, how func(co
 // after which it came to no step, sleep, wait, child or group. What the function went on after stays, too, unless a [Forget] names it. If there is nothing to
 // try again, no step is executed: the function sees the same results, and fails again unless its code has changed. A deadline the run had is lifted. Resume returns once that is stored. It
 // returns [ErrRunActive] if the run is not over, [ErrRunFinished] if it completed, [ErrCompensated] if its compensations
-// have run, and [ErrIDConflict] if another active run has its ID. A run of which compensations failed ([KindCompensation]),
+// have run, and [ErrIDConflict] if another active run has its ID. A run of which compensations failed ([kind.Compensation]),
 // or that was terminated while they ran, goes on with these. The parent of a child that is resumed keeps the failure that it knows of, and does not cancel the
 // child when it ends.
 func (c *Client) Resume(ctx context.Context, ref Ref, opts ...ChangeOption) error {

@@ -56,7 +56,7 @@ type WorkerConfig struct {
 	// FixedLease keeps the worker from extending leases: a run that neither ends nor sleeps within LeaseTimeout is
 	// given to another worker. That counts in RunInfo.Recoveries although this worker lives: a run with a step that takes
 	// longer is soon treated as one that kills its workers, which is executed alone, after growing pauses, and in the end
-	// fails with KindCrashLoop.
+	// fails with kind.CrashLoop.
 	FixedLease bool
 
 	// Build is shown in the registry. Zero means the version of the program's main module.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // A Workflow is a contract: a name, an input and an output type. Declare it once, as a package variable that
@@ -137,13 +138,13 @@ func Handle[In, Out any](w *Worker, wf Workflow[In, Out], fn func(Context, In) (
 			return nil, unstorable(err)
 		}
 		if err := decodableAs(out)(client, result, data); err != nil {
-			return nil, failure.Permanent(failure.KindValidation, err)
+			return nil, failure.Permanent(kind.Validation, err)
 		}
 		return data, nil
 	})
 }
 
 func badInput(want reflect.Type, err error) error {
-	return failure.Quarantine(failure.KindBadInput, fmt.Errorf("the stored input does not decode into %v, the type that this program has for it: %w; "+
+	return failure.Quarantine(kind.BadInput, fmt.Errorf("the stored input does not decode into %v, the type that this program has for it: %w; "+
 		"deploy code whose type decodes it, with the Codec and Sealer that the run was started with, and Resume the run, or Restart it with another kagzi.NewInput", want, err))
 }

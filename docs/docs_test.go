@@ -129,7 +129,7 @@ type compiler struct {
 var used = []string{
 	"context", "encoding/json", "errors", "fmt", "log", "net/http", "os", "os/signal", "slices", "sync", "syscall", "testing", "time",
 	"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool",
-	"github.com/kagzi/kagzi", "github.com/kagzi/kagzi/doctor", "github.com/kagzi/kagzi/kagzitest", "github.com/kagzi/kagzi/migrations",
+	"github.com/kagzi/kagzi", "github.com/kagzi/kagzi/doctor", "github.com/kagzi/kagzi/kagzitest", "github.com/kagzi/kagzi/kind", "github.com/kagzi/kagzi/migrations",
 }
 
 func newCompiler(t *testing.T) *compiler {

@@ -40,8 +40,8 @@ type Report struct {
 	Workers Workers   `json:"workers,omitzero"`
 	// Queues counts the due runs by queue and workflow.
 	Queues []Queue `json:"queues,omitempty"`
-	// Quarantined has the IDs of the newest few runs that failed with KindCrashLoop, KindNondeterminism, KindBadInput or
-	// KindUnreadable: kagzi.RunID(id) is the Ref to one.
+	// Quarantined has the IDs of the newest few runs that failed with kind.CrashLoop, kind.Nondeterminism, kind.BadInput or
+	// kind.Unreadable: kagzi.RunID(id) is the Ref to one.
 	Quarantined []string `json:"quarantined,omitempty"`
 }
 

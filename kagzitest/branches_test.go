@@ -12,6 +12,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/kagzitest"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // A plant is a random part of a workflow. It behaves the same in each execution.
@@ -127,7 +128,7 @@ func TestRandomBranches(t *testing.T) {
 	for i, run := range runs {
 		info := infoOf(t, env, run.ID())
 		ends[info.Status]++
-		if info.Kind == kagzi.KindNondeterminism || !info.Status.Ended() {
+		if info.Kind == kind.Nondeterminism || !info.Status.Ended() {
 			t.Errorf("seed %d: %s (%s) %s, waiting on %s", first+uint64(i), info.Status, info.Kind, info.Error, info.WaitingOn)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/kagzitest"
+	"github.com/kagzi/kagzi/kind"
 )
 
 func TestEachDatabaseHasItsOwnTime(t *testing.T) {
@@ -152,7 +153,7 @@ func TestADeadlineEndsARunInItsStep(t *testing.T) {
 	run := kagzitest.Start(env, trial, "", kagzi.Timeout(day))
 	<-reached
 	env.Advance(2 * day)
-	mustEqual(t, "kind", infoOf(t, env, run.ID()).Kind, kagzi.KindDeadline)
+	mustEqual(t, "kind", infoOf(t, env, run.ID()).Kind, kind.Deadline)
 }
 
 func TestCompensationsRunWhenTheTimeIsOver(t *testing.T) {
@@ -171,7 +172,7 @@ func TestCompensationsRunWhenTheTimeIsOver(t *testing.T) {
 	released := 0
 	kagzitest.MockDo(env, "free", func(context.Context) error { released++; return nil })
 	run := kagzitest.Start(env, trial, "", kagzi.Timeout(14*day))
-	if _, err := kagzitest.Result(env, run); !errors.Is(err, kagzi.KindDeadline) {
+	if _, err := kagzitest.Result(env, run); !errors.Is(err, kind.Deadline) {
 		t.Errorf("got %v, want a deadline", err)
 	}
 	mustEqual(t, "releases", released, 1)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/kagzitest"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // release is a compensation.
@@ -108,7 +109,7 @@ func TestACompensationThatFails(t *testing.T) {
 	kagzi.Handle(env.Worker, release, func(ctx kagzi.Context, what string) (string, error) { return what, do(ctx, "free") })
 	kagzitest.MockDo(env, "release:free", func(context.Context) error { return kagzi.Permanent(errors.New("the table is taken")) })
 	run := kagzitest.Start(env, trial, "table 7")
-	if _, err := kagzitest.Result(env, run); !errors.Is(err, kagzi.KindCompensation) {
+	if _, err := kagzitest.Result(env, run); !errors.Is(err, kind.Compensation) {
 		t.Fatalf("got %v, want a compensation that failed", err)
 	}
 	mustSteps(t, env, run.ID(), "reserve", "month", "charge (unknown)", "reserve#compensation (unknown)")
@@ -116,7 +117,7 @@ func TestACompensationThatFails(t *testing.T) {
 	if err := env.Client.Resume(t.Context(), run.ID()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := kagzitest.Result(env, run); !errors.Is(err, kagzi.KindUnknown) {
+	if _, err := kagzitest.Result(env, run); !errors.Is(err, kind.Unknown) {
 		t.Errorf("got %v, want the failure of the run itself", err)
 	}
 	mustSteps(t, env, run.ID(), "reserve", "month", "charge (unknown)", "reserve#compensation")

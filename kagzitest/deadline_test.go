@@ -7,6 +7,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/kagzitest"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // A run ends at its deadline even if no worker of the test has code for it.
@@ -15,7 +16,7 @@ func TestADeadlinePassesWithoutAWorker(t *testing.T) {
 	elsewhere := kagzi.Define[string, string]("elsewhere", kagzi.Queue("of somebody else"), kagzi.Timeout(2*day))
 	wantDeadline := func(t *testing.T, err error) {
 		t.Helper()
-		if !errors.Is(err, kagzi.KindDeadline) {
+		if !errors.Is(err, kind.Deadline) {
 			t.Errorf("error %v, want one of kind deadline", err)
 		}
 	}
@@ -33,7 +34,7 @@ func TestADeadlinePassesWithoutAWorker(t *testing.T) {
 		mustEqual(t, "status after a day", infoOf(t, env, run.ID()).Status, kagzi.StatusPending)
 		env.Advance(day)
 		info := infoOf(t, env, run.ID())
-		mustEqual(t, "kind", info.Kind, kagzi.KindDeadline)
+		mustEqual(t, "kind", info.Kind, kind.Deadline)
 		if late := info.EndedAt.Sub(info.DeadlineAt); late < 0 || late > time.Minute {
 			t.Errorf("ended %v after its deadline", late)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/kagzitest"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // An exampleT replaces the *testing.T of a test, which examples do not have.
@@ -99,7 +100,7 @@ func ExampleMock() {
 	kagzitest.MockDo(env, "remind", func(context.Context) error { return nil })
 	kagzitest.Mock(env, "charge", func(ctx context.Context) (string, error) {
 		if kagzi.CurrentStep(ctx).Attempt < 3 {
-			return "", kagzi.KindUnavailable
+			return "", kind.Unavailable
 		}
 		return "receipt 1", nil
 	})

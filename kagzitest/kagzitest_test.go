@@ -13,6 +13,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/kagzitest"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // TestMain ends the server, which has a goroutine, and then checks that the tests left no goroutines.
@@ -113,7 +114,7 @@ func TestRetriesWaitForTheirTime(t *testing.T) {
 	failures := 3
 	kagzitest.Mock(env, "call", func(context.Context) (string, error) {
 		if failures--; failures >= 0 {
-			return "", kagzi.KindNetwork
+			return "", kind.Network
 		}
 		return "answer", nil
 	})
@@ -133,7 +134,7 @@ func TestADeadlineEndsARunInItsSleep(t *testing.T) {
 	kagzi.Handle(env.Worker, trial, threeMonths)
 	run := kagzitest.Start(env, trial, "", kagzi.Timeout(40*day))
 	_, err := kagzitest.Result(env, run)
-	if !errors.Is(err, kagzi.KindDeadline) {
+	if !errors.Is(err, kind.Deadline) {
 		t.Fatalf("got %v, want a deadline", err)
 	}
 	info := infoOf(t, env, run.ID())

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/kagzitest"
+	"github.com/kagzi/kagzi/kind"
 )
 
 type payment struct{ ID string }
@@ -43,7 +44,7 @@ func TestMocksStandForEveryKindOfStep(t *testing.T) {
 	told := 0
 	kagzitest.MockDo(env, "tell", func(context.Context) error {
 		if told++; told == 1 {
-			return kagzi.KindUnavailable
+			return kind.Unavailable
 		}
 		return nil
 	})

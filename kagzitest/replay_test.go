@@ -11,6 +11,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/kagzitest"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // A fakeTB replaces the testing.TB of a test that may fail.
@@ -376,7 +377,7 @@ func TestTheLastAttemptOfARunIsReplayed(t *testing.T) {
 		}
 		err := kagzi.Do(ctx, "b", func(context.Context) error {
 			if ctx.Attempt() < 3 {
-				return kagzi.KindUnavailable
+				return kind.Unavailable
 			}
 			return nil
 		}, kagzi.RetryPolicy{MaxAttempts: 1})
@@ -388,7 +389,7 @@ func TestTheLastAttemptOfARunIsReplayed(t *testing.T) {
 	}
 	mustSteps(t, env, run.ID(), "a", "b (unavailable)", "b (unavailable)", "b")
 	failing := kagzitest.Start(env, trial, "", kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Hour})
-	if _, err := kagzitest.Result(env, failing); !errors.Is(err, kagzi.KindUnavailable) {
+	if _, err := kagzitest.Result(env, failing); !errors.Is(err, kind.Unavailable) {
 		t.Errorf("got %v", err)
 	}
 }

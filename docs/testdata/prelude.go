@@ -12,6 +12,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/kagzitest"
+	"github.com/kagzi/kagzi/kind"
 )
 
 type (
@@ -48,7 +49,7 @@ var (
 	AddItem      = kagzi.DefineSignal[Item]("add-item")
 )
 
-const Declined kagzi.Kind = "card_declined"
+const Declined kind.Kind = "card_declined"
 
 var (
 	pool                              *pgxpool.Pool

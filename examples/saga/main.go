@@ -10,6 +10,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/examples/internal/demo"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // A Booking is the result of a booking step, and the input of the workflow that cancels it.
@@ -21,7 +22,7 @@ var (
 )
 
 // SoldOut is a kind of failure. It is recorded with the step, so errors.Is finds it in every replay.
-const SoldOut kagzi.Kind = "sold_out"
+const SoldOut kind.Kind = "sold_out"
 
 func bookTrip(ctx kagzi.Context, customer string) (string, error) {
 	for _, thing := range []string{"flight", "hotel", "car"} {

@@ -3,6 +3,7 @@ package engine
 import (
 	"time"
 
+	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -24,7 +25,7 @@ type Errors interface {
 
 // A Class is what the engine goes by.
 type Class struct {
-	Kind      string
+	Kind      kind.Kind
 	Permanent bool          // another attempt would not help
 	After     time.Duration // another attempt is to come so much later at the least; zero: nothing is said
 	Cancelled bool          // the error says that something was cancelled, or has such an error in its chain

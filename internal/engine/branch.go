@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -10,6 +11,7 @@ import (
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/goroutine"
 	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -177,7 +179,7 @@ func (b *Branch) covered() bool {
 		return false
 	}
 	for p := b.parent; p != nil && p.parent != nil; p = p.parent {
-		if p.closed || p.lost.Load() || p.result.err != nil || failure.IsOf(context.Cause(p.ctx), failure.KindCancelled) {
+		if p.closed || p.lost.Load() || p.result.err != nil || errors.Is(context.Cause(p.ctx), kind.Cancelled) {
 			return true
 		}
 	}
@@ -236,7 +238,7 @@ func (b *Branch) Misuse(err error) error {
 // noteMisuse keeps the run from completing, should the function drop the error of a wrong call: what the call was to do
 // has not happened. Any goroutine may call it. What a branch does that was cancelled, or has lost a race, does not count.
 func (b *Branch) noteMisuse(err error) {
-	if b.hasLost() || failure.IsOf(context.Cause(b.ctx), failure.KindCancelled) {
+	if b.hasLost() || errors.Is(context.Cause(b.ctx), kind.Cancelled) {
 		return
 	}
 	e := b.e

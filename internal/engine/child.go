@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/google/uuid"
+
 	"github.com/kagzi/kagzi/store"
 )
 

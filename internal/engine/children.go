@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -120,7 +122,7 @@ func (c *Child) keep(row *store.StepRow) bool {
 	end := e.inbox.ends[c.id]
 	if end == nil && e.inbox.endings[c.id] != nil { // it cannot end well any more
 		ending := *e.inbox.endings[c.id]
-		ending.Status, ending.ErrorKind, ending.Error = store.Cancelled, failure.KindCancelled, "run was cancelled"
+		ending.Status, ending.ErrorKind, ending.Error = store.Cancelled, string(kind.Cancelled), "run was cancelled"
 		end = &ending
 	}
 	switch {
@@ -144,7 +146,7 @@ func (c *Child) conflict(attempt int, id string) error {
 	delete(e.offspring, c.id)
 	e.mu.Unlock()
 	r := e.newRecord(c.step, store.KindChild, store.Failed, attempt, attempt)
-	r.ErrorKind, r.Error, r.Permanent = failure.KindBadRequest, fmt.Sprintf("the ID %q is an active run's: a child needs one that is free", id), true
+	r.ErrorKind, r.Error, r.Permanent = string(kind.BadRequest), fmt.Sprintf("the ID %q is an active run's: a child needs one that is free", id), true
 	row := c.by.record(r)
 	c.by.passed(row)
 	e.exitIfStopped()

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -51,7 +52,7 @@ func (g *group) record(status string) *store.Record {
 	r := g.b.e.newRecord(g.id, store.KindMarker, status, g.attempt, g.attempt)
 	r.Output, _ = json.Marshal(g.decision) // strings, a number and a bool
 	if status == store.Failed {
-		r.ErrorKind, r.Error = failure.KindUnknown, "branches failed"
+		r.ErrorKind, r.Error = string(kind.Unknown), "branches failed"
 		if g.decision.Failed != "" {
 			r.Error = fmt.Sprintf("branch %q failed", g.decision.Failed)
 		}
@@ -227,5 +228,5 @@ func (g *group) failureOf(m *member) BranchFailure {
 // timeout is the group's error once its time is over. It is permanent: in another attempt of the run the time is over, too.
 func (g *group) timeout() error {
 	g.b.advance(g.row.WakeAt)
-	return failure.Permanent(failure.KindTimeout, fmt.Errorf("kagzi: branches of %q were not done after %v", g.id, g.spec.Timeout))
+	return failure.Permanent(kind.Timeout, fmt.Errorf("kagzi: branches of %q were not done after %v", g.id, g.spec.Timeout))
 }

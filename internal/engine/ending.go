@@ -7,6 +7,7 @@ import (
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/goroutine"
 	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -27,7 +28,7 @@ func (s *Session) settled(e *execution) {
 	case stopShutdown:
 		s.suspend(e, &write{suspension: e.newSuspension(store.Pending, "worker")})
 	case stopCancelling:
-		s.finish(e, e.newFinish(store.Cancelled, failure.KindCancelled, "run was cancelled"))
+		s.finish(e, e.newFinish(store.Cancelled, kind.Cancelled, "run was cancelled"))
 	case stopFailed:
 		s.finishAttempt(e, nil, cause)
 	case stopReturned:
@@ -71,13 +72,13 @@ func (s *Session) finishAttempt(e *execution, output []byte, err error) {
 	pause := policy.Backoff(e.attempt, rand.Float64())
 	pause = max(pause, class.After)
 	sus := e.newSuspension(store.Pending, "retry")
-	sus.Wake, sus.Failed, sus.ErrorKind, sus.Error, sus.Forget = pause, true, class.Kind, message, forget
+	sus.Wake, sus.Failed, sus.ErrorKind, sus.Error, sus.Forget = pause, true, string(class.Kind), message, forget
 	s.suspend(e, &write{suspension: sus})
 }
 
 // newFinish prepares the run's end.
-func (e *execution) newFinish(status, kind, message string) *store.Finish {
-	return &store.Finish{RunID: e.run.RunID, Lease: e.run.Lease, Parent: e.run.ParentRunID, Status: status, ErrorKind: kind, Error: message}
+func (e *execution) newFinish(status string, k kind.Kind, message string) *store.Finish {
+	return &store.Finish{RunID: e.run.RunID, Lease: e.run.Lease, Parent: e.run.ParentRunID, Status: status, ErrorKind: string(k), Error: message}
 }
 
 // finish has the end of the run written, once its children are cancelled; those of a quarantined one go on.
@@ -106,7 +107,7 @@ func (s *Session) finish(e *execution, f *store.Finish) {
 // for it.
 func (s *Session) remove(e *execution, o store.Outcome) {
 	if o == store.Cancelling { // asked for while the run was about to end
-		s.finish(e, e.newFinish(store.Cancelled, failure.KindCancelled, "run was cancelled"))
+		s.finish(e, e.newFinish(store.Cancelled, kind.Cancelled, "run was cancelled"))
 		return
 	}
 	s.release(e)

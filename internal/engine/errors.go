@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // Causes of the contexts of steps, and the refusal of a call on another goroutine than the branch's.
@@ -14,7 +15,7 @@ var (
 		"start branches with kagzi.Go, kagzi.Parallel or kagzi.Map, and use the Context that each gets")
 )
 
-var errCancelled = failure.Of(failure.KindCancelled, errors.New("kagzi: run was cancelled"))
+var errCancelled = failure.Of(kind.Cancelled, errors.New("kagzi: run was cancelled"))
 
 // errBranchCancelled is the cause of a branch that was cancelled because another failed, or won.
-var errBranchCancelled = failure.Of(failure.KindCancelled, errors.New("kagzi: branch was cancelled"))
+var errBranchCancelled = failure.Of(kind.Cancelled, errors.New("kagzi: branch was cancelled"))

@@ -182,7 +182,7 @@ func (e *execution) discardLocked(last bool) {
 func (b *Branch) newFailure(err error) *store.Record {
 	r := b.e.newRecord(b.result.name, store.KindBranch, store.Failed, b.attempt+1, b.attempt+1)
 	class := b.e.env.errors.Classify(err)
-	r.ErrorKind, r.Error, r.Permanent = class.Kind, failure.Text(err), class.Permanent
+	r.ErrorKind, r.Error, r.Permanent = string(class.Kind), failure.Text(err), class.Permanent
 	var failed []*branchResult // as they are now: methods of err are not called under the mutex
 	b.e.mu.Lock()
 	for _, other := range b.e.branches {

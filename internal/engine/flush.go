@@ -10,6 +10,7 @@ import (
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/goroutine"
 	"github.com/kagzi/kagzi/internal/outage"
+	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -268,7 +269,7 @@ func (s *Session) refused(e *execution, err error) {
 	w := e.outbox.writes[0]
 	if end := w.suspension != nil || w.finish != nil && w.finish.Output != nil; end {
 		text := failure.Text(fmt.Errorf("the run's end cannot be recorded: %w", err))
-		w.records, w.suspension, w.finish = nil, nil, e.newFinish(store.Failed, failure.KindDatabase, text)
+		w.records, w.suspension, w.finish = nil, nil, e.newFinish(store.Failed, kind.Database, text)
 		e.mu.Unlock()
 		s.requeue(e, 0)
 		return
@@ -278,7 +279,7 @@ func (s *Session) refused(e *execution, err error) {
 	if w.finish != nil {
 		e.log().Error("kagzi: the failure of a run cannot be written", "error", err)
 	} else {
-		e.fail(failure.Of(failure.KindDatabase, fmt.Errorf("step %q cannot be recorded: %w", w.record().StepID, err)))
+		e.fail(failure.Of(kind.Database, fmt.Errorf("step %q cannot be recorded: %w", w.record().StepID, err)))
 	}
 	w.settle(store.Lost)
 	s.requeue(e, 0)

@@ -18,6 +18,7 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/pgproxy"
 	"github.com/kagzi/kagzi/internal/testhook"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // begun runs w until the test ends, and returns its session.
@@ -229,7 +230,7 @@ func TestLeaseThatCannotBeExtendedCostsNoOther(t *testing.T) {
 	}
 	logged.WantLine(t, "the database refuses an operation of the worker", engine.Extending, string(bad.ID()))
 	kit.ExecSQL(t, db.Pool, `UPDATE kagzi.workflow_runs SET cancel_requested_at = now() WHERE run_id = $1`, string(cancelled.ID())) // nobody is notified
-	if cause := kit.Receive(t, g.Cause); kagzi.KindOf(cause) != kagzi.KindCancelled {
+	if cause := kit.Receive(t, g.Cause); kagzi.KindOf(cause) != kind.Cancelled {
 		t.Errorf("the cause is %v, want that it was cancelled", cause)
 	}
 	if now := kit.QueryOne[int](t, db.Pool, `SELECT backend_pid FROM kagzi.workers`); now != backend {

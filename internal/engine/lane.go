@@ -9,6 +9,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/batch"
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -151,7 +152,7 @@ func (l *loader) checkSuspect(e *execution) (over bool, err error) {
 	}
 	why := e.isToEnd()
 	if why == underWay {
-		e.stopUnbegun(stopFailed, failure.Quarantine(failure.KindCrashLoop, fmt.Errorf("the run was taken over from a dead worker %d times without progress: it may be killing them", e.run.Recoveries)))
+		e.stopUnbegun(stopFailed, failure.Quarantine(kind.CrashLoop, fmt.Errorf("the run was taken over from a dead worker %d times without progress: it may be killing them", e.run.Recoveries)))
 		return true, nil
 	}
 	if found.Children {

@@ -19,6 +19,7 @@ import (
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/testhook"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // remembering is a workflow whose first step is recorded already when it begins: see recorded.
@@ -197,7 +198,7 @@ func TestUnreadableHistoryIsQuarantined(t *testing.T) {
 	}
 	k.Exec(`UPDATE kagzi.workflow_runs SET load_failures = $2, available_at = now() WHERE run_id = $1 AND status = 'PENDING'`, string(id), engine.MaxLoadFailures-1)
 	re := kit.FailureOf(k, runs[0], kagzi.StatusFailed)
-	if re.Kind != kagzi.KindUnreadable || !strings.Contains(re.Message, "toast") || !strings.Contains(re.Message, "Resume") {
+	if re.Kind != kind.Unreadable || !strings.Contains(re.Message, "toast") || !strings.Contains(re.Message, "Resume") {
 		t.Errorf("failed with %v", re)
 	}
 	report, err := k.Client.Health(k.Ctx)
@@ -267,7 +268,7 @@ func TestCrashLoopIsJudgedWithoutHistory(t *testing.T) {
 	kit.StartWorker(t, w)
 	_, err := runs[0].Result(kit.Context(t))
 	var failed *kagzi.RunError
-	if !errors.As(err, &failed) || failed.Kind != kagzi.KindCrashLoop {
+	if !errors.As(err, &failed) || failed.Kind != kind.CrashLoop {
 		t.Errorf("got %v, want kind crash_loop", err)
 	}
 	repair(t, db.Pool)

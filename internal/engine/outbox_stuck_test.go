@@ -12,6 +12,7 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // TestOutboxIsTriedAgain has two writes of a run whose row is locked share a flush with one that the server refuses, so that
@@ -73,7 +74,7 @@ func TestOutboxIsTriedAgain(t *testing.T) {
 		t.Errorf("%d starts are recorded, in %d flushes", n, flushes.Load())
 	}
 	flushAll(t, s)
-	if _, err := other.Result(ctx); !errors.Is(err, kagzi.KindDatabase) {
+	if _, err := other.Result(ctx); !errors.Is(err, kind.Database) {
 		t.Errorf("the run whose record was refused: %v", err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/outage"
+	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -149,7 +150,7 @@ func (w *signalWait) timeOut() (*store.StepRow, error) {
 		return nil, errBranchCancelled
 	}
 	r := e.newRecord(w.id, store.KindSignal, store.Completed, 1, 1)
-	r.ErrorKind, r.Error, r.Permanent, r.EndedAt = failure.KindTimeout, "no message came in time", true, w.until
+	r.ErrorKind, r.Error, r.Permanent, r.EndedAt = string(kind.Timeout), "no message came in time", true, w.until
 	row := b.record(r)
 	e.exitIfStopped()
 	return row, nil

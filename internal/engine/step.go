@@ -14,6 +14,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -184,7 +185,7 @@ func (s *stepCall) showLater() (over func() bool) {
 
 // timedOut is the failure of an attempt that took too long.
 func (s *stepCall) timedOut() error {
-	return failure.Of(failure.KindTimeout, fmt.Errorf("step timed out after %v", s.spec.Timeout))
+	return failure.Of(kind.Timeout, fmt.Errorf("step timed out after %v", s.spec.Timeout))
 }
 
 // recordOutcome records the outcome of user code, unless the code failed because its context ended: that says nothing of
@@ -220,18 +221,18 @@ func (s *stepCall) recordOutcome(ctx context.Context, begun time.Time, data []by
 // fail makes r the record of a failed attempt: with the time of the next one, or final.
 func (s *stepCall) fail(ctx context.Context, r *store.Record, err error) {
 	class := s.b.e.env.errors.Classify(err)
-	kind := class.Kind
-	if failure.IsOf(context.Cause(ctx), failure.KindTimeout) && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)) {
-		kind = failure.KindTimeout
-		err = failure.Of(kind, fmt.Errorf("%w (%v)", err, context.Cause(ctx)))
-	} else if kind == failure.KindCancelled && !class.Cancelled {
+	failed := class.Kind
+	if errors.Is(context.Cause(ctx), kind.Timeout) && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)) {
+		failed = kind.Timeout
+		err = failure.Of(failed, fmt.Errorf("%w (%v)", err, context.Cause(ctx)))
+	} else if failed == kind.Cancelled && !class.Cancelled {
 		// The step's context has not ended. One that the function made, and cancelled, says no more than any other failure.
-		kind = failure.KindUnknown
-		err = failure.Of(kind, err)
+		failed = kind.Unknown
+		err = failure.Of(failed, err)
 	}
-	r.Status, r.ErrorKind, r.Error = store.Failed, kind, failure.Text(err)
+	r.Status, r.ErrorKind, r.Error = store.Failed, string(failed), failure.Text(err)
 	defer func() {
-		s.b.e.log().Warn("kagzi: step failed", "step", s.id, "attempt", s.attempt, "kind", kind, "error", text.OneLine(r.Error), "again", r.Wake >= 0)
+		s.b.e.log().Warn("kagzi: step failed", "step", s.id, "attempt", s.attempt, "kind", failed, "error", text.OneLine(r.Error), "again", r.Wake >= 0)
 	}()
 	class = s.b.e.env.errors.Classify(err)
 	r.Permanent = class.Permanent
@@ -261,7 +262,7 @@ func (s *stepCall) callUser(ctx context.Context, tx pgx.Tx) (data []byte, err er
 			data, err = nil, failure.OfPanic(v, debug.Stack())
 		} else if !s.b.e.stopped() {
 			r := s.newRecord(store.Failed)
-			r.ErrorKind, r.Error = failure.KindPanic, failure.Text(failure.OfGoexit())
+			r.ErrorKind, r.Error = string(kind.Panic), failure.Text(failure.OfGoexit())
 			s.b.enqueue(r)
 		}
 	}()

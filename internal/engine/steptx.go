@@ -13,6 +13,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/outage"
+	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -87,7 +88,7 @@ func unfit(tx pgx.Tx) error {
 	conn := tx.Conn()
 	switch {
 	case conn.IsClosed(): // or it would be repeated for ever, as if the database were away
-		return failure.Of(failure.KindDatabase, errors.New("the step's transaction lost its connection, and its function did not say so: a query's context ended, for one"))
+		return failure.Of(kind.Database, errors.New("the step's transaction lost its connection, and its function did not say so: a query's context ended, for one"))
 	case conn.PgConn().TxStatus() == 'E':
 		return errors.New("a statement of the step failed, and its function did not say so: return the error, or let the statement fail in a savepoint (tx.Begin)")
 	case conn.PgConn().TxStatus() == 'I': // ended by SQL: the record would not be a part of it

@@ -7,6 +7,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/goroutine"
+	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -49,10 +50,10 @@ func (e *execution) nondeterministic(format string, args ...any) {
 			e.verifier.contradictedLocked(step)
 		}
 		e.mu.Unlock()
-		e.fail(failure.Of(failure.KindNondeterminism, fmt.Errorf(format, args...)))
+		e.fail(failure.Of(kind.Nondeterminism, fmt.Errorf(format, args...)))
 		runtime.Goexit()
 	}
-	e.fail(failure.Quarantine(failure.KindNondeterminism, fmt.Errorf(format+"; roll the code back or repair it, then Resume the run", args...)))
+	e.fail(failure.Quarantine(kind.Nondeterminism, fmt.Errorf(format+"; roll the code back or repair it, then Resume the run", args...)))
 	runtime.Goexit()
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -34,7 +35,7 @@ func (e *execution) unreadable(err error) {
 	failures := e.run.LoadFailures + 1
 	e.log().Warn("kagzi: what a run has recorded cannot be read", "error", err, "times", failures)
 	if failures >= MaxLoadFailures {
-		e.giveUp(failure.Quarantine(failure.KindUnreadable, fmt.Errorf("what the run has recorded could not be read %d times; make it readable, then Resume the run: %w", failures, err)))
+		e.giveUp(failure.Quarantine(kind.Unreadable, fmt.Errorf("what the run has recorded could not be read %d times; make it readable, then Resume the run: %w", failures, err)))
 		return
 	}
 	e.yield(waitsForHistory, loadPause(failures), store.HistoryFailed)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -86,7 +87,7 @@ func (s unrecorded) String() string {
 // A recordedEnd is how the code of a run ended.
 type recordedEnd struct {
 	status      string
-	kind        string
+	kind        kind.Kind
 	text        string
 	output      []byte
 	fromOutside bool // it was ended from outside: the history has no more than its beginning
@@ -94,11 +95,11 @@ type recordedEnd struct {
 
 // endOf returns how a run's code ended, whatever has become of its compensations.
 func endOf(run *store.Run) recordedEnd {
-	end := recordedEnd{status: run.Status, kind: run.ErrorKind, text: run.Error, output: run.Output}
+	end := recordedEnd{status: run.Status, kind: kind.Kind(run.ErrorKind), text: run.Error, output: run.Output}
 	if o := run.Outcome; o != nil {
-		end.status, end.kind, end.text = o.Status, o.Kind, o.Error
+		end.status, end.kind, end.text = o.Status, kind.Kind(o.Kind), o.Error
 	}
-	end.fromOutside = end.status == store.Cancelled || run.Quarantined || end.kind == failure.KindDeadline || end.kind == failure.KindDatabase
+	end.fromOutside = end.status == store.Cancelled || run.Quarantined || end.kind == kind.Deadline || end.kind == kind.Database
 	return end
 }
 
@@ -108,7 +109,7 @@ func (v *verification) diverged(e *execution, want recordedEnd, shown func([]byt
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.reason == stopFailed {
-		if err = e.failure; e.env.errors.Classify(err).Kind == failure.KindNondeterminism {
+		if err = e.failure; e.env.errors.Classify(err).Kind == kind.Nondeterminism {
 			return v.conflict, failure.Text(err)
 		}
 	}
@@ -151,7 +152,7 @@ func (r recordedEnd) String() string {
 	if r.status == store.Completed {
 		return fmt.Sprintf("completed with %s", shortened(r.output))
 	}
-	return fmt.Sprintf("failed (%s): %s", cmp.Or(r.kind, failure.KindUnknown), shortened([]byte(text.OneLine(r.text))))
+	return fmt.Sprintf("failed (%s): %s", cmp.Or(r.kind, kind.Unknown), shortened([]byte(text.OneLine(r.text))))
 }
 
 // withoutStack leaves out what follows a panic's text: where in memory it happened.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -115,7 +116,7 @@ func (e *execution) trySuspendLocked() {
 	first, timed := e.earliestLocked()
 	need := e.needLocked()
 	if !timed && need == 0 {
-		e.failure = failure.Quarantine(failure.KindNondeterminism, errors.New("every branch of the run waits for another: the run cannot go on"))
+		e.failure = failure.Quarantine(kind.Nondeterminism, errors.New("every branch of the run waits for another: the run cannot go on"))
 		e.stopLocked(stopFailed, e.failure)
 		return
 	}

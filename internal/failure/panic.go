@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // A Panic is a panic in user code, or a goroutine of Kagzi's that user code ended. The value's text is taken at once: the
@@ -28,7 +29,7 @@ func OfGoexit() error {
 func (e *Panic) Error() string { return e.message }
 
 // Is reports whether target is the kind of panics.
-func (e *Panic) Is(target error) bool { return (&Error{Kind: KindPanic}).Is(target) }
+func (e *Panic) Is(target error) bool { return IsKind(target, kind.Panic) }
 
 // userStack drops what the panic itself left on top of a stack of debug.Stack.
 func userStack(stack []byte) []byte {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -17,7 +18,7 @@ const deadlineGrace = 5 * time.Second
 // all slots are taken. It also ends cancelled runs that their worker should have ended by now.
 func (k *Coordinator) EndOverdue(ctx context.Context) (time.Duration, error) {
 	if k.overdue == nil {
-		k.overdue = &store.Overdue{Grace: deadlineGrace, Kind: failure.KindDeadline, Error: failure.Text(failure.ErrDeadline)}
+		k.overdue = &store.Overdue{Grace: deadlineGrace, Kind: string(kind.Deadline), Error: failure.Text(failure.ErrDeadline)}
 		if k.cfg.NoDeadlineGrace {
 			k.overdue.Grace = 0
 		}

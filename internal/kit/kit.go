@@ -19,6 +19,7 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/testhook"
 	"github.com/kagzi/kagzi/internal/testlog"
+	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/notify"
 )
 
@@ -107,7 +108,7 @@ func Refused(k *Kit, fn func(kagzi.Context) (int, error)) *kagzi.RunError {
 	wf := kagzi.Define[struct{}, int]("wf")
 	Serve(k, wf, func(ctx kagzi.Context, _ struct{}) (int, error) { return fn(ctx) })
 	re := FailureOf(k, Begin(k, wf, struct{}{}), kagzi.StatusFailed)
-	if re.Kind != kagzi.KindBadRequest {
+	if re.Kind != kind.BadRequest {
 		k.T.Errorf("the run failed with kind %s: %v", re.Kind, re)
 	}
 	return re

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // TestOpenStartOfAChildsIDHoldsUpItsParentOnly has somebody's open transaction start a run with the ID of a child that
@@ -99,7 +100,7 @@ func TestOpenStartOfAChildsIDHoldsUpItsParentOnly(t *testing.T) {
 				switch got, err := p.Result(k.Ctx); {
 				case err == nil && got == "done":
 					won++
-				case !errors.Is(err, kagzi.KindBadRequest):
+				case !errors.Is(err, kind.BadRequest):
 					t.Errorf("%q, %v; want the child's result, or that its ID is taken", got, err)
 				}
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // mostRecoveries is how often a run may lose its worker before it becomes a crash-loop suspect.
@@ -37,7 +38,7 @@ func TestCrashLoopIsQuarantined(t *testing.T) {
 	kit.ExecSQL(t, db.Pool, `UPDATE kagzi.workflow_runs SET available_at = now() WHERE run_id = $1`, string(poison.ID()))
 	_, err := poison.Result(kit.Context(t))
 	var failed *kagzi.RunError
-	if !errors.As(err, &failed) || failed.Kind != kagzi.KindCrashLoop || failed.Status != kagzi.StatusFailed {
+	if !errors.As(err, &failed) || failed.Kind != kind.CrashLoop || failed.Status != kagzi.StatusFailed {
 		t.Errorf("got %v, want kind crash_loop", err)
 	}
 }

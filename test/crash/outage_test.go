@@ -20,6 +20,7 @@ import (
 	"github.com/kagzi/kagzi/internal/localpg"
 	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/internal/pgproxy"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // TestDatabaseRestarts crashes the server twice while 200 runs are under way in two workers.
@@ -196,7 +197,7 @@ func TestPoisonFailsAlone(t *testing.T) {
 			continue
 		}
 		var failed *kagzi.RunError
-		if !errors.As(err, &failed) || failed.Status != kagzi.StatusFailed || failed.Kind != kagzi.KindDatabase || !strings.Contains(failed.Message, "poison") {
+		if !errors.As(err, &failed) || failed.Status != kagzi.StatusFailed || failed.Kind != kind.Database || !strings.Contains(failed.Message, "poison") {
 			t.Errorf("run %d: %q, %v; want kind database", i, got, err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // TestTransactionPooler shows that everything works behind a pooler that gives a client another connection for each
@@ -82,7 +83,7 @@ func TestTransactionPooler(t *testing.T) {
 			t.Errorf("got %v, want a cancelled run", err)
 		}
 		// No notification tells the worker, but its heartbeat does, or its next write, which is refused.
-		if cause := kit.Receive(t, g.Cause); !errors.Is(cause, kagzi.KindCancelled) && !errors.Is(cause, kagzi.ErrLeaseLost) {
+		if cause := kit.Receive(t, g.Cause); !errors.Is(cause, kind.Cancelled) && !errors.Is(cause, kagzi.ErrLeaseLost) {
 			t.Errorf("the step's cause is %v", cause)
 		}
 		if err := other.Resume(ctx, run.ID()); err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/testhook"
+	"github.com/kagzi/kagzi/kind"
 )
 
 var (
@@ -175,7 +176,7 @@ func (l workload) mailed(ctx kagzi.Context, n int) (string, error) {
 			return "", err
 		}
 	}
-	if v, err := kagzi.WaitSignal(ctx, parted, kagzi.Timeout(300*time.Millisecond)); !errors.Is(err, kagzi.KindTimeout) {
+	if v, err := kagzi.WaitSignal(ctx, parted, kagzi.Timeout(300*time.Millisecond)); !errors.Is(err, kind.Timeout) {
 		return "", fmt.Errorf("a wait in vain got %q, %w", v, err)
 	}
 	return l.tx(ctx, "last", kit.Link(kit.Link(h, got["greeted"]), got["parted"]))

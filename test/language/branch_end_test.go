@@ -11,6 +11,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // untilCancelled is a step function that counts its calls and ends with its context.
@@ -302,7 +303,7 @@ func TestBranchIsCancelledInItsReplay(t *testing.T) {
 				return kagzi.Sleep(ctx, "long", 10*time.Hour)
 			},
 		}, kagzi.Timeout(time.Hour))
-		if !errors.Is(err, kagzi.KindTimeout) {
+		if !errors.Is(err, kind.Timeout) {
 			return "", fmt.Errorf("no timeout: %w", err)
 		}
 		return booked + " " + below, nil

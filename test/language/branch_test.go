@@ -10,6 +10,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/kind"
 )
 
 func TestGo(t *testing.T) {
@@ -143,7 +144,7 @@ func TestGo(t *testing.T) {
 			close(ready)
 			return f.Result(ctx)
 		})
-		if re := kit.FailureOf(k, kit.Begin(k, wf, struct{}{}), kagzi.StatusFailed); re.Kind != kagzi.KindNondeterminism {
+		if re := kit.FailureOf(k, kit.Begin(k, wf, struct{}{}), kagzi.StatusFailed); re.Kind != kind.Nondeterminism {
 			t.Errorf("got %v", re)
 		}
 	})

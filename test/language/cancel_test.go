@@ -11,6 +11,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/kind"
 )
 
 func TestCancel(t *testing.T) {
@@ -18,7 +19,7 @@ func TestCancel(t *testing.T) {
 	cancelled := func(k *kit.Kit, run *kagzi.Run[int]) {
 		k.T.Helper()
 		re := kit.FailureOf(k, run, kagzi.StatusCancelled)
-		if !errors.Is(re, kagzi.KindCancelled) {
+		if !errors.Is(re, kind.Cancelled) {
 			k.T.Errorf("kind %q", re.Kind)
 		}
 		if err := run.Cancel(k.Ctx); err != nil {
@@ -73,7 +74,7 @@ func TestCancel(t *testing.T) {
 		if d := (<-doneIn).Sub(begun); d > 2*time.Second {
 			t.Errorf("the step's context ended after %v", d)
 		}
-		if err := <-cause; !errors.Is(err, kagzi.KindCancelled) {
+		if err := <-cause; !errors.Is(err, kind.Cancelled) {
 			t.Errorf("cause %v", err)
 		}
 		cancelled(k, run)

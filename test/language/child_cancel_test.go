@@ -11,6 +11,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // TestChildCancel cancels a child that sleeps, and replays the parent after somebody has resumed the child: neither the
@@ -156,7 +157,7 @@ func TestChildrenOfEndedBranches(t *testing.T) {
 			err := kagzi.Parallel(ctx, "p", map[string]func(kagzi.Context) error{
 				"a": func(ctx kagzi.Context) error { return errors.Join(start(ctx), kagzi.Sleep(ctx, "long", 2*time.Hour)) },
 			}, kagzi.Timeout(3*time.Second))
-			if !errors.Is(err, kagzi.KindTimeout) {
+			if !errors.Is(err, kind.Timeout) {
 				return fmt.Errorf("no timeout: %w", err)
 			}
 			return nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // A child that did not complete is a typed error, which stays as it was first seen.
@@ -33,7 +34,7 @@ func TestChildFailure(t *testing.T) {
 					t.Fatal(err)
 				}
 				re := kit.FailureOf(k, run, kagzi.StatusFailed)
-				if re.Kind != kagzi.KindCancelled || !strings.HasSuffix(re.Message, string(child.ID)+` of workflow "doubling" was `+name) {
+				if re.Kind != kind.Cancelled || !strings.HasSuffix(re.Message, string(child.ID)+` of workflow "doubling" was `+name) {
 					t.Errorf("the parent failed with %+v", re)
 				}
 			})

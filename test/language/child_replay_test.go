@@ -10,6 +10,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // A run whose code contradicts its child is quarantined.
@@ -64,7 +65,7 @@ func TestChildNondeterminism(t *testing.T) {
 			deployed.Store(true)
 			k.Wake(run.ID())
 			re := kit.FailureOf(k, run, kagzi.StatusFailed)
-			if re.Kind != kagzi.KindNondeterminism || !strings.Contains(re.Message, tt.want) {
+			if re.Kind != kind.Nondeterminism || !strings.Contains(re.Message, tt.want) {
 				t.Errorf("failed with %v, want %q", re, tt.want)
 			}
 		})

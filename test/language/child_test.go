@@ -11,6 +11,7 @@ import (
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/kind"
 )
 
 var (
@@ -18,7 +19,7 @@ var (
 	parenting = kagzi.Define[int, int]("parenting", kit.NoRetry)
 )
 
-var errNegative = kagzi.Kind("negative")
+var errNegative = kind.Kind("negative")
 
 // family serves fn as a parent's code, beside the code of children. Nobody polls: what goes on was woken.
 func family[In, Out any](k *kit.Kit, parent kagzi.Workflow[In, Out], fn func(kagzi.Context, In) (Out, error), children ...func(*kagzi.Worker)) (stop func() error) {
@@ -115,7 +116,7 @@ func TestChild(t *testing.T) {
 			if re, ok := errors.AsType[*kagzi.RunError](err); ok && errors.Is(err, errNegative) {
 				s.Failed = *re
 			}
-			if _, err = kagzi.RunChild(ctx, "taken", doubling, 1, kagzi.ID("taken")); errors.Is(err, kagzi.ErrIDConflict) && kagzi.KindOf(err) == kagzi.KindBadRequest {
+			if _, err = kagzi.RunChild(ctx, "taken", doubling, 1, kagzi.ID("taken")); errors.Is(err, kagzi.ErrIDConflict) && kagzi.KindOf(err) == kind.BadRequest {
 				s.Conflict = err.Error()
 			}
 			s.Now = ctx.Now()
@@ -231,7 +232,7 @@ func TestChildRefusals(t *testing.T) {
 	bad := kagzi.Define[func(), int]("bad")
 	tx := k.CallersTx()
 	type outcome struct {
-		kind kagzi.Kind
+		kind kind.Kind
 		text string
 	}
 	kit.Refused(k, func(ctx kagzi.Context) (int, error) {
@@ -264,7 +265,7 @@ func TestChildRefusals(t *testing.T) {
 		_, err = kagzi.RunChild(ctx, "i", big, "", kagzi.DefineSignal[int]("s").With(1))
 		add(err)
 		for i, want := range []string{`child "a"`, "cannot be encoded", "takes no InTx", "Priority is 9", "e/f", "workflow name", "child 0 is empty", "the Child is empty", "the Child is empty", "takes no IfActive", "takes no Message"} {
-			if all[i].kind != kagzi.KindBadRequest || !strings.Contains(all[i].text, want) {
+			if all[i].kind != kind.BadRequest || !strings.Contains(all[i].text, want) {
 				t.Errorf("got %+v, want one that says %q", all[i], want)
 			}
 		}
@@ -315,7 +316,7 @@ func TestChildInBranches(t *testing.T) {
 				causes <- err
 				return err
 			}}, kagzi.Timeout(100*time.Millisecond))
-			if !errors.Is(err, kagzi.KindTimeout) {
+			if !errors.Is(err, kind.Timeout) {
 				return 0, err
 			}
 			return 1, nil
@@ -323,7 +324,7 @@ func TestChildInBranches(t *testing.T) {
 		if got := kit.ResultOf(k, kit.Begin(k, parenting, 1)); got != 1 {
 			t.Errorf("got %d", got)
 		}
-		if err := <-causes; !errors.Is(err, kagzi.KindCancelled) {
+		if err := <-causes; !errors.Is(err, kind.Cancelled) {
 			t.Errorf("the branch got %v", err)
 		}
 	})

@@ -17,6 +17,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/kind"
 )
 
 func TestGetByIDIsTheActiveRunElseTheNewest(t *testing.T) {
@@ -135,7 +136,7 @@ func TestList(t *testing.T) {
 	} {
 		_, err := k.Client.List(k.Ctx, f)
 		kit.MustContain(t, err, "list", says)
-		if kagzi.KindOf(err) != kagzi.KindBadRequest {
+		if kagzi.KindOf(err) != kind.BadRequest {
 			t.Errorf("%v is of kind %s", err, kagzi.KindOf(err))
 		}
 	}
@@ -149,7 +150,7 @@ func TestSteps(t *testing.T) {
 		if err != nil {
 			return 0, err
 		}
-		return 0, kagzi.Do(ctx, "bad", func(context.Context) error { return kagzi.KindNetwork }, kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond})
+		return 0, kagzi.Do(ctx, "bad", func(context.Context) error { return kind.Network }, kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond})
 	})
 	run := kit.Begin(k, wf, 1, kagzi.ID("x"))
 	kit.FailureOf(k, run, kagzi.StatusFailed)
@@ -161,7 +162,7 @@ func TestSteps(t *testing.T) {
 	if good.Step != "good" || good.Status != kagzi.StatusCompleted || string(good.Output) != `{"a":1}` || good.EndedAt.Before(good.StartedAt) {
 		t.Errorf("got %+v", good)
 	}
-	if bad.Step != "bad" || bad.Attempt != 2 || bad.Status != kagzi.StatusFailed || bad.Kind != kagzi.KindNetwork || bad.Error != "network" || !bad.WakeAt.IsZero() {
+	if bad.Step != "bad" || bad.Attempt != 2 || bad.Status != kagzi.StatusFailed || bad.Kind != kind.Network || bad.Error != "network" || !bad.WakeAt.IsZero() {
 		t.Errorf("got %+v", bad)
 	}
 }

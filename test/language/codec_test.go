@@ -20,6 +20,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // gcm is a Sealer with random nonces.
@@ -204,7 +205,7 @@ func TestInputThatDoesNotOpen(t *testing.T) {
 	}
 	kit.Serve(k, wf, func(ctx kagzi.Context, in string) (string, error) { return in, nil })
 	_, err = run.Result(k.Ctx)
-	if !errors.Is(err, kagzi.KindBadInput) {
+	if !errors.Is(err, kind.BadInput) {
 		t.Errorf("got %v", err)
 	}
 	kit.MustContain(t, err, "cannot be opened")
@@ -278,17 +279,17 @@ func TestValueThatDoesNotDecodeIsRefused(t *testing.T) {
 	kit.StartWorker(t, w)
 	re := kit.FailureOf(k, kit.Begin(k, wf, 0), kagzi.StatusFailed)
 	kit.MustContain(t, re, `result of workflow "wf"`, ".holder", "a type that decodes what it encodes")
-	if re.Kind != kagzi.KindValidation {
+	if re.Kind != kind.Validation {
 		t.Errorf("the result's failure: %v", re)
 	}
 	_, err := kagzi.Start(k.Ctx, k.Client, child, bad)
 	kit.MustContain(t, err, `input of workflow "child"`, ".holder", "does not decode", "a type that decodes what it encodes")
-	if kagzi.KindOf(err) != kagzi.KindBadRequest {
+	if kagzi.KindOf(err) != kind.BadRequest {
 		t.Errorf("an input: %v", err)
 	}
 	err = k.Client.Signal(k.Ctx, kagzi.RunID("00000000-0000-0000-0000-000000000001"), asked.With(bad))
 	kit.MustContain(t, err, `payload of signal "asked"`, ".holder", "does not decode")
-	if kagzi.KindOf(err) != kagzi.KindBadRequest {
+	if kagzi.KindOf(err) != kind.BadRequest {
 		t.Errorf("a message: %v", err)
 	}
 	_, err = kagzi.Start(k.Ctx, k.Client, kagzi.Define[error, int]("child"), errors.New("x"))

@@ -17,6 +17,7 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/testhook"
 	"github.com/kagzi/kagzi/internal/testlog"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // everyOperation calls all durable operations on ctx, and returns their errors.
@@ -37,7 +38,7 @@ func everyOperation(ctx kagzi.Context, f *kagzi.Future[int]) map[string]error {
 
 // ofAnotherGoroutine reports whether err says that a Context was used in another goroutine, or in its own step.
 func ofAnotherGoroutine(err error) bool {
-	return kagzi.KindOf(err) == kagzi.KindBadRequest && (strings.Contains(err.Error(), "Context in use by another goroutine or by its own step") ||
+	return kagzi.KindOf(err) == kind.BadRequest && (strings.Contains(err.Error(), "Context in use by another goroutine or by its own step") ||
 		strings.Contains(err.Error(), "a durable operation inside of a step"))
 }
 
@@ -304,7 +305,7 @@ func TestContextOfACancelledBranch(t *testing.T) {
 			"bad": func(ctx kagzi.Context) error { return kagzi.Do(ctx, "s", failing) },
 			"waits": func(ctx kagzi.Context) error {
 				<-ctx.Done()
-				if !errors.Is(ctx.Err(), kagzi.KindCancelled) {
+				if !errors.Is(ctx.Err(), kind.Cancelled) {
 					t.Errorf("Err of a cancelled branch: %v", ctx.Err())
 				}
 				// Operations return the cause, as ordinary errors.
@@ -312,7 +313,7 @@ func TestContextOfACancelledBranch(t *testing.T) {
 					"Do":    kagzi.Do(ctx, "x", func(context.Context) error { t.Error("executed"); return nil }),
 					"Sleep": kagzi.Sleep(ctx, "y", time.Hour),
 				} {
-					if !errors.Is(err, kagzi.KindCancelled) {
+					if !errors.Is(err, kind.Cancelled) {
 						t.Errorf("%s: %v", op, err)
 					}
 				}

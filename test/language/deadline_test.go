@@ -9,6 +9,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/kind"
 )
 
 func TestDeadline(t *testing.T) {
@@ -16,7 +17,7 @@ func TestDeadline(t *testing.T) {
 	late := func(k *kit.Kit, run *kagzi.Run[int]) {
 		k.T.Helper()
 		re := kit.FailureOf(k, run, kagzi.StatusFailed)
-		if re.Kind != kagzi.KindDeadline {
+		if re.Kind != kind.Deadline {
 			k.T.Errorf("kind %q: %v", re.Kind, re)
 		}
 		info, _ := run.Info(k.Ctx)
@@ -49,7 +50,7 @@ func TestDeadline(t *testing.T) {
 			})
 		})
 		late(k, kit.Begin(k, wf, 1))
-		if err := <-cause; !errors.Is(err, kagzi.KindDeadline) {
+		if err := <-cause; !errors.Is(err, kind.Deadline) {
 			t.Errorf("cause %v", err)
 		}
 	})

@@ -10,6 +10,7 @@ import (
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/testhook"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // keepHouse runs a coordinator that ends runs exactly at their deadlines, until the test ends.
@@ -36,7 +37,7 @@ const brief = kagzi.Timeout(50 * time.Millisecond)
 func wantDeadline(t *testing.T, err error) {
 	t.Helper()
 	re, ok := errors.AsType[*kagzi.RunError](err)
-	if !ok || re.Status != kagzi.StatusFailed || re.Kind != kagzi.KindDeadline || re.Message != "the run's Timeout has passed" {
+	if !ok || re.Status != kagzi.StatusFailed || re.Kind != kind.Deadline || re.Message != "the run's Timeout has passed" {
 		t.Errorf("error %v, want that of a deadline", err)
 	}
 }
@@ -105,7 +106,7 @@ func TestDeadlinePassesWithoutAWorker(t *testing.T) {
 		child := kagzi.Define[int, int]("child", kagzi.Queue("nobody's"))
 		family(k, wf, func(ctx kagzi.Context, n int) (int, error) { return kagzi.RunChild(ctx, "child", child, n, brief) })
 		_, err := kit.Begin(k, wf, 1, kit.NoRetry).Result(k.Ctx)
-		if re, ok := errors.AsType[*kagzi.RunError](err); !ok || re.Kind != kagzi.KindDeadline || !strings.Contains(re.Message, "the run's Timeout has passed") {
+		if re, ok := errors.AsType[*kagzi.RunError](err); !ok || re.Kind != kind.Deadline || !strings.Contains(re.Message, "the run's Timeout has passed") {
 			t.Errorf("the parent: %v", err)
 		}
 		wantDeadline(t, failureIn(k.InfoOf(k.ChildOf(kagzi.RunID(kit.QueryOne[string](t, k.Pool, `SELECT run_id::text FROM kagzi.workflow_runs WHERE parent_run_id IS NULL`)), "child").ID)))
@@ -160,7 +161,7 @@ func TestDeadlineWithCompensationsNeedsNoWorker(t *testing.T) {
 	}
 	kit.ServeCancellations(k, j, nil)
 	_, err := run.Result(k.Ctx)
-	if re, ok := errors.AsType[*kagzi.RunError](err); !ok || re.Kind != kagzi.KindDeadline {
+	if re, ok := errors.AsType[*kagzi.RunError](err); !ok || re.Kind != kind.Deadline {
 		t.Errorf("the parent: %v", err)
 	}
 	wantDeadline(t, failureIn(k.InfoOf(id)))

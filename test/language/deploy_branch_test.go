@@ -9,6 +9,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // TestAStepInFrontOfAFailedBranch deploys a new step in front of one that has failed in a branch while the run is asleep:
@@ -40,7 +41,7 @@ func TestAStepInFrontOfAFailedBranch(t *testing.T) {
 						}
 						return kagzi.Do(ctx, "book", failsOnce(&books), kit.NoRetry)
 					})
-					if step, ok := errors.AsType[*kagzi.StepError](err); err != nil && (!ok || step.Kind != kagzi.KindUnknown || step.Message != "not today") {
+					if step, ok := errors.AsType[*kagzi.StepError](err); err != nil && (!ok || step.Kind != kind.Unknown || step.Message != "not today") {
 						t.Errorf("deployed: %v, failed with %v", deployed, err)
 					}
 					if e := kagzi.Sleep(ctx, "night", time.Hour); e != nil {
@@ -96,7 +97,7 @@ func TestAStepInFrontOfAWinner(t *testing.T) {
 	k.WaitStatus(run.ID(), kagzi.StatusSleeping, "timer nap0")
 	deployed.Store(true)
 	k.Forward(run.ID())
-	if re := kit.FailureOf(k, run, kagzi.StatusFailed); re.Kind != kagzi.KindUnknown {
+	if re := kit.FailureOf(k, run, kagzi.StatusFailed); re.Kind != kind.Unknown {
 		t.Errorf("the run ended with %v", re)
 	}
 }

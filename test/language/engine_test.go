@@ -10,6 +10,7 @@ import (
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/kind"
 )
 
 func TestRunCompletes(t *testing.T) {
@@ -72,7 +73,7 @@ func TestStepFailureIsAStepError(t *testing.T) {
 	}
 	_, err = run.Result(ctx)
 	var re *kagzi.RunError
-	if !errors.As(err, &re) || re.Status != kagzi.StatusFailed || re.Kind != kagzi.KindUnknown {
+	if !errors.As(err, &re) || re.Status != kagzi.StatusFailed || re.Kind != kind.Unknown {
 		t.Fatalf("got %v", err)
 	}
 	kit.MustContain(t, err, `step "boom"`, "no", "pe", "2 attempts")

@@ -17,6 +17,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -78,7 +79,7 @@ func TestFailedAttemptOfARun(t *testing.T) {
 			info, _ = run.Info(k.Ctx)
 			return info.Attempts == 1
 		})
-		if info.Status != kagzi.StatusPending || info.WaitingOn != "retry" || info.Kind != kagzi.KindUnknown || info.Error != "bro\ufffdken \ufffd" {
+		if info.Status != kagzi.StatusPending || info.WaitingOn != "retry" || info.Kind != kind.Unknown || info.Error != "bro\ufffdken \ufffd" {
 			t.Errorf("run waits as %+v", info)
 		}
 		k.Wake(run.ID())
@@ -90,7 +91,7 @@ func TestFailedAttemptOfARun(t *testing.T) {
 		k := kit.New(t)
 		wf := kagzi.Define[struct{}, int]("wf", kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond})
 		var calls atomic.Int64
-		const declined kagzi.Kind = "card_declined"
+		const declined kind.Kind = "card_declined"
 		kit.Serve(k, wf, func(kagzi.Context, struct{}) (int, error) { return 0, fmt.Errorf("no %d: %w", calls.Add(1), declined) })
 		re := kit.FailureOf(k, kit.Begin(k, wf, struct{}{}), kagzi.StatusFailed)
 		if calls.Load() != 2 || !errors.Is(re, declined) || re.Message != "no 2: card_declined" || re.Workflow != "wf" {
@@ -104,40 +105,40 @@ func TestRunFailsForGood(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		fn   func(kagzi.Context) (any, error)
-		kind kagzi.Kind
+		kind kind.Kind
 		text string
 	}{
-		{"Permanent", func(kagzi.Context) (any, error) { return nil, kagzi.Permanent(errors.New("never")) }, kagzi.KindUnknown, "never"},
+		{"Permanent", func(kagzi.Context) (any, error) { return nil, kagzi.Permanent(errors.New("never")) }, kind.Unknown, "never"},
 		{"PermanentTimeout", func(kagzi.Context) (any, error) {
-			return nil, kagzi.Permanent(fmt.Errorf("late: %w", kagzi.KindTimeout))
-		}, kagzi.KindTimeout, "late"},
-		{"KindThatIs", func(kagzi.Context) (any, error) { return nil, fmt.Errorf("x: %w", kagzi.KindValidation) }, kagzi.KindValidation, "x"},
+			return nil, kagzi.Permanent(fmt.Errorf("late: %w", kind.Timeout))
+		}, kind.Timeout, "late"},
+		{"KindThatIs", func(kagzi.Context) (any, error) { return nil, fmt.Errorf("x: %w", kind.Validation) }, kind.Validation, "x"},
 		{"PermanentStep", func(ctx kagzi.Context) (any, error) {
 			return nil, kagzi.Do(ctx, "s", func(context.Context) error { return kagzi.Permanent(errors.New("gone")) })
-		}, kagzi.KindUnknown, "gone"},
-		{"Panic", func(kagzi.Context) (any, error) { panic("ouch") }, kagzi.KindPanic, "ouch"},
-		{"NilPanic", func(kagzi.Context) (any, error) { panic(nil) }, kagzi.KindPanic, "nil"}, //nolint:govet // on purpose
-		{"ErrorPanic", func(kagzi.Context) (any, error) { panic(errors.New("ouch")) }, kagzi.KindPanic, "ouch"},
-		{"PanicWhoseTextPanics", func(kagzi.Context) (any, error) { panic(evil{}) }, kagzi.KindPanic, "evil"},
-		{"ErrorWhoseTextPanics", func(kagzi.Context) (any, error) { return nil, kagzi.Permanent(evil{}) }, kagzi.KindUnknown, "evil"},
+		}, kind.Unknown, "gone"},
+		{"Panic", func(kagzi.Context) (any, error) { panic("ouch") }, kind.Panic, "ouch"},
+		{"NilPanic", func(kagzi.Context) (any, error) { panic(nil) }, kind.Panic, "nil"}, //nolint:govet // on purpose
+		{"ErrorPanic", func(kagzi.Context) (any, error) { panic(errors.New("ouch")) }, kind.Panic, "ouch"},
+		{"PanicWhoseTextPanics", func(kagzi.Context) (any, error) { panic(evil{}) }, kind.Panic, "evil"},
+		{"ErrorWhoseTextPanics", func(kagzi.Context) (any, error) { return nil, kagzi.Permanent(evil{}) }, kind.Unknown, "evil"},
 		{"PanicInABranch", func(ctx kagzi.Context) (any, error) {
 			return kagzi.Go(ctx, "b", func(kagzi.Context) (any, error) { panic("ouch") }).Result(ctx)
-		}, kagzi.KindPanic, "ouch"},
-		{"Goexit", func(kagzi.Context) (any, error) { runtime.Goexit(); return nil, nil }, kagzi.KindPanic, "Goexit"},
+		}, kind.Panic, "ouch"},
+		{"Goexit", func(kagzi.Context) (any, error) { runtime.Goexit(); return nil, nil }, kind.Panic, "Goexit"},
 		{"GoexitInAStep", func(ctx kagzi.Context) (any, error) {
 			return nil, kagzi.Do(ctx, "s", func(context.Context) error { runtime.Goexit(); return nil })
-		}, kagzi.KindPanic, "Goexit"},
+		}, kind.Panic, "Goexit"},
 		{"GoexitInAStepTx", func(ctx kagzi.Context) (any, error) {
 			return nil, kagzi.DoTx(ctx, "s", func(context.Context, pgx.Tx) error { runtime.Goexit(); return nil })
-		}, kagzi.KindPanic, "Goexit"},
+		}, kind.Panic, "Goexit"},
 		{"GoexitInABranch", func(ctx kagzi.Context) (any, error) {
 			return kagzi.Go(ctx, "b", func(kagzi.Context) (any, error) { runtime.Goexit(); return nil, nil }).Result(ctx)
-		}, kagzi.KindPanic, "Goexit"},
-		{"ResultThatDoesNotEncode", func(kagzi.Context) (any, error) { return make(chan int), nil }, kagzi.KindValidation, "chan int"},
-		{"ResultTooLarge", func(kagzi.Context) (any, error) { return strings.Repeat("x", 4<<20), nil }, kagzi.KindValidation, "4194306"},
-		{"HugeError", func(kagzi.Context) (any, error) { return nil, kagzi.Permanent(errors.New(strings.Repeat("é", 2<<20))) }, kagzi.KindUnknown, "truncated"},
-		{"EmptyError", func(kagzi.Context) (any, error) { return nil, kagzi.Permanent(errors.New("")) }, kagzi.KindUnknown, "without a text"},
-		{"HostileKind", func(kagzi.Context) (any, error) { return nil, kagzi.Permanent(kagzi.Kind("a\x00b\xff")) }, "a\ufffdb\ufffd", "a"},
+		}, kind.Panic, "Goexit"},
+		{"ResultThatDoesNotEncode", func(kagzi.Context) (any, error) { return make(chan int), nil }, kind.Validation, "chan int"},
+		{"ResultTooLarge", func(kagzi.Context) (any, error) { return strings.Repeat("x", 4<<20), nil }, kind.Validation, "4194306"},
+		{"HugeError", func(kagzi.Context) (any, error) { return nil, kagzi.Permanent(errors.New(strings.Repeat("é", 2<<20))) }, kind.Unknown, "truncated"},
+		{"EmptyError", func(kagzi.Context) (any, error) { return nil, kagzi.Permanent(errors.New("")) }, kind.Unknown, "without a text"},
+		{"HostileKind", func(kagzi.Context) (any, error) { return nil, kagzi.Permanent(kind.Kind("a\x00b\xff")) }, "a\ufffdb\ufffd", "a"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			k := kit.New(t)
@@ -169,7 +170,7 @@ func TestInputThatNoLongerDecodes(t *testing.T) {
 	run := kit.Begin(k, kagzi.Define[string, int]("wf"), "twelve")
 	kit.Serve(k, kagzi.Define[int, int]("wf"), func(_ kagzi.Context, n int) (int, error) { return n, nil })
 	re := kit.FailureOf(k, run, kagzi.StatusFailed)
-	if re.Kind != kagzi.KindBadInput {
+	if re.Kind != kind.BadInput {
 		t.Errorf("got %+v", re)
 	}
 	kit.MustContain(t, re, "into int", "deploy code", "Resume", "Restart it with another kagzi.NewInput")
@@ -322,7 +323,7 @@ func TestStepIDsTooLongForTheIndexFailTheRun(t *testing.T) {
 		return kagzi.Go(ctx, name, func(ctx kagzi.Context) (int, error) { return deep(ctx, level-1) }).Result(ctx)
 	}
 	kit.Serve(k, wf, func(ctx kagzi.Context, _ struct{}) (int, error) { return deep(ctx, 30) })
-	if re := kit.FailureOf(k, kit.Begin(k, wf, struct{}{}), kagzi.StatusFailed); re.Kind != kagzi.KindDatabase {
+	if re := kit.FailureOf(k, kit.Begin(k, wf, struct{}{}), kagzi.StatusFailed); re.Kind != kind.Database {
 		t.Errorf("got %+v", re)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/pgproxy"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // The first call of a client checks the schema, in the transaction that it is given, because the pool may have no other
@@ -47,7 +48,7 @@ func TestFirstCallInTheOnlyConnection(t *testing.T) {
 		},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		if err := call(ctx, kit.NewClient(t, pool)); err != nil && kagzi.KindOf(err) != kagzi.KindNotFound {
+		if err := call(ctx, kit.NewClient(t, pool)); err != nil && kagzi.KindOf(err) != kind.NotFound {
 			t.Errorf("%s: %v", name, err)
 		}
 		cancel()
@@ -118,7 +119,7 @@ func TestStricterTransactionIsRefused(t *testing.T) {
 		"CancelAll":       only(k.Client.CancelAll(k.Ctx, kagzi.RunFilter{Workflow: "wf"}, kagzi.InTx(tx))),
 		"CancelAllDryRun": only(k.Client.CancelAll(k.Ctx, kagzi.RunFilter{Workflow: "wf"}, kagzi.InTx(tx), kagzi.DryRun())),
 	} {
-		if kagzi.KindOf(err) != kagzi.KindBadRequest {
+		if kagzi.KindOf(err) != kind.BadRequest {
 			t.Errorf("%s: %v, of kind %q", name, err, kagzi.KindOf(err))
 		}
 		kit.MustContain(t, err, "READ COMMITTED")
@@ -142,17 +143,17 @@ func TestTransactionsThatCannotBeUsed(t *testing.T) {
 	for name, tt := range map[string]struct {
 		begin func() pgx.Tx
 		says  string
-		kind  kagzi.Kind
+		kind  kind.Kind
 	}{
-		"ReadOnly":          {func() pgx.Tx { return begin(db.Pool, pgx.ReadOnly) }, "begin the transaction READ WRITE", kagzi.KindDatabase},
-		"OfAnotherDatabase": {func() pgx.Tx { return begin(other.Pool, pgx.ReadWrite) }, "or give InTx a transaction of the client's database", kagzi.KindUnavailable},
+		"ReadOnly":          {func() pgx.Tx { return begin(db.Pool, pgx.ReadOnly) }, "begin the transaction READ WRITE", kind.Database},
+		"OfAnotherDatabase": {func() pgx.Tx { return begin(other.Pool, pgx.ReadWrite) }, "or give InTx a transaction of the client's database", kind.Unavailable},
 		"Ended": {func() pgx.Tx {
 			tx := begin(db.Pool, pgx.ReadWrite)
 			if err := tx.Commit(t.Context()); err != nil {
 				t.Error(err)
 			}
 			return tx
-		}, "the transaction given with InTx has ended: begin another", kagzi.KindBadRequest},
+		}, "the transaction given with InTx has ended: begin another", kind.BadRequest},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, warm := range []bool{false, true} {

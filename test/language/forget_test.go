@@ -11,6 +11,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // failsOnce is a step function that fails the first time.
@@ -228,7 +229,7 @@ func TestAGroupsTimeIsOver(t *testing.T) {
 		}, kagzi.Timeout(300*time.Millisecond))
 	})
 	run := kit.Begin(k, wf, 1)
-	if re := kit.FailureOf(k, run, kagzi.StatusFailed); re.Kind != kagzi.KindTimeout {
+	if re := kit.FailureOf(k, run, kagzi.StatusFailed); re.Kind != kind.Timeout {
 		t.Errorf("failed with %v", re)
 	}
 	if info := k.InfoOf(run.ID()); info.Attempts != 1 {
@@ -266,7 +267,7 @@ func TestForget(t *testing.T) {
 	kit.FailureOf(k, run, kagzi.StatusFailed)
 	for _, wrong := range []string{"note", "shop", "ship/0/pa", "slow/a"} {
 		err := k.Client.Resume(k.Ctx, run.ID(), kagzi.Forget("probe", wrong))
-		if !errors.Is(err, kagzi.ErrNotFound) || kagzi.KindOf(err) != kagzi.KindNotFound {
+		if !errors.Is(err, kagzi.ErrNotFound) || kagzi.KindOf(err) != kind.NotFound {
 			t.Errorf("forget %s: %v", wrong, err)
 		}
 		kit.MustContain(t, err, wrong, "Client.Steps")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // TestRaceThatNobodyWonAtFirst lets nobody win a Race in the run's first attempt. That it is won in the second is remembered,
@@ -78,7 +79,7 @@ func TestTimeoutInTheNextAttempt(t *testing.T) {
 				}, kit.NoRetry)
 			},
 		}, kagzi.CollectErrors(), kagzi.Timeout(300*time.Millisecond))
-		if errors.Is(err, kagzi.KindTimeout) {
+		if errors.Is(err, kind.Timeout) {
 			return "timed out", nil
 		}
 		return "", err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // TestGroupDoneInTimeIsNotTimedOutInAReplay ends a group before its timeout, and has the run go on elsewhere after
@@ -20,7 +21,7 @@ func TestGroupDoneInTimeIsNotTimedOutInAReplay(t *testing.T) {
 		switch {
 		case err == nil:
 			return "done"
-		case errors.Is(err, kagzi.KindTimeout):
+		case errors.Is(err, kind.Timeout):
 			return "timed out"
 		default:
 			return "failed"

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // A codeChange is a deploy: a run has passed the old code, and the new code replays it.
@@ -150,7 +151,7 @@ func TestContradictionQuarantinesTheRun(t *testing.T) {
 			executed := calls.Load()
 			stop := wake(tt.new)
 			failure := kit.FailureOf(k, run, kagzi.StatusFailed)
-			if failure.Kind != kagzi.KindNondeterminism {
+			if failure.Kind != kind.Nondeterminism {
 				t.Errorf("kind %q", failure.Kind)
 			}
 			kit.MustContain(t, failure, append(tt.want, "roll the code back or repair it, then Resume the run")...)
@@ -273,7 +274,7 @@ func TestNondeterminism(t *testing.T) {
 			})
 			k.Wake(run.ID())
 			re := kit.FailureOf(k, run, kagzi.StatusFailed)
-			if re.Kind != kagzi.KindNondeterminism {
+			if re.Kind != kind.Nondeterminism {
 				t.Errorf("kind %q: %v", re.Kind, re)
 			}
 			kit.MustContain(t, re, append(tt.says, "Resume")...)

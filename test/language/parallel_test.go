@@ -12,6 +12,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // onceEnded fails the test if fn is called more than once, and returns v.
@@ -87,7 +88,7 @@ func TestParallel(t *testing.T) {
 			"InAStep": func(ctx kagzi.Context) error {
 				return kagzi.Do(ctx, "s", func(ctx context.Context) error {
 					<-ctx.Done()
-					if !errors.Is(context.Cause(ctx), kagzi.KindCancelled) {
+					if !errors.Is(context.Cause(ctx), kind.Cancelled) {
 						t.Errorf("cause %v", context.Cause(ctx))
 					}
 					return ctx.Err()
@@ -203,7 +204,7 @@ func TestParallel(t *testing.T) {
 				}
 				return kagzi.Step(ctx, "interrupted", func(ctx context.Context) (int, error) { calls.Add(1); <-ctx.Done(); return 1, ctx.Err() })
 			}, kagzi.Timeout(time.Second))
-			return saw{fmt.Sprint(err), errors.Is(err, kagzi.KindTimeout), ctx.Now(), out}
+			return saw{fmt.Sprint(err), errors.Is(err, kind.Timeout), ctx.Now(), out}
 		})
 		if !got.Kind || calls.Load() != 1 {
 			t.Errorf("got %+v after %d calls", got, calls.Load())
@@ -235,7 +236,7 @@ func TestParallel(t *testing.T) {
 				err := kagzi.Parallel(ctx, "g", map[string]func(kagzi.Context) error{
 					"a": func(ctx kagzi.Context) error { return kagzi.Do(ctx, "bad", failing) },
 				}, kagzi.Timeout(kept))
-				if errors.Is(err, kagzi.KindTimeout) || err == nil {
+				if errors.Is(err, kind.Timeout) || err == nil {
 					return fmt.Errorf("got %w", err)
 				}
 				return nil

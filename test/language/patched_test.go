@@ -13,6 +13,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // TestPatchedAsksTheHistory deploys code with a Patched to runs that are at different places, and to new ones.
@@ -285,7 +286,7 @@ func TestPatchedMisused(t *testing.T) {
 			})
 			failure := kit.FailureOf(k, kit.Begin(k, wf, 1), kagzi.StatusFailed)
 			kit.MustContain(t, failure, tt.want)
-			if failure.Kind != kagzi.KindBadRequest || attempts.Load() != 1 {
+			if failure.Kind != kind.BadRequest || attempts.Load() != 1 {
 				t.Errorf("kind %q after %d attempts", failure.Kind, attempts.Load())
 			}
 		})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/kind"
 )
 
 func TestPoliciesThatAreRefusedBeforeAnySQL(t *testing.T) {
@@ -57,7 +58,7 @@ func TestARefusalNamesTheRun(t *testing.T) {
 	k := kit.New(t)
 	run := kit.Begin(k, kit.Noop, 1, kagzi.ID("x"))
 	_, err := kagzi.Start(k.Ctx, k.Client, kit.Noop, 1, kagzi.ID("x"), kagzi.RejectActive)
-	if !errors.Is(err, kagzi.ErrIDTaken) || errors.Is(err, kagzi.ErrIDConflict) || kagzi.KindOf(err) != kagzi.KindBadRequest {
+	if !errors.Is(err, kagzi.ErrIDTaken) || errors.Is(err, kagzi.ErrIDConflict) || kagzi.KindOf(err) != kind.BadRequest {
 		t.Errorf("got %v", err)
 	}
 	kit.MustContain(t, err, `ID "x" is that of run `+string(run.ID())+` of workflow "noop", which is PENDING`)
@@ -178,7 +179,7 @@ func TestReplaceActiveEndsTheExecution(t *testing.T) {
 			}
 			select {
 			case err := <-ended:
-				if !errors.Is(err, kagzi.KindCancelled) {
+				if !errors.Is(err, kind.Cancelled) {
 					t.Errorf("cause %v", err)
 				}
 			case <-k.Ctx.Done():

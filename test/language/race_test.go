@@ -14,6 +14,7 @@ import (
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/kind"
 )
 
 func TestRace(t *testing.T) {
@@ -77,7 +78,7 @@ func TestRace(t *testing.T) {
 		k := kit.New(t)
 		kit.Refused(k, func(ctx kagzi.Context) (int, error) {
 			_, _, err := kagzi.Race(ctx, "r", map[string]func(kagzi.Context) (int, error){})
-			if kagzi.KindOf(err) != kagzi.KindBadRequest {
+			if kagzi.KindOf(err) != kind.BadRequest {
 				t.Errorf("got %v of kind %q", err, kagzi.KindOf(err))
 			}
 			kit.MustContain(t, err, `Race "r" has no branches`)
@@ -105,7 +106,7 @@ func TestRace(t *testing.T) {
 				"a": func(ctx kagzi.Context) (int, error) { return 1, kagzi.Sleep(ctx, "long", time.Hour) },
 				"b": func(ctx kagzi.Context) (int, error) { return 1, kagzi.Sleep(ctx, "longer", 2*time.Hour) },
 			}, kagzi.Timeout(300*time.Millisecond)) // over the limit of waits in memory
-			if !errors.Is(err, kagzi.KindTimeout) {
+			if !errors.Is(err, kind.Timeout) {
 				t.Errorf("got %v", err)
 			}
 			return saw{w, r, fmt.Sprint(err), ctx.Now()}
@@ -136,7 +137,7 @@ func TestRace(t *testing.T) {
 		kit.Serve(k, wf, code("b"))
 		k.Wake(run.ID())
 		re := kit.FailureOf(k, run, kagzi.StatusFailed)
-		if re.Kind != kagzi.KindNondeterminism {
+		if re.Kind != kind.Nondeterminism {
 			t.Errorf("kind %q", re.Kind)
 		}
 		kit.MustContain(t, re, `"a"`, `"r"`)
@@ -216,7 +217,7 @@ func TestWinnerIsCancelledInItsReplay(t *testing.T) {
 	k.WaitStatus(run.ID(), kagzi.StatusSleeping, "timer nap0")
 	deployed.Store(true)
 	k.Forward(run.ID())
-	if re := kit.FailureOf(k, run, kagzi.StatusFailed); re.Kind != kagzi.KindUnknown || re.Message != "broken" {
+	if re := kit.FailureOf(k, run, kagzi.StatusFailed); re.Kind != kind.Unknown || re.Message != "broken" {
 		t.Errorf("the run ended with %v", re)
 	}
 }

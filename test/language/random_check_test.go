@@ -14,6 +14,7 @@ import (
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // A runRecord is a run of a trial, as the tables have it.
@@ -21,7 +22,7 @@ type runRecord struct {
 	ID, Parent, ParentStep, Origin kagzi.RunID
 	Workflow                       string
 	Status                         kagzi.Status
-	Kind                           kagzi.Kind
+	Kind                           kind.Kind
 	Error                          string
 	Quarantined, Compensates       bool
 	steps                          []stepRecord
@@ -130,7 +131,7 @@ func (w *world) checkEnd(r *runRecord) (errs []error) {
 		say("is quarantined")
 	case !r.Status.Ended():
 		say("is not over")
-	case r.Status == kagzi.StatusFailed && r.Kind != kagzi.KindUnknown && r.Kind != kagzi.KindTimeout:
+	case r.Status == kagzi.StatusFailed && r.Kind != kind.Unknown && r.Kind != kind.Timeout:
 		say("no code returns that")
 	}
 	return errs

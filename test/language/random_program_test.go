@@ -15,6 +15,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/testhook"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // An action is one operation of a random workflow function.
@@ -199,7 +200,7 @@ func (w *world) performer(ctx kagzi.Context, host int) *performer {
 
 // observe records an observation of the branch; recorded says that the database has it.
 func (p *performer) observe(ctx kagzi.Context, path, line string, err error, recorded bool) {
-	if errors.Is(err, kagzi.KindCancelled) { // how far a cancelled branch gets may differ
+	if errors.Is(err, kind.Cancelled) { // how far a cancelled branch gets may differ
 		return
 	}
 	if err != nil {
@@ -260,7 +261,7 @@ func (p *performer) action(ctx kagzi.Context, path string, a action) error {
 		err = p.group(ctx, path, a)
 		p.observe(ctx, path, a.name, err, false)
 	}
-	if err == nil || errors.Is(err, kagzi.KindCancelled) {
+	if err == nil || errors.Is(err, kind.Cancelled) {
 		return err
 	}
 	if a.rescue != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // reading is a workflow that reads n messages of each signal, one after the other.
@@ -279,13 +280,13 @@ func TestBadSignals(t *testing.T) {
 			},
 			func() (string, error) { return kagzi.WaitSignal[string](nil, kit.Approved) },
 		} {
-			if _, err := try(); kagzi.KindOf(err) != kagzi.KindBadRequest {
+			if _, err := try(); kagzi.KindOf(err) != kind.BadRequest {
 				t.Errorf("got %v", err)
 			}
 		}
 		return "", nil
 	})
-	if re := kit.FailureOf(k, run, kagzi.StatusFailed); re.Kind != kagzi.KindBadRequest {
+	if re := kit.FailureOf(k, run, kagzi.StatusFailed); re.Kind != kind.BadRequest {
 		t.Errorf("got %v", re)
 	}
 }
@@ -323,7 +324,7 @@ func TestSignalFromAStep(t *testing.T) {
 		var got []string
 		for {
 			v, err := kagzi.WaitSignal(ctx, kit.Approved, kagzi.Timeout(time.Millisecond))
-			if errors.Is(err, kagzi.KindTimeout) {
+			if errors.Is(err, kind.Timeout) {
 				return strings.Join(got, " "), nil
 			}
 			got = append(got, v)
@@ -374,7 +375,7 @@ func TestAStepThatIsTriedAgainSendsOtherMessages(t *testing.T) {
 							}
 						}
 						if attempt < len(tt.attempts) {
-							return kagzi.KindNetwork
+							return kind.Network
 						}
 						return nil
 					}, kit.Soon)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/kind"
 )
 
 func TestWaitSignalTimeout(t *testing.T) {
@@ -22,7 +23,7 @@ func TestWaitSignalTimeout(t *testing.T) {
 				return "message " + v, nil
 			}
 			var se *kagzi.StepError
-			if !errors.Is(err, kagzi.KindTimeout) || !errors.As(err, &se) || se.Step != "approved" {
+			if !errors.Is(err, kind.Timeout) || !errors.As(err, &se) || se.Step != "approved" {
 				return "", fmt.Errorf("the error is %T: %w", err, err)
 			}
 			after := ctx.Now().Sub(began)
@@ -71,7 +72,7 @@ func TestWaitSignalTimeout(t *testing.T) {
 			return kagzi.WaitSignal(ctx, kit.Approved, kagzi.Timeout(50*time.Millisecond))
 		})
 		run := kit.Begin(k, wf, struct{}{})
-		if re := kit.FailureOf(k, run, kagzi.StatusFailed); re.Kind != kagzi.KindTimeout || k.InfoOf(run).Attempts != 1 {
+		if re := kit.FailureOf(k, run, kagzi.StatusFailed); re.Kind != kind.Timeout || k.InfoOf(run).Attempts != 1 {
 			t.Errorf("%v, after %d attempts", re, k.InfoOf(run).Attempts)
 		}
 	})
@@ -140,7 +141,7 @@ func TestWaitSignalTimeout(t *testing.T) {
 			if ctx.Attempt() == 1 {
 				return "", errors.New("once more")
 			}
-			return fmt.Sprint(first, " ", errors.Is(timeout, kagzi.KindTimeout)), nil
+			return fmt.Sprint(first, " ", errors.Is(timeout, kind.Timeout)), nil
 		})
 		run := kit.Begin(k, wf, struct{}{}, kit.Rejected.With("first"), kit.Rejected.With("second"))
 		kit.WaitFor(t, "the first attempt fails", func() bool { i, _ := run.Info(k.Ctx); return i.Attempts > 0 })
@@ -157,7 +158,7 @@ func TestWaitSignalTimeout(t *testing.T) {
 		kit.Serve(k, wf, func(ctx kagzi.Context, _ struct{}) (string, error) {
 			return kagzi.WaitSignal(ctx, kit.Approved, kagzi.Timeout(time.Millisecond))
 		})
-		if re := kit.FailureOf(k, kit.Begin(k, wf, struct{}{}), kagzi.StatusFailed); re.Kind != kagzi.KindTimeout {
+		if re := kit.FailureOf(k, kit.Begin(k, wf, struct{}{}), kagzi.StatusFailed); re.Kind != kind.Timeout {
 			t.Errorf("kind %s", re.Kind)
 		}
 	})
@@ -188,7 +189,7 @@ func TestMessageThatDoesNotDecode(t *testing.T) {
 	number := kagzi.DefineSignal[int]("approved")
 	stop := kit.Serve(k, wf, func(ctx kagzi.Context, _ struct{}) (int, error) { return kagzi.WaitSignal(ctx, number) })
 	run := kit.Begin(k, wf, struct{}{}, kit.Approved.With("12"))
-	if re := kit.FailureOf(k, run, kagzi.StatusFailed); re.Kind != kagzi.KindNondeterminism || !strings.Contains(re.Message, `"approved"`) {
+	if re := kit.FailureOf(k, run, kagzi.StatusFailed); re.Kind != kind.Nondeterminism || !strings.Contains(re.Message, `"approved"`) {
 		t.Errorf("got %v", re)
 	}
 	if err := stop(); err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/kind"
 )
 
 func TestStepsAreRememberedByName(t *testing.T) {
@@ -101,54 +102,54 @@ func TestResultsAreThoseOfTheRecord(t *testing.T) {
 
 func TestStepError(t *testing.T) {
 	t.Parallel()
-	const declined kagzi.Kind = "card_declined"
+	const declined kind.Kind = "card_declined"
 	once := kit.NoRetry
 	for _, tt := range []struct {
 		name     string
 		fn       func(context.Context) (any, error)
 		opts     []kagzi.StepOption
-		kind     kagzi.Kind
+		kind     kind.Kind
 		text     string
 		attempts int
 	}{
-		{"Plain", func(context.Context) (any, error) { return nil, errors.New("no\x00pe\xff") }, []kagzi.StepOption{once}, kagzi.KindUnknown, "no\ufffdpe\ufffd", 1},
+		{"Plain", func(context.Context) (any, error) { return nil, errors.New("no\x00pe\xff") }, []kagzi.StepOption{once}, kind.Unknown, "no\ufffdpe\ufffd", 1},
 		{"OwnKind", func(context.Context) (any, error) { return nil, fmt.Errorf("x: %w", declined) }, []kagzi.StepOption{once}, declined, "x: card_declined", 1},
 		{"OwnKindIsRetried", func(context.Context) (any, error) { return nil, declined }, []kagzi.StepOption{kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond}}, declined, "card_declined", 2},
-		{"PermanentKind", func(context.Context) (any, error) { return nil, kagzi.KindValidation }, nil, kagzi.KindValidation, "validation", 1},
-		{"Permanent", func(context.Context) (any, error) { return nil, kagzi.Permanent(kagzi.KindNetwork) }, nil, kagzi.KindNetwork, "network", 1},
-		{"PermanentTimeout", func(context.Context) (any, error) { return nil, kagzi.Permanent(kagzi.KindTimeout) }, nil, kagzi.KindTimeout, "timeout", 1},
-		{"Panic", func(context.Context) (any, error) { panic("ouch") }, nil, kagzi.KindPanic, "step_test.go", 1},
-		{"PanicNil", func(context.Context) (any, error) { panic(nil) }, nil, kagzi.KindPanic, "nil", 1}, //nolint:govet // on purpose
-		{"PanicError", func(context.Context) (any, error) { panic(errInput) }, nil, kagzi.KindPanic, "input", 1},
-		{"PanicHuge", func(context.Context) (any, error) { panic(strings.Repeat("x", 1<<20)) }, nil, kagzi.KindPanic, "truncated", 1},
-		{"PanicEvil", func(context.Context) (any, error) { panic(evil{}) }, nil, kagzi.KindPanic, "evil", 1},
-		{"Evil", func(context.Context) (any, error) { return nil, evil{} }, []kagzi.StepOption{once}, kagzi.KindUnknown, "evil", 1},
+		{"PermanentKind", func(context.Context) (any, error) { return nil, kind.Validation }, nil, kind.Validation, "validation", 1},
+		{"Permanent", func(context.Context) (any, error) { return nil, kagzi.Permanent(kind.Network) }, nil, kind.Network, "network", 1},
+		{"PermanentTimeout", func(context.Context) (any, error) { return nil, kagzi.Permanent(kind.Timeout) }, nil, kind.Timeout, "timeout", 1},
+		{"Panic", func(context.Context) (any, error) { panic("ouch") }, nil, kind.Panic, "step_test.go", 1},
+		{"PanicNil", func(context.Context) (any, error) { panic(nil) }, nil, kind.Panic, "nil", 1}, //nolint:govet // on purpose
+		{"PanicError", func(context.Context) (any, error) { panic(errInput) }, nil, kind.Panic, "input", 1},
+		{"PanicHuge", func(context.Context) (any, error) { panic(strings.Repeat("x", 1<<20)) }, nil, kind.Panic, "truncated", 1},
+		{"PanicEvil", func(context.Context) (any, error) { panic(evil{}) }, nil, kind.Panic, "evil", 1},
+		{"Evil", func(context.Context) (any, error) { return nil, evil{} }, []kagzi.StepOption{once}, kind.Unknown, "evil", 1},
 		{"NilMap", func(context.Context) (any, error) {
 			maps.Copy(map[string]int(nil), map[string]int{"x": 1})
 			return nil, nil
-		}, nil, kagzi.KindPanic, "nil map", 1},
-		{"Chan", func(context.Context) (any, error) { return make(chan int), nil }, nil, kagzi.KindValidation, "chan int", 1},
-		{"NaN", func(context.Context) (any, error) { return math.NaN(), nil }, nil, kagzi.KindValidation, "NaN", 1},
-		{"PanicInEncode", func(context.Context) (any, error) { return badJSON{}, nil }, nil, kagzi.KindPanic, "bad json", 1},
-		{"TooLarge", func(context.Context) (any, error) { return strings.Repeat("x", 4<<20), nil }, nil, kagzi.KindValidation, "4194306 bytes, the limit (ClientConfig.MaxPayload) is 4194304", 1},
-		{"Timeout", func(ctx context.Context) (any, error) { <-ctx.Done(); return nil, ctx.Err() }, []kagzi.StepOption{once, kagzi.Timeout(20 * time.Millisecond)}, kagzi.KindTimeout, "timed out after 20ms", 1},
-		{"TimeoutRetried", func(ctx context.Context) (any, error) { <-ctx.Done(); return nil, context.Canceled }, []kagzi.StepOption{kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond}, kagzi.Timeout(20 * time.Millisecond)}, kagzi.KindTimeout, "timed out", 2},
-		{"TimeoutCause", func(ctx context.Context) (any, error) { <-ctx.Done(); return nil, context.Cause(ctx) }, []kagzi.StepOption{once, kagzi.Timeout(20 * time.Millisecond)}, kagzi.KindTimeout, "timed out", 1},
-		{"TimeoutPermanent", func(ctx context.Context) (any, error) { <-ctx.Done(); return nil, kagzi.Permanent(ctx.Err()) }, []kagzi.StepOption{kagzi.Timeout(20 * time.Millisecond)}, kagzi.KindTimeout, "timed out", 1},
+		}, nil, kind.Panic, "nil map", 1},
+		{"Chan", func(context.Context) (any, error) { return make(chan int), nil }, nil, kind.Validation, "chan int", 1},
+		{"NaN", func(context.Context) (any, error) { return math.NaN(), nil }, nil, kind.Validation, "NaN", 1},
+		{"PanicInEncode", func(context.Context) (any, error) { return badJSON{}, nil }, nil, kind.Panic, "bad json", 1},
+		{"TooLarge", func(context.Context) (any, error) { return strings.Repeat("x", 4<<20), nil }, nil, kind.Validation, "4194306 bytes, the limit (ClientConfig.MaxPayload) is 4194304", 1},
+		{"Timeout", func(ctx context.Context) (any, error) { <-ctx.Done(); return nil, ctx.Err() }, []kagzi.StepOption{once, kagzi.Timeout(20 * time.Millisecond)}, kind.Timeout, "timed out after 20ms", 1},
+		{"TimeoutRetried", func(ctx context.Context) (any, error) { <-ctx.Done(); return nil, context.Canceled }, []kagzi.StepOption{kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond}, kagzi.Timeout(20 * time.Millisecond)}, kind.Timeout, "timed out", 2},
+		{"TimeoutCause", func(ctx context.Context) (any, error) { <-ctx.Done(); return nil, context.Cause(ctx) }, []kagzi.StepOption{once, kagzi.Timeout(20 * time.Millisecond)}, kind.Timeout, "timed out", 1},
+		{"TimeoutPermanent", func(ctx context.Context) (any, error) { <-ctx.Done(); return nil, kagzi.Permanent(ctx.Err()) }, []kagzi.StepOption{kagzi.Timeout(20 * time.Millisecond)}, kind.Timeout, "timed out", 1},
 		{"OwnCancelledContext", func(ctx context.Context) (any, error) {
 			ctx, cancel := context.WithCancel(ctx)
 			cancel()
 			return nil, ctx.Err()
-		}, []kagzi.StepOption{kit.Soon}, kagzi.KindUnknown, "canceled", 3},
+		}, []kagzi.StepOption{kit.Soon}, kind.Unknown, "canceled", 3},
 		{"OwnContextOutOfTime", func(ctx context.Context) (any, error) {
 			ctx, cancel := context.WithTimeout(ctx, time.Microsecond)
 			defer cancel()
 			<-ctx.Done()
 			return nil, fmt.Errorf("ask: %w", ctx.Err())
-		}, []kagzi.StepOption{kit.Soon}, kagzi.KindTimeout, "deadline exceeded", 3},
-		{"OwnCancelledContextPermanent", func(context.Context) (any, error) { return nil, kagzi.Permanent(context.Canceled) }, []kagzi.StepOption{kit.Soon}, kagzi.KindUnknown, "canceled", 1},
-		{"Cancelled", func(context.Context) (any, error) { return nil, fmt.Errorf("x: %w", kagzi.KindCancelled) }, []kagzi.StepOption{kit.Soon}, kagzi.KindCancelled, "x: cancelled", 1},
-		{"ResultAfterTheTimeout", func(ctx context.Context) (any, error) { <-ctx.Done(); return 1, nil }, []kagzi.StepOption{kit.Soon, kagzi.Timeout(20 * time.Millisecond)}, kagzi.KindTimeout, "timed out after 20ms", 3},
+		}, []kagzi.StepOption{kit.Soon}, kind.Timeout, "deadline exceeded", 3},
+		{"OwnCancelledContextPermanent", func(context.Context) (any, error) { return nil, kagzi.Permanent(context.Canceled) }, []kagzi.StepOption{kit.Soon}, kind.Unknown, "canceled", 1},
+		{"Cancelled", func(context.Context) (any, error) { return nil, fmt.Errorf("x: %w", kind.Cancelled) }, []kagzi.StepOption{kit.Soon}, kind.Cancelled, "x: cancelled", 1},
+		{"ResultAfterTheTimeout", func(ctx context.Context) (any, error) { <-ctx.Done(); return 1, nil }, []kagzi.StepOption{kit.Soon, kagzi.Timeout(20 * time.Millisecond)}, kind.Timeout, "timed out after 20ms", 3},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			k := kit.New(t)
@@ -190,13 +191,13 @@ func TestRetriesOfAStep(t *testing.T) {
 		fails  int64           // so often
 		waits  []time.Duration // at least, between attempts
 	}{
-		{"Backoff", kagzi.RetryPolicy{MaxAttempts: 4, Backoff: 20 * time.Millisecond, NoJitter: true}, kagzi.KindNetwork, 3, []time.Duration{20e6, 40e6, 80e6}},
-		{"Fixed", kagzi.RetryPolicy{MaxAttempts: 4, Backoff: 30 * time.Millisecond, Factor: 1, NoJitter: true}, kagzi.KindNetwork, 3, []time.Duration{30e6, 30e6, 30e6}},
-		{"MaxBackoff", kagzi.RetryPolicy{MaxAttempts: 4, Backoff: 20 * time.Millisecond, MaxBackoff: 30 * time.Millisecond, NoJitter: true}, kagzi.KindNetwork, 3, []time.Duration{20e6, 30e6, 30e6}},
-		{"Jitter", kagzi.RetryPolicy{MaxAttempts: 3, Backoff: 40 * time.Millisecond, Factor: 1}, kagzi.KindNetwork, 2, []time.Duration{30e6, 30e6}},
-		{"RetryAfter", kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond}, kagzi.RetryAfter(kagzi.KindValidation, 60*time.Millisecond), 1, []time.Duration{60e6}},
-		{"Suspended", kagzi.RetryPolicy{MaxAttempts: 2, Backoff: 300 * time.Millisecond, NoJitter: true}, kagzi.KindNetwork, 1, []time.Duration{300e6}},
-		{"Forever", kagzi.RetryPolicy{Forever: true, Backoff: time.Millisecond, Factor: 1}, kagzi.KindNetwork, 12, make([]time.Duration, 12)},
+		{"Backoff", kagzi.RetryPolicy{MaxAttempts: 4, Backoff: 20 * time.Millisecond, NoJitter: true}, kind.Network, 3, []time.Duration{20e6, 40e6, 80e6}},
+		{"Fixed", kagzi.RetryPolicy{MaxAttempts: 4, Backoff: 30 * time.Millisecond, Factor: 1, NoJitter: true}, kind.Network, 3, []time.Duration{30e6, 30e6, 30e6}},
+		{"MaxBackoff", kagzi.RetryPolicy{MaxAttempts: 4, Backoff: 20 * time.Millisecond, MaxBackoff: 30 * time.Millisecond, NoJitter: true}, kind.Network, 3, []time.Duration{20e6, 30e6, 30e6}},
+		{"Jitter", kagzi.RetryPolicy{MaxAttempts: 3, Backoff: 40 * time.Millisecond, Factor: 1}, kind.Network, 2, []time.Duration{30e6, 30e6}},
+		{"RetryAfter", kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond}, kagzi.RetryAfter(kind.Validation, 60*time.Millisecond), 1, []time.Duration{60e6}},
+		{"Suspended", kagzi.RetryPolicy{MaxAttempts: 2, Backoff: 300 * time.Millisecond, NoJitter: true}, kind.Network, 1, []time.Duration{300e6}},
+		{"Forever", kagzi.RetryPolicy{Forever: true, Backoff: time.Millisecond, Factor: 1}, kind.Network, 12, make([]time.Duration, 12)},
 	} {
 		for _, tx := range []bool{false, true} {
 			t.Run(fmt.Sprint(tt.name, "/", tx), func(t *testing.T) {
@@ -246,7 +247,7 @@ func TestRetriesOfAStep(t *testing.T) {
 		ended := make(chan struct{})
 		kit.Serve(k, wf, func(ctx kagzi.Context, _ struct{}) (int, error) {
 			defer close(ended)
-			return 0, kagzi.Do(ctx, "authorize", func(context.Context) error { return kagzi.KindNetwork }, kagzi.RetryPolicy{Backoff: time.Hour})
+			return 0, kagzi.Do(ctx, "authorize", func(context.Context) error { return kind.Network }, kagzi.RetryPolicy{Backoff: time.Hour})
 		})
 		run := kit.Begin(k, wf, struct{}{})
 		info := k.WaitStatus(run.ID(), kagzi.StatusSleeping)
@@ -265,7 +266,7 @@ func TestGoexitInAStepIsRecorded(t *testing.T) {
 	})
 	run := kit.Begin(k, wf, struct{}{})
 	kit.FailureOf(k, run, kagzi.StatusFailed)
-	if rows := k.Steps(run.ID())["s"]; len(rows) != 1 || rows[0].Kind != kagzi.KindPanic || rows[0].Status != kagzi.StatusFailed {
+	if rows := k.Steps(run.ID())["s"]; len(rows) != 1 || rows[0].Kind != kind.Panic || rows[0].Status != kagzi.StatusFailed {
 		t.Errorf("got %+v", rows)
 	}
 }
@@ -277,7 +278,7 @@ func TestAResultThatDoesNotDecodeFailsTheStep(t *testing.T) {
 	type holder struct{ Err error }
 	kit.Complete(k, func(ctx kagzi.Context) (int, error) {
 		check := func(err error, says ...string) {
-			if !errors.Is(err, kagzi.KindValidation) {
+			if !errors.Is(err, kind.Validation) {
 				t.Errorf("got %v", err)
 			}
 			kit.MustContain(t, err, says...)
@@ -345,7 +346,7 @@ func TestCurrentStep(t *testing.T) {
 				return 0, kagzi.Do(ctx, "s", func(ctx context.Context) error {
 					infos = append(infos, kagzi.CurrentStep(ctx))
 					if kagzi.CurrentStep(ctx).Attempt == 1 {
-						return kagzi.KindNetwork
+						return kind.Network
 					}
 					return nil
 				}, kagzi.RetryPolicy{Backoff: time.Millisecond})

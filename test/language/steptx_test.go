@@ -15,6 +15,7 @@ import (
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // TestStepTxThatCannotCommit has a transactional step's function report success although its transaction cannot be
@@ -24,7 +25,7 @@ func TestStepTxThatCannotCommit(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		fn    func(context.Context, *kit.Kit, pgx.Tx) error
-		kind  kagzi.Kind
+		kind  kind.Kind
 		calls int64
 		says  string
 	}{
@@ -33,14 +34,14 @@ func TestStepTxThatCannotCommit(t *testing.T) {
 			defer cancel()
 			_, _ = tx.Exec(short, `SELECT pg_sleep(60)`) // "best effort": it costs the connection
 			return nil
-		}, kagzi.KindDatabase, 2, "lost its connection"},
+		}, kind.Database, 2, "lost its connection"},
 		{"AStatementFailed", func(ctx context.Context, _ *kit.Kit, tx pgx.Tx) error {
 			_, _ = tx.Exec(ctx, `SELECT 1/0`)
 			return nil
-		}, kagzi.KindUnknown, 2, "a statement of the step failed"},
+		}, kind.Unknown, 2, "a statement of the step failed"},
 		{"ItCancelsItsOwnRun", func(ctx context.Context, k *kit.Kit, tx pgx.Tx) error {
 			return k.Client.Cancel(ctx, kagzi.CurrentStep(ctx).Run, kagzi.InTx(tx))
-		}, kagzi.KindBadRequest, 1, "ends its own run"},
+		}, kind.BadRequest, 1, "ends its own run"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			k := kit.New(t)
@@ -105,7 +106,7 @@ func TestStepTx(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		fn    func(ctx context.Context, tx pgx.Tx, attempt int) error
-		kind  kagzi.Kind // "" if the step completes
+		kind  kind.Kind // "" if the step completes
 		rows  int
 		fails int // attempts that failed
 	}{
@@ -114,12 +115,12 @@ func TestStepTx(t *testing.T) {
 			if err := insert(ctx, tx, n, 0); err != nil || n == 2 {
 				return err
 			}
-			return kagzi.KindNetwork
+			return kind.Network
 		}, "", 1, 1},
 		{"APanicRollsBack", func(ctx context.Context, tx pgx.Tx, _ int) error {
 			_ = insert(ctx, tx, 1, 0)
 			panic("ouch")
-		}, kagzi.KindPanic, 0, 1},
+		}, kind.Panic, 0, 1},
 		{"EndingItIsRefused", func(ctx context.Context, tx pgx.Tx, _ int) error {
 			if err := tx.Commit(ctx); err == nil || !strings.Contains(err.Error(), "return from the function") {
 				return kagzi.Permanent(fmt.Errorf("commit: %w", err))
@@ -134,26 +135,26 @@ func TestStepTx(t *testing.T) {
 				return errors.New("the engine's transaction is rolled back")
 			}
 			return nil
-		}, kagzi.KindBadRequest, 0, 1},
+		}, kind.BadRequest, 0, 1},
 		{"DeferredRollbackWithoutAnErrorIsAFailure", func(ctx context.Context, tx pgx.Tx, _ int) error {
 			defer func() { _ = tx.Rollback(ctx) }()
 			return insert(ctx, tx, 1, 0)
-		}, kagzi.KindBadRequest, 0, 1},
+		}, kind.BadRequest, 0, 1},
 		{"RollbackWithAnErrorIsThatError", func(ctx context.Context, tx pgx.Tx, n int) error {
 			if n == 1 {
 				defer func() { _ = tx.Rollback(ctx) }()
-				return errors.Join(insert(ctx, tx, 7, 0), kagzi.KindNetwork)
+				return errors.Join(insert(ctx, tx, 7, 0), kind.Network)
 			}
 			return insert(ctx, tx, 1, 0)
 		}, "", 1, 1},
 		{"ItsRefusalIsFinal", func(ctx context.Context, tx pgx.Tx, _ int) error {
 			return fmt.Errorf("commit: %w", errors.Join(insert(ctx, tx, 1, 0), tx.Commit(ctx)))
-		}, kagzi.KindBadRequest, 0, 1},
+		}, kind.BadRequest, 0, 1},
 		{"EndingItInSQLIsAFailure", func(ctx context.Context, tx pgx.Tx, _ int) error {
 			_ = insert(ctx, tx, 1, 0)
 			_, err := tx.Exec(ctx, "ROLLBACK")
 			return err
-		}, kagzi.KindBadRequest, 0, 1},
+		}, kind.BadRequest, 0, 1},
 		{"SavepointsAreFine", func(ctx context.Context, tx pgx.Tx, _ int) error {
 			return errors.Join(pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { return insert(ctx, tx, 1, 0) }),
 				func() error {
@@ -164,7 +165,7 @@ func TestStepTx(t *testing.T) {
 					return errors.Join(insert(ctx, sub, 2, 0), sub.Rollback(ctx))
 				}())
 		}, "", 1, 0},
-		{"ADeferredConstraintIsTheAttemptsFailure", func(ctx context.Context, tx pgx.Tx, _ int) error { return insert(ctx, tx, 1, 99) }, kagzi.KindValidation, 0, 1},
+		{"ADeferredConstraintIsTheAttemptsFailure", func(ctx context.Context, tx pgx.Tx, _ int) error { return insert(ctx, tx, 1, 99) }, kind.Validation, 0, 1},
 		{"AnAbortedTransactionIsTheAttemptsFailure", func(ctx context.Context, tx pgx.Tx, n int) error {
 			if err := insert(ctx, tx, 1, 0); err != nil {
 				return err
@@ -244,7 +245,7 @@ func TestStepTx(t *testing.T) {
 			}, kit.NoRetry, kagzi.Timeout(50*time.Millisecond))
 		})
 		re := kit.FailureOf(k, kit.Begin(k, wf, struct{}{}), kagzi.StatusFailed)
-		if re.Kind != kagzi.KindTimeout {
+		if re.Kind != kind.Timeout {
 			t.Errorf("kind %q: %v", re.Kind, re)
 		}
 		if n := k.Count(`SELECT count(*) FROM public.orders`); n != 0 {
@@ -301,7 +302,7 @@ func TestStepTxBehindAGoexit(t *testing.T) {
 	if a := steps["charge"]; len(a) != 1 || a[0].Status != kagzi.StatusCompleted {
 		t.Errorf("INVALID: charge is recorded as %+v", a)
 	}
-	if a := steps["b/exits"]; len(a) != 1 || a[0].Kind != kagzi.KindPanic {
+	if a := steps["b/exits"]; len(a) != 1 || a[0].Kind != kind.Panic {
 		t.Errorf("the step that ended its goroutine is recorded as %+v", a)
 	}
 }
@@ -360,7 +361,7 @@ func TestIsolationOfAStepTx(t *testing.T) {
 			kit.ResultOf(k, run)
 			failed := 0
 			for _, s := range k.Steps(run.ID())["s"] {
-				if s.Status == kagzi.StatusFailed && s.Kind == kagzi.KindDatabase {
+				if s.Status == kagzi.StatusFailed && s.Kind == kind.Database {
 					failed++
 				}
 			}

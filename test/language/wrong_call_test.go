@@ -13,6 +13,7 @@ import (
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/testlog"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // elsewhere calls f on another goroutine, and returns when it has returned.
@@ -93,7 +94,7 @@ func TestAWrongCallWhoseErrorIsDroppedFailsTheRun(t *testing.T) {
 			kit.StartWorker(t, w)
 			run := kit.Begin(k, wf, struct{}{})
 			re := kit.FailureOf(k, run, kagzi.StatusFailed)
-			if re.Kind != kagzi.KindBadRequest {
+			if re.Kind != kind.BadRequest {
 				t.Errorf("the failure is of kind %s", re.Kind)
 			}
 			kit.MustContain(t, re, tt.says)
@@ -117,9 +118,9 @@ func TestAFunctionsOwnErrorCountsBeforeThatOfAWrongCall(t *testing.T) {
 	wf := kagzi.Define[struct{}, int]("wf", kit.NoRetry)
 	kit.Serve(k, wf, func(ctx kagzi.Context, _ struct{}) (int, error) {
 		_ = kagzi.Do(ctx, "bad/name", func(context.Context) error { return nil })
-		return 0, kagzi.KindRateLimited
+		return 0, kind.RateLimited
 	})
-	if re := kit.FailureOf(k, kit.Begin(k, wf, struct{}{}), kagzi.StatusFailed); re.Kind != kagzi.KindRateLimited {
+	if re := kit.FailureOf(k, kit.Begin(k, wf, struct{}{}), kagzi.StatusFailed); re.Kind != kind.RateLimited {
 		t.Errorf("got %v", re)
 	}
 }
@@ -136,7 +137,7 @@ func TestAWrongCallInsideOfAStep(t *testing.T) {
 			_ = kagzi.Sleep(ctx, "nap", time.Second)
 			return nil
 		}, kit.Soon)
-		if !errors.Is(err, kagzi.KindBadRequest) {
+		if !errors.Is(err, kind.BadRequest) {
 			t.Errorf("the step: %v", err)
 		}
 		kit.MustContain(t, err, "inside of a step")
@@ -189,7 +190,7 @@ func TestAWrongCallIsNotForgottenAtASuspension(t *testing.T) {
 					return 0, f(ctx)
 				})
 				kit.StartWorker(t, w)
-				if re := kit.FailureOf(k, kit.Begin(k, wf, 1), kagzi.StatusFailed); re.Kind != kagzi.KindBadRequest {
+				if re := kit.FailureOf(k, kit.Begin(k, wf, 1), kagzi.StatusFailed); re.Kind != kind.BadRequest {
 					t.Errorf("the run failed with kind %s: %v", re.Kind, re)
 				}
 			})

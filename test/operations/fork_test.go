@@ -12,6 +12,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // A tally has the executed steps of each run.
@@ -249,7 +250,7 @@ func TestForkWithinGroupsThatWereDecided(t *testing.T) {
 				_, err := y.linked(ctx, "after", "")
 				return err
 			}}, kagzi.Timeout(1500*time.Millisecond))
-			if errors.Is(err, kagzi.KindTimeout) {
+			if errors.Is(err, kind.Timeout) {
 				return "late", nil
 			}
 			return "in time", err

@@ -13,6 +13,7 @@ import (
 	"github.com/kagzi/kagzi/health"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/migrations"
 )
 
@@ -180,7 +181,7 @@ func TestRefusalsOfWhatWasGivenAreBadRequests(t *testing.T) {
 		"a zero run":                         only(k.Client.Get(k.Ctx, &kagzi.Run[int]{})),
 		"a zero RunInfo":                     k.Client.Cancel(k.Ctx, kagzi.RunInfo{}),
 	} {
-		if kagzi.KindOf(err) != kagzi.KindBadRequest {
+		if kagzi.KindOf(err) != kind.BadRequest {
 			t.Errorf("%s: %v, of kind %q", name, err, kagzi.KindOf(err))
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // plainUser returns a role of the database without any rights, and a pool of that role.
@@ -39,7 +40,7 @@ func TestMissingRightsAreExplained(t *testing.T) {
 	call := func(what string, err error, parts ...string) {
 		t.Helper()
 		kit.MustContain(t, err, append(parts, "kagzi: "+what+": user \""+role+"\" lacks ", "GRANT ", " TO \""+role+"\"")...)
-		if pe, ok := errors.AsType[*pgconn.PgError](err); !ok || pe.Code != "42501" || kagzi.KindOf(err) != kagzi.KindUnauthorized || kagzi.HTTPStatus(err) != 500 {
+		if pe, ok := errors.AsType[*pgconn.PgError](err); !ok || pe.Code != "42501" || kagzi.KindOf(err) != kind.Unauthorized || kagzi.HTTPStatus(err) != 500 {
 			t.Errorf("%v: %v, %s, %d", err, ok, kagzi.KindOf(err), kagzi.HTTPStatus(err))
 		}
 	}
@@ -79,7 +80,7 @@ func TestMigrateSaysWhichRightIsMissing(t *testing.T) {
 		t.Helper()
 		err := kagzi.Migrate(ctx, pool)
 		kit.MustContain(t, err, parts...)
-		if n := strings.Count(err.Error(), "migrate: "); n != 1 || kagzi.KindOf(err) != kagzi.KindUnauthorized {
+		if n := strings.Count(err.Error(), "migrate: "); n != 1 || kagzi.KindOf(err) != kind.Unauthorized {
 			t.Errorf("%v: %s", err, kagzi.KindOf(err))
 		}
 	}

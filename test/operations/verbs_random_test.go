@@ -19,6 +19,7 @@ import (
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // A storm is random verbs on a few runs, from several goroutines, while workers execute them and coordinators delete them.
@@ -66,7 +67,7 @@ func (s *storm) workflow(ctx kagzi.Context, n int) (int, error) {
 			return 0, err
 		}
 	}
-	if _, err := kagzi.WaitSignal(ctx, calm, kagzi.Timeout(time.Duration(20+n)*time.Millisecond)); err != nil && !errors.Is(err, kagzi.KindTimeout) {
+	if _, err := kagzi.WaitSignal(ctx, calm, kagzi.Timeout(time.Duration(20+n)*time.Millisecond)); err != nil && !errors.Is(err, kind.Timeout) {
 		return 0, err
 	}
 	if err := kagzi.DoTx(ctx, "tx", func(ctx context.Context, tx pgx.Tx) error {

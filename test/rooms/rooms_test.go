@@ -17,22 +17,23 @@ const module = "github.com/kagzi/kagzi"
 // allowed has, for each package, the packages of the module that it may depend on, directly or indirectly.
 var allowed = map[string][]string{
 	"": {
-		"health", "migrations", "notify", "store", "internal/batch", "internal/checkup", "internal/cron", "internal/duration", "internal/engine", "internal/failure",
+		"health", "kind", "migrations", "notify", "store", "internal/batch", "internal/checkup", "internal/cron", "internal/duration", "internal/engine", "internal/failure",
 		"internal/goroutine", "internal/hints", "internal/housekeeping", "internal/outage", "internal/testhook", "internal/text", "internal/timetable",
 	},
 	"doctor": {"migrations", "store", "internal/duration", "internal/text"},
 	"health": {},
+	"kind":   {},
 	"internal/engine": {
-		"migrations", "notify", "store", "internal/batch", "internal/failure", "internal/goroutine", "internal/hints", "internal/outage", "internal/testhook", "internal/text",
+		"kind", "migrations", "notify", "store", "internal/batch", "internal/failure", "internal/goroutine", "internal/hints", "internal/outage", "internal/testhook", "internal/text",
 	},
 	"internal/housekeeping": {
-		"notify", "store", "internal/batch", "internal/cron", "internal/failure", "internal/goroutine", "internal/hints", "internal/outage", "internal/text", "internal/timetable",
+		"kind", "notify", "store", "internal/batch", "internal/cron", "internal/failure", "internal/goroutine", "internal/hints", "internal/outage", "internal/text", "internal/timetable",
 	},
 	"internal/checkup":   {"health", "migrations", "store", "internal/duration", "internal/outage", "internal/text"},
 	"internal/hints":     {"notify", "store", "internal/batch", "internal/goroutine", "internal/outage", "internal/text"},
 	"internal/outage":    {"store", "internal/text"},
 	"internal/timetable": {"internal/cron"},
-	"internal/failure":   {"internal/text"},
+	"internal/failure":   {"kind", "internal/text"},
 	"internal/duration":  {"internal/text"},
 	"store":              {"internal/text"},
 	"notify":             {},

@@ -12,6 +12,7 @@ import (
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // TestCancelWaitsForTheStep cancels a run in a step that ignores its context. The step's result and compensation are
@@ -225,7 +226,7 @@ func TestRefusedCancelInTx(t *testing.T) {
 	k.WaitStatus(run.ID(), kagzi.StatusSleeping)
 	deployed.Store(true)
 	k.Forward(run.ID())
-	if re := kit.FailureOf(k, run, kagzi.StatusFailed); re.Kind != kagzi.KindNondeterminism {
+	if re := kit.FailureOf(k, run, kagzi.StatusFailed); re.Kind != kind.Nondeterminism {
 		t.Fatalf("INVALID: failed with %v", re)
 	}
 	k.WaitStatus(id, kagzi.StatusSleeping)

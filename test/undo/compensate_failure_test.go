@@ -10,6 +10,7 @@ import (
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // beginClosed starts a trip that fails, and undoing what fails with err until open is called.
@@ -32,7 +33,7 @@ func TestCompensationFails(t *testing.T) {
 	j := &kit.Journal{}
 	run, open := beginClosed(k, j, "hotel7", errors.New("the hotel is closed"))
 	re := kit.FailureOf(k, run, kagzi.StatusFailed)
-	if re.Kind != kagzi.KindCompensation {
+	if re.Kind != kind.Compensation {
 		t.Errorf("the run ended with %v", re)
 	}
 	kit.MustContain(t, re, "hotel#compensation", "the hotel is closed", "broken")
@@ -44,7 +45,7 @@ func TestCompensationFails(t *testing.T) {
 	kit.FailureOf(k, run, kagzi.StatusFailed)
 	open()
 	k.Resume(run.ID())
-	if re := kit.FailureOf(k, run, kagzi.StatusFailed); re.Kind != kagzi.KindUnknown || re.Message != "broken" {
+	if re := kit.FailureOf(k, run, kagzi.StatusFailed); re.Kind != kind.Unknown || re.Message != "broken" {
 		t.Errorf("the run ended with %v", re)
 	}
 	j.Want(t, "flight hotel car cancel:car7 cancel:flight7 cancel:hotel7")
@@ -64,7 +65,7 @@ func TestCompensationResumed(t *testing.T) {
 	k.Resume(of)
 	k.WaitStatus(of, kagzi.StatusCompleted)
 	k.Resume(run.ID())
-	if re := kit.FailureOf(k, run, kagzi.StatusFailed); re.Kind != kagzi.KindUnknown {
+	if re := kit.FailureOf(k, run, kagzi.StatusFailed); re.Kind != kind.Unknown {
 		t.Errorf("the run ended with %v", re)
 	}
 	j.Want(t, "flight hotel car cancel:hotel7 cancel:flight7 cancel:car7")

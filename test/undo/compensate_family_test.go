@@ -8,6 +8,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // TestCompensationsOfAFamily: the compensations of a child have ended before its parent's begin.
@@ -108,7 +109,7 @@ func TestCompensationsOfACompensation(t *testing.T) {
 	})
 	kit.StartWorker(t, w)
 	kit.ServeCancellations(k, j, nil)
-	if re := kit.FailureOf(k, kit.Begin(k, kit.Travel, 1), kagzi.StatusFailed); re.Kind != kagzi.KindCompensation {
+	if re := kit.FailureOf(k, kit.Begin(k, kit.Travel, 1), kagzi.StatusFailed); re.Kind != kind.Compensation {
 		t.Errorf("the run ended with %v", re)
 	}
 	j.Want(t, "cancel:last inner cancel:first")

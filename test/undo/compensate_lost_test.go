@@ -6,6 +6,7 @@ import (
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/pgproxy"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // TestLostAnswersOfCompensations loses each statement about compensations, or its answer.
@@ -40,7 +41,7 @@ func TestLostAnswersOfCompensations(t *testing.T) {
 					k.Cancel(run.ID())
 				}
 				<-drop.Done()
-				if _, err := run.Result(k.Ctx); kagzi.KindOf(err) != kagzi.KindUnknown && kagzi.KindOf(err) != kagzi.KindCancelled {
+				if _, err := run.Result(k.Ctx); kagzi.KindOf(err) != kind.Unknown && kagzi.KindOf(err) != kind.Cancelled {
 					t.Errorf("the run ended with %v", err)
 				}
 				j.Want(t, kit.Compensated)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // TestCompensate ends runs in every possible way, and checks which compensations run.
@@ -24,30 +25,30 @@ func TestCompensate(t *testing.T) {
 		then   func(kagzi.Context) error
 		end    func(k *kit.Kit, run *kagzi.Run[int])
 		status kagzi.Status
-		kind   kagzi.Kind
+		kind   kind.Kind
 		want   string
 	}{
 		{name: "Completes", then: func(kagzi.Context) error { return nil }, status: kagzi.StatusCompleted, want: "flight hotel car"},
-		{name: "FailsForGood", then: func(kagzi.Context) error { return broken }, status: kagzi.StatusFailed, kind: kagzi.KindUnknown, want: kit.Compensated},
+		{name: "FailsForGood", then: func(kagzi.Context) error { return broken }, status: kagzi.StatusFailed, kind: kind.Unknown, want: kit.Compensated},
 		{name: "FailsInAStep", then: func(ctx kagzi.Context) error {
 			return kagzi.Do(ctx, "s", func(context.Context) error { return broken })
-		}, status: kagzi.StatusFailed, kind: kagzi.KindUnknown, want: kit.Compensated},
+		}, status: kagzi.StatusFailed, kind: kind.Unknown, want: kit.Compensated},
 		{name: "FailsWithAKindOfTheEngine", then: func(ctx kagzi.Context) error {
-			return kagzi.Do(ctx, "s", func(context.Context) error { return fmt.Errorf("the other service says: %w", kagzi.KindBadInput) })
-		}, status: kagzi.StatusFailed, kind: kagzi.KindBadInput, want: kit.Compensated},
-		{name: "FailsEachAttempt", opts: []kagzi.StartOption{kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond}}, then: func(kagzi.Context) error { return errors.New("no") }, status: kagzi.StatusFailed, kind: kagzi.KindUnknown, want: kit.Compensated},
-		{name: "Panics", then: func(kagzi.Context) error { panic("at the disco") }, status: kagzi.StatusFailed, kind: kagzi.KindPanic, want: kit.Compensated},
+			return kagzi.Do(ctx, "s", func(context.Context) error { return fmt.Errorf("the other service says: %w", kind.BadInput) })
+		}, status: kagzi.StatusFailed, kind: kind.BadInput, want: kit.Compensated},
+		{name: "FailsEachAttempt", opts: []kagzi.StartOption{kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond}}, then: func(kagzi.Context) error { return errors.New("no") }, status: kagzi.StatusFailed, kind: kind.Unknown, want: kit.Compensated},
+		{name: "Panics", then: func(kagzi.Context) error { panic("at the disco") }, status: kagzi.StatusFailed, kind: kind.Panic, want: kit.Compensated},
 		{name: "OverItsTimeout", opts: []kagzi.StartOption{kagzi.Timeout(time.Hour)}, then: kit.SleepLong, end: func(k *kit.Kit, run *kagzi.Run[int]) {
 			k.WaitStatus(run.ID(), kagzi.StatusSleeping)
 			k.Exec(`UPDATE kagzi.workflow_runs SET deadline_at = now(), available_at = now()`)
-		}, status: kagzi.StatusFailed, kind: kagzi.KindDeadline, want: kit.Compensated},
+		}, status: kagzi.StatusFailed, kind: kind.Deadline, want: kit.Compensated},
 		{name: "OverItsTimeoutInAStep", opts: []kagzi.StartOption{kagzi.Timeout(8 * time.Second)}, then: func(ctx kagzi.Context) error {
 			return kagzi.Do(ctx, "s", func(ctx context.Context) error {
 				<-ctx.Done()
 				return ctx.Err()
 			})
-		}, status: kagzi.StatusFailed, kind: kagzi.KindDeadline, want: kit.Compensated},
-		{name: "CancelledInItsSleep", then: kit.SleepLong, end: kit.CancelAsleep, status: kagzi.StatusCancelled, kind: kagzi.KindCancelled, want: kit.Compensated},
+		}, status: kagzi.StatusFailed, kind: kind.Deadline, want: kit.Compensated},
+		{name: "CancelledInItsSleep", then: kit.SleepLong, end: kit.CancelAsleep, status: kagzi.StatusCancelled, kind: kind.Cancelled, want: kit.Compensated},
 		{name: "CancelledInAStep", then: func(ctx kagzi.Context) error {
 			return kagzi.Do(ctx, "s", func(ctx context.Context) error {
 				close(booked)
@@ -57,17 +58,17 @@ func TestCompensate(t *testing.T) {
 		}, end: func(k *kit.Kit, run *kagzi.Run[int]) {
 			<-booked
 			k.Cancel(run.ID())
-		}, status: kagzi.StatusCancelled, kind: kagzi.KindCancelled, want: kit.Compensated},
+		}, status: kagzi.StatusCancelled, kind: kind.Cancelled, want: kit.Compensated},
 		{name: "CancelledInABackoff", opts: []kagzi.StartOption{kagzi.RetryPolicy{MaxAttempts: 9, Backoff: time.Hour}}, then: func(kagzi.Context) error { return errors.New("no") }, end: func(k *kit.Kit, run *kagzi.Run[int]) {
 			k.WaitStatus(run.ID(), kagzi.StatusPending, "retry")
 			k.Cancel(run.ID())
-		}, status: kagzi.StatusCancelled, kind: kagzi.KindCancelled, want: kit.Compensated},
+		}, status: kagzi.StatusCancelled, kind: kind.Cancelled, want: kit.Compensated},
 		{name: "Terminated", then: kit.SleepLong, end: func(k *kit.Kit, run *kagzi.Run[int]) {
 			k.WaitStatus(run.ID(), kagzi.StatusSleeping)
 			if err := k.Client.Terminate(k.Ctx, run.ID()); err != nil {
 				k.T.Fatal(err)
 			}
-		}, status: kagzi.StatusCancelled, kind: kagzi.KindCancelled, want: "flight hotel car"},
+		}, status: kagzi.StatusCancelled, kind: kind.Cancelled, want: "flight hotel car"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			k := kit.New(t)
@@ -124,7 +125,7 @@ func TestCompensatingRun(t *testing.T) {
 	kit.Serve(k, kit.Travel, kit.Trip(j, kit.Breaks))
 	run := kit.Begin(k, kit.Travel, 7, kagzi.ID("trip"))
 	info := k.WaitStatus(run.ID(), kagzi.StatusSleeping, "compensation car")
-	if info.Kind != kagzi.KindUnknown || info.Error != "broken" || info.Attempts != 1 {
+	if info.Kind != kind.Unknown || info.Error != "broken" || info.Attempts != 1 {
 		t.Errorf("the run is %+v", info)
 	}
 	k.Signal(run.ID(), kagzi.DefineSignal[int]("late").With(1))
@@ -135,7 +136,7 @@ func TestCompensatingRun(t *testing.T) {
 		t.Errorf("Resume: %v", err)
 	}
 	k.Cancel(run.ID())
-	if info := k.InfoOf(run.ID()); info.Status != kagzi.StatusSleeping || info.WaitingOn != "compensation car" || info.Kind != kagzi.KindCancelled {
+	if info := k.InfoOf(run.ID()); info.Status != kagzi.StatusSleeping || info.WaitingOn != "compensation car" || info.Kind != kind.Cancelled {
 		t.Errorf("after a cancel the run is %+v", info)
 	}
 	kit.ServeCancellations(k, j, nil)
@@ -201,7 +202,7 @@ func TestQuarantinedIsNotCompensated(t *testing.T) {
 	k.WaitStatus(run.ID(), kagzi.StatusSleeping, "timer night")
 	k.Exec(`UPDATE kagzi.step_runs SET step_kind = 'FUNCTION' WHERE step_id = 'night'`)
 	k.Forward(run.ID())
-	if re := kit.FailureOf(k, run, kagzi.StatusFailed); re.Kind != kagzi.KindNondeterminism || j.String() != "" {
+	if re := kit.FailureOf(k, run, kagzi.StatusFailed); re.Kind != kind.Nondeterminism || j.String() != "" {
 		t.Errorf("the run ended with %v; happened: %s", re, j)
 	}
 	k.Exec(`UPDATE kagzi.step_runs SET step_kind = 'SLEEP' WHERE step_id = 'night'`)
