@@ -19,17 +19,6 @@ type BulkResult struct {
 	Skipped map[RunID]error // the runs that were not changed, each with the reason: ErrRunActive, for one, if it was resumed meanwhile
 }
 
-// DryRun reports what would be changed and what skipped, and changes nothing: each run is changed in a transaction that
-// is rolled back.
-func DryRun() interface {
-	ChangeOption
-	RestartOption
-} {
-	return dryRun{}
-}
-
-type dryRun struct{}
-
 // CancelAll cancels the active runs that f chooses, as [Client.Cancel] does.
 //
 // The bulk verbs go through the runs from new to old, page by page, each run in a transaction of its own. A run that cannot
@@ -240,6 +229,3 @@ func (f *RunFilter) chooses() bool {
 	return len(f.Status)+len(f.Metadata) > 0 || f.Workflow != "" || f.Queue != "" || f.ID != "" || f.Parent != "" || f.Schedule != "" ||
 		!f.Since.IsZero() || !f.Until.IsZero()
 }
-
-func (dryRun) changeOption()  {}
-func (dryRun) restartOption() {}

@@ -6,15 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"reflect"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/internal/engine"
@@ -149,178 +146,6 @@ func (c *Client) prepare(ctx context.Context, o *outage.Outage) error {
 	}
 }
 
-// public is the package's public, and says which rights this user lacks, if that is why the call failed.
-func (c *Client) public(ctx context.Context, err error) error {
-	if c.made() == nil {
-		err = c.store.ExplainRights(ctx, err)
-	}
-	return public(err)
-}
-
-// public turns the store's errors into the package's.
-func public(err error) error {
-	if conflict, ok := errors.AsType[*store.IDConflict](err); ok {
-		return failure.Explain(conflict.Error(), ErrIDConflict)
-	}
-	if taken, ok := errors.AsType[*store.IDTaken](err); ok {
-		return publicTaken(taken)
-	}
-	if held, ok := errors.AsType[*store.HeldError](err); ok {
-		return failure.Explain(held.Error(), held)
-	}
-	if store.Locked(err) {
-		return failure.Explain("another transaction holds what this call changes, such as one of an InTx that is neither committed nor rolled back: nothing was changed; try again", err)
-	}
-	for _, p := range []struct{ from, to error }{
-		{store.ErrRunNotFound, errRunNotFound},
-		{store.ErrRunFinished, ErrRunFinished},
-		{store.ErrIDConflict, ErrIDConflict},
-		{store.ErrRunActive, ErrRunActive},
-		{store.ErrStepNotFound, errStepNotFound},
-		{store.ErrCompensated, ErrCompensated},
-		{store.ErrScheduleNotFound, errScheduleNotFound},
-		{store.ErrWorkerNotFound, errWorkerNotFound},
-	} {
-		if errors.Is(err, p.from) {
-			return p.to
-		}
-	}
-	return explainServer(err)
-}
-
-// explainServer says of some errors of the server's, and of a transaction's, what the caller can do; it returns others as
-// they are.
-func explainServer(err error) error {
-	pe, _ := errors.AsType[*pgconn.PgError](err)
-	switch {
-	case errors.Is(err, pgx.ErrTxClosed):
-		return failure.Of(kind.BadRequest, failure.Explain("the transaction given with InTx has ended: begin another", err))
-	case pe == nil:
-		return err
-	case pe.Code == "25006":
-		return failure.Explain("the server takes no writes: it is a standby or read-only, or the transaction given with InTx is: connect to the primary "+
-			"(target_session_attrs=read-write), and begin the transaction READ WRITE", err)
-	case (pe.Code == "3F000" || pe.Code == "42P01") && strings.Contains(pe.Message, "kagzi"): // no such schema, no such table
-		return failure.Of(kind.Unavailable, failure.Explain("schema missing: call kagzi.Migrate, or give InTx a transaction of the client's database", err))
-	}
-	return err
-}
-
-// start inserts the calls and wakes workers.
-func (c *Client) start(ctx context.Context, calls []Call, shared []StartOption) ([]Started, error) {
-	if err := c.usable(ctx); err != nil {
-		return nil, err
-	}
-	runs := make([]store.NewRun, len(calls))
-	var tx pgx.Tx
-	for i, call := range calls {
-		r, cfg, err := c.newRun(ctx, call, shared)
-		if err == nil && cfg.id == "" {
-			err = withoutID(shared, call.opts)
-		}
-		if err != nil {
-			if len(calls) > 1 {
-				err = failure.Wrap(err, "call %d", i)
-			}
-			return nil, err
-		}
-		if cfg.tx != nil && i > 0 && cfg.tx != tx {
-			return nil, errors.New("kagzi: the calls name different transactions: give InTx to StartMany instead")
-		}
-		runs[i], tx = r, cfg.tx
-	}
-	if err := sameIDs(runs); err != nil {
-		return nil, err
-	}
-	if err := c.checkSchema(ctx, tx); err != nil {
-		return nil, err
-	}
-	rows, err := c.store.Start(ctx, tx, runs)
-	if err != nil {
-		return nil, c.public(ctx, err)
-	}
-	out := make([]Started, len(rows))
-	var due []store.DueRun
-	var signalled []store.Signalled
-	for i, r := range rows {
-		out[i] = Started{ID: RunID(r.RunID.String()), Existed: r.Existed}
-		if !r.Existed {
-			due = append(due, store.DueRun{Queue: runs[i].Queue, Type: runs[i].Type, Version: runs[i].Version})
-		} else if r.Signalled != nil {
-			signalled = append(signalled, *r.Signalled)
-		}
-		if r.Ended != nil {
-			if err := c.hints.Cancelled(ctx, tx, r.Ended); err != nil {
-				return nil, err
-			}
-		}
-	}
-	if err := c.hints.Due(ctx, tx, due...); err != nil {
-		return nil, err
-	}
-	if err := c.hints.Signalled(ctx, tx, signalled...); err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-// sameIDs refuses one ID for two calls: only one of them could have it.
-func sameIDs(runs []store.NewRun) error {
-	seen := map[string]int{}
-	for i, r := range runs {
-		if r.ExternalID == "" {
-			continue
-		}
-		if j, ok := seen[r.ExternalID]; ok {
-			return fmt.Errorf("kagzi: calls %d and %d have the same ID %q", j, i, r.ExternalID)
-		}
-		seen[r.ExternalID] = i
-	}
-	return nil
-}
-
-// StartMany starts all calls or none. Up to 10,000 calls are one statement, and one round trip if none has an [ID] or a
-// [Message]; more are several in one transaction. All are in memory at once. Options hold for all of them, and stand
-// between a workflow's defaults and a call's own. The errors are those of [Start], and it waits and ends as Start does.
-//
-// Runs are inserted in the order of their IDs, whatever the order of the calls, so concurrent calls with the same IDs wait
-// for each other without a deadlock. Of several calls of Start or StartMany in one transaction ([InTx]) the order is the
-// caller's: make them in the order of their IDs, else two such transactions may deadlock, and Postgres ends one of them.
-func (c *Client) StartMany(ctx context.Context, calls []Call, opts ...StartOption) ([]Started, error) {
-	started, err := c.start(ctx, calls, opts)
-	if err != nil {
-		return nil, failure.Wrap(err, "start %d runs", len(calls))
-	}
-	return started, nil
-}
-
-// A Ref says which run: a [RunID] or an [ID], or the run itself as a *[Run], a [RunInfo] or a [Started].
-type Ref interface {
-	ref() Ref // a RunID or an ID
-}
-
-func (id RunID) ref() Ref    { return id }
-func (id ID) ref() Ref       { return id }
-func (r *Run[Out]) ref() Ref { return r.ID() }
-func (r RunInfo) ref() Ref   { return r.ID }
-func (s Started) ref() Ref   { return s.ID }
-
-// plain returns the RunID or the ID that ref stands for, nil if it is nil.
-func plain(ref Ref) Ref {
-	if v := reflect.ValueOf(ref); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
-		return nil
-	}
-	return ref.ref()
-}
-
-// named is how errors name the run behind ref, which may be nil or empty.
-func named(ref Ref) any {
-	if ref == nil || ref == ID("") || ref == RunID("") {
-		return "a run"
-	}
-	return ref
-}
-
 // resolve returns the run ID behind ref.
 func (c *Client) resolve(ctx context.Context, tx pgx.Tx, ref Ref) (uuid.UUID, error) {
 	if err := c.checkSchema(ctx, tx); err != nil {
@@ -364,6 +189,22 @@ func (c *Client) resolveToChange(ctx context.Context, tx pgx.Tx, ref Ref) (pgx.T
 	}
 	id, err := c.resolve(ctx, tx, ref)
 	return tx, id, err
+}
+
+// scheduleSpace makes a schedule's ID of its namespace and name, so that the ticks of a schedule that is deleted and
+// created again are known to have been fired.
+var scheduleSpace = uuid.MustParse("6b61677a-6900-5363-8865-64756c657300")
+
+func (c *Client) scheduleID(name string) uuid.UUID {
+	return uuid.NewSHA1(scheduleSpace, []byte(c.cfg.Namespace+":"+name)) // a namespace has no colon
+}
+
+// public is the package's public, and says which rights this user lacks, if that is why the call failed.
+func (c *Client) public(ctx context.Context, err error) error {
+	if c.made() == nil {
+		err = c.store.ExplainRights(ctx, err)
+	}
+	return public(err)
 }
 
 // failedIf is failure.Wrap for an error that may be nil, or the store's.

@@ -1,8 +1,10 @@
 package kagzi
 
 import (
+	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -70,4 +72,48 @@ func branchOf(ctx Context) (*engine.Branch, *Client, error) {
 		return nil, nil, errNilContext
 	}
 	return r.b, r.c, nil
+}
+
+// StepInfo is what a step function may ask of its ctx.
+type StepInfo struct {
+	Run      RunID
+	Workflow string
+	Step     string // with its branches: "ship/pack"
+	Attempt  int    // from 1; it goes on in a new attempt of the run and after Resume
+	Key      string // the same in every attempt of this step: an idempotency key for other services
+}
+
+// A stepScope is what the context of one attempt of a step knows.
+type stepScope struct {
+	StepInfo
+	sends sends
+}
+
+// sends counts what an attempt of a step has sent.
+type sends struct {
+	mu sync.Mutex
+	n  map[[3]string]int // by run, name and payload
+}
+
+type stepKey struct{}
+
+// stepContext is the context of an attempt of a step.
+func stepContext(ctx context.Context, s engine.StepIdentity) context.Context {
+	return context.WithValue(ctx, stepKey{}, &stepScope{StepInfo: StepInfo{
+		Run: RunID(s.Run), Workflow: s.Workflow, Step: s.Step, Attempt: s.Attempt, Key: s.Run + "/" + s.Step,
+	}})
+}
+
+// scopeOf returns nil outside of a step.
+func scopeOf(ctx context.Context) *stepScope {
+	scope, _ := ctx.Value(stepKey{}).(*stepScope)
+	return scope
+}
+
+// CurrentStep returns the step that ctx belongs to, the zero StepInfo outside of one.
+func CurrentStep(ctx context.Context) StepInfo {
+	if scope := scopeOf(ctx); scope != nil {
+		return scope.StepInfo
+	}
+	return StepInfo{}
 }

@@ -4,12 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/kind"
+	"github.com/kagzi/kagzi/store"
 )
 
 // Causes and refusals.
@@ -171,73 +174,18 @@ func (e BranchErrors) Unwrap() []error {
 	return errs
 }
 
-// Permanent marks err as not worth another attempt. It keeps err's text, chain and kind. If err is marked
-// with [RetryAfter] too, the outer mark counts. Permanent(nil) is nil.
-func Permanent(err error) error {
-	if err == nil {
-		return nil
-	}
-	return &markedError{err: err, permanent: true}
+// A DivergenceError reports that code does not do again what the history of a run says it did.
+type DivergenceError struct {
+	Run      RunID
+	Workflow string
+	Version  int
+	Step     string // where they part, with its branches; empty if only the end differs
+	Message  string
 }
 
-// RetryAfter marks err as worth another attempt, whatever its kind, after at least d: what an HTTP header
-// Retry-After says. The policy's MaxAttempts and longer backoffs still hold. It keeps err's text, chain and
-// kind. If err is marked [Permanent] too, the outer mark counts. RetryAfter(nil, d) is nil.
-func RetryAfter(err error, d time.Duration) error {
-	if err == nil {
-		return nil
-	}
-	return &markedError{err: err, after: max(d, 0)}
-}
-
-// A markedError is permanent, or to be tried again after a while.
-type markedError struct {
-	err       error
-	permanent bool
-	after     time.Duration
-}
-
-func (e *markedError) Error() string { return e.err.Error() }
-func (e *markedError) Unwrap() error { return e.err }
-
-// isPermanent reports whether err is not worth another attempt: by its outermost mark, else by its kind.
-func isPermanent(err error) bool {
-	if err == nil {
-		return false
-	}
-	if m, ok := outermostMark(err); ok {
-		return m.permanent
-	}
-	return !KindOf(err).Retryable()
-}
-
-// retryAfter returns the wait that err's outermost mark asks for.
-func retryAfter(err error) (time.Duration, bool) {
-	m, ok := outermostMark(err)
-	return m.after, ok && !m.permanent
-}
-
-func outermostMark(err error) (mark markedError, found bool) {
-	defer func() {
-		if recover() != nil { // a method of a user's error
-			mark, found = markedError{}, false
-		}
-	}()
-	found = walkErrors(err, func(err error) bool {
-		switch e := err.(type) {
-		case *markedError:
-			mark = *e
-			return true
-		case *StepError:
-			mark.permanent = e.permanent
-			return e.permanent
-		case *failure.Error:
-			mark.permanent = e.Permanent
-			return e.Permanent
-		}
-		return false
-	})
-	return mark, found
+// Error names the run, and how it went another way than its history, in one line.
+func (e *DivergenceError) Error() string {
+	return fmt.Sprintf("kagzi: run %s of workflow %q, version %d, diverges: %s", e.Run, e.Workflow, e.Version, e.Message)
 }
 
 func kindText(k kind.Kind) string {
@@ -247,4 +195,60 @@ func kindText(k kind.Kind) string {
 	return string(k)
 }
 
-func trimKagzi(s string) string { return strings.TrimPrefix(s, "kagzi: ") }
+// public turns the store's errors into the package's.
+func public(err error) error {
+	if conflict, ok := errors.AsType[*store.IDConflict](err); ok {
+		return failure.Explain(conflict.Error(), ErrIDConflict)
+	}
+	if taken, ok := errors.AsType[*store.IDTaken](err); ok {
+		return publicTaken(taken)
+	}
+	if held, ok := errors.AsType[*store.HeldError](err); ok {
+		return failure.Explain(held.Error(), held)
+	}
+	if store.Locked(err) {
+		return failure.Explain("another transaction holds what this call changes, such as one of an InTx that is neither committed nor rolled back: nothing was changed; try again", err)
+	}
+	for _, p := range []struct{ from, to error }{
+		{store.ErrRunNotFound, errRunNotFound},
+		{store.ErrRunFinished, ErrRunFinished},
+		{store.ErrIDConflict, ErrIDConflict},
+		{store.ErrRunActive, ErrRunActive},
+		{store.ErrStepNotFound, errStepNotFound},
+		{store.ErrCompensated, ErrCompensated},
+		{store.ErrScheduleNotFound, errScheduleNotFound},
+		{store.ErrWorkerNotFound, errWorkerNotFound},
+	} {
+		if errors.Is(err, p.from) {
+			return p.to
+		}
+	}
+	return explainServer(err)
+}
+
+// publicTaken is the refusal of a policy as callers see it.
+func publicTaken(taken *store.IDTaken) error {
+	errs := []error{ErrIDTaken}
+	if taken.Differs != "" {
+		errs = append(errs, ErrIDConflict)
+	}
+	return failure.Explain(taken.Error(), errs...)
+}
+
+// explainServer says of some errors of the server's, and of a transaction's, what the caller can do; it returns others as
+// they are.
+func explainServer(err error) error {
+	pe, _ := errors.AsType[*pgconn.PgError](err)
+	switch {
+	case errors.Is(err, pgx.ErrTxClosed):
+		return failure.Of(kind.BadRequest, failure.Explain("the transaction given with InTx has ended: begin another", err))
+	case pe == nil:
+		return err
+	case pe.Code == "25006":
+		return failure.Explain("the server takes no writes: it is a standby or read-only, or the transaction given with InTx is: connect to the primary "+
+			"(target_session_attrs=read-write), and begin the transaction READ WRITE", err)
+	case (pe.Code == "3F000" || pe.Code == "42P01") && strings.Contains(pe.Message, "kagzi"): // no such schema, no such table
+		return failure.Of(kind.Unavailable, failure.Explain("schema missing: call kagzi.Migrate, or give InTx a transaction of the client's database", err))
+	}
+	return err
+}

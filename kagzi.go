@@ -13,17 +13,12 @@
 package kagzi
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"slices"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/internal/failure"
-	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/migrations"
 	"github.com/kagzi/kagzi/store"
 )
@@ -48,82 +43,4 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 		err = store.ExplainRightsOn(ctx, pool, err) // the user may need no more than to look
 	}
 	return failure.Wrap(err, "migrate")
-}
-
-// Start starts a run of wf, or returns the active one of the same [ID] (see [Run.Existed]). It returns once
-// the run is stored: from then on it is executed even if this process dies. It returns [ErrIDConflict] if the
-// active run of the ID is of another workflow, or was started with another input and the start brings no [Message],
-// [ErrIDTaken] if an [IfActive] or [IfEnded] refuses the
-// start, and [ErrPayloadTooLarge] if the input or a message is too large.
-//
-// While a transaction that has not ended holds the ID, because it starts a run with it, Start waits for as long as ctx
-// allows. If ctx ends meanwhile, the error says whether anything was started. With [InTx] the wait is part of your
-// transaction: then the connection is closed and the transaction rolled back. Under a ctx that has ended already nothing is
-// sent. Any other error of ctx, or of a connection, may come after the run was stored: start again with the same ID to
-// find it.
-//
-// A workflow function does not call Start, which needs a context.Context; a step does.
-func Start[In, Out any](ctx context.Context, c *Client, wf Workflow[In, Out], in In, opts ...StartOption) (*Run[Out], error) {
-	started, err := c.start(ctx, []Call{wf.With(in, opts...)}, nil)
-	if err != nil {
-		return nil, failure.Wrap(err, "start %s", cmp.Or(wf.name, "a run"))
-	}
-	return &Run[Out]{client: c, workflow: wf.name, id: started[0].ID, existed: started[0].Existed}, nil
-}
-
-// Find returns the handle to a run of wf that was started elsewhere: for an [ID] that of the active run, else
-// of the newest. It returns [ErrNotFound] if there is none, and an error if the run is of another workflow.
-func Find[In, Out any](ctx context.Context, c *Client, wf Workflow[In, Out], ref Ref) (*Run[Out], error) {
-	info, err := c.Get(ctx, ref)
-	if err != nil {
-		return nil, err
-	}
-	if info.Workflow != wf.name {
-		return nil, fmt.Errorf("kagzi: find: run %s is of workflow %q, not %q: pass the Workflow that it was started with", info.ID, info.Workflow, wf.name)
-	}
-	return &Run[Out]{client: c, workflow: wf.name, id: info.ID, existed: true}, nil
-}
-
-// newRun makes of a call what the store inserts.
-func (c *Client) newRun(ctx context.Context, call Call, shared []StartOption) (store.NewRun, startConfig, error) {
-	var r store.NewRun
-	cfg, err := call.config(shared)
-	if err != nil {
-		return r, cfg, err
-	}
-	what := what{"input of workflow", call.workflow}
-	input, hash, err := c.encodeHashed(what, call.input)
-	if err == nil {
-		err = call.decodable.check(c, what, input)
-	}
-	if err != nil {
-		return r, cfg, err
-	}
-	cfg.inputHash = hash
-	id, err := uuid.NewV7()
-	if err != nil {
-		return r, cfg, err
-	}
-	r = store.NewRun{
-		RunID: id, ExternalID: string(cfg.id), Queue: cfg.queue, Type: call.workflow, Version: cfg.version, Priority: cfg.priority,
-		Delay: cfg.delay, At: cfg.at, Timeout: cfg.timeout, RetryPolicy: cfg.policy, Metadata: cfg.metadata, Detached: cfg.detached, Input: input,
-	}
-	if call.as == "" { // else it takes its parent's
-		r.Queue, r.Priority = cmp.Or(r.Queue, "default"), cmp.Or(r.Priority, 3)
-	}
-	if cfg.id != "" {
-		r.InputHash, r.IfActive, r.IfEnded = hash, cfg.ifActive.stored(), cfg.ifEnded.stored()
-	}
-	for i, m := range cfg.messages {
-		same := func(o Message) bool { return o.identified && o.id == m.id }
-		if m.identified && slices.ContainsFunc(cfg.messages[:i], same) {
-			return r, cfg, fmt.Errorf("kagzi: two messages have the ID %s: give each its own", text.Quote(string(m.id)))
-		}
-		msg, err := c.message(ctx, m, "start "+string(cfg.id))
-		if err != nil {
-			return r, cfg, err
-		}
-		r.Messages = append(r.Messages, msg)
-	}
-	return r, cfg, nil
 }

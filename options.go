@@ -1,7 +1,6 @@
 package kagzi
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -107,6 +106,39 @@ func CollectErrors() BranchOption { return collectErrors{} }
 // takes all.
 func DefaultVersion() HandleOption { return defaultVersion{} }
 
+// Detached leaves a child running when its parent ends or is cancelled. It is an option of [StartChild] and [RunChild]
+// alone.
+func Detached() StartOption { return detached{} }
+
+// DryRun reports what would be changed and what skipped, and changes nothing: each run is changed in a transaction that
+// is rolled back.
+func DryRun() interface {
+	ChangeOption
+	RestartOption
+} {
+	return dryRun{}
+}
+
+// A Reason says why a run is changed. It is kept with the event: see [Client.Events]. Control characters are replaced,
+// and of more than 1 KiB the end is left out.
+type Reason string
+
+// maxReason is how many bytes of a reason are kept.
+const maxReason = 1 << 10
+
+func (r Reason) text() string { return text.Sanitize(string(r), maxReason) }
+
+// Forget names failures that a [Client.Resume] forgets, besides those that the last attempt ended with: steps, children,
+// branches and groups, as [Client.Steps] shows them: "probe", "ship/0/pack", "ship". With a branch or group go the failures
+// that it failed with, and with each failure those of the branches and groups around it. A group whose Timeout has passed
+// begins again, with its whole time. If a name is that of no failure, or of one that another attempt of the step was to follow,
+// Resume changes nothing and returns [ErrNotFound]. So it does for a [WaitSignal] that has timed out: [Client.Fork] from it.
+//
+// The steps after a forgotten failure keep their recorded results, although what failed may now succeed.
+func Forget(steps ...string) ChangeOption { return forgetSteps(steps) }
+
+type forgetSteps []string
+
 type (
 	inTx           struct{ tx pgx.Tx }
 	collectErrors  struct{}
@@ -115,162 +147,39 @@ type (
 	stepInput      struct{ v any }
 )
 
-// Detached leaves a child running when its parent ends or is cancelled. It is an option of [StartChild] and [RunChild]
-// alone.
-func Detached() StartOption { return detached{} }
+type dryRun struct{}
 
-func (inTx) startOption()     {}
-func (ID) startOption()       {}
-func (Queue) startOption()    {}
-func (Delay) startOption()    {}
-func (At) startOption()       {}
-func (Priority) startOption() {}
-func (Version) startOption()  {}
-func (Metadata) startOption() {}
-func (Timeout) startOption()  {}
-func (detached) startOption() {}
-
-func (Timeout) stepOption()   {}
-func (Isolation) stepOption() {}
-func (stepInput) stepOption() {}
-
-func (Timeout) branchOption()       {}
-func (Concurrency) branchOption()   {}
-func (collectErrors) branchOption() {}
-
+func (inTx) startOption()            {}
+func (Queue) startOption()           {}
+func (Delay) startOption()           {}
+func (At) startOption()              {}
+func (Priority) startOption()        {}
+func (Version) startOption()         {}
+func (Metadata) startOption()        {}
+func (Timeout) startOption()         {}
+func (detached) startOption()        {}
+func (Timeout) stepOption()          {}
+func (Isolation) stepOption()        {}
+func (stepInput) stepOption()        {}
+func (Timeout) branchOption()        {}
+func (Concurrency) branchOption()    {}
+func (collectErrors) branchOption()  {}
 func (Version) handleOption()        {}
 func (defaultVersion) handleOption() {}
-
-func (inTx) changeOption()  {}
-func (Grace) changeOption() {}
-
-func (inTx) restartOption()    {}
-func (Version) restartOption() {}
-func (ID) restartOption()      {}
-
-// startConfig is what a start's options say.
-type startConfig struct {
-	id       ID
-	queue    string // empty: not given
-	delay    time.Duration
-	at       time.Time
-	priority int // zero: not given
-	version  int
-	timeout  time.Duration
-	metadata json.RawMessage
-	policy   json.RawMessage
-	messages []Message // all that were given, in their order
-	tx       pgx.Tx
-	ifActive IfActive
-	ifEnded  IfEnded
-	detached bool
-
-	inputHash []byte // of the input: set by newRun
-}
-
-// startOptions validates opts; the last of a kind wins, but for messages.
-func startOptions(opts []StartOption) (startConfig, error) {
-	var cfg startConfig
-	var errs []error
-	check := func(err error) { errs = append(errs, err) }
-	for _, o := range opts {
-		switch o := o.(type) {
-		case ID:
-			cfg.id = o
-			check(validateExternalID(string(o)))
-		case Queue:
-			cfg.queue = string(o)
-			check(validateQueue(string(o)))
-		case Delay:
-			cfg.delay, cfg.at = time.Duration(o), time.Time{}
-			check(validateDuration("delay", time.Duration(o)))
-		case At:
-			cfg.at, cfg.delay = time.Time(o), 0
-			if cfg.at.IsZero() {
-				check(errors.New("kagzi: At is the zero time: leave the option out"))
-			}
-			check(validateTime("At", cfg.at))
-		case Priority:
-			cfg.priority = int(o)
-			check(validatePriority(int(o)))
-		case Version:
-			cfg.version = int(o)
-			check(validateVersion(int(o)))
-		case Metadata:
-			check(validateMetadata(o))
-			cfg.metadata, _ = json.Marshal(o) // a map of strings always encodes
-		case Timeout:
-			cfg.timeout = time.Duration(o)
-			check(validateTimeout("timeout", time.Duration(o)))
-		case RetryPolicy:
-			check(o.validate())
-			cfg.policy, _ = json.Marshal(o) // one that is valid always encodes
-		case IfActive:
-			cfg.ifActive = o
-			check(o.validate())
-		case IfEnded:
-			cfg.ifEnded = o
-			check(o.validate())
-		case Message:
-			cfg.messages = append(cfg.messages, o)
-			check(o.validate())
-		case inTx:
-			cfg.tx = o.tx
-			if o.tx == nil {
-				check(errNilTx)
-			}
-		case detached:
-			cfg.detached = true
-		case nil:
-			check(errNilOption)
-		}
-	}
-	if end := cfg.at.Add(cfg.timeout).UTC(); validateTime("At", cfg.at) == nil && end.Year() > 9999 {
-		check(fmt.Errorf("kagzi: At %s and timeout %v together end in the year %d: the last is 9999", cfg.at.Format(time.RFC3339), cfg.timeout, end.Year()))
-	}
-	return cfg, errors.Join(errs...)
-}
+func (inTx) changeOption()           {}
+func (Grace) changeOption()          {}
+func (Reason) changeOption()         {}
+func (forgetSteps) changeOption()    {}
+func (dryRun) changeOption()         {}
+func (inTx) restartOption()          {}
+func (Version) restartOption()       {}
+func (Reason) restartOption()        {}
+func (dryRun) restartOption()        {}
 
 var (
 	errNilOption = errors.New("kagzi: there is a nil option: leave it out")
 	errNilTx     = errors.New("kagzi: InTx(nil): begin a transaction first")
 )
-
-// stepConfig is what a step's options say.
-type stepConfig struct {
-	timeout   time.Duration
-	policy    RetryPolicy
-	isolation Isolation // of its transaction, if it has one; empty: not given
-	undoneBy  undoneBy
-	input     *stepInput // nil: not given
-}
-
-// stepOptions validates opts, of a step with a transaction if tx is true; the last of a kind wins.
-func stepOptions(opts []StepOption, tx bool) (stepConfig, error) {
-	var cfg stepConfig
-	var err error
-	for _, o := range opts {
-		switch o := o.(type) {
-		case Timeout:
-			cfg.timeout = time.Duration(o)
-			err = errors.Join(err, validateTimeout("timeout", time.Duration(o)))
-		case RetryPolicy:
-			cfg.policy = o
-			err = errors.Join(err, o.validate())
-		case Isolation:
-			cfg.isolation = o
-			err = errors.Join(err, o.validate(tx))
-		case undoneBy:
-			cfg.undoneBy = o
-		case stepInput:
-			cfg.input = &o
-		case nil:
-			err = errors.Join(err, errNilOption)
-		}
-	}
-	cfg.policy = cfg.policy.withDefaults()
-	return cfg, err
-}
 
 // validate refuses what is no level of Postgres's, and any level for a step without a transaction.
 func (i Isolation) validate(tx bool) error {
@@ -283,114 +192,4 @@ func (i Isolation) validate(tx bool) error {
 		return fmt.Errorf("kagzi: there is no isolation level %s: give Isolation(pgx.RepeatableRead) or Isolation(pgx.Serializable)", text.Quote(string(i)))
 	}
 	return nil
-}
-
-// branchConfig is what a group's options say.
-type branchConfig struct {
-	timeout     time.Duration
-	concurrency int
-	collect     bool
-}
-
-func branchOptions(opts []BranchOption) (branchConfig, error) {
-	var cfg branchConfig
-	var err error
-	for _, o := range opts {
-		switch o := o.(type) {
-		case Timeout:
-			cfg.timeout = time.Duration(o)
-			err = errors.Join(err, validateTimeout("timeout", time.Duration(o)))
-		case Concurrency:
-			cfg.concurrency = int(o)
-			if o < 1 {
-				err = errors.Join(err, fmt.Errorf("kagzi: concurrency %d: give at least 1, or leave the option out", int(o)))
-			}
-		case collectErrors:
-			cfg.collect = true
-		case nil:
-			err = errors.Join(err, errNilOption)
-		}
-	}
-	return cfg, err
-}
-
-// waitTimeout returns the timeout that a wait was given, zero if there is none.
-func waitTimeout(given []Timeout) (time.Duration, error) {
-	switch len(given) {
-	case 0:
-		return 0, nil
-	case 1:
-		return time.Duration(given[0]), validateTimeout("timeout", time.Duration(given[0]))
-	}
-	return 0, fmt.Errorf("kagzi: there are %d timeouts: give one", len(given))
-}
-
-// changeConfig is what a change's options say.
-type changeConfig struct {
-	tx     pgx.Tx
-	reason string
-	grace  time.Duration // zero: not given
-	forget []string
-	dry    bool
-}
-
-// takes says which options a verb takes besides those that each takes.
-type takes uint
-
-const (
-	takesReason takes = 1 << iota
-	takesGrace
-	takesForget
-	takesDryRun
-	takesNewRun        // ID and NewInput, which are of one new run
-	takesCompensations // InheritCompensations
-)
-
-// changeOptions validates opts, and refuses those that the change does not take; the last of a kind wins, but Forgets add up.
-func changeOptions(opts []ChangeOption, verb takes) (changeConfig, error) {
-	var cfg changeConfig
-	var errs []error
-	check := func(err error) { errs = append(errs, err) }
-	need := func(option takes, refusal string) {
-		if verb&option == 0 {
-			check(errors.New("kagzi: " + refusal))
-		}
-	}
-	for _, o := range opts {
-		switch o := o.(type) {
-		case inTx:
-			cfg.tx = o.tx
-			if o.tx == nil {
-				check(errNilTx)
-			}
-		case Reason:
-			cfg.reason = o.text()
-			need(takesReason, "a message takes no Reason: put it into the payload, or leave it out")
-		case Grace:
-			cfg.grace = time.Duration(o)
-			check(validateTimeout("grace", cfg.grace))
-			need(takesGrace, "Grace is for Cancel and CancelAll, which wait for steps under way: leave it out")
-		case forgetSteps:
-			cfg.forget = append(cfg.forget, o...)
-			for _, step := range o {
-				check(validateStepID(step))
-			}
-			need(takesForget, "Forget is for Resume and ResumeAll, which try failures again: leave it out")
-		case dryRun:
-			cfg.dry = true
-			need(takesDryRun, dryRunOfOne)
-		case nil:
-			check(errNilOption)
-		}
-	}
-	return cfg, errors.Join(errs...)
-}
-
-// dryRunOfOne refuses a DryRun of a change that is about no filter.
-const dryRunOfOne = "DryRun is for the verbs that take a RunFilter, such as CancelAll: leave it out, or call one of these with a filter"
-
-// changeTx is changeOptions for what has no events to keep a reason with.
-func changeTx(opts []ChangeOption) (pgx.Tx, error) {
-	cfg, err := changeOptions(opts, takesReason)
-	return cfg.tx, err
 }

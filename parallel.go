@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
@@ -127,6 +128,35 @@ func Race[T any](ctx Context, name string, branches map[string]func(Context) (T,
 	members := membersOf(branches, func(fn func(Context) (T, error)) func(*engine.Branch) (any, error) { return untyped(c, fn) })
 	winner, v, err := b.First(newGroupSpec(name, members, nil, opts))
 	return winner, typed[T](v), err
+}
+
+// branchConfig is what a group's options say.
+type branchConfig struct {
+	timeout     time.Duration
+	concurrency int
+	collect     bool
+}
+
+func branchOptions(opts []BranchOption) (branchConfig, error) {
+	var cfg branchConfig
+	var err error
+	for _, o := range opts {
+		switch o := o.(type) {
+		case Timeout:
+			cfg.timeout = time.Duration(o)
+			err = errors.Join(err, validateTimeout("timeout", time.Duration(o)))
+		case Concurrency:
+			cfg.concurrency = int(o)
+			if o < 1 {
+				err = errors.Join(err, fmt.Errorf("kagzi: concurrency %d: give at least 1, or leave the option out", int(o)))
+			}
+		case collectErrors:
+			cfg.collect = true
+		case nil:
+			err = errors.Join(err, errNilOption)
+		}
+	}
+	return cfg, err
 }
 
 // newGroupSpec is a group as the engine begins it.

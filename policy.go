@@ -3,7 +3,6 @@ package kagzi
 import (
 	"fmt"
 
-	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
 )
@@ -107,13 +106,4 @@ func withoutID(options ...[]StartOption) error {
 		}
 	}
 	return nil
-}
-
-// publicTaken is the refusal of a policy as callers see it.
-func publicTaken(taken *store.IDTaken) error {
-	errs := []error{ErrIDTaken}
-	if taken.Differs != "" {
-		errs = append(errs, ErrIDConflict)
-	}
-	return failure.Explain(taken.Error(), errs...)
 }

@@ -32,6 +32,26 @@ func (c *Client) Get(ctx context.Context, ref Ref) (RunInfo, error) {
 	return c.runInfo(r), nil
 }
 
+func (c *Client) runInfo(r *store.Run) RunInfo {
+	info := RunInfo{
+		ID: RunID(r.RunID.String()), ExternalID: ID(r.ExternalID), Workflow: r.Type, Queue: r.Queue, Version: r.Version,
+		Priority: r.Priority, Attempts: r.Attempts, Recoveries: r.Recoveries, Status: Status(r.Status), WaitingOn: r.WaitingOn,
+		Kind: kind.Kind(r.ErrorKind), Error: r.Error, CreatedAt: r.CreatedAt, StartedAt: r.StartedAt, AvailableAt: r.AvailableAt,
+		Schedule: r.Schedule, FireTime: r.FireAt, DeadlineAt: r.DeadlineAt, EndedAt: r.FinishedAt, Input: c.shown(r.Input), Output: c.shown(r.Output),
+	}
+	if r.LockedBy != uuid.Nil && info.Status == StatusRunning {
+		info.Worker = r.LockedBy.String()
+	}
+	if r.Parent != uuid.Nil {
+		info.Parent, info.ParentStep = RunID(r.Parent.String()), r.ParentStep
+	}
+	if r.Origin != uuid.Nil {
+		info.Origin = RunID(r.Origin.String())
+	}
+	_ = json.Unmarshal(r.Metadata, &info.Metadata) // written by startOptions, from a map of strings
+	return info
+}
+
 // A RunFilter chooses runs; the zero value means all. Fields are combined with and.
 type RunFilter struct {
 	Status   []Status

@@ -12,20 +12,6 @@ import (
 	"github.com/kagzi/kagzi/internal/failure"
 )
 
-// A DivergenceError reports that code does not do again what the history of a run says it did.
-type DivergenceError struct {
-	Run      RunID
-	Workflow string
-	Version  int
-	Step     string // where they part, with its branches; empty if only the end differs
-	Message  string
-}
-
-// Error names the run, and how it went another way than its history, in one line.
-func (e *DivergenceError) Error() string {
-	return fmt.Sprintf("kagzi: run %s of workflow %q, version %d, diverges: %s", e.Run, e.Workflow, e.Version, e.Message)
-}
-
 // Replay executes the worker's code for a run that is over against the run's history, and returns nil if it comes to the
 // same end: the same result, or an error of the same kind and text. Else it returns a *[DivergenceError] that says what
 // differs first. Nothing is written, and no step function is called. The worker need not be running.

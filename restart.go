@@ -3,9 +3,6 @@ package kagzi
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -145,19 +142,6 @@ func (c *Client) fork(ctx context.Context, ref Ref, step string, cfg restartConf
 		return "", failure.Wrap(err, "fork %v from step %s", named(ref), text.Quote(step))
 	}
 	return id, nil
-}
-
-// validateStepID refuses what cannot be the ID of a step.
-func validateStepID(step string) error {
-	switch {
-	case step == "":
-		return errors.New("kagzi: the step is empty: to begin at the beginning, use Client.Restart")
-	case strings.HasPrefix(step, "#") || strings.Contains(step, "/#") || strings.HasSuffix(step, store.CompensationID("")):
-		return fmt.Errorf("kagzi: %s is a record of Kagzi's own: give a step of the workflow function", text.Quote(step))
-	case !utf8.ValidString(step) || !text.IsSane(step):
-		return fmt.Errorf("%w: the name has characters that no step's has", errStepNotFound)
-	}
-	return nil
 }
 
 // newFrom starts a new run from ref. It makes the new run's ID before the first try, so that a repetition finds it.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/kagzi/kagzi/internal/duration"
@@ -34,6 +35,9 @@ type RetryPolicy struct {
 	// what failed together does not come back together.
 	NoJitter bool
 }
+
+func (RetryPolicy) startOption() {}
+func (RetryPolicy) stepOption()  {}
 
 func (p RetryPolicy) withDefaults() RetryPolicy {
 	if !p.Forever {
@@ -94,6 +98,75 @@ func (p RetryPolicy) backoff(attempt int, random float64) time.Duration {
 		return math.MaxInt64
 	}
 	return low + spread
+}
+
+// Permanent marks err as not worth another attempt. It keeps err's text, chain and kind. If err is marked
+// with [RetryAfter] too, the outer mark counts. Permanent(nil) is nil.
+func Permanent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &markedError{err: err, permanent: true}
+}
+
+// RetryAfter marks err as worth another attempt, whatever its kind, after at least d: what an HTTP header
+// Retry-After says. The policy's MaxAttempts and longer backoffs still hold. It keeps err's text, chain and
+// kind. If err is marked [Permanent] too, the outer mark counts. RetryAfter(nil, d) is nil.
+func RetryAfter(err error, d time.Duration) error {
+	if err == nil {
+		return nil
+	}
+	return &markedError{err: err, after: max(d, 0)}
+}
+
+// A markedError is permanent, or to be tried again after a while.
+type markedError struct {
+	err       error
+	permanent bool
+	after     time.Duration
+}
+
+func (e *markedError) Error() string { return e.err.Error() }
+func (e *markedError) Unwrap() error { return e.err }
+
+// isPermanent reports whether err is not worth another attempt: by its outermost mark, else by its kind.
+func isPermanent(err error) bool {
+	if err == nil {
+		return false
+	}
+	if m, ok := outermostMark(err); ok {
+		return m.permanent
+	}
+	return !KindOf(err).Retryable()
+}
+
+// retryAfter returns the wait that err's outermost mark asks for.
+func retryAfter(err error) (time.Duration, bool) {
+	m, ok := outermostMark(err)
+	return m.after, ok && !m.permanent
+}
+
+func outermostMark(err error) (mark markedError, found bool) {
+	defer func() {
+		if recover() != nil { // a method of a user's error
+			mark, found = markedError{}, false
+		}
+	}()
+	found = walkErrors(err, func(err error) bool {
+		switch e := err.(type) {
+		case *markedError:
+			mark = *e
+			return true
+		case *StepError:
+			mark.permanent = e.permanent
+			return e.permanent
+		case *failure.Error:
+			mark.permanent = e.Permanent
+			return e.Permanent
+		}
+		return false
+	})
+	return mark, found
 }
 
 // retries is a RetryPolicy as the engine asks it.
@@ -182,5 +255,4 @@ func unmarshalDuration(field string, raw json.RawMessage, old time.Duration) (ti
 	return d, nil
 }
 
-func (RetryPolicy) startOption() {}
-func (RetryPolicy) stepOption()  {}
+func trimKagzi(s string) string { return strings.TrimPrefix(s, "kagzi: ") }

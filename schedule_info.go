@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kagzi/kagzi/internal/duration"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/housekeeping"
 	"github.com/kagzi/kagzi/internal/timetable"
@@ -122,4 +123,48 @@ func (c *Client) NextFires(ctx context.Context, name string, n int) ([]time.Time
 		return nil, failure.Wrap(c.public(ctx, err), "next fires of schedule %.60q", name)
 	}
 	return out, nil
+}
+
+type scheduleFields ScheduleInfo
+
+type scheduleJSON struct {
+	scheduleFields
+	Input      json.RawMessage `json:"input,omitempty"`
+	InputBytes []byte          `json:"input_base64,omitempty"`
+	Every      string          `json:"every,omitempty"`
+	CatchUpAge string          `json:"catch_up_age,omitempty"`
+	Jitter     string          `json:"jitter,omitempty"`
+}
+
+// MarshalJSON writes the schedule as the comments of ScheduleInfo and RunInfo say.
+func (s ScheduleInfo) MarshalJSON() ([]byte, error) {
+	out := scheduleJSON{scheduleFields: scheduleFields(s)}
+	out.Input, out.InputBytes = payload(s.Input)
+	for text, d := range map[*string]time.Duration{&out.Every: s.Every, &out.CatchUpAge: s.CatchUpAge, &out.Jitter: s.Jitter} {
+		if d != 0 {
+			*text = duration.Format(d)
+		}
+	}
+	return json.Marshal(out)
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (s *ScheduleInfo) UnmarshalJSON(data []byte) error {
+	var in scheduleJSON
+	if err := json.Unmarshal(data, &in); err != nil {
+		return failure.Wrap(err, "schedule as JSON")
+	}
+	out := ScheduleInfo(in.scheduleFields)
+	out.Input = orBytes(in.Input, in.InputBytes)
+	for d, text := range map[*time.Duration]string{&out.Every: in.Every, &out.CatchUpAge: in.CatchUpAge, &out.Jitter: in.Jitter} {
+		if text == "" {
+			continue
+		}
+		var err error
+		if *d, err = duration.Parse(text); err != nil {
+			return failure.Wrap(err, "schedule as JSON")
+		}
+	}
+	*s = out
+	return nil
 }

@@ -137,14 +137,6 @@ func (c *Client) template(s *Schedule) (*store.Template, *timetable.Timetable, e
 	return t, table, nil
 }
 
-// scheduleSpace makes a schedule's ID of its namespace and name, so that the ticks of a schedule that is deleted and
-// created again are known to have been fired.
-var scheduleSpace = uuid.MustParse("6b61677a-6900-5363-8865-64756c657300")
-
-func (c *Client) scheduleID(name string) uuid.UUID {
-	return uuid.NewSHA1(scheduleSpace, []byte(c.cfg.Namespace+":"+name)) // a namespace has no colon
-}
-
 // Schedule creates the schedule named s.Name, or makes the one of that name as s says; call it at each start of the
 // program. It returns once that is stored. A new schedule begins now: ticks before are not its own ([Client.BackfillSchedule]
 // runs them). If the timetable of one that exists is changed, what has come is fired as it was, and what comes as s says;

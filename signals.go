@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
-	"sync"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -192,12 +192,6 @@ func (c *Client) message(ctx context.Context, m Message, ref string) (store.Mess
 	return msg, nil
 }
 
-// sends counts what an attempt of a step has sent.
-type sends struct {
-	mu sync.Mutex
-	n  map[[3]string]int // by run, name and payload
-}
-
 // messageID makes a message's ID: in a step the same in each attempt, else one that nobody has. A further attempt may send
 // other messages, or in another order, so what tells them apart is the hash of the payload, and not their place.
 func messageID(ctx context.Context, ref, name string, hash []byte) string {
@@ -251,3 +245,14 @@ func WaitSignal[T any](ctx Context, s Signal[T], timeout ...Timeout) (T, error) 
 }
 
 func (Message) startOption() {}
+
+// waitTimeout returns the timeout that a wait was given, zero if there is none.
+func waitTimeout(given []Timeout) (time.Duration, error) {
+	switch len(given) {
+	case 0:
+		return 0, nil
+	case 1:
+		return time.Duration(given[0]), validateTimeout("timeout", time.Duration(given[0]))
+	}
+	return 0, fmt.Errorf("kagzi: there are %d timeouts: give one", len(given))
+}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"reflect"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -73,44 +74,6 @@ func DoTx(ctx Context, name string, fn func(context.Context, pgx.Tx) error, opts
 	}
 	_, err := durable[any](ctx, name, call, opts, true)
 	return err
-}
-
-// StepInfo is what a step function may ask of its ctx.
-type StepInfo struct {
-	Run      RunID
-	Workflow string
-	Step     string // with its branches: "ship/pack"
-	Attempt  int    // from 1; it goes on in a new attempt of the run and after Resume
-	Key      string // the same in every attempt of this step: an idempotency key for other services
-}
-
-// A stepScope is what the context of one attempt of a step knows.
-type stepScope struct {
-	StepInfo
-	sends sends
-}
-
-type stepKey struct{}
-
-// stepContext is the context of an attempt of a step.
-func stepContext(ctx context.Context, s engine.StepIdentity) context.Context {
-	return context.WithValue(ctx, stepKey{}, &stepScope{StepInfo: StepInfo{
-		Run: RunID(s.Run), Workflow: s.Workflow, Step: s.Step, Attempt: s.Attempt, Key: s.Run + "/" + s.Step,
-	}})
-}
-
-// scopeOf returns nil outside of a step.
-func scopeOf(ctx context.Context) *stepScope {
-	scope, _ := ctx.Value(stepKey{}).(*stepScope)
-	return scope
-}
-
-// CurrentStep returns the step that ctx belongs to, the zero StepInfo outside of one.
-func CurrentStep(ctx context.Context) StepInfo {
-	if scope := scopeOf(ctx); scope != nil {
-		return scope.StepInfo
-	}
-	return StepInfo{}
 }
 
 type stepFunc func(context.Context, pgx.Tx) (any, error)
@@ -183,6 +146,42 @@ func durable[T any](ctx Context, name string, call stepFunc, opts []StepOption, 
 		b.Nondeterministic("the recorded result of step %q does not decode into %v: %v", row.StepID, s.result, err)
 	}
 	return s.out, nil
+}
+
+// stepConfig is what a step's options say.
+type stepConfig struct {
+	timeout   time.Duration
+	policy    RetryPolicy
+	isolation Isolation // of its transaction, if it has one; empty: not given
+	undoneBy  undoneBy
+	input     *stepInput // nil: not given
+}
+
+// stepOptions validates opts, of a step with a transaction if tx is true; the last of a kind wins.
+func stepOptions(opts []StepOption, tx bool) (stepConfig, error) {
+	var cfg stepConfig
+	var err error
+	for _, o := range opts {
+		switch o := o.(type) {
+		case Timeout:
+			cfg.timeout = time.Duration(o)
+			err = errors.Join(err, validateTimeout("timeout", time.Duration(o)))
+		case RetryPolicy:
+			cfg.policy = o
+			err = errors.Join(err, o.validate())
+		case Isolation:
+			cfg.isolation = o
+			err = errors.Join(err, o.validate(tx))
+		case undoneBy:
+			cfg.undoneBy = o
+		case stepInput:
+			cfg.input = &o
+		case nil:
+			err = errors.Join(err, errNilOption)
+		}
+	}
+	cfg.policy = cfg.policy.withDefaults()
+	return cfg, err
 }
 
 // encodeInput returns what [Input] gave as it is recorded. invalid says that the call is wrong; a Sealer that fails, which may

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/store"
 )
 
 const (
@@ -153,6 +154,19 @@ func validateMetadata(m map[string]string) error {
 	}
 	if size > maxMetadataBytes {
 		return fmt.Errorf("kagzi: Metadata has %d bytes: at most %d are allowed; put the rest in the input", size, maxMetadataBytes)
+	}
+	return nil
+}
+
+// validateStepID refuses what cannot be the ID of a step.
+func validateStepID(step string) error {
+	switch {
+	case step == "":
+		return errors.New("kagzi: the step is empty: to begin at the beginning, use Client.Restart")
+	case strings.HasPrefix(step, "#") || strings.Contains(step, "/#") || strings.HasSuffix(step, store.CompensationID("")):
+		return fmt.Errorf("kagzi: %s is a record of Kagzi's own: give a step of the workflow function", text.Quote(step))
+	case !utf8.ValidString(step) || !text.IsSane(step):
+		return fmt.Errorf("%w: the name has characters that no step's has", errStepNotFound)
 	}
 	return nil
 }

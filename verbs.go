@@ -10,29 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi/internal/failure"
-	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
 )
-
-// A Reason says why a run is changed. It is kept with the event: see [Client.Events]. Control characters are replaced,
-// and of more than 1 KiB the end is left out.
-type Reason string
-
-// maxReason is how many bytes of a reason are kept.
-const maxReason = 1 << 10
-
-func (r Reason) text() string { return text.Sanitize(string(r), maxReason) }
-
-// Forget names failures that a [Client.Resume] forgets, besides those that the last attempt ended with: steps, children,
-// branches and groups, as [Client.Steps] shows them: "probe", "ship/0/pack", "ship". With a branch or group go the failures
-// that it failed with, and with each failure those of the branches and groups around it. A group whose Timeout has passed
-// begins again, with its whole time. If a name is that of no failure, or of one that another attempt of the step was to follow,
-// Resume changes nothing and returns [ErrNotFound]. So it does for a [WaitSignal] that has timed out: [Client.Fork] from it.
-//
-// The steps after a forgotten failure keep their recorded results, although what failed may now succeed.
-func Forget(steps ...string) ChangeOption { return forgetSteps(steps) }
-
-type forgetSteps []string
 
 // Cancel ends an active run, and its children except [Detached] ones: at once in the table, and within milliseconds where
 // it is being executed, whose steps see their contexts end. A run that has registered compensations with [Compensate]
@@ -171,7 +150,72 @@ func (c *Client) Events(ctx context.Context, ref Ref) ([]Event, error) {
 	return events, nil
 }
 
-func (forgetSteps) changeOption() {}
+// changeConfig is what a change's options say.
+type changeConfig struct {
+	tx     pgx.Tx
+	reason string
+	grace  time.Duration // zero: not given
+	forget []string
+	dry    bool
+}
 
-func (Reason) changeOption()  {}
-func (Reason) restartOption() {}
+// takes says which options a verb takes besides those that each takes.
+type takes uint
+
+const (
+	takesReason takes = 1 << iota
+	takesGrace
+	takesForget
+	takesDryRun
+	takesNewRun        // ID and NewInput, which are of one new run
+	takesCompensations // InheritCompensations
+)
+
+// changeOptions validates opts, and refuses those that the change does not take; the last of a kind wins, but Forgets add up.
+func changeOptions(opts []ChangeOption, verb takes) (changeConfig, error) {
+	var cfg changeConfig
+	var errs []error
+	check := func(err error) { errs = append(errs, err) }
+	need := func(option takes, refusal string) {
+		if verb&option == 0 {
+			check(errors.New("kagzi: " + refusal))
+		}
+	}
+	for _, o := range opts {
+		switch o := o.(type) {
+		case inTx:
+			cfg.tx = o.tx
+			if o.tx == nil {
+				check(errNilTx)
+			}
+		case Reason:
+			cfg.reason = o.text()
+			need(takesReason, "a message takes no Reason: put it into the payload, or leave it out")
+		case Grace:
+			cfg.grace = time.Duration(o)
+			check(validateTimeout("grace", cfg.grace))
+			need(takesGrace, "Grace is for Cancel and CancelAll, which wait for steps under way: leave it out")
+		case forgetSteps:
+			cfg.forget = append(cfg.forget, o...)
+			for _, step := range o {
+				check(validateStepID(step))
+			}
+			need(takesForget, "Forget is for Resume and ResumeAll, which try failures again: leave it out")
+		case dryRun:
+			cfg.dry = true
+			need(takesDryRun, dryRunOfOne)
+		case nil:
+			check(errNilOption)
+		}
+	}
+	return cfg, errors.Join(errs...)
+}
+
+// dryRunOfOne refuses a DryRun of a change that is about no filter.
+const dryRunOfOne = "DryRun is for the verbs that take a RunFilter, such as CancelAll: leave it out, or call one of these with a filter"
+
+// changeTx is changeOptions for what has no events to keep a reason with.
+func changeTx(opts []ChangeOption) (pgx.Tx, error) {
+	cfg, err := changeOptions(opts, takesReason)
+	return cfg.tx, err
+}

@@ -177,32 +177,6 @@ func (w *Worker) made() error {
 	return nil
 }
 
-func (w *Worker) handle(workflow string, version int, isDefault bool, h engine.Handler) {
-	if w.running.Load() {
-		w.client.cfg.Logger.Error("kagzi: Handle has no effect on a worker that runs: call it before Run", "workflow", workflow)
-		if h := w.hooks.Load(); h != nil && h.Late != nil {
-			h.Late(workflow)
-		}
-		return
-	}
-	if w.handlers[workflow] == nil {
-		w.handlers[workflow] = map[int]engine.Handler{}
-	}
-	if w.handlers[workflow][version] != nil {
-		w.mistakes = append(w.mistakes, fmt.Errorf("kagzi: two handlers for version %d of workflow %q: give one another kagzi.Version", version, workflow))
-		return
-	}
-	w.handlers[workflow][version] = h
-	if !isDefault {
-		return
-	}
-	if other, ok := w.defaults[workflow]; ok {
-		w.mistakes = append(w.mistakes, fmt.Errorf("kagzi: versions %d and %d of workflow %q are both kagzi.DefaultVersion: choose one", other, version, workflow))
-		return
-	}
-	w.defaults[workflow] = version
-}
-
 // Run executes runs until ctx ends. Then it claims no more, lets those under way finish for DrainTimeout, gives the
 // rest back to the queue, and returns nil. In a program, let ctx end by signal.NotifyContext, with os.Interrupt and
 // with syscall.SIGTERM, which is how Kubernetes and systemd ask a process to stop. [Client.Drain] has the same effect,

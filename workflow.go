@@ -1,14 +1,13 @@
 package kagzi
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
+	"time"
 
-	"github.com/kagzi/kagzi/internal/engine"
-	"github.com/kagzi/kagzi/internal/failure"
-	"github.com/kagzi/kagzi/kind"
+	"github.com/jackc/pgx/v5"
 )
 
 // A Workflow is a contract: a name, an input and an output type. Declare it once, as a package variable that
@@ -91,60 +90,85 @@ func (c Call) config(shared []StartOption) (startConfig, error) {
 	return cfg, err
 }
 
-// Handle makes fn the worker's code for wf, in version 1 unless a [Version] says otherwise. A worker may have handlers
-// for several versions of a workflow, which then are all at work: a run stays on the version that it began with. A run
-// that names none begins with the highest, or with the [DefaultVersion].
-//
-// Mistakes (a nil fn, two for one version, two defaults, a bad name, a nil w) are returned by [Worker.Run]. Call it before Run.
-func Handle[In, Out any](w *Worker, wf Workflow[In, Out], fn func(Context, In) (Out, error), opts ...HandleOption) {
-	if w.made() != nil {
-		return // as Run says
-	}
-	version, isDefault := Version(1), false
-	var err error
-	for _, o := range opts {
-		switch o := o.(type) {
-		case Version:
-			version = o
-		case defaultVersion:
-			isDefault = true
-		case allowAdditions:
-			err = errors.Join(err, errors.New("kagzi: AllowAdditions is for a replay: leave it out"))
-		case nil:
-			err = errors.Join(err, errNilOption)
-		}
-	}
-	err = errors.Join(validateWorkflow(wf.name), validateVersion(int(version)), err)
-	if fn == nil {
-		err = errors.Join(err, errors.New("kagzi: the function is nil"))
-	}
-	if err != nil {
-		w.mistakes = append(w.mistakes, failure.Wrap(err, "handler of %q", wf.name))
-		return
-	}
-	client := w.client
-	w.handle(wf.name, int(version), isDefault, func(b *engine.Branch, input []byte) ([]byte, error) {
-		var in In
-		if err := client.decode(input, &in); err != nil {
-			return nil, badInput(reflect.TypeFor[In](), err)
-		}
-		out, err := fn(&runContext{b, client}, in)
-		if err != nil {
-			return nil, err
-		}
-		result := what{"result of workflow", wf.name}
-		data, err := client.encode(result, out)
-		if err != nil {
-			return nil, unstorable(err)
-		}
-		if err := decodableAs(out)(client, result, data); err != nil {
-			return nil, failure.Permanent(kind.Validation, err)
-		}
-		return data, nil
-	})
+// startConfig is what a start's options say.
+type startConfig struct {
+	id       ID
+	queue    string // empty: not given
+	delay    time.Duration
+	at       time.Time
+	priority int // zero: not given
+	version  int
+	timeout  time.Duration
+	metadata json.RawMessage
+	policy   json.RawMessage
+	messages []Message // all that were given, in their order
+	tx       pgx.Tx
+	ifActive IfActive
+	ifEnded  IfEnded
+	detached bool
+
+	inputHash []byte // of the input: set by newRun
 }
 
-func badInput(want reflect.Type, err error) error {
-	return failure.Quarantine(kind.BadInput, fmt.Errorf("the stored input does not decode into %v, the type that this program has for it: %w; "+
-		"deploy code whose type decodes it, with the Codec and Sealer that the run was started with, and Resume the run, or Restart it with another kagzi.NewInput", want, err))
+// startOptions validates opts; the last of a kind wins, but for messages.
+func startOptions(opts []StartOption) (startConfig, error) {
+	var cfg startConfig
+	var errs []error
+	check := func(err error) { errs = append(errs, err) }
+	for _, o := range opts {
+		switch o := o.(type) {
+		case ID:
+			cfg.id = o
+			check(validateExternalID(string(o)))
+		case Queue:
+			cfg.queue = string(o)
+			check(validateQueue(string(o)))
+		case Delay:
+			cfg.delay, cfg.at = time.Duration(o), time.Time{}
+			check(validateDuration("delay", time.Duration(o)))
+		case At:
+			cfg.at, cfg.delay = time.Time(o), 0
+			if cfg.at.IsZero() {
+				check(errors.New("kagzi: At is the zero time: leave the option out"))
+			}
+			check(validateTime("At", cfg.at))
+		case Priority:
+			cfg.priority = int(o)
+			check(validatePriority(int(o)))
+		case Version:
+			cfg.version = int(o)
+			check(validateVersion(int(o)))
+		case Metadata:
+			check(validateMetadata(o))
+			cfg.metadata, _ = json.Marshal(o) // a map of strings always encodes
+		case Timeout:
+			cfg.timeout = time.Duration(o)
+			check(validateTimeout("timeout", time.Duration(o)))
+		case RetryPolicy:
+			check(o.validate())
+			cfg.policy, _ = json.Marshal(o) // one that is valid always encodes
+		case IfActive:
+			cfg.ifActive = o
+			check(o.validate())
+		case IfEnded:
+			cfg.ifEnded = o
+			check(o.validate())
+		case Message:
+			cfg.messages = append(cfg.messages, o)
+			check(o.validate())
+		case inTx:
+			cfg.tx = o.tx
+			if o.tx == nil {
+				check(errNilTx)
+			}
+		case detached:
+			cfg.detached = true
+		case nil:
+			check(errNilOption)
+		}
+	}
+	if end := cfg.at.Add(cfg.timeout).UTC(); validateTime("At", cfg.at) == nil && end.Year() > 9999 {
+		check(fmt.Errorf("kagzi: At %s and timeout %v together end in the year %d: the last is 9999", cfg.at.Format(time.RFC3339), cfg.timeout, end.Year()))
+	}
+	return cfg, errors.Join(errs...)
 }

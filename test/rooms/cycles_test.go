@@ -23,9 +23,6 @@ import (
 // type, a function, a field or a method that the other declares.
 const mostInCycle = 6
 
-// largerCycles are the packages that still have a larger circle, with its size.
-var largerCycles = map[string]int{"": 23}
-
 func TestFilesFormLayers(t *testing.T) {
 	t.Parallel()
 	readSources(t)
@@ -41,10 +38,9 @@ func TestFilesFormLayers(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			most := max(largerCycles[name], mostInCycle)
 			for _, cycle := range cyclesOf(references(t, p, exports)) {
-				if len(cycle) > most {
-					t.Errorf("%d files refer to each other in a circle, %d may: %s", len(cycle), most, strings.Join(cycle, " "))
+				if len(cycle) > mostInCycle {
+					t.Errorf("%d files refer to each other in a circle, %d may: %s", len(cycle), mostInCycle, strings.Join(cycle, " "))
 				}
 			}
 		})

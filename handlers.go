@@ -1,0 +1,95 @@
+package kagzi
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+
+	"github.com/kagzi/kagzi/internal/engine"
+	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/kind"
+)
+
+// Handle makes fn the worker's code for wf, in version 1 unless a [Version] says otherwise. A worker may have handlers
+// for several versions of a workflow, which then are all at work: a run stays on the version that it began with. A run
+// that names none begins with the highest, or with the [DefaultVersion].
+//
+// Mistakes (a nil fn, two for one version, two defaults, a bad name, a nil w) are returned by [Worker.Run]. Call it before Run.
+func Handle[In, Out any](w *Worker, wf Workflow[In, Out], fn func(Context, In) (Out, error), opts ...HandleOption) {
+	if w.made() != nil {
+		return // as Run says
+	}
+	version, isDefault := Version(1), false
+	var err error
+	for _, o := range opts {
+		switch o := o.(type) {
+		case Version:
+			version = o
+		case defaultVersion:
+			isDefault = true
+		case allowAdditions:
+			err = errors.Join(err, errors.New("kagzi: AllowAdditions is for a replay: leave it out"))
+		case nil:
+			err = errors.Join(err, errNilOption)
+		}
+	}
+	err = errors.Join(validateWorkflow(wf.name), validateVersion(int(version)), err)
+	if fn == nil {
+		err = errors.Join(err, errors.New("kagzi: the function is nil"))
+	}
+	if err != nil {
+		w.mistakes = append(w.mistakes, failure.Wrap(err, "handler of %q", wf.name))
+		return
+	}
+	client := w.client
+	w.handle(wf.name, int(version), isDefault, func(b *engine.Branch, input []byte) ([]byte, error) {
+		var in In
+		if err := client.decode(input, &in); err != nil {
+			return nil, badInput(reflect.TypeFor[In](), err)
+		}
+		out, err := fn(&runContext{b, client}, in)
+		if err != nil {
+			return nil, err
+		}
+		result := what{"result of workflow", wf.name}
+		data, err := client.encode(result, out)
+		if err != nil {
+			return nil, unstorable(err)
+		}
+		if err := decodableAs(out)(client, result, data); err != nil {
+			return nil, failure.Permanent(kind.Validation, err)
+		}
+		return data, nil
+	})
+}
+
+func (w *Worker) handle(workflow string, version int, isDefault bool, h engine.Handler) {
+	if w.running.Load() {
+		w.client.cfg.Logger.Error("kagzi: Handle has no effect on a worker that runs: call it before Run", "workflow", workflow)
+		if h := w.hooks.Load(); h != nil && h.Late != nil {
+			h.Late(workflow)
+		}
+		return
+	}
+	if w.handlers[workflow] == nil {
+		w.handlers[workflow] = map[int]engine.Handler{}
+	}
+	if w.handlers[workflow][version] != nil {
+		w.mistakes = append(w.mistakes, fmt.Errorf("kagzi: two handlers for version %d of workflow %q: give one another kagzi.Version", version, workflow))
+		return
+	}
+	w.handlers[workflow][version] = h
+	if !isDefault {
+		return
+	}
+	if other, ok := w.defaults[workflow]; ok {
+		w.mistakes = append(w.mistakes, fmt.Errorf("kagzi: versions %d and %d of workflow %q are both kagzi.DefaultVersion: choose one", other, version, workflow))
+		return
+	}
+	w.defaults[workflow] = version
+}
+
+func badInput(want reflect.Type, err error) error {
+	return failure.Quarantine(kind.BadInput, fmt.Errorf("the stored input does not decode into %v, the type that this program has for it: %w; "+
+		"deploy code whose type decodes it, with the Codec and Sealer that the run was started with, and Resume the run, or Restart it with another kagzi.NewInput", want, err))
+}

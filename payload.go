@@ -1,0 +1,184 @@
+package kagzi
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"reflect"
+
+	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/kind"
+)
+
+// A what names what is encoded, for errors.
+type what struct{ kind, name string }
+
+func (w what) String() string {
+	if w.name == "" {
+		return w.kind
+	}
+	return fmt.Sprintf("%s %q", w.kind, w.name)
+}
+
+// encode returns v as it is stored.
+func (c *Client) encode(what what, v any) ([]byte, error) {
+	plain, err := c.plain(what, v)
+	if err != nil {
+		return nil, err
+	}
+	return c.seal(what, plain)
+}
+
+// encodeHashed returns v as it is stored, and the hash by which it is compared with other values.
+func (c *Client) encodeHashed(what what, v any) (stored, hash []byte, err error) {
+	plain, err := c.plain(what, v)
+	if err != nil {
+		return nil, nil, failure.Of(kind.BadRequest, err) // what is compared a caller has given
+	}
+	stored, err = c.seal(what, plain)
+	return stored, c.hashOf(plain), err
+}
+
+// identity returns the hash by which v is compared with other values. Nothing is stored of v.
+func (c *Client) identity(what what, v any) ([]byte, error) {
+	plain, err := c.plain(what, v)
+	if err != nil {
+		return nil, err
+	}
+	return c.hashOf(plain), c.fits(what, plain)
+}
+
+func (c *Client) plain(what what, v any) ([]byte, error) {
+	data, err := c.cfg.Codec.Encode(v)
+	if err != nil {
+		return nil, fmt.Errorf("kagzi: %s: a %T cannot be encoded: %w", what, v, err)
+	}
+	if data == nil {
+		data = []byte{}
+	}
+	return data, nil
+}
+
+func (c *Client) seal(what what, plain []byte) ([]byte, error) {
+	if c.cfg.Sealer == nil {
+		return plain, c.fits(what, plain)
+	}
+	sealed, err := c.cfg.Sealer.Seal(plain)
+	if err != nil {
+		return nil, &sealError{what, err}
+	}
+	if sealed == nil {
+		sealed = []byte{}
+	}
+	return sealed, c.fits(what, sealed)
+}
+
+// A sealError is a Sealer's: unlike what cannot be encoded it may pass.
+type sealError struct {
+	what what
+	err  error
+}
+
+func (e *sealError) Error() string {
+	return fmt.Sprintf("kagzi: %s cannot be sealed: %v", e.what, e.err)
+}
+func (e *sealError) Unwrap() error { return e.err }
+
+// unstorable is the failure of a step, or of a run, whose result cannot be stored. Only a Sealer may do better next time.
+func unstorable(err error) error {
+	if _, ok := errors.AsType[*sealError](err); ok {
+		return err
+	}
+	return failure.Permanent(kind.Validation, err)
+}
+
+func (c *Client) fits(what what, data []byte) error {
+	if len(data) > c.cfg.MaxPayload {
+		return fmt.Errorf("%w: %s is %d bytes, the limit (ClientConfig.MaxPayload) is %d", ErrPayloadTooLarge, what, len(data), c.cfg.MaxPayload)
+	}
+	return nil
+}
+
+// hashOf is the hash by which values are compared. It is of the bytes before they are sealed, which are the same each time.
+func (c *Client) hashOf(plain []byte) []byte {
+	if c.cfg.Sealer != nil {
+		if key := c.cfg.Sealer.HashKey(); key != nil {
+			mac := hmac.New(sha256.New, key)
+			mac.Write(plain)
+			return mac.Sum(nil)[:16]
+		}
+	}
+	sum := sha256.Sum256(plain)
+	return sum[:16]
+}
+
+// open returns the bytes that were stored as they were before they were sealed.
+func (c *Client) open(stored []byte) ([]byte, error) {
+	if c.cfg.Sealer == nil {
+		return stored, nil
+	}
+	data, err := c.cfg.Sealer.Open(stored)
+	if err != nil {
+		return nil, fmt.Errorf("it cannot be opened: %w", err)
+	}
+	return data, nil
+}
+
+// hashStored is hashOf what was stored.
+func (c *Client) hashStored(stored []byte) ([]byte, error) {
+	plain, err := c.open(stored)
+	if err != nil {
+		return nil, fmt.Errorf("the input of the run, by which starts with the new ID are compared: %w", err)
+	}
+	return c.hashOf(plain), nil
+}
+
+// shown is what was stored, opened if it can be: for people.
+func (c *Client) shown(stored []byte) []byte {
+	if data, err := c.open(stored); stored != nil && err == nil {
+		return data
+	}
+	return stored
+}
+
+// decode puts what was stored into v.
+func (c *Client) decode(stored []byte, v any) error {
+	data, err := c.open(stored)
+	if err != nil {
+		return err
+	}
+	return c.cfg.Codec.Decode(data, v)
+}
+
+// A decodable reports, by an error, that what was encoded of a value does not decode into the type that readers have for it.
+type decodable func(c *Client, what what, stored []byte) error
+
+// decodableAs is the decodable of v, which readers take for a T.
+func decodableAs[T any](v T) decodable {
+	return func(c *Client, what what, stored []byte) error {
+		var read T
+		if err := c.decode(stored, &read); err != nil {
+			return undecodable(what, v, reflect.TypeFor[T](), err)
+		}
+		return nil
+	}
+}
+
+// check is the decodable's answer about what a caller has given.
+func (d decodable) check(c *Client, what what, stored []byte) error {
+	if err := d(c, what, stored); err != nil {
+		return failure.Of(kind.BadRequest, err)
+	}
+	return nil
+}
+
+// undecodable is the failure of a value that was encoded and cannot be decoded again: stored, it would be in the way of
+// whoever reads it, each time.
+func undecodable(what what, v any, as reflect.Type, err error) error {
+	advice := "give it a type that decodes what it encodes"
+	if as.Kind() == reflect.Interface {
+		advice = fmt.Sprintf("%v is an interface, which does not say what to make of the data: give it a concrete type", as)
+	}
+	return fmt.Errorf("kagzi: %s: a %T, as it is encoded, does not decode into %v: %w; %s", what, v, as, err, advice)
+}

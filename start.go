@@ -1,0 +1,182 @@
+package kagzi
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/store"
+)
+
+// Start starts a run of wf, or returns the active one of the same [ID] (see [Run.Existed]). It returns once
+// the run is stored: from then on it is executed even if this process dies. It returns [ErrIDConflict] if the
+// active run of the ID is of another workflow, or was started with another input and the start brings no [Message],
+// [ErrIDTaken] if an [IfActive] or [IfEnded] refuses the
+// start, and [ErrPayloadTooLarge] if the input or a message is too large.
+//
+// While a transaction that has not ended holds the ID, because it starts a run with it, Start waits for as long as ctx
+// allows. If ctx ends meanwhile, the error says whether anything was started. With [InTx] the wait is part of your
+// transaction: then the connection is closed and the transaction rolled back. Under a ctx that has ended already nothing is
+// sent. Any other error of ctx, or of a connection, may come after the run was stored: start again with the same ID to
+// find it.
+//
+// A workflow function does not call Start, which needs a context.Context; a step does.
+func Start[In, Out any](ctx context.Context, c *Client, wf Workflow[In, Out], in In, opts ...StartOption) (*Run[Out], error) {
+	started, err := c.start(ctx, []Call{wf.With(in, opts...)}, nil)
+	if err != nil {
+		return nil, failure.Wrap(err, "start %s", cmp.Or(wf.name, "a run"))
+	}
+	return &Run[Out]{client: c, workflow: wf.name, id: started[0].ID, existed: started[0].Existed}, nil
+}
+
+// Find returns the handle to a run of wf that was started elsewhere: for an [ID] that of the active run, else
+// of the newest. It returns [ErrNotFound] if there is none, and an error if the run is of another workflow.
+func Find[In, Out any](ctx context.Context, c *Client, wf Workflow[In, Out], ref Ref) (*Run[Out], error) {
+	info, err := c.Get(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	if info.Workflow != wf.name {
+		return nil, fmt.Errorf("kagzi: find: run %s is of workflow %q, not %q: pass the Workflow that it was started with", info.ID, info.Workflow, wf.name)
+	}
+	return &Run[Out]{client: c, workflow: wf.name, id: info.ID, existed: true}, nil
+}
+
+// StartMany starts all calls or none. Up to 10,000 calls are one statement, and one round trip if none has an [ID] or a
+// [Message]; more are several in one transaction. All are in memory at once. Options hold for all of them, and stand
+// between a workflow's defaults and a call's own. The errors are those of [Start], and it waits and ends as Start does.
+//
+// Runs are inserted in the order of their IDs, whatever the order of the calls, so concurrent calls with the same IDs wait
+// for each other without a deadlock. Of several calls of Start or StartMany in one transaction ([InTx]) the order is the
+// caller's: make them in the order of their IDs, else two such transactions may deadlock, and Postgres ends one of them.
+func (c *Client) StartMany(ctx context.Context, calls []Call, opts ...StartOption) ([]Started, error) {
+	started, err := c.start(ctx, calls, opts)
+	if err != nil {
+		return nil, failure.Wrap(err, "start %d runs", len(calls))
+	}
+	return started, nil
+}
+
+// start inserts the calls and wakes workers.
+func (c *Client) start(ctx context.Context, calls []Call, shared []StartOption) ([]Started, error) {
+	if err := c.usable(ctx); err != nil {
+		return nil, err
+	}
+	runs := make([]store.NewRun, len(calls))
+	var tx pgx.Tx
+	for i, call := range calls {
+		r, cfg, err := c.newRun(ctx, call, shared)
+		if err == nil && cfg.id == "" {
+			err = withoutID(shared, call.opts)
+		}
+		if err != nil {
+			if len(calls) > 1 {
+				err = failure.Wrap(err, "call %d", i)
+			}
+			return nil, err
+		}
+		if cfg.tx != nil && i > 0 && cfg.tx != tx {
+			return nil, errors.New("kagzi: the calls name different transactions: give InTx to StartMany instead")
+		}
+		runs[i], tx = r, cfg.tx
+	}
+	if err := sameIDs(runs); err != nil {
+		return nil, err
+	}
+	if err := c.checkSchema(ctx, tx); err != nil {
+		return nil, err
+	}
+	rows, err := c.store.Start(ctx, tx, runs)
+	if err != nil {
+		return nil, c.public(ctx, err)
+	}
+	out := make([]Started, len(rows))
+	var due []store.DueRun
+	var signalled []store.Signalled
+	for i, r := range rows {
+		out[i] = Started{ID: RunID(r.RunID.String()), Existed: r.Existed}
+		if !r.Existed {
+			due = append(due, store.DueRun{Queue: runs[i].Queue, Type: runs[i].Type, Version: runs[i].Version})
+		} else if r.Signalled != nil {
+			signalled = append(signalled, *r.Signalled)
+		}
+		if r.Ended != nil {
+			if err := c.hints.Cancelled(ctx, tx, r.Ended); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if err := c.hints.Due(ctx, tx, due...); err != nil {
+		return nil, err
+	}
+	if err := c.hints.Signalled(ctx, tx, signalled...); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// sameIDs refuses one ID for two calls: only one of them could have it.
+func sameIDs(runs []store.NewRun) error {
+	seen := map[string]int{}
+	for i, r := range runs {
+		if r.ExternalID == "" {
+			continue
+		}
+		if j, ok := seen[r.ExternalID]; ok {
+			return fmt.Errorf("kagzi: calls %d and %d have the same ID %q", j, i, r.ExternalID)
+		}
+		seen[r.ExternalID] = i
+	}
+	return nil
+}
+
+// newRun makes of a call what the store inserts.
+func (c *Client) newRun(ctx context.Context, call Call, shared []StartOption) (store.NewRun, startConfig, error) {
+	var r store.NewRun
+	cfg, err := call.config(shared)
+	if err != nil {
+		return r, cfg, err
+	}
+	what := what{"input of workflow", call.workflow}
+	input, hash, err := c.encodeHashed(what, call.input)
+	if err == nil {
+		err = call.decodable.check(c, what, input)
+	}
+	if err != nil {
+		return r, cfg, err
+	}
+	cfg.inputHash = hash
+	id, err := uuid.NewV7()
+	if err != nil {
+		return r, cfg, err
+	}
+	r = store.NewRun{
+		RunID: id, ExternalID: string(cfg.id), Queue: cfg.queue, Type: call.workflow, Version: cfg.version, Priority: cfg.priority,
+		Delay: cfg.delay, At: cfg.at, Timeout: cfg.timeout, RetryPolicy: cfg.policy, Metadata: cfg.metadata, Detached: cfg.detached, Input: input,
+	}
+	if call.as == "" { // else it takes its parent's
+		r.Queue, r.Priority = cmp.Or(r.Queue, "default"), cmp.Or(r.Priority, 3)
+	}
+	if cfg.id != "" {
+		r.InputHash, r.IfActive, r.IfEnded = hash, cfg.ifActive.stored(), cfg.ifEnded.stored()
+	}
+	for i, m := range cfg.messages {
+		same := func(o Message) bool { return o.identified && o.id == m.id }
+		if m.identified && slices.ContainsFunc(cfg.messages[:i], same) {
+			return r, cfg, fmt.Errorf("kagzi: two messages have the ID %s: give each its own", text.Quote(string(m.id)))
+		}
+		msg, err := c.message(ctx, m, "start "+string(cfg.id))
+		if err != nil {
+			return r, cfg, err
+		}
+		r.Messages = append(r.Messages, msg)
+	}
+	return r, cfg, nil
+}
