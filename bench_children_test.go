@@ -1,52 +1,54 @@
-package kagzi
+package kagzi_test
 
 import (
 	"context"
 	"strconv"
 	"testing"
+
+	"github.com/kagzi/kagzi"
 )
 
 // BenchmarkFanOut has one parent start 1,000 children and await them: all at once, and each as it ends.
 func BenchmarkFanOut(b *testing.B) {
 	const children = 1000
-	child := Define[int, int]("child")
-	for name, fn := range map[string]func(Context, int) (int, error){
-		"results": func(ctx Context, n int) (int, error) {
-			all := make([]*Child[int], n)
+	child := kagzi.Define[int, int]("child")
+	for name, fn := range map[string]func(kagzi.Context, int) (int, error){
+		"results": func(ctx kagzi.Context, n int) (int, error) {
+			all := make([]*kagzi.Child[int], n)
 			for i := range all {
 				var err error
-				if all[i], err = StartChild(ctx, "child-"+strconv.Itoa(i), child, i); err != nil {
+				if all[i], err = kagzi.StartChild(ctx, "child-"+strconv.Itoa(i), child, i); err != nil {
 					return 0, err
 				}
 			}
-			out, err := Results(ctx, all)
+			out, err := kagzi.Results(ctx, all)
 			return len(out), err
 		},
-		"map": func(ctx Context, n int) (int, error) {
+		"map": func(ctx kagzi.Context, n int) (int, error) {
 			items := make([]int, n)
 			for i := range items {
 				items[i] = i
 			}
-			out, err := Map(ctx, "all", items, func(ctx Context, i int) (int, error) { return RunChild(ctx, "child", child, i) })
+			out, err := kagzi.Map(ctx, "all", items, func(ctx kagzi.Context, i int) (int, error) { return kagzi.RunChild(ctx, "child", child, i) })
 			return len(out), err
 		},
 	} {
 		b.Run(name, func(b *testing.B) {
-			c := benchClient(b, 8)
+			c, _ := benchClient(b, 8)
 			w := benchWorker(b, c, 1000)
-			parent := Define[int, int]("parent")
+			parent := kagzi.Define[int, int]("parent")
 			executions := 0 // of parents, one at a time
-			Handle(w, parent, func(ctx Context, n int) (int, error) {
+			kagzi.Handle(w, parent, func(ctx kagzi.Context, n int) (int, error) {
 				executions++
 				return fn(ctx, n)
 			})
-			Handle(w, child, func(_ Context, n int) (int, error) { return n, nil })
+			kagzi.Handle(w, child, func(_ kagzi.Context, n int) (int, error) { return n, nil })
 			ctx, cancel := context.WithCancel(b.Context())
 			done := make(chan error, 1)
 			go func() { done <- w.Run(ctx) }()
 			b.ResetTimer()
 			for range b.N {
-				run, err := Start(ctx, c, parent, children)
+				run, err := kagzi.Start(ctx, c, parent, children)
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -1,4 +1,4 @@
-package kagzi
+package kagzi_test
 
 import (
 	"context"
@@ -8,6 +8,10 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/internal/testhook"
 )
 
 // fillOld makes n runs that completed 40 days ago, and were made then, each with an input, an output and steps.
@@ -43,10 +47,15 @@ func fillOld(b *testing.B, pool *pgxpool.Pool, n, steps int) {
 // scanEnds is a pause that no coordinator makes before its scan over the runs has ended.
 const scanEnds = 20 * time.Second
 
+// A pruner deletes old runs, a pass at a time.
+type pruner interface {
+	DeleteOld(ctx context.Context) (time.Duration, error)
+}
+
 // deleteWhile makes passes, with their pauses, until ctx ends or the scan does.
-func deleteWhile(ctx context.Context, k *Coordinator) error {
+func deleteWhile(ctx context.Context, p pruner) error {
 	for ctx.Err() == nil {
-		pause, err := k.house.DeleteOld(ctx)
+		pause, err := p.DeleteOld(ctx)
 		if err != nil || pause >= scanEnds {
 			return err
 		}
@@ -58,15 +67,16 @@ func deleteWhile(ctx context.Context, k *Coordinator) error {
 	return nil
 }
 
-func benchCoordinator(b *testing.B, c *Client) *Coordinator {
+// withPruner lends do the pruner of a coordinator of c's namespace.
+func withPruner(b *testing.B, c *kagzi.Client, do func(pruner)) {
 	b.Helper()
-	k := newTestCoordinator(b, c, CoordinatorConfig{})
-	return k
+	benchPasses(b.Context(), b, c, func(p testhook.Passes) { do(p.(pruner)) })
 }
 
-func countRuns(b *testing.B, c *Client, workflow string) (n int) {
+// countRuns returns how many runs of the workflow there are.
+func countRuns(b *testing.B, pool *pgxpool.Pool, workflow string) (n int) {
 	b.Helper()
-	if err := c.store.Pool().QueryRow(b.Context(), `SELECT count(*) FROM kagzi.workflow_runs WHERE workflow_type = $1`, workflow).Scan(&n); err != nil {
+	if err := pool.QueryRow(b.Context(), `SELECT count(*) FROM kagzi.workflow_runs WHERE workflow_type = $1`, workflow).Scan(&n); err != nil {
 		b.Fatal(err)
 	}
 	return n
@@ -76,15 +86,16 @@ func countRuns(b *testing.B, c *Client, workflow string) (n int) {
 func BenchmarkPrune(b *testing.B) {
 	for _, steps := range []int{0, 5} {
 		b.Run(fmt.Sprintf("steps=%d", steps), func(b *testing.B) {
-			c := benchClient(b, 8)
-			fillOld(b, c.store.Pool(), b.N, steps)
-			k := benchCoordinator(b, c)
-			b.ResetTimer()
-			if err := deleteWhile(b.Context(), k); err != nil {
-				b.Fatal(err)
-			}
-			b.StopTimer()
-			if n := countRuns(b, c, "old"); n > 0 {
+			c, pool := benchClient(b, 8)
+			fillOld(b, pool, b.N, steps)
+			withPruner(b, c, func(p pruner) {
+				b.ResetTimer()
+				if err := deleteWhile(b.Context(), p); err != nil {
+					b.Fatal(err)
+				}
+				b.StopTimer()
+			})
+			if n := countRuns(b, pool, "old"); n > 0 {
 				b.Fatalf("%d runs are left", n)
 			}
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "runs/s")
@@ -94,22 +105,23 @@ func BenchmarkPrune(b *testing.B) {
 
 // BenchmarkPruneAsleep scans b.N runs that sleep, and finds nothing: it measures how long the queries take together.
 func BenchmarkPruneAsleep(b *testing.B) {
-	c := benchClient(b, 8)
-	fillOld(b, c.store.Pool(), b.N, 0)
-	if _, err := c.store.Pool().Exec(b.Context(), `UPDATE kagzi.workflow_runs SET status = 'SLEEPING', finished_at = NULL, available_at = 'infinity'`); err != nil {
+	c, pool := benchClient(b, 8)
+	fillOld(b, pool, b.N, 0)
+	if _, err := pool.Exec(b.Context(), `UPDATE kagzi.workflow_runs SET status = 'SLEEPING', finished_at = NULL, available_at = 'infinity'`); err != nil {
 		b.Fatal(err)
 	}
-	k := benchCoordinator(b, c)
 	var longest time.Duration
-	b.ResetTimer()
-	for pause := time.Duration(0); pause < scanEnds; {
-		began := time.Now()
-		var err error
-		if pause, err = k.house.DeleteOld(b.Context()); err != nil {
-			b.Fatal(err)
+	withPruner(b, c, func(p pruner) {
+		b.ResetTimer()
+		for pause := time.Duration(0); pause < scanEnds; {
+			began := time.Now()
+			var err error
+			if pause, err = p.DeleteOld(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+			longest = max(longest, time.Since(began))
 		}
-		longest = max(longest, time.Since(began))
-	}
+	})
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "runs/s")
 	b.ReportMetric(float64(longest.Microseconds())/1000, "ms/longest-pass")
 }
@@ -119,32 +131,34 @@ func BenchmarkDrainWhilePruning(b *testing.B) {
 	for _, steps := range []int{0, 5} {
 		for _, pruning := range []bool{false, true} {
 			b.Run(fmt.Sprintf("steps=%d/pruning=%t", steps, pruning), func(b *testing.B) {
-				c := benchClient(b, 8)
-				fillOld(b, c.store.Pool(), b.N, steps)
-				drainWhile(b, c, steps, func(ctx context.Context) {
+				c, pool := benchClient(b, 8)
+				fillOld(b, pool, b.N, steps)
+				drainWhile(b, c, pool, steps, func(ctx context.Context) {
 					if pruning {
-						if err := deleteWhile(ctx, benchCoordinator(b, c)); err != nil {
-							b.Error(err)
-						}
+						withPruner(b, c, func(p pruner) {
+							if err := deleteWhile(ctx, p); err != nil {
+								b.Error(err)
+							}
+						})
 					}
 				})
 				seconds := b.Elapsed().Seconds()
 				b.ReportMetric(float64(b.N)/seconds, "runs/s")
-				b.ReportMetric(float64(b.N-countRuns(b, c, "old"))/seconds, "pruned/s")
+				b.ReportMetric(float64(b.N-countRuns(b, pool, "old"))/seconds, "pruned/s")
 			})
 		}
 	}
 }
 
 // drainWhile starts b.N runs, and then times their execution beside what meanwhile does.
-func drainWhile(b *testing.B, c *Client, steps int, meanwhile func(context.Context)) {
+func drainWhile(b *testing.B, c *kagzi.Client, pool *pgxpool.Pool, steps int, meanwhile func(context.Context)) {
 	b.Helper()
-	wf := Define[int, int]("drained")
+	wf := kagzi.Define[int, int]("drained")
 	startAll(b, c, wf)
-	if _, err := c.store.Pool().Exec(b.Context(), "ANALYZE kagzi.workflow_runs"); err != nil {
+	if _, err := pool.Exec(b.Context(), "ANALYZE kagzi.workflow_runs"); err != nil {
 		b.Fatal(err)
 	}
-	w := newTestWorker(b, c, WorkerConfig{NoCoordinator: true, MaxConcurrent: 1000})
+	w := kit.NewWorker(b, c, kagzi.WorkerConfig{NoCoordinator: true, MaxConcurrent: 1000})
 	ctx, cancel := context.WithCancel(b.Context())
 	defer cancel()
 	handleDrained(b, w, wf, steps, cancel)
@@ -160,6 +174,6 @@ func drainWhile(b *testing.B, c *Client, steps int, meanwhile func(context.Conte
 	b.StopTimer()
 	<-done
 	if os.Getenv("BENCH_STATEMENTS") != "" {
-		printStatements(b, c.store.Pool())
+		printStatements(b, pool)
 	}
 }

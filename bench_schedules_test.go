@@ -1,4 +1,4 @@
-package kagzi
+package kagzi_test
 
 import (
 	"context"
@@ -8,19 +8,25 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/internal/testhook"
+
 	"github.com/jackc/pgx/v5"
 )
 
 // BenchmarkScheduleLatency reports how long after its tick a run exists, for 20 schedules of every second beside a
 // coordinator whose interval never ends.
 func BenchmarkScheduleLatency(b *testing.B) {
-	c := benchClient(b, 10)
-	k := newTestCoordinator(b, c, CoordinatorConfig{Interval: time.Hour})
+	c, pool := benchClient(b, 10)
+	k := kit.NewCoordinator(b, c, kagzi.CoordinatorConfig{Interval: time.Hour})
 	ctx, stop := context.WithCancel(b.Context())
 	done := make(chan error, 1)
 	go func() { done <- k.Run(ctx) }()
 	for i := range 20 {
-		if err := c.Schedule(ctx, Schedule{Name: fmt.Sprint("s", i), Every: time.Second, Run: report.With("")}); err != nil {
+		if err := c.Schedule(ctx, kagzi.Schedule{Name: fmt.Sprint("s", i), Every: time.Second, Run: kit.Report.With("")}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -29,7 +35,7 @@ func BenchmarkScheduleLatency(b *testing.B) {
 	if err := <-done; err != nil {
 		b.Fatal(err)
 	}
-	late := queryAll[float64](b, c, `SELECT extract(epoch FROM created_at - fire_at)::float8 * 1000 FROM kagzi.workflow_runs WHERE fire_at IS NOT NULL AND schedule_id IS NOT NULL`)
+	late := queryAll[float64](b, pool, `SELECT extract(epoch FROM created_at - fire_at)::float8 * 1000 FROM kagzi.workflow_runs WHERE fire_at IS NOT NULL AND schedule_id IS NOT NULL`)
 	slices.Sort(late)
 	b.ReportMetric(late[len(late)/2], "ms-p50")
 	b.ReportMetric(late[len(late)*99/100], "ms-p99")
@@ -39,12 +45,11 @@ func BenchmarkScheduleLatency(b *testing.B) {
 
 // BenchmarkThousandSchedules reports how long it takes to fire a thousand schedules that are due at once.
 func BenchmarkThousandSchedules(b *testing.B) {
-	c := benchClient(b, 10)
-	c.cfg.Logger = slog.New(slog.DiscardHandler)
-	k := newTestCoordinator(b, c, CoordinatorConfig{})
-	err := pgx.BeginFunc(b.Context(), c.store.Pool(), func(tx pgx.Tx) error {
+	pool := benchPool(b, 10)
+	c := kit.NewClientWith(b, pool, kagzi.ClientConfig{Logger: slog.New(slog.DiscardHandler)})
+	err := pgx.BeginFunc(b.Context(), pool, func(tx pgx.Tx) error {
 		for i := range 1000 {
-			if err := c.Schedule(b.Context(), Schedule{Name: fmt.Sprint("s", i), Every: time.Hour, Run: report.With("")}, InTx(tx)); err != nil {
+			if err := c.Schedule(b.Context(), kagzi.Schedule{Name: fmt.Sprint("s", i), Every: time.Hour, Run: kit.Report.With("")}, kagzi.InTx(tx)); err != nil {
 				return err
 			}
 		}
@@ -53,28 +58,30 @@ func BenchmarkThousandSchedules(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	for back := 1; b.Loop(); back++ {
-		b.StopTimer()
-		if _, err := c.store.Pool().Exec(b.Context(), `UPDATE kagzi.schedules SET cursor_at = now() - interval '1 hour', next_at = now() WHERE NOT paused`); err != nil {
-			b.Fatal(err)
+	benchPasses(b.Context(), b, c, func(p testhook.Passes) {
+		for b.Loop() {
+			b.StopTimer()
+			if _, err := pool.Exec(b.Context(), `UPDATE kagzi.schedules SET cursor_at = now() - interval '1 hour', next_at = now() WHERE NOT paused`); err != nil {
+				b.Fatal(err)
+			}
+			if _, err := pool.Exec(b.Context(), `UPDATE kagzi.workflow_runs SET fire_at = fire_at - interval '1 hour' WHERE schedule_id IS NOT NULL`); err != nil {
+				b.Fatal(err)
+			}
+			b.StartTimer()
+			if _, err := p.FireSchedules(b.Context()); err != nil {
+				b.Fatal(err)
+			}
 		}
-		if _, err := c.store.Pool().Exec(b.Context(), `UPDATE kagzi.workflow_runs SET fire_at = fire_at - interval '1 hour' WHERE schedule_id IS NOT NULL`); err != nil {
-			b.Fatal(err)
-		}
-		b.StartTimer()
-		if _, err := k.house.FireSchedules(b.Context()); err != nil {
-			b.Fatal(err)
-		}
-	}
+	})
 	b.StopTimer()
-	if n := queryAll[int](b, c, `SELECT count(*)::int FROM kagzi.workflow_runs WHERE schedule_id IS NOT NULL`)[0]; n != 1000*b.N {
+	if n := queryAll[int](b, pool, `SELECT count(*)::int FROM kagzi.workflow_runs WHERE schedule_id IS NOT NULL`)[0]; n != 1000*b.N {
 		b.Fatalf("%d runs of %d", n, 1000*b.N)
 	}
 }
 
-func queryAll[T any](b *testing.B, c *Client, sql string) []T {
+func queryAll[T any](b *testing.B, pool *pgxpool.Pool, sql string) []T {
 	b.Helper()
-	rows, _ := c.store.Pool().Query(context.Background(), sql) // the error comes with the rows
+	rows, _ := pool.Query(context.Background(), sql) // the error comes with the rows
 	out, err := pgx.CollectRows(rows, pgx.RowTo[T])
 	if err != nil {
 		b.Fatal(err)

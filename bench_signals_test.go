@@ -1,4 +1,4 @@
-package kagzi
+package kagzi_test
 
 import (
 	"context"
@@ -9,15 +9,18 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi/internal/await"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/kit"
 )
 
 // BenchmarkSignal sends messages to 5,000 runs that nobody executes: from one goroutine, and from 16.
 func BenchmarkSignal(b *testing.B) {
-	s, wf := DefineSignal[int]("s"), Define[int, int]("wf")
+	s, wf := kagzi.DefineSignal[int]("s"), kagzi.Define[int, int]("wf")
 	for _, goroutines := range []int{1, 16} {
 		b.Run(fmt.Sprintf("goroutines=%d", goroutines), func(b *testing.B) {
-			c := benchClient(b, 16)
-			runs := startRuns(b, c, wf, 5_000)
+			c, _ := benchClient(b, 16)
+			runs := kit.StartRuns(b, c, wf, 5_000)
 			b.ResetTimer()
 			var n atomic.Int64
 			var wg sync.WaitGroup
@@ -40,27 +43,27 @@ func BenchmarkSignal(b *testing.B) {
 // BenchmarkSignalToNextStep measures how long after Signal was called the run's next step begins: of a run that sleeps,
 // signalled by another client, and of one that stays in memory.
 func BenchmarkSignalToNextStep(b *testing.B) {
-	s, wf := DefineSignal[int]("s"), Define[bool, int]("wf")
+	s, wf := kagzi.DefineSignal[int]("s"), kagzi.Define[bool, int]("wf")
 	for _, memory := range []bool{false, true} {
 		b.Run(fmt.Sprintf("memory=%t", memory), func(b *testing.B) {
-			c := benchClient(b, 8)
-			sender := clientWith(b, c.store.Pool(), ClientConfig{Logger: c.cfg.Logger})
+			c, pool := benchClient(b, 8)
+			sender := kit.NewClient(b, pool)
 			begun := make(chan time.Time, 1)
 			w := benchWorker(b, c, 10)
-			Handle(w, wf, func(ctx Context, memory bool) (int, error) {
+			kagzi.Handle(w, wf, func(ctx kagzi.Context, memory bool) (int, error) {
 				open := make(chan struct{})
-				f := Go(ctx, "busy", func(ctx Context) (int, error) {
-					return 0, Do(ctx, "s", func(context.Context) error {
+				f := kagzi.Go(ctx, "busy", func(ctx kagzi.Context) (int, error) {
+					return 0, kagzi.Do(ctx, "s", func(context.Context) error {
 						if memory {
 							<-open
 						}
 						return nil
 					})
 				})
-				if _, err := WaitSignal(ctx, s); err != nil {
+				if _, err := kagzi.WaitSignal(ctx, s); err != nil {
 					return 0, err
 				}
-				if err := Do(ctx, "next", func(context.Context) error { begun <- time.Now(); return nil }); err != nil {
+				if err := kagzi.Do(ctx, "next", func(context.Context) error { begun <- time.Now(); return nil }); err != nil {
 					return 0, err
 				}
 				close(open)
@@ -72,13 +75,13 @@ func BenchmarkSignalToNextStep(b *testing.B) {
 			var took time.Duration
 			for range b.N {
 				b.StopTimer()
-				run, err := Start(ctx, sender, wf, memory)
+				run, err := kagzi.Start(ctx, sender, wf, memory)
 				if err != nil {
 					b.Fatal(err)
 				}
 				await.True(b, "the run waits", func() bool {
 					info, _ := run.Info(ctx)
-					return info.Status == StatusSleeping || memory && info.Status == StatusRunning
+					return info.Status == kagzi.StatusSleeping || memory && info.Status == kagzi.StatusRunning
 				})
 				b.StartTimer()
 				sent := time.Now()

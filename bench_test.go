@@ -1,4 +1,4 @@
-package kagzi
+package kagzi_test
 
 import (
 	"context"
@@ -11,6 +11,10 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/internal/testhook"
 
 	"github.com/kagzi/kagzi/internal/localpg"
 )
@@ -38,7 +42,7 @@ func benchPool(b *testing.B, conns int32) *pgxpool.Pool {
 		b.Fatal(err)
 	}
 	b.Cleanup(pool.Close)
-	if err := Migrate(ctx, pool); err != nil {
+	if err := kagzi.Migrate(ctx, pool); err != nil {
 		b.Fatal(err)
 	}
 	if _, err := pool.Exec(ctx, "CREATE EXTENSION IF NOT EXISTS pg_stat_statements"); err != nil {
@@ -67,31 +71,40 @@ func printStatements(b *testing.B, pool *pgxpool.Pool) {
 	}
 }
 
-func benchClient(b *testing.B, conns int32) *Client {
+// benchClient returns a client of a server of the benchmark's own, and its pool.
+func benchClient(b *testing.B, conns int32) (*kagzi.Client, *pgxpool.Pool) {
 	b.Helper()
-	c := newTestClient(b, benchPool(b, conns))
-	return c
+	pool := benchPool(b, conns)
+	return kit.NewClient(b, pool), pool
 }
 
-func benchWorker(b *testing.B, c *Client, concurrency int) *Worker {
+// benchPasses lends do the passes of a coordinator of c's namespace.
+func benchPasses(ctx context.Context, b *testing.B, c *kagzi.Client, do func(testhook.Passes)) {
 	b.Helper()
-	w := newTestWorker(b, c, WorkerConfig{MaxConcurrent: concurrency})
+	if err := kit.NewCoordinator(b, c, kagzi.CoordinatorConfig{}).Run(testhook.With(ctx, &testhook.Hooks{Passes: do})); err != nil {
+		b.Error(err)
+	}
+}
+
+func benchWorker(b *testing.B, c *kagzi.Client, concurrency int) *kagzi.Worker {
+	b.Helper()
+	w := kit.NewWorker(b, c, kagzi.WorkerConfig{MaxConcurrent: concurrency})
 	return w
 }
 
 // BenchmarkStart starts runs one by one: from one goroutine, and from 16.
 func BenchmarkStart(b *testing.B) {
-	noop := Define[struct{}, struct{}]("noop")
+	noop := kagzi.Define[struct{}, struct{}]("noop")
 	for _, goroutines := range []int{1, 16} {
 		b.Run(fmt.Sprintf("goroutines=%d", goroutines), func(b *testing.B) {
-			c := benchClient(b, 16)
+			c, _ := benchClient(b, 16)
 			b.ResetTimer()
 			var n atomic.Int64
 			var wg sync.WaitGroup
 			for range goroutines {
 				wg.Go(func() {
 					for n.Add(1) <= int64(b.N) {
-						if _, err := Start(b.Context(), c, noop, struct{}{}); err != nil {
+						if _, err := kagzi.Start(b.Context(), c, noop, struct{}{}); err != nil {
 							b.Error(err)
 							return
 						}
@@ -106,9 +119,9 @@ func BenchmarkStart(b *testing.B) {
 
 // BenchmarkStartMany starts 10,000 runs in one call.
 func BenchmarkStartMany(b *testing.B) {
-	noop := Define[int, struct{}]("noop")
-	c := benchClient(b, 4)
-	calls := make([]Call, 10_000)
+	noop := kagzi.Define[int, struct{}]("noop")
+	c, _ := benchClient(b, 4)
+	calls := make([]kagzi.Call, 10_000)
 	for i := range calls {
 		calls[i] = noop.With(i)
 	}
@@ -121,9 +134,9 @@ func BenchmarkStartMany(b *testing.B) {
 }
 
 // startAll starts b.N runs.
-func startAll(b *testing.B, c *Client, wf Workflow[int, int]) {
+func startAll(b *testing.B, c *kagzi.Client, wf kagzi.Workflow[int, int]) {
 	b.Helper()
-	calls := make([]Call, 0, 10_000)
+	calls := make([]kagzi.Call, 0, 10_000)
 	for i := range b.N {
 		if calls = append(calls, wf.With(i)); len(calls) == cap(calls) || i == b.N-1 {
 			if _, err := c.StartMany(b.Context(), calls); err != nil {
@@ -136,12 +149,12 @@ func startAll(b *testing.B, c *Client, wf Workflow[int, int]) {
 
 // handleDrained lets the worker execute b.N runs of so many steps, and ends it with the last: Run returns once what is under
 // way is finished and recorded.
-func handleDrained(b *testing.B, w *Worker, wf Workflow[int, int], steps int, end func()) {
+func handleDrained(b *testing.B, w *kagzi.Worker, wf kagzi.Workflow[int, int], steps int, end func()) {
 	var left atomic.Int64
 	left.Store(int64(b.N))
-	Handle(w, wf, func(ctx Context, n int) (int, error) {
+	kagzi.Handle(w, wf, func(ctx kagzi.Context, n int) (int, error) {
 		for i := range steps {
-			if _, err := Step(ctx, "step-"+strconv.Itoa(i), func(context.Context) (int, error) { return n, nil }); err != nil {
+			if _, err := kagzi.Step(ctx, "step-"+strconv.Itoa(i), func(context.Context) (int, error) { return n, nil }); err != nil {
 				return 0, err
 			}
 		}
@@ -157,13 +170,13 @@ func BenchmarkDrain(b *testing.B) {
 	for _, steps := range []int{0, 1, 5} {
 		for _, concurrency := range []int{1, 16, 100, 1000} {
 			b.Run(fmt.Sprintf("steps=%d/concurrency=%d", steps, concurrency), func(b *testing.B) {
-				c := benchClient(b, 8)
-				wf := Define[int, int]("drained")
+				c, pool := benchClient(b, 8)
+				wf := kagzi.Define[int, int]("drained")
 				startAll(b, c, wf)
-				if _, err := c.store.Pool().Exec(b.Context(), "CHECKPOINT"); err != nil {
+				if _, err := pool.Exec(b.Context(), "CHECKPOINT"); err != nil {
 					b.Fatal(err)
 				}
-				if _, err := c.store.Pool().Exec(b.Context(), "SELECT pg_stat_statements_reset()"); err != nil {
+				if _, err := pool.Exec(b.Context(), "SELECT pg_stat_statements_reset()"); err != nil {
 					b.Fatal(err)
 				}
 				w := benchWorker(b, c, concurrency)
@@ -175,7 +188,7 @@ func BenchmarkDrain(b *testing.B) {
 				}
 				b.StopTimer()
 				if os.Getenv("BENCH_STATEMENTS") != "" {
-					printStatements(b, c.store.Pool())
+					printStatements(b, pool)
 				}
 				seconds := b.Elapsed().Seconds()
 				b.ReportMetric(float64(b.N)/seconds, "runs/s")
@@ -192,25 +205,22 @@ func BenchmarkDrain(b *testing.B) {
 func BenchmarkStartToFirstStep(b *testing.B) {
 	for _, where := range []string{"same process", "other client"} {
 		b.Run(where, func(b *testing.B) {
-			c := benchClient(b, 8)
+			c, pool := benchClient(b, 8)
 			begun := make(chan time.Time, 1)
-			wf := Define[struct{}, struct{}]("first")
+			wf := kagzi.Define[struct{}, struct{}]("first")
 			w := benchWorker(b, c, 100)
-			Handle(w, wf, func(ctx Context, _ struct{}) (struct{}, error) {
-				return struct{}{}, Do(ctx, "step", func(context.Context) error { begun <- time.Now(); return nil })
+			kagzi.Handle(w, wf, func(ctx kagzi.Context, _ struct{}) (struct{}, error) {
+				return struct{}{}, kagzi.Do(ctx, "step", func(context.Context) error { begun <- time.Now(); return nil })
 			})
 			ctx, cancel := context.WithCancel(b.Context())
 			done := make(chan error, 1)
 			go func() { done <- w.Run(ctx) }()
 			starter := c
 			if where != "same process" {
-				var err error
-				if starter, err = NewClient(c.store.Pool(), ClientConfig{Logger: c.cfg.Logger}); err != nil {
-					b.Fatal(err)
-				}
+				starter = kit.NewClient(b, pool)
 			}
 			for i := range 3 { // until the worker listens
-				if run, err := Start(ctx, starter, wf, struct{}{}); err != nil {
+				if run, err := kagzi.Start(ctx, starter, wf, struct{}{}); err != nil {
 					b.Fatal(i, err)
 				} else if <-begun; true {
 					_, _ = run.Result(ctx)
@@ -218,7 +228,7 @@ func BenchmarkStartToFirstStep(b *testing.B) {
 			}
 			b.ResetTimer()
 			for range b.N {
-				run, err := Start(ctx, starter, wf, struct{}{})
+				run, err := kagzi.Start(ctx, starter, wf, struct{}{})
 				if err != nil {
 					b.Fatal(err)
 				}

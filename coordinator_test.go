@@ -8,11 +8,24 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
+// clientOf returns a client of a database of the test's own.
+func clientOf(t *testing.T) *Client {
+	t.Helper()
+	c, err := NewClient(dbtest.Pool(t), ClientConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
 // A coordinator keeps a copy of Keep: the caller's map may change.
 func TestKeepIsCopied(t *testing.T) {
 	t.Parallel()
 	keep := map[string]time.Duration{"brief": time.Hour}
-	k := newTestCoordinator(t, newTestClient(t, dbtest.Pool(t)), CoordinatorConfig{Keep: keep})
+	k, err := NewCoordinator(clientOf(t), CoordinatorConfig{Keep: keep})
+	if err != nil {
+		t.Fatal(err)
+	}
 	keep["a"] = time.Hour
 	if got := k.cfg.housekeeping(k.client, k.outage).Retention.Workflows; len(got) != 1 || got["brief"] != time.Hour {
 		t.Errorf("kept: %v", got)
@@ -21,7 +34,7 @@ func TestKeepIsCopied(t *testing.T) {
 
 func TestRetentionIsValidated(t *testing.T) {
 	t.Parallel()
-	c := newTestClient(t, dbtest.Pool(t))
+	c := clientOf(t)
 	for want, cfg := range map[string]CoordinatorConfig{
 		"KeepCompleted is 30ns: give at least 1s (a time.Duration counts nanoseconds": {KeepCompleted: 30},
 		"KeepFailed is -1s": {KeepFailed: -time.Second},

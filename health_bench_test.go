@@ -1,18 +1,20 @@
-package kagzi
+package kagzi_test
 
 import (
 	"testing"
 	"time"
 
-	"github.com/kagzi/kagzi/health"
 	"github.com/kagzi/kagzi/internal/dbtest"
+
+	"github.com/kagzi/kagzi/health"
+	"github.com/kagzi/kagzi/internal/kit"
 )
 
 // BenchmarkHealth shows that a report costs the same whatever waits: with nothing in the tables; with a million runs
 // asleep, a million over and 300,000 due; and when 200,000 of those have just been claimed and nothing was vacuumed.
 func BenchmarkHealth(b *testing.B) {
 	pool := benchPool(b, 4)
-	c := newTestClient(b, pool)
+	c := kit.NewClient(b, pool)
 	run := func(name string) {
 		b.Run(name, func(b *testing.B) {
 			var worst time.Duration

@@ -1,4 +1,4 @@
-package kagzi
+package kagzi_test
 
 import (
 	"encoding/json"
@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/kagzi/kagzi"
 )
 
 // filled sets every field of a struct to something.
@@ -46,7 +48,7 @@ func filled(v reflect.Value) {
 func TestInfosAsJSON(t *testing.T) {
 	t.Parallel()
 	name := regexp.MustCompile(`^[a-z]+(_[a-z]+)*$`)
-	for _, zero := range []any{RunInfo{}, StepAttempt{}, ScheduleInfo{}, WorkerInfo{}, Event{}, StrandedRuns{}, Started{}} {
+	for _, zero := range []any{kagzi.RunInfo{}, kagzi.StepAttempt{}, kagzi.ScheduleInfo{}, kagzi.WorkerInfo{}, kagzi.Event{}, kagzi.StrandedRuns{}, kagzi.Started{}} {
 		typ := reflect.TypeOf(zero)
 		short, err := json.Marshal(zero)
 		if err != nil || strings.Contains(string(short), "0001-01-01") || strings.Contains(string(short), "null") {
@@ -90,16 +92,16 @@ func TestInfosAsJSON(t *testing.T) {
 func TestInfosWithOtherPayloadsAsJSON(t *testing.T) {
 	t.Parallel()
 	bytes := json.RawMessage("\x00\xff{")
-	info := RunInfo{ID: "1", Input: bytes, Output: json.RawMessage(`[1]`)}
+	info := kagzi.RunInfo{ID: "1", Input: bytes, Output: json.RawMessage(`[1]`)}
 	text, err := json.Marshal(info)
 	if err != nil || !strings.Contains(string(text), `"input_base64":"AP97"`) || !strings.Contains(string(text), `"output":[1]`) {
 		t.Errorf("%s, %v", text, err)
 	}
-	var back RunInfo
+	var back kagzi.RunInfo
 	if err := json.Unmarshal(text, &back); err != nil || !reflect.DeepEqual(back, info) {
 		t.Errorf("%+v, %v", back, err)
 	}
-	for _, v := range []any{StepAttempt{Input: bytes, Output: bytes}, ScheduleInfo{Input: bytes, Every: 90 * time.Minute}} {
+	for _, v := range []any{kagzi.StepAttempt{Input: bytes, Output: bytes}, kagzi.ScheduleInfo{Input: bytes, Every: 90 * time.Minute}} {
 		text, err := json.Marshal(v)
 		back := reflect.New(reflect.TypeOf(v))
 		if err == nil {
@@ -109,7 +111,7 @@ func TestInfosWithOtherPayloadsAsJSON(t *testing.T) {
 			t.Errorf("%s, %v", text, err)
 		}
 	}
-	if text, err := json.Marshal(ScheduleInfo{Every: 90 * time.Minute}); err != nil || !strings.Contains(string(text), `"every":"1h30m"`) {
+	if text, err := json.Marshal(kagzi.ScheduleInfo{Every: 90 * time.Minute}); err != nil || !strings.Contains(string(text), `"every":"1h30m"`) {
 		t.Errorf("%s, %v", text, err)
 	}
 }

@@ -1,4 +1,4 @@
-package kagzi
+package kagzi_test
 
 import (
 	"testing"

@@ -1,45 +1,60 @@
-package kagzi
+package hints_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/testlog"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/hints"
+	"github.com/kagzi/kagzi/internal/kit"
+
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
+
+// newHints returns the hints of a process that works with the pool's database.
+func newHints(t *testing.T, pool *pgxpool.Pool) *hints.Hints {
+	return hints.New(store.New(pool, "default"), testlog.New(t), func(context.Context) error { return nil })
+}
 
 // TestResultAfterResume has the end that a run came to before it was resumed found out late, when somebody waits for
 // its next end already.
 func TestResultAfterResume(t *testing.T) {
 	t.Parallel()
-	ctx := testContext(t)
-	c := newTestClient(t, dbtest.Pool(t))
-	run, err := Start(ctx, c, Define[int, int]("nobody's"), 1)
+	ctx := kit.Context(t)
+	pool := dbtest.Pool(t)
+	h := newHints(t, pool)
+	run, err := kagzi.Start(ctx, kit.NewClient(t, pool), kagzi.Define[int, int]("nobody's"), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	id := uuid.MustParse(string(run.ID()))
-	last := c.hints.LastWaiter()
-	got := make(chan error, 1)
+	last := h.LastWaiter()
+	got := make(chan string, 1)
 	go func() {
-		_, err := run.Result(ctx)
-		got <- err
+		end, err := h.Result(ctx, id)
+		if err != nil {
+			t.Error(err)
+		}
+		got <- end.ErrorKind
 	}()
-	await.True(t, "somebody waits", func() bool { return c.hints.LastWaiter() > last })
-	c.hints.Deliver(store.Ended{RunID: id, Status: store.Failed, ErrorKind: "old"}, last)
+	await.True(t, "somebody waits", func() bool { return h.LastWaiter() > last })
+	h.Deliver(store.Ended{RunID: id, Status: store.Failed, ErrorKind: "old"}, last)
 	if err := run.Cancel(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-got; !errors.Is(err, kind.Cancelled) {
-		t.Errorf("Result returned %v, want the run's end after it was asked", err)
+	if k := <-got; k != string(kind.Cancelled) {
+		t.Errorf("Result returned kind %q, want that of the end after it was asked", k)
 	}
 }
 
@@ -55,10 +70,10 @@ func TestResultThatCannotBeRead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			db := dbtest.Database(t)
-			ctx, stop := context.WithTimeout(testContext(t), await.Patience)
+			ctx, stop := context.WithTimeout(kit.Context(t), await.Patience)
 			defer stop()
-			runs := startRuns(t, newTestClient(t, db.Pool), nothing, 20)
-			role, _, _ := poorClient(t, db, "")
+			runs := kit.StartRuns(t, kit.NewClient(t, db.Pool), kit.Nothing, 20)
+			role, _, _ := kit.PoorClient(t, db, "")
 			dbtest.Exec(t, db.Pool, `CREATE TABLE public.slow AS SELECT 1`)
 			dbtest.Exec(t, db.Pool, `GRANT SELECT ON public.slow TO `+role)
 			dbtest.Exec(t, db.Pool, fmt.Sprintf(`CREATE FUNCTION public.readable(run uuid) RETURNS bool LANGUAGE plpgsql AS $$
@@ -68,16 +83,17 @@ func TestResultThatCannotBeRead(t *testing.T) {
 				END $$`, runs[0].ID(), tt.does))
 			dbtest.Exec(t, db.Pool, `CREATE POLICY bad ON kagzi.workflow_payloads USING (public.readable(run_id))`)
 			dbtest.Exec(t, db.Pool, `ALTER TABLE kagzi.workflow_payloads ENABLE ROW LEVEL SECURITY`)
-			end := func(runs ...*Run[string]) {
+			end := func(runs ...*kagzi.Run[string]) {
 				for _, r := range runs {
 					dbtest.Exec(t, db.Pool, `UPDATE kagzi.workflow_payloads SET output = '"done"' WHERE run_id = $1`, string(r.ID()))
 					dbtest.Exec(t, db.Pool, `UPDATE kagzi.workflow_runs SET status = 'COMPLETED', finished_at = now(), available_at = NULL WHERE run_id = $1`, string(r.ID()))
 				}
 			}
-			c := newTestClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Setting("role", role)))
-			c.hints.QueryTimeout = 200 * time.Millisecond
-			result := func(r *Run[string]) (string, error) {
-				return (&Run[string]{client: c, workflow: "nothing", id: r.ID()}).Result(ctx)
+			h := newHints(t, dbtest.OpenPool(t, db.DSN, dbtest.Setting("role", role)))
+			h.QueryTimeout = 200 * time.Millisecond
+			result := func(r *kagzi.Run[string]) (string, error) {
+				end, err := h.Result(ctx, uuid.MustParse(string(r.ID())))
+				return string(end.Output), err
 			}
 			var early, late sync.WaitGroup
 			bad := make(chan error, 1)
@@ -91,16 +107,16 @@ func TestResultThatCannotBeRead(t *testing.T) {
 					waits = &early
 				}
 				waits.Go(func() {
-					if got, err := result(r); got != "done" || err != nil {
+					if got, err := result(r); got != `"done"` || err != nil {
 						t.Errorf("run %d returned %q, %v", i+1, got, err)
 					}
 				})
 			}
-			await.True(t, "all are waited for", func() bool { return c.hints.LastWaiter() == uint64(len(runs)) })
+			await.True(t, "all are waited for", func() bool { return h.LastWaiter() == uint64(len(runs)) })
 			end(runs[:11]...)
 			early.Wait()
 			if tt.told != "" {
-				mustContain(t, await.Receive(t, bad), tt.told)
+				kit.MustContain(t, await.Receive(t, bad), tt.told)
 			}
 			end(runs[11:]...)
 			late.Wait()
