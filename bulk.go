@@ -11,23 +11,23 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A BulkResult says what a bulk verb did with the runs that its filter chose.
+// A BulkResult is the result of a bulk verb for the runs that its filter selected.
 type BulkResult struct {
-	Matched int             // how many runs it tried
+	Matched int             // how many runs the filter selected, and the verb tried
 	Changed []RunID         // newest first; with [DryRun] the runs that would be changed
-	New     map[RunID]RunID // of RestartAll and ForkAll: by the old run the new one; with [DryRun] empty
+	New     map[RunID]RunID // for RestartAll and ForkAll, the new run of each old one; empty with [DryRun]
 	Skipped map[RunID]error // the runs that were not changed, each with the reason: ErrRunActive, for one, if it was resumed meanwhile
 }
 
-// CancelAll cancels the active runs that f chooses, as [Client.Cancel] does.
+// CancelAll cancels the active runs that f selects, like [Client.Cancel].
 //
-// The bulk verbs go through the runs from new to old, page by page, each run in a transaction of its own. A run that cannot
-// be changed, because it ended meanwhile for one, is skipped with its error. When the database fails, or ctx ends, they
-// stop, and return what was done until then with the error; called again they do the rest. With [InTx] all is done in that
-// transaction: bound it by f.Limit. They are safe for concurrent use.
+// The bulk verbs process runs from new to old, page by page, and change each run in a transaction of its own. A run that cannot be
+// changed, for example because it ended meanwhile, is skipped with its error. If the database fails, or ctx ends, they stop and
+// return the result so far with the error; another call does the rest. With [InTx] all changes are made in that transaction:
+// limit it by f.Limit. The bulk verbs are safe for concurrent use.
 //
-// f must choose by something: one without any condition is refused. A zero f.Limit means no limit. Without f.Status those
-// are meant that the verb applies to.
+// f must have a condition: one without any is refused. A zero f.Limit means no limit. Without f.Status, f selects the runs to
+// which the verb applies.
 func (c *Client) CancelAll(ctx context.Context, f RunFilter, opts ...ChangeOption) (BulkResult, error) {
 	cfg, err := changeOptions(opts, takesReason|takesGrace|takesDryRun)
 	v := verb{name: "cancel all", to: active, tx: cfg.tx, dry: cfg.dry, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
@@ -37,7 +37,7 @@ func (c *Client) CancelAll(ctx context.Context, f RunFilter, opts ...ChangeOptio
 	return c.bulk(ctx, f, v, err)
 }
 
-// TerminateAll ends the active runs that f chooses, as [Client.Terminate] does. It is otherwise like [Client.CancelAll].
+// TerminateAll ends the active runs that f selects, like [Client.Terminate]. It is otherwise like [Client.CancelAll].
 func (c *Client) TerminateAll(ctx context.Context, f RunFilter, opts ...ChangeOption) (BulkResult, error) {
 	cfg, err := changeOptions(opts, takesReason|takesDryRun)
 	v := verb{name: "terminate all", to: active, tx: cfg.tx, dry: cfg.dry, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
@@ -47,8 +47,7 @@ func (c *Client) TerminateAll(ctx context.Context, f RunFilter, opts ...ChangeOp
 	return c.bulk(ctx, f, v, err)
 }
 
-// ResumeAll resumes the failed and cancelled runs that f chooses, as [Client.Resume] does. It is otherwise like
-// [Client.CancelAll].
+// ResumeAll resumes the failed and cancelled runs that f selects, like [Client.Resume]. It is otherwise like [Client.CancelAll].
 func (c *Client) ResumeAll(ctx context.Context, f RunFilter, opts ...ChangeOption) (BulkResult, error) {
 	cfg, err := changeOptions(opts, takesReason|takesForget|takesDryRun)
 	v := verb{name: "resume all", to: []Status{StatusFailed, StatusCancelled}, activates: true, tx: cfg.tx, dry: cfg.dry, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
@@ -58,9 +57,9 @@ func (c *Client) ResumeAll(ctx context.Context, f RunFilter, opts ...ChangeOptio
 	return c.bulk(ctx, f, v, err)
 }
 
-// RestartAll restarts the runs that f chooses and that are over, completed ones too, as [Client.Restart] does. It is
-// otherwise like [Client.CancelAll]; but called again after an error it restarts again those that it has restarted, unless
-// their ID is taken: leave out the runs in Changed.
+// RestartAll restarts the runs that f selects and that are over, completed ones too, like [Client.Restart]. It is otherwise like
+// [Client.CancelAll], except that another call after an error restarts the runs in Changed again, unless their ID is taken:
+// exclude them.
 func (c *Client) RestartAll(ctx context.Context, f RunFilter, opts ...RestartOption) (BulkResult, error) {
 	cfg, err := c.restartOptions(ctx, opts, takesDryRun)
 	v := verb{name: "restart all", to: over, activates: true, tx: cfg.tx, dry: cfg.dry, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
@@ -70,7 +69,7 @@ func (c *Client) RestartAll(ctx context.Context, f RunFilter, opts ...RestartOpt
 	return c.bulk(ctx, f, v, err)
 }
 
-// ForkAll forks the runs that f chooses and that are over from step on, as [Client.Fork] does. It is otherwise like
+// ForkAll forks the runs that f selects and that are over from step on, like [Client.Fork]. It is otherwise like
 // [Client.RestartAll].
 func (c *Client) ForkAll(ctx context.Context, f RunFilter, step string, opts ...RestartOption) (BulkResult, error) {
 	cfg, err := c.restartOptions(ctx, opts, takesDryRun|takesCompensations)
@@ -81,7 +80,7 @@ func (c *Client) ForkAll(ctx context.Context, f RunFilter, step string, opts ...
 	return c.bulk(ctx, f, v, errors.Join(err, validateStepID(step)))
 }
 
-// A verb is what a bulk does with each run.
+// A verb is the change that a bulk makes to each run.
 type verb struct {
 	name      string
 	to        []Status // that it applies to
@@ -96,13 +95,13 @@ var (
 	over   = []Status{StatusCompleted, StatusFailed, StatusCancelled}
 )
 
-// inapplicable are the errors that say that a verb does not apply to a run.
+// inapplicable are the errors for which a bulk skips a run.
 var inapplicable = []error{ErrNotFound, ErrRunFinished, ErrRunActive, ErrIDConflict, ErrCompensated}
 
-// bulkPage is how many runs are looked for at once.
+// bulkPage is how many runs one query selects.
 const bulkPage = 100
 
-// bulk applies v to the runs that f chooses. err is the error of the call's options.
+// bulk applies v to the runs that f selects. err is the error of the call's options.
 func (c *Client) bulk(ctx context.Context, f RunFilter, v verb, err error) (BulkResult, error) {
 	b := &bulk{c: c, verb: v, made: map[RunID]bool{}, taken: map[string]bool{}}
 	if err == nil {

@@ -10,22 +10,21 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A Child is a run that this one started: see [StartChild]. Any branch of the run that started it may use it.
+// A Child is the handle to a run that this run started: see [StartChild]. All branches of the run that started it may use it.
 type Child[Out any] struct{ c *engine.Child }
 
-// StartChild starts a run of wf as a child of this one, remembered under name, for which the rules of [Step]'s names
-// hold. It returns at once: a thousand children started in a loop are written in a few statements, and what follows is
-// recorded after them. Only with an [ID] it waits for the write, and returns [ErrIDConflict] if an active run has the
-// ID, whatever its input.
+// StartChild starts a run of wf as a child of this run, recorded under name; the rules of [Step]'s names apply. It returns at
+// once: a thousand children started in a loop are written in a few statements, and later operations are recorded after them.
+// Only with an [ID] it waits for the write, and returns [ErrIDConflict] if an active run has the ID, whatever its input.
 //
-// A child is a run like any other, on whatever worker. Its queue is the parent's unless wf's definition or opts name
-// one, and so is its priority. It is cancelled when its parent is, or ends, unless it is
-// [Detached]. When the run is tried again, or resumed, children that completed or are under way stay. One that failed is
-// started anew, as another run, if a step that failed would be tried again, or if nobody had asked for its result.
+// A child is a run like any other, and any worker may execute it. Its queue and its priority are the parent's unless wf's
+// definition or opts give others. It is cancelled when its parent is cancelled or ends, unless it is [Detached]. When the run is
+// tried again, or resumed, children that completed or are under way stay. A child that failed is started again, as another run,
+// if a failed step in its place would be tried again, or if nobody had asked for the child's result.
 //
-// A child takes no [InTx], because it starts with the record of its start; no [Message]: send it with [Client.Signal] in a
-// step; and no [IfActive] or [IfEnded] of its own, while those in wf's definition do not count for it. StartChild returns
-// an error for these, for a bad name, option or input, among that [ErrPayloadTooLarge], and if the branch was cancelled.
+// A child takes no [InTx], because its start is recorded with the run; no [Message], which a step can send with
+// [Client.Signal]; and no [IfActive] or [IfEnded], while those in wf's definition are ignored. StartChild returns an error for
+// these options, for a bad name, option or input (such as [ErrPayloadTooLarge]), and if the branch was cancelled.
 func StartChild[In, Out any](ctx Context, name string, wf Workflow[In, Out], in In, opts ...StartOption) (*Child[Out], error) {
 	b, client, err := branchOf(ctx)
 	if err != nil {
@@ -46,7 +45,7 @@ func StartChild[In, Out any](ctx Context, name string, wf Workflow[In, Out], in 
 	return &Child[Out]{c}, nil
 }
 
-// RunChild is [StartChild] and [Child.Result].
+// RunChild is [StartChild] followed by [Child.Result].
 func RunChild[In, Out any](ctx Context, name string, wf Workflow[In, Out], in In, opts ...StartOption) (Out, error) {
 	c, err := StartChild(ctx, name, wf, in, opts...)
 	if err != nil {
@@ -56,7 +55,7 @@ func RunChild[In, Out any](ctx Context, name string, wf Workflow[In, Out], in In
 	return c.Result(ctx)
 }
 
-// ID returns the child's run ID; that of a Child which StartChild did not return is empty.
+// ID returns the child's run ID, or "" if StartChild did not return c.
 func (c *Child[Out]) ID() RunID {
 	if c == nil || c.c == nil {
 		return ""
@@ -64,10 +63,10 @@ func (c *Child[Out]) ID() RunID {
 	return RunID(c.c.ID().String())
 }
 
-// Result waits for the child to end; meanwhile the run holds no goroutine, slot or connection. ctx is the caller's, which
-// may be another branch than the one that started the child. The error is a *[RunError] if the child did not complete,
-// and stays so even if the child is resumed. It is another if the call is wrong or the branch
-// was cancelled.
+// Result waits for the child to end and returns its result. Meanwhile the run holds no goroutine, slot or connection. ctx is the
+// caller's, which may be another branch than the one that started the child. The error is a *[RunError] if the child did not
+// complete, and stays the same even if the child is resumed. Result returns another error only if the call is wrong or the
+// branch was cancelled.
 func (c *Child[Out]) Result(ctx Context) (Out, error) {
 	var zero Out
 	b, client, err := branchOf(ctx)
@@ -84,10 +83,10 @@ func (c *Child[Out]) Result(ctx Context) (Out, error) {
 	return childResult[Out](b, client, row)
 }
 
-// Cancel cancels the child, with its own children, unless it is over. It returns once that is done, or, if the child has
-// compensations to run first, asked for; [Child.Result] waits for its end. It is remembered: a replay does not cancel the
-// child again, should somebody resume it. Children need no Cancel that were started in a branch which fails, is cancelled or
-// loses a [Race]: like those of a run that ends, they are cancelled then, unless they are [Detached].
+// Cancel cancels the child, and the child's own children, unless it is over. It returns once the child is cancelled, or, if the
+// child must run compensations first, once the cancel is requested; [Child.Result] waits for its end. The cancel is recorded: if
+// somebody resumes the child, a replay does not cancel it again. A child needs no Cancel if the branch that started it fails, is
+// cancelled or loses a [Race]: it is cancelled then, like the children of a run that ends, unless it is [Detached].
 //
 // Cancel returns an error only if the call is wrong or the branch was cancelled.
 func (c *Child[Out]) Cancel(ctx Context) error {
@@ -103,9 +102,9 @@ func (c *Child[Out]) Cancel(ctx Context) error {
 
 var errEmptyChild = errors.New("kagzi: the Child is empty: its StartChild returned an error, or was not called")
 
-// Results waits until all of the children have ended, and returns their results in order, zero where a child did not
-// complete: what failed is in the [BranchErrors], each with the name and index of a child and its *[RunError]. The run is
-// woken once, when the last one ends; to act on each as it ends, use [RunChild] in a [Map].
+// Results waits until all children have ended, and returns their results in order, zero where a child did not complete. The
+// error is then a [BranchErrors], with name, index and *[RunError] of each child that did not complete. The run is woken once,
+// when the last child ends; to act on each as it ends, use [RunChild] in a [Map].
 //
 // Results returns another error only if the call is wrong or the branch was cancelled.
 func Results[Out any](ctx Context, children []*Child[Out]) ([]Out, error) {
@@ -139,7 +138,7 @@ func Results[Out any](ctx Context, children []*Child[Out]) ([]Out, error) {
 	return out, nil
 }
 
-// childResult is the result that row has, the record of the child's end.
+// childResult decodes the result in row, the record of the child's end.
 func childResult[Out any](b *engine.Branch, c *Client, row *store.StepRow) (out Out, err error) {
 	if err := c.decode(row.Output, &out); err != nil {
 		b.Nondeterministic("the recorded result of child %q does not decode into %v: %v", row.StepID, reflect.TypeFor[Out](), err)

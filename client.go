@@ -25,28 +25,27 @@ import (
 
 // ClientConfig configures [NewClient]; the zero value works.
 type ClientConfig struct {
-	// Namespace is the wall between tenants of one database: a client sees and changes only its own. Zero
-	// means "default".
+	// Namespace separates tenants of one database: a client sees and changes only its own namespace. Zero means "default".
 	Namespace string
 
-	// Codec turns inputs, results and payloads into bytes. Zero means JSON.
+	// Codec encodes and decodes inputs, results and payloads. Zero means JSON.
 	Codec Codec
 
-	// Sealer changes these bytes before they are stored, such as encrypts them. Zero means that they are stored as they
-	// are.
+	// Sealer transforms these bytes before they are stored, for example by encryption. Zero means that they are stored as the
+	// Codec wrote them.
 	Sealer Sealer
 
-	// MaxPayload is the largest input, result or signal's payload in bytes, as it is stored, and the largest item of Map,
-	// which is measured before it is sealed. A larger one is refused with ErrPayloadTooLarge. A result over it fails its
-	// step or run, with kind.Validation. Zero means 4 MiB.
+	// MaxPayload limits the size in bytes of an input, a result and a signal's payload, as it is stored, and of an item of
+	// Map, before it is sealed. A larger one is refused with ErrPayloadTooLarge. A larger result fails its step or run with
+	// kind.Validation. Zero means 4 MiB.
 	MaxPayload int
 
-	// Logger gets what concerns no caller. Zero means slog.Default().
+	// Logger receives events that no caller learns of as an error. Zero means slog.Default().
 	Logger *slog.Logger
 }
 
-// A Client starts runs and looks at them. It is safe for concurrent use, holds no connection of its own while
-// nothing waits, and needs no Close.
+// A Client starts, changes and queries runs. It is safe for concurrent use, holds no connection of its own while nothing
+// waits, and needs no Close.
 type Client struct {
 	cfg   ClientConfig
 	store *store.Store
@@ -80,7 +79,7 @@ func NewClient(pool *pgxpool.Pool, cfg ClientConfig) (*Client, error) {
 	return c, nil
 }
 
-// made returns an error if c is not what NewClient returned.
+// made returns an error unless NewClient returned c.
 func (c *Client) made() error {
 	switch {
 	case c == nil:
@@ -96,13 +95,13 @@ var (
 	errZeroClient = failure.Of(kind.Unknown, errors.New("kagzi: the client is a zero Client, which has no database: make one with NewClient"))
 )
 
-// usable returns an error if a call cannot begin: c is none, or ctx has ended, whatever is cached.
+// usable returns an error if a call cannot begin, because NewClient did not return c or ctx has ended.
 func (c *Client) usable(ctx context.Context) error { return cmp.Or(c.made(), ctx.Err()) }
 
-// checkSchema returns one clear error if a call cannot begin, or if this program cannot work with the database's schema. Once
-// it can the database is not asked again.
+// checkSchema returns an error if a call cannot begin, or if this program cannot work with the database's schema. It queries the
+// database until the schema fits, and then no more.
 //
-// It asks over tx, if that is not nil: the pool may have no connection but the one that the caller's transaction has.
+// It queries over tx unless that is nil: the caller's transaction may hold the pool's only connection.
 func (c *Client) checkSchema(ctx context.Context, tx pgx.Tx) error {
 	if err := c.usable(ctx); err != nil {
 		return err
@@ -127,7 +126,7 @@ func (c *Client) checkSchema(ctx context.Context, tx pgx.Tx) error {
 	return c.store.ExplainRights(ctx, err)
 }
 
-// prepare checks that the database can be worked with, waiting for one that is away.
+// prepare checks the schema and the rights, and waits while the database is away.
 func (c *Client) prepare(ctx context.Context, o *outage.Outage) error {
 	for {
 		err := c.checkSchema(ctx, nil)
@@ -178,7 +177,8 @@ func (c *Client) resolve(ctx context.Context, tx pgx.Tx, ref Ref) (uuid.UUID, er
 	}
 }
 
-// resolveToChange is resolve for those who change the run: it refuses a transaction that is too strict for that, and returns it.
+// resolveToChange is resolve for a change of the run. It also returns the transaction, adapted, and refuses one that is too
+// strict for a change.
 func (c *Client) resolveToChange(ctx context.Context, tx pgx.Tx, ref Ref) (pgx.Tx, uuid.UUID, error) {
 	if err := c.checkSchema(ctx, tx); err != nil {
 		return nil, uuid.Nil, err
@@ -191,7 +191,7 @@ func (c *Client) resolveToChange(ctx context.Context, tx pgx.Tx, ref Ref) (pgx.T
 	return tx, id, err
 }
 
-// scheduleSpace makes a schedule's ID of its namespace and name, so that the ticks of a schedule that is deleted and
+// scheduleSpace derives a schedule's ID from its namespace and name, so that the ticks of a schedule that is deleted and
 // created again are known to have been fired.
 var scheduleSpace = uuid.MustParse("6b61677a-6900-5363-8865-64756c657300")
 
@@ -199,7 +199,7 @@ func (c *Client) scheduleID(name string) uuid.UUID {
 	return uuid.NewSHA1(scheduleSpace, []byte(c.cfg.Namespace+":"+name)) // a namespace has no colon
 }
 
-// public is the package's public, and says which rights this user lacks, if that is why the call failed.
+// public is the function public. If the call failed for missing rights, the error names those that this user lacks.
 func (c *Client) public(ctx context.Context, err error) error {
 	if c.made() == nil {
 		err = c.store.ExplainRights(ctx, err)
@@ -207,7 +207,7 @@ func (c *Client) public(ctx context.Context, err error) error {
 	return public(err)
 }
 
-// failedIf is failure.Wrap for an error that may be nil, or the store's.
+// failedIf is failure.Wrap for an error that may be nil or come from the store.
 func (c *Client) failedIf(ctx context.Context, err error, format string, args ...any) error {
 	if err == nil {
 		return nil

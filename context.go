@@ -13,15 +13,17 @@ import (
 	"github.com/kagzi/kagzi/internal/failure"
 )
 
-// Context is what a workflow function gets. Each belongs to one goroutine: its run's, or a branch's. It is no
-// context.Context, on purpose: what does I/O belongs in a step, whose ctx is one.
+// A workflow function gets a Context. Each belongs to one goroutine: that of its run or of a branch. It deliberately is no
+// context.Context: I/O belongs in a step, whose ctx is one.
 //
-// A durable operation ([Step], [Sleep], [Go] and so on) called from another goroutine than the Context's is an error that says
-// so. That, and any other wrong call, such as one with a bad name or option, is an error of
-// [kind.BadRequest] that the function should return: if it drops the error, the run fails with it at its end, unless the
-// function returns another. A run in which another goroutine has made such a call does not leave memory to wait: it fails
-// then, because a replay need not come to that call again. Deferred functions of a workflow run whenever its run leaves memory, at each long
-// sleep for one: they may release memory and locks, and nothing else.
+// A durable operation ([Step], [Sleep], [Go] and so on) returns an error if it is called from another goroutine than the
+// Context's. This and any other wrong call, such as one with a bad name or option, is an error of [kind.BadRequest] that the
+// function should return: if it drops the error, the run fails with it at its end, unless the function returns another error.
+// If another goroutine has made such a call, the run fails when it would leave memory to wait, because a replay may never
+// reach that call again.
+//
+// Deferred functions of a workflow run whenever its run leaves memory, for example at each long sleep: they may release memory
+// and locks, and nothing else.
 type Context interface {
 	Done() <-chan struct{} // closed when the run or branch is cancelled
 	Err() error            // then the cause
@@ -29,8 +31,8 @@ type Context interface {
 	Attempt() int         // of the run, from 1
 	Now() time.Time       // when the last step of this branch ended, by the database's clock, in UTC: the same in every replay
 	Logger() *slog.Logger // silent about replayed lines
-	// FireTime is the tick for which a schedule started the run: the run may execute much later, after downtime or a backfill. For
-	// any other run it is the zero time, also for one that [Client.TriggerSchedule] made:
+	// FireTime is the tick for which a schedule started the run. The run may execute much later, after downtime or a backfill.
+	// For any other run it is the zero time, also for one that [Client.TriggerSchedule] started:
 	//
 	//	t := ctx.FireTime()
 	//	if t.IsZero() {
@@ -74,7 +76,7 @@ func branchOf(ctx Context) (*engine.Branch, *Client, error) {
 	return r.b, r.c, nil
 }
 
-// StepInfo is what a step function may ask of its ctx.
+// StepInfo describes the attempt of a step to which a ctx belongs: see [CurrentStep].
 type StepInfo struct {
 	Run      RunID
 	Workflow string
@@ -83,13 +85,13 @@ type StepInfo struct {
 	Key      string // the same in every attempt of this step: an idempotency key for other services
 }
 
-// A stepScope is what the context of one attempt of a step knows.
+// A stepScope is the value that the context of one attempt of a step carries.
 type stepScope struct {
 	StepInfo
 	sends sends
 }
 
-// sends counts what an attempt of a step has sent.
+// sends counts the messages that an attempt of a step has sent.
 type sends struct {
 	mu sync.Mutex
 	n  map[[3]string]int // by run, name and payload
@@ -97,20 +99,20 @@ type sends struct {
 
 type stepKey struct{}
 
-// stepContext is the context of an attempt of a step.
+// stepContext returns the context of an attempt of a step.
 func stepContext(ctx context.Context, s engine.StepIdentity) context.Context {
 	return context.WithValue(ctx, stepKey{}, &stepScope{StepInfo: StepInfo{
 		Run: RunID(s.Run), Workflow: s.Workflow, Step: s.Step, Attempt: s.Attempt, Key: s.Run + "/" + s.Step,
 	}})
 }
 
-// scopeOf returns nil outside of a step.
+// scopeOf returns the scope of the attempt that ctx belongs to, or nil outside of a step.
 func scopeOf(ctx context.Context) *stepScope {
 	scope, _ := ctx.Value(stepKey{}).(*stepScope)
 	return scope
 }
 
-// CurrentStep returns the step that ctx belongs to, the zero StepInfo outside of one.
+// CurrentStep returns the step that ctx belongs to, or the zero StepInfo outside of a step.
 func CurrentStep(ctx context.Context) StepInfo {
 	if scope := scopeOf(ctx); scope != nil {
 		return scope.StepInfo

@@ -32,36 +32,36 @@ type CoordinatorConfig struct {
 	// means 1,000.
 	MaxRuns int
 
-	// StaleAfter is three times as long as the coordinator itself must have seen a worker send no heartbeat before it
-	// declares it dead. After an outage in which the coordinator could not check, it begins anew, because the outage may have
-	// kept all workers from sending any. A worker's own WorkerConfig.StaleAfter says how long it may be silent. Zero means 30
-	// seconds.
+	// StaleAfter: the coordinator declares a worker dead only after it has itself observed, for a third of StaleAfter, that the
+	// worker sends no heartbeat. After an outage in which the coordinator could not check, the period begins anew,
+	// because the outage may have kept all workers from sending heartbeats. A worker's own WorkerConfig.StaleAfter says how
+	// long it may be silent. Zero means 30 seconds.
 	StaleAfter time.Duration
 
-	// KeepCompleted is how long completed runs are kept after their end, with their steps, inputs and results; some
-	// minutes later they are deleted. A run that another started as its child is kept for as long as that one is
-	// there. Zero means 7 days.
+	// KeepCompleted is how long completed runs are kept after their end, with their steps, inputs and results; they are deleted
+	// some minutes later. A child is kept as long as the run that started it. Zero means 7 days.
 	//
-	// Each coordinator goes by its own configuration, the one that a worker hosts, too: a program that leaves it out
-	// deletes after 7 days what another keeps for a year. Put it in one package that all programs of a namespace share.
+	// Each coordinator obeys its own configuration, also the one that a worker hosts: a program that leaves the field out
+	// deletes after 7 days the runs that another keeps for a year. Put the configuration in one package that all programs of a
+	// namespace share.
 	KeepCompleted time.Duration
 
-	// KeepFailed is KeepCompleted for failed and cancelled runs, which can be resumed until then. Zero means 30 days.
+	// KeepFailed is the same for failed and cancelled runs, which can be resumed until then. Zero means 30 days.
 	KeepFailed time.Duration
 
-	// Keep holds, by workflow, how long its runs are kept instead, however they ended: completed and failed ones alike.
-	// A very long time, such as 100*365*24*time.Hour, keeps them for ever. A name that no run has does nothing.
+	// Keep overrides both by the name of the workflow: its runs are kept that long, however they ended. A very long time, such
+	// as 100*365*24*time.Hour, keeps them forever. A name that no run has does nothing.
 	Keep map[string]time.Duration
 
-	// KeepForever keeps this coordinator from deleting runs. Others go by their own configuration.
+	// KeepForever keeps this coordinator from deleting runs. Others obey their own configuration.
 	KeepForever bool
 
-	// Grace is how long the server may be without the connection that a worker sends its heartbeats over, and the worker
-	// without a heartbeat over another, before it is taken for dead. A worker that lives reconnects at once. Nothing is
-	// concluded from the connections of workers behind a pooler. At least 1.5 seconds; zero means 3.
+	// Grace is how long the connection over which a worker sends its heartbeats may be missing at the server, with no heartbeat
+	// over another one, before the worker is declared dead. A live worker reconnects at once. Connections of workers behind a
+	// pooler are not considered. At least 1.5 seconds. Zero means 3 seconds.
 	Grace time.Duration
 
-	// NoGrace turns that rule off: only silence counts.
+	// NoGrace disables that rule: then only missing heartbeats count.
 	NoGrace bool
 }
 
@@ -119,10 +119,9 @@ func (c CoordinatorConfig) validate() error {
 	return errors.Join(errs...)
 }
 
-// A Coordinator does the housekeeping of its client's namespace: it fires schedules, releases the runs of dead workers, ends
-// the runs that are over their [Timeout] while no worker takes them, goes on with compensations whose worker has died, and
-// deletes runs that are past their retention. A run over its Timeout ends, or begins to compensate, within ten seconds by
-// default.
+// A Coordinator does the housekeeping of its client's namespace: it fires schedules, releases the runs of dead workers, ends runs
+// over their [Timeout] that no worker takes, continues compensations whose worker has died, and deletes runs past their retention.
+// A run over its Timeout ends, or begins to compensate, within ten seconds by default.
 //
 // Every [Worker] hosts one unless told not to. Any number may run at once, in any process: the database decides each of their
 // transactions.
@@ -160,10 +159,10 @@ func (c CoordinatorConfig) housekeeping(client *Client, o *outage.Outage) housek
 	}
 }
 
-// Run does the housekeeping until ctx ends, and then returns nil. It returns an error if it cannot: a schema that does not fit,
-// rights that are missing, a database that is read-only when Run begins, a pool that was closed. A database that is away,
-// or becomes read-only later, is not one: Run logs it and carries on when it is back. Run logs its start and its stop, at
-// level Info. A Coordinator may run again after Run has returned, but not twice at once.
+// Run does the housekeeping until ctx ends, and then returns nil. It returns an error if it cannot work: because of a schema that
+// does not fit, missing rights, a database that is read-only when Run begins, or a pool that was closed. If the database is away,
+// or becomes read-only later, Run logs that and continues when the database is back. Run logs its start and its stop, at level
+// Info. A Coordinator may run again after Run has returned, but not twice at once.
 func (k *Coordinator) Run(ctx context.Context) error {
 	if k == nil || k.client == nil {
 		return errors.New("kagzi: the coordinator is nil or a zero Coordinator: make one with NewCoordinator, and look at its error")

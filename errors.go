@@ -17,30 +17,29 @@ import (
 
 // Causes and refusals.
 var (
-	// ErrLeaseLost is the cause of a step's context once others may execute the run: its lease ended, its worker was
-	// declared dead or forced offline, or could not reach the database for too long.
+	// ErrLeaseLost is the cause of a step's context once other workers may execute the run: the lease ended, or the worker was
+	// declared dead, was forced offline, or could not reach the database for too long.
 	ErrLeaseLost = engine.ErrLeaseLost
 	// ErrShutdown is the cause of a step's context once its worker stops. The step runs again elsewhere.
 	ErrShutdown = engine.ErrShutdown
-	// ErrNotFound reports that the client's namespace has no such run, schedule or worker (it keeps workers that are offline for
-	// a week), that a run to fork has no record of the step, or that a step to [Forget] has not failed. The error's text says
-	// which.
+	// ErrNotFound reports that the client's namespace has no such run, schedule or worker (workers that are offline are kept
+	// for a week), that a run to fork has no record of the step, or that a step to [Forget] has not failed. The text of the
+	// error says which of these is the case.
 	ErrNotFound = errors.New("kagzi: not found")
-	// ErrRunFinished reports that the run is over, so nothing more can happen to it.
+	// ErrRunFinished reports that the run is over, so it accepts no signal and no change.
 	ErrRunFinished = errors.New("kagzi: run is over")
 	// ErrRunActive reports that the run is not over, so it cannot be resumed, restarted or forked.
 	ErrRunActive = errors.New("kagzi: run is not over")
-	// ErrCompensated reports that the run's compensations have run, or some of them, so it cannot go on from what its steps did.
+	// ErrCompensated reports that at least one of the run's compensations has run, so the run cannot continue from its steps.
 	ErrCompensated = errors.New("kagzi: run was compensated: Restart it, or Resume it if a compensation failed")
-	// ErrIDTaken reports that an [IfActive] or [IfEnded] refuses a start, because of another run of its ID. The error
-	// names that run, and Get finds it by the ID. If it is of another workflow, or was started with another input, the
-	// error is ErrIDConflict as well.
+	// ErrIDTaken reports that an [IfActive] or [IfEnded] refuses a start because of another run with its ID. The error names
+	// that run, and Get finds it by the ID. If that run has another workflow or another input, the error is ErrIDConflict as
+	// well.
 	ErrIDTaken = errors.New("kagzi: ID taken by another run")
-	// ErrIDConflict reports that an active run has the ID and is of another workflow, or was started with another
-	// input.
+	// ErrIDConflict reports that an active run with the ID has another workflow or another input.
 	ErrIDConflict = errors.New("kagzi: ID in use with another workflow or input")
-	// ErrPayloadTooLarge reports an input, a signal's payload or an item of [Map] over ClientConfig.MaxPayload. A
-	// result that is too large fails its step or run instead, with kind.Validation.
+	// ErrPayloadTooLarge reports an input, a signal's payload or an item of [Map] over ClientConfig.MaxPayload. A result that
+	// is too large fails its step or run instead, with [kind.Validation].
 	ErrPayloadTooLarge = errors.New("kagzi: payload too large")
 )
 
@@ -52,15 +51,15 @@ var (
 	errWorkerNotFound   = failure.Explain("worker not found", ErrNotFound)
 )
 
-// A StepError reports that a step failed in every attempt its policy allowed. It is the same in a replay:
-// kind and text survive, other errors in the chain do not.
+// A StepError reports that a step failed in every attempt that its policy allowed. It is the same in a replay: kind and text
+// survive, other errors in the chain do not.
 type StepError struct {
 	Step     string
-	Attempts int       // of the last series: an attempt of the run that tries the step again begins another
+	Attempts int       // in the last series: an attempt of the run that tries the step again begins a new series
 	Kind     kind.Kind // errors.Is(err, kind.Timeout)
 	Message  string    // of the last attempt; after a panic with its stack, in several lines
 
-	// permanent says that the last attempt was marked Permanent: another attempt of the run would not help.
+	// permanent says that the error of the last attempt was marked Permanent, so another attempt of the run would not help.
 	permanent bool
 }
 
@@ -87,7 +86,7 @@ type RunError struct {
 	Kind     kind.Kind // errors.Is(err, kind.Deadline)
 	Message  string    // of the last attempt; after a panic with its stack, in several lines
 
-	step string // that started it, in the run that asks
+	step string // the step that started it, in the run that asks for its result
 }
 
 // Error names the run, the failure and its kind, in one line.
@@ -116,7 +115,7 @@ type BranchError struct {
 
 	child  bool
 	id     string         // of the branch's record
-	others []*BranchError // what else had failed in its group, by the end of that
+	others []*BranchError // the other failures in its group, by the group's end
 }
 
 // Error names the branch or child and its failure.
@@ -137,7 +136,7 @@ func (e *BranchError) text() string {
 	return fmt.Sprintf("%s %s: %s", what, name, text.OneLine(text.OfError(e.Err)))
 }
 
-// BranchErrors are the failures under CollectErrors, or of a Race that nobody won.
+// BranchErrors are the failures of a group with [CollectErrors], or of a [Race] without a winner.
 type BranchErrors []*BranchError
 
 // Error names the first ten failures.
@@ -174,16 +173,16 @@ func (e BranchErrors) Unwrap() []error {
 	return errs
 }
 
-// A DivergenceError reports that code does not do again what the history of a run says it did.
+// A DivergenceError reports that code does not repeat what the history of a run has recorded.
 type DivergenceError struct {
 	Run      RunID
 	Workflow string
 	Version  int
-	Step     string // where they part, with its branches; empty if only the end differs
+	Step     string // the step at which they differ, with its branches; empty if only the end differs
 	Message  string
 }
 
-// Error names the run, and how it went another way than its history, in one line.
+// Error names the run, and its first difference from the history, in one line.
 func (e *DivergenceError) Error() string {
 	return fmt.Sprintf("kagzi: run %s of workflow %q, version %d, diverges: %s", e.Run, e.Workflow, e.Version, e.Message)
 }
@@ -226,7 +225,7 @@ func public(err error) error {
 	return explainServer(err)
 }
 
-// publicTaken is the refusal of a policy as callers see it.
+// publicTaken returns the refusal of an IfActive or IfEnded as callers see it.
 func publicTaken(taken *store.IDTaken) error {
 	errs := []error{ErrIDTaken}
 	if taken.Differs != "" {
@@ -235,8 +234,7 @@ func publicTaken(taken *store.IDTaken) error {
 	return failure.Explain(taken.Error(), errs...)
 }
 
-// explainServer says of some errors of the server's, and of a transaction's, what the caller can do; it returns others as
-// they are.
+// explainServer adds advice to some errors of the server and of transactions. It returns others unchanged.
 func explainServer(err error) error {
 	pe, _ := errors.AsType[*pgconn.PgError](err)
 	switch {

@@ -22,9 +22,9 @@ var workerStatuses = []string{"ONLINE", "DRAINING", "OFFLINE"}
 
 // WorkerInfo is one row of the registry of workers. Its counters are those of the last heartbeat.
 type WorkerInfo struct {
-	ID            string            `json:"id"` // a UUID, new with each start; a worker that was declared dead, and lives, goes on under a new one
+	ID            string            `json:"id"` // a UUID, new with each start; a live worker that was declared dead registers again under a new one
 	Queue         string            `json:"queue"`
-	Workflows     []string          `json:"workflows,omitempty"` // it has handlers for
+	Workflows     []string          `json:"workflows,omitempty"` // the workflows that it has handlers for
 	Handlers      []string          `json:"handlers,omitempty"`  // with their versions: "checkout/2"
 	Status        string            `json:"status"`              // ONLINE, then DRAINING, then OFFLINE; a worker that died goes OFFLINE from either
 	Hostname      string            `json:"hostname,omitempty"`
@@ -35,7 +35,7 @@ type WorkerInfo struct {
 	Active        int               `json:"active"`    // runs under way
 	Completed     int64             `json:"completed"` // runs, since it started
 	Failed        int64             `json:"failed"`    // runs, since it started
-	Watched       bool              `json:"watched"`   // its connection says whether it lives: false behind a pooler
+	Watched       bool              `json:"watched"`   // whether its connection shows if it lives: false behind a pooler
 	StartedAt     time.Time         `json:"started_at,omitzero"`
 	HeartbeatAt   time.Time         `json:"heartbeat_at,omitzero"`
 	StoppedAt     time.Time         `json:"stopped_at,omitzero"` // when it went offline
@@ -51,7 +51,7 @@ func workerInfo(w store.WorkerRow) WorkerInfo {
 	return info
 }
 
-// A WorkerFilter chooses workers; the zero value means all. Fields are combined with and.
+// A WorkerFilter selects workers; the zero value selects all. A worker must match all fields that are set.
 type WorkerFilter struct {
 	Status   []string // ONLINE, DRAINING, OFFLINE
 	Queue    string
@@ -105,9 +105,9 @@ func parseWorkerID(id string) (uuid.UUID, error) {
 	return parsed, nil
 }
 
-// Workers returns the workers that f chooses, the last one started first, and how many there are in all. The next page is
-// After the last one's ID: whatever starts or stops between, no worker is skipped or comes twice. Workers returns
-// [ErrNotFound] if After is not there any more.
+// Workers returns the workers that f selects, those started last first, and their total number. For the next page, set f.After to
+// the ID of the last one: even if workers start or stop between two pages, none is skipped or listed twice. Workers returns
+// [ErrNotFound] if the worker of f.After no longer exists.
 func (c *Client) Workers(ctx context.Context, f WorkerFilter) (page []WorkerInfo, total int, err error) {
 	chosen, err := f.choice()
 	if err == nil {
@@ -127,7 +127,7 @@ func (c *Client) Workers(ctx context.Context, f WorkerFilter) (page []WorkerInfo
 	return page, total, nil
 }
 
-// Worker returns what is known of a worker, or [ErrNotFound].
+// Worker returns the row of a worker, or [ErrNotFound].
 func (c *Client) Worker(ctx context.Context, id string) (WorkerInfo, error) {
 	parsed, err := c.worker(ctx, nil, id)
 	var w store.WorkerRow
@@ -169,12 +169,12 @@ func (c *Client) worker(ctx context.Context, tx pgx.Tx, id string) (uuid.UUID, e
 	return parsed, err
 }
 
-// Drain asks a worker, wherever it runs, to drain: as if the context of its Run had ended, it claims no more, lets what is
-// under way finish, gives back the rest, and its Run returns nil. Drain returns once that is asked for. The worker learns of
-// it by a notification at once, or with its next heartbeat. One that drains already or is offline stays so. Drain returns
-// [ErrNotFound] if the client's namespace has no such worker.
+// Drain asks a worker, wherever it runs, to drain: as if the context of its Run had ended, it claims no more runs, lets those under
+// way finish, returns the rest to the queue, and its Run returns nil. Drain returns once the request is stored. The worker learns
+// of it at once by a notification, or with its next heartbeat. Drain does nothing if the worker already drains or is offline. It
+// returns [ErrNotFound] if the client's namespace has no such worker.
 //
-// A process manager that starts a worker again whenever it ends will do so after a drain, too.
+// A process manager that restarts a worker whenever it ends will do so after a drain, too.
 func (c *Client) Drain(ctx context.Context, id string, opts ...ChangeOption) error {
 	tx, err := changeTx(opts)
 	var parsed uuid.UUID
@@ -193,8 +193,8 @@ func (c *Client) Drain(ctx context.Context, id string, opts ...ChangeOption) err
 	return nil
 }
 
-// DrainQueue asks all workers of a queue to drain, as [Client.Drain] does with one, and returns how many are to that had
-// not been before. Workers that start later are not concerned.
+// DrainQueue asks all workers of a queue to drain, like [Client.Drain], and returns the number of those that were not draining
+// before. It does not affect workers that start later.
 func (c *Client) DrainQueue(ctx context.Context, queue string, opts ...ChangeOption) (n int, err error) {
 	tx, err := changeTx(opts)
 	if err == nil {
@@ -219,11 +219,11 @@ func (c *Client) DrainQueue(ctx context.Context, queue string, opts ...ChangeOpt
 	return len(asked), nil
 }
 
-// ForceOffline declares a worker dead, before the fleet finds out: its runs are available to others at once, and it is
-// offline, with a LOST event "forced offline". Should it live, it learns of that by a notification, or with its next
-// heartbeat or its next write: it gives its runs up, and goes on under a new ID. Of one that is offline already, ForceOffline
-// frees what it may still hold. It returns [ErrNotFound] if the client's namespace has no such worker. In a
-// transaction of the caller's it keeps the worker from sending heartbeats until that ends, so commit soon.
+// ForceOffline declares a worker dead before a coordinator does: its runs are available to others at once, and it is offline, with a
+// LOST event "forced offline". A live worker that was forced offline learns of it by a notification, or with its next heartbeat or
+// write: it gives up its runs, and registers again under a new ID. If the worker is already offline, ForceOffline releases runs
+// that it may still hold. It returns [ErrNotFound] if the client's namespace has no such worker. With [InTx] the worker cannot send
+// heartbeats until the transaction ends, so commit soon.
 func (c *Client) ForceOffline(ctx context.Context, id string, opts ...ChangeOption) error {
 	tx, err := changeTx(opts)
 	var parsed uuid.UUID

@@ -10,11 +10,12 @@ import (
 	"github.com/kagzi/kagzi/kind"
 )
 
-// Handle makes fn the worker's code for wf, in version 1 unless a [Version] says otherwise. A worker may have handlers
-// for several versions of a workflow, which then are all at work: a run stays on the version that it began with. A run
-// that names none begins with the highest, or with the [DefaultVersion].
+// Handle makes fn the worker's code for wf, as version 1 unless a [Version] says otherwise. A worker may have handlers for several
+// versions of a workflow and uses them all: a run stays on the version that it began with. A run that names no version begins
+// with the highest one, or with the [DefaultVersion].
 //
-// Mistakes (a nil fn, two for one version, two defaults, a bad name, a nil w) are returned by [Worker.Run]. Call it before Run.
+// Call Handle before [Worker.Run], which returns mistakes: a nil fn, two handlers for one version, two defaults, a bad name, a
+// nil w.
 func Handle[In, Out any](w *Worker, wf Workflow[In, Out], fn func(Context, In) (Out, error), opts ...HandleOption) {
 	if w.made() != nil {
 		return // as Run says

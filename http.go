@@ -10,20 +10,19 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// HTTPStatus returns the status with which an HTTP handler answers for err, an error of Kagzi's: 200 for nil.
+// HTTPStatus returns the status with which an HTTP handler should answer for err, an error from Kagzi. It is 200 for nil.
 //
 //   - 404: [ErrNotFound]
 //   - 409: [ErrIDConflict], [ErrIDTaken], [ErrRunFinished], [ErrRunActive], [ErrCompensated]
 //   - 413: [ErrPayloadTooLarge]
 //   - 503: the database is away, too slow or short of connections, or another transaction is in the way: try again
-//   - 400: a call that Kagzi refused for what it was given
+//   - 400: Kagzi refused a call for its arguments
 //
-// Else the kind decides, as [KindOf] gives it: not found is 404, unauthorized 403, a bad request 400, what is not valid 422,
-// cancelled 409, rate limited 429, a timeout and a deadline 504, a network's failure 502, unavailable 503, as is a database
-// that nobody has migrated. The kind of a *[RunError] is why the run failed; unauthorized and a bad request are 500 there, as
-// it was the workflow that made the request. All else is 500: what the server's side must repair, such as a right that this
-// program lacks, and kinds of your own. A context that the caller of the handler has cancelled is 503; nobody reads that
-// answer.
+// Otherwise [KindOf] decides: not found is 404, unauthorized 403, a bad request 400, a failed validation 422, cancelled 409, rate
+// limited 429, a timeout and a deadline 504, a network failure 502, unavailable 503, as is a database that nobody has migrated.
+// The kind of a *[RunError] says why the run failed; unauthorized and a bad request are then 500, because the workflow made the
+// request. Everything else is 500: failures that the server's side must repair, such as a missing right of this program, and kinds
+// of your own. If the caller of the handler cancelled its context, the status is 503; nobody reads that answer.
 func HTTPStatus(err error) int {
 	if err == nil {
 		return http.StatusOK
@@ -53,7 +52,7 @@ func HTTPStatus(err error) int {
 	return kindStatus(KindOf(err))
 }
 
-// databaseStatus is the status for an error of the database's, 0 for another.
+// databaseStatus returns the status for an error from the database, or 0 for any other error.
 func databaseStatus(err error) int {
 	_, answered := errors.AsType[*pgconn.PgError](err)
 	switch store.Classify(err) {

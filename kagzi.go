@@ -2,14 +2,15 @@
 // Postgres remembers which steps are done. A crash, a deploy or a three-month sleep later, any process carries
 // on from the last recorded step. There is no server.
 //
-// There are few types in Kagzi: a [Workflow] is a name and its types; a [Client] starts runs and looks at
-// them; a [Run] is the handle to one; a [Worker] executes them; a [Context] is what a workflow function gets.
+// A newcomer needs five types: a [Workflow] is a name and its types; a [Client] starts runs and queries them; a [Run] is the
+// handle to one run; a [Worker] executes runs; a workflow function gets a [Context].
 //
-// [Define] a workflow where callers and workers can see it, [Start] runs of it, and [Handle] it in a worker.
-// Inside the workflow function, [Step] and [StepTx] execute a piece of code once and remember its result,
-// [Sleep] and [WaitSignal] wait without holding anything, [Go], [Parallel], [Map] and [Race] do several things at once,
-// [RunChild] runs another workflow, and [Compensate] registers the workflows that undo its effects. [Client.Signal] sends a run a message.
-// Package kagzitest tests workflows without waiting for their sleeps.
+// [Define] a workflow where callers and workers can see it, [Start] runs of it, and [Handle] it in a worker. Inside the
+// workflow function, [Step] and [StepTx] execute a piece of code once and remember its result, [Sleep] and [WaitSignal] wait
+// without holding a goroutine or connection, [Go], [Parallel], [Map] and [Race] run branches concurrently, [RunChild] runs
+// another workflow, and [Compensate] registers workflows that undo effects. [Client.Signal] sends a message to a run.
+//
+// Package kagzitest tests workflows without waiting for their sleeps. Package kind has the kinds of failures.
 package kagzi
 
 import (
@@ -23,14 +24,15 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// Migrate creates the schema kagzi of the pool's database, or brings it to the version that this program needs, and returns
-// when it is ready. Any number of processes may call it at once. If a newer program has migrated the database and this one
-// works with its schema, Migrate does nothing: see docs/upgrading.md. SQL of package migrations is the same as a script. Where another transaction uses a table that a
-// migration changes, Migrate tries again until ctx ends, and lets everybody else pass meanwhile.
+// Migrate creates the schema kagzi in the pool's database, or migrates it to the version that this program needs. It returns
+// when the schema is ready. Any number of processes may call it at once. If a newer program has migrated the database and
+// this one works with that schema, Migrate does nothing: see docs/upgrading.md. migrations.SQL returns the same as a script.
+// If another transaction uses a table that a migration changes, Migrate tries again until ctx ends, and does not block others
+// meanwhile.
 //
-// It needs the right to create a schema, or a schema kagzi that belongs to its user, and a connection without a
-// transaction pooler in between. If the schema is current, the rights of any program suffice. It returns an error that says what to do if a right is missing, if the schema is too new
-// for this program, or if a migration takes away what running workers of much older programs need.
+// It needs the right to create a schema, or a schema kagzi that belongs to its user, and a connection without a transaction
+// pooler in between. If the schema is current, the rights of any program suffice. Its error says how to proceed if a right is
+// missing, if the schema is too new for this program, or if a migration would break running workers of much older programs.
 func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	if pool == nil {
 		return errors.New("kagzi: migrate: the pool is nil: make one with pgxpool.New")
@@ -40,7 +42,7 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 		return nil
 	}
 	if _, ok := errors.AsType[*migrations.RightsError](err); !ok {
-		err = store.ExplainRightsOn(ctx, pool, err) // the user may need no more than to look
+		err = store.ExplainRightsOn(ctx, pool, err) // the user may need no right but to read
 	}
 	return failure.Wrap(err, "migrate")
 }

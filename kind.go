@@ -24,16 +24,21 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// KindOf returns the kind of err: the outermost one in its chain (a [kind.Kind], a [StepError], a [RunError]), else
-// by classification. It is "" for nil.
+// KindOf returns the kind of err: the outermost kind in its chain (a [kind.Kind], a [StepError], a [RunError]), else the kind by
+// classification. It returns "" for nil.
 //
-// Classification knows the errors of contexts (timeout, cancelled; but a step that returns context.Canceled while its own
-// context goes on has failed with unknown), of net, net/url and the system's sockets
-// (timeout, network), of pgx by their SQLSTATE (a violated constraint is validation, a statement that cannot
-// work is bad_request, a permission missing is unauthorized, the rest is database, and so is every failure
-// to connect, since a database restarts), sql.ErrNoRows and fs.ErrNotExist (not_found), fs.ErrPermission
-// (unauthorized), Kagzi's own refusals (bad_request), and every error with a method StatusCode or HTTPStatusCode that
-// returns an HTTP status as int. What it does not know is unknown.
+// These errors are classified:
+//
+//   - errors of contexts: timeout, cancelled. But a step that returns context.Canceled while its own context goes on has
+//     failed with unknown.
+//   - errors of net, net/url and the system's sockets: timeout, network.
+//   - errors of pgx, by their SQLSTATE: a violated constraint is validation, a statement that cannot work is bad_request, a
+//     missing permission is unauthorized, and the rest is database. So is every failure to connect, since a database restarts.
+//   - sql.ErrNoRows and fs.ErrNotExist: not_found. fs.ErrPermission: unauthorized.
+//   - Kagzi's own refusals: bad_request.
+//   - errors with a method StatusCode or HTTPStatusCode that returns an HTTP status as int: by that status.
+//
+// All others are unknown.
 func KindOf(err error) (found kind.Kind) {
 	if err == nil {
 		return ""
@@ -72,8 +77,8 @@ func declaredKind(err error) (found kind.Kind) {
 	return found
 }
 
-// classify goes from what says most to what says least: a context's end explains the broken connection
-// that it caused, and a socket that does not exist is a network error before it is a file not found.
+// classify goes from the most specific evidence to the least: a context's end explains the broken connection that it caused, and
+// a missing socket is a network error before it is a file not found.
 func classify(err error) kind.Kind {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
@@ -118,9 +123,8 @@ func classify(err error) kind.Kind {
 	return kind.Unknown
 }
 
-// isRefusal reports whether Kagzi refused a call for what it was given. Those errors have no error behind them, and a
-// prefix. Of what is said in the same way, it is not about the call that a run is still active, or that work was
-// interrupted.
+// isRefusal reports whether Kagzi refused a call for its arguments. Such an error has Kagzi's prefix and wraps no other error.
+// Three errors of the same form are not about the arguments: a run is still active, or work was interrupted.
 func isRefusal(err error) bool {
 	for _, other := range []error{ErrRunActive, ErrLeaseLost, ErrShutdown} {
 		if errors.Is(err, other) {
@@ -156,7 +160,7 @@ func sqlStateKind(code string) kind.Kind {
 	return kind.Database // 08, 40, 53, 55, 57, XX and whatever a trigger raises
 }
 
-// httpKind classifies an HTTP status; "" says that it is no failure.
+// httpKind classifies an HTTP status. It returns "" for one that is no failure.
 func httpKind(status int) kind.Kind {
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden:

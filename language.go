@@ -11,7 +11,7 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// language is the appErrors of this package's errors.
+// language makes and reads this package's errors for the engine: see engine.Errors.
 type language struct{}
 
 func (language) Classify(err error) engine.Class {
@@ -56,7 +56,7 @@ func (language) Recorded(row *store.StepRow, workflow string) error {
 	return &RunError{Run: RunID(row.ChildRunID.String()), Workflow: workflow, Status: childStatus(row), Kind: kind.Kind(row.ErrorKind), Message: row.Error, step: row.StepID}
 }
 
-// childStatus is how the child ended whose failure row records.
+// childStatus returns the status of the child whose failure row records.
 func childStatus(row *store.StepRow) Status {
 	if string(row.Output) == `"`+store.Cancelled+`"` {
 		return StatusCancelled
@@ -80,8 +80,8 @@ func (language) RecordedBranch(row *store.StepRow, causes []error) error {
 	return f
 }
 
-// A recordedFailure is what a branch failed with, in a replay whose code does not come to it any more: nothing begins on a
-// branch that has failed, and so it stops at a step that the code has got since.
+// A recordedFailure is the failure of a branch in a replay that no longer reaches it: nothing begins on a branch that has failed,
+// so the branch stops at a step that was added to the code since.
 type recordedFailure struct {
 	row    *store.StepRow
 	causes []error

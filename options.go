@@ -10,8 +10,7 @@ import (
 	"github.com/kagzi/kagzi/internal/text"
 )
 
-// An option that has no meaning for the call that it is given to does not compile, or the call refuses it before it does
-// anything.
+// An option that has no meaning for a call does not compile there, or the call refuses it before it does anything.
 type (
 	// A StartOption goes to [Start], [StartChild], [RunChild], [Workflow.With], [Client.StartMany] and [Define]. There
 	// are [ID], [IfActive], [IfEnded], [Queue], [Delay], [At], [Priority], [Version], [Metadata], [Timeout],
@@ -22,65 +21,67 @@ type (
 	StepOption interface{ stepOption() }
 	// A BranchOption goes to [Parallel], [Map] and [Race]: [Timeout], [Concurrency] and [CollectErrors].
 	BranchOption interface{ branchOption() }
-	// A HandleOption says which code executes a run. To [Handle] go [Version] and [DefaultVersion]; to [Worker.Replay], and to
-	// Replay of package kagzitest, [Version] and [AllowAdditions].
+	// A HandleOption says which code executes a run. [Handle] takes [Version] and [DefaultVersion]; [Worker.Replay], and Replay
+	// of package kagzitest, take [Version] and [AllowAdditions].
 	HandleOption interface{ handleOption() }
-	// A ChangeOption goes to what changes runs, schedules and workers: [InTx] to all of them, [Client.Signal] too, and [Reason] to all
-	// but Signal; it is kept of changes of runs alone. To [Client.Cancel] and [Client.CancelAll] goes also [Grace], to
-	// [Client.Resume] and [Client.ResumeAll] also [Forget], and to those with a [RunFilter] also [DryRun].
+	// A ChangeOption goes to the methods that change runs, schedules and workers. All of them, [Client.Signal] too, take
+	// [InTx], and all but Signal take [Reason], which is recorded for changes of runs alone. [Client.Cancel] and
+	// [Client.CancelAll] also take [Grace], [Client.Resume] and [Client.ResumeAll] also [Forget], and methods with a
+	// [RunFilter] also [DryRun].
 	ChangeOption interface{ changeOption() }
-	// A RestartOption goes to [Client.Restart], [Client.Fork], [Client.RestartAll] and [Client.ForkAll]: [Version], [Reason] and [InTx].
-	// To those for one run go also [ID] and [NewInput], to those with a [RunFilter] also [DryRun], and to Fork and ForkAll also
-	// [InheritCompensations].
+	// A RestartOption goes to [Client.Restart], [Client.Fork], [Client.RestartAll] and [Client.ForkAll]: [Version], [Reason]
+	// and [InTx]. Restart and Fork also take [ID] and [NewInput], RestartAll and ForkAll also [DryRun], and Fork and ForkAll
+	// also [InheritCompensations].
 	RestartOption interface{ restartOption() }
 )
 
 type (
-	// Queue is where the run waits for a worker: it must be the [WorkerConfig] Queue of one, else nobody claims
-	// the run. Without it, "default"; for a child, its parent's.
+	// Queue is the queue in which the run waits: only workers with this [WorkerConfig] Queue claim it. Without it, the run
+	// waits in "default", a child in its parent's queue.
 	Queue string
-	// Delay is how long after the start, by the database's clock, the run becomes due. Of Delay and At the last
-	// given wins.
+	// Delay is how long after the start, by the database's clock, the run becomes due. Of Delay and At the last one given
+	// wins.
 	Delay time.Duration
-	// At is when the run becomes due: at once, if that is past. The zero time is refused, and one after the year 9999. Of Delay and At the last given wins.
+	// At is when the run becomes due, at once if that time is past. The zero time and a time after the year 9999 are refused.
+	// Of Delay and At the last one given wins.
 	At time.Time
-	// Priority is 1 (first) to 4; without it 3, for a child its parent's.
+	// Priority is 1 (first) to 4 (last). Without it, it is 3, and a child has its parent's.
 	Priority int
-	// Version is a version of a workflow's code: of a handler, or the one a run must have. A run without it
-	// takes the highest version of the worker that executes it first, or that worker's [DefaultVersion], and stays with it.
+	// Version is a version of a workflow's code: the version of a handler, or the one that a run requires. A run that names
+	// none takes the highest version of the worker that executes it first, or that worker's [DefaultVersion], and keeps it.
 	Version int
 	// Metadata are the run's searchable tags: at most 64, and 16 KiB of keys and values together.
 	Metadata map[string]string
-	// Timeout bounds what it is given to: each attempt of a step; a run from when it is first due to its
-	// end, sleeps included; a group of branches; the wait for a signal. Without it there is no limit. Under 1 µs is
-	// refused: Timeout(30) is 30 ns.
+	// Timeout limits the duration of each attempt of a step; of a run, from when it is first due to its end, sleeps
+	// included; of a group of branches; or of the wait for a signal. Without it there is no limit. A Timeout under 1 µs is
+	// refused, because Timeout(30) is 30 ns.
 	//
-	// A run's passes also while no worker takes the run: a [Coordinator] ends it, within ten seconds by default.
+	// A run's Timeout passes even if no worker takes the run: a [Coordinator] ends it, within ten seconds by default.
 	Timeout time.Duration
 	// Isolation is the level of a [StepTx]'s transaction: Isolation(pgx.RepeatableRead) or Isolation(pgx.Serializable).
-	// Without it the level is READ COMMITTED, whatever the default of the database or role. It is for StepTx and [DoTx]
-	// alone: on another step, and at a level that Postgres does not have (READ UNCOMMITTED too), the run fails with
+	// Without it the level is READ COMMITTED, whatever the default of the database or role. Only StepTx and [DoTx] take it:
+	// on another step, or at a level that Postgres does not have (READ UNCOMMITTED included), the run fails with
 	// [kind.BadRequest].
 	//
 	// A stricter transaction may end with a serialization failure, which is a failed attempt of [kind.Database]: give a
-	// [RetryPolicy] with enough attempts. It fails in the same way if a signal reaches the run meanwhile, or its lease is
+	// [RetryPolicy] with enough attempts. The same failure occurs if a signal reaches the run meanwhile, or its lease is
 	// extended (after half of LeaseTimeout).
 	Isolation pgx.TxIsoLevel
 	// Grace is how long [Client.Cancel] waits for steps under way, whose contexts have ended, before the compensations run: at
-	// least a millisecond, and one minute without it. They may begin a second later. It holds for the run and its children. A run
-	// that has registered no compensation ends at once. [UndoneBy] does not undo a step that returns after it.
-	// [CoordinatorConfig] has another Grace, of workers.
+	// least a millisecond; without it one minute. The compensations may begin a second later. Grace applies to the run and its
+	// children. A run without registered compensations ends at once. [UndoneBy] does not undo a step that returns after the
+	// Grace. The Grace of [CoordinatorConfig] is another one: it is about workers.
 	Grace time.Duration
-	// Concurrency is how many branches of a [Map], [Parallel] or [Race] are under way at once. Without it, all. In a Race the
-	// next branch begins when one has failed.
+	// Concurrency is how many branches of a [Map], [Parallel] or [Race] are under way at once. Without it, all are. In a Race
+	// the next branch begins when one has failed.
 	Concurrency int
 )
 
-// InTx makes the change in the caller's transaction: it takes place when tx commits, or not at all. Until then
-// nobody else sees it: a run started so can be waited for after the commit.
+// InTx makes the change in the caller's transaction: it takes effect when tx commits, or never. Until then nobody else sees
+// it, so wait for a run that was started in tx only after the commit.
 //
-// tx must be READ COMMITTED, Postgres's default, for all but [Client.Signal], and starts without [ReplaceActive],
-// [RejectEnded] or [StartIfFailed]: a stricter one is refused.
+// tx must be READ COMMITTED, Postgres's default; a stricter one is refused. [Client.Signal], and starts without
+// [ReplaceActive], [RejectEnded] and [StartIfFailed], accept any level.
 func InTx(tx pgx.Tx) interface {
 	StartOption
 	ChangeOption
@@ -89,29 +90,27 @@ func InTx(tx pgx.Tx) interface {
 	return inTx{tx}
 }
 
-// Input records the input of a step beside its result, for people: [Client.Steps] shows it as StepAttempt.Input. v is encoded by
-// the client's Codec and Sealer before each series of attempts that this process makes. The step's function does not get it,
-// and a replay does not read it, so v may change with the code.
+// Input records the input of a step beside its result, for people: [Client.Steps] shows it as StepAttempt.Input. The client's
+// Codec and Sealer encode v before each series of attempts in this process. The step's function does not receive v, and a
+// replay does not read it, so v may change with the code.
 //
 // If v cannot be encoded, or is larger than ClientConfig.MaxPayload, the call is wrong, and the run fails with
-// [kind.BadRequest]. If the Sealer fails, the attempt does.
+// [kind.BadRequest]. If the Sealer fails, only the attempt fails.
 func Input(v any) StepOption { return stepInput{v} }
 
-// CollectErrors lets every branch finish; what failed is in the [BranchErrors]. Without it the first error
-// cancels the others, and a failed [Map] returns only zero values.
+// CollectErrors lets every branch finish, and returns the failures as [BranchErrors]. Without it the first error cancels the
+// other branches, and a failed [Map] returns only zero values.
 func CollectErrors() BranchOption { return collectErrors{} }
 
-// DefaultVersion makes the handler the one for runs that name no [Version] and are executed for the first time: without it, that
-// is the worker's handler of the highest version. With it a new version can be there for those that ask for it, before it
-// takes all.
+// DefaultVersion makes the handler the one for runs that name no [Version] and are executed for the first time. Without it they
+// go to the worker's handler of the highest version. With it a worker can have a new version for the runs that ask for it,
+// before all new runs take it.
 func DefaultVersion() HandleOption { return defaultVersion{} }
 
-// Detached leaves a child running when its parent ends or is cancelled. It is an option of [StartChild] and [RunChild]
-// alone.
+// Detached leaves a child running when its parent ends or is cancelled. Only [StartChild] and [RunChild] take it.
 func Detached() StartOption { return detached{} }
 
-// DryRun reports what would be changed and what skipped, and changes nothing: each run is changed in a transaction that
-// is rolled back.
+// DryRun makes a bulk verb report the runs that it would change and skip, and change none: each change is rolled back.
 func DryRun() interface {
 	ChangeOption
 	RestartOption
@@ -119,8 +118,8 @@ func DryRun() interface {
 	return dryRun{}
 }
 
-// A Reason says why a run is changed. It is kept with the event: see [Client.Events]. Control characters are replaced,
-// and of more than 1 KiB the end is left out.
+// A Reason says why a run is changed. It is recorded with the event: see [Client.Events]. Control characters are replaced, and
+// a text over 1 KiB is truncated.
 type Reason string
 
 // maxReason is how many bytes of a reason are kept.
@@ -128,13 +127,14 @@ const maxReason = 1 << 10
 
 func (r Reason) text() string { return text.Sanitize(string(r), maxReason) }
 
-// Forget names failures that a [Client.Resume] forgets, besides those that the last attempt ended with: steps, children,
-// branches and groups, as [Client.Steps] shows them: "probe", "ship/0/pack", "ship". With a branch or group go the failures
-// that it failed with, and with each failure those of the branches and groups around it. A group whose Timeout has passed
-// begins again, with its whole time. If a name is that of no failure, or of one that another attempt of the step was to follow,
-// Resume changes nothing and returns [ErrNotFound]. So it does for a [WaitSignal] that has timed out: [Client.Fork] from it.
+// Forget names failures that a [Client.Resume] forgets, in addition to those with which the last attempt ended: steps, children,
+// branches and groups, as [Client.Steps] shows them: "probe", "ship/0/pack", "ship". A forgotten branch or group takes the
+// failures that caused its own with it, and each forgotten failure takes those of the branches and groups around it. A group
+// whose Timeout has passed begins again, with its whole time. If a name belongs to no failure, or to one after which another
+// attempt of the step was due, Resume changes nothing and returns [ErrNotFound]. The same holds for a [WaitSignal] that timed
+// out: [Client.Fork] from it instead.
 //
-// The steps after a forgotten failure keep their recorded results, although what failed may now succeed.
+// Steps after a forgotten failure keep their recorded results, although the failed step may now succeed.
 func Forget(steps ...string) ChangeOption { return forgetSteps(steps) }
 
 type forgetSteps []string
@@ -181,7 +181,7 @@ var (
 	errNilTx     = errors.New("kagzi: InTx(nil): begin a transaction first")
 )
 
-// validate refuses what is no level of Postgres's, and any level for a step without a transaction.
+// validate refuses a level that Postgres does not have, and any level for a step without a transaction.
 func (i Isolation) validate(tx bool) error {
 	switch {
 	case !tx:

@@ -19,13 +19,13 @@ import (
 // A Future is the result of a branch.
 type Future[T any] struct {
 	f   *engine.Future
-	err error // there is no branch
+	err error // the reason why there is no branch; nil if there is one
 }
 
-// Go runs fn as a branch of its own, on a goroutine of its own, with a Context of its own: its steps are
-// remembered under the branch's name, for which the rules of [Step]'s names hold. A run does not complete before
-// its branches; the error of one that nobody asked for fails the run. A branch that fails cancels those below it, whose
-// errors then count no more, and what failed stays so: a replay begins nothing in it.
+// Go runs fn as a branch of its own, with its own goroutine and Context. Its steps are recorded under the branch's name; the
+// rules of [Step]'s names apply. A run does not complete before its branches. If nobody asks for the result of a branch that
+// fails, its error fails the run. A branch that fails cancels the branches below it, whose errors then no longer count. It stays
+// failed: a replay begins nothing in it.
 func Go[T any](ctx Context, name string, fn func(Context) (T, error)) *Future[T] {
 	b, c, err := branchOf(ctx)
 	if err != nil {
@@ -34,7 +34,7 @@ func Go[T any](ctx Context, name string, fn func(Context) (T, error)) *Future[T]
 	return &Future[T]{f: b.Go(name, validateStepName("branch", name), untyped(c, fn))}
 }
 
-// untyped is fn with its type taken off; nil if fn is.
+// untyped returns fn without its result type, or nil if fn is nil.
 func untyped[T any](c *Client, fn func(Context) (T, error)) func(*engine.Branch) (any, error) {
 	if fn == nil {
 		return nil
@@ -42,13 +42,13 @@ func untyped[T any](c *Client, fn func(Context) (T, error)) func(*engine.Branch)
 	return func(b *engine.Branch) (any, error) { return fn(&runContext{b, c}) }
 }
 
-// typed is v as what fn of untyped has returned, the zero T if that has failed.
+// typed returns the result v of an untyped function as a T, or the zero T if the function failed.
 func typed[T any](v any) T {
 	out, _ := v.(T)
 	return out
 }
 
-// Result waits for the branch and returns what it returned. ctx is the caller's, not the branch's.
+// Result waits for the branch to end and returns its result and error. ctx is the caller's, not the branch's.
 func (f *Future[T]) Result(ctx Context) (T, error) {
 	var zero T
 	if f == nil || f.err == nil && f.f == nil {
@@ -65,10 +65,10 @@ func (f *Future[T]) Result(ctx Context) (T, error) {
 	return typed[T](v), err
 }
 
-// Parallel runs the branches and waits for all; the first error cancels the others and is returned as a
-// *[BranchError]. With [CollectErrors] every branch runs to its end, and [BranchErrors] has all that failed. With
-// a [Timeout], branches that are not done by then are cancelled, and the error is of [kind.Timeout] and [Permanent]: in a
-// further attempt of the run the time is over, too.
+// Parallel runs the branches and waits for all of them. The first error cancels the other branches, and is returned as a
+// *[BranchError]. With [CollectErrors] every branch runs to its end, and [BranchErrors] has all failures. With a [Timeout],
+// branches that are not done in time are cancelled, and the error has [kind.Timeout] and is [Permanent]: in a further attempt
+// of the run the time is over, too.
 func Parallel(ctx Context, name string, branches map[string]func(Context) error, opts ...BranchOption) error {
 	b, c, err := branchOf(ctx)
 	if err != nil {
@@ -81,13 +81,12 @@ func Parallel(ctx Context, name string, branches map[string]func(Context) error,
 	return err
 }
 
-// Map runs fn as one branch for each item, and returns the results in the order of items: with [CollectErrors]
-// zero where fn failed, without it all zero if one failed. Errors are as in [Parallel], with the item's index. The
-// branches are named by their index: the step "pack" of the first item of Map "ship" is "ship/0/pack".
+// Map runs fn as one branch for each item, and returns the results in the order of items. With [CollectErrors] a result is zero
+// where fn failed; without it all results are zero if one failed. Errors are as in [Parallel], with the item's index. Branches
+// are named by their index: the step "pack" of the first item of Map "ship" is "ship/0/pack".
 //
-// items must be the same in every replay: take them from the input or a step. What is remembered of them is a hash
-// of each as it is encoded, which tells which one changed. A field added to their type changes them too, unless it
-// has the tag `json:",omitzero"`.
+// items must be the same in every replay: take them from the input or a step. Map records a hash of the encoding of each item,
+// which shows if one has changed. A field added to the items' type changes them too, unless it has the tag `json:",omitzero"`.
 func Map[In, Out any](ctx Context, name string, items []In, fn func(Context, In) (Out, error), opts ...BranchOption) ([]Out, error) {
 	b, c, err := branchOf(ctx)
 	if err != nil {
@@ -115,8 +114,9 @@ func Map[In, Out any](ctx Context, name string, items []In, fn func(Context, In)
 	return out, err
 }
 
-// Race returns the name and result of the first branch to succeed, for good, and cancels the others: of those a replay
-// repeats what they had recorded, and begins nothing. If none succeeds the error is a [BranchErrors] of all of them. A Race without branches is refused.
+// Race returns the name and result of the first branch to succeed, and cancels the others. The winner is recorded. A replay
+// repeats what the other branches had recorded, and begins nothing in them. If no branch succeeds, the error is a [BranchErrors]
+// with all failures. A Race without branches is refused.
 func Race[T any](ctx Context, name string, branches map[string]func(Context) (T, error), opts ...BranchOption) (winner string, result T, err error) {
 	b, c, err := branchOf(ctx)
 	if err != nil {
@@ -130,7 +130,7 @@ func Race[T any](ctx Context, name string, branches map[string]func(Context) (T,
 	return winner, typed[T](v), err
 }
 
-// branchConfig is what a group's options say.
+// branchConfig is the configuration that a group's options give.
 type branchConfig struct {
 	timeout     time.Duration
 	concurrency int
@@ -159,7 +159,7 @@ func branchOptions(opts []BranchOption) (branchConfig, error) {
 	return cfg, err
 }
 
-// newGroupSpec is a group as the engine begins it.
+// newGroupSpec returns the specification of a group for the engine.
 func newGroupSpec(name string, members []engine.MemberSpec, hashes []string, opts []BranchOption) engine.GroupSpec {
 	cfg, invalid := branchOptions(opts)
 	for i, m := range members {
@@ -171,7 +171,7 @@ func newGroupSpec(name string, members []engine.MemberSpec, hashes []string, opt
 	}
 }
 
-// membersOf are the branches in the order of their names.
+// membersOf returns the branches in the order of their names.
 func membersOf[F any](branches map[string]F, call func(F) func(*engine.Branch) (any, error)) []engine.MemberSpec {
 	members := make([]engine.MemberSpec, 0, len(branches))
 	for _, n := range slices.Sorted(maps.Keys(branches)) {

@@ -11,7 +11,7 @@ import (
 	"github.com/kagzi/kagzi/kind"
 )
 
-// A what names what is encoded, for errors.
+// A what names an encoded value, for errors.
 type what struct{ kind, name string }
 
 func (w what) String() string {
@@ -40,7 +40,7 @@ func (c *Client) encodeHashed(what what, v any) (stored, hash []byte, err error)
 	return stored, c.hashOf(plain), err
 }
 
-// identity returns the hash by which v is compared with other values. Nothing is stored of v.
+// identity returns the hash by which v is compared with other values. v itself is not stored.
 func (c *Client) identity(what what, v any) ([]byte, error) {
 	plain, err := c.plain(what, v)
 	if err != nil {
@@ -74,7 +74,7 @@ func (c *Client) seal(what what, plain []byte) ([]byte, error) {
 	return sealed, c.fits(what, sealed)
 }
 
-// A sealError is a Sealer's: unlike what cannot be encoded it may pass.
+// A sealError is an error of a Sealer. Unlike a failure to encode, it may be transient.
 type sealError struct {
 	what what
 	err  error
@@ -85,7 +85,7 @@ func (e *sealError) Error() string {
 }
 func (e *sealError) Unwrap() error { return e.err }
 
-// unstorable is the failure of a step, or of a run, whose result cannot be stored. Only a Sealer may do better next time.
+// unstorable returns the failure of a step or run whose result cannot be stored. Only an error of a Sealer may be transient.
 func unstorable(err error) error {
 	if _, ok := errors.AsType[*sealError](err); ok {
 		return err
@@ -100,7 +100,7 @@ func (c *Client) fits(what what, data []byte) error {
 	return nil
 }
 
-// hashOf is the hash by which values are compared. It is of the bytes before they are sealed, which are the same each time.
+// hashOf returns the hash by which values are compared. It hashes the bytes before they are sealed: those are the same each time.
 func (c *Client) hashOf(plain []byte) []byte {
 	if c.cfg.Sealer != nil {
 		if key := c.cfg.Sealer.HashKey(); key != nil {
@@ -113,7 +113,7 @@ func (c *Client) hashOf(plain []byte) []byte {
 	return sum[:16]
 }
 
-// open returns the bytes that were stored as they were before they were sealed.
+// open returns stored bytes as they were before they were sealed.
 func (c *Client) open(stored []byte) ([]byte, error) {
 	if c.cfg.Sealer == nil {
 		return stored, nil
@@ -125,7 +125,7 @@ func (c *Client) open(stored []byte) ([]byte, error) {
 	return data, nil
 }
 
-// hashStored is hashOf what was stored.
+// hashStored is hashOf for stored bytes.
 func (c *Client) hashStored(stored []byte) ([]byte, error) {
 	plain, err := c.open(stored)
 	if err != nil {
@@ -134,7 +134,7 @@ func (c *Client) hashStored(stored []byte) ([]byte, error) {
 	return c.hashOf(plain), nil
 }
 
-// shown is what was stored, opened if it can be: for people.
+// shown returns stored bytes for people: opened, or as they are if they cannot be opened.
 func (c *Client) shown(stored []byte) []byte {
 	if data, err := c.open(stored); stored != nil && err == nil {
 		return data
@@ -142,7 +142,7 @@ func (c *Client) shown(stored []byte) []byte {
 	return stored
 }
 
-// decode puts what was stored into v.
+// decode opens stored bytes and decodes them into v.
 func (c *Client) decode(stored []byte, v any) error {
 	data, err := c.open(stored)
 	if err != nil {
@@ -151,10 +151,10 @@ func (c *Client) decode(stored []byte, v any) error {
 	return c.cfg.Codec.Decode(data, v)
 }
 
-// A decodable reports, by an error, that what was encoded of a value does not decode into the type that readers have for it.
+// A decodable returns an error if the encoding of a value does not decode into the type that readers have for it.
 type decodable func(c *Client, what what, stored []byte) error
 
-// decodableAs is the decodable of v, which readers take for a T.
+// decodableAs returns the decodable of v, which readers expect to be a T.
 func decodableAs[T any](v T) decodable {
 	return func(c *Client, what what, stored []byte) error {
 		var read T
@@ -165,7 +165,7 @@ func decodableAs[T any](v T) decodable {
 	}
 }
 
-// check is the decodable's answer about what a caller has given.
+// check returns the decodable's error as a refusal of the call that gave the value.
 func (d decodable) check(c *Client, what what, stored []byte) error {
 	if err := d(c, what, stored); err != nil {
 		return failure.Of(kind.BadRequest, err)
@@ -173,8 +173,7 @@ func (d decodable) check(c *Client, what what, stored []byte) error {
 	return nil
 }
 
-// undecodable is the failure of a value that was encoded and cannot be decoded again: stored, it would be in the way of
-// whoever reads it, each time.
+// undecodable returns the failure of a value whose encoding cannot be decoded. If it were stored, every reader would fail.
 func undecodable(what what, v any, as reflect.Type, err error) error {
 	advice := "give it a type that decodes what it encodes"
 	if as.Kind() == reflect.Interface {

@@ -17,8 +17,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// Get returns what is known of a run; for an [ID], of the active run, else of the newest. It returns
-// [ErrNotFound] if the client's namespace has no such run.
+// Get returns the row of a run; for an [ID], that of the active run, else of the newest. It returns [ErrNotFound] if the client's
+// namespace has no such run.
 func (c *Client) Get(ctx context.Context, ref Ref) (RunInfo, error) {
 	ref = plain(ref)
 	id, err := c.resolve(ctx, nil, ref)
@@ -52,7 +52,7 @@ func (c *Client) runInfo(r *store.Run) RunInfo {
 	return info
 }
 
-// A RunFilter chooses runs; the zero value means all. Fields are combined with and.
+// A RunFilter selects runs; the zero value selects all. A run must match all fields that are set.
 type RunFilter struct {
 	Status   []Status
 	Workflow string
@@ -61,13 +61,13 @@ type RunFilter struct {
 	Parent   RunID
 	Schedule string    // runs that this schedule started
 	Metadata Metadata  // runs that have all of these tags
-	Since    time.Time // started at or after
-	Until    time.Time // started before
+	Since    time.Time // runs started at or after it
+	Until    time.Time // runs started before it
 	After    RunID     // the last run of the page before
-	Limit    int       // of List, zero: 100; of the bulk verbs and Worker.Replay, zero: no limit
+	Limit    int       // zero means 100 for List, and no limit for the bulk verbs and Worker.Replay
 }
 
-// List returns runs newest first. The next page is After the last one's ID.
+// List returns the runs that f selects, newest first. For the next page, set f.After to the ID of the last one.
 func (c *Client) List(ctx context.Context, f RunFilter) ([]RunInfo, error) {
 	var rows []*store.Run
 	err := c.checkSchema(ctx, nil)
@@ -146,9 +146,10 @@ func (c *Client) chosen(f RunFilter) (store.Filter, error) {
 	return sf, nil
 }
 
-// Steps returns the step attempts of a run in the run's order, that in which they began, or were first recorded: those that
-// ended, and those under way, a [Step] once its function has run for a second. Of a compensation each registration is an attempt,
-// RUNNING until it has run, and so for ever if it was replaced or never runs. Steps returns [ErrNotFound] if the client's namespace has no such run.
+// Steps returns the step attempts of a run, in the order in which they began, or were first recorded: attempts that ended, and those
+// under way, of a [Step] once its function has run for a second. Each registration of a compensation is an attempt, which is
+// RUNNING until the compensation has run, and stays so if it was replaced or never runs. Steps returns [ErrNotFound] if the
+// client's namespace has no such run.
 func (c *Client) Steps(ctx context.Context, ref Ref) ([]StepAttempt, error) {
 	ref = plain(ref)
 	id, err := c.resolve(ctx, nil, ref)

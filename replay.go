@@ -12,19 +12,19 @@ import (
 	"github.com/kagzi/kagzi/internal/failure"
 )
 
-// Replay executes the worker's code for a run that is over against the run's history, and returns nil if it comes to the
-// same end: the same result, or an error of the same kind and text. Else it returns a *[DivergenceError] that says what
-// differs first. Nothing is written, and no step function is called. The worker need not be running.
+// Replay executes the worker's code for a run that is over against the run's history. It returns nil if the code reaches the same
+// end: the same result, or an error of the same kind and text. Else it returns a *[DivergenceError] with the first difference.
+// Replay writes nothing and calls no step function. The worker need not be running.
 //
-// Of a run that was ended from outside of its code, by a cancel, say, or by its Timeout, the history has no end:
-// Replay says whether the code does again what is there. A step that is recorded and that the code does not come to any
-// more is no divergence by itself. A step that is new is one, unless [AllowAdditions] is given.
+// If the run was ended from outside of its code, by a cancel or its Timeout for example, the history has no end, and Replay checks
+// that the code repeats the recorded part. A recorded step that the code no longer reaches is no divergence by itself. A new step
+// is one, unless [AllowAdditions] is given.
 //
-// With a [Version] the handler of that version is taken, instead of that of the run's own.
+// With a [Version], Replay executes the handler of that version instead of the run's own.
 //
-// Replay returns [ErrNotFound], [ErrRunActive] if the run is not over, and another error if the worker has no handler
-// for the version or if ctx ends before the code does. Code that waits for something other than its durable
-// operations goes on then.
+// Replay returns [ErrNotFound], [ErrRunActive] if the run is not over, and another error if the worker has no handler for the
+// version or if ctx ends before the code does. Code that waits for something other than its durable operations then keeps
+// running.
 func (w *Worker) Replay(ctx context.Context, ref Ref, opts ...HandleOption) error {
 	ref = plain(ref)
 	if err := w.made(); err != nil {
@@ -72,13 +72,13 @@ func (w *Worker) Replay(ctx context.Context, ref Ref, opts ...HandleOption) erro
 	return nil
 }
 
-// AllowAdditions says of a replay that operations which the code has and the history has not are meant, such as steps, sleeps,
-// waits, children and branches: to come to one is no divergence. What the code does after it, on the same branch, is not looked at.
+// AllowAdditions makes a replay accept operations (steps, sleeps, waits, children and branches) that are missing from the history:
+// to reach one is no divergence. The replay does not check what the code does after it on the same branch.
 func AllowAdditions() HandleOption { return allowAdditions{} }
 
 type allowAdditions struct{}
 
-// replayConfig is what a replay's options say.
+// replayConfig is the configuration that a replay's options give.
 type replayConfig struct {
 	version   int // zero: the run's
 	additions bool

@@ -12,23 +12,23 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// NewInput gives the new run of a [Client.Restart] or [Client.Fork] another input. It must be of the workflow's input type:
-// one that does not decode into it fails the run, with [kind.BadInput].
+// NewInput gives the new run of a [Client.Restart] or [Client.Fork] another input. An input that does not decode into the
+// workflow's input type fails the run with [kind.BadInput].
 func NewInput(v any) RestartOption { return newInput{v} }
 
 type newInput struct{ v any }
 
-// InheritCompensations gives a [Client.Fork] a copy of the compensations that the old run had registered before the step. If both
-// runs fail, both run them. Without it the fork registers the compensations of the steps that it executes. Left with the old run
-// are one with the name of a step that the fork copies, and one after which it copies anything on the same branch. If the old
-// run has completed, nobody runs these.
+// InheritCompensations gives a [Client.Fork] a copy of the compensations that the old run registered before the step. If both runs
+// fail, both execute them. Without it the fork registers only the compensations of the steps that it executes. A compensation
+// stays with the old run alone if it has the name of a step that the fork copies, or if the fork copies anything after it on the
+// same branch; if the old run has completed, such a compensation never runs.
 func InheritCompensations() RestartOption { return inheritCompensations{} }
 
 type inheritCompensations struct{}
 
 func (inheritCompensations) restartOption() {}
 
-// restartConfig is what the options of a restart say.
+// restartConfig is the configuration that the options of a restart give.
 type restartConfig struct {
 	tx  pgx.Tx
 	dry bool
@@ -86,11 +86,11 @@ func (c *Client) restartOptions(ctx context.Context, opts []RestartOption, verb 
 	return cfg, errors.Join(errs...)
 }
 
-// Restart starts a new run like one that is over, and returns its ID: the same workflow, version, input, queue, priority,
-// metadata, retry policy, Timeout, which counts anew, and ID, due now and without a parent. [Version], [ID] and [NewInput]
-// replace what they name. RunInfo.Origin of the new run is the old one, which stays as it is; both have an event of it.
+// Restart starts a new run like one that is over, and returns the new run's ID. The new run has the same workflow, version, input,
+// queue, priority, metadata, retry policy, Timeout (which counts anew) and [ID]. It is due now and has no parent. [Version], [ID]
+// and [NewInput] replace these values. RunInfo.Origin of the new run is the old one, which does not change; both get an event.
 //
-// A restart of a scheduled run has its FireTime, and no part in the schedule: Overlap does not count it.
+// A restart of a scheduled run keeps its FireTime, and does not belong to the schedule: Overlap does not count it.
 //
 // Restart returns [ErrRunActive] if the run is not over, and [ErrIDConflict] if an active run has its ID.
 func (c *Client) Restart(ctx context.Context, ref Ref, opts ...RestartOption) (RunID, error) {
@@ -110,18 +110,18 @@ func (c *Client) restart(ctx context.Context, ref Ref, cfg restartConfig) (RunID
 	return id, nil
 }
 
-// Fork is [Client.Restart] from a step on: what the old run had recorded when the step first began is the new run's, too,
-// as are all signals, and is not executed again; the step itself and all that began after it is. So is what was under way
-// then in other branches. step is an ID as [Client.Steps] shows it: "pay", "pay#2", or "ship/0/pack" of a branch; "ship"
-// stands for all branches of the group, "ship/0" for all of that branch. What Kagzi records for itself, under names that
-// begin with # and of compensations, is refused.
+// Fork is [Client.Restart] from a step on. The new run gets copies of everything that the old run had recorded when the step first
+// began, and of all signals. It executes the step itself, everything that began after it, and everything that was under way then
+// in other branches. step is an ID as [Client.Steps] shows it: "pay", "pay#2", or "ship/0/pack" of a branch; "ship" stands for
+// all branches of the group, "ship/0" for all of that branch. Kagzi's own records, whose names begin with #, and those of
+// compensations are refused.
 //
-// What the workflow function does before the step must lead to the same step again: a new Version or Input is refused with
-// kind.Nondeterminism, when the run comes to it, if it has other items for a Map that had begun.
+// The workflow function must reach the same step again: if a new Version or input leads to other items for a Map that had begun,
+// the run is quarantined with [kind.Nondeterminism] there.
 //
-// Fork returns once the new run is stored. The errors are those of Restart, [ErrNotFound] if the run has no record of the step (one that was cut short within a second has none),
-// and [ErrCompensated] if compensations of the old run have run. The new run compensates the steps that it executes, and with
-// [InheritCompensations] those that it has from the old run, too.
+// Fork returns once the new run is stored. It returns the errors of Restart, [ErrNotFound] if the run has no record of the step (a
+// step that was interrupted within a second has none), and [ErrCompensated] if compensations of the old run have run. The new run
+// compensates the steps that it executes, and with [InheritCompensations] also those that it copies from the old run.
 func (c *Client) Fork(ctx context.Context, ref Ref, step string, opts ...RestartOption) (RunID, error) {
 	ref = plain(ref)
 	err := validateStepID(step)
@@ -144,7 +144,7 @@ func (c *Client) fork(ctx context.Context, ref Ref, step string, cfg restartConf
 	return id, nil
 }
 
-// newFrom starts a new run from ref. It makes the new run's ID before the first try, so that a repetition finds it.
+// newFrom starts a new run from ref. It makes the new run's ID before the first try, so that a repeated try finds the run.
 func (c *Client) newFrom(ctx context.Context, ref Ref, cfg restartConfig) (_ RunID, err error) {
 	if cfg.run.New, err = uuid.NewV7(); err != nil {
 		return "", err

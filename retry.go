@@ -13,26 +13,24 @@ import (
 	"github.com/kagzi/kagzi/internal/failure"
 )
 
-// RetryPolicy says when a failed step or run is tried again. The zero value of a field is its default, so
-// the zero RetryPolicy is three attempts, 1 s and 2 s apart. A step that is given none has that, a run one attempt. In JSON its durations are text
-// with units from ns to weeks: {"max_attempts": 5, "backoff": "30s", "max_backoff": "1 day"}.
+// RetryPolicy says when a failed step or run is tried again. A zero field means its default, so the zero RetryPolicy means three
+// attempts, 1 s and 2 s apart. That is also the policy of a step without one; a run without one has a single attempt. In JSON,
+// durations are text with units from ns to weeks: {"max_attempts": 5, "backoff": "30s", "max_backoff": "1 day"}.
 type RetryPolicy struct {
-	// MaxAttempts is how often the step or run is tried in all, the first attempt included. One means no
-	// retry. Zero means 3.
+	// MaxAttempts is how often the step or run is tried, the first attempt included. One means no retry. Zero means 3.
 	MaxAttempts int
-	// Forever lifts the limit on attempts; it excludes MaxAttempts. Errors that are not worth another
-	// attempt (see [Permanent]) still end the step or run.
+	// Forever removes the limit on attempts; it excludes MaxAttempts. Errors that are not worth another attempt (see
+	// [Permanent]) still end the step or run.
 	Forever bool
 	// Backoff is the wait before the second attempt, at least 1 µs. Zero means 1 s.
 	Backoff time.Duration
-	// Factor is how much longer each wait is than the one before, at least 1. One means that all waits are
-	// as long as the first. Zero means 2.
+	// Factor multiplies each wait to give the next one. It is at least 1, which makes all waits as long as the first. Zero
+	// means 2.
 	Factor float64
-	// MaxBackoff is where the waits stop growing, before jitter. Zero means 1 minute, or Backoff if that is
-	// longer.
+	// MaxBackoff is the longest wait, before jitter. Zero means 1 minute, or Backoff if that is longer.
 	MaxBackoff time.Duration
-	// NoJitter makes the waits exact. Without it each is up to 25 % shorter or longer, by chance, so that
-	// what failed together does not come back together.
+	// NoJitter makes the waits exact. Without it each is randomly up to 25 % shorter or longer, so that attempts that failed
+	// together do not retry together.
 	NoJitter bool
 }
 
@@ -100,8 +98,8 @@ func (p RetryPolicy) backoff(attempt int, random float64) time.Duration {
 	return low + spread
 }
 
-// Permanent marks err as not worth another attempt. It keeps err's text, chain and kind. If err is marked
-// with [RetryAfter] too, the outer mark counts. Permanent(nil) is nil.
+// Permanent marks err as not worth another attempt. It keeps err's text, chain and kind. If err is also marked with
+// [RetryAfter], the outer mark counts. Permanent(nil) is nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -109,9 +107,9 @@ func Permanent(err error) error {
 	return &markedError{err: err, permanent: true}
 }
 
-// RetryAfter marks err as worth another attempt, whatever its kind, after at least d: what an HTTP header
-// Retry-After says. The policy's MaxAttempts and longer backoffs still hold. It keeps err's text, chain and
-// kind. If err is marked [Permanent] too, the outer mark counts. RetryAfter(nil, d) is nil.
+// RetryAfter marks err as worth another attempt, whatever its kind, after at least d: the time in an HTTP header Retry-After, for
+// example. The policy's MaxAttempts still applies, and so does a longer backoff. It keeps err's text, chain and kind. If err is
+// also marked [Permanent], the outer mark counts. RetryAfter(nil, d) is nil.
 func RetryAfter(err error, d time.Duration) error {
 	if err == nil {
 		return nil
@@ -119,7 +117,7 @@ func RetryAfter(err error, d time.Duration) error {
 	return &markedError{err: err, after: max(d, 0)}
 }
 
-// A markedError is permanent, or to be tried again after a while.
+// A markedError is an error marked by Permanent or RetryAfter.
 type markedError struct {
 	err       error
 	permanent bool
@@ -177,7 +175,7 @@ func (r retries) Backoff(attempt int, random float64) time.Duration {
 	return r.p.backoff(attempt, random)
 }
 
-// runPolicy is the policy that a run was started with. A run without one is not tried again.
+// runPolicy returns the policy that a run was started with. A run without one is not tried again.
 func runPolicy(raw json.RawMessage) (engine.RetryPolicy, error) {
 	p := RetryPolicy{MaxAttempts: 1}
 	var err error
@@ -214,8 +212,7 @@ func (p RetryPolicy) MarshalJSON() ([]byte, error) {
 	})
 }
 
-// UnmarshalJSON reads what MarshalJSON writes. Fields that data does not mention stay as they are; names
-// that it does not know are ignored.
+// UnmarshalJSON is the inverse of MarshalJSON. Fields that are missing in data keep their values; unknown names are ignored.
 func (p *RetryPolicy) UnmarshalJSON(data []byte) error {
 	raw := retryPolicyJSON{MaxAttempts: p.MaxAttempts, Forever: p.Forever, Factor: p.Factor, NoJitter: p.NoJitter}
 	if err := json.Unmarshal(data, &raw); err != nil {

@@ -30,7 +30,7 @@ func (r *Run[Out]) ID() RunID {
 
 func (r *Run[Out]) ref() Ref { return r.ID() }
 
-// made returns an error if r is not what Start or Find returned.
+// made returns an error unless Start or Find returned r.
 func (r *Run[Out]) made() error {
 	if r == nil || r.client == nil {
 		return errors.New("kagzi: the run is nil or a zero Run: Start and Find return one, unless they return an error")
@@ -38,7 +38,7 @@ func (r *Run[Out]) made() error {
 	return nil
 }
 
-// Existed reports whether Start found the run instead of making it.
+// Existed reports whether Start found the run instead of creating it.
 func (r *Run[Out]) Existed() bool { return r != nil && r.existed }
 
 // Info reads the run's row.
@@ -49,11 +49,11 @@ func (r *Run[Out]) Info(ctx context.Context) (RunInfo, error) {
 	return r.client.Get(ctx, r.id)
 }
 
-// Result waits for the run to end. The error is a *[RunError] if the run did not complete. Another error says that the
-// waiting ended: ctx has ended, the run was not found ([ErrNotFound]), or the database gives the same error again and
-// again. Or the run has completed, and its result cannot be opened by the [Sealer] or does not decode into Out. While
-// the database is away Result goes on waiting. A run started [InTx] does not exist before the commit: Result returns
-// ErrNotFound until then.
+// Result waits for the run to end and returns its result. The error is a *[RunError] if the run did not complete. Any other
+// error means that the wait ended early, because ctx ended, the run was not found ([ErrNotFound]) or the database returned the
+// same error again and again; or that the run completed, and the [Sealer] cannot open its result or the result does not
+// decode into Out. While the database is away, Result keeps waiting. A run started [InTx] does not exist before the commit:
+// until then Result returns ErrNotFound.
 func (r *Run[Out]) Result(ctx context.Context) (Out, error) {
 	var out Out
 	if err := r.made(); err != nil {

@@ -12,21 +12,20 @@ import (
 type (
 	// A RunID is Kagzi's name for one run, forever: a UUID in text.
 	RunID string
-	// An ID is the caller's name for a run, of at most 255 bytes: unique among the active runs of the
-	// namespace, whatever their workflow, so put the workflow's name in it, as in "refund-42". As an option of
-	// [Start] it makes the start idempotent while the run is active: a start with the same workflow and input
-	// returns that run, one with another workflow or input is refused with [ErrIDConflict]; the input of a start that
-	// brings a [Message] is not compared. It does not remember
-	// runs that are over: starting again begins a new run. [IfActive] and [IfEnded] change either.
+	// An ID is the caller's name for a run, of at most 255 bytes. It is unique among the active runs of the namespace,
+	// whatever their workflow, so put the workflow's name in it, as in "refund-42". As an option of [Start] it makes the
+	// start idempotent while the run is active: a start with the same workflow and input returns that run, and one with
+	// another workflow or input is refused with [ErrIDConflict]; the input of a start that brings a [Message] is not
+	// compared. Runs that are over do not count: starting again begins a new run. [IfActive] and [IfEnded] change both rules.
 	//
-	// As an option of [Client.Restart] and [Client.Fork] it is the new run's.
+	// As an option of [Client.Restart] and [Client.Fork] it is the new run's ID.
 	ID string
 )
 
 func (ID) startOption()   {}
 func (ID) restartOption() {}
 
-// A Ref says which run: a [RunID] or an [ID], or the run itself as a *[Run], a [RunInfo] or a [Started].
+// A Ref identifies a run: a [RunID], an [ID], or the run itself as a *[Run], a [RunInfo] or a [Started].
 type Ref interface {
 	ref() Ref // a RunID or an ID
 }
@@ -44,7 +43,7 @@ func plain(ref Ref) Ref {
 	return ref.ref()
 }
 
-// named is how errors name the run behind ref, which may be nil or empty.
+// named returns the name that errors give the run behind ref, which may be nil or empty.
 func named(ref Ref) any {
 	if ref == nil || ref == ID("") || ref == RunID("") {
 		return "a run"
@@ -52,7 +51,7 @@ func named(ref Ref) any {
 	return ref
 }
 
-// Status is where a run stands.
+// Status is the state of a run.
 type Status string
 
 // A run is active while it is pending, running or sleeping. It ends completed, failed or cancelled.
@@ -72,9 +71,9 @@ func (s Status) Ended() bool {
 	return s == StatusCompleted || s == StatusFailed || s == StatusCancelled
 }
 
-// RunInfo is one row of the table of runs. As JSON it has names_like_this and leaves out what is zero; an Input or Output
-// that is not JSON is in base64, as input_base64 or output_base64. What was written is read back. In a struct of your own
-// that is written as JSON, give it a field name rather than embed it.
+// RunInfo is one row of the table of runs. Its JSON has names_like_this and omits zero values; an Input or Output that is not
+// JSON is written in base64, as input_base64 or output_base64. Unmarshalling that JSON yields the same RunInfo. In a struct of
+// your own that is marshalled, make it a named field, not an embedded one.
 type RunInfo struct {
 	ID          RunID           `json:"id"`
 	ExternalID  ID              `json:"external_id,omitempty"`
@@ -82,57 +81,57 @@ type RunInfo struct {
 	Queue       string          `json:"queue"`
 	Version     int             `json:"version,omitempty"` // zero until a worker first executed the run, unless its start chose one
 	Priority    int             `json:"priority"`
-	Attempts    int             `json:"attempts"`             // of the run that have failed
-	Worker      string          `json:"worker,omitempty"`     // that executes it; empty unless it is RUNNING
-	Recoveries  int             `json:"recoveries,omitempty"` // times that its lease ended under a worker, which had died as a rule (see WorkerConfig.FixedLease), since its last progress
+	Attempts    int             `json:"attempts"`             // attempts of the run that have failed
+	Worker      string          `json:"worker,omitempty"`     // the ID of the worker that executes it; empty unless it is RUNNING
+	Recoveries  int             `json:"recoveries,omitempty"` // how often its lease has ended under a worker since its last progress, as a rule because the worker died (see WorkerConfig.FixedLease)
 	Status      Status          `json:"status"`
-	WaitingOn   string          `json:"waiting_on,omitempty"` // why it waits: "timer cooling-off", "retry authorize", "signal approved", "child ship", "previous run" of its schedule, "compensation flight", "children" that are to end before its compensations run, "recovery", "history" that could not be read; of a run that is over, "deletion"
+	WaitingOn   string          `json:"waiting_on,omitempty"` // the reason why it waits: "timer cooling-off", "retry authorize", "signal approved", "child ship", "previous run" of its schedule, "compensation flight", "children" that must end before its compensations run, "recovery", "history" that could not be read; for a run that is over, "deletion"
 	Metadata    Metadata        `json:"metadata,omitempty"`
 	Parent      RunID           `json:"parent,omitempty"`      // the run whose child it is
-	ParentStep  string          `json:"parent_step,omitempty"` // under which name that run started it, with its branches
+	ParentStep  string          `json:"parent_step,omitempty"` // the name under which that run started it, with its branches
 	Origin      RunID           `json:"origin,omitempty"`      // the run that it was restarted or forked from
-	Schedule    string          `json:"schedule,omitempty"`    // that started it
-	FireTime    time.Time       `json:"fire_time,omitzero"`    // the tick of the schedule it stands for; zero if it was triggered by hand
+	Schedule    string          `json:"schedule,omitempty"`    // the schedule that started it
+	FireTime    time.Time       `json:"fire_time,omitzero"`    // the tick of the schedule; zero if the run was triggered by hand
 	Kind        kind.Kind       `json:"kind,omitempty"`        // of the last failure
 	Error       string          `json:"error,omitempty"`       // of the last failure
 	CreatedAt   time.Time       `json:"created_at,omitzero"`
 	StartedAt   time.Time       `json:"started_at,omitzero"`   // when a worker first executed it
-	AvailableAt time.Time       `json:"available_at,omitzero"` // when a worker may claim it next; zero if it is over or waits for no time
+	AvailableAt time.Time       `json:"available_at,omitzero"` // when a worker may claim it next; zero if it is over, or waits for something other than a time
 	DeadlineAt  time.Time       `json:"deadline_at,omitzero"`  // when its Timeout ends it
 	EndedAt     time.Time       `json:"ended_at,omitzero"`
-	Input       json.RawMessage `json:"input,omitempty"`  // what the client's Codec wrote: JSON unless it writes something else; as it is stored if its Sealer cannot open it
+	Input       json.RawMessage `json:"input,omitempty"`  // as the client's Codec wrote it; as it is stored if the Sealer cannot open it
 	Output      json.RawMessage `json:"output,omitempty"` // as Input
 }
 
-// A StepAttempt is one attempt of one step. As JSON it is as a [RunInfo] is.
+// A StepAttempt is one attempt of one step. Its JSON follows the rules of [RunInfo].
 type StepAttempt struct {
 	Step string `json:"step"`
 	// Type is FUNCTION for [Step], [StepTx], [Do] and [DoTx], SLEEP for [Sleep] and [SleepUntil], SIGNAL for [WaitSignal],
-	// CHILD_WORKFLOW for [StartChild] and [RunChild], BRANCH for the failure of a branch, MARKER for what a [Map], [Parallel] or
-	// [Race] remembers, for [Child.Cancel] ("ship/#cancel") and for [Patched] ("#patched:…"), and COMPENSATION for [Compensate] and
-	// [UndoneBy] ("flight#compensation"). A compensation has an attempt for each registration under the name, RUNNING until it has run,
-	// as Child; it stays so if it was replaced, or if the run completed or was terminated.
+	// CHILD_WORKFLOW for [StartChild] and [RunChild], BRANCH for the failure of a branch, MARKER for the record of a [Map],
+	// [Parallel] or [Race], of [Child.Cancel] ("ship/#cancel") and of [Patched] ("#patched:…"), and COMPENSATION for
+	// [Compensate] and [UndoneBy] ("flight#compensation"). A compensation has one attempt for each registration under its
+	// name. The attempt is RUNNING until its run, the Child, has ended; it stays RUNNING if the registration was replaced, or
+	// if the run completed or was terminated.
 	Type      string          `json:"type"`
 	Attempt   int             `json:"attempt"`          // from 1, as in [StepInfo]
-	Status    Status          `json:"status"`           // StatusRunning also in a run that is over, if nothing was recorded of the end
-	Input     json.RawMessage `json:"input,omitempty"`  // that [Input] gave, as the client's Codec wrote it
-	Output    json.RawMessage `json:"output,omitempty"` // what the client's Codec wrote; of a MARKER Kagzi's own
+	Status    Status          `json:"status"`           // StatusRunning also in a run that is over, if the end of the attempt was not recorded
+	Input     json.RawMessage `json:"input,omitempty"`  // the value of [Input], as the client's Codec wrote it
+	Output    json.RawMessage `json:"output,omitempty"` // as the client's Codec wrote it; a MARKER's is Kagzi's own
 	Kind      kind.Kind       `json:"kind,omitempty"`
 	Error     string          `json:"error,omitempty"`
 	StartedAt time.Time       `json:"started_at,omitzero"`
-	EndedAt   time.Time       `json:"ended_at,omitzero"` // of a SIGNAL when the message was stored, which may be before StartedAt
-	Child     RunID           `json:"child,omitempty"`   // that a CHILD_WORKFLOW started, or a COMPENSATION
-	WakeAt    time.Time       `json:"wake_at,omitzero"`  // of a sleep its end; of a failed attempt when the next may start, zero if it was the last
+	EndedAt   time.Time       `json:"ended_at,omitzero"` // for a SIGNAL, when the message was stored, which may be before StartedAt
+	Child     RunID           `json:"child,omitempty"`   // the run that a CHILD_WORKFLOW or a COMPENSATION started
+	WakeAt    time.Time       `json:"wake_at,omitzero"`  // the end of a sleep; for a failed attempt, when the next may start, or zero if it was the last
 }
 
-// Started is what [Client.StartMany] says of one call.
+// Started is the result of [Client.StartMany] for one call.
 type Started struct {
 	ID      RunID `json:"id"`
 	Existed bool  `json:"existed"`
 }
 
-// A payload is what a Codec wrote, for an object with a field for each of its two forms: bytes that are no JSON cannot
-// stand in one as they are.
+// payload returns data as the JSON object's text field if it is JSON, else as its base64 field.
 func payload(data json.RawMessage) (text json.RawMessage, bytes []byte) {
 	if json.Valid(data) {
 		return data, nil
@@ -140,7 +139,7 @@ func payload(data json.RawMessage) (text json.RawMessage, bytes []byte) {
 	return nil, data
 }
 
-// orBytes is payload back.
+// orBytes is the inverse of payload.
 func orBytes(text json.RawMessage, bytes []byte) json.RawMessage {
 	if bytes != nil {
 		return bytes

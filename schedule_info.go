@@ -14,7 +14,7 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// ScheduleInfo is what is known of a schedule. As JSON it is as a [RunInfo] is, with durations as text, such as "30s".
+// ScheduleInfo is one row of the table of schedules. Its JSON follows the rules of [RunInfo], with durations as text, such as "30s".
 type ScheduleInfo struct {
 	Name       string          `json:"name"`
 	Workflow   string          `json:"workflow"`
@@ -33,10 +33,10 @@ type ScheduleInfo struct {
 	End        time.Time       `json:"end,omitzero"`
 	Paused     bool            `json:"paused"`
 	Error      string          `json:"error,omitempty"` // why Kagzi paused it
-	Last       time.Time       `json:"last,omitzero"`   // the newest tick that was decided; of a new schedule, when it was created
-	Next       time.Time       `json:"next,omitzero"`   // when a coordinator looks at it next, at its next tick; in the past if it is overdue, zero if never
+	Last       time.Time       `json:"last,omitzero"`   // the newest tick that was fired or dropped; for a new schedule, when it was created
+	Next       time.Time       `json:"next,omitzero"`   // when a coordinator handles its next tick; in the past if it is overdue, zero if never
 	Active     bool            `json:"active"`          // whether a run of it is under way
-	Queued     bool            `json:"queued"`          // whether a run of it waits for that one
+	Queued     bool            `json:"queued"`          // whether a run of it waits for the active one
 	CreatedAt  time.Time       `json:"created_at,omitzero"`
 }
 
@@ -53,7 +53,7 @@ func (c *Client) scheduleInfo(t *store.Template) ScheduleInfo {
 	return info
 }
 
-// GetSchedule returns what is known of a schedule, or [ErrNotFound].
+// GetSchedule returns the row of a schedule, or [ErrNotFound].
 func (c *Client) GetSchedule(ctx context.Context, name string) (ScheduleInfo, error) {
 	t, err := c.schedule(ctx, name)
 	if err != nil {
@@ -73,14 +73,15 @@ func (c *Client) schedule(ctx context.Context, name string) (*store.Template, er
 	return c.store.Schedule(ctx, c.scheduleID(name))
 }
 
-// A ScheduleFilter chooses schedules; the zero value means all.
+// A ScheduleFilter selects schedules; the zero value selects all.
 type ScheduleFilter struct {
-	Workflow string // that they start
+	Workflow string // the workflow that they start
 	After    string // the name of the last schedule of the page before
 	Limit    int    // zero: 100
 }
 
-// ListSchedules returns schedules in order of their names, byte by byte. The next page is After the last one's name.
+// ListSchedules returns the schedules that f selects, in the byte order of their names. For the next page, set f.After to the name
+// of the last one.
 func (c *Client) ListSchedules(ctx context.Context, f ScheduleFilter) ([]ScheduleInfo, error) {
 	if f.Limit < 0 {
 		return nil, fmt.Errorf("kagzi: list schedules: Limit is %d: give a positive number, or leave it out for 100", f.Limit)
@@ -107,9 +108,8 @@ func (c *Client) ListSchedules(ctx context.Context, f ScheduleFilter) ([]Schedul
 	return out, nil
 }
 
-// NextFires returns the next n times at which the schedule starts a run, as things stand: fewer if its End comes first.
-// What is overdue comes first, as far as CatchUp, CatchUpAge and Overlap let it. For a paused schedule they are those it
-// would have if it were resumed now.
+// NextFires returns the next n times at which the schedule would start a run, or fewer if its End comes first. Overdue ticks come
+// first, as far as CatchUp, CatchUpAge and Overlap allow. For a paused schedule the times are those after a resume now.
 func (c *Client) NextFires(ctx context.Context, name string, n int) ([]time.Time, error) {
 	if n < 0 || n > timetable.MaxTicks {
 		return nil, fmt.Errorf("kagzi: next fires of schedule %.60q: give a number up to %d, not %d", name, timetable.MaxTicks, n)
@@ -136,7 +136,7 @@ type scheduleJSON struct {
 	Jitter     string          `json:"jitter,omitempty"`
 }
 
-// MarshalJSON writes the schedule as the comments of ScheduleInfo and RunInfo say.
+// MarshalJSON writes the JSON that ScheduleInfo and RunInfo document.
 func (s ScheduleInfo) MarshalJSON() ([]byte, error) {
 	out := scheduleJSON{scheduleFields: scheduleFields(s)}
 	out.Input, out.InputBytes = payload(s.Input)

@@ -24,55 +24,55 @@ type Schedule struct {
 	// Name is the schedule's name, unique in the namespace; at most 255 bytes.
 	Name string
 
-	// Run is the workflow to start, with its input and options: Report.With(in, kagzi.Queue("reports")). Each tick
-	// starts a run of its own, so it takes no ID, Delay, At, Message or InTx.
+	// Run is the workflow to start, with its input and options: Report.With(in, kagzi.Queue("reports")). Each tick starts a
+	// run of its own, so Run takes no ID, Delay, At, Message or InTx.
 	Run Call
 
-	// Cron is a cron expression in TimeZone: five fields (minute, hour, day of month, month, day of week), six with
-	// seconds first, or seven with the year last; names, ranges, steps, lists, L, W and #; or a macro as @daily. If
-	// day of month and day of week are both restricted, either may match: 0 7 1 * mon is the 1st, and Mondays. Where
-	// clocks are set forward, a tick in the gap is at the first instant after it; where they are set back, a tick in
-	// the hour that comes twice is in its first pass, unless the hour is * or a step.
+	// Cron is a cron expression in TimeZone: five fields (minute, hour, day of month, month, day of week), six with seconds
+	// first, or seven with the year last; names, ranges, steps, lists, L, W and #; or a macro such as @daily. If day of month
+	// and day of week are both restricted, either may match: 0 7 1 * mon is the 1st, and Mondays. When clocks are set forward,
+	// a tick in the gap fires at the first instant after it. When they are set back, a tick in the repeated hour fires in its
+	// first pass, unless the hour is * or a step.
 	Cron string
 
-	// Every is the time between two ticks, in whole seconds, instead of Cron. Ticks are counted from Start; without it
-	// from a fixed instant long ago, so that one is at midnight UTC if Every divides a day, and the first comes within
-	// one Every. Set Start to choose when they are.
+	// Every is the time between two ticks, in whole seconds, instead of Cron. Ticks are counted from Start. Without Start they
+	// are counted from a fixed instant long ago: one is at midnight UTC if Every divides a day, and the first comes within one
+	// Every.
 	Every time.Duration
 
-	// TimeZone is the IANA name of Cron's time zone, as "Europe/Berlin". Zero means UTC.
+	// TimeZone is the IANA name of Cron's time zone, such as "Europe/Berlin". Zero means UTC.
 	TimeZone string
 
-	// Overlap says what a tick does while a run of this schedule is active. Zero starts another.
+	// Overlap says what a tick does while a run of this schedule is active. Zero means that it starts another run.
 	Overlap Overlap
 
-	// CatchUp is how many ticks, the newest, are kept when no coordinator was there to fire them, or while the schedule
-	// was paused. Unless runs may overlap, one is. Zero means 100, and the most is 10,000.
+	// CatchUp is how many ticks, the newest, are kept while no coordinator can fire them or the schedule is paused. Unless runs
+	// may overlap, one tick is kept. Zero means 100; the maximum is 10,000.
 	CatchUp int
 
-	// CatchUpAge is how late a tick may be fired, at least one second; an older one is dropped. Zero means no limit.
+	// CatchUpAge is how late a tick may fire, at least one second; an older one is dropped. Zero means no limit.
 	CatchUpAge time.Duration
 
-	// SkipPaused drops the ticks that come while the schedule is paused. Without it they are started when it is resumed.
+	// SkipPaused drops the ticks that come while the schedule is paused. Without it they fire when the schedule is resumed.
 	SkipPaused bool
 
-	// Jitter spreads schedules of one timetable: each starts its runs later than its ticks by its own share of it,
-	// always the same.
+	// Jitter spreads schedules of one timetable: each starts its runs later than its ticks, by a constant share of Jitter of
+	// its own. From 1 ms to 24 hours. Zero means none.
 	Jitter time.Duration
 
-	// Start and End bound the ticks, both included. Zero means no bound. Give fixed times: Every counts from Start, so
-	// in a Schedule that is called at each start of the program Start: time.Now() moves the ticks each time, and a
-	// program that restarts more often than Every never fires.
+	// Start and End limit the ticks, both included. Zero means no limit. Give fixed times: Every counts from Start. If a program
+	// calls Schedule with Start: time.Now() each time it starts, the ticks move each time, and never fire if it restarts more
+	// often than Every.
 	Start, End time.Time
 }
 
 // Overlap says what a tick does while a run of its schedule is active.
 type Overlap string
 
-// Overlap policies; the zero value starts another run regardless.
+// Overlap policies. Without one, a tick always starts another run.
 const (
 	OverlapSkip           Overlap = timetable.OverlapSkip           // the tick is dropped
-	OverlapQueueOne       Overlap = timetable.OverlapQueueOne       // one tick waits for the end of the active run; others are dropped
+	OverlapQueueOne       Overlap = timetable.OverlapQueueOne       // one tick waits for the end of the active run; further ones are dropped
 	OverlapCancelPrevious Overlap = timetable.OverlapCancelPrevious // all active runs of the schedule are cancelled first
 )
 
@@ -101,7 +101,7 @@ func (s *Schedule) validate() error {
 	return errors.Join(errs...)
 }
 
-// template makes the row of s, without its cursor.
+// template returns the row of s, without its cursor.
 func (c *Client) template(s *Schedule) (*store.Template, *timetable.Timetable, error) {
 	if err := s.validate(); err != nil {
 		return nil, nil, err
@@ -137,12 +137,11 @@ func (c *Client) template(s *Schedule) (*store.Template, *timetable.Timetable, e
 	return t, table, nil
 }
 
-// Schedule creates the schedule named s.Name, or makes the one of that name as s says; call it at each start of the
-// program. It returns once that is stored. A new schedule begins now: ticks before are not its own ([Client.BackfillSchedule]
-// runs them). If the timetable of one that exists is changed, what has come is fired as it was, and what comes as s says;
-// a schedule that is paused stays so. The last caller wins, also if it is an older program that starts again during a
-// deploy. A cron expression that does not parse or never fires, and an unknown time zone, are errors, as is a timetable
-// without any tick to come.
+// Schedule creates the schedule named s.Name, or changes the one of that name to s; call it at each start of the program. It returns
+// once that is stored. A new schedule begins now: earlier ticks do not count ([Client.BackfillSchedule] runs them). If the timetable
+// of a schedule changes, its past ticks fire by the old timetable, and future ones by s. A paused schedule stays paused. The last
+// caller wins, even if it is an older program that starts again during a deploy. Schedule returns an error for a cron expression
+// that does not parse or never fires, an unknown time zone, and a timetable without a future tick.
 func (c *Client) Schedule(ctx context.Context, s Schedule, opts ...ChangeOption) error {
 	tx, err := changeTx(opts)
 	if err := cmp.Or(err, c.usable(ctx)); err != nil {
@@ -181,7 +180,7 @@ func neverAgain(s *Schedule) error {
 	return fmt.Errorf("kagzi: no tick is to come before End %s", s.End.Format(time.RFC3339))
 }
 
-// decideBefore fires the ticks that have come of a schedule that is about to change; nil if its timetable cannot be read.
+// decideBefore returns the firing of the past ticks of a schedule that is about to change; nil if its timetable cannot be read.
 func decideBefore(t *store.Template, now time.Time) *store.Firing {
 	d, err := housekeeping.Schedule(t).DecideBeforeChange(now)
 	if err != nil {
@@ -190,7 +189,7 @@ func decideBefore(t *store.Template, now time.Time) *store.Firing {
 	return housekeeping.Firing(t, d)
 }
 
-// editSchedule makes a change, and tells workers and coordinators.
+// editSchedule makes a change, and notifies workers and coordinators.
 func (c *Client) editSchedule(ctx context.Context, tx pgx.Tx, what, name string, edit func(time.Time, *store.Template) (*store.Edit, error)) error {
 	err := validateName("schedule name", name)
 	if err == nil {
@@ -209,7 +208,7 @@ func (c *Client) editSchedule(ctx context.Context, tx pgx.Tx, what, name string,
 	return nil
 }
 
-// existing is an edit of a schedule that must exist.
+// existing returns an edit that requires the schedule to exist.
 func existing(edit func(now time.Time, t *store.Template) (*store.Edit, error)) func(time.Time, *store.Template) (*store.Edit, error) {
 	return func(now time.Time, t *store.Template) (*store.Edit, error) {
 		if t == nil {
@@ -219,9 +218,9 @@ func existing(edit func(now time.Time, t *store.Template) (*store.Edit, error)) 
 	}
 }
 
-// PauseSchedule keeps a schedule from firing until [Client.ResumeSchedule]. The ticks that come meanwhile are kept, and
-// started then: the newest CatchUp of them, with the input that the schedule has then, unless SkipPaused is set. Runs
-// that it has started go on. It returns [ErrNotFound] if there is none; one that is paused already stays so.
+// PauseSchedule keeps a schedule from firing until [Client.ResumeSchedule]. Unless SkipPaused is set, the newest CatchUp of the
+// ticks that come meanwhile are kept and fire then, with the input that the schedule has then. Runs that the schedule has started
+// continue. PauseSchedule returns [ErrNotFound] if there is no such schedule, and nil if it is already paused.
 func (c *Client) PauseSchedule(ctx context.Context, name string, opts ...ChangeOption) error {
 	tx, err := changeTx(opts)
 	if err != nil {
@@ -241,9 +240,8 @@ func (c *Client) PauseSchedule(ctx context.Context, name string, opts ...ChangeO
 	}))
 }
 
-// ResumeSchedule lets a paused schedule fire again. The ticks that came meanwhile are caught up with as its CatchUp,
-// CatchUpAge and Overlap allow, or dropped if SkipPaused is set. It returns [ErrNotFound] if there is none; one
-// that is not paused stays as it is.
+// ResumeSchedule lets a paused schedule fire again. The ticks that came meanwhile fire as far as its CatchUp, CatchUpAge and Overlap
+// allow, or are dropped if SkipPaused is set. It returns [ErrNotFound] if there is no such schedule, and nil if it is not paused.
 func (c *Client) ResumeSchedule(ctx context.Context, name string, opts ...ChangeOption) error {
 	tx, err := changeTx(opts)
 	if err != nil {
@@ -263,9 +261,8 @@ func (c *Client) ResumeSchedule(ctx context.Context, name string, opts ...Change
 	}))
 }
 
-// DeleteSchedule ends a schedule. The runs that it has started go on and stay as history; List with RunFilter.Schedule
-// still finds them. Those that wait for a worker which does not come are ended by [Client.Cancel]. It returns
-// [ErrNotFound] if there is none.
+// DeleteSchedule deletes a schedule. The runs that it has started continue and stay as history; List with RunFilter.Schedule still
+// finds them. Cancel those that wait for a worker that will not come. It returns [ErrNotFound] if there is no such schedule.
 func (c *Client) DeleteSchedule(ctx context.Context, name string, opts ...ChangeOption) error {
 	tx, err := changeTx(opts)
 	if err != nil {
@@ -281,8 +278,8 @@ func (c *Client) DeleteSchedule(ctx context.Context, name string, opts ...Change
 	})
 }
 
-// TriggerSchedule starts a run of the schedule now, whatever its timetable and overlap policy say and although it may
-// be paused. The run stands for no tick: its FireTime is the zero time. It returns [ErrNotFound] if there is no such schedule.
+// TriggerSchedule starts a run of the schedule now, whatever its timetable and overlap policy, and even if it is paused. The run
+// belongs to no tick: its FireTime is the zero time. It returns [ErrNotFound] if there is no such schedule.
 func (c *Client) TriggerSchedule(ctx context.Context, name string, opts ...ChangeOption) (RunID, error) {
 	tx, err := changeTx(opts)
 	if err != nil {
@@ -298,14 +295,14 @@ func (c *Client) TriggerSchedule(ctx context.Context, name string, opts ...Chang
 	return RunID(id.String()), nil
 }
 
-// besideTicks starts runs without moving the schedule.
+// besideTicks returns a firing that starts runs without moving the schedule.
 func besideTicks(t *store.Template, runs []store.TickRun) *store.Firing {
 	return &store.Firing{Template: t.ID, Runs: runs, Next: t.Next, Problem: t.Problem}
 }
 
-// BackfillSchedule starts a run for each tick of the timetable from from until until, both included, that has none in
-// the table, all at once and whatever the overlap policy says; until must not be in the future. It returns how many
-// it started. A run that retention has deleted counts as none. More than 10,000 ticks are an error: backfill in parts.
+// BackfillSchedule starts a run for each tick of the timetable between from and until, both included, that has no run in the table.
+// It starts them all at once, whatever the overlap policy, and returns how many it started. until must not be in the future. A tick
+// whose run retention has deleted gets another run. More than 10,000 ticks are an error: backfill in parts.
 func (c *Client) BackfillSchedule(ctx context.Context, name string, from, until time.Time, opts ...ChangeOption) (int, error) {
 	tx, err := changeTx(opts)
 	if err == nil {

@@ -18,20 +18,19 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A Signal is a contract, as a [Workflow] is: a name and the type of the payload. Declare it once, as a package
-// variable that senders and workflows import.
+// A Signal is a contract, like a [Workflow]: a name and the type of the payload. Declare it once, as a package variable that
+// senders and workflows import.
 type Signal[T any] struct{ name signalName }
 
-// DefineSignal names a signal, for whose name the rules of [Step]'s names hold. A bad name is reported by whatever uses
-// the signal.
+// DefineSignal names a signal. The rules of [Step]'s names apply. Functions that use the signal return an error for a bad name.
 func DefineSignal[T any](name string) Signal[T] { return Signal[T]{signalName{name: name}} }
 
-// Name returns the signal's name, with its key: "approved/call-7". In [Client.Steps], and for [Client.Fork], the wait for
-// it is the step "approved:call-7".
+// Name returns the signal's name with its key: "approved/call-7". [Client.Steps] and [Client.Fork] name the wait for it
+// "approved:call-7".
 func (s Signal[T]) Name() string { return s.name.String() }
 
-// For is the signal about one thing of several: a run that waits for Approved.For("a") does not see an approval of "b",
-// nor a late one. The key is any text; name and key have at most 254 bytes together.
+// For returns the signal for one thing of several: a run that waits for Approved.For("a") does not receive an approval of "b",
+// not even a late one. The key is any text; name and key have at most 254 bytes together.
 func (s Signal[T]) For(key string) Signal[T] {
 	if s.name.keyed {
 		key = s.name.key + "/" + key
@@ -39,15 +38,15 @@ func (s Signal[T]) For(key string) Signal[T] {
 	return Signal[T]{signalName{s.name.name, key, true}}
 }
 
-// With makes a message of payload, for [Client.Signal], or as an option of [Start]: start the run with the message, or
-// signal the active run of the same [ID], whatever its input was: that of the start is not used then. It sends nothing.
-// A start that may be repeated outside of a step should give the message an ID with [Message.WithID]: else each
-// repetition sends it again.
+// With returns a message with the payload, and does not send it. It is for [Client.Signal], or an option of [Start]: that starts a
+// run with the message, or signals the active run of the same [ID], whatever that run's input; the start's input is then not
+// used. A start that may be repeated outside of a step should give the message an ID with [Message.WithID]: else each repetition
+// sends it again.
 func (s Signal[T]) With(payload T) Message {
 	return Message{signal: s.name, payload: payload, decodable: decodableAs(payload)}
 }
 
-// A Message is a signal with its payload, not sent.
+// A Message is a signal with its payload, before it is sent: see [Signal.With].
 type Message struct {
 	signal     signalName
 	payload    any
@@ -56,7 +55,7 @@ type Message struct {
 	identified bool // by WithID
 }
 
-// WithID is m with an ID of its own, of at most 255 bytes: a run stores one message of an ID, however often it is sent.
+// WithID returns m with an ID of at most 255 bytes: a run stores one message with that ID, however often it is sent.
 func (m Message) WithID(id ID) Message {
 	m.id, m.identified = id, true
 	return m
@@ -103,8 +102,8 @@ func (n signalName) validate() error {
 	return cmp.Or(validateName("signal key", n.key), validateName("signal", n.String()))
 }
 
-// stepName is the name under which a wait for the signal is remembered: "approved:call-7". What ends a branch's name, or
-// precedes a count, is encoded.
+// stepName returns the name under which a wait for the signal is recorded: "approved:call-7". It encodes '/', which ends a
+// branch's name, and '#', which precedes a count.
 func (n signalName) stepName() string {
 	if !n.keyed {
 		return n.name
@@ -114,18 +113,18 @@ func (n signalName) stepName() string {
 
 // ---- sending ----
 
-// Signal stores m for an active run and wakes it; for an [ID], for the active run that has it. It returns once the
-// message is stored, not when it is read. If nobody waits for it yet it is kept: [WaitSignal] reads the messages of one
-// name in the order in which they were stored, each once.
+// Signal stores m for an active run and wakes the run; for an [ID], the active run that has it. It returns once the message is
+// stored, not when it is read. A message is kept until the run waits for it: [WaitSignal] reads the messages of one name in the
+// order in which they were stored, each once.
 //
-// A message with an ID ([Message.WithID]) that the run has already is not stored again, and Signal returns nil, also if the
-// run is over by then. A message sent in a step has such an ID unless it is given one. The ID is
-// made of the step, the run, the signal and the payload. So a further attempt sends only what the earlier ones did not.
-// Equal messages of one attempt are counted, and each is sent. If the payload differs in each attempt, because it has the
-// time in it, give an ID.
+// If the run has a message with the same ID ([Message.WithID]) already, m is not stored again, and Signal returns nil, even if
+// the run is over by then. A message that a step sends without an ID gets one that is derived from the step, the run, the signal
+// and the payload. So a further attempt of the step sends only messages that earlier attempts did not send. Equal messages of
+// one attempt are counted, and each is sent. If the payload differs in each attempt, for example because it contains the time,
+// give the message an ID.
 //
-// With [InTx] the message is sent when the transaction commits. Until then it keeps the run's row locked, and with it
-// what the run would record: commit soon.
+// With [InTx] the message is sent when the transaction commits. Until then the transaction keeps the run's row locked, so that
+// the run cannot record anything: commit soon.
 //
 // Signal returns [ErrNotFound], [ErrRunFinished] if the run is over, and [ErrPayloadTooLarge].
 func (c *Client) Signal(ctx context.Context, ref Ref, m Message, opts ...ChangeOption) error {
@@ -171,7 +170,7 @@ func (c *Client) signal(ctx context.Context, ref Ref, m Message, opts []ChangeOp
 	}
 }
 
-// message makes of m what the store keeps, but for the run; ref says which it is for.
+// message returns the row that the store keeps for m, without the run. ref is the receiver.
 func (c *Client) message(ctx context.Context, m Message, ref string) (store.Message, error) {
 	if err := m.validate(); err != nil {
 		return store.Message{}, err
@@ -192,8 +191,8 @@ func (c *Client) message(ctx context.Context, m Message, ref string) (store.Mess
 	return msg, nil
 }
 
-// messageID makes a message's ID: in a step the same in each attempt, else one that nobody has. A further attempt may send
-// other messages, or in another order, so what tells them apart is the hash of the payload, and not their place.
+// messageID makes a message's ID: in a step the same in each attempt, else a unique one. A further attempt may send other
+// messages, or in another order, so the hash of the payload distinguishes them, and not their position.
 func messageID(ctx context.Context, ref, name string, hash []byte) string {
 	scope := scopeOf(ctx)
 	if scope == nil {
@@ -214,19 +213,18 @@ func messageID(ctx context.Context, ref, name string, hash []byte) string {
 
 // ---- waiting ----
 
-// WaitSignal returns the payload of the oldest message of the signal's name and key that the run has not read. If there
-// is none it waits for one; meanwhile the run holds no goroutine, slot or connection, unless another branch is at work.
-// That the message is read is remembered like a step's result: it is not read again, in a replay WaitSignal returns the
-// same, and a further WaitSignal returns the next message. The loser of a [Race] gives back what it read, unless it has
-// recorded something after it.
+// WaitSignal returns the payload of the oldest message with the signal's name and key that the run has not read. If there is
+// none, it waits for one. Meanwhile the run holds no goroutine, slot or connection, unless another branch is executing. The read
+// is recorded like a step's result: a replay returns the same message, and a further WaitSignal returns the next one. The loser
+// of a [Race] gives back a message that it read, unless it has recorded something after it.
 //
-// With a [Timeout], counted from when the wait begins and not begun again by a restart, WaitSignal returns a *[StepError]
-// of [kind.Timeout] if no message was stored in time. That, too, is remembered: a message that comes later is left to the
-// next WaitSignal, and a further attempt of the run gets the same error, which is therefore permanent. A wait that has
-// begun keeps its time when the code is changed.
+// With a [Timeout], WaitSignal returns a *[StepError] of [kind.Timeout] if no message was stored in time. The time counts from
+// the beginning of the wait, and a restart of the worker does not begin it again. The timeout is recorded, too: a later message
+// is left to the next WaitSignal, and a further attempt of the run gets the same error, which is therefore permanent. A wait
+// that has begun keeps its time when the code is changed.
 //
-// WaitSignal returns another error only if the call is wrong or the branch was cancelled. A message that does not decode
-// into T quarantines the run with [kind.Nondeterminism].
+// WaitSignal returns another error only if the call is wrong or the branch was cancelled. A message that does not decode into T
+// quarantines the run with [kind.Nondeterminism].
 func WaitSignal[T any](ctx Context, s Signal[T], timeout ...Timeout) (T, error) {
 	var out T
 	b, c, err := branchOf(ctx)

@@ -7,15 +7,15 @@ import (
 	"github.com/kagzi/kagzi/internal/engine"
 )
 
-// Sleep returns when d has passed, in whatever process: meanwhile the run holds no goroutine, slot or
-// connection, unless d is short or another branch is at work. It returns an error only if the call is wrong or
-// the branch was cancelled. A d of zero or less does not wait.
+// Sleep returns when d has passed, in whatever process. Meanwhile the run holds no goroutine, slot or connection, unless d is
+// short or another branch is executing. It returns an error only if the call is wrong or the branch was cancelled. It returns at
+// once if d is zero or negative.
 func Sleep(ctx Context, name string, d time.Duration) error {
 	d = max(d, 0)
 	return sleep(ctx, name, validateDuration("duration", d), func(time.Time) time.Duration { return d })
 }
 
-// SleepUntil returns once t is past, by the database's clock. The zero time is refused. It is [Sleep] otherwise.
+// SleepUntil returns once t has passed, by the database's clock. The zero time is refused. Otherwise it is like [Sleep].
 func SleepUntil(ctx Context, name string, t time.Time) error {
 	var invalid error
 	if t.IsZero() {
@@ -24,7 +24,8 @@ func SleepUntil(ctx Context, name string, t time.Time) error {
 	return sleep(ctx, name, invalid, func(now time.Time) time.Duration { return max(t.Sub(now), 0) })
 }
 
-// sleep waits for what length says, given the database's time when the sleep begins. invalid says what is wrong with that.
+// sleep waits for the duration that length returns for the database's time when the sleep begins. invalid is the error of a
+// wrong argument, or nil.
 func sleep(ctx Context, name string, invalid error, length func(now time.Time) time.Duration) error {
 	b, _, err := branchOf(ctx)
 	if err != nil {

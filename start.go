@@ -15,19 +15,17 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// Start starts a run of wf, or returns the active one of the same [ID] (see [Run.Existed]). It returns once
-// the run is stored: from then on it is executed even if this process dies. It returns [ErrIDConflict] if the
-// active run of the ID is of another workflow, or was started with another input and the start brings no [Message],
-// [ErrIDTaken] if an [IfActive] or [IfEnded] refuses the
-// start, and [ErrPayloadTooLarge] if the input or a message is too large.
+// Start starts a run of wf, or returns the active run of the same [ID] (see [Run.Existed]). It returns once the run is
+// stored: from then on the run is executed even if this process dies. It returns [ErrIDConflict] if the active run of the ID
+// has another workflow, or another input and the start brings no [Message]; [ErrIDTaken] if an [IfActive] or [IfEnded] refuses
+// the start; and [ErrPayloadTooLarge] if the input or a message is too large.
 //
-// While a transaction that has not ended holds the ID, because it starts a run with it, Start waits for as long as ctx
-// allows. If ctx ends meanwhile, the error says whether anything was started. With [InTx] the wait is part of your
-// transaction: then the connection is closed and the transaction rolled back. Under a ctx that has ended already nothing is
-// sent. Any other error of ctx, or of a connection, may come after the run was stored: start again with the same ID to
-// find it.
+// While an open transaction holds the ID, because it starts a run with it, Start waits until ctx ends. If ctx ends meanwhile,
+// the error says whether a run was started. With [InTx] the wait happens in your transaction: if ctx ends, the connection is
+// closed and the transaction rolled back. If ctx has already ended, Start sends nothing. Any other error of ctx or of a
+// connection may occur after the run was stored: start again with the same ID to find it.
 //
-// A workflow function does not call Start, which needs a context.Context; a step does.
+// Start needs a context.Context, so a workflow function cannot call it; a step can.
 func Start[In, Out any](ctx context.Context, c *Client, wf Workflow[In, Out], in In, opts ...StartOption) (*Run[Out], error) {
 	started, err := c.start(ctx, []Call{wf.With(in, opts...)}, nil)
 	if err != nil {
@@ -36,8 +34,8 @@ func Start[In, Out any](ctx context.Context, c *Client, wf Workflow[In, Out], in
 	return &Run[Out]{client: c, workflow: wf.name, id: started[0].ID, existed: started[0].Existed}, nil
 }
 
-// Find returns the handle to a run of wf that was started elsewhere: for an [ID] that of the active run, else
-// of the newest. It returns [ErrNotFound] if there is none, and an error if the run is of another workflow.
+// Find returns the handle to a run of wf that was started elsewhere. For an [ID] that is the active run, else the newest. It
+// returns [ErrNotFound] if there is none, and an error if the run has another workflow.
 func Find[In, Out any](ctx context.Context, c *Client, wf Workflow[In, Out], ref Ref) (*Run[Out], error) {
 	info, err := c.Get(ctx, ref)
 	if err != nil {
@@ -49,13 +47,14 @@ func Find[In, Out any](ctx context.Context, c *Client, wf Workflow[In, Out], ref
 	return &Run[Out]{client: c, workflow: wf.name, id: info.ID, existed: true}, nil
 }
 
-// StartMany starts all calls or none. Up to 10,000 calls are one statement, and one round trip if none has an [ID] or a
-// [Message]; more are several in one transaction. All are in memory at once. Options hold for all of them, and stand
-// between a workflow's defaults and a call's own. The errors are those of [Start], and it waits and ends as Start does.
+// StartMany starts all calls or none. Up to 10,000 calls take one statement, and one round trip if none has an [ID] or a
+// [Message]; more calls take several statements in one transaction. All are in memory at once. Options apply to all calls:
+// they override a workflow's defaults, and a call's own options override them. StartMany waits as [Start] does, and returns the
+// same errors.
 //
 // Runs are inserted in the order of their IDs, whatever the order of the calls, so concurrent calls with the same IDs wait
-// for each other without a deadlock. Of several calls of Start or StartMany in one transaction ([InTx]) the order is the
-// caller's: make them in the order of their IDs, else two such transactions may deadlock, and Postgres ends one of them.
+// for each other without a deadlock. If one transaction ([InTx]) calls Start or StartMany several times, the caller chooses the
+// order: call in the order of the IDs, or two such transactions may deadlock, and Postgres ends one of them.
 func (c *Client) StartMany(ctx context.Context, calls []Call, opts ...StartOption) ([]Started, error) {
 	started, err := c.start(ctx, calls, opts)
 	if err != nil {
@@ -64,7 +63,7 @@ func (c *Client) StartMany(ctx context.Context, calls []Call, opts ...StartOptio
 	return started, nil
 }
 
-// start inserts the calls and wakes workers.
+// start inserts the runs of the calls and wakes workers.
 func (c *Client) start(ctx context.Context, calls []Call, shared []StartOption) ([]Started, error) {
 	if err := c.usable(ctx); err != nil {
 		return nil, err
@@ -137,7 +136,7 @@ func sameIDs(runs []store.NewRun) error {
 	return nil
 }
 
-// newRun makes of a call what the store inserts.
+// newRun returns the row that the store inserts for a call.
 func (c *Client) newRun(ctx context.Context, call Call, shared []StartOption) (store.NewRun, startConfig, error) {
 	var r store.NewRun
 	cfg, err := call.config(shared)

@@ -15,17 +15,17 @@ import (
 	"github.com/kagzi/kagzi/kind"
 )
 
-// Step executes fn once and remembers its result under name. fn's result must come through its return value:
-// in a replay fn is not called. fn's ctx ends with the step's [Timeout], with the run's cancellation and when
-// the worker must give the run up; [CurrentStep] tells fn which step it is. It carries no values of the ctx of
-// [Worker.Run]. If fn returns after the Timeout, the attempt has failed with [kind.Timeout], even if fn returned a result.
+// Step executes fn once and records its result under name. A replay does not call fn, so everything that the workflow needs from
+// fn must be in its return value. fn's ctx ends with the step's [Timeout], with the run's cancellation, and when the worker must
+// give up the run. [CurrentStep] tells fn which step it is. ctx carries no values of the ctx of [Worker.Run]. If fn returns
+// after the Timeout, the attempt has failed with [kind.Timeout], even if fn returned a result.
 //
-// A name has at most 255 bytes, without # and /. One that comes again on the same branch is counted, "pay" and
-// "pay#2": steps of one name are told apart by their order alone.
+// A name has at most 255 bytes, without # and /. A name that is used again on the same branch is counted, "pay" and "pay#2":
+// only their order distinguishes steps of one name.
 //
-// A failed attempt is repeated as the step's [RetryPolicy] says; the wait between attempts holds nothing. When
-// no attempt is left, or the error is [Permanent] or of a kind that is, Step returns a *[StepError]. It returns
-// another error only if the call is wrong, or if the branch was cancelled.
+// A failed attempt is repeated according to the step's [RetryPolicy]; the wait between attempts holds no more than a
+// [Sleep] does. When no attempt is left, or the error is marked [Permanent] or has a kind that is not worth another attempt, Step
+// returns a *[StepError]. It returns another error only if the call is wrong or the branch was cancelled.
 func Step[T any](ctx Context, name string, fn func(context.Context) (T, error), opts ...StepOption) (T, error) {
 	var call stepFunc
 	if fn != nil {
@@ -34,19 +34,18 @@ func Step[T any](ctx Context, name string, fn func(context.Context) (T, error), 
 	return durable[T](ctx, name, call, opts, false)
 }
 
-// StepTx is [Step] with a transaction of the application's database: what fn does in tx commits together with
-// the record that the step is done, or not at all: to roll back, return an error. fn must not end tx. Commit and Rollback
-// of tx do nothing and return an error; if fn has called Rollback and returns no error, the attempt fails for good, because
-// what fn has done was to be both undone and kept. That holds for a deferred Rollback, too, which cannot be told from
-// another: leave it out. Savepoints, by tx.Begin, are fn's own.
+// StepTx is [Step] with a transaction of the application's database: the changes that fn makes in tx commit together with the
+// record that the step is done, or not at all. To roll back, return an error. fn must not end tx: Commit and Rollback of tx do
+// nothing and return an error. If fn calls Rollback and returns no error, the attempt fails for good, because fn asked both to
+// undo and to keep its changes. A deferred Rollback counts, too, because it cannot be distinguished: leave it out. fn may use
+// savepoints, by tx.Begin.
 //
 // The transaction is READ COMMITTED unless an [Isolation] says otherwise. It holds a connection of the pool while fn runs. If
-// the database refuses the commit, for a deferred constraint or a serialization failure, the attempt has failed.
+// the database refuses the commit, because of a deferred constraint or a serialization failure, the attempt has failed.
 //
-// If the transaction loses its connection, the server cannot go on with it, or the record waits in vain for a lock of the
-// run, nothing was committed: fn is called again, and the attempt is not counted, for up to a minute. Return the error that
-// pgx gave, wrapped or not, for that to be seen.
-// After a minute of such losses the attempt has failed like any other.
+// If the transaction loses its connection, the server cannot continue it, or the record waits in vain for a lock of the run,
+// then nothing was committed: fn is called again, and the attempt is not counted, for up to a minute. For Kagzi to see this, fn
+// must return the error of pgx, wrapped or not. After a minute of such losses the attempt fails like any other.
 func StepTx[T any](ctx Context, name string, fn func(context.Context, pgx.Tx) (T, error), opts ...StepOption) (T, error) {
 	var call stepFunc
 	if fn != nil {
@@ -55,8 +54,8 @@ func StepTx[T any](ctx Context, name string, fn func(context.Context, pgx.Tx) (T
 	return durable[T](ctx, name, call, opts, true)
 }
 
-// Do is [Step] for a function without result. A variable that fn sets outside of itself is empty after a replay:
-// what the workflow needs later, return from a [Step].
+// Do is [Step] for a function without a result. A replay does not call fn, so a variable outside of fn that fn sets stays unset:
+// return values that the workflow needs later from a [Step].
 func Do(ctx Context, name string, fn func(context.Context) error, opts ...StepOption) error {
 	var call stepFunc
 	if fn != nil {
@@ -66,7 +65,7 @@ func Do(ctx Context, name string, fn func(context.Context) error, opts ...StepOp
 	return err
 }
 
-// DoTx is [StepTx] for a function without result.
+// DoTx is [StepTx] for a function without a result.
 func DoTx(ctx Context, name string, fn func(context.Context, pgx.Tx) error, opts ...StepOption) error {
 	var call stepFunc
 	if fn != nil {
@@ -148,7 +147,7 @@ func durable[T any](ctx Context, name string, call stepFunc, opts []StepOption, 
 	return s.out, nil
 }
 
-// stepConfig is what a step's options say.
+// stepConfig is the configuration that a step's options give.
 type stepConfig struct {
 	timeout   time.Duration
 	policy    RetryPolicy
@@ -157,7 +156,7 @@ type stepConfig struct {
 	input     *stepInput // nil: not given
 }
 
-// stepOptions validates opts, of a step with a transaction if tx is true; the last of a kind wins.
+// stepOptions validates opts; tx says whether the step has a transaction. Of each type the last one wins.
 func stepOptions(opts []StepOption, tx bool) (stepConfig, error) {
 	var cfg stepConfig
 	var err error
@@ -184,8 +183,8 @@ func stepOptions(opts []StepOption, tx bool) (stepConfig, error) {
 	return cfg, err
 }
 
-// encodeInput returns what [Input] gave as it is recorded. invalid says that the call is wrong; a Sealer that fails, which may
-// do better next time, fails the attempt alone.
+// encodeInput returns the value of [Input] as it is recorded. invalid is the error of a wrong call; failed is that of a Sealer,
+// which may be transient and fails the attempt alone.
 func (c *Client) encodeInput(v any) (input []byte, invalid, failed error) {
 	input, err := c.encode(what{kind: "the Input"}, v)
 	if _, ok := errors.AsType[*sealError](err); ok {
@@ -197,7 +196,7 @@ func (c *Client) encodeInput(v any) (input []byte, invalid, failed error) {
 // A decoder decodes into the type that it stands for.
 type decoder interface{ decode(data []byte) error }
 
-// encodeStep returns a step's result as it is recorded, and what undoes it, if anything is to.
+// encodeStep returns a step's result as it is recorded, and the registration of its compensation, if it has one.
 func (c *Client) encodeStep(id string, v any, result reflect.Type, as decoder, undo undoneBy) ([]byte, *engine.Registration, error) {
 	data, err := c.encode(what{"result of step", id}, v)
 	if err != nil {

@@ -21,8 +21,7 @@ const (
 	maxMetadataBytes   = 16 << 10 // of keys and values together
 )
 
-// validateName refuses what cannot be a name of a workflow, queue, signal, schedule or build. field says
-// whose name it is: "queue".
+// validateName refuses an invalid name of a workflow, queue, signal, schedule or build. field says whose name it is: "queue".
 func validateName(field, s string) error {
 	switch {
 	case s == "":
@@ -39,7 +38,7 @@ func validateName(field, s string) error {
 	return nil
 }
 
-// validateQueue is validateName for a queue: of an empty queue one would think that no work waits in it.
+// validateQueue is validateName for a queue. Its error for an empty name names the default queue.
 func validateQueue(s string) error {
 	if s == "" {
 		return errors.New(`kagzi: the queue's name is empty: the default one is "default"`)
@@ -90,7 +89,7 @@ func validateExternalID(s string) error {
 	return validateName("ID", s)
 }
 
-// validateTimeout refuses a timeout that can only be a mistake.
+// validateTimeout refuses a timeout that must be a mistake.
 func validateTimeout(field string, d time.Duration) error {
 	if d == 0 {
 		return fmt.Errorf("kagzi: %s is 0: leave the option out instead", field)
@@ -98,8 +97,8 @@ func validateTimeout(field string, d time.Duration) error {
 	return validateDuration(field, d)
 }
 
-// validateDuration refuses a negative duration and one that Postgres would round to nothing. Zero is left
-// to the field's default.
+// validateDuration refuses a negative duration and one that Postgres would round to zero. It allows zero, which means the field's
+// default.
 func validateDuration(field string, d time.Duration) error {
 	switch {
 	case d < 0:
@@ -110,8 +109,8 @@ func validateDuration(field string, d time.Duration) error {
 	return nil
 }
 
-// validateTime refuses a time that cannot be written as text everywhere, or not be stored: field says whose it is. The
-// zero time is one of the year 1.
+// validateTime refuses a time that cannot be stored, or not be written as text everywhere. field says whose time it is. The zero
+// time is in the year 1, and allowed.
 func validateTime(field string, t time.Time) error {
 	if y := t.UTC().Year(); y < 1 || y > 9999 {
 		return fmt.Errorf("kagzi: %s is in the year %d: give a time from the year 1 to 9999", field, y)
@@ -158,7 +157,7 @@ func validateMetadata(m map[string]string) error {
 	return nil
 }
 
-// validateStepID refuses what cannot be the ID of a step.
+// validateStepID refuses an ID that no step can have.
 func validateStepID(step string) error {
 	switch {
 	case step == "":

@@ -13,11 +13,11 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// Cancel ends an active run, and its children except [Detached] ones: at once in the table, and within milliseconds where
-// it is being executed, whose steps see their contexts end. A run that has registered compensations with [Compensate]
-// ends once they have run; until then it stays active. They begin when its steps under way have returned, or their
-// [Grace] is over. A run that has failed, and whose compensations are under way, ends as cancelled. A run that is cancelled already stays so. Cancel returns
-// [ErrNotFound], and [ErrRunFinished] if the run completed or failed before.
+// Cancel ends an active run, and its children except [Detached] ones: at once in the table, and within milliseconds on the worker
+// that executes it, where the contexts of its steps end. A run that has registered compensations with [Compensate] ends once
+// they have run, and stays active until then. They begin when the run's steps under way have returned, or when their [Grace] is
+// over. A run that has failed, and whose compensations are under way, ends as cancelled. A run that is already cancelled stays
+// so. Cancel returns [ErrNotFound], and [ErrRunFinished] if the run completed or failed before.
 func (c *Client) Cancel(ctx context.Context, ref Ref, opts ...ChangeOption) error {
 	ref = plain(ref)
 	cfg, err := changeOptions(opts, takesReason|takesGrace)
@@ -34,8 +34,8 @@ func (c *Client) cancel(ctx context.Context, ref Ref, cfg changeConfig) error {
 	return c.failedIf(ctx, err, "cancel %v", named(ref))
 }
 
-// Terminate is [Client.Cancel] without compensations: it ends an active run and its children at once, also one whose
-// compensations are under way. It returns once that is stored, with the errors of Cancel.
+// Terminate is [Client.Cancel] without compensations: it ends an active run and its children at once, even if compensations of
+// the run are under way. It returns once that is stored, and returns the errors of Cancel.
 func (c *Client) Terminate(ctx context.Context, ref Ref, opts ...ChangeOption) error {
 	ref = plain(ref)
 	cfg, err := changeOptions(opts, takesReason)
@@ -52,7 +52,7 @@ func (c *Client) terminate(ctx context.Context, ref Ref, cfg changeConfig) error
 	return c.failedIf(ctx, err, "terminate %v", named(ref))
 }
 
-// end ends the run in the way given.
+// end ends the run by calling how.
 func (c *Client) end(ctx context.Context, ref Ref, cfg changeConfig, how func(context.Context, pgx.Tx, uuid.UUID) (*store.CancelledRuns, error)) error {
 	tx, id, err := c.resolveToChange(ctx, cfg.tx, ref)
 	if err != nil {
@@ -65,15 +65,17 @@ func (c *Client) end(ctx context.Context, ref Ref, cfg changeConfig, how func(co
 	return c.hints.Cancelled(ctx, tx, ended)
 }
 
-// Resume continues a failed or cancelled run: it begins a new attempt, in which every result that was recorded stays. The
-// failures with which the last attempt ended are forgotten, and those steps tried again, as in an attempt that a
-// [RetryPolicy] allows: those in the chain of the error that the function returned, so wrap errors with %w, and those
-// after which it came to no step, sleep, wait, child or group. What the function went on after stays, too, unless a [Forget] names it. If there is nothing to
-// try again, no step is executed: the function sees the same results, and fails again unless its code has changed. A deadline the run had is lifted. Resume returns once that is stored. It
-// returns [ErrRunActive] if the run is not over, [ErrRunFinished] if it completed, [ErrCompensated] if its compensations
-// have run, and [ErrIDConflict] if another active run has its ID. A run of which compensations failed ([kind.Compensation]),
-// or that was terminated while they ran, goes on with these. The parent of a child that is resumed keeps the failure that it knows of, and does not cancel the
-// child when it ends.
+// Resume continues a failed or cancelled run: it begins a new attempt, in which all recorded results stay. The failures with which
+// the last attempt ended are forgotten, and those steps tried again, as in an attempt that a [RetryPolicy] allows. These are the
+// failures in the chain of the error that the function returned (so wrap errors with %w), and those after which it reached no
+// step, sleep, wait, child or group. A failure after which the function continued stays recorded, too, unless a [Forget] names
+// it. If there is nothing to try again, no step is executed: the function sees the same results, and fails again unless its code
+// has changed. The run's deadline is removed.
+//
+// Resume returns once that is stored. It returns [ErrRunActive] if the run is not over, [ErrRunFinished] if it completed,
+// [ErrCompensated] if its compensations have run, and [ErrIDConflict] if another active run has its ID. A run whose compensations
+// failed ([kind.Compensation]), or that was terminated while they ran, continues with these. The parent of a resumed child keeps
+// the failure that it has recorded, and does not cancel the child when it ends.
 func (c *Client) Resume(ctx context.Context, ref Ref, opts ...ChangeOption) error {
 	ref = plain(ref)
 	cfg, err := changeOptions(opts, takesReason|takesForget)
@@ -113,19 +115,19 @@ func (c *Client) resume(ctx context.Context, ref Ref, cfg changeConfig) error {
 
 // An Event is an entry of a run's log, see [Client.Events], or of a worker's, see [Client.WorkerEvents].
 type Event struct {
-	// Event says what happened. Of a run it is CANCELLED, TERMINATED, RESUMED, RESTARTED or FORKED; both the old run and the
-	// new one have the last two. Of a worker it is STARTED, DRAINING (or it was asked to drain), STOPPED or LOST (it was declared
-	// dead, or forced offline), each at most once.
+	// Event is the type of the event. For a run it is CANCELLED, TERMINATED, RESUMED, RESTARTED or FORKED; both the old and the
+	// new run get the last two. For a worker it is STARTED, DRAINING (it drains or was asked to), STOPPED or LOST (it was
+	// declared dead or forced offline), each at most once.
 	Event string    `json:"event"`
 	At    time.Time `json:"at,omitzero"`
-	// Reason is the one that the caller of a change of a run gave. Of LOST it says why; of DRAINING it is "Client.Drain" or
-	// "Run's context ended".
+	// Reason is the [Reason] that the caller gave for the change of a run. For LOST it says why; for DRAINING it is
+	// "Client.Drain" or "Run's context ended".
 	Reason string `json:"reason,omitempty"`
-	Other  RunID  `json:"other,omitempty"` // of RESTARTED and FORKED: which run it became, or comes from (RunInfo.Origin)
-	Step   string `json:"step,omitempty"`  // of FORKED: from which step on
+	Other  RunID  `json:"other,omitempty"` // for RESTARTED and FORKED, the new run, or the run that this one comes from (RunInfo.Origin)
+	Step   string `json:"step,omitempty"`  // for FORKED, the step from which the new run executes
 }
 
-// Events returns what was done to a run, oldest first: that it was resumed, restarted and so on. It returns
+// Events returns the changes that callers made to a run, oldest first: that it was resumed, restarted and so on. It returns
 // [ErrNotFound] if the client's namespace has no such run. Events are deleted with their run.
 func (c *Client) Events(ctx context.Context, ref Ref) ([]Event, error) {
 	ref = plain(ref)
@@ -150,7 +152,7 @@ func (c *Client) Events(ctx context.Context, ref Ref) ([]Event, error) {
 	return events, nil
 }
 
-// changeConfig is what a change's options say.
+// changeConfig is the configuration that a change's options give.
 type changeConfig struct {
 	tx     pgx.Tx
 	reason string
@@ -159,7 +161,7 @@ type changeConfig struct {
 	dry    bool
 }
 
-// takes says which options a verb takes besides those that each takes.
+// takes says which options a verb takes in addition to those that all take.
 type takes uint
 
 const (
@@ -171,7 +173,8 @@ const (
 	takesCompensations // InheritCompensations
 )
 
-// changeOptions validates opts, and refuses those that the change does not take; the last of a kind wins, but Forgets add up.
+// changeOptions validates opts, and refuses those that the change does not take. Of each type the last one wins, but Forgets add
+// up.
 func changeOptions(opts []ChangeOption, verb takes) (changeConfig, error) {
 	var cfg changeConfig
 	var errs []error
@@ -211,10 +214,10 @@ func changeOptions(opts []ChangeOption, verb takes) (changeConfig, error) {
 	return cfg, errors.Join(errs...)
 }
 
-// dryRunOfOne refuses a DryRun of a change that is about no filter.
+// dryRunOfOne is the refusal of a DryRun for a change without a RunFilter.
 const dryRunOfOne = "DryRun is for the verbs that take a RunFilter, such as CancelAll: leave it out, or call one of these with a filter"
 
-// changeTx is changeOptions for what has no events to keep a reason with.
+// changeTx is changeOptions for changes that have no event to record a reason in.
 func changeTx(opts []ChangeOption) (pgx.Tx, error) {
 	cfg, err := changeOptions(opts, takesReason)
 	return cfg.tx, err

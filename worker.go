@@ -25,38 +25,37 @@ import (
 
 // WorkerConfig configures [NewWorker]; the zero value works.
 type WorkerConfig struct {
-	// Queue is the queue the worker claims runs from: those started with the same [Queue]. Zero means "default".
+	// Queue is the queue from which the worker claims runs: those started with the same [Queue]. Zero means "default".
 	Queue string
 
 	// MaxConcurrent is how many workflow functions are under way at once. A run that sleeps does not count.
 	// Zero means 100.
 	MaxConcurrent int
 
-	// LeaseTimeout is how long a claimed run stays with its worker without being extended: its lease. Workers
-	// extend it at half-time. A worker calls no step under a lease that is over by its own clock. At least 100 ms; a time
-	// below some seconds costs runs that change hands whenever the database is slow. Zero means 5 minutes.
+	// LeaseTimeout is how long a claimed run stays with its worker without being extended: its lease. Workers extend it at
+	// half-time. A worker calls no step under a lease that is over by its own clock. At least 100 ms; with less than a few
+	// seconds, runs change workers whenever the database is slow. Zero means 5 minutes.
 	LeaseTimeout time.Duration
 
-	// Heartbeat is the time between two signs of life. Zero means 10 seconds, or less if LeaseTimeout or
-	// StaleAfter is short.
+	// Heartbeat is the time between two heartbeats. Zero means 10 seconds, or less if LeaseTimeout or StaleAfter is short.
 	Heartbeat time.Duration
 
-	// DrainTimeout is how long runs under way may go on once Run's context has ended; then they are given
-	// back. Zero means 30 seconds.
+	// DrainTimeout is how long runs under way may continue once Run's context has ended; then they are returned to the queue.
+	// Zero means 30 seconds.
 	DrainTimeout time.Duration
 
-	// PollInterval is the time between looks at the queue when no notification comes. Zero means 5 seconds.
+	// PollInterval is the time between two queries of the queue when no notification comes. Zero means 5 seconds.
 	PollInterval time.Duration
 
-	// StaleAfter is how long the worker may be silent before others take it for dead; it gives its runs up
-	// itself after two thirds of that. At least 100 ms; the remark on LeaseTimeout holds here as well. Zero means 30
-	// seconds.
+	// StaleAfter is how long the worker may send no heartbeat before others declare it dead; the worker itself gives up its
+	// runs after two thirds of that time. At least 100 ms; the remark on short times at LeaseTimeout applies here, too. Zero
+	// means 30 seconds.
 	StaleAfter time.Duration
 
-	// FixedLease keeps the worker from extending leases: a run that neither ends nor sleeps within LeaseTimeout is
-	// given to another worker. That counts in RunInfo.Recoveries although this worker lives: a run with a step that takes
-	// longer is soon treated as one that kills its workers, which is executed alone, after growing pauses, and in the end
-	// fails with kind.CrashLoop.
+	// FixedLease keeps the worker from extending leases: a run that neither ends nor sleeps within LeaseTimeout goes to
+	// another worker. That counts in RunInfo.Recoveries although this worker lives. So a run with a longer step is soon
+	// treated as one that kills its workers: it is executed alone, after growing pauses, and finally fails with
+	// kind.CrashLoop.
 	FixedLease bool
 
 	// Build is shown in the registry. Zero means the version of the program's main module.
@@ -65,13 +64,13 @@ type WorkerConfig struct {
 	// Labels are shown in the registry.
 	Labels map[string]string
 
-	// Coordinator configures the coordinator that the worker hosts; give all workers of a namespace the same. The worker
-	// itself goes by its Grace and NoGrace: it gives its runs up when the connection of its heartbeats is lost and no other
-	// can be had within Grace, 1.5 seconds at the least.
+	// Coordinator configures the coordinator that the worker hosts; give all workers of a namespace the same configuration.
+	// The worker itself obeys its Grace and NoGrace: it gives up its runs when the connection of its heartbeats is lost and it
+	// gets no other within Grace, at least 1.5 seconds.
 	Coordinator CoordinatorConfig
 
-	// NoCoordinator keeps the worker from hosting one. Some process must: without any, no schedule fires, no dead worker is
-	// missed before its leases end, no Timeout passes of runs that no worker takes, and nothing is deleted.
+	// NoCoordinator keeps the worker from hosting a coordinator. Some process must run one: without any, no schedule fires, a
+	// dead worker is noticed only when its leases end, runs that no worker takes do not time out, and nothing is deleted.
 	NoCoordinator bool
 }
 
@@ -99,7 +98,7 @@ const (
 	leastHeartbeat = 10 * time.Millisecond
 )
 
-// validate names only what was given: what follows from a mistake is none.
+// validate reports mistakes in given alone: c has the defaults, some of which derive from given fields.
 func (c WorkerConfig) validate(given WorkerConfig) error {
 	errs := []error{validateName("queue", c.Queue)}
 	check := func(bad bool, format string, args ...any) {
@@ -169,7 +168,7 @@ func NewWorker(c *Client, cfg WorkerConfig) (*Worker, error) {
 	return &Worker{client: c, cfg: cfg, handlers: map[string]map[int]engine.Handler{}, defaults: map[string]int{}}, nil
 }
 
-// made returns an error if w is not what NewWorker returned.
+// made returns an error unless NewWorker returned w.
 func (w *Worker) made() error {
 	if w == nil || w.client == nil {
 		return errors.New("kagzi: the worker is nil or a zero Worker: make one with NewWorker, and look at its error")
@@ -177,15 +176,15 @@ func (w *Worker) made() error {
 	return nil
 }
 
-// Run executes runs until ctx ends. Then it claims no more, lets those under way finish for DrainTimeout, gives the
-// rest back to the queue, and returns nil. In a program, let ctx end by signal.NotifyContext, with os.Interrupt and
-// with syscall.SIGTERM, which is how Kubernetes and systemd ask a process to stop. [Client.Drain] has the same effect,
-// from anywhere. Step functions get none of ctx's values.
+// Run executes runs until ctx ends. Then it claims no more runs, lets those under way finish for DrainTimeout, returns the rest to
+// the queue, and returns nil. In a program, end ctx by signal.NotifyContext with os.Interrupt and syscall.SIGTERM, the signal by
+// which Kubernetes and systemd stop a process. [Client.Drain] has the same effect, from any process. Step functions get none of
+// ctx's values.
 //
-// Run returns an error if the worker cannot work: mistakes made with [Handle], a schema that does not fit, rights
-// that are missing, a database that is read-only when Run begins, a pool that is too small or was closed. A database that
-// is away is not one: Run logs it and carries on when it is back. Neither is one that becomes read-only later, as the old
-// primary does in a failover. A Worker may run again after Run has returned, but not twice at once.
+// Run returns an error if the worker cannot work: because of mistakes made with [Handle], a schema that does not fit, missing
+// rights, a database that is read-only when Run begins, or a pool that is too small or was closed. If the database is away, or
+// becomes read-only later, as the old primary does in a failover, Run logs that and continues when the database is back. A Worker
+// may run again after Run has returned, but not twice at once.
 func (w *Worker) Run(ctx context.Context) error {
 	if err := w.made(); err != nil {
 		return err
@@ -235,7 +234,7 @@ func (w *Worker) session() engine.Config {
 	}
 }
 
-// beside is what goes on beside a session until its worker has drained: its process knows of it, and it hosts a coordinator.
+// beside runs next to a session until its worker has drained: it lists the session in the client, and hosts a coordinator.
 func (w *Worker) beside(ctx context.Context, s *engine.Session, hooks *testhook.Hooks) {
 	c := w.client
 	c.mu.Lock()
@@ -261,7 +260,7 @@ const leastConns = store.LeastConns
 // runsPerConn is how many runs at once share a connection of the pool at the most without a warning.
 const runsPerConn = 10
 
-// warnOfSmallPool says that steps which use the pool may keep the worker waiting.
+// warnOfSmallPool warns that steps which use the pool may keep the worker waiting.
 func (w *Worker) warnOfSmallPool() {
 	if conns := w.client.store.Pool().Config().MaxConns; int(conns)*runsPerConn < w.cfg.MaxConcurrent {
 		w.client.cfg.Logger.Warn("kagzi: the pool is small for this many runs at once: if their steps use it, they wait for each other, and the worker for them; set pool_max_conns or MaxConcurrent",
@@ -269,7 +268,7 @@ func (w *Worker) warnOfSmallPool() {
 	}
 }
 
-// handled lists what the worker can execute.
+// handled lists the workflows and versions that the worker can execute.
 func (w *Worker) handled() []store.WorkflowVersions {
 	var out []store.WorkflowVersions
 	for name, versions := range w.handlers {
@@ -296,7 +295,7 @@ func (w *Worker) serves() []string {
 	return out
 }
 
-// registration is what the worker says of itself.
+// registration returns the row of the worker in the registry.
 func (w *Worker) registration(id uuid.UUID) store.Worker {
 	reg := store.Worker{
 		ID: id, Queue: w.cfg.Queue, PID: os.Getpid(), Build: w.cfg.Build, Schema: migrations.Version(), MaxConcurrent: w.cfg.MaxConcurrent, Handlers: w.serves(),

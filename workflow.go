@@ -17,13 +17,13 @@ type Workflow[In, Out any] struct {
 	defaults []StartOption
 }
 
-// Define names a workflow. A name has at most 255 bytes, valid UTF-8 without control characters; it is the same in all
-// programs, and stays with the runs: one that is renamed is another workflow. A bad name is reported by whatever uses the
-// workflow.
+// Define names a workflow. A name has at most 255 bytes, and is valid UTF-8 without control characters. It identifies the
+// workflow in all programs and in stored runs: a workflow that is renamed is another one. Functions that use the workflow return
+// an error for a bad name.
 //
-// Defaults hold for every start that does not say otherwise; of one kind the last given wins, but each [Message] is sent.
-// An [ID] makes it a workflow of which one run is active at a time. A wrong default is reported by [Start] and whatever else
-// starts a run, not by [Handle].
+// Defaults apply to every start that does not override them. Of each type of option the last one given wins, but every [Message]
+// is sent. With an [ID] among the defaults, one run of the workflow is active at a time. [Start] and other functions that start
+// a run return an error for a wrong default; [Handle] does not check them.
 func Define[In, Out any](name string, defaults ...StartOption) Workflow[In, Out] {
 	return Workflow[In, Out]{name, defaults}
 }
@@ -43,23 +43,23 @@ type Call struct {
 	decodable decodable // of input
 	defaults  []StartOption
 	opts      []StartOption
-	as        string // what a run starts it as; empty: it is no run's
+	as        string // asChild or asCompensation if a run starts it; empty: no run does
 }
 
-// What a run may start.
+// The roles in which a run starts a call.
 const (
 	asChild        = "child"
 	asCompensation = "compensation"
 )
 
-// detached reports whether the call says so.
+// detached reports whether the call has the option Detached.
 func (c Call) detached() bool {
 	is := func(o StartOption) bool { _, ok := o.(detached); return ok }
 	return slices.ContainsFunc(c.defaults, is) || slices.ContainsFunc(c.opts, is)
 }
 
-// config returns what the call's options say, with those shared by several calls. It refuses those that do not go with what
-// the run is started as.
+// config returns the configuration that the call's options give, with options shared by several calls. It refuses options that
+// do not fit the role in which the run is started.
 func (c Call) config(shared []StartOption) (startConfig, error) {
 	cfg, err := startOptions(slices.Concat(c.defaults, shared, c.opts))
 	if err == nil {
@@ -90,7 +90,7 @@ func (c Call) config(shared []StartOption) (startConfig, error) {
 	return cfg, err
 }
 
-// startConfig is what a start's options say.
+// startConfig is the configuration that a start's options give.
 type startConfig struct {
 	id       ID
 	queue    string // empty: not given
@@ -101,7 +101,7 @@ type startConfig struct {
 	timeout  time.Duration
 	metadata json.RawMessage
 	policy   json.RawMessage
-	messages []Message // all that were given, in their order
+	messages []Message // all that were given, in order
 	tx       pgx.Tx
 	ifActive IfActive
 	ifEnded  IfEnded
@@ -110,7 +110,7 @@ type startConfig struct {
 	inputHash []byte // of the input: set by newRun
 }
 
-// startOptions validates opts; the last of a kind wins, but for messages.
+// startOptions validates opts. Of each type the last one wins, except for messages.
 func startOptions(opts []StartOption) (startConfig, error) {
 	var cfg startConfig
 	var errs []error
