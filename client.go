@@ -91,7 +91,7 @@ func (c *Client) made() error {
 }
 
 var (
-	errNilClient  = failure.Of(kind.Unknown, errors.New("kagzi: the client is nil: make one with NewClient, and look at its error"))
+	errNilClient  = failure.Of(kind.Unknown, errors.New("kagzi: the client is nil: make one with NewClient, and check its error"))
 	errZeroClient = failure.Of(kind.Unknown, errors.New("kagzi: the client is a zero Client, which has no database: make one with NewClient"))
 )
 

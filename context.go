@@ -81,7 +81,7 @@ type StepInfo struct {
 	Run      RunID
 	Workflow string
 	Step     string // with its branches: "ship/pack"
-	Attempt  int    // from 1; it goes on in a new attempt of the run and after Resume
+	Attempt  int    // from 1; it keeps counting in a new attempt of the run and after Resume
 	Key      string // the same in every attempt of this step: an idempotency key for other services
 }
 

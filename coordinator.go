@@ -28,7 +28,7 @@ type CoordinatorConfig struct {
 	// Batch is how many schedules are fired in one transaction. Zero means 100.
 	Batch int
 
-	// MaxRuns is how many runs one of those transactions starts at the most; what is due beyond follows at once. Zero
+	// MaxRuns is how many runs one of those transactions starts at the most; further due runs follow at once. Zero
 	// means 1,000.
 	MaxRuns int
 
@@ -123,7 +123,7 @@ func (c CoordinatorConfig) validate() error {
 // over their [Timeout] that no worker takes, continues compensations whose worker has died, and deletes runs past their retention.
 // A run over its Timeout ends, or begins to compensate, within ten seconds by default.
 //
-// Every [Worker] hosts one unless told not to. Any number may run at once, in any process: the database decides each of their
+// Every [Worker] hosts one unless configured not to. Any number may run at once, in any process: the database decides each of their
 // transactions.
 type Coordinator struct {
 	client  *Client
@@ -165,7 +165,7 @@ func (c CoordinatorConfig) housekeeping(client *Client, o *outage.Outage) housek
 // Info. A Coordinator may run again after Run has returned, but not twice at once.
 func (k *Coordinator) Run(ctx context.Context) error {
 	if k == nil || k.client == nil {
-		return errors.New("kagzi: the coordinator is nil or a zero Coordinator: make one with NewCoordinator, and look at its error")
+		return errors.New("kagzi: the coordinator is nil or a zero Coordinator: make one with NewCoordinator, and check its error")
 	}
 	if !k.running.CompareAndSwap(false, true) {
 		return errors.New("kagzi: the coordinator is running already: make another for more")

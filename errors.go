@@ -43,7 +43,7 @@ var (
 	ErrPayloadTooLarge = errors.New("kagzi: payload too large")
 )
 
-// Each is an ErrNotFound that says what was not found.
+// Each is an ErrNotFound whose text names the thing that was not found.
 var (
 	errRunNotFound      = failure.Explain("run not found", ErrNotFound)
 	errStepNotFound     = failure.Explain("the run has no such step: Client.Steps lists those it has reached", ErrNotFound)
@@ -121,7 +121,7 @@ type BranchError struct {
 // Error names the branch or child and its failure.
 func (e *BranchError) Error() string { return "kagzi: " + e.text() }
 
-// Unwrap returns what failed in the branch.
+// Unwrap returns the error of the branch or child.
 func (e *BranchError) Unwrap() error { return e.Err }
 
 func (e *BranchError) text() string {

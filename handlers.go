@@ -52,7 +52,7 @@ func Handle[In, Out any](w *Worker, wf Workflow[In, Out], fn func(Context, In) (
 		if err != nil {
 			return nil, err
 		}
-		result := what{"result of workflow", wf.name}
+		result := subject{"result of workflow", wf.name}
 		data, err := client.encode(result, out)
 		if err != nil {
 			return nil, unstorable(err)

@@ -16,7 +16,7 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// Health checks whether the client can work and whether the work of its namespace goes on. It takes about ten short
+// Health checks whether the client can work and whether the work of its namespace progresses. It takes about ten short
 // statements on one connection, whose cost does not grow with the number of runs.
 //
 // The report is Unhealthy if the client cannot work (the database is away or read-only, rights are missing, the schema does not

@@ -15,7 +15,7 @@ import (
 //   - 404: [ErrNotFound]
 //   - 409: [ErrIDConflict], [ErrIDTaken], [ErrRunFinished], [ErrRunActive], [ErrCompensated]
 //   - 413: [ErrPayloadTooLarge]
-//   - 503: the database is away, too slow or short of connections, or another transaction is in the way: try again
+//   - 503: the database is away, too slow or short of connections, or another transaction holds a lock: try again
 //   - 400: Kagzi refused a call for its arguments
 //
 // Otherwise [KindOf] decides: not found is 404, unauthorized 403, a bad request 400, a failed validation 422, cancelled 409, rate
@@ -44,7 +44,7 @@ func HTTPStatus(err error) int {
 	if run, ok := errors.AsType[*RunError](err); ok && (run.Kind == kind.BadRequest || run.Kind == kind.Unauthorized) {
 		return http.StatusInternalServerError // it is the workflow that made the request
 	}
-	if declaredKind(err) == "" { // which says more than what lies behind it
+	if declaredKind(err) == "" { // a declared kind is more specific than the cause behind it
 		if status := databaseStatus(err); status != 0 {
 			return status
 		}

@@ -94,7 +94,7 @@ func Map[In, Out any](ctx Context, name string, items []In, fn func(Context, In)
 	}
 	members, hashes := make([]engine.MemberSpec, len(items)), make([]string, len(items))
 	for i, item := range items {
-		hash, err := c.identity(what{fmt.Sprintf("item %d of Map", i), name}, item)
+		hash, err := c.identity(subject{fmt.Sprintf("item %d of Map", i), name}, item)
 		if err != nil {
 			return nil, failure.Permanent(kind.Validation, err)
 		}

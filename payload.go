@@ -11,18 +11,18 @@ import (
 	"github.com/kagzi/kagzi/kind"
 )
 
-// A what names an encoded value, for errors.
-type what struct{ kind, name string }
+// A subject names an encoded value, for errors.
+type subject struct{ kind, name string }
 
-func (w what) String() string {
-	if w.name == "" {
-		return w.kind
+func (s subject) String() string {
+	if s.name == "" {
+		return s.kind
 	}
-	return fmt.Sprintf("%s %q", w.kind, w.name)
+	return fmt.Sprintf("%s %q", s.kind, s.name)
 }
 
 // encode returns v as it is stored.
-func (c *Client) encode(what what, v any) ([]byte, error) {
+func (c *Client) encode(what subject, v any) ([]byte, error) {
 	plain, err := c.plain(what, v)
 	if err != nil {
 		return nil, err
@@ -31,17 +31,17 @@ func (c *Client) encode(what what, v any) ([]byte, error) {
 }
 
 // encodeHashed returns v as it is stored, and the hash by which it is compared with other values.
-func (c *Client) encodeHashed(what what, v any) (stored, hash []byte, err error) {
+func (c *Client) encodeHashed(what subject, v any) (stored, hash []byte, err error) {
 	plain, err := c.plain(what, v)
 	if err != nil {
-		return nil, nil, failure.Of(kind.BadRequest, err) // what is compared a caller has given
+		return nil, nil, failure.Of(kind.BadRequest, err) // a value that is compared comes from the caller
 	}
 	stored, err = c.seal(what, plain)
 	return stored, c.hashOf(plain), err
 }
 
 // identity returns the hash by which v is compared with other values. v itself is not stored.
-func (c *Client) identity(what what, v any) ([]byte, error) {
+func (c *Client) identity(what subject, v any) ([]byte, error) {
 	plain, err := c.plain(what, v)
 	if err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ func (c *Client) identity(what what, v any) ([]byte, error) {
 	return c.hashOf(plain), c.fits(what, plain)
 }
 
-func (c *Client) plain(what what, v any) ([]byte, error) {
+func (c *Client) plain(what subject, v any) ([]byte, error) {
 	data, err := c.cfg.Codec.Encode(v)
 	if err != nil {
 		return nil, fmt.Errorf("kagzi: %s: a %T cannot be encoded: %w", what, v, err)
@@ -60,7 +60,7 @@ func (c *Client) plain(what what, v any) ([]byte, error) {
 	return data, nil
 }
 
-func (c *Client) seal(what what, plain []byte) ([]byte, error) {
+func (c *Client) seal(what subject, plain []byte) ([]byte, error) {
 	if c.cfg.Sealer == nil {
 		return plain, c.fits(what, plain)
 	}
@@ -76,7 +76,7 @@ func (c *Client) seal(what what, plain []byte) ([]byte, error) {
 
 // A sealError is an error of a Sealer. Unlike a failure to encode, it may be transient.
 type sealError struct {
-	what what
+	what subject
 	err  error
 }
 
@@ -93,7 +93,7 @@ func unstorable(err error) error {
 	return failure.Permanent(kind.Validation, err)
 }
 
-func (c *Client) fits(what what, data []byte) error {
+func (c *Client) fits(what subject, data []byte) error {
 	if len(data) > c.cfg.MaxPayload {
 		return fmt.Errorf("%w: %s is %d bytes, the limit (ClientConfig.MaxPayload) is %d", ErrPayloadTooLarge, what, len(data), c.cfg.MaxPayload)
 	}
@@ -152,11 +152,11 @@ func (c *Client) decode(stored []byte, v any) error {
 }
 
 // A decodable returns an error if the encoding of a value does not decode into the type that readers have for it.
-type decodable func(c *Client, what what, stored []byte) error
+type decodable func(c *Client, what subject, stored []byte) error
 
 // decodableAs returns the decodable of v, which readers expect to be a T.
 func decodableAs[T any](v T) decodable {
-	return func(c *Client, what what, stored []byte) error {
+	return func(c *Client, what subject, stored []byte) error {
 		var read T
 		if err := c.decode(stored, &read); err != nil {
 			return undecodable(what, v, reflect.TypeFor[T](), err)
@@ -166,7 +166,7 @@ func decodableAs[T any](v T) decodable {
 }
 
 // check returns the decodable's error as a refusal of the call that gave the value.
-func (d decodable) check(c *Client, what what, stored []byte) error {
+func (d decodable) check(c *Client, what subject, stored []byte) error {
 	if err := d(c, what, stored); err != nil {
 		return failure.Of(kind.BadRequest, err)
 	}
@@ -174,7 +174,7 @@ func (d decodable) check(c *Client, what what, stored []byte) error {
 }
 
 // undecodable returns the failure of a value whose encoding cannot be decoded. If it were stored, every reader would fail.
-func undecodable(what what, v any, as reflect.Type, err error) error {
+func undecodable(what subject, v any, as reflect.Type, err error) error {
 	advice := "give it a type that decodes what it encodes"
 	if as.Kind() == reflect.Interface {
 		advice = fmt.Sprintf("%v is an interface, which does not say what to make of the data: give it a concrete type", as)

@@ -102,7 +102,7 @@ func idPolicy(opts []StartOption) string {
 func withoutID(options ...[]StartOption) error {
 	for _, opts := range options {
 		if p := idPolicy(opts); p != "" {
-			return fmt.Errorf("kagzi: %s without an ID: give a kagzi.ID, whose runs it is about", p)
+			return fmt.Errorf("kagzi: %s without an ID: give a kagzi.ID, or leave it out", p)
 		}
 	}
 	return nil

@@ -76,7 +76,7 @@ func (c *Client) restartOptions(ctx context.Context, opts []RestartOption, verb 
 				check(errors.New("kagzi: NewInput(nil): give the new input, or leave the option out to keep the old one"))
 				continue
 			}
-			input, hash, err := c.encodeHashed(what{kind: "the new input"}, o.v)
+			input, hash, err := c.encodeHashed(subject{kind: "the new input"}, o.v)
 			check(err)
 			cfg.run.Replace, cfg.run.Input, cfg.run.InputHash = true, input, hash
 		case nil:

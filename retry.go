@@ -150,7 +150,7 @@ func outermostMark(err error) (mark markedError, found bool) {
 			mark, found = markedError{}, false
 		}
 	}()
-	found = walkErrors(err, func(err error) bool {
+	found = failure.Walk(err, func(err error) bool {
 		switch e := err.(type) {
 		case *markedError:
 			mark = *e

@@ -58,7 +58,7 @@ type Status string
 const (
 	StatusPending   Status = "PENDING"  // it waits for a worker, for its Delay or At, or for its next attempt
 	StatusRunning   Status = "RUNNING"  // a worker executes it
-	StatusSleeping  Status = "SLEEPING" // it waits for what RunInfo.WaitingOn says
+	StatusSleeping  Status = "SLEEPING" // it waits: see RunInfo.WaitingOn
 	StatusCompleted Status = "COMPLETED"
 	StatusFailed    Status = "FAILED"
 	StatusCancelled Status = "CANCELLED"
@@ -158,7 +158,7 @@ type runInfoJSON struct {
 	OutputBytes []byte          `json:"output_base64,omitempty"`
 }
 
-// MarshalJSON writes the run as the comment of RunInfo says.
+// MarshalJSON writes the run by the rules of RunInfo.
 func (r RunInfo) MarshalJSON() ([]byte, error) {
 	out := runInfoJSON{runInfoFields: runInfoFields(r)}
 	out.Input, out.InputBytes = payload(r.Input)
@@ -166,7 +166,7 @@ func (r RunInfo) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// UnmarshalJSON reads what MarshalJSON writes.
+// UnmarshalJSON is the inverse of MarshalJSON.
 func (r *RunInfo) UnmarshalJSON(data []byte) error {
 	var in runInfoJSON
 	if err := json.Unmarshal(data, &in); err != nil {
@@ -187,7 +187,7 @@ type stepJSON struct {
 	OutputBytes []byte          `json:"output_base64,omitempty"`
 }
 
-// MarshalJSON writes the attempt as the comment of RunInfo says.
+// MarshalJSON writes the attempt by the rules of RunInfo.
 func (s StepAttempt) MarshalJSON() ([]byte, error) {
 	out := stepJSON{stepFields: stepFields(s)}
 	out.Input, out.InputBytes = payload(s.Input)
@@ -195,7 +195,7 @@ func (s StepAttempt) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// UnmarshalJSON reads what MarshalJSON writes.
+// UnmarshalJSON is the inverse of MarshalJSON.
 func (s *StepAttempt) UnmarshalJSON(data []byte) error {
 	var in stepJSON
 	if err := json.Unmarshal(data, &in); err != nil {

@@ -148,7 +148,7 @@ func (s ScheduleInfo) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// UnmarshalJSON reads what MarshalJSON writes.
+// UnmarshalJSON is the inverse of MarshalJSON.
 func (s *ScheduleInfo) UnmarshalJSON(data []byte) error {
 	var in scheduleJSON
 	if err := json.Unmarshal(data, &in); err != nil {

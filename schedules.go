@@ -112,7 +112,7 @@ func (c *Client) template(s *Schedule) (*store.Template, *timetable.Timetable, e
 	}
 	if err == nil {
 		if p := idPolicy(s.Run.opts); p != "" {
-			err = fmt.Errorf("kagzi: the run of a schedule has no ID for %s to be about: Overlap says what a tick does while a run is active", p)
+			err = fmt.Errorf("kagzi: the run of a schedule has no ID, which %s needs: Overlap says what a tick does while a run is active", p)
 		}
 	}
 	if err != nil {
@@ -158,7 +158,7 @@ func (c *Client) Schedule(ctx context.Context, s Schedule, opts ...ChangeOption)
 		if old != nil {
 			t.Paused = old.Paused && old.Problem == "" // one that Kagzi paused is repaired by this
 			switch {
-			case old.Paused || timetable.SameTicks(housekeeping.Schedule(old), housekeeping.Schedule(&t)): // what has come is the coordinator's, now or once it is resumed
+			case old.Paused || timetable.SameTicks(housekeeping.Schedule(old), housekeeping.Schedule(&t)): // the coordinator fires the past ticks, now or once it is resumed
 				t.Cursor = old.Cursor
 			default:
 				e.Fire = decideBefore(old, now)

@@ -176,7 +176,7 @@ func (c *Client) message(ctx context.Context, m Message, ref string) (store.Mess
 		return store.Message{}, err
 	}
 	name := m.signal.String()
-	what := what{"payload of signal", name}
+	what := subject{"payload of signal", name}
 	payload, hash, err := c.encodeHashed(what, m.payload)
 	if err == nil {
 		err = m.decodable.check(c, what, payload)

@@ -143,7 +143,7 @@ func (c *Client) newRun(ctx context.Context, call Call, shared []StartOption) (s
 	if err != nil {
 		return r, cfg, err
 	}
-	what := what{"input of workflow", call.workflow}
+	what := subject{"input of workflow", call.workflow}
 	input, hash, err := c.encodeHashed(what, call.input)
 	if err == nil {
 		err = call.decodable.check(c, what, input)

@@ -103,7 +103,7 @@ func (s *typedStep[T]) encode(id string, v any) ([]byte, *engine.Registration, e
 	return s.c.encodeStep(id, v, s.result, s, s.undo)
 }
 
-// undoOf returns what undoes a recorded result; nil if the result cannot be read, which is an error where it is asked for.
+// undoOf returns the compensation of a recorded result; nil if the result cannot be read, which durable reports.
 func (s *typedStep[T]) undoOf(output []byte) *engine.Registration {
 	if s.decode(output) != nil {
 		return nil
@@ -186,7 +186,7 @@ func stepOptions(opts []StepOption, tx bool) (stepConfig, error) {
 // encodeInput returns the value of [Input] as it is recorded. invalid is the error of a wrong call; failed is that of a Sealer,
 // which may be transient and fails the attempt alone.
 func (c *Client) encodeInput(v any) (input []byte, invalid, failed error) {
-	input, err := c.encode(what{kind: "the Input"}, v)
+	input, err := c.encode(subject{kind: "the Input"}, v)
 	if _, ok := errors.AsType[*sealError](err); ok {
 		return nil, nil, err
 	}
@@ -198,12 +198,12 @@ type decoder interface{ decode(data []byte) error }
 
 // encodeStep returns a step's result as it is recorded, and the registration of its compensation, if it has one.
 func (c *Client) encodeStep(id string, v any, result reflect.Type, as decoder, undo undoneBy) ([]byte, *engine.Registration, error) {
-	data, err := c.encode(what{"result of step", id}, v)
+	data, err := c.encode(subject{"result of step", id}, v)
 	if err != nil {
 		return nil, nil, unstorable(err)
 	}
 	if err := as.decode(data); err != nil {
-		return nil, nil, failure.Permanent(kind.Validation, undecodable(what{"result of step", id}, v, result, err))
+		return nil, nil, failure.Permanent(kind.Validation, undecodable(subject{"result of step", id}, v, result, err))
 	}
 	if undo.call == nil {
 		return data, nil, nil

@@ -171,7 +171,7 @@ func NewWorker(c *Client, cfg WorkerConfig) (*Worker, error) {
 // made returns an error unless NewWorker returned w.
 func (w *Worker) made() error {
 	if w == nil || w.client == nil {
-		return errors.New("kagzi: the worker is nil or a zero Worker: make one with NewWorker, and look at its error")
+		return errors.New("kagzi: the worker is nil or a zero Worker: make one with NewWorker, and check its error")
 	}
 	return nil
 }
@@ -263,7 +263,7 @@ const runsPerConn = 10
 // warnOfSmallPool warns that steps which use the pool may keep the worker waiting.
 func (w *Worker) warnOfSmallPool() {
 	if conns := w.client.store.Pool().Config().MaxConns; int(conns)*runsPerConn < w.cfg.MaxConcurrent {
-		w.client.cfg.Logger.Warn("kagzi: the pool is small for this many runs at once: if their steps use it, they wait for each other, and the worker for them; set pool_max_conns or MaxConcurrent",
+		w.client.cfg.Logger.Warn("kagzi: the pool is small for this many runs at once: steps that use it may wait for each other, and keep the worker waiting; set pool_max_conns or MaxConcurrent",
 			"pool_max_conns", conns, "max_concurrent", w.cfg.MaxConcurrent)
 	}
 }

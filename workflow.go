@@ -76,13 +76,13 @@ func (c Call) config(shared []StartOption) (startConfig, error) {
 			err = errors.New("kagzi: Detached is for children: this run has no parent to end before it")
 		}
 	case asChild:
-		takesNo("InTx", cfg.tx != nil, "it starts with what its run records")
+		takesNo("InTx", cfg.tx != nil, "its start is recorded with the run")
 		takesNo("Message", len(cfg.messages) > 0, "send it with Client.Signal in a step, to its ID")
 		policy := idPolicy(c.opts)
 		takesNo(policy, policy != "", "an active run that has its ID is ErrIDConflict")
 	case asCompensation:
 		takesNo("InTx", cfg.tx != nil, "it starts once the run has ended badly")
-		takesNo("Message", len(cfg.messages) > 0, "give it what it needs as its input")
+		takesNo("Message", len(cfg.messages) > 0, "put its data into the input")
 		takesNo("ID", cfg.id != "", "another run might have it when the compensation is to run")
 		takesNo("At", !cfg.at.IsZero(), "give it a Delay, which counts from when it is its turn")
 		takesNo("Detached", cfg.detached, "its run waits for it")
