@@ -226,7 +226,7 @@ func TestMigrateSaysOnceWhatIsWrong(t *testing.T) {
 	for err, want := range map[error]string{
 		kagzi.Migrate(t.Context(), dbtest.OpenPool(t, db.DSN, dbtest.Setting("default_transaction_read_only", "on"))): "kagzi: migrate: the database is read-only, a standby for one: " +
 			"connect to the primary (target_session_attrs=read-write), or reset default_transaction_read_only",
-		script: "kagzi: migration script: there are no negative versions: 0 is an empty database, or the newest version to migrate to",
+		script: "kagzi: migration script: there are no negative versions: from 0 is from an empty database, to 0 is to the newest version",
 	} {
 		if err == nil || err.Error() != want {
 			t.Errorf("got  %v\nwant %s", err, want)
