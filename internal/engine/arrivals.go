@@ -28,9 +28,9 @@ func (e *execution) readInbox() error {
 	}
 	e.mu.Lock()
 	e.inboxFailures++
-	giveBack := e.inboxFailures >= mostUnread
+	yields := e.inboxFailures >= mostUnread
 	e.mu.Unlock()
-	if giveBack {
+	if yields {
 		e.unreadable(err)
 	}
 	return err
@@ -48,7 +48,7 @@ func (e *execution) deliver(n *store.Inbox) {
 	}
 	for _, c := range n.Ends {
 		if e.inbox.addEnd(c) {
-			delete(e.offspring, c.Child)
+			delete(e.activeChildren, c.Child)
 			e.fireLocked(e.arrivalLocked(c.Child.String()))
 			e.fireLocked(&e.anyEnd)
 		}

@@ -34,12 +34,12 @@ type Branch struct {
 	names         map[string]int            // how often each was used
 	patches       map[string]bool           // what Patched said
 	registered    map[string]*registrations // compensations, by ID
-	left          []leftover                // of a fork: compensations that are left with the other run
-	looked        lookedUp                  // what it last asked the history for
+	leftovers     []leftover                // of a fork: compensations that are left with the other run
+	lastLookup    historyLookup             // what it last asked the history for
 	now           time.Time                 // the time of the last recorded event that the function has passed
 	own           int                       // steps and branches of this branch in the history
-	met           int                       // of own, those that the function has come to. It grows from 0 to own.
-	metCopied     int                       // of those that a fork has copied, likewise
+	reached       int                       // of own, those that the function has come to. It grows from 0 to own.
+	reachedCopied int                       // of those that a fork has copied, likewise
 	replayed      int                       // of own, those that the function has passed: their results were returned
 	started       bool                      // it has started branches
 	discarded     bool                      // in mode verify: it came to an operation that the history does not have, and its goroutine exits
@@ -60,8 +60,8 @@ type Branch struct {
 	lost        atomic.Bool    // set by group.lose: it lost a race. It and the branches below it record nothing any more.
 }
 
-// lookedUp is what the branch last asked the history for.
-type lookedUp struct {
+// A historyLookup is what the branch last asked the history for.
+type historyLookup struct {
 	id, kind string
 	found    bool
 }
@@ -172,9 +172,9 @@ func (b *Branch) mayLose() bool {
 	return false
 }
 
-// covered reports whether a branch above has failed, was cancelled or has lost: that says all there is to say about those
+// belowEndedBranch reports whether a branch above has failed, was cancelled or has lost: that says all there is to say about those
 // below it. The execution's mutex is held.
-func (b *Branch) covered() bool {
+func (b *Branch) belowEndedBranch() bool {
 	if b == nil {
 		return false
 	}
@@ -186,9 +186,9 @@ func (b *Branch) covered() bool {
 	return false
 }
 
-// orphaned reports whether a branch above has failed: that cancelled this one, wherever it was. The execution's mutex is
+// belowFailedBranch reports whether a branch above has failed: that cancelled this one, wherever it was. The execution's mutex is
 // held.
-func (b *Branch) orphaned() bool {
+func (b *Branch) belowFailedBranch() bool {
 	for b = b.parent; b != nil; b = b.parent {
 		if b.result.done.fired > 0 && b.result.err != nil {
 			return true

@@ -33,7 +33,7 @@ func (c *Child) Cancel(b *Branch) error {
 		b.advance(row.FinishedAt)
 		return nil
 	}
-	b.looked = lookedUp{id: c.step, kind: kindCancel}
+	b.lastLookup = historyLookup{id: c.step, kind: kindCancel}
 	if err := b.begins(); err != nil {
 		return err
 	}

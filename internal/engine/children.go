@@ -64,7 +64,7 @@ func (b *Branch) StartChild(spec ChildSpec) (*Child, error) {
 	c.row = &row
 	e.mu.Lock()
 	if !run.Detached {
-		e.offspring[c.id] = true
+		e.activeChildren[c.id] = true
 	}
 	c.detached = run.Detached
 	e.children = append(e.children, c)
@@ -89,7 +89,7 @@ func (c *Child) recall(row *store.StepRow, detached bool) (known bool, err error
 	}
 	if row.Status == store.Failed && row.ChildRunID == uuid.Nil {
 		b.passed(row)
-		return true, c.taken(row)
+		return true, c.idConflict(row)
 	}
 	if !ofWorkflow(row.ChildRunID, c.workflow) {
 		e.nondeterministic("child %q, run %s, was started as one of another workflow, and the code now uses the name for %q: give the new one another name",
@@ -105,7 +105,7 @@ func (c *Child) recall(row *store.StepRow, detached bool) (known bool, err error
 	c.detached = detached
 	e.children = append(e.children, c)
 	if c.detached {
-		delete(e.offspring, c.id)
+		delete(e.activeChildren, c.id)
 	}
 	e.mu.Unlock()
 	if c.detached {
@@ -143,18 +143,18 @@ func (c *Child) keep(row *store.StepRow) bool {
 func (c *Child) conflict(attempt int, id string) error {
 	e := c.by.e
 	e.mu.Lock()
-	delete(e.offspring, c.id)
+	delete(e.activeChildren, c.id)
 	e.mu.Unlock()
 	r := e.newRecord(c.step, store.KindChild, store.Failed, attempt, attempt)
 	r.ErrorKind, r.Error, r.Permanent = string(kind.BadRequest), fmt.Sprintf("the ID %q is an active run's: a child needs one that is free", id), true
 	row := c.by.record(r)
 	c.by.passed(row)
 	e.exitIfStopped()
-	return c.taken(row)
+	return c.idConflict(row)
 }
 
-// taken is the error of a child whose ID was not free.
-func (c *Child) taken(row *store.StepRow) error {
+// idConflict is the error of a child whose ID was not free.
+func (c *Child) idConflict(row *store.StepRow) error {
 	c.by.fails(c.step)
 	return c.by.e.env.errors.Recorded(row, c.workflow)
 }
@@ -236,7 +236,7 @@ func (c *Child) mayAsk(b *Branch) error {
 // end returns the record of the child's end, waiting for it.
 func (c *Child) end(b *Branch) (*store.StepRow, error) {
 	for {
-		row, on, err := c.takeIn(b)
+		row, on, err := c.readEnd(b)
 		if err != nil {
 			return nil, err
 		}
@@ -256,10 +256,10 @@ func (c *Child) end(b *Branch) (*store.StepRow, error) {
 // bigOutput is how many bytes of a child's output are written at once, instead of with what follows.
 const bigOutput = 64 << 10
 
-// takeIn returns the record of the child's end if that is known, and else the event of it. The end that is taken
+// readEnd returns the record of the child's end if that is known, and else the event of it. The end that is taken
 // first is the one that counts, so that is recorded, with whatever the execution writes next, because any branch may have seen
 // it.
-func (c *Child) takeIn(b *Branch) (*store.StepRow, *event, error) {
+func (c *Child) readEnd(b *Branch) (*store.StepRow, *event, error) {
 	e := b.e
 	e.mu.Lock()
 	if c.row.Status != store.Running {

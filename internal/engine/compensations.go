@@ -26,7 +26,7 @@ func (b *Branch) Compensate(name string, register func() (*Registration, error))
 	}
 	c := &compensation{id, what.Call, what.Hash}
 	switch r := b.registrations(id); {
-	case r.attempt == 0 && b.leaves(r, c, b.prefix+name):
+	case r.attempt == 0 && b.leavesToSource(r, c, b.prefix+name):
 	case !r.passes(c.hash):
 		b.register(r, c)
 	}
@@ -40,26 +40,26 @@ func (b *Branch) begins() error {
 	if err := b.mayBegin(); err != nil {
 		return err
 	}
-	return b.registerLeft(b.looked.id)
+	return b.registerLeftovers(b.lastLookup.id)
 }
 
-// beginsBranch is registerLeft for a branch, or group, if the fork is about to execute all of it.
+// beginsBranch is registerLeftovers for a branch, or group, if the fork is about to execute all of it.
 func (b *Branch) beginsBranch(id string) error {
 	about := func(l leftover) bool { return l.pending || l.c.id == store.CompensationID(id) }
-	if !slices.ContainsFunc(b.left, about) || b.e.hasCopied(id) || !b.e.mode.begins() {
+	if !slices.ContainsFunc(b.leftovers, about) || b.e.hasCopied(id) || !b.e.mode.begins() {
 		return nil
 	}
 	if err := b.begins(); err != nil {
 		return err
 	}
-	return b.registerLeft(id)
+	return b.registerLeftovers(id)
 }
 
-// registerLeft registers what was left with the other run, and is about what the fork is about to execute: all that is
+// registerLeftovers registers what was left with the other run, and is about what the fork is about to execute: all that is
 // pending, and that with the name of id.
-func (b *Branch) registerLeft(id string) error {
-	for i := 0; i < len(b.left); {
-		l := b.left[i]
+func (b *Branch) registerLeftovers(id string) error {
+	for i := 0; i < len(b.leftovers); {
+		l := b.leftovers[i]
 		if !l.pending && l.c.id != store.CompensationID(id) {
 			i++
 			continue
@@ -90,26 +90,26 @@ func (b *Branch) registrations(id string) *registrations {
 	return r
 }
 
-// leaves notes that c, of which the run has no registration, is left with the run that this one was forked from, if that has
+// leavesToSource notes that c, of which the run has no registration, is left with the run that this one was forked from, if that has
 // what c is about: what is recorded under id was copied, or something is still to come on the branch that was. It returns false if not.
-func (b *Branch) leaves(r *registrations, c *compensation, id string) bool {
+func (b *Branch) leavesToSource(r *registrations, c *compensation, id string) bool {
 	switch {
 	case b.e.copied == nil:
 		return false
 	case b.e.hasCopied(id):
-	case b.recorded(id) || b.metCopied >= b.e.copied[b.prefix]:
+	case b.recorded(id) || b.reachedCopied >= b.e.copied[b.prefix]:
 		return false
 	default:
-		b.dropLeft(c.id)
-		b.left = append(b.left, leftover{c, true})
+		b.dropLeftover(c.id)
+		b.leftovers = append(b.leftovers, leftover{c, true})
 	}
 	r.left = append(r.left, c.hash...)
 	return true
 }
 
-// dropLeft forgets what was left under id: another registration takes its place.
-func (b *Branch) dropLeft(id string) {
-	b.left = slices.DeleteFunc(b.left, func(l leftover) bool { return l.c.id == id })
+// dropLeftover forgets what was left under id: another registration takes its place.
+func (b *Branch) dropLeftover(id string) {
+	b.leftovers = slices.DeleteFunc(b.leftovers, func(l leftover) bool { return l.c.id == id })
 }
 
 // nextRegistration prepares the record that follows under id, of c; nil is a step's announcement.
@@ -131,11 +131,11 @@ func (b *Branch) nextRegistration(r *registrations, id string, c *compensation) 
 
 // register records c, and waits for that: a cancel that finds the registration runs it.
 func (b *Branch) register(r *registrations, c *compensation) {
-	b.looked = lookedUp{id: c.id, kind: store.KindCompensation}
+	b.lastLookup = historyLookup{id: c.id, kind: store.KindCompensation}
 	if b.mayBegin() != nil { // the branch's next step says so
 		return
 	}
-	b.dropLeft(c.id)
+	b.dropLeftover(c.id)
 	rec := b.nextRegistration(r, c.id, c)
 	b.record(rec)
 	if rec.Outcome == store.Undecided { // the branch lost a race meanwhile, and is about to be cancelled: its next step says so

@@ -40,9 +40,9 @@ func (h *heartbeater) connection(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// third is how often the connection is tried while runs are under way, and for how long the answer is waited for. In the
+// pingInterval is how often the connection is tried while runs are under way, and for how long the answer is waited for. In the
 // last third of Grace the connection can be replaced.
-func (h *heartbeater) third() time.Duration { return h.s.cfg.Grace / 3 }
+func (h *heartbeater) pingInterval() time.Duration { return h.s.cfg.Grace / 3 }
 
 // LeastGrace is as short as Grace may be: in less time a worker cannot replace a connection.
 const LeastGrace = 1500 * time.Millisecond
@@ -54,7 +54,7 @@ func (h *heartbeater) connectionLost(err error) {
 	if serverDown(err) {
 		h.s.standing.excuse()
 	} else {
-		h.s.standing.connectionLost(time.Now().Add(-h.third()))
+		h.s.standing.connectionLost(time.Now().Add(-h.pingInterval()))
 	}
 	h.setFence()
 }
@@ -98,7 +98,7 @@ func (h *heartbeater) wait(stop chan struct{}, next time.Time) (lost bool) {
 			return false
 		}
 		// Interrupted, the connection is as before. Nothing is listened for: only an error ends it.
-		quiet, cancel := context.WithTimeout(ctx, h.third())
+		quiet, cancel := context.WithTimeout(ctx, h.pingInterval())
 		err := h.conn.PgConn().WaitForNotification(quiet)
 		over := quiet.Err() != nil
 		cancel()
@@ -124,7 +124,7 @@ func (h *heartbeater) answers() bool {
 	if idle || h.backend == (store.Backend{}) || h.s.standing.grace == 0 {
 		return true
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), h.third())
+	ctx, cancel := context.WithTimeout(context.Background(), h.pingInterval())
 	defer cancel()
 	sent := time.Now()
 	err := h.conn.Ping(ctx)
@@ -145,13 +145,13 @@ func (h *heartbeater) watchConnection() (over func()) {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	var looking sync.WaitGroup
-	looking.Go(func() {
+	var watching sync.WaitGroup
+	watching.Go(func() {
 		for {
 			select {
 			case <-ctx.Done():
 				return
-			case <-time.After(h.third()):
+			case <-time.After(h.pingInterval()):
 			}
 			sent := time.Now()
 			there, err := h.hasConnection(ctx, backend)
@@ -168,13 +168,13 @@ func (h *heartbeater) watchConnection() (over func()) {
 	})
 	return func() {
 		cancel()
-		looking.Wait()
+		watching.Wait()
 	}
 }
 
 // hasConnection asks the server over another connection whether it has that one.
 func (h *heartbeater) hasConnection(ctx context.Context, b store.Backend) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, h.third())
+	ctx, cancel := context.WithTimeout(ctx, h.pingInterval())
 	defer cancel()
 	conn, err := store.Connect(ctx, h.s.store.Pool())
 	if err != nil {

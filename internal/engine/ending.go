@@ -84,10 +84,10 @@ func (e *execution) newFinish(status string, k kind.Kind, message string) *store
 // finish has the end of the run written, once its children are cancelled; those of a quarantined one go on.
 func (s *Session) finish(e *execution, f *store.Finish) {
 	e.mu.Lock()
-	offspring := len(e.offspring) > 0 && !f.Quarantined
-	clear(e.offspring)
+	cancelsChildren := len(e.activeChildren) > 0 && !f.Quarantined
+	clear(e.activeChildren)
 	e.mu.Unlock()
-	if !offspring {
+	if !cancelsChildren {
 		s.release(e)
 		e.enqueue(&write{finish: f, settled: func(o store.Outcome) { s.remove(e, o) }})
 		return

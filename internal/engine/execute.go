@@ -233,7 +233,7 @@ func (e *execution) outcome() error {
 		return e.err
 	}
 	for _, r := range e.branches {
-		if r.done.fired > 0 && r.err != nil && !r.asked && !r.of.covered() {
+		if r.done.fired > 0 && r.err != nil && !r.asked && !r.of.belowEndedBranch() {
 			return e.env.errors.Branch(BranchFailure{Name: r.name, Err: r.err})
 		}
 	}

@@ -85,16 +85,16 @@ type execution struct {
 	registers bool // the run has registered a compensation, or is about to: a step with UndoneBy has begun. Never reset.
 
 	// What reaches it.
-	term          store.Term // of the lease, as far as is known
-	seen          int64      // the wakeups of the run that history and inbox reflect
-	inbox         inbox
-	arrivals      map[string]*event  // by a message's name, or a child's ID
-	anyEnd        event              // a child has ended
-	offspring     map[uuid.UUID]bool // its children that may not be over, but for detached ones
-	loading       bool               // its history is being read, and none of its goroutines has begun. Set by begin of the session, reset by begin of the loader.
-	fetching      bool               // its inbox is about to be read alone. Set by fetch of the loader, reset when that begins.
-	inboxFailures int                // how often in a row its inbox could not be read
-	large         int64              // bytes that it holds of the loader's memory for large histories
+	term           store.Term // of the lease, as far as is known
+	seen           int64      // the wakeups of the run that history and inbox reflect
+	inbox          inbox
+	arrivals       map[string]*event  // by a message's name, or a child's ID
+	anyEnd         event              // a child has ended
+	activeChildren map[uuid.UUID]bool // its children that may not be over, but for detached ones
+	loading        bool               // its history is being read, and none of its goroutines has begun. Set by begin of the session, reset by begin of the loader.
+	fetching       bool               // its inbox is about to be read alone. Set by fetch of the loader, reset when that begins.
+	inboxFailures  int                // how often in a row its inbox could not be read
+	large          int64              // bytes that it holds of the loader's memory for large histories
 
 	soleSuspect bool // it is the one crash-loop suspect that its session executes. Set by dispatch, under the session's mutex.
 }
@@ -130,7 +130,7 @@ const (
 func newExecution(env *environment, h host, run *store.ClaimedRun, loads bool) *execution {
 	e := &execution{
 		env: env, host: h, run: run, runID: run.RunID.String(), attempt: run.Attempts + 1,
-		done: make(chan struct{}), live: 1, busy: 1, offspring: map[uuid.UUID]bool{}, term: run.Term,
+		done: make(chan struct{}), live: 1, busy: 1, activeChildren: map[uuid.UUID]bool{}, term: run.Term,
 	}
 	if loads {
 		e.seen = run.Wakeups
@@ -151,7 +151,7 @@ func (e *execution) remember(history []*store.StepRow) {
 		e.positions.Store(max(e.positions.Load(), row.Position))
 		e.registers = e.registers || row.Kind == store.KindCompensation
 		if row.Kind == store.KindChild && row.Status == store.Running && e.inbox.ends[row.ChildRunID] == nil {
-			e.offspring[row.ChildRunID] = true
+			e.activeChildren[row.ChildRunID] = true
 		}
 	}
 }

@@ -39,8 +39,8 @@ func (s *Session) flushTogether(es []*execution) {
 			return
 		}
 		err := s.write(es, last)
-		if err != nil && mayBeOfOne(err, failures) {
-			es, err = s.flushApart(es, err, last)
+		if err != nil && maySplit(err, failures) {
+			es, err = s.flushInHalves(es, err, last)
 		}
 		if err == nil {
 			return
@@ -85,12 +85,12 @@ const (
 	mostWholeFlushes = 3
 
 	// mostInVain is how many executions in a row may fail alone before that is taken for the database's trouble.
-	mostInVain = 3
+	mostLoneFailures = 3
 )
 
-// mayBeOfOne reports whether a flush that has failed with err, after so many failures, is to go on in parts: as a whole it
+// maySplit reports whether a flush that has failed with err, after so many failures, is to go on in parts: as a whole it
 // would fail again, for a reason that may lie with one of the executions.
-func mayBeOfOne(err error, failures int) bool {
+func maySplit(err error, failures int) bool {
 	switch store.Classify(err) {
 	case store.ClassLocked, store.ClassConflict:
 		return failures+1 >= mostWholeFlushes
@@ -100,16 +100,16 @@ func mayBeOfOne(err error, failures int) bool {
 	return false
 }
 
-// flushApart writes what failed together with err in halves, down to one execution, and to one write of it. What fails
+// flushInHalves writes what failed together with err in halves, down to one execution, and to one write of it. What fails
 // alone comes again later, so that it holds up no other. If one after the other fails, as on a full disk, or the database
 // does not answer any more, it returns what is left, to be written together after a pause, and the error.
-func (s *Session) flushApart(es []*execution, err error, last uint64) ([]*execution, error) {
+func (s *Session) flushInHalves(es []*execution, err error, last uint64) ([]*execution, error) {
 	var rest [][]*execution // the next one is last
-	for inVain := 0; ; err = s.write(es, last) {
+	for loneFailures := 0; ; err = s.write(es, last) {
 		switch n := len(es); {
 		case err == nil:
-			inVain = 0
-		case s.closing.Load() || !mayBeOfOne(err, mostWholeFlushes):
+			loneFailures = 0
+		case s.closing.Load() || !maySplit(err, mostWholeFlushes):
 			return leftOf(es, rest), err
 		case n > 1:
 			rest = append(rest, es[n/2:], es[:n/2])
@@ -117,16 +117,16 @@ func (s *Session) flushApart(es []*execution, err error, last uint64) ([]*execut
 			continue
 		case store.Refused(err):
 			s.refused(es[0], err)
-			inVain = 0
+			loneFailures = 0
 		default:
-			s.requeueAlone(es[0], err)
-			inVain++
+			s.requeueFailed(es[0], err)
+			loneFailures++
 		}
 		for es = nil; len(es) == 0; {
 			if len(rest) == 0 {
 				return nil, nil
 			}
-			if inVain == mostInVain {
+			if loneFailures == mostLoneFailures {
 				return leftOf(nil, rest), err
 			}
 			es, rest = s.withoutEnded(rest[len(rest)-1]), rest[:len(rest)-1]
@@ -140,9 +140,9 @@ func leftOf(first []*execution, rest [][]*execution) []*execution {
 	return slices.Concat(first, slices.Concat(rest...))
 }
 
-// requeueAlone lets an execution with which alone a flush has failed come again, after a pause that grows. People are told,
+// requeueFailed lets an execution with which alone a flush has failed come again, after a pause that grows. People are told,
 // unless the database does not answer.
-func (s *Session) requeueAlone(e *execution, err error) {
+func (s *Session) requeueFailed(e *execution, err error) {
 	if store.Unavailable(err) && !store.Answered(err) {
 		s.databaseTrouble(err)
 	} else {
@@ -229,7 +229,7 @@ func (s *Session) finished(e *execution, f *store.Finish, last uint64) []uuid.UU
 // suspended makes the claim loop claim when the run becomes due, if that is before its next claim, and reports whether
 // others should, too: because it is due about now (the estimate of the database's clock lags, so a run that
 // is due may seem not to be), or because this worker will not be there when it is.
-func (s *Session) suspended(p *store.Suspension) (tell bool) {
+func (s *Session) suspended(p *store.Suspension) (announce bool) {
 	if p.AvailableAt.IsZero() {
 		return false
 	}

@@ -42,7 +42,7 @@ func (h *heartbeater) begin(ctx context.Context) error {
 			cfg := h.s.cfg
 			h.s.standing.maxSilence = cfg.StaleAfter * 2 / 3
 			if !cfg.NoGrace {
-				h.s.standing.grace = h.third() * 2
+				h.s.standing.grace = h.pingInterval() * 2
 			}
 			h.fenceTimer = time.AfterFunc(h.s.standing.maxSilence, h.fenceIfOverdue)
 			h.alive(started)

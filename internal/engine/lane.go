@@ -157,7 +157,7 @@ func (l *loader) checkSuspect(e *execution) (over bool, err error) {
 	}
 	if found.Children {
 		e.mu.Lock()
-		e.offspring[uuid.Nil] = true // whoever they are
+		e.activeChildren[uuid.Nil] = true // whoever they are
 		e.mu.Unlock()
 	}
 	e.stopUnbegun(why, failure.ErrDeadline)

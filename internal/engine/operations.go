@@ -34,13 +34,13 @@ func (b *Branch) enter(name string, badName error) (string, error) {
 		b.names = map[string]int{}
 	}
 	b.names[name]++
-	if b.met < b.own && b.recorded(id) {
-		b.met++
+	if b.reached < b.own && b.recorded(id) {
+		b.reached++
 	}
 	if b.e.copied != nil && b.e.hasCopied(id) {
-		b.metCopied++
-		for i := range b.left {
-			b.left[i].pending = false
+		b.reachedCopied++
+		for i := range b.leftovers {
+			b.leftovers[i].pending = false
 		}
 	}
 	return id, nil
@@ -50,7 +50,7 @@ func (b *Branch) enter(name string, badName error) (string, error) {
 // cannot both be right.
 func (b *Branch) lookup(id, kind string) *store.StepRow {
 	row := b.e.history[id]
-	b.looked = lookedUp{id, kind, row != nil}
+	b.lastLookup = historyLookup{id, kind, row != nil}
 	if row == nil {
 		known := b.recorded(id) // a group may have no record of its own, only its branches have
 		if known && kind != store.KindMarker {

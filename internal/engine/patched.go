@@ -46,7 +46,7 @@ func (b *Branch) decidePatch(id string) (answer bool) {
 	if !b.e.mode.begins() { // the run is over: had its code come here and said yes, that would be recorded
 		return false
 	}
-	answer = b.met >= b.own
+	answer = b.reached >= b.own
 	if b.ctx.Err() != nil || b.hasLost() || b.closed {
 		return answer
 	}

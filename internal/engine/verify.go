@@ -65,7 +65,7 @@ type verification struct {
 // An unrecorded is a branch that came to what the history does not have.
 type unrecorded struct {
 	b    *Branch
-	what lookedUp
+	what historyLookup
 }
 
 func (v *verification) enqueued(*execution)                      {}
@@ -73,7 +73,7 @@ func (v *verification) settled(*execution)                       { close(v.over)
 func (v *verification) mayLinger(*execution, time.Duration) bool { return false }
 
 func (v *verification) unrecordedLocked(b *Branch) {
-	v.beyond = append(v.beyond, unrecorded{b, b.looked})
+	v.beyond = append(v.beyond, unrecorded{b, b.lastLookup})
 }
 func (v *verification) contradictedLocked(step string) { v.conflict = step }
 
@@ -120,7 +120,7 @@ func (v *verification) diverged(e *execution, want recordedEnd, shown func([]byt
 		added := false
 		for _, s := range v.beyond {
 			switch {
-			case s.b.orphaned():
+			case s.b.belowFailedBranch():
 			case v.additions && !s.what.found:
 				added = true
 			default:
