@@ -7,40 +7,40 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// Errors read the errors of the application's code, and make those that it gets.
+// Errors classifies the errors of the application, and makes those that the application gets.
 type Errors interface {
-	// Classify says what an error of the application's is. It is called with any error, also one whose methods panic.
+	// Classify returns the class of an error of the application. It accepts any error, also one whose methods panic.
 	Classify(err error) Class
-	// About returns the ID of the record that err itself, and not what it wraps, is about, "" if it is about none; and other
-	// failures that came with it.
+	// About returns the ID of the record that err itself describes, not an error that it wraps; "" if there is none.
+	// others are failures that came with it.
 	About(err error) (id string, others []error)
-	// Recorded returns the failure that row records: of a step, or of a child, which is of workflow.
+	// Recorded returns the failure that row records, of a step or of a child. workflow is the child's.
 	Recorded(row *store.StepRow, workflow string) error
-	// RecordedBranch returns the failure of a branch that row records, which had causes in its chain.
+	// RecordedBranch returns the failure of a branch that row records. causes are the failures in its chain.
 	RecordedBranch(row *store.StepRow, causes []error) error
-	// Branch returns the failure of a branch, and Branches those of several.
+	// Branch returns the failure of one branch, and Branches the failure of several.
 	Branch(f BranchFailure) error
 	Branches(fs []BranchFailure) error
 }
 
-// A Class is what the engine goes by.
+// A Class says how the engine treats an error.
 type Class struct {
 	Kind      kind.Kind
 	Permanent bool          // another attempt would not help
-	After     time.Duration // another attempt is to come so much later at the least; zero: nothing is said
-	Cancelled bool          // the error says that something was cancelled, or has such an error in its chain
+	After     time.Duration // the least pause before another attempt; zero: the error sets none
+	Cancelled bool          // the error, or one in its chain, reports a cancellation
 }
 
-// A BranchFailure is what one branch of a group failed with.
+// A BranchFailure is the failure of one branch.
 type BranchFailure struct {
 	Name   string
 	Index  int
 	ID     string // of the branch's record
 	Err    error
-	Others []BranchFailure // what else had failed in its group by then
+	Others []BranchFailure // the other branches of its group that had failed by then
 }
 
-// A StepIdentity says which attempt of which step it is.
+// A StepIdentity names one attempt of one step.
 type StepIdentity struct {
 	Run      string
 	Workflow string
@@ -48,7 +48,7 @@ type StepIdentity struct {
 	Attempt  int
 }
 
-// A RetryPolicy says whether, and when, another attempt follows.
+// A RetryPolicy decides whether another attempt follows, and when.
 type RetryPolicy interface {
 	Allows(attempt int) bool
 	Backoff(attempt int, random float64) time.Duration // random is in [0, 1)

@@ -6,10 +6,11 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// mostUnread is how often the inbox of a run under way cannot be read before the run is yielded.
+// mostUnread is how many times in a row the inbox of a run under way may be unreadable before the run is yielded.
 const mostUnread = 3
 
-// readInbox reads what reached e's run. If that cannot be read, again and again, the run is yielded.
+// readInbox reads the messages and the ends of children that reached e's run. If the inbox stays unreadable although the
+// database can be read, it yields the run. See docs/architecture.md, Wake-ups without loss.
 func (e *execution) readInbox() error {
 	id := e.run.RunID
 	inboxes, err := e.env.store.Inbox(e.env.background, []uuid.UUID{id})
@@ -36,7 +37,7 @@ func (e *execution) readInbox() error {
 	return err
 }
 
-// deliver adds what the table has to the execution's inbox, and wakes the branches that wait for it.
+// deliver adds messages and ends of children to the execution's inbox, and wakes the branches that wait for them.
 func (e *execution) deliver(n *store.Inbox) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -55,7 +56,7 @@ func (e *execution) deliver(n *store.Inbox) {
 	}
 }
 
-// putBackLocked returns messages to the inbox that a branch took and has not recorded.
+// putBackLocked returns messages to the inbox that a branch took and did not record.
 func (e *execution) putBackLocked(messages []*store.Signal) {
 	for _, g := range messages {
 		e.inbox.putBack(g)
@@ -63,7 +64,7 @@ func (e *execution) putBackLocked(messages []*store.Signal) {
 	}
 }
 
-// isBehind reports whether wakeups are more than the execution knows of.
+// isBehind reports whether the run's row counts more wake-ups than the execution has seen.
 func (e *execution) isBehind(wakeups int64) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -9,10 +9,10 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// enqueued has the execution's outbox flushed.
+// enqueued puts the execution, whose outbox has got its first write, into the batcher.
 func (s *Session) enqueued(e *execution) { s.writer.Add(e) }
 
-// dropWrites tells everybody who waits that nothing more is written.
+// dropWrites empties the outbox, and settles its writes as lost.
 func (s *Session) dropWrites(e *execution) {
 	e.mu.Lock()
 	writes := e.outbox.writes
@@ -24,8 +24,8 @@ func (s *Session) dropWrites(e *execution) {
 	s.requeue(e, 0)
 }
 
-// requeue lets the execution, with which a flush is through, come again if anything is left: after a pause, if that is
-// not zero.
+// requeue is called when a flush is done with the execution. If any writes are left, it puts the execution into a batcher
+// again: after the pause, if that is not zero.
 func (s *Session) requeue(e *execution, pause time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -41,7 +41,7 @@ func (s *Session) requeue(e *execution, pause time.Duration) {
 	}
 }
 
-// endPause ends the pause that the execution makes, if it makes one.
+// endPause ends the execution's pause, if it makes one, and puts it into a batcher.
 func (s *Session) endPause(e *execution) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -52,8 +52,9 @@ func (s *Session) endPause(e *execution) {
 	}
 }
 
-// batcherLocked is where the execution comes again. While somebody has its row locked, what is flushed with it takes as
-// long as a wait for a lock may; what may wait for a stranger's transaction is flushed by itself.
+// batcherLocked returns the batcher for the execution's next flush. While somebody has the row of its run locked, every
+// flush with it takes as long as a wait for a lock may, so it shares none with the executions that are not affected. A
+// write that may wait for a stranger's transaction is flushed alone. See docs/architecture.md, Locks.
 func (s *Session) batcherLocked(e *execution) *batch.Batcher[*execution] {
 	switch o := &e.outbox; {
 	case !o.apart || s.closing.Load():
@@ -65,7 +66,8 @@ func (s *Session) batcherLocked(e *execution) *batch.Batcher[*execution] {
 	}
 }
 
-// giveUp gives up what cannot be written, also what waits to be tried again.
+// giveUp sets closing: from now on, writes that cannot be made are given up. It ends all pauses, because writes that wait
+// for a retry are given up, too.
 func (s *Session) giveUp() {
 	s.mu.Lock()
 	first := !s.closing.Swap(true)

@@ -15,71 +15,77 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A Branch is a part of a run with a goroutine of its own: the run's own, or one that the function has begun.
+// A Branch is a part of a run with a goroutine of its own: the workflow function, or a branch that it has begun. See
+// docs/architecture.md, Groups and branches.
 type Branch struct {
 	e      *execution
-	parent *Branch // nil of the run's own
-	prefix string  // of the IDs of its steps: "" or "ship/"
+	parent *Branch // nil for the run's own branch
+	prefix string  // of the IDs of its operations: "" or "ship/"
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	result *branchResult
 
-	// Set before the branch's goroutine begins, and never again.
+	// These are set before the branch's goroutine begins, and do not change afterwards.
 	closed   bool           // the history has its end, or that of a branch above it: nothing begins on it
-	closedAt time.Time      // when the first of these ends was, by the database's clock; zero if it is not closed
-	row      *store.StepRow // its failure in the history; nil if there is none
-	attempt  int            // of the newest record of its failure
+	closedAt time.Time      // the earliest of these ends, by the database's clock; zero if the branch is not closed
+	row      *store.StepRow // its failure in the history, nil if there is none or a retry has forgotten it
+	attempt  int            // of the newest record of its failure; zero if there is none
 
-	// Only the branch's goroutine uses these, and who has waited for it once it has ended.
-	names         map[string]int            // how often each was used
-	patches       map[string]bool           // what Patched said
+	// Only the branch's goroutine uses these while it lives. Afterwards branches that have waited for its end may read them.
+	names         map[string]int            // how often each name of an operation was used
+	patches       map[string]bool           // the answers of Patched, by the name of the change
 	registered    map[string]*registrations // compensations, by ID
-	leftovers     []leftover                // of a fork: compensations that are left with the other run
-	lastLookup    historyLookup             // what it last asked the history for
-	now           time.Time                 // the time of the last recorded event that the function has passed
-	own           int                       // steps and branches of this branch in the history
-	reached       int                       // of own, those that the function has come to. It grows from 0 to own.
-	reachedCopied int                       // of those that a fork has copied, likewise
-	replayed      int                       // of own, those that the function has passed: their results were returned
-	started       bool                      // it has started branches
-	discarded     bool                      // in mode verify: it came to an operation that the history does not have, and its goroutine exits
-	misusedInStep error                     // the step whose function is being executed called a durable operation of this branch
-	unfollowed    []*knownFailure           // that it knows of, and began nothing after
+	leftovers     []leftover                // in a fork: compensations that stay with the source run
+	lastLookup    historyLookup             // the operation that it last looked up in the history
+	now           time.Time                 // the time of the last recorded event that the function has passed; never moves back
+	own           int                       // how many steps and branches the history has directly under this branch. Set by init.
+	reached       int                       // how many of own the function has reached. enter counts it up to own.
+	reachedCopied int                       // in a fork: how many of the copied ones it has reached, likewise
+	replayed      int                       // how many of own the function has passed: their results were returned. Counted by replay.
+	started       bool                      // it has begun branches. Set by Future.start, for good.
+	discarded     bool                      // it reached, in mode verify, an unrecorded operation, and exits. Set by exitUnrecorded, for good.
+	misusedInStep error                     // a step's function called a durable operation of this branch. Set by foreign, reset for each attempt.
+	unfollowed    []*knownFailure           // failures that it knows of, and after which it has begun nothing. follow empties it.
 
 	logOnce sync.Once // a step of the branch may log from goroutines of its own
 	log     *slog.Logger
 
-	end    *knownFailure // what ended it: its own failure, set by failLocked, or its group's decision, set by group.learn; nil if nothing did
-	racing bool          // it is in a Race that is not decided: what it takes is its own only if it wins. The execution's mutex guards it.
+	// end is the failure that ended the branch: its own, set by failLocked, or its group's decision, set by group.learn. It is
+	// nil if there is none.
+	end *knownFailure
 
-	goid        atomic.Uintptr // of its goroutine while that lives; 0 afterwards
+	// racing says that the branch is in an undecided Race: messages that it takes are its own only if it wins. It is set by
+	// group.start, and reset when the branch wins or no branch does. The execution's mutex guards it.
+	racing bool
+
+	goid        atomic.Uintptr // the ID of its goroutine. Set by init, reset to 0 by settleBranch when that ends.
 	inStep      atomic.Bool    // a step's function is being executed. Its goroutine sets and resets it.
-	live        atomic.Bool    // its Logger speaks: the function is past its history. Its goroutine sets it, for good.
-	pastHistory atomic.Bool    // it came to an operation that the history does not have, or waits for one. Set by passHistory, for good.
-	dead        atomic.Bool    // it has failed, or its group was decided without it, and that is recorded or deferred. Never reset.
-	lost        atomic.Bool    // set by group.lose: it lost a race. It and the branches below it record nothing any more.
+	live        atomic.Bool    // its Logger logs, because the function is past its history. Its goroutine sets it, for good.
+	pastHistory atomic.Bool    // it has reached an unrecorded operation, or waits for one. Set by passHistory, for good.
+	dead        atomic.Bool    // it has failed, or its group was decided without it; recorded or deferred. Set by failLocked and markDead, for good.
+	lost        atomic.Bool    // it lost a race: it and the branches below it record nothing any more. Set by group.lose, for good.
 }
 
-// A historyLookup is what the branch last asked the history for.
+// A historyLookup is an operation that a branch has looked up in the history.
 type historyLookup struct {
 	id, kind string
 	found    bool
 }
 
-// A branchResult says how a branch ended. Its execution's mutex guards it.
+// A branchResult is the end of a branch. Its execution's mutex guards it.
 type branchResult struct {
 	of    *Branch // nil if it was never started
 	name  string
-	done  event // fired once, by settleBranch
-	past  event // the branch is done, or has passed its history
+	done  event // fired once, by settleBranch, which sets err and now
+	past  event // fired when the branch is done, or has passed its history
 	err   error
 	now   time.Time // the branch's Now at its end
-	asked bool      // somebody asked for it, or cancelled the branch: its error is not the run's by itself
-	group *ends     // of the group that the branch belongs to, as its index-th
+	asked bool      // somebody asked for it, or cancelled the branch: its error alone does not fail the run
+	group *ends     // of its group, in which it has that index; nil for a branch of Go
 	index int
 }
 
-// ends are the branches of a group in the order in which they ended. The execution's mutex guards them.
+// ends lists the branches of a group in the order in which they ended. The execution's mutex guards it.
 type ends struct {
 	event
 	order []int
@@ -91,19 +97,20 @@ func (b *Branch) Err() error { return context.Cause(b.ctx) }
 
 func (b *Branch) RunID() string { return b.e.runID }
 
-// FireTime is the tick that the run stands for, zero if no schedule has fired it.
+// FireTime returns the tick that the run stands for, zero if no schedule has fired it.
 func (b *Branch) FireTime() time.Time { return b.e.run.FireAt.UTC() }
 
 func (b *Branch) Attempt() int { return b.e.attempt }
 
-func (b *Branch) Now() time.Time { return b.now.UTC() } // a step may be named after it, wherever it is replayed
+func (b *Branch) Now() time.Time { return b.now.UTC() } // in UTC: a step may be named after it, and must have the same name in every replay
 
 func (b *Branch) Logger() *slog.Logger {
 	b.logOnce.Do(func() { b.log = slog.New(replayHandler{b.e.log().Handler(), b}) })
 	return b.log
 }
 
-// replayHandler drops what a function logs while it comes past recorded steps: it was logged the first time.
+// A replayHandler drops the lines that a function logs while it passes recorded steps: the first execution has logged
+// them.
 type replayHandler struct {
 	slog.Handler
 	b *Branch
@@ -121,7 +128,7 @@ func (h replayHandler) WithGroup(name string) slog.Handler {
 	return replayHandler{h.Handler.WithGroup(name), h.b}
 }
 
-// root is the run's own branch.
+// root returns the run's own branch.
 func (b *Branch) root() *Branch {
 	for b.parent != nil {
 		b = b.parent
@@ -139,6 +146,7 @@ func (b *Branch) under(other *Branch) bool {
 	return false
 }
 
+// hasLost reports whether b or a branch above it has lost a race.
 func (b *Branch) hasLost() bool {
 	for ; b != nil; b = b.parent {
 		if b.lost.Load() {
@@ -148,8 +156,8 @@ func (b *Branch) hasLost() bool {
 	return false
 }
 
-// hasEnded reports whether b or a branch above it has failed, was cancelled by its group, or has lost. The end of the run's
-// own branch is that of an attempt, after which children go on.
+// hasEnded reports whether b or a branch above it has failed, was cancelled by its group, or has lost. The run's own
+// branch does not count: its end is the end of an attempt, after which children go on.
 func (b *Branch) hasEnded() bool {
 	for ; b.parent != nil; b = b.parent {
 		if b.closed || b.dead.Load() {
@@ -159,10 +167,11 @@ func (b *Branch) hasEnded() bool {
 	return false
 }
 
-// isOver reports whether the branch was cancelled, has lost, or had ended in the history: how it ends now is not recorded.
+// isOver reports whether the branch was cancelled, has lost, or has its end in the history: then this execution does not
+// record how it ends.
 func (b *Branch) isOver() bool { return b.closed || b.ctx.Err() != nil || b.hasLost() }
 
-// mayLose reports whether b, or a branch above it, is in a Race that is not decided.
+// mayLose reports whether b, or a branch above it, is in an undecided Race.
 func (b *Branch) mayLose() bool {
 	for ; b != nil; b = b.parent {
 		if b.racing {
@@ -172,8 +181,8 @@ func (b *Branch) mayLose() bool {
 	return false
 }
 
-// belowEndedBranch reports whether a branch above has failed, was cancelled or has lost: that says all there is to say about those
-// below it. The execution's mutex is held.
+// belowEndedBranch reports whether a branch above b, other than the run's own, has failed, was cancelled or has lost:
+// then a failure of b does not count by itself. The execution's mutex is held.
 func (b *Branch) belowEndedBranch() bool {
 	if b == nil {
 		return false
@@ -186,8 +195,8 @@ func (b *Branch) belowEndedBranch() bool {
 	return false
 }
 
-// belowFailedBranch reports whether a branch above has failed: that cancelled this one, wherever it was. The execution's mutex is
-// held.
+// belowFailedBranch reports whether a branch above b has failed: that cancelled b, at whatever point it was. The
+// execution's mutex is held.
 func (b *Branch) belowFailedBranch() bool {
 	for b = b.parent; b != nil; b = b.parent {
 		if b.result.done.fired > 0 && b.result.err != nil {
@@ -197,7 +206,7 @@ func (b *Branch) belowFailedBranch() bool {
 	return false
 }
 
-// close notes that the history has an end of the branch, or of one above it, which was then.
+// close notes that the history has an end of the branch, or of one above it, at that time.
 func (b *Branch) close(at time.Time) {
 	if !b.closed || at.Before(b.closedAt) {
 		b.closedAt = at
@@ -205,20 +214,21 @@ func (b *Branch) close(at time.Time) {
 	b.closed = true
 }
 
-// outlived reports whether what ended at that time, on another branch, ended after the branch itself: in its execution the
-// branch has not learned of it.
+// outlived reports whether another branch's end, at that time, came after the recorded end of b: then b did not see it
+// when it was first executed.
 func (b *Branch) outlived(at time.Time) bool { return b.closed && at.After(b.closedAt) }
 
-// recorded reports whether the history knows of a step or branch.
+// recorded reports whether the history has the step or branch id.
 func (b *Branch) recorded(id string) bool {
 	_, below := b.e.own[id+"/"]
 	return below || b.e.history[id] != nil
 }
 
-// owned reports whether the caller is the branch's goroutine, outside of a step of its own. Then it may exit it.
+// owned reports whether the caller is the branch's goroutine, outside of a step's function. Only then may it exit the
+// goroutine.
 func (b *Branch) owned() bool { return !b.inStep.Load() && goroutine.ID() == b.goid.Load() }
 
-// foreign says what is wrong if the caller does not own the branch, and notes it.
+// foreign returns the error for a caller that does not own the branch, and notes it.
 func (b *Branch) foreign() error {
 	if b.inStep.Load() && goroutine.ID() == b.goid.Load() {
 		b.misusedInStep = failure.Explain("a durable operation inside of a step: call it before or after the step, in the workflow function", ErrForeignGoroutine)
@@ -228,15 +238,15 @@ func (b *Branch) foreign() error {
 	return ErrForeignGoroutine
 }
 
-// Misuse is err as the failure of a call that is wrong. It notes the failure.
+// Misuse returns err as the failure of a wrong call, and notes it.
 func (b *Branch) Misuse(err error) error {
 	err = failure.BadRequest(err)
 	b.noteMisuse(err)
 	return err
 }
 
-// noteMisuse keeps the run from completing, should the function drop the error of a wrong call: what the call was to do
-// has not happened. Any goroutine may call it. What a branch does that was cancelled, or has lost a race, does not count.
+// noteMisuse keeps the run from completing, even if the function drops the error of a wrong call: the call had no effect.
+// Any goroutine may call it. A branch that was cancelled, or has lost a race, does not count.
 func (b *Branch) noteMisuse(err error) {
 	if b.hasLost() || errors.Is(context.Cause(b.ctx), kind.Cancelled) {
 		return

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// A Future is the result of a branch.
+// A Future is the result of a branch. See docs/architecture.md, Groups and branches.
 type Future struct {
-	value  any // guarded, as result is, by the execution's mutex
+	value  any // the function's. The execution's mutex guards it, and what result points to.
 	result *branchResult
-	passed bool // in the replay of the branch that started it
+	passed bool // Await has counted the branch as passed, in the replay of the branch that started it
 }
 
-// Go begins fn as a branch of its own, on a goroutine of its own. badName says what is wrong with the name; a nil fn is
-// refused.
+// Go begins fn as a branch, on a goroutine of its own. badName is the error of a wrong name, nil if it is right. A nil fn
+// is refused.
 func (b *Branch) Go(name string, badName error, fn func(*Branch) (any, error)) *Future {
 	id, err := b.enter(name, badName)
 	if err == nil && fn == nil {
@@ -26,7 +26,7 @@ func (b *Branch) Go(name string, badName error, fn func(*Branch) (any, error)) *
 	}
 	f := &Future{}
 	if err != nil {
-		// Who has cancelled the branch asks for nothing of it any more.
+		// A cancelled branch counts as asked for: whoever cancelled it does not wait for it.
 		f.result = &branchResult{name: name, done: event{fired: 1}, past: event{fired: 1}, err: err, asked: b.ctx.Err() != nil}
 	} else {
 		f.start(b.newBranch(id), fn)
@@ -37,7 +37,7 @@ func (b *Branch) Go(name string, badName error, fn func(*Branch) (any, error)) *
 	return f
 }
 
-// start runs fn as the branch that child is.
+// start runs fn on child, a new branch, in a new goroutine.
 func (f *Future) start(child *Branch, fn func(*Branch) (any, error)) {
 	e := child.e
 	f.result = child.result
@@ -59,7 +59,7 @@ func (f *Future) start(child *Branch, fn func(*Branch) (any, error)) {
 	}()
 }
 
-// Await waits for the branch and returns what it returned. b is the caller's, not the branch's.
+// Await waits for the branch and returns the value and error of its function. b is the caller's branch.
 func (f *Future) Await(b *Branch) (any, error) {
 	if !b.owned() {
 		return nil, b.foreign()
@@ -78,8 +78,8 @@ func (f *Future) Await(b *Branch) (any, error) {
 	return value, err
 }
 
-// wait waits until the branch has ended. What ends in a later execution a closed b has not lived to see, and what waits for
-// a branch that has left its history leaves it, too.
+// wait waits until the branch has ended. A closed b does not see an end that came after its own. If b waits for a branch
+// that has passed its history, b passes its history, too.
 func (f *Future) wait(b *Branch) error {
 	why := "branch " + f.result.name
 	if b.closed || !b.pastHistory.Load() {
@@ -101,14 +101,14 @@ func (f *Future) wait(b *Branch) error {
 	return b.wait(time.Time{}, why, &f.result.done, 0)
 }
 
-// doneFor reports whether the branch has ended, and b, if it is closed, has lived to see that.
+// doneFor reports whether the branch has ended and, if b is closed, had ended before b did.
 func (f *Future) doneFor(b *Branch) bool {
 	b.e.mu.Lock()
 	defer b.e.mu.Unlock()
 	return f.result.done.fired > 0 && !b.outlived(f.result.now)
 }
 
-// take returns what the branch, which has ended, returned, and its time.
+// take returns the value and the error of the branch, which has ended, and its Now.
 func (f *Future) take(b *Branch) (any, time.Time, error) {
 	b.e.mu.Lock()
 	defer b.e.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// Cancel cancels the child for b, once. The record comes after: should the process die in between, the child is cancelled
-// again, which changes nothing.
+// Cancel cancels the child for b, once. Its record follows the cancel: if the process dies in between, a replay cancels
+// the child again, which changes nothing. See docs/architecture.md, Children.
 func (c *Child) Cancel(b *Branch) error {
 	if err := c.mayAsk(b); err != nil {
 		return err
@@ -56,11 +56,11 @@ func (c *Child) Cancel(b *Branch) error {
 	return nil
 }
 
-// cancelStep is the ID under which it is remembered that the run has cancelled the child.
+// cancelStep returns the ID of the record of Cancel.
 func (c *Child) cancelStep() string { return store.CancelID(c.step) }
 
-// cancelledBefore returns the record of the child's cancel, nil if there is none. One of another run of the same step, which
-// an earlier attempt of this run had started, does not count.
+// cancelledBefore returns the record of Cancel that the history has, nil if it has none. A record about another run does
+// not count: an earlier attempt of this run may have started one in the same step.
 func (c *Child) cancelledBefore() *store.StepRow {
 	row := c.by.e.history[c.cancelStep()]
 	if row == nil || string(row.Output) != strconv.Quote(c.id.String()) {
@@ -69,8 +69,9 @@ func (c *Child) cancelledBefore() *store.StepRow {
 	return row
 }
 
-// cancelChildrenBelow cancels the children that were started on the branches, which have ended, and on those below them. Why
-// the branches have ended is recorded before: by writes what is not. Of a run that dies meanwhile the next execution does it.
+// cancelChildrenBelow cancels the children that were started on the branches, which have ended, and on those below them.
+// It first writes, for by, the records of how the branches ended. If the process dies meanwhile, the next execution
+// cancels the children.
 func (e *execution) cancelChildrenBelow(by *Branch, branches ...*Branch) {
 	var ids []uuid.UUID
 	e.mu.Lock()
@@ -82,7 +83,7 @@ func (e *execution) cancelChildrenBelow(by *Branch, branches ...*Branch) {
 		}
 	}
 	e.mu.Unlock()
-	if by.hasLost() { // it records nothing any more, but for the decision that it has lost
+	if by.hasLost() { // a loser enqueues nothing any more: the run's own branch does
 		by = by.root()
 	}
 	if ids != nil && e.mode.cancels() && by.allWritten() {
@@ -90,7 +91,7 @@ func (e *execution) cancelChildrenBelow(by *Branch, branches ...*Branch) {
 	}
 }
 
-// cancelChildren cancels the children of a run that is about to end, and reports whether the run is still held.
+// cancelChildren cancels the children of a run that is about to end. It returns false if the run is no longer held.
 func (e *execution) cancelChildren() bool {
 	return e.untilAnswered(func() error {
 		ended, err := e.env.store.CancelChildren(e.env.background, e.held())
@@ -101,7 +102,8 @@ func (e *execution) cancelChildren() bool {
 	})
 }
 
-// cancelStarted cancels children whose starts are recorded. It ends the execution and returns false if the lease is lost.
+// cancelStarted cancels children whose starts are recorded. If the lease is lost, it stops the execution and returns
+// false.
 func (e *execution) cancelStarted(children ...uuid.UUID) bool {
 	holds := e.untilAnswered(func() error {
 		ended, err := e.env.store.CancelStarted(e.env.background, e.held(), children)
@@ -116,7 +118,8 @@ func (e *execution) cancelStarted(children ...uuid.UUID) bool {
 	return holds
 }
 
-// untilAnswered calls f, which asks the database, until that answers. It returns false if the run is not the execution's any more.
+// untilAnswered calls f, which asks the database, until the database answers. It returns false if the run is no longer
+// held, or if the session gives up its writes.
 func (e *execution) untilAnswered(f func() error) bool {
 	for failures := 0; ; failures++ {
 		err := f()

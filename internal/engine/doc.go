@@ -1,8 +1,8 @@
-// Package engine executes the runs of one worker: it claims them, holds their leases, executes their branches, remembers what
-// they record and writes it. It works on bytes: package kagzi encodes and decodes them, and reads and makes the errors of
-// the application.
+// Package engine executes the runs of one worker: it claims them, holds their leases, executes their branches, and records
+// their operations. It works on bytes: package kagzi encodes and decodes them, and reads and makes the errors of the
+// application.
 //
-// Its files form layers; each refers only to files of its own layer and of those below it. From the top:
+// Its files form layers. A file refers only to files of its own layer and of the layers below. From the top:
 //
 //   - lifecycle.go begins, runs and drains a session; verify.go replays a run that is over; testsession.go is for tests.
 //   - The work of a session: claims.go and unresolved.go; histories.go and lane.go; flush.go and batchers.go; refresh.go;
@@ -11,12 +11,12 @@
 //   - execute.go executes the function of a run, or of a branch.
 //   - The other operations of a branch: step.go and steptx.go, sleep.go, signals.go, children.go and cancels.go,
 //     compensations.go, patched.go.
-//   - What operations have in common: how one begins (operations.go), records (records.go), waits (waits.go), stops the
-//     execution (stop.go) and asks whether the run is still held (leases.go); what reaches a run (arrivals.go,
-//     unreadable.go); which failures it forgets (forget.go) and recalls (recorded.go).
+//   - The parts that operations share: how one begins (operations.go), records (records.go), waits (waits.go), stops the
+//     execution (stop.go) and checks the lease (leases.go); messages and ends of children (arrivals.go); histories that
+//     cannot be read (unreadable.go); which failures a run forgets (forget.go) and recalls (recorded.go).
 //   - The state of an execution: execution.go, branch.go, outbox.go, events.go, failures.go, child.go.
-//   - What knows of no execution: environment.go, application.go, inbox.go, history.go, registrations.go, standing.go,
-//     clock.go, memory.go, mode.go, errors.go.
+//   - Without reference to an execution: environment.go, application.go, inbox.go, history.go, registrations.go,
+//     standing.go, clock.go, memory.go, mode.go, errors.go.
 //
-// An execution does not know its session. It asks what both share, the environment, and a host of three methods.
+// An execution does not know its session. It uses the environment, which both share, and a host with three methods.
 package engine
