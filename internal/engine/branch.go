@@ -40,7 +40,7 @@ type Branch struct {
 	now           time.Time                 // the time of the last recorded event that the function has passed; never moves back
 	own           int                       // how many steps and branches the history has directly under this branch. Set by init.
 	reached       int                       // how many of own the function has reached. enter counts it up to own.
-	reachedCopied int                       // in a fork: how many of the copied ones it has reached, likewise
+	reachedCopied int                       // in a fork: how many of the copied operations of this branch the function has reached. enter counts it up.
 	replayed      int                       // how many of own the function has passed: their results were returned. Counted by replay.
 	started       bool                      // it has begun branches. Set by Future.start, for good.
 	discarded     bool                      // it reached, in mode verify, an unrecorded operation, and exits. Set by exitUnrecorded, for good.

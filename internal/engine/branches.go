@@ -9,7 +9,7 @@ import (
 
 // A Future is the result of a branch. See docs/architecture.md, Groups and branches.
 type Future struct {
-	value  any // the function's. The execution's mutex guards it, and what result points to.
+	value  any // of the function. The execution's mutex guards it, and the result.
 	result *branchResult
 	passed bool // Await has counted the branch as passed, in the replay of the branch that started it
 }

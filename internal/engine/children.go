@@ -15,17 +15,17 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A ChildSpec is a child as the workflow function asks for it.
+// A ChildSpec describes a child as the workflow function asked for it.
 type ChildSpec struct {
 	Name     string
-	BadName  error // what is wrong with the name, nil if nothing is
+	BadName  error // the error of a wrong name, nil if it is right
 	Workflow string
 	Detached bool
-	// Run returns the child's run. tooLarge says that the error is about the size of its input.
+	// Run returns the child's run. tooLarge reports that err is about the size of its input.
 	Run func() (run store.NewRun, tooLarge bool, err error)
 }
 
-// StartChild starts the child, or returns the one that the history has.
+// StartChild starts the child, or returns the one that the history has. See docs/architecture.md, Children.
 func (b *Branch) StartChild(spec ChildSpec) (*Child, error) {
 	e := b.e
 	id, err := b.enter(spec.Name, spec.BadName)
@@ -43,7 +43,7 @@ func (b *Branch) StartChild(spec ChildSpec) (*Child, error) {
 	run, tooLarge, err := spec.Run()
 	if err != nil {
 		err = failure.Wrap(err, "child %q", id)
-		if tooLarge { // that is a matter of the data, and not of the code: the function may act on it
+		if tooLarge { // a matter of the data, not of the code: the function may handle it
 			return nil, failure.BadRequest(err)
 		}
 		return nil, b.Misuse(err)
@@ -60,7 +60,7 @@ func (b *Branch) StartChild(spec ChildSpec) (*Child, error) {
 	c.id = childID(e.run.RunID, id, attempt, spec.Workflow, b.now)
 	r := e.newRecord(id, store.KindChild, store.Running, attempt, attempt)
 	r.ChildRunID, r.Start = c.id, &run
-	row := r.StepRow // what is written may still change the record's
+	row := r.StepRow // a copy: the flush may change the record's row
 	c.row = &row
 	e.mu.Lock()
 	if !run.Detached {
@@ -70,7 +70,7 @@ func (b *Branch) StartChild(spec ChildSpec) (*Child, error) {
 	e.children = append(e.children, c)
 	e.mu.Unlock()
 	if run.ExternalID == "" {
-		b.enqueue(r) // what follows is behind it, the end of the run too
+		b.enqueue(r) // nobody waits: every later write stays behind it, also the end of the run
 		return c, nil
 	}
 	if b.write(store.Taken, r) == store.Taken {
@@ -80,8 +80,8 @@ func (b *Branch) StartChild(spec ChildSpec) (*Child, error) {
 	return c, nil
 }
 
-// recall takes in the latest record of the child. It returns false if that is of a failure which this attempt of the run
-// is to forget.
+// recall takes over the newest record of the child. It returns false if the child is to be started anew: its failure is
+// forgotten, or it failed before this attempt of the run reached it.
 func (c *Child) recall(row *store.StepRow, detached bool) (known bool, err error) {
 	b, e := c.by, c.by.e
 	if row.Status == store.Failed && e.forgot(row) {
@@ -109,24 +109,25 @@ func (c *Child) recall(row *store.StepRow, detached bool) (known bool, err error
 	}
 	e.mu.Unlock()
 	if c.detached {
-		c.pass(b, row) // nobody need ask for it
+		c.pass(b, row) // the function need not ask for its end
 	}
 	return true, nil
 }
 
-// keep takes a child over from an earlier attempt of the run, unless it failed before this one came to it.
+// keep takes over a RUNNING child of an earlier attempt of the run. It returns false if the child has failed, or can only
+// fail: then this attempt starts another.
 func (c *Child) keep(row *store.StepRow) bool {
 	e := c.by.e
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	end := e.inbox.ends[c.id]
-	if end == nil && e.inbox.endings[c.id] != nil { // it cannot end well any more
+	if end == nil && e.inbox.endings[c.id] != nil { // it can no longer complete
 		ending := *e.inbox.endings[c.id]
 		ending.Status, ending.ErrorKind, ending.Error = store.Cancelled, string(kind.Cancelled), "run was cancelled"
 		end = &ending
 	}
 	switch {
-	case end == nil: // should it fail from now on, that is a failure of this attempt
+	case end == nil: // a failure from now on belongs to this attempt
 		r := e.newRecord(c.step, store.KindChild, store.Running, row.Attempt, row.FirstAttempt)
 		r.ChildRunID = c.id
 		c.by.root().deferLocked(r, nil)
@@ -139,7 +140,7 @@ func (c *Child) keep(row *store.StepRow) bool {
 	return true
 }
 
-// conflict records that the child cannot be started in this attempt of the run.
+// conflict records that this attempt of the run cannot start the child, because an active run has its external ID.
 func (c *Child) conflict(attempt int, id string) error {
 	e := c.by.e
 	e.mu.Lock()
@@ -153,14 +154,14 @@ func (c *Child) conflict(attempt int, id string) error {
 	return c.idConflict(row)
 }
 
-// idConflict is the error of a child whose ID was not free.
+// idConflict returns the error of a child whose external ID was not free.
 func (c *Child) idConflict(row *store.StepRow) error {
 	c.by.fails(c.step)
 	return c.by.e.env.errors.Recorded(row, c.workflow)
 }
 
-// childID names a child: as before, if the start is repeated because the process died before it was recorded. It has the
-// form of a UUIDv7, of which 12 bits tell one workflow from another.
+// childID returns the run ID of a child. It is the same when the start is repeated because the process died before the
+// record. It has the form of a UUIDv7, and 12 of its bits distinguish workflows.
 func childID(parent uuid.UUID, step string, attempt int, workflow string, at time.Time) (id uuid.UUID) {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%s/%d", parent, step, attempt))
 	copy(id[8:], sum[:])
@@ -174,12 +175,12 @@ func workflowBits(workflow string) uint16 {
 	return binary.BigEndian.Uint16(sum[:]) & 0xfff
 }
 
-// ofWorkflow reports whether id, a child's, may be of a run of workflow.
+// ofWorkflow reports whether a child's run ID may be that of a run of workflow.
 func ofWorkflow(id uuid.UUID, workflow string) bool {
 	return binary.BigEndian.Uint16(id[6:])&0xfff == workflowBits(workflow)
 }
 
-// Result waits for the child to end and returns the record of that; an error if it did not complete.
+// Result waits for the child to end and returns the record of its end. It returns an error if the child did not complete.
 func (c *Child) Result(b *Branch) (*store.StepRow, error) {
 	if err := c.mayAsk(b); err != nil {
 		return nil, err
@@ -191,11 +192,11 @@ func (c *Child) Result(b *Branch) (*store.StepRow, error) {
 	return row, err
 }
 
-// A ChildEnd is what one of several children came to.
+// A ChildEnd is the end of one of several children.
 type ChildEnd struct {
 	Step string
-	Row  *store.StepRow // of one that completed
-	Err  error          // of another
+	Row  *store.StepRow // if it completed
+	Err  error          // if it did not
 }
 
 // ChildResults waits for all of the children to end.
@@ -221,7 +222,7 @@ func (b *Branch) ChildResults(all []*Child) ([]ChildEnd, error) {
 	return ends, nil
 }
 
-// mayAsk says what is wrong if b must not ask for the child's end. It exits the goroutine if the execution has ended.
+// mayAsk returns the error if b may not ask for the child. It exits the goroutine if the execution has stopped.
 func (c *Child) mayAsk(b *Branch) error {
 	if !b.owned() {
 		return b.foreign()
@@ -233,7 +234,7 @@ func (c *Child) mayAsk(b *Branch) error {
 	return nil
 }
 
-// end returns the record of the child's end, waiting for it.
+// end waits for the child's end and returns the record of it.
 func (c *Child) end(b *Branch) (*store.StepRow, error) {
 	for {
 		row, on, err := c.readEnd(b)
@@ -253,12 +254,12 @@ func (c *Child) end(b *Branch) (*store.StepRow, error) {
 	}
 }
 
-// bigOutput is how many bytes of a child's output are written at once, instead of with what follows.
+// bigOutput is the size in bytes beyond which a child's output is enqueued at once: a smaller one is deferred to the next
+// write.
 const bigOutput = 64 << 10
 
-// readEnd returns the record of the child's end if that is known, and else the event of it. The end that is taken
-// first is the one that counts, so that is recorded, with whatever the execution writes next, because any branch may have seen
-// it.
+// readEnd returns the record of the child's end if that is known, and otherwise the event to wait for. The end that is
+// read first counts. It is recorded for the run's own branch, because any branch may have received it.
 func (c *Child) readEnd(b *Branch) (*store.StepRow, *event, error) {
 	e := b.e
 	e.mu.Lock()
@@ -294,7 +295,7 @@ func (c *Child) readEnd(b *Branch) (*store.StepRow, *event, error) {
 	return &row, nil, nil
 }
 
-// ending prepares the record of the child's end. What did not complete has its status for an output.
+// ending prepares the record of the child's end. The output of a child that did not complete is its status.
 func (c *Child) ending(end *store.ChildEnd) *store.Record {
 	r := c.by.e.newRecord(c.step, store.KindChild, store.Completed, c.row.Attempt, c.row.FirstAttempt)
 	r.ChildRunID, r.Output, r.EndedAt = c.id, end.Output, end.FinishedAt
@@ -304,20 +305,20 @@ func (c *Child) ending(end *store.ChildEnd) *store.Record {
 	return r
 }
 
-// failure is the error of a child that did not complete.
+// failure returns the error of a child that did not complete.
 func (c *Child) failure(b *Branch, row *store.StepRow) error {
 	e := b.e
 	e.mu.Lock()
 	if c.failed == nil {
 		c.failed = b.failsLocked(c.step)
-	} else { // what has followed the first time has followed
+	} else { // given before: what another branch has followed stays followed
 		b.unfollowed = append(b.unfollowed, c.failed)
 	}
 	e.mu.Unlock()
 	return e.env.errors.Recorded(row, c.workflow)
 }
 
-// pass notes that b has come past the child's record.
+// pass notes that b has passed the child's record.
 func (c *Child) pass(b *Branch, row *store.StepRow) {
 	b.advance(row.FinishedAt)
 	if b == c.by && !c.passed {
@@ -326,7 +327,8 @@ func (c *Child) pass(b *Branch, row *store.StepRow) {
 	}
 }
 
-// awaitAll waits until all of the children have ended, with one wake-up for all of them.
+// awaitAll waits until all of the children have ended. A suspended run is claimed once for all of them, when the last has
+// ended.
 func (b *Branch) awaitAll(children []*Child) error {
 	e := b.e
 	if !b.owned() {
@@ -335,7 +337,7 @@ func (b *Branch) awaitAll(children []*Child) error {
 	e.exitIfStopped()
 	left, seen := slices.Clone(children), map[*Child]bool{}
 	left = slices.DeleteFunc(left, func(c *Child) bool {
-		again := seen[c] // who is counted twice would be waited for in vain
+		again := seen[c] // counted twice, it would need a wake-up that never comes
 		seen[c] = true
 		return again
 	})

@@ -15,10 +15,11 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// mostClaimed is how many runs one claim takes at the most.
+// mostClaimed bounds the runs of one claim.
 const mostClaimed = 1000
 
-// claimLoop claims runs while there are slots, until ctx ends or the worker is asked to drain.
+// claimLoop claims runs while slots are free, until ctx ends or the worker is asked to drain. See docs/architecture.md,
+// Claim.
 func (s *Session) claimLoop(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -51,7 +52,7 @@ func (s *Session) claimLoop(ctx context.Context) {
 	}
 }
 
-// capacity returns how many runs may be claimed now, and whether any will be.
+// capacity returns how many runs may be claimed now. more is false once nothing will be claimed any more.
 func (s *Session) capacity() (free int, more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,8 +62,8 @@ func (s *Session) capacity() (free int, more bool) {
 	return min(s.slots, s.most), !s.draining
 }
 
-// claim takes up to n runs, begins to execute them, and returns how long to wait before the next claim: zero if
-// there may be more.
+// claim takes up to n runs, begins to execute them, and returns the pause before the next claim. It is zero if more runs
+// may be due.
 func (s *Session) claim(ctx context.Context, n int) time.Duration {
 	s.claims++
 	types := slices.Clone(s.cfg.Types)
@@ -82,7 +83,7 @@ func (s *Session) claim(ctx context.Context, n int) time.Duration {
 	var claim store.Claim
 	select {
 	case claim = <-answer:
-	case <-ctx.Done(): // the drain begins without it
+	case <-ctx.Done(): // the drain does not wait for the answer
 		s.unfinished.Go(func() {
 			s.resolve(ctx, req, sent)
 			if late := <-answer; len(late.Runs) > 0 {
@@ -92,7 +93,7 @@ func (s *Session) claim(ctx context.Context, n int) time.Duration {
 		return 0
 	}
 	if claim.Now.IsZero() {
-		s.most = max(1, n/2) // it may have been too much for the time
+		s.most = max(1, n/2) // the inputs may have been too much for the time
 		return outage.Pause + rand.N(outage.Pause)
 	}
 	s.most = min(2*s.most, mostClaimed)
@@ -106,14 +107,14 @@ func (s *Session) claim(ctx context.Context, n int) time.Duration {
 	}
 	pause := s.cfg.PollInterval
 	if !claim.Next.IsZero() {
-		// A few milliseconds apart, so that the workers of a fleet do not all come for one run.
+		// A random millisecond or two, so that the workers of a fleet do not all claim at once for one run.
 		pause = min(pause, max(claim.Next.Sub(s.now()), 0)+rand.N(2*time.Millisecond)+time.Millisecond)
 	}
 	return pause
 }
 
-// claimedAll says that what was claimed is being executed. Rows that have changed since the claim are read now: what was
-// read of them may be older.
+// claimedAll ends a claim: its runs are in executing. It refreshes runs whose rows changed meanwhile, because the claim
+// may have read them before the change.
 func (s *Session) claimedAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,8 +134,8 @@ func (s *Session) claimedAll() {
 	}
 }
 
-// begin starts to execute the runs just claimed. A run that was never started and never woken has no history; those of
-// the others, and the inputs that the claim left out, are read beside the claims.
+// begin starts to execute the runs of a claim. A run that was never started and never woken has no history. The histories
+// of the others, and the inputs that the claim left out, are read beside the claims.
 func (s *Session) begin(worker uuid.UUID, runs []*store.ClaimedRun) {
 	s.mu.Lock()
 	s.slots -= len(runs)
@@ -148,11 +149,11 @@ func (s *Session) begin(worker uuid.UUID, runs []*store.ClaimedRun) {
 		s.executing[r.RunID] = e
 		declaredDead := worker != s.ID()
 		s.mu.Unlock()
-		if old != nil { // its lease ended, and this worker took the run again
+		if old != nil { // its lease ended, and this worker has claimed the run again
 			old.supersede()
 		}
 		switch {
-		case declaredDead: // meanwhile: nobody would free what that worker holds
+		case declaredDead: // since the claim: nobody releases runs that the old worker ID gets from now on
 			e.stopUnbegun(stopShutdown, ErrLeaseLost)
 		case loads:
 			s.loads.add(e)
@@ -162,7 +163,7 @@ func (s *Session) begin(worker uuid.UUID, runs []*store.ClaimedRun) {
 	}
 }
 
-// dispatch executes e, unless there is a reason not to.
+// dispatch executes e, or ends it if there is a reason not to execute it.
 func (s *Session) dispatch(e *execution) {
 	h := s.cfg.Handlers[e.run.Type][e.run.Version]
 	e.mu.Lock()
@@ -183,7 +184,7 @@ func (s *Session) dispatch(e *execution) {
 	case !alone:
 		e.yield("recovery", time.Second, store.HistoryIsRead) // one crash-loop suspect at a time
 	case h == nil:
-		e.stopUnbegun(stopShutdown, ErrShutdown) // the claim asked for what there is a handler for
+		e.stopUnbegun(stopShutdown, ErrShutdown) // the claim asks only for versions with a handler
 	default:
 		e.mu.Lock()
 		e.begun = true
@@ -192,7 +193,8 @@ func (s *Session) dispatch(e *execution) {
 	}
 }
 
-// Offer says how many runs of a version of typ the session has room for, and makes it claim.
+// Offer makes the session claim if it has free slots, and returns how many. It returns zero for another queue, and for a
+// workflow or version without a handler; "" and zero stand for any.
 func (s *Session) Offer(queue, typ string, version int) int {
 	handlers := s.cfg.Handlers[typ]
 	if queue != s.cfg.Queue || typ != "" && (handlers == nil || version != 0 && handlers[version] == nil) {

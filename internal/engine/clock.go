@@ -6,23 +6,25 @@ import (
 )
 
 // A clock estimates the database's time from the replies that carried it. The estimate lags by at most the time that the
-// fastest of them took, so what is due by it is due.
+// fastest of them took, so a time that the estimate has reached has come. See docs/architecture.md, Time.
 type clock struct {
 	mu       sync.Mutex
-	database time.Time // at received, if not later
-	received time.Time
-	heard    time.Time     // when the last reply came, whatever it said
-	jumped   chan struct{} // closed when the clock is found to be set forward
+	database time.Time     // the time in the reply that the estimate is counted on from
+	received time.Time     // when that reply came
+	heard    time.Time     // when the last reply came, also one that did not change the estimate
+	jumped   chan struct{} // closed by set when the database's clock was set forward; nil if nobody waits for that
 }
 
-// clockJump is how far a reply must be ahead of the estimate to say that somebody has set the database's clock.
+// clockJump is how far a reply must be ahead of the estimate to show that somebody has set the database's clock forward.
 const clockJump = time.Second
 
-// set notes that a request sent then had a reply, received then, which said now. It reports whether the clock was set
-// forward since the last one: timers that were set by the estimate are late. The database read its clock at some time
-// between the two. So a reply that was long on its way does not turn the estimate back; one that was sent after what the
-// estimate goes by was received, and says a time from which even its whole way leads not to the estimate, does: the
-// database's clock was set back.
+// set updates the estimate by a reply, received then, to a request, sent then: it carried the database's time, now. It
+// reports whether the database's clock was set forward since the last reply: timers that were set by the estimate are
+// then late.
+//
+// The database read its clock at some time between sent and received. A reply that is behind the estimate was usually
+// long on its way, and changes nothing. It turns the estimate back only if it was sent after the estimate's reply was
+// received, and is behind by more than its whole way: then the database's clock was set back.
 func (c *clock) set(now, sent, received time.Time) (jumped bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -41,7 +43,8 @@ func (c *clock) set(now, sent, received time.Time) (jumped bool) {
 	return jumped
 }
 
-// jump returns what is closed when the clock is next found to be set forward. Ask for it before the time.
+// jump returns a channel that is closed when the clock is next found to be set forward. A caller gets it before it reads
+// the time.
 func (c *clock) jump() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -51,6 +54,7 @@ func (c *clock) jump() <-chan struct{} {
 	return c.jumped
 }
 
+// now returns the estimate of the database's time.
 func (c *clock) now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -8,14 +8,15 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// Compensate registers what register returns under name, unless that is recorded.
+// Compensate registers under name the compensation that register returns, unless it is recorded. See
+// docs/architecture.md, Compensations.
 func (b *Branch) Compensate(name string, register func() (*Registration, error)) {
 	if !b.owned() {
 		b.e.fail(failure.BadRequest(failure.Wrap(b.foreign(), "compensation %q", name)))
 		return
 	}
 	b.e.exitIfStopped()
-	if b.ctx.Err() != nil { // the branch's next step says so
+	if b.ctx.Err() != nil { // the branch's next step returns the cause
 		return
 	}
 	id := store.CompensationID(b.prefix + name)
@@ -33,9 +34,9 @@ func (b *Branch) Compensate(name string, register func() (*Registration, error))
 	b.e.exitIfStopped()
 }
 
-// begins says that b comes to what the history does not have, which it has looked up, and registers what a fork has left with
-// the other run and is about that. It returns an error if nothing begins on the branch any
-// more; in a verification, where nothing begins at all, it ends the goroutine.
+// begins is called before b begins an operation that it has looked up, and that the history does not have. In a fork it
+// registers the leftovers that this operation needs. It returns an error if nothing may begin on the branch any more. In
+// mode verify, where nothing begins at all, it exits the goroutine.
 func (b *Branch) begins() error {
 	if err := b.mayBegin(); err != nil {
 		return err
@@ -43,7 +44,7 @@ func (b *Branch) begins() error {
 	return b.registerLeftovers(b.lastLookup.id)
 }
 
-// beginsBranch is registerLeftovers for a branch, or group, if the fork is about to execute all of it.
+// beginsBranch is registerLeftovers for a branch or group, if the fork is about to execute all of it.
 func (b *Branch) beginsBranch(id string) error {
 	about := func(l leftover) bool { return l.pending || l.c.id == store.CompensationID(id) }
 	if !slices.ContainsFunc(b.leftovers, about) || b.e.hasCopied(id) || !b.e.mode.begins() {
@@ -55,8 +56,8 @@ func (b *Branch) beginsBranch(id string) error {
 	return b.registerLeftovers(id)
 }
 
-// registerLeftovers registers what was left with the other run, and is about what the fork is about to execute: all that is
-// pending, and that with the name of id.
+// registerLeftovers registers the leftovers that the fork needs before it executes id: all that are pending, and the one
+// named like id. See docs/architecture.md, Cancel, Resume, Restart, Fork.
 func (b *Branch) registerLeftovers(id string) error {
 	for i := 0; i < len(b.leftovers); {
 		l := b.leftovers[i]
@@ -65,7 +66,7 @@ func (b *Branch) registerLeftovers(id string) error {
 			continue
 		}
 		r := b.registrations(l.c.id)
-		r.left = r.left[:max(0, len(r.left)-HashSize)] // it is the last one
+		r.left = r.left[:max(0, len(r.left)-HashSize)] // its hash is the last one
 		b.register(r, l.c)
 		if err := b.mayBegin(); err != nil {
 			return err
@@ -74,7 +75,7 @@ func (b *Branch) registerLeftovers(id string) error {
 	return nil
 }
 
-// registrations returns what is recorded under id.
+// registrations returns the registrations under id.
 func (b *Branch) registrations(id string) *registrations {
 	r := b.registered[id]
 	if r == nil {
@@ -90,8 +91,9 @@ func (b *Branch) registrations(id string) *registrations {
 	return r
 }
 
-// leavesToSource notes that c, of which the run has no registration, is left with the run that this one was forked from, if that has
-// what c is about: what is recorded under id was copied, or something is still to come on the branch that was. It returns false if not.
+// leavesToSource reports whether c, which this run has not registered, stays with the run that this one was forked from.
+// It does if its step was copied, that is id, or if the function has yet to reach a copied operation of the branch; then
+// it is a pending leftover.
 func (b *Branch) leavesToSource(r *registrations, c *compensation, id string) bool {
 	switch {
 	case b.e.copied == nil:
@@ -107,19 +109,20 @@ func (b *Branch) leavesToSource(r *registrations, c *compensation, id string) bo
 	return true
 }
 
-// dropLeftover forgets what was left under id: another registration takes its place.
+// dropLeftover removes the leftover under id: another registration takes its place.
 func (b *Branch) dropLeftover(id string) {
 	b.leftovers = slices.DeleteFunc(b.leftovers, func(l leftover) bool { return l.c.id == id })
 }
 
-// nextRegistration prepares the record that follows under id, of c; nil is a step's announcement.
+// nextRegistration prepares the next record under id: it registers c, or announces, if c is nil, that a step may register
+// one.
 func (b *Branch) nextRegistration(r *registrations, id string, c *compensation) *store.Record {
 	attempt := r.attempt
-	if len(r.hashes) > 0 || attempt == 0 { // else it is what was announced
+	if len(r.hashes) > 0 || attempt == 0 { // otherwise the record replaces the announcement
 		attempt++
 	}
 	rec := b.e.newRecord(id, store.KindCompensation, store.Running, attempt, attempt)
-	rec.Output = slices.Concat(r.hashes, r.left) // a replay comes past what was left, too
+	rec.Output = slices.Concat(r.hashes, r.left) // a replay passes the leftovers, too
 	if c != nil {
 		rec.Output, rec.Compensation = append(rec.Output, c.hash...), c.call
 	}
@@ -129,16 +132,16 @@ func (b *Branch) nextRegistration(r *registrations, id string, c *compensation) 
 	return rec
 }
 
-// register records c, and waits for that: a cancel that finds the registration runs it.
+// register records c and waits until that is written: from then on, a cancel of the run finds it.
 func (b *Branch) register(r *registrations, c *compensation) {
 	b.lastLookup = historyLookup{id: c.id, kind: store.KindCompensation}
-	if b.mayBegin() != nil { // the branch's next step says so
+	if b.mayBegin() != nil { // the branch's next step returns the error
 		return
 	}
 	b.dropLeftover(c.id)
 	rec := b.nextRegistration(r, c.id, c)
 	b.record(rec)
-	if rec.Outcome == store.Undecided { // the branch lost a race meanwhile, and is about to be cancelled: its next step says so
+	if rec.Outcome == store.Undecided { // the branch has lost a race, and is about to be cancelled: its next step returns the cause
 		<-b.ctx.Done()
 		return
 	}

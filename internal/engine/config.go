@@ -14,10 +14,10 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A Handler is a worker's code for one version of a workflow, with its types taken off.
+// A Handler is a worker's code for one version of a workflow. It works on bytes.
 type Handler func(b *Branch, input []byte) (output []byte, err error)
 
-// A Config is what a session works with and for.
+// A Config holds the collaborators and settings of a session.
 type Config struct {
 	Store  *store.Store
 	Hints  *hints.Hints
@@ -25,24 +25,24 @@ type Config struct {
 	Errors Errors
 	// Shown returns a stored result as the application encoded it, for comparisons and for people.
 	Shown func(stored []byte) []byte
-	// Policy returns the retry policy that a run was started with; raw is empty if it was started with none.
+	// Policy returns the retry policy that a run was started with. raw is empty if the run was started without one.
 	Policy func(raw json.RawMessage) (RetryPolicy, error)
-	// StepContext returns the context of an attempt of a step, in which the application's code learns which one it is.
+	// StepContext returns the context of a step's attempt, which tells the application's code which attempt that is.
 	StepContext func(ctx context.Context, step StepIdentity) context.Context
 
 	Queue         string
 	Handlers      map[string]map[int]Handler // by workflow and version
-	Types         []store.WorkflowVersions   // what there are handlers for, as the claim has it
+	Types         []store.WorkflowVersions   // the workflows and versions of Handlers, in the form that a claim needs
 	MaxConcurrent int
-	Registration  func(id uuid.UUID) store.Worker // what the worker says of itself
-	Beside        func(context.Context)           // called when the worker is registered, in a goroutine, until it has drained; may be nil
+	Registration  func(id uuid.UUID) store.Worker // the worker's row in the registry
+	Beside        func(context.Context)           // runs beside the session, in a goroutine, from its registration until it has drained; may be nil
 
 	// See WorkerConfig.
 	LeaseTimeout, Heartbeat, StaleAfter, PollInterval, DrainTimeout time.Duration
 	FixedLease                                                      bool
 
-	Grace   time.Duration // for which the fleet waits for a lost connection
-	NoGrace bool          // nobody concludes from a lost connection
+	Grace   time.Duration // how long a worker may be without its connection before the fleet declares it dead
+	NoGrace bool          // nobody declares a worker dead because of a lost connection
 
 	Hooks *testhook.Hooks // of tests; nil otherwise
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// connection returns the heartbeater's connection, opening one if need be.
+// connection returns the heartbeater's connection. It opens one if there is none.
 func (h *heartbeater) connection(ctx context.Context) (*pgx.Conn, error) {
 	if h.conn != nil && !h.conn.IsClosed() {
 		return h.conn, nil
@@ -23,8 +23,8 @@ func (h *heartbeater) connection(ctx context.Context) (*pgx.Conn, error) {
 	defer cancel()
 	h.backend = store.Backend{}
 	conn, err := store.Connect(ctx, h.s.store.Pool(), func(cfg *pgx.ConnConfig) {
-		// The wait for the next heartbeat is interrupted on this connection. A request to cancel, which a pool may be set to
-		// send instead, would meet the heartbeat.
+		// The wait for the next heartbeat ends by a deadline on this connection. A cancel request, which a pool may be
+		// configured to send instead, could hit the heartbeat.
 		cfg.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
 			return &pgconn.DeadlineContextWatcherHandler{Conn: c.Conn()}
 		}
@@ -40,16 +40,16 @@ func (h *heartbeater) connection(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// pingInterval is how often the connection is tried while runs are under way, and for how long the answer is waited for. In the
-// last third of Grace the connection can be replaced.
+// pingInterval is how often the connection is tested while runs are under way, and how long each test waits for the
+// answer. The last third of Grace remains to replace the connection.
 func (h *heartbeater) pingInterval() time.Duration { return h.s.cfg.Grace / 3 }
 
-// LeastGrace is as short as Grace may be: in less time a worker cannot replace a connection.
+// LeastGrace is the shortest Grace: in less time a worker cannot replace a connection.
 const LeastGrace = 1500 * time.Millisecond
 
-// connectionLost notes that the connection was lost: when it was last heard of, or within the last third of Grace if nobody has
-// tried it for long. It does not if the server is to blame: who declares the worker dead must be the server that had the
-// connection, and takes writes.
+// connectionLost notes that the connection is lost: since the server was last known to have it, or since a third of Grace
+// ago if it was not tested meanwhile. If the server is to blame, it notes nothing: only a server that had the connection,
+// and takes writes, can declare the worker dead. See docs/architecture.md, Leases and heartbeats.
 func (h *heartbeater) connectionLost(err error) {
 	if serverDown(err) {
 		h.s.standing.excuse()
@@ -59,7 +59,7 @@ func (h *heartbeater) connectionLost(err error) {
 	h.setFence()
 }
 
-// serverDown reports whether nobody listens at any of the server's addresses, or it says that it is starting, stopping or
+// serverDown reports whether nobody listens at any of the server's addresses, or the server is starting, stopping or
 // read-only.
 func serverDown(err error) bool {
 	switch e := err.(type) {
@@ -75,9 +75,9 @@ func serverDown(err error) bool {
 	return err == syscall.ECONNREFUSED || err == pgconn.ErrReadOnlyConnection || err == pgconn.ErrStandbyConnection // see target_session_attrs
 }
 
-// wait returns at the time of the next heartbeat, or before when one is asked for, when stop is closed, or when the connection
-// is lost, which it reports: what the connection would bring is read all the time, and while runs are under way it is
-// tried in between, for the server's end of it may be gone and nothing say so.
+// wait returns at the time of the next heartbeat. It returns earlier if a heartbeat is requested, if stop is closed, or
+// if the connection is lost, which it reports. It reads from the connection all the time. While runs are under way it
+// also pings the server, because the server's end may be gone without a sign of it.
 func (h *heartbeater) wait(stop chan struct{}, next time.Time) (lost bool) {
 	ctx, cancel := context.WithDeadline(context.Background(), next)
 	defer cancel()
@@ -97,7 +97,7 @@ func (h *heartbeater) wait(stop chan struct{}, next time.Time) (lost bool) {
 			<-ctx.Done()
 			return false
 		}
-		// Interrupted, the connection is as before. Nothing is listened for: only an error ends it.
+		// An interrupted wait leaves the connection intact. Nothing is listened for, so only an error or the time ends the wait.
 		quiet, cancel := context.WithTimeout(ctx, h.pingInterval())
 		err := h.conn.PgConn().WaitForNotification(quiet)
 		over := quiet.Err() != nil
@@ -116,7 +116,8 @@ func (h *heartbeater) wait(stop chan struct{}, next time.Time) (lost bool) {
 	}
 }
 
-// answers reports whether the server answers over the connection, if that is watched and anything depends on it.
+// answers reports whether the server answers over the connection. It asks only if the fleet watches the connection and
+// runs are under way.
 func (h *heartbeater) answers() bool {
 	h.s.mu.Lock()
 	idle := len(h.s.executing) == 0
@@ -137,8 +138,8 @@ func (h *heartbeater) answers() bool {
 	return true
 }
 
-// watchConnection finds out, while a heartbeat takes long, whether the server has the connection over which it was sent: the heartbeat may wait for
-// the disk, and the path may be lost.
+// watchConnection asks the server, while a heartbeat takes long, whether it still has the connection over which that was
+// sent: the heartbeat may wait for the disk, or the path may be lost. The caller calls over when the heartbeat has ended.
 func (h *heartbeater) watchConnection() (over func()) {
 	backend := h.backend
 	if backend == (store.Backend{}) || h.s.standing.grace == 0 {
@@ -172,7 +173,7 @@ func (h *heartbeater) watchConnection() (over func()) {
 	}
 }
 
-// hasConnection asks the server over another connection whether it has that one.
+// hasConnection asks the server, over another connection, whether it has the connection of b.
 func (h *heartbeater) hasConnection(ctx context.Context, b store.Backend) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, h.pingInterval())
 	defer cancel()
@@ -184,6 +185,7 @@ func (h *heartbeater) hasConnection(ctx context.Context, b store.Backend) (bool,
 	return h.s.store.HasBackend(ctx, conn, b)
 }
 
+// close closes the connection, if there is one.
 func (h *heartbeater) close() {
 	if h.conn == nil {
 		return

@@ -10,20 +10,20 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A decision is what a group remembers, so that a replay returns the same: its record's output. At most one of Failed,
-// Winner and TimedOut is set.
+// A decision is what a group has decided, so that every replay returns the same. It is the output of the group's record.
+// At most one of Failed, Winner and TimedOut is set. See docs/architecture.md, Groups and branches.
 type decision struct {
 	Items    []string `json:"items,omitempty"`    // of Map: a hash of each
 	Failed   string   `json:"failed,omitempty"`   // the branch whose error was returned
 	Winner   string   `json:"winner,omitempty"`   // of Race
-	TimedOut bool     `json:"timedOut,omitempty"` // the group's Timeout was first
-	Started  int      `json:"started,omitempty"`  // how many branches had begun by then; zero: all
+	TimedOut bool     `json:"timedOut,omitempty"` // the group's Timeout ended it
+	Started  int      `json:"started,omitempty"`  // how many branches had begun by then; zero: all of them
 }
 
-// made reports whether one branch, or the time, has decided for all.
+// made reports whether one branch, or the timeout, has decided the group.
 func (d *decision) made() bool { return d.Failed != "" || d.Winner != "" || d.TimedOut }
 
-// recall takes in the group's record, and refuses items other than those it was made for.
+// recall takes over the group's record. It quarantines the run if the items are not those of the record.
 func (g *group) recall(row *store.StepRow, hashes []string) {
 	e := g.b.e
 	if err := json.Unmarshal(row.Output, &g.decision); err != nil {
@@ -47,7 +47,7 @@ func (g *group) recall(row *store.StepRow, hashes []string) {
 	g.row, g.recalled = row, g.decision.made()
 }
 
-// record prepares the group's record with its decision.
+// record prepares the group's record, with its decision.
 func (g *group) record(status string) *store.Record {
 	r := g.b.e.newRecord(g.id, store.KindMarker, status, g.attempt, g.attempt)
 	r.Output, _ = json.Marshal(g.decision) // strings, a number and a bool
@@ -60,7 +60,7 @@ func (g *group) record(status string) *store.Record {
 	return r
 }
 
-// write records the decision and waits for the record: only then may the workflow act on it.
+// write records the decision and waits until that is written: only then may the workflow act on it.
 func (g *group) write(status string) error {
 	if err := g.b.begins(); err != nil {
 		return err
@@ -69,9 +69,10 @@ func (g *group) write(status string) error {
 	return nil
 }
 
-// decide ends the group: it records the decision, and cancels the branches but the one that made it, if one did. What a
-// failure decides is recorded before, because a branch that is cancelled may record what it was about. Losers of a race,
-// and who was too late, record nothing any more.
+// decide ends the group by a decision of branch by, or of none if by is -1: it records the decision, and cancels all
+// branches but that one. The decision of a failure is written before the cancel, because cancelled branches may still
+// record the operations that they are in. Losers of a race, and branches that are late for the timeout, stop recording
+// before the decision is written.
 func (g *group) decide(d decision, by int) error {
 	if d.Items = g.decision.Items; g.started < len(g.members) {
 		d.Started = g.started
@@ -94,8 +95,8 @@ func (g *group) decide(d decision, by int) error {
 	return nil
 }
 
-// markDead says that the decision has ended the branches but the one given, unless it is that of a group that has lost itself,
-// which is not recorded.
+// markDead marks all branches but the given one as ended by the decision. It marks none if the group's own branch has
+// lost: then the decision is not recorded.
 func (g *group) markDead(but int) {
 	for i := range g.members {
 		if m := &g.members[i]; m.branch != nil && i != but && !g.b.hasLost() {
@@ -104,7 +105,7 @@ func (g *group) markDead(but int) {
 	}
 }
 
-// dead returns the branches that the group's decision has ended.
+// dead returns the branches that the decision has ended.
 func (g *group) dead() (out []*Branch) {
 	for i := range g.members {
 		if m := &g.members[i]; m.branch != nil && m.branch.dead.Load() {
@@ -114,8 +115,8 @@ func (g *group) dead() (out []*Branch) {
 	return out
 }
 
-// abandon cancels the branches, because the group itself was cancelled. What racers have read goes back, so they must
-// record nothing that follows from it.
+// abandon cancels the branches, because the group's own branch was cancelled. The messages that racers have taken go
+// back, so racers must record nothing that follows from them.
 func (g *group) abandon() {
 	if g.races {
 		g.lose(-1)
@@ -124,7 +125,7 @@ func (g *group) abandon() {
 	g.dropDeferred(-1)
 }
 
-// cancel cancels the branches but the one given.
+// cancel cancels all branches but the given one.
 func (g *group) cancel(but int) {
 	for i := range g.members {
 		if m := &g.members[i]; m.branch != nil && i != but && !m.branch.closed {
@@ -133,7 +134,7 @@ func (g *group) cancel(but int) {
 	}
 }
 
-// lose keeps the branches but the one given from recording anything more, and cancels them.
+// lose keeps all branches but the given one from recording anything more, and cancels them.
 func (g *group) lose(but int) {
 	for i := range g.members {
 		if m := &g.members[i]; m.branch != nil && i != but {
@@ -144,7 +145,8 @@ func (g *group) lose(but int) {
 	g.cancel(but)
 }
 
-// dropDeferred drops the deferred records of the losers of a race. Those of the winner are the group's branch's; -1: all lose.
+// dropDeferred drops the deferred records of a race's losers; those of the winner pass to the group's branch. If winner
+// is -1, all lose.
 func (g *group) dropDeferred(winner int) {
 	if !g.races {
 		return
@@ -154,14 +156,14 @@ func (g *group) dropDeferred(winner int) {
 	defer e.mu.Unlock()
 	for i := range g.members {
 		if m := &g.members[i]; i == winner {
-			m.branch.racing = false // what branches below it read from now on is theirs
+			m.branch.racing = false // from now on, branches below it keep what they take
 		} else if m.branch != nil {
 			e.putBackLocked(e.dropDeferredLocked(m.branch))
 		}
 	}
 }
 
-// keepDeferred makes the deferred records of all branches those of the group's branch: none has won, and none has lost.
+// keepDeferred passes the deferred records of all branches to the group's branch: none has won, and none has lost.
 func (g *group) keepDeferred() {
 	e := g.b.e
 	e.mu.Lock()
@@ -171,8 +173,8 @@ func (g *group) keepDeferred() {
 	}
 }
 
-// learn takes over the failures that nothing has followed in the branches. Those in a branch that has won a race, or whose
-// group has decided without it, count as dealt with.
+// learn gives the group's branch the failures that nothing has followed in the members. Failures in the winner of a race,
+// and in branches that a race or the timeout was decided without, count as followed.
 func (g *group) learn() {
 	var end *knownFailure
 	switch {
@@ -196,7 +198,7 @@ func (g *group) learn() {
 	}
 }
 
-// decisive returns the branch that decided the group.
+// decisive returns the member of that name, which decided the group.
 func (g *group) decisive(name string) *member {
 	i := slices.IndexFunc(g.members, func(m member) bool { return m.name == name && m.over })
 	if i < 0 {
@@ -206,14 +208,14 @@ func (g *group) decisive(name string) *member {
 	return &g.members[i]
 }
 
-// failure is the error of a group that a branch decided by failing.
+// failure returns the error of a group that the failure of a branch decided.
 func (g *group) failure() error {
 	m := g.decisive(g.decision.Failed)
 	if m.err == nil {
 		g.b.e.nondeterministic("branch %q failed, which decided %q, and succeeds in a replay", m.name, g.id)
 	}
 	f := g.failureOf(m)
-	for i := range g.members { // they may be why the group fails again, in an attempt that forgets only m's failure
+	for i := range g.members { // they may fail the group again, in an attempt that forgets only m's failure
 		if other := &g.members[i]; other != m && other.err != nil {
 			f.Others = append(f.Others, g.failureOf(other))
 		}
@@ -225,7 +227,8 @@ func (g *group) failureOf(m *member) BranchFailure {
 	return BranchFailure{Name: m.name, Index: m.branch.result.index, ID: m.branch.result.name, Err: m.err}
 }
 
-// timeout is the group's error once its time is over. It is permanent: in another attempt of the run the time is over, too.
+// timeout returns the group's error after its deadline. It is permanent: another attempt of the run has the same
+// deadline.
 func (g *group) timeout() error {
 	g.b.advance(g.row.WakeAt)
 	return failure.Permanent(kind.Timeout, fmt.Errorf("kagzi: branches of %q were not done after %v", g.id, g.spec.Timeout))

@@ -11,7 +11,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// settled has the outcome of an execution written that has stopped.
+// settled enqueues the write that ends an execution, which has stopped. See docs/architecture.md, The end of an
+// execution.
 func (s *Session) settled(e *execution) {
 	e.mu.Lock()
 	for _, t := range []*time.Timer{e.grace, e.deadline} {
@@ -38,7 +39,7 @@ func (s *Session) settled(e *execution) {
 	}
 }
 
-// suspend has the end of the execution written, and not of the run.
+// suspend enqueues a write that ends the execution, but not the run.
 func (s *Session) suspend(e *execution, w *write) {
 	s.release(e)
 	w.settled = func(o store.Outcome) { s.remove(e, o) }
@@ -56,7 +57,7 @@ func (s *Session) finishAttempt(e *execution, output []byte, err error) {
 	}
 	class, message := s.errors.Classify(err), failure.Text(err)
 	var forget []string
-	if e.reason == stopReturned { // what ends a run from outside says nothing of its failures
+	if e.reason == stopReturned { // an end from outside says nothing about the failures of the function
 		forget = e.forgets(err)
 	}
 	policy := s.retryPolicy(e)
@@ -81,7 +82,7 @@ func (e *execution) newFinish(status string, k kind.Kind, message string) *store
 	return &store.Finish{RunID: e.run.RunID, Lease: e.run.Lease, Parent: e.run.ParentRunID, Status: status, ErrorKind: string(k), Error: message}
 }
 
-// finish has the end of the run written, once its children are cancelled; those of a quarantined one go on.
+// finish enqueues the end of the run, once its children are cancelled. Children of a quarantined run go on.
 func (s *Session) finish(e *execution, f *store.Finish) {
 	e.mu.Lock()
 	cancelsChildren := len(e.activeChildren) > 0 && !f.Quarantined
@@ -103,10 +104,10 @@ func (s *Session) finish(e *execution, f *store.Finish) {
 	}})
 }
 
-// remove is called when the end is written, or cannot be any more. The session forgets the execution, and tells who waits
-// for it.
+// remove is called when the execution's last write is written, or is given up. The session forgets the execution, and
+// wakes the loops that wait for a slot or for the last execution.
 func (s *Session) remove(e *execution, o store.Outcome) {
-	if o == store.Cancelling { // asked for while the run was about to end
+	if o == store.Cancelling { // somebody cancelled the run while it was about to end
 		s.finish(e, e.newFinish(store.Cancelled, kind.Cancelled, "run was cancelled"))
 		return
 	}
@@ -118,7 +119,7 @@ func (s *Session) remove(e *execution, o store.Outcome) {
 	}
 	if e.soleSuspect {
 		s.crashLoopSuspect = false
-		goroutine.Signal(s.wake) // another crash-loop suspect may be due: the claims so far left it out
+		goroutine.Signal(s.wake) // claims have left out other crash-loop suspects until now
 	}
 	s.mu.Unlock()
 	goroutine.Signal(s.freed)
@@ -135,7 +136,7 @@ func (s *Session) release(e *execution) {
 	}
 }
 
-// retryPolicy is the run's own.
+// retryPolicy returns the run's retry policy, or the default one if that cannot be read.
 func (s *Session) retryPolicy(e *execution) RetryPolicy {
 	p, err := s.policy(e.run.RetryPolicy)
 	if err != nil {

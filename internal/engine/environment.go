@@ -16,8 +16,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// An environment is what a session and its executions share: the application as far as they ask it, the database with its
-// clock and its troubles, and the worker's standing. It refers to no execution. It is safe for concurrent use.
+// An environment is shared by a session and its executions: settings of the application, the database with its clock and
+// its failures, and the worker's standing. It refers to no execution. It is safe for concurrent use.
 type environment struct {
 	store        *store.Store
 	hints        *hints.Hints
@@ -29,28 +29,30 @@ type environment struct {
 	hooks        *testhook.Hooks // of tests; nil otherwise
 	onPoolClosed func()          // called, perhaps again and again, once the application has closed the pool
 
-	background context.Context // for calls to the database, which have deadlines of their own
-	noWait     context.Context // has ended: who publishes with it does not wait for the notification to be sent
+	background context.Context // for calls of the database, which have deadlines of their own
+	noWait     context.Context // has ended: publishing with it does not wait until the notification is sent
 	reads      context.Context // of queries for histories; ends when the session has drained
 	stopReads  context.CancelFunc
 	clock      clock
 	standing   standing
-	heartbeats chan struct{} // send a heartbeat now
-	txSlots    chan struct{} // transactional steps under way
+	heartbeats chan struct{} // a value asks for a heartbeat now
+	txSlots    chan struct{} // a semaphore: holds a value for each transactional step under way
 
 	worker   atomic.Pointer[uuid.UUID] // the ID of the worker's row. Set by reregister, under the session's mutex.
-	closing  atomic.Bool               // writes that cannot be made are given up. Set once, under the session's mutex.
-	closed   chan struct{}             // closed when closing is set
+	closing  atomic.Bool               // writes that cannot be made are given up. Set by Session.giveUp under the session's mutex, for good.
+	closed   chan struct{}             // closed by Session.giveUp when it sets closing
 	outage   *outage.Outage
-	failures outage.Failures           // what fails although the database answers
+	failures outage.Failures           // the operations that fail although the database answers
 	troubled atomic.Pointer[time.Time] // when the database last failed the session, or the session began
 }
 
+// ID returns the ID of the worker's row.
 func (env *environment) ID() uuid.UUID { return *env.worker.Load() }
 
+// now returns the estimate of the database's time.
 func (env *environment) now() time.Time { return env.clock.now() }
 
-// logger adds to each line which worker writes it.
+// logger returns the worker's logger, which adds the worker's ID to each line.
 func (env *environment) logger(id uuid.UUID) *slog.Logger { return env.log.With("worker", id) }
 
 func (env *environment) failpoint(point string, run uuid.UUID) {
@@ -59,7 +61,7 @@ func (env *environment) failpoint(point string, run uuid.UUID) {
 	}
 }
 
-// pause waits for d, or until the writes that cannot be made are given up.
+// pause waits for d, or until writes that cannot be made are given up.
 func (env *environment) pause(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -69,8 +71,8 @@ func (env *environment) pause(d time.Duration) {
 	}
 }
 
-// databaseTrouble notes how the database failed: it does not answer, or it refuses something. If the application has closed
-// the pool, it will never answer again: the worker ends.
+// databaseTrouble notes an error of the database: that it does not answer, or that it refuses an operation. If the
+// application has closed the pool, the database will never answer again, and the worker ends.
 func (env *environment) databaseTrouble(err error) {
 	switch store.Classify(err) {
 	case store.ClassClosed:
@@ -89,7 +91,7 @@ func (env *environment) databaseTroubleWith(operation string, err error) {
 	env.troubled.Store(new(time.Now()))
 }
 
-// refusesOne notes that the database refuses for one run an operation that it does for others.
+// refusesOne notes that the database refuses for one run an operation that succeeds for others.
 func (env *environment) refusesOne(held store.HeldRun, err error) {
 	env.failures.Note(env.logger(env.ID()), outage.Operation(err), fmt.Errorf("%w, of run %s", err, held.RunID))
 }

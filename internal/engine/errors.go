@@ -7,7 +7,7 @@ import (
 	"github.com/kagzi/kagzi/kind"
 )
 
-// Causes of the contexts of steps, and the refusal of a call on another goroutine than the branch's.
+// The causes that end the contexts of steps, and the error of a call from a goroutine that is not the branch's.
 var (
 	ErrLeaseLost        = errors.New("kagzi: lease lost: others may execute the run")
 	ErrShutdown         = errors.New("kagzi: worker shut down")
@@ -17,5 +17,5 @@ var (
 
 var errCancelled = failure.Of(kind.Cancelled, errors.New("kagzi: run was cancelled"))
 
-// errBranchCancelled is the cause of a branch that was cancelled because another failed, or won.
+// errBranchCancelled is the cause of the context of a branch that was cancelled because another failed, or won.
 var errBranchCancelled = failure.Of(kind.Cancelled, errors.New("kagzi: branch was cancelled"))

@@ -9,21 +9,23 @@ import (
 // An event is something that branches wait for. It may happen more than once.
 type event struct {
 	fired   int     // how often it happened
-	waiters []*wait // for the next time
+	waiters []*wait // for the next time it happens
 }
 
-// A wait is a branch that waits, until a time or for another branch.
+// A wait is a branch that waits until a time, for an event, or for either. See docs/architecture.md, Waits and
+// suspension.
 type wait struct {
 	b      *Branch         // nil if the wait suspends the run at once
-	ctx    context.Context // the branch's; the execution's if anyway is set
-	until  time.Time       // the zero time: no time
+	ctx    context.Context // ends the wait: the branch's, or the execution's if anyway is set
+	until  time.Time       // by the database's clock; zero: the wait is for an event alone
 	why    string          // for people: what the run waits for
-	need   int             // wakeups of the run that may end the wait; zero: none does
-	child  bool            // the wakeups are ends of children
+	need   int             // how many further wake-ups of the run may end the wait; zero: none does
+	child  bool            // the wake-ups are ends of children
 	anyway bool            // the branch waits although it is cancelled: see waitAnyway
 	woken  chan struct{}   // closed by wakeLocked, which counts the branch busy again
 }
 
+// fireLocked notes that ev has happened, and wakes the branches that wait for it.
 func (e *execution) fireLocked(ev *event) {
 	ev.fired++
 	for _, w := range ev.waiters {
@@ -32,6 +34,7 @@ func (e *execution) fireLocked(ev *event) {
 	ev.waiters = nil
 }
 
+// wakeLocked ends the wait, unless it has ended, and counts its branch busy again.
 func (e *execution) wakeLocked(w *wait) {
 	i := slices.Index(e.waits, w)
 	if i < 0 {
@@ -42,7 +45,7 @@ func (e *execution) wakeLocked(w *wait) {
 	close(w.woken)
 }
 
-// arrivalLocked is the event of a message of a name, or of the end of a child.
+// arrivalLocked returns the event of a message's name, or of a child's ID.
 func (e *execution) arrivalLocked(of string) *event {
 	if e.arrivals == nil {
 		e.arrivals = map[string]*event{}
@@ -53,7 +56,7 @@ func (e *execution) arrivalLocked(of string) *event {
 	return e.arrivals[of]
 }
 
-// earliestLocked returns the wait that ends first, and whether any has a time.
+// earliestLocked returns the wait that ends first by its time. ok is false if none has a time.
 func (e *execution) earliestLocked() (first *wait, ok bool) {
 	for _, w := range e.waits {
 		if !w.until.IsZero() && (first == nil || w.until.Before(first.until)) {
@@ -63,7 +66,7 @@ func (e *execution) earliestLocked() (first *wait, ok bool) {
 	return first, first != nil
 }
 
-// needLocked returns how many wakeups of the run end a wait at the earliest, zero if none does.
+// needLocked returns how many further wake-ups of the run may end a wait, at the least; zero if none ends any.
 func (e *execution) needLocked() (need int) {
 	for _, w := range e.waits {
 		if w.need > 0 && (need == 0 || w.need < need) {
@@ -73,8 +76,8 @@ func (e *execution) needLocked() (need int) {
 	return need
 }
 
-// endsSoonLocked reports whether one of the waits is about to end: by its time, or because its branch was
-// cancelled and has not noticed yet.
+// endsSoonLocked reports whether one of the waits is about to end: by its time, or because its branch was cancelled and
+// has not noticed yet.
 func (e *execution) endsSoonLocked() bool {
 	soon := e.env.now().Add(memoryWait)
 	return slices.ContainsFunc(e.waits, func(w *wait) bool {

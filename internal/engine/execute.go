@@ -12,7 +12,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// execute runs the workflow function on this goroutine, unless the claim was too long ago.
+// execute calls the workflow function on this goroutine, if the run is still this worker's. See docs/architecture.md,
+// Execution and replay.
 func (e *execution) execute(h Handler) {
 	if !e.mayBegin() {
 		return
@@ -31,7 +32,7 @@ func (e *execution) execute(h Handler) {
 	}, func() { e.output = output })
 }
 
-// mayBegin reports whether the run is this worker's, and yields it if it may be another's.
+// mayBegin reports whether the run is still this worker's. If another may hold it, mayBegin yields the run.
 func (e *execution) mayBegin() bool {
 	why := e.mayNot()
 	if why != "" {
@@ -41,14 +42,16 @@ func (e *execution) mayBegin() bool {
 	return why == ""
 }
 
+// setDeadline sets the timer of the run's deadline.
 func (e *execution) setDeadline() {
 	e.mu.Lock()
 	e.deadline = time.AfterFunc(e.run.DeadlineAt.Sub(e.env.now()), e.timeOver)
 	e.mu.Unlock()
-	e.resetDeadline() // the clock may have been set meanwhile, by somebody who has not seen the timer
+	e.resetDeadline() // setClock may have run meanwhile, and did not find the timer
 }
 
-// timeOver fails the run, unless the estimate of the database's clock has been corrected backwards since the timer was set.
+// timeOver fails the run at its deadline. If the estimate of the database's clock was corrected backwards since the timer
+// was set, it sets the timer again.
 func (e *execution) timeOver() {
 	if e.env.now().Before(e.run.DeadlineAt) {
 		e.resetDeadline()
@@ -57,7 +60,7 @@ func (e *execution) timeOver() {
 	e.fail(failure.ErrDeadline)
 }
 
-// resetDeadline sets the timer anew, by the present estimate of the database's clock.
+// resetDeadline sets the timer again, by the present estimate of the database's clock.
 func (e *execution) resetDeadline() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -66,10 +69,10 @@ func (e *execution) resetDeadline() {
 	}
 }
 
-// guard calls f as the body of b and settles b's result, whether f returns, panics or exits. keep is called
-// with the mutex held if f succeeded.
+// guard calls f as the body of b and settles b, whether f returns, panics or exits. keep is called with the mutex held if
+// f succeeded.
 func (e *execution) guard(b *Branch, f func() error, keep func()) {
-	err, panicked := error(failure.OfGoexit()), false // unless f gets past it
+	err, panicked := error(failure.OfGoexit()), false // unless f returns or panics
 	defer func() {
 		if v := recover(); v != nil {
 			err, panicked = failure.OfPanic(v, debug.Stack()), true
@@ -143,7 +146,8 @@ func (e *execution) settleBranch(b *Branch, err error, panicked bool, keep func(
 	}
 }
 
-// cancelBelow cancels the branches below a branch that is about to end, and the children of all of them, unless it succeeded.
+// cancelBelow is called before b ends with err. Unless b succeeds, it cancels the branches below b, and the children of b
+// and of those.
 func (b *Branch) cancelBelow(err error) {
 	e := b.e
 	var r *store.Record
@@ -159,7 +163,7 @@ func (b *Branch) cancelBelow(err error) {
 	if err != nil && b.parent != nil {
 		b.failLocked(r)
 	}
-	if err != nil && e.mode.cancels() && !b.closed { // else they end by themselves, where the history does
+	if err != nil && e.mode.cancels() && !b.closed { // branches below a closed one end by themselves, where their history does
 		b.cancel(errBranchCancelled)
 	}
 	e.mu.Unlock()
@@ -178,12 +182,12 @@ func (e *execution) discardLocked(last bool) {
 	}
 }
 
-// newFailure prepares the record that the branch has failed: its output has the IDs of the failures in err's chain.
+// newFailure prepares the record of the branch's failure. The output lists the IDs of the failures in err's chain.
 func (b *Branch) newFailure(err error) *store.Record {
 	r := b.e.newRecord(b.result.name, store.KindBranch, store.Failed, b.attempt+1, b.attempt+1)
 	class := b.e.env.errors.Classify(err)
 	r.ErrorKind, r.Error, r.Permanent = string(class.Kind), failure.Text(err), class.Permanent
-	var failed []*branchResult // as they are now: methods of err are not called under the mutex
+	var failed []*branchResult // a copy: methods of err must not be called under the mutex
 	b.e.mu.Lock()
 	for _, other := range b.e.branches {
 		if other.err != nil {
@@ -197,9 +201,8 @@ func (b *Branch) newFailure(err error) *store.Record {
 	return r
 }
 
-// failLocked notes that the branch, which nobody has cancelled, has failed: in a replay it is closed, with all below it.
-// The record, r, is written with whatever the execution writes next. That of a racer must not be written without the messages
-// that it took.
+// failLocked notes the failure of a branch that nobody has cancelled: in a replay it is closed, with all branches below
+// it. The record, r, is deferred. That of a racer must not be written without the messages that the racer took.
 func (b *Branch) failLocked(r *store.Record) {
 	if b.row == nil && (r == nil || b.isOver()) { // it was cancelled, and its failure is not recorded
 		return
@@ -210,7 +213,7 @@ func (b *Branch) failLocked(r *store.Record) {
 		return
 	}
 	r.EndedAt = b.now
-	if now := b.e.env.now(); now.After(b.now) { // a fork compares it
+	if now := b.e.env.now(); now.After(b.now) { // a fork compares this time
 		r.EndedAt = now
 	}
 	for _, other := range b.e.branches { // branches below it may end later than the estimate of the clock, which lags
@@ -225,7 +228,8 @@ func (b *Branch) failLocked(r *store.Record) {
 	by.deferLocked(r, nil)
 }
 
-// outcome is the error of the function, else of a branch that failed and that nobody asked for, else of a wrong call.
+// outcome returns the error of the execution: of the function, else of a failed branch that nobody asked for, else of a
+// wrong call.
 func (e *execution) outcome() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

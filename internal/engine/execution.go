@@ -14,7 +14,7 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A stopReason is why an execution stopped. Once one is set, every durable operation of the execution ends its
+// A stopReason says why an execution has stopped. Once it is set, every durable operation of the execution ends its
 // goroutine by Goexit, so that no workflow code mistakes it for a failure.
 type stopReason int
 
@@ -26,11 +26,12 @@ const (
 	stopShutdown              // the worker yields the run
 	stopCancelled             // the run was cancelled, as the table says
 	stopCancelling            // the run is to end as cancelled
-	stopFailed                // the run fails whatever the function says: see failure
-	stopVerified              // of Worker.Replay: no branch has more to do
+	stopFailed                // the run fails with execution.failure, whatever the function returns
+	stopVerified              // mode verify: no branch has anything left to do
 )
 
-// An execution is one claimed run in this process: its history, its branches and what they wait for.
+// An execution is one claimed run in this process: its history, its branches and their waits. See docs/architecture.md,
+// The life of a run.
 type execution struct {
 	env      *environment
 	host     host
@@ -43,8 +44,8 @@ type execution struct {
 
 	// remember sets these before the execution begins. Nobody changes them afterwards.
 	history map[string]*store.StepRow // the latest attempt of each step, as it was at the claim
-	own     map[string]int            // how many steps and branches of the history are right under each branch: see ownOf
-	copied  map[string]int            // own, of the part that a fork has from the other run; nil if it has nothing
+	own     map[string]int            // how many steps and branches of the history are directly under each branch: see ownOf
+	copied  map[string]int            // like own, of the steps and branches that a fork has copied; nil if there are none
 
 	positions atomic.Int64    // the position of the run's last record
 	ctx       context.Context // step contexts descend from it
@@ -71,51 +72,51 @@ type execution struct {
 	waits   []*wait
 	misused error // set by noteMisuse: the first wrong call. The run does not complete, even if the function drops this error.
 
-	// What its function and branches came to. Set by settleBranch.
+	// Its results. settleBranch sets output, err and returned.
 	output   []byte          // the function's
 	err      error           // the function's
 	returned bool            // the function returned, or it panicked
 	branches []*branchResult // begun by Go, in their order
-	failures []*knownFailure // that the function was told of
-	children []*Child        // that the function has started, or come to in the history
+	failures []*knownFailure // that branches were given
+	children []*Child        // that the function has started, or reached in the history
 
-	// What it writes.
+	// Its writes.
 	outbox    outbox
 	deferred  []deferredRecord
 	registers bool // the run has registered a compensation, or is about to: a step with UndoneBy has begun. Never reset.
 
-	// What reaches it.
+	// Its lease, and news from outside: messages and ends of children.
 	term           store.Term // of the lease, as far as is known
 	seen           int64      // the wakeups of the run that history and inbox reflect
 	inbox          inbox
 	arrivals       map[string]*event  // by a message's name, or a child's ID
 	anyEnd         event              // a child has ended
-	activeChildren map[uuid.UUID]bool // its children that may not be over, but for detached ones
-	loading        bool               // its history is being read, and none of its goroutines has begun. Set by begin of the session, reset by begin of the loader.
-	fetching       bool               // its inbox is about to be read alone. Set by fetch of the loader, reset when that begins.
-	inboxFailures  int                // how often in a row its inbox could not be read
-	large          int64              // bytes that it holds of the loader's memory for large histories
+	activeChildren map[uuid.UUID]bool // its children that may be active, without detached ones. Set by remember and StartChild; their ends remove them.
+	loading        bool               // its history is being read, and none of its goroutines has begun. Set by Session.begin, reset by loader.begin.
+	fetching       bool               // its inbox is about to be read alone. Set by loader.fetch, reset when the read begins.
+	inboxFailures  int                // how often in a row its inbox could not be read. readInbox counts and resets it.
+	large          int64              // how many bytes it holds of the loader's memory for large histories
 
 	soleSuspect bool // it is the one crash-loop suspect that its session executes. Set by dispatch, under the session's mutex.
 }
 
-// A host is a session, or a verification. enqueued and settled are called without the execution's mutex, mayLinger with it.
+// A host is a session, or a verification. mayLinger is called with the execution's mutex held, the others without it.
 type host interface {
-	// enqueued is called when the execution's outbox, which had nothing to write, has.
+	// enqueued is called when the execution's outbox gets its first write.
 	enqueued(e *execution)
-	// settled is called once, when the execution has stopped and its goroutines are gone, or were waited for long enough. The
-	// host has its outcome written, and does not wait for that.
+	// settled is called once, when the execution has stopped and its goroutines have ended, or were waited for long
+	// enough. The host enqueues the last write, and does not wait for it.
 	settled(e *execution)
-	// mayLinger reports whether the execution may stay in memory for so long although it could be suspended. If so, the host
-	// has it suspended then, if it still can be.
+	// mayLinger reports whether an execution that could be suspended may stay in memory for d. If so, the host suspends
+	// it then, if that is still possible.
 	mayLinger(e *execution, d time.Duration) bool
 }
 
-// A verifier is told where code and history of a run part. The execution's mutex is held.
+// A verifier notes where the code and the history of a run differ. The execution's mutex is held.
 type verifier interface {
-	// unrecordedLocked notes that the branch has come to what the history does not have; its goroutine exits.
+	// unrecordedLocked notes that the branch has reached an operation missing from the history; its goroutine exits.
 	unrecordedLocked(b *Branch)
-	// contradictedLocked notes that code and history cannot both be right about a step; the execution fails.
+	// contradictedLocked notes that code and history contradict each other about a step; the execution fails.
 	contradictedLocked(step string)
 }
 
@@ -125,8 +126,8 @@ const (
 	exitGrace  = time.Second
 )
 
-// newExecution prepares an execution. loads says that history and inbox are yet to be read: they reflect the wakeups that the
-// claim has seen.
+// newExecution prepares an execution. loads says that history and inbox are still to be read: they will reflect the
+// wake-ups that the claim has seen.
 func newExecution(env *environment, h host, run *store.ClaimedRun, loads bool) *execution {
 	e := &execution{
 		env: env, host: h, run: run, runID: run.RunID.String(), attempt: run.Attempts + 1,
@@ -139,7 +140,7 @@ func newExecution(env *environment, h host, run *store.ClaimedRun, loads bool) *
 	return e
 }
 
-// remember takes in the history, before anything else goes by it.
+// remember takes over the history. It is called before the execution begins.
 func (e *execution) remember(history []*store.StepRow) {
 	e.history = historyOf(history)
 	e.own = ownOf(e.history)
@@ -156,20 +157,20 @@ func (e *execution) remember(history []*store.StepRow) {
 	}
 }
 
-// hasCopied reports whether the execution's run, a fork, has a step or branch from the other run. What it has forgotten it is
-// to execute itself.
+// hasCopied reports whether the run is a fork and has the step or branch id from its source. A failure that it has
+// forgotten does not count: the fork executes that step itself.
 func (e *execution) hasCopied(id string) bool {
 	_, below := e.copied[id+"/"]
 	row := e.history[id]
 	return below || row != nil && row.RunAttempt == 0 && !e.forgot(row)
 }
 
-// forgot reports whether an attempt of the run before this one has forgotten the failure that row is.
+// forgot reports whether an earlier attempt of the run has forgotten row, which is a failure.
 func (e *execution) forgot(row *store.StepRow) bool {
 	return row.ForgottenBy > 0 && row.ForgottenBy < e.attempt
 }
 
-// nextPosition returns the place of another record in the run's order.
+// nextPosition returns the position of another record in the order of the run's records.
 func (e *execution) nextPosition() int64 { return e.positions.Add(1) }
 
 func (e *execution) log() *slog.Logger {

@@ -2,14 +2,14 @@ package engine
 
 import "sync/atomic"
 
-// A knownFailure is a failure, recorded under id, that a branch was given.
+// A knownFailure is a recorded failure that a branch was given. See docs/architecture.md, Steps.
 type knownFailure struct {
-	id       string
-	by       *Branch
-	followed atomic.Bool // something was begun after it, by who knew of it
+	id       string      // of its record
+	by       *Branch     // the branch that was given it
+	followed atomic.Bool // a branch that knew of it has begun something after it. Set by follow, for good.
 }
 
-// fails notes that the branch is given the failure that is recorded under id.
+// fails notes that the branch is given the failure recorded under id.
 func (b *Branch) fails(id string) *knownFailure {
 	b.e.mu.Lock()
 	defer b.e.mu.Unlock()
@@ -31,15 +31,15 @@ func (b *Branch) follow() {
 	b.unfollowed = nil
 }
 
-// learn passes on to b, which has waited for another branch, the failures that nothing has followed there.
+// learn gives b, which has waited for another branch, the failures that nothing has followed there.
 func (b *Branch) learn(from *Branch) {
 	if from != nil {
 		b.unfollowed = append(b.unfollowed, from.unfollowed...)
 	}
 }
 
-// stands reports whether the failure was dealt with: something was begun after it, or after the end of a branch in which it
-// was.
+// stands reports whether the function has dealt with the failure: something was begun after it, or after the end of a
+// branch that contains it.
 func (f *knownFailure) stands() bool {
 	if f.followed.Load() {
 		return true

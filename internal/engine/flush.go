@@ -14,8 +14,9 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// flush writes what the executions have in their outboxes: in one transaction, or in several if it is too much. What does not
-// fit of an execution's comes with the next flush, after the others.
+// flush writes the executions' outboxes, in one transaction, or in several if they are too large for one. Writes of an
+// execution that do not fit come with the next flush, behind the other executions. See docs/architecture.md, Group
+// commit.
 func (s *Session) flush(es []*execution) {
 	for len(es) > 0 {
 		n, writes, bytes := 0, 0, 0
@@ -30,8 +31,9 @@ func (s *Session) flush(es []*execution) {
 	}
 }
 
-// flushTogether writes in one transaction what was taken from the executions' outboxes. While the database is away it
-// tries again: what an earlier try did counts as done. It returns when each execution is settled or comes again.
+// flushTogether writes, in one transaction, the writes taken from the executions' outboxes. While the database is away it
+// repeats that: the statements find what an earlier try has written. It returns when each execution is settled or
+// requeued.
 func (s *Session) flushTogether(es []*execution) {
 	last := s.cfg.Hints.LastWaiter()
 	for failures := 0; ; failures++ {
@@ -50,7 +52,8 @@ func (s *Session) flushTogether(es []*execution) {
 	}
 }
 
-// write is one try to write what was taken. last is the last who waited for a result before the first try.
+// write is one try of flushTogether. last is the number of the last waiter for a result before the first try: later ones
+// do not get these ends from memory.
 func (s *Session) write(es []*execution, last uint64) error {
 	f := &store.Flush{Records: make([]*store.Record, 0, len(es))}
 	for _, e := range es {
@@ -74,7 +77,7 @@ func (s *Session) write(es []*execution, last uint64) error {
 	return nil
 }
 
-// The troubles with writing, as people read them.
+// Operations that fail, as logs and health reports name them.
 const (
 	flushing      = "flush" // as the store names it in its errors
 	flushingAlone = "flush what some runs have recorded"
@@ -84,12 +87,12 @@ const (
 	// mostWholeFlushes is how often a flush that meets a lock, or conflicts, is tried as a whole.
 	mostWholeFlushes = 3
 
-	// mostInVain is how many executions in a row may fail alone before that is taken for the database's trouble.
+	// mostLoneFailures is how many executions in a row may fail alone before the database counts as the cause.
 	mostLoneFailures = 3
 )
 
-// maySplit reports whether a flush that has failed with err, after so many failures, is to go on in parts: as a whole it
-// would fail again, for a reason that may lie with one of the executions.
+// maySplit reports whether a flush that has failed with err, after so many failures, goes on in parts: it would fail
+// again as a whole, and the reason may lie with one of the executions.
 func maySplit(err error, failures int) bool {
 	switch store.Classify(err) {
 	case store.ClassLocked, store.ClassConflict:
@@ -100,9 +103,9 @@ func maySplit(err error, failures int) bool {
 	return false
 }
 
-// flushInHalves writes what failed together with err in halves, down to one execution, and to one write of it. What fails
-// alone comes again later, so that it holds up no other. If one after the other fails, as on a full disk, or the database
-// does not answer any more, it returns what is left, to be written together after a pause, and the error.
+// flushInHalves repeats a flush that has failed with err in halves, down to one execution, and to one write of it. A
+// write that fails alone is requeued, so that it holds up no other. If one after the other fails, as on a full disk, or
+// if the database stops answering, it returns the error and the rest, which the caller writes together after a pause.
 func (s *Session) flushInHalves(es []*execution, err error, last uint64) ([]*execution, error) {
 	var rest [][]*execution // the next one is last
 	for loneFailures := 0; ; err = s.write(es, last) {
@@ -134,14 +137,14 @@ func (s *Session) flushInHalves(es []*execution, err error, last uint64) ([]*exe
 	}
 }
 
-// leftOf returns first, and the rest in its order.
+// leftOf returns first and the rest, in their order.
 func leftOf(first []*execution, rest [][]*execution) []*execution {
 	slices.Reverse(rest)
 	return slices.Concat(first, slices.Concat(rest...))
 }
 
-// requeueFailed lets an execution with which alone a flush has failed come again, after a pause that grows. People are told,
-// unless the database does not answer.
+// requeueFailed requeues an execution that has failed alone, after a growing pause. It reports the failure as one of some
+// runs, unless the database does not answer.
 func (s *Session) requeueFailed(e *execution, err error) {
 	if store.Unavailable(err) && !store.Answered(err) {
 		s.databaseTrouble(err)
@@ -156,8 +159,8 @@ func (s *Session) requeueFailed(e *execution, err error) {
 	s.requeue(e, outage.Backoff(failures))
 }
 
-// settleWrites tells the outcomes of what was taken, and lets the executions that have more come again. last is the last who
-// waited for a result when the flush began.
+// settleWrites settles the taken writes by their outcomes, and requeues the executions that have more. last is that of
+// write.
 func (s *Session) settleWrites(es []*execution, last uint64) {
 	var ended []uuid.UUID
 	var due []store.DueRun // children that were started, and suspended runs that others should claim
@@ -201,7 +204,7 @@ func (s *Session) settleWrites(es []*execution, last uint64) {
 	_ = s.cfg.Hints.Due(s.noWait, nil, due...) // fails only in a transaction
 }
 
-// finished gives a run's end to those in this process who wait for it, and returns the runs to announce to others.
+// finished delivers a run's end to the waiters in this process, and returns the runs to announce to other processes.
 func (s *Session) finished(e *execution, f *store.Finish, last uint64) []uuid.UUID {
 	switch f.Status {
 	case store.Completed:
@@ -215,7 +218,7 @@ func (s *Session) finished(e *execution, f *store.Finish, last uint64) []uuid.UU
 	if f.Compensating {
 		return nil
 	}
-	if f.Status != store.Cancelled { // the table has the reason that the cancel was given
+	if f.Status != store.Cancelled { // only the table has the reason of the cancel
 		s.cfg.Hints.Deliver(store.Ended{
 			RunID: f.RunID, Type: e.run.Type, Status: f.Status, Output: f.Output, ErrorKind: f.ErrorKind, Error: f.Error,
 		}, last)
@@ -226,9 +229,9 @@ func (s *Session) finished(e *execution, f *store.Finish, last uint64) []uuid.UU
 	return []uuid.UUID{f.RunID, f.Parent}
 }
 
-// suspended makes the claim loop claim when the run becomes due, if that is before its next claim, and reports whether
-// others should, too: because it is due about now (the estimate of the database's clock lags, so a run that
-// is due may seem not to be), or because this worker will not be there when it is.
+// suspended wakes the claim loop if the run becomes due before the next claim. It reports whether others should be
+// notified, too: because the run is due about now (the estimate of the database's clock lags, so a run that is due may
+// seem not to be), or because this worker will not be there when it is.
 func (s *Session) suspended(p *store.Suspension) (announce bool) {
 	if p.AvailableAt.IsZero() {
 		return false
@@ -244,8 +247,8 @@ func (s *Session) suspended(p *store.Suspension) (announce bool) {
 	return draining || left <= memoryWait
 }
 
-// withoutEnded returns the executions that can be written. The others have their writes dropped: the worker is closing
-// and the database away, or the lease was lost meanwhile.
+// withoutEnded returns the executions that can still be written. It drops the writes of the others: the worker is closing
+// and the database away, or the lease is lost.
 func (s *Session) withoutEnded(es []*execution) []*execution {
 	ended := func(e *execution) bool { return s.closing.Load() || e.lost() }
 	if !slices.ContainsFunc(es, ended) { // as nearly always
@@ -262,8 +265,8 @@ func (s *Session) withoutEnded(es []*execution) []*execution {
 	return kept
 }
 
-// refused fails the run of an execution whose first write the server does not take: a record fails its step's run; an end
-// that cannot be written becomes a failure without what was refused.
+// refused fails the run of an execution whose first write the server refuses. A refused end becomes a failure without the
+// refused data.
 func (s *Session) refused(e *execution, err error) {
 	e.mu.Lock()
 	w := e.outbox.writes[0]
