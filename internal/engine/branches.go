@@ -3,7 +3,6 @@ package engine
 import (
 	"fmt"
 	"runtime"
-	"strings"
 	"time"
 )
 
@@ -11,7 +10,7 @@ import (
 type Future struct {
 	value  any // of the function. The execution's mutex guards it, and the result.
 	result *branchResult
-	passed bool // Await has counted the branch as passed, in the replay of the branch that started it
+	passed bool // the branch that started it has counted it as passed in its history. Only that branch's goroutine uses it.
 }
 
 // Go begins fn as a branch, on a goroutine of its own. badName is the error of a wrong name, nil if it is right. A nil fn
@@ -71,7 +70,7 @@ func (f *Future) Await(b *Branch) (any, error) {
 	value, now, err := f.take(b)
 	b.advance(now)
 	b.learn(f.result.of)
-	if !f.passed && strings.HasPrefix(f.result.name, b.prefix) {
+	if of := f.result.of; of != nil && of.parent == b && !f.passed {
 		f.passed = true
 		b.passedBranch(f.result.name)
 	}

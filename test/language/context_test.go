@@ -238,6 +238,22 @@ func TestLoggerIsSilentInAReplay(t *testing.T) {
 			_, err := f.Result(ctx)
 			return err
 		},
+		"FutureOfOthers": func(ctx kagzi.Context, say func(kagzi.Context, string)) error {
+			var inner *kagzi.Future[int]
+			outer := kagzi.Go(ctx, "outer", func(ctx kagzi.Context) (int, error) {
+				inner = kagzi.Go(ctx, "inner", func(ctx kagzi.Context) (int, error) {
+					return 0, kagzi.Do(ctx, "a", func(context.Context) error { return nil })
+				})
+				return 0, nil
+			})
+			_, err := outer.Result(ctx)
+			reader := kagzi.Go(ctx, "reader", func(ctx kagzi.Context) (int, error) { return inner.Result(ctx) }) // at the same time
+			_, errInner := inner.Result(ctx)
+			_, errReader := reader.Result(ctx)
+			errStep := kagzi.Do(ctx, "b", func(context.Context) error { return nil })
+			say(ctx, "after the step")
+			return errors.Join(err, errInner, errReader, errStep, kagzi.Sleep(ctx, "long", time.Hour))
+		},
 		"Groups": func(ctx kagzi.Context, say func(kagzi.Context, string)) error {
 			say(ctx, "begin")
 			_ = kagzi.Parallel(ctx, "p", map[string]func(kagzi.Context) error{"x": func(ctx kagzi.Context) error {
