@@ -19,9 +19,6 @@ func (e *execution) execute(h Handler) {
 		return
 	}
 	b := &Branch{e: e, ctx: e.ctx, cancel: e.cancel, now: e.run.StartedAt, result: &branchResult{}}
-	e.mu.Lock()
-	e.begun = true
-	e.mu.Unlock()
 	if !e.run.DeadlineAt.IsZero() && e.mode.cancels() {
 		e.setDeadline()
 	}
