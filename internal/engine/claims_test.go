@@ -9,8 +9,8 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// TestUnreadableInputCostsNobodyElse claims ten runs together with one whose input is damaged: the ten are executed, and the
-// one waits as if its history could not be read. Repaired, it begins.
+// TestUnreadableInputCostsNobodyElse claims ten runs together with one whose input is damaged: the ten are executed, and
+// the damaged one waits like a run whose history cannot be read. Once its input is repaired, it begins.
 func TestUnreadableInputCostsNobodyElse(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[string, int]("wf")
@@ -32,9 +32,9 @@ func TestUnreadableInputCostsNobodyElse(t *testing.T) {
 	}
 }
 
-// TestUnreadableInputIsGivenBack has a claim without an answer take a run whose input is damaged: nobody executes that, so it
-// is due again, and its lease need not end.
-func TestUnreadableInputIsGivenBack(t *testing.T) {
+// TestUnreadableInputIsYielded resolves a claim without an answer that has taken a run with a damaged input: nobody
+// executes the run, so it is yielded, and is due again before its lease ends.
+func TestUnreadableInputIsYielded(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[string, int]("wf")
 	bad := kit.Begin(k, wf, "")
@@ -52,7 +52,7 @@ func TestUnreadableInputIsGivenBack(t *testing.T) {
 	waitRow(k, bad.ID(), "status = 'PENDING' AND waiting_on = 'worker' AND available_at <= now()")
 }
 
-// waitRow waits until the condition holds of the run's row: Get would read its input, too.
+// waitRow waits until the condition holds for the run's row. Get would read the run's input, too.
 func waitRow(k *kit.Kit, id kagzi.RunID, condition string) {
 	k.T.Helper()
 	kit.WaitFor(k.T, condition, func() bool {

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// clockOf is a clock, and what gives it a reply to what was sent at a time, took so long, and said another.
+// clockOf returns a clock, and a function that gives it a reply: when it was sent, how long it took, and which time it
+// said.
 func clockOf() (c *clock, reply func(sent, took, said time.Duration) (jumped bool)) {
 	begun := time.Now()
 	database := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -30,7 +31,7 @@ func TestClockSaysWhenItWasSetForward(t *testing.T) {
 	}
 	select {
 	case <-jump:
-		t.Fatal("who watches was told of no jump")
+		t.Fatal("a jump is reported that did not happen")
 	default:
 	}
 	if !reply(3*time.Second, 0, time.Hour) {
@@ -39,13 +40,13 @@ func TestClockSaysWhenItWasSetForward(t *testing.T) {
 	<-jump
 	select {
 	case <-c.jump():
-		t.Error("who watches from now on was told of the last jump")
+		t.Error("the last jump is reported again")
 	default:
 	}
 }
 
-// TestLateReplyDoesNotTurnTheClockBack shows that the estimate follows a database's clock that was set back, and no reply
-// that was merely long on its way.
+// TestLateReplyDoesNotTurnTheClockBack checks that the estimate follows a clock of the database that was set back, and
+// does not follow a reply that merely took long.
 func TestLateReplyDoesNotTurnTheClockBack(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

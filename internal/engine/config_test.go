@@ -9,7 +9,7 @@ import (
 	"github.com/kagzi/kagzi/internal/testhook"
 )
 
-// configOf returns the configuration of the engine of w, which does not run.
+// configOf returns the configuration of w's engine. It does not run w.
 func configOf(t *testing.T, w *kagzi.Worker) (cfg engine.Config) {
 	t.Helper()
 	hooks := *kit.HooksOf(t, w)

@@ -10,8 +10,8 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// TestDeadlineGoesByTheClock has the timer of a run's deadline fire early, as it does if the database's clock was set back
-// since it was set. The run does not fail.
+// TestDeadlineGoesByTheClock fires the timer of a run's deadline early, as happens if the database's clock was set back
+// after the timer was set. The run does not fail.
 func TestDeadlineGoesByTheClock(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[int, int]("wf", kit.NoRetry)
@@ -33,7 +33,7 @@ func TestDeadlineGoesByTheClock(t *testing.T) {
 	}
 }
 
-// branchOf is the branch to which a workflow's Context belongs.
+// branchOf returns the branch of a workflow's Context.
 func branchOf(ctx kagzi.Context) *engine.Branch {
 	return ctx.(interface{ Engine() *engine.Branch }).Engine()
 }

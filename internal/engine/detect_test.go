@@ -23,10 +23,10 @@ func hintsOf(t *testing.T, c *kagzi.Client) *hints.Hints {
 	return configOf(t, idleWorker(t, c, kagzi.WorkerConfig{})).Hints
 }
 
-// watchedBackend is the process ID of the worker's connection, zero if there is no evidence.
+// watchedBackend returns the process ID of the worker's connection, zero if the connection is no evidence.
 const watchedBackend = `SELECT coalesce(min(backend_pid), 0) FROM kagzi.workers WHERE status = 'ONLINE'`
 
-// unharmed fails the test unless all runs are where they were.
+// unharmed fails the test if a run has changed its holder, or if a worker was declared dead.
 func unharmed(t *testing.T, db *dbtest.DB, leases string) {
 	t.Helper()
 	if got := kit.QueryOne[string](t, db.Pool, leasesOfRuns); got != leases {
@@ -39,8 +39,8 @@ func unharmed(t *testing.T, db *dbtest.DB, leases string) {
 
 const leasesOfRuns = `SELECT string_agg(concat_ws(' ', run_id, status, lease, recoveries, available_at < now()), ', ' ORDER BY run_id) FROM kagzi.workflow_runs`
 
-// TestLostConnectionsOfALiveWorker ends the connections of a worker that lives, all of them and again: it reconnects and
-// says so, though no heartbeat is due for minutes, and keeps its runs.
+// TestLostConnectionsOfALiveWorker ends the connections of a live worker, repeatedly: the worker reconnects, reports its
+// new connection although no heartbeat is due for minutes, and keeps its runs.
 func TestLostConnectionsOfALiveWorker(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -50,7 +50,7 @@ func TestLostConnectionsOfALiveWorker(t *testing.T) {
 	h := hintsOf(t, c)
 	kit.WaitFor(t, "the worker listens", h.Listening)
 	direct := store.New(db.Pool, "default")
-	for _, all := range []bool{false, true, true} { // first the heartbeater's alone: no other that is lost wakes it
+	for _, all := range []bool{false, true, true} { // first only the heartbeater's, so that no other lost connection wakes it
 		old := kit.QueryOne[int](t, db.Pool, watchedBackend)
 		if old == 0 {
 			t.Fatal("the worker's connection is no evidence")
@@ -60,11 +60,11 @@ func TestLostConnectionsOfALiveWorker(t *testing.T) {
 		if n == 0 || all && n < 3 {
 			t.Errorf("INVALID: %d connections were ended, want the heartbeater's, the listener's and some of the pool's", n)
 		}
-		kit.WaitFor(t, "the worker says over which connection it lives", func() bool {
+		kit.WaitFor(t, "the worker reports its new connection", func() bool {
 			return kit.QueryOne[int](t, db.Pool, watchedBackend) != old
 		})
-		if gone, watched, err := direct.DisconnectedWorkers(t.Context()); err != nil || len(gone) != 0 || watched != 1 {
-			t.Errorf("gone %v of %d, %v", gone, watched, err)
+		if disconnected, watched, err := direct.DisconnectedWorkers(t.Context()); err != nil || len(disconnected) != 0 || watched != 1 {
+			t.Errorf("disconnected %v of %d, %v", disconnected, watched, err)
 		}
 		unharmed(t, db, leases)
 		kit.WaitFor(t, "the worker listens again", h.Listening)
@@ -76,7 +76,7 @@ func TestLostConnectionsOfALiveWorker(t *testing.T) {
 	}
 }
 
-// backendsOf are the process IDs of the test's own connections.
+// backendsOf returns the process IDs of the test's own connections.
 func backendsOf(t *testing.T, db *dbtest.DB) (pids []int32) {
 	t.Helper()
 	for _, conn := range db.Pool.AcquireAllIdle(t.Context()) {
@@ -86,7 +86,7 @@ func backendsOf(t *testing.T, db *dbtest.DB) (pids []int32) {
 	return pids
 }
 
-// refuseConnections lets the database take no more connections until allow is called. The test's pool has one.
+// refuseConnections makes the database refuse new connections until allow is called. The test's pool has one already.
 func refuseConnections(t *testing.T, db *dbtest.DB) (allow func()) {
 	t.Helper()
 	admin := maintenance(t, db)
@@ -101,8 +101,8 @@ func refuseConnections(t *testing.T, db *dbtest.DB) (allow func()) {
 	return func() { t.Helper(); let("true") }
 }
 
-// TestServerTakesNoConnections ends the connection of a worker while the server refuses new ones: its heartbeats go on over
-// the pool's, and says that there is no evidence for the time being.
+// TestServerTakesNoConnections ends a worker's connection while the server refuses new ones: the heartbeats go over the
+// pool, and report that no connection is evidence.
 func TestServerTakesNoConnections(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -119,7 +119,7 @@ func TestServerTakesNoConnections(t *testing.T) {
 	kit.CheckResults(t, runs, func(int) string { return "opened" })
 }
 
-// maintenance is a connection to another database of the server's.
+// maintenance returns a connection to another database of the server.
 func maintenance(t *testing.T, db *dbtest.DB) *pgx.Conn {
 	t.Helper()
 	cfg := db.Pool.Config().ConnConfig
@@ -132,9 +132,9 @@ func maintenance(t *testing.T, db *dbtest.DB) *pgx.Conn {
 	return conn
 }
 
-// TestServerRestartJudgesNobody restarts the server below a worker that lives, and kills one of its processes, which
-// costs everybody the connection: that the old one is gone says nothing of the worker.
-func TestServerRestartJudgesNobody(t *testing.T) {
+// TestServerRestartDeclaresNobodyDead restarts the server below a live worker, or kills one of its processes, which ends
+// all connections: a connection that went with the server is no evidence against the worker.
+func TestServerRestartDeclaresNobodyDead(t *testing.T) {
 	t.Parallel()
 	for name, disturb := range map[string]func(t *testing.T, server *localpg.Cluster, backend int){
 		"Restart": func(t *testing.T, server *localpg.Cluster, _ int) {
@@ -154,13 +154,13 @@ func TestServerRestartJudgesNobody(t *testing.T) {
 			server, pool := kit.OwnServer(ctx, t, 10)
 			cfg := kit.Mute
 			if name == "Restart" {
-				cfg.Coordinator.Grace = engine.LeastGrace // the new server knows that it never had the connection
+				cfg.Coordinator.Grace = engine.LeastGrace // short: the new server knows that it never had the connection
 			}
 			g, runs, _ := kit.Gated(t, kit.NewClient(t, pool), cfg, 3)
 			old := kit.QueryOne[int](t, pool, watchedBackend)
 			kit.ExecSQL(t, pool, `CHECKPOINT`) // a claim's commit does not wait for the disk
 			disturb(t, server, old)
-			kit.WaitFor(t, "the worker lives on", func() bool {
+			kit.WaitFor(t, "the worker has reconnected", func() bool {
 				var yes bool
 				err := pool.QueryRow(ctx, `SELECT backend_pid <> $1 AND server_start = pg_postmaster_start_time() FROM kagzi.workers WHERE status = 'ONLINE'`, old).Scan(&yes)
 				return err == nil && yes
@@ -177,7 +177,7 @@ func TestServerRestartJudgesNobody(t *testing.T) {
 	}
 }
 
-// TestPoolerLeavesNoEvidence shows that nothing is concluded from connections that a pooler shares out.
+// TestPoolerLeavesNoEvidence checks that nothing is concluded from the connections that a pooler shares out.
 func TestPoolerLeavesNoEvidence(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -192,8 +192,8 @@ func TestPoolerLeavesNoEvidence(t *testing.T) {
 	if err != nil || len(page) != 1 || page[0].Watched {
 		t.Errorf("workers %+v, %v; want one that is not watched", page, err)
 	}
-	if gone, watched, err := s.DisconnectedWorkers(t.Context()); err != nil || len(gone) != 0 || watched != 0 {
-		t.Errorf("gone %v of %d, %v", gone, watched, err)
+	if disconnected, watched, err := s.DisconnectedWorkers(t.Context()); err != nil || len(disconnected) != 0 || watched != 0 {
+		t.Errorf("disconnected %v of %d, %v", disconnected, watched, err)
 	}
 	conn, err := pool.Acquire(t.Context())
 	if err != nil {
@@ -207,7 +207,8 @@ func TestPoolerLeavesNoEvidence(t *testing.T) {
 	kit.CheckResults(t, runs, func(int) string { return "opened" })
 }
 
-// TestSharedBackendIsNoEvidence lets a heartbeater believe in a backend that is not its connection's: the first heartbeat finds out.
+// TestSharedBackendIsNoEvidence makes a heartbeater believe that its connection has another backend: the first heartbeat
+// finds out.
 func TestSharedBackendIsNoEvidence(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/kagzi/kagzi/internal/pgproxy"
 )
 
-// TestDrainLeavesBusyRun stops a worker while somebody's transaction holds the row of its run, which it cannot yield
-// therefore: a coordinator makes the run due as soon as that transaction has ended, long before the lease does.
+// TestDrainLeavesBusyRun stops a worker while a transaction of somebody else holds the row of its run, so that it cannot
+// yield the run. A coordinator makes the run due as soon as that transaction has ended, long before the lease ends.
 func TestDrainLeavesBusyRun(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -42,8 +42,8 @@ func TestDrainLeavesBusyRun(t *testing.T) {
 	kit.CheckResults(t, runs, func(int) string { return "opened" })
 }
 
-// TestStopWhileRowLocked stops a worker while somebody's transaction holds its row in the registry: Run does not wait for
-// the end of that.
+// TestStopWhileRowLocked stops a worker while a transaction of somebody else holds its row in the registry: Run returns
+// without waiting for that.
 func TestStopWhileRowLocked(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -52,7 +52,7 @@ func TestStopWhileRowLocked(t *testing.T) {
 	c := kit.NewClient(t, kit.OpenPool(t, db.DSN, 6))
 	h := hintsOf(t, c)
 	defer h.Listen()()
-	kit.WaitFor(t, "the process listens", h.Listening) // that it begins to would cause a heartbeat, which may wait longer
+	kit.WaitFor(t, "the process listens", h.Listening) // the beginning of that would cause a heartbeat, which may wait longer
 	g, _, stop := kit.Gated(t, c, cfg, 1)
 	stopped := kit.Stopping(stop)
 	kit.WaitFor(t, "the worker drains", func() bool {
@@ -72,7 +72,8 @@ func TestStopWhileRowLocked(t *testing.T) {
 	}
 }
 
-// TestReregisterWhileDraining declares a worker dead that drains: it goes on to drain under its new ID, and says so.
+// TestReregisterWhileDraining declares a draining worker dead: it registers under a new ID, as one that drains, and goes
+// on to drain.
 func TestReregisterWhileDraining(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -105,7 +106,8 @@ func TestReregisterWhileDraining(t *testing.T) {
 	}
 }
 
-// TestDrainWhileReregistering asks a worker to drain, which is declared dead before it learns of that: it drains all the same.
+// TestDrainWhileReregistering asks a worker to drain and declares it dead, before it learns of either: it drains all the
+// same.
 func TestDrainWhileReregistering(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -115,7 +117,7 @@ func TestDrainWhileReregistering(t *testing.T) {
 	kit.WaitFor(t, "the worker is online", func() bool {
 		return kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'ONLINE'`) == 1
 	})
-	// What Drain and DeclareDead write, between two heartbeats, with nobody told.
+	// Drain and DeclareDead write these rows. Both come between two heartbeats, and nobody is notified.
 	kit.ExecSQL(t, db.Pool, `WITH u AS (UPDATE kagzi.workers SET status = 'OFFLINE', stopped_at = now() RETURNING worker_id, namespace_id)
 		INSERT INTO kagzi.worker_events (worker_id, event_id, namespace_id, event, detail) SELECT worker_id, gen_random_uuid(), namespace_id, 'DRAINING', 'asked to' FROM u`)
 	if err := kit.Receive(t, done); err != nil {
@@ -126,8 +128,8 @@ func TestDrainWhileReregistering(t *testing.T) {
 	}
 }
 
-// TestDrainQueueLostAnswer loses the answer to the commit of DrainQueue: it counts the workers that it has asked, and tells
-// them, whose next heartbeats are minutes away.
+// TestDrainQueueLostAnswer loses the answer to the commit of DrainQueue: it still counts the workers that it has asked,
+// and notifies them, although their next heartbeats are minutes away.
 func TestDrainQueueLostAnswer(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)

@@ -18,13 +18,13 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A detector is a coordinator that checks heartbeats when the test says so, by a clock that the test sets forward.
+// A detector is a coordinator that checks heartbeats when the test asks it to, by a clock that the test sets forward.
 type detector struct {
 	k   *housekeeping.Coordinator
 	now time.Time
 }
 
-// detectorPatience is for how long a detector must have seen a worker unresponsive.
+// detectorPatience is how long a detector must see a worker unresponsive before it declares it dead.
 const detectorPatience = time.Second
 
 func newDetector(t *testing.T, db *dbtest.DB) *detector {
@@ -49,7 +49,7 @@ func (d *detector) check(t *testing.T) {
 	}
 }
 
-// checkLater checks the heartbeats when detectorPatience has passed.
+// checkLater checks the heartbeats after detectorPatience.
 func (d *detector) checkLater(t *testing.T) {
 	t.Helper()
 	d.now = d.now.Add(detectorPatience)
@@ -63,9 +63,10 @@ func wantNobodyLost(t *testing.T, db *dbtest.DB, when string) {
 	}
 }
 
-// TestOutageJudgesNobody has an outage that lasts longer than workers may be silent, and shorter than what a coordinator
-// would notice: when it is over, neither a coordinator that checked before nor one that begins now declares any of them dead.
-func TestOutageJudgesNobody(t *testing.T) {
+// TestOutageDeclaresNobodyDead has an outage that is longer than workers may be silent, and too short for a coordinator
+// to notice. After it, neither a coordinator that checked before the outage nor one that begins now declares a worker
+// dead.
+func TestOutageDeclaresNobodyDead(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	proxy := pgproxy.Start(t, db.DSN)
@@ -87,7 +88,7 @@ func TestOutageJudgesNobody(t *testing.T) {
 		return kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE heartbeat_at < clock_timestamp() - stale_after`) == workers
 	})
 	fresh := newDetector(t, db)
-	// Both check before any of the workers can report: this is when the database is back.
+	// Both check before any worker can report, as if the database had just come back.
 	before.check(t)
 	fresh.check(t)
 	wantNobodyLost(t, db, "at the end of the outage")
@@ -101,8 +102,8 @@ func TestOutageJudgesNobody(t *testing.T) {
 	wantNobodyLost(t, db, "after the outage")
 }
 
-// TestClockStep lets the database's clock step forward by more than a worker may be silent. The worker lives: it is not
-// lost, neither at first sight nor once it has sent its next heartbeat, and keeps its run.
+// TestClockStep lets the database's clock step forward by more than a worker may be silent. The worker is alive: it is
+// not declared dead, neither at once nor after its next heartbeat, and keeps its run.
 func TestClockStep(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -112,12 +113,12 @@ func TestClockStep(t *testing.T) {
 	leases := kit.QueryOne[string](t, db.Pool, leasesOfRuns)
 	d := newDetector(t, db)
 	d.check(t)
-	// The clock stays: it is the heartbeat that becomes older.
+	// The test cannot set the clock, so it makes the heartbeat older.
 	old := kit.QueryOne[time.Time](t, db.Pool, `UPDATE kagzi.workers SET heartbeat_at = heartbeat_at - interval '31 s' RETURNING heartbeat_at`)
 	d.check(t)
 	unharmed(t, db, leases)
 	id := kit.QueryOne[uuid.UUID](t, db.Pool, `SELECT worker_id FROM kagzi.workers`)
-	_ = hintsOf(t, c).Changed(t.Context(), nil, id) // it sends its heartbeat now, and the test need not wait
+	_ = hintsOf(t, c).Changed(t.Context(), nil, id) // it sends a heartbeat at once
 	kit.WaitFor(t, "the worker sends a heartbeat", func() bool {
 		return kit.QueryOne[bool](t, db.Pool, `SELECT heartbeat_at > $1::timestamptz + interval '31 s' FROM kagzi.workers WHERE status = 'ONLINE'`, old)
 	})
@@ -127,16 +128,16 @@ func TestClockStep(t *testing.T) {
 	kit.CheckResults(t, runs, func(int) string { return "opened" })
 }
 
-// TestBuriedAlive declares a worker dead that lives: it learns of that by a notification, though its next heartbeat is an
-// hour away, and goes on under a new ID.
-func TestBuriedAlive(t *testing.T) {
+// TestLiveWorkerIsDeclaredDead declares a live worker dead: it learns of that by a notification, although its next
+// heartbeat is an hour away, and registers under a new ID.
+func TestLiveWorkerIsDeclaredDead(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	c := kit.NewClient(t, kit.OpenPool(t, db.DSN, 6))
 	cfg := kagzi.WorkerConfig{Heartbeat: time.Hour, StaleAfter: 4 * time.Hour, LeaseTimeout: 4 * time.Hour, NoCoordinator: true}
 	g, runs, _ := kit.Gated(t, c, cfg, 1)
 	kit.WaitFor(t, "the worker listens", hintsOf(t, c).Listening)
-	d := newDetector(t, db) // of another client: only the database can tell the worker
+	d := newDetector(t, db) // of another client: the worker can learn of its checks only through the database
 	kit.ExecSQL(t, db.Pool, `UPDATE kagzi.workers SET heartbeat_at = now() - interval '5 hours'`)
 	d.check(t)
 	d.checkLater(t)
