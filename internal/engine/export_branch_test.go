@@ -13,7 +13,7 @@ const (
 	SharedEach    = sharedEach
 )
 
-// LingerLong has the branch's run stay in memory for an hour when it waits for its children, if it may.
+// LingerLong makes the branch's run stay in memory for an hour when it waits for its children, if it may stay at all.
 func LingerLong(b *Branch) {
 	b.e.mu.Lock()
 	defer b.e.mu.Unlock()
@@ -28,10 +28,10 @@ func Lingers(b *Branch) bool {
 	return s.lingering[b.e]
 }
 
-// DeadlineFires does what the timer of the run's deadline does when it fires.
+// DeadlineFires calls the function that the timer of the run's deadline calls.
 func DeadlineFires(b *Branch) { b.e.timeOver() }
 
-// HasFailedBranch reports whether a branch of b's run has failed whose name ends so.
+// HasFailedBranch reports whether a branch of b's run has failed whose name ends in name.
 func HasFailedBranch(b *Branch, name string) bool {
 	b.e.mu.Lock()
 	defer b.e.mu.Unlock()
@@ -40,7 +40,8 @@ func HasFailedBranch(b *Branch, name string) bool {
 	})
 }
 
-// ShowFirstAttempt begins to show a step's first attempt, and has the step go on to its second at once, until over says true.
+// ShowFirstAttempt begins to show a step's first attempt while the step goes on to its second. It returns when over
+// returns true.
 func ShowFirstAttempt(b *Branch, step string, over func() bool) {
 	s := &stepCall{b: b, id: step, attempt: 1, first: 1}
 	defer s.showLater()()
@@ -50,12 +51,12 @@ func ShowFirstAttempt(b *Branch, step string, over func() bool) {
 	}
 }
 
-// HardHistories returns how many runs the session remembers to be too large or too slow for the shared queries.
+// HardHistories returns how many runs the session remembers as too large or too slow for the shared queries.
 func HardHistories(s *Session) int {
 	s.loads.mu.Lock()
 	defer s.loads.mu.Unlock()
 	return len(s.loads.hard)
 }
 
-// LoadPause is how long a run waits whose history could not be read that many times.
+// LoadPause returns the pause of a run whose history could not be read that many times.
 func LoadPause(failures int) time.Duration { return loadPause(failures) }

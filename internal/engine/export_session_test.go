@@ -8,13 +8,13 @@ import (
 	"github.com/google/uuid"
 )
 
-// Extending is the name of the operation that extends leases, as the log has it.
+// Extending is the name that logs have for the operation of extending leases.
 const Extending = extending
 
-// Fence ends all that s executes, as its heartbeater does when it has been silent for too long because of why.
+// Fence fences s for the reason why, as its heartbeater does when no heartbeat was answered for too long.
 func Fence(s *Session, why string) { newHeartbeater(s).fence(why) }
 
-// Register registers the worker of s, which does not run, and returns the backend of the heartbeater's connection.
+// Register registers the worker of s, which does not run, and returns the process ID of the heartbeater's backend.
 func Register(ctx context.Context, s *Session) (backend int, end func(), err error) {
 	h := newHeartbeater(s)
 	if err := h.begin(ctx); err != nil {
@@ -42,14 +42,14 @@ func HoldUp(s *Session, run uuid.UUID) (release func()) {
 	return sync.OnceFunc(e.mu.Unlock)
 }
 
-// HasStoppedAll reports whether all that s executed was stopped.
+// HasStoppedAll reports whether s has stopped all of its executions.
 func HasStoppedAll(s *Session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.stops > 0
 }
 
-// Silence makes s as if the database had last answered it, and failed it, so long ago.
+// Silence sets the times when the database last answered s, and when it last failed s, to d ago.
 func Silence(s *Session, d time.Duration) {
 	s.clock.mu.Lock()
 	defer s.clock.mu.Unlock()
@@ -57,8 +57,8 @@ func Silence(s *Session, d time.Duration) {
 	s.troubled.Store(new(time.Now().Add(-d)))
 }
 
-// DatabaseTrouble notes what the database failed s with.
+// DatabaseTrouble makes s note an error of the database.
 func DatabaseTrouble(s *Session, err error) { s.databaseTrouble(err) }
 
-// Heard notes an answer of the database that has just come.
+// Heard makes s note an answer of the database that has just come.
 func Heard(s *Session) { s.clock.set(time.Now(), time.Now(), time.Now()) }

@@ -16,11 +16,12 @@ const (
 	VisibleAfter = visibleAfter
 )
 
-// A HeldSession has neither heartbeater nor loops: the test calls their passes, and makes the executions' writes itself.
+// A HeldSession has neither heartbeater nor loops: the test calls their passes, and flushes the executions' writes
+// itself.
 type HeldSession struct {
 	s     *Session
-	Come  chan HeldExecution // has the executions that have something to write
-	Again chan HeldExecution // has those that come again because of a lock, after HoldRetries
+	Come  chan HeldExecution // receives the executions that have something to write
+	Again chan HeldExecution // receives those that are requeued because of a lock, after HoldRetries
 }
 
 // A HeldExecution is an execution of a HeldSession. Equal ones are the same execution.
@@ -33,7 +34,7 @@ func NewHeldSession(ctx context.Context, cfg Config) (*HeldSession, error) {
 	return h, h.s.store.RegisterWorker(ctx, h.s.store.Pool(), cfg.Registration(h.s.ID()))
 }
 
-// sendingTo returns a batcher that sends what is added to the test.
+// sendingTo returns a batcher that sends the executions to the test.
 func sendingTo(ch chan<- HeldExecution) *batch.Batcher[*execution] {
 	return batch.New(batch.Config[*execution]{Flush: func(es []*execution) {
 		for _, e := range es {
@@ -42,13 +43,13 @@ func sendingTo(ch chan<- HeldExecution) *batch.Batcher[*execution] {
 	}})
 }
 
-// HoldRetries leaves to the test the writes that come again because of a lock. It is called before anything is claimed.
+// HoldRetries leaves executions that are requeued because of a lock to the test. It is called before anything is claimed.
 func (h *HeldSession) HoldRetries() { h.s.retries = sendingTo(h.Again) }
 
 // Claim is one pass of the claim loop.
 func (h *HeldSession) Claim(ctx context.Context, n int) { h.s.claim(ctx, n) }
 
-// Flush writes what the executions have enqueued, together.
+// Flush writes the enqueued writes of the executions, together.
 func (h *HeldSession) Flush(held ...HeldExecution) {
 	var es []*execution
 	for _, x := range held {
@@ -76,10 +77,10 @@ func (x HeldExecution) Superseded() bool {
 	return x.e.superseded
 }
 
-// Writes returns how many writes the execution has enqueued that are not settled.
+// Writes returns how many enqueued writes of the execution are not settled.
 func (x HeldExecution) Writes() int { return x.count(func(*write) bool { return true }) }
 
-// Records returns how many of the writes record the end of a step, or start a child. The others suspend a run that waits, or
+// Records returns how many of the writes record the end of a step, or start a child. The others suspend a waiting run, or
 // show a step that takes long.
 func (x HeldExecution) Records() int {
 	return x.count(func(w *write) bool {
@@ -98,15 +99,15 @@ func (x HeldExecution) count(counts func(*write) bool) (n int) {
 	return n
 }
 
-// BeginsWith returns the status of the step's attempt that the first write records.
+// BeginsWith returns the status in the record of the first write.
 func (x HeldExecution) BeginsWith() string {
 	x.e.mu.Lock()
 	defer x.e.mu.Unlock()
 	return x.e.outbox.writes[0].record().Status
 }
 
-// ClaimUnanswered claims, forgets the answer, and resolves the claim once. It returns how many runs that were,
-// and whether any of them could not be yielded.
+// ClaimUnanswered claims, discards the answer, and resolves the claim once. It returns how many runs were claimed, and
+// whether any of them could not be yielded.
 func ClaimUnanswered(ctx context.Context, s *Session, n int) (claimed int, locked bool, err error) {
 	req := store.ClaimRequest{
 		Queue: s.cfg.Queue, Types: s.cfg.Types, Limit: n, Worker: s.ID(), Lease: uuid.New(), LeaseTimeout: s.cfg.LeaseTimeout,

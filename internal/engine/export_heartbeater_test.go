@@ -9,8 +9,9 @@ import (
 // NoteTimeout is how long a worker waits for the database to note that it drains, or has stopped.
 const NoteTimeout = noteTimeout
 
-// MistakenHeartbeat registers the worker of s, which does not run, lets it take another backend for its connection's, and sends a
-// heartbeat. It reports whether the connection is still evidence that the worker lives. end is what the worker stops with.
+// MistakenHeartbeat registers the worker of s, which does not run, makes it believe that its connection has another
+// backend, and sends a heartbeat. evidence reports whether the connection is still evidence that the worker lives. The
+// caller ends the worker with end.
 func MistakenHeartbeat(ctx context.Context, s *Session) (evidence bool, end func(), err error) {
 	h := newHeartbeater(s)
 	if err := h.begin(ctx); err != nil {
