@@ -52,7 +52,7 @@ const LeastGrace = 1500 * time.Millisecond
 // and takes writes, can declare the worker dead. See docs/architecture.md, Leases and heartbeats.
 func (h *heartbeater) connectionLost(err error) {
 	if serverDown(err) {
-		h.s.standing.excuse()
+		h.s.standing.forgetLoss()
 	} else {
 		h.s.standing.connectionLost(time.Now().Add(-h.pingInterval()))
 	}

@@ -141,7 +141,7 @@ func (g *group) lose(but int) {
 			m.branch.lost.Store(true)
 		}
 	}
-	g.b.e.env.failpoint("losers muted", g.b.e.run.RunID)
+	g.b.e.env.failpoint("losers stopped", g.b.e.run.RunID)
 	g.cancel(but)
 }
 

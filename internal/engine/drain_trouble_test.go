@@ -64,7 +64,7 @@ func TestStopWhileRowLocked(t *testing.T) {
 	kit.Receive(t, stopped)
 	took := time.Since(begun)
 	t.Logf("Run returned %v after the end of its run", took.Round(time.Millisecond))
-	if took > 4*engine.NoteTimeout { // other calls to the database may take 10 s
+	if took > 4*engine.RegistryTimeout { // other calls to the database may take 10 s
 		t.Errorf("Run returned %v after the end of its run", took)
 	}
 	if err := tx.Rollback(t.Context()); err != nil {

@@ -112,7 +112,7 @@ func (s *Session) remove(e *execution, o store.Outcome) {
 		return
 	}
 	s.release(e)
-	s.loads.forget(e)
+	s.loads.releaseMemory(e)
 	s.mu.Lock()
 	if s.executing[e.run.RunID] == e {
 		delete(s.executing, e.run.RunID)

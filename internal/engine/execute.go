@@ -31,7 +31,7 @@ func (e *execution) execute(h Handler) {
 
 // mayBegin reports whether the run is still this worker's. If another may hold it, mayBegin yields the run.
 func (e *execution) mayBegin() bool {
-	why := e.mayNot()
+	why := e.notHeld()
 	if why != "" {
 		e.log().Warn("kagzi: a run is given back before it begins: another worker may hold it", "because", why)
 		e.stopUnbegun(stopShutdown, ErrLeaseLost)

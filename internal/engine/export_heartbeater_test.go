@@ -6,8 +6,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// NoteTimeout is how long a worker waits for the database to note that it drains, or has stopped.
-const NoteTimeout = noteTimeout
+// RegistryTimeout is how long a worker waits for the database to note that it drains, or has stopped.
+const RegistryTimeout = registryTimeout
 
 // MistakenHeartbeat registers the worker of s, which does not run, makes it believe that its connection has another
 // backend, and sends a heartbeat. evidence reports whether the connection is still evidence that the worker lives. The

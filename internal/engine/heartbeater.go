@@ -24,7 +24,7 @@ type heartbeater struct {
 
 	// Only the goroutine of begin, run and end uses these.
 	conn    *pgx.Conn     // nil while there is none
-	said    int64         // the number of the last heartbeat or registration: one that arrives late changes nothing
+	number  int64         // the number of the last heartbeat or registration: one that arrives late changes nothing
 	backend store.Backend // of conn; zero if it is not certain to be the worker's own
 
 	mu         sync.Mutex  // of fenceTimer
@@ -69,13 +69,13 @@ func (h *heartbeater) register(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	h.said++
+	h.number++
 	reg := h.s.cfg.Registration(h.s.ID())
-	reg.Number, reg.Backend = h.said, h.backend
+	reg.Number, reg.Backend = h.number, h.backend
 	if err := h.s.store.RegisterWorker(ctx, conn, reg); err != nil {
 		return err
 	}
-	check, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteTimeout) // once registered, it goes on until it drains
+	check, cancel := context.WithTimeout(context.WithoutCancel(ctx), registryTimeout) // once registered, it goes on until it drains
 	defer cancel()
 	_, err = migrations.Check(check, conn)
 	if errors.Is(err, migrations.ErrNewer) {
@@ -86,7 +86,7 @@ func (h *heartbeater) register(ctx context.Context) error {
 
 // fenceIfOverdue stops all executions, once, if the worker may be taken for dead by now.
 func (h *heartbeater) fenceIfOverdue() {
-	why := h.s.standing.mayNot(time.Now())
+	why := h.s.standing.presumedDead(time.Now())
 	switch {
 	case why == "":
 		h.setFence()
@@ -106,7 +106,7 @@ func (h *heartbeater) setFence() {
 func (h *heartbeater) alive(sent time.Time) {
 	h.s.standing.answered(sent, h.backend != store.Backend{})
 	h.setFence()
-	if h.s.standing.mayNot(time.Now()) != "" { // the answer is old
+	if h.s.standing.presumedDead(time.Now()) != "" { // the answer is old
 		return
 	}
 	h.s.mu.Lock()
@@ -228,8 +228,8 @@ func (h *heartbeater) heartbeat() error {
 
 func (h *heartbeater) newHeartbeat(active int) store.Heartbeat {
 	s := h.s
-	h.said++
-	return store.Heartbeat{Number: h.said, Worker: s.ID(), Active: active, Completed: s.completed.Load(), Failed: s.failed.Load(), Backend: h.backend}
+	h.number++
+	return store.Heartbeat{Number: h.number, Worker: s.ID(), Active: active, Completed: s.completed.Load(), Failed: s.failed.Load(), Backend: h.backend}
 }
 
 // drain lets the worker drain, as somebody has asked for.
@@ -266,9 +266,9 @@ func (h *heartbeater) reregister(ctx context.Context, db store.DB) error {
 		return err
 	}
 	started := time.Now()
-	h.said++
+	h.number++
 	reg := s.cfg.Registration(id)
-	reg.Number, reg.Backend = h.said, h.backend
+	reg.Number, reg.Backend = h.number, h.backend
 	if err := s.store.RegisterWorker(ctx, db, reg); err != nil {
 		return err
 	}
@@ -283,11 +283,11 @@ func (h *heartbeater) reregister(ctx context.Context, db store.DB) error {
 }
 
 // draining notes in the registry that the worker takes no more runs. That it is not noted does no harm.
-func (h *heartbeater) draining() { h.note(h.s.store.DrainingWorker) }
+func (h *heartbeater) draining() { h.updateRegistry(h.s.store.DrainingWorker) }
 
 // end notes that the worker has ended, and closes the connection. It is called after run has returned.
 func (h *heartbeater) end() {
-	h.note(h.s.store.StoppedWorker)
+	h.updateRegistry(h.s.store.StoppedWorker)
 	h.mu.Lock()
 	h.fenceTimer.Stop()
 	h.mu.Unlock()
@@ -296,18 +296,18 @@ func (h *heartbeater) end() {
 
 // note writes to the registry, unless the database is away: that would only hold up the end of the worker, whom the
 // others will find silent.
-func (h *heartbeater) note(f func(context.Context, store.DB, uuid.UUID) error) {
+func (h *heartbeater) updateRegistry(f func(context.Context, store.DB, uuid.UUID) error) {
 	if h.s.outage.UnderWay() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), noteTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), registryTimeout)
 	defer cancel()
 	if err := f(ctx, h.s.store.Pool(), h.s.ID()); err != nil {
 		h.s.databaseTrouble(err)
 	}
 }
 
-const noteTimeout = 2 * time.Second
+const registryTimeout = 2 * time.Second
 
 // extend gives the runs another timeout that are past half of theirs: a fast run never pays. One whose lease cannot be
 // extended costs no other its own, and goes on until that is over.

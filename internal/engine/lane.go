@@ -90,7 +90,7 @@ func (l *loader) readOne(e *execution) error {
 		return err
 	}
 	if size > sharedEach {
-		if size = min(size, l.large.most); !l.large.take(size, e.done, shareWait) {
+		if size = min(size, l.large.most); !l.large.acquire(size, e.done, shareWait) {
 			e.yield(waitsForHistory, loadPause(3), store.HistoryUntried)
 			return nil
 		}
@@ -105,7 +105,7 @@ func (l *loader) readOne(e *execution) error {
 		loaded, err = l.env.store.Load(l.env.reads, request([]*execution{e}, store.NoLimit, timeout))
 		return err
 	}); err != nil {
-		l.forget(e)
+		l.releaseMemory(e)
 		return err
 	}
 	if size <= sharedEach && time.Since(begun) < partTimeout {
@@ -113,18 +113,18 @@ func (l *loader) readOne(e *execution) error {
 	}
 	l.begin(e, loaded)
 	if e.stopped() { // perhaps before it had its share
-		l.forget(e)
+		l.releaseMemory(e)
 	}
 	return nil
 }
 
 // forget gives back what e holds of the memory for large histories.
-func (l *loader) forget(e *execution) {
+func (l *loader) releaseMemory(e *execution) {
 	e.mu.Lock()
 	size := e.large
 	e.large = 0
 	e.mu.Unlock()
-	l.large.give(size)
+	l.large.release(size)
 }
 
 // checkSuspect finds out whether a crash-loop suspect has made progress since its recoveries began, and ends the run if it killed its

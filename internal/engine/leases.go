@@ -19,8 +19,8 @@ func (e *execution) setTerm(t store.Term) {
 	}
 }
 
-// mayNot says why the run may be another worker's by now; "" if it is this one's for certain.
-func (e *execution) mayNot() string {
+// notHeld returns why another worker may hold the run by now; "" if this worker holds it for certain.
+func (e *execution) notHeld() string {
 	if !e.mode.writes() {
 		return ""
 	}
@@ -31,7 +31,7 @@ func (e *execution) mayNot() string {
 	if past(now, ends) {
 		return "the lease is over"
 	}
-	return e.env.standing.mayNot(now)
+	return e.env.standing.presumedDead(now)
 }
 
 // exitUnlessHeld exits the goroutine if the execution has ended, and ends it if the run may be another worker's. While the
@@ -46,7 +46,7 @@ func (e *execution) exitUnlessHeld(step string) {
 		case <-time.After(silentPause):
 		}
 	}
-	if why := e.mayNot(); why != "" {
+	if why := e.notHeld(); why != "" {
 		e.log().Warn("kagzi: a step is not called, and the run is given back: another worker may hold it", "step", step, "because", why)
 		e.stop(stopShutdown, ErrLeaseLost)
 	}

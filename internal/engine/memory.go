@@ -15,7 +15,7 @@ type memory struct {
 }
 
 // take waits until n bytes are free, and returns false if that takes longer than most, or done is closed before.
-func (m *memory) take(n int64, done <-chan struct{}, most time.Duration) bool {
+func (m *memory) acquire(n int64, done <-chan struct{}, most time.Duration) bool {
 	timer := time.NewTimer(most)
 	defer timer.Stop()
 	for {
@@ -37,7 +37,7 @@ func (m *memory) take(n int64, done <-chan struct{}, most time.Duration) bool {
 	}
 }
 
-func (m *memory) give(n int64) {
+func (m *memory) release(n int64) {
 	if n == 0 {
 		return
 	}

@@ -59,8 +59,8 @@ func (s *standing) connectionLost(at time.Time) {
 	}
 }
 
-// excuse forgets that the connection was lost: it went with the server, and one that was started again does not miss it.
-func (s *standing) excuse() {
+// forgetLoss forgets that the connection was lost: the server itself went down, and a restarted server does not miss it.
+func (s *standing) forgetLoss() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lost = time.Time{}
@@ -77,8 +77,8 @@ func (s *standing) ends() (until time.Time, why string) {
 	return until, why
 }
 
-// mayNot says why the worker may be taken for dead by now; "" if nobody does.
-func (s *standing) mayNot(now time.Time) string {
+// presumedDead returns why others may take the worker for dead by now; "" if they do not.
+func (s *standing) presumedDead(now time.Time) string {
 	if until, why := s.ends(); s.maxSilence > 0 && past(now, until) {
 		return why
 	}

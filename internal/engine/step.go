@@ -56,7 +56,7 @@ type stepCall struct {
 	unencoded    error  // why the attempt about to begin has no input, which fails it; nil if it has, or needs none
 	attempt      int    // to be made next, or under way
 	first        int    // attempt of this series: a Resume, or an attempt of the run that forgets the failure, begins another
-	away         awayCount
+	uncounted    uncounted
 	compensation *compensation // of the function's result, set by callUser; nil if the step has none
 	registers    *store.Record // of compensation, set by registration; nil if that is not recorded by this call
 }
@@ -78,7 +78,7 @@ func (b *Branch) Step(spec StepSpec) (*store.StepRow, error) {
 func (s *stepCall) run(row *store.StepRow) (_ *store.StepRow, err error) {
 	for {
 		if row != nil {
-			done, err := s.after(row)
+			done, err := s.settleOrRetry(row)
 			if done {
 				s.pass(row)
 				return row, err
@@ -95,7 +95,7 @@ func (s *stepCall) run(row *store.StepRow) (_ *store.StepRow, err error) {
 
 // after takes in the record of an attempt: it returns true if that is the step's result, and else prepares the
 // next attempt, having waited for its time.
-func (s *stepCall) after(row *store.StepRow) (done bool, err error) {
+func (s *stepCall) settleOrRetry(row *store.StepRow) (done bool, err error) {
 	switch {
 	case row.Status == store.Completed:
 		return true, nil

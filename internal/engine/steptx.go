@@ -21,12 +21,12 @@ import (
 // again without being counted, and the longest pause between two of them. Without a bound, a function whose query brings
 // the server down would do so for ever.
 const (
-	uncountedTime = time.Minute
-	awayPause     = 10 * time.Second
+	uncountedTime  = time.Minute
+	uncountedPause = 10 * time.Second
 )
 
-// An awayCount is what is known of an attempt that failed by no fault of its own.
-type awayCount struct {
+// An uncounted is the series of tries of one attempt that failed because of the database.
+type uncounted struct {
 	attempt int
 	since   time.Time
 	times   int
@@ -43,7 +43,7 @@ func (s *stepCall) executeTx() (*store.StepRow, error) {
 		if b.ctx.Err() != nil {
 			return nil, context.Cause(b.ctx)
 		}
-		return s.trouble(err)
+		return s.retryAfterOutage(err)
 	}
 	defer end(nil) // of a function that does not return, for one
 	ctx, cancel := s.begin()
@@ -51,15 +51,15 @@ func (s *stepCall) executeTx() (*store.StepRow, error) {
 	begun := time.Now()
 	user := stepTx{Tx: tx}
 	data, err := s.callUser(ctx, &user)
-	if err != nil && s.cutOff(ctx, tx, err) {
+	if err != nil && s.wasInterrupted(ctx, tx, err) {
 		end(err) // before the pause: others need the connection and the slot
-		return s.again(err)
+		return s.repeatUncounted(err)
 	}
 	if err == nil && user.rolledBack.Load() {
 		err = errRolledBack
 	}
 	if err == nil {
-		err = unfit(tx)
+		err = uncommittable(tx)
 	}
 	if err != nil || b.hasLost() {
 		end(err)
@@ -84,7 +84,7 @@ func (s *stepCall) executeTx() (*store.StepRow, error) {
 }
 
 // unfit says why a step's transaction cannot be committed although its function succeeded, nil if it can.
-func unfit(tx pgx.Tx) error {
+func uncommittable(tx pgx.Tx) error {
 	conn := tx.Conn()
 	switch {
 	case conn.IsClosed(): // or it would be repeated for ever, as if the database were away
@@ -111,7 +111,7 @@ func (s *stepCall) afterTx(ctx context.Context, begun time.Time, cause error) (*
 		switch {
 		case err != nil:
 			e.env.databaseTrouble(err)
-			_, _ = s.trouble(err)
+			_, _ = s.retryAfterOutage(err)
 		case !holds:
 			e.stop(stopLost, ErrLeaseLost)
 			runtime.Goexit()
@@ -119,8 +119,8 @@ func (s *stepCall) afterTx(ctx context.Context, begun time.Time, cause error) (*
 			return row, nil
 		case cause == nil: // only the transaction itself can have ended the run that it records for
 			return s.recordOutcome(ctx, begun, nil, failure.BadRequest(errors.New("the step's transaction ends its own run: cancel it in a transaction of its own")))
-		case saysNothing(cause) && s.isUncounted():
-			return s.again(cause)
+		case isDatabaseFault(cause) && s.isUncounted():
+			return s.repeatUncounted(cause)
 		default:
 			return s.recordOutcome(ctx, begun, nil, cause)
 		}
@@ -128,7 +128,7 @@ func (s *stepCall) afterTx(ctx context.Context, begun time.Time, cause error) (*
 }
 
 // trouble waits a little, for the attempt to be made again: that the database is away says nothing of the step.
-func (s *stepCall) trouble(err error) (*store.StepRow, error) {
+func (s *stepCall) retryAfterOutage(err error) (*store.StepRow, error) {
 	if err != nil {
 		s.b.e.log().Debug("kagzi: a transactional step is repeated", "step", s.id, "error", err)
 	}
@@ -140,19 +140,19 @@ func (s *stepCall) trouble(err error) (*store.StepRow, error) {
 	return nil, nil
 }
 
-// cutOff reports whether the function failed with err because its transaction was cut off: by the loss of the connection, or
-// by a server that cannot go on. Nothing was committed, and it says nothing of the step. An error of that kind which has
-// come from elsewhere, from another database for one, leaves the transaction as it was.
-func (s *stepCall) cutOff(ctx context.Context, tx pgx.Tx, err error) bool {
+// wasInterrupted reports whether the function failed with err because its transaction lost its connection, or because the
+// server could not go on. Nothing was committed, and the step is not at fault. An error of the same class from elsewhere, such
+// as another database, leaves the transaction as it was.
+func (s *stepCall) wasInterrupted(ctx context.Context, tx pgx.Tx, err error) bool {
 	conn := tx.Conn()
 	hit := conn.IsClosed() || conn.PgConn().TxStatus() == 'E'
 	class := store.Classify(err)
 	return hit && ctx.Err() == nil && !s.b.e.env.errors.Classify(err).Permanent && (class == store.ClassAway || class == store.ClassUnable) && s.isUncounted()
 }
 
-// saysNothing reports whether err, with which the record or the commit failed after the function had succeeded, says
-// nothing of the step: the database was away, or somebody else's lock was waited for in vain.
-func saysNothing(err error) bool {
+// isDatabaseFault reports whether err, with which the record or the commit failed after the function had succeeded, is no
+// fault of the step: the database was away, or somebody else held a lock for too long.
+func isDatabaseFault(err error) bool {
 	switch store.Classify(err) {
 	case store.ClassAway, store.ClassUnable, store.ClassLocked, store.ClassLate:
 		return true
@@ -162,22 +162,22 @@ func saysNothing(err error) bool {
 
 // isUncounted reports whether the attempt, which failed by no fault of its own, may be made again without being counted.
 func (s *stepCall) isUncounted() bool {
-	if s.away.times == 0 || s.away.attempt != s.attempt {
-		s.away = awayCount{attempt: s.attempt, since: time.Now()}
+	if s.uncounted.times == 0 || s.uncounted.attempt != s.attempt {
+		s.uncounted = uncounted{attempt: s.attempt, since: time.Now()}
 	}
-	s.away.times++
+	s.uncounted.times++
 	most := uncountedTime
 	if hooks := s.b.e.env.hooks; hooks != nil {
-		most = cmp.Or(hooks.AwayPatience, most)
+		most = cmp.Or(hooks.UncountedTime, most)
 	}
-	return time.Since(s.away.since) < most
+	return time.Since(s.uncounted.since) < most
 }
 
 // again waits, longer each time, for the attempt to be made again.
-func (s *stepCall) again(err error) (*store.StepRow, error) {
+func (s *stepCall) repeatUncounted(err error) (*store.StepRow, error) {
 	s.b.e.log().Warn("kagzi: a transactional step is repeated because of the database; the attempt is not counted", "step", s.id, "attempt", s.attempt, "error", err)
 	select {
-	case <-time.After(min(outage.Pause<<min(s.away.times-1, 10), awayPause)):
+	case <-time.After(min(outage.Pause<<min(s.uncounted.times-1, 10), uncountedPause)):
 	case <-s.b.e.done:
 		runtime.Goexit()
 	}

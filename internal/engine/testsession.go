@@ -51,18 +51,18 @@ func (h testSession) Activity(run uuid.UUID, wakeups int64, cancelling bool) tes
 		e.inbox.lastEnd = time.Time{}
 		e.trySuspendLocked()
 	}
-	look := testhook.Activity{Here: true, Busy: e.busy}
+	activity := testhook.Activity{Here: true, Busy: e.busy}
 	stale := wakeups > e.seen || cancelling
 	if e.reason != underWay || stale || len(e.outbox.writes) > 0 { // an outcome, a notification or a record is pending
-		look.Busy = math.MaxInt
-		return look
+		activity.Busy = math.MaxInt
+		return activity
 	}
 	due := func(t time.Time) {
 		switch {
 		case !t.After(now): // it is about to end
-			look.Busy++
-		case look.Next.IsZero() || t.Before(look.Next):
-			look.Next = t
+			activity.Busy++
+		case activity.Next.IsZero() || t.Before(activity.Next):
+			activity.Next = t
 		}
 	}
 	if e.deadline != nil {
@@ -71,10 +71,10 @@ func (h testSession) Activity(run uuid.UUID, wakeups int64, cancelling bool) tes
 	for _, w := range e.waits {
 		switch {
 		case w.ctx.Err() != nil: // its branch has not noticed yet
-			look.Busy++
+			activity.Busy++
 		case !w.until.IsZero():
 			due(w.until)
 		}
 	}
-	return look
+	return activity
 }

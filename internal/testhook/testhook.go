@@ -30,8 +30,8 @@ type Hooks struct {
 	// calls, wait in them, or kill the process.
 	Point func(point string, run uuid.UUID)
 
-	// AwayPatience is how long attempts of a transactional step that the database failed do not count. Zero means the default.
-	AwayPatience time.Duration
+	// UncountedTime is how long attempts of a transactional step that the database failed do not count. Zero means the default.
+	UncountedTime time.Duration
 
 	// MostLarge is the most bytes of large histories that are read at a time. Zero means the default.
 	MostLarge int64

@@ -151,11 +151,11 @@ func TestLoserThatRegisters(t *testing.T) {
 	wf := kagzi.Define[int, int]("wf", kit.NoRetry)
 	j := &kit.Journal{}
 	lost := make(chan struct{})
-	var muted sync.Once
+	var stopped sync.Once
 	w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{})
 	kit.Failpoint(t, w, func(point string, _ uuid.UUID) {
-		if point == "losers muted" { // and not cancelled yet
-			muted.Do(func() {
+		if point == "losers stopped" { // and not cancelled yet
+			stopped.Do(func() {
 				close(lost)
 				await.BecomesTrue(100*time.Millisecond, func() bool { return j.Has("book") })
 			})

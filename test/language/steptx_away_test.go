@@ -114,7 +114,7 @@ func TestStepTxThatAlwaysLosesItsTransaction(t *testing.T) {
 			refuseRecords(k, "55P03", 1000)
 			wf := kagzi.Define[int, int]("wf", kit.NoRetry)
 			w := kit.NewWorker(t, kit.NewClient(t, k.Pool), kagzi.WorkerConfig{})
-			kit.HooksOf(t, w).AwayPatience = 600 * time.Millisecond
+			kit.HooksOf(t, w).UncountedTime = 600 * time.Millisecond
 			var calls atomic.Int64
 			kagzi.Handle(w, wf, func(ctx kagzi.Context, _ int) (int, error) {
 				return 0, kagzi.DoTx(ctx, "books", func(ctx context.Context, tx pgx.Tx) error {
