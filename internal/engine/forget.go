@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// What the next attempt of a run forgets is decided when an attempt ends, because the function has returned an error: the
-// failures in the chain of that error, and those that nothing was begun after. All others the function has dealt with: they
-// stand, or the next attempt would go another way than the one on which it did what is recorded.
-
-// forgets returns the IDs of what the next attempt of the run forgets, given the error that this one ends with; its
-// goroutines are gone. With a failure go the failures of the branches that it was in, and of their groups.
+// forgets returns the IDs of the failures that the run's next attempt forgets and retries. err is the error that the
+// function returned; the execution's goroutines are gone.
+//
+// The next attempt forgets the failures in err's chain, and those that no operation followed. With a failure it forgets the
+// failures of the branches that contain it, and of their groups. The function has handled all other failures: they stand.
+// Otherwise the next attempt would take another path than the recorded one. See docs/architecture.md, Steps.
 func (e *execution) forgets(err error) []string {
 	ids := map[string]bool{}
 	e.mu.Lock()
@@ -34,8 +34,8 @@ func (e *execution) forgets(err error) []string {
 	return slices.Sorted(maps.Keys(ids))
 }
 
-// addChain adds the IDs of the failures in err's chain. An error that a branch of Go returned may be of a type of the
-// application's, and is known by itself.
+// addChain adds the IDs of the failures in err's chain. A branch of Go may have returned an error of an application's type.
+// Such an error carries no ID, so it is compared with the branches' results.
 func (e *execution) addChain(ids map[string]bool, err error, branches []*branchResult) {
 	defer func() { _ = recover() }() // a method of a user's error
 	for err := range chain(err) {
@@ -50,7 +50,7 @@ func (e *execution) addChain(ids map[string]bool, err error, branches []*branchR
 	}
 }
 
-// chain has err and what it wraps, in the order of errors.Is.
+// chain yields err and the errors that it wraps, in the order of errors.Is.
 func chain(err error) iter.Seq[error] {
 	return func(yield func(error) bool) { walkChain(err, yield) }
 }
@@ -77,8 +77,8 @@ func walkChain(err error, yield func(error) bool) bool {
 	return true
 }
 
-// branchesOf returns the branches that returned err. Of several, those after which the function went on were dealt with,
-// unless all were.
+// branchesOf returns the branches that returned err. If there are several, it leaves out those whose failures the function
+// has handled, unless it has handled all.
 func branchesOf(err error, branches []*branchResult) (all []*branchResult) {
 	stands := func(r *branchResult) bool { return r.of == nil || r.of.end == nil || r.of.end.stands() }
 	for _, r := range branches {
@@ -92,7 +92,7 @@ func branchesOf(err error, branches []*branchResult) (all []*branchResult) {
 	return all
 }
 
-// same reports whether two errors are one. One whose type can be compared may hold what cannot.
+// same reports whether a and b are the same error. The comparison panics if a comparable type holds an incomparable value.
 func same(a, b error) (yes bool) {
 	defer func() { _ = recover() }()
 	return a != nil && reflect.TypeOf(b).Comparable() && a == b

@@ -10,38 +10,39 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A GroupSpec is a group of branches as the workflow function asks for it.
+// A GroupSpec describes a group of branches that a workflow function starts.
 type GroupSpec struct {
 	Name        string
-	BadName     error // what is wrong with the name, nil if nothing is
+	BadName     error // why the name is invalid; nil if it is valid
 	Members     []MemberSpec
-	Hashes      []string      // of Map: one of each item; nil otherwise
-	Invalid     error         // what is wrong with the options
+	Hashes      []string      // of Map: a hash of each item; nil otherwise
+	Invalid     error         // why the options are invalid; nil if they are valid
 	Timeout     time.Duration // zero: none
 	Concurrency int           // zero: all branches at once
-	Collect     bool          // every branch runs to its end
+	Collect     bool          // a failure does not cancel the other branches
 }
 
 // A MemberSpec is a branch of a group.
 type MemberSpec struct {
 	Name    string
-	BadName error                      // what is wrong with the name, nil if nothing is
+	BadName error                      // why the name is invalid; nil if it is valid
 	Call    func(*Branch) (any, error) // nil is refused
 }
 
-// A group is a set of branches that belong together.
+// A group is a set of branches that the function starts and awaits together. Only the goroutine of b uses it, except ends.
+// See docs/architecture.md, Groups and branches.
 type group struct {
 	b        *Branch
 	id       string
 	spec     GroupSpec
 	members  []member
-	started  int            // members that were started: the first so many
-	races    bool           // it is a Race. Set by first.
-	ends     ends           // of the started ones
-	row      *store.StepRow // the newest record; nil if there is none, or it is forgotten
-	attempt  int            // of the next record
+	started  int            // members[:started] were started
+	races    bool           // the group is a Race. Set by first.
+	ends     ends           // of the started members. The execution's mutex guards it.
+	row      *store.StepRow // the newest record; nil if there is none, or the run's attempt forgets it
+	attempt  int            // number of the next record
 	decision decision
-	recalled bool // the decision is the history's, set by recall: the branches begin nothing new
+	recalled bool // the decision comes from the history: all branches but the winner's are closed. Set by recall.
 }
 
 // A member is a branch of a group.
@@ -51,8 +52,8 @@ type member struct {
 	future *Future // nil until started
 	branch *Branch
 
-	// How it ended, set by group.run when it takes the branch's result.
-	over  bool
+	// The branch's end. Set by group.run when it takes the branch's result.
+	over  bool // the fields below are set
 	value any
 	ended time.Time // the branch's Now
 	err   error
@@ -60,7 +61,8 @@ type member struct {
 
 var errGroupTime = errors.New("the group's time is over")
 
-// All runs every branch, and returns what each returned; nothing if that is decided by a failure or the time.
+// All runs every branch and returns their results. It returns an error if a failure or the Timeout decides the group, or, with
+// Collect, if a branch failed.
 func (b *Branch) All(spec GroupSpec) ([]any, error) {
 	g, err := b.newGroup(spec)
 	if err != nil {
@@ -121,7 +123,7 @@ func (g *group) first() (winner string, result any, err error) {
 		return "", result, g.timeout()
 	case g.decision.Winner != "":
 		m := g.decisive(g.decision.Winner)
-		if m.err != nil && (g.b.closed || g.b.ctx.Err() != nil) { // by code that is new in front of what it had done
+		if m.err != nil && (g.b.closed || g.b.ctx.Err() != nil) { // new code precedes the winner's recorded operations
 			return "", result, errBranchCancelled
 		}
 		if m.err != nil {
@@ -133,7 +135,7 @@ func (g *group) first() (winner string, result any, err error) {
 	return "", result, g.close()
 }
 
-// newGroup checks the call and takes in what is recorded of the group.
+// newGroup checks the call and reads the group's record in the history, if there is one.
 func (b *Branch) newGroup(spec GroupSpec) (*group, error) {
 	id, err := b.enter(spec.Name, spec.BadName)
 	if err != nil {
@@ -166,8 +168,8 @@ func (b *Branch) newGroup(spec GroupSpec) (*group, error) {
 	return g, nil
 }
 
-// begin records the items and the deadline. For the items nobody waits: the record is written before those of the
-// branches. A deadline is the database's.
+// begin records the items and the deadline. Without a deadline the record is deferred: it is written before the records of
+// the branches. With one, begin waits for the record, because the database computes the deadline.
 func (g *group) begin(hashes []string) error {
 	if err := g.b.begins(); err != nil {
 		return err
@@ -184,10 +186,10 @@ func (g *group) begin(hashes []string) error {
 	return nil
 }
 
-// run starts the branches, and lets judge decide by the end of each. It returns nil once all that were started have ended;
-// then the group's decision says what came of it, and if there is none, the ends do. It returns the cause if the group
-// itself was cancelled first.
-func (g *group) run(judge func(*member) decision) error {
+// run starts the branches and calls decides with each branch that ends. It returns nil once all started branches have
+// ended, or if the group itself is cancelled after its decision; without a decision, the members' ends are the group's result.
+// It returns the cause if the group itself is cancelled before.
+func (g *group) run(decides func(*member) decision) error {
 	defer g.b.passedBranch(g.id)
 	defer g.learn()
 	limit := len(g.members)
@@ -221,7 +223,7 @@ func (g *group) run(judge func(*member) decision) error {
 		if g.decision.made() {
 			continue
 		}
-		if d := judge(m); d.made() {
+		if d := decides(m); d.made() {
 			if err := g.decide(d, i); err != nil {
 				return err
 			}
@@ -243,7 +245,7 @@ func (g *group) start() {
 	g.started++
 	m.branch = g.b.newBranch(g.id + "/" + m.name)
 	m.branch.racing = g.races && !g.recalled
-	if g.recalled && m.name != g.decision.Winner { // the winner may have left branches behind
+	if g.recalled && m.name != g.decision.Winner { // branches that the winner started may go on
 		m.branch.close(g.row.FinishedAt)
 	}
 	m.branch.result.group, m.branch.result.index = &g.ends, i
@@ -251,11 +253,11 @@ func (g *group) start() {
 	m.future.start(m.branch, m.call)
 }
 
-// next waits until another branch has ended and returns its place. It returns errGroupTime once the group's time is over,
-// and the cause if the group itself is cancelled.
+// next waits until more than taken branches have ended, and returns the index of the next one. It returns errGroupTime once
+// the group's Timeout is over, and the cause if the group itself is cancelled.
 func (g *group) next(taken int) (int, error) {
 	var deadline time.Time
-	if g.row != nil && g.spec.Timeout > 0 && g.row.Status == store.Running && !g.b.closed { // else it was decided in time
+	if g.row != nil && g.spec.Timeout > 0 && g.row.Status == store.Running && !g.b.closed { // otherwise the group was decided in time
 		deadline = g.row.WakeAt
 	}
 	err := g.b.wait(deadline, "branches "+g.id, &g.ends.event, taken)
@@ -263,7 +265,7 @@ func (g *group) next(taken int) (int, error) {
 	if behind {
 		g.b.waitAnyway("branches "+g.id, &g.ends.event, taken)
 	}
-	if cause := g.b.cancelled(); cause != nil && !behind { // the branches' errors may come from there
+	if cause := g.b.cancelled(); cause != nil && !behind { // the cancellation may be what the branches failed with
 		return 0, cause
 	}
 	g.b.e.mu.Lock()
@@ -277,8 +279,8 @@ func (g *group) next(taken int) (int, error) {
 	return 0, cmp.Or[error](err, errBranchCancelled)
 }
 
-// close ends a group of which every branch has ended, and returns what failed. With a Timeout the workflow may act on
-// that only once it is recorded: a replay that comes after the deadline must not find the group open.
+// close ends a group whose branches have all ended, and returns their failures. With a Timeout the workflow may act on the
+// end only once it is recorded: a replay after the deadline must not find the group open.
 func (g *group) close() error {
 	var failures []BranchFailure
 	status, now := store.Completed, g.b.now

@@ -15,25 +15,26 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A heartbeater keeps a session's row and leases fresh, on a connection of its own: an exhausted pool must not make a
-// worker look dead. That the server has the connection is evidence, too, that the worker lives; so the heartbeater takes
-// another as soon as it is lost. If no heartbeat is answered for two thirds of StaleAfter, or there is no such connection for
-// two thirds of Grace, it fences the session: it stops all executions, because others may have their runs.
+// A heartbeater keeps a session's row and leases fresh, over a connection of its own: an exhausted pool must not make a
+// worker look dead. The connection itself is evidence that the worker lives, so the heartbeater replaces it as soon as it is
+// lost. If no heartbeat is answered for two thirds of StaleAfter, or the connection is missing for two thirds of Grace, the
+// heartbeater fences the session: it stops all executions, because other workers may hold their runs. See
+// docs/architecture.md, Leases and heartbeats.
 type heartbeater struct {
 	s *Session
 
 	// Only the goroutine of begin, run and end uses these.
 	conn    *pgx.Conn     // nil while there is none
-	number  int64         // the number of the last heartbeat or registration: one that arrives late changes nothing
-	backend store.Backend // of conn; zero if it is not certain to be the worker's own
+	number  int64         // of the last heartbeat or registration. One that arrives after a higher number changes nothing.
+	backend store.Backend // of conn; zero unless it certainly serves this worker alone
 
-	mu         sync.Mutex  // of fenceTimer
-	fenceTimer *time.Timer // calls fenceIfOverdue when others may take the worker for dead
+	mu         sync.Mutex  // guards fenceTimer
+	fenceTimer *time.Timer // calls fenceIfOverdue when others may take the worker for dead. Set by begin, reset by setFence.
 }
 
 func newHeartbeater(s *Session) *heartbeater { return &heartbeater{s: s} }
 
-// begin connects and registers the worker, waiting for a database that is away.
+// begin connects and registers the worker. If the database is away, begin tries again until ctx ends.
 func (h *heartbeater) begin(ctx context.Context) error {
 	for {
 		started := time.Now()
@@ -61,9 +62,9 @@ func (h *heartbeater) begin(ctx context.Context) error {
 	}
 }
 
-// register connects and registers the worker. It returns an error if this program cannot work with the schema any more. A
-// migration that makes it so looks for registered workers, which then stand in its way: so what comes first, the migration
-// or the worker, is seen by the other.
+// register connects and registers the worker. It returns an error if a migration has made the schema unusable for this
+// program. Such a migration refuses to run while an older worker is registered. So whichever comes second, migration or
+// worker, sees the first.
 func (h *heartbeater) register(ctx context.Context) error {
 	conn, err := h.connection(ctx)
 	if err != nil {
@@ -75,7 +76,7 @@ func (h *heartbeater) register(ctx context.Context) error {
 	if err := h.s.store.RegisterWorker(ctx, conn, reg); err != nil {
 		return err
 	}
-	check, cancel := context.WithTimeout(context.WithoutCancel(ctx), registryTimeout) // once registered, it goes on until it drains
+	check, cancel := context.WithTimeout(context.WithoutCancel(ctx), registryTimeout) // a registered worker ends by a drain
 	defer cancel()
 	_, err = migrations.Check(check, conn)
 	if errors.Is(err, migrations.ErrNewer) {
@@ -84,7 +85,7 @@ func (h *heartbeater) register(ctx context.Context) error {
 	return err
 }
 
-// fenceIfOverdue stops all executions, once, if the worker may be taken for dead by now.
+// fenceIfOverdue fences the session if others may take the worker for dead by now, and resets the timer if not.
 func (h *heartbeater) fenceIfOverdue() {
 	why := h.s.standing.presumedDead(time.Now())
 	switch {
@@ -102,11 +103,11 @@ func (h *heartbeater) setFence() {
 	h.fenceTimer.Reset(max(0, time.Until(until)))
 }
 
-// alive notes a heartbeat that was sent then, and was answered.
+// alive records that a heartbeat sent at that time was answered. It lifts the fence, unless the answer came too late.
 func (h *heartbeater) alive(sent time.Time) {
 	h.s.standing.answered(sent, h.backend != store.Backend{})
 	h.setFence()
-	if h.s.standing.presumedDead(time.Now()) != "" { // the answer is old
+	if h.s.standing.presumedDead(time.Now()) != "" { // the answer came too late
 		return
 	}
 	h.s.mu.Lock()
@@ -118,8 +119,8 @@ func (h *heartbeater) alive(sent time.Time) {
 	}
 }
 
-// fence stops all executions: the worker has been silent for so long that others may take its runs. Those that nobody has
-// taken when the database answers again are yielded, else they would wait until their leases end.
+// fence stops all executions: the worker has been silent for so long that others may take its runs. When the database
+// answers again, the session yields the runs that nobody has taken. Otherwise they would wait until their leases end.
 func (h *heartbeater) fence(why string) {
 	h.s.mu.Lock()
 	h.s.fenced = true
@@ -139,7 +140,7 @@ func (h *heartbeater) run(stop chan struct{}) {
 	for next := time.Now().Add(interval); ; {
 		begun := time.Now()
 		if lost := h.wait(stop, next); lost && time.Since(begun) < interval/10 {
-			// One that ends connections as fast as they begin is not to be met with a storm of them.
+			// A server or proxy may end each connection at once. Do not open them in a storm.
 			h.pause(stop, min(outage.Pause, interval))
 		}
 		select {
@@ -159,8 +160,8 @@ func (h *heartbeater) pause(stop chan struct{}, d time.Duration) {
 	}
 }
 
-// heartbeatUntil sends a heartbeat until all of it is answered or stop is closed: it cannot wait for the next. It takes another
-// connection, unless the server has answered over this one, with an error.
+// heartbeatUntil repeats a heartbeat until all of it succeeds or stop is closed: it cannot wait for the next interval. After
+// an error that is not the server's answer, it opens another connection.
 func (h *heartbeater) heartbeatUntil(stop chan struct{}) {
 	for {
 		err := h.heartbeat()
@@ -180,7 +181,7 @@ func (h *heartbeater) heartbeatUntil(stop chan struct{}) {
 	}
 }
 
-// heartbeat is one heartbeat: the worker's row, then what became of the runs it holds, then the leases of those it still holds.
+// heartbeat updates the worker's row, then reads the state of the runs that it holds, then extends their leases.
 func (h *heartbeater) heartbeat() error {
 	s := h.s
 	ctx, cancel := context.WithTimeout(context.Background(), max(s.cfg.StaleAfter/6, 500*time.Millisecond))
@@ -189,14 +190,14 @@ func (h *heartbeater) heartbeat() error {
 	conn, err := h.connection(ctx)
 	if db = conn; err != nil {
 		h.connectionLost(err)
-		// One of the pool's will do: that there is no evidence of a connection goes with the heartbeat.
+		// A connection of the pool will do: the heartbeat says that there is no connection as evidence.
 		db = s.store.Pool()
 	}
 	defer h.watchConnection()()
 	held := s.held()
 	answer, err := s.store.Heartbeat(ctx, db, h.newHeartbeat(len(held)))
 	if err == nil && h.backend != (store.Backend{}) && !answer.Own {
-		h.backend = store.Backend{} // a pooler shares it out
+		h.backend = store.Backend{} // a pooler shares the backend among clients
 		answer, err = s.store.Heartbeat(ctx, db, h.newHeartbeat(len(held)))
 	}
 	if errors.Is(err, store.ErrWorkerOffline) {
@@ -232,7 +233,7 @@ func (h *heartbeater) newHeartbeat(active int) store.Heartbeat {
 	return store.Heartbeat{Number: h.number, Worker: s.ID(), Active: active, Completed: s.completed.Load(), Failed: s.failed.Load(), Backend: h.backend}
 }
 
-// drain lets the worker drain, as somebody has asked for.
+// drain begins the drain that somebody has requested in the worker's row.
 func (h *heartbeater) drain() {
 	s := h.s
 	s.mu.Lock()
@@ -245,23 +246,23 @@ func (h *heartbeater) drain() {
 	}
 }
 
-// reregister gives up everything, for the fleet took the worker for dead, and registers it under a new ID.
+// reregister gives up all runs, because the worker was declared dead, and registers the worker under a new ID.
 func (h *heartbeater) reregister(ctx context.Context, db store.DB) error {
 	s := h.s
 	id := uuid.New()
 	s.mu.Lock()
 	old, n, draining := s.ID(), len(s.executing), s.draining
 	s.worker.Store(&id)
-	s.fenced = true // what it claimed before it is registered, nobody would free after it
+	s.fenced = true // no claims before the registration: nobody would release their runs if the worker died
 	s.mu.Unlock()
-	s.stopAll(stopShutdown, ErrLeaseLost) // what a claim brings after this is not begun
+	s.stopAll(stopShutdown, ErrLeaseLost) // dispatch does not begin runs that a claim brings after this
 	s.outage.SetLogger(s.logger(id))
 	log := s.logger(old).With("new_worker", id, "runs", n)
 	if reason := s.store.WhyLost(ctx, db, old); reason != "" {
 		log = log.With("reason", reason)
 	}
 	log.Warn("kagzi: this worker was declared dead: giving up its runs and registering again")
-	// Taken for dead, the worker did not stand in the way of a migration.
+	// While the worker counted as dead, a migration may have run.
 	if _, err := migrations.Check(ctx, db); err != nil {
 		return err
 	}
@@ -282,10 +283,10 @@ func (h *heartbeater) reregister(ctx context.Context, db store.DB) error {
 	return nil
 }
 
-// draining notes in the registry that the worker takes no more runs. That it is not noted does no harm.
+// draining writes to the registry that the worker takes no more runs. A failure does no harm.
 func (h *heartbeater) draining() { h.updateRegistry(h.s.store.DrainingWorker) }
 
-// end notes that the worker has ended, and closes the connection. It is called after run has returned.
+// end writes to the registry that the worker has stopped, and closes the connection. It is called after run has returned.
 func (h *heartbeater) end() {
 	h.updateRegistry(h.s.store.StoppedWorker)
 	h.mu.Lock()
@@ -294,8 +295,8 @@ func (h *heartbeater) end() {
 	h.close()
 }
 
-// note writes to the registry, unless the database is away: that would only hold up the end of the worker, whom the
-// others will find silent.
+// updateRegistry calls f, unless the database is away: f would only delay the worker's end, and the failure detector will
+// notice the worker's silence.
 func (h *heartbeater) updateRegistry(f func(context.Context, store.DB, uuid.UUID) error) {
 	if h.s.outage.UnderWay() {
 		return
@@ -309,8 +310,8 @@ func (h *heartbeater) updateRegistry(f func(context.Context, store.DB, uuid.UUID
 
 const registryTimeout = 2 * time.Second
 
-// extend gives the runs another timeout that are past half of theirs: a fast run never pays. One whose lease cannot be
-// extended costs no other its own, and goes on until that is over.
+// extend extends the leases that are past half of their timeout, so a fast run never pays. If one lease cannot be extended,
+// its run goes on until it ends, and the others are extended.
 func (s *Session) extend(ctx context.Context, db store.DB, states []store.HeldRunState) error {
 	timeout := s.cfg.LeaseTimeout
 	var late []store.HeldRun
@@ -341,4 +342,4 @@ func (s *Session) extend(ctx context.Context, db store.DB, states []store.HeldRu
 	return err
 }
 
-const extending = "extend leases" // as the store names it in its errors
+const extending = "extend leases" // the operation's name in the store's errors

@@ -13,54 +13,52 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// What was claimed is executed once its history is read. That happens beside the claims, and what is large, takes long
-// or cannot be read holds up nobody else: see docs/architecture.md, Claim.
 const (
-	// sharedBytes bounds what one query for many histories brings, and sharedEach what it brings of one run. A history
-	// that is larger is read alone.
+	// sharedBytes bounds the answer of one query for many histories, and sharedEach the part of one run. A larger history
+	// is read alone.
 	sharedBytes = 32 << 20
 	sharedEach  = 1 << 20
 
-	// sharedTimeout bounds a query for many histories. Nothing is lost when it is over: they are read in smaller parts,
-	// with partTimeout.
+	// sharedTimeout bounds a query for many histories. When it is over, they are read in smaller parts, with partTimeout.
 	sharedTimeout = 2 * time.Second
 	partTimeout   = time.Second
 	parts         = 32
 
-	// aloneTimeout bounds a query for one history, at first. It doubles with each failure, up to longestLoad.
+	// aloneTimeout bounds the first query for one history. It doubles with each failure, up to longestLoad.
 	aloneTimeout = 20 * time.Second
 	longestLoad  = time.Minute
 
-	// mostLarge is how many bytes the executions may hold whose histories were read alone. One that is larger has it for
-	// itself. Who waits for its share for longer than shareWait yields its run.
+	// mostLarge bounds the bytes of the histories in memory that were read alone. A larger history takes all of it. An
+	// execution that waits longer than shareWait for its share yields its run.
 	mostLarge = 256 << 20
 	shareWait = 10 * time.Second
 
-	// mostAlone and mostTroubled bound the runs that wait to be read alone, because they hold slots: those that were not
-	// read before, and those that are crash-loop suspects or could not be read.
+	// mostAlone and mostTroubled bound the runs that wait for a lane, because they hold slots. mostTroubled is for
+	// crash-loop suspects and for runs that could not be read before; mostAlone is for the others.
 	mostAlone    = 16
 	mostTroubled = 4
 
-	// mostHard is how many runs are remembered to be too large or too slow for the shared queries.
+	// mostHard bounds the remembered runs that are too large or too slow for the shared queries.
 	mostHard = 10_000
 )
 
-// A loader reads the histories of a session's runs. It is safe for concurrent use.
+// A loader reads the histories of claimed runs, beside the claims, and then lets the executions begin. A history that is large,
+// slow or unreadable delays no other run. A loader is safe for concurrent use. See docs/architecture.md, Claim.
 type loader struct {
 	env      *environment
-	longest  time.Duration                // of a query for one history
+	longest  time.Duration                // the longest timeout of a query for one history
 	drains   <-chan struct{}              // closed when the session drains
-	loaded   func(*execution)             // called with an execution that may begin
+	loaded   func(*execution)             // called with an execution whose history is read
 	shared   *batch.Batcher[*execution]   // reads many histories in one query
 	parted   *batch.Batcher[[]*execution] // reads in parts the histories that failed together, while shared goes on
 	alone    *lane                        // reads histories that are too large or too slow for shared
 	troubled *lane                        // reads histories of crash-loop suspects, and those that could not be read before
 	inboxes  *batch.Batcher[*execution]   // reads inboxes of runs under way, one after the other
 	large    memory                       // bytes of histories that were read alone
-	conns    chan struct{}                // held by queries that may take long: others need the pool, too
+	conns    chan struct{}                // slots of queries that may take long: others need the pool, too
 
-	mu   sync.Mutex         // of hard
-	hard map[uuid.UUID]bool // runs that are too large or too slow for shared. Set by readHard, reset by unmark once one was easy.
+	mu   sync.Mutex         // guards hard
+	hard map[uuid.UUID]bool // runs that are too large or too slow for shared. Added by readHard, removed by unmark.
 }
 
 func newLoader(env *environment, drains <-chan struct{}, loaded func(*execution)) *loader {
@@ -88,7 +86,7 @@ func newLoader(env *environment, drains <-chan struct{}, loaded func(*execution)
 	return l
 }
 
-// end returns once nothing is being read.
+// end cancels the queries for histories and waits for the readers.
 func (l *loader) end() {
 	l.env.stopReads()
 	l.shared.Wait()
@@ -98,7 +96,7 @@ func (l *loader) end() {
 	l.inboxes.Wait()
 }
 
-// add has the history of e read, and e executed or yielded then.
+// add queues the read of e's history. Afterwards e begins or yields its run.
 func (l *loader) add(e *execution) {
 	l.mu.Lock()
 	hard := l.hard[e.run.RunID]
@@ -113,8 +111,8 @@ func (l *loader) add(e *execution) {
 	}
 }
 
-// readTogether reads many histories in one query. Those that are too large for that, or among which one is that cannot be
-// read in time, are read in parts, and in the end alone: others do not wait for that.
+// readTogether reads many histories in one query. If the query fails because of a history, or some are too large for it, those
+// are read in parts and in the end alone. No other run waits for that.
 func (l *loader) readTogether(es []*execution, timeout time.Duration) {
 	for failures := 0; ; failures++ {
 		es = stillLoading(es)
@@ -139,9 +137,9 @@ func (l *loader) readTogether(es []*execution, timeout time.Duration) {
 	}
 }
 
-const readingHistory = "read history" // as the store names it in its errors
+const readingHistory = "read history" // the operation's name in the store's errors
 
-// readRest goes on with those that have more than each bytes.
+// readRest reads the histories that were larger than each bytes.
 func (l *loader) readRest(large []*execution, each int64) {
 	if each < sharedEach && len(large) > 0 {
 		l.split(large)
@@ -152,8 +150,8 @@ func (l *loader) readRest(large []*execution, each int64) {
 	}
 }
 
-// split has executions read in parts, behind those that wait for that already: what can be read is read before what
-// failed is tried again. One is read alone.
+// split queues executions to be read in parts, behind those that wait for that already: readable histories come before
+// another try of a failed query. A single execution is read alone.
 func (l *loader) split(es []*execution) {
 	if len(es) == 1 {
 		l.readHard(es[0])
@@ -172,7 +170,7 @@ func (l *loader) readParts(es []*execution) {
 	}
 }
 
-// readHard has e's history read alone, now and until that was easy.
+// readHard queues e's history to be read alone, and remembers to do so until unmark.
 func (l *loader) readHard(e *execution) {
 	l.mu.Lock()
 	if len(l.hard) >= mostHard {
@@ -183,21 +181,21 @@ func (l *loader) readHard(e *execution) {
 	l.alone.add(e)
 }
 
-// unmark lets the history of e's run be read with others again.
+// unmark lets the history of e's run be read together with others again.
 func (l *loader) unmark(e *execution) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.hard, e.run.RunID)
 }
 
-// slowly calls f, which asks the database something that may take long, once few enough others do.
+// slowly calls f, a query that may take long, when one of the slots for such queries is free.
 func (l *loader) slowly(f func() error) error {
 	l.conns <- struct{}{}
 	defer func() { <-l.conns }()
 	return f()
 }
 
-// beginRead lets those begin whose histories were read, and returns the others.
+// beginRead begins the executions whose histories were read, and returns the others.
 func (l *loader) beginRead(es []*execution, loaded store.Loaded) (rest []*execution) {
 	for _, e := range es {
 		if id := e.run.RunID; loaded.More[id] {
@@ -223,10 +221,10 @@ func request(es []*execution, each int64, timeout time.Duration) store.LoadReque
 	return req
 }
 
-// fetch has what reached e's run read, unless that is about to happen.
+// fetch queues a read of e's inbox, unless one is pending.
 func (l *loader) fetch(e *execution) {
 	e.mu.Lock()
-	add := !e.fetching && !e.loading // what is being loaded has its inbox read with its history
+	add := !e.fetching && !e.loading // the load of a history reads the inbox, too
 	e.fetching = e.fetching || add
 	e.mu.Unlock()
 	if add {
@@ -241,11 +239,10 @@ func (l *loader) fetchAlone(e *execution) {
 	if e.stopped() || l.env.reads.Err() != nil {
 		return
 	}
-	_ = e.readInbox() // what could not be read, the heartbeat asks for again
+	_ = e.readInbox() // after a failure the next heartbeat asks again
 }
 
-// wait waits before histories that could not be read are tried again. If the worker ends it yields the runs instead,
-// and returns false.
+// wait pauses before the next try to read histories. If the worker drains meanwhile, it yields their runs and returns false.
 func (l *loader) wait(err error, es []*execution, failures int) bool {
 	if l.env.reads.Err() == nil {
 		l.env.databaseTrouble(err)
@@ -264,7 +261,7 @@ func (l *loader) wait(err error, es []*execution, failures int) bool {
 	return false
 }
 
-// stillLoading returns the executions that have not ended meanwhile.
+// stillLoading returns the executions that have not stopped meanwhile.
 func stillLoading(es []*execution) []*execution {
 	kept := es[:0:0]
 	for _, e := range es {
@@ -275,7 +272,7 @@ func stillLoading(es []*execution) []*execution {
 	return kept
 }
 
-// begin lets an execution begin whose history was read, with what reached its run, and its input if the claim left that out.
+// begin gives e its history, its inbox, and its input if the claim left that out. Then e may begin, unless it has stopped.
 func (l *loader) begin(e *execution, loaded store.Loaded) {
 	id := e.run.RunID
 	if n := loaded.Inbox[id]; n != nil {

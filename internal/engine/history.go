@@ -7,7 +7,7 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// historyOf makes a map of a run's rows.
+// historyOf returns a run's rows by step ID.
 func historyOf(rows []*store.StepRow) map[string]*store.StepRow {
 	if len(rows) == 0 {
 		return nil
@@ -21,8 +21,8 @@ func historyOf(rows []*store.StepRow) map[string]*store.StepRow {
 	})
 }
 
-// ownOf counts, for each branch's prefix, the steps and branches right under it of which the history knows. What begins
-// with '#' is neither: see [Patched].
+// ownOf returns, for each branch's prefix, the number of steps and branches in the history directly under it. A record whose
+// name begins with '#' is neither: see [Patched].
 func ownOf(history map[string]*store.StepRow) map[string]int {
 	own, seen := map[string]int{}, map[string]bool{}
 	for id := range history {
@@ -30,7 +30,7 @@ func ownOf(history map[string]*store.StepRow) map[string]int {
 			seen[id[:end]] = true
 			start := strings.LastIndexByte(id[:end], '/') + 1
 			if strings.HasPrefix(id[start:end], "#") || strings.HasSuffix(id[:end], store.CompensationID("")) {
-				own[id[:start]] += 0 // the branch is known all the same
+				own[id[:start]] += 0 // the branch gets an entry all the same
 			} else {
 				own[id[:start]]++
 			}

@@ -9,14 +9,14 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// An inbox has what reached a run from outside: messages, and the ends of its children. The mutex of the run's execution
-// guards it. Its maps are nil until something has reached the run.
+// An inbox holds the messages and the ends of children that have reached a run. The mutex of the run's execution guards it.
+// Its maps are nil until the first arrival. See docs/architecture.md, Wake-ups without loss.
 type inbox struct {
-	signals  map[string][]*store.Signal // not taken by a wait, by name, oldest first
-	received map[string]int64           // the sequence of each name's last message
+	signals  map[string][]*store.Signal // that no wait has taken, by name, oldest first
+	received map[string]int64           // the sequence number of each name's last message
 	ends     map[uuid.UUID]*store.ChildEnd
-	endings  map[uuid.UUID]*store.ChildEnd // children that cannot end well any more
-	lastEnd  time.Time                     // when the end of a child last came, by this process's clock
+	endings  map[uuid.UUID]*store.ChildEnd // children that will not complete, but have not ended yet
+	lastEnd  time.Time                     // when the last end of a child arrived, by this process's clock
 }
 
 // addSignal adds a message, and reports whether it is new.
@@ -30,7 +30,7 @@ func (in *inbox) addSignal(g *store.Signal) bool {
 	return true
 }
 
-// addEnd adds the end of a child, and reports whether it is new. That a child cannot end well any more is no end.
+// addEnd adds the end of a child, and reports whether it is new. A child that is only ending (c.Ending) has not ended.
 func (in *inbox) addEnd(c *store.ChildEnd) bool {
 	in.init()
 	if c.Ending {

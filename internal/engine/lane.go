@@ -13,16 +13,17 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
+// maxRecoveries is how often a run may be recovered from dead workers without progress. After one more it is quarantined.
 const maxRecoveries = 20
 
-// A lane reads one history after the other, for few runs at a time.
+// A lane reads histories one by one, and admits few runs at a time. See docs/architecture.md, Claim.
 type lane struct {
 	l       *loader
-	most    int // runs in it
+	most    int // runs that it admits
 	reading *batch.Batcher[*execution]
 
-	mu sync.Mutex // of n
-	n  int        // runs in it. add adds one, and one is removed when its history was read, or could not be.
+	mu sync.Mutex // guards n
+	n  int        // runs in the lane. add adds one; reading removes it after the try to read its history.
 }
 
 func newLane(l *loader, most, atOnce int) *lane {
@@ -38,7 +39,7 @@ func newLane(l *loader, most, atOnce int) *lane {
 	return p
 }
 
-// add has e's history read, or yields e's run for a moment if too many wait.
+// add queues the read of e's history, or yields e's run for a while if the lane is full.
 func (p *lane) add(e *execution) {
 	p.mu.Lock()
 	room := p.n < p.most
@@ -56,7 +57,7 @@ func (p *lane) add(e *execution) {
 	}
 }
 
-// readAlone reads the history of one run, unless that is to be quarantined without.
+// readAlone reads the history of one run, unless checkSuspect ends the run.
 func (l *loader) readAlone(e *execution) {
 	for failures := 0; len(stillLoading([]*execution{e})) > 0; failures++ {
 		over, err := l.checkSuspect(e)
@@ -79,7 +80,7 @@ func (l *loader) readAlone(e *execution) {
 	}
 }
 
-// readOne reads the history of e, however large it is, once there is room for it.
+// readOne reads the history of e, whatever its size, once the memory for large histories has room.
 func (l *loader) readOne(e *execution) error {
 	timeout := min(aloneTimeout<<min(e.run.LoadFailures, 10), l.longest)
 	var size int64
@@ -112,13 +113,13 @@ func (l *loader) readOne(e *execution) error {
 		l.unmark(e)
 	}
 	l.begin(e, loaded)
-	if e.stopped() { // perhaps before it had its share
+	if e.stopped() { // perhaps before e.large was set: then its removal released nothing
 		l.releaseMemory(e)
 	}
 	return nil
 }
 
-// forget gives back what e holds of the memory for large histories.
+// releaseMemory releases e's share of the memory for large histories.
 func (l *loader) releaseMemory(e *execution) {
 	e.mu.Lock()
 	size := e.large
@@ -127,8 +128,8 @@ func (l *loader) releaseMemory(e *execution) {
 	l.large.release(size)
 }
 
-// checkSuspect finds out whether a crash-loop suspect has made progress since its recoveries began, and ends the run if it killed its
-// workers too often without: reading its history may be what does it.
+// checkSuspect asks whether a crash-loop suspect has made progress since its recoveries began. If not, and it was recovered
+// too often, checkSuspect ends the run. It comes before the read of the history, because that may be what kills the workers.
 func (l *loader) checkSuspect(e *execution) (over bool, err error) {
 	if !e.run.CrashLoopSuspect() {
 		return false, nil
@@ -157,7 +158,7 @@ func (l *loader) checkSuspect(e *execution) (over bool, err error) {
 	}
 	if found.Children {
 		e.mu.Lock()
-		e.activeChildren[uuid.Nil] = true // whoever they are
+		e.activeChildren[uuid.Nil] = true // stands for all of them
 		e.mu.Unlock()
 	}
 	e.stopUnbegun(why, failure.ErrDeadline)

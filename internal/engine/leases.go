@@ -7,10 +7,7 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// What a worker may do under a lease is asked here, each time before it calls code of the application. A timer would not
-// do: after the process was frozen, goroutines that are ready to run come before it.
-
-// setTerm notes what the table says of the lease, unless a later question was answered before.
+// setTerm stores the lease's term, unless the answer to a later question came first.
 func (e *execution) setTerm(t store.Term) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -34,8 +31,10 @@ func (e *execution) notHeld() string {
 	return e.env.standing.presumedDead(now)
 }
 
-// exitUnlessHeld exits the goroutine if the execution has ended, and ends it if the run may be another worker's. While the
-// worker does not hear from the server it waits: it hears again, or its executions end.
+// exitUnlessHeld is called before each call of a step's function. It exits the goroutine if the execution has stopped, and
+// stops the execution if another worker may hold the run. While the server does not answer, it waits: either the server
+// answers again, or the executions are stopped. A timer could not replace it: after the process was frozen, ready goroutines
+// run before a timer fires. See docs/architecture.md, Leases and heartbeats.
 func (e *execution) exitUnlessHeld(step string) {
 	e.exitIfStopped()
 	for e.mode.writes() && e.env.standing.silent(time.Now(), e.run.Term.Asked) {
@@ -53,5 +52,5 @@ func (e *execution) exitUnlessHeld(step string) {
 	e.exitIfStopped()
 }
 
-// silentPause is how often a step that waits for the server to be heard tries again.
+// silentPause is the pause between two checks of a step that waits for the server's answer.
 const silentPause = 50 * time.Millisecond

@@ -13,6 +13,7 @@ import (
 	"github.com/kagzi/kagzi/internal/goroutine"
 )
 
+// New returns a session of a worker with cfg. It starts nothing.
 func New(cfg Config) *Session {
 	s := &Session{
 		cfg: cfg, stopClaims: func() {},
@@ -25,17 +26,17 @@ func New(cfg Config) *Session {
 	s.retries = batch.New(batch.Config[*execution]{Flush: s.flush})
 	s.alone = batch.New(batch.Config[*execution]{Flush: s.flush, MaxItems: 1, Flushes: flushesApart})
 	s.loads = newLoader(s.environment, s.drains, s.dispatch)
-	if cfg.FixedLease { // a lease that is not extended must outlast the query
+	if cfg.FixedLease { // the lease is not extended, and must outlast the query
 		s.loads.longest = min(s.loads.longest, cfg.LeaseTimeout/2)
 	}
 	return s
 }
 
-// flushesApart is how many flushes that may wait for strangers are under way at once: each has a connection for as long as
-// it waits.
+// flushesApart bounds the concurrent flushes that may wait for transactions of others: each occupies a connection meanwhile.
 const flushesApart = 2
 
-// Run works until ctx ends, and then drains.
+// Run registers the worker, claims and executes runs until ctx ends or a drain is requested, and then drains. It returns an
+// error if the worker cannot be registered, or if the application closed the pool meanwhile.
 func (s *Session) Run(ctx context.Context) error {
 	ctx, s.stopClaims = context.WithCancel(ctx)
 	defer s.stopClaims()
@@ -84,7 +85,7 @@ func (s *Session) Run(ctx context.Context) error {
 	}()
 	select {
 	case <-published:
-	case <-time.After(time.Second): // the process goes on starting runs: its hints never end
+	case <-time.After(time.Second): // the process may go on starting runs: then its hints never end
 	}
 	s.cfg.Logger.Info("kagzi: worker stopped", "worker", s.ID(), "queue", s.cfg.Queue, "completed", s.completed.Load(), "failed", s.failed.Load())
 	s.mu.Lock()
@@ -95,7 +96,7 @@ func (s *Session) Run(ctx context.Context) error {
 	return nil
 }
 
-// drain lets the runs under way finish, and yields those that do not in time.
+// drain lets the runs under way finish, and yields those that take longer than DrainTimeout. See docs/architecture.md, Drain.
 func (s *Session) drain(hb *heartbeater) {
 	s.mu.Lock()
 	s.draining = true
@@ -105,7 +106,7 @@ func (s *Session) drain(hb *heartbeater) {
 	defer s.loads.end()
 	log := s.logger(s.ID())
 	log.Info("kagzi: draining", "runs", n, "for_at_most", s.cfg.DrainTimeout)
-	// What this worker has suspended becomes due without it: other workers must know when.
+	// The runs that this worker has suspended become due without it: other workers must query when.
 	s.cfg.Hints.Queue(s.background, s.cfg.Queue)
 	hb.draining()
 	deadline := time.NewTimer(s.cfg.DrainTimeout)
@@ -124,22 +125,22 @@ func (s *Session) drain(hb *heartbeater) {
 	s.waitForWrites()
 }
 
-// waitForWrites waits for what is being written. It is called when the session is closing: then whatever is requeued goes to
-// the writer.
+// waitForWrites waits until the batchers are empty. It is called after giveUp: from then on a requeued write goes to the
+// writer.
 func (s *Session) waitForWrites() {
 	s.alone.Wait()
 	s.retries.Wait()
 	s.writer.Wait()
 }
 
-// emptied waits until nothing is being executed; it returns false if the timer comes first.
+// emptied waits until no execution is left and the batchers are empty. It returns false if the timer fires first.
 func (s *Session) emptied(timer <-chan time.Time) bool {
 	for {
 		s.mu.Lock()
 		n := len(s.executing)
 		s.mu.Unlock()
 		if n == 0 {
-			s.giveUp() // nobody waits for the writes that remain
+			s.giveUp() // no execution waits for the remaining writes
 			s.waitForWrites()
 			return true
 		}
@@ -151,7 +152,7 @@ func (s *Session) emptied(timer <-chan time.Time) bool {
 	}
 }
 
-// poolIsClosed ends the worker: the application has closed the pool, and the database will never answer again.
+// poolIsClosed ends the worker: the application has closed the pool, so no query can succeed again.
 func (s *Session) poolIsClosed() {
 	s.mu.Lock()
 	s.draining, s.poolClosed = true, true

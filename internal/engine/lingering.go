@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// mayLinger reports whether a slot is free, and notes that e lingers. The caller holds e's mutex.
+// mayLinger reports whether a slot is free. If so, e lingers for d: it stays in memory although it could be suspended. The
+// caller holds e's mutex. See docs/architecture.md, Wake-ups without loss.
 func (s *Session) mayLinger(e *execution, d time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -18,7 +19,7 @@ func (s *Session) mayLinger(e *execution, d time.Duration) bool {
 	return true
 }
 
-// endLingering suspends executions that linger, if they still can be: those given; if none is given, all of them.
+// endLingering suspends the given executions, or all that linger if none is given, unless a branch is busy again.
 func (s *Session) endLingering(some ...*execution) {
 	s.mu.Lock()
 	if some == nil {

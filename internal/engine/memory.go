@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// A memory shares out bytes. It is safe for concurrent use.
+// A memory is a weighted semaphore for bytes. It is safe for concurrent use.
 type memory struct {
-	most int64
+	most int64 // bytes to share
 
-	mu    sync.Mutex
-	used  int64
-	freed chan struct{} // closed, and made anew, when some are given back
+	mu    sync.Mutex    // guards the fields below
+	used  int64         // bytes that are acquired and not released
+	freed chan struct{} // closed, and replaced, by release
 }
 
-// take waits until n bytes are free, and returns false if that takes longer than most, or done is closed before.
+// acquire waits until n bytes are free. It returns false if that takes longer than most, or if done is closed first.
 func (m *memory) acquire(n int64, done <-chan struct{}, most time.Duration) bool {
 	timer := time.NewTimer(most)
 	defer timer.Stop()
@@ -37,6 +37,7 @@ func (m *memory) acquire(n int64, done <-chan struct{}, most time.Duration) bool
 	}
 }
 
+// release frees n acquired bytes.
 func (m *memory) release(n int64) {
 	if n == 0 {
 		return

@@ -1,6 +1,6 @@
 package engine
 
-// A mode is what an execution may do.
+// A mode says what an execution may do. See docs/architecture.md, Execution and replay.
 type mode int
 
 const (
@@ -8,11 +8,11 @@ const (
 	verify             // it compares code with the history of a run that is over: see Worker.Replay
 )
 
-// begins reports whether operations begin that the history does not have. If not, a branch stops at the first of them.
+// begins reports whether operations begin that are not in the history. If not, a branch exits at the first of them.
 func (m mode) begins() bool { return m == live }
 
-// writes reports whether the execution records what it does, logs it, and needs a lease for that.
+// writes reports whether the execution writes records, logs, and needs a lease.
 func (m mode) writes() bool { return m == live }
 
-// cancels reports whether the end of a branch ends others and children. If not, they end where the history does.
+// cancels reports whether the end of a branch cancels other branches and children. If not, they end where the history does.
 func (m mode) cancels() bool { return m == live }

@@ -9,9 +9,9 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// enter begins a durable operation and returns the ID under which it is recorded: its name on this branch, counted if the
-// name is used again. badName says what is wrong with the name. It ends the goroutine if the execution has
-// ended, and returns the cause if the branch alone was cancelled.
+// enter begins a durable operation and returns the ID of its record: the branch's prefix and the name, with a number from the
+// second use on. badName is why the name is invalid, or nil. enter exits the goroutine if the execution has stopped, and
+// returns the cause if only the branch was cancelled. See docs/architecture.md, Execution and replay.
 func (b *Branch) enter(name string, badName error) (string, error) {
 	if !b.owned() {
 		return "", b.foreign()
@@ -46,13 +46,13 @@ func (b *Branch) enter(name string, badName error) (string, error) {
 	return id, nil
 }
 
-// lookup returns the history's row of a step, or nil. A row of another kind fails the run: code and history
-// cannot both be right.
+// lookup returns the record of a step in the history, or nil. A record of another kind quarantines the run: code and history
+// contradict each other.
 func (b *Branch) lookup(id, kind string) *store.StepRow {
 	row := b.e.history[id]
 	b.lastLookup = historyLookup{id, kind, row != nil}
 	if row == nil {
-		known := b.recorded(id) // a group may have no record of its own, only its branches have
+		known := b.recorded(id) // a group may have no record of its own, but records of its branches
 		if known && kind != store.KindMarker {
 			b.e.nondeterministic("%q was recorded as a branch or group of branches, and the code now uses the name for %s: give the new one another name", id, kindWord(kind))
 		}
@@ -67,7 +67,7 @@ func (b *Branch) lookup(id, kind string) *store.StepRow {
 	return row
 }
 
-// kindCancel is the kind of what [Child.Cancel] begins, for messages.
+// kindCancel stands for the operation of [Child.Cancel] in messages.
 const kindCancel = "CANCEL"
 
 func kindWord(kind string) string {
@@ -78,7 +78,7 @@ func kindWord(kind string) string {
 	}[kind]
 }
 
-// mayBegin is begins without the compensations that a fork has left with the other run.
+// mayBegin is begins without the registration of leftovers.
 func (b *Branch) mayBegin() error {
 	if b.closed {
 		return errBranchCancelled
@@ -94,7 +94,7 @@ func (b *Branch) mayBegin() error {
 	return nil
 }
 
-// cancelled returns the cause if the branch was cancelled. It exits the goroutine if the execution has ended.
+// cancelled returns the cause if the branch was cancelled. It exits the goroutine if the execution has stopped.
 func (b *Branch) cancelled() error {
 	if b.ctx.Err() == nil {
 		return nil
@@ -103,13 +103,13 @@ func (b *Branch) cancelled() error {
 	return context.Cause(b.ctx)
 }
 
-// behind reports whether the branch was cancelled before it passed its history. It passes that all the same: the function
-// gets the same results in every execution, whenever others decide that the branch ends.
+// behind reports whether the branch was cancelled before it passed its history. Such a branch goes on to the end of its
+// history: so the function gets the same results in every execution, whenever another branch cancels this one.
 func (b *Branch) behind() bool { return b.ctx.Err() != nil && !b.pastHistory.Load() }
 
-// passHistory notes that the branch begins an operation that the history does not have, or waits for one. Closed branches that
-// wait for it are woken: in the history they had not waited for more. A group with such a branch has no end in the history
-// either.
+// passHistory marks the branch as past its history: it begins an operation that is not in the history, or waits for one. That
+// wakes closed branches that wait for this branch, because in the history they waited no longer. If the branch belongs to a
+// group, the history does not have the group's end either, so the branch above is past its history, too.
 func (b *Branch) passHistory() {
 	for ; b != nil && b.pastHistory.CompareAndSwap(false, true); b = b.parent {
 		b.e.mu.Lock()
@@ -121,14 +121,14 @@ func (b *Branch) passHistory() {
 	}
 }
 
-// goLive switches the branch's Logger on, because the function is past its history. A closed branch logs nothing new.
+// goLive switches the branch's Logger on, because the function is past its history. A closed branch never logs.
 func (b *Branch) goLive() {
 	if !b.closed {
 		b.live.Store(true)
 	}
 }
 
-// exitUnrecorded is for mode verify: it exits the goroutine of a branch at its first unrecorded operation. Waiters keep waiting.
+// exitUnrecorded exits the goroutine of a branch at its first unrecorded operation, in mode verify. Waiters keep waiting.
 func (b *Branch) exitUnrecorded() {
 	b.discarded = true
 	b.e.mu.Lock()
@@ -137,34 +137,34 @@ func (b *Branch) exitUnrecorded() {
 	runtime.Goexit()
 }
 
-// passed notes that the function has passed row, a step that ended.
+// passed counts row, a step that ended, as passed by the function.
 func (b *Branch) passed(row *store.StepRow) {
 	b.advance(row.FinishedAt)
 	b.replay()
 }
 
-// advance moves Now on to t.
+// advance moves the branch's Now forward to t, never back.
 func (b *Branch) advance(t time.Time) {
 	if t.After(b.now) {
 		b.now = t
 	}
 }
 
-// replay counts one of the steps and branches in the history as past.
+// replay counts one more of the branch's steps and branches in the history as passed.
 func (b *Branch) replay() {
 	if b.replayed++; b.replayed >= b.own {
 		b.goLive()
 	}
 }
 
-// passedBranch notes that the function has passed the branch or group that is recorded under id.
+// passedBranch counts the branch or group with that ID as passed, if the history has it.
 func (b *Branch) passedBranch(id string) {
 	if b.recorded(id) {
 		b.replay()
 	}
 }
 
-// newBranch prepares a branch of b's execution under b; its goroutine is to call init.
+// newBranch returns a new branch under b. Its goroutine must call init.
 func (b *Branch) newBranch(id string) *Branch {
 	ctx, cancel := context.WithCancelCause(b.ctx)
 	child := &Branch{e: b.e, parent: b, prefix: id + "/", ctx: ctx, cancel: cancel, now: b.now, closed: b.closed, closedAt: b.closedAt, result: &branchResult{name: id}}

@@ -8,47 +8,48 @@ import (
 )
 
 const (
-	// mostWrites and mostBytes bound what shares a transaction. A larger write has one of its own.
+	// mostWrites and mostBytes bound a transaction. A larger write gets one of its own.
 	mostWrites = 1000
 	mostBytes  = 8 << 20
 
-	// busyPause is how long an execution's writes wait once they met somebody else's lock.
+	// busyPause is how long an execution's writes pause after they met a lock of somebody else.
 	busyPause = 100 * time.Millisecond
 )
 
-// A write is what an execution writes in one transaction: records, and at its end a suspension or a finish. An empty one is
-// settled when everything before it is.
+// A write is written in one transaction: records of an execution, and at its end a suspension or a finish. An empty write is
+// settled once all writes before it are.
 type write struct {
-	by         *Branch         // that writes, or whose wait ends the execution; nil: the execution
-	records    []*store.Record // deferred ones, and last the write's own, if it is neither a suspension nor a finish
+	by         *Branch         // the writing branch, or the one whose wait suspends the execution; nil: the execution itself
+	records    []*store.Record // deferred records first, then the write's own
 	suspension *store.Suspension
 	finish     *store.Finish
-	settled    func(store.Outcome) // called once; nil if nobody waits
+	settled    func(store.Outcome) // called once with the outcome; nil if nobody waits
 }
 
-// An outbox has what its execution has enqueued and the database has not answered yet, in order. Whoever adds the first
-// write puts the execution into the session's batcher. A flush takes writes from the front. What it finds busy stays
-// there, and all that follows waits behind it: nothing overtakes what it may follow from. While anything is left the
-// execution comes again. The execution's mutex guards the outbox.
+// An outbox is an execution's FIFO of writes that are not settled. enqueue adds a write; if the outbox was empty, it puts the
+// execution into the session's batcher. A flush takes writes from the front. A busy write stays in front, and all later
+// writes wait behind it: no write overtakes one that it may depend on. The execution is requeued until the outbox is empty.
+// The execution's mutex guards the outbox. See docs/architecture.md, Group commit.
 type outbox struct {
 	writes   []*write    // not settled, oldest first
-	active   bool        // the execution is in a batcher, in a flush, or pauses: true while there are writes. Set by enqueue, reset by requeue.
-	taken    int         // the first so many writes are in a flush. Only that flush sets it.
-	apart    bool        // the last flush met a lock, or failed with this execution alone: the next one is not shared with others
-	failures int         // how often in a row a flush failed with this execution alone
-	pause    *time.Timer // ends the pause that the execution makes; nil if it makes none
+	active   bool        // the execution is in a batcher, in a flush or pausing; true while there are writes. Set by enqueue, reset by requeue.
+	taken    int         // writes[:taken] are in a flush. Only that flush sets it.
+	apart    bool        // the last flush met a lock, or failed with this execution alone: the next flush has no other executions
+	failures int         // consecutive flushes that failed with this execution alone
+	pause    *time.Timer // ends the execution's pause; nil if it is not pausing
 }
 
-// A deferredRecord is one that nobody waits for. It enters the outbox with the next write of the branch that deferred it,
-// or of one below that, or with the execution's end. Should the process die before, a replay comes to it again.
+// A deferredRecord is a record that nobody waits for. It enters the outbox with the next write of the branch that deferred it
+// or of a branch below, or with the execution's end. If the process dies before, a replay defers it again.
 type deferredRecord struct {
 	record  *store.Record
 	by      *Branch
-	message *store.Signal // that the record takes; it returns to the inbox if the branch loses a race. Nil if it takes none
+	message *store.Signal // the message that the record takes; nil if none. It returns to the inbox if the branch loses a race.
 }
 
-// takeDeferredLocked removes, and returns, what is to be written with w. What a branch deferred that may yet lose a race
-// is not written with the end of an execution, unless the branch itself ends it: the next execution comes to it again.
+// takeDeferredLocked removes and returns the deferred records that are written with w. The end of an execution leaves out
+// those of a branch that may still lose a race, unless that branch itself ends the execution: the next execution defers them
+// again.
 func (e *execution) takeDeferredLocked(w *write) (taken []*store.Record) {
 	if len(e.deferred) == 0 {
 		return nil
@@ -63,13 +64,13 @@ func (e *execution) takeDeferredLocked(w *write) (taken []*store.Record) {
 	return taken
 }
 
-// hasDeferredLocked reports whether anything would be written with b's next write.
+// hasDeferredLocked reports whether b's next write would take deferred records.
 func (e *execution) hasDeferredLocked(b *Branch) bool {
 	return slices.ContainsFunc(e.deferred, func(d deferredRecord) bool { return b.under(d.owner()) })
 }
 
-// owner is the branch with whose writes the record enters. One that has ended writes no more, and the branch above goes
-// by its result; but what a branch in a race took is not the others' before it has won.
+// owner returns the branch whose writes take the record. A branch that has ended writes no more; the branch above depends on
+// its result, and takes its records. A branch in a race keeps its records until it has won.
 func (d *deferredRecord) owner() *Branch {
 	b := d.by
 	for b.parent != nil && !b.racing && b.result.done.fired > 0 {
@@ -78,8 +79,8 @@ func (d *deferredRecord) owner() *Branch {
 	return b
 }
 
-// dropDeferredLocked drops what a branch that lost a race, and those below it, deferred. It returns the messages that they
-// took, which go back to the inbox.
+// dropDeferredLocked drops the deferred records of a branch that lost a race, and of those below it. It returns the messages
+// that they took; the caller returns them to the inbox.
 func (e *execution) dropDeferredLocked(loser *Branch) (taken []*store.Signal) {
 	e.deferred = slices.DeleteFunc(e.deferred, func(d deferredRecord) bool {
 		lost := d.by.under(loser)
@@ -91,8 +92,8 @@ func (e *execution) dropDeferredLocked(loser *Branch) (taken []*store.Signal) {
 	return taken
 }
 
-// take marks the first writes as taken, as many as fit into a transaction that has so many writes and bytes already. It
-// returns what that has then; the numbers given if not even the first one fits.
+// take marks the first writes as taken, as many as fit into a transaction that has the given numbers of writes and bytes
+// already. It returns the transaction's new numbers.
 func (e *execution) take(writes, bytes int) (int, int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -107,7 +108,7 @@ func (e *execution) take(writes, bytes int) (int, int) {
 	return writes, bytes
 }
 
-// takeFewer leaves the second half of what was taken for another flush. It returns false if there is but one write.
+// takeFewer leaves the second half of the taken writes to another flush. It returns false if only one write is taken.
 func (e *execution) takeFewer() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -118,7 +119,8 @@ func (e *execution) takeFewer() bool {
 	return true
 }
 
-// addTo adds what was taken to f. A beginning whose end is there, too, is left out: a statement cannot write a row twice.
+// addTo adds the taken writes to f. It leaves out a RUNNING record whose step's end is in f, too: a statement cannot write a
+// row twice.
 func (e *execution) addTo(f *store.Flush) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -159,7 +161,7 @@ func (e *execution) addTo(f *store.Flush) {
 	f.Records = f.Records[:first+len(records)]
 }
 
-// settleLocked removes what was taken and is not busy, and appends it to settled.
+// settleLocked removes the taken writes that are not busy, and appends them to settled. An empty write stays behind a busy one.
 func (o *outbox) settleLocked(settled []*write) []*write {
 	var busy []*write
 	o.apart = false
@@ -181,12 +183,13 @@ func (w *write) empty() bool { return len(w.records) == 0 && w.suspension == nil
 // ends reports whether w ends the execution.
 func (w *write) ends() bool { return w.suspension != nil || w.finish != nil }
 
-// record is the record that w is about.
+// record returns w's own record.
 func (w *write) record() *store.Record { return w.records[len(w.records)-1] }
 
-// mayWait reports whether to write w may wait for a stranger's transaction.
+// mayWait reports whether w may have to wait for a transaction of somebody else.
 func (w *write) mayWait() bool { return slices.ContainsFunc(w.records, (*store.Record).MayWait) }
 
+// size estimates the bytes of w in a statement.
 func (w *write) size() int {
 	n := 200
 	for _, r := range w.records {
@@ -217,7 +220,7 @@ func (w *write) outcome() store.Outcome {
 	}
 }
 
-// settle tells who waits.
+// settle passes the outcome to the waiter, if there is one.
 func (w *write) settle(o store.Outcome) {
 	if w.settled != nil {
 		w.settled(o)

@@ -10,14 +10,15 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// patchID precedes a change's name in the ID of its record. No name of a step or branch contains '#'.
+// patchID precedes a change's name in the ID of its record. Names of steps and branches do not contain '#'.
 const patchID = "#patched:"
 
-// Patched reports whether this run takes the new code path at a change; badName says what is wrong with the change's name.
+// Patched reports whether this run takes the new code path at a change. badName is why the change's name is invalid, or nil.
+// See docs/architecture.md, Execution and replay.
 func (b *Branch) Patched(change string, badName error) bool {
 	if !b.owned() {
 		b.e.fail(failure.BadRequest(failure.Wrap(b.foreign(), "Patched %s", text.Quote(change))))
-		return false // whatever this goroutine is, the engine must not end it
+		return false // the engine must not exit a goroutine that is not its own
 	}
 	b.e.exitIfStopped()
 	if badName != nil {
@@ -43,7 +44,7 @@ func (b *Branch) decidePatch(id string) (answer bool) {
 		}
 		return answer
 	}
-	if !b.e.mode.begins() { // the run is over: had its code come here and said yes, that would be recorded
+	if !b.e.mode.begins() { // the run is over: an answer true would be recorded
 		return false
 	}
 	answer = b.reached >= b.own
@@ -53,13 +54,13 @@ func (b *Branch) decidePatch(id string) (answer bool) {
 	r := b.e.newRecord(id, store.KindMarker, store.Completed, 1, 1)
 	r.Output = strconv.AppendBool(nil, answer)
 	if !answer {
-		r.EndedAt = b.now // a fork from a step after it has it
-		b.deferRecord(r)  // until it is written the history says the same
+		r.EndedAt = b.now // so that a fork from a later step copies it
+		b.deferRecord(r)  // without the record, the history gives the same answer
 		return false
 	}
 	_ = b.begins()
-	// What follows from true must not be recorded before it: a replay that found steps and not the answer would take the
-	// run for an old one. And a run that others execute is given no answer.
+	// No later step may be recorded before the answer true: a replay that found the steps without the answer would take the
+	// old path. If the lease is lost, record exits the goroutine.
 	b.record(r)
 	b.e.exitIfStopped()
 	return true

@@ -7,8 +7,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// asRecorded returns err, with which the function of the branch has ended, unless the branch has failed before and err says
-// that it was stopped: then it returns the failure that is recorded, with those in its chain.
+// asRecorded returns err, the error of the branch's function. If err is only a cancellation, and the history has a failure of
+// the branch, it returns that failure with its recorded causes.
 func (b *Branch) asRecorded(err error) error {
 	if err == nil || b.row == nil || !b.e.env.errors.Classify(err).Cancelled || failure.Text(err) == b.row.Error {
 		return err
@@ -19,7 +19,7 @@ func (b *Branch) asRecorded(err error) error {
 	for _, id := range ids {
 		row := b.e.history[id]
 		if row != nil && row.Status == store.Failed && (row.Kind == store.KindFunction || row.Kind == store.KindChild) {
-			causes = append(causes, b.e.env.errors.Recorded(row, "")) // the record of a child does not say of which workflow it is
+			causes = append(causes, b.e.env.errors.Recorded(row, "")) // the record of a child does not name its workflow
 		}
 	}
 	return b.e.env.errors.RecordedBranch(b.row, causes)

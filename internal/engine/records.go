@@ -6,7 +6,7 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// newRecord prepares a record of attempt number attempt, in a series that began with first.
+// newRecord returns a record of the numbered attempt, in a series that began with attempt first.
 func (e *execution) newRecord(id, kind, status string, attempt, first int) *store.Record {
 	return &store.Record{
 		StepRow: store.StepRow{RunID: e.run.RunID, StepID: id, Attempt: attempt, FirstAttempt: first, RunAttempt: e.attempt, Status: status, Kind: kind, Position: e.nextPosition()},
@@ -14,32 +14,32 @@ func (e *execution) newRecord(id, kind, status string, attempt, first int) *stor
 	}
 }
 
-// record writes one attempt of a step and returns the row that stands in the table: the one given, or an older
-// result. It exits the goroutine if the lease is lost.
+// record writes one attempt of a step and returns the row in the table: the given one, or an older result. It exits the
+// goroutine if the lease is lost.
 func (b *Branch) record(r *store.Record) *store.StepRow {
 	b.write(store.Done, r)
 	return &r.StepRow
 }
 
-// write writes records of the branch and waits until everything that the execution has enqueued is in the table. It
-// exits the goroutine if the outcome is neither Done nor other. The outcome is Undecided if the branch has lost a race.
+// write enqueues records of the branch and waits until they, and all writes before them, are in the table. It exits the
+// goroutine if the outcome is neither Done nor other. The outcome is Undecided if the branch has lost a race.
 func (b *Branch) write(other store.Outcome, records ...*store.Record) store.Outcome {
 	settled := make(chan store.Outcome, 1)
 	if !b.e.enqueue(&write{by: b, records: records, settled: func(o store.Outcome) { settled <- o }}) {
-		return store.Undecided // the result is of no use to a loser
+		return store.Undecided // a loser's result is not used
 	}
 	outcome := <-settled
 	if outcome != store.Done && outcome != other {
-		b.e.stop(stopLost, ErrLeaseLost) // unless there is another reason already
+		b.e.stop(stopLost, ErrLeaseLost) // no effect if the execution has stopped for another reason
 		runtime.Goexit()
 	}
 	return outcome
 }
 
-// enqueue writes records of the branch without waiting for it.
+// enqueue enqueues records of the branch and does not wait for the write.
 func (b *Branch) enqueue(records ...*store.Record) { b.e.enqueue(&write{by: b, records: records}) }
 
-// deferRecord keeps a record for the next write of the branch, or of one below it.
+// deferRecord keeps a record for the next write of the branch or of a branch below it: see deferredRecord.
 func (b *Branch) deferRecord(r *store.Record) {
 	b.e.mu.Lock()
 	defer b.e.mu.Unlock()
@@ -52,15 +52,15 @@ func (b *Branch) deferLocked(r *store.Record, message *store.Signal) {
 	}
 }
 
-// writeAll has everything written that the execution has enqueued, and that the branch and those above it deferred: a
-// transaction of the application's cannot carry it, and must not commit before it. It exits the goroutine if the execution
-// has ended.
+// writeAll waits until all enqueued writes of the execution, and the deferred records of the branch and the branches above it,
+// are in the table. It precedes a transaction of the application, which cannot contain them and must not commit before them.
+// It exits the goroutine if the execution has stopped.
 func (b *Branch) writeAll() {
 	b.allWritten()
 	b.e.exitIfStopped()
 }
 
-// allWritten is writeAll without the exit. It returns false if the caller must not go on.
+// allWritten is writeAll without the exit. It returns false if the execution has stopped or the branch has lost a race.
 func (b *Branch) allWritten() bool {
 	e := b.e
 	e.mu.Lock()
@@ -71,7 +71,7 @@ func (b *Branch) allWritten() bool {
 	}
 	settled := make(chan store.Outcome, 1)
 	if !e.enqueue(&write{by: b, settled: func(o store.Outcome) { settled <- o }}) {
-		return false // the result is of no use to a loser
+		return false // a loser's result is not used
 	}
 	if <-settled != store.Done {
 		e.stop(stopLost, ErrLeaseLost)
@@ -79,11 +79,11 @@ func (b *Branch) allWritten() bool {
 	return !e.stopped()
 }
 
-// show writes that an attempt of a step is under way.
+// show enqueues r, which says that an attempt of a step is under way.
 func (e *execution) show(r *store.Record) { e.enqueue(&write{records: []*store.Record{r}}) }
 
-// enqueue adds w to the outbox, together with the deferred records that must not come after it. It returns false, and
-// adds nothing, if the branch that writes has lost a race: then its deferred records have been dropped.
+// enqueue adds w to the outbox, together with the deferred records that must not come after it. If the writing branch has lost
+// a race, it adds nothing and returns false: the branch's deferred records have been dropped.
 func (e *execution) enqueue(w *write) bool {
 	e.mu.Lock()
 	if !w.ends() && w.by.hasLost() {

@@ -10,8 +10,9 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// Refresh notes that the rows of ids have changed; nil means any. It does not block. If it is the worker's own, somebody has asked
-// it to drain or has declared it dead: the next heartbeat says.
+// Refresh marks the runs in ids for a refresh, because their rows have changed; nil marks all. It does not block. If ids has
+// the worker's own ID, somebody has asked it to drain or has declared it dead: Refresh asks for a heartbeat, which reads the
+// worker's row. See docs/architecture.md, Wake-ups without loss.
 func (s *Session) Refresh(ids []uuid.UUID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -39,7 +40,7 @@ func (s *Session) Refresh(ids []uuid.UUID) {
 	}
 }
 
-// refreshLoop reads the rows that have changed.
+// refreshLoop reads the rows of the runs that are marked as stale, until stop is closed.
 func (s *Session) refreshLoop(stop chan struct{}) {
 	for {
 		select {
@@ -68,14 +69,14 @@ func (s *Session) refreshLoop(stop chan struct{}) {
 	}
 }
 
-// fetch gives executions what reached their runs. What is too much for one query, or cannot be read, is read for each run
+// fetch reads the inboxes of runs and delivers them to their executions. If one query for all fails, each run's inbox is read
 // alone, beside the refreshes.
 func (s *Session) fetch(ids []uuid.UUID) {
 	if len(ids) == 0 {
 		return
 	}
-	// The executions as they are before the query: for a later one of the same run a message may be read that an earlier one
-	// was about to take.
+	// Look the executions up before the query. A later execution of the same run could get a message that the earlier one was
+	// about to take.
 	of := make(map[uuid.UUID]*execution, len(ids))
 	s.mu.Lock()
 	for _, id := range ids {
@@ -100,7 +101,7 @@ func (s *Session) fetch(ids []uuid.UUID) {
 	}
 }
 
-// apply tells executions what their rows say, and returns those that something reached.
+// apply passes the rows' states to their executions, and returns the runs that have new messages or ended children.
 func (s *Session) apply(states []store.HeldRunState) (woken []uuid.UUID) {
 	for _, st := range states {
 		s.mu.Lock()

@@ -6,13 +6,13 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A Registration is a compensation that is to run if the run ends badly.
+// A Registration is a compensation that runs if its run fails or is cancelled. See docs/architecture.md, Compensations.
 type Registration struct {
 	Call *store.Compensation
 	Hash []byte // of the workflow and its input: HashSize bytes
 }
 
-// HashSize is how many bytes tell one registration under a name from another.
+// HashSize is the size in bytes of a registration's hash.
 const HashSize = 8
 
 // A compensation is a registration with its ID.
@@ -22,16 +22,16 @@ type compensation struct {
 	hash []byte
 }
 
-// registrations are those under one ID. Only the branch's goroutine uses them.
+// registrations are the compensations registered under one ID. Only the branch's goroutine uses them.
 type registrations struct {
-	attempt int    // of the last record; zero: there is none
-	hashes  []byte // of all that are recorded, in their order; empty: a step has announced that it may register one
-	passed  int    // bytes of hashes that the function has come past
-	left    []byte // of a fork: hashes of those that are left with the other run
+	attempt int    // of the newest record; zero: there is none
+	hashes  []byte // of the recorded registrations, in their order; empty: a step has announced that it may register one
+	passed  int    // bytes of hashes that the function has passed
+	left    []byte // of a fork: hashes of the registrations that stayed with the other run
 }
 
-// passes reports whether a registration is recorded: as the next one that the function has not come past, as the last
-// one that it has, or as a later one, if the code that registered those before is not there any more.
+// passes reports whether a registration is recorded: as the next one that the function has not passed, as the last one that
+// it has, or as a later one if the code of those between was removed. If it is the next or a later one, it counts as passed.
 func (r *registrations) passes(hash []byte) bool {
 	if !bytes.HasPrefix(r.hashes[r.passed:], hash) && bytes.HasSuffix(r.hashes[:r.passed], hash) && r.passed > 0 {
 		return true
@@ -45,14 +45,14 @@ func (r *registrations) passes(hash []byte) bool {
 	return false
 }
 
-// recorded takes in that rec is recorded, or about to be with what follows.
+// recorded updates r with rec, which is written or deferred.
 func (r *registrations) recorded(rec *store.Record) {
 	r.attempt, r.hashes, r.passed, r.left = rec.Attempt, rec.Output, len(rec.Output), nil
 }
 
-// A leftover is a compensation that a fork has left with the run that it was forked from. It is registered if the fork executes
-// what has its name, and, while it is pending, if the fork executes anything on the branch.
+// A leftover is a compensation that stayed with the run from which this run was forked. The fork registers it if it executes
+// the step of that name, or any operation on the branch while the leftover is pending. Only the branch's goroutine uses it.
 type leftover struct {
 	c       *compensation
-	pending bool // nothing that is copied has come after it
+	pending bool // true until enter passes a copied record behind it
 }

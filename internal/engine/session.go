@@ -16,46 +16,46 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A Session is one Worker.Run: the claim loop and what it has claimed.
+// A Session is one call of Worker.Run: its claim loop and its executions.
 type Session struct {
 	*environment
 	cfg Config
 
-	// Executions that have something to write. One is in a single batcher at a time.
-	writer  *batch.Batcher[*execution] // all but those of the other two
-	retries *batch.Batcher[*execution] // those that met somebody's open transaction: the others do not wait with them
-	alone   *batch.Batcher[*execution] // of those, the ones that may wait for a stranger's transaction: each by itself
-	loads   *loader                    // of the histories of claimed runs
+	// Batchers of executions with unsettled writes. An execution is in one of them at a time.
+	writer  *batch.Batcher[*execution] // all executions but those of the other two
+	retries *batch.Batcher[*execution] // those whose last flush met a lock or failed alone: the others do not wait with them
+	alone   *batch.Batcher[*execution] // of these, the ones that may wait for a transaction of somebody else: one in each flush
+	loads   *loader                    // reads the histories of claimed runs
 
-	wake       chan struct{}      // claim now
+	wake       chan struct{}      // the claim loop shall claim now
 	freed      chan struct{}      // a slot is free, or an execution was removed
-	refreshes  chan struct{}      // refresh executions now
+	refreshes  chan struct{}      // the refresh loop shall read the stale runs now
 	stopClaims context.CancelFunc // begins the drain
 	drains     chan struct{}      // closed by drain when it begins
 	unfinished sync.WaitGroup     // claims under way, the resolving of those without an answer, and steps of compensations
 
 	// Only the claim loop uses these.
-	claims int // so far
-	most   int // runs of the next claim. It halves when a claim fails, and doubles when one succeeds.
+	claims int // number of claims so far
+	most   int // bound of the runs of the next claim. It halves when a claim fails, and doubles when one succeeds.
 
-	mu               sync.Mutex // of what follows. It is locked after an execution's mutex, never before one.
-	executing        map[uuid.UUID]*execution
-	stops            int                 // how often all executions were stopped. Tests ask for it.
-	slots            int                 // free ones. begin takes, freeSlot gives
-	lingering        map[*execution]bool // they could be suspended: see lingersLocked
-	crashLoopSuspect bool                // a crash-loop suspect is under way: no other begins. Set by dispatch, reset by remove.
-	fenced           bool                // others may take the worker for dead: nothing is claimed. Set by fence and reregister, reset by alive.
-	nextClaim        time.Time           // when the claim loop claims, unless it is woken
-	draining         bool                // nothing is claimed any more. Set by drain, the heartbeater and poolIsClosed, for good.
-	poolClosed       bool                // the application has closed the pool. Set by poolIsClosed, for good.
-	claiming         bool                // a claim is under way: its runs are not in executing yet. Set by claim, reset by claimedAll.
-	stale            map[uuid.UUID]bool  // runs in executing whose rows have changed: the refresh loop takes them
-	staleEarly       map[uuid.UUID]bool  // runs whose rows have changed while claiming; uuid.Nil for any
+	mu               sync.Mutex               // guards the fields below. It is locked after an execution's mutex, never before one.
+	executing        map[uuid.UUID]*execution // by run ID
+	stops            int                      // how often stopAll was called. Tests read it.
+	slots            int                      // free slots. Decremented by begin, incremented by freeSlot.
+	lingering        map[*execution]bool      // executions in memory that could be suspended. Set by mayLinger, reset by endLingering.
+	crashLoopSuspect bool                     // a crash-loop suspect is under way: no other begins. Set by dispatch, reset by remove.
+	fenced           bool                     // others may take the worker for dead, so it claims nothing. Set by fence and reregister, reset by alive.
+	nextClaim        time.Time                // when the claim loop claims if nothing wakes it before. Set by the claim loop.
+	draining         bool                     // the worker claims nothing any more. Set by drain, the heartbeater and poolIsClosed, for good.
+	poolClosed       bool                     // the application has closed the pool. Set by poolIsClosed, for good.
+	claiming         bool                     // a claim is under way: its runs are not in executing yet. Set by claim, reset by claimedAll.
+	stale            map[uuid.UUID]bool       // runs in executing whose rows have changed. Added by Refresh, cleared by the refresh loop.
+	staleEarly       map[uuid.UUID]bool       // runs whose rows have changed while claiming; uuid.Nil stands for any. Added by Refresh, cleared by claimedAll.
 
-	completed, failed atomic.Int64 // runs that ended so, for the registry
+	completed, failed atomic.Int64 // counts of runs that ended so, for the registry
 }
 
-// held lists what the session believes to hold.
+// held returns the runs of all executions, with their leases.
 func (s *Session) held() []store.HeldRun {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,6 +72,7 @@ func (s *Session) isFenced() bool {
 	return s.fenced
 }
 
+// stopAll stops all executions.
 func (s *Session) stopAll(reason stopReason, cause error) {
 	s.mu.Lock()
 	s.stops++
@@ -85,9 +86,9 @@ func (s *Session) stopAll(reason stopReason, cause error) {
 	}
 }
 
-// setClock notes what the database's clock said in a reply that has just come to what was sent then. If somebody has set
-// it forward, what waits for a time looks again: the deadlines here, waits by themselves, and the claim loop, whose next
-// look may be long past.
+// setClock updates the estimate of the database's clock: an answer that has just arrived, to a statement sent at sent, said
+// now. If somebody has set the database's clock forward, all timers are computed again: setClock resets deadlines and wakes the
+// claim loop, whose next claim may be overdue; waits notice it by themselves.
 func (s *Session) setClock(now, sent time.Time) {
 	if !s.clock.set(now, sent, time.Now()) {
 		return
@@ -101,8 +102,8 @@ func (s *Session) setClock(now, sent time.Time) {
 	goroutine.Signal(s.wake)
 }
 
-// Stuck reports for how long nothing has come from the database, neither answer nor error, and whether that is longer
-// than can be explained: heartbeats go out all the time, and each of them ends soon.
+// Stuck returns for how long the database has given neither answer nor error, and whether that is too long to be explained:
+// heartbeats are sent all the time, and each of them ends soon.
 func (s *Session) Stuck() (silence time.Duration, stuck bool) {
 	s.clock.mu.Lock()
 	last := s.clock.heard
@@ -114,15 +115,16 @@ func (s *Session) Stuck() (silence time.Duration, stuck bool) {
 	return silence, silence > max(time.Minute, 3*s.cfg.StaleAfter, 3*s.cfg.Heartbeat)
 }
 
-// Queue is the queue that the session claims from.
+// Queue returns the queue from which the session claims.
 func (s *Session) Queue() string { return s.cfg.Queue }
 
-// Outage is what the session knows of the database being away.
+// Outage returns the state of the database's outage, as the session sees it.
 func (s *Session) Outage() *outage.Outage { return s.outage }
 
-// Failures are the kinds of statements that fail now although the database answers.
+// Failures returns the operations that fail now although the database answers.
 func (s *Session) Failures() []outage.Failure { return s.failures.Now() }
 
+// freeSlot returns a slot to the claim loop.
 func (s *Session) freeSlot() {
 	s.mu.Lock()
 	s.slots++

@@ -11,16 +11,16 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A SignalSpec is a wait for a message as the workflow function asks for it.
+// A SignalSpec describes a wait for a message.
 type SignalSpec struct {
 	Name    string        // of the messages, with the key
-	Step    string        // under which the wait is remembered
-	BadName error         // what is wrong with the name, nil if nothing is
-	Invalid error         // what is wrong with the rest of the call
+	Step    string        // name of the wait's record
+	BadName error         // why the name is invalid; nil if it is valid
+	Invalid error         // why the rest of the call is invalid; nil if it is valid
 	Timeout time.Duration // zero: none
 }
 
-// A signalWait is a wait for a message under way.
+// A signalWait is a wait for a message that is under way. See docs/architecture.md, Wake-ups without loss.
 type signalWait struct {
 	b       *Branch
 	id      string
@@ -29,7 +29,7 @@ type signalWait struct {
 	until   time.Time // when it times out; the zero time: never
 }
 
-// Receive returns the record of the message that a wait has read. Its error is the recorded one if none came in time.
+// Receive waits for a message and returns its record. If none arrived in time, it returns the recorded error.
 func (b *Branch) Receive(spec SignalSpec) (*store.StepRow, error) {
 	id, err := b.enter(spec.Step, spec.BadName)
 	if err != nil {
@@ -52,7 +52,7 @@ func (b *Branch) Receive(spec SignalSpec) (*store.StepRow, error) {
 	return row, nil
 }
 
-// run waits, given the record of a wait with a timeout that has begun; nil if none has.
+// run waits for a message. begun is the record of a wait with a timeout that has begun already, or nil.
 func (w *signalWait) run(begun *store.StepRow) (*store.StepRow, error) {
 	b, e := w.b, w.b.e
 	if err := b.begins(); err != nil {
@@ -61,7 +61,7 @@ func (w *signalWait) run(begun *store.StepRow) (*store.StepRow, error) {
 	if begun != nil {
 		w.until = begun.WakeAt
 	}
-	caughtUp := false // with the table, since the time is over
+	caughtUp := false // the inbox was read from the table after the timeout
 	for {
 		row, late, past := w.take()
 		if row != nil {
@@ -81,7 +81,7 @@ func (w *signalWait) run(begun *store.StepRow) (*store.StepRow, error) {
 			}
 			continue
 		}
-		// A message that was stored in time may not have come here yet.
+		// A message that was stored in time may not have been delivered yet.
 		if err := e.catchUp(b); err != nil {
 			return nil, err
 		}
@@ -91,16 +91,16 @@ func (w *signalWait) run(begun *store.StepRow) (*store.StepRow, error) {
 
 func (w *signalWait) why() string { return "signal " + w.name }
 
-// arrival is the event of a message.
+// arrival returns the event of an arriving message.
 func (w *signalWait) arrival() *event {
 	w.b.e.mu.Lock()
 	defer w.b.e.mu.Unlock()
 	return w.b.e.arrivalLocked(w.name)
 }
 
-// take reads the oldest message, if one has come in time, and returns its record. Nobody waits for that to be written:
-// should the process die before, what follows from it is not recorded either, and the message is read again. late says
-// that the oldest message came too late, so that none comes in time any more; past is how many have come.
+// take takes the oldest message, if one has arrived in time, and returns its record. The record is deferred: if the process
+// dies before it is written, nothing that follows from the message is recorded either, and a replay takes the message again.
+// late reports that the oldest message arrived too late, so none can arrive in time any more. past is the number of arrivals.
 func (w *signalWait) take() (row *store.StepRow, late bool, past int) {
 	b, e := w.b, w.b.e
 	r := e.newRecord(w.id, store.KindSignal, store.Completed, 1, 1)
@@ -111,7 +111,7 @@ func (w *signalWait) take() (row *store.StepRow, late bool, past int) {
 	}
 	past = e.arrivalLocked(w.name).fired
 	box := e.inbox.signals[w.name]
-	if len(box) == 0 || b.hasLost() || b.ctx.Err() != nil { // who lost a race reads nothing any more
+	if len(box) == 0 || b.hasLost() || b.ctx.Err() != nil { // a loser takes no messages
 		return nil, false, past
 	}
 	g := box[0]
@@ -124,12 +124,12 @@ func (w *signalWait) take() (row *store.StepRow, late bool, past int) {
 		r.EndedAt = b.now
 	}
 	b.deferLocked(r, g)
-	done := r.StepRow // the record is the writer's now
+	done := r.StepRow // a copy: the record belongs to the flush now
 	done.FinishedAt = r.EndedAt
 	return &done, false, past
 }
 
-// begin records that a wait with a timeout has begun, and with it that the run is suspended, if it is.
+// begin records that a wait with a timeout has begun. If the run is suspended for it, both are one transaction.
 func (w *signalWait) begin(past int) *store.StepRow {
 	b := w.b
 	r := b.e.newRecord(w.id, store.KindSignal, store.Running, 1, 1)
@@ -140,7 +140,7 @@ func (w *signalWait) begin(past int) *store.StepRow {
 	return b.record(r)
 }
 
-// timeOut records that no message came in time. The workflow may act on that only once it is recorded.
+// timeOut records that no message arrived in time, and waits for the record: only then may the workflow act on it.
 func (w *signalWait) timeOut() (*store.StepRow, error) {
 	b, e := w.b, w.b.e
 	if b.ctx.Err() != nil {
@@ -156,7 +156,7 @@ func (w *signalWait) timeOut() (*store.StepRow, error) {
 	return row, nil
 }
 
-// catchUp reads what has reached the run, while the database is away again and again.
+// catchUp reads the run's inbox from the table. If the database is away, it tries again until it succeeds.
 func (e *execution) catchUp(b *Branch) error {
 	for failures := 0; ; failures++ {
 		e.exitIfStopped()

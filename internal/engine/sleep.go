@@ -7,15 +7,16 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A SleepSpec is a sleep as the workflow function asks for it.
+// A SleepSpec describes a sleep.
 type SleepSpec struct {
 	Name    string
-	BadName error                             // what is wrong with the name, nil if nothing is
-	Invalid error                             // what is wrong with the rest of the call
-	Length  func(now time.Time) time.Duration // given the database's time when the sleep begins
+	BadName error                             // why the name is invalid; nil if it is valid
+	Invalid error                             // why the rest of the call is invalid; nil if it is valid
+	Length  func(now time.Time) time.Duration // called with the database's time when the sleep begins
 }
 
-// Sleep returns when the time has passed, in whatever process.
+// Sleep returns when the time has passed. A long sleep suspends the run, and returns in the execution that resumes it. See
+// docs/architecture.md, Waits and suspension.
 func (b *Branch) Sleep(spec SleepSpec) error {
 	id, err := b.enter(spec.Name, spec.BadName)
 	if err != nil {
@@ -34,21 +35,21 @@ func (b *Branch) Sleep(spec SleepSpec) error {
 		if err := b.wait(row.WakeAt, "timer "+id, nil, 0); err != nil {
 			return err
 		}
-		// Nobody waits for this record: that the time has passed can be told from the row that is there.
+		// The record is deferred: the row in the table already says when the sleep ends.
 		r := b.e.newRecord(id, store.KindSleep, store.Completed, row.Attempt, row.FirstAttempt)
 		r.EndedAt = row.WakeAt
 		b.deferRecord(r)
 	}
 	if row.WakeAt.IsZero() {
 		b.passed(row)
-	} else { // when that record was written differs from replay to replay
+	} else { // the time of the deferred record's write differs between replays
 		b.passed(&store.StepRow{FinishedAt: row.WakeAt})
 	}
 	return nil
 }
 
-// beginSleep sleeps through a short sleep and returns its record, or returns the record that a long one has
-// begun. A long sleep is recorded when it begins, so that no restart begins it again.
+// beginSleep begins a sleep. It waits for the end of a short one in memory, and records that. It records a long one when it
+// begins, so that no restart begins it again.
 func (b *Branch) beginSleep(id string, d time.Duration) (*store.StepRow, error) {
 	e := b.e
 	if err := b.begins(); err != nil {

@@ -5,20 +5,21 @@ import (
 	"time"
 )
 
-// A standing is what a worker knows of whether the fleet may take it for dead. The zero standing is that of a session
-// which nobody watches.
+// A standing is a worker's knowledge of whether others may take it for dead. The zero standing is for a session that no
+// failure detector watches. See docs/architecture.md, Leases and heartbeats.
 type standing struct {
-	maxSilence time.Duration // the worker may be silent for so long; see heartbeater.begin
-	grace      time.Duration // and go without the connection that the fleet watches for so long; zero: nobody concludes from it
+	// Set by heartbeater.begin, before the session executes anything.
+	maxSilence time.Duration // how long the worker may go without an answered heartbeat; zero: for ever
+	grace      time.Duration // how long it may go without the watched connection; zero: the connection is not evidence
 
-	mu      sync.Mutex
-	sent    time.Time // the last heartbeat that was answered
-	watched bool      // it announced the connection
-	heard   time.Time // when was sent what was last answered over that connection, or told that the server has it
-	lost    time.Time // that connection; zero while it is there, or nobody watches it
+	mu      sync.Mutex // guards the fields below
+	sent    time.Time  // when the last answered heartbeat was sent
+	watched bool       // that heartbeat named the connection, so the failure detector watches it. Set by answered.
+	heard   time.Time  // when the last message was sent whose answer proved that the server has the connection
+	lost    time.Time  // when the connection was lost; zero while it is there or not watched. Set by connectionLost, reset by answered and forgetLoss.
 }
 
-// hear notes that the server has the connection, as it says in answer to what was sent then.
+// hear records that the server has the connection: it answered a message that was sent at that time.
 func (s *standing) hear(sent time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -27,8 +28,8 @@ func (s *standing) hear(sent time.Time) {
 	}
 }
 
-// silent reports whether the server may have gone without the connection for so long that others conclude from it. Nobody
-// concludes anything of what was claimed since then.
+// silent reports whether the connection may have been lost for so long that others take the worker for dead. A run claimed
+// later than the last sign of the connection is not affected before the same time has passed since its claim.
 func (s *standing) silent(now, claimed time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -39,15 +40,15 @@ func (s *standing) silent(now, claimed time.Time) bool {
 	return s.watched && past(now, last.Add(s.grace))
 }
 
-// answered notes that the heartbeat which was sent then was answered.
+// answered records that a heartbeat sent at that time was answered. watched says that it named the connection.
 func (s *standing) answered(sent time.Time, watched bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sent, s.watched, s.heard, s.lost = sent, watched && s.grace > 0, sent, time.Time{}
 }
 
-// connectionLost notes that the connection was lost, unless that is known: when it was last heard of, if it was tried again and again
-// since then, else at the time given.
+// connectionLost records that the connection was lost, unless it is recorded already. The time of the loss is when the server
+// last answered over it, or, if that is longer than grace before at, at.
 func (s *standing) connectionLost(at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,7 +67,7 @@ func (s *standing) forgetLoss() {
 	s.lost = time.Time{}
 }
 
-// ends returns until when nobody takes the worker for dead, and why somebody may then.
+// ends returns when others may begin to take the worker for dead, and why.
 func (s *standing) ends() (until time.Time, why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,6 +86,6 @@ func (s *standing) presumedDead(now time.Time) string {
 	return ""
 }
 
-// past reports whether t is over by now; this process has read both. The monotonic clock stands still while the system is
-// suspended, and the wall clock may be set: what either says counts.
+// past reports whether now is after t by either clock; this process has read both times. The monotonic clock stands still
+// while the system is suspended, and the wall clock may be set.
 func past(now, t time.Time) bool { return now.After(t) || now.Round(0).After(t.Round(0)) }

@@ -18,50 +18,51 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// visibleAfter is how long a step runs before its attempt is shown in the table.
+// visibleAfter is how long an attempt of a step runs before the table shows it as RUNNING.
 const visibleAfter = time.Second
 
-// A StepSpec is a step as the workflow function asks for it.
+// A StepSpec describes a step.
 type StepSpec struct {
 	Name    string
-	BadName error // what is wrong with the name, nil if nothing is
-	Invalid error // what is wrong with the rest of the call
+	BadName error // why the name is invalid; nil if it is valid
+	Invalid error // why the rest of the call is invalid; nil if it is valid
 
-	Tx        bool // it has a transaction
+	Tx        bool // the step is transactional
 	Isolation pgx.TxIsoLevel
 	Timeout   time.Duration // of an attempt; zero: none
 	Retry     RetryPolicy
-	Result    reflect.Type // of what Call returns, for hooks of tests
+	Result    reflect.Type // type of Call's result, for hooks of tests
 
-	// Input returns the step's input as it is recorded for people; it is nil if there is none to record. invalid says that the
-	// call is wrong, failed is the attempt's error.
+	// Input encodes the step's input, which is recorded for people. It is nil if no input is recorded. invalid is returned if
+	// the call is wrong; failed is the attempt's error.
 	Input func() (input []byte, invalid, failed error)
 
 	// Call is the step's function. tx is nil if the step has no transaction.
 	Call func(ctx context.Context, tx pgx.Tx) (any, error)
-	// Encode returns what Call has returned as it is recorded under id, and the compensation that goes with it, nil if none
-	// does. Its error is the attempt's.
+	// Encode encodes the result of Call for the record id, and returns the result's compensation, or nil. Its error is the
+	// attempt's.
 	Encode func(id string, result any) (output []byte, r *Registration, err error)
-	// Compensation returns the compensation of a recorded result, nil if the result cannot be read. It is nil if the step has none.
+	// Compensation returns the compensation of a recorded result, or nil if the result cannot be decoded. It is nil if the step
+	// has no compensation.
 	Compensation func(output []byte) *Registration
 }
 
-// A stepCall is one durable step under way.
+// A stepCall is a durable step under way. Only the branch's goroutine uses it. See docs/architecture.md, Steps.
 type stepCall struct {
 	b            *Branch
 	id           string
-	position     int64 // of the attempt, in the run's order. Set by execute.
+	position     int64 // of the attempt in the run's order. Set by execute.
 	spec         StepSpec
-	input        []byte // as it is recorded; nil: there is none, or it is not encoded yet
-	unencoded    error  // why the attempt about to begin has no input, which fails it; nil if it has, or needs none
-	attempt      int    // to be made next, or under way
-	first        int    // attempt of this series: a Resume, or an attempt of the run that forgets the failure, begins another
+	input        []byte // encoded; nil: there is none, or it is not encoded yet. Set by encodeInput.
+	unencoded    error  // why the input could not be encoded, which fails the attempt; nil if there is no such error. Set by encodeInput.
+	attempt      int    // number of the attempt that is next or under way. Set by settleOrRetry.
+	first        int    // first attempt of this series. A Resume, or an attempt of the run that forgets the failure, begins a new series.
 	uncounted    uncounted
-	compensation *compensation // of the function's result, set by callUser; nil if the step has none
-	registers    *store.Record // of compensation, set by registration; nil if that is not recorded by this call
+	compensation *compensation // of the function's result; nil if there is none. Set by callUser.
+	registers    *store.Record // the record of compensation; nil if this call does not register it. Set by registration.
 }
 
-// Step returns the record of the step's result, executing it as often as it takes.
+// Step executes a step, unless the history has its result, and returns the result's record.
 func (b *Branch) Step(spec StepSpec) (*store.StepRow, error) {
 	id, err := b.enter(spec.Name, spec.BadName)
 	if err != nil {
@@ -74,7 +75,7 @@ func (b *Branch) Step(spec StepSpec) (*store.StepRow, error) {
 	return s.run(b.lookup(s.id, store.KindFunction))
 }
 
-// run executes the step as often as it takes, given its latest record; nil if there is none.
+// run makes attempts until one is final. row is the step's latest record, or nil.
 func (s *stepCall) run(row *store.StepRow) (_ *store.StepRow, err error) {
 	for {
 		if row != nil {
@@ -93,8 +94,8 @@ func (s *stepCall) run(row *store.StepRow) (_ *store.StepRow, err error) {
 	}
 }
 
-// after takes in the record of an attempt: it returns true if that is the step's result, and else prepares the
-// next attempt, having waited for its time.
+// settleOrRetry returns true if row, the record of an attempt, is the step's result. Otherwise it waits until the next attempt
+// may begin, and prepares it.
 func (s *stepCall) settleOrRetry(row *store.StepRow) (done bool, err error) {
 	switch {
 	case row.Status == store.Completed:
@@ -115,10 +116,10 @@ func (s *stepCall) settleOrRetry(row *store.StepRow) (done bool, err error) {
 	return false, nil
 }
 
-// execute makes one attempt and records what came of it. It returns neither record nor error if the attempt is
-// to be made again, because the database was away.
+// execute makes one attempt and records its outcome. It returns neither record nor error if the attempt must be repeated
+// because of the database.
 func (s *stepCall) execute() (*store.StepRow, error) {
-	if err := s.encodeInput(); err != nil { // before begins: a replay that has no record of the step must come to the same error
+	if err := s.encodeInput(); err != nil { // before begins: a replay without a record of the step must return the same error
 		return nil, err
 	}
 	if err := s.b.begins(); err != nil {
@@ -133,14 +134,14 @@ func (s *stepCall) execute() (*store.StepRow, error) {
 	}
 	ctx, cancel := s.begin()
 	defer cancel()
-	// Not of a transactional step: a row committed meanwhile would fail a transaction of a stricter isolation, each time.
+	// Transactional steps are not shown: a row committed meanwhile would fail each transaction of a stricter isolation.
 	defer s.showLater()()
 	begun := time.Now()
 	data, err := s.callUser(ctx, nil)
 	return s.recordOutcome(ctx, begun, data, err)
 }
 
-// encodeInput encodes the step's input, if it has one, once for all attempts. It returns an error if the call is wrong.
+// encodeInput encodes the step's input once for all attempts. It returns an error if the call is wrong.
 func (s *stepCall) encodeInput() error {
 	if s.spec.Input == nil || s.input != nil {
 		return nil
@@ -153,14 +154,14 @@ func (s *stepCall) encodeInput() error {
 	return nil
 }
 
-// newRecord prepares the record of the attempt.
+// newRecord returns a record of the attempt.
 func (s *stepCall) newRecord(status string) *store.Record {
 	r := s.b.e.newRecord(s.id, store.KindFunction, status, s.attempt, s.first)
 	r.Position, r.Input = s.position, s.input
 	return r
 }
 
-// begin returns the context of an attempt.
+// begin returns the context of an attempt, with the step's timeout.
 func (s *stepCall) begin() (context.Context, context.CancelFunc) {
 	b, e := s.b, s.b.e
 	ctx, cancel := context.WithCancel(b.ctx)
@@ -173,9 +174,9 @@ func (s *stepCall) begin() (context.Context, context.CancelFunc) {
 	return ctx, cancel
 }
 
-// showLater shows the attempt in the table if it is not over soon, which the function returned says.
+// showLater shows the attempt in the table once it has run for visibleAfter, unless over is called before.
 func (s *stepCall) showLater() (over func() bool) {
-	attempt, first, position, input := s.attempt, s.first, s.position, s.input // the step may be at its next attempt when the timer's function runs
+	attempt, first, position, input := s.attempt, s.first, s.position, s.input // the next attempt may have begun when the timer fires
 	return time.AfterFunc(visibleAfter, func() {
 		r := s.b.e.newRecord(s.id, store.KindFunction, store.Running, attempt, first)
 		r.Position, r.Elapsed, r.Input = position, visibleAfter, input
@@ -183,13 +184,13 @@ func (s *stepCall) showLater() (over func() bool) {
 	}).Stop
 }
 
-// timedOut is the failure of an attempt that took too long.
+// timedOut returns the failure of an attempt that exceeded the step's timeout.
 func (s *stepCall) timedOut() error {
 	return failure.Of(kind.Timeout, fmt.Errorf("step timed out after %v", s.spec.Timeout))
 }
 
-// recordOutcome records the outcome of user code, unless the code failed because its context ended: that says nothing of
-// the step. It exits the goroutine if the execution has ended.
+// recordOutcome records the outcome of the step's function, unless it failed because the branch's context ended: such an error
+// says nothing about the step. It exits the goroutine if the execution has stopped.
 func (s *stepCall) recordOutcome(ctx context.Context, begun time.Time, data []byte, err error) (*store.StepRow, error) {
 	b, e := s.b, s.b.e
 	e.env.failpoint("after step", e.run.RunID)
@@ -209,7 +210,7 @@ func (s *stepCall) recordOutcome(ctx context.Context, begun time.Time, data []by
 	} else {
 		r.Output = data
 		for _, c := range s.registration() {
-			b.deferRecord(c) // it goes with the step's
+			b.deferRecord(c) // written with the step's record
 		}
 	}
 	row := b.record(r)
@@ -218,7 +219,7 @@ func (s *stepCall) recordOutcome(ctx context.Context, begun time.Time, data []by
 	return row, nil
 }
 
-// fail makes r the record of a failed attempt: with the time of the next one, or final.
+// fail makes r the record of a failed attempt: a final one, or one with the time of the next attempt.
 func (s *stepCall) fail(ctx context.Context, r *store.Record, err error) {
 	class := s.b.e.env.errors.Classify(err)
 	failed := class.Kind
@@ -226,7 +227,7 @@ func (s *stepCall) fail(ctx context.Context, r *store.Record, err error) {
 		failed = kind.Timeout
 		err = failure.Of(failed, fmt.Errorf("%w (%v)", err, context.Cause(ctx)))
 	} else if failed == kind.Cancelled && !class.Cancelled {
-		// The step's context has not ended. One that the function made, and cancelled, says no more than any other failure.
+		// The step's context has not ended: the function cancelled a context of its own. That is a failure like any other.
 		failed = kind.Unknown
 		err = failure.Of(failed, err)
 	}
@@ -243,8 +244,8 @@ func (s *stepCall) fail(ctx context.Context, r *store.Record, err error) {
 	r.Wake = max(r.Wake, class.After)
 }
 
-// callUser calls the step's function, if the run is this worker's, and encodes what it returns. A panic is an error. A
-// Goexit cannot be stopped: it is recorded as the attempt's failure on the way out, and fails the branch.
+// callUser calls the step's function, if this worker holds the run, and encodes the result. It turns a panic into an error. It
+// cannot stop a Goexit: that fails the branch, and is recorded as the attempt's failure.
 func (s *stepCall) callUser(ctx context.Context, tx pgx.Tx) (data []byte, err error) {
 	s.b.e.exitUnlessHeld(s.id)
 	if s.unencoded != nil {
@@ -273,7 +274,7 @@ func (s *stepCall) callUser(ctx context.Context, tx pgx.Tx) (data []byte, err er
 		v, err = s.spec.Call(ctx, tx)
 	}
 	if err == nil {
-		err = s.b.misusedInStep // the record must say so: in a replay the function is not called
+		err = s.b.misusedInStep // recorded, because a replay does not call the function
 	}
 	if at, ok := ctx.Deadline(); err == nil && ok && !time.Now().Before(at) {
 		err = s.timedOut()
@@ -287,8 +288,8 @@ func (s *stepCall) callUser(ctx context.Context, tx pgx.Tx) (data []byte, err er
 	return data, err
 }
 
-// announce records that the step is about to register a compensation, unless there is one under its name: what finds that
-// waits for the step.
+// announce records that the step may register a compensation, unless one is registered under its name. A cancel that finds the
+// record waits for the step. See docs/architecture.md, Compensations.
 func (s *stepCall) announce() error {
 	if s.spec.Compensation == nil {
 		return nil
@@ -300,15 +301,15 @@ func (s *stepCall) announce() error {
 	}
 	rec := s.b.nextRegistration(r, id, nil)
 	s.b.record(rec)
-	if rec.Outcome == store.Undecided { // the branch has lost a race meanwhile: what the step did could not be undone
+	if rec.Outcome == store.Undecided { // the branch has lost a race: the step could not be compensated
 		return errBranchCancelled
 	}
 	r.recorded(rec)
 	return nil
 }
 
-// registration returns the record that goes with that of the step's success; none if it registers nothing, or that is
-// recorded.
+// registration returns the record of the step's compensation, to be written with the step's success. It returns none if there
+// is no compensation or it is recorded already.
 func (s *stepCall) registration() []*store.Record {
 	if s.compensation == nil {
 		return nil
@@ -321,14 +322,14 @@ func (s *stepCall) registration() []*store.Record {
 	return []*store.Record{s.registers}
 }
 
-// pass notes that the function has come past the step, which ended as row says.
+// pass updates the branch and its registrations after the step has ended with row.
 func (s *stepCall) pass(row *store.StepRow) {
 	if s.spec.Compensation != nil && row.Status == store.Completed && row.RunAttempt > 0 {
 		r := s.b.registrations(store.CompensationID(s.id))
 		switch {
 		case s.registers != nil:
 			r.recorded(s.registers)
-		case r.passed > 0 && r.passed == len(r.hashes): // what was registered since, by new code in front of the step, is last
+		case r.passed > 0 && r.passed == len(r.hashes): // new code in front of the step has registered a compensation since: that is the last one
 			s.registerAgain(r, row)
 		default:
 			r.passed = min(r.passed+HashSize, len(r.hashes))
@@ -337,14 +338,14 @@ func (s *stepCall) pass(row *store.StepRow) {
 	s.b.passed(row)
 }
 
-// registerAgain registers the step's recorded result, unless that was registered last.
+// registerAgain registers the compensation of the recorded result, unless it is registered.
 func (s *stepCall) registerAgain(r *registrations, row *store.StepRow) {
 	if c := s.compensationOf(s.spec.Compensation(row.Output)); c != nil && !r.passes(c.hash) {
 		s.b.register(r, c)
 	}
 }
 
-// compensationOf is r under the step's name, nil if r is.
+// compensationOf returns r with the ID of the step's compensation, or nil if r is nil.
 func (s *stepCall) compensationOf(r *Registration) *compensation {
 	if r == nil {
 		return nil

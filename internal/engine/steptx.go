@@ -17,9 +17,9 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// How long an attempt of a transactional step that loses its connection, or whose record is not written in time, is made
-// again without being counted, and the longest pause between two of them. Without a bound, a function whose query brings
-// the server down would do so for ever.
+// If an attempt of a transactional step loses its connection, or its record is not written in time, it is repeated and not
+// counted, for at most uncountedTime. Without this bound, a query that brings the server down would do so for ever.
+// uncountedPause is the longest pause between two of these tries.
 const (
 	uncountedTime  = time.Minute
 	uncountedPause = 10 * time.Second
@@ -27,13 +27,14 @@ const (
 
 // An uncounted is the series of tries of one attempt that failed because of the database.
 type uncounted struct {
-	attempt int
-	since   time.Time
-	times   int
+	attempt int       // number of the attempt
+	since   time.Time // when the first of these tries failed
+	times   int       // failed tries. isUncounted increments it.
 }
 
-// executeTx makes one attempt of a transactional step. The record is its last statement before the commit, so
-// that the run's row is locked briefly. It commits only if the record was written: then nobody else has a result.
+// executeTx makes one attempt of a transactional step. The step's record is the last statement before the commit, so that the
+// run's row is locked only briefly. The transaction commits only if the record was written: then no other result exists. See
+// docs/architecture.md, Steps.
 func (s *stepCall) executeTx() (*store.StepRow, error) {
 	b, e := s.b, s.b.e
 	b.writeAll()
@@ -45,14 +46,14 @@ func (s *stepCall) executeTx() (*store.StepRow, error) {
 		}
 		return s.retryAfterOutage(err)
 	}
-	defer end(nil) // of a function that does not return, for one
+	defer end(nil) // also if the function exits its goroutine
 	ctx, cancel := s.begin()
 	defer cancel()
 	begun := time.Now()
 	user := stepTx{Tx: tx}
 	data, err := s.callUser(ctx, &user)
 	if err != nil && s.wasInterrupted(ctx, tx, err) {
-		end(err) // before the pause: others need the connection and the slot
+		end(err) // before the pause, because others need the connection and the slot
 		return s.repeatUncounted(err)
 	}
 	if err == nil && user.rolledBack.Load() {
@@ -68,7 +69,7 @@ func (s *stepCall) executeTx() (*store.StepRow, error) {
 	e.env.failpoint("after step", e.run.RunID)
 	r := s.newRecord(store.Completed)
 	r.Elapsed, r.Output = time.Since(begun), data
-	// The write does not end with ctx: its outcome would be unknown.
+	// The write goes on when ctx ends: otherwise its outcome would be unknown.
 	write, stop := context.WithTimeout(context.WithoutCancel(ctx), txTimeout)
 	defer stop()
 	written, err := e.env.store.RecordIn(write, tx, append(s.registration(), r)...)
@@ -83,15 +84,15 @@ func (s *stepCall) executeTx() (*store.StepRow, error) {
 	return s.afterTx(ctx, begun, err)
 }
 
-// unfit says why a step's transaction cannot be committed although its function succeeded, nil if it can.
+// uncommittable returns why a step's transaction cannot be committed although its function succeeded, or nil.
 func uncommittable(tx pgx.Tx) error {
 	conn := tx.Conn()
 	switch {
-	case conn.IsClosed(): // or it would be repeated for ever, as if the database were away
+	case conn.IsClosed(): // otherwise the step would be repeated for ever, as if the database were away
 		return failure.Of(kind.Database, errors.New("the step's transaction lost its connection, and its function did not say so: a query's context ended, for one"))
 	case conn.PgConn().TxStatus() == 'E':
 		return errors.New("a statement of the step failed, and its function did not say so: return the error, or let the statement fail in a savepoint (tx.Begin)")
-	case conn.PgConn().TxStatus() == 'I': // ended by SQL: the record would not be a part of it
+	case conn.PgConn().TxStatus() == 'I': // the function ended the transaction by SQL: the record would not be part of it
 		return errStepTx
 	}
 	return nil
@@ -100,9 +101,9 @@ func uncommittable(tx pgx.Tx) error {
 // txTimeout bounds the record and commit of a transactional step.
 const txTimeout = 30 * time.Second
 
-// afterTx finds out what became of a transaction that did not say, or that wrote no record: the step's row tells.
-// What the database refused is the attempt's failure (a deferred constraint, a serialization failure). That it was away, or
-// that the record waited in vain for a stranger's lock of the run, is not.
+// afterTx resolves a transaction that wrote no record or whose outcome is unknown, by the step's row in the table. If the
+// database refused the transaction (a deferred constraint, a serialization failure), the attempt has failed. If the database
+// was away, or somebody's lock of the run kept the record from being written, the attempt is not counted.
 func (s *stepCall) afterTx(ctx context.Context, begun time.Time, cause error) (*store.StepRow, error) {
 	e := s.b.e
 	for {
@@ -117,7 +118,7 @@ func (s *stepCall) afterTx(ctx context.Context, begun time.Time, cause error) (*
 			runtime.Goexit()
 		case row != nil:
 			return row, nil
-		case cause == nil: // only the transaction itself can have ended the run that it records for
+		case cause == nil: // only the transaction itself can have ended the run that it holds
 			return s.recordOutcome(ctx, begun, nil, failure.BadRequest(errors.New("the step's transaction ends its own run: cancel it in a transaction of its own")))
 		case isDatabaseFault(cause) && s.isUncounted():
 			return s.repeatUncounted(cause)
@@ -127,7 +128,7 @@ func (s *stepCall) afterTx(ctx context.Context, begun time.Time, cause error) (*
 	}
 }
 
-// trouble waits a little, for the attempt to be made again: that the database is away says nothing of the step.
+// retryAfterOutage pauses before the attempt is repeated: the database is away, which says nothing about the step.
 func (s *stepCall) retryAfterOutage(err error) (*store.StepRow, error) {
 	if err != nil {
 		s.b.e.log().Debug("kagzi: a transactional step is repeated", "step", s.id, "error", err)
@@ -160,7 +161,7 @@ func isDatabaseFault(err error) bool {
 	return false
 }
 
-// isUncounted reports whether the attempt, which failed by no fault of its own, may be made again without being counted.
+// isUncounted reports whether the attempt, which failed because of the database, may be repeated without being counted.
 func (s *stepCall) isUncounted() bool {
 	if s.uncounted.times == 0 || s.uncounted.attempt != s.attempt {
 		s.uncounted = uncounted{attempt: s.attempt, since: time.Now()}
@@ -173,7 +174,7 @@ func (s *stepCall) isUncounted() bool {
 	return time.Since(s.uncounted.since) < most
 }
 
-// again waits, longer each time, for the attempt to be made again.
+// repeatUncounted pauses before the attempt is repeated, longer each time.
 func (s *stepCall) repeatUncounted(err error) (*store.StepRow, error) {
 	s.b.e.log().Warn("kagzi: a transactional step is repeated because of the database; the attempt is not counted", "step", s.id, "attempt", s.attempt, "error", err)
 	select {
@@ -184,9 +185,9 @@ func (s *stepCall) repeatUncounted(err error) (*store.StepRow, error) {
 	return nil, nil
 }
 
-// beginTx begins a transaction for a step, leaving the pool the connections that the engine needs. Its level is always
-// said: the database's or role's default may be a stricter one. end rolls it back unless it is committed, and frees its slot;
-// it is told what the transaction failed with, and may be called again.
+// beginTx begins a transaction for a step. Its slots leave the pool the connections that the engine needs. It always sets the
+// isolation level, because the default of the database or role may be stricter. end rolls the transaction back unless it is
+// committed, and frees its slot. It takes the error of the transaction, and may be called more than once.
 func (env *environment) beginTx(ctx context.Context, level pgx.TxIsoLevel) (tx pgx.Tx, end func(error), err error) {
 	select {
 	case env.txSlots <- struct{}{}:
@@ -211,17 +212,17 @@ func (env *environment) beginTx(ctx context.Context, level pgx.TxIsoLevel) (tx p
 func rollback(tx pgx.Tx) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	_ = tx.Rollback(ctx) // an open transaction ends with its connection, too
+	_ = tx.Rollback(ctx) // if it fails, the transaction ends with its connection
 }
 
-// stepTx is the transaction as the step's function sees it: the engine ends it.
+// A stepTx is the transaction that the step's function gets: the function cannot end it.
 type stepTx struct {
 	pgx.Tx
-	rolledBack atomic.Bool // the function called Rollback
+	rolledBack atomic.Bool // the function called Rollback. Set by Rollback, for good.
 }
 
-// A deferred Rollback counts as any other. On the stack it looks like one on the line of the return statement, so to tell
-// them apart would be to guess whether what was to be rolled back is to be committed.
+// errRolledBack is the failure of an attempt that called Rollback and returned no error. A deferred Rollback counts, too: on the
+// stack it looks like one in the line of the return statement, so its intention could only be guessed.
 var errRolledBack = failure.BadRequest(errors.New("kagzi: the step's function called Rollback of its transaction and returned no error: " +
 	"to roll back return an error, and leave Rollback out, deferred too, because Kagzi ends the transaction"))
 

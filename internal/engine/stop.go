@@ -11,18 +11,18 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// An execution ends in four steps. It stops, once and for a reason: stopLocked. It is settled when its goroutines are gone, or
-// were waited for long enough: settle. Then its host has a suspension written, or a finish of the run: ending.go. When that is
-// written, the session removes it.
+// An execution ends in four steps. It stops once, for one reason: stopLocked. It settles when its goroutines are gone or have
+// had enough time: settle. Then its host enqueues a suspension or a finish of the run: ending.go. When that is written, the
+// session removes the execution. See docs/architecture.md, The end of an execution.
 
-// stop stops the execution from outside of it.
+// stop stops the execution, unless it has stopped already.
 func (e *execution) stop(reason stopReason, cause error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.stopLocked(reason, cause)
 }
 
-// fail stops the execution and ends the run with it, whatever the function would say.
+// fail stops the execution. The run fails with err, whatever the function returns.
 func (e *execution) fail(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -32,8 +32,8 @@ func (e *execution) fail(err error) {
 	}
 }
 
-// supersede stops an execution whose run this worker has claimed again. Nothing that it has still to write may share a
-// flush with what the new one writes.
+// supersede stops an execution whose run this worker has claimed again. Its remaining writes never share a flush with those of
+// the new execution.
 func (e *execution) supersede() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -41,7 +41,8 @@ func (e *execution) supersede() {
 	e.stopLocked(stopLost, ErrLeaseLost)
 }
 
-// nondeterministic quarantines the run and ends the goroutine.
+// nondeterministic quarantines the run, because code and history contradict each other, and exits the goroutine. In mode verify
+// it only stops the execution. args[0] is the step's ID.
 func (e *execution) nondeterministic(format string, args ...any) {
 	if !e.mode.writes() {
 		e.mu.Lock()
@@ -57,9 +58,11 @@ func (e *execution) nondeterministic(format string, args ...any) {
 	runtime.Goexit()
 }
 
+// Nondeterministic quarantines the branch's run and exits the goroutine.
 func (b *Branch) Nondeterministic(format string, args ...any) { b.e.nondeterministic(format, args...) }
 
-// stopLocked sets why the execution stops, and stops it for everybody. It returns false if it has stopped before.
+// stopLocked sets the reason of the stop and cancels the execution's context with cause. It returns false if the execution has
+// stopped before.
 func (e *execution) stopLocked(reason stopReason, cause error) bool {
 	if e.reason != underWay {
 		return false
@@ -69,7 +72,7 @@ func (e *execution) stopLocked(reason stopReason, cause error) bool {
 	if reason != stopReturned {
 		e.cancel(cause)
 		switch {
-		case e.loading: // nothing of it has begun
+		case e.loading: // its function has not begun
 			e.grace = time.AfterFunc(0, e.settle)
 		case e.live > 0: // code that does not return must not hold the run
 			e.grace = time.AfterFunc(e.graceLocked(), e.settle)
@@ -80,8 +83,8 @@ func (e *execution) stopLocked(reason stopReason, cause error) bool {
 	return true
 }
 
-// graceLocked is how long the end of the execution waits for its goroutines. What user code does until the run ends may
-// register a compensation, so a run that has such gets the time that its cancel gave it.
+// graceLocked returns how long the end of the execution waits for its goroutines. A run that registers compensations gets the
+// time that its cancel allows: its code may register one until the run ends.
 func (e *execution) graceLocked() time.Duration {
 	switch {
 	case !e.registers || failure.IsQuarantine(e.failure):
@@ -89,16 +92,16 @@ func (e *execution) graceLocked() time.Duration {
 	case e.reason == stopCancelling && !e.cancelBy.IsZero():
 		return max(exitGrace, e.cancelBy.Sub(e.env.now()))
 	case e.reason == stopCancelling || e.reason == stopFailed:
-		goroutine.Signal(e.env.heartbeats) // a lease ends soon after the deadline, and is extended after it
+		goroutine.Signal(e.env.heartbeats) // the lease ends soon after the run's deadline, so a heartbeat must extend it
 		return store.CancelGrace
 	}
 	return exitGrace
 }
 
-// settle has the host write the outcome, once. It does not wait for the write.
+// settle calls the host to write the outcome, once. It does not wait for the write.
 func (e *execution) settle() { e.settleOnce.Do(func() { e.host.settled(e) }) }
 
-// stopUnbegun ends an execution that was never begun.
+// stopUnbegun stops and settles an execution whose function has not begun.
 func (e *execution) stopUnbegun(reason stopReason, err error) {
 	e.mu.Lock()
 	e.live, e.busy, e.failure = 0, 0, err
@@ -107,9 +110,9 @@ func (e *execution) stopUnbegun(reason stopReason, err error) {
 	e.settle()
 }
 
-// yield gives up a run for a while: because another crash-loop suspect is under way, or because of its history. A
-// cancel, or its deadline, does not make it due before: no worker could act on that. If its function has begun, the run is
-// yielded when that has ended.
+// yield gives up a run for the pause: because another crash-loop suspect is under way, or because its history could not be
+// read. Neither a cancel nor its deadline makes it due earlier, because no worker could act on them. If its function has
+// begun, the run is yielded when the goroutines are gone.
 func (e *execution) yield(waitingOn string, pause time.Duration, history store.HistoryRead) {
 	e.mu.Lock()
 	begun := e.begun
@@ -128,11 +131,11 @@ func (e *execution) yield(waitingOn string, pause time.Duration, history store.H
 	}
 }
 
-// cancelRequested stops what is under way, by the deadline at the latest that the cancel has set.
+// cancelRequested stops the execution because of a cancel. deadline is the cancel's: the end waits for the goroutines no longer.
 func (e *execution) cancelRequested(deadline time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.reason == stopCancelling && e.grace != nil && deadline.Before(e.cancelBy) { // by another cancel
+	if e.reason == stopCancelling && e.grace != nil && deadline.Before(e.cancelBy) { // another cancel allows less time
 		e.cancelBy = deadline
 		e.grace.Reset(e.graceLocked())
 	}
@@ -140,13 +143,13 @@ func (e *execution) cancelRequested(deadline time.Time) {
 		return
 	}
 	e.run.CancelRequested, e.cancelBy = true, deadline
-	if !e.loading { // else it does not begin
+	if !e.loading { // otherwise dispatch ends it
 		e.stopLocked(stopCancelling, errCancelled)
 	}
 }
 
-// isToEnd returns why the run ends without its function: it was cancelled, or its time is over. It is underWay if neither
-// is so.
+// isToEnd returns why the run ends without a call of its function: it was cancelled, or its deadline has passed. It returns
+// underWay if neither is so.
 func (e *execution) isToEnd() stopReason {
 	switch {
 	case e.run.CancelRequested:
@@ -157,7 +160,7 @@ func (e *execution) isToEnd() stopReason {
 	return underWay
 }
 
-// newSuspension prepares the end of this execution: without a time, and waiting for nothing, the run is due at once.
+// newSuspension returns a suspension of the run. Without a time and a needed wake-up, the run is due at once.
 func (e *execution) newSuspension(status, waitingOn string) *store.Suspension {
 	p := &store.Suspension{RunID: e.run.RunID, Lease: e.run.Lease, Status: status, WaitingOn: waitingOn}
 	if e.loading {

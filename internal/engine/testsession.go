@@ -19,7 +19,7 @@ func (b *Branch) Closed() bool { return b.closed }
 // Goroutine is for tests: see testhook.Branch.
 func (b *Branch) Goroutine() uintptr { return b.goid.Load() }
 
-// testSession is a session as tests see it.
+// A testSession implements testhook.Session.
 type testSession struct{ s *Session }
 
 func (h testSession) SetClock(now, asked time.Time) { h.s.setClock(now, asked) }
@@ -35,7 +35,8 @@ func (h testSession) Handles(workflow string, version int) bool {
 
 func (h testSession) Worker() uuid.UUID { return h.s.ID() }
 
-// Activity suspends an execution that lingers only to be there when more children end: in a test that is a matter of real time.
+// Activity suspends an execution that lingers for more ends of children: lingering is a matter of real time, which kagzitest
+// does not move.
 func (h testSession) Activity(run uuid.UUID, wakeups int64, cancelling bool) testhook.Activity {
 	s := h.s
 	s.mu.Lock()
@@ -59,7 +60,7 @@ func (h testSession) Activity(run uuid.UUID, wakeups int64, cancelling bool) tes
 	}
 	due := func(t time.Time) {
 		switch {
-		case !t.After(now): // it is about to end
+		case !t.After(now): // the wait is about to end
 			activity.Busy++
 		case activity.Next.IsZero() || t.Before(activity.Next):
 			activity.Next = t
@@ -70,7 +71,7 @@ func (h testSession) Activity(run uuid.UUID, wakeups int64, cancelling bool) tes
 	}
 	for _, w := range e.waits {
 		switch {
-		case w.ctx.Err() != nil: // its branch has not noticed yet
+		case w.ctx.Err() != nil: // cancelled, but its branch has not gone on yet
 			activity.Busy++
 		case !w.until.IsZero():
 			due(w.until)

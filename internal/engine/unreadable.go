@@ -13,24 +13,26 @@ import (
 )
 
 const (
-	// probeTimeout bounds the question whether histories can be read at all.
+	// probeTimeout bounds the query that tests whether histories can be read at all.
 	probeTimeout = 2 * time.Second
 
-	// MaxLoadFailures is how often a history cannot be read before its run is quarantined.
+	// MaxLoadFailures is the number of failures to read a history at which its run is quarantined.
 	MaxLoadFailures = 20
 
-	// waitsForHistory is what a run waits for whose history could not be read, or not at once.
+	// waitsForHistory is shown as the reason of the wait of a run whose history could not be read, or not at once.
 	waitsForHistory = "history"
 )
 
-// readable reports whether histories can be read at all. If so, what could not be read is itself the reason.
+// readable reports whether histories can be read at all. If so, a failed read was the fault of a history. See
+// docs/architecture.md, Claim.
 func (env *environment) readable() bool {
 	nobody := []uuid.UUID{uuid.Nil}
 	_, err := env.store.Load(env.reads, store.LoadRequest{Runs: nobody, Woken: nobody, Inputs: nobody, Most: 1, Timeout: probeTimeout})
 	return err == nil
 }
 
-// unreadable yields a run whose history or inbox cannot be read, each time for longer, and quarantines it in the end.
+// unreadable yields a run whose history or inbox cannot be read, each time for longer. At MaxLoadFailures it quarantines the
+// run.
 func (e *execution) unreadable(err error) {
 	failures := e.run.LoadFailures + 1
 	e.log().Warn("kagzi: what a run has recorded cannot be read", "error", err, "times", failures)
@@ -41,7 +43,7 @@ func (e *execution) unreadable(err error) {
 	e.yield(waitsForHistory, loadPause(failures), store.HistoryFailed)
 }
 
-// giveUp fails the run, whether or not its execution has begun.
+// giveUp fails the run with err, whether or not its execution has begun.
 func (e *execution) giveUp(err error) {
 	e.mu.Lock()
 	loading := e.loading
@@ -53,7 +55,7 @@ func (e *execution) giveUp(err error) {
 	}
 }
 
-// loadPause is how long a run waits whose history could not be read that many times.
+// loadPause returns the pause of a run after that many failures to read its history.
 func loadPause(failures int) time.Duration {
 	pause := min(time.Second<<min(failures-1, 20), 5*time.Minute)
 	return time.Duration(float64(pause) * (0.75 + rand.Float64()/2))

@@ -8,12 +8,12 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A claim whose answer is lost may have taken runs, and may yet take them: the server need not have come to it. Nobody
-// executes those runs, so the session resolves the claim, by its lease, until even a late one must have taken its runs.
-
-// claimRuns claims, and resolves the claim if its outcome is not known. A Claim without Now is one that took
-// nothing, as far as is known. If an input may be what the claim failed with, it claims without: inputs are read as histories
-// are then, so that one that cannot be read keeps no other run from being claimed.
+// claimRuns claims, and resolves the claim by its lease if its outcome is unknown. A claim whose answer is lost may have taken
+// runs, or may yet take them, if the server has not executed it yet. Nobody executes those runs. See
+// docs/architecture.md, Lost acknowledgements.
+//
+// A result without Now is a claim that took nothing, as far as known. If an input may have failed the claim, claimRuns claims
+// without inputs, and the loader reads them: so an unreadable input keeps no other run from being claimed.
 func (s *Session) claimRuns(ctx context.Context, req store.ClaimRequest) store.Claim {
 	sent := time.Now()
 	claim, err := s.claimWithin(s.claimTime(), req, s.store.Claim)
@@ -33,7 +33,7 @@ func (s *Session) claimRuns(ctx context.Context, req store.ClaimRequest) store.C
 	for ctx.Err() == nil {
 		claim, err = s.claimWithin(s.claimTime(), req, s.store.ResolveClaim)
 		if len(claim.Runs) > 0 {
-			return claim // one transaction took them all
+			return claim // one transaction took all of them
 		}
 		if err == nil {
 			break
@@ -48,12 +48,12 @@ func (s *Session) claimRuns(ctx context.Context, req store.ClaimRequest) store.C
 }
 
 const (
-	claiming     = "claim runs"    // as the store says it
-	lastResolve  = 2 * time.Second // bounds the last look, of a worker that drains
-	resolvePause = 5 * time.Second // at the most
+	claiming     = "claim runs"    // the operation's name in the store's errors
+	lastResolve  = 2 * time.Second // bounds the last query of a worker that drains
+	resolvePause = 5 * time.Second // the longest pause between two queries
 )
 
-// claimTime bounds a claim: an answer that comes late may find the lease over.
+// claimTime returns the timeout of a claim: when a late answer arrives, the lease may be over.
 func (s *Session) claimTime() time.Duration {
 	return max(min(s.cfg.LeaseTimeout, s.cfg.StaleAfter)/3, time.Second)
 }
@@ -64,9 +64,9 @@ func (s *Session) claimWithin(d time.Duration, req store.ClaimRequest, f func(co
 	return f(ctx, req)
 }
 
-// resolve yields the runs of a claim that was sent then, and whose outcome is not known. It repeats that until a query has come
-// so late that the claim must have shown; once ctx has ended, only once more. What is taken after that a coordinator frees,
-// as what a dead worker holds.
+// resolve yields the runs of a claim whose outcome is unknown. It queries for them until a query comes so long after sent that
+// the claim must have become visible. After the end of ctx it queries once more. A coordinator releases the runs of an even
+// later commit, like those of a dead worker.
 func (s *Session) resolve(ctx context.Context, req store.ClaimRequest, sent time.Time) {
 	for pause := outage.Pause; ; pause = min(2*pause, resolvePause) {
 		select {
@@ -85,7 +85,7 @@ func (s *Session) resolve(ctx context.Context, req store.ClaimRequest, sent time
 	}
 }
 
-// yieldClaimed makes due what a claim took that nobody executes. It reports whether there are runs that it could not yield because somebody has
+// yieldClaimed yields the runs of a claim that nobody executes. It reports whether it could not yield some because somebody has
 // locked them.
 func (s *Session) yieldClaimed(within time.Duration, req store.ClaimRequest) (locked bool, err error) {
 	claim, err := s.claimWithin(within, req, s.store.ResolveClaim)
@@ -99,19 +99,19 @@ func (s *Session) yieldClaimed(within time.Duration, req store.ClaimRequest) (lo
 	if err := s.store.Flush(s.background, f); err != nil {
 		return true, err
 	}
-	given := 0
+	yielded := 0
 	for _, p := range f.Suspensions {
 		if p.Outcome == store.Done {
-			given++
+			yielded++
 		}
 		locked = locked || p.Outcome == store.Busy
 	}
-	s.logger(req.Worker).Info("kagzi: a claim without an answer took runs: they are given back", "runs", given)
+	s.logger(req.Worker).Info("kagzi: a claim without an answer took runs: they are given back", "runs", yielded)
 	_ = s.cfg.Hints.Due(s.noWait, nil, store.DueRun{Queue: req.Queue}) // fails only in a transaction
 	return locked, nil
 }
 
-// waitForDatabase waits a little for a database that is away; it returns false if the session cannot go on waiting.
+// waitForDatabase pauses for an outage of the database. It returns false if ctx has ended or the session is fenced.
 func (s *Session) waitForDatabase(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():

@@ -14,14 +14,14 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A Divergence says where code and history part.
+// A Divergence says where code and history differ.
 type Divergence struct {
 	Step    string // empty if only the end differs
 	Message string
 }
 
-// Verify executes h for a run that is over against its history, and returns nil if it comes to the same end. Nothing is
-// written. additions says that operations which the history does not have are meant.
+// Verify executes h against the history of a run that is over, and returns nil if h ends in the same way. It writes nothing.
+// additions allows operations that are not in the history. See docs/architecture.md, Execution and replay.
 func Verify(ctx context.Context, cfg Config, run *store.Run, history []*store.StepRow, h Handler, additions bool) (*Divergence, error) {
 	env := newEnvironment(&cfg, func() {})
 	env.clock.set(run.FinishedAt, time.Now(), time.Now())
@@ -29,7 +29,7 @@ func Verify(ctx context.Context, cfg Config, run *store.Run, history []*store.St
 		RunID: run.RunID, Type: run.Type, Version: run.Version, ExternalID: run.ExternalID, Attempts: run.Attempts,
 		DeadlineAt: run.DeadlineAt, ParentRunID: run.Parent, FireAt: run.FireAt, StartedAt: run.StartedAt, Input: run.Input,
 	}
-	if run.Status == store.Failed { // the last attempt counts
+	if run.Status == store.Failed { // Attempts counts the failed attempt, too
 		claimed.Attempts--
 	}
 	v := &verification{over: make(chan struct{}), additions: additions}
@@ -45,24 +45,24 @@ func Verify(ctx context.Context, cfg Config, run *store.Run, history []*store.St
 		return nil, fmt.Errorf("the code has not come to an end: %w", context.Cause(ctx))
 	}
 	want := endOf(run)
-	want.output = cfg.Shown(want.output) // sealed twice it may be other bytes
+	want.output = cfg.Shown(want.output) // sealing the same output twice may give other bytes
 	if step, message := v.diverged(e, want, cfg.Shown); message != "" {
 		return &Divergence{step, message}, nil
 	}
 	return nil, nil
 }
 
-// A verification hosts an execution of which nothing is written, and notes how it differs from the history. The execution's
-// mutex guards it.
+// A verification hosts an execution that writes nothing, and collects its differences from the history. The execution's mutex
+// guards it.
 type verification struct {
-	over     chan struct{} // closed when the execution has ended
-	beyond   []unrecorded
-	conflict string // the step whose record the code contradicts
+	over     chan struct{} // closed by settled
+	beyond   []unrecorded  // the branches that exited at an unrecorded operation
+	conflict string        // the step whose record the code contradicts. Set by contradictedLocked.
 
-	additions bool // what the history does not have is meant
+	additions bool // operations that are not in the history are intended. Set by Verify, and never again.
 }
 
-// An unrecorded is a branch that came to what the history does not have.
+// An unrecorded is a branch that reached an operation whose result is not in the history.
 type unrecorded struct {
 	b    *Branch
 	what historyLookup
@@ -84,16 +84,16 @@ func (s unrecorded) String() string {
 	return fmt.Sprintf("the code comes to %s %q, which the history does not have", kindWord(s.what.kind), s.what.id)
 }
 
-// A recordedEnd is how the code of a run ended.
+// A recordedEnd is the end of a run's code.
 type recordedEnd struct {
 	status      string
 	kind        kind.Kind
 	text        string
 	output      []byte
-	fromOutside bool // it was ended from outside: the history has no more than its beginning
+	fromOutside bool // the run was ended from outside, so the history may stop anywhere
 }
 
-// endOf returns how a run's code ended, whatever has become of its compensations.
+// endOf returns how a run's code ended, without regard to its compensations.
 func endOf(run *store.Run) recordedEnd {
 	end := recordedEnd{status: run.Status, kind: kind.Kind(run.ErrorKind), text: run.Error, output: run.Output}
 	if o := run.Outcome; o != nil {
@@ -103,7 +103,7 @@ func endOf(run *store.Run) recordedEnd {
 	return end
 }
 
-// diverged says where the execution, which has stopped, differs from its history; the message is empty if it does not.
+// diverged returns where the stopped execution differs from its history. The message is empty if it does not.
 func (v *verification) diverged(e *execution, want recordedEnd, shown func([]byte) []byte) (step, message string) {
 	err := e.outcome()
 	e.mu.Lock()
@@ -113,7 +113,7 @@ func (v *verification) diverged(e *execution, want recordedEnd, shown func([]byt
 			return v.conflict, failure.Text(err)
 		}
 	}
-	if want.fromOutside { // where it stopped, the history did
+	if want.fromOutside { // the history has no end to compare with
 		return "", ""
 	}
 	if e.reason != stopFailed {
@@ -127,7 +127,7 @@ func (v *verification) diverged(e *execution, want recordedEnd, shown func([]byt
 				return s.what.id, s.String()
 			}
 		}
-		if added { // what would follow from its result nobody knows
+		if added { // the added operation has no result, so the end cannot be compared
 			return "", ""
 		}
 		if !e.returned {
@@ -155,13 +155,13 @@ func (r recordedEnd) String() string {
 	return fmt.Sprintf("failed (%s): %s", cmp.Or(r.kind, kind.Unknown), shortened([]byte(text.OneLine(r.text))))
 }
 
-// withoutStack leaves out what follows a panic's text: where in memory it happened.
+// withoutStack cuts off the stack after a panic's text: it contains addresses.
 func withoutStack(text string) string {
 	text, _, _ = strings.Cut(text, "\n\n")
 	return text
 }
 
-// shortened is data for a message.
+// shortened returns data, cut for a message.
 func shortened(data []byte) string {
 	const most = 200
 	text := text.Sanitize(string(data), text.MaxError)

@@ -12,17 +12,17 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// wait suspends the calling branch until the time, by the database's clock, or until the event, if there is one,
-// has happened more often than past; the zero time is no time. It returns the branch's cause if the branch is
-// cancelled meanwhile, and exits the goroutine if the execution ends.
+// wait blocks the calling branch until the time by the database's clock, unless it is zero, or until event on, unless it is
+// nil, has fired more than past times. It returns the branch's cause if the branch is cancelled meanwhile, and exits the
+// goroutine if the execution stops. See docs/architecture.md, Waits and suspension.
 func (b *Branch) wait(until time.Time, why string, on *event, past int) error {
 	return b.waitFor(&wait{until: until, why: why}, on, past)
 }
 
-// waitFor is wait, for w.
+// waitFor is wait with the time and reason of w.
 func (b *Branch) waitFor(w *wait, on *event, past int) error {
 	e, until := b.e, w.until
-	if !until.IsZero() || w.need > 0 { // the history does not have the end of such a wait
+	if !until.IsZero() || w.need > 0 { // the end of such a wait is not in the history
 		if b.closed {
 			return errBranchCancelled
 		}
@@ -75,7 +75,7 @@ func (b *Branch) waitFor(w *wait, on *event, past int) error {
 			return nil
 		case <-jump:
 		case <-due:
-			if until.After(e.env.now()) { // the estimate of the database's clock has been corrected backwards since
+			if until.After(e.env.now()) { // the estimate of the database's clock was set back meanwhile
 				continue
 			}
 			b.resume(w)
@@ -87,12 +87,13 @@ func (b *Branch) waitFor(w *wait, on *event, past int) error {
 	}
 }
 
-// waitAnyway waits for another branch although this one is cancelled, but behind. It also returns when no branch is busy.
+// waitAnyway waits for another branch although this one is cancelled, because this one is behind its history. It also returns
+// when no branch is busy.
 func (b *Branch) waitAnyway(why string, on *event, past int) {
 	_ = b.waitFor(&wait{why: why, anyway: true}, on, past)
 }
 
-// resume counts the branch busy again, unless the execution ended or somebody else did it.
+// resume counts the branch as busy again, unless w was woken already. It exits the goroutine if the execution has stopped.
 func (b *Branch) resume(w *wait) {
 	e := b.e
 	e.mu.Lock()
@@ -104,7 +105,8 @@ func (b *Branch) resume(w *wait) {
 	e.mu.Unlock()
 }
 
-// trySuspendLocked suspends the execution, or stops it for another reason, if none of its waits ends soon. No branch is busy.
+// trySuspendLocked is called when no branch is busy. It suspends the execution, or stops it for another reason, unless a wait
+// ends soon or the execution lingers.
 func (e *execution) trySuspendLocked() {
 	if e.cancelClosedLocked() || e.endsSoonLocked() || e.lingersLocked() {
 		return
@@ -128,8 +130,8 @@ func (e *execution) trySuspendLocked() {
 	e.suspendLocked(&write{suspension: p})
 }
 
-// cancelClosedLocked cancels closed branches that wait for one that goes on: in the history they ended without its result.
-// Branches that wait for these can end then. It reports whether there were any.
+// cancelClosedLocked cancels closed branches that still wait: in the history they ended without the awaited result. Branches
+// that wait for these can then end. It wakes waits that are made anyway, too. It reports whether there were any.
 func (e *execution) cancelClosedLocked() (any bool) {
 	var closed []*Branch
 	for _, w := range slices.Clone(e.waits) {
@@ -150,9 +152,10 @@ func (e *execution) cancelClosedLocked() (any bool) {
 	return any || closed != nil
 }
 
-// suspendLocked stops the execution, which is suspended with w. A call from another goroutine than its Context's fails the
-// run instead: the next execution need not come to the call, and would complete as if it had been made. Callers yield the
-// processor before, because a goroutine that the function has just begun may be about to make such a call.
+// suspendLocked stops the execution, to be suspended with w. If a durable operation was called from a goroutine that does not
+// own its Context, the run fails instead: the next execution might not repeat the call, and would complete as if it had
+// succeeded. Callers call runtime.Gosched before, because a goroutine that the function has just started may be about to make
+// such a call.
 func (e *execution) suspendLocked(w *write) {
 	if errors.Is(e.misused, ErrForeignGoroutine) {
 		e.failure = e.misused
@@ -163,9 +166,9 @@ func (e *execution) suspendLocked(w *write) {
 	e.stopLocked(stopSuspended, nil)
 }
 
-// suspendWith suspends the execution with a wait, w, whose beginning, r, is not recorded yet, if the caller is the only
-// branch that is busy, no other wait ends soon, and the event, if there is one, has not happened more often than past:
-// the record and the suspension are then one transaction. It exits the goroutine if it suspends.
+// suspendWith suspends the execution with wait w and its record r in one transaction, and exits the goroutine. It does nothing
+// if another branch is busy, another wait ends soon, the branch is cancelled, or event on, unless it is nil, has fired more
+// than past times: then the caller records r by itself.
 func (b *Branch) suspendWith(r *store.Record, w *wait, on *event, past int) {
 	e := b.e
 	runtime.Gosched() // see suspendLocked
@@ -193,9 +196,9 @@ func (b *Branch) suspendWith(r *store.Record, w *wait, on *event, past int) {
 	runtime.Goexit()
 }
 
-// lingersLocked reports whether the execution stays in memory although it could be suspended. It tries again
-// later: children end in swarms, and each suspension costs the run a claim. It does not keep a slot that others may need,
-// such as the child that it waits for.
+// lingersLocked reports whether the execution stays in memory for a while although it could be suspended: children end in
+// swarms, and each suspension costs the run a claim. It does not keep a slot that others may need, such as a child that it
+// waits for.
 func (e *execution) lingersLocked() bool {
 	left := memoryWait - time.Since(e.inbox.lastEnd)
 	return left > 0 && slices.ContainsFunc(e.waits, func(w *wait) bool { return w.child }) && e.host.mayLinger(e, left)
