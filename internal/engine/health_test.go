@@ -14,7 +14,7 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// wantAlive fails the test unless the liveness probe answers with the code, and with a body that contains all of the texts.
+// wantAlive fails the test unless the liveness probe answers with the code and a body that contains all texts.
 func wantAlive(t *testing.T, c *kagzi.Client, code int, texts ...string) {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -49,7 +49,7 @@ func TestLiveness(t *testing.T) {
 	wantAlive(t, c, http.StatusOK)
 	engine.Silence(s, 31*time.Hour)
 	wantAlive(t, c, http.StatusServiceUnavailable, `"worker"`, `"unhealthy"`, s.ID().String(), `\"default\"`, "neither answer nor error", "31 hours")
-	engine.DatabaseTrouble(s, context.DeadlineExceeded) // an outage is no reason
+	engine.DatabaseTrouble(s, context.DeadlineExceeded) // an outage is not a reason to restart the worker
 	wantAlive(t, c, http.StatusOK)
 	engine.Silence(s, 31*time.Hour)
 	engine.Heard(s)

@@ -30,8 +30,8 @@ func begun(t *testing.T, w *kagzi.Worker) *engine.Session {
 	return engine.SessionOf(kit.Receive(t, sessions))
 }
 
-// A halfOpen connection that is silent loses what is written to it, and nothing comes from it any more; neither side
-// is told, as when a firewall forgets it.
+// A halfOpen is a connection that, once silent, drops all data in both directions without an error to either side, as when a
+// firewall forgets it.
 type halfOpen struct {
 	net.Conn
 	heartbeats atomic.Bool // heartbeats go through it
@@ -57,8 +57,8 @@ func (c *halfOpen) Read(b []byte) (int, error) {
 	}
 }
 
-// TestHalfOpenConnectionOfTheHeartbeater silences the connection that heartbeats go through, and no other: the heartbeater takes
-// another one before it must give up the runs under way.
+// TestHalfOpenConnectionOfTheHeartbeater silences only the heartbeater's connection: the heartbeater replaces it before it must
+// give up the runs under way.
 func TestHalfOpenConnectionOfTheHeartbeater(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -108,9 +108,9 @@ func TestHalfOpenConnectionOfTheHeartbeater(t *testing.T) {
 	kit.CheckResults(t, runs, func(int) string { return "opened" })
 }
 
-// TestFencedRunsAreGivenBackOverNewConnections shows that runs which a worker gave up in an outage go on after it,
-// though the outage cost every connection and the leases have minutes left.
-func TestFencedRunsAreGivenBackOverNewConnections(t *testing.T) {
+// TestFencedRunsAreYieldedOverNewConnections shows that runs which a worker gave up in an outage go on afterwards, although the
+// outage broke every connection and the leases have minutes left.
+func TestFencedRunsAreYieldedOverNewConnections(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	proxy := pgproxy.Start(t, db.DSN)
@@ -123,9 +123,9 @@ func TestFencedRunsAreGivenBackOverNewConnections(t *testing.T) {
 	kit.CheckResults(t, g.Through(t, kit.NewClient(t, db.Pool), runs), func(int) string { return "opened" })
 }
 
-// TestRunsOfADeadWorkerIDAreGivenBack shows that what a worker holds under the ID that was declared dead goes on under
-// the new one: the fleet has freed that ID's runs before and will not again, and leases have minutes left.
-func TestRunsOfADeadWorkerIDAreGivenBack(t *testing.T) {
+// TestRunsOfADeadWorkerIDAreYielded shows that runs which a worker holds under an ID that was declared dead go on under its new
+// ID: nobody releases the old ID's runs a second time, and the leases have minutes left.
+func TestRunsOfADeadWorkerIDAreYielded(t *testing.T) {
 	t.Parallel()
 	const declareDead = `UPDATE kagzi.workers SET status = 'OFFLINE', stopped_at = now()`
 	const holder = `SELECT w.status FROM kagzi.workflow_runs r JOIN kagzi.workers w ON w.worker_id = r.locked_by`
@@ -165,8 +165,8 @@ func TestRunsOfADeadWorkerIDAreGivenBack(t *testing.T) {
 	})
 }
 
-// TestRunForAnotherVersionWakesItsWorker starts a run in a process whose worker has room, but no handler of the run's
-// version: the worker elsewhere that has one must be told, not find the run at its next claim.
+// TestRunForAnotherVersionWakesItsWorker starts a run in a process whose worker has a free slot, but no handler of the run's
+// version: the worker in another process that has one must be notified, and not find the run at its next claim.
 func TestRunForAnotherVersionWakesItsWorker(t *testing.T) {
 	t.Parallel()
 	ctx := kit.Context(t)
@@ -189,12 +189,12 @@ func TestRunForAnotherVersionWakesItsWorker(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := run.Result(ctx); got != want || err != nil {
-			t.Fatalf("got %d, %v; want %d: nobody was told", got, err, want)
+			t.Fatalf("got %d, %v; want %d: the worker was not notified", got, err, want)
 		}
 	}
 }
 
-// TestFenceOfAnIdleWorker shows that a worker which has nothing to give up does not report a loss.
+// TestFenceOfAnIdleWorker shows that a fenced worker without runs does not report a loss.
 func TestFenceOfAnIdleWorker(t *testing.T) {
 	t.Parallel()
 	c, logged := kit.LoggedClient(t, kit.Unreachable(t))
@@ -206,8 +206,8 @@ func TestFenceOfAnIdleWorker(t *testing.T) {
 	}
 }
 
-// TestLeaseThatCannotBeExtendedCostsNoOther has the database refuse to extend the lease of one of three runs: the two others
-// are extended over the same connection, what is asked of them is seen, and the log says which run is the one.
+// TestLeaseThatCannotBeExtendedCostsNoOther has the database refuse to extend the lease of one of three runs: the other two are
+// extended over the same connection, a cancel of one of them is noticed, and the log names the refused run.
 func TestLeaseThatCannotBeExtendedCostsNoOther(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// TestAParentLeavesItsChildTheOnlySlot has children run one after the other on a worker with one slot, which their parent
-// holds while it is in memory.
+// TestAParentLeavesItsChildTheOnlySlot runs children one after the other on a worker with one slot, which their parent occupies
+// while it is in memory.
 func TestAParentLeavesItsChildTheOnlySlot(t *testing.T) {
 	k := kit.New(t)
 	parent, child := kagzi.Define[int, int]("parent"), kagzi.Define[int, int]("child")
@@ -35,7 +35,8 @@ func TestAParentLeavesItsChildTheOnlySlot(t *testing.T) {
 	}
 }
 
-// TestAParentThatLingersGoesWhenTheLastSlotIsTaken has a parent stay in memory while a slot is free, and another run take it.
+// TestAParentThatLingersGoesWhenTheLastSlotIsTaken lets a parent stay in memory while a slot is free, and then another run
+// occupy that slot: the parent is suspended.
 func TestAParentThatLingersGoesWhenTheLastSlotIsTaken(t *testing.T) {
 	k := kit.New(t)
 	parent, hog, child := kagzi.Define[int, int]("parent"), kagzi.Define[int, int]("hog"), kagzi.Define[int, int]("child", kagzi.Queue("nobody's"))

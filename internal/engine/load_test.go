@@ -22,10 +22,10 @@ import (
 	"github.com/kagzi/kagzi/kind"
 )
 
-// remembering is a workflow whose first step is recorded already when it begins: see recorded.
+// remembering is a workflow whose first step is recorded before it begins: see recorded.
 var remembering = kagzi.Define[int, int]("remembering", kit.NoRetry)
 
-// handleRemembering counts the executions of the step. each is called in every execution, once that is past the step.
+// handleRemembering registers remembering. calls counts the executions of the step; each is called after it in every execution.
 func handleRemembering(w *kagzi.Worker, calls *atomic.Int64, each func(ctx kagzi.Context, n int) error) {
 	kagzi.Handle(w, remembering, func(ctx kagzi.Context, n int) (int, error) {
 		if _, err := kagzi.Step(ctx, "recorded", func(context.Context) (json.RawMessage, error) {
@@ -38,7 +38,7 @@ func handleRemembering(w *kagzi.Worker, calls *atomic.Int64, each func(ctx kagzi
 	})
 }
 
-// startLater starts n runs that nobody claims before recorded.
+// startLater starts n runs that are not due before recorded is called.
 func startLater(t *testing.T, c *kagzi.Client, first, n int) []*kagzi.Run[int] {
 	t.Helper()
 	var runs []*kagzi.Run[int]
@@ -52,7 +52,7 @@ func startLater(t *testing.T, c *kagzi.Client, first, n int) []*kagzi.Run[int] {
 	return runs
 }
 
-// recorded makes runs look as if they had begun and recorded the step, with a result that the SQL expression gives.
+// recorded writes rows as if the runs had begun and recorded the step. output is an SQL expression for the result.
 func recorded(t *testing.T, pool *pgxpool.Pool, runs []*kagzi.Run[int], output string) {
 	t.Helper()
 	var ids []string
@@ -65,8 +65,7 @@ func recorded(t *testing.T, pool *pgxpool.Pool, runs []*kagzi.Run[int], output s
 	kit.ExecSQL(t, pool, `UPDATE kagzi.workflow_runs SET started_at = now(), version = 1, available_at = now() WHERE run_id = ANY ($1::text[]::uuid[])`, ids)
 }
 
-// damage makes every result that is stored out of line unreadable, as a lost block of the disk does; repair makes them
-// readable again.
+// damage makes every result that is stored out of line unreadable, as a lost block of the disk would. repair undoes that.
 func damage(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	kit.SetReadable(t, pool, "step_runs", false)
@@ -82,7 +81,7 @@ func repair(t *testing.T, pool *pgxpool.Pool) {
 
 func nothingMore(kagzi.Context, int) error { return nil }
 
-// slowPool is a pool of a user for whom the histories of the runs given take for ever to read.
+// slowPool is a pool of a user for whom the reads of the given runs' histories never end.
 func slowPool(t *testing.T, db *dbtest.DB, slow ...*kagzi.Run[int]) *pgxpool.Pool {
 	t.Helper()
 	role, _, _ := kit.PoorClient(t, db, "")
@@ -103,7 +102,7 @@ func slowPool(t *testing.T, db *dbtest.DB, slow ...*kagzi.Run[int]) *pgxpool.Poo
 	}
 	cfg.MaxConns = 10
 	cfg.ConnConfig.RuntimeParams["role"] = role
-	cfg.ConnConfig.RuntimeParams["client_connection_check_interval"] = "100ms" // what nobody waits for any more shall end
+	cfg.ConnConfig.RuntimeParams["client_connection_check_interval"] = "100ms" // so that abandoned queries end
 	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -112,8 +111,8 @@ func slowPool(t *testing.T, db *dbtest.DB, slow ...*kagzi.Run[int]) *pgxpool.Poo
 	return pool
 }
 
-// TestManySlowHistoriesHoldUpNobodyElse has many runs wake whose histories the server takes for ever to read: those that
-// come while they are tried one after the other complete before that is over.
+// TestManySlowHistoriesHoldUpNobodyElse wakes many runs whose histories take for ever to read: runs that are claimed while these
+// are tried one by one complete before the last try.
 func TestManySlowHistoriesHoldUpNobodyElse(t *testing.T) {
 	t.Parallel()
 	const n = 30
@@ -137,8 +136,8 @@ func TestManySlowHistoriesHoldUpNobodyElse(t *testing.T) {
 	}
 }
 
-// TestUnreadableHistoryCostsNobodyElse has 1,000 runs wake at once, of which one has a history that the server takes for
-// ever to read: the others complete, those that come later too, and people can see what the one waits for.
+// TestUnreadableHistoryCostsNobodyElse wakes 1,000 runs at once, one of which has a history that takes for ever to read: the
+// others complete, later runs complete, too, and the run's row says why it waits.
 func TestUnreadableHistoryCostsNobodyElse(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -177,8 +176,8 @@ func TestUnreadableHistoryCostsNobodyElse(t *testing.T) {
 	kit.CheckResults(t, []*kagzi.Run[int]{bad}, func(int) int { return 500 })
 }
 
-// TestUnreadableHistoryIsQuarantined has a run come again whose history is damaged, after ever longer pauses, until it is
-// aside with what was registered left as it is. Repaired and resumed, it goes on, and the failures are forgotten.
+// TestUnreadableHistoryIsQuarantined claims a run with a damaged history again and again, after ever longer pauses, until it is
+// quarantined. Once repaired and resumed, it goes on, and the failures are reset.
 func TestUnreadableHistoryIsQuarantined(t *testing.T) {
 	k := kit.New(t)
 	runs := kit.StartRuns(t, k.Client, remembering, 1)
@@ -213,8 +212,8 @@ func TestUnreadableHistoryIsQuarantined(t *testing.T) {
 	}
 }
 
-// TestPausesOfUnreadableHistoriesGrow shows how long a run waits that cannot be read: a second at first, five minutes in the
-// end, an hour or so in all.
+// TestPausesOfUnreadableHistoriesGrow shows the pauses of a run whose history cannot be read: a second at first, five minutes
+// in the end, about an hour in all.
 func TestPausesOfUnreadableHistoriesGrow(t *testing.T) {
 	t.Parallel()
 	var all time.Duration
@@ -230,7 +229,7 @@ func TestPausesOfUnreadableHistoriesGrow(t *testing.T) {
 	}
 }
 
-// TestReadHistoryForgetsFailures has a history become readable before its run is quarantined.
+// TestReadHistoryForgetsFailures makes a history readable again before its run is quarantined.
 func TestReadHistoryForgetsFailures(t *testing.T) {
 	k := kit.New(t)
 	runs := kit.StartRuns(t, k.Client, remembering, 1)
@@ -251,9 +250,9 @@ func TestReadHistoryForgetsFailures(t *testing.T) {
 	}
 }
 
-// TestCrashLoopIsJudgedWithoutHistory shows that a run whose history may be what kills its workers is quarantined without
-// that being read.
-func TestCrashLoopIsJudgedWithoutHistory(t *testing.T) {
+// TestCrashLoopIsQuarantinedWithoutItsHistory shows that a crash-loop suspect is quarantined without a read of its history, which
+// may be what kills the workers.
+func TestCrashLoopIsQuarantinedWithoutItsHistory(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	c := kit.NewClient(t, db.Pool)
@@ -274,8 +273,8 @@ func TestCrashLoopIsJudgedWithoutHistory(t *testing.T) {
 	repair(t, db.Pool)
 }
 
-// TestLargeHistoriesShareTheMemory has more runs wake than there is memory for their histories, and their functions go on
-// for long: as many are under way as there is room for, runs with small histories pass them, and all complete.
+// TestLargeHistoriesShareTheMemory wakes more runs with long functions than there is memory for their histories: as many as fit
+// are under way at a time, runs with small histories overtake them, and all complete.
 func TestLargeHistoriesShareTheMemory(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -310,8 +309,8 @@ func TestLargeHistoriesShareTheMemory(t *testing.T) {
 	}
 }
 
-// TestUnreadableMessagesHoldUpTheirRunOnly has messages reach runs under way, and one of them cannot be read: the others
-// get theirs, and that run is yielded, to go on once it can be.
+// TestUnreadableMessagesHoldUpTheirRunOnly sends messages to runs under way, one of which cannot be read: the other runs get
+// theirs, and that run is yielded, and goes on once its message is readable.
 func TestUnreadableMessagesHoldUpTheirRunOnly(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)

@@ -16,7 +16,7 @@ import (
 )
 
 // TestFlushIsBounded has one run start more children than a flush may write, another record more bytes, and a third record a
-// step behind them: each comes to its turn.
+// step behind them: all are written, in bounded transactions.
 func TestFlushIsBounded(t *testing.T) {
 	t.Parallel()
 	ctx := kit.Context(t)
@@ -81,7 +81,7 @@ func TestFlushIsBounded(t *testing.T) {
 }
 
 // TestChildOfABusyStartIsCancelled has a run start a child and end at once, while somebody's open transaction keeps the start
-// from being written: the child is cancelled with the end, as any that nobody waits for.
+// from being written: the end of the run cancels the child, as any child that nobody awaits.
 func TestChildOfABusyStartIsCancelled(t *testing.T) {
 	k := kit.New(t)
 	child, wf := kagzi.Define[struct{}, string]("child", kagzi.Queue("kids")), kagzi.Define[struct{}, string]("wf")
@@ -113,7 +113,7 @@ func TestChildOfABusyStartIsCancelled(t *testing.T) {
 	}
 }
 
-// TestRegistrationsAreBounded has one run register compensations with more input than a flush may write.
+// TestRegistrationsAreBounded has one run register compensations with more bytes of input than a flush may write.
 func TestRegistrationsAreBounded(t *testing.T) {
 	t.Parallel()
 	ctx := kit.Context(t)

@@ -15,8 +15,8 @@ import (
 	"github.com/kagzi/kagzi/kind"
 )
 
-// TestOutboxIsTriedAgain has two writes of a run whose row is locked share a flush with one that the server refuses, so that
-// each run's are tried by themselves: those of the locked one come again, both, in one flush.
+// TestOutboxIsTriedAgain has two writes of a run whose row is locked share a flush with one that the server refuses. So the
+// writes of each run are flushed alone: both writes of the locked run are requeued, and written in one flush.
 func TestOutboxIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	ctx := kit.Context(t)

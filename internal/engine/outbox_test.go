@@ -8,8 +8,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// TestBusyWritesStayInFront settles what a flush has taken: what was busy stays, in order and before all that was
-// enqueued since. Who waits for everything before it is not told while something is left.
+// TestBusyWritesStayInFront settles the writes that a flush has taken: the busy ones stay, in order and before the writes that
+// were enqueued since. An empty write is not settled while a write is left before it.
 func TestBusyWritesStayInFront(t *testing.T) {
 	t.Parallel()
 	const everything = store.Undecided // an empty write
@@ -56,8 +56,8 @@ func TestBusyWritesStayInFront(t *testing.T) {
 	}
 }
 
-// TestBeginningGivesWayToItsEnd has the row that shows a step and the step's record meet in one flush, in either order: a
-// statement cannot write a row twice.
+// TestBeginningGivesWayToItsEnd has a step's RUNNING row and its final record meet in one flush, in either order: a statement
+// cannot write a row twice.
 func TestBeginningGivesWayToItsEnd(t *testing.T) {
 	t.Parallel()
 	record := func(step string, attempt int, status string) *write {

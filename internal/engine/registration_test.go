@@ -19,7 +19,7 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// fullPool is a pool all of whose connections are open: it opens none while the test goes on. change may be nil.
+// fullPool is a pool with all its connections open, so that it opens none during the test. change may be nil.
 func fullPool(t *testing.T, db *dbtest.DB, conns int32, change func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
 	cfg, err := pgxpool.ParseConfig(db.DSN)
@@ -39,8 +39,8 @@ func fullPool(t *testing.T, db *dbtest.DB, conns int32, change func(*pgxpool.Con
 	return pool
 }
 
-// TestLostRegistration loses the answer to the commit of a worker's registration, with the connection: when it has
-// registered, the row names the connection that it has, not the one that is gone.
+// TestLostRegistration loses the answer to the commit of a worker's registration, with the connection: in the end the row names
+// the worker's new connection, not the lost one.
 func TestLostRegistration(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -64,8 +64,8 @@ func TestLostRegistration(t *testing.T) {
 	}
 }
 
-// TestSlowConnect ends the connection of a worker while new ones hang: its heartbeats go on over the pool's and says that
-// there is no evidence for the time being, however long it may be silent.
+// TestSlowConnect ends the connection of a worker while new ones hang: its heartbeats go on over the pool's connections, and say
+// that there is no connection as evidence for the time being, however long the worker may be silent.
 func TestSlowConnect(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -81,7 +81,7 @@ func TestSlowConnect(t *testing.T) {
 		}
 	})
 	cfg := kit.Mute
-	cfg.NoCoordinator = true // fewer to take the pool's connections
+	cfg.NoCoordinator = true // so that nothing else takes the pool's connections
 	c := kit.NewClient(t, pool)
 	g, runs, _ := kit.Gated(t, c, cfg, 2)
 	kit.WaitFor(t, "the worker listens", configOf(t, idleWorker(t, c, kit.Mute)).Hints.Listening)
@@ -95,8 +95,8 @@ func TestSlowConnect(t *testing.T) {
 	kit.CheckResults(t, runs, func(int) string { return "opened" })
 }
 
-// TestReregisterWithoutConnections declares a worker dead whose heartbeats go over its pool, for the server takes no more connections:
-// it registers over the pool, too, and claims its run again under the new ID.
+// TestReregisterWithoutConnections declares a worker dead whose heartbeats go over its pool, because the server accepts no more
+// connections: it registers over the pool, too, and claims its run again under the new ID.
 func TestReregisterWithoutConnections(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -124,8 +124,8 @@ func TestReregisterWithoutConnections(t *testing.T) {
 	close(g.Open)
 }
 
-// TestAfterConnect runs a worker whose pool's connections get their rights from AfterConnect: so do those that it opens
-// beside the pool.
+// TestAfterConnect runs a worker whose pool's connections get their rights from AfterConnect: the connections that the worker
+// opens beside the pool do, too.
 func TestAfterConnect(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -155,7 +155,7 @@ func TestAfterConnect(t *testing.T) {
 	close(g.Open)
 	kit.CheckResults(t, runs, func(int) string { return "opened" })
 	if !kit.Only(t, c, kagzi.WorkerFilter{}).Watched {
-		t.Error("the worker's connection is no evidence")
+		t.Error("the worker's connection does not count as evidence")
 	}
 	if _, err := c.DrainQueue(t.Context(), "default"); err != nil {
 		t.Error(err)

@@ -11,8 +11,8 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// TestClaimAnsweredWhileTheWorkerReregisters lets the answer to a claim come while the worker, which was declared dead, ends
-// what it executes: what was claimed under the ID that is dead must not begin.
+// TestClaimAnsweredWhileTheWorkerReregisters lets the answer to a claim arrive while the worker, which was declared dead, stops
+// its executions: runs claimed under the dead ID must not begin.
 func TestClaimAnsweredWhileTheWorkerReregisters(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)

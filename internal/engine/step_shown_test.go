@@ -9,8 +9,8 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// TestShownAttemptIsTheOneThatTakesLong shows an attempt in the table that takes a second, while the step goes on to the next:
-// what is shown is the attempt that the timer was for.
+// TestShownAttemptIsTheOneThatTakesLong has the timer that shows a long attempt in the table fire while the step goes on to the
+// next attempt: the table shows the timer's attempt.
 func TestShownAttemptIsTheOneThatTakesLong(t *testing.T) {
 	k := kit.New(t)
 	var shown atomic.Bool

@@ -14,14 +14,15 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// TestWorkerThatClaimsItsOwnRunAgain ends the old execution: its step is told, and it holds no slot of the worker.
+// TestWorkerThatClaimsItsOwnRunAgain shows that a second claim of a run stops its old execution: the step's context ends, and
+// the slot is free.
 func TestWorkerThatClaimsItsOwnRunAgain(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	c := kit.NewClient(t, db.Pool)
 	const slots = 2 // were they not freed, the worker would starve
 	w := kit.NewWorker(t, c, kagzi.WorkerConfig{
-		// The write that shows the attempt in the table, and a heartbeat, would tell the step too.
+		// The write that shows the attempt in the table, and a heartbeat, would end the step's context, too.
 		LeaseTimeout: engine.VisibleAfter + 300*time.Millisecond, FixedLease: true, Heartbeat: 10 * time.Second,
 		MaxConcurrent: slots, PollInterval: 50 * time.Millisecond, DrainTimeout: 100 * time.Millisecond,
 	})
@@ -50,20 +51,20 @@ func newHeldSession(t *testing.T, w *kagzi.Worker) *engine.HeldSession {
 	return s
 }
 
-// waitWrites waits until an execution has at least n writes.
+// waitWrites waits until an execution has at least n unsettled writes.
 func waitWrites(t *testing.T, e engine.HeldExecution, n int) {
 	t.Helper()
 	kit.WaitFor(t, "the execution has something to write", func() bool { return e.Writes() >= n })
 }
 
-// claimDue claims a run. A run that is held is claimed, too, as one whose lease has ended.
+// claimDue makes all runs due and claims. A run that is held is claimed, too, as if its lease had ended.
 func claimDue(t *testing.T, db *dbtest.DB, s *engine.HeldSession) {
 	t.Helper()
 	kit.ExecSQL(t, db.Pool, `UPDATE kagzi.workflow_runs SET available_at = now()`)
 	s.Claim(t.Context(), 1)
 }
 
-// flushAll writes what comes, until the run has ended.
+// flushAll flushes executions until none is left.
 func flushAll(t *testing.T, s *engine.HeldSession) {
 	t.Helper()
 	kit.WaitFor(t, "the run's end is written", func() bool {
@@ -77,8 +78,8 @@ func flushAll(t *testing.T, s *engine.HeldSession) {
 	s.WaitForBatches()
 }
 
-// TestCancelAndResumeAtOnce cancels and resumes a run in one transaction, and has its worker claim it again before it
-// looks at what it executes: the step of the old execution is told all the same.
+// TestCancelAndResumeAtOnce cancels and resumes a run in one transaction, and has its worker claim it again before a refresh: the
+// context of the old execution's step ends all the same.
 func TestCancelAndResumeAtOnce(t *testing.T) {
 	t.Parallel()
 	ctx := kit.Context(t)
@@ -106,8 +107,8 @@ func TestCancelAndResumeAtOnce(t *testing.T) {
 	kit.CheckResults(t, runs, func(int) string { return "opened" })
 }
 
-// TestSupersededRecordDisplacesNone has two executions of one run, by one worker, record the same attempt of a step in
-// one write, with the attempt's RUNNING row: the newer one's record must be there when its step returns.
+// TestSupersededRecordDisplacesNone has two executions of one run, by one worker, record the same attempt of a step in one
+// flush, with the attempt's RUNNING row: the newer execution's record must be in the table when its step returns.
 func TestSupersededRecordDisplacesNone(t *testing.T) {
 	t.Parallel()
 	ctx := kit.Context(t)
@@ -165,8 +166,8 @@ func TestSupersededRecordDisplacesNone(t *testing.T) {
 	}
 }
 
-// TestSupersededEndIsNotTheResult has two executions of one run, by one worker, write its end at once: who waits for
-// the result in this process gets what the table has.
+// TestSupersededEndIsNotTheResult has two executions of one run, by one worker, write its end at once: waiters in this process
+// get the result that is in the table.
 func TestSupersededEndIsNotTheResult(t *testing.T) {
 	t.Parallel()
 	ctx := kit.Context(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// TestEndOfAnOutageLetsTheListenerConnect ends an outage while the listener has long to wait for its next attempt.
+// TestEndOfAnOutageLetsTheListenerConnect ends an outage while the listener pauses before its next attempt: it connects at once.
 func TestEndOfAnOutageLetsTheListenerConnect(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -69,7 +69,7 @@ func TestEndOfAnOutageLetsTheListenerConnect(t *testing.T) {
 				kit.ExecSQL(t, db.Pool, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1`, name)
 				return logged.Has("the database does not answer") && !h.Listening()
 			})
-			pool.Reset() // the listener's probe would meet a connection that was ended
+			pool.Reset() // otherwise the listener's probe might get a connection that was ended
 			away.Store(false)
 			kit.WaitFor(t, "the client listens again", h.Listening)
 		})
