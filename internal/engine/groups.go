@@ -68,15 +68,11 @@ func (b *Branch) All(spec GroupSpec) ([]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return g.all()
-}
-
-func (g *group) all() ([]any, error) {
 	if g.decision.Winner != "" {
 		g.b.e.nondeterministic("%q was recorded as a Race, and is another group of branches now: give the new one another name", g.id)
 	}
 	out := make([]any, len(g.members))
-	err := g.run(func(m *member) (d decision) {
+	err = g.run(func(m *member) (d decision) {
 		if m.err != nil && !g.spec.Collect {
 			d.Failed = m.name
 		}
@@ -96,16 +92,13 @@ func (g *group) all() ([]any, error) {
 	return out, g.close()
 }
 
-// First runs every branch until one succeeds.
+// First runs every branch until one succeeds, and returns the winner's name and result. It returns an error if all branches
+// failed, or if the Timeout decides the group.
 func (b *Branch) First(spec GroupSpec) (winner string, result any, err error) {
 	g, err := b.newGroup(spec)
 	if err != nil {
 		return "", nil, err
 	}
-	return g.first()
-}
-
-func (g *group) first() (winner string, result any, err error) {
 	if g.decision.Failed != "" {
 		g.b.e.nondeterministic("%q was recorded as a Parallel, and is a Race now: give the new one another name", g.id)
 	}
@@ -118,13 +111,13 @@ func (g *group) first() (winner string, result any, err error) {
 	})
 	switch {
 	case err != nil:
-		return "", result, err
+		return "", nil, err
 	case g.decision.TimedOut:
-		return "", result, g.timeout()
+		return "", nil, g.timeout()
 	case g.decision.Winner != "":
 		m := g.decisive(g.decision.Winner)
 		if m.err != nil && (g.b.closed || g.b.ctx.Err() != nil) { // new code precedes the winner's recorded operations
-			return "", result, errBranchCancelled
+			return "", nil, errBranchCancelled
 		}
 		if m.err != nil {
 			g.b.e.nondeterministic("branch %q won %q, and fails in a replay: %v", m.name, g.id, m.err)
@@ -132,7 +125,7 @@ func (g *group) first() (winner string, result any, err error) {
 		return m.name, m.value, nil
 	}
 	g.keepDeferred()
-	return "", result, g.close()
+	return "", nil, g.close()
 }
 
 // newGroup checks the call and reads the group's record in the history, if there is one.

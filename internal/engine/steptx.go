@@ -44,7 +44,8 @@ func (s *stepCall) executeTx() (*store.StepRow, error) {
 		if b.ctx.Err() != nil {
 			return nil, context.Cause(b.ctx)
 		}
-		return s.retryAfterOutage(err)
+		s.retryAfterOutage(err)
+		return nil, nil
 	}
 	defer end(nil) // also if the function exits its goroutine
 	ctx, cancel := s.begin()
@@ -54,7 +55,8 @@ func (s *stepCall) executeTx() (*store.StepRow, error) {
 	data, err := s.callUser(ctx, &user)
 	if err != nil && s.wasInterrupted(ctx, tx, err) {
 		end(err) // before the pause, because others need the connection and the slot
-		return s.repeatUncounted(err)
+		s.repeatUncounted(err)
+		return nil, nil
 	}
 	if err == nil && user.rolledBack.Load() {
 		err = errRolledBack
@@ -112,16 +114,17 @@ func (s *stepCall) afterTx(ctx context.Context, begun time.Time, cause error) (*
 		switch {
 		case err != nil:
 			e.env.databaseTrouble(err)
-			_, _ = s.retryAfterOutage(err)
+			s.retryAfterOutage(err)
 		case !holds:
 			e.stop(stopLost, ErrLeaseLost)
 			runtime.Goexit()
 		case row != nil:
 			return row, nil
-		case cause == nil: // only the transaction itself can have ended the run that it holds
+		case cause == nil: // only the transaction itself can have ended its run
 			return s.recordOutcome(ctx, begun, nil, failure.BadRequest(errors.New("the step's transaction ends its own run: cancel it in a transaction of its own")))
 		case isDatabaseFault(cause) && s.isUncounted():
-			return s.repeatUncounted(cause)
+			s.repeatUncounted(cause)
+			return nil, nil
 		default:
 			return s.recordOutcome(ctx, begun, nil, cause)
 		}
@@ -129,16 +132,13 @@ func (s *stepCall) afterTx(ctx context.Context, begun time.Time, cause error) (*
 }
 
 // retryAfterOutage pauses before the attempt is repeated: the database is away, which says nothing about the step.
-func (s *stepCall) retryAfterOutage(err error) (*store.StepRow, error) {
-	if err != nil {
-		s.b.e.log().Debug("kagzi: a transactional step is repeated", "step", s.id, "error", err)
-	}
+func (s *stepCall) retryAfterOutage(err error) {
+	s.b.e.log().Debug("kagzi: a transactional step is repeated", "step", s.id, "error", err)
 	select {
 	case <-time.After(outage.Pause):
 	case <-s.b.e.done:
 		runtime.Goexit()
 	}
-	return nil, nil
 }
 
 // wasInterrupted reports whether the function failed with err because its transaction lost its connection, or because the
@@ -175,14 +175,13 @@ func (s *stepCall) isUncounted() bool {
 }
 
 // repeatUncounted pauses before the attempt is repeated, longer each time.
-func (s *stepCall) repeatUncounted(err error) (*store.StepRow, error) {
+func (s *stepCall) repeatUncounted(err error) {
 	s.b.e.log().Warn("kagzi: a transactional step is repeated because of the database; the attempt is not counted", "step", s.id, "attempt", s.attempt, "error", err)
 	select {
 	case <-time.After(min(outage.Pause<<min(s.uncounted.times-1, 10), uncountedPause)):
 	case <-s.b.e.done:
 		runtime.Goexit()
 	}
-	return nil, nil
 }
 
 // beginTx begins a transaction for a step. Its slots leave the pool the connections that the engine needs. It always sets the

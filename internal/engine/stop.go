@@ -42,7 +42,7 @@ func (e *execution) supersede() {
 }
 
 // nondeterministic quarantines the run, because code and history contradict each other, and exits the goroutine. In mode verify
-// it only stops the execution. args[0] is the step's ID.
+// it only stops the execution, and takes args[0], if that is a string, for the step's ID.
 func (e *execution) nondeterministic(format string, args ...any) {
 	if !e.mode.writes() {
 		e.mu.Lock()
