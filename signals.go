@@ -237,7 +237,7 @@ func WaitSignal[T any](ctx Context, s Signal[T], timeout ...Timeout) (T, error) 
 		return out, err
 	}
 	if err := c.decode(row.Output, &out); err != nil {
-		b.Nondeterministic("the message that %q has read does not decode into %v, the type that this program has for the signal: %v", row.StepID, reflect.TypeFor[T](), err)
+		b.Nondeterministic(row.StepID, "the message that %q has read does not decode into %v, the type that this program has for the signal: %v", row.StepID, reflect.TypeFor[T](), err)
 	}
 	return out, nil
 }

@@ -142,7 +142,7 @@ func durable[T any](ctx Context, name string, call stepFunc, opts []StepOption, 
 		return s.out, nil
 	}
 	if err := s.decode(row.Output); err != nil {
-		b.Nondeterministic("the recorded result of step %q does not decode into %v: %v", row.StepID, s.result, err)
+		b.Nondeterministic(row.StepID, "the recorded result of step %q does not decode into %v: %v", row.StepID, s.result, err)
 	}
 	return s.out, nil
 }

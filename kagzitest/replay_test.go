@@ -463,3 +463,50 @@ func TestReplayRefuses(t *testing.T) {
 		t.Errorf("without code: %v", err)
 	}
 }
+
+// A divergence names the step or the group at which code and history differ, whatever its text begins with.
+func TestDivergenceNamesTheGroup(t *testing.T) {
+	t.Parallel()
+	items := func(items ...string) code {
+		return func(ctx kagzi.Context, _ string) (string, error) {
+			_, err := kagzi.Map(ctx, "each", items, func(ctx kagzi.Context, item string) (string, error) { return item, nil })
+			return "", err
+		}
+	}
+	either := func(won error, branches ...string) code {
+		return func(ctx kagzi.Context, _ string) (string, error) {
+			racers := map[string]func(kagzi.Context) (string, error){}
+			for _, name := range branches {
+				racers[name] = func(kagzi.Context) (string, error) { return name, won }
+			}
+			winner, _, err := kagzi.Race(ctx, "first", racers)
+			return winner, err
+		}
+	}
+	for name, c := range map[string]struct {
+		was, now code
+		step     string
+	}{
+		"MoreItems":   {items("a"), items("a", "b"), "each"},
+		"OtherItem":   {items("a"), items("b"), "each"},
+		"WinnerFails": {either(nil, "x"), either(errors.New("no"), "x"), "first"},
+		"WinnerGone":  {either(nil, "x"), either(nil, "y"), "first"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			env := kagzitest.New(t)
+			kagzi.Handle(env.Worker, trial, c.was)
+			id := kagzitest.Start(env, trial, "").ID()
+			env.Skip(id)
+			w, err := kagzi.NewWorker(env.Client, kagzi.WorkerConfig{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			kagzi.Handle(w, trial, c.now)
+			var diverged *kagzi.DivergenceError
+			if err := w.Replay(t.Context(), id); !errors.As(err, &diverged) || diverged.Step != c.step {
+				t.Errorf("%v names %+v, want %q", err, diverged, c.step)
+			}
+		})
+	}
+}

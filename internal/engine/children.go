@@ -92,7 +92,7 @@ func (c *Child) recall(row *store.StepRow, detached bool) (known bool, err error
 		return true, c.idConflict(row)
 	}
 	if !ofWorkflow(row.ChildRunID, c.workflow) {
-		e.nondeterministic("child %q, run %s, was started as one of another workflow, and the code now uses the name for %q: give the new one another name",
+		e.nondeterministic(c.step, "child %q, run %s, was started as one of another workflow, and the code now uses the name for %q: give the new one another name",
 			c.step, row.ChildRunID, c.workflow)
 	}
 	c.id, c.row = row.ChildRunID, row

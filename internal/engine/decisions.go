@@ -27,14 +27,14 @@ func (d *decision) made() bool { return d.Failed != "" || d.Winner != "" || d.Ti
 func (g *group) recall(row *store.StepRow, hashes []string) {
 	e := g.b.e
 	if err := json.Unmarshal(row.Output, &g.decision); err != nil {
-		e.nondeterministic("the record of %q is unreadable: %v", g.id, err)
+		e.nondeterministic(g.id, "the record of %q is unreadable: %v", g.id, err)
 	}
 	if len(hashes) != len(g.decision.Items) {
-		e.nondeterministic("Map %q was begun with %d items and now gets %d", g.id, len(g.decision.Items), len(hashes))
+		e.nondeterministic(g.id, "Map %q was begun with %d items and now gets %d", g.id, len(g.decision.Items), len(hashes))
 	}
 	for i := range hashes {
 		if hashes[i] != g.decision.Items[i] {
-			e.nondeterministic("item %d of Map %q is not what it was when the Map was begun (a field added to its type changes it too, unless it is omitted while zero)", i, g.id)
+			e.nondeterministic(g.id, "item %d of Map %q is not what it was when the Map was begun (a field added to its type changes it too, unless it is omitted while zero)", i, g.id)
 		}
 	}
 	if g.attempt = row.Attempt; row.Status != store.Running {
@@ -202,7 +202,7 @@ func (g *group) learn() {
 func (g *group) decisive(name string) *member {
 	i := slices.IndexFunc(g.members, func(m member) bool { return m.name == name && m.over })
 	if i < 0 {
-		g.b.e.nondeterministic("branch %q decided %q and is not there any more", name, g.id)
+		g.b.e.nondeterministic(g.id, "branch %q decided %q and is not there any more", name, g.id)
 	}
 	g.b.advance(g.members[i].ended)
 	return &g.members[i]
@@ -212,7 +212,7 @@ func (g *group) decisive(name string) *member {
 func (g *group) failure() error {
 	m := g.decisive(g.decision.Failed)
 	if m.err == nil {
-		g.b.e.nondeterministic("branch %q failed, which decided %q, and succeeds in a replay", m.name, g.id)
+		g.b.e.nondeterministic(g.id, "branch %q failed, which decided %q, and succeeds in a replay", m.name, g.id)
 	}
 	f := g.failureOf(m)
 	for i := range g.members { // they may fail the group again, in an attempt that forgets only m's failure

@@ -69,7 +69,7 @@ func (b *Branch) All(spec GroupSpec) ([]any, error) {
 		return nil, err
 	}
 	if g.decision.Winner != "" {
-		g.b.e.nondeterministic("%q was recorded as a Race, and is another group of branches now: give the new one another name", g.id)
+		g.b.e.nondeterministic(g.id, "%q was recorded as a Race, and is another group of branches now: give the new one another name", g.id)
 	}
 	out := make([]any, len(g.members))
 	err = g.run(func(m *member) (d decision) {
@@ -100,7 +100,7 @@ func (b *Branch) First(spec GroupSpec) (winner string, result any, err error) {
 		return "", nil, err
 	}
 	if g.decision.Failed != "" {
-		g.b.e.nondeterministic("%q was recorded as a Parallel, and is a Race now: give the new one another name", g.id)
+		g.b.e.nondeterministic(g.id, "%q was recorded as a Parallel, and is a Race now: give the new one another name", g.id)
 	}
 	g.races = true
 	err = g.run(func(m *member) (d decision) {
@@ -120,7 +120,7 @@ func (b *Branch) First(spec GroupSpec) (winner string, result any, err error) {
 			return "", nil, errBranchCancelled
 		}
 		if m.err != nil {
-			g.b.e.nondeterministic("branch %q won %q, and fails in a replay: %v", m.name, g.id, m.err)
+			g.b.e.nondeterministic(g.id, "branch %q won %q, and fails in a replay: %v", m.name, g.id, m.err)
 		}
 		return m.name, m.value, nil
 	}

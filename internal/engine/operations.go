@@ -54,7 +54,7 @@ func (b *Branch) lookup(id, kind string) *store.StepRow {
 	if row == nil {
 		known := b.recorded(id) // a group may have no record of its own, but records of its branches
 		if known && kind != store.KindMarker {
-			b.e.nondeterministic("%q was recorded as a branch or group of branches, and the code now uses the name for %s: give the new one another name", id, kindWord(kind))
+			b.e.nondeterministic(id, "%q was recorded as a branch or group of branches, and the code now uses the name for %s: give the new one another name", id, kindWord(kind))
 		}
 		if !known {
 			b.goLive()
@@ -62,7 +62,7 @@ func (b *Branch) lookup(id, kind string) *store.StepRow {
 		return nil
 	}
 	if row.Kind != kind {
-		b.e.nondeterministic("step %q was recorded as %s, and the code now uses the name for %s: give the new one another name", id, kindWord(row.Kind), kindWord(kind))
+		b.e.nondeterministic(id, "step %q was recorded as %s, and the code now uses the name for %s: give the new one another name", id, kindWord(row.Kind), kindWord(kind))
 	}
 	return row
 }
@@ -171,7 +171,7 @@ func (b *Branch) newBranch(id string) *Branch {
 	child.result.of = child
 	if row := b.e.history[id]; row != nil {
 		if row.Kind != store.KindBranch {
-			b.e.nondeterministic("%q was recorded as %s, and the code now uses the name for a branch: give the branch another name", id, kindWord(row.Kind))
+			b.e.nondeterministic(id, "%q was recorded as %s, and the code now uses the name for a branch: give the branch another name", id, kindWord(row.Kind))
 		}
 		child.attempt = row.Attempt
 		if !b.e.forgot(row) {

@@ -40,7 +40,7 @@ func (b *Branch) Patched(change string, badName error) bool {
 func (b *Branch) decidePatch(id string) (answer bool) {
 	if row := b.e.history[id]; row != nil {
 		if err := json.Unmarshal(row.Output, &answer); err != nil || row.Kind != store.KindMarker {
-			b.e.nondeterministic("the record of Patched %q is unreadable: %s %.60q", id, row.Kind, row.Output)
+			b.e.nondeterministic(id, "the record of Patched %q is unreadable: %s %.60q", id, row.Kind, row.Output)
 		}
 		return answer
 	}

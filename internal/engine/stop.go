@@ -41,13 +41,12 @@ func (e *execution) supersede() {
 	e.stopLocked(stopLost, ErrLeaseLost)
 }
 
-// nondeterministic quarantines the run, because code and history contradict each other, and exits the goroutine. In mode verify
-// it only stops the execution, and takes args[0], if that is a string, for the step's ID.
-func (e *execution) nondeterministic(format string, args ...any) {
+// nondeterministic quarantines the run, because code and history contradict each other at the step, and exits the goroutine. In
+// mode verify it only stops the execution.
+func (e *execution) nondeterministic(step, format string, args ...any) {
 	if !e.mode.writes() {
 		e.mu.Lock()
 		if e.reason == underWay {
-			step, _ := args[0].(string)
 			e.verifier.contradictedLocked(step)
 		}
 		e.mu.Unlock()
@@ -58,8 +57,11 @@ func (e *execution) nondeterministic(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// Nondeterministic quarantines the branch's run and exits the goroutine.
-func (b *Branch) Nondeterministic(format string, args ...any) { b.e.nondeterministic(format, args...) }
+// Nondeterministic quarantines the branch's run, because code and history contradict each other at the step, and exits the
+// goroutine.
+func (b *Branch) Nondeterministic(step, format string, args ...any) {
+	b.e.nondeterministic(step, format, args...)
+}
 
 // stopLocked sets the reason of the stop and cancels the execution's context with cause. It returns false if the execution has
 // stopped before.
