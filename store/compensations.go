@@ -1,56 +1,224 @@
 package store
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 )
 
-// compensationSuffix ends the ID of a compensation's record. The ID of the step that it compensates precedes it.
-const compensationSuffix = "#compensation"
+// A run that compensates is SLEEPING with a final outcome. No worker claims it. Each end of a child or of a compensation
+// makes it due. Then any process calls Compensate for it, in a transaction that locks the run and its parent.
+const compensatingRun = `
+SELECT q.task_queue, q.priority, q.outcome, (
+		SELECT count(*) FROM kagzi.workflow_runs c
+		WHERE c.parent_run_id = q.run_id AND c.namespace_id = $1 AND NOT c.detached AND c.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
+	)
+FROM kagzi.workflow_runs q
+WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.status = 'SLEEPING' AND q.outcome IS NOT NULL`
 
-// CompensationID returns the ID of the compensation for a step, or for a name of that form.
-func CompensationID(step string) string { return step + compensationSuffix }
+// The last registration of each compensation, from new to old, with the run that was started for it.
+const compensationsOf = `
+SELECT s.step_id, s.attempt_number, s.status, s.call, s.child_run_id, coalesce(s.error, ''), c.status, coalesce(c.error_kind, ''), coalesce(c.error, '')
+FROM (
+	SELECT DISTINCT ON (k.step_id) k.*
+	FROM kagzi.step_runs k
+	WHERE k.run_id = $2 AND k.namespace_id = $1 AND k.step_kind = 'COMPENSATION' AND k.call IS NOT NULL
+	ORDER BY k.step_id, k.attempt_number DESC
+) s
+LEFT JOIN LATERAL (
+	SELECT q.status, q.error_kind, q.error FROM kagzi.workflow_runs q WHERE q.run_id = s.child_run_id AND q.namespace_id = $1 OFFSET 0
+) c ON true
+ORDER BY s.position DESC`
 
-// A Compensation is a run to start if the run that registers it does not complete. It has no external ID.
-type Compensation struct {
-	Queue       string          `json:"queue,omitempty"` // empty: the queue of the run that registers it
-	Type        string          `json:"type"`
-	Version     int             `json:"version,omitempty"`
-	Priority    int             `json:"priority,omitempty"` // zero: the priority of the run that registers it
-	Delay       time.Duration   `json:"delay,omitempty"`
-	Timeout     time.Duration   `json:"timeout,omitempty"`
-	RetryPolicy json.RawMessage `json:"retry_policy,omitempty"`
-	Metadata    json.RawMessage `json:"metadata,omitempty"`
-	Input       []byte          `json:"-"`
+// A registration is one row of compensationsOf.
+type registration struct {
+	ID           string
+	Attempt      int
+	Status       string
+	Call         json.RawMessage
+	Run          *uuid.UUID
+	Error        string
+	RunStatus    *string // nil if the run does not exist
+	RunErrorKind string
+	RunError     string
 }
 
-// Conditions on a run q. registered: it has a compensation to run. registers: it has one, or a step under way may register
-// one.
+func (r *registration) over() bool {
+	return r.RunStatus == nil || *r.RunStatus == Completed || *r.RunStatus == Failed || *r.RunStatus == Cancelled
+}
+
 const (
-	registers  = openRegistration + ` LIMIT 1) x) = 1`
-	registered = openRegistration + ` AND s.call IS NOT NULL LIMIT 1) x) = 1`
+	compensationEnded = `
+UPDATE kagzi.step_runs
+SET status = $5, error_kind = NULLIF($6, ''), error = NULLIF($7, ''), finished_at = GREATEST(statement_timestamp(), started_at)
+WHERE run_id = $2 AND namespace_id = $1 AND step_id = $3 AND attempt_number = $4`
 
-	openRegistration = `(SELECT count(*) FROM (
-			SELECT FROM kagzi.step_runs s
-			WHERE s.run_id = q.run_id AND s.namespace_id = $1 AND s.step_kind = 'COMPENSATION' AND s.status = 'RUNNING'`
+	compensationStarted = `
+UPDATE kagzi.step_runs SET child_run_id = $5 WHERE run_id = $2 AND namespace_id = $1 AND step_id = $3 AND attempt_number = $4
+RETURNING input`
+
+	compensationAwaited = `
+UPDATE kagzi.workflow_runs
+SET wakeups_awaited = wakeups + $3, available_at = 'infinity', waiting_on = $4
+WHERE run_id = $2 AND namespace_id = $1`
 )
 
-// ErrCompensated reports that the compensations of the run have run.
-var ErrCompensated = errors.New("run was compensated")
-
-// call returns the run to start as JSON, without its input; "" for none.
-func (c *Compensation) call() string {
-	if c == nil {
-		return ""
-	}
-	call, _ := json.Marshal(c) // names, numbers and JSON
-	return string(call)
+// Compensate continues a run whose final outcome is decided and whose compensations are not done. While a child or a
+// compensation is active, the run waits for that. Otherwise Compensate starts the next compensation, or ends the run. It does
+// not change a run in another state. It waits for locks briefly, because it can be repeated: see DueCompensations.
+func (s *Store) Compensate(ctx context.Context, id uuid.UUID) (out *CancelledRuns, err error) {
+	err = again(ctx, func(ctx context.Context) error {
+		out = &CancelledRuns{}
+		return transact(ctx, s.pool, brief, func(tx pgx.Tx) error {
+			if err := s.lock(ctx, tx, id); err != nil {
+				return err
+			}
+			return s.compensateLocked(ctx, tx, id, out)
+		})
+	})
+	return out, wrap("compensate", err)
 }
 
-func (c *Compensation) input() []byte {
-	if c == nil {
+// compensateLocked is Compensate in tx, which has locked the run and its parent. It adds the runs that it changes to out.
+func (s *Store) compensateLocked(ctx context.Context, tx pgx.Tx, id uuid.UUID, out *CancelledRuns) error {
+	run := NewRun{Parent: id}
+	var outcome FinalOutcome
+	var children int64
+	err := askRow(ctx, tx, compensatingRun, []any{s.namespace, id}, &run.Queue, &run.Priority, &outcome, &children)
+	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}
-	return c.Input
+	if err != nil {
+		return err
+	}
+	await := func(n int64, why string) error {
+		return ask(ctx, tx, compensationAwaited, []any{s.namespace, id, n, why}, nil)
+	}
+	if children > 0 {
+		return await(children, "children")
+	}
+	all, err := s.registrations(ctx, tx, id)
+	if err != nil {
+		return err
+	}
+	var failed []error
+	for _, r := range all {
+		switch {
+		case r.Status != Running:
+		case r.Run == nil:
+			err = s.startCompensation(ctx, tx, run, r, out)
+		case r.over():
+			err = s.compensationEnded(ctx, tx, id, &r)
+		}
+		switch {
+		case err != nil:
+			return err
+		case r.Status == Failed:
+			failed = append(failed, fmt.Errorf("%s: %s", r.ID, r.Error))
+		case r.Status == Running:
+			return await(1, "compensation "+strings.TrimSuffix(r.ID, compensationSuffix))
+		}
+	}
+	return s.endCompensated(ctx, tx, id, outcome, failed, out)
+}
+
+func (s *Store) registrations(ctx context.Context, tx pgx.Tx, id uuid.UUID) (all []registration, err error) {
+	err = ask(ctx, tx, compensationsOf, []any{s.namespace, id}, collect(&all, pgx.RowToStructByPos[registration]))
+	return all, err
+}
+
+// compensationEnded records how the compensation's run ended. A run that was deleted counts as failed.
+func (s *Store) compensationEnded(ctx context.Context, tx pgx.Tx, id uuid.UUID, r *registration) error {
+	kind := ""
+	switch {
+	case r.RunStatus == nil:
+		r.Status, kind, r.Error = Failed, "not_found", fmt.Sprintf("its run %s was deleted", r.Run)
+	case *r.RunStatus == Completed:
+		r.Status = Completed
+	default:
+		r.Status, kind, r.Error = Failed, r.RunErrorKind, r.RunError
+	}
+	return ask(ctx, tx, compensationEnded, []any{s.namespace, id, r.ID, r.Attempt, r.Status, kind, r.Error}, nil)
+}
+
+// startCompensation starts the compensation as a child that a cancel of its parent does not reach. run has the parent and the
+// defaults of the compensation.
+func (s *Store) startCompensation(ctx context.Context, tx pgx.Tx, run NewRun, r registration, out *CancelledRuns) error {
+	var c Compensation
+	if err := json.Unmarshal(r.Call, &c); err != nil {
+		return err
+	}
+	run.RunID, run.ParentStep = newID(), r.ID
+	input, err := askOne[[]byte](ctx, tx, compensationStarted, s.namespace, run.Parent, r.ID, r.Attempt, run.RunID)
+	if err != nil {
+		return err
+	}
+	run.Queue, run.Priority = cmp.Or(c.Queue, run.Queue), cmp.Or(c.Priority, run.Priority)
+	run.Type, run.Version, run.Delay, run.Timeout = c.Type, c.Version, c.Delay, c.Timeout
+	run.RetryPolicy, run.Metadata, run.Input = c.RetryPolicy, c.Metadata, input
+	out.Due = append(out.Due, DueRun{run.RunID, run.Queue, run.Type, run.Version})
+	return ask(ctx, tx, insertRuns, insertColumns.args(s.namespace, []*NewRun{&run}), nil)
+}
+
+// endLocked is end, and also starts the first compensation of each run. Compensations of parents continue later, because tx
+// has not locked the parents of those.
+func (s *Store) endLocked(ctx context.Context, tx pgx.Tx, ends []ending, first, expired bool, grace time.Duration) (*CancelledRuns, error) {
+	out, err := s.end(ctx, tx, ends, first, expired, grace)
+	if err != nil {
+		return out, err
+	}
+	for _, id := range slices.SortedFunc(slices.Values(out.Compensating), compareIDs) {
+		if err := s.compensateLocked(ctx, tx, id, out); err != nil {
+			return out, err
+		}
+	}
+	return out, nil
+}
+
+// endCompensated ends a run whose compensations have each completed or finally failed.
+func (s *Store) endCompensated(ctx context.Context, tx pgx.Tx, id uuid.UUID, o FinalOutcome, failed []error, out *CancelledRuns) error {
+	end := ending{run: id, status: o.Status, kind: o.Kind, error: o.Error}
+	if failed != nil {
+		end.status, end.kind = Failed, "compensation"
+		end.error = fmt.Sprintf("not compensated: %s; the run ended because: %s (%s)", shortened(errors.Join(failed...).Error()), shortened(o.Error), o.Kind)
+	}
+	more, err := s.end(ctx, tx, []ending{end}, false, false, 0)
+	out.add(more)
+	return err
+}
+
+// mostOfError limits the bytes of each part in an error that is made of several.
+const mostOfError = 8 << 10
+
+// shortened truncates a text to mostOfError.
+func shortened(text string) string {
+	if len(text) <= mostOfError {
+		return text
+	}
+	return fmt.Sprintf("%s… (truncated, %d bytes)", strings.ToValidUTF8(text[:mostOfError], ""), len(text))
+}
+
+const dueCompensations = `
+SELECT r.run_id
+FROM kagzi.workflow_runs r
+WHERE r.namespace_id = $1 AND r.outcome IS NOT NULL AND r.finished_at IS NULL AND r.available_at <= now()
+ORDER BY r.available_at
+LIMIT $2
+FOR UPDATE SKIP LOCKED`
+
+// DueCompensations returns up to n runs that are due for Compensate. It leaves out runs that are locked: a later call returns
+// them.
+func (s *Store) DueCompensations(ctx context.Context, n int) (ids []uuid.UUID, err error) {
+	err = do(ctx, func(ctx context.Context) error {
+		return ask(ctx, s.pool, dueCompensations, []any{s.namespace, n}, collect(&ids, pgx.RowTo[uuid.UUID]))
+	})
+	return ids, wrap("find due compensations", err)
 }
