@@ -128,7 +128,7 @@ func TestStartOfAHeldID(t *testing.T) {
 // Who waits for a connection of the pool waits no longer than the context lasts.
 func TestEndOfTheWaitForAConnection(t *testing.T) {
 	t.Parallel()
-	pool := kit.OpenPool(t, dbtest.Database(t).DSN, 1)
+	pool := dbtest.OpenPool(t, dbtest.Database(t).DSN, dbtest.Conns(1))
 	c := kit.NewClient(t, pool)
 	wf := kagzi.Define[int, int]("wf")
 	run, err := kagzi.Start(t.Context(), c, wf, 1)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 )
 
 // A Gate is a workflow of one step, which sends its input to Begun and waits until Open is closed or its context ends.
@@ -53,7 +54,7 @@ func Gated(t *testing.T, c *kagzi.Client, cfg kagzi.WorkerConfig, n int) (g *Gat
 	runs = StartRuns(t, c, g.Workflow, n)
 	stop = StartLocal(t, w)
 	for range n {
-		Receive(t, g.Begun)
+		await.Receive(t, g.Begun)
 	}
 	return g, runs, stop
 }
@@ -62,7 +63,7 @@ func Gated(t *testing.T, c *kagzi.Client, cfg kagzi.WorkerConfig, n int) (g *Gat
 func (g *Gate) LosesLeases(t *testing.T, n int) {
 	t.Helper()
 	for range n {
-		if cause := Receive(t, g.Cause); !errors.Is(cause, kagzi.ErrLeaseLost) {
+		if cause := await.Receive(t, g.Cause); !errors.Is(cause, kagzi.ErrLeaseLost) {
 			t.Errorf("the cause is %v, want ErrLeaseLost", cause)
 		}
 	}

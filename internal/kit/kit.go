@@ -118,7 +118,7 @@ func Refused(k *Kit, fn func(kagzi.Context) (int, error)) *kagzi.RunError {
 func (k *Kit) WaitStatus(ref kagzi.Ref, status kagzi.Status, on ...string) kagzi.RunInfo {
 	k.T.Helper()
 	var info kagzi.RunInfo
-	WaitFor(k.T, strings.Join(append([]string{"run is", string(status)}, on...), " "), func() bool {
+	await.True(k.T, strings.Join(append([]string{"run is", string(status)}, on...), " "), func() bool {
 		var err error
 		if info, err = k.Client.Get(k.Ctx, ref); err != nil {
 			k.T.Fatal(err)
@@ -229,21 +229,21 @@ var (
 // WakeWorkers notifies the listening workers that the default queue may have work.
 func WakeWorkers(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
-	ExecSQL(t, pool, `SELECT pg_notify($1, $2)`, notify.WorkChannel, notify.WorkPayload("default", "default"))
+	dbtest.Exec(t, pool, `SELECT pg_notify($1, $2)`, notify.WorkChannel, notify.WorkPayload("default", "default"))
 }
 
 // WakeCoordinators notifies the listening coordinators that schedules have changed.
 func WakeCoordinators(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
-	ExecSQL(t, pool, `SELECT pg_notify($1, $2)`, notify.WorkChannel, notify.WorkPayload("default", ""))
+	dbtest.Exec(t, pool, `SELECT pg_notify($1, $2)`, notify.WorkChannel, notify.WorkPayload("default", ""))
 }
 
 // RefreshAll notifies the listening workers to refresh every run, and every worker to send a heartbeat.
 func RefreshAll(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
-	ids := QueryOne[[]uuid.UUID](t, pool, `SELECT array(SELECT run_id FROM kagzi.workflow_runs UNION ALL SELECT worker_id FROM kagzi.workers)`)
+	ids := dbtest.QueryOne[[]uuid.UUID](t, pool, `SELECT array(SELECT run_id FROM kagzi.workflow_runs UNION ALL SELECT worker_id FROM kagzi.workers)`)
 	for _, payload := range notify.RunPayload("default", ids) {
-		ExecSQL(t, pool, `SELECT pg_notify($1, $2)`, notify.RunChannel, payload)
+		dbtest.Exec(t, pool, `SELECT pg_notify($1, $2)`, notify.RunChannel, payload)
 	}
 }
 
@@ -251,8 +251,8 @@ func RefreshAll(t testing.TB, pool *pgxpool.Pool) {
 // for a result has one.
 func WaitListening(t testing.TB, pool *pgxpool.Pool, n int) {
 	t.Helper()
-	WaitFor(t, "the process listens", func() bool {
-		return QueryOne[int](t, pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query ILIKE 'listen %' AND state = 'idle'`) >= n
+	await.True(t, "the process listens", func() bool {
+		return dbtest.QueryOne[int](t, pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query ILIKE 'listen %' AND state = 'idle'`) >= n
 	})
 }
 

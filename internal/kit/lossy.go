@@ -44,5 +44,5 @@ func (l *Lossy) Lose(m pgproxy.Match) *pgproxy.Drop {
 // Client returns a client of the database through the proxy.
 func (l *Lossy) Client(t *testing.T, conns int32) *kagzi.Client {
 	t.Helper()
-	return NewClient(t, OpenPool(t, l.Proxy.DSN(), conns))
+	return NewClient(t, dbtest.OpenPool(t, l.Proxy.DSN(), dbtest.Conns(conns)))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/testlog"
 )
@@ -30,7 +31,7 @@ func StartLocal(t testing.TB, w *kagzi.Worker) (stop func()) {
 			if err != nil {
 				t.Errorf("Run: %v", err)
 			}
-		case <-time.After(2 * Patience):
+		case <-time.After(2 * await.Patience):
 			t.Error("Run has not returned")
 		}
 	})
@@ -77,7 +78,7 @@ func StartedBy(t testing.TB, c *kagzi.Client, id kagzi.RunID) *kagzi.Run[string]
 // CheckResults waits for the runs, and fails the test unless the i-th run returns want(i).
 func CheckResults[Out comparable](t testing.TB, runs []*kagzi.Run[Out], want func(i int) Out) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*await.Patience)
 	defer cancel()
 	var wg sync.WaitGroup
 	for i, r := range runs {
@@ -95,7 +96,7 @@ func PoorClient(t *testing.T, db *dbtest.DB, revoke string) (role string, c *kag
 	t.Helper()
 	role = dbtest.Role(t, db)
 	if revoke != "" {
-		ExecSQL(t, db.Pool, fmt.Sprintf(`REVOKE %s FROM %s`, revoke, role))
+		dbtest.Exec(t, db.Pool, fmt.Sprintf(`REVOKE %s FROM %s`, revoke, role))
 	}
 	c, logged = LoggedClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Setting("role", role)))
 	return role, c, logged
@@ -104,7 +105,7 @@ func PoorClient(t *testing.T, db *dbtest.DB, revoke string) (role string, c *kag
 // LoseRun changes a run to look as though n workers had died with it without progress, and its lease had expired.
 func LoseRun(t *testing.T, db *dbtest.DB, id kagzi.RunID, n int) {
 	t.Helper()
-	ExecSQL(t, db.Pool, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', locked_by = $2, lease = $2, started_at = now() - interval '1 hour',
+	dbtest.Exec(t, db.Pool, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', locked_by = $2, lease = $2, started_at = now() - interval '1 hour',
 		available_at = now() - interval '1 s', recoveries = $3, recoveries_since = now() - interval '1 hour' WHERE run_id = $1`, string(id), uuid.New(), n)
 }
 

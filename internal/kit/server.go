@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/localpg"
 )
 
@@ -22,7 +23,7 @@ func OwnServer(ctx context.Context, t *testing.T, conns int32) (*localpg.Cluster
 			t.Error(err)
 		}
 	})
-	pool := OpenPool(t, server.DSN(), conns)
+	pool := dbtest.OpenPool(t, server.DSN(), dbtest.Conns(conns))
 	if err := kagzi.Migrate(ctx, pool); err != nil {
 		t.Fatal(err)
 	}

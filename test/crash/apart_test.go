@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/kind"
 )
@@ -82,7 +83,7 @@ func TestOpenStartOfAChildsIDHoldsUpItsParentOnly(t *testing.T) {
 				<-flushes
 			}
 			for range 5 { // the parents' are tried again
-				kit.Receive(t, flushes)
+				await.Receive(t, flushes)
 			}
 			if n := k.Count(`SELECT count(*) FROM kagzi.step_runs s JOIN kagzi.workflow_runs r USING (run_id) WHERE r.workflow_type = 'parent' AND s.step_id = 'after'`); n != 1 {
 				t.Errorf("%d parents came past the start of their child, want one", n)

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 )
@@ -95,10 +96,10 @@ func handleFamilies(w *kagzi.Worker, l workload) {
 // endedOnce fails the test unless n runs of typ ended, each completed and once, as the audit has it.
 func endedOnce(t *testing.T, db *dbtest.DB, typ string, n int) {
 	t.Helper()
-	if runs := kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE workflow_type = $1 AND status = 'COMPLETED'`, typ); runs != n {
+	if runs := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE workflow_type = $1 AND status = 'COMPLETED'`, typ); runs != n {
 		t.Errorf("%d runs of %s completed, want %d", runs, typ, n)
 	}
-	if ends := kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi_audit.changes WHERE relation = 'workflow_runs' AND new->>'workflow_type' = $1
+	if ends := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi_audit.changes WHERE relation = 'workflow_runs' AND new->>'workflow_type' = $1
 		AND new_status IN ('COMPLETED', 'FAILED', 'CANCELLED') AND old_status <> new_status`, typ); ends != n {
 		t.Errorf("runs of %s ended %d times, want %d", typ, ends, n)
 	}
@@ -122,28 +123,28 @@ func TestThousandChildrenOnTwoWorkersOneKilled(t *testing.T) {
 			for i := range workers {
 				files[i] = filepath.Join(t.TempDir(), "l")
 				workers[i] = startProcess(t, workerSpec{DSN: db.DSN, Ledger: files[i], Config: cfg})
-				kit.WaitFor(t, "the worker begins", func() bool { return countIn(t, files[i], "STARTED") == 1 })
+				await.True(t, "the worker begins", func() bool { return countIn(t, files[i], "STARTED") == 1 })
 			}
 			run, err := kagzi.Start(t.Context(), c, wf, n)
 			if err != nil {
 				t.Fatal(err)
 			}
-			kit.WaitFor(t, "a third of the children is over, and both workers have had some", func() bool {
-				return kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'COMPLETED'`) > n/3 &&
+			await.True(t, "a third of the children is over, and both workers have had some", func() bool {
+				return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'COMPLETED'`) > n/3 &&
 					countIn(t, files[0], "BEGIN") > 0 && countIn(t, files[1], "BEGIN") > 0
 			})
 			if err := workers[0].cmd.Process.Kill(); err != nil {
 				t.Fatal(err)
 			}
 			workers[0].killed(t)
-			left := n - kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE workflow_type = 'grinding' AND status = 'COMPLETED'`)
+			left := n - dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE workflow_type = 'grinding' AND status = 'COMPLETED'`)
 			if left == 0 {
 				t.Error("INVALID: every child was over before the kill")
 			}
 			kit.CheckResults(t, []*kagzi.Run[string]{run}, func(int) string { return allGround(n) })
 			endedOnce(t, db, "grinding", n)
 			endedOnce(t, db, wf.Name(), 1)
-			claims := kit.QueryOne[int](t, db.Pool, `SELECT count(DISTINCT new_lease) FROM kagzi_audit.changes WHERE relation = 'workflow_runs' AND run_id = $1`, string(run.ID()))
+			claims := dbtest.QueryOne[int](t, db.Pool, `SELECT count(DISTINCT new_lease) FROM kagzi_audit.changes WHERE relation = 'workflow_runs' AND run_id = $1`, string(run.ID()))
 			t.Logf("%d children were left at the kill, and %d executions begun twice; the parent was claimed %d times",
 				left, countIn(t, files[0], "BEGIN")+countIn(t, files[1], "BEGIN")-n, claims)
 		})
@@ -172,7 +173,7 @@ func killFamily(t *testing.T, point string, nth int) {
 	const families = 3
 	db := dbtest.Database(t)
 	dbtest.Audit(t, db.Pool)
-	kit.ExecSQL(t, db.Pool, createEffects)
+	dbtest.Exec(t, db.Pool, createEffects)
 	c := kit.NewClient(t, db.Pool)
 	var runs []*kagzi.Run[string]
 	for i := range families {
@@ -192,7 +193,7 @@ func killFamily(t *testing.T, point string, nth int) {
 	stop()
 	endedOnce(t, db, "grinding", 2*families)
 	endedOnce(t, db, "raising", 2*families)
-	if n := kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM effects`); n != families {
+	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM effects`); n != families {
 		t.Errorf("%s, time %d: %d effects of %d families", point, nth, n, families)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/kind"
@@ -31,11 +32,11 @@ func TestCrashLoopIsQuarantined(t *testing.T) {
 	kit.StartLocal(t, localWorker(t, c, filepath.Join(t.TempDir(), "l"), kagzi.WorkerConfig{PollInterval: 100 * time.Millisecond}))
 	kit.CheckResults(t, others, tripleResult)
 	// From its third recovery on it waits first, minutes by now.
-	kit.WaitFor(t, "the poison run waits", func() bool {
+	await.True(t, "the poison run waits", func() bool {
 		info, err := poison.Info(t.Context())
 		return err == nil && info.Status == kagzi.StatusPending && info.WaitingOn == "recovery" && info.Recoveries == mostRecoveries+1 && time.Until(info.AvailableAt) > 3*time.Minute
 	})
-	kit.ExecSQL(t, db.Pool, `UPDATE kagzi.workflow_runs SET available_at = now() WHERE run_id = $1`, string(poison.ID()))
+	dbtest.Exec(t, db.Pool, `UPDATE kagzi.workflow_runs SET available_at = now() WHERE run_id = $1`, string(poison.ID()))
 	_, err := poison.Result(kit.Context(t))
 	var failed *kagzi.RunError
 	if !errors.As(err, &failed) || failed.Kind != kind.CrashLoop || failed.Status != kagzi.StatusFailed {
@@ -50,8 +51,8 @@ func TestProgressEndsACrashLoop(t *testing.T) {
 	c := kit.NewClient(t, db.Pool)
 	run := kit.StartRuns(t, c, triple, 1)[0]
 	kit.LoseRun(t, db, run.ID(), mostRecoveries+5)
-	kit.ExecSQL(t, db.Pool, `UPDATE kagzi.workflow_runs SET status = 'PENDING', available_at = now()`)
-	kit.ExecSQL(t, db.Pool, `INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt, output, started_at, finished_at)
+	dbtest.Exec(t, db.Pool, `UPDATE kagzi.workflow_runs SET status = 'PENDING', available_at = now()`)
+	dbtest.Exec(t, db.Pool, `INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt, output, started_at, finished_at)
 		SELECT run_id, 'one', 1, namespace_id, 'COMPLETED', 'FUNCTION', 1, 1, convert_to(to_json($1::text)::text, 'UTF8'), now(), now() FROM kagzi.workflow_runs`, kit.Link("0", "one"))
 	file := filepath.Join(t.TempDir(), "l")
 	kit.StartLocal(t, localWorker(t, c, file, kagzi.WorkerConfig{}))
@@ -87,24 +88,24 @@ func TestSuspectsRunOneAtATime(t *testing.T) {
 	for _, r := range runs[:suspects] {
 		kit.LoseRun(t, db, r.ID(), 3)
 	}
-	kit.ExecSQL(t, db.Pool, `UPDATE kagzi.workflow_runs SET status = 'PENDING', available_at = now()`)
+	dbtest.Exec(t, db.Pool, `UPDATE kagzi.workflow_runs SET status = 'PENDING', available_at = now()`)
 	kit.StartLocal(t, w)
 	kit.CheckResults(t, runs[suspects:], func(i int) int { return suspects + i })
 	for i := range suspects {
 		select {
 		case <-begin:
-		case <-time.After(kit.Patience):
+		case <-time.After(await.Patience):
 			t.Errorf("suspect %d has no turn", i+1)
 		}
-		kit.WaitFor(t, "the other suspects are due", func() bool {
-			return kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'PENDING' AND available_at < now() - interval '20 ms'`) == suspects-1-i
+		await.True(t, "the other suspects are due", func() bool {
+			return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'PENDING' AND available_at < now() - interval '20 ms'`) == suspects-1-i
 		})
 		if len(begin) > 0 {
 			t.Error("two suspects are under way at once")
 		}
 		select {
 		case end <- struct{}{}:
-		case <-time.After(kit.Patience):
+		case <-time.After(await.Patience):
 		}
 	}
 	kit.CheckResults(t, runs[:suspects], func(i int) int { return i })
@@ -115,13 +116,13 @@ func TestSuspectsRunOneAtATime(t *testing.T) {
 func TestRunThatKillsItsWorker(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	kit.ExecSQL(t, db.Pool, createEffects)
+	dbtest.Exec(t, db.Pool, createEffects)
 	c := kit.NewClient(t, db.Pool)
 	poison := kit.StartRuns(t, c, oneStep, 1)[0] // alone in having a step that is not transactional
 	spec := workerSpec{DSN: db.DSN, Ledger: filepath.Join(t.TempDir(), "l"), Config: kit.Quick, Point: "during step", Nth: 1, Signal: syscall.SIGKILL}
 	died := 0
 	next := func() *process {
-		kit.ExecSQL(t, db.Pool, `UPDATE kagzi.workers SET heartbeat_at = now() - interval '1 hour' WHERE status <> 'OFFLINE'`) // no need to wait
+		dbtest.Exec(t, db.Pool, `UPDATE kagzi.workers SET heartbeat_at = now() - interval '1 hour' WHERE status <> 'OFFLINE'`) // no need to wait
 		return startProcess(t, spec)
 	}
 	for range suspectFrom {
@@ -130,7 +131,7 @@ func TestRunThatKillsItsWorker(t *testing.T) {
 	}
 	others := kit.StartRuns(t, c, oneTx, 20)
 	p := next()
-	kit.WaitFor(t, "the others complete", func() bool {
+	await.True(t, "the others complete", func() bool {
 		select {
 		case <-p.done:
 			p.killed(t)
@@ -138,10 +139,10 @@ func TestRunThatKillsItsWorker(t *testing.T) {
 			p = next()
 		default:
 		}
-		return kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'COMPLETED'`) == len(others)
+		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'COMPLETED'`) == len(others)
 	})
 	kit.CheckResults(t, others, func(i int) string { return kit.Link(fmt.Sprint(i), "one") })
-	kit.WaitFor(t, "the poison run is a suspect", func() bool {
+	await.True(t, "the poison run is a suspect", func() bool {
 		info, err := poison.Info(t.Context())
 		if err != nil || info.Status.Ended() {
 			t.Fatalf("the poison run is %s, %v", info.Status, err)

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 )
@@ -101,7 +102,7 @@ type killing struct {
 func newKilling(t *testing.T, point string, nth int, wf kagzi.Workflow[int, string]) *killing {
 	db := dbtest.Database(t)
 	dbtest.Audit(t, db.Pool)
-	kit.ExecSQL(t, db.Pool, createEffects)
+	dbtest.Exec(t, db.Pool, createEffects)
 	c := kit.NewClient(t, db.Pool)
 	k := &killing{point: point, nth: nth, db: db, c: c, runs: kit.StartRuns(t, c, wf, 5)}
 	dir := t.TempDir()
@@ -114,7 +115,7 @@ func newKilling(t *testing.T, point string, nth int, wf kagzi.Workflow[int, stri
 }
 
 func (k *killing) run() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*kit.Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*await.Patience)
 	defer cancel()
 	sent := make(chan error, 1)
 	go func() {
@@ -259,15 +260,15 @@ func takeOver(t *testing.T, cfg kagzi.WorkerConfig, workers string, most time.Du
 	if o.run, err = kagzi.Start(t.Context(), o.c, holding, o.release); err != nil {
 		t.Fatal(err)
 	}
-	kit.WaitFor(t, "the step begins", func() bool { return countIn(t, ledgers[0], "BEGIN") == 1 })
+	await.True(t, "the step begins", func() bool { return countIn(t, ledgers[0], "BEGIN") == 1 })
 	startProcess(t, workerSpec{DSN: db.DSN, Ledger: ledgers[1], Config: cfg})
-	kit.WaitFor(t, "the other worker starts", func() bool { return kit.QueryOne[int](t, db.Pool, workers) == 2 })
+	await.True(t, "the other worker starts", func() bool { return dbtest.QueryOne[int](t, db.Pool, workers) == 2 })
 	if err := o.victim.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	killed := time.Now()
 	o.victim.killed(t)
-	kit.WaitFor(t, "the step begins elsewhere", func() bool { return countIn(t, ledgers[1], "BEGIN") == 1 })
+	await.True(t, "the step begins elsewhere", func() bool { return countIn(t, ledgers[1], "BEGIN") == 1 })
 	took := time.Since(killed)
 	t.Logf("executing elsewhere %v after the kill", took.Round(time.Millisecond))
 	if took > most {
@@ -293,7 +294,7 @@ func TestCrashIsDetected(t *testing.T) {
 	t.Parallel()
 	cfg := kagzi.WorkerConfig{Heartbeat: time.Second, StaleAfter: 3 * time.Second} // the lease timeout is 5 minutes
 	o := takeOver(t, cfg, `SELECT count(*) FROM kagzi.workers`, 20*time.Second)
-	if n := kit.QueryOne[int](t, o.db.Pool, `SELECT count(*) FROM kagzi.workers w JOIN kagzi.worker_events e USING (worker_id)
+	if n := dbtest.QueryOne[int](t, o.db.Pool, `SELECT count(*) FROM kagzi.workers w JOIN kagzi.worker_events e USING (worker_id)
 		WHERE w.status = 'OFFLINE' AND w.pid = $1 AND e.event = 'LOST'`, o.victim.cmd.Process.Pid); n != 1 {
 		t.Errorf("%d OFFLINE rows with a LOST event, want 1", n)
 	}
@@ -309,17 +310,17 @@ func TestDefaultsDetectACrashWithinAMinute(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kit.ExecSQL(t, db.Pool, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', locked_by = gen_random_uuid(), lease = gen_random_uuid(),
+	dbtest.Exec(t, db.Pool, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', locked_by = gen_random_uuid(), lease = gen_random_uuid(),
 		available_at = now() + interval '4 minutes', started_at = now()`)
 	// The last heartbeats of both were 31 s ago. One held the run; the other may be silent for longer.
-	kit.ExecSQL(t, db.Pool, `INSERT INTO kagzi.workers (worker_id, namespace_id, task_queue, workflow_types, status, lease_timeout, stale_after, heartbeat_at)
+	dbtest.Exec(t, db.Pool, `INSERT INTO kagzi.workers (worker_id, namespace_id, task_queue, workflow_types, status, lease_timeout, stale_after, heartbeat_at)
 		SELECT locked_by, 'default', 'default', ARRAY['one-step'], 'ONLINE', interval '5 minutes', interval '30 s', now() - interval '31 s' FROM kagzi.workflow_runs
 		UNION ALL SELECT gen_random_uuid(), 'default', 'default', ARRAY['one-step'], 'ONLINE', interval '5 minutes', interval '5 minutes', now() - interval '31 s'`)
 	kit.StartLocal(t, localWorker(t, c, filepath.Join(t.TempDir(), "l"), kagzi.WorkerConfig{}))
 	if _, err := run.Result(kit.Context(t)); err != nil {
 		t.Error(err)
 	}
-	if n := kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'OFFLINE'`); n != 1 {
+	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'OFFLINE'`); n != 1 {
 		t.Errorf("%d workers were declared dead, want the one", n)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 )
@@ -37,7 +38,7 @@ func TestKilledCoordinatorsEndOverdueRuns(t *testing.T) {
 	for _, late := range []int{parents * each / 2, parents * each} { // the second half is late when the first has ended
 		for before := ended(); before < late; before = ended() {
 			p := startProcess(t, spec)
-			kit.WaitFor(t, "runs end", func() bool { return ended() > before })
+			await.True(t, "runs end", func() bool { return ended() > before })
 			if err := p.cmd.Process.Kill(); err != nil {
 				t.Fatal(err)
 			}

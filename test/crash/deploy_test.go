@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/testhook"
@@ -82,8 +83,8 @@ func (r *rollout) ledger(name string) string { return filepath.Join(r.dir, name)
 // start starts a worker process and waits until it is registered.
 func (r *rollout) start(name string, versions ...int) *process {
 	p := startProcess(r.t, workerSpec{DSN: r.db.DSN, Ledger: r.ledger(name), Config: patient, Rolling: versions})
-	kit.WaitFor(r.t, "worker "+name+" is registered", func() bool {
-		return kit.QueryOne[int](r.t, r.db.Pool, `SELECT count(*) FROM kagzi.workers WHERE pid = $1`, p.cmd.Process.Pid) == 1
+	await.True(r.t, "worker "+name+" is registered", func() bool {
+		return dbtest.QueryOne[int](r.t, r.db.Pool, `SELECT count(*) FROM kagzi.workers WHERE pid = $1`, p.cmd.Process.Pid) == 1
 	})
 	return p
 }
@@ -127,8 +128,8 @@ func (r *rollout) held(version int, by ...*process) {
 	for _, p := range by {
 		pids = append(pids, p.cmd.Process.Pid)
 	}
-	kit.WaitFor(r.t, fmt.Sprintf("all runs of version %d are held", version), func() bool {
-		return kit.QueryOne[bool](r.t, r.db.Pool, `SELECT coalesce(bool_and(r.status = 'RUNNING' AND w.pid = ANY ($2) AND w.status = 'ONLINE' AND
+	await.True(r.t, fmt.Sprintf("all runs of version %d are held", version), func() bool {
+		return dbtest.QueryOne[bool](r.t, r.db.Pool, `SELECT coalesce(bool_and(r.status = 'RUNNING' AND w.pid = ANY ($2) AND w.status = 'ONLINE' AND
 			EXISTS (SELECT FROM kagzi.step_runs s WHERE s.run_id = r.run_id AND s.step_id = 'nap' AND s.wake_at <= clock_timestamp())), false)
 			FROM kagzi.workflow_runs r LEFT JOIN kagzi.workers w ON w.worker_id = r.locked_by WHERE r.version = $1`, version, pids)
 	})
@@ -137,7 +138,7 @@ func (r *rollout) held(version int, by ...*process) {
 // holds returns how many runs the process holds.
 func (r *rollout) holds(p *process) int {
 	r.t.Helper()
-	return kit.QueryOne[int](r.t, r.db.Pool, `SELECT count(*) FROM kagzi.workflow_runs r JOIN kagzi.workers w ON w.worker_id = r.locked_by WHERE w.pid = $1`, p.cmd.Process.Pid)
+	return dbtest.QueryOne[int](r.t, r.db.Pool, `SELECT count(*) FROM kagzi.workflow_runs r JOIN kagzi.workers w ON w.worker_id = r.locked_by WHERE w.pid = $1`, p.cmd.Process.Pid)
 }
 
 func (r *rollout) kill(p *process) {
@@ -165,7 +166,7 @@ func TestRollingDeploy(t *testing.T) {
 	for range 4 {
 		runs = append(runs, r.begin(), r.begin(kagzi.Version(1)), r.begin(kagzi.Version(2)))
 	}
-	kit.WaitFor(t, "all runs have begun", func() bool { return !slices.Contains(slicesOf(r.versions()), 0) })
+	await.True(t, "all runs have begun", func() bool { return !slices.Contains(slicesOf(r.versions()), 0) })
 	r.held(1, a1, a2, b1)
 	r.held(2, b1, b2)
 	begun := r.versions()
@@ -260,7 +261,7 @@ func TestStrandedRunWaitsForItsVersion(t *testing.T) {
 	r.held(1, a)
 	r.start("b", 2)
 	r.kill(a)
-	kit.WaitFor(t, "the old worker is given up", func() bool {
+	await.True(t, "the old worker is given up", func() bool {
 		list, err := r.c.Stranded(t.Context())
 		return err == nil && len(list) == 1
 	})

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 )
@@ -27,8 +28,8 @@ func TestDrainFinishesRunningRuns(t *testing.T) {
 	c := kit.NewClient(t, db.Pool)
 	g, runs, stop := kit.Gated(t, c, kagzi.WorkerConfig{PollInterval: 10 * time.Millisecond}, 3)
 	stopped := kit.Stopping(stop)
-	kit.WaitFor(t, "the worker drains", func() bool {
-		return kit.QueryOne[string](t, db.Pool, `SELECT status FROM kagzi.workers`) == "DRAINING"
+	await.True(t, "the worker drains", func() bool {
+		return dbtest.QueryOne[string](t, db.Pool, `SELECT status FROM kagzi.workers`) == "DRAINING"
 	})
 	late := kit.StartRuns(t, c, g.Workflow, 1)[0]
 	select {
@@ -37,7 +38,7 @@ func TestDrainFinishesRunningRuns(t *testing.T) {
 	default:
 	}
 	close(g.Open)
-	kit.Receive(t, stopped)
+	await.Receive(t, stopped)
 	kit.CheckResults(t, runs, func(int) string { return "opened" })
 	if info, err := late.Info(t.Context()); err != nil || info.Status != kagzi.StatusPending || !info.StartedAt.IsZero() {
 		t.Errorf("a run that came during the drain is %s, %v", info.Status, err)
@@ -45,10 +46,10 @@ func TestDrainFinishesRunningRuns(t *testing.T) {
 	if len(g.Cause) > 0 {
 		t.Errorf("a step's context ended: %v", <-g.Cause)
 	}
-	if got := kit.QueryOne[string](t, db.Pool, eventsOfWorkers); got != "STARTED DRAINING STOPPED" {
+	if got := dbtest.QueryOne[string](t, db.Pool, eventsOfWorkers); got != "STARTED DRAINING STOPPED" {
 		t.Errorf("the registry's log says %s", got)
 	}
-	if n := kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'OFFLINE' AND stopped_at IS NOT NULL`); n != 1 {
+	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'OFFLINE' AND stopped_at IS NOT NULL`); n != 1 {
 		t.Errorf("%d workers are OFFLINE, want 1", n)
 	}
 }
@@ -63,7 +64,7 @@ func TestDrainGivesBackTheRest(t *testing.T) {
 	id := "worker=" + string(kit.Only(t, c, kagzi.WorkerFilter{}).ID)
 
 	// The other worker has another client, so that only the database can notify it.
-	other := kit.NewClient(t, kit.OpenPool(t, db.DSN, 5))
+	other := kit.NewClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Conns(5)))
 	h := kit.NewGate()
 	w := kit.NewWorker(t, other, kagzi.WorkerConfig{PollInterval: time.Hour})
 	h.Handle(w)
@@ -73,19 +74,19 @@ func TestDrainGivesBackTheRest(t *testing.T) {
 	if _, err := kagzi.Start(t.Context(), other, h.Workflow, 99); err != nil {
 		t.Fatal(err)
 	}
-	kit.Receive(t, h.Begun)
+	await.Receive(t, h.Begun)
 
 	begun := time.Now()
 	stop()
 	t.Logf("the drain took %v", time.Since(begun).Round(time.Millisecond))
 	logged.WantLine(t, "drain timeout: giving back what is under way", id, "runs=3")
 	for range runs {
-		if cause := kit.Receive(t, g.Cause); !errors.Is(cause, kagzi.ErrShutdown) {
+		if cause := await.Receive(t, g.Cause); !errors.Is(cause, kagzi.ErrShutdown) {
 			t.Errorf("the step's cause is %v, want ErrShutdown", cause)
 		}
 	}
 	for range runs {
-		kit.Receive(t, h.Begun)
+		await.Receive(t, h.Begun)
 	}
 	t.Logf("executing elsewhere %v after the end of the context", time.Since(begun).Round(time.Millisecond))
 	for _, r := range runs {
@@ -107,7 +108,7 @@ func TestDrainGivesBackTheRest(t *testing.T) {
 func TestDrainLeavesTimersToOthers(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	c, other := kit.NewClient(t, db.Pool), kit.NewClient(t, kit.OpenPool(t, db.DSN, 5))
+	c, other := kit.NewClient(t, db.Pool), kit.NewClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Conns(5)))
 	dir := t.TempDir()
 	begun, open := make(chan struct{}), make(chan struct{})
 	wf := kagzi.Define[int, int]("nap-after-step")
@@ -123,12 +124,12 @@ func TestDrainLeavesTimersToOthers(t *testing.T) {
 	cfg := kagzi.WorkerConfig{PollInterval: time.Hour}
 	run := kit.StartRuns(t, c, wf, 1)[0]
 	stop := kit.StartLocal(t, handle(localWorker(t, c, filepath.Join(dir, "a"), cfg)))
-	kit.Receive(t, begun)
+	await.Receive(t, begun)
 	kit.StartLocal(t, handle(localWorker(t, other, filepath.Join(dir, "b"), cfg)))
 	kit.WaitListening(t, db.Pool, 2)
 	kit.CheckResults(t, kit.StartRuns(t, other, kit.Nothing, 1), func(int) string { return "0" }) // it has looked, and rests
 	close(open)
-	kit.WaitFor(t, "the run sleeps", func() bool {
+	await.True(t, "the run sleeps", func() bool {
 		info, err := run.Info(t.Context())
 		return err == nil && info.Status == kagzi.StatusSleeping
 	})
@@ -163,7 +164,7 @@ func TestDrainRecordsALateSuccess(t *testing.T) {
 	handle(w)
 	run := kit.StartRuns(t, c, wf, 1)[0]
 	stop := kit.StartLocal(t, w)
-	kit.Receive(t, begun)
+	await.Receive(t, begun)
 	stop()
 	if n := after.Load(); n != 0 {
 		t.Error("the run went on after the end of the drain")
@@ -191,8 +192,8 @@ func TestDrainDoesNotWaitForAStepThatIgnoresItsContext(t *testing.T) {
 	g.Handle(w)
 	runs := kit.StartRuns(t, c, g.Workflow, 2)
 	stop := kit.StartLocal(t, w)
-	kit.Receive(t, g.Begun)
-	kit.Receive(t, g.Begun)
+	await.Receive(t, g.Begun)
+	await.Receive(t, g.Begun)
 	stop()
 	h := kit.NewGate()
 	close(h.Open)
@@ -218,7 +219,7 @@ func TestRunLeavesNothing(t *testing.T) {
 	ignore := goleak.IgnoreCurrent()
 	c := kit.NewClient(t, pool)
 	w := localWorker(t, c, filepath.Join(t.TempDir(), "l"), kagzi.WorkerConfig{})
-	kit.ExecSQL(t, db.Pool, createEffects)
+	dbtest.Exec(t, db.Pool, createEffects)
 	for range 2 {
 		stop := kit.StartLocal(t, w)
 		kit.CheckResults(t, kit.StartRuns(t, c, chained, 20), chainedResult)
@@ -227,12 +228,12 @@ func TestRunLeavesNothing(t *testing.T) {
 			t.Errorf("goroutines left over: %v", err)
 		}
 		// A backend ends a moment after its client.
-		kit.WaitFor(t, "only the pools' own connections are open", func() bool {
-			open := kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'`)
+		await.True(t, "only the pools' own connections are open", func() bool {
+			open := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'`)
 			return open <= int(pool.Stat().TotalConns()+db.Pool.Stat().TotalConns())
 		})
 	}
-	if got := kit.QueryOne[string](t, db.Pool, eventsOfWorkers); got != "STARTED DRAINING STOPPED STARTED DRAINING STOPPED" {
+	if got := dbtest.QueryOne[string](t, db.Pool, eventsOfWorkers); got != "STARTED DRAINING STOPPED STARTED DRAINING STOPPED" {
 		t.Errorf("the registry's log says %s", got)
 	}
 }
@@ -262,13 +263,13 @@ func TestDrainWhileOthersStart(t *testing.T) {
 			starting <- nil
 		}()
 	}
-	kit.Receive(t, begun)
+	await.Receive(t, begun)
 	before := time.Now()
-	kit.Receive(t, kit.Stopping(stop))
+	await.Receive(t, kit.Stopping(stop))
 	t.Logf("the drain took %v", time.Since(before).Round(time.Millisecond))
 	cancel()
 	for range starters {
-		if err := kit.Receive(t, starting); err != nil {
+		if err := await.Receive(t, starting); err != nil {
 			t.Error(err)
 		}
 	}
@@ -286,7 +287,7 @@ func TestSIGTERMDrainsAProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kit.WaitFor(t, "the step begins", func() bool { return countIn(t, file, "BEGIN") == 1 })
+	await.True(t, "the step begins", func() bool { return countIn(t, file, "BEGIN") == 1 })
 	p.stop(t)
 	if n := countIn(t, file, "CAUSE", string(run.ID()), kagzi.ErrShutdown.Error()); n != 1 {
 		t.Errorf("the step was told %d times of the shutdown", n)
@@ -295,12 +296,12 @@ func TestSIGTERMDrainsAProcess(t *testing.T) {
 	if err != nil || info.Status != kagzi.StatusPending || info.Attempts != 0 || info.Recoveries != 0 || time.Until(info.AvailableAt) > 0 {
 		t.Errorf("the run is %+v, %v; want it due, nothing used up", info, err)
 	}
-	if n := kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status <> 'OFFLINE'`); n != 0 {
+	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status <> 'OFFLINE'`); n != 0 {
 		t.Errorf("%d workers are still registered as live", n)
 	}
 	// A backend ends a moment after its client.
-	kit.WaitFor(t, "its connections end", func() bool {
-		return kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'`) == int(db.Pool.Stat().TotalConns())
+	await.True(t, "its connections end", func() bool {
+		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'`) == int(db.Pool.Stat().TotalConns())
 	})
 }
 
@@ -313,8 +314,8 @@ func TestRegistryAsksToDrain(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- w.Run(t.Context()) }()
 	kit.CheckResults(t, kit.StartRuns(t, c, kit.Nothing, 1), func(int) string { return "0" })
-	kit.ExecSQL(t, db.Pool, `UPDATE kagzi.workers SET status = 'DRAINING'`)
-	if err := kit.Receive(t, done); err != nil {
+	dbtest.Exec(t, db.Pool, `UPDATE kagzi.workers SET status = 'DRAINING'`)
+	if err := await.Receive(t, done); err != nil {
 		t.Error(err)
 	}
 }

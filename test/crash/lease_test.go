@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/pgproxy"
@@ -25,24 +26,24 @@ func TestLeaseIsExtended(t *testing.T) {
 	g, runs, _ := kit.Gated(t, c, cfg, 1)
 	kit.StartLocal(t, localWorker(t, c, filepath.Join(t.TempDir(), "l"), cfg)) // would claim it
 	extended := func() int {
-		return kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi_audit.changes WHERE relation = 'workflow_runs'
+		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi_audit.changes WHERE relation = 'workflow_runs'
 			AND old_status = 'RUNNING' AND new_status = 'RUNNING' AND old_lease = new_lease`)
 	}
 	kit.CheckResults(t, kit.StartRuns(t, c, triple, 5), tripleResult)
-	if n := kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi_audit.changes c JOIN kagzi.workflow_runs r ON r.run_id = c.run_id
+	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi_audit.changes c JOIN kagzi.workflow_runs r ON r.run_id = c.run_id
 		WHERE c.relation = 'workflow_runs' AND c.old_status = 'RUNNING' AND c.new_status = 'RUNNING' AND c.old_lease = c.new_lease
 			AND r.finished_at - r.started_at < interval '1 s'`); n > 0 { // a slow machine's runs may take longer
 		t.Errorf("%d leases of fast runs were extended", n)
 	}
-	kit.WaitFor(t, "two timeouts pass", func() bool {
-		return kit.QueryOne[bool](t, db.Pool, `SELECT now() - started_at > interval '12 s' FROM kagzi.workflow_runs WHERE run_id = $1`, string(runs[0].ID()))
+	await.True(t, "two timeouts pass", func() bool {
+		return dbtest.QueryOne[bool](t, db.Pool, `SELECT now() - started_at > interval '12 s' FROM kagzi.workflow_runs WHERE run_id = $1`, string(runs[0].ID()))
 	})
 	if n := extended(); n < 2 {
 		t.Errorf("the lease was extended %d times in two timeouts", n)
 	}
 	close(g.Open)
 	kit.CheckResults(t, runs, func(int) string { return "opened" })
-	if n := kit.QueryOne[int](t, db.Pool, `SELECT count(DISTINCT new_lease) FROM kagzi_audit.changes WHERE run_id = $1`, string(runs[0].ID())); n != 1 {
+	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(DISTINCT new_lease) FROM kagzi_audit.changes WHERE run_id = $1`, string(runs[0].ID())); n != 1 {
 		t.Errorf("the run was claimed %d times, want once", n)
 	}
 }
@@ -59,17 +60,17 @@ func TestFixedLeaseEnds(t *testing.T) {
 	slow.Handle(first)
 	runs := kit.StartRuns(t, c, slow.Workflow, 1)
 	kit.StartLocal(t, first)
-	kit.Receive(t, slow.Begun)
+	await.Receive(t, slow.Begun)
 	fast := kit.NewGate()
 	close(fast.Open)
 	second := kit.NewWorker(t, c, kagzi.WorkerConfig{PollInterval: 50 * time.Millisecond})
 	fast.Handle(second)
 	kit.StartLocal(t, second)
 	kit.CheckResults(t, runs, func(int) string { return "opened" })
-	before := kit.QueryOne[string](t, db.Pool, `SELECT string_agg(s::text || r::text, ' ') FROM kagzi.step_runs s, kagzi.workflow_runs r`)
+	before := dbtest.QueryOne[string](t, db.Pool, `SELECT string_agg(s::text || r::text, ' ') FROM kagzi.step_runs s, kagzi.workflow_runs r`)
 	close(slow.Open)
 	kit.CheckResults(t, kit.StartRuns(t, c, fast.Workflow, 5), func(int) string { return "opened" }) // the first worker, too, goes on
-	if after := kit.QueryOne[string](t, db.Pool, `SELECT string_agg(s::text || r::text, ' ') FROM kagzi.step_runs s, kagzi.workflow_runs r
+	if after := dbtest.QueryOne[string](t, db.Pool, `SELECT string_agg(s::text || r::text, ' ') FROM kagzi.step_runs s, kagzi.workflow_runs r
 		WHERE s.run_id = $1 AND r.run_id = $1`, string(runs[0].ID())); after != before {
 		t.Errorf("the first worker changed\n%s\nto\n%s", before, after)
 	}
@@ -79,7 +80,7 @@ func TestFixedLeaseEnds(t *testing.T) {
 func TestHeartbeatNeedsNoPool(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	pool := kit.OpenPool(t, db.DSN, 4)
+	pool := dbtest.OpenPool(t, db.DSN, dbtest.Conns(4))
 	g, runs, _ := kit.Gated(t, kit.NewClient(t, pool), kagzi.WorkerConfig{Heartbeat: 200 * time.Millisecond, LeaseTimeout: 4 * time.Second}, 3)
 	var held []pgx.Tx
 	for range 4 {
@@ -89,9 +90,9 @@ func TestHeartbeatNeedsNoPool(t *testing.T) {
 		}
 		held = append(held, tx)
 	}
-	from := kit.QueryOne[time.Time](t, db.Pool, `SELECT clock_timestamp()`)
-	kit.WaitFor(t, "the heart beats, and leases are extended", func() bool {
-		return kit.QueryOne[bool](t, db.Pool, `SELECT (SELECT heartbeat_at FROM kagzi.workers) > $1::timestamptz + interval '1 s'
+	from := dbtest.QueryOne[time.Time](t, db.Pool, `SELECT clock_timestamp()`)
+	await.True(t, "the heart beats, and leases are extended", func() bool {
+		return dbtest.QueryOne[bool](t, db.Pool, `SELECT (SELECT heartbeat_at FROM kagzi.workers) > $1::timestamptz + interval '1 s'
 			AND min(available_at) > $1::timestamptz + interval '5 s' FROM kagzi.workflow_runs`, from)
 	})
 	for _, tx := range held {
@@ -138,8 +139,8 @@ func testHeldUp(t *testing.T, db *dbtest.DB, c *kagzi.Client, w *kagzi.Worker, c
 	}
 	id := started[0].ID
 	kit.StartLocal(t, w)
-	kit.Receive(t, writing)
-	tx := dbtest.BeginWith(t, kit.OpenPool(t, db.DSN, 1), kit.LockRun, string(id))
+	await.Receive(t, writing)
+	tx := dbtest.BeginWith(t, dbtest.OpenPool(t, db.DSN, dbtest.Conns(1)), kit.LockRun, string(id))
 	goOn()
 	begun := time.Now()
 	kit.CheckResults(t, kit.StartRuns(t, c, triple, 50), tripleResult)
@@ -147,16 +148,16 @@ func testHeldUp(t *testing.T, db *dbtest.DB, c *kagzi.Client, w *kagzi.Worker, c
 	if info, err := c.Get(t.Context(), id); err != nil || info.Status != kagzi.StatusRunning {
 		t.Errorf("INVALID: the run is %s, %v", info.Status, err)
 	}
-	beat := kit.QueryOne[time.Time](t, db.Pool, `SELECT clock_timestamp()`)
-	kit.WaitFor(t, "the worker's heart beats on", func() bool {
-		return kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'ONLINE' AND heartbeat_at > $1::timestamptz + interval '700 ms'`, beat) == 1
+	beat := dbtest.QueryOne[time.Time](t, db.Pool, `SELECT clock_timestamp()`)
+	await.True(t, "the worker's heart beats on", func() bool {
+		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'ONLINE' AND heartbeat_at > $1::timestamptz + interval '700 ms'`, beat) == 1
 	})
 	kit.CommitTx(t, tx)
 	run := kit.StartedBy(t, c, id)
 	if _, err := run.Result(kit.Context(t)); err != nil {
 		t.Error(err)
 	}
-	if n := kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.step_runs WHERE run_id = $1 AND step_kind = 'SLEEP'
+	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.step_runs WHERE run_id = $1 AND step_kind = 'SLEEP'
 		AND finished_at - started_at > interval '3 s'`, string(id)); n != 0 {
 		t.Error("the sleep was begun again")
 	}
@@ -168,7 +169,7 @@ func TestWorkerFencesItself(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	proxy := pgproxy.Start(t, db.DSN)
-	c := kit.NewClient(t, kit.OpenPool(t, proxy.DSN(), 5))
+	c := kit.NewClient(t, dbtest.OpenPool(t, proxy.DSN(), dbtest.Conns(5)))
 	direct := kit.NewClient(t, db.Pool)
 	cfg := kit.Quick
 	cfg.LeaseTimeout = 2 * time.Second
@@ -197,7 +198,7 @@ func TestFencedRunsAreGivenBack(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	proxy := pgproxy.Start(t, db.DSN)
-	c, logged := kit.LoggedClient(t, kit.OpenPool(t, proxy.DSN(), 5))
+	c, logged := kit.LoggedClient(t, dbtest.OpenPool(t, proxy.DSN(), dbtest.Conns(5)))
 	g, runs, _ := kit.Gated(t, c, kit.Quick, 3)
 	id := "worker=" + string(kit.Only(t, kit.NewClient(t, db.Pool), kagzi.WorkerFilter{}).ID)
 	proxy.Freeze()
@@ -218,11 +219,11 @@ func TestDeclaredDeadWorkerRegistersAgain(t *testing.T) {
 	cfg := kit.Quick
 	cfg.LeaseTimeout = time.Second
 	g, runs, _ := kit.Gated(t, c, cfg, 3)
-	kit.ExecSQL(t, db.Pool, `UPDATE kagzi.workers SET status = 'OFFLINE', stopped_at = now()`)
+	dbtest.Exec(t, db.Pool, `UPDATE kagzi.workers SET status = 'OFFLINE', stopped_at = now()`)
 	g.LosesLeases(t, len(runs))
 	close(g.Open)
 	kit.CheckResults(t, runs, func(int) string { return "opened" })
-	if n := kit.QueryOne[int](t, db.Pool, `SELECT count(*) FILTER (WHERE status = 'ONLINE') FROM kagzi.workers HAVING count(*) = 2`); n != 1 {
+	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FILTER (WHERE status = 'ONLINE') FROM kagzi.workers HAVING count(*) = 2`); n != 1 {
 		t.Errorf("%d workers are online, want the one that registered again", n)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/pgproxy"
@@ -57,7 +58,7 @@ func loseAnswer(t *testing.T, m pgproxy.Match, request bool) {
 	l := kit.NewLossy(t, request)
 	db := l.Db
 	dbtest.Audit(t, db.Pool)
-	kit.ExecSQL(t, db.Pool, createEffects)
+	dbtest.Exec(t, db.Pool, createEffects)
 	drop := l.Lose(m)
 	direct := kit.NewClient(t, db.Pool)
 	runs := kit.StartRuns(t, direct, chained, 3)
@@ -66,16 +67,16 @@ func loseAnswer(t *testing.T, m pgproxy.Match, request bool) {
 	cfg.LeaseTimeout, cfg.StaleAfter = time.Minute, time.Minute // what is lost must be found by looking
 	stop := kit.StartLocal(t, localWorker(t, l.Client(t, 5), file, cfg))
 	kit.CheckResults(t, runs, chainedResult)
-	kit.WaitFor(t, "the loss happens", func() bool { // a heartbeat comes later, and so does a second finish
+	await.True(t, "the loss happens", func() bool { // a heartbeat comes later, and so does a second finish
 		if l.Proxy.Dropped() == 0 {
 			kit.CheckResults(t, kit.StartRuns(t, direct, kit.Nothing, 1), func(int) string { return "0" })
 		}
 		return l.Proxy.Dropped() > 0
 	})
-	kit.Receive(t, drop.Done())
+	await.Receive(t, drop.Done())
 	stop()
 	checkOnce(t, db, file, len(runs))
-	if n := kit.QueryOne[int](t, db.Pool, `SELECT coalesce(sum(recoveries), 0) FROM kagzi.workflow_runs`); n != 0 {
+	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT coalesce(sum(recoveries), 0) FROM kagzi.workflow_runs`); n != 0 {
 		t.Errorf("%d runs were left to their timeout", n)
 	}
 }
@@ -104,7 +105,7 @@ func checkOnce(t *testing.T, db *dbtest.DB, file string, n int) {
 
 func checkEffects(t *testing.T, db *dbtest.DB, n int) {
 	t.Helper()
-	if got := kit.QueryOne[string](t, db.Pool, `SELECT count(*) || ' of ' || count(DISTINCT run_id) FROM effects`); got != fmt.Sprintf("%d of %d", n, n) {
+	if got := dbtest.QueryOne[string](t, db.Pool, `SELECT count(*) || ' of ' || count(DISTINCT run_id) FROM effects`); got != fmt.Sprintf("%d of %d", n, n) {
 		t.Errorf("effects: %s runs, want one of each of %d", got, n)
 	}
 }
@@ -113,7 +114,7 @@ func checkEffects(t *testing.T, db *dbtest.DB, n int) {
 // is, and its effect exists once.
 func TestLostCommitOfStepTx(t *testing.T) {
 	kit.EachLoss(t, func(t *testing.T, l *kit.Lossy) {
-		kit.ExecSQL(t, l.Db.Pool, createEffects)
+		dbtest.Exec(t, l.Db.Pool, createEffects)
 		c := l.Client(t, 5)
 		wf := kagzi.Define[int, int]("tx")
 		w := kit.NewWorker(t, c, kagzi.WorkerConfig{})
@@ -131,7 +132,7 @@ func TestLostCommitOfStepTx(t *testing.T) {
 		runs := kit.StartRuns(t, kit.NewClient(t, l.Db.Pool), wf, 1)
 		kit.StartLocal(t, w)
 		kit.CheckResults(t, runs, func(int) int { return 0 })
-		kit.Receive(t, drop.Done())
+		await.Receive(t, drop.Done())
 		want := int32(1)
 		if l.Requests {
 			want = 2
@@ -150,16 +151,16 @@ func TestLostExtension(t *testing.T) {
 		cfg := kit.Quick
 		cfg.StaleAfter, cfg.LeaseTimeout = time.Minute, 4*time.Second
 		g, runs, _ := kit.Gated(t, l.Client(t, 5), cfg, 3)
-		kit.Receive(t, drop.Done())
-		kit.WaitFor(t, "the leases are extended", func() bool {
-			return kit.QueryOne[bool](t, l.Db.Pool, `SELECT min(available_at - started_at) > interval '4.5 s' FROM kagzi.workflow_runs`)
+		await.Receive(t, drop.Done())
+		await.True(t, "the leases are extended", func() bool {
+			return dbtest.QueryOne[bool](t, l.Db.Pool, `SELECT min(available_at - started_at) > interval '4.5 s' FROM kagzi.workflow_runs`)
 		})
 		close(g.Open)
 		kit.CheckResults(t, runs, func(int) string { return "opened" })
 		if len(g.Cause) > 0 {
 			t.Errorf("a step's context ended: %v", <-g.Cause)
 		}
-		if n := kit.QueryOne[int](t, l.Db.Pool, `SELECT sum(recoveries) FROM kagzi.workflow_runs`); n != 0 {
+		if n := dbtest.QueryOne[int](t, l.Db.Pool, `SELECT sum(recoveries) FROM kagzi.workflow_runs`); n != 0 {
 			t.Errorf("%d recoveries", n)
 		}
 	})
@@ -175,14 +176,14 @@ func TestLostAnswerToClient(t *testing.T) {
 		if err != nil || run.Existed() {
 			t.Errorf("Start: existed %v, %v", run.Existed(), err)
 		}
-		kit.Receive(t, drop.Done())
+		await.Receive(t, drop.Done())
 		drop = l.Lose(pgproxy.Exactly("commit"))
 		many, err := c.StartMany(ctx, []kagzi.Call{kit.Nothing.With(1, kagzi.ID("one")), kit.Nothing.With(2, kagzi.ID("two")), kit.Nothing.With(3)})
 		if err != nil || many[0].ID != run.ID() || !many[0].Existed || many[1].Existed || many[2].Existed {
 			t.Errorf("StartMany: %+v, %v", many, err)
 		}
-		kit.Receive(t, drop.Done())
-		if n := kit.QueryOne[int](t, l.Db.Pool, `SELECT count(*) FROM kagzi.workflow_runs`); n != 3 {
+		await.Receive(t, drop.Done())
+		if n := dbtest.QueryOne[int](t, l.Db.Pool, `SELECT count(*) FROM kagzi.workflow_runs`); n != 3 {
 			t.Errorf("%d runs, want 3", n)
 		}
 		for _, m := range []pgproxy.Match{pgproxy.Exactly("commit"), pgproxy.Contains("coalesce(r.cancel_requested_at, l.now)")} {
@@ -190,13 +191,13 @@ func TestLostAnswerToClient(t *testing.T) {
 			if err := c.Cancel(ctx, many[2].ID); err != nil {
 				t.Errorf("Cancel: %v", err)
 			}
-			kit.Receive(t, drop.Done())
+			await.Receive(t, drop.Done())
 		}
 		drop = l.Lose(pgproxy.Exactly("commit"))
 		if err := c.Resume(ctx, many[2].ID); err != nil {
 			t.Errorf("Resume: %v", err)
 		}
-		kit.Receive(t, drop.Done())
+		await.Receive(t, drop.Done())
 		if info, err := c.Get(ctx, many[2].ID); err != nil || info.Status != kagzi.StatusPending {
 			t.Errorf("the run is %s, %v", info.Status, err)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/localpg"
@@ -30,10 +31,10 @@ func TestLostPathIsFencedWithinGrace(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	proxy := pgproxy.Start(t, db.DSN)
-	g, runs, _ := kit.Gated(t, kit.NewClient(t, kit.OpenPool(t, proxy.DSN(), 5)), graceful, 2)
+	g, runs, _ := kit.Gated(t, kit.NewClient(t, dbtest.OpenPool(t, proxy.DSN(), dbtest.Conns(5))), graceful, 2)
 	proxy.Freeze()
 	// All but this connection, of another pool, are the worker's.
-	kit.ExecSQL(t, db.Pool, `SELECT pg_terminate_backend(w.backend_pid) FROM kagzi.workers w`)
+	dbtest.Exec(t, db.Pool, `SELECT pg_terminate_backend(w.backend_pid) FROM kagzi.workers w`)
 	lost := time.Now()
 	other := kit.NewGate()
 	w := kit.NewWorker(t, kit.NewClient(t, db.Pool), kit.Mute)
@@ -41,7 +42,7 @@ func TestLostPathIsFencedWithinGrace(t *testing.T) {
 	kit.StartLocal(t, w)
 	g.LosesLeases(t, len(runs))
 	fenced := time.Now()
-	kit.Receive(t, other.Begun)
+	await.Receive(t, other.Begun)
 	t.Logf("fenced after %v, executed elsewhere after %v", fenced.Sub(lost).Round(time.Millisecond), time.Since(lost).Round(time.Millisecond))
 	close(other.Open)
 	kit.CheckResults(t, g.Through(t, kit.NewClient(t, db.Pool), runs), func(int) string { return "opened" })
@@ -51,21 +52,21 @@ func TestLostPathIsFencedWithinGrace(t *testing.T) {
 // The server is down for longer than Grace. The worker keeps its runs, because no coordinator can declare it dead meanwhile.
 func TestServerThatIsDownFencesNobody(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*kit.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*await.Patience)
 	defer cancel()
 	server, pool := kit.OwnServer(ctx, t, 10)
 	c, logged := kit.LoggedClient(t, pool)
 	g, runs, _ := kit.Gated(t, c, graceful, 2)
-	kit.ExecSQL(t, pool, `CHECKPOINT`) // a claim's commit does not wait for the disk
+	dbtest.Exec(t, pool, `CHECKPOINT`) // a claim's commit does not wait for the disk
 	if err := syscall.Kill(server.PID(), syscall.SIGQUIT); err != nil {
 		t.Fatal(err)
 	}
 	down := time.Now()
-	kit.WaitFor(t, "more than Grace passes", func() bool { return time.Since(down) > 5*time.Second })
+	await.True(t, "more than Grace passes", func() bool { return time.Since(down) > 5*time.Second })
 	if err := server.Restart(ctx, localpg.Immediate); err != nil {
 		t.Fatal(err)
 	}
-	kit.WaitFor(t, "the worker has another connection", func() bool {
+	await.True(t, "the worker has another connection", func() bool {
 		var yes bool
 		err := pool.QueryRow(ctx, `SELECT server_start = pg_postmaster_start_time() FROM kagzi.workers`).Scan(&yes)
 		return err == nil && yes
@@ -97,7 +98,7 @@ func TestWorkerOutlivesAReadOnlyServer(t *testing.T) {
 	c, logged := kit.LoggedClient(t, pool)
 	g, runs, stop := kit.Gated(t, c, graceful, 2)
 	set(`ALTER SYSTEM SET default_transaction_read_only = on`)
-	kit.WaitFor(t, "nothing can be written", func() bool {
+	await.True(t, "nothing can be written", func() bool {
 		_, err := kagzi.Start(ctx, c, kit.Nothing, 1)
 		return err != nil
 	})
@@ -156,7 +157,7 @@ func TestNoStepIsCalledWhileNothingIsHeard(t *testing.T) {
 			hold := proxy.HoldAck(pgproxy.Contains(statement))
 			t.Cleanup(hold.Release)
 			kit.RefreshAll(t, direct) // has it beat
-			kit.Receive(t, hold.Done())
+			await.Receive(t, hold.Done())
 			proxy.Freeze()
 		}
 	}
@@ -190,7 +191,7 @@ func TestNoStepIsCalledWhileNothingIsHeard(t *testing.T) {
 				u.Host = l.Addr().String() + "," + u.Host
 				_ = l.Close()
 			}
-			c := kit.NewClient(t, kit.OpenPool(t, u.String(), 5))
+			c := kit.NewClient(t, dbtest.OpenPool(t, u.String(), dbtest.Conns(5)))
 			s := &heard{wf: kagzi.Define[int, string]("heard"), between: make(chan struct{}, 1), left: make(chan struct{})}
 			gate := make(chan struct{})
 			w := kit.NewWorker(t, c, kagzi.WorkerConfig{NoCoordinator: true, DrainTimeout: time.Second})
@@ -199,10 +200,10 @@ func TestNoStepIsCalledWhileNothingIsHeard(t *testing.T) {
 			stop := kit.StartLocal(t, w)
 			open := sync.OnceFunc(func() { close(gate) })
 			t.Cleanup(open)
-			kit.Receive(t, s.between)
+			await.Receive(t, s.between)
 			kit.WaitListening(t, db.Pool, 1)
 			cut(t, db.Pool, proxy)
-			kit.ExecSQL(t, db.Pool, `SELECT pg_terminate_backend(w.backend_pid) FROM kagzi.workers w WHERE backend_pid IS NOT NULL`)
+			dbtest.Exec(t, db.Pool, `SELECT pg_terminate_backend(w.backend_pid) FROM kagzi.workers w WHERE backend_pid IS NOT NULL`)
 			other := kit.NewWorker(t, kit.NewClient(t, db.Pool), kit.Mute)
 			s.handle(other, "new", nil)
 			kit.StartLocal(t, other)
@@ -212,7 +213,7 @@ func TestNoStepIsCalledWhileNothingIsHeard(t *testing.T) {
 				stop()
 			} else {
 				proxy.Unfreeze()
-				kit.Receive(t, s.left)
+				await.Receive(t, s.left)
 			}
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -228,7 +229,7 @@ func TestNoStepIsCalledWhileNothingIsHeard(t *testing.T) {
 func TestConnectionsOfAReadOnlySpellAreNotKept(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	pool := kit.OpenPool(t, db.DSN, 2)
+	pool := dbtest.OpenPool(t, db.DSN, dbtest.Conns(2))
 	c, logged := kit.LoggedClient(t, pool)
 	w := kit.NewWorker(t, c, kagzi.WorkerConfig{PollInterval: 100 * time.Millisecond})
 	kagzi.Handle(w, kit.Nothing, func(kagzi.Context, int) (string, error) { return "", nil })

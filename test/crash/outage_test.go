@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/localpg"
@@ -26,10 +27,10 @@ import (
 // TestDatabaseRestarts crashes the server twice while 200 runs are under way in two workers.
 func TestDatabaseRestarts(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*kit.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*await.Patience)
 	defer cancel()
 	server, pool := kit.OwnServer(ctx, t, 10)
-	kit.ExecSQL(t, pool, createEffects)
+	dbtest.Exec(t, pool, createEffects)
 	dbtest.Audit(t, pool)
 	c := kit.NewClient(t, pool)
 	const n = 200
@@ -38,7 +39,7 @@ func TestDatabaseRestarts(t *testing.T) {
 	kit.StartLocal(t, localWorker(t, c, file, kagzi.WorkerConfig{MaxConcurrent: 10}))
 	p := startProcess(t, workerSpec{DSN: server.DSN(), Ledger: filepath.Join(t.TempDir(), "p"), Config: kagzi.WorkerConfig{MaxConcurrent: 10}})
 	for _, done := range []int{n / 10, n / 2} {
-		kit.WaitFor(t, "runs complete", func() bool {
+		await.True(t, "runs complete", func() bool {
 			var over int
 			err := pool.QueryRow(ctx, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'COMPLETED'`).Scan(&over)
 			return err == nil && over >= done
@@ -63,26 +64,26 @@ func TestConnectionsAreTerminated(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	dbtest.Audit(t, db.Pool)
-	kit.ExecSQL(t, db.Pool, createEffects)
-	c := kit.NewClient(t, kit.OpenPool(t, db.DSN, 6))
+	dbtest.Exec(t, db.Pool, createEffects)
+	c := kit.NewClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Conns(6)))
 	runs := kit.StartRuns(t, c, chained, 100)
 	file := filepath.Join(t.TempDir(), "l")
 	stop := kit.StartLocal(t, localWorker(t, c, file, kagzi.WorkerConfig{MaxConcurrent: 10}))
-	admin := kit.OpenPool(t, db.DSN, 1)
+	admin := dbtest.OpenPool(t, db.DSN, dbtest.Conns(1))
 	ended := 0
 	for range 15 {
-		over := kit.QueryOne[int](t, admin, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'COMPLETED'`)
-		ended += kit.QueryOne[int](t, admin, `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+		over := dbtest.QueryOne[int](t, admin, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'COMPLETED'`)
+		ended += dbtest.QueryOne[int](t, admin, `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
 			WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'`)
-		kit.WaitFor(t, "something completes", func() bool {
-			now := kit.QueryOne[int](t, admin, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'COMPLETED'`)
+		await.True(t, "something completes", func() bool {
+			now := dbtest.QueryOne[int](t, admin, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'COMPLETED'`)
 			return now > over || now == len(runs)
 		})
 	}
 	kit.CheckResults(t, runs, chainedResult)
 	stop()
 	t.Logf("%d connections were terminated", ended)
-	if n := kit.QueryOne[string](t, admin, `SELECT count(*) || ' of ' || count(DISTINCT run_id) FROM effects`); n != "100 of 100" {
+	if n := dbtest.QueryOne[string](t, admin, `SELECT count(*) || ' of ' || count(DISTINCT run_id) FROM effects`); n != "100 of 100" {
 		t.Errorf("effects: %s runs", n)
 	}
 }
@@ -90,7 +91,7 @@ func TestConnectionsAreTerminated(t *testing.T) {
 // TestDatabaseIsAway shows what a program meets that starts while the database is down: Start fails, a worker waits.
 func TestDatabaseIsAway(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*kit.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*await.Patience)
 	defer cancel()
 	server, pool := kit.OwnServer(ctx, t, 5)
 	run, err := kagzi.Start(ctx, kit.NewClient(t, pool), kit.Nothing, 1)
@@ -104,7 +105,7 @@ func TestDatabaseIsAway(t *testing.T) {
 	if err := postmaster.Signal(syscall.SIGQUIT); err != nil {
 		t.Fatal(err)
 	}
-	kit.WaitFor(t, "the server is down", func() bool { return pool.Ping(ctx) != nil })
+	await.True(t, "the server is down", func() bool { return pool.Ping(ctx) != nil })
 	c := kit.NewClient(t, pool)
 	if _, err := kagzi.Start(ctx, c, kit.Nothing, 2); err == nil {
 		t.Error("Start succeeded")
@@ -129,7 +130,7 @@ func TestDatabaseIsAway(t *testing.T) {
 	if err := server.Restart(ctx, localpg.Immediate); err != nil {
 		t.Fatal(err)
 	}
-	if err := kit.Receive(t, waiting); err != nil {
+	if err := await.Receive(t, waiting); err != nil {
 		t.Errorf("after the outage: %v", err)
 	}
 }
@@ -142,7 +143,7 @@ func TestWorkerStopsDuringOutage(t *testing.T) {
 	proxy := pgproxy.Start(t, db.DSN)
 	cfg := kit.Quick
 	cfg.DrainTimeout = 50 * time.Millisecond
-	_, _, stop := kit.Gated(t, kit.NewClient(t, kit.OpenPool(t, proxy.DSN(), 5)), cfg, 3)
+	_, _, stop := kit.Gated(t, kit.NewClient(t, dbtest.OpenPool(t, proxy.DSN(), dbtest.Conns(5))), cfg, 3)
 	proxy.Freeze()
 	begun := time.Now()
 	stop() // fails the test if that takes too long
@@ -155,7 +156,7 @@ func TestWorkerStopsDuringOutage(t *testing.T) {
 func TestPoisonFailsAlone(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	kit.ExecSQL(t, db.Pool, `
+	dbtest.Exec(t, db.Pool, `
 		CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
 		BEGIN
 			IF NEW.output = convert_to('"poison"', 'UTF8') THEN RAISE 'poison'; END IF;
@@ -207,7 +208,7 @@ func TestPoisonFailsAlone(t *testing.T) {
 func TestListenerSaysWhose(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	c, logged := kit.LoggedClient(t, kit.OpenPool(t, db.DSN, 5))
+	c, logged := kit.LoggedClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Conns(5)))
 	run := kit.StartRuns(t, c, kit.Nothing, 1)[0] // nobody executes it
 	ctx, stop := context.WithCancel(t.Context())
 	waiting := make(chan error, 1)
@@ -216,9 +217,9 @@ func TestListenerSaysWhose(t *testing.T) {
 		waiting <- err
 	}()
 	kit.WaitListening(t, db.Pool, 1)
-	kit.ExecSQL(t, db.Pool, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`)
+	dbtest.Exec(t, db.Pool, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`)
 	logged.WantLine(t, "not listening, polling", "namespace=default")
 	logged.WantLine(t, "listening again", "namespace=default")
 	stop()
-	kit.Receive(t, waiting)
+	await.Receive(t, waiting)
 }

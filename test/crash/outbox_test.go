@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 )
@@ -58,7 +59,7 @@ func TestRegistrationDoesNotOvertakeABusyStart(t *testing.T) {
 	kit.RollbackTx(t, tx)
 	frozen.Store(true)
 	close(free)
-	kit.WaitFor(t, "the compensation is registered", registered)
+	await.True(t, "the compensation is registered", registered)
 	if n := k.Count(`SELECT count(*) FROM kagzi.step_runs s JOIN kagzi.workflow_runs c ON c.run_id = s.child_run_id WHERE s.step_id = 'child'`); n != 1 {
 		t.Errorf("%d children are started, and what follows is recorded", n)
 	}
@@ -125,7 +126,7 @@ func TestStepDoesNotOvertakeABusyDecision(t *testing.T) {
 	<-busy // the other branch's record was found busy
 	kit.RollbackTx(t, tx)
 	close(stepDone)
-	kit.WaitFor(t, "the step is recorded", func() bool {
+	await.True(t, "the step is recorded", func() bool {
 		return k.Count(`SELECT count(*) FROM kagzi.step_runs WHERE step_id = 'handle' AND status = 'COMPLETED'`) == 1
 	})
 	close(hang)
@@ -201,7 +202,7 @@ func TestStepTxDoesNotOvertakeADecision(t *testing.T) {
 	})
 	kit.StartWorker(t, cw)
 	run := kit.Begin(k, wf, struct{}{})
-	kit.Receive(t, hung)
+	await.Receive(t, hung)
 	// The first worker is taken for dead, and the child was resumed meanwhile.
 	repaired.Store(true)
 	kid := k.ChildOf(run.ID(), "child")

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/kind"
@@ -20,14 +21,14 @@ import (
 // transaction: prepared statements and LISTEN do not exist there. Only migrations need the server itself.
 func TestTransactionPooler(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*kit.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*await.Patience)
 	defer cancel()
 	db := dbtest.Database(t)
 	dbtest.Audit(t, db.Pool)
-	kit.ExecSQL(t, db.Pool, createEffects)
+	dbtest.Exec(t, db.Pool, createEffects)
 	dsn := dbtest.Pooler(t, db)
-	c := kit.NewClient(t, kit.OpenPool(t, dsn, 10))
-	others := kit.OpenPool(t, dsn, 10)
+	c := kit.NewClient(t, dbtest.OpenPool(t, dsn, dbtest.Conns(10)))
+	others := dbtest.OpenPool(t, dsn, dbtest.Conns(10))
 	other := kit.NewClient(t, others)
 	dir := t.TempDir()
 	cfg := kagzi.WorkerConfig{PollInterval: 200 * time.Millisecond, Heartbeat: 300 * time.Millisecond}
@@ -74,7 +75,7 @@ func TestTransactionPooler(t *testing.T) {
 	})
 	t.Run("CancelAndResume", func(t *testing.T) {
 		run := kit.StartRuns(t, other, g.Workflow, 1)[0]
-		kit.Receive(t, g.Begun)
+		await.Receive(t, g.Begun)
 		if err := run.Cancel(ctx); err != nil {
 			t.Fatal(err)
 		}
@@ -83,13 +84,13 @@ func TestTransactionPooler(t *testing.T) {
 			t.Errorf("got %v, want a cancelled run", err)
 		}
 		// No notification tells the worker, but its heartbeat does, or its next write, which is refused.
-		if cause := kit.Receive(t, g.Cause); !errors.Is(cause, kind.Cancelled) && !errors.Is(cause, kagzi.ErrLeaseLost) {
+		if cause := await.Receive(t, g.Cause); !errors.Is(cause, kind.Cancelled) && !errors.Is(cause, kagzi.ErrLeaseLost) {
 			t.Errorf("the step's cause is %v", cause)
 		}
 		if err := other.Resume(ctx, run.ID()); err != nil {
 			t.Fatal(err)
 		}
-		kit.Receive(t, g.Begun)
+		await.Receive(t, g.Begun)
 		close(g.Open)
 		if got, err := run.Result(ctx); err != nil || got != "opened" {
 			t.Errorf("got %q, %v", got, err)
@@ -103,7 +104,7 @@ func TestTransactionPooler(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		kit.WaitFor(t, "the step begins", func() bool { return countIn(t, filepath.Join(dir, "victim"), "BEGIN") == 1 })
+		await.True(t, "the step begins", func() bool { return countIn(t, filepath.Join(dir, "victim"), "BEGIN") == 1 })
 		if err := victim.cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
@@ -122,7 +123,7 @@ func TestTransactionPooler(t *testing.T) {
 func TestStartBesideWorkerNeedsNoNotification(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	c, logged := kit.LoggedClient(t, kit.OpenPool(t, dbtest.Pooler(t, db), 10))
+	c, logged := kit.LoggedClient(t, dbtest.OpenPool(t, dbtest.Pooler(t, db), dbtest.Conns(10)))
 	kit.StartLocal(t, localWorker(t, c, filepath.Join(t.TempDir(), "l"), kagzi.WorkerConfig{PollInterval: time.Hour}))
 	ctx := kit.Context(t)
 	for i := range 20 {

@@ -26,7 +26,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
-	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/testhook"
 )
 
@@ -266,8 +266,8 @@ func (p *process) ended(t testing.TB) {
 	t.Helper()
 	select {
 	case <-p.done:
-	case <-time.After(kit.Patience):
-		t.Fatalf("the worker process has not ended after %v", kit.Patience)
+	case <-time.After(await.Patience):
+		t.Fatalf("the worker process has not ended after %v", await.Patience)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
@@ -96,7 +97,7 @@ func TestKilledCoordinators(t *testing.T) {
 	}
 	until := k.Now()
 	co := k.Coordinator()
-	kit.WaitFor(t, "the last coordinator fires what is left", func() bool {
+	await.True(t, "the last coordinator fires what is left", func() bool {
 		k.Pass(co)
 		return k.Count(`SELECT count(*) FROM kagzi.schedules WHERE NOT paused AND next_at <= $1`, until) == 0
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/pgproxy"
@@ -50,7 +51,7 @@ func TestNothingIsCalledUnderALeaseThatIsOver(t *testing.T) {
 			wf := kagzi.Define[int, int]("wf", kit.NoRetry)
 			var late, other atomic.Int64
 			worker := func(calls *atomic.Int64, cfg kagzi.WorkerConfig) *kagzi.Worker {
-				w := kit.NewWorker(t, kit.NewClient(t, kit.OpenPool(t, db.DSN, 6)), cfg)
+				w := kit.NewWorker(t, kit.NewClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Conns(6))), cfg)
 				kagzi.Handle(w, wf, func(ctx kagzi.Context, _ int) (int, error) {
 					return 0, tt.body(ctx, func(context.Context) error {
 						if calls.Add(1) == 1 && tt.nth == 2 && calls == &late {
@@ -67,20 +68,20 @@ func TestNothingIsCalledUnderALeaseThatIsOver(t *testing.T) {
 			defer goOn()
 			runs := kit.StartRuns(t, kit.NewClient(t, db.Pool), wf, 1)
 			stop := kit.StartLocal(t, first)
-			kit.Receive(t, held)
+			await.Receive(t, held)
 			cfg := untold
 			cfg.LeaseTimeout, cfg.FixedLease = 24*time.Hour, false
 			kit.StartLocal(t, worker(&other, cfg))
-			kit.WaitFor(t, "the other worker ends the run", func() bool {
-				return kit.QueryOne[bool](t, db.Pool, `SELECT finished_at IS NOT NULL FROM kagzi.workflow_runs`)
+			await.True(t, "the other worker ends the run", func() bool {
+				return dbtest.QueryOne[bool](t, db.Pool, `SELECT finished_at IS NOT NULL FROM kagzi.workflow_runs`)
 			})
-			before := kit.QueryOne[string](t, db.Pool, `SELECT r::text FROM kagzi.workflow_runs r WHERE run_id = $1`, string(runs[0].ID()))
+			before := dbtest.QueryOne[string](t, db.Pool, `SELECT r::text FROM kagzi.workflow_runs r WHERE run_id = $1`, string(runs[0].ID()))
 			goOn()
 			stop()
 			if n := late.Load(); n != tt.calls {
 				t.Errorf("the worker whose lease is over called code %d times, want %d", n, tt.calls)
 			}
-			if after := kit.QueryOne[string](t, db.Pool, `SELECT r::text FROM kagzi.workflow_runs r WHERE run_id = $1`, string(runs[0].ID())); after != before {
+			if after := dbtest.QueryOne[string](t, db.Pool, `SELECT r::text FROM kagzi.workflow_runs r WHERE run_id = $1`, string(runs[0].ID())); after != before {
 				t.Errorf("it changed\n%s\nto\n%s", before, after)
 			}
 		})
@@ -100,12 +101,12 @@ func TestFrozenWorkerCallsNothing(t *testing.T) {
 				t.Parallel()
 				db := dbtest.Database(t)
 				dbtest.Audit(t, db.Pool)
-				kit.ExecSQL(t, db.Pool, createEffects)
+				dbtest.Exec(t, db.Pool, createEffects)
 				c := kit.NewClient(t, db.Pool)
 				file := filepath.Join(t.TempDir(), "zombie")
 				zombie := startProcess(t, workerSpec{DSN: db.DSN, Ledger: file, Config: cfg, Point: "before step", Nth: 1, Signal: syscall.SIGSTOP})
 				runs := kit.StartRuns(t, c, wf, 1)
-				kit.WaitFor(t, "the process stops", func() bool { return countIn(t, file, "REACHED") == 1 })
+				await.True(t, "the process stops", func() bool { return countIn(t, file, "REACHED") == 1 })
 				kit.StartLocal(t, localWorker(t, c, filepath.Join(t.TempDir(), "other"), cfg))
 				kit.CheckResults(t, runs, func(n int) string { return kit.Link("0", "one") })
 				if err := zombie.cmd.Process.Signal(syscall.SIGCONT); err != nil {
@@ -128,7 +129,7 @@ func TestLateAnswerToAClaim(t *testing.T) {
 	wf := kagzi.Define[int, int]("wf")
 	var calls atomic.Int64
 	worker := func(dsn string) func() {
-		w := kit.NewWorker(t, kit.NewClient(t, kit.OpenPool(t, dsn, 6)), kagzi.WorkerConfig{LeaseTimeout: 3 * time.Second, StaleAfter: time.Hour, PollInterval: 50 * time.Millisecond})
+		w := kit.NewWorker(t, kit.NewClient(t, dbtest.OpenPool(t, dsn, dbtest.Conns(6))), kagzi.WorkerConfig{LeaseTimeout: 3 * time.Second, StaleAfter: time.Hour, PollInterval: 50 * time.Millisecond})
 		kagzi.Handle(w, wf, func(kagzi.Context, int) (int, error) { calls.Add(1); return 0, nil })
 		return kit.StartLocal(t, w)
 	}
@@ -136,8 +137,8 @@ func TestLateAnswerToAClaim(t *testing.T) {
 	held := proxy.HoldAck(pgproxy.Contains(claimStatement))
 	defer held.Release()
 	stop := worker(proxy.DSN())
-	kit.Receive(t, held.Done())
-	if n := kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'RUNNING'`); n != len(runs) {
+	await.Receive(t, held.Done())
+	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'RUNNING'`); n != len(runs) {
 		t.Fatalf("INVALID: the claim took %d runs", n)
 	}
 	worker(db.DSN)

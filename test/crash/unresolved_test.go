@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/pgproxy"
@@ -36,7 +37,7 @@ const (
 func TestClaimThatCommitsAfterItWasResolved(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	kit.ExecSQL(t, db.Pool, `
+	dbtest.Exec(t, db.Pool, `
 		CREATE TABLE gate (open bool);
 		CREATE FUNCTION pass_gate() RETURNS trigger LANGUAGE plpgsql AS $$
 		BEGIN
@@ -51,19 +52,19 @@ func TestClaimThatCommitsAfterItWasResolved(t *testing.T) {
 	runs := kit.StartRuns(t, kit.NewClient(t, db.Pool), kit.Nothing, 3)
 	cfg := kit.NotifiedOnly
 	cfg.NoCoordinator = true
-	w := kit.NewWorker(t, kit.NewClient(t, kit.OpenPool(t, proxy.DSN(), 6)), cfg)
+	w := kit.NewWorker(t, kit.NewClient(t, dbtest.OpenPool(t, proxy.DSN(), dbtest.Conns(6))), cfg)
 	handleWorkloads(w, nil, nil)
 	kit.StartLocal(t, w)
-	kit.Receive(t, cut.Done())
-	kit.WaitFor(t, "the worker has looked", func() bool { return looks.Load() > 0 })
+	await.Receive(t, cut.Done())
+	await.True(t, "the worker has looked", func() bool { return looks.Load() > 0 })
 	kit.WakeWorkers(t, db.Pool)
-	kit.WaitFor(t, "the worker claims again", func() bool { return claims.Load() > 1 })
-	if n := kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'RUNNING'`); n != 0 {
+	await.True(t, "the worker claims again", func() bool { return claims.Load() > 1 })
+	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'RUNNING'`); n != 0 {
 		t.Fatalf("INVALID: the claim took %d runs before the worker looked", n)
 	}
-	kit.ExecSQL(t, db.Pool, `INSERT INTO gate VALUES (true)`)
+	dbtest.Exec(t, db.Pool, `INSERT INTO gate VALUES (true)`)
 	kit.CheckResults(t, runs, strconv.Itoa)
-	if n := kit.QueryOne[int](t, db.Pool, `SELECT sum(recoveries) + sum(attempts) FROM kagzi.workflow_runs`); n != 0 {
+	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT sum(recoveries) + sum(attempts) FROM kagzi.workflow_runs`); n != 0 {
 		t.Errorf("%d recoveries and attempts were counted", n)
 	}
 }
@@ -80,13 +81,13 @@ func TestDrainDoesNotWaitForAClaim(t *testing.T) {
 			runs := kit.StartRuns(t, direct, kit.Nothing, 3)
 			held := proxy.HoldAck(pgproxy.Contains(claimStatement))
 			defer held.Release()
-			c := kit.NewClient(t, kit.OpenPool(t, proxy.DSN(), 6))
+			c := kit.NewClient(t, dbtest.OpenPool(t, proxy.DSN(), dbtest.Conns(6)))
 			cfg := kit.NotifiedOnly
 			cfg.NoCoordinator = true
 			w := kit.NewWorker(t, c, cfg)
 			handleWorkloads(w, nil, nil)
 			stop := kit.StartLocal(t, w)
-			kit.Receive(t, held.Done())
+			await.Receive(t, held.Done())
 			kit.WaitListening(t, db.Pool, 1)
 			if name == "Asked" {
 				if err := direct.Drain(t.Context(), kit.Only(t, direct, kagzi.WorkerFilter{}).ID); err != nil {
@@ -94,18 +95,18 @@ func TestDrainDoesNotWaitForAClaim(t *testing.T) {
 				}
 			}
 			stopped := kit.Stopping(stop)
-			kit.WaitFor(t, "the worker drains", func() bool {
-				return kit.QueryOne[string](t, db.Pool, `SELECT status FROM kagzi.workers`) == "DRAINING"
+			await.True(t, "the worker drains", func() bool {
+				return dbtest.QueryOne[string](t, db.Pool, `SELECT status FROM kagzi.workers`) == "DRAINING"
 			})
-			kit.WaitFor(t, "the runs are due", func() bool {
-				return kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'PENDING' AND available_at <= now()`) == len(runs)
+			await.True(t, "the runs are due", func() bool {
+				return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'PENDING' AND available_at <= now()`) == len(runs)
 			})
 			if !held.Holds() {
 				t.Error("the drain began when the claim was given up")
 			}
 			held.Release()
-			kit.Receive(t, stopped)
-			if n := kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'PENDING' AND attempts = 0 AND recoveries = 0`); n != len(runs) {
+			await.Receive(t, stopped)
+			if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'PENDING' AND attempts = 0 AND recoveries = 0`); n != len(runs) {
 				t.Errorf("%d of %d runs are as they were", n, len(runs))
 			}
 		})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/health"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/migrations"
@@ -60,7 +61,7 @@ func migrateNext(t *testing.T, db *dbtest.DB, texts ...string) error {
 func TestProgramOnANewerSchema(t *testing.T) {
 	t.Parallel()
 	r := newRollout(t)
-	kit.ExecSQL(t, r.db.Pool, createEffects)
+	dbtest.Exec(t, r.db.Pool, createEffects)
 	a1, a2 := r.start("a1", 1), r.start("a2", 1)
 	var rolled []*kagzi.Run[string]
 	for range 6 {
@@ -84,8 +85,8 @@ func TestProgramOnANewerSchema(t *testing.T) {
 		a1, a2 = a2, a1
 	}
 	r.kill(a1)
-	kit.WaitFor(t, "the others hold all runs that wait to be released", func() bool {
-		return kit.QueryOne[int](t, r.db.Pool, `SELECT count(*) FROM kagzi.workflow_runs r JOIN kagzi.workers w ON w.worker_id = r.locked_by
+	await.True(t, "the others hold all runs that wait to be released", func() bool {
+		return dbtest.QueryOne[int](t, r.db.Pool, `SELECT count(*) FROM kagzi.workflow_runs r JOIN kagzi.workers w ON w.worker_id = r.locked_by
 			WHERE r.workflow_type = 'rolling' AND r.status = 'RUNNING' AND w.status = 'ONLINE' AND w.pid = ANY ($1)`,
 			[]int{a2.cmd.Process.Pid, b1.cmd.Process.Pid}) == len(rolled)
 	})
@@ -110,10 +111,10 @@ func TestProgramOnANewerSchema(t *testing.T) {
 		}
 	}
 	kit.CheckResults(t, mails, mailedResult)
-	if n := kit.QueryOne[int](t, r.db.Pool, `SELECT count(*) FROM effects`); n != len(chain)+len(mails) { // a transactional step each
+	if n := dbtest.QueryOne[int](t, r.db.Pool, `SELECT count(*) FROM effects`); n != len(chain)+len(mails) { // a transactional step each
 		t.Errorf("%d effects of %d runs", n, len(chain)+len(mails))
 	}
-	if n := kit.QueryOne[int](t, r.db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE next = 7`); n != len(rolled)+len(chain)+len(mails) {
+	if n := dbtest.QueryOne[int](t, r.db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE next = 7`); n != len(rolled)+len(chain)+len(mails) {
 		t.Errorf("INVALID: %d runs have what the migration brought", n)
 	}
 	report, err := after.Health(t.Context())
@@ -153,7 +154,7 @@ func TestProgramOnASchemaThatDoesNotBearIt(t *testing.T) {
 	_, err := kagzi.Start(t.Context(), kit.NewClient(t, r.db.Pool), rolling, "")
 	kit.MustContain(t, err, says...)
 	kit.MustContain(t, kagzi.Migrate(t.Context(), r.db.Pool), says...)
-	if n := kit.QueryOne[int](t, r.db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status <> 'OFFLINE'`); n != 0 {
+	if n := dbtest.QueryOne[int](t, r.db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status <> 'OFFLINE'`); n != 0 {
 		t.Errorf("%d workers are registered", n)
 	}
 	if _, err := kagzi.Start(t.Context(), r.c, rolling, ""); err != nil {
@@ -178,15 +179,15 @@ func TestWorkerRegistersBesideAContractingMigration(t *testing.T) {
 	kagzi.Handle(w, rolling, func(kagzi.Context, string) (string, error) { return "", nil })
 	done := make(chan error, 1)
 	go func() { done <- w.Run(kit.Context(t)) }()
-	kit.WaitFor(t, "the worker registers", func() bool {
-		return kit.QueryOne[bool](t, db.Pool, `SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database
+	await.True(t, "the worker registers", func() bool {
+		return dbtest.QueryOne[bool](t, db.Pool, `SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database
 			WHERE d.datname = current_database() AND l.relation = 'kagzi.workers'::regclass AND NOT l.granted)`)
 	})
 	if _, err := migration.Exec(t.Context(), `COMMIT`); err != nil {
 		t.Fatal(err)
 	}
 	kit.MustContain(t, <-done, "kagzi: schema newer than this program", "upgrade this program's Kagzi")
-	if n := kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status <> 'OFFLINE'`); n != 0 {
+	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status <> 'OFFLINE'`); n != 0 {
 		t.Errorf("%d workers are registered", n)
 	}
 }
@@ -205,7 +206,7 @@ func TestWorkerComesBackAfterAContractingMigration(t *testing.T) {
 	})
 	stop := kit.StartLocal(t, w)
 	logged.WantLine(t, "worker started") // it has looked at the schema for the last time
-	kit.ExecSQL(t, db.Pool, `UPDATE kagzi.workers SET status = 'OFFLINE'; DELETE FROM kagzi.worker_events;
+	dbtest.Exec(t, db.Pool, `UPDATE kagzi.workers SET status = 'OFFLINE'; DELETE FROM kagzi.worker_events;
 		INSERT INTO kagzi.schema_migrations (version_id, is_applied, oldest_program) VALUES (99, true, 99)`)
 	logged.WantLine(t, "declared dead")
 	if _, err := kagzi.Start(t.Context(), c, wf, 1); err != nil {
@@ -213,7 +214,7 @@ func TestWorkerComesBackAfterAContractingMigration(t *testing.T) {
 	}
 	logged.WantLine(t, "newer than this program")
 	stop()
-	if n := kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers`); n != 1 {
+	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers`); n != 1 {
 		t.Errorf("%d workers were registered, want the first only", n)
 	}
 }

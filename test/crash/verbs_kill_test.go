@@ -24,19 +24,19 @@ func TestKillAfterAVerb(t *testing.T) {
 				kit.WaitTurn(t)
 				db := dbtest.Database(t)
 				dbtest.Audit(t, db.Pool)
-				kit.ExecSQL(t, db.Pool, createEffects)
+				dbtest.Exec(t, db.Pool, createEffects)
 				c := kit.NewClient(t, db.Pool)
 				id := apply(t, c, db.DSN)
 				dir := t.TempDir()
 				files := [2]string{filepath.Join(dir, "victim"), filepath.Join(dir, "rescuer")}
 				startProcess(t, workerSpec{DSN: db.DSN, Ledger: files[0], Config: kit.Quick, Point: point, Nth: 1, Signal: syscall.SIGKILL}).killed(t)
-				recorded := kit.QueryOne[bool](t, db.Pool, `SELECT EXISTS (SELECT FROM kagzi.step_runs WHERE run_id = $1 AND step_id = 'ledger' AND status = 'COMPLETED')`, string(id))
+				recorded := dbtest.QueryOne[bool](t, db.Pool, `SELECT EXISTS (SELECT FROM kagzi.step_runs WHERE run_id = $1 AND step_id = 'ledger' AND status = 'COMPLETED')`, string(id))
 				startProcess(t, workerSpec{DSN: db.DSN, Ledger: files[1], Config: kit.Quick})
 				run := kit.Find(t, c, chained, id)
 				if got, err := run.Result(kit.Context(t)); err != nil || got != chainedResult(0) {
 					t.Errorf("got %q, %v", got, err)
 				}
-				if n := kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM effects WHERE run_id = $1`, string(id)); n != 1 {
+				if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM effects WHERE run_id = $1`, string(id)); n != 1 {
 					t.Errorf("%d effects, want 1", n)
 				}
 				begun := map[string]int{}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 )
@@ -49,7 +50,7 @@ func TestZombieChangesNothing(t *testing.T) {
 func testZombie(t *testing.T, call kagzi.Call, point, refused, want string, cfg kagzi.WorkerConfig) {
 	db := dbtest.Database(t)
 	dbtest.Audit(t, db.Pool)
-	kit.ExecSQL(t, db.Pool, createEffects)
+	dbtest.Exec(t, db.Pool, createEffects)
 	c := kit.NewClient(t, db.Pool)
 	file := filepath.Join(t.TempDir(), "zombie")
 	zombie := startProcess(t, workerSpec{DSN: db.DSN, Ledger: file, Config: cfg, Point: point, Nth: 1, Signal: syscall.SIGSTOP})
@@ -58,8 +59,8 @@ func testZombie(t *testing.T, call kagzi.Call, point, refused, want string, cfg 
 		t.Fatal(err)
 	}
 	run := kit.StartedBy(t, c, started[0].ID)
-	kit.WaitFor(t, "the process stops", func() bool { return countIn(t, file, "REACHED") == 1 })
-	lease := kit.QueryOne[string](t, db.Pool, `SELECT lease FROM kagzi.workflow_runs`)
+	await.True(t, "the process stops", func() bool { return countIn(t, file, "REACHED") == 1 })
+	lease := dbtest.QueryOne[string](t, db.Pool, `SELECT lease FROM kagzi.workflow_runs`)
 
 	stop := kit.StartLocal(t, localWorker(t, c, filepath.Join(t.TempDir(), "other"), cfg))
 	if got, err := run.Result(kit.Context(t)); err != nil || got != want {
@@ -70,12 +71,12 @@ func testZombie(t *testing.T, call kagzi.Call, point, refused, want string, cfg 
 	if err := zombie.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	kit.WaitFor(t, "the zombie's write is refused", func() bool { return countIn(t, file, "REFUSED", refused) > 0 })
+	await.True(t, "the zombie's write is refused", func() bool { return countIn(t, file, "REFUSED", refused) > 0 })
 	zombie.stop(t)
 	if after := tables(t, db); after != before {
 		t.Errorf("the zombie changed the tables from\n%s\nto\n%s", before, after)
 	}
-	if n := kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE lease = $1`, lease); n != 0 {
+	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE lease = $1`, lease); n != 0 {
 		t.Error("INVALID: nobody took the run over")
 	}
 }
@@ -95,12 +96,12 @@ func TestZombieRecordsNothing(t *testing.T) {
 			t.Parallel()
 			db := dbtest.Database(t)
 			dbtest.Audit(t, db.Pool)
-			kit.ExecSQL(t, db.Pool, createEffects)
+			dbtest.Exec(t, db.Pool, createEffects)
 			c := kit.NewClient(t, db.Pool)
 			file := filepath.Join(t.TempDir(), "zombie")
 			zombie := startProcess(t, workerSpec{DSN: db.DSN, Ledger: file, Config: kit.Quick, Point: tc.point, Nth: 1, Signal: syscall.SIGSTOP})
 			runs := kit.StartRuns(t, c, tc.wf, 1)
-			kit.WaitFor(t, "the process stops", func() bool { return countIn(t, file, "REACHED") == 1 })
+			await.True(t, "the process stops", func() bool { return countIn(t, file, "REACHED") == 1 })
 
 			w := kit.NewWorker(t, c, kit.Quick)
 			begun, open := make(chan struct{}, 1), make(chan struct{})
@@ -115,13 +116,13 @@ func TestZombieRecordsNothing(t *testing.T) {
 				})
 			})
 			kit.StartLocal(t, w)
-			kit.Receive(t, begun)
+			await.Receive(t, begun)
 			if err := zombie.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 				t.Fatal(err)
 			}
-			kit.WaitFor(t, "the zombie's record is refused", func() bool { return countIn(t, file, "REFUSED", "record") > 0 })
+			await.True(t, "the zombie's record is refused", func() bool { return countIn(t, file, "REFUSED", "record") > 0 })
 			zombie.stop(t)
-			if n := kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.step_runs WHERE status = 'COMPLETED'`); n != 0 {
+			if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.step_runs WHERE status = 'COMPLETED'`); n != 0 {
 				t.Errorf("%d steps are recorded", n)
 			}
 			close(open)
@@ -134,7 +135,7 @@ func TestZombieRecordsNothing(t *testing.T) {
 // tables returns all runs and steps, and the effects of transactional steps.
 func tables(t *testing.T, db *dbtest.DB) string {
 	t.Helper()
-	return kit.QueryOne[string](t, db.Pool, `SELECT concat_ws(E'\n',
+	return dbtest.QueryOne[string](t, db.Pool, `SELECT concat_ws(E'\n',
 		(SELECT string_agg(r::text, E'\n' ORDER BY run_id) FROM kagzi.workflow_runs r),
 		(SELECT string_agg(p::text, E'\n' ORDER BY run_id) FROM kagzi.workflow_payloads p),
 		(SELECT string_agg(s::text, E'\n' ORDER BY run_id, step_id, attempt_number) FROM kagzi.step_runs s),
@@ -154,17 +155,17 @@ func TestZombieStepLearnsOfIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kit.WaitFor(t, "the step begins", func() bool { return countIn(t, file, "BEGIN") == 1 })
+	await.True(t, "the step begins", func() bool { return countIn(t, file, "BEGIN") == 1 })
 	if err := zombie.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	other := filepath.Join(dir, "other")
 	stop := kit.StartLocal(t, localWorker(t, c, other, kit.Quick))
-	kit.WaitFor(t, "the step begins elsewhere", func() bool { return countIn(t, other, "BEGIN") == 1 })
+	await.True(t, "the step begins elsewhere", func() bool { return countIn(t, other, "BEGIN") == 1 })
 	if err := zombie.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	kit.WaitFor(t, "the zombie's step learns of it", func() bool { return countIn(t, file, "CAUSE", string(run.ID()), fmt.Sprint(kagzi.ErrLeaseLost)) == 1 })
+	await.True(t, "the zombie's step learns of it", func() bool { return countIn(t, file, "CAUSE", string(run.ID()), fmt.Sprint(kagzi.ErrLeaseLost)) == 1 })
 	kit.Touch(t, release)
 	if got, err := run.Result(kit.Context(t)); err != nil || got != "held" {
 		t.Errorf("got %q, %v", got, err)
@@ -172,7 +173,7 @@ func TestZombieStepLearnsOfIt(t *testing.T) {
 	stop()
 	kit.CheckResults(t, kit.StartRuns(t, c, triple, 3), tripleResult) // by the former zombie
 	zombie.stop(t)
-	if n := kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE pid = $1`, zombie.cmd.Process.Pid); n != 2 {
+	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE pid = $1`, zombie.cmd.Process.Pid); n != 2 {
 		t.Errorf("the process registered %d times, want 2", n)
 	}
 }

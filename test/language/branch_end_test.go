@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/kind"
 )
@@ -35,7 +36,7 @@ func TestFailedBranchIsReplayedFromHistory(t *testing.T) {
 		_, err := kagzi.Go(ctx, "trip", func(ctx kagzi.Context) (int, error) {
 			kagzi.Go(ctx, "hotel", func(ctx kagzi.Context) (int, error) { return 0, kagzi.Do(ctx, "book", untilCancelled(&hotel)) })
 			kagzi.Go(ctx, "listener", func(ctx kagzi.Context) (string, error) { return kagzi.WaitSignal(ctx, headline) })
-			kit.WaitFor(t, "the hotel is being booked", func() bool { return hotel.Load() > 0 })
+			await.True(t, "the hotel is being booked", func() bool { return hotel.Load() > 0 })
 			return 0, kagzi.Do(ctx, "flight", failing)
 		}).Result(ctx)
 		if err == nil {

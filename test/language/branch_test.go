@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/kind"
 )
@@ -37,7 +38,7 @@ func TestGo(t *testing.T) {
 			return 1, nil
 		})
 		run := kit.Begin(k, wf, struct{}{})
-		kit.WaitFor(t, "the step runs", func() bool { return len(k.Steps(run.ID())["b/slow"]) == 1 }) // shown after a second
+		await.True(t, "the step runs", func() bool { return len(k.Steps(run.ID())["b/slow"]) == 1 }) // shown after a second
 		if info, _ := run.Info(k.Ctx); info.Status != kagzi.StatusRunning {
 			t.Errorf("the run is %s before its branch has ended", info.Status)
 		}

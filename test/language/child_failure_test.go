@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/kind"
 )
@@ -245,7 +246,7 @@ func TestChildrenEndWithTheirParent(t *testing.T) {
 					return 0, kagzi.Sleep(ctx, "nap", time.Hour)
 				}
 				return 0, errors.Join(kagzi.Do(ctx, "until they sleep", func(context.Context) error {
-					kit.WaitFor(t, "children sleep", func() bool {
+					await.True(t, "children sleep", func() bool {
 						return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'SLEEPING'`) == 4
 					})
 					return nil
@@ -255,7 +256,7 @@ func TestChildrenEndWithTheirParent(t *testing.T) {
 			})
 			run := kit.Begin(k, parenting, 1)
 			if end.how != nil {
-				kit.WaitFor(t, "all sleep", func() bool { return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'SLEEPING'`) == 5 })
+				await.True(t, "all sleep", func() bool { return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'SLEEPING'`) == 5 })
 				if err := end.how(k, run); err != nil {
 					t.Fatal(err)
 				}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
@@ -120,10 +121,10 @@ func TestClosedBranchDoesNotWaitForWhatGoesOn(t *testing.T) {
 			})
 			run := kit.Begin(k, wf, 1)
 			k.WaitStatus(run.ID(), kagzi.StatusSleeping, "signal one")
-			kit.Receive(t, past)
+			await.Receive(t, past)
 			k.Signal(run.ID(), one.With(1))
 			<-begun
-			kit.Receive(t, past)
+			await.Receive(t, past)
 			close(goOn)
 			kit.ResultOf(k, run)
 		})

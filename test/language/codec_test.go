@@ -19,6 +19,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/kind"
 )
@@ -85,7 +86,7 @@ func TestSealedIdentity(t *testing.T) {
 	plain := sha256.Sum256([]byte(`"secret"`))
 	keyed := hmac.New(sha256.New, []byte("hash key"))
 	keyed.Write([]byte(`"secret"`))
-	hash := kit.QueryOne[[]byte](t, k.Pool, `SELECT input_hash FROM kagzi.workflow_runs`)
+	hash := dbtest.QueryOne[[]byte](t, k.Pool, `SELECT input_hash FROM kagzi.workflow_runs`)
 	if bytes.Equal(hash, plain[:16]) || !bytes.Equal(hash, keyed.Sum(nil)[:16]) {
 		t.Errorf("hash %x is not made with the key", hash)
 	}
@@ -93,7 +94,7 @@ func TestSealedIdentity(t *testing.T) {
 	if _, err := kagzi.Start(k.Ctx, unkeyed, wf, "secret", kagzi.ID("y")); err != nil {
 		t.Fatal(err)
 	}
-	if got := kit.QueryOne[[]byte](t, k.Pool, `SELECT input_hash FROM kagzi.workflow_runs WHERE external_id = 'y'`); !bytes.Equal(got, plain[:16]) {
+	if got := dbtest.QueryOne[[]byte](t, k.Pool, `SELECT input_hash FROM kagzi.workflow_runs WHERE external_id = 'y'`); !bytes.Equal(got, plain[:16]) {
 		t.Errorf("hash without a key: %x", got)
 	}
 }
@@ -187,7 +188,7 @@ func TestSealedWorkflow(t *testing.T) {
 		t.Errorf("replay: %v", err)
 	}
 	other := kit.NewClientWith(t, k.Pool, kagzi.ClientConfig{Sealer: newGCM(t, "another key", "")})
-	stored := kit.QueryOne[string](t, k.Pool, `SELECT encode(output, 'hex') FROM kagzi.workflow_payloads WHERE run_id = $1`, run.ID())
+	stored := dbtest.QueryOne[string](t, k.Pool, `SELECT encode(output, 'hex') FROM kagzi.workflow_payloads WHERE run_id = $1`, run.ID())
 	if info, err := other.Get(k.Ctx, run.ID()); err != nil || hex.EncodeToString(info.Output) != stored {
 		t.Errorf("with another key: %x, %v", info.Output, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/testhook"
 	"github.com/kagzi/kagzi/kind"
@@ -109,7 +110,7 @@ func TestDeadlinePassesWithoutAWorker(t *testing.T) {
 		if re, ok := errors.AsType[*kagzi.RunError](err); !ok || re.Kind != kind.Deadline || !strings.Contains(re.Message, "the run's Timeout has passed") {
 			t.Errorf("the parent: %v", err)
 		}
-		wantDeadline(t, failureIn(k.InfoOf(k.ChildOf(kagzi.RunID(kit.QueryOne[string](t, k.Pool, `SELECT run_id::text FROM kagzi.workflow_runs WHERE parent_run_id IS NULL`)), "child").ID)))
+		wantDeadline(t, failureIn(k.InfoOf(k.ChildOf(kagzi.RunID(dbtest.QueryOne[string](t, k.Pool, `SELECT run_id::text FROM kagzi.workflow_runs WHERE parent_run_id IS NULL`)), "child").ID)))
 	})
 
 	t.Run("TheWorkerDied", func(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
@@ -75,7 +76,7 @@ func TestFailedAttemptOfARun(t *testing.T) {
 		kit.Serve(k, wf, func(kagzi.Context, struct{}) (int, error) { return 0, errors.New("bro\x00ken \xff") })
 		run := kit.Begin(k, wf, struct{}{})
 		var info kagzi.RunInfo
-		kit.WaitFor(t, "the first attempt failed", func() bool {
+		await.True(t, "the first attempt failed", func() bool {
 			info, _ = run.Info(k.Ctx)
 			return info.Attempts == 1
 		})
@@ -191,7 +192,7 @@ func TestWakeUpIsNotLost(t *testing.T) {
 		})
 		run := kit.Begin(k, wf, struct{}{})
 		for i := range int64(3) {
-			kit.WaitFor(t, "executed", func() bool { return executions.Load() == i+1 })
+			await.True(t, "executed", func() bool { return executions.Load() == i+1 })
 			k.WaitStatus(run.ID(), kagzi.StatusSleeping)
 			k.Wake(run.ID())
 		}

@@ -21,7 +21,7 @@ import (
 // connection.
 func TestFirstCallInTheOnlyConnection(t *testing.T) {
 	t.Parallel()
-	pool := kit.OpenPool(t, dbtest.Database(t).DSN, 1)
+	pool := dbtest.OpenPool(t, dbtest.Database(t).DSN, dbtest.Conns(1))
 	wf := kagzi.Define[int, int]("wf")
 	tx, err := pool.Begin(t.Context())
 	if err != nil {
@@ -61,7 +61,7 @@ func TestFirstCallInTheOnlyConnection(t *testing.T) {
 // The first call, like every call, returns an error if no connection becomes free.
 func TestFirstCallWithoutAConnection(t *testing.T) {
 	t.Parallel()
-	pool := kit.OpenPool(t, dbtest.Database(t).DSN, 1)
+	pool := dbtest.OpenPool(t, dbtest.Database(t).DSN, dbtest.Conns(1))
 	held, err := pool.Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -81,7 +81,7 @@ func TestWorkerStartsBeforeTheServerAnswers(t *testing.T) {
 	proxy := pgproxy.Start(t, db.DSN)
 	proxy.Freeze()
 	t.Cleanup(proxy.Unfreeze)
-	c, logged := kit.LoggedClient(t, kit.OpenPool(t, proxy.DSN(), 4))
+	c, logged := kit.LoggedClient(t, dbtest.OpenPool(t, proxy.DSN(), dbtest.Conns(4)))
 	wf := kagzi.Define[int, int]("wf")
 	w := kit.NewWorker(t, c, kagzi.WorkerConfig{})
 	kagzi.Handle(w, wf, func(_ kagzi.Context, n int) (int, error) { return n, nil })

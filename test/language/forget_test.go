@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/kind"
 )
@@ -422,11 +423,11 @@ func TestForgetABranchThatFailedTwice(t *testing.T) {
 	kit.EndsAs(k, run, kagzi.StatusFailed)
 	n.Store(2)
 	k.Resume(run.ID())
-	kit.WaitFor(t, "failed", func() bool { return k.InfoOf(run.ID()).Status == kagzi.StatusFailed })
+	await.True(t, "failed", func() bool { return k.InfoOf(run.ID()).Status == kagzi.StatusFailed })
 	n.Store(3)
 	was := x.Load()
 	k.Resume(run.ID(), kagzi.Forget("b"))
-	kit.WaitFor(t, "completed", func() bool { return k.InfoOf(run.ID()).Status == kagzi.StatusCompleted })
+	await.True(t, "completed", func() bool { return k.InfoOf(run.ID()).Status == kagzi.StatusCompleted })
 	if x.Load() != was {
 		t.Error("x was tried again, which the branch had dealt with, and did not fail with")
 	}

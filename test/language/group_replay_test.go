@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/kind"
 )
@@ -89,7 +90,7 @@ func TestGroupDoneInTimeIsNotTimedOutInAReplay(t *testing.T) {
 			kagzi.Handle(first, wf, handler)
 			stop := kit.StartLocal(t, first)
 			run := kit.Begin(k, wf, 1)
-			if out := kit.Receive(t, said); out != tt.want {
+			if out := await.Receive(t, said); out != tt.want {
 				t.Fatalf("the group is %s, want %s", out, tt.want)
 			}
 			// The worker's lease is gone, with all that it has not written; the group's time is over.

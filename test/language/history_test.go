@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/pgproxy"
@@ -22,7 +23,7 @@ func TestRunWithoutItsHistoryIsNotExecuted(t *testing.T) {
 	db := dbtest.Database(t)
 	k := &kit.Kit{T: t, Ctx: ctx, Pool: db.Pool, Client: kit.NewClient(t, db.Pool)}
 	proxy := pgproxy.Start(t, db.DSN)
-	w := kit.NewWorker(t, kit.NewClient(t, kit.OpenPool(t, proxy.DSN(), 5)), kagzi.WorkerConfig{PollInterval: 50 * time.Millisecond})
+	w := kit.NewWorker(t, kit.NewClient(t, dbtest.OpenPool(t, proxy.DSN(), dbtest.Conns(5))), kagzi.WorkerConfig{PollInterval: 50 * time.Millisecond})
 	wf := kagzi.Define[int, int]("charging")
 	var charged atomic.Int64
 	charge := func(ctx kagzi.Context, n int) (int, error) {
@@ -51,8 +52,8 @@ func TestRunWithoutItsHistoryIsNotExecuted(t *testing.T) {
 		proxy.DropRequest(reads) // nor does it come when it is asked for again
 	}
 	k.Forward(run.ID())
-	kit.Receive(t, drop.Done())
-	if err := kit.Receive(t, done); err != nil {
+	await.Receive(t, drop.Done())
+	if err := await.Receive(t, done); err != nil {
 		t.Errorf("Run returned %v", err)
 	}
 	if info := k.WaitStatus(run.ID(), kagzi.StatusPending); info.Attempts != 0 {
@@ -74,7 +75,7 @@ func TestLostClaimIsFollowedByASmallerOne(t *testing.T) {
 	db := dbtest.Database(t)
 	proxy := pgproxy.Start(t, db.DSN)
 	g := kit.NewGate()
-	w := kit.NewWorker(t, kit.NewClient(t, kit.OpenPool(t, proxy.DSN(), 5)), kagzi.WorkerConfig{MaxConcurrent: 16, PollInterval: 50 * time.Millisecond})
+	w := kit.NewWorker(t, kit.NewClient(t, dbtest.OpenPool(t, proxy.DSN(), dbtest.Conns(5))), kagzi.WorkerConfig{MaxConcurrent: 16, PollInterval: 50 * time.Millisecond})
 	g.Handle(w)
 	c := kit.NewClient(t, db.Pool)
 	calls := make([]kagzi.Call, 16)
@@ -86,16 +87,16 @@ func TestLostClaimIsFollowedByASmallerOne(t *testing.T) {
 	}
 	drop := proxy.DropRequest(pgproxy.Contains("WITH due AS MATERIALIZED"))
 	kit.StartLocal(t, w)
-	kit.Receive(t, drop.Done())
+	await.Receive(t, drop.Done())
 	for range calls {
-		kit.Receive(t, g.Begun)
+		await.Receive(t, g.Begun)
 	}
-	most := kit.QueryOne[int](t, db.Pool, `SELECT max(n) FROM (SELECT count(*) AS n FROM kagzi.workflow_runs WHERE status = 'RUNNING' GROUP BY lease) l`)
+	most := dbtest.QueryOne[int](t, db.Pool, `SELECT max(n) FROM (SELECT count(*) AS n FROM kagzi.workflow_runs WHERE status = 'RUNNING' GROUP BY lease) l`)
 	if most != 8 {
 		t.Errorf("after the claim of 16 runs was lost the largest took %d, want 8", most)
 	}
 	close(g.Open)
-	kit.WaitFor(t, "all runs are completed", func() bool {
-		return kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'COMPLETED'`) == len(calls)
+	await.True(t, "all runs are completed", func() bool {
+		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'COMPLETED'`) == len(calls)
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/kind"
 )
@@ -65,7 +66,7 @@ func TestPatchedAsksTheHistory(t *testing.T) {
 			run, wake := change.begun(k, &calls)
 			before := calls.Load()
 			wake(tt.new(tt.name))
-			if got := kit.Receive(t, said[tt.name]); got != tt.want {
+			if got := await.Receive(t, said[tt.name]); got != tt.want {
 				t.Errorf("the old run is told %v", got)
 			}
 			kit.ResultOf(k, run)
@@ -73,13 +74,13 @@ func TestPatchedAsksTheHistory(t *testing.T) {
 				t.Errorf("%d steps were executed, want %d", n, tt.executed)
 			}
 			fresh := kit.Begin(k, kagzi.Define[int, string]("wf", kit.NoRetry), 2)
-			if !kit.Receive(t, said[tt.name]) {
+			if !await.Receive(t, said[tt.name]) {
 				t.Error("the new run is told false")
 			}
 			k.WaitStatus(fresh.ID(), kagzi.StatusSleeping)
 			k.Forward(fresh.ID()) // and replays
 			kit.ResultOf(k, fresh)
-			if !kit.Receive(t, said[tt.name]) {
+			if !await.Receive(t, said[tt.name]) {
 				t.Error("the new run is told false in its replay")
 			}
 		})
@@ -110,7 +111,7 @@ func TestPatchedBehindTheHistory(t *testing.T) {
 	}
 	kit.Serve(k, wf, code(func(ctx kagzi.Context) bool { return kagzi.Patched(ctx, "change") }))
 	k.Forward(run.ID())
-	kit.WaitFor(t, "the run sleeps again", func() bool { return len(k.Steps(run.ID())["another"]) == 1 })
+	await.True(t, "the run sleeps again", func() bool { return len(k.Steps(run.ID())["another"]) == 1 })
 	k.WaitStatus(run.ID(), kagzi.StatusSleeping)
 	k.Forward(run.ID())
 	if got := kit.ResultOf(k, run); got != "true" {
@@ -245,7 +246,7 @@ func TestPatchedOfALostRun(t *testing.T) {
 		return n, nil
 	})
 	run := kit.Begin(k, wf, 3)
-	kit.WaitFor(t, "the run begins", func() bool { return begun.Load() == 1 })
+	await.True(t, "the run begins", func() bool { return begun.Load() == 1 })
 	k.Exec(`UPDATE kagzi.workflow_runs SET lease = gen_random_uuid(), status = 'PENDING', available_at = now()`)
 	kit.WakeWorkers(k.T, k.Pool)
 	close(held)

@@ -213,7 +213,7 @@ func TestWinnerIsCancelledInItsReplay(t *testing.T) {
 		return 0, errors.New("broken")
 	})
 	run := kit.Begin(k, wf, 1)
-	kit.WaitFor(t, "the race is over", func() bool { return len(k.Steps(run.ID())["aside/night"]) > 0 })
+	await.True(t, "the race is over", func() bool { return len(k.Steps(run.ID())["aside/night"]) > 0 })
 	k.WaitStatus(run.ID(), kagzi.StatusSleeping, "timer nap0")
 	deployed.Store(true)
 	k.Forward(run.ID())

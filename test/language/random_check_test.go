@@ -13,7 +13,6 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
-	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/kind"
 )
 
@@ -93,7 +92,7 @@ func (tr *trial) runs(ctx context.Context, root kagzi.RunID) (map[kagzi.RunID]*r
 func (tr *trial) check(ctx context.Context, root kagzi.RunID) error {
 	var runs map[kagzi.RunID]*runRecord
 	var err error
-	all := await.BecomesTrue(kit.Patience, func() bool { // children that are cancelled with their parent may end after it
+	all := await.BecomesTrue(await.Patience, func() bool { // children that are cancelled with their parent may end after it
 		runs, err = tr.runs(ctx, root)
 		return err != nil || !slices.ContainsFunc(slices.Collect(maps.Values(runs)), func(r *runRecord) bool { return !r.Status.Ended() })
 	})

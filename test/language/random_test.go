@@ -28,7 +28,7 @@ import (
 func TestRandomPrograms(t *testing.T) {
 	k := kit.New(t, dbtest.MaxConns(40))
 	k.Exec(`CREATE TABLE public.effects (run_id uuid, step text)`)
-	t.Cleanup(func() { kit.ExecSQL(t, k.Pool, `DROP TABLE public.effects`) })
+	t.Cleanup(func() { dbtest.Exec(t, k.Pool, `DROP TABLE public.effects`) })
 	first, count := uint64(1262), 16
 	if s := os.Getenv("SWEEP"); s != "" {
 		if _, err := fmt.Sscan(s, &first, &count); err != nil {
@@ -254,7 +254,7 @@ func (tr *trial) newHost(ctx context.Context) (*randomHost, error) {
 func (tr *trial) watch(ctx context.Context, h *randomHost) (done bool, err error) {
 	var info kagzi.RunInfo
 	cancelled := false
-	if !await.BecomesTrue(kit.Patience, func() bool {
+	if !await.BecomesTrue(await.Patience, func() bool {
 		info, err = tr.k.Client.Get(ctx, tr.id)
 		if err == nil && !cancelled && info.Status == kagzi.StatusSleeping && info.WaitingOn == "timer long" {
 			cancelled = true

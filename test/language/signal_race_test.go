@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/store"
 )
@@ -43,7 +44,7 @@ func TestSignalWhileBusy(t *testing.T) {
 		wf, begun := kagzi.Define[struct{}, string]("wf"), make(chan kagzi.RunID, 1)
 		kit.ServeWith(k, kit.NotifiedOnly, wf, busy(begun))
 		run := kit.Begin(k, wf, struct{}{}, kit.Approved.With("a"))
-		k.Signal(kit.Receive(t, begun), kit.Approved.With("b"))
+		k.Signal(await.Receive(t, begun), kit.Approved.With("b"))
 		if got := kit.ResultOf(k, run); got != "a b done" {
 			t.Errorf("got %q", got)
 		}
@@ -72,7 +73,7 @@ func TestSignalWhileBusy(t *testing.T) {
 		wf, begun := kagzi.Define[struct{}, string]("wf"), make(chan kagzi.RunID, 1)
 		kit.ServeWith(k, kagzi.WorkerConfig{Heartbeat: 100 * time.Millisecond, PollInterval: 50 * time.Millisecond}, wf, busy(begun))
 		run := kit.Begin(k, wf, struct{}{}, kit.Approved.With("a"))
-		signalQuietly(k, kit.Receive(t, begun), "b")
+		signalQuietly(k, await.Receive(t, begun), "b")
 		if got := kit.ResultOf(k, run); got != "a b done" {
 			t.Errorf("got %q", got)
 		}
@@ -96,7 +97,7 @@ func TestSignalWithoutNotification(t *testing.T) {
 	for i := range 3 {
 		k.WaitStatus(run.ID(), kagzi.StatusSleeping)
 		signalQuietly(k, run.ID(), fmt.Sprint(i))
-		kit.WaitFor(t, "the message is read", func() bool { return k.Count(unread) == 0 })
+		await.True(t, "the message is read", func() bool { return k.Count(unread) == 0 })
 	}
 	if got := kit.ResultOf(k, run); got != "0 1 2" {
 		t.Errorf("got %q", got)
@@ -176,14 +177,14 @@ func TestRaceForSignals(t *testing.T) {
 		run := kit.Begin(k, wf, struct{}{})
 		k.WaitStatus(run.ID(), kagzi.StatusSleeping)
 		k.Signal(run.ID(), kit.Rejected.With("no"))
-		kit.WaitFor(t, "the race is won", func() bool { return len(k.Steps(run.ID())["race"]) == 1 })
+		await.True(t, "the race is won", func() bool { return len(k.Steps(run.ID())["race"]) == 1 })
 		k.WaitStatus(run.ID(), kagzi.StatusSleeping)
 		if err := stop(); err != nil {
 			t.Fatal(err)
 		}
 		k.Signal(run.ID(), kit.Approved.With("yes"))
 		kit.ServeWith(k, kagzi.WorkerConfig{}, wf, both)
-		kit.WaitFor(t, "the loser's message is read", func() bool { return k.Count(unread) == 0 })
+		await.True(t, "the loser's message is read", func() bool { return k.Count(unread) == 0 })
 		k.WaitStatus(run.ID(), kagzi.StatusSleeping)
 		k.Forward(run.ID())
 		if got := kit.ResultOf(k, run); got != "r=no a=yes" {
@@ -214,7 +215,7 @@ func TestRaceForSignals(t *testing.T) {
 			t.Errorf("got %q", got)
 		}
 		late := kit.Begin(k, wf, 300*time.Millisecond)
-		kit.WaitFor(t, "the time is over", func() bool { return len(k.Steps(late.ID())["lost"]) == 1 })
+		await.True(t, "the time is over", func() bool { return len(k.Steps(late.ID())["lost"]) == 1 })
 		k.Signal(late.ID(), kit.Approved.With("b"))
 		if got := kit.ResultOf(k, late); got != "over b" {
 			t.Errorf("got %q", got)

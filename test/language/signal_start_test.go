@@ -9,6 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
+	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
@@ -50,7 +52,7 @@ func TestSignalWithStart(t *testing.T) {
 		}
 		k.Signal(kagzi.ID("x"), kit.Approved.With("a").WithID("m"))
 		k.Signal(kagzi.ID("x"), kit.Approved.With("a").WithID("o"))
-		if got := kit.QueryOne[string](t, k.Pool, `SELECT string_agg(signal_id, ' ' ORDER BY sequence) FROM kagzi.signals`); got != "m n o" {
+		if got := dbtest.QueryOne[string](t, k.Pool, `SELECT string_agg(signal_id, ' ' ORDER BY sequence) FROM kagzi.signals`); got != "m n o" {
 			t.Errorf("stored %s", got)
 		}
 		_, err := kagzi.Start(k.Ctx, k.Client, wf, struct{}{}, kit.Approved.With("a").WithID("m"), kit.Rejected.With("").WithID("m"))
@@ -153,7 +155,7 @@ func TestSignalWithStart(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		kit.WaitFor(t, "all runs are over", func() bool {
+		await.True(t, "all runs are over", func() bool {
 			return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status <> 'COMPLETED'`) == 0
 		})
 		if n := k.Count(`SELECT count(DISTINCT payload) FROM kagzi.signals`); n != 80 {

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/kind"
@@ -70,7 +71,7 @@ func TestSignal(t *testing.T) {
 				t.Errorf("waits on %q until %v", info.WaitingOn, info.AvailableAt)
 			}
 			k.Signal([]kagzi.Ref{run.ID(), kagzi.ID("mine")}[i], kit.Approved.For("call-7").With(v))
-			kit.WaitFor(t, "the message is read", func() bool { return k.Count(unread) == 0 })
+			await.True(t, "the message is read", func() bool { return k.Count(unread) == 0 })
 		}
 		if got := kit.ResultOf(k, run); got != "a b" {
 			t.Errorf("got %q", got)

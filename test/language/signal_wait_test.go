@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/kind"
 )
@@ -42,7 +43,7 @@ func TestWaitSignalTimeout(t *testing.T) {
 				wf := kagzi.Define[struct{}, string]("wf")
 				kit.Serve(k, wf, timed(d))
 				run := kit.Begin(k, wf, struct{}{})
-				kit.WaitFor(t, "the wait is over", func() bool { return len(k.Steps(run.ID())["text"]) == 1 })
+				await.True(t, "the wait is over", func() bool { return len(k.Steps(run.ID())["text"]) == 1 })
 				k.WaitStatus(run.ID(), kagzi.StatusSleeping)
 				k.Signal(run.ID(), kit.Approved.With("late"))
 				want := fmt.Sprintf(`kagzi: step "approved": no message came in time (timeout), after %v at least: true, then late`, d)
@@ -120,8 +121,8 @@ func TestWaitSignalTimeout(t *testing.T) {
 			return v, err
 		})
 		run := kit.Begin(k, wf, struct{}{})
-		kit.Receive(t, busy)
-		kit.WaitFor(t, "the wait has begun", func() bool { return len(k.Steps(run.ID())["approved"]) == 1 })
+		await.Receive(t, busy)
+		await.True(t, "the wait has begun", func() bool { return len(k.Steps(run.ID())["approved"]) == 1 })
 		k.Exec(`WITH w AS (UPDATE kagzi.workflow_runs SET wakeups = wakeups + 1 RETURNING run_id, namespace_id, wakeups)
 			INSERT INTO kagzi.signals (run_id, namespace_id, name, sequence, signal_id, payload)
 			SELECT run_id, namespace_id, 'approved', wakeups, 'm', '"quiet"' FROM w`)
@@ -144,7 +145,7 @@ func TestWaitSignalTimeout(t *testing.T) {
 			return fmt.Sprint(first, " ", errors.Is(timeout, kind.Timeout)), nil
 		})
 		run := kit.Begin(k, wf, struct{}{}, kit.Rejected.With("first"), kit.Rejected.With("second"))
-		kit.WaitFor(t, "the first attempt fails", func() bool { i, _ := run.Info(k.Ctx); return i.Attempts > 0 })
+		await.True(t, "the first attempt fails", func() bool { i, _ := run.Info(k.Ctx); return i.Attempts > 0 })
 		k.Signal(run.ID(), kit.Approved.With("late"))
 		k.Exec(`UPDATE kagzi.workflow_runs SET available_at = now()`)
 		k.Wake(run.ID())
@@ -174,7 +175,7 @@ func TestWaitSignalTimeout(t *testing.T) {
 		}
 		k.Signal(run.ID(), kit.Rejected.With("only wakes it"))
 		kit.ServeWith(k, kagzi.WorkerConfig{}, wf, timed(2*time.Hour))
-		kit.WaitFor(t, "the wake-up is seen", func() bool {
+		await.True(t, "the wake-up is seen", func() bool {
 			return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'SLEEPING' AND available_at > now()`) == 1
 		})
 		if again := k.Steps(run.ID())["approved"][0].WakeAt; !again.Equal(at) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
@@ -159,7 +160,7 @@ func TestSleep(t *testing.T) {
 			if run == nil {
 				run = kit.Begin(k, wf, struct{}{})
 			}
-			kit.WaitFor(t, "the sleep is recorded", func() bool { return len(k.Steps(run.ID())["long"]) == 1 })
+			await.True(t, "the sleep is recorded", func() bool { return len(k.Steps(run.ID())["long"]) == 1 })
 			k.WaitStatus(run.ID(), kagzi.StatusRunning)
 			stop()
 			ends[k.Steps(run.ID())["long"][0].WakeAt] = true

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/testlog"
@@ -186,11 +187,11 @@ func TestAStepTxOutwaitsAStrangersLock(t *testing.T) {
 			})
 			kit.StartWorker(t, w)
 			run := kit.Begin(k, wf, 1)
-			kit.Receive(t, in)
+			await.Receive(t, in)
 			if err := pgx.BeginFunc(k.Ctx, db.Pool, func(stranger pgx.Tx) error {
 				k.Signal(run, kit.Approved.With("yes"), kagzi.InTx(stranger))
 				close(goOn)
-				kit.WaitFor(t, "the record waits for longer than the role may", func() bool {
+				await.True(t, "the record waits for longer than the role may", func() bool {
 					return k.InfoOf(run).Status.Ended() || k.Count(`SELECT count(*) FROM pg_stat_activity
 						WHERE datname = current_database() AND wait_event_type = 'Lock' AND clock_timestamp() - query_start > interval '700ms'`) > 0
 				})
@@ -235,7 +236,7 @@ func TestAReadOnlyConnectionOfAStepTxIsNotKept(t *testing.T) {
 				}, kagzi.RetryPolicy{MaxAttempts: 1})
 			})
 			kit.ResultOf(k, kit.Begin(k, wf, 1))
-			kit.WaitFor(t, "the connection is closed", func() bool {
+			await.True(t, "the connection is closed", func() bool {
 				return k.Count(`SELECT count(*) FROM pg_stat_activity WHERE pid = $1`, int32(first.Load())) == 0
 			})
 		})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/health"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/kind"
@@ -46,9 +47,9 @@ func TestRefusedRecordsHoldUpNobodyElse(t *testing.T) {
 			t.Parallel()
 			db := dbtest.Database(t)
 			ctx := kit.Context(t)
-			kit.ExecSQL(t, db.Pool, `CREATE TABLE public.journal (n int)`)
-			kit.ExecSQL(t, db.Pool, `CREATE FUNCTION journal() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN `+tt.does+`; RETURN NEW; END $$`)
-			kit.ExecSQL(t, db.Pool, `CREATE TRIGGER journal BEFORE INSERT ON kagzi.step_runs FOR EACH ROW WHEN (NEW.step_id = 'journaled') EXECUTE FUNCTION journal()`)
+			dbtest.Exec(t, db.Pool, `CREATE TABLE public.journal (n int)`)
+			dbtest.Exec(t, db.Pool, `CREATE FUNCTION journal() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN `+tt.does+`; RETURN NEW; END $$`)
+			dbtest.Exec(t, db.Pool, `CREATE TRIGGER journal BEFORE INSERT ON kagzi.step_runs FOR EACH ROW WHEN (NEW.step_id = 'journaled') EXECUTE FUNCTION journal()`)
 			_, c, logged := kit.PoorClient(t, db, "")
 			var calls atomic.Int64
 			wf := kagzi.Define[int, int]("wf")
@@ -76,7 +77,7 @@ func TestRefusedRecordsHoldUpNobodyElse(t *testing.T) {
 			if logged.Has("does not answer") {
 				t.Errorf("the database was taken for away:\n%s", logged)
 			}
-			kit.ExecSQL(t, db.Pool, `DROP TRIGGER journal ON kagzi.step_runs`)
+			dbtest.Exec(t, db.Pool, `DROP TRIGGER journal ON kagzi.step_runs`)
 			kit.CheckResults(t, runs[:1], func(int) int { return 0 })
 			if n := calls.Load(); n != 50 {
 				t.Errorf("the steps were executed %d times, want 50", n)
@@ -94,8 +95,8 @@ func TestNothingCanBeRecorded(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	ctx := kit.Context(t)
-	kit.ExecSQL(t, db.Pool, `CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'could not extend file' USING ERRCODE = '53100'; END $$`)
-	kit.ExecSQL(t, db.Pool, `CREATE TRIGGER full_disk BEFORE INSERT ON kagzi.step_runs FOR EACH ROW EXECUTE FUNCTION full_disk()`)
+	dbtest.Exec(t, db.Pool, `CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'could not extend file' USING ERRCODE = '53100'; END $$`)
+	dbtest.Exec(t, db.Pool, `CREATE TRIGGER full_disk BEFORE INSERT ON kagzi.step_runs FOR EACH ROW EXECUTE FUNCTION full_disk()`)
 	c, logged := kit.LoggedClient(t, db.Pool)
 	const n = 200
 	wf := kagzi.Define[int, int]("wf", kit.NoRetry)
@@ -126,11 +127,11 @@ func TestNothingCanBeRecorded(t *testing.T) {
 	if check := report.Check("work"); err != nil || check.Status != health.Degraded || !strings.Contains(check.Detail, "cannot flush for") {
 		t.Errorf("Health has %+v, %v", check, err)
 	}
-	kit.WaitFor(t, "it is tried many times", func() bool { return flushes.Load()-before > 100 })
+	await.True(t, "it is tried many times", func() bool { return flushes.Load()-before > 100 })
 	if took := time.Since(begun); took < 500*time.Millisecond {
 		t.Errorf("100 flushes in %v", took)
 	}
-	kit.ExecSQL(t, db.Pool, `DROP TRIGGER full_disk ON kagzi.step_runs`)
+	dbtest.Exec(t, db.Pool, `DROP TRIGGER full_disk ON kagzi.step_runs`)
 	kit.CheckResults(t, runs, func(i int) int { return i })
 	if n := calls.Load(); n != 200 {
 		t.Errorf("the steps were executed %d times, want 200", n)
@@ -141,12 +142,12 @@ func TestNothingCanBeRecorded(t *testing.T) {
 func TestFlushThatIsTooMuchIsHalved(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	kit.ExecSQL(t, db.Pool, `CREATE FUNCTION impatient() RETURNS trigger LANGUAGE plpgsql AS $$
+	dbtest.Exec(t, db.Pool, `CREATE FUNCTION impatient() RETURNS trigger LANGUAGE plpgsql AS $$
 		BEGIN
 			IF (SELECT count(*) FROM added) > 10 THEN RAISE 'canceling statement due to statement timeout' USING ERRCODE = '57014'; END IF;
 			RETURN NULL;
 		END $$`)
-	kit.ExecSQL(t, db.Pool, `CREATE TRIGGER impatient AFTER INSERT ON kagzi.step_runs REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION impatient()`)
+	dbtest.Exec(t, db.Pool, `CREATE TRIGGER impatient AFTER INSERT ON kagzi.step_runs REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION impatient()`)
 	c := kit.NewClient(t, db.Pool)
 	const n = 50
 	wf := kagzi.Define[int, int]("wf")

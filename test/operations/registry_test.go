@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/store"
@@ -33,7 +34,7 @@ func TestRegistry(t *testing.T) {
 	second := kit.NewWorker(t, c, kit.Mute)
 	kagzi.Handle(second, kit.Nothing, func(_ kagzi.Context, n int) (string, error) { return strconv.Itoa(n), nil })
 	kit.StartLocal(t, second)
-	kit.WaitFor(t, "both are registered", func() bool {
+	await.True(t, "both are registered", func() bool {
 		_, total, err := c.Workers(t.Context(), kagzi.WorkerFilter{})
 		return err == nil && total == 2
 	})
@@ -156,7 +157,7 @@ func TestDrainFromAnywhere(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			db := dbtest.Database(t)
-			c, logged := kit.LoggedClient(t, kit.OpenPool(t, db.DSN, 5))
+			c, logged := kit.LoggedClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Conns(5)))
 			w := kit.NewWorker(t, c, kit.Mute)
 			g := kit.NewGate()
 			g.Handle(w)
@@ -164,7 +165,7 @@ func TestDrainFromAnywhere(t *testing.T) {
 			runs := kit.StartRuns(t, far, g.Workflow, 2)
 			done := kit.RunWorker(t, w)
 			for range runs {
-				kit.Receive(t, g.Begun)
+				await.Receive(t, g.Begun)
 			}
 			kit.WaitListening(t, db.Pool, 1)
 			id := kit.Only(t, far, kagzi.WorkerFilter{}).ID
@@ -174,10 +175,10 @@ func TestDrainFromAnywhere(t *testing.T) {
 			if got, err := far.Worker(t.Context(), id); err != nil || got.Status != "DRAINING" {
 				t.Errorf("the worker is %s, %v", got.Status, err)
 			}
-			kit.WaitFor(t, "the worker drains", func() bool { return logged.Has("worker was asked to drain") })
+			await.True(t, "the worker drains", func() bool { return logged.Has("worker was asked to drain") })
 			logged.WantLine(t, `INFO msg="kagzi: draining"`, "worker="+id, "runs=2", "for_at_most=30s")
 			close(g.Open)
-			if err := kit.Receive(t, done); err != nil {
+			if err := await.Receive(t, done); err != nil {
 				t.Errorf("Run: %v", err)
 			}
 			kit.CheckResults(t, runs, func(int) string { return "opened" })
@@ -196,19 +197,19 @@ func TestDrainFromAnywhere(t *testing.T) {
 	t.Run("WithoutNotifications", func(t *testing.T) {
 		t.Parallel()
 		db := dbtest.Database(t)
-		c := kit.NewClient(t, kit.OpenPool(t, dbtest.Pooler(t, db), 10))
+		c := kit.NewClient(t, dbtest.OpenPool(t, dbtest.Pooler(t, db), dbtest.Conns(10)))
 		w := kit.NewWorker(t, c, kit.Quick)
 		kit.NewGate().Handle(w)
 		done := kit.RunWorker(t, w)
 		far := kit.NewClient(t, db.Pool)
-		kit.WaitFor(t, "the worker is registered", func() bool {
+		await.True(t, "the worker is registered", func() bool {
 			_, total, err := far.Workers(t.Context(), kagzi.WorkerFilter{})
 			return err == nil && total == 1
 		})
 		if n, err := far.DrainQueue(t.Context(), "default"); n != 1 || err != nil {
 			t.Errorf("%d, %v", n, err)
 		}
-		if err := kit.Receive(t, done); err != nil {
+		if err := await.Receive(t, done); err != nil {
 			t.Errorf("Run: %v", err)
 		}
 	})
@@ -222,8 +223,8 @@ func TestForceOfflineOfALiveWorker(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			db := dbtest.Database(t)
-			c, logged := kit.LoggedClient(t, kit.OpenPool(t, db.DSN, 5))
-			far := kit.NewClient(t, kit.OpenPool(t, db.DSN, 5))
+			c, logged := kit.LoggedClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Conns(5)))
+			far := kit.NewClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Conns(5)))
 			g, runs, _ := kit.Gated(t, c, kit.Mute, 2)
 			kit.WaitListening(t, db.Pool, 1)
 			id := kit.Only(t, far, kagzi.WorkerFilter{}).ID
@@ -251,7 +252,7 @@ func TestForceOfflineOfALiveWorker(t *testing.T) {
 			if err != nil || len(events) != 2 || events[1].Event != "LOST" || events[1].Reason != "forced offline" {
 				t.Errorf("events %+v, %v", events, err)
 			}
-			kit.WaitFor(t, "the worker is registered anew", func() bool {
+			await.True(t, "the worker is registered anew", func() bool {
 				_, total, err := far.Workers(t.Context(), kagzi.WorkerFilter{Status: []string{"ONLINE"}})
 				return err == nil && total == 2
 			})
@@ -268,7 +269,7 @@ func TestForceOfflineOfADeadWorker(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			db := dbtest.Database(t)
-			c, far := kit.NewClient(t, db.Pool), kit.NewClient(t, kit.OpenPool(t, db.DSN, 5))
+			c, far := kit.NewClient(t, db.Pool), kit.NewClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Conns(5)))
 			h := kit.NewGate()
 			runs := kit.StartRuns(t, c, h.Workflow, 2)
 			dead := store.Worker{ID: uuid.New(), Queue: "default", Types: []string{"gate"}, LeaseTimeout: time.Hour, StaleAfter: time.Hour}
@@ -291,7 +292,7 @@ func TestForceOfflineOfADeadWorker(t *testing.T) {
 			if _, err := kagzi.Start(t.Context(), far, h.Workflow, 99); err != nil { // the hints of connecting are over then
 				t.Fatal(err)
 			}
-			kit.Receive(t, h.Begun)
+			await.Receive(t, h.Begun)
 			id := dead.ID.String()
 			if !inTx {
 				if err := c.ForceOffline(t.Context(), id); err != nil {
@@ -301,7 +302,7 @@ func TestForceOfflineOfADeadWorker(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range runs {
-				kit.Receive(t, h.Begun)
+				await.Receive(t, h.Begun)
 			}
 			close(h.Open)
 			kit.CheckResults(t, runs, func(int) string { return "opened" })

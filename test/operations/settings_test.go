@@ -16,6 +16,7 @@ import (
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/doctor"
 	"github.com/kagzi/kagzi/health"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/testlog"
@@ -57,7 +58,7 @@ func TestSettings(t *testing.T) {
 				t.Parallel()
 				db := dbtest.Database(t)
 				if name == "Hostile" {
-					kit.ExecSQL(t, db.Pool, hostile, pgx.QueryExecModeSimpleProtocol)
+					dbtest.Exec(t, db.Pool, hostile, pgx.QueryExecModeSimpleProtocol)
 				}
 				cfg := db.Pool.Config()
 				for k, v := range params {
@@ -209,7 +210,7 @@ func useEverything(t *testing.T, pool *pgxpool.Pool) {
 func useSchedules(k *kit.Kit, wf kagzi.Workflow[string, string], utc func(any, error)) {
 	k.T.Helper()
 	k.Schedule(kagzi.Schedule{Name: strange, Every: time.Second, Start: time.Now().Add(-time.Minute), Run: wf.With(strange, kagzi.Metadata{"a": "b"}), CatchUp: 2})
-	kit.WaitFor(k.T, "the schedule fires", func() bool {
+	await.True(k.T, "the schedule fires", func() bool {
 		runs, err := k.Client.List(k.Ctx, kagzi.RunFilter{Schedule: strange, Status: []kagzi.Status{kagzi.StatusCompleted}})
 		utc(runs, err)
 		return len(runs) > 0 && !runs[0].FireTime.IsZero()

@@ -15,7 +15,7 @@ func TestStepsOnASmallPool(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	k := &kit.Kit{T: t, Ctx: kit.Context(t), Pool: db.Pool, Client: kit.NewClient(t, db.Pool)}
-	pool := kit.OpenPool(t, db.DSN, 4)
+	pool := dbtest.OpenPool(t, db.DSN, dbtest.Conns(4))
 	c, logged := kit.LoggedClient(t, pool)
 	wf := kagzi.Define[int, int]("greedy")
 	w := kit.NewWorker(t, c, kagzi.WorkerConfig{})

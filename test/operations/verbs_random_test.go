@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/kind"
@@ -162,7 +163,7 @@ func TestRandomVerbs(t *testing.T) {
 			kit.WaitTurn(t)
 			db := dbtest.Database(t)
 			pool := dbtest.OpenPool(t, db.DSN, dbtest.Setting("default_transaction_isolation", level))
-			kit.ExecSQL(t, pool, `CREATE TABLE public.effects (run_id uuid PRIMARY KEY)`)
+			dbtest.Exec(t, pool, `CREATE TABLE public.effects (run_id uuid PRIMARY KEY)`)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute+time.Duration(most)*100*time.Millisecond)
 			defer cancel()
 			s := &storm{t: t, ctx: ctx, pool: pool, c: kit.NewClient(t, pool)}
@@ -183,13 +184,13 @@ func TestRandomVerbs(t *testing.T) {
 				})
 			}
 			senders.Wait()
-			kit.WaitFor(t, "all runs end", func() bool {
-				return kit.QueryOne[int](t, pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status IN ('PENDING', 'RUNNING', 'SLEEPING')`) == 0
+			await.True(t, "all runs end", func() bool {
+				return dbtest.QueryOne[int](t, pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status IN ('PENDING', 'RUNNING', 'SLEEPING')`) == 0
 			})
 			if done, refused := s.done.Load(), s.refused.Load(); refused == 0 || refused > done*9/10 {
 				t.Errorf("INVALID: %d of %d verbs did not apply", refused, done)
 			}
-			if n := kit.QueryOne[int](t, pool, `SELECT count(*) FROM kagzi.step_runs s WHERE step_id = 'tx' AND status = 'COMPLETED'
+			if n := dbtest.QueryOne[int](t, pool, `SELECT count(*) FROM kagzi.step_runs s WHERE step_id = 'tx' AND status = 'COMPLETED'
 				AND NOT EXISTS (SELECT FROM public.effects e WHERE e.run_id = s.run_id)
 				AND NOT EXISTS (SELECT FROM kagzi.workflow_runs r WHERE r.run_id = s.run_id AND r.origin_run_id IS NOT NULL)`); n > 0 {
 				t.Errorf("%d transactional steps without their effect", n)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 )
@@ -87,10 +88,10 @@ func TestOverlapQueueOne(t *testing.T) {
 	fire := func() {
 		k.Missed("s", 5*time.Hour)
 		kit.WakeCoordinators(k.T, k.Pool)
-		kit.WaitFor(t, "the schedule is looked at", func() bool { return k.Info("s").Next.After(k.Now()) })
+		await.True(t, "the schedule is looked at", func() bool { return k.Info("s").Next.After(k.Now()) })
 	}
 	fire()
-	first := kit.Receive(t, started)
+	first := await.Receive(t, started)
 	k.Exec(`UPDATE kagzi.workflow_runs SET fire_at = fire_at - interval '1 day' WHERE schedule_id IS NOT NULL`) // further than they are apart: no two rows meet on the way
 	for range 3 {                                                                                               // the first is remembered
 		fire()
@@ -102,12 +103,12 @@ func TestOverlapQueueOne(t *testing.T) {
 		t.Errorf("%d runs, want 2", n)
 	}
 	open <- struct{}{}
-	second := kit.Receive(t, started)
+	second := await.Receive(t, started)
 	if !second.Equal(first) { // the tick is the same hour's, for the first run's was moved back
 		t.Errorf("ticks %v and %v", first, second)
 	}
 	close(open)
-	kit.WaitFor(t, "both end", func() bool {
+	await.True(t, "both end", func() bool {
 		return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'COMPLETED'`) == 2
 	})
 	if n := k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE schedule_id IS NOT NULL AND deadline_at IS NOT NULL`); n != 2 {

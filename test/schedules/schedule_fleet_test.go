@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
+	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/pgproxy"
 )
@@ -38,7 +40,7 @@ func TestFrozenCoordinator(t *testing.T) {
 	if pause, err := k.Fire(co); err != nil || pause > time.Second || len(k.Fired("s")) != 0 {
 		t.Errorf("beside the frozen one: pause %v, %d runs, %v", pause, len(k.Fired("s")), err)
 	}
-	kit.WaitFor(t, "the server ends the frozen session", func() bool {
+	await.True(t, "the server ends the frozen session", func() bool {
 		k.Pass(co)
 		return len(k.Fired("s")) == 1
 	})
@@ -63,7 +65,7 @@ func TestManyCoordinators(t *testing.T) {
 		k.Schedule(kagzi.Schedule{Name: fmt.Sprint("s", i), Every: time.Second})
 	}
 	begun := k.Now()
-	kit.WaitFor(t, "all fire", func() bool {
+	await.True(t, "all fire", func() bool {
 		return k.Count(`SELECT count(*) FROM (SELECT FROM kagzi.workflow_runs WHERE schedule_id IS NOT NULL GROUP BY schedule_id HAVING count(*) >= $1) g`, seconds) == schedules
 	})
 	stop()
@@ -90,10 +92,10 @@ func TestThousandSchedules(t *testing.T) {
 	kit.CommitTx(t, tx)
 	k.Exec(`UPDATE kagzi.schedules SET cursor_at = now() - interval '1 hour', next_at = now() WHERE NOT paused`)
 	k.Pass(k.Coordinator())
-	if got := kit.QueryOne[string](t, k.Pool, `SELECT count(*) || ' ' || count(DISTINCT schedule_id) || ' ' || count(DISTINCT fire_at) FROM kagzi.workflow_runs WHERE status = 'PENDING'`); got != "1000 1000 1" {
+	if got := dbtest.QueryOne[string](t, k.Pool, `SELECT count(*) || ' ' || count(DISTINCT schedule_id) || ' ' || count(DISTINCT fire_at) FROM kagzi.workflow_runs WHERE status = 'PENDING'`); got != "1000 1000 1" {
 		t.Errorf("runs, schedules, ticks: %s", got)
 	}
-	t.Logf("from the first to the last: %s", kit.QueryOne[string](t, k.Pool, `SELECT (max(created_at) - min(created_at))::text FROM kagzi.workflow_runs WHERE status = 'PENDING'`))
+	t.Logf("from the first to the last: %s", dbtest.QueryOne[string](t, k.Pool, `SELECT (max(created_at) - min(created_at))::text FROM kagzi.workflow_runs WHERE status = 'PENDING'`))
 }
 
 // The answer to a commit of a coordinator, or of a client, is lost, or the request.
@@ -105,16 +107,16 @@ func TestLostCommitOfSchedules(t *testing.T) {
 		}
 		drop := commitOf("INSERT INTO kagzi.schedules")
 		k.Schedule(kagzi.Schedule{Name: "s", Every: time.Hour})
-		kit.Receive(t, drop.Done())
+		await.Receive(t, drop.Done())
 		k.Missed("s", 3*time.Hour)
 
 		drop = commitOf("WITH u AS MATERIALIZED")
 		co := k.Coordinator()
-		kit.WaitFor(t, "it has met the outage, the server too, and has come again", func() bool {
+		await.True(t, "it has met the outage, the server too, and has come again", func() bool {
 			_, _ = k.Fire(co)
 			return len(k.Fired("s")) > 0
 		})
-		kit.Receive(t, drop.Done())
+		await.Receive(t, drop.Done())
 		if runs := k.Fired("s"); len(runs) != 3 {
 			t.Errorf("%d runs, want 3", len(runs))
 		}
@@ -135,9 +137,9 @@ func TestLostCommitOfSchedules(t *testing.T) {
 			if err := verb(); err != nil {
 				t.Error(err)
 			}
-			kit.Receive(t, drop.Done())
+			await.Receive(t, drop.Done())
 		}
-		if got := kit.QueryOne[string](t, k.Pool, `SELECT count(*) || ' ' || count(DISTINCT fire_at) FROM kagzi.workflow_runs`); got != "11 10" {
+		if got := dbtest.QueryOne[string](t, k.Pool, `SELECT count(*) || ' ' || count(DISTINCT fire_at) FROM kagzi.workflow_runs`); got != "11 10" {
 			t.Errorf("runs and ticks: %s, want 11 10", got)
 		}
 	})

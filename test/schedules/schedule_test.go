@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
+	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
@@ -43,7 +45,7 @@ func TestScheduleFires(t *testing.T) {
 	before := k.Now()
 	k.Schedule(kagzi.Schedule{Name: "r", Cron: "* * * * * *", Run: kit.Report.With("weekly", kagzi.Metadata{"team": "x"}, kagzi.Timeout(time.Hour), kagzi.Priority(1))})
 	for i := range 3 {
-		if tick := kit.Receive(t, ticks); !tick.Equal(tick.Truncate(time.Second)) || !tick.After(before) || tick.After(k.Now()) {
+		if tick := await.Receive(t, ticks); !tick.Equal(tick.Truncate(time.Second)) || !tick.After(before) || tick.After(k.Now()) {
 			t.Errorf("tick %d is %v", i, tick)
 		}
 	}
@@ -52,7 +54,7 @@ func TestScheduleFires(t *testing.T) {
 			t.Errorf("run %+v", r)
 		}
 	}
-	if other := kit.ResultOf(k, kit.Begin(k, kit.Report, "weekly")); other != "done" || !kit.Receive(t, ticks).IsZero() && len(ticks) == 0 {
+	if other := kit.ResultOf(k, kit.Begin(k, kit.Report, "weekly")); other != "done" || !await.Receive(t, ticks).IsZero() && len(ticks) == 0 {
 		t.Log("a tick came between") // the next second's
 	}
 }
@@ -225,7 +227,7 @@ func TestScheduleInTx(t *testing.T) {
 	}
 	for i, verb := range verbs {
 		state := func() string {
-			return kit.QueryOne[string](t, k.Pool, `SELECT coalesce(string_agg(concat_ws(' ', id, state, due), ',' ORDER BY id), '') FROM (
+			return dbtest.QueryOne[string](t, k.Pool, `SELECT coalesce(string_agg(concat_ws(' ', id, state, due), ',' ORDER BY id), '') FROM (
 				SELECT run_id, status, available_at FROM kagzi.workflow_runs UNION ALL SELECT schedule_id, paused::text, next_at FROM kagzi.schedules) r (id, state, due)`)
 		}
 		before := state()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/kind"
 )
@@ -43,7 +44,7 @@ func TestCompensationsOfAFamily(t *testing.T) {
 			kit.StartWorker(t, w)
 			run := kit.Begin(k, parent, 1)
 			k.WaitStatus(run.ID(), kagzi.StatusSleeping)
-			kit.WaitFor(t, "the children sleep", func() bool {
+			await.True(t, "the children sleep", func() bool {
 				return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE workflow_type = 'child' AND status = 'SLEEPING'`) == 2
 			})
 			end(k, run)
@@ -83,7 +84,7 @@ func TestResumeWhileTheChildCompensates(t *testing.T) {
 		return nil
 	})
 	run := kit.Begin(k, parent, 1)
-	kit.WaitFor(t, "all sleep", func() bool { return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'SLEEPING'`) == 2 })
+	await.True(t, "all sleep", func() bool { return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'SLEEPING'`) == 2 })
 	k.Cancel(run.ID())
 	<-inUndo
 	k.Resume(run.ID())

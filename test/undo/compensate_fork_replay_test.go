@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
@@ -114,7 +115,7 @@ func TestForkThatGoesAnotherWay(t *testing.T) {
 		kit.EndsAs(k, run, kagzi.StatusFailed)
 		down.Store(false)
 		k.Resume(run.ID(), kagzi.Forget("card"))
-		kit.WaitFor(t, "completed", func() bool { return k.InfoOf(run.ID()).Status == kagzi.StatusCompleted })
+		await.True(t, "completed", func() bool { return k.InfoOf(run.ID()).Status == kagzi.StatusCompleted })
 		again.Store(true)
 		endsUndone(k, run, "book", nil, j, "cancel:booking")
 	})
@@ -165,7 +166,7 @@ func TestForkRegistersInOrder(t *testing.T) {
 			if replays {
 				k.WaitStatus(id, kagzi.StatusSleeping)
 			}
-			kit.WaitFor(k.T, "the fork has ended", func() bool { return k.InfoOf(id).Status == kagzi.StatusFailed })
+			await.True(k.T, "the fork has ended", func() bool { return k.InfoOf(id).Status == kagzi.StatusFailed })
 			j.Want(t, "cancel:car cancel:Ritz")
 		})
 	}
@@ -219,7 +220,7 @@ func TestReplayOfAFork(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			kit.WaitFor(t, "completed", func() bool { return k.InfoOf(id).Status == kagzi.StatusCompleted })
+			await.True(t, "completed", func() bool { return k.InfoOf(id).Status == kagzi.StatusCompleted })
 			if err := w.Replay(k.Ctx, id); err != nil {
 				t.Errorf("of the fork: %v", err)
 			}

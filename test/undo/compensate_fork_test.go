@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
@@ -71,7 +72,7 @@ func TestForkInheritsNoCompensations(t *testing.T) {
 			if err != nil || len(forks.New) != 1 {
 				t.Fatalf("%+v, %v", forks, err)
 			}
-			kit.WaitFor(t, "the fork has ended", func() bool { return k.InfoOf(forks.New[run.ID()]).Status == kagzi.StatusFailed })
+			await.True(t, "the fork has ended", func() bool { return k.InfoOf(forks.New[run.ID()]).Status == kagzi.StatusFailed })
 			j.Want(t, tt.want)
 		})
 	}
@@ -84,7 +85,7 @@ func endsUndone(k *kit.Kit, run *kagzi.Run[int], from string, opts []kagzi.Resta
 	if err != nil {
 		k.T.Fatal(err)
 	}
-	kit.WaitFor(k.T, "the fork has ended", func() bool { return k.InfoOf(id).Status == kagzi.StatusFailed })
+	await.True(k.T, "the fork has ended", func() bool { return k.InfoOf(id).Status == kagzi.StatusFailed })
 	j.Want(k.T, want)
 }
 
@@ -112,7 +113,7 @@ func TestForkWhileABranchIsAtItsStep(t *testing.T) {
 			},
 			"land": func(ctx kagzi.Context) error {
 				return errors.Join(step(ctx, "train", func(context.Context) { <-booking }), step(ctx, "bus", func(ctx context.Context) {
-					kit.WaitFor(t, "the table says when the bus began", func() bool {
+					await.True(t, "the table says when the bus began", func() bool {
 						return len(k.Steps(kagzi.CurrentStep(ctx).Run)["legs/land/bus"]) > 0
 					})
 					close(boarding)
@@ -238,7 +239,7 @@ func TestForkUndoesWhatItExecutes(t *testing.T) {
 			err := kagzi.Do(ctx, "hotel", func(context.Context) error {
 				if !again {
 					close(registered)
-					kit.WaitFor(k.T, "the bus is recorded", func() bool {
+					await.True(k.T, "the bus is recorded", func() bool {
 						return k.Count(`SELECT count(*) FROM kagzi.step_runs WHERE step_id = 'land/bus' AND status = 'COMPLETED'`) > 0
 					})
 				}
@@ -367,7 +368,7 @@ func TestForkBehindACancelledChild(t *testing.T) {
 		t.Fatal(err)
 	}
 	kit.ResultOf(k, fork)
-	kit.WaitFor(t, "both children are cancelled", func() bool {
+	await.True(t, "both children are cancelled", func() bool {
 		return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE workflow_type = 'kid' AND status = 'CANCELLED'`) == 2
 	})
 }
