@@ -127,10 +127,10 @@ type bulk struct {
 
 func (b *bulk) run(ctx context.Context, f RunFilter) error {
 	if !f.chooses() && (f.After != "" || f.Limit != 0) {
-		return errors.New("kagzi: the filter only has After or Limit, which choose none: say which runs; a Status alone means all that have it")
+		return errors.New("kagzi: the filter only has After or Limit, which select no runs: say which runs; Status alone selects all runs with that status")
 	}
 	if !f.chooses() {
-		return errors.New("kagzi: the filter is empty: say which runs; a Status alone means all that have it")
+		return errors.New("kagzi: the filter is empty: say which runs; Status alone selects all runs with that status")
 	}
 	if len(f.Status) == 0 {
 		f.Status = b.verb.to
@@ -203,7 +203,7 @@ func (b *bulk) apply(ctx context.Context, id RunID, externalID string) (as RunID
 	switch {
 	case b.verb.dry:
 		if b.taken[externalID] {
-			return "", failure.Wrap(failure.Explain("a newer run of its ID comes first, and has the ID then", ErrIDConflict), "%s: %s", b.verb.name, id)
+			return "", failure.Wrap(failure.Explain("a newer run with the same ID is changed first, and then holds the ID", ErrIDConflict), "%s: %s", b.verb.name, id)
 		}
 		err = b.c.store.DryRun(ctx, b.verb.tx, func(ctx context.Context, tx pgx.Tx) error {
 			_, err := b.verb.do(ctx, tx, id)

@@ -206,7 +206,7 @@ func public(err error) error {
 		return failure.Explain(held.Error(), held)
 	}
 	if store.Locked(err) {
-		return failure.Explain("another transaction holds what this call changes, such as one of an InTx that is neither committed nor rolled back: nothing was changed; try again", err)
+		return failure.Explain("another transaction has locked rows that this call changes, perhaps one given with InTx that is neither committed nor rolled back: nothing was changed; try again", err)
 	}
 	for _, p := range []struct{ from, to error }{
 		{store.ErrRunNotFound, errRunNotFound},

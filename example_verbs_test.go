@@ -35,7 +35,7 @@ func ExampleClient_Restart() {
 	// double-21 true
 }
 
-// What the old run had recorded when the step began is kept: nobody pays twice.
+// The fork keeps the steps that the old run had recorded before: nobody pays twice.
 func ExampleClient_Fork() {
 	ctx, _, client, worker := setup()
 	defer teardown()
@@ -111,7 +111,7 @@ func ExampleClient_ResumeAll() {
 	// 3 would be resumed, 0 skipped <nil>
 	// 3 are resumed <nil>
 	// 4 <nil>
-	// kagzi: resume all: the filter is empty: say which runs; a Status alone means all that have it
+	// kagzi: resume all: the filter is empty: say which runs; Status alone selects all runs with that status
 }
 
 func ExampleClient_CancelAll() {
@@ -197,7 +197,7 @@ func ExampleClient_ForkAll() {
 	// skipped: true
 }
 
-// What was done to a run, and why.
+// The events of a run say which verbs changed it, and why.
 func ExampleClient_Events() {
 	ctx, _, client, _ := setup()
 	defer teardown()
@@ -216,8 +216,8 @@ func ExampleClient_Events() {
 	// Output: RESUMED cancelled by mistake
 }
 
-// A function has gone on after a failure, and has failed with something else since: Resume tries only that again, unless it
-// is told more.
+// The function handled a failed step, and failed later in another one: Resume repeats only the later step. Forget names more
+// steps to repeat.
 func ExampleForget() {
 	ctx, _, client, worker := setup()
 	defer teardown()

@@ -76,7 +76,7 @@ func (w *Worker) handle(workflow string, version int, isDefault bool, h engine.H
 		w.handlers[workflow] = map[int]engine.Handler{}
 	}
 	if w.handlers[workflow][version] != nil {
-		w.mistakes = append(w.mistakes, fmt.Errorf("kagzi: two handlers for version %d of workflow %q: give one another kagzi.Version", version, workflow))
+		w.mistakes = append(w.mistakes, fmt.Errorf("kagzi: two handlers for version %d of workflow %q: give one of them another kagzi.Version", version, workflow))
 		return
 	}
 	w.handlers[workflow][version] = h

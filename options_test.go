@@ -89,7 +89,7 @@ func TestBadStartsAreRefusedBeforeAnySQL(t *testing.T) {
 	if strings.Count(err.Error(), "kagzi: ") != 1 || strings.Contains(err.Error(), "\n") {
 		t.Errorf("not one line with one prefix: %v", err)
 	}
-	// What is right gets as far as the database that is not there.
+	// A valid call reaches the database, which does not exist.
 	if _, err = kagzi.Start(t.Context(), c, kagzi.Define[int, int]("wf"), 1, kagzi.ID("x")); err == nil || kagzi.KindOf(err) != kind.Database {
 		t.Errorf("got %v of kind %q", err, kagzi.KindOf(err))
 	}
@@ -346,7 +346,7 @@ func TestOptionsWithoutMeaningAreRefused(t *testing.T) {
 		{"drain worker w", grace, c.Drain(ctx, "w", kagzi.Grace(time.Second))},
 		{`drain queue "q"`, dry, kit.Second(c.DrainQueue(ctx, "q", kagzi.DryRun()))},
 		{"force worker w offline", grace, c.ForceOffline(ctx, "w", kagzi.Grace(time.Second))},
-		{"replay x", "kagzi: %s: DefaultVersion is for Handle: leave it out, and the run's own version is taken, or give a Version", worker.Replay(ctx, kagzi.ID("x"), kagzi.DefaultVersion())},
+		{"replay x", "kagzi: %s: DefaultVersion is for Handle: leave it out to replay the run's own version, or give a Version", worker.Replay(ctx, kagzi.ID("x"), kagzi.DefaultVersion())},
 	} {
 		op := strings.NewReplacer("schedule s", `schedule "s"`).Replace(tt.op)
 		if want := fmt.Sprintf(tt.want, op); tt.err == nil || tt.err.Error() != want || kagzi.KindOf(tt.err) != kind.BadRequest {

@@ -123,7 +123,7 @@ func Race[T any](ctx Context, name string, branches map[string]func(Context) (T,
 		return "", result, err
 	}
 	if len(branches) == 0 {
-		return "", result, b.Misuse(fmt.Errorf("kagzi: Race %s has no branches, so none can win: ask before whether there are any", text.Quote(name)))
+		return "", result, b.Misuse(fmt.Errorf("kagzi: Race %s has no branches, so none can win: call it only if there is at least one", text.Quote(name)))
 	}
 	members := membersOf(branches, func(fn func(Context) (T, error)) func(*engine.Branch) (any, error) { return untyped(c, fn) })
 	winner, v, err := b.First(newGroupSpec(name, members, nil, opts))

@@ -93,7 +93,7 @@ func replayOptions(opts []HandleOption) (cfg replayConfig, err error) {
 			cfg.version = int(o)
 			err = errors.Join(err, validateVersion(int(o)))
 		case defaultVersion:
-			err = errors.Join(err, errors.New("kagzi: DefaultVersion is for Handle: leave it out, and the run's own version is taken, or give a Version"))
+			err = errors.Join(err, errors.New("kagzi: DefaultVersion is for Handle: leave it out to replay the run's own version, or give a Version"))
 		case nil:
 			err = errors.Join(err, errNilOption)
 		}

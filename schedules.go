@@ -175,9 +175,9 @@ func (c *Client) Schedule(ctx context.Context, s Schedule, opts ...ChangeOption)
 // neverAgain is the error for a schedule that has no tick to come.
 func neverAgain(s *Schedule) error {
 	if s.End.IsZero() {
-		return fmt.Errorf("kagzi: cron %q has no tick to come: its last one is past", s.Cron)
+		return fmt.Errorf("kagzi: cron %q never fires again: its last tick is in the past", s.Cron)
 	}
-	return fmt.Errorf("kagzi: no tick is to come before End %s", s.End.Format(time.RFC3339))
+	return fmt.Errorf("kagzi: no tick is left before End %s", s.End.Format(time.RFC3339))
 }
 
 // decideBefore returns the firing of the past ticks of a schedule that is about to change; nil if its timetable cannot be read.

@@ -96,7 +96,7 @@ func (c *Client) resume(ctx context.Context, ref Ref, cfg changeConfig) error {
 	notFailed, unknown := errors.AsType[*store.NotFailed](err)
 	switch {
 	case unknown:
-		err = failure.Explain(fmt.Sprintf("there is no failure to forget of %q: Client.Steps lists the failed steps; a wait that has timed out stays so, Fork from it instead", notFailed.Steps), ErrNotFound)
+		err = failure.Explain(fmt.Sprintf("%q has no failure to forget: Client.Steps lists the failed steps; a timeout of a wait cannot be forgotten: Fork from the wait instead", notFailed.Steps), ErrNotFound)
 	case errors.Is(err, store.ErrRunFinished):
 		err = failure.Explain("the run completed, so there is nothing to resume: Restart starts another", ErrRunFinished)
 	case errors.Is(err, store.ErrIDConflict):

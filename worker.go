@@ -263,7 +263,7 @@ const runsPerConn = 10
 // warnOfSmallPool warns that steps which use the pool may keep the worker waiting.
 func (w *Worker) warnOfSmallPool() {
 	if conns := w.client.store.Pool().Config().MaxConns; int(conns)*runsPerConn < w.cfg.MaxConcurrent {
-		w.client.cfg.Logger.Warn("kagzi: the pool is small for this many runs at once: steps that use it may wait for each other, and keep the worker waiting; set pool_max_conns or MaxConcurrent",
+		w.client.cfg.Logger.Warn("kagzi: the pool is small for so many concurrent runs: steps that use it may wait for each other, and delay the worker; raise pool_max_conns or lower MaxConcurrent",
 			"pool_max_conns", conns, "max_concurrent", w.cfg.MaxConcurrent)
 	}
 }

@@ -23,7 +23,7 @@ const (
 )
 
 // errDeaf reports that LISTEN succeeded but the Listener's own probe did not arrive.
-var errDeaf = errors.New("own notification not heard")
+var errDeaf = errors.New("the test notification did not arrive")
 
 // A connection is one connection of a Listener.
 type connection struct {

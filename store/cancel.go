@@ -151,7 +151,7 @@ func (s *Store) cancelAll(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, c can
 			return out, err
 		}
 	}
-	return nil, fmt.Errorf("the run starts children as fast as they are found: try again")
+	return nil, fmt.Errorf("the run kept starting children during the call: try again")
 }
 
 var errGrown = errors.New("the family has grown")

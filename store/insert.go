@@ -41,7 +41,7 @@ func (s *Store) insert(ctx context.Context, db DB, runs []NewRun) ([]StartedRun,
 			return out, nil
 		}
 	}
-	return nil, errors.New("the runs of these external IDs end as fast as they are found: try again")
+	return nil, errors.New("the runs with these external IDs kept ending during the call: try again")
 }
 
 // mark sets the run ID of the runs in done, and returns the rest of todo.

@@ -121,7 +121,7 @@ func (s *Store) signal(ctx context.Context, db DB, m Message) (Signalled, error)
 			return Signalled{}, ErrRunFinished
 		}
 	}
-	return Signalled{}, errors.New("the run ends and is resumed as fast as it is read: try again")
+	return Signalled{}, errors.New("the run kept ending and resuming during the call: try again")
 }
 
 // storeMessages stores the messages that their runs do not have yet, in order, and returns the runs that got one.

@@ -41,7 +41,7 @@ func (s *Store) startSignalling(ctx context.Context, tx pgx.Tx, runs []NewRun, r
 			return out, err
 		}
 	}
-	return nil, errors.New("the runs of these external IDs end as fast as they are found: try again")
+	return nil, errors.New("the runs with these external IDs kept ending during the call: try again")
 }
 
 // signalStarted stores the messages of runs that were just started or found.

@@ -348,7 +348,7 @@ func (e *NoConnection) Error() string {
 func (e *NoConnection) Unwrap() error { return e.Err }
 
 // ErrIsolation reports that a caller's transaction has an isolation level that is too strict.
-var ErrIsolation = errors.New("the transaction is too strict")
+var ErrIsolation = errors.New("the transaction's isolation level is too strict")
 
 // A checkedTx is a caller's transaction whose isolation level was checked.
 type checkedTx struct{ pgx.Tx }
@@ -380,7 +380,7 @@ func checkIsolation(ctx context.Context, tx pgx.Tx) (pgx.Tx, error) {
 		return nil, err
 	}
 	if level == "repeatable read" || level == "serializable" {
-		return nil, fmt.Errorf("%w: at %s it does not see what others commit while it waits for a lock: begin it at READ COMMITTED (pgx.TxOptions{IsoLevel: pgx.ReadCommitted})", ErrIsolation, level)
+		return nil, fmt.Errorf("%w: a transaction at %s does not see what others commit while it waits for a lock: begin one at READ COMMITTED (pgx.TxOptions{IsoLevel: pgx.ReadCommitted})", ErrIsolation, level)
 	}
 	return checkedTx{tx}, nil
 }

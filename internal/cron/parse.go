@@ -46,7 +46,7 @@ func parse(text string) (expression, error) {
 	case len(words) == 0:
 		return expression{}, errors.New(`empty: want an expression such as "0 7 * * 1-5" or @daily`)
 	case strings.EqualFold(words[0], "@every"):
-		return expression{}, errors.New("an interval is no cron expression: " + insteadOf(words[1:]))
+		return expression{}, errors.New("an interval is not a cron expression: " + insteadOf(words[1:]))
 	case words[0][0] == '@':
 		macro, ok := macros[strings.ToLower(words[0])]
 		if !ok || len(words) > 1 {

@@ -172,7 +172,7 @@ func TestParseRefuses(t *testing.T) {
 		{"@reboot", `want one of @hourly`},
 		{"@", `want one of @hourly`},
 		{"@daily 5", `want one of @hourly`},
-		{"@every 90s", `an interval is no cron expression: set Every: 90*time.Second instead of Cron`},
+		{"@every 90s", `an interval is not a cron expression: set Every: 90*time.Second instead of Cron`},
 		{"@every 5m", `set Every: 5*time.Minute instead of Cron`},
 		{"@every 36h", `set Every: 36*time.Hour instead of Cron`},
 		{"@every", `set Every, a time.Duration, instead of Cron`},

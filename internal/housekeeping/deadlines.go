@@ -36,7 +36,7 @@ func (k *Coordinator) EndOverdue(ctx context.Context) (time.Duration, error) {
 		_ = k.cfg.Hints.Cancelled(ctx, nil, out) // fails only in a transaction
 	}
 	if ended > 0 {
-		k.cfg.Log.Info("kagzi: ended runs that exceeded their Timeout while no worker took them", "runs", ended)
+		k.cfg.Log.Info("kagzi: ended runs that exceeded their Timeout while no worker executed them", "runs", ended)
 	}
 	if ctx.Err() == nil {
 		k.overdue = nil

@@ -33,7 +33,7 @@ func (k *Coordinator) CheckHeartbeats(ctx context.Context) (time.Duration, error
 	if gap := now.Sub(d.checked); !d.checked.IsZero() && gap > pause+time.Second {
 		d.restart(time.Time{})
 		if len(silent) > 0 {
-			k.cfg.Log.Info("kagzi: silent workers get time to report: the coordinator could not check heartbeats",
+			k.cfg.Log.Info("kagzi: workers without a recent heartbeat get time to send one: the coordinator could not check heartbeats",
 				"namespace", k.cfg.Store.Namespace(), "workers", len(silent), "for", timeout, "unchecked_for", gap.Round(time.Millisecond))
 		}
 	}

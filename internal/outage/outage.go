@@ -79,7 +79,7 @@ func (o *Outage) Begin(err error) {
 	if !o.logged.IsZero() && now.Sub(o.logged) < quiet {
 		return
 	}
-	o.log.Warn("kagzi: the database does not answer; carrying on when it is back", "error", err, "times", o.times)
+	o.log.Warn("kagzi: the database does not answer; retrying until it does", "error", err, "times", o.times)
 	o.logged, o.times, o.open = now, 0, true
 }
 

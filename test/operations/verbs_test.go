@@ -328,12 +328,12 @@ func TestBulkSkips(t *testing.T) {
 		}
 	}
 	same := kagzi.RunFilter{Workflow: "noop", Status: terminal}
-	verdict := map[kagzi.RunID]error{older: kagzi.ErrIDConflict, done: kagzi.ErrRunFinished}
+	refused := map[kagzi.RunID]error{older: kagzi.ErrIDConflict, done: kagzi.ErrRunFinished}
 	b, err := k.Client.ResumeAll(k.Ctx, same, kagzi.DryRun())
-	check("dry run", b, err, []kagzi.RunID{newer}, verdict)
-	kit.MustContain(t, b.Skipped[older], "a newer run of its ID comes first, and has the ID then")
+	check("dry run", b, err, []kagzi.RunID{newer}, refused)
+	kit.MustContain(t, b.Skipped[older], "a newer run with the same ID is changed first, and then holds the ID")
 	b, err = k.Client.ResumeAll(k.Ctx, same)
-	check("resume", b, err, []kagzi.RunID{newer}, verdict)
+	check("resume", b, err, []kagzi.RunID{newer}, refused)
 	b, err = k.Client.CancelAll(k.Ctx, kagzi.RunFilter{Workflow: "noop", Status: append([]kagzi.Status{kagzi.StatusPending, kagzi.StatusRunning, kagzi.StatusSleeping}, terminal...)}, kagzi.DryRun())
 	check("cancel", b, err, []kagzi.RunID{newer}, map[kagzi.RunID]error{older: kagzi.ErrRunFinished, done: kagzi.ErrRunFinished})
 	b, err = k.Client.ForkAll(k.Ctx, kagzi.RunFilter{Until: time.Now().Add(time.Hour)}, "last", kagzi.DryRun())

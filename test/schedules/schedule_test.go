@@ -124,7 +124,7 @@ func TestScheduleAgain(t *testing.T) {
 // A tick that has come is not lost by a change, although the jitter keeps its run from starting yet.
 // The queued run becomes due when the active one ends: at once, without waiting for the coordinator's interval.
 // A queued run is not forgotten when its schedule changes, is paused or deleted.
-// What was due when a schedule is paused was not missed by the pause.
+// A tick that was due when a schedule is paused does not count as missed in the pause.
 func TestDeleteSchedule(t *testing.T) {
 	k := kit.New(t)
 	co := k.Coordinator()
@@ -269,7 +269,7 @@ func TestBadSchedules(t *testing.T) {
 		"fields":                 with(func(s *kagzi.Schedule) { s.Cron = "whenever" }),
 		"minute":                 with(func(s *kagzi.Schedule) { s.Cron = "61 * * * *" }),
 		"never fires":            with(func(s *kagzi.Schedule) { s.Cron = "0 0 30 2 *" }),
-		"its last one is past":   with(func(s *kagzi.Schedule) { s.Cron = "0 0 0 1 1 * 2020" }),
+		"its last tick is in the past":   with(func(s *kagzi.Schedule) { s.Cron = "0 0 0 1 1 * 2020" }),
 		"Mars/Olympus":           with(func(s *kagzi.Schedule) { s.TimeZone = "Mars/Olympus" }),
 		"Local":                  with(func(s *kagzi.Schedule) { s.TimeZone = "Local" }),
 		"use Cron":               with(func(s *kagzi.Schedule) { s.Cron, s.Every, s.TimeZone = "", time.Hour, "Europe/Berlin" }),
@@ -280,7 +280,7 @@ func TestBadSchedules(t *testing.T) {
 		"CatchUpAge is -1s: give at least 1s":  with(func(s *kagzi.Schedule) { s.CatchUpAge = -time.Second }),
 		"CatchUpAge is 30ns: give at least 1s": with(func(s *kagzi.Schedule) { s.CatchUpAge = 30 }),
 		"Jitter is 30ns: give between 1ms":     with(func(s *kagzi.Schedule) { s.Jitter = 30 }),
-		"no tick is to come before End 2020":   with(func(s *kagzi.Schedule) { s.End = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC) }),
+		"no tick is left before End 2020":      with(func(s *kagzi.Schedule) { s.End = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC) }),
 		"Jitter is -1s":                        with(func(s *kagzi.Schedule) { s.Jitter = -time.Second }),
 		"Start is in the year 10000":           with(func(s *kagzi.Schedule) { s.Start = time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC) }),
 		"End is in the year 300000":            with(func(s *kagzi.Schedule) { s.End = time.Date(300_000, 1, 1, 0, 0, 0, 0, time.UTC) }),
