@@ -80,12 +80,12 @@ type stepFunc func(context.Context, pgx.Tx) (any, error)
 // A typedStep is a step with its types put back on. It is one allocation for all that the engine asks of a step.
 type typedStep[T any] struct {
 	retries
-	c      *Client
-	undo   undoneBy
-	result reflect.Type
-	out    T
-	from   []byte // the data that out was decoded from; nil: there is no out yet
-	next   T      // decode decodes into it
+	c        *Client
+	undoneBy undoneBy
+	result   reflect.Type
+	out      T
+	from     []byte // the data that out was decoded from; nil: there is no out yet
+	next     T      // decode decodes into it
 }
 
 // decode sets out. An error leaves it as it was.
@@ -100,7 +100,7 @@ func (s *typedStep[T]) decode(data []byte) error {
 }
 
 func (s *typedStep[T]) encode(id string, v any) ([]byte, *engine.Registration, error) {
-	return s.c.encodeStep(id, v, s.result, s, s.undo)
+	return s.c.encodeStep(id, v, s.result, s, s.undoneBy)
 }
 
 // undoOf returns the compensation of a recorded result; nil if the result cannot be read, which durable reports.
@@ -108,7 +108,7 @@ func (s *typedStep[T]) undoOf(output []byte) *engine.Registration {
 	if s.decode(output) != nil {
 		return nil
 	}
-	r, _ := s.c.newRegistration(s.undo.call(s.out))
+	r, _ := s.c.newRegistration(s.undoneBy.call(s.out))
 	return r
 }
 
@@ -123,7 +123,7 @@ func durable[T any](ctx Context, name string, call stepFunc, opts []StepOption, 
 	if err == nil && call == nil {
 		err = errors.New("kagzi: the function is nil")
 	}
-	s := &typedStep[T]{retries: retries{cfg.policy}, c: c, undo: cfg.undoneBy, result: reflect.TypeFor[T]()}
+	s := &typedStep[T]{retries: retries{cfg.policy}, c: c, undoneBy: cfg.undoneBy, result: reflect.TypeFor[T]()}
 	spec := engine.StepSpec{
 		Name: name, BadName: validateStepName("step", name), Invalid: cmp.Or(err, cfg.undoneBy.validate(s.result)),
 		Tx: tx, Isolation: pgx.TxIsoLevel(cfg.isolation), Timeout: cfg.timeout, Retry: s, Result: s.result, Call: call, Encode: s.encode,
@@ -197,7 +197,7 @@ func (c *Client) encodeInput(v any) (input []byte, invalid, failed error) {
 type decoder interface{ decode(data []byte) error }
 
 // encodeStep returns a step's result as it is recorded, and the registration of its compensation, if it has one.
-func (c *Client) encodeStep(id string, v any, result reflect.Type, as decoder, undo undoneBy) ([]byte, *engine.Registration, error) {
+func (c *Client) encodeStep(id string, v any, result reflect.Type, as decoder, compensation undoneBy) ([]byte, *engine.Registration, error) {
 	data, err := c.encode(subject{"result of step", id}, v)
 	if err != nil {
 		return nil, nil, unstorable(err)
@@ -205,10 +205,10 @@ func (c *Client) encodeStep(id string, v any, result reflect.Type, as decoder, u
 	if err := as.decode(data); err != nil {
 		return nil, nil, failure.Permanent(kind.Validation, undecodable(subject{"result of step", id}, v, result, err))
 	}
-	if undo.call == nil {
+	if compensation.call == nil {
 		return data, nil, nil
 	}
-	r, err := c.newRegistration(undo.call(v))
+	r, err := c.newRegistration(compensation.call(v))
 	if err != nil {
 		return nil, nil, Permanent(failure.Wrap(err, "compensation of step %q", id))
 	}

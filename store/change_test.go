@@ -29,7 +29,7 @@ func TestCancel(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			if row := look(t, s.pool, id); row.Status != Cancelled || !row.Ended || row.LockedBy != nil || row.In != 0 || *row.ErrorKind != "cancelled" {
+			if row := readRow(t, s.pool, id); row.Status != Cancelled || !row.Ended || row.LockedBy != nil || row.In != 0 || *row.ErrorKind != "cancelled" {
 				t.Errorf("row %+v", row)
 			}
 		}
@@ -57,7 +57,7 @@ func TestCancel(t *testing.T) {
 		for range 2 {
 			mustCancel(t, s, child, "")
 		}
-		if row := look(t, s.pool, parent.RunID); row.Wakeups != 1 || !row.Due {
+		if row := readRow(t, s.pool, parent.RunID); row.Wakeups != 1 || !row.Due {
 			t.Errorf("row %+v", row)
 		}
 	})
@@ -75,7 +75,7 @@ func TestCancel(t *testing.T) {
 			t.Error("claimed while a cancel is about to be committed")
 		}
 		rollback(t, tx)
-		if row := look(t, s.pool, id); row.Status != Pending {
+		if row := readRow(t, s.pool, id); row.Status != Pending {
 			t.Errorf("row %+v after a rollback", row)
 		}
 	})
@@ -93,7 +93,7 @@ func TestCancel(t *testing.T) {
 			err = cancelled(s.Cancel(ctx, nil, r.RunID, "", 0))
 		}, func() { commit(t, tx) })
 		wantError(t, err, ErrRunFinished)
-		if row := look(t, s.pool, r.RunID); row.Status != Completed {
+		if row := readRow(t, s.pool, r.RunID); row.Status != Completed {
 			t.Errorf("row %+v", row)
 		}
 	})
@@ -127,7 +127,7 @@ func TestCancel(t *testing.T) {
 				}
 			})
 			wg.Wait()
-			if row := look(t, s.pool, parents[0].RunID); row.Wakeups+look(t, s.pool, parents[1].RunID).Wakeups != 3 {
+			if row := readRow(t, s.pool, parents[0].RunID); row.Wakeups+readRow(t, s.pool, parents[1].RunID).Wakeups != 3 {
 				t.Errorf("wake-ups were lost")
 			}
 		}
@@ -153,7 +153,7 @@ func TestResume(t *testing.T) {
 			if err != nil || resumed != (Resumed{Queue: "queue"}) {
 				t.Errorf("resumed %+v, error %v", resumed, err)
 			}
-			row := look(t, s.pool, r.RunID)
+			row := readRow(t, s.pool, r.RunID)
 			if row.Status != Pending || !row.Due || row.Lease != nil || row.Recoveries != 0 || row.ErrorKind != nil || row.Ended || row.Attempts != 1 {
 				t.Errorf("row %+v", row)
 			}
@@ -197,7 +197,7 @@ func TestResume(t *testing.T) {
 			t.Error(err)
 		}
 		commit(t, tx)
-		if row := look(t, s.pool, id); row.Status != Pending {
+		if row := readRow(t, s.pool, id); row.Status != Pending {
 			t.Errorf("row %+v", row)
 		}
 		// A completed run with the ID of an active one is over, whoever has its ID.
@@ -208,7 +208,7 @@ func TestResume(t *testing.T) {
 		wantError(t, err, ErrRunFinished)
 	})
 
-	// The ID is taken between the look and the change.
+	// The ID is taken between the check and the change.
 	t.Run("AnIDTakenMeanwhile", func(t *testing.T) {
 		t.Parallel()
 		s := open(t)

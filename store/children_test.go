@@ -103,11 +103,11 @@ func TestStartOfAChild(t *testing.T) {
 			t.Errorf("woken %+v", f.Woken)
 		}
 		parent := claim(t, s, request(1)).Runs[0]
-		news, err := s.Inbox(t.Context(), []uuid.UUID{r.RunID})
-		if err != nil || len(news[r.RunID].Ends) != 1 || news[r.RunID].Wakeups != 1 {
-			t.Fatalf("news %+v, %v", news[r.RunID], err)
+		inbox, err := s.Inbox(t.Context(), []uuid.UUID{r.RunID})
+		if err != nil || len(inbox[r.RunID].Ends) != 1 || inbox[r.RunID].Wakeups != 1 {
+			t.Fatalf("inbox %+v, %v", inbox[r.RunID], err)
 		}
-		end := news[r.RunID].Ends[0]
+		end := inbox[r.RunID].Ends[0]
 		if end.Child != child.RunID || end.Type != "type" || end.Status != Completed || string(end.Output) != "output" || end.FinishedAt.IsZero() {
 			t.Errorf("end %+v", end)
 		}
@@ -121,8 +121,8 @@ func TestStartOfAChild(t *testing.T) {
 		if late.Status != Completed || string(late.Output) != "output" {
 			t.Errorf("the row is %+v", late.StepRow)
 		}
-		if news, err := s.Inbox(t.Context(), []uuid.UUID{r.RunID}); err != nil || len(news[r.RunID].Ends) != 0 {
-			t.Errorf("what was taken in is news: %+v, %v", news[r.RunID], err)
+		if inbox, err := s.Inbox(t.Context(), []uuid.UUID{r.RunID}); err != nil || len(inbox[r.RunID].Ends) != 0 {
+			t.Errorf("what was taken in is in the inbox: %+v, %v", inbox[r.RunID], err)
 		}
 	})
 
@@ -138,7 +138,7 @@ func TestStartOfAChild(t *testing.T) {
 		flush(t, s, f)
 		for i, c := range claim(t, s, request(3)).Runs {
 			flush(t, s, &Flush{Finishes: []*Finish{finish(c)}})
-			if row := look(t, s.pool, r.RunID); row.Due != (i == 2) {
+			if row := readRow(t, s.pool, r.RunID); row.Due != (i == 2) {
 				t.Errorf("after %d ends: %+v", i+1, row)
 			}
 		}
@@ -167,7 +167,7 @@ func TestCancelChildren(t *testing.T) {
 		for rec, want := range map[*Record]string{
 			stays: Running, goes: Cancelled, below[stays.ChildRunID]: Pending, below[goes.ChildRunID]: Cancelled,
 		} {
-			if row := look(t, s.pool, rec.ChildRunID); row.Status != want {
+			if row := readRow(t, s.pool, rec.ChildRunID); row.Status != want {
 				t.Errorf("%s is %s, want %s", rec.StepID, row.Status, want)
 			}
 		}
@@ -183,7 +183,7 @@ func TestCancelChildren(t *testing.T) {
 		supersede(t, s, r)
 		_, err := s.CancelChildren(t.Context(), held(r))
 		wantError(t, err, ErrLeaseLost)
-		if row := look(t, s.pool, rec.ChildRunID); row.Status != Pending {
+		if row := readRow(t, s.pool, rec.ChildRunID); row.Status != Pending {
 			t.Errorf("the child is %s", row.Status)
 		}
 	})
@@ -233,7 +233,7 @@ func TestFamiliesDoNotDeadlock(t *testing.T) {
 	wg.Wait()
 	wantNoDeadlocks(t, s)
 	for _, r := range roots {
-		if row := look(t, s.pool, r.RunID); row.Status != Cancelled {
+		if row := readRow(t, s.pool, r.RunID); row.Status != Cancelled {
 			t.Errorf("a family's head is %s", row.Status)
 		}
 	}

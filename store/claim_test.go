@@ -53,7 +53,7 @@ func TestClaim(t *testing.T) {
 		if fmt.Sprintf("%+v", *r) != fmt.Sprintf("%+v", want) || r.StartedAt.IsZero() || r.DeadlineAt.IsZero() {
 			t.Errorf("claimed %+v, want %+v", *r, want)
 		}
-		row := look(t, s.pool, ids[0])
+		row := readRow(t, s.pool, ids[0])
 		if row.Status != Running || *row.Lease != req.Lease || *row.LockedBy != req.Worker || *row.Version != 1 || row.In < 50 || row.In > 60 {
 			t.Errorf("row %+v", row)
 		}
@@ -138,7 +138,7 @@ func TestClaim(t *testing.T) {
 		if want := map[uuid.UUID]int{ids[0]: 3, ids[1]: 1, ids[3]: 3}; fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("claimed %v, want %v", got, want)
 		}
-		if row := look(t, s.pool, ids[2]); row.Status != Pending || row.Lease != nil {
+		if row := readRow(t, s.pool, ids[2]); row.Status != Pending || row.Lease != nil {
 			t.Errorf("the run of a version without a handler: %+v", row)
 		}
 		// A run keeps its version: a newer worker that takes it over does not change it.
@@ -263,7 +263,7 @@ func TestClaimDeadline(t *testing.T) {
 		r := claim(t, s, request(1, func(r *ClaimRequest) { r.LeaseTimeout = time.Hour })).Runs[0]
 		within := func(what string) {
 			t.Helper()
-			if row := look(t, s.pool, ids[0]); row.In > 30 || row.In < 10 {
+			if row := readRow(t, s.pool, ids[0]); row.In > 30 || row.In < 10 {
 				t.Errorf("%s: available in %v s, the deadline is in 30 s", what, row.In)
 			}
 		}
@@ -283,7 +283,7 @@ func TestClaimDeadline(t *testing.T) {
 		within("sleep without end")
 		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', locked_by = lease, available_at = now(), recoveries = 19 WHERE run_id = $1`, ids[0])
 		claim(t, s, request(1))
-		if row := look(t, s.pool, ids[0]); row.Status != Pending {
+		if row := readRow(t, s.pool, ids[0]); row.Status != Pending {
 			t.Errorf("a suspect is %s", row.Status)
 		}
 		within("set back")
@@ -317,7 +317,7 @@ func TestClaimDeadline(t *testing.T) {
 		}
 		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now() + interval '1 s'`)
 		extend(t, s, time.Minute, c.Runs[0])
-		if row := look(t, s.pool, ids[0]); row.Due || row.In < 50 {
+		if row := readRow(t, s.pool, ids[0]); row.Due || row.In < 50 {
 			t.Errorf("extended to %v s from now", row.In)
 		}
 	})
@@ -348,10 +348,10 @@ func TestClaimRecoveries(t *testing.T) {
 		if r.Recoveries != 2 || !r.RecoveriesSince.Equal(since) {
 			t.Errorf("second recovery: %+v, counted since %v", r, since)
 		}
-		if err := s.ResetRecoveries(t.Context(), HeldRun{r.RunID, uuid.New()}); err != nil || look(t, s.pool, r.RunID).Recoveries != 2 {
+		if err := s.ResetRecoveries(t.Context(), HeldRun{r.RunID, uuid.New()}); err != nil || readRow(t, s.pool, r.RunID).Recoveries != 2 {
 			t.Errorf("reset without the lease: %v", err)
 		}
-		if err := s.ResetRecoveries(t.Context(), held(r)); err != nil || look(t, s.pool, r.RunID).Recoveries != 0 {
+		if err := s.ResetRecoveries(t.Context(), held(r)); err != nil || readRow(t, s.pool, r.RunID).Recoveries != 0 {
 			t.Errorf("reset: %v", err)
 		}
 	})
@@ -364,7 +364,7 @@ func TestClaimRecoveries(t *testing.T) {
 		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET recoveries = 2, recoveries_since = now()`)
 		expire(t, s, r.RunID)
 		c := claim(t, s, request(5))
-		row := look(t, s.pool, r.RunID)
+		row := readRow(t, s.pool, r.RunID)
 		if len(c.Runs) != 0 || row.Status != Pending || row.LockedBy != nil || row.Recoveries != 3 || row.In < 0.5 || row.In > 1.25 || *row.WaitingOn != "recovery" {
 			t.Errorf("claimed %v; row %+v", c.Runs, row)
 		}
@@ -377,7 +377,7 @@ func TestClaimRecoveries(t *testing.T) {
 		wantOutcome(t, "finish", f.Finishes[0].Outcome, Lost)
 		f = &Flush{Suspensions: []*Suspension{{RunID: r.RunID, Lease: r.Lease, Status: Pending, WaitingOn: "worker"}}}
 		flush(t, s, f)
-		wantOutcome(t, "park", f.Suspensions[0].Outcome, Lost)
+		wantOutcome(t, "suspend", f.Suspensions[0].Outcome, Lost)
 
 		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now()`)
 		if got := claim(t, s, request(5, noSuspect)).Runs; len(got) != 0 {
@@ -388,12 +388,12 @@ func TestClaimRecoveries(t *testing.T) {
 		}
 		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now(), recoveries = 7`)
 		claim(t, s, request(5))
-		if row := look(t, s.pool, r.RunID); row.In < 0.7*32 || row.In > 1.25*32 {
+		if row := readRow(t, s.pool, r.RunID); row.In < 0.7*32 || row.In > 1.25*32 {
 			t.Errorf("the eighth recovery waits %v s, want about 32", row.In)
 		}
 		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', locked_by = lease, available_at = now(), recoveries = 1000`)
 		claim(t, s, request(5))
-		if row := look(t, s.pool, r.RunID); row.In < 0.7*300 || row.In > 1.25*300 {
+		if row := readRow(t, s.pool, r.RunID); row.In < 0.7*300 || row.In > 1.25*300 {
 			t.Errorf("the thousandth recovery waits %v s, want about 300", row.In)
 		}
 	})

@@ -71,7 +71,7 @@ func TestMarkWithoutAWorker(t *testing.T) {
 	p := sleep(r, time.Hour)
 	p.NotBefore = true // its step waits for its next attempt, say
 	flush(t, s, &Flush{Suspensions: []*Suspension{p}})
-	if row := look(t, s.pool, r.RunID); row.Due || row.In < 3000 {
+	if row := readRow(t, s.pool, r.RunID); row.Due || row.In < 3000 {
 		t.Errorf("row %+v", row)
 	}
 	if out := endOverdueRuns(t, s); len(out.Changed()) > 0 {
@@ -110,7 +110,7 @@ func TestCompensatingRunIsChanged(t *testing.T) {
 			stepAll(t, s, out.Step)
 		}
 		wantWaiting(t, s, r.RunID, "compensation b")
-		if row := look(t, s.pool, r.RunID); *row.ErrorKind != "cancelled" {
+		if row := readRow(t, s.pool, r.RunID); *row.ErrorKind != "cancelled" {
 			t.Errorf("row %+v", row)
 		}
 		runCompensations(t, s)

@@ -55,7 +55,7 @@ func TestCompensationFails(t *testing.T) {
 	}
 	wantWaiting(t, s, r.RunID, "compensation c")
 	wantOutcomeOf(t, s, r.RunID, "FAILED kind: broken")
-	if row := look(t, s.pool, r.RunID); row.Ended || *row.ErrorKind != "kind" {
+	if row := readRow(t, s.pool, r.RunID); row.Ended || *row.ErrorKind != "kind" {
 		t.Errorf("row %+v", row)
 	}
 	wantCompensations(t, s, r.RunID, "d#compensation 1 COMPLETED undo d", "c#compensation 1 RUNNING undo c", "b#compensation 1 RUNNING undo b", "a#compensation 1 COMPLETED undo a")

@@ -81,7 +81,7 @@ func TestLostFinishOfARunThatCompensates(t *testing.T) {
 		flush(t, s, f)
 		wantOutcome(t, "finish", f.Finishes[0].Outcome, Done)
 		wantWaiting(t, direct, r.RunID, "compensation a")
-		if row := look(t, direct.pool, r.RunID); row.Attempts != 1 {
+		if row := readRow(t, direct.pool, r.RunID); row.Attempts != 1 {
 			t.Errorf("row %+v", row)
 		}
 	})

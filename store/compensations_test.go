@@ -27,7 +27,7 @@ func TestCompensateInOrder(t *testing.T) {
 		t.Errorf("finish %+v, woken %v", f.Finishes[0], f.Woken)
 	}
 	wantOutcomeOf(t, s, r.RunID, "FAILED kind: broken")
-	if row := look(t, s.pool, r.RunID); row.Status != Sleeping || !row.Due || row.Ended || row.LockedBy != nil || row.Attempts != 1 || *row.ErrorKind != "kind" {
+	if row := readRow(t, s.pool, r.RunID); row.Status != Sleeping || !row.Due || row.Ended || row.LockedBy != nil || row.Attempts != 1 || *row.ErrorKind != "kind" {
 		t.Errorf("row %+v", row)
 	}
 	if c := claim(t, s, request(10)); len(c.Runs) > 0 {
@@ -57,10 +57,10 @@ func TestCompensateInOrder(t *testing.T) {
 		t.Errorf("stepped %+v", stepped)
 	}
 	wantEnded(t, s, r.RunID, "FAILED kind: broken")
-	if row := look(t, s.pool, r.RunID); !row.Ended || row.Attempts != 1 || row.WaitingOn != nil || row.In != 0 {
+	if row := readRow(t, s.pool, r.RunID); !row.Ended || row.Attempts != 1 || row.WaitingOn != nil || row.In != 0 {
 		t.Errorf("row %+v", row)
 	}
-	if row := look(t, s.pool, parent.RunID); row.Wakeups != 1 || !row.Due {
+	if row := readRow(t, s.pool, parent.RunID); row.Wakeups != 1 || !row.Due {
 		t.Errorf("the parent %+v", row)
 	}
 	wantCompensations(t, s, r.RunID, "a#compensation 2 COMPLETED undo again", "d#compensation 1 RUNNING", "c#compensation 1 COMPLETED undo c",
@@ -87,7 +87,7 @@ func TestCompensatesOnlyWhatEndsBadly(t *testing.T) {
 		tt.finish.RunID, tt.finish.Lease = r.RunID, r.Lease
 		f := flushEnds(t, s, &tt.finish)
 		wantOutcome(t, name, tt.finish.Outcome, Done)
-		row := look(t, s.pool, r.RunID)
+		row := readRow(t, s.pool, r.RunID)
 		if tt.finish.Compensating != tt.compensates || row.Ended == tt.compensates || len(f.Step) == 1 != tt.compensates {
 			t.Errorf("%s: %+v, row %+v, to be stepped %v", name, tt.finish, row, f.Step)
 		}
@@ -147,7 +147,7 @@ func TestCompensateWaitsForChildren(t *testing.T) {
 	compensate(t, s, r.RunID)
 	runCompensations(t, s)
 	wantEnded(t, s, r.RunID, "FAILED kind: broken")
-	if row := look(t, s.pool, children["stays"].RunID); row.Status != Running {
+	if row := readRow(t, s.pool, children["stays"].RunID); row.Status != Running {
 		t.Errorf("the detached child is %s", row.Status)
 	}
 }

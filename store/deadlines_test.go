@@ -102,12 +102,12 @@ func TestOverdueRunsEnd(t *testing.T) {
 	}
 	for _, id := range out.Ended {
 		wantEnded(t, s, id, "FAILED deadline: too late")
-		if row := look(t, s.pool, id); row.Attempts != 1 || row.LockedBy != nil || row.WaitingOn != nil || !row.Ended {
+		if row := readRow(t, s.pool, id); row.Attempts != 1 || row.LockedBy != nil || row.WaitingOn != nil || !row.Ended {
 			t.Errorf("row %+v", row)
 		}
 	}
 	for _, id := range []uuid.UUID{live.RunID, recent, future, foreign} {
-		if row := look(t, s.pool, id); row.Ended {
+		if row := readRow(t, s.pool, id); row.Ended {
 			t.Errorf("run %v has ended", id)
 		}
 	}
@@ -142,14 +142,14 @@ func TestOverdueRunHasAFamily(t *testing.T) {
 	if !slices.Contains(out.Woken, parent.RunID) || !slices.ContainsFunc(out.Due, func(w DueRun) bool { return w.RunID == parent.RunID && w.Queue == "queue" && w.Type == "type" }) {
 		t.Errorf("woken %v, due %v, want the parent", out.Woken, out.Due)
 	}
-	if row := look(t, s.pool, parent.RunID); row.Wakeups != 1 || !row.Due || row.Status != Sleeping {
+	if row := readRow(t, s.pool, parent.RunID); row.Wakeups != 1 || !row.Due || row.Status != Sleeping {
 		t.Errorf("the parent %+v", row)
 	}
 	wantEnded(t, s, late, "FAILED deadline: too late")
 	wantEnded(t, s, lateToo, "FAILED deadline: too late")
 	wantEnded(t, s, child, "CANCELLED cancelled: run was cancelled: its parent "+late.String()+" ended")
 	wantEnded(t, s, grandchild, "CANCELLED cancelled: run was cancelled: its parent "+child.String()+" ended")
-	if row := look(t, s.pool, detached); row.Status != Pending {
+	if row := readRow(t, s.pool, detached); row.Status != Pending {
 		t.Errorf("the detached child %+v", row)
 	}
 	wantWaiting(t, s, compensating, "compensation booking")
@@ -189,14 +189,14 @@ func TestOverdueRunIsCompensated(t *testing.T) {
 	for id, outcome := range map[uuid.UUID]string{id: "FAILED deadline: too late", stuck.RunID: "CANCELLED cancelled: run was cancelled: mine"} {
 		wantWaiting(t, s, id, "compensation booking")
 		wantOutcomeOf(t, s, id, outcome)
-		if row := look(t, s.pool, id); row.Lease != nil || row.LockedBy != nil || row.Ended {
+		if row := readRow(t, s.pool, id); row.Lease != nil || row.LockedBy != nil || row.Ended {
 			t.Errorf("row %+v", row)
 		}
 	}
-	if row := look(t, s.pool, id); row.Attempts != 1 {
+	if row := readRow(t, s.pool, id); row.Attempts != 1 {
 		t.Errorf("%d attempts have failed, want 1", row.Attempts)
 	}
-	if row := look(t, s.pool, parent.RunID); row.Wakeups != 0 {
+	if row := readRow(t, s.pool, parent.RunID); row.Wakeups != 0 {
 		t.Errorf("the parent was woken: %+v", row)
 	}
 	if again := endOverdueRuns(t, s); len(again.Changed()) != 0 {
@@ -211,10 +211,10 @@ func TestOverdueRunIsCompensated(t *testing.T) {
 	runCompensations(t, s)
 	wantEnded(t, s, id, "FAILED deadline: too late")
 	wantEnded(t, s, stuck.RunID, "CANCELLED cancelled: run was cancelled: mine")
-	if row := look(t, s.pool, parent.RunID); row.Wakeups != 1 || !row.Due {
+	if row := readRow(t, s.pool, parent.RunID); row.Wakeups != 1 || !row.Due {
 		t.Errorf("the parent %+v", row)
 	}
-	if row := look(t, s.pool, id); row.Attempts != 1 {
+	if row := readRow(t, s.pool, id); row.Attempts != 1 {
 		t.Errorf("%d attempts have failed, want 1", row.Attempts)
 	}
 }
@@ -390,7 +390,7 @@ func TestOverdueRunsAtTheSameTime(t *testing.T) {
 		t.Errorf("%d runs have not ended", n)
 	}
 	for _, p := range parents {
-		if row := look(t, s.pool, p.RunID); row.Wakeups != 10 || !row.Due {
+		if row := readRow(t, s.pool, p.RunID); row.Wakeups != 10 || !row.Due {
 			t.Errorf("parent %+v", row)
 		}
 	}
@@ -426,11 +426,11 @@ func TestOverdueRunsAndLostAnswers(t *testing.T) {
 				}
 				<-lost.Done()
 				// The server may notice only later that the connection has ended, and keep its locks until then.
-				for begun := time.Now(); time.Since(begun) < time.Minute && !look(t, s.pool, late).Ended; {
+				for begun := time.Now(); time.Since(begun) < time.Minute && !readRow(t, s.pool, late).Ended; {
 					endOverdueRuns(t, lossy)
 				}
 				wantEnded(t, s, late, "FAILED deadline: too late")
-				if row := look(t, s.pool, parent); row.Wakeups != 1 {
+				if row := readRow(t, s.pool, parent); row.Wakeups != 1 {
 					t.Errorf("the parent %+v", row)
 				}
 				if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'CANCELLED'`); n != 1 {
@@ -478,7 +478,7 @@ func TestOverdueLookReadsLittle(t *testing.T) {
 	for _, want := range []struct{ rows, buffers int }{{10, 60}, {0, 30}} {
 		p := explain(t, prepared(t, conn), "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)", overdueRuns, s.namespace, time.Time{}, uuid.Nil, micros(grace), overdueBatch)
 		if p.maxRows("workflow_runs") > float64(want.rows) || p.buffers() > want.buffers {
-			t.Errorf("with %d runs that are late the look reads %v rows and %d buffers\n%s", want.rows, p.maxRows("workflow_runs"), p.buffers(), p.text)
+			t.Errorf("with %d runs that are late the query reads %v rows and %d buffers\n%s", want.rows, p.maxRows("workflow_runs"), p.buffers(), p.text)
 		}
 		exec(t, conn, `ROLLBACK`)
 		endOverdueRuns(t, s)
@@ -491,8 +491,8 @@ func TestOverdueRunsAreFenced(t *testing.T) {
 	t.Parallel()
 	for name, compensates := range map[string]bool{"Ended": false, "Compensating": true} {
 		for write, flushOf := range map[string]func(*ClaimedRun) *Flush{
-			"Park":   func(r *ClaimedRun) *Flush { return &Flush{Suspensions: []*Suspension{sleep(r, 30*24*time.Hour)}} },
-			"Finish": func(r *ClaimedRun) *Flush { return &Flush{Finishes: []*Finish{finish(r)}} },
+			"Suspend": func(r *ClaimedRun) *Flush { return &Flush{Suspensions: []*Suspension{sleep(r, 30*24*time.Hour)}} },
+			"Finish":  func(r *ClaimedRun) *Flush { return &Flush{Finishes: []*Finish{finish(r)}} },
 			"Failure": func(r *ClaimedRun) *Flush {
 				return &Flush{Finishes: []*Finish{{RunID: r.RunID, Lease: r.Lease, Status: Failed, ErrorKind: "unknown", Error: "mine"}}}
 			},

@@ -149,7 +149,7 @@ func tablesWrong(t *testing.T, db DB) (wrong []string) {
 			WHERE i.indrelid = c.oid AND (i.indisunique OR i.indisexclusion)
 				AND NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'namespace_id' AND a.attnum = ANY (i.indkey))
 			UNION ALL
-			SELECT 'has ' || o.conname || ', a foreign key, which locks the other row at every write: have the statement look instead'
+			SELECT 'has ' || o.conname || ', a foreign key, which locks the other row at every write: have the statement check instead'
 			FROM pg_constraint o
 			WHERE o.conrelid = c.oid AND o.contype = 'f'
 		) w (what)

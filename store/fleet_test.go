@@ -120,7 +120,7 @@ func TestForceOffline(t *testing.T) {
 		t.Fatalf("lost %+v, error %v", lost, err)
 	}
 	rollback(t, tx)
-	if got := events(t, s, w.ID); got != "STARTED" || look(t, s.pool, rs[1].RunID).Due {
+	if got := events(t, s, w.ID); got != "STARTED" || readRow(t, s.pool, rs[1].RunID).Due {
 		t.Errorf("a rolled back transaction changed something: %s", got)
 	}
 	for i, want := range []int{2, 0} {

@@ -13,7 +13,7 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
-func TestPark(t *testing.T) {
+func TestSuspend(t *testing.T) {
 	t.Parallel()
 
 	t.Run("Sleep", func(t *testing.T) {
@@ -22,8 +22,8 @@ func TestPark(t *testing.T) {
 		r := running(t, s, 1)[0]
 		p := sleep(r, time.Hour)
 		flush(t, s, &Flush{Suspensions: []*Suspension{p}})
-		wantOutcome(t, "park", p.Outcome, Done)
-		row := look(t, s.pool, r.RunID)
+		wantOutcome(t, "suspend", p.Outcome, Done)
+		row := readRow(t, s.pool, r.RunID)
 		if row.Status != Sleeping || row.In < 3590 || row.LockedBy != nil || *row.Lease != r.Lease || *row.WaitingOn != "timer" || row.Attempts != 0 {
 			t.Errorf("row %+v", row)
 		}
@@ -40,7 +40,7 @@ func TestPark(t *testing.T) {
 		a.WakeAt, b.WakeAt = time.Now().Add(20*time.Minute), time.Now().Add(30*time.Minute)
 		flush(t, s, &Flush{Suspensions: []*Suspension{a, b}})
 		for i, want := range []float64{1200, 600} {
-			if got := look(t, s.pool, rs[i].RunID).In; got < want-10 || got > want {
+			if got := readRow(t, s.pool, rs[i].RunID).In; got < want-10 || got > want {
 				t.Errorf("run %d available in %v s, want %v", i, got, want)
 			}
 		}
@@ -53,7 +53,7 @@ func TestPark(t *testing.T) {
 		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET wakeups = wakeups + 1`)
 		p := sleep(r, time.Hour)
 		flush(t, s, &Flush{Suspensions: []*Suspension{p}})
-		if row := look(t, s.pool, r.RunID); row.Status != Sleeping || !row.Due {
+		if row := readRow(t, s.pool, r.RunID); row.Status != Sleeping || !row.Due {
 			t.Errorf("row %+v, want one that is due", row)
 		}
 		r = claim(t, s, request(1)).Runs[0]
@@ -62,7 +62,7 @@ func TestPark(t *testing.T) {
 		}
 		p = sleep(r, time.Hour) // has seen it
 		flush(t, s, &Flush{Suspensions: []*Suspension{p}})
-		if row := look(t, s.pool, r.RunID); row.Due {
+		if row := readRow(t, s.pool, r.RunID); row.Due {
 			t.Error("a wake-up that was seen wakes again")
 		}
 	})
@@ -74,14 +74,14 @@ func TestPark(t *testing.T) {
 		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET wakeups = 5`)
 		p := &Suspension{RunID: parent.RunID, Lease: parent.Lease, Status: Pending, Wake: time.Hour, Failed: true, ErrorKind: "kind", Error: "text"}
 		flush(t, s, &Flush{Suspensions: []*Suspension{p}})
-		row := look(t, s.pool, parent.RunID)
+		row := readRow(t, s.pool, parent.RunID)
 		if row.Status != Pending || row.In < 3590 || row.Attempts != 1 || *row.ErrorKind != "kind" {
 			t.Errorf("row %+v", row)
 		}
 		start(t, s, newRun(withParent(parent.RunID)))
 		child := claim(t, s, request(1)).Runs[0]
 		flush(t, s, &Flush{Finishes: []*Finish{finish(child)}})
-		if row := look(t, s.pool, parent.RunID); row.In < 3590 || row.Wakeups != 6 {
+		if row := readRow(t, s.pool, parent.RunID); row.In < 3590 || row.Wakeups != 6 {
 			t.Errorf("after a wake-up: %+v", row)
 		}
 	})
@@ -93,12 +93,12 @@ func TestPark(t *testing.T) {
 		next := supersede(t, s, r)
 		f := &Flush{Suspensions: []*Suspension{sleep(r, time.Hour)}}
 		flush(t, s, f)
-		wantOutcome(t, "park", f.Suspensions[0].Outcome, Lost)
+		wantOutcome(t, "suspend", f.Suspensions[0].Outcome, Lost)
 		f = &Flush{Finishes: []*Finish{finish(r)}, Records: []*Record{record(r, "a", "x")}}
 		flush(t, s, f)
 		wantOutcome(t, "finish", f.Finishes[0].Outcome, Lost)
 		wantOutcome(t, "record", f.Records[0].Outcome, Lost)
-		if row := look(t, s.pool, r.RunID); row.Status != Running || *row.Lease != next.Lease {
+		if row := readRow(t, s.pool, r.RunID); row.Status != Running || *row.Lease != next.Lease {
 			t.Errorf("row %+v", row)
 		}
 		if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.step_runs`); n > 0 {
@@ -128,7 +128,7 @@ func TestFinish(t *testing.T) {
 			if fmt.Sprintf("%+v", e) != fmt.Sprintf("%+v", want) {
 				t.Errorf("%+v, want %+v", e, want)
 			}
-			if row := look(t, s.pool, e.RunID); *row.Lease != rs[0].Lease || row.LockedBy != nil || !row.Ended || row.In != 0 {
+			if row := readRow(t, s.pool, e.RunID); *row.Lease != rs[0].Lease || row.LockedBy != nil || !row.Ended || row.In != 0 {
 				t.Errorf("row %+v: the lease stays, to tell a lost answer from a lost lease", row)
 			}
 		}
@@ -141,7 +141,7 @@ func TestFinish(t *testing.T) {
 		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET cancel_requested_at = now()`)
 		e := finish(r)
 		flush(t, s, &Flush{Finishes: []*Finish{e}})
-		if e.Outcome == Done || look(t, s.pool, r.RunID).Status != Running {
+		if e.Outcome == Done || readRow(t, s.pool, r.RunID).Status != Running {
 			t.Errorf("outcome %d", e.Outcome)
 		}
 		e.Status, e.ErrorKind = Cancelled, "cancelled"
@@ -158,8 +158,8 @@ func TestFinish(t *testing.T) {
 		// Two end beside a parent that falls asleep in the same flush, having seen neither.
 		f := &Flush{Suspensions: []*Suspension{sleep(parent, time.Hour)}, Finishes: []*Finish{finish(children[0]), finish(children[1])}}
 		flush(t, s, f)
-		wantOutcome(t, "park", f.Suspensions[0].Outcome, Done)
-		if row := look(t, s.pool, parent.RunID); row.Wakeups != 2 || !row.Due {
+		wantOutcome(t, "suspend", f.Suspensions[0].Outcome, Done)
+		if row := readRow(t, s.pool, parent.RunID); row.Wakeups != 2 || !row.Due {
 			t.Errorf("row %+v", row)
 		}
 		parent = claim(t, s, request(1)).Runs[0]
@@ -168,7 +168,7 @@ func TestFinish(t *testing.T) {
 		flush(t, s, f)
 		wantOutcome(t, "child", f.Finishes[0].Outcome, Done)
 		wantOutcome(t, "parent", f.Finishes[1].Outcome, Done)
-		if row := look(t, s.pool, parent.RunID); row.Status != Completed || row.Attempts != 0 || !row.Ended {
+		if row := readRow(t, s.pool, parent.RunID); row.Status != Completed || row.Attempts != 0 || !row.Ended {
 			t.Errorf("row %+v", row)
 		}
 	})
@@ -181,7 +181,7 @@ func TestFinish(t *testing.T) {
 		child := claim(t, s, request(1)).Runs[0]
 		flush(t, s, &Flush{Finishes: []*Finish{finish(parent)}})
 		flush(t, s, &Flush{Finishes: []*Finish{finish(child)}})
-		if row := look(t, s.pool, parent.RunID); row.Wakeups != 0 {
+		if row := readRow(t, s.pool, parent.RunID); row.Wakeups != 0 {
 			t.Errorf("row %+v", row)
 		}
 	})
@@ -222,7 +222,7 @@ func TestAUsersTransactionStallsNobodyElse(t *testing.T) {
 		}
 		wantOutcome(t, "record", r.Outcome, want)
 	}
-	wantOutcome(t, "park", f.Suspensions[0].Outcome, Done)
+	wantOutcome(t, "suspend", f.Suspensions[0].Outcome, Done)
 	wantOutcome(t, "finish", outcome(rs[3].RunID), Done)
 	wantOutcome(t, "finish of a child whose parent's row is held", outcome(child.RunID), Busy)
 
@@ -231,7 +231,7 @@ func TestAUsersTransactionStallsNobodyElse(t *testing.T) {
 	if len(states) != 2 || !states[0].Holds || !states[1].Holds {
 		t.Errorf("states %+v", states)
 	}
-	if a, b := look(t, s.pool, rs[0].RunID).In, look(t, s.pool, rs[1].RunID).In; a > 60 || b < 3500 {
+	if a, b := readRow(t, s.pool, rs[0].RunID).In, readRow(t, s.pool, rs[1].RunID).In; a > 60 || b < 3500 {
 		t.Errorf("extended to %v and %v s: the held row is to be left alone, the other not", a, b)
 	}
 
@@ -240,7 +240,7 @@ func TestAUsersTransactionStallsNobodyElse(t *testing.T) {
 	flush(t, s, f)
 	wantOutcome(t, "record once the row is free", f.Records[0].Outcome, Done)
 	wantOutcome(t, "finish once the parent's row is free", f.Finishes[0].Outcome, Done)
-	if row := look(t, s.pool, rs[0].RunID); row.Wakeups != 1 {
+	if row := readRow(t, s.pool, rs[0].RunID); row.Wakeups != 1 {
 		t.Errorf("%d wake-ups, want 1", row.Wakeups)
 	}
 
@@ -255,7 +255,7 @@ func TestAUsersTransactionStallsNobodyElse(t *testing.T) {
 	wantOutcome(t, "lost", f.Finishes[0].Outcome, Lost)
 }
 
-// The first try has parked the run when it meets a lock on a step, and is rolled back. Somebody who has waited for the run
+// The first try has suspended the run when it meets a lock on a step, and is rolled back. Somebody who has waited for the run
 // has it before the second try does.
 func TestARolledBackTryIsNotDone(t *testing.T) {
 	t.Parallel()
@@ -267,11 +267,11 @@ func TestARolledBackTryIsNotDone(t *testing.T) {
 	onStep := begin(t, s)
 	exec(t, onStep, `SELECT FROM kagzi.step_runs WHERE run_id = $1 FOR UPDATE`, r.RunID)
 	for {
-		park, onRun := sleep(r, time.Hour), begin(t, s)
-		park.Status, park.Failed, park.Forget = Pending, true, []string{"step"}
+		suspension, onRun := sleep(r, time.Hour), begin(t, s)
+		suspension.Status, suspension.Failed, suspension.Forget = Pending, true, []string{"step"}
 		var err error
 		meetsLock(t, s, func(ctx context.Context) {
-			err = s.Flush(ctx, &Flush{Suspensions: []*Suspension{park}})
+			err = s.Flush(ctx, &Flush{Suspensions: []*Suspension{suspension}})
 		}, func() { lockRow(t, onRun, r.RunID) })
 		if Locked(err) { // the second try was sooner
 			rollback(t, onRun)
@@ -280,8 +280,8 @@ func TestARolledBackTryIsNotDone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wantOutcome(t, "park", park.Outcome, Busy)
-		if row := look(t, s.pool, r.RunID); row.Status != Running {
+		wantOutcome(t, "suspend", suspension.Outcome, Busy)
+		if row := readRow(t, s.pool, r.RunID); row.Status != Running {
 			t.Errorf("row %+v", row)
 		}
 		return
@@ -363,7 +363,7 @@ func TestFlushesCrosswise(t *testing.T) {
 	wg.Wait()
 	for i := range parents {
 		for _, p := range parents[i] {
-			if row := look(t, s.pool, p.RunID); row.Wakeups != rounds {
+			if row := readRow(t, s.pool, p.RunID); row.Wakeups != rounds {
 				t.Errorf("%d wake-ups of %v, want %d", row.Wakeups, p.RunID, rounds)
 			}
 		}
@@ -421,7 +421,7 @@ func TestLocksComeInOneOrder(t *testing.T) {
 	wantNoDeadlocks(t, s)
 }
 
-// What the server refuses is said to be the content's fault, so that it can be told from the others.
+// What the server refuses is classified as the content's fault, so that it can be distinguished.
 func TestARefusedItem(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -432,7 +432,7 @@ func TestARefusedItem(t *testing.T) {
 	if err := s.Flush(t.Context(), f); !Refused(err) || Unavailable(err) || Repeatable(err) {
 		t.Fatalf("error %v, want one that says refused", err)
 	}
-	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.step_runs`); n > 0 || look(t, s.pool, rs[2].RunID).Status != Running {
+	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.step_runs`); n > 0 || readRow(t, s.pool, rs[2].RunID).Status != Running {
 		t.Error("a part of a refused flush is there")
 	}
 	for _, r := range f.Records {

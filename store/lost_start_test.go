@@ -83,7 +83,7 @@ func TestLostStartOfARunThatEnds(t *testing.T) {
 			if err != nil || failed != nil || out[0] != (StartedRun{RunID: run.RunID}) {
 				t.Errorf("%+v, %v, %v", out, err, failed)
 			}
-			if row := look(t, direct.pool, run.RunID); row.Status != Completed {
+			if row := readRow(t, direct.pool, run.RunID); row.Status != Completed {
 				t.Errorf("row %+v: the test shows nothing", row)
 			}
 			if n := one[int](t, direct.pool, `SELECT count(*) FROM kagzi.workflow_runs`); n != 1 {
@@ -107,7 +107,7 @@ func TestLostStart(t *testing.T) {
 			started, err := s.Start(t.Context(), nil, runs)
 			happened(t, drop)
 			if err != nil {
-				t.Fatalf("%s: %v: a start looks by itself", name, err)
+				t.Fatalf("%s: %v: a start checks by itself", name, err)
 			}
 			for i, r := range started {
 				if r.RunID != runs[i].RunID || r.Existed {

@@ -120,7 +120,7 @@ func TestLostFlush(t *testing.T) {
 		drop := lose(proxy, "INSERT INTO kagzi.step_runs")
 		wantAway(t, s.Flush(t.Context(), f))
 		happened(t, drop)
-		if got := look(t, direct.pool, child.RunID).Status == Completed; got != done {
+		if got := readRow(t, direct.pool, child.RunID).Status == Completed; got != done {
 			t.Fatalf("the server did it: %t, want %t", got, done)
 		}
 		// Another value in a repetition of what is recorded changes nothing.
@@ -130,16 +130,16 @@ func TestLostFlush(t *testing.T) {
 			wantOutcome(t, "record "+r.StepID, r.Outcome, Done)
 		}
 		for _, p := range f.Suspensions {
-			wantOutcome(t, "park", p.Outcome, Done)
+			wantOutcome(t, "suspend", p.Outcome, Done)
 		}
 		wantOutcome(t, "finish", f.Finishes[0].Outcome, Done)
-		if row := look(t, direct.pool, rs[1].RunID); row.Status != Sleeping || row.In < 3500 {
+		if row := readRow(t, direct.pool, rs[1].RunID); row.Status != Sleeping || row.In < 3500 {
 			t.Errorf("the sleeping run: %+v", row)
 		}
-		if row := look(t, direct.pool, rs[2].RunID); row.Status != Pending || row.Attempts != 1 {
+		if row := readRow(t, direct.pool, rs[2].RunID); row.Status != Pending || row.Attempts != 1 {
 			t.Errorf("the run to retry: %+v, want one failed attempt", row)
 		}
-		if row := look(t, direct.pool, parent.RunID); row.Wakeups != 1 {
+		if row := readRow(t, direct.pool, parent.RunID); row.Wakeups != 1 {
 			t.Errorf("the parent has %d wake-ups, want 1", row.Wakeups)
 		}
 		if n := one[int](t, direct.pool, `SELECT count(*) FROM kagzi.step_runs`); n != 4 {
@@ -157,17 +157,17 @@ func TestLostFlush(t *testing.T) {
 			if e.Status == Failed {
 				want = 1
 			}
-			if row := look(t, direct.pool, e.RunID); row.Status != e.Status || row.Attempts != want {
+			if row := readRow(t, direct.pool, e.RunID); row.Status != e.Status || row.Attempts != want {
 				t.Errorf("row %+v", row)
 			}
 		}
-		// A park whose answer was lost, and whose run somebody else has claimed since, is over.
+		// A suspension whose answer was lost, and whose run somebody else has claimed since, is over.
 		if done {
 			exec(t, direct.pool, `UPDATE kagzi.workflow_runs SET available_at = now() WHERE status = 'SLEEPING'`)
 			claim(t, direct, request(1))
 			again := &Flush{Suspensions: []*Suspension{sleep(rs[1], time.Hour)}}
 			flush(t, s, again)
-			wantOutcome(t, "park of a run that went on", again.Suspensions[0].Outcome, Lost)
+			wantOutcome(t, "suspension of a run that went on", again.Suspensions[0].Outcome, Lost)
 		}
 	})
 }
@@ -198,11 +198,11 @@ func TestLostHeartbeatAndExtension(t *testing.T) {
 		_, err = s.ExtendLeases(t.Context(), s.pool, []HeldRun{held(r)}, time.Hour, nil)
 		wantAway(t, err)
 		happened(t, drop)
-		if got := look(t, direct.pool, r.RunID).In > 3000; got != done {
+		if got := readRow(t, direct.pool, r.RunID).In > 3000; got != done {
 			t.Errorf("extended: %t, want %t", got, done)
 		}
 		states, _ := extend(t, s, time.Hour, r)
-		if !states[0].Holds || look(t, direct.pool, r.RunID).In < 3000 {
+		if !states[0].Holds || readRow(t, direct.pool, r.RunID).In < 3000 {
 			t.Errorf("states %+v", states)
 		}
 		exec(t, direct.pool, `UPDATE kagzi.workers SET heartbeat_at = now() - interval '1 hour'`)
@@ -217,7 +217,7 @@ func TestLostHeartbeatAndExtension(t *testing.T) {
 		if err != nil || len(lost) != 1 {
 			t.Errorf("lost %+v, error %v", lost, err)
 		}
-		if !look(t, direct.pool, r.RunID).Due {
+		if !readRow(t, direct.pool, r.RunID).Due {
 			t.Error("the lost worker's run is not due")
 		}
 		if n := one[int](t, direct.pool, `SELECT count(*) FROM kagzi.worker_events WHERE event = 'LOST'`); n > 1 {
@@ -235,7 +235,7 @@ func TestLostCancelAndResume(t *testing.T) {
 			drop := lose(proxy, part)
 			mustCancel(t, s, ids[0], "")
 			happened(t, drop)
-			if row := look(t, direct.pool, ids[0]); row.Status != Cancelled {
+			if row := readRow(t, direct.pool, ids[0]); row.Status != Cancelled {
 				t.Errorf("row %+v", row)
 			}
 			drop = lose(proxy, part2(part))
@@ -244,14 +244,14 @@ func TestLostCancelAndResume(t *testing.T) {
 				t.Fatalf("resumed %+v, error %v", resumed, err)
 			}
 			happened(t, drop)
-			if row := look(t, direct.pool, ids[0]); row.Status != Pending || row.Attempts > 2 {
+			if row := readRow(t, direct.pool, ids[0]); row.Status != Pending || row.Attempts > 2 {
 				t.Errorf("row %+v", row)
 			}
 		}
-		if row := look(t, direct.pool, parent.RunID); row.Wakeups != 2 {
+		if row := readRow(t, direct.pool, parent.RunID); row.Wakeups != 2 {
 			t.Errorf("%d wake-ups of two cancels", row.Wakeups)
 		}
-		if row := look(t, direct.pool, ids[0]); row.Attempts != 2 {
+		if row := readRow(t, direct.pool, ids[0]); row.Attempts != 2 {
 			t.Errorf("%d attempts ended by two resumptions", row.Attempts)
 		}
 	})
@@ -301,7 +301,7 @@ func TestLostCancelOfARunThatCompletes(t *testing.T) {
 				}
 			}), "test")
 			err := verb(s, t.Context(), r)
-			if got := look(t, db.Pool, r.RunID).Status; got != Completed {
+			if got := readRow(t, db.Pool, r.RunID).Status; got != Completed {
 				t.Fatalf("INVALID: the run is %s", got)
 			}
 			if !errors.Is(err, ErrRunFinished) {

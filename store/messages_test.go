@@ -42,7 +42,7 @@ func TestSignal(t *testing.T) {
 				for i := 1; i <= 3; i++ {
 					g := send(t, s, messageTo(r.RunID, fmt.Sprint(i)))
 					due := after > 0 && i >= after
-					if row := look(t, s.pool, r.RunID); row.Due != due || row.Status != Sleeping || int(row.Wakeups) != i {
+					if row := readRow(t, s.pool, r.RunID); row.Due != due || row.Status != Sleeping || int(row.Wakeups) != i {
 						t.Errorf("after message %d: %+v, want due %t", i, row, due)
 					}
 					if g.Due != due || g.Running || g.Queue != "queue" || g.Type != "type" {
@@ -68,7 +68,7 @@ func TestSignal(t *testing.T) {
 				p := sleep(r, time.Hour)
 				p.Need = need
 				flush(t, s, &Flush{Suspensions: []*Suspension{p}})
-				if row := look(t, s.pool, r.RunID); row.Due != due || row.Status != Sleeping {
+				if row := readRow(t, s.pool, r.RunID); row.Due != due || row.Status != Sleeping {
 					t.Errorf("%+v, want due %t", row, due)
 				}
 			})
@@ -83,7 +83,7 @@ func TestSignal(t *testing.T) {
 		if g := send(t, s, messageTo(r.RunID, "1")); g.Due || g.Running {
 			t.Errorf("found %+v", g)
 		}
-		if row := look(t, s.pool, r.RunID); row.In < 3500 || row.Wakeups != 1 {
+		if row := readRow(t, s.pool, r.RunID); row.In < 3500 || row.Wakeups != 1 {
 			t.Errorf("row %+v", row)
 		}
 	})
@@ -103,11 +103,11 @@ func TestSignal(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		news, err := s.Inbox(t.Context(), []uuid.UUID{id})
+		inbox, err := s.Inbox(t.Context(), []uuid.UUID{id})
 		if err != nil {
 			t.Fatal(err)
 		}
-		n := news[id]
+		n := inbox[id]
 		if n.Wakeups != 40 || len(n.Signals) != 40 {
 			t.Fatalf("%d wakeups, %d messages; want 40", n.Wakeups, len(n.Signals))
 		}
@@ -138,7 +138,7 @@ func TestSignal(t *testing.T) {
 		}
 	})
 
-	// The look for the message, and the decision whether the run is active, come after the lock.
+	// The search for the message, and the decision whether the run is active, come after the lock.
 	t.Run("WaitsForTheRunsLock", func(t *testing.T) {
 		t.Parallel()
 		s := open(t)
@@ -157,7 +157,7 @@ func TestSignal(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Fatal(err)
 		}
-		if row := look(t, s.pool, r.RunID); row.Wakeups != 1 {
+		if row := readRow(t, s.pool, r.RunID); row.Wakeups != 1 {
 			t.Errorf("%d wakeups, want 1", row.Wakeups)
 		}
 	})
@@ -197,11 +197,11 @@ func TestTakenOnce(t *testing.T) {
 	if other.Sequence != 1 {
 		t.Errorf("the record that stands has message %d", other.Sequence)
 	}
-	news, err := s.Inbox(t.Context(), []uuid.UUID{r.RunID})
+	inbox, err := s.Inbox(t.Context(), []uuid.UUID{r.RunID})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if g := news[r.RunID].Signals; len(g) != 1 || g[0].Sequence != 2 {
+	if g := inbox[r.RunID].Signals; len(g) != 1 || g[0].Sequence != 2 {
 		t.Errorf("unread: %+v", g)
 	}
 }
@@ -218,7 +218,7 @@ func TestLostSignal(t *testing.T) {
 		if err != nil || !g.Running {
 			t.Errorf("found %+v, %v", g, err)
 		}
-		if row := look(t, direct.pool, r.RunID); row.Wakeups != 1 {
+		if row := readRow(t, direct.pool, r.RunID); row.Wakeups != 1 {
 			t.Errorf("%d wakeups, want 1", row.Wakeups)
 		}
 		if n := one[int](t, direct.pool, `SELECT count(*) FROM kagzi.signals`); n != 1 {
@@ -258,7 +258,7 @@ func TestLostSignallingStart(t *testing.T) {
 				if n := one[int](t, direct.pool, `SELECT count(*) FROM kagzi.signals`); n != 2 {
 					t.Errorf("%d messages, want 2", n)
 				}
-				if row := look(t, direct.pool, started[1].RunID); row.Wakeups != 2 {
+				if row := readRow(t, direct.pool, started[1].RunID); row.Wakeups != 2 {
 					t.Errorf("%d wakeups, want 2", row.Wakeups)
 				}
 			})

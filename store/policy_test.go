@@ -129,14 +129,14 @@ func TestPolicies(t *testing.T) {
 						case want == "existed":
 							made--
 						case want == "replaced":
-							if row := look(t, s.pool, last); out[0].Replaced != last || row.Status != Cancelled || !row.Ended || row.LockedBy != nil {
+							if row := readRow(t, s.pool, last); out[0].Replaced != last || row.Status != Cancelled || !row.Ended || row.LockedBy != nil {
 								t.Errorf("%s: replaced %v, want %v, which is %+v", id, out[0].Replaced, last, row)
 							}
 						}
 						if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs`); n-before != made {
 							t.Errorf("%s: %d runs made, want %d", id, n-before, made)
 						}
-						if err != nil && len(test.active) > 0 && look(t, s.pool, last).Status != Pending {
+						if err != nil && len(test.active) > 0 && readRow(t, s.pool, last).Status != Pending {
 							t.Errorf("%s: a start that was refused has ended the active run", id)
 						}
 					}
@@ -177,7 +177,7 @@ func TestReplace(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, want := range []int64{2, 1} {
-			if row := look(t, s.pool, parents[i].RunID); row.Wakeups != want || !row.Due {
+			if row := readRow(t, s.pool, parents[i].RunID); row.Wakeups != want || !row.Due {
 				t.Errorf("parent %d: %+v, want %d wake-ups", i, row, want)
 			}
 		}
@@ -190,14 +190,14 @@ func TestReplace(t *testing.T) {
 		tx := begin(t, s)
 		_, err := s.Start(t.Context(), tx, []NewRun{newRun(withID("id"), ifActive(ReplaceActive)), newRun(withID("taken"), ifActive(RejectActive))})
 		wantError(t, err, ErrIDTaken)
-		if row := look(t, tx, old[0]); row.Status != Pending {
+		if row := readRow(t, tx, old[0]); row.Status != Pending {
 			t.Errorf("row %+v: a start that was refused leaves nothing", row)
 		}
 		if out, err := s.Start(t.Context(), tx, []NewRun{newRun(withID("id"), ifActive(ReplaceActive))}); err != nil || out[0].Replaced != old[0] {
 			t.Errorf("%+v, %v", out, err)
 		}
 		rollback(t, tx)
-		if row := look(t, s.pool, old[0]); row.Status != Pending {
+		if row := readRow(t, s.pool, old[0]); row.Status != Pending {
 			t.Errorf("row %+v after a rollback", row)
 		}
 	})
@@ -221,7 +221,7 @@ func TestReplace(t *testing.T) {
 			if got := outcome(out, err); got != want {
 				t.Errorf("%q: %s, want %s", policy, got, want)
 			}
-			if row := look(t, s.pool, r.RunID); row.Status != Completed {
+			if row := readRow(t, s.pool, r.RunID); row.Status != Completed {
 				t.Errorf("row %+v", row)
 			}
 		}
@@ -254,7 +254,7 @@ func TestReplace(t *testing.T) {
 				}
 			})
 			wg.Wait()
-			if n := look(t, s.pool, parents[0].RunID).Wakeups + look(t, s.pool, parents[1].RunID).Wakeups; n != 3 {
+			if n := readRow(t, s.pool, parents[0].RunID).Wakeups + readRow(t, s.pool, parents[1].RunID).Wakeups; n != 3 {
 				t.Errorf("%d wake-ups for the ends of three children", n)
 			}
 		}
@@ -294,7 +294,7 @@ func TestReplace(t *testing.T) {
 		}
 		wg.Wait()
 		for id, times := range replaced {
-			if times != 1 || !made[id] || look(t, s.pool, id).Status != Cancelled {
+			if times != 1 || !made[id] || readRow(t, s.pool, id).Status != Cancelled {
 				t.Errorf("run %v was replaced %d times; made: %t", id, times, made[id])
 			}
 		}
@@ -304,7 +304,7 @@ func TestReplace(t *testing.T) {
 	})
 }
 
-// What ends while the start waits for the ID is seen by the look that follows.
+// What ends while the start waits for the ID is seen by the query that follows.
 func TestIfEndedMeetsAFinish(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -400,7 +400,7 @@ func TestAStartIsOneStatement(t *testing.T) {
 		"ManyWithIDs":   {[]NewRun{newRun(withID("b")), newRun(withID("c"))}, 1},
 		"RejectActive":  {[]NewRun{newRun(withID("d"), ifActive(RejectActive))}, 1},
 		"ReplaceActive": {[]NewRun{newRun(withID("e"), ifActive(ReplaceActive))}, 1},
-		"RejectEnded":   {[]NewRun{newRun(withID("f"), ifEnded(RejectEnded))}, 2}, // with the look
+		"RejectEnded":   {[]NewRun{newRun(withID("f"), ifEnded(RejectEnded))}, 2}, // with the check
 	} {
 		if _, err := s.pool.Exec(t.Context(), `SELECT 1`); err != nil {
 			t.Fatal(err)

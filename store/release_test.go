@@ -128,7 +128,7 @@ func TestReleaseComesAgain(t *testing.T) {
 	}
 	commit(t, tx)
 	passes(2 * time.Second)
-	if lost, err = s.ReleaseLost(t.Context()); err != nil || len(lost) != 1 || lost[0].Released != 1 || !look(t, s.pool, rs[0].RunID).Due {
+	if lost, err = s.ReleaseLost(t.Context()); err != nil || len(lost) != 1 || lost[0].Released != 1 || !readRow(t, s.pool, rs[0].RunID).Due {
 		t.Errorf("lost %+v, error %v", lost, err)
 	}
 	if got := next("stopped_at"); math.Abs(got-LateClaims.Seconds()) > 0.001 {
@@ -140,7 +140,7 @@ func TestReleaseComesAgain(t *testing.T) {
 	late := start(t, s, newRun(withPriority(1)))[0]
 	claim(t, s, request(1, func(r *ClaimRequest) { r.Worker = w.ID }))
 	passes(LateClaims)
-	if lost, err = s.ReleaseLost(t.Context()); err != nil || len(lost) != 1 || !look(t, s.pool, late).Due {
+	if lost, err = s.ReleaseLost(t.Context()); err != nil || len(lost) != 1 || !readRow(t, s.pool, late).Due {
 		t.Errorf("lost %+v, error %v", lost, err)
 	}
 	if got := next("now()"); got != -1 {
@@ -165,7 +165,7 @@ func TestBuryNeedsSilence(t *testing.T) {
 		t.Fatal(err)
 	}
 	if lost, err := s.DeclareDead(t.Context(), silent[0], ""); err != nil || lost != nil {
-		t.Errorf("buried %+v, error %v", lost, err)
+		t.Errorf("declared dead: %+v, error %v", lost, err)
 	}
 	silence(t, s, w.ID, time.Hour)
 	if silent, err = s.SilentWorkers(t.Context()); err != nil || len(silent) != 1 {
@@ -174,7 +174,7 @@ func TestBuryNeedsSilence(t *testing.T) {
 	tx := begin(t, s)
 	exec(t, tx, `UPDATE kagzi.workers SET heartbeat_at = now()`)
 	if lost, err := s.DeclareDead(t.Context(), silent[0], ""); err != nil || lost != nil {
-		t.Errorf("one whose heartbeat is under way is buried: %+v, error %v", lost, err)
+		t.Errorf("a worker whose heartbeat is under way is declared dead: %+v, error %v", lost, err)
 	}
 	commit(t, tx)
 	if got := events(t, s, w.ID); got != "STARTED" {

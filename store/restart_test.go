@@ -306,7 +306,7 @@ func TestForkCopies(t *testing.T) {
 	if got := one[string](t, s.pool, `SELECT string_agg(concat_ws(' ', name, sequence, signal_id, convert_from(payload, 'UTF8'), 'by', consumed_by), ', ' ORDER BY sequence) FROM kagzi.signals WHERE run_id = $1`, id); got != "approved 3 one p by approved, after 4 two q by, other 5 three by" {
 		t.Errorf("signals %s", got)
 	}
-	if row := look(t, s.pool, id); row.Wakeups != 8 || row.Status != Pending || !row.Due {
+	if row := readRow(t, s.pool, id); row.Wakeups != 8 || row.Status != Pending || !row.Due {
 		t.Errorf("row %+v", row)
 	}
 	if n := one[int](t, s.pool, `SELECT sequence FROM kagzi.step_runs WHERE run_id = $1 AND step_id = 'approved'`, id); n != 3 {
@@ -388,7 +388,7 @@ func TestSafely(t *testing.T) {
 		}
 	}
 	commit(t, tx)
-	if row := look(t, s.pool, id); row.Status != Failed {
+	if row := readRow(t, s.pool, id); row.Status != Failed {
 		t.Errorf("row %+v", row)
 	}
 }

@@ -76,7 +76,7 @@ func prune(t *testing.T, s *Store, keep Retention, rows int, ids ...uuid.UUID) P
 	return out
 }
 
-// Every status and age: what the look finds is what the delete takes.
+// Every status and age: the delete takes the runs that the scan finds.
 func TestRetention(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -109,7 +109,7 @@ func TestRetention(t *testing.T) {
 	if err != nil || left != nil || !slices.Equal(got, want) {
 		t.Errorf("found %d runs, want %d; left %v, error %v", len(got), len(want), left, err)
 	}
-	// The delete does not rely on the look.
+	// The delete does not rely on the scan.
 	if p := prune(t, s, keepDays, 1000, all...); p.Deleted != len(want) || p.Left != nil || p.Long != nil || p.Elsewhere {
 		t.Errorf("pruned %+v, want %d", p, len(want))
 	}
@@ -208,7 +208,7 @@ func TestKeyStatistics(t *testing.T) {
 	}
 }
 
-// A look that takes too long is cut off, and one at a table that somebody has locked sooner.
+// A scan that takes too long is cancelled, and one of a locked table sooner.
 func TestLookIsCutOff(t *testing.T) {
 	t.Parallel()
 	s := open(t, dbtest.Unchecked())
@@ -219,18 +219,18 @@ func TestLookIsCutOff(t *testing.T) {
 	if _, left, err := other.ExpiredRuns(t.Context(), keepDays, everything, 1000, time.Minute); err != nil || left != nil {
 		t.Errorf("left %v, error %v", left, err)
 	}
-	// A connection that has looked before meets the lock in the look, and not in its preparation.
+	// A connection that has scanned before meets the lock in the scan, and not in its preparation.
 	one := New(poolWith(t, s.pool.Config().ConnString(), func(c *pgxpool.Config) { c.MaxConns = 1 }), "test")
-	look := func() error {
+	scan := func() error {
 		_, _, err := one.ExpiredRuns(t.Context(), keepDays, everything, 1000, 4*time.Second)
 		return err
 	}
-	if err := look(); err != nil {
+	if err := scan(); err != nil {
 		t.Error(err)
 	}
 	tx := begin(t, s)
 	exec(t, tx, `LOCK kagzi.workflow_runs`)
-	if err := look(); !Locked(err) {
+	if err := scan(); !Locked(err) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -317,7 +317,7 @@ func TestPruneInSeveralTransactions(t *testing.T) {
 	_, err := s.Resume(t.Context(), nil, id, "")
 	wantError(t, err, ErrRunNotFound)
 	wantError(t, cancelled(s.Cancel(t.Context(), nil, id, "", 0)), ErrRunNotFound)
-	if row := look(t, s.pool, id); row.Status != Failed || *row.WaitingOn != "deletion" {
+	if row := readRow(t, s.pool, id); row.Status != Failed || *row.WaitingOn != "deletion" {
 		t.Errorf("row %+v", row)
 	}
 	// Another process finds it, and goes on.

@@ -198,10 +198,10 @@ func life(t *testing.T, s *Store, plain DB) {
 	if len(again) != 1 || !again[0].Existed || again[0].Signalled == nil {
 		t.Errorf("signalled with start: %+v", again)
 	}
-	news, err := s.Inbox(t.Context(), []uuid.UUID{runs[0].RunID, runs[1].RunID})
-	ok("news", err)
-	if n := news[runs[1].RunID]; n.Wakeups != 1 || len(n.Signals) != 1 || n.Signals[0].Name != odd || string(n.Signals[0].Payload) != "\x00\xff\\" {
-		t.Errorf("news %+v", n)
+	inbox, err := s.Inbox(t.Context(), []uuid.UUID{runs[0].RunID, runs[1].RunID})
+	ok("inbox", err)
+	if n := inbox[runs[1].RunID]; n.Wakeups != 1 || len(n.Signals) != 1 || n.Signals[0].Name != odd || string(n.Signals[0].Payload) != "\x00\xff\\" {
+		t.Errorf("inbox %+v", n)
 	}
 	id, err := s.Find(t.Context(), nil, odd)
 	ok("find", err)
@@ -247,14 +247,14 @@ func life(t *testing.T, s *Store, plain DB) {
 	for i := range 2 { // the second time as after a lost answer
 		ok("flush", s.Flush(t.Context(), f))
 		for _, x := range f.Suspensions {
-			wantOutcome(t, fmt.Sprint("park ", i), x.Outcome, Done)
+			wantOutcome(t, fmt.Sprint("suspend ", i), x.Outcome, Done)
 		}
 		for _, x := range f.Finishes {
 			wantOutcome(t, fmt.Sprint("finish ", i), x.Outcome, Done)
 		}
 	}
 	wantOutcome(t, "record", rec.Outcome, Done)
-	if row := look(t, plain, r(3).RunID); row.Wakeups != 1 || !row.Due {
+	if row := readRow(t, plain, r(3).RunID); row.Wakeups != 1 || !row.Due {
 		t.Errorf("the parent %+v", row)
 	}
 	h, err := s.History(t.Context(), []uuid.UUID{r(0).RunID, r(1).RunID})

@@ -21,7 +21,7 @@ func TestRecord(t *testing.T) {
 		flush(t, s, &Flush{Records: []*Record{second}})
 		wantOutcome(t, "second", second.Outcome, Done)
 		if string(second.Output) != "first" || second.FinishedAt.IsZero() {
-			t.Errorf("the second record is told %q", second.Output)
+			t.Errorf("the second record gets %q", second.Output)
 		}
 		later := record(r, "step", "other") // of the attempt before the one that succeeded
 		exec(t, s.pool, `UPDATE kagzi.step_runs SET attempt_number = 2`)
@@ -30,7 +30,7 @@ func TestRecord(t *testing.T) {
 			SELECT run_id, step_id, 1, namespace_id, 'FAILED', step_kind, 1, 1 FROM kagzi.step_runs WHERE step_id = 'step'`)
 		flush(t, s, &Flush{Records: []*Record{later}})
 		if later.Outcome != Done || string(later.Output) != "first" || later.Attempt != 2 {
-			t.Errorf("the record of an older attempt is told %+v", later.StepRow)
+			t.Errorf("the record of an older attempt gets %+v", later.StepRow)
 		}
 	})
 
@@ -91,7 +91,7 @@ func TestRecord(t *testing.T) {
 		if !again.WakeAt.Equal(begun.WakeAt) || begun.WakeAt.IsZero() {
 			t.Errorf("a sleep until %v moved to %v", begun.WakeAt, again.WakeAt)
 		}
-		// A park takes the time as it was given.
+		// A suspension takes the time as it was given.
 		p := sleep(r, -1)
 		p.WakeAt = begun.WakeAt
 		flush(t, s, &Flush{Suspensions: []*Suspension{p}})

@@ -170,8 +170,8 @@ type tableRow struct {
 	Ended      bool
 }
 
-// look reads a run's row.
-func look(t *testing.T, db DB, id uuid.UUID) tableRow {
+// readRow reads a run's row.
+func readRow(t *testing.T, db DB, id uuid.UUID) tableRow {
 	t.Helper()
 	rows, err := db.Query(t.Context(), `
 		SELECT status, lease, locked_by, coalesce(available_at <= clock_timestamp(), false),

@@ -20,10 +20,10 @@ type ActiveWork struct {
 
 // The claim's index does not have the version, so the statement reads the rows, the first due ones first.
 const activeWork = `
-SELECT w.task_queue, w.workflow_type, coalesce(d.version, 0), d.runs, d.oldest, d.due, d.looked
+SELECT w.task_queue, w.workflow_type, coalesce(d.version, 0), d.runs, d.oldest, d.due, d.counted
 FROM unnest($2::text[], $3::text[]) AS w (task_queue, workflow_type)
 CROSS JOIN LATERAL (
-	SELECT k.version, count(*) AS runs, min(k.created_at) AS oldest, max(k.place) AS looked,
+	SELECT k.version, count(*) AS runs, min(k.created_at) AS oldest, max(k.place) AS counted,
 		min(k.available_at) FILTER (WHERE k.available_at < 'infinity') AS due
 	FROM generate_series(1, 4) AS p (priority)
 	CROSS JOIN LATERAL (

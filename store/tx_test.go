@@ -170,7 +170,7 @@ func TestStricterTransactionsAreRefused(t *testing.T) {
 			rollback(t, tx)
 		}
 	}
-	if got := look(t, s.pool, active); got.Status != Pending {
+	if got := readRow(t, s.pool, active); got.Status != Pending {
 		t.Errorf("the run is %s", got.Status)
 	}
 }

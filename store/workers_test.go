@@ -109,15 +109,15 @@ func TestReleaseLost(t *testing.T) {
 		t.Fatalf("lost %+v, error %v", lost, err)
 	}
 	for _, r := range deads[:2] {
-		if row := look(t, s.pool, r.RunID); !row.Due || row.Status != Running {
+		if row := readRow(t, s.pool, r.RunID); !row.Due || row.Status != Running {
 			t.Errorf("the dead worker's run %+v", row)
 		}
 	}
-	if row := look(t, s.pool, deads[2].RunID); row.Due {
+	if row := readRow(t, s.pool, deads[2].RunID); row.Due {
 		t.Error("a sleeping run was woken")
 	}
 	for _, r := range alives {
-		if look(t, s.pool, r.RunID).Due {
+		if readRow(t, s.pool, r.RunID).Due {
 			t.Error("a run of a live worker was released")
 		}
 	}
@@ -219,7 +219,7 @@ func TestExtendLeases(t *testing.T) {
 		}
 	}
 	for i, want := range []float64{60, 40, 20, 60} {
-		if got := look(t, s.pool, rs[i].RunID).In; got < want-5 || got > want {
+		if got := readRow(t, s.pool, rs[i].RunID).In; got < want-5 || got > want {
 			t.Errorf("run %d: %v s left, want %v: only leases that are held and past half of their timeout", i, got, want)
 		}
 	}
@@ -273,7 +273,7 @@ func TestExtendLeasesApart(t *testing.T) {
 		t.Errorf("extended %v, apart %v, error %v", terms, apart, err)
 	}
 	for i, r := range rs {
-		if extended := look(t, s.pool, r.RunID).In > 50; extended != (i != 3) {
+		if extended := readRow(t, s.pool, r.RunID).In > 50; extended != (i != 3) {
 			t.Errorf("run %d: extended %t", i, extended)
 		}
 	}

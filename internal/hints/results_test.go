@@ -58,11 +58,11 @@ func TestResultAfterResume(t *testing.T) {
 	}
 }
 
-// TestResultThatCannotBeRead has one run whose result cannot be read, or takes for ever: those who wait for others get theirs,
-// and are told no error.
+// TestResultThatCannotBeRead has one run whose result cannot be read, or takes for ever: callers that wait for other
+// runs get their results without an error.
 func TestResultThatCannotBeRead(t *testing.T) {
 	t.Parallel()
-	for name, tt := range map[string]struct{ does, told string }{
+	for name, tt := range map[string]struct{ does, want string }{
 		"Damaged":   {`RAISE 'missing chunk number 0 for toast value' USING ERRCODE = 'XX001'`, "missing chunk"},
 		"DiskFails": {`RAISE 'could not read block 0' USING ERRCODE = '58030'`, "could not read block"},
 		"TooSlow":   {`WHILE EXISTS (SELECT FROM public.slow) LOOP PERFORM pg_sleep(0.01); END LOOP`, ""},
@@ -115,13 +115,13 @@ func TestResultThatCannotBeRead(t *testing.T) {
 			await.True(t, "all are waited for", func() bool { return h.LastWaiter() == uint64(len(runs)) })
 			end(runs[:11]...)
 			early.Wait()
-			if tt.told != "" {
-				kit.MustContain(t, await.Receive(t, bad), tt.told)
+			if tt.want != "" {
+				kit.MustContain(t, await.Receive(t, bad), tt.want)
 			}
 			end(runs[11:]...)
 			late.Wait()
 			dbtest.Exec(t, db.Pool, `DELETE FROM public.slow`)
-			if tt.told == "" {
+			if tt.want == "" {
 				if err := await.Receive(t, bad); err != nil {
 					t.Errorf("the slow result: %v", err)
 				}

@@ -123,17 +123,17 @@ func EndsAs[Out any](k *Kit, run *kagzi.Run[Out], status kagzi.Status) kagzi.Run
 	return info
 }
 
-// BeginStuck starts Travel on w, and returns once its only step runs. The step ignores its context until the test ends. told is
-// closed when that context ends.
-func BeginStuck(k *Kit, w *kagzi.Worker) (run *kagzi.Run[int], told <-chan struct{}) {
+// BeginStuck starts Travel on w, and returns once its only step runs. The step ignores its context until the test ends. ended
+// is closed when that context ends.
+func BeginStuck(k *Kit, w *kagzi.Worker) (run *kagzi.Run[int], ended <-chan struct{}) {
 	k.T.Helper()
-	begun, ended := make(chan struct{}), make(chan struct{})
+	begun, done := make(chan struct{}), make(chan struct{})
 	kagzi.Handle(w, Travel, func(ctx kagzi.Context, _ int) (int, error) {
 		kagzi.Compensate(ctx, "flight", CancelBooking.With("LH1"))
 		return 0, kagzi.Do(ctx, "flight", func(ctx context.Context) error {
 			close(begun)
 			<-ctx.Done()
-			close(ended)
+			close(done)
 			<-k.T.Context().Done()
 			return nil
 		})
@@ -141,5 +141,5 @@ func BeginStuck(k *Kit, w *kagzi.Worker) (run *kagzi.Run[int], told <-chan struc
 	StartWorker(k.T, w)
 	run = Begin(k, Travel, 1)
 	<-begun
-	return run, ended
+	return run, done
 }

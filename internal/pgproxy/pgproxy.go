@@ -86,7 +86,7 @@ type Drop struct {
 	done    chan struct{}
 	release chan struct{} // closed by Release
 	once    sync.Once
-	told    sync.Once
+	counted sync.Once
 	holds   atomic.Bool
 }
 
@@ -288,7 +288,7 @@ func (p *Proxy) take(conn int, statements []string) *Drop {
 
 // happened records a loss.
 func (p *Proxy) happened(d *Drop) {
-	d.told.Do(func() {
+	d.counted.Do(func() {
 		p.dropped.Add(1)
 		close(d.done)
 	})

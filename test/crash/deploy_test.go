@@ -82,16 +82,16 @@ func (r *rollout) ledger(name string) string { return filepath.Join(r.dir, name)
 
 // start starts a worker process and waits until it is registered.
 func (r *rollout) start(name string, versions ...int) *process {
-	p := startProcess(r.t, workerSpec{DSN: r.db.DSN, Ledger: r.ledger(name), Config: patient, Rolling: versions})
+	p := startProcess(r.t, workerSpec{DSN: r.db.DSN, Ledger: r.ledger(name), Config: roomy, Rolling: versions})
 	await.True(r.t, "worker "+name+" is registered", func() bool {
 		return dbtest.QueryOne[int](r.t, r.db.Pool, `SELECT count(*) FROM kagzi.workers WHERE pid = $1`, p.cmd.Process.Pid) == 1
 	})
 	return p
 }
 
-// patient has room for all runs of a test, so that the worker left over can take them, and notices by their connections
+// roomy has room for all runs of a test, so that the worker left over can take them, and notices by their connections
 // that others have died: on a busy machine one that lives is silent for long.
-var patient = kagzi.WorkerConfig{
+var roomy = kagzi.WorkerConfig{
 	MaxConcurrent: 32, Heartbeat: time.Second, StaleAfter: 20 * time.Second, PollInterval: 200 * time.Millisecond,
 	Coordinator: kagzi.CoordinatorConfig{Interval: 200 * time.Millisecond},
 }

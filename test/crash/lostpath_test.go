@@ -156,7 +156,7 @@ func TestNoStepIsCalledWhileNothingIsHeard(t *testing.T) {
 		return func(t *testing.T, direct *pgxpool.Pool, proxy *pgproxy.Proxy) {
 			hold := proxy.HoldAck(pgproxy.Contains(statement))
 			t.Cleanup(hold.Release)
-			kit.RefreshAll(t, direct) // has it beat
+			kit.RefreshAll(t, direct) // has it send a heartbeat
 			await.Receive(t, hold.Done())
 			proxy.Freeze()
 		}

@@ -33,7 +33,7 @@ import (
 // workerEnv makes the test binary a worker process instead; its value is a workerSpec. See TestMain.
 const workerEnv = "KAGZI_TEST_WORKER"
 
-// A workerSpec is what a worker process is told.
+// A workerSpec is the configuration of a worker process.
 type workerSpec struct {
 	DSN    string
 	Ledger string // the file it appends to
@@ -179,12 +179,12 @@ func runWorkerProcess(text string) error {
 	return err
 }
 
-// refusals notes the fenced writes that changed nothing.
+// refusals records the fenced writes that changed nothing.
 type refusals struct{ led *ledger }
 
-func (r refusals) look(sql string, rows int64) {
+func (r refusals) check(sql string, rows int64) {
 	for name, part := range map[string]string{
-		"record": "INSERT INTO kagzi.step_runs AS s", "park": "SET status = l.status,\n\tavailable_at", "finish": "SET output = l.output",
+		"record": "INSERT INTO kagzi.step_runs AS s", "suspend": "SET status = l.status,\n\tavailable_at", "finish": "SET output = l.output",
 	} {
 		if rows == 0 && strings.Contains(sql, part) {
 			r.led.write("REFUSED", name)
@@ -200,7 +200,7 @@ func (r refusals) TraceQueryStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceQ
 
 func (r refusals) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, d pgx.TraceQueryEndData) {
 	if sql, ok := ctx.Value(tracedSQL{}).(string); ok && d.Err == nil {
-		r.look(sql, d.CommandTag.RowsAffected())
+		r.check(sql, d.CommandTag.RowsAffected())
 	}
 }
 
@@ -210,7 +210,7 @@ func (r refusals) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceB
 
 func (r refusals) TraceBatchQuery(_ context.Context, _ *pgx.Conn, d pgx.TraceBatchQueryData) {
 	if d.Err == nil {
-		r.look(d.SQL, d.CommandTag.RowsAffected())
+		r.check(d.SQL, d.CommandTag.RowsAffected())
 	}
 }
 

@@ -15,8 +15,8 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// A beatOf is a schedule and, independently of how it is computed, the seconds of its ticks.
-type beatOf struct {
+// A knownSchedule is a schedule and, independently of how it is computed, the seconds of its ticks.
+type knownSchedule struct {
 	kagzi.Schedule
 	at   func(second time.Time) bool
 	from time.Time // ticks after it count
@@ -25,9 +25,9 @@ type beatOf struct {
 // yearOne is where intervals without a Start are counted from.
 var yearOne = time.Time{}.Unix()
 
-// beats returns n schedules of seconds and minutes.
-func beats(n int) []*beatOf {
-	out := make([]*beatOf, n)
+// knownSchedules returns n schedules of seconds and minutes.
+func knownSchedules(n int) []*knownSchedule {
+	out := make([]*knownSchedule, n)
 	for i := range out {
 		step := 1 + i%7
 		s := kagzi.Schedule{Name: fmt.Sprint("s", i), CatchUp: 10_000, Run: kit.Report.With("")}
@@ -46,7 +46,7 @@ func beats(n int) []*beatOf {
 			s.Cron, s.Overlap = fmt.Sprintf("%d-59/3 * * * * *", step), ""
 			at = func(t time.Time) bool { return t.Second() >= step && (t.Second()-step)%3 == 0 }
 		}
-		out[i] = &beatOf{Schedule: s, at: at}
+		out[i] = &knownSchedule{Schedule: s, at: at}
 	}
 	return out
 }
@@ -65,7 +65,7 @@ func TestKilledCoordinators(t *testing.T) {
 	k := kit.New(t)
 	ctx := t.Context()
 	k.Ctx = ctx // the kit's ends too soon for a soak
-	all := beats(50)
+	all := knownSchedules(50)
 	for _, s := range all {
 		k.Schedule(s.Schedule)
 		s.from = k.Info(s.Name).Last
@@ -109,7 +109,7 @@ func TestKilledCoordinators(t *testing.T) {
 }
 
 // compare checks that the runs are those of the schedule's ticks up to until, and perhaps of some later, each once.
-func (s *beatOf) compare(t *testing.T, runs []kagzi.RunInfo, until time.Time) int {
+func (s *knownSchedule) compare(t *testing.T, runs []kagzi.RunInfo, until time.Time) int {
 	t.Helper()
 	fired := map[time.Time]int{}
 	last := until

@@ -20,8 +20,8 @@ import (
 	"github.com/kagzi/kagzi/internal/pgproxy"
 )
 
-// untold is the configuration of a worker whose leases expire before its next heartbeat.
-var untold = kagzi.WorkerConfig{
+// longHeartbeat is the configuration of a worker whose leases expire before its next heartbeat.
+var longHeartbeat = kagzi.WorkerConfig{
 	LeaseTimeout: time.Second, FixedLease: true, Heartbeat: time.Hour, StaleAfter: 24 * time.Hour, PollInterval: 50 * time.Millisecond,
 	NoCoordinator: true, MaxConcurrent: 1, DrainTimeout: time.Millisecond,
 }
@@ -62,14 +62,14 @@ func TestNothingIsCalledUnderALeaseThatIsOver(t *testing.T) {
 				})
 				return w
 			}
-			first := worker(&late, untold)
+			first := worker(&late, longHeartbeat)
 			var reached atomic.Int32
 			held, goOn := kit.HangAt(t, first, tt.point, func() bool { return reached.Add(1) == tt.nth })
 			defer goOn()
 			runs := kit.StartRuns(t, kit.NewClient(t, db.Pool), wf, 1)
 			stop := kit.StartLocal(t, first)
 			await.Receive(t, held)
-			cfg := untold
+			cfg := longHeartbeat
 			cfg.LeaseTimeout, cfg.FixedLease = 24*time.Hour, false
 			kit.StartLocal(t, worker(&other, cfg))
 			await.True(t, "the other worker ends the run", func() bool {

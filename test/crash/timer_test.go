@@ -42,7 +42,7 @@ func TestSleepsHoldNothing(t *testing.T) {
 	if got, err := kit.StartRuns(t, c, kit.Nothing, 1)[0].Result(kit.Context(t)); err != nil || got != "0" {
 		t.Fatalf("a run beside the sleeping ones: %q, %v", got, err)
 	}
-	// 6 of the worker's pool, its listener and its heart, and those of this test.
+	// 6 of the worker's pool, its listener and its heartbeater, and those of this test.
 	if conns := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> ALL ($1)`,
 		poolPIDs(t, db)); conns > 8 {
 		t.Errorf("the worker has %d connections", conns)

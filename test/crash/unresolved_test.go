@@ -28,8 +28,8 @@ func spy(proxy *pgproxy.Proxy, part string) *atomic.Int64 {
 }
 
 const (
-	claimStatement = "WITH due AS MATERIALIZED"
-	lookStatement  = "AND q.lease = $5 AND q.status = 'RUNNING'"
+	claimStatement   = "WITH due AS MATERIALIZED"
+	resolveStatement = "AND q.lease = $5 AND q.status = 'RUNNING'"
 )
 
 // The connection of a slow claim is lost. The claim commits only after the worker has resolved it, found nothing, and claimed
@@ -47,7 +47,7 @@ func TestClaimThatCommitsAfterItWasResolved(t *testing.T) {
 		CREATE TRIGGER pass_gate BEFORE UPDATE ON kagzi.workflow_runs FOR EACH ROW
 			WHEN (OLD.status = 'PENDING' AND NEW.status = 'RUNNING') EXECUTE FUNCTION pass_gate()`)
 	proxy := pgproxy.Start(t, db.DSN)
-	claims, looks := spy(proxy, claimStatement), spy(proxy, lookStatement)
+	claims, resolves := spy(proxy, claimStatement), spy(proxy, resolveStatement)
 	cut := proxy.DropLink(pgproxy.Contains(claimStatement))
 	runs := kit.StartRuns(t, kit.NewClient(t, db.Pool), kit.Nothing, 3)
 	cfg := kit.NotifiedOnly
@@ -56,11 +56,11 @@ func TestClaimThatCommitsAfterItWasResolved(t *testing.T) {
 	handleWorkloads(w, nil, nil)
 	kit.StartLocal(t, w)
 	await.Receive(t, cut.Done())
-	await.True(t, "the worker has looked", func() bool { return looks.Load() > 0 })
+	await.True(t, "the worker has resolved the claim", func() bool { return resolves.Load() > 0 })
 	kit.WakeWorkers(t, db.Pool)
 	await.True(t, "the worker claims again", func() bool { return claims.Load() > 1 })
 	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'RUNNING'`); n != 0 {
-		t.Fatalf("INVALID: the claim took %d runs before the worker looked", n)
+		t.Fatalf("INVALID: the claim took %d runs before the worker resolved it", n)
 	}
 	dbtest.Exec(t, db.Pool, `INSERT INTO gate VALUES (true)`)
 	kit.CheckResults(t, runs, strconv.Itoa)

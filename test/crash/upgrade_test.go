@@ -143,7 +143,7 @@ func TestProgramOnASchemaThatDoesNotBearIt(t *testing.T) {
 	if err := migrateNext(t, r.db, expanding, contracting); err != nil {
 		t.Fatal(err)
 	}
-	late := startProcess(t, workerSpec{DSN: r.db.DSN, Ledger: r.ledger("late"), Config: patient, Rolling: []int{1}})
+	late := startProcess(t, workerSpec{DSN: r.db.DSN, Ledger: r.ledger("late"), Config: roomy, Rolling: []int{1}})
 	late.ended(t)
 	says := []string{"schema newer than this program", "upgrade this program's Kagzi", fmt.Sprintf("knows version %d)", migrations.Version())}
 	if text := late.stderr.String(); late.err == nil || strings.Count(text, "newer than this program") != 1 {

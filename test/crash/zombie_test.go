@@ -30,7 +30,7 @@ func TestZombieChangesNothing(t *testing.T) {
 		{"Record", oneStep.With(7), "before flush", "record", kit.Link("7", "one")},
 		{"Finish", kit.Nothing.With(7), "before flush", "finish", "7"},
 		{"Suspension", napping.With(300 * time.Millisecond), "before flush", "record", "rested"},
-		{"Retry", relapse.With(7), "before flush", "park", "7"},
+		{"Retry", relapse.With(7), "before flush", "suspend", "7"},
 		{"StepTx", oneTx.With(7), "after step", "record", kit.Link("7", "one")},
 	} {
 		// Either the lease ends by itself, or the fleet finds the worker silent and declares it dead.
