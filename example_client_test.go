@@ -115,7 +115,7 @@ func ExampleClient_Cancel() {
 	// true
 }
 
-// What was recorded stays: only what failed is done again.
+// Recorded steps stay: only the failed step is executed again.
 func ExampleClient_Resume() {
 	ctx, _, client, worker := setup()
 	defer teardown()
@@ -264,8 +264,8 @@ func (zipped) Decode(data []byte, v any) error {
 	return json.NewDecoder(z).Decode(v)
 }
 
-// All clients and workers of a namespace have the same codec. What it wrote is no JSON here, so reading it in RunInfo
-// takes the codec, too.
+// All clients and workers of a namespace have the same codec. Its output is not JSON here, so readers of RunInfo need the
+// codec, too.
 func ExampleCodec() {
 	ctx, pool, _, _ := setup()
 	defer teardown()

@@ -23,7 +23,7 @@ func handleCancelBooking(worker *kagzi.Worker) {
 	})
 }
 
-// What is registered runs when the run fails for good, the last first.
+// Registered compensations run when the run fails for good, the last one first.
 func ExampleCompensate() {
 	ctx, _, client, worker := setup()
 	defer teardown()
@@ -74,7 +74,7 @@ func ExampleCompensate() {
 	// true
 }
 
-// The result of a step is the input of what undoes it.
+// The result of a step is the input of its compensation.
 func ExampleUndoneBy() {
 	ctx, _, client, worker := setup()
 	defer teardown()
@@ -138,7 +138,7 @@ func ExampleGrace() {
 	// true
 }
 
-// A fork undoes what it has done itself. What it has from the old run it undoes only if it is told to.
+// A fork compensates its own steps. It compensates steps copied from the old run only with InheritCompensations.
 func ExampleInheritCompensations() {
 	ctx, _, client, worker := setup()
 	defer teardown()

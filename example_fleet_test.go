@@ -92,7 +92,7 @@ func ExampleClient_DrainQueue() {
 	// 0 <nil>
 }
 
-// When it is certain that a worker is dead, or must not go on, nobody need wait for its runs.
+// If a worker is certainly dead, or must not continue, ForceOffline releases its runs at once.
 func ExampleClient_ForceOffline() {
 	ctx, _, client, worker := setup()
 	defer teardown()

@@ -7,7 +7,7 @@ import (
 	"github.com/kagzi/kagzi"
 )
 
-// One import at a time: who comes second is told so.
+// Only one import runs at a time: the second start gets an error.
 func ExampleIfActive() {
 	ctx, _, client, _ := setup()
 	defer teardown()
@@ -72,7 +72,7 @@ func ExampleIfEnded() {
 	// false <nil>
 }
 
-// What failed may be tried anew, what completed not.
+// A failed run may be started again, a completed one may not.
 func ExampleIfEnded_failed() {
 	ctx, _, client, worker := setup()
 	defer teardown()

@@ -35,7 +35,7 @@ func ExampleWaitSignal() {
 	// 120 euros, approved by Ada <nil>
 }
 
-// That nobody answered in time is remembered, too.
+// A timeout of the wait is recorded, too.
 func ExampleWaitSignal_timeout() {
 	ctx, _, client, worker := setup()
 	defer teardown()

@@ -35,7 +35,7 @@ func ExampleStep() {
 	// Output: 3998 <nil>
 }
 
-// What a step was given is there for whoever looks at the run.
+// Input records the input of a step: Client.Steps shows it.
 func ExampleInput() {
 	ctx, _, client, worker := setup()
 	defer teardown()
@@ -103,7 +103,7 @@ func ExampleDo() {
 	// reminded <nil>
 }
 
-// What the function does in tx commits together with the record of the step, or not at all.
+// The changes that the function makes in tx commit together with the record of the step, or not at all.
 func ExampleStepTx() {
 	ctx, pool, client, worker := setup()
 	defer teardown()
@@ -261,7 +261,7 @@ func ExampleRetryAfter() {
 	kagzi.Handle(worker, call, func(ctx kagzi.Context, _ struct{}) (string, error) {
 		return kagzi.Step(ctx, "call", func(ctx context.Context) (string, error) {
 			if kagzi.CurrentStep(ctx).Attempt == 1 {
-				// What the header Retry-After of an answer says.
+				// From the header Retry-After of the response.
 				return "", kagzi.RetryAfter(errors.New("too many requests"), 50*time.Millisecond)
 			}
 			return "answered", nil

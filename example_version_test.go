@@ -71,7 +71,8 @@ func ExampleDefaultVersion() {
 	// Good day Ada <nil>
 }
 
-// A change within a version: the run that had come past the place goes on as it began, and new ones take the new way.
+// Patched changes the code within a version: a run that has passed the changed code keeps the old path, new runs take the new
+// one.
 func ExamplePatched() {
 	ctx, _, client, oldWorker := setup()
 	defer teardown()

@@ -77,7 +77,7 @@ func TestHTTPStatus(t *testing.T) {
 	}
 }
 
-// What callers give wrongly is a bad request, in the words of HTTP and of kinds.
+// A caller's mistake is a bad request, both as an HTTP status and as a kind.
 func TestRefusalsAreBadRequests(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.Pool(t)

@@ -44,7 +44,7 @@ func filled(v reflect.Value) {
 	}
 }
 
-// What is known of runs and all else is JSON as other programs write it, leaves out zero times, and is read back.
+// Information about runs, schedules and workers becomes JSON with conventional names and without zero times, and can be read back.
 func TestInfosAsJSON(t *testing.T) {
 	t.Parallel()
 	name := regexp.MustCompile(`^[a-z]+(_[a-z]+)*$`)
@@ -88,7 +88,7 @@ func TestInfosAsJSON(t *testing.T) {
 	}
 }
 
-// What a Codec writes that is not JSON does not keep the rest from being written.
+// If a Codec's output is not JSON, the other fields are still encoded.
 func TestInfosWithOtherPayloadsAsJSON(t *testing.T) {
 	t.Parallel()
 	bytes := json.RawMessage("\x00\xff{")

@@ -213,7 +213,7 @@ func panicked(f func()) (err error) {
 	return nil
 }
 
-// An option that is nil, a call or a reference that is none are errors, too.
+// A nil option, an empty call and an empty reference are errors, too.
 func TestNilArgumentsAreErrors(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[int, int]("wf")

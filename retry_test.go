@@ -155,7 +155,7 @@ func TestRetryPolicyBackoffStaysInBounds(t *testing.T) {
 	}
 }
 
-// checkBackoff says what holds for every valid policy.
+// checkBackoff checks the properties of every valid policy.
 func checkBackoff(t *testing.T, p RetryPolicy, attempt int, random float64) {
 	t.Helper()
 	full := p.withDefaults()

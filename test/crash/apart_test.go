@@ -14,7 +14,7 @@ import (
 )
 
 // TestOpenStartOfAChildsIDHoldsUpItsParentOnly has somebody's open transaction start a run with the ID of a child that
-// runs of a worker start: they wait for its end, in the order of what they write, and nobody else does.
+// runs of a worker start: they wait for its end, in the order of their writes, and no other run waits.
 func TestOpenStartOfAChildsIDHoldsUpItsParentOnly(t *testing.T) {
 	tests := map[string]bool{"Committed": true, "RolledBack": false}
 	for name, commit := range tests {

@@ -13,7 +13,7 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// Coordinators are killed while they end runs that are over their Timeout: each ends once, and its parent is told once.
+// Coordinators are killed while they end runs that are over their Timeout: each ends once, and its parent is notified once.
 func TestKilledCoordinatorsEndOverdueRuns(t *testing.T) {
 	const parents, each = 20, 150
 	k := kit.New(t)
@@ -48,7 +48,7 @@ func TestKilledCoordinatorsEndOverdueRuns(t *testing.T) {
 		k.Exec(`UPDATE kagzi.workflow_runs SET deadline_at = now() - interval '1 hour' WHERE deadline_at > now()`)
 	}
 	if n := k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'SLEEPING' AND wakeups = $1 AND available_at <= now()`, each); n != parents {
-		t.Errorf("%d of %d parents were told of each end", n, parents)
+		t.Errorf("%d of %d parents were notified of each end", n, parents)
 	}
 	t.Logf("%d processes were killed", kills)
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // TestRegistrationDoesNotOvertakeABusyStart has the start of a child, for which nobody waits, meet somebody's open transaction
-// and come again 100 ms later. What follows it must not be there without it.
+// and be tried again 100 ms later. Later writes must not be committed before it.
 func TestRegistrationDoesNotOvertakeABusyStart(t *testing.T) {
 	k := kit.New(t)
 	child := kagzi.Define[struct{}, string]("child", kagzi.Queue("kids"))
@@ -77,7 +77,7 @@ func TestRegistrationDoesNotOvertakeABusyStart(t *testing.T) {
 func TestStepDoesNotOvertakeABusyDecision(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[struct{}, string]("wf", kagzi.RetryPolicy{MaxAttempts: 1})
-	// Asked at each commit. What a sequence has counted stays when a transaction is rolled back.
+	// Asked at each commit. A rollback does not reset a sequence.
 	k.Exec(`CREATE SEQUENCE overtaken`)
 	k.Exec(`CREATE FUNCTION witness() RETURNS trigger LANGUAGE plpgsql AS $$
 		BEGIN
@@ -145,7 +145,7 @@ func TestStepTxDoesNotOvertakeADecision(t *testing.T) {
 	wf := kagzi.Define[struct{}, string]("wf")
 	k := kit.New(t)
 	k.Exec(`CREATE TABLE refunds (n int)`)
-	// What a sequence has counted stays when a transaction is rolled back.
+	// A rollback does not reset a sequence.
 	k.Exec(`CREATE SEQUENCE overtaken`)
 	k.Exec(`CREATE FUNCTION witness() RETURNS trigger LANGUAGE plpgsql AS $$
 		BEGIN

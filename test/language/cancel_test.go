@@ -144,14 +144,14 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// TestErrorSaysWhyARunWasCancelled shows that this is so for a run that was undone and for one that had nothing to undo.
+// TestErrorSaysWhyARunWasCancelled shows the cancellation for a run that was compensated and for one without compensations.
 func TestErrorSaysWhyARunWasCancelled(t *testing.T) {
-	for _, undone := range []bool{false, true} {
-		t.Run(map[bool]string{false: "Plain", true: "Undone"}[undone], func(t *testing.T) {
+	for _, compensated := range []bool{false, true} {
+		t.Run(map[bool]string{false: "Plain", true: "Compensated"}[compensated], func(t *testing.T) {
 			k := kit.New(t)
 			wf := kagzi.Define[int, int]("wf")
 			kit.Serve(k, wf, func(ctx kagzi.Context, _ int) (int, error) {
-				if undone {
+				if compensated {
 					kagzi.Compensate(ctx, "it", kit.CancelBooking.With("it"))
 				}
 				return 0, kit.SleepLong(ctx)

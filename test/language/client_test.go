@@ -269,7 +269,7 @@ func TestStartInTx(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(k.Ctx, 10*time.Second) // long before the worker looks by itself
+	ctx, cancel := context.WithTimeout(k.Ctx, 10*time.Second) // long before the worker polls
 	defer cancel()
 	if got, err := run.Result(ctx); err != nil || got != 1 {
 		t.Errorf("got %v, %v", got, err)

@@ -201,7 +201,7 @@ func TestWakeUpIsNotLost(t *testing.T) {
 		k := kit.New(t)
 		wf := kagzi.Define[struct{}, string]("wf")
 		w := kit.NewWorker(t, k.Client, kit.NotifiedOnly)
-		send := func(run kagzi.RunID, v string) { // nobody is told: the suspension itself must find it
+		send := func(run kagzi.RunID, v string) { // without a notification: the suspension itself must find it
 			if _, err := store.New(k.Pool, "default").Signal(k.Ctx, nil, store.Message{RunID: uuid.MustParse(string(run)), Name: "approved", ID: v, Payload: []byte(`"` + v + `"`)}); err != nil {
 				t.Error(err)
 			}

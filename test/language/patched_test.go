@@ -43,7 +43,7 @@ func TestPatchedAsksTheHistory(t *testing.T) {
 		name     string
 		old      func(kagzi.Context, *atomic.Int64) error // the run then sleeps
 		new      func(name string) func(kagzi.Context, *atomic.Int64) error
-		want     bool // for the run that is there; a new one is always told true
+		want     bool // for the run that is there; a new one always gets true
 		executed int64
 	}{
 		{"AtTheBeginning", a, func(n string) func(kagzi.Context, *atomic.Int64) error { return inOrder(patched(n), a) }, false, 0},
@@ -67,7 +67,7 @@ func TestPatchedAsksTheHistory(t *testing.T) {
 			before := calls.Load()
 			wake(tt.new(tt.name))
 			if got := await.Receive(t, said[tt.name]); got != tt.want {
-				t.Errorf("the old run is told %v", got)
+				t.Errorf("the old run gets %v", got)
 			}
 			kit.ResultOf(k, run)
 			if n := calls.Load() - before; n != tt.executed {
@@ -75,13 +75,13 @@ func TestPatchedAsksTheHistory(t *testing.T) {
 			}
 			fresh := kit.Begin(k, kagzi.Define[int, string]("wf", kit.NoRetry), 2)
 			if !await.Receive(t, said[tt.name]) {
-				t.Error("the new run is told false")
+				t.Error("the new run gets false")
 			}
 			k.WaitStatus(fresh.ID(), kagzi.StatusSleeping)
 			k.Forward(fresh.ID()) // and replays
 			kit.ResultOf(k, fresh)
 			if !await.Receive(t, said[tt.name]) {
-				t.Error("the new run is told false in its replay")
+				t.Error("the new run gets false in its replay")
 			}
 		})
 	}
@@ -234,7 +234,7 @@ func TestPatchedInBranches(t *testing.T) {
 func TestPatchedOfALostRun(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[int, int]("wf", kit.NoRetry)
-	var begun, told atomic.Int64
+	var begun, answered atomic.Int64
 	held := make(chan struct{})
 	kit.Serve(k, wf, func(ctx kagzi.Context, n int) (int, error) {
 		if begun.Add(1) > 1 {
@@ -242,7 +242,7 @@ func TestPatchedOfALostRun(t *testing.T) {
 		}
 		<-held
 		kagzi.Patched(ctx, "change")
-		told.Add(1)
+		answered.Add(1)
 		return n, nil
 	})
 	run := kit.Begin(k, wf, 3)
@@ -253,8 +253,8 @@ func TestPatchedOfALostRun(t *testing.T) {
 	if got := kit.ResultOf(k, run); got != 3 {
 		t.Errorf("got %d", got)
 	}
-	if told.Load() != 0 || k.Count(`SELECT count(*) FROM kagzi.step_runs`) != 0 {
-		t.Error("an execution without lease was told an answer, or recorded it")
+	if answered.Load() != 0 || k.Count(`SELECT count(*) FROM kagzi.step_runs`) != 0 {
+		t.Error("an execution without lease got an answer, or recorded one")
 	}
 }
 

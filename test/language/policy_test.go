@@ -133,7 +133,7 @@ func TestRejectEndedRaces(t *testing.T) {
 	}
 }
 
-// The execution of a run that is replaced ends by the announcement: the worker does not look by itself.
+// The execution of a run that is replaced ends by the announcement: the worker does not poll.
 func TestReplaceActiveEndsTheExecution(t *testing.T) {
 	t.Parallel()
 	for _, way := range []string{"SameClient", "AnotherClient", "InTx", "Many"} {

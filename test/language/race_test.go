@@ -144,8 +144,8 @@ func TestRace(t *testing.T) {
 	})
 }
 
-// TestLoserThatRegisters lets a branch lose its race while it registers a compensation, so that this is not recorded: it does
-// not come to the step that this is about, and the compensation does not run.
+// TestLoserThatRegisters lets a branch lose its race while it registers a compensation, so that the registration is not
+// recorded: the branch does not reach the step to be compensated, and the compensation does not run.
 func TestLoserThatRegisters(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[int, int]("wf", kit.NoRetry)

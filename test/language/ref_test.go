@@ -11,7 +11,7 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// What names a run, and what is one, is passed alike to all that take a Ref.
+// Every function that takes a Ref accepts a run's ID, its external ID and the run itself.
 func TestRunsAreReferences(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[int, int]("wf")

@@ -49,8 +49,8 @@ func TestSignalWhileBusy(t *testing.T) {
 			t.Errorf("got %q", got)
 		}
 	})
-	// The worker is told before it has the run, and after the claim has read the row.
-	t.Run("ToldBetweenClaimAndExecution", func(t *testing.T) {
+	// The notification reaches the worker after the claim has read the row, and before the worker has the run.
+	t.Run("NotifiedBetweenClaimAndExecution", func(t *testing.T) {
 		k := kit.New(t)
 		wf, begun := kagzi.Define[struct{}, string]("wf"), make(chan kagzi.RunID, 1)
 		w := kit.NewWorker(t, k.Client, kit.NotifiedOnly)
@@ -80,7 +80,7 @@ func TestSignalWhileBusy(t *testing.T) {
 	})
 }
 
-// signalQuietly stores an approval of which nobody is told.
+// signalQuietly stores an approval without a notification.
 func signalQuietly(k *kit.Kit, run kagzi.RunID, v string) {
 	k.T.Helper()
 	m := store.Message{RunID: uuid.MustParse(string(run)), Name: "approved", ID: v, Payload: []byte(`"` + v + `"`)}

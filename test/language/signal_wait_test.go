@@ -103,7 +103,7 @@ func TestWaitSignalTimeout(t *testing.T) {
 			})
 		}
 	})
-	// The time is not begun again by a restart, and a message that came in time, but of which nobody told, is found.
+	// A restart does not begin the timeout again, and a message that came in time without a notification is found.
 	t.Run("LooksBeforeItGivesUp", func(t *testing.T) {
 		k := kit.New(t)
 		wf := kagzi.Define[struct{}, string]("wf")

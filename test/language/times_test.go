@@ -42,7 +42,7 @@ func TestLongestTimes(t *testing.T) {
 	}
 }
 
-// Times that are none are refused by name before anything is sent.
+// A time out of range is refused, with its option's name, before anything is sent.
 func TestTimesOutOfRange(t *testing.T) {
 	k := kit.New(t)
 	late := time.Date(300_000, 1, 1, 0, 0, 0, 0, time.UTC)

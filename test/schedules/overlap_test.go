@@ -88,7 +88,7 @@ func TestOverlapQueueOne(t *testing.T) {
 	fire := func() {
 		k.Missed("s", 5*time.Hour)
 		kit.WakeCoordinators(k.T, k.Pool)
-		await.True(t, "the schedule is looked at", func() bool { return k.Info("s").Next.After(k.Now()) })
+		await.True(t, "the coordinator has read the schedule", func() bool { return k.Info("s").Next.After(k.Now()) })
 	}
 	fire()
 	first := await.Receive(t, started)
@@ -104,7 +104,7 @@ func TestOverlapQueueOne(t *testing.T) {
 	}
 	open <- struct{}{}
 	second := await.Receive(t, started)
-	if !second.Equal(first) { // the tick is the same hour's, for the first run's was moved back
+	if !second.Equal(first) { // the tick is the same hour's, because the first run's fire_at was set back
 		t.Errorf("ticks %v and %v", first, second)
 	}
 	close(open)
@@ -132,7 +132,7 @@ func TestQueuedRunOutlivesItsSchedule(t *testing.T) {
 			for i := range 2 {
 				k.Missed("s", 5*time.Hour)
 				k.Pass(co)
-				// Each time further, so that no row meets another on the way that is where it was moved to before.
+				// The shift grows each time, so that no row meets one that was shifted before.
 				k.Exec(`UPDATE kagzi.workflow_runs SET fire_at = fire_at - $1 * interval '1 day' WHERE schedule_id IS NOT NULL`, 1+2*i)
 			}
 			if err := change(k); err != nil {

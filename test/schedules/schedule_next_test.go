@@ -29,7 +29,7 @@ func TestNextFires(t *testing.T) {
 	}
 }
 
-// What is overdue is listed as it will be fired.
+// Overdue ticks are listed as they will be fired.
 func TestNextFiresOverdue(t *testing.T) {
 	k := kit.New(t)
 	for name, tc := range map[string]struct {

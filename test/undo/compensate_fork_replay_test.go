@@ -57,8 +57,8 @@ func TestForkUndoesWhatItBegins(t *testing.T) {
 	}
 }
 
-// TestForkThatGoesAnotherWay forks runs whose history has a step that the fork does not come to: what the fork registers behind
-// that is its own.
+// TestForkThatGoesAnotherWay forks runs whose history has a step that the fork does not reach: the compensations that
+// the fork registers after it are its own.
 func TestForkThatGoesAnotherWay(t *testing.T) {
 	t.Parallel()
 	t.Run("Deploy", func(t *testing.T) {
