@@ -172,7 +172,7 @@ func (c *Client) Schedule(ctx context.Context, s Schedule, opts ...ChangeOption)
 	})
 }
 
-// neverAgain is the error for a schedule that has no tick to come.
+// neverAgain is the error for a schedule that never fires again.
 func neverAgain(s *Schedule) error {
 	if s.End.IsZero() {
 		return fmt.Errorf("kagzi: cron %q never fires again: its last tick is in the past", s.Cron)

@@ -186,7 +186,7 @@ func TestVerbsOfALockedRunSayWhatIsInTheWay(t *testing.T) {
 		ctx, cancel := context.WithTimeout(k.Ctx, 2*time.Second)
 		err := verb(ctx)
 		cancel()
-		if kit.MustContain(t, err, "another transaction holds", "nothing was changed"); kagzi.HTTPStatus(err) != http.StatusServiceUnavailable {
+		if kit.MustContain(t, err, "another transaction has locked", "nothing was changed"); kagzi.HTTPStatus(err) != http.StatusServiceUnavailable {
 			t.Errorf("%s: status %d for %v", name, kagzi.HTTPStatus(err), err)
 		}
 	}
