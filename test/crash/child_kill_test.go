@@ -93,7 +93,7 @@ func handleFamilies(w *kagzi.Worker, l workload) {
 	})
 }
 
-// endedOnce fails the test unless n runs of typ ended, each completed and once, as the audit has it.
+// endedOnce fails the test unless n runs of typ ended, each completed and only once, according to the audit.
 func endedOnce(t *testing.T, db *dbtest.DB, typ string, n int) {
 	t.Helper()
 	if runs := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE workflow_type = $1 AND status = 'COMPLETED'`, typ); runs != n {

@@ -72,8 +72,9 @@ func TestRegistrationDoesNotOvertakeABusyStart(t *testing.T) {
 	j.Want(t, "cancel:it")
 }
 
-// TestStepDoesNotOvertakeABusyDecision has what a branch read go with the next record below it, which meets somebody's open
-// transaction (busy) and comes again 100 ms later; the branch's own next step, recorded in between, must not be there without it.
+// TestStepDoesNotOvertakeABusyDecision writes the messages that a branch read with the next record below it. That record meets
+// somebody's open transaction (busy) and is tried again 100 ms later. The branch's own next step, recorded in between, must not be
+// committed before it.
 func TestStepDoesNotOvertakeABusyDecision(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[struct{}, string]("wf", kagzi.RetryPolicy{MaxAttempts: 1})

@@ -45,7 +45,7 @@ func tripleResult(n int) string {
 	return kit.Link(kit.Link(kit.Link(strconv.Itoa(n), "one"), "two"), "three")
 }
 
-// mailedResult is what a mailed run must return to which g1 to g4 and p were sent.
+// mailedResult is the result of a mailed run that got the messages g1 to g4 and p.
 func mailedResult(n int) string {
 	h := strconv.Itoa(n)
 	for i := 1; i <= 3; i++ {
@@ -149,7 +149,7 @@ func (l workload) triple(ctx kagzi.Context, n int) (h string, err error) {
 	return h, nil
 }
 
-// mailed reads three messages one by one, races for two others, of which the loser's is read after, and waits in vain.
+// mailed reads three messages one by one, races for two others, reads the loser's message afterwards, and waits in vain for another.
 func (l workload) mailed(ctx kagzi.Context, n int) (string, error) {
 	h := strconv.Itoa(n)
 	for range 3 {

@@ -21,7 +21,7 @@ var (
 
 var errNegative = kind.Kind("negative")
 
-// family serves fn as a parent's code, beside the code of children. Nobody polls: what goes on was woken.
+// family serves fn as a parent's code, beside the code of children. The worker does not poll: every run that continues was woken.
 func family[In, Out any](k *kit.Kit, parent kagzi.Workflow[In, Out], fn func(kagzi.Context, In) (Out, error), children ...func(*kagzi.Worker)) (stop func() error) {
 	k.T.Helper()
 	w := kit.NewWorker(k.T, k.Client, kagzi.WorkerConfig{PollInterval: time.Hour})

@@ -78,8 +78,8 @@ func TestClosedBranchSeesNoLaterEnd(t *testing.T) {
 	}
 }
 
-// TestClosedBranchDoesNotWaitForWhatGoesOn replays a branch that was cancelled while it waited for one that waits for another,
-// which goes on: those who wait for the closed branch do not wait for that.
+// TestClosedBranchDoesNotWaitForWhatGoesOn replays a branch that was cancelled while it waited for a second one, which waits for
+// a third one that continues: waiters of the closed branch do not wait for the third.
 func TestClosedBranchDoesNotWaitForWhatGoesOn(t *testing.T) {
 	t.Parallel()
 	one := kagzi.DefineSignal[int]("one")

@@ -343,8 +343,8 @@ func TestContextOfACancelledBranch(t *testing.T) {
 	})
 }
 
-// TestLoggerOfTheParentInABranch has a logger be used by a branch while the goroutine that it is of goes on: the race
-// detector watches.
+// TestLoggerOfTheParentInABranch uses a logger in a branch while the goroutine that it belongs to continues. The race detector
+// checks it.
 func TestLoggerOfTheParentInABranch(t *testing.T) {
 	t.Parallel() // before the kit, whose time begins with it
 	k := kit.NewWith(t, kagzi.ClientConfig{Logger: slog.New(slog.NewTextHandler(&testlog.Buffer{}, nil))})

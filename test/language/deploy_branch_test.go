@@ -69,7 +69,7 @@ func TestAStepInFrontOfAFailedBranch(t *testing.T) {
 	}
 }
 
-// TestAStepInFrontOfAWinner deploys a new step in front of what has won a race, on a branch that has failed after it.
+// TestAStepInFrontOfAWinner deploys a new step before the race's winner, on a branch that failed after the race.
 func TestAStepInFrontOfAWinner(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[int, int]("wf", kit.NoRetry)

@@ -238,7 +238,7 @@ func TestAGroupsTimeIsOver(t *testing.T) {
 	}
 }
 
-// TestForget names failures that a function did not return, so that it goes on after them: a step's, and that of a group.
+// TestForget names failures that a function handled before it continued: a step's and a group's.
 func TestForget(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[int, string]("wf", kit.NoRetry)
@@ -332,7 +332,7 @@ func TestForgetABranch(t *testing.T) {
 	}
 }
 
-// A detailed error is of a type that can be compared, unless it holds what cannot.
+// A detailed error is of a type that can be compared, unless its details cannot.
 type detailed struct {
 	details any
 	cause   error

@@ -93,7 +93,7 @@ func TestGroupDoneInTimeIsNotTimedOutInAReplay(t *testing.T) {
 			if out := await.Receive(t, said); out != tt.want {
 				t.Fatalf("the group is %s, want %s", out, tt.want)
 			}
-			// The worker's lease is gone, with all that it has not written; the group's time is over.
+			// The worker has lost its lease and everything unwritten; the group's Timeout has passed.
 			k.Exec(`UPDATE kagzi.workflow_runs SET lease = gen_random_uuid(), available_at = now() + interval '1 hour'`)
 			stop()
 			k.Exec(`UPDATE kagzi.workflow_runs SET available_at = now()`)

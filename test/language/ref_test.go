@@ -50,7 +50,7 @@ func TestRunsAreReferences(t *testing.T) {
 		t.Errorf("restarted as %s, %v", again, err)
 	}
 
-	// Errors name the run, not all that is known of it.
+	// Errors name the run by its ID only.
 	lost := kit.Begin(k, wf, 1)
 	k.Exec(`DELETE FROM kagzi.workflow_payloads WHERE run_id = $1`, string(lost.ID()))
 	k.Exec(`DELETE FROM kagzi.workflow_runs WHERE run_id = $1`, string(lost.ID()))

@@ -17,7 +17,7 @@ import (
 )
 
 // TestSignalWhileBusy sends messages to a run that stays in memory because another of its branches executes a step, which
-// goes on only once they are read.
+// continues only once they are read.
 func TestSignalWhileBusy(t *testing.T) {
 	t.Parallel()
 	busy := func(begun chan<- kagzi.RunID) func(kagzi.Context, struct{}) (string, error) {
@@ -104,8 +104,8 @@ func TestSignalWithoutNotification(t *testing.T) {
 	}
 }
 
-// TestSignalToASuspendingRun sends a message at each suspension of a run, after the run has looked for the last time and
-// before it sleeps.
+// TestSignalToASuspendingRun sends a message at each suspension of a run, after the run has read its inbox for the last time
+// and before it sleeps.
 func TestSignalToASuspendingRun(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[struct{}, string]("wf")
@@ -221,7 +221,7 @@ func TestRaceForSignals(t *testing.T) {
 			t.Errorf("got %q", got)
 		}
 	})
-	// A branch that has failed while the race goes on has not lost it yet, and may: what it read is not marked.
+	// A branch that has failed before the race is decided may still lose it: its messages are not marked as consumed.
 	t.Run("AFailedBranchWhileTheRaceGoesOn", func(t *testing.T) {
 		k := kit.New(t)
 		wf := kagzi.Define[struct{}, string]("wf")

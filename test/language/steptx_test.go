@@ -19,7 +19,7 @@ import (
 )
 
 // TestStepTxThatCannotCommit has a transactional step's function report success although its transaction cannot be
-// committed: that is a failed attempt, of which the policy allows so many, and no outage to be waited out.
+// committed: this counts as a failed attempt under the policy, and not as an outage.
 func TestStepTxThatCannotCommit(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -278,8 +278,8 @@ func TestStepTx(t *testing.T) {
 	})
 }
 
-// TestStepTxBehindAGoexit: a step ends its goroutine, and a transactional one follows from that. The record of the first,
-// for which nobody waits, is there once the transaction has committed.
+// TestStepTxBehindAGoexit: a step ends its goroutine, and a transactional step follows. Nothing waits for the record of the
+// first step, but it exists once the transaction has committed.
 func TestStepTxBehindAGoexit(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[struct{}, int]("wf", kit.NoRetry)

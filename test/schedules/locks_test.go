@@ -149,8 +149,8 @@ func TestEditEndsWhenFrozen(t *testing.T) {
 	}
 }
 
-// An error with a code of somebody's own, by a trigger, keeps no other schedule from firing. Whose fault it is is not
-// known, so the schedule is not paused: it fires once it is let.
+// An error that a user's trigger raises with its own code does not keep other schedules from firing. The cause is unknown, so
+// the schedule is not paused: it fires once the trigger allows it.
 func TestUnknownCodeBlocksNothing(t *testing.T) {
 	k := kit.New(t)
 	co := k.Coordinator()

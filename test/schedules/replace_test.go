@@ -83,7 +83,7 @@ func TestDroppedTickCancelsNothing(t *testing.T) {
 	}
 }
 
-// A schedule that cannot be read is paused; nothing replaces its active run, so that goes on.
+// A schedule that cannot be read is paused; nothing replaces its active run, which continues.
 func TestBrokenScheduleCancelsNothing(t *testing.T) {
 	k := kit.New(t)
 	replacing(k, kagzi.Schedule{Name: "s", Cron: "0 * * * *"})
@@ -97,8 +97,8 @@ func TestBrokenScheduleCancelsNothing(t *testing.T) {
 	}
 }
 
-// Runs are cancelled for a tick that nobody has decided since the coordinator saw it: another may have fired it
-// meanwhile, whose run is not to be cancelled, or somebody may have changed, paused or deleted the schedule.
+// Runs are cancelled only for a tick that is still undecided: since the coordinator read it, another coordinator may have
+// fired it, whose run must not be cancelled, or somebody may have changed, paused or deleted the schedule.
 func TestStaleReplaceCancelsNothing(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

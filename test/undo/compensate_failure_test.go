@@ -13,7 +13,7 @@ import (
 	"github.com/kagzi/kagzi/kind"
 )
 
-// beginClosed starts a trip that fails, and whose compensation of what fails with err until open is called.
+// beginClosed starts a trip that fails. The cancellation of the booking named what fails with err until open is called.
 func beginClosed(k *kit.Kit, j *kit.Journal, what string, err error) (run *kagzi.Run[int], open func()) {
 	k.T.Helper()
 	var opened atomic.Bool

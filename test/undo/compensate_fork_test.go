@@ -186,8 +186,8 @@ func endsIn(ctx kagzi.Context, name string, again *atomic.Bool) error {
 	})
 }
 
-// TestForkUndoesWhatItExecutes forks runs that had registered what undoes a step, and had recorded other steps since: the
-// fork executes the step, and undoes it.
+// TestForkUndoesWhatItExecutes forks runs that had registered the compensation of a step, and had recorded other steps since:
+// the fork executes the step, and compensates it.
 func TestForkUndoesWhatItExecutes(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -339,8 +339,8 @@ func TestForkOfAForkCompensates(t *testing.T) {
 	}
 }
 
-// TestForkBehindACancelledChild forks a run from behind the cancel of a child whose end nobody had asked for: the fork has a
-// child of its own, and cancels that.
+// TestForkBehindACancelledChild forks a run after it cancelled a child without waiting for its end: the fork starts and cancels
+// a child of its own.
 func TestForkBehindACancelledChild(t *testing.T) {
 	k := kit.New(t)
 	kid := kagzi.Define[int, int]("kid", kit.NoRetry)

@@ -23,7 +23,7 @@ func compensatePass(k *kit.Kit) (pause time.Duration, err error) {
 }
 
 // TestLockedRunHoldsUpNoCompensations locks a run whose next compensation is due, in an open transaction: a coordinator
-// goes on with the other runs.
+// continues with the other runs.
 func TestLockedRunHoldsUpNoCompensations(t *testing.T) {
 	k := kit.New(t)
 	j := &kit.Journal{}
