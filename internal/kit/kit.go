@@ -362,9 +362,6 @@ func (k *Kit) Resume(ref kagzi.Ref, opts ...kagzi.ChangeOption) {
 	}
 }
 
-// Patience is await.Patience.
-const Patience = await.Patience
-
 // WaitFor is await.True.
 func WaitFor(t testing.TB, what string, cond func() bool) {
 	t.Helper()
