@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/kit"
 )
@@ -55,7 +56,7 @@ func TestUnreadableInputIsYielded(t *testing.T) {
 // waitRow waits until the condition holds for the run's row. Get would read the run's input, too.
 func waitRow(k *kit.Kit, id kagzi.RunID, condition string) {
 	k.T.Helper()
-	kit.WaitFor(k.T, condition, func() bool {
+	await.True(k.T, condition, func() bool {
 		return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE run_id = $1 AND `+condition, string(id)) == 1
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/hints"
@@ -29,10 +30,10 @@ const watchedBackend = `SELECT coalesce(min(backend_pid), 0) FROM kagzi.workers 
 // unharmed fails the test if a run has changed its holder, or if a worker was declared dead.
 func unharmed(t *testing.T, db *dbtest.DB, leases string) {
 	t.Helper()
-	if got := kit.QueryOne[string](t, db.Pool, leasesOfRuns); got != leases {
+	if got := dbtest.QueryOne[string](t, db.Pool, leasesOfRuns); got != leases {
 		t.Errorf("leases %s, want %s", got, leases)
 	}
-	if n := kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.worker_events WHERE event = 'LOST'`); n != 0 {
+	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.worker_events WHERE event = 'LOST'`); n != 0 {
 		t.Errorf("%d workers were declared dead", n)
 	}
 }
@@ -44,30 +45,30 @@ const leasesOfRuns = `SELECT string_agg(concat_ws(' ', run_id, status, lease, re
 func TestLostConnectionsOfALiveWorker(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	c := kit.NewClient(t, kit.OpenPool(t, db.DSN, 6))
-	g, runs, _ := kit.Gated(t, c, kit.Mute, 3)
-	leases := kit.QueryOne[string](t, db.Pool, leasesOfRuns)
+	c := kit.NewClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Conns(6)))
+	g, runs, _ := kit.Gated(t, c, kit.RareHeartbeats, 3)
+	leases := dbtest.QueryOne[string](t, db.Pool, leasesOfRuns)
 	h := hintsOf(t, c)
-	kit.WaitFor(t, "the worker listens", h.Listening)
+	await.True(t, "the worker listens", h.Listening)
 	direct := store.New(db.Pool, "default")
 	for _, all := range []bool{false, true, true} { // first only the heartbeater's, so that no other lost connection wakes it
-		old := kit.QueryOne[int](t, db.Pool, watchedBackend)
+		old := dbtest.QueryOne[int](t, db.Pool, watchedBackend)
 		if old == 0 {
 			t.Fatal("the worker's connection is no evidence")
 		}
-		n := kit.QueryOne[int](t, db.Pool, `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+		n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
 			WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> ALL ($1::int[]) AND ($2 OR pid = $3)`, backendsOf(t, db), all, old)
 		if n == 0 || all && n < 3 {
 			t.Errorf("INVALID: %d connections were ended, want the heartbeater's, the listener's and some of the pool's", n)
 		}
-		kit.WaitFor(t, "the worker reports its new connection", func() bool {
-			return kit.QueryOne[int](t, db.Pool, watchedBackend) != old
+		await.True(t, "the worker reports its new connection", func() bool {
+			return dbtest.QueryOne[int](t, db.Pool, watchedBackend) != old
 		})
 		if disconnected, watched, err := direct.DisconnectedWorkers(t.Context()); err != nil || len(disconnected) != 0 || watched != 1 {
 			t.Errorf("disconnected %v of %d, %v", disconnected, watched, err)
 		}
 		unharmed(t, db, leases)
-		kit.WaitFor(t, "the worker listens again", h.Listening)
+		await.True(t, "the worker listens again", h.Listening)
 	}
 	close(g.Open)
 	kit.CheckResults(t, runs, func(int) string { return "opened" })
@@ -90,7 +91,7 @@ func backendsOf(t *testing.T, db *dbtest.DB) (pids []int32) {
 func refuseConnections(t *testing.T, db *dbtest.DB) (allow func()) {
 	t.Helper()
 	admin := maintenance(t, db)
-	name := kit.QueryOne[string](t, db.Pool, `SELECT current_database()`)
+	name := dbtest.QueryOne[string](t, db.Pool, `SELECT current_database()`)
 	let := func(yes string) {
 		t.Helper()
 		if _, err := admin.Exec(context.Background(), `ALTER DATABASE `+name+` ALLOW_CONNECTIONS `+yes); err != nil {
@@ -106,13 +107,13 @@ func refuseConnections(t *testing.T, db *dbtest.DB) (allow func()) {
 func TestServerTakesNoConnections(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	cfg := kit.Mute
-	g, runs, _ := kit.Gated(t, kit.NewClient(t, kit.OpenPool(t, db.DSN, 6)), cfg, 2)
-	leases := kit.QueryOne[string](t, db.Pool, leasesOfRuns)
+	cfg := kit.RareHeartbeats
+	g, runs, _ := kit.Gated(t, kit.NewClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Conns(6))), cfg, 2)
+	leases := dbtest.QueryOne[string](t, db.Pool, leasesOfRuns)
 	allow := refuseConnections(t, db)
 	defer allow()
-	kit.ExecSQL(t, db.Pool, `SELECT pg_terminate_backend(backend_pid) FROM kagzi.workers`)
-	kit.WaitFor(t, "heartbeats go over the pool", func() bool { return kit.QueryOne[int](t, db.Pool, watchedBackend) == 0 })
+	dbtest.Exec(t, db.Pool, `SELECT pg_terminate_backend(backend_pid) FROM kagzi.workers`)
+	await.True(t, "heartbeats go over the pool", func() bool { return dbtest.QueryOne[int](t, db.Pool, watchedBackend) == 0 })
 	unharmed(t, db, leases)
 	allow()
 	close(g.Open)
@@ -152,22 +153,22 @@ func TestServerRestartDeclaresNobodyDead(t *testing.T) {
 			t.Parallel()
 			ctx := kit.Context(t)
 			server, pool := kit.OwnServer(ctx, t, 10)
-			cfg := kit.Mute
+			cfg := kit.RareHeartbeats
 			if name == "Restart" {
 				cfg.Coordinator.Grace = engine.LeastGrace // short: the new server knows that it never had the connection
 			}
 			g, runs, _ := kit.Gated(t, kit.NewClient(t, pool), cfg, 3)
-			old := kit.QueryOne[int](t, pool, watchedBackend)
-			kit.ExecSQL(t, pool, `CHECKPOINT`) // a claim's commit does not wait for the disk
+			old := dbtest.QueryOne[int](t, pool, watchedBackend)
+			dbtest.Exec(t, pool, `CHECKPOINT`) // a claim's commit does not wait for the disk
 			disturb(t, server, old)
-			kit.WaitFor(t, "the worker has reconnected", func() bool {
+			await.True(t, "the worker has reconnected", func() bool {
 				var yes bool
 				err := pool.QueryRow(ctx, `SELECT backend_pid <> $1 AND server_start = pg_postmaster_start_time() FROM kagzi.workers WHERE status = 'ONLINE'`, old).Scan(&yes)
 				return err == nil && yes
 			})
 			close(g.Open)
 			kit.CheckResults(t, runs, func(int) string { return "opened" })
-			if n := kit.QueryOne[int](t, pool, `SELECT (SELECT count(*) FROM kagzi.worker_events WHERE event = 'LOST') + (SELECT sum(recoveries) FROM kagzi.workflow_runs)`); n != 0 {
+			if n := dbtest.QueryOne[int](t, pool, `SELECT (SELECT count(*) FROM kagzi.worker_events WHERE event = 'LOST') + (SELECT sum(recoveries) FROM kagzi.workflow_runs)`); n != 0 {
 				t.Errorf("%d workers and runs were lost", n)
 			}
 			if len(g.Cause) > 0 {
@@ -181,12 +182,12 @@ func TestServerRestartDeclaresNobodyDead(t *testing.T) {
 func TestPoolerLeavesNoEvidence(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	pool := kit.OpenPool(t, dbtest.Pooler(t, db), 10)
+	pool := dbtest.OpenPool(t, dbtest.Pooler(t, db), dbtest.Conns(10))
 	c, s := kit.NewClient(t, pool), store.New(pool, "default")
 	g, runs, _ := kit.Gated(t, c, kagzi.WorkerConfig{Heartbeat: 50 * time.Millisecond}, 1)
-	from := kit.QueryOne[time.Time](t, db.Pool, `SELECT clock_timestamp()`)
-	kit.WaitFor(t, "the worker has sent heartbeats", func() bool {
-		return kit.QueryOne[bool](t, db.Pool, `SELECT heartbeat_at > $1::timestamptz + interval '200 ms' FROM kagzi.workers`, from)
+	from := dbtest.QueryOne[time.Time](t, db.Pool, `SELECT clock_timestamp()`)
+	await.True(t, "the worker has sent heartbeats", func() bool {
+		return dbtest.QueryOne[bool](t, db.Pool, `SELECT heartbeat_at > $1::timestamptz + interval '200 ms' FROM kagzi.workers`, from)
 	})
 	page, _, err := c.Workers(t.Context(), kagzi.WorkerFilter{})
 	if err != nil || len(page) != 1 || page[0].Watched {
@@ -212,13 +213,13 @@ func TestPoolerLeavesNoEvidence(t *testing.T) {
 func TestSharedBackendIsNoEvidence(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	cfg := configOf(t, idleWorker(t, kit.NewClient(t, db.Pool), kit.Mute))
+	cfg := configOf(t, idleWorker(t, kit.NewClient(t, db.Pool), kit.RareHeartbeats))
 	evidence, end, err := engine.MistakenHeartbeat(t.Context(), engine.New(cfg))
 	defer end()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if pid := kit.QueryOne[int](t, db.Pool, watchedBackend); pid != 0 || evidence {
+	if pid := dbtest.QueryOne[int](t, db.Pool, watchedBackend); pid != 0 || evidence {
 		t.Errorf("the evidence is %d", pid)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -16,26 +17,26 @@ import (
 func TestDrainLeavesBusyRun(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	c := kit.NewClient(t, kit.OpenPool(t, db.DSN, 6))
-	cfg := kit.Mute
+	c := kit.NewClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Conns(6)))
+	cfg := kit.RareHeartbeats
 	cfg.DrainTimeout = 10 * time.Millisecond
 	_, runs, stop := kit.Gated(t, c, cfg, 1)
 	tx := dbtest.BeginWith(t, db.Pool, kit.LockRuns)
 	stop()
-	kit.WaitFor(t, "nobody tries to yield it any more", func() bool {
-		return kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 0
+	await.True(t, "nobody tries to yield it any more", func() bool {
+		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 0
 	})
-	if got := kit.QueryOne[string](t, db.Pool, `SELECT w.status || ' ' || r.status FROM kagzi.workers w JOIN kagzi.workflow_runs r ON r.locked_by = w.worker_id`); got != "OFFLINE RUNNING" {
+	if got := dbtest.QueryOne[string](t, db.Pool, `SELECT w.status || ' ' || r.status FROM kagzi.workers w JOIN kagzi.workflow_runs r ON r.locked_by = w.worker_id`); got != "OFFLINE RUNNING" {
 		t.Fatalf("INVALID: worker and run are %s", got)
 	}
 	d := newDetector(t, db)
 	d.check(t) // with the lock held the run cannot be released: a later check does that
 	kit.RollbackTx(t, tx)
-	kit.WaitFor(t, "the run is due", func() bool {
+	await.True(t, "the run is due", func() bool {
 		d.check(t)
-		return kit.QueryOne[bool](t, db.Pool, `SELECT available_at <= now() FROM kagzi.workflow_runs`)
+		return dbtest.QueryOne[bool](t, db.Pool, `SELECT available_at <= now() FROM kagzi.workflow_runs`)
 	})
-	w, g := kit.NewWorker(t, c, kit.Mute), kit.NewGate()
+	w, g := kit.NewWorker(t, c, kit.RareHeartbeats), kit.NewGate()
 	g.Handle(w)
 	close(g.Open)
 	kit.StartLocal(t, w)
@@ -47,21 +48,21 @@ func TestDrainLeavesBusyRun(t *testing.T) {
 func TestStopWhileRowLocked(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	cfg := kit.Mute
+	cfg := kit.RareHeartbeats
 	cfg.NoCoordinator = true
-	c := kit.NewClient(t, kit.OpenPool(t, db.DSN, 6))
+	c := kit.NewClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Conns(6)))
 	h := hintsOf(t, c)
 	defer h.Listen()()
-	kit.WaitFor(t, "the process listens", h.Listening) // the beginning of that would cause a heartbeat, which may wait longer
+	await.True(t, "the process listens", h.Listening) // the beginning of that would cause a heartbeat, which may wait longer
 	g, _, stop := kit.Gated(t, c, cfg, 1)
 	stopped := kit.Stopping(stop)
-	kit.WaitFor(t, "the worker drains", func() bool {
-		return kit.QueryOne[string](t, db.Pool, `SELECT status FROM kagzi.workers`) == "DRAINING"
+	await.True(t, "the worker drains", func() bool {
+		return dbtest.QueryOne[string](t, db.Pool, `SELECT status FROM kagzi.workers`) == "DRAINING"
 	})
 	tx := dbtest.BeginWith(t, db.Pool, kit.LockWorkers)
 	begun := time.Now()
 	close(g.Open)
-	kit.Receive(t, stopped)
+	await.Receive(t, stopped)
 	took := time.Since(begun)
 	t.Logf("Run returned %v after the end of its run", took.Round(time.Millisecond))
 	if took > 4*engine.RegistryTimeout { // other calls to the database may take 10 s
@@ -77,20 +78,20 @@ func TestStopWhileRowLocked(t *testing.T) {
 func TestReregisterWhileDraining(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	c := kit.NewClient(t, kit.OpenPool(t, db.DSN, 6))
-	cfg := kit.Mute
+	c := kit.NewClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Conns(6)))
+	cfg := kit.RareHeartbeats
 	cfg.DrainTimeout, cfg.NoCoordinator = time.Minute, true
 	_, _, stop := kit.Gated(t, c, cfg, 1)
 	first := kit.Only(t, c, kagzi.WorkerFilter{}).ID
 	tx := dbtest.BeginWith(t, db.Pool, kit.LockRuns) // the run cannot be yielded, so the worker has not drained
 	stopped := kit.Stopping(stop)
-	kit.WaitFor(t, "the worker drains", func() bool {
-		return kit.QueryOne[string](t, db.Pool, `SELECT status FROM kagzi.workers`) == "DRAINING"
+	await.True(t, "the worker drains", func() bool {
+		return dbtest.QueryOne[string](t, db.Pool, `SELECT status FROM kagzi.workers`) == "DRAINING"
 	})
 	if err := c.ForceOffline(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
-	kit.WaitFor(t, "the worker drains under its new ID", func() bool {
+	await.True(t, "the worker drains under its new ID", func() bool {
 		_, total, err := c.Workers(t.Context(), kagzi.WorkerFilter{Status: []string{"DRAINING"}})
 		return err == nil && total == 1
 	})
@@ -100,8 +101,8 @@ func TestReregisterWhileDraining(t *testing.T) {
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Error(err)
 	}
-	kit.Receive(t, stopped)
-	if n := kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'OFFLINE'`); n != 2 {
+	await.Receive(t, stopped)
+	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'OFFLINE'`); n != 2 {
 		t.Errorf("%d workers are OFFLINE, want 2", n)
 	}
 }
@@ -111,19 +112,19 @@ func TestReregisterWhileDraining(t *testing.T) {
 func TestDrainWhileReregistering(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	w := kit.NewWorker(t, kit.NewClient(t, kit.OpenPool(t, db.DSN, 6)), kagzi.WorkerConfig{Heartbeat: 100 * time.Millisecond, NoCoordinator: true})
+	w := kit.NewWorker(t, kit.NewClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Conns(6))), kagzi.WorkerConfig{Heartbeat: 100 * time.Millisecond, NoCoordinator: true})
 	kit.NewGate().Handle(w)
 	done := kit.RunWorker(t, w)
-	kit.WaitFor(t, "the worker is online", func() bool {
-		return kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'ONLINE'`) == 1
+	await.True(t, "the worker is online", func() bool {
+		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'ONLINE'`) == 1
 	})
 	// Drain and DeclareDead write these rows. Both come between two heartbeats, and nobody is notified.
-	kit.ExecSQL(t, db.Pool, `WITH u AS (UPDATE kagzi.workers SET status = 'OFFLINE', stopped_at = now() RETURNING worker_id, namespace_id)
+	dbtest.Exec(t, db.Pool, `WITH u AS (UPDATE kagzi.workers SET status = 'OFFLINE', stopped_at = now() RETURNING worker_id, namespace_id)
 		INSERT INTO kagzi.worker_events (worker_id, event_id, namespace_id, event, detail) SELECT worker_id, gen_random_uuid(), namespace_id, 'DRAINING', 'asked to' FROM u`)
-	if err := kit.Receive(t, done); err != nil {
+	if err := await.Receive(t, done); err != nil {
 		t.Errorf("Run: %v", err)
 	}
-	if n := kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status <> 'OFFLINE'`); n != 0 {
+	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status <> 'OFFLINE'`); n != 0 {
 		t.Errorf("%d workers are not OFFLINE", n)
 	}
 }
@@ -133,22 +134,22 @@ func TestDrainWhileReregistering(t *testing.T) {
 func TestDrainQueueLostAnswer(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	c := kit.NewClient(t, kit.OpenPool(t, db.DSN, 6))
-	w := kit.NewWorker(t, c, kit.Mute)
+	c := kit.NewClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Conns(6)))
+	w := kit.NewWorker(t, c, kit.RareHeartbeats)
 	kit.NewGate().Handle(w)
 	done := kit.RunWorker(t, w)
-	kit.WaitFor(t, "the worker is online", func() bool {
-		return kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'ONLINE'`) == 1
+	await.True(t, "the worker is online", func() bool {
+		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'ONLINE'`) == 1
 	})
-	kit.WaitFor(t, "the worker listens", hintsOf(t, c).Listening)
+	await.True(t, "the worker listens", hintsOf(t, c).Listening)
 	proxy := pgproxy.Start(t, db.DSN)
-	far := kit.NewClient(t, kit.OpenPool(t, proxy.DSN(), 3))
+	far := kit.NewClient(t, dbtest.OpenPool(t, proxy.DSN(), dbtest.Conns(3)))
 	drop := proxy.DropAck(pgproxy.After(pgproxy.Contains("INSERT INTO kagzi.worker_events"), pgproxy.Exactly("commit")))
 	if n, err := far.DrainQueue(t.Context(), "default"); n != 1 || err != nil {
 		t.Errorf("%d workers, %v; want 1", n, err)
 	}
-	kit.Receive(t, drop.Done())
-	if err := kit.Receive(t, done); err != nil {
+	await.Receive(t, drop.Done())
+	if err := await.Receive(t, done); err != nil {
 		t.Errorf("Run: %v", err)
 	}
 }

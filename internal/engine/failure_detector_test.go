@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/hints"
 	"github.com/kagzi/kagzi/internal/housekeeping"
@@ -58,7 +59,7 @@ func (d *detector) checkLater(t *testing.T) {
 
 func wantNobodyLost(t *testing.T, db *dbtest.DB, when string) {
 	t.Helper()
-	if n := kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.worker_events WHERE event = 'LOST'`); n != 0 {
+	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.worker_events WHERE event = 'LOST'`); n != 0 {
 		t.Errorf("%s: %d live workers were declared dead", when, n)
 	}
 }
@@ -70,22 +71,22 @@ func TestOutageDeclaresNobodyDead(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	proxy := pgproxy.Start(t, db.DSN)
-	c := kit.NewClient(t, kit.OpenPool(t, proxy.DSN(), 10))
+	c := kit.NewClient(t, dbtest.OpenPool(t, proxy.DSN(), dbtest.Conns(10)))
 	const workers = 4
 	for range workers {
 		w := kit.NewWorker(t, c, kagzi.WorkerConfig{Heartbeat: 200 * time.Millisecond, StaleAfter: time.Second, NoCoordinator: true})
 		kit.NewGate().Handle(w)
 		kit.StartLocal(t, w)
 	}
-	kit.WaitFor(t, "all send heartbeats", func() bool {
-		return kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE heartbeat_at > started_at`) == workers
+	await.True(t, "all send heartbeats", func() bool {
+		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE heartbeat_at > started_at`) == workers
 	})
 	before := newDetector(t, db)
 	before.check(t)
 	proxy.Freeze()
 	proxy.CutAll()
-	kit.WaitFor(t, "all are silent for too long", func() bool {
-		return kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE heartbeat_at < clock_timestamp() - stale_after`) == workers
+	await.True(t, "all are silent for too long", func() bool {
+		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE heartbeat_at < clock_timestamp() - stale_after`) == workers
 	})
 	fresh := newDetector(t, db)
 	// Both check before any worker can report, as if the database had just come back.
@@ -93,9 +94,9 @@ func TestOutageDeclaresNobodyDead(t *testing.T) {
 	fresh.check(t)
 	wantNobodyLost(t, db, "at the end of the outage")
 	proxy.Unfreeze()
-	back := kit.QueryOne[time.Time](t, db.Pool, `SELECT clock_timestamp()`)
-	kit.WaitFor(t, "all have reported", func() bool {
-		return kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE heartbeat_at > $1`, back) == workers
+	back := dbtest.QueryOne[time.Time](t, db.Pool, `SELECT clock_timestamp()`)
+	await.True(t, "all have reported", func() bool {
+		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE heartbeat_at > $1`, back) == workers
 	})
 	before.checkLater(t)
 	fresh.checkLater(t)
@@ -107,20 +108,20 @@ func TestOutageDeclaresNobodyDead(t *testing.T) {
 func TestClockStep(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	c := kit.NewClient(t, kit.OpenPool(t, db.DSN, 6))
+	c := kit.NewClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Conns(6)))
 	cfg := kagzi.WorkerConfig{Heartbeat: 10 * time.Second, StaleAfter: 30 * time.Second, NoCoordinator: true}
 	g, runs, _ := kit.Gated(t, c, cfg, 1)
-	leases := kit.QueryOne[string](t, db.Pool, leasesOfRuns)
+	leases := dbtest.QueryOne[string](t, db.Pool, leasesOfRuns)
 	d := newDetector(t, db)
 	d.check(t)
 	// The test cannot set the clock, so it makes the heartbeat older.
-	old := kit.QueryOne[time.Time](t, db.Pool, `UPDATE kagzi.workers SET heartbeat_at = heartbeat_at - interval '31 s' RETURNING heartbeat_at`)
+	old := dbtest.QueryOne[time.Time](t, db.Pool, `UPDATE kagzi.workers SET heartbeat_at = heartbeat_at - interval '31 s' RETURNING heartbeat_at`)
 	d.check(t)
 	unharmed(t, db, leases)
-	id := kit.QueryOne[uuid.UUID](t, db.Pool, `SELECT worker_id FROM kagzi.workers`)
+	id := dbtest.QueryOne[uuid.UUID](t, db.Pool, `SELECT worker_id FROM kagzi.workers`)
 	_ = hintsOf(t, c).Changed(t.Context(), nil, id) // it sends a heartbeat at once
-	kit.WaitFor(t, "the worker sends a heartbeat", func() bool {
-		return kit.QueryOne[bool](t, db.Pool, `SELECT heartbeat_at > $1::timestamptz + interval '31 s' FROM kagzi.workers WHERE status = 'ONLINE'`, old)
+	await.True(t, "the worker sends a heartbeat", func() bool {
+		return dbtest.QueryOne[bool](t, db.Pool, `SELECT heartbeat_at > $1::timestamptz + interval '31 s' FROM kagzi.workers WHERE status = 'ONLINE'`, old)
 	})
 	d.checkLater(t)
 	unharmed(t, db, leases)
@@ -133,20 +134,20 @@ func TestClockStep(t *testing.T) {
 func TestLiveWorkerIsDeclaredDead(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	c := kit.NewClient(t, kit.OpenPool(t, db.DSN, 6))
+	c := kit.NewClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Conns(6)))
 	cfg := kagzi.WorkerConfig{Heartbeat: time.Hour, StaleAfter: 4 * time.Hour, LeaseTimeout: 4 * time.Hour, NoCoordinator: true}
 	g, runs, _ := kit.Gated(t, c, cfg, 1)
-	kit.WaitFor(t, "the worker listens", hintsOf(t, c).Listening)
+	await.True(t, "the worker listens", hintsOf(t, c).Listening)
 	d := newDetector(t, db) // of another client: the worker can learn of its checks only through the database
-	kit.ExecSQL(t, db.Pool, `UPDATE kagzi.workers SET heartbeat_at = now() - interval '5 hours'`)
+	dbtest.Exec(t, db.Pool, `UPDATE kagzi.workers SET heartbeat_at = now() - interval '5 hours'`)
 	d.check(t)
 	d.checkLater(t)
-	if n := kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.worker_events WHERE event = 'LOST'`); n != 1 {
+	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.worker_events WHERE event = 'LOST'`); n != 1 {
 		t.Fatalf("INVALID: %d workers were declared dead, want 1", n)
 	}
 	g.LosesLeases(t, len(runs))
-	kit.WaitFor(t, "the worker is registered again", func() bool {
-		return kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'ONLINE'`) == 1
+	await.True(t, "the worker is registered again", func() bool {
+		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'ONLINE'`) == 1
 	})
 	close(g.Open)
 	kit.CheckResults(t, runs, func(int) string { return "opened" })

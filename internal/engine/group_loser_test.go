@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/kit"
 )
@@ -37,8 +38,8 @@ func TestFailedBranchOfARacesLoser(t *testing.T) {
 				return winner, err
 			})
 			run := kit.Begin(k, wf, suspends)
-			root := kit.Receive(t, roots)
-			kit.WaitFor(t, "the loser's branch has failed", func() bool { return engine.HasFailedBranch(root, "child") })
+			root := await.Receive(t, roots)
+			await.True(t, "the loser's branch has failed", func() bool { return engine.HasFailedBranch(root, "child") })
 			close(open)
 			if suspends {
 				k.WaitStatus(run.ID(), kagzi.StatusSleeping)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -38,8 +39,8 @@ func TestLiveness(t *testing.T) {
 	claimed, answer := kit.HangAt(t, w, "after claim") // the worker asks the database nothing more
 	s := begun(t, w)
 	defer answer()
-	kit.Receive(t, claimed)
-	kit.WaitFor(t, "the process knows of the worker", func() bool {
+	await.Receive(t, claimed)
+	await.True(t, "the process knows of the worker", func() bool {
 		answer := httptest.NewRecorder()
 		c.Liveness().ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/livez", nil))
 		return strings.Contains(answer.Body.String(), "1 worker")

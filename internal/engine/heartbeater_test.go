@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -27,7 +28,7 @@ func begun(t *testing.T, w *kagzi.Worker) *engine.Session {
 	sessions := make(chan testhook.Session, 1)
 	kit.HooksOf(t, w).Begun = func(s testhook.Session) { sessions <- s }
 	kit.StartLocal(t, w)
-	return engine.SessionOf(kit.Receive(t, sessions))
+	return engine.SessionOf(await.Receive(t, sessions))
 }
 
 // A halfOpen is a connection that, once silent, drops all data in both directions without an error to either side, as when a
@@ -86,7 +87,7 @@ func TestHalfOpenConnectionOfTheHeartbeater(t *testing.T) {
 	}
 	t.Cleanup(pool.Close)
 	g, runs, _ := kit.Gated(t, kit.NewClient(t, pool), kagzi.WorkerConfig{Heartbeat: 200 * time.Millisecond, StaleAfter: 24 * time.Second}, 3)
-	kit.WaitFor(t, "the heartbeater's connection is silent", func() bool {
+	await.True(t, "the heartbeater's connection is silent", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		for _, c := range conns {
@@ -97,9 +98,9 @@ func TestHalfOpenConnectionOfTheHeartbeater(t *testing.T) {
 		}
 		return false
 	})
-	from := kit.QueryOne[time.Time](t, db.Pool, `SELECT clock_timestamp()`)
-	kit.WaitFor(t, "heartbeats are sent again", func() bool {
-		return kit.QueryOne[bool](t, db.Pool, `SELECT heartbeat_at > $1::timestamptz + interval '400 ms' FROM kagzi.workers`, from)
+	from := dbtest.QueryOne[time.Time](t, db.Pool, `SELECT clock_timestamp()`)
+	await.True(t, "heartbeats are sent again", func() bool {
+		return dbtest.QueryOne[bool](t, db.Pool, `SELECT heartbeat_at > $1::timestamptz + interval '400 ms' FROM kagzi.workers`, from)
 	})
 	if len(g.Cause) > 0 {
 		t.Errorf("a step's context ended: %v", <-g.Cause)
@@ -114,7 +115,7 @@ func TestFencedRunsAreYieldedOverNewConnections(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	proxy := pgproxy.Start(t, db.DSN)
-	g, runs, _ := kit.Gated(t, kit.NewClient(t, kit.OpenPool(t, proxy.DSN(), 6)), kit.Quick, 2)
+	g, runs, _ := kit.Gated(t, kit.NewClient(t, dbtest.OpenPool(t, proxy.DSN(), dbtest.Conns(6))), kit.Quick, 2)
 	proxy.Freeze()
 	g.LosesLeases(t, len(runs))
 	proxy.CutAll()
@@ -134,7 +135,7 @@ func TestRunsOfADeadWorkerIDAreYielded(t *testing.T) {
 		t.Parallel()
 		db := dbtest.Database(t)
 		g, runs, _ := kit.Gated(t, kit.NewClient(t, db.Pool), kit.Quick, 3)
-		kit.ExecSQL(t, db.Pool, declareDead)
+		dbtest.Exec(t, db.Pool, declareDead)
 		g.LosesLeases(t, len(runs))
 		close(g.Open)
 		kit.CheckResults(t, runs, func(int) string { return "opened" })
@@ -150,14 +151,14 @@ func TestRunsOfADeadWorkerIDAreYielded(t *testing.T) {
 		claimed, answer := kit.HangAt(t, w, "after claim")
 		kit.StartLocal(t, w)
 		defer answer()
-		kit.Receive(t, claimed)
-		kit.ExecSQL(t, db.Pool, declareDead)
-		kit.WaitFor(t, "the worker is registered again", func() bool {
-			return kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'ONLINE'`) == 1
+		await.Receive(t, claimed)
+		dbtest.Exec(t, db.Pool, declareDead)
+		await.True(t, "the worker is registered again", func() bool {
+			return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'ONLINE'`) == 1
 		})
 		answer()
-		kit.Receive(t, g.Begun)
-		if status := kit.QueryOne[string](t, db.Pool, holder); status != "ONLINE" {
+		await.Receive(t, g.Begun)
+		if status := dbtest.QueryOne[string](t, db.Pool, holder); status != "ONLINE" {
 			t.Errorf("the run is executed by a worker that is %s", status)
 		}
 		close(g.Open)
@@ -174,12 +175,12 @@ func TestRunForAnotherVersionWakesItsWorker(t *testing.T) {
 	wf := kagzi.Define[int, int]("wf")
 	var clients []*kagzi.Client
 	for version := 1; version <= 2; version++ {
-		c := kit.NewClient(t, kit.OpenPool(t, db.DSN, 6))
+		c := kit.NewClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Conns(6)))
 		w := kit.NewWorker(t, c, kagzi.WorkerConfig{PollInterval: time.Hour})
 		kagzi.Handle(w, wf, func(kagzi.Context, int) (int, error) { return version, nil }, kagzi.Version(version))
 		s := begun(t, w)
 		clients = append(clients, c)
-		kit.WaitFor(t, "the worker waits for its next claim", func() bool {
+		await.True(t, "the worker waits for its next claim", func() bool {
 			return !engine.ClaimsWithin(s, time.Minute) && engine.Listens(s)
 		})
 	}
@@ -216,24 +217,24 @@ func TestLeaseThatCannotBeExtendedCostsNoOther(t *testing.T) {
 		Heartbeat: 50 * time.Millisecond, StaleAfter: time.Hour, LeaseTimeout: time.Hour, Coordinator: kagzi.CoordinatorConfig{NoGrace: true},
 	}, 3)
 	bad, cancelled := runs[1], runs[2]
-	backend := kit.QueryOne[int](t, db.Pool, `SELECT backend_pid FROM kagzi.workers`)
-	kit.ExecSQL(t, db.Pool, fmt.Sprintf(`
+	backend := dbtest.QueryOne[int](t, db.Pool, `SELECT backend_pid FROM kagzi.workers`)
+	dbtest.Exec(t, db.Pool, fmt.Sprintf(`
 		CREATE FUNCTION public.damaged() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'damaged' USING ERRCODE = 'XX001'; END $$;
 		CREATE TRIGGER damaged BEFORE UPDATE ON kagzi.workflow_runs FOR EACH ROW
 			WHEN (NEW.run_id = '%s' AND OLD.available_at < NEW.available_at) EXECUTE FUNCTION public.damaged()`, bad.ID()))
-	kit.ExecSQL(t, db.Pool, `UPDATE kagzi.workflow_runs SET available_at = now() + interval '5 minutes'`)
-	kit.WaitFor(t, "the others are extended", func() bool {
-		return kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE available_at > now() + interval '50 minutes'`) == 2
+	dbtest.Exec(t, db.Pool, `UPDATE kagzi.workflow_runs SET available_at = now() + interval '5 minutes'`)
+	await.True(t, "the others are extended", func() bool {
+		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE available_at > now() + interval '50 minutes'`) == 2
 	})
-	if !kit.QueryOne[bool](t, db.Pool, `SELECT available_at < now() + interval '6 minutes' FROM kagzi.workflow_runs WHERE run_id = $1`, string(bad.ID())) {
+	if !dbtest.QueryOne[bool](t, db.Pool, `SELECT available_at < now() + interval '6 minutes' FROM kagzi.workflow_runs WHERE run_id = $1`, string(bad.ID())) {
 		t.Error("INVALID: it was extended, too")
 	}
 	logged.WantLine(t, "the database refuses an operation of the worker", engine.Extending, string(bad.ID()))
-	kit.ExecSQL(t, db.Pool, `UPDATE kagzi.workflow_runs SET cancel_requested_at = now() WHERE run_id = $1`, string(cancelled.ID())) // nobody is notified
-	if cause := kit.Receive(t, g.Cause); kagzi.KindOf(cause) != kind.Cancelled {
+	dbtest.Exec(t, db.Pool, `UPDATE kagzi.workflow_runs SET cancel_requested_at = now() WHERE run_id = $1`, string(cancelled.ID())) // nobody is notified
+	if cause := await.Receive(t, g.Cause); kagzi.KindOf(cause) != kind.Cancelled {
 		t.Errorf("the cause is %v, want that it was cancelled", cause)
 	}
-	if now := kit.QueryOne[int](t, db.Pool, `SELECT backend_pid FROM kagzi.workers`); now != backend {
+	if now := dbtest.QueryOne[int](t, db.Pool, `SELECT backend_pid FROM kagzi.workers`); now != backend {
 		t.Errorf("the heartbeater has another connection")
 	}
 	close(g.Open)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/kit"
 )
@@ -60,8 +61,8 @@ func TestAParentThatLingersGoesWhenTheLastSlotIsTaken(t *testing.T) {
 	})
 	kit.StartWorker(t, w)
 	run := kit.Begin(k, parent, 1)
-	root := kit.Receive(t, roots)
-	kit.WaitFor(t, "the parent lingers", func() bool { return engine.Lingers(root) })
+	root := await.Receive(t, roots)
+	await.True(t, "the parent lingers", func() bool { return engine.Lingers(root) })
 	kit.Begin(k, hog, 1)
 	k.WaitStatus(run.ID(), kagzi.StatusSleeping)
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/health"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -59,10 +60,10 @@ func recorded(t *testing.T, pool *pgxpool.Pool, runs []*kagzi.Run[int], output s
 	for _, r := range runs {
 		ids = append(ids, string(r.ID()))
 	}
-	kit.ExecSQL(t, pool, `INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt, output, started_at, finished_at)
+	dbtest.Exec(t, pool, `INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt, output, started_at, finished_at)
 		SELECT run_id, 'recorded', 1, namespace_id, 'COMPLETED', 'FUNCTION', 1, 1, convert_to(`+output+`, 'UTF8'), now(), now()
 		FROM kagzi.workflow_runs WHERE run_id = ANY ($1::text[]::uuid[])`, ids)
-	kit.ExecSQL(t, pool, `UPDATE kagzi.workflow_runs SET started_at = now(), version = 1, available_at = now() WHERE run_id = ANY ($1::text[]::uuid[])`, ids)
+	dbtest.Exec(t, pool, `UPDATE kagzi.workflow_runs SET started_at = now(), version = 1, available_at = now() WHERE run_id = ANY ($1::text[]::uuid[])`, ids)
 }
 
 // damage makes every result that is stored out of line unreadable, as a lost block of the disk would. repair undoes that.
@@ -89,13 +90,13 @@ func slowPool(t *testing.T, db *dbtest.DB, slow ...*kagzi.Run[int]) *pgxpool.Poo
 	for _, r := range slow {
 		ids = append(ids, string(r.ID()))
 	}
-	kit.ExecSQL(t, db.Pool, fmt.Sprintf(`CREATE FUNCTION public.readable(run uuid) RETURNS bool LANGUAGE plpgsql AS $$
+	dbtest.Exec(t, db.Pool, fmt.Sprintf(`CREATE FUNCTION public.readable(run uuid) RETURNS bool LANGUAGE plpgsql AS $$
 		BEGIN
 			IF run = ANY ('{%s}') THEN PERFORM pg_sleep(600); END IF;
 			RETURN true;
 		END $$`, strings.Join(ids, ",")))
-	kit.ExecSQL(t, db.Pool, `CREATE POLICY slow ON kagzi.step_runs USING (public.readable(run_id))`)
-	kit.ExecSQL(t, db.Pool, `ALTER TABLE kagzi.step_runs ENABLE ROW LEVEL SECURITY`)
+	dbtest.Exec(t, db.Pool, `CREATE POLICY slow ON kagzi.step_runs USING (public.readable(run_id))`)
+	dbtest.Exec(t, db.Pool, `ALTER TABLE kagzi.step_runs ENABLE ROW LEVEL SECURITY`)
 	cfg, err := pgxpool.ParseConfig(db.DSN)
 	if err != nil {
 		t.Fatal(err)
@@ -126,8 +127,8 @@ func TestManySlowHistoriesHoldUpNobodyElse(t *testing.T) {
 	begun := make(chan *engine.Session, 1)
 	kit.HooksOf(t, w).Begun = func(s testhook.Session) { begun <- engine.SessionOf(s) }
 	kit.StartWorker(t, w)
-	s := kit.Receive(t, begun)
-	kit.WaitFor(t, "they are tried one after the other", func() bool { return engine.HardHistories(s) > 0 })
+	s := await.Receive(t, begun)
+	await.True(t, "they are tried one after the other", func() bool { return engine.HardHistories(s) > 0 })
 	others := startLater(t, admin, 0, 5)
 	recorded(t, db.Pool, others, `'0'`)
 	kit.CheckResults(t, others, func(i int) int { return i })
@@ -167,12 +168,12 @@ func TestUnreadableHistoryCostsNobodyElse(t *testing.T) {
 		t.Errorf("recorded steps were executed %d times", n-10)
 	}
 	logged.WantLine(t, "what a run has recorded cannot be read", string(bad.ID()))
-	kit.WaitFor(t, "the run waits for its history", func() bool {
+	await.True(t, "the run waits for its history", func() bool {
 		info, err := bad.Info(ctx)
 		return err == nil && info.Status == kagzi.StatusPending && info.WaitingOn == "history"
 	})
-	kit.ExecSQL(t, db.Pool, `ALTER TABLE kagzi.step_runs DISABLE ROW LEVEL SECURITY`)
-	kit.ExecSQL(t, db.Pool, `DROP POLICY slow ON kagzi.step_runs`)
+	dbtest.Exec(t, db.Pool, `ALTER TABLE kagzi.step_runs DISABLE ROW LEVEL SECURITY`)
+	dbtest.Exec(t, db.Pool, `DROP POLICY slow ON kagzi.step_runs`)
 	kit.CheckResults(t, []*kagzi.Run[int]{bad}, func(int) int { return 500 })
 }
 
@@ -192,7 +193,7 @@ func TestUnreadableHistoryIsQuarantined(t *testing.T) {
 		return k.Count(`SELECT load_failures FROM kagzi.workflow_runs WHERE run_id = $1`, string(id))
 	}
 	for n := 1; n <= 3; n++ {
-		kit.WaitFor(t, "its history cannot be read once more", func() bool { return failures() >= n })
+		await.True(t, "its history cannot be read once more", func() bool { return failures() >= n })
 		k.WaitStatus(id, kagzi.StatusPending, "history")
 	}
 	k.Exec(`UPDATE kagzi.workflow_runs SET load_failures = $2, available_at = now() WHERE run_id = $1 AND status = 'PENDING'`, string(id), engine.MaxLoadFailures-1)
@@ -240,7 +241,7 @@ func TestReadHistoryForgetsFailures(t *testing.T) {
 	var calls atomic.Int64
 	handleRemembering(w, &calls, func(ctx kagzi.Context, _ int) error { return kagzi.Sleep(ctx, "long", time.Hour) })
 	kit.StartWorker(t, w)
-	kit.WaitFor(t, "its history cannot be read", func() bool {
+	await.True(t, "its history cannot be read", func() bool {
 		return k.Count(`SELECT load_failures FROM kagzi.workflow_runs WHERE run_id = $1`, string(id)) > 1
 	})
 	repair(t, k.Pool)
@@ -259,9 +260,9 @@ func TestCrashLoopIsQuarantinedWithoutItsHistory(t *testing.T) {
 	runs := kit.StartRuns(t, c, remembering, 1)
 	recorded(t, db.Pool, runs, kit.OutOfLine)
 	damage(t, db.Pool)
-	kit.ExecSQL(t, db.Pool, `UPDATE kagzi.step_runs SET finished_at = now() - interval '2 hours'`)
+	dbtest.Exec(t, db.Pool, `UPDATE kagzi.step_runs SET finished_at = now() - interval '2 hours'`)
 	kit.LoseRun(t, db, runs[0].ID(), engine.MaxRecoveries+1)
-	kit.ExecSQL(t, db.Pool, `UPDATE kagzi.workflow_runs SET status = 'PENDING', available_at = now()`)
+	dbtest.Exec(t, db.Pool, `UPDATE kagzi.workflow_runs SET status = 'PENDING', available_at = now()`)
 	w := kit.NewWorker(t, c, kagzi.WorkerConfig{})
 	handleRemembering(w, new(atomic.Int64), nothingMore)
 	kit.StartWorker(t, w)
@@ -298,7 +299,7 @@ func TestLargeHistoriesShareTheMemory(t *testing.T) {
 		})
 	})
 	kit.StartWorker(t, w)
-	kit.WaitFor(t, "there is no room for more", func() bool { return live.Load() == room })
+	await.True(t, "there is no room for more", func() bool { return live.Load() == room })
 	small := startLater(t, c, n, 10)
 	recorded(t, db.Pool, small, `'0'`)
 	kit.CheckResults(t, small, func(i int) int { return n + i })
@@ -336,23 +337,23 @@ func TestUnreadableMessagesHoldUpTheirRunOnly(t *testing.T) {
 		return kagzi.WaitSignal(ctx, kit.Approved)
 	})
 	runs := kit.StartRuns(t, admin, wf, 10)
-	kit.ExecSQL(t, db.Pool, fmt.Sprintf(`CREATE FUNCTION public.legible(run uuid) RETURNS bool LANGUAGE plpgsql AS $$
+	dbtest.Exec(t, db.Pool, fmt.Sprintf(`CREATE FUNCTION public.legible(run uuid) RETURNS bool LANGUAGE plpgsql AS $$
 		BEGIN
 			IF run = '%s' THEN RAISE 'this cannot be read'; END IF;
 			RETURN true;
 		END $$`, runs[3].ID()))
-	kit.ExecSQL(t, db.Pool, `CREATE POLICY broken ON kagzi.signals USING (public.legible(run_id))`)
+	dbtest.Exec(t, db.Pool, `CREATE POLICY broken ON kagzi.signals USING (public.legible(run_id))`)
 	kit.StartWorker(t, w)
 	for range runs {
-		kit.Receive(t, busy)
+		await.Receive(t, busy)
 	}
-	kit.ExecSQL(t, db.Pool, `ALTER TABLE kagzi.signals ENABLE ROW LEVEL SECURITY`)
+	dbtest.Exec(t, db.Pool, `ALTER TABLE kagzi.signals ENABLE ROW LEVEL SECURITY`)
 	for _, r := range runs {
 		if err := admin.Signal(ctx, r.ID(), kit.Approved.With("yes")); err != nil {
 			t.Fatal(err)
 		}
 	}
-	kit.WaitFor(t, "the run waits for its history", func() bool {
+	await.True(t, "the run waits for its history", func() bool {
 		info, err := runs[3].Info(ctx)
 		return err == nil && info.Status == kagzi.StatusPending && info.WaitingOn == "history"
 	})
@@ -362,7 +363,7 @@ func TestUnreadableMessagesHoldUpTheirRunOnly(t *testing.T) {
 	}
 	close(open)
 	kit.CheckResults(t, slices.Concat(runs[:3], runs[4:]), func(int) string { return "yes" })
-	kit.ExecSQL(t, db.Pool, `ALTER TABLE kagzi.signals DISABLE ROW LEVEL SECURITY`)
+	dbtest.Exec(t, db.Pool, `ALTER TABLE kagzi.signals DISABLE ROW LEVEL SECURITY`)
 	kit.CheckResults(t, runs[3:4], func(int) string { return "yes" })
-	kit.ExecSQL(t, db.Pool, `DROP POLICY broken ON kagzi.signals`)
+	dbtest.Exec(t, db.Pool, `DROP POLICY broken ON kagzi.signals`)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -54,18 +55,18 @@ func TestFlushIsBounded(t *testing.T) {
 	var written []string // after each transaction
 	kit.Failpoint(t, w, func(point string, _ uuid.UUID) {
 		if point == "after flush" {
-			written = append(written, kit.QueryOne[string](t, db.Pool, `SELECT concat_ws(' ', count(*) FILTER (WHERE step_id LIKE 'c%'), count(*) FILTER (WHERE length(output) > 1000), count(*) FILTER (WHERE step_id = 's' AND status = 'COMPLETED')) FROM kagzi.step_runs`))
+			written = append(written, dbtest.QueryOne[string](t, db.Pool, `SELECT concat_ws(' ', count(*) FILTER (WHERE step_id LIKE 'c%'), count(*) FILTER (WHERE length(output) > 1000), count(*) FILTER (WHERE step_id = 's' AND status = 'COMPLETED')) FROM kagzi.step_runs`))
 		}
 	})
 	s := newHeldSession(t, w)
 	s.Claim(ctx, 3)
 	by := map[string]engine.HeldExecution{}
 	for len(by) < 3 {
-		e := kit.Receive(t, s.Come)
+		e := await.Receive(t, s.Come)
 		by[runs[kagzi.RunID(e.Run())]] = e
 	}
 	for name, n := range map[string]int{"many": children, "large": 3, "small": 1} {
-		kit.WaitFor(t, name+" has recorded", func() bool { return by[name].Records() == n })
+		await.True(t, name+" has recorded", func() bool { return by[name].Records() == n })
 	}
 	s.Flush(by["many"], by["large"], by["small"])
 	if want := []string{"1000 0 0", "1000 2 1"}; !slices.Equal(written, want) {
@@ -73,7 +74,7 @@ func TestFlushIsBounded(t *testing.T) {
 	}
 	written = nil
 	for range 2 {
-		s.Flush(kit.Receive(t, s.Come))
+		s.Flush(await.Receive(t, s.Come))
 	}
 	if len(written) != 2 || !strings.HasPrefix(written[1], "2000 3 ") {
 		t.Errorf("written after the next two: %q", written)
@@ -105,7 +106,7 @@ func TestChildOfABusyStartIsCancelled(t *testing.T) {
 	k.WaitStatus(run.ID(), kagzi.StatusRunning)
 	tx := dbtest.BeginWith(t, k.Pool, kit.LockRun, string(run.ID()))
 	close(locked)
-	kit.Receive(t, busy)
+	await.Receive(t, busy)
 	kit.RollbackTx(t, tx)
 	kit.ResultOf(k, run)
 	if got := k.ChildOf(run.ID(), "child").Status; got != kagzi.StatusCancelled {
@@ -133,14 +134,14 @@ func TestRegistrationsAreBounded(t *testing.T) {
 	kit.StartRuns(t, c, wf, 1)
 	s := newHeldSession(t, w)
 	s.Claim(ctx, 1)
-	e := kit.Receive(t, s.Come)
-	kit.WaitFor(t, "the registrations are to be written", func() bool { return e.Writes() == 3 })
+	e := await.Receive(t, s.Come)
+	await.True(t, "the registrations are to be written", func() bool { return e.Writes() == 3 })
 	for _, want := range []int{2, 3} {
 		s.Flush(e)
-		if n := kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.step_runs WHERE step_kind = 'COMPENSATION'`); n != want {
+		if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.step_runs WHERE step_kind = 'COMPENSATION'`); n != want {
 			t.Errorf("%d are written, want %d", n, want)
 		}
-		e = kit.Receive(t, s.Come)
+		e = await.Receive(t, s.Come)
 	}
 	s.Flush(e)
 }

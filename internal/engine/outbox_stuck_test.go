@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -35,8 +36,8 @@ func TestOutboxIsTriedAgain(t *testing.T) {
 	kagzi.Handle(w, refused, func(ctx kagzi.Context, _ int) (int, error) {
 		return 0, kagzi.Do(ctx, "refused", func(context.Context) error { return nil })
 	})
-	kit.ExecSQL(t, db.Pool, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''no''; END'`)
-	kit.ExecSQL(t, db.Pool, `CREATE TRIGGER refuse BEFORE INSERT ON kagzi.step_runs FOR EACH ROW WHEN (NEW.step_id = 'refused') EXECUTE FUNCTION refuse()`)
+	dbtest.Exec(t, db.Pool, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''no''; END'`)
+	dbtest.Exec(t, db.Pool, `CREATE TRIGGER refuse BEFORE INSERT ON kagzi.step_runs FOR EACH ROW WHEN (NEW.step_id = 'refused') EXECUTE FUNCTION refuse()`)
 	run, err := kagzi.Start(ctx, c, starts, 1)
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +55,7 @@ func TestOutboxIsTriedAgain(t *testing.T) {
 	s := newHeldSession(t, w)
 	s.HoldRetries()
 	s.Claim(ctx, 2)
-	both := []engine.HeldExecution{kit.Receive(t, s.Come), kit.Receive(t, s.Come)}
+	both := []engine.HeldExecution{await.Receive(t, s.Come), await.Receive(t, s.Come)}
 	starting := both[0]
 	if kagzi.RunID(starting.Run()) != run.ID() {
 		starting = both[1]
@@ -62,7 +63,7 @@ func TestOutboxIsTriedAgain(t *testing.T) {
 	waitWrites(t, starting, 2)
 	tx := dbtest.BeginWith(t, db.Pool, kit.LockRun, string(run.ID()))
 	s.Flush(both...)
-	if starting != kit.Receive(t, s.Again) {
+	if starting != await.Receive(t, s.Again) {
 		t.Fatal("another execution than the locked run's comes again")
 	}
 	if err := tx.Rollback(ctx); err != nil {
@@ -70,7 +71,7 @@ func TestOutboxIsTriedAgain(t *testing.T) {
 	}
 	flushes.Store(0)
 	s.Flush(starting)
-	if n := kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.step_runs WHERE run_id = $1`, string(run.ID())); n != 2 || flushes.Load() != 1 {
+	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.step_runs WHERE run_id = $1`, string(run.ID())); n != 2 || flushes.Load() != 1 {
 		t.Errorf("%d starts are recorded, in %d flushes", n, flushes.Load())
 	}
 	flushAll(t, s)

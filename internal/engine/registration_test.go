@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -35,7 +36,7 @@ func fullPool(t *testing.T, db *dbtest.DB, conns int32, change func(*pgxpool.Con
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	kit.WaitFor(t, "the pool is full", func() bool { return pool.Stat().IdleConns() == conns })
+	await.True(t, "the pool is full", func() bool { return pool.Stat().IdleConns() == conns })
 	return pool
 }
 
@@ -46,17 +47,17 @@ func TestLostRegistration(t *testing.T) {
 	db := dbtest.Database(t)
 	proxy := pgproxy.Start(t, db.DSN)
 	drop := proxy.DropAck(pgproxy.After(pgproxy.Contains("INSERT INTO kagzi.workers"), pgproxy.Exactly("commit")))
-	c := kit.NewClient(t, kit.OpenPool(t, proxy.DSN(), 5))
-	want, end, err := engine.Register(t.Context(), engine.New(configOf(t, idleWorker(t, c, kit.Mute))))
+	c := kit.NewClient(t, dbtest.OpenPool(t, proxy.DSN(), dbtest.Conns(5)))
+	want, end, err := engine.Register(t.Context(), engine.New(configOf(t, idleWorker(t, c, kit.RareHeartbeats))))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer end()
-	kit.Receive(t, drop.Done())
-	if got := kit.QueryOne[int](t, db.Pool, watchedBackend); got != want {
+	await.Receive(t, drop.Done())
+	if got := dbtest.QueryOne[int](t, db.Pool, watchedBackend); got != want {
 		t.Errorf("the row names backend %d, the worker has %d", got, want)
 	}
-	if got := kit.QueryOne[string](t, db.Pool, `SELECT string_agg(event, ' ' ORDER BY occurred_at) FROM kagzi.worker_events`); got != "STARTED" {
+	if got := dbtest.QueryOne[string](t, db.Pool, `SELECT string_agg(event, ' ' ORDER BY occurred_at) FROM kagzi.worker_events`); got != "STARTED" {
 		t.Errorf("the registry's log says %s", got)
 	}
 	if gone, watched, err := store.New(db.Pool, "default").DisconnectedWorkers(t.Context()); err != nil || len(gone) != 0 || watched != 1 {
@@ -80,15 +81,15 @@ func TestSlowConnect(t *testing.T) {
 			return dial(ctx, network, addr)
 		}
 	})
-	cfg := kit.Mute
+	cfg := kit.RareHeartbeats
 	cfg.NoCoordinator = true // so that nothing else takes the pool's connections
 	c := kit.NewClient(t, pool)
 	g, runs, _ := kit.Gated(t, c, cfg, 2)
-	kit.WaitFor(t, "the worker listens", configOf(t, idleWorker(t, c, kit.Mute)).Hints.Listening)
-	leases := kit.QueryOne[string](t, db.Pool, leasesOfRuns)
+	await.True(t, "the worker listens", configOf(t, idleWorker(t, c, kit.RareHeartbeats)).Hints.Listening)
+	leases := dbtest.QueryOne[string](t, db.Pool, leasesOfRuns)
 	hang.Store(true)
-	kit.ExecSQL(t, db.Pool, `SELECT pg_terminate_backend(backend_pid) FROM kagzi.workers`)
-	kit.WaitFor(t, "heartbeats go over the pool", func() bool { return kit.QueryOne[int](t, db.Pool, watchedBackend) == 0 })
+	dbtest.Exec(t, db.Pool, `SELECT pg_terminate_backend(backend_pid) FROM kagzi.workers`)
+	await.True(t, "heartbeats go over the pool", func() bool { return dbtest.QueryOne[int](t, db.Pool, watchedBackend) == 0 })
 	unharmed(t, db, leases)
 	hang.Store(false)
 	close(g.Open)
@@ -100,25 +101,25 @@ func TestSlowConnect(t *testing.T) {
 func TestReregisterWithoutConnections(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	cfg := kit.Mute
+	cfg := kit.RareHeartbeats
 	cfg.NoCoordinator = true
 	c := kit.NewClient(t, fullPool(t, db, 5, nil))
 	g, _, _ := kit.Gated(t, c, cfg, 1)
-	kit.WaitFor(t, "the worker listens", configOf(t, idleWorker(t, c, kit.Mute)).Hints.Listening)
+	await.True(t, "the worker listens", configOf(t, idleWorker(t, c, kit.RareHeartbeats)).Hints.Listening)
 	allow := refuseConnections(t, db)
 	defer allow()
-	kit.ExecSQL(t, db.Pool, `SELECT pg_terminate_backend(backend_pid) FROM kagzi.workers`)
-	kit.WaitFor(t, "heartbeats go over the pool", func() bool { return kit.QueryOne[int](t, db.Pool, watchedBackend) == 0 })
+	dbtest.Exec(t, db.Pool, `SELECT pg_terminate_backend(backend_pid) FROM kagzi.workers`)
+	await.True(t, "heartbeats go over the pool", func() bool { return dbtest.QueryOne[int](t, db.Pool, watchedBackend) == 0 })
 	first := kit.Only(t, c, kagzi.WorkerFilter{Status: []string{"ONLINE"}}).ID
 	if err := c.ForceOffline(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
 	g.LosesLeases(t, 1)
-	kit.WaitFor(t, "the worker is registered again", func() bool {
-		return kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'ONLINE'`) == 1
+	await.True(t, "the worker is registered again", func() bool {
+		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'ONLINE'`) == 1
 	})
-	kit.WaitFor(t, "the worker holds its run under the new ID", func() bool {
-		return kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs r JOIN kagzi.workers w ON w.worker_id = r.locked_by
+	await.True(t, "the worker holds its run under the new ID", func() bool {
+		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs r JOIN kagzi.workers w ON w.worker_id = r.locked_by
 			WHERE r.status = 'RUNNING' AND w.status = 'ONLINE'`) == 1
 	})
 	close(g.Open)
@@ -131,8 +132,8 @@ func TestAfterConnect(t *testing.T) {
 	db := dbtest.Database(t)
 	owner := db.Pool.Config().ConnConfig.User
 	role := "after_connect_" + strings.ReplaceAll(uuid.NewString(), "-", "")
-	kit.ExecSQL(t, db.Pool, `CREATE ROLE `+role+` LOGIN PASSWORD 'secret' NOINHERIT IN ROLE `+pgx.Identifier{owner}.Sanitize())
-	t.Cleanup(func() { kit.ExecSQL(t, db.Pool, `DROP ROLE `+role) })
+	dbtest.Exec(t, db.Pool, `CREATE ROLE `+role+` LOGIN PASSWORD 'secret' NOINHERIT IN ROLE `+pgx.Identifier{owner}.Sanitize())
+	t.Cleanup(func() { dbtest.Exec(t, db.Pool, `DROP ROLE `+role) })
 	pool := fullPool(t, db, 5, func(cfg *pgxpool.Config) {
 		cfg.ConnConfig.User, cfg.ConnConfig.Password = role, "secret"
 		cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
@@ -141,7 +142,7 @@ func TestAfterConnect(t *testing.T) {
 		}
 	})
 	c := kit.NewClient(t, pool)
-	w := kit.NewWorker(t, c, kit.Mute)
+	w := kit.NewWorker(t, c, kit.RareHeartbeats)
 	g := kit.NewGate()
 	g.Handle(w)
 	runs := kit.StartRuns(t, c, g.Workflow, 1)
@@ -151,7 +152,7 @@ func TestAfterConnect(t *testing.T) {
 	case err := <-done:
 		t.Fatalf("Run: %v", err)
 	}
-	kit.WaitFor(t, "the worker listens", configOf(t, idleWorker(t, c, kit.Mute)).Hints.Listening)
+	await.True(t, "the worker listens", configOf(t, idleWorker(t, c, kit.RareHeartbeats)).Hints.Listening)
 	close(g.Open)
 	kit.CheckResults(t, runs, func(int) string { return "opened" })
 	if !kit.Only(t, c, kagzi.WorkerFilter{}).Watched {
@@ -160,7 +161,7 @@ func TestAfterConnect(t *testing.T) {
 	if _, err := c.DrainQueue(t.Context(), "default"); err != nil {
 		t.Error(err)
 	}
-	if err := kit.Receive(t, done); err != nil {
+	if err := await.Receive(t, done); err != nil {
 		t.Errorf("Run: %v", err)
 	}
 }

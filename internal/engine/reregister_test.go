@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -23,22 +24,22 @@ func TestClaimAnsweredWhileTheWorkerReregisters(t *testing.T) {
 	g := kit.NewGate()
 	g.Handle(w)
 	running := func() int {
-		return kit.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'RUNNING'`)
+		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'RUNNING'`)
 	}
 	claimed, answer := kit.HangAt(t, w, "after claim", func() bool { return running() == 2 })
 	first := kit.StartRuns(t, c, g.Workflow, 1)
 	s := begun(t, w)
 	t.Cleanup(answer)
-	kit.Receive(t, g.Begun)
+	await.Receive(t, g.Begun)
 	second := kit.StartRuns(t, c, g.Workflow, 1)
-	kit.Receive(t, claimed)
+	await.Receive(t, claimed)
 	release := engine.HoldUp(s, uuid.MustParse(string(first[0].ID())))
 	t.Cleanup(release)
-	kit.ExecSQL(t, db.Pool, `UPDATE kagzi.workers SET status = 'OFFLINE', stopped_at = now()`)
-	kit.WaitFor(t, "the worker ends all", func() bool { return engine.HasStoppedAll(s) })
+	dbtest.Exec(t, db.Pool, `UPDATE kagzi.workers SET status = 'OFFLINE', stopped_at = now()`)
+	await.True(t, "the worker ends all", func() bool { return engine.HasStoppedAll(s) })
 	answer()
-	kit.WaitFor(t, "what was claimed is yielded", func() bool {
-		return kit.QueryOne[bool](t, db.Pool, `SELECT status = 'PENDING' FROM kagzi.workflow_runs WHERE run_id = $1`, string(second[0].ID()))
+	await.True(t, "what was claimed is yielded", func() bool {
+		return dbtest.QueryOne[bool](t, db.Pool, `SELECT status = 'PENDING' FROM kagzi.workflow_runs WHERE run_id = $1`, string(second[0].ID()))
 	})
 	release()
 	close(g.Open)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/kit"
 )
@@ -20,7 +21,7 @@ func TestShownAttemptIsTheOneThatTakesLong(t *testing.T) {
 		return 0, nil
 	})
 	run := kit.Begin(k, wf, 1)
-	kit.WaitFor(t, "the attempt is shown", func() bool {
+	await.True(t, "the attempt is shown", func() bool {
 		return k.Count(`SELECT count(*) FROM kagzi.step_runs WHERE run_id = $1 AND status = 'RUNNING'`, string(run.ID())) > 0
 	})
 	if n := k.Count(`SELECT attempt_number FROM kagzi.step_runs WHERE run_id = $1`, string(run.ID())); n != 1 {

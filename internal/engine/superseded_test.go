@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -31,8 +32,8 @@ func TestWorkerThatClaimsItsOwnRunAgain(t *testing.T) {
 	runs := kit.StartRuns(t, c, g.Workflow, 1)
 	kit.StartLocal(t, w)
 	for range slots {
-		kit.Receive(t, g.Begun)
-		if cause := kit.Receive(t, g.Cause); !errors.Is(cause, kagzi.ErrLeaseLost) {
+		await.Receive(t, g.Begun)
+		if cause := await.Receive(t, g.Cause); !errors.Is(cause, kagzi.ErrLeaseLost) {
 			t.Errorf("the step's context ended with %v, want ErrLeaseLost", cause)
 		}
 	}
@@ -54,20 +55,20 @@ func newHeldSession(t *testing.T, w *kagzi.Worker) *engine.HeldSession {
 // waitWrites waits until an execution has at least n unsettled writes.
 func waitWrites(t *testing.T, e engine.HeldExecution, n int) {
 	t.Helper()
-	kit.WaitFor(t, "the execution has something to write", func() bool { return e.Writes() >= n })
+	await.True(t, "the execution has something to write", func() bool { return e.Writes() >= n })
 }
 
 // claimDue makes all runs due and claims. A run that is held is claimed, too, as if its lease had ended.
 func claimDue(t *testing.T, db *dbtest.DB, s *engine.HeldSession) {
 	t.Helper()
-	kit.ExecSQL(t, db.Pool, `UPDATE kagzi.workflow_runs SET available_at = now()`)
+	dbtest.Exec(t, db.Pool, `UPDATE kagzi.workflow_runs SET available_at = now()`)
 	s.Claim(t.Context(), 1)
 }
 
 // flushAll flushes executions until none is left.
 func flushAll(t *testing.T, s *engine.HeldSession) {
 	t.Helper()
-	kit.WaitFor(t, "the run's end is written", func() bool {
+	await.True(t, "the run's end is written", func() bool {
 		select {
 		case e := <-s.Come:
 			s.Flush(e)
@@ -91,17 +92,17 @@ func TestCancelAndResumeAtOnce(t *testing.T) {
 	runs := kit.StartRuns(t, c, g.Workflow, 1)
 	s := newHeldSession(t, w)
 	claimDue(t, db, s)
-	kit.Receive(t, g.Begun)
+	await.Receive(t, g.Begun)
 	tx := dbtest.Begin(t, db.Pool)
 	id := runs[0].ID()
 	if err := errors.Join(c.Cancel(ctx, id, kagzi.InTx(tx)), c.Resume(ctx, id, kagzi.InTx(tx)), tx.Commit(ctx)); err != nil {
 		t.Fatal(err)
 	}
 	claimDue(t, db, s)
-	if cause := kit.Receive(t, g.Cause); !errors.Is(cause, kagzi.ErrLeaseLost) {
+	if cause := await.Receive(t, g.Cause); !errors.Is(cause, kagzi.ErrLeaseLost) {
 		t.Errorf("the step's context ended with %v, want ErrLeaseLost", cause)
 	}
-	kit.Receive(t, g.Begun)
+	await.Receive(t, g.Begun)
 	close(g.Open)
 	flushAll(t, s)
 	kit.CheckResults(t, runs, func(int) string { return "opened" })
@@ -135,10 +136,10 @@ func TestSupersededRecordDisplacesNone(t *testing.T) {
 	}
 	s := newHeldSession(t, w)
 	claimDue(t, db, s)
-	old := kit.Receive(t, begun)
+	old := await.Receive(t, begun)
 	claimDue(t, db, s)
-	holder := kit.Receive(t, begun)
-	both := []engine.HeldExecution{kit.Receive(t, s.Come), kit.Receive(t, s.Come)}
+	holder := await.Receive(t, begun)
+	both := []engine.HeldExecution{await.Receive(t, s.Come), await.Receive(t, s.Come)}
 	if both[1].Superseded() { // on a busy machine their timers fire in any order
 		slices.Reverse(both)
 	}
@@ -153,10 +154,10 @@ func TestSupersededRecordDisplacesNone(t *testing.T) {
 	old <- "superseded"
 	waitWrites(t, both[0], 2)
 	s.Flush(both...)
-	if v := kit.Receive(t, returns); v != "holder" {
+	if v := await.Receive(t, returns); v != "holder" {
 		t.Errorf("the step returned %q", v)
 	}
-	got := kit.QueryOne[string](t, db.Pool, `SELECT coalesce(string_agg(status || ' ' || convert_from(output, 'UTF8'), ', '), 'nothing') FROM kagzi.step_runs`)
+	got := dbtest.QueryOne[string](t, db.Pool, `SELECT coalesce(string_agg(status || ' ' || convert_from(output, 'UTF8'), ', '), 'nothing') FROM kagzi.step_runs`)
 	if want := `COMPLETED "holder"`; got != want {
 		t.Errorf("the workflow went on while the table has %s of the step, want %s", got, want)
 	}
@@ -191,16 +192,16 @@ func TestSupersededEndIsNotTheResult(t *testing.T) {
 		}
 		got <- v
 	}()
-	kit.WaitFor(t, "somebody waits", func() bool { return hints.LastWaiter() > last })
+	await.True(t, "somebody waits", func() bool { return hints.LastWaiter() > last })
 	s := newHeldSession(t, w)
 	claimDue(t, db, s)
 	ends <- "superseded"
-	both := []engine.HeldExecution{kit.Receive(t, s.Come)}
+	both := []engine.HeldExecution{await.Receive(t, s.Come)}
 	claimDue(t, db, s)
 	ends <- "holder"
-	both = append(both, kit.Receive(t, s.Come))
+	both = append(both, await.Receive(t, s.Come))
 	s.Flush(both...)
-	if v := kit.Receive(t, got); v != "holder" {
+	if v := await.Receive(t, got); v != "holder" {
 		t.Errorf("Result returned %q", v)
 	}
 	info, err := run.Info(ctx)

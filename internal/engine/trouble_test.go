@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 )
@@ -59,19 +60,19 @@ func TestEndOfAnOutageLetsTheListenerConnect(t *testing.T) {
 			go func() { done <- r.Run(ctx) }()
 			defer func() {
 				stop()
-				if err := kit.Receive(t, done); err != nil {
+				if err := await.Receive(t, done); err != nil {
 					t.Errorf("Run: %v", err)
 				}
 			}()
-			kit.WaitFor(t, "the client listens", h.Listening)
+			await.True(t, "the client listens", h.Listening)
 			away.Store(true)
-			kit.WaitFor(t, "the outage has begun, and the listener has lost its connection", func() bool {
-				kit.ExecSQL(t, db.Pool, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1`, name)
+			await.True(t, "the outage has begun, and the listener has lost its connection", func() bool {
+				dbtest.Exec(t, db.Pool, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1`, name)
 				return logged.Has("the database does not answer") && !h.Listening()
 			})
 			pool.Reset() // otherwise the listener's probe might get a connection that was ended
 			away.Store(false)
-			kit.WaitFor(t, "the client listens again", h.Listening)
+			await.True(t, "the client listens again", h.Listening)
 		})
 	}
 }

@@ -73,7 +73,7 @@ func Rescue[In, Out any](k *Kit, wf kagzi.Workflow[In, Out], fn func(kagzi.Conte
 
 // Mute is the configuration of a worker whose regular heartbeats are rarer than a test is long, so that something has caused
 // each heartbeat that a test sees.
-var Mute = kagzi.WorkerConfig{Heartbeat: 10 * time.Minute, StaleAfter: 30 * time.Minute, LeaseTimeout: time.Hour}
+var RareHeartbeats = kagzi.WorkerConfig{Heartbeat: 10 * time.Minute, StaleAfter: 30 * time.Minute, LeaseTimeout: time.Hour}
 
 // Quick is the configuration of workers that find a dead worker within a second.
 var Quick = kagzi.WorkerConfig{MaxConcurrent: 4, Heartbeat: 200 * time.Millisecond, StaleAfter: time.Second, PollInterval: 200 * time.Millisecond}

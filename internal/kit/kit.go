@@ -362,36 +362,6 @@ func (k *Kit) Resume(ref kagzi.Ref, opts ...kagzi.ChangeOption) {
 	}
 }
 
-// WaitFor is await.True.
-func WaitFor(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	await.True(t, what, cond)
-}
-
-// Receive is await.Receive.
-func Receive[T any](t testing.TB, ch <-chan T) T {
-	t.Helper()
-	return await.Receive(t, ch)
-}
-
-// QueryOne is dbtest.QueryOne.
-func QueryOne[T any](t testing.TB, pool *pgxpool.Pool, sql string, args ...any) T {
-	t.Helper()
-	return dbtest.QueryOne[T](t, pool, sql, args...)
-}
-
-// ExecSQL is dbtest.Exec.
-func ExecSQL(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) {
-	t.Helper()
-	dbtest.Exec(t, pool, sql, args...)
-}
-
-// OpenPool is dbtest.OpenPool for a pool of at most conns connections.
-func OpenPool(t testing.TB, dsn string, conns int32) *pgxpool.Pool {
-	t.Helper()
-	return dbtest.OpenPool(t, dsn, dbtest.Conns(conns))
-}
-
 // Naps sleeps n times. At each sleep the run leaves memory.
 func Naps(ctx kagzi.Context, n int) error {
 	for i := range n {

@@ -25,13 +25,13 @@ func TestRegistry(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	c := kit.NewClient(t, db.Pool)
-	cfg := kit.Mute
+	cfg := kit.RareHeartbeats
 	cfg.Queue, cfg.MaxConcurrent, cfg.Build, cfg.Labels = "shop", 7, "v1.2.3", map[string]string{"zone": "a", "rack": "4"}
 	w := kit.NewWorker(t, c, cfg)
 	g := kit.NewGate()
 	g.Handle(w)
 	stop := kit.StartLocal(t, w)
-	second := kit.NewWorker(t, c, kit.Mute)
+	second := kit.NewWorker(t, c, kit.RareHeartbeats)
 	kagzi.Handle(second, kit.Nothing, func(_ kagzi.Context, n int) (string, error) { return strconv.Itoa(n), nil })
 	kit.StartLocal(t, second)
 	await.True(t, "both are registered", func() bool {
@@ -158,7 +158,7 @@ func TestDrainFromAnywhere(t *testing.T) {
 			t.Parallel()
 			db := dbtest.Database(t)
 			c, logged := kit.LoggedClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Conns(5)))
-			w := kit.NewWorker(t, c, kit.Mute)
+			w := kit.NewWorker(t, c, kit.RareHeartbeats)
 			g := kit.NewGate()
 			g.Handle(w)
 			far := kit.NewClient(t, db.Pool)
@@ -225,10 +225,10 @@ func TestForceOfflineOfALiveWorker(t *testing.T) {
 			db := dbtest.Database(t)
 			c, logged := kit.LoggedClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Conns(5)))
 			far := kit.NewClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Conns(5)))
-			g, runs, _ := kit.Gated(t, c, kit.Mute, 2)
+			g, runs, _ := kit.Gated(t, c, kit.RareHeartbeats, 2)
 			kit.WaitListening(t, db.Pool, 1)
 			id := kit.Only(t, far, kagzi.WorkerFilter{}).ID
-			cfg := kit.Mute
+			cfg := kit.RareHeartbeats
 			cfg.PollInterval = time.Hour
 			w := kit.NewWorker(t, far, cfg)
 			h := kit.NewGate()
@@ -283,7 +283,7 @@ func TestForceOfflineOfADeadWorker(t *testing.T) {
 			if claimed, err := s.Claim(t.Context(), claim); err != nil || len(claimed.Runs) != 2 {
 				t.Fatalf("INVALID: claimed %d, %v", len(claimed.Runs), err)
 			}
-			cfg := kit.Mute
+			cfg := kit.RareHeartbeats
 			cfg.PollInterval = time.Hour
 			w := kit.NewWorker(t, far, cfg)
 			h.Handle(w)
