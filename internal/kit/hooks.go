@@ -71,7 +71,7 @@ func Rescue[In, Out any](k *Kit, wf kagzi.Workflow[In, Out], fn func(kagzi.Conte
 	ServeWith(k, cfg, wf, fn)
 }
 
-// Mute is the configuration of a worker whose regular heartbeats are rarer than a test is long, so that something has caused
+// RareHeartbeats is the configuration of a worker whose regular heartbeats are rarer than a test is long, so that something has caused
 // each heartbeat that a test sees.
 var RareHeartbeats = kagzi.WorkerConfig{Heartbeat: 10 * time.Minute, StaleAfter: 30 * time.Minute, LeaseTimeout: time.Hour}
 
