@@ -36,3 +36,9 @@ func (id *uuidTarget) ScanUUID(v pgtype.UUID) error {
 	*id = v.Bytes
 	return nil
 }
+
+// Scan is called by pgx if the application reads uuids with a codec of its own.
+func (id *uuidTarget) Scan(v any) error {
+	*id = uuidTarget{}
+	return (*uuid.UUID)(id).Scan(v)
+}

@@ -94,9 +94,11 @@ func hasCitus(ctx context.Context, conn *pgx.Conn) (yes bool, err error) {
 	return yes, err
 }
 
-// formats make the server write times and bytes in the form that pgx reads. In the exec modes without descriptions it writes
-// them as text, whose form depends on the settings of the user or the database.
-const formats = `set_config('DateStyle', 'ISO', true), set_config('bytea_output', 'hex', true)`
+// formats make the server read and write values in the form that we and pgx use, whatever the settings of the user or the
+// database are. In the exec modes without descriptions values travel as text. The arrays that we write as text need UTF8: in
+// some other encodings a backslash can be the second half of a character.
+const formats = `set_config('DateStyle', 'ISO', true), set_config('bytea_output', 'hex', true),
+	set_config('array_nulls', 'on', true), set_config('client_encoding', 'UTF8', true)`
 
 const planMode = `CASE
 			WHEN pg_relation_size('kagzi.workflow_runs'::regclass) < 65536 OR current_setting('citus.version', true) <> '' THEN 'force_custom_plan'
@@ -107,7 +109,8 @@ const planMode = `CASE
 const (
 	applySettings = `
 SELECT set_config('kagzi.settings', concat_ws('|', current_setting('enable_seqscan'), current_setting('cpu_index_tuple_cost'),
-		current_setting('jit'), current_setting('plan_cache_mode'), current_setting('DateStyle'), current_setting('bytea_output')), true),
+		current_setting('jit'), current_setting('plan_cache_mode'), current_setting('DateStyle'), current_setting('bytea_output'),
+		current_setting('array_nulls'), current_setting('client_encoding')), true),
 	` + formats + `, set_config('enable_seqscan', 'off', true), set_config('cpu_index_tuple_cost', '10', true), set_config('jit', 'off', true),
 	set_config('plan_cache_mode', ` + planMode + `, true)`
 	restoreSettings = `
@@ -116,7 +119,9 @@ SELECT set_config('enable_seqscan', split_part(current_setting('kagzi.settings')
 	set_config('jit', split_part(current_setting('kagzi.settings'), '|', 3), true),
 	set_config('plan_cache_mode', split_part(current_setting('kagzi.settings'), '|', 4), true),
 	set_config('DateStyle', split_part(current_setting('kagzi.settings'), '|', 5), true),
-	set_config('bytea_output', split_part(current_setting('kagzi.settings'), '|', 6), true)`
+	set_config('bytea_output', split_part(current_setting('kagzi.settings'), '|', 6), true),
+	set_config('array_nulls', split_part(current_setting('kagzi.settings'), '|', 7), true),
+	set_config('client_encoding', split_part(current_setting('kagzi.settings'), '|', 8), true)`
 )
 
 // prologueArgs returns the arguments of prologue for a transaction whose call ends with ctx. The server's timeout is a little

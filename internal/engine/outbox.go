@@ -193,7 +193,7 @@ func (w *write) mayWait() bool { return slices.ContainsFunc(w.records, (*store.R
 func (w *write) size() int {
 	n := 200
 	for _, r := range w.records {
-		n += 200 + len(r.Output) + len(r.Error)
+		n += 200 + len(r.Input) + len(r.Output) + len(r.Error)
 		if r.Start != nil {
 			n += 200 + len(r.Start.Input)
 		}

@@ -20,6 +20,14 @@ import (
 // step behind them: all are written, in bounded transactions.
 func TestFlushIsBounded(t *testing.T) {
 	t.Parallel()
+	payload := strings.Repeat("x", engine.MostBytes*2/5)
+	t.Run("Outputs", func(t *testing.T) { testFlushIsBounded(t, payload) })
+	t.Run("Inputs", func(t *testing.T) { testFlushIsBounded(t, "", kagzi.Input(payload)) })
+}
+
+// testFlushIsBounded has large steps whose result is output, with opts.
+func testFlushIsBounded(t *testing.T, output string, opts ...kagzi.StepOption) {
+	t.Parallel()
 	ctx := kit.Context(t)
 	db := dbtest.Database(t)
 	c := kit.NewClient(t, db.Pool)
@@ -37,7 +45,7 @@ func TestFlushIsBounded(t *testing.T) {
 	})
 	kagzi.Handle(w, large, func(ctx kagzi.Context, _ int) (int, error) {
 		_, err := kagzi.Map(ctx, "map", []int{0, 1, 2}, func(ctx kagzi.Context, _ int) (string, error) {
-			return kagzi.Step(ctx, "s", func(context.Context) (string, error) { return strings.Repeat("x", engine.MostBytes*2/5), nil })
+			return kagzi.Step(ctx, "s", func(context.Context) (string, error) { return output, nil }, opts...)
 		})
 		return 0, err
 	})
@@ -55,7 +63,7 @@ func TestFlushIsBounded(t *testing.T) {
 	var written []string // after each transaction
 	kit.Failpoint(t, w, func(point string, _ uuid.UUID) {
 		if point == "after flush" {
-			written = append(written, dbtest.QueryOne[string](t, db.Pool, `SELECT concat_ws(' ', count(*) FILTER (WHERE step_id LIKE 'c%'), count(*) FILTER (WHERE length(output) > 1000), count(*) FILTER (WHERE step_id = 's' AND status = 'COMPLETED')) FROM kagzi.step_runs`))
+			written = append(written, dbtest.QueryOne[string](t, db.Pool, `SELECT concat_ws(' ', count(*) FILTER (WHERE step_id LIKE 'c%'), count(*) FILTER (WHERE length(output) > 1000 OR length(input) > 1000), count(*) FILTER (WHERE step_id = 's' AND status = 'COMPLETED')) FROM kagzi.step_runs`))
 		}
 	})
 	s := newHeldSession(t, w)
