@@ -52,28 +52,28 @@ var (
 const Declined kind.Kind = "card_declined"
 
 var (
-	pool                              *pgxpool.Pool
-	tx                                pgx.Tx
-	client                            *kagzi.Client
-	worker                            *kagzi.Worker
-	run                               kagzi.RunInfo
-	mux                               *http.ServeMux
-	working                           sync.WaitGroup
-	from, until, yesterday, deployed  time.Time
-	order, a                          Order
-	b, name, corrected                string
-	directURL, poolerURL              string
-	payment                           Payment
-	parcel                            Parcel
-	cart                              Basket
-	item                              Item
-	items                             []Item
-	customer                          Customer
-	pictures                          []Picture
-	children                          []*kagzi.Child[Receipt]
-	found                             int64
-	err                               error
-	env                               *kagzitest.Env
+	pool                             *pgxpool.Pool
+	tx                               pgx.Tx
+	client                           *kagzi.Client
+	worker                           *kagzi.Worker
+	run                              kagzi.RunInfo
+	mux                              *http.ServeMux
+	working                          sync.WaitGroup
+	from, until, yesterday, deployed time.Time
+	order, a                         Order
+	b, name, corrected               string
+	directURL, poolerURL             string
+	payment                          Payment
+	parcel                           Parcel
+	cart                             Basket
+	item                             Item
+	items                            []Item
+	customer                         Customer
+	pictures                         []Picture
+	children                         []*kagzi.Child[Receipt]
+	found                            int64
+	err                              error
+	env                              *kagzitest.Env
 )
 
 type (
@@ -99,18 +99,20 @@ func (mailService) Welcome(context.Context, string) error                       
 func (application) checkout(kagzi.Context, Order) (Receipt, error)              { panic(0) }
 func (application) checkoutV2(kagzi.Context, Order) (Receipt, error)            { panic(0) }
 
-func signUp(kagzi.Context, string) (string, error)         { panic(0) }
-func greet(kagzi.Context, string) (string, error)          { panic(0) }
-func subscribe(kagzi.Context, Customer) (Receipt, error)   { panic(0) }
-func askPrice(kagzi.Context, Order) (int, error)           { panic(0) }
-func ship(kagzi.Context) error                             { panic(0) }
-func bill(kagzi.Context) error                             { panic(0) }
-func resize(kagzi.Context, Picture) (int, error)           { panic(0) }
-func askA(kagzi.Context) (Quote, error)                    { panic(0) }
-func askB(kagzi.Context) (Quote, error)                    { panic(0) }
-func notifyCustomer(kagzi.Context) error                   { panic(0) }
-func remind(context.Context) error                         { panic(0) }
-func bookFlight(context.Context) (Booking, error)          { panic(0) }
-func bookHotel(context.Context) error                      { panic(0) }
-func checkStock(context.Context) error                     { panic(0) }
-func countStock(context.Context) error                     { panic(0) }
+func signUp(kagzi.Context, string) (string, error)       { panic(0) }
+func greet(kagzi.Context, string) (string, error)        { panic(0) }
+func subscribe(kagzi.Context, Customer) (Receipt, error) { panic(0) }
+func askPrice(kagzi.Context, Order) (int, error)         { panic(0) }
+func welcome(context.Context) error                      { panic(0) }
+func charge(context.Context) (Receipt, error)            { panic(0) }
+func ship(kagzi.Context) error                           { panic(0) }
+func bill(kagzi.Context) error                           { panic(0) }
+func resize(kagzi.Context, Picture) (int, error)         { panic(0) }
+func askA(kagzi.Context) (Quote, error)                  { panic(0) }
+func askB(kagzi.Context) (Quote, error)                  { panic(0) }
+func notifyCustomer(kagzi.Context) error                 { panic(0) }
+func remind(context.Context) error                       { panic(0) }
+func bookFlight(context.Context) (Booking, error)        { panic(0) }
+func bookHotel(context.Context) error                    { panic(0) }
+func checkStock(context.Context) error                   { panic(0) }
+func countStock(context.Context) error                   { panic(0) }
