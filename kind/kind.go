@@ -16,14 +16,18 @@ package kind
 // They are worth another attempt, unless the error is marked with kagzi.Permanent.
 type Kind string
 
-// Kinds that Kagzi gives. Those up to Unknown are worth another attempt.
+// Kinds that Kagzi gives to failures that are worth another attempt.
 const (
-	Network        Kind = "network"
-	Timeout        Kind = "timeout"
-	Database       Kind = "database"
-	RateLimited    Kind = "rate_limited"
-	Unavailable    Kind = "unavailable"
-	Unknown        Kind = "unknown"
+	Network     Kind = "network"
+	Timeout     Kind = "timeout"
+	Database    Kind = "database"
+	RateLimited Kind = "rate_limited"
+	Unavailable Kind = "unavailable"
+	Unknown     Kind = "unknown"
+)
+
+// Kinds that Kagzi gives to failures that are not worth another attempt.
+const (
 	Panic          Kind = "panic" // a panic, or a function that called runtime.Goexit
 	NotFound       Kind = "not_found"
 	Unauthorized   Kind = "unauthorized"
