@@ -122,7 +122,7 @@ func (s *Store) compensateLocked(ctx context.Context, tx pgx.Tx, id uuid.UUID, o
 		case err != nil:
 			return err
 		case r.Status == Failed:
-			failed = append(failed, fmt.Errorf("%s: %s", r.ID, r.Error))
+			failed = append(failed, fmt.Errorf("%s: %s", r.ID, strings.TrimPrefix(r.Error, "kagzi: ")))
 		case r.Status == Running:
 			return await(1, "compensation "+strings.TrimSuffix(r.ID, compensationSuffix))
 		}
@@ -188,7 +188,7 @@ func (s *Store) endCompensated(ctx context.Context, tx pgx.Tx, id uuid.UUID, o F
 	end := ending{run: id, status: o.Status, kind: o.Kind, error: o.Error}
 	if failed != nil {
 		end.status, end.kind = Failed, "compensation"
-		end.error = fmt.Sprintf("not compensated: %s; the run ended because: %s (%s)", shortened(errors.Join(failed...).Error()), shortened(o.Error), o.Kind)
+		end.error = fmt.Sprintf("not compensated: %s; the run ended because: %s (%s)", shortened(errors.Join(failed...).Error()), shortened(strings.TrimPrefix(o.Error, "kagzi: ")), o.Kind)
 	}
 	more, err := s.end(ctx, tx, []ending{end}, false, false, 0)
 	out.add(more)

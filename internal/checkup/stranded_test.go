@@ -150,7 +150,7 @@ func TestHealthKnowsVersions(t *testing.T) {
 	oddRuns{ago: time.Second}.insert(t, pool)
 	testWorker{types: []string{"ship"}, handlers: []string{"ship/2"}}.insert(t, pool)
 	r := examine(t, c)
-	wantHealth(t, r, "queues", health.Degraded, `No live worker takes 2 runs of workflow "ship" in queue "default" for 60 minutes (of versions 1)`)
+	wantHealth(t, r, "queues", health.Degraded, `No live worker takes 2 runs of workflow "ship" in queue "default" for 60 minutes (of versions 1)`, "a Handle with kagzi.Version(1).")
 	if len(r.Queues) != 1 {
 		t.Fatalf("%+v", r.Queues)
 	}

@@ -45,6 +45,7 @@ func (e *examination) work(ctx context.Context) {
 	}
 	var longest time.Duration
 	var stranded, overdue []string
+	var missing []int
 	for _, d := range due {
 		q := health.Queue{Queue: d.Queue, Workflow: d.Type, More: d.More}
 		uncovered := q // the runs that no live worker can execute
@@ -76,6 +77,9 @@ func (e *examination) work(ctx context.Context) {
 		longest = max(longest, stuck, late)
 		if stuck > strandedAfter {
 			stranded = append(stranded, queueText(uncovered, stuck))
+			if covered != nil { // workers serve the workflow in other versions
+				missing = append(missing, uncovered.Versions...)
+			}
 		}
 		if late > overdueAfter {
 			overdue = append(overdue, queueText(q, late))
@@ -83,7 +87,7 @@ func (e *examination) work(ctx context.Context) {
 	}
 	e.addWorkers(longest)
 	if err == nil {
-		e.addQueues(stranded, overdue)
+		e.addQueues(stranded, missing, overdue)
 	}
 }
 
@@ -136,8 +140,15 @@ func (e *examination) addWorkers(longest time.Duration) {
 	}
 }
 
-// addQueues adds the check of the queues. stranded and overdue name the queues with such runs.
-func (e *examination) addQueues(stranded, overdue []string) {
+// addQueues adds the check of the queues. stranded and overdue name the queues with such runs, and missing the versions of
+// which live workers of the same workflow have none.
+func (e *examination) addQueues(stranded []string, missing []int, overdue []string) {
+	handle := "a Handle for it"
+	if len(missing) == 1 && len(stranded) == 1 {
+		handle = fmt.Sprintf("a Handle with kagzi.Version(%d)", missing[0])
+	} else if len(missing) > 0 {
+		handle += ", with each kagzi.Version that is named"
+	}
 	var due int
 	more := false
 	for _, q := range e.report.Queues {
@@ -145,7 +156,7 @@ func (e *examination) addQueues(stranded, overdue []string) {
 	}
 	switch {
 	case len(stranded) > 0:
-		e.add("queues", health.Degraded, "No live worker takes %s: start one with that WorkerConfig.Queue and a Handle for it.", text.List(stranded, namedAtMost))
+		e.add("queues", health.Degraded, "No live worker takes %s: start one with that WorkerConfig.Queue and %s.", text.List(stranded, namedAtMost), handle)
 	case len(overdue) > 0:
 		e.add("queues", health.Degraded, "Due although there are workers: %s. Start more workers or raise MaxConcurrent.", text.List(overdue, namedAtMost))
 	case due > 0:
