@@ -204,6 +204,9 @@ func (c *Client) public(ctx context.Context, err error) error {
 	if c.made() == nil {
 		err = c.store.ExplainRights(ctx, err)
 	}
+	if errors.Is(err, store.ErrRunNotFound) {
+		return failure.Explain(fmt.Sprintf("run not found in namespace %q", c.cfg.Namespace), ErrNotFound)
+	}
 	return public(err)
 }
 

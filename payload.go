@@ -52,7 +52,7 @@ func (c *Client) identity(what subject, v any) ([]byte, error) {
 func (c *Client) plain(what subject, v any) ([]byte, error) {
 	data, err := c.cfg.Codec.Encode(v)
 	if err != nil {
-		return nil, fmt.Errorf("kagzi: %s: a %T cannot be encoded: %w", what, v, err)
+		return nil, fmt.Errorf("kagzi: %s: a %T cannot be encoded: %w; give it a type that the client's Codec encodes", what, v, err)
 	}
 	if data == nil {
 		data = []byte{}
@@ -95,7 +95,7 @@ func unstorable(err error) error {
 
 func (c *Client) fits(what subject, data []byte) error {
 	if len(data) > c.cfg.MaxPayload {
-		return fmt.Errorf("%w: %s is %d bytes, the limit (ClientConfig.MaxPayload) is %d", ErrPayloadTooLarge, what, len(data), c.cfg.MaxPayload)
+		return fmt.Errorf("%w: %s is %d bytes, the limit (ClientConfig.MaxPayload) is %d; keep it elsewhere and return a reference, or raise MaxPayload", ErrPayloadTooLarge, what, len(data), c.cfg.MaxPayload)
 	}
 	return nil
 }

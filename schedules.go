@@ -107,8 +107,13 @@ func (c *Client) template(s *Schedule) (*store.Template, *timetable.Timetable, e
 		return nil, nil, err
 	}
 	run, cfg, err := c.newRun(context.Background(), s.Run, nil)
-	if err == nil && (cfg.id != "" || cfg.delay != 0 || !cfg.at.IsZero() || cfg.tx != nil || cfg.messages != nil) {
-		err = errors.New("kagzi: the run of a schedule takes no ID, Delay, At, Message or InTx: each tick starts a run of its own, at its time")
+	for _, o := range []struct {
+		name  string
+		given bool
+	}{{"ID", cfg.id != ""}, {"Delay", cfg.delay != 0}, {"At", !cfg.at.IsZero()}, {"Message", cfg.messages != nil}, {"InTx", cfg.tx != nil}} {
+		if err == nil && o.given {
+			err = fmt.Errorf("kagzi: the run of a schedule takes no %s (it may be a default of Define): each tick starts a run of its own, at its time", o.name)
+		}
 	}
 	if err == nil {
 		if p := idPolicy(s.Run.opts); p != "" {
@@ -139,8 +144,8 @@ func (c *Client) template(s *Schedule) (*store.Template, *timetable.Timetable, e
 
 // Schedule creates the schedule named s.Name, or changes the one of that name to s; call it at each start of the program. It returns
 // once that is stored. A new schedule begins now: earlier ticks do not count ([Client.BackfillSchedule] runs them). If the timetable
-// of a schedule changes, its past ticks fire by the old timetable, and future ones by s. A paused schedule stays paused. The last
-// caller wins, even if it is an older program that starts again during a deploy. Schedule returns an error for a cron expression
+// of a schedule changes, its past ticks fire by the old timetable, and future ones by s. A paused schedule stays paused, and when
+// it is resumed, the ticks of its pause fire by what it has then. The last caller wins, even if it is an older program that starts again during a deploy. Schedule returns an error for a cron expression
 // that does not parse or never fires, an unknown time zone, and a timetable without a future tick.
 func (c *Client) Schedule(ctx context.Context, s Schedule, opts ...ChangeOption) error {
 	tx, err := changeTx(opts)

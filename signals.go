@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi/internal/engine"
+	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
 )
@@ -163,6 +164,9 @@ func (c *Client) signal(ctx context.Context, ref Ref, m Message, opts []ChangeOp
 		if external && errors.Is(err, store.ErrRunFinished) && run != before {
 			continue
 		}
+		if errors.Is(err, store.ErrRunFinished) {
+			return failure.Explain("run is over, so it reads no message: Start or Restart another", ErrRunFinished)
+		}
 		if err != nil {
 			return err
 		}
@@ -215,8 +219,8 @@ func messageID(ctx context.Context, ref, name string, hash []byte) string {
 
 // WaitSignal returns the payload of the oldest message with the signal's name and key that the run has not read. If there is
 // none, it waits for one. Meanwhile the run holds no goroutine, slot or connection, unless another branch is executing. The read
-// is recorded like a step's result: a replay returns the same message, and a further WaitSignal returns the next one. The loser
-// of a [Race] gives back a message that it read, unless it has recorded something after it.
+// is recorded like a step's result: a replay returns the same message, and a further WaitSignal returns the next one. A
+// branch that loses a [Race] gives back the message that it read, unless the branch has recorded something after the read.
 //
 // With a [Timeout], WaitSignal returns a *[StepError] of [kind.Timeout] if no message was stored in time. The time counts from
 // the beginning of the wait, and a restart of the worker does not begin it again. The timeout is recorded, too: a later message
@@ -237,7 +241,7 @@ func WaitSignal[T any](ctx Context, s Signal[T], timeout ...Timeout) (T, error) 
 		return out, err
 	}
 	if err := c.decode(row.Output, &out); err != nil {
-		b.Nondeterministic(row.StepID, "the message that %q has read does not decode into %v, the type that this program has for the signal: %v", row.StepID, reflect.TypeFor[T](), err)
+		b.Nondeterministic(row.StepID, "the message that %q has read does not decode into %v, the type that this program has for the signal: %v; if the sender was wrong, wait for a json.RawMessage, which any JSON decodes into, and refuse the message there", row.StepID, reflect.TypeFor[T](), err)
 	}
 	return out, nil
 }

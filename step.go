@@ -17,7 +17,8 @@ import (
 
 // Step executes fn once and records its result under name. A replay does not call fn, so everything that the workflow needs from
 // fn must be in its return value. fn's ctx ends with the step's [Timeout], with the run's cancellation, and when the worker must
-// give up the run. [CurrentStep] tells fn which step it is. ctx carries no values of the ctx of [Worker.Run]. If fn returns
+// give up the run. By errors.Is, its context.Cause is [kind.Timeout], [kind.Deadline] if the run's Timeout has passed,
+// [kind.Cancelled], [ErrLeaseLost] or [ErrShutdown]. [CurrentStep] tells fn which step it is. ctx carries no values of the ctx of [Worker.Run]. If fn returns
 // after the Timeout, the attempt has failed with [kind.Timeout], even if fn returned a result.
 //
 // A name has at most 255 bytes, without # and /. A name that is used again on the same branch is counted, "pay" and "pay#2":
@@ -198,12 +199,12 @@ type decoder interface{ decode(data []byte) error }
 
 // encodeStep returns a step's result as it is recorded, and the registration of its compensation, if it has one.
 func (c *Client) encodeStep(id string, v any, result reflect.Type, as decoder, compensation undoneBy) ([]byte, *engine.Registration, error) {
-	data, err := c.encode(subject{"result of step", id}, v)
+	data, err := c.encode(subject{kind: "the result"}, v) // the StepError names the step
 	if err != nil {
 		return nil, nil, unstorable(err)
 	}
 	if err := as.decode(data); err != nil {
-		return nil, nil, failure.Permanent(kind.Validation, undecodable(subject{"result of step", id}, v, result, err))
+		return nil, nil, failure.Permanent(kind.Validation, undecodable(subject{kind: "the result"}, v, result, err))
 	}
 	if compensation.call == nil {
 		return data, nil, nil

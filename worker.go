@@ -53,7 +53,8 @@ type WorkerConfig struct {
 	StaleAfter time.Duration
 
 	// FixedLease keeps the worker from extending leases: a run that neither ends nor sleeps within LeaseTimeout goes to
-	// another worker. That counts in RunInfo.Recoveries although this worker lives. So a run with a longer step is soon
+	// another worker. Set it if a run that hangs must not stay with a worker that lives; make LeaseTimeout longer than any run
+	// takes without a sleep. A run that takes longer counts in RunInfo.Recoveries although this worker lives. So it is soon
 	// treated as one that kills its workers: it is executed alone, after growing pauses, and finally fails with
 	// kind.CrashLoop.
 	FixedLease bool
@@ -263,8 +264,8 @@ const runsPerConn = 10
 // warnOfSmallPool warns that steps which use the pool may keep the worker waiting.
 func (w *Worker) warnOfSmallPool() {
 	if conns := w.client.store.Pool().Config().MaxConns; int(conns)*runsPerConn < w.cfg.MaxConcurrent {
-		w.client.cfg.Logger.Warn("kagzi: the pool is small for so many concurrent runs: steps that use it may wait for each other, and delay the worker; raise pool_max_conns or lower MaxConcurrent",
-			"pool_max_conns", conns, "max_concurrent", w.cfg.MaxConcurrent)
+		w.client.cfg.Logger.Warn("kagzi: the pool is small for so many concurrent runs: steps that use it may wait for each other, and delay the worker; set pool_max_conns to at least the number shown as needed, or lower MaxConcurrent",
+			"pool_max_conns", conns, "needed", (w.cfg.MaxConcurrent+runsPerConn-1)/runsPerConn, "max_concurrent", w.cfg.MaxConcurrent)
 	}
 }
 

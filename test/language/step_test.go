@@ -288,7 +288,7 @@ func TestAResultThatDoesNotDecodeFailsTheStep(t *testing.T) {
 			t.Errorf("got %v, %v", none, err)
 		}
 		_, err = kagzi.Step(ctx, "error", func(context.Context) (error, error) { return errors.New("x"), nil })
-		check(err, `result of step "error"`, "*errors.errorString", "does not decode into error", "a concrete type", "1 attempt)")
+		check(err, `step "error": the result: a`, "*errors.errorString", "does not decode into error", "a concrete type", "1 attempt)")
 		_, err = kagzi.StepTx(ctx, "tx", func(context.Context, pgx.Tx) (error, error) { return errors.New("x"), nil })
 		check(err, "a concrete type")
 		_, err = kagzi.Step(ctx, "field", func(context.Context) (holder, error) { return holder{errors.New("x")}, nil })
