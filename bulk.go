@@ -58,8 +58,8 @@ func (c *Client) ResumeAll(ctx context.Context, f RunFilter, opts ...ChangeOptio
 }
 
 // RestartAll restarts the runs that f selects and that are over, completed ones too, like [Client.Restart]. It is otherwise like
-// [Client.CancelAll], except that another call after an error restarts the runs in Changed again, unless their ID is taken:
-// exclude them.
+// [Client.CancelAll], except that another call after an error would restart the runs in Changed again, unless their ID is
+// taken. Continue with f.After instead: the oldest run in Changed and Skipped, which is the one with the smallest RunID.
 func (c *Client) RestartAll(ctx context.Context, f RunFilter, opts ...RestartOption) (BulkResult, error) {
 	cfg, err := c.restartOptions(ctx, opts, takesDryRun)
 	v := verb{name: "restart all", to: over, activates: true, tx: cfg.tx, dry: cfg.dry, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {

@@ -25,8 +25,10 @@ import (
 // Deferred functions of a workflow run whenever its run leaves memory, for example at each long sleep: they may release memory
 // and locks, and nothing else.
 type Context interface {
-	Done() <-chan struct{} // closed when the run or branch is cancelled
-	Err() error            // then the cause
+	// Done is closed when the run or branch is cancelled, and Err returns the cause then. They are for code that computes for long
+	// outside of steps, so that it can return. Do not branch on them to execute other steps: a replay may see another answer.
+	Done() <-chan struct{}
+	Err() error
 	RunID() RunID
 	Attempt() int         // of the run, from 1
 	Now() time.Time       // when the last step of this branch ended, by the database's clock, in UTC: the same in every replay
@@ -81,7 +83,7 @@ type StepInfo struct {
 	Run      RunID
 	Workflow string
 	Step     string // with its branches: "ship/pack"
-	Attempt  int    // from 1; it keeps counting in a new attempt of the run and after Resume
+	Attempt  int    // from 1; it keeps counting in a new attempt of the run and after Resume. An execution that a crash or drain interrupted does not count: the next has its number
 	Key      string // the same in every attempt of this step: an idempotency key for other services
 }
 

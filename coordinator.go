@@ -32,10 +32,11 @@ type CoordinatorConfig struct {
 	// means 1,000.
 	MaxRuns int
 
-	// StaleAfter: the coordinator declares a worker dead only after it has itself observed, for a third of StaleAfter, that the
-	// worker sends no heartbeat. After an outage in which the coordinator could not check, the period begins anew,
-	// because the outage may have kept all workers from sending heartbeats. A worker's own WorkerConfig.StaleAfter says how
-	// long it may be silent. Zero means 30 seconds.
+	// StaleAfter is three times as long as the coordinator must itself observe a worker without heartbeats before it declares the
+	// worker dead. How long the worker may be silent is not decided here, but by the worker's own WorkerConfig.StaleAfter; both
+	// times must have passed. After an outage in which the coordinator could not check, it begins to observe anew, because the
+	// outage may have kept all workers from sending heartbeats. Zero means 30 seconds, or the StaleAfter of the worker that
+	// hosts the coordinator.
 	StaleAfter time.Duration
 
 	// KeepCompleted is how long completed runs are kept after their end, with their steps, inputs and results; they are deleted
@@ -58,7 +59,8 @@ type CoordinatorConfig struct {
 
 	// Grace is how long the connection over which a worker sends its heartbeats may be missing at the server, with no heartbeat
 	// over another one, before the worker is declared dead. A live worker reconnects at once. Connections of workers behind a
-	// pooler are not considered. At least 1.5 seconds. Zero means 3 seconds.
+	// pooler are not considered. The option [Grace] of Client.Cancel is another one: it is about steps under way. At least 1.5
+	// seconds. Zero means 3 seconds.
 	Grace time.Duration
 
 	// NoGrace disables that rule: then only missing heartbeats count.
@@ -123,8 +125,8 @@ func (c CoordinatorConfig) validate() error {
 // over their [Timeout] that no worker takes, continues compensations whose worker has died, and deletes runs past their retention.
 // A run over its Timeout ends, or begins to compensate, within ten seconds by default.
 //
-// Every [Worker] hosts one unless configured not to. Any number may run at once, in any process: the database decides each of their
-// transactions.
+// Every [Worker] hosts one unless configured not to. Any number may run at once, in any process:
+// transactions in the database make sure that each thing is done once.
 type Coordinator struct {
 	client  *Client
 	cfg     CoordinatorConfig

@@ -22,9 +22,10 @@ var (
 	ErrLeaseLost = engine.ErrLeaseLost
 	// ErrShutdown is the cause of a step's context once its worker stops. The step runs again elsewhere.
 	ErrShutdown = engine.ErrShutdown
-	// ErrNotFound reports that the client's namespace has no such run, schedule or worker (workers that are offline are kept
-	// for a week), that a run to fork has no record of the step, or that a step to [Forget] has not failed. The text of the
-	// error says which of these is the case.
+	// ErrNotFound reports one of these, and its text says which:
+	//   - the client's namespace has no such run, schedule or worker (workers that are offline are kept for a week);
+	//   - a run to fork has no record of the step;
+	//   - a step to [Forget] has not failed.
 	ErrNotFound = errors.New("kagzi: not found")
 	// ErrRunFinished reports that the run is over, so it accepts no signal and no change.
 	ErrRunFinished = errors.New("kagzi: run is over")

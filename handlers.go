@@ -15,7 +15,7 @@ import (
 // with the highest one, or with the [DefaultVersion].
 //
 // Call Handle before [Worker.Run], which returns mistakes: a nil fn, two handlers for one version, two defaults, a bad name, a
-// nil w.
+// nil w. A Handle that comes while the worker runs has no effect: it is logged at level Error, and Run does not return it.
 func Handle[In, Out any](w *Worker, wf Workflow[In, Out], fn func(Context, In) (Out, error), opts ...HandleOption) {
 	if w.made() != nil {
 		return // as Run says

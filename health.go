@@ -16,12 +16,12 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// Health checks whether the client can work and whether the work of its namespace progresses. It takes about ten short
-// statements on one connection, whose cost does not grow with the number of runs.
+// Health checks whether the client can work and whether the work of its namespace progresses. It sends about ten short
+// statements over one connection. Their cost does not grow with the number of runs.
 //
 // The report is Unhealthy if the client cannot work (the database is away or read-only, rights are missing, the schema does not
 // fit), or if work of the namespace has been due for 15 seconds and no worker lives. It is Degraded if somebody should investigate:
-// all connections of the pool are in use; workers are silent; work has been due for 15 seconds and no live worker has a handler for
+// all connections of the pool have been in use for two seconds; workers are silent; work has been due for 15 seconds and no live worker has a handler for
 // it; work was due five minutes ago although there are workers for it; schedules are a minute late, or paused for an error; runs
 // were quarantined within the last 24 hours; the database refuses requests of a worker of this process.
 //
@@ -115,7 +115,7 @@ type StrandedRuns struct {
 // start them again. Nothing is lost meanwhile: a stranded run waits for a worker.
 //
 // Stranded does not read millions of rows. Of each workflow in each queue it reads the 25,000 runs of each priority that are due
-// first, or fewer, at least 100, if there are more than four workflows. If a workflow has fewer active runs, the answer is
+// first. With more than four workflows it reads fewer, but at least 100. If a workflow has fewer active runs, the answer is
 // complete. If it has more, Count is the number found among the runs that were read, and a version that occurs only among runs that
 // sleep for longer is not listed yet. Stranded runs that are due are listed, because they have been due the longest. As in
 // [Client.Health], at most a thousand queues and a thousand workflows are read.

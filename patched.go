@@ -1,9 +1,11 @@
 package kagzi
 
 // Patched reports whether this run takes the new code path, where the code of a version was changed: true unless the run passed
-// this place before, in the old code. It decides by the history: false if that has steps or branches of this branch that the
-// function has not reached yet. The answer is recorded under change, and is the same in every replay and every attempt of the
-// run.
+// this place before, in the old code. It decides by the history: false if that has anything behind this place on this branch, that
+// is, a step, sleep, child, group or branch, or a [WaitSignal] that has a [Timeout] or has read its message. A WaitSignal without
+// a Timeout leaves no record until it has read its message, and a compensation does not count: a run that waits there takes the
+// new path, so use a [Version] then. The answer is recorded under change, and is the same in every replay and every attempt of
+// the run.
 //
 //	if kagzi.Patched(ctx, "check-stock") {
 //		… // new runs

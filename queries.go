@@ -146,8 +146,8 @@ func (c *Client) chosen(f RunFilter) (store.Filter, error) {
 	return sf, nil
 }
 
-// Steps returns the step attempts of a run, in the order in which they began, or were first recorded: attempts that ended, and those
-// under way, of a [Step] once its function has run for a second. Each registration of a compensation is an attempt, which is
+// Steps returns the step attempts of a run, in the order in which they began, or were first recorded. It has the attempts that ended,
+// and a [Step] under way once its function has run for a second. Each registration of a compensation is an attempt, which is
 // RUNNING until the compensation has run, and stays so if it was replaced or never runs. Steps returns [ErrNotFound] if the
 // client's namespace has no such run.
 func (c *Client) Steps(ctx context.Context, ref Ref) ([]StepAttempt, error) {

@@ -19,9 +19,9 @@ func NewInput(v any) RestartOption { return newInput{v} }
 type newInput struct{ v any }
 
 // InheritCompensations gives a [Client.Fork] a copy of the compensations that the old run registered before the step. If both runs
-// fail, both execute them. Without it the fork registers only the compensations of the steps that it executes. A compensation
-// stays with the old run alone if it has the name of a step that the fork copies, or if the fork copies anything after it on the
-// same branch; if the old run has completed, such a compensation never runs.
+// fail, both execute them. Without the option, the fork registers only the compensations of the steps that it executes. A
+// compensation then stays with the old run alone if it has the name of a step that the fork copies, or if the fork copies
+// anything after it on the same branch. If the old run has completed, such a compensation never runs.
 func InheritCompensations() RestartOption { return inheritCompensations{} }
 
 type inheritCompensations struct{}

@@ -75,17 +75,26 @@ func (s Status) Ended() bool {
 // JSON is written in base64, as input_base64 or output_base64. Unmarshalling that JSON yields the same RunInfo. In a struct of
 // your own that is marshalled, make it a named field, not an embedded one.
 type RunInfo struct {
-	ID          RunID           `json:"id"`
-	ExternalID  ID              `json:"external_id,omitempty"`
-	Workflow    string          `json:"workflow"`
-	Queue       string          `json:"queue"`
-	Version     int             `json:"version,omitempty"` // zero until a worker first executed the run, unless its start chose one
-	Priority    int             `json:"priority"`
-	Attempts    int             `json:"attempts"`             // attempts of the run that have failed
-	Worker      string          `json:"worker,omitempty"`     // the ID of the worker that executes it; empty unless it is RUNNING
-	Recoveries  int             `json:"recoveries,omitempty"` // how often its lease has ended under a worker since its last progress, as a rule because the worker died (see WorkerConfig.FixedLease)
-	Status      Status          `json:"status"`
-	WaitingOn   string          `json:"waiting_on,omitempty"` // the reason why it waits: "timer cooling-off", "retry authorize", "signal approved", "child ship", "previous run" of its schedule, "compensation flight", "children" that must end before its compensations run, "recovery", "history" that could not be read; for a run that is over, "deletion"
+	ID         RunID  `json:"id"`
+	ExternalID ID     `json:"external_id,omitempty"`
+	Workflow   string `json:"workflow"`
+	Queue      string `json:"queue"`
+	Version    int    `json:"version,omitempty"` // zero until a worker first executed the run, unless its start chose one
+	Priority   int    `json:"priority"`
+	Attempts   int    `json:"attempts"`             // attempts of the run that have failed
+	Worker     string `json:"worker,omitempty"`     // the ID of the worker that executes it; empty unless it is RUNNING
+	Recoveries int    `json:"recoveries,omitempty"` // how often its lease has ended under a worker since its last progress, as a rule because the worker died (see WorkerConfig.FixedLease)
+	Status     Status `json:"status"`
+	// WaitingOn is the reason why the run waits. It is empty for a Delay or At, and before the first worker. Its values are
+	//
+	//   - "timer cooling-off", "signal approved", "child ship", and "retry authorize" for the backoff of a step;
+	//   - "retry" for the backoff of the run itself, and "previous run" of its schedule;
+	//   - "worker" if its worker drained, or lost the database, and gave the run back;
+	//   - "recovery" after its workers died, and "history" if its history could not be read;
+	//   - "children" that must end before its compensations run, and then "compensation flight";
+	//   - "deletion" if it is over and retention is deleting it.
+	WaitingOn string `json:"waiting_on,omitempty"`
+
 	Metadata    Metadata        `json:"metadata,omitempty"`
 	Parent      RunID           `json:"parent,omitempty"`      // the run whose child it is
 	ParentStep  string          `json:"parent_step,omitempty"` // the name under which that run started it, with its branches
@@ -114,7 +123,7 @@ type StepAttempt struct {
 	// if the run completed or was terminated.
 	Type      string          `json:"type"`
 	Attempt   int             `json:"attempt"`          // from 1, as in [StepInfo]
-	Status    Status          `json:"status"`           // StatusRunning also in a run that is over, if the end of the attempt was not recorded
+	Status    Status          `json:"status"`           // StatusRunning also in a run that is over, or PENDING after a drain, if the end of the attempt was not recorded
 	Input     json.RawMessage `json:"input,omitempty"`  // the value of [Input], as the client's Codec wrote it
 	Output    json.RawMessage `json:"output,omitempty"` // as the client's Codec wrote it; a MARKER's is Kagzi's own
 	Kind      kind.Kind       `json:"kind,omitempty"`

@@ -66,9 +66,9 @@ func (c *Client) end(ctx context.Context, ref Ref, cfg changeConfig, how func(co
 }
 
 // Resume continues a failed or cancelled run: it begins a new attempt, in which all recorded results stay. The failures with which
-// the last attempt ended are forgotten, and those steps tried again, as in an attempt that a [RetryPolicy] allows. These are the
-// failures in the chain of the error that the function returned (so wrap errors with %w), and those after which it reached no
-// step, sleep, wait, child or group. A failure after which the function continued stays recorded, too, unless a [Forget] names
+// the last attempt ended are forgotten, and those steps tried again, as in an attempt that a [RetryPolicy] allows. Two sorts of
+// failures count: those in the chain of the error that the function returned (so wrap errors with %w), and those after which it
+// reached no step, sleep, wait, child or group. A failure after which the function continued stays recorded, too, unless a [Forget] names
 // it. If there is nothing to try again, no step is executed: the function sees the same results, and fails again unless its code
 // has changed. The run's deadline is removed.
 //
