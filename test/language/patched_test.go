@@ -119,6 +119,55 @@ func TestPatchedBehindTheHistory(t *testing.T) {
 	}
 }
 
+// TestPatchedBehindAWait asks a run that waits for a message behind the place of the change. A wait without a timeout leaves no
+// record, in a branch neither, and a compensation does not count.
+func TestPatchedBehindAWait(t *testing.T) {
+	t.Parallel()
+	answer := kagzi.DefineSignal[string]("answer")
+	wait := func(timeout ...kagzi.Timeout) func(kagzi.Context) error {
+		return func(ctx kagzi.Context) error {
+			_, err := kagzi.WaitSignal(ctx, answer, timeout...)
+			return err
+		}
+	}
+	for _, tt := range []struct {
+		name string
+		old  func(kagzi.Context) error
+		want string
+	}{
+		{"WithoutTimeout", wait(), "true"},
+		{"WithTimeout", wait(kagzi.Timeout(time.Hour)), "false"},
+		{"Compensation", func(ctx kagzi.Context) error {
+			kagzi.Compensate(ctx, "undo", kagzi.Define[int, int]("undo").With(1))
+			return wait()(ctx)
+		}, "true"},
+		{"InAGroup", func(ctx kagzi.Context) error {
+			return kagzi.Parallel(ctx, "group", map[string]func(kagzi.Context) error{"branch": wait()})
+		}, "true"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			k := kit.New(t)
+			wf := kagzi.Define[int, string]("wf", kit.NoRetry)
+			stop := kit.Serve(k, wf, func(ctx kagzi.Context, _ int) (string, error) { return "", tt.old(ctx) })
+			run := kit.Begin(k, wf, 1)
+			k.WaitStatus(run.ID(), kagzi.StatusSleeping)
+			if err := stop(); err != nil {
+				t.Fatal(err)
+			}
+			kit.Serve(k, wf, func(ctx kagzi.Context, _ int) (string, error) {
+				patched := kagzi.Patched(ctx, "change")
+				return fmt.Sprint(patched), tt.old(ctx)
+			})
+			if err := k.Client.Signal(k.Ctx, run.ID(), answer.With("yes")); err != nil {
+				t.Fatal(err)
+			}
+			if got := kit.ResultOf(k, run); got != tt.want {
+				t.Errorf("Patched said %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
 // TestPatchedIsRememberedOnce asks again and again: in a loop, in replays and in a later attempt of the run.
 func TestPatchedIsRememberedOnce(t *testing.T) {
 	t.Parallel()
