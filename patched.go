@@ -1,11 +1,11 @@
 package kagzi
 
 // Patched reports whether this run takes the new code path, where the code of a version was changed: true unless the run passed
-// this place before, in the old code. It decides by the history: false if that has anything behind this place on this branch, that
-// is, a step, sleep, child, group or branch, or a [WaitSignal] that has a [Timeout] or has read its message. A WaitSignal without
-// a Timeout leaves no record until it has read its message, and a compensation does not count: a run that waits there takes the
-// new path, so use a [Version] then. The answer is recorded under change, and is the same in every replay and every attempt of
-// the run.
+// this place before, in the old code. It decides by the history: false if that has a record behind this place on this branch: of a
+// step, sleep or child, of a [WaitSignal] that has a [Timeout] or has read its message, or of anything in a branch or group. A
+// WaitSignal without a Timeout has no record until it has read its message, and a compensation does not count. A run that is
+// behind this place, and has no other record there, takes the new path: use a [Version] if that may happen. The answer is recorded
+// under change, and is the same in every replay and every attempt of the run.
 //
 //	if kagzi.Patched(ctx, "check-stock") {
 //		… // new runs

@@ -264,8 +264,8 @@ const runsPerConn = 10
 // warnOfSmallPool warns that steps which use the pool may keep the worker waiting.
 func (w *Worker) warnOfSmallPool() {
 	if conns := w.client.store.Pool().Config().MaxConns; int(conns)*runsPerConn < w.cfg.MaxConcurrent {
-		w.client.cfg.Logger.Warn("kagzi: the pool is small for so many concurrent runs: steps that use it may wait for each other, and delay the worker; set pool_max_conns to at least the number shown as needed, or lower MaxConcurrent",
-			"pool_max_conns", conns, "needed", (w.cfg.MaxConcurrent+runsPerConn-1)/runsPerConn, "max_concurrent", w.cfg.MaxConcurrent)
+		w.client.cfg.Logger.Warn(fmt.Sprintf("kagzi: the pool is small for so many concurrent runs: steps that use it may wait for each other, and delay the worker; set pool_max_conns to at least %d, or lower MaxConcurrent", (w.cfg.MaxConcurrent+runsPerConn-1)/runsPerConn),
+			"pool_max_conns", conns, "max_concurrent", w.cfg.MaxConcurrent)
 	}
 }
 

@@ -37,7 +37,7 @@ func TestStepsOnASmallPool(t *testing.T) {
 	for _, s := range started {
 		k.WaitStatus(s.ID, kagzi.StatusCompleted)
 	}
-	logged.WantLine(t, "the pool is small", "pool_max_conns=4", "max_concurrent=100")
+	logged.WantLine(t, "the pool is small", "pool_max_conns to at least 10,", "pool_max_conns=4", "max_concurrent=100")
 	logged.WantLine(t, "no connection of the pool is free", "all 4 are in use")
 	if logged.Has("does not answer") || logged.Has("is back") {
 		t.Errorf("an exhausted pool was taken for an outage:\n%s", logged)
