@@ -41,13 +41,8 @@ func (c *Client) restartOptions(ctx context.Context, opts []RestartOption, verb 
 		return restartConfig{}, err
 	}
 	cfg := restartConfig{run: store.Restart{Hash: c.hashStored}}
-	var errs []error
-	check := func(err error) { errs = append(errs, err) }
-	need := func(option takes, refusal string) {
-		if verb&option == 0 {
-			check(errors.New("kagzi: " + refusal))
-		}
-	}
+	given := optionsOf{verb: verb}
+	check, need := given.check, given.need
 	for _, o := range opts {
 		switch o := o.(type) {
 		case inTx:
@@ -83,7 +78,7 @@ func (c *Client) restartOptions(ctx context.Context, opts []RestartOption, verb 
 			check(errNilOption)
 		}
 	}
-	return cfg, errors.Join(errs...)
+	return cfg, errors.Join(given.errs...)
 }
 
 // Restart starts a new run like one that is over, and returns the new run's ID. The new run has the same workflow, version, input,

@@ -173,17 +173,27 @@ const (
 	takesCompensations // InheritCompensations
 )
 
+// optionsOf collects what is wrong with the options of a verb.
+type optionsOf struct {
+	verb takes
+	errs []error
+}
+
+func (o *optionsOf) check(err error) { o.errs = append(o.errs, err) }
+
+// need refuses the option if the verb does not take it.
+func (o *optionsOf) need(option takes, refusal string) {
+	if o.verb&option == 0 {
+		o.check(errors.New("kagzi: " + refusal))
+	}
+}
+
 // changeOptions validates opts, and refuses those that the change does not take. Of each type the last one wins, but Forgets add
 // up.
 func changeOptions(opts []ChangeOption, verb takes) (changeConfig, error) {
 	var cfg changeConfig
-	var errs []error
-	check := func(err error) { errs = append(errs, err) }
-	need := func(option takes, refusal string) {
-		if verb&option == 0 {
-			check(errors.New("kagzi: " + refusal))
-		}
-	}
+	given := optionsOf{verb: verb}
+	check, need := given.check, given.need
 	for _, o := range opts {
 		switch o := o.(type) {
 		case inTx:
@@ -211,7 +221,7 @@ func changeOptions(opts []ChangeOption, verb takes) (changeConfig, error) {
 			check(errNilOption)
 		}
 	}
-	return cfg, errors.Join(errs...)
+	return cfg, errors.Join(given.errs...)
 }
 
 // dryRunOfOne is the refusal of a DryRun for a change without a RunFilter.
