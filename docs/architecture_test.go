@@ -1,6 +1,7 @@
 package docs
 
 import (
+	"bytes"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -11,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -18,15 +20,14 @@ import (
 type sources struct {
 	packages map[string]map[string]bool // the names of each package: "Flush", "Store.Flush"
 	tests    map[string]bool            // the names of test functions
-	text     map[string]string          // each Go or SQL file, in one line
+	text     map[string]string          // each Go or SQL file that mentions architecture.md, in one line
 }
 
 // lineBreak is the end of a line, with the mark that continues a comment on the next one.
 var lineBreak = regexp.MustCompile(`\s*\n\s*(//|--)?\s*`)
 
-// readSources reads the Go and SQL files of the module.
-func readSources(t *testing.T) *sources {
-	t.Helper()
+// readSources reads the Go and SQL files of the module, once for all tests.
+var readSources = sync.OnceValues(func() (*sources, error) {
 	s := &sources{packages: map[string]map[string]bool{}, tests: map[string]bool{}, text: map[string]string{}}
 	err := filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
 		switch {
@@ -37,8 +38,13 @@ func readSources(t *testing.T) *sources {
 		case filepath.Ext(path) != ".go" && filepath.Ext(path) != ".sql":
 			return nil
 		}
-		content := read(t, path)
-		s.text[path] = lineBreak.ReplaceAllString(content, " ")
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if bytes.Contains(content, []byte("architecture.md")) {
+			s.text[path] = lineBreak.ReplaceAllString(string(content), " ")
+		}
 		if filepath.Ext(path) != ".go" {
 			return nil
 		}
@@ -49,11 +55,8 @@ func readSources(t *testing.T) *sources {
 		s.add(file, strings.HasSuffix(path, "_test.go"))
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
+	return s, err
+})
 
 // add adds the names that a file declares.
 func (s *sources) add(file *ast.File, isTest bool) {
@@ -158,7 +161,10 @@ func (s *sources) cites(cited string) (yes bool, err error) {
 
 func TestArchitectureCitesWhatThereIs(t *testing.T) {
 	t.Parallel()
-	s := readSources(t)
+	s, err := readSources()
+	if err != nil {
+		t.Fatal(err)
+	}
 	cited := 0
 	for i, line := range strings.Split(withoutFences(read(t, "architecture.md")), "\n") {
 		for _, m := range span.FindAllStringSubmatch(line, -1) {
@@ -213,8 +219,12 @@ func TestCommentsNameSections(t *testing.T) {
 	for _, h := range heading.FindAllStringSubmatch(fence.ReplaceAllString(read(t, "architecture.md"), ""), -1) {
 		titles = append(titles, h[1])
 	}
+	s, err := readSources()
+	if err != nil {
+		t.Fatal(err)
+	}
 	seen := 0
-	for path, text := range readSources(t).text {
+	for path, text := range s.text {
 		if filepath.Base(path) == "architecture_test.go" {
 			continue
 		}

@@ -467,7 +467,7 @@ func TestOverdueRunsAndAFrozenCoordinator(t *testing.T) {
 func TestOverdueLookReadsLittle(t *testing.T) {
 	t.Parallel()
 	s := open(t, dbtest.Unchecked())
-	exec(t, s.pool, loadMillions, 50_000)
+	exec(t, s.pool, loadRuns, 50_000)
 	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET deadline_at = now() + interval '1 hour' WHERE status = 'SLEEPING'`)
 	exec(t, s.pool, `INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at, deadline_at)
 		SELECT gen_random_uuid(), 'other', 'queue', 'type', 'PENDING', now(), now() - interval '1 hour' FROM generate_series(1, 50000)`)

@@ -190,7 +190,7 @@ func TestKeyStatistics(t *testing.T) {
 	if bounds := check("test", 1, 1); len(bounds) > 0 {
 		t.Errorf("bounds of a table that was never analyzed: %v", bounds)
 	}
-	exec(t, s.pool, loadMillions, 20_000)
+	exec(t, s.pool, loadRuns, 20_000)
 	exec(t, s.pool, `ANALYZE kagzi.workflow_runs`)
 	check("test", 1, 1)
 	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET namespace_id = 'tenant-' || get_byte(decode(md5(run_id::text), 'hex'), 0) % 8 WHERE status = 'SLEEPING'`)
@@ -212,7 +212,7 @@ func TestKeyStatistics(t *testing.T) {
 func TestLookIsCutOff(t *testing.T) {
 	t.Parallel()
 	s := open(t, dbtest.Unchecked())
-	exec(t, s.pool, loadMillions, 300_000)
+	exec(t, s.pool, loadRuns, 300_000)
 	other := New(s.pool, "other")
 	_, _, err := other.ExpiredRuns(t.Context(), keepDays, everything, 1000, 2*time.Millisecond)
 	wantError(t, err, ErrTooLong)

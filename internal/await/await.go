@@ -24,8 +24,8 @@ func TrueWithin(t testing.TB, most time.Duration, what string, cond func() bool)
 	}
 }
 
-// BecomesTrue reports whether cond returns true within most. It calls cond every 5 ms, or less often if cond takes long: many
-// tests wait at the same time, and the work that they wait for needs the processors.
+// BecomesTrue reports whether cond returns true within most. It calls cond every 5 ms, or for a tenth of the time if cond
+// takes long: many tests wait at once, and the work that they wait for needs the processors.
 func BecomesTrue(most time.Duration, cond func() bool) bool {
 	deadline := time.NewTimer(most)
 	defer deadline.Stop()
@@ -34,7 +34,7 @@ func BecomesTrue(most time.Duration, cond func() bool) bool {
 		if cond() {
 			return true
 		}
-		pause := time.NewTimer(min(max(5*time.Millisecond, time.Since(begun)), 250*time.Millisecond))
+		pause := time.NewTimer(min(max(5*time.Millisecond, 9*time.Since(begun)), 250*time.Millisecond))
 		select {
 		case <-pause.C:
 		case <-deadline.C:

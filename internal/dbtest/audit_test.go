@@ -142,7 +142,7 @@ func TestAuditIsRemoved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := s.reset(t.Context(), Connect(t, db.DSN)); err != nil || !again {
+	if again, err := s.reset(t.Context(), &cleaner{Conn: Connect(t, db.DSN)}); err != nil || !again {
 		t.Errorf("can be used again: %v, %v", again, err)
 	}
 	if got := r.finish(); len(got) > 0 {

@@ -81,7 +81,7 @@ func Connect(t testing.TB, dsn string) *pgx.Conn {
 // the test has ended and the cleanups that were registered after this call have run.
 func Database(t testing.TB, opts ...Option) *DB {
 	t.Helper()
-	o := options{maxConns: 10, patience: 5 * time.Second}
+	o := options{maxConns: poolConns, patience: 5 * time.Second}
 	for _, opt := range opts {
 		opt(&o)
 	}
@@ -89,23 +89,18 @@ func Database(t testing.TB, opts ...Option) *DB {
 	if err != nil {
 		t.Fatal(err)
 	}
-	name, err := s.take(t.Context(), o.empty)
+	d, err := s.take(t.Context(), o.empty)
 	if err != nil {
 		t.Fatalf("make a test database: %v", err)
 	}
-	db := &DB{DSN: withDatabase(s.dsn, name), Name: name}
-	cfg, err := pgxpool.ParseConfig(db.DSN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg.MaxConns = o.maxConns
-	if db.Pool, err = pgxpool.NewWithConfig(t.Context(), cfg); err != nil {
+	db := &DB{DSN: d.dsn, Name: d.name}
+	if db.Pool, err = d.open(context.Background(), o.maxConns); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
 		defer cancel()
-		if err := db.finish(ctx, t, s, o); err != nil {
+		if err := db.finish(ctx, t, s, d, o); err != nil {
 			t.Errorf("clean up the test's database: %v", err)
 		}
 	})
@@ -113,36 +108,43 @@ func Database(t testing.TB, opts ...Option) *DB {
 }
 
 // finish checks the database, ends the connections to it, and gives it back.
-func (db *DB) finish(ctx context.Context, t testing.TB, s *server, o options) (err error) {
+func (db *DB) finish(ctx context.Context, t testing.TB, s *server, d *database, o options) error {
 	t.Helper()
-	// finish opens a connection, because the test may have closed its pool or hold all of its connections.
-	conn, err := pgx.Connect(ctx, db.DSN)
-	if err != nil {
-		return errors.Join(err, s.drop(ctx, db.Name))
+	if !released(db.Pool, o.patience) {
+		t.Errorf("the test has not released %d connections of its pool", db.Pool.Stat().AcquiredConns())
+		go db.Pool.Close() // waits for them
+		d.pool = nil
+		return s.drop(ctx, d)
 	}
-	defer func() { _ = conn.Close(ctx) }() // dropping the database ends it too
+	if db.Pool != d.pool {
+		db.Pool.Close()
+	}
+	c, err := d.clean(ctx)
+	if err != nil {
+		return errors.Join(err, s.drop(ctx, d))
+	}
 	if !o.unchecked {
-		found, err := violations(ctx, conn)
+		found, err := violations(ctx, c)
 		if err != nil {
 			t.Errorf("check the invariants: %v", err)
 		}
 		report(t, found)
 	}
-	closed := make(chan struct{})
-	go func() {
-		defer close(closed)
-		db.Pool.Close()
-	}()
-	select {
-	case <-closed:
-	case <-time.After(o.patience):
-		t.Errorf("the test has not released %d connections of its pool", db.Pool.Stat().AcquiredConns())
-		return s.drop(ctx, db.Name)
-	}
 	if o.empty {
-		return s.drop(ctx, db.Name)
+		c.release()
+		return s.drop(ctx, d)
 	}
-	return s.giveBack(ctx, conn, db.Name)
+	return s.giveBack(ctx, d, c)
+}
+
+// released waits until none of the pool's connections is in use.
+func released(pool *pgxpool.Pool, patience time.Duration) bool {
+	for end := time.Now().Add(patience); pool.Stat().AcquiredConns() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			return false
+		}
+	}
+	return true
 }
 
 // Main runs a package's tests, ends the server that they used, and exits. The exit code is not 0 if a test failed or left

@@ -224,7 +224,7 @@ func TestReset(t *testing.T) {
 			db := Database(r, Unchecked())
 			exec(t, db.Pool, tt.change)
 			db.Pool.Close()
-			again, err := s.reset(t.Context(), Connect(t, db.DSN))
+			again, err := s.reset(t.Context(), &cleaner{Conn: Connect(t, db.DSN)})
 			if err != nil && tt.again {
 				t.Error(err)
 			}
@@ -290,4 +290,53 @@ func TestNamedServer(t *testing.T) {
 	if n := count(t, db, "SELECT count(*) FROM pg_database WHERE starts_with(datname, '"+s.prefix+"')"); n != 0 {
 		t.Errorf("%d databases left on the named server", n)
 	}
+}
+
+// The next test gets the connections of the last one, without anything that the last test left in a session.
+func TestConnectionsAreKept(t *testing.T) {
+	finish := func(r *recorder) {
+		t.Helper()
+		if got := r.finish(); len(got) > 0 {
+			t.Error(got)
+		}
+	}
+	session := func(db *DB) (pid int) { return count(t, db, `SELECT pg_backend_pid()`) }
+
+	r := &recorder{TB: t}
+	db := Database(r)
+	name, pid := db.Name, session(db)
+	for _, sql := range []string{
+		"SET statement_timeout = 1234", "LISTEN something", "SELECT pg_advisory_lock(7)", "CREATE TEMPORARY TABLE mine (n int)",
+		"DECLARE c CURSOR WITH HOLD FOR SELECT 1", "SET ROLE pg_monitor",
+	} {
+		exec(t, db.Pool, sql)
+	}
+	finish(r)
+
+	db = Database(r)
+	if db.Name != name || session(db) != pid {
+		t.Fatalf("database %s and session %d came after %s and %d", db.Name, session(db), name, pid)
+	}
+	for _, sql := range []string{
+		`SELECT count(*) FROM pg_settings WHERE name = 'statement_timeout' AND setting <> '0'`, `SELECT count(*) FROM pg_listening_channels()`,
+		`SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()`, `SELECT count(*) FROM pg_class WHERE relname = 'mine'`,
+		`SELECT count(*) FROM pg_cursors WHERE name = 'c'`, `SELECT (current_user <> session_user)::int`,
+	} {
+		if n := count(t, db, sql); n != 0 {
+			t.Errorf("%d left: %s", n, sql)
+		}
+	}
+	db.Pool.Close()
+	finish(r)
+
+	db = Database(r)
+	if now := session(db); now == pid {
+		t.Errorf("session %d outlived its pool", now)
+	} else {
+		exec(t, Connect(t, db.DSN), fmt.Sprintf("SELECT pg_terminate_backend(%d, 5000)", now))
+	}
+	finish(r)
+
+	exec(t, Database(r).Pool, "SELECT 1") // on a connection that works
+	finish(r)
 }

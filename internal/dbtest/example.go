@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // Example is [Database] for Example functions, which have no testing.TB. When the example has stopped everything that uses the
@@ -16,27 +13,25 @@ func Example(ctx context.Context) (db *DB, done func() error, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	name, err := s.take(ctx, false)
+	d, err := s.take(ctx, false)
 	if err != nil {
 		return nil, nil, err
 	}
-	db = &DB{DSN: withDatabase(s.dsn, name), Name: name}
-	if db.Pool, err = pgxpool.New(ctx, db.DSN); err != nil {
+	db = &DB{DSN: d.dsn, Name: d.name}
+	if db.Pool, err = d.open(ctx, poolConns); err != nil {
 		return nil, nil, err
 	}
 	return db, func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
 		defer cancel()
-		db.Pool.Close()
-		conn, err := pgx.Connect(ctx, db.DSN)
+		c, err := d.clean(ctx)
 		if err != nil {
-			return errors.Join(err, s.drop(ctx, name))
+			return errors.Join(err, s.drop(ctx, d))
 		}
-		defer func() { _ = conn.Close(ctx) }() // dropping the database ends it too
-		found, err := violations(ctx, conn)
+		found, err := violations(ctx, c)
 		if len(found) > 0 {
 			err = errors.Join(err, errors.New("invariant broken: "+strings.Join(found, "; ")))
 		}
-		return errors.Join(err, s.giveBack(ctx, conn, name))
+		return errors.Join(err, s.giveBack(ctx, d, c))
 	}, nil
 }

@@ -28,9 +28,9 @@ type server struct {
 	template    string // name of the migrated database that the others are copies of
 	fingerprint string // of a database whose schema no test has changed
 
-	mu   sync.Mutex // guards all below
-	made int        // number of databases made so far, for their names
-	free []string   // names of databases that are ready for the next test
+	mu   sync.Mutex  // guards all below
+	made int         // number of databases made so far, for their names
+	free []*database // ready for the next test
 }
 
 // shared is the test binary's server.
@@ -41,6 +41,9 @@ func stopSharedServer() error {
 	return shared.Stop(func(s *server) error {
 		ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
 		defer cancel()
+		for _, d := range s.free {
+			d.close()
+		}
 		return errors.Join(s.dropAll(ctx), s.stop())
 	})
 }
@@ -90,34 +93,37 @@ func (s *server) exec(ctx context.Context, statements ...string) (err error) {
 	return nil
 }
 
-// take returns the name of a database that no test uses.
-func (s *server) take(ctx context.Context, empty bool) (string, error) {
+// take returns a database that no test uses.
+func (s *server) take(ctx context.Context, empty bool) (*database, error) {
 	s.mu.Lock()
 	if n := len(s.free); n > 0 && !empty {
-		name := s.free[n-1]
+		d := s.free[n-1]
 		s.free = s.free[:n-1]
 		s.mu.Unlock()
-		return name, nil
+		return d, nil
 	}
 	s.made++
-	name := fmt.Sprintf("%s%d", s.prefix, s.made)
+	d := &database{name: fmt.Sprintf("%s%d", s.prefix, s.made)}
 	s.mu.Unlock()
+	d.dsn = withDatabase(s.dsn, d.name)
 	template := s.template
 	if empty {
 		template = "template0"
 	}
-	return name, s.exec(ctx, "CREATE DATABASE "+name+" TEMPLATE "+template)
+	return d, s.exec(ctx, "CREATE DATABASE "+d.name+" TEMPLATE "+template)
 }
 
 // giveBack makes the database of a finished test ready for the next test. It drops the database if that is impossible, for
 // example because the test changed the schema.
-func (s *server) giveBack(ctx context.Context, conn *pgx.Conn, name string) error {
-	if ready, err := s.reset(ctx, conn); err != nil || !ready {
-		return s.drop(ctx, name)
+func (s *server) giveBack(ctx context.Context, d *database, c *cleaner) error {
+	ready, err := s.reset(ctx, c)
+	c.release()
+	if err != nil || !ready {
+		return s.drop(ctx, d)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.free = append(s.free, name)
+	s.free = append(s.free, d)
 	return nil
 }
 
@@ -126,20 +132,22 @@ const dropPatience = 5 * time.Second
 
 // drop drops a database and ends the sessions connected to it. The server asks all of its sessions first, and a session whose
 // client another test has stopped does not answer. In that case drop leaves the database to dropAll.
-func (s *server) drop(ctx context.Context, name string) error {
+func (s *server) drop(ctx context.Context, d *database) error {
+	d.close()
 	ctx, cancel := context.WithTimeout(ctx, dropPatience)
 	defer cancel()
-	err := s.exec(ctx, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)")
+	err := s.exec(ctx, "DROP DATABASE IF EXISTS "+d.name+" WITH (FORCE)")
 	if ctx.Err() != nil {
 		return nil
 	}
 	return err
 }
 
-// pg_terminate_backend waits until the session has ended only if it is given a timeout.
+// endSessions ends the sessions of the current database but for those with the processes $1. pg_terminate_backend waits until
+// the session has ended only if it is given a timeout.
 const endSessions = `
 	SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity
-	WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'`
+	WHERE datname = current_database() AND pid <> pg_backend_pid() AND pid <> ALL ($1::int[]) AND backend_type = 'client backend'`
 
 // emptyDatabase removes everything that tests usually leave. The fingerprint reveals any other change. DELETE of a few rows
 // takes a fraction of the time of TRUNCATE, which gives a table and its indexes new files.
@@ -193,15 +201,16 @@ const fingerprint = `
 	)
 	SELECT md5(string_agg(thing, E'\n' ORDER BY thing COLLATE "C")) FROM things`
 
-// reset empties the database of conn, and reports whether its schema is unchanged.
-func (s *server) reset(ctx context.Context, conn *pgx.Conn) (ready bool, err error) {
-	for _, sql := range []string{endSessions, emptyDatabase} {
-		if _, err := conn.Exec(ctx, sql); err != nil {
-			return false, err
-		}
+// reset ends the test's sessions and empties the database. It reports whether the schema is unchanged.
+func (s *server) reset(ctx context.Context, c *cleaner) (ready bool, err error) {
+	if _, err := c.Exec(ctx, endSessions, c.sessions()); err != nil {
+		return false, err
+	}
+	if _, err := c.Exec(ctx, emptyDatabase); err != nil {
+		return false, err
 	}
 	var found string
-	if err := conn.QueryRow(ctx, fingerprint).Scan(&found); err != nil {
+	if err := c.QueryRow(ctx, fingerprint).Scan(&found); err != nil {
 		return false, err
 	}
 	return found == s.fingerprint, nil

@@ -17,11 +17,11 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// TestSleepsHoldNothing shows that 10,000 sleeping runs cost a worker neither goroutines nor slots nor connections,
+// TestSleepsHoldNothing shows that 3,000 sleeping runs cost a worker neither goroutines nor slots nor connections,
 // and that those which wake at one instant all go on, none too early (which the invariants check).
 func TestSleepsHoldNothing(t *testing.T) {
 	t.Parallel()
-	const n, slots = 10_000, 10
+	const n, slots = 3_000, 10
 	db := dbtest.Database(t)
 	c := kit.NewClient(t, db.Pool)
 	calls := make([]kagzi.Call, n)

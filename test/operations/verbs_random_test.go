@@ -153,7 +153,7 @@ func (s *storm) verb(r *rand.Rand) error {
 // exist once, and all runs end. STORM=5000 sets the number of verbs of each sender.
 func TestRandomVerbs(t *testing.T) {
 	t.Parallel()
-	most := 250
+	most := 100
 	if n, err := strconv.Atoi(os.Getenv("STORM")); err == nil {
 		most = n
 	}

@@ -1,0 +1,105 @@
+package dbtest
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// poolConns is the size of the pool that a test gets without MaxConns.
+const poolConns = 10
+
+// A database is one of those that the tests of the binary take in turn. It keeps its connections for the next test, with
+// their prepared statements: a new connection costs the server more than all that a short test does with it.
+type database struct {
+	name string
+	dsn  string
+	pool *pgxpool.Pool // of poolConns connections; nil until a test wants it
+}
+
+// open returns a pool of maxConns connections. It is the database's own if that has as many.
+func (d *database) open(ctx context.Context, maxConns int32) (*pgxpool.Pool, error) {
+	if d.pool != nil && maxConns == poolConns {
+		return d.pool, nil
+	}
+	cfg, err := pgxpool.ParseConfig(d.dsn)
+	if err != nil {
+		return nil, err
+	}
+	cfg.MaxConns = maxConns
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err == nil && maxConns == poolConns {
+		d.pool = pool
+	}
+	return pool, err
+}
+
+// forgetSession is DISCARD ALL without the prepared statements and their plans.
+const forgetSession = `CLOSE ALL; RESET SESSION AUTHORIZATION; RESET ALL; UNLISTEN *; SELECT pg_advisory_unlock_all();
+	DISCARD SEQUENCES; DISCARD TEMP`
+
+// A cleaner looks at a database and empties it, when its test has ended.
+type cleaner struct {
+	*pgx.Conn
+	kept  []*pgxpool.Conn // of the database's own pool, all of them; nil if the test closed it
+	fresh bool            // whether Conn is none of the kept
+}
+
+// clean returns the cleaner of d. It gives up a pool with a connection that is still in use or does not answer.
+func (d *database) clean(ctx context.Context) (_ *cleaner, err error) {
+	c := &cleaner{}
+	if d.pool != nil && !c.keep(ctx, d.pool) {
+		c.release()
+		d.pool.Close()
+		d.pool = nil
+	}
+	if len(c.kept) > 0 {
+		c.Conn = c.kept[0].Conn()
+		return c, nil
+	}
+	c.fresh = true
+	c.Conn, err = pgx.Connect(ctx, d.dsn)
+	return c, err
+}
+
+// keep takes all connections of the pool and prepares them for the next test. It reports whether that was possible.
+func (c *cleaner) keep(ctx context.Context, pool *pgxpool.Pool) bool {
+	c.kept = pool.AcquireAllIdle(ctx)
+	if len(c.kept) == 0 || len(c.kept) < int(pool.Stat().TotalConns()) {
+		return false
+	}
+	for _, conn := range c.kept {
+		if _, err := conn.Conn().PgConn().Exec(ctx, forgetSession).ReadAll(); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// sessions returns the server's processes of the connections that are kept.
+func (c *cleaner) sessions() []uint32 {
+	pids := make([]uint32, len(c.kept))
+	for i, conn := range c.kept {
+		pids[i] = conn.Conn().PgConn().PID()
+	}
+	return pids
+}
+
+// release gives the connections back to the pool.
+func (c *cleaner) release() {
+	for _, conn := range c.kept {
+		conn.Release()
+	}
+	c.kept = nil
+	if c.fresh {
+		_ = c.Close(context.Background()) // dropping the database ends it too
+	}
+}
+
+// close ends the database's own connections.
+func (d *database) close() {
+	if d.pool != nil {
+		d.pool.Close()
+	}
+}
