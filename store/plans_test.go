@@ -288,7 +288,7 @@ const loadSchedules = `
 // The statements of the hot paths use the indexes that were made for them, whatever statistics the planner has.
 func TestPlansOfManyRows(t *testing.T) {
 	t.Parallel()
-	const rows = 500_000
+	const rows = 300_000
 	db := dbtest.Database(t, dbtest.Unchecked())
 	s := New(db.Pool, "test")
 	// TRUNCATE, because an earlier test may have left indexes that are empty but not small.
@@ -302,10 +302,11 @@ func TestPlansOfManyRows(t *testing.T) {
 		for _, p := range lists[0] {
 			exec(t, conn, `PREPARE `+p.name+` AS `+p.sql, pgx.QueryExecModeSimpleProtocol)
 			execute := "EXECUTE " + p.name + literals(t, conn, p)
-			var got *plan
-			for range 7 { // from the sixth execution on, the server may use a generic plan
-				got = explain(t, prepared(t, conn), "EXPLAIN (FORMAT JSON)", execute, pgx.QueryExecModeSimpleProtocol)
+			prepared(t, conn)
+			for range 6 { // from the sixth execution on, the server may use a generic plan
+				exec(t, conn, "EXPLAIN "+execute, pgx.QueryExecModeSimpleProtocol)
 			}
+			got := explain(t, prepared(t, conn), "EXPLAIN (FORMAT JSON)", execute, pgx.QueryExecModeSimpleProtocol)
 			kept := one[bool](t, conn, `SELECT generic_plans > 0 FROM pg_prepared_statements WHERE name = $1`, strings.ToLower(p.name))
 			if wrong := got.wrong(p); kept && len(wrong) > 0 {
 				t.Errorf("%s, kept plan of %s: %s\n%s", state, p.name, strings.Join(wrong, "; "), got.text)
@@ -366,7 +367,7 @@ func TestPlansOfManyRows(t *testing.T) {
 	few = plannedStatements(s, ids(20))
 	check("all runs over", few, plannedStatements(s, ids(1000)))
 
-	for _, n := range []int{5, 100, 300, 1000, 3000, 30000} {
+	for _, n := range []int{5, 100, 1000, 30000} {
 		exec(t, s.pool, `TRUNCATE kagzi.workflow_runs, kagzi.workflow_payloads, kagzi.step_runs, kagzi.schedules`)
 		exec(t, s.pool, `UPDATE pg_class SET reltuples = -1, relpages = 0 WHERE relnamespace = 'kagzi'::regnamespace AND relkind = 'r'`)
 		exec(t, s.pool, `DELETE FROM pg_statistic WHERE starelid IN (SELECT oid FROM pg_class WHERE relnamespace = 'kagzi'::regnamespace)`)

@@ -4,10 +4,11 @@ import (
 	"context"
 	"errors"
 	"net"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
@@ -32,20 +33,13 @@ func TestEndOfAnOutageLetsTheListenerConnect(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var away atomic.Bool
 			cfg, err := pgxpool.ParseConfig(db.DSN)
 			if err != nil {
 				t.Fatal(err)
 			}
 			cfg.MaxConns = 6
-			cfg.ConnConfig.RuntimeParams["application_name"] = name
-			dial := cfg.ConnConfig.DialFunc
-			cfg.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-				if away.Load() {
-					return nil, errors.New("the test's database is away")
-				}
-				return dial(ctx, network, addr)
-			}
+			path := &path{dial: cfg.ConnConfig.DialFunc}
+			cfg.ConnConfig.DialFunc = path.connect
 			pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
 			if err != nil {
 				t.Fatal(err)
@@ -65,14 +59,50 @@ func TestEndOfAnOutageLetsTheListenerConnect(t *testing.T) {
 				}
 			}()
 			await.True(t, "the client listens", h.Listening)
-			away.Store(true)
+			path.cut()
 			await.True(t, "the outage has begun, and the listener has lost its connection", func() bool {
-				dbtest.Exec(t, db.Pool, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1`, name)
 				return logged.Has("the database does not answer") && !h.Listening()
 			})
-			pool.Reset() // otherwise the listener's probe might get a connection that was ended
-			away.Store(false)
+			pool.Reset() // otherwise the listener's probe might get a connection that was cut
+			path.mend()
 			await.True(t, "the client listens again", h.Listening)
 		})
 	}
+}
+
+// A path leads to a database. While it is cut, no connection exists.
+type path struct {
+	dial pgconn.DialFunc
+
+	mu    sync.Mutex // guards the fields below
+	isCut bool
+	conns []net.Conn
+}
+
+func (p *path) connect(ctx context.Context, network, addr string) (net.Conn, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.isCut {
+		return nil, errors.New("the test's database is away")
+	}
+	conn, err := p.dial(ctx, network, addr)
+	if err == nil {
+		p.conns = append(p.conns, conn)
+	}
+	return conn, err
+}
+
+func (p *path) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.isCut = true
+	for _, conn := range p.conns {
+		_ = conn.Close()
+	}
+}
+
+func (p *path) mend() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.isCut = false
 }
