@@ -2,6 +2,7 @@ package dbtest
 
 import (
 	"context"
+	"errors"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -16,10 +17,15 @@ type database struct {
 	name string
 	dsn  string
 	pool *pgxpool.Pool // of poolConns connections; nil until a test wants it
+	used int64         // how often the pool had been used when the last test ended
 }
 
-// open returns a pool of maxConns connections. It is the database's own if that has as many.
+// open returns a pool of maxConns connections. It is the database's own if that has as many. It is an error if the last test
+// has used that after its end, because the same could happen to the tables of the next test.
 func (d *database) open(ctx context.Context, maxConns int32) (*pgxpool.Pool, error) {
+	if d.pool != nil && d.pool.Stat().AcquireCount() != d.used {
+		return nil, errors.New("an earlier test used its pool after its end")
+	}
 	if d.pool != nil && maxConns == poolConns {
 		return d.pool, nil
 	}

@@ -10,8 +10,8 @@
 //	}
 //
 // The databases are on a throwaway server of the test binary, or on the server that KAGZI_DATABASE_URL names. A database is
-// emptied after each test and used again. That takes a few milliseconds, and isolates the tests from each other's
-// notifications and advisory locks, too.
+// emptied after each test and used again, with the connections of its pool. That takes a few milliseconds, and isolates the
+// tests from each other's notifications and advisory locks, too.
 package dbtest
 
 import (
@@ -33,7 +33,8 @@ import (
 
 // A DB is a test's database.
 type DB struct {
-	// Pool is the test's own pool. The test may close it.
+	// Pool is used by no other test meanwhile. The test may close it. When the test has ended, nothing of it may use the pool,
+	// which may be the next test's.
 	Pool *pgxpool.Pool
 	// DSN is the database's URL, for tests that open other connections. Connections still open after the test are ended.
 	DSN string

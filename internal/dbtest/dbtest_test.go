@@ -339,4 +339,22 @@ func TestConnectionsAreKept(t *testing.T) {
 
 	exec(t, Database(r).Pool, "SELECT 1") // on a connection that works
 	finish(r)
+
+	db = Database(r)
+	finish(r)
+	exec(t, db.Pool, "SELECT 1")
+	s, err := shared.Get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := s.take(t.Context(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.open(t.Context(), poolConns); err == nil || d.name != db.Name {
+		t.Errorf("database %s was used after its test's end, and that is not seen for %s", db.Name, d.name)
+	}
+	if err := s.drop(t.Context(), d); err != nil {
+		t.Error(err)
+	}
 }

@@ -121,6 +121,9 @@ func (s *server) giveBack(ctx context.Context, d *database, c *cleaner) error {
 	if err != nil || !ready {
 		return s.drop(ctx, d)
 	}
+	if d.pool != nil {
+		d.used = d.pool.Stat().AcquireCount()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.free = append(s.free, d)
