@@ -19,10 +19,10 @@ import (
 // A durable operation ([Step], [Sleep], [Go] and so on) returns an error if it is called from another goroutine than the
 // Context's. This and any other wrong call, such as one with a bad name or option, is an error of [kind.BadRequest] that the
 // function should return: if it drops the error, the run fails with it at its end, unless the function returns another error.
-// If another goroutine has made such a call, the run fails when it would leave memory to wait, because a replay may never
+// If another goroutine has made such a call, the run fails when its goroutine would end for a long wait, because a replay may never
 // reach that call again.
 //
-// Deferred functions of a workflow run whenever its run leaves memory, for example at each long sleep: they may release memory
+// Deferred functions of a workflow run whenever its goroutine ends, also at each long sleep: they may release memory
 // and locks, and nothing else.
 type Context interface {
 	// Done is closed when the run or branch is cancelled, and Err returns the cause then. They are for code that computes for long

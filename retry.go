@@ -17,7 +17,8 @@ import (
 // attempts, 1 s and 2 s apart. That is also the policy of a step without one; a run without one has a single attempt. In JSON,
 // durations are text with units from ns to weeks: {"max_attempts": 5, "backoff": "30s", "max_backoff": "1 day"}.
 type RetryPolicy struct {
-	// MaxAttempts is how often the step or run is tried, the first attempt included. One means no retry. Zero means 3.
+	// MaxAttempts is how often the step or run is tried, the first attempt included. Zero means 3. One means no retry after
+	// a failure. A worker's death is no failure: a step that it interrupts is executed again, even with one attempt.
 	MaxAttempts int
 	// Forever removes the limit on attempts; it excludes MaxAttempts. Errors that are not worth another attempt (see
 	// [Permanent]) still end the step or run.

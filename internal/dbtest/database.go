@@ -2,7 +2,6 @@ package dbtest
 
 import (
 	"context"
-	"errors"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -20,13 +19,14 @@ type database struct {
 	used int64         // how often the pool had been used when the last test ended
 }
 
-// open returns a pool of maxConns connections. It is the database's own if that has as many. It is an error if the last test
-// has used that after its end, because the same could happen to the tables of the next test.
+// open returns a pool of maxConns connections. That is the database's own, unless its size is another, or something of an earlier
+// test has used it after that test's end: it would use the next test's tables.
 func (d *database) open(ctx context.Context, maxConns int32) (*pgxpool.Pool, error) {
-	if d.pool != nil && d.pool.Stat().AcquireCount() != d.used {
-		return nil, errors.New("an earlier test used its pool after its end")
+	if d.pool != nil && (maxConns != poolConns || d.pool.Stat().AcquireCount() != d.used) {
+		d.pool.Close()
+		d.pool = nil
 	}
-	if d.pool != nil && maxConns == poolConns {
+	if d.pool != nil {
 		return d.pool, nil
 	}
 	cfg, err := pgxpool.ParseConfig(d.dsn)
@@ -41,9 +41,11 @@ func (d *database) open(ctx context.Context, maxConns int32) (*pgxpool.Pool, err
 	return pool, err
 }
 
-// forgetSession is DISCARD ALL without the prepared statements and their plans.
+// forgetSession is DISCARD ALL without the prepared statements and their plans. It also has the session report its statistics,
+// which tests read, at once: it would do so in the middle of the next test.
 const forgetSession = `CLOSE ALL; RESET SESSION AUTHORIZATION; RESET ALL; UNLISTEN *; SELECT pg_advisory_unlock_all();
-	DISCARD SEQUENCES; DISCARD TEMP`
+	DISCARD SEQUENCES; DISCARD TEMP;
+	DO $$ BEGIN IF current_setting('server_version_num')::int >= 150000 THEN PERFORM pg_stat_force_next_flush(); END IF; END $$`
 
 // A cleaner looks at a database and empties it, when its test has ended.
 type cleaner struct {

@@ -24,6 +24,7 @@ func Example(ctx context.Context) (db *DB, done func() error, err error) {
 	return db, func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
 		defer cancel()
+		db.Pool.Close() // not for the next test: a Client of the example may still use it
 		c, err := d.clean(ctx)
 		if err != nil {
 			return errors.Join(err, s.drop(ctx, d))
