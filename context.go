@@ -19,8 +19,8 @@ import (
 // A durable operation ([Step], [Sleep], [Go] and so on) returns an error if it is called from another goroutine than the
 // Context's. This and any other wrong call, such as one with a bad name or option, is an error of [kind.BadRequest] that the
 // function should return: if it drops the error, the run fails with it at its end, unless the function returns another error.
-// If another goroutine has made such a call, the run fails when its goroutine would end for a long wait, because a replay may never
-// reach that call again.
+// If another goroutine has made such a call, the run fails when its goroutine would end for a long wait, because a replay may
+// never reach that call again.
 //
 // Deferred functions of a workflow run whenever its goroutine ends, also at each long sleep: they may release memory
 // and locks, and nothing else.

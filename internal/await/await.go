@@ -24,8 +24,8 @@ func TrueWithin(t testing.TB, most time.Duration, what string, cond func() bool)
 	}
 }
 
-// BecomesTrue reports whether cond returns true within most. It calls cond every 5 ms, or for a tenth of the time if cond
-// takes long: many tests wait at once, and the work that they wait for needs the processors.
+// BecomesTrue reports whether cond returns true within most. It calls cond every 5 ms, or less often if cond takes long, so
+// that cond runs for a tenth of the time: many tests wait at once, and the work that they wait for needs the processors.
 func BecomesTrue(most time.Duration, cond func() bool) bool {
 	deadline := time.NewTimer(most)
 	defer deadline.Stop()

@@ -51,10 +51,10 @@ const forgetSession = `CLOSE ALL; RESET SESSION AUTHORIZATION; RESET ALL; UNLIST
 type cleaner struct {
 	*pgx.Conn
 	kept  []*pgxpool.Conn // of the database's own pool, all of them; nil if the test closed it
-	fresh bool            // whether Conn is none of the kept
+	fresh bool            // whether Conn was opened for this, because none are kept; release closes it then
 }
 
-// clean returns the cleaner of d. It gives up a pool with a connection that is still in use or does not answer.
+// clean returns the cleaner of d. It does not keep a pool that the test has closed, or one with a connection that is still in use or does not answer.
 func (d *database) clean(ctx context.Context) (_ *cleaner, err error) {
 	c := &cleaner{}
 	if d.pool != nil && !c.keep(ctx, d.pool) {
