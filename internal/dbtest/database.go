@@ -54,7 +54,8 @@ type cleaner struct {
 	fresh bool            // whether Conn was opened for this, because none are kept; release closes it then
 }
 
-// clean returns the cleaner of d. It does not keep a pool that the test has closed, or one with a connection that is still in use or does not answer.
+// clean returns the cleaner of d. It does not keep a pool that the test has closed, or one with a connection that is
+// still in use or does not answer.
 func (d *database) clean(ctx context.Context) (_ *cleaner, err error) {
 	c := &cleaner{}
 	if d.pool != nil && !c.keep(ctx, d.pool) {
