@@ -19,12 +19,10 @@ func fillOld(b *testing.B, pool *pgxpool.Pool, n, steps int) {
 	b.Helper()
 	for _, sql := range []string{
 		`
-		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, status, lease, finished_at, created_at)
+		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, status, lease, finished_at, created_at, input, output)
 		SELECT (lpad(to_hex((extract(epoch FROM now() - interval '40 days') * 1000)::bigint + g), 12, '0') || '7' || substr(md5(g::text), 1, 3) || '8' || substr(md5(g::text), 4, 15))::uuid,
-			'default', 'default', 'old', 1, 'COMPLETED', gen_random_uuid(), now() - interval '40 days', now() - interval '40 days'
+			'default', 'default', 'old', 1, 'COMPLETED', gen_random_uuid(), now() - interval '40 days', now() - interval '40 days', '{"order": "42"}', '{"receipt": "43"}'
 		FROM generate_series(1, $1::int) AS g`, `
-		INSERT INTO kagzi.workflow_payloads (run_id, namespace_id, input, output)
-		SELECT run_id, namespace_id, '{"order": "42"}', '{"receipt": "43"}' FROM kagzi.workflow_runs WHERE workflow_type = 'old' AND $1 > 0`, `
 		INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt, output, started_at, finished_at)
 		SELECT run_id, 'step-' || g, 1, namespace_id, 'COMPLETED', 'FUNCTION', 1, 1, '"a result of some length"', finished_at, finished_at
 		FROM kagzi.workflow_runs, generate_series(1, $1::int) AS g WHERE workflow_type = 'old'`,
@@ -37,7 +35,7 @@ func fillOld(b *testing.B, pool *pgxpool.Pool, n, steps int) {
 			b.Fatal(err)
 		}
 	}
-	for _, sql := range []string{"VACUUM ANALYZE kagzi.workflow_runs, kagzi.workflow_payloads, kagzi.step_runs", "CHECKPOINT"} {
+	for _, sql := range []string{"VACUUM ANALYZE kagzi.workflow_runs, kagzi.step_runs", "CHECKPOINT"} {
 		if _, err := pool.Exec(b.Context(), sql); err != nil {
 			b.Fatal(err)
 		}

@@ -96,7 +96,7 @@ func ExampleSealer() {
 	fmt.Printf("%s, %s\n", out, info.Output)
 
 	var readable bool
-	_ = pool.QueryRow(ctx, `SELECT bool_or(position('Ada'::bytea IN input || output) > 0) FROM kagzi.workflow_payloads`).Scan(&readable)
+	_ = pool.QueryRow(ctx, `SELECT bool_or(position('Ada'::bytea IN input || output) > 0) FROM kagzi.workflow_runs`).Scan(&readable)
 	fmt.Println("readable in the table:", readable)
 	// Output:
 	// true true

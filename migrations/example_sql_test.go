@@ -22,7 +22,6 @@ func ExampleSQL() {
 	// <nil>
 	// CREATE TABLE kagzi.schema_migrations (
 	// CREATE TABLE kagzi.workflow_runs (
-	// CREATE TABLE kagzi.workflow_payloads (
 	// CREATE TABLE kagzi.step_runs (
 	// CREATE TABLE kagzi.signals (
 	// CREATE TABLE kagzi.run_events (

@@ -126,7 +126,7 @@ WITH due AS MATERIALIZED (
 	FROM due
 	WHERE r.namespace_id = $1 AND r.run_id = due.run_id
 	RETURNING r.run_id, r.workflow_type, r.version, r.external_id, r.attempts, r.recoveries, r.recoveries_since, r.load_failures, r.wakeups, r.cancel_requested_at IS NOT NULL AS cancelling,
-		r.retry_policy, r.deadline_at, r.parent_run_id, r.fire_at, r.started_at, due.started_at IS NULL AS fresh, due.set_back, r.available_at
+		r.retry_policy, r.deadline_at, r.parent_run_id, r.fire_at, r.started_at, due.started_at IS NULL AS fresh, due.set_back, r.available_at, r.input
 )
 SELECT t.now,
 	CASE WHEN (SELECT count(*) FROM due) = $7 THEN (SELECT min(due.now) FROM due WHERE due.set_back) ELSE LEAST((
@@ -142,15 +142,11 @@ SELECT t.now,
 		) n
 	), (SELECT min(s.available_at) FROM claimed s WHERE s.set_back)) END,
 	c.run_id, c.workflow_type, c.version, c.external_id, c.attempts, c.recoveries, c.recoveries_since, c.load_failures, c.wakeups, c.cancelling,
-	c.retry_policy, c.deadline_at, c.parent_run_id, c.fire_at, c.started_at, c.available_at, c.fresh, c.input
+	c.retry_policy, c.deadline_at, c.parent_run_id, c.fire_at, c.started_at, c.available_at, c.fresh,
+	CASE WHEN c.load_failures = 0 AND NOT $12::bool THEN c.input END
 FROM (SELECT now() AS now) t
 LEFT JOIN LATERAL (
-	SELECT k.*, CASE WHEN k.load_failures = 0 AND NOT $12::bool THEN p.input END AS input
-	FROM claimed k
-	CROSS JOIN LATERAL (
-		SELECT p.input FROM kagzi.workflow_payloads p WHERE p.run_id = k.run_id AND p.namespace_id = $1 OFFSET 0
-	) p
-	WHERE NOT k.set_back
+	SELECT * FROM claimed k WHERE NOT k.set_back
 ) c ON true`
 
 // Claim takes up to req.Limit due runs. After an error it may have taken some: see ResolveClaim.

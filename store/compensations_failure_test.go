@@ -108,7 +108,6 @@ func TestCompensationIsDeleted(t *testing.T) {
 	s := open(t)
 	r := compensating(t, s, []string{"a"})
 	c := claimCompensation(t, s, "a")
-	exec(t, s.pool, `DELETE FROM kagzi.workflow_payloads WHERE run_id = $1`, c.RunID)
 	exec(t, s.pool, `DELETE FROM kagzi.workflow_runs WHERE run_id = $1`, c.RunID)
 	compensate(t, s, r.RunID)
 	wantEnded(t, s, r.RunID, "FAILED compensation: not compensated: a#compensation: its run "+c.RunID.String()+" was deleted; the run ended because: broken (kind)")

@@ -13,7 +13,7 @@ import (
 func TestLostCompensate(t *testing.T) {
 	t.Parallel()
 	for loss, drop := range map[string]func(*pgproxy.Proxy, pgproxy.Match) *pgproxy.Drop{"Request": (*pgproxy.Proxy).DropRequest, "Answer": (*pgproxy.Proxy).DropAck} {
-		for _, part := range []string{"FOR UPDATE", "INSERT INTO kagzi.workflow_payloads", "SET child_run_id = $5", "SET wakeups_awaited", "commit"} {
+		for _, part := range []string{"FOR UPDATE", "INSERT INTO kagzi.workflow_runs", "SET child_run_id = $5", "SET wakeups_awaited", "commit"} {
 			t.Run(loss+" "+part, func(t *testing.T) {
 				t.Parallel()
 				s, direct, proxy := losing(t)
@@ -66,7 +66,7 @@ func TestLostFinishOfARunThatCompensates(t *testing.T) {
 		s, direct, proxy := losing(t)
 		r := withCompensations(t, direct, []string{"a"})
 		f := &Flush{Finishes: []*Finish{failing(r)}}
-		drop := lose(proxy, "UPDATE kagzi.workflow_payloads")
+		drop := lose(proxy, "u.status, u.output")
 		wantAway(t, s.Flush(t.Context(), f))
 		happened(t, drop)
 		flush(t, s, f)

@@ -74,17 +74,17 @@ func TestDistributionRules(t *testing.T) {
 			WHERE w.worker_id = t.worker_id AND w.namespace_id = $1`, "SET release_at: now() is stable and stands in CASE"},
 		{"now() is returned", runs + `attempts = 1` + mine + ` RETURNING now()`, "RETURNING: now() is stable"},
 		{"an interval is returned, from a sub-select", runs + `attempts = 1` + mine + ` RETURNING (SELECT max(w.started_at + interval '1 second') FROM kagzi.workers w WHERE w.namespace_id = $1)`, "RETURNING: timestamptz_pl_interval() is stable"},
-		{"an insert returns it", `INSERT INTO kagzi.workflow_payloads (run_id, namespace_id) VALUES ($2, $1) RETURNING now()`, "RETURNING: now() is stable"},
+		{"an insert returns it", `INSERT INTO kagzi.signals (run_id, namespace_id) VALUES ($2, $1) RETURNING now()`, "RETURNING: now() is stable"},
 		{"a conflict sets it", `INSERT INTO kagzi.signals (run_id, name, sequence, namespace_id, signal_id) VALUES ($2, '', 1, $1, '')
 			ON CONFLICT (run_id, name, sequence, namespace_id) DO UPDATE SET received_at = now()`, "DO UPDATE SET received_at: now() is stable"},
 
 		{"no namespace", `SELECT r.status FROM kagzi.workflow_runs r WHERE r.run_id = $1`, "kagzi.workflow_runs r is not filtered by r.namespace_id = $n"},
-		{"the namespace of another table", `SELECT 1 FROM kagzi.workflow_runs r JOIN kagzi.workflow_payloads p ON p.run_id = r.run_id AND p.namespace_id = r.namespace_id WHERE r.namespace_id = $1`, "kagzi.workflow_payloads p is not filtered"},
+		{"the namespace of another table", `SELECT 1 FROM kagzi.workflow_runs r JOIN kagzi.signals p ON p.run_id = r.run_id AND p.namespace_id = r.namespace_id WHERE r.namespace_id = $1`, "kagzi.signals p is not filtered"},
 		{"the namespace under OR", `SELECT 1 FROM kagzi.workflow_runs r WHERE r.namespace_id = $1 OR r.status = 'PENDING'`, "kagzi.workflow_runs r is not filtered"},
 		{"an update without", `UPDATE kagzi.workers w SET status = 'OFFLINE' WHERE w.worker_id = $1`, "kagzi.workers w is not filtered"},
 		{"a sub-select without", runs + `attempts = 1` + mine + ` AND EXISTS (SELECT FROM kagzi.step_runs s WHERE s.run_id = r.run_id)`, "kagzi.step_runs s is not filtered"},
 		{"a recursive CTE without", activeQueues, "kagzi.workflow_runs r is not filtered"},
-		{"an insert of another namespace", `INSERT INTO kagzi.workflow_payloads (run_id, namespace_id) SELECT r.run_id, r.namespace_id FROM kagzi.workflow_runs r WHERE r.run_id = $2 AND r.namespace_id = $1`, "INSERT INTO kagzi.workflow_payloads does not set namespace_id to $n"},
+		{"an insert of another namespace", `INSERT INTO kagzi.signals (run_id, namespace_id) SELECT r.run_id, r.namespace_id FROM kagzi.workflow_runs r WHERE r.run_id = $2 AND r.namespace_id = $1`, "INSERT INTO kagzi.signals does not set namespace_id to $n"},
 		{"the server's connections", `SELECT 1 FROM kagzi.workers w LEFT JOIN pg_stat_activity a ON a.pid = w.backend_pid WHERE w.namespace_id = $1`, "pg_stat_activity is of the server that has the rows"},
 		{"the server's start", `SELECT w.server_start = pg_postmaster_start_time() FROM kagzi.workers w WHERE w.namespace_id = $1`, "pg_postmaster_start_time is of the server"},
 		{"the server's process", runs + `attempts = pg_backend_pid()` + mine, "pg_backend_pid is of the server"},
@@ -93,8 +93,8 @@ func TestDistributionRules(t *testing.T) {
 			WITH l AS MATERIALIZED (SELECT q.run_id, clock_timestamp() + ` + micro + ` AS until FROM kagzi.workflow_runs q WHERE q.run_id = $2 AND q.namespace_id = $1 FOR UPDATE)
 			UPDATE kagzi.workflow_runs r SET available_at = CASE WHEN r.status = 'RUNNING' THEN l.until END` + ofLocked + ` RETURNING r.run_id, r.available_at <= l.until`, ""},
 		{"an interval over arguments alone", runs + `available_at = GREATEST(r.available_at, timestamptz 'epoch' + ` + micro + `), finished_at = now()` + mine, ""},
-		{"the namespace in a join's condition", `SELECT 1 FROM kagzi.workflow_runs r LEFT JOIN kagzi.workflow_payloads p ON p.run_id = r.run_id AND p.namespace_id = $1 WHERE $1 = r.namespace_id`, ""},
-		{"an insert of the namespace", `WITH u AS (SELECT $2::uuid AS run_id) INSERT INTO kagzi.workflow_payloads (run_id, namespace_id) SELECT u.run_id, $1 FROM u`, ""},
+		{"the namespace in a join's condition", `SELECT 1 FROM kagzi.workflow_runs r LEFT JOIN kagzi.signals p ON p.run_id = r.run_id AND p.namespace_id = $1 WHERE $1 = r.namespace_id`, ""},
+		{"an insert of the namespace", `WITH u AS (SELECT $2::uuid AS run_id) INSERT INTO kagzi.signals (run_id, namespace_id) SELECT u.run_id, $1 FROM u`, ""},
 		{"the server's state alone", `SELECT a.pid, pg_postmaster_start_time() FROM pg_stat_activity a`, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

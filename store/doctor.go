@@ -16,7 +16,6 @@ var Indexes = []string{
 	"step_runs_pkey",
 	"worker_events_pkey",
 	"workers_live", "workers_pkey", "workers_release",
-	"workflow_payloads_pkey",
 	"workflow_runs_active_external_id", "workflow_runs_active_fired", "workflow_runs_claim", "workflow_runs_compensating",
 	"workflow_runs_deadline", "workflow_runs_ended_external_id", "workflow_runs_fire", "workflow_runs_metadata",
 	"workflow_runs_parent", "workflow_runs_pkey", "workflow_runs_quarantined", "workflow_runs_queued", "workflow_runs_unread",

@@ -44,11 +44,6 @@ WITH l AS MATERIALIZED (
 			AND (u.quarantined OR u.status = 'CANCELLED' OR k.cancel_requested_at IS NULL)
 		FOR UPDATE
 	) q
-), p AS (
-	UPDATE kagzi.workflow_payloads p
-	SET output = l.output
-	FROM l
-	WHERE p.run_id = l.run_id AND p.namespace_id = $1 AND l.output IS NOT NULL
 ), ` + writeEndings
 
 var finishColumns = columnsOf(finishRuns,

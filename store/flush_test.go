@@ -144,7 +144,7 @@ func TestFinish(t *testing.T) {
 		if e.Outcome == Done || readRow(t, s.pool, r.RunID).Status != Running {
 			t.Errorf("outcome %d", e.Outcome)
 		}
-		e.Status, e.ErrorKind = Cancelled, "cancelled"
+		e.Status, e.ErrorKind, e.Output = Cancelled, "cancelled", nil
 		flush(t, s, &Flush{Finishes: []*Finish{e}})
 		wantOutcome(t, "cancelled", e.Outcome, Done)
 	})

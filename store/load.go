@@ -26,11 +26,11 @@ type Loaded struct {
 }
 
 const runInputs = `
-SELECT p.run_id, CASE WHEN octet_length(p.input) <= $3::bigint THEN p.input END, coalesce(octet_length(p.input) > $3::bigint, false)
+SELECT r.run_id, CASE WHEN octet_length(r.input) <= $3::bigint THEN r.input END, coalesce(octet_length(r.input) > $3::bigint, false)
 FROM unnest($2::uuid[]) AS u (run_id)
 CROSS JOIN LATERAL (
-	SELECT w.run_id, w.input FROM kagzi.workflow_payloads w WHERE w.run_id = u.run_id AND w.namespace_id = $1 OFFSET 0
-) p`
+	SELECT q.run_id, q.input FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 OFFSET 0
+) r`
 
 // Load reads the latest attempt of every step of the runs, as History does, the inboxes of the woken runs, and the inputs
 // that req names, in one round trip. The caller must have read the wake-ups in an earlier statement. The end of ctx ends the
@@ -97,7 +97,7 @@ SELECT (
 	SELECT coalesce(sum(200 + coalesce(octet_length(g.payload), 0)), 0)
 	FROM kagzi.signals g WHERE g.run_id = $2 AND g.namespace_id = $1 AND g.consumed_by IS NULL
 ) + (
-	SELECT coalesce(sum(300 + coalesce(octet_length(p.output), 0)), 0)
+	SELECT coalesce(sum(300 + coalesce(octet_length(r.output), 0)), 0)
 	FROM (
 		SELECT c.child_run_id
 		FROM kagzi.step_runs c
@@ -105,10 +105,10 @@ SELECT (
 		OFFSET 0
 	) c
 	CROSS JOIN LATERAL (
-		SELECT w.output FROM kagzi.workflow_payloads w WHERE w.run_id = c.child_run_id AND w.namespace_id = $1 OFFSET 0
-	) p
+		SELECT q.output FROM kagzi.workflow_runs q WHERE q.run_id = c.child_run_id AND q.namespace_id = $1 OFFSET 0
+	) r
 ) + coalesce((
-	SELECT octet_length(i.input) FROM kagzi.workflow_payloads i WHERE i.run_id = $2 AND i.namespace_id = $1
+	SELECT octet_length(i.input) FROM kagzi.workflow_runs i WHERE i.run_id = $2 AND i.namespace_id = $1
 ), 0)`
 
 // LoadSize returns roughly how many bytes Load would read of a run without a limit. It reads only sizes.

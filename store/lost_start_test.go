@@ -20,7 +20,7 @@ func TestLostStartWithAPolicy(t *testing.T) {
 			"RejectActive": ifActive(RejectActive), "RejectEnded": ifEnded(RejectEnded), "StartIfFailed": ifEnded(StartIfFailed), "ReplaceActive": ifActive(ReplaceActive),
 			"ReplaceElseReject": func(r *NewRun) { r.IfActive, r.IfEnded = ReplaceActive, RejectEnded },
 		} {
-			for _, part := range []string{"INSERT INTO kagzi.workflow_payloads", "coalesce(r.cancel_requested_at, l.now)", "commit"} {
+			for _, part := range []string{"INSERT INTO kagzi.workflow_runs", "coalesce(r.cancel_requested_at, l.now)", "commit"} {
 				match := pgproxy.Contains(part)
 				if part == "commit" {
 					match = pgproxy.Exactly(part) // begin names READ COMMITTED
@@ -64,7 +64,7 @@ func TestLostStartOfARunThatEnds(t *testing.T) {
 			var failed error
 			drop := proxy.DropAck(pgproxy.Exactly("commit"))
 			proxy.DropAck(func(_ int, sql string) bool { // sees every statement, and loses none
-				if strings.Contains(sql, "INSERT INTO kagzi.workflow_payloads") {
+				if strings.Contains(sql, "INSERT INTO kagzi.workflow_runs") {
 					inserts++
 				}
 				if inserts == 2 {
@@ -99,7 +99,7 @@ func TestLostStart(t *testing.T) {
 			"ByRunID": {newRun()}, "ByExternalID": {newRun(withID("id"))}, "Many": many(5), "ManyWithIDs": {newRun(withID("a")), newRun(withID("b"))},
 		} {
 			s, direct, proxy := losing(t)
-			part := "INSERT INTO kagzi.workflow_payloads"
+			part := "INSERT INTO kagzi.workflow_runs"
 			if name == "ManyWithIDs" {
 				part = "commit"
 			}

@@ -80,7 +80,6 @@ func (n *node) outline(indent string) string {
 const (
 	claimIndex  = "workflow_runs_claim"
 	runsKey     = "workflow_runs_pkey"
-	payloadsKey = "workflow_payloads_pkey"
 	stepsKey    = "step_runs_pkey"
 	signalsKey  = "signals_pkey"
 	eventsKey   = "run_events_pkey"
@@ -111,7 +110,7 @@ func (p *plan) wrong(want planned) (wrong []string) {
 		columns, ok := want.indexes[n.Index]
 		switch {
 		case n.Type == "ModifyTable", n.Type == "Bitmap Heap Scan": // its child node counts
-		case n.Index != "" && !ok, n.Index == "" && (n.Relation == "workflow_runs" || n.Relation == "step_runs" || n.Relation == "workflow_payloads" || n.Relation == "schedules"):
+		case n.Index != "" && !ok, n.Index == "" && (n.Relation == "workflow_runs" || n.Relation == "step_runs" || n.Relation == "schedules"):
 			wrong = append(wrong, fmt.Sprintf("%s of %s by %q", n.Type, n.Relation, n.Index))
 		case n.Index != "":
 			for _, c := range columns {
@@ -129,10 +128,10 @@ func (p *plan) wrong(want planned) (wrong []string) {
 // plannedStatements returns the statements to check, with the runs ids as arguments.
 func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 	claimed := []string{"task_queue", "namespace_id", "workflow_type", "priority", "available_at"}
-	byKey := map[string][]string{runsKey: {"run_id", "namespace_id"}, payloadsKey: {"run_id", "namespace_id"}}
+	byKey := map[string][]string{runsKey: {"run_id", "namespace_id"}}
 	byStep := map[string][]string{stepsKey: {"run_id", "namespace_id"}}
 	byAttempt := map[string][]string{stepsKey: {"run_id", "step_id", "attempt_number", "namespace_id"}}
-	gone := map[string][]string{runsKey: {"run_id", "namespace_id"}, payloadsKey: {"run_id", "namespace_id"}, stepsKey: {"run_id", "namespace_id"}, signalsKey: {"run_id", "namespace_id"}, eventsKey: {"run_id", "namespace_id"}}
+	gone := map[string][]string{runsKey: {"run_id", "namespace_id"}, stepsKey: {"run_id", "namespace_id"}, signalsKey: {"run_id", "namespace_id"}, eventsKey: {"run_id", "namespace_id"}}
 	keep := Retention{Completed: time.Hour, Failed: 2 * time.Hour, Workflows: map[string]time.Duration{"other": time.Minute}}
 	lease := uuid.New()
 	var records []*Record
@@ -154,7 +153,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 	runs := array(ids)
 	req := request(len(ids), types(WorkflowVersions{"type", []int{1}, 1}, WorkflowVersions{"other", []int{1, 2}, 2}, WorkflowVersions{"third", []int{1}, 1}))
 	typeNames, priorities, _, _ := req.pairs()
-	both := map[string][]string{claimIndex: claimed, runsKey: byKey[runsKey], payloadsKey: byKey[payloadsKey]}
+	both := map[string][]string{claimIndex: claimed, runsKey: byKey[runsKey]}
 	schedules := map[string][]string{
 		firedIndex: {"schedule_id", "namespace_id"}, queuedIndex: {"schedule_id", "namespace_id"}, runsKey: {"run_id", "namespace_id"},
 	}
@@ -179,8 +178,8 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"extendLeases", extendLeases, []any{s.namespace, runs, leases, micros(time.Minute)}, byKey},
 		{"heldStates", heldStates, []any{s.namespace, runs, leases}, byKey},
 		{"history", history, []any{s.namespace, runs, 1000}, byStep},
-		{"runInputs", runInputs, []any{s.namespace, runs, 1000}, map[string][]string{payloadsKey: byKey[payloadsKey]}},
-		{"loadSize", loadSize, []any{s.namespace, ids[0]}, map[string][]string{stepsKey: {"run_id", "namespace_id"}, signalsKey: {"run_id", "namespace_id"}, payloadsKey: {"run_id", "namespace_id"}}},
+		{"runInputs", runInputs, []any{s.namespace, runs, 1000}, byKey},
+		{"loadSize", loadSize, []any{s.namespace, ids[0]}, map[string][]string{stepsKey: {"run_id", "namespace_id"}, signalsKey: {"run_id", "namespace_id"}, runsKey: {"run_id", "namespace_id"}}},
 		{"crashLoopEvidence", crashLoopEvidence, []any{s.namespace, ids[0], time.Now()}, byStep},
 		{"stepAttempts", stepAttempts, []any{s.namespace, ids[0]}, byStep},
 		{"resolveRuns", resolveRuns, []any{s.namespace, runs}, byKey},
@@ -267,14 +266,12 @@ func versions64(ids []uuid.UUID) []int64 { return make([]int64, len(ids)) }
 // loadRuns inserts runs as a busy year does: half of them sleep, in the part of the index that workers read, and half have
 // ended.
 const loadRuns = `
-	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, status, available_at, locked_by, lease, finished_at, external_id)
+	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, status, available_at, locked_by, lease, finished_at, external_id, input)
 	SELECT ('01900000' || lpad(to_hex(g), 8, '0') || '7000800000000000')::text::uuid, 'test', 'queue', 'type', 1,
 		CASE WHEN g % 2 = 0 THEN 'SLEEPING' ELSE 'COMPLETED' END,
 		CASE WHEN g % 2 = 0 THEN now() + interval '1 day' + g * interval '1 ms' END,
-		NULL, NULL, CASE WHEN g % 2 = 1 THEN now() END, CASE WHEN g % 50 < 2 THEN 'id-' || g END
+		NULL, NULL, CASE WHEN g % 2 = 1 THEN now() END, CASE WHEN g % 50 < 2 THEN 'id-' || g END, '\x7b7d'
 	FROM generate_series(1, $1::int) AS g`
-
-const loadPayloads = `INSERT INTO kagzi.workflow_payloads (run_id, namespace_id, input) SELECT run_id, namespace_id, '\x7b7d' FROM kagzi.workflow_runs`
 
 const loadSteps = `
 	INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt, started_at, finished_at)
@@ -292,8 +289,8 @@ func TestPlansOfManyRows(t *testing.T) {
 	db := dbtest.Database(t, dbtest.Unchecked())
 	s := New(db.Pool, "test")
 	// TRUNCATE, because an earlier test may have left indexes that are empty but not small.
-	exec(t, s.pool, `TRUNCATE kagzi.workflow_runs, kagzi.workflow_payloads, kagzi.step_runs, kagzi.schedules, kagzi.signals, kagzi.run_events`)
-	for _, table := range []string{"workflow_runs", "workflow_payloads", "step_runs", "schedules"} {
+	exec(t, s.pool, `TRUNCATE kagzi.workflow_runs, kagzi.step_runs, kagzi.schedules, kagzi.signals, kagzi.run_events`)
+	for _, table := range []string{"workflow_runs", "step_runs", "schedules"} {
 		exec(t, s.pool, `ALTER TABLE kagzi.`+table+` SET (autovacuum_enabled = off)`)
 	}
 	check := func(state string, lists ...[]planned) {
@@ -336,12 +333,11 @@ func TestPlansOfManyRows(t *testing.T) {
 		fake[i] = uuid.New()
 	}
 	check("new tables", plannedStatements(s, fake))
-	exec(t, s.pool, `VACUUM ANALYZE kagzi.workflow_runs, kagzi.workflow_payloads, kagzi.step_runs, kagzi.schedules`)
+	exec(t, s.pool, `VACUUM ANALYZE kagzi.workflow_runs, kagzi.step_runs, kagzi.schedules`)
 	check("empty tables", plannedStatements(s, fake))
 
 	// The planner's statistics now say that the tables are empty.
 	exec(t, s.pool, loadRuns, rows)
-	exec(t, s.pool, loadPayloads)
 	exec(t, s.pool, loadSteps)
 	exec(t, s.pool, loadSchedules)
 	ids := func(n int) []uuid.UUID {
@@ -350,33 +346,31 @@ func TestPlansOfManyRows(t *testing.T) {
 	few, most := plannedStatements(s, ids(20)), plannedStatements(s, ids(1000))
 
 	check("stale statistics", few, most)
-	exec(t, s.pool, `ANALYZE kagzi.workflow_runs, kagzi.workflow_payloads, kagzi.step_runs, kagzi.schedules`)
+	exec(t, s.pool, `ANALYZE kagzi.workflow_runs, kagzi.step_runs, kagzi.schedules`)
 	check("fresh statistics", few, most)
 	exec(t, s.pool, `DELETE FROM pg_statistic WHERE starelid IN (SELECT oid FROM pg_class WHERE relnamespace = 'kagzi'::regnamespace)`)
 	exec(t, s.pool, `UPDATE pg_class SET reltuples = -1, relpages = 0 WHERE relnamespace = 'kagzi'::regnamespace AND relkind = 'r'`)
 	check("missing statistics", few, most)
 
 	// If autovacuum runs while no run is active, the indexes of active runs look empty.
-	exec(t, s.pool, `TRUNCATE kagzi.workflow_runs, kagzi.workflow_payloads, kagzi.step_runs, kagzi.schedules`)
+	exec(t, s.pool, `TRUNCATE kagzi.workflow_runs, kagzi.step_runs, kagzi.schedules`)
 	exec(t, s.pool, loadRuns, 200_000)
 	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'COMPLETED', available_at = NULL, finished_at = now()`)
-	exec(t, s.pool, loadPayloads)
 	exec(t, s.pool, loadSteps)
 	exec(t, s.pool, loadSchedules)
-	exec(t, s.pool, `VACUUM ANALYZE kagzi.workflow_runs, kagzi.workflow_payloads, kagzi.step_runs, kagzi.schedules`)
+	exec(t, s.pool, `VACUUM ANALYZE kagzi.workflow_runs, kagzi.step_runs, kagzi.schedules`)
 	few = plannedStatements(s, ids(20))
 	check("all runs over", few, plannedStatements(s, ids(1000)))
 
 	for _, n := range []int{5, 100, 1000, 30000} {
-		exec(t, s.pool, `TRUNCATE kagzi.workflow_runs, kagzi.workflow_payloads, kagzi.step_runs, kagzi.schedules`)
+		exec(t, s.pool, `TRUNCATE kagzi.workflow_runs, kagzi.step_runs, kagzi.schedules`)
 		exec(t, s.pool, `UPDATE pg_class SET reltuples = -1, relpages = 0 WHERE relnamespace = 'kagzi'::regnamespace AND relkind = 'r'`)
 		exec(t, s.pool, `DELETE FROM pg_statistic WHERE starelid IN (SELECT oid FROM pg_class WHERE relnamespace = 'kagzi'::regnamespace)`)
 		exec(t, s.pool, loadRuns, n)
-		exec(t, s.pool, loadPayloads)
 		exec(t, s.pool, loadSteps)
 		exec(t, s.pool, loadSchedules)
 		check(fmt.Sprintf("%d runs, never analyzed", n), few)
-		exec(t, s.pool, `VACUUM ANALYZE kagzi.workflow_runs, kagzi.workflow_payloads, kagzi.step_runs, kagzi.schedules`)
+		exec(t, s.pool, `VACUUM ANALYZE kagzi.workflow_runs, kagzi.step_runs, kagzi.schedules`)
 		check(fmt.Sprintf("%d runs", n), few)
 	}
 }

@@ -49,23 +49,19 @@ WITH q AS MATERIALIZED (
 		CASE WHEN $4::text <> '' THEN $4::text ELSE q.external_id END AS external_id,
 		CASE WHEN $5::int > 0 THEN $5::int ELSE q.version END AS version,
 		CASE WHEN $8::boolean THEN q.wakeups + 1 ELSE 0 END AS wakeups,
-		CASE WHEN $6::boolean THEN $7::bytea ELSE (
-			SELECT p.input FROM kagzi.workflow_payloads p WHERE p.run_id = $2 AND p.namespace_id = $1) END AS input
+		CASE WHEN $6::boolean THEN $7::bytea ELSE q.input END AS input
 	FROM kagzi.workflow_runs q
 	WHERE q.run_id = $2 AND q.namespace_id = $1
 ), r AS (
 	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, external_id, input_hash, task_queue, workflow_type, version, priority, status,
-		available_at, deadline_at, retry_policy, metadata, schedule_name, timeout, fire_at, wakeups, created_at, origin_run_id)
+		available_at, deadline_at, retry_policy, metadata, schedule_name, timeout, fire_at, wakeups, created_at, origin_run_id, input)
 	SELECT $3::uuid, $1, q.external_id,
 		CASE WHEN q.external_id IS NULL THEN NULL ELSE coalesce($9::bytea, q.input_hash) END,
 		q.task_queue, q.workflow_type, q.version, q.priority, 'PENDING', q.now, q.now + q.timeout, q.retry_policy, q.metadata,
-		q.schedule_name, q.timeout, q.fire_at, q.wakeups, q.now, $2::uuid
+		q.schedule_name, q.timeout, q.fire_at, q.wakeups, q.now, $2::uuid, q.input
 	FROM q
 	ON CONFLICT DO NOTHING
 	RETURNING run_id, task_queue, workflow_type, version
-), p AS (
-	INSERT INTO kagzi.workflow_payloads (run_id, namespace_id, input)
-	SELECT r.run_id, $1, q.input FROM r CROSS JOIN q
 )
 SELECT r.task_queue, r.workflow_type, coalesce(r.version, 0) FROM r`
 
@@ -151,12 +147,9 @@ func (s *Store) lockOver(ctx context.Context, tx pgx.Tx, id uuid.UUID) (external
 }
 
 const unhashedInput = `
-SELECT p.input
-FROM kagzi.workflow_runs r
-CROSS JOIN LATERAL (
-	SELECT q.input FROM kagzi.workflow_payloads q WHERE q.run_id = r.run_id AND q.namespace_id = $1 OFFSET 0
-) p
-WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.input_hash IS NULL`
+SELECT q.input
+FROM kagzi.workflow_runs q
+WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.input_hash IS NULL`
 
 // hashInput computes the hash of the input for the new external ID, if the old run has no hash.
 func (s *Store) hashInput(ctx context.Context, tx pgx.Tx, r *Restart) error {

@@ -48,7 +48,7 @@ func TestLostVerbs(t *testing.T) {
 	eachLoss(t, func(t *testing.T, lose func(*pgproxy.Proxy, string) *pgproxy.Drop, _ bool) {
 		s, direct, proxy := losing(t)
 		old := over(t, direct, []string{"a", "b"}, withID("id"))
-		for i, part := range []string{"INSERT INTO kagzi.run_events", "bool_or(b.attempt_number", "origin_run_id)", "commit", "FOR UPDATE"} {
+		for i, part := range []string{"INSERT INTO kagzi.run_events", "bool_or(b.attempt_number", "origin_run_id, input)", "commit", "FOR UPDATE"} {
 			r := Restart{Run: old, New: newID(), Step: "b", ExternalID: fmt.Sprint("fork-", i), Reason: part}
 			drop := lose(proxy, part)
 			work, err := s.Restart(t.Context(), nil, r)
@@ -206,7 +206,7 @@ func TestRestart(t *testing.T) {
 			t.Errorf("pruned %+v beside a restart", got)
 		}
 		commit(t, tx)
-		if got := prune(t, s, keepDays, 100, old); got.Deleted != 1 || rowsOf(t, s, old) != "0 0 0 0 0" {
+		if got := prune(t, s, keepDays, 100, old); got.Deleted != 1 || rowsOf(t, s, old) != "0 0 0 0" {
 			t.Errorf("pruned %+v after it", got)
 		}
 	})

@@ -197,8 +197,6 @@ WITH k AS MATERIALIZED (
 	DELETE FROM kagzi.signals g WHERE g.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND g.namespace_id = $1
 ), e AS (
 	DELETE FROM kagzi.run_events e WHERE e.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND e.namespace_id = $1
-), p AS (
-	DELETE FROM kagzi.workflow_payloads p WHERE p.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND p.namespace_id = $1
 ), r AS (
 	DELETE FROM kagzi.workflow_runs r WHERE r.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND r.namespace_id = $1
 ), m AS (

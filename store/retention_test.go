@@ -56,12 +56,11 @@ func withRows(t *testing.T, s *Store, id uuid.UUID, n int) uuid.UUID {
 	return id
 }
 
-// rowsOf counts what is there of a run: its row, payloads, steps, signals and events.
+// rowsOf counts what is there of a run: its row, steps, signals and events.
 func rowsOf(t *testing.T, s *Store, id uuid.UUID) string {
 	t.Helper()
 	return one[string](t, s.pool, `
 		SELECT concat_ws(' ', (SELECT count(*) FROM kagzi.workflow_runs WHERE run_id = $1 AND namespace_id = $2),
-			(SELECT count(*) FROM kagzi.workflow_payloads WHERE run_id = $1 AND namespace_id = $2),
 			(SELECT count(*) FROM kagzi.step_runs WHERE run_id = $1 AND namespace_id = $2),
 			(SELECT count(*) FROM kagzi.signals WHERE run_id = $1 AND namespace_id = $2),
 			(SELECT count(*) FROM kagzi.run_events WHERE run_id = $1 AND namespace_id = $2))`, id, s.namespace)
@@ -100,7 +99,7 @@ func TestRetention(t *testing.T) {
 		}
 	}
 	// Another namespace has runs of the same IDs.
-	for _, table := range []string{"workflow_runs", "workflow_payloads", "step_runs", "signals", "run_events"} {
+	for _, table := range []string{"workflow_runs", "step_runs", "signals", "run_events"} {
 		exec(t, s.pool, `CREATE TEMP TABLE copy AS SELECT * FROM kagzi.`+table+`; UPDATE copy SET namespace_id = 'other';
 			INSERT INTO kagzi.`+table+` SELECT * FROM copy; DROP TABLE copy`)
 	}
@@ -114,14 +113,14 @@ func TestRetention(t *testing.T) {
 		t.Errorf("pruned %+v, want %d", p, len(want))
 	}
 	for _, id := range all {
-		rows := "1 1 2 1 1"
+		rows := "1 2 1 1"
 		if slices.Contains(want, id) {
-			rows = "0 0 0 0 0"
+			rows = "0 0 0 0"
 		}
 		if got := rowsOf(t, s, id); got != rows {
 			t.Errorf("run %v: rows %s, want %s", id, got, rows)
 		}
-		if got := rowsOf(t, New(s.pool, "other"), id); got != "1 1 2 1 1" {
+		if got := rowsOf(t, New(s.pool, "other"), id); got != "1 2 1 1" {
 			t.Errorf("run %v: rows %s in another namespace", id, got)
 		}
 	}
@@ -244,12 +243,12 @@ func TestPruneKeepsChildren(t *testing.T) {
 			// The parent is not past its retention, the child is.
 			p := old(t, s, parent, 40*day, ofType("long"))
 			c := old(t, s, Completed, 39*day, withParent(p))
-			if got := prune(t, s, keepDays, 100, c); got.Deleted != 0 || rowsOf(t, s, c) != "1 1 0 0 0" {
+			if got := prune(t, s, keepDays, 100, c); got.Deleted != 0 || rowsOf(t, s, c) != "1 0 0 0" {
 				t.Errorf("pruned %+v", got)
 			}
 			// Once it is gone, it keeps nobody. A child that stands beside its parent follows it the next time.
 			exec(t, s.pool, `UPDATE kagzi.workflow_runs SET workflow_type = 'type', status = 'COMPLETED', available_at = NULL, locked_by = NULL, finished_at = now() - interval '40 days' WHERE run_id = $1`, p)
-			if got := prune(t, s, keepDays, 100, p, c); got.Deleted != 1 || rowsOf(t, s, p) != "0 0 0 0 0" {
+			if got := prune(t, s, keepDays, 100, p, c); got.Deleted != 1 || rowsOf(t, s, p) != "0 0 0 0" {
 				t.Errorf("pruned %+v", got)
 			}
 			if got := prune(t, s, keepDays, 100, c); got.Deleted != 1 {
@@ -281,7 +280,7 @@ func TestPruneMeetsResume(t *testing.T) {
 		t.Errorf("pruned %+v beside a lock", got)
 	}
 	commit(t, tx)
-	if got := prune(t, s, keepDays, 100, a, b); got.Deleted != 0 || rowsOf(t, s, a) != "1 1 2 1 2" {
+	if got := prune(t, s, keepDays, 100, a, b); got.Deleted != 0 || rowsOf(t, s, a) != "1 2 1 2" {
 		t.Errorf("pruned %+v after a resume", got)
 	}
 	_, err := s.Resume(t.Context(), nil, b, "")
@@ -310,7 +309,7 @@ func TestPruneInSeveralTransactions(t *testing.T) {
 	if got := prune(t, s, keepDays, 10, id, behind); got.Deleted != 0 || !slices.Equal(got.Long, []uuid.UUID{id}) || !slices.Equal(got.Left, []uuid.UUID{behind}) {
 		t.Errorf("pruned %+v", got)
 	}
-	if n, err := s.PruneSteps(t.Context(), id, 3); n != 4 || err != nil || rowsOf(t, s, id) != "1 1 7 0 1" {
+	if n, err := s.PruneSteps(t.Context(), id, 3); n != 4 || err != nil || rowsOf(t, s, id) != "1 7 0 1" {
 		t.Errorf("deleted %d rows, error %v, left %s", n, err, rowsOf(t, s, id))
 	}
 	// The process dies here. The run cannot be resumed: it would execute the first steps again.
@@ -351,7 +350,7 @@ func TestPruneElsewhere(t *testing.T) {
 	}
 	commit(t, tx)
 	tx = begin(t, s)
-	exec(t, tx, `LOCK kagzi.workflow_payloads`)
+	exec(t, tx, `LOCK kagzi.signals`)
 	if _, err := s.Prune(t.Context(), keepDays, []uuid.UUID{id}, 100); !Locked(err) {
 		t.Errorf("error %v", err)
 	}
@@ -386,7 +385,7 @@ func TestPruneIsAudited(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if rowsOf(t, s, long.RunID) != "0 0 0 0 0" || rowsOf(t, s, child.RunID) != "1 1 1 0 0" {
+	if rowsOf(t, s, long.RunID) != "0 0 0 0" || rowsOf(t, s, child.RunID) != "1 1 0 0" {
 		t.Error("the long run, or the child of a live one")
 	}
 	flush(t, s, &Flush{Finishes: []*Finish{finish(parent)}})

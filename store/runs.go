@@ -13,7 +13,7 @@ import (
 // ErrRunNotFound reports that the namespace has no such run.
 var ErrRunNotFound = errors.New("run not found")
 
-// A Run is a row of workflow_runs with its payloads.
+// A Run is a row of workflow_runs.
 type Run struct {
 	RunID       uuid.UUID
 	ExternalID  string
@@ -48,12 +48,11 @@ type Run struct {
 const runColumns = `r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.priority, r.status,
 	NULLIF(r.available_at, 'infinity'), r.attempts, r.recoveries, r.waiting_on, NULLIF(r.deadline_at, 'infinity'), r.metadata,
 	r.error_kind, r.error, r.parent_run_id, r.parent_step_id, r.locked_by, r.created_at, r.started_at, r.finished_at,
-	r.schedule_name, r.fire_at, r.origin_run_id, r.quarantined, r.outcome, p.input, p.output`
+	r.schedule_name, r.fire_at, r.origin_run_id, r.quarantined, r.outcome, r.input, r.output`
 
 const getRun = `
 SELECT ` + runColumns + `
 FROM kagzi.workflow_runs r
-LEFT JOIN kagzi.workflow_payloads p ON p.run_id = r.run_id AND p.namespace_id = $1
 WHERE r.run_id = $2 AND r.namespace_id = $1`
 
 // Run returns one run.
@@ -135,8 +134,7 @@ LIMIT $11::int`
 
 const listRuns = `
 SELECT ` + runColumns + `
-FROM kagzi.workflow_runs r
-LEFT JOIN kagzi.workflow_payloads p ON p.run_id = r.run_id AND p.namespace_id = $1` + chosenRuns
+FROM kagzi.workflow_runs r` + chosenRuns
 
 // List returns runs from new to old.
 func (s *Store) List(ctx context.Context, f Filter) ([]*Run, error) {
@@ -225,17 +223,14 @@ type Ended struct {
 }
 
 const endedRuns = `
-SELECT r.run_id, r.workflow_type, r.status, p.output, r.error_kind, r.error
+SELECT r.run_id, r.workflow_type, r.status, r.output, r.error_kind, r.error
 FROM unnest($2::uuid[]) AS u (run_id)
 CROSS JOIN LATERAL (
-	SELECT q.run_id, q.workflow_type, q.status, q.error_kind, q.error
+	SELECT q.run_id, q.workflow_type, q.status, q.output, q.error_kind, q.error
 	FROM kagzi.workflow_runs q
 	WHERE q.run_id = u.run_id AND q.namespace_id = $1 AND q.status IN ('COMPLETED', 'FAILED', 'CANCELLED')
 	OFFSET 0
-) r
-LEFT JOIN LATERAL (
-	SELECT w.output FROM kagzi.workflow_payloads w WHERE w.run_id = r.run_id AND w.namespace_id = $1 OFFSET 0
-) p ON true`
+) r`
 
 const missingRuns = `
 SELECT u.run_id

@@ -187,11 +187,11 @@ WITH u AS MATERIALIZED (
 	FROM unnest($2::uuid[], $3::uuid[], $4::bigint[], $5::bool[]) AS u (run_id, template, tick, queued)
 ), r AS (
 	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, priority, status, available_at,
-		waiting_on, deadline_at, retry_policy, metadata, schedule_id, schedule_name, fire_at, timeout, created_at)
+		waiting_on, deadline_at, retry_policy, metadata, schedule_id, schedule_name, fire_at, timeout, created_at, input)
 	SELECT u.run_id, $1, t.task_queue, t.workflow_type, t.version, t.priority, 'PENDING', CASE WHEN u.queued THEN 'infinity' ELSE u.now END,
 		CASE WHEN u.queued THEN 'previous run' END, CASE WHEN NOT u.queued THEN u.now + (t.spec ->> 'timeout')::bigint * interval '1 microsecond' END, t.retry_policy,
 		t.metadata, t.schedule_id, t.name, CASE WHEN u.tick <> -9223372036854775808 THEN timestamptz 'epoch' + u.tick * interval '1 microsecond' END,
-		(t.spec ->> 'timeout')::bigint * interval '1 microsecond', u.now
+		(t.spec ->> 'timeout')::bigint * interval '1 microsecond', u.now, t.input
 	FROM u
 	CROSS JOIN LATERAL (
 		SELECT q.* FROM kagzi.schedules q
@@ -199,14 +199,7 @@ WITH u AS MATERIALIZED (
 		OFFSET 0
 	) t
 	ON CONFLICT DO NOTHING
-	RETURNING run_id, schedule_id, task_queue, workflow_type, version
-), p AS (
-	INSERT INTO kagzi.workflow_payloads (run_id, namespace_id, input)
-	SELECT r.run_id, $1, i.input
-	FROM r
-	CROSS JOIN LATERAL (
-		SELECT q.input FROM kagzi.schedules q WHERE q.schedule_id = r.schedule_id AND q.namespace_id = $1 OFFSET 0
-	) i
+	RETURNING run_id, task_queue, workflow_type, version
 )
 SELECT r.run_id, r.task_queue, r.workflow_type, coalesce(r.version, 0) FROM r`
 

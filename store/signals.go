@@ -62,8 +62,8 @@ FROM unnest($2::uuid[]) AS u (run_id)
 CROSS JOIN LATERAL (
 	SELECT l.*, sum(l.size) OVER (ROWS UNBOUNDED PRECEDING) AS bytes
 	FROM (
-		SELECT c.parent_run_id, c.run_id, c.workflow_type, c.status, p.output, c.error_kind, c.error, c.ended_at, c.ending,
-			300 + coalesce(octet_length(p.output), 0) + coalesce(octet_length(c.error), 0) AS size
+		SELECT c.parent_run_id, c.run_id, c.workflow_type, c.status, c.output, c.error_kind, c.error, c.ended_at, c.ending,
+			300 + coalesce(octet_length(c.output), 0) + coalesce(octet_length(c.error), 0) AS size
 		FROM (
 			SELECT s.child_run_id
 			FROM kagzi.step_runs s
@@ -71,15 +71,12 @@ CROSS JOIN LATERAL (
 			OFFSET 0
 		) s
 		CROSS JOIN LATERAL (
-			SELECT q.parent_run_id, q.run_id, q.workflow_type, q.status, q.error_kind, q.error, coalesce(q.finished_at, q.cancel_requested_at, q.started_at) AS ended_at,
+			SELECT q.parent_run_id, q.run_id, q.workflow_type, q.status, q.output, q.error_kind, q.error, coalesce(q.finished_at, q.cancel_requested_at, q.started_at) AS ended_at,
 				q.finished_at IS NULL AS ending
 			FROM kagzi.workflow_runs q
 			WHERE q.run_id = s.child_run_id AND q.namespace_id = $1 AND (q.finished_at IS NOT NULL OR q.cancel_requested_at IS NOT NULL OR q.outcome IS NOT NULL)
 			OFFSET 0
 		) c
-		LEFT JOIN LATERAL (
-			SELECT w.output FROM kagzi.workflow_payloads w WHERE w.run_id = c.run_id AND w.namespace_id = $1 OFFSET 0
-		) p ON true
 	) l
 ) e
 WHERE e.bytes - e.size <= $3`

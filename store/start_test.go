@@ -64,8 +64,8 @@ func TestStart(t *testing.T) {
 				t.Fatalf("run %d: %+v", i, r)
 			}
 		}
-		if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_payloads`); n != 10_000 {
-			t.Errorf("%d payloads", n)
+		if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs`); n != 10_000 {
+			t.Errorf("%d runs", n)
 		}
 	})
 
@@ -115,8 +115,8 @@ func TestStart(t *testing.T) {
 			t.Fatal(err)
 		}
 		rollback(t, tx)
-		if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_payloads`); n != 1 {
-			t.Errorf("%d payloads after a rollback, want 1", n)
+		if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs`); n != 1 {
+			t.Errorf("%d runs after a rollback, want 1", n)
 		}
 		tx = begin(t, s)
 		exec(t, tx, `INSERT INTO mine VALUES (2)`)

@@ -127,7 +127,7 @@ func TestIndexes(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	for _, name := range []string{
-		claimIndex, runsKey, payloadsKey, stepsKey, externalID, endedID, "workflow_runs_parent", "workflow_runs_metadata",
+		claimIndex, runsKey, stepsKey, externalID, endedID, "workflow_runs_parent", "workflow_runs_metadata",
 		"workflow_runs_fire", "workflow_runs_quarantined", "workflow_runs_compensating", deadlineIndex, dueIndex, namesIndex, scheduleKey, firedIndex, queuedIndex, "signals_pkey", "signals_signal_id", "run_events_pkey", "workers_pkey", "workers_live", "workers_release", "worker_events_pkey",
 	} {
 		if !one[bool](t, s.pool, `SELECT to_regclass('kagzi.' || $1) IS NOT NULL`, name) {
@@ -395,10 +395,10 @@ func verbs(t *testing.T, s *Store, id uuid.UUID, odd string) {
 			t.Errorf("%+v, error %v", work, err)
 		}
 	}
-	if got := one[[]byte](t, tx, `SELECT input FROM kagzi.workflow_payloads WHERE run_id = $1`, fork); string(got) != string(input) {
+	if got := one[[]byte](t, tx, `SELECT input FROM kagzi.workflow_runs WHERE run_id = $1`, fork); string(got) != string(input) {
 		t.Errorf("input %q", got)
 	}
-	if got := one[[]byte](t, tx, `SELECT input FROM kagzi.workflow_payloads WHERE run_id = $1`, restart); string(got) != string(input) {
+	if got := one[[]byte](t, tx, `SELECT input FROM kagzi.workflow_runs WHERE run_id = $1`, restart); string(got) != string(input) {
 		t.Errorf("input %q", got)
 	}
 	chosen, err := s.Choose(t.Context(), tx, Filter{ExternalID: "fork " + odd, Limit: 5})

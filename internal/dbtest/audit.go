@@ -8,7 +8,7 @@ import (
 
 // installAudit creates triggers that append every change of a run or a step to kagzi_audit.changes. The changes of one run are
 // in the order in which they happened, because every writer of a run's row or steps holds a lock on the run. The table has a
-// hash of a step's output, and not its input.
+// hash of each output, and no inputs.
 const installAudit = `
 	CREATE SCHEMA kagzi_audit;
 
@@ -86,7 +86,7 @@ var auditChecks = []check{
 			WHERE o.value IS DISTINCT FROM n.value) k
 		WHERE relation = 'workflow_runs' AND operation = 'UPDATE'
 			AND old_status IN ('COMPLETED', 'FAILED', 'CANCELLED') AND new_status = old_status
-			AND key IN ('lease', 'finished_at', 'error_kind', 'error', 'attempts', 'version')
+			AND key IN ('lease', 'finished_at', 'error_kind', 'error', 'attempts', 'version', 'output')
 		GROUP BY change_id ORDER BY change_id`},
 
 	{"a run stays in its namespace", `

@@ -206,7 +206,7 @@ func TestReset(t *testing.T) {
 		{"Column", "ALTER TABLE kagzi.signals ADD COLUMN extra int", false},
 		{"Constraint", "ALTER TABLE kagzi.signals ADD CHECK (sequence > 0)", false},
 		{"Analyzed", pendingRun + "; ANALYZE kagzi.workflow_runs", false},
-		{"ManyRows", "INSERT INTO kagzi.workflow_payloads (run_id, namespace_id) SELECT gen_random_uuid(), 'ns' FROM generate_series(1, 10000)", true},
+		{"ManyRows", "INSERT INTO kagzi.run_events (run_id, event_id, namespace_id, event) SELECT gen_random_uuid(), gen_random_uuid(), 'ns', 'RESUMED' FROM generate_series(1, 10000)", true},
 		{"Vacuumed", "VACUUM FREEZE kagzi.workflow_runs", true},
 		{"TemporaryTable", "CREATE TEMPORARY TABLE mine (n int)", true},
 		{"Storage", "ALTER TABLE kagzi.signals SET (fillfactor = 10)", false},

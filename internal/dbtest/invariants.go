@@ -93,16 +93,14 @@ var tableChecks = []check{
 		SELECT concat_ws(' ', 'run', run_id, 'wakeups', wakeups, 'recoveries', recoveries, 'attempts', attempts)
 		FROM kagzi.workflow_runs WHERE wakeups < 0 OR recoveries < 0 OR attempts < 0 OR load_failures < 0`},
 
-	{"a run that has begun has its payloads", `
-		SELECT concat_ws(' ', 'run', r.run_id, 'is', r.status)
-		FROM kagzi.workflow_runs r LEFT JOIN kagzi.workflow_payloads p USING (run_id, namespace_id)
-		WHERE r.status IN ('RUNNING', 'COMPLETED') AND p.run_id IS NULL`},
+	{"only a run that completed has an output", `
+		SELECT concat_ws(' ', 'run', run_id, 'is', status)
+		FROM kagzi.workflow_runs WHERE status <> 'COMPLETED' AND output IS NOT NULL`},
 
 	{"a run's rows go when it goes", `
 		SELECT concat_ws(' ', a.what, 'of run', a.run_id, 'in namespace', a.namespace_id)
 		FROM (
 			SELECT 'step ' || step_id AS what, run_id, namespace_id FROM kagzi.step_runs
-			UNION ALL SELECT 'payloads', run_id, namespace_id FROM kagzi.workflow_payloads
 			UNION ALL SELECT 'signal ' || name, run_id, namespace_id FROM kagzi.signals
 			UNION ALL SELECT 'event ' || event, run_id, namespace_id FROM kagzi.run_events
 		) a LEFT JOIN kagzi.workflow_runs r USING (run_id, namespace_id)

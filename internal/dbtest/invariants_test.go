@@ -27,8 +27,6 @@ const goodHistory = `
 	INSERT INTO kagzi.schedules (schedule_id, namespace_id, name, cron_expr, max_catchup, spec, paused, cursor_at, next_at, task_queue, workflow_type, priority)
 	VALUES ('00000000-0000-0000-0000-000000000005', 'ns', 'daily', '0 12 * * *', 0, '{}', false, '2026-01-01 12:00', '2026-01-02 12:00', 'q', 'w', 3);
 
-	INSERT INTO kagzi.workflow_payloads (run_id, namespace_id, input) SELECT run_id, namespace_id, 'in' FROM kagzi.workflow_runs;
-
 	INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, output, wake_at, started_at, finished_at)
 	VALUES
 		('00000000-0000-0000-0000-000000000001', 'ns', 'fetch', 1, 'FAILED', 'FUNCTION', 1, 1, NULL, '2026-01-01 10:02', '2026-01-01 10:00', '2026-01-01 10:01'),
@@ -123,16 +121,12 @@ func TestTableChecks(t *testing.T) {
 			`UPDATE kagzi.workflow_runs SET recoveries = -1 WHERE status = 'SLEEPING'`,
 		},
 		{
-			"NoPayloads", "a run that has begun has its payloads",
-			`DELETE FROM kagzi.workflow_payloads WHERE run_id = '00000000-0000-0000-0000-000000000002'`,
+			"OutputOfAnActiveRun", "only a run that completed has an output",
+			`UPDATE kagzi.workflow_runs SET output = 'out' WHERE run_id = '00000000-0000-0000-0000-000000000002'`,
 		},
 		{
 			"OrphanedSteps", "a run's rows go when it goes",
-			`DELETE FROM kagzi.workflow_runs WHERE status = 'COMPLETED'; DELETE FROM kagzi.workflow_payloads WHERE run_id = '00000000-0000-0000-0000-000000000001'`,
-		},
-		{
-			"OrphanedPayloads", "a run's rows go when it goes",
-			`DELETE FROM kagzi.workflow_runs WHERE status = 'FAILED'`,
+			`DELETE FROM kagzi.workflow_runs WHERE status = 'COMPLETED'`,
 		},
 		{
 			"OrphanedSignal", "a run's rows go when it goes",
@@ -210,8 +204,7 @@ func TestTableChecks(t *testing.T) {
 				('00000000-0000-0000-0000-000000000007', 'ns', 'b#compensation', 1, 'COMPLETED', 'COMPENSATION', 1, 1, 2, '{}', '00000000-0000-0000-0000-0000000000b1', '2026-01-01 10:00');
 			INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, parent_run_id, parent_step_id, detached, created_at, started_at, finished_at, available_at) VALUES
 				('00000000-0000-0000-0000-0000000000b1', 'ns', 'q', 'undo', 'COMPLETED', '00000000-0000-0000-0000-000000000007', 'b#compensation', true, '2026-01-01 10:02', '2026-01-01 10:02', '2026-01-01 10:03', NULL),
-				('00000000-0000-0000-0000-0000000000a1', 'ns', 'q', 'undo', 'COMPLETED', '00000000-0000-0000-0000-000000000007', 'a#compensation', true, '2026-01-01 10:04', '2026-01-01 10:04', '2026-01-01 10:05', NULL);
-			INSERT INTO kagzi.workflow_payloads (run_id, namespace_id) VALUES ('00000000-0000-0000-0000-0000000000b1', 'ns'), ('00000000-0000-0000-0000-0000000000a1', 'ns')`,
+				('00000000-0000-0000-0000-0000000000a1', 'ns', 'q', 'undo', 'COMPLETED', '00000000-0000-0000-0000-000000000007', 'a#compensation', true, '2026-01-01 10:04', '2026-01-01 10:04', '2026-01-01 10:05', NULL)`,
 		},
 		{
 			"HalfCompensated", "a run that ended badly is compensated, all of it",
@@ -219,8 +212,7 @@ func TestTableChecks(t *testing.T) {
 				('00000000-0000-0000-0000-000000000007', 'ns', 'a#compensation', 1, 'RUNNING', 'COMPENSATION', 1, 1, 1, '{}', NULL, '2026-01-01 10:00'),
 				('00000000-0000-0000-0000-000000000007', 'ns', 'b#compensation', 1, 'COMPLETED', 'COMPENSATION', 1, 1, 2, '{}', '00000000-0000-0000-0000-0000000000b1', '2026-01-01 10:00');
 			INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, parent_run_id, parent_step_id, detached, created_at, started_at, finished_at, available_at) VALUES
-				('00000000-0000-0000-0000-0000000000b1', 'ns', 'q', 'undo', 'COMPLETED', '00000000-0000-0000-0000-000000000007', 'b#compensation', true, '2026-01-01 10:02', '2026-01-01 10:02', '2026-01-01 10:03', NULL);
-			INSERT INTO kagzi.workflow_payloads (run_id, namespace_id) VALUES ('00000000-0000-0000-0000-0000000000b1', 'ns')`,
+				('00000000-0000-0000-0000-0000000000b1', 'ns', 'q', 'undo', 'COMPLETED', '00000000-0000-0000-0000-000000000007', 'b#compensation', true, '2026-01-01 10:02', '2026-01-01 10:02', '2026-01-01 10:03', NULL)`,
 		},
 		{
 			"CompensatedInTheWrongOrder", "a run is compensated from its last registration to its first",
@@ -229,16 +221,14 @@ func TestTableChecks(t *testing.T) {
 				('00000000-0000-0000-0000-000000000007', 'ns', 'b#compensation', 1, 'COMPLETED', 'COMPENSATION', 1, 1, 2, '{}', '00000000-0000-0000-0000-0000000000b1', '2026-01-01 10:00');
 			INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, parent_run_id, parent_step_id, detached, created_at, started_at, finished_at, available_at) VALUES
 				('00000000-0000-0000-0000-0000000000b1', 'ns', 'q', 'undo', 'COMPLETED', '00000000-0000-0000-0000-000000000007', 'b#compensation', true, '2026-01-01 10:02', '2026-01-01 10:02', '2026-01-01 10:05', NULL),
-				('00000000-0000-0000-0000-0000000000a1', 'ns', 'q', 'undo', 'COMPLETED', '00000000-0000-0000-0000-000000000007', 'a#compensation', true, '2026-01-01 10:04', '2026-01-01 10:04', '2026-01-01 10:05', NULL);
-			INSERT INTO kagzi.workflow_payloads (run_id, namespace_id) VALUES ('00000000-0000-0000-0000-0000000000b1', 'ns'), ('00000000-0000-0000-0000-0000000000a1', 'ns')`,
+				('00000000-0000-0000-0000-0000000000a1', 'ns', 'q', 'undo', 'COMPLETED', '00000000-0000-0000-0000-000000000007', 'a#compensation', true, '2026-01-01 10:04', '2026-01-01 10:04', '2026-01-01 10:05', NULL)`,
 		},
 		{
 			"CompletedAndCompensated", "a run that completes is not compensated",
 			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, position, call, child_run_id, started_at) VALUES
 				('00000000-0000-0000-0000-000000000001', 'ns', 'a#compensation', 1, 'COMPLETED', 'COMPENSATION', 1, 1, 1, '{}', '00000000-0000-0000-0000-0000000000a1', '2026-01-01 10:00');
 			INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, parent_run_id, parent_step_id, detached, created_at, started_at, finished_at, available_at) VALUES
-				('00000000-0000-0000-0000-0000000000a1', 'ns', 'q', 'undo', 'COMPLETED', '00000000-0000-0000-0000-000000000001', 'a#compensation', true, '2026-01-01 10:02', '2026-01-01 10:02', '2026-01-01 10:03', NULL);
-			INSERT INTO kagzi.workflow_payloads (run_id, namespace_id) VALUES ('00000000-0000-0000-0000-0000000000a1', 'ns')`,
+				('00000000-0000-0000-0000-0000000000a1', 'ns', 'q', 'undo', 'COMPLETED', '00000000-0000-0000-0000-000000000001', 'a#compensation', true, '2026-01-01 10:02', '2026-01-01 10:02', '2026-01-01 10:03', NULL)`,
 		},
 		{
 			"CompensatedBeforeItsChild", "the compensations of children are over before those of their parent begin",
@@ -248,8 +238,7 @@ func TestTableChecks(t *testing.T) {
 			UPDATE kagzi.step_runs SET finished_at = '2026-01-01 10:00' WHERE step_id IN ('kid', 'a#compensation');
 			INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, parent_run_id, parent_step_id, detached, created_at, started_at, finished_at) VALUES
 				('00000000-0000-0000-0000-0000000000b1', 'ns', 'q', 'kid', 'COMPLETED', '00000000-0000-0000-0000-000000000007', 'kid', false, '2026-01-01 10:02', '2026-01-01 10:02', '2026-01-01 10:05'),
-				('00000000-0000-0000-0000-0000000000a1', 'ns', 'q', 'undo', 'COMPLETED', '00000000-0000-0000-0000-000000000007', 'a#compensation', true, '2026-01-01 10:04', '2026-01-01 10:04', '2026-01-01 10:05');
-			INSERT INTO kagzi.workflow_payloads (run_id, namespace_id) VALUES ('00000000-0000-0000-0000-0000000000b1', 'ns'), ('00000000-0000-0000-0000-0000000000a1', 'ns')`,
+				('00000000-0000-0000-0000-0000000000a1', 'ns', 'q', 'undo', 'COMPLETED', '00000000-0000-0000-0000-000000000007', 'a#compensation', true, '2026-01-01 10:04', '2026-01-01 10:04', '2026-01-01 10:05')`,
 		},
 		{
 			"CompensationThatNobodyWaitsFor", "a compensation that is under way has a run that waits for it",

@@ -16,18 +16,18 @@ func TestUnreadableInputCostsNobodyElse(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[string, int]("wf")
 	bad := kit.Begin(k, wf, "")
-	k.Exec(`UPDATE kagzi.workflow_payloads SET input = convert_to(` + kit.OutOfLine + `, 'UTF8')`)
+	k.Exec(`UPDATE kagzi.workflow_runs SET input = convert_to(` + kit.OutOfLine + `, 'UTF8')`)
 	var others []*kagzi.Run[int]
 	for range 10 {
 		others = append(others, kit.Begin(k, wf, "x"))
 	}
-	kit.SetReadable(t, k.Pool, "workflow_payloads", false)
+	kit.SetReadable(t, k.Pool, "workflow_runs", false)
 	kit.Serve(k, wf, func(_ kagzi.Context, in string) (int, error) { return len(in), nil })
 	kit.CheckResults(t, others, func(int) int { return 1 })
 	for failures := 1; failures <= 2; failures++ {
 		waitRow(k, bad.ID(), fmt.Sprintf("status = 'PENDING' AND waiting_on = 'history' AND load_failures >= %d", failures))
 	}
-	kit.SetReadable(t, k.Pool, "workflow_payloads", true)
+	kit.SetReadable(t, k.Pool, "workflow_runs", true)
 	if n := kit.ResultOf(k, bad); n != 32_000 {
 		t.Errorf("the function was given %d bytes, want 32000", n)
 	}
@@ -39,8 +39,8 @@ func TestUnreadableInputIsYielded(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[string, int]("wf")
 	bad := kit.Begin(k, wf, "")
-	k.Exec(`UPDATE kagzi.workflow_payloads SET input = convert_to(` + kit.OutOfLine + `, 'UTF8')`)
-	kit.SetReadable(t, k.Pool, "workflow_payloads", false)
+	k.Exec(`UPDATE kagzi.workflow_runs SET input = convert_to(` + kit.OutOfLine + `, 'UTF8')`)
+	kit.SetReadable(t, k.Pool, "workflow_runs", false)
 	w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{})
 	kagzi.Handle(w, wf, func(kagzi.Context, string) (int, error) { return 0, nil })
 	claimed, left, err := engine.ClaimUnanswered(t.Context(), engine.New(configOf(t, w)), 5)

@@ -22,19 +22,12 @@ import (
 // addOld inserts n runs of the workflow that were created, and if their status is final also ended, so many days ago.
 func addOld(t *testing.T, pool *pgxpool.Pool, workflow, status string, days, n int) {
 	t.Helper()
-	for _, sql := range []string{
-		`
+	dbtest.Exec(t, pool, `
 		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at, finished_at, error_kind)
 		SELECT (lpad(to_hex((extract(epoch FROM now() - $3::int * interval '1 day') * 1000)::bigint), 12, '0') || '7' || substr(md5(random()::text), 1, 3) || '8' || substr(md5(random()::text), 1, 15))::uuid,
 			'default', 'default', $1, $2::text, CASE WHEN $2::text = 'SLEEPING' THEN timestamptz 'infinity' END,
 			CASE WHEN $2::text <> 'SLEEPING' THEN now() - $3::int * interval '1 day' END, CASE WHEN $2::text = 'FAILED' THEN 'error' END
-		FROM generate_series(1, $4::int)`, `
-		INSERT INTO kagzi.workflow_payloads (run_id, namespace_id) SELECT run_id, namespace_id FROM kagzi.workflow_runs
-		WHERE workflow_type = $1 AND status = $2 AND $3::int + $4::int > 0
-		ON CONFLICT DO NOTHING`,
-	} {
-		dbtest.Exec(t, pool, sql, workflow, status, days, n)
-	}
+		FROM generate_series(1, $4::int)`, workflow, status, days, n)
 }
 
 // addSteps gives n steps to each run of the workflow.

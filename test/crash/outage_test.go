@@ -163,7 +163,7 @@ func TestPoisonFailsAlone(t *testing.T) {
 			RETURN NEW;
 		END $$;
 		CREATE TRIGGER refuse BEFORE INSERT OR UPDATE ON kagzi.step_runs FOR EACH ROW EXECUTE FUNCTION refuse();
-		CREATE TRIGGER refuse BEFORE UPDATE ON kagzi.workflow_payloads FOR EACH ROW EXECUTE FUNCTION refuse();`)
+		CREATE TRIGGER refuse BEFORE UPDATE ON kagzi.workflow_runs FOR EACH ROW EXECUTE FUNCTION refuse();`)
 	c := kit.NewClient(t, db.Pool)
 	wf := kagzi.Define[int, string]("poisoned")
 	w := kit.NewWorker(t, c, kagzi.WorkerConfig{})

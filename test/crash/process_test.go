@@ -184,7 +184,7 @@ type refusals struct{ led *ledger }
 
 func (r refusals) check(sql string, rows int64) {
 	for name, part := range map[string]string{
-		"record": "INSERT INTO kagzi.step_runs AS s", "suspend": "SET status = l.status,\n\tavailable_at", "finish": "SET output = l.output",
+		"record": "INSERT INTO kagzi.step_runs AS s", "suspend": "SET status = l.status,\n\tavailable_at", "finish": "u.status, u.output",
 	} {
 		if rows == 0 && strings.Contains(sql, part) {
 			r.led.write("REFUSED", name)

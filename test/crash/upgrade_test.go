@@ -23,7 +23,6 @@ const (
 -- +goose Up
 CREATE TABLE kagzi.next (id uuid NOT NULL, namespace_id text COLLATE "C" NOT NULL, PRIMARY KEY (id, namespace_id));
 ALTER TABLE kagzi.workflow_runs ADD COLUMN next integer NOT NULL DEFAULT 7;
-ALTER TABLE kagzi.workflow_payloads ADD COLUMN next integer NOT NULL DEFAULT 7;
 ALTER TABLE kagzi.schedules ADD COLUMN next integer NOT NULL DEFAULT 7;
 ALTER TABLE kagzi.step_runs ADD COLUMN next integer NOT NULL DEFAULT 7;
 ALTER TABLE kagzi.signals ADD COLUMN next text;

@@ -137,7 +137,6 @@ func tables(t *testing.T, db *dbtest.DB) string {
 	t.Helper()
 	return dbtest.QueryOne[string](t, db.Pool, `SELECT concat_ws(E'\n',
 		(SELECT string_agg(r::text, E'\n' ORDER BY run_id) FROM kagzi.workflow_runs r),
-		(SELECT string_agg(p::text, E'\n' ORDER BY run_id) FROM kagzi.workflow_payloads p),
 		(SELECT string_agg(s::text, E'\n' ORDER BY run_id, step_id, attempt_number) FROM kagzi.step_runs s),
 		(SELECT string_agg(e::text, E'\n' ORDER BY run_id) FROM effects e))`)
 }

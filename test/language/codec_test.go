@@ -168,13 +168,13 @@ func TestSealedWorkflow(t *testing.T) {
 	if got := kit.ResultOf(k, run); got != want {
 		t.Errorf("got %q", got)
 	}
-	for table, column := range map[string]string{"workflow_payloads": "input", "step_runs": "output", "signals": "payload"} {
+	for table, column := range map[string]string{"workflow_runs": "input", "step_runs": "output", "signals": "payload"} {
 		readable := k.Count(`SELECT count(*) FROM kagzi.` + table + ` WHERE position(convert_to('secret', 'UTF8') IN ` + column + `) > 0`)
 		if all := k.Count(`SELECT count(` + column + `) FROM kagzi.` + table); readable != 0 || all == 0 {
 			t.Errorf("%d of %d rows of %s are readable", readable, all, table)
 		}
 	}
-	if n := k.Count(`SELECT count(*) FROM kagzi.workflow_payloads WHERE position(convert_to('secret', 'UTF8') IN output) > 0`); n != 0 {
+	if n := k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE position(convert_to('secret', 'UTF8') IN output) > 0`); n != 0 {
 		t.Errorf("%d outputs are readable", n)
 	}
 	info := k.InfoOf(run.ID())
@@ -188,7 +188,7 @@ func TestSealedWorkflow(t *testing.T) {
 		t.Errorf("replay: %v", err)
 	}
 	other := kit.NewClientWith(t, k.Pool, kagzi.ClientConfig{Sealer: newGCM(t, "another key", "")})
-	stored := dbtest.QueryOne[string](t, k.Pool, `SELECT encode(output, 'hex') FROM kagzi.workflow_payloads WHERE run_id = $1`, run.ID())
+	stored := dbtest.QueryOne[string](t, k.Pool, `SELECT encode(output, 'hex') FROM kagzi.workflow_runs WHERE run_id = $1`, run.ID())
 	if info, err := other.Get(k.Ctx, run.ID()); err != nil || hex.EncodeToString(info.Output) != stored {
 		t.Errorf("with another key: %x, %v", info.Output, err)
 	}

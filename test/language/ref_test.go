@@ -52,7 +52,6 @@ func TestRunsAreReferences(t *testing.T) {
 
 	// Errors name the run by its ID only.
 	lost := kit.Begin(k, wf, 1)
-	k.Exec(`DELETE FROM kagzi.workflow_payloads WHERE run_id = $1`, string(lost.ID()))
 	k.Exec(`DELETE FROM kagzi.workflow_runs WHERE run_id = $1`, string(lost.ID()))
 	for name, err := range map[string]error{
 		"get": kit.Second(k.Client.Get(k.Ctx, lost)), "cancel": k.Client.Cancel(k.Ctx, kagzi.RunInfo{ID: lost.ID()}), "signal": k.Client.Signal(k.Ctx, kagzi.Started{ID: lost.ID()}, kagzi.DefineSignal[int]("n").With(1)),

@@ -67,8 +67,8 @@ func TestMissingRightsAreExplained(t *testing.T) {
 	call("drain queue \"q\"", kit.Second(c.DrainQueue(ctx, "q")))
 	call("cancel all", kit.Second(c.CancelAll(ctx, kagzi.RunFilter{ID: id})))
 	dbtest.Exec(t, db.Pool, `GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA kagzi TO `+role)
-	dbtest.Exec(t, db.Pool, `REVOKE INSERT ON kagzi.workflow_payloads FROM `+role)
-	call("start w", kit.Second(kagzi.Start(ctx, c, wf, 1)), "lacks INSERT on kagzi.workflow_payloads:")
+	dbtest.Exec(t, db.Pool, `REVOKE INSERT ON kagzi.workflow_runs FROM `+role)
+	call("start w", kit.Second(kagzi.Start(ctx, c, wf, 1)), "lacks INSERT on kagzi.workflow_runs:")
 }
 
 func TestMigrateSaysWhichRightIsMissing(t *testing.T) {

@@ -14,7 +14,7 @@ func TestLostAnswersOfCompensations(t *testing.T) {
 	t.Parallel()
 	for name, m := range map[string]func() pgproxy.Match{
 		"Registration": func() pgproxy.Match { return pgproxy.Contains("NULLIF(u.call, '')") },
-		"Finish":       func() pgproxy.Match { return pgproxy.Contains("SET output = l.output") },
+		"Finish":       func() pgproxy.Match { return pgproxy.Contains("u.status, u.output") },
 		"Look":         func() pgproxy.Match { return pgproxy.Contains("SELECT DISTINCT ON (k.step_id)") },
 		"Start": func() pgproxy.Match {
 			return pgproxy.After(pgproxy.Contains("SET child_run_id = $5"), pgproxy.Exactly("commit"))
