@@ -41,9 +41,11 @@ const briefLockWait = 100 * time.Millisecond
 // process that is frozen between two statements keeps its locks for five seconds.
 //
 // While a table is small, or has no statistics, the planner chooses a plan that reads the whole table or a whole index, and
-// keeps that plan after the table has grown, until somebody analyzes it. So prologue makes large reads of an index expensive,
-// and lets the server keep no plan while the tables are almost empty. Costs that high would trigger jit, so it switches jit
-// off. A generic plan cannot name a shard, so statements on distributed tables get custom plans.
+// keeps that plan after the table has grown, until somebody analyzes it. So prologue makes large reads of an index expensive.
+// If a table was vacuumed while it was almost empty, the planner knows that any plan will do, so prologue lets the server keep
+// none until the table has grown. Before the first vacuum the planner assumes ten pages, which is enough for the right plan.
+// Costs that high would trigger jit, so prologue switches it off. A generic plan cannot name a shard, so statements on
+// distributed tables get custom plans.
 const (
 	beginTx  = `BEGIN ISOLATION LEVEL READ COMMITTED`
 	prologue = `
@@ -101,7 +103,9 @@ const formats = `set_config('DateStyle', 'ISO', true), set_config('bytea_output'
 	set_config('array_nulls', 'on', true), set_config('client_encoding', 'UTF8', true)`
 
 const planMode = `CASE
-			WHEN pg_relation_size('kagzi.workflow_runs'::regclass) < 65536 OR current_setting('citus.version', true) <> '' THEN 'force_custom_plan'
+			WHEN pg_relation_size('kagzi.workflow_runs'::regclass) < 65536
+				AND (SELECT c.reltuples >= 0 FROM pg_class c WHERE c.oid = 'kagzi.workflow_runs'::regclass)
+				OR current_setting('citus.version', true) <> '' THEN 'force_custom_plan'
 			ELSE 'force_generic_plan' END`
 
 // In a caller's transaction only the formats and the planner's settings are changed: applySettings sets ours,
