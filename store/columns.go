@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -12,9 +13,10 @@ import (
 
 // An arrayColumn is one array that a statement unnests.
 type arrayColumn[T any] struct {
-	name  string              // as the statement calls it
-	typ   string              // as the statement casts it
-	array func(items []T) any // the argument: one element for each item
+	name  string               // as the statement calls it
+	typ   string               // as the statement casts it
+	array func(items []T) any  // the argument: one element for each item
+	same  func(items []T) bool // of a shared column, whether all items have the same value; nil for the others
 }
 
 // columns are the arrays that a statement unnests into one row for each item. They are declared beside the statement.
@@ -36,6 +38,12 @@ func columnsOf[T any](sql string, given ...arrayColumn[T]) columns[T] {
 			panic(fmt.Sprintf("store: a statement unnests the columns\n\t%s\nand gets\n\t%s", strings.Join(want, ", "), strings.Join(got, ", ")))
 		}
 	}
+	for i, c := range given {
+		fills := fmt.Sprintf("coalesce(u.%s, ($%d::%s)[1])", c.name, 2+i, c.typ)
+		if shared := c.same != nil; shared != strings.Contains(sql, fills) {
+			panic(fmt.Sprintf("store: a statement must read its column %s by %s if that is shared, and only then: %s", c.name, fills, sql))
+		}
+	}
 	return given
 }
 
@@ -44,7 +52,11 @@ func (cs columns[T]) args(namespace string, items []T, others ...any) []any {
 	args := make([]any, 1, 1+len(cs)+len(others))
 	args[0] = namespace
 	for _, c := range cs {
-		args = append(args, c.array(items))
+		given := items
+		if len(items) > 1 && c.same != nil && c.same(items) {
+			given = items[:1]
+		}
+		args = append(args, c.array(given))
 	}
 	return append(args, others...)
 }
@@ -75,7 +87,7 @@ func unnested(sql string) ([]string, error) {
 }
 
 func uuids[T any](name string, of func(T) uuid.UUID) arrayColumn[T] {
-	return arrayColumn[T]{name, "uuid[]", func(items []T) any {
+	return arrayColumn[T]{name: name, typ: "uuid[]", array: func(items []T) any {
 		return uuidArray(len(items), func(i int) uuid.UUID { return of(items[i]) })
 	}}
 }
@@ -101,19 +113,35 @@ func ints[T any](name string, of func(T) int) arrayColumn[T] {
 	return textOf(name, "int[]", 4, func(b []byte, item T) []byte { return strconv.AppendInt(b, int64(of(item)), 10) })
 }
 
+// byteas is a column whose nil elements are NULL. If all are, the array has none: unnest fills it up.
 func byteas[T any](name string, of func(T) []byte) arrayColumn[T] {
-	return arrayColumn[T]{name, "bytea[]", func(items []T) any {
-		values := make([][]byte, len(items))
+	return arrayColumn[T]{name: name, typ: "bytea[]", array: func(items []T) any {
+		values, any := make([][]byte, len(items)), false
 		for i, item := range items {
 			values[i] = of(item)
+			any = any || values[i] != nil
+		}
+		if !any {
+			return values[:0]
 		}
 		return values
 	}}
 }
 
+// shared makes a column of one that most often has the same value for all items. Then its array has one element, which costs
+// the server much less to read. The statement takes the first element where unnest has filled up with NULL.
+func shared[T any, V comparable](column func(name string, of func(T) V) arrayColumn[T], name string, of func(T) V) arrayColumn[T] {
+	c := column(name, of)
+	c.same = func(items []T) bool {
+		first := of(items[0])
+		return !slices.ContainsFunc(items[1:], func(item T) bool { return of(item) != first })
+	}
+	return c
+}
+
 // textOf is a column whose array is sent as text. size is the room for one element.
 func textOf[T any](name, typ string, size int, element func([]byte, T) []byte) arrayColumn[T] {
-	return arrayColumn[T]{name, typ, func(items []T) any {
+	return arrayColumn[T]{name: name, typ: typ, array: func(items []T) any {
 		text := append(make([]byte, 0, 2+size*len(items)), '{')
 		for i, item := range items {
 			if i > 0 {

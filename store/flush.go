@@ -70,7 +70,7 @@ func (s *Store) send(ctx context.Context, db DB, f *Flush, lock []uuid.UUID) err
 	if starts := starts(f.Records); len(starts) > 0 {
 		queue(nil, insertChildren, childColumns.args(s.namespace, children(starts))...)
 	}
-	steps, compensations := parted(f.Records)
+	compensations, steps := part(f.Records, (*Record).isCompensation)
 	// Before the steps: a fork that copies a step must find the compensation that was registered with it.
 	if len(compensations) > 0 {
 		queue(readRecorded(compensations), recordCompensations, compensationColumns.args(s.namespace, compensations)...)
@@ -84,8 +84,12 @@ func (s *Store) send(ctx context.Context, db DB, f *Flush, lock []uuid.UUID) err
 	if len(f.Suspensions) > 0 {
 		queue(readSuspended(f.Suspensions), suspendRuns, suspendColumns.args(s.namespace, f.Suspensions)...)
 	}
-	if len(f.Finishes) > 0 {
-		queue(readFinished(f.Finishes, &f.Woken, &f.Step), finishRuns, finishColumns.args(s.namespace, f.Finishes)...)
+	plain, others := part(f.Finishes, (*Finish).plain)
+	if len(plain) > 0 {
+		queue(readCompleted(plain), completeRuns, completeColumns.args(s.namespace, plain)...)
+	}
+	if len(others) > 0 {
+		queue(readFinished(others, &f.Woken, &f.Step), finishRuns, finishColumns.args(s.namespace, others)...)
 	}
 	if forgotten := f.forgotten(); len(forgotten) > 0 {
 		queue(nil, forgetFailures, forgetColumns.args(s.namespace, forgotten)...)
@@ -127,14 +131,14 @@ func (f *Flush) reset() {
 // nil if a single statement locks them in that order itself. A run that does not complete is locked before its compensations
 // are read, because another holder of the lock may have registered one.
 func (f *Flush) runsToLock() []uuid.UUID {
-	wakes := slices.ContainsFunc(f.Finishes, func(e *Finish) bool { return e.Parent != uuid.Nil || e.Status != Completed })
-	steps, compensations := parted(f.Records)
+	compensations, steps := part(f.Records, (*Record).isCompensation)
+	plain, others := part(f.Finishes, (*Finish).plain)
 	statements := 0
-	for _, n := range []int{len(starts(f.Records)), len(steps), len(compensations), len(f.Suspensions), len(f.Finishes)} {
+	for _, n := range []int{len(starts(f.Records)), len(steps), len(compensations), len(f.Suspensions), len(plain)} {
 		statements += min(n, 1)
 	}
 	ids := f.everyRun()
-	if !wakes && (statements < 2 || len(ids) < 2) {
+	if len(others) == 0 && (statements < 2 || len(ids) < 2) {
 		return nil
 	}
 	return ids

@@ -148,7 +148,7 @@ func TestLostFlush(t *testing.T) {
 
 		// The end, and a failed one, alone.
 		for _, e := range []*Finish{finish(rs[0]), {RunID: parent.RunID, Lease: parent.Lease, Status: Failed, ErrorKind: "kind", Error: "text"}} {
-			drop = lose(proxy, "u.status, u.output")
+			drop = lose(proxy, map[string]string{Completed: "output = u.output", Failed: "u.status, u.output"}[e.Status])
 			wantAway(t, s.Flush(t.Context(), &Flush{Finishes: []*Finish{e}}))
 			happened(t, drop)
 			flush(t, s, &Flush{Finishes: []*Finish{e}})

@@ -174,6 +174,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"lockFreeRuns", lockFreeRuns, []any{s.namespace, runs}, byKey},
 		{"suspendRuns", suspendRuns, suspendColumns.args(s.namespace, suspensions), byKey},
 		{"forgetFailures", forgetFailures, forgetColumns.args(s.namespace, (&Flush{Finishes: failures}).forgotten()), withKey(byKey, map[string][]string{stepsKey: {"run_id", "step_id", "namespace_id"}})},
+		{"completeRuns", completeRuns, completeColumns.args(s.namespace, finishes), byKey},
 		{"finishRuns", finishRuns, finishColumns.args(s.namespace, finishes), withKey(byKey, byStep)},
 		{"extendLeases", extendLeases, []any{s.namespace, runs, leases, micros(time.Minute)}, byKey},
 		{"heldStates", heldStates, []any{s.namespace, runs, leases}, byKey},

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -32,21 +31,7 @@ func (r *Record) head() head {
 // themselves.
 func (r *Record) MayWait() bool { return r.Start != nil && r.Start.ExternalID != "" }
 
-// parted returns the records of steps, and those of compensations.
-func parted(records []*Record) (steps, compensations []*Record) {
-	is := func(r *Record) bool { return r.Kind == KindCompensation }
-	if !slices.ContainsFunc(records, is) {
-		return records, nil
-	}
-	for _, r := range records {
-		if is(r) {
-			compensations = append(compensations, r)
-		} else {
-			steps = append(steps, r)
-		}
-	}
-	return steps, compensations
-}
+func (r *Record) isCompensation() bool { return r.Kind == KindCompensation }
 
 // FOR SHARE on the run's row blocks the next claim until this transaction commits. With only a join, the record of a worker
 // that was presumed dead could become visible after the next holder has read the history. A row that has ended does not
@@ -59,17 +44,32 @@ INSERT INTO kagzi.step_runs AS s (run_id, step_id, attempt_number, namespace_id,
 	input, output, error_kind, error, permanent, wake_at, worker_id, started_at, finished_at, child_run_id, sequence, position)
 SELECT u.run_id, u.step_id, u.attempt_number, $1, u.status, u.step_kind, u.run_attempt, u.first_attempt,
 	u.input, u.output, NULLIF(u.error_kind, ''), NULLIF(u.error, ''), u.permanent,
-	CASE WHEN u.wake >= 0 THEN CASE WHEN u.status = 'RUNNING' THEN now() ELSE statement_timestamp() END + u.wake * interval '1 microsecond' END,
+	CASE WHEN u.wake >= 0 THEN u.now + u.wake * interval '1 microsecond' END,
 	u.worker_id,
-	LEAST(CASE WHEN u.status = 'RUNNING' THEN now() ELSE statement_timestamp() END - u.elapsed * interval '1 microsecond',
-		CASE WHEN u.ended_at > 0 THEN timestamptz 'epoch' + u.ended_at * interval '1 microsecond' END),
-	CASE WHEN u.status = 'RUNNING' THEN NULL WHEN u.ended_at > 0 THEN timestamptz 'epoch' + u.ended_at * interval '1 microsecond' ELSE statement_timestamp() END,
+	LEAST(u.now - u.elapsed * interval '1 microsecond', u.ended_at),
+	CASE WHEN u.status <> 'RUNNING' THEN coalesce(u.ended_at, u.now) END,
 	NULLIF(u.child_run_id, '00000000-0000-0000-0000-000000000000'), NULLIF(u.sequence, 0), u.position
-FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::int[], $6::text[], $7::text[], $8::int[], $9::int[], $10::bytea[],
-	$11::text[], $12::text[], $13::bigint[], $14::bigint[], $15::uuid[], $16::bigint[], $17::bool[], $18::uuid[], $19::bigint[], $20::bigint[], $21::bool[],
-	$22::bytea[])
-	AS u (run_id, lease, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, output,
-		error_kind, error, wake, position, worker_id, elapsed, permanent, child_run_id, sequence, ended_at, starts, input)
+FROM (
+	SELECT u.run_id, u.lease, u.step_id, u.attempt_number, u.status, u.step_kind, u.run_attempt, u.first_attempt, u.output, u.error_kind, u.error,
+		u.wake, u.position, u.worker_id, u.elapsed, u.permanent, u.child_run_id, u.sequence, u.starts, u.input,
+		CASE WHEN u.ended_at > 0 THEN timestamptz 'epoch' + u.ended_at * interval '1 microsecond' END AS ended_at,
+		CASE WHEN u.status = 'RUNNING' THEN now() ELSE statement_timestamp() END AS now
+	FROM (
+		SELECT u.run_id, u.lease, u.step_id, u.output, u.position, u.elapsed, u.input,
+			coalesce(u.attempt_number, ($5::int[])[1]) AS attempt_number, coalesce(u.status, ($6::text[])[1]) AS status,
+			coalesce(u.step_kind, ($7::text[])[1]) AS step_kind, coalesce(u.run_attempt, ($8::int[])[1]) AS run_attempt,
+			coalesce(u.first_attempt, ($9::int[])[1]) AS first_attempt, coalesce(u.error_kind, ($11::text[])[1]) AS error_kind,
+			coalesce(u.error, ($12::text[])[1]) AS error, coalesce(u.wake, ($13::bigint[])[1]) AS wake,
+			coalesce(u.worker_id, ($15::uuid[])[1]) AS worker_id, coalesce(u.permanent, ($17::bool[])[1]) AS permanent,
+			coalesce(u.child_run_id, ($18::uuid[])[1]) AS child_run_id, coalesce(u.sequence, ($19::bigint[])[1]) AS sequence,
+			coalesce(u.ended_at, ($20::bigint[])[1]) AS ended_at, coalesce(u.starts, ($21::bool[])[1]) AS starts
+		FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::int[], $6::text[], $7::text[], $8::int[], $9::int[], $10::bytea[],
+			$11::text[], $12::text[], $13::bigint[], $14::bigint[], $15::uuid[], $16::bigint[], $17::bool[], $18::uuid[], $19::bigint[], $20::bigint[], $21::bool[],
+			$22::bytea[])
+			AS u (run_id, lease, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, output,
+				error_kind, error, wake, position, worker_id, elapsed, permanent, child_run_id, sequence, ended_at, starts, input)
+	) u
+) u
 CROSS JOIN LATERAL (
 	SELECT 1
 	FROM kagzi.workflow_runs r
@@ -89,23 +89,23 @@ var recordColumns = columnsOf(recordSteps,
 	uuids("run_id", func(r *Record) uuid.UUID { return r.RunID }),
 	uuids("lease", func(r *Record) uuid.UUID { return r.Lease }),
 	texts("step_id", func(r *Record) string { return r.StepID }),
-	ints("attempt_number", func(r *Record) int { return r.Attempt }),
-	texts("status", func(r *Record) string { return r.Status }),
-	texts("step_kind", func(r *Record) string { return r.Kind }),
-	ints("run_attempt", func(r *Record) int { return r.RunAttempt }),
-	ints("first_attempt", func(r *Record) int { return r.FirstAttempt }),
+	shared(ints, "attempt_number", func(r *Record) int { return r.Attempt }),
+	shared(texts, "status", func(r *Record) string { return r.Status }),
+	shared(texts, "step_kind", func(r *Record) string { return r.Kind }),
+	shared(ints, "run_attempt", func(r *Record) int { return r.RunAttempt }),
+	shared(ints, "first_attempt", func(r *Record) int { return r.FirstAttempt }),
 	byteas("output", func(r *Record) []byte { return r.Output }),
-	texts("error_kind", func(r *Record) string { return r.ErrorKind }),
-	texts("error", func(r *Record) string { return r.Error }),
-	bigints("wake", func(r *Record) int64 { return wakeIn(r.Wake) }),
+	shared(texts, "error_kind", func(r *Record) string { return r.ErrorKind }),
+	shared(texts, "error", func(r *Record) string { return r.Error }),
+	shared(bigints, "wake", func(r *Record) int64 { return wakeIn(r.Wake) }),
 	bigints("position", func(r *Record) int64 { return r.Position }),
-	uuids("worker_id", func(r *Record) uuid.UUID { return r.Worker }),
+	shared(uuids, "worker_id", func(r *Record) uuid.UUID { return r.Worker }),
 	bigints("elapsed", func(r *Record) int64 { return micros(r.Elapsed) }),
-	bools("permanent", func(r *Record) bool { return r.Permanent }),
-	uuids("child_run_id", func(r *Record) uuid.UUID { return r.ChildRunID }),
-	bigints("sequence", func(r *Record) int64 { return r.Sequence }),
-	bigints("ended_at", func(r *Record) int64 { return epoch(r.EndedAt) }),
-	bools("starts", func(r *Record) bool { return r.Start != nil }),
+	shared(bools, "permanent", func(r *Record) bool { return r.Permanent }),
+	shared(uuids, "child_run_id", func(r *Record) uuid.UUID { return r.ChildRunID }),
+	shared(bigints, "sequence", func(r *Record) int64 { return r.Sequence }),
+	shared(bigints, "ended_at", func(r *Record) int64 { return epoch(r.EndedAt) }),
+	shared(bools, "starts", func(r *Record) bool { return r.Start != nil }),
 	byteas("input", func(r *Record) []byte { return r.Input }),
 )
 

@@ -19,7 +19,7 @@ func (s *Store) RecordIn(ctx context.Context, tx pgx.Tx, records ...*Record) (bo
 	for _, r := range records {
 		r.Outcome = Undecided
 	}
-	steps, compensations := parted(records)
+	compensations, steps := part(records, (*Record).isCompensation)
 	b := &pgx.Batch{}
 	b.Queue(lastTimeouts, untimed.prologueArgs(ctx)[:2]...)
 	reads := []func(pgx.Rows) error{nil}

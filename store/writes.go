@@ -49,3 +49,18 @@ func only[W write](writes []W, keep func(head) bool) (kept []W) {
 	}
 	return kept
 }
+
+// part returns the writes for which is holds, and the others.
+func part[W write](writes []W, is func(W) bool) (those, others []W) {
+	if !slices.ContainsFunc(writes, is) {
+		return nil, writes
+	}
+	for _, w := range writes {
+		if is(w) {
+			those = append(those, w)
+		} else {
+			others = append(others, w)
+		}
+	}
+	return those, others
+}

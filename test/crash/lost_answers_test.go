@@ -33,7 +33,7 @@ func TestLostAnswers(t *testing.T) {
 		{"History", "SELECT DISTINCT ON (s.step_id)", []int{1}},
 		{"Record", "INSERT INTO kagzi.step_runs AS s", []int{1, 2, 3, 4, 5}},
 		{"Suspend", "u.wake_at > 0", []int{1}},
-		{"Finish", "u.status, u.output", []int{1, 2}},
+		{"Finish", "output = u.output", []int{1, 2}},
 		{"Heartbeat", "SET heartbeat_at", []int{1}},
 		{"Registration", "INSERT INTO kagzi.workers", []int{1}},
 		{"Notification", "pg_notify", []int{1}},

@@ -183,8 +183,9 @@ func runWorkerProcess(text string) error {
 type refusals struct{ led *ledger }
 
 func (r refusals) check(sql string, rows int64) {
-	for name, part := range map[string]string{
-		"record": "INSERT INTO kagzi.step_runs AS s", "suspend": "SET status = l.status,\n\tavailable_at", "finish": "u.status, u.output",
+	for part, name := range map[string]string{
+		"INSERT INTO kagzi.step_runs AS s": "record", "SET status = l.status,\n\tavailable_at": "suspend",
+		"output = u.output": "finish", "u.status, u.output": "finish",
 	} {
 		if rows == 0 && strings.Contains(sql, part) {
 			r.led.write("REFUSED", name)
