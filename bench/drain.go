@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// roundTime is how long the measured part of a round is meant to take.
+const roundTime = 2200 * time.Millisecond
+
+// drain executes runs that wait in the queue, and returns how long they took from the first line of the first run to the end
+// of the last.
+func (t *trial) drain(ctx context.Context, runs, concurrency, steps int) (time.Duration, error) {
+	if err := t.preload(ctx, runs); err != nil {
+		return 0, err
+	}
+	if err := t.settle(ctx); err != nil {
+		return 0, err
+	}
+	return t.execute(ctx, runs, concurrency, task{Steps: steps})
+}
+
+// execute is the part of drain that is measured.
+func (t *trial) execute(ctx context.Context, runs, concurrency int, work task) (time.Duration, error) {
+	j := newJournal(runs)
+	work.report = j.report
+	w, err := t.queue.work(ctx, defaultQueue, concurrency, work)
+	if err != nil {
+		return 0, err
+	}
+	err = j.wait(ctx, &j.nEnded, runs)
+	if err == nil {
+		err = w.flush()
+	}
+	took := time.Since(j.firstBegan())
+	if stopped := w.stop(); err == nil {
+		err = stopped
+	}
+	return took, err
+}
+
+// A drainage is a kind of drain.
+type drainage struct {
+	state       state
+	steps       int
+	concurrency int
+	runs        map[engine]int // of a round, from the rate of a short one
+}
+
+// drainConnections are the sizes of the engines' pools. With more connections neither gets faster.
+func drainConnections(e engine) int32 {
+	if e == riverTuned {
+		return 32
+	}
+	return 8
+}
+
+// once drains a new database.
+func (d *drainage) once(ctx context.Context, l *lab, e engine, runs int) (sample, error) {
+	t, err := l.newTrial(ctx, e, d.state, drainConnections(e))
+	if err != nil {
+		return sample{}, err
+	}
+	defer t.close()
+	return d.in(ctx, t, runs)
+}
+
+// in drains the trial's database.
+func (d *drainage) in(ctx context.Context, t *trial, runs int) (sample, error) {
+	if err := t.preload(ctx, runs); err != nil {
+		return sample{}, err
+	}
+	if d.state == used { // a vacuum of the others would undo what is special about them, or take long
+		if err := t.settle(ctx); err != nil {
+			return sample{}, err
+		}
+	} else if _, err := t.pool.Exec(ctx, "CHECKPOINT"); err != nil {
+		return sample{}, err
+	}
+	var took time.Duration
+	cost, err := t.measured(ctx, func() (_ int, err error) {
+		took, err = t.execute(ctx, runs, d.concurrency, task{Steps: d.steps})
+		return runs, err
+	})
+	if err != nil {
+		return sample{}, err
+	}
+	rate := float64(runs*max(d.steps, 1)) / took.Seconds()
+	return sample{values: []float64{rate}, cost: cost}, t.check(ctx, runs, d.steps)
+}
+
+// calibrated returns how many runs of an engine take roundTime, from what do measures with a few.
+func (d *drainage) calibrated(l *lab, e engine, do func(runs int) (sample, error)) (int, error) {
+	if d.runs[e] == 0 {
+		runs := min(200+20*d.concurrency, 5000)
+		if l.quick {
+			runs = min(40, runs)
+		}
+		s, err := do(runs)
+		if err != nil {
+			return 0, err
+		}
+		if !l.quick {
+			runs = max(runs, int(s.values[0]/float64(max(d.steps, 1))*roundTime.Seconds()))
+		}
+		d.runs[e] = runs
+	}
+	return d.runs[e], nil
+}
+
+func (d *drainage) figure(l *lab, group, name string, engines ...engine) figure {
+	d.runs = map[engine]int{}
+	f := figure{group: group, name: name}
+	for _, e := range engines {
+		f.subjects = append(f.subjects, subject{e.name(), func(ctx context.Context) (sample, error) {
+			runs, err := d.calibrated(l, e, func(runs int) (sample, error) { return d.once(ctx, l, e, runs) })
+			if err != nil {
+				return sample{}, err
+			}
+			return d.once(ctx, l, e, runs)
+		}})
+	}
+	return f
+}
+
+func drainFigures(l *lab) (all []figure) {
+	const (
+		zero    = "Drain, no steps"
+		stepped = "Drain, with steps"
+		virgin  = "Drain of a new database"
+	)
+	for _, c := range []int{100, 1000} {
+		d := &drainage{state: used, concurrency: c}
+		all = append(all, d.figure(l, zero, fmt.Sprintf("concurrency %d", c), ours, riverTuned, riverDefault, floor))
+	}
+	for _, steps := range []int{1, 5} {
+		for _, c := range []int{1, 16, 100, 1000} {
+			engines := []engine{ours, riverTuned, floor}
+			if c == 100 {
+				engines = []engine{ours, riverTuned, riverDefault, floor}
+			}
+			d := &drainage{state: used, steps: steps, concurrency: c}
+			all = append(all, d.figure(l, stepped, fmt.Sprintf("%s, concurrency %d", plural(steps, "step"), c), engines...))
+		}
+	}
+	for _, d := range []*drainage{
+		{state: empty, steps: 0, concurrency: 100},
+		{state: empty, steps: 1, concurrency: 1},
+		{state: empty, steps: 5, concurrency: 1},
+		{state: empty, steps: 5, concurrency: 100},
+	} {
+		all = append(all, d.figure(l, virgin, fmt.Sprintf("%s, concurrency %d", plural(d.steps, "step"), d.concurrency), ours, riverTuned))
+	}
+	return all
+}
+
+// fullFigure drains databases that hold two million other runs. A round leaves its runs behind.
+func fullFigure(l *lab) figure {
+	d := &drainage{state: full, concurrency: 100, runs: map[engine]int{}}
+	trials := map[engine]*trial{}
+	f := figure{group: "Drain beside a million ended and a million sleeping runs", name: "no steps, concurrency 100", close: func() {
+		for _, t := range trials {
+			t.close()
+		}
+	}}
+	for _, e := range []engine{ours, riverTuned} {
+		f.subjects = append(f.subjects, subject{e.name(), func(ctx context.Context) (_ sample, err error) {
+			t := trials[e]
+			if t == nil {
+				if t, err = l.newTrial(ctx, e, full, drainConnections(e)); err != nil {
+					return sample{}, err
+				}
+				trials[e] = t
+			}
+			runs, err := d.calibrated(l, e, func(runs int) (sample, error) { return d.in(ctx, t, runs) })
+			if err != nil {
+				return sample{}, err
+			}
+			return d.in(ctx, t, runs)
+		}})
+	}
+	return f
+}
+
+func plural(n int, noun string) string {
+	switch n {
+	case 0:
+		return "no " + noun + "s"
+	case 1:
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

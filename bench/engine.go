@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// An engine is one of the programs that are compared.
+type engine interface {
+	// name is the engine's name in the report.
+	name() string
+	// schema is the name of its tables' layout: engines of the same schema share template databases.
+	schema() string
+	// migrate prepares an empty database.
+	migrate(ctx context.Context, pool *pgxpool.Pool) error
+	// open returns the engine's queue in a database that was migrated.
+	open(pool *pgxpool.Pool) (queue, error)
+	// count returns how many runs have completed, and how many steps each of the newest of them recorded on average.
+	count(ctx context.Context, pool *pgxpool.Pool, newest int) (completed int, steps float64, err error)
+	// fill adds rows of runs that ended, and of runs that sleep for a day.
+	fill(ctx context.Context, pool *pgxpool.Pool, ended, sleeping int) error
+	// claims is a LIKE pattern of the statement that claims runs.
+	claims() string
+}
+
+// A queue starts and executes runs. The input of a run is its number.
+type queue interface {
+	// start starts a run that becomes due after delay, and returns how to wait for its result.
+	start(ctx context.Context, n int, delay time.Duration) (result func(context.Context) error, err error)
+	// startMany starts the runs first, first+1, … in one call.
+	startMany(ctx context.Context, first, count int) error
+	// work executes runs from the queue of this name until stop is called.
+	work(ctx context.Context, queue string, concurrency int, t task) (worker, error)
+}
+
+type worker interface {
+	// flush returns once the end of every run whose end was reported is on disk. It may stop the worker.
+	flush() error
+	// stop ends the worker after the runs under way.
+	stop() error
+}
+
+// errNoResult is the error of waiting for a result that the engine does not deliver.
+var errNoResult = errors.New("the engine does not deliver results to this process")
+
+const defaultQueue = "default"
+
+// A task is what the function of every run does.
+type task struct {
+	Steps int           // how many steps it executes, each of which is durable before the next begins
+	Nap   time.Duration // how long it sleeps first
+	Until time.Time     // until when it sleeps first
+	Hold  bool          // it waits until its context ends
+
+	Results bool          // callers in the worker's process wait for results
+	Keep    time.Duration // how long completed runs are kept; zero: the engine's default
+
+	report func(event, int) // called when a run reaches a point; never nil
+}
+
+// An event is a point in the execution of a run.
+type event byte
+
+const (
+	began event = 'b' // the first line of the function
+	woke  event = 'w' // the line after the sleep
+	ended event = 'e' // the last line, or later if the engine reports ends
+)
+
+var stepNames = func() (names [10]string) {
+	for i := range names {
+		names[i] = "step-" + strconv.Itoa(i)
+	}
+	return names
+}()
+
+// quiet keeps what engines log out of the output, except for errors.
+var quiet = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
+
+// engines are all that are compared, in the order of the report.
+var (
+	ours         engine = kagziEngine{}
+	riverTuned   engine = riverEngine{tuned: true}
+	riverDefault engine = riverEngine{}
+	floor        engine = floorEngine{}
+)
+
+func engineNamed(name string) (engine, error) {
+	for _, e := range []engine{ours, riverTuned, riverDefault, floor} {
+		if e.name() == name {
+			return e, nil
+		}
+	}
+	return nil, fmt.Errorf("no engine %q", name)
+}

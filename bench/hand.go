@@ -1,0 +1,178 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// childVariable is the environment variable with the orders of a child process: it executes runs, and nothing else.
+const childVariable = "KAGZI_BENCH_CHILD"
+
+// orders are what a child process executes.
+type orders struct {
+	Engine, DSN string
+	Connections int32
+	Concurrency int
+	Task        task
+}
+
+// A child is a worker in a process of its own. It writes a line for each report: the event, the run's number and the time.
+type child struct {
+	cmd   *exec.Cmd
+	stdin io.WriteCloser
+	trims chan struct{} // one value for each answer to trim
+	ended chan error    // the end of its output
+}
+
+// hire starts a child that executes the runs of t, and reports to the journal.
+func (t *trial) hire(concurrency int, work task, j *journal) (*child, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	o, err := json.Marshal(orders{Engine: t.engine.name(), DSN: t.lab.dsn(t.name), Connections: t.conns, Concurrency: concurrency, Task: work})
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), childVariable+"="+string(o))
+	cmd.Stderr = os.Stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	c := &child{cmd: cmd, stdin: stdin, trims: make(chan struct{}, 1), ended: make(chan error, 1)}
+	go func() { c.ended <- c.listen(stdout, j) }()
+	return c, nil
+}
+
+func (c *child) listen(stdout io.Reader, j *journal) error {
+	lines := bufio.NewScanner(stdout)
+	for lines.Scan() {
+		var n, at int64
+		var err error
+		fields := strings.Fields(lines.Text())
+		if fields[0] == "trimmed" {
+			c.trims <- struct{}{}
+			continue
+		}
+		if n, err = strconv.ParseInt(fields[1], 10, 64); err == nil {
+			at, err = strconv.ParseInt(fields[2], 10, 64)
+		}
+		if err != nil {
+			return err
+		}
+		j.reportAt(event(fields[0][0]), int(n), time.Unix(0, at))
+	}
+	return lines.Err()
+}
+
+// trim makes the child give unused memory back, and returns what it still has.
+func (c *child) trim() float64 {
+	_, _ = io.WriteString(c.stdin, "trim\n")
+	<-c.trims
+	return residentBytes(c.cmd.Process.Pid)
+}
+
+// stop ends the child after its runs under way.
+func (c *child) stop() error {
+	_ = c.stdin.Close()
+	if err := <-c.ended; err != nil {
+		return err
+	}
+	return c.cmd.Wait()
+}
+
+// kill ends the child at once.
+func (c *child) kill() {
+	_ = c.cmd.Process.Kill()
+	<-c.ended
+	_ = c.cmd.Wait()
+}
+
+// runAsChild carries out the orders of a parent process, if there is one.
+func runAsChild() {
+	o := os.Getenv(childVariable)
+	if o == "" {
+		return
+	}
+	if err := obey(context.Background(), o); err != nil {
+		fmt.Fprintln(os.Stderr, "child:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func obey(ctx context.Context, text string) error {
+	var o orders
+	if err := json.Unmarshal([]byte(text), &o); err != nil {
+		return err
+	}
+	e, err := engineNamed(o.Engine)
+	if err != nil {
+		return err
+	}
+	cfg, err := pgx.ParseConfig(o.DSN)
+	if err != nil {
+		return err
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, poolConfig(cfg, o.Connections))
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	q, err := e.open(pool)
+	if err != nil {
+		return err
+	}
+	lines := make(chan string, 1<<16)
+	written := make(chan struct{})
+	go writeLines(lines, written)
+	o.Task.report = func(e event, n int) {
+		lines <- string(e) + " " + strconv.Itoa(n) + " " + strconv.FormatInt(time.Now().UnixNano(), 10) + "\n"
+	}
+	w, err := q.work(ctx, defaultQueue, o.Concurrency, o.Task)
+	if err != nil {
+		return err
+	}
+	for commands := bufio.NewScanner(os.Stdin); commands.Scan(); {
+		debug.FreeOSMemory()
+		lines <- "trimmed\n"
+	}
+	err = w.stop()
+	close(lines)
+	<-written
+	return err
+}
+
+// writeLines writes lines together as long as there are more.
+func writeLines(lines <-chan string, written chan<- struct{}) {
+	defer close(written)
+	out := bufio.NewWriter(os.Stdout)
+	for line := range lines {
+		_, _ = out.WriteString(line)
+		if len(lines) == 0 {
+			_ = out.Flush()
+		}
+	}
+	_ = out.Flush()
+}

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+)
+
+// The load of a soak: runs of two steps, which are deleted ten minutes after their end.
+const (
+	soakRate = 200 // runs started a second
+	soakKeep = 10 * time.Minute
+)
+
+// soak puts constant load on Kagzi for so long, and writes a line every minute. During the third sixth of the time another
+// session holds a snapshot: an hour of six.
+func soak(ctx context.Context, cfg config, long time.Duration) (err error) {
+	l, err := openLab(ctx, cfg.quick)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.close()) }()
+	t, err := l.newTrial(ctx, ours, used, 16)
+	if err != nil {
+		return err
+	}
+	defer t.close()
+	out := os.Stdout
+	if cfg.out != "" {
+		if out, err = os.Create(filepath.Join(cfg.out, "soak.csv")); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, out.Close()) }()
+	}
+	s := &soaking{trial: t, out: out}
+	work := task{Steps: 2, Keep: soakKeep, report: func(e event, _ int) {
+		if e == ended {
+			s.ended.Add(1)
+		}
+	}}
+	w, err := t.queue.work(ctx, defaultQueue, 100, work)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithTimeout(ctx, long)
+	defer stop()
+	watched := make(chan error, 1)
+	go func() { defer stop(); watched <- s.watch(ctx, long) }()
+	err = s.load(ctx)
+	if ctx.Err() != nil {
+		err = nil // the time is over
+	}
+	stop()
+	return errors.Join(err, <-watched, w.stop())
+}
+
+type soaking struct {
+	*trial
+	out            *os.File
+	started, ended atomic.Int64
+}
+
+// load starts runs until ctx ends.
+func (s *soaking) load(ctx context.Context) error {
+	for ctx.Err() == nil {
+		starts := make([]atomic.Int64, soakRate) // one second
+		if err := paced(ctx, s.queue, starts, soakRate); err != nil {
+			return err
+		}
+		s.started.Add(soakRate)
+	}
+	return nil
+}
+
+const readTables = `
+	SELECT relname, n_live_tup, n_dead_tup, pg_table_size(relid), pg_indexes_size(relid)
+	FROM pg_stat_user_tables WHERE schemaname = 'kagzi' AND relname IN ('workflow_runs', 'workflow_payloads', 'step_runs') ORDER BY relname`
+
+// watch writes a line for each table every minute.
+func (s *soaking) watch(ctx context.Context, long time.Duration) error {
+	fmt.Fprintln(s.out, "seconds,snapshot,runs_per_s,backlog,claim_ms,table,live_rows,dead_rows,table_bytes,index_bytes")
+	interval := min(time.Minute, max(long/60, 100*time.Millisecond))
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	begun := time.Now()
+	var release func()
+	defer func() {
+		if release != nil {
+			release()
+		}
+	}()
+	var ended, calls int64
+	var total float64
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		passed := time.Since(begun)
+		var err error
+		switch held := passed >= long/3 && passed < long/2; {
+		case held && release == nil:
+			release, err = holdSnapshot(ctx, s.trial)
+		case !held && release != nil:
+			release()
+			release = nil
+		}
+		if err != nil {
+			return over(ctx, err)
+		}
+		var nowCalls int64
+		var nowTotal float64
+		if err := s.lab.admin.QueryRow(ctx, readClaims, s.name, s.engine.claims()).Scan(&nowCalls, &nowTotal); err != nil {
+			return over(ctx, err)
+		}
+		now := s.ended.Load()
+		about := fmt.Sprintf("%.0f,%t,%.1f,%d,%.3f", passed.Seconds(), release != nil,
+			float64(now-ended)/interval.Seconds(), s.started.Load()-now, (nowTotal-total)/float64(max(nowCalls-calls, 1)))
+		ended, calls, total = now, nowCalls, nowTotal
+		if err := s.writeTables(ctx, about); err != nil {
+			return over(ctx, err)
+		}
+	}
+}
+
+func (s *soaking) writeTables(ctx context.Context, about string) error {
+	rows, err := s.pool.Query(ctx, readTables)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var name string
+		var live, dead, table, index int64
+		if err := rows.Scan(&name, &live, &dead, &table, &index); err != nil {
+			return err
+		}
+		fmt.Fprintf(s.out, "%s,%s,%d,%d,%d,%d\n", about, name, live, dead, table, index)
+	}
+	return rows.Err()
+}
+
+// over returns nil if ctx has ended, else err.
+func over(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
