@@ -3,7 +3,7 @@
 GOFUMPT     := go run mvdan.cc/gofumpt@v0.12.0
 STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: all test vet lint format build hello quickstart bench test-majors clean
+.PHONY: all test vet lint format build hello quickstart bench bench-peers test-majors clean
 
 all: vet lint test
 
@@ -31,6 +31,9 @@ quickstart:
 
 bench:
 	go test -run '^$$' -bench . -benchmem ./...
+
+bench-peers: ## Kagzi beside River and raw SQL, into bench/RESULTS.md: about 45 minutes
+	go run -C bench . -out .
 
 # ---- the other Postgres versions ----
 

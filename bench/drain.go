@@ -71,7 +71,8 @@ func (d *drainage) in(ctx context.Context, t *trial, runs int) (sample, error) {
 	if err := t.preload(ctx, runs); err != nil {
 		return sample{}, err
 	}
-	if d.state == used { // a vacuum of the others would undo what is special about them, or take long
+	// A vacuum of the other databases would undo what is special about them, or take long.
+	if d.state == used && !t.lab.quick {
 		if err := t.settle(ctx); err != nil {
 			return sample{}, err
 		}
@@ -92,19 +93,20 @@ func (d *drainage) in(ctx context.Context, t *trial, runs int) (sample, error) {
 
 // calibrated returns how many runs of an engine take roundTime, from what do measures with a few.
 func (d *drainage) calibrated(l *lab, e engine, do func(runs int) (sample, error)) (int, error) {
+	few := min(200+20*d.concurrency, 5000)
+	if d.state == empty && d.concurrency == 1 {
+		few = 200 // more would fill the tables so far that their plans are kept
+		d.runs[e] = few
+	}
+	if l.quick {
+		d.runs[e] = 40
+	}
 	if d.runs[e] == 0 {
-		runs := min(200+20*d.concurrency, 5000)
-		if l.quick {
-			runs = min(40, runs)
-		}
-		s, err := do(runs)
+		s, err := do(few)
 		if err != nil {
 			return 0, err
 		}
-		if !l.quick {
-			runs = max(runs, int(s.values[0]/float64(max(d.steps, 1))*roundTime.Seconds()))
-		}
-		d.runs[e] = runs
+		d.runs[e] = max(few, int(s.values[0]/float64(max(d.steps, 1))*roundTime.Seconds()))
 	}
 	return d.runs[e], nil
 }
@@ -112,6 +114,12 @@ func (d *drainage) calibrated(l *lab, e engine, do func(runs int) (sample, error
 func (d *drainage) figure(l *lab, group, name string, engines ...engine) figure {
 	d.runs = map[engine]int{}
 	f := figure{group: group, name: name}
+	switch {
+	case d.state == empty:
+		f.columns = []string{"steps/s, or runs/s without steps"}
+	case d.steps > 0:
+		f.columns = []string{"steps/s"}
+	}
 	for _, e := range engines {
 		f.subjects = append(f.subjects, subject{e.name(), func(ctx context.Context) (sample, error) {
 			runs, err := d.calibrated(l, e, func(runs int) (sample, error) { return d.once(ctx, l, e, runs) })

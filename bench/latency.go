@@ -47,7 +47,7 @@ func latency(ctx context.Context, l *lab, e engine, apart bool) (sample, error) 
 			if took > 0 && n >= unready {
 				results = append(results, took)
 			}
-			time.Sleep(2 * time.Millisecond)
+			time.Sleep(l.long(20 * time.Millisecond)) // until the worker is idle
 		}
 		err = j.wait(ctx, &j.nEnded, n)
 		for i := unready; i < n; i++ {

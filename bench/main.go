@@ -150,13 +150,15 @@ func (f figure) measure(ctx context.Context, cfg config) ([]outcome, error) {
 func (o *outcome) measure(ctx context.Context, s subject, cfg config, rounds int) error {
 	for {
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
+		begun := time.Now()
 		got, err := s.round(ctx)
+		took := time.Since(begun)
 		cancel()
 		if err != nil {
 			return err
 		}
 		noisy := got.cost.Others > tolerated && !cfg.quick
-		fmt.Fprintf(cfg.log, "%s: %s: %s: %.4g (others %.2f)\n", o.figure.group, o.figure.name, s.name, got.values, got.cost.Others)
+		fmt.Fprintf(cfg.log, "%5.1fs  %s: %s: %s: %.4g (others %.2f)\n", took.Seconds(), o.figure.group, o.figure.name, s.name, got.values, got.cost.Others)
 		if noisy && o.thrown < 2*rounds {
 			o.thrown++
 			continue

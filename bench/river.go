@@ -36,8 +36,16 @@ func (riverEngine) migrate(ctx context.Context, pool *pgxpool.Pool) error {
 }
 
 func (e riverEngine) open(pool *pgxpool.Pool) (queue, error) {
-	c, err := river.NewClient(riverpgxv5.New(pool), &river.Config{Logger: quiet})
+	c, err := river.NewClient(riverpgxv5.New(pool), e.tune(&river.Config{Logger: quiet}))
 	return &riverQueue{engine: e, pool: pool, client: c, waiters: map[int64]chan struct{}{}}, err
+}
+
+// tune sets the shortest pauses, if e is tuned. A client that inserts notifies others at most once in its FetchCooldown.
+func (e riverEngine) tune(cfg *river.Config) *river.Config {
+	if e.tuned {
+		cfg.FetchCooldown, cfg.FetchPollInterval = river.FetchCooldownMin, 10*time.Millisecond
+	}
+	return cfg
 }
 
 // A job's row has the name of its last step.
@@ -128,10 +136,7 @@ func (q *riverQueue) work(ctx context.Context, queue string, concurrency int, t 
 	// JobTimeout would end the jobs that are held.
 	river.AddWorker(workers, river.WorkFunc(func(ctx context.Context, job *river.Job[riverArgs]) error { return t.river(ctx, q.pool, job) }))
 	cfg := &river.Config{Logger: quiet, Workers: workers, Queues: map[string]river.QueueConfig{queue: {MaxWorkers: concurrency}}, JobTimeout: -1}
-	if q.engine.tuned {
-		cfg.FetchCooldown, cfg.FetchPollInterval = river.FetchCooldownMin, 10*time.Millisecond
-	}
-	c, err := river.NewClient(riverpgxv5.New(q.pool), cfg)
+	c, err := river.NewClient(riverpgxv5.New(q.pool), q.engine.tune(cfg))
 	if err != nil {
 		return nil, err
 	}

@@ -172,7 +172,7 @@ func idle(ctx context.Context, l *lab, e engine) (_ sample, err error) {
 			err = errors.Join(err, stop())
 		}
 	}()
-	for i := range 50 {
+	for i := range l.size(50) {
 		pool, err := l.connect(ctx, t.name, 4)
 		if err != nil {
 			return sample{}, err

@@ -16,6 +16,9 @@ type starter struct {
 
 func startFigures(l *lab) (all []figure) {
 	for _, s := range []starter{{1, 1}, {16, 1}, {4, 5000}} {
+		if l.quick {
+			s.each = l.size(s.each)
+		}
 		name := plural(s.goroutines, "goroutine") + ", one by one"
 		if s.each > 1 {
 			name = fmt.Sprintf("%s, %d in a call", plural(s.goroutines, "goroutine"), s.each)
