@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -66,4 +67,43 @@ func fatal(t *testing.T, err error) {
 		t.Skip(err)
 	}
 	t.Fatal(err)
+}
+
+// TestDisturbedRounds: a round in which others used the processors is repeated, but not for ever.
+func TestDisturbedRounds(t *testing.T) {
+	others := []float64{0.5, 0.3, 0.1}
+	round := func(context.Context) (sample, error) {
+		s := sample{values: []float64{1}, cost: cost{Others: others[0]}}
+		others = append(others[1:], 0.9)
+		return s, nil
+	}
+	o := outcome{}
+	cfg := config{log: os.Stderr}
+	for range 2 {
+		if err := o.measure(t.Context(), subject{"it", round}, cfg, 2); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(o.samples) != 2 || o.thrown != 4 || o.noisy != 1 {
+		t.Errorf("%d rounds, %d thrown away, %d disturbed; want 2, 4, 1", len(o.samples), o.thrown, o.noisy)
+	}
+}
+
+func TestProcessorSecondsOfATree(t *testing.T) {
+	all := processes{0: {{1, 100}}, 1: {{7, 1}, {8, 2}}, 7: {{9, 4}, {10, 8}}, 10: {{11, 16}}}
+	for root, want := range map[int]float64{7: 29, 8: 2, 10: 24, 1: 131, 99: 0} {
+		if got := all.tree(root); got != want {
+			t.Errorf("tree of %d: %v, want %v", root, got, want)
+		}
+	}
+}
+
+func TestMedianAndSpread(t *testing.T) {
+	for want, values := range map[string][]float64{
+		"–": {}, "12.3": {12.34}, "2.00 (1.00–1,234,567)": {1234567, 1, 2}, "0.015 (0.010–0.020)": {0.02, 0.01},
+	} {
+		if got := spread(values); got != want {
+			t.Errorf("spread of %v: %q, want %q", values, got, want)
+		}
+	}
 }
