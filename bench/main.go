@@ -91,8 +91,8 @@ func figures(l *lab) (all []figure) {
 	all = append(all, steadyFigures(l)...)
 	all = append(all, latencyFigures(l)...)
 	all = append(all, timerFigures(l)...)
-	all = append(all, snapshotFigure(l), idleFigure(l), memoryFigure(l))
-	return all
+	all = append(all, idleFigures(l)...)
+	return append(all, snapshotFigure(l), memoryFigure(l))
 }
 
 func measure(ctx context.Context, cfg config) error {

@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -146,64 +144,4 @@ func (s *snapshotted) drain(ctx context.Context) (float64, error) {
 	err = s.journal.wait(ctx, &s.journal.nEnded, len(s.started)+s.drained)
 	took := time.Since(begun)
 	return float64(s.drained) / took.Seconds(), errors.Join(err, c.stop())
-}
-
-// idleFigure counts what 50 workers do when there is nothing to do. Each has connections of its own, as in 50 processes.
-func idleFigure(l *lab) figure {
-	f := figure{
-		group: "Idle", name: "50 workers on 10 queues",
-		columns: []string{"statements/s", "commits/s", "connections", "server, ms of CPU/s"},
-	}
-	for _, e := range []engine{ours, riverTuned, riverDefault} {
-		f.subjects = append(f.subjects, subject{e.name(), func(ctx context.Context) (sample, error) { return idle(ctx, l, e) }})
-	}
-	return f
-}
-
-func idle(ctx context.Context, l *lab, e engine) (_ sample, err error) {
-	t, err := l.newTrial(ctx, e, used, 4)
-	if err != nil {
-		return sample{}, err
-	}
-	defer t.close()
-	var stops []func() error
-	defer func() {
-		for _, stop := range slices.Backward(stops) {
-			err = errors.Join(err, stop())
-		}
-	}()
-	for i := range l.size(50) {
-		pool, err := l.connect(ctx, t.name, 4)
-		if err != nil {
-			return sample{}, err
-		}
-		stops = append(stops, func() error { pool.Close(); return nil })
-		q, err := e.open(pool)
-		if err != nil {
-			return sample{}, err
-		}
-		w, err := q.work(ctx, fmt.Sprintf("queue-%d", i%10), 100, task{report: func(event, int) {}})
-		if err != nil {
-			return sample{}, err
-		}
-		stops = append(stops, w.stop)
-	}
-	time.Sleep(l.long(5 * time.Second)) // registrations and first looks
-	before, err := l.read(ctx, t.name)
-	if err != nil {
-		return sample{}, err
-	}
-	time.Sleep(l.long(15 * time.Second))
-	after, err := l.read(ctx, t.name)
-	if err != nil {
-		return sample{}, err
-	}
-	var connections float64
-	err = l.admin.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity WHERE datname = $1`, t.name).Scan(&connections)
-	c := after.since(before, 0)
-	seconds := c.Wall.Seconds()
-	return sample{
-		values: []float64{float64(c.Statements) / seconds, float64(c.Commits) / seconds, connections, c.Server / seconds * 1000},
-		cost:   c,
-	}, err
 }
