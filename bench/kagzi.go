@@ -51,15 +51,11 @@ func (e kagziEngine) count(ctx context.Context, pool *pgxpool.Pool, newest int) 
 
 // Run IDs are UUIDv7, so these rows get their keys in the same order.
 const fillKagzi = `
-	WITH added AS (
-		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, status, available_at, started_at, finished_at)
-		SELECT (lpad(to_hex(1700000000000 + $1::bigint + i), 12, '0') || '70008' || lpad(to_hex(i), 15, '0'))::uuid, 'default', 'default', 'bench', 1,
-			CASE WHEN $3 THEN 'SLEEPING' ELSE 'COMPLETED' END, CASE WHEN $3 THEN now() + interval '1 day' + i * interval '1 ms' END,
-			now(), CASE WHEN NOT $3 THEN now() END
-		FROM generate_series(1, $2::bigint) i
-		RETURNING run_id
-	)
-	INSERT INTO kagzi.workflow_payloads (run_id, namespace_id, input, output) SELECT run_id, 'default', '1', CASE WHEN NOT $3 THEN '1'::bytea END FROM added`
+	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, status, available_at, started_at, finished_at, input, output)
+	SELECT (lpad(to_hex(1700000000000 + $1::bigint + i), 12, '0') || '70008' || lpad(to_hex(i), 15, '0'))::uuid, 'default', 'default', 'bench', 1,
+		CASE WHEN $3 THEN 'SLEEPING' ELSE 'COMPLETED' END, CASE WHEN $3 THEN now() + interval '1 day' + i * interval '1 ms' END,
+		now(), CASE WHEN NOT $3 THEN now() END, '1', CASE WHEN NOT $3 THEN '1'::bytea END
+	FROM generate_series(1, $2::bigint) i`
 
 func (kagziEngine) fill(ctx context.Context, pool *pgxpool.Pool, ended, sleeping int) error {
 	if _, err := pool.Exec(ctx, fillKagzi, 0, ended, false); err != nil {

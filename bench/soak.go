@@ -78,7 +78,7 @@ func (s *soaking) load(ctx context.Context) error {
 
 const readTables = `
 	SELECT relname, n_live_tup, n_dead_tup, pg_table_size(relid), pg_indexes_size(relid)
-	FROM pg_stat_user_tables WHERE schemaname = 'kagzi' AND relname IN ('workflow_runs', 'workflow_payloads', 'step_runs') ORDER BY relname`
+	FROM pg_stat_user_tables WHERE schemaname = 'kagzi' AND relname IN ('workflow_runs', 'step_runs') ORDER BY relname`
 
 // watch writes a line for each table every minute.
 func (s *soaking) watch(ctx context.Context, long time.Duration) error {
