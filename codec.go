@@ -1,8 +1,6 @@
 package kagzi
 
-import (
-	"encoding/json"
-)
+import "github.com/kagzi/kagzi/internal/plainjson"
 
 // A Codec encodes and decodes inputs, results and payloads. It must be safe for concurrent use. To encrypt or compress the
 // bytes, use a [Sealer].
@@ -17,8 +15,8 @@ type Codec interface {
 
 type jsonCodec struct{}
 
-func (jsonCodec) Encode(v any) ([]byte, error)    { return json.Marshal(v) }
-func (jsonCodec) Decode(data []byte, v any) error { return json.Unmarshal(data, v) }
+func (jsonCodec) Encode(v any) ([]byte, error)    { return plainjson.Marshal(v) }
+func (jsonCodec) Decode(data []byte, v any) error { return plainjson.Unmarshal(data, v) }
 
 // A Sealer transforms the bytes of a [Codec] before they are stored, and back after they are read, for example by encryption. It
 // must be safe for concurrent use, and the same for all clients and workers of a namespace. Inputs (those of schedules too),

@@ -18,7 +18,7 @@ const module = "github.com/kagzi/kagzi"
 var allowed = map[string][]string{
 	"": {
 		"health", "kind", "migrations", "notify", "store", "internal/batch", "internal/checkup", "internal/cron", "internal/duration", "internal/engine", "internal/failure",
-		"internal/goroutine", "internal/hints", "internal/housekeeping", "internal/outage", "internal/testhook", "internal/text", "internal/timetable",
+		"internal/goroutine", "internal/hints", "internal/housekeeping", "internal/outage", "internal/plainjson", "internal/testhook", "internal/text", "internal/timetable",
 	},
 	"doctor": {"migrations", "store", "internal/duration", "internal/text"},
 	"health": {},
@@ -46,6 +46,7 @@ var allowed = map[string][]string{
 	"internal/text":      {},
 	"internal/localpg":   {},
 	"internal/pgproxy":   {},
+	"internal/plainjson": {},
 	"internal/dbtest":    {"migrations", "internal/localpg"},
 	"internal/testlog":   {"internal/await"},
 }

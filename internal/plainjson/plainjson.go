@@ -1,0 +1,111 @@
+// Package plainjson is encoding/json with a short way for scalars: integers, strings, booleans, nil and the empty struct.
+// Bytes, values and errors are the same as those of encoding/json.
+package plainjson
+
+import (
+	"encoding/json"
+	"strconv"
+)
+
+// Marshal is json.Marshal.
+func Marshal(v any) ([]byte, error) {
+	switch v := v.(type) {
+	case nil:
+		return []byte("null"), nil
+	case bool:
+		return strconv.AppendBool(nil, v), nil
+	case int:
+		return strconv.AppendInt(nil, int64(v), 10), nil
+	case int64:
+		return strconv.AppendInt(nil, v, 10), nil
+	case struct{}:
+		return []byte("{}"), nil
+	case string:
+		if !isPlain(v, "\"\\<>&") {
+			break
+		}
+		data := make([]byte, 0, len(v)+2)
+		return append(append(append(data, '"'), v...), '"'), nil
+	}
+	return json.Marshal(v)
+}
+
+// Unmarshal is json.Unmarshal. What the short way does not know, also every error, is left to encoding/json.
+func Unmarshal(data []byte, v any) error {
+	if !unmarshalPlain(data, v) {
+		return json.Unmarshal(data, v)
+	}
+	return nil
+}
+
+// unmarshalPlain reports whether it has decoded data into v. If not, it has not changed v.
+func unmarshalPlain(data []byte, v any) bool {
+	switch v := v.(type) {
+	case *bool:
+		yes, no := string(data) == "true", string(data) == "false"
+		if v != nil && (yes || no) {
+			*v = yes
+			return true
+		}
+	case *int:
+		if n, ok := parseInt(data); ok && v != nil && int64(int(n)) == n {
+			*v = int(n)
+			return true
+		}
+	case *int64:
+		if n, ok := parseInt(data); ok && v != nil {
+			*v = n
+			return true
+		}
+	case *string:
+		if n := len(data); v != nil && n >= 2 && data[0] == '"' && data[n-1] == '"' && isPlain(data[1:n-1], "\"\\") {
+			*v = string(data[1 : n-1])
+			return true
+		}
+	case *any:
+		if v != nil && string(data) == "null" {
+			*v = nil
+			return true
+		}
+	case *struct{}:
+		return v != nil && string(data) == "{}"
+	}
+	return false
+}
+
+// isPlain reports whether s consists of printable ASCII characters other than those in except. In a string of JSON they stand
+// for themselves.
+func isPlain[S string | []byte](s S, except string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+		for j := range len(except) {
+			if s[i] == except[j] {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// parseInt parses an integer of at most 18 digits, as JSON writes it: such a number fits into 64 bits.
+func parseInt(data []byte) (n int64, ok bool) {
+	digits := data
+	if len(digits) > 0 && digits[0] == '-' {
+		digits = digits[1:]
+	}
+	if len(digits) == 0 || len(digits) > 18 || digits[0] == '0' && len(digits) > 1 {
+		return 0, false
+	}
+	for _, c := range digits {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = 10*n + int64(c-'0')
+	}
+	if len(digits) < len(data) {
+		n = -n
+	}
+	return n, true
+}
