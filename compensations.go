@@ -65,8 +65,6 @@ func (undoneBy) stepOption() {}
 // validate refuses a compensation of a step that returns another type.
 func (u undoneBy) validate(result reflect.Type) error {
 	switch {
-	case u.call == nil:
-		return nil
 	case u.input == result:
 		call := u.call(nil)
 		call.as = asCompensation

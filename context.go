@@ -87,10 +87,19 @@ type StepInfo struct {
 	Key      string // the same in every attempt of this step: an idempotency key for other services
 }
 
-// A stepScope is the value that the context of one attempt of a step carries.
+// A stepScope is the context of one attempt of a step.
 type stepScope struct {
-	StepInfo
+	context.Context
+	step  engine.StepIdentity
 	sends sends
+}
+
+// Value returns the scope for stepKey.
+func (s *stepScope) Value(key any) any {
+	if _, ok := key.(stepKey); ok {
+		return s
+	}
+	return s.Context.Value(key)
 }
 
 // sends counts the messages that an attempt of a step has sent.
@@ -103,9 +112,7 @@ type stepKey struct{}
 
 // stepContext returns the context of an attempt of a step.
 func stepContext(ctx context.Context, s engine.StepIdentity) context.Context {
-	return context.WithValue(ctx, stepKey{}, &stepScope{StepInfo: StepInfo{
-		Run: RunID(s.Run), Workflow: s.Workflow, Step: s.Step, Attempt: s.Attempt, Key: s.Run + "/" + s.Step,
-	}})
+	return &stepScope{Context: ctx, step: s}
 }
 
 // scopeOf returns the scope of the attempt that ctx belongs to, or nil outside of a step.
@@ -117,7 +124,8 @@ func scopeOf(ctx context.Context) *stepScope {
 // CurrentStep returns the step that ctx belongs to, or the zero StepInfo outside of a step.
 func CurrentStep(ctx context.Context) StepInfo {
 	if scope := scopeOf(ctx); scope != nil {
-		return scope.StepInfo
+		s := scope.step
+		return StepInfo{RunID(s.Run), s.Workflow, s.Step, s.Attempt, s.Run + "/" + s.Step}
 	}
 	return StepInfo{}
 }

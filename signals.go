@@ -211,7 +211,7 @@ func messageID(ctx context.Context, ref, name string, hash []byte) string {
 	s.n[equal]++
 	n := s.n[equal]
 	s.mu.Unlock()
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %x %d", scope.Key, ref, name, hash, n))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %x %d", CurrentStep(ctx).Key, ref, name, hash, n))
 	return "step:" + hex.EncodeToString(sum[:16])
 }
 

@@ -80,10 +80,11 @@ type stepFunc func(context.Context, pgx.Tx) (any, error)
 
 // A typedStep is a step with its types put back on. It is one allocation for all that the engine asks of a step.
 type typedStep[T any] struct {
+	engine.StepSpec
 	retries
 	c        *Client
+	call     stepFunc
 	undoneBy undoneBy
-	result   reflect.Type
 	out      T
 	from     []byte // the data that out was decoded from; nil: there is no out yet
 	next     T      // decode decodes into it
@@ -91,8 +92,7 @@ type typedStep[T any] struct {
 
 // decode sets out. An error leaves it as it was.
 func (s *typedStep[T]) decode(data []byte) error {
-	var zero T
-	s.next = zero
+	s.next = *new(T)
 	if err := s.c.decode(data, &s.next); err != nil {
 		return err
 	}
@@ -100,8 +100,10 @@ func (s *typedStep[T]) decode(data []byte) error {
 	return nil
 }
 
-func (s *typedStep[T]) encode(id string, v any) ([]byte, *engine.Registration, error) {
-	return s.c.encodeStep(id, v, s.result, s, s.undoneBy)
+func (s *typedStep[T]) Call(ctx context.Context, tx pgx.Tx) (any, error) { return s.call(ctx, tx) }
+
+func (s *typedStep[T]) Encode(id string, v any) ([]byte, *engine.Registration, error) {
+	return s.c.encodeStep(id, v, s.Result, s, s.undoneBy)
 }
 
 // undoOf returns the compensation of a recorded result; nil if the result cannot be read, which durable reports.
@@ -124,18 +126,18 @@ func durable[T any](ctx Context, name string, call stepFunc, opts []StepOption, 
 	if err == nil && call == nil {
 		err = errors.New("kagzi: the function is nil")
 	}
-	s := &typedStep[T]{retries: retries{cfg.policy}, c: c, undoneBy: cfg.undoneBy, result: reflect.TypeFor[T]()}
-	spec := engine.StepSpec{
-		Name: name, BadName: validateStepName("step", name), Invalid: cmp.Or(err, cfg.undoneBy.validate(s.result)),
-		Tx: tx, Isolation: pgx.TxIsoLevel(cfg.isolation), Timeout: cfg.timeout, Retry: s, Result: s.result, Call: call, Encode: s.encode,
+	s := &typedStep[T]{retries: retries{cfg.policy}, c: c, call: call, undoneBy: cfg.undoneBy}
+	s.StepSpec = engine.StepSpec{
+		Name: name, BadName: validateStepName("step", name), Invalid: err, Result: reflect.TypeFor[T](), Function: s,
+		Tx: tx, Isolation: pgx.TxIsoLevel(cfg.isolation), Timeout: cfg.timeout, Retry: s,
 	}
-	if cfg.input != nil {
-		spec.Input = func() ([]byte, error, error) { return c.encodeInput(cfg.input.v) }
+	if given := cfg.input; given != nil {
+		s.Input = func() ([]byte, error, error) { return c.encodeInput(given.v) }
 	}
 	if cfg.undoneBy.call != nil {
-		spec.Compensation = s.undoOf
+		s.Compensation, s.Invalid = s.undoOf, cmp.Or(err, cfg.undoneBy.validate(s.Result))
 	}
-	row, err := b.Step(spec)
+	row, err := b.Step(&s.StepSpec)
 	if err != nil {
 		return zero, err
 	}
@@ -143,7 +145,7 @@ func durable[T any](ctx Context, name string, call stepFunc, opts []StepOption, 
 		return s.out, nil
 	}
 	if err := s.decode(row.Output); err != nil {
-		b.Nondeterministic(row.StepID, "the recorded result of step %q does not decode into %v: %v", row.StepID, s.result, err)
+		b.Nondeterministic(row.StepID, "the recorded result of step %q does not decode into %v: %v", row.StepID, s.Result, err)
 	}
 	return s.out, nil
 }

@@ -50,6 +50,8 @@ type Branch struct {
 	logOnce sync.Once // a step of the branch may log from goroutines of its own
 	log     *slog.Logger
 
+	display display // of the step that is under way
+
 	// end is the failure that ended the branch: its own, set by failLocked, or its group's decision, set by group.learn. It is
 	// nil if there is none.
 	end *knownFailure

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -51,7 +52,7 @@ func newEnvironment(cfg *Config, onPoolClosed func()) *environment {
 	env := &environment{
 		store: cfg.Store, hints: cfg.Hints, log: cfg.Logger, errors: cfg.Errors, policy: cfg.Policy, stepContext: cfg.StepContext,
 		queue: cfg.Queue, hooks: cfg.Hooks, onPoolClosed: onPoolClosed,
-		background: context.Background(), heartbeats: make(chan struct{}, 1), closed: make(chan struct{}),
+		receipts: sync.Pool{New: newReceipt}, background: context.Background(), heartbeats: make(chan struct{}, 1), closed: make(chan struct{}),
 	}
 	var cancel context.CancelFunc
 	env.noWait, cancel = context.WithCancel(env.background)

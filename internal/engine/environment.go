@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -28,6 +29,8 @@ type environment struct {
 	queue        string
 	hooks        *testhook.Hooks // of tests; nil otherwise
 	onPoolClosed func()          // called, perhaps again and again, once the application has closed the pool
+
+	receipts sync.Pool // of *receipt that no write uses
 
 	background context.Context // for calls of the database, which have deadlines of their own
 	noWait     context.Context // has ended: publishing with it does not wait until the notification is sent

@@ -44,7 +44,8 @@ func HasFailedBranch(b *Branch, name string) bool {
 // returns true.
 func ShowFirstAttempt(b *Branch, step string, over func() bool) {
 	s := &stepCall{b: b, id: step, attempt: 1, first: 1}
-	defer s.showLater()()
+	s.display(time.Now())
+	defer b.display.end()
 	for !over() {
 		s.attempt = 2
 		runtime.Gosched()

@@ -52,7 +52,7 @@ func (b *Branch) lookup(id, kind string) *store.StepRow {
 	row := b.e.history[id]
 	b.lastLookup = historyLookup{id, kind, row != nil}
 	if row == nil {
-		known := b.recorded(id) // a group may have no record of its own, but records of its branches
+		known := len(b.e.history) > 0 && b.recorded(id) // a group may have no record of its own, but records of its branches
 		if known && kind != store.KindMarker {
 			b.e.nondeterministic(id, "%q was recorded as a branch or group of branches, and the code now uses the name for %s: give the new one another name", id, kindWord(kind))
 		}

@@ -220,9 +220,11 @@ func (w *write) outcome() store.Outcome {
 	}
 }
 
-// settle passes the outcome to the waiter, if there is one.
+// settle passes the outcome to the waiter, if there is one. It does so once: afterwards the waiter's receipt belongs to another
+// write.
 func (w *write) settle(o store.Outcome) {
-	if w.settled != nil {
-		w.settled(o)
+	if settled := w.settled; settled != nil {
+		w.settled = nil
+		settled(o)
 	}
 }

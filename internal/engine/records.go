@@ -24,11 +24,10 @@ func (b *Branch) record(r *store.Record) *store.StepRow {
 // write enqueues records of the branch and waits until they, and all writes before them, are in the table. It exits the
 // goroutine if the outcome is neither Done nor other. The outcome is Undecided if the branch has lost a race.
 func (b *Branch) write(other store.Outcome, records ...*store.Record) store.Outcome {
-	settled := make(chan store.Outcome, 1)
-	if !b.e.enqueue(&write{by: b, records: records, settled: func(o store.Outcome) { settled <- o }}) {
+	outcome, enqueued := b.e.enqueueAndWait(&write{by: b, records: records})
+	if !enqueued {
 		return store.Undecided // a loser's result is not used
 	}
-	outcome := <-settled
 	if outcome != store.Done && outcome != other {
 		b.e.stop(stopLost, ErrLeaseLost) // no effect if the execution has stopped for another reason
 		runtime.Goexit()
@@ -69,18 +68,37 @@ func (b *Branch) allWritten() bool {
 	if nothing {
 		return !e.stopped()
 	}
-	settled := make(chan store.Outcome, 1)
-	if !e.enqueue(&write{by: b, settled: func(o store.Outcome) { settled <- o }}) {
+	outcome, enqueued := e.enqueueAndWait(&write{by: b})
+	if !enqueued {
 		return false // a loser's result is not used
 	}
-	if <-settled != store.Done {
+	if outcome != store.Done {
 		e.stop(stopLost, ErrLeaseLost)
 	}
 	return !e.stopped()
 }
 
-// show enqueues r, which says that an attempt of a step is under way.
-func (e *execution) show(r *store.Record) { e.enqueue(&write{records: []*store.Record{r}}) }
+// A receipt passes the outcome of a write to the goroutine that waits for it. It is used for one write after the other.
+type receipt struct {
+	outcome chan store.Outcome
+	settled func(store.Outcome) // sends to outcome
+}
+
+func newReceipt() any {
+	outcome := make(chan store.Outcome, 1)
+	return &receipt{outcome, func(o store.Outcome) { outcome <- o }}
+}
+
+// enqueueAndWait enqueues w and waits for its outcome. enqueued is what enqueue returns.
+func (e *execution) enqueueAndWait(w *write) (outcome store.Outcome, enqueued bool) {
+	r := e.env.receipts.Get().(*receipt)
+	defer e.env.receipts.Put(r)
+	w.settled = r.settled
+	if !e.enqueue(w) {
+		return store.Undecided, false
+	}
+	return <-r.outcome, true
+}
 
 // enqueue adds w to the outbox, together with the deferred records that must not come after it. If the writing branch has lost
 // a race, it adds nothing and returns false: the branch's deferred records have been dropped.

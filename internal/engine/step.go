@@ -18,9 +18,6 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// visibleAfter is how long an attempt of a step runs before the table shows it as RUNNING.
-const visibleAfter = time.Second
-
 // A StepSpec describes a step.
 type StepSpec struct {
 	Name    string
@@ -37,14 +34,19 @@ type StepSpec struct {
 	// the call is wrong; failed is the attempt's error.
 	Input func() (input []byte, invalid, failed error)
 
-	// Call is the step's function. tx is nil if the step has no transaction.
-	Call func(ctx context.Context, tx pgx.Tx) (any, error)
-	// Encode encodes the result of Call for the record id, and returns the result's compensation, or nil. Its error is the
-	// attempt's.
-	Encode func(id string, result any) (output []byte, r *Registration, err error)
+	Function StepFunction
 	// Compensation returns the compensation of a recorded result, or nil if the result cannot be decoded. It is nil if the step
 	// has no compensation.
 	Compensation func(output []byte) *Registration
+}
+
+// A StepFunction is a step's function and the type of its result.
+type StepFunction interface {
+	// Call calls the function. tx is nil if the step has no transaction.
+	Call(ctx context.Context, tx pgx.Tx) (any, error)
+	// Encode encodes the result of Call for the record id, and returns the result's compensation, or nil. Its error is the
+	// attempt's.
+	Encode(id string, result any) (output []byte, r *Registration, err error)
 }
 
 // A stepCall is a durable step under way. Only the branch's goroutine uses it. See docs/architecture.md, Steps.
@@ -52,7 +54,7 @@ type stepCall struct {
 	b            *Branch
 	id           string
 	position     int64 // of the attempt in the run's order. Set by execute.
-	spec         StepSpec
+	spec         *StepSpec
 	input        []byte // encoded; nil: there is none, or it is not encoded yet. Set by encodeInput.
 	unencoded    error  // why the input could not be encoded, which fails the attempt; nil if there is no such error. Set by encodeInput.
 	attempt      int    // number of the attempt that is next or under way. Set by settleOrRetry.
@@ -62,8 +64,8 @@ type stepCall struct {
 	registers    *store.Record // the record of compensation; nil if this call does not register it. Set by registration.
 }
 
-// Step executes a step, unless the history has its result, and returns the result's record.
-func (b *Branch) Step(spec StepSpec) (*store.StepRow, error) {
+// Step executes a step, unless the history has its result, and returns the result's record. It does not change spec.
+func (b *Branch) Step(spec *StepSpec) (*store.StepRow, error) {
 	id, err := b.enter(spec.Name, spec.BadName)
 	if err != nil {
 		return nil, err
@@ -134,9 +136,10 @@ func (s *stepCall) execute() (*store.StepRow, error) {
 	}
 	ctx, cancel := s.begin()
 	defer cancel()
-	// Transactional steps are not shown: a row committed meanwhile would fail each transaction of a stricter isolation.
-	defer s.showLater()()
 	begun := time.Now()
+	// Transactional steps are not shown: a row committed meanwhile would fail each transaction of a stricter isolation.
+	s.display(begun)
+	defer s.b.display.end()
 	data, err := s.callUser(ctx, nil)
 	return s.recordOutcome(ctx, begun, data, err)
 }
@@ -174,14 +177,20 @@ func (s *stepCall) begin() (context.Context, context.CancelFunc) {
 	return ctx, cancel
 }
 
-// showLater shows the attempt in the table once it has run for visibleAfter, unless over is called before.
-func (s *stepCall) showLater() (over func() bool) {
-	attempt, first, position, input := s.attempt, s.first, s.position, s.input // the next attempt may have begun when the timer fires
-	return time.AfterFunc(visibleAfter, func() {
-		r := s.b.e.newRecord(s.id, store.KindFunction, store.Running, attempt, first)
-		r.Position, r.Elapsed, r.Input = position, visibleAfter, input
-		s.b.e.show(r)
-	}).Stop
+// display lets the branch show the attempt, which begins at that time, once it has run for visibleAfter.
+func (s *stepCall) display(begun time.Time) {
+	d := &s.b.display
+	if d.show == nil {
+		d.show = s.b.showAttempt
+	}
+	d.begin(attemptUnderWay{id: s.id, number: s.attempt, first: s.first, position: s.position, input: s.input}, begun)
+}
+
+// showAttempt enqueues a record that says that the attempt is under way.
+func (b *Branch) showAttempt(a attemptUnderWay) {
+	r := b.e.newRecord(a.id, store.KindFunction, store.Running, a.number, a.first)
+	r.Position, r.Elapsed, r.Input = a.position, visibleAfter, a.input
+	b.e.enqueue(&write{records: []*store.Record{r}})
 }
 
 // timedOut returns the failure of an attempt that exceeded the step's timeout.
@@ -269,9 +278,9 @@ func (s *stepCall) callUser(ctx context.Context, tx pgx.Tx) (data []byte, err er
 	}()
 	var v any
 	if hooks := s.b.e.env.hooks; hooks != nil && hooks.Call != nil {
-		v, err = hooks.Call(ctx, s.id, s.spec.Result, func() (any, error) { return s.spec.Call(ctx, tx) })
+		v, err = hooks.Call(ctx, s.id, s.spec.Result, func() (any, error) { return s.spec.Function.Call(ctx, tx) })
 	} else {
-		v, err = s.spec.Call(ctx, tx)
+		v, err = s.spec.Function.Call(ctx, tx)
 	}
 	if err == nil {
 		err = s.b.misusedInStep // recorded, because a replay does not call the function
@@ -281,7 +290,7 @@ func (s *stepCall) callUser(ctx context.Context, tx pgx.Tx) (data []byte, err er
 	}
 	if err == nil {
 		var r *Registration
-		data, r, err = s.spec.Encode(s.id, v)
+		data, r, err = s.spec.Function.Encode(s.id, v)
 		s.compensation = s.compensationOf(r)
 	}
 	returned = true
