@@ -47,22 +47,27 @@ type deferredRecord struct {
 	message *store.Signal // the message that the record takes; nil if none. It returns to the inbox if the branch loses a race.
 }
 
-// takeDeferredLocked removes and returns the deferred records that are written with w. The end of an execution leaves out
+// takeDeferredLocked removes and returns the deferred records that are written with w, or before it. The end of an execution leaves out
 // those of a branch that may still lose a race, unless that branch itself ends the execution: the next execution defers them
 // again.
-func (e *execution) takeDeferredLocked(w *write) (taken []*store.Record) {
+func (e *execution) takeDeferredLocked(w *write) (taken []deferredRecord) {
 	if len(e.deferred) == 0 {
 		return nil
 	}
 	e.deferred = slices.DeleteFunc(e.deferred, func(d deferredRecord) bool {
 		take := w.by.under(d.owner()) || w.ends() && !d.by.mayLose()
 		if take {
-			taken = append(taken, d.record)
+			taken = append(taken, d)
 		}
 		return take
 	})
 	return taken
 }
+
+// mayPrecede reports whether the record may be committed before the write that takes it, in a transaction of its own: it is the
+// read of a message on the run's own branch, which cannot lose a race. Its end is then as if WaitSignal had recorded it at once.
+// A registration needs the record of its step, and a message that a racer read needs the decision of its race.
+func (d *deferredRecord) mayPrecede() bool { return d.message != nil && d.by.parent == nil }
 
 // hasDeferredLocked reports whether b's next write would take deferred records.
 func (e *execution) hasDeferredLocked(b *Branch) bool {
@@ -195,10 +200,10 @@ func (w *write) size() int {
 	for _, r := range w.records {
 		n += 200 + len(r.Input) + len(r.Output) + len(r.Error)
 		if r.Start != nil {
-			n += 200 + len(r.Start.Input)
+			n += 200 + len(r.Start.Input) + len(r.Start.Metadata) + len(r.Start.RetryPolicy)
 		}
 		if r.Compensation != nil {
-			n += 200 + len(r.Compensation.Input)
+			n += 200 + len(r.Compensation.Input) + len(r.Compensation.Metadata) + len(r.Compensation.RetryPolicy)
 		}
 	}
 	if w.finish != nil {

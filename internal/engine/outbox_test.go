@@ -1,9 +1,11 @@
 package engine
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/kagzi/kagzi/store"
 )
@@ -77,5 +79,60 @@ func TestBeginningGivesWayToItsEnd(t *testing.T) {
 	}
 	if want := []string{"b1 RUNNING", "a1 FAILED", "b1 COMPLETED", "c1 RUNNING", "a2 COMPLETED"}; !slices.Equal(got, want) {
 		t.Errorf("written are %q, want %q", got, want)
+	}
+}
+
+// TestSizeCountsAllThatIsWritten has a child's start and a compensation that are large only by their metadata and policy.
+func TestSizeCountsAllThatIsWritten(t *testing.T) {
+	t.Parallel()
+	large := json.RawMessage(make([]byte, mostBytes))
+	for name, r := range map[string]*store.Record{
+		"Metadata":             {Start: &store.NewRun{Metadata: large}},
+		"Policy":               {Start: &store.NewRun{RetryPolicy: large}},
+		"CompensationMetadata": {Compensation: &store.Compensation{Metadata: large}},
+		"CompensationPolicy":   {Compensation: &store.Compensation{RetryPolicy: large}},
+	} {
+		if size := (&write{records: []*store.Record{r}}).size(); size < mostBytes {
+			t.Errorf("%s: the size is %d, want at least %d", name, size, mostBytes)
+		}
+	}
+}
+
+// A quietHost does nothing.
+type quietHost struct{}
+
+func (quietHost) enqueued(*execution)                      {}
+func (quietHost) settled(*execution)                       {}
+func (quietHost) mayLinger(*execution, time.Duration) bool { return false }
+
+// TestMessagesAreDivided defers reads of messages, then other records. What must be committed with the branch's next write is a
+// part of it; the reads before it are writes of their own, in their order.
+func TestMessagesAreDivided(t *testing.T) {
+	t.Parallel()
+	e := &execution{host: quietHost{}}
+	root := &Branch{e: e, result: &branchResult{}}
+	racer := &Branch{e: e, parent: root, result: &branchResult{done: event{fired: 1}}} // it has won
+	read := func(id string, by *Branch) deferredRecord {
+		return deferredRecord{&store.Record{StepRow: store.StepRow{StepID: id, Output: make([]byte, mostBytes*2/3)}}, by, &store.Signal{}}
+	}
+	e.deferred = []deferredRecord{
+		read("a", root), read("b", root), read("racer", racer),
+		{&store.Record{StepRow: store.StepRow{StepID: "decision"}}, root, nil},
+		read("c", root),
+	}
+	e.enqueue(&write{by: root, records: []*store.Record{{StepRow: store.StepRow{StepID: "step"}}}})
+	var got []string
+	for _, w := range e.outbox.writes {
+		ids := ""
+		for _, r := range w.records {
+			ids += r.StepID + " "
+		}
+		got = append(got, ids)
+	}
+	if want := []string{"a ", "b ", "racer decision c step "}; !slices.Equal(got, want) {
+		t.Errorf("writes: %q, want %q", got, want)
+	}
+	if writes, _ := e.take(0, 0); writes != 1 {
+		t.Errorf("the first flush takes %d writes, want 1", writes)
 	}
 }

@@ -108,10 +108,19 @@ func (e *execution) enqueue(w *write) bool {
 		e.mu.Unlock()
 		return false
 	}
-	if deferred := e.takeDeferredLocked(w); deferred != nil {
-		w.records = append(deferred, w.records...)
-	}
 	o := &e.outbox
+	deferred := e.takeDeferredLocked(w)
+	for len(deferred) > 0 && deferred[0].mayPrecede() { // so that a flush of many large messages can be divided
+		o.writes = append(o.writes, &write{by: w.by, records: []*store.Record{deferred[0].record}})
+		deferred = deferred[1:]
+	}
+	if len(deferred) > 0 {
+		records := make([]*store.Record, 0, len(deferred)+len(w.records))
+		for _, d := range deferred {
+			records = append(records, d.record)
+		}
+		w.records = append(records, w.records...)
+	}
 	o.writes = append(o.writes, w)
 	first := !o.active
 	o.active = true
