@@ -243,6 +243,7 @@ func exchange(ctx context.Context, db DB, m txMode, b *pgx.Batch, reads ...func(
 		}
 		whole.QueuedQueries = append(whole.QueuedQueries, b.QueuedQueries...)
 		whole.Queue(commitTx)
+		reserve(conn, whole)
 		err = sendAll(ctx, conn, whole, padReads(reads, 1+n, 1))
 		if err != nil {
 			abort(conn)
