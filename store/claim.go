@@ -33,9 +33,17 @@ type ClaimRequest struct {
 	Worker       uuid.UUID
 	Lease        uuid.UUID // chosen before the call, so that ResolveClaim finds the runs if the answer is lost
 	LeaseTimeout time.Duration
-	LowFirst     bool // the worker sets it at times, so that low priorities do not starve: take the lowest one first
-	NoSuspects   bool // the worker executes other runs: leave out crash-loop suspects, which are executed alone
-	NoInputs     bool // a claim with inputs failed: leave them out, because one of them may be unreadable
+	Since        map[Pair]time.Time // per pair, the runs that were due earlier are left out; nil: none are
+	Ahead        time.Duration      // how far Next looks ahead at most
+	LowFirst     bool               // the worker sets it at times, so that low priorities do not starve: take the lowest one first
+	NoSuspects   bool               // the worker executes other runs: leave out crash-loop suspects, which are executed alone
+	NoInputs     bool               // a claim with inputs failed: leave them out, because one of them may be unreadable
+}
+
+// A Pair is one of the ranges of the claim's index that a claim searches, one after the other.
+type Pair struct {
+	Type     string
+	Priority int16
 }
 
 // A ClaimedRun is a run with the data to execute it.
@@ -79,32 +87,45 @@ type Claim struct {
 	Runs  []*ClaimedRun
 	Asked time.Time // when the request was sent, by this process's clock
 	Now   time.Time // by the database's clock
-	Next  time.Time // when the next run becomes due, as far as is known; zero if none waits, or if Limit runs were taken
+	Next  time.Time // when the next run becomes due, as far as is known; zero if none does soon, or if Limit runs were taken
+
+	// Reached is how far the claim got in the pairs that it searched. It may be the Since of the next claim: that one then
+	// leaves out the entries before, which may be the dead ones of all runs that were claimed while somebody holds a
+	// snapshot. The runs that it misses have become due before Reached, and were locked, or not yet committed, at this claim.
+	Reached map[Pair]time.Time
 }
 
+// lateCommit is how long ago a run may have become due that is only now committed, as a rule.
+const lateCommit = 250 * time.Millisecond
+
 // The statement locks due rows, at most $7 over all pairs of type and priority in the order given, makes them RUNNING, and
-// returns them with their inputs. A run whose history could not be read comes without its input. A due row that is still
+// returns them with their inputs, and with the pair and time of the last one (l) if there are $7. A run whose history could not be read comes without its input. A due row that is still
 // RUNNING belongs to a dead worker: the claim counts a recovery. From the third recovery on, the run waits first (set_back).
 //
 // A lease ends at most three seconds after the run's deadline: the holder has that long to end the run. A lease taken after
 // the deadline has the usual length.
 //
+// The index has an entry for each earlier available_at of a row until VACUUM removes it, and VACUUM keeps it while a snapshot is
+// older. Both searches are bounded, because they would read all of these entries: that of due rows by since, that of
+// the next due row by $14.
+//
 // The pairs come from one unnest: the planner would choose the order of a join of two. The select that locks the rows
 // computes the times and random(), because a distributed Postgres refuses them in the UPDATE.
 const claimRuns = `
 WITH due AS MATERIALIZED (
-	SELECT r.run_id, r.status, r.started_at, w.initial, r.now, r.set_back,
+	SELECT r.run_id, r.status, r.started_at, w.initial, w.pair, r.since, r.now, r.set_back,
 		LEAST(r.now + CASE WHEN r.set_back
 			THEN LEAST(interval '1 second' * power(2::float8, LEAST(r.recoveries - 2, 20)::float8), interval '5 minutes') * (0.75 + random() / 2)
 			ELSE $10::bigint * interval '1 microsecond' END,
 			CASE WHEN r.deadline_at > r.now THEN r.deadline_at + CASE WHEN r.set_back THEN interval '0' ELSE interval '3 seconds' END END) AS available_at
-	FROM unnest($3::text[], $4::smallint[], $5::text[], $6::int[]) AS w (workflow_type, priority, versions, initial)
+	FROM unnest($3::text[], $4::smallint[], $5::text[], $6::int[], $13::bigint[]) WITH ORDINALITY AS w (workflow_type, priority, versions, initial, since, pair)
 	CROSS JOIN LATERAL (
-		SELECT q.run_id, q.status, q.recoveries, q.started_at, q.deadline_at, now() AS now,
+		SELECT q.run_id, q.status, q.recoveries, q.started_at, q.deadline_at, q.available_at AS since, now() AS now,
 			q.status = 'RUNNING' AND q.recoveries + 1 >= 3 AS set_back
 		FROM kagzi.workflow_runs q
 		WHERE q.namespace_id = $1 AND q.task_queue = $2 AND q.workflow_type = w.workflow_type AND q.priority = w.priority
 			AND q.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND q.available_at <= now()
+			AND q.available_at >= timestamptz 'epoch' + w.since * interval '1 microsecond'
 			AND (q.version IS NULL OR q.version = ANY (w.versions::int[]))
 			AND q.recoveries < $11 AND q.outcome IS NULL
 		ORDER BY q.available_at
@@ -136,15 +157,18 @@ SELECT t.now,
 			SELECT q.available_at
 			FROM kagzi.workflow_runs q
 			WHERE q.namespace_id = $1 AND q.task_queue = $2 AND q.workflow_type = w.workflow_type AND q.priority = w.priority
-				AND q.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND q.available_at > now() AND q.available_at < 'infinity'
+				AND q.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND q.available_at > now()
+				AND q.available_at <= now() + $14::bigint * interval '1 microsecond'
 			ORDER BY q.available_at
 			LIMIT 1
 		) n
 	), (SELECT min(s.available_at) FROM claimed s WHERE s.set_back)) END,
+	l.pair, l.since,
 	c.run_id, c.workflow_type, c.version, c.external_id, c.attempts, c.recoveries, c.recoveries_since, c.load_failures, c.wakeups, c.cancelling,
 	c.retry_policy, c.deadline_at, c.parent_run_id, c.fire_at, c.started_at, c.available_at, c.fresh,
 	CASE WHEN c.load_failures = 0 AND NOT $12::bool THEN c.input END
 FROM (SELECT now() AS now) t
+LEFT JOIN (SELECT due.pair, due.since FROM due OFFSET $7 - 1 LIMIT 1) l ON true
 LEFT JOIN LATERAL (
 	SELECT * FROM claimed k WHERE NOT k.set_back
 ) c ON true`
@@ -157,7 +181,9 @@ func (s *Store) Claim(ctx context.Context, req ClaimRequest) (Claim, error) {
 		b.Queue(claimRuns, s.claimArgs(req)...)
 		asked := time.Now()
 		return exchange(ctx, s.pool, relaxed, b, func(rows pgx.Rows) (err error) {
-			claim, err = readClaim(rows, req.Lease, asked)
+			var last lastClaimed
+			claim, last, err = readClaim(rows, req.Lease, asked)
+			claim.Reached = req.reached(claim.Now, last)
 			return err
 		})
 	})
@@ -166,23 +192,50 @@ func (s *Store) Claim(ctx context.Context, req ClaimRequest) (Claim, error) {
 
 func (s *Store) claimArgs(req ClaimRequest) []any {
 	types, priorities, versions, initial := req.pairs()
+	since := make([]int64, len(types))
+	for i := range since {
+		since[i] = epoch(req.Since[Pair{types[i], priorities[i]}])
+	}
 	recoveriesBelow := anyRecoveries
 	if req.NoSuspects {
 		recoveriesBelow = suspectRecoveries
 	}
 	return []any{
 		s.namespace, req.Queue, types, priorities, versions, initial, req.Limit, req.Worker, req.Lease,
-		micros(req.LeaseTimeout), recoveriesBelow, req.NoInputs,
+		micros(req.LeaseTimeout), recoveriesBelow, req.NoInputs, since, micros(req.Ahead),
 	}
+}
+
+// lastClaimed is the last row of a claim that took as many as were asked for. Otherwise it is zero.
+type lastClaimed struct {
+	pair  *int64 // from 1
+	since time.Time
+}
+
+// reached returns how far the claim got. It has searched all of the pairs before that of the last row, and none of the pairs
+// after it.
+func (r *ClaimRequest) reached(now time.Time, last lastClaimed) map[Pair]time.Time {
+	out := make(map[Pair]time.Time, 4*len(r.Types))
+	n := int64(0)
+	for _, priority := range r.priorities() {
+		for _, h := range r.Types {
+			n++
+			pair := Pair{h.Type, priority}
+			out[pair] = now.Add(-lateCommit)
+			if last.pair != nil && *last.pair == n {
+				if last.since.Before(out[pair]) {
+					out[pair] = last.since
+				}
+				return out
+			}
+		}
+	}
+	return out
 }
 
 // pairs returns the pairs for the statement: all types with the first priority, then all with the next.
 func (r *ClaimRequest) pairs() (types []string, priorities []int16, versions []string, initial []int32) {
-	for i := range 4 {
-		priority := int16(i + 1)
-		if r.LowFirst {
-			priority = int16(4 - i)
-		}
+	for _, priority := range r.priorities() {
 		for _, h := range r.Types {
 			types = append(types, h.Type)
 			priorities = append(priorities, priority)
@@ -193,9 +246,16 @@ func (r *ClaimRequest) pairs() (types []string, priorities []int16, versions []s
 	return types, priorities, versions, initial
 }
 
-func readClaim(rows pgx.Rows, lease uuid.UUID, asked time.Time) (Claim, error) {
+func (r *ClaimRequest) priorities() []int16 {
+	if r.LowFirst {
+		return []int16{4, 3, 2, 1}
+	}
+	return []int16{1, 2, 3, 4}
+}
+
+func readClaim(rows pgx.Rows, lease uuid.UUID, asked time.Time) (claim Claim, last lastClaimed, err error) {
 	defer rows.Close()
-	claim := Claim{Asked: asked}
+	claim.Asked = asked
 	for rows.Next() {
 		r := &ClaimedRun{Lease: lease}
 		var until *time.Time
@@ -203,9 +263,9 @@ func readClaim(rows pgx.Rows, lease uuid.UUID, asked time.Time) (Claim, error) {
 		var version, attempts, recoveries, loadFailures *int
 		var wakeups *int64
 		var fresh, cancelling *bool
-		if err := rows.Scan(utc(&claim.Now), utc(&claim.Next), uuidTo(&r.RunID), &typ, &version, &external, &attempts, &recoveries, utc(&r.RecoveriesSince), &loadFailures, &wakeups, &cancelling,
+		if err := rows.Scan(utc(&claim.Now), utc(&claim.Next), &last.pair, utc(&last.since), uuidTo(&r.RunID), &typ, &version, &external, &attempts, &recoveries, utc(&r.RecoveriesSince), &loadFailures, &wakeups, &cancelling,
 			&r.RetryPolicy, utc(&r.DeadlineAt), uuidTo(&r.ParentRunID), utc(&r.FireAt), utc(&r.StartedAt), &until, &fresh, &r.Input); err != nil {
-			return Claim{}, err
+			return Claim{}, lastClaimed{}, err
 		}
 		if r.RunID == uuid.Nil {
 			continue
@@ -217,13 +277,13 @@ func readClaim(rows pgx.Rows, lease uuid.UUID, asked time.Time) (Claim, error) {
 		r.Term = termOf(asked, claim.Now, deref(until))
 		claim.Runs = append(claim.Runs, r)
 	}
-	return claim, rows.Err()
+	return claim, last, rows.Err()
 }
 
 // The claimed rows are in a known part of the claim's index: their leases end within one lease timeout, or somewhat later
 // if the database's clock was set back since. Two timeouts cover both.
 const runsOfClaim = `
-SELECT now(), NULL::timestamptz, r.run_id, r.workflow_type, r.version, r.external_id, r.attempts, r.recoveries, r.recoveries_since, r.load_failures, r.wakeups, r.cancel_requested_at IS NOT NULL,
+SELECT now(), NULL::timestamptz, NULL::bigint, NULL::timestamptz, r.run_id, r.workflow_type, r.version, r.external_id, r.attempts, r.recoveries, r.recoveries_since, r.load_failures, r.wakeups, r.cancel_requested_at IS NOT NULL,
 	r.retry_policy, r.deadline_at, r.parent_run_id, r.fire_at, r.started_at, r.available_at, false, NULL::bytea
 FROM unnest($3::text[], $4::smallint[]) AS w (workflow_type, priority)
 CROSS JOIN LATERAL (
@@ -246,7 +306,7 @@ func (s *Store) ResolveClaim(ctx context.Context, req ClaimRequest) (Claim, erro
 		args := []any{s.namespace, req.Queue, types, priorities, req.Lease, micros(req.LeaseTimeout)}
 		asked := time.Now()
 		return ask(ctx, s.pool, runsOfClaim, args, func(rows pgx.Rows) (err error) {
-			claim, err = readClaim(rows, req.Lease, asked)
+			claim, _, err = readClaim(rows, req.Lease, asked)
 			return err
 		})
 	})

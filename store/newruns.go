@@ -45,16 +45,19 @@ type StartedRun struct {
 // statement, because a caller's transaction may have begun long ago. A run is due now if its At has passed, and its Timeout
 // counts from when it is due. A child that is not started under its parent's lease is detached: it continues when the parent
 // ends. The Timeout is stored for a restart, which begins it again.
+//
+// Each run is due a microsecond after the one before it: so claims take the runs in their order, and a claim's Since tells
+// apart which of them were taken. An insert takes longer, so all are due at the commit.
 const insertRuns = `
 WITH u AS MATERIALIZED (
 	SELECT u.run_id, u.external_id, u.input_hash, u.task_queue, u.workflow_type, u.version, u.priority,
 		GREATEST(statement_timestamp() + u.delay * interval '1 microsecond',
-			CASE WHEN u.at > 0 THEN timestamptz 'epoch' + u.at * interval '1 microsecond' END) AS available_at, statement_timestamp() AS now,
+			CASE WHEN u.at > 0 THEN timestamptz 'epoch' + u.at * interval '1 microsecond' END) + (u.place - 1) * interval '1 microsecond' AS available_at, statement_timestamp() AS now,
 		u.timeout, u.retry_policy, u.metadata, u.parent_run_id, u.parent_step_id, u.parent_step_id <> '' AS detached, u.input
 	FROM unnest($2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::int[], $8::smallint[], $9::bigint[], $10::bigint[],
-		$11::bigint[], $12::text[], $13::text[], $14::uuid[], $15::text[], $16::bytea[])
+		$11::bigint[], $12::text[], $13::text[], $14::uuid[], $15::text[], $16::bytea[]) WITH ORDINALITY
 		AS u (run_id, external_id, input_hash, task_queue, workflow_type, version, priority, delay, at, timeout,
-			retry_policy, metadata, parent_run_id, parent_step_id, input)
+			retry_policy, metadata, parent_run_id, parent_step_id, input, place)
 ), ` + insertUnnested
 
 // Inserts the rows of u, which have the columns of a NewRun, in the order of their external IDs: see everyRun.

@@ -76,7 +76,7 @@ func many(n int, change ...func(*NewRun)) []NewRun {
 func request(n int, change ...func(*ClaimRequest)) ClaimRequest {
 	req := ClaimRequest{
 		Queue: "queue", Types: []WorkflowVersions{{Type: "type", Versions: []int{1}, Default: 1}}, Limit: n,
-		Worker: uuid.New(), Lease: uuid.New(), LeaseTimeout: time.Minute,
+		Worker: uuid.New(), Lease: uuid.New(), LeaseTimeout: time.Minute, Ahead: 24 * time.Hour,
 	}
 	for _, f := range change {
 		f(&req)

@@ -73,12 +73,17 @@ func (s *Session) claim(ctx context.Context, n int) time.Duration {
 	s.claiming = true
 	s.mu.Unlock()
 	defer s.claimedAll()
+	sent := time.Now()
 	req := store.ClaimRequest{
 		Queue: s.cfg.Queue, Types: types, Limit: n, Worker: s.ID(), Lease: uuid.New(), LeaseTimeout: s.cfg.LeaseTimeout,
-		LowFirst: s.claims%16 == 0, NoSuspects: noSuspects,
+		LowFirst: s.claims%16 == 0, NoSuspects: noSuspects, Ahead: s.cfg.PollInterval,
+	}
+	untilFull := s.looks.nextFull(s.cfg.PollInterval).Sub(sent)
+	full := untilFull <= 0
+	if !full {
+		req.Since, req.Ahead = s.looks.reached, untilFull
 	}
 	answer := make(chan store.Claim, 1)
-	sent := time.Now()
 	s.unfinished.Go(func() { answer <- s.claimRuns(ctx, req) })
 	var claim store.Claim
 	select {
@@ -97,6 +102,7 @@ func (s *Session) claim(ctx context.Context, n int) time.Duration {
 		return outage.Pause + rand.N(outage.Pause)
 	}
 	s.most = min(2*s.most, mostClaimed)
+	s.looks.ended(full, sent, claim.Reached)
 	s.setClock(claim.Now, claim.Asked)
 	s.failpoint("after claim", uuid.Nil)
 	if len(claim.Runs) > 0 {
@@ -105,7 +111,7 @@ func (s *Session) claim(ctx context.Context, n int) time.Duration {
 	if len(claim.Runs) == n {
 		return 0
 	}
-	pause := s.cfg.PollInterval
+	pause := req.Ahead
 	if !claim.Next.IsZero() {
 		// A random millisecond or two, so that the workers of a fleet do not all claim at once for one run.
 		pause = min(pause, max(claim.Next.Sub(s.now()), 0)+rand.N(2*time.Millisecond)+time.Millisecond)

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -46,8 +47,18 @@ func sendingTo(ch chan<- HeldExecution) *batch.Batcher[*execution] {
 // HoldRetries leaves executions that are requeued because of a lock to the test. It is called before anything is claimed.
 func (h *HeldSession) HoldRetries() { h.s.retries = sendingTo(h.Again) }
 
-// Claim is one pass of the claim loop.
-func (h *HeldSession) Claim(ctx context.Context, n int) { h.s.claim(ctx, n) }
+// Claim is one pass of the claim loop. It returns the pause before the next.
+func (h *HeldSession) Claim(ctx context.Context, n int) time.Duration { return h.s.claim(ctx, n) }
+
+// LastFullLook makes the last full look one that has just ended and took d.
+func (h *HeldSession) LastFullLook(d time.Duration) { h.s.looks.took, h.s.looks.at = d, time.Now() }
+
+// Reached moves the times that the claims have reached by d.
+func (h *HeldSession) Reached(d time.Duration) {
+	for pair, at := range h.s.looks.reached {
+		h.s.looks.reached[pair] = at.Add(d)
+	}
+}
 
 // Flush writes the enqueued writes of the executions, together.
 func (h *HeldSession) Flush(held ...HeldExecution) {

@@ -35,8 +35,9 @@ type Session struct {
 	unfinished sync.WaitGroup     // claims under way, the resolving of those without an answer, and steps of compensations
 
 	// Only the claim loop uses these.
-	claims int // number of claims so far
-	most   int // bound of the runs of the next claim. It halves when a claim fails, and doubles when one succeeds.
+	claims int   // number of claims so far
+	looks  looks // which of them search all due runs
+	most   int   // bound of the runs of the next claim. It halves when a claim fails, and doubles when one succeeds.
 
 	mu               sync.Mutex               // guards the fields below. It is locked after an execution's mutex, never before one.
 	executing        map[uuid.UUID]*execution // by run ID
