@@ -64,8 +64,9 @@ type ClaimedRun struct {
 	ParentRunID     uuid.UUID
 	FireAt          time.Time // the tick of its schedule that it stands for
 	StartedAt       time.Time
-	Fresh           bool   // this is its first claim, so that it has no history
-	Input           []byte // nil if the claim left it out: Load reads it
+	DueAt           time.Time // when it became due; zero if ResolveClaim found it
+	Fresh           bool      // this is its first claim, so that it has no history
+	Input           []byte    // nil if the claim left it out: Load reads it
 	Term            Term
 }
 
@@ -147,7 +148,7 @@ WITH due AS MATERIALIZED (
 	FROM due
 	WHERE r.namespace_id = $1 AND r.run_id = due.run_id
 	RETURNING r.run_id, r.workflow_type, r.version, r.external_id, r.attempts, r.recoveries, r.recoveries_since, r.load_failures, r.wakeups, r.cancel_requested_at IS NOT NULL AS cancelling,
-		r.retry_policy, r.deadline_at, r.parent_run_id, r.fire_at, r.started_at, due.started_at IS NULL AS fresh, due.set_back, r.available_at, r.input
+		r.retry_policy, r.deadline_at, r.parent_run_id, r.fire_at, r.started_at, due.started_at IS NULL AS fresh, due.set_back, due.since, r.available_at, r.input
 )
 SELECT t.now,
 	CASE WHEN (SELECT count(*) FROM due) = $7 THEN (SELECT min(due.now) FROM due WHERE due.set_back) ELSE LEAST((
@@ -165,7 +166,7 @@ SELECT t.now,
 	), (SELECT min(s.available_at) FROM claimed s WHERE s.set_back)) END,
 	l.pair, l.since,
 	c.run_id, c.workflow_type, c.version, c.external_id, c.attempts, c.recoveries, c.recoveries_since, c.load_failures, c.wakeups, c.cancelling,
-	c.retry_policy, c.deadline_at, c.parent_run_id, c.fire_at, c.started_at, c.available_at, c.fresh,
+	c.retry_policy, c.deadline_at, c.parent_run_id, c.fire_at, c.started_at, c.since, c.available_at, c.fresh,
 	CASE WHEN c.load_failures = 0 AND NOT $12::bool THEN c.input END
 FROM (SELECT now() AS now) t
 LEFT JOIN (SELECT due.pair, due.since FROM due OFFSET $7 - 1 LIMIT 1) l ON true
@@ -264,7 +265,7 @@ func readClaim(rows pgx.Rows, lease uuid.UUID, asked time.Time) (claim Claim, la
 		var wakeups *int64
 		var fresh, cancelling *bool
 		if err := rows.Scan(utc(&claim.Now), utc(&claim.Next), &last.pair, utc(&last.since), uuidTo(&r.RunID), &typ, &version, &external, &attempts, &recoveries, utc(&r.RecoveriesSince), &loadFailures, &wakeups, &cancelling,
-			&r.RetryPolicy, utc(&r.DeadlineAt), uuidTo(&r.ParentRunID), utc(&r.FireAt), utc(&r.StartedAt), &until, &fresh, &r.Input); err != nil {
+			&r.RetryPolicy, utc(&r.DeadlineAt), uuidTo(&r.ParentRunID), utc(&r.FireAt), utc(&r.StartedAt), utc(&r.DueAt), &until, &fresh, &r.Input); err != nil {
 			return Claim{}, lastClaimed{}, err
 		}
 		if r.RunID == uuid.Nil {
@@ -284,7 +285,7 @@ func readClaim(rows pgx.Rows, lease uuid.UUID, asked time.Time) (claim Claim, la
 // if the database's clock was set back since. Two timeouts cover both.
 const runsOfClaim = `
 SELECT now(), NULL::timestamptz, NULL::bigint, NULL::timestamptz, r.run_id, r.workflow_type, r.version, r.external_id, r.attempts, r.recoveries, r.recoveries_since, r.load_failures, r.wakeups, r.cancel_requested_at IS NOT NULL,
-	r.retry_policy, r.deadline_at, r.parent_run_id, r.fire_at, r.started_at, r.available_at, false, NULL::bytea
+	r.retry_policy, r.deadline_at, r.parent_run_id, r.fire_at, r.started_at, NULL::timestamptz, r.available_at, false, NULL::bytea
 FROM unnest($3::text[], $4::smallint[]) AS w (workflow_type, priority)
 CROSS JOIN LATERAL (
 	SELECT q.run_id, q.workflow_type, q.version, q.external_id, q.attempts, q.recoveries, q.recoveries_since, q.load_failures, q.wakeups, q.cancel_requested_at,

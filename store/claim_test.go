@@ -46,6 +46,7 @@ func TestClaim(t *testing.T) {
 		r := claim(t, s, req).Runs[0]
 		checkTerm(t, r.Term, before, time.Minute)
 		r.Term = Term{}
+		r.DueAt = time.Time{}
 		want := ClaimedRun{
 			RunID: ids[0], Lease: req.Lease, Type: "type", Version: 1, ExternalID: "id", ParentRunID: parent, Fresh: true,
 			RetryPolicy: json.RawMessage(`{"a": 1}`), Input: []byte("input"), DeadlineAt: r.DeadlineAt, StartedAt: r.StartedAt,

@@ -24,11 +24,11 @@ func (s *Session) claimLoop(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for ctx.Err() == nil {
-		free, more := s.capacity()
+		n, more := s.capacity()
 		if !more {
 			return
 		}
-		if free == 0 {
+		if n == 0 {
 			s.endLingering()
 			select {
 			case <-ctx.Done():
@@ -36,7 +36,7 @@ func (s *Session) claimLoop(ctx context.Context) {
 			}
 			continue
 		}
-		pause := s.claim(ctx, free)
+		pause := s.claim(ctx, n)
 		if pause == 0 {
 			continue
 		}
@@ -53,13 +53,14 @@ func (s *Session) claimLoop(ctx context.Context) {
 }
 
 // capacity returns how many runs may be claimed now. more is false once nothing will be claimed any more.
-func (s *Session) capacity() (free int, more bool) {
+func (s *Session) capacity() (n int, more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.fenced {
 		return 0, !s.draining
 	}
-	return min(s.slots, s.most), !s.draining
+	s.slots.measure(time.Now())
+	return min(s.slots.wanted(), s.most), !s.draining
 }
 
 // claim takes up to n runs, begins to execute them, and returns the pause before the next claim. It is zero if more runs
@@ -140,16 +141,14 @@ func (s *Session) claimedAll() {
 	}
 }
 
-// begin starts to execute the runs of a claim. A run that was never started and never woken has no history. The histories
-// of the others, and the inputs that the claim left out, are read beside the claims.
+// begin starts to execute the runs of a claim, or lets them wait for a slot. A run that was never started and never woken has no
+// history. The histories of the others, and the inputs that the claim left out, are read beside the claims.
 func (s *Session) begin(worker uuid.UUID, runs []*store.ClaimedRun) {
-	s.mu.Lock()
-	s.slots -= len(runs)
-	s.mu.Unlock()
+	es := make([]*execution, 0, len(runs))
 	for _, r := range runs {
 		loads := !r.Fresh || r.Wakeups > 0 || r.Input == nil
 		e := newExecution(s.environment, s, r, loads)
-		e.loading = loads
+		e.waiting, e.loading = true, loads
 		s.mu.Lock()
 		old := s.executing[r.RunID]
 		s.executing[r.RunID] = e
@@ -158,14 +157,22 @@ func (s *Session) begin(worker uuid.UUID, runs []*store.ClaimedRun) {
 		if old != nil { // its lease ended, and this worker has claimed the run again
 			old.supersede()
 		}
-		switch {
-		case declaredDead: // since the claim: nobody releases runs that the old worker ID gets from now on
+		if declaredDead { // since the claim: nobody releases runs that the old worker ID gets from now on
 			e.stopUnbegun(stopShutdown, ErrLeaseLost)
-		case loads:
-			s.loads.add(e)
-		default:
-			s.dispatch(e)
+			continue
 		}
+		es = append(es, e)
+	}
+	s.mu.Lock()
+	s.slots.waiting = append(s.slots.waiting, es...)
+	s.mu.Unlock()
+	s.startWaiting()
+	s.mu.Lock()
+	waiting := len(s.slots.waiting)
+	s.mu.Unlock()
+	if waiting > 0 && len(es) > 0 {
+		s.endLingering()
+		time.AfterFunc(longestAhead, func() { s.giveBack(es[len(es)-1].run.Term.Asked) })
 	}
 }
 
@@ -207,7 +214,7 @@ func (s *Session) Offer(queue, typ string, version int) int {
 		return 0
 	}
 	s.mu.Lock()
-	free := s.slots
+	free := s.slots.free
 	if s.draining || s.fenced {
 		free = 0
 	}

@@ -18,6 +18,7 @@ func (s *Session) drain(hb *heartbeater) {
 	log.Info("kagzi: draining", "runs", n, "for_at_most", s.cfg.DrainTimeout)
 	// The runs that this worker has suspended become due without it: other workers must query when.
 	s.cfg.Hints.Queue(s.background, s.cfg.Queue)
+	s.giveBack(time.Now())
 	hb.draining()
 	deadline := time.NewTimer(s.cfg.DrainTimeout)
 	defer deadline.Stop()

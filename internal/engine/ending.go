@@ -125,17 +125,6 @@ func (s *Session) remove(e *execution, o store.Outcome) {
 	goroutine.Signal(s.freed)
 }
 
-// release frees the execution's slot, once.
-func (s *Session) release(e *execution) {
-	e.mu.Lock()
-	first := !e.released
-	e.released = true
-	e.mu.Unlock()
-	if first {
-		s.freeSlot()
-	}
-}
-
 // retryPolicy returns the run's retry policy, or the default one if that cannot be read.
 func (s *Session) retryPolicy(e *execution) RetryPolicy {
 	p, err := s.policy(e.run.RetryPolicy)

@@ -63,9 +63,10 @@ type execution struct {
 	grace      *time.Timer // set by stopLocked: settles the execution if its goroutines do not end in time
 	settleOnce sync.Once   // settle is called by the last goroutine, and by grace
 	superseded bool        // set by supersede: this worker has claimed its run again
-	released   bool        // set by release: its slot is free again
+	hasSlot    bool        // it holds a slot of the session. Set by start, reset by release.
 
 	// Its goroutines. busy == 0 and live > 0 means that all of them wait.
+	waiting bool // it waits in memory for a slot, and none of its goroutines has begun. Set by Session.begin, reset by start.
 	begun   bool // set by dispatch: execute was called, or is about to be, and its goroutines settle the execution
 	live    int  // goroutines that have not ended. Future.start adds one, settleBranch removes one; 1 before the execution begins
 	busy    int  // of them, those that do not wait. waitFor removes one, wakeLocked adds one

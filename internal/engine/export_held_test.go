@@ -53,6 +53,13 @@ func (h *HeldSession) Claim(ctx context.Context, n int) time.Duration { return h
 // LastFullLook makes the last full look one that has just ended and took d.
 func (h *HeldSession) LastFullLook(d time.Duration) { h.s.looks.took, h.s.looks.at = d, time.Now() }
 
+// Waiting returns how many claimed runs wait for a slot, and how many slots are free.
+func (h *HeldSession) Waiting() (waiting, free int) {
+	h.s.mu.Lock()
+	defer h.s.mu.Unlock()
+	return len(h.s.slots.waiting), h.s.slots.free
+}
+
 // Reached moves the times that the claims have reached by d.
 func (h *HeldSession) Reached(d time.Duration) {
 	for pair, at := range h.s.looks.reached {
@@ -127,3 +134,15 @@ func ClaimUnanswered(ctx context.Context, s *Session, n int) (claimed int, locke
 	locked, err = s.yieldClaimed(lastResolve, req)
 	return claimed, locked, err
 }
+
+// Wanted returns how many runs a session with so many free slots claims if freed slots were freed within d, and so many claimed runs
+// wait.
+func Wanted(free, waiting, freed int, d time.Duration) int {
+	now := time.Now()
+	s := slots{free: free, waiting: make([]*execution, waiting), freed: freed, counted: now.Add(-d)}
+	s.measure(now)
+	return s.wanted()
+}
+
+// ClaimAhead is how long runs that are claimed ahead should have to wait.
+const ClaimAhead = claimAhead

@@ -195,10 +195,10 @@ func (h *heartbeater) heartbeat() error {
 	}
 	defer h.watchConnection()()
 	held := s.held()
-	answer, err := s.store.Heartbeat(ctx, db, h.newHeartbeat(len(held)))
+	answer, err := s.store.Heartbeat(ctx, db, h.newHeartbeat())
 	if err == nil && h.backend != (store.Backend{}) && !answer.Own {
 		h.backend = store.Backend{} // a pooler shares the backend among clients
-		answer, err = s.store.Heartbeat(ctx, db, h.newHeartbeat(len(held)))
+		answer, err = s.store.Heartbeat(ctx, db, h.newHeartbeat())
 	}
 	if errors.Is(err, store.ErrWorkerOffline) {
 		if answer.Drain {
@@ -227,8 +227,11 @@ func (h *heartbeater) heartbeat() error {
 	return s.extend(ctx, db, states)
 }
 
-func (h *heartbeater) newHeartbeat(active int) store.Heartbeat {
+func (h *heartbeater) newHeartbeat() store.Heartbeat {
 	s := h.s
+	s.mu.Lock()
+	active := len(s.executing) - len(s.slots.waiting)
+	s.mu.Unlock()
 	h.number++
 	return store.Heartbeat{Number: h.number, Worker: s.ID(), Active: active, Completed: s.completed.Load(), Failed: s.failed.Load(), Backend: h.backend}
 }

@@ -42,7 +42,7 @@ type Session struct {
 	mu               sync.Mutex               // guards the fields below. It is locked after an execution's mutex, never before one.
 	executing        map[uuid.UUID]*execution // by run ID
 	stops            int                      // how often stopAll was called. Tests read it.
-	slots            int                      // free slots. Decremented by begin, incremented by freeSlot.
+	slots            slots                    // of the executions under way
 	lingering        map[*execution]bool      // executions in memory that could be suspended. Set by mayLinger, reset by endLingering.
 	crashLoopSuspect bool                     // a crash-loop suspect is under way: no other begins. Set by dispatch, reset by remove.
 	fenced           bool                     // others may take the worker for dead, so it claims nothing. Set by fence and reregister, reset by alive.
@@ -124,11 +124,3 @@ func (s *Session) Outage() *outage.Outage { return s.outage }
 
 // Failures returns the operations that fail now although the database answers.
 func (s *Session) Failures() []outage.Failure { return s.failures.Now() }
-
-// freeSlot returns a slot to the claim loop.
-func (s *Session) freeSlot() {
-	s.mu.Lock()
-	s.slots++
-	s.mu.Unlock()
-	goroutine.Signal(s.freed)
-}

@@ -74,7 +74,7 @@ func (e *execution) stopLocked(reason stopReason, cause error) bool {
 	if reason != stopReturned {
 		e.cancel(cause)
 		switch {
-		case e.loading: // its function has not begun
+		case e.waiting || e.loading: // its function has not begun
 			e.grace = time.AfterFunc(0, e.settle)
 		case e.live > 0: // code that does not return must not hold the run
 			e.grace = time.AfterFunc(e.graceLocked(), e.settle)
@@ -145,7 +145,7 @@ func (e *execution) cancelRequested(deadline time.Time) {
 		return
 	}
 	e.run.CancelRequested, e.cancelBy = true, deadline
-	if !e.loading { // otherwise dispatch ends it
+	if !e.waiting && !e.loading { // otherwise dispatch ends it
 		e.stopLocked(stopCancelling, errCancelled)
 	}
 }
@@ -165,7 +165,7 @@ func (e *execution) isToEnd() stopReason {
 // newSuspension returns a suspension of the run. Without a time and a needed wake-up, the run is due at once.
 func (e *execution) newSuspension(status, waitingOn string) *store.Suspension {
 	p := &store.Suspension{RunID: e.run.RunID, Lease: e.run.Lease, Status: status, WaitingOn: waitingOn}
-	if e.loading {
+	if e.waiting || e.loading {
 		p.History = store.HistoryUntried
 	}
 	return p

@@ -1,0 +1,123 @@
+package engine_test
+
+import (
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/engine"
+	"github.com/kagzi/kagzi/internal/kit"
+)
+
+func TestWanted(t *testing.T) {
+	t.Parallel()
+	const d = engine.ClaimAhead
+	for _, tt := range []struct {
+		name                 string
+		free, waiting, freed int
+		times                int // of ClaimAhead, in which freed slots were freed
+		want                 int
+	}{
+		{"nothing was executed", 10, 0, 0, 1, 10},
+		{"no slot is free", 0, 0, 0, 1, 0},
+		{"long runs", 1, 0, 3, 100, 1},
+		{"short runs", 1, 0, 100, 1, 101},
+		{"short runs for long", 1, 0, 1000, 10, 101},
+		{"most wait", 0, 51, 100, 1, 0},
+		{"half have begun", 0, 50, 100, 1, 50},
+		{"runs that were short", 0, 50, 10, 100, 0},
+	} {
+		if got := engine.Wanted(tt.free, tt.waiting, tt.freed, d*time.Duration(tt.times)); got != tt.want {
+			t.Errorf("%s: claims %d runs, want %d", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestRunsAheadOfSlots claims three runs more than there are slots. They wait; as no slot is freed, they are given back, and keep
+// their places in the queue. One that gets a slot begins.
+func TestRunsAheadOfSlots(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	c := kit.NewClient(t, db.Pool)
+	const slots, n = 2, 5
+	w := kit.NewWorker(t, c, kagzi.WorkerConfig{MaxConcurrent: slots})
+	begun, open := make(chan int, 1000), make(chan struct{})
+	wf := kagzi.Define[int, int]("wf")
+	kagzi.Handle(w, wf, func(_ kagzi.Context, i int) (int, error) {
+		begun <- i
+		<-open
+		return i, nil
+	})
+	s, err := engine.NewHeldSession(t.Context(), configOf(t, w))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pending := func() []string { // in the order of the queue
+		return dbtest.QueryOne[[]string](t, db.Pool, `SELECT coalesce(array_agg(run_id || ' ' || available_at ORDER BY available_at), '{}') FROM kagzi.workflow_runs WHERE status = 'PENDING'`)
+	}
+	runs := kit.StartRuns(t, c, wf, n)
+	queue := pending()
+	s.Claim(t.Context(), n)
+	for range slots {
+		await.Receive(t, begun)
+	}
+	for range n - slots {
+		s.Flush(await.Receive(t, s.Come))
+	}
+	if back := pending(); !slices.Equal(back, queue[slots:]) {
+		t.Errorf("given back %q, want %q", back, queue[slots:])
+	}
+	if waiting, free := s.Waiting(); waiting != 0 || free != 0 {
+		t.Errorf("%d wait, %d slots are free; want none", waiting, free)
+	}
+
+	close(open)
+	await.True(t, "a run that waits begins when a slot is freed, unless it is given back before", func() bool {
+		for s.Executes() {
+			s.Flush(await.Receive(t, s.Come))
+		}
+		s.Claim(t.Context(), n)
+		return !s.Executes()
+	})
+	kit.CheckResults(t, runs, func(i int) int { return i })
+	if waiting, free := s.Waiting(); waiting != 0 || free != slots {
+		t.Errorf("%d wait, %d slots are free; want %d", waiting, free, slots)
+	}
+	await.True(t, "one claim of more runs than slots is enough", func() bool {
+		kit.StartRuns(t, c, wf, slots+1)
+		s.Claim(t.Context(), 100)
+		for s.Executes() {
+			s.Flush(await.Receive(t, s.Come))
+		}
+		return len(pending()) == 0
+	})
+}
+
+// TestNoMoreThanMaxConcurrent executes short runs, which are claimed ahead: never more than MaxConcurrent at a time.
+func TestNoMoreThanMaxConcurrent(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	c := kit.NewClient(t, db.Pool)
+	const most = 3
+	w := kit.NewWorker(t, c, kagzi.WorkerConfig{MaxConcurrent: most})
+	var under, peak atomic.Int64
+	wf := kagzi.Define[int, int]("wf")
+	kagzi.Handle(w, wf, func(_ kagzi.Context, i int) (int, error) {
+		n := under.Add(1)
+		for p := peak.Load(); n > p && !peak.CompareAndSwap(p, n); {
+			p = peak.Load()
+		}
+		under.Add(-1)
+		return i, nil
+	})
+	runs := kit.StartRuns(t, c, wf, 300)
+	kit.StartLocal(t, w)
+	kit.CheckResults(t, runs, func(i int) int { return i })
+	if n := peak.Load(); n > most {
+		t.Errorf("%d runs were under way at once, want %d at most", n, most)
+	}
+}
