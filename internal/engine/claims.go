@@ -114,8 +114,9 @@ func (s *Session) claim(ctx context.Context, n int) time.Duration {
 	}
 	pause := req.Ahead
 	if !claim.Next.IsZero() {
-		// A random millisecond or two, so that the workers of a fleet do not all claim at once for one run.
-		pause = min(pause, max(claim.Next.Sub(s.now()), 0)+rand.N(2*time.Millisecond)+time.Millisecond)
+		// The estimate lags behind the database's clock, so the run is due by then. A random part of a millisecond keeps the workers
+		// of a fleet from claiming at once for one run.
+		pause = min(pause, max(claim.Next.Sub(s.now()), 0)+rand.N(time.Millisecond))
 	}
 	return pause
 }
