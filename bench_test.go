@@ -92,10 +92,10 @@ func benchWorker(b *testing.B, c *kagzi.Client, concurrency int) *kagzi.Worker {
 	return w
 }
 
-// BenchmarkStart starts runs one by one: from one goroutine, and from 16.
+// BenchmarkStart starts runs one by one: from one goroutine, from 16, and from 64.
 func BenchmarkStart(b *testing.B) {
 	noop := kagzi.Define[struct{}, struct{}]("noop")
-	for _, goroutines := range []int{1, 16} {
+	for _, goroutines := range []int{1, 16, 64} {
 		b.Run(fmt.Sprintf("goroutines=%d", goroutines), func(b *testing.B) {
 			c, _ := benchClient(b, 16)
 			b.ResetTimer()

@@ -18,6 +18,7 @@ import (
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/hints"
 	"github.com/kagzi/kagzi/internal/outage"
+	"github.com/kagzi/kagzi/internal/starts"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/migrations"
 	"github.com/kagzi/kagzi/store"
@@ -47,10 +48,11 @@ type ClientConfig struct {
 // A Client starts, changes and queries runs. It is safe for concurrent use, holds no connection of its own while nothing
 // waits, and needs no Close.
 type Client struct {
-	cfg   ClientConfig
-	store *store.Store
-	hints *hints.Hints
-	ready atomic.Bool // the schema was found to fit
+	cfg    ClientConfig
+	store  *store.Store
+	hints  *hints.Hints
+	starts *starts.Starts
+	ready  atomic.Bool // the schema was found to fit
 
 	mu       sync.Mutex
 	sessions map[*engine.Session]struct{} // the workers of this process that are running
@@ -76,6 +78,7 @@ func NewClient(pool *pgxpool.Pool, cfg ClientConfig) (*Client, error) {
 	}
 	c := &Client{cfg: cfg, store: store.New(pool, cfg.Namespace), sessions: map[*engine.Session]struct{}{}}
 	c.hints = hints.New(c.store, cfg.Logger, func(ctx context.Context) error { return c.checkSchema(ctx, nil) })
+	c.starts = starts.New(c.store, c.hints)
 	return c, nil
 }
 

@@ -20,6 +20,10 @@ import (
 // has another workflow, or another input and the start brings no [Message]; [ErrIDTaken] if an [IfActive] or [IfEnded] refuses
 // the start; and [ErrPayloadTooLarge] if the input or a message is too large.
 //
+// Calls without InTx, policies and messages share a statement with others of this client that come while one is under way.
+// If ctx ends before the statement is sent, nothing is started, and the error says so. After that a cancelled call returns
+// when the answer comes. A deadline of ctx ends that wait, too; the run may have been started then.
+//
 // While an open transaction holds the ID, because it starts a run with it, Start waits until ctx ends. If ctx ends meanwhile,
 // the error says whether a run was started. With [InTx] the wait happens in your transaction: if ctx ends, the connection is
 // closed and the transaction rolled back. If ctx has already ended, Start sends nothing. Any other error of ctx or of a
@@ -92,31 +96,13 @@ func (c *Client) start(ctx context.Context, calls []Call, shared []StartOption) 
 	if err := c.checkSchema(ctx, tx); err != nil {
 		return nil, err
 	}
-	rows, err := c.store.Start(ctx, tx, runs)
+	rows, err := c.starts.Start(ctx, tx, runs)
 	if err != nil {
 		return nil, c.public(ctx, err)
 	}
 	out := make([]Started, len(rows))
-	var due []store.DueRun
-	var signalled []store.Signalled
 	for i, r := range rows {
 		out[i] = Started{ID: RunID(r.RunID.String()), Existed: r.Existed}
-		if !r.Existed {
-			due = append(due, store.DueRun{Queue: runs[i].Queue, Type: runs[i].Type, Version: runs[i].Version})
-		} else if r.Signalled != nil {
-			signalled = append(signalled, *r.Signalled)
-		}
-		if r.Ended != nil {
-			if err := c.hints.Cancelled(ctx, tx, r.Ended); err != nil {
-				return nil, err
-			}
-		}
-	}
-	if err := c.hints.Due(ctx, tx, due...); err != nil {
-		return nil, err
-	}
-	if err := c.hints.Signalled(ctx, tx, signalled...); err != nil {
-		return nil, err
 	}
 	return out, nil
 }

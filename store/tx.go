@@ -325,6 +325,11 @@ func acquire(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
 	if t, ok := ctx.Deadline(); ok {
 		wait = time.Until(t) / 2
 	}
+	return acquireWithin(ctx, pool, wait)
+}
+
+// acquireWithin is acquire with a limit of its own.
+func acquireWithin(ctx context.Context, pool *pgxpool.Pool, wait time.Duration) (*pgxpool.Conn, error) {
 	if wait <= 0 {
 		return nil, context.DeadlineExceeded
 	}

@@ -18,7 +18,8 @@ const module = "github.com/kagzi/kagzi"
 var allowed = map[string][]string{
 	"": {
 		"health", "kind", "migrations", "notify", "store", "internal/batch", "internal/checkup", "internal/cron", "internal/duration", "internal/engine", "internal/failure",
-		"internal/goroutine", "internal/hints", "internal/housekeeping", "internal/outage", "internal/plainjson", "internal/testhook", "internal/text", "internal/timetable",
+		"internal/goroutine", "internal/hints", "internal/housekeeping", "internal/outage", "internal/plainjson", "internal/starts", "internal/testhook", "internal/text",
+		"internal/timetable",
 	},
 	"doctor": {"migrations", "store", "internal/duration", "internal/text"},
 	"health": {},
@@ -32,6 +33,7 @@ var allowed = map[string][]string{
 	"internal/checkup":   {"health", "migrations", "store", "internal/duration", "internal/outage", "internal/text"},
 	"internal/hints":     {"notify", "store", "internal/batch", "internal/goroutine", "internal/outage", "internal/text"},
 	"internal/outage":    {"store", "internal/text"},
+	"internal/starts":    {"notify", "store", "internal/batch", "internal/goroutine", "internal/hints", "internal/outage", "internal/text"},
 	"internal/timetable": {"internal/cron"},
 	"internal/failure":   {"kind", "internal/text"},
 	"internal/duration":  {"internal/text"},

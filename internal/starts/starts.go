@@ -1,0 +1,69 @@
+// Package starts starts runs and announces them. Starts of a process that come while another is being written share the next
+// statement and its commit.
+package starts
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/batch"
+	"github.com/kagzi/kagzi/internal/hints"
+	"github.com/kagzi/kagzi/store"
+)
+
+// Starts are the starts of one client. They are safe for concurrent use.
+type Starts struct {
+	store   *store.Store
+	hints   *hints.Hints
+	batcher *batch.Batcher[*start]
+	held    heldIDs
+}
+
+// New returns the Starts of a client. It starts nothing.
+func New(s *store.Store, h *hints.Hints) *Starts {
+	starts := &Starts{store: s, hints: h}
+	starts.batcher = batch.New(batch.Config[*start]{Flush: starts.flush, MaxItems: mostTogether})
+	return starts
+}
+
+// Start is store.Start. It also announces what it has started, ended and signalled.
+func (s *Starts) Start(ctx context.Context, tx pgx.Tx, runs []store.NewRun) ([]store.StartedRun, error) {
+	if tx == nil && len(runs) == 1 && s.shares(&runs[0]) {
+		if stored, err := s.together(ctx, &runs[0]); err != nil {
+			return nil, err
+		} else if stored {
+			return []store.StartedRun{{RunID: runs[0].RunID}}, s.hints.Due(ctx, nil, dueRun(&runs[0]))
+		}
+	}
+	started, err := s.store.Start(ctx, tx, runs)
+	if err != nil {
+		return nil, err
+	}
+	return started, s.announce(ctx, tx, runs, started)
+}
+
+func (s *Starts) announce(ctx context.Context, tx pgx.Tx, runs []store.NewRun, started []store.StartedRun) error {
+	var due []store.DueRun
+	var signalled []store.Signalled
+	for i, r := range started {
+		if !r.Existed {
+			due = append(due, dueRun(&runs[i]))
+		} else if r.Signalled != nil {
+			signalled = append(signalled, *r.Signalled)
+		}
+		if r.Ended != nil {
+			if err := s.hints.Cancelled(ctx, tx, r.Ended); err != nil {
+				return err
+			}
+		}
+	}
+	if err := s.hints.Due(ctx, tx, due...); err != nil {
+		return err
+	}
+	return s.hints.Signalled(ctx, tx, signalled...)
+}
+
+func dueRun(r *store.NewRun) store.DueRun {
+	return store.DueRun{Queue: r.Queue, Type: r.Type, Version: r.Version}
+}

@@ -1,0 +1,34 @@
+package store
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// StartTogether inserts runs of several callers with one statement, and returns the IDs of those that it inserted. It leaves
+// out a run that exists already or whose external ID is taken, it waits only briefly, and it is not repeated: Start does all
+// that for a single run, and finds a run that was inserted although the answer was lost. take is called when there is a
+// connection. It returns the runs, which have neither policies nor messages; if it returns none, nothing is sent.
+func (s *Store) StartTogether(ctx context.Context, take func() []*NewRun) (inserted map[uuid.UUID]bool, err error) {
+	ctx, cancel := bound(ctx, callTimeout)
+	defer cancel()
+	conn, err := acquireWithin(ctx, s.pool, briefLockWait)
+	if err != nil {
+		return nil, wrap("start", err)
+	}
+	defer conn.Release()
+	runs := take()
+	if len(runs) == 0 {
+		return nil, nil
+	}
+	b := &pgx.Batch{}
+	b.Queue(insertRuns, insertColumns.args(s.namespace, runs)...)
+	err = exchange(ctx, conn, brief, b, func(rows pgx.Rows) (err error) {
+		inserted, err = ids2set(rows, nil)
+		return err
+	})
+	DropReadOnly(conn.Conn(), err)
+	return inserted, wrap("start", err)
+}
