@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -200,50 +201,67 @@ func BenchmarkDrain(b *testing.B) {
 	}
 }
 
-// BenchmarkStartToFirstStep measures how long after Start was called the first step begins, on an idle worker: in
-// the same process, and in another client's.
+// BenchmarkStartToFirstStep measures how long after Start was called the workflow function begins, and how long after it Result
+// returns, on an idle worker: in the same process, and in another client's. It reports medians, for functions without steps
+// and with one.
 func BenchmarkStartToFirstStep(b *testing.B) {
 	for _, where := range []string{"same process", "other client"} {
-		b.Run(where, func(b *testing.B) {
-			c, pool := benchClient(b, 8)
-			begun := make(chan time.Time, 1)
-			wf := kagzi.Define[struct{}, struct{}]("first")
-			w := benchWorker(b, c, 100)
-			kagzi.Handle(w, wf, func(ctx kagzi.Context, _ struct{}) (struct{}, error) {
-				return struct{}{}, kagzi.Do(ctx, "step", func(context.Context) error { begun <- time.Now(); return nil })
-			})
-			ctx, cancel := context.WithCancel(b.Context())
-			done := make(chan error, 1)
-			go func() { done <- w.Run(ctx) }()
-			starter := c
-			if where != "same process" {
-				starter = kit.NewClient(b, pool)
+		for steps := range 2 {
+			b.Run(fmt.Sprintf("%s/steps=%d", where, steps), func(b *testing.B) { startToResult(b, where == "same process", steps) })
+		}
+	}
+}
+
+func startToResult(b *testing.B, here bool, steps int) {
+	c, pool := benchClient(b, 8)
+	line := make(chan time.Time, 1)
+	wf := kagzi.Define[int, int]("first")
+	w := benchWorker(b, c, 100)
+	kagzi.Handle(w, wf, func(ctx kagzi.Context, n int) (int, error) {
+		line <- time.Now()
+		for range steps {
+			if err := kagzi.Do(ctx, "step", func(context.Context) error { return nil }); err != nil {
+				return 0, err
 			}
-			for i := range 3 { // until the worker listens
-				if run, err := kagzi.Start(ctx, starter, wf, struct{}{}); err != nil {
-					b.Fatal(i, err)
-				} else if <-begun; true {
-					_, _ = run.Result(ctx)
-				}
-			}
-			b.ResetTimer()
-			for range b.N {
-				run, err := kagzi.Start(ctx, starter, wf, struct{}{})
-				if err != nil {
-					b.Fatal(err)
-				}
-				<-begun
-				b.StopTimer()
-				if _, err := run.Result(ctx); err != nil {
-					b.Fatal(err)
-				}
-				b.StartTimer()
-			}
-			b.StopTimer()
-			cancel()
-			if err := <-done; err != nil {
-				b.Fatal(err)
-			}
-		})
+		}
+		return n, nil
+	})
+	ctx, cancel := context.WithCancel(b.Context())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	starter := c
+	if !here {
+		starter = kit.NewClient(b, pool)
+	}
+	took := map[string][]time.Duration{}
+	once := func() {
+		began := time.Now()
+		run, err := kagzi.Start(ctx, starter, wf, 1)
+		if err != nil {
+			b.Fatal(err)
+		}
+		took["start"] = append(took["start"], time.Since(began))
+		took["line"] = append(took["line"], (<-line).Sub(began))
+		if _, err := run.Result(ctx); err != nil {
+			b.Fatal(err)
+		}
+		took["result"] = append(took["result"], time.Since(began))
+	}
+	for range 3 { // until the worker listens
+		once()
+	}
+	clear(took)
+	b.ResetTimer()
+	for range b.N {
+		once()
+	}
+	b.StopTimer()
+	for what, all := range took {
+		slices.Sort(all)
+		b.ReportMetric(float64(all[len(all)/2].Microseconds()), "µs/"+what)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		b.Fatal(err)
 	}
 }

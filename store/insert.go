@@ -62,7 +62,7 @@ func (s *Store) insertOnce(ctx context.Context, db DB, runs []NewRun, todo []int
 	set := make(map[uuid.UUID]bool, len(todo))
 	add := func(rows pgx.Rows) error {
 		var id uuid.UUID
-		_, err := pgx.ForEachRow(rows, []any{&id}, func() error { set[id] = true; return nil })
+		_, err := pgx.ForEachRow(rows, []any{uuidTo(&id), nil, nil, nil}, func() error { set[id] = true; return nil })
 		return err
 	}
 	for _, chunk := range startChunks(runs, todo) { // one by one: the arguments are large

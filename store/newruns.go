@@ -1,10 +1,12 @@
 package store
 
 import (
+	"cmp"
 	"encoding/json"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 )
 
 // A NewRun is a run to insert.
@@ -26,9 +28,19 @@ type NewRun struct {
 	Detached    bool // continues when its parent ends
 	Input       []byte
 	Messages    []Message // for this run, or for the active run that has its external ID
+	Claim       *NewClaim // inserts the run as claimed; nil: it is inserted as PENDING
 
 	IfActive string // RejectActive or ReplaceActive
 	IfEnded  string // RejectEnded or StartIfFailed
+}
+
+// A NewClaim is the claim of a run that is inserted as claimed: only StartTogether takes one. The run is due now, has no parent
+// and no messages.
+type NewClaim struct {
+	Worker       uuid.UUID
+	Lease        uuid.UUID // chosen before the call: if the answer is lost, it tells whether the run was inserted so
+	LeaseTimeout time.Duration
+	Version      int // the worker's version for a run without one
 }
 
 // A StartedRun says what happened to a NewRun.
@@ -48,35 +60,76 @@ type StartedRun struct {
 //
 // Each run is due a microsecond after the one before it: so claims take the runs in their order, and a claim's Since tells
 // apart which of them were taken. An insert takes longer, so all are due at the commit.
+//
+// A run with a lease is inserted as if it had been claimed in the same moment: see claimRuns for the end of its lease.
 const insertRuns = `
 WITH u AS MATERIALIZED (
 	SELECT u.run_id, u.external_id, u.input_hash, u.task_queue, u.workflow_type, u.version, u.priority,
 		GREATEST(statement_timestamp() + u.delay * interval '1 microsecond',
 			CASE WHEN u.at > 0 THEN timestamptz 'epoch' + u.at * interval '1 microsecond' END) + (u.place - 1) * interval '1 microsecond' AS available_at, statement_timestamp() AS now,
-		u.timeout, u.retry_policy, u.metadata, u.parent_run_id, u.parent_step_id, u.parent_step_id <> '' AS detached, u.input
+		u.timeout, u.retry_policy, u.metadata, u.parent_run_id, u.parent_step_id, u.parent_step_id <> '' AS detached, u.input,
+		NULLIF(u.locked_by, '00000000-0000-0000-0000-000000000000') AS locked_by, NULLIF(u.lease, '00000000-0000-0000-0000-000000000000') AS lease,
+		u.lease_timeout
 	FROM unnest($2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::int[], $8::smallint[], $9::bigint[], $10::bigint[],
-		$11::bigint[], $12::text[], $13::text[], $14::uuid[], $15::text[], $16::bytea[]) WITH ORDINALITY
+		$11::bigint[], $12::text[], $13::text[], $14::uuid[], $15::text[], $16::bytea[], $17::uuid[], $18::uuid[], $19::bigint[]) WITH ORDINALITY
 		AS u (run_id, external_id, input_hash, task_queue, workflow_type, version, priority, delay, at, timeout,
-			retry_policy, metadata, parent_run_id, parent_step_id, input, place)
+			retry_policy, metadata, parent_run_id, parent_step_id, input, locked_by, lease, lease_timeout, place)
 ), ` + insertUnnested
 
 // Inserts the rows of u, which have the columns of a NewRun, in the order of their external IDs: see everyRun.
 const insertUnnested = `r AS (
 	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, external_id, input_hash, task_queue, workflow_type, version, priority,
-		status, available_at, deadline_at, retry_policy, metadata, parent_run_id, parent_step_id, detached, timeout, created_at, input)
+		status, available_at, deadline_at, retry_policy, metadata, parent_run_id, parent_step_id, detached, timeout, created_at, input,
+		locked_by, lease, started_at)
 	SELECT u.run_id, $1, NULLIF(u.external_id, ''), u.input_hash, u.task_queue, u.workflow_type, NULLIF(u.version, 0), u.priority,
-		'PENDING', u.available_at, CASE WHEN u.timeout > 0 THEN u.available_at + u.timeout * interval '1 microsecond' END,
+		CASE WHEN u.lease IS NULL THEN 'PENDING' ELSE 'RUNNING' END,
+		CASE WHEN u.lease IS NULL THEN u.available_at ELSE u.available_at + LEAST(u.lease_timeout * interval '1 microsecond',
+			CASE WHEN u.timeout > 0 THEN u.timeout * interval '1 microsecond' + interval '3 seconds' END) END,
+		CASE WHEN u.timeout > 0 THEN u.available_at + u.timeout * interval '1 microsecond' END,
 		NULLIF(u.retry_policy, '')::jsonb, NULLIF(u.metadata, '')::jsonb,
 		NULLIF(u.parent_run_id, '00000000-0000-0000-0000-000000000000'), NULLIF(u.parent_step_id, ''), u.detached,
-		CASE WHEN u.timeout > 0 THEN u.timeout * interval '1 microsecond' END, u.now, u.input
+		CASE WHEN u.timeout > 0 THEN u.timeout * interval '1 microsecond' END, u.now, u.input,
+		u.locked_by, u.lease, CASE WHEN u.lease IS NOT NULL THEN u.now END
 	FROM u
 	ORDER BY u.external_id COLLATE "C"
 	ON CONFLICT DO NOTHING
-	RETURNING run_id
+	RETURNING run_id, started_at, deadline_at, CASE WHEN lease IS NOT NULL THEN available_at END AS until
 )
-SELECT run_id FROM r`
+SELECT run_id, started_at, deadline_at, until FROM r`
 
-var insertColumns = columnsOf(insertRuns, newRunColumns(func(r *NewRun) *NewRun { return r })...)
+var insertColumns = columnsOf(insertRuns, append(newRunColumns(func(r *NewRun) *NewRun { return r }),
+	uuids("locked_by", func(r *NewRun) uuid.UUID { return r.claim().Worker }),
+	uuids("lease", func(r *NewRun) uuid.UUID { return r.claim().Lease }),
+	bigints("lease_timeout", func(r *NewRun) int64 { return micros(r.claim().LeaseTimeout) }),
+)...)
+
+// claim returns the run's claim, a zero one if it has none.
+func (r *NewRun) claim() NewClaim { return deref(r.Claim) }
+
+// readInserted returns the IDs of the inserted runs, with the runs themselves if they were inserted as claimed. The statement
+// was sent at asked.
+func readInserted(rows pgx.Rows, runs []*NewRun, asked time.Time) (map[uuid.UUID]*ClaimedRun, error) {
+	claimed := map[uuid.UUID]*NewRun{}
+	for _, r := range runs {
+		if r.Claim != nil {
+			claimed[r.RunID] = r
+		}
+	}
+	out := make(map[uuid.UUID]*ClaimedRun, len(runs))
+	var id uuid.UUID
+	var started, deadline, until time.Time
+	_, err := pgx.ForEachRow(rows, []any{uuidTo(&id), utc(&started), utc(&deadline), utc(&until)}, func() error {
+		out[id] = nil
+		if r := claimed[id]; r != nil {
+			out[id] = &ClaimedRun{
+				RunID: id, Lease: r.Claim.Lease, Type: r.Type, Version: cmp.Or(r.Version, r.Claim.Version), ExternalID: r.ExternalID,
+				RetryPolicy: r.RetryPolicy, DeadlineAt: deadline, StartedAt: started, Fresh: true, Input: r.Input, Term: termOf(asked, started, until),
+			}
+		}
+		return nil
+	})
+	return out, err
+}
 
 // newRunColumns are the columns of the NewRun that run returns of an item.
 func newRunColumns[T any](run func(T) *NewRun) columns[T] {
@@ -86,7 +139,7 @@ func newRunColumns[T any](run func(T) *NewRun) columns[T] {
 		byteas("input_hash", func(t T) []byte { return run(t).InputHash }),
 		texts("task_queue", func(t T) string { return run(t).Queue }),
 		texts("workflow_type", func(t T) string { return run(t).Type }),
-		ints("version", func(t T) int { return run(t).Version }),
+		ints("version", func(t T) int { return cmp.Or(run(t).Version, run(t).claim().Version) }),
 		smallints("priority", func(t T) int16 { return int16(run(t).Priority) }),
 		bigints("delay", func(t T) int64 { return micros(run(t).Delay) }),
 		bigints("at", func(t T) int64 { return epoch(run(t).At) }),

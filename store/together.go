@@ -2,16 +2,18 @@ package store
 
 import (
 	"context"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 )
 
-// StartTogether inserts runs of several callers with one statement, and returns the IDs of those that it inserted. It leaves
-// out a run that exists already or whose external ID is taken, it waits only briefly, and it is not repeated: Start does all
-// that for a single run, and finds a run that was inserted although the answer was lost. take is called when there is a
-// connection. It returns the runs, which have neither policies nor messages; if it returns none, nothing is sent.
-func (s *Store) StartTogether(ctx context.Context, take func() []*NewRun) (inserted map[uuid.UUID]bool, err error) {
+// StartTogether inserts runs of several callers with one statement, and returns the IDs of those that it inserted. With the ID
+// comes the run itself if it was inserted as claimed. The statement leaves out a run that exists already or whose external ID
+// is taken, waits only briefly, and is not repeated: Start does all that for a single run, and finds a run that was inserted
+// although the answer was lost. take is called when there is a connection. It returns the runs, which have neither policies
+// nor messages; if it returns none, nothing is sent.
+func (s *Store) StartTogether(ctx context.Context, take func() []*NewRun) (inserted map[uuid.UUID]*ClaimedRun, err error) {
 	ctx, cancel := bound(ctx, callTimeout)
 	defer cancel()
 	conn, err := acquireWithin(ctx, s.pool, briefLockWait)
@@ -25,8 +27,9 @@ func (s *Store) StartTogether(ctx context.Context, take func() []*NewRun) (inser
 	}
 	b := &pgx.Batch{}
 	b.Queue(insertRuns, insertColumns.args(s.namespace, runs)...)
+	asked := time.Now()
 	err = exchange(ctx, conn, brief, b, func(rows pgx.Rows) (err error) {
-		inserted, err = ids2set(rows, nil)
+		inserted, err = readInserted(rows, runs, asked)
 		return err
 	})
 	DropReadOnly(conn.Conn(), err)

@@ -65,7 +65,7 @@ var auditChecks = []check{
 		FROM kagzi_audit.changes
 		WHERE relation = 'workflow_runs' AND operation <> 'DELETE' AND old_status IS DISTINCT FROM new_status
 			AND (coalesce(old_status, ''), new_status) NOT IN (VALUES
-				('', 'PENDING'),
+				('', 'PENDING'), ('', 'RUNNING'), -- the latter by a start whose process executes the run at once
 				('PENDING', 'RUNNING'), ('PENDING', 'SLEEPING'), ('PENDING', 'CANCELLED'), ('PENDING', 'FAILED'),
 				('SLEEPING', 'RUNNING'), ('SLEEPING', 'PENDING'), ('SLEEPING', 'CANCELLED'), ('SLEEPING', 'FAILED'),
 				('RUNNING', 'PENDING'), ('RUNNING', 'SLEEPING'), ('RUNNING', 'COMPLETED'), ('RUNNING', 'FAILED'), ('RUNNING', 'CANCELLED'),

@@ -71,7 +71,11 @@ func (s *Session) claim(ctx context.Context, n int) time.Duration {
 	rand.Shuffle(len(types), func(i, j int) { types[i], types[j] = types[j], types[i] })
 	s.mu.Lock()
 	noSuspects := s.crashLoopSuspect
-	s.claiming = true
+	s.claiming, s.calm = true, false
+	select {
+	case <-s.wake: // this claim serves the hint
+	default:
+	}
 	s.mu.Unlock()
 	defer s.claimedAll()
 	sent := time.Now()
@@ -106,6 +110,9 @@ func (s *Session) claim(ctx context.Context, n int) time.Duration {
 	s.looks.ended(full, sent, claim.Reached)
 	s.setClock(claim.Now, claim.Asked)
 	s.failpoint("after claim", uuid.Nil)
+	s.mu.Lock()
+	s.calm = len(claim.Runs) < n && len(s.wake) == 0
+	s.mu.Unlock()
 	if len(claim.Runs) > 0 {
 		s.begin(req.Worker, claim.Runs)
 	}
@@ -142,27 +149,13 @@ func (s *Session) claimedAll() {
 	}
 }
 
-// begin starts to execute the runs of a claim, or lets them wait for a slot. A run that was never started and never woken has no
-// history. The histories of the others, and the inputs that the claim left out, are read beside the claims.
+// begin starts to execute the runs of a claim, or lets them wait for a slot.
 func (s *Session) begin(worker uuid.UUID, runs []*store.ClaimedRun) {
 	es := make([]*execution, 0, len(runs))
 	for _, r := range runs {
-		loads := !r.Fresh || r.Wakeups > 0 || r.Input == nil
-		e := newExecution(s.environment, s, r, loads)
-		e.waiting, e.loading = true, loads
-		s.mu.Lock()
-		old := s.executing[r.RunID]
-		s.executing[r.RunID] = e
-		declaredDead := worker != s.ID()
-		s.mu.Unlock()
-		if old != nil { // its lease ended, and this worker has claimed the run again
-			old.supersede()
+		if e := s.adopt(worker, r); e != nil {
+			es = append(es, e)
 		}
-		if declaredDead { // since the claim: nobody releases runs that the old worker ID gets from now on
-			e.stopUnbegun(stopShutdown, ErrLeaseLost)
-			continue
-		}
-		es = append(es, e)
 	}
 	s.mu.Lock()
 	s.slots.waiting = append(s.slots.waiting, es...)
@@ -175,6 +168,39 @@ func (s *Session) begin(worker uuid.UUID, runs []*store.ClaimedRun) {
 		s.endLingering()
 		time.AfterFunc(longestAhead, func() { s.giveBack(es[len(es)-1].run.Term.Asked) })
 	}
+}
+
+// adopt prepares the execution of a run that was claimed, or inserted as claimed, by worker. It waits for a slot. adopt returns
+// nil if it has yielded the run. A run that was never started and never woken has no history. The histories of the others, and the inputs that
+// the claim left out, are read beside the claims.
+func (s *Session) adopt(worker uuid.UUID, r *store.ClaimedRun) *execution {
+	loads := !r.Fresh || r.Wakeups > 0 || r.Input == nil
+	e := newExecution(s.environment, s, r, loads)
+	e.waiting, e.loading = true, loads
+	s.mu.Lock()
+	old := s.executing[r.RunID]
+	s.executing[r.RunID] = e
+	changed, placed := s.placed[r.RunID]
+	delete(s.placed, r.RunID)
+	if changed {
+		s.stale[r.RunID] = true
+		goroutine.Signal(s.refreshes)
+	}
+	drains := placed && s.draining // the session may have given up its other runs already
+	declaredDead := worker != s.ID()
+	s.mu.Unlock()
+	if old != nil { // its lease ended, and this worker has claimed the run again
+		old.supersede()
+	}
+	switch {
+	case declaredDead: // since the claim: nobody releases runs that the old worker ID gets from now on
+		e.stopUnbegun(stopShutdown, ErrLeaseLost)
+		return nil
+	case drains:
+		e.stopUnbegun(stopShutdown, ErrShutdown)
+		return nil
+	}
+	return e
 }
 
 // dispatch executes e, or ends it if there is a reason not to execute it.
@@ -207,7 +233,7 @@ func (s *Session) dispatch(e *execution) {
 	}
 }
 
-// Offer makes the session claim if it has free slots, and returns how many. It returns zero for another queue, and for a
+// Offer makes the session claim once it has a free slot, and returns how many it has now. It returns zero for another queue, and for a
 // workflow or version without a handler; "" and zero stand for any.
 func (s *Session) Offer(queue, typ string, version int) int {
 	handlers := s.cfg.Handlers[typ]
@@ -219,9 +245,7 @@ func (s *Session) Offer(queue, typ string, version int) int {
 	if s.draining || s.fenced {
 		free = 0
 	}
+	s.wantClaimLocked() // if there is no free slot, once there is one
 	s.mu.Unlock()
-	if free > 0 {
-		goroutine.Signal(s.wake)
-	}
 	return free
 }

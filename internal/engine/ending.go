@@ -119,7 +119,7 @@ func (s *Session) remove(e *execution, o store.Outcome) {
 	}
 	if e.soleSuspect {
 		s.crashLoopSuspect = false
-		goroutine.Signal(s.wake) // claims have left out other crash-loop suspects until now
+		s.wantClaimLocked() // claims have left out other crash-loop suspects until now
 	}
 	s.mu.Unlock()
 	goroutine.Signal(s.freed)

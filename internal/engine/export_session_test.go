@@ -62,3 +62,24 @@ func DatabaseTrouble(s *Session, err error) { s.databaseTrouble(err) }
 
 // Heard makes s note an answer of the database that has just come.
 func Heard(s *Session) { s.clock.set(time.Now(), time.Now(), time.Now()) }
+
+// Calm reports whether a run may begin in s as it is started: no due run waits, as far as s knows.
+func Calm(s *Session) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calm && time.Now().Before(s.nextClaim)
+}
+
+// Slots returns how many slots of s are free.
+func Slots(s *Session) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.slots.free
+}
+
+// Drains reports whether s drains.
+func Drains(s *Session) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.draining
+}

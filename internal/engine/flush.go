@@ -8,7 +8,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi/internal/failure"
-	"github.com/kagzi/kagzi/internal/goroutine"
 	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
@@ -242,7 +241,7 @@ func (s *Session) suspended(p *store.Suspension) (announce bool) {
 	draining := s.draining
 	s.mu.Unlock()
 	if sooner {
-		goroutine.Signal(s.wake)
+		s.wantClaim()
 	}
 	return draining || left <= memoryWait
 }

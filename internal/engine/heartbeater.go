@@ -282,7 +282,7 @@ func (h *heartbeater) reregister(ctx context.Context, db store.DB) error {
 		}
 	}
 	h.alive(started)
-	goroutine.Signal(s.wake)
+	s.wantClaim()
 	return nil
 }
 

@@ -10,7 +10,6 @@ import (
 
 	"github.com/kagzi/kagzi/internal/batch"
 	"github.com/kagzi/kagzi/internal/failure"
-	"github.com/kagzi/kagzi/internal/goroutine"
 )
 
 // New returns a session of a worker with cfg. It starts nothing.
@@ -18,7 +17,7 @@ func New(cfg Config) *Session {
 	s := &Session{
 		cfg: cfg, stopClaims: func() {},
 		wake: make(chan struct{}, 1), freed: make(chan struct{}, 1), refreshes: make(chan struct{}, 1),
-		most: mostClaimed, executing: map[uuid.UUID]*execution{}, lingering: map[*execution]bool{}, slots: slots{free: cfg.MaxConcurrent}, stale: map[uuid.UUID]bool{}, staleEarly: map[uuid.UUID]bool{},
+		most: mostClaimed, executing: map[uuid.UUID]*execution{}, lingering: map[*execution]bool{}, slots: slots{free: cfg.MaxConcurrent}, stale: map[uuid.UUID]bool{}, staleEarly: map[uuid.UUID]bool{}, placed: map[uuid.UUID]bool{},
 		drains: make(chan struct{}),
 	}
 	s.environment = newEnvironment(&cfg, s.poolIsClosed)
@@ -49,7 +48,7 @@ func (s *Session) Run(ctx context.Context) error {
 	}
 	s.cfg.Logger.Info("kagzi: worker started", "worker", s.ID(), "namespace", s.store.Namespace(), "queue", s.cfg.Queue, "workflows", s.cfg.Registration(s.ID()).Handlers)
 	release := s.cfg.Hints.Listen()
-	stopWork := s.cfg.Hints.OnWork(s.cfg.Queue, func() { goroutine.Signal(s.wake) })
+	stopWork := s.cfg.Hints.OnWork(s.cfg.Queue, s.wantClaim)
 	leaveHints := s.cfg.Hints.JoinWorker(s)
 	if s.cfg.Hooks != nil && s.cfg.Hooks.Begun != nil {
 		s.cfg.Hooks.Begun(testSession{s})
@@ -71,6 +70,7 @@ func (s *Session) Run(ctx context.Context) error {
 	s.claimLoop(ctx)
 	s.drain(hb)
 	s.unfinished.Wait()
+	s.waitForWrites() // of runs whose insert ended after the drain
 
 	leaveHints()
 	close(stop)

@@ -26,6 +26,9 @@ func (s *Session) Refresh(ids []uuid.UUID) {
 		if s.claiming {
 			s.staleEarly[uuid.Nil] = true
 		}
+		for id := range s.placed {
+			s.placed[id] = true
+		}
 	}
 	for _, id := range ids {
 		if s.executing[id] != nil {
@@ -33,6 +36,9 @@ func (s *Session) Refresh(ids []uuid.UUID) {
 		}
 		if s.claiming {
 			s.staleEarly[id] = true
+		}
+		if _, ok := s.placed[id]; ok {
+			s.placed[id] = true
 		}
 	}
 	if len(s.stale) > 0 {

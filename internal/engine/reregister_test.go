@@ -31,7 +31,7 @@ func TestClaimAnsweredWhileTheWorkerReregisters(t *testing.T) {
 	s := begun(t, w)
 	t.Cleanup(answer)
 	await.Receive(t, g.Begun)
-	second := kit.StartRuns(t, c, g.Workflow, 1)
+	second := kit.StartRuns(t, kit.NewClient(t, db.Pool), g.Workflow, 1) // c would start it in place
 	await.Receive(t, claimed)
 	release := engine.HoldUp(s, uuid.MustParse(string(first[0].ID())))
 	t.Cleanup(release)

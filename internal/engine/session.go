@@ -11,7 +11,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi/internal/batch"
-	"github.com/kagzi/kagzi/internal/goroutine"
 	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/store"
 )
@@ -32,7 +31,7 @@ type Session struct {
 	refreshes  chan struct{}      // the refresh loop shall read the stale runs now
 	stopClaims context.CancelFunc // begins the drain
 	drains     chan struct{}      // closed by drain when it begins
-	unfinished sync.WaitGroup     // claims under way, the resolving of those without an answer, and steps of compensations
+	unfinished sync.WaitGroup     // claims and places under way, the resolving of those without an answer, and steps of compensations
 
 	// Only the claim loop uses these.
 	claims int   // number of claims so far
@@ -43,6 +42,10 @@ type Session struct {
 	executing        map[uuid.UUID]*execution // by run ID
 	stops            int                      // how often stopAll was called. Tests read it.
 	slots            slots                    // of the executions under way
+	calm             bool                     // no due run waits for a slot, as far as is known. Set by a claim that found fewer runs than it asked for, reset by wantClaimLocked and the next claim.
+	placed           map[uuid.UUID]bool       // runs that have a place, and whether their rows have changed since. Added by Place, removed by begin and Free.
+	orphans          []orphan                 // runs to yield. Added by GiveBack, taken by yieldOrphans.
+	yielding         bool                     // yieldOrphans is running, or about to.
 	lingering        map[*execution]bool      // executions in memory that could be suspended. Set by mayLinger, reset by endLingering.
 	crashLoopSuspect bool                     // a crash-loop suspect is under way: no other begins. Set by dispatch, reset by remove.
 	fenced           bool                     // others may take the worker for dead, so it claims nothing. Set by fence and reregister, reset by alive.
@@ -100,7 +103,7 @@ func (s *Session) setClock(now, sent time.Time) {
 	for _, e := range all {
 		e.resetDeadline()
 	}
-	goroutine.Signal(s.wake)
+	s.wantClaim()
 }
 
 // Stuck returns for how long the database has given neither answer nor error, and whether that is too long to be explained:

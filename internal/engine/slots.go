@@ -11,7 +11,7 @@ import (
 // wait in memory, and each begins as soon as a slot is free. So runs that are short share claims, and wait for none. The session's
 // mutex guards the fields. See docs/architecture.md, Claim.
 type slots struct {
-	free    int          // Decremented by startWaiting, incremented by release.
+	free    int          // Decremented by startWaiting and Place, incremented by freeSlot.
 	waiting []*execution // claimed, in the order in which they begin
 	ahead   int          // how many may wait: as many as slots were freed within claimAhead. Set by measure.
 	freed   int          // how often a slot was freed since counted
@@ -75,15 +75,19 @@ func (s *Session) start(e *execution) {
 	}
 }
 
-// release frees the execution's slot, if it has one, for the next that waits, and else for a claim.
+// release frees the execution's slot, if it has one.
 func (s *Session) release(e *execution) {
 	e.mu.Lock()
 	had := e.hasSlot
 	e.hasSlot = false
 	e.mu.Unlock()
-	if !had {
-		return
+	if had {
+		s.freeSlot()
 	}
+}
+
+// freeSlot frees a slot for the next execution that waits, and else for a claim.
+func (s *Session) freeSlot() {
 	s.mu.Lock()
 	s.slots.free++
 	s.slots.freed++

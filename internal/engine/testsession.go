@@ -6,7 +6,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/kagzi/kagzi/internal/goroutine"
 	"github.com/kagzi/kagzi/internal/testhook"
 )
 
@@ -25,7 +24,7 @@ type testSession struct{ s *Session }
 func (h testSession) SetClock(now, asked time.Time) { h.s.setClock(now, asked) }
 
 func (h testSession) Wake() {
-	goroutine.Signal(h.s.wake)
+	h.s.wantClaim()
 	h.s.cfg.Hints.WakeCoordinators()
 }
 

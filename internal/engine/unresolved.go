@@ -94,7 +94,7 @@ func (s *Session) yieldClaimed(within time.Duration, req store.ClaimRequest) (lo
 	}
 	f := &store.Flush{}
 	for _, r := range claim.Runs {
-		f.Suspensions = append(f.Suspensions, &store.Suspension{RunID: r.RunID, Lease: r.Lease, Status: store.Pending, WaitingOn: "worker", History: store.HistoryUntried})
+		f.Suspensions = append(f.Suspensions, yieldOf(store.HeldRun{RunID: r.RunID, Lease: r.Lease}))
 	}
 	if err := s.store.Flush(s.background, f); err != nil {
 		return true, err
@@ -109,6 +109,11 @@ func (s *Session) yieldClaimed(within time.Duration, req store.ClaimRequest) (lo
 	s.logger(req.Worker).Info("kagzi: a claim without an answer took runs: they are given back", "runs", yielded)
 	_ = s.cfg.Hints.Due(s.noWait, nil, store.DueRun{Queue: req.Queue}) // fails only in a transaction
 	return locked, nil
+}
+
+// yieldOf yields a run that nobody executes.
+func yieldOf(held store.HeldRun) *store.Suspension {
+	return &store.Suspension{RunID: held.RunID, Lease: held.Lease, Status: store.Pending, WaitingOn: "worker", History: store.HistoryUntried}
 }
 
 // waitForDatabase pauses for an outage of the database. It returns false if ctx has ended or the session is fenced.

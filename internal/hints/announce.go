@@ -57,6 +57,19 @@ func (h *Hints) work(ctx context.Context, queue, workflow string, version, n int
 	}
 }
 
+// Place keeps a slot of a worker of this process for a run that is about to be inserted: see Worker. It returns nil if no
+// worker has one.
+func (h *Hints) Place(run *store.NewRun) Place {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for w := range h.workers {
+		if p := w.Place(run); p != nil {
+			return p
+		}
+	}
+	return nil
+}
+
 // Queue notifies the workers of other processes that runs of the queue may be due.
 func (h *Hints) Queue(ctx context.Context, queue string) {
 	h.publisher.Work(ctx, h.store.Namespace(), queue)

@@ -30,10 +30,15 @@ func New(s *store.Store, h *hints.Hints) *Starts {
 // Start is store.Start. It also announces what it has started, ended and signalled.
 func (s *Starts) Start(ctx context.Context, tx pgx.Tx, runs []store.NewRun) ([]store.StartedRun, error) {
 	if tx == nil && len(runs) == 1 && s.shares(&runs[0]) {
-		if stored, err := s.together(ctx, &runs[0]); err != nil {
+		o, err := s.together(ctx, &runs[0])
+		if err != nil {
 			return nil, err
-		} else if stored {
-			return []store.StartedRun{{RunID: runs[0].RunID}}, s.hints.Due(ctx, nil, dueRun(&runs[0]))
+		}
+		if o == stored {
+			err = s.hints.Due(ctx, nil, dueRun(&runs[0]))
+		}
+		if o != unstored {
+			return []store.StartedRun{{RunID: runs[0].RunID}}, err
 		}
 	}
 	started, err := s.store.Start(ctx, tx, runs)

@@ -58,8 +58,8 @@ func withID(id string) func(*store.NewRun) {
 	return func(r *store.NewRun) { r.ExternalID, r.InputHash = id, []byte("hash") }
 }
 
-// An outcome is what one call of Start returned.
-type outcome struct {
+// An returned is what one call of Start returned.
+type returned struct {
 	run store.NewRun
 	store.StartedRun
 	err error
@@ -78,12 +78,12 @@ func (w waits) Done() <-chan struct{} {
 }
 
 // start starts run, and returns once that is in the batcher.
-func (f *fixture) start(ctx context.Context, run store.NewRun) <-chan outcome {
+func (f *fixture) start(ctx context.Context, run store.NewRun) <-chan returned {
 	f.t.Helper()
 	w := waits{ctx, new(sync.Once), make(chan struct{})}
-	ended := make(chan outcome, 1)
+	ended := make(chan returned, 1)
 	go func() {
-		out := outcome{run: run}
+		out := returned{run: run}
 		started, err := f.starts.Start(w, nil, []store.NewRun{run})
 		if out.err = err; err == nil {
 			out.StartedRun = started[0]
@@ -134,7 +134,7 @@ func (f *fixture) exists(r store.NewRun) bool {
 }
 
 // wantStarted fails the test unless the call has started its own run.
-func (f *fixture) wantStarted(outs ...outcome) {
+func (f *fixture) wantStarted(outs ...returned) {
 	f.t.Helper()
 	for _, o := range outs {
 		if o.err != nil || o.RunID != o.run.RunID || o.Existed || !f.exists(o.run) {
@@ -143,9 +143,9 @@ func (f *fixture) wantStarted(outs ...outcome) {
 	}
 }
 
-func (f *fixture) all(ended []<-chan outcome) []outcome {
+func (f *fixture) all(ended []<-chan returned) []returned {
 	f.t.Helper()
-	outs := make([]outcome, len(ended))
+	outs := make([]returned, len(ended))
 	for i, ch := range ended {
 		outs[i] = await.Receive(f.t, ch)
 	}
@@ -155,7 +155,7 @@ func (f *fixture) all(ended []<-chan outcome) []outcome {
 func TestStartsShareAStatement(t *testing.T) {
 	f := newFixture(t)
 	release := f.busy()
-	var ended []<-chan outcome
+	var ended []<-chan returned
 	for i := range 20 {
 		change := func(*store.NewRun) {}
 		if i%2 == 0 {
@@ -175,7 +175,7 @@ func TestStartsShareAStatement(t *testing.T) {
 func TestOneIDTwiceInAStatement(t *testing.T) {
 	f := newFixture(t)
 	release := f.busy()
-	var ended []<-chan outcome
+	var ended []<-chan returned
 	for range 2 {
 		ended = append(ended, f.start(t.Context(), newRun(withID("same"))))
 	}
@@ -214,7 +214,7 @@ func TestAHeldIDHoldsUpNobody(t *testing.T) {
 	}
 	release := f.busy()
 	held := f.start(t.Context(), newRun(withID("held")))
-	ended := []<-chan outcome{f.start(t.Context(), newRun(withID("free"))), f.start(t.Context(), newRun()), f.start(t.Context(), newRun())}
+	ended := []<-chan returned{f.start(t.Context(), newRun(withID("free"))), f.start(t.Context(), newRun()), f.start(t.Context(), newRun())}
 	statements := f.count()
 	release()
 	f.wantStarted(f.all(ended)...)
@@ -242,7 +242,7 @@ func TestARefusedRunFailsAlone(t *testing.T) {
 	t.Cleanup(func() { dbtest.Exec(t, f.db.Pool, `DROP TRIGGER refuse ON kagzi.workflow_runs`) })
 	release := f.busy()
 	bad := f.start(t.Context(), newRun(func(r *store.NewRun) { r.Type = "bad" }))
-	ended := []<-chan outcome{f.start(t.Context(), newRun()), f.start(t.Context(), newRun(withID("id")))}
+	ended := []<-chan returned{f.start(t.Context(), newRun()), f.start(t.Context(), newRun(withID("id")))}
 	release()
 	f.wantStarted(f.all(ended)...)
 	if out := await.Receive(t, bad); !store.Refused(out.err) || !strings.Contains(out.err.Error(), "not this one") {
@@ -256,7 +256,7 @@ func TestLostStatementOfSeveralStarts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
 			release := f.busy()
-			ended := []<-chan outcome{f.start(t.Context(), newRun()), f.start(t.Context(), newRun(withID("id"))), f.start(t.Context(), newRun())}
+			ended := []<-chan returned{f.start(t.Context(), newRun()), f.start(t.Context(), newRun(withID("id"))), f.start(t.Context(), newRun())}
 			drop := lose(f.proxy, pgproxy.Contains(insertion))
 			release()
 			f.wantStarted(f.all(ended)...)
@@ -317,7 +317,7 @@ func TestGivingUpDuringTheStatement(t *testing.T) {
 func TestStatementsOfStartsAreBounded(t *testing.T) {
 	f := newFixture(t)
 	release := f.busy()
-	var ended []<-chan outcome
+	var ended []<-chan returned
 	for _, size := range []int{9 << 20, 5 << 20, 2 << 20, 2 << 20} {
 		ended = append(ended, f.start(t.Context(), newRun(func(r *store.NewRun) { r.Input = []byte(`"` + strings.Repeat("x", size) + `"`) })))
 	}

@@ -6,6 +6,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi/internal/hints"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -20,8 +23,18 @@ type start struct {
 	run   *store.NewRun
 	ctx   context.Context // the caller's
 	state atomic.Int32
-	told  chan bool // of capacity one: whether the run was stored. If not, the caller starts it by itself.
+	told  chan outcome // of capacity one
+	place hints.Place  // while the statement is under way: where the run begins; nil: nowhere. Only the flush uses it.
 }
+
+// An outcome is what a statement did for a start.
+type outcome int
+
+const (
+	unstored outcome = iota // as far as is known: the caller starts the run by itself
+	stored                  // the run is due, and its caller announces it
+	begun                   // the run was stored as claimed, and a worker of this process executes it
+)
 
 // The states of a start.
 const (
@@ -37,33 +50,33 @@ func (s *Starts) shares(r *store.NewRun) bool {
 	return r.IfActive == "" && r.IfEnded == "" && len(r.Messages) == 0 && !s.held.has(r.ExternalID)
 }
 
-// together inserts the run together with those of other callers, and reports whether that stored it. If not, and there is no
-// error, the caller starts it by itself: that finds out why. If ctx ends before the run is sent, nothing is started. After that
-// only a deadline ends the wait: see store.Start.
-func (s *Starts) together(ctx context.Context, run *store.NewRun) (stored bool, err error) {
-	p := &start{run: run, ctx: ctx, told: make(chan bool, 1)}
+// together inserts the run together with those of other callers. If it stays unstored, and there is no error, the caller starts
+// it by itself: that finds out why. If ctx ends before the run is sent, nothing is started. After that only a deadline ends the
+// wait, as for every statement.
+func (s *Starts) together(ctx context.Context, run *store.NewRun) (o outcome, err error) {
+	p := &start{run: run, ctx: ctx, told: make(chan outcome, 1)}
 	s.batcher.Add(p)
 	select {
-	case stored = <-p.told:
-		return stored, nil
+	case o = <-p.told:
+		return o, nil
 	case <-ctx.Done():
 	}
 	if p.state.CompareAndSwap(waiting, left) {
-		return false, fmt.Errorf("nothing was started: %w", ctx.Err())
+		return unstored, fmt.Errorf("nothing was started: %w", ctx.Err())
 	}
 	var over <-chan time.Time
 	if t, ok := ctx.Deadline(); ok {
 		over = time.After(time.Until(t))
 	}
 	select {
-	case stored = <-p.told:
+	case o = <-p.told:
 	case <-over:
 		if p.state.CompareAndSwap(sent, left) {
-			return false, fmt.Errorf("no answer came in time, so the run may have been started: %w", context.DeadlineExceeded)
+			return unstored, fmt.Errorf("no answer came in time, so the run may have been started: %w", context.DeadlineExceeded)
 		}
-		stored = <-p.told
+		o = <-p.told
 	}
-	return stored, nil
+	return o, nil
 }
 
 // flush inserts the runs of the batcher, in statements of mostBytes.
@@ -79,47 +92,87 @@ func (s *Starts) flush(all []*start) {
 	}
 }
 
-// insert inserts the runs with one statement. If that fails, each caller starts its run by itself, as if there were no others:
-// so every caller gets its own error, and a lost answer is looked for as ever. Only if the statement waited for a lock, the
-// runs without an ID, which cannot have caused that, stay together.
+// insert inserts the runs with one statement. A run for which a worker of this process has a place is inserted as claimed, and
+// begins there. If the statement fails, each caller starts its run by itself, as if there were no others: so every caller gets
+// its own error, and a lost answer is looked for as ever. Only if the statement waited for a lock, the runs without an ID,
+// which cannot have caused that, stay together.
 func (s *Starts) insert(some []*start) {
-	stored, err := s.store.StartTogether(context.WithoutCancel(some[0].ctx), func() []*store.NewRun {
+	begun := time.Now()
+	inserted, err := s.store.StartTogether(context.WithoutCancel(some[0].ctx), func() []*store.NewRun {
 		var runs []*store.NewRun
 		for _, p := range some {
 			if p.state.CompareAndSwap(waiting, sent) || p.state.Load() == sent {
+				p.place = s.hints.Place(p.run)
 				runs = append(runs, p.run)
 			}
 		}
+		begun = time.Now()
 		return runs
 	})
-	if store.Locked(err) {
-		var rest []*start
-		for _, p := range some {
-			if id := p.run.ExternalID; id == "" {
-				rest = append(rest, p)
-			} else {
-				s.held.add(id)
-				s.tell(p, false)
-			}
-		}
-		if len(rest) > 0 && len(rest) < len(some) {
-			s.insert(rest)
-			return
-		}
-		some = rest
+	outcomes := make([]outcome, len(some))
+	for i, p := range some {
+		outcomes[i] = p.settle(inserted, err, begun)
 	}
-	for _, p := range some {
-		s.tell(p, stored[p.run.RunID])
+	if store.Locked(err) {
+		if rest := s.dissolve(some); rest != nil {
+			s.insert(rest)
+		}
+		return
+	}
+	for i, p := range some {
+		s.tell(p, outcomes[i])
 	}
 }
 
-// tell tells the caller whether its run was stored. If the caller has given up meanwhile, a stored run is announced here.
-func (s *Starts) tell(p *start, stored bool) {
+// settle gives up the place of the start, or begins the run there. sent is when the statement was sent.
+func (p *start) settle(inserted map[uuid.UUID]*store.ClaimedRun, err error, sent time.Time) outcome {
+	run, ok := inserted[p.run.RunID]
+	ok = ok && err == nil
+	place := p.place
+	p.place, p.run.Claim = nil, nil
+	switch {
+	case place == nil:
+	case ok && run != nil:
+		place.Begin(run)
+		return begun
+	case err == nil || store.Unsent(err) || store.Answered(err) || store.Repeatable(err):
+		place.Free()
+	default:
+		place.GiveBack(sent)
+	}
+	if ok {
+		return stored
+	}
+	return unstored
+}
+
+// dissolve lets the callers with an ID start their runs by themselves, because the statement for some waited for a lock. It
+// returns the others.
+func (s *Starts) dissolve(some []*start) (rest []*start) {
+	for _, p := range some {
+		if id := p.run.ExternalID; id != "" {
+			s.held.add(id)
+			s.tell(p, unstored)
+		} else {
+			rest = append(rest, p)
+		}
+	}
+	if len(rest) < len(some) {
+		return rest
+	}
+	for _, p := range some { // something else is locked
+		s.tell(p, unstored)
+	}
+	return nil
+}
+
+// tell tells the caller what became of its run. If the caller has given up meanwhile, a run that is due is announced here.
+func (s *Starts) tell(p *start, o outcome) {
 	if p.state.Swap(settled) != left {
-		p.told <- stored
+		p.told <- o
 		return
 	}
-	if stored {
+	if o == stored {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()                                 // nobody waits for the notification
 		_ = s.hints.Due(ctx, nil, dueRun(p.run)) // fails only in a transaction
