@@ -98,10 +98,12 @@ const insertUnnested = `r AS (
 SELECT run_id, started_at, deadline_at, until FROM r`
 
 var insertColumns = columnsOf(insertRuns, append(newRunColumns(func(r *NewRun) *NewRun { return r }),
-	uuids("locked_by", func(r *NewRun) uuid.UUID { return r.claim().Worker }),
-	uuids("lease", func(r *NewRun) uuid.UUID { return r.claim().Lease }),
-	bigints("lease_timeout", func(r *NewRun) int64 { return micros(r.claim().LeaseTimeout) }),
+	sparse(uuids("locked_by", func(r *NewRun) uuid.UUID { return r.claim().Worker }), isClaimed),
+	sparse(uuids("lease", func(r *NewRun) uuid.UUID { return r.claim().Lease }), isClaimed),
+	sparse(bigints("lease_timeout", func(r *NewRun) int64 { return micros(r.claim().LeaseTimeout) }), isClaimed),
 )...)
+
+func isClaimed(r *NewRun) bool { return r.Claim != nil }
 
 // claim returns the run's claim, a zero one if it has none.
 func (r *NewRun) claim() NewClaim { return deref(r.Claim) }

@@ -201,9 +201,12 @@ func TestStartDoesNotOvertake(t *testing.T) {
 	})
 	t.Run("ClaimUnderWay", func(t *testing.T) {
 		p := newPlacing(t, 2)
-		claiming, release := kit.HangAt(t, p.w, "after claim")
-		p.s = begun(t, p.w)
+		var hangs atomic.Bool
+		claiming, release := kit.HangAt(t, p.w, "after claim", hangs.Load)
+		p.begin()
 		t.Cleanup(release)
+		hangs.Store(true)
+		p.s.Offer("default", "", 0)
 		await.Receive(t, claiming)
 		run := p.start(p.c)
 		if got := p.inserted(run); got != store.Pending {
@@ -218,12 +221,16 @@ func TestStartDoesNotOvertake(t *testing.T) {
 		p := newPlacing(t, 1)
 		p.begin()
 		first := p.start(p.c)
+		if !engine.Calm(p.s) {
+			t.Error("the worker is about to claim")
+		}
+		p.s.Offer("default", "", 0)
+		if engine.Calm(p.s) {
+			t.Error("a run would overtake the one that was announced")
+		}
 		second := p.start(p.c)
 		if a, b := p.inserted(first), p.inserted(second); a != store.Running || b != store.Pending {
 			t.Errorf("inserted as %s and %s", a, b)
-		}
-		if engine.Calm(p.s) {
-			t.Error("a third run would overtake the second")
 		}
 		close(p.g.Open)
 		p.result(first)
@@ -355,12 +362,14 @@ func TestCancelBeforeTheBeginOfAPlace(t *testing.T) {
 	hung, release, _ := p.beginHanging()
 	id, started := p.startHanging()
 	await.Receive(t, hung)
-	if err := p.c.Cancel(t.Context(), kagzi.RunID(id)); err != nil {
+	run := uuid.MustParse(id)
+	if _, err := store.New(p.db.Pool, "default").Cancel(t.Context(), nil, run, "", 0); err != nil { // it announces nothing
 		t.Fatal(err)
 	}
+	p.s.Refresh([]uuid.UUID{run})
 	release()
-	run := await.Receive(t, started)
-	if _, err := run.Result(t.Context()); kagzi.KindOf(err) != kind.Cancelled {
+	cancelled := await.Receive(t, started)
+	if _, err := cancelled.Result(t.Context()); kagzi.KindOf(err) != kind.Cancelled {
 		t.Errorf("got %v", err)
 	}
 	await.True(t, "the slot is free again", func() bool { return engine.Slots(p.s) == 1 })

@@ -38,7 +38,9 @@ func newFixture(t *testing.T) *fixture {
 	t.Parallel()
 	db := dbtest.Database(t)
 	proxy := pgproxy.Start(t, db.DSN)
-	return &fixture{t: t, db: db, proxy: proxy, starts: newStarts(t, dbtest.OpenPool(t, proxy.DSN(), dbtest.Conns(10)))}
+	pool := dbtest.OpenPool(t, proxy.DSN(), dbtest.Conns(10))
+	dbtest.Exec(t, pool, `SELECT`) // a shared statement does not wait long for a connection
+	return &fixture{t: t, db: db, proxy: proxy, starts: newStarts(t, pool)}
 }
 
 func newStarts(t *testing.T, pool *pgxpool.Pool) *Starts {

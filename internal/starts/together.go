@@ -97,7 +97,7 @@ func (s *Starts) flush(all []*start) {
 // its own error, and a lost answer is looked for as ever. Only if the statement waited for a lock, the runs without an ID,
 // which cannot have caused that, stay together.
 func (s *Starts) insert(some []*start) {
-	begun := time.Now()
+	asked := time.Now()
 	inserted, err := s.store.StartTogether(context.WithoutCancel(some[0].ctx), func() []*store.NewRun {
 		var runs []*store.NewRun
 		for _, p := range some {
@@ -106,12 +106,12 @@ func (s *Starts) insert(some []*start) {
 				runs = append(runs, p.run)
 			}
 		}
-		begun = time.Now()
+		asked = time.Now()
 		return runs
 	})
 	outcomes := make([]outcome, len(some))
 	for i, p := range some {
-		outcomes[i] = p.settle(inserted, err, begun)
+		outcomes[i] = p.settle(inserted, err, asked)
 	}
 	if store.Locked(err) {
 		if rest := s.dissolve(some); rest != nil {
