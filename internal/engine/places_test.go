@@ -85,11 +85,11 @@ func (p *placing) start(c *kagzi.Client, opts ...kagzi.StartOption) *kagzi.Run[s
 }
 
 // startHanging starts a run while another goroutine of the test goes on, and returns its ID once it is stored.
-func (p *placing) startHanging() (id string, started <-chan *kagzi.Run[string]) {
+func (p *placing) startHanging(wf kagzi.Workflow[int, string]) (id string, started <-chan *kagzi.Run[string]) {
 	p.t.Helper()
 	ch := make(chan *kagzi.Run[string], 1)
 	go func() {
-		run, err := kagzi.Start(p.t.Context(), p.c, p.g.Workflow, 1)
+		run, err := kagzi.Start(p.t.Context(), p.c, wf, 1)
 		if err != nil {
 			p.t.Error(err)
 		}
@@ -317,12 +317,16 @@ func TestEndOfAPlace(t *testing.T) {
 			dbtest.Exec(p.t, p.db.Pool, `UPDATE kagzi.workers SET status = 'OFFLINE', stopped_at = now()`)
 			p.s.Refresh([]uuid.UUID{p.s.ID()})
 			await.True(p.t, "the worker ends all", func() bool { return engine.HasStoppedAll(p.s) })
+			await.True(p.t, "the worker registers again", func() bool {
+				return dbtest.QueryOne[int](p.t, p.db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status <> 'OFFLINE'`) == 1
+			})
+			p.calm()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newPlacing(t, 1)
+			p := newPlacing(t, 2)
 			hung, release, stop := p.beginHanging()
-			id, started := p.startHanging()
+			id, started := p.startHanging(p.g.Workflow)
 			await.Receive(t, hung)
 			happens(p, stop)
 			release()
@@ -343,7 +347,7 @@ func TestEndOfAPlace(t *testing.T) {
 func TestLateBeginOfAPlace(t *testing.T) {
 	p := newPlacing(t, 1, func(cfg *kagzi.WorkerConfig) { cfg.LeaseTimeout, cfg.FixedLease, cfg.Heartbeat = time.Second, true, 0 })
 	hung, release, _ := p.beginHanging()
-	id, started := p.startHanging()
+	id, started := p.startHanging(p.g.Workflow)
 	await.Receive(t, hung)
 	close(p.g.Open)
 	p.rescued(id, 1)
@@ -359,8 +363,14 @@ func TestLateBeginOfAPlace(t *testing.T) {
 // that would tell.
 func TestCancelBeforeTheBeginOfAPlace(t *testing.T) {
 	p := newPlacing(t, 1)
+	writesNothing, open := kagzi.Define[int, string]("writes-nothing"), make(chan struct{})
+	t.Cleanup(func() { close(open) })
+	kagzi.Handle(p.w, writesNothing, func(kagzi.Context, int) (string, error) { // so it does not learn of the cancel by itself
+		<-open
+		return "", nil
+	})
 	hung, release, _ := p.beginHanging()
-	id, started := p.startHanging()
+	id, started := p.startHanging(writesNothing)
 	await.Receive(t, hung)
 	run := uuid.MustParse(id)
 	if _, err := store.New(p.db.Pool, "default").Cancel(t.Context(), nil, run, "", 0); err != nil { // it announces nothing
