@@ -86,18 +86,6 @@ func unnested(sql string) ([]string, error) {
 	return names, nil
 }
 
-// sparse is c for a value that few items have. The array ends with the last item that has one, and unnest fills up with NULL: a
-// start of many runs does not pay for a value that none of them has.
-func sparse[T any](c arrayColumn[T], has func(T) bool) arrayColumn[T] {
-	return arrayColumn[T]{c.name, c.typ, func(items []T) any {
-		n := len(items)
-		for n > 0 && !has(items[n-1]) {
-			n--
-		}
-		return c.array(items[:n])
-	}}
-}
-
 func uuids[T any](name string, of func(T) uuid.UUID) arrayColumn[T] {
 	return arrayColumn[T]{name: name, typ: "uuid[]", array: func(items []T) any {
 		return uuidArray(len(items), func(i int) uuid.UUID { return of(items[i]) })

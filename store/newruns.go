@@ -70,11 +70,24 @@ WITH u AS MATERIALIZED (
 		u.timeout, u.retry_policy, u.metadata, u.parent_run_id, u.parent_step_id, u.parent_step_id <> '' AS detached, u.input,
 		NULLIF(u.locked_by, '00000000-0000-0000-0000-000000000000') AS locked_by, NULLIF(u.lease, '00000000-0000-0000-0000-000000000000') AS lease,
 		u.lease_timeout
-	FROM unnest($2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::int[], $8::smallint[], $9::bigint[], $10::bigint[],
-		$11::bigint[], $12::text[], $13::text[], $14::uuid[], $15::text[], $16::bytea[], $17::uuid[], $18::uuid[], $19::bigint[]) WITH ORDINALITY
-		AS u (run_id, external_id, input_hash, task_queue, workflow_type, version, priority, delay, at, timeout,
-			retry_policy, metadata, parent_run_id, parent_step_id, input, locked_by, lease, lease_timeout, place)
+	FROM (
+		SELECT ` + columnsOfRuns + `, coalesce(u.locked_by, ($17::uuid[])[1]) AS locked_by, coalesce(u.lease, ($18::uuid[])[1]) AS lease,
+			coalesce(u.lease_timeout, ($19::bigint[])[1]) AS lease_timeout, u.place
+		FROM unnest($2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::int[], $8::smallint[], $9::bigint[], $10::bigint[],
+			$11::bigint[], $12::text[], $13::text[], $14::uuid[], $15::text[], $16::bytea[], $17::uuid[], $18::uuid[], $19::bigint[]) WITH ORDINALITY
+			AS u (run_id, external_id, input_hash, task_queue, workflow_type, version, priority, delay, at, timeout,
+				retry_policy, metadata, parent_run_id, parent_step_id, input, locked_by, lease, lease_timeout, place)
+	) u
 ), ` + insertUnnested
+
+// The columns of newRunColumns, most of which are shared.
+const columnsOfRuns = `u.run_id, coalesce(u.external_id, ($3::text[])[1]) AS external_id, u.input_hash,
+			coalesce(u.task_queue, ($5::text[])[1]) AS task_queue, coalesce(u.workflow_type, ($6::text[])[1]) AS workflow_type,
+			coalesce(u.version, ($7::int[])[1]) AS version, coalesce(u.priority, ($8::smallint[])[1]) AS priority,
+			coalesce(u.delay, ($9::bigint[])[1]) AS delay, coalesce(u.at, ($10::bigint[])[1]) AS at,
+			coalesce(u.timeout, ($11::bigint[])[1]) AS timeout, coalesce(u.retry_policy, ($12::text[])[1]) AS retry_policy,
+			coalesce(u.metadata, ($13::text[])[1]) AS metadata, coalesce(u.parent_run_id, ($14::uuid[])[1]) AS parent_run_id,
+			coalesce(u.parent_step_id, ($15::text[])[1]) AS parent_step_id, u.input`
 
 // Inserts the rows of u, which have the columns of a NewRun, in the order of their external IDs: see everyRun.
 const insertUnnested = `r AS (
@@ -98,12 +111,10 @@ const insertUnnested = `r AS (
 SELECT run_id, started_at, deadline_at, until FROM r`
 
 var insertColumns = columnsOf(insertRuns, append(newRunColumns(func(r *NewRun) *NewRun { return r }),
-	sparse(uuids("locked_by", func(r *NewRun) uuid.UUID { return r.claim().Worker }), isClaimed),
-	sparse(uuids("lease", func(r *NewRun) uuid.UUID { return r.claim().Lease }), isClaimed),
-	sparse(bigints("lease_timeout", func(r *NewRun) int64 { return micros(r.claim().LeaseTimeout) }), isClaimed),
+	shared(uuids, "locked_by", func(r *NewRun) uuid.UUID { return r.claim().Worker }),
+	shared(uuids, "lease", func(r *NewRun) uuid.UUID { return r.claim().Lease }),
+	shared(bigints, "lease_timeout", func(r *NewRun) int64 { return micros(r.claim().LeaseTimeout) }),
 )...)
-
-func isClaimed(r *NewRun) bool { return r.Claim != nil }
 
 // claim returns the run's claim, a zero one if it has none.
 func (r *NewRun) claim() NewClaim { return deref(r.Claim) }
@@ -137,19 +148,19 @@ func readInserted(rows pgx.Rows, runs []*NewRun, asked time.Time) (map[uuid.UUID
 func newRunColumns[T any](run func(T) *NewRun) columns[T] {
 	return columns[T]{
 		uuids("run_id", func(t T) uuid.UUID { return run(t).RunID }),
-		texts("external_id", func(t T) string { return run(t).ExternalID }),
+		shared(texts, "external_id", func(t T) string { return run(t).ExternalID }),
 		byteas("input_hash", func(t T) []byte { return run(t).InputHash }),
-		texts("task_queue", func(t T) string { return run(t).Queue }),
-		texts("workflow_type", func(t T) string { return run(t).Type }),
-		ints("version", func(t T) int { return cmp.Or(run(t).Version, run(t).claim().Version) }),
-		smallints("priority", func(t T) int16 { return int16(run(t).Priority) }),
-		bigints("delay", func(t T) int64 { return micros(run(t).Delay) }),
-		bigints("at", func(t T) int64 { return epoch(run(t).At) }),
-		bigints("timeout", func(t T) int64 { return micros(run(t).Timeout) }),
-		texts("retry_policy", func(t T) string { return string(run(t).RetryPolicy) }),
-		texts("metadata", func(t T) string { return string(run(t).Metadata) }),
-		uuids("parent_run_id", func(t T) uuid.UUID { return run(t).Parent }),
-		texts("parent_step_id", func(t T) string { return run(t).ParentStep }),
+		shared(texts, "task_queue", func(t T) string { return run(t).Queue }),
+		shared(texts, "workflow_type", func(t T) string { return run(t).Type }),
+		shared(ints, "version", func(t T) int { return cmp.Or(run(t).Version, run(t).claim().Version) }),
+		shared(smallints, "priority", func(t T) int16 { return int16(run(t).Priority) }),
+		shared(bigints, "delay", func(t T) int64 { return micros(run(t).Delay) }),
+		shared(bigints, "at", func(t T) int64 { return epoch(run(t).At) }),
+		shared(bigints, "timeout", func(t T) int64 { return micros(run(t).Timeout) }),
+		shared(texts, "retry_policy", func(t T) string { return string(run(t).RetryPolicy) }),
+		shared(texts, "metadata", func(t T) string { return string(run(t).Metadata) }),
+		shared(uuids, "parent_run_id", func(t T) uuid.UUID { return run(t).Parent }),
+		shared(texts, "parent_step_id", func(t T) string { return run(t).ParentStep }),
 		byteas("input", func(t T) []byte { return run(t).Input }),
 	}
 }
