@@ -14,6 +14,7 @@ import (
 const (
 	sendTimeout = 2 * time.Second
 	maxHints    = 10_000
+	atOnce      = 10 // statements that are sent without a pause after as many Intervals of silence
 )
 
 // A DB sends a Publisher's statements; a *pgxpool.Pool is one.
@@ -21,15 +22,15 @@ type DB interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
-// A Publisher sends hints to the Listeners of all processes. It sends at most one statement per Interval, because every
-// transaction that notifies takes a database-wide lock at commit.
+// A Publisher sends hints to the Listeners of all processes. It sends at most one statement per Interval on average, because
+// every transaction that notifies takes a database-wide lock at commit. A Publisher that has sent little lately sends at once.
 //
 // A hint may be lost: a Publisher drops the hints of a statement that fails, and the oldest ones when more than 10,000 wait
 // to be sent. Polling finds the work later. A Publisher has no goroutine while it has nothing to send, so it need not be
 // closed. It is safe for concurrent use.
 type Publisher struct {
-	// Interval is the least time between the end of one statement and the next, which sends all hints that came meanwhile. It
-	// must not be changed once the Publisher is used. Zero means 5 ms.
+	// Interval is the least time between two statements on average. A statement sends all hints that came since the last. It
+	// must not be changed once the Publisher is used. Zero means 2 ms.
 	Interval time.Duration
 
 	db  DB
@@ -40,7 +41,7 @@ type Publisher struct {
 	pending hints     // to send with the next statement
 	sending bool      // a goroutine is in run: it sends, or waits to send; publish sets it, run clears it
 	failing bool      // the last statement failed
-	sent    time.Time // when the last statement ended
+	turn    time.Time // each statement moves it by an Interval, and is not sent before it; quiet keeps it from falling far behind
 }
 
 // NewPublisher returns a Publisher that sends with db. A nil logger discards.
@@ -50,7 +51,7 @@ func NewPublisher(db DB, logger *slog.Logger) *Publisher {
 	return p
 }
 
-// Work sends the hint that work of queue is due. If nothing was sent for an Interval, it sends the hint at once, and returns
+// Work sends the hint that work of queue is due. If little was sent lately, it sends the hint at once, and returns
 // once it is sent, ctx ends or 2 seconds have passed; the end of ctx does not end the statement. Otherwise it returns
 // immediately.
 func (p *Publisher) Work(ctx context.Context, namespace, queue string) {
@@ -91,7 +92,7 @@ func (p *Publisher) publish(ctx context.Context, hs ...hint) {
 		return
 	}
 	p.sending = true
-	quiet := max(0, p.interval()-time.Since(p.sent))
+	quiet := p.quiet()
 	wait := quiet == 0 && !p.failing // in an outage no caller waits
 	p.mu.Unlock()
 
@@ -106,7 +107,17 @@ func (p *Publisher) publish(ctx context.Context, hs ...hint) {
 	}
 }
 
-// run sends the pending hints after quiet, and then after each Interval, until none are pending. It closes first after the
+// quiet returns the pause before the next statement, and counts that. Its caller holds mu.
+func (p *Publisher) quiet() time.Duration {
+	now, interval := time.Now(), cmp.Or(p.Interval, 2*time.Millisecond)
+	if earliest := now.Add(-atOnce * interval); p.turn.Before(earliest) {
+		p.turn = earliest
+	}
+	p.turn = p.turn.Add(interval)
+	return max(0, p.turn.Sub(now))
+}
+
+// run sends the pending hints after quiet, and goes on as long as some are pending. It closes first after the
 // first statement.
 func (p *Publisher) run(ctx context.Context, quiet time.Duration, first chan<- struct{}) {
 	for {
@@ -120,9 +131,10 @@ func (p *Publisher) run(ctx context.Context, quiet time.Duration, first chan<- s
 
 		p.mu.Lock()
 		p.logChange(err)
-		p.sent = time.Now()
 		p.sending = !p.pending.empty()
-		if !p.sending {
+		if p.sending {
+			quiet = p.quiet()
+		} else {
 			p.idle.Broadcast()
 		}
 		more := p.sending
@@ -134,7 +146,6 @@ func (p *Publisher) run(ctx context.Context, quiet time.Duration, first chan<- s
 		if !more {
 			return
 		}
-		quiet = p.interval()
 	}
 }
 
@@ -156,10 +167,6 @@ func (p *Publisher) logChange(err error) {
 		p.log.Info("kagzi: notifications are sent again")
 	}
 	p.failing = err != nil
-}
-
-func (p *Publisher) interval() time.Duration {
-	return cmp.Or(p.Interval, 5*time.Millisecond)
 }
 
 // A hint names a queue or a run.

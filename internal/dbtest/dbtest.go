@@ -148,6 +148,9 @@ func released(pool *pgxpool.Pool, patience time.Duration) bool {
 	return true
 }
 
+// lingers is longer than a client keeps its connection for notifications after the last Result.
+const lingers = 10 * time.Second
+
 // Main runs a package's tests, ends the server that they used, and exits. The exit code is not 0 if a test failed or left
 // goroutines behind. TestMain calls it last. The default logger, which clients without a Logger use, is silent unless
 // KAGZI_TEST_LOG is set, so that tests that pass print nothing.
@@ -165,7 +168,10 @@ func Main(m *testing.M, ignore ...goleak.Option) {
 		code = max(code, 1)
 	}
 	if code == 0 { // a failed test may have left goroutines
-		if err := goleak.Find(ignore...); err != nil {
+		err := goleak.Find(ignore...)
+		for begun := time.Now(); err != nil && time.Since(begun) < lingers; err = goleak.Find(ignore...) {
+		}
+		if err != nil {
 			fmt.Fprintln(os.Stderr, "dbtest: goroutines left over:", err)
 			code = 1
 		}

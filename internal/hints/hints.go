@@ -76,7 +76,7 @@ func New(s *store.Store, log *slog.Logger, ready func(context.Context) error) *H
 		workers: map[Worker]struct{}{}, coordinators: map[Coordinator]struct{}{},
 	}
 	h.listener.hints = h
-	h.results = &results{hints: h, ready: ready}
+	h.results = &results{hints: h, ready: ready, listening: waitingListener{hints: h}}
 	return h
 }
 

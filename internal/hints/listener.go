@@ -3,6 +3,7 @@ package hints
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/kagzi/kagzi/notify"
@@ -13,8 +14,9 @@ import (
 type listener struct {
 	hints *Hints
 
+	users atomic.Int32 // calls of acquire that were not released; written under mu
+
 	mu     sync.Mutex         // guards the fields below
-	users  int                // calls of acquire that were not released
 	notify *notify.Listener   // nil while users is zero
 	stop   context.CancelFunc // ends notify's Run
 	done   chan struct{}      // closed once Run has returned
@@ -45,11 +47,16 @@ func (h *Hints) Reconnect() { h.listener.retry() }
 func (l *listener) acquire() (release func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.users++; l.users == 1 {
+	if l.users.Add(1) == 1 {
 		pool := l.hints.store.Pool()
 		l.notify = notify.NewListener(notify.ListenerConfig{
-			Connect: func(ctx context.Context) (*pgx.Conn, error) { return store.Connect(ctx, pool) },
-			Probe:   l.hints.publisher.Probe,
+			Connect: func(ctx context.Context) (*pgx.Conn, error) {
+				if err := l.hints.results.listening.reconnects(); err != nil {
+					return nil, err
+				}
+				return store.Connect(ctx, pool)
+			},
+			Probe: l.hints.publisher.Probe,
 
 			MinBackoff: l.hints.ListenBackoff, MaxBackoff: l.hints.ListenBackoff,
 			Logger: l.hints.log,
@@ -68,7 +75,7 @@ func (l *listener) acquire() (release func()) {
 	return sync.OnceFunc(func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if l.users--; l.users == 0 {
+		if l.users.Add(-1) == 0 {
 			l.stop()
 			<-l.done
 			l.notify = nil

@@ -1,30 +1,41 @@
 package hints
 
 import (
-	"cmp"
+	"bytes"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
 
-	"github.com/kagzi/kagzi/internal/batch"
 	"github.com/kagzi/kagzi/internal/goroutine"
 	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/store"
 )
 
-// results lets any number of callers wait for the ends of runs, with one query for all of them. Its goroutine runs while
-// somebody waits.
+// results lets any number of callers wait for the ends of runs. Runs that are queried about the same time share a query. Its
+// goroutine runs while somebody waits.
 type results struct {
 	hints *Hints
 	ready func(context.Context) error // returns an error if this program does not work with the schema
 
 	mu         sync.Mutex // guards the fields below
-	waiting    map[uuid.UUID][]waiter
+	waiting    map[uuid.UUID]*awaitedRun
+	urgent     []uuid.UUID   // of waiting: to query at once, because somebody has come to wait, or because of a hint
+	next       time.Time     // when the first of the others is queried if no hint comes
 	lastNumber uint64        // the number of the last waiter
-	wake       chan struct{} // of capacity one: makes the goroutine query at once; nil while there is none
+	wake       chan struct{} // of capacity one: tells the goroutine that urgent has runs, or that waiting is empty; nil while there is none
+
+	listening waitingListener
+}
+
+// An awaitedRun is a run that somebody waits for.
+type awaitedRun struct {
+	waiters []waiter
+	pause   time.Duration // the last pause between two queries for it
+	next    time.Time     // when it is queried next if no hint comes
 }
 
 // A waiter is one call of Result. It does not get a result that was read before it came, because the run may have been
@@ -39,12 +50,13 @@ type ending struct {
 	err error
 }
 
-// The pauses between queries while no hint comes: short at first, for short runs, then longer and longer.
+// The pauses between two queries for a run while no hint comes: they triple, from short ones for short runs to the longest.
+// While notifications arrive, a query finds something only if a notification was lost.
 const (
-	firstPause            = 5 * time.Millisecond
+	firstPause            = time.Millisecond
 	longestPause          = 250 * time.Millisecond
-	longestPauseListening = 2 * time.Second        // while notifications arrive
-	listenAfter           = 300 * time.Millisecond // of waiting, the listener is started
+	firstPauseListening   = 100 * time.Millisecond
+	longestPauseListening = 2 * time.Second
 )
 
 // Result waits for the end of the run, whichever process executes it. It returns store.ErrRunNotFound if there is no such
@@ -67,19 +79,7 @@ func (r *results) wait(ctx context.Context, id uuid.UUID) (store.Ended, error) {
 	if err := r.awaitReady(ctx); err != nil {
 		return store.Ended{}, err
 	}
-	ch := make(chan ending, 1)
-	r.mu.Lock()
-	if r.waiting == nil {
-		r.waiting = map[uuid.UUID][]waiter{}
-	}
-	r.lastNumber++
-	r.waiting[id] = append(r.waiting[id], waiter{r.lastNumber, ch})
-	if r.wake == nil {
-		r.wake = make(chan struct{}, 1)
-		go r.run(r.wake)
-	}
-	goroutine.Signal(r.wake)
-	r.mu.Unlock()
+	ch := r.join(id)
 	select {
 	case e := <-ch:
 		return e.Ended, e.err
@@ -104,13 +104,51 @@ func (r *results) awaitReady(ctx context.Context) error {
 	}
 }
 
-func (r *results) leave(id uuid.UUID, ch chan ending) {
+// join adds a waiter for the run, and has the run queried at once.
+func (r *results) join(id uuid.UUID) <-chan ending {
+	ch := make(chan ending, 1)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.waiting[id] = slices.DeleteFunc(r.waiting[id], func(w waiter) bool { return w.ch == ch })
-	if len(r.waiting[id]) == 0 {
-		delete(r.waiting, id)
+	if r.waiting == nil {
+		r.waiting = map[uuid.UUID]*awaitedRun{}
 	}
+	a := r.waiting[id]
+	if a == nil {
+		a = &awaitedRun{}
+		r.waiting[id] = a
+	}
+	r.lastNumber++
+	a.waiters, a.pause = append(a.waiters, waiter{r.lastNumber, ch}), 0
+	if r.wake == nil {
+		r.wake = make(chan struct{}, 1)
+		r.listening.begin()
+		go r.run(r.wake)
+	}
+	r.queryNow(id)
+	return ch
+}
+
+// queryNow makes the goroutine query for the run at once. Its caller holds mu.
+func (r *results) queryNow(id uuid.UUID) {
+	r.urgent = append(r.urgent, id)
+	goroutine.Signal(r.wake)
+}
+
+func (r *results) leave(id uuid.UUID, ch <-chan ending) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if a := r.waiting[id]; a != nil {
+		r.keep(id, slices.DeleteFunc(a.waiters, func(w waiter) bool { return w.ch == ch }))
+	}
+}
+
+// keep replaces the waiters for the run. If nobody waits for any run, it tells the goroutine to end. Its caller holds mu.
+func (r *results) keep(id uuid.UUID, waiters []waiter) {
+	if len(waiters) > 0 {
+		r.waiting[id].waiters = waiters
+		return
+	}
+	delete(r.waiting, id)
 	if len(r.waiting) == 0 && r.wake != nil {
 		goroutine.Signal(r.wake)
 	}
@@ -127,268 +165,104 @@ func (r *results) last() uint64 {
 func (r *results) deliver(e ending, last uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	a := r.waiting[e.RunID]
+	if a == nil {
+		return
+	}
 	var later []waiter
-	for _, w := range r.waiting[e.RunID] {
+	for _, w := range a.waiters {
 		if w.number <= last {
 			w.ch <- e
 		} else {
 			later = append(later, w)
 		}
 	}
-	if later != nil {
-		r.waiting[e.RunID] = later
-	} else {
-		delete(r.waiting, e.RunID)
-	}
-	if len(r.waiting) == 0 && r.wake != nil {
-		goroutine.Signal(r.wake)
-	}
+	r.keep(e.RunID, later)
 }
 
-// refresh makes the goroutine query at once if somebody waits for one of ids; nil means any run.
+// refresh makes the goroutine query at once for those of ids that somebody waits for; nil means all runs.
 func (r *results) refresh(ids []uuid.UUID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.wake == nil {
-		return
+	if ids == nil {
+		ids = slices.Collect(maps.Keys(r.waiting))
 	}
 	for _, id := range ids {
 		if r.waiting[id] != nil {
-			goroutine.Signal(r.wake)
-			return
+			r.queryNow(id)
 		}
-	}
-	if ids == nil {
-		goroutine.Signal(r.wake)
 	}
 }
 
-// pending returns the runs that somebody waits for. If there are none, its caller, which is the goroutine, must end.
-func (r *results) pending() []uuid.UUID {
+// due returns the runs to query now: the urgent ones and, when the time has come, all whose pause is almost over. If more is
+// false, nobody waits, and its caller, which is the goroutine, must end.
+func (r *results) due(now time.Time) (ids []uuid.UUID, more bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.waiting) == 0 {
-		r.wake = nil
-		return nil
+		r.wake, r.urgent, r.next = nil, nil, time.Time{}
+		r.listening.end()
+		return nil, false
 	}
-	ids := make([]uuid.UUID, 0, len(r.waiting))
-	for id := range r.waiting {
-		ids = append(ids, id)
+	ids, r.urgent = r.urgent, nil
+	if !now.Before(r.next) {
+		r.next = now.Add(longestPauseListening)
+		for id, a := range r.waiting {
+			if now.Before(a.next.Add(-a.pause / 4)) {
+				r.next = earlier(r.next, a.next)
+			} else {
+				ids = append(ids, id)
+			}
+		}
 	}
-	return ids
+	slices.SortFunc(ids, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
+	return slices.Compact(ids), true
+}
+
+// queried decides when those of ids that have not ended are queried again, after a query that took so long, and returns when
+// the next run is.
+func (r *results) queried(ids []uuid.UUID, took time.Duration) time.Time {
+	first, longest := firstPause, longestPause
+	if r.hints.Listening() {
+		first, longest = firstPauseListening, longestPauseListening
+	}
+	longest = max(longest, 10*took) // slow queries are sent less often
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for now := time.Now(); len(ids) > 0; ids = ids[1:] {
+		if a := r.waiting[ids[0]]; a != nil {
+			a.pause = min(max(3*a.pause, first, took), longest)
+			a.next = now.Add(a.pause)
+			r.next = earlier(r.next, a.next)
+		}
+	}
+	return r.next
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // run queries for the ends of runs until nobody waits.
-func (r *results) run(wake chan struct{}) {
-	begun, pause := time.Now(), firstPause
+func (r *results) run(wake <-chan struct{}) {
 	q := newQuery(r)
 	defer q.batcher.Wait()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	var release func()
-	defer func() {
-		if release != nil {
-			release()
-		}
-	}()
 	for {
-		ids := r.pending()
-		if ids == nil {
+		ids, more := r.due(time.Now())
+		if !more {
 			return
 		}
 		q.fetchAll(ids)
-		longest := longestPause
-		if release != nil && r.hints.listener.listening() {
-			longest = longestPauseListening
-		}
-		// Slow queries are sent less often.
-		pause = min(2*pause, longest)
-		timer.Reset(max(pause, 10*q.took))
-		if release == nil && time.Since(begun) > listenAfter {
-			release = r.hints.Listen()
-		}
+		r.listening.waited()
+		timer.Reset(time.Until(r.queried(ids, q.took)))
 		select {
 		case <-wake:
-			pause = firstPause
 		case <-timer.C:
 		}
-	}
-}
-
-const (
-	// maxQueried is the largest number of runs in one query: it may return the result of each.
-	maxQueried = 1000
-
-	// sharedTimeout is how long a query about more than one run may take. The result of one run may take longer by itself.
-	// Then the waiters for the others wait this long each time that the runs are halved.
-	sharedTimeout = 2 * time.Second
-
-	// refusalTolerance is for how long the database must have refused queries before the waiters get the error: a migration
-	// or somebody's lock may end before.
-	refusalTolerance = 2 * time.Second
-)
-
-// A query holds the state of the queries for the ends of runs while somebody waits. Only run's goroutine uses it, apart from
-// isolated.
-type query struct {
-	*results
-	outage  *outage.Outage
-	limit   int                       // of runs in the next query: halved when a query gets no answer, doubled when it does
-	since   time.Time                 // when the database began to refuse queries; zero if the last one was answered
-	took    time.Duration             // of the longest query of the last fetchAll, apart from those that failed because of one run
-	batcher *batch.Batcher[uuid.UUID] // queries for isolated runs
-
-	isolatedMu sync.Mutex                 // guards isolated: the batcher's goroutines use it, too
-	isolated   map[uuid.UUID]*isolatedRun // that somebody waited for at the last fetchAll
-}
-
-// An isolatedRun is a run whose end could not be read although the ends of others could. From then on it has queries of its
-// own, at the same time as those for the others, so that the others need not wait for it.
-type isolatedRun struct {
-	since    time.Time // the first failure
-	failures int       // so far
-	next     time.Time // the next query
-	querying bool      // it is in the batcher: takeShared sets it, isolate clears it
-}
-
-func newQuery(r *results) *query {
-	q := &query{results: r, limit: maxQueried, isolated: map[uuid.UUID]*isolatedRun{}}
-	q.outage = outage.New(r.hints.log, r.hints.Reconnect)
-	q.batcher = batch.New(batch.Config[uuid.UUID]{MaxItems: 1, Flush: q.fetchIsolated})
-	return q
-}
-
-// fetchAll delivers the ends of those of ids that have ended, and errors that a longer wait would not help.
-func (q *query) fetchAll(ids []uuid.UUID) {
-	q.took = 0
-	for ids = q.takeShared(ids); len(ids) > 0; {
-		n, last, begun := min(len(ids), q.limit), q.last(), time.Now()
-		err := store.Isolate(ids[:n], q.fetchShared, q.isolate)
-		switch {
-		case err == nil:
-			q.outage.End()
-			q.since, q.limit = time.Time{}, min(2*q.limit, maxQueried)
-			ids = ids[n:]
-		case store.Classify(err) == store.ClassLate && !store.MayBeRowError(err): // no answer came: n may be too many for one query
-			q.outage.Begin(err)
-			q.limit = max(1, n/2)
-			if n == 1 {
-				q.isolate(ids[0], err)
-				ids = ids[1:]
-			}
-		default:
-			q.took = max(q.took, time.Since(begun))
-			q.failed(ids, last, err)
-			return
-		}
-	}
-}
-
-// takeShared returns those of ids that are queried together. It adds the isolated ones whose pause is over to the batcher.
-func (q *query) takeShared(ids []uuid.UUID) []uuid.UUID {
-	q.isolatedMu.Lock()
-	defer q.isolatedMu.Unlock()
-	if len(q.isolated) == 0 {
-		return ids
-	}
-	waiting := map[uuid.UUID]*isolatedRun{}
-	ids = slices.DeleteFunc(ids, func(id uuid.UUID) bool {
-		x := q.isolated[id]
-		if x == nil {
-			return false
-		}
-		waiting[id] = x
-		if !x.querying && !time.Now().Before(x.next) {
-			x.querying = true
-			q.batcher.Add(id)
-		}
-		return true
-	})
-	q.isolated = waiting
-	return ids
-}
-
-func (q *query) fetchShared(ids []uuid.UUID) error {
-	begun := time.Now()
-	err := q.fetch(ids, cmp.Or(q.hints.QueryTimeout, sharedTimeout))
-	if err == nil {
-		q.took = max(q.took, time.Since(begun))
-	}
-	return err
-}
-
-func (q *query) fetchIsolated(ids []uuid.UUID) {
-	for _, id := range ids {
-		if err := q.fetch(ids, 0); err != nil {
-			q.isolate(id, err)
-			continue
-		}
-		q.isolatedMu.Lock()
-		delete(q.isolated, id)
-		q.isolatedMu.Unlock()
-	}
-}
-
-// fetch delivers the ends of those of ids that have ended.
-func (q *query) fetch(ids []uuid.UUID, most time.Duration) error {
-	last := q.last()
-	ended, missing, err := q.hints.store.Ended(context.Background(), ids, most)
-	if err != nil {
-		return err
-	}
-	for _, e := range ended {
-		q.deliver(ending{Ended: e}, last)
-	}
-	for _, id := range missing {
-		q.deliver(ending{Ended: store.Ended{RunID: id}, err: store.ErrRunNotFound}, last)
-	}
-	return nil
-}
-
-// isolate makes queries of its own for the run after a pause. It delivers the error if it lasts, unless it says that no
-// answer came in time.
-func (q *query) isolate(id uuid.UUID, err error) {
-	last := q.last()
-	q.isolatedMu.Lock()
-	x := q.isolated[id]
-	if x == nil {
-		x = &isolatedRun{since: time.Now()}
-		q.isolated[id] = x
-	}
-	x.next, x.querying = time.Now().Add(outage.Backoff(x.failures)), false
-	x.failures++
-	lasts := time.Since(x.since) >= refusalTolerance
-	q.isolatedMu.Unlock()
-	if store.Closed(err) || lasts && (!store.Unavailable(err) || store.Answered(err)) {
-		q.deliverError([]uuid.UUID{id}, last, err)
-	}
-}
-
-// failed handles the error of a query that did not fail because of a single run: it may succeed later, or the waiters get
-// the error.
-func (q *query) failed(ids []uuid.UUID, last uint64, err error) {
-	deliver := store.Closed(err)
-	switch {
-	case deliver:
-	case store.Unavailable(err):
-		q.outage.Begin(err)
-	default:
-		if q.since.IsZero() {
-			q.since = time.Now()
-		}
-		deliver = time.Since(q.since) >= refusalTolerance
-	}
-	if deliver {
-		q.deliverError(ids, last, err)
-	}
-}
-
-// deliverError delivers err to those who wait for ids.
-func (q *query) deliverError(ids []uuid.UUID, last uint64, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), refusalTolerance)
-	defer cancel()
-	err = q.hints.store.ExplainRights(ctx, err)
-	for _, id := range ids {
-		q.deliver(ending{Ended: store.Ended{RunID: id}, err: err}, last)
 	}
 }
