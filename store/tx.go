@@ -17,6 +17,7 @@ type txMode struct {
 	statements  time.Duration // statement_timeout, if that is less than the time that the call has left; zero: that time
 	asyncCommit bool          // synchronous_commit is off: the commit does not wait for the disk
 	customPlans bool          // the server plans statements at each call, by its own costs
+	backend     *int32        // set to the process ID of the backend that runs the transaction; nil: not asked
 }
 
 var (
@@ -53,7 +54,8 @@ SELECT ` + formats + `, set_config('lock_timeout', $1, true), set_config('statem
 	set_config('idle_in_transaction_session_timeout', '5s', true),
 	set_config('synchronous_commit', CASE WHEN $3::bool THEN 'off' ELSE current_setting('synchronous_commit') END, true),
 	set_config('jit', 'off', true), CASE WHEN $4::bool THEN set_config('plan_cache_mode', 'force_custom_plan', true)
-		ELSE set_config('enable_seqscan', 'off', true) || set_config('cpu_index_tuple_cost', '10', true) || set_config('plan_cache_mode', ` + planMode + `, true) END`
+		ELSE set_config('enable_seqscan', 'off', true) || set_config('cpu_index_tuple_cost', '10', true) || set_config('plan_cache_mode', ` + planMode + `, true) END,
+	pg_backend_pid()`
 	commitTx = `COMMIT`
 )
 
@@ -143,6 +145,14 @@ func (m txMode) prologueArgs(ctx context.Context) []any {
 		locks = timeout * 9 / 10 // shorter than the statement's timeout, so that the error is lock_not_available
 	}
 	return []any{millis(max(locks, 1)), millis(max(timeout, 1)), m.asyncCommit, m.customPlans}
+}
+
+// readBackend reads the last column of prologue.
+func (m txMode) readBackend(rows pgx.Rows) error {
+	columns := make([]any, len(rows.FieldDescriptions())) // nil skips a column
+	columns[len(columns)-1] = m.backend
+	_, err := pgx.ForEachRow(rows, columns, func() error { return nil })
+	return err
 }
 
 // millis returns d in milliseconds for a setting. It rounds up, because zero means no timeout.
@@ -244,8 +254,11 @@ func exchange(ctx context.Context, db DB, m txMode, b *pgx.Batch, reads ...func(
 		whole.QueuedQueries = append(whole.QueuedQueries, b.QueuedQueries...)
 		whole.Queue(commitTx)
 		reserve(conn, whole)
-		err = sendAll(ctx, conn, whole, padReads(reads, 1+n, 1))
-		if err != nil {
+		reads = padReads(reads, 1+n, 1)
+		if m.backend != nil {
+			reads[1] = m.readBackend
+		}
+		if err = sendAll(ctx, conn, whole, reads); err != nil {
 			abort(conn)
 		}
 		return err

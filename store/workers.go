@@ -130,26 +130,20 @@ RETURNING w.heartbeat_at, w.status = 'DRAINING' OR EXISTS (
 
 const askedToDrain = `SELECT EXISTS (SELECT FROM kagzi.worker_events e WHERE e.worker_id = $2 AND e.namespace_id = $1 AND e.event = 'DRAINING')`
 
-// A statement of its own: the heartbeat's runs on the server that has the row, which may be another one in a distributed
-// Postgres.
-const backendPID = `SELECT pg_backend_pid()`
-
 // Heartbeat writes the worker's heartbeat, in a transaction of its own, so that no lock on a run delays it. It returns
 // ErrWorkerOffline if the worker was declared dead meanwhile.
 func (s *Store) Heartbeat(ctx context.Context, db DB, h Heartbeat) (answer HeartbeatAnswer, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		b := &pgx.Batch{}
-		b.Queue(backendPID)
 		b.Queue(heartbeat, s.namespace, h.Worker, h.Active, h.Completed, h.Failed, h.Backend.PID, epoch(h.Backend.Start), epoch(h.Backend.Server), h.Number)
 		answer = HeartbeatAnswer{Asked: time.Now()}
-		err := exchange(ctx, db, untimed, b, func(rows pgx.Rows) error {
-			pid, err := pgx.CollectOneRow(rows, pgx.RowTo[int32])
-			answer.Own = pid == h.Backend.PID
-			return err
-		}, func(rows pgx.Rows) error {
+		// The prologue asks for the backend: in a distributed Postgres the heartbeat runs on the server that has the row.
+		var pid int32
+		err := exchange(ctx, db, txMode{backend: &pid}, b, func(rows pgx.Rows) error {
 			_, err := pgx.ForEachRow(rows, []any{utc(&answer.Now), &answer.Drain}, func() error { return nil })
 			return err
 		})
+		answer.Own = pid == h.Backend.PID
 		if err != nil || !answer.Now.IsZero() {
 			return err
 		}
