@@ -54,6 +54,9 @@ func benchPool(b *testing.B, conns int32) *pgxpool.Pool {
 
 // printStatements shows where the server's time went: BENCH_STATEMENTS=1 go test -run '^$' -bench Drain .
 func printStatements(b *testing.B, pool *pgxpool.Pool) {
+	if os.Getenv("BENCH_STATEMENTS") == "" {
+		return
+	}
 	rows, err := pool.Query(b.Context(), `
 		SELECT calls, round(total_exec_time::numeric, 1), round(mean_exec_time::numeric, 3), rows, left(regexp_replace(query, '\s+', ' ', 'g'), 90)
 		FROM pg_stat_statements ORDER BY total_exec_time DESC LIMIT 12`)
@@ -188,9 +191,7 @@ func BenchmarkDrain(b *testing.B) {
 					b.Fatal(err)
 				}
 				b.StopTimer()
-				if os.Getenv("BENCH_STATEMENTS") != "" {
-					printStatements(b, pool)
-				}
+				printStatements(b, pool)
 				seconds := b.Elapsed().Seconds()
 				b.ReportMetric(float64(b.N)/seconds, "runs/s")
 				if steps > 0 {

@@ -15,6 +15,7 @@ import (
 	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/internal/testhook"
 	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/migrations"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -154,7 +155,7 @@ func NewCoordinator(c *Client, cfg CoordinatorConfig) (*Coordinator, error) {
 // housekeeping returns the configuration of a coordinator of c's namespace that no worker hosts.
 func (c CoordinatorConfig) housekeeping(client *Client, o *outage.Outage) housekeeping.Config {
 	return housekeeping.Config{
-		Store: client.store, Hints: client.hints, Log: client.cfg.Logger, Outage: o,
+		Store: client.store, Hints: client.hints, Log: client.cfg.Logger, Outage: o, Schema: migrations.Version(),
 		Interval: c.Interval, Batch: c.Batch, MaxRuns: c.MaxRuns, StaleAfter: c.StaleAfter, Grace: c.Grace, NoGrace: c.NoGrace,
 		Retention:   store.Retention{Completed: c.KeepCompleted, Failed: c.KeepFailed, Workflows: c.Keep},
 		KeepForever: c.KeepForever,

@@ -37,7 +37,7 @@ type connection struct {
 }
 
 func newConnection(l *Listener) *connection {
-	return &connection{l: l, unlistened: 2, listens: make(chan struct{}), echo: make(chan struct{}, 1), began: time.Now()}
+	return &connection{l: l, unlistened: 3, listens: make(chan struct{}), echo: make(chan struct{}, 1), began: time.Now()}
 }
 
 // listenOnce connects and listens until ctx ends, the connection is lost or a probe does not arrive. It returns the cause,
@@ -67,6 +67,7 @@ func (l *Listener) listenOnce(ctx context.Context, closing *sync.WaitGroup) (liv
 	}
 	pl.Handle(WorkChannel, c)
 	pl.Handle(RunChannel, c)
+	pl.Handle(LeadChannel, c)
 
 	var guard sync.WaitGroup
 	guard.Go(func() {
@@ -104,6 +105,8 @@ func (c *connection) HandleNotification(_ context.Context, n *pgconn.Notificatio
 		c.l.wakeWork(n.Payload)
 	case RunChannel:
 		c.l.wakeRuns(n.Payload)
+	case LeadChannel:
+		c.l.wakeLead(n.Payload)
 	}
 	return nil
 }

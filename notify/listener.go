@@ -19,7 +19,7 @@ type ListenerConfig struct {
 	// pooler in transaction mode no notification arrives. Required.
 	Connect func(ctx context.Context) (*pgx.Conn, error)
 
-	// Probe sends payload on channel over another connection, as Publisher.Probe does. Required.
+	// Probe sends payload on channel over another connection, as Publisher.Send does. Required.
 	Probe func(ctx context.Context, channel, payload string) error
 
 	// ProbeEvery is how long a connection may be silent before the Listener sends itself a probe. Zero means
@@ -58,6 +58,7 @@ type Listener struct {
 	mu   sync.Mutex
 	work map[string]map[*func()]struct{} // by WorkPayload
 	runs map[string]map[*func([]uuid.UUID)]struct{}
+	lead map[string]map[*func(string)]struct{} // all under ""
 }
 
 // NewListener returns a Listener that does nothing until Run.
@@ -74,6 +75,7 @@ func NewListener(cfg ListenerConfig) *Listener {
 		probe: "probe " + uuid.NewString(), // without a colon, so never a WorkPayload
 		work:  make(map[string]map[*func()]struct{}),
 		runs:  make(map[string]map[*func([]uuid.UUID)]struct{}),
+		lead:  make(map[string]map[*func(string)]struct{}),
 	}
 }
 
@@ -88,6 +90,11 @@ func (l *Listener) OnWork(namespace, queue string, wake func()) (cancel func()) 
 // change it. The Listener does not call wake after cancel has returned.
 func (l *Listener) OnRuns(namespace string, wake func(ids []uuid.UUID)) (cancel func()) {
 	return subscribe(&l.mu, l.runs, namespace, wake)
+}
+
+// OnLead subscribes hear to the payloads of LeadChannel. The Listener does not call hear after cancel has returned.
+func (l *Listener) OnLead(hear func(payload string)) (cancel func()) {
+	return subscribe(&l.mu, l.lead, "", hear)
 }
 
 func subscribe[F any](mu *sync.Mutex, subs map[string]map[*F]struct{}, key string, wake F) (cancel func()) {
@@ -202,5 +209,13 @@ func (l *Listener) wakeRuns(payload string) {
 	defer l.mu.Unlock()
 	for wake := range l.runs[namespace] {
 		(*wake)(ids)
+	}
+}
+
+func (l *Listener) wakeLead(payload string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for hear := range l.lead[""] {
+		(*hear)(payload)
 	}
 }

@@ -103,7 +103,7 @@ func start(t *testing.T, cfg ListenerConfig, deaf bool) *lab {
 		if l.deaf.Load() {
 			return nil
 		}
-		return l.pub.Probe(ctx, channel, payload)
+		return l.pub.Send(ctx, channel, payload)
 	}
 	if cfg.MinBackoff == 0 {
 		cfg.MinBackoff, cfg.MaxBackoff = time.Millisecond, 5*time.Millisecond
@@ -211,7 +211,7 @@ func TestIgnoresWhatIsNotOurs(t *testing.T) {
 	l.OnRuns("acme", woken.runs("runs"))
 	for _, channel := range []string{WorkChannel, RunChannel} {
 		for _, payload := range []string{"", ":", "acme", "acme:", "acme:default,", "acme:\x01", "probe", "acme:" + uuid.NewString() + ",x", strings.Repeat("x", maxPayload)} {
-			if err := l.pub.Probe(t.Context(), channel, payload); err != nil {
+			if err := l.pub.Send(t.Context(), channel, payload); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -9,10 +9,12 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// The channels: WorkChannel for due work, by namespace and queue, and RunChannel for changed runs, by namespace.
+// The channels: WorkChannel for due work, by namespace and queue, RunChannel for changed runs, by namespace, and LeadChannel for
+// what the coordinators that lead say, in words that this package does not know.
 const (
 	WorkChannel = "kagzi_work"
 	RunChannel  = "kagzi_run"
+	LeadChannel = "kagzi_lead"
 )
 
 const (

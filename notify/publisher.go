@@ -76,8 +76,8 @@ func (p *Publisher) Wait() {
 	}
 }
 
-// Probe sends payload at once, whatever is pending. It can be a ListenerConfig's Probe.
-func (p *Publisher) Probe(ctx context.Context, channel, payload string) error {
+// Send sends payload at once, whatever is pending. It can be a ListenerConfig's Probe.
+func (p *Publisher) Send(ctx context.Context, channel, payload string) error {
 	_, err := p.db.Exec(ctx, notifyAll, []string{channel}, []string{payload})
 	return err
 }

@@ -298,7 +298,7 @@ var serverState = map[string]bool{
 	"pg_stat_user_tables": true, "pg_settings": true,
 	"pg_postmaster_start_time": true, "pg_backend_pid": true, "pg_is_in_recovery": true, "inet_server_addr": true, "inet_server_port": true,
 	"pg_relation_size": true, "pg_notify": true, "set_config": true, "current_setting": true, "pg_current_wal_lsn": true,
-	"pg_notification_queue_usage": true,
+	"pg_notification_queue_usage": true, "pg_stat_get_backend_idset": true, "pg_stat_get_backend_dbid": true, "pg_stat_get_backend_pid": true, "pg_stat_get_backend_start": true,
 }
 
 // ---- the catalog ----

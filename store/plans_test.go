@@ -247,6 +247,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"activeQueues", activeQueues, []any{maxQueues}, map[string][]string{claimIndex: {"task_queue"}}},
 		{"ownQueues", ownQueues, []any{s.namespace, maxQueues}, map[string][]string{claimIndex: {"task_queue", "namespace_id"}}},
 		{"activeTypes", activeTypes, []any{s.namespace, typeNames[:3], maxQueues}, map[string][]string{claimIndex: claimed[:3]}},
+		{"busyQueues", busyQueues, []any{s.namespace, micros(time.Minute)}, map[string][]string{claimIndex: claimed, "workers_live": nil}},
 		{"dueWork", dueWork, []any{s.namespace, typeNames[:3], typeNames[:3], maxDueCounted}, map[string][]string{claimIndex: claimed}},
 		{"activeWork", activeWork, []any{s.namespace, typeNames[:3], typeNames[:3], maxActiveRead}, map[string][]string{claimIndex: claimed[:4]}},
 		{"overdueSchedules", overdueSchedules, []any{s.namespace, micros(time.Minute), 10}, map[string][]string{dueIndex: {"next_at", "namespace_id"}}},

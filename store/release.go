@@ -14,7 +14,7 @@ import (
 type UnresponsiveWorker struct {
 	ID          uuid.UUID
 	HeartbeatAt time.Time // the last heartbeat that was read: if the worker has sent another one since, it is alive
-	Backend     int32     // DisconnectedWorkers sets it: the process ID of the backend that has ended
+	Backend     int32     // CheckFleet sets it: the process ID of the backend that has ended
 	Silent      bool      // SilentWorkers sets it: no heartbeat for all of its StaleAfter, not only for two thirds of it
 }
 
@@ -33,78 +33,6 @@ func (s *Store) SilentWorkers(ctx context.Context) (silent []UnresponsiveWorker,
 		}))
 	})
 	return silent, wrap("find silent workers", err)
-}
-
-// Two statements read the table and the server's list of backends, because in a distributed Postgres the table may be on
-// another server. The table is read first, so each backend in it began before the list was read: if the list lacks it, it
-// has ended.
-const (
-	connectedWorkers = `
-SELECT w.worker_id, w.heartbeat_at, w.backend_pid, w.backend_start, w.server_start
-FROM kagzi.workers w
-WHERE w.namespace_id = $1 AND w.status <> 'OFFLINE' AND w.backend_pid IS NOT NULL`
-	serverBackends = `
-SELECT pg_postmaster_start_time(), a.pid, a.backend_start
-FROM pg_stat_activity a
-WHERE a.pid IS NOT NULL AND a.datname = current_database()`
-)
-
-// A connectedWorker is a worker whose registered backend is known.
-type connectedWorker struct {
-	UnresponsiveWorker
-	backendStart, serverStart *time.Time
-}
-
-// backends are the backends of one server.
-type backends struct {
-	server time.Time            // when the server started
-	start  map[int32]*time.Time // when each backend started, by process ID; nil if the user may not see it
-}
-
-// hasEnded reports whether w's backend belonged to this server and has ended. It is false for a worker of another server. A
-// backend whose start the user may not see may be the worker's.
-func (b *backends) hasEnded(w *connectedWorker) bool {
-	if w.serverStart == nil || !w.serverStart.Equal(b.server) {
-		return false
-	}
-	start, there := b.start[w.Backend]
-	return !there || start != nil && w.backendStart != nil && !start.Equal(*w.backendStart)
-}
-
-// DisconnectedWorkers returns the workers whose heartbeat connection the server no longer has, and in known the number of
-// workers whose backend is known. A live worker soon replaces a connection that is lost.
-func (s *Store) DisconnectedWorkers(ctx context.Context) (disconnected []UnresponsiveWorker, known int, err error) {
-	err = do(ctx, func(ctx context.Context) error {
-		workers, server, err := s.workersAndBackends(ctx)
-		disconnected, known = nil, len(workers)
-		for i := range workers {
-			if server.hasEnded(&workers[i]) {
-				disconnected = append(disconnected, workers[i].UnresponsiveWorker)
-			}
-		}
-		return err
-	})
-	return disconnected, known, wrap("find workers whose connection has ended", err)
-}
-
-// workersAndBackends reads the workers whose backend is known and the server's backends, in one round trip.
-func (s *Store) workersAndBackends(ctx context.Context) (workers []connectedWorker, server backends, err error) {
-	b := &pgx.Batch{}
-	b.Queue(connectedWorkers, s.namespace)
-	b.Queue(serverBackends)
-	server.start = map[int32]*time.Time{}
-	err = exchange(ctx, s.pool, untimed, b, collect(&workers, func(row pgx.CollectableRow) (w connectedWorker, err error) {
-		return w, row.Scan(&w.ID, utc(&w.HeartbeatAt), &w.Backend, &w.backendStart, &w.serverStart)
-	}), func(rows pgx.Rows) error {
-		var pid int32
-		var start *time.Time
-		_, err := pgx.ForEachRow(rows, []any{&server.server, &pid, &start}, func() error {
-			server.start[pid] = start
-			return nil
-		})
-		return err
-	})
-	return workers, server, err
 }
 
 // Forbidden reports whether err says that the user lacks a right.

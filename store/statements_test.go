@@ -428,10 +428,10 @@ func registry(t *testing.T, s *Store, odd string) {
 	w.Backend = Backend{PID: 1 << 30, Start: time.Now(), Server: one[time.Time](t, s.pool, `SELECT pg_postmaster_start_time()`)}
 	ok("register", s.RegisterWorker(t.Context(), s.pool, w))
 	ok("register", s.RegisterWorker(t.Context(), s.pool, v))
-	gone, watched, err := s.DisconnectedWorkers(t.Context())
+	fleet, err := s.CheckFleet(t.Context())
 	ok("gone", err)
-	if len(gone) != 1 || gone[0].ID != w.ID || watched != 1 {
-		t.Errorf("gone %+v of %d", gone, watched)
+	if gone := fleet.Disconnected; len(gone) != 1 || gone[0].ID != w.ID || fleet.Watched != 1 || fleet.Workers != 2 {
+		t.Errorf("fleet %+v", fleet)
 	}
 	ok("drain", s.Drain(t.Context(), nil, w.ID))
 	f := WorkerFilter{Status: []string{Draining}, Queue: odd, Type: odd, Labels: []byte(`{"k": "it's"}`), Limit: 5}
@@ -451,7 +451,7 @@ func registry(t *testing.T, s *Store, odd string) {
 	if len(asked) != 1 || asked[0] != v.ID {
 		t.Errorf("asked %v", asked)
 	}
-	lost, err := s.ReleaseUnresponsive(t.Context(), gone, odd)
+	lost, err := s.ReleaseUnresponsive(t.Context(), fleet.Disconnected, odd)
 	ok("release", err)
 	if len(lost) != 1 || lost[0].Queue != odd {
 		t.Errorf("lost %+v", lost)

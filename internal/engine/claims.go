@@ -11,6 +11,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/goroutine"
+	"github.com/kagzi/kagzi/internal/hints"
 	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/store"
 )
@@ -36,20 +37,45 @@ func (s *Session) claimLoop(ctx context.Context) {
 			}
 			continue
 		}
-		pause := s.claim(ctx, n)
-		if pause == 0 {
-			continue
-		}
-		s.mu.Lock()
-		s.nextClaim = time.Now().Add(pause)
-		s.mu.Unlock()
-		timer.Reset(pause)
-		select {
-		case <-ctx.Done():
-		case <-s.wake:
-		case <-timer.C:
+		pause, poll := s.claim(ctx, n)
+		for pause > 0 {
+			s.mu.Lock()
+			s.nextClaim = time.Now().Add(pause)
+			s.mu.Unlock()
+			timer.Reset(pause)
+			pause = 0
+			select {
+			case <-ctx.Done():
+			case <-s.wake:
+			case <-timer.C:
+				if poll {
+					pause = s.polled()
+				}
+			}
 		}
 	}
+}
+
+// pollsItself is the longest PollInterval of a worker that lets the leading coordinator poll for it. That one says of a queue
+// that nothing is due for ten seconds: a worker with a longer interval could learn too late when the next run is.
+const pollsItself = 8 * time.Second
+
+// hearLead notes that the leading coordinator has looked for work of this queue, and found nothing that is due soon. It does
+// so every few seconds. Then the worker does not poll. If it has not heard that for PollInterval, it polls.
+func (s *Session) hearLead(l hints.Lead) {
+	if !l.Queues || s.cfg.PollInterval > pollsItself || slices.Contains(l.Busy, s.cfg.Queue) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.idle = time.Now()
+}
+
+// polled returns the rest of the pause until the next claim if the leading coordinator has polled for this worker meanwhile.
+func (s *Session) polled() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return max(0, time.Until(s.idle.Add(s.cfg.PollInterval)))
 }
 
 // capacity returns how many runs may be claimed now. more is false once nothing will be claimed any more.
@@ -64,8 +90,8 @@ func (s *Session) capacity() (n int, more bool) {
 }
 
 // claim takes up to n runs, begins to execute them, and returns the pause before the next claim. It is zero if more runs
-// may be due.
-func (s *Session) claim(ctx context.Context, n int) time.Duration {
+// may be due. poll says that the next claim would only look whether notifications were lost.
+func (s *Session) claim(ctx context.Context, n int) (pause time.Duration, poll bool) {
 	s.claims++
 	types := slices.Clone(s.cfg.Types)
 	rand.Shuffle(len(types), func(i, j int) { types[i], types[j] = types[j], types[i] })
@@ -100,11 +126,11 @@ func (s *Session) claim(ctx context.Context, n int) time.Duration {
 				s.resolve(ctx, req, sent)
 			}
 		})
-		return 0
+		return 0, false
 	}
 	if claim.Now.IsZero() {
 		s.most = max(1, n/2) // the inputs may have been too much for the time
-		return outage.Pause + rand.N(outage.Pause)
+		return outage.Pause + rand.N(outage.Pause), false
 	}
 	s.most = min(2*s.most, mostClaimed)
 	s.looks.ended(full, sent, claim.Reached)
@@ -117,15 +143,15 @@ func (s *Session) claim(ctx context.Context, n int) time.Duration {
 		s.begin(req.Worker, claim.Runs)
 	}
 	if len(claim.Runs) == n {
-		return 0
+		return 0, false
 	}
-	pause := req.Ahead
+	pause = req.Ahead
 	if !claim.Next.IsZero() {
 		// The estimate lags behind the database's clock, so the run is due by then. A random part of a millisecond keeps the workers
 		// of a fleet from claiming at once for one run.
 		pause = min(pause, max(claim.Next.Sub(s.now()), 0)+rand.N(time.Millisecond))
 	}
-	return pause
+	return pause, full && pause == s.cfg.PollInterval
 }
 
 // claimedAll ends a claim: its runs are in executing. It refreshes runs whose rows changed meanwhile, because the claim

@@ -64,8 +64,8 @@ func TestLostConnectionsOfALiveWorker(t *testing.T) {
 		await.True(t, "the worker reports its new connection", func() bool {
 			return dbtest.QueryOne[int](t, db.Pool, watchedBackend) != old
 		})
-		if disconnected, watched, err := direct.DisconnectedWorkers(t.Context()); err != nil || len(disconnected) != 0 || watched != 1 {
-			t.Errorf("disconnected %v of %d, %v", disconnected, watched, err)
+		if fleet, err := direct.CheckFleet(t.Context()); err != nil || len(fleet.Disconnected) != 0 || fleet.Watched != 1 {
+			t.Errorf("fleet %+v, %v", fleet, err)
 		}
 		unharmed(t, db, leases)
 		await.True(t, "the worker listens again", h.Listening)
@@ -193,8 +193,8 @@ func TestPoolerLeavesNoEvidence(t *testing.T) {
 	if err != nil || len(page) != 1 || page[0].Watched {
 		t.Errorf("workers %+v, %v; want one that is not watched", page, err)
 	}
-	if disconnected, watched, err := s.DisconnectedWorkers(t.Context()); err != nil || len(disconnected) != 0 || watched != 0 {
-		t.Errorf("disconnected %v of %d, %v", disconnected, watched, err)
+	if fleet, err := s.CheckFleet(t.Context()); err != nil || len(fleet.Disconnected) != 0 || fleet.Watched != 0 {
+		t.Errorf("fleet %+v, %v", fleet, err)
 	}
 	conn, err := pool.Acquire(t.Context())
 	if err != nil {

@@ -48,7 +48,10 @@ func sendingTo(ch chan<- HeldExecution) *batch.Batcher[*execution] {
 func (h *HeldSession) HoldRetries() { h.s.retries = sendingTo(h.Again) }
 
 // Claim is one pass of the claim loop. It returns the pause before the next.
-func (h *HeldSession) Claim(ctx context.Context, n int) time.Duration { return h.s.claim(ctx, n) }
+func (h *HeldSession) Claim(ctx context.Context, n int) time.Duration {
+	pause, _ := h.s.claim(ctx, n)
+	return pause
+}
 
 // LastFullLook makes the last full look one that has just ended and took d.
 func (h *HeldSession) LastFullLook(d time.Duration) { h.s.looks.took, h.s.looks.at = d, time.Now() }

@@ -49,6 +49,7 @@ func (s *Session) Run(ctx context.Context) error {
 	s.cfg.Logger.Info("kagzi: worker started", "worker", s.ID(), "namespace", s.store.Namespace(), "queue", s.cfg.Queue, "workflows", s.cfg.Registration(s.ID()).Handlers)
 	release := s.cfg.Hints.Listen()
 	stopWork := s.cfg.Hints.OnWork(s.cfg.Queue, s.wantClaim)
+	stopLead := s.cfg.Hints.OnLead(s.hearLead)
 	leaveHints := s.cfg.Hints.JoinWorker(s)
 	if s.cfg.Hooks != nil && s.cfg.Hooks.Begun != nil {
 		s.cfg.Hooks.Begun(testSession{s})
@@ -76,6 +77,7 @@ func (s *Session) Run(ctx context.Context) error {
 	close(stop)
 	loops.Wait()
 	stopWork()
+	stopLead()
 	release()
 	hb.end()
 	published := make(chan struct{})

@@ -60,8 +60,8 @@ func TestLostRegistration(t *testing.T) {
 	if got := dbtest.QueryOne[string](t, db.Pool, `SELECT string_agg(event, ' ' ORDER BY occurred_at) FROM kagzi.worker_events`); got != "STARTED" {
 		t.Errorf("the registry's log says %s", got)
 	}
-	if gone, watched, err := store.New(db.Pool, "default").DisconnectedWorkers(t.Context()); err != nil || len(gone) != 0 || watched != 1 {
-		t.Errorf("gone %v of %d, %v", gone, watched, err)
+	if fleet, err := store.New(db.Pool, "default").CheckFleet(t.Context()); err != nil || len(fleet.Disconnected) != 0 || fleet.Watched != 1 {
+		t.Errorf("fleet %+v, %v", fleet, err)
 	}
 }
 

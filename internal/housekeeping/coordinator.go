@@ -2,7 +2,8 @@
 // exceeded their Timeout while no worker executes them, continues compensations whose worker has died, declares workers dead
 // and releases their runs, and deletes runs that are past their retention.
 //
-// Any number of coordinators may run at once, in any process: transactions in the database decide between them. A loop
+// Any number of coordinators may run at once, in any process: transactions in the database decide between them. All but one
+// rest while they hear that one (leader.go), because more would only repeat its queries. A loop
 // (loops.go) repeats each pass: a pass returns the pause until the next one, and an error if the database failed it.
 package housekeeping
 
@@ -25,6 +26,7 @@ type Config struct {
 	Log    *slog.Logger
 	Outage *outage.Outage // of the database, shared with the worker that hosts the coordinator
 
+	Schema   int64         // the newest migration that the program knows
 	Interval time.Duration // between two passes of a loop, unless something wakes the loop
 	Batch    int           // the most schedules that one transaction fires
 	MaxRuns  int           // the most runs that one transaction starts
@@ -52,10 +54,13 @@ type Coordinator struct {
 	unfired   outage.Failures // schedules that fail while others fire, for the log
 	queued    queuedRuns
 
+	leadership *leadership
 	// Each of these belongs to one loop and needs no lock. Run resets them.
 	heartbeats  failureDetector
 	connections failureDetector
 	scan        scan
+	leading     bool           // the last check of the connections told the others that this coordinator works
+	nextSearch  time.Time      // when the leader looks for busy queues again
 	overdue     *store.Overdue // how far the deadlines were read; nil: start with the first
 }
 
@@ -64,11 +69,13 @@ func New(cfg Config) *Coordinator {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Coordinator{
+	k := &Coordinator{
 		cfg: cfg, schedules: make(chan struct{}, 1), deadlines: make(chan struct{}, 1),
 		failing: outage.Failures{Begins: "kagzi: the coordinator met an error and tries again", Ends: "kagzi: the coordinator no longer meets that error"},
 		unfired: outage.Failures{Begins: "kagzi: some schedules cannot be fired; the others are", Ends: "kagzi: all schedules can be fired again"},
 	}
+	k.leadership = newLeadership(&k.cfg)
+	return k
 }
 
 // WakeSchedules makes the coordinator read the schedules now. It does not block.
@@ -84,3 +91,11 @@ func (k *Coordinator) Refresh(ids []uuid.UUID) {
 		k.WakeSchedules()
 	}
 }
+
+// The names of loops in the log.
+const (
+	fireSchedules    = "fire schedules"
+	endOverdue       = "end overdue runs"
+	runCompensations = "run compensations"
+	releaseRuns      = "release the runs of dead workers"
+)

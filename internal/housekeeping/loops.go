@@ -13,27 +13,65 @@ import (
 // Run may be called again after it has returned, but never concurrently. The caller has checked that the schema fits.
 func (k *Coordinator) Run(ctx context.Context) error {
 	k.heartbeats, k.connections, k.scan, k.overdue = failureDetector{}, failureDetector{}, scan{}, nil
+	k.leadership.begin()
+	k.leading = false
 	release := k.cfg.Hints.Listen()
 	defer release()
 	defer k.cfg.Hints.OnSchedules(k.WakeSchedules)()
+	defer k.cfg.Hints.OnLead(k.leadership.hear)()
 	defer k.cfg.Hints.JoinCoordinator(k)()
 
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	var loops sync.WaitGroup
-	loops.Go(func() { k.repeat(ctx, stop, fireSchedules, k.schedules, k.FireSchedules) })
-	loops.Go(func() { k.repeat(ctx, stop, "end overdue runs", k.deadlines, k.EndOverdue) })
-	loops.Go(func() { k.repeat(ctx, stop, "run compensations", nil, k.Compensate) })
-	loops.Go(func() { k.repeat(ctx, stop, "release the runs of dead workers", nil, k.CheckHeartbeats) })
-	loops.Go(func() { k.repeat(ctx, stop, "delete old runs", nil, k.DeleteOld) })
-	if !k.cfg.NoGrace {
-		loops.Go(func() { k.repeat(ctx, stop, "check connections", nil, k.CheckConnections) })
+	var retention sync.WaitGroup
+	retention.Go(func() { k.repeat(ctx, stop, "delete old runs", nil, k.DeleteOld) })
+	for ctx.Err() == nil {
+		k.work(ctx, stop)
+		k.leadership.awaitTurn(ctx)
+		k.resume()
 	}
-	loops.Wait()
+	retention.Wait()
+	k.resign(ctx)
 	if cause := context.Cause(ctx); store.Closed(cause) {
 		return cause
 	}
 	return nil
+}
+
+// work runs the loops that one coordinator of a namespace is enough for, until ctx ends or a senior coordinator works. Passes
+// under way then are finished.
+func (k *Coordinator) work(ctx context.Context, stop context.CancelCauseFunc) {
+	working, rest := context.WithCancel(ctx)
+	defer rest()
+	var loops sync.WaitGroup
+	loop := func(what string, wake <-chan struct{}, pass func(context.Context) (time.Duration, error)) {
+		loops.Go(func() {
+			k.repeat(working, stop, what, wake, func(context.Context) (time.Duration, error) { return pass(ctx) })
+		})
+	}
+	loop(fireSchedules, k.schedules, k.FireSchedules)
+	loop(endOverdue, k.deadlines, k.EndOverdue)
+	loop(runCompensations, nil, k.Compensate)
+	loop(releaseRuns, nil, k.CheckHeartbeats)
+	if !k.cfg.NoGrace {
+		loop("check connections", nil, k.CheckConnections)
+	}
+	k.leadership.awaitSenior(working)
+	rest()
+	loops.Wait()
+}
+
+// resume prepares the loops for work after a rest. A failure detector that has not checked for long begins anew: its gap was a
+// rest, and not an outage.
+func (k *Coordinator) resume() {
+	now := k.cfg.Now()
+	if now.Sub(k.heartbeats.checked) > k.heartbeatsGap() {
+		k.heartbeats = failureDetector{}
+	}
+	if now.Sub(k.connections.checked) > k.connectionsGap() {
+		k.connections = failureDetector{}
+	}
+	k.overdue = nil
 }
 
 // repeat calls pass until ctx ends or the pool is closed: after the pause that pass returned, or as soon as wake has a value.
@@ -49,13 +87,16 @@ func (k *Coordinator) repeat(ctx context.Context, stop context.CancelCauseFunc, 
 			return
 		case store.Unavailable(err) && !store.Answered(err):
 			k.cfg.Outage.Begin(err)
+			k.leadership.failed(what)
 			pause = outage.Pause
 		case err != nil:
 			k.failing.Note(k.cfg.Log, what, err)
+			k.leadership.failed(what)
 			pause = min(k.cfg.Interval, time.Second)
 		default:
 			k.cfg.Outage.End()
 			k.failing.Over(k.cfg.Log, what)
+			k.leadership.passed(what, pause)
 		}
 		timer := time.NewTimer(pause)
 		select {
@@ -65,4 +106,16 @@ func (k *Coordinator) repeat(ctx context.Context, stop context.CancelCauseFunc, 
 		}
 		timer.Stop()
 	}
+}
+
+// resign tells the others that this coordinator stops, so that one of them works at once.
+func (k *Coordinator) resign(ctx context.Context) {
+	if !k.leading {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	says := k.leadership.says()
+	says.Ends = true
+	_ = k.cfg.Hints.Lead(ctx, says) // if it fails, they work a little later
 }

@@ -23,14 +23,14 @@ const (
 // the coordinator could not check may itself have been unable to report.
 func (k *Coordinator) CheckHeartbeats(ctx context.Context) (time.Duration, error) {
 	d, timeout := &k.heartbeats, k.cfg.StaleAfter/3
-	pause := min(k.cfg.Interval, timeout)
+	pause := k.heartbeatsPause()
 	silent, err := k.cfg.Store.SilentWorkers(ctx)
 	if err != nil {
 		d.restart(time.Time{})
 		return 0, err
 	}
 	now := k.cfg.Now()
-	if gap := now.Sub(d.checked); !d.checked.IsZero() && gap > pause+time.Second {
+	if gap := now.Sub(d.checked); !d.checked.IsZero() && gap > k.heartbeatsGap() {
 		d.restart(time.Time{})
 		if len(silent) > 0 {
 			k.cfg.Log.Info("kagzi: workers without a recent heartbeat get time to send one: the coordinator could not check heartbeats",
@@ -63,34 +63,48 @@ func (k *Coordinator) CheckHeartbeats(ctx context.Context) (time.Duration, error
 // database, in which all workers lose their connections, the detector starts again and declares nobody dead for a while.
 func (k *Coordinator) CheckConnections(ctx context.Context) (time.Duration, error) {
 	d, now := &k.connections, k.cfg.Now()
-	disconnected, known, err := k.cfg.Store.DisconnectedWorkers(ctx)
+	fleet, err := k.cfg.Store.CheckFleet(ctx)
 	if store.Forbidden(err) {
-		k.cfg.Log.Warn("kagzi: pg_stat_activity cannot be read: the crash of a worker is found only when its heartbeats are overdue", "error", err)
+		k.cfg.Log.Warn("kagzi: the server's backends cannot be read: the crash of a worker is found only when its heartbeats are overdue", "error", err)
 		return time.Hour, nil
 	}
 	if err != nil {
 		d.restart(k.cfg.Now().Add(k.cfg.StaleAfter / 3))
 		return 0, err
 	}
-	pause := k.connectionsPause(known)
-	if !d.checked.IsZero() && now.Sub(d.checked) > k.cfg.Interval+k.cfg.Grace+checkConnectionsEvery {
+	if !d.checked.IsZero() && now.Sub(d.checked) > k.connectionsGap() {
 		d.restart(now.Add(k.cfg.StaleAfter / 3)) // this process was held up, or the database was
 	}
 	d.checked = now
 	if now.Before(d.holdOff) {
-		return pause, nil
+		k.leading = false // the others may know more
+		return k.connectionsPause(fleet.Watched), nil
 	}
-	dead, next := d.dead(disconnected, now, k.cfg.Grace)
+	dead, next := d.dead(fleet.Disconnected, now, k.cfg.Grace)
 	lost, err := k.cfg.Store.ReleaseUnresponsive(ctx, dead, "connection gone")
 	k.announceLost(ctx, lost, "connection gone")
-	return min(pause, next), err
+	if err == nil {
+		err = k.lead(ctx, &fleet)
+	}
+	return min(k.connectionsPause(fleet.Watched), next), err
 }
 
-// connectionsPause returns the pause until the connections are checked again. In a large fleet whose workers all host
-// coordinators, each of these checks less often: one check is enough, and a coordinator that has seen an unresponsive worker
-// comes back in time.
+// heartbeatsPause is the time between two checks of the heartbeats. After a gap of heartbeatsGap, or connectionsGap, a check
+// says nothing about the time between.
+func (k *Coordinator) heartbeatsPause() time.Duration { return min(k.cfg.Interval, k.cfg.StaleAfter/3) }
+func (k *Coordinator) heartbeatsGap() time.Duration   { return k.heartbeatsPause() + time.Second }
+func (k *Coordinator) connectionsGap() time.Duration {
+	return k.cfg.Interval + k.cfg.Grace + checkConnectionsEvery
+}
+
+// connectionsPause returns the pause until the connections are checked again. If none of the coordinators leads, each of those
+// of a large fleet checks less often: one check is enough, and a coordinator that has seen an unresponsive worker comes back
+// in time.
 func (k *Coordinator) connectionsPause(workers int) time.Duration {
 	pause := min(checkConnectionsEvery, k.cfg.Grace)
+	if k.leading {
+		return pause
+	}
 	if k.cfg.Hosted {
 		pause = max(pause, min(k.cfg.Interval, checkConnectionsEvery*time.Duration(workers)/checksPerSecond))
 	}
@@ -114,4 +128,22 @@ func (k *Coordinator) noteRefused(w store.LostWorker) {
 	if w.Refused != nil {
 		k.failing.Note(k.cfg.Log, "release a run of a dead worker", w.Refused)
 	}
+}
+
+// lead tells the others that this coordinator works, if it hears them, too, and all its loops are on time. Every few seconds
+// it also says which queues have work. A search of the queues that is slow, because of an old snapshot, or fails comes again
+// after a multiple of its time: meanwhile the workers poll.
+func (k *Coordinator) lead(ctx context.Context, fleet *store.FleetCheck) error {
+	k.leading = fleet.Workers > 1 && fleet.Workers*backendsPerWorker >= fleet.Backends && k.cfg.Hints.Listening() &&
+		k.leadership.isOnTime(fireSchedules, endOverdue, runCompensations, releaseRuns)
+	if !k.leading {
+		return nil
+	}
+	says := k.leadership.says()
+	if begun := time.Now(); !begun.Before(k.nextSearch) {
+		busy, err := k.cfg.Store.BusyQueues(ctx, busyWithin, longestSearch)
+		says.Busy, says.Queues = busy, err == nil
+		k.nextSearch = begun.Add(max(searchEvery-checkConnectionsEvery/2, restPerSearch*time.Since(begun)))
+	}
+	return k.cfg.Hints.Lead(ctx, says)
 }

@@ -14,9 +14,6 @@ import (
 )
 
 const (
-	// fireSchedules names the loop of the schedules in the log.
-	fireSchedules = "fire schedules"
-
 	// lockPause is the pause before a schedule is fired again after a lock on it, or on its run, was in the way.
 	lockPause = 250 * time.Millisecond
 

@@ -1,0 +1,123 @@
+package housekeeping
+
+import (
+	"bytes"
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi/internal/await"
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/hints"
+)
+
+// A coordinator rests for a senior one that it hears, and works again soon when it hears none.
+func TestCoordinatorRestsForASeniorOne(t *testing.T) {
+	t.Parallel()
+	cfg := &Config{Interval: 5 * time.Second, StaleAfter: 30 * time.Second, Grace: 3 * time.Second}
+	older := newLeadership(cfg)
+	senior := hints.Lead{ID: older.id, Interval: cfg.Interval, StaleAfter: cfg.StaleAfter, Grace: cfg.Grace}
+	with := func(change func(*hints.Lead)) hints.Lead {
+		l := senior
+		change(&l)
+		return l
+	}
+	for name, tt := range map[string]struct {
+		leads []hints.Lead
+		rests bool
+	}{
+		"Nobody":        {nil, false},
+		"Senior":        {[]hints.Lead{senior}, true},
+		"Quicker":       {[]hints.Lead{with(func(l *hints.Lead) { l.Interval = time.Second })}, true},
+		"Junior":        {[]hints.Lead{with(func(l *hints.Lead) { l.ID = uuid.Max })}, false},
+		"OlderProgram":  {[]hints.Lead{with(func(l *hints.Lead) { l.Schema-- })}, false},
+		"NewerProgram":  {[]hints.Lead{with(func(l *hints.Lead) { l.Schema++ })}, true},
+		"RareChecks":    {[]hints.Lead{with(func(l *hints.Lead) { l.Interval = time.Minute })}, false},
+		"LongerGrace":   {[]hints.Lead{with(func(l *hints.Lead) { l.Grace = time.Minute })}, false},
+		"LongerSilence": {[]hints.Lead{with(func(l *hints.Lead) { l.StaleAfter = time.Minute })}, false},
+		"Ends":          {[]hints.Lead{senior, with(func(l *hints.Lead) { l.Ends = true })}, false},
+		"AnotherEnds":   {[]hints.Lead{senior, with(func(l *hints.Lead) { l.ID, l.Ends = uuid.New(), true })}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				l := newLeadership(cfg)
+				l.id = uuid.Must(uuid.Parse("7fffffff-ffff-7fff-bfff-ffffffffffff"))
+				if bytes.Compare(older.id[:], l.id[:]) >= 0 {
+					t.Fatal("INVALID: the other is not older")
+				}
+				for _, lead := range tt.leads {
+					l.hear(lead)
+				}
+				begun := time.Now()
+				if l.rests() > 0 != tt.rests {
+					t.Errorf("rests for %v, want a rest: %t", l.rests(), tt.rests)
+				}
+				l.awaitTurn(t.Context())
+				if silence := time.Since(begun); tt.rests && (silence < leaderSilence || silence > leaderSilence+leaderSpread) {
+					t.Errorf("works after a silence of %v", silence)
+				}
+			})
+		})
+	}
+}
+
+// A coordinator of which one loop fails or is late does not let the others rest.
+func TestLateCoordinatorDoesNotLead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLeadership(&Config{})
+		want := func(when string, want bool) {
+			t.Helper()
+			if got := l.isOnTime("a", "b"); got != want {
+				t.Errorf("%s: on time is %t", when, got)
+			}
+		}
+		l.passed("a", 5*time.Second)
+		want("before the first pass of the other", false)
+		l.passed("b", time.Second)
+		want("after both", true)
+		time.Sleep(3 * time.Second)
+		want("when one is late", false)
+		l.passed("b", time.Second)
+		want("when it is back", true)
+		l.failed("a")
+		want("when the other has failed", false)
+	})
+}
+
+// Of two coordinators one works. When it stops, the other finds a dead worker.
+func TestAnotherCoordinatorTakesOver(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	for range 2 { // the registry shows a fleet
+		dbtest.Exec(t, db.Pool, `INSERT INTO kagzi.workers (worker_id, namespace_id, task_queue, workflow_types, status, lease_timeout, stale_after)
+			SELECT gen_random_uuid(), 'default', 'default', ARRAY['w'], 'ONLINE', interval '5 minutes', interval '1 hour'`)
+	}
+	run := func(k *Coordinator) (stop func()) {
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- k.Run(ctx) }()
+		return func() {
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	short := func(cfg *Config) { cfg.Interval, cfg.Grace = time.Second, time.Second }
+	first, second := newCoordinator(t, db.Pool, short), newCoordinator(t, db.Pool, short)
+	stopFirst := run(first)
+	await.True(t, "the first has begun", first.cfg.Hints.Listening)
+	stopSecond := run(second)
+	defer stopSecond()
+	await.True(t, "the second rests", func() bool { return second.leadership.rests() > 0 })
+	stopFirst()
+	dbtest.Exec(t, db.Pool, insertDisconnected)
+	await.True(t, "the dead worker is found", func() bool {
+		return dbtest.QueryOne[bool](t, db.Pool, `SELECT EXISTS (SELECT FROM kagzi.worker_events WHERE event = 'LOST')`)
+	})
+}
