@@ -189,7 +189,7 @@ func TestNothingOfNilPanics(t *testing.T) {
 		},
 		"Define": kagzi.Define[int, int], "DefineSignal": kagzi.DefineSignal[int], "CurrentStep": kagzi.CurrentStep, "KindOf": kagzi.KindOf, "HTTPStatus": kagzi.HTTPStatus,
 		"Permanent": func() { _ = kagzi.Permanent(nil) }, "RetryAfter": func() { _ = kagzi.RetryAfter(nil, 0) },
-		"CollectErrors": kagzi.CollectErrors, "DefaultVersion": kagzi.DefaultVersion, "Detached": kagzi.Detached,
+		"CollectErrors": kagzi.CollectErrors, "DefaultVersion": kagzi.DefaultVersion, "Detached": kagzi.Detached, "Repeatable": kagzi.Repeatable,
 		"DryRun": kagzi.DryRun, "InheritCompensations": kagzi.InheritCompensations, "UndoneBy": func() { kagzi.UndoneBy(kagzi.Workflow[int, int]{}) }, "Input": kagzi.Input, "NewInput": kagzi.NewInput, "InTx": kagzi.InTx, "AllowAdditions": kagzi.AllowAdditions,
 		"Forget": func() { _ = kagzi.Forget() },
 	} {

@@ -2,7 +2,6 @@ package kagzi
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -17,7 +16,7 @@ type (
 	// [RetryPolicy], [Message], [InTx] and [Detached].
 	StartOption interface{ startOption() }
 	// A StepOption goes to [Step], [StepTx], [Do] and [DoTx]: [Timeout], [RetryPolicy] and [Input]; to [Step] and [StepTx] also [UndoneBy],
-	// and to [StepTx] and [DoTx] [Isolation].
+	// to [Step] and [Do] [Repeatable], and to [StepTx] and [DoTx] [Isolation].
 	StepOption interface{ stepOption() }
 	// A BranchOption goes to [Parallel], [Map] and [Race]: [Timeout], [Concurrency] and [CollectErrors].
 	BranchOption interface{ branchOption() }
@@ -98,6 +97,14 @@ func InTx(tx pgx.Tx) interface {
 // [kind.BadRequest]. If the Sealer fails, only the attempt fails.
 func Input(v any) StepOption { return stepInput{v} }
 
+// Repeatable says that executing the step twice does no harm, because it only reads or computes. Then its result is used before
+// it is recorded: the run goes on at once, and a later write of the run, its end at the latest, takes the record along. If the
+// worker dies before that, the step is executed again, and may return something else. Nothing but repeatable steps has seen the
+// first result then: all else that the run does waits until it is recorded.
+//
+// [StepTx], [DoTx] and a step with [UndoneBy] refuse it. On a branch of an undecided [Race] it has no effect.
+func Repeatable() StepOption { return repeatable{} }
+
 // CollectErrors lets every branch finish, and returns the failures as [BranchErrors]. Without it the first error cancels the
 // other branches, and a failed [Map] returns only zero values.
 func CollectErrors() BranchOption { return collectErrors{} }
@@ -145,6 +152,7 @@ type (
 	defaultVersion struct{}
 	detached       struct{}
 	stepInput      struct{ v any }
+	repeatable     struct{}
 )
 
 type dryRun struct{}
@@ -161,6 +169,7 @@ func (detached) startOption()        {}
 func (Timeout) stepOption()          {}
 func (Isolation) stepOption()        {}
 func (stepInput) stepOption()        {}
+func (repeatable) stepOption()       {}
 func (Timeout) branchOption()        {}
 func (Concurrency) branchOption()    {}
 func (collectErrors) branchOption()  {}
@@ -180,16 +189,3 @@ var (
 	errNilOption = errors.New("kagzi: there is a nil option: leave it out")
 	errNilTx     = errors.New("kagzi: InTx(nil): begin a transaction first")
 )
-
-// validate refuses a level that Postgres does not have, and any level for a step without a transaction.
-func (i Isolation) validate(tx bool) error {
-	switch {
-	case !tx:
-		return fmt.Errorf("kagzi: Isolation %s is for a transaction, which this step does not have: use StepTx or DoTx, or leave the option out", text.Quote(string(i)))
-	case i == Isolation(pgx.ReadUncommitted):
-		return errors.New("kagzi: Postgres has no READ UNCOMMITTED, and treats it as READ COMMITTED: leave Isolation out")
-	case i != Isolation(pgx.ReadCommitted) && i != Isolation(pgx.RepeatableRead) && i != Isolation(pgx.Serializable):
-		return fmt.Errorf("kagzi: there is no isolation level %s: give Isolation(pgx.RepeatableRead) or Isolation(pgx.Serializable)", text.Quote(string(i)))
-	}
-	return nil
-}

@@ -129,7 +129,7 @@ func durable[T any](ctx Context, name string, call stepFunc, opts []StepOption, 
 	s := &typedStep[T]{retries: retries{cfg.policy}, c: c, call: call, undoneBy: cfg.undoneBy}
 	s.StepSpec = engine.StepSpec{
 		Name: name, BadName: validateStepName("step", name), Invalid: err, Result: reflect.TypeFor[T](), Function: s,
-		Tx: tx, Isolation: pgx.TxIsoLevel(cfg.isolation), Timeout: cfg.timeout, Retry: s,
+		Tx: tx, Isolation: pgx.TxIsoLevel(cfg.isolation), Timeout: cfg.timeout, Repeatable: cfg.repeatable, Retry: s,
 	}
 	if given := cfg.input; given != nil {
 		s.Input = func() ([]byte, error, error) { return c.encodeInput(given.v) }
@@ -152,11 +152,12 @@ func durable[T any](ctx Context, name string, call stepFunc, opts []StepOption, 
 
 // stepConfig is the configuration that a step's options give.
 type stepConfig struct {
-	timeout   time.Duration
-	policy    RetryPolicy
-	isolation Isolation // of its transaction, if it has one; empty: not given
-	undoneBy  undoneBy
-	input     *stepInput // nil: not given
+	timeout    time.Duration
+	policy     RetryPolicy
+	isolation  Isolation // of its transaction, if it has one; empty: not given
+	undoneBy   undoneBy
+	input      *stepInput // nil: not given
+	repeatable bool
 }
 
 // stepOptions validates opts; tx says whether the step has a transaction. Of each type the last one wins.
@@ -173,11 +174,13 @@ func stepOptions(opts []StepOption, tx bool) (stepConfig, error) {
 			err = errors.Join(err, o.validate())
 		case Isolation:
 			cfg.isolation = o
-			err = errors.Join(err, o.validate(tx))
+			err = errors.Join(err, engine.CheckIsolation(pgx.TxIsoLevel(o), tx))
 		case undoneBy:
 			cfg.undoneBy = o
 		case stepInput:
 			cfg.input = &o
+		case repeatable:
+			cfg.repeatable = true
 		case nil:
 			err = errors.Join(err, errNilOption)
 		}

@@ -46,7 +46,7 @@ SELECT u.run_id, u.step_id, u.attempt_number, $1, u.status, u.step_kind, u.run_a
 	u.input, u.output, NULLIF(u.error_kind, ''), NULLIF(u.error, ''), u.permanent,
 	CASE WHEN u.wake >= 0 THEN u.now + u.wake * interval '1 microsecond' END,
 	u.worker_id,
-	LEAST(u.now - u.elapsed * interval '1 microsecond', u.ended_at),
+	LEAST(u.now, coalesce(u.ended_at, u.now) - u.elapsed * interval '1 microsecond'),
 	CASE WHEN u.status <> 'RUNNING' THEN coalesce(u.ended_at, u.now) END,
 	NULLIF(u.child_run_id, '00000000-0000-0000-0000-000000000000'), NULLIF(u.sequence, 0), u.position
 FROM (

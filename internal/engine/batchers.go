@@ -12,9 +12,10 @@ import (
 // enqueued puts the execution, whose outbox has got its first write, into the batcher.
 func (s *Session) enqueued(e *execution) { s.writer.Add(e) }
 
-// dropWrites empties the outbox, and settles its writes as lost.
+// dropWrites stops the execution, empties the outbox, and settles its writes as lost.
 func (s *Session) dropWrites(e *execution) {
 	e.mu.Lock()
+	e.stopLocked(stopLost, ErrShutdown) // at once: nobody may take the writes for written because they left the outbox
 	writes := e.outbox.writes
 	e.outbox.writes, e.outbox.taken = nil, 0
 	e.mu.Unlock()

@@ -82,9 +82,10 @@ type execution struct {
 	children []*Child        // that the function has started, or reached in the history
 
 	// Its writes.
-	outbox    outbox
-	deferred  []deferredRecord
-	registers bool // the run has registered a compensation, or is about to: a step with UndoneBy has begun. Never reset.
+	outbox     outbox
+	deferred   []deferredRecord
+	speculated bool // deferred or outbox may have results of repeatable steps. Set by speculate, reset by speculatesLocked.
+	registers  bool // the run has registered a compensation, or is about to: a step with UndoneBy has begun. Never reset.
 
 	// Its lease, and news from outside: messages and ends of children.
 	term           store.Term // of the lease, as far as is known

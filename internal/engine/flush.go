@@ -169,15 +169,15 @@ func (s *Session) settleWrites(es []*execution, last uint64) {
 		failed := e.outbox.failures > 0
 		settled = e.outbox.settleLocked(settled[:0])
 		busy := e.outbox.apart
+		if slices.ContainsFunc(settled, func(w *write) bool { return w.outcome() == store.Lost }) {
+			e.stopLocked(stopLost, ErrLeaseLost) // at once: nobody may take the write for written because it left the outbox
+		}
 		e.mu.Unlock()
 		if failed {
 			s.failures.Over(s.logger(s.ID()), flushingAlone)
 		}
 		for _, w := range settled {
 			o := w.outcome()
-			if o == store.Lost {
-				e.stop(stopLost, ErrLeaseLost)
-			}
 			if o == store.Done && w.finish != nil {
 				ended = append(ended, s.finished(e, w.finish, last)...)
 			}
@@ -276,13 +276,15 @@ func (s *Session) refused(e *execution, err error) {
 		s.requeue(e, 0)
 		return
 	}
-	e.outbox.writes = slices.Delete(e.outbox.writes, 0, 1)
 	e.mu.Unlock()
 	if w.finish != nil {
 		e.log().Error("kagzi: the failure of a run cannot be written", "error", err)
-	} else {
+	} else { // before the write leaves the outbox: nobody may take it for written
 		e.fail(failure.Of(kind.Database, fmt.Errorf("step %q cannot be recorded: %w", w.record().StepID, err)))
 	}
+	e.mu.Lock()
+	e.outbox.writes = slices.Delete(e.outbox.writes, 0, 1)
+	e.mu.Unlock()
 	w.settle(store.Lost)
 	s.requeue(e, 0)
 }

@@ -24,6 +24,8 @@ type write struct {
 	suspension *store.Suspension
 	finish     *store.Finish
 	settled    func(store.Outcome) // called once with the outcome; nil if nobody waits
+
+	speculative bool // the run uses a result among the records already. Set by takeDeferredLocked.
 }
 
 // An outbox is an execution's FIFO of writes that are not settled. enqueue adds a write; if the outbox was empty, it puts the
@@ -39,25 +41,27 @@ type outbox struct {
 	pause    *time.Timer // ends the execution's pause; nil if it is not pausing
 }
 
-// A deferredRecord is a record that nobody waits for. It enters the outbox with the next write of the branch that deferred it
-// or of a branch below, or with the execution's end. If the process dies before, a replay defers it again.
+// A deferredRecord is a record that nobody waits for. It enters the outbox with the execution's next write. If its branch may
+// still lose a race, it enters with the next write of that branch or of a branch below. If the process dies before, a replay
+// defers it again.
 type deferredRecord struct {
-	record  *store.Record
-	by      *Branch
-	message *store.Signal // the message that the record takes; nil if none. It returns to the inbox if the branch loses a race.
+	record      *store.Record
+	by          *Branch
+	message     *store.Signal // the message that the record takes; nil if none. It returns to the inbox if the branch loses a race.
+	speculative bool          // the record of a repeatable step: see Branch.awaitSpeculation
 }
 
-// takeDeferredLocked removes and returns the deferred records that are written with w, or before it. The end of an execution leaves out
-// those of a branch that may still lose a race, unless that branch itself ends the execution: the next execution defers them
-// again.
+// takeDeferredLocked removes and returns the deferred records that are written with w, or before it. The next execution defers
+// those again that even the end of this one leaves out.
 func (e *execution) takeDeferredLocked(w *write) (taken []deferredRecord) {
 	if len(e.deferred) == 0 {
 		return nil
 	}
 	e.deferred = slices.DeleteFunc(e.deferred, func(d deferredRecord) bool {
-		take := w.by.under(d.owner()) || w.ends() && !d.by.mayLose()
+		take := d.goesWith(w.by)
 		if take {
 			taken = append(taken, d)
+			w.speculative = w.speculative || d.speculative
 		}
 		return take
 	})
@@ -71,8 +75,11 @@ func (d *deferredRecord) mayPrecede() bool { return d.message != nil && d.by.par
 
 // hasDeferredLocked reports whether b's next write would take deferred records.
 func (e *execution) hasDeferredLocked(b *Branch) bool {
-	return slices.ContainsFunc(e.deferred, func(d deferredRecord) bool { return b.under(d.owner()) })
+	return slices.ContainsFunc(e.deferred, func(d deferredRecord) bool { return d.goesWith(b) })
 }
+
+// goesWith reports whether a write of the branch, or of the execution itself if by is nil, takes the record.
+func (d *deferredRecord) goesWith(by *Branch) bool { return !d.by.mayLose() || by.under(d.owner()) }
 
 // owner returns the branch whose writes take the record. A branch that has ended writes no more; the branch above depends on
 // its result, and takes its records. A branch in a race keeps its records until it has won.
@@ -198,16 +205,22 @@ func (w *write) mayWait() bool { return slices.ContainsFunc(w.records, (*store.R
 func (w *write) size() int {
 	n := 200
 	for _, r := range w.records {
-		n += 200 + len(r.Input) + len(r.Output) + len(r.Error)
-		if r.Start != nil {
-			n += 200 + len(r.Start.Input) + len(r.Start.Metadata) + len(r.Start.RetryPolicy)
-		}
-		if r.Compensation != nil {
-			n += 200 + len(r.Compensation.Input) + len(r.Compensation.Metadata) + len(r.Compensation.RetryPolicy)
-		}
+		n += sizeOf(r)
 	}
 	if w.finish != nil {
 		n += len(w.finish.Output) + len(w.finish.Error)
+	}
+	return n
+}
+
+// sizeOf estimates the bytes of r in a statement.
+func sizeOf(r *store.Record) int {
+	n := 200 + len(r.Input) + len(r.Output) + len(r.Error)
+	if r.Start != nil {
+		n += 200 + len(r.Start.Input) + len(r.Start.Metadata) + len(r.Start.RetryPolicy)
+	}
+	if r.Compensation != nil {
+		n += 200 + len(r.Compensation.Input) + len(r.Compensation.Metadata) + len(r.Compensation.RetryPolicy)
 	}
 	return n
 }

@@ -113,11 +113,11 @@ func TestMessagesAreDivided(t *testing.T) {
 	root := &Branch{e: e, result: &branchResult{}}
 	racer := &Branch{e: e, parent: root, result: &branchResult{done: event{fired: 1}}} // it has won
 	read := func(id string, by *Branch) deferredRecord {
-		return deferredRecord{&store.Record{StepRow: store.StepRow{StepID: id, Output: make([]byte, mostBytes*2/3)}}, by, &store.Signal{}}
+		return deferredRecord{record: &store.Record{StepRow: store.StepRow{StepID: id, Output: make([]byte, mostBytes*2/3)}}, by: by, message: &store.Signal{}}
 	}
 	e.deferred = []deferredRecord{
 		read("a", root), read("b", root), read("racer", racer),
-		{&store.Record{StepRow: store.StepRow{StepID: "decision"}}, root, nil},
+		{record: &store.Record{StepRow: store.StepRow{StepID: "decision"}}, by: root},
 		read("c", root),
 	}
 	e.enqueue(&write{by: root, records: []*store.Record{{StepRow: store.StepRow{StepID: "step"}}}})

@@ -38,7 +38,7 @@ func (b *Branch) write(other store.Outcome, records ...*store.Record) store.Outc
 // enqueue enqueues records of the branch and does not wait for the write.
 func (b *Branch) enqueue(records ...*store.Record) { b.e.enqueue(&write{by: b, records: records}) }
 
-// deferRecord keeps a record for the next write of the branch or of a branch below it: see deferredRecord.
+// deferRecord keeps a record for a later write: see deferredRecord.
 func (b *Branch) deferRecord(r *store.Record) {
 	b.e.mu.Lock()
 	defer b.e.mu.Unlock()
@@ -47,12 +47,12 @@ func (b *Branch) deferRecord(r *store.Record) {
 
 func (b *Branch) deferLocked(r *store.Record, message *store.Signal) {
 	if b.e.mode.writes() && !b.closed {
-		b.e.deferred = append(b.e.deferred, deferredRecord{r, b, message})
+		b.e.deferred = append(b.e.deferred, deferredRecord{record: r, by: b, message: message})
 	}
 }
 
-// writeAll waits until all enqueued writes of the execution, and the deferred records of the branch and the branches above it,
-// are in the table. It precedes a transaction of the application, which cannot contain them and must not commit before them.
+// writeAll waits until all enqueued writes of the execution, and the deferred records that a write of the branch takes, are in
+// the table. It precedes a transaction of the application, which cannot contain them and must not commit before them.
 // It exits the goroutine if the execution has stopped.
 func (b *Branch) writeAll() {
 	b.allWritten()

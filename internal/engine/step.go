@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,7 +29,9 @@ type StepSpec struct {
 	Isolation pgx.TxIsoLevel
 	Timeout   time.Duration // of an attempt; zero: none
 	Retry     RetryPolicy
-	Result    reflect.Type // type of Call's result, for hooks of tests
+	// Repeatable says that the result may be used before it is written. See docs/architecture.md, Speculation.
+	Repeatable bool
+	Result     reflect.Type // type of Call's result, for hooks of tests
 
 	// Input encodes the step's input, which is recorded for people. It is nil if no input is recorded. invalid is returned if
 	// the call is wrong; failed is the attempt's error.
@@ -70,8 +73,8 @@ func (b *Branch) Step(spec *StepSpec) (*store.StepRow, error) {
 	if err != nil {
 		return nil, err
 	}
-	if spec.Invalid != nil {
-		return nil, b.Misuse(failure.Wrap(spec.Invalid, "step %q", id))
+	if err := cmp.Or(spec.Invalid, spec.checkRepeatable()); err != nil {
+		return nil, b.Misuse(failure.Wrap(err, "step %q", id))
 	}
 	s := &stepCall{b: b, id: id, spec: spec, attempt: 1, first: 1}
 	return s.run(b.lookup(s.id, store.KindFunction))
@@ -129,6 +132,11 @@ func (s *stepCall) execute() (*store.StepRow, error) {
 	}
 	if err := s.announce(); err != nil {
 		return nil, err
+	}
+	if !s.spec.Repeatable {
+		if err := s.b.awaitSpeculation(); err != nil {
+			return nil, err
+		}
 	}
 	s.position = s.b.e.nextPosition()
 	if s.spec.Tx {
@@ -218,6 +226,10 @@ func (s *stepCall) recordOutcome(ctx context.Context, begun time.Time, data []by
 		s.fail(ctx, r, err)
 	} else {
 		r.Output = data
+		if row := s.speculate(r); row != nil {
+			e.exitIfStopped()
+			return row, nil
+		}
 		for _, c := range s.registration() {
 			b.deferRecord(c) // written with the step's record
 		}

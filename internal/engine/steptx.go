@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/outage"
+	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
@@ -206,6 +208,19 @@ func (env *environment) beginTx(ctx context.Context, level pgx.TxIsoLevel) (tx p
 			<-env.txSlots
 		})
 	}, nil
+}
+
+// CheckIsolation refuses a level that Postgres does not have, and any level for a step without a transaction.
+func CheckIsolation(level pgx.TxIsoLevel, tx bool) error {
+	switch {
+	case !tx:
+		return fmt.Errorf("kagzi: Isolation %s is for a transaction, which this step does not have: use StepTx or DoTx, or leave the option out", text.Quote(string(level)))
+	case level == pgx.ReadUncommitted:
+		return errors.New("kagzi: Postgres has no READ UNCOMMITTED, and treats it as READ COMMITTED: leave Isolation out")
+	case level != pgx.ReadCommitted && level != pgx.RepeatableRead && level != pgx.Serializable:
+		return fmt.Errorf("kagzi: there is no isolation level %s: give Isolation(pgx.RepeatableRead) or Isolation(pgx.Serializable)", text.Quote(string(level)))
+	}
+	return nil
 }
 
 func rollback(tx pgx.Tx) {

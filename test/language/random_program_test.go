@@ -28,6 +28,7 @@ type action struct {
 	undo    int        // of a step: bits of undoBefore, undoneBy1, undoAfter
 	fails   int        // executions of a step that fail at first
 	tries   int        // of a step
+	repeats bool       // the step is repeatable
 	opts    []kagzi.BranchOption
 	since   int  // the first host whose code has a step in front of the action; zero: none has
 	patch   bool // that step is behind a Patched
@@ -43,6 +44,9 @@ func (a action) String() string {
 	s := fmt.Sprintf("%s[%s", a.name, a.onError)
 	if a.undo > 0 || a.fails > 0 {
 		s += fmt.Sprintf(" undo%d fails%d/%d", a.undo, a.fails, a.tries)
+	}
+	if a.repeats {
+		s += " repeatable"
 	}
 	if a.since > 0 {
 		s += fmt.Sprintf(" since%d %v", a.since, a.patch)
@@ -97,6 +101,7 @@ func (g *generator) action(depth int) action {
 	case "step", "steptx":
 		a.undo = []int{0, undoBefore, undoBefore, undoneBy1, undoBefore | undoneBy1, undoBefore | undoAfter}[g.r.IntN(6)]
 		a.fails = []int{0, 0, 0, 1, 1, 2, 99}[g.r.IntN(7)]
+		a.repeats = a.kind == "step" && a.undo&undoneBy1 == 0 && g.n%2 == 0
 	case "signal":
 		g.keys = append(g.keys, a.name)
 	case "child", "start":
@@ -192,10 +197,11 @@ type performer struct {
 	host         int
 	run          kagzi.RunID
 	observations map[string]*observation
+	early        map[string][]effect // by branch: results of repeatable steps that nothing outside has seen yet
 }
 
 func (w *world) performer(ctx kagzi.Context, host int) *performer {
-	return &performer{w: w, host: host, run: ctx.RunID(), observations: map[string]*observation{}}
+	return &performer{w: w, host: host, run: ctx.RunID(), observations: map[string]*observation{}, early: map[string][]effect{}}
 }
 
 // observe records an observation of the branch; recorded says that the database has it.
@@ -296,6 +302,12 @@ func (p *performer) step(ctx kagzi.Context, path string, a action) error {
 		if info.Key != key || info.Step != maybe.Step || info.Run != p.run {
 			p.w.wrong = append(p.w.wrong, fmt.Sprintf("step %v is called as %+v", maybe, info))
 		}
+		if !a.repeats {
+			for _, seen := range p.early[path] {
+				p.w.log = append(p.w.log, entry{"returns", p.host, p.run, seen, 0})
+			}
+			delete(p.early, path)
+		}
 		p.w.n[key]++
 		did := effect{p.w.seed, p.run, maybe.Step, p.w.n[key]}
 		p.w.log = append(p.w.log, entry{"executes", p.host, p.run, did, info.Attempt})
@@ -307,6 +319,9 @@ func (p *performer) step(ctx kagzi.Context, path string, a action) error {
 	opts := []kagzi.StepOption{kagzi.RetryPolicy{MaxAttempts: a.tries, Backoff: time.Millisecond}}
 	if a.undo&undoneBy1 > 0 {
 		opts = append(opts, kagzi.UndoneBy(undoEffect))
+	}
+	if a.repeats {
+		opts = append(opts, kagzi.Repeatable())
 	}
 	var did effect
 	var err error
@@ -321,9 +336,18 @@ func (p *performer) step(ctx kagzi.Context, path string, a action) error {
 			return did, err
 		}, opts...)
 	}
-	p.observe(ctx, path, did.String(), err, true)
+	p.observe(ctx, path, did.String(), err, !a.repeats || err != nil)
 	if err != nil {
 		return err
+	}
+	if a.repeats {
+		p.w.mu.Lock()
+		p.early[path] = append(p.early[path], did)
+		p.w.mu.Unlock()
+		if a.undo&undoAfter > 0 {
+			p.compensate(ctx, a.name, did)
+		}
+		return nil
 	}
 	if a.undo&undoneBy1 > 0 {
 		p.w.add(entry{"registered", p.host, p.run, did, 0})
