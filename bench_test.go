@@ -153,12 +153,12 @@ func startAll(b *testing.B, c *kagzi.Client, wf kagzi.Workflow[int, int]) {
 
 // handleDrained lets the worker execute b.N runs of so many steps, and ends it with the last: Run returns once what is under
 // way is finished and recorded.
-func handleDrained(b *testing.B, w *kagzi.Worker, wf kagzi.Workflow[int, int], steps int, end func()) {
+func handleDrained(b *testing.B, w *kagzi.Worker, wf kagzi.Workflow[int, int], steps int, end func(), opts ...kagzi.StepOption) {
 	var left atomic.Int64
 	left.Store(int64(b.N))
 	kagzi.Handle(w, wf, func(ctx kagzi.Context, n int) (int, error) {
 		for i := range steps {
-			if _, err := kagzi.Step(ctx, "step-"+strconv.Itoa(i), func(context.Context) (int, error) { return n, nil }); err != nil {
+			if _, err := kagzi.Step(ctx, "step-"+strconv.Itoa(i), func(context.Context) (int, error) { return n, nil }, opts...); err != nil {
 				return 0, err
 			}
 		}
@@ -169,11 +169,15 @@ func handleDrained(b *testing.B, w *kagzi.Worker, wf kagzi.Workflow[int, int], s
 	})
 }
 
-// BenchmarkDrain executes b.N runs that wait in the queue, with 0, 1 and 5 steps each.
+// BenchmarkDrain executes b.N runs that wait in the queue, with 0, 1 and 5 steps each, and with 5 repeatable ones.
 func BenchmarkDrain(b *testing.B) {
-	for _, steps := range []int{0, 1, 5} {
+	for _, d := range []struct {
+		kind  string
+		steps int
+		opts  []kagzi.StepOption
+	}{{"steps", 0, nil}, {"steps", 1, nil}, {"steps", 5, nil}, {"repeatable", 5, []kagzi.StepOption{kagzi.Repeatable()}}} {
 		for _, concurrency := range []int{1, 16, 100, 1000} {
-			b.Run(fmt.Sprintf("steps=%d/concurrency=%d", steps, concurrency), func(b *testing.B) {
+			b.Run(fmt.Sprintf("%s=%d/concurrency=%d", d.kind, d.steps, concurrency), func(b *testing.B) {
 				c, pool := benchClient(b, 8)
 				wf := kagzi.Define[int, int]("drained")
 				startAll(b, c, wf)
@@ -185,7 +189,7 @@ func BenchmarkDrain(b *testing.B) {
 				}
 				w := benchWorker(b, c, concurrency)
 				ctx, cancel := context.WithCancel(b.Context())
-				handleDrained(b, w, wf, steps, cancel)
+				handleDrained(b, w, wf, d.steps, cancel, d.opts...)
 				b.ResetTimer()
 				if err := w.Run(ctx); err != nil {
 					b.Fatal(err)
@@ -194,8 +198,8 @@ func BenchmarkDrain(b *testing.B) {
 				printStatements(b, pool)
 				seconds := b.Elapsed().Seconds()
 				b.ReportMetric(float64(b.N)/seconds, "runs/s")
-				if steps > 0 {
-					b.ReportMetric(float64(b.N*steps)/seconds, "steps/s")
+				if d.steps > 0 {
+					b.ReportMetric(float64(b.N*d.steps)/seconds, "steps/s")
 				}
 			})
 		}

@@ -54,6 +54,38 @@ func ExampleInput() {
 	// Output: charge: {"cents":1999,"product":"lamp"} → 1999
 }
 
+// Three look-ups share a commit: the order is placed once their results are recorded.
+func ExampleRepeatable() {
+	ctx, _, client, worker := setup()
+	defer teardown()
+
+	buy := kagzi.Define[[]string, int]("buy")
+	kagzi.Handle(worker, buy, func(ctx kagzi.Context, products []string) (int, error) {
+		total := 0
+		for _, product := range products {
+			cents, err := kagzi.Step(ctx, "look-up-"+product, func(ctx context.Context) (int, error) {
+				return 100 * len(product), nil
+			}, kagzi.Repeatable())
+			if err != nil {
+				return 0, err
+			}
+			total += cents
+		}
+		return total, kagzi.Do(ctx, "order", func(ctx context.Context) error {
+			steps, err := client.Steps(ctx, kagzi.CurrentStep(ctx).Run)
+			fmt.Println("recorded before the order:", len(steps))
+			return err
+		})
+	})
+	serve(ctx, worker)
+
+	run, _ := kagzi.Start(ctx, client, buy, []string{"lamp", "chair", "desk"})
+	fmt.Println(run.Result(ctx))
+	// Output:
+	// recorded before the order: 3
+	// 1300 <nil>
+}
+
 // A failed attempt of the run is followed by another, in which the recorded step is not executed again.
 func ExampleStep_remembered() {
 	ctx, _, client, worker := setup()

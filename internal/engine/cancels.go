@@ -38,7 +38,10 @@ func (c *Child) Cancel(b *Branch) error {
 		return err
 	}
 	b.follow()
-	if b.writeAll(); !e.cancelStarted(c.id) {
+	if err := b.writeAll(); err != nil {
+		return err
+	}
+	if !e.cancelStarted(c.id) {
 		e.exitIfStopped()
 	}
 	attempt := 1

@@ -53,10 +53,14 @@ func (b *Branch) deferLocked(r *store.Record, message *store.Signal) {
 
 // writeAll waits until all enqueued writes of the execution, and the deferred records that a write of the branch takes, are in
 // the table. It precedes a transaction of the application, which cannot contain them and must not commit before them.
-// It exits the goroutine if the execution has stopped.
-func (b *Branch) writeAll() {
-	b.allWritten()
+// It exits the goroutine if the execution has stopped, and returns an error if the branch has lost a race.
+func (b *Branch) writeAll() error {
+	written := b.allWritten()
 	b.e.exitIfStopped()
+	if !written {
+		return errBranchCancelled
+	}
+	return nil
 }
 
 // allWritten is writeAll without the exit. It returns false if the execution has stopped or the branch has lost a race.

@@ -66,12 +66,11 @@ func (b *Branch) awaitSpeculation() error {
 	e.mu.Lock()
 	waits := e.speculatesLocked()
 	e.mu.Unlock()
-	written := !waits || b.allWritten()
-	e.exitIfStopped()
-	if !written {
-		return errBranchCancelled
+	if !waits {
+		e.exitIfStopped()
+		return nil
 	}
-	return nil
+	return b.writeAll()
 }
 
 // speculatesLocked reports whether the run uses results that are not written.

@@ -25,12 +25,11 @@ type StepSpec struct {
 	BadName error // why the name is invalid; nil if it is valid
 	Invalid error // why the rest of the call is invalid; nil if it is valid
 
-	Tx        bool // the step is transactional
-	Isolation pgx.TxIsoLevel
-	Timeout   time.Duration // of an attempt; zero: none
-	Retry     RetryPolicy
-	// Repeatable says that the result may be used before it is written. See docs/architecture.md, Speculation.
-	Repeatable bool
+	Tx         bool // the step is transactional
+	Isolation  pgx.TxIsoLevel
+	Timeout    time.Duration // of an attempt; zero: none
+	Retry      RetryPolicy
+	Repeatable bool         // the result may be used before it is written. See docs/architecture.md, Steps.
 	Result     reflect.Type // type of Call's result, for hooks of tests
 
 	// Input encodes the step's input, which is recorded for people. It is nil if no input is recorded. invalid is returned if
@@ -133,7 +132,7 @@ func (s *stepCall) execute() (*store.StepRow, error) {
 	if err := s.announce(); err != nil {
 		return nil, err
 	}
-	if !s.spec.Repeatable {
+	if !s.spec.Repeatable && !s.spec.Tx {
 		if err := s.b.awaitSpeculation(); err != nil {
 			return nil, err
 		}

@@ -39,7 +39,9 @@ type uncounted struct {
 // docs/architecture.md, Steps.
 func (s *stepCall) executeTx() (*store.StepRow, error) {
 	b, e := s.b, s.b.e
-	b.writeAll()
+	if err := b.writeAll(); err != nil {
+		return nil, err
+	}
 	tx, end, err := e.env.beginTx(b.ctx, s.spec.Isolation)
 	if err != nil {
 		e.exitIfStopped()
