@@ -286,7 +286,7 @@ func TestTimesOfRepeatableSteps(t *testing.T) {
 	}
 	if n := k.Count(`SELECT count(*) FROM (
 		SELECT started_at, finished_at, lag(finished_at) OVER (ORDER BY position) AS before FROM kagzi.step_runs WHERE step_id LIKE 'r_') s
-		WHERE started_at > finished_at OR started_at < before - interval '1 microsecond'`); n != 0 {
+		WHERE started_at >= finished_at OR started_at < before - interval '1 microsecond'`); n != 0 {
 		t.Errorf("%d steps begin before the step before them has ended, or end before they begin", n)
 	}
 }
@@ -324,6 +324,55 @@ func TestRepeatableIsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			kit.MustContain(t, kit.Refused(kit.New(t), func(ctx kagzi.Context) (int, error) { return 0, tc.call(ctx) }), tc.want, `step "`)
+		})
+	}
+}
+
+// TestLoserActsOnNoUnwrittenResult has a racer begin a step after it has lost, before it is cancelled. Its writes are refused, so
+// results that the step follows from may never be written: its function is not called.
+func TestLoserActsOnNoUnwrittenResult(t *testing.T) {
+	t.Parallel()
+	for name, act := range map[string]func(ctx kagzi.Context, did func()) error{
+		"Step": func(ctx kagzi.Context, did func()) error {
+			return kagzi.Do(ctx, "s", func(context.Context) error { did(); return nil })
+		},
+		"StepTx": func(ctx kagzi.Context, did func()) error {
+			return kagzi.DoTx(ctx, "s", func(context.Context, pgx.Tx) error { did(); return nil })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := kit.New(t)
+			wf := kagzi.Define[struct{}, string]("wf")
+			stopped, over := make(chan struct{}), make(chan struct{})
+			var called atomic.Bool
+			w := kit.NewWorker(t, kit.NewClient(t, k.Pool), kit.Unmonitored)
+			kagzi.Handle(w, wf, func(ctx kagzi.Context, _ struct{}) (string, error) {
+				if _, err := reads(ctx, 3, one); err != nil {
+					return "", err
+				}
+				winner, _, err := kagzi.Race(ctx, "race", map[string]func(kagzi.Context) (int, error){
+					"wins": func(kagzi.Context) (int, error) { return 0, nil },
+					"loses": func(ctx kagzi.Context) (int, error) {
+						defer close(over)
+						<-stopped
+						return 0, act(ctx, func() { called.Store(true) })
+					},
+				})
+				return winner, err
+			})
+			kit.Failpoint(t, w, func(point string, _ uuid.UUID) {
+				if point == "losers stopped" {
+					close(stopped)
+					<-over
+				}
+			})
+			kit.StartWorker(t, w)
+			if got := kit.ResultOf(k, kit.Begin(k, wf, struct{}{})); got != "wins" {
+				t.Errorf("got %q", got)
+			}
+			if called.Load() {
+				t.Error("the loser's step was executed")
+			}
 		})
 	}
 }
