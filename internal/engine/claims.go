@@ -133,16 +133,18 @@ func (s *Session) claim(ctx context.Context, n int) (pause time.Duration, poll b
 		return outage.Pause + rand.N(outage.Pause), false
 	}
 	s.most = min(2*s.most, mostClaimed)
-	s.looks.ended(full, sent, claim.Reached)
+	if claim.Reached != nil {
+		s.looks.ended(full, sent, claim.Reached)
+	}
 	s.setClock(claim.Now, claim.Asked)
 	s.failpoint("after claim", uuid.Nil)
 	s.mu.Lock()
-	s.calm = len(claim.Runs) < n && len(s.wake) == 0
+	s.calm = len(claim.Runs) < n && claim.Reached != nil && len(s.wake) == 0
 	s.mu.Unlock()
 	if len(claim.Runs) > 0 {
 		s.begin(req.Worker, claim.Runs)
 	}
-	if len(claim.Runs) == n {
+	if len(claim.Runs) == n || claim.Reached == nil { // the answer was lost, and with it when the next run is due
 		return 0, false
 	}
 	pause = req.Ahead

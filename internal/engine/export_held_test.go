@@ -56,6 +56,21 @@ func (h *HeldSession) Claim(ctx context.Context, n int) time.Duration {
 // LastFullLook makes the last full look one that has just ended and took d.
 func (h *HeldSession) LastFullLook(d time.Duration) { h.s.looks.took, h.s.looks.at = d, time.Now() }
 
+// RestAfterLooks returns how long after full looks that took so long the next one is due, at the latest in an hour.
+func RestAfterLooks(took ...time.Duration) time.Duration {
+	var l looks
+	for _, d := range took {
+		l.ended(true, time.Now().Add(-d), nil)
+	}
+	return l.nextFull(time.Hour).Sub(l.at)
+}
+
+// Active returns how many runs the next heartbeat reports as executed.
+func (h *HeldSession) Active() int { return newHeartbeater(h.s).newHeartbeat().Active }
+
+// Fence stops all executions, as a heartbeater does when no heartbeat was answered for too long.
+func (h *HeldSession) Fence() { Fence(h.s, "test") }
+
 // Waiting returns how many claimed runs wait for a slot, and how many slots are free.
 func (h *HeldSession) Waiting() (waiting, free int) {
 	h.s.mu.Lock()

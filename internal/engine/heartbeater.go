@@ -230,7 +230,7 @@ func (h *heartbeater) heartbeat() error {
 func (h *heartbeater) newHeartbeat() store.Heartbeat {
 	s := h.s
 	s.mu.Lock()
-	active := len(s.executing) - len(s.slots.waiting)
+	active := s.cfg.MaxConcurrent - s.slots.free
 	s.mu.Unlock()
 	h.number++
 	return store.Heartbeat{Number: h.number, Worker: s.ID(), Active: active, Completed: s.completed.Load(), Failed: s.failed.Load(), Backend: h.backend}

@@ -12,7 +12,8 @@ import (
 // that those miss. Only the claim loop uses it. See docs/architecture.md, Claim.
 type looks struct {
 	reached map[store.Pair]time.Time // how far the last claims got
-	took    time.Duration            // what the last full look took
+	took    time.Duration            // what the shorter of the last two full looks took: a single answer may have been late
+	last    time.Duration            // what the last full look took
 	at      time.Time                // when it ended
 }
 
@@ -28,7 +29,8 @@ func (l *looks) nextFull(pollInterval time.Duration) time.Time {
 func (l *looks) ended(full bool, sent time.Time, reached map[store.Pair]time.Time) {
 	if full {
 		l.at = time.Now()
-		l.took = l.at.Sub(sent)
+		d := l.at.Sub(sent)
+		l.took, l.last = min(l.last, d), d
 	}
 	if l.reached == nil {
 		l.reached = map[store.Pair]time.Time{}

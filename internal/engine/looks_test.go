@@ -9,6 +9,7 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/internal/pgproxy"
 )
 
 // TestFullLookFindsWhatOthersMiss makes a run due long ago, as if its start were committed only now: a claim that is no full look
@@ -51,5 +52,53 @@ func TestFullLookFindsWhatOthersMiss(t *testing.T) {
 			s.Flush(await.Receive(t, s.Come))
 			kit.CheckResults(t, next, func(int) int { return 1 })
 		})
+	}
+}
+
+// TestRestOfFullLooks has one full look that takes long, as if its answer had been late: it does not put off the next one. A
+// second such look does.
+func TestRestOfFullLooks(t *testing.T) {
+	t.Parallel()
+	const short, long = 0, 10 * time.Minute
+	for _, tt := range []struct {
+		took []time.Duration
+		long bool
+	}{
+		{[]time.Duration{long}, false},
+		{[]time.Duration{short, long}, false},
+		{[]time.Duration{short, long, long}, true},
+		{[]time.Duration{long, long, short}, false},
+	} {
+		if rest := engine.RestAfterLooks(tt.took...); rest > long != tt.long {
+			t.Errorf("after full looks of %v the next is due in %v", tt.took, rest)
+		}
+	}
+}
+
+// TestClaimAfterALostAnswer loses the answer to a claim. ResolveClaim finds the run, but not when the next one is due, so the
+// worker claims again at once.
+func TestClaimAfterALostAnswer(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	proxy := pgproxy.Start(t, db.DSN)
+	c := kit.NewClient(t, dbtest.OpenPool(t, proxy.DSN(), dbtest.Conns(4)))
+	w := kit.NewWorker(t, c, kagzi.WorkerConfig{PollInterval: time.Hour})
+	wf := kagzi.Define[int, int]("wf")
+	kagzi.Handle(w, wf, func(kagzi.Context, int) (int, error) { return 1, nil })
+	s, err := engine.NewHeldSession(t.Context(), configOf(t, w))
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs := kit.StartRuns(t, c, wf, 1)
+	drop := proxy.DropAck(pgproxy.Contains("WITH due AS MATERIALIZED"))
+	pause := s.Claim(t.Context(), 10)
+	await.Receive(t, drop.Done())
+	if pause != 0 {
+		t.Errorf("pause %v after a claim whose answer was lost", pause)
+	}
+	s.Flush(await.Receive(t, s.Come))
+	kit.CheckResults(t, runs, func(int) int { return 1 })
+	if pause := s.Claim(t.Context(), 10); pause != time.Hour {
+		t.Errorf("pause %v: the claim after it was no full look", pause)
 	}
 }

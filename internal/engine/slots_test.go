@@ -121,3 +121,39 @@ func TestNoMoreThanMaxConcurrent(t *testing.T) {
 		t.Errorf("%d runs were under way at once, want %d at most", n, most)
 	}
 }
+
+// TestActiveWhileStoppedRunsWait fences a worker whose claimed runs wait for its slot: they are yielded, and the heartbeat still
+// reports those that are executed.
+func TestActiveWhileStoppedRunsWait(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	c := kit.NewClient(t, db.Pool)
+	w := kit.NewWorker(t, c, kagzi.WorkerConfig{MaxConcurrent: 1})
+	begun, open := make(chan int, 1), make(chan struct{})
+	wf := kagzi.Define[int, int]("wf")
+	kagzi.Handle(w, wf, func(_ kagzi.Context, i int) (int, error) {
+		begun <- i
+		<-open
+		return i, nil
+	})
+	s, err := engine.NewHeldSession(t.Context(), configOf(t, w))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 4
+	kit.StartRuns(t, c, wf, n)
+	s.Claim(t.Context(), n)
+	await.Receive(t, begun)
+	if active := s.Active(); active != 1 {
+		t.Errorf("%d runs are active, want 1", active)
+	}
+	s.Fence()
+	for range n - 1 {
+		s.Flush(await.Receive(t, s.Come))
+	}
+	if active := s.Active(); active < 0 {
+		t.Errorf("%d runs are active", active)
+	}
+	close(open)
+	s.Flush(await.Receive(t, s.Come))
+}
