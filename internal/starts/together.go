@@ -1,6 +1,7 @@
 package starts
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"sync/atomic"
@@ -102,7 +103,9 @@ func (s *Starts) insert(some []*start) {
 		var runs []*store.NewRun
 		for _, p := range some {
 			if p.state.CompareAndSwap(waiting, sent) || p.state.Load() == sent {
-				p.place = s.hints.Place(p.run)
+				if p.place = s.hints.Place(p.run); p.place != nil {
+					p.run.Input = bytes.Clone(p.run.Input) // the run begins with it, and a codec may have returned memory of the caller
+				}
 				runs = append(runs, p.run)
 			}
 		}
