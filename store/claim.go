@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -38,6 +39,7 @@ type ClaimRequest struct {
 	LowFirst     bool               // the worker sets it at times, so that low priorities do not starve: take the lowest one first
 	NoSuspects   bool               // the worker executes other runs: leave out crash-loop suspects, which are executed alone
 	NoInputs     bool               // a claim with inputs failed: leave them out, because one of them may be unreadable
+	MostInput    int                // larger inputs are left out; zero: none are
 }
 
 // A Pair is one of the ranges of the claim's index that a claim searches, one after the other.
@@ -167,7 +169,7 @@ SELECT t.now,
 	l.pair, l.since,
 	c.run_id, c.workflow_type, c.version, c.external_id, c.attempts, c.recoveries, c.recoveries_since, c.load_failures, c.wakeups, c.cancelling,
 	c.retry_policy, c.deadline_at, c.parent_run_id, c.fire_at, c.started_at, c.since, c.available_at, c.fresh,
-	CASE WHEN c.load_failures = 0 AND NOT $12::bool THEN c.input END
+	CASE WHEN c.load_failures = 0 AND octet_length(c.input) <= $12::bigint THEN c.input END
 FROM (SELECT now() AS now) t
 LEFT JOIN (SELECT due.pair, due.since FROM due OFFSET $7 - 1 LIMIT 1) l ON true
 LEFT JOIN LATERAL (
@@ -201,9 +203,13 @@ func (s *Store) claimArgs(req ClaimRequest) []any {
 	if req.NoSuspects {
 		recoveriesBelow = suspectRecoveries
 	}
+	mostInput := cmp.Or(int64(req.MostInput), NoLimit)
+	if req.NoInputs {
+		mostInput = -1
+	}
 	return []any{
 		s.namespace, req.Queue, types, priorities, versions, initial, req.Limit, req.Worker, req.Lease,
-		micros(req.LeaseTimeout), recoveriesBelow, req.NoInputs, since, micros(req.Ahead),
+		micros(req.LeaseTimeout), recoveriesBelow, mostInput, since, micros(req.Ahead),
 	}
 }
 

@@ -16,8 +16,14 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// mostClaimed bounds the runs of one claim.
-const mostClaimed = 1000
+const (
+	// mostClaimed bounds the runs of one claim.
+	mostClaimed = 1000
+
+	// mostInputAhead bounds the bytes of each input of a claim that takes runs ahead of free slots: there may be many. A larger
+	// one is read with the history, once its run has a slot.
+	mostInputAhead = 64 << 10
+)
 
 // claimLoop claims runs while slots are free, until ctx ends or the worker is asked to drain. See docs/architecture.md,
 // Claim.
@@ -96,7 +102,7 @@ func (s *Session) claim(ctx context.Context, n int) (pause time.Duration, poll b
 	types := slices.Clone(s.cfg.Types)
 	rand.Shuffle(len(types), func(i, j int) { types[i], types[j] = types[j], types[i] })
 	s.mu.Lock()
-	noSuspects := s.crashLoopSuspect
+	noSuspects, ahead := s.crashLoopSuspect, n > s.slots.free
 	s.claiming, s.calm = true, false
 	select {
 	case <-s.wake: // this claim serves the hint
@@ -113,6 +119,9 @@ func (s *Session) claim(ctx context.Context, n int) (pause time.Duration, poll b
 	full := untilFull <= 0
 	if !full {
 		req.Since, req.Ahead = s.looks.reached, untilFull
+	}
+	if ahead {
+		req.MostInput = mostInputAhead
 	}
 	answer := make(chan store.Claim, 1)
 	s.unfinished.Go(func() { answer <- s.claimRuns(ctx, req) })

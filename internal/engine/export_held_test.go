@@ -78,6 +78,16 @@ func (h *HeldSession) Waiting() (waiting, free int) {
 	return len(h.s.slots.waiting), h.s.slots.free
 }
 
+// InputsAhead returns how many bytes of inputs the runs have that wait for a slot.
+func (h *HeldSession) InputsAhead() (bytes int) {
+	h.s.mu.Lock()
+	defer h.s.mu.Unlock()
+	for _, e := range h.s.slots.waiting {
+		bytes += len(e.run.Input)
+	}
+	return bytes
+}
+
 // Reached moves the times that the claims have reached by d.
 func (h *HeldSession) Reached(d time.Duration) {
 	for pair, at := range h.s.looks.reached {

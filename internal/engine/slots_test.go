@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -156,4 +157,49 @@ func TestActiveWhileStoppedRunsWait(t *testing.T) {
 	}
 	close(open)
 	s.Flush(await.Receive(t, s.Come))
+}
+
+// TestLargeInputsAheadOfSlots claims runs ahead of slots: their large inputs are not in memory until they have a slot.
+func TestLargeInputsAheadOfSlots(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	c := kit.NewClient(t, db.Pool)
+	w := kit.NewWorker(t, c, kagzi.WorkerConfig{MaxConcurrent: 1})
+	wf := kagzi.Define[string, int]("wf")
+	begun, open := make(chan int, 10), make(chan struct{})
+	kagzi.Handle(w, wf, func(_ kagzi.Context, in string) (int, error) {
+		begun <- len(in)
+		<-open
+		return len(in), nil
+	})
+	s, err := engine.NewHeldSession(t.Context(), configOf(t, w))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var runs []*kagzi.Run[int]
+	for _, n := range []int{1, 2, 1 << 20} {
+		run, err := kagzi.Start(t.Context(), c, wf, strings.Repeat("x", n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		runs = append(runs, run)
+	}
+	s.Claim(t.Context(), len(runs))
+	await.Receive(t, begun)
+	if bytes := s.InputsAhead(); bytes > 1000 {
+		t.Errorf("the runs that wait have %d bytes of inputs", bytes)
+	}
+	close(open)
+	await.True(t, "all runs end, also those that are given back meanwhile", func() bool {
+		for s.Executes() {
+			s.Flush(await.Receive(t, s.Come))
+		}
+		s.Claim(t.Context(), len(runs))
+		return !s.Executes()
+	})
+	for i, n := range []int{1, 2, 1 << 20} {
+		if got, err := runs[i].Result(t.Context()); got != n || err != nil {
+			t.Errorf("run %d: %d, %v", i, got, err)
+		}
+	}
 }
