@@ -68,6 +68,7 @@ type ClaimedRun struct {
 	StartedAt       time.Time
 	DueAt           time.Time // when it became due; zero if ResolveClaim found it
 	Fresh           bool      // this is its first claim, so that it has no history
+	Unversioned     bool      // it had no version before this claim
 	Input           []byte    // nil if the claim left it out: Load reads it
 	Term            Term
 }
@@ -116,14 +117,14 @@ const lateCommit = 250 * time.Millisecond
 // computes the times and random(), because a distributed Postgres refuses them in the UPDATE.
 const claimRuns = `
 WITH due AS MATERIALIZED (
-	SELECT r.run_id, r.status, r.started_at, w.initial, w.pair, r.since, r.now, r.set_back,
+	SELECT r.run_id, r.status, r.version, r.started_at, w.initial, w.pair, r.since, r.now, r.set_back,
 		LEAST(r.now + CASE WHEN r.set_back
 			THEN LEAST(interval '1 second' * power(2::float8, LEAST(r.recoveries - 2, 20)::float8), interval '5 minutes') * (0.75 + random() / 2)
 			ELSE $10::bigint * interval '1 microsecond' END,
 			CASE WHEN r.deadline_at > r.now THEN r.deadline_at + CASE WHEN r.set_back THEN interval '0' ELSE interval '3 seconds' END END) AS available_at
 	FROM unnest($3::text[], $4::smallint[], $5::text[], $6::int[], $13::bigint[]) WITH ORDINALITY AS w (workflow_type, priority, versions, initial, since, pair)
 	CROSS JOIN LATERAL (
-		SELECT q.run_id, q.status, q.recoveries, q.started_at, q.deadline_at, q.available_at AS since, now() AS now,
+		SELECT q.run_id, q.status, q.version, q.recoveries, q.started_at, q.deadline_at, q.available_at AS since, now() AS now,
 			q.status = 'RUNNING' AND q.recoveries + 1 >= 3 AS set_back
 		FROM kagzi.workflow_runs q
 		WHERE q.namespace_id = $1 AND q.task_queue = $2 AND q.workflow_type = w.workflow_type AND q.priority = w.priority
@@ -150,7 +151,7 @@ WITH due AS MATERIALIZED (
 	FROM due
 	WHERE r.namespace_id = $1 AND r.run_id = due.run_id
 	RETURNING r.run_id, r.workflow_type, r.version, r.external_id, r.attempts, r.recoveries, r.recoveries_since, r.load_failures, r.wakeups, r.cancel_requested_at IS NOT NULL AS cancelling,
-		r.retry_policy, r.deadline_at, r.parent_run_id, r.fire_at, r.started_at, due.started_at IS NULL AS fresh, due.set_back, due.since, r.available_at, r.input
+		r.retry_policy, r.deadline_at, r.parent_run_id, r.fire_at, r.started_at, due.started_at IS NULL AS fresh, due.version IS NULL AS unversioned, due.set_back, due.since, r.available_at, r.input
 )
 SELECT t.now,
 	CASE WHEN (SELECT count(*) FROM due) = $7 THEN (SELECT min(due.now) FROM due WHERE due.set_back) ELSE LEAST((
@@ -168,7 +169,7 @@ SELECT t.now,
 	), (SELECT min(s.available_at) FROM claimed s WHERE s.set_back)) END,
 	l.pair, l.since,
 	c.run_id, c.workflow_type, c.version, c.external_id, c.attempts, c.recoveries, c.recoveries_since, c.load_failures, c.wakeups, c.cancelling,
-	c.retry_policy, c.deadline_at, c.parent_run_id, c.fire_at, c.started_at, c.since, c.available_at, c.fresh,
+	c.retry_policy, c.deadline_at, c.parent_run_id, c.fire_at, c.started_at, c.since, c.available_at, c.fresh, c.unversioned,
 	CASE WHEN c.load_failures = 0 AND octet_length(c.input) <= $12::bigint THEN c.input END
 FROM (SELECT now() AS now) t
 LEFT JOIN (SELECT due.pair, due.since FROM due OFFSET $7 - 1 LIMIT 1) l ON true
@@ -269,9 +270,9 @@ func readClaim(rows pgx.Rows, lease uuid.UUID, asked time.Time) (claim Claim, la
 		var typ, external *string
 		var version, attempts, recoveries, loadFailures *int
 		var wakeups *int64
-		var fresh, cancelling *bool
+		var fresh, unversioned, cancelling *bool
 		if err := rows.Scan(utc(&claim.Now), utc(&claim.Next), &last.pair, utc(&last.since), uuidTo(&r.RunID), &typ, &version, &external, &attempts, &recoveries, utc(&r.RecoveriesSince), &loadFailures, &wakeups, &cancelling,
-			&r.RetryPolicy, utc(&r.DeadlineAt), uuidTo(&r.ParentRunID), utc(&r.FireAt), utc(&r.StartedAt), utc(&r.DueAt), &until, &fresh, &r.Input); err != nil {
+			&r.RetryPolicy, utc(&r.DeadlineAt), uuidTo(&r.ParentRunID), utc(&r.FireAt), utc(&r.StartedAt), utc(&r.DueAt), &until, &fresh, &unversioned, &r.Input); err != nil {
 			return Claim{}, lastClaimed{}, err
 		}
 		if r.RunID == uuid.Nil {
@@ -279,7 +280,7 @@ func readClaim(rows pgx.Rows, lease uuid.UUID, asked time.Time) (claim Claim, la
 		}
 		r.Type, r.Version, r.ExternalID = *typ, *version, deref(external)
 		r.Attempts, r.Recoveries, r.Wakeups = *attempts, *recoveries, *wakeups
-		r.Fresh = *fresh
+		r.Fresh, r.Unversioned = *fresh, *unversioned
 		r.CancelRequested, r.LoadFailures = deref(cancelling), deref(loadFailures)
 		r.Term = termOf(asked, claim.Now, deref(until))
 		claim.Runs = append(claim.Runs, r)
@@ -291,7 +292,7 @@ func readClaim(rows pgx.Rows, lease uuid.UUID, asked time.Time) (claim Claim, la
 // if the database's clock was set back since. Two timeouts cover both.
 const runsOfClaim = `
 SELECT now(), NULL::timestamptz, NULL::bigint, NULL::timestamptz, r.run_id, r.workflow_type, r.version, r.external_id, r.attempts, r.recoveries, r.recoveries_since, r.load_failures, r.wakeups, r.cancel_requested_at IS NOT NULL,
-	r.retry_policy, r.deadline_at, r.parent_run_id, r.fire_at, r.started_at, NULL::timestamptz, r.available_at, false, NULL::bytea
+	r.retry_policy, r.deadline_at, r.parent_run_id, r.fire_at, r.started_at, NULL::timestamptz, r.available_at, false, false, NULL::bytea
 FROM unnest($3::text[], $4::smallint[]) AS w (workflow_type, priority)
 CROSS JOIN LATERAL (
 	SELECT q.run_id, q.workflow_type, q.version, q.external_id, q.attempts, q.recoveries, q.recoveries_since, q.load_failures, q.wakeups, q.cancel_requested_at,

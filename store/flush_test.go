@@ -32,6 +32,25 @@ func TestSuspend(t *testing.T) {
 		}
 	})
 
+	t.Run("WithoutTheClaimsVersion", func(t *testing.T) {
+		t.Parallel()
+		s := open(t)
+		rs := running(t, s, 2)
+		var given []*Suspension
+		for i, r := range rs {
+			if !r.Unversioned {
+				t.Errorf("run %d had a version before its claim", i)
+			}
+			given = append(given, &Suspension{RunID: r.RunID, Lease: r.Lease, Status: Pending, Wake: -1, WaitingOn: "worker", Unversioned: i == 0})
+		}
+		flush(t, s, &Flush{Suspensions: given})
+		for i, r := range rs {
+			if none := one[bool](t, s.pool, `SELECT version IS NULL FROM kagzi.workflow_runs WHERE run_id = $1`, r.RunID); none != (i == 0) {
+				t.Errorf("run %d has no version: %t", i, none)
+			}
+		}
+	})
+
 	t.Run("TheEarlierOfWakeAndWakeAt", func(t *testing.T) {
 		t.Parallel()
 		s := open(t)

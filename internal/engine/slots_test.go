@@ -58,7 +58,7 @@ func TestRunsAheadOfSlots(t *testing.T) {
 		t.Fatal(err)
 	}
 	pending := func() []string { // in the order of the queue
-		return dbtest.QueryOne[[]string](t, db.Pool, `SELECT coalesce(array_agg(run_id || ' ' || available_at ORDER BY available_at), '{}') FROM kagzi.workflow_runs WHERE status = 'PENDING'`)
+		return dbtest.QueryOne[[]string](t, db.Pool, `SELECT coalesce(array_agg(concat_ws(' ', run_id, available_at, version) ORDER BY available_at), '{}') FROM kagzi.workflow_runs WHERE status = 'PENDING'`)
 	}
 	runs := kit.StartRuns(t, c, wf, n)
 	queue := pending()

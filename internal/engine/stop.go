@@ -166,7 +166,7 @@ func (e *execution) isToEnd() stopReason {
 func (e *execution) newSuspension(status, waitingOn string) *store.Suspension {
 	p := &store.Suspension{RunID: e.run.RunID, Lease: e.run.Lease, Status: status, WaitingOn: waitingOn}
 	if e.waiting || e.loading {
-		p.History = store.HistoryUntried
+		p.History, p.Unversioned = store.HistoryUntried, e.run.Unversioned
 	}
 	return p
 }
