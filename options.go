@@ -98,11 +98,12 @@ func InTx(tx pgx.Tx) interface {
 func Input(v any) StepOption { return stepInput{v} }
 
 // Repeatable says that executing the step twice does no harm, because it only reads or computes. Then its result is used before
-// it is recorded: the run goes on at once, and a later write of the run, its end at the latest, takes the record along. If the
-// worker dies before that, the step is executed again, and may return something else. Nothing but repeatable steps has seen the
-// first result then: all else that the run does waits until it is recorded.
+// it is recorded: the run goes on at once, and the record is written with the next write of the run, such as its end. If the
+// worker dies before that, the step is executed again, and may return something else. By then only other repeatable steps and
+// the workflow function have used the first result: whatever has an effect outside of the run waits until it is recorded.
 //
-// [StepTx], [DoTx] and a step with [UndoneBy] refuse it. On a branch of an undecided [Race] it has no effect.
+// At most 100 results, or 256 KiB of them, wait to be recorded. On a branch of a [Race] that nobody has won yet, Repeatable
+// has no effect. With [StepTx], [DoTx] or [UndoneBy] the call is wrong, and the run fails with [kind.BadRequest].
 func Repeatable() StepOption { return repeatable{} }
 
 // CollectErrors lets every branch finish, and returns the failures as [BranchErrors]. Without it the first error cancels the

@@ -20,9 +20,10 @@ import (
 // has another workflow, or another input and the start brings no [Message]; [ErrIDTaken] if an [IfActive] or [IfEnded] refuses
 // the start; and [ErrPayloadTooLarge] if the input or a message is too large.
 //
-// Calls without InTx, policies and messages share a statement with others of this client that come while one is under way.
-// If ctx ends before the statement is sent, nothing is started, and the error says so. After that a cancelled call returns
-// when the answer comes. A deadline of ctx ends that wait, too; the run may have been started then.
+// Concurrent calls on one client share a statement and its commit, except those with [InTx], [IfActive], [IfEnded] or [Message].
+// Each call has its own ctx and its own error. If ctx ends before the statement is sent, nothing is started, and the error
+// says so. If ctx is cancelled later, the call returns when the answer comes. If its deadline passes, the call returns at once,
+// and the run may have been started.
 //
 // While an open transaction holds the ID, because it starts a run with it, Start waits until ctx ends. If ctx ends meanwhile,
 // the error says whether a run was started. With [InTx] the wait happens in your transaction: if ctx ends, the connection is

@@ -44,8 +44,8 @@ type WorkerConfig struct {
 	// Zero means 30 seconds.
 	DrainTimeout time.Duration
 
-	// PollInterval is the time between two queries of the queue when no notification comes. A notification of a coordinator that
-	// nothing is due counts as a query, if PollInterval is at most 8 seconds. Zero means 5 seconds.
+	// PollInterval is the time between two queries of the queue when no notification comes. If it is at most 8 seconds, a
+	// coordinator's notification that nothing is due soon replaces a query. Zero means 5 seconds.
 	PollInterval time.Duration
 
 	// StaleAfter is how long the worker may send no heartbeat before others declare it dead; the worker itself gives up its

@@ -103,8 +103,9 @@ type Claim struct {
 const lateCommit = 250 * time.Millisecond
 
 // The statement locks due rows, at most $7 over all pairs of type and priority in the order given, makes them RUNNING, and
-// returns them with their inputs, and with the pair and time of the last one (l) if there are $7. A run whose history could not be read comes without its input. A due row that is still
-// RUNNING belongs to a dead worker: the claim counts a recovery. From the third recovery on, the run waits first (set_back).
+// returns them with their inputs. If there are $7, it also returns the pair and time of the last one (l). A run whose history
+// could not be read comes without its input. A due row that is still RUNNING belongs to a dead worker: the claim counts a
+// recovery. From the third recovery on, the run waits first (set_back).
 //
 // A lease ends at most three seconds after the run's deadline: the holder has that long to end the run. A lease taken after
 // the deadline has the usual length.

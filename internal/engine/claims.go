@@ -158,8 +158,8 @@ func (s *Session) claim(ctx context.Context, n int) (pause time.Duration, poll b
 	}
 	pause = req.Ahead
 	if !claim.Next.IsZero() {
-		// The estimate lags behind the database's clock, so the run is due by then. A random part of a millisecond keeps the workers
-		// of a fleet from claiming at once for one run.
+		// The estimate lags behind the database's clock, so the run is due by then. A random part of a millisecond keeps the
+		// workers of a fleet from claiming at once for one run.
 		pause = min(pause, max(claim.Next.Sub(s.now()), 0)+rand.N(time.Millisecond))
 	}
 	return pause, full && pause == s.cfg.PollInterval
@@ -207,9 +207,9 @@ func (s *Session) begin(worker uuid.UUID, runs []*store.ClaimedRun) {
 	}
 }
 
-// adopt prepares the execution of a run that was claimed, or inserted as claimed, by worker. It waits for a slot. adopt returns
-// nil if it has yielded the run. A run that was never started and never woken has no history. The histories of the others, and the inputs that
-// the claim left out, are read beside the claims.
+// adopt prepares the execution of a run that was claimed, or inserted as claimed, by worker. The execution waits for a slot.
+// adopt returns nil if it has yielded the run. A run that was never started and never woken has no history. The histories of
+// the others, and the inputs that the claim left out, are read beside the claims.
 func (s *Session) adopt(worker uuid.UUID, r *store.ClaimedRun) *execution {
 	loads := !r.Fresh || r.Wakeups > 0 || r.Input == nil
 	e := newExecution(s.environment, s, r, loads)
@@ -270,8 +270,8 @@ func (s *Session) dispatch(e *execution) {
 	}
 }
 
-// Offer makes the session claim once it has a free slot, and returns how many it has now. It returns zero for another queue, and for a
-// workflow or version without a handler; "" and zero stand for any.
+// Offer makes the session claim once it has a free slot, and returns how many it has now. It returns zero for another queue,
+// and for a workflow or version without a handler; "" and zero stand for any.
 func (s *Session) Offer(queue, typ string, version int) int {
 	handlers := s.cfg.Handlers[typ]
 	if queue != s.cfg.Queue || typ != "" && (handlers == nil || version != 0 && handlers[version] == nil) {

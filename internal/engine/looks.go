@@ -17,7 +17,8 @@ type looks struct {
 	at      time.Time                // when it ended
 }
 
-// restPerFull bounds the time of full looks to a tenth: after one of them, other claims come for so many times as long.
+// restPerFull bounds the time of full looks to a tenth: after one of them, other claims come for nine times as long, but for
+// no longer than a PollInterval.
 const restPerFull = 9
 
 // nextFull returns when the next full look is due.

@@ -7,9 +7,9 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// Slots bound the executions under way. A claim takes as many runs ahead of free slots as were begun in the last claimAhead: they
-// wait in memory, and each begins as soon as a slot is free. So runs that are short share claims, and wait for none. The session's
-// mutex guards the fields. See docs/architecture.md, Claim.
+// Slots bound the executions under way. Beyond the free slots, a claim takes as many runs as slots were freed in the last
+// claimAhead. These runs wait in memory, and each begins as soon as a slot is free. So short runs share claims, and wait for
+// none. The session's mutex guards the fields. See docs/architecture.md, Claim.
 type slots struct {
 	free    int          // Decremented by startWaiting and Place, incremented by freeSlot.
 	waiting []*execution // claimed, in the order in which they begin

@@ -37,8 +37,9 @@ const (
 	backendsPerWorker = 50
 )
 
-// A leadership decides whether this coordinator works. It rests while it hears a senior one, which is older, whose program is
-// not older, and which is configured to be as quick at least. No promise rests on the leader: whoever hears none works, so without notifications all do.
+// A leadership decides whether this coordinator works or rests. It rests while it hears a senior one: an older coordinator whose
+// program is not older, and whose times are not longer. No promise depends on the leader: a coordinator that hears none works,
+// so without notifications all do.
 type leadership struct {
 	cfg     *Config
 	changed chan struct{} // of capacity one: until has changed
