@@ -24,7 +24,7 @@ func TestEveryFigure(t *testing.T) {
 	}
 	defer log.Close()
 	if err := measure(t.Context(), config{run: regexp.MustCompile(""), quick: true, out: out, log: log}); err != nil {
-		fatal(t, err)
+		t.Fatal(err)
 	}
 	results, err := os.ReadFile(filepath.Join(out, "RESULTS.md"))
 	if err != nil {
@@ -47,7 +47,7 @@ func TestEveryFigure(t *testing.T) {
 func TestSoak(t *testing.T) {
 	out := t.TempDir()
 	if err := soak(t.Context(), config{quick: true, out: out}, 2*time.Second); err != nil {
-		fatal(t, err)
+		t.Fatal(err)
 	}
 	lines, err := os.ReadFile(filepath.Join(out, "soak.csv"))
 	if err != nil {
@@ -58,15 +58,6 @@ func TestSoak(t *testing.T) {
 			t.Errorf("soak.csv has no line with %q:\n%s", want, lines)
 		}
 	}
-}
-
-// fatal ends the test: it is skipped if Postgres was installed without its extensions.
-func fatal(t *testing.T, err error) {
-	t.Helper()
-	if strings.Contains(err.Error(), `could not access file "pg_stat_statements"`) {
-		t.Skip(err)
-	}
-	t.Fatal(err)
 }
 
 // TestDisturbedRounds: a round in which others used the processors is repeated, but not for ever.
