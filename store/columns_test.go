@@ -35,6 +35,9 @@ func TestColumnsOf(t *testing.T) {
 		"OtherName":  {statement, columns[int]{id, texts("names", func(int) string { return "" })}, "names text[]"},
 		"None":       {`SELECT`, columns[int]{id}, "no unnest"},
 		"Gap":        {`unnest($2::uuid[], $4::text[]) AS u (run_id, name)`, columns[int]{id, name}, "array 2 is $4 and not $3"},
+		"Shared":     {`SELECT coalesce(u.name, ($2::text[])[1]) FROM unnest($2::text[]) AS u (name)`, columns[int]{shared(texts, "name", func(int) string { return "" })}, ""},
+		"NotFilled":  {`SELECT u.name FROM unnest($2::text[]) AS u (name)`, columns[int]{shared(texts, "name", func(int) string { return "" })}, "must read its column name"},
+		"NotShared":  {`SELECT coalesce(u.name, ($2::text[])[1]) FROM unnest($2::text[]) AS u (name)`, columns[int]{texts("name", func(int) string { return "" })}, "must read its column name"},
 		"NoName":     {`unnest($2::uuid[], $3::text[]) AS u (run_id)`, columns[int]{id, name}, "2 arrays have 1 names"},
 	} {
 		t.Run(title, func(t *testing.T) {
@@ -47,6 +50,12 @@ func TestColumnsOf(t *testing.T) {
 		})
 	}
 
+	same := columns[int]{shared(ints, "n", func(i int) int { return i % 2 })}
+	for want, items := range map[string][]int{`["ns" "{1}"]`: {1, 3, 5}, `["ns" "{1,0,1}"]`: {1, 2, 3}, `["ns" "{0}"]`: {2}} {
+		if got := fmt.Sprintf("%q", same.args("ns", items)); got != want {
+			t.Errorf("arguments %s, want %s", got, want)
+		}
+	}
 	args := columnsOf(statement, id, name).args("ns", []int{7, 8}, true)
 	if got, want := fmt.Sprintf("%q", args), `["ns" "{00000000000000000000000000000000,00000000000000000000000000000000}" "{\"7\",\"8\"}" %!q(bool=true)]`; got != want {
 		t.Errorf("arguments %s, want %s", got, want)
