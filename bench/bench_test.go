@@ -46,7 +46,7 @@ func TestEveryFigure(t *testing.T) {
 
 func TestSoak(t *testing.T) {
 	out := t.TempDir()
-	if err := soak(t.Context(), config{quick: true, out: out}, 2*time.Second); err != nil {
+	if err := soak(t.Context(), config{quick: true, out: out}, 2*time.Second, 0); err != nil {
 		t.Fatal(err)
 	}
 	lines, err := os.ReadFile(filepath.Join(out, "soak.csv"))

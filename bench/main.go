@@ -22,13 +22,16 @@ func main() {
 	flag.BoolVar(&cfg.quick, "quick", false, "only try that every figure works, with few runs and one round")
 	flag.StringVar(&cfg.out, "out", "", "folder for RESULTS.md and the plots; none: the report goes to the standard output")
 	soakFor := flag.Duration("soak", 0, "instead of the figures, put constant load on Kagzi for this long, such as 6h")
+	snapshot := flag.Duration("snapshot", 0, "how long another session holds a snapshot during the soak; 0: a sixth of it")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var err error
-	if cfg.run, err = regexp.Compile(*pattern); err == nil {
+	if *snapshot < 0 || *snapshot > *soakFor {
+		err = fmt.Errorf("-snapshot is %s, and the soak %s: it must be between 0 and that", *snapshot, *soakFor)
+	} else if cfg.run, err = regexp.Compile(*pattern); err == nil {
 		if *soakFor > 0 {
-			err = soak(ctx, cfg, *soakFor)
+			err = soak(ctx, cfg, *soakFor, *snapshot)
 		} else {
 			err = measure(ctx, cfg)
 		}

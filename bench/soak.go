@@ -16,9 +16,9 @@ const (
 	soakKeep = 10 * time.Minute
 )
 
-// soak puts constant load on Kagzi for so long, and writes a line every minute. During the third sixth of the time another
-// session holds a snapshot: an hour of six.
-func soak(ctx context.Context, cfg config, long time.Duration) (err error) {
+// soak puts constant load on Kagzi for so long, and writes a line every minute. For a part of the time another session holds a
+// snapshot: see heldFrom.
+func soak(ctx context.Context, cfg config, long, snapshot time.Duration) (err error) {
 	l, err := openLab(ctx, cfg.quick)
 	if err != nil {
 		return err
@@ -36,7 +36,10 @@ func soak(ctx context.Context, cfg config, long time.Duration) (err error) {
 		}
 		defer func() { err = errors.Join(err, out.Close()) }()
 	}
-	s := &soaking{trial: t, out: out}
+	if snapshot == 0 {
+		snapshot = long / 6
+	}
+	s := &soaking{trial: t, out: out, heldFrom: (long - snapshot) * 2 / 5, heldFor: snapshot}
 	work := task{Steps: 2, Keep: soakKeep, report: func(e event, _ int) {
 		if e == ended {
 			s.ended.Add(1)
@@ -60,8 +63,9 @@ func soak(ctx context.Context, cfg config, long time.Duration) (err error) {
 
 type soaking struct {
 	*trial
-	out            *os.File
-	started, ended atomic.Int64
+	out               *os.File
+	heldFrom, heldFor time.Duration // when the snapshot is taken, since the soak began, and for how long it is held
+	started, ended    atomic.Int64
 }
 
 // load starts runs until ctx ends.
@@ -103,7 +107,7 @@ func (s *soaking) watch(ctx context.Context, long time.Duration) error {
 		}
 		passed := time.Since(begun)
 		var err error
-		switch held := passed >= long/3 && passed < long/2; {
+		switch held := passed >= s.heldFrom && passed < s.heldFrom+s.heldFor; {
 		case held && release == nil:
 			release, err = holdSnapshot(ctx, s.trial)
 		case !held && release != nil:
