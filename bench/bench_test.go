@@ -58,6 +58,9 @@ func TestSoak(t *testing.T) {
 			t.Errorf("soak.csv has no line with %q:\n%s", want, lines)
 		}
 	}
+	if curve, err := os.ReadFile(filepath.Join(out, "soak.svg")); err != nil || !strings.Contains(string(curve), "<polyline") {
+		t.Errorf("soak.svg has no curve: %v\n%s", err, curve)
+	}
 }
 
 // TestDisturbedRounds: a round in which others used the processors is repeated, but not for ever.

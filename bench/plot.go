@@ -17,16 +17,27 @@ var colours = map[string]string{
 // plot returns an SVG of a group: the curves if there are any, else bars of the first value.
 func plot(group []outcome) []byte {
 	var body bytes.Buffer
-	var height int
 	if slices.ContainsFunc(group, func(o outcome) bool { return o.curve() != nil }) {
-		height = plotCurves(&body, group)
-	} else {
-		height = plotBars(&body, group)
+		var curves []curve
+		for _, o := range group {
+			curves = append(curves, curve{o.subject, o.curve()})
+		}
+		return svg(&body, plotCurves(&body, group[0].figure.group+": milliseconds of a claim, by seconds", curves))
 	}
+	return svg(&body, plotBars(&body, group))
+}
+
+func svg(body *bytes.Buffer, height int) []byte {
 	return fmt.Appendf(nil, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" font-family=\"sans-serif\" font-size=\"12\">\n"+
 		"<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n%s</svg>\n", plotWidth, height, body.Bytes())
 }
 
+type curve struct {
+	name   string
+	points []point
+}
+
+// curve returns that of the last round.
 func (o outcome) curve() []point {
 	if len(o.samples) == 0 {
 		return nil
@@ -64,32 +75,31 @@ func plotBars(w *bytes.Buffer, group []outcome) (height int) {
 	return y + 12
 }
 
-// plotCurves draws the curve of each outcome's last round.
-func plotCurves(w *bytes.Buffer, group []outcome) (height int) {
+func plotCurves(w *bytes.Buffer, title string, curves []curve) (height int) {
 	const left, top, width, tall = 60, 40, 760, 300
 	var right, upper float64
-	for _, o := range group {
-		for _, p := range o.curve() {
+	for _, c := range curves {
+		for _, p := range c.points {
 			right, upper = max(right, p.x), max(upper, p.y)
 		}
 	}
 	x := func(f float64) float64 { return left + width*f/max(right, 1e-9) }
 	y := func(f float64) float64 { return top + tall - tall*f/max(upper, 1e-9) }
-	text(w, 8, 18, "bold", group[0].figure.group+": milliseconds of a claim, by seconds")
+	text(w, 8, 18, "bold", title)
 	for i := range 5 {
 		fy, fx := upper*float64(i)/4, right*float64(i)/4
 		fmt.Fprintf(w, "<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#e5e7eb\"/>\n", left, left+width, y(fy), y(fy))
 		text(w, 8, int(y(fy))+4, "normal", short(fy))
 		text(w, int(x(fx))-8, top+tall+18, "normal", fmt.Sprintf("%.0f", fx))
 	}
-	for i, o := range group {
+	for i, c := range curves {
 		var points string
-		for _, p := range o.curve() {
+		for _, p := range c.points {
 			points += fmt.Sprintf("%.1f,%.1f ", x(p.x), y(p.y))
 		}
-		fmt.Fprintf(w, "<polyline points=\"%s\" fill=\"none\" stroke=\"%s\" stroke-width=\"2\"/>\n", points, colours[o.subject])
-		fmt.Fprintf(w, "<rect x=\"%d\" y=\"%d\" width=\"12\" height=\"12\" fill=\"%s\"/>\n", left+10, top+18*i, colours[o.subject])
-		text(w, left+28, top+18*i+11, "normal", o.subject)
+		fmt.Fprintf(w, "<polyline points=\"%s\" fill=\"none\" stroke=\"%s\" stroke-width=\"2\"/>\n", points, colours[c.name])
+		fmt.Fprintf(w, "<rect x=\"%d\" y=\"%d\" width=\"12\" height=\"12\" fill=\"%s\"/>\n", left+10, top+18*i, colours[c.name])
+		text(w, left+28, top+18*i+11, "normal", c.name)
 	}
 	return top + tall + 32
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -58,7 +59,7 @@ func soak(ctx context.Context, cfg config, long, snapshot time.Duration) (err er
 		err = nil // the time is over
 	}
 	stop()
-	return errors.Join(err, <-watched, w.stop())
+	return errors.Join(err, <-watched, w.stop(), s.plot(cfg.out))
 }
 
 type soaking struct {
@@ -66,18 +67,41 @@ type soaking struct {
 	out               *os.File
 	heldFrom, heldFor time.Duration // when the snapshot is taken, since the soak began, and for how long it is held
 	started, ended    atomic.Int64
+	claims            []point // seconds, and milliseconds of a claim
+}
+
+// plot writes the curve of the claims' time into soak.svg.
+func (s *soaking) plot(folder string) error {
+	if folder == "" {
+		return nil
+	}
+	title := fmt.Sprintf("Soak: milliseconds of a claim, by seconds; a snapshot is held from %.0f s to %.0f s",
+		s.heldFrom.Seconds(), (s.heldFrom + s.heldFor).Seconds())
+	var body bytes.Buffer
+	height := plotCurves(&body, title, []curve{{ours.name(), s.claims}})
+	return os.WriteFile(filepath.Join(folder, "soak.svg"), svg(&body, height), 0o644)
 }
 
 // load starts runs until ctx ends.
 func (s *soaking) load(ctx context.Context) error {
 	for ctx.Err() == nil {
 		starts := make([]atomic.Int64, soakRate) // one second
-		if err := paced(ctx, s.queue, starts, soakRate); err != nil {
+		if err := paced(ctx, counted{s.queue, &s.started}, starts, soakRate); err != nil {
 			return err
 		}
-		s.started.Add(soakRate)
 	}
 	return nil
+}
+
+// counted counts the starts.
+type counted struct {
+	queue
+	started *atomic.Int64
+}
+
+func (c counted) start(ctx context.Context, n int, delay time.Duration) (func(context.Context) error, error) {
+	c.started.Add(1)
+	return c.queue.start(ctx, n, delay)
 }
 
 const readTables = `
@@ -123,8 +147,10 @@ func (s *soaking) watch(ctx context.Context, long time.Duration) error {
 			return over(ctx, err)
 		}
 		now := s.ended.Load()
+		claim := (nowTotal - total) / float64(max(nowCalls-calls, 1))
+		s.claims = append(s.claims, point{passed.Seconds(), claim})
 		about := fmt.Sprintf("%.0f,%t,%.1f,%d,%.3f", passed.Seconds(), release != nil,
-			float64(now-ended)/interval.Seconds(), s.started.Load()-now, (nowTotal-total)/float64(max(nowCalls-calls, 1)))
+			float64(now-ended)/interval.Seconds(), s.started.Load()-now, claim)
 		ended, calls, total = now, nowCalls, nowTotal
 		if err := s.writeTables(ctx, about); err != nil {
 			return over(ctx, err)
