@@ -99,8 +99,8 @@ type Claim struct {
 	Reached map[Pair]time.Time
 }
 
-// lateCommit is how long ago a run may have become due that is only now committed, as a rule.
-const lateCommit = 250 * time.Millisecond
+// LateCommit is how long ago a run may have become due that is only now committed, as a rule.
+const LateCommit = 250 * time.Millisecond
 
 // The statement locks due rows, at most $7 over all pairs of type and priority in the order given, makes them RUNNING, and
 // returns them with their inputs. If there are $7, it also returns the pair and time of the last one (l). A run whose history
@@ -197,21 +197,13 @@ func (s *Store) Claim(ctx context.Context, req ClaimRequest) (Claim, error) {
 
 func (s *Store) claimArgs(req ClaimRequest) []any {
 	types, priorities, versions, initial := req.pairs()
-	since := make([]int64, len(types))
-	for i := range since {
-		since[i] = epoch(req.Since[Pair{types[i], priorities[i]}])
-	}
-	recoveriesBelow := anyRecoveries
-	if req.NoSuspects {
-		recoveriesBelow = suspectRecoveries
-	}
 	mostInput := cmp.Or(int64(req.MostInput), NoLimit)
 	if req.NoInputs {
 		mostInput = -1
 	}
 	return []any{
 		s.namespace, req.Queue, types, priorities, versions, initial, req.Limit, req.Worker, req.Lease,
-		micros(req.LeaseTimeout), recoveriesBelow, mostInput, since, micros(req.Ahead),
+		micros(req.LeaseTimeout), req.recoveriesBelow(), mostInput, req.sinces(types, priorities), micros(req.Ahead),
 	}
 }
 
@@ -230,7 +222,7 @@ func (r *ClaimRequest) reached(now time.Time, last lastClaimed) map[Pair]time.Ti
 		for _, h := range r.Types {
 			n++
 			pair := Pair{h.Type, priority}
-			out[pair] = now.Add(-lateCommit)
+			out[pair] = now.Add(-LateCommit)
 			if last.pair != nil && *last.pair == n {
 				if last.since.Before(out[pair]) {
 					out[pair] = last.since
@@ -242,7 +234,17 @@ func (r *ClaimRequest) reached(now time.Time, last lastClaimed) map[Pair]time.Ti
 	return out
 }
 
-// pairs returns the pairs for the statement: all types with the first priority, then all with the next.
+// Pairs returns the pairs that the claim searches, in its order: all types with the first priority, then all with the next.
+func (r *ClaimRequest) Pairs() (pairs []Pair) {
+	for _, priority := range r.priorities() {
+		for _, h := range r.Types {
+			pairs = append(pairs, Pair{h.Type, priority})
+		}
+	}
+	return pairs
+}
+
+// pairs returns the pairs for the statement.
 func (r *ClaimRequest) pairs() (types []string, priorities []int16, versions []string, initial []int32) {
 	for _, priority := range r.priorities() {
 		for _, h := range r.Types {
@@ -253,6 +255,22 @@ func (r *ClaimRequest) pairs() (types []string, priorities []int16, versions []s
 		}
 	}
 	return types, priorities, versions, initial
+}
+
+func (r *ClaimRequest) recoveriesBelow() int {
+	if r.NoSuspects {
+		return suspectRecoveries
+	}
+	return anyRecoveries
+}
+
+// sinces returns Since of the pairs for the statement.
+func (r *ClaimRequest) sinces(types []string, priorities []int16) []int64 {
+	out := make([]int64, len(types))
+	for i := range out {
+		out[i] = epoch(r.Since[Pair{types[i], priorities[i]}])
+	}
+	return out
 }
 
 func (r *ClaimRequest) priorities() []int16 {

@@ -85,13 +85,28 @@ func TestClaimGoesOnFromWhereOneGotTo(t *testing.T) {
 			}
 		}
 	}
+	missed := func(c Claim, want map[Pair]uuid.UUID) {
+		t.Helper()
+		got, err := s.Missed(t.Context(), request(1, since(c)))
+		if err != nil || len(got) != len(want) {
+			t.Fatalf("missed %v, %v; want %v", got, err, want)
+		}
+		for pair, id := range want {
+			if due := one[time.Time](t, s.pool, `SELECT available_at FROM kagzi.workflow_runs WHERE run_id = $1`, id); !got[pair].Equal(due) {
+				t.Errorf("missed runs since %v in %v, want %v", got[pair], pair, due)
+			}
+		}
+	}
 	c := take(3, Claim{}, high[0], ids[0], ids[1])
-	reached(c, lateCommit, lateCommit, 40*time.Second)
-	at(start(t, s, newRun())[0], "45 s")
+	reached(c, LateCommit, LateCommit, 40*time.Second)
+	missed(c, nil)
+	early := start(t, s, newRun())[0]
+	at(early, "45 s")
+	missed(c, map[Pair]uuid.UUID{{"type", 3}: early})
 	c = take(1, c, ids[2])
-	reached(c, lateCommit, lateCommit, 30*time.Second)
+	reached(c, LateCommit, LateCommit, 30*time.Second)
 	c = take(5, c, ids[3], ids[4])
-	reached(c, lateCommit, lateCommit, lateCommit, lateCommit)
+	reached(c, LateCommit, LateCommit, LateCommit, LateCommit)
 	take(5, c)
 	if c = claim(t, s, request(5)); len(c.Runs) != 1 {
 		t.Errorf("claimed %d runs without Since, want the one that was missed", len(c.Runs))

@@ -118,7 +118,7 @@ func (p *plan) wrong(want planned) (wrong []string) {
 					wrong = append(wrong, fmt.Sprintf("%s by %s with condition %s, without %s", n.Type, n.Index, n.IndexCond, c))
 				}
 			}
-		case n.Type == "Sort" && want.sql == claimRuns:
+		case n.Type == "Sort" && (want.sql == claimRuns || want.sql == missedRuns):
 			wrong = append(wrong, "the claim sorts")
 		}
 	})
@@ -161,6 +161,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 	byExternal := map[string][]string{externalID: {"external_id", "namespace_id"}, endedID: {"external_id", "namespace_id"}}
 	return []planned{
 		{"claimRuns", claimRuns, s.claimArgs(req), both},
+		{"missedRuns", missedRuns, s.missedArgs(req), both},
 		{"runsOfClaim", runsOfClaim, []any{s.namespace, "queue", typeNames, priorities, lease, micros(time.Minute)}, both},
 		{"recordSteps", recordSteps, recordColumns.args(s.namespace, records), byKey},
 		{"recordCompensations", recordCompensations, compensationColumns.args(s.namespace, registered), byKey},

@@ -115,11 +115,7 @@ func (s *Session) claim(ctx context.Context, n int) (pause time.Duration, poll b
 		Queue: s.cfg.Queue, Types: types, Limit: n, Worker: s.ID(), Lease: uuid.New(), LeaseTimeout: s.cfg.LeaseTimeout,
 		LowFirst: s.claims%16 == 0, NoSuspects: noSuspects, Ahead: s.cfg.PollInterval,
 	}
-	untilFull := s.looks.nextFull(s.cfg.PollInterval).Sub(sent)
-	full := untilFull <= 0
-	if !full {
-		req.Since, req.Ahead = s.looks.reached, untilFull
-	}
+	full := s.look(ctx, &req)
 	if ahead {
 		req.MostInput = mostInputAhead
 	}
@@ -137,14 +133,15 @@ func (s *Session) claim(ctx context.Context, n int) (pause time.Duration, poll b
 		})
 		return 0, false
 	}
+	if full {
+		s.looks.ended(time.Since(sent))
+	}
 	if claim.Now.IsZero() {
 		s.most = max(1, n/2) // the inputs may have been too much for the time
 		return outage.Pause + rand.N(outage.Pause), false
 	}
 	s.most = min(2*s.most, mostClaimed)
-	if claim.Reached != nil {
-		s.looks.ended(full, sent, claim.Reached)
-	}
+	s.looks.goOn(claim.Reached)
 	s.setClock(claim.Now, claim.Asked)
 	s.failpoint("after claim", uuid.Nil)
 	s.mu.Lock()

@@ -53,17 +53,31 @@ func (h *HeldSession) Claim(ctx context.Context, n int) time.Duration {
 	return pause
 }
 
-// LastFullLook makes the last full look one that has just ended and took d.
-func (h *HeldSession) LastFullLook(d time.Duration) { h.s.looks.took, h.s.looks.at = d, time.Now() }
+// LastLook makes the last look one that ended so long ago and took d.
+func (h *HeldSession) LastLook(d, ago time.Duration) {
+	h.s.looks.took, h.s.looks.at = d, time.Now().Add(-ago)
+}
 
-// RestAfterLooks returns how long after full looks that took so long the next one is due, at the latest in an hour.
+// LooksBack reports whether a look back is under way, or has found something since the last claim. It waits for its end.
+func (h *HeldSession) LooksBack() bool {
+	h.s.unfinished.Wait()
+	return h.s.looks.back != nil
+}
+
+// Woken reports whether the claim loop was woken since the last claim.
+func (h *HeldSession) Woken() bool { return len(h.s.wake) > 0 }
+
+// RestAfterLooks returns how long after looks that took so long the next one is due.
 func RestAfterLooks(took ...time.Duration) time.Duration {
 	var l looks
 	for _, d := range took {
-		l.ended(true, time.Now().Add(-d), nil)
+		l.ended(d)
 	}
-	return l.nextFull(time.Hour).Sub(l.at)
+	return l.next().Sub(l.at)
 }
+
+// Hear notes an answer of the database that has just come, as that to a heartbeat.
+func (h *HeldSession) Hear() { Heard(h.s) }
 
 // Active returns how many runs the next heartbeat reports as executed.
 func (h *HeldSession) Active() int { return newHeartbeater(h.s).newHeartbeat().Active }

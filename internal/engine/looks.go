@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"maps"
 	"time"
 
@@ -9,32 +10,97 @@ import (
 
 // looks decides which claims are full looks: they search all due runs. The others begin where the last claim got to, so they do
 // not read the dead entries before, which stay in the index while somebody holds an old snapshot. A full look finds the runs
-// that those miss. Only the claim loop uses it. See docs/architecture.md, Claim.
+// that those miss. Once full looks take long, a look back finds them instead: a query beside the claims, which do not wait for
+// it. Only the claim loop uses it. See docs/architecture.md, Claim.
 type looks struct {
 	reached map[store.Pair]time.Time // how far the last claims got
-	took    time.Duration            // what the shorter of the last two full looks took: a single answer may have been late
-	last    time.Duration            // what the last full look took
+	took    time.Duration            // what the shorter of the last two looks took: a single answer may have been late
+	last    time.Duration            // what the last look took
 	at      time.Time                // when it ended
+	back    chan lookedBack          // receives what the look back under way finds; nil: none is under way
 }
 
-// restPerFull bounds the time of full looks to a tenth: after one of them, other claims come for nine times as long, but for
-// no longer than a PollInterval.
-const restPerFull = 9
-
-// nextFull returns when the next full look is due.
-func (l *looks) nextFull(pollInterval time.Duration) time.Time {
-	return l.at.Add(min(restPerFull*l.took, pollInterval))
+// A lookedBack is the answer of a look back.
+type lookedBack struct {
+	missed map[store.Pair]time.Time // for each type and priority, when the first run became due that the claims have missed
+	took   time.Duration
 }
 
-// ended notes that a claim sent at that time was answered.
-func (l *looks) ended(full bool, sent time.Time, reached map[store.Pair]time.Time) {
-	if full {
-		l.at = time.Now()
-		d := l.at.Sub(sent)
-		l.took, l.last = min(l.last, d), d
-	}
+const (
+	// restPerLook bounds the time of looks to a tenth: after one of them, the next is due in nine times as long.
+	restPerLook = 9
+
+	// longLook is how long a full look may take. Claims do not wait for a longer one.
+	longLook = 20 * time.Millisecond
+
+	// aheadBesideLooks is how far claims look ahead for the next due run while looks take long: leases that ended early have
+	// left dead entries there, too.
+	aheadBesideLooks = time.Second
+)
+
+// next returns when the next look is due.
+func (l *looks) next() time.Time { return l.at.Add(restPerLook * l.took) }
+
+// ended notes that a look was answered, or failed.
+func (l *looks) ended(took time.Duration) {
+	l.at = time.Now()
+	l.took, l.last = min(l.last, took), took
+}
+
+// goOn makes the next claim that is no full look begin where this one got to.
+func (l *looks) goOn(reached map[store.Pair]time.Time) {
 	if l.reached == nil {
 		l.reached = map[store.Pair]time.Time{}
 	}
 	maps.Copy(l.reached, reached)
+}
+
+// look prepares the claim for what it is to search, and reports whether that is everything. It looks back if that is due.
+func (s *Session) look(ctx context.Context, req *store.ClaimRequest) (full bool) {
+	l := &s.looks
+	select {
+	case found := <-l.back:
+		l.back = nil
+		l.ended(found.took)
+		l.goOn(found.missed)
+	default:
+	}
+	untilNext := time.Until(l.next())
+	if l.took <= longLook {
+		if untilNext > 0 {
+			req.Since, req.Ahead = l.reached, min(untilNext, s.cfg.PollInterval)
+		}
+		return untilNext <= 0
+	}
+	unsearched := l.addMissing(req.Pairs(), s.now().Add(-store.LateCommit))
+	req.Since, req.Ahead = maps.Clone(l.reached), min(aheadBesideLooks, s.cfg.PollInterval)
+	if l.back == nil && (untilNext <= 0 || unsearched) {
+		l.back = make(chan lookedBack, 1)
+		s.unfinished.Go(func() { s.lookBack(ctx, *req, l.back) })
+	}
+	return false
+}
+
+// addMissing makes the claims begin at now for each pair in which none has got anywhere. It reports whether there is one.
+func (l *looks) addMissing(pairs []store.Pair, now time.Time) (added bool) {
+	for _, p := range pairs {
+		if _, ok := l.reached[p]; !ok {
+			l.goOn(map[store.Pair]time.Time{p: now})
+			added = true
+		}
+	}
+	return added
+}
+
+// lookBack finds the runs that the claim of req leaves out. The next claim begins where the first of them is.
+func (s *Session) lookBack(ctx context.Context, req store.ClaimRequest, answer chan<- lookedBack) {
+	begun := time.Now()
+	missed, err := s.store.Missed(ctx, req)
+	answer <- lookedBack{missed, time.Since(begun)}
+	switch {
+	case err != nil && ctx.Err() == nil:
+		s.databaseTrouble(err)
+	case len(missed) > 0:
+		s.wantClaim()
+	}
 }

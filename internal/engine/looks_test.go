@@ -12,6 +12,19 @@ import (
 	"github.com/kagzi/kagzi/internal/pgproxy"
 )
 
+// newSessionOf returns a session that polls once an hour, and its workflow, which returns 1.
+func newSessionOf(t *testing.T, c *kagzi.Client) (*engine.HeldSession, kagzi.Workflow[int, int]) {
+	t.Helper()
+	w := kit.NewWorker(t, c, kagzi.WorkerConfig{PollInterval: time.Hour})
+	wf := kagzi.Define[int, int]("wf")
+	kagzi.Handle(w, wf, func(kagzi.Context, int) (int, error) { return 1, nil })
+	s, err := engine.NewHeldSession(t.Context(), configOf(t, w))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, wf
+}
+
 // TestFullLookFindsWhatOthersMiss makes a run due long ago, as if its start were committed only now: a claim that is no full look
 // misses it and comes again, and the next full look finds it. A clock that is set back is found in the same way.
 func TestFullLookFindsWhatOthersMiss(t *testing.T) {
@@ -26,31 +39,59 @@ func TestFullLookFindsWhatOthersMiss(t *testing.T) {
 			t.Parallel()
 			db := dbtest.Database(t)
 			c := kit.NewClient(t, db.Pool)
-			w := kit.NewWorker(t, c, kagzi.WorkerConfig{PollInterval: time.Hour})
-			wf := kagzi.Define[int, int]("wf")
-			kagzi.Handle(w, wf, func(kagzi.Context, int) (int, error) { return 1, nil })
-			s, err := engine.NewHeldSession(t.Context(), configOf(t, w))
-			if err != nil {
-				t.Fatal(err)
-			}
+			s, wf := newSessionOf(t, c)
 			if pause := s.Claim(t.Context(), 10); pause != time.Hour {
 				t.Errorf("pause %v after a full look, want the poll interval", pause)
 			}
 			runs := kit.StartRuns(t, c, wf, 1)
 			happens(t, db, s)
-			s.LastFullLook(time.Minute)
-			if pause := s.Claim(t.Context(), 10); s.Executes() || pause < 8*time.Minute || pause > 9*time.Minute {
-				t.Fatalf("INVALID: executes %t, pause %v; want the next full look in about 9 minutes", s.Executes(), pause)
+			s.LastLook(20*time.Millisecond, 0)
+			if pause := s.Claim(t.Context(), 10); s.Executes() || pause > 180*time.Millisecond {
+				t.Fatalf("INVALID: executes %t, pause %v; want the next full look in at most 180 ms", s.Executes(), pause)
 			}
-			s.LastFullLook(0)
+			s.LastLook(0, 0)
 			s.Claim(t.Context(), 10)
 			s.Flush(await.Receive(t, s.Come))
 			kit.CheckResults(t, runs, func(int) int { return 1 })
-			s.LastFullLook(time.Minute)
+			s.LastLook(20*time.Millisecond, 0)
 			next := kit.StartRuns(t, c, wf, 1)
 			s.Claim(t.Context(), 10) // from where the full look got to
 			s.Flush(await.Receive(t, s.Come))
 			kit.CheckResults(t, next, func(int) int { return 1 })
+		})
+	}
+}
+
+// TestLookBack: once full looks take long, claims do not wait for them. A look back finds the runs that they miss, in a session
+// that has claimed before, and in a new one.
+func TestLookBack(t *testing.T) {
+	t.Parallel()
+	for name, claims := range map[string]bool{"Claimed": true, "New": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.Database(t)
+			c := kit.NewClient(t, db.Pool)
+			s, wf := newSessionOf(t, c)
+			if claims {
+				s.Claim(t.Context(), 10)
+			} else {
+				s.Hear()
+			}
+			runs := kit.StartRuns(t, c, wf, 1)
+			dbtest.Exec(t, db.Pool, `UPDATE kagzi.workflow_runs SET available_at = now() - interval '1 hour'`)
+			s.LastLook(time.Minute, time.Hour)
+			if pause := s.Claim(t.Context(), 10); s.Executes() || pause > time.Second {
+				t.Fatalf("executes %t, pause %v; want a claim without the run, and the next in a second", s.Executes(), pause)
+			}
+			if !s.LooksBack() || !s.Woken() {
+				t.Fatal("no look back has woken the claim loop")
+			}
+			s.Claim(t.Context(), 10)
+			s.Flush(await.Receive(t, s.Come))
+			kit.CheckResults(t, runs, func(int) int { return 1 })
+			if s.Claim(t.Context(), 10); s.LooksBack() {
+				t.Error("a look back follows at once, want a rest")
+			}
 		})
 	}
 }
@@ -82,13 +123,7 @@ func TestClaimAfterALostAnswer(t *testing.T) {
 	db := dbtest.Database(t)
 	proxy := pgproxy.Start(t, db.DSN)
 	c := kit.NewClient(t, dbtest.OpenPool(t, proxy.DSN(), dbtest.Conns(4)))
-	w := kit.NewWorker(t, c, kagzi.WorkerConfig{PollInterval: time.Hour})
-	wf := kagzi.Define[int, int]("wf")
-	kagzi.Handle(w, wf, func(kagzi.Context, int) (int, error) { return 1, nil })
-	s, err := engine.NewHeldSession(t.Context(), configOf(t, w))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, wf := newSessionOf(t, c)
 	runs := kit.StartRuns(t, c, wf, 1)
 	drop := proxy.DropAck(pgproxy.Contains("WITH due AS MATERIALIZED"))
 	pause := s.Claim(t.Context(), 10)
