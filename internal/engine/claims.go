@@ -144,12 +144,12 @@ func (s *Session) claim(ctx context.Context, n int) (pause time.Duration, poll b
 	s.looks.goOn(claim.Reached)
 	s.setClock(claim.Now, claim.Asked)
 	s.failpoint("after claim", uuid.Nil)
-	s.mu.Lock()
-	s.calm = len(claim.Runs) < n && claim.Reached != nil && len(s.wake) == 0
-	s.mu.Unlock()
 	if len(claim.Runs) > 0 {
 		s.begin(req.Worker, claim.Runs)
 	}
+	s.mu.Lock()
+	s.calm = len(claim.Runs) < n && claim.Reached != nil && len(s.wake) == 0 // once these runs have their slots
+	s.mu.Unlock()
 	if len(claim.Runs) == n || claim.Reached == nil { // the answer was lost, and with it when the next run is due
 		return 0, false
 	}

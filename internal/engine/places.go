@@ -44,7 +44,7 @@ func (s *Session) Place(run *store.NewRun) hints.Place {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	if s.draining || s.fenced || s.slots.free <= 0 || !s.calm || past(now, s.nextClaim) || s.standing.presumedDead(now) != "" {
+	if s.draining || s.fenced || s.slots.free <= 0 || len(s.slots.waiting) > 0 || !s.calm || past(now, s.nextClaim) || s.standing.presumedDead(now) != "" {
 		return nil
 	}
 	s.slots.free--

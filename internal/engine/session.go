@@ -43,7 +43,7 @@ type Session struct {
 	stops            int                      // how often stopAll was called. Tests read it.
 	slots            slots                    // of the executions under way
 	calm             bool                     // no due run waits for a slot, as far as is known. Set by a claim that found fewer runs than it asked for, reset by wantClaimLocked and the next claim.
-	placed           map[uuid.UUID]bool       // runs that have a place, and whether their rows have changed since. Added by Place, removed by begin and Free.
+	placed           map[uuid.UUID]bool       // runs that have a place, and whether their rows have changed since. Added by Place, removed by adopt and Free.
 	orphans          []orphan                 // runs to yield. Added by GiveBack, taken by yieldOrphans.
 	yielding         bool                     // yieldOrphans is running, or about to.
 	lingering        map[*execution]bool      // executions in memory that could be suspended. Set by mayLinger, reset by endLingering.

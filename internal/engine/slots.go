@@ -7,7 +7,7 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// Slots bound the executions under way. Beyond the free slots, a claim takes as many runs as slots were freed in the last
+// slots bound the executions under way. Beyond the free slots, a claim takes as many runs as slots were freed in the last
 // claimAhead. These runs wait in memory, and each begins as soon as a slot is free. So short runs share claims, and wait for
 // none. The session's mutex guards the fields. See docs/architecture.md, Claim.
 type slots struct {
