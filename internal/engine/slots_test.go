@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -38,6 +39,17 @@ func TestWanted(t *testing.T) {
 	}
 }
 
+// holding gives w a workflow whose runs send their input to begun, and return it once open is closed.
+func holding(w *kagzi.Worker) (wf kagzi.Workflow[int, int], begun chan int, open chan struct{}) {
+	wf, begun, open = kagzi.Define[int, int]("wf"), make(chan int, 1000), make(chan struct{})
+	kagzi.Handle(w, wf, func(_ kagzi.Context, i int) (int, error) {
+		begun <- i
+		<-open
+		return i, nil
+	})
+	return wf, begun, open
+}
+
 // TestRunsAheadOfSlots claims three runs more than there are slots. They wait; as no slot is freed, they are given back, and keep
 // their places in the queue. One that gets a slot begins.
 func TestRunsAheadOfSlots(t *testing.T) {
@@ -46,13 +58,7 @@ func TestRunsAheadOfSlots(t *testing.T) {
 	c := kit.NewClient(t, db.Pool)
 	const slots, n = 2, 5
 	w := kit.NewWorker(t, c, kagzi.WorkerConfig{MaxConcurrent: slots})
-	begun, open := make(chan int, 1000), make(chan struct{})
-	wf := kagzi.Define[int, int]("wf")
-	kagzi.Handle(w, wf, func(_ kagzi.Context, i int) (int, error) {
-		begun <- i
-		<-open
-		return i, nil
-	})
+	wf, begun, open := holding(w)
 	s, err := engine.NewHeldSession(t.Context(), configOf(t, w))
 	if err != nil {
 		t.Fatal(err)
@@ -107,13 +113,13 @@ func TestNoMoreThanMaxConcurrent(t *testing.T) {
 	w := kit.NewWorker(t, c, kagzi.WorkerConfig{MaxConcurrent: most})
 	var under, peak atomic.Int64
 	wf := kagzi.Define[int, int]("wf")
-	kagzi.Handle(w, wf, func(_ kagzi.Context, i int) (int, error) {
+	kagzi.Handle(w, wf, func(ctx kagzi.Context, i int) (int, error) {
 		n := under.Add(1)
+		defer under.Add(-1)
 		for p := peak.Load(); n > p && !peak.CompareAndSwap(p, n); {
 			p = peak.Load()
 		}
-		under.Add(-1)
-		return i, nil
+		return kagzi.Step(ctx, "s", func(context.Context) (int, error) { return i, nil }) // its record lets others begin meanwhile
 	})
 	runs := kit.StartRuns(t, c, wf, 300)
 	kit.StartLocal(t, w)
@@ -130,13 +136,7 @@ func TestActiveWhileStoppedRunsWait(t *testing.T) {
 	db := dbtest.Database(t)
 	c := kit.NewClient(t, db.Pool)
 	w := kit.NewWorker(t, c, kagzi.WorkerConfig{MaxConcurrent: 1})
-	begun, open := make(chan int, 1), make(chan struct{})
-	wf := kagzi.Define[int, int]("wf")
-	kagzi.Handle(w, wf, func(_ kagzi.Context, i int) (int, error) {
-		begun <- i
-		<-open
-		return i, nil
-	})
+	wf, begun, open := holding(w)
 	s, err := engine.NewHeldSession(t.Context(), configOf(t, w))
 	if err != nil {
 		t.Fatal(err)
