@@ -116,12 +116,12 @@ func ints[T any](name string, of func(T) int) arrayColumn[T] {
 // byteas is a column whose nil elements are NULL. If all are, the array has none: unnest fills it up.
 func byteas[T any](name string, of func(T) []byte) arrayColumn[T] {
 	return arrayColumn[T]{name: name, typ: "bytea[]", array: func(items []T) any {
-		values, any := make([][]byte, len(items)), false
+		values, given := make([][]byte, len(items)), false
 		for i, item := range items {
 			values[i] = of(item)
-			any = any || values[i] != nil
+			given = given || values[i] != nil
 		}
-		if !any {
+		if !given {
 			return values[:0]
 		}
 		return values

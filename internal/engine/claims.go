@@ -62,14 +62,14 @@ func (s *Session) claimLoop(ctx context.Context) {
 	}
 }
 
-// pollsItself is the longest PollInterval of a worker that lets the leading coordinator poll for it. That one says of a queue
-// that nothing is due for ten seconds: a worker with a longer interval could learn too late when the next run is.
-const pollsItself = 8 * time.Second
+// longestLedPoll is the longest PollInterval of a worker that lets the leading coordinator poll for it. That coordinator says
+// of a queue that nothing is due for ten seconds, so a worker with a longer interval could learn too late of the next run.
+const longestLedPoll = 8 * time.Second
 
 // hearLead notes that the leading coordinator has looked for work of this queue, and found nothing that is due soon. It does
 // so every few seconds. Then the worker does not poll. If it has not heard that for PollInterval, it polls.
 func (s *Session) hearLead(l hints.Lead) {
-	if !l.Queues || s.cfg.PollInterval > pollsItself || slices.Contains(l.Busy, s.cfg.Queue) {
+	if !l.Queues || s.cfg.PollInterval > longestLedPoll || slices.Contains(l.Busy, s.cfg.Queue) {
 		return
 	}
 	s.mu.Lock()

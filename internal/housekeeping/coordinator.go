@@ -3,8 +3,8 @@
 // and releases their runs, and deletes runs that are past their retention.
 //
 // Any number of coordinators may run at once, in any process: transactions in the database decide between them. All but one
-// rest while they hear that one (leader.go), because more would only repeat its queries. A loop
-// (loops.go) repeats each pass: a pass returns the pause until the next one, and an error if the database failed it.
+// rest while they hear that one (leader.go), because more would only repeat its queries. A loop (loops.go) repeats each pass:
+// a pass returns the pause until the next one, and an error if the database failed it.
 package housekeeping
 
 import (
