@@ -45,10 +45,7 @@ func (s *Session) claimLoop(ctx context.Context) {
 		}
 		pause, poll := s.claim(ctx, n)
 		for pause > 0 {
-			s.mu.Lock()
-			s.nextClaim = time.Now().Add(pause)
-			s.mu.Unlock()
-			timer.Reset(pause)
+			timer.Reset(s.pauseFor(pause))
 			pause = 0
 			select {
 			case <-ctx.Done():
@@ -60,6 +57,23 @@ func (s *Session) claimLoop(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// pauseFor sets the time of the next claim: after the pause, or when a run is due that was suspended since the last claim. It
+// returns the time until then.
+func (s *Session) pauseFor(pause time.Duration) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.nextClaim = s.beforeSuspendedLocked(time.Now().Add(pause))
+	return time.Until(s.nextClaim)
+}
+
+// beforeSuspendedLocked returns t, or when the first run is due that was suspended since the last claim, if that is sooner.
+func (s *Session) beforeSuspendedLocked(t time.Time) time.Time {
+	if !s.suspendedUntil.IsZero() && s.suspendedUntil.Before(t) {
+		return s.suspendedUntil
+	}
+	return t
 }
 
 // longestLedPoll is the longest PollInterval of a worker that lets the leading coordinator poll for it. That coordinator says
@@ -77,11 +91,12 @@ func (s *Session) hearLead(l hints.Lead) {
 	s.idle = time.Now()
 }
 
-// polled returns the rest of the pause until the next claim if the leading coordinator has polled for this worker meanwhile.
+// polled returns the rest of the pause until the next claim if the leading coordinator has polled for this worker meanwhile. It
+// may not have seen the runs that the worker has suspended since.
 func (s *Session) polled() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return max(0, time.Until(s.idle.Add(s.cfg.PollInterval)))
+	return max(0, time.Until(s.beforeSuspendedLocked(s.idle.Add(s.cfg.PollInterval))))
 }
 
 // capacity returns how many runs may be claimed now. more is false once nothing will be claimed any more.
@@ -104,6 +119,7 @@ func (s *Session) claim(ctx context.Context, n int) (pause time.Duration, poll b
 	s.mu.Lock()
 	noSuspects, ahead := s.crashLoopSuspect, n > s.slots.free
 	s.claiming, s.calm = true, false
+	s.suspendedUntil = time.Time{} // this claim finds these runs
 	select {
 	case <-s.wake: // this claim serves the hint
 	default:

@@ -236,8 +236,12 @@ func (s *Session) suspended(p *store.Suspension) (announce bool) {
 		return false
 	}
 	left := p.AvailableAt.Sub(s.now())
+	due := time.Now().Add(left)
 	s.mu.Lock()
-	sooner := time.Now().Add(left).Before(s.nextClaim)
+	sooner := due.Before(s.nextClaim)
+	if s.suspendedUntil.IsZero() || due.Before(s.suspendedUntil) {
+		s.suspendedUntil = due
+	}
 	draining := s.draining
 	s.mu.Unlock()
 	if sooner {

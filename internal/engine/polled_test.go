@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi/internal/hints"
+	"github.com/kagzi/kagzi/store"
 )
 
 // A worker does not poll while it hears that its queue is idle, and polls PollInterval after it last heard so.
@@ -36,4 +37,43 @@ func TestLeaderPollsForTheWorker(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A run that the worker suspends after the leader's look is claimed when it is due: the leader may say that the queue is idle
+// although it has not seen that run.
+func TestPollIsNotPutOffBeyondASuspendedRun(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const poll, sleep = 5 * time.Second, 2 * time.Second
+		s := sessionWithClock(poll)
+		s.pauseFor(poll)
+		time.Sleep(poll - time.Second)
+		s.suspended(&store.Suspension{AvailableAt: time.Now().Add(sleep)})
+		s.hearLead(hints.Lead{Queues: true})
+		time.Sleep(time.Second)
+		if left := s.polled(); left != sleep-time.Second {
+			t.Errorf("the worker claims in %v, want %v", left, sleep-time.Second)
+		}
+	})
+}
+
+// A run that is suspended while a claim is under way may not be in the claim's answer.
+func TestClaimAfterASuspensionDuringAClaim(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := sessionWithClock(5 * time.Second)
+		s.pauseFor(time.Second)
+		time.Sleep(time.Second) // the claim begins
+		s.suspended(&store.Suspension{AvailableAt: time.Now().Add(300 * time.Millisecond)})
+		if pause := s.pauseFor(5 * time.Second); pause != 300*time.Millisecond {
+			t.Errorf("the worker claims in %v, want 300ms", pause)
+		}
+	})
+}
+
+// sessionWithClock returns a session that knows the database's time, and serves the queue named queue.
+func sessionWithClock(poll time.Duration) *Session {
+	s := &Session{cfg: Config{Queue: "queue", PollInterval: poll}, environment: &environment{}, wake: make(chan struct{}, 1)}
+	s.clock.set(time.Now(), time.Now(), time.Now())
+	return s
 }

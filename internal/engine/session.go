@@ -51,6 +51,7 @@ type Session struct {
 	fenced           bool                     // others may take the worker for dead, so it claims nothing. Set by fence and reregister, reset by alive.
 	nextClaim        time.Time                // when the claim loop claims if nothing wakes it before. Set by the claim loop.
 	idle             time.Time                // when a coordinator last said that the queue has nothing due for some time. Set by hearLead.
+	suspendedUntil   time.Time                // when the first of the runs is due that were suspended since the last claim began; zero: none was. Set by suspended, reset by claim.
 	draining         bool                     // the worker claims nothing any more. Set by drain, the heartbeater and poolIsClosed, for good.
 	poolClosed       bool                     // the application has closed the pool. Set by poolIsClosed, for good.
 	claiming         bool                     // a claim is under way: its runs are not in executing yet. Set by claim, reset by claimedAll.
