@@ -20,6 +20,10 @@ const (
 	leaderSilence = 1500 * time.Millisecond
 	leaderSpread  = 500 * time.Millisecond
 
+	// longestLead bounds the sending of one notification. It says what was so when it was sent, and after leaderSilence the
+	// others work anyway.
+	longestLead = leaderSilence
+
 	// passSlack is how late a pass of the leader's loops may be before the others begin to work.
 	passSlack = 2 * time.Second
 

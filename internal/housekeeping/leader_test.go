@@ -12,6 +12,7 @@ import (
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/hints"
+	"github.com/kagzi/kagzi/internal/pgproxy"
 )
 
 // A coordinator rests for a senior one that it hears, and works again soon when it hears none.
@@ -120,4 +121,31 @@ func TestAnotherCoordinatorTakesOver(t *testing.T) {
 	await.True(t, "the dead worker is found", func() bool {
 		return dbtest.QueryOne[bool](t, db.Pool, `SELECT EXISTS (SELECT FROM kagzi.worker_events WHERE event = 'LOST')`)
 	})
+}
+
+// A leader whose notification is not answered goes on checking.
+func TestLeaderDoesNotHang(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	proxy := pgproxy.Start(t, db.DSN)
+	for range 2 { // the registry shows a fleet
+		dbtest.Exec(t, db.Pool, `INSERT INTO kagzi.workers (worker_id, namespace_id, task_queue, workflow_types, status, lease_timeout, stale_after)
+			SELECT gen_random_uuid(), 'default', 'default', ARRAY['w'], 'ONLINE', interval '5 minutes', interval '1 hour'`)
+	}
+	k := newCoordinator(t, dbtest.OpenPool(t, proxy.DSN(), dbtest.Conns(4)), func(*Config) {})
+	defer k.cfg.Hints.Listen()()
+	await.True(t, "it listens", k.cfg.Hints.Listening)
+	for _, loop := range []string{fireSchedules, endOverdue, runCompensations, releaseRuns} {
+		k.leadership.passed(loop, time.Hour)
+	}
+	hold := proxy.HoldAck(pgproxy.Contains("pg_notify"))
+	defer hold.Release()
+	checked := make(chan error, 1)
+	go func() {
+		_, err := k.CheckConnections(t.Context())
+		checked <- err
+	}()
+	if err := await.Receive(t, checked); err == nil || !hold.Holds() {
+		t.Errorf("%v, and the notification is held: %t", err, hold.Holds())
+	}
 }

@@ -145,5 +145,7 @@ func (k *Coordinator) lead(ctx context.Context, fleet *store.FleetCheck) error {
 		says.Busy, says.Queues = busy, err == nil
 		k.nextSearch = begun.Add(max(searchEvery-checkConnectionsEvery/2, restPerSearch*time.Since(begun)))
 	}
+	ctx, cancel := context.WithTimeout(ctx, longestLead)
+	defer cancel()
 	return k.cfg.Hints.Lead(ctx, says)
 }
