@@ -92,6 +92,23 @@ func (h *HeldSession) Waiting() (waiting, free int) {
 	return len(h.s.slots.waiting), h.s.slots.free
 }
 
+// PlaceInAFreedSlot frees a slot, and reports whether a run can have it before startWaiting is called.
+func (h *HeldSession) PlaceInAFreedSlot(run *store.NewRun) bool {
+	add := func(n int) {
+		h.s.mu.Lock()
+		defer h.s.mu.Unlock()
+		h.s.slots.free += n
+	}
+	add(1)
+	defer add(-1)
+	h.s.pauseFor(time.Hour) // as the claim loop after a claim
+	p := h.s.Place(run)
+	if p != nil {
+		p.Free()
+	}
+	return p != nil
+}
+
 // InputsAhead returns how many bytes of inputs the runs have that wait for a slot.
 func (h *HeldSession) InputsAhead() (bytes int) {
 	h.s.mu.Lock()

@@ -8,11 +8,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/store"
 )
 
 func TestWanted(t *testing.T) {
@@ -68,7 +71,10 @@ func TestRunsAheadOfSlots(t *testing.T) {
 	}
 	runs := kit.StartRuns(t, c, wf, n)
 	queue := pending()
-	s.Claim(t.Context(), n)
+	s.Claim(t.Context(), n+1) // so the claim finds all, and no other run is due
+	if s.PlaceInAFreedSlot(&store.NewRun{RunID: uuid.New(), Queue: "default", Type: "wf", Priority: 3}) {
+		t.Error("a start in place overtakes the runs that wait for a slot")
+	}
 	for range slots {
 		await.Receive(t, begun)
 	}
