@@ -16,13 +16,25 @@ type database struct {
 	name string
 	dsn  string
 	pool *pgxpool.Pool // of poolConns connections; nil until a test wants it
-	used int64         // how often the pool had been used when the last test ended
+	used use           // of the pool, when the cleaner of the last test had taken its connections
+}
+
+// A use tells whether anything has used a pool meanwhile.
+type use struct {
+	acquired int64
+	conns    int32
+}
+
+func useOf(pool *pgxpool.Pool) use {
+	stat := pool.Stat()
+	return use{acquired: stat.AcquireCount(), conns: stat.TotalConns()}
 }
 
 // open returns a pool of maxConns connections. That is the database's own, unless its size is another, or something of an earlier
-// test has used it after that test's end: it would use the next test's tables.
+// test, such as a notification on its way, has used it after that test's end. What does so would use the next test's tables, and
+// if it opened a connection while the cleaner worked, the pool has one whose session the cleaner has ended.
 func (d *database) open(ctx context.Context, maxConns int32) (*pgxpool.Pool, error) {
-	if d.pool != nil && (maxConns != poolConns || d.pool.Stat().AcquireCount() != d.used) {
+	if d.pool != nil && (maxConns != poolConns || useOf(d.pool) != d.used) {
 		d.pool.Close()
 		d.pool = nil
 	}
@@ -58,7 +70,7 @@ type cleaner struct {
 // still in use or does not answer.
 func (d *database) clean(ctx context.Context) (_ *cleaner, err error) {
 	c := &cleaner{}
-	if d.pool != nil && !c.keep(ctx, d.pool) {
+	if d.pool != nil && !c.keep(ctx, d) {
 		c.release()
 		d.pool.Close()
 		d.pool = nil
@@ -72,10 +84,11 @@ func (d *database) clean(ctx context.Context) (_ *cleaner, err error) {
 	return c, err
 }
 
-// keep takes all connections of the pool and prepares them for the next test. It reports whether that was possible.
-func (c *cleaner) keep(ctx context.Context, pool *pgxpool.Pool) bool {
-	c.kept = pool.AcquireAllIdle(ctx)
-	if len(c.kept) == 0 || len(c.kept) < int(pool.Stat().TotalConns()) {
+// keep takes all connections of d's pool and prepares them for the next test. It reports whether that was possible.
+func (c *cleaner) keep(ctx context.Context, d *database) bool {
+	c.kept = d.pool.AcquireAllIdle(ctx)
+	d.used = useOf(d.pool)
+	if len(c.kept) == 0 || len(c.kept) < int(d.used.conns) {
 		return false
 	}
 	for _, conn := range c.kept {

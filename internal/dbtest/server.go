@@ -121,9 +121,6 @@ func (s *server) giveBack(ctx context.Context, d *database, c *cleaner) error {
 	if err != nil || !ready {
 		return s.drop(ctx, d)
 	}
-	if d.pool != nil {
-		d.used = d.pool.Stat().AcquireCount()
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.free = append(s.free, d)
@@ -146,11 +143,28 @@ func (s *server) drop(ctx context.Context, d *database) error {
 	return err
 }
 
-// endSessions ends the sessions of the current database but for those with the processes $1. pg_terminate_backend waits until
-// the session has ended only if it is given a timeout.
+// endSessions ends the sessions of the current database but for those with the processes $1, and returns how many there were.
+// They end a little later.
 const endSessions = `
-	SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity
+	SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
 	WHERE datname = current_database() AND pid <> pg_backend_pid() AND pid <> ALL ($1::int[]) AND backend_type = 'client backend'`
+
+// endPatience is the longest that a test waits until the sessions that it left behind have ended.
+const endPatience = 5 * time.Second
+
+// endSessions ends all sessions of the database but the cleaner's, and returns once they have rolled back and released their
+// locks. pg_terminate_backend could wait for that, but would do so for one session after the other, a tenth of a second each.
+func (c *cleaner) endSessions(ctx context.Context) error {
+	for end := time.Now().Add(endPatience); ; time.Sleep(time.Millisecond) {
+		var n int
+		if err := c.QueryRow(ctx, endSessions, c.sessions()).Scan(&n); err != nil || n == 0 {
+			return err
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("%d sessions of the test do not end", n)
+		}
+	}
+}
 
 // emptyDatabase removes everything that tests usually leave. The fingerprint reveals any other change. DELETE of a few rows
 // takes a fraction of the time of TRUNCATE, which gives a table and its indexes new files.
@@ -206,7 +220,7 @@ const fingerprint = `
 
 // reset ends the test's sessions and empties the database. It reports whether the schema is unchanged.
 func (s *server) reset(ctx context.Context, c *cleaner) (ready bool, err error) {
-	if _, err := c.Exec(ctx, endSessions, c.sessions()); err != nil {
+	if err := c.endSessions(ctx); err != nil {
 		return false, err
 	}
 	if _, err := c.Exec(ctx, emptyDatabase); err != nil {
