@@ -139,7 +139,8 @@ func TestLiveWorkerIsDeclaredDead(t *testing.T) {
 	g, runs, _ := kit.Gated(t, c, cfg, 1)
 	await.True(t, "the worker listens", hintsOf(t, c).Listening)
 	d := newDetector(t, db) // of another client: the worker can learn of its checks only through the database
-	await.True(t, "the worker is declared dead", func() bool { // not if it sends a heartbeat now, as it does when it begins to listen
+	// It is not declared dead if it sends a heartbeat meanwhile, as it does when it begins to listen.
+	await.True(t, "the worker is declared dead", func() bool {
 		dbtest.Exec(t, db.Pool, `UPDATE kagzi.workers SET heartbeat_at = now() - interval '5 hours'`)
 		d.check(t)
 		d.checkLater(t)
