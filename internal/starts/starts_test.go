@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
@@ -37,8 +38,17 @@ func newFixture(t *testing.T) *fixture {
 	t.Parallel()
 	db := dbtest.Database(t)
 	proxy := pgproxy.Start(t, db.DSN)
-	pool := dbtest.OpenPool(t, proxy.DSN(), dbtest.Conns(10))
-	dbtest.Exec(t, pool, `SELECT`) // a shared statement does not wait long for a connection
+	pool := dbtest.OpenPool(t, proxy.DSN(), dbtest.Conns(10), func(cfg *pgxpool.Config) {
+		cfg.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
+	})
+	// A shared statement does not wait long for a connection. So there are idle ones, also beside notifications and other starts.
+	for range 6 {
+		conn, err := pool.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Release()
+	}
 	s := store.New(pool, "default")
 	starts := New(s, hints.New(s, testlog.New(t), func(context.Context) error { return nil }))
 	return &fixture{t: t, db: db, proxy: proxy, starts: starts}
