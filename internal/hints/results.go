@@ -57,6 +57,11 @@ const (
 	longestPause          = 250 * time.Millisecond
 	firstPauseListening   = 100 * time.Millisecond
 	longestPauseListening = 2 * time.Second
+
+	// youngest is how old a run is, by its ID, when it is queried first while notifications arrive. Most callers wait for a run
+	// that they have just started. A query at once would find that it has not ended, and would compete with the run for the
+	// processors.
+	youngest = 10 * time.Millisecond
 )
 
 // Result waits for the end of the run, whichever process executes it. It returns store.ErrRunNotFound if there is no such
@@ -79,7 +84,11 @@ func (r *results) wait(ctx context.Context, id uuid.UUID) (store.Ended, error) {
 	if err := r.awaitReady(ctx); err != nil {
 		return store.Ended{}, err
 	}
-	ch := r.join(id)
+	var pause time.Duration
+	if r.hints.Listening() {
+		pause = youth(id, time.Now())
+	}
+	ch := r.join(id, pause)
 	select {
 	case e := <-ch:
 		return e.Ended, e.err
@@ -104,8 +113,9 @@ func (r *results) awaitReady(ctx context.Context) error {
 	}
 }
 
-// join adds a waiter for the run, and has the run queried at once.
-func (r *results) join(id uuid.UUID) <-chan ending {
+// join adds a waiter for the run, and has the run queried after the pause, or at once if others wait for it: the answer of a
+// query that is under way is not for this waiter.
+func (r *results) join(id uuid.UUID, pause time.Duration) <-chan ending {
 	ch := make(chan ending, 1)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -116,6 +126,8 @@ func (r *results) join(id uuid.UUID) <-chan ending {
 	if a == nil {
 		a = &awaitedRun{}
 		r.waiting[id] = a
+	} else {
+		pause = 0
 	}
 	r.lastNumber++
 	a.waiters, a.pause = append(a.waiters, waiter{r.lastNumber, ch}), 0
@@ -124,8 +136,27 @@ func (r *results) join(id uuid.UUID) <-chan ending {
 		r.listening.begin()
 		go r.run(r.wake)
 	}
-	r.queryNow(id)
+	if pause == 0 {
+		r.queryNow(id)
+		return ch
+	}
+	a.next = time.Now().Add(pause)
+	r.next = earlier(r.next, a.next)
+	goroutine.Signal(r.wake)
 	return ch
+}
+
+// youth returns how long it takes until the run is as old as youngest. It is zero if the run is, if its ID does not say, or if
+// the ID comes from a process whose clock is ahead.
+func youth(id uuid.UUID, now time.Time) time.Duration {
+	if id.Version() != 7 {
+		return 0
+	}
+	age := now.Sub(time.Unix(id.Time().UnixTime()))
+	if age < 0 || age > youngest {
+		return 0
+	}
+	return youngest - age
 }
 
 // queryNow makes the goroutine query for the run at once. Its caller holds mu.

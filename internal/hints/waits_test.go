@@ -24,7 +24,7 @@ func TestRunsAreQueriedByTheirOwnPauses(t *testing.T) {
 			}
 			next = r.queried(ids, 0)
 		}
-		r.join(old)
+		r.join(old, 0)
 		query("somebody comes", old)
 		for _, ms := range []int{1, 3, 9, 27, 81, 243, 250, 250} {
 			if got := time.Until(next); got != time.Duration(ms)*time.Millisecond {
@@ -33,7 +33,7 @@ func TestRunsAreQueriedByTheirOwnPauses(t *testing.T) {
 			time.Sleep(time.Until(next))
 			query("the pause is over", old)
 		}
-		r.join(young)
+		r.join(young, 0)
 		query("somebody comes for another run", young)
 		for range 4 {
 			time.Sleep(time.Until(next))
@@ -48,4 +48,54 @@ func TestRunsAreQueriedByTheirOwnPauses(t *testing.T) {
 		time.Sleep(time.Until(next) - time.Millisecond)
 		query("nothing")
 	})
+}
+
+// While notifications arrive, a run that was just started is first queried when it is 10 ms old, or by a hint. A second waiter
+// has it queried at once.
+func TestAYoungRunIsQueriedLater(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := &results{hints: &Hints{}, wake: make(chan struct{}, 1)}
+		queried := func() bool {
+			ids, _ := r.due(time.Now())
+			r.queried(ids, 0)
+			return len(ids) == 1
+		}
+		run := madeAt(time.Now())
+		time.Sleep(2 * time.Millisecond)
+		r.join(run, youth(run, time.Now()))
+		if queried() {
+			t.Error("it was queried at once")
+		}
+		if got := time.Until(r.next); got != 8*time.Millisecond {
+			t.Errorf("a pause of %v, want 8 ms", got)
+		}
+		r.refresh([]uuid.UUID{run})
+		if !queried() {
+			t.Error("it was not queried when a hint came")
+		}
+
+		run = madeAt(time.Now())
+		r.join(run, youth(run, time.Now()))
+		r.join(run, youth(run, time.Now()))
+		if !queried() {
+			t.Error("it was not queried when somebody else came")
+		}
+		for name, id := range map[string]uuid.UUID{
+			"old": madeAt(time.Now().Add(-youngest)), "of a clock that is ahead": madeAt(time.Now().Add(time.Second)), "without a time": uuid.New(),
+		} {
+			if got := youth(id, time.Now()); got != 0 {
+				t.Errorf("a pause of %v for an ID that is %s", got, name)
+			}
+		}
+	})
+}
+
+// madeAt returns the ID of a run that was started then.
+func madeAt(t time.Time) uuid.UUID {
+	id := uuid.Must(uuid.NewV7())
+	for i, ms := 5, t.UnixMilli(); i >= 0; i, ms = i-1, ms>>8 {
+		id[i] = byte(ms)
+	}
+	return id
 }
