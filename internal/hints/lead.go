@@ -25,6 +25,9 @@ type Lead struct {
 	StaleAfter time.Duration `json:"stale_after"`
 	Grace      time.Duration `json:"grace"`
 
+	// Retention identifies the rules by which the coordinator deletes runs. Empty means that its deletion is late or fails.
+	Retention string `json:"retention,omitempty"`
+
 	// Busy are the queues of live workers that have runs which are due, or soon will be. The others have none.
 	Busy   []string `json:"busy,omitempty"`
 	Queues bool     `json:"queues,omitempty"` // Busy is known

@@ -9,6 +9,7 @@ package housekeeping
 
 import (
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -55,11 +56,11 @@ type Coordinator struct {
 	queued    queuedRuns
 
 	leadership *leadership
+	leading    atomic.Bool // the last check of the connections told the others that this coordinator works; that loop sets it
 	// Each of these belongs to one loop and needs no lock. Run resets them.
 	heartbeats  failureDetector
 	connections failureDetector
 	scan        scan
-	leading     bool           // the last check of the connections told the others that this coordinator works
 	nextSearch  time.Time      // when the leader looks for busy queues again
 	overdue     *store.Overdue // how far the deadlines were read; nil: start with the first
 }
@@ -98,4 +99,5 @@ const (
 	endOverdue       = "end overdue runs"
 	runCompensations = "run compensations"
 	releaseRuns      = "release the runs of dead workers"
+	deleteOld        = "delete old runs"
 )

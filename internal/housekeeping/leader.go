@@ -52,6 +52,7 @@ type leadership struct {
 	id     uuid.UUID            // of this Run of the coordinator
 	senior uuid.UUID            // the coordinator for which this one rests, or last did
 	until  time.Time            // when this coordinator works again unless it hears a senior one before
+	delete bool                 // the senior one deletes by this coordinator's rules, so this one need not
 	onTime map[string]time.Time // until when each loop is on time: its last pass succeeded, and the next one is not overdue
 }
 
@@ -66,7 +67,7 @@ func (l *leadership) begin() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.id, l.onTime = uuid.Must(uuid.NewV7()), map[string]time.Time{}
-	l.senior, l.until = uuid.Nil, time.Time{}
+	l.senior, l.until, l.delete = uuid.Nil, time.Time{}, false
 }
 
 // hear notes what a coordinator says.
@@ -81,6 +82,7 @@ func (l *leadership) hear(lead hints.Lead) {
 		return
 	default:
 		l.senior, l.until = lead.ID, now.Add(leaderSilence+rand.N(leaderSpread))
+		l.delete = lead.Retention == l.cfg.retentionID()
 	}
 	goroutine.Signal(l.changed)
 }
@@ -95,6 +97,13 @@ func (l *leadership) rests() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return max(0, time.Until(l.until))
+}
+
+// leavesDeletion reports whether the senior coordinator deletes what this one would.
+func (l *leadership) leavesDeletion() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.delete && time.Now().Before(l.until)
 }
 
 // awaitSenior returns once the coordinator is to rest, and awaitTurn once it is to work, or once ctx ends.
@@ -144,7 +153,12 @@ func (l *leadership) isOnTime(loops ...string) bool {
 
 // says returns what this coordinator says.
 func (l *leadership) says() hints.Lead {
+	deletes := l.isOnTime(deleteOld)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return hints.Lead{ID: l.id, Schema: l.cfg.Schema, Interval: l.cfg.Interval, StaleAfter: l.cfg.StaleAfter, Grace: l.cfg.Grace}
+	says := hints.Lead{ID: l.id, Schema: l.cfg.Schema, Interval: l.cfg.Interval, StaleAfter: l.cfg.StaleAfter, Grace: l.cfg.Grace}
+	if deletes {
+		says.Retention = l.cfg.retentionID()
+	}
+	return says
 }

@@ -149,3 +149,54 @@ func TestLeaderDoesNotHang(t *testing.T) {
 		t.Errorf("%v, and the notification is held: %t", err, hold.Holds())
 	}
 }
+
+// A coordinator leaves the deletion of old runs to a leader with the same rules that is on time, and only as long as it hears it.
+func TestLeaderDeletes(t *testing.T) {
+	pool, k := retaining(t)
+	leader := newLeadership(&Config{Interval: k.cfg.Interval, StaleAfter: k.cfg.StaleAfter, Grace: k.cfg.Grace, Retention: k.cfg.Retention})
+	leader.id = uuid.Nil // the oldest
+	heard := func(change func(*leadership)) {
+		leader.passed(deleteOld, time.Hour)
+		change(leader)
+		k.leadership.hear(leader.says())
+		k.leadership.mu.Lock()
+		k.leadership.until = time.Now().Add(time.Hour) // on a busy machine a pass may take long
+		k.leadership.mu.Unlock()
+		scanOnce(t, k)
+	}
+	for name, change := range map[string]func(*leadership){
+		"it has other rules":   func(l *leadership) { l.cfg.Retention.Completed = time.Hour },
+		"it keeps everything":  func(l *leadership) { l.cfg.KeepForever = true },
+		"its deletion is late": func(l *leadership) { l.failed(deleteOld) },
+	} {
+		addOld(t, pool, "old", "COMPLETED", 40, 1)
+		cfg := *leader.cfg
+		heard(change)
+		*leader.cfg = cfg
+		if got := left(t, pool); got != "none" {
+			t.Errorf("%s, but the coordinator leaves the deletion to it: %s", name, got)
+		}
+	}
+	addOld(t, pool, "old", "COMPLETED", 40, 1)
+	heard(func(*leadership) {})
+	wantLeft(t, pool, "old 1")
+	says := leader.says()
+	says.Ends = true
+	k.leadership.hear(says)
+	scanOnce(t, k)
+	wantLeft(t, pool, "none")
+}
+
+// A leader scans as if it was alone, because the others do not.
+func TestLeaderScansAlone(t *testing.T) {
+	t.Parallel()
+	k := New(Config{})
+	k.scan.workers = 50
+	if got := k.scanners(); got != 50 {
+		t.Errorf("%d scan while nobody leads", got)
+	}
+	k.leading.Store(true)
+	if got := k.scanners(); got != 1 {
+		t.Errorf("%d scan for the leader", got)
+	}
+}

@@ -14,7 +14,7 @@ import (
 func (k *Coordinator) Run(ctx context.Context) error {
 	k.heartbeats, k.connections, k.scan, k.overdue = failureDetector{}, failureDetector{}, scan{}, nil
 	k.leadership.begin()
-	k.leading = false
+	k.leading.Store(false)
 	release := k.cfg.Hints.Listen()
 	defer release()
 	defer k.cfg.Hints.OnSchedules(k.WakeSchedules)()
@@ -24,7 +24,7 @@ func (k *Coordinator) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var retention sync.WaitGroup
-	retention.Go(func() { k.repeat(ctx, stop, "delete old runs", nil, k.DeleteOld) })
+	retention.Go(func() { k.repeat(ctx, stop, deleteOld, nil, k.DeleteOld) })
 	for ctx.Err() == nil {
 		k.work(ctx, stop)
 		k.leadership.awaitTurn(ctx)
@@ -110,7 +110,7 @@ func (k *Coordinator) repeat(ctx context.Context, stop context.CancelCauseFunc, 
 
 // resign tells the others that this coordinator stops, so that one of them works at once.
 func (k *Coordinator) resign(ctx context.Context) {
-	if !k.leading {
+	if !k.leading.Load() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)

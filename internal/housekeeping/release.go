@@ -77,7 +77,7 @@ func (k *Coordinator) CheckConnections(ctx context.Context) (time.Duration, erro
 	}
 	d.checked = now
 	if now.Before(d.holdOff) {
-		k.leading = false // the others may know more
+		k.leading.Store(false) // the others may know more
 		return k.connectionsPause(fleet.Watched), nil
 	}
 	dead, next := d.dead(fleet.Disconnected, now, k.cfg.Grace)
@@ -102,7 +102,7 @@ func (k *Coordinator) connectionsGap() time.Duration {
 // in time.
 func (k *Coordinator) connectionsPause(workers int) time.Duration {
 	pause := min(checkConnectionsEvery, k.cfg.Grace)
-	if k.leading {
+	if k.leading.Load() {
 		return pause
 	}
 	if k.cfg.Hosted {
@@ -134,9 +134,10 @@ func (k *Coordinator) noteRefused(w store.LostWorker) {
 // it also says which queues have work. A search of the queues that is slow, because of an old snapshot, or fails comes again
 // after a multiple of its time: meanwhile the workers poll.
 func (k *Coordinator) lead(ctx context.Context, fleet *store.FleetCheck) error {
-	k.leading = fleet.Workers > 1 && fleet.Workers*backendsPerWorker >= fleet.Backends && k.cfg.Hints.Listening() &&
+	leading := fleet.Workers > 1 && fleet.Workers*backendsPerWorker >= fleet.Backends && k.cfg.Hints.Listening() &&
 		k.leadership.isOnTime(fireSchedules, endOverdue, runCompensations, releaseRuns)
-	if !k.leading {
+	k.leading.Store(leading)
+	if !leading {
 		return nil
 	}
 	says := k.leadership.says()

@@ -3,6 +3,9 @@ package housekeeping
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"math/rand/v2"
 	"slices"
@@ -29,21 +32,34 @@ const (
 )
 
 // DeleteOld deletes a batch of the runs past their retention, or searches for some. It returns no pause while it finds more.
+// It begins no search while the leader deletes by the same rules.
 func (k *Coordinator) DeleteOld(ctx context.Context) (time.Duration, error) {
 	s := &k.scan
 	switch {
-	case k.cfg.KeepForever:
-		return k.scanRest(), k.deleteWorkers(ctx)
 	case len(s.old) > 0:
 		return k.deleteFound(ctx)
 	case len(s.ranges) > 0:
 		return k.findOld(ctx)
+	case k.leadership.leavesDeletion():
+		return scanRest/2 + rand.N(scanRest), nil
+	case k.cfg.KeepForever:
+		return k.scanRest(), k.deleteWorkers(ctx)
 	}
 	s.logDeleted(k.cfg.Log)
 	if err := k.deleteWorkers(ctx); err != nil {
 		return 0, err
 	}
 	return 0, k.beginScan(ctx)
+}
+
+// retentionID identifies the rules of the retention.
+func (c *Config) retentionID() string {
+	if c.KeepForever {
+		return "forever"
+	}
+	rules, _ := json.Marshal(c.Retention) // with the workflows in order; durations always encode
+	sum := sha256.Sum256(rules)
+	return hex.EncodeToString(sum[:8])
 }
 
 // deleteWorkers deletes the rows of workers that ended more than a week ago.
@@ -121,7 +137,15 @@ func (k *Coordinator) canRead(ctx context.Context) bool {
 
 // foundNothing returns the pause after a query that began at began and found nothing.
 func (k *Coordinator) foundNothing(began time.Time) time.Duration {
-	return time.Since(began) * time.Duration(scanShare*max(1, k.scan.workers)*max(1, k.scan.shared))
+	return time.Since(began) * time.Duration(scanShare*k.scanners()*max(1, k.scan.shared))
+}
+
+// scanners returns how many coordinators probably scan: all of the fleet, unless this one leads.
+func (k *Coordinator) scanners() int {
+	if k.leading.Load() {
+		return 1
+	}
+	return max(1, k.scan.workers)
 }
 
 // deleteFound deletes the first of the runs that were found.
@@ -199,6 +223,6 @@ func (k *Coordinator) delete(ctx context.Context, ids []uuid.UUID, rows int) (al
 // scanRest returns the pause between two scans of this coordinator. The coordinators of a fleet do not all scan at once, and
 // together scan no more often than one would alone.
 func (k *Coordinator) scanRest() time.Duration {
-	rest := scanRest * time.Duration(max(1, k.scan.workers))
+	rest := scanRest * time.Duration(k.scanners())
 	return rest/2 + rand.N(rest)
 }

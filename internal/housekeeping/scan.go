@@ -29,7 +29,7 @@ const (
 type scan struct {
 	ranges  []store.Range // still to be read; empty: no scan is under way
 	old     []uuid.UUID   // runs found that are still to be deleted
-	workers int           // of the namespace when the scan began: about as many coordinators share the work
+	workers int           // of the namespace when the scan began: about as many coordinators share the work if none leads
 	shared  int           // the namespace has 1/shared of all runs, and uses that part of scanShare
 	cuts    []uuid.UUID   // in order
 	joined  bool          // fit has just joined the last part with the next: it leaves the next one as it is
