@@ -32,16 +32,17 @@ const (
 )
 
 // DeleteOld deletes a batch of the runs past their retention, or searches for some. It returns no pause while it finds more.
-// It begins no search while the leader deletes by the same rules.
+// It does not search while the leader deletes by the same rules.
 func (k *Coordinator) DeleteOld(ctx context.Context) (time.Duration, error) {
 	s := &k.scan
 	switch {
 	case len(s.old) > 0:
 		return k.deleteFound(ctx)
+	case k.leadership.leavesDeletion():
+		s.ranges = nil
+		return scanRest/2 + rand.N(scanRest), nil
 	case len(s.ranges) > 0:
 		return k.findOld(ctx)
-	case k.leadership.leavesDeletion():
-		return scanRest/2 + rand.N(scanRest), nil
 	case k.cfg.KeepForever:
 		return k.scanRest(), k.deleteWorkers(ctx)
 	}
