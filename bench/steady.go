@@ -26,25 +26,33 @@ func where(apart bool) string {
 	return "one process"
 }
 
-// steadyFigures start and execute runs at the same time.
+// steadyFigures start and execute runs at the same time. At the light rate of the soak hardly anything shares a commit: its
+// costs are those of a run alone.
 func steadyFigures(l *lab) (all []figure) {
 	const rate = 1000
+	soaked := task{Steps: 2}
 	for _, apart := range []bool{false, true} {
+		light := figure{name: fmt.Sprintf("%d runs/s of %d steps, %s", soakRate, soaked.Steps, where(apart))}
 		slow := figure{name: fmt.Sprintf("%d runs/s, %s", rate, where(apart))}
 		fast := figure{name: "as fast as it goes, " + where(apart)}
 		for _, e := range []engine{ours, riverTuned} {
+			light.subjects = append(light.subjects, subject{e.name(), func(ctx context.Context) (sample, error) {
+				return steady(ctx, l, e, apart, soaked, func(ctx context.Context, t *trial, j *journal) ([]float64, int, error) {
+					return atRate(ctx, t, j, soakRate, l.long(5*roundTime)) // so long that the worker's start and stop hardly count
+				})
+			}})
 			slow.subjects = append(slow.subjects, subject{e.name(), func(ctx context.Context) (sample, error) {
-				return steady(ctx, l, e, apart, func(ctx context.Context, t *trial, j *journal) ([]float64, int, error) {
+				return steady(ctx, l, e, apart, task{}, func(ctx context.Context, t *trial, j *journal) ([]float64, int, error) {
 					return atRate(ctx, t, j, rate, l.long(roundTime))
 				})
 			}})
 			fast.subjects = append(fast.subjects, subject{e.name(), func(ctx context.Context) (sample, error) {
-				return steady(ctx, l, e, apart, func(ctx context.Context, t *trial, j *journal) ([]float64, int, error) {
+				return steady(ctx, l, e, apart, task{}, func(ctx context.Context, t *trial, j *journal) ([]float64, int, error) {
 					return atWill(ctx, t, j, l.long(roundTime))
 				})
 			}})
 		}
-		for _, f := range []figure{slow, fast} {
+		for _, f := range []figure{light, slow, fast} {
 			f.group, f.columns = "Start and execute at once", []string{"runs/s", "start → first line, p50 ms", "p95", "p99"}
 			all = append(all, f)
 		}
@@ -53,7 +61,7 @@ func steadyFigures(l *lab) (all []figure) {
 }
 
 // steady measures while runs are started by produce, which returns the values and the number of runs.
-func steady(ctx context.Context, l *lab, e engine, apart bool, produce func(context.Context, *trial, *journal) ([]float64, int, error)) (sample, error) {
+func steady(ctx context.Context, l *lab, e engine, apart bool, work task, produce func(context.Context, *trial, *journal) ([]float64, int, error)) (sample, error) {
 	t, err := l.newTrial(ctx, e, used, drainConnections(e))
 	if err != nil {
 		return sample{}, err
@@ -63,7 +71,7 @@ func steady(ctx context.Context, l *lab, e engine, apart bool, produce func(cont
 	var runs int
 	cost, err := t.measured(ctx, func() (int, error) {
 		j := newJournal(1_000_000)
-		c, err := t.work(ctx, apart, 100, task{}, j)
+		c, err := t.work(ctx, apart, 100, work, j)
 		if err != nil {
 			return 0, err
 		}
@@ -79,7 +87,7 @@ func steady(ctx context.Context, l *lab, e engine, apart bool, produce func(cont
 	if err != nil {
 		return sample{}, err
 	}
-	return sample{values: values, cost: cost}, t.check(ctx, runs, 0)
+	return sample{values: values, cost: cost}, t.check(ctx, runs, work.Steps)
 }
 
 func atRate(ctx context.Context, t *trial, j *journal, perSecond int, long time.Duration) ([]float64, int, error) {
