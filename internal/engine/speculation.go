@@ -41,6 +41,11 @@ func (s *stepCall) speculate(r *store.Record) *store.StepRow {
 			n, bytes = n+1, bytes+sizeOf(d.record)
 		}
 	}
+	for _, w := range e.outbox.writes { // such as the start of a child, which nobody waits for
+		if w.speculative {
+			n, bytes = n+len(w.records), bytes+w.size()
+		}
+	}
 	if n > mostSpeculative || bytes > mostSpeculativeBytes || b.mayLose() {
 		return nil
 	}

@@ -238,6 +238,57 @@ func TestRepeatableResultsAreBounded(t *testing.T) {
 	}
 }
 
+// TestResultsBehindAChildAreBounded starts a child after each repeatable step: nobody waits for the start, which takes the result
+// along. While the run's row is locked, nothing is written. So few results pile up nevertheless.
+func TestResultsBehindAChildAreBounded(t *testing.T) {
+	k := kit.New(t)
+	child, wf := kagzi.Define[int, int]("child"), kagzi.Define[int, int]("wf")
+	const most = 3 // fit, and one waits until they are written
+	var locked atomic.Bool
+	var executed, tooMany atomic.Int64
+	begun, lock := make(chan struct{}, 1), make(chan struct{})
+	kit.Serve(k, wf, func(ctx kagzi.Context, _ int) (int, error) {
+		for i := range 20 {
+			if _, err := kagzi.Step(ctx, fmt.Sprint("r", i), func(context.Context) (string, error) {
+				if i == 0 {
+					begun <- struct{}{}
+					<-lock
+				}
+				if executed.Add(1) > most && locked.Load() {
+					tooMany.Add(1)
+				}
+				return strings.Repeat("x", 100<<10), nil
+			}, kagzi.Repeatable()); err != nil {
+				return 0, err
+			}
+			if _, err := kagzi.StartChild(ctx, fmt.Sprint("c", i), child, i, kagzi.Queue("nobody")); err != nil {
+				return 0, err
+			}
+		}
+		return 1, nil
+	})
+	run := kit.Begin(k, wf, 1)
+	await.Receive(t, begun)
+	tx := k.CallersTx()
+	if _, err := tx.Exec(t.Context(), kit.LockRuns); err != nil {
+		t.Fatal(err)
+	}
+	locked.Store(true)
+	close(lock)
+	await.True(t, "the results are too many to go on", func() bool { return executed.Load() >= most })
+	for range 50 {
+		k.Count(`SELECT count(*) FROM kagzi.step_runs`)
+	}
+	locked.Store(false)
+	kit.CommitTx(t, tx)
+	if got, err := run.Result(kit.Context(t)); got != 1 || err != nil {
+		t.Errorf("%d, %v", got, err)
+	}
+	if n := tooMany.Load(); n > 0 {
+		t.Errorf("%d steps were executed although %d results waited", n, most)
+	}
+}
+
 // TestLongStepShowsResults has a repeatable step run for long. The results before it are written when it is shown.
 func TestLongStepShowsResults(t *testing.T) {
 	k := kit.New(t)
