@@ -62,6 +62,26 @@ func TestKillWhileSignalled(t *testing.T) {
 	}
 }
 
+// TestKillAfterAStartInPlace kills a worker process when it has inserted a run for itself, and has not begun it. Another worker
+// executes the run.
+func TestKillAfterAStartInPlace(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	c := kit.NewClient(t, db.Pool)
+	file := filepath.Join(t.TempDir(), "l")
+	startProcess(t, workerSpec{DSN: db.DSN, Ledger: file, Config: kit.Quick, Starts: true, Point: "after start", Nth: 1, Signal: syscall.SIGKILL}).killed(t)
+	id := dbtest.QueryOne[string](t, db.Pool, `SELECT run_id::text FROM kagzi.workflow_runs WHERE status = 'RUNNING'`)
+	before := countIn(t, file, "BEGIN")
+	dbtest.Exec(t, db.Pool, `UPDATE kagzi.workers SET heartbeat_at = now() - interval '1 hour'`) // no need to wait
+	kit.StartLocal(t, localWorker(t, c, file, kit.Quick))
+	if _, err := kit.Find(t, c, oneStep, kagzi.RunID(id)).Result(kit.Context(t)); err != nil {
+		t.Error(err)
+	}
+	if n := countIn(t, file, "BEGIN") - before; n != 1 {
+		t.Errorf("%d steps were executed after the kill, want 1", n)
+	}
+}
+
 // killAt kills a worker process the nth time it gets to a point, for each of nths.
 func killAt(t *testing.T, point string, wf kagzi.Workflow[int, string], want func(int) string, send func(context.Context, *kagzi.Client, *kagzi.Run[string]) error, nths ...int) {
 	ks := make([]*killing, len(nths))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -200,6 +201,44 @@ func TestLostAnswerToClient(t *testing.T) {
 		await.Receive(t, drop.Done())
 		if info, err := c.Get(ctx, many[2].ID); err != nil || info.Status != kagzi.StatusPending {
 			t.Errorf("the run is %s, %v", info.Status, err)
+		}
+	})
+}
+
+// Starts that are made at once share a statement. It is lost, or its answer is: each Start returns its own run, which exists once.
+func TestLostAnswerToSharedStart(t *testing.T) {
+	kit.EachLoss(t, func(t *testing.T, l *kit.Lossy) {
+		c := l.Client(t, 5)
+		const n = 20
+		drop := l.Lose(pgproxy.Nth(2, pgproxy.Contains("INSERT INTO kagzi.workflow_runs")))
+		started := map[kagzi.RunID]bool{}
+		for l.Proxy.Dropped() == 0 { // the first Start has a statement of its own, and the next statement is the others'
+			ids := make([]kagzi.RunID, n)
+			var wg sync.WaitGroup
+			for i := range n {
+				wg.Go(func() {
+					run, err := kagzi.Start(kit.Context(t), c, kit.Nothing, i)
+					if err != nil || run.Existed() {
+						t.Errorf("existed %t, %v", run.Existed(), err)
+						return
+					}
+					ids[i] = run.ID()
+				})
+			}
+			wg.Wait()
+			for _, id := range ids {
+				started[id] = true
+			}
+		}
+		await.Receive(t, drop.Done())
+		there := dbtest.QueryOne[[]string](t, l.Db.Pool, `SELECT array_agg(run_id::text) FROM kagzi.workflow_runs`)
+		if len(there) != len(started) {
+			t.Errorf("%d runs for %d starts", len(there), len(started))
+		}
+		for _, id := range there {
+			if !started[kagzi.RunID(id)] {
+				t.Errorf("nobody knows run %s", id)
+			}
 		}
 	})
 }

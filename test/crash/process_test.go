@@ -42,6 +42,7 @@ type workerSpec struct {
 	Nth    int            // time it gets there
 	Signal syscall.Signal // zero for none
 
+	Starts     bool  // the process starts runs of oneStep, one after the other
 	Coordinate bool  // the process hosts a coordinator and no worker
 	Rolling    []int // the versions of the workflow rolling that the worker has
 }
@@ -172,6 +173,15 @@ func runWorkerProcess(text string) error {
 			<-tick.C
 		}
 	}()
+	if spec.Starts {
+		go func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				if run, err := kagzi.Start(ctx, c, oneStep, n); err == nil {
+					_, _ = run.Result(ctx)
+				}
+			}
+		}()
+	}
 	led.write("STARTED", os.Getpid())
 	err = w.Run(testhook.With(ctx, &testhook.Hooks{Point: func(point string, _ uuid.UUID) { reach(point) }}))
 	counted()
