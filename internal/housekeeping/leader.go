@@ -12,6 +12,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/goroutine"
 	"github.com/kagzi/kagzi/internal/hints"
+	"github.com/kagzi/kagzi/store"
 )
 
 const (
@@ -161,4 +162,14 @@ func (l *leadership) says() hints.Lead {
 		says.Retention = l.cfg.retentionID()
 	}
 	return says
+}
+
+// needsLeader reports whether a leader saves more than its notifications cost.
+func needsLeader(fleet *store.FleetCheck) bool {
+	return fleet.Workers > 1 && fleet.Workers*backendsPerWorker >= fleet.Backends
+}
+
+// untilNextSearch returns when the next search of the queues begins, counted from the begin of the last one, which took so long.
+func untilNextSearch(took time.Duration) time.Duration {
+	return max(searchEvery-checkConnectionsEvery/2, restPerSearch*took)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/hints"
 	"github.com/kagzi/kagzi/internal/pgproxy"
+	"github.com/kagzi/kagzi/store"
 )
 
 // A coordinator rests for a senior one that it hears, and works again soon when it hears none.
@@ -88,6 +89,32 @@ func TestLateCoordinatorDoesNotLead(t *testing.T) {
 		l.failed("a")
 		want("when the other has failed", false)
 	})
+}
+
+// A namespace has a leader if it has several workers, and not too small a part of the database's backends.
+func TestNeedsLeader(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		workers, backends int
+		want              bool
+	}{{0, 0, false}, {1, 10, false}, {2, 100, true}, {2, 101, false}, {100, 5000, true}, {100, 5001, false}} {
+		if got := needsLeader(&store.FleetCheck{Workers: tt.workers, Backends: tt.backends}); got != tt.want {
+			t.Errorf("%d workers, %d backends: %t", tt.workers, tt.backends, got)
+		}
+	}
+}
+
+// The leader searches for work every few seconds, and for at most a tenth of the time.
+func TestUntilNextSearch(t *testing.T) {
+	t.Parallel()
+	if got := untilNextSearch(time.Millisecond); got > searchEvery || got < searchEvery/2 {
+		t.Errorf("after a quick search %v", got)
+	}
+	for _, took := range []time.Duration{longestSearch, time.Second, time.Minute} {
+		if got := untilNextSearch(took); got < 9*took {
+			t.Errorf("after a search of %v only %v", took, got)
+		}
+	}
 }
 
 // Of two coordinators one works. When it stops, the other finds a dead worker.

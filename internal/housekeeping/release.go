@@ -134,7 +134,7 @@ func (k *Coordinator) noteRefused(w store.LostWorker) {
 // it also says which queues have work. A search of the queues that is slow, because of an old snapshot, or fails comes again
 // after a multiple of its time: meanwhile the workers poll.
 func (k *Coordinator) lead(ctx context.Context, fleet *store.FleetCheck) error {
-	leading := fleet.Workers > 1 && fleet.Workers*backendsPerWorker >= fleet.Backends && k.cfg.Hints.Listening() &&
+	leading := needsLeader(fleet) && k.cfg.Hints.Listening() &&
 		k.leadership.isOnTime(fireSchedules, endOverdue, runCompensations, releaseRuns)
 	k.leading.Store(leading)
 	if !leading {
@@ -144,7 +144,7 @@ func (k *Coordinator) lead(ctx context.Context, fleet *store.FleetCheck) error {
 	if begun := time.Now(); !begun.Before(k.nextSearch) {
 		busy, err := k.cfg.Store.BusyQueues(ctx, busyWithin, longestSearch)
 		says.Busy, says.Queues = busy, err == nil
-		k.nextSearch = begun.Add(max(searchEvery-checkConnectionsEvery/2, restPerSearch*time.Since(begun)))
+		k.nextSearch = begun.Add(untilNextSearch(time.Since(begun)))
 	}
 	ctx, cancel := context.WithTimeout(ctx, longestLead)
 	defer cancel()
