@@ -31,7 +31,7 @@ CREATE TABLE kagzi.workflow_runs (
     input_hash          bytea,                             -- set with external_id: a start with another input is a conflict
     task_queue          text        COLLATE "C"  NOT NULL,
     workflow_type       text        COLLATE "C"  NOT NULL, -- the workflow's name
-    version             integer,                           -- NULL until the first claim sets the worker's default
+    version             integer,                           -- NULL until a claim sets the worker's default; NULL again if the run is given back unbegun
     priority            smallint                 NOT NULL DEFAULT 3 CHECK (priority BETWEEN 1 AND 4), -- 1 is claimed first
     status              text        COLLATE "C"  NOT NULL CHECK (status IN
                             ('PENDING', 'RUNNING', 'SLEEPING', 'COMPLETED', 'FAILED', 'CANCELLED')),
@@ -41,6 +41,7 @@ CREATE TABLE kagzi.workflow_runs (
     attempts            integer                  NOT NULL DEFAULT 0, -- failed attempts of the run
     recoveries          integer                  NOT NULL DEFAULT 0, -- claims from a dead worker since the last progress
     recoveries_since    timestamptz,                       -- when the first of these was
+    suspect_lease       uuid,                              -- the lease under which the run last began as a crash-loop suspect
     load_failures       integer                  NOT NULL DEFAULT 0, -- failures to read the history since it was last read
     wakeups             bigint                   NOT NULL DEFAULT 0, -- messages and ended children so far
     wakeups_awaited     bigint                   NOT NULL DEFAULT 0, -- the number of wakeups that makes a SLEEPING run due
@@ -62,7 +63,7 @@ CREATE TABLE kagzi.workflow_runs (
     schedule_name       text        COLLATE "C",
     fire_at             timestamptz,                       -- the schedule's tick that the run stands for
     created_at          timestamptz              NOT NULL DEFAULT now(),
-    started_at          timestamptz,                       -- the first claim
+    started_at          timestamptz,                       -- the first claim; NULL again if the run is given back unbegun
     finished_at         timestamptz,
     input               bytea,
     output              bytea,                             -- of a run that completed

@@ -32,7 +32,7 @@ type ClaimRequest struct {
 	Types        []WorkflowVersions // in order of preference within a priority
 	Limit        int
 	Worker       uuid.UUID
-	Lease        uuid.UUID // chosen before the call, so that ResolveClaim finds the runs if the answer is lost
+	Lease        uuid.UUID // chosen before the call, so that ResolveClaim finds the runs if the answer is lost: see leaseOf
 	LeaseTimeout time.Duration
 	Since        map[Pair]time.Time // per pair, the runs that were due earlier are left out; nil: none are
 	Ahead        time.Duration      // how far Next looks ahead at most
@@ -68,7 +68,6 @@ type ClaimedRun struct {
 	StartedAt       time.Time
 	DueAt           time.Time // when it became due; zero if ResolveClaim found it
 	Fresh           bool      // this is its first claim, so that it has no history
-	Unversioned     bool      // it had no version before this claim
 	Input           []byte    // nil if the claim left it out: Load reads it
 	Term            Term
 }
@@ -105,7 +104,8 @@ const LateCommit = 250 * time.Millisecond
 // The statement locks due rows, at most $7 over all pairs of type and priority in the order given, makes them RUNNING, and
 // returns them with their inputs. If there are $7, it also returns the pair and time of the last one (l). A run whose history
 // could not be read comes without its input. A due row that is still RUNNING belongs to a dead worker: the claim counts a
-// recovery. From the third recovery on, the run waits first (set_back).
+// recovery. From the third recovery on, the run waits first (set_back), and only those recoveries count under whose lease it had
+// begun: see BeginSuspect.
 //
 // A lease ends at most three seconds after the run's deadline: the holder has that long to end the run. A lease taken after
 // the deadline has the usual length.
@@ -142,17 +142,17 @@ WITH due AS MATERIALIZED (
 	UPDATE kagzi.workflow_runs r
 	SET status = CASE WHEN due.set_back THEN 'PENDING' ELSE 'RUNNING' END,
 		locked_by = CASE WHEN due.set_back THEN NULL ELSE $8::uuid END,
-		lease = CASE WHEN NOT due.set_back THEN $9::uuid END,
+		lease = CASE WHEN NOT due.set_back THEN ($9::uuid[])[1 + (due.started_at IS NULL)::int + 2 * (due.version IS NULL)::int] END,
 		available_at = due.available_at,
 		version = coalesce(r.version, due.initial),
 		started_at = coalesce(r.started_at, due.now),
-		recoveries = r.recoveries + CASE WHEN due.status = 'RUNNING' THEN 1 ELSE 0 END,
+		recoveries = r.recoveries + CASE WHEN due.status = 'RUNNING' AND (r.recoveries < 3 OR r.suspect_lease = r.lease) THEN 1 ELSE 0 END,
 		recoveries_since = CASE WHEN due.status = 'RUNNING' AND r.recoveries = 0 THEN due.now ELSE r.recoveries_since END,
 		waiting_on = CASE WHEN due.set_back THEN 'recovery' END
 	FROM due
 	WHERE r.namespace_id = $1 AND r.run_id = due.run_id
 	RETURNING r.run_id, r.workflow_type, r.version, r.external_id, r.attempts, r.recoveries, r.recoveries_since, r.load_failures, r.wakeups, r.cancel_requested_at IS NOT NULL AS cancelling,
-		r.retry_policy, r.deadline_at, r.parent_run_id, r.fire_at, r.started_at, due.started_at IS NULL AS fresh, due.version IS NULL AS unversioned, due.set_back, due.since, r.available_at, r.input
+		r.retry_policy, r.deadline_at, r.parent_run_id, r.fire_at, r.started_at, r.lease, due.set_back, due.since, r.available_at, r.input
 )
 SELECT t.now,
 	CASE WHEN (SELECT count(*) FROM due) = $7 THEN (SELECT min(due.now) FROM due WHERE due.set_back) ELSE LEAST((
@@ -170,7 +170,7 @@ SELECT t.now,
 	), (SELECT min(s.available_at) FROM claimed s WHERE s.set_back)) END,
 	l.pair, l.since,
 	c.run_id, c.workflow_type, c.version, c.external_id, c.attempts, c.recoveries, c.recoveries_since, c.load_failures, c.wakeups, c.cancelling,
-	c.retry_policy, c.deadline_at, c.parent_run_id, c.fire_at, c.started_at, c.since, c.available_at, c.fresh, c.unversioned,
+	c.retry_policy, c.deadline_at, c.parent_run_id, c.fire_at, c.started_at, c.since, c.available_at, c.lease,
 	CASE WHEN c.load_failures = 0 AND octet_length(c.input) <= $12::bigint THEN c.input END
 FROM (SELECT now() AS now) t
 LEFT JOIN (SELECT due.pair, due.since FROM due OFFSET $7 - 1 LIMIT 1) l ON true
@@ -187,7 +187,7 @@ func (s *Store) Claim(ctx context.Context, req ClaimRequest) (Claim, error) {
 		asked := time.Now()
 		return exchange(ctx, s.pool, relaxed, b, func(rows pgx.Rows) (err error) {
 			var last lastClaimed
-			claim, last, err = readClaim(rows, req.Lease, asked)
+			claim, last, err = readClaim(rows, asked)
 			claim.Reached = req.reached(claim.Now, last)
 			return err
 		})
@@ -202,7 +202,7 @@ func (s *Store) claimArgs(req ClaimRequest) []any {
 		mostInput = -1
 	}
 	return []any{
-		s.namespace, req.Queue, types, priorities, versions, initial, req.Limit, req.Worker, req.Lease,
+		s.namespace, req.Queue, types, priorities, versions, initial, req.Limit, req.Worker, array(leasesOf(req.Lease)),
 		micros(req.LeaseTimeout), req.recoveriesBelow(), mostInput, req.sinces(types, priorities), micros(req.Ahead),
 	}
 }
@@ -280,18 +280,18 @@ func (r *ClaimRequest) priorities() []int16 {
 	return []int16{1, 2, 3, 4}
 }
 
-func readClaim(rows pgx.Rows, lease uuid.UUID, asked time.Time) (claim Claim, last lastClaimed, err error) {
+func readClaim(rows pgx.Rows, asked time.Time) (claim Claim, last lastClaimed, err error) {
 	defer rows.Close()
 	claim.Asked = asked
 	for rows.Next() {
-		r := &ClaimedRun{Lease: lease}
+		r := &ClaimedRun{}
 		var until *time.Time
 		var typ, external *string
 		var version, attempts, recoveries, loadFailures *int
 		var wakeups *int64
-		var fresh, unversioned, cancelling *bool
+		var cancelling *bool
 		if err := rows.Scan(utc(&claim.Now), utc(&claim.Next), &last.pair, utc(&last.since), uuidTo(&r.RunID), &typ, &version, &external, &attempts, &recoveries, utc(&r.RecoveriesSince), &loadFailures, &wakeups, &cancelling,
-			&r.RetryPolicy, utc(&r.DeadlineAt), uuidTo(&r.ParentRunID), utc(&r.FireAt), utc(&r.StartedAt), utc(&r.DueAt), &until, &fresh, &unversioned, &r.Input); err != nil {
+			&r.RetryPolicy, utc(&r.DeadlineAt), uuidTo(&r.ParentRunID), utc(&r.FireAt), utc(&r.StartedAt), utc(&r.DueAt), &until, uuidTo(&r.Lease), &r.Input); err != nil {
 			return Claim{}, lastClaimed{}, err
 		}
 		if r.RunID == uuid.Nil {
@@ -299,7 +299,7 @@ func readClaim(rows pgx.Rows, lease uuid.UUID, asked time.Time) (claim Claim, la
 		}
 		r.Type, r.Version, r.ExternalID = *typ, *version, deref(external)
 		r.Attempts, r.Recoveries, r.Wakeups = *attempts, *recoveries, *wakeups
-		r.Fresh, r.Unversioned = *fresh, *unversioned
+		r.Fresh = isFirst(r.Lease)
 		r.CancelRequested, r.LoadFailures = deref(cancelling), deref(loadFailures)
 		r.Term = termOf(asked, claim.Now, deref(until))
 		claim.Runs = append(claim.Runs, r)
@@ -311,29 +311,28 @@ func readClaim(rows pgx.Rows, lease uuid.UUID, asked time.Time) (claim Claim, la
 // if the database's clock was set back since. Two timeouts cover both.
 const runsOfClaim = `
 SELECT now(), NULL::timestamptz, NULL::bigint, NULL::timestamptz, r.run_id, r.workflow_type, r.version, r.external_id, r.attempts, r.recoveries, r.recoveries_since, r.load_failures, r.wakeups, r.cancel_requested_at IS NOT NULL,
-	r.retry_policy, r.deadline_at, r.parent_run_id, r.fire_at, r.started_at, NULL::timestamptz, r.available_at, false, false, NULL::bytea
+	r.retry_policy, r.deadline_at, r.parent_run_id, r.fire_at, r.started_at, NULL::timestamptz, r.available_at, r.lease, NULL::bytea
 FROM unnest($3::text[], $4::smallint[]) AS w (workflow_type, priority)
 CROSS JOIN LATERAL (
 	SELECT q.run_id, q.workflow_type, q.version, q.external_id, q.attempts, q.recoveries, q.recoveries_since, q.load_failures, q.wakeups, q.cancel_requested_at,
-		q.retry_policy, q.deadline_at, q.parent_run_id, q.fire_at, q.started_at, q.available_at
+		q.retry_policy, q.deadline_at, q.parent_run_id, q.fire_at, q.started_at, q.available_at, q.lease
 	FROM kagzi.workflow_runs q
 	WHERE q.namespace_id = $1 AND q.task_queue = $2 AND q.workflow_type = w.workflow_type AND q.priority = w.priority
 		AND q.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND q.available_at > now()
 		AND q.available_at <= now() + 2 * $6::bigint * interval '1 microsecond'
-		AND q.lease = $5 AND q.status = 'RUNNING'
+		AND q.lease = ANY ($5::uuid[]) AND q.status = 'RUNNING'
 	ORDER BY q.available_at
 ) r`
 
-// ResolveClaim returns the runs that a claim took whose answer was lost, without their inputs. Fresh is false for all of
-// them, because the table no longer shows it.
+// ResolveClaim returns the runs that a claim took whose answer was lost, without their inputs.
 func (s *Store) ResolveClaim(ctx context.Context, req ClaimRequest) (Claim, error) {
 	types, priorities, _, _ := req.pairs()
 	var claim Claim
 	err := within(ctx, bulkTimeout, func(ctx context.Context) error {
-		args := []any{s.namespace, req.Queue, types, priorities, req.Lease, micros(req.LeaseTimeout)}
+		args := []any{s.namespace, req.Queue, types, priorities, array(leasesOf(req.Lease)), micros(req.LeaseTimeout)}
 		asked := time.Now()
 		return ask(ctx, s.pool, runsOfClaim, args, func(rows pgx.Rows) (err error) {
-			claim, _, err = readClaim(rows, req.Lease, asked)
+			claim, _, err = readClaim(rows, asked)
 			return err
 		})
 	})

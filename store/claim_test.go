@@ -48,14 +48,14 @@ func TestClaim(t *testing.T) {
 		r.Term = Term{}
 		r.DueAt = time.Time{}
 		want := ClaimedRun{
-			RunID: ids[0], Lease: req.Lease, Type: "type", Version: 1, ExternalID: "id", ParentRunID: parent, Fresh: true, Unversioned: true,
+			RunID: ids[0], Lease: leaseOf(req.Lease, leaseStarts|leaseVersions), Type: "type", Version: 1, ExternalID: "id", ParentRunID: parent, Fresh: true,
 			RetryPolicy: json.RawMessage(`{"a": 1}`), Input: []byte("input"), DeadlineAt: r.DeadlineAt, StartedAt: r.StartedAt,
 		}
 		if fmt.Sprintf("%+v", *r) != fmt.Sprintf("%+v", want) || r.StartedAt.IsZero() || r.DeadlineAt.IsZero() {
 			t.Errorf("claimed %+v, want %+v", *r, want)
 		}
 		row := readRow(t, s.pool, ids[0])
-		if row.Status != Running || *row.Lease != req.Lease || *row.LockedBy != req.Worker || *row.Version != 1 || row.In < 50 || row.In > 60 {
+		if row.Status != Running || *row.Lease != r.Lease || *row.LockedBy != req.Worker || *row.Version != 1 || row.In < 50 || row.In > 60 {
 			t.Errorf("row %+v", row)
 		}
 	})
@@ -383,15 +383,35 @@ func TestClaimRecoveries(t *testing.T) {
 		if got := claim(t, s, request(5, noSuspect)).Runs; len(got) != 0 {
 			t.Errorf("claimed %v with NoSuspects", got)
 		}
-		if got := claim(t, s, request(5)).Runs; len(got) != 1 || got[0].Recoveries != 3 || !got[0].CrashLoopSuspect() {
-			t.Errorf("claimed %v, want a suspect with 3 recoveries", got)
+		for _, begins := range []bool{false, true} { // that it was only claimed does not count
+			got := claim(t, s, request(5)).Runs
+			if len(got) != 1 || got[0].Recoveries != 3 || !got[0].CrashLoopSuspect() {
+				t.Fatalf("claimed %v, want a suspect with 3 recoveries", got)
+			}
+			if err := s.BeginSuspect(t.Context(), HeldRun{r.RunID, uuid.New()}); err != nil {
+				t.Error(err)
+			}
+			want := 3
+			if begins {
+				if err := s.BeginSuspect(t.Context(), held(got[0])); err != nil {
+					t.Error(err)
+				}
+				want = 4
+			}
+			expire(t, s, r.RunID)
+			claim(t, s, request(5))
+			if row := readRow(t, s.pool, r.RunID); row.Status != Pending || row.Recoveries != want {
+				t.Errorf("begun %t: %d recoveries, %s", begins, row.Recoveries, row.Status)
+			}
+			expire(t, s, r.RunID)
 		}
+		claim(t, s, request(5))
 		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now(), recoveries = 7`)
 		claim(t, s, request(5))
 		if row := readRow(t, s.pool, r.RunID); row.In < 0.7*32 || row.In > 1.25*32 {
 			t.Errorf("the eighth recovery waits %v s, want about 32", row.In)
 		}
-		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', locked_by = lease, available_at = now(), recoveries = 1000`)
+		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', locked_by = lease, available_at = now(), recoveries = 1000, suspect_lease = lease`)
 		claim(t, s, request(5))
 		if row := readRow(t, s.pool, r.RunID); row.In < 0.7*300 || row.In > 1.25*300 {
 			t.Errorf("the thousandth recovery waits %v s, want about 300", row.In)

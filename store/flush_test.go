@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -32,22 +33,38 @@ func TestSuspend(t *testing.T) {
 		}
 	})
 
-	t.Run("WithoutTheClaimsVersion", func(t *testing.T) {
+	// A run that is given back unbegun is as it was before its claim, even if the answer of the claim was lost.
+	t.Run("AsBeforeTheClaim", func(t *testing.T) {
 		t.Parallel()
 		s := open(t)
-		rs := running(t, s, 2)
+		start(t, s, many(5)...)
+		exec(t, s.pool, `UPDATE kagzi.workflow_runs r SET version = CASE WHEN n.n % 2 = 1 THEN 1 END, started_at = CASE WHEN n.n > 1 THEN timestamptz '2020-01-01' END
+			FROM (SELECT k.run_id, row_number() OVER (ORDER BY k.available_at) - 1 AS n FROM kagzi.workflow_runs k) n WHERE n.run_id = r.run_id`)
+		rows := func() []string {
+			return one[[]string](t, s.pool, `SELECT array_agg(concat_ws(' ', run_id, 'version', version, 'started', started_at, status, available_at) ORDER BY available_at) FROM kagzi.workflow_runs`)
+		}
+		before := rows()
+		req := request(5)
+		due := map[uuid.UUID]time.Time{}
+		for _, r := range claim(t, s, req).Runs {
+			due[r.RunID] = r.DueAt
+		}
+		found, err := s.ResolveClaim(t.Context(), req)
+		if err != nil || len(found.Runs) != 5 {
+			t.Fatalf("found %d, %v", len(found.Runs), err)
+		}
 		var given []*Suspension
-		for i, r := range rs {
-			if !r.Unversioned {
-				t.Errorf("run %d had a version before its claim", i)
-			}
-			given = append(given, &Suspension{RunID: r.RunID, Lease: r.Lease, Status: Pending, Wake: -1, WaitingOn: "worker", Unversioned: i == 0})
+		for _, r := range found.Runs {
+			given = append(given, &Suspension{RunID: r.RunID, Lease: r.Lease, Status: Pending, Wake: -1, WakeAt: due[r.RunID], Unbegun: true})
 		}
 		flush(t, s, &Flush{Suspensions: given})
-		for i, r := range rs {
-			if none := one[bool](t, s.pool, `SELECT version IS NULL FROM kagzi.workflow_runs WHERE run_id = $1`, r.RunID); none != (i == 0) {
-				t.Errorf("run %d has no version: %t", i, none)
-			}
+		if after := rows(); !slices.Equal(after, before) {
+			t.Errorf("given back as %q, want %q", after, before)
+		}
+		begun := claim(t, s, request(1)).Runs[0]
+		flush(t, s, &Flush{Suspensions: []*Suspension{{RunID: begun.RunID, Lease: begun.Lease, Status: Pending}}})
+		if got := one[bool](t, s.pool, `SELECT version IS NOT NULL AND started_at IS NOT NULL FROM kagzi.workflow_runs WHERE run_id = $1`, begun.RunID); !got {
+			t.Error("a run that has begun lost its version or its start")
 		}
 	})
 

@@ -80,7 +80,7 @@ func TestLostClaim(t *testing.T) {
 		var got []uuid.UUID
 		for _, r := range found.Runs {
 			got = append(got, r.RunID)
-			if r.Lease != req.Lease || r.Type != "type" || r.Version != 1 || (string(r.Input) == "input") == done || r.Recoveries != 0 || r.Fresh == done {
+			if r.Lease != leaseOf(req.Lease, leaseStarts|leaseVersions) || r.Type != "type" || r.Version != 1 || (string(r.Input) == "input") == done || r.Recoveries != 0 || !r.Fresh {
 				t.Errorf("found %+v", r)
 			}
 			if r.RunID == ids[0] && (r.ExternalID != "id" || r.DeadlineAt.IsZero()) {

@@ -38,7 +38,7 @@ type NewRun struct {
 // and no messages.
 type NewClaim struct {
 	Worker       uuid.UUID
-	Lease        uuid.UUID // chosen before the call: if the answer is lost, it tells whether the run was inserted so
+	Lease        uuid.UUID // chosen before the call, by NewLease: if the answer is lost, it tells whether the run was inserted so
 	LeaseTimeout time.Duration
 	Version      int // the worker's version for a run without one
 }
@@ -136,7 +136,7 @@ func readInserted(rows pgx.Rows, runs []*NewRun, asked time.Time) (map[uuid.UUID
 		if r := claimed[id]; r != nil {
 			out[id] = &ClaimedRun{
 				RunID: id, Lease: r.Claim.Lease, Type: r.Type, Version: cmp.Or(r.Version, r.Claim.Version), ExternalID: r.ExternalID,
-				RetryPolicy: r.RetryPolicy, DeadlineAt: deadline, StartedAt: started, Fresh: true, Unversioned: r.Version == 0, Input: r.Input, Term: termOf(asked, started, until),
+				RetryPolicy: r.RetryPolicy, DeadlineAt: deadline, StartedAt: started, Fresh: true, Input: r.Input, Term: termOf(asked, started, until),
 			}
 		}
 		return nil

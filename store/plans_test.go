@@ -162,7 +162,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 	return []planned{
 		{"claimRuns", claimRuns, s.claimArgs(req), both},
 		{"missedRuns", missedRuns, s.missedArgs(req), both},
-		{"runsOfClaim", runsOfClaim, []any{s.namespace, "queue", typeNames, priorities, lease, micros(time.Minute)}, both},
+		{"runsOfClaim", runsOfClaim, []any{s.namespace, "queue", typeNames, priorities, array(leasesOf(lease)), micros(time.Minute)}, both},
 		{"recordSteps", recordSteps, recordColumns.args(s.namespace, records), byKey},
 		{"recordCompensations", recordCompensations, compensationColumns.args(s.namespace, registered), byKey},
 		{"compensatingRun", compensatingRun, []any{s.namespace, ids[0]}, withKey(byKey, map[string][]string{parentIndex: {"parent_run_id", "namespace_id"}})},
@@ -244,6 +244,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"expiredRuns", expiredRuns, append([]any{s.namespace, uuid.Nil, uuid.Max}, append(keep.args(), 2000)...), byKey},
 		{"pruneRuns", pruneRuns, append([]any{s.namespace, runs}, append(keep.args(), 1000)...), gone},
 		{"pruneSteps", pruneSteps, []any{s.namespace, ids[0], 1000}, gone},
+		{"beginSuspect", beginSuspect, []any{s.namespace, ids[0], lease}, byKey},
 		{"resetRecoveries", resetRecoveries, []any{s.namespace, ids[0], lease}, byKey},
 		{"activeQueues", activeQueues, []any{maxQueues}, map[string][]string{claimIndex: {"task_queue"}}},
 		{"ownQueues", ownQueues, []any{s.namespace, maxQueues}, map[string][]string{claimIndex: {"task_queue", "namespace_id"}}},

@@ -26,7 +26,7 @@ type Suspension struct {
 	History   HistoryRead
 	Forget    []string // with Failed: see Finish
 
-	Unversioned bool // the run has not begun, and had no version before the claim: the next worker gives it one
+	Unbegun bool // nothing has been executed since the claim: the run gives up what the claim gave it, see leaseOf
 
 	Outcome     Outcome
 	AvailableAt time.Time // once Done, when the run becomes due; zero if that is unknown, or never
@@ -49,12 +49,12 @@ const (
 // answer from a lost lease. The error of a pending cancel stays, too.
 const suspendRuns = `
 WITH l AS MATERIALIZED (
-	SELECT r.run_id, now() AS now, u.status, u.awaited, u.not_before, u.waiting_on, u.failed, u.failed AND r.cancel_requested_at IS NULL AS explains, u.error_kind, u.error, u.unread, u.unversioned,
+	SELECT r.run_id, now() AS now, u.status, u.awaited, u.not_before, u.waiting_on, u.failed, u.failed AND r.cancel_requested_at IS NULL AS explains, u.error_kind, u.error, u.unread, u.unstarted, u.unversioned,
 		LEAST(CASE WHEN u.wake >= 0 THEN now() + u.wake * interval '1 microsecond' ELSE 'infinity' END,
 			CASE WHEN u.wake_at > 0 THEN timestamptz 'epoch' + u.wake_at * interval '1 microsecond' ELSE 'infinity' END) AS wake_at,
 		u.status = 'SLEEPING' AND r.wakeups >= u.awaited OR r.cancel_requested_at IS NOT NULL AND NOT u.not_before AS due
-	FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::text[], $9::bool[], $10::text[], $11::text[], $12::bool[], $13::int[], $14::bool[])
-		AS u (run_id, lease, status, wake, wake_at, awaited, waiting_on, failed, error_kind, error, not_before, unread, unversioned)
+	FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::text[], $9::bool[], $10::text[], $11::text[], $12::bool[], $13::int[], $14::bool[], $15::bool[])
+		AS u (run_id, lease, status, wake, wake_at, awaited, waiting_on, failed, error_kind, error, not_before, unread, unstarted, unversioned)
 	CROSS JOIN LATERAL (
 		SELECT q.run_id, q.wakeups, q.cancel_requested_at
 		FROM kagzi.workflow_runs q
@@ -68,6 +68,7 @@ SET status = l.status,
 	wakeups_awaited = l.awaited,
 	locked_by = NULL,
 	waiting_on = NULLIF(l.waiting_on, ''),
+	started_at = CASE WHEN NOT l.unstarted THEN r.started_at END,
 	version = CASE WHEN NOT l.unversioned THEN r.version END,
 	attempts = r.attempts + CASE WHEN l.failed THEN 1 ELSE 0 END,
 	load_failures = CASE WHEN l.unread = 0 THEN 0 ELSE r.load_failures + GREATEST(l.unread, 0) END,
@@ -90,7 +91,8 @@ var suspendColumns = columnsOf(suspendRuns,
 	texts("error", func(p *Suspension) string { return p.Error }),
 	bools("not_before", func(p *Suspension) bool { return p.NotBefore }),
 	ints("unread", func(p *Suspension) int { return int(p.History) }),
-	bools("unversioned", func(p *Suspension) bool { return p.Unversioned }),
+	bools("unstarted", func(p *Suspension) bool { return p.Unbegun && isFirst(p.Lease) }),
+	bools("unversioned", func(p *Suspension) bool { return p.Unbegun && gaveVersion(p.Lease) }),
 )
 
 // awaited is the number of wake-ups at which the run becomes due.

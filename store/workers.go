@@ -298,6 +298,19 @@ func (s *Store) setWorkerStatus(ctx context.Context, db DB, statement, event str
 	}))
 }
 
+const beginSuspect = `
+UPDATE kagzi.workflow_runs
+SET suspect_lease = lease
+WHERE run_id = $2 AND namespace_id = $1 AND lease = $3 AND status = 'RUNNING'`
+
+// BeginSuspect notes that a crash-loop suspect is about to begin. The row of another run does not tell whether the worker that
+// died with it had begun it, or had only claimed it: a write at each begin would cost too much.
+func (s *Store) BeginSuspect(ctx context.Context, h HeldRun) error {
+	return wrap("note the begin of a crash-loop suspect", do(ctx, func(ctx context.Context) error {
+		return ask(ctx, s.pool, beginSuspect, []any{s.namespace, h.RunID, h.Lease}, nil)
+	}))
+}
+
 const resetRecoveries = `
 UPDATE kagzi.workflow_runs
 SET recoveries = 0, recoveries_since = NULL

@@ -260,9 +260,8 @@ func (s *Session) dispatch(e *execution) {
 	why := e.isToEnd()
 	e.mu.Unlock()
 	s.mu.Lock()
-	alone := !e.run.CrashLoopSuspect() || !s.crashLoopSuspect
-	if alone && e.run.CrashLoopSuspect() {
-		s.crashLoopSuspect, e.soleSuspect = true, true
+	if !e.run.CrashLoopSuspect() { // it may have been taken for one, and has made progress
+		s.endSuspectLocked(e)
 	}
 	fenced := s.fenced
 	s.mu.Unlock()
@@ -271,8 +270,6 @@ func (s *Session) dispatch(e *execution) {
 		e.stopUnbegun(stopShutdown, ErrLeaseLost)
 	case why != underWay:
 		e.stopUnbegun(why, failure.ErrDeadline)
-	case !alone:
-		e.yield("recovery", time.Second, store.HistoryIsRead) // one crash-loop suspect at a time
 	case h == nil:
 		e.stopUnbegun(stopShutdown, ErrShutdown) // the claim asks only for versions with a handler
 	default:

@@ -117,10 +117,7 @@ func (s *Session) remove(e *execution, o store.Outcome) {
 	if s.executing[e.run.RunID] == e {
 		delete(s.executing, e.run.RunID)
 	}
-	if e.soleSuspect {
-		s.crashLoopSuspect = false
-		s.wantClaimLocked() // claims have left out other crash-loop suspects until now
-	}
+	s.endSuspectLocked(e)
 	s.mu.Unlock()
 	goroutine.Signal(s.freed)
 }

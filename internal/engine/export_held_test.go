@@ -126,6 +126,9 @@ func (h *HeldSession) Reached(d time.Duration) {
 	}
 }
 
+// Refresh asks the table about runs that the session executes, as its refresh loop does for a notification.
+func (h *HeldSession) Refresh(ids ...uuid.UUID) { h.s.fetch(ids) }
+
 // Flush writes the enqueued writes of the executions, together.
 func (h *HeldSession) Flush(held ...HeldExecution) {
 	var es []*execution

@@ -128,8 +128,9 @@ func (l *loader) releaseMemory(e *execution) {
 	l.large.release(size)
 }
 
-// checkSuspect asks whether a crash-loop suspect has made progress since its recoveries began. If not, and it was recovered
-// too often, checkSuspect ends the run. It comes before the read of the history, because that may be what kills the workers.
+// checkSuspect asks whether a crash-loop suspect has made progress since its recoveries began. If not, it notes that the run
+// begins; or, if the run was recovered too often, it ends the run. It comes before the read of the history, because that may be
+// what kills the workers.
 func (l *loader) checkSuspect(e *execution) (over bool, err error) {
 	if !e.run.CrashLoopSuspect() {
 		return false, nil
@@ -149,6 +150,11 @@ func (l *loader) checkSuspect(e *execution) (over bool, err error) {
 		return false, nil
 	}
 	if e.run.Recoveries <= maxRecoveries {
+		if err := l.env.store.BeginSuspect(l.env.reads, e.held()); err != nil {
+			l.env.databaseTrouble(err)
+			e.yield("recovery", time.Second, store.HistoryUntried)
+			return true, nil
+		}
 		return false, nil
 	}
 	why := e.isToEnd()

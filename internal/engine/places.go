@@ -15,17 +15,15 @@ import (
 // A place is a slot for a run that is being inserted as claimed by its session: see hints.Place. The session does not end
 // before the place is given up. See docs/architecture.md, Claim.
 type place struct {
-	s           *Session
-	held        store.HeldRun
-	unversioned bool // the caller chose no version
-	worker      uuid.UUID
+	s      *Session
+	held   store.HeldRun
+	worker uuid.UUID
 }
 
 // An orphan is a run that may have been inserted as claimed by the session, which does not execute it.
 type orphan struct {
 	store.HeldRun
-	unversioned bool      // see store.Suspension
-	sent        time.Time // when the statement was sent
+	sent time.Time // when the statement was sent
 }
 
 // Place keeps a free slot for a run that is about to be inserted: see hints.Worker. It returns nil as long as the session is to
@@ -40,7 +38,7 @@ func (s *Session) Place(run *store.NewRun) hints.Place {
 	if run.Queue != s.cfg.Queue || s.cfg.Handlers[run.Type][version] == nil || run.Delay > 0 || !run.At.IsZero() || run.Parent != uuid.Nil {
 		return nil
 	}
-	p := &place{s: s, held: store.HeldRun{RunID: run.RunID, Lease: uuid.New()}, unversioned: run.Version == 0}
+	p := &place{s: s, held: store.HeldRun{RunID: run.RunID, Lease: store.NewLease(run.Version)}}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
@@ -81,7 +79,7 @@ func (p *place) Free() {
 func (p *place) GiveBack(sent time.Time) {
 	s := p.s
 	s.mu.Lock()
-	s.orphans = append(s.orphans, orphan{p.held, p.unversioned, sent})
+	s.orphans = append(s.orphans, orphan{p.held, sent})
 	first := !s.yielding
 	s.yielding = true
 	s.mu.Unlock()
@@ -134,7 +132,7 @@ func (s *Session) yieldSome(orphans []orphan) (left []orphan) {
 		of := map[uuid.UUID]orphan{}
 		for _, o := range some {
 			of[o.RunID] = o
-			f.Suspensions = append(f.Suspensions, yieldOf(o.HeldRun, o.unversioned))
+			f.Suspensions = append(f.Suspensions, yieldOf(o.HeldRun))
 		}
 		ctx, cancel := context.WithTimeout(s.background, s.claimTime())
 		defer cancel()

@@ -47,7 +47,7 @@ type Session struct {
 	orphans          []orphan                 // runs to yield. Added by GiveBack, taken by yieldOrphans.
 	yielding         bool                     // yieldOrphans is running, or about to.
 	lingering        map[*execution]bool      // executions in memory that could be suspended. Set by mayLinger, reset by endLingering.
-	crashLoopSuspect bool                     // a crash-loop suspect is under way: no other begins. Set by dispatch, reset by remove.
+	crashLoopSuspect bool                     // a crash-loop suspect is under way: no other begins. Set by beginSuspect, reset by endSuspectLocked.
 	fenced           bool                     // others may take the worker for dead, so it claims nothing. Set by fence and reregister, reset by alive.
 	nextClaim        time.Time                // when the claim loop claims if nothing wakes it before. Set by the claim loop.
 	idle             time.Time                // when a coordinator last said that the queue has nothing due for some time. Set by hearLead.

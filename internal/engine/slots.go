@@ -59,7 +59,8 @@ func (s *Session) startWaiting() {
 	}
 }
 
-// start gives e, which waited, a slot. It dispatches e once its history is read.
+// start gives e, which waited, a slot. It dispatches e once its history is read. It yields all crash-loop suspects but one: that
+// one may kill the process even when its history is read.
 func (s *Session) start(e *execution) {
 	e.mu.Lock()
 	e.waiting, e.hasSlot = false, true
@@ -68,10 +69,33 @@ func (s *Session) start(e *execution) {
 	switch {
 	case stopped:
 		s.release(e)
+	case e.run.CrashLoopSuspect() && !s.beginSuspect(e):
+		e.yield("recovery", time.Second, store.HistoryUntried)
 	case loading:
 		s.loads.add(e)
 	default:
 		s.dispatch(e)
+	}
+}
+
+// beginSuspect makes e the crash-loop suspect that the session executes. It returns false if there is another one.
+func (s *Session) beginSuspect(e *execution) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.crashLoopSuspect {
+		return false
+	}
+	if s.executing[e.run.RunID] == e { // else it has stopped meanwhile, and nobody would end it as a suspect
+		s.crashLoopSuspect, e.soleSuspect = true, true
+	}
+	return true
+}
+
+// endSuspectLocked lets another crash-loop suspect begin: e has ended, or has turned out to be none.
+func (s *Session) endSuspectLocked(e *execution) {
+	if e.soleSuspect {
+		s.crashLoopSuspect, e.soleSuspect = false, false
+		s.wantClaimLocked() // claims have left out other suspects until now
 	}
 }
 
@@ -115,9 +139,7 @@ func (s *Session) giveBack(claimed time.Time) {
 	for _, e := range back {
 		e.mu.Lock()
 		if e.reason == underWay {
-			p := e.newSuspension(store.Pending, "worker")
-			p.WakeAt = e.run.DueAt
-			e.suspension = &write{suspension: p}
+			e.suspension = &write{suspension: e.newSuspension(store.Pending, "worker")}
 			e.live, e.busy = 0, 0
 			e.stopLocked(stopSuspended, nil)
 		}

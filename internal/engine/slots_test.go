@@ -209,3 +209,71 @@ func TestLargeInputsAheadOfSlots(t *testing.T) {
 		}
 	}
 }
+
+// TestEndOfARunAheadOfSlots cancels and terminates runs that wait for a slot, and lets the deadline of one pass. None of them begins.
+func TestEndOfARunAheadOfSlots(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	c := kit.NewClient(t, db.Pool)
+	w := kit.NewWorker(t, c, kagzi.WorkerConfig{MaxConcurrent: 1})
+	begun, open := make(chan string, 10), make(chan struct{})
+	wf := kagzi.Define[string, string]("wf")
+	kagzi.Handle(w, wf, func(_ kagzi.Context, name string) (string, error) {
+		begun <- name
+		<-open
+		return name, nil
+	})
+	runs := map[string]*kagzi.Run[string]{}
+	for _, name := range []string{"first", "cancelled", "terminated", "late", "last"} {
+		var opts []kagzi.StartOption
+		if name == "late" {
+			opts = append(opts, kagzi.Timeout(200*time.Millisecond))
+		}
+		run, err := kagzi.Start(t.Context(), c, wf, name, opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		runs[name] = run
+	}
+	s, err := engine.NewHeldSession(t.Context(), configOf(t, w))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Claim(t.Context(), len(runs))
+	if name := await.Receive(t, begun); name != "first" {
+		t.Errorf("%q has begun", name)
+	}
+	if err := c.Cancel(t.Context(), runs["cancelled"].ID()); err != nil {
+		t.Error(err)
+	}
+	if err := c.Terminate(t.Context(), runs["terminated"].ID()); err != nil {
+		t.Error(err)
+	}
+	for _, name := range []string{"cancelled", "terminated"} {
+		s.Refresh(uuid.MustParse(string(runs[name].ID())))
+	}
+	await.True(t, "the deadline has passed", func() bool {
+		return dbtest.QueryOne[bool](t, db.Pool, `SELECT deadline_at < now() FROM kagzi.workflow_runs WHERE deadline_at IS NOT NULL`)
+	})
+	close(open)
+	await.True(t, "all runs end", func() bool {
+		for len(s.Come) > 0 {
+			s.Flush(<-s.Come)
+		}
+		if !s.Executes() {
+			s.Claim(t.Context(), len(runs))
+		}
+		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE finished_at IS NULL`) == 0
+	})
+	for name, want := range map[string]kagzi.Status{
+		"first": kagzi.StatusCompleted, "cancelled": kagzi.StatusCancelled, "terminated": kagzi.StatusCancelled,
+		"late": kagzi.StatusFailed, "last": kagzi.StatusCompleted,
+	} {
+		if info, err := runs[name].Info(t.Context()); err != nil || info.Status != want {
+			t.Errorf("%s: %s, %v; want %s", name, info.Status, err, want)
+		}
+	}
+	if name := await.Receive(t, begun); name != "last" || len(begun) > 0 {
+		t.Errorf("%q has begun, and %d more", name, len(begun))
+	}
+}

@@ -106,7 +106,7 @@ func (e *execution) settle() { e.settleOnce.Do(func() { e.host.settled(e) }) }
 // stopUnbegun stops and settles an execution whose function has not begun.
 func (e *execution) stopUnbegun(reason stopReason, err error) {
 	e.mu.Lock()
-	e.live, e.busy, e.failure = 0, 0, err
+	e.live, e.busy, e.failure, e.begun = 0, 0, err, false
 	e.stopLocked(reason, err)
 	e.mu.Unlock()
 	e.settle()
@@ -120,7 +120,7 @@ func (e *execution) yield(waitingOn string, pause time.Duration, history store.H
 	begun := e.begun
 	if e.reason == underWay {
 		p := e.newSuspension(store.Pending, waitingOn)
-		p.Wake, p.History, p.NotBefore = pause, history, true
+		p.Wake, p.WakeAt, p.History, p.NotBefore = pause, time.Time{}, history, true
 		e.suspension = &write{suspension: p}
 	}
 	if !begun {
@@ -162,11 +162,15 @@ func (e *execution) isToEnd() stopReason {
 	return underWay
 }
 
-// newSuspension returns a suspension of the run. Without a time and a needed wake-up, the run is due at once.
+// newSuspension returns a suspension of the run. Without a time and a needed wake-up, the run is due at once. A run that has not
+// begun is given back as it was before the claim.
 func (e *execution) newSuspension(status, waitingOn string) *store.Suspension {
-	p := &store.Suspension{RunID: e.run.RunID, Lease: e.run.Lease, Status: status, WaitingOn: waitingOn}
+	p := &store.Suspension{RunID: e.run.RunID, Lease: e.run.Lease, Status: status, WaitingOn: waitingOn, Unbegun: !e.begun}
+	if p.Unbegun {
+		p.WakeAt = e.run.DueAt // its place in the queue
+	}
 	if e.waiting || e.loading {
-		p.History, p.Unversioned = store.HistoryUntried, e.run.Unversioned
+		p.History = store.HistoryUntried
 	}
 	return p
 }

@@ -94,7 +94,7 @@ func (s *Session) yieldClaimed(within time.Duration, req store.ClaimRequest) (lo
 	}
 	f := &store.Flush{}
 	for _, r := range claim.Runs {
-		f.Suspensions = append(f.Suspensions, yieldOf(store.HeldRun{RunID: r.RunID, Lease: r.Lease}, false))
+		f.Suspensions = append(f.Suspensions, yieldOf(store.HeldRun{RunID: r.RunID, Lease: r.Lease}))
 	}
 	if err := s.store.Flush(s.background, f); err != nil {
 		return true, err
@@ -112,8 +112,8 @@ func (s *Session) yieldClaimed(within time.Duration, req store.ClaimRequest) (lo
 }
 
 // yieldOf yields a run that nobody executes.
-func yieldOf(held store.HeldRun, unversioned bool) *store.Suspension {
-	return &store.Suspension{RunID: held.RunID, Lease: held.Lease, Status: store.Pending, WaitingOn: "worker", History: store.HistoryUntried, Unversioned: unversioned}
+func yieldOf(held store.HeldRun) *store.Suspension {
+	return &store.Suspension{RunID: held.RunID, Lease: held.Lease, Status: store.Pending, WaitingOn: "worker", History: store.HistoryUntried, Unbegun: true}
 }
 
 // waitForDatabase pauses for an outage of the database. It returns false if ctx has ended or the session is fenced.

@@ -105,7 +105,7 @@ func PoorClient(t *testing.T, db *dbtest.DB, revoke string) (role string, c *kag
 // LoseRun changes a run to look as though n workers had died with it without progress, and its lease had expired.
 func LoseRun(t *testing.T, db *dbtest.DB, id kagzi.RunID, n int) {
 	t.Helper()
-	dbtest.Exec(t, db.Pool, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', locked_by = $2, lease = $2, started_at = now() - interval '1 hour',
+	dbtest.Exec(t, db.Pool, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', locked_by = $2, lease = $2, suspect_lease = $2, started_at = now() - interval '1 hour',
 		available_at = now() - interval '1 s', recoveries = $3, recoveries_since = now() - interval '1 hour' WHERE run_id = $1`, string(id), uuid.New(), n)
 }
 

@@ -29,7 +29,7 @@ func spy(proxy *pgproxy.Proxy, part string) *atomic.Int64 {
 
 const (
 	claimStatement   = "WITH due AS MATERIALIZED"
-	resolveStatement = "AND q.lease = $5 AND q.status = 'RUNNING'"
+	resolveStatement = "AND q.lease = ANY ($5::uuid[]) AND q.status = 'RUNNING'"
 )
 
 // The connection of a slow claim is lost. The claim commits only after the worker has resolved it, found nothing, and claimed
@@ -106,7 +106,7 @@ func TestDrainDoesNotWaitForAClaim(t *testing.T) {
 			}
 			held.Release()
 			await.Receive(t, stopped)
-			if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'PENDING' AND attempts = 0 AND recoveries = 0`); n != len(runs) {
+			if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'PENDING' AND attempts = 0 AND recoveries = 0 AND version IS NULL AND started_at IS NULL`); n != len(runs) {
 				t.Errorf("%d of %d runs are as they were", n, len(runs))
 			}
 		})
