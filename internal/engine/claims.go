@@ -131,9 +131,12 @@ func (s *Session) claim(ctx context.Context, n int) (pause time.Duration, poll b
 		Queue: s.cfg.Queue, Types: types, Limit: n, Worker: s.ID(), Lease: uuid.New(), LeaseTimeout: s.cfg.LeaseTimeout,
 		LowFirst: s.claims%16 == 0, NoSuspects: noSuspects, Ahead: s.cfg.PollInterval,
 	}
-	full := s.look(ctx, &req)
+	full, back := s.looks.prepare(&req, s.now(), s.cfg.PollInterval)
 	if ahead {
 		req.MostInput = mostInputAhead
+	}
+	if back != nil {
+		s.unfinished.Go(func() { s.lookBack(ctx, req, back) })
 	}
 	answer := make(chan store.Claim, 1)
 	s.unfinished.Go(func() { answer <- s.claimRuns(ctx, req) })
@@ -176,6 +179,19 @@ func (s *Session) claim(ctx context.Context, n int) (pause time.Duration, poll b
 		pause = min(pause, max(claim.Next.Sub(s.now()), 0)+rand.N(time.Millisecond))
 	}
 	return pause, full && pause == s.cfg.PollInterval
+}
+
+// lookBack finds the runs that the claim of req leaves out. The next claim begins where the first of them is.
+func (s *Session) lookBack(ctx context.Context, req store.ClaimRequest, answer chan<- lookedBack) {
+	begun := time.Now()
+	missed, err := s.store.Missed(ctx, req)
+	answer <- lookedBack{missed, time.Since(begun)}
+	switch {
+	case err != nil && ctx.Err() == nil:
+		s.databaseTrouble(err)
+	case len(missed) > 0:
+		s.wantClaim()
+	}
 }
 
 // claimedAll ends a claim: its runs are in executing. It refreshes runs whose rows changed meanwhile, because the claim

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"maps"
 	"time"
 
@@ -55,9 +54,9 @@ func (l *looks) goOn(reached map[store.Pair]time.Time) {
 	maps.Copy(l.reached, reached)
 }
 
-// look prepares the claim for what it is to search, and reports whether that is everything. It looks back if that is due.
-func (s *Session) look(ctx context.Context, req *store.ClaimRequest) (full bool) {
-	l := &s.looks
+// prepare sets what the claim is to search, and reports whether that is everything. now is the estimate of the database's time.
+// If a look back is due, prepare returns where its answer goes.
+func (l *looks) prepare(req *store.ClaimRequest, now time.Time, pollInterval time.Duration) (full bool, back chan<- lookedBack) {
 	select {
 	case found := <-l.back:
 		l.back = nil
@@ -68,17 +67,17 @@ func (s *Session) look(ctx context.Context, req *store.ClaimRequest) (full bool)
 	untilNext := time.Until(l.next())
 	if l.took <= longLook {
 		if untilNext > 0 {
-			req.Since, req.Ahead = l.reached, min(untilNext, s.cfg.PollInterval)
+			req.Since, req.Ahead = l.reached, min(untilNext, pollInterval)
 		}
-		return untilNext <= 0
+		return untilNext <= 0, nil
 	}
-	unsearched := l.addMissing(req.Pairs(), s.now().Add(-store.LateCommit))
-	req.Since, req.Ahead = maps.Clone(l.reached), min(aheadBesideLooks, s.cfg.PollInterval)
+	unsearched := l.addMissing(req.Pairs(), now.Add(-store.LateCommit))
+	req.Since, req.Ahead = maps.Clone(l.reached), min(aheadBesideLooks, pollInterval)
 	if l.back == nil && (untilNext <= 0 || unsearched) {
 		l.back = make(chan lookedBack, 1)
-		s.unfinished.Go(func() { s.lookBack(ctx, *req, l.back) })
+		return false, l.back
 	}
-	return false
+	return false, nil
 }
 
 // addMissing makes the claims begin at now for each pair in which none has got anywhere. It reports whether there is one.
@@ -90,17 +89,4 @@ func (l *looks) addMissing(pairs []store.Pair, now time.Time) (added bool) {
 		}
 	}
 	return added
-}
-
-// lookBack finds the runs that the claim of req leaves out. The next claim begins where the first of them is.
-func (s *Session) lookBack(ctx context.Context, req store.ClaimRequest, answer chan<- lookedBack) {
-	begun := time.Now()
-	missed, err := s.store.Missed(ctx, req)
-	answer <- lookedBack{missed, time.Since(begun)}
-	switch {
-	case err != nil && ctx.Err() == nil:
-		s.databaseTrouble(err)
-	case len(missed) > 0:
-		s.wantClaim()
-	}
 }
