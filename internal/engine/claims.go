@@ -246,13 +246,13 @@ func (s *Session) adopt(worker uuid.UUID, r *store.ClaimedRun) *execution {
 	s.mu.Lock()
 	old := s.executing[r.RunID]
 	s.executing[r.RunID] = e
-	changed, placed := s.placed[r.RunID]
-	delete(s.placed, r.RunID)
+	changed, reserved := s.reserved[r.RunID]
+	delete(s.reserved, r.RunID)
 	if changed {
 		s.stale[r.RunID] = true
 		goroutine.Signal(s.refreshes)
 	}
-	drains := placed && s.draining // the session may have given up its other runs already
+	drains := reserved && s.draining // the session may have given up its other runs already
 	declaredDead := worker != s.ID()
 	s.mu.Unlock()
 	if old != nil { // its lease ended, and this worker has claimed the run again

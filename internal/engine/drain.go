@@ -48,7 +48,7 @@ func (s *Session) waitForWrites() {
 func (s *Session) emptied(timer <-chan time.Time) bool {
 	for {
 		s.mu.Lock()
-		n := len(s.executing) + len(s.placed)
+		n := len(s.executing) + len(s.reserved)
 		s.mu.Unlock()
 		if n == 0 {
 			s.giveUp() // no execution waits for the remaining writes

@@ -102,7 +102,7 @@ func (h *HeldSession) PlaceInAFreedSlot(run *store.NewRun) bool {
 	add(1)
 	defer add(-1)
 	h.s.pauseFor(time.Hour) // as the claim loop after a claim
-	p := h.s.Place(run)
+	p := h.s.Reserve(run)
 	if p != nil {
 		p.Free()
 	}

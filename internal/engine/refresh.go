@@ -26,8 +26,8 @@ func (s *Session) Refresh(ids []uuid.UUID) {
 		if s.claiming {
 			s.staleEarly[uuid.Nil] = true
 		}
-		for id := range s.placed {
-			s.placed[id] = true
+		for id := range s.reserved {
+			s.reserved[id] = true
 		}
 	}
 	for _, id := range ids {
@@ -37,8 +37,8 @@ func (s *Session) Refresh(ids []uuid.UUID) {
 		if s.claiming {
 			s.staleEarly[id] = true
 		}
-		if _, ok := s.placed[id]; ok {
-			s.placed[id] = true
+		if _, ok := s.reserved[id]; ok {
+			s.reserved[id] = true
 		}
 	}
 	if len(s.stale) > 0 {

@@ -31,7 +31,7 @@ type Session struct {
 	refreshes  chan struct{}      // the refresh loop shall read the stale runs now
 	stopClaims context.CancelFunc // begins the drain
 	drains     chan struct{}      // closed by drain when it begins
-	unfinished sync.WaitGroup     // claims and places under way, the resolving of those without an answer, and steps of compensations
+	unfinished sync.WaitGroup     // claims and reservations under way, the resolving of those without an answer, and steps of compensations
 
 	// Only the claim loop uses these.
 	claims int   // number of claims so far
@@ -43,7 +43,7 @@ type Session struct {
 	stops            int                      // how often stopAll was called. Tests read it.
 	slots            slots                    // of the executions under way
 	calm             bool                     // no due run waits for a slot, as far as is known. Set by a claim that found fewer runs than it asked for, reset by wantClaimLocked and the next claim.
-	placed           map[uuid.UUID]bool       // runs that have a place, and whether their rows have changed since. Added by Place, removed by adopt and Free.
+	reserved         map[uuid.UUID]bool       // runs that have a reservation, and whether their rows have changed since. Added by Reserve, removed by adopt and Free.
 	orphans          []orphan                 // runs to yield. Added by GiveBack, taken by yieldOrphans.
 	yielding         bool                     // yieldOrphans is running, or about to.
 	lingering        map[*execution]bool      // executions in memory that could be suspended. Set by mayLinger, reset by endLingering.

@@ -57,13 +57,13 @@ func (h *Hints) work(ctx context.Context, queue, workflow string, version, n int
 	}
 }
 
-// Place keeps a slot of a worker of this process for a run that is about to be inserted: see Worker. It returns nil if no
+// Reserve keeps a slot of a worker of this process for a run that is about to be inserted: see Worker. It returns nil if no
 // worker has one.
-func (h *Hints) Place(run *store.NewRun) Place {
+func (h *Hints) Reserve(run *store.NewRun) Reservation {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for w := range h.workers {
-		if p := w.Place(run); p != nil {
+		if p := w.Reserve(run); p != nil {
 			return p
 		}
 	}

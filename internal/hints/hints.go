@@ -23,14 +23,14 @@ type Worker interface {
 	// Offer wakes the worker if it can execute a run of this version, and returns how many it has room for. An empty
 	// workflow and a zero version stand for any.
 	Offer(queue, workflow string, version int) (room int)
-	// Place keeps a free slot for a run that is about to be inserted, if the worker can execute it and no due run waits for the
+	// Reserve keeps a free slot for a run that is about to be inserted, if the worker can execute it and no due run waits for the
 	// slot. It returns nil if not, and else sets the run's Claim.
-	Place(run *store.NewRun) Place
+	Reserve(run *store.NewRun) Reservation
 }
 
-// A Place is a worker's slot for a run that is being inserted as claimed by the worker. One of its methods must be called,
+// A Reservation is a worker's slot for a run that is being inserted as claimed by the worker. One of its methods must be called,
 // once. They do not block.
-type Place interface {
+type Reservation interface {
 	// Begin executes the run: it was inserted as claimed.
 	Begin(run *store.ClaimedRun)
 	// Free gives up the slot: the run was not inserted as claimed, and will not be.

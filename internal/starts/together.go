@@ -21,11 +21,11 @@ const (
 
 // A start is one caller's run in the batcher. Both the caller and the flush move its state, with compare-and-swap.
 type start struct {
-	run   *store.NewRun
-	ctx   context.Context // the caller's
-	state atomic.Int32
-	told  chan outcome // of capacity one
-	place hints.Place  // while the statement is under way: where the run begins; nil: nowhere. Only the flush uses it.
+	run         *store.NewRun
+	ctx         context.Context // the caller's
+	state       atomic.Int32
+	told        chan outcome      // of capacity one
+	reservation hints.Reservation // while the statement is under way: where the run begins; nil: nowhere. Only the flush uses it.
 }
 
 // An outcome is what a statement did for a start.
@@ -93,7 +93,7 @@ func (s *Starts) flush(all []*start) {
 	}
 }
 
-// insert inserts the runs with one statement. A run for which a worker of this process has a place is inserted as claimed, and
+// insert inserts the runs with one statement. A run for which a worker of this process has a reservation is inserted as claimed, and
 // begins there. If the statement fails, each caller starts its run by itself, as if there were no others: so every caller gets
 // its own error, and a lost answer is looked for as ever. Only if the statement waited for a lock, the runs without an ID,
 // which cannot have caused that, stay together.
@@ -103,7 +103,7 @@ func (s *Starts) insert(some []*start) {
 		var runs []*store.NewRun
 		for _, p := range some {
 			if p.state.CompareAndSwap(waiting, sent) || p.state.Load() == sent {
-				if p.place = s.hints.Place(p.run); p.place != nil {
+				if p.reservation = s.hints.Reserve(p.run); p.reservation != nil {
 					p.run.Input = bytes.Clone(p.run.Input) // the run begins with it, and a codec may have returned memory of the caller
 				}
 				runs = append(runs, p.run)
@@ -127,21 +127,21 @@ func (s *Starts) insert(some []*start) {
 	}
 }
 
-// settle gives up the place of the start, or begins the run there. sent is when the statement was sent.
+// settle gives up the reservation of the start, or begins the run there. sent is when the statement was sent.
 func (p *start) settle(inserted map[uuid.UUID]*store.ClaimedRun, err error, sent time.Time) outcome {
 	run, ok := inserted[p.run.RunID]
 	ok = ok && err == nil
-	place := p.place
-	p.place, p.run.Claim = nil, nil
+	reservation := p.reservation
+	p.reservation, p.run.Claim = nil, nil
 	switch {
-	case place == nil:
+	case reservation == nil:
 	case ok && run != nil:
-		place.Begin(run)
+		reservation.Begin(run)
 		return begun
 	case err == nil || store.Unsent(err) || store.Answered(err) || store.Repeatable(err):
-		place.Free()
+		reservation.Free()
 	default:
-		place.GiveBack(sent)
+		reservation.GiveBack(sent)
 	}
 	if ok {
 		return stored

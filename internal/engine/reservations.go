@@ -12,9 +12,9 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A place is a slot for a run that is being inserted as claimed by its session: see hints.Place. The session does not end
-// before the place is given up. See docs/architecture.md, Claim.
-type place struct {
+// A reservation is a slot for a run that is being inserted as claimed by its session: see hints.Reservation. The session does
+// not end before the slot is used or given up. See docs/architecture.md, Claim.
+type reservation struct {
 	s      *Session
 	held   store.HeldRun
 	worker uuid.UUID
@@ -26,9 +26,9 @@ type orphan struct {
 	sent time.Time // when the statement was sent
 }
 
-// Place keeps a free slot for a run that is about to be inserted: see hints.Worker. It returns nil as long as the session is to
+// Reserve keeps a free slot for a run that is about to be inserted: see hints.Worker. It returns nil as long as the session is to
 // claim: a run that is due already comes first.
-func (s *Session) Place(run *store.NewRun) hints.Place {
+func (s *Session) Reserve(run *store.NewRun) hints.Reservation {
 	version := run.Version
 	for _, t := range s.cfg.Types {
 		if version == 0 && t.Type == run.Type {
@@ -38,7 +38,7 @@ func (s *Session) Place(run *store.NewRun) hints.Place {
 	if run.Queue != s.cfg.Queue || s.cfg.Handlers[run.Type][version] == nil || run.Delay > 0 || !run.At.IsZero() || run.Parent != uuid.Nil {
 		return nil
 	}
-	p := &place{s: s, held: store.HeldRun{RunID: run.RunID, Lease: store.NewLease(run.Version)}}
+	p := &reservation{s: s, held: store.HeldRun{RunID: run.RunID, Lease: store.NewLease(run.Version)}}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
@@ -46,7 +46,7 @@ func (s *Session) Place(run *store.NewRun) hints.Place {
 		return nil
 	}
 	s.slots.free--
-	s.placed[run.RunID] = false
+	s.reserved[run.RunID] = false
 	s.unfinished.Add(1)
 	p.worker = s.ID()
 	run.Claim = &store.NewClaim{Worker: p.worker, Lease: p.held.Lease, LeaseTimeout: s.cfg.LeaseTimeout, Version: version}
@@ -54,7 +54,7 @@ func (s *Session) Place(run *store.NewRun) hints.Place {
 }
 
 // Begin executes the run that was inserted, unless the session drains.
-func (p *place) Begin(r *store.ClaimedRun) {
+func (p *reservation) Begin(r *store.ClaimedRun) {
 	s := p.s
 	defer s.unfinished.Done()
 	s.setClock(r.StartedAt, r.Term.Asked)
@@ -67,16 +67,16 @@ func (p *place) Begin(r *store.ClaimedRun) {
 }
 
 // Free gives up the slot.
-func (p *place) Free() {
+func (p *reservation) Free() {
 	p.s.mu.Lock()
-	delete(p.s.placed, p.held.RunID)
+	delete(p.s.reserved, p.held.RunID)
 	p.s.mu.Unlock()
 	p.s.freeSlot()
 	p.s.unfinished.Done()
 }
 
 // GiveBack gives up the slot, and yields the run if it is there or comes.
-func (p *place) GiveBack(sent time.Time) {
+func (p *reservation) GiveBack(sent time.Time) {
 	s := p.s
 	s.mu.Lock()
 	s.orphans = append(s.orphans, orphan{p.held, sent})

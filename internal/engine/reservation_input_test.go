@@ -21,9 +21,9 @@ func (rawCodec) Decode(data []byte, v any) error {
 	return nil
 }
 
-// TestInputOfAPlaceIsItsOwn starts a run in place with a codec that does not copy. The caller changes its input after the start,
+// TestInputOfAStartInPlaceIsItsOwn starts a run in place with a codec that does not copy. The caller changes its input after the start,
 // and the run changes its own: neither sees that of the other.
-func TestInputOfAPlaceIsItsOwn(t *testing.T) {
+func TestInputOfAStartInPlaceIsItsOwn(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	dbtest.Audit(t, db.Pool)

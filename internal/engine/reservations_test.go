@@ -278,9 +278,9 @@ func TestLateCommitOfAStartInPlace(t *testing.T) {
 	close(p.g.Open)
 	st := store.New(p.db.Pool, "default")
 	run := &store.NewRun{RunID: uuid.Must(uuid.NewV7()), Queue: "default", Type: "gate", Priority: 3, Input: []byte(`1`)}
-	place := p.s.Place(run)
-	if place == nil {
-		t.Fatal("no place")
+	reservation := p.s.Reserve(run)
+	if reservation == nil {
+		t.Fatal("no reservation")
 	}
 	var looks atomic.Int64
 	p.proxy.DropAck(func(_ int, sql string) bool {
@@ -289,7 +289,7 @@ func TestLateCommitOfAStartInPlace(t *testing.T) {
 		}
 		return false
 	})
-	place.GiveBack(time.Now())
+	reservation.GiveBack(time.Now())
 	await.True(t, "the worker looks", func() bool { return looks.Load() > 0 })
 	if _, err := st.StartTogether(t.Context(), func() []*store.NewRun { return []*store.NewRun{run} }); err != nil {
 		t.Fatal(err)
@@ -297,9 +297,9 @@ func TestLateCommitOfAStartInPlace(t *testing.T) {
 	p.result(kit.Find(t, p.c, p.g.Workflow, kagzi.RunID(run.RunID.String())))
 }
 
-// TestEndOfAPlace has something happen to the worker between the commit of a start in place and the begin of its run. The run
+// TestEndOfAReservation has something happen to the worker between the commit of a start in place and the begin of its run. The run
 // is yielded unexecuted, and another worker executes it.
-func TestEndOfAPlace(t *testing.T) {
+func TestEndOfAReservation(t *testing.T) {
 	t.Parallel()
 	for name, happens := range map[string]func(p *placing, stop func()){
 		"Drain": func(p *placing, stop func()) {
@@ -336,9 +336,9 @@ func TestEndOfAPlace(t *testing.T) {
 	}
 }
 
-// TestLateBeginOfAPlace has the answer to a start in place come after the lease: another worker has taken the run over, as
+// TestLateBeginOfAReservation has the answer to a start in place come after the lease: another worker has taken the run over, as
 // after a crash, and only that one executes it.
-func TestLateBeginOfAPlace(t *testing.T) {
+func TestLateBeginOfAReservation(t *testing.T) {
 	p := newPlacing(t, 1, func(cfg *kagzi.WorkerConfig) { cfg.LeaseTimeout, cfg.FixedLease, cfg.Heartbeat = time.Second, true, 0 })
 	hung, release, _ := p.beginHanging()
 	id, started := p.startHanging(p.g.Workflow)
@@ -353,9 +353,9 @@ func TestLateBeginOfAPlace(t *testing.T) {
 	}
 }
 
-// TestCancelBeforeTheBeginOfAPlace cancels a run between the commit of its start in place and its begin. No heartbeat comes
+// TestCancelBeforeTheBeginOfAReservation cancels a run between the commit of its start in place and its begin. No heartbeat comes
 // that would tell.
-func TestCancelBeforeTheBeginOfAPlace(t *testing.T) {
+func TestCancelBeforeTheBeginOfAReservation(t *testing.T) {
 	p := newPlacing(t, 1)
 	writesNothing, open := kagzi.Define[int, string]("writes-nothing"), make(chan struct{})
 	t.Cleanup(func() { close(open) })

@@ -10,7 +10,7 @@ import (
 )
 
 // A slot that was just freed is for the run that was claimed ahead and waits for it, and not for one that is being started.
-func TestPlaceDoesNotOvertakeRunsThatWait(t *testing.T) {
+func TestReservationDoesNotOvertakeRunsThatWait(t *testing.T) {
 	t.Parallel()
 	for waiting, want := range map[int]bool{0: true, 1: false} {
 		s := &Session{
@@ -18,12 +18,12 @@ func TestPlaceDoesNotOvertakeRunsThatWait(t *testing.T) {
 				Queue: "queue", Types: []store.WorkflowVersions{{Type: "wf", Default: 1}},
 				Handlers: map[string]map[int]Handler{"wf": {1: func(*Branch, []byte) ([]byte, error) { return nil, nil }}},
 			},
-			environment: &environment{}, placed: map[uuid.UUID]bool{}, calm: true, nextClaim: time.Now().Add(time.Hour),
+			environment: &environment{}, reserved: map[uuid.UUID]bool{}, calm: true, nextClaim: time.Now().Add(time.Hour),
 			slots: slots{free: 1, waiting: make([]*execution, waiting)},
 		}
 		s.worker.Store(new(uuid.New()))
-		if got := s.Place(&store.NewRun{RunID: uuid.New(), Queue: "queue", Type: "wf"}) != nil; got != want {
-			t.Errorf("%d runs wait: a place was given is %t, want %t", waiting, got, want)
+		if got := s.Reserve(&store.NewRun{RunID: uuid.New(), Queue: "queue", Type: "wf"}) != nil; got != want {
+			t.Errorf("%d runs wait: a reservation was given is %t, want %t", waiting, got, want)
 		}
 	}
 }
