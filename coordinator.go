@@ -33,11 +33,10 @@ type CoordinatorConfig struct {
 	// means 1,000.
 	MaxRuns int
 
-	// StaleAfter is three times as long as the coordinator must itself observe a worker without heartbeats before it declares the
-	// worker dead. How long the worker may be silent is not decided here, but by the worker's own WorkerConfig.StaleAfter; both
-	// times must have passed. After an outage in which the coordinator could not check, it begins to observe anew, because the
-	// outage may have kept all workers from sending heartbeats. Zero means 30 seconds, or the StaleAfter of the worker that
-	// hosts the coordinator.
+	// StaleAfter is three times as long as the coordinator must itself observe that a worker sends no heartbeats, before it declares
+	// the worker dead. The worker must also have been silent for its own WorkerConfig.StaleAfter. After an outage in which the
+	// coordinator could not check, it begins to observe anew, because the outage may have kept all workers from sending
+	// heartbeats. Zero means 30 seconds, or the StaleAfter of the worker that hosts the coordinator.
 	StaleAfter time.Duration
 
 	// KeepCompleted is how long completed runs are kept after their end, with their steps, inputs and results; they are deleted

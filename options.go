@@ -97,10 +97,10 @@ func InTx(tx pgx.Tx) interface {
 // [kind.BadRequest]. If the Sealer fails, only the attempt fails.
 func Input(v any) StepOption { return stepInput{v} }
 
-// Repeatable says that executing the step twice does no harm, because it only reads or computes. Then its result is used before
-// it is recorded: the run goes on at once, and the record is written with the next write of the run, such as its end. If the
-// worker dies before that, the step is executed again, and may return something else. By then only other repeatable steps and
-// the workflow function have used the first result: whatever has an effect outside of the run waits until it is recorded.
+// Repeatable is for a step that only reads or computes: not for a write, even an idempotent one. Its result is used before it is
+// recorded: the run goes on at once, and the record is written with the next write of the run, such as its end. If the worker
+// dies before that, the step is executed again, and may return something else. By then only other repeatable steps and the
+// workflow function have used the first result: whatever has an effect outside of the run waits until it is recorded.
 //
 // At most 100 results, or 256 KiB of them, wait to be recorded. On a branch of a [Race] that nobody has won yet, Repeatable
 // has no effect. With [StepTx], [DoTx] or [UndoneBy] the call is wrong, and the run fails with [kind.BadRequest].

@@ -15,11 +15,11 @@ import (
 	"github.com/kagzi/kagzi/kind"
 )
 
-// Step executes fn once and records its result under name. A replay does not call fn, so everything that the workflow needs from
-// fn must be in its return value. fn's ctx ends with the step's [Timeout], with the run's cancellation, and when the worker must
-// give up the run. By errors.Is, its context.Cause is [kind.Timeout], [kind.Deadline] if the run's Timeout has passed,
-// [kind.Cancelled], [ErrLeaseLost] or [ErrShutdown]. [CurrentStep] tells fn which step it is. ctx carries no values of the ctx of
-// [Worker.Run]. If fn returns after the Timeout, the attempt has failed with [kind.Timeout], even if fn returned a result.
+// Step executes fn and records one result under name. After a crash fn may be executed again: make its effects idempotent, with
+// the Key of [CurrentStep]. A replay does not call fn, so everything that the workflow needs from fn must be in its return value.
+// fn's ctx ends with the step's [Timeout], with the run's cancellation, and when the worker must give up the run. By errors.Is, its
+// context.Cause is [kind.Timeout], [kind.Deadline] if the run's Timeout has passed, [kind.Cancelled], [ErrLeaseLost] or
+// [ErrShutdown]. ctx carries no values of the ctx of [Worker.Run]. If fn returns after the Timeout, the attempt has failed with [kind.Timeout].
 //
 // A name has at most 255 bytes, without # and /. A name that is used again on the same branch is counted, "pay" and "pay#2":
 // only their order distinguishes steps of one name.

@@ -28,8 +28,8 @@ type WorkerConfig struct {
 	// Queue is the queue from which the worker claims runs: those started with the same [Queue]. Zero means "default".
 	Queue string
 
-	// MaxConcurrent is how many workflow functions are under way at once. A run that sleeps does not count.
-	// Zero means 100.
+	// MaxConcurrent is how many workflow functions are under way at once. A run that sleeps does not count, and one with many
+	// branches counts once: [Concurrency] bounds these. Zero means 100.
 	MaxConcurrent int
 
 	// LeaseTimeout is how long a claimed run stays with its worker without being extended: its lease. Workers extend it at
@@ -44,8 +44,8 @@ type WorkerConfig struct {
 	// Zero means 30 seconds.
 	DrainTimeout time.Duration
 
-	// PollInterval is the time between two queries of the queue when no notification comes. If it is at most 8 seconds, a
-	// coordinator's notification that nothing is due soon replaces a query. Zero means 5 seconds.
+	// PollInterval is the time between two queries of the queue when no notification comes. Up to 8 seconds, one coordinator
+	// queries for all idle workers of the namespace instead; above, each worker does. Zero means 5 seconds.
 	PollInterval time.Duration
 
 	// StaleAfter is how long the worker may send no heartbeat before others declare it dead; the worker itself gives up its
@@ -68,11 +68,12 @@ type WorkerConfig struct {
 
 	// Coordinator configures the coordinator that the worker hosts; give all workers of a namespace the same configuration.
 	// The worker itself obeys its Grace and NoGrace: it gives up its runs when the connection of its heartbeats is lost and it
-	// gets no other within Grace, at least 1.5 seconds.
+	// gets no other within two thirds of Grace, which is at least 1.5 seconds.
 	Coordinator CoordinatorConfig
 
 	// NoCoordinator keeps the worker from hosting a coordinator. Some process must run one: without any, no schedule fires, a
-	// dead worker is noticed only when its leases end, runs that no worker takes do not time out, and nothing is deleted.
+	// dead worker is noticed only when its leases end, runs that no worker takes do not time out, and nothing is deleted. Of the
+	// field Coordinator give only Grace or NoGrace then, as in the coordinators.
 	NoCoordinator bool
 }
 
@@ -156,8 +157,10 @@ func NewWorker(c *Client, cfg WorkerConfig) (*Worker, error) {
 		return nil, err
 	}
 	err := cfg.Coordinator.contradiction()
-	if cfg.NoCoordinator && !reflect.ValueOf(cfg.Coordinator).IsZero() {
-		err = errors.New("kagzi: Coordinator is configured and NoCoordinator is set: choose one")
+	others := cfg.Coordinator
+	others.Grace, others.NoGrace = 0, false
+	if cfg.NoCoordinator && !reflect.ValueOf(others).IsZero() {
+		err = errors.New("kagzi: NoCoordinator is set, so of Coordinator only Grace and NoGrace have a meaning: leave the other fields out, or NoCoordinator")
 	}
 	if err != nil {
 		return nil, err

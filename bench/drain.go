@@ -133,33 +133,32 @@ func (d *drainage) figure(l *lab, group, name string, engines ...engine) figure 
 }
 
 func drainFigures(l *lab) (all []figure) {
-	const (
-		zero    = "Drain, no steps"
-		stepped = "Drain, with steps"
-		virgin  = "Drain of a new database"
-	)
-	for _, c := range []int{100, 1000} {
-		d := &drainage{state: used, concurrency: c}
-		all = append(all, d.figure(l, zero, fmt.Sprintf("concurrency %d", c), ours, riverTuned, riverDefault, floor))
+	add := func(group string, st state, steps, concurrency int, engines ...engine) {
+		d := &drainage{state: st, steps: steps, concurrency: concurrency}
+		all = append(all, d.figure(l, group, fmt.Sprintf("%s, concurrency %d", plural(steps, "step"), concurrency), engines...))
 	}
-	for _, steps := range []int{1, 5} {
-		for _, c := range []int{1, 16, 100, 1000} {
-			engines := []engine{ours, riverTuned, floor}
-			if c == 100 {
-				engines = []engine{ours, riverTuned, riverDefault, floor}
+	for _, c := range []int{100, 1000} {
+		add("Drain, no steps", used, 0, c, ours, riverTuned, riverDefault, floor)
+	}
+	stepped := func(add func(steps, concurrency int)) {
+		for _, steps := range []int{1, 5} {
+			for _, c := range []int{1, 16, 100, 1000} {
+				add(steps, c)
 			}
-			d := &drainage{state: used, steps: steps, concurrency: c}
-			all = append(all, d.figure(l, stepped, fmt.Sprintf("%s, concurrency %d", plural(steps, "step"), c), engines...))
 		}
 	}
-	for _, d := range []*drainage{
-		{state: empty, steps: 0, concurrency: 100},
-		{state: empty, steps: 1, concurrency: 1},
-		{state: empty, steps: 5, concurrency: 1},
-		{state: empty, steps: 5, concurrency: 100},
-	} {
-		all = append(all, d.figure(l, virgin, fmt.Sprintf("%s, concurrency %d", plural(d.steps, "step"), d.concurrency), ours, riverTuned))
+	stepped(func(steps, c int) {
+		engines := []engine{ours, riverTuned, floor}
+		if c == 100 {
+			engines = []engine{ours, riverTuned, riverDefault, floor}
+		}
+		add("Drain, with steps", used, steps, c, engines...)
+	})
+	const virgin = "Drain of a new database"
+	for _, c := range []int{100, 1000} {
+		add(virgin, empty, 0, c, ours, riverTuned)
 	}
+	stepped(func(steps, c int) { add(virgin, empty, steps, c, ours, riverTuned) })
 	return all
 }
 

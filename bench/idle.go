@@ -13,7 +13,7 @@ import (
 func idleFigures(l *lab) (all []figure) {
 	for _, shared := range []bool{false, true} {
 		f := figure{
-			group: "Idle", name: "50 workers on 10 queues, as in 50 processes",
+			group: "Idle", name: "50 workers on 10 queues, as in 50 processes", rounds: 3,
 			columns: []string{"statements/s", "commits/s", "connections", "server, ms of CPU/s"},
 		}
 		if shared {

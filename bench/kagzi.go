@@ -14,7 +14,7 @@ type kagziEngine struct{}
 
 func (kagziEngine) name() string   { return "Kagzi" }
 func (kagziEngine) schema() string { return "kagzi" }
-func (kagziEngine) claims() string { return "%UPDATE kagzi.workflow_runs%fresh%" }
+func (kagziEngine) claims() string { return "%SKIP LOCKED%UPDATE kagzi.workflow_runs%set_back%" }
 
 func (kagziEngine) migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	return kagzi.Migrate(ctx, pool)

@@ -94,8 +94,8 @@ func figures(l *lab) (all []figure) {
 	all = append(all, steadyFigures(l)...)
 	all = append(all, latencyFigures(l)...)
 	all = append(all, timerFigures(l)...)
-	all = append(all, idleFigures(l)...)
-	return append(all, snapshotFigure(l), memoryFigure(l))
+	all = append(all, snapshotFigure(l), memoryFigure(l))
+	return append(all, idleFigures(l)...)
 }
 
 func measure(ctx context.Context, cfg config) error {
@@ -105,22 +105,27 @@ func measure(ctx context.Context, cfg config) error {
 	}
 	begun := time.Now()
 	var all []outcome
+	var failed error // of single figures: the report has the others
 	for _, f := range figures(l) {
 		if !cfg.run.MatchString(f.group + ": " + f.name) {
 			continue
 		}
 		outcomes, err := f.measure(ctx, cfg)
+		if ctx.Err() != nil { // interrupted: the report has the figures so far
+			break
+		}
 		if err != nil {
-			return errors.Join(fmt.Errorf("%s: %s: %w", f.group, f.name, err), l.close())
+			failed = errors.Join(failed, fmt.Errorf("%s: %s: %w", f.group, f.name, err))
+			continue
 		}
 		all = append(all, outcomes...)
 	}
-	about, err := l.describe(ctx)
+	about, err := l.describe(context.WithoutCancel(ctx))
 	if err := errors.Join(err, l.close()); err != nil {
 		return err
 	}
 	about = append(about, fmt.Sprintf("Command: `go run . %s`, which took %s", strings.Join(os.Args[1:], " "), time.Since(begun).Round(time.Second)))
-	return write(cfg.out, about, all)
+	return errors.Join(failed, write(cfg.out, about, all))
 }
 
 // measure measures the subjects by turns, and starts each round with another one.

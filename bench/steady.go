@@ -38,7 +38,7 @@ func steadyFigures(l *lab) (all []figure) {
 		for _, e := range []engine{ours, riverTuned} {
 			light.subjects = append(light.subjects, subject{e.name(), func(ctx context.Context) (sample, error) {
 				return steady(ctx, l, e, apart, soaked, func(ctx context.Context, t *trial, j *journal) ([]float64, int, error) {
-					return atRate(ctx, t, j, soakRate, l.long(5*roundTime)) // so long that the worker's start and stop hardly count
+					return atRate(ctx, t, j, soakRate, l.long(3*roundTime)) // so long that the worker's start and stop hardly count
 				})
 			}})
 			slow.subjects = append(slow.subjects, subject{e.name(), func(ctx context.Context) (sample, error) {

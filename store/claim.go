@@ -103,7 +103,7 @@ const LateCommit = 250 * time.Millisecond
 
 // The statement locks due rows, at most $7 over all pairs of type and priority in the order given, makes them RUNNING, and
 // returns them with their inputs. If there are $7, it also returns the pair and time of the last one (l). A run whose history
-// could not be read comes without its input. A due row that is still RUNNING belongs to a dead worker: the claim counts a
+// could not be read, or that may kill its workers, comes without its input. A due row that is still RUNNING belongs to a dead worker: the claim counts a
 // recovery. From the third recovery on, the run waits first (set_back), and only those recoveries count under whose lease it had
 // begun: see BeginSuspect.
 //
@@ -171,7 +171,7 @@ SELECT t.now,
 	l.pair, l.since,
 	c.run_id, c.workflow_type, c.version, c.external_id, c.attempts, c.recoveries, c.recoveries_since, c.load_failures, c.wakeups, c.cancelling,
 	c.retry_policy, c.deadline_at, c.parent_run_id, c.fire_at, c.started_at, c.since, c.available_at, c.lease,
-	CASE WHEN c.load_failures = 0 AND octet_length(c.input) <= $12::bigint THEN c.input END
+	CASE WHEN c.load_failures = 0 AND c.recoveries < 3 AND octet_length(c.input) <= $12::bigint THEN c.input END
 FROM (SELECT now() AS now) t
 LEFT JOIN (SELECT due.pair, due.since FROM due OFFSET $7 - 1 LIMIT 1) l ON true
 LEFT JOIN LATERAL (

@@ -127,6 +127,24 @@ func TestRunsSetBackCountAsReached(t *testing.T) {
 	}
 }
 
+// The input of a run that may kill its workers is read later, when it alone is executed.
+func TestClaimBringsNoInputOfASuspect(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	running(t, s, 2)
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'PENDING', locked_by = NULL, recoveries_since = now(), available_at = now() - interval '1 minute'`)
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET recoveries = 2 + (run_id = (SELECT max(run_id::text)::uuid FROM kagzi.workflow_runs))::int`)
+	c := claim(t, s, request(2))
+	if len(c.Runs) != 2 {
+		t.Fatalf("claimed %d runs, want 2", len(c.Runs))
+	}
+	for _, r := range c.Runs {
+		if suspect := r.CrashLoopSuspect(); suspect != (r.Recoveries == 3) || suspect != (r.Input == nil) {
+			t.Errorf("recoveries %d: suspect %t, input %q", r.Recoveries, suspect, r.Input)
+		}
+	}
+}
+
 // The runs of one call are due one after the other, in its order, whatever their IDs are, and none of them too early.
 func TestRunsOfACallAreDueInItsOrder(t *testing.T) {
 	t.Parallel()

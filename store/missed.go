@@ -23,20 +23,24 @@ CROSS JOIN LATERAL (
 	LIMIT 1
 ) d`
 
+// missedTimeout is how long the search for missed runs may take. Nothing waits for it.
+const missedTimeout = time.Minute
+
 // Missed returns the pairs with runs that are due and that the claim would leave out because of its Since, and for each when
-// the first of these became due. Unlike a claim without Since, it locks nothing, so other claims can go on meanwhile.
+// the first of these became due. Unlike a claim without Since, it locks nothing, so other claims can go on meanwhile. The end
+// of ctx ends the call and costs the connection.
 func (s *Store) Missed(ctx context.Context, req ClaimRequest) (map[Pair]time.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, missedTimeout)
+	defer cancel()
 	missed := map[Pair]time.Time{}
-	err := within(ctx, bulkTimeout, func(ctx context.Context) error {
-		return ask(ctx, s.pool, missedRuns, s.missedArgs(req), func(rows pgx.Rows) error {
-			var pair Pair
-			var due time.Time
-			_, err := pgx.ForEachRow(rows, []any{&pair.Type, &pair.Priority, utc(&due)}, func() error {
-				missed[pair] = due
-				return nil
-			})
-			return err
+	err := ask(ctx, s.pool, missedRuns, s.missedArgs(req), func(rows pgx.Rows) error {
+		var pair Pair
+		var due time.Time
+		_, err := pgx.ForEachRow(rows, []any{&pair.Type, &pair.Priority, utc(&due)}, func() error {
+			missed[pair] = due
+			return nil
 		})
+		return err
 	})
 	return missed, wrap("find runs that claims missed", err)
 }

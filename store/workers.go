@@ -306,8 +306,10 @@ WHERE run_id = $2 AND namespace_id = $1 AND lease = $3 AND status = 'RUNNING'`
 // BeginSuspect notes that a crash-loop suspect is about to begin. The row of another run does not tell whether the worker that
 // died with it had begun it, or had only claimed it: a write at each begin would cost too much.
 func (s *Store) BeginSuspect(ctx context.Context, h HeldRun) error {
+	b := &pgx.Batch{}
+	b.Queue(beginSuspect, s.namespace, h.RunID, h.Lease)
 	return wrap("note the begin of a crash-loop suspect", do(ctx, func(ctx context.Context) error {
-		return ask(ctx, s.pool, beginSuspect, []any{s.namespace, h.RunID, h.Lease}, nil)
+		return exchange(ctx, s.pool, brief, b)
 	}))
 }
 
@@ -318,7 +320,9 @@ WHERE run_id = $2 AND namespace_id = $1 AND lease = $3 AND status = 'RUNNING'`
 
 // ResetRecoveries sets the recoveries of a run to zero, because it has made progress since they began.
 func (s *Store) ResetRecoveries(ctx context.Context, h HeldRun) error {
+	b := &pgx.Batch{}
+	b.Queue(resetRecoveries, s.namespace, h.RunID, h.Lease)
 	return wrap("reset recoveries", do(ctx, func(ctx context.Context) error {
-		return ask(ctx, s.pool, resetRecoveries, []any{s.namespace, h.RunID, h.Lease}, nil)
+		return exchange(ctx, s.pool, brief, b)
 	}))
 }

@@ -21,13 +21,16 @@ func (s *Session) settled(e *execution) {
 		}
 	}
 	reason, suspension, cause := e.reason, e.suspension, e.failure
+	if reason == stopShutdown {
+		suspension = &write{suspension: e.newSuspension(store.Pending, "worker")}
+	}
 	e.mu.Unlock()
 	switch reason {
 	case stopSuspended:
 		s.failpoint("suspend", e.run.RunID)
 		s.suspend(e, suspension)
 	case stopShutdown:
-		s.suspend(e, &write{suspension: e.newSuspension(store.Pending, "worker")})
+		s.suspend(e, suspension)
 	case stopCancelling:
 		s.finish(e, e.newFinish(store.Cancelled, kind.Cancelled, "run was cancelled"))
 	case stopFailed:

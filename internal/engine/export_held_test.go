@@ -68,12 +68,12 @@ func (h *HeldSession) LooksBack() bool {
 func (h *HeldSession) Woken() bool { return len(h.s.wake) > 0 }
 
 // RestAfterLooks returns how long after looks that took so long the next one is due.
-func RestAfterLooks(took ...time.Duration) time.Duration {
+func RestAfterLooks(pollInterval time.Duration, took ...time.Duration) time.Duration {
 	var l looks
 	for _, d := range took {
 		l.ended(d)
 	}
-	return l.next().Sub(l.at)
+	return l.next(pollInterval).Sub(l.at)
 }
 
 // Hear notes an answer of the database that has just come, as that to a heartbeat.

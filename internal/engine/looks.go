@@ -15,7 +15,7 @@ type looks struct {
 	reached map[store.Pair]time.Time // how far the last claims got
 	took    time.Duration            // what the shorter of the last two looks took: a single answer may have been late
 	last    time.Duration            // what the last look took
-	at      time.Time                // when it ended
+	at      time.Time                // when it ended; zero: there was none
 	back    chan lookedBack          // receives what the look back under way finds; nil: none is under way
 }
 
@@ -26,7 +26,8 @@ type lookedBack struct {
 }
 
 const (
-	// restPerLook bounds the time of looks to a tenth: after one of them, the next is due in nine times as long.
+	// restPerLook bounds the time of looks to a tenth: after one of them, the next is due in nine times as long. After a
+	// PollInterval it is due in any case.
 	restPerLook = 9
 
 	// longLook is how long a full look may take. Claims do not wait for a longer one.
@@ -38,10 +39,15 @@ const (
 )
 
 // next returns when the next look is due.
-func (l *looks) next() time.Time { return l.at.Add(restPerLook * l.took) }
+func (l *looks) next(pollInterval time.Duration) time.Time {
+	return l.at.Add(min(restPerLook*l.took, pollInterval))
+}
 
 // ended notes that a look was answered, or failed.
 func (l *looks) ended(took time.Duration) {
+	if l.at.IsZero() {
+		l.last = took
+	}
 	l.at = time.Now()
 	l.took, l.last = min(l.last, took), took
 }
@@ -57,14 +63,8 @@ func (l *looks) goOn(reached map[store.Pair]time.Time) {
 // prepare sets what the claim is to search, and reports whether that is everything. now is the estimate of the database's time.
 // If a look back is due, prepare returns where its answer goes.
 func (l *looks) prepare(req *store.ClaimRequest, now time.Time, pollInterval time.Duration) (full bool, back chan<- lookedBack) {
-	select {
-	case found := <-l.back:
-		l.back = nil
-		l.ended(found.took)
-		l.goOn(found.missed)
-	default:
-	}
-	untilNext := time.Until(l.next())
+	missed := l.lookedBack()
+	untilNext := time.Until(l.next(pollInterval))
 	if l.took <= longLook {
 		if untilNext > 0 {
 			req.Since, req.Ahead = l.reached, min(untilNext, pollInterval)
@@ -73,11 +73,28 @@ func (l *looks) prepare(req *store.ClaimRequest, now time.Time, pollInterval tim
 	}
 	unsearched := l.addMissing(req.Pairs(), now.Add(-store.LateCommit))
 	req.Since, req.Ahead = maps.Clone(l.reached), min(aheadBesideLooks, pollInterval)
+	maps.Copy(req.Since, missed) // for this claim alone: if it takes too long, the next begins where others got to
 	if l.back == nil && (untilNext <= 0 || unsearched) {
 		l.back = make(chan lookedBack, 1)
 		return false, l.back
 	}
 	return false, nil
+}
+
+// lookedBack returns what the last look back has found, once. One that has found something did not search everything, so the time
+// that it took says nothing about the next.
+func (l *looks) lookedBack() (missed map[store.Pair]time.Time) {
+	select {
+	case found := <-l.back:
+		l.back = nil
+		if len(found.missed) > 0 {
+			l.at = time.Now()
+			return found.missed
+		}
+		l.ended(found.took)
+	default:
+	}
+	return nil
 }
 
 // addMissing makes the claims begin at now for each pair in which none has got anywhere. It reports whether there is one.

@@ -96,8 +96,8 @@ func TestLookBack(t *testing.T) {
 	}
 }
 
-// TestRestOfFullLooks has one full look that takes long, as if its answer had been late: it does not put off the next one. A
-// second such look does.
+// TestRestOfFullLooks has one full look that takes long, as if its answer had been late: it does not put off the next one, unless
+// it is the first. A second such look does.
 func TestRestOfFullLooks(t *testing.T) {
 	t.Parallel()
 	const short, long = 0, 10 * time.Minute
@@ -105,14 +105,17 @@ func TestRestOfFullLooks(t *testing.T) {
 		took []time.Duration
 		long bool
 	}{
-		{[]time.Duration{long}, false},
+		{[]time.Duration{long}, true},
 		{[]time.Duration{short, long}, false},
 		{[]time.Duration{short, long, long}, true},
 		{[]time.Duration{long, long, short}, false},
 	} {
-		if rest := engine.RestAfterLooks(tt.took...); rest > long != tt.long {
+		if rest := engine.RestAfterLooks(24*time.Hour, tt.took...); rest > long != tt.long {
 			t.Errorf("after full looks of %v the next is due in %v", tt.took, rest)
 		}
+	}
+	if rest := engine.RestAfterLooks(time.Minute, long, long); rest != time.Minute {
+		t.Errorf("the next look is due in %v, want no later than in a PollInterval", rest)
 	}
 }
 

@@ -303,7 +303,8 @@ func TestBadSchedules(t *testing.T) {
 	kit.MustContain(t, kit.Second(k.Client.ListSchedules(k.Ctx, kagzi.ScheduleFilter{Limit: -1})), "Limit is -1")
 	kit.MustContain(t, kit.Second(k.Client.NextFires(k.Ctx, "s", -1)), "-1")
 	kit.MustContain(t, kit.Second(kagzi.NewCoordinator(nil, kagzi.CoordinatorConfig{})), "client is nil")
-	kit.MustContain(t, kit.Second(kagzi.NewWorker(k.Client, kagzi.WorkerConfig{NoCoordinator: true, Coordinator: kagzi.CoordinatorConfig{Batch: 5}})), "choose one")
+	kit.MustContain(t, kit.Second(kagzi.NewWorker(k.Client, kagzi.WorkerConfig{NoCoordinator: true, Coordinator: kagzi.CoordinatorConfig{Batch: 5}})), "only Grace and NoGrace have a meaning")
+	kit.NewWorker(t, k.Client, kagzi.WorkerConfig{NoCoordinator: true, Coordinator: kagzi.CoordinatorConfig{Grace: 5 * time.Second}})
 	for want, cfg := range map[string]kagzi.CoordinatorConfig{
 		"KeepForever is set beside": {KeepForever: true, KeepFailed: time.Hour}, "Grace and NoGrace": {Grace: time.Second, NoGrace: true},
 		"Interval is 5ns": {Interval: 5}, "Batch is -1": {Batch: -1}, "MaxRuns is -1": {MaxRuns: -1}, "StaleAfter": {StaleAfter: -1},
