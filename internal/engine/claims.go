@@ -152,14 +152,16 @@ func (s *Session) claim(ctx context.Context, n int) (pause time.Duration, poll b
 		})
 		return 0, false
 	}
-	if full {
+	if full && (claim.Reached != nil || claim.Now.IsZero()) { // not after a lost answer
 		s.looks.ended(time.Since(sent))
 	}
 	if claim.Now.IsZero() {
 		s.most = max(1, n/2) // the inputs may have been too much for the time
 		return outage.Pause + rand.N(outage.Pause), false
 	}
-	s.most = min(2*s.most, mostClaimed)
+	if len(claim.Runs) > 0 {
+		s.most = min(2*s.most, mostClaimed)
+	}
 	s.looks.goOn(claim.Reached)
 	s.setClock(claim.Now, claim.Asked)
 	s.failpoint("after claim", uuid.Nil)

@@ -15,7 +15,7 @@ type looks struct {
 	reached map[store.Pair]time.Time // how far the last claims got
 	took    time.Duration            // what the shorter of the last two looks took: a single answer may have been late
 	last    time.Duration            // what the last look took
-	at      time.Time                // when it ended; zero: there was none
+	at      time.Time                // when it ended
 	back    chan lookedBack          // receives what the look back under way finds; nil: none is under way
 }
 
@@ -45,9 +45,6 @@ func (l *looks) next(pollInterval time.Duration) time.Time {
 
 // ended notes that a look was answered, or failed.
 func (l *looks) ended(took time.Duration) {
-	if l.at.IsZero() {
-		l.last = took
-	}
 	l.at = time.Now()
 	l.took, l.last = min(l.last, took), took
 }

@@ -36,7 +36,7 @@ type Session struct {
 	// Only the claim loop uses these.
 	claims int   // number of claims so far
 	looks  looks // which of them search all due runs
-	most   int   // bound of the runs of the next claim. It halves when a claim fails, and doubles when one succeeds.
+	most   int   // bound of the runs of the next claim. It halves when a claim fails, and doubles when one takes runs.
 
 	mu               sync.Mutex               // guards the fields below. It is locked after an execution's mutex, never before one.
 	executing        map[uuid.UUID]*execution // by run ID
