@@ -1,7 +1,6 @@
 package dbtest
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -47,8 +46,8 @@ func TestConnectionsAreKept(t *testing.T) {
 	db = Database(r)
 	if now := session(db); now == pid {
 		t.Errorf("session %d outlived its pool", now)
-	} else {
-		exec(t, Connect(t, db.DSN), fmt.Sprintf("SELECT pg_terminate_backend(%d, 5000)", now))
+	} else if _, err := Connect(t, db.DSN).Exec(t.Context(), `SELECT pg_terminate_backend($1, 5000)`, now); err != nil {
+		t.Fatal(err)
 	}
 	finish(r)
 
