@@ -55,6 +55,10 @@ CREATE TABLE kagzi.workflow_runs (
     quarantined         boolean                  NOT NULL DEFAULT false, -- FAILED for a reason that only people can remove
     outcome             jsonb,                             -- the final outcome, decided before the compensations run; once it is set, nobody claims the run
     cancel_requested_at timestamptz,                       -- when somebody cancelled the run: its worker has to end it as CANCELLED
+    run_key             text        COLLATE "C",           -- the run's key, for limits and turns
+    key_scope           text        COLLATE "C",           -- set with run_key: the queue that the key belongs to; empty for a group, which spans queues
+    slot                smallint    CHECK (slot IN (1, 2)), -- set by a claim that counts the run against limits: 1 holds while the run is RUNNING, 2 until it ends
+    paused_at           timestamptz,                       -- when somebody paused the run: nobody claims it
     parent_run_id       uuid,
     parent_step_id      text        COLLATE "C",           -- the parent's step that started this run
     detached            boolean                  NOT NULL DEFAULT false, -- the run goes on when its parent ends
@@ -82,9 +86,27 @@ CREATE TABLE kagzi.workflow_runs (
 -- for which the worker has no handler. An active run always has an available_at. The condition says so nevertheless: without
 -- it, the planner could use this index for a statement about one run that names a status. If the table was analyzed while no
 -- run was active, the index looks empty, and such a statement would read all of it instead of searching the primary key.
+--
+-- A run that has a key and no slot is not in this index, but in the next one.
 CREATE INDEX workflow_runs_claim
     ON kagzi.workflow_runs (task_queue, namespace_id, workflow_type, priority, available_at)
-    WHERE status IN ('PENDING', 'SLEEPING', 'RUNNING') AND available_at IS NOT NULL;
+    WHERE status IN ('PENDING', 'SLEEPING', 'RUNNING') AND available_at IS NOT NULL
+        AND (run_key IS NULL OR status = 'RUNNING' OR slot = 2) AND paused_at IS NULL;
+
+-- Runs that wait for a slot of their key. A claim finds the keys in kagzi.run_keys, and then the runs of a key here.
+CREATE INDEX workflow_runs_keyed
+    ON kagzi.workflow_runs (key_scope, namespace_id, run_key, priority, available_at, run_id)
+    WHERE run_key IS NOT NULL AND status IN ('PENDING', 'SLEEPING') AND available_at IS NOT NULL AND slot IS DISTINCT FROM 2 AND paused_at IS NULL;
+
+-- Runs that hold a slot. The limits of queues and keys are counted here.
+CREATE INDEX workflow_runs_slots
+    ON kagzi.workflow_runs (task_queue, namespace_id, run_key)
+    WHERE slot IS NOT NULL AND (status = 'RUNNING' OR slot = 2 AND status IN ('PENDING', 'SLEEPING'));
+
+-- A group has at most one run with a slot.
+CREATE UNIQUE INDEX workflow_runs_group_slot
+    ON kagzi.workflow_runs (run_key, namespace_id)
+    WHERE key_scope = '' AND slot = 2 AND status IN ('PENDING', 'SLEEPING', 'RUNNING');
 
 -- An external ID has at most one active run.
 CREATE UNIQUE INDEX workflow_runs_active_external_id
@@ -241,6 +263,8 @@ CREATE TABLE kagzi.schedules (
     priority       smallint          NOT NULL CHECK (priority BETWEEN 1 AND 4),
     retry_policy   jsonb,
     metadata       jsonb,
+    run_key        text  COLLATE "C",
+    key_scope      text  COLLATE "C",
     input          bytea,
     created_at     timestamptz       NOT NULL DEFAULT now(), -- of the schedule
     PRIMARY KEY (schedule_id, namespace_id)
@@ -258,6 +282,63 @@ CREATE INDEX schedules_due ON kagzi.schedules (next_at, namespace_id) WHERE NOT 
 
 -- Schedules by name, for lists.
 CREATE INDEX schedules_name ON kagzi.schedules (name, namespace_id);
+
+-- Limits of queues. A queue without a row has none. A claim that counts against max_running, or takes tokens of the rate, locks
+-- the row first.
+CREATE TABLE kagzi.queues (
+    task_queue      text     COLLATE "C" NOT NULL,
+    namespace_id    text     COLLATE "C" NOT NULL,
+    max_running     integer  CHECK (max_running > 0), -- how many of its runs may hold a slot; NULL: any number
+    rate_interval   bigint   CHECK (rate_interval > 0), -- microseconds between two starts; NULL: none
+    rate_burst      integer  NOT NULL DEFAULT 1 CHECK (rate_burst > 0),
+    rate_at         timestamptz,                      -- when the next start may be, if nothing was saved up
+    key_max_running integer  CHECK (key_max_running > 0), -- the limits of a key that has none of its own
+    key_interval    bigint   CHECK (key_interval > 0),
+    key_burst       integer  NOT NULL DEFAULT 1 CHECK (key_burst > 0),
+    held            boolean  NOT NULL DEFAULT false,  -- a run holds its slot until it ends; if not, only while it is RUNNING
+    changed_at      timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (task_queue, namespace_id)
+) WITH (fillfactor = 50);
+
+-- The keys of runs, and their places in the line for slots.
+CREATE TABLE kagzi.run_keys (
+    key_scope     text     COLLATE "C" NOT NULL, -- as in kagzi.workflow_runs
+    run_key       text     COLLATE "C" NOT NULL,
+    namespace_id  text     COLLATE "C" NOT NULL,
+    available_at  timestamptz NOT NULL,          -- when a claim is to look at the key; infinity if no time makes a run of it startable
+    credit        integer  NOT NULL DEFAULT 0,   -- how many runs it may still start in its turn
+    weight        integer  CHECK (weight > 0),   -- how many runs it may start in a turn; NULL: 1
+    max_running   integer  CHECK (max_running > 0), -- NULL: the queue's key_max_running
+    rate_interval bigint   CHECK (rate_interval > 0), -- NULL: the queue's key_interval
+    rate_burst    integer  CHECK (rate_burst > 0),
+    rate_at       timestamptz,                   -- see kagzi.queues
+    PRIMARY KEY (key_scope, run_key, namespace_id)
+) WITH (
+    fillfactor = 70,
+    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_vacuum_threshold = 2000,
+    autovacuum_analyze_scale_factor = 0.05,
+    autovacuum_vacuum_cost_delay = 1,
+    autovacuum_vacuum_cost_limit = 2000
+);
+
+-- The line: keys in the order in which claims look at them.
+CREATE INDEX run_keys_line ON kagzi.run_keys (key_scope, namespace_id, available_at) WHERE available_at < 'infinity';
+
+-- Changes after which a run of a key may be startable: it was inserted, it woke up, or a slot became free. They are inserted in
+-- the transaction of the change, which so waits for no lock on the key, and holds none. A claim deletes them.
+CREATE TABLE kagzi.key_changes (
+    key_scope    text    COLLATE "C" NOT NULL,
+    change_id    bigint  GENERATED ALWAYS AS IDENTITY,
+    namespace_id text    COLLATE "C" NOT NULL,
+    run_key      text    COLLATE "C" NOT NULL,
+    PRIMARY KEY (key_scope, change_id, namespace_id)
+) WITH (
+    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_vacuum_threshold = 2000,
+    autovacuum_vacuum_cost_delay = 1,
+    autovacuum_vacuum_cost_limit = 2000
+);
 
 -- The registry of workers: one row for each start of a worker.
 CREATE TABLE kagzi.workers (
@@ -286,6 +367,7 @@ CREATE TABLE kagzi.workers (
     heartbeat_at    timestamptz       NOT NULL DEFAULT now(),
     stopped_at      timestamptz,
     release_at      timestamptz,                -- of an OFFLINE worker: when to look next for runs that it still holds
+    recheck_keys    boolean           NOT NULL DEFAULT false, -- it may have ended runs without handing on their slots
     PRIMARY KEY (worker_id, namespace_id)
 ) WITH (fillfactor = 50);
 
@@ -309,6 +391,9 @@ CREATE TABLE kagzi.worker_events (
 -- +goose Down
 DROP TABLE kagzi.worker_events;
 DROP TABLE kagzi.workers;
+DROP TABLE kagzi.key_changes;
+DROP TABLE kagzi.run_keys;
+DROP TABLE kagzi.queues;
 DROP TABLE kagzi.schedules;
 DROP TABLE kagzi.run_events;
 DROP TABLE kagzi.signals;

@@ -26,6 +26,9 @@ func ExampleSQL() {
 	// CREATE TABLE kagzi.signals (
 	// CREATE TABLE kagzi.run_events (
 	// CREATE TABLE kagzi.schedules (
+	// CREATE TABLE kagzi.queues (
+	// CREATE TABLE kagzi.run_keys (
+	// CREATE TABLE kagzi.key_changes (
 	// CREATE TABLE kagzi.workers (
 	// CREATE TABLE kagzi.worker_events (
 	// true

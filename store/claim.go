@@ -67,6 +67,7 @@ type ClaimedRun struct {
 	FireAt          time.Time // the tick of its schedule that it stands for
 	StartedAt       time.Time
 	DueAt           time.Time // when it became due; zero if ResolveClaim found it
+	Key             Key       // for limits and turns; zero: none
 	Fresh           bool      // this is its first claim, so that it has no history
 	Input           []byte    // nil if the claim left it out: Load reads it
 	Term            Term
@@ -92,6 +93,8 @@ type Claim struct {
 	Now   time.Time // by the database's clock
 	Next  time.Time // when the next run becomes due, as far as is known; zero if none does soon, or if Limit runs were taken
 
+	Limited bool // the queue has limits: Claim takes nothing from it, ClaimKeyed does
+
 	// Reached is how far the claim got in the pairs that it searched. It may be the Since of the next claim: that one then
 	// leaves out the entries before, which may be the dead ones of all runs that were claimed while somebody holds a
 	// snapshot. The runs that it misses have become due before Reached, and were locked, or not yet committed, at this claim.
@@ -116,9 +119,20 @@ const LateCommit = 250 * time.Millisecond
 //
 // The pairs come from one unnest: the planner would choose the order of a join of two. The select that locks the rows
 // computes the times and random(), because a distributed Postgres refuses them in the UPDATE.
+//
+// The statement takes nothing from a queue that has limits: see claimLimited. A run with a key that is set back leaves a change,
+// because it may have given up a slot.
 const claimRuns = `
-WITH due AS MATERIALIZED (
-	SELECT r.run_id, r.status, r.version, r.started_at, w.initial, w.pair, r.since, r.now, r.set_back,
+WITH limits AS MATERIALIZED (
+	SELECT l.queues > 0 AS limited, CASE WHEN l.queues = 0 THEN $7::int ELSE 0 END AS room, NULL::smallint AS slot
+	FROM (SELECT count(*) AS queues FROM kagzi.queues c WHERE c.task_queue = $2 AND c.namespace_id = $1 AND (c.max_running > 0 OR c.rate_interval > 0)) l
+), due AS MATERIALIZED (
+	` + claimDue + `
+), ` + claimUpdate + `
+SELECT t.now, (SELECT k.limited FROM limits k),` + claimResult
+
+// Selects and locks the due runs for which limits has room.
+const claimDue = `(SELECT r.run_id, r.status, r.version, r.started_at, w.initial, w.pair, r.since, r.now, r.set_back, r.holding, (SELECT k.slot FROM limits k) AS slot,
 		LEAST(r.now + CASE WHEN r.set_back
 			THEN LEAST(interval '1 second' * power(2::float8, LEAST(r.recoveries - 2, 20)::float8), interval '5 minutes') * (0.75 + random() / 2)
 			ELSE $10::bigint * interval '1 microsecond' END,
@@ -126,19 +140,21 @@ WITH due AS MATERIALIZED (
 	FROM unnest($3::text[], $4::smallint[], $5::text[], $6::int[], $13::bigint[]) WITH ORDINALITY AS w (workflow_type, priority, versions, initial, since, pair)
 	CROSS JOIN LATERAL (
 		SELECT q.run_id, q.status, q.version, q.recoveries, q.started_at, q.deadline_at, q.available_at AS since, now() AS now,
-			q.status = 'RUNNING' AND q.recoveries + 1 >= 3 AS set_back
+			q.status = 'RUNNING' AND q.recoveries + 1 >= 3 AS set_back, q.status = 'RUNNING' OR coalesce(q.slot = 2, false) AS holding
 		FROM kagzi.workflow_runs q
 		WHERE q.namespace_id = $1 AND q.task_queue = $2 AND q.workflow_type = w.workflow_type AND q.priority = w.priority
-			AND q.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND q.available_at <= now()
+			AND ` + claimable + ` AND q.available_at <= now()
 			AND q.available_at >= timestamptz 'epoch' + w.since * interval '1 microsecond'
 			AND (q.version IS NULL OR q.version = ANY (w.versions::int[]))
 			AND q.recoveries < $11 AND q.outcome IS NULL
 		ORDER BY q.available_at
-		LIMIT $7
+		LIMIT (SELECT k.room FROM limits k)
 		FOR UPDATE SKIP LOCKED
 	) r
-	LIMIT $7
-), claimed AS (
+	LIMIT (SELECT k.room FROM limits k))`
+
+// Makes the runs of the CTE due RUNNING.
+const claimUpdate = `claimed AS (
 	UPDATE kagzi.workflow_runs r
 	SET status = CASE WHEN due.set_back THEN 'PENDING' ELSE 'RUNNING' END,
 		locked_by = CASE WHEN due.set_back THEN NULL ELSE $8::uuid END,
@@ -148,35 +164,42 @@ WITH due AS MATERIALIZED (
 		started_at = coalesce(r.started_at, due.now),
 		recoveries = r.recoveries + CASE WHEN due.status = 'RUNNING' AND (r.recoveries < 3 OR r.suspect_lease = r.lease) THEN 1 ELSE 0 END,
 		recoveries_since = CASE WHEN due.status = 'RUNNING' AND r.recoveries = 0 THEN due.now ELSE r.recoveries_since END,
-		waiting_on = CASE WHEN due.set_back THEN 'recovery' END
+		waiting_on = CASE WHEN due.set_back THEN 'recovery' END,
+		slot = CASE WHEN r.slot = 2 THEN 2::smallint WHEN due.set_back THEN NULL WHEN due.slot IS NULL AND due.status = 'RUNNING' THEN r.slot ELSE due.slot END
 	FROM due
 	WHERE r.namespace_id = $1 AND r.run_id = due.run_id
 	RETURNING r.run_id, r.workflow_type, r.version, r.external_id, r.attempts, r.recoveries, r.recoveries_since, r.load_failures, r.wakeups, r.cancel_requested_at IS NOT NULL AS cancelling,
-		r.retry_policy, r.deadline_at, r.parent_run_id, r.fire_at, r.started_at, r.lease, due.set_back, due.since, r.available_at, r.input
-)
-SELECT t.now,
-	CASE WHEN (SELECT count(*) FROM due) = $7 THEN (SELECT min(due.now) FROM due WHERE due.set_back) ELSE LEAST((
+		r.retry_policy, r.deadline_at, r.parent_run_id, r.fire_at, r.started_at, r.lease, due.set_back, due.since, r.available_at, r.input, r.run_key, r.key_scope
+), ` + insertChanges + ` claimed k WHERE k.set_back AND k.run_key IS NOT NULL
+)`
+
+// Returns when the next run is due, and the claimed runs.
+const claimResult = `
+	CASE WHEN $7 > 0 AND (SELECT count(*) FROM due) = $7 THEN (SELECT min(due.now) FROM due WHERE due.set_back) ELSE LEAST((
 		SELECT min(n.available_at)
 		FROM unnest($3::text[], $4::smallint[]) AS w (workflow_type, priority)
 		CROSS JOIN LATERAL (
 			SELECT q.available_at
 			FROM kagzi.workflow_runs q
 			WHERE q.namespace_id = $1 AND q.task_queue = $2 AND q.workflow_type = w.workflow_type AND q.priority = w.priority
-				AND q.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND q.available_at > now()
+				AND ` + claimable + ` AND q.available_at > now()
 				AND q.available_at <= now() + $14::bigint * interval '1 microsecond'
 			ORDER BY q.available_at
 			LIMIT 1
 		) n
 	), (SELECT min(s.available_at) FROM claimed s WHERE s.set_back)) END,
 	l.pair, l.since,
-	c.run_id, c.workflow_type, c.version, c.external_id, c.attempts, c.recoveries, c.recoveries_since, c.load_failures, c.wakeups, c.cancelling,
-	c.retry_policy, c.deadline_at, c.parent_run_id, c.fire_at, c.started_at, c.since, c.available_at, c.lease,
-	CASE WHEN c.load_failures = 0 AND c.recoveries < 3 AND octet_length(c.input) <= $12::bigint THEN c.input END
+	` + claimedColumns + `
 FROM (SELECT now() AS now) t
-LEFT JOIN (SELECT due.pair, due.since FROM due OFFSET $7 - 1 LIMIT 1) l ON true
+LEFT JOIN (SELECT due.pair, due.since FROM due OFFSET GREATEST($7 - 1, 0) LIMIT CASE WHEN $7 > 0 THEN 1 ELSE 0 END) l ON true
 LEFT JOIN LATERAL (
 	SELECT * FROM claimed k WHERE NOT k.set_back
 ) c ON true`
+
+// The columns of claimed that readClaimed reads.
+const claimedColumns = `c.run_id, c.workflow_type, c.version, c.external_id, c.attempts, c.recoveries, c.recoveries_since, c.load_failures, c.wakeups, c.cancelling,
+	c.retry_policy, c.deadline_at, c.parent_run_id, c.fire_at, c.started_at, c.since, c.available_at, c.lease, c.run_key, coalesce(c.key_scope = '', false),
+	CASE WHEN c.load_failures = 0 AND c.recoveries < 3 AND octet_length(c.input) <= $12::bigint THEN c.input END`
 
 // Claim takes up to req.Limit due runs. After an error it may have taken some: see ResolveClaim.
 func (s *Store) Claim(ctx context.Context, req ClaimRequest) (Claim, error) {
@@ -188,7 +211,7 @@ func (s *Store) Claim(ctx context.Context, req ClaimRequest) (Claim, error) {
 		return exchange(ctx, s.pool, relaxed, b, func(rows pgx.Rows) (err error) {
 			var last lastClaimed
 			claim, last, err = readClaim(rows, asked)
-			claim.Reached = req.reached(claim.Now, last)
+			claim.Reached = req.reached(claim, last)
 			return err
 		})
 	})
@@ -215,14 +238,17 @@ type lastClaimed struct {
 
 // reached returns how far the claim got. It has searched all of the pairs before that of the last row, and none of the pairs
 // after it.
-func (r *ClaimRequest) reached(now time.Time, last lastClaimed) map[Pair]time.Time {
+func (r *ClaimRequest) reached(claim Claim, last lastClaimed) map[Pair]time.Time {
 	out := make(map[Pair]time.Time, 4*len(r.Types))
+	if claim.Limited { // it may have searched nothing
+		return out
+	}
 	n := int64(0)
 	for _, priority := range r.priorities() {
 		for _, h := range r.Types {
 			n++
 			pair := Pair{h.Type, priority}
-			out[pair] = now.Add(-LateCommit)
+			out[pair] = claim.Now.Add(-LateCommit)
 			if last.pair != nil && *last.pair == n {
 				if last.since.Before(out[pair]) {
 					out[pair] = last.since
@@ -281,44 +307,50 @@ func (r *ClaimRequest) priorities() []int16 {
 }
 
 func readClaim(rows pgx.Rows, asked time.Time) (claim Claim, last lastClaimed, err error) {
-	defer rows.Close()
 	claim.Asked = asked
+	claim.Runs, err = readClaimed(rows, asked, &claim.Now, &claim.Limited, utc(&claim.Next), &last.pair, utc(&last.since))
+	return claim, last, err
+}
+
+// readClaimed reads rows of now, the columns for head, and claimedColumns.
+func readClaimed(rows pgx.Rows, asked time.Time, now *time.Time, head ...any) (runs []*ClaimedRun, err error) {
+	defer rows.Close()
 	for rows.Next() {
 		r := &ClaimedRun{}
 		var until *time.Time
-		var typ, external *string
+		var typ, external, key *string
 		var version, attempts, recoveries, loadFailures *int
 		var wakeups *int64
 		var cancelling *bool
-		if err := rows.Scan(utc(&claim.Now), utc(&claim.Next), &last.pair, utc(&last.since), uuidTo(&r.RunID), &typ, &version, &external, &attempts, &recoveries, utc(&r.RecoveriesSince), &loadFailures, &wakeups, &cancelling,
-			&r.RetryPolicy, utc(&r.DeadlineAt), uuidTo(&r.ParentRunID), utc(&r.FireAt), utc(&r.StartedAt), utc(&r.DueAt), &until, uuidTo(&r.Lease), &r.Input); err != nil {
-			return Claim{}, lastClaimed{}, err
+		if err := rows.Scan(append(append([]any{utc(now)}, head...), uuidTo(&r.RunID), &typ, &version, &external, &attempts, &recoveries, utc(&r.RecoveriesSince), &loadFailures, &wakeups, &cancelling,
+			&r.RetryPolicy, utc(&r.DeadlineAt), uuidTo(&r.ParentRunID), utc(&r.FireAt), utc(&r.StartedAt), utc(&r.DueAt), &until, uuidTo(&r.Lease), &key, &r.Key.Group, &r.Input)...); err != nil {
+			return nil, err
 		}
 		if r.RunID == uuid.Nil {
 			continue
 		}
-		r.Type, r.Version, r.ExternalID = *typ, *version, deref(external)
+		r.Type, r.Version, r.ExternalID, r.Key.Name = *typ, *version, deref(external), deref(key)
 		r.Attempts, r.Recoveries, r.Wakeups = *attempts, *recoveries, *wakeups
 		r.Fresh = isFirst(r.Lease)
 		r.CancelRequested, r.LoadFailures = deref(cancelling), deref(loadFailures)
-		r.Term = termOf(asked, claim.Now, deref(until))
-		claim.Runs = append(claim.Runs, r)
+		r.Term = termOf(asked, *now, deref(until))
+		runs = append(runs, r)
 	}
-	return claim, last, rows.Err()
+	return runs, rows.Err()
 }
 
 // The claimed rows are in a known part of the claim's index: their leases end within one lease timeout, or somewhat later
 // if the database's clock was set back since. Two timeouts cover both.
 const runsOfClaim = `
-SELECT now(), NULL::timestamptz, NULL::bigint, NULL::timestamptz, r.run_id, r.workflow_type, r.version, r.external_id, r.attempts, r.recoveries, r.recoveries_since, r.load_failures, r.wakeups, r.cancel_requested_at IS NOT NULL,
-	r.retry_policy, r.deadline_at, r.parent_run_id, r.fire_at, r.started_at, NULL::timestamptz, r.available_at, r.lease, NULL::bytea
+SELECT now(), false, NULL::timestamptz, NULL::bigint, NULL::timestamptz, r.run_id, r.workflow_type, r.version, r.external_id, r.attempts, r.recoveries, r.recoveries_since, r.load_failures, r.wakeups, r.cancel_requested_at IS NOT NULL,
+	r.retry_policy, r.deadline_at, r.parent_run_id, r.fire_at, r.started_at, NULL::timestamptz, r.available_at, r.lease, r.run_key, coalesce(r.key_scope = '', false), NULL::bytea
 FROM unnest($3::text[], $4::smallint[]) AS w (workflow_type, priority)
 CROSS JOIN LATERAL (
 	SELECT q.run_id, q.workflow_type, q.version, q.external_id, q.attempts, q.recoveries, q.recoveries_since, q.load_failures, q.wakeups, q.cancel_requested_at,
-		q.retry_policy, q.deadline_at, q.parent_run_id, q.fire_at, q.started_at, q.available_at, q.lease
+		q.retry_policy, q.deadline_at, q.parent_run_id, q.fire_at, q.started_at, q.available_at, q.lease, q.run_key, q.key_scope
 	FROM kagzi.workflow_runs q
 	WHERE q.namespace_id = $1 AND q.task_queue = $2 AND q.workflow_type = w.workflow_type AND q.priority = w.priority
-		AND q.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND q.available_at > now()
+		AND ` + claimable + ` AND q.available_at > now()
 		AND q.available_at <= now() + 2 * $6::bigint * interval '1 microsecond'
 		AND q.lease = ANY ($5::uuid[]) AND q.status = 'RUNNING'
 	ORDER BY q.available_at

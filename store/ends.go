@@ -85,7 +85,7 @@ const writeEndings = `w AS (
 	FROM (SELECT l.parent_run_id, count(*) AS ended, min(l.now) AS now FROM l WHERE l.parent_run_id IS NOT NULL AND l.act = 'end' GROUP BY 1) k
 	WHERE r.run_id = k.parent_run_id AND r.namespace_id = $1 AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
 		AND NOT EXISTS (SELECT FROM l WHERE l.run_id = r.run_id)
-	RETURNING r.run_id, r.task_queue, r.workflow_type, r.version, r.status = 'SLEEPING' AND r.available_at <= k.now AS due, r.outcome IS NOT NULL AS compensating
+	RETURNING r.run_id, r.task_queue, r.workflow_type, r.version, r.status = 'SLEEPING' AND r.available_at <= k.now AS due, r.outcome IS NOT NULL AS compensating, r.run_key, r.key_scope
 ), d AS (
 	UPDATE kagzi.workflow_runs r
 	SET status = CASE l.act WHEN 'end' THEN l.status WHEN 'compensate' THEN 'SLEEPING' ELSE r.status END,
@@ -102,7 +102,8 @@ const writeEndings = `w AS (
 		cancel_requested_at = CASE WHEN l.act = 'mark' THEN coalesce(r.cancel_requested_at, l.now) ELSE r.cancel_requested_at END
 	FROM l
 	WHERE r.run_id = l.run_id AND r.namespace_id = $1
-	RETURNING r.run_id, l.act
+	RETURNING r.run_id, l.act, r.run_key, r.key_scope
+), ` + insertChanges + ` (SELECT w.run_key, w.key_scope FROM w WHERE w.due UNION ALL SELECT d.run_key, d.key_scope FROM d WHERE d.act IN ('end', 'compensate')) k WHERE k.run_key IS NOT NULL
 )
 SELECT d.run_id, d.act, ''::text, ''::text, 0 FROM d
 UNION ALL

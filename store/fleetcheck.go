@@ -93,11 +93,23 @@ WHERE EXISTS (
 		SELECT k.run_id
 		FROM kagzi.workflow_runs k
 		WHERE k.namespace_id = $1 AND k.task_queue = q.task_queue AND k.workflow_type = t.workflow_type AND k.priority = p.priority
-			AND k.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND k.available_at <= now() + $2::bigint * interval '1 microsecond'
+			AND ` + claimable + ` AND k.available_at <= now() + $2::bigint * interval '1 microsecond'
 		ORDER BY k.available_at
 		LIMIT 1
 	) d
 	WHERE w.namespace_id = $1 AND w.task_queue = q.task_queue AND w.status <> 'OFFLINE'
+) OR EXISTS (
+	SELECT FROM unnest(ARRAY[q.task_queue, '']) AS s (key_scope)
+	CROSS JOIN LATERAL (
+		SELECT FROM kagzi.run_keys f
+		WHERE f.key_scope = s.key_scope AND f.namespace_id = $1 AND f.available_at < 'infinity' AND f.available_at <= now() + $2::bigint * interval '1 microsecond'
+		LIMIT 1
+	) f
+) OR EXISTS (
+	SELECT FROM unnest(ARRAY[q.task_queue, '']) AS s (key_scope)
+	CROSS JOIN LATERAL (
+		SELECT FROM kagzi.key_changes c WHERE c.key_scope = s.key_scope AND c.namespace_id = $1 LIMIT 1
+	) c
 )`
 
 // BusyQueues returns the queues that have runs for a live worker which are due within soon. The search passes the dead

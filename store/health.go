@@ -82,7 +82,7 @@ WITH RECURSIVE q (task_queue) AS (
 	(
 		SELECT r.task_queue
 		FROM kagzi.workflow_runs r
-		WHERE r.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND r.available_at IS NOT NULL AND r.task_queue > ''
+		WHERE ` + claimable + ` AND r.task_queue > ''
 		ORDER BY r.task_queue
 		LIMIT 1
 	)
@@ -92,7 +92,7 @@ WITH RECURSIVE q (task_queue) AS (
 	CROSS JOIN LATERAL (
 		SELECT r.task_queue
 		FROM kagzi.workflow_runs r
-		WHERE r.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND r.available_at IS NOT NULL AND r.task_queue > q.task_queue
+		WHERE ` + claimable + ` AND r.task_queue > q.task_queue
 		ORDER BY r.task_queue
 		LIMIT 1
 	) n
@@ -105,7 +105,7 @@ WITH RECURSIVE q (task_queue) AS (
 	(
 		SELECT r.task_queue
 		FROM kagzi.workflow_runs r
-		WHERE r.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND r.available_at IS NOT NULL AND r.task_queue > '' AND r.namespace_id = $1
+		WHERE ` + claimable + ` AND r.task_queue > '' AND r.namespace_id = $1
 		ORDER BY r.task_queue
 		LIMIT 1
 	)
@@ -115,7 +115,7 @@ WITH RECURSIVE q (task_queue) AS (
 	CROSS JOIN LATERAL (
 		SELECT r.task_queue
 		FROM kagzi.workflow_runs r
-		WHERE r.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND r.available_at IS NOT NULL AND r.task_queue > q.task_queue AND r.namespace_id = $1
+		WHERE ` + claimable + ` AND r.task_queue > q.task_queue AND r.namespace_id = $1
 		ORDER BY r.task_queue
 		LIMIT 1
 	) n
@@ -130,7 +130,7 @@ CROSS JOIN LATERAL (
 		(
 			SELECT r.workflow_type
 			FROM kagzi.workflow_runs r
-			WHERE r.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND r.available_at IS NOT NULL AND r.task_queue = u.task_queue AND r.namespace_id = $1
+			WHERE ` + claimable + ` AND r.task_queue = u.task_queue AND r.namespace_id = $1
 				AND r.workflow_type > ''
 			ORDER BY r.workflow_type
 			LIMIT 1
@@ -141,7 +141,7 @@ CROSS JOIN LATERAL (
 		CROSS JOIN LATERAL (
 			SELECT r.workflow_type
 			FROM kagzi.workflow_runs r
-			WHERE r.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND r.available_at IS NOT NULL AND r.task_queue = u.task_queue AND r.namespace_id = $1
+			WHERE ` + claimable + ` AND r.task_queue = u.task_queue AND r.namespace_id = $1
 				AND r.workflow_type > t.workflow_type
 			ORDER BY r.workflow_type
 			LIMIT 1
@@ -163,7 +163,7 @@ CROSS JOIN LATERAL (
 			SELECT q.available_at, q.version
 			FROM kagzi.workflow_runs q
 			WHERE q.namespace_id = $1 AND q.task_queue = w.task_queue AND q.workflow_type = w.workflow_type AND q.priority = p.priority
-				AND q.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND q.available_at <= now()
+				AND ` + claimable + ` AND q.available_at <= now()
 			ORDER BY q.available_at
 			LIMIT $4
 		) q

@@ -262,7 +262,7 @@ func part2(part string) string {
 	if part == "commit" {
 		return part
 	}
-	return "SET status = 'PENDING', available_at"
+	return "SET status = 'PENDING', slot = NULL, available_at"
 }
 
 // TestLostCancelOfARunThatCompletes loses the commit of a cancel, and lets the run complete before the cancel is tried

@@ -49,11 +49,12 @@ WITH u AS MATERIALIZED (
 	FROM k
 	WHERE r.run_id = k.run_id AND r.namespace_id = $1 AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
 	RETURNING r.run_id, r.wakeups - k.messages AS before, k.now, r.task_queue, r.workflow_type, r.version, r.status = 'RUNNING' AS running,
-		r.status <> 'RUNNING' AND ($6::bool OR r.available_at <= k.soon) AS due
+		r.status <> 'RUNNING' AND ($6::bool OR r.available_at <= k.soon) AS due, r.status <> 'RUNNING' AND r.slot IS DISTINCT FROM 2 AS waits, r.run_key, r.key_scope
 ), i AS (
 	INSERT INTO kagzi.signals (run_id, name, sequence, namespace_id, signal_id, payload, received_at)
 	SELECT u.run_id, u.name, w.before + u.place, $1, u.signal_id, u.payload, w.now
 	FROM w JOIN u ON u.run_id = w.run_id
+), ` + insertChanges + ` w k WHERE k.run_key IS NOT NULL AND k.waits AND k.due
 )
 SELECT w.run_id, w.task_queue, w.workflow_type, coalesce(w.version, 0), w.running, w.due FROM w`
 

@@ -15,7 +15,7 @@ CROSS JOIN LATERAL (
 	SELECT q.available_at
 	FROM kagzi.workflow_runs q
 	WHERE q.namespace_id = $1 AND q.task_queue = $2 AND q.workflow_type = w.workflow_type AND q.priority = w.priority
-		AND q.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND q.available_at <= now()
+		AND ` + claimable + ` AND q.available_at <= now()
 		AND q.available_at < timestamptz 'epoch' + w.since * interval '1 microsecond'
 		AND (q.version IS NULL OR q.version = ANY (w.versions::int[]))
 		AND q.recoveries < $7 AND q.outcome IS NULL

@@ -25,7 +25,9 @@ type NewRun struct {
 	Metadata    json.RawMessage
 	Parent      uuid.UUID
 	ParentStep  string
-	Detached    bool // continues when its parent ends
+	Detached    bool   // continues when its parent ends
+	Key         string // for limits and turns; empty: none
+	Group       bool   // Key names a group: it spans queues, and at most one run of it is active
 	Input       []byte
 	Messages    []Message // for this run, or for the active run that has its external ID
 	Claim       *NewClaim // inserts the run as claimed; nil: it is inserted as PENDING
@@ -61,22 +63,26 @@ type StartedRun struct {
 // Each run is due a microsecond after the one before it: so claims take the runs in their order, and a claim's Since tells
 // apart which of them were taken. An insert takes longer, so all are due at the commit.
 //
-// A run with a lease is inserted as if it had been claimed in the same moment: see claimRuns for the end of its lease.
+// A run with a lease is inserted as if it had been claimed in the same moment: see claimRuns for the end of its lease. If its queue
+// has limits, the run is inserted without the lease, and without the version that the lease says the claim gave.
 const insertRuns = `
 WITH u AS MATERIALIZED (
-	SELECT u.run_id, u.external_id, u.input_hash, u.task_queue, u.workflow_type, u.version, u.priority,
+	SELECT u.run_id, u.external_id, u.input_hash, u.task_queue, u.workflow_type,
+		CASE WHEN NOT u.claims AND get_byte(uuid_send(u.lease), 15) & 2 > 0 THEN 0 ELSE u.version END AS version, u.priority,
 		GREATEST(statement_timestamp() + u.delay * interval '1 microsecond',
 			CASE WHEN u.at > 0 THEN timestamptz 'epoch' + u.at * interval '1 microsecond' END) + (u.place - 1) * interval '1 microsecond' AS available_at, statement_timestamp() AS now,
-		u.timeout, u.retry_policy, u.metadata, u.parent_run_id, u.parent_step_id, u.parent_step_id <> '' AS detached, u.input,
-		NULLIF(u.locked_by, '00000000-0000-0000-0000-000000000000') AS locked_by, NULLIF(u.lease, '00000000-0000-0000-0000-000000000000') AS lease,
-		u.lease_timeout
+		u.timeout, u.retry_policy, u.metadata, u.parent_run_id, u.parent_step_id, u.parent_step_id <> '' AS detached, u.input, NULLIF(u.run_key, '') AS run_key, u.grouped,
+		CASE WHEN u.claims THEN u.locked_by END AS locked_by, CASE WHEN u.claims THEN u.lease END AS lease, u.lease_timeout
 	FROM (
-		SELECT ` + columnsOfRuns + `, coalesce(u.locked_by, ($17::uuid[])[1]) AS locked_by, coalesce(u.lease, ($18::uuid[])[1]) AS lease,
-			coalesce(u.lease_timeout, ($19::bigint[])[1]) AS lease_timeout, u.place
+		SELECT ` + columnsOfRuns + `, coalesce(u.locked_by, ($19::uuid[])[1]) AS locked_by, coalesce(u.lease, ($20::uuid[])[1]) AS lease,
+			coalesce(u.lease_timeout, ($21::bigint[])[1]) AS lease_timeout, u.place,
+			coalesce(u.lease, ($20::uuid[])[1]) <> '00000000-0000-0000-0000-000000000000' AND coalesce(u.task_queue, ($5::text[])[1]) <> ALL (ARRAY (
+				SELECT c.task_queue FROM kagzi.queues c WHERE c.namespace_id = $1 AND (c.max_running > 0 OR c.rate_interval > 0)
+			)) AS claims
 		FROM unnest($2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::int[], $8::smallint[], $9::bigint[], $10::bigint[],
-			$11::bigint[], $12::text[], $13::text[], $14::uuid[], $15::text[], $16::bytea[], $17::uuid[], $18::uuid[], $19::bigint[]) WITH ORDINALITY
+			$11::bigint[], $12::text[], $13::text[], $14::uuid[], $15::text[], $16::bytea[], $17::text[], $18::bool[], $19::uuid[], $20::uuid[], $21::bigint[]) WITH ORDINALITY
 			AS u (run_id, external_id, input_hash, task_queue, workflow_type, version, priority, delay, at, timeout,
-				retry_policy, metadata, parent_run_id, parent_step_id, input, locked_by, lease, lease_timeout, place)
+				retry_policy, metadata, parent_run_id, parent_step_id, input, run_key, grouped, locked_by, lease, lease_timeout, place)
 	) u
 ), ` + insertUnnested
 
@@ -87,13 +93,14 @@ const columnsOfRuns = `u.run_id, coalesce(u.external_id, ($3::text[])[1]) AS ext
 			coalesce(u.delay, ($9::bigint[])[1]) AS delay, coalesce(u.at, ($10::bigint[])[1]) AS at,
 			coalesce(u.timeout, ($11::bigint[])[1]) AS timeout, coalesce(u.retry_policy, ($12::text[])[1]) AS retry_policy,
 			coalesce(u.metadata, ($13::text[])[1]) AS metadata, coalesce(u.parent_run_id, ($14::uuid[])[1]) AS parent_run_id,
-			coalesce(u.parent_step_id, ($15::text[])[1]) AS parent_step_id, u.input`
+			coalesce(u.parent_step_id, ($15::text[])[1]) AS parent_step_id, u.input,
+			coalesce(u.run_key, ($17::text[])[1]) AS run_key, coalesce(u.grouped, ($18::bool[])[1]) AS grouped`
 
 // Inserts the rows of u, which have the columns of a NewRun, in the order of their external IDs: see everyRun.
 const insertUnnested = `r AS (
 	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, external_id, input_hash, task_queue, workflow_type, version, priority,
 		status, available_at, deadline_at, retry_policy, metadata, parent_run_id, parent_step_id, detached, timeout, created_at, input,
-		locked_by, lease, started_at)
+		locked_by, lease, started_at, run_key, key_scope)
 	SELECT u.run_id, $1, NULLIF(u.external_id, ''), u.input_hash, u.task_queue, u.workflow_type, NULLIF(u.version, 0), u.priority,
 		CASE WHEN u.lease IS NULL THEN 'PENDING' ELSE 'RUNNING' END,
 		CASE WHEN u.lease IS NULL THEN u.available_at ELSE u.available_at + LEAST(u.lease_timeout * interval '1 microsecond',
@@ -102,11 +109,13 @@ const insertUnnested = `r AS (
 		NULLIF(u.retry_policy, '')::jsonb, NULLIF(u.metadata, '')::jsonb,
 		NULLIF(u.parent_run_id, '00000000-0000-0000-0000-000000000000'), NULLIF(u.parent_step_id, ''), u.detached,
 		CASE WHEN u.timeout > 0 THEN u.timeout * interval '1 microsecond' END, u.now, u.input,
-		u.locked_by, u.lease, CASE WHEN u.lease IS NOT NULL THEN u.now END
+		u.locked_by, u.lease, CASE WHEN u.lease IS NOT NULL THEN u.now END,
+		u.run_key, CASE WHEN u.run_key IS NOT NULL THEN CASE WHEN u.grouped THEN '' ELSE u.task_queue END END
 	FROM u
 	ORDER BY u.external_id COLLATE "C"
 	ON CONFLICT DO NOTHING
-	RETURNING run_id, started_at, deadline_at, CASE WHEN lease IS NOT NULL THEN available_at END AS until
+	RETURNING run_id, started_at, deadline_at, CASE WHEN lease IS NOT NULL THEN available_at END AS until, run_key, key_scope
+), ` + insertChanges + ` r k WHERE k.run_key IS NOT NULL
 )
 SELECT run_id, started_at, deadline_at, until FROM r`
 
@@ -133,7 +142,7 @@ func readInserted(rows pgx.Rows, runs []*NewRun, asked time.Time) (map[uuid.UUID
 	var started, deadline, until time.Time
 	_, err := pgx.ForEachRow(rows, []any{uuidTo(&id), utc(&started), utc(&deadline), utc(&until)}, func() error {
 		out[id] = nil
-		if r := claimed[id]; r != nil {
+		if r := claimed[id]; r != nil && !until.IsZero() {
 			out[id] = &ClaimedRun{
 				RunID: id, Lease: r.Claim.Lease, Type: r.Type, Version: cmp.Or(r.Version, r.Claim.Version), ExternalID: r.ExternalID,
 				RetryPolicy: r.RetryPolicy, DeadlineAt: deadline, StartedAt: started, Fresh: true, Input: r.Input, Term: termOf(asked, started, until),
@@ -162,5 +171,7 @@ func newRunColumns[T any](run func(T) *NewRun) columns[T] {
 		shared(uuids, "parent_run_id", func(t T) uuid.UUID { return run(t).Parent }),
 		shared(texts, "parent_step_id", func(t T) string { return run(t).ParentStep }),
 		byteas("input", func(t T) []byte { return run(t).Input }),
+		shared(texts, "run_key", func(t T) string { return run(t).Key }),
+		shared(bools, "grouped", func(t T) bool { return run(t).Group }),
 	}
 }

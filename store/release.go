@@ -134,7 +134,7 @@ CROSS JOIN LATERAL (
 	SELECT k.run_id
 	FROM kagzi.workflow_runs k
 	WHERE k.namespace_id = $1 AND k.task_queue = $3 AND k.workflow_type = w.workflow_type AND k.priority = w.priority
-		AND k.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND k.available_at > now() AND k.available_at <= now() + $5::bigint * interval '2 microseconds'
+		AND ` + claimable + ` AND k.available_at > now() AND k.available_at <= now() + $5::bigint * interval '2 microseconds'
 		AND k.status = 'RUNNING' AND k.locked_by = $2 AND (k.run_id > $6) IS TRUE
 	ORDER BY k.available_at
 ) q

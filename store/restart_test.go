@@ -48,7 +48,7 @@ func TestLostVerbs(t *testing.T) {
 	eachLoss(t, func(t *testing.T, lose func(*pgproxy.Proxy, string) *pgproxy.Drop, _ bool) {
 		s, direct, proxy := losing(t)
 		old := over(t, direct, []string{"a", "b"}, withID("id"))
-		for i, part := range []string{"INSERT INTO kagzi.run_events", "bool_or(b.attempt_number", "origin_run_id, input)", "commit", "FOR UPDATE"} {
+		for i, part := range []string{"INSERT INTO kagzi.run_events", "bool_or(b.attempt_number", "origin_run_id, input", "commit", "FOR UPDATE"} {
 			r := Restart{Run: old, New: newID(), Step: "b", ExternalID: fmt.Sprint("fork-", i), Reason: part}
 			drop := lose(proxy, part)
 			work, err := s.Restart(t.Context(), nil, r)
@@ -69,7 +69,7 @@ func TestLostVerbs(t *testing.T) {
 		if n := one[int](t, direct.pool, `SELECT count(*) FROM kagzi.workflow_runs`); n != 6 {
 			t.Errorf("%d runs, want 6", n)
 		}
-		for i, part := range []string{"SET status = 'PENDING', available_at", "commit", "INSERT INTO kagzi.run_events"} {
+		for i, part := range []string{"SET status = 'PENDING', slot = NULL, available_at", "commit", "INSERT INTO kagzi.run_events"} {
 			drop := lose(proxy, part)
 			if resumed, err := s.Resume(t.Context(), nil, old, part); err != nil || resumed != (Resumed{Queue: "queue"}) {
 				t.Fatalf("resumed %+v, error %v", resumed, err)

@@ -14,16 +14,19 @@ import (
 // the extra wake-up makes the next execution read its inbox. otherActive has checked for another active run with the external
 // ID, because in a caller's transaction no statement may raise an error.
 const resumeRun = `
-WITH t AS MATERIALIZED (SELECT statement_timestamp() AS now)
+WITH t AS MATERIALIZED (SELECT statement_timestamp() AS now), r AS (
 UPDATE kagzi.workflow_runs r
-SET status = 'PENDING', available_at = t.now, finished_at = NULL, lease = NULL, locked_by = NULL,
+SET status = 'PENDING', slot = NULL, available_at = t.now, finished_at = NULL, lease = NULL, locked_by = NULL,
 	recoveries = 0, recoveries_since = NULL, load_failures = 0, deadline_at = NULL, wakeups = r.wakeups + 1,
 	attempts = r.attempts + CASE WHEN r.status = 'CANCELLED' THEN 1 ELSE 0 END,
 	cancel_requested_at = CASE WHEN r.quarantined THEN r.cancel_requested_at END, quarantined = false,
 	error_kind = NULL, error = NULL, waiting_on = NULL
 FROM t
 WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status IN ('FAILED', 'CANCELLED') AND r.waiting_on IS DISTINCT FROM '` + beingDeleted + `'
-RETURNING r.task_queue`
+RETURNING r.task_queue, r.run_key, r.key_scope
+), ` + insertChanges + ` r k WHERE k.run_key IS NOT NULL
+)
+SELECT r.task_queue FROM r`
 
 // A run that has a final outcome continues only with the rest of its compensations. Those that failed are started again,
 // unless their runs were resumed and completed.
@@ -42,7 +45,7 @@ WHERE s.run_id = $2 AND s.namespace_id = $1 AND s.step_kind = 'COMPENSATION' AND
 	resumeCompensating = `
 WITH t AS MATERIALIZED (SELECT statement_timestamp() AS now)
 UPDATE kagzi.workflow_runs r
-SET status = 'SLEEPING', available_at = t.now, wakeups_awaited = r.wakeups, finished_at = NULL, lease = NULL,
+SET status = 'SLEEPING', slot = NULL, available_at = t.now, wakeups_awaited = r.wakeups, finished_at = NULL, lease = NULL,
 	error_kind = r.outcome ->> 'kind', error = r.outcome ->> 'error'
 FROM t
 WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status IN ('FAILED', 'CANCELLED') AND r.waiting_on IS DISTINCT FROM '` + beingDeleted + `'

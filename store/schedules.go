@@ -187,11 +187,11 @@ WITH u AS MATERIALIZED (
 	FROM unnest($2::uuid[], $3::uuid[], $4::bigint[], $5::bool[]) AS u (run_id, template, tick, queued)
 ), r AS (
 	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, priority, status, available_at,
-		waiting_on, deadline_at, retry_policy, metadata, schedule_id, schedule_name, fire_at, timeout, created_at, input)
+		waiting_on, deadline_at, retry_policy, metadata, schedule_id, schedule_name, fire_at, timeout, created_at, input, run_key, key_scope)
 	SELECT u.run_id, $1, t.task_queue, t.workflow_type, t.version, t.priority, 'PENDING', CASE WHEN u.queued THEN 'infinity' ELSE u.now END,
 		CASE WHEN u.queued THEN 'previous run' END, CASE WHEN NOT u.queued THEN u.now + (t.spec ->> 'timeout')::bigint * interval '1 microsecond' END, t.retry_policy,
 		t.metadata, t.schedule_id, t.name, CASE WHEN u.tick <> -9223372036854775808 THEN timestamptz 'epoch' + u.tick * interval '1 microsecond' END,
-		(t.spec ->> 'timeout')::bigint * interval '1 microsecond', u.now, t.input
+		(t.spec ->> 'timeout')::bigint * interval '1 microsecond', u.now, t.input, t.run_key, t.key_scope
 	FROM u
 	CROSS JOIN LATERAL (
 		SELECT q.* FROM kagzi.schedules q
@@ -199,7 +199,8 @@ WITH u AS MATERIALIZED (
 		OFFSET 0
 	) t
 	ON CONFLICT DO NOTHING
-	RETURNING run_id, task_queue, workflow_type, version
+	RETURNING run_id, task_queue, workflow_type, version, run_key, key_scope
+), ` + insertChanges + ` r k WHERE k.run_key IS NOT NULL
 )
 SELECT r.run_id, r.task_queue, r.workflow_type, coalesce(r.version, 0) FROM r`
 
@@ -284,12 +285,15 @@ WITH q AS MATERIALIZED (
 		) = 0
 	ORDER BY q.run_id
 	FOR UPDATE SKIP LOCKED
+), r AS (
+	UPDATE kagzi.workflow_runs r
+	SET available_at = q.now, waiting_on = NULL, deadline_at = q.deadline_at
+	FROM q
+	WHERE r.run_id = q.run_id AND r.namespace_id = $1
+	RETURNING r.run_id, r.task_queue, r.workflow_type, coalesce(r.version, 0) AS version, r.run_key, r.key_scope
+), ` + insertChanges + ` r k WHERE k.run_key IS NOT NULL
 )
-UPDATE kagzi.workflow_runs r
-SET available_at = q.now, waiting_on = NULL, deadline_at = q.deadline_at
-FROM q
-WHERE r.run_id = q.run_id AND r.namespace_id = $1
-RETURNING r.run_id, r.task_queue, r.workflow_type, coalesce(r.version, 0)`
+SELECT r.run_id, r.task_queue, r.workflow_type, r.version FROM r`
 
 const blockingRuns = `
 SELECT o.run_id

@@ -32,7 +32,7 @@ CROSS JOIN LATERAL (
 			SELECT q.version, q.created_at, q.available_at
 			FROM kagzi.workflow_runs q
 			WHERE q.namespace_id = $1 AND q.task_queue = w.task_queue AND q.workflow_type = w.workflow_type AND q.priority = p.priority
-				AND q.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND q.available_at IS NOT NULL
+				AND ` + claimable + `
 			ORDER BY q.available_at
 			LIMIT $4
 		) q

@@ -265,6 +265,29 @@ func exchange(ctx context.Context, db DB, m txMode, b *pgx.Batch, reads ...func(
 	})
 }
 
+// converse is exchange for a transaction of its own in two round trips: then returns the rest of the statements, once the answers
+// to the first ones have been read. A process that is frozen in between keeps the locks for as long as prologue says.
+func converse(ctx context.Context, db DB, m txMode, first *pgx.Batch, reads []func(pgx.Rows) error, then func() (*pgx.Batch, []func(pgx.Rows) error)) error {
+	return onConn(ctx, db, func(conn *pgx.Conn) error {
+		whole := &pgx.Batch{}
+		whole.Queue(beginTx)
+		n, err := m.preamble(ctx, conn, whole)
+		if err != nil {
+			return err
+		}
+		whole.QueuedQueries = append(whole.QueuedQueries, first.QueuedQueries...)
+		if err = sendAll(ctx, conn, whole, padReads(reads, 1+n, 0)); err == nil {
+			rest, reads := then()
+			rest.Queue(commitTx)
+			err = sendAll(ctx, conn, rest, padReads(reads, 0, 1))
+		}
+		if err != nil {
+			abort(conn)
+		}
+		return err
+	})
+}
+
 // padReads adds nil reads for the statements that are sent before and after others.
 func padReads(reads []func(pgx.Rows) error, before, after int) []func(pgx.Rows) error {
 	return append(append(make([]func(pgx.Rows) error, before, before+len(reads)+after), reads...), make([]func(pgx.Rows) error, after)...)

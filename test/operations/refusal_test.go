@@ -24,7 +24,7 @@ func TestResultSaysThatRightsAreMissing(t *testing.T) {
 	db := dbtest.Database(t)
 	ctx := kit.Context(t)
 	role, c, _ := kit.PoorClient(t, db, `SELECT ON kagzi.workflow_runs`)
-	dbtest.Exec(t, db.Pool, `GRANT SELECT (run_id, lease, started_at, deadline_at, available_at) ON kagzi.workflow_runs TO `+role) // for Start
+	dbtest.Exec(t, db.Pool, `GRANT SELECT (run_id, lease, started_at, deadline_at, available_at, run_key, key_scope) ON kagzi.workflow_runs TO `+role) // for Start
 	run, err := kagzi.Start(ctx, c, kit.Nothing, 1)
 	if err != nil {
 		t.Fatal(err)

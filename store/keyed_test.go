@@ -1,0 +1,98 @@
+package store
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+func ofKey(key string) func(*NewRun) { return func(r *NewRun) { r.Key = key } }
+func inGroup(name string) func(*NewRun) { return func(r *NewRun) { r.Key, r.Group = name, true } }
+
+func keyedRequest(n int) KeyedRequest {
+	return KeyedRequest{ClaimRequest: request(n), Plain: n, Changes: 500}
+}
+
+func claimKeyed(t *testing.T, s *Store, req KeyedRequest) KeyedClaim {
+	t.Helper()
+	got, err := s.ClaimKeyed(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func runIDs(runs []*ClaimedRun) (ids []uuid.UUID) {
+	for _, r := range runs {
+		ids = append(ids, r.RunID)
+	}
+	return ids
+}
+
+func TestClaimKeyed(t *testing.T) {
+	t.Parallel()
+
+	t.Run("NotByThePlainClaim", func(t *testing.T) {
+		t.Parallel()
+		s := open(t)
+		ids := start(t, s, newRun(ofKey("a")), newRun())
+		if got := claimIDs(t, s, request(10)); !slices.Equal(got, ids[1:]) {
+			t.Errorf("claimed %v of %v", got, ids)
+		}
+		got := claimKeyed(t, s, keyedRequest(10))
+		if !slices.Equal(runIDs(got.Runs), ids[:1]) {
+			t.Errorf("claimed %v of %v", runIDs(got.Runs), ids)
+		}
+		r := got.Runs[0]
+		if r.Key != (Key{Name: "a"}) || string(r.Input) != "input" || !r.Fresh || r.Version != 1 {
+			t.Errorf("claimed %+v", r)
+		}
+		if got.Read != 1 || got.Change != 0 || !got.NextKey.IsZero() || got.Keyed != 1 {
+			t.Errorf("answer %+v", got)
+		}
+	})
+
+	t.Run("LimitOfAKey", func(t *testing.T) {
+		t.Parallel()
+		s := open(t)
+		exec(t, s.pool, `INSERT INTO kagzi.queues (task_queue, namespace_id, key_max_running) VALUES ('queue', $1, 2)`, s.namespace)
+		ids := start(t, s, newRun(ofKey("a")), newRun(ofKey("a")), newRun(ofKey("a")), newRun(ofKey("b")))
+		got := claimKeyed(t, s, keyedRequest(10))
+		if want := []uuid.UUID{ids[0], ids[1], ids[3]}; !slices.Equal(sorted(runIDs(got.Runs)), want) {
+			t.Fatalf("claimed %v of %v", runIDs(got.Runs), ids)
+		}
+		if more := claimKeyed(t, s, keyedRequest(10)); len(more.Runs) > 0 || !more.NextKey.IsZero() || more.Looked > 0 {
+			t.Errorf("claimed more: %+v", more)
+		}
+		flush(t, s, &Flush{Finishes: []*Finish{finish(got.Runs[0])}})
+		if more := claimKeyed(t, s, keyedRequest(10)); len(more.Runs) > 0 {
+			t.Errorf("claimed more before the slot was handed on: %+v", more)
+		}
+		req := keyedRequest(10)
+		req.Handed = []Key{{Name: "a"}}
+		if more := claimKeyed(t, s, req); !slices.Equal(runIDs(more.Runs), ids[2:3]) {
+			t.Errorf("claimed %v of %v", runIDs(more.Runs), ids)
+		}
+	})
+
+	t.Run("ALaterRunIsSeen", func(t *testing.T) {
+		t.Parallel()
+		s := open(t)
+		start(t, s, newRun(ofKey("a"), withDelay(time.Hour)))
+		first := claimKeyed(t, s, keyedRequest(10))
+		if len(first.Runs) > 0 || first.NextKey.IsZero() {
+			t.Errorf("claimed %+v", first)
+		}
+		id := start(t, s, newRun(ofKey("a")))
+		if got := claimKeyed(t, s, keyedRequest(10)); !slices.Equal(runIDs(got.Runs), id) {
+			t.Errorf("claimed %+v", got)
+		}
+	})
+}
+
+func sorted(ids []uuid.UUID) []uuid.UUID {
+	slices.SortFunc(ids, compareIDs)
+	return ids
+}
