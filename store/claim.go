@@ -52,6 +52,7 @@ type Pair struct {
 type ClaimedRun struct {
 	RunID           uuid.UUID
 	Lease           uuid.UUID
+	Queue           string
 	Type            string
 	Version         int
 	ExternalID      string
@@ -210,7 +211,7 @@ func (s *Store) Claim(ctx context.Context, req ClaimRequest) (Claim, error) {
 		asked := time.Now()
 		return exchange(ctx, s.pool, relaxed, b, func(rows pgx.Rows) (err error) {
 			var last lastClaimed
-			claim, last, err = readClaim(rows, asked)
+			claim, last, err = readClaim(rows, req.Queue, asked)
 			claim.Reached = req.reached(claim, last)
 			return err
 		})
@@ -306,17 +307,17 @@ func (r *ClaimRequest) priorities() []int16 {
 	return []int16{1, 2, 3, 4}
 }
 
-func readClaim(rows pgx.Rows, asked time.Time) (claim Claim, last lastClaimed, err error) {
+func readClaim(rows pgx.Rows, queue string, asked time.Time) (claim Claim, last lastClaimed, err error) {
 	claim.Asked = asked
-	claim.Runs, err = readClaimed(rows, asked, &claim.Now, &claim.Limited, utc(&claim.Next), &last.pair, utc(&last.since))
+	claim.Runs, err = readClaimed(rows, queue, asked, &claim.Now, &claim.Limited, utc(&claim.Next), &last.pair, utc(&last.since))
 	return claim, last, err
 }
 
 // readClaimed reads rows of now, the columns for head, and claimedColumns.
-func readClaimed(rows pgx.Rows, asked time.Time, now *time.Time, head ...any) (runs []*ClaimedRun, err error) {
+func readClaimed(rows pgx.Rows, queue string, asked time.Time, now *time.Time, head ...any) (runs []*ClaimedRun, err error) {
 	defer rows.Close()
 	for rows.Next() {
-		r := &ClaimedRun{}
+		r := &ClaimedRun{Queue: queue}
 		var until *time.Time
 		var typ, external, key *string
 		var version, attempts, recoveries, loadFailures *int
@@ -364,7 +365,7 @@ func (s *Store) ResolveClaim(ctx context.Context, req ClaimRequest) (Claim, erro
 		args := []any{s.namespace, req.Queue, types, priorities, array(leasesOf(req.Lease)), micros(req.LeaseTimeout)}
 		asked := time.Now()
 		return ask(ctx, s.pool, runsOfClaim, args, func(rows pgx.Rows) (err error) {
-			claim, _, err = readClaim(rows, asked)
+			claim, _, err = readClaim(rows, req.Queue, asked)
 			return err
 		})
 	})

@@ -48,7 +48,7 @@ func TestClaim(t *testing.T) {
 		r.Term = Term{}
 		r.DueAt = time.Time{}
 		want := ClaimedRun{
-			RunID: ids[0], Lease: leaseOf(req.Lease, leaseStarts|leaseVersions), Type: "type", Version: 1, ExternalID: "id", ParentRunID: parent, Fresh: true,
+			RunID: ids[0], Lease: leaseOf(req.Lease, leaseStarts|leaseVersions), Queue: req.Queue, Type: "type", Version: 1, ExternalID: "id", ParentRunID: parent, Fresh: true,
 			RetryPolicy: json.RawMessage(`{"a": 1}`), Input: []byte("input"), DeadlineAt: r.DeadlineAt, StartedAt: r.StartedAt,
 		}
 		if fmt.Sprintf("%+v", *r) != fmt.Sprintf("%+v", want) || r.StartedAt.IsZero() || r.DeadlineAt.IsZero() {

@@ -361,7 +361,7 @@ func (s *Store) ClaimKeyed(ctx context.Context, req KeyedRequest) (claim KeyedCl
 		first.Queue(claimLimited, s.claimArgs(plain)...)
 		return converse(ctx, s.pool, brief, first, []func(pgx.Rows) error{nil, locked.read, func(rows pgx.Rows) (err error) {
 			var last lastClaimed
-			claim.Claim, last, err = readClaim(rows, asked)
+			claim.Claim, last, err = readClaim(rows, req.Queue, asked)
 			claim.Reached = plain.reached(claim.Claim, last)
 			return err
 		}}, func() (*pgx.Batch, []func(pgx.Rows) error) {
@@ -372,7 +372,7 @@ func (s *Store) ClaimKeyed(ctx context.Context, req KeyedRequest) (claim KeyedCl
 				keyed.Limit -= len(claim.Runs)
 				then.Queue(claimKeys, s.keyedArgs(keyed, locked.scopes, locked.keys)...)
 				reads = append(reads, func(rows pgx.Rows) error {
-					runs, err := readClaimed(rows, asked, &claim.Now, &claim.Announce)
+					runs, err := readClaimed(rows, req.Queue, asked, &claim.Now, &claim.Announce)
 					claim.Keyed, claim.Runs = len(runs), append(runs, claim.Runs...)
 					return err
 				})

@@ -8,7 +8,7 @@ import (
 	"github.com/google/uuid"
 )
 
-func ofKey(key string) func(*NewRun) { return func(r *NewRun) { r.Key = key } }
+func ofKey(key string) func(*NewRun)    { return func(r *NewRun) { r.Key = key } }
 func inGroup(name string) func(*NewRun) { return func(r *NewRun) { r.Key, r.Group = name, true } }
 
 func keyedRequest(n int) KeyedRequest {

@@ -144,7 +144,7 @@ func readInserted(rows pgx.Rows, runs []*NewRun, asked time.Time) (map[uuid.UUID
 		out[id] = nil
 		if r := claimed[id]; r != nil && !until.IsZero() {
 			out[id] = &ClaimedRun{
-				RunID: id, Lease: r.Claim.Lease, Type: r.Type, Version: cmp.Or(r.Version, r.Claim.Version), ExternalID: r.ExternalID,
+				RunID: id, Lease: r.Claim.Lease, Queue: r.Queue, Type: r.Type, Version: cmp.Or(r.Version, r.Claim.Version), ExternalID: r.ExternalID,
 				RetryPolicy: r.RetryPolicy, DeadlineAt: deadline, StartedAt: started, Fresh: true, Input: r.Input, Term: termOf(asked, started, until),
 			}
 		}

@@ -414,7 +414,7 @@ func TestPlansOfManyRows(t *testing.T) {
 		exec(t, s.pool, loadSteps)
 		exec(t, s.pool, loadSchedules)
 		exec(t, s.pool, loadMessages)
-	exec(t, s.pool, loadKeys)
+		exec(t, s.pool, loadKeys)
 		check(fmt.Sprintf("%d runs, never analyzed", n), few)
 		exec(t, s.pool, `VACUUM ANALYZE `+tables)
 		check(fmt.Sprintf("%d runs", n), few)

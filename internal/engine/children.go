@@ -49,7 +49,7 @@ func (b *Branch) StartChild(spec ChildSpec) (*Child, error) {
 		return nil, b.Misuse(err)
 	}
 	if run.Queue == "" {
-		run.Queue = e.env.queue // where this run was claimed from
+		run.Queue = e.run.Queue // where this run was claimed from
 	}
 	if err := b.begins(); err != nil {
 		return nil, err

@@ -31,7 +31,17 @@ func (s *Session) claimLoop(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for ctx.Err() == nil {
-		n, more := s.capacity()
+		q, pause := s.nextQueue()
+		if q == nil {
+			timer.Reset(pause)
+			select {
+			case <-ctx.Done():
+			case <-s.wake:
+			case <-timer.C:
+			}
+			continue
+		}
+		n, more := s.capacity(q)
 		if !more {
 			return
 		}
@@ -43,106 +53,111 @@ func (s *Session) claimLoop(ctx context.Context) {
 			}
 			continue
 		}
-		pause, poll := s.claim(ctx, n)
-		for pause > 0 {
-			timer.Reset(s.pauseFor(pause))
-			pause = 0
-			select {
-			case <-ctx.Done():
-			case <-s.wake:
-			case <-timer.C:
-				if poll {
-					pause = s.polled()
-				}
-			}
-		}
+		s.claim(ctx, q, n)
 	}
 }
 
-// pauseFor sets the time of the next claim: after the pause, or when a run is due that was suspended since the last claim. It
-// returns the time until then.
-func (s *Session) pauseFor(pause time.Duration) time.Duration {
+func (s *Session) newQueue(name string) *queue {
+	return &queue{name: name, pollInterval: s.cfg.PollInterval, wake: s.wake, most: mostClaimed}
+}
+
+// nextQueue returns the queue to claim from now, or how long there is none.
+func (s *Session) nextQueue() (*queue, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.nextClaim = s.beforeSuspendedLocked(time.Now().Add(pause))
-	return time.Until(s.nextClaim)
-}
-
-// beforeSuspendedLocked returns t, or when the first run is due that was suspended since the last claim, if that is sooner.
-func (s *Session) beforeSuspendedLocked(t time.Time) time.Time {
-	if !s.suspendedUntil.IsZero() && s.suspendedUntil.Before(t) {
-		return s.suspendedUntil
-	}
-	return t
+	return s.queues.next(time.Now())
 }
 
 // longestLedPoll is the longest PollInterval of a worker that lets the leading coordinator poll for it. That coordinator says
 // of a queue that nothing is due for ten seconds, so a worker with a longer interval could learn too late of the next run.
 const longestLedPoll = 8 * time.Second
 
-// hearLead notes that the leading coordinator has looked for work of this queue, and found nothing that is due soon. It does
+// hearLead notes that the leading coordinator has looked for work of a queue, and found nothing that is due soon. It does
 // so every few seconds. Then the worker does not poll. If it has not heard that for PollInterval, it polls.
 func (s *Session) hearLead(l hints.Lead) {
-	if !l.Queues || s.cfg.PollInterval > longestLedPoll || slices.Contains(l.Busy, s.cfg.Queue) {
+	if !l.Queues || s.cfg.PollInterval > longestLedPoll {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.idle = time.Now()
+	for _, q := range s.queues {
+		if !slices.Contains(l.Busy, q.name) {
+			q.idle = time.Now()
+		}
+	}
 }
 
-// polled returns the rest of the pause until the next claim if the leading coordinator has polled for this worker meanwhile. It
-// may not have seen the runs that the worker has suspended since.
-func (s *Session) polled() time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return max(0, time.Until(s.beforeSuspendedLocked(s.idle.Add(s.cfg.PollInterval))))
-}
-
-// capacity returns how many runs may be claimed now. more is false once nothing will be claimed any more.
-func (s *Session) capacity() (n int, more bool) {
+// capacity returns how many runs may be claimed now from q. more is false once nothing will be claimed any more.
+func (s *Session) capacity(q *queue) (n int, more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.fenced {
 		return 0, !s.draining
 	}
 	s.slots.measure(time.Now())
-	return min(s.slots.wanted(), s.most), !s.draining
+	return min(s.slots.wanted(), q.most), !s.draining
 }
 
-// claim takes up to n runs, begins to execute them, and returns the pause before the next claim. It is zero if more runs
-// may be due. poll says that the next claim would only look whether notifications were lost.
-func (s *Session) claim(ctx context.Context, n int) (pause time.Duration, poll bool) {
-	s.claims++
+// claim takes up to n runs from q, begins to execute them, and returns the pause before the next claim from q.
+func (s *Session) claim(ctx context.Context, q *queue, n int) time.Duration {
+	s.mu.Lock()
+	s.claiming = true
+	s.mu.Unlock()
+	defer s.claimedAll()
+	worker := s.ID()
+	runs, next := s.claimFrom(ctx, q, worker, n)
+	if len(runs) > 0 {
+		s.begin(worker, runs)
+	}
+	s.mu.Lock()
+	q.claimed(next)
+	s.mu.Unlock()
+	return next.pause
+}
+
+// claimFrom takes up to n due runs of q for the worker. The caller begins to execute them, and then calls claimed.
+func (s *Session) claimFrom(ctx context.Context, q *queue, worker uuid.UUID, n int) (runs []*store.ClaimedRun, next nextClaim) {
+	req, full := s.prepareClaim(ctx, q, worker, n)
+	sent := time.Now()
+	claim, answered := s.sendClaim(ctx, req)
+	if !answered {
+		return nil, nextClaim{}
+	}
+	return claim.Runs, s.learn(q, req, full, claim, sent)
+}
+
+// prepareClaim returns the request for up to n runs, and whether it is a full look. If a look back is due, prepareClaim begins it.
+func (s *Session) prepareClaim(ctx context.Context, q *queue, worker uuid.UUID, n int) (req store.ClaimRequest, full bool) {
+	q.claims++
 	types := slices.Clone(s.cfg.Types)
 	rand.Shuffle(len(types), func(i, j int) { types[i], types[j] = types[j], types[i] })
 	s.mu.Lock()
 	noSuspects, ahead := s.crashLoopSuspect, n > s.slots.free
-	s.claiming, s.calm = true, false
-	s.suspendedUntil = time.Time{} // this claim finds these runs
-	select {
-	case <-s.wake: // this claim serves the hint
-	default:
-	}
+	q.begins()
 	s.mu.Unlock()
-	defer s.claimedAll()
-	sent := time.Now()
-	req := store.ClaimRequest{
-		Queue: s.cfg.Queue, Types: types, Limit: n, Worker: s.ID(), Lease: uuid.New(), LeaseTimeout: s.cfg.LeaseTimeout,
-		LowFirst: s.claims%16 == 0, NoSuspects: noSuspects, Ahead: s.cfg.PollInterval,
+	req = store.ClaimRequest{
+		Queue: q.name, Types: types, Limit: n, Worker: worker, Lease: uuid.New(), LeaseTimeout: s.cfg.LeaseTimeout,
+		LowFirst: q.claims%16 == 0, NoSuspects: noSuspects, Ahead: s.cfg.PollInterval,
 	}
-	full, back := s.looks.prepare(&req, s.now(), s.cfg.PollInterval)
+	full, back := q.looks.prepare(&req, s.now(), s.cfg.PollInterval)
 	if ahead {
 		req.MostInput = mostInputAhead
 	}
 	if back != nil {
-		s.unfinished.Go(func() { s.lookBack(ctx, req, back) })
+		s.unfinished.Go(func() { s.lookBack(ctx, q, req, back) })
 	}
+	return req, full
+}
+
+// sendClaim returns the answer to the request. After the end of ctx it does not wait for one: answered is false, and the runs that the
+// claim takes are given back.
+func (s *Session) sendClaim(ctx context.Context, req store.ClaimRequest) (claim store.Claim, answered bool) {
+	sent := time.Now()
 	answer := make(chan store.Claim, 1)
 	s.unfinished.Go(func() { answer <- s.claimRuns(ctx, req) })
-	var claim store.Claim
 	select {
 	case claim = <-answer:
+		return claim, true
 	case <-ctx.Done(): // the drain does not wait for the answer
 		s.unfinished.Go(func() {
 			s.resolve(ctx, req, sent)
@@ -150,41 +165,40 @@ func (s *Session) claim(ctx context.Context, n int) (pause time.Duration, poll b
 				s.resolve(ctx, req, sent)
 			}
 		})
-		return 0, false
+		return store.Claim{}, false
 	}
+}
+
+// learn takes from the answer what later claims from q need to know, and returns when to claim again.
+func (s *Session) learn(q *queue, req store.ClaimRequest, full bool, claim store.Claim, sent time.Time) nextClaim {
+	n := len(claim.Runs)
 	if full && (claim.Reached != nil || claim.Now.IsZero()) { // not after a lost answer
-		s.looks.ended(time.Since(sent))
+		q.looks.ended(time.Since(sent))
 	}
 	if claim.Now.IsZero() {
-		s.most = max(1, n/2) // the inputs may have been too much for the time
-		return outage.Pause + rand.N(outage.Pause), false
+		q.most = max(1, req.Limit/2) // the inputs may have been too much for the time
+		return nextClaim{pause: outage.Pause + rand.N(outage.Pause)}
 	}
-	if len(claim.Runs) > 0 {
-		s.most = min(2*s.most, mostClaimed)
+	if n > 0 {
+		q.most = min(2*q.most, mostClaimed)
 	}
-	s.looks.goOn(claim.Reached)
+	q.looks.goOn(claim.Reached)
 	s.setClock(claim.Now, claim.Asked)
 	s.failpoint("after claim", uuid.Nil)
-	if len(claim.Runs) > 0 {
-		s.begin(req.Worker, claim.Runs)
+	if n == req.Limit || claim.Reached == nil { // the answer was lost, and with it when the next run is due
+		return nextClaim{}
 	}
-	s.mu.Lock()
-	s.calm = len(claim.Runs) < n && claim.Reached != nil && len(s.wake) == 0 // once these runs have their slots
-	s.mu.Unlock()
-	if len(claim.Runs) == n || claim.Reached == nil { // the answer was lost, and with it when the next run is due
-		return 0, false
-	}
-	pause = req.Ahead
+	pause := req.Ahead
 	if !claim.Next.IsZero() {
 		// The estimate lags behind the database's clock, so the run is due by then. A random part of a millisecond keeps the
 		// workers of a fleet from claiming at once for one run.
 		pause = min(pause, max(claim.Next.Sub(s.now()), 0)+rand.N(time.Millisecond))
 	}
-	return pause, full && pause == s.cfg.PollInterval
+	return nextClaim{pause: pause, calm: true, polls: full && pause == s.cfg.PollInterval}
 }
 
 // lookBack finds the runs that the claim of req leaves out. The next claim begins where the first of them is.
-func (s *Session) lookBack(ctx context.Context, req store.ClaimRequest, answer chan<- lookedBack) {
+func (s *Session) lookBack(ctx context.Context, q *queue, req store.ClaimRequest, answer chan<- lookedBack) {
 	begun := time.Now()
 	missed, err := s.store.Missed(ctx, req)
 	answer <- lookedBack{missed, time.Since(begun)}
@@ -192,7 +206,9 @@ func (s *Session) lookBack(ctx context.Context, req store.ClaimRequest, answer c
 	case err != nil && ctx.Err() == nil:
 		s.databaseTrouble(err)
 	case len(missed) > 0:
-		s.wantClaim()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		q.wantClaim()
 	}
 }
 
@@ -302,15 +318,18 @@ func (s *Session) dispatch(e *execution) {
 // and for a workflow or version without a handler; "" and zero stand for any.
 func (s *Session) Offer(queue, typ string, version int) int {
 	handlers := s.cfg.Handlers[typ]
-	if queue != s.cfg.Queue || typ != "" && (handlers == nil || version != 0 && handlers[version] == nil) {
+	if typ != "" && (handlers == nil || version != 0 && handlers[version] == nil) {
 		return 0
 	}
 	s.mu.Lock()
-	free := s.slots.free
-	if s.draining || s.fenced {
-		free = 0
+	defer s.mu.Unlock()
+	q := s.queues.named(queue)
+	if q == nil {
+		return 0
 	}
-	s.wantClaimLocked() // if there is no free slot, once there is one
-	s.mu.Unlock()
-	return free
+	q.wantClaim() // if there is no free slot, once there is one
+	if s.draining || s.fenced {
+		return 0
+	}
+	return s.slots.free
 }

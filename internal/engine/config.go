@@ -51,7 +51,7 @@ type Config struct {
 func newEnvironment(cfg *Config, onPoolClosed func()) *environment {
 	env := &environment{
 		store: cfg.Store, hints: cfg.Hints, log: cfg.Logger, errors: cfg.Errors, policy: cfg.Policy, stepContext: cfg.StepContext,
-		queue: cfg.Queue, hooks: cfg.Hooks, onPoolClosed: onPoolClosed,
+		hooks: cfg.Hooks, onPoolClosed: onPoolClosed,
 		receipts: sync.Pool{New: newReceipt}, background: context.Background(), heartbeats: make(chan struct{}, 1), closed: make(chan struct{}),
 	}
 	var cancel context.CancelFunc

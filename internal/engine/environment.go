@@ -26,7 +26,6 @@ type environment struct {
 	errors       Errors
 	policy       func(raw json.RawMessage) (RetryPolicy, error)
 	stepContext  func(ctx context.Context, step StepIdentity) context.Context
-	queue        string
 	hooks        *testhook.Hooks // of tests; nil otherwise
 	onPoolClosed func()          // called, perhaps again and again, once the application has closed the pool
 

@@ -49,23 +49,30 @@ func (h *HeldSession) HoldRetries() { h.s.retries = sendingTo(h.Again) }
 
 // Claim is one pass of the claim loop. It returns the pause before the next.
 func (h *HeldSession) Claim(ctx context.Context, n int) time.Duration {
-	pause, _ := h.s.claim(ctx, n)
-	return pause
+	return h.s.claim(ctx, h.queue(), n)
 }
+
+// queue returns the session's first queue.
+func (h *HeldSession) queue() *queue { return h.s.queues[0] }
 
 // LastLook makes the last look one that ended so long ago and took d.
 func (h *HeldSession) LastLook(d, ago time.Duration) {
-	h.s.looks.took, h.s.looks.at = d, time.Now().Add(-ago)
+	looks := &h.queue().looks
+	looks.took, looks.at = d, time.Now().Add(-ago)
 }
 
 // LooksBack reports whether a look back is under way, or has found something since the last claim. It waits for its end.
 func (h *HeldSession) LooksBack() bool {
 	h.s.unfinished.Wait()
-	return h.s.looks.back != nil
+	return h.queue().looks.back != nil
 }
 
 // Woken reports whether the claim loop was woken since the last claim.
-func (h *HeldSession) Woken() bool { return len(h.s.wake) > 0 }
+func (h *HeldSession) Woken() bool {
+	h.s.mu.Lock()
+	defer h.s.mu.Unlock()
+	return h.queue().wanted
+}
 
 // RestAfterLooks returns how long after looks that took so long the next one is due.
 func RestAfterLooks(pollInterval time.Duration, took ...time.Duration) time.Duration {
@@ -98,10 +105,10 @@ func (h *HeldSession) PlaceInAFreedSlot(run *store.NewRun) bool {
 		h.s.mu.Lock()
 		defer h.s.mu.Unlock()
 		h.s.slots.free += n
+		h.queue().nextClaim = time.Now().Add(time.Hour)
 	}
 	add(1)
 	defer add(-1)
-	h.s.pauseFor(time.Hour) // as the claim loop after a claim
 	p := h.s.Reserve(run)
 	if p != nil {
 		p.Free()
@@ -121,8 +128,8 @@ func (h *HeldSession) InputsAhead() (bytes int) {
 
 // Reached moves the times that the claims have reached by d.
 func (h *HeldSession) Reached(d time.Duration) {
-	for pair, at := range h.s.looks.reached {
-		h.s.looks.reached[pair] = at.Add(d)
+	for pair, at := range h.queue().looks.reached {
+		h.queue().looks.reached[pair] = at.Add(d)
 	}
 }
 
@@ -190,7 +197,7 @@ func (x HeldExecution) BeginsWith() string {
 // whether any of them could not be yielded.
 func ClaimUnanswered(ctx context.Context, s *Session, n int) (claimed int, locked bool, err error) {
 	req := store.ClaimRequest{
-		Queue: s.cfg.Queue, Types: s.cfg.Types, Limit: n, Worker: s.ID(), Lease: uuid.New(), LeaseTimeout: s.cfg.LeaseTimeout,
+		Queue: s.queues[0].name, Types: s.cfg.Types, Limit: n, Worker: s.ID(), Lease: uuid.New(), LeaseTimeout: s.cfg.LeaseTimeout,
 	}
 	claimed = len(s.claimRuns(ctx, req).Runs)
 	locked, err = s.yieldClaimed(lastResolve, req)

@@ -27,7 +27,7 @@ func Register(ctx context.Context, s *Session) (backend int, end func(), err err
 func ClaimsWithin(s *Session, d time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return time.Until(s.nextClaim) <= d
+	return time.Until(s.queues[0].nextClaim) <= d
 }
 
 // Listens reports whether the process of s has a connection over which notifications come.
@@ -67,7 +67,7 @@ func Heard(s *Session) { s.clock.set(time.Now(), time.Now(), time.Now()) }
 func Calm(s *Session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.calm && time.Until(s.nextClaim) > time.Minute
+	return s.queues[0].calm && time.Until(s.queues[0].nextClaim) > time.Minute
 }
 
 // Slots returns how many slots of s are free.

@@ -181,8 +181,8 @@ func (s *Session) settleWrites(es []*execution, last uint64) {
 			if o == store.Done && w.finish != nil {
 				ended = append(ended, s.finished(e, w.finish, last)...)
 			}
-			if o == store.Done && w.suspension != nil && s.suspended(w.suspension) {
-				due = append(due, store.DueRun{Queue: s.cfg.Queue, Type: e.run.Type, Version: e.run.Version})
+			if o == store.Done && w.suspension != nil && s.suspended(e.run.Queue, w.suspension) {
+				due = append(due, store.DueRun{Queue: e.run.Queue, Type: e.run.Type, Version: e.run.Version})
 			}
 			for _, r := range w.records {
 				if r.Start != nil && r.Outcome == store.Done {
@@ -231,23 +231,23 @@ func (s *Session) finished(e *execution, f *store.Finish, last uint64) []uuid.UU
 // suspended wakes the claim loop if the run becomes due before the next claim. It reports whether others should be
 // notified, too: because the run is due about now (the estimate of the database's clock lags, so a run that is due may
 // seem not to be), or because this worker will not be there when it is.
-func (s *Session) suspended(p *store.Suspension) (announce bool) {
+func (s *Session) suspended(queue string, p *store.Suspension) (announce bool) {
 	if p.AvailableAt.IsZero() {
 		return false
 	}
 	left := p.AvailableAt.Sub(s.now())
 	due := time.Now().Add(left)
 	s.mu.Lock()
-	sooner := due.Before(s.nextClaim)
-	if s.suspendedUntil.IsZero() || due.Before(s.suspendedUntil) {
-		s.suspendedUntil = due
+	defer s.mu.Unlock()
+	if q := s.queues.named(queue); q != nil {
+		if q.suspendedUntil.IsZero() || due.Before(q.suspendedUntil) {
+			q.suspendedUntil = due
+		}
+		if due.Before(q.nextClaim) {
+			q.wantClaim()
+		}
 	}
-	draining := s.draining
-	s.mu.Unlock()
-	if sooner {
-		s.wantClaim()
-	}
-	return draining || left <= memoryWait
+	return s.draining || left <= memoryWait
 }
 
 // withoutEnded returns the executions that can still be written. It drops the writes of the others: the worker is closing

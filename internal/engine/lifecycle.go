@@ -17,9 +17,10 @@ func New(cfg Config) *Session {
 	s := &Session{
 		cfg: cfg, stopClaims: func() {},
 		wake: make(chan struct{}, 1), freed: make(chan struct{}, 1), refreshes: make(chan struct{}, 1),
-		most: mostClaimed, executing: map[uuid.UUID]*execution{}, lingering: map[*execution]bool{}, slots: slots{free: cfg.MaxConcurrent}, stale: map[uuid.UUID]bool{}, staleEarly: map[uuid.UUID]bool{}, reserved: map[uuid.UUID]bool{},
+		executing: map[uuid.UUID]*execution{}, lingering: map[*execution]bool{}, slots: slots{free: cfg.MaxConcurrent}, stale: map[uuid.UUID]bool{}, staleEarly: map[uuid.UUID]bool{}, reserved: map[uuid.UUID]bool{},
 		drains: make(chan struct{}),
 	}
+	s.queues = queueList{s.newQueue(cfg.Queue)}
 	s.environment = newEnvironment(&cfg, s.poolIsClosed)
 	s.writer = batch.New(batch.Config[*execution]{Flush: s.flush})
 	s.retries = batch.New(batch.Config[*execution]{Flush: s.flush})

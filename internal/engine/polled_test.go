@@ -25,13 +25,14 @@ func TestLeaderPollsForTheWorker(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				s := &Session{cfg: Config{Queue: "queue", PollInterval: tt.interval}}
+				s, q := sessionWithClock(tt.interval)
+				q.claimed(nextClaim{polls: true})
 				s.hearLead(tt.lead)
-				if got := s.polled(); got != tt.left {
+				if got := q.untilClaim(time.Now()); got != tt.left {
 					t.Errorf("the poll is put off by %v, want %v", got, tt.left)
 				}
 				time.Sleep(tt.left)
-				if got := s.polled(); got != 0 {
+				if got := q.untilClaim(time.Now()); got != 0 {
 					t.Errorf("the worker has heard nothing since, and does not poll for %v", got)
 				}
 			})
@@ -45,13 +46,13 @@ func TestPollIsNotPutOffBeyondASuspendedRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const poll, sleep = 5 * time.Second, 2 * time.Second
-		s := sessionWithClock(poll)
-		s.pauseFor(poll)
+		s, q := sessionWithClock(poll)
+		q.claimed(nextClaim{pause: poll, polls: true})
 		time.Sleep(poll - time.Second)
-		s.suspended(&store.Suspension{AvailableAt: time.Now().Add(sleep)})
+		s.suspended("queue", &store.Suspension{AvailableAt: time.Now().Add(sleep)})
 		s.hearLead(hints.Lead{Queues: true})
 		time.Sleep(time.Second)
-		if left := s.polled(); left != sleep-time.Second {
+		if left := q.untilClaim(time.Now()); left != sleep-time.Second {
 			t.Errorf("the worker claims in %v, want %v", left, sleep-time.Second)
 		}
 	})
@@ -61,19 +62,22 @@ func TestPollIsNotPutOffBeyondASuspendedRun(t *testing.T) {
 func TestClaimAfterASuspensionDuringAClaim(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := sessionWithClock(5 * time.Second)
-		s.pauseFor(time.Second)
+		s, q := sessionWithClock(5 * time.Second)
+		q.claimed(nextClaim{pause: time.Second})
 		time.Sleep(time.Second) // the claim begins
-		s.suspended(&store.Suspension{AvailableAt: time.Now().Add(300 * time.Millisecond)})
-		if pause := s.pauseFor(5 * time.Second); pause != 300*time.Millisecond {
+		s.suspended("queue", &store.Suspension{AvailableAt: time.Now().Add(300 * time.Millisecond)})
+		q.wanted = false // as a claim that began before
+		q.claimed(nextClaim{pause: 5 * time.Second})
+		if pause := q.untilClaim(time.Now()); pause != 300*time.Millisecond {
 			t.Errorf("the worker claims in %v, want 300ms", pause)
 		}
 	})
 }
 
 // sessionWithClock returns a session that knows the database's time, and serves the queue named queue.
-func sessionWithClock(poll time.Duration) *Session {
-	s := &Session{cfg: Config{Queue: "queue", PollInterval: poll}, environment: &environment{}, wake: make(chan struct{}, 1)}
+func sessionWithClock(poll time.Duration) (*Session, *queue) {
+	s := &Session{cfg: Config{PollInterval: poll}, environment: &environment{}, wake: make(chan struct{}, 1)}
+	s.queues = queueList{s.newQueue("queue")}
 	s.clock.set(time.Now(), time.Now(), time.Now())
-	return s
+	return s, s.queues[0]
 }

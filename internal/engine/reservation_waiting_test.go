@@ -15,11 +15,12 @@ func TestReservationDoesNotOvertakeRunsThatWait(t *testing.T) {
 	for waiting, want := range map[int]bool{0: true, 1: false} {
 		s := &Session{
 			cfg: Config{
-				Queue: "queue", Types: []store.WorkflowVersions{{Type: "wf", Default: 1}},
+				Types:    []store.WorkflowVersions{{Type: "wf", Default: 1}},
 				Handlers: map[string]map[int]Handler{"wf": {1: func(*Branch, []byte) ([]byte, error) { return nil, nil }}},
 			},
-			environment: &environment{}, reserved: map[uuid.UUID]bool{}, calm: true, nextClaim: time.Now().Add(time.Hour),
-			slots: slots{free: 1, waiting: make([]*execution, waiting)},
+			environment: &environment{}, reserved: map[uuid.UUID]bool{},
+			queues: queueList{{name: "queue", calm: true, nextClaim: time.Now().Add(time.Hour)}},
+			slots:  slots{free: 1, waiting: make([]*execution, waiting)},
 		}
 		s.worker.Store(new(uuid.New()))
 		if got := s.Reserve(&store.NewRun{RunID: uuid.New(), Queue: "queue", Type: "wf"}) != nil; got != want {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/kagzi/kagzi/internal/goroutine"
 	"github.com/kagzi/kagzi/internal/hints"
 	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/store"
@@ -35,14 +34,14 @@ func (s *Session) Reserve(run *store.NewRun) hints.Reservation {
 			version = t.Default
 		}
 	}
-	if run.Queue != s.cfg.Queue || s.cfg.Handlers[run.Type][version] == nil || run.Delay > 0 || !run.At.IsZero() || run.Parent != uuid.Nil {
+	if s.cfg.Handlers[run.Type][version] == nil || run.Delay > 0 || !run.At.IsZero() || run.Parent != uuid.Nil {
 		return nil
 	}
 	p := &reservation{s: s, held: store.HeldRun{RunID: run.RunID, Lease: store.NewLease(run.Version)}}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now()
-	if s.draining || s.fenced || s.slots.free <= 0 || len(s.slots.waiting) > 0 || !s.calm || past(now, s.nextClaim) || s.standing.presumedDead(now) != "" {
+	q, now := s.queues.named(run.Queue), time.Now()
+	if q == nil || s.draining || s.fenced || s.slots.free <= 0 || len(s.slots.waiting) > 0 || !q.calm || past(now, q.nextClaim) || s.standing.presumedDead(now) != "" {
 		return nil
 	}
 	s.slots.free--
@@ -158,16 +157,4 @@ func (s *Session) yieldSome(orphans []orphan) (left []orphan) {
 		_ = s.cfg.Hints.Due(s.noWait, nil, store.DueRun{Queue: s.cfg.Queue}) // fails only in a transaction
 	}
 	return left
-}
-
-// wantClaimLocked makes the claim loop claim now, or once a slot is free. Until then no run is inserted as claimed.
-func (s *Session) wantClaimLocked() {
-	s.calm = false
-	goroutine.Signal(s.wake)
-}
-
-func (s *Session) wantClaim() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.wantClaimLocked()
 }

@@ -26,32 +26,24 @@ type Session struct {
 	alone   *batch.Batcher[*execution] // of these, the ones that may wait for a transaction of somebody else: one in each flush
 	loads   *loader                    // reads the histories of claimed runs
 
-	wake       chan struct{}      // the claim loop shall claim now
+	wake       chan struct{}      // the claim loop shall look which queue wants a claim
 	freed      chan struct{}      // a slot is free, or an execution was removed
 	refreshes  chan struct{}      // the refresh loop shall read the stale runs now
 	stopClaims context.CancelFunc // begins the drain
 	drains     chan struct{}      // closed by drain when it begins
 	unfinished sync.WaitGroup     // claims and reservations under way, the resolving of those without an answer, and steps of compensations
 
-	// Only the claim loop uses these.
-	claims int   // number of claims so far
-	looks  looks // which of them search all due runs
-	most   int   // bound of the runs of the next claim. It halves when a claim fails, and doubles when one takes runs.
-
 	mu               sync.Mutex               // guards the fields below. It is locked after an execution's mutex, never before one.
+	queues           queueList                // from which the claim loop claims
 	executing        map[uuid.UUID]*execution // by run ID
 	stops            int                      // how often stopAll was called. Tests read it.
 	slots            slots                    // of the executions under way
-	calm             bool                     // no due run waits for a slot, as far as is known. Set by a claim that found fewer runs than it asked for, reset by wantClaimLocked and the next claim.
 	reserved         map[uuid.UUID]bool       // runs that have a reservation, and whether their rows have changed since. Added by Reserve, removed by adopt and Free.
 	orphans          []orphan                 // runs to yield. Added by GiveBack, taken by yieldOrphans.
 	yielding         bool                     // yieldOrphans is running, or about to.
 	lingering        map[*execution]bool      // executions in memory that could be suspended. Set by mayLinger, reset by endLingering.
 	crashLoopSuspect bool                     // a crash-loop suspect is under way: no other begins. Set by beginSuspect, reset by endSuspectLocked.
 	fenced           bool                     // others may take the worker for dead, so it claims nothing. Set by fence and reregister, reset by alive.
-	nextClaim        time.Time                // when the claim loop claims if nothing wakes it before. Set by the claim loop.
-	idle             time.Time                // when a coordinator last said that the queue has nothing due for some time. Set by hearLead.
-	suspendedUntil   time.Time                // when the first of the runs is due that were suspended since the last claim began; zero: none was. Set by suspended, reset by claim.
 	draining         bool                     // the worker claims nothing any more. Set by drain, the heartbeater and poolIsClosed, for good.
 	poolClosed       bool                     // the application has closed the pool. Set by poolIsClosed, for good.
 	claiming         bool                     // a claim is under way: its runs are not in executing yet. Set by claim, reset by claimedAll.
@@ -123,6 +115,13 @@ func (s *Session) Stuck() (silence time.Duration, stuck bool) {
 
 // Queue returns the queue from which the session claims.
 func (s *Session) Queue() string { return s.cfg.Queue }
+
+// wantClaim makes the claim loop claim from all queues.
+func (s *Session) wantClaim() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.queues.wantClaim()
+}
 
 // Outage returns the state of the database's outage, as the session sees it.
 func (s *Session) Outage() *outage.Outage { return s.outage }

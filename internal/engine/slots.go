@@ -95,7 +95,7 @@ func (s *Session) beginSuspect(e *execution) bool {
 func (s *Session) endSuspectLocked(e *execution) {
 	if e.soleSuspect {
 		s.crashLoopSuspect, e.soleSuspect = false, false
-		s.wantClaimLocked() // claims have left out other suspects until now
+		s.queues.wantClaim() // claims have left out other suspects until now
 	}
 }
 
