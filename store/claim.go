@@ -40,6 +40,8 @@ type ClaimRequest struct {
 	NoSuspects   bool               // the worker executes other runs: leave out crash-loop suspects, which are executed alone
 	NoInputs     bool               // a claim with inputs failed: leave them out, because one of them may be unreadable
 	MostInput    int                // larger inputs are left out; zero: none are
+	Probe        bool               // find out whether keys are due
+	Keys         *KeysRequest       // nil: only runs without keys, of a queue without limits
 }
 
 // A Pair is one of the ranges of the claim's index that a claim searches, one after the other.
@@ -94,7 +96,9 @@ type Claim struct {
 	Now   time.Time // by the database's clock
 	Next  time.Time // when the next run becomes due, as far as is known; zero if none does soon, or if Limit runs were taken
 
-	Limited bool // the queue has limits: Claim takes nothing from it, ClaimKeyed does
+	Limited bool // the queue has limits: only a claim with Keys takes something from it
+	Room    int  // how many more runs the limits allow now
+	Keys    Keys // what the request's Keys or Probe asked for
 
 	// Reached is how far the claim got in the pairs that it searched. It may be the Since of the next claim: that one then
 	// leaves out the entries before, which may be the dead ones of all runs that were claimed while somebody holds a
@@ -130,7 +134,7 @@ WITH limits AS MATERIALIZED (
 ), due AS MATERIALIZED (
 	` + claimDue + `
 ), ` + claimUpdate + `
-SELECT t.now, (SELECT k.limited FROM limits k),` + claimResult
+SELECT t.now, (SELECT k.limited FROM limits k), 0,` + claimResult
 
 // Selects and locks the due runs for which limits has room.
 const claimDue = `(SELECT r.run_id, r.status, r.version, r.started_at, w.initial, w.pair, r.since, r.now, r.set_back, r.holding, (SELECT k.slot FROM limits k) AS slot,
@@ -203,20 +207,32 @@ const claimedColumns = `c.run_id, c.workflow_type, c.version, c.external_id, c.a
 	CASE WHEN c.load_failures = 0 AND c.recoveries < 3 AND octet_length(c.input) <= $12::bigint THEN c.input END`
 
 // Claim takes up to req.Limit due runs. After an error it may have taken some: see ResolveClaim.
-func (s *Store) Claim(ctx context.Context, req ClaimRequest) (Claim, error) {
-	var claim Claim
-	err := within(ctx, bulkTimeout, func(ctx context.Context) error {
+func (s *Store) Claim(ctx context.Context, req ClaimRequest) (claim Claim, err error) {
+	err = within(ctx, bulkTimeout, func(ctx context.Context) error {
+		if req.Keys != nil {
+			claim, err = s.claimKeyed(ctx, req)
+			return err
+		}
 		b := &pgx.Batch{}
 		b.Queue(claimRuns, s.claimArgs(req)...)
-		asked := time.Now()
-		return exchange(ctx, s.pool, relaxed, b, func(rows pgx.Rows) (err error) {
-			var last lastClaimed
-			claim, last, err = readClaim(rows, req.Queue, asked)
-			claim.Reached = req.reached(claim, last)
-			return err
-		})
+		reads := []func(pgx.Rows) error{req.reads(&claim, time.Now())}
+		if req.Probe {
+			b.Queue(nextKeys, s.nextKeysArgs(req)...)
+			reads = append(reads, func(rows pgx.Rows) error { return claim.Keys.readNext(rows) })
+		}
+		return exchange(ctx, s.pool, relaxed, b, reads...)
 	})
 	return claim, wrap("claim runs", err)
+}
+
+// reads returns a function that reads the answer of claimRuns or claimLimited into claim.
+func (r *ClaimRequest) reads(claim *Claim, asked time.Time) func(pgx.Rows) error {
+	return func(rows pgx.Rows) (err error) {
+		var last lastClaimed
+		*claim, last, err = readClaim(rows, r.Queue, asked)
+		claim.Reached = r.reached(*claim, last)
+		return err
+	}
 }
 
 func (s *Store) claimArgs(req ClaimRequest) []any {
@@ -309,7 +325,7 @@ func (r *ClaimRequest) priorities() []int16 {
 
 func readClaim(rows pgx.Rows, queue string, asked time.Time) (claim Claim, last lastClaimed, err error) {
 	claim.Asked = asked
-	claim.Runs, err = readClaimed(rows, queue, asked, &claim.Now, &claim.Limited, utc(&claim.Next), &last.pair, utc(&last.since))
+	claim.Runs, err = readClaimed(rows, queue, asked, &claim.Now, &claim.Limited, &claim.Room, utc(&claim.Next), &last.pair, utc(&last.since))
 	return claim, last, err
 }
 
@@ -343,7 +359,7 @@ func readClaimed(rows pgx.Rows, queue string, asked time.Time, now *time.Time, h
 // The claimed rows are in a known part of the claim's index: their leases end within one lease timeout, or somewhat later
 // if the database's clock was set back since. Two timeouts cover both.
 const runsOfClaim = `
-SELECT now(), false, NULL::timestamptz, NULL::bigint, NULL::timestamptz, r.run_id, r.workflow_type, r.version, r.external_id, r.attempts, r.recoveries, r.recoveries_since, r.load_failures, r.wakeups, r.cancel_requested_at IS NOT NULL,
+SELECT now(), false, 0, NULL::timestamptz, NULL::bigint, NULL::timestamptz, r.run_id, r.workflow_type, r.version, r.external_id, r.attempts, r.recoveries, r.recoveries_since, r.load_failures, r.wakeups, r.cancel_requested_at IS NOT NULL,
 	r.retry_policy, r.deadline_at, r.parent_run_id, r.fire_at, r.started_at, NULL::timestamptz, r.available_at, r.lease, r.run_key, coalesce(r.key_scope = '', false), NULL::bytea
 FROM unnest($3::text[], $4::smallint[]) AS w (workflow_type, priority)
 CROSS JOIN LATERAL (

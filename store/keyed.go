@@ -8,27 +8,30 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A KeyedRequest says what a worker takes from a queue that has keys or limits.
-type KeyedRequest struct {
-	ClaimRequest           // its Limit is for runs with and without keys together
-	Plain        int       // how many of these may have no key
-	Line         time.Time // keys with an earlier place in the line are left out; zero: none are
-	Change       int64     // changes with a lower ID are left out
-	Changes      int       // how many changes to read
-	Handed       []Key     // keys of which the worker has given up slots since its last claim
+// A KeysRequest is the part of a ClaimRequest for a queue that has keys or limits.
+type KeysRequest struct {
+	Plain  int       // how many of the runs may have no key
+	Keyed  int       // how many may have one
+	Line   time.Time // keys with an earlier place in the line are left out; zero: none are
+	Change int64     // changes with a lower ID are left out
+	Most   int       // how many changes to read
+	Handed []Key     // keys of which the worker has given up slots since its last claim
 }
 
-// A KeyedClaim is the answer to a KeyedRequest.
-type KeyedClaim struct {
-	Claim              // its Runs are those with and without keys
-	Keyed    int       // how many of the Runs have keys that they did not hold a slot of
-	Looked   int       // keys of the line that the claim looked at
-	LastKey  time.Time // the place of the last of these
-	Read     int       // changes that were read
-	NextKey  time.Time // the first place in the line after the claim; zero if there is none
-	Change   int64     // the lowest ID of a change that is left; zero if there is none
-	Busy     []Key     // of the keys handed, those that somebody else had locked
-	Announce []string  // queues of keys that have become due and have room, of which this claim took nothing
+// Keys is the part of a Claim about keys.
+type Keys struct {
+	Taken      int       // how many of the runs have taken a slot of their key
+	Looked     int       // keys in the line that the claim looked at
+	Last       time.Time // the place of the last of these
+	Read       int       // changes that were read
+	LastChange int64     // the highest ID of these
+	Busy       []Key     // of the keys handed, those that somebody else had locked
+	Announce   []string  // queues of keys that have become due with room, of which the claim took nothing
+
+	// What there is after the claim.
+	Next   time.Time // the first place in the line; zero if no key has one
+	Change int64     // the lowest ID of a change; zero if there is none
+	RateAt time.Time // when the queue's rate allows the next start; zero if it has none
 }
 
 // The claim of a queue with limits counts its runs, so only one at a time may do so. The condition is that of claimLimited.
@@ -38,10 +41,11 @@ WHERE c.task_queue = $2 AND c.namespace_id = $1 AND (c.max_running > 0 OR c.rate
 FOR UPDATE`
 
 // The statement locks and returns the keys that claimKeys is to look at, in order:
-//   - the keys of the oldest changes (e), and those that the worker hands on. A key that stands in the line already is not looked
+//   - the first keys in the line (l);
+//   - the keys of the oldest changes, and those that the worker hands on (e). A key that stands in the line already is not looked
 //     at: whoever does that later sees what the change is about. The changes are deleted only under the key's lock: what the
-//     change is about is committed, so a later statement that holds the lock sees it;
-//   - the first keys in the line (l).
+//     change is about is committed, so a later statement that holds the lock sees it. If the line has enough keys for the
+//     claim, the keys that the worker hands on are put at its end without a look.
 //
 // It waits for no lock on a key: somebody else looks at the key, and the changes stay. It waits only for another claim that
 // inserts the same key, in order of the keys.
@@ -56,29 +60,6 @@ WITH c AS MATERIALIZED (
 		ORDER BY x.change_id
 		LIMIT $8
 	) x
-), e AS MATERIALIZED (
-	SELECT c.key_scope, c.run_key FROM c
-	UNION
-	SELECT u.key_scope, u.run_key FROM unnest($4::text[], $5::text[]) AS u (key_scope, run_key)
-), o AS MATERIALIZED (
-	SELECT e.key_scope, e.run_key, f.available_at > f.now AS looks
-	FROM e
-	CROSS JOIN LATERAL (
-		SELECT x.available_at, now() AS now
-		FROM kagzi.run_keys x
-		WHERE x.key_scope = e.key_scope AND x.run_key = e.run_key AND x.namespace_id = $1
-		FOR UPDATE SKIP LOCKED
-	) f
-), i AS (
-	INSERT INTO kagzi.run_keys (key_scope, run_key, namespace_id, available_at)
-	SELECT e.key_scope, e.run_key, $1, timestamptz 'infinity'
-	FROM e
-	WHERE (SELECT count(*) FROM (
-		SELECT FROM kagzi.run_keys x WHERE x.key_scope = e.key_scope AND x.run_key = e.run_key AND x.namespace_id = $1 LIMIT 1
-	) k) = 0
-	ORDER BY 1, 2
-	ON CONFLICT DO NOTHING
-	RETURNING key_scope, run_key
 ), l AS MATERIALIZED (
 	SELECT x.key_scope, x.run_key, x.available_at
 	FROM unnest(ARRAY[$2::text, '']) AS s (key_scope)
@@ -91,16 +72,47 @@ WITH c AS MATERIALIZED (
 		LIMIT $3
 		FOR UPDATE SKIP LOCKED
 	) x
+), e AS MATERIALIZED (
+	SELECT u.key_scope, u.run_key, CASE WHEN min(u.handed) = 1 AND (SELECT count(*) FROM l) >= $3 THEN now() ELSE 'infinity' END AS place
+	FROM (
+		SELECT c.key_scope, c.run_key, 0 AS handed FROM c
+		UNION ALL
+		SELECT h.key_scope, h.run_key, 1 FROM unnest($4::text[], $5::text[]) AS h (key_scope, run_key)
+	) u
+	GROUP BY 1, 2
+), o AS MATERIALIZED (
+	SELECT e.key_scope, e.run_key, f.waits, e.place
+	FROM e
+	CROSS JOIN LATERAL (
+		SELECT x.available_at > now() AS waits
+		FROM kagzi.run_keys x
+		WHERE x.key_scope = e.key_scope AND x.run_key = e.run_key AND x.namespace_id = $1
+		FOR UPDATE SKIP LOCKED
+	) f
+), i AS (
+	INSERT INTO kagzi.run_keys AS x (key_scope, run_key, namespace_id, available_at)
+	SELECT e.key_scope, e.run_key, $1, e.place
+	FROM e
+	WHERE (SELECT count(*) FROM (
+		SELECT FROM kagzi.run_keys x WHERE x.key_scope = e.key_scope AND x.run_key = e.run_key AND x.namespace_id = $1 LIMIT 1
+	) k) = 0 OR e.place < 'infinity' AND EXISTS (SELECT FROM o WHERE o.waits AND o.key_scope = e.key_scope AND o.run_key = e.run_key)
+	ORDER BY 1, 2
+	ON CONFLICT (key_scope, run_key, namespace_id) DO UPDATE SET available_at = excluded.available_at WHERE excluded.available_at < x.available_at
+	RETURNING key_scope, run_key, available_at = 'infinity' AS looks
 ), n AS MATERIALIZED (
-	SELECT o.key_scope, o.run_key, o.looks FROM o UNION ALL SELECT i.key_scope, i.run_key, true FROM i
+	SELECT o.key_scope, o.run_key, o.waits AND o.place = 'infinity' AS looks FROM o
+	UNION ALL
+	SELECT i.key_scope, i.run_key, i.looks FROM i
 ), d AS (
 	DELETE FROM kagzi.key_changes x
 	WHERE x.key_scope = ANY (ARRAY[$2::text, '']) AND x.namespace_id = $1
 		AND x.change_id = ANY (ARRAY (SELECT c.change_id FROM c JOIN n ON n.key_scope = c.key_scope AND n.run_key = c.run_key))
 )
-SELECT l.key_scope, l.run_key, l.available_at, true, (SELECT count(*) FROM c) FROM l
+SELECT l.key_scope, l.run_key, l.available_at, true, 0::bigint, 0::bigint FROM l
 UNION ALL
-SELECT n.key_scope, n.run_key, NULL, n.looks, (SELECT count(*) FROM c) FROM n
+SELECT n.key_scope, n.run_key, NULL, n.looks, 0, 0 FROM n
+UNION ALL
+SELECT NULL, NULL, NULL, false, count(*), coalesce(max(c.change_id), 0) FROM c
 ORDER BY 3`
 
 // How many tokens a rate has now. The columns of c are rate_at, rate_interval and rate_burst, and that of t is now.
@@ -167,7 +179,7 @@ WITH ` + roomOfQueue + `, h AS MATERIALIZED (
 		LIMIT 1
 	) w
 ), ` + claimUpdate + `, ` + spendTokens + `
-SELECT t.now, (SELECT k.limited FROM limits k),` + claimResult
+SELECT t.now, (SELECT k.limited FROM limits k), (SELECT k.room FROM limits k) - (SELECT count(*) FROM due WHERE NOT due.holding)::int,` + claimResult
 
 // claimKeys takes runs of the keys that lockKeys has locked, in an earlier statement of the transaction: so it counts all runs
 // that others have taken under these locks. In their order each key gets its turn: as many runs as its weight, or a multiple
@@ -204,6 +216,7 @@ WITH ` + roomOfQueue + `, k AS MATERIALIZED (
 				LIMIT c.max_running
 			) x
 		) ELSE 0 END AS running
+		OFFSET 0
 	) n
 ), a AS MATERIALIZED (
 	SELECT m.*, GREATEST(0, LEAST(m.turn, m.room - m.before, m.max_running - m.running, m.tokens))::int AS allowed, m.slot = 2 AND m.max_running = 1 AS strict
@@ -299,7 +312,7 @@ WITH ` + roomOfQueue + `, k AS MATERIALIZED (
 	WHERE (p.before, p.old_credit, p.old_rate_at) IS DISTINCT FROM (p.available_at, p.credit, p.rate_at)
 	ON CONFLICT (key_scope, run_key, namespace_id) DO UPDATE SET available_at = excluded.available_at, credit = excluded.credit, rate_at = excluded.rate_at
 )
-SELECT t.now, ARRAY (
+SELECT t.now, (SELECT k.room FROM limits k) - (SELECT count(*) FROM due)::int, ARRAY (
 		SELECT DISTINCT CASE WHEN p.key_scope <> '' THEN p.key_scope ELSE (
 			SELECT r.task_queue
 			FROM generate_series(1, 4) AS n (priority)
@@ -319,7 +332,7 @@ SELECT t.now, ARRAY (
 FROM (SELECT now() AS now) t
 LEFT JOIN claimed c ON true`
 
-// The statement sees what claimKeys has written.
+// What is left in the line, and of the changes. After claimKeys the statement sees what that has written.
 const nextKeys = `
 SELECT (
 		SELECT min(n.available_at)
@@ -342,49 +355,56 @@ SELECT (
 			ORDER BY x.change_id
 			LIMIT 1
 		) n
-	), 0)`
+	), 0), (
+		SELECT c.rate_at FROM kagzi.queues c WHERE c.task_queue = $2 AND c.namespace_id = $1 AND c.rate_interval > 0
+	)`
 
-// ClaimKeyed takes due runs of a queue that has keys or limits, with and without keys. It is one transaction and two round trips:
-// the first locks what the second counts, and takes runs without keys. Its commit waits for the disk: a claim that a crash of the
-// server undoes would leave executions that no limit counts. After an error it may have taken some runs: see ResolveClaim.
-func (s *Store) ClaimKeyed(ctx context.Context, req KeyedRequest) (claim KeyedClaim, err error) {
-	err = within(ctx, bulkTimeout, func(ctx context.Context) error {
-		claim = KeyedClaim{}
-		plain := req.ClaimRequest
-		plain.Limit = min(req.Plain, req.Limit)
-		asked := time.Now()
-		var locked lockedKeys
-		scopes, keys := keyArrays(req.Handed, req.Queue)
-		first, then := &pgx.Batch{}, &pgx.Batch{}
-		first.Queue(lockQueue, s.namespace, req.Queue)
-		first.Queue(lockKeys, s.namespace, req.Queue, req.Limit, scopes, keys, epoch(req.Line), req.Change, req.Changes)
-		first.Queue(claimLimited, s.claimArgs(plain)...)
-		return converse(ctx, s.pool, brief, first, []func(pgx.Rows) error{nil, locked.read, func(rows pgx.Rows) (err error) {
-			var last lastClaimed
-			claim.Claim, last, err = readClaim(rows, req.Queue, asked)
-			claim.Reached = plain.reached(claim.Claim, last)
-			return err
-		}}, func() (*pgx.Batch, []func(pgx.Rows) error) {
-			claim.Looked, claim.LastKey, claim.Read, claim.Busy = locked.line, locked.last, locked.changes, locked.missing(req.Handed, req.Queue)
-			var reads []func(pgx.Rows) error
-			if len(locked.keys) > 0 {
-				keyed := req.ClaimRequest
-				keyed.Limit -= len(claim.Runs)
-				then.Queue(claimKeys, s.keyedArgs(keyed, locked.scopes, locked.keys)...)
-				reads = append(reads, func(rows pgx.Rows) error {
-					runs, err := readClaimed(rows, req.Queue, asked, &claim.Now, &claim.Announce)
-					claim.Keyed, claim.Runs = len(runs), append(runs, claim.Runs...)
-					return err
-				})
-			}
-			then.Queue(nextKeys, s.namespace, req.Queue, epoch(req.Line), req.Change)
-			return then, append(reads, func(rows pgx.Rows) error {
-				_, err := pgx.ForEachRow(rows, []any{utc(&claim.NextKey), &claim.Change}, func() error { return nil })
+// claimKeyed is Claim for a queue that has keys or limits. It is one transaction and two round trips: the first locks what the second
+// counts, and takes runs without keys. Its commit waits for the disk: a claim that a crash of the server undoes would leave
+// executions that no limit counts.
+func (s *Store) claimKeyed(ctx context.Context, req ClaimRequest) (claim Claim, err error) {
+	var locked lockedKeys
+	plain, keyed := req, req
+	plain.Limit = min(req.Keys.Plain, req.Limit)
+	asked := time.Now()
+	scopes, keys := keyArrays(req.Keys.Handed, req.Queue)
+	first, then := &pgx.Batch{}, &pgx.Batch{}
+	first.Queue(lockQueue, s.namespace, req.Queue)
+	first.Queue(lockKeys, s.namespace, req.Queue, req.Keys.Keyed, scopes, keys, epoch(req.Keys.Line), req.Keys.Change, req.Keys.Most)
+	first.Queue(claimLimited, s.claimArgs(plain)...)
+	err = converse(ctx, s.pool, brief, first, []func(pgx.Rows) error{nil, locked.read, plain.reads(&claim, asked)}, func() (*pgx.Batch, []func(pgx.Rows) error) {
+		claim.Keys = locked.Keys
+		claim.Keys.Busy = locked.missing(req.Keys.Handed, req.Queue)
+		var reads []func(pgx.Rows) error
+		if len(locked.names) > 0 {
+			keyed.Limit = min(req.Keys.Keyed, req.Limit-len(claim.Runs))
+			then.Queue(claimKeys, s.keyedArgs(keyed, locked.scopes, locked.names)...)
+			reads = append(reads, func(rows pgx.Rows) error {
+				runs, err := readClaimed(rows, req.Queue, asked, &claim.Now, &claim.Room, &claim.Keys.Announce)
+				claim.Keys.Taken, claim.Runs = len(runs), append(runs, claim.Runs...)
 				return err
 			})
-		})
+		}
+		then.Queue(nextKeys, s.nextKeysArgs(req)...)
+		return then, append(reads, claim.Keys.readNext)
 	})
-	return claim, wrap("claim runs", err)
+	return claim, err
+}
+
+// nextKeysArgs returns the arguments of nextKeys.
+func (s *Store) nextKeysArgs(req ClaimRequest) []any {
+	var line time.Time
+	var change int64
+	if req.Keys != nil {
+		line, change = req.Keys.Line, req.Keys.Change
+	}
+	return []any{s.namespace, req.Queue, epoch(line), change}
+}
+
+// readNext reads the answer of nextKeys.
+func (k *Keys) readNext(rows pgx.Rows) error {
+	_, err := pgx.ForEachRow(rows, []any{utc(&k.Next), &k.Change, utc(&k.RateAt)}, func() error { return nil })
+	return err
 }
 
 // keyedArgs returns the arguments of claimKeys.
@@ -405,29 +425,31 @@ func (s *Store) keyedArgs(req ClaimRequest, scopes, keys []string) []any {
 
 // lockedKeys is the answer of lockKeys.
 type lockedKeys struct {
-	scopes, keys []string           // to look at
-	all          map[[2]string]bool // by scope and key
-	line         int                // how many of them stand in the line
-	last         time.Time          // the place of the last of these
-	changes      int                // that were read
+	Keys
+	scopes, names []string           // of the keys to look at
+	all           map[[2]string]bool // by scope and name; false: not to be looked at
 }
 
 func (l *lockedKeys) read(rows pgx.Rows) error {
 	l.all = map[[2]string]bool{}
-	looked := map[[2]string]bool{}
-	var scope, key string
-	var looks bool
+	var scope, name *string
 	var place time.Time
-	_, err := pgx.ForEachRow(rows, []any{&scope, &key, utc(&place), &looks, &l.changes}, func() error {
-		k := [2]string{scope, key}
-		l.all[k] = true
+	var looks bool
+	var changes int
+	var last int64
+	_, err := pgx.ForEachRow(rows, []any{&scope, &name, utc(&place), &looks, &changes, &last}, func() error {
+		if scope == nil {
+			l.Read, l.LastChange = changes, last
+			return nil
+		}
 		if !place.IsZero() {
-			l.line, l.last = l.line+1, place
+			l.Looked, l.Last = l.Looked+1, place
 		}
-		if looks && !looked[k] {
-			looked[k] = true
-			l.scopes, l.keys = append(l.scopes, scope), append(l.keys, key)
+		k := [2]string{*scope, *name}
+		if looks && !l.all[k] {
+			l.scopes, l.names = append(l.scopes, *scope), append(l.names, *name)
 		}
+		l.all[k] = l.all[k] || looks
 		return nil
 	})
 	return err
@@ -436,7 +458,7 @@ func (l *lockedKeys) read(rows pgx.Rows) error {
 // missing returns those of the keys that were not locked.
 func (l *lockedKeys) missing(keys []Key, queue string) (missing []Key) {
 	for _, k := range keys {
-		if !l.all[[2]string{k.scope(queue), k.Name}] {
+		if _, ok := l.all[[2]string{k.scope(queue), k.Name}]; !ok {
 			missing = append(missing, k)
 		}
 	}
@@ -449,4 +471,19 @@ func keyArrays(keys []Key, queue string) (scopes, names []string) {
 		scopes, names = append(scopes, k.scope(queue)), append(names, k.Name)
 	}
 	return scopes, names
+}
+
+const leaveChanges = `
+WITH k AS MATERIALIZED (
+	SELECT u.key_scope, u.run_key FROM unnest($2::text[], $3::text[]) AS u (key_scope, run_key)
+), ` + insertChanges + ` k WHERE k.run_key IS NOT NULL
+)
+SELECT count(*) FROM k`
+
+// LeaveChanges lets other workers look at keys of which this one has given up slots.
+func (s *Store) LeaveChanges(ctx context.Context, queue string, handed []Key) error {
+	scopes, keys := keyArrays(handed, queue)
+	return wrap("hand on slots", do(ctx, func(ctx context.Context) error {
+		return ask(ctx, s.pool, leaveChanges, []any{s.namespace, scopes, keys}, nil)
+	}))
 }

@@ -11,17 +11,10 @@ import (
 func ofKey(key string) func(*NewRun)    { return func(r *NewRun) { r.Key = key } }
 func inGroup(name string) func(*NewRun) { return func(r *NewRun) { r.Key, r.Group = name, true } }
 
-func keyedRequest(n int) KeyedRequest {
-	return KeyedRequest{ClaimRequest: request(n), Plain: n, Changes: 500}
-}
-
-func claimKeyed(t *testing.T, s *Store, req KeyedRequest) KeyedClaim {
-	t.Helper()
-	got, err := s.ClaimKeyed(t.Context(), req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return got
+func keyedRequest(n int) ClaimRequest {
+	req := request(n)
+	req.Keys = &KeysRequest{Plain: n, Keyed: n, Most: 500}
+	return req
 }
 
 func runIDs(runs []*ClaimedRun) (ids []uuid.UUID) {
@@ -41,7 +34,7 @@ func TestClaimKeyed(t *testing.T) {
 		if got := claimIDs(t, s, request(10)); !slices.Equal(got, ids[1:]) {
 			t.Errorf("claimed %v of %v", got, ids)
 		}
-		got := claimKeyed(t, s, keyedRequest(10))
+		got := claim(t, s, keyedRequest(10))
 		if !slices.Equal(runIDs(got.Runs), ids[:1]) {
 			t.Errorf("claimed %v of %v", runIDs(got.Runs), ids)
 		}
@@ -49,7 +42,7 @@ func TestClaimKeyed(t *testing.T) {
 		if r.Key != (Key{Name: "a"}) || string(r.Input) != "input" || !r.Fresh || r.Version != 1 {
 			t.Errorf("claimed %+v", r)
 		}
-		if got.Read != 1 || got.Change != 0 || !got.NextKey.IsZero() || got.Keyed != 1 {
+		if got.Keys.Read != 1 || got.Keys.Change != 0 || !got.Keys.Next.IsZero() || got.Keys.Taken != 1 {
 			t.Errorf("answer %+v", got)
 		}
 	})
@@ -59,20 +52,20 @@ func TestClaimKeyed(t *testing.T) {
 		s := open(t)
 		exec(t, s.pool, `INSERT INTO kagzi.queues (task_queue, namespace_id, key_max_running) VALUES ('queue', $1, 2)`, s.namespace)
 		ids := start(t, s, newRun(ofKey("a")), newRun(ofKey("a")), newRun(ofKey("a")), newRun(ofKey("b")))
-		got := claimKeyed(t, s, keyedRequest(10))
+		got := claim(t, s, keyedRequest(10))
 		if want := []uuid.UUID{ids[0], ids[1], ids[3]}; !slices.Equal(sorted(runIDs(got.Runs)), want) {
 			t.Fatalf("claimed %v of %v", runIDs(got.Runs), ids)
 		}
-		if more := claimKeyed(t, s, keyedRequest(10)); len(more.Runs) > 0 || !more.NextKey.IsZero() || more.Looked > 0 {
+		if more := claim(t, s, keyedRequest(10)); len(more.Runs) > 0 || !more.Keys.Next.IsZero() || more.Keys.Looked > 0 {
 			t.Errorf("claimed more: %+v", more)
 		}
 		flush(t, s, &Flush{Finishes: []*Finish{finish(got.Runs[0])}})
-		if more := claimKeyed(t, s, keyedRequest(10)); len(more.Runs) > 0 {
+		if more := claim(t, s, keyedRequest(10)); len(more.Runs) > 0 {
 			t.Errorf("claimed more before the slot was handed on: %+v", more)
 		}
 		req := keyedRequest(10)
-		req.Handed = []Key{{Name: "a"}}
-		if more := claimKeyed(t, s, req); !slices.Equal(runIDs(more.Runs), ids[2:3]) {
+		req.Keys.Handed = []Key{{Name: "a"}}
+		if more := claim(t, s, req); !slices.Equal(runIDs(more.Runs), ids[2:3]) {
 			t.Errorf("claimed %v of %v", runIDs(more.Runs), ids)
 		}
 	})
@@ -81,12 +74,12 @@ func TestClaimKeyed(t *testing.T) {
 		t.Parallel()
 		s := open(t)
 		start(t, s, newRun(ofKey("a"), withDelay(time.Hour)))
-		first := claimKeyed(t, s, keyedRequest(10))
-		if len(first.Runs) > 0 || first.NextKey.IsZero() {
+		first := claim(t, s, keyedRequest(10))
+		if len(first.Runs) > 0 || first.Keys.Next.IsZero() {
 			t.Errorf("claimed %+v", first)
 		}
 		id := start(t, s, newRun(ofKey("a")))
-		if got := claimKeyed(t, s, keyedRequest(10)); !slices.Equal(runIDs(got.Runs), id) {
+		if got := claim(t, s, keyedRequest(10)); !slices.Equal(runIDs(got.Runs), id) {
 			t.Errorf("claimed %+v", got)
 		}
 	})

@@ -175,7 +175,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		runsKey: byKey[runsKey], keyedIndex: {"key_scope", "namespace_id", "run_key"}, slotsIndex: {"task_queue", "namespace_id"}, "workflow_runs_group_slot": {"run_key", "namespace_id"},
 		keysKey: {"key_scope", "run_key", "namespace_id"}, queuesKey: {"task_queue", "namespace_id"},
 	}
-	line := map[string][]string{keysKey: {"key_scope", "run_key", "namespace_id"}, "run_keys_line": scoped, "key_changes_pkey": scoped}
+	line := map[string][]string{keysKey: {"key_scope", "run_key", "namespace_id"}, "run_keys_line": scoped, "key_changes_pkey": scoped, queuesKey: {"task_queue", "namespace_id"}}
 	queues, names := make([]string, len(ids)), make([]string, len(ids))
 	for i := range ids {
 		queues[i], names[i] = "queue", fmt.Sprint("key-", i)
@@ -213,6 +213,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"resolveRuns", resolveRuns, []any{s.namespace, runs}, byKey},
 		{"resolveSteps", resolveSteps, []any{s.namespace, runs, steps, attempts}, byAttempt},
 		{"runsOfWorker", runsOfWorker, []any{s.namespace, uuid.New(), "queue", typeNames[:3], micros(time.Minute), uuid.Nil, releaseBatch}, both},
+		{"recheckKeys", recheckKeys, []any{s.namespace, "queue"}, withKey(map[string][]string{keysKey: {"key_scope", "namespace_id"}}, keyed)},
 		{"releaseRuns", releaseRuns, []any{s.namespace, uuid.New(), runs}, byKey},
 		{"endedRuns", endedRuns, []any{s.namespace, runs}, byKey},
 		{"missingRuns", missingRuns, []any{s.namespace, runs}, byKey},

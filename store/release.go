@@ -44,16 +44,17 @@ type LostWorker struct {
 	Queue        string
 	Types        []string
 	LeaseTimeout time.Duration
+	RecheckKeys  bool  // it may have ended runs without handing on their slots
 	Released     int   // runs that Release made due
 	Left         int   // runs that Release left, because somebody else had locked them or the database refused the change
 	Refused      error // why the database refused to change one of them; nil if it refused none
 }
 
-const lostColumns = `w.worker_id, w.task_queue, w.workflow_types, (extract(epoch FROM w.lease_timeout) * 1000000)::bigint`
+const lostColumns = `w.worker_id, w.task_queue, w.workflow_types, (extract(epoch FROM w.lease_timeout) * 1000000)::bigint, w.recheck_keys`
 
 func readLost(row pgx.CollectableRow) (w LostWorker, err error) {
 	var leaseTimeout int64
-	err = row.Scan(&w.ID, &w.Queue, &w.Types, &leaseTimeout)
+	err = row.Scan(&w.ID, &w.Queue, &w.Types, &leaseTimeout, &w.RecheckKeys)
 	w.LeaseTimeout = time.Duration(leaseTimeout) * time.Microsecond
 	return w, err
 }
@@ -74,7 +75,7 @@ WITH l AS MATERIALIZED (
 	FOR UPDATE SKIP LOCKED
 )
 UPDATE kagzi.workers w
-SET status = 'OFFLINE', stopped_at = l.now, active_count = 0, release_at = l.release_at
+SET status = 'OFFLINE', stopped_at = l.now, active_count = 0, release_at = l.release_at, recheck_keys = true
 FROM l
 WHERE w.worker_id = l.worker_id AND w.namespace_id = $1
 RETURNING ` + lostColumns
@@ -179,14 +180,40 @@ WHERE w.worker_id = t.worker_id AND w.namespace_id = $1 AND w.status = 'OFFLINE'
 
 // Release makes due the runs that the lost worker holds, in order of run_id, in batches, each in a transaction of its own. It
 // waits for no lock. It leaves runs that somebody else has locked, or that the database refuses to change, to a later call,
-// and writes to release_at when that is to happen.
+// and writes to release_at when that is to happen. Each call also leaves changes of the keys of whose runs the worker may have
+// ended one without handing on the slot: it may end one until its late writes can commit no more.
 func (s *Store) Release(ctx context.Context, w *LostWorker) error {
 	err := s.releaseAll(ctx, s.pool, w)
+	if err == nil && w.RecheckKeys {
+		err = do(ctx, func(ctx context.Context) error {
+			return ask(ctx, s.pool, recheckKeys, []any{s.namespace, w.Queue}, nil)
+		})
+	}
 	if err == nil {
 		err = do(ctx, func(ctx context.Context) error { return s.setReleaseAt(ctx, s.pool, w.ID, w.Left > 0) })
 	}
 	return wrap("release a lost worker's runs", err)
 }
+
+// The keys that have no place in the line although runs of them wait. They are those whose slots are all taken, or one of them was
+// just freed by a worker that is dead.
+const recheckKeys = `
+WITH k AS MATERIALIZED (
+	SELECT f.key_scope, f.run_key
+	FROM unnest(ARRAY[$2::text, '']) AS s (key_scope)
+	CROSS JOIN LATERAL (
+		SELECT x.key_scope, x.run_key
+		FROM kagzi.run_keys x
+		WHERE x.key_scope = s.key_scope AND x.namespace_id = $1 AND x.available_at > now() AND (
+			SELECT count(*) FROM (
+				SELECT FROM kagzi.workflow_runs r WHERE r.key_scope = x.key_scope AND r.namespace_id = $1 AND r.run_key = x.run_key AND ` + waits + ` LIMIT 1
+			) w
+		) = 1
+		OFFSET 0
+	) f
+), ` + insertChanges + ` k WHERE k.run_key IS NOT NULL
+)
+SELECT count(*) FROM k`
 
 // releaseAll releases the runs in batches. Each batch is a transaction, or a part of db if that is one.
 func (s *Store) releaseAll(ctx context.Context, db DB, w *LostWorker) error {

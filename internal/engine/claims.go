@@ -47,9 +47,16 @@ func (s *Session) claimLoop(ctx context.Context) {
 		}
 		if n == 0 {
 			s.endLingering()
+			timer.Reset(claimAhead)
 			select {
 			case <-ctx.Done():
 			case <-s.freed:
+			case <-timer.C:
+				s.handover.leave()
+				select {
+				case <-ctx.Done():
+				case <-s.freed:
+				}
 			}
 			continue
 		}
@@ -95,6 +102,9 @@ func (s *Session) capacity(q *queue) (n int, more bool) {
 		return 0, !s.draining
 	}
 	s.slots.measure(time.Now())
+	if q.keys.counts(s.handover.has(q.name), s.now()) { // nothing ahead of free slots: a run would hold a slot of its key while it waits
+		return min(max(s.slots.free, 0), q.most), !s.draining
+	}
 	return min(s.slots.wanted(), q.most), !s.draining
 }
 
@@ -121,6 +131,7 @@ func (s *Session) claimFrom(ctx context.Context, q *queue, worker uuid.UUID, n i
 	sent := time.Now()
 	claim, answered := s.sendClaim(ctx, req)
 	if !answered {
+		s.notLooked(&req)
 		return nil, nextClaim{}
 	}
 	return claim.Runs, s.learn(q, req, full, claim, sent)
@@ -132,7 +143,10 @@ func (s *Session) prepareClaim(ctx context.Context, q *queue, worker uuid.UUID, 
 	types := slices.Clone(s.cfg.Types)
 	rand.Shuffle(len(types), func(i, j int) { types[i], types[j] = types[j], types[i] })
 	s.mu.Lock()
-	noSuspects, ahead := s.crashLoopSuspect, n > s.slots.free
+	noSuspects, free := s.crashLoopSuspect, s.slots.free
+	if q.wanted {
+		q.keys.backoff = 0
+	}
 	q.begins()
 	s.mu.Unlock()
 	req = store.ClaimRequest{
@@ -140,7 +154,10 @@ func (s *Session) prepareClaim(ctx context.Context, q *queue, worker uuid.UUID, 
 		LowFirst: q.claims%16 == 0, NoSuspects: noSuspects, Ahead: s.cfg.PollInterval,
 	}
 	full, back := q.looks.prepare(&req, s.now(), s.cfg.PollInterval)
-	if ahead {
+	s.mu.Lock()
+	q.keys.prepare(&req, s.handover.take(q.name), full || back != nil, free, s.now())
+	s.mu.Unlock()
+	if req.Limit > free {
 		req.MostInput = mostInputAhead
 	}
 	if back != nil {
@@ -172,6 +189,9 @@ func (s *Session) sendClaim(ctx context.Context, req store.ClaimRequest) (claim 
 // learn takes from the answer what later claims from q need to know, and returns when to claim again.
 func (s *Session) learn(q *queue, req store.ClaimRequest, full bool, claim store.Claim, sent time.Time) nextClaim {
 	n := len(claim.Runs)
+	if claim.Reached == nil {
+		s.notLooked(&req)
+	}
 	if full && (claim.Reached != nil || claim.Now.IsZero()) { // not after a lost answer
 		q.looks.ended(time.Since(sent))
 	}
@@ -185,7 +205,7 @@ func (s *Session) learn(q *queue, req store.ClaimRequest, full bool, claim store
 	q.looks.goOn(claim.Reached)
 	s.setClock(claim.Now, claim.Asked)
 	s.failpoint("after claim", uuid.Nil)
-	if n == req.Limit || claim.Reached == nil { // the answer was lost, and with it when the next run is due
+	if claim.Reached == nil { // the answer was lost, and with it when the next run is due
 		return nextClaim{}
 	}
 	pause := req.Ahead
@@ -194,7 +214,56 @@ func (s *Session) learn(q *queue, req store.ClaimRequest, full bool, claim store
 		// workers of a fleet from claiming at once for one run.
 		pause = min(pause, max(claim.Next.Sub(s.now()), 0)+rand.N(time.Millisecond))
 	}
-	return nextClaim{pause: pause, calm: true, polls: full && pause == s.cfg.PollInterval}
+	s.mu.Lock()
+	pause = q.keys.learn(&req, &claim, s.now(), pause)
+	s.mu.Unlock()
+	s.lookedAtKeys(&req, &claim.Keys)
+	if n == req.Limit {
+		return nextClaim{}
+	}
+	return nextClaim{pause: pause, calm: pause > 0, polls: full && pause == s.cfg.PollInterval}
+}
+
+// notLooked hands keys to the next claim that this one may not have looked at.
+func (s *Session) notLooked(req *store.ClaimRequest) {
+	if req.Keys != nil {
+		s.handover.add(req.Queue, req.Keys.Handed...)
+	}
+}
+
+// lookedAtKeys hands on the keys that others had locked. It wakes the workers of queues in which keys have become due that the claim
+// did not take. Those of its own queue have heard of it before if the line was longer than the claim.
+func (s *Session) lookedAtKeys(req *store.ClaimRequest, a *store.Keys) {
+	s.handover.add(req.Queue, a.Busy...)
+	for _, name := range a.Announce {
+		if name != req.Queue || a.Looked < req.Keys.Keyed {
+			_ = s.cfg.Hints.Due(s.noWait, nil, store.DueRun{Queue: name}) // fails only in a transaction
+		}
+	}
+}
+
+// handOn makes the next claim look at the key of a run that has given up its slot. If the session claims nothing now, other workers
+// are to look at it.
+func (s *Session) handOn(r *store.ClaimedRun) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.handOnLocked(r)
+}
+
+func (s *Session) handOnLocked(r *store.ClaimedRun) {
+	q := s.queues.named(r.Queue)
+	switch {
+	case r.Key != (store.Key{}):
+		s.handover.add(r.Queue, r.Key)
+	case q == nil || !q.keys.limited:
+		return
+	}
+	if q != nil {
+		q.wantClaim()
+	}
+	if s.draining || s.fenced || q == nil {
+		s.handover.leave()
+	}
 }
 
 // lookBack finds the runs that the claim of req leaves out. The next claim begins where the first of them is.

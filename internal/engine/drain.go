@@ -11,6 +11,7 @@ func (s *Session) drain(hb *heartbeater) {
 	s.mu.Lock()
 	s.draining = true
 	n := len(s.executing)
+	s.handover.leave()
 	s.mu.Unlock()
 	close(s.drains)
 	defer s.loads.end()

@@ -121,6 +121,7 @@ func (s *Session) remove(e *execution, o store.Outcome) {
 		delete(s.executing, e.run.RunID)
 	}
 	s.endSuspectLocked(e)
+	s.handOnLocked(e.run)
 	s.mu.Unlock()
 	goroutine.Signal(s.freed)
 }

@@ -124,6 +124,7 @@ func (h *heartbeater) alive(sent time.Time) {
 func (h *heartbeater) fence(why string) {
 	h.s.mu.Lock()
 	h.s.fenced = true
+	h.s.handover.leave()
 	n := len(h.s.executing)
 	h.s.mu.Unlock()
 	if log := h.s.logger(h.s.ID()).With("because", why); n == 0 {
@@ -289,9 +290,12 @@ func (h *heartbeater) reregister(ctx context.Context, db store.DB) error {
 // draining writes to the registry that the worker takes no more runs. A failure does no harm.
 func (h *heartbeater) draining() { h.updateRegistry(h.s.store.DrainingWorker) }
 
-// end writes to the registry that the worker has stopped, and closes the connection. It is called after run has returned.
+// end writes to the registry that the worker has stopped, and closes the connection. It is called after run has returned. If slots
+// could not be handed on, the worker is to be declared dead: then a coordinator looks at all keys.
 func (h *heartbeater) end() {
-	h.updateRegistry(h.s.store.StoppedWorker)
+	if h.s.handover.wait() {
+		h.updateRegistry(h.s.store.StoppedWorker)
+	}
 	h.mu.Lock()
 	h.fenceTimer.Stop()
 	h.mu.Unlock()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/batch"
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/store"
 )
 
 // New returns a session of a worker with cfg. It starts nothing.
@@ -22,6 +23,7 @@ func New(cfg Config) *Session {
 	}
 	s.queues = queueList{s.newQueue(cfg.Queue)}
 	s.environment = newEnvironment(&cfg, s.poolIsClosed)
+	s.handover = &handover{store: cfg.Store, hints: cfg.Hints, trouble: s.databaseTrouble, drains: s.drains, keys: map[string]map[store.Key]bool{}}
 	s.writer = batch.New(batch.Config[*execution]{Flush: s.flush})
 	s.retries = batch.New(batch.Config[*execution]{Flush: s.flush})
 	s.alone = batch.New(batch.Config[*execution]{Flush: s.flush, MaxItems: 1, Flushes: flushesApart})
@@ -73,6 +75,7 @@ func (s *Session) Run(ctx context.Context) error {
 	s.drain(hb)
 	s.unfinished.Wait()
 	s.waitForWrites() // of runs whose insert ended after the drain
+	s.handover.wait()
 
 	leaveHints()
 	close(stop)

@@ -24,6 +24,7 @@ type queue struct {
 	nextClaim      time.Time // when the next claim comes if nothing wakes the claim loop before. Set by claimed, put off by untilClaim.
 	polls          bool      // the claim at nextClaim would only look whether notifications were lost. Set by claimed.
 	idle           time.Time // when a coordinator last said that the queue has nothing due for some time. Set by hearLead.
+	keys           keys
 	suspendedUntil time.Time // when the first of the runs is due that were suspended since the last claim began; zero: none was. Set by suspended, reset by begins.
 }
 

@@ -41,7 +41,7 @@ func (s *Session) Reserve(run *store.NewRun) hints.Reservation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	q, now := s.queues.named(run.Queue), time.Now()
-	if q == nil || s.draining || s.fenced || s.slots.free <= 0 || len(s.slots.waiting) > 0 || !q.calm || past(now, q.nextClaim) || s.standing.presumedDead(now) != "" {
+	if q == nil || run.Key != "" || q.keys.limited || s.draining || s.fenced || s.slots.free <= 0 || len(s.slots.waiting) > 0 || !q.calm || past(now, q.nextClaim) || s.standing.presumedDead(now) != "" {
 		return nil
 	}
 	s.slots.free--

@@ -32,6 +32,7 @@ type Session struct {
 	stopClaims context.CancelFunc // begins the drain
 	drains     chan struct{}      // closed by drain when it begins
 	unfinished sync.WaitGroup     // claims and reservations under way, the resolving of those without an answer, and steps of compensations
+	handover   *handover
 
 	mu               sync.Mutex               // guards the fields below. It is locked after an execution's mutex, never before one.
 	queues           queueList                // from which the claim loop claims

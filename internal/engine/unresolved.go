@@ -106,6 +106,9 @@ func (s *Session) yieldClaimed(within time.Duration, req store.ClaimRequest) (lo
 		}
 		locked = locked || p.Outcome == store.Busy
 	}
+	for _, r := range claim.Runs {
+		s.handOn(r)
+	}
 	s.logger(req.Worker).Info("kagzi: a claim without an answer took runs: they are given back", "runs", yielded)
 	_ = s.cfg.Hints.Due(s.noWait, nil, store.DueRun{Queue: req.Queue}) // fails only in a transaction
 	return locked, nil

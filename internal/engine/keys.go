@@ -1,0 +1,127 @@
+package engine
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/kagzi/kagzi/store"
+)
+
+// keys is what a session knows of a queue's keys and limits. Claims from a queue that has neither only probe for keys at times.
+// The session's mutex guards it, and the methods are called with it held. See docs/architecture.md, Keys and slots.
+type keys struct {
+	limited bool          // the queue has limits: every claim counts
+	due     time.Time     // when the next key is due, by the database's clock; zero: none is
+	seen    time.Time     // when a claim last found keys: for some time after that, every claim probes
+	full    time.Time     // when a claim last looked at the whole line
+	line    time.Time     // the place from which claims look at the line
+	change  int64         // the ID from which they read changes
+	both    bool          // the last claim left runs with and without keys: the next one shares
+	backoff time.Duration // the next pause while this worker cannot take what is due
+}
+
+const (
+	// mostChanges bounds the changes of one claim.
+	mostChanges = 500
+
+	// probeFor is how long after the last key every claim probes for more.
+	probeFor = 10 * time.Second
+
+	// firstBackoff is the first pause while others have locked the keys that are due, or this worker cannot execute their runs.
+	// It doubles up to longestBackoff, and in the second case up to the PollInterval.
+	firstBackoff   = time.Millisecond
+	longestBackoff = 64 * time.Millisecond
+)
+
+// counts reports whether the next claim takes runs with keys, or counts for limits. handed says that keys were handed to it.
+func (k *keys) counts(handed bool, now time.Time) bool {
+	return k.limited || handed || !k.due.IsZero() && !k.due.After(now)
+}
+
+// prepare adds to a claim what it needs for keys and limits. full says that it searches all due runs, free is the number of free
+// slots, and now the estimate of the database's time.
+func (k *keys) prepare(req *store.ClaimRequest, handed []store.Key, full bool, free int, now time.Time) {
+	if !k.counts(len(handed) > 0, now) {
+		req.Probe = full || time.Since(k.seen) < probeFor
+		return
+	}
+	req.Limit = min(req.Limit, max(free, 0))
+	r := &store.KeysRequest{Plain: req.Limit, Keyed: req.Limit, Most: mostChanges, Handed: handed}
+	if k.both {
+		r.Plain = (req.Limit + rand.IntN(2)) / 2
+	}
+	if full || time.Since(k.full) > req.Ahead {
+		k.full = time.Now()
+	} else {
+		r.Line, r.Change = k.line, k.change
+	}
+	req.Keys = r
+}
+
+// learn takes from the answer what the next claim needs to know, and returns the pause before it, at most the one given. now is the
+// estimate of the database's time.
+func (k *keys) learn(req *store.ClaimRequest, claim *store.Claim, now time.Time, pause time.Duration) time.Duration {
+	a := &claim.Keys
+	k.limited, k.due = claim.Limited, a.Next
+	if a.Change > 0 {
+		k.due = now
+	}
+	if !k.due.IsZero() {
+		k.seen = time.Now()
+	}
+	isDue := !k.due.IsZero() && !k.due.After(now)
+	if req.Keys == nil {
+		if isDue || k.limited {
+			return 0
+		}
+		return k.untilDue(now, pause)
+	}
+	k.moveOn(req, a, now)
+	plain := len(claim.Runs) - a.Taken
+	k.both = isDue && plain > 0 && plain >= req.Keys.Plain
+	switch {
+	case k.limited && claim.Room <= 0:
+		if a.RateAt.After(now) {
+			pause = min(pause, a.RateAt.Sub(now))
+		}
+		k.due = time.Time{}
+		return pause
+	case a.Read == mostChanges, isDue && a.Taken > 0:
+		k.backoff = 0
+		return 0
+	case isDue && a.Looked > 0 && a.Looked >= req.Keys.Keyed: // this worker can execute no run of these keys, perhaps of those behind them
+		k.line = a.Last.Add(time.Microsecond)
+		return 0
+	case isDue || len(a.Busy) > 0:
+		most := pause
+		if a.Looked == 0 {
+			most = min(pause, longestBackoff)
+		}
+		k.backoff = min(max(2*k.backoff, firstBackoff), most)
+		k.due = now.Add(k.backoff)
+		return k.backoff + rand.N(firstBackoff)
+	}
+	k.backoff = 0
+	return k.untilDue(now, pause)
+}
+
+// moveOn sets from where the next claim looks at the line and reads changes: the dead entries before stay in the indexes while
+// somebody holds an old snapshot.
+func (k *keys) moveOn(req *store.ClaimRequest, a *store.Keys, now time.Time) {
+	k.change = max(req.Keys.Change, a.LastChange+1)
+	if a.Change > 0 {
+		k.change = a.Change
+	}
+	k.line = now.Add(-store.LateCommit)
+	if !a.Next.IsZero() && a.Next.Before(k.line) {
+		k.line = a.Next
+	}
+}
+
+// untilDue returns the time until the next key is due, at most pause.
+func (k *keys) untilDue(now time.Time, pause time.Duration) time.Duration {
+	if !k.due.IsZero() {
+		pause = min(pause, max(k.due.Sub(now), 0)+rand.N(firstBackoff))
+	}
+	return pause
+}
