@@ -221,11 +221,11 @@ func ExampleContext() {
 	run, _ := kagzi.Start(ctx, client, greet, "Ada")
 	_, _ = run.Result(ctx)
 	// Output:
-	// level=INFO msg="kagzi: worker started" namespace=default queue=default workflows=[greet/1]
+	// level=INFO msg="kagzi: worker started" namespace=default queues=[default] workflows=[greet/1]
 	// level=INFO msg="before the sleep" workflow=greet run_attempt=1
 	// level=INFO msg="after the sleep" workflow=greet run_attempt=1
 	// level=INFO msg="kagzi: draining" for_at_most=30s
-	// level=INFO msg="kagzi: worker stopped" queue=default completed=1 failed=0
+	// level=INFO msg="kagzi: worker stopped" queues=[default] completed=1 failed=0
 }
 
 // Several services, or tenants, share a database without seeing each other's runs.

@@ -22,11 +22,12 @@ var workerStatuses = []string{"ONLINE", "DRAINING", "OFFLINE"}
 
 // WorkerInfo is one row of the registry of workers. Its counters are those of the last heartbeat.
 type WorkerInfo struct {
-	ID            string            `json:"id"` // a UUID, new with each start; a live worker that was declared dead registers again under a new one
-	Queue         string            `json:"queue"`
-	Workflows     []string          `json:"workflows,omitempty"` // the workflows that it has handlers for
-	Handlers      []string          `json:"handlers,omitempty"`  // with their versions: "checkout/2"
-	Status        string            `json:"status"`              // ONLINE, then DRAINING, then OFFLINE; a worker that died goes OFFLINE from either
+	ID            string            `json:"id"`                    // a UUID, new with each start; a live worker that was declared dead registers again under a new one
+	Queues        []string          `json:"queues,omitempty"`      // from which it claims runs
+	LeftQueues    []string          `json:"left_queues,omitempty"` // from which it claims no more, and of which it may still execute runs
+	Workflows     []string          `json:"workflows,omitempty"`   // the workflows that it has handlers for
+	Handlers      []string          `json:"handlers,omitempty"`    // with their versions: "checkout/2"
+	Status        string            `json:"status"`                // ONLINE, then DRAINING, then OFFLINE; a worker that died goes OFFLINE from either
 	Hostname      string            `json:"hostname,omitempty"`
 	PID           int               `json:"pid,omitempty"`
 	Build         string            `json:"build,omitempty"`
@@ -43,7 +44,7 @@ type WorkerInfo struct {
 
 func workerInfo(w store.WorkerRow) WorkerInfo {
 	info := WorkerInfo{
-		ID: w.ID.String(), Queue: w.Queue, Workflows: w.Types, Handlers: w.Handlers, Status: w.Status, Hostname: w.Hostname,
+		ID: w.ID.String(), Queues: w.Queues, LeftQueues: w.LeftQueues, Workflows: w.Types, Handlers: w.Handlers, Status: w.Status, Hostname: w.Hostname,
 		PID: w.PID, Build: w.Build, MaxConcurrent: w.MaxConcurrent, Active: w.Active, Completed: w.Completed, Failed: w.Failed,
 		Watched: w.Watched, StartedAt: w.StartedAt, HeartbeatAt: w.HeartbeatAt, StoppedAt: w.StoppedAt,
 	}
@@ -238,7 +239,7 @@ func (c *Client) ForceOffline(ctx context.Context, id string, opts ...ChangeOpti
 		err = c.hints.Changed(ctx, tx, parsed)
 	}
 	if err == nil && lost.Released > 0 {
-		err = c.hints.Due(ctx, tx, store.DueRun{Queue: lost.Queue})
+		err = c.hints.Due(ctx, tx, lost.Due()...)
 	}
 	if err != nil {
 		return failure.Wrap(c.public(ctx, err), "force worker %.60s offline", cmp.Or(id, "without an ID"))

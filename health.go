@@ -91,7 +91,7 @@ func (c *Client) localWorkers() []checkup.Worker {
 	workers := make([]checkup.Worker, 0, len(c.sessions))
 	for s := range c.sessions {
 		silence, stuck := s.Stuck()
-		workers = append(workers, checkup.Worker{ID: s.ID().String(), Queue: s.Queue(), Silence: silence, Stuck: stuck})
+		workers = append(workers, checkup.Worker{ID: s.ID().String(), Queues: s.Queues(), Silence: silence, Stuck: stuck})
 	}
 	return workers
 }

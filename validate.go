@@ -38,6 +38,20 @@ func validateName(field, s string) error {
 	return nil
 }
 
+// maxShare is the largest share of a queue: more would only lose the fractions of others.
+const maxShare = 1_000_000
+
+// validateShare validates the name of a worker's queue, and its share.
+func validateShare(queue string, share int) error {
+	if err := validateQueue(queue); err != nil {
+		return err
+	}
+	if share < 1 || share > maxShare {
+		return fmt.Errorf("kagzi: queue %s has a share of %d: give between 1 and %d", text.Quote(queue), share, maxShare)
+	}
+	return nil
+}
+
 // validateQueue is validateName for a queue. Its error for an empty name names the default queue.
 func validateQueue(s string) error {
 	if s == "" {

@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"reflect"
 	"runtime/debug"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,8 +27,15 @@ import (
 
 // WorkerConfig configures [NewWorker]; the zero value works.
 type WorkerConfig struct {
-	// Queue is the queue from which the worker claims runs: those started with the same [Queue]. Zero means "default".
+	// Queue is the queue from which the worker claims runs: those started with the same [Queue]. Zero means "default",
+	// unless Queues is set.
 	Queue string
+
+	// Queues are several queues from which the worker claims runs, instead of Queue, each with its share of MaxConcurrent. While
+	// all of them have due runs, each gets its share: with {"mail": 1, "orders": 3}, three quarters of the runs under way are of
+	// orders. A share that its queue does not need goes to the others at once. The worker has the same handlers for all
+	// queues. [Worker.AddQueue] and [Worker.RemoveQueue] change the queues while the worker runs.
+	Queues map[string]int
 
 	// MaxConcurrent is how many workflow functions are under way at once. A run that sleeps does not count, and one with many
 	// branches counts once: [Concurrency] bounds these. Zero means 100.
@@ -78,7 +87,9 @@ type WorkerConfig struct {
 }
 
 func (c WorkerConfig) withDefaults() WorkerConfig {
-	c.Queue = cmp.Or(c.Queue, "default")
+	if len(c.Queues) == 0 {
+		c.Queues = map[string]int{cmp.Or(c.Queue, "default"): 1}
+	}
 	c.MaxConcurrent = cmp.Or(c.MaxConcurrent, 100)
 	c.LeaseTimeout = cmp.Or(c.LeaseTimeout, 5*time.Minute)
 	c.StaleAfter = cmp.Or(c.StaleAfter, 30*time.Second)
@@ -103,7 +114,7 @@ const (
 
 // validate reports mistakes in given alone: c has the defaults, some of which derive from given fields.
 func (c WorkerConfig) validate(given WorkerConfig) error {
-	errs := []error{validateName("queue", c.Queue)}
+	var errs []error
 	check := func(bad bool, format string, args ...any) {
 		if bad {
 			errs = append(errs, fmt.Errorf("kagzi: "+format, args...))
@@ -125,6 +136,11 @@ func (c WorkerConfig) validate(given WorkerConfig) error {
 	check(c.MaxConcurrent < 1 || c.MaxConcurrent > 100_000, "MaxConcurrent is %d: give between 1 and 100,000", c.MaxConcurrent)
 	check(given.Heartbeat > 0 && !c.FixedLease && 2*c.Heartbeat > c.LeaseTimeout, "Heartbeat %v is too long to extend a LeaseTimeout of %v in time: at most half of it", c.Heartbeat, c.LeaseTimeout)
 	check(given.Heartbeat > 0 && 2*c.Heartbeat > c.StaleAfter, "Heartbeat %v is too long for StaleAfter %v: at most half of it", c.Heartbeat, c.StaleAfter)
+	check(given.Queue != "" && given.Queues != nil, "Queue and Queues are set: give one of them")
+	check(given.Queues != nil && len(given.Queues) == 0, "Queues is empty: give at least one queue, or leave it out")
+	for _, name := range slices.Sorted(maps.Keys(c.Queues)) {
+		errs = append(errs, validateShare(name, c.Queues[name]))
+	}
 	if c.Build != "" {
 		errs = append(errs, validateName("Build", c.Build))
 	}
@@ -148,7 +164,12 @@ type Worker struct {
 	defaults map[string]int                    // versions given to runs that name none, where it is not the highest
 	mistakes []error
 	running  atomic.Bool
-	hooks    atomic.Pointer[testhook.Hooks] // of the last Run
+
+	mu      sync.Mutex
+	queues  map[string]int  // with their shares
+	current *engine.Session // of the Run under way; nil if there is none
+
+	hooks atomic.Pointer[testhook.Hooks] // of the last Run
 }
 
 // NewWorker returns a worker without handlers; give it some with [Handle]. It does no I/O: it validates cfg.
@@ -170,7 +191,7 @@ func NewWorker(c *Client, cfg WorkerConfig) (*Worker, error) {
 	if err := cfg.validate(given); err != nil {
 		return nil, err
 	}
-	return &Worker{client: c, cfg: cfg, handlers: map[string]map[int]engine.Handler{}, defaults: map[string]int{}}, nil
+	return &Worker{client: c, cfg: cfg, handlers: map[string]map[int]engine.Handler{}, defaults: map[string]int{}, queues: maps.Clone(cfg.Queues)}, nil
 }
 
 // made returns an error unless NewWorker returned w.
@@ -218,7 +239,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	var s *engine.Session
 	cfg.Beside = func(ctx context.Context) { w.beside(ctx, s, cfg.Hooks) }
-	s = engine.New(cfg)
+	s = w.begin(cfg)
+	defer w.end()
 	if err := w.client.prepare(ctx, s.Outage()); err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -233,7 +255,7 @@ func (w *Worker) session() engine.Config {
 	c, cfg := w.client, w.cfg
 	return engine.Config{
 		Store: c.store, Hints: c.hints, Logger: c.cfg.Logger, Errors: language{}, Shown: c.shown, Policy: runPolicy, StepContext: stepContext,
-		Queue: cfg.Queue, Handlers: w.handlers, Types: w.handled(), MaxConcurrent: cfg.MaxConcurrent, Registration: w.registration,
+		Queues: cfg.Queues, Handlers: w.handlers, Types: w.handled(), MaxConcurrent: cfg.MaxConcurrent, Registration: w.registration,
 		LeaseTimeout: cfg.LeaseTimeout, Heartbeat: cfg.Heartbeat, StaleAfter: cfg.StaleAfter, PollInterval: cfg.PollInterval, DrainTimeout: cfg.DrainTimeout,
 		FixedLease: cfg.FixedLease, Grace: cfg.Coordinator.Grace, NoGrace: cfg.Coordinator.NoGrace,
 	}
@@ -303,7 +325,7 @@ func (w *Worker) serves() []string {
 // registration returns the row of the worker in the registry.
 func (w *Worker) registration(id uuid.UUID) store.Worker {
 	reg := store.Worker{
-		ID: id, Queue: w.cfg.Queue, PID: os.Getpid(), Build: w.cfg.Build, Schema: migrations.Version(), MaxConcurrent: w.cfg.MaxConcurrent, Handlers: w.serves(),
+		ID: id, PID: os.Getpid(), Build: w.cfg.Build, Schema: migrations.Version(), MaxConcurrent: w.cfg.MaxConcurrent, Handlers: w.serves(),
 		LeaseTimeout: w.cfg.LeaseTimeout, StaleAfter: w.cfg.StaleAfter,
 	}
 	reg.Hostname, _ = os.Hostname() // for people

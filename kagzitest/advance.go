@@ -117,7 +117,7 @@ SELECT t.now,
 		FROM active a WHERE a.deadline_at <= t.now OR a.status <> 'RUNNING' AND (a.available_at <= t.now OR a.status = 'PENDING' AND a.waiting_on = 'previous run' AND NOT EXISTS (
 			SELECT FROM active p WHERE p.schedule_id = a.schedule_id AND p.run_id <> a.run_id AND p.status <> 'SCHEDULED'))
 			AND (a.status = 'SCHEDULED' OR a.compensating OR EXISTS (SELECT FROM kagzi.workers w
-				WHERE w.status = 'ONLINE' AND w.task_queue = a.task_queue AND a.workflow_type = ANY (w.workflow_types)
+				WHERE w.status = 'ONLINE' AND a.task_queue = ANY (w.task_queues) AND a.workflow_type = ANY (w.workflow_types)
 					AND (a.version IS NULL OR w.handlers IS NULL OR a.workflow_type || '/' || a.version = ANY (w.handlers))))
 		ORDER BY a.run_id LIMIT 5
 	),

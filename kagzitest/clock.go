@@ -41,7 +41,7 @@ BEGIN
 	UPDATE kagzi.workers SET heartbeat_at = heartbeat_at + d * interval '1 microsecond',
 		stopped_at = stopped_at + d * interval '1 microsecond', release_at = release_at + d * interval '1 microsecond';
 	PERFORM pg_notify('kagzi_work', h.hint) FROM (
-		SELECT w.namespace_id || ':' || w.task_queue AS hint FROM kagzi.workers w WHERE w.status <> 'OFFLINE'
+		SELECT w.namespace_id || ':' || q.task_queue AS hint FROM kagzi.workers w CROSS JOIN LATERAL unnest(w.task_queues) AS q (task_queue) WHERE w.status <> 'OFFLINE'
 		UNION SELECT w.namespace_id || ':' FROM kagzi.workers w
 	) h;
 	PERFORM pg_notify('kagzi_run', w.namespace_id || ':' || w.worker_id) FROM kagzi.workers w WHERE w.status <> 'OFFLINE';

@@ -344,7 +344,8 @@ CREATE TABLE kagzi.key_changes (
 CREATE TABLE kagzi.workers (
     worker_id       uuid              NOT NULL,
     namespace_id    text  COLLATE "C" NOT NULL,
-    task_queue      text  COLLATE "C" NOT NULL,
+    task_queues     text[]            NOT NULL, -- from which it claims
+    left_queues     text[]            NOT NULL DEFAULT '{}', -- from which it claims no more, and of which it may still hold runs
     workflow_types  text[]            NOT NULL,
     handlers        text[],                     -- the versions that the worker has handlers for: "checkout/2"
     status          text  COLLATE "C" NOT NULL CHECK (status IN ('ONLINE', 'DRAINING', 'OFFLINE')),
@@ -371,8 +372,8 @@ CREATE TABLE kagzi.workers (
     PRIMARY KEY (worker_id, namespace_id)
 ) WITH (fillfactor = 50);
 
--- Workers that are not OFFLINE, by queue.
-CREATE INDEX workers_live ON kagzi.workers (task_queue, namespace_id) WHERE status <> 'OFFLINE';
+-- Workers that are not OFFLINE.
+CREATE INDEX workers_live ON kagzi.workers (worker_id, namespace_id) WHERE status <> 'OFFLINE';
 
 -- Lost workers that may still hold runs.
 CREATE INDEX workers_release ON kagzi.workers (release_at, namespace_id) WHERE release_at IS NOT NULL;

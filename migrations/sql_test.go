@@ -159,8 +159,8 @@ func TestScriptIsRefused(t *testing.T) {
 		"WhileMigrated": {func(t *testing.T, db *dbtest.DB) { up(t, db.Pool); holdLock(t, db) }, this, 0, "another process is migrating"},
 		"InUse": {func(t *testing.T, db *dbtest.DB) {
 			upTo(t, db.Pool, addColumn, addIndex)
-			execute(t, db.Pool, `INSERT INTO kagzi.workers (worker_id, namespace_id, task_queue, workflow_types, status, build, hostname, lease_timeout, stale_after)
-				VALUES (gen_random_uuid(), 'ns', 'q', '{}', 'ONLINE', 'v0.1.0', 'host-7', '5 minutes', '30 minutes')`)
+			execute(t, db.Pool, `INSERT INTO kagzi.workers (worker_id, namespace_id, task_queues, workflow_types, status, build, hostname, lease_timeout, stale_after)
+				VALUES (gen_random_uuid(), 'ns', '{q}', '{}', 'ONLINE', 'v0.1.0', 'host-7', '5 minutes', '30 minutes')`)
 		}, this + 2, 0, "workers of such programs are running: 1, for example build 'v0.1.0'"},
 	} {
 		t.Run(name, func(t *testing.T) {

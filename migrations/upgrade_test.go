@@ -48,7 +48,7 @@ var this = migrations.Version()
 func said(text string, n int64) string { return fmt.Sprintf(text, this+n) }
 
 // one sends a statement, as the application or a worker would, on the table that migrations change.
-const one = `INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, finished_at) VALUES (gen_random_uuid(), 'ns', 'q', 'w', 'COMPLETED', now())`
+const one = `INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, finished_at) VALUES (gen_random_uuid(), 'ns', '{q}', 'w', 'COMPLETED', now())`
 
 func upTo(t *testing.T, pool *pgxpool.Pool, texts ...string) {
 	t.Helper()
@@ -245,8 +245,8 @@ func TestOlderProgram(t *testing.T) {
 func TestContractingMigrationLooksForWorkers(t *testing.T) {
 	t.Parallel()
 	worker := func(status, heartbeat string, version int64) string {
-		return fmt.Sprintf(`INSERT INTO kagzi.workers (worker_id, namespace_id, task_queue, workflow_types, status, hostname, build, schema_version, lease_timeout, stale_after, heartbeat_at)
-			VALUES (gen_random_uuid(), 'ns', 'q', '{}', '%s', 'host-7', 'v0.1.0', %d, '5 minutes', '30 minutes', now() - interval '%s')`, status, version, heartbeat)
+		return fmt.Sprintf(`INSERT INTO kagzi.workers (worker_id, namespace_id, task_queues, workflow_types, status, hostname, build, schema_version, lease_timeout, stale_after, heartbeat_at)
+			VALUES (gen_random_uuid(), 'ns', '{q}', '{}', '%s', 'host-7', 'v0.1.0', %d, '5 minutes', '30 minutes', now() - interval '%s')`, status, version, heartbeat)
 	}
 	for name, tt := range map[string]struct {
 		worker  string

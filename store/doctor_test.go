@@ -113,8 +113,8 @@ func TestNodes(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t, dbtest.Unchecked())
 	dbtest.PretendCitus(t, db)
-	exec(t, db.Pool, `INSERT INTO kagzi.workers (worker_id, namespace_id, task_queue, workflow_types, status, lease_timeout, stale_after)
-		VALUES (gen_random_uuid(), 'a', 'q', '{}', 'OFFLINE', '1 minute', '1 minute')`)
+	exec(t, db.Pool, `INSERT INTO kagzi.workers (worker_id, namespace_id, task_queues, workflow_types, status, lease_timeout, stale_after)
+		VALUES (gen_random_uuid(), 'a', '{q}', '{}', 'OFFLINE', '1 minute', '1 minute')`)
 	nodes, err := Nodes(t.Context(), db.Pool)
 	if err != nil || len(nodes) != 2 || nodes[0].Name != "coordinator:5432" || nodes[1].Name != "node:5433" {
 		t.Fatalf("nodes %+v, error %v", nodes, err)

@@ -24,7 +24,8 @@ const (
 // A WorkerRow is a worker's row in the registry.
 type WorkerRow struct {
 	ID            uuid.UUID
-	Queue         string
+	Queues        []string // from which it claims
+	LeftQueues    []string // from which it claims no more, and of which it may still hold runs
 	Types         []string
 	Handlers      []string // with their versions: "checkout/2"
 	Status        string
@@ -47,11 +48,11 @@ const workerStatus = `CASE WHEN w.status = 'ONLINE' AND EXISTS (
 		SELECT FROM kagzi.worker_events e WHERE e.worker_id = w.worker_id AND e.namespace_id = $1 AND e.event = 'DRAINING')
 	THEN 'DRAINING' ELSE w.status END`
 
-const workerColumns = `w.worker_id, w.task_queue, w.workflow_types, w.handlers, ` + workerStatus + `, w.hostname, w.pid, w.build, w.labels, w.max_concurrent,
+const workerColumns = `w.worker_id, w.task_queues, w.left_queues, w.workflow_types, w.handlers, ` + workerStatus + `, w.hostname, w.pid, w.build, w.labels, w.max_concurrent,
 	w.active_count, w.completed_count, w.failed_count, w.backend_pid IS NOT NULL, w.started_at, w.heartbeat_at, w.stopped_at`
 
 func readWorker(row pgx.CollectableRow) (w WorkerRow, err error) {
-	return w, row.Scan(&w.ID, &w.Queue, &w.Types, &w.Handlers, &w.Status, &w.Hostname, &w.PID, &w.Build, &w.Labels, &w.MaxConcurrent,
+	return w, row.Scan(&w.ID, &w.Queues, &w.LeftQueues, &w.Types, &w.Handlers, &w.Status, &w.Hostname, &w.PID, &w.Build, &w.Labels, &w.MaxConcurrent,
 		&w.Active, &w.Completed, &w.Failed, &w.Watched, utc(&w.StartedAt), utc(&w.HeartbeatAt), utc(&w.StoppedAt))
 }
 
@@ -68,7 +69,7 @@ type WorkerFilter struct {
 const chosenWorkers = `
 FROM kagzi.workers w
 WHERE w.namespace_id = $1
-	AND ($3::text = '' OR w.task_queue = $3::text)
+	AND ($3::text = '' OR $3::text = ANY (w.task_queues))
 	AND ($4::text = '' OR $4::text = ANY (w.workflow_types))
 	AND ($5::text = '' OR w.labels @> NULLIF($5::text, '')::jsonb)
 	AND (cardinality($2::text[]) = 0 OR ` + workerStatus + ` = ANY ($2::text[]))`
@@ -124,15 +125,15 @@ func (s *Store) Worker(ctx context.Context, id uuid.UUID) (w WorkerRow, err erro
 	return w, wrap("get worker", err)
 }
 
-const findWorker = `SELECT w.task_queue FROM kagzi.workers w WHERE w.worker_id = $2 AND w.namespace_id = $1`
+const findWorker = `SELECT w.status FROM kagzi.workers w WHERE w.worker_id = $2 AND w.namespace_id = $1`
 
-// findWorker returns the worker's queue.
-func (s *Store) findWorker(ctx context.Context, db DB, id uuid.UUID) (queue string, err error) {
-	queue, err = askOne[string](ctx, db, findWorker, s.namespace, id)
+// findWorker returns the worker's status.
+func (s *Store) findWorker(ctx context.Context, db DB, id uuid.UUID) (status string, err error) {
+	status, err = askOne[string](ctx, db, findWorker, s.namespace, id)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = ErrWorkerNotFound
 	}
-	return queue, err
+	return status, err
 }
 
 // A WorkerEvent is an entry of a worker's log.
@@ -172,7 +173,7 @@ func (s *Store) WhyLost(ctx context.Context, db DB, id uuid.UUID) (reason string
 
 // ---- drain ----
 
-const onlineWorkers = `SELECT w.worker_id FROM kagzi.workers w WHERE w.task_queue = $2 AND w.namespace_id = $1 AND w.status = 'ONLINE' ORDER BY 1`
+const onlineWorkers = `SELECT w.worker_id FROM kagzi.workers w WHERE w.namespace_id = $1 AND w.status = 'ONLINE' AND $2 = ANY (w.task_queues) ORDER BY 1`
 
 // The request is an entry of the log, and leaves the worker's row unlocked. A caller's transaction may stay open: a lock on
 // the row would keep the worker from writing heartbeats, and make it look dead.

@@ -51,14 +51,14 @@ func TestDrainLeavesTheRowAlone(t *testing.T) {
 	}
 	// While the transaction is open, the worker can send heartbeats and end.
 	s2 := New(poolWith(t, s.pool.Config().ConnString(), func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["lock_timeout"] = "1s" }), "test")
-	if p, err := s2.Heartbeat(t.Context(), s2.pool, Heartbeat{Number: 1, Worker: w.ID}); err != nil || p.Drain {
+	if p, err := s2.Heartbeat(t.Context(), s2.pool, Heartbeat{Number: 1, Worker: w.ID, Queues: w.Queues}); err != nil || p.Drain {
 		t.Errorf("%+v, %v", p, err)
 	}
 	if err := s2.DrainingWorker(t.Context(), s2.pool, w.ID); err != nil {
 		t.Error(err)
 	}
 	commit(t, tx)
-	if p, err := s.Heartbeat(t.Context(), s.pool, Heartbeat{Number: 2, Worker: w.ID}); err != nil || !p.Drain {
+	if p, err := s.Heartbeat(t.Context(), s.pool, Heartbeat{Number: 2, Worker: w.ID, Queues: w.Queues}); err != nil || !p.Drain {
 		t.Errorf("%+v, %v", p, err)
 	}
 }
@@ -72,10 +72,10 @@ func TestDrain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if p, err := s.Heartbeat(t.Context(), s.pool, Heartbeat{Number: 3, Worker: w.ID}); err != nil || !p.Drain {
+	if p, err := s.Heartbeat(t.Context(), s.pool, Heartbeat{Number: 3, Worker: w.ID, Queues: w.Queues}); err != nil || !p.Drain {
 		t.Errorf("%+v, %v", p, err)
 	}
-	if p, err := s.Heartbeat(t.Context(), s.pool, Heartbeat{Number: 4, Worker: other.ID}); err != nil || p.Drain {
+	if p, err := s.Heartbeat(t.Context(), s.pool, Heartbeat{Number: 4, Worker: other.ID, Queues: other.Queues}); err != nil || p.Drain {
 		t.Errorf("%+v, %v", p, err)
 	}
 	row, err := s.Worker(t.Context(), w.ID)
@@ -116,7 +116,7 @@ func TestForceOffline(t *testing.T) {
 	lockRow(t, holder, rs[0].RunID)
 	tx := begin(t, s)
 	lost, err := s.ForceOffline(t.Context(), tx, w.ID, "why")
-	if err != nil || lost.Released != 2 || lost.Left != 1 || lost.Queue != "queue" {
+	if err != nil || lost.Released != 2 || lost.Left != 1 || !slices.Equal(lost.Queues, []string{"queue"}) {
 		t.Fatalf("lost %+v, error %v", lost, err)
 	}
 	rollback(t, tx)
@@ -142,7 +142,7 @@ func TestForceOffline(t *testing.T) {
 	if err != nil || len(log) != 2 || log[1].Detail != "why" || log[1].At.IsZero() {
 		t.Errorf("log %+v, %v", log, err)
 	}
-	_, err = s.Heartbeat(t.Context(), s.pool, Heartbeat{Number: 5, Worker: w.ID})
+	_, err = s.Heartbeat(t.Context(), s.pool, Heartbeat{Number: 5, Worker: w.ID, Queues: w.Queues})
 	wantError(t, err, ErrWorkerOffline)
 	_, err = s.ForceOffline(t.Context(), nil, uuid.New(), "")
 	wantError(t, err, ErrWorkerNotFound)

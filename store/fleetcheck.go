@@ -76,28 +76,31 @@ func (s *Store) CheckFleet(ctx context.Context) (f FleetCheck, err error) {
 	return f, wrap("find workers whose connection has ended", err)
 }
 
-// One search of the claim's index for each queue, type and priority.
+// One search of the claim's index for each queue, type and priority. Most workers of a fleet have the same queues and types.
 const busyQueues = `
-SELECT q.task_queue
+SELECT DISTINCT q.task_queue
 FROM (
-	SELECT DISTINCT w.task_queue
-	FROM kagzi.workers w
-	WHERE w.namespace_id = $1 AND w.status <> 'OFFLINE'
+	SELECT DISTINCT u.task_queue, t.workflow_type
+	FROM (
+		SELECT DISTINCT w.task_queues, w.workflow_types
+		FROM kagzi.workers w
+		WHERE w.namespace_id = $1 AND w.status <> 'OFFLINE'
+		OFFSET 0
+	) w
+	CROSS JOIN LATERAL unnest(w.task_queues) AS u (task_queue)
+	CROSS JOIN LATERAL unnest(w.workflow_types) AS t (workflow_type)
 	OFFSET 0
 ) q
 WHERE EXISTS (
-	SELECT FROM kagzi.workers w
-	CROSS JOIN LATERAL unnest(w.workflow_types) AS t (workflow_type)
-	CROSS JOIN generate_series(1, 4) AS p (priority)
+	SELECT FROM generate_series(1, 4) AS p (priority)
 	CROSS JOIN LATERAL (
 		SELECT k.run_id
 		FROM kagzi.workflow_runs k
-		WHERE k.namespace_id = $1 AND k.task_queue = q.task_queue AND k.workflow_type = t.workflow_type AND k.priority = p.priority
+		WHERE k.namespace_id = $1 AND k.task_queue = q.task_queue AND k.workflow_type = q.workflow_type AND k.priority = p.priority
 			AND ` + claimable + ` AND k.available_at <= now() + $2::bigint * interval '1 microsecond'
 		ORDER BY k.available_at
 		LIMIT 1
 	) d
-	WHERE w.namespace_id = $1 AND w.task_queue = q.task_queue AND w.status <> 'OFFLINE'
 ) OR EXISTS (
 	SELECT FROM unnest(ARRAY[q.task_queue, '']) AS s (key_scope)
 	CROSS JOIN LATERAL (

@@ -23,9 +23,9 @@ func TestBusyQueues(t *testing.T) {
 		}
 		dbtest.Exec(t, db.Pool, `UPDATE kagzi.workflow_runs SET available_at = now() + $2::interval WHERE run_id = $1`, id, delay)
 	}
-	for _, queue := range []string{"due", "soon", "later", "foreign", "elsewhere", "empty", "empty"} {
+	for _, queues := range [][]string{{"due"}, {"soon"}, {"later"}, {"foreign"}, {"elsewhere"}, {"empty"}, {"empty", "second"}} {
 		w := worker()
-		w.Queue, w.Types = queue, []string{"a", "b"}
+		w.Queues, w.Types, w.LeftQueues = queues, []string{"a", "b"}, []string{"left"}
 		if err := s.RegisterWorker(t.Context(), db.Pool, w); err != nil {
 			t.Fatal(err)
 		}
@@ -36,12 +36,14 @@ func TestBusyQueues(t *testing.T) {
 	add(s, "foreign", "c", 3, "0")
 	add(New(db.Pool, "other"), "elsewhere", "a", 3, "0")
 	add(s, "unserved", "a", 3, "0")
+	add(s, "left", "a", 3, "0")
+	add(s, "second", "a", 3, "0")
 	busy, err := s.BusyQueues(t.Context(), 10*time.Second, time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
 	slices.Sort(busy)
-	if !slices.Equal(busy, []string{"due", "soon"}) {
+	if !slices.Equal(busy, []string{"due", "second", "soon"}) {
 		t.Errorf("busy %v", busy)
 	}
 	if fleet, err := s.CheckFleet(t.Context()); err != nil || fleet.Workers != 7 || fleet.Watched != 0 {

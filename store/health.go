@@ -29,7 +29,7 @@ func DatabaseTime(ctx context.Context, db DB) (now time.Time, err error) {
 
 // A LiveWorker is a worker that is not OFFLINE, with the columns that Health reads.
 type LiveWorker struct {
-	Queue     string
+	Queues    []string
 	Types     []string
 	Handlers  []string // with their versions: "checkout/2"
 	Draining  bool
@@ -40,7 +40,7 @@ type LiveWorker struct {
 }
 
 const liveWorkers = `
-SELECT w.task_queue, w.workflow_types, w.handlers, w.status = 'DRAINING', w.heartbeat_at < clock_timestamp() - w.stale_after, w.heartbeat_at,
+SELECT w.task_queues, w.workflow_types, w.handlers, w.status = 'DRAINING', w.heartbeat_at < clock_timestamp() - w.stale_after, w.heartbeat_at,
 	w.active_count, w.max_concurrent
 FROM kagzi.workers w
 WHERE w.namespace_id = $1 AND w.status <> 'OFFLINE'
@@ -50,7 +50,7 @@ LIMIT $2`
 func (s *Store) LiveWorkers(ctx context.Context, db DB, limit int) (out []LiveWorker, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		return ask(ctx, db, liveWorkers, []any{s.namespace, limit}, collect(&out, func(row pgx.CollectableRow) (w LiveWorker, err error) {
-			return w, row.Scan(&w.Queue, &w.Types, &w.Handlers, &w.Draining, &w.Silent, utc(&w.Heartbeat), &w.Active, &w.Most)
+			return w, row.Scan(&w.Queues, &w.Types, &w.Handlers, &w.Draining, &w.Silent, utc(&w.Heartbeat), &w.Active, &w.Most)
 		}))
 	})
 	return out, wrap("read the workers", err)

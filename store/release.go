@@ -41,7 +41,7 @@ func Forbidden(err error) bool { return code(err) == "42501" }
 // A LostWorker is a worker that was declared dead, and the result of releasing its runs.
 type LostWorker struct {
 	ID           uuid.UUID
-	Queue        string
+	Queues       []string // of which it may hold runs
 	Types        []string
 	LeaseTimeout time.Duration
 	RecheckKeys  bool  // it may have ended runs without handing on their slots
@@ -50,11 +50,19 @@ type LostWorker struct {
 	Refused      error // why the database refused to change one of them; nil if it refused none
 }
 
-const lostColumns = `w.worker_id, w.task_queue, w.workflow_types, (extract(epoch FROM w.lease_timeout) * 1000000)::bigint, w.recheck_keys`
+// Due names the queues in which runs of the worker have become due.
+func (w *LostWorker) Due() (due []DueRun) {
+	for _, q := range w.Queues {
+		due = append(due, DueRun{Queue: q})
+	}
+	return due
+}
+
+const lostColumns = `w.worker_id, w.task_queues || w.left_queues, w.workflow_types, (extract(epoch FROM w.lease_timeout) * 1000000)::bigint, w.recheck_keys`
 
 func readLost(row pgx.CollectableRow) (w LostWorker, err error) {
 	var leaseTimeout int64
-	err = row.Scan(&w.ID, &w.Queue, &w.Types, &leaseTimeout, &w.RecheckKeys)
+	err = row.Scan(&w.ID, &w.Queues, &w.Types, &leaseTimeout, &w.RecheckKeys)
 	w.LeaseTimeout = time.Duration(leaseTimeout) * time.Microsecond
 	return w, err
 }
@@ -130,11 +138,13 @@ func (s *Store) Unreleased(ctx context.Context, n int) (lost []LostWorker, err e
 // a clock that was set back. IS TRUE keeps the planner from searching the primary key for all runs above $6.
 const runsOfWorker = `
 SELECT q.run_id
-FROM (SELECT * FROM unnest($4::text[]) AS t (workflow_type) CROSS JOIN generate_series(1, 4) AS p (priority) OFFSET 0) w
+FROM (
+	SELECT * FROM unnest($3::text[]) AS q (task_queue) CROSS JOIN unnest($4::text[]) AS t (workflow_type) CROSS JOIN generate_series(1, 4) AS p (priority) OFFSET 0
+) w
 CROSS JOIN LATERAL (
 	SELECT k.run_id
 	FROM kagzi.workflow_runs k
-	WHERE k.namespace_id = $1 AND k.task_queue = $3 AND k.workflow_type = w.workflow_type AND k.priority = w.priority
+	WHERE k.namespace_id = $1 AND k.task_queue = w.task_queue AND k.workflow_type = w.workflow_type AND k.priority = w.priority
 		AND ` + claimable + ` AND k.available_at > now() AND k.available_at <= now() + $5::bigint * interval '2 microseconds'
 		AND k.status = 'RUNNING' AND k.locked_by = $2 AND (k.run_id > $6) IS TRUE
 	ORDER BY k.available_at
@@ -186,7 +196,7 @@ func (s *Store) Release(ctx context.Context, w *LostWorker) error {
 	err := s.releaseAll(ctx, s.pool, w)
 	if err == nil && w.RecheckKeys {
 		err = do(ctx, func(ctx context.Context) error {
-			return ask(ctx, s.pool, recheckKeys, []any{s.namespace, w.Queue}, nil)
+			return ask(ctx, s.pool, recheckKeys, []any{s.namespace, append(w.Queues[:len(w.Queues):len(w.Queues)], groupScope)}, nil)
 		})
 	}
 	if err == nil {
@@ -200,7 +210,7 @@ func (s *Store) Release(ctx context.Context, w *LostWorker) error {
 const recheckKeys = `
 WITH k AS MATERIALIZED (
 	SELECT f.key_scope, f.run_key
-	FROM unnest(ARRAY[$2::text, '']) AS s (key_scope)
+	FROM unnest($2::text[]) AS s (key_scope)
 	CROSS JOIN LATERAL (
 		SELECT x.key_scope, x.run_key
 		FROM kagzi.run_keys x
@@ -222,7 +232,7 @@ func (s *Store) releaseAll(ctx context.Context, db DB, w *LostWorker) error {
 	for {
 		var found []uuid.UUID
 		err := do(ctx, func(ctx context.Context) error {
-			return ask(ctx, db, runsOfWorker, []any{s.namespace, w.ID, w.Queue, w.Types, micros(w.LeaseTimeout), after.String(), releaseBatch}, collect(&found, pgx.RowTo[uuid.UUID]))
+			return ask(ctx, db, runsOfWorker, []any{s.namespace, w.ID, w.Queues, w.Types, micros(w.LeaseTimeout), after.String(), releaseBatch}, collect(&found, pgx.RowTo[uuid.UUID]))
 		})
 		if err != nil || len(found) == 0 {
 			return err

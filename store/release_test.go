@@ -161,7 +161,7 @@ func TestBuryNeedsSilence(t *testing.T) {
 	if err != nil || len(silent) != 1 {
 		t.Fatalf("silent %+v, error %v", silent, err)
 	}
-	if _, err := s.Heartbeat(t.Context(), s.pool, Heartbeat{Number: 1, Worker: w.ID}); err != nil {
+	if _, err := s.Heartbeat(t.Context(), s.pool, Heartbeat{Number: 1, Worker: w.ID, Queues: w.Queues}); err != nil {
 		t.Fatal(err)
 	}
 	if lost, err := s.DeclareDead(t.Context(), silent[0], ""); err != nil || lost != nil {
@@ -246,7 +246,7 @@ func TestGoneWorkers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p, err := s.Heartbeat(t.Context(), conn, Heartbeat{Number: 2, Worker: w.ID, Backend: again}); err != nil || !p.Own {
+	if p, err := s.Heartbeat(t.Context(), conn, Heartbeat{Number: 2, Worker: w.ID, Queues: w.Queues, Backend: again}); err != nil || !p.Own {
 		t.Errorf("%+v, %v", p, err)
 	}
 	none("it sent a heartbeat over another")
@@ -254,10 +254,10 @@ func TestGoneWorkers(t *testing.T) {
 	only("the process ID is another's by now")
 	exec(t, db.Pool, `UPDATE kagzi.workers SET server_start = server_start - interval '1 second' WHERE backend_pid IS NOT NULL`)
 	none("its server is not this one")
-	if p, err := s.Heartbeat(t.Context(), db.Pool, Heartbeat{Number: 3, Worker: w.ID, Backend: again}); err != nil || p.Own {
+	if p, err := s.Heartbeat(t.Context(), db.Pool, Heartbeat{Number: 3, Worker: w.ID, Queues: w.Queues, Backend: again}); err != nil || p.Own {
 		t.Errorf("a heartbeat over another connection than it says: %+v, %v", p, err)
 	}
-	if _, err := s.Heartbeat(t.Context(), conn, Heartbeat{Number: 4, Worker: w.ID}); err != nil {
+	if _, err := s.Heartbeat(t.Context(), conn, Heartbeat{Number: 4, Worker: w.ID, Queues: w.Queues}); err != nil {
 		t.Error(err)
 	}
 	terminate(t, db.Pool, again.PID)

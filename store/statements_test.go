@@ -6,6 +6,7 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -168,7 +169,7 @@ func life(t *testing.T, s *Store, plain DB) {
 	w := worker()
 	w.Handlers = []string{"type/1", "it's \\ \"odd\", {x}, é, NULL/7"}
 	ok("register", s.RegisterWorker(t.Context(), s.pool, w))
-	_, err := s.Heartbeat(t.Context(), s.pool, Heartbeat{Number: 1, Worker: w.ID, Active: 1, Completed: 2, Failed: 3})
+	_, err := s.Heartbeat(t.Context(), s.pool, Heartbeat{Number: 1, Worker: w.ID, Queues: w.Queues, Active: 1, Completed: 2, Failed: 3})
 	ok("heartbeat", err)
 
 	odd := "it's \\ \"odd\", {x}, é, NULL"
@@ -424,7 +425,7 @@ func registry(t *testing.T, s *Store, odd string) {
 		}
 	}
 	w, v := worker(), worker()
-	w.Queue, w.Types, w.Labels = odd, []string{odd, "type"}, []byte(`{"k": "it's"}`)
+	w.Queues, w.Types, w.Labels = []string{odd}, []string{odd, "type"}, []byte(`{"k": "it's"}`)
 	w.Backend = Backend{PID: 1 << 30, Start: time.Now(), Server: one[time.Time](t, s.pool, `SELECT pg_postmaster_start_time()`)}
 	ok("register", s.RegisterWorker(t.Context(), s.pool, w))
 	ok("register", s.RegisterWorker(t.Context(), s.pool, v))
@@ -446,14 +447,14 @@ func registry(t *testing.T, s *Store, odd string) {
 	if len(page) != 0 || total != 1 {
 		t.Errorf("%+v, %d in all", page, total)
 	}
-	asked, err := s.DrainQueue(t.Context(), nil, v.Queue)
+	asked, err := s.DrainQueue(t.Context(), nil, v.Queues[0])
 	ok("drain queue", err)
 	if len(asked) != 1 || asked[0] != v.ID {
 		t.Errorf("asked %v", asked)
 	}
 	lost, err := s.ReleaseUnresponsive(t.Context(), fleet.Disconnected, odd)
 	ok("release", err)
-	if len(lost) != 1 || lost[0].Queue != odd {
+	if len(lost) != 1 || !slices.Equal(lost[0].Queues, w.Queues) {
 		t.Errorf("lost %+v", lost)
 	}
 	_, err = s.ForceOffline(t.Context(), nil, v.ID, odd)

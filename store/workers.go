@@ -17,7 +17,8 @@ var ErrWorkerOffline = errors.New("worker was declared offline")
 // A Worker is the row that a worker registers.
 type Worker struct {
 	ID            uuid.UUID
-	Queue         string
+	Queues        []string // from which it claims
+	LeftQueues    []string // from which it claims no more, and of which it may still hold runs
 	Types         []string
 	Handlers      []string // with their versions: "checkout/2"
 	Hostname      string
@@ -69,13 +70,13 @@ func (s *Store) HasBackend(ctx context.Context, conn *pgx.Conn, b Backend) (yes 
 }
 
 const registerWorker = `
-INSERT INTO kagzi.workers (worker_id, namespace_id, task_queue, workflow_types, status, hostname, pid, build, labels,
+INSERT INTO kagzi.workers (worker_id, namespace_id, task_queues, left_queues, workflow_types, status, hostname, pid, build, labels,
 	max_concurrent, lease_timeout, stale_after, backend_pid, backend_start, server_start, handlers, schema_version, report_number)
-VALUES ($2, $1, $3, $4::text[], 'ONLINE', $5, $6, $7, NULLIF($8::text, '')::jsonb, $9,
+VALUES ($2, $1, $3::text[], $18::text[], $4::text[], 'ONLINE', $5, $6, $7, NULLIF($8::text, '')::jsonb, $9,
 	$10::bigint * interval '1 microsecond', $11::bigint * interval '1 microsecond', NULLIF($12::int, 0),
 	timestamptz 'epoch' + NULLIF($13::bigint, 0) * interval '1 microsecond', timestamptz 'epoch' + NULLIF($14::bigint, 0) * interval '1 microsecond', $15::text[], $16, $17)
 ON CONFLICT (worker_id, namespace_id) DO UPDATE
-SET heartbeat_at = EXCLUDED.heartbeat_at, report_number = EXCLUDED.report_number, backend_pid = EXCLUDED.backend_pid, backend_start = EXCLUDED.backend_start, server_start = EXCLUDED.server_start
+SET heartbeat_at = EXCLUDED.heartbeat_at, task_queues = EXCLUDED.task_queues, left_queues = EXCLUDED.left_queues, report_number = EXCLUDED.report_number, backend_pid = EXCLUDED.backend_pid, backend_start = EXCLUDED.backend_start, server_start = EXCLUDED.server_start
 WHERE workers.status <> 'OFFLINE' AND workers.report_number <= EXCLUDED.report_number`
 
 // Each kind of event is written once in a worker's life. The statement does not wait for a caller's open transaction that
@@ -91,22 +92,32 @@ func (s *Store) RegisterWorker(ctx context.Context, db DB, w Worker) error {
 	event := uuid.New()
 	return wrap("register worker", do(ctx, func(ctx context.Context) error {
 		b := &pgx.Batch{}
-		b.Queue(registerWorker, s.namespace, w.ID, w.Queue, w.Types, w.Hostname, w.PID, w.Build,
+		b.Queue(registerWorker, s.namespace, w.ID, w.Queues, w.Types, w.Hostname, w.PID, w.Build,
 			string(w.Labels), w.MaxConcurrent, micros(w.LeaseTimeout), micros(w.StaleAfter),
-			w.Backend.PID, epoch(w.Backend.Start), epoch(w.Backend.Server), w.Handlers, w.Schema, w.Number)
+			w.Backend.PID, epoch(w.Backend.Start), epoch(w.Backend.Server), w.Handlers, w.Schema, w.Number, orEmpty(w.LeftQueues))
 		b.Queue(workerEvent, s.namespace, w.ID, event, "STARTED", "")
 		return exchange(ctx, db, untimed, b)
 	}))
 }
 
+// orEmpty returns names, which must not be NULL in the table.
+func orEmpty(names []string) []string {
+	if names == nil {
+		return []string{}
+	}
+	return names
+}
+
 // A Heartbeat is a report of a worker.
 type Heartbeat struct {
-	Number    int64 // increases with each report of the worker: an older report that arrives late changes nothing
-	Worker    uuid.UUID
-	Active    int     // runs that it executes
-	Completed int64   // runs since its start
-	Failed    int64   // runs since its start
-	Backend   Backend // of the connection that sends the heartbeat
+	Number     int64 // increases with each report of the worker: an older report that arrives late changes nothing
+	Worker     uuid.UUID
+	Queues     []string // from which it claims
+	LeftQueues []string // from which it claims no more, and of which it may still hold runs
+	Active     int      // runs that it executes
+	Completed  int64    // runs since its start
+	Failed     int64    // runs since its start
+	Backend    Backend  // of the connection that sends the heartbeat
 }
 
 // A HeartbeatAnswer is the answer to a Heartbeat.
@@ -122,7 +133,7 @@ WITH t AS MATERIALIZED (SELECT clock_timestamp() AS now)
 UPDATE kagzi.workers w
 SET heartbeat_at = t.now, report_number = $9, active_count = $3, completed_count = $4, failed_count = $5, backend_pid = NULLIF($6::int, 0),
 	backend_start = timestamptz 'epoch' + NULLIF($7::bigint, 0) * interval '1 microsecond',
-	server_start = timestamptz 'epoch' + NULLIF($8::bigint, 0) * interval '1 microsecond'
+	server_start = timestamptz 'epoch' + NULLIF($8::bigint, 0) * interval '1 microsecond', task_queues = $10::text[], left_queues = $11::text[]
 FROM t
 WHERE w.worker_id = $2 AND w.namespace_id = $1 AND w.status <> 'OFFLINE' AND w.report_number <= $9
 RETURNING w.heartbeat_at, w.status = 'DRAINING' OR EXISTS (
@@ -135,7 +146,7 @@ const askedToDrain = `SELECT EXISTS (SELECT FROM kagzi.worker_events e WHERE e.w
 func (s *Store) Heartbeat(ctx context.Context, db DB, h Heartbeat) (answer HeartbeatAnswer, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		b := &pgx.Batch{}
-		b.Queue(heartbeat, s.namespace, h.Worker, h.Active, h.Completed, h.Failed, h.Backend.PID, epoch(h.Backend.Start), epoch(h.Backend.Server), h.Number)
+		b.Queue(heartbeat, s.namespace, h.Worker, h.Active, h.Completed, h.Failed, h.Backend.PID, epoch(h.Backend.Start), epoch(h.Backend.Server), h.Number, orEmpty(h.Queues), orEmpty(h.LeftQueues))
 		answer = HeartbeatAnswer{Asked: time.Now()}
 		// The prologue asks for the backend: in a distributed Postgres the heartbeat runs on the server that has the row.
 		var pid int32

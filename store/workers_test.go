@@ -3,6 +3,7 @@ package store
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -11,7 +12,7 @@ import (
 
 func worker() Worker {
 	return Worker{
-		ID: uuid.New(), Queue: "queue", Types: []string{"type"}, Hostname: "host", PID: 7, Build: "v1", Labels: json.RawMessage(`{"zone": "a"}`),
+		ID: uuid.New(), Queues: []string{"queue"}, Types: []string{"type"}, Hostname: "host", PID: 7, Build: "v1", Labels: json.RawMessage(`{"zone": "a"}`),
 		MaxConcurrent: 10, LeaseTimeout: time.Minute, StaleAfter: 30 * time.Second,
 	}
 }
@@ -50,7 +51,7 @@ func TestWorkerLife(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	w := register(t, s)
-	heartbeat := Heartbeat{Number: 1, Worker: w.ID, Active: 3, Completed: 4, Failed: 5}
+	heartbeat := Heartbeat{Number: 1, Worker: w.ID, Queues: w.Queues, Active: 3, Completed: 4, Failed: 5}
 	p, err := s.Heartbeat(t.Context(), s.pool, heartbeat)
 	if err != nil || p.Drain || p.Own || p.Now.IsZero() {
 		t.Errorf("heartbeat: %+v, error %v", p, err)
@@ -105,7 +106,7 @@ func TestReleaseLost(t *testing.T) {
 	silence(t, other, foreign.ID, time.Hour)
 
 	lost, err := s.ReleaseLost(t.Context())
-	if err != nil || len(lost) != 1 || lost[0].ID != dead.ID || lost[0].Released != 2 || lost[0].Queue != "queue" || lost[0].LeaseTimeout != time.Minute {
+	if err != nil || len(lost) != 1 || lost[0].ID != dead.ID || lost[0].Released != 2 || !slices.Equal(lost[0].Queues, []string{"queue"}) || lost[0].LeaseTimeout != time.Minute {
 		t.Fatalf("lost %+v, error %v", lost, err)
 	}
 	for _, r := range deads[:2] {
@@ -124,9 +125,9 @@ func TestReleaseLost(t *testing.T) {
 	if got := events(t, s, dead.ID); got != "STARTED LOST" {
 		t.Errorf("events %s", got)
 	}
-	_, err = s.Heartbeat(t.Context(), s.pool, Heartbeat{Number: 1, Worker: dead.ID})
+	_, err = s.Heartbeat(t.Context(), s.pool, Heartbeat{Number: 1, Worker: dead.ID, Queues: dead.Queues})
 	wantError(t, err, ErrWorkerOffline)
-	if _, err := s.Heartbeat(t.Context(), s.pool, Heartbeat{Number: 1, Worker: alive.ID}); err != nil {
+	if _, err := s.Heartbeat(t.Context(), s.pool, Heartbeat{Number: 1, Worker: alive.ID, Queues: alive.Queues}); err != nil {
 		t.Error(err)
 	}
 	if lost, err := s.ReleaseLost(t.Context()); err != nil || len(lost) > 0 {
@@ -234,8 +235,8 @@ func TestLateHeartbeat(t *testing.T) {
 	s := open(t)
 	w := register(t, s)
 	now := time.Now().UTC().Truncate(time.Microsecond)
-	old := Heartbeat{Number: 1, Worker: w.ID, Backend: Backend{PID: 7, Start: now, Server: now}}
-	again := Heartbeat{Number: 2, Worker: w.ID, Backend: Backend{PID: 8, Start: now, Server: now}}
+	old := Heartbeat{Number: 1, Worker: w.ID, Queues: w.Queues, Backend: Backend{PID: 7, Start: now, Server: now}}
+	again := Heartbeat{Number: 2, Worker: w.ID, Queues: w.Queues, Backend: Backend{PID: 8, Start: now, Server: now}}
 	if _, err := s.Heartbeat(t.Context(), s.pool, again); err != nil {
 		t.Fatal(err)
 	}
@@ -284,4 +285,45 @@ func refuseUpdate(t *testing.T, s *Store, id uuid.UUID) {
 	t.Helper()
 	exec(t, s.pool, `CREATE FUNCTION damaged() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'damaged' USING ERRCODE = 'XX001'; END $$`)
 	exec(t, s.pool, fmt.Sprintf(`CREATE TRIGGER damaged BEFORE UPDATE ON kagzi.workflow_runs FOR EACH ROW WHEN (new.run_id = '%s') EXECUTE FUNCTION damaged()`, id))
+}
+
+// A dead worker's runs are released in all of its queues, also in one that it had left before.
+func TestReleaseInSeveralQueues(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	w := worker()
+	w.Queues = []string{"queue", "other"}
+	if err := s.RegisterWorker(t.Context(), s.pool, w); err != nil {
+		t.Fatal(err)
+	}
+	var held []uuid.UUID
+	for _, queue := range w.Queues {
+		start(t, s, newRun(func(r *NewRun) { r.Queue = queue }))
+		runs := claim(t, s, request(1, func(r *ClaimRequest) { r.Worker, r.Queue = w.ID, queue })).Runs
+		if len(runs) != 1 || runs[0].Queue != queue {
+			t.Fatalf("claimed %+v of queue %q", runs, queue)
+		}
+		held = append(held, runs[0].RunID)
+	}
+	if _, err := s.Heartbeat(t.Context(), s.pool, Heartbeat{Number: 1, Worker: w.ID, Queues: w.Queues[:1], LeftQueues: w.Queues[1:]}); err != nil {
+		t.Fatal(err)
+	}
+	for queue, want := range map[string]int{"queue": 1, "other": 0} {
+		if page, total, err := s.Workers(t.Context(), WorkerFilter{Queue: queue, Limit: 10}); err != nil || len(page) != want || total != want {
+			t.Errorf("workers of queue %q: %+v, %d, %v", queue, page, total, err)
+		}
+		if asked, err := s.DrainQueue(t.Context(), nil, queue); err != nil || len(asked) != want {
+			t.Errorf("draining of queue %q asked %v, %v", queue, asked, err)
+		}
+	}
+	silence(t, s, w.ID, time.Hour)
+	lost, err := s.ReleaseLost(t.Context())
+	if err != nil || len(lost) != 1 || lost[0].Released != 2 || !slices.Equal(lost[0].Queues, w.Queues) || len(lost[0].Due()) != 2 {
+		t.Errorf("lost %+v, %v", lost, err)
+	}
+	for _, id := range held {
+		if row := readRow(t, s.pool, id); !row.Due {
+			t.Errorf("the dead worker's run %+v is not due", row)
+		}
+	}
 }

@@ -33,9 +33,10 @@ type Process struct {
 
 // A Worker is a running worker of this process.
 type Worker struct {
-	ID, Queue string
-	Silence   time.Duration // since the worker last got an answer or an error from the database
-	Stuck     bool          // Silence is too long for an outage, in which the worker gets errors
+	ID      string
+	Queues  []string
+	Silence time.Duration // since the worker last got an answer or an error from the database
+	Stuck   bool          // Silence is too long for an outage, in which the worker gets errors
 }
 
 const (
@@ -63,13 +64,22 @@ func (p Process) Readiness(ctx context.Context) health.Report {
 	return p.examine(ctx, func(ctx context.Context, e *examination) { e.essentials(ctx) })
 }
 
+// quoted returns the first names, quoted.
+func quoted(names []string) string {
+	var q []string
+	for _, n := range names {
+		q = append(q, text.Quote(n))
+	}
+	return text.List(q, namedAtMost)
+}
+
 // Liveness reports whether one of the workers is stuck, which are all of this process.
 func Liveness(namespace string, workers []Worker) health.Report {
 	e := examination{report: health.Report{Status: health.Healthy, Namespace: namespace}}
 	for _, w := range workers {
 		if w.Stuck {
-			e.add("worker", health.Unhealthy, "Worker %s of queue %q has had neither answer nor error from the database for %s: start the process again, and report its goroutines.",
-				w.ID, w.Queue, duration.About(w.Silence))
+			e.add("worker", health.Unhealthy, "Worker %s of queue %s has had neither answer nor error from the database for %s: start the process again, and report its goroutines.",
+				w.ID, quoted(w.Queues), duration.About(w.Silence))
 		}
 	}
 	if len(e.report.Checks) == 0 {

@@ -52,8 +52,14 @@ func (c *coverage) has(version int) bool {
 }
 
 func (f fleet) add(w store.LiveWorker) {
+	for _, queue := range w.Queues {
+		f.addTo(queue, w)
+	}
+}
+
+func (f fleet) addTo(queue string, w store.LiveWorker) {
 	for _, t := range w.Types {
-		r := route{w.Queue, t}
+		r := route{queue, t}
 		if f[r] == nil {
 			f[r] = &coverage{versions: map[int]bool{}}
 		}
@@ -64,7 +70,7 @@ func (f fleet) add(w store.LiveWorker) {
 		if slash < 0 {
 			continue
 		}
-		if c := f[route{w.Queue, h[:slash]}]; c != nil {
+		if c := f[route{queue, h[:slash]}]; c != nil {
 			version, _ := strconv.Atoi(h[slash+1:]) // a worker wrote it, so it is a number
 			c.versions[version] = true
 		}

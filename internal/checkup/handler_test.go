@@ -136,7 +136,7 @@ func TestCheckThatPanics(t *testing.T) {
 
 func TestLiveness(t *testing.T) {
 	t.Parallel()
-	well, stuck := checkup.Worker{ID: "a", Queue: "q", Silence: time.Second}, checkup.Worker{ID: "b", Queue: "q", Silence: 31 * time.Hour, Stuck: true}
+	well, stuck := checkup.Worker{ID: "a", Queues: []string{"q"}, Silence: time.Second}, checkup.Worker{ID: "b", Queues: []string{"q"}, Silence: 31 * time.Hour, Stuck: true}
 	wantHealth(t, checkup.Liveness("shop", nil), "process", health.Healthy, "Alive, with 0 workers.")
 	wantHealth(t, checkup.Liveness("shop", []checkup.Worker{well}), "process", health.Healthy, "Alive, with 1 worker.")
 	r := checkup.Liveness("shop", []checkup.Worker{well, stuck})

@@ -118,8 +118,8 @@ func (o oddRuns) insert(t *testing.T, pool *pgxpool.Pool) {
 func insertWorker(t *testing.T, pool *pgxpool.Pool, namespace, status, typ string, silent time.Duration) {
 	t.Helper()
 	dbtest.Exec(t, pool, `
-		INSERT INTO kagzi.workers (worker_id, namespace_id, task_queue, workflow_types, status, lease_timeout, stale_after, active_count, max_concurrent, heartbeat_at)
-		VALUES ($1, $2, 'default', ARRAY[$3], $4, '5 minutes', '1 minute', 3, 10, clock_timestamp() - $5::interval)`, uuid.New(), namespace, typ, status, silent)
+		INSERT INTO kagzi.workers (worker_id, namespace_id, task_queues, workflow_types, status, lease_timeout, stale_after, active_count, max_concurrent, heartbeat_at)
+		VALUES ($1, $2, '{default}', ARRAY[$3], $4, '5 minutes', '1 minute', 3, 10, clock_timestamp() - $5::interval)`, uuid.New(), namespace, typ, status, silent)
 }
 
 // A testWorker is a row of the registry.
@@ -132,7 +132,7 @@ type testWorker struct {
 func (w testWorker) insert(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	dbtest.Exec(t, pool, `
-		INSERT INTO kagzi.workers (worker_id, namespace_id, task_queue, workflow_types, handlers, status, lease_timeout, stale_after, heartbeat_at)
-		VALUES ($1, $2, $3, $4, $5, $6, '5 minutes', '1 minute', clock_timestamp() - $7::interval)`,
+		INSERT INTO kagzi.workers (worker_id, namespace_id, task_queues, workflow_types, handlers, status, lease_timeout, stale_after, heartbeat_at)
+		VALUES ($1, $2, ARRAY[$3], $4, $5, $6, '5 minutes', '1 minute', clock_timestamp() - $7::interval)`,
 		uuid.New(), cmp.Or(w.namespace, "default"), cmp.Or(w.queue, "default"), w.types, w.handlers, cmp.Or(w.status, "ONLINE"), w.silent)
 }

@@ -31,21 +31,21 @@ func (s *Session) claimLoop(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for ctx.Err() == nil {
-		q, pause := s.nextQueue()
-		if q == nil {
+		if s.changed.Swap(false) {
+			s.subscribe() // before the first claim from a new queue
+		}
+		q, n, pause := s.nextQueue()
+		switch {
+		case pause < 0:
+			return
+		case pause > 0:
 			timer.Reset(pause)
 			select {
 			case <-ctx.Done():
 			case <-s.wake:
 			case <-timer.C:
 			}
-			continue
-		}
-		n, more := s.capacity(q)
-		if !more {
-			return
-		}
-		if n == 0 {
+		case n == 0:
 			s.endLingering()
 			timer.Reset(claimAhead)
 			select {
@@ -58,21 +58,68 @@ func (s *Session) claimLoop(ctx context.Context) {
 				case <-s.freed:
 				}
 			}
-			continue
+		default:
+			s.claim(ctx, q, n)
 		}
-		s.claim(ctx, q, n)
 	}
 }
 
-func (s *Session) newQueue(name string) *queue {
-	return &queue{name: name, pollInterval: s.cfg.PollInterval, wake: s.wake, most: mostClaimed}
-}
-
-// nextQueue returns the queue to claim from now, or how long there is none.
-func (s *Session) nextQueue() (*queue, time.Duration) {
+// nextQueue returns the queue to claim from now, and how many runs; n is zero until a slot is free. If no claim is due, it returns
+// how long none is. A negative pause says that nothing will be claimed any more.
+func (s *Session) nextQueue() (q *queue, n int, pause time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.queues.next(time.Now())
+	due, pause := s.queues.due(time.Now())
+	if len(due) == 0 {
+		return nil, 0, pause
+	}
+	if s.draining {
+		return nil, 0, -1
+	}
+	s.slots.measure(time.Now())
+	wanted := s.slots.wanted()
+	if s.fenced || wanted == 0 {
+		return nil, 0, 0
+	}
+	for len(due) > 0 {
+		q, n = due.choose(wanted)
+		if q.keys.counts(s.handover.has(q.name), s.now()) { // nothing ahead of free slots: a run would hold a slot of its key while it waits
+			n = min(n, s.slots.free)
+		}
+		if n > 0 {
+			return q, n, 0
+		}
+		due = slices.DeleteFunc(due, func(other *queue) bool { return other == q })
+	}
+	return nil, 0, 0
+}
+
+// subscribe subscribes to notifications of the queues from which the session claims, and of no others.
+func (s *Session) subscribe() {
+	s.mu.Lock()
+	queues := slices.Clone(s.queues)
+	s.mu.Unlock()
+	for _, q := range queues {
+		s.mu.Lock()
+		active, cancel := q.active(), q.unsubscribe
+		s.mu.Unlock()
+		switch {
+		case active && cancel == nil:
+			cancel = s.cfg.Hints.OnWork(q.name, func() { s.wantClaim(q) })
+		case !active && cancel != nil:
+			cancel()
+			cancel = nil
+		}
+		s.mu.Lock()
+		q.unsubscribe = cancel
+		s.mu.Unlock()
+	}
+}
+
+func (s *Session) wantClaim(q *queue) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	q.wantClaim()
 }
 
 // longestLedPoll is the longest PollInterval of a worker that lets the leading coordinator poll for it. That coordinator says
@@ -94,20 +141,6 @@ func (s *Session) hearLead(l hints.Lead) {
 	}
 }
 
-// capacity returns how many runs may be claimed now from q. more is false once nothing will be claimed any more.
-func (s *Session) capacity(q *queue) (n int, more bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.fenced {
-		return 0, !s.draining
-	}
-	s.slots.measure(time.Now())
-	if q.keys.counts(s.handover.has(q.name), s.now()) { // nothing ahead of free slots: a run would hold a slot of its key while it waits
-		return min(max(s.slots.free, 0), q.most), !s.draining
-	}
-	return min(s.slots.wanted(), q.most), !s.draining
-}
-
 // claim takes up to n runs from q, begins to execute them, and returns the pause before the next claim from q.
 func (s *Session) claim(ctx context.Context, q *queue, n int) time.Duration {
 	s.mu.Lock()
@@ -117,9 +150,10 @@ func (s *Session) claim(ctx context.Context, q *queue, n int) time.Duration {
 	worker := s.ID()
 	runs, next := s.claimFrom(ctx, q, worker, n)
 	if len(runs) > 0 {
-		s.begin(worker, runs)
+		s.begin(q, worker, runs)
 	}
 	s.mu.Lock()
+	s.served = q.serve(len(runs), s.served)
 	q.claimed(next)
 	s.mu.Unlock()
 	return next.pause
@@ -148,12 +182,13 @@ func (s *Session) prepareClaim(ctx context.Context, q *queue, worker uuid.UUID, 
 		q.keys.backoff = 0
 	}
 	q.begins()
+	queues := len(s.queues)
 	s.mu.Unlock()
 	req = store.ClaimRequest{
 		Queue: q.name, Types: types, Limit: n, Worker: worker, Lease: uuid.New(), LeaseTimeout: s.cfg.LeaseTimeout,
 		LowFirst: q.claims%16 == 0, NoSuspects: noSuspects, Ahead: s.cfg.PollInterval,
 	}
-	full, back := q.looks.prepare(&req, s.now(), s.cfg.PollInterval)
+	full, back := q.looks.prepare(&req, s.now(), s.cfg.PollInterval, queues)
 	s.mu.Lock()
 	q.keys.prepare(&req, s.handover.take(q.name), full || back != nil, free, s.now())
 	s.mu.Unlock()
@@ -258,11 +293,10 @@ func (s *Session) handOnLocked(r *store.ClaimedRun) {
 	case q == nil || !q.keys.limited:
 		return
 	}
-	if q != nil {
-		q.wantClaim()
-	}
-	if s.draining || s.fenced || q == nil {
+	if s.draining || s.fenced || q == nil || !q.active() {
 		s.handover.leave()
+	} else {
+		q.wantClaim()
 	}
 }
 
@@ -275,9 +309,7 @@ func (s *Session) lookBack(ctx context.Context, q *queue, req store.ClaimRequest
 	case err != nil && ctx.Err() == nil:
 		s.databaseTrouble(err)
 	case len(missed) > 0:
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		q.wantClaim()
+		s.wantClaim(q)
 	}
 }
 
@@ -302,16 +334,17 @@ func (s *Session) claimedAll() {
 	}
 }
 
-// begin starts to execute the runs of a claim, or lets them wait for a slot.
-func (s *Session) begin(worker uuid.UUID, runs []*store.ClaimedRun) {
+// begin starts to execute the runs of a claim from q, or lets them wait for a slot.
+func (s *Session) begin(q *queue, worker uuid.UUID, runs []*store.ClaimedRun) {
 	es := make([]*execution, 0, len(runs))
 	for _, r := range runs {
-		if e := s.adopt(worker, r); e != nil {
+		if e := s.adopt(q, worker, r); e != nil {
 			es = append(es, e)
 		}
 	}
 	s.mu.Lock()
 	s.slots.waiting = append(s.slots.waiting, es...)
+	q.taken += len(es)
 	s.mu.Unlock()
 	s.startWaiting()
 	s.mu.Lock()
@@ -319,17 +352,20 @@ func (s *Session) begin(worker uuid.UUID, runs []*store.ClaimedRun) {
 	s.mu.Unlock()
 	if waiting > 0 && len(es) > 0 {
 		s.endLingering()
-		time.AfterFunc(longestAhead, func() { s.giveBack(es[len(es)-1].run.Term.Asked) })
+		time.AfterFunc(longestAhead, func() {
+			last := es[len(es)-1].run.Term.Asked
+			s.giveBack(func(e *execution) bool { return !e.run.Term.Asked.After(last) })
+		})
 	}
 }
 
-// adopt prepares the execution of a run that was claimed, or inserted as claimed, by worker. The execution waits for a slot.
+// adopt prepares the execution of a run of q that was claimed, or inserted as claimed, by worker. The execution waits for a slot.
 // adopt returns nil if it has yielded the run. A run that was never started and never woken has no history. The histories of
 // the others, and the inputs that the claim left out, are read beside the claims.
-func (s *Session) adopt(worker uuid.UUID, r *store.ClaimedRun) *execution {
+func (s *Session) adopt(q *queue, worker uuid.UUID, r *store.ClaimedRun) *execution {
 	loads := !r.Fresh || r.Wakeups > 0 || r.Input == nil
 	e := newExecution(s.environment, s, r, loads)
-	e.waiting, e.loading = true, loads
+	e.queue, e.waiting, e.loading = q, true, loads
 	s.mu.Lock()
 	old := s.executing[r.RunID]
 	s.executing[r.RunID] = e
@@ -339,7 +375,8 @@ func (s *Session) adopt(worker uuid.UUID, r *store.ClaimedRun) *execution {
 		s.stale[r.RunID] = true
 		goroutine.Signal(s.refreshes)
 	}
-	drains := reserved && s.draining // the session may have given up its other runs already
+	// The session may have given up its other runs already, or those of the queue.
+	drains := reserved && s.draining || !q.active()
 	declaredDead := worker != s.ID()
 	s.mu.Unlock()
 	if old != nil { // its lease ended, and this worker has claimed the run again
@@ -366,13 +403,15 @@ func (s *Session) dispatch(e *execution) {
 	if !e.run.CrashLoopSuspect() { // it may have been taken for one, and has made progress
 		s.endSuspectLocked(e)
 	}
-	fenced := s.fenced
+	fenced, left := s.fenced, !e.queue.active()
 	s.mu.Unlock()
 	switch {
 	case fenced:
 		e.stopUnbegun(stopShutdown, ErrLeaseLost)
 	case why != underWay:
 		e.stopUnbegun(why, failure.ErrDeadline)
+	case left:
+		e.stopUnbegun(stopShutdown, ErrShutdown)
 	case h == nil:
 		e.stopUnbegun(stopShutdown, ErrShutdown) // the claim asks only for versions with a handler
 	default:
@@ -393,11 +432,11 @@ func (s *Session) Offer(queue, typ string, version int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	q := s.queues.named(queue)
-	if q == nil {
+	if q == nil || !q.active() {
 		return 0
 	}
 	q.wantClaim() // if there is no free slot, once there is one
-	if s.draining || s.fenced {
+	if s.draining || s.fenced || !q.registered {
 		return 0
 	}
 	return s.slots.free

@@ -31,7 +31,7 @@ type Config struct {
 	// StepContext returns the context of a step's attempt, which tells the application's code which attempt that is.
 	StepContext func(ctx context.Context, step StepIdentity) context.Context
 
-	Queue         string
+	Queues        map[string]int             // from which the session claims first, with their shares of the slots
 	Handlers      map[string]map[int]Handler // by workflow and version
 	Types         []store.WorkflowVersions   // the workflows and versions of Handlers, in the form that a claim needs
 	MaxConcurrent int

@@ -18,8 +18,10 @@ func (s *Session) drain(hb *heartbeater) {
 	log := s.logger(s.ID())
 	log.Info("kagzi: draining", "runs", n, "for_at_most", s.cfg.DrainTimeout)
 	// The runs that this worker has suspended become due without it: other workers must query when.
-	s.cfg.Hints.Queue(s.background, s.cfg.Queue)
-	s.giveBack(time.Now())
+	for _, q := range s.Queues() {
+		s.cfg.Hints.Queue(s.background, q)
+	}
+	s.giveBack(func(*execution) bool { return true })
 	hb.draining()
 	deadline := time.NewTimer(s.cfg.DrainTimeout)
 	defer deadline.Stop()

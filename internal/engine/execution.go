@@ -39,6 +39,7 @@ type execution struct {
 	verifier verifier // in mode verify; nil in mode live
 
 	run     *store.ClaimedRun // the loader sets its Input before the execution begins; CancelRequested and Recoveries may change
+	queue   *queue            // of the session; nil in mode verify
 	runID   string
 	attempt int // of the run, from 1
 

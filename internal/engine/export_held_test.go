@@ -32,7 +32,10 @@ type HeldExecution struct{ e *execution }
 func NewHeldSession(ctx context.Context, cfg Config) (*HeldSession, error) {
 	h := &HeldSession{s: New(cfg), Come: make(chan HeldExecution, 100), Again: make(chan HeldExecution, 100)}
 	h.s.writer = sendingTo(h.Come)
-	return h, h.s.store.RegisterWorker(ctx, h.s.store.Pool(), cfg.Registration(h.s.ID()))
+	reg := cfg.Registration(h.s.ID())
+	reg.Queues, _ = h.s.queuesToRegister()
+	h.s.queuesRegistered(reg.Queues)
+	return h, h.s.store.RegisterWorker(ctx, h.s.store.Pool(), reg)
 }
 
 // sendingTo returns a batcher that sends the executions to the test.
@@ -80,7 +83,7 @@ func RestAfterLooks(pollInterval time.Duration, took ...time.Duration) time.Dura
 	for _, d := range took {
 		l.ended(d)
 	}
-	return l.next(pollInterval).Sub(l.at)
+	return l.next(pollInterval, 1).Sub(l.at)
 }
 
 // Hear notes an answer of the database that has just come, as that to a heartbeat.

@@ -239,7 +239,9 @@ func (s *Session) suspended(queue string, p *store.Suspension) (announce bool) {
 	due := time.Now().Add(left)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if q := s.queues.named(queue); q != nil {
+	q := s.queues.named(queue)
+	leaves := s.draining || q == nil || !q.active()
+	if !leaves {
 		if q.suspendedUntil.IsZero() || due.Before(q.suspendedUntil) {
 			q.suspendedUntil = due
 		}
@@ -247,7 +249,7 @@ func (s *Session) suspended(queue string, p *store.Suspension) (announce bool) {
 			q.wantClaim()
 		}
 	}
-	return s.draining || left <= memoryWait
+	return leaves || left <= memoryWait
 }
 
 // withoutEnded returns the executions that can still be written. It drops the writes of the others: the worker is closing

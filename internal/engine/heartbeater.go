@@ -70,10 +70,8 @@ func (h *heartbeater) register(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	h.number++
-	reg := h.s.cfg.Registration(h.s.ID())
-	reg.Number, reg.Backend = h.number, h.backend
-	if err := h.s.store.RegisterWorker(ctx, conn, reg); err != nil {
+	reg, err := h.registerRow(ctx, conn, h.s.ID())
+	if err != nil {
 		return err
 	}
 	check, cancel := context.WithTimeout(context.WithoutCancel(ctx), registryTimeout) // a registered worker ends by a drain
@@ -83,6 +81,19 @@ func (h *heartbeater) register(ctx context.Context) error {
 		return errors.Join(err, h.s.store.StoppedWorker(ctx, conn, reg.ID))
 	}
 	return err
+}
+
+// registerRow writes the worker's row.
+func (h *heartbeater) registerRow(ctx context.Context, db store.DB, id uuid.UUID) (store.Worker, error) {
+	h.number++
+	reg := h.s.cfg.Registration(id)
+	reg.Number, reg.Backend = h.number, h.backend
+	reg.Queues, reg.LeftQueues = h.s.queuesToRegister()
+	err := h.s.store.RegisterWorker(ctx, db, reg)
+	if err == nil {
+		h.s.queuesRegistered(reg.Queues)
+	}
+	return reg, err
 }
 
 // fenceIfOverdue fences the session if others may take the worker for dead by now, and resets the timer if not.
@@ -196,10 +207,12 @@ func (h *heartbeater) heartbeat() error {
 	}
 	defer h.watchConnection()()
 	held := s.held()
-	answer, err := s.store.Heartbeat(ctx, db, h.newHeartbeat())
+	report := h.newHeartbeat()
+	answer, err := s.store.Heartbeat(ctx, db, report)
 	if err == nil && h.backend != (store.Backend{}) && !answer.Own {
 		h.backend = store.Backend{} // a pooler shares the backend among clients
-		answer, err = s.store.Heartbeat(ctx, db, h.newHeartbeat())
+		report = h.newHeartbeat()
+		answer, err = s.store.Heartbeat(ctx, db, report)
 	}
 	if errors.Is(err, store.ErrWorkerOffline) {
 		if answer.Drain {
@@ -214,6 +227,7 @@ func (h *heartbeater) heartbeat() error {
 		return err
 	}
 	h.alive(answer.Asked)
+	s.queuesRegistered(report.Queues)
 	s.setClock(answer.Now, answer.Asked)
 	if answer.Drain {
 		h.drain()
@@ -234,7 +248,8 @@ func (h *heartbeater) newHeartbeat() store.Heartbeat {
 	active := s.cfg.MaxConcurrent - s.slots.free
 	s.mu.Unlock()
 	h.number++
-	return store.Heartbeat{Number: h.number, Worker: s.ID(), Active: active, Completed: s.completed.Load(), Failed: s.failed.Load(), Backend: h.backend}
+	queues, left := s.queuesToRegister()
+	return store.Heartbeat{Number: h.number, Worker: s.ID(), Queues: queues, LeftQueues: left, Active: active, Completed: s.completed.Load(), Failed: s.failed.Load(), Backend: h.backend}
 }
 
 // drain begins the drain that somebody has requested in the worker's row.
@@ -245,7 +260,7 @@ func (h *heartbeater) drain() {
 	s.draining = true
 	s.mu.Unlock()
 	if !was {
-		s.cfg.Logger.Info("kagzi: worker was asked to drain", "worker", s.ID(), "queue", s.cfg.Queue)
+		s.cfg.Logger.Info("kagzi: worker was asked to drain", "worker", s.ID(), "queues", s.Queues())
 		s.stopClaims()
 	}
 }
@@ -271,10 +286,7 @@ func (h *heartbeater) reregister(ctx context.Context, db store.DB) error {
 		return err
 	}
 	started := time.Now()
-	h.number++
-	reg := s.cfg.Registration(id)
-	reg.Number, reg.Backend = h.number, h.backend
-	if err := s.store.RegisterWorker(ctx, db, reg); err != nil {
+	if _, err := h.registerRow(ctx, db, id); err != nil {
 		return err
 	}
 	if draining {
@@ -283,7 +295,7 @@ func (h *heartbeater) reregister(ctx context.Context, db store.DB) error {
 		}
 	}
 	h.alive(started)
-	s.wantClaim()
+	s.wantClaims()
 	return nil
 }
 

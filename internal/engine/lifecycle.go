@@ -21,9 +21,9 @@ func New(cfg Config) *Session {
 		executing: map[uuid.UUID]*execution{}, lingering: map[*execution]bool{}, slots: slots{free: cfg.MaxConcurrent}, stale: map[uuid.UUID]bool{}, staleEarly: map[uuid.UUID]bool{}, reserved: map[uuid.UUID]bool{},
 		drains: make(chan struct{}),
 	}
-	s.queues = queueList{s.newQueue(cfg.Queue)}
 	s.environment = newEnvironment(&cfg, s.poolIsClosed)
 	s.handover = &handover{store: cfg.Store, hints: cfg.Hints, trouble: s.databaseTrouble, drains: s.drains, keys: map[string]map[store.Key]bool{}}
+	s.changeQueues(cfg.Queues)
 	s.writer = batch.New(batch.Config[*execution]{Flush: s.flush})
 	s.retries = batch.New(batch.Config[*execution]{Flush: s.flush})
 	s.alone = batch.New(batch.Config[*execution]{Flush: s.flush, MaxItems: 1, Flushes: flushesApart})
@@ -49,9 +49,8 @@ func (s *Session) Run(ctx context.Context) error {
 		}
 		return failure.Prefixed(err)
 	}
-	s.cfg.Logger.Info("kagzi: worker started", "worker", s.ID(), "namespace", s.store.Namespace(), "queue", s.cfg.Queue, "workflows", s.cfg.Registration(s.ID()).Handlers)
+	s.cfg.Logger.Info("kagzi: worker started", "worker", s.ID(), "namespace", s.store.Namespace(), "queues", s.Queues(), "workflows", s.cfg.Registration(s.ID()).Handlers)
 	release := s.cfg.Hints.Listen()
-	stopWork := s.cfg.Hints.OnWork(s.cfg.Queue, s.wantClaim)
 	stopLead := s.cfg.Hints.OnLead(s.hearLead)
 	leaveHints := s.cfg.Hints.JoinWorker(s)
 	if s.cfg.Hooks != nil && s.cfg.Hooks.Begun != nil {
@@ -80,7 +79,7 @@ func (s *Session) Run(ctx context.Context) error {
 	leaveHints()
 	close(stop)
 	loops.Wait()
-	stopWork()
+	s.endSubscriptions()
 	stopLead()
 	release()
 	hb.end()
@@ -93,7 +92,7 @@ func (s *Session) Run(ctx context.Context) error {
 	case <-published:
 	case <-time.After(time.Second): // the process may go on starting runs: then its hints never end
 	}
-	s.cfg.Logger.Info("kagzi: worker stopped", "worker", s.ID(), "queue", s.cfg.Queue, "completed", s.completed.Load(), "failed", s.failed.Load())
+	s.cfg.Logger.Info("kagzi: worker stopped", "worker", s.ID(), "queues", s.Queues(), "completed", s.completed.Load(), "failed", s.failed.Load())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.poolClosed {

@@ -26,9 +26,9 @@ type lookedBack struct {
 }
 
 const (
-	// restPerLook bounds the time of looks to a tenth: after one of them, the next is due in nine times as long. After a
-	// PollInterval it is due in any case.
-	restPerLook = 9
+	// perLook bounds the time of the looks of all queues to a tenth: if there is one queue, the next look is due nine times as long
+	// after one of them as that took. After a PollInterval it is due in any case.
+	perLook = 10
 
 	// longLook is how long a full look may take. Claims do not wait for a longer one.
 	longLook = 20 * time.Millisecond
@@ -39,8 +39,8 @@ const (
 )
 
 // next returns when the next look is due.
-func (l *looks) next(pollInterval time.Duration) time.Time {
-	return l.at.Add(min(restPerLook*l.took, pollInterval))
+func (l *looks) next(pollInterval time.Duration, queues int) time.Time {
+	return l.at.Add(min((perLook*time.Duration(queues)-1)*l.took, pollInterval))
 }
 
 // ended notes that a look was answered, or failed.
@@ -58,10 +58,10 @@ func (l *looks) goOn(reached map[store.Pair]time.Time) {
 }
 
 // prepare sets what the claim is to search, and reports whether that is everything. now is the estimate of the database's time.
-// If a look back is due, prepare returns where its answer goes.
-func (l *looks) prepare(req *store.ClaimRequest, now time.Time, pollInterval time.Duration) (full bool, back chan<- lookedBack) {
+// queues is how many the session has. If a look back is due, prepare returns where its answer goes.
+func (l *looks) prepare(req *store.ClaimRequest, now time.Time, pollInterval time.Duration, queues int) (full bool, back chan<- lookedBack) {
 	missed := l.lookedBack()
-	untilNext := time.Until(l.next(pollInterval))
+	untilNext := time.Until(l.next(pollInterval, queues))
 	if l.took <= longLook {
 		if untilNext > 0 {
 			req.Since, req.Ahead = l.reached, min(untilNext, pollInterval)

@@ -77,7 +77,9 @@ func TestClaimAfterASuspensionDuringAClaim(t *testing.T) {
 // sessionWithClock returns a session that knows the database's time, and serves the queue named queue.
 func sessionWithClock(poll time.Duration) (*Session, *queue) {
 	s := &Session{cfg: Config{PollInterval: poll}, environment: &environment{}, wake: make(chan struct{}, 1)}
-	s.queues = queueList{s.newQueue("queue")}
+	s.cfg.Queues = map[string]int{"queue": 1}
+	s.changeQueues(s.cfg.Queues)
+	s.queuesRegistered([]string{"queue"})
 	s.clock.set(time.Now(), time.Now(), time.Now())
 	return s, s.queues[0]
 }

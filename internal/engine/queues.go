@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"math"
+	"slices"
 	"time"
 
 	"github.com/kagzi/kagzi/internal/goroutine"
@@ -14,11 +16,18 @@ type queue struct {
 	wake         chan struct{} // the session's
 
 	// Only the claim loop uses these.
-	claims int   // number of claims so far
-	looks  looks // which of them search all due runs
-	most   int   // bound of the runs of the next claim. It halves when a claim fails, and doubles when one takes runs.
+	claims int     // number of claims so far
+	looks  looks   // which of them search all due runs
+	most   int     // bound of the runs of the next claim. It halves when a claim fails, and doubles when one takes runs.
+	served float64 // the claimed runs for each unit of the share: see serve
 
 	// The session's mutex guards these. The methods are called with it held.
+	share          int       // of the session's slots, beside the shares of other queues with due runs
+	taken          int       // slots that its runs hold, and runs that wait for a slot. Incremented by begin and Reserve, decremented by freeSlot and giveBack.
+	registered     bool      // the worker's row names the queue, so a coordinator would find its runs. Set by the heartbeater, for good.
+	left           time.Time // since when nothing is claimed from it; zero: the session claims from it. Set by SetQueues, and by claimed if a claim was under way.
+	unsubscribe    func()    // from notifications; nil: the session is not subscribed. Set by subscribe.
+	claiming       bool      // a claim is under way. Set by begins, reset by claimed.
 	wanted         bool      // a claim shall come now, or once a slot is free. Set by wantClaim, reset by begins.
 	calm           bool      // no due run waits for a slot, as far as is known. Set by a claim that found fewer runs than it asked for, reset by wantClaim and begins.
 	nextClaim      time.Time // when the next claim comes if nothing wakes the claim loop before. Set by claimed, put off by untilClaim.
@@ -48,18 +57,79 @@ func (l queueList) named(name string) *queue {
 	return nil
 }
 
-// next returns the queue to claim from now. If there is none, it returns how long that remains so unless wake is signalled.
-func (l queueList) next(now time.Time) (next *queue, pause time.Duration) {
+// names returns the queues from which the session claims, and those that it has left.
+func (l queueList) names() (active, left []string) {
+	for _, q := range l {
+		if q.active() {
+			active = append(active, q.name)
+		} else {
+			left = append(left, q.name)
+		}
+	}
+	return active, left
+}
+
+// due returns the queues from which a claim is due. If there is none, it returns how long that remains so unless wake is
+// signalled.
+func (l queueList) due(now time.Time) (due queueList, pause time.Duration) {
 	pause = time.Hour
 	for _, q := range l {
 		wait := q.untilClaim(now)
 		if wait <= 0 {
-			return q, 0
+			due = append(due, q)
 		}
 		pause = min(pause, wait)
 	}
-	return nil, pause
+	return due, pause
 }
+
+// choose returns the one of the due queues to claim from, and how many of the wanted runs. It fills the slots like water: as if
+// runs were given to the queue with the fewest slots for its share, one after the other. A queue above that level gets none. If
+// the level of several is a fraction of a slot higher, the one that was served least is first.
+func (l queueList) choose(wanted int) (next *queue, n int) {
+	level := l.level(wanted)
+	for _, q := range l {
+		if room := level*float64(q.share) - float64(q.taken); room > 0 && (next == nil || q.served < next.served) {
+			next, n = q, int(math.Ceil(room-1e-6))
+		}
+	}
+	return next, min(max(n, 1), wanted, next.most)
+}
+
+// level returns how many slots for each unit of the share the queues have once they have got n more. Those that have more
+// already get none.
+func (l queueList) level(n int) float64 {
+	for {
+		slots, shares := n, 0
+		for _, q := range l {
+			slots, shares = slots+q.taken, shares+q.share
+		}
+		level := float64(slots) / float64(shares)
+		below := func(q *queue) bool { return float64(q.taken) < level*float64(q.share) }
+		if !slices.ContainsFunc(l, func(q *queue) bool { return !below(q) }) {
+			return level
+		}
+		l = slices.DeleteFunc(slices.Clone(l), func(q *queue) bool { return !below(q) })
+	}
+}
+
+// serve notes that n runs of q were claimed. last is what the queue that was served before had been served. A queue that had no due
+// runs for a while is not served for that time.
+func (q *queue) serve(n int, last float64) (served float64) {
+	served = max(q.served, last)
+	q.served = served + float64(n)/float64(q.share)
+	return served
+}
+
+// calm reports whether no due run waits for a slot, as far as is known, and no claim is due.
+func (l queueList) calm(now time.Time) bool {
+	return !slices.ContainsFunc(l, func(q *queue) bool {
+		return q.active() && q.registered && !(q.calm && now.Before(q.nextClaim))
+	})
+}
+
+// active reports whether the session claims from q.
+func (q *queue) active() bool { return q.left.IsZero() }
 
 // wantClaim makes the claim loop claim from all queues.
 func (l queueList) wantClaim() {
@@ -78,7 +148,10 @@ func (q *queue) wantClaim() {
 // lost, and the leading coordinator has looked meanwhile, untilClaim puts it off. The coordinator may not have seen the runs that
 // the worker has suspended since.
 func (q *queue) untilClaim(now time.Time) time.Duration {
-	if q.wanted {
+	switch {
+	case !q.active() || !q.registered:
+		return time.Hour // whoever changes that signals wake
+	case q.wanted:
 		return 0
 	}
 	if led := q.beforeSuspended(q.idle.Add(q.pollInterval)); q.polls && !now.Before(q.nextClaim) && now.Before(led) {
@@ -97,12 +170,15 @@ func (q *queue) beforeSuspended(t time.Time) time.Time {
 
 // begins notes that a claim begins: it serves the last hint, and finds the runs that were suspended before.
 func (q *queue) begins() {
-	q.wanted, q.calm = false, false
+	q.claiming, q.wanted, q.calm = true, false, false
 	q.suspendedUntil = time.Time{}
 }
 
 // claimed sets the time of the next claim: after the pause, or when a run is due that was suspended since the last claim began.
 func (q *queue) claimed(next nextClaim) {
 	q.nextClaim, q.polls = q.beforeSuspended(time.Now().Add(next.pause)), next.polls
-	q.calm = next.calm && !q.wanted
+	q.claiming, q.calm = false, next.calm && !q.wanted
+	if !q.active() {
+		q.left = time.Now()
+	}
 }

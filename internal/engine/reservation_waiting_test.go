@@ -19,7 +19,7 @@ func TestReservationDoesNotOvertakeRunsThatWait(t *testing.T) {
 				Handlers: map[string]map[int]Handler{"wf": {1: func(*Branch, []byte) ([]byte, error) { return nil, nil }}},
 			},
 			environment: &environment{}, reserved: map[uuid.UUID]bool{},
-			queues: queueList{{name: "queue", calm: true, nextClaim: time.Now().Add(time.Hour)}},
+			queues: queueList{{name: "queue", registered: true, calm: true, nextClaim: time.Now().Add(time.Hour)}},
 			slots:  slots{free: 1, waiting: make([]*execution, waiting)},
 		}
 		s.worker.Store(new(uuid.New()))

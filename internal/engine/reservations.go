@@ -15,6 +15,7 @@ import (
 // not end before the slot is used or given up. See docs/architecture.md, Claim.
 type reservation struct {
 	s      *Session
+	queue  *queue
 	held   store.HeldRun
 	worker uuid.UUID
 }
@@ -41,10 +42,12 @@ func (s *Session) Reserve(run *store.NewRun) hints.Reservation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	q, now := s.queues.named(run.Queue), time.Now()
-	if q == nil || run.Key != "" || q.keys.limited || s.draining || s.fenced || s.slots.free <= 0 || len(s.slots.waiting) > 0 || !q.calm || past(now, q.nextClaim) || s.standing.presumedDead(now) != "" {
+	if q == nil || run.Key != "" || q.keys.limited || !q.active() || !q.registered || s.draining || s.fenced || s.slots.free <= 0 || len(s.slots.waiting) > 0 || !s.queues.calm(now) || s.standing.presumedDead(now) != "" {
 		return nil
 	}
 	s.slots.free--
+	q.taken++
+	p.queue = q
 	s.reserved[run.RunID] = false
 	s.unfinished.Add(1)
 	p.worker = s.ID()
@@ -58,10 +61,10 @@ func (p *reservation) Begin(r *store.ClaimedRun) {
 	defer s.unfinished.Done()
 	s.setClock(r.StartedAt, r.Term.Asked)
 	s.failpoint("after start", r.RunID)
-	if e := s.adopt(p.worker, r); e != nil {
+	if e := s.adopt(p.queue, p.worker, r); e != nil {
 		s.start(e)
 	} else {
-		s.freeSlot()
+		s.freeSlot(p.queue)
 	}
 }
 
@@ -70,7 +73,7 @@ func (p *reservation) Free() {
 	p.s.mu.Lock()
 	delete(p.s.reserved, p.held.RunID)
 	p.s.mu.Unlock()
-	p.s.freeSlot()
+	p.s.freeSlot(p.queue)
 	p.s.unfinished.Done()
 }
 
@@ -154,7 +157,9 @@ func (s *Session) yieldSome(orphans []orphan) (left []orphan) {
 	}
 	if yielded > 0 {
 		s.logger(s.ID()).Info("kagzi: a start without an answer stored runs for this worker: they are given back", "runs", yielded)
-		_ = s.cfg.Hints.Due(s.noWait, nil, store.DueRun{Queue: s.cfg.Queue}) // fails only in a transaction
+		for _, q := range s.Queues() {
+			_ = s.cfg.Hints.Due(s.noWait, nil, store.DueRun{Queue: q}) // fails only in a transaction
+		}
 	}
 	return left
 }

@@ -34,8 +34,11 @@ type Session struct {
 	unfinished sync.WaitGroup     // claims and reservations under way, the resolving of those without an answer, and steps of compensations
 	handover   *handover
 
+	served  float64     // what the queue had been served from which the last claim came: see queue.serve. Only the claim loop uses it.
+	changed atomic.Bool // the claim loop shall subscribe to notifications of other queues. Set by SetQueues, reset by the claim loop.
+
 	mu               sync.Mutex               // guards the fields below. It is locked after an execution's mutex, never before one.
-	queues           queueList                // from which the claim loop claims
+	queues           queueList                // from which the claim loop claims, and those left of which runs may be held. Added by SetQueues, removed by queuesToRegister.
 	executing        map[uuid.UUID]*execution // by run ID
 	stops            int                      // how often stopAll was called. Tests read it.
 	slots            slots                    // of the executions under way
@@ -98,7 +101,7 @@ func (s *Session) setClock(now, sent time.Time) {
 	for _, e := range all {
 		e.resetDeadline()
 	}
-	s.wantClaim()
+	s.wantClaims()
 }
 
 // Stuck returns for how long the database has given neither answer nor error, and whether that is too long to be explained:
@@ -114,11 +117,16 @@ func (s *Session) Stuck() (silence time.Duration, stuck bool) {
 	return silence, silence > max(time.Minute, 3*s.cfg.StaleAfter, 3*s.cfg.Heartbeat)
 }
 
-// Queue returns the queue from which the session claims.
-func (s *Session) Queue() string { return s.cfg.Queue }
+// Queues returns the queues from which the session claims.
+func (s *Session) Queues() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	active, _ := s.queues.names()
+	return active
+}
 
-// wantClaim makes the claim loop claim from all queues.
-func (s *Session) wantClaim() {
+// wantClaims makes the claim loop claim from all queues.
+func (s *Session) wantClaims() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.queues.wantClaim()

@@ -106,13 +106,14 @@ func (s *Session) release(e *execution) {
 	e.hasSlot = false
 	e.mu.Unlock()
 	if had {
-		s.freeSlot()
+		s.freeSlot(e.queue)
 	}
 }
 
-// freeSlot frees a slot for the next execution that waits, and else for a claim.
-func (s *Session) freeSlot() {
+// freeSlot frees a slot of a run of q for the next execution that waits, and else for a claim.
+func (s *Session) freeSlot(q *queue) {
 	s.mu.Lock()
+	q.taken--
 	s.slots.free++
 	s.slots.freed++
 	s.mu.Unlock()
@@ -125,16 +126,19 @@ func (s *Session) freeSlot() {
 	}
 }
 
-// giveBack yields the runs of the executions that still wait for a slot, if they were claimed no later than at that time. They
-// keep their places in the queue.
-func (s *Session) giveBack(claimed time.Time) {
+// giveBack yields the runs of those executions that still wait for a slot. They keep their places in the queue.
+func (s *Session) giveBack(which func(*execution) bool) {
 	s.mu.Lock()
-	n := 0
-	for n < len(s.slots.waiting) && !s.slots.waiting[n].run.Term.Asked.After(claimed) {
-		n++
+	var back, rest []*execution
+	for _, e := range s.slots.waiting {
+		if which(e) {
+			e.queue.taken--
+			back = append(back, e)
+		} else {
+			rest = append(rest, e)
+		}
 	}
-	back := s.slots.waiting[:n:n]
-	s.slots.waiting = s.slots.waiting[n:]
+	s.slots.waiting = rest
 	s.mu.Unlock()
 	for _, e := range back {
 		e.mu.Lock()

@@ -122,8 +122,8 @@ func TestAnotherCoordinatorTakesOver(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	for range 2 { // the registry shows a fleet
-		dbtest.Exec(t, db.Pool, `INSERT INTO kagzi.workers (worker_id, namespace_id, task_queue, workflow_types, status, lease_timeout, stale_after)
-			SELECT gen_random_uuid(), 'default', 'default', ARRAY['w'], 'ONLINE', interval '5 minutes', interval '1 hour'`)
+		dbtest.Exec(t, db.Pool, `INSERT INTO kagzi.workers (worker_id, namespace_id, task_queues, workflow_types, status, lease_timeout, stale_after)
+			SELECT gen_random_uuid(), 'default', ARRAY['default'], ARRAY['w'], 'ONLINE', interval '5 minutes', interval '1 hour'`)
 	}
 	run := func(k *Coordinator) (stop func()) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -156,8 +156,8 @@ func TestLeaderDoesNotHang(t *testing.T) {
 	db := dbtest.Database(t)
 	proxy := pgproxy.Start(t, db.DSN)
 	for range 2 { // the registry shows a fleet
-		dbtest.Exec(t, db.Pool, `INSERT INTO kagzi.workers (worker_id, namespace_id, task_queue, workflow_types, status, lease_timeout, stale_after)
-			SELECT gen_random_uuid(), 'default', 'default', ARRAY['w'], 'ONLINE', interval '5 minutes', interval '1 hour'`)
+		dbtest.Exec(t, db.Pool, `INSERT INTO kagzi.workers (worker_id, namespace_id, task_queues, workflow_types, status, lease_timeout, stale_after)
+			SELECT gen_random_uuid(), 'default', ARRAY['default'], ARRAY['w'], 'ONLINE', interval '5 minutes', interval '1 hour'`)
 	}
 	k := newCoordinator(t, dbtest.OpenPool(t, proxy.DSN(), dbtest.Conns(4)), func(*Config) {})
 	defer k.cfg.Hints.Listen()()

@@ -114,9 +114,9 @@ func (k *Coordinator) connectionsPause(workers int) time.Duration {
 // announceLost logs the workers that were declared dead, and wakes the workers that may execute their runs.
 func (k *Coordinator) announceLost(ctx context.Context, lost []store.LostWorker, why string) {
 	for _, w := range lost {
-		k.cfg.Log.Warn("kagzi: worker is lost", "worker", w.ID, "queue", w.Queue, "runs", w.Released, "because", why)
+		k.cfg.Log.Warn("kagzi: worker is lost", "worker", w.ID, "queues", w.Queues, "runs", w.Released, "because", why)
 		if w.Released > 0 {
-			_ = k.cfg.Hints.Due(ctx, nil, store.DueRun{Queue: w.Queue}) // fails only in a transaction
+			_ = k.cfg.Hints.Due(ctx, nil, w.Due()...) // fails only in a transaction
 		}
 		_ = k.cfg.Hints.Changed(ctx, nil, w.ID) // tells the worker, if it lives, at once that it was declared dead
 		k.noteRefused(w)

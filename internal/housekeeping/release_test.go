@@ -17,12 +17,12 @@ import (
 )
 
 // insertDisconnected registers a worker whose connection is gone.
-const insertDisconnected = `INSERT INTO kagzi.workers (worker_id, namespace_id, task_queue, workflow_types, status, lease_timeout, stale_after, backend_pid, backend_start, server_start)
-	SELECT gen_random_uuid(), 'default', 'default', ARRAY['w'], 'ONLINE', interval '5 minutes', interval '30 s', 2147483647, now(), pg_postmaster_start_time()`
+const insertDisconnected = `INSERT INTO kagzi.workers (worker_id, namespace_id, task_queues, workflow_types, status, lease_timeout, stale_after, backend_pid, backend_start, server_start)
+	SELECT gen_random_uuid(), 'default', ARRAY['default'], ARRAY['w'], 'ONLINE', interval '5 minutes', interval '30 s', 2147483647, now(), pg_postmaster_start_time()`
 
 // insertSilent registers a worker that has sent no heartbeat for an hour.
-const insertSilent = `INSERT INTO kagzi.workers (worker_id, namespace_id, task_queue, workflow_types, status, lease_timeout, stale_after, heartbeat_at)
-	SELECT gen_random_uuid(), 'default', 'default', ARRAY['w'], 'ONLINE', interval '5 minutes', interval '30 s', now() - interval '1 hour'`
+const insertSilent = `INSERT INTO kagzi.workers (worker_id, namespace_id, task_queues, workflow_types, status, lease_timeout, stale_after, heartbeat_at)
+	SELECT gen_random_uuid(), 'default', ARRAY['default'], ARRAY['w'], 'ONLINE', interval '5 minutes', interval '30 s', now() - interval '1 hour'`
 
 func TestFailureDetector(t *testing.T) {
 	t.Parallel()

@@ -333,9 +333,9 @@ func TestDefaultsDetectACrashWithinAMinute(t *testing.T) {
 	dbtest.Exec(t, db.Pool, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', locked_by = gen_random_uuid(), lease = gen_random_uuid(),
 		available_at = now() + interval '4 minutes', started_at = now()`)
 	// The last heartbeats of both were 31 s ago. One held the run; the other may be silent for longer.
-	dbtest.Exec(t, db.Pool, `INSERT INTO kagzi.workers (worker_id, namespace_id, task_queue, workflow_types, status, lease_timeout, stale_after, heartbeat_at)
-		SELECT locked_by, 'default', 'default', ARRAY['one-step'], 'ONLINE', interval '5 minutes', interval '30 s', now() - interval '31 s' FROM kagzi.workflow_runs
-		UNION ALL SELECT gen_random_uuid(), 'default', 'default', ARRAY['one-step'], 'ONLINE', interval '5 minutes', interval '5 minutes', now() - interval '31 s'`)
+	dbtest.Exec(t, db.Pool, `INSERT INTO kagzi.workers (worker_id, namespace_id, task_queues, workflow_types, status, lease_timeout, stale_after, heartbeat_at)
+		SELECT locked_by, 'default', ARRAY['default'], ARRAY['one-step'], 'ONLINE', interval '5 minutes', interval '30 s', now() - interval '31 s' FROM kagzi.workflow_runs
+		UNION ALL SELECT gen_random_uuid(), 'default', ARRAY['default'], ARRAY['one-step'], 'ONLINE', interval '5 minutes', interval '5 minutes', now() - interval '31 s'`)
 	kit.StartLocal(t, localWorker(t, c, filepath.Join(t.TempDir(), "l"), kagzi.WorkerConfig{}))
 	if _, err := run.Result(kit.Context(t)); err != nil {
 		t.Error(err)

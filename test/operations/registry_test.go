@@ -43,7 +43,7 @@ func TestRegistry(t *testing.T) {
 		"All": {Queue: "shop", Workflow: "gate", Labels: map[string]string{"zone": "a", "rack": "4"}, Status: []string{"ONLINE", "OFFLINE"}},
 	} {
 		got := kit.Only(t, c, f)
-		if got.Queue != "shop" || !slices.Equal(got.Workflows, []string{"gate"}) || got.Status != "ONLINE" || got.Hostname == "" || got.PID == 0 ||
+		if !slices.Equal(got.Queues, []string{"shop"}) || !slices.Equal(got.Workflows, []string{"gate"}) || got.Status != "ONLINE" || got.Hostname == "" || got.PID == 0 ||
 			got.Build != "v1.2.3" || got.Labels["zone"] != "a" || got.MaxConcurrent != 7 || !got.Watched || got.StartedAt.IsZero() || got.HeartbeatAt.IsZero() || !got.StoppedAt.IsZero() {
 			t.Errorf("%s: %+v", name, got)
 		}
@@ -272,7 +272,7 @@ func TestForceOfflineOfADeadWorker(t *testing.T) {
 			c, far := kit.NewClient(t, db.Pool), kit.NewClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Conns(5)))
 			h := kit.NewGate()
 			runs := kit.StartRuns(t, c, h.Workflow, 2)
-			dead := store.Worker{ID: uuid.New(), Queue: "default", Types: []string{"gate"}, LeaseTimeout: time.Hour, StaleAfter: time.Hour}
+			dead := store.Worker{ID: uuid.New(), Queues: []string{"default"}, Types: []string{"gate"}, LeaseTimeout: time.Hour, StaleAfter: time.Hour}
 			claim := store.ClaimRequest{
 				Queue: "default", Types: []store.WorkflowVersions{{Type: "gate", Versions: []int{1}, Default: 1}}, Limit: 2, Worker: dead.ID, Lease: uuid.New(), LeaseTimeout: time.Hour,
 			}
