@@ -195,7 +195,8 @@ func (c *Client) Drain(ctx context.Context, id string, opts ...ChangeOption) err
 }
 
 // DrainQueue asks all workers of a queue to drain, like [Client.Drain], and returns the number of those that were not draining
-// before. It does not affect workers that start later.
+// before. They drain as a whole, with their other queues. It does not
+// affect workers that start later.
 func (c *Client) DrainQueue(ctx context.Context, queue string, opts ...ChangeOption) (n int, err error) {
 	tx, err := changeTx(opts)
 	if err == nil {

@@ -114,6 +114,11 @@ func TestNewClientAndNewWorkerValidate(t *testing.T) {
 	for says, cfg := range map[string]kagzi.WorkerConfig{
 		"queue":                {Queue: "\x00"},
 		"MaxConcurrent is -1":  {MaxConcurrent: -1},
+		"Queue and Queues":     {Queue: "a", Queues: map[string]int{"b": 1}},
+		"Queues is empty":      {Queues: map[string]int{}},
+		"share of 0":           {Queues: map[string]int{"a": 0}},
+		"share of 1000001":     {Queues: map[string]int{"a": 1_000_001}},
+		"name is empty":        {Queues: map[string]int{"": 1}},
 		"PollInterval is 5ns":  {PollInterval: 5},
 		"DrainTimeout is -1ns": {DrainTimeout: -1},
 		"Heartbeat 1m0s":       {Heartbeat: time.Minute, StaleAfter: time.Minute},
@@ -136,6 +141,16 @@ func TestNewClientAndNewWorkerValidate(t *testing.T) {
 	}
 	_, err = kagzi.NewWorker(c, kagzi.WorkerConfig{Queue: "\xff", MaxConcurrent: -1, PollInterval: 5})
 	kit.MustContain(t, err, "queue", "MaxConcurrent", "PollInterval")
+	w := kit.NewWorker(t, c, kagzi.WorkerConfig{})
+	kit.MustContain(t, w.AddQueue("", 1), "add queue", "name is empty")
+	kit.MustContain(t, w.AddQueue("a", -1), "add queue", "share of -1")
+	kit.MustContain(t, w.RemoveQueue("default"), `remove queue "default"`, "only queue")
+	if err := errors.Join(w.AddQueue("a", 1), w.AddQueue("a", 2), w.RemoveQueue("default"), w.RemoveQueue("default")); err != nil {
+		t.Error(err)
+	}
+	kit.MustContain(t, w.RemoveQueue("a"), "only queue")
+	kit.MustContain(t, (&kagzi.Worker{}).AddQueue("a", 1), "NewWorker")
+	kit.MustContain(t, (*kagzi.Worker)(nil).RemoveQueue("a"), "NewWorker")
 }
 
 func TestMistakesOfHandleComeFromRunTogether(t *testing.T) {

@@ -3,6 +3,7 @@ package kagzitest
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -167,8 +168,12 @@ func (e *Env) describe(family []member) string {
 				code = fmt.Sprintf("version %d of %s", m.Version, code)
 			}
 			advice := "give it to env.Worker with kagzi.Handle"
-			if own := cmp.Or(e.cfg.Worker.Queue, "default"); m.Queue != own {
-				advice = fmt.Sprintf("env.Worker serves queue %q; set Config.Worker.Queue, or run a worker of the other queue, too, made with kagzi.NewWorker of env.Client", own)
+			own := slices.Sorted(maps.Keys(e.cfg.Worker.Queues))
+			if len(own) == 0 {
+				own = []string{cmp.Or(e.cfg.Worker.Queue, "default")}
+			}
+			if !slices.Contains(own, m.Queue) {
+				advice = fmt.Sprintf("env.Worker serves queue %s; set Config.Worker.Queue, or run a worker of the other queue, too, made with kagzi.NewWorker of env.Client", strings.Join(own, ", "))
 			}
 			out = append(out, fmt.Sprintf("%s PENDING and no worker on queue %q has code for %s: %s", who, m.Queue, code, advice))
 		default:

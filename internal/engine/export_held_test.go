@@ -58,6 +58,23 @@ func (h *HeldSession) Claim(ctx context.Context, n int) time.Duration {
 // queue returns the session's first queue.
 func (h *HeldSession) queue() *queue { return h.s.queues[0] }
 
+// SetQueues changes the queues of the session.
+func (h *HeldSession) SetQueues(shares map[string]int) { h.s.SetQueues(shares) }
+
+// Register returns the queues that the next heartbeat writes to the worker's row.
+func (h *HeldSession) Register() (active, left []string) { return h.s.queuesToRegister() }
+
+// PassLateClaims lets so much time pass since queues were left that no claim can bring runs of them any more.
+func (h *HeldSession) PassLateClaims() {
+	h.s.mu.Lock()
+	defer h.s.mu.Unlock()
+	for _, q := range h.s.queues {
+		if !q.active() {
+			q.left = time.Now().Add(-store.LateClaims - time.Second)
+		}
+	}
+}
+
 // LastLook makes the last look one that ended so long ago and took d.
 func (h *HeldSession) LastLook(d, ago time.Duration) {
 	looks := &h.queue().looks

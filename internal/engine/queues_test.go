@@ -1,0 +1,161 @@
+package engine
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// registeredQueues returns queues with these shares, from which a claim is due.
+func registeredQueues(shares ...int) (l queueList) {
+	for i, share := range shares {
+		l = append(l, &queue{name: fmt.Sprint(i), share: share, registered: true, wake: make(chan struct{}, 1), most: mostClaimed, pollInterval: time.Minute})
+	}
+	return l
+}
+
+// fill gives n slots to runs of queues that have backlogs, in claims of at most most runs, and returns how many runs of each queue
+// were claimed.
+func fill(l queueList, n, most int, last *float64) []int {
+	claimed := make([]int, len(l))
+	for n > 0 {
+		q, some := l.choose(min(n, most))
+		*last = q.serve(some, *last)
+		q.taken += some
+		n -= some
+		for i := range l {
+			if l[i] == q {
+				claimed[i] += some
+			}
+		}
+	}
+	return claimed
+}
+
+// Queues with backlogs hold slots by their shares, whether runs are long or short and slots many or few.
+func TestSharesOfQueues(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		shares      []int
+		slots, most int
+	}{
+		{[]int{1}, 100, 100},
+		{[]int{1, 3}, 100, 100},
+		{[]int{1, 3}, 100, 1},
+		{[]int{3, 1}, 1, 1},
+		{[]int{1, 1, 1}, 2, 2},
+		{[]int{5, 2, 1}, 7, 3},
+		{[]int{1, 1000}, 20, 20},
+		{[]int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, 100, 100},
+		{[]int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, 3, 3},
+	} {
+		for _, short := range []bool{false, true} {
+			l := registeredQueues(tt.shares...)
+			sum, total, last := 0, make([]int, len(l)), 0.0
+			for _, share := range tt.shares {
+				sum += share
+			}
+			free, rounds := tt.slots, 200*sum
+			if tt.slots >= sum {
+				rounds = 1000
+			}
+			for round := range rounds {
+				for i, n := range fill(l, free, tt.most, &last) {
+					total[i] += n
+				}
+				free = 0
+				if short { // all runs end before the next claim
+					for _, q := range l {
+						free, q.taken = free+q.taken, 0
+					}
+				} else { // one run ends, of one queue after the other
+					for i := range l {
+						if q := l[(round+i)%len(l)]; q.taken > 0 {
+							q.taken--
+							free++
+							break
+						}
+					}
+				}
+			}
+			all := 0
+			for _, n := range total {
+				all += n
+			}
+			for i, q := range l {
+				want := float64(q.share) / float64(sum)
+				if !short { // the slots held now
+					if got := float64(q.taken) + 1; got < want*float64(tt.slots)-1 || got > want*float64(tt.slots)+3 {
+						t.Errorf("%+v, long runs: queue %d holds %d of %d slots", tt, i, q.taken, tt.slots)
+					}
+					continue
+				}
+				if got := float64(total[i]) / float64(all); got < 0.9*want || got > 1.1*want {
+					t.Errorf("%+v, short runs: queue %d has got %.4f of the runs, want %.4f", tt, i, got, want)
+				}
+			}
+		}
+	}
+}
+
+// A queue takes the slots that others do not need. Once they do, it gets no freed slot until they have their shares. Nothing is made
+// up for the time in which a queue had no runs.
+func TestSlotsThatOthersDoNotNeed(t *testing.T) {
+	t.Parallel()
+	l, last := registeredQueues(1, 1), 0.0
+	busy, idle := l[0], l[1]
+	for range 50 {
+		busy.taken = 0
+		fill(l[:1], 100, 100, &last)
+	}
+	if busy.taken != 100 {
+		t.Fatalf("a queue alone holds %d of 100 slots", busy.taken)
+	}
+	for i := range 50 {
+		busy.taken--
+		if fill(l, 1, 1, &last); idle.taken != i+1 {
+			t.Fatalf("the other queue holds %d slots after %d were freed", idle.taken, i+1)
+		}
+	}
+	for range 20 {
+		busy.taken--
+		idle.taken--
+		fill(l, 2, 2, &last)
+	}
+	if busy.taken != 50 || idle.taken != 50 {
+		t.Errorf("the queues hold %d and %d slots, want 50 each", busy.taken, idle.taken)
+	}
+	for _, q := range l {
+		q.taken = 0
+	}
+	if n := fill(l, 10, 1, &last); n[0] != 5 || n[1] != 5 {
+		t.Errorf("the queues get %v of 10 slots: a queue has saved up", n)
+	}
+}
+
+// Nothing is claimed from a queue that the worker's row does not name yet, nor from one that the worker has left.
+func TestDueQueues(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	l := registeredQueues(1, 1, 1)
+	l[0].registered = false
+	l[1].left = now
+	for _, q := range l {
+		q.wantClaim()
+	}
+	if due, _ := l.due(now); len(due) != 1 || due[0] != l[2] {
+		t.Errorf("%d queues are due, want the one that is registered and was not left", len(due))
+	}
+	l[2].begins()
+	l[2].claimed(nextClaim{pause: time.Minute, calm: true})
+	if due, pause := l.due(now.Add(50 * time.Second)); len(due) > 0 || pause < 10*time.Second || pause > time.Minute {
+		t.Errorf("%d queues are due, the next in %v, want none for ten seconds", len(due), pause)
+	}
+	if !l.calm(now) {
+		t.Error("a queue that is not registered, or was left, keeps runs from being started in place")
+	}
+	l[0].registered = true
+	if l.calm(now) {
+		t.Error("a run is started in place although another queue may have due runs")
+	}
+}
