@@ -340,6 +340,52 @@ CREATE TABLE kagzi.key_changes (
     autovacuum_vacuum_cost_limit = 2000
 );
 
+-- Limits on steps: how many may start in a time, and how many may run at once, in all workers together.
+--
+-- next_at is the time of the next token, and line_at the time that a step gets at the end of the line. Both only grow, under
+-- the lock of the row.
+CREATE TABLE kagzi.limits (
+    limit_name   text  COLLATE "C" NOT NULL,
+    namespace_id text  COLLATE "C" NOT NULL,
+    every        bigint            NOT NULL DEFAULT 0, -- microseconds between two tokens; 0: a step needs none
+    burst        integer           NOT NULL DEFAULT 1, -- how many unused tokens are kept
+    max_running  integer,                              -- NULL: any number
+    retry_after  boolean           NOT NULL DEFAULT false, -- an error that asks for a pause stops all steps
+    next_at      timestamptz       NOT NULL,
+    line_at      timestamptz       NOT NULL,
+    last_place   bigint            NOT NULL DEFAULT 0, -- the last number in the line
+    PRIMARY KEY (limit_name, namespace_id)
+) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 200);
+
+-- Limited steps that wait or hold a slot. A step that waits has no lease. It waits for a slot, or until due_at.
+--
+-- A slot counts while the run is RUNNING under the lease. After the end of the run it counts a little longer, because its step
+-- may not have returned yet. Nobody counts slots up or down.
+CREATE TABLE kagzi.limit_places (
+    run_id         uuid              NOT NULL,
+    step_id        text  COLLATE "C" NOT NULL,
+    namespace_id   text  COLLATE "C" NOT NULL,
+    limit_name     text  COLLATE "C" NOT NULL,
+    place          bigint            NOT NULL, -- in the limit's line
+    lease          uuid,                       -- of the run: the step executes under it
+    due_at         timestamptz,                -- when the step comes back; NULL: it is called
+    token_at       timestamptz,                -- the step's token; NULL: it has none yet
+    called_at      timestamptz,                -- when a slot was kept for the step; it is kept for some seconds
+    PRIMARY KEY (run_id, step_id, namespace_id)
+) WITH (
+    fillfactor = 70,
+    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_vacuum_threshold = 2000,
+    autovacuum_analyze_scale_factor = 0.05,
+    autovacuum_vacuum_cost_delay = 1,
+    autovacuum_vacuum_cost_limit = 2000
+);
+
+-- A place is in one of these: it holds a slot, waits for one, or waits for a time.
+CREATE INDEX limit_places_held ON kagzi.limit_places (limit_name, namespace_id) WHERE lease IS NOT NULL;
+CREATE INDEX limit_places_line ON kagzi.limit_places (limit_name, namespace_id, place) WHERE lease IS NULL AND due_at IS NULL;
+CREATE INDEX limit_places_timed ON kagzi.limit_places (limit_name, namespace_id, due_at) WHERE lease IS NULL AND due_at IS NOT NULL;
+
 -- The registry of workers: one row for each start of a worker.
 CREATE TABLE kagzi.workers (
     worker_id       uuid              NOT NULL,
@@ -390,6 +436,8 @@ CREATE TABLE kagzi.worker_events (
 );
 
 -- +goose Down
+DROP TABLE kagzi.limit_places;
+DROP TABLE kagzi.limits;
 DROP TABLE kagzi.worker_events;
 DROP TABLE kagzi.workers;
 DROP TABLE kagzi.key_changes;

@@ -9,7 +9,7 @@ import (
 
 // Indexes are the schema's indexes, on which the statements rely.
 var Indexes = []string{
-	"key_changes_pkey", "queues_pkey",
+	"key_changes_pkey", "limit_places_held", "limit_places_line", "limit_places_pkey", "limit_places_timed", "limits_pkey", "queues_pkey",
 	"run_events_pkey", "run_keys_line", "run_keys_pkey",
 	"schedules_due", "schedules_name", "schedules_pkey",
 	"schema_migrations_pkey", "schema_migrations_version_id_key",

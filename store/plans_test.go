@@ -141,7 +141,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 	byKey := map[string][]string{runsKey: {"run_id", "namespace_id"}}
 	byStep := map[string][]string{stepsKey: {"run_id", "namespace_id"}}
 	byAttempt := map[string][]string{stepsKey: {"run_id", "step_id", "attempt_number", "namespace_id"}}
-	gone := map[string][]string{runsKey: {"run_id", "namespace_id"}, stepsKey: {"run_id", "namespace_id"}, signalsKey: {"run_id", "namespace_id"}, eventsKey: {"run_id", "namespace_id"}}
+	gone := map[string][]string{"limit_places_pkey": {"run_id", "namespace_id"}, runsKey: {"run_id", "namespace_id"}, stepsKey: {"run_id", "namespace_id"}, signalsKey: {"run_id", "namespace_id"}, eventsKey: {"run_id", "namespace_id"}}
 	keep := Retention{Completed: time.Hour, Failed: 2 * time.Hour, Workflows: map[string]time.Duration{"other": time.Minute}}
 	lease := uuid.New()
 	var records []*Record
@@ -151,7 +151,9 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 	var leases, steps []string
 	var messages []Message
 	var attempts []int32
+	var places []Place
 	for _, id := range ids {
+		places = append(places, Place{RunID: id, Lease: lease, StepID: "step"})
 		r := &ClaimedRun{RunID: id, Lease: lease, ParentRunID: id}
 		records, suspensions, finishes = append(records, record(r, "step", "x")), append(suspensions, sleep(r, time.Hour)), append(finishes, finish(r))
 		failures = append(failures, &Finish{RunID: id, Lease: lease, Status: Failed, Forget: []string{"step", "step/0"}})
@@ -168,6 +170,10 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		firedIndex: {"schedule_id", "namespace_id"}, queuedIndex: {"schedule_id", "namespace_id"}, runsKey: {"run_id", "namespace_id"},
 	}
 	bySchedule := map[string][]string{scheduleKey: {"schedule_id", "namespace_id"}}
+	ofLimit := []string{"limit_name", "namespace_id"}
+	placed := withKey(byKey, map[string][]string{
+		"limits_pkey": ofLimit, "limit_places_held": ofLimit, "limit_places_line": ofLimit, "limit_places_timed": ofLimit, "limit_places_pkey": {"run_id", "namespace_id"},
+	})
 	byExternal := map[string][]string{externalID: {"external_id", "namespace_id"}, endedID: {"external_id", "namespace_id"}}
 	limited := map[string][]string{claimIndex: claimed, runsKey: byKey[runsKey], queuesKey: {"task_queue", "namespace_id"}, slotsIndex: {"task_queue", "namespace_id"}}
 	scoped := []string{"key_scope", "namespace_id"}
@@ -282,6 +288,11 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"overdueSchedules", overdueSchedules, []any{s.namespace, micros(time.Minute), 10}, map[string][]string{dueIndex: {"next_at", "namespace_id"}}},
 		{"brokenSchedules", brokenSchedules, []any{s.namespace, 10}, map[string][]string{namesIndex: {"namespace_id"}}},
 		{"unreadRuns", unreadRuns, []any{s.namespace, maxDueCounted}, map[string][]string{"workflow_runs_unread": {"namespace_id"}}},
+		{"leaveLimit", leaveLimit, placeColumns.args(s.namespace, places), placed},
+		{"freeSlots", freeSlots, []any{s.namespace, "limit", micros(limitOver)}, placed},
+		{"serveLimit", serveLimit, append(append([]any{s.namespace, "limit"}, placeColumns.args(s.namespace, places)[1:]...), micros(LimitSoon), micros(limitKept)), placed},
+		{"hurryLimit", hurryLimit, []any{s.namespace, "limit", 0.5}, placed},
+		{"usedLimit", usedLimit, []any{s.namespace, "limit"}, placed},
 		{"quarantined", quarantined, []any{s.namespace, maxDueCounted, micros(time.Hour), 5}, map[string][]string{"workflow_runs_quarantined": {"error_kind", "namespace_id"}}},
 	}
 }

@@ -195,6 +195,8 @@ WITH k AS MATERIALIZED (
 	DELETE FROM kagzi.step_runs s WHERE s.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND s.namespace_id = $1
 ), g AS (
 	DELETE FROM kagzi.signals g WHERE g.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND g.namespace_id = $1
+), x AS (
+	DELETE FROM kagzi.limit_places x WHERE x.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND x.namespace_id = $1
 ), e AS (
 	DELETE FROM kagzi.run_events e WHERE e.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND e.namespace_id = $1
 ), r AS (

@@ -1,0 +1,195 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// A StepLimit is a limit on steps.
+type StepLimit struct {
+	Name       string
+	Every      time.Duration // between two tokens; zero: a step needs none
+	Burst      int           // at least 1
+	MaxRunning int           // zero: any number
+	RetryAfter bool          // an error that asks for a pause stops all steps
+}
+
+const putLimit = `
+WITH t AS MATERIALIZED (SELECT clock_timestamp() AS now)
+INSERT INTO kagzi.limits AS c (limit_name, namespace_id, every, burst, max_running, retry_after, next_at, line_at)
+SELECT $2, $1, $3, $4, NULLIF($5::int, 0), $6, t.now, t.now
+FROM t
+ON CONFLICT (limit_name, namespace_id) DO UPDATE
+SET every = EXCLUDED.every, burst = EXCLUDED.burst, max_running = EXCLUDED.max_running, retry_after = EXCLUDED.retry_after`
+
+const limitEvery = `
+SELECT c.every FROM kagzi.limits c WHERE c.limit_name = $2 AND c.namespace_id = $1 FOR UPDATE`
+
+// $3 is how much shorter the wait for a token has become. Nobody's wait gets longer by this statement: who comes too early finds
+// no token, and gets another time. The runs that somebody has locked come at their old times.
+const hurryLimit = `
+WITH t AS MATERIALIZED (
+	SELECT clock_timestamp() AS now
+), c AS MATERIALIZED (
+	SELECT t.now, t.now + GREATEST(c.next_at - t.now, '0') * $3::float8 AS next_at, t.now + GREATEST(c.line_at - t.now, '0') * $3::float8 AS line_at
+	FROM t
+	CROSS JOIN kagzi.limits c
+	WHERE c.limit_name = $2 AND c.namespace_id = $1
+), l AS (
+	UPDATE kagzi.limits x SET next_at = c.next_at, line_at = c.line_at FROM c WHERE x.limit_name = $2 AND x.namespace_id = $1
+), p AS MATERIALIZED (
+	SELECT w.run_id, w.step_id, c.now + GREATEST(w.due_at - c.now, '0') * $3::float8 AS due_at, c.now + GREATEST(w.token_at - c.now, '0') * $3::float8 AS token_at
+	FROM c
+	CROSS JOIN kagzi.limit_places w
+	WHERE w.limit_name = $2 AND w.namespace_id = $1 AND w.lease IS NULL AND w.due_at IS NOT NULL
+), u AS (
+	UPDATE kagzi.limit_places x SET due_at = p.due_at, token_at = p.token_at FROM p WHERE x.run_id = p.run_id AND x.step_id = p.step_id AND x.namespace_id = $1
+), m AS MATERIALIZED (
+	SELECT q.run_id, r.due_at
+	FROM (SELECT p.run_id, min(p.due_at) AS due_at FROM p GROUP BY 1 ORDER BY 1) r
+	CROSS JOIN LATERAL (
+		SELECT y.run_id FROM kagzi.workflow_runs y WHERE y.run_id = r.run_id AND y.namespace_id = $1 AND y.finished_at IS NULL FOR UPDATE SKIP LOCKED
+	) q
+)
+UPDATE kagzi.workflow_runs r
+SET wakeups = r.wakeups + CASE WHEN r.status = 'RUNNING' THEN 1 ELSE 0 END,
+	available_at = CASE WHEN r.status = 'SLEEPING' AND r.outcome IS NULL THEN LEAST(r.available_at, m.due_at) ELSE r.available_at END
+FROM m
+WHERE r.run_id = m.run_id AND r.namespace_id = $1
+RETURNING r.run_id, r.task_queue, r.workflow_type, coalesce(r.version, 0), r.status = 'RUNNING'`
+
+// SetLimit creates or changes a limit. It returns the runs that become due earlier.
+func (s *Store) SetLimit(ctx context.Context, l StepLimit) (woken []Signalled, err error) {
+	err = do(ctx, func(ctx context.Context) error {
+		woken = nil
+		return transact(ctx, s.pool, untimed, func(tx pgx.Tx) error {
+			before, err := askOne[int64](ctx, tx, limitEvery, s.namespace, l.Name)
+			if err != nil && err != pgx.ErrNoRows {
+				return err
+			}
+			if err := ask(ctx, tx, putLimit, []any{s.namespace, l.Name, micros(l.Every), l.Burst, l.MaxRunning, l.RetryAfter}, nil); err != nil {
+				return err
+			}
+			if before <= micros(l.Every) {
+				return nil
+			}
+			factor := float64(micros(l.Every)) / float64(before)
+			return ask(ctx, tx, hurryLimit, []any{s.namespace, l.Name, factor}, func(rows pgx.Rows) error {
+				var r Signalled
+				_, err := pgx.ForEachRow(rows, []any{uuidTo(&r.RunID), &r.Queue, &r.Type, &r.Version, &r.Running}, func() error {
+					r.Due = !r.Running
+					woken = append(woken, r)
+					return nil
+				})
+				return err
+			})
+		})
+	})
+	return woken, wrap("set limit", err)
+}
+
+// Places of runs that are over do not keep a limit. The conditions are those of the indexes.
+const usedLimit = `
+SELECT EXISTS (
+	SELECT FROM (
+		(SELECT p.run_id FROM kagzi.limit_places p WHERE p.limit_name = $2 AND p.namespace_id = $1 AND p.lease IS NOT NULL)
+		UNION ALL
+		(SELECT p.run_id FROM kagzi.limit_places p WHERE p.limit_name = $2 AND p.namespace_id = $1 AND p.lease IS NULL AND p.due_at IS NULL)
+		UNION ALL
+		(SELECT p.run_id FROM kagzi.limit_places p WHERE p.limit_name = $2 AND p.namespace_id = $1 AND p.lease IS NULL AND p.due_at IS NOT NULL)
+	) p
+	CROSS JOIN LATERAL (
+		SELECT q.finished_at FROM kagzi.workflow_runs q WHERE q.run_id = p.run_id AND q.namespace_id = $1 OFFSET 0
+	) q
+	WHERE q.finished_at IS NULL
+)`
+
+const deleteLimit = `DELETE FROM kagzi.limits c WHERE c.limit_name = $2 AND c.namespace_id = $1`
+
+// DeleteLimit deletes a limit that no step of an active run waits for or has a slot of. It reports whether there was such a limit, and whether
+// it is in use.
+func (s *Store) DeleteLimit(ctx context.Context, name string) (found, used bool, err error) {
+	err = do(ctx, func(ctx context.Context) error {
+		return transact(ctx, s.pool, untimed, func(tx pgx.Tx) error {
+			found, used = false, false
+			if _, err := askOne[int64](ctx, tx, limitEvery, s.namespace, name); err != nil {
+				if err == pgx.ErrNoRows {
+					return nil
+				}
+				return err
+			}
+			found = true
+			used, err = askOne[bool](ctx, tx, usedLimit, s.namespace, name)
+			if err != nil || used {
+				return err
+			}
+			return ask(ctx, tx, deleteLimit, []any{s.namespace, name}, nil)
+		})
+	})
+	return found, used, wrap("delete limit", err)
+}
+
+// A LimitState is a limit, and what it does.
+type LimitState struct {
+	StepLimit
+	Running int       // slots in use; without MaxRunning, zero
+	Waiting int       // steps that wait
+	NextAt  time.Time // when the next step of the line gets a token
+	LineAt  time.Time // when a step that comes now would get one
+}
+
+// mostCounted bounds the counts of a LimitState.
+const mostCounted = 10_000
+
+const limits = `
+SELECT c.limit_name, c.every, c.burst, coalesce(c.max_running, 0), c.retry_after, c.next_at, GREATEST(c.next_at, c.line_at), h.n, w.n + d.n
+FROM kagzi.limits c
+CROSS JOIN LATERAL (
+	SELECT count(*) AS n FROM (SELECT FROM kagzi.limit_places p
+		WHERE p.limit_name = c.limit_name AND p.namespace_id = $1 AND p.lease IS NOT NULL AND c.max_running IS NOT NULL LIMIT $4) x
+) h
+CROSS JOIN LATERAL (
+	SELECT count(*) AS n FROM (SELECT FROM kagzi.limit_places p
+		WHERE p.limit_name = c.limit_name AND p.namespace_id = $1 AND p.lease IS NULL AND p.due_at IS NULL LIMIT $4) x
+) w
+CROSS JOIN LATERAL (
+	SELECT count(*) AS n FROM (SELECT FROM kagzi.limit_places p
+		WHERE p.limit_name = c.limit_name AND p.namespace_id = $1 AND p.lease IS NULL AND p.due_at IS NOT NULL LIMIT $4) x
+) d
+WHERE c.limit_name > $2 AND c.namespace_id = $1
+ORDER BY c.limit_name
+LIMIT $3`
+
+// Limits returns up to n limits by name, those after the given one.
+func (s *Store) Limits(ctx context.Context, after string, n int) (out []LimitState, err error) {
+	err = do(ctx, func(ctx context.Context) error {
+		return ask(ctx, s.pool, limits, []any{s.namespace, after, n, mostCounted}, collect(&out, func(row pgx.CollectableRow) (l LimitState, err error) {
+			var every int64
+			err = row.Scan(&l.Name, &every, &l.Burst, &l.MaxRunning, &l.RetryAfter, utc(&l.NextAt), utc(&l.LineAt), &l.Running, &l.Waiting)
+			l.Every = time.Duration(every) * time.Microsecond
+			return l, err
+		}))
+	})
+	return out, wrap("list limits", err)
+}
+
+// A loose scan, because only limits whose line has somebody to call are of interest.
+const stalledLimits = `
+SELECT c.limit_name
+FROM kagzi.limits c
+CROSS JOIN LATERAL (
+	SELECT FROM kagzi.limit_places p WHERE p.limit_name = c.limit_name AND p.namespace_id = $1 AND p.lease IS NULL AND p.due_at IS NULL AND p.called_at IS NULL LIMIT 1
+) w
+WHERE c.namespace_id = $1
+ORDER BY c.limit_name`
+
+// WaitingLimits returns the limits for whose slots steps wait. Somebody has to serve them if the worker has died that should
+// have: see ServeLimit.
+func (s *Store) WaitingLimits(ctx context.Context) (names []string, err error) {
+	err = do(ctx, func(ctx context.Context) error {
+		return ask(ctx, s.pool, stalledLimits, []any{s.namespace}, collect(&names, pgx.RowTo[string]))
+	})
+	return names, wrap("find limits that steps wait for", err)
+}

@@ -1,0 +1,305 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// A Place is a step of a run that this worker holds, in the line of a limit.
+type Place struct {
+	RunID  uuid.UUID
+	Lease  uuid.UUID
+	StepID string
+}
+
+// A LimitRequest is what a worker asks of one limit, for all of its steps together.
+type LimitRequest struct {
+	Asks   []Place       // steps that want to begin, in their order
+	Leaves []Place       // steps that have returned, or do not want to begin any more
+	Yields []Place       // steps that keep their place although they cannot begin now
+	Pause  time.Duration // the pause that a step's error asks for; zero: none did
+}
+
+// A LimitAnswer is the answer to one of the Asks.
+type LimitAnswer struct {
+	Granted bool      // the step may begin, at the time At
+	At      time.Time // if it is not granted, when to ask again; zero: when the run is called
+	Kept    bool      // the step has a row, so it must leave
+	Lost    bool      // the run is not held under this lease any more
+}
+
+// A LimitResult is the result of ServeLimit.
+type LimitResult struct {
+	Missing bool          // there is no such limit, and nothing was answered
+	Answers []LimitAnswer // in the order of the Asks
+	Called  []Signalled   // runs of others that were woken, because a slot is kept for one of their steps
+	More    bool          // some could not be called, because their rows are locked, or because they are too many: serve again
+}
+
+// How a limit is served.
+const (
+	// LimitSoon is how far ahead a token is given to a step that waits for it in memory, and how late the step may begin.
+	LimitSoon = 200 * time.Millisecond
+	// limitKept is for how long a slot is kept for a step whose run was called.
+	limitKept = 5 * time.Second
+	// limitOver is for how long a slot counts after its run has ended, if the step's worker does not say that it has returned.
+	limitOver = 10 * time.Second
+)
+
+// The lock comes first, in a statement of its own: the later ones see what others have committed under it.
+const lockLimit = `
+SELECT c.max_running FROM kagzi.limits c WHERE c.limit_name = $2 AND c.namespace_id = $1 FOR UPDATE`
+
+// A step that waits has no lease: then that of its run tells whether it is still this worker's.
+const leaveLimit = `
+DELETE FROM kagzi.limit_places p
+WHERE p.run_id = ANY ($2::uuid[]) AND p.namespace_id = $1 AND CASE WHEN p.run_id IS NULL THEN false ELSE EXISTS (
+	SELECT
+	FROM unnest($2::uuid[], $3::uuid[], $4::text[]) AS u (run_id, lease, step_id)
+	WHERE u.run_id = p.run_id AND u.step_id = p.step_id AND CASE WHEN p.lease IS NULL THEN
+		EXISTS (SELECT FROM kagzi.workflow_runs q WHERE q.run_id = p.run_id AND q.namespace_id = $1 AND q.lease = u.lease) ELSE p.lease = u.lease END
+) END`
+
+const yieldLimit = `
+UPDATE kagzi.limit_places p
+SET lease = NULL, due_at = NULL, called_at = NULL
+WHERE p.run_id = ANY ($2::uuid[]) AND p.namespace_id = $1 AND CASE WHEN p.lease IS NULL THEN false ELSE EXISTS (
+	SELECT
+	FROM unnest($2::uuid[], $3::uuid[], $4::text[]) AS u (run_id, lease, step_id)
+	WHERE u.run_id = p.run_id AND u.step_id = p.step_id AND u.lease = p.lease
+) END`
+
+const pauseLimit = `
+WITH t AS MATERIALIZED (SELECT clock_timestamp() + $3::bigint * interval '1 microsecond' AS at)
+UPDATE kagzi.limits c
+SET next_at = GREATEST(c.next_at, t.at), line_at = GREATEST(c.line_at, t.at)
+FROM t
+WHERE c.limit_name = $2 AND c.namespace_id = $1 AND c.retry_after`
+
+// The slots of the dead: a run that goes on keeps its place in the line, a run that is over leaves it. The first of the line are
+// searched for runs that are over, too.
+const freeSlots = `
+WITH t AS MATERIALIZED (SELECT clock_timestamp() - $3::bigint * interval '1 microsecond' AS over
+), h AS MATERIALIZED (
+	SELECT p.run_id, p.step_id, r.active
+	FROM t
+	CROSS JOIN LATERAL (
+		(SELECT x.run_id, x.step_id, x.lease FROM kagzi.limit_places x WHERE x.limit_name = $2 AND x.namespace_id = $1 AND x.lease IS NOT NULL)
+		UNION ALL
+		(SELECT x.run_id, x.step_id, x.lease FROM kagzi.limit_places x
+			WHERE x.limit_name = $2 AND x.namespace_id = $1 AND x.lease IS NULL AND x.due_at IS NULL ORDER BY x.place LIMIT 20)
+	) p
+	CROSS JOIN LATERAL (
+		SELECT coalesce(bool_or(q.lease = p.lease AND (q.status = 'RUNNING' OR q.finished_at > t.over) OR p.lease IS NULL AND q.finished_at IS NULL), false) AS live,
+			coalesce(bool_or(q.finished_at IS NULL), false) AS active
+		FROM kagzi.workflow_runs q
+		WHERE q.run_id = p.run_id AND q.namespace_id = $1
+	) r
+	WHERE NOT r.live
+), d AS (
+	DELETE FROM kagzi.limit_places p
+	USING h
+	WHERE p.run_id = h.run_id AND p.step_id = h.step_id AND p.namespace_id = $1 AND NOT h.active
+)
+UPDATE kagzi.limit_places p
+SET lease = NULL, due_at = NULL, called_at = NULL
+FROM h
+WHERE p.run_id = h.run_id AND p.step_id = h.step_id AND p.namespace_id = $1 AND h.active`
+
+// u has the steps that ask, and c the others that wait for a slot or for which one is kept. k numbers them in the order of the
+// line, and the first that find room may have a slot. A step that has it gets the next token, if it was in the line before
+// (back), or if nobody is (new). Otherwise it gets a time at which to come back.
+//
+// So a token goes only to a step that is in memory: a run that comes late wastes none. If many come late together, those that
+// find no token soon get one for later (token_at).
+const serveLimit = `
+WITH t AS MATERIALIZED (
+	SELECT clock_timestamp() AS now
+), l AS MATERIALIZED (
+	SELECT t.now, t.now + $6::bigint * interval '1 microsecond' AS soon, t.now - $6::bigint * interval '1 microsecond' AS stale,
+		t.now - $7::bigint * interval '1 microsecond' AS kept, c.every * interval '1 microsecond' AS every, c.max_running, c.last_place,
+		GREATEST(c.next_at, t.now - (c.burst - 1) * c.every * interval '1 microsecond') AS next_at,
+		GREATEST(c.next_at, c.line_at, t.now - (c.burst - 1) * c.every * interval '1 microsecond') AS line_at,
+		coalesce(c.max_running - (
+			SELECT count(*) FROM kagzi.limit_places h WHERE h.limit_name = $2 AND h.namespace_id = $1 AND h.lease IS NOT NULL
+		), 1000000000) AS room
+	FROM t
+	CROSS JOIN kagzi.limits c
+	WHERE c.limit_name = $2 AND c.namespace_id = $1
+), u AS MATERIALIZED (
+	SELECT u.ord, u.run_id, u.step_id, u.lease, p.place, p.due_at, p.token_at, p.lease IS NOT NULL AS held
+	FROM unnest($3::uuid[], $4::uuid[], $5::text[]) WITH ORDINALITY AS u (run_id, lease, step_id, ord)
+	CROSS JOIN LATERAL (
+		SELECT FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 AND q.lease = u.lease AND q.status = 'RUNNING' OFFSET 0
+	) r
+	LEFT JOIN LATERAL (
+		SELECT s.place, s.due_at, s.token_at, s.lease
+		FROM kagzi.limit_places s
+		WHERE s.run_id = u.run_id AND s.step_id = u.step_id AND s.namespace_id = $1 AND s.limit_name = $2
+		OFFSET 0
+	) p ON true
+), c AS MATERIALIZED (
+	SELECT p.*
+	FROM l
+	CROSS JOIN LATERAL (
+		SELECT w.run_id, w.step_id, w.place, w.called_at
+		FROM kagzi.limit_places w
+		WHERE w.limit_name = $2 AND w.namespace_id = $1 AND w.lease IS NULL AND w.due_at IS NULL
+			AND (w.called_at IS NULL OR w.called_at > l.kept)
+			AND CASE WHEN EXISTS (SELECT FROM u WHERE u.run_id = w.run_id AND u.step_id = w.step_id) THEN false ELSE EXISTS (
+				SELECT FROM kagzi.workflow_runs q WHERE q.run_id = w.run_id AND q.namespace_id = $1 AND q.finished_at IS NULL) END
+		ORDER BY w.place
+		LIMIT GREATEST(LEAST(l.room, 1000), 0)
+	) p
+), k AS MATERIALIZED (
+	SELECT x.*, row_number() OVER (ORDER BY x.place, x.ord) <= l.room AS fits,
+		CASE WHEN x.ord = 0 THEN '' WHEN x.token_at >= l.stale THEN 'kept' WHEN x.place IS NOT NULL THEN 'back' ELSE 'new' END AS class
+	FROM l
+	CROSS JOIN (
+		SELECT u.ord, u.run_id, u.step_id, u.place, u.due_at, u.token_at, NULL::timestamptz AS called_at
+		FROM u CROSS JOIN l
+		WHERE NOT u.held AND (u.due_at IS NULL OR u.due_at <= l.soon)
+		UNION ALL
+		SELECT 0, c.run_id, c.step_id, c.place, NULL, NULL, c.called_at FROM c
+	) x
+), n AS MATERIALIZED (
+	SELECT k.ord, k.class, row_number() OVER (PARTITION BY k.class ORDER BY k.place, k.ord) - 1 AS nth
+	FROM k
+	WHERE k.fits AND k.ord > 0
+), b AS MATERIALIZED (
+	SELECT l.next_at + s.back * l.every AS free_at, GREATEST(l.line_at, l.next_at + s.back * l.every) AS end_at, s.new
+	FROM l
+	CROSS JOIN (SELECT count(*) FILTER (WHERE n.class = 'back') AS back, count(*) FILTER (WHERE n.class = 'new') AS new FROM n) s
+), g AS MATERIALIZED (
+	SELECT a.*, coalesce(a.at <= l.soon AND (a.class <> 'new' OR b.end_at = b.free_at), false) AS granted
+	FROM l
+	CROSS JOIN b
+	CROSS JOIN LATERAL (
+		SELECT k.ord, k.run_id, k.step_id, k.place, k.due_at, k.class, k.fits, u.lease,
+			CASE WHEN NOT k.fits THEN NULL WHEN k.class = 'kept' THEN k.token_at
+				ELSE GREATEST(l.now, n.nth * l.every + CASE k.class WHEN 'back' THEN l.next_at ELSE b.end_at END) END AS at,
+			l.last_place + row_number() OVER (ORDER BY k.place NULLS FIRST, k.ord) AS new_place
+		FROM k
+		JOIN u ON u.ord = k.ord
+		LEFT JOIN n ON n.ord = k.ord
+	) a
+), w AS (
+	INSERT INTO kagzi.limit_places AS p (run_id, step_id, namespace_id, limit_name, place, lease, due_at, token_at)
+	SELECT g.run_id, g.step_id, $1, $2, coalesce(g.place, g.new_place),
+		CASE WHEN g.granted THEN g.lease END, CASE WHEN NOT g.granted THEN g.at END, CASE WHEN g.granted OR g.class <> 'new' THEN g.at END
+	FROM g CROSS JOIN l
+	WHERE CASE WHEN g.granted THEN g.place IS NOT NULL OR l.max_running IS NOT NULL ELSE g.place IS NULL OR g.at IS NOT NULL OR g.due_at IS NOT NULL END
+	ON CONFLICT (run_id, step_id, namespace_id) DO UPDATE
+	SET limit_name = EXCLUDED.limit_name, place = EXCLUDED.place, lease = EXCLUDED.lease, due_at = EXCLUDED.due_at, token_at = EXCLUDED.token_at, called_at = NULL
+), s AS MATERIALIZED (
+	SELECT b.free_at + x.granted * l.every AS next_at, b.end_at + b.new * l.every AS line_at, l.last_place + x.places AS last_place
+	FROM l
+	CROSS JOIN b
+	CROSS JOIN (SELECT count(*) FILTER (WHERE g.granted AND g.class = 'new') AS granted, count(*) FILTER (WHERE g.place IS NULL) AS places, count(*) AS asked FROM g) x
+	WHERE x.asked > 0
+), e AS (
+	UPDATE kagzi.limits c
+	SET next_at = s.next_at, line_at = s.line_at, last_place = s.last_place
+	FROM s
+	WHERE c.limit_name = $2 AND c.namespace_id = $1
+), m AS MATERIALIZED (
+	SELECT q.run_id, l.now
+	FROM l
+	CROSS JOIN (SELECT DISTINCT k.run_id FROM k WHERE k.ord = 0 AND k.fits AND k.called_at IS NULL ORDER BY 1) x
+	CROSS JOIN LATERAL (
+		SELECT y.run_id FROM kagzi.workflow_runs y WHERE y.run_id = x.run_id AND y.namespace_id = $1 AND y.finished_at IS NULL FOR UPDATE SKIP LOCKED
+	) q
+), f AS (
+	UPDATE kagzi.limit_places p
+	SET called_at = m.now
+	FROM m
+	JOIN k ON k.run_id = m.run_id
+	WHERE k.ord = 0 AND k.fits AND k.called_at IS NULL AND p.run_id = k.run_id AND p.step_id = k.step_id AND p.namespace_id = $1
+), v AS (
+	UPDATE kagzi.workflow_runs r
+	SET wakeups = r.wakeups + 1,
+		available_at = CASE WHEN r.status = 'SLEEPING' AND r.outcome IS NULL AND r.wakeups + 1 >= r.wakeups_awaited THEN LEAST(r.available_at, m.now) ELSE r.available_at END
+	FROM m
+	WHERE r.run_id = m.run_id AND r.namespace_id = $1
+	RETURNING r.run_id, r.task_queue, r.workflow_type, r.version, r.status = 'RUNNING' AS running
+)
+SELECT u.ord, u.held OR coalesce(g.granted, false), CASE WHEN u.held THEN u.token_at WHEN g.ord IS NULL THEN u.due_at ELSE g.at END,
+	u.held OR coalesce(g.granted AND (g.place IS NOT NULL OR l.max_running IS NOT NULL), false), NULL::uuid, NULL, NULL, 0, false
+FROM u CROSS JOIN l LEFT JOIN g ON g.ord = u.ord
+UNION ALL
+SELECT 0, false, NULL, false, v.run_id, v.task_queue, v.workflow_type, coalesce(v.version, 0), v.running FROM v
+UNION ALL
+SELECT -1, false, NULL, false, NULL, NULL, NULL, 0, false
+WHERE (SELECT count(*) FROM c) >= 1000 OR (SELECT count(DISTINCT k.run_id) FROM k WHERE k.ord = 0 AND k.fits AND k.called_at IS NULL) > (SELECT count(*) FROM m)`
+
+// ServeLimit takes back the slots of the steps that leave and of the dead, gives tokens and slots to the steps that ask, and
+// calls the runs of others for which a slot is free. It may be repeated: a step that was granted keeps what it has, unless the
+// limit has no slots and the step had not waited. Then a repetition takes another token.
+func (s *Store) ServeLimit(ctx context.Context, limit string, req LimitRequest) (out LimitResult, err error) {
+	err = do(ctx, func(ctx context.Context) error {
+		out = LimitResult{Missing: true}
+		b := &pgx.Batch{}
+		var reads []func(pgx.Rows) error
+		queue := func(read func(pgx.Rows) error, sql string, args ...any) {
+			b.Queue(sql, args...)
+			reads = append(reads, read)
+		}
+		queue(func(rows pgx.Rows) error {
+			out.Missing = !rows.Next()
+			return rows.Err()
+		}, lockLimit, s.namespace, limit)
+		if len(req.Leaves) > 0 {
+			queue(nil, leaveLimit, placeColumns.args(s.namespace, req.Leaves)...)
+		}
+		if len(req.Yields) > 0 {
+			queue(nil, yieldLimit, placeColumns.args(s.namespace, req.Yields)...)
+		}
+		if req.Pause > 0 {
+			queue(nil, pauseLimit, s.namespace, limit, micros(req.Pause))
+		}
+		queue(nil, freeSlots, s.namespace, limit, micros(limitOver))
+		args := append([]any{s.namespace, limit}, placeColumns.args(s.namespace, req.Asks)[1:]...)
+		queue(out.read(len(req.Asks)), serveLimit, append(args, micros(LimitSoon), micros(limitKept))...)
+		return exchange(ctx, s.pool, brief, b, reads...)
+	})
+	return out, wrap("serve limit", err)
+}
+
+var placeColumns = columnsOf(leaveLimit,
+	uuids("run_id", func(p Place) uuid.UUID { return p.RunID }),
+	uuids("lease", func(p Place) uuid.UUID { return p.Lease }),
+	texts("step_id", func(p Place) string { return p.StepID }),
+)
+
+// read returns a function that reads the rows of serveLimit. An answer that is missing says that the lease is lost.
+func (r *LimitResult) read(asks int) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		r.Answers = make([]LimitAnswer, asks)
+		for i := range r.Answers {
+			r.Answers[i].Lost = true
+		}
+		for rows.Next() {
+			var ord int
+			var a LimitAnswer
+			var run *uuid.UUID
+			var queue, typ *string
+			var called Signalled
+			if err := rows.Scan(&ord, &a.Granted, utc(&a.At), &a.Kept, &run, &queue, &typ, &called.Version, &called.Running); err != nil {
+				return err
+			}
+			switch {
+			case ord > 0:
+				r.Answers[ord-1] = a
+			case ord == 0:
+				called.RunID, called.Queue, called.Type, called.Due = *run, *queue, *typ, !called.Running
+				r.Called = append(r.Called, called)
+			default:
+				r.More = true
+			}
+		}
+		return rows.Err()
+	}
+}

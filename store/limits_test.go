@@ -1,0 +1,291 @@
+package store
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// ask asks the limit for the step of each run.
+func askLimit(t *testing.T, s *Store, limit string, runs ...*ClaimedRun) []LimitAnswer {
+	t.Helper()
+	return serve(t, s, limit, LimitRequest{Asks: placesOf(runs...)}).Answers
+}
+
+func serve(t *testing.T, s *Store, limit string, req LimitRequest) LimitResult {
+	t.Helper()
+	out, err := s.ServeLimit(t.Context(), limit, req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func placesOf(runs ...*ClaimedRun) (places []Place) {
+	for _, r := range runs {
+		places = append(places, Place{RunID: r.RunID, Lease: r.Lease, StepID: "step"})
+	}
+	return places
+}
+
+func setLimit(t *testing.T, s *Store, l StepLimit) []Signalled {
+	t.Helper()
+	l.Burst = max(l.Burst, 1)
+	woken, err := s.SetLimit(t.Context(), l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return woken
+}
+
+// granted returns which of the answers grant.
+func granted(answers []LimitAnswer) (which []int) {
+	for i, a := range answers {
+		if a.Granted {
+			which = append(which, i)
+		}
+	}
+	return which
+}
+
+func TestLimitThatIsMissing(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	if out := serve(t, s, "api", LimitRequest{Asks: placesOf(running(t, s, 1)...)}); !out.Missing {
+		t.Errorf("a limit that nobody has set answers %+v", out)
+	}
+}
+
+// The tokens are one interval apart. Who finds none soon gets a time in the line, and his token when he is back.
+func TestTokensOfALimit(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	const every = 90 * time.Millisecond
+	setLimit(t, s, StepLimit{Name: "api", Every: every})
+	runs := running(t, s, 6)
+	answers := askLimit(t, s, "api", runs...)
+	if got := fmt.Sprint(granted(answers)); got != "[0 1 2]" {
+		t.Fatalf("granted %s, want the three tokens of the next 200 ms", got)
+	}
+	for i, a := range answers {
+		if want := answers[0].At.Add(time.Duration(i) * every); !a.At.Equal(want) {
+			t.Errorf("step %d gets %v, want %v", i, a.At, want)
+		}
+	}
+	again := askLimit(t, s, "api", runs[3:]...)
+	for i, a := range again {
+		if a.At.Before(answers[3+i].At) {
+			t.Errorf("step %d came early and gets %v, before its time %v", 3+i, a.At, answers[3+i].At)
+		}
+	}
+	// Those who come back take the next tokens, before those who come now.
+	exec(t, s.pool, `UPDATE kagzi.limits SET next_at = next_at - interval '10 s', line_at = line_at - interval '9 s'`)
+	exec(t, s.pool, `UPDATE kagzi.limit_places SET due_at = due_at - interval '10 s'`)
+	both := askLimit(t, s, "api", append(running(t, s, 1), runs[4], runs[5])...)
+	if !both[1].Granted || !both[2].Granted || both[2].At.Sub(both[1].At) != every || both[0].At.Sub(both[2].At) != every {
+		t.Errorf("a newcomer and two of the line get %+v", both)
+	}
+}
+
+// A burst of unused tokens is kept.
+func TestBurstOfALimit(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	setLimit(t, s, StepLimit{Name: "api", Every: time.Hour, Burst: 3})
+	if got := fmt.Sprint(granted(askLimit(t, s, "api", running(t, s, 5)...))); got != "[0]" {
+		t.Errorf("a new limit grants %s, want one token: none was unused", got)
+	}
+	exec(t, s.pool, `UPDATE kagzi.limits SET next_at = next_at - interval '1 day', line_at = line_at - interval '1 day'`)
+	if got := fmt.Sprint(granted(askLimit(t, s, "api", running(t, s, 5)...))); got != "[0 1 2]" {
+		t.Errorf("granted %s, want a burst of 3", got)
+	}
+}
+
+// If many runs come late together, each gets a time of its own, and none takes the token of another.
+func TestManyComeLateToALimit(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	setLimit(t, s, StepLimit{Name: "api", Every: time.Second})
+	runs := running(t, s, 5)
+	askLimit(t, s, "api", runs...)
+	exec(t, s.pool, `UPDATE kagzi.limits SET next_at = next_at - interval '1 hour', line_at = line_at - interval '1 hour'`)
+	exec(t, s.pool, `UPDATE kagzi.limit_places SET due_at = due_at - interval '1 hour'`)
+	late := askLimit(t, s, "api", runs[1:]...)
+	if got := fmt.Sprint(granted(late)); got != "[0]" {
+		t.Fatalf("granted %s, want one token", got)
+	}
+	for i, a := range late[1:] {
+		if a.At.Sub(late[i].At) != time.Second {
+			t.Errorf("%v follows %v", a.At, late[i].At)
+		}
+	}
+	// The second one is back in time: it has its token already, so it takes no other.
+	exec(t, s.pool, `UPDATE kagzi.limit_places SET due_at = now(), token_at = now() WHERE run_id = $1`, runs[2].RunID)
+	before := one[time.Time](t, s.pool, `SELECT next_at FROM kagzi.limits`)
+	if back := askLimit(t, s, "api", runs[2]); !back[0].Granted {
+		t.Errorf("a step that is back at the time of its token gets %+v", back)
+	}
+	if after := one[time.Time](t, s.pool, `SELECT next_at FROM kagzi.limits`); !after.Equal(before) {
+		t.Errorf("it took another token: the next one is %v, was %v", after, before)
+	}
+}
+
+// Slots are counted, given in order, and free when the step leaves, or when its run is not held under the lease any more.
+func TestSlotsOfALimit(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	setLimit(t, s, StepLimit{Name: "api", MaxRunning: 2})
+	runs := running(t, s, 5)
+	answers := askLimit(t, s, "api", runs...)
+	if got := fmt.Sprint(granted(answers)); got != "[0 1]" || !answers[0].Kept || !answers[2].At.IsZero() {
+		t.Fatalf("granted %s: %+v", got, answers)
+	}
+	if got := askLimit(t, s, "api", runs[1]); !got[0].Granted {
+		t.Errorf("a repeated request of who has a slot gets %+v", got)
+	}
+	if got := askLimit(t, s, "api", runs[4]); got[0].Granted {
+		t.Error("a third slot was given")
+	}
+	// The one that leaves makes room for the next in the line, which is called. A slot is kept for it.
+	out := serve(t, s, "api", LimitRequest{Leaves: placesOf(runs[0]), Asks: placesOf(runs[4])})
+	if out.Answers[0].Granted || len(out.Called) != 1 || out.Called[0].RunID != runs[2].RunID || !out.Called[0].Running {
+		t.Fatalf("with one free slot: %+v", out)
+	}
+	if n := one[int](t, s.pool, `SELECT wakeups FROM kagzi.workflow_runs WHERE run_id = $1`, runs[2].RunID); n != 1 {
+		t.Errorf("the called run has %d wake-ups", n)
+	}
+	if got := askLimit(t, s, "api", runs[3], runs[2]); got[0].Granted || !got[1].Granted {
+		t.Errorf("behind the called one, and the called one: %+v", got)
+	}
+	// A run that is over, and one that another worker has claimed.
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'FAILED', error_kind = 'unknown', available_at = NULL, finished_at = now() - interval '1 minute' WHERE run_id = $1`, runs[1].RunID)
+	if got := askLimit(t, s, "api", runs[3]); !got[0].Granted {
+		t.Error("the slot of a run that is over is not free")
+	}
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET lease = gen_random_uuid() WHERE run_id = $1`, runs[2].RunID)
+	out = serve(t, s, "api", LimitRequest{Asks: placesOf(runs[2], runs[4])})
+	if !out.Answers[0].Lost || out.Answers[1].Granted || len(out.Called) != 1 || out.Called[0].RunID != runs[2].RunID {
+		t.Errorf("a zombie, the last of the line: %+v, want the zombie's run called, at its old place", out)
+	}
+	// After some seconds others may have the slot.
+	exec(t, s.pool, `UPDATE kagzi.limit_places SET called_at = called_at - interval '1 minute'`)
+	if got := askLimit(t, s, "api", runs[4]); !got[0].Granted {
+		t.Error("a slot is kept for ever")
+	}
+}
+
+// A slot counts for a while after the end of its run: the step may not have returned.
+func TestSlotOfARunThatWasEnded(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	setLimit(t, s, StepLimit{Name: "api", MaxRunning: 1})
+	runs := running(t, s, 2)
+	askLimit(t, s, "api", runs[0])
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'CANCELLED', available_at = NULL, finished_at = clock_timestamp(), error_kind = 'cancelled' WHERE run_id = $1`, runs[0].RunID)
+	if got := askLimit(t, s, "api", runs[1]); got[0].Granted {
+		t.Error("the slot is free although the step has not returned")
+	}
+	out := serve(t, s, "api", LimitRequest{Leaves: placesOf(runs[0]), Asks: placesOf(runs[1])})
+	if !out.Answers[0].Granted {
+		t.Error("the slot is not free although the step has returned")
+	}
+}
+
+// A call wakes a run that sleeps, and not a run that somebody has locked: that one is called later.
+func TestCallOfASleepingRun(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	setLimit(t, s, StepLimit{Name: "api", MaxRunning: 1})
+	runs := running(t, s, 2)
+	askLimit(t, s, "api", runs...)
+	p := sleep(runs[1], time.Hour)
+	p.Need = 1
+	flush(t, s, &Flush{Suspensions: []*Suspension{p}})
+	tx, err := s.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	exec(t, tx, `SELECT FROM kagzi.workflow_runs WHERE run_id = $1 FOR UPDATE`, runs[1].RunID)
+	if out := serve(t, s, "api", LimitRequest{Leaves: placesOf(runs[0])}); len(out.Called) != 0 || !out.More {
+		t.Errorf("a locked run: %+v", out)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if out := serve(t, s, "api", LimitRequest{}); len(out.Called) != 1 || !out.Called[0].Due || out.More {
+		t.Errorf("the run that sleeps: %+v", out)
+	}
+	again := claim(t, s, request(10)).Runs
+	if len(again) != 1 || again[0].RunID != runs[1].RunID {
+		t.Fatalf("claimed %v, want the called run", again)
+	}
+	if got := askLimit(t, s, "api", again...); !got[0].Granted {
+		t.Error("the called run has no slot")
+	}
+}
+
+// A faster rate brings the runs of the line earlier.
+func TestSetLimitHurries(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	setLimit(t, s, StepLimit{Name: "api", Every: time.Hour})
+	runs := running(t, s, 3)
+	answers := askLimit(t, s, "api", runs...)
+	p := sleep(runs[1], time.Hour)
+	p.Need, p.Wake, p.WakeAt = 1, -1, answers[1].At
+	flush(t, s, &Flush{Suspensions: []*Suspension{p}})
+	if woken := setLimit(t, s, StepLimit{Name: "api", Every: 2 * time.Hour}); len(woken) != 0 {
+		t.Errorf("a slower rate wakes %v", woken)
+	}
+	setLimit(t, s, StepLimit{Name: "api", Every: time.Hour})
+	if woken := setLimit(t, s, StepLimit{Name: "api", Every: time.Minute}); len(woken) != 2 {
+		t.Errorf("woken %v, want the run that sleeps and the one that waits in memory", woken)
+	}
+	if d := time.Duration(one[float64](t, s.pool, `SELECT extract(epoch FROM available_at - now())::float8 FROM kagzi.workflow_runs WHERE run_id = $1`, runs[1].RunID) * 1e9); d > time.Minute {
+		t.Errorf("the run sleeps for %v", d)
+	}
+	setLimit(t, s, StepLimit{Name: "api"})
+	if got := fmt.Sprint(granted(askLimit(t, s, "api", runs[2]))); got != "[0]" {
+		t.Error("a step waits although the limit was lifted")
+	}
+}
+
+func TestPauseOfALimit(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	setLimit(t, s, StepLimit{Name: "deaf", MaxRunning: 5})
+	setLimit(t, s, StepLimit{Name: "polite", MaxRunning: 5, RetryAfter: true})
+	runs := running(t, s, 3)
+	for limit, waits := range map[string]bool{"deaf": false, "polite": true} {
+		serve(t, s, limit, LimitRequest{Pause: time.Hour})
+		if got := askLimit(t, s, limit, runs[0]); got[0].Granted == waits || waits && time.Until(got[0].At) < 50*time.Minute {
+			t.Errorf("%s: after an error that asks for a pause: %+v", limit, got)
+		}
+	}
+}
+
+func TestDeleteLimit(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	setLimit(t, s, StepLimit{Name: "api", MaxRunning: 1})
+	runs := running(t, s, 2)
+	askLimit(t, s, "api", runs...)
+	if found, used, err := s.DeleteLimit(t.Context(), "api"); !found || !used || err != nil {
+		t.Errorf("a limit in use: %v %v %v", found, used, err)
+	}
+	list, err := s.Limits(t.Context(), "", 10)
+	if err != nil || len(list) != 1 || list[0].Running != 1 || list[0].Waiting != 1 || list[0].MaxRunning != 1 {
+		t.Errorf("limits: %+v, %v", list, err)
+	}
+	names, err := s.WaitingLimits(t.Context())
+	if err != nil || fmt.Sprint(names) != "[api]" {
+		t.Errorf("limits that steps wait for: %v, %v", names, err)
+	}
+	serve(t, s, "api", LimitRequest{Leaves: placesOf(runs...)})
+	if found, used, err := s.DeleteLimit(t.Context(), "api"); !found || used || err != nil {
+		t.Errorf("an unused limit: %v %v %v", found, used, err)
+	}
+	if found, _, err := s.DeleteLimit(t.Context(), "api"); found || err != nil {
+		t.Errorf("a limit that is gone: %v %v", found, err)
+	}
+}
