@@ -23,7 +23,7 @@ var (
 	// ErrShutdown is the cause of a step's context once its worker stops. The step runs again elsewhere.
 	ErrShutdown = engine.ErrShutdown
 	// ErrNotFound reports one of these, and its text says which:
-	//   - the client's namespace has no such run, schedule or worker (workers that are offline are kept for a week);
+	//   - the client's namespace has no such run, schedule, limit or worker (workers that are offline are kept for a week);
 	//   - a run to fork has no record of the step;
 	//   - a step to [Forget] has not failed.
 	ErrNotFound = errors.New("kagzi: not found")
@@ -49,6 +49,7 @@ var (
 	errRunNotFound      = failure.Explain("run not found", ErrNotFound)
 	errStepNotFound     = failure.Explain("the run has no such step: Client.Steps lists those it has reached", ErrNotFound)
 	errScheduleNotFound = failure.Explain("schedule not found", ErrNotFound)
+	errLimitNotFound    = failure.Explain("limit not found", ErrNotFound)
 	errWorkerNotFound   = failure.Explain("worker not found", ErrNotFound)
 )
 

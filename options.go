@@ -15,7 +15,8 @@ type (
 	// are [ID], [IfActive], [IfEnded], [Queue], [Delay], [At], [Priority], [Version], [Metadata], [Timeout],
 	// [RetryPolicy], [Message], [InTx] and [Detached].
 	StartOption interface{ startOption() }
-	// A StepOption goes to [Step], [StepTx], [Do] and [DoTx]: [Timeout], [RetryPolicy] and [Input]; to [Step] and [StepTx] also [UndoneBy],
+	// A StepOption goes to [Step], [StepTx], [Do] and [DoTx]: [Timeout], [RetryPolicy], [Limit] and
+	// [Input]; to [Step] and [StepTx] also [UndoneBy],
 	// to [Step] and [Do] [Repeatable], and to [StepTx] and [DoTx] [Isolation].
 	StepOption interface{ stepOption() }
 	// A BranchOption goes to [Parallel], [Map] and [Race]: [Timeout], [Concurrency] and [CollectErrors].
@@ -103,7 +104,7 @@ func Input(v any) StepOption { return stepInput{v} }
 // workflow function have used the first result: whatever has an effect outside of the run waits until it is recorded.
 //
 // At most 100 results, or 256 KiB of them, wait to be recorded. On a branch of a [Race] that nobody has won yet, Repeatable
-// has no effect. With [StepTx], [DoTx] or [UndoneBy] the call is wrong, and the run fails with [kind.BadRequest].
+// has no effect, nor has it with a [Limit]. With [StepTx], [DoTx] or [UndoneBy] the call is wrong, and the run fails with [kind.BadRequest].
 func Repeatable() StepOption { return repeatable{} }
 
 // CollectErrors lets every branch finish, and returns the failures as [BranchErrors]. Without it the first error cancels the

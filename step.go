@@ -129,7 +129,7 @@ func durable[T any](ctx Context, name string, call stepFunc, opts []StepOption, 
 	s := &typedStep[T]{retries: retries{cfg.policy}, c: c, call: call, undoneBy: cfg.undoneBy}
 	s.StepSpec = engine.StepSpec{
 		Name: name, BadName: validateStepName("step", name), Invalid: err, Result: reflect.TypeFor[T](), Function: s,
-		Tx: tx, Isolation: pgx.TxIsoLevel(cfg.isolation), Timeout: cfg.timeout, Repeatable: cfg.repeatable, Retry: s,
+		Tx: tx, Isolation: pgx.TxIsoLevel(cfg.isolation), Timeout: cfg.timeout, Repeatable: cfg.repeatable, Limit: string(cfg.limit), Retry: s,
 	}
 	if given := cfg.input; given != nil {
 		s.Input = func() ([]byte, error, error) { return c.encodeInput(given.v) }
@@ -158,6 +158,7 @@ type stepConfig struct {
 	undoneBy   undoneBy
 	input      *stepInput // nil: not given
 	repeatable bool
+	limit      Limit // empty: not given
 }
 
 // stepOptions validates opts; tx says whether the step has a transaction. Of each type the last one wins.
@@ -181,6 +182,9 @@ func stepOptions(opts []StepOption, tx bool) (stepConfig, error) {
 			cfg.input = &o
 		case repeatable:
 			cfg.repeatable = true
+		case Limit:
+			cfg.limit = o
+			err = errors.Join(err, validateName("limit", string(o)))
 		case nil:
 			err = errors.Join(err, errNilOption)
 		}

@@ -33,6 +33,7 @@ type LimitAnswer struct {
 
 // A LimitResult is the result of ServeLimit.
 type LimitResult struct {
+	Slots   int           // how many the limit has; zero: any number
 	Missing bool          // there is no such limit, and nothing was answered
 	Answers []LimitAnswer // in the order of the Asks
 	Called  []Signalled   // runs of others that were woken, because a slot is kept for one of their steps
@@ -248,8 +249,12 @@ func (s *Store) ServeLimit(ctx context.Context, limit string, req LimitRequest) 
 			reads = append(reads, read)
 		}
 		queue(func(rows pgx.Rows) error {
-			out.Missing = !rows.Next()
-			return rows.Err()
+			var slots *int
+			_, err := pgx.ForEachRow(rows, []any{&slots}, func() error {
+				out.Missing, out.Slots = false, deref(slots)
+				return nil
+			})
+			return err
 		}, lockLimit, s.namespace, limit)
 		if len(req.Leaves) > 0 {
 			queue(nil, leaveLimit, placeColumns.args(s.namespace, req.Leaves)...)

@@ -42,6 +42,9 @@ func (e *execution) deliver(n *store.Inbox) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.seen = max(e.seen, n.Wakeups)
+	for _, p := range e.permits {
+		e.fireLocked(&p.event) // a limit may have called the run
+	}
 	for _, g := range n.Signals {
 		if e.inbox.addSignal(g) {
 			e.fireLocked(e.arrivalLocked(g.Name))

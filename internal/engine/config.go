@@ -54,6 +54,7 @@ func newEnvironment(cfg *Config, onPoolClosed func()) *environment {
 		hooks: cfg.Hooks, onPoolClosed: onPoolClosed,
 		receipts: sync.Pool{New: newReceipt}, background: context.Background(), heartbeats: make(chan struct{}, 1), closed: make(chan struct{}),
 	}
+	env.limits.env = env
 	var cancel context.CancelFunc
 	env.noWait, cancel = context.WithCancel(env.background)
 	cancel()

@@ -29,6 +29,7 @@ type environment struct {
 	hooks        *testhook.Hooks // of tests; nil otherwise
 	onPoolClosed func()          // called, perhaps again and again, once the application has closed the pool
 
+	limits   limits
 	receipts sync.Pool // of *receipt that no write uses
 
 	background context.Context // for calls of the database, which have deadlines of their own

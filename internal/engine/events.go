@@ -15,14 +15,15 @@ type event struct {
 // A wait is a branch that waits until a time, for an event, or for either. See docs/architecture.md, Waits and
 // suspension.
 type wait struct {
-	b      *Branch         // nil if the wait suspends the run at once
-	ctx    context.Context // ends the wait: the branch's, or the execution's if anyway is set
-	until  time.Time       // by the database's clock; zero: the wait is for an event alone
-	why    string          // for people: what the run waits for
-	need   int             // how many further wake-ups of the run may end the wait; zero: none does
-	child  bool            // the wake-ups are ends of children
-	anyway bool            // the branch waits although it is cancelled: see waitAnyway
-	woken  chan struct{}   // closed by wakeLocked, which counts the branch busy again
+	b        *Branch         // nil if the wait suspends the run at once
+	ctx      context.Context // ends the wait: the branch's, or the execution's if anyway is set
+	until    time.Time       // by the database's clock; zero: the wait is for an event alone
+	why      string          // for people: what the run waits for
+	need     int             // how many further wake-ups of the run may end the wait; zero: none does
+	child    bool            // the wake-ups are ends of children
+	inMemory bool            // it does not last: the run is not suspended meanwhile
+	anyway   bool            // the branch waits although it is cancelled: see waitAnyway
+	woken    chan struct{}   // closed by wakeLocked, which counts the branch busy again
 }
 
 // fireLocked notes that ev has happened, and wakes the branches that wait for it.
@@ -81,6 +82,6 @@ func (e *execution) needLocked() (need int) {
 func (e *execution) endsSoonLocked() bool {
 	soon := e.env.now().Add(memoryWait)
 	return slices.ContainsFunc(e.waits, func(w *wait) bool {
-		return w.ctx.Err() != nil || !w.until.IsZero() && !w.until.After(soon)
+		return w.inMemory || w.ctx.Err() != nil || !w.until.IsZero() && !w.until.After(soon)
 	})
 }

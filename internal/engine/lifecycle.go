@@ -75,6 +75,7 @@ func (s *Session) Run(ctx context.Context) error {
 	s.unfinished.Wait()
 	s.waitForWrites() // of runs whose insert ended after the drain
 	s.handover.wait()
+	s.limits.wait()
 
 	leaveHints()
 	close(stop)

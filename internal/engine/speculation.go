@@ -26,10 +26,10 @@ func (s *StepSpec) checkRepeatable() error {
 }
 
 // speculate defers r, the record of a success, and returns its row, if the step is repeatable. It returns nil if r must be
-// written before the run goes on: if too much waits already, or if the branch is in an undecided Race, where no other
+// written before the run goes on: if the step has a limit, if too much waits already, or if the branch is in an undecided Race, where no other
 // branch's write may take the record along.
 func (s *stepCall) speculate(r *store.Record) *store.StepRow {
-	if !s.spec.Repeatable {
+	if !s.spec.Repeatable || s.spec.Limit != "" {
 		return nil
 	}
 	b, e := s.b, s.b.e

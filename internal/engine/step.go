@@ -29,6 +29,7 @@ type StepSpec struct {
 	Isolation  pgx.TxIsoLevel
 	Timeout    time.Duration // of an attempt; zero: none
 	Retry      RetryPolicy
+	Limit      string       // the name of the limit that the step needs a permit of; empty: none
 	Repeatable bool         // the result may be used before it is written. See docs/architecture.md, Steps.
 	Result     reflect.Type // type of Call's result, for hooks of tests
 
@@ -57,10 +58,11 @@ type stepCall struct {
 	id           string
 	position     int64 // of the attempt in the run's order. Set by execute.
 	spec         *StepSpec
-	input        []byte // encoded; nil: there is none, or it is not encoded yet. Set by encodeInput.
-	unencoded    error  // why the input could not be encoded, which fails the attempt; nil if there is no such error. Set by encodeInput.
-	attempt      int    // number of the attempt that is next or under way. Set by settleOrRetry.
-	first        int    // first attempt of this series. A Resume, or an attempt of the run that forgets the failure, begins a new series.
+	input        []byte      // encoded; nil: there is none, or it is not encoded yet. Set by encodeInput.
+	unencoded    error       // why the input could not be encoded, which fails the attempt; nil if there is no such error. Set by encodeInput.
+	attempt      int         // number of the attempt that is next or under way. Set by settleOrRetry.
+	first        int         // first attempt of this series. A Resume, or an attempt of the run that forgets the failure, begins a new series.
+	permit       *heldPermit // of the limit; nil if the attempt has none. Set by acquire.
 	uncounted    uncounted
 	compensation *compensation // of the function's result; nil if there is none. Set by callUser.
 	registers    *store.Record // the record of compensation; nil if this call does not register it. Set by registration.
@@ -129,6 +131,11 @@ func (s *stepCall) execute() (*store.StepRow, error) {
 	if err := s.b.begins(); err != nil {
 		return nil, err
 	}
+	failed, err := s.acquire()
+	if err != nil {
+		return nil, err
+	}
+	defer s.release(0)
 	if err := s.announce(); err != nil {
 		return nil, err
 	}
@@ -138,7 +145,7 @@ func (s *stepCall) execute() (*store.StepRow, error) {
 		}
 	}
 	s.position = s.b.e.nextPosition()
-	if s.spec.Tx {
+	if s.spec.Tx && failed == nil {
 		return s.executeTx()
 	}
 	ctx, cancel := s.begin()
@@ -147,7 +154,14 @@ func (s *stepCall) execute() (*store.StepRow, error) {
 	// Transactional steps are not shown: a row committed meanwhile would fail each transaction of a stricter isolation.
 	s.display(begun)
 	defer s.b.display.end()
+	if failed != nil {
+		return s.recordOutcome(ctx, begun, nil, failed)
+	}
+	if s.isLate() {
+		return nil, nil
+	}
 	data, err := s.callUser(ctx, nil)
+	s.releaseAfter(err)
 	return s.recordOutcome(ctx, begun, data, err)
 }
 

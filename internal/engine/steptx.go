@@ -55,8 +55,12 @@ func (s *stepCall) executeTx() (*store.StepRow, error) {
 	ctx, cancel := s.begin()
 	defer cancel()
 	begun := time.Now()
+	if s.isLate() {
+		return nil, nil
+	}
 	user := stepTx{Tx: tx}
 	data, err := s.callUser(ctx, &user)
+	s.releaseAfter(err)
 	if err != nil && s.wasInterrupted(ctx, tx, err) {
 		end(err) // before the pause, because others need the connection and the slot
 		s.repeatUncounted(err)

@@ -70,7 +70,7 @@ func (h testSession) Activity(run uuid.UUID, wakeups int64, cancelling bool) tes
 	}
 	for _, w := range e.waits {
 		switch {
-		case w.ctx.Err() != nil: // cancelled, but its branch has not gone on yet
+		case w.inMemory, w.ctx.Err() != nil: // in the latter case its branch was cancelled, and has not gone on yet
 			activity.Busy++
 		case !w.until.IsZero():
 			due(w.until)

@@ -98,6 +98,7 @@ const (
 	fireSchedules    = "fire schedules"
 	endOverdue       = "end overdue runs"
 	runCompensations = "run compensations"
+	serveLimits      = "serve limits"
 	releaseRuns      = "release the runs of dead workers"
 	deleteOld        = "delete old runs"
 )

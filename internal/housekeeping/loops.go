@@ -52,6 +52,7 @@ func (k *Coordinator) work(ctx context.Context, stop context.CancelCauseFunc) {
 	loop(fireSchedules, k.schedules, k.FireSchedules)
 	loop(endOverdue, k.deadlines, k.EndOverdue)
 	loop(runCompensations, nil, k.Compensate)
+	loop(serveLimits, nil, k.ServeLimits)
 	loop(releaseRuns, nil, k.CheckHeartbeats)
 	if !k.cfg.NoGrace {
 		loop("check connections", nil, k.CheckConnections)

@@ -1,0 +1,273 @@
+package engine
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi/internal/batch"
+	"github.com/kagzi/kagzi/store"
+)
+
+// limits is a session's part in the limits on steps. Each limit that its steps have used has a line. See docs/architecture.md,
+// Limits on steps.
+type limits struct {
+	env *environment
+
+	mu    sync.Mutex            // guards lines
+	lines map[string]*limitLine // by the limit's name
+}
+
+// of returns the line of a limit.
+func (l *limits) of(name string) *limitLine {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	line := l.lines[name]
+	if line == nil {
+		line = &limitLine{env: l.env, name: name}
+		line.batcher = batch.New(batch.Config[limitTask]{Flush: line.serve})
+		if l.lines == nil {
+			l.lines = map[string]*limitLine{}
+		}
+		l.lines[name] = line
+	}
+	return line
+}
+
+// wait returns once nothing is under way. It is called after giveUp, when no execution is left.
+func (l *limits) wait() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, line := range l.lines {
+		line.stop()
+		line.batcher.Wait()
+	}
+}
+
+// A limitLine is what a session asks of one limit. Steps that ask about the same time share a transaction.
+type limitLine struct {
+	env     *environment
+	name    string
+	batcher *batch.Batcher[limitTask]
+
+	mu      sync.Mutex    // guards the fields below, and the permits
+	waiting []*permit     // permits that wait for a slot in memory, in the order of the line
+	slots   int           // how many slots the limit has; zero: it is not known, or any number
+	again   *time.Timer   // serves the limit again; nil if that is not to be
+	pause   time.Duration // the last one before that
+	stopped bool          // the session ends. Set by stop, for good.
+}
+
+// A limitTask is one thing to ask of a limit. The zero task only serves it.
+type limitTask struct {
+	ask    *permit
+	leave  *store.Place
+	yield  *store.Place
+	paused time.Duration // with leave: its error asks for this pause
+}
+
+// A permitState says what became of a permit.
+type permitState int
+
+const (
+	permitAsking  permitState = iota // its branch waits for an answer
+	permitWaiting                    // the last answer was to wait
+	permitServed                     // as permitWaiting, and the session asks for it, because a slot may be free
+	permitGranted                    // the step may begin
+	permitRefused                    // there is no such limit, or the lease is lost
+	permitGone                       // its branch has given it up
+)
+
+// A permit is the right of an attempt of a step to begin.
+type permit struct {
+	e     *execution
+	place store.Place
+	event event // an answer came, or the run was called. The execution's mutex guards it.
+
+	// The line's mutex guards these.
+	state   permitState
+	at      time.Time // when granted, the time of the token; else when to ask again, zero if the run is called
+	kept    bool      // the table has the step's place
+	yields  bool      // with permitGone: the step keeps its place
+	missing bool      // with permitRefused: there is no such limit
+}
+
+// ask asks for the permit.
+func (l *limitLine) ask(p *permit) {
+	l.mu.Lock()
+	served := p.state == permitServed
+	p.state = permitAsking
+	l.mu.Unlock()
+	if !served { // otherwise the answer is on its way
+		l.batcher.Add(limitTask{ask: p})
+	}
+}
+
+// leave gives up the permit and the step's place: it has returned, or its branch does not want to begin it any more. paused is
+// the pause that its error asks for.
+func (l *limitLine) leave(p *permit, paused time.Duration) {
+	if state, kept := l.drop(p, false); kept && (state == permitGranted || state == permitWaiting) || paused > 0 {
+		l.batcher.Add(limitTask{leave: &p.place, paused: paused})
+	}
+}
+
+// yield gives up the permit. The step keeps its place in the line.
+func (l *limitLine) yield(p *permit) {
+	if state, kept := l.drop(p, true); kept && state == permitGranted {
+		l.batcher.Add(limitTask{yield: &p.place})
+	}
+}
+
+// drop sets the permit's state to permitGone, and returns the state before. If an answer is on its way, answer does the rest.
+func (l *limitLine) drop(p *permit, yields bool) (before permitState, kept bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before = p.state
+	p.state, p.yields = permitGone, yields
+	l.forgetLocked(p)
+	return before, p.kept
+}
+
+func (l *limitLine) forgetLocked(p *permit) {
+	if i := slices.Index(l.waiting, p); i >= 0 {
+		l.waiting = slices.Delete(l.waiting, i, i+1)
+	}
+}
+
+// look returns the permit's state and time.
+func (l *limitLine) look(p *permit) (state permitState, at time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return p.state, p.at
+}
+
+// serve sends the tasks in one transaction, and passes on the answers. While the database is away it repeats that, as
+// store.ServeLimit allows. When the session ends it tries once: others take back what is left.
+func (l *limitLine) serve(tasks []limitTask) {
+	var req store.LimitRequest
+	var asks []*permit
+	for _, t := range tasks {
+		switch {
+		case t.ask != nil:
+			asks = append(asks, t.ask)
+		case t.leave != nil:
+			req.Leaves, req.Pause = append(req.Leaves, *t.leave), max(req.Pause, t.paused)
+		case t.yield != nil:
+			req.Yields = append(req.Yields, *t.yield)
+		}
+	}
+	if len(asks) < len(tasks) { // a slot may be free
+		asks = append(l.first(), asks...)
+	}
+	for _, p := range asks {
+		req.Asks = append(req.Asks, p.place)
+	}
+	for failures := 0; failures == 0 || !l.env.closing.Load(); failures++ {
+		out, err := l.env.store.ServeLimit(l.env.background, l.name, req)
+		if err == nil {
+			l.env.failpoint("after limit", uuid.Nil)
+			for i, p := range asks {
+				l.answer(p, out, i)
+			}
+			_ = l.env.hints.Signalled(l.env.noWait, nil, out.Called...) // fails only in a transaction
+			l.served(out)
+			return
+		}
+		l.env.databaseTrouble(err)
+		l.env.pause(min(10*time.Millisecond<<min(failures, 10), time.Second))
+	}
+}
+
+// first returns the permits that wait for a slot in memory and may get one: as many as there are slots.
+func (l *limitLine) first() (first []*permit) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range l.waiting {
+		if len(first) == max(l.slots, 1) {
+			break
+		}
+		if p.state == permitWaiting {
+			p.state = permitServed
+			first = append(first, p)
+		}
+	}
+	return first
+}
+
+// answer passes the i-th answer on to its permit. A permit whose branch has given it up meanwhile gives back what it got.
+func (l *limitLine) answer(p *permit, out store.LimitResult, i int) {
+	a := store.LimitAnswer{Lost: true}
+	if !out.Missing {
+		a = out.Answers[i]
+	}
+	l.mu.Lock()
+	p.at, p.kept, p.missing = a.At, a.Kept || !a.Granted && !a.Lost, out.Missing
+	tells := p.state == permitAsking || !a.At.IsZero()
+	var back limitTask
+	switch {
+	case p.state == permitGone && p.kept && !p.yields:
+		back.leave = &p.place
+	case p.state == permitGone && p.kept && a.Granted:
+		back.yield = &p.place
+	case p.state == permitGone:
+		tells = false
+	case a.Lost:
+		p.state, tells = permitRefused, true
+	case a.Granted:
+		p.state, tells = permitGranted, true
+	default:
+		p.state = permitWaiting
+	}
+	if p.state != permitWaiting || !a.At.IsZero() {
+		l.forgetLocked(p)
+	} else if !slices.Contains(l.waiting, p) {
+		l.waiting = append(l.waiting, p)
+	}
+	l.mu.Unlock()
+	if back != (limitTask{}) {
+		l.batcher.Add(back)
+	}
+	if tells {
+		p.fire()
+	}
+}
+
+func (p *permit) fire() {
+	p.e.mu.Lock()
+	defer p.e.mu.Unlock()
+	p.e.fireLocked(&p.event)
+}
+
+// served notes how many slots the limit has, and serves it again after a pause if some runs could not be called. The pause grows
+// from one time to the next.
+func (l *limitLine) served(out store.LimitResult) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.slots = out.Slots
+	if !out.More {
+		l.pause = 0
+	} else if l.again == nil && !l.stopped {
+		l.pause = min(max(2*l.pause, 20*time.Millisecond), time.Second)
+		l.again = time.AfterFunc(l.pause, l.serveAgain)
+	}
+}
+
+func (l *limitLine) serveAgain() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.again = nil
+	if !l.stopped {
+		l.batcher.Add(limitTask{})
+	}
+}
+
+func (l *limitLine) stop() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stopped = true
+	if l.again != nil {
+		l.again.Stop()
+	}
+}

@@ -1,0 +1,139 @@
+package engine
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/kind"
+	"github.com/kagzi/kagzi/store"
+)
+
+// longestLimitWait is how long a step waits for a slot until it asks again although nobody has called its run.
+const longestLimitWait = 5 * time.Minute
+
+// A heldPermit is the permit of the attempt that is under way or about to begin.
+type heldPermit struct {
+	line   *limitLine
+	permit *permit
+	at     time.Time // of the token
+}
+
+// acquire waits until the limit of the step, if it has one, lets the attempt begin. A long wait suspends the run, and the step
+// keeps its place in the line. failed is the attempt's failure. See docs/architecture.md, Limits on steps.
+func (s *stepCall) acquire() (failed, err error) {
+	if s.spec.Limit == "" {
+		return nil, nil
+	}
+	b, e := s.b, s.b.e
+	h := &heldPermit{line: e.env.limits.of(s.spec.Limit)}
+	h.permit = &permit{e: e, place: store.Place{RunID: e.run.RunID, Lease: e.run.Lease, StepID: s.id}}
+	e.addPermit(h.permit)
+	defer e.removePermit(h.permit)
+	defer func() {
+		switch {
+		case s.permit != nil:
+		case e.stopped(): // the run may come back
+			h.line.yield(h.permit)
+		default:
+			h.line.leave(h.permit, 0)
+		}
+	}()
+	why := "limit " + s.spec.Limit
+	switch granted, err := b.awaitPermit(h, why); {
+	case err != nil:
+		return nil, err
+	case !granted && h.permit.missing:
+		return failure.Of(kind.Unavailable, fmt.Errorf("nobody has set the limit %q: call Client.SetLimit", s.spec.Limit)), nil
+	case !granted:
+		e.stop(stopLost, ErrLeaseLost)
+		runtime.Goexit()
+	}
+	if err := b.waitFor(&wait{until: h.at, why: why, inMemory: true}, nil, 0); err != nil {
+		return nil, err
+	}
+	s.permit = h
+	return nil, nil
+}
+
+// awaitPermit asks for the permit, and returns once it is granted or refused.
+func (b *Branch) awaitPermit(h *heldPermit, why string) (granted bool, err error) {
+	e, p := b.e, h.permit
+	h.line.ask(p)
+	for inMemory := true; ; {
+		e.mu.Lock()
+		past := p.event.fired
+		e.mu.Unlock()
+		state, at := h.line.look(p)
+		w := &wait{why: why, inMemory: true}
+		switch {
+		case state == permitGranted || state == permitRefused:
+			h.at = at
+			return state == permitGranted, nil
+		case state == permitAsking:
+		case !at.IsZero():
+			w = &wait{until: at, why: why, need: 1}
+		case inMemory:
+			w.until = e.env.now().Add(memoryWait)
+		default:
+			w = &wait{until: e.env.now().Add(longestLimitWait), why: why, need: 1}
+		}
+		if err := b.waitFor(w, &p.event, past); err != nil {
+			return false, err
+		}
+		e.mu.Lock()
+		told := p.event.fired > past
+		e.mu.Unlock()
+		now, _ := h.line.look(p)
+		switch {
+		case now != permitWaiting && now != permitServed: // it was answered
+		case state == permitAsking: // to wait
+		case !told && inMemory && at.IsZero():
+			inMemory = false
+		default: // its time has come, or its run was called
+			h.line.ask(p)
+		}
+	}
+}
+
+// addPermit lets news of the run fire the permit's event, until removePermit.
+func (e *execution) addPermit(p *permit) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.permits = append(e.permits, p)
+}
+
+func (e *execution) removePermit(p *permit) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.permits = slices.DeleteFunc(e.permits, func(other *permit) bool { return other == p })
+}
+
+// isLate reports whether the attempt has a token that is too old by now: it must not begin, because others may begin with
+// theirs. The step then keeps its place, and gets the next token.
+func (s *stepCall) isLate() bool {
+	h := s.permit
+	if h == nil || s.b.e.env.now().Sub(h.at) <= store.LimitSoon {
+		return false
+	}
+	s.permit = nil
+	h.line.yield(h.permit)
+	return true
+}
+
+// releaseAfter gives up the permit, if the attempt has one, after its function has returned err.
+func (s *stepCall) releaseAfter(err error) {
+	if s.permit != nil {
+		s.release(s.b.e.env.errors.Classify(err).After)
+	}
+}
+
+// release gives up the permit, if the attempt has one. paused is the pause that its error asks for.
+func (s *stepCall) release(paused time.Duration) {
+	if h := s.permit; h != nil {
+		s.permit = nil
+		h.line.leave(h.permit, paused)
+	}
+}

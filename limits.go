@@ -1,0 +1,135 @@
+package kagzi
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/store"
+)
+
+// Limit makes a step subject to the limit of that name, which [Client.SetLimit] has set: all steps of the namespace that name
+// it share it, whatever their workflows, queues and workers. Each attempt waits until the limit lets it begin. A wait of more
+// than 200 ms holds no more than a [Sleep] does, and the step keeps its place in the line. The step's [Timeout] does not count it.
+//
+// If nobody has set the limit, the attempt fails with [kind.Unavailable], and is repeated according to the step's [RetryPolicy].
+type Limit string
+
+func (Limit) stepOption() {}
+
+// A StepLimit says how often the steps with its [Limit] may begin, and how many of them may be under way, in all workers of the
+// namespace together. With neither Rate nor MaxRunning, it lets every step begin.
+type StepLimit struct {
+	Name string
+	// Rate is how often attempts may begin. The zero Rate means any number.
+	//
+	// At a Burst of 1, the database never gives out more tokens in any interval than the rate allows. An attempt begins at the
+	// time of its token or up to 200 ms later; one that comes later than that gets another token.
+	Rate Rate
+	// MaxRunning is how many attempts may be under way at once. Zero means any number. An attempt that is under way counts until
+	// its function returns, or its worker is dead. If its run was ended by somebody else, and the function does not return, it
+	// counts for ten more seconds.
+	MaxRunning int
+	// HonorRetryAfter lets an attempt that fails with [RetryAfter] stop all others for that time.
+	HonorRetryAfter bool
+}
+
+func (l StepLimit) validate() error {
+	err := errors.Join(validateName("limit", l.Name), l.Rate.validate("StepLimit.Rate"))
+	if l.MaxRunning < 0 || l.MaxRunning > 1_000_000 {
+		err = errors.Join(err, fmt.Errorf("kagzi: StepLimit.MaxRunning is %d: give 1 to 1000000, or 0 for any number", l.MaxRunning))
+	}
+	return err
+}
+
+// SetLimit creates or changes a limit. A change is in force when SetLimit returns. Attempts under way go on, even if they are
+// more than a lower MaxRunning. Steps that wait for a higher Rate come correspondingly earlier.
+func (c *Client) SetLimit(ctx context.Context, l StepLimit) error {
+	err := l.validate()
+	if err == nil {
+		err = c.checkSchema(ctx, nil)
+	}
+	var woken []store.Signalled
+	if err == nil {
+		woken, err = c.store.SetLimit(ctx, store.StepLimit{
+			Name: l.Name, Every: l.Rate.every(), Burst: max(l.Rate.Burst, 1), MaxRunning: l.MaxRunning, RetryAfter: l.HonorRetryAfter,
+		})
+	}
+	if err != nil {
+		return failure.Wrap(c.public(ctx, err), "set limit %s", text.Quote(l.Name))
+	}
+	for more := true; more && err == nil; { // there may be more slots
+		var out store.LimitResult
+		out, err = c.store.ServeLimit(ctx, l.Name, store.LimitRequest{})
+		woken, more = append(woken, out.Called...), len(out.Called) > 0 && out.More
+	}
+	_ = c.hints.Signalled(ctx, nil, woken...) // fails only in a transaction
+	return c.failedIf(ctx, err, "set limit %s", text.Quote(l.Name))
+}
+
+// DeleteLimit deletes a limit. It refuses to while steps wait for it or hold one of its slots: to lift a limit, set it without
+// Rate and MaxRunning. It returns [ErrNotFound] if there is no such limit.
+func (c *Client) DeleteLimit(ctx context.Context, name string) error {
+	err := validateName("limit", name)
+	if err == nil {
+		err = c.checkSchema(ctx, nil)
+	}
+	var found, used bool
+	if err == nil {
+		found, used, err = c.store.DeleteLimit(ctx, name)
+	}
+	switch {
+	case err != nil:
+	case !found:
+		err = errLimitNotFound
+	case used:
+		err = errors.New("steps wait for it or are under way: to lift it, set it without Rate and MaxRunning")
+	}
+	return c.failedIf(ctx, err, "delete limit %s", text.Quote(name))
+}
+
+// LimitInfo is a limit on steps, and what it does at the moment.
+type LimitInfo struct {
+	Name            string        `json:"name"`
+	Every           time.Duration `json:"every,omitempty"` // between two starts: the Rate
+	Burst           int           `json:"burst,omitempty"` // of the Rate
+	MaxRunning      int           `json:"max_running,omitempty"`
+	HonorRetryAfter bool          `json:"honor_retry_after,omitempty"`
+	Running         int           `json:"running"`             // attempts under way, without those of dead workers that were noticed; zero without MaxRunning
+	Waiting         int           `json:"waiting"`             // steps that wait for a slot or a token
+	NextAt          time.Time     `json:"next_at,omitzero"`    // when the next step gets a token; past if one is there
+	LineUntil       time.Time     `json:"line_until,omitzero"` // when a step that comes now would get a token
+}
+
+// Limits returns up to n limits, in the order of their names, beginning after the given one; zero means 100. Counts end at
+// 10,000.
+func (c *Client) Limits(ctx context.Context, after string, n int) ([]LimitInfo, error) {
+	var err error
+	if n < 0 {
+		err = fmt.Errorf("kagzi: the number of limits is %d: give a positive one, or 0 for 100", n)
+	}
+	if err == nil {
+		err = c.checkSchema(ctx, nil)
+	}
+	var rows []store.LimitState
+	if err == nil {
+		rows, err = c.store.Limits(ctx, after, cmp.Or(n, 100))
+	}
+	if err != nil {
+		return nil, failure.Wrap(c.public(ctx, err), "list limits")
+	}
+	infos := make([]LimitInfo, len(rows))
+	for i, r := range rows {
+		infos[i] = LimitInfo{
+			Name: r.Name, Every: r.Every, MaxRunning: r.MaxRunning, HonorRetryAfter: r.RetryAfter, Running: r.Running, Waiting: r.Waiting,
+		}
+		if r.Every > 0 {
+			infos[i].Burst, infos[i].NextAt, infos[i].LineUntil = r.Burst, r.NextAt, r.LineAt
+		}
+	}
+	return infos, nil
+}

@@ -1,0 +1,53 @@
+package kagzi
+
+import (
+	"fmt"
+	"time"
+)
+
+// A Rate is a number of starts in a time, by the database's clock: Rate{Starts: 10, Per: time.Second}. Starts are spaced evenly:
+// ten in a second are one every 100 ms.
+type Rate struct {
+	Starts int           // in Per; zero, with a zero Per: any number
+	Per    time.Duration // zero: a second
+	Burst  int           // how many starts may be made up for at once after a time with fewer; zero: 1, so no number of starts is ever made up for
+}
+
+// every returns the time between two starts, zero for a zero Rate. It is rounded up, so that the rate is never exceeded.
+func (r Rate) every() time.Duration {
+	if r.Starts == 0 {
+		return 0
+	}
+	unit := time.Duration(r.Starts) * time.Microsecond
+	return (r.per() + unit - 1) / unit * time.Microsecond
+}
+
+func (r Rate) per() time.Duration {
+	if r.Per == 0 {
+		return time.Second
+	}
+	return r.Per
+}
+
+// validate refuses a rate that must be a mistake. field says whose it is: "StepLimit.Rate".
+func (r Rate) validate(field string) error {
+	const most = 1_000_000
+	switch {
+	case r == Rate{}:
+		return nil
+	case r.Starts < 1 || r.Starts > most:
+		return fmt.Errorf("kagzi: %s.Starts is %d: give 1 to %d, or a zero Rate for no rate", field, r.Starts, most)
+	case r.Burst < 0 || r.Burst > most:
+		return fmt.Errorf("kagzi: %s.Burst is %d: give 1 to %d", field, r.Burst, most)
+	}
+	if err := validateDuration(field+".Per", r.Per); err != nil {
+		return err
+	}
+	if r.per() > 366*24*time.Hour {
+		return fmt.Errorf("kagzi: %s.Per is %s: give at most a year", field, r.Per)
+	}
+	if r.per() < time.Duration(r.Starts)*time.Microsecond {
+		return fmt.Errorf("kagzi: %s is %d starts in %s: at most one in a microsecond is possible", field, r.Starts, r.per())
+	}
+	return nil
+}

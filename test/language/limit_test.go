@@ -1,0 +1,191 @@
+package language_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
+	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/kind"
+)
+
+func setLimit(k *kit.Kit, l kagzi.StepLimit) {
+	k.T.Helper()
+	if err := k.Client.SetLimit(k.T.Context(), l); err != nil {
+		k.T.Fatal(err)
+	}
+}
+
+// An account counts the functions under way, and the most at a time.
+type account struct{ now, most, calls atomic.Int64 }
+
+func (a *account) call(d time.Duration) func(context.Context) (int, error) {
+	return func(ctx context.Context) (int, error) {
+		a.calls.Add(1)
+		n := a.now.Add(1)
+		defer a.now.Add(-1)
+		for m := a.most.Load(); n > m && !a.most.CompareAndSwap(m, n); m = a.most.Load() {
+		}
+		select {
+		case <-time.After(d):
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		}
+		return 1, nil
+	}
+}
+
+// fan is a workflow whose branches all execute the step.
+func fan(n int, call func(context.Context) (int, error), opts ...kagzi.StepOption) func(kagzi.Context, int) (int, error) {
+	return func(ctx kagzi.Context, _ int) (int, error) {
+		out, err := kagzi.Map(ctx, "each", make([]int, n), func(ctx kagzi.Context, _ int) (int, error) {
+			return kagzi.Step(ctx, "call", call, opts...)
+		})
+		return len(out), err
+	}
+}
+
+// TestMostRunningSteps has branches of many runs, on three workers, and three slots.
+func TestMostRunningSteps(t *testing.T) {
+	t.Parallel()
+	for name, step := range map[string]func(a *account) func(kagzi.Context, int) (int, error){
+		"Step": func(a *account) func(kagzi.Context, int) (int, error) {
+			return fan(4, a.call(5*time.Millisecond), kagzi.Limit("api"))
+		},
+		"StepTx": func(a *account) func(kagzi.Context, int) (int, error) {
+			return func(ctx kagzi.Context, _ int) (int, error) {
+				for i := range 4 {
+					_, err := kagzi.StepTx(ctx, fmt.Sprint("s", i), func(ctx context.Context, tx pgx.Tx) (int, error) {
+						return a.call(5 * time.Millisecond)(ctx)
+					}, kagzi.Limit("api"))
+					if err != nil {
+						return 0, err
+					}
+				}
+				return 4, nil
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := kit.New(t)
+			setLimit(k, kagzi.StepLimit{Name: "api", MaxRunning: 3})
+			var a account
+			wf := kagzi.Define[int, int]("wf")
+			for range 3 {
+				kit.ServeWith(k, kagzi.WorkerConfig{}, wf, step(&a))
+			}
+			kit.CheckResults(t, kit.StartRuns(t, k.Client, wf, 12), func(int) int { return 4 })
+			if most, calls := a.most.Load(), a.calls.Load(); most > 3 || calls != 48 {
+				t.Errorf("%d functions at a time, %d calls", most, calls)
+			}
+			if n := k.Count(`SELECT count(*) FROM kagzi.limit_places WHERE lease IS NULL`); n != 0 {
+				t.Errorf("%d places in the line are left", n)
+			}
+		})
+	}
+}
+
+// TestLimitedStepParks has a run wait for a slot without holding anything, and another one for its token.
+func TestLimitedStepParks(t *testing.T) {
+	k := kit.New(t)
+	setLimit(k, kagzi.StepLimit{Name: "slot", MaxRunning: 1})
+	setLimit(k, kagzi.StepLimit{Name: "token", Rate: kagzi.Rate{Starts: 1, Per: time.Hour}})
+	wf := kagzi.Define[string, int]("wf")
+	held, release := make(chan struct{}, 3), make(chan struct{})
+	kit.Serve(k, wf, func(ctx kagzi.Context, limit string) (int, error) {
+		return kagzi.Step(ctx, "s", func(ctx context.Context) (int, error) {
+			held <- struct{}{}
+			select {
+			case <-release:
+			case <-ctx.Done():
+			}
+			return 1, nil
+		}, kagzi.Limit(limit))
+	})
+	first := kit.Begin(k, wf, "slot")
+	await.Receive(t, held)
+	second := kit.Begin(k, wf, "slot")
+	if got := k.WaitStatus(second.ID(), kagzi.StatusSleeping).WaitingOn; got != "limit slot" {
+		t.Errorf("the run waits on %q", got)
+	}
+	close(release)
+	if got := kit.ResultOf(k, first) + kit.ResultOf(k, second); got != 2 {
+		t.Errorf("results: %d", got)
+	}
+	if got := kit.ResultOf(k, kit.Begin(k, wf, "token")); got != 1 {
+		t.Error("the first token")
+	}
+	late := kit.Begin(k, wf, "token")
+	k.WaitStatus(late.ID(), kagzi.StatusSleeping)
+	list, err := k.Client.Limits(t.Context(), "slot", 0)
+	if err != nil || len(list) != 1 || list[0].Waiting != 1 || list[0].Every != time.Hour || time.Until(list[0].NextAt) < time.Minute {
+		t.Errorf("limits: %+v, %v", list, err)
+	}
+	if err := k.Client.DeleteLimit(t.Context(), "token"); err == nil || !strings.Contains(err.Error(), "steps wait") {
+		t.Errorf("delete a limit that a step waits for: %v", err)
+	}
+	setLimit(k, kagzi.StepLimit{Name: "token"})
+	if got := kit.ResultOf(k, late); got != 1 {
+		t.Error("the limit was lifted")
+	}
+	if err := k.Client.DeleteLimit(t.Context(), "token"); err != nil {
+		t.Error(err)
+	}
+	if err := k.Client.DeleteLimit(t.Context(), "token"); !errors.Is(err, kagzi.ErrNotFound) {
+		t.Errorf("delete a limit that is gone: %v", err)
+	}
+}
+
+// TestLimitThatNobodyHasSet fails attempts, with an error that says what to do.
+func TestLimitThatNobodyHasSet(t *testing.T) {
+	k := kit.New(t)
+	wf := kagzi.Define[int, int]("wf")
+	kit.Serve(k, wf, func(ctx kagzi.Context, attempts int) (int, error) {
+		policy := kagzi.RetryPolicy{MaxAttempts: attempts, Forever: attempts == 0, Backoff: time.Millisecond, Factor: 1}
+		return kagzi.Step(ctx, "s", just1, kagzi.Limit("api"), policy)
+	})
+	err := kit.FailureOf(k, kit.Begin(k, wf, 2), kagzi.StatusFailed)
+	if !errors.Is(err, kind.Unavailable) {
+		t.Errorf("kind %v", kagzi.KindOf(err))
+	}
+	kit.MustContain(t, err, `"api"`, "Client.SetLimit", "2 attempts")
+	run := kit.Begin(k, wf, 0)
+	k.WaitStatus(run.ID(), kagzi.StatusRunning)
+	setLimit(k, kagzi.StepLimit{Name: "api"})
+	if got := kit.ResultOf(k, run); got != 1 {
+		t.Errorf("got %d", got)
+	}
+}
+
+func just1(context.Context) (int, error) { return 1, nil }
+
+// TestLimitIsValidated refuses what must be a mistake before any SQL.
+func TestLimitIsValidated(t *testing.T) {
+	k := kit.New(t)
+	for want, l := range map[string]kagzi.StepLimit{
+		"limit is empty":      {},
+		"MaxRunning is -1":    {Name: "a", MaxRunning: -1},
+		"Starts is 0":         {Name: "a", Rate: kagzi.Rate{Per: time.Second}},
+		"Starts is -1":        {Name: "a", Rate: kagzi.Rate{Starts: -1}},
+		"Burst is -1":         {Name: "a", Rate: kagzi.Rate{Starts: 1, Burst: -1}},
+		"did you mean":        {Name: "a", Rate: kagzi.Rate{Starts: 1, Per: 30}},
+		"at most one in a":    {Name: "a", Rate: kagzi.Rate{Starts: 1000, Per: time.Microsecond}},
+		"at most a year":      {Name: "a", Rate: kagzi.Rate{Starts: 1, Per: 1e6 * time.Hour}},
+		"control character":   {Name: "a\n"},
+		"at most 255 are all": {Name: strings.Repeat("a", 256)},
+	} {
+		if err := k.Client.SetLimit(t.Context(), l); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want %q", l, err, want)
+		}
+	}
+	err := kit.Refused(k, func(ctx kagzi.Context) (int, error) { return kagzi.Step(ctx, "s", just1, kagzi.Limit("")) })
+	kit.MustContain(t, err, "limit is empty")
+}
