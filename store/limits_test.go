@@ -2,6 +2,8 @@ package store
 
 import (
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -287,5 +289,46 @@ func TestDeleteLimit(t *testing.T) {
 	}
 	if found, _, err := s.DeleteLimit(t.Context(), "api"); found || err != nil {
 		t.Errorf("a limit that is gone: %v %v", found, err)
+	}
+}
+
+// Many ask for two slots at the same time, and give them back. Some give up instead of waiting, so that slots are often free.
+func TestRaceForSlotsOfALimit(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	const slots, each = 2, 40
+	setLimit(t, s, StepLimit{Name: "api", MaxRunning: slots})
+	patiently := func(req LimitRequest) LimitResult { // as a session does
+		for {
+			if out, err := s.ServeLimit(t.Context(), "api", req); err == nil {
+				return out
+			} else if !Locked(err) {
+				t.Error(err)
+			}
+		}
+	}
+	var inside, had atomic.Int64
+	var all sync.WaitGroup
+	for i, r := range running(t, s, 6) {
+		all.Go(func() {
+			for n := range each {
+				out := patiently(LimitRequest{Asks: placesOf(r)})
+				if out.Answers[0].Granted {
+					if now := inside.Add(1); now > slots {
+						t.Errorf("%d have a slot", now)
+					}
+					had.Add(1)
+					one[int](t, s.pool, `SELECT count(*) FROM generate_series(1, 20000)`) // this takes a while
+					inside.Add(-1)
+				} else if (n+i)%2 == 0 {
+					continue // it stays in the line
+				}
+				patiently(LimitRequest{Leaves: placesOf(r)})
+			}
+		})
+	}
+	all.Wait()
+	if had.Load() == 0 {
+		t.Error("nobody had a slot")
 	}
 }
