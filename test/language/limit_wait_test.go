@@ -1,0 +1,210 @@
+package language_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/internal/pgproxy"
+	"github.com/kagzi/kagzi/kind"
+)
+
+// tokens is a table of the tokens that the database gave out: each write of a place with a lease and a token is one.
+const tokens = `
+CREATE TABLE tokens (run_id uuid, lease uuid, token_at timestamptz, given_at timestamptz);
+CREATE FUNCTION note_token() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	INSERT INTO public.tokens VALUES (NEW.run_id, NEW.lease, NEW.token_at, clock_timestamp());
+	RETURN NULL;
+END $$;
+CREATE TRIGGER note_token AFTER INSERT OR UPDATE ON kagzi.limit_places FOR EACH ROW
+	WHEN (NEW.lease IS NOT NULL AND NEW.token_at IS NOT NULL) EXECUTE FUNCTION note_token()`
+
+// TestTokensAreNeverTooClose has three workers, a line of runs that wait, and a rate. Two tokens are never closer than the rate
+// says, whoever got them, and no step begins before its token.
+func TestTokensAreNeverTooClose(t *testing.T) {
+	k := kit.New(t, dbtest.Unchecked())
+	k.Exec(tokens)
+	const every, runs = 25 * time.Millisecond, 50
+	setLimit(k, kagzi.StepLimit{Name: "api", Rate: kagzi.Rate{Starts: 40}, MaxRunning: 1000}) // with slots, so that each token is in a row
+	wf := kagzi.Define[int, time.Time]("wf")
+	for range 3 {
+		kit.ServeWith(k, kagzi.WorkerConfig{MaxConcurrent: 5}, wf, func(ctx kagzi.Context, _ int) (time.Time, error) {
+			return kagzi.Step(ctx, "s", func(context.Context) (time.Time, error) { return k.Now(), nil }, kagzi.Limit("api"))
+		})
+	}
+	all := kit.StartRuns(t, k.Client, wf, runs)
+	for _, run := range all {
+		begun := kit.ResultOf(k, run)
+		if n := k.Count(`SELECT count(*) FROM tokens WHERE run_id = $1 AND token_at <= $2`, string(run.ID()), begun); n == 0 {
+			t.Errorf("run %s began at %v, before its token", run.ID(), begun)
+		}
+	}
+	if n := k.Count(`SELECT count(*) FROM tokens`); n < runs {
+		t.Errorf("%d tokens for %d runs", n, runs)
+	}
+	if n := k.Count(`SELECT count(*) FROM (SELECT token_at - lag(token_at) OVER (ORDER BY token_at) AS pause FROM tokens) x WHERE pause < $1`, every); n > 0 {
+		t.Errorf("%d tokens are closer than %v", n, every)
+	}
+}
+
+// TestLostAnswersOfALimit loses the statement that serves a limit, or its answer. No slot is lost, and no step waits for ever.
+func TestLostAnswersOfALimit(t *testing.T) {
+	kit.EachLoss(t, func(t *testing.T, l *kit.Lossy) {
+		direct := kit.NewClient(t, l.Db.Pool)
+		for _, limit := range []kagzi.StepLimit{{Name: "slots", MaxRunning: 1}, {Name: "rate", Rate: kagzi.Rate{Starts: 200}}} {
+			if err := direct.SetLimit(t.Context(), limit); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w := kit.NewWorker(t, l.Client(t, 5), kit.Quick)
+		wf := kagzi.Define[int, int]("wf")
+		kagzi.Handle(w, wf, func(ctx kagzi.Context, n int) (int, error) {
+			for i := range 3 {
+				for _, limit := range []kagzi.Limit{"slots", "rate"} {
+					if _, err := kagzi.Step(ctx, fmt.Sprint(limit, i), just1, limit); err != nil {
+						return 0, err
+					}
+				}
+			}
+			return n, nil
+		})
+		for _, n := range []int{2, 5, 9} {
+			l.Lose(pgproxy.Nth(n, pgproxy.Contains("INSERT INTO kagzi.limit_places")))
+		}
+		kit.StartLocal(t, w)
+		kit.CheckResults(t, kit.StartRuns(t, direct, wf, 5), func(i int) int { return i })
+		if l.Proxy.Dropped() < 3 {
+			t.Errorf("%d losses", l.Proxy.Dropped())
+		}
+		await.True(t, "all slots are free", func() bool {
+			return dbtest.QueryOne[int](t, l.Db.Pool, `SELECT count(*) FROM kagzi.limit_places`) == 0
+		})
+	})
+}
+
+// TestTimeoutOfALimitedStep counts from when the function is called.
+func TestTimeoutOfALimitedStep(t *testing.T) {
+	k := kit.New(t)
+	setLimit(k, kagzi.StepLimit{Name: "api", Rate: kagzi.Rate{Starts: 1, Per: 150 * time.Millisecond}})
+	got := kit.Complete(k, func(ctx kagzi.Context) (int, error) {
+		sum := 0
+		for i := range 3 {
+			n, err := kagzi.Step(ctx, fmt.Sprint("s", i), func(ctx context.Context) (int, error) {
+				until, _ := ctx.Deadline()
+				if left := time.Until(until); left < 50*time.Second {
+					return 0, fmt.Errorf("%v are left", left)
+				}
+				return 1, nil
+			}, kagzi.Limit("api"), kagzi.Timeout(time.Minute))
+			if err != nil {
+				return 0, err
+			}
+			sum += n
+		}
+		return sum, nil
+	})
+	if got != 3 {
+		t.Errorf("got %d", got)
+	}
+}
+
+// TestErrorsFreeSlots fails steps in all ways. Each attempt needs the only slot.
+func TestErrorsFreeSlots(t *testing.T) {
+	k := kit.New(t)
+	setLimit(k, kagzi.StepLimit{Name: "api", MaxRunning: 1})
+	policy := kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond}
+	got := kit.Complete(k, func(ctx kagzi.Context) (int, error) {
+		for i, fn := range []func(context.Context) (int, error){
+			func(context.Context) (int, error) { return 0, errors.New("no") },
+			func(context.Context) (int, error) { panic("no") },
+			func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() },
+		} {
+			_, err := kagzi.Step(ctx, fmt.Sprint("s", i), fn, kagzi.Limit("api"), policy, kagzi.Timeout(20*time.Millisecond))
+			if err == nil {
+				return 0, errors.New("no error")
+			}
+		}
+		_, out, err := kagzi.Race(ctx, "race", map[string]func(kagzi.Context) (int, error){"slow": func(ctx kagzi.Context) (int, error) {
+			return kagzi.Step(ctx, "slow", func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() }, kagzi.Limit("api"))
+		}, "waits": func(ctx kagzi.Context) (int, error) { // it waits for the slot, and loses
+			return kagzi.Step(ctx, "waits", just1, kagzi.Limit("api"), policy)
+		}, "nap": func(ctx kagzi.Context) (int, error) {
+			return 7, kagzi.Sleep(ctx, "nap", 30*time.Millisecond)
+		}})
+		if err != nil {
+			return 0, err
+		}
+		n, err := kagzi.Step(ctx, "last", just1, kagzi.Limit("api"))
+		return n + out, err
+	})
+	if got != 8 && got != 2 { // the branch that waits may have been the first
+		t.Errorf("got %d", got)
+	}
+	await.True(t, "no place is left", func() bool { return k.Count(`SELECT count(*) FROM kagzi.limit_places`) == 0 })
+}
+
+// TestRetryAfterStopsTheOthers has a step whose error asks for a pause, and a limit that honours it.
+func TestRetryAfterStopsTheOthers(t *testing.T) {
+	k := kit.New(t)
+	setLimit(k, kagzi.StepLimit{Name: "api", HonorRetryAfter: true})
+	wf := kagzi.Define[bool, int]("wf")
+	var calls atomic.Int64
+	kit.Serve(k, wf, func(ctx kagzi.Context, first bool) (int, error) {
+		return kagzi.Step(ctx, "s", func(context.Context) (int, error) {
+			calls.Add(1)
+			if first {
+				return 0, kagzi.RetryAfter(errors.New("429"), time.Hour)
+			}
+			return 1, nil
+		}, kagzi.Limit("api"), kagzi.RetryPolicy{MaxAttempts: 1})
+	})
+	if err := kit.FailureOf(k, kit.Begin(k, wf, true), kagzi.StatusFailed); !errors.Is(err, kind.Unknown) {
+		t.Error(err)
+	}
+	await.True(t, "the limit pauses", func() bool {
+		return k.Count(`SELECT count(*) FROM kagzi.limits WHERE next_at > now() + interval '50 min'`) == 1
+	})
+	other := kit.Begin(k, wf, false)
+	info := k.WaitStatus(other.ID(), kagzi.StatusSleeping)
+	if info.AvailableAt.Before(time.Now().Add(50*time.Minute)) || calls.Load() != 1 {
+		t.Errorf("the other run is due at %v, %d calls", info.AvailableAt, calls.Load())
+	}
+}
+
+// TestSlotOfADeadWorkerIsFreed has a worker that never returns from its step, and a run that waits. The coordinator calls it when
+// the other run was ended by somebody.
+func TestSlotOfADeadWorkerIsFreed(t *testing.T) {
+	k := kit.New(t)
+	setLimit(k, kagzi.StepLimit{Name: "api", MaxRunning: 1})
+	wf := kagzi.Define[bool, int]("wf")
+	inside, stuck := make(chan struct{}, 2), make(chan struct{})
+	t.Cleanup(func() { close(stuck) })
+	cfg := kagzi.WorkerConfig{DrainTimeout: time.Millisecond, Coordinator: kagzi.CoordinatorConfig{Interval: 50 * time.Millisecond}}
+	kit.ServeWith(k, cfg, wf, func(ctx kagzi.Context, hangs bool) (int, error) {
+		return kagzi.Step(ctx, "s", func(context.Context) (int, error) {
+			inside <- struct{}{}
+			if hangs {
+				<-stuck // it ignores its context
+			}
+			return 1, nil
+		}, kagzi.Limit("api"))
+	})
+	first := kit.Begin(k, wf, true)
+	await.Receive(t, inside)
+	second := kit.Begin(k, wf, false)
+	k.WaitStatus(second.ID(), kagzi.StatusSleeping)
+	k.Cancel(first.ID())
+	k.WaitStatus(first.ID(), kagzi.StatusCancelled)
+	k.Exec(`UPDATE kagzi.workflow_runs SET finished_at = finished_at - interval '1 minute' WHERE run_id = $1`, string(first.ID()))
+	if got := kit.ResultOf(k, second); got != 1 {
+		t.Errorf("got %d", got)
+	}
+}
