@@ -34,6 +34,7 @@ type LimitAnswer struct {
 // A LimitResult is the result of ServeLimit.
 type LimitResult struct {
 	Slots   int           // how many the limit has; zero: any number
+	Rated   bool          // the limit has tokens: one that is not used in time must not be used
 	Missing bool          // there is no such limit, and nothing was answered
 	Answers []LimitAnswer // in the order of the Asks
 	Called  []Signalled   // runs of others that were woken, because a slot is kept for one of their steps
@@ -45,14 +46,14 @@ const (
 	// LimitSoon is how far ahead a token is given to a step that waits for it in memory, and how late the step may begin.
 	LimitSoon = 200 * time.Millisecond
 	// limitKept is for how long a slot is kept for a step whose run was called.
-	limitKept = 5 * time.Second
+	limitKept = time.Second
 	// limitOver is for how long a slot counts after its run has ended, if the step's worker does not say that it has returned.
 	limitOver = 10 * time.Second
 )
 
 // The lock comes first, in a statement of its own: the later ones see what others have committed under it.
 const lockLimit = `
-SELECT c.max_running FROM kagzi.limits c WHERE c.limit_name = $2 AND c.namespace_id = $1 FOR UPDATE`
+SELECT c.max_running, c.every > 0 FROM kagzi.limits c WHERE c.limit_name = $2 AND c.namespace_id = $1 FOR UPDATE`
 
 // A step that waits has no lease: then that of its run tells whether it is still this worker's.
 const leaveLimit = `
@@ -250,7 +251,7 @@ func (s *Store) ServeLimit(ctx context.Context, limit string, req LimitRequest) 
 		}
 		queue(func(rows pgx.Rows) error {
 			var slots *int
-			_, err := pgx.ForEachRow(rows, []any{&slots}, func() error {
+			_, err := pgx.ForEachRow(rows, []any{&slots, &out.Rated}, func() error {
 				out.Missing, out.Slots = false, deref(slots)
 				return nil
 			})

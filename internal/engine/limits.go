@@ -92,6 +92,7 @@ type permit struct {
 	kept    bool      // the table has the step's place
 	yields  bool      // with permitGone: the step keeps its place
 	missing bool      // with permitRefused: there is no such limit
+	rated   bool      // with permitGranted: it must be used in time
 }
 
 // ask asks for the permit.
@@ -101,7 +102,7 @@ func (l *limitLine) ask(p *permit) {
 	p.state = permitAsking
 	l.mu.Unlock()
 	if !served { // otherwise the answer is on its way
-		l.batcher.Add(limitTask{ask: p})
+		l.add(limitTask{ask: p})
 	}
 }
 
@@ -109,14 +110,23 @@ func (l *limitLine) ask(p *permit) {
 // the pause that its error asks for.
 func (l *limitLine) leave(p *permit, paused time.Duration) {
 	if state, kept := l.drop(p, false); kept && (state == permitGranted || state == permitWaiting) || paused > 0 {
-		l.batcher.Add(limitTask{leave: &p.place, paused: paused})
+		l.add(limitTask{leave: &p.place, paused: paused})
 	}
 }
 
 // yield gives up the permit. The step keeps its place in the line.
 func (l *limitLine) yield(p *permit) {
 	if state, kept := l.drop(p, true); kept && state == permitGranted {
-		l.batcher.Add(limitTask{yield: &p.place})
+		l.add(limitTask{yield: &p.place})
+	}
+}
+
+// add gives the task to the batcher. After the session's end nobody is left to do it: then others take back what the session has.
+func (l *limitLine) add(t limitTask) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.stopped {
+		l.batcher.Add(t)
 	}
 }
 
@@ -203,7 +213,7 @@ func (l *limitLine) answer(p *permit, out store.LimitResult, i int) {
 		a = out.Answers[i]
 	}
 	l.mu.Lock()
-	p.at, p.kept, p.missing = a.At, a.Kept || !a.Granted && !a.Lost, out.Missing
+	p.at, p.kept, p.missing, p.rated = a.At, a.Kept || !a.Granted && !a.Lost, out.Missing, out.Rated
 	tells := p.state == permitAsking || !a.At.IsZero()
 	var back limitTask
 	switch {
@@ -227,7 +237,7 @@ func (l *limitLine) answer(p *permit, out store.LimitResult, i int) {
 	}
 	l.mu.Unlock()
 	if back != (limitTask{}) {
-		l.batcher.Add(back)
+		l.add(back)
 	}
 	if tells {
 		p.fire()

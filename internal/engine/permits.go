@@ -18,7 +18,6 @@ const longestLimitWait = 5 * time.Minute
 type heldPermit struct {
 	line   *limitLine
 	permit *permit
-	at     time.Time // of the token
 }
 
 // acquire waits until the limit of the step, if it has one, lets the attempt begin. A long wait suspends the run, and the step
@@ -51,7 +50,7 @@ func (s *stepCall) acquire() (failed, err error) {
 		e.stop(stopLost, ErrLeaseLost)
 		runtime.Goexit()
 	}
-	if err := b.waitFor(&wait{until: h.at, why: why, inMemory: true}, nil, 0); err != nil {
+	if err := b.waitFor(&wait{until: h.permit.at, why: why, inMemory: true}, nil, 0); err != nil {
 		return nil, err
 	}
 	s.permit = h
@@ -70,7 +69,6 @@ func (b *Branch) awaitPermit(h *heldPermit, why string) (granted bool, err error
 		w := &wait{why: why, inMemory: true}
 		switch {
 		case state == permitGranted || state == permitRefused:
-			h.at = at
 			return state == permitGranted, nil
 		case state == permitAsking:
 		case !at.IsZero():
@@ -115,7 +113,7 @@ func (e *execution) removePermit(p *permit) {
 // theirs. The step then keeps its place, and gets the next token.
 func (s *stepCall) isLate() bool {
 	h := s.permit
-	if h == nil || s.b.e.env.now().Sub(h.at) <= store.LimitSoon {
+	if h == nil || !h.permit.rated || s.b.e.env.now().Sub(h.permit.at) <= store.LimitSoon {
 		return false
 	}
 	s.permit = nil
