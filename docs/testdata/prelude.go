@@ -104,6 +104,7 @@ func greet(kagzi.Context, string) (string, error)        { panic(0) }
 func subscribe(kagzi.Context, Customer) (Receipt, error) { panic(0) }
 func askPrice(kagzi.Context, Order) (int, error)         { panic(0) }
 func welcome(context.Context) error                      { panic(0) }
+func askModel(context.Context) (string, error)           { panic(0) }
 func charge(context.Context) (Receipt, error)            { panic(0) }
 func ship(kagzi.Context) error                           { panic(0) }
 func bill(kagzi.Context) error                           { panic(0) }

@@ -42,8 +42,8 @@ func (e *execution) deliver(n *store.Inbox) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.seen = max(e.seen, n.Wakeups)
-	for _, p := range e.permits {
-		e.fireLocked(&p.event) // a limit may have called the run
+	for _, ev := range e.limited { // a limit may have called the run
+		e.fireLocked(ev)
 	}
 	for _, g := range n.Signals {
 		if e.inbox.addSignal(g) {

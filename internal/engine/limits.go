@@ -82,9 +82,8 @@ const (
 
 // A permit is the right of an attempt of a step to begin.
 type permit struct {
-	e     *execution
 	place store.Place
-	event event // an answer came, or the run was called. The execution's mutex guards it.
+	tell  func() // tells its branch that an answer has come
 
 	// The line's mutex guards these.
 	state   permitState
@@ -240,14 +239,8 @@ func (l *limitLine) answer(p *permit, out store.LimitResult, i int) {
 		l.add(back)
 	}
 	if tells {
-		p.fire()
+		p.tell()
 	}
-}
-
-func (p *permit) fire() {
-	p.e.mu.Lock()
-	defer p.e.mu.Unlock()
-	p.e.fireLocked(&p.event)
 }
 
 // served notes how many slots the limit has, and serves it again after a pause if some runs could not be called. The pause grows

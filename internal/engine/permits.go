@@ -18,6 +18,7 @@ const longestLimitWait = 5 * time.Minute
 type heldPermit struct {
 	line   *limitLine
 	permit *permit
+	event  event // an answer has come, or the run was called. The execution's mutex guards it.
 }
 
 // acquire waits until the limit of the step, if it has one, lets the attempt begin. A long wait suspends the run, and the step
@@ -28,9 +29,8 @@ func (s *stepCall) acquire() (failed, err error) {
 	}
 	b, e := s.b, s.b.e
 	h := &heldPermit{line: e.env.limits.of(s.spec.Limit)}
-	h.permit = &permit{e: e, place: store.Place{RunID: e.run.RunID, Lease: e.run.Lease, StepID: s.id}}
-	e.addPermit(h.permit)
-	defer e.removePermit(h.permit)
+	h.permit = &permit{place: store.Place{RunID: e.run.RunID, Lease: e.run.Lease, StepID: s.id}}
+	defer e.listen(h)()
 	defer func() {
 		switch {
 		case s.permit != nil:
@@ -63,7 +63,7 @@ func (b *Branch) awaitPermit(h *heldPermit, why string) (granted bool, err error
 	h.line.ask(p)
 	for inMemory := true; ; {
 		e.mu.Lock()
-		past := p.event.fired
+		past := h.event.fired
 		e.mu.Unlock()
 		state, at := h.line.look(p)
 		w := &wait{why: why, inMemory: true}
@@ -78,11 +78,11 @@ func (b *Branch) awaitPermit(h *heldPermit, why string) (granted bool, err error
 		default:
 			w = &wait{until: e.env.now().Add(longestLimitWait), why: why, need: 1}
 		}
-		if err := b.waitFor(w, &p.event, past); err != nil {
+		if err := b.waitFor(w, &h.event, past); err != nil {
 			return false, err
 		}
 		e.mu.Lock()
-		told := p.event.fired > past
+		told := h.event.fired > past
 		e.mu.Unlock()
 		now, _ := h.line.look(p)
 		switch {
@@ -96,17 +96,21 @@ func (b *Branch) awaitPermit(h *heldPermit, why string) (granted bool, err error
 	}
 }
 
-// addPermit lets news of the run fire the permit's event, until removePermit.
-func (e *execution) addPermit(p *permit) {
+// listen lets answers, and news of the run, fire the event of h until the returned function is called.
+func (e *execution) listen(h *heldPermit) (stop func()) {
+	h.permit.tell = func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.fireLocked(&h.event)
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.permits = append(e.permits, p)
-}
-
-func (e *execution) removePermit(p *permit) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.permits = slices.DeleteFunc(e.permits, func(other *permit) bool { return other == p })
+	e.limited = append(e.limited, &h.event)
+	return func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.limited = slices.DeleteFunc(e.limited, func(ev *event) bool { return ev == &h.event })
+	}
 }
 
 // isLate reports whether the attempt has a token that is too old by now: it must not begin, because others may begin with

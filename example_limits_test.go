@@ -1,0 +1,60 @@
+package kagzi_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/kagzi/kagzi"
+)
+
+// At most two of the steps are under way at a time, in all workers together.
+func ExampleLimit() {
+	ctx, _, client, worker := setup()
+	defer teardown()
+	_ = client.SetLimit(ctx, kagzi.StepLimit{Name: "openai", MaxRunning: 2})
+
+	var asking, most atomic.Int64
+	ask := func(ctx context.Context) (string, error) {
+		most.Store(max(most.Load(), asking.Add(1)))
+		defer asking.Add(-1)
+		time.Sleep(10 * time.Millisecond) // the call of the service
+		return "42", nil
+	}
+	answer := kagzi.Define[[]string, []string]("answer")
+	kagzi.Handle(worker, answer, func(ctx kagzi.Context, questions []string) ([]string, error) {
+		return kagzi.Map(ctx, "each", questions, func(ctx kagzi.Context, question string) (string, error) {
+			return kagzi.Step(ctx, "ask", ask, kagzi.Limit("openai"))
+		})
+	})
+	serve(ctx, worker)
+
+	run, _ := kagzi.Start(ctx, client, answer, []string{"a", "b", "c", "d", "e"})
+	fmt.Println(run.Result(ctx))
+	fmt.Println("at a time:", most.Load())
+	// Output:
+	// [42 42 42 42 42] <nil>
+	// at a time: 2
+}
+
+func ExampleClient_SetLimit() {
+	ctx, _, client, _ := setup()
+	defer teardown()
+
+	err := client.SetLimit(ctx, kagzi.StepLimit{
+		Name:       "openai",
+		Rate:       kagzi.Rate{Starts: 10, Per: time.Second, Burst: 5},
+		MaxRunning: 5,
+	})
+	fmt.Println(err)
+	limits, _ := client.Limits(ctx, "", 0)
+	for _, l := range limits {
+		fmt.Println(l.Name, "one every", l.Every, "and", l.MaxRunning, "at a time;", l.Running, "run,", l.Waiting, "wait")
+	}
+	fmt.Println(client.DeleteLimit(ctx, "openai"))
+	// Output:
+	// <nil>
+	// openai one every 100ms and 5 at a time; 0 run, 0 wait
+	// <nil>
+}
