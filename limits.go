@@ -49,7 +49,10 @@ func (l StepLimit) validate() error {
 // SetLimit creates or changes a limit. A change is in force when SetLimit returns. Attempts under way go on, even if they are
 // more than a lower MaxRunning. Steps that wait for a higher Rate come correspondingly earlier.
 func (c *Client) SetLimit(ctx context.Context, l StepLimit) error {
-	err := l.validate()
+	err := c.made()
+	if err == nil {
+		err = l.validate()
+	}
 	if err == nil {
 		err = c.checkSchema(ctx, nil)
 	}
@@ -74,7 +77,10 @@ func (c *Client) SetLimit(ctx context.Context, l StepLimit) error {
 // DeleteLimit deletes a limit. It refuses to while steps wait for it or hold one of its slots: to lift a limit, set it without
 // Rate and MaxRunning. It returns [ErrNotFound] if there is no such limit.
 func (c *Client) DeleteLimit(ctx context.Context, name string) error {
-	err := validateName("limit", name)
+	err := c.made()
+	if err == nil {
+		err = validateName("limit", name)
+	}
 	if err == nil {
 		err = c.checkSchema(ctx, nil)
 	}
@@ -108,8 +114,8 @@ type LimitInfo struct {
 // Limits returns up to n limits, in the order of their names, beginning after the given one; zero means 100. Counts end at
 // 10,000.
 func (c *Client) Limits(ctx context.Context, after string, n int) ([]LimitInfo, error) {
-	var err error
-	if n < 0 {
+	err := c.made()
+	if err == nil && n < 0 {
 		err = fmt.Errorf("kagzi: the number of limits is %d: give a positive one, or 0 for 100", n)
 	}
 	if err == nil {

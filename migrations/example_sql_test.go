@@ -29,6 +29,8 @@ func ExampleSQL() {
 	// CREATE TABLE kagzi.queues (
 	// CREATE TABLE kagzi.run_keys (
 	// CREATE TABLE kagzi.key_changes (
+	// CREATE TABLE kagzi.limits (
+	// CREATE TABLE kagzi.limit_places (
 	// CREATE TABLE kagzi.workers (
 	// CREATE TABLE kagzi.worker_events (
 	// true
