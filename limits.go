@@ -68,6 +68,9 @@ func (c *Client) SetLimit(ctx context.Context, l StepLimit) error {
 	for more := true; more && err == nil; { // there may be more slots
 		var out store.LimitResult
 		out, err = c.store.ServeLimit(ctx, l.Name, store.LimitRequest{})
+		if store.Locked(err) { // somebody serves it
+			err = nil
+		}
 		woken, more = append(woken, out.Called...), len(out.Called) > 0 && out.More
 	}
 	_ = c.hints.Signalled(ctx, nil, woken...) // fails only in a transaction

@@ -112,8 +112,9 @@ FROM h
 WHERE p.run_id = h.run_id AND p.step_id = h.step_id AND p.namespace_id = $1 AND h.active`
 
 // u has the steps that ask, and c the others that wait for a slot or for which one is kept. k numbers them in the order of the
-// line, and the first that find room may have a slot. A step that has it gets the next token, if it was in the line before
-// (back), or if nobody is (new). Otherwise it gets a time at which to come back.
+// line, and the first that find room may have a slot. A step that has it gets the next token if it was in the line before
+// (back), or if that does not delay the first one of the line (new). Otherwise it gets a time at the end of the line. Those who
+// do not come at their time are waited for as long as a slot is kept.
 //
 // So a token goes only to a step that is in memory: a run that comes late wastes none. If many come late together, those that
 // find no token soon get one for later (token_at).
@@ -171,18 +172,37 @@ WITH t AS MATERIALIZED (
 	SELECT k.ord, k.class, row_number() OVER (PARTITION BY k.class ORDER BY k.place, k.ord) - 1 AS nth
 	FROM k
 	WHERE k.fits AND k.ord > 0
-), b AS MATERIALIZED (
-	SELECT l.next_at + s.back * l.every AS free_at, GREATEST(l.line_at, l.next_at + s.back * l.every) AS end_at, s.new
+), d AS MATERIALIZED (
+	SELECT l.next_at + s.back * l.every AS free_at, f.first_at, s.new
 	FROM l
 	CROSS JOIN (SELECT count(*) FILTER (WHERE n.class = 'back') AS back, count(*) FILTER (WHERE n.class = 'new') AS new FROM n) s
+	LEFT JOIN LATERAL (
+		SELECT w.due_at AS first_at
+		FROM kagzi.limit_places w
+		WHERE w.limit_name = $2 AND w.namespace_id = $1 AND w.lease IS NULL AND w.due_at IS NOT NULL AND w.due_at > l.kept
+			AND CASE WHEN EXISTS (SELECT FROM u WHERE u.run_id = w.run_id AND u.step_id = w.step_id AND u.due_at <= l.soon) THEN false ELSE true END
+		ORDER BY w.due_at
+		LIMIT 1
+	) f ON true
+), b AS MATERIALIZED (
+	SELECT d.*, d.free_at + x.at_once * l.every AS next_at, x.at_once,
+		GREATEST(d.free_at + x.at_once * l.every, CASE WHEN d.first_at IS NOT NULL THEN l.line_at END) AS end_at
+	FROM l
+	CROSS JOIN d
+	CROSS JOIN LATERAL (
+		SELECT count(*) AS at_once
+		FROM n
+		WHERE n.class = 'new' AND d.free_at + n.nth * l.every <= l.soon AND (d.first_at IS NULL OR d.free_at + (n.nth + 1) * l.every <= d.first_at)
+	) x
 ), g AS MATERIALIZED (
-	SELECT a.*, coalesce(a.at <= l.soon AND (a.class <> 'new' OR b.end_at = b.free_at), false) AS granted
+	SELECT a.*, coalesce(a.at <= l.soon AND (a.class <> 'new' OR a.at_once), false) AS granted
 	FROM l
 	CROSS JOIN b
 	CROSS JOIN LATERAL (
-		SELECT k.ord, k.run_id, k.step_id, k.place, k.due_at, k.class, k.fits, u.lease,
+		SELECT k.ord, k.run_id, k.step_id, k.place, k.due_at, k.class, k.fits, u.lease, n.nth < b.at_once AS at_once,
 			CASE WHEN NOT k.fits THEN NULL WHEN k.class = 'kept' THEN k.token_at
-				ELSE GREATEST(l.now, n.nth * l.every + CASE k.class WHEN 'back' THEN l.next_at ELSE b.end_at END) END AS at,
+				ELSE GREATEST(l.now, CASE WHEN k.class = 'back' THEN l.next_at + n.nth * l.every WHEN n.nth < b.at_once THEN b.free_at + n.nth * l.every
+					ELSE b.end_at + (n.nth - b.at_once) * l.every END) END AS at,
 			l.last_place + row_number() OVER (ORDER BY k.place NULLS FIRST, k.ord) AS new_place
 		FROM k
 		JOIN u ON u.ord = k.ord
@@ -197,10 +217,10 @@ WITH t AS MATERIALIZED (
 	ON CONFLICT (run_id, step_id, namespace_id) DO UPDATE
 	SET limit_name = EXCLUDED.limit_name, place = EXCLUDED.place, lease = EXCLUDED.lease, due_at = EXCLUDED.due_at, token_at = EXCLUDED.token_at, called_at = NULL
 ), s AS MATERIALIZED (
-	SELECT b.free_at + x.granted * l.every AS next_at, b.end_at + b.new * l.every AS line_at, l.last_place + x.places AS last_place
+	SELECT b.next_at, b.end_at + (b.new - b.at_once) * l.every AS line_at, l.last_place + x.places AS last_place
 	FROM l
 	CROSS JOIN b
-	CROSS JOIN (SELECT count(*) FILTER (WHERE g.granted AND g.class = 'new') AS granted, count(*) FILTER (WHERE g.place IS NULL) AS places, count(*) AS asked FROM g) x
+	CROSS JOIN (SELECT count(*) FILTER (WHERE g.place IS NULL) AS places, count(*) AS asked FROM g) x
 	WHERE x.asked > 0
 ), e AS (
 	UPDATE kagzi.limits c

@@ -89,14 +89,40 @@ func TestTokensOfALimit(t *testing.T) {
 	}
 }
 
+// Steps that have left the line do not hold up those that come, and nobody in the line is delayed by these.
+func TestHolesInTheLineOfALimit(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	setLimit(t, s, StepLimit{Name: "api", Every: time.Minute})
+	runs := running(t, s, 6)
+	answers := askLimit(t, s, "api", runs[:4]...)
+	serve(t, s, "api", LimitRequest{Leaves: placesOf(runs[1:3]...)})
+	exec(t, s.pool, `UPDATE kagzi.limits SET next_at = next_at - interval '1 min'`) // a minute passes
+	if got := askLimit(t, s, "api", runs[4]); !got[0].Granted {
+		t.Errorf("a step that comes when a token is there, and the next of the line is due in three minutes, gets %+v", got)
+	}
+	exec(t, s.pool, `UPDATE kagzi.limit_places SET due_at = clock_timestamp() + interval '10 s' WHERE run_id = $1`, runs[3].RunID)
+	exec(t, s.pool, `UPDATE kagzi.limits SET next_at = clock_timestamp()`)
+	if got := askLimit(t, s, "api", runs[5]); got[0].Granted || !got[0].At.After(answers[3].At) {
+		t.Errorf("a step that would delay the first of the line gets %+v", got)
+	}
+	serve(t, s, "api", LimitRequest{Leaves: placesOf(runs...)})
+	exec(t, s.pool, `UPDATE kagzi.limits SET next_at = clock_timestamp()`)
+	if got := askLimit(t, s, "api", runs[0], runs[1]); !got[0].Granted || got[1].At.Sub(got[0].At) != time.Minute {
+		t.Errorf("when the line is empty: %+v", got)
+	}
+}
+
 // A burst of unused tokens is kept.
 func TestBurstOfALimit(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	setLimit(t, s, StepLimit{Name: "api", Every: time.Hour, Burst: 3})
-	if got := fmt.Sprint(granted(askLimit(t, s, "api", running(t, s, 5)...))); got != "[0]" {
+	runs := running(t, s, 5)
+	if got := fmt.Sprint(granted(askLimit(t, s, "api", runs...))); got != "[0]" {
 		t.Errorf("a new limit grants %s, want one token: none was unused", got)
 	}
+	serve(t, s, "api", LimitRequest{Leaves: placesOf(runs...)})
 	exec(t, s.pool, `UPDATE kagzi.limits SET next_at = next_at - interval '1 day', line_at = line_at - interval '1 day'`)
 	if got := fmt.Sprint(granted(askLimit(t, s, "api", running(t, s, 5)...))); got != "[0 1 2]" {
 		t.Errorf("granted %s, want a burst of 3", got)

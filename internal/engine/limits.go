@@ -176,6 +176,8 @@ func (l *limitLine) serve(tasks []limitTask) {
 	for failures := 0; failures == 0 || !l.env.closing.Load(); failures++ {
 		out, err := l.env.store.ServeLimit(l.env.background, l.name, req)
 		if err == nil {
+			l.env.outage.End()
+			l.env.failures.Over(l.env.logger(l.env.ID()), serving)
 			l.env.failpoint("after limit", uuid.Nil)
 			for i, p := range asks {
 				l.answer(p, out, i)
@@ -184,10 +186,15 @@ func (l *limitLine) serve(tasks []limitTask) {
 			l.served(out)
 			return
 		}
-		l.env.databaseTrouble(err)
+		if !store.Locked(err) {
+			l.env.databaseTrouble(err)
+		}
 		l.env.pause(min(10*time.Millisecond<<min(failures, 10), time.Second))
 	}
 }
+
+// serving is the operation that fails, as logs and health reports name it: store.ServeLimit names it so in its errors.
+const serving = "serve limit"
 
 // first returns the permits that wait for a slot in memory and may get one: as many as there are slots.
 func (l *limitLine) first() (first []*permit) {

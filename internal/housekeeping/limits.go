@@ -14,7 +14,9 @@ func (k *Coordinator) ServeLimits(ctx context.Context) (time.Duration, error) {
 	names, err := k.cfg.Store.WaitingLimits(ctx)
 	for _, name := range names {
 		out, e := k.cfg.Store.ServeLimit(ctx, name, store.LimitRequest{})
-		err = errors.Join(err, e)
+		if !store.Locked(e) { // otherwise somebody serves it
+			err = errors.Join(err, e)
+		}
 		_ = k.cfg.Hints.Signalled(ctx, nil, out.Called...) // fails only in a transaction
 	}
 	return k.cfg.Interval, err
