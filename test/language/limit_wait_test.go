@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
@@ -52,6 +54,33 @@ func TestTokensAreNeverTooClose(t *testing.T) {
 	}
 	if n := k.Count(`SELECT count(*) FROM (SELECT token_at - lag(token_at) OVER (ORDER BY token_at) AS pause FROM tokens) x WHERE pause < $1`, every); n > 0 {
 		t.Errorf("%d tokens are closer than %v", n, every)
+	}
+}
+
+// TestLateTokenIsNotUsed holds up a step until its token is too old. It begins with another one.
+func TestLateTokenIsNotUsed(t *testing.T) {
+	k := kit.New(t, dbtest.Unchecked())
+	k.Exec(tokens)
+	setLimit(k, kagzi.StepLimit{Name: "api", Rate: kagzi.Rate{Starts: 100}, MaxRunning: 10})
+	w := kit.NewWorker(t, k.Client, kit.Unmonitored)
+	wf := kagzi.Define[int, int]("wf")
+	var held, calls atomic.Int64
+	kagzi.Handle(w, wf, func(ctx kagzi.Context, _ int) (int, error) {
+		return kagzi.Step(ctx, "s", func(context.Context) (int, error) { return int(calls.Add(1)), nil }, kagzi.Limit("api"))
+	})
+	kit.Failpoint(t, w, func(point string, _ uuid.UUID) {
+		if point == "before step" && held.Add(1) == 1 {
+			await.True(t, "the token is old", func() bool {
+				return k.Count(`SELECT count(*) FROM tokens WHERE token_at > now() - interval '300 ms'`) == 0
+			})
+		}
+	})
+	kit.StartWorker(t, w)
+	if got := kit.ResultOf(k, kit.Begin(k, wf, 1)); got != 1 {
+		t.Errorf("the function was called %d times", got)
+	}
+	if n := k.Count(`SELECT count(DISTINCT token_at) FROM tokens`); n < 2 {
+		t.Errorf("%d tokens: the step began with one that was too old", n)
 	}
 }
 
