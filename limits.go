@@ -28,7 +28,8 @@ type StepLimit struct {
 	// Rate is how often attempts may begin. The zero Rate means any number.
 	//
 	// At a Burst of 1, the database never gives out more tokens in any interval than the rate allows. An attempt begins at the
-	// time of its token or up to 200 ms later; one that comes later than that gets another token.
+	// time of its token or a little later: by 200 ms, or by a tenth of the time between two tokens if that is more. One that comes
+	// later than that gets another token.
 	Rate Rate
 	// MaxRunning is how many attempts may be under way at once. Zero means any number. An attempt that is under way counts until
 	// its function returns, or its worker is dead. If its run was ended by somebody else, and the function does not return, it

@@ -34,7 +34,7 @@ type LimitAnswer struct {
 // A LimitResult is the result of ServeLimit.
 type LimitResult struct {
 	Slots   int           // how many the limit has; zero: any number
-	Rated   bool          // the limit has tokens: one that is not used in time must not be used
+	Late    time.Duration // how late a step may begin with its token; zero: the limit has no tokens
 	Missing bool          // there is no such limit, and nothing was answered
 	Answers []LimitAnswer // in the order of the Asks
 	Called  []Signalled   // runs of others that were woken, because a slot is kept for one of their steps
@@ -43,8 +43,10 @@ type LimitResult struct {
 
 // How a limit is served.
 const (
-	// LimitSoon is how far ahead a token is given to a step that waits for it in memory, and how late the step may begin.
+	// LimitSoon is how far ahead a token is given to a step that waits for it in memory. The step may begin that late, or by the
+	// limitLate-th part of the time between two tokens: otherwise a token of each hour would be lost for a second.
 	LimitSoon = 200 * time.Millisecond
+	limitLate = 10
 	// limitKept is for how long a slot is kept for a step whose run was called.
 	limitKept = time.Second
 	// limitOver is for how long a slot counts after its run has ended, if the step's worker does not say that it has returned.
@@ -53,7 +55,7 @@ const (
 
 // The lock comes first, in a statement of its own: the later ones see what others have committed under it.
 const lockLimit = `
-SELECT c.max_running, c.every > 0 FROM kagzi.limits c WHERE c.limit_name = $2 AND c.namespace_id = $1 FOR UPDATE`
+SELECT c.max_running, c.every FROM kagzi.limits c WHERE c.limit_name = $2 AND c.namespace_id = $1 FOR UPDATE`
 
 // A step that waits has no lease: then that of its run tells whether it is still this worker's.
 const leaveLimit = `
@@ -122,7 +124,7 @@ const serveLimit = `
 WITH t AS MATERIALIZED (
 	SELECT clock_timestamp() AS now
 ), l AS MATERIALIZED (
-	SELECT t.now, t.now + $6::bigint * interval '1 microsecond' AS soon, t.now - $6::bigint * interval '1 microsecond' AS stale,
+	SELECT t.now, t.now + $6::bigint * interval '1 microsecond' AS soon, t.now - GREATEST($6::bigint, c.every / $8::bigint) * interval '1 microsecond' AS stale,
 		t.now - $7::bigint * interval '1 microsecond' AS kept, c.every * interval '1 microsecond' AS every, c.max_running, c.last_place,
 		GREATEST(c.next_at, t.now - (c.burst - 1) * c.every * interval '1 microsecond') AS next_at,
 		GREATEST(c.next_at, c.line_at, t.now - (c.burst - 1) * c.every * interval '1 microsecond') AS line_at,
@@ -255,7 +257,7 @@ UNION ALL
 SELECT 0, false, NULL, false, v.run_id, v.task_queue, v.workflow_type, coalesce(v.version, 0), v.running FROM v
 UNION ALL
 SELECT -1, false, NULL, false, NULL, NULL, NULL, 0, false
-WHERE (SELECT count(*) FROM c) >= 1000 OR (SELECT count(DISTINCT k.run_id) FROM k WHERE k.ord = 0 AND k.fits AND k.called_at IS NULL) > (SELECT count(*) FROM m)`
+WHERE (SELECT count(*) FROM c) >= 1000 OR (SELECT count(*) FROM (SELECT DISTINCT k.run_id FROM k WHERE k.ord = 0 AND k.fits AND k.called_at IS NULL) x) > (SELECT count(*) FROM m)`
 
 // ServeLimit takes back the slots of the steps that leave and of the dead, gives tokens and slots to the steps that ask, and
 // calls the runs of others for which a slot is free. It may be repeated: a step that was granted keeps what it has, unless the
@@ -271,8 +273,12 @@ func (s *Store) ServeLimit(ctx context.Context, limit string, req LimitRequest) 
 		}
 		queue(func(rows pgx.Rows) error {
 			var slots *int
-			_, err := pgx.ForEachRow(rows, []any{&slots, &out.Rated}, func() error {
+			var every int64
+			_, err := pgx.ForEachRow(rows, []any{&slots, &every}, func() error {
 				out.Missing, out.Slots = false, deref(slots)
+				if every > 0 {
+					out.Late = max(LimitSoon, time.Duration(every)*time.Microsecond/limitLate)
+				}
 				return nil
 			})
 			return err
@@ -288,7 +294,7 @@ func (s *Store) ServeLimit(ctx context.Context, limit string, req LimitRequest) 
 		}
 		queue(nil, freeSlots, s.namespace, limit, micros(limitOver))
 		args := append([]any{s.namespace, limit}, placeColumns.args(s.namespace, req.Asks)[1:]...)
-		queue(out.read(len(req.Asks)), serveLimit, append(args, micros(LimitSoon), micros(limitKept))...)
+		queue(out.read(len(req.Asks)), serveLimit, append(args, micros(LimitSoon), micros(limitKept), limitLate)...)
 		return exchange(ctx, s.pool, brief, b, reads...)
 	})
 	return out, wrap("serve limit", err)

@@ -290,7 +290,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"unreadRuns", unreadRuns, []any{s.namespace, maxDueCounted}, map[string][]string{"workflow_runs_unread": {"namespace_id"}}},
 		{"leaveLimit", leaveLimit, placeColumns.args(s.namespace, places), placed},
 		{"freeSlots", freeSlots, []any{s.namespace, "limit", micros(limitOver)}, placed},
-		{"serveLimit", serveLimit, append(append([]any{s.namespace, "limit"}, placeColumns.args(s.namespace, places)[1:]...), micros(LimitSoon), micros(limitKept)), placed},
+		{"serveLimit", serveLimit, append(append([]any{s.namespace, "limit"}, placeColumns.args(s.namespace, places)[1:]...), micros(LimitSoon), micros(limitKept), limitLate), placed},
 		{"hurryLimit", hurryLimit, []any{s.namespace, "limit", 0.5}, placed},
 		{"usedLimit", usedLimit, []any{s.namespace, "limit"}, placed},
 		{"quarantined", quarantined, []any{s.namespace, maxDueCounted, micros(time.Hour), 5}, map[string][]string{"workflow_runs_quarantined": {"error_kind", "namespace_id"}}},

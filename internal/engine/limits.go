@@ -87,11 +87,11 @@ type permit struct {
 
 	// The line's mutex guards these.
 	state   permitState
-	at      time.Time // when granted, the time of the token; else when to ask again, zero if the run is called
-	kept    bool      // the table has the step's place
-	yields  bool      // with permitGone: the step keeps its place
-	missing bool      // with permitRefused: there is no such limit
-	rated   bool      // with permitGranted: it must be used in time
+	at      time.Time     // when granted, the time of the token; else when to ask again, zero if the run is called
+	kept    bool          // the table has the step's place
+	yields  bool          // with permitGone: the step keeps its place
+	missing bool          // with permitRefused: there is no such limit
+	late    time.Duration // with permitGranted: how late the step may begin; zero: at any time
 }
 
 // ask asks for the permit.
@@ -219,7 +219,7 @@ func (l *limitLine) answer(p *permit, out store.LimitResult, i int) {
 		a = out.Answers[i]
 	}
 	l.mu.Lock()
-	p.at, p.kept, p.missing, p.rated = a.At, a.Kept || !a.Granted && !a.Lost, out.Missing, out.Rated
+	p.at, p.kept, p.missing, p.late = a.At, a.Kept || !a.Granted && !a.Lost, out.Missing, out.Late
 	tells := p.state == permitAsking || !a.At.IsZero()
 	var back limitTask
 	switch {

@@ -117,7 +117,7 @@ func (e *execution) listen(h *heldPermit) (stop func()) {
 // theirs. The step then keeps its place, and gets the next token.
 func (s *stepCall) isLate() bool {
 	h := s.permit
-	if h == nil || !h.permit.rated || s.b.e.env.now().Sub(h.permit.at) <= store.LimitSoon {
+	if h == nil || h.permit.late == 0 || s.b.e.env.now().Sub(h.permit.at) <= h.permit.late {
 		return false
 	}
 	s.permit = nil
