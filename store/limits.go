@@ -38,7 +38,7 @@ type LimitResult struct {
 	Missing bool          // there is no such limit, and nothing was answered
 	Answers []LimitAnswer // in the order of the Asks
 	Called  []Signalled   // runs of others that were woken, because a slot is kept for one of their steps
-	More    bool          // some could not be called, because their rows are locked, or because they are too many: serve again
+	More    bool          // serve again: some could not be called, because their rows are locked, or they are too many, or a slot was left by a step without a token
 }
 
 // How a limit is served.
@@ -201,7 +201,7 @@ WITH t AS MATERIALIZED (
 	FROM l
 	CROSS JOIN b
 	CROSS JOIN LATERAL (
-		SELECT k.ord, k.run_id, k.step_id, k.place, k.due_at, k.class, k.fits, u.lease, n.nth < b.at_once AS at_once,
+		SELECT k.ord, k.run_id, k.step_id, k.place, k.due_at, k.token_at, k.class, k.fits, u.lease, n.nth < b.at_once AS at_once,
 			CASE WHEN NOT k.fits THEN NULL WHEN k.class = 'kept' THEN k.token_at
 				ELSE GREATEST(l.now, CASE WHEN k.class = 'back' THEN l.next_at + n.nth * l.every WHEN n.nth < b.at_once THEN b.free_at + n.nth * l.every
 					ELSE b.end_at + (n.nth - b.at_once) * l.every END) END AS at,
@@ -213,7 +213,7 @@ WITH t AS MATERIALIZED (
 ), w AS (
 	INSERT INTO kagzi.limit_places AS p (run_id, step_id, namespace_id, limit_name, place, lease, due_at, token_at)
 	SELECT g.run_id, g.step_id, $1, $2, coalesce(g.place, g.new_place),
-		CASE WHEN g.granted THEN g.lease END, CASE WHEN NOT g.granted THEN g.at END, CASE WHEN g.granted OR g.class <> 'new' THEN g.at END
+		CASE WHEN g.granted THEN g.lease END, CASE WHEN NOT g.granted THEN g.at END, CASE WHEN g.granted OR g.class <> 'new' THEN coalesce(g.at, g.token_at) END
 	FROM g CROSS JOIN l
 	WHERE CASE WHEN g.granted THEN g.place IS NOT NULL OR l.max_running IS NOT NULL ELSE g.place IS NULL OR g.at IS NOT NULL OR g.due_at IS NOT NULL END
 	ON CONFLICT (run_id, step_id, namespace_id) DO UPDATE
@@ -257,7 +257,7 @@ UNION ALL
 SELECT 0, false, NULL, false, v.run_id, v.task_queue, v.workflow_type, coalesce(v.version, 0), v.running FROM v
 UNION ALL
 SELECT -1, false, NULL, false, NULL, NULL, NULL, 0, false
-WHERE (SELECT count(*) FROM c) >= 1000 OR (SELECT count(*) FROM (SELECT DISTINCT k.run_id FROM k WHERE k.ord = 0 AND k.fits AND k.called_at IS NULL) x) > (SELECT count(*) FROM m)`
+WHERE (SELECT count(*) FROM c) >= 1000 OR (SELECT count(*) FROM g WHERE g.fits AND NOT g.granted) > 0 AND (SELECT count(*) FROM k WHERE NOT k.fits) > 0 OR (SELECT count(*) FROM (SELECT DISTINCT k.run_id FROM k WHERE k.ord = 0 AND k.fits AND k.called_at IS NULL) x) > (SELECT count(*) FROM m)`
 
 // ServeLimit takes back the slots of the steps that leave and of the dead, gives tokens and slots to the steps that ask, and
 // calls the runs of others for which a slot is free. It may be repeated: a step that was granted keeps what it has, unless the

@@ -202,6 +202,25 @@ func TestSlotsOfALimit(t *testing.T) {
 	}
 }
 
+// A step that finds a slot and no token leaves the slot to the next one, who may have a token.
+func TestSlotOfAStepWithoutAToken(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	setLimit(t, s, StepLimit{Name: "api", Every: time.Hour, MaxRunning: 1})
+	runs := running(t, s, 3)
+	askLimit(t, s, "api", runs[0])
+	askLimit(t, s, "api", runs[1:]...) // they wait for the slot
+	serve(t, s, "api", LimitRequest{Leaves: placesOf(runs[0])})
+	exec(t, s.pool, `UPDATE kagzi.limit_places SET token_at = clock_timestamp() WHERE run_id = $1`, runs[2].RunID)
+	out := serve(t, s, "api", LimitRequest{Asks: placesOf(runs[1], runs[2])})
+	if out.Answers[0].Granted || out.Answers[0].At.IsZero() || out.Answers[1].Granted || !out.More {
+		t.Errorf("the first has no token, the second one has: %+v, want to serve again", out)
+	}
+	if out = serve(t, s, "api", LimitRequest{Asks: placesOf(runs[2])}); !out.Answers[0].Granted {
+		t.Errorf("the second one has lost its token: %+v", out)
+	}
+}
+
 // A slot counts for a while after the end of its run: the step may not have returned.
 func TestSlotOfARunThatWasEnded(t *testing.T) {
 	t.Parallel()
