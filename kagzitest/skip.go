@@ -173,7 +173,7 @@ func (e *Env) describe(family []member) string {
 				own = []string{cmp.Or(e.cfg.Worker.Queue, "default")}
 			}
 			if !slices.Contains(own, m.Queue) {
-				advice = fmt.Sprintf("env.Worker serves queue %s; set Config.Worker.Queue, or run a worker of the other queue, too, made with kagzi.NewWorker of env.Client", strings.Join(own, ", "))
+				advice = fmt.Sprintf("env.Worker serves queue %s; set Config.Worker.Queue, or run a worker of the other queue, too, made with kagzi.NewWorker of env.Client", strings.Trim(fmt.Sprintf("%q", own), "[]"))
 			}
 			out = append(out, fmt.Sprintf("%s PENDING and no worker on queue %q has code for %s: %s", who, m.Queue, code, advice))
 		default:
