@@ -352,10 +352,7 @@ func (s *Session) begin(q *queue, worker uuid.UUID, runs []*store.ClaimedRun) {
 	s.mu.Unlock()
 	if waiting > 0 && len(es) > 0 {
 		s.endLingering()
-		time.AfterFunc(longestAhead, func() {
-			last := es[len(es)-1].run.Term.Asked
-			s.giveBack(func(e *execution) bool { return !e.run.Term.Asked.After(last) })
-		})
+		time.AfterFunc(longestAhead, func() { s.giveBack(es[len(es)-1].run.Term.Asked) })
 	}
 }
 
@@ -375,8 +372,7 @@ func (s *Session) adopt(q *queue, worker uuid.UUID, r *store.ClaimedRun) *execut
 		s.stale[r.RunID] = true
 		goroutine.Signal(s.refreshes)
 	}
-	// The session may have given up its other runs already, or those of the queue.
-	drains := reserved && s.draining || !q.active()
+	drains := reserved && s.draining // the session may have given up its other runs already
 	declaredDead := worker != s.ID()
 	s.mu.Unlock()
 	if old != nil { // its lease ended, and this worker has claimed the run again

@@ -21,7 +21,7 @@ func (s *Session) drain(hb *heartbeater) {
 	for _, q := range s.Queues() {
 		s.cfg.Hints.Queue(s.background, q)
 	}
-	s.giveBack(func(*execution) bool { return true })
+	s.giveBack(time.Now())
 	hb.draining()
 	deadline := time.NewTimer(s.cfg.DrainTimeout)
 	defer deadline.Stop()

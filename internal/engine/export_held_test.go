@@ -61,6 +61,13 @@ func (h *HeldSession) queue() *queue { return h.s.queues[0] }
 // SetQueues changes the queues of the session.
 func (h *HeldSession) SetQueues(shares map[string]int) { h.s.SetQueues(shares) }
 
+// Taken returns how many slots and places before them the runs of the first queue have.
+func (h *HeldSession) Taken() int {
+	h.s.mu.Lock()
+	defer h.s.mu.Unlock()
+	return h.queue().taken
+}
+
 // Register returns the queues that the next heartbeat writes to the worker's row.
 func (h *HeldSession) Register() (active, left []string) { return h.s.queuesToRegister() }
 
@@ -95,12 +102,12 @@ func (h *HeldSession) Woken() bool {
 }
 
 // RestAfterLooks returns how long after looks that took so long the next one is due.
-func RestAfterLooks(pollInterval time.Duration, took ...time.Duration) time.Duration {
+func RestAfterLooks(pollInterval time.Duration, queues int, took ...time.Duration) time.Duration {
 	var l looks
 	for _, d := range took {
 		l.ended(d)
 	}
-	return l.next(pollInterval, 1).Sub(l.at)
+	return l.next(pollInterval, queues).Sub(l.at)
 }
 
 // Hear notes an answer of the database that has just come, as that to a heartbeat.

@@ -110,12 +110,15 @@ func TestRestOfFullLooks(t *testing.T) {
 		{[]time.Duration{short, long, long}, true},
 		{[]time.Duration{long, long, short}, false},
 	} {
-		if rest := engine.RestAfterLooks(24*time.Hour, tt.took...); rest > long != tt.long {
+		if rest := engine.RestAfterLooks(24*time.Hour, 1, tt.took...); rest > long != tt.long {
 			t.Errorf("after full looks of %v the next is due in %v", tt.took, rest)
 		}
 	}
-	if rest := engine.RestAfterLooks(time.Minute, long, long); rest != time.Minute {
+	if rest := engine.RestAfterLooks(time.Minute, 1, long, long); rest != time.Minute {
 		t.Errorf("the next look is due in %v, want no later than in a PollInterval", rest)
+	}
+	if rest := engine.RestAfterLooks(24*time.Hour, 3, time.Minute, time.Minute); rest != 29*time.Minute {
+		t.Errorf("with three queues the next look is due in %v, want 29 minutes: all looks together take a tenth of the time", rest)
 	}
 }
 

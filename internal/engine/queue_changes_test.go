@@ -49,6 +49,9 @@ func TestLeaveAQueue(t *testing.T) {
 			s.Claim(t.Context(), n)
 			if !tt.duringClaim {
 				await.Receive(t, begun)
+				if taken := s.Taken(); taken != n {
+					t.Errorf("the queue's runs have %d slots and places, want %d", taken, n)
+				}
 				leave()
 			}
 			for range n - tt.begun {
@@ -69,7 +72,11 @@ func TestLeaveAQueue(t *testing.T) {
 			}
 			close(open)
 			if tt.begun > 0 {
-				s.Flush(await.Receive(t, s.Come))
+				last := await.Receive(t, s.Come)
+				if _, left := s.Register(); s.Taken() != 0 || len(left) != 1 {
+					t.Errorf("before the end of the last run is written, the row names %q as left", left)
+				}
+				s.Flush(last)
 			}
 			if _, left := s.Register(); len(left) > 0 {
 				t.Errorf("when all runs have ended, the row names %q as left", left)

@@ -10,12 +10,11 @@ import (
 )
 
 // SetQueues makes the session claim from these queues, with these shares of its slots, and from no others. From a new one it claims
-// once the worker's row names it: else a coordinator would not find its runs if the worker died. In a queue that it leaves, runs
-// that were claimed and have not begun are given back, and the others go on. The row names such a queue until all of them have
-// ended. See docs/architecture.md, Several queues.
+// once the worker's row names it: else a coordinator would not find its runs if the worker died. In a queue that it leaves, the runs
+// under way go on. Those that have not begun are given back when it is their turn, or when they have waited for long. The row names
+// such a queue until all of them have ended. See docs/architecture.md, Several queues.
 func (s *Session) SetQueues(shares map[string]int) {
 	left := s.changeQueues(shares)
-	s.giveBack(func(e *execution) bool { return !e.queue.active() })
 	goroutine.Signal(s.wake)
 	goroutine.Signal(s.heartbeats)
 	for _, name := range left {

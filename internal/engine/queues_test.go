@@ -125,11 +125,20 @@ func TestSlotsThatOthersDoNotNeed(t *testing.T) {
 	if busy.taken != 50 || idle.taken != 50 {
 		t.Errorf("the queues hold %d and %d slots, want 50 each", busy.taken, idle.taken)
 	}
-	for _, q := range l {
-		q.taken = 0
+	l, last = registeredQueues(1, 1), 0
+	for range 50 {
+		fill(l[:1], 1, 1, &last)
+		l[0].taken = 0
 	}
-	if n := fill(l, 10, 1, &last); n[0] != 5 || n[1] != 5 {
-		t.Errorf("the queues get %v of 10 slots: a queue has saved up", n)
+	total := [2]int{}
+	for range 20 {
+		for i, n := range fill(l, 1, 1, &last) {
+			total[i] += n
+			l[i].taken = 0
+		}
+	}
+	if total[0] < 9 || total[1] < 9 {
+		t.Errorf("of 20 runs one after the other, the queues get %d: one makes up for the time without runs", total)
 	}
 }
 

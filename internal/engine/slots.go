@@ -126,19 +126,17 @@ func (s *Session) freeSlot(q *queue) {
 	}
 }
 
-// giveBack yields the runs of those executions that still wait for a slot. They keep their places in the queue.
-func (s *Session) giveBack(which func(*execution) bool) {
+// giveBack yields the runs of the executions that still wait for a slot, if they were claimed no later than at that time. They
+// keep their places in the queue.
+func (s *Session) giveBack(claimed time.Time) {
 	s.mu.Lock()
-	var back, rest []*execution
-	for _, e := range s.slots.waiting {
-		if which(e) {
-			e.queue.taken--
-			back = append(back, e)
-		} else {
-			rest = append(rest, e)
-		}
+	n := 0
+	for n < len(s.slots.waiting) && !s.slots.waiting[n].run.Term.Asked.After(claimed) {
+		s.slots.waiting[n].queue.taken--
+		n++
 	}
-	s.slots.waiting = rest
+	back := s.slots.waiting[:n:n]
+	s.slots.waiting = s.slots.waiting[n:]
 	s.mu.Unlock()
 	for _, e := range back {
 		e.mu.Lock()

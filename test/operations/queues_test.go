@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
@@ -95,7 +96,7 @@ func TestQueuesOfARunningWorker(t *testing.T) {
 	db := dbtest.Database(t)
 	c := kit.NewClient(t, db.Pool)
 	g := kit.NewGate()
-	w := kit.NewWorker(t, c, kagzi.WorkerConfig{Queue: "a"})
+	w := kit.NewWorker(t, c, kagzi.WorkerConfig{Queue: "a", Heartbeat: time.Minute, StaleAfter: time.Hour})
 	g.Handle(w)
 	kit.StartLocal(t, w)
 	wantQueues := func(want string) {
