@@ -21,6 +21,9 @@ func (s *Session) SetQueues(shares map[string]int) {
 		// The runs that this worker has suspended become due without it: other workers must query when.
 		s.cfg.Hints.Queue(s.noWait, name)
 	}
+	if len(left) > 0 {
+		s.handover.leave() // no claim of this worker looks at the keys of a queue that it has left
+	}
 }
 
 // changeQueues is SetQueues without what follows from it. It returns the queues that the session leaves.
