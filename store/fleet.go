@@ -231,7 +231,7 @@ const lockWorker = `SELECT ` + lostColumns + ` FROM kagzi.workers w WHERE w.work
 
 const forceOffline = `
 UPDATE kagzi.workers w
-SET status = 'OFFLINE', stopped_at = t.now, active_count = 0
+SET status = 'OFFLINE', stopped_at = t.now, active_count = 0, recheck_keys = true
 FROM (SELECT statement_timestamp() AS now) t
 WHERE w.worker_id = $2 AND w.namespace_id = $1 AND w.status <> 'OFFLINE'`
 
@@ -251,6 +251,7 @@ func (s *Store) ForceOffline(ctx context.Context, tx pgx.Tx, id uuid.UUID, detai
 			return err
 		}
 		forced, err := changed(ctx, tx, forceOffline, s.namespace, id)
+		lost.RecheckKeys = lost.RecheckKeys || forced
 		if err == nil && forced {
 			err = ask(ctx, tx, workerEvent, []any{s.namespace, id, event, "LOST", detail}, nil)
 		}

@@ -89,3 +89,50 @@ func sorted(ids []uuid.UUID) []uuid.UUID {
 	slices.SortFunc(ids, compareIDs)
 	return ids
 }
+
+// A worker that dies has ended runs whose slots nobody has handed on. The coordinator that releases its runs makes claims look at all
+// keys of its queues.
+func TestKeysOfALostWorker(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(*testing.T, *Store, uuid.UUID){
+		"DeclaredDead": func(t *testing.T, s *Store, id uuid.UUID) {
+			exec(t, s.pool, `UPDATE kagzi.workers SET heartbeat_at = now() - interval '1 hour'`)
+			silent, err := s.SilentWorkers(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if lost, err := s.ReleaseUnresponsive(t.Context(), silent, "test"); err != nil || len(lost) != 1 {
+				t.Fatalf("lost %+v, error %v", lost, err)
+			}
+		},
+		"ForcedOffline": func(t *testing.T, s *Store, id uuid.UUID) {
+			if _, err := s.ForceOffline(t.Context(), nil, id, "test"); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := open(t)
+			exec(t, s.pool, `INSERT INTO kagzi.queues (task_queue, namespace_id, key_max_running) VALUES ('queue', $1, 1)`, s.namespace)
+			ids := start(t, s, newRun(ofKey("a")), newRun(ofKey("a")), newRun(inGroup("a")), newRun(inGroup("a")))
+			req := keyedRequest(10)
+			first := claim(t, s, req)
+			if want := []uuid.UUID{ids[0], ids[2]}; !slices.Equal(sorted(runIDs(first.Runs)), want) {
+				t.Fatalf("claimed %v of %v", runIDs(first.Runs), ids)
+			}
+			if err := s.RegisterWorker(t.Context(), s.pool, Worker{ID: req.Worker, Queues: []string{"queue"}, Types: []string{"type"}, LeaseTimeout: time.Minute, StaleAfter: time.Minute}); err != nil {
+				t.Fatal(err)
+			}
+			flush(t, s, &Flush{Finishes: []*Finish{finish(first.Runs[0]), finish(first.Runs[1])}})
+			if got := claim(t, s, keyedRequest(10)); len(got.Runs) > 0 {
+				t.Fatalf("claimed %v before anybody knows of the slots", runIDs(got.Runs))
+			}
+			lose(t, s, req.Worker)
+			got := claim(t, s, keyedRequest(10))
+			if want := []uuid.UUID{ids[1], ids[3]}; !slices.Equal(sorted(runIDs(got.Runs)), want) {
+				t.Errorf("claimed %v of %v", runIDs(got.Runs), ids)
+			}
+		})
+	}
+}

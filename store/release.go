@@ -190,15 +190,9 @@ WHERE w.worker_id = t.worker_id AND w.namespace_id = $1 AND w.status = 'OFFLINE'
 
 // Release makes due the runs that the lost worker holds, in order of run_id, in batches, each in a transaction of its own. It
 // waits for no lock. It leaves runs that somebody else has locked, or that the database refuses to change, to a later call,
-// and writes to release_at when that is to happen. Each call also leaves changes of the keys of whose runs the worker may have
-// ended one without handing on the slot: it may end one until its late writes can commit no more.
+// and writes to release_at when that is to happen.
 func (s *Store) Release(ctx context.Context, w *LostWorker) error {
 	err := s.releaseAll(ctx, s.pool, w)
-	if err == nil && w.RecheckKeys {
-		err = do(ctx, func(ctx context.Context) error {
-			return ask(ctx, s.pool, recheckKeys, []any{s.namespace, append(w.Queues[:len(w.Queues):len(w.Queues)], groupScope)}, nil)
-		})
-	}
 	if err == nil {
 		err = do(ctx, func(ctx context.Context) error { return s.setReleaseAt(ctx, s.pool, w.ID, w.Left > 0) })
 	}
@@ -225,8 +219,19 @@ WITH k AS MATERIALIZED (
 )
 SELECT count(*) FROM k`
 
-// releaseAll releases the runs in batches. Each batch is a transaction, or a part of db if that is one.
+// releaseAll releases the runs, and leaves changes of the keys of whose runs the worker may have ended one without handing on the
+// slot: it may end one until its late writes can commit no more.
 func (s *Store) releaseAll(ctx context.Context, db DB, w *LostWorker) error {
+	err := s.releaseRuns(ctx, db, w)
+	if err == nil && w.RecheckKeys {
+		scopes := append(w.Queues[:len(w.Queues):len(w.Queues)], groupScope)
+		err = do(ctx, func(ctx context.Context) error { return ask(ctx, db, recheckKeys, []any{s.namespace, scopes}, nil) })
+	}
+	return err
+}
+
+// releaseRuns releases the runs in batches. Each batch is a transaction, or a part of db if that is one.
+func (s *Store) releaseRuns(ctx context.Context, db DB, w *LostWorker) error {
 	w.Released, w.Left, w.Refused = 0, 0, nil
 	var after uuid.UUID
 	for {
