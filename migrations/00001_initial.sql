@@ -243,6 +243,53 @@ CREATE TABLE kagzi.run_events (
     PRIMARY KEY (run_id, event_id, namespace_id)
 );
 
+-- The windows in which starts share a run: starts with OncePer for the same ID, starts with Debounce and items of a Batch for the
+-- same workflow and key. A start locks the row, joins the run of the window if that is open, and otherwise opens another.
+CREATE TABLE kagzi.start_windows (
+    window_id     uuid              NOT NULL, -- made from the policy, the workflow and the key
+    namespace_id  text  COLLATE "C" NOT NULL,
+    policy        text  COLLATE "C" NOT NULL CHECK (policy IN ('once_per', 'debounce', 'batch')),
+    workflow_type text  COLLATE "C" NOT NULL, -- empty for once_per, because an ID belongs to no workflow
+    start_key     text  COLLATE "C" NOT NULL, -- the ID, or the key
+    run_id        uuid,                       -- NULL until a start has opened the window; the run may be deleted by now
+    start_id      uuid,                       -- of a debounce, the last start: its input is the run's
+    items         integer           NOT NULL DEFAULT 0, -- of a batch
+    bytes         bigint            NOT NULL DEFAULT 0, -- of these items
+    most          integer           NOT NULL DEFAULT 0, -- so many items fill the batch
+    closes_at     timestamptz       NOT NULL, -- from then on the next start opens another window
+    PRIMARY KEY (window_id, namespace_id)
+) WITH (
+    fillfactor = 70,
+    autovacuum_vacuum_scale_factor = 0.01,
+    autovacuum_vacuum_threshold = 2000,
+    autovacuum_analyze_scale_factor = 0.05,
+    autovacuum_vacuum_cost_delay = 1,
+    autovacuum_vacuum_cost_limit = 2000
+);
+
+-- Windows by their ends, for retention.
+CREATE INDEX start_windows_closed ON kagzi.start_windows (closes_at, namespace_id);
+
+-- The items of batches. The run of a batch has no input of its own: its items, in their order, are its input.
+CREATE TABLE kagzi.start_items (
+    run_id       uuid              NOT NULL,
+    place        integer           NOT NULL, -- from 0, without gaps
+    namespace_id text  COLLATE "C" NOT NULL,
+    item_id      uuid              NOT NULL, -- made by the client for the start, so that a repetition finds it
+    input        bytea             NOT NULL,
+    PRIMARY KEY (run_id, place, namespace_id)
+) WITH (
+    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_vacuum_threshold = 2000,
+    autovacuum_vacuum_insert_scale_factor = 0.05,
+    autovacuum_analyze_scale_factor = 0.05,
+    autovacuum_vacuum_cost_delay = 1,
+    autovacuum_vacuum_cost_limit = 2000
+);
+
+-- An item is in one batch.
+CREATE UNIQUE INDEX start_items_item ON kagzi.start_items (item_id, namespace_id);
+
 -- Schedules: which run to start, and when.
 CREATE TABLE kagzi.schedules (
     schedule_id    uuid              NOT NULL, -- made from namespace and name: the same if the schedule is deleted and created again
@@ -444,6 +491,8 @@ DROP TABLE kagzi.key_changes;
 DROP TABLE kagzi.run_keys;
 DROP TABLE kagzi.queues;
 DROP TABLE kagzi.schedules;
+DROP TABLE kagzi.start_items;
+DROP TABLE kagzi.start_windows;
 DROP TABLE kagzi.run_events;
 DROP TABLE kagzi.signals;
 DROP TABLE kagzi.step_runs;

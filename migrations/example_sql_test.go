@@ -25,6 +25,8 @@ func ExampleSQL() {
 	// CREATE TABLE kagzi.step_runs (
 	// CREATE TABLE kagzi.signals (
 	// CREATE TABLE kagzi.run_events (
+	// CREATE TABLE kagzi.start_windows (
+	// CREATE TABLE kagzi.start_items (
 	// CREATE TABLE kagzi.schedules (
 	// CREATE TABLE kagzi.queues (
 	// CREATE TABLE kagzi.run_keys (

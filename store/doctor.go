@@ -14,6 +14,7 @@ var Indexes = []string{
 	"schedules_due", "schedules_name", "schedules_pkey",
 	"schema_migrations_pkey", "schema_migrations_version_id_key",
 	"signals_pkey", "signals_signal_id",
+	"start_items_item", "start_items_pkey", "start_windows_closed", "start_windows_pkey",
 	"step_runs_pkey",
 	"worker_events_pkey",
 	"workers_live", "workers_pkey", "workers_release",

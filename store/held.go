@@ -7,33 +7,32 @@ import (
 )
 
 // A HeldError reports that an open transaction holds an external ID: it has inserted a run with it, or is about to end the
-// run that has it.
+// run that has it. Or it holds the key of a window: it has started in it, or has locked its run.
 type HeldError struct {
-	ExternalID string // empty if it is one of several
-	Unknown    bool   // the runs may have been started; else they were not
-	Err        error
+	What    string // for people: `ID "x"`
+	Unknown bool   // the runs may have been started; else they were not
+	Err     error
 }
 
 func (e *HeldError) Error() string {
-	text := "one of the IDs"
-	if e.ExternalID != "" {
-		text = fmt.Sprintf("ID %q", e.ExternalID)
-	}
-	text += " is held by another transaction, which has neither been committed nor rolled back: "
+	text := e.What + " is held by another transaction, which has neither been committed nor rolled back: "
 	if e.Unknown {
-		return text + "start again with the same ID to learn what became of this start"
+		return text + "whether something was started is not known; another start with the same ID finds it"
 	}
 	return text + "nothing was started"
 }
 
 func (e *HeldError) Unwrap() error { return e.Err }
 
-// onlyID returns the external ID that a start of a single run waits for, empty for a start of several.
-func onlyID(runs []NewRun) string {
-	if len(runs) == 1 {
-		return runs[0].ExternalID
+// waitsFor says what a start of these runs waits for.
+func waitsFor(runs []NewRun) string {
+	switch w := runs[0].Window; {
+	case len(runs) > 1:
+		return "one of the IDs and keys"
+	case w != nil && w.Policy != OncePer:
+		return fmt.Sprintf("key %q", w.Key)
 	}
-	return ""
+	return fmt.Sprintf("ID %q", runs[0].ExternalID)
 }
 
 // endsNow reports whether ctx has ended, or leaves no time for another slice of waiting.

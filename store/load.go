@@ -29,7 +29,7 @@ const runInputs = `
 SELECT r.run_id, CASE WHEN octet_length(r.input) <= $3::bigint THEN r.input END, coalesce(octet_length(r.input) > $3::bigint, false)
 FROM unnest($2::uuid[]) AS u (run_id)
 CROSS JOIN LATERAL (
-	SELECT q.run_id, q.input FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 OFFSET 0
+	SELECT q.run_id, ` + inputOfRun + ` AS input FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 OFFSET 0
 ) r`
 
 // Load reads the latest attempt of every step of the runs, as History does, the inboxes of the woken runs, and the inputs
@@ -108,7 +108,9 @@ SELECT (
 		SELECT q.output FROM kagzi.workflow_runs q WHERE q.run_id = c.child_run_id AND q.namespace_id = $1 OFFSET 0
 	) r
 ) + coalesce((
-	SELECT octet_length(i.input) FROM kagzi.workflow_runs i WHERE i.run_id = $2 AND i.namespace_id = $1
+	SELECT coalesce(octet_length(q.input), (
+		SELECT sum(octet_length(i.input)) FROM kagzi.start_items i WHERE i.run_id = q.run_id AND i.namespace_id = $1
+	)) FROM kagzi.workflow_runs q WHERE q.run_id = $2 AND q.namespace_id = $1
 ), 0)`
 
 // LoadSize returns roughly how many bytes Load would read of a run without a limit. It reads only sizes.

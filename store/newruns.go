@@ -34,6 +34,8 @@ type NewRun struct {
 
 	IfActive string // RejectActive or ReplaceActive
 	IfEnded  string // RejectEnded or StartIfFailed
+
+	Window *Window // the start may share a run with others; nil: it does not
 }
 
 // A NewClaim is the claim of a run that is inserted as claimed: only StartTogether takes one. The run is due now, has no parent
@@ -48,7 +50,8 @@ type NewClaim struct {
 // A StartedRun says what happened to a NewRun.
 type StartedRun struct {
 	RunID    uuid.UUID
-	Existed  bool      // RunID is that of the active run with the external ID
+	Existed  bool      // RunID is that of the active run with the external ID, or of the window's run
+	Due      bool      // the run existed, and this start has made it due, or it is about to be due
 	Replaced uuid.UUID // the run that was terminated for this one, if any
 
 	Ended     *CancelledRuns // the runs that ended with all runs that the call replaced; only in one of its StartedRuns

@@ -101,6 +101,8 @@ const (
 	slotsIndex  = "workflow_runs_slots"
 	keysKey     = "run_keys_pkey"
 	queuesKey   = "queues_pkey"
+	windowsKey  = "start_windows_pkey"
+	itemsKey    = "start_items_pkey"
 
 	deadlineIndex = "workflow_runs_deadline"
 )
@@ -120,7 +122,7 @@ func (p *plan) wrong(want planned) (wrong []string) {
 		columns, ok := want.indexes[n.Index]
 		switch {
 		case n.Type == "ModifyTable", n.Type == "Bitmap Heap Scan", n.Type == "Tid Scan": // of the former two, the child node counts; the last reads a row by its place
-		case n.Index != "" && !ok, n.Index == "" && (n.Relation == "workflow_runs" || n.Relation == "step_runs" || n.Relation == "schedules" || n.Relation == "run_keys" || n.Relation == "queues"):
+		case n.Index != "" && !ok, n.Index == "" && (n.Relation == "workflow_runs" || n.Relation == "step_runs" || n.Relation == "schedules" || n.Relation == "run_keys" || n.Relation == "queues" || n.Relation == "start_windows" || n.Relation == "start_items"):
 			wrong = append(wrong, fmt.Sprintf("%s of %s by %q", n.Type, n.Relation, n.Index))
 		case n.Index != "":
 			for _, c := range columns {
@@ -140,8 +142,10 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 	claimed := []string{"task_queue", "namespace_id", "workflow_type", "priority", "available_at"}
 	byKey := map[string][]string{runsKey: {"run_id", "namespace_id"}}
 	byStep := map[string][]string{stepsKey: {"run_id", "namespace_id"}}
+	byInput := map[string][]string{runsKey: {"run_id", "namespace_id"}, itemsKey: {"run_id", "namespace_id"}}
+	byWindow := map[string][]string{runsKey: {"run_id", "namespace_id"}, windowsKey: {"window_id", "namespace_id"}}
 	byAttempt := map[string][]string{stepsKey: {"run_id", "step_id", "attempt_number", "namespace_id"}}
-	gone := map[string][]string{"limit_places_pkey": {"run_id", "namespace_id"}, runsKey: {"run_id", "namespace_id"}, stepsKey: {"run_id", "namespace_id"}, signalsKey: {"run_id", "namespace_id"}, eventsKey: {"run_id", "namespace_id"}}
+	gone := map[string][]string{"limit_places_pkey": {"run_id", "namespace_id"}, runsKey: {"run_id", "namespace_id"}, stepsKey: {"run_id", "namespace_id"}, signalsKey: {"run_id", "namespace_id"}, eventsKey: {"run_id", "namespace_id"}, itemsKey: {"run_id", "namespace_id"}}
 	keep := Retention{Completed: time.Hour, Failed: 2 * time.Hour, Workflows: map[string]time.Duration{"other": time.Minute}}
 	lease := uuid.New()
 	var records []*Record
@@ -152,6 +156,8 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 	var messages []Message
 	var attempts []int32
 	var places []Place
+	var windows []*openWindow
+	var changes []*waitingChange
 	for _, id := range ids {
 		places = append(places, Place{RunID: id, Lease: lease, StepID: "step"})
 		r := &ClaimedRun{RunID: id, Lease: lease, ParentRunID: id}
@@ -160,6 +166,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		started = append(started, &Record{StepRow: StepRow{RunID: id, StepID: "child", ChildRunID: uuid.New()}, Lease: lease, Start: &NewRun{Queue: "queue", Type: "type", Priority: 3}})
 		registered = append(registered, registering(r, "step", 1))
 		messages = append(messages, Message{RunID: id, Name: "signal", ID: id.String(), Payload: []byte("x")})
+		windows, changes = append(windows, &openWindow{id: id, policy: Batch, run: id, opened: id}), append(changes, &waitingChange{run: id, window: id})
 		leases, steps, attempts = append(leases, lease.String()), append(steps, "step"), append(attempts, 1)
 	}
 	runs := array(ids)
@@ -212,8 +219,8 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"extendLeases", extendLeases, []any{s.namespace, runs, leases, micros(time.Minute)}, byKey},
 		{"heldStates", heldStates, []any{s.namespace, runs, leases}, byKey},
 		{"history", history, []any{s.namespace, runs, 1000}, byStep},
-		{"runInputs", runInputs, []any{s.namespace, runs, 1000}, byKey},
-		{"loadSize", loadSize, []any{s.namespace, ids[0]}, map[string][]string{stepsKey: {"run_id", "namespace_id"}, signalsKey: {"run_id", "namespace_id"}, runsKey: {"run_id", "namespace_id"}}},
+		{"runInputs", runInputs, []any{s.namespace, runs, 1000}, byInput},
+		{"loadSize", loadSize, []any{s.namespace, ids[0]}, map[string][]string{itemsKey: {"run_id", "namespace_id"}, stepsKey: {"run_id", "namespace_id"}, signalsKey: {"run_id", "namespace_id"}, runsKey: {"run_id", "namespace_id"}}},
 		{"crashLoopEvidence", crashLoopEvidence, []any{s.namespace, ids[0], time.Now()}, byStep},
 		{"stepAttempts", stepAttempts, []any{s.namespace, ids[0]}, byStep},
 		{"resolveRuns", resolveRuns, []any{s.namespace, runs}, byKey},
@@ -228,7 +235,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"endedByExternalID", endedByExternalID, []any{s.namespace, runs}, byExternal},
 		{"findActive", findActive, []any{s.namespace, "id"}, byExternal},
 		{"findEnded", findEnded, []any{s.namespace, "id"}, byExternal},
-		{"getRun", getRun, []any{s.namespace, ids[0]}, byKey},
+		{"getRun", getRun, []any{s.namespace, ids[0]}, byInput},
 		{"lockForChange", lockForChange, []any{s.namespace, ids[0]}, byKey},
 		{"descendants", descendants, []any{s.namespace, runs, false}, map[string][]string{parentIndex: {"parent_run_id", "namespace_id"}}},
 		{"lockFamily", lockFamily, []any{s.namespace, runs, runs}, byKey},
@@ -252,8 +259,8 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"otherActive", otherActive, []any{s.namespace, ids[0]}, map[string][]string{externalID: {"external_id", "namespace_id"}, runsKey: {"run_id", "namespace_id"}}},
 		{"runStatus", runStatus, []any{s.namespace, ids[0]}, byKey},
 		{"lockOver", lockOver, []any{s.namespace, ids[0]}, byKey},
-		{"restartRun", restartRun, []any{s.namespace, ids[0], uuid.New(), "", 0, false, []byte{}, true, []byte{}}, byKey},
-		{"unhashedInput", unhashedInput, []any{s.namespace, ids[0]}, byKey},
+		{"restartRun", restartRun, []any{s.namespace, ids[0], uuid.New(), "", 0, false, []byte{}, true, []byte{}}, byInput},
+		{"unhashedInput", unhashedInput, []any{s.namespace, ids[0]}, byInput},
 		{"findForkPoint", findForkPoint, []any{s.namespace, ids[0], "step"}, byStep},
 		{"hasOutcome", hasOutcome, []any{s.namespace, ids[0]}, byKey},
 		{"copySteps", copySteps, []any{s.namespace, ids[0], uuid.New(), "step", time.Now(), 1, true, 1}, byStep},
@@ -277,6 +284,12 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"expiredRuns", expiredRuns, append([]any{s.namespace, uuid.Nil, uuid.Max}, append(keep.args(), 2000)...), byKey},
 		{"pruneRuns", pruneRuns, append([]any{s.namespace, runs}, append(keep.args(), 1000)...), gone},
 		{"pruneSteps", pruneSteps, []any{s.namespace, ids[0], 1000}, gone},
+		{"lockWaiting", lockWaiting, []any{s.namespace, runs}, byWindow},
+		{"windowStates", windowStates, []any{s.namespace, runs}, byWindow},
+		{"updateWindows", updateWindows, updateColumns.args(s.namespace, windows), byWindow},
+		{"changeWaiting", changeWaiting, changeColumns.args(s.namespace, changes), byWindow},
+		{"itemsOfStarts", itemsOfStarts, []any{s.namespace, runs}, map[string][]string{"start_items_item": {"item_id", "namespace_id"}}},
+		{"pruneWindows", pruneWindows, []any{s.namespace, micros(time.Minute), 100}, map[string][]string{"start_windows_closed": {"closes_at", "namespace_id"}, windowsKey: {"window_id", "namespace_id"}}},
 		{"beginSuspect", beginSuspect, []any{s.namespace, ids[0], lease}, byKey},
 		{"resetRecoveries", resetRecoveries, []any{s.namespace, ids[0], lease}, byKey},
 		{"activeQueues", activeQueues, []any{maxQueues}, map[string][]string{claimIndex: {"task_queue"}}},
@@ -333,13 +346,21 @@ const loadMessages = `
 	INSERT INTO kagzi.signals (run_id, namespace_id, name, sequence, signal_id)
 	SELECT run_id, namespace_id, 'signal', 1, run_id FROM kagzi.workflow_runs`
 
+const loadWindows = `
+	WITH w AS (
+		INSERT INTO kagzi.start_windows (window_id, namespace_id, policy, workflow_type, start_key, run_id, closes_at)
+		SELECT run_id, namespace_id, 'batch', 'type', run_id, run_id, now() + interval '1 day' FROM kagzi.workflow_runs LIMIT 10000
+	)
+	INSERT INTO kagzi.start_items (run_id, place, namespace_id, item_id, input)
+	SELECT run_id, 0, namespace_id, run_id, '{}' FROM kagzi.workflow_runs LIMIT 10000`
+
 // The statements of the hot paths use the indexes that were made for them, whatever statistics the planner has.
 func TestPlansOfManyRows(t *testing.T) {
 	t.Parallel()
 	const rows = 300_000
 	db := dbtest.Database(t, dbtest.Unchecked())
 	s := New(db.Pool, "test")
-	const tables = `kagzi.workflow_runs, kagzi.step_runs, kagzi.schedules, kagzi.signals, kagzi.run_events, kagzi.run_keys, kagzi.key_changes, kagzi.queues`
+	const tables = `kagzi.workflow_runs, kagzi.step_runs, kagzi.schedules, kagzi.signals, kagzi.run_events, kagzi.run_keys, kagzi.key_changes, kagzi.queues, kagzi.start_windows, kagzi.start_items`
 	for table := range strings.SplitSeq(tables, ", ") {
 		exec(t, s.pool, `ALTER TABLE `+table+` SET (autovacuum_enabled = off)`)
 	}
@@ -394,6 +415,7 @@ func TestPlansOfManyRows(t *testing.T) {
 	exec(t, s.pool, loadSchedules)
 	exec(t, s.pool, loadMessages)
 	exec(t, s.pool, loadKeys)
+	exec(t, s.pool, loadWindows)
 	ids := func(n int) []uuid.UUID {
 		return column[uuid.UUID](t, s.pool, `SELECT run_id FROM kagzi.step_runs OFFSET 1000 LIMIT $1`, n)
 	}
@@ -414,6 +436,7 @@ func TestPlansOfManyRows(t *testing.T) {
 	exec(t, s.pool, loadSchedules)
 	exec(t, s.pool, loadMessages)
 	exec(t, s.pool, loadKeys)
+	exec(t, s.pool, loadWindows)
 	exec(t, s.pool, `VACUUM ANALYZE `+tables)
 	few = plannedStatements(s, ids(20))
 	check("all runs over", few, plannedStatements(s, ids(1000)))
@@ -427,6 +450,7 @@ func TestPlansOfManyRows(t *testing.T) {
 		exec(t, s.pool, loadSchedules)
 		exec(t, s.pool, loadMessages)
 		exec(t, s.pool, loadKeys)
+		exec(t, s.pool, loadWindows)
 		check(fmt.Sprintf("%d runs, never analyzed", n), few)
 		exec(t, s.pool, `VACUUM ANALYZE `+tables)
 		check(fmt.Sprintf("%d runs", n), few)

@@ -49,7 +49,7 @@ WITH q AS MATERIALIZED (
 		CASE WHEN $4::text <> '' THEN $4::text ELSE q.external_id END AS external_id,
 		CASE WHEN $5::int > 0 THEN $5::int ELSE q.version END AS version,
 		CASE WHEN $8::boolean THEN q.wakeups + 1 ELSE 0 END AS wakeups,
-		CASE WHEN $6::boolean THEN $7::bytea ELSE q.input END AS input
+		CASE WHEN $6::boolean THEN $7::bytea ELSE ` + inputOfRun + ` END AS input
 	FROM kagzi.workflow_runs q
 	WHERE q.run_id = $2 AND q.namespace_id = $1
 ), r AS (
@@ -148,7 +148,7 @@ func (s *Store) lockOver(ctx context.Context, tx pgx.Tx, id uuid.UUID) (external
 }
 
 const unhashedInput = `
-SELECT q.input
+SELECT ` + inputOfRun + `
 FROM kagzi.workflow_runs q
 WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.input_hash IS NULL`
 

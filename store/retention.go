@@ -167,10 +167,10 @@ const pruneRuns = `
 WITH k AS MATERIALIZED (
 	SELECT pg_try_advisory_xact_lock(hashtextextended('kagzi prune ' || $1::text, 0::bigint)) AS mine
 ), l AS MATERIALIZED (
-	SELECT r.run_id
+	SELECT r.run_id, r.batch
 	FROM (SELECT u.run_id FROM unnest($2::uuid[]) AS u (run_id) ORDER BY 1) u
 	CROSS JOIN LATERAL (
-		SELECT q.run_id
+		SELECT q.run_id, q.input IS NULL AS batch
 		FROM kagzi.workflow_runs q
 		WHERE (SELECT mine FROM k) AND q.run_id = u.run_id AND q.namespace_id = $1
 			AND q.status IN ('COMPLETED', 'FAILED', 'CANCELLED') AND (q.finished_at <= now() - interval '1 microsecond' *
@@ -181,7 +181,7 @@ WITH k AS MATERIALIZED (
 		FOR UPDATE SKIP LOCKED
 	) r
 ), c AS MATERIALIZED (
-	SELECT l.run_id, s.rows + g.rows AS rows, sum(s.rows + g.rows) OVER (ORDER BY l.run_id) AS total
+	SELECT l.run_id, l.batch, s.rows + g.rows + i.rows AS rows, sum(s.rows + g.rows + i.rows) OVER (ORDER BY l.run_id) AS total
 	FROM l
 	CROSS JOIN LATERAL (
 		SELECT count(*) AS rows FROM (SELECT FROM kagzi.step_runs s WHERE s.run_id = l.run_id AND s.namespace_id = $1 LIMIT $7) x
@@ -189,14 +189,19 @@ WITH k AS MATERIALIZED (
 	CROSS JOIN LATERAL (
 		SELECT count(*) AS rows FROM (SELECT FROM kagzi.signals g WHERE g.run_id = l.run_id AND g.namespace_id = $1 LIMIT $7) x
 	) g
+	CROSS JOIN LATERAL (
+		SELECT count(*) AS rows FROM (SELECT FROM kagzi.start_items i WHERE l.batch AND i.run_id = l.run_id AND i.namespace_id = $1 LIMIT $7) x
+	) i
 ), d AS MATERIALIZED (
-	SELECT c.run_id FROM c WHERE c.total < $7
+	SELECT c.run_id, c.batch FROM c WHERE c.total < $7
 ), s AS (
 	DELETE FROM kagzi.step_runs s WHERE s.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND s.namespace_id = $1
 ), g AS (
 	DELETE FROM kagzi.signals g WHERE g.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND g.namespace_id = $1
 ), x AS (
 	DELETE FROM kagzi.limit_places x WHERE x.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND x.namespace_id = $1
+), i AS (
+	DELETE FROM kagzi.start_items i WHERE i.run_id = ANY (ARRAY (SELECT d.run_id FROM d WHERE d.batch)) AND i.namespace_id = $1
 ), e AS (
 	DELETE FROM kagzi.run_events e WHERE e.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND e.namespace_id = $1
 ), r AS (
@@ -218,7 +223,7 @@ type Pruned struct {
 	Long      []uuid.UUID // runs that are too long for one transaction: call PruneSteps for them, and then Prune again
 }
 
-// Prune deletes the runs past their retention, in one transaction of at most rows steps and signals.
+// Prune deletes the runs past their retention, in one transaction of at most rows steps, signals and items.
 func (s *Store) Prune(ctx context.Context, keep Retention, ids []uuid.UUID, rows int) (out Pruned, err error) {
 	args := append([]any{s.namespace, array(ids)}, append(keep.args(), rows)...)
 	err = s.prune(ctx, pruneRuns, args, func(rows pgx.Rows) error {

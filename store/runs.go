@@ -48,7 +48,9 @@ type Run struct {
 const runColumns = `r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.priority, r.status,
 	NULLIF(r.available_at, 'infinity'), r.attempts, r.recoveries, r.waiting_on, NULLIF(r.deadline_at, 'infinity'), r.metadata,
 	r.error_kind, r.error, r.parent_run_id, r.parent_step_id, r.locked_by, r.created_at, r.started_at, r.finished_at,
-	r.schedule_name, r.fire_at, r.origin_run_id, r.quarantined, r.outcome, r.input, r.output`
+	r.schedule_name, r.fire_at, r.origin_run_id, r.quarantined, r.outcome, coalesce(r.input, (
+		SELECT string_agg(i.input, ''::bytea ORDER BY i.place) FROM kagzi.start_items i WHERE i.run_id = r.run_id AND i.namespace_id = $1
+	)), r.output`
 
 const getRun = `
 SELECT ` + runColumns + `

@@ -34,11 +34,11 @@ func (s *Store) Start(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedR
 			return out, nil
 		case Locked(err):
 			if held = true; endsNow(ctx) {
-				return nil, wrap("start", &HeldError{ExternalID: onlyID(runs), Err: errors.Join(cmp.Or(ctx.Err(), context.DeadlineExceeded), err)})
+				return nil, wrap("start", &HeldError{What: waitsFor(runs), Err: errors.Join(cmp.Or(ctx.Err(), context.DeadlineExceeded), err)})
 			}
 			continue // it was rolled back
 		case held && Unavailable(err) && endsNow(ctx):
-			return nil, wrap("start", &HeldError{ExternalID: onlyID(runs), Unknown: true, Err: err})
+			return nil, wrap("start", &HeldError{What: waitsFor(runs), Unknown: true, Err: err})
 		case ctx.Err() != nil || !Unavailable(err) && !Repeatable(err):
 			return nil, wrap("start", err)
 		}
@@ -54,7 +54,7 @@ func (s *Store) startOwn(ctx context.Context, runs []NewRun, replaced []StartedR
 	chunks := startChunks(runs, everyRun(runs))
 	ctx, cancel := bound(ctx, callTimeout*time.Duration(len(chunks)))
 	defer cancel()
-	if len(chunks) == 1 && !byPolicy(runs) && (len(runs) == 1 || !anyExternalID(runs)) && !anyMessages(runs) { // no run can be refused after others were inserted
+	if len(chunks) == 1 && !byPolicy(runs) && (len(runs) == 1 || !anyExternalID(runs)) && !anyMessages(runs) && !anyWindow(runs) { // no run can be refused after others were inserted
 		return s.insert(ctx, s.pool, runs)
 	}
 	err = transact(ctx, s.pool, txMode{locks: lockSlice(ctx, len(runs))}, func(tx pgx.Tx) error {
@@ -76,7 +76,7 @@ func keepReplaced(out, replaced []StartedRun) {
 }
 
 func (s *Store) startIn(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedRun, error) {
-	if byPolicy(runs) {
+	if byPolicy(runs) || anyWindow(runs) {
 		var err error
 		if tx, err = checkIsolation(ctx, tx); err != nil {
 			return nil, wrap("start", err)
@@ -89,13 +89,21 @@ func (s *Store) startIn(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]Starte
 		return err
 	})
 	if Locked(err) { // by the caller's lock_timeout
-		err = &HeldError{ExternalID: onlyID(runs), Err: err}
+		err = &HeldError{What: waitsFor(runs), Err: err}
 	}
 	return out, wrap("start", err)
 }
 
 // startAll starts the runs and stores their messages. repeated says that the answer to an earlier try may have been lost.
 func (s *Store) startAll(ctx context.Context, tx pgx.Tx, runs []NewRun, repeated bool) ([]StartedRun, error) {
+	if anyWindow(runs) {
+		return s.startInWindows(ctx, tx, runs, repeated)
+	}
+	return s.startEach(ctx, tx, runs, repeated)
+}
+
+// startEach is startAll for runs that share no window.
+func (s *Store) startEach(ctx context.Context, tx pgx.Tx, runs []NewRun, repeated bool) ([]StartedRun, error) {
 	if anyMessages(runs) {
 		return s.startSignalling(ctx, tx, runs, repeated)
 	}

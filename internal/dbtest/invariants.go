@@ -103,8 +103,17 @@ var tableChecks = []check{
 			SELECT 'step ' || step_id AS what, run_id, namespace_id FROM kagzi.step_runs
 			UNION ALL SELECT 'signal ' || name, run_id, namespace_id FROM kagzi.signals
 			UNION ALL SELECT 'event ' || event, run_id, namespace_id FROM kagzi.run_events
+			UNION ALL SELECT 'item ' || place, run_id, namespace_id FROM kagzi.start_items
 		) a LEFT JOIN kagzi.workflow_runs r USING (run_id, namespace_id)
 		WHERE r.run_id IS NULL`},
+
+	{"a batch has items, without gaps, instead of an input", `
+		SELECT concat_ws(' ', 'run', r.run_id, 'has', i.items, 'items up to', i.last)
+		FROM kagzi.workflow_runs r
+		CROSS JOIN LATERAL (
+			SELECT count(*) AS items, coalesce(max(i.place), -1) AS last FROM kagzi.start_items i WHERE i.run_id = r.run_id AND i.namespace_id = r.namespace_id
+		) i
+		WHERE i.last <> i.items - 1 OR r.input IS NOT NULL AND i.items > 0`},
 
 	{"a child has its parent's step", `
 		SELECT concat_ws(' ', 'run', c.run_id, 'of parent', c.parent_run_id, 'step', c.parent_step_id)

@@ -156,6 +156,12 @@ func TestTableChecks(t *testing.T) {
 			VALUES ('00000000-0000-0000-0000-000000000002', 'ns', 'child', 1, 'RUNNING', 'CHILD_WORKFLOW', 1, 1, '00000000-0000-0000-0000-000000000007')`,
 		},
 		{
+			"BatchWithAGap", "a batch has items, without gaps, instead of an input",
+			`UPDATE kagzi.workflow_runs SET input = NULL WHERE run_id = '00000000-0000-0000-0000-000000000007';
+			INSERT INTO kagzi.start_items (run_id, place, namespace_id, item_id, input)
+			SELECT '00000000-0000-0000-0000-000000000007', place, 'ns', gen_random_uuid(), '' FROM unnest(ARRAY[0, 2]) AS place`,
+		},
+		{
 			"ChildWithoutAStep", "a child has its parent's step",
 			`UPDATE kagzi.workflow_runs SET parent_run_id = '00000000-0000-0000-0000-000000000002', parent_step_id = 'child'
 			WHERE run_id = '00000000-0000-0000-0000-000000000007'; `,

@@ -35,7 +35,7 @@ func (s *Session) Reserve(run *store.NewRun) hints.Reservation {
 			version = t.Default
 		}
 	}
-	if s.cfg.Handlers[run.Type][version] == nil || run.Delay > 0 || !run.At.IsZero() || run.Parent != uuid.Nil {
+	if s.cfg.Handlers[run.Type][version] == nil || run.Delay > 0 || !run.At.IsZero() || run.Parent != uuid.Nil || run.Window != nil {
 		return nil
 	}
 	p := &reservation{s: s, held: store.HeldRun{RunID: run.RunID, Lease: store.NewLease(run.Version)}}

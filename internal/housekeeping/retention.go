@@ -21,9 +21,10 @@ import (
 const (
 	readRuns   = 4000 // runs that one query reads
 	deleteRuns = 500  // runs that are deleted together
-	deleteRows = 5000 // steps and signals that are deleted together
+	deleteRows = 5000 // steps, signals and items that are deleted together
 
 	keepWorkers = 7 * 24 * time.Hour // after they ended
+	keepWindows = 10 * time.Minute   // after they closed: longer than a start repeats itself
 
 	scanShare = 20   // queries that find nothing use 1/scanShare of the database's time, for all namespaces together
 	maxShared = 1000 // a namespace uses at least 1/maxShared of that, however few runs it has
@@ -44,10 +45,10 @@ func (k *Coordinator) DeleteOld(ctx context.Context) (time.Duration, error) {
 	case len(s.ranges) > 0:
 		return k.findOld(ctx)
 	case k.cfg.KeepForever:
-		return k.scanRest(), k.deleteWorkers(ctx)
+		return k.scanRest(), k.deleteRegistered(ctx)
 	}
 	s.logDeleted(k.cfg.Log)
-	if err := k.deleteWorkers(ctx); err != nil {
+	if err := k.deleteRegistered(ctx); err != nil {
 		return 0, err
 	}
 	return 0, k.beginScan(ctx)
@@ -63,10 +64,18 @@ func (c *Config) retentionID() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// deleteWorkers deletes the rows of workers that ended more than a week ago.
-func (k *Coordinator) deleteWorkers(ctx context.Context) error {
+// deleteRegistered deletes the rows of workers that ended more than a week ago, and of windows that closed some time ago.
+func (k *Coordinator) deleteRegistered(ctx context.Context) error {
+	return errors.Join(
+		deleteAll(ctx, func() (int64, error) { return k.cfg.Store.PruneWorkers(ctx, keepWorkers, deleteRuns) }),
+		deleteAll(ctx, func() (int64, error) { return k.cfg.Store.PruneWindows(ctx, keepWindows, deleteRuns) }),
+	)
+}
+
+// deleteAll calls del until it deletes fewer than deleteRuns rows.
+func deleteAll(ctx context.Context, del func() (int64, error)) error {
 	for ctx.Err() == nil {
-		n, err := k.cfg.Store.PruneWorkers(ctx, keepWorkers, deleteRuns)
+		n, err := del()
 		if err != nil || n < deleteRuns {
 			return err
 		}

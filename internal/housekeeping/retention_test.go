@@ -432,3 +432,23 @@ func TestHalfDeletedRunIsDeletedUnderALongerRetention(t *testing.T) {
 		t.Errorf("%d steps left", n)
 	}
 }
+
+// The rows of windows go some time after these have closed, also if all runs are kept.
+func TestClosedWindowsAreDeleted(t *testing.T) {
+	for _, forever := range []bool{false, true} {
+		t.Run(fmt.Sprint(forever), func(t *testing.T) {
+			pool, k := retaining(t, func(c *Config) { c.KeepForever = forever })
+			dbtest.Exec(t, pool, `
+				INSERT INTO kagzi.start_windows (window_id, namespace_id, policy, workflow_type, start_key, closes_at)
+				SELECT gen_random_uuid(), 'default', 'batch', 'type', g::text, now() - interval '11 minutes' FROM generate_series(1, 1200) AS g
+				UNION ALL SELECT gen_random_uuid(), 'default', 'batch', 'type', 'recent', now() - interval '9 minutes'
+				UNION ALL SELECT gen_random_uuid(), 'other', 'batch', 'type', 'other', now() - interval '1 day'`)
+			if _, err := k.DeleteOld(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if got := dbtest.QueryOne[string](t, pool, `SELECT string_agg(start_key, ' ' ORDER BY start_key) FROM kagzi.start_windows`); got != "other recent" {
+				t.Errorf("left: %s", got)
+			}
+		})
+	}
+}

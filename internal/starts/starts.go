@@ -52,9 +52,11 @@ func (s *Starts) announce(ctx context.Context, tx pgx.Tx, runs []store.NewRun, s
 	var due []store.DueRun
 	var signalled []store.Signalled
 	for i, r := range started {
-		if !r.Existed {
+		// Claims may skip the run of a window while the caller's transaction holds it.
+		if !r.Existed || r.Due || tx != nil && runs[i].Window != nil {
 			due = append(due, dueRun(&runs[i]))
-		} else if r.Signalled != nil {
+		}
+		if r.Existed && r.Signalled != nil {
 			signalled = append(signalled, *r.Signalled)
 		}
 		if r.Ended != nil {

@@ -273,6 +273,55 @@ func TestLostStatementOfSeveralStarts(t *testing.T) {
 	}
 }
 
+// A start that may share a run with others has a transaction of its own, and does not begin in place.
+func TestStartInAWindowSharesNoStatement(t *testing.T) {
+	f := newFixture(t)
+	r := newRun(func(r *store.NewRun) {
+		r.Window = &store.Window{Policy: store.Debounce, Key: "key", Delay: time.Minute, Open: time.Hour}
+	})
+	if f.starts.shares(&r) {
+		t.Error("it shares a statement")
+	}
+	f.wantStarted(await.Receive(t, f.start(t.Context(), r)))
+	if out, err := f.starts.Start(t.Context(), nil, []store.NewRun{newRun(func(n *store.NewRun) { n.Window = r.Window })}); err != nil || out[0].RunID != r.RunID {
+		t.Errorf("%+v, %v", out, err)
+	}
+}
+
+// The item that fills a batch makes its run due, and so does the commit of a caller's transaction that held the run: that is announced.
+func TestItemThatFillsABatchIsAnnounced(t *testing.T) {
+	f := newFixture(t)
+	item := func(r *store.NewRun) {
+		r.Window = &store.Window{Policy: store.Batch, Open: time.Hour, Most: 3, MostBytes: 100}
+	}
+	direct := store.New(f.db.Pool, f.starts.store.Namespace())
+	if _, err := direct.Start(t.Context(), nil, []store.NewRun{newRun(item)}); err != nil { // announces nothing
+		t.Fatal(err)
+	}
+	conn := dbtest.Connect(t, f.db.DSN)
+	if _, err := conn.Exec(t.Context(), `LISTEN kagzi_work`); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	tx := dbtest.Begin(t, f.db.Pool)
+	if _, err := f.starts.Start(ctx, tx, []store.NewRun{newRun(item)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Commit(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.WaitForNotification(ctx); err != nil {
+		t.Error("after a commit: ", err)
+	}
+	if out, err := f.starts.Start(ctx, nil, []store.NewRun{newRun(item)}); err != nil || !out[0].Due {
+		t.Errorf("%+v, %v", out, err)
+	}
+	if _, err := conn.WaitForNotification(ctx); err != nil {
+		t.Error("when it is full: ", err)
+	}
+}
+
 // A caller that gives up before its run is sent has started nothing.
 func TestGivingUpBeforeTheStatement(t *testing.T) {
 	f := newFixture(t)
