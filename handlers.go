@@ -45,7 +45,7 @@ func Handle[In, Out any](w *Worker, wf Workflow[In, Out], fn func(Context, In) (
 	client := w.client
 	w.handle(wf.name, int(version), isDefault, func(b *engine.Branch, input []byte) ([]byte, error) {
 		var in In
-		if err := client.decode(input, &in); err != nil {
+		if err := client.decodeInput(input, &in); err != nil {
 			return nil, badInput(reflect.TypeFor[In](), err)
 		}
 		out, err := fn(&runContext{b, client}, in)

@@ -182,7 +182,7 @@ func TestNothingOfNilPanics(t *testing.T) {
 		},
 		"Patched": func() error { return panicked(func() { kagzi.Patched(nil, "") }) },
 		"Migrate": kagzi.Migrate, "NewClient": kagzi.NewClient, "NewWorker": kagzi.NewWorker, "NewCoordinator": kagzi.NewCoordinator,
-		"Start": kagzi.Start[int, int], "Find": kagzi.Find[int, int],
+		"Start": kagzi.Start[int, int], "StartItem": kagzi.StartItem[int, int], "ItemOf": kagzi.ItemOf[int, int], "Find": kagzi.Find[int, int],
 		"Handle": func() {
 			kagzi.Handle(worker, kagzi.Workflow[int, int]{}, nil)
 			kagzi.Handle(zeroWorker, kagzi.Workflow[int, int]{}, nil)

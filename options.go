@@ -12,7 +12,7 @@ import (
 // An option that has no meaning for a call does not compile there, or the call refuses it before it does anything.
 type (
 	// A StartOption goes to [Start], [StartChild], [RunChild], [Workflow.With], [Client.StartMany] and [Define]. There
-	// are [ID], [IfActive], [IfEnded], [Queue], [Delay], [At], [Priority], [Version], [Metadata], [Timeout],
+	// are [ID], [IfActive], [IfEnded], [OncePer], [Debounce], [Batch], [Queue], [Delay], [At], [Priority], [Version], [Metadata], [Timeout],
 	// [RetryPolicy], [Message], [InTx] and [Detached].
 	StartOption interface{ startOption() }
 	// A StepOption goes to [Step], [StepTx], [Do] and [DoTx]: [Timeout], [RetryPolicy], [Limit] and
@@ -81,7 +81,7 @@ type (
 // it, so wait for a run that was started in tx only after the commit.
 //
 // tx must be READ COMMITTED, Postgres's default; a stricter one is refused. [Client.Signal], and starts without
-// [ReplaceActive], [RejectEnded] and [StartIfFailed], accept any level.
+// [ReplaceActive], [RejectEnded], [StartIfFailed], [OncePer], [Debounce] and [Batch], accept any level.
 func InTx(tx pgx.Tx) interface {
 	StartOption
 	ChangeOption

@@ -125,9 +125,9 @@ func (c *Client) open(stored []byte) ([]byte, error) {
 	return data, nil
 }
 
-// hashStored is hashOf for stored bytes.
+// hashStored is hashOf for a stored input.
 func (c *Client) hashStored(stored []byte) ([]byte, error) {
-	plain, err := c.open(stored)
+	plain, err := c.openInput(stored)
 	if err != nil {
 		return nil, fmt.Errorf("the input of the run, by which starts with the new ID are compared: %w", err)
 	}
@@ -136,7 +136,7 @@ func (c *Client) hashStored(stored []byte) ([]byte, error) {
 
 // shown returns stored bytes for people: opened, or as they are if they cannot be opened.
 func (c *Client) shown(stored []byte) []byte {
-	if data, err := c.open(stored); stored != nil && err == nil {
+	if data, err := c.openInput(stored); stored != nil && err == nil {
 		return data
 	}
 	return stored
@@ -149,6 +149,45 @@ func (c *Client) decode(stored []byte, v any) error {
 		return err
 	}
 	return c.cfg.Codec.Decode(data, v)
+}
+
+// openInput is open for an input. That of a batch becomes a JSON array of its items, if they are JSON.
+func (c *Client) openInput(stored []byte) ([]byte, error) {
+	items, ok := unframe(stored)
+	if !ok {
+		return c.open(stored)
+	}
+	out := []byte{'['}
+	for i, item := range items {
+		data, err := c.open(item)
+		if err != nil {
+			return nil, fmt.Errorf("item %d: %w", i, err)
+		}
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, data...)
+	}
+	return append(out, ']'), nil
+}
+
+// decodeInput is decode for an input. That of a batch decodes item by item into a slice.
+func (c *Client) decodeInput(stored []byte, v any) error {
+	items, ok := unframe(stored)
+	if !ok {
+		return c.decode(stored, v)
+	}
+	slice := reflect.ValueOf(v).Elem()
+	if slice.Kind() != reflect.Slice {
+		return fmt.Errorf("it is a batch of %d items, and %v is no slice", len(items), slice.Type())
+	}
+	slice.Set(reflect.MakeSlice(slice.Type(), len(items), len(items)))
+	for i, item := range items {
+		if err := c.decode(item, slice.Index(i).Addr().Interface()); err != nil {
+			return fmt.Errorf("item %d: %w", i, err)
+		}
+	}
+	return nil
 }
 
 // A decodable returns an error if the encoding of a value does not decode into the type that readers have for it.

@@ -106,6 +106,9 @@ func (c *Client) template(s *Schedule) (*store.Template, *timetable.Timetable, e
 	if err := s.validate(); err != nil {
 		return nil, nil, err
 	}
+	if o := windowOption(s.Run.opts); o != "" || s.Run.item {
+		return nil, nil, fmt.Errorf("kagzi: the run of a schedule takes no %s: each tick starts a run of its own", cmp.Or(o, "item"))
+	}
 	run, cfg, err := c.newRun(context.Background(), s.Run, nil)
 	for _, o := range []struct {
 		name  string

@@ -20,7 +20,8 @@ import (
 // has another workflow, or another input and the start brings no [Message]; [ErrIDTaken] if an [IfActive] or [IfEnded] refuses
 // the start; and [ErrPayloadTooLarge] if the input or a message is too large.
 //
-// Concurrent calls on one client share a statement and its commit, except those with [InTx], [IfActive], [IfEnded] or [Message].
+// Concurrent calls on one client share a statement and its commit, except those with [InTx], [IfActive], [IfEnded], [Message],
+// [OncePer], [Debounce] or [Batch].
 // Each call has its own ctx and its own error. If ctx ends before the statement is sent, nothing is started, and the error
 // says so. If ctx is cancelled later, the call returns when the answer comes. If its deadline passes, the call returns at once,
 // and the run may have been started.
@@ -32,11 +33,15 @@ import (
 //
 // Start needs a context.Context, so a workflow function cannot call it; a step can.
 func Start[In, Out any](ctx context.Context, c *Client, wf Workflow[In, Out], in In, opts ...StartOption) (*Run[Out], error) {
-	started, err := c.start(ctx, []Call{wf.With(in, opts...)}, nil)
+	return startCall[Out](ctx, c, wf.With(in, opts...))
+}
+
+func startCall[Out any](ctx context.Context, c *Client, call Call) (*Run[Out], error) {
+	started, err := c.start(ctx, []Call{call}, nil)
 	if err != nil {
-		return nil, failure.Wrap(err, "start %s", cmp.Or(wf.name, "a run"))
+		return nil, failure.Wrap(err, "start %s", cmp.Or(call.workflow, "a run"))
 	}
-	return &Run[Out]{client: c, workflow: wf.name, id: started[0].ID, existed: started[0].Existed}, nil
+	return &Run[Out]{client: c, workflow: call.workflow, id: started[0].ID, existed: started[0].Existed}, nil
 }
 
 // Find returns the handle to a run of wf that was started elsewhere. For an [ID] that is the active run, else the newest. It
@@ -149,6 +154,12 @@ func (c *Client) newRun(ctx context.Context, call Call, shared []StartOption) (s
 	}
 	if call.as == "" { // else it takes its parent's
 		r.Queue, r.Priority = cmp.Or(r.Queue, "default"), cmp.Or(r.Priority, 3)
+	}
+	if r.Window = cfg.window; r.Window != nil {
+		r.Window.MostBytes = c.cfg.MaxPayload
+	}
+	if call.item {
+		r.Input = frame(input)
 	}
 	if cfg.id != "" {
 		r.InputHash, r.IfActive, r.IfEnded = hash, cfg.ifActive.stored(), cfg.ifEnded.stored()

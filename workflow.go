@@ -1,6 +1,7 @@
 package kagzi
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,6 +9,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/store"
 )
 
 // A Workflow is a contract: a name, an input and an output type. Declare it once, as a package variable that
@@ -44,6 +47,7 @@ type Call struct {
 	defaults  []StartOption
 	opts      []StartOption
 	as        string // asChild or asCompensation if a run starts it; empty: no run does
+	item      bool   // input is an item of a batch: see Item
 }
 
 // The roles in which a run starts a call.
@@ -80,14 +84,80 @@ func (c Call) config(shared []StartOption) (startConfig, error) {
 		takesNo("Message", len(cfg.messages) > 0, "send it with Client.Signal in a step, to its ID")
 		policy := idPolicy(c.opts)
 		takesNo(policy, policy != "", "an active run that has its ID is ErrIDConflict")
+		takesNo(windowOption(c.opts), windowOption(c.opts) != "", "a step that calls Start takes it")
 	case asCompensation:
 		takesNo("InTx", cfg.tx != nil, "it starts once the run has ended badly")
 		takesNo("Message", len(cfg.messages) > 0, "put its data into the input")
 		takesNo("ID", cfg.id != "", "another run might have it when the compensation is to run")
 		takesNo("At", !cfg.at.IsZero(), "give it a Delay, which counts from when it is its turn")
 		takesNo("Detached", cfg.detached, "its run waits for it")
+		takesNo(windowOption(c.opts), windowOption(c.opts) != "", "it runs once, when it is its turn")
+	}
+	if err == nil {
+		cfg.window, err = c.window(cfg, shared)
 	}
 	return cfg, err
+}
+
+// window returns the window that a start of the call shares with others, nil if there is none.
+func (c Call) window(cfg startConfig, shared []StartOption) (*store.Window, error) {
+	is := func(o StartOption) bool { _, ok := o.(OncePer); return ok }
+	needsID := slices.ContainsFunc(shared, is) || slices.ContainsFunc(c.opts, is)
+	is = func(o StartOption) bool { _, ok := o.(Batch); return ok }
+	batched := slices.ContainsFunc(shared, is) || slices.ContainsFunc(c.opts, is)
+	switch {
+	case c.item && c.as != "":
+		return nil, fmt.Errorf("kagzi: a %s is no Item: start it with the whole input, with Workflow.With", c.as)
+	case c.as != "":
+		return nil, nil
+	case c.item && cfg.batch == nil:
+		return nil, errors.New("kagzi: an item needs a kagzi.Batch, which says when a batch is full: give one, or make it a default of Define")
+	case batched && !c.item:
+		return nil, errors.New("kagzi: Batch collects single items: start them with StartItem, or with ItemOf in StartMany")
+	case c.item:
+		b := cfg.batch
+		w := &store.Window{Policy: store.Batch, Key: b.Key, Open: cmp.Or(b.Within, time.Second), Most: cmp.Or(b.Most, 100)}
+		if cfg.debounce != nil || cfg.oncePer != 0 {
+			return nil, errors.New("kagzi: an item takes no Debounce and no OncePer: its Batch says when the run is due")
+		}
+		return w, cfg.shares("an item", "put it into the item")
+	case cfg.debounce != nil:
+		d := cfg.debounce
+		w := &store.Window{Policy: store.Debounce, Key: d.Key, Delay: d.Delay, Open: cmp.Or(d.Max, 10*d.Delay)}
+		if cfg.oncePer != 0 {
+			return nil, errors.New("kagzi: a start takes either Debounce or OncePer: leave one out")
+		}
+		return w, cfg.shares("Debounce", "it has a Key")
+	case cfg.oncePer == 0:
+		return nil, nil
+	case cfg.id == "" && needsID:
+		return nil, errors.New("kagzi: OncePer without an ID: give a kagzi.ID, of which one run is started in each period")
+	case cfg.id == "":
+		return nil, nil
+	case cfg.ifEnded.stored() != "":
+		return nil, fmt.Errorf("kagzi: OncePer takes no IfEnded %q: until the period is over its run is returned, however it ended", string(cfg.ifEnded))
+	case len(cfg.messages) > 0:
+		return nil, errors.New("kagzi: OncePer takes no Message: send it with Client.Signal to the run that Start returns")
+	}
+	return &store.Window{Policy: store.OncePer, Key: string(cfg.id), Open: time.Duration(cfg.oncePer)}, nil
+}
+
+// shares refuses the options that do not fit a run that waits for several starts. instead says what to give for an ID.
+func (cfg *startConfig) shares(what, instead string) error {
+	for _, o := range []struct {
+		name, instead string
+		given         bool
+	}{
+		{"ID", instead, cfg.id != ""},
+		{"Delay", "the run is due when no more starts are to join it", cfg.delay != 0},
+		{"At", "the run is due when no more starts are to join it", !cfg.at.IsZero()},
+		{"Message", "send it with Client.Signal to the run that Start returns", len(cfg.messages) > 0},
+	} {
+		if o.given {
+			return fmt.Errorf("kagzi: %s takes no %s (it may be a default of Define): %s", what, o.name, o.instead)
+		}
+	}
+	return nil
 }
 
 // startConfig is the configuration that a start's options give.
@@ -105,7 +175,12 @@ type startConfig struct {
 	tx       pgx.Tx
 	ifActive IfActive
 	ifEnded  IfEnded
+	oncePer  OncePer   // zero: not given
+	debounce *Debounce // nil: not given
+	batch    *Batch    // nil: not given
 	detached bool
+
+	window *store.Window // that the start shares with others: set by Call.config; nil: none
 
 	inputHash []byte // of the input: set by newRun
 }
@@ -152,6 +227,15 @@ func startOptions(opts []StartOption) (startConfig, error) {
 			check(o.validate())
 		case IfEnded:
 			cfg.ifEnded = o
+			check(o.validate())
+		case OncePer:
+			cfg.oncePer = o
+			check(o.validate())
+		case Debounce:
+			cfg.debounce = &o
+			check(o.validate())
+		case Batch:
+			cfg.batch = &o
 			check(o.validate())
 		case Message:
 			cfg.messages = append(cfg.messages, o)
