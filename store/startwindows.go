@@ -220,7 +220,8 @@ var itemColumns = columnsOf(insertItems,
 	byteas("input", func(i startItem) []byte { return i.input }),
 )
 
-// The run is due after the delay, at the latest when its window closes. Its Timeout counts from then.
+// The run is due after the delay, at the latest when its window closes. Its Timeout counts from then. A run with a key leaves a
+// change, because it may be due earlier than a claim has seen.
 const changeWaiting = `
 WITH t AS MATERIALIZED (
 	SELECT d.run_id, d.due, CASE WHEN d.deadline_at IS NOT NULL THEN d.due + d.timeout END AS deadline, d.input
@@ -234,11 +235,15 @@ WITH t AS MATERIALIZED (
 			SELECT q.run_id, q.deadline_at, q.timeout FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 OFFSET 0
 		) q
 	) d
+), r AS (
+	UPDATE kagzi.workflow_runs r
+	SET available_at = t.due, deadline_at = t.deadline, input = coalesce(t.input, r.input)
+	FROM t
+	WHERE r.run_id = t.run_id AND r.namespace_id = $1
+	RETURNING r.run_key, r.key_scope
+), ` + insertChanges + ` r k WHERE k.run_key IS NOT NULL
 )
-UPDATE kagzi.workflow_runs r
-SET available_at = t.due, deadline_at = t.deadline, input = coalesce(t.input, r.input)
-FROM t
-WHERE r.run_id = t.run_id AND r.namespace_id = $1`
+SELECT count(*) FROM r`
 
 var changeColumns = columnsOf(changeWaiting,
 	uuids("run_id", func(c *waitingChange) uuid.UUID { return c.run }),
