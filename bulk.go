@@ -225,6 +225,6 @@ func (b *bulk) apply(ctx context.Context, id RunID, externalID string) (as RunID
 
 // chooses reports whether the filter has a condition.
 func (f *RunFilter) chooses() bool {
-	return len(f.Status)+len(f.Metadata) > 0 || f.Workflow != "" || f.Queue != "" || f.ID != "" || f.Parent != "" || f.Schedule != "" ||
+	return len(f.Status)+len(f.Metadata) > 0 || f.Workflow != "" || f.Queue != "" || f.ID != "" || f.Parent != "" || f.Schedule != "" || f.Key != "" || f.Group != "" ||
 		!f.Since.IsZero() || !f.Until.IsZero()
 }

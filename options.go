@@ -13,7 +13,7 @@ import (
 type (
 	// A StartOption goes to [Start], [StartChild], [RunChild], [Workflow.With], [Client.StartMany] and [Define]. There
 	// are [ID], [IfActive], [IfEnded], [OncePer], [Debounce], [Batch], [Queue], [Delay], [At], [Priority], [Version], [Metadata], [Timeout],
-	// [RetryPolicy], [Message], [InTx] and [Detached].
+	// [RetryPolicy], [Key], [Group], [Message], [InTx] and [Detached].
 	StartOption interface{ startOption() }
 	// A StepOption goes to [Step], [StepTx], [Do] and [DoTx]: [Timeout], [RetryPolicy], [Limit] and
 	// [Input]; to [Step] and [StepTx] also [UndoneBy],

@@ -51,6 +51,11 @@ func TestBadStartsAreRefusedBeforeAnySQL(t *testing.T) {
 		"AtTooLate":        {kagzi.At(time.Date(300_000, 1, 1, 0, 0, 0, 0, time.UTC)), "At is in the year 300000: give a time from the year 1 to 9999"},
 		"AtYear10000":      {kagzi.At(time.Date(9999, 12, 31, 23, 0, 0, 0, time.FixedZone("", -3600*5))), "At is in the year 10000"},
 		"AtTooEarly":       {kagzi.At(time.Date(-300_000, 1, 1, 0, 0, 0, 0, time.UTC)), "At is in the year -300000"},
+		"EmptyKey":         {kagzi.Key(""), "Key is empty: give what the runs are to be limited by"},
+		"LongKey":          {kagzi.Key(strings.Repeat("x", 256)), "256 bytes"},
+		"InvalidKey":       {kagzi.Key("\xff"), "UTF-8"},
+		"EmptyGroup":       {kagzi.Group(""), "Group is empty"},
+		"ControlInGroup":   {kagzi.Group("a\n"), "U+000A"},
 		"NilOption":        {nil, "nil option"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -68,6 +73,8 @@ func TestBadStartsAreRefusedBeforeAnySQL(t *testing.T) {
 	}
 	_, err := kagzi.Start(t.Context(), c, kagzi.Define[int, int]("wf", kagzi.Timeout(2*time.Hour)), 1, kagzi.At(time.Date(9999, 12, 31, 23, 0, 0, 0, time.UTC)))
 	kit.MustContain(t, err, "At 9999-12-31T23:00:00Z and timeout 2h0m0s together end in the year 10000")
+	_, err = kagzi.Start(t.Context(), c, kagzi.Define[int, int]("wf", kagzi.Group("mail")), 1, kagzi.Key("tenant-7"))
+	kit.MustContain(t, err, "there are a Key and a Group (one may be a default of Define): a run has one of them")
 	for _, name := range []string{"", "a\x00", "\xff", strings.Repeat("x", 256), "a\tb"} {
 		_, err := kagzi.Start(t.Context(), c, kagzi.Define[int, int](name), 1)
 		kit.MustContain(t, err, "workflow name")

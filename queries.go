@@ -48,6 +48,7 @@ func (c *Client) runInfo(r *store.Run) RunInfo {
 	if r.Origin != uuid.Nil {
 		info.Origin = RunID(r.Origin.String())
 	}
+	info.Key, info.Group = keyOrGroup(r.Key)
 	_ = json.Unmarshal(r.Metadata, &info.Metadata) // written by startOptions, from a map of strings
 	return info
 }
@@ -60,6 +61,8 @@ type RunFilter struct {
 	ID       ID
 	Parent   RunID
 	Schedule string    // runs that this schedule started
+	Key      Key       // runs with this key; with Queue, those of one queue's key
+	Group    Group     // runs of this group
 	Metadata Metadata  // runs that have all of these tags
 	Since    time.Time // runs started at or after it
 	Until    time.Time // runs started before it
@@ -133,8 +136,12 @@ func (c *Client) chosen(f RunFilter) (store.Filter, error) {
 	if f.Schedule != "" {
 		sf.Schedule = c.scheduleID(f.Schedule)
 	}
+	if f.Key != "" && f.Group != "" {
+		return sf, errKeyAndGroup
+	}
+	sf.Key = store.Key{Name: cmp.Or(string(f.Key), string(f.Group)), Group: f.Group != ""}
 	for field, text := range map[string]string{
-		"workflow name": f.Workflow, "queue": f.Queue, "ID": string(f.ID), "schedule name": f.Schedule,
+		"workflow name": f.Workflow, "queue": f.Queue, "ID": string(f.ID), "schedule name": f.Schedule, "key": string(f.Key), "group": string(f.Group),
 	} {
 		if text == "" {
 			continue

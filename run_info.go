@@ -81,7 +81,9 @@ type RunInfo struct {
 	Queue      string `json:"queue"`
 	Version    int    `json:"version,omitempty"` // zero until a worker first executed the run, unless its start chose one
 	Priority   int    `json:"priority"`
-	Attempts   int    `json:"attempts"`             // attempts of the run that have failed
+	Attempts   int    `json:"attempts"`      // attempts of the run that have failed
+	Key        Key    `json:"key,omitempty"` // the run has a Key or a Group, or neither
+	Group      Group  `json:"group,omitempty"`
 	Worker     string `json:"worker,omitempty"`     // the ID of the worker that executes it; empty unless it is RUNNING
 	Recoveries int    `json:"recoveries,omitempty"` // how often its lease has ended under a worker since its last progress, as a rule because the worker died (see WorkerConfig.FixedLease)
 	Status     Status `json:"status"`

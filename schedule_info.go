@@ -20,7 +20,9 @@ type ScheduleInfo struct {
 	Workflow   string          `json:"workflow"`
 	Queue      string          `json:"queue"`
 	Input      json.RawMessage `json:"input,omitempty"`    // as the client's Codec wrote it
-	Metadata   Metadata        `json:"metadata,omitempty"` // of its runs
+	Metadata   Metadata        `json:"metadata,omitempty"` // of its runs, as are Key and Group
+	Key        Key             `json:"key,omitempty"`
+	Group      Group           `json:"group,omitempty"`
 	Cron       string          `json:"cron,omitempty"`
 	Every      time.Duration   `json:"every,omitempty"`
 	TimeZone   string          `json:"time_zone,omitempty"`
@@ -49,6 +51,7 @@ func (c *Client) scheduleInfo(t *store.Template) ScheduleInfo {
 		Start: spec.Start.UTC(), End: spec.End.UTC(), Paused: t.Paused, Error: t.Problem, Last: t.Cursor, Next: t.Next,
 		Active: t.Active, Queued: t.Queued, CreatedAt: t.CreatedAt,
 	}
+	info.Key, info.Group = keyOrGroup(store.Key{Name: t.Key, Group: t.Group})
 	_ = json.Unmarshal(t.Metadata, &info.Metadata) // written by startOptions, from a map of strings
 	return info
 }

@@ -91,6 +91,8 @@ func (c Call) config(shared []StartOption) (startConfig, error) {
 		takesNo("ID", cfg.id != "", "another run might have it when the compensation is to run")
 		takesNo("At", !cfg.at.IsZero(), "give it a Delay, which counts from when it is its turn")
 		takesNo("Detached", cfg.detached, "its run waits for it")
+		takesNo("Key", cfg.key != "" && !cfg.group, "it would wait for a slot that its run may hold")
+		takesNo("Group", cfg.group, "it would wait for the slot that its run may hold")
 		takesNo(windowOption(c.opts), windowOption(c.opts) != "", "it runs once, when it is its turn")
 	}
 	if err == nil {
@@ -179,6 +181,8 @@ type startConfig struct {
 	debounce *Debounce // nil: not given
 	batch    *Batch    // nil: not given
 	detached bool
+	key      string // of the Key or the Group
+	group    bool   // key is a Group
 
 	window *store.Window // that the start shares with others: set by Call.config; nil: none
 
@@ -189,6 +193,7 @@ type startConfig struct {
 func startOptions(opts []StartOption) (startConfig, error) {
 	var cfg startConfig
 	var errs []error
+	var keyed, grouped bool
 	check := func(err error) { errs = append(errs, err) }
 	for _, o := range opts {
 		switch o := o.(type) {
@@ -247,9 +252,18 @@ func startOptions(opts []StartOption) (startConfig, error) {
 			}
 		case detached:
 			cfg.detached = true
+		case Key:
+			cfg.key, keyed = string(o), true
+			check(validateKey("Key", string(o)))
+		case Group:
+			cfg.key, cfg.group, grouped = string(o), true, true
+			check(validateKey("Group", string(o)))
 		case nil:
 			check(errNilOption)
 		}
+	}
+	if keyed && grouped {
+		check(errKeyAndGroup)
 	}
 	if end := cfg.at.Add(cfg.timeout).UTC(); validateTime("At", cfg.at) == nil && end.Year() > 9999 {
 		check(fmt.Errorf("kagzi: At %s and timeout %v together end in the year %d: the last is 9999", cfg.at.Format(time.RFC3339), cfg.timeout, end.Year()))

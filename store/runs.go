@@ -40,6 +40,7 @@ type Run struct {
 	StartedAt   time.Time
 	FinishedAt  time.Time
 	Quarantined bool
+	Key         Key
 	Outcome     *FinalOutcome // nil unless the run has compensations to run, or has run them
 	Input       []byte
 	Output      []byte
@@ -48,7 +49,7 @@ type Run struct {
 const runColumns = `r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.priority, r.status,
 	NULLIF(r.available_at, 'infinity'), r.attempts, r.recoveries, r.waiting_on, NULLIF(r.deadline_at, 'infinity'), r.metadata,
 	r.error_kind, r.error, r.parent_run_id, r.parent_step_id, r.locked_by, r.created_at, r.started_at, r.finished_at,
-	r.schedule_name, r.fire_at, r.origin_run_id, r.quarantined, r.outcome, coalesce(r.input, (
+	r.schedule_name, r.fire_at, r.origin_run_id, r.quarantined, r.outcome, r.run_key, coalesce(r.key_scope = '', false), coalesce(r.input, (
 		SELECT string_agg(i.input, ''::bytea ORDER BY i.place) FROM kagzi.start_items i WHERE i.run_id = r.run_id AND i.namespace_id = $1
 	)), r.output`
 
@@ -110,6 +111,7 @@ type Filter struct {
 	ExternalID string
 	Parent     uuid.UUID
 	Schedule   uuid.UUID
+	Key        Key // with its Queue if that is set, else of any queue
 	Metadata   json.RawMessage
 	Since      time.Time
 	Until      time.Time
@@ -131,6 +133,7 @@ WHERE r.namespace_id = $1
 	AND ($9::bigint = 0 OR r.created_at < timestamptz 'epoch' + $9::bigint * interval '1 microsecond')
 	AND ($10::uuid = '00000000-0000-0000-0000-000000000000' OR r.run_id < $10::uuid)
 	AND ($12::uuid = '00000000-0000-0000-0000-000000000000' OR r.schedule_id = $12::uuid)
+	AND ($13::text = '' OR r.run_key = $13::text AND (r.key_scope = '') = $14::bool)
 ORDER BY r.run_id DESC
 LIMIT $11::int`
 
@@ -159,7 +162,7 @@ func (s *Store) listArgs(f Filter) []any {
 	}
 	return []any{
 		s.namespace, statuses, f.Type, f.Queue, f.ExternalID, f.Parent.String(), string(f.Metadata),
-		epoch(f.Since), epoch(f.Until), f.After.String(), f.Limit, f.Schedule.String(),
+		epoch(f.Since), epoch(f.Until), f.After.String(), f.Limit, f.Schedule.String(), f.Key.Name, f.Key.Group,
 	}
 }
 
@@ -198,17 +201,17 @@ func readRuns(rows pgx.Rows) ([]*Run, error) {
 	var out []*Run
 	for rows.Next() {
 		r := &Run{}
-		var external, waiting, kind, text, step, schedule *string
+		var external, waiting, kind, text, step, schedule, key *string
 		var version *int
 		var parent, origin, locked *uuid.UUID
 		if err := rows.Scan(&r.RunID, &external, &r.Queue, &r.Type, &version, &r.Priority, &r.Status, utc(&r.AvailableAt), &r.Attempts,
 			&r.Recoveries, &waiting, utc(&r.DeadlineAt), &r.Metadata, &kind, &text, &parent, &step, &locked, utc(&r.CreatedAt), utc(&r.StartedAt),
-			utc(&r.FinishedAt), &schedule, utc(&r.FireAt), &origin, &r.Quarantined, &r.Outcome, &r.Input, &r.Output); err != nil {
+			utc(&r.FinishedAt), &schedule, utc(&r.FireAt), &origin, &r.Quarantined, &r.Outcome, &key, &r.Key.Group, &r.Input, &r.Output); err != nil {
 			return nil, err
 		}
 		r.ExternalID, r.WaitingOn, r.ErrorKind, r.Error = deref(external), deref(waiting), deref(kind), deref(text)
 		r.Version, r.Parent, r.Origin, r.LockedBy = deref(version), deref(parent), deref(origin), deref(locked)
-		r.ParentStep, r.Schedule = deref(step), deref(schedule)
+		r.ParentStep, r.Schedule, r.Key.Name = deref(step), deref(schedule), deref(key)
 		out = append(out, r)
 	}
 	return out, rows.Err()

@@ -24,6 +24,8 @@ type Template struct {
 	Priority    int
 	RetryPolicy json.RawMessage
 	Metadata    json.RawMessage
+	Key         string // of the runs, as in a NewRun
+	Group       bool
 	Input       []byte // nil in a template that FireDue passes to decide
 	Size        int    // of the input, in bytes
 	Cron        string
@@ -67,7 +69,7 @@ type FiredRun struct {
 }
 
 // A queued run does not count as active. Nor does a run that is being cancelled.
-const templateColumns = `t.schedule_id, t.name, t.task_queue, t.workflow_type, t.version, t.priority, t.retry_policy, t.metadata,
+const templateColumns = `t.schedule_id, t.name, t.task_queue, t.workflow_type, t.version, t.priority, t.retry_policy, t.metadata, t.run_key, coalesce(t.key_scope = '', false),
 	t.cron_expr, t.time_zone, t.max_catchup, t.overlap_policy, t.spec, t.paused, t.problem, t.cursor_at,
 	NULLIF(t.next_at, 'infinity'), t.created_at, clock_timestamp(),
 	EXISTS (
@@ -84,11 +86,11 @@ func readTemplates(rows pgx.Rows) ([]*Template, error) {
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (*Template, error) {
 		t := &Template{}
 		var version *int
-		var cron, zone, overlap, problem *string
-		err := row.Scan(&t.ID, &t.Name, &t.Queue, &t.Type, &version, &t.Priority, &t.RetryPolicy, &t.Metadata,
+		var key, cron, zone, overlap, problem *string
+		err := row.Scan(&t.ID, &t.Name, &t.Queue, &t.Type, &version, &t.Priority, &t.RetryPolicy, &t.Metadata, &key, &t.Group,
 			&cron, &zone, &t.CatchUp, &overlap, &t.Spec, &t.Paused, &problem, utc(&t.Cursor),
 			utc(&t.Next), utc(&t.CreatedAt), utc(&t.Now), &t.Active, &t.Queued, &t.Size, &t.Input)
-		t.Version, t.Cron, t.TimeZone, t.Overlap, t.Problem = deref(version), deref(cron), deref(zone), deref(overlap), deref(problem)
+		t.Version, t.Key, t.Cron, t.TimeZone, t.Overlap, t.Problem = deref(version), deref(key), deref(cron), deref(zone), deref(overlap), deref(problem)
 		return t, err
 	})
 }

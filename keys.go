@@ -1,0 +1,45 @@
+package kagzi
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/kagzi/kagzi/store"
+)
+
+type (
+	// Key says for whom or what the run works, such as a tenant or an order: any valid text of at most 255 bytes. Limits of a
+	// queue may count by key ([QueueLimits], [KeyLimits]), and the keys of a queue take turns, so that a key with a large
+	// backlog does not delay the others. A queue's keys are its own: "tenant-7" of one queue is not that of another.
+	//
+	// A start that finds an active run of its [ID] returns that run, whatever the run's key. [Client.Restart] and
+	// [Client.Fork] copy the key. A child does not have its parent's key: it would wait for a slot that the parent holds. A
+	// compensation takes no key. See the page docs/flow.md.
+	Key string
+
+	// Group is a key that spans queues and workflows, and whose limit is one: of the runs of a group, at most one has begun and
+	// not ended, whatever it waits for meanwhile. They begin in order of [Priority], time and start. Any valid text of at most
+	// 255 bytes. A run has a Key or a Group, or neither. What [Key] says of children, copies and compensations holds.
+	Group string
+)
+
+func (Key) startOption()   {}
+func (Group) startOption() {}
+
+var errKeyAndGroup = errors.New("kagzi: there are a Key and a Group (one may be a default of Define): a run has one of them; a group limits its runs to one at a time over all queues, a key is for the limits of a queue")
+
+// validateKey is validateName for a key or a group.
+func validateKey(option, s string) error {
+	if s == "" {
+		return fmt.Errorf("kagzi: %s is empty: give what the runs are to be limited by, such as a tenant, or leave the option out", option)
+	}
+	return validateName(option, s)
+}
+
+// keyOrGroup returns the key that the store knows as k.
+func keyOrGroup(k store.Key) (Key, Group) {
+	if k.Group {
+		return "", Group(k.Name)
+	}
+	return Key(k.Name), ""
+}
