@@ -1,0 +1,113 @@
+package engine
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi/store"
+)
+
+// A queue's claims count as long as it may have keys or limits, and otherwise only probe.
+func TestClaimsCountOnlyWhereKeysAreDue(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for name, tt := range map[string]struct {
+		k      keys
+		handed []store.Key
+		counts bool
+	}{
+		"nothing":      {keys{}, nil, false},
+		"limits":       {keys{limited: true}, nil, true},
+		"a key is due": {keys{due: now.Add(-time.Second)}, nil, true},
+		"one will be":  {keys{due: now.Add(time.Second)}, nil, false},
+		"a slot":       {keys{}, []store.Key{{Name: "a"}}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			req := store.ClaimRequest{Limit: 10, Ahead: time.Second}
+			tt.k.prepare(&req, tt.handed, true, 7, now)
+			if (req.Keys != nil) != tt.counts || req.Probe == tt.counts {
+				t.Errorf("keys %+v, probe %t", req.Keys, req.Probe)
+			}
+			if tt.counts && (req.Limit != 7 || req.Keys.Keyed != 7 || len(req.Keys.Handed) != len(tt.handed)) {
+				t.Errorf("limit %d, keys %+v: a claim with keys takes nothing ahead of free slots", req.Limit, req.Keys)
+			}
+		})
+	}
+}
+
+func TestPauseAfterAClaimOfKeys(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	past, soon := now.Add(-time.Second), now.Add(time.Second)
+	keyed := store.ClaimRequest{Limit: 10, Ahead: time.Minute, Keys: &store.KeysRequest{Plain: 10, Keyed: 10, Most: mostChanges}}
+	plain := store.ClaimRequest{Limit: 10, Ahead: time.Minute, Probe: true}
+	runs := make([]*store.ClaimedRun, 3)
+	for name, tt := range map[string]struct {
+		req      store.ClaimRequest
+		claim    store.Claim
+		from, to time.Duration
+	}{
+		"nothing there":                   {keyed, store.Claim{}, time.Minute, time.Minute},
+		"the next key is due":             {keyed, store.Claim{Keys: store.Keys{Next: soon}}, time.Second, time.Second + 2*firstBackoff},
+		"some taken, more due":            {keyed, store.Claim{Runs: runs, Keys: store.Keys{Taken: 3, Next: past}}, 0, 0},
+		"more changes to read":            {keyed, store.Claim{Keys: store.Keys{Read: mostChanges}}, 0, 0},
+		"none of the first keys is mine":  {keyed, store.Claim{Keys: store.Keys{Looked: 10, Last: past, Next: past}}, 0, 0},
+		"others have locked them":         {keyed, store.Claim{Keys: store.Keys{Next: past}}, firstBackoff, 2 * firstBackoff},
+		"others have locked a change":     {keyed, store.Claim{Keys: store.Keys{Change: 7}}, firstBackoff, 2 * firstBackoff},
+		"others have locked a handed key": {keyed, store.Claim{Keys: store.Keys{Busy: []store.Key{{Name: "a"}}}}, firstBackoff, 2 * firstBackoff},
+		"the queue is full":               {keyed, store.Claim{Limited: true, Keys: store.Keys{Next: past}}, time.Minute, time.Minute},
+		"the queue has no token":          {keyed, store.Claim{Limited: true, Keys: store.Keys{Next: past, RateAt: soon}}, time.Second, time.Second},
+		"a probe finds a change":          {plain, store.Claim{Keys: store.Keys{Change: 7}}, 0, 0},
+		"a probe finds a limit":           {plain, store.Claim{Limited: true}, 0, 0},
+		"a probe finds the next key":      {plain, store.Claim{Keys: store.Keys{Next: soon}}, time.Second, time.Second + 2*firstBackoff},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var k keys
+			if pause := k.learn(&tt.req, &tt.claim, now, time.Minute); pause < tt.from || pause > tt.to {
+				t.Errorf("pause %v, want from %v to %v", pause, tt.from, tt.to)
+			}
+		})
+	}
+}
+
+// A worker that cannot execute what is due looks less and less often, but at once after a hint.
+func TestBackoffBeforeForeignKeys(t *testing.T) {
+	t.Parallel()
+	var k keys
+	now := time.Now()
+	req := store.ClaimRequest{Limit: 10, Keys: &store.KeysRequest{Keyed: 10, Most: mostChanges}}
+	foreign := store.Claim{Keys: store.Keys{Looked: 1, Last: now, Next: now.Add(-time.Second)}}
+	for range 20 {
+		k.learn(&req, &foreign, now, time.Second)
+	}
+	if pause := k.learn(&req, &foreign, now, time.Second); pause < time.Second {
+		t.Errorf("pause %v after many looks in vain", pause)
+	}
+	if k.counts(false, now) {
+		t.Error("the next claim counts, although nothing that this worker can execute is due")
+	}
+}
+
+// What a session has not handed on to a claim, it leaves to other workers, and after a failed claim to the next.
+func TestHandover(t *testing.T) {
+	t.Parallel()
+	h := &handover{keys: map[string]map[store.Key]bool{}}
+	a, b := store.Key{Name: "a"}, store.Key{Name: "a", Group: true}
+	h.add("q", a, b, a)
+	h.add("other", a)
+	if got := h.take("q"); len(got) != 2 || h.has("q") || !h.has("other") {
+		t.Errorf("took %v", got)
+	}
+	if h.take("q") != nil {
+		t.Error("took keys twice")
+	}
+	s := &Session{environment: &environment{}, handover: h}
+	s.notLooked(&store.ClaimRequest{Queue: "q", Lease: uuid.New(), Keys: &store.KeysRequest{Handed: []store.Key{a}}})
+	if !h.has("q") || h.wait() {
+		t.Error("keys of a failed claim are lost")
+	}
+}

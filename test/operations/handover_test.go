@@ -1,0 +1,69 @@
+package operations
+
+import (
+	"testing"
+	"time"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/kit"
+)
+
+// A worker that has no free slot, or drains, leaves the slot that its run gives up to other workers, which do not poll here.
+func TestSlotsAreLeftToOtherWorkers(t *testing.T) {
+	t.Parallel()
+	for name, drains := range map[string]bool{"NoFreeSlot": false, "Drain": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.Database(t)
+			c := kit.NewClient(t, db.Pool)
+			ctx := kit.Context(t)
+			dbtest.Exec(t, db.Pool, `INSERT INTO kagzi.queues (task_queue, namespace_id, key_max_running) VALUES ('default', 'default', 1)`)
+			blocking, keyed := kagzi.Define[int, int]("blocking"), kagzi.Define[int, string]("keyed")
+			began, release, end := make(chan struct{}, 3), make(chan struct{}), make(chan struct{})
+			worker := func(name string) (w *kagzi.Worker) {
+				w = kit.NewWorker(t, c, kagzi.WorkerConfig{MaxConcurrent: 1, PollInterval: time.Hour, DrainTimeout: time.Minute})
+				kagzi.Handle(w, keyed, func(_ kagzi.Context, n int) (string, error) {
+					if n == 0 {
+						began <- struct{}{}
+						<-release
+					}
+					return name, nil
+				})
+				return w
+			}
+			one := worker("one")
+			kagzi.Handle(one, blocking, func(kagzi.Context, int) (int, error) {
+				began <- struct{}{}
+				<-end
+				return 0, nil
+			})
+			stop := kit.StartWorker(t, one)
+			first, err := kagzi.Start(ctx, c, keyed, 0, kagzi.Key("a"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			await.Receive(t, began)
+			kit.StartWorker(t, worker("two"))
+			second, err := kagzi.Start(ctx, c, keyed, 1, kagzi.Key("a"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan error, 1)
+			if drains {
+				go func() { ended <- stop() }()
+			} else {
+				kit.StartRuns(t, c, blocking, 1)
+				defer func() { ended <- stop() }()
+				defer close(end)
+			}
+			close(release)
+			for run, want := range map[*kagzi.Run[string]]string{first: "one", second: "two"} {
+				if got, err := run.Result(ctx); err != nil || got != want {
+					t.Errorf("executed by %s, want %s; error %v", got, want, err)
+				}
+			}
+		})
+	}
+}
