@@ -64,6 +64,14 @@ func TestSlotsAreLeftToOtherWorkers(t *testing.T) {
 					t.Errorf("executed by %s, want %s; error %v", got, want, err)
 				}
 			}
+			if drains {
+				if err := await.Receive(t, ended); err != nil {
+					t.Error(err)
+				}
+				if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.worker_events WHERE event = 'LOST'`); n > 0 {
+					t.Error("the worker was declared dead, because it did not leave its slot")
+				}
+			}
 		})
 	}
 }
