@@ -50,6 +50,9 @@ func TestSlotsAreLeftToOtherWorkers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			await.True(t, "a look of worker two at the key", func() bool {
+				return dbtest.QueryOne[int](t, db.Pool, `SELECT (SELECT count(*) FROM kagzi.workers WHERE status = 'ONLINE') - (SELECT count(*) FROM kagzi.key_changes)`) == 2
+			})
 			ended := make(chan error, 1)
 			if drains {
 				go func() { ended <- stop() }()
