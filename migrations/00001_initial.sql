@@ -330,7 +330,7 @@ CREATE INDEX schedules_due ON kagzi.schedules (next_at, namespace_id) WHERE NOT 
 -- Schedules by name, for lists.
 CREATE INDEX schedules_name ON kagzi.schedules (name, namespace_id);
 
--- Limits of queues. A queue without a row has none. A claim that counts against max_running, or takes tokens of the rate, locks
+-- Limits of queues. A queue without a row has none. A row without limits is deleted once it is settled. A claim that counts against max_running, or takes tokens of the rate, locks
 -- the row first.
 CREATE TABLE kagzi.queues (
     task_queue      text     COLLATE "C" NOT NULL,
@@ -344,6 +344,7 @@ CREATE TABLE kagzi.queues (
     key_burst       integer  NOT NULL DEFAULT 1 CHECK (key_burst > 0),
     held            boolean  NOT NULL DEFAULT false,  -- a run holds its slot until it ends; if not, only while it is RUNNING
     changed_at      timestamptz NOT NULL DEFAULT now(),
+    settled         boolean  NOT NULL DEFAULT false,  -- a coordinator has looked again at what claims did that had not seen the change
     PRIMARY KEY (task_queue, namespace_id)
 ) WITH (fillfactor = 50);
 

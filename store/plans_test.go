@@ -193,6 +193,15 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 	for i := range ids {
 		queues[i], names[i] = "queue", fmt.Sprint("key-", i)
 	}
+	states := withKey(keyed, map[string][]string{
+		claimIndex: claimed[:3], slotsIndex: {"task_queue", "namespace_id"}, "run_keys_line": {"namespace_id"}, keysKey: {"namespace_id"}, queuesKey: {"namespace_id"},
+	})
+	maps.Copy(states, map[string][]string{keysKey: {"namespace_id"}, queuesKey: {"namespace_id"}})
+	listed := func(name string, f KeyFilter) planned {
+		f.Queue, f.Limit = "queue", 100
+		sql, args := f.statement(s.namespace)
+		return planned{name, sql, args, states}
+	}
 	return []planned{
 		{"claimRuns", claimRuns, s.claimArgs(req), withKey(both, map[string][]string{queuesKey: {"task_queue", "namespace_id"}})},
 		{"claimLimited", claimLimited, s.claimArgs(req), limited},
@@ -200,6 +209,22 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"lockKeys", lockKeys, []any{s.namespace, "queue", 100, queues, names, int64(0), int64(0), 500}, line},
 		{"lockQueue", lockQueue, []any{s.namespace, "queue"}, keyed},
 		{"nextKeys", nextKeys, []any{s.namespace, "queue", int64(0), int64(0)}, line},
+		{"capQueueRate", capQueueRate, []any{s.namespace, "queue", int64(5)}, keyed},
+		{"unsettled", unsettled, []any{s.namespace, "queue"}, keyed},
+		{"capKeyRate", capKeyRate, []any{s.namespace, "queue", "key", int64(5)}, keyed},
+		{"giveSlots", giveSlots, []any{s.namespace, "queue", typeNames[:3], settledRuns}, withKey(map[string][]string{"workers_live": nil}, limited)},
+		{"capKeyRates", capKeyRates, []any{s.namespace, "queue", "", settledKeys}, states},
+		{"recheckKeys", recheckKeys, []any{s.namespace, "queue", "", settledKeys}, keyed},
+		{"unsettledQueues", unsettledQueues, []any{s.namespace, int64(5)}, states},
+		{"markSettled", markSettled, []any{s.namespace, "queue", int64(5)}, keyed},
+		{"deleteQueue", deleteQueue, []any{s.namespace, "queue"}, keyed},
+		{"queueStates", queueStates, []any{s.namespace, maxQueues, maxSlotsCounted}, states},
+		{"overdueKeys", overdueKeys, []any{s.namespace, int64(5), maxQueues}, states},
+		{"pruneKeys", pruneKeys, []any{s.namespace, "", "", 1000}, states},
+		listed("listKeysByName", KeyFilter{}),
+		listed("listKeysByPrefix", KeyFilter{Prefix: "key-1"}),
+		listed("listKeysFullest", KeyFilter{Order: Fullest}),
+		listed("listKeysWaiting", KeyFilter{Order: LongestWaiting}),
 		{"missedRuns", missedRuns, s.missedArgs(req), both},
 		{"runsOfClaim", runsOfClaim, []any{s.namespace, "queue", typeNames, priorities, array(leasesOf(lease)), micros(time.Minute)}, both},
 		{"recordSteps", recordSteps, recordColumns.args(s.namespace, records), byKey},

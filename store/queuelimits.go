@@ -1,0 +1,296 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// A Rate limits how often a run takes a slot; the zero Rate does not.
+type Rate struct {
+	Interval time.Duration // between two tokens, in whole microseconds
+	Burst    int           // how many tokens may be saved up; at least one
+}
+
+// KeyLimits are the limits of a key. A zero field is no limit; of a key's own limits, that of its queue.
+type KeyLimits struct {
+	MaxRunning int
+	Weight     int // how many runs the key starts in its turn; zero: one
+	Rate       Rate
+}
+
+// QueueLimits are the limits of a queue. A zero field is no limit.
+type QueueLimits struct {
+	Queue      string
+	MaxRunning int
+	Rate       Rate
+	EachKey    KeyLimits // without a weight
+	Held       bool      // a run holds its slot until it ends
+}
+
+// hasLimits is the condition of rows of kagzi.queues that say anything.
+const hasLimits = `(max_running > 0 OR rate_interval > 0 OR key_max_running > 0 OR key_interval > 0 OR held)`
+
+const setQueue = `
+INSERT INTO kagzi.queues AS x (task_queue, namespace_id, max_running, rate_interval, rate_burst, key_max_running, key_interval, key_burst, held)
+VALUES ($2, $1, NULLIF($3::int, 0), NULLIF($4::bigint, 0), GREATEST($5::int, 1), NULLIF($6::int, 0), NULLIF($7::bigint, 0), GREATEST($8::int, 1), $9::bool)
+ON CONFLICT (task_queue, namespace_id) DO UPDATE
+SET max_running = excluded.max_running, rate_interval = excluded.rate_interval, rate_burst = excluded.rate_burst,
+	rate_at = CASE WHEN excluded.rate_interval > 0 THEN x.rate_at END, key_max_running = excluded.key_max_running,
+	key_interval = excluded.key_interval, key_burst = excluded.key_burst, held = excluded.held, changed_at = excluded.changed_at, settled = false
+WHERE (x.max_running, x.rate_interval, x.rate_burst, x.key_max_running, x.key_interval, x.key_burst, x.held)
+	IS DISTINCT FROM (excluded.max_running, excluded.rate_interval, excluded.rate_burst, excluded.key_max_running, excluded.key_interval, excluded.key_burst, excluded.held)`
+
+// A slower rate may have moved the next token into the far future: it comes an interval from now at the latest.
+const capQueueRate = `
+WITH t AS MATERIALIZED (
+	SELECT now() + $3::bigint * interval '1 microsecond' AS latest
+)
+UPDATE kagzi.queues x
+SET rate_at = t.latest
+FROM t
+WHERE x.task_queue = $2 AND x.namespace_id = $1 AND x.rate_at > t.latest`
+
+const unsettled = `SELECT NOT c.settled FROM kagzi.queues c WHERE c.task_queue = $2 AND c.namespace_id = $1`
+
+// SetQueue sets the limits of a queue: see Settle for what claims have done before. Claims wait for its lock on the queue's row, so
+// it is no part of a caller's transaction.
+func (s *Store) SetQueue(ctx context.Context, q QueueLimits) error {
+	settle := false
+	err := s.change(ctx, nil, func(ctx context.Context, tx pgx.Tx) error {
+		b := &pgx.Batch{}
+		b.Queue(setQueue, s.namespace, q.Queue, q.MaxRunning, micros(q.Rate.Interval), q.Rate.Burst, q.EachKey.MaxRunning,
+			micros(q.EachKey.Rate.Interval), q.EachKey.Rate.Burst, q.Held)
+		b.Queue(capQueueRate, s.namespace, q.Queue, micros(q.Rate.Interval))
+		b.Queue(unsettled, s.namespace, q.Queue)
+		return exchange(ctx, tx, untimed, b, nil, nil, func(rows pgx.Rows) (err error) {
+			settle, err = pgx.CollectOneRow(rows, pgx.RowTo[bool])
+			return err
+		})
+	})
+	if err == nil && settle {
+		err = s.Settle(ctx, q.Queue)
+	}
+	return wrap("set the limits of a queue", err)
+}
+
+// The key gets a change, so that a claim looks at it by its new limits.
+const setKey = `
+WITH k AS (
+	INSERT INTO kagzi.run_keys AS x (key_scope, run_key, namespace_id, available_at, weight, max_running, rate_interval, rate_burst)
+	VALUES ($2, $3, $1, 'infinity', NULLIF($4::int, 0), NULLIF($5::int, 0), NULLIF($6::bigint, 0), NULLIF($7::int, 0))
+	ON CONFLICT (key_scope, run_key, namespace_id) DO UPDATE
+	SET weight = excluded.weight, max_running = excluded.max_running, rate_interval = excluded.rate_interval, rate_burst = excluded.rate_burst
+	RETURNING key_scope, run_key
+), ` + insertChanges + ` k
+)
+SELECT FROM k`
+
+// Without a rate there is no next token.
+const capKeyRate = `
+WITH t AS MATERIALIZED (
+	SELECT now() + coalesce(NULLIF($4::bigint, 0), (SELECT c.key_interval FROM kagzi.queues c WHERE c.task_queue = $2 AND c.namespace_id = $1)) * interval '1 microsecond' AS latest
+)
+UPDATE kagzi.run_keys x
+SET rate_at = t.latest
+FROM t
+WHERE x.key_scope = $2 AND x.run_key = $3 AND x.namespace_id = $1 AND (x.rate_at > t.latest OR t.latest IS NULL)`
+
+// SetKey sets a key's own limits. It waits for no longer than a claim of the key takes.
+func (s *Store) SetKey(ctx context.Context, queue, key string, k KeyLimits) error {
+	err := s.change(ctx, nil, func(ctx context.Context, tx pgx.Tx) error {
+		b := &pgx.Batch{}
+		b.Queue(setKey, s.namespace, queue, key, k.Weight, k.MaxRunning, micros(k.Rate.Interval), k.Rate.Burst)
+		b.Queue(capKeyRate, s.namespace, queue, key, micros(k.Rate.Interval))
+		return exchange(ctx, tx, untimed, b)
+	})
+	return wrap("set the limits of a key", err)
+}
+
+// ---- settling ----
+
+// Runs of a queue whose slots are counted from now on, which workers execute without a slot. Their leases are in a known part of
+// the claim's index: see runsOfWorker. It waits for no lock.
+const giveSlots = `
+WITH l AS MATERIALIZED (
+	SELECT r.run_id, CASE WHEN c.held THEN 2 ELSE 1 END::smallint AS slot
+	FROM (
+		SELECT x.held, (SELECT max(w.lease_timeout) FROM kagzi.workers w WHERE w.namespace_id = $1 AND w.status <> 'OFFLINE') AS lease
+		FROM kagzi.queues x
+		WHERE x.task_queue = $2 AND x.namespace_id = $1 AND x.max_running > 0
+		OFFSET 0
+	) c
+	CROSS JOIN LATERAL (SELECT * FROM unnest($3::text[]) AS t (workflow_type) CROSS JOIN generate_series(1, 4) AS p (priority) OFFSET 0) w
+	CROSS JOIN LATERAL (
+		SELECT k.run_id
+		FROM kagzi.workflow_runs k
+		WHERE k.namespace_id = $1 AND k.task_queue = $2 AND k.workflow_type = w.workflow_type AND k.priority = w.priority
+			AND ` + claimable + ` AND k.available_at > now() AND k.available_at <= now() + 2 * c.lease
+			AND k.status = 'RUNNING' AND k.slot IS NULL
+		ORDER BY k.available_at
+		LIMIT $4
+		FOR UPDATE SKIP LOCKED
+	) r
+	LIMIT $4
+)
+UPDATE kagzi.workflow_runs r
+SET slot = l.slot
+FROM l
+WHERE r.run_id = l.run_id AND r.namespace_id = $1
+RETURNING r.run_id`
+
+// Caps the next tokens of the keys after $3, which have no rate of their own, by the queue's rate for keys: see capQueueRate. It
+// waits for no lock.
+const capKeyRates = `
+WITH b AS MATERIALIZED (
+	SELECT x.run_key, x.rate_at
+	FROM kagzi.run_keys x
+	WHERE x.key_scope = $2 AND x.namespace_id = $1 AND x.run_key > $3
+	ORDER BY x.run_key
+	LIMIT $4
+), l AS MATERIALIZED (
+	SELECT f.run_key, t.latest
+	FROM (SELECT now() + (SELECT c.key_interval FROM kagzi.queues c WHERE c.task_queue = $2 AND c.namespace_id = $1) * interval '1 microsecond' AS latest) t
+	CROSS JOIN b
+	CROSS JOIN LATERAL (
+		SELECT x.run_key
+		FROM kagzi.run_keys x
+		WHERE x.key_scope = $2 AND x.run_key = b.run_key AND x.namespace_id = $1 AND x.rate_interval IS NULL
+			AND (x.rate_at > t.latest OR x.rate_at IS NOT NULL AND t.latest IS NULL)
+		FOR UPDATE SKIP LOCKED
+	) f
+	WHERE b.rate_at IS NOT NULL
+), u AS (
+	UPDATE kagzi.run_keys x
+	SET rate_at = l.latest
+	FROM l
+	WHERE x.key_scope = $2 AND x.run_key = l.run_key AND x.namespace_id = $1
+)
+SELECT count(*), coalesce(max(b.run_key), '') FROM b`
+
+// Leaves changes for the keys after $3 that have waiting runs. A queue of a million runs costs as much as one of a run for each key.
+const recheckKeys = `
+WITH RECURSIVE w (run_key) AS (
+	(
+		SELECT r.run_key
+		FROM kagzi.workflow_runs r
+		WHERE ` + waits + ` AND r.key_scope = $2 AND r.namespace_id = $1 AND r.run_key > $3
+		ORDER BY r.run_key
+		LIMIT 1
+	)
+	UNION ALL
+	SELECT n.run_key
+	FROM w
+	CROSS JOIN LATERAL (
+		SELECT r.run_key
+		FROM kagzi.workflow_runs r
+		WHERE ` + waits + ` AND r.key_scope = $2 AND r.namespace_id = $1 AND r.run_key > w.run_key
+		ORDER BY r.run_key
+		LIMIT 1
+	) n
+), k AS MATERIALIZED (
+	SELECT $2::text AS key_scope, w.run_key FROM w LIMIT $4
+), ` + insertChanges + ` k
+)
+SELECT count(*), coalesce(max(k.run_key), '') FROM k`
+
+// The sizes of the batches of Settle: each is a transaction.
+const (
+	settledRuns = 500
+	settledKeys = 1000
+)
+
+// Settle makes what claims have done before the limits of the queue were changed as if they had known the new ones: runs that workers
+// execute count, tokens come by the new rate, and claims look again at each key that has waiting runs. It may be repeated at any
+// time.
+func (s *Store) Settle(ctx context.Context, queue string) error {
+	var types []string
+	err := do(ctx, func(ctx context.Context) error {
+		types = nil
+		return ask(ctx, s.pool, activeTypes, []any{s.namespace, []string{queue}, maxQueues}, func(rows pgx.Rows) error {
+			var typ string
+			_, err := pgx.ForEachRow(rows, []any{nil, &typ}, func() error { types = append(types, typ); return nil })
+			return err
+		})
+	})
+	for n := settledRuns; err == nil && n == settledRuns; {
+		err = again(ctx, func(ctx context.Context) error {
+			n = 0
+			return ask(ctx, s.pool, giveSlots, []any{s.namespace, queue, types, settledRuns}, func(rows pgx.Rows) error {
+				for rows.Next() {
+					n++
+				}
+				return nil
+			})
+		})
+	}
+	for _, statement := range []string{capKeyRates, recheckKeys} {
+		if err == nil {
+			err = s.eachKey(ctx, statement, queue)
+		}
+	}
+	return wrap("settle the limits of a queue", err)
+}
+
+// eachKey sends the statement for all keys of the queue, batch by batch.
+func (s *Store) eachKey(ctx context.Context, statement, queue string) error {
+	after := ""
+	for n := settledKeys; n == settledKeys; {
+		err := again(ctx, func(ctx context.Context) error {
+			return askRow(ctx, s.pool, statement, []any{s.namespace, queue, after, settledKeys}, &n, &after)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A claim that began before a change of limits may commit so long after changed_at: the change may have waited for a lock, and the
+// claim takes its time.
+const settleAfter = 2 * LateClaims
+
+const unsettledQueues = `
+SELECT c.task_queue, (extract(epoch FROM c.changed_at) * 1000000)::bigint
+FROM kagzi.queues c
+WHERE c.namespace_id = $1 AND c.task_queue > '' AND NOT c.settled AND c.changed_at < now() - $2::bigint * interval '1 microsecond'
+ORDER BY c.task_queue
+LIMIT 100`
+
+const markSettled = `
+UPDATE kagzi.queues c
+SET settled = true
+WHERE c.task_queue = $2 AND c.namespace_id = $1 AND (extract(epoch FROM c.changed_at) * 1000000)::bigint = $3`
+
+const deleteQueue = `
+DELETE FROM kagzi.queues c WHERE c.task_queue = $2 AND c.namespace_id = $1 AND c.settled AND NOT coalesce(` + hasLimits + `, false)`
+
+// SettleQueues settles the queues whose limits were changed so long ago that all claims know them, and returns these queues. It
+// deletes the rows of those that have no limits any more.
+func (s *Store) SettleQueues(ctx context.Context) (settled []string, err error) {
+	type queue struct {
+		Name    string
+		Changed int64
+	}
+	var queues []queue
+	err = do(ctx, func(ctx context.Context) error {
+		return ask(ctx, s.pool, unsettledQueues, []any{s.namespace, micros(settleAfter)}, collect(&queues, pgx.RowToStructByPos[queue]))
+	})
+	for _, q := range queues {
+		if err == nil {
+			err = s.Settle(ctx, q.Name)
+		}
+		if err != nil {
+			break
+		}
+		err = do(ctx, func(ctx context.Context) error {
+			b := &pgx.Batch{}
+			b.Queue(markSettled, s.namespace, q.Name, q.Changed)
+			b.Queue(deleteQueue, s.namespace, q.Name)
+			return exchange(ctx, s.pool, brief, b)
+		})
+		settled = append(settled, q.Name)
+	}
+	return settled, wrap("settle the limits of queues", err)
+}
