@@ -251,7 +251,6 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"resolveRuns", resolveRuns, []any{s.namespace, runs}, byKey},
 		{"resolveSteps", resolveSteps, []any{s.namespace, runs, steps, attempts}, byAttempt},
 		{"runsOfWorker", runsOfWorker, []any{s.namespace, uuid.New(), []string{"queue"}, typeNames[:3], micros(time.Minute), uuid.Nil, releaseBatch}, both},
-		{"recheckKeys", recheckKeys, []any{s.namespace, []string{"queue", ""}}, withKey(map[string][]string{keysKey: {"key_scope", "namespace_id"}}, keyed)},
 		{"releaseRuns", releaseRuns, []any{s.namespace, uuid.New(), runs}, byKey},
 		{"endedRuns", endedRuns, []any{s.namespace, runs}, byKey},
 		{"missingRuns", missingRuns, []any{s.namespace, runs}, byKey},

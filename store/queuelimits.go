@@ -227,19 +227,25 @@ func (s *Store) Settle(ctx context.Context, queue string) error {
 	}
 	for _, statement := range []string{capKeyRates, recheckKeys} {
 		if err == nil {
-			err = s.eachKey(ctx, statement, queue)
+			err = s.eachKey(ctx, s.pool, statement, queue)
 		}
 	}
 	return wrap("settle the limits of a queue", err)
 }
 
-// eachKey sends the statement for all keys of the queue, batch by batch.
-func (s *Store) eachKey(ctx context.Context, statement, queue string) error {
+// eachKey sends the statement for all keys of the scope, batch by batch. If an answer is lost, it sends the batch again.
+func (s *Store) eachKey(ctx context.Context, db DB, statement, scope string) error {
 	after := ""
 	for n := settledKeys; n == settledKeys; {
-		err := again(ctx, func(ctx context.Context) error {
-			return askRow(ctx, s.pool, statement, []any{s.namespace, queue, after, settledKeys}, &n, &after)
-		})
+		send := func(ctx context.Context) error {
+			return askRow(ctx, db, statement, []any{s.namespace, scope, after, settledKeys}, &n, &after)
+		}
+		var err error
+		if _, inTx := db.(pgx.Tx); inTx {
+			err = send(ctx)
+		} else {
+			err = again(ctx, send)
+		}
 		if err != nil {
 			return err
 		}
@@ -261,7 +267,7 @@ LIMIT 100`
 const markSettled = `
 UPDATE kagzi.queues c
 SET settled = true
-WHERE c.task_queue = $2 AND c.namespace_id = $1 AND (extract(epoch FROM c.changed_at) * 1000000)::bigint = $3`
+WHERE c.task_queue = $2 AND c.namespace_id = $1 AND c.changed_at = timestamptz 'epoch' + $3::bigint * interval '1 microsecond'`
 
 const deleteQueue = `
 DELETE FROM kagzi.queues c WHERE c.task_queue = $2 AND c.namespace_id = $1 AND c.settled AND NOT coalesce(` + hasLimits + `, false)`

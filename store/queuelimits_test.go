@@ -51,11 +51,11 @@ func TestLimitsOfAQueue(t *testing.T) {
 		if got := claimIDs(t, s, request(10)); len(got) != 0 {
 			t.Errorf("the plain claim took %d runs of a queue with limits", len(got))
 		}
-		if got := claimKeyed(t, s, keyedRequest(10)); len(got.Runs) != 2 {
+		if got := claim(t, s, keyedRequest(10)); len(got.Runs) != 2 {
 			t.Errorf("claimed %d runs", len(got.Runs))
 		}
 		mustSetQueue(t, s, QueueLimits{MaxRunning: 3})
-		if got := claimKeyed(t, s, keyedRequest(10)); len(got.Runs) != 1 {
+		if got := claim(t, s, keyedRequest(10)); len(got.Runs) != 1 {
 			t.Errorf("claimed %d more runs", len(got.Runs))
 		}
 		mustSetQueue(t, s, QueueLimits{})
@@ -78,7 +78,7 @@ func TestLimitsOfAQueue(t *testing.T) {
 			if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'RUNNING' AND slot = $1`, map[bool]int{false: 1, true: 2}[hold]); n != 3 {
 				t.Errorf("hold %v: %d runs have slots", hold, n)
 			}
-			if got := claimKeyed(t, s, keyedRequest(10)); len(got.Runs) != 1 {
+			if got := claim(t, s, keyedRequest(10)); len(got.Runs) != 1 {
 				t.Errorf("hold %v: claimed %d runs", hold, len(got.Runs))
 			}
 		}
@@ -145,7 +145,7 @@ func TestLimitsOfAQueue(t *testing.T) {
 		start(t, s, runs...)
 		req := keyedRequest(5000)
 		for taken, n := 0, 1; n > 0; taken += n {
-			n = len(claimKeyed(t, s, req).Runs)
+			n = len(claim(t, s, req).Runs)
 			if n == 0 && taken != 2500 {
 				t.Fatalf("claimed %d runs", taken)
 			}
@@ -157,7 +157,7 @@ func TestLimitsOfAQueue(t *testing.T) {
 		}
 		more := 0
 		for n := 1; n > 0; more += n {
-			n = len(claimKeyed(t, s, req).Runs)
+			n = len(claim(t, s, req).Runs)
 		}
 		if more != 2500 {
 			t.Errorf("claimed %d more runs", more)
@@ -192,19 +192,19 @@ func TestChangedRates(t *testing.T) {
 			s := open(t)
 			tt.set(t, s, slow)
 			start(t, s, newRun(ofKey("a")), newRun(ofKey("a")))
-			if got := claimKeyed(t, s, keyedRequest(10)); len(got.Runs) != 1 {
+			if got := claim(t, s, keyedRequest(10)); len(got.Runs) != 1 {
 				t.Fatalf("claimed %d runs", len(got.Runs))
 			}
 			within(t, "slow", left(t, s, tt.table), 59*time.Minute, time.Hour)
 			tt.set(t, s, quick)
 			within(t, "quick", left(t, s, tt.table), 50*time.Second, time.Minute)
-			if got := claimKeyed(t, s, keyedRequest(10)); len(got.Runs) != 0 {
+			if got := claim(t, s, keyedRequest(10)); len(got.Runs) != 0 {
 				t.Errorf("claimed %d runs before the next token", len(got.Runs))
 			}
 			tt.set(t, s, slow)
 			within(t, "slow again", left(t, s, tt.table), 0, time.Minute)
 			tt.set(t, s, Rate{})
-			if got := claimKeyed(t, s, keyedRequest(10)); len(got.Runs) != 1 {
+			if got := claim(t, s, keyedRequest(10)); len(got.Runs) != 1 {
 				t.Errorf("claimed %d runs without a rate", len(got.Runs))
 			}
 		})
@@ -215,7 +215,7 @@ func TestChangedRates(t *testing.T) {
 		mustSetQueue(t, s, QueueLimits{EachKey: KeyLimits{Rate: quick}})
 		mustSetKey(t, s, "a", KeyLimits{Rate: slow})
 		start(t, s, newRun(ofKey("a")), newRun(ofKey("a")))
-		claimKeyed(t, s, keyedRequest(10))
+		claim(t, s, keyedRequest(10))
 		settleAll(t, s)
 		within(t, "its own", left(t, s, "run_keys"), 59*time.Minute, time.Hour)
 		mustSetKey(t, s, "a", KeyLimits{})
@@ -230,12 +230,12 @@ func TestLimitsOfAKey(t *testing.T) {
 	for range 5 {
 		start(t, s, newRun(ofKey("a")), newRun(ofKey("b")))
 	}
-	if got := claimKeyed(t, s, keyedRequest(10)); len(got.Runs) != 2 {
+	if got := claim(t, s, keyedRequest(10)); len(got.Runs) != 2 {
 		t.Fatalf("claimed %d runs", len(got.Runs))
 	}
 	mustSetKey(t, s, "a", KeyLimits{MaxRunning: 3, Weight: 2})
 	mustSetKey(t, s, "new", KeyLimits{Weight: 7})
-	more := len(claimKeyed(t, s, keyedRequest(10)).Runs) + len(claimKeyed(t, s, keyedRequest(10)).Runs)
+	more := len(claim(t, s, keyedRequest(10)).Runs) + len(claim(t, s, keyedRequest(10)).Runs)
 	if more != 2 {
 		t.Errorf("claimed %d more runs", more)
 	}
@@ -273,7 +273,7 @@ func TestKeysInOrder(t *testing.T) {
 	starts("b", 3, 2*time.Minute)
 	start(t, s, newRun(inGroup("g")), newRun(inGroup("g")), newRun(inGroup("h"), withDelay(time.Hour)))
 	for range 3 {
-		claimKeyed(t, s, keyedRequest(20))
+		claim(t, s, keyedRequest(20))
 	}
 	starts("late", 2, time.Hour) // no claim has looked at it
 	for name, tt := range map[string]struct {
@@ -339,7 +339,7 @@ func TestQueueStates(t *testing.T) {
 	if q := state(); q.Running != 0 || q.Since.IsZero() {
 		t.Errorf("%+v", q)
 	}
-	claimKeyed(t, s, keyedRequest(10))
+	claim(t, s, keyedRequest(10))
 	if q := state(); q.Running != 2 || q.Since.IsZero() || q.NextStart.IsZero() {
 		t.Errorf("%+v", q)
 	}
@@ -348,7 +348,7 @@ func TestQueueStates(t *testing.T) {
 		t.Errorf("%+v", q)
 	}
 	start(t, s, newRun(ofKey("a")))
-	claimKeyed(t, s, keyedRequest(10))
+	claim(t, s, keyedRequest(10))
 	if q := state(); q.Running != 2 || q.Since.IsZero() { // it stands in the line
 		t.Errorf("%+v", q)
 	}
@@ -361,7 +361,7 @@ func TestOverdueKeys(t *testing.T) {
 	req := keyedRequest(10)
 	req.Types[0].Versions, req.Types[0].Default = []int{7}, 7
 	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET version = 1`) // no worker has it
-	claimKeyed(t, s, req)
+	claim(t, s, req)
 	if got, err := s.OverdueKeys(t.Context(), s.pool, time.Minute); err != nil || len(got) != 0 {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -401,13 +401,13 @@ func TestPruneKeys(t *testing.T) {
 	mustSetKey(t, s, "unset", KeyLimits{})
 	start(t, s, newRun(ofKey("runs")), newRun(ofKey("waits")), newRun(ofKey("waits")), newRun(ofKey("later"), withDelay(time.Hour)), newRun(ofKey("ended")), newRun(inGroup("g")), newRun(inGroup("h")), newRun(ofKey("rate")))
 	var ends []*Finish
-	for _, r := range claimKeyed(t, s, keyedRequest(20)).Runs {
+	for _, r := range claim(t, s, keyedRequest(20)).Runs {
 		if slices.Contains([]string{"ended", "h", "rate"}, r.Key.Name) {
 			ends = append(ends, finish(r))
 		}
 	}
 	flush(t, s, &Flush{Finishes: ends})
-	claimKeyed(t, s, keyedRequest(20))
+	claim(t, s, keyedRequest(20))
 	exec(t, s.pool, `UPDATE kagzi.run_keys SET rate_at = now() + interval '1 hour' WHERE run_key = 'rate'`)
 	exec(t, s.pool, `INSERT INTO kagzi.run_keys (key_scope, run_key, namespace_id, available_at) VALUES ('queue', 'other', 'other', 'infinity')`)
 	if n := prune(2); n != 3 {
@@ -429,15 +429,15 @@ func TestPruneKeys(t *testing.T) {
 	rollback(t, locked)
 	var id uuid.UUID
 	mustSetKey(t, s, "limits", KeyLimits{})
-	claimKeyed(t, s, keyedRequest(20))
+	claim(t, s, keyedRequest(20))
 	tx := begin(t, s)
 	exec(t, tx, pruneKeys, s.namespace, "", "", 100)
 	id = start(t, s, newRun(ofKey("limits")))[0]
-	if got := claimKeyed(t, s, keyedRequest(20)); len(got.Runs) != 0 {
+	if got := claim(t, s, keyedRequest(20)); len(got.Runs) != 0 {
 		t.Errorf("claimed %+v while the key was being deleted", got)
 	}
 	commit(t, tx)
-	if got := claimKeyed(t, s, keyedRequest(20)); !slices.Equal(runIDs(got.Runs), []uuid.UUID{id}) {
+	if got := claim(t, s, keyedRequest(20)); !slices.Equal(runIDs(got.Runs), []uuid.UUID{id}) {
 		t.Errorf("claimed %v", runIDs(got.Runs))
 	}
 }

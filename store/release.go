@@ -199,33 +199,16 @@ func (s *Store) Release(ctx context.Context, w *LostWorker) error {
 	return wrap("release a lost worker's runs", err)
 }
 
-// The keys that have no place in the line although runs of them wait. They are those whose slots are all taken, or one of them was
-// just freed by a worker that is dead.
-const recheckKeys = `
-WITH k AS MATERIALIZED (
-	SELECT f.key_scope, f.run_key
-	FROM unnest($2::text[]) AS s (key_scope)
-	CROSS JOIN LATERAL (
-		SELECT x.key_scope, x.run_key
-		FROM kagzi.run_keys x
-		WHERE x.key_scope = s.key_scope AND x.namespace_id = $1 AND x.available_at > now() AND (
-			SELECT count(*) FROM (
-				SELECT FROM kagzi.workflow_runs r WHERE r.key_scope = x.key_scope AND r.namespace_id = $1 AND r.run_key = x.run_key AND ` + waits + ` LIMIT 1
-			) w
-		) = 1
-		OFFSET 0
-	) f
-), ` + insertChanges + ` k WHERE k.run_key IS NOT NULL
-)
-SELECT count(*) FROM k`
-
 // releaseAll releases the runs, and leaves changes of the keys of whose runs the worker may have ended one without handing on the
 // slot: it may end one until its late writes can commit no more.
 func (s *Store) releaseAll(ctx context.Context, db DB, w *LostWorker) error {
 	err := s.releaseRuns(ctx, db, w)
-	if err == nil && w.RecheckKeys {
-		scopes := append(w.Queues[:len(w.Queues):len(w.Queues)], groupScope)
-		err = do(ctx, func(ctx context.Context) error { return ask(ctx, db, recheckKeys, []any{s.namespace, scopes}, nil) })
+	if w.RecheckKeys {
+		for _, scope := range append(w.Queues[:len(w.Queues):len(w.Queues)], groupScope) {
+			if err == nil {
+				err = s.eachKey(ctx, db, recheckKeys, scope)
+			}
+		}
 	}
 	return err
 }
