@@ -61,8 +61,9 @@ type Coordinator struct {
 	heartbeats  failureDetector
 	connections failureDetector
 	scan        scan
-	nextSearch  time.Time      // when the leader looks for busy queues again
-	overdue     *store.Overdue // how far the deadlines were read; nil: start with the first
+	nextSearch  time.Time       // when the leader looks for busy queues again
+	keys        store.KeyCursor // how far idle keys were looked for. Only KeepKeys uses it.
+	overdue     *store.Overdue  // how far the deadlines were read; nil: start with the first
 }
 
 // New returns a coordinator. It does no I/O.
@@ -99,6 +100,7 @@ const (
 	endOverdue       = "end overdue runs"
 	runCompensations = "run compensations"
 	serveLimits      = "serve limits"
+	keepKeys         = "keep keys"
 	releaseRuns      = "release the runs of dead workers"
 	deleteOld        = "delete old runs"
 )

@@ -53,6 +53,7 @@ func (k *Coordinator) work(ctx context.Context, stop context.CancelCauseFunc) {
 	loop(endOverdue, k.deadlines, k.EndOverdue)
 	loop(runCompensations, nil, k.Compensate)
 	loop(serveLimits, nil, k.ServeLimits)
+	loop(keepKeys, nil, k.KeepKeys)
 	loop(releaseRuns, nil, k.CheckHeartbeats)
 	if !k.cfg.NoGrace {
 		loop("check connections", nil, k.CheckConnections)

@@ -135,7 +135,7 @@ func (k *Coordinator) noteRefused(w store.LostWorker) {
 // after a multiple of its time: meanwhile the workers poll.
 func (k *Coordinator) lead(ctx context.Context, fleet *store.FleetCheck) error {
 	leading := needsLeader(fleet) && k.cfg.Hints.Listening() &&
-		k.leadership.isOnTime(fireSchedules, endOverdue, runCompensations, serveLimits, releaseRuns)
+		k.leadership.isOnTime(fireSchedules, endOverdue, runCompensations, serveLimits, keepKeys, releaseRuns)
 	k.leading.Store(leading)
 	if !leading {
 		return nil

@@ -103,10 +103,7 @@ func (s *Starts) insert(some []*start) {
 		var runs []*store.NewRun
 		for _, p := range some {
 			if p.state.CompareAndSwap(waiting, sent) || p.state.Load() == sent {
-				if p.run.Key == "" { // else only a claim may give it a slot of its key
-					p.reservation = s.hints.Reserve(p.run)
-				}
-				if p.reservation != nil {
+				if p.reservation = s.hints.Reserve(p.run); p.reservation != nil {
 					p.run.Input = bytes.Clone(p.run.Input) // the run begins with it, and a codec may have returned memory of the caller
 				}
 				runs = append(runs, p.run)

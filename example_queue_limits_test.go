@@ -1,0 +1,119 @@
+package kagzi_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/kagzi/kagzi"
+)
+
+// The emails of a customer are handled one at a time and in order, those of different customers at once.
+func ExampleKey() {
+	ctx, _, client, worker := setup()
+	defer teardown()
+	_ = client.SetQueue(ctx, kagzi.QueueLimits{Queue: "default", EachKey: kagzi.KeyLimits{MaxRunning: 1}, Hold: true})
+
+	var mu sync.Mutex
+	var handled []string
+	email := kagzi.Define[string, string]("email")
+	kagzi.Handle(worker, email, func(ctx kagzi.Context, text string) (string, error) {
+		if err := kagzi.Sleep(ctx, "a while", 20*time.Millisecond); err != nil { // the run keeps its slot
+			return "", err
+		}
+		return text, kagzi.Do(ctx, "handle", func(context.Context) error {
+			mu.Lock()
+			defer mu.Unlock()
+			handled = append(handled, text)
+			return nil
+		})
+	})
+	serve(ctx, worker)
+
+	var last *kagzi.Run[string]
+	for _, text := range []string{"hello", "how are you?", "goodbye"} {
+		last, _ = kagzi.Start(ctx, client, email, text, kagzi.Key("ada"))
+	}
+	fmt.Println(last.Result(ctx))
+	fmt.Printf("%q\n", handled)
+	// Output:
+	// goodbye <nil>
+	// ["hello" "how are you?" "goodbye"]
+}
+
+// At most one run of a group has begun and not ended, whatever its queue and its workflow.
+func ExampleGroup() {
+	ctx, _, client, worker := setup()
+	defer teardown()
+
+	running, most := 0, 0
+	var mu sync.Mutex
+	read := kagzi.Define[string, string]("read")
+	write := kagzi.Define[string, string]("write")
+	for _, wf := range []kagzi.Workflow[string, string]{read, write} {
+		kagzi.Handle(worker, wf, func(ctx kagzi.Context, in string) (string, error) {
+			mu.Lock()
+			running++
+			most = max(most, running)
+			mu.Unlock()
+			defer func() {
+				mu.Lock()
+				defer mu.Unlock()
+				running--
+			}()
+			return in, kagzi.Do(ctx, "the mailbox", func(context.Context) error { return nil })
+		})
+	}
+	serve(ctx, worker)
+
+	mail := kagzi.Group("mail")
+	first, _ := kagzi.Start(ctx, client, read, "inbox", mail)
+	second, _ := kagzi.Start(ctx, client, write, "draft", mail)
+	fmt.Println(first.Result(ctx))
+	fmt.Println(second.Result(ctx))
+	fmt.Println("at a time:", most)
+	// Output:
+	// inbox <nil>
+	// draft <nil>
+	// at a time: 1
+}
+
+func ExampleClient_SetQueue() {
+	ctx, _, client, _ := setup()
+	defer teardown()
+
+	err := client.SetQueue(ctx, kagzi.QueueLimits{
+		Queue:      "shop",
+		MaxRunning: 50,
+		Rate:       kagzi.Rate{Starts: 100, Per: time.Second, Burst: 10},
+		EachKey:    kagzi.KeyLimits{MaxRunning: 5},
+	})
+	fmt.Println(err)
+	queues, _ := client.Queues(ctx)
+	for _, q := range queues {
+		fmt.Println(q.Queue, "has", q.MaxRunning, "slots,", q.EachKey.MaxRunning, "for each key;", q.Running, "are taken")
+	}
+	// Output:
+	// <nil>
+	// shop has 50 slots, 5 for each key; 0 are taken
+}
+
+func ExampleClient_SetKey() {
+	ctx, _, client, _ := setup()
+	defer teardown()
+
+	// A tenant that pays for more gets more slots, and three turns where others get one.
+	fmt.Println(client.SetKey(ctx, "shop", "tenant-7", kagzi.KeyLimits{MaxRunning: 20, Weight: 3}))
+	_, _ = kagzi.Start(ctx, client, kagzi.Define[int, int]("order"), 1, kagzi.Queue("shop"), kagzi.Key("tenant-7"))
+
+	keys, err := client.Keys(ctx, kagzi.KeyFilter{Queue: "shop"})
+	fmt.Println(err)
+	for _, k := range keys {
+		fmt.Println(k.Key, "may have", k.Limits.MaxRunning, "slots:", k.Running, "running,", k.Waiting, "waiting")
+	}
+	// Output:
+	// <nil>
+	// <nil>
+	// tenant-7 may have 20 slots: 0 running, 1 waiting
+}
