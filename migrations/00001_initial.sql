@@ -59,6 +59,7 @@ CREATE TABLE kagzi.workflow_runs (
     key_scope           text        COLLATE "C",           -- set with run_key: the queue that the key belongs to; empty for a group, which spans queues
     slot                smallint    CHECK (slot IN (1, 2)), -- set by a claim that counts the run against limits: 1 holds while the run is RUNNING, 2 until it ends
     paused_at           timestamptz,                       -- when somebody paused the run: nobody claims it
+    released_at         timestamptz,                       -- older pauses of its queue or workflow do not apply to the run
     parent_run_id       uuid,
     parent_step_id      text        COLLATE "C",           -- the parent's step that started this run
     detached            boolean                  NOT NULL DEFAULT false, -- the run goes on when its parent ends
@@ -162,6 +163,11 @@ CREATE INDEX workflow_runs_compensating
     ON kagzi.workflow_runs (available_at, namespace_id)
     WHERE outcome IS NOT NULL AND finished_at IS NULL;
 
+-- Runs that somebody paused, for Health. The index is almost always empty.
+CREATE INDEX workflow_runs_paused
+    ON kagzi.workflow_runs (paused_at, namespace_id)
+    WHERE paused_at IS NOT NULL AND finished_at IS NULL;
+
 -- Runs whose history could not be read, for Health. The index is almost always empty.
 CREATE INDEX workflow_runs_unread
     ON kagzi.workflow_runs (load_failures, namespace_id)
@@ -235,10 +241,11 @@ CREATE TABLE kagzi.run_events (
     run_id       uuid              NOT NULL,
     event_id     uuid              NOT NULL, -- made before the first try, so that a repetition finds it
     namespace_id text  COLLATE "C" NOT NULL,
-    event        text  COLLATE "C" NOT NULL CHECK (event IN ('CANCELLED', 'TERMINATED', 'RESUMED', 'RESTARTED', 'FORKED')),
+    event        text  COLLATE "C" NOT NULL CHECK (event IN ('CANCELLED', 'TERMINATED', 'RESUMED', 'RESTARTED', 'FORKED', 'PAUSED', 'UNPAUSED')),
     other_run_id uuid,                       -- the run that this one was restarted or forked from, or the new one
     step_id      text  COLLATE "C",          -- where a fork begins
     reason       text,
+    actor        text,                       -- who did it, if the caller said so
     occurred_at  timestamptz       NOT NULL DEFAULT now(),
     PRIMARY KEY (run_id, event_id, namespace_id)
 );
@@ -434,6 +441,23 @@ CREATE INDEX limit_places_held ON kagzi.limit_places (limit_name, namespace_id) 
 CREATE INDEX limit_places_line ON kagzi.limit_places (limit_name, namespace_id, place) WHERE lease IS NULL AND due_at IS NULL;
 CREATE INDEX limit_places_timed ON kagzi.limit_places (limit_name, namespace_id, due_at) WHERE lease IS NULL AND due_at IS NOT NULL;
 
+-- What is paused: a key, or the runs of a queue, of a workflow, or of both. Empty names stand for any. The table is almost always
+-- empty. Claims read it, and wait for nobody who writes to it.
+CREATE TABLE kagzi.pauses (
+    run_key       text     COLLATE "C" NOT NULL DEFAULT '', -- with key_scope, as in kagzi.run_keys; empty: the pause is not of a key
+    key_scope     text     COLLATE "C" NOT NULL DEFAULT '',
+    task_queue    text     COLLATE "C" NOT NULL DEFAULT '',
+    workflow_type text     COLLATE "C" NOT NULL DEFAULT '',
+    namespace_id  text     COLLATE "C" NOT NULL,
+    percent       smallint NOT NULL DEFAULT 0 CHECK (percent BETWEEN 0 AND 99), -- of the runs go on nevertheless
+    releases      boolean  NOT NULL DEFAULT false, -- there may be runs with a later released_at
+    parks         boolean  NOT NULL DEFAULT false, -- executions under way stop at their next step
+    reason        text,
+    actor         text,
+    paused_at     timestamptz NOT NULL,
+    PRIMARY KEY (run_key, key_scope, task_queue, workflow_type, namespace_id)
+);
+
 -- The registry of workers: one row for each start of a worker.
 CREATE TABLE kagzi.workers (
     worker_id       uuid              NOT NULL,
@@ -488,6 +512,7 @@ DROP TABLE kagzi.limit_places;
 DROP TABLE kagzi.limits;
 DROP TABLE kagzi.worker_events;
 DROP TABLE kagzi.workers;
+DROP TABLE kagzi.pauses;
 DROP TABLE kagzi.key_changes;
 DROP TABLE kagzi.run_keys;
 DROP TABLE kagzi.queues;

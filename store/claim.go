@@ -128,7 +128,7 @@ const LateCommit = 250 * time.Millisecond
 // The statement takes nothing from a queue that has limits: see claimLimited. A run with a key that is set back leaves a change,
 // because it may have given up a slot.
 const claimRuns = `
-WITH limits AS MATERIALIZED (
+WITH ` + pausesNow + `, limits AS MATERIALIZED (
 	SELECT l.queues > 0 AS limited, CASE WHEN l.queues = 0 THEN $7::int ELSE 0 END AS room, NULL::smallint AS slot
 	FROM (SELECT count(*) AS queues FROM kagzi.queues c WHERE c.task_queue = $2 AND c.namespace_id = $1 AND (c.max_running > 0 OR c.rate_interval > 0)) l
 ), due AS MATERIALIZED (
@@ -151,11 +151,12 @@ const claimDue = `(SELECT r.run_id, r.status, r.version, r.started_at, w.initial
 			AND ` + claimable + ` AND q.available_at <= now()
 			AND q.available_at >= timestamptz 'epoch' + w.since * interval '1 microsecond'
 			AND (q.version IS NULL OR q.version = ANY (w.versions::int[]))
-			AND q.recoveries < $11 AND q.outcome IS NULL
+			AND q.recoveries < $11 AND q.outcome IS NULL AND ` + unpaused + `
 		ORDER BY q.available_at
 		LIMIT (SELECT k.room FROM limits k)
 		FOR UPDATE SKIP LOCKED
 	) r
+	WHERE ` + unpausedPair + `
 	LIMIT (SELECT k.room FROM limits k))`
 
 // Makes the runs of the CTE due RUNNING.
@@ -188,10 +189,11 @@ const claimResult = `
 			FROM kagzi.workflow_runs q
 			WHERE q.namespace_id = $1 AND q.task_queue = $2 AND q.workflow_type = w.workflow_type AND q.priority = w.priority
 				AND ` + claimable + ` AND q.available_at > now()
-				AND q.available_at <= now() + $14::bigint * interval '1 microsecond'
+				AND q.available_at <= now() + $14::bigint * interval '1 microsecond' AND ` + unpaused + `
 			ORDER BY q.available_at
 			LIMIT 1
 		) n
+		WHERE ` + unpausedPair + `
 	), (SELECT min(s.available_at) FROM claimed s WHERE s.set_back)) END,
 	l.pair, l.since,
 	` + claimedColumns + `

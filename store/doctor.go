@@ -9,7 +9,7 @@ import (
 
 // Indexes are the schema's indexes, on which the statements rely.
 var Indexes = []string{
-	"key_changes_pkey", "limit_places_held", "limit_places_line", "limit_places_pkey", "limit_places_timed", "limits_pkey", "queues_pkey",
+	"key_changes_pkey", "limit_places_held", "limit_places_line", "limit_places_pkey", "limit_places_timed", "limits_pkey", "pauses_pkey", "queues_pkey",
 	"run_events_pkey", "run_keys_line", "run_keys_pkey",
 	"schedules_due", "schedules_name", "schedules_pkey",
 	"schema_migrations_pkey", "schema_migrations_version_id_key",
@@ -20,7 +20,7 @@ var Indexes = []string{
 	"workers_live", "workers_pkey", "workers_release",
 	"workflow_runs_active_external_id", "workflow_runs_active_fired", "workflow_runs_claim", "workflow_runs_compensating",
 	"workflow_runs_deadline", "workflow_runs_ended_external_id", "workflow_runs_fire", "workflow_runs_group_slot", "workflow_runs_keyed", "workflow_runs_metadata",
-	"workflow_runs_parent", "workflow_runs_pkey", "workflow_runs_quarantined", "workflow_runs_queued", "workflow_runs_slots", "workflow_runs_unread",
+	"workflow_runs_parent", "workflow_runs_paused", "workflow_runs_pkey", "workflow_runs_quarantined", "workflow_runs_queued", "workflow_runs_slots", "workflow_runs_unread",
 }
 
 const indexStates = `

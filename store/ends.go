@@ -98,7 +98,7 @@ const writeEndings = `w AS (
 		locked_by = CASE WHEN l.act IN ('end', 'compensate') THEN NULL ELSE r.locked_by END,
 		waiting_on = CASE WHEN l.act IN ('end', 'compensate') THEN NULL ELSE r.waiting_on END,
 		attempts = r.attempts + CASE WHEN l.act IN ('end', 'compensate') AND l.status = 'FAILED' AND r.outcome IS NULL THEN 1 ELSE 0 END,
-		error_kind = l.error_kind, error = l.error, output = l.output, quarantined = l.quarantined,
+		error_kind = l.error_kind, error = l.error, output = l.output, quarantined = l.quarantined, paused_at = NULL,
 		cancel_requested_at = CASE WHEN l.act = 'mark' THEN coalesce(r.cancel_requested_at, l.now) ELSE r.cancel_requested_at END
 	FROM l
 	WHERE r.run_id = l.run_id AND r.namespace_id = $1

@@ -15,6 +15,8 @@ const (
 	EventResumed    = "RESUMED"
 	EventRestarted  = "RESTARTED"
 	EventForked     = "FORKED"
+	EventPaused     = "PAUSED"
+	EventUnpaused   = "UNPAUSED"
 )
 
 // A RunEvent is an entry of a run's history beside its steps.
@@ -25,6 +27,7 @@ type RunEvent struct {
 	Other  uuid.UUID // the run that it was restarted or forked from, or the new one
 	Step   string    // where the fork begins
 	Reason string
+	Actor  string    // who did it, if the caller said so
 	At     time.Time // set by the database
 }
 
@@ -39,23 +42,23 @@ func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 
 // statement_timestamp, because the transaction may have waited for the run since it began.
 const insertEvents = `
-INSERT INTO kagzi.run_events (run_id, event_id, namespace_id, event, other_run_id, step_id, reason, occurred_at)
+INSERT INTO kagzi.run_events (run_id, event_id, namespace_id, event, other_run_id, step_id, reason, actor, occurred_at)
 SELECT u.run_id, u.event_id, $1, u.event, NULLIF(u.other, '00000000-0000-0000-0000-000000000000'), NULLIF(u.step_id, ''), NULLIF(u.reason, ''),
-	statement_timestamp()
-FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::uuid[], $6::text[], $7::text[])
-	AS u (run_id, event_id, event, other, step_id, reason)
+	NULLIF(u.actor, ''), statement_timestamp()
+FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::uuid[], $6::text[], $7::text[], $8::text[])
+	AS u (run_id, event_id, event, other, step_id, reason, actor)
 ON CONFLICT DO NOTHING`
 
 // writeEvents writes the events in tx, the transaction of the change that they are about. Events that exist stay.
 func (s *Store) writeEvents(ctx context.Context, tx pgx.Tx, events ...RunEvent) error {
 	n := len(events)
 	runs, ids, others := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]uuid.UUID, n)
-	kinds, steps, reasons := make([]string, n), make([]string, n), make([]string, n)
+	kinds, steps, reasons, actors := make([]string, n), make([]string, n), make([]string, n), make([]string, n)
 	for i, e := range events {
 		runs[i], ids[i], others[i] = e.RunID, e.ID, e.Other
-		kinds[i], steps[i], reasons[i] = e.Event, e.Step, e.Reason
+		kinds[i], steps[i], reasons[i], actors[i] = e.Event, e.Step, e.Reason, e.Actor
 	}
-	err := ask(ctx, tx, insertEvents, []any{s.namespace, array(runs), array(ids), kinds, array(others), steps, reasons}, nil)
+	err := ask(ctx, tx, insertEvents, []any{s.namespace, array(runs), array(ids), kinds, array(others), steps, reasons, actors}, nil)
 	return err
 }
 
@@ -69,7 +72,7 @@ func (s *Store) hasEvent(ctx context.Context, tx pgx.Tx, e RunEvent) (bool, erro
 
 const runEvents = `
 SELECT e.run_id, e.event_id, e.event, coalesce(e.other_run_id, '00000000-0000-0000-0000-000000000000'), coalesce(e.step_id, ''),
-	coalesce(e.reason, ''), e.occurred_at
+	coalesce(e.reason, ''), coalesce(e.actor, ''), e.occurred_at
 FROM kagzi.run_events e
 WHERE e.run_id = $2 AND e.namespace_id = $1
 ORDER BY e.occurred_at, e.event_id`
@@ -78,7 +81,7 @@ ORDER BY e.occurred_at, e.event_id`
 func (s *Store) RunEvents(ctx context.Context, run uuid.UUID) (events []RunEvent, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		return ask(ctx, s.pool, runEvents, []any{s.namespace, run}, collect(&events, func(row pgx.CollectableRow) (e RunEvent, err error) {
-			return e, row.Scan(&e.RunID, &e.ID, &e.Event, &e.Other, &e.Step, &e.Reason, utc(&e.At))
+			return e, row.Scan(&e.RunID, &e.ID, &e.Event, &e.Other, &e.Step, &e.Reason, &e.Actor, utc(&e.At))
 		}))
 	})
 	return events, wrap("read events", err)

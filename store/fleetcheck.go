@@ -101,6 +101,12 @@ WHERE EXISTS (
 		ORDER BY k.available_at
 		LIMIT 1
 	) d
+	WHERE (
+		SELECT count(*)
+		FROM kagzi.pauses p
+		WHERE p.run_key = '' AND p.task_queue IN ('', q.task_queue) AND p.workflow_type IN ('', q.workflow_type) AND p.namespace_id = $1
+			AND p.percent = 0 AND NOT p.releases
+	) = 0
 ) OR EXISTS (
 	SELECT FROM unnest(ARRAY[q.task_queue, '']) AS s (key_scope)
 	CROSS JOIN LATERAL (

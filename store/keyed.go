@@ -130,7 +130,7 @@ const roomOfQueue = `limits AS MATERIALIZED (
 					SELECT FROM kagzi.workflow_runs WHERE task_queue = $2 AND namespace_id = $1 AND ` + holds + ` LIMIT c.max_running
 				) x
 			) END,
-			` + tokens + `))::int AS room
+			CASE WHEN (SELECT p.everything FROM paused p) THEN 0 END, ` + tokens + `))::int AS room
 	FROM (SELECT now() AS now) t
 	LEFT JOIN LATERAL (
 		SELECT x.*, x.max_running > 0 OR coalesce(x.rate_interval > 0, false) AS limited
@@ -157,12 +157,13 @@ const spendTokens = `rate AS MATERIALIZED (
 // that holds a slot needs no room. While there is room, such runs are among the others; else the statement finds them by their
 // index (h).
 const claimLimited = `
-WITH ` + roomOfQueue + `, h AS MATERIALIZED (
+WITH ` + pausesNow + `, ` + roomOfQueue + `, h AS MATERIALIZED (
 	SELECT q.run_id, q.workflow_type, q.priority, q.status, q.version, q.recoveries, q.started_at, q.deadline_at, q.available_at AS since, now() AS now,
 		q.status = 'RUNNING' AND q.recoveries + 1 >= 3 AS set_back
 	FROM kagzi.workflow_runs q
 	WHERE (SELECT k.limited AND k.room = 0 FROM limits k) AND q.namespace_id = $1 AND q.task_queue = $2 AND ` + holds + `
 		AND q.available_at <= now() AND q.workflow_type = ANY ($3::text[]) AND q.recoveries < $11 AND q.outcome IS NULL AND q.paused_at IS NULL
+		AND (SELECT NOT p.everything FROM paused p) AND ` + unpaused + `
 	LIMIT $7
 	FOR UPDATE SKIP LOCKED
 ), due AS MATERIALIZED (
@@ -188,17 +189,31 @@ SELECT t.now, (SELECT k.limited FROM limits k), (SELECT k.room FROM limits k) - 
 //
 // Then each key gets its next place (p): none while all its slots are taken or no run waits; the time of the next token, or of
 // the next run; else it stays in the line, at its end once its turn is over. The place of a key of which this worker could
-// execute no run stays. The places are written by ON CONFLICT, because the planner could read all keys for a join.
+// execute no run stays.
+//
+// A key also has no place while it is paused, or all of its waiting runs are. Whoever ends a pause leaves changes of the keys that
+// have such runs. It could miss a key of a run that is younger than its search, if it commits after this claim has seen the pause.
+// So the claim locks the pauses (steady). Then whoever ends one waits for the claim before it searches, or the claim finds
+// its lock, and the keys are looked at again soon.
+//
+// The places are written by ON CONFLICT, because the planner could read all keys for a join.
 const claimKeys = `
-WITH ` + roomOfQueue + `, k AS MATERIALIZED (
-	SELECT c.*, n.running, c.max_running <= n.running AS full, ` + tokens + ` AS tokens
+WITH ` + pausesNow + `, steady AS MATERIALIZED (
+	SELECT p.paused_at FROM kagzi.pauses p WHERE p.run_key = '' AND p.namespace_id = $1 FOR SHARE SKIP LOCKED
+), ` + roomOfQueue + `, k AS MATERIALIZED (
+	SELECT c.*, n.running, c.paused OR c.max_running <= n.running AS full, ` + tokens + ` AS tokens
 	FROM limits t
 	CROSS JOIN LATERAL (
 		SELECT u.place, x.key_scope, x.run_key, x.available_at, x.rate_at, x.credit, coalesce(x.weight, 1) AS weight,
 			CASE WHEN x.key_scope = '' THEN 1 ELSE coalesce(x.max_running, t.key_max_running) END AS max_running,
 			CASE WHEN x.key_scope <> '' THEN coalesce(x.rate_interval, t.key_interval) END AS rate_interval,
 			CASE WHEN x.rate_interval > 0 THEN coalesce(x.rate_burst, 1) ELSE t.key_burst END AS rate_burst,
-			CASE WHEN x.key_scope = '' THEN 2 ELSE coalesce(t.slot, 1) END::smallint AS slot
+			CASE WHEN x.key_scope = '' THEN 2 ELSE coalesce(t.slot, 1) END::smallint AS slot,
+			x.key_scope <> '' AND (SELECT p.everything FROM paused p) OR (SELECT p.keys FROM paused p) AND (
+				SELECT count(*) FROM (
+					SELECT FROM kagzi.pauses p WHERE p.run_key = x.run_key AND p.key_scope = x.key_scope AND p.namespace_id = $1 LIMIT 1
+				) p
+			) > 0 AS paused
 		FROM unnest($13::text[], $14::text[]) WITH ORDINALITY AS u (key_scope, run_key, place)
 		CROSS JOIN LATERAL (
 			SELECT f.* FROM kagzi.run_keys f
@@ -241,7 +256,7 @@ WITH ` + roomOfQueue + `, k AS MATERIALIZED (
 				SELECT x.run_id, x.status, x.version, x.started_at, x.workflow_type, x.deadline_at, x.available_at AS since
 				FROM kagzi.workflow_runs x
 				WHERE x.key_scope = a.key_scope AND x.namespace_id = $1 AND x.run_key = a.run_key AND x.priority = p.priority
-					AND ` + waits + ` AND x.available_at <= now() AND x.outcome IS NULL AND x.task_queue = $2
+					AND ` + waits + ` AND x.available_at <= now() AND x.outcome IS NULL AND x.task_queue = $2 AND ` + unpaused + `
 					AND x.workflow_type || '/' || coalesce(x.version::text, '') = ANY ($5::text[]) AND x.recoveries < $11
 				ORDER BY x.available_at, x.run_id
 				LIMIT a.allowed
@@ -259,7 +274,7 @@ WITH ` + roomOfQueue + `, k AS MATERIALIZED (
 				SELECT x.run_id
 				FROM kagzi.workflow_runs x
 				WHERE x.key_scope = a.key_scope AND x.namespace_id = $1 AND x.run_key = a.run_key AND x.priority = p.priority
-					AND ` + waits + ` AND x.available_at <= now() AND x.outcome IS NULL
+					AND ` + waits + ` AND x.available_at <= now() AND x.outcome IS NULL AND ` + unpaused + `
 				ORDER BY x.available_at, x.run_id
 				LIMIT 1
 			) r
@@ -275,18 +290,18 @@ WITH ` + roomOfQueue + `, k AS MATERIALIZED (
 		) r
 	) r
 ), ` + claimUpdate + `, ` + spendTokens + `, s AS MATERIALIZED (
-	SELECT a.key_scope, a.run_key, a.available_at AS before, a.now, a.credit, a.weight, coalesce(t.taken, 0) AS taken, a.max_running <= a.running + coalesce(t.taken, 0) AS full,
+	SELECT a.key_scope, a.run_key, a.available_at AS before, a.now, a.credit, a.weight, coalesce(t.taken, 0) AS taken, a.paused OR a.max_running <= a.running + coalesce(t.taken, 0) AS full,
 		CASE WHEN t.taken > 0 AND a.rate_interval > 0
 			THEN GREATEST(a.rate_at, a.now - (a.rate_burst - 1) * a.rate_interval * interval '1 microsecond') + t.taken * a.rate_interval * interval '1 microsecond'
 			ELSE a.rate_at END AS rate_at, a.rate_at AS old_rate_at,
-		CASE WHEN a.max_running <= a.running + coalesce(t.taken, 0) THEN NULL ELSE (
+		CASE WHEN a.paused OR a.max_running <= a.running + coalesce(t.taken, 0) THEN NULL ELSE (
 			SELECT min(n.available_at)
 			FROM generate_series(1, 4) AS p (priority)
 			CROSS JOIN LATERAL (
 				SELECT x.available_at
 				FROM kagzi.workflow_runs x
 				WHERE x.key_scope = a.key_scope AND x.namespace_id = $1 AND x.run_key = a.run_key AND x.priority = p.priority
-					AND ` + waits + ` AND x.outcome IS NULL AND x.run_id <> ALL (coalesce(t.runs, '{}'))
+					AND ` + waits + ` AND x.outcome IS NULL AND x.run_id <> ALL (coalesce(t.runs, '{}')) AND ` + unpaused + `
 				ORDER BY x.available_at
 				LIMIT 1
 			) n
@@ -299,11 +314,12 @@ WITH ` + roomOfQueue + `, k AS MATERIALIZED (
 		CASE WHEN s.full OR s.next > s.now OR s.next IS NULL OR s.rate_at > s.now THEN 0
 			WHEN s.taken = 0 THEN s.credit
 			ELSE GREATEST(0, CASE WHEN s.credit > 0 THEN s.credit ELSE s.weight END - s.taken) END AS credit,
-		CASE WHEN s.full THEN timestamptz 'infinity'
+		LEAST(CASE WHEN s.full THEN timestamptz 'infinity'
 			WHEN s.next > s.now OR s.next IS NULL THEN coalesce(GREATEST(s.next, s.rate_at), 'infinity')
 			WHEN s.rate_at > s.now THEN s.rate_at
 			WHEN s.before <= s.now AND (s.taken = 0 OR CASE WHEN s.credit > 0 THEN s.credit ELSE s.weight END > s.taken) THEN s.before
-			ELSE clock_timestamp() END AS available_at
+			ELSE clock_timestamp() END,
+			CASE WHEN (SELECT count(*) FROM pauses) > (SELECT count(*) FROM steady) THEN s.now + interval '1 second' END) AS available_at
 	FROM s
 ), moved AS (
 	INSERT INTO kagzi.run_keys AS x (key_scope, run_key, namespace_id, available_at, credit, rate_at)
@@ -319,7 +335,7 @@ SELECT t.now, (SELECT k.room FROM limits k) - (SELECT count(*) FROM due)::int, A
 			CROSS JOIN LATERAL (
 				SELECT x.task_queue
 				FROM kagzi.workflow_runs x
-				WHERE x.key_scope = p.key_scope AND x.namespace_id = $1 AND x.run_key = p.run_key AND x.priority = n.priority AND ` + waits + ` AND x.outcome IS NULL
+				WHERE x.key_scope = p.key_scope AND x.namespace_id = $1 AND x.run_key = p.run_key AND x.priority = n.priority AND ` + waits + ` AND x.outcome IS NULL AND ` + unpaused + `
 				ORDER BY x.available_at, x.run_id
 				LIMIT 1
 			) r

@@ -9,6 +9,7 @@ import (
 
 // The statement searches the part of the claim's index that a claim with Since leaves out.
 const missedRuns = `
+WITH ` + pausesNow + `
 SELECT w.workflow_type, w.priority, d.available_at
 FROM unnest($3::text[], $4::smallint[], $5::text[], $6::bigint[]) AS w (workflow_type, priority, versions, since)
 CROSS JOIN LATERAL (
@@ -18,10 +19,11 @@ CROSS JOIN LATERAL (
 		AND ` + claimable + ` AND q.available_at <= now()
 		AND q.available_at < timestamptz 'epoch' + w.since * interval '1 microsecond'
 		AND (q.version IS NULL OR q.version = ANY (w.versions::int[]))
-		AND q.recoveries < $7 AND q.outcome IS NULL
+		AND q.recoveries < $7 AND q.outcome IS NULL AND ` + unpaused + `
 	ORDER BY q.available_at
 	LIMIT 1
-) d`
+) d
+WHERE ` + unpausedPair
 
 // missedTimeout is how long the search for missed runs may take. Nothing waits for it.
 const missedTimeout = time.Minute

@@ -67,7 +67,7 @@ type StartedRun struct {
 // apart which of them were taken. An insert takes longer, so all are due at the commit.
 //
 // A run with a lease is inserted as if it had been claimed in the same moment: see claimRuns for the end of its lease. If its queue
-// has limits, the run is inserted without the lease, and without the version that the lease says the claim gave.
+// has limits, or anything but keys is paused, the run is inserted without the lease, and without the version that the lease says the claim gave.
 const insertRuns = `
 WITH u AS MATERIALIZED (
 	SELECT u.run_id, u.external_id, u.input_hash, u.task_queue, u.workflow_type,
@@ -81,7 +81,9 @@ WITH u AS MATERIALIZED (
 			coalesce(u.lease_timeout, ($21::bigint[])[1]) AS lease_timeout, u.place,
 			coalesce(u.lease, ($20::uuid[])[1]) <> '00000000-0000-0000-0000-000000000000' AND coalesce(u.task_queue, ($5::text[])[1]) <> ALL (ARRAY (
 				SELECT c.task_queue FROM kagzi.queues c WHERE c.namespace_id = $1 AND (c.max_running > 0 OR c.rate_interval > 0)
-			)) AS claims
+			)) AND (
+				SELECT count(*) FROM (SELECT FROM kagzi.pauses p WHERE p.run_key = '' AND p.namespace_id = $1 LIMIT 1) p
+			) = 0 AS claims
 		FROM unnest($2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::int[], $8::smallint[], $9::bigint[], $10::bigint[],
 			$11::bigint[], $12::text[], $13::text[], $14::uuid[], $15::text[], $16::bytea[], $17::text[], $18::bool[], $19::uuid[], $20::uuid[], $21::bigint[]) WITH ORDINALITY
 			AS u (run_id, external_id, input_hash, task_queue, workflow_type, version, priority, delay, at, timeout,

@@ -103,6 +103,7 @@ const (
 	queuesKey   = "queues_pkey"
 	windowsKey  = "start_windows_pkey"
 	itemsKey    = "start_items_pkey"
+	pausesKey   = "pauses_pkey"
 
 	deadlineIndex = "workflow_runs_deadline"
 )
@@ -122,7 +123,7 @@ func (p *plan) wrong(want planned) (wrong []string) {
 		columns, ok := want.indexes[n.Index]
 		switch {
 		case n.Type == "ModifyTable", n.Type == "Bitmap Heap Scan", n.Type == "Tid Scan": // of the former two, the child node counts; the last reads a row by its place
-		case n.Index != "" && !ok, n.Index == "" && (n.Relation == "workflow_runs" || n.Relation == "step_runs" || n.Relation == "schedules" || n.Relation == "run_keys" || n.Relation == "queues" || n.Relation == "start_windows" || n.Relation == "start_items"):
+		case n.Index != "" && !ok, n.Index == "" && (n.Relation == "workflow_runs" || n.Relation == "step_runs" || n.Relation == "schedules" || n.Relation == "run_keys" || n.Relation == "queues" || n.Relation == "start_windows" || n.Relation == "start_items" || n.Relation == "pauses"):
 			wrong = append(wrong, fmt.Sprintf("%s of %s by %q", n.Type, n.Relation, n.Index))
 		case n.Index != "":
 			for _, c := range columns {
@@ -173,6 +174,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 	req := request(len(ids), types(WorkflowVersions{"type", []int{1}, 1}, WorkflowVersions{"other", []int{1, 2}, 2}, WorkflowVersions{"third", []int{1}, 1}))
 	typeNames, priorities, _, _ := req.pairs()
 	both := map[string][]string{claimIndex: claimed, runsKey: byKey[runsKey]}
+	pauses := map[string][]string{pausesKey: {"run_key", "namespace_id"}}
 	schedules := map[string][]string{
 		firedIndex: {"schedule_id", "namespace_id"}, queuedIndex: {"schedule_id", "namespace_id"}, runsKey: {"run_id", "namespace_id"},
 	}
@@ -203,9 +205,9 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		return planned{name, sql, args, states}
 	}
 	return []planned{
-		{"claimRuns", claimRuns, s.claimArgs(req), withKey(both, map[string][]string{queuesKey: {"task_queue", "namespace_id"}})},
-		{"claimLimited", claimLimited, s.claimArgs(req), limited},
-		{"claimKeys", claimKeys, s.keyedArgs(req, queues, names), keyed},
+		{"claimRuns", claimRuns, s.claimArgs(req), withKey(withKey(both, pauses), map[string][]string{queuesKey: {"task_queue", "namespace_id"}})},
+		{"claimLimited", claimLimited, s.claimArgs(req), withKey(limited, pauses)},
+		{"claimKeys", claimKeys, s.keyedArgs(req, queues, names), withKey(keyed, pauses)},
 		{"lockKeys", lockKeys, []any{s.namespace, "queue", 100, queues, names, int64(0), int64(0), 500}, line},
 		{"lockQueue", lockQueue, []any{s.namespace, "queue"}, keyed},
 		{"nextKeys", nextKeys, []any{s.namespace, "queue", int64(0), int64(0)}, line},
@@ -225,7 +227,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		listed("listKeysByPrefix", KeyFilter{Prefix: "key-1"}),
 		listed("listKeysFullest", KeyFilter{Order: Fullest}),
 		listed("listKeysWaiting", KeyFilter{Order: LongestWaiting}),
-		{"missedRuns", missedRuns, s.missedArgs(req), both},
+		{"missedRuns", missedRuns, s.missedArgs(req), withKey(both, pauses)},
 		{"runsOfClaim", runsOfClaim, []any{s.namespace, "queue", typeNames, priorities, array(leasesOf(lease)), micros(time.Minute)}, both},
 		{"recordSteps", recordSteps, recordColumns.args(s.namespace, records), byKey},
 		{"recordCompensations", recordCompensations, compensationColumns.args(s.namespace, registered), byKey},
@@ -242,7 +244,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"completeRuns", completeRuns, completeColumns.args(s.namespace, finishes), byKey},
 		{"finishRuns", finishRuns, finishColumns.args(s.namespace, finishes), withKey(byKey, byStep)},
 		{"extendLeases", extendLeases, []any{s.namespace, runs, leases, micros(time.Minute)}, byKey},
-		{"heldStates", heldStates, []any{s.namespace, runs, leases}, byKey},
+		{"heldStates", heldStates, []any{s.namespace, runs, leases}, withKey(byKey, map[string][]string{pausesKey: {"namespace_id"}})},
 		{"history", history, []any{s.namespace, runs, 1000}, byStep},
 		{"runInputs", runInputs, []any{s.namespace, runs, 1000}, byInput},
 		{"loadSize", loadSize, []any{s.namespace, ids[0]}, map[string][]string{itemsKey: {"run_id", "namespace_id"}, stepsKey: {"run_id", "namespace_id"}, signalsKey: {"run_id", "namespace_id"}, runsKey: {"run_id", "namespace_id"}}},
@@ -275,6 +277,13 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"unreadSignals", unreadSignals, []any{s.namespace, runs, 1000}, map[string][]string{signalsKey: {"run_id", "namespace_id"}}},
 		{"endedChildren", endedChildren, []any{s.namespace, runs, 1000}, withKey(byKey, byStep)},
 		{"runWakeups", runWakeups, []any{s.namespace, runs}, byKey},
+		{"pauseRun", pauseRun, []any{s.namespace, ids[0]}, byKey},
+		{"stateForPause", stateForPause, []any{s.namespace, ids[0]}, byKey},
+		{"unpauseRun", unpauseRun, []any{s.namespace, ids[0]}, withKey(byKey, map[string][]string{"workers_pkey": {"worker_id", "namespace_id"}, "workers_live": {"namespace_id"}})},
+		{"noteRelease", noteRelease, []any{s.namespace, "queue", "type"}, pauses},
+		{"pausedRuns", pausedRuns, []any{s.namespace, 1000}, map[string][]string{"workflow_runs_paused": {"namespace_id"}}},
+		{"leaveAllChanges", leaveAllChanges, []any{s.namespace, ""}, map[string][]string{keyedIndex: {"key_scope", "namespace_id"}}},
+		{"insertRuns", insertRuns, insertColumns.args(s.namespace, []*NewRun{{RunID: uuid.New(), Queue: "queue", Type: "type", Priority: 3, Claim: &NewClaim{LeaseTimeout: time.Minute}}}), withKey(pauses, map[string][]string{queuesKey: {"namespace_id"}})},
 		{"resumeRun", resumeRun, []any{s.namespace, ids[0]}, byKey},
 		{"forgetNamed", forgetNamed, []any{s.namespace, ids[0], []string{"step"}}, withKey(byKey, byStep)},
 		{"compensated", compensated, []any{s.namespace, ids[0]}, byKey},
@@ -319,7 +328,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"activeQueues", activeQueues, []any{maxQueues}, map[string][]string{claimIndex: {"task_queue"}}},
 		{"ownQueues", ownQueues, []any{s.namespace, maxQueues}, map[string][]string{claimIndex: {"task_queue", "namespace_id"}}},
 		{"activeTypes", activeTypes, []any{s.namespace, typeNames[:3], maxQueues}, map[string][]string{claimIndex: claimed[:3]}},
-		{"busyQueues", busyQueues, []any{s.namespace, micros(time.Minute)}, withKey(map[string][]string{claimIndex: claimed, "workers_live": nil}, line)},
+		{"busyQueues", busyQueues, []any{s.namespace, micros(time.Minute)}, withKey(map[string][]string{claimIndex: claimed, "workers_live": nil}, withKey(line, pauses))},
 		{"dueWork", dueWork, []any{s.namespace, typeNames[:3], typeNames[:3], maxDueCounted}, map[string][]string{claimIndex: claimed}},
 		{"activeWork", activeWork, []any{s.namespace, typeNames[:3], typeNames[:3], maxActiveRead}, map[string][]string{claimIndex: claimed[:4]}},
 		{"overdueSchedules", overdueSchedules, []any{s.namespace, micros(time.Minute), 10}, map[string][]string{dueIndex: {"next_at", "namespace_id"}}},
@@ -384,7 +393,7 @@ func TestPlansOfManyRows(t *testing.T) {
 	const rows = 300_000
 	db := dbtest.Database(t, dbtest.Unchecked())
 	s := New(db.Pool, "test")
-	const tables = `kagzi.workflow_runs, kagzi.step_runs, kagzi.schedules, kagzi.signals, kagzi.run_events, kagzi.run_keys, kagzi.key_changes, kagzi.queues, kagzi.start_windows, kagzi.start_items`
+	const tables = `kagzi.workflow_runs, kagzi.step_runs, kagzi.schedules, kagzi.signals, kagzi.run_events, kagzi.run_keys, kagzi.key_changes, kagzi.queues, kagzi.start_windows, kagzi.start_items, kagzi.pauses`
 	for table := range strings.SplitSeq(tables, ", ") {
 		exec(t, s.pool, `ALTER TABLE `+table+` SET (autovacuum_enabled = off)`)
 	}

@@ -16,7 +16,7 @@ import (
 const resumeRun = `
 WITH t AS MATERIALIZED (SELECT statement_timestamp() AS now), r AS (
 UPDATE kagzi.workflow_runs r
-SET status = 'PENDING', slot = NULL, available_at = t.now, finished_at = NULL, lease = NULL, locked_by = NULL,
+SET status = 'PENDING', slot = NULL, available_at = t.now, paused_at = NULL, finished_at = NULL, lease = NULL, locked_by = NULL,
 	recoveries = 0, recoveries_since = NULL, load_failures = 0, deadline_at = NULL, wakeups = r.wakeups + 1,
 	attempts = r.attempts + CASE WHEN r.status = 'CANCELLED' THEN 1 ELSE 0 END,
 	cancel_requested_at = CASE WHEN r.quarantined THEN r.cancel_requested_at END, quarantined = false,
@@ -45,7 +45,7 @@ WHERE s.run_id = $2 AND s.namespace_id = $1 AND s.step_kind = 'COMPENSATION' AND
 	resumeCompensating = `
 WITH t AS MATERIALIZED (SELECT statement_timestamp() AS now)
 UPDATE kagzi.workflow_runs r
-SET status = 'SLEEPING', slot = NULL, available_at = t.now, wakeups_awaited = r.wakeups, finished_at = NULL, lease = NULL,
+SET status = 'SLEEPING', slot = NULL, available_at = t.now, paused_at = NULL, wakeups_awaited = r.wakeups, finished_at = NULL, lease = NULL,
 	error_kind = r.outcome ->> 'kind', error = r.outcome ->> 'error'
 FROM t
 WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status IN ('FAILED', 'CANCELLED') AND r.waiting_on IS DISTINCT FROM '` + beingDeleted + `'

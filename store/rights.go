@@ -52,7 +52,7 @@ func (e *MissingRights) Error() string {
 const checkRights = `
 SELECT pg_is_in_recovery() OR current_setting('default_transaction_read_only')::bool,
 	(SELECT bool_and(has_table_privilege('kagzi.' || t, p))
-	FROM unnest(ARRAY['workflow_runs', 'step_runs', 'signals', 'run_events', 'schedules', 'start_windows', 'start_items', 'workers', 'worker_events', 'queues', 'run_keys', 'key_changes', 'limits', 'limit_places']) AS t
+	FROM unnest(ARRAY['workflow_runs', 'step_runs', 'signals', 'run_events', 'schedules', 'start_windows', 'start_items', 'workers', 'worker_events', 'queues', 'run_keys', 'key_changes', 'limits', 'limit_places', 'pauses']) AS t
 	CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS p)`
 
 // CheckRights returns an error that says what to do if the database is read-only, and MissingRights if this user lacks a
@@ -97,13 +97,13 @@ const missingRights = `
 SELECT current_user::text, NOT has_schema_privilege(n.oid, 'USAGE'), coalesce((
 	SELECT string_agg(g.lacks || ' on ' || g.tables, ' and ' ORDER BY g.n DESC, g.tables)
 	FROM (
-		SELECT t.lacks, count(*) AS n, CASE WHEN count(*) = 14 THEN 'the tables of schema kagzi' ELSE string_agg('kagzi.' || t.relname, ', ' ORDER BY t.relname) END AS tables
+		SELECT t.lacks, count(*) AS n, CASE WHEN count(*) = 15 THEN 'the tables of schema kagzi' ELSE string_agg('kagzi.' || t.relname, ', ' ORDER BY t.relname) END AS tables
 		FROM (
 			SELECT c.relname, string_agg(p.name, ', ' ORDER BY p.place) AS lacks
 			FROM pg_class c
 			CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) WITH ORDINALITY AS p (name, place)
 			WHERE c.relnamespace = n.oid AND NOT has_table_privilege(c.oid, p.name)
-				AND (c.relname IN ('workflow_runs', 'step_runs', 'signals', 'run_events', 'schedules', 'start_windows', 'start_items', 'workers', 'worker_events', 'queues', 'run_keys', 'key_changes', 'limits', 'limit_places')
+				AND (c.relname IN ('workflow_runs', 'step_runs', 'signals', 'run_events', 'schedules', 'start_windows', 'start_items', 'workers', 'worker_events', 'queues', 'run_keys', 'key_changes', 'limits', 'limit_places', 'pauses')
 					OR c.relname = 'schema_migrations' AND p.name = 'SELECT')
 			GROUP BY c.relname
 		) t

@@ -41,6 +41,7 @@ type Run struct {
 	FinishedAt  time.Time
 	Quarantined bool
 	Key         Key
+	PausedAt    time.Time     // zero unless the run itself is paused
 	Outcome     *FinalOutcome // nil unless the run has compensations to run, or has run them
 	Input       []byte
 	Output      []byte
@@ -49,7 +50,7 @@ type Run struct {
 const runColumns = `r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.priority, r.status,
 	NULLIF(r.available_at, 'infinity'), r.attempts, r.recoveries, r.waiting_on, NULLIF(r.deadline_at, 'infinity'), r.metadata,
 	r.error_kind, r.error, r.parent_run_id, r.parent_step_id, r.locked_by, r.created_at, r.started_at, r.finished_at,
-	r.schedule_name, r.fire_at, r.origin_run_id, r.quarantined, r.outcome, r.run_key, coalesce(r.key_scope = '', false), coalesce(r.input, (
+	r.schedule_name, r.fire_at, r.origin_run_id, r.quarantined, CASE WHEN r.finished_at IS NULL THEN r.paused_at END, r.outcome, r.run_key, coalesce(r.key_scope = '', false), coalesce(r.input, (
 		SELECT string_agg(i.input, ''::bytea ORDER BY i.place) FROM kagzi.start_items i WHERE i.run_id = r.run_id AND i.namespace_id = $1
 	)), r.output`
 
@@ -206,7 +207,7 @@ func readRuns(rows pgx.Rows) ([]*Run, error) {
 		var parent, origin, locked *uuid.UUID
 		if err := rows.Scan(&r.RunID, &external, &r.Queue, &r.Type, &version, &r.Priority, &r.Status, utc(&r.AvailableAt), &r.Attempts,
 			&r.Recoveries, &waiting, utc(&r.DeadlineAt), &r.Metadata, &kind, &text, &parent, &step, &locked, utc(&r.CreatedAt), utc(&r.StartedAt),
-			utc(&r.FinishedAt), &schedule, utc(&r.FireAt), &origin, &r.Quarantined, &r.Outcome, &key, &r.Key.Group, &r.Input, &r.Output); err != nil {
+			utc(&r.FinishedAt), &schedule, utc(&r.FireAt), &origin, &r.Quarantined, utc(&r.PausedAt), &r.Outcome, &key, &r.Key.Group, &r.Input, &r.Output); err != nil {
 			return nil, err
 		}
 		r.ExternalID, r.WaitingOn, r.ErrorKind, r.Error = deref(external), deref(waiting), deref(kind), deref(text)

@@ -180,6 +180,7 @@ type HeldRunState struct {
 	Status   string
 	Wakeups  int64
 	Cancel   bool      // somebody cancelled the run: the worker has to end it
+	Paused   bool      // the execution has to stop at its next step: somebody paused the run, or its queue, workflow or key in that way
 	Deadline time.Time // when the run has to end; zero if there is none
 	Term     Term      // of the lease, if Holds
 }
@@ -207,11 +208,21 @@ WHERE r.run_id = l.run_id AND r.namespace_id = $1
 RETURNING r.run_id, r.lease, l.until, l.now`
 
 const heldStates = `
+WITH pauses AS MATERIALIZED (
+	SELECT p.task_queue AS in_queue, p.workflow_type AS of_type, p.run_key AS of_key, p.key_scope AS of_scope, p.percent, p.paused_at AS since
+	FROM kagzi.pauses p
+	WHERE p.namespace_id = $1 AND p.parks
+)
 SELECT u.run_id, u.lease, coalesce(r.lease = u.lease AND r.status = 'RUNNING', false), coalesce(r.status, ''),
-	coalesce(r.wakeups, 0), coalesce(r.cancel_requested_at IS NOT NULL, false), r.deadline_at, NULLIF(r.available_at, 'infinity'), now()
+	coalesce(r.wakeups, 0), coalesce(r.cancel_requested_at IS NOT NULL, false), r.deadline_at, NULLIF(r.available_at, 'infinity'), now(), coalesce(r.paused, false)
 FROM unnest($2::uuid[], $3::uuid[]) AS u (run_id, lease)
 LEFT JOIN LATERAL (
-	SELECT q.lease, q.status, q.wakeups, q.cancel_requested_at, q.deadline_at, q.available_at
+	SELECT q.lease, q.status, q.wakeups, q.cancel_requested_at, q.deadline_at, q.available_at, q.paused_at IS NOT NULL OR (
+			SELECT count(*)
+			FROM pauses p
+			WHERE p.in_queue IN ('', task_queue) AND p.of_type IN ('', workflow_type) AND (p.of_key = '' OR p.of_key = run_key AND p.of_scope = key_scope)
+				AND ` + applies + `
+		) > 0 AS paused
 	FROM kagzi.workflow_runs q
 	WHERE q.run_id = u.run_id AND q.namespace_id = $1
 	OFFSET 0
@@ -236,7 +247,7 @@ func (s *Store) HeldStates(ctx context.Context, db DB, held []HeldRun, alone fun
 			return ask(ctx, db, heldStates, heldColumns.args(s.namespace, some), collect(&found, func(row pgx.CollectableRow) (st HeldRunState, err error) {
 				var until *time.Time
 				var now time.Time
-				err = row.Scan(&st.RunID, &st.Lease, &st.Holds, &st.Status, &st.Wakeups, &st.Cancel, utc(&st.Deadline), &until, &now)
+				err = row.Scan(&st.RunID, &st.Lease, &st.Holds, &st.Status, &st.Wakeups, &st.Cancel, utc(&st.Deadline), &until, &now, &st.Paused)
 				if st.Holds && until != nil {
 					st.Term = termOf(asked, now, *until)
 				}

@@ -41,6 +41,9 @@ func (b *Branch) begins() error {
 	if err := b.mayBegin(); err != nil {
 		return err
 	}
+	if err := b.park(); err != nil {
+		return err
+	}
 	return b.registerLeftovers(b.lastLookup.id)
 }
 

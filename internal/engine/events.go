@@ -22,6 +22,7 @@ type wait struct {
 	need     int             // how many further wake-ups of the run may end the wait; zero: none does
 	child    bool            // the wake-ups are ends of children
 	inMemory bool            // it does not last: the run is not suspended meanwhile
+	parked   bool            // the branch waits until the run is no longer paused
 	anyway   bool            // the branch waits although it is cancelled: see waitAnyway
 	woken    chan struct{}   // closed by wakeLocked, which counts the branch busy again
 }

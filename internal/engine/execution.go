@@ -98,6 +98,8 @@ type execution struct {
 	activeChildren map[uuid.UUID]bool // its children that may be active, without detached ones. Set by remember and StartChild; their ends remove them.
 	loading        bool               // its history is being read, and none of its goroutines has begun. Set by Session.begin, reset by loader.begin.
 	fetching       bool               // its inbox is about to be read alone. Set by loader.fetch, reset when the read begins.
+	paused         bool               // its row says that the branches are to park. Set by setPaused.
+	unpaused       event              // paused was reset
 	inboxFailures  int                // how often in a row its inbox could not be read. readInbox counts and resets it.
 	large          int64              // how many bytes it holds of the loader's memory for large histories
 

@@ -131,7 +131,7 @@ func TestClaimAfterALostAnswer(t *testing.T) {
 	c := kit.NewClient(t, dbtest.OpenPool(t, proxy.DSN(), dbtest.Conns(4)))
 	s, wf := newSessionOf(t, c)
 	runs := kit.StartRuns(t, c, wf, 1)
-	drop := proxy.DropAck(pgproxy.Contains("WITH limits AS MATERIALIZED"))
+	drop := proxy.DropAck(pgproxy.Contains("limits AS MATERIALIZED"))
 	pause := s.Claim(t.Context(), 10)
 	await.Receive(t, drop.Done())
 	if pause != 0 {

@@ -120,6 +120,7 @@ func (s *Session) apply(states []store.HeldRunState) (woken []uuid.UUID) {
 			if st.Cancel {
 				e.cancelRequested(st.Deadline)
 			}
+			e.setPaused(st.Paused)
 			if e.isBehind(st.Wakeups) {
 				woken = append(woken, st.RunID)
 			}

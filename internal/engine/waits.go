@@ -108,7 +108,14 @@ func (b *Branch) resume(w *wait) {
 // trySuspendLocked is called when no branch is busy. It suspends the execution, or stops it for another reason, unless a wait
 // ends soon or the execution lingers.
 func (e *execution) trySuspendLocked() {
-	if e.cancelClosedLocked() || e.endsSoonLocked() || e.lingersLocked() {
+	if e.cancelClosedLocked() {
+		return
+	}
+	if e.parkedLocked() {
+		e.suspendParkedLocked()
+		return
+	}
+	if e.endsSoonLocked() || e.lingersLocked() {
 		return
 	}
 	if !e.mode.begins() { // the branches wait for one another, and those with unrecorded operations have exited
@@ -167,7 +174,7 @@ func (e *execution) suspendLocked(w *write) {
 }
 
 // suspendWith suspends the execution with wait w and its record r in one transaction, and exits the goroutine. It does nothing
-// if another branch is busy, another wait ends soon, the branch is cancelled, or event on, unless it is nil, has fired more
+// if another branch is busy or parked, another wait ends soon, the branch is cancelled, or event on, unless it is nil, has fired more
 // than past times: then the caller records r by itself.
 func (b *Branch) suspendWith(r *store.Record, w *wait, on *event, past int) {
 	e := b.e
@@ -177,7 +184,7 @@ func (b *Branch) suspendWith(r *store.Record, w *wait, on *event, past int) {
 		e.mu.Unlock()
 		runtime.Goexit()
 	}
-	if e.busy > 1 || b.ctx.Err() != nil || e.endsSoonLocked() || on != nil && on.fired > past {
+	if e.busy > 1 || b.ctx.Err() != nil || e.parkedLocked() || e.endsSoonLocked() || on != nil && on.fired > past {
 		e.mu.Unlock()
 		return
 	}

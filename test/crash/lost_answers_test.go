@@ -30,7 +30,7 @@ func TestLostAnswers(t *testing.T) {
 		match string
 		nths  []int
 	}{
-		{"Claim", "WITH limits AS MATERIALIZED", []int{1, 2, 3}},
+		{"Claim", "limits AS MATERIALIZED", []int{1, 2, 3}},
 		{"History", "SELECT DISTINCT ON (s.step_id)", []int{1}},
 		{"Record", "INSERT INTO kagzi.step_runs AS s", []int{1, 2, 3, 4, 5}},
 		{"Suspend", "u.wake_at > 0", []int{1}},

@@ -28,7 +28,7 @@ func spy(proxy *pgproxy.Proxy, part string) *atomic.Int64 {
 }
 
 const (
-	claimStatement   = "WITH limits AS MATERIALIZED"
+	claimStatement   = "limits AS MATERIALIZED"
 	resolveStatement = "AND q.lease = ANY ($5::uuid[]) AND q.status = 'RUNNING'"
 )
 

@@ -85,7 +85,7 @@ func TestLostClaimIsFollowedByASmallerOne(t *testing.T) {
 	if _, err := c.StartMany(ctx, calls); err != nil {
 		t.Fatal(err)
 	}
-	drop := proxy.DropRequest(pgproxy.Contains("WITH limits AS MATERIALIZED"))
+	drop := proxy.DropRequest(pgproxy.Contains("limits AS MATERIALIZED"))
 	kit.StartLocal(t, w)
 	await.Receive(t, drop.Done())
 	for range calls {

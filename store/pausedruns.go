@@ -1,0 +1,118 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// A run that ends, or is about to end, is not paused: a cancel removes the pause, and so does the decision to run compensations.
+const pauseRun = `
+WITH t AS MATERIALIZED (SELECT statement_timestamp() AS now)
+UPDATE kagzi.workflow_runs r
+SET paused_at = t.now
+FROM t
+WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
+	AND r.paused_at IS NULL AND r.cancel_requested_at IS NULL AND r.outcome IS NULL`
+
+const stateForPause = `
+SELECT r.status IN ('COMPLETED', 'FAILED', 'CANCELLED'), r.cancel_requested_at IS NOT NULL OR r.outcome IS NOT NULL
+FROM kagzi.workflow_runs r
+WHERE r.run_id = $2 AND r.namespace_id = $1`
+
+// ErrRunEnding reports that the run was cancelled, or that its compensations are under way.
+var ErrRunEnding = errors.New("run is about to end")
+
+// PauseRun keeps the run from being claimed, and tells the worker that executes it to stop at the next step. It does nothing to a
+// run that is paused already. It returns ErrRunFinished if the run is over, and ErrRunEnding if it is about to end.
+func (s *Store) PauseRun(ctx context.Context, tx pgx.Tx, id uuid.UUID, reason, actor string) error {
+	event := newEvent(id, EventPaused, reason)
+	event.Actor = actor
+	return wrap("pause", s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
+		if err := s.lock(ctx, tx, id); err != nil {
+			return err
+		}
+		did, err := changed(ctx, tx, pauseRun, s.namespace, id)
+		if err != nil {
+			return err
+		}
+		if did {
+			return s.writeEvents(ctx, tx, event)
+		}
+		var over, ending bool
+		err = askRow(ctx, tx, stateForPause, []any{s.namespace, id}, &over, &ending)
+		switch {
+		case err != nil:
+			return err
+		case over:
+			return ErrRunFinished
+		case ending:
+			return ErrRunEnding
+		}
+		return nil
+	}))
+}
+
+// The caller has locked the run. If its worker has died while it was paused, nobody has released it: then it is due now.
+const unpauseRun = `
+WITH l AS MATERIALIZED (
+	SELECT r.run_id, statement_timestamp() AS now, r.status = 'RUNNING' AND (
+			SELECT count(*) FROM kagzi.workers w WHERE w.worker_id = r.locked_by AND w.namespace_id = $1 AND w.status <> 'OFFLINE'
+		) = 0 AS lost
+	FROM kagzi.workflow_runs r
+	WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
+), r AS (
+	UPDATE kagzi.workflow_runs r
+	SET paused_at = NULL, released_at = l.now, available_at = CASE WHEN l.lost THEN LEAST(r.available_at, l.now) ELSE r.available_at END
+	FROM l
+	WHERE r.run_id = l.run_id AND r.namespace_id = $1
+	RETURNING r.run_id, r.task_queue, r.workflow_type, coalesce(r.version, 0) AS version, r.run_key, r.key_scope
+), ` + insertChanges + ` r k WHERE k.run_key IS NOT NULL
+)
+SELECT r.run_id, r.task_queue, r.workflow_type, r.version FROM r`
+
+const noteRelease = `
+UPDATE kagzi.pauses p
+SET releases = true
+WHERE p.namespace_id = $1 AND p.run_key = '' AND p.task_queue IN ('', $2::text) AND p.workflow_type IN ('', $3::text) AND NOT p.releases`
+
+// UnpauseRun ends the run's own pause, and exempts the run from the pauses of its queue and workflow, but not from that of its key. It
+// returns ErrRunFinished if the run is over.
+func (s *Store) UnpauseRun(ctx context.Context, tx pgx.Tx, id uuid.UUID, reason, actor string) (run DueRun, err error) {
+	event := newEvent(id, EventUnpaused, reason)
+	event.Actor = actor
+	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
+		if err := s.lock(ctx, tx, id); err != nil {
+			return err
+		}
+		err := askRow(ctx, tx, unpauseRun, []any{s.namespace, id}, uuidTo(&run.RunID), &run.Queue, &run.Type, &run.Version)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return ErrRunFinished
+		}
+		if err == nil {
+			err = ask(ctx, tx, noteRelease, []any{s.namespace, run.Queue, run.Type}, nil)
+		}
+		if err == nil {
+			err = s.writeEvents(ctx, tx, event)
+		}
+		return err
+	})
+	return run, wrap("unpause", err)
+}
+
+const pausedRuns = `
+SELECT count(*), min(r.paused_at), (SELECT q.run_id FROM kagzi.workflow_runs q WHERE q.namespace_id = $1 AND q.paused_at IS NOT NULL AND q.finished_at IS NULL ORDER BY q.paused_at LIMIT 1)
+FROM (
+	SELECT q.paused_at FROM kagzi.workflow_runs q WHERE q.namespace_id = $1 AND q.paused_at IS NOT NULL AND q.finished_at IS NULL ORDER BY q.paused_at LIMIT $2
+) r`
+
+// PausedRuns returns how many runs are paused themselves, counting at most limit, and the one that has been so for the longest time.
+func (s *Store) PausedRuns(ctx context.Context, db DB, limit int) (n int, since time.Time, first uuid.UUID, err error) {
+	err = do(ctx, func(ctx context.Context) error {
+		return askRow(ctx, db, pausedRuns, []any{s.namespace, limit}, &n, utc(&since), uuidTo(&first))
+	})
+	return n, since, first, wrap("find paused runs", err)
+}

@@ -1,0 +1,213 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// What is paused now, of the namespace $1 and for the queue $2. The columns have names of their own, because unpaused compares
+// them with those of a run.
+const pausesNow = `pauses AS MATERIALIZED (
+	SELECT p.task_queue AS in_queue, p.workflow_type AS of_type, p.percent, p.percent = 0 AND NOT p.releases AS whole, p.paused_at AS since
+	FROM kagzi.pauses p
+	WHERE p.run_key = '' AND p.namespace_id = $1
+), paused AS MATERIALIZED (
+	SELECT count(*) > 0 AS some,
+		coalesce(bool_or(p.whole AND p.of_type = '' AND p.in_queue IN ('', $2::text)), false) AS everything,
+		ARRAY (SELECT t.of_type FROM pauses t WHERE t.whole AND t.in_queue IN ('', $2::text)) AS types,
+		(SELECT count(*) FROM (SELECT FROM kagzi.pauses k WHERE k.run_key > '' AND k.namespace_id = $1 LIMIT 1) k) > 0 AS keys
+	FROM pauses p
+)`
+
+// unpausedPair leaves out the types of w that are paused as a whole, and all if the queue is: their runs are not even read.
+const unpausedPair = `(SELECT NOT p.everything FROM paused p) AND w.workflow_type <> ALL ((SELECT p.types FROM paused p)::text[])`
+
+// unpaused is the condition for a run to which no pause of a queue or workflow applies. Its columns are those of the only table
+// of the select around it.
+const unpaused = `((SELECT NOT p.some FROM paused p) OR (
+		SELECT count(*)
+		FROM pauses p
+		WHERE p.in_queue IN ('', task_queue) AND p.of_type IN ('', workflow_type) AND ` + applies + `
+	) = 0)`
+
+// applies is the condition for a pause p of a run's queue or workflow to stop the run. The runs that a percentage lets pass are chosen
+// by a hash of their IDs: so a larger one lets the runs of a smaller one pass, too.
+const applies = `(pg_catalog.uuid_hash(run_id) & 2147483647) % 100 >= p.percent AND coalesce(released_at < p.since, true)`
+
+// A Pause says what is paused: a key of a queue or a group, or the runs of a queue, of a workflow, or of both. Empty names stand for
+// any, so a Pause without names is of all runs of the namespace.
+type Pause struct {
+	Queue   string
+	Type    string
+	Key     Key  // of Queue, or a group; without Type
+	Percent int  // of the runs go on nevertheless
+	Parks   bool // executions under way stop at their next step
+	Reason  string
+	Actor   string
+	At      time.Time // set by the database
+}
+
+// ErrNotPaused reports that there is no such pause.
+var ErrNotPaused = errors.New("not paused")
+
+// args returns the arguments that identify the pause. The queue of a key is its scope.
+func (p *Pause) args(namespace string) []any {
+	if p.Key.Name != "" {
+		return []any{namespace, p.Key.Name, p.Key.scope(p.Queue), "", ""}
+	}
+	return []any{namespace, "", "", p.Queue, p.Type}
+}
+
+// A pause that lets some runs pass stops them again: it begins now.
+const insertPause = `
+INSERT INTO kagzi.pauses AS p (namespace_id, run_key, key_scope, task_queue, workflow_type, parks, reason, actor, paused_at)
+VALUES ($1, $2, $3, $4, $5, $6, NULLIF($7::text, ''), NULLIF($8::text, ''), statement_timestamp())
+ON CONFLICT (run_key, key_scope, task_queue, workflow_type, namespace_id) DO UPDATE
+SET parks = excluded.parks, reason = excluded.reason, actor = excluded.actor, percent = 0, releases = false,
+	paused_at = CASE WHEN p.percent > 0 OR p.releases THEN excluded.paused_at ELSE p.paused_at END`
+
+// Pause stores p: from its commit on, claims take no run that it is about. It returns the workers whose executions are to stop.
+func (s *Store) Pause(ctx context.Context, tx pgx.Tx, p Pause) (workers []uuid.UUID, err error) {
+	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
+		workers = nil
+		if err := ask(ctx, tx, insertPause, append(p.args(s.namespace), p.Parks, p.Reason, p.Actor), nil); err != nil || !p.Parks {
+			return err
+		}
+		return ask(ctx, tx, workersOf, []any{s.namespace, p.Queue}, collect(&workers, pgx.RowTo[uuid.UUID]))
+	})
+	return workers, wrap("pause", err)
+}
+
+const workersOf = `
+SELECT w.worker_id
+FROM kagzi.workers w
+WHERE w.namespace_id = $1 AND w.status <> 'OFFLINE' AND ($2::text = '' OR $2::text = ANY (w.task_queues || w.left_queues))`
+
+const (
+	deletePause = `
+DELETE FROM kagzi.pauses p
+WHERE p.namespace_id = $1 AND p.run_key = $2 AND p.key_scope = $3 AND p.task_queue = $4 AND p.workflow_type = $5`
+
+	loosenPause = `
+UPDATE kagzi.pauses p
+SET percent = $6
+WHERE p.namespace_id = $1 AND p.run_key = $2 AND p.key_scope = $3 AND p.task_queue = $4 AND p.workflow_type = $5`
+)
+
+// An Unpaused says whom to tell that a pause has ended.
+type Unpaused struct {
+	Queues  []string    // that have workers
+	Workers []uuid.UUID // that may be about to stop executions
+}
+
+// Unpause ends the pause, or with a percentage lets so many of the runs pass. It returns ErrNotPaused if there is no such pause.
+//
+// It locks the pause before it looks for the keys whose claims the pause has stopped: see claimKeys.
+func (s *Store) Unpause(ctx context.Context, tx pgx.Tx, p Pause, percent int) (out Unpaused, err error) {
+	tried := false // an earlier try of our own transaction, whose answer may have been lost
+	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
+		out = Unpaused{}
+		statement, args := deletePause, p.args(s.namespace)
+		if percent > 0 {
+			statement, args = loosenPause, append(args, percent)
+		}
+		did, err := changed(ctx, tx, statement, args...)
+		if err == nil && !did && !tried {
+			return ErrNotPaused
+		}
+		tried = true
+		if err == nil && p.Key.Name != "" {
+			err = ask(ctx, tx, leaveChange, []any{s.namespace, p.Key.scope(p.Queue), p.Key.Name}, nil)
+		} else if err == nil {
+			err = ask(ctx, tx, leaveAllChanges, []any{s.namespace, p.Queue}, nil)
+		}
+		if err == nil {
+			err = ask(ctx, tx, workersOf, []any{s.namespace, p.Queue}, collect(&out.Workers, pgx.RowTo[uuid.UUID]))
+		}
+		if err == nil {
+			err = ask(ctx, tx, queuesOfWorkers, []any{s.namespace, p.Queue}, collect(&out.Queues, pgx.RowTo[string]))
+		}
+		return err
+	})
+	return out, wrap("unpause", err)
+}
+
+const queuesOfWorkers = `
+SELECT DISTINCT q.task_queue
+FROM kagzi.workers w
+CROSS JOIN LATERAL unnest(w.task_queues) AS q (task_queue)
+WHERE w.namespace_id = $1 AND w.status <> 'OFFLINE' AND ($2::text = '' OR q.task_queue = $2::text)`
+
+const leaveChange = `INSERT INTO kagzi.key_changes (key_scope, namespace_id, run_key) VALUES ($2, $1, $3)`
+
+// The statement leaves a change for each key that has waiting runs, of a queue and of groups, or of all queues. Each key costs one
+// search, however many runs it has.
+const leaveAllChanges = `
+WITH RECURSIVE s (key_scope) AS (
+	(
+		SELECT r.key_scope
+		FROM kagzi.workflow_runs r
+		WHERE ` + waits + ` AND r.namespace_id = $1 AND r.key_scope >= '' AND $2::text = ''
+		ORDER BY r.key_scope
+		LIMIT 1
+	)
+	UNION ALL
+	SELECT n.key_scope
+	FROM s
+	CROSS JOIN LATERAL (
+		SELECT r.key_scope
+		FROM kagzi.workflow_runs r
+		WHERE ` + waits + ` AND r.namespace_id = $1 AND r.key_scope > s.key_scope
+		ORDER BY r.key_scope
+		LIMIT 1
+	) n
+), k AS MATERIALIZED (
+	SELECT u.key_scope, t.run_key
+	FROM (SELECT s.key_scope FROM s UNION SELECT o.key_scope FROM unnest(ARRAY['', $2::text]) AS o (key_scope)) u
+	CROSS JOIN LATERAL (
+		WITH RECURSIVE t (run_key) AS (
+			(
+				SELECT r.run_key
+				FROM kagzi.workflow_runs r
+				WHERE ` + waits + ` AND r.key_scope = u.key_scope AND r.namespace_id = $1 AND r.run_key > ''
+				ORDER BY r.run_key
+				LIMIT 1
+			)
+			UNION ALL
+			SELECT n.run_key
+			FROM t
+			CROSS JOIN LATERAL (
+				SELECT r.run_key
+				FROM kagzi.workflow_runs r
+				WHERE ` + waits + ` AND r.key_scope = u.key_scope AND r.namespace_id = $1 AND r.run_key > t.run_key
+				ORDER BY r.run_key
+				LIMIT 1
+			) n
+		)
+		SELECT t.run_key FROM t
+	) t
+), ` + insertChanges + ` k
+)
+SELECT count(*) FROM k`
+
+const listPauses = `
+SELECT CASE WHEN p.run_key <> '' THEN p.key_scope ELSE p.task_queue END, p.workflow_type, p.run_key, p.run_key <> '' AND p.key_scope = '',
+	p.percent, p.parks, coalesce(p.reason, ''), coalesce(p.actor, ''), p.paused_at
+FROM kagzi.pauses p
+WHERE p.namespace_id = $1
+ORDER BY p.run_key, p.key_scope, p.task_queue, p.workflow_type
+LIMIT $2`
+
+// Pauses returns up to limit pauses, those of keys last.
+func (s *Store) Pauses(ctx context.Context, db DB, limit int) (out []Pause, err error) {
+	err = do(ctx, func(ctx context.Context) error {
+		return ask(ctx, db, listPauses, []any{s.namespace, limit}, collect(&out, func(row pgx.CollectableRow) (p Pause, err error) {
+			return p, row.Scan(&p.Queue, &p.Type, &p.Key.Name, &p.Key.Group, &p.Percent, &p.Parks, &p.Reason, &p.Actor, utc(&p.At))
+		}))
+	})
+	return out, wrap("list pauses", err)
+}
