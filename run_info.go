@@ -91,12 +91,14 @@ type RunInfo struct {
 	//
 	//   - "timer cooling-off", "signal approved", "child ship", and "retry authorize" for the backoff of a step;
 	//   - "retry" for the backoff of the run itself, and "previous run" of its schedule;
+	//   - "pause" if it was paused while a worker executed it;
 	//   - "worker" if its worker drained, or lost the database, and gave the run back;
 	//   - "recovery" after its workers died, and "history" if its history could not be read;
 	//   - "children" that must end before its compensations run, and then "compensation flight";
 	//   - "deletion" if it is over and retention is deleting it.
 	WaitingOn string `json:"waiting_on,omitempty"`
 
+	PausedAt    time.Time       `json:"paused_at,omitzero"` // when [Client.PauseRun] paused it; zero unless it is paused itself
 	Metadata    Metadata        `json:"metadata,omitempty"`
 	Parent      RunID           `json:"parent,omitempty"`      // the run whose child it is
 	ParentStep  string          `json:"parent_step,omitempty"` // the name under which that run started it, with its branches

@@ -115,7 +115,7 @@ func (c *Client) resume(ctx context.Context, ref Ref, cfg changeConfig) error {
 
 // An Event is an entry of a run's log, see [Client.Events], or of a worker's, see [Client.WorkerEvents].
 type Event struct {
-	// Event is the type of the event. For a run it is CANCELLED, TERMINATED, RESUMED, RESTARTED or FORKED; both the old and the
+	// Event is the type of the event. For a run it is CANCELLED, TERMINATED, RESUMED, PAUSED, UNPAUSED, RESTARTED or FORKED; both the old and the
 	// new run get the last two. For a worker it is STARTED, DRAINING (it drains or was asked to), STOPPED or LOST (it was
 	// declared dead or forced offline), each at most once.
 	Event string    `json:"event"`
@@ -123,6 +123,7 @@ type Event struct {
 	// Reason is the [Reason] that the caller gave for the change of a run. For LOST it says why; for DRAINING it is
 	// "Client.Drain" or "Run's context ended".
 	Reason string `json:"reason,omitempty"`
+	Actor  string `json:"actor,omitempty"` // for PAUSED and UNPAUSED, the [Actor] that the caller gave
 	Other  RunID  `json:"other,omitempty"` // for RESTARTED and FORKED, the new run, or the run that this one comes from (RunInfo.Origin)
 	Step   string `json:"step,omitempty"`  // for FORKED, the step from which the new run executes
 }
@@ -144,7 +145,7 @@ func (c *Client) Events(ctx context.Context, ref Ref) ([]Event, error) {
 	}
 	events := make([]Event, len(rows))
 	for i, e := range rows {
-		events[i] = Event{Event: e.Event, At: e.At, Reason: e.Reason, Step: e.Step}
+		events[i] = Event{Event: e.Event, At: e.At, Reason: e.Reason, Actor: e.Actor, Step: e.Step}
 		if e.Other != uuid.Nil {
 			events[i].Other = RunID(e.Other.String())
 		}
@@ -159,6 +160,10 @@ type changeConfig struct {
 	grace  time.Duration // zero: not given
 	forget []string
 	dry    bool
+
+	actor   string
+	percent int // zero: not given
+	park    bool
 }
 
 // takes says which options a verb takes in addition to those that all take.
@@ -171,6 +176,9 @@ const (
 	takesDryRun
 	takesNewRun        // ID and NewInput, which are of one new run
 	takesCompensations // InheritCompensations
+	takesActor
+	takesPercent
+	takesPark
 )
 
 // optionsOf collects what is wrong with the options of a verb.
@@ -214,6 +222,16 @@ func changeOptions(opts []ChangeOption, verb takes) (changeConfig, error) {
 				check(validateStepID(step))
 			}
 			need(takesForget, "Forget is for Resume and ResumeAll, which try failures again: leave it out")
+		case Actor:
+			cfg.actor = Reason(o).text()
+			need(takesActor, "Actor is for Pause, Unpause, and these of runs: leave it out")
+		case Percent:
+			cfg.percent = int(o)
+			check(validatePercent(cfg.percent))
+			need(takesPercent, "Percent is for Unpause: leave it out")
+		case park:
+			cfg.park = true
+			need(takesPark, "Park is for Pause: leave it out")
 		case dryRun:
 			cfg.dry = true
 			need(takesDryRun, dryRunOfOne)

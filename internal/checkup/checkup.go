@@ -53,6 +53,7 @@ func (p Process) Health(ctx context.Context) health.Report {
 		}
 		e.work(ctx)
 		e.schedules(ctx)
+		e.paused(ctx)
 		e.quarantined(ctx)
 		e.histories(ctx)
 		e.failures()

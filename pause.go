@@ -1,0 +1,222 @@
+package kagzi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/store"
+)
+
+// A Target says what [Client.Pause] stops: All runs of the namespace; the runs of a Queue, of a Workflow, or of a Workflow in a Queue;
+// those of a Key of a Queue; or those of a Group. A zero Target is refused.
+type Target struct {
+	All      bool   `json:"all,omitempty"`
+	Queue    string `json:"queue,omitempty"`
+	Workflow string `json:"workflow,omitempty"`
+	Key      string `json:"key,omitempty"`
+	Group    string `json:"group,omitempty"`
+}
+
+// A Pause is a pause that has not ended: see [Client.Pauses].
+type Pause struct {
+	Target
+	Since   time.Time `json:"since,omitzero"`
+	Reason  string    `json:"reason,omitempty"`
+	Actor   string    `json:"actor,omitempty"`
+	Percent int       `json:"percent,omitempty"` // of the runs go on nevertheless
+	Parks   bool      `json:"parks,omitempty"`   // with [Park]
+}
+
+// An Actor says who pauses or unpauses. It is recorded. It is treated like a [Reason].
+type Actor string
+
+// Percent makes [Client.Unpause] let so many of the runs go on, from 1 to 99, and keep the pause. The runs are chosen by a hash of
+// their IDs, so those that go on at 10 also do at 20.
+type Percent int
+
+// Park makes a [Client.Pause] stop what is under way, too: each execution stops at its next step, sleep, wait or child, and keeps the
+// result of the step under way. Without it, executions that have begun go on until they end or suspend.
+func Park() ChangeOption { return park{} }
+
+type park struct{}
+
+func (Actor) changeOption()   {}
+func (Percent) changeOption() {}
+func (park) changeOption()    {}
+
+// stored validates the target.
+func (t Target) stored() (store.Pause, error) {
+	set := func(names ...string) (n int) {
+		for _, s := range names {
+			if s != "" {
+				n++
+			}
+		}
+		return n
+	}
+	p := store.Pause{Queue: t.Queue, Type: t.Workflow, Key: store.Key{Name: t.Key}}
+	var err error
+	switch {
+	case t == Target{}:
+		err = errors.New("kagzi: the target is empty: give a Queue, a Workflow, a Key or a Group, or All: true for every run of the namespace")
+	case t.All && set(t.Queue, t.Workflow, t.Key, t.Group) > 0:
+		err = errors.New("kagzi: the target is All and something else: give one of them")
+	case t.Group != "" && set(t.Queue, t.Workflow, t.Key) > 0:
+		err = errors.New("kagzi: a Group spans queues and workflows: leave Queue, Workflow and Key out")
+	case t.Key != "" && t.Queue == "":
+		err = errors.New("kagzi: a Key belongs to a queue: give its Queue, too")
+	case t.Key != "" && t.Workflow != "":
+		err = errors.New("kagzi: a key is paused with all of its runs: leave Workflow out")
+	case t.Group != "":
+		p.Key = store.Key{Name: t.Group, Group: true}
+	}
+	for field, name := range map[string]string{"queue": t.Queue, "workflow name": t.Workflow, "key": t.Key, "group": t.Group} {
+		if err == nil && name != "" {
+			err = validateName(field, name)
+		}
+	}
+	return p, err
+}
+
+// Pause keeps workers from claiming the runs of t, from the moment it is stored, and before any worker runs. Starts, messages,
+// cancels and timeouts go on: a run's [Timeout] does not wait. Compensations are runs, and are paused like others. It takes [InTx],
+// [Reason], [Actor] and [Park]. Pausing again what is paused replaces these, and stops runs that were let go on.
+func (c *Client) Pause(ctx context.Context, t Target, opts ...ChangeOption) error {
+	p, err := t.stored()
+	cfg, e := changeOptions(opts, takesReason|takesActor|takesPark)
+	if err = errors.Join(err, e); err == nil {
+		err = c.checkSchema(ctx, cfg.tx)
+	}
+	if err == nil {
+		p.Reason, p.Actor, p.Parks = cfg.reason, cfg.actor, cfg.park
+		var workers []uuid.UUID
+		if workers, err = c.store.Pause(ctx, cfg.tx, p); err == nil {
+			err = c.hints.Changed(ctx, cfg.tx, workers...)
+		}
+	}
+	return c.failedIf(ctx, err, "pause")
+}
+
+// Unpause ends the pause of t, or with [Percent] lets some of its runs go on. Each pause ends by itself: while all runs are paused, too,
+// those of t stay so. It returns [ErrNotFound] if t itself is not paused. It takes [InTx] and Percent.
+func (c *Client) Unpause(ctx context.Context, t Target, opts ...ChangeOption) error {
+	p, err := t.stored()
+	cfg, e := changeOptions(opts, takesReason|takesActor|takesPercent)
+	if err = errors.Join(err, e); err == nil && cfg.percent > 0 && p.Key.Name != "" {
+		err = errors.New("kagzi: Percent is for queues, workflows and All: a key is paused with all of its runs")
+	}
+	if err == nil {
+		err = c.checkSchema(ctx, cfg.tx)
+	}
+	if err == nil {
+		var ended store.Unpaused
+		ended, err = c.store.Unpause(ctx, cfg.tx, p, cfg.percent)
+		if errors.Is(err, store.ErrNotPaused) {
+			err = failure.Explain("there is no pause of exactly this: Client.Pauses lists them", ErrNotFound)
+		}
+		var due []store.DueRun
+		for _, q := range ended.Queues {
+			due = append(due, store.DueRun{Queue: q})
+		}
+		if err == nil {
+			err = c.hints.Changed(ctx, cfg.tx, ended.Workers...)
+		}
+		if err == nil {
+			err = c.hints.Due(ctx, cfg.tx, due...)
+		}
+	}
+	return c.failedIf(ctx, err, "unpause")
+}
+
+// Pauses returns what is paused, at most 1000 targets. Single runs are not among them: see [RunInfo].PausedAt.
+func (c *Client) Pauses(ctx context.Context) ([]Pause, error) {
+	err := c.checkSchema(ctx, nil)
+	var rows []store.Pause
+	if err == nil {
+		rows, err = c.store.Pauses(ctx, c.store.Pool(), 1000)
+	}
+	out := make([]Pause, len(rows))
+	for i, p := range rows {
+		out[i] = Pause{Target: Target{Queue: p.Queue, Workflow: p.Type, Key: p.Key.Name}, Since: p.At, Reason: p.Reason, Actor: p.Actor, Percent: p.Percent, Parks: p.Parks}
+		if p.Key.Group {
+			out[i].Target = Target{Group: p.Key.Name}
+		}
+		out[i].All = out[i].Target == Target{}
+	}
+	return out, c.failedIf(ctx, err, "list pauses")
+}
+
+// PauseRun pauses an active run: no worker claims it, and one that executes it stops at the next step, sleep, wait or child, and keeps
+// the result of the step under way. Its children go on. A cancel ends the pause, and the run's [Timeout] goes on. It returns
+// [ErrRunFinished] if the run is over or about to end. It takes [InTx], [Reason] and [Actor].
+func (c *Client) PauseRun(ctx context.Context, ref Ref, opts ...ChangeOption) error {
+	ref = plain(ref)
+	cfg, err := changeOptions(opts, takesReason|takesActor)
+	if err == nil {
+		err = c.pauseRun(ctx, ref, cfg)
+	}
+	return c.failedIf(ctx, err, "pause %v", named(ref))
+}
+
+func (c *Client) pauseRun(ctx context.Context, ref Ref, cfg changeConfig) error {
+	tx, id, err := c.resolveToChange(ctx, cfg.tx, ref)
+	if err == nil {
+		err = c.store.PauseRun(ctx, tx, id, cfg.reason, cfg.actor)
+	}
+	if errors.Is(err, store.ErrRunEnding) {
+		err = failure.Explain("the run was cancelled or is being compensated", ErrRunFinished)
+	}
+	if err == nil {
+		err = c.hints.Changed(ctx, tx, id)
+	}
+	return err
+}
+
+// UnpauseRun lets a run go on: it ends the run's own pause, and exempts the run from the pauses of its queue and workflow that there are
+// now, but not from that of its key. It returns [ErrRunFinished] if the run is over. It takes [InTx], [Reason] and [Actor].
+func (c *Client) UnpauseRun(ctx context.Context, ref Ref, opts ...ChangeOption) error {
+	ref = plain(ref)
+	cfg, err := changeOptions(opts, takesReason|takesActor)
+	if err == nil {
+		err = c.unpauseRun(ctx, ref, cfg)
+	}
+	return c.failedIf(ctx, err, "unpause %v", named(ref))
+}
+
+func (c *Client) unpauseRun(ctx context.Context, ref Ref, cfg changeConfig) error {
+	tx, id, err := c.resolveToChange(ctx, cfg.tx, ref)
+	var run store.DueRun
+	if err == nil {
+		run, err = c.store.UnpauseRun(ctx, tx, id, cfg.reason, cfg.actor)
+	}
+	if err == nil {
+		err = c.hints.Changed(ctx, tx, id)
+	}
+	if err == nil {
+		err = c.hints.Due(ctx, tx, run)
+	}
+	return err
+}
+
+// UnpauseRuns is [Client.UnpauseRun] for the active runs that f selects, like [Client.CancelAll].
+func (c *Client) UnpauseRuns(ctx context.Context, f RunFilter, opts ...ChangeOption) (BulkResult, error) {
+	cfg, err := changeOptions(opts, takesReason|takesActor|takesDryRun)
+	v := verb{name: "unpause runs", to: active, tx: cfg.tx, dry: cfg.dry, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
+		cfg.tx = tx
+		return "", c.unpauseRun(ctx, run, cfg)
+	}}
+	return c.bulk(ctx, f, v, err)
+}
+
+func validatePercent(n int) error {
+	if n < 1 || n > 99 {
+		return fmt.Errorf("kagzi: Percent is %d: give 1 to 99, or leave it out to end the pause", n)
+	}
+	return nil
+}

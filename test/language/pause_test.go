@@ -1,0 +1,80 @@
+package language_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/kit"
+)
+
+// A paused run stops at its next step, and keeps what is recorded.
+func TestPauseRun(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		pause, unpause func(*kit.Kit, kagzi.RunID) error
+	}{
+		"OneRun": {
+			func(k *kit.Kit, id kagzi.RunID) error { return k.Client.PauseRun(k.Ctx, id, kagzi.Actor("ada")) },
+			func(k *kit.Kit, id kagzi.RunID) error { return k.Client.UnpauseRun(k.Ctx, id) },
+		},
+		"Everything": {
+			func(k *kit.Kit, _ kagzi.RunID) error {
+				return k.Client.Pause(k.Ctx, kagzi.Target{All: true}, kagzi.Park())
+			},
+			func(k *kit.Kit, _ kagzi.RunID) error { return k.Client.Unpause(k.Ctx, kagzi.Target{All: true}) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := kit.New(t)
+			wf := kagzi.Define[int, int]("wf")
+			begun := make(chan struct{}, 1)
+			var stop atomic.Bool
+			var calls atomic.Int64
+			kit.Serve(k, wf, func(ctx kagzi.Context, _ int) (int, error) {
+				for n := 1; ; n++ {
+					over, err := kagzi.Step(ctx, "step", func(context.Context) (bool, error) {
+						calls.Add(1)
+						select {
+						case begun <- struct{}{}:
+						default:
+						}
+						return stop.Load(), nil
+					})
+					if over || err != nil {
+						return n, err
+					}
+				}
+			})
+			run := kit.Begin(k, wf, 1)
+			<-begun
+			if err := c.pause(k, run.ID()); err != nil {
+				t.Fatal(err)
+			}
+			kit.RefreshAll(t, k.Pool)
+			k.WaitStatus(run.ID(), kagzi.StatusPending, "pause")
+			recorded := calls.Load()
+			stop.Store(true)
+			if err := c.unpause(k, run.ID()); err != nil {
+				t.Fatal(err)
+			}
+			if got := kit.ResultOf(k, run); int64(got) != calls.Load() || calls.Load() != recorded+1 {
+				t.Errorf("%d steps, after %d calls before the pause and %d in all", got, recorded, calls.Load())
+			}
+		})
+	}
+}
+
+func TestPauseIsRefused(t *testing.T) {
+	k := kit.New(t)
+	for _, target := range []kagzi.Target{{}, {All: true, Queue: "q"}, {Key: "k"}, {Queue: "q", Workflow: "w", Key: "k"}, {Group: "g", Queue: "q"}, {Queue: "\x00"}} {
+		if err := k.Client.Pause(k.Ctx, target); err == nil {
+			t.Errorf("%+v was paused", target)
+		}
+	}
+	if err := k.Client.Unpause(k.Ctx, kagzi.Target{Queue: "q"}); !errors.Is(err, kagzi.ErrNotFound) {
+		t.Errorf("the end of a pause that there is not: %v", err)
+	}
+}
