@@ -268,7 +268,7 @@ func TestPausedKeys(t *testing.T) {
 				t.Errorf("claimed %v of %v, want %v", runIDs(got.Runs), ids, want)
 			}
 			got = claim(t, s, req)
-			if got.Looked > 0 || !got.Keys.Next.IsZero() || got.Keys.Change != 0 {
+			if got.Keys.Looked > 0 || !got.Keys.Next.IsZero() || got.Keys.Change != 0 {
 				t.Errorf("the claim would go on: %+v", got)
 			}
 			unpause(t, s, p, 0)
