@@ -191,7 +191,7 @@ func TestNothingOfNilPanics(t *testing.T) {
 		"Permanent": func() { _ = kagzi.Permanent(nil) }, "RetryAfter": func() { _ = kagzi.RetryAfter(nil, 0) },
 		"CollectErrors": kagzi.CollectErrors, "DefaultVersion": kagzi.DefaultVersion, "Detached": kagzi.Detached, "Repeatable": kagzi.Repeatable,
 		"DryRun": kagzi.DryRun, "InheritCompensations": kagzi.InheritCompensations, "UndoneBy": func() { kagzi.UndoneBy(kagzi.Workflow[int, int]{}) }, "Input": kagzi.Input, "NewInput": kagzi.NewInput, "InTx": kagzi.InTx, "AllowAdditions": kagzi.AllowAdditions,
-		"Forget": func() { _ = kagzi.Forget() },
+		"Forget": func() { _ = kagzi.Forget() }, "Park": kagzi.Park,
 	} {
 		if !functions[name] {
 			t.Errorf("there is no function %s", name)
@@ -302,6 +302,12 @@ func TestEndedContext(t *testing.T) {
 		"DeleteLimit":      func(ctx context.Context) error { return c.DeleteLimit(ctx, "l") },
 		"Limits":           func(ctx context.Context) error { return kit.Second(c.Limits(ctx, "", 1)) },
 		"Keys":             func(ctx context.Context) error { return kit.Second(c.Keys(ctx, kagzi.KeyFilter{Queue: "q"})) },
+		"Pause":            func(ctx context.Context) error { return c.Pause(ctx, kagzi.Target{Queue: "q"}) },
+		"PauseRun":         func(ctx context.Context) error { return c.PauseRun(ctx, run) },
+		"Pauses":           func(ctx context.Context) error { return kit.Second(c.Pauses(ctx)) },
+		"Unpause":          func(ctx context.Context) error { return c.Unpause(ctx, kagzi.Target{Queue: "q"}) },
+		"UnpauseRun":       func(ctx context.Context) error { return c.UnpauseRun(ctx, run) },
+		"UnpauseRuns":      func(ctx context.Context) error { return kit.Second(c.UnpauseRuns(ctx, some)) },
 		"Queues":           func(ctx context.Context) error { return kit.Second(c.Queues(ctx)) },
 		"SetKey":           func(ctx context.Context) error { return c.SetKey(ctx, "q", "k", kagzi.KeyLimits{}) },
 		"SetQueue":         func(ctx context.Context) error { return c.SetQueue(ctx, kagzi.QueueLimits{Queue: "q"}) },

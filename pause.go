@@ -88,6 +88,9 @@ func (t Target) stored() (store.Pause, error) {
 // cancels and timeouts go on: a run's [Timeout] does not wait. Compensations are runs, and are paused like others. It takes [InTx],
 // [Reason], [Actor] and [Park]. Pausing again what is paused replaces these, and stops runs that were let go on.
 func (c *Client) Pause(ctx context.Context, t Target, opts ...ChangeOption) error {
+	if err := c.made(); err != nil {
+		return err
+	}
 	p, err := t.stored()
 	cfg, e := changeOptions(opts, takesReason|takesActor|takesPark)
 	if err = errors.Join(err, e); err == nil {
@@ -106,6 +109,9 @@ func (c *Client) Pause(ctx context.Context, t Target, opts ...ChangeOption) erro
 // Unpause ends the pause of t, or with [Percent] lets some of its runs go on. Each pause ends by itself: while all runs are paused, too,
 // those of t stay so. It returns [ErrNotFound] if t itself is not paused. It takes [InTx] and Percent.
 func (c *Client) Unpause(ctx context.Context, t Target, opts ...ChangeOption) error {
+	if err := c.made(); err != nil {
+		return err
+	}
 	p, err := t.stored()
 	cfg, e := changeOptions(opts, takesReason|takesActor|takesPercent)
 	if err = errors.Join(err, e); err == nil && cfg.percent > 0 && p.Key.Name != "" {

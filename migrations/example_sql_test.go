@@ -33,6 +33,7 @@ func ExampleSQL() {
 	// CREATE TABLE kagzi.key_changes (
 	// CREATE TABLE kagzi.limits (
 	// CREATE TABLE kagzi.limit_places (
+	// CREATE TABLE kagzi.pauses (
 	// CREATE TABLE kagzi.workers (
 	// CREATE TABLE kagzi.worker_events (
 	// true

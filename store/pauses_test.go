@@ -231,7 +231,7 @@ func TestPauses(t *testing.T) {
 		s := open(t)
 		start(t, s, newRun(), newRun(ofType("other")))
 		register(t, s)
-		exec(t, s.pool, `UPDATE kagzi.workers SET task_queue = 'queue', workflow_types = '{type}'`)
+		exec(t, s.pool, `UPDATE kagzi.workers SET task_queues = '{queue}', workflow_types = '{type}'`)
 		for i, p := range []Pause{{Type: "other"}, {Type: "type"}} {
 			pause(t, s, p)
 			busy, err := s.BusyQueues(t.Context(), time.Second, time.Minute)
