@@ -49,5 +49,8 @@ func (r Rate) validate(field string) error {
 	if r.per() < time.Duration(r.Starts)*time.Microsecond {
 		return fmt.Errorf("kagzi: %s is %d starts in %s: at most one in a microsecond is possible", field, r.Starts, r.per())
 	}
+	if year := 366 * 24 * time.Hour; r.Burst > 1 && time.Duration(r.Burst-1) > year/r.every() {
+		return fmt.Errorf("kagzi: %s.Burst is %d starts, which take more than a year to make up for: give a smaller one", field, r.Burst)
+	}
 	return nil
 }

@@ -176,6 +176,7 @@ func TestLimitIsValidated(t *testing.T) {
 		"Starts is 0":         {Name: "a", Rate: kagzi.Rate{Per: time.Second}},
 		"Starts is -1":        {Name: "a", Rate: kagzi.Rate{Starts: -1}},
 		"Burst is -1":         {Name: "a", Rate: kagzi.Rate{Starts: 1, Burst: -1}},
+		"more than a year":    {Name: "a", Rate: kagzi.Rate{Starts: 1, Per: 24 * time.Hour, Burst: 1000}},
 		"did you mean":        {Name: "a", Rate: kagzi.Rate{Starts: 1, Per: 30}},
 		"at most one in a":    {Name: "a", Rate: kagzi.Rate{Starts: 1000, Per: time.Microsecond}},
 		"at most a year":      {Name: "a", Rate: kagzi.Rate{Starts: 1, Per: 1e6 * time.Hour}},

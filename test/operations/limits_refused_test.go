@@ -1,0 +1,44 @@
+package operations
+
+import (
+	"testing"
+	"time"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/kit"
+)
+
+// Limits that must be mistakes are refused, and change nothing.
+func TestLimitsOfQueuesAreRefused(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	c := kit.NewClient(t, db.Pool)
+	ctx := kit.Context(t)
+	for says, l := range map[string]kagzi.QueueLimits{
+		"queue":                     {MaxRunning: 1},
+		"MaxRunning is -1":          {Queue: "q", MaxRunning: -1},
+		"EachKey.MaxRunning is -1":  {Queue: "q", EachKey: kagzi.KeyLimits{MaxRunning: -1}},
+		"EachKey has a Weight":      {Queue: "q", EachKey: kagzi.KeyLimits{Weight: 2}},
+		"Rate.Starts is -1":         {Queue: "q", Rate: kagzi.Rate{Starts: -1}},
+		"EachKey.Rate.Starts is -1": {Queue: "q", EachKey: kagzi.KeyLimits{Rate: kagzi.Rate{Starts: -1}}},
+		"take more than a year":     {Queue: "q", Rate: kagzi.Rate{Starts: 1, Per: 300 * 24 * time.Hour, Burst: 3}},
+	} {
+		kit.MustContain(t, c.SetQueue(ctx, l), says)
+	}
+	kit.MustContain(t, c.SetKey(ctx, "q", "", kagzi.KeyLimits{}), "Key is empty")
+	kit.MustContain(t, c.SetKey(ctx, "q", "k", kagzi.KeyLimits{Weight: -1}), "Weight is -1")
+	for says, f := range map[string]kagzi.KeyFilter{
+		"no Queue":          {},
+		"belongs to no":     {Queue: "q", Groups: true},
+		"order is \"size\"": {Queue: "q", Order: "size"},
+		"Limit is 1001":     {Queue: "q", Limit: 1001},
+		"only that one":     {Queue: "q", Order: kagzi.Fullest, After: "k"},
+	} {
+		_, err := c.Keys(ctx, f)
+		kit.MustContain(t, err, says)
+	}
+	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT (SELECT count(*) FROM kagzi.queues) + (SELECT count(*) FROM kagzi.run_keys)`); n != 0 {
+		t.Errorf("%d rows", n)
+	}
+}
