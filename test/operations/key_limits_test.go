@@ -3,6 +3,7 @@ package operations
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -44,6 +45,7 @@ func TestLimitsOfKeysAndQueues(t *testing.T) {
 	for _, q := range []kagzi.QueueLimits{
 		{Queue: "a", MaxRunning: 5, EachKey: kagzi.KeyLimits{MaxRunning: 2}},
 		{Queue: "b", EachKey: kagzi.KeyLimits{MaxRunning: 1}, Hold: true},
+		{Queue: "c", EachKey: kagzi.KeyLimits{MaxRunning: 1}},
 	} {
 		if err := c.SetQueue(ctx, q); err != nil {
 			t.Fatal(err)
@@ -55,10 +57,10 @@ func TestLimitsOfKeysAndQueues(t *testing.T) {
 	type input struct{ Queue, Key, Group string }
 	wf := kagzi.Define[input, string]("limited")
 	l := &ledger{now: map[string]int{}, most: map[string]int{}}
-	for range 3 {
+	for range 4 {
 		pool := dbtest.OpenPool(t, db.DSN)
 		own := kit.NewClient(t, pool)
-		w := kit.NewWorker(t, own, kagzi.WorkerConfig{Queues: map[string]int{"a": 1, "b": 1}, MaxConcurrent: 7})
+		w := kit.NewWorker(t, own, kagzi.WorkerConfig{Queues: map[string]int{"a": 1, "b": 1, "c": 2}, MaxConcurrent: 20})
 		kagzi.Handle(w, wf, func(ctx kagzi.Context, in input) (string, error) {
 			names := []string{"queue " + in.Queue}
 			if in.Key != "" {
@@ -83,8 +85,8 @@ func TestLimitsOfKeysAndQueues(t *testing.T) {
 		kit.StartWorker(t, w)
 	}
 	var calls []kagzi.Call
-	for i := range 150 {
-		in := input{Queue: []string{"a", "b"}[i%2]}
+	for i := range 240 {
+		in := input{Queue: []string{"a", "b", "c", "c"}[i%4]}
 		opts := []kagzi.StartOption{kagzi.Queue(in.Queue)}
 		switch {
 		case i%5 == 0:
@@ -97,16 +99,20 @@ func TestLimitsOfKeysAndQueues(t *testing.T) {
 		}
 		calls = append(calls, wf.With(in, opts...))
 	}
-	started, err := c.StartMany(ctx, calls)
-	if err != nil {
-		t.Fatal(err)
+	var started []kagzi.Started
+	for some := range slices.Chunk(calls, 4) { // each start makes all workers look at once
+		now, err := c.StartMany(ctx, some)
+		if err != nil {
+			t.Fatal(err)
+		}
+		started = append(started, now...)
 	}
 	for _, s := range started {
 		if _, err := kit.Find(t, c, wf, s.ID).Result(ctx); err != nil {
 			t.Error(err)
 		}
 	}
-	for name, limit := range map[string]int{"queue a": 5, "a key 0": 3, "a key 1": 2, "a key 2": 2, "b key 0": 1, "b key 1": 1, "b key 2": 1, "group group": 1} {
+	for name, limit := range map[string]int{"queue a": 5, "a key 0": 3, "a key 1": 2, "a key 2": 2, "b key 0": 1, "b key 1": 1, "b key 2": 1, "c key 0": 1, "c key 1": 1, "c key 2": 1, "group group": 1} {
 		if most := l.most[name]; most > limit || most == 0 {
 			t.Errorf("%s: %d at a time, the limit is %d", name, most, limit)
 		}
