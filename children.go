@@ -23,7 +23,7 @@ type Child[Out any] struct{ c *engine.Child }
 // if a failed step in its place would be tried again, or if nobody had asked for the child's result.
 //
 // A child takes no [InTx], because its start is recorded with the run; no [Message], which a step can send with
-// [Client.Signal]; and no [IfActive], [IfEnded], [OncePer] or [Debounce], while those in wf's definition are ignored. StartChild returns an error for
+// [Client.Signal]; and no [IfActive], [IfEnded], [OncePer], [Debounce] or [WhenFull], while those in wf's definition are ignored. StartChild returns an error for
 // these options, for a bad name, option or input (such as [ErrPayloadTooLarge]), and if the branch was cancelled.
 func StartChild[In, Out any](ctx Context, name string, wf Workflow[In, Out], in In, opts ...StartOption) (*Child[Out], error) {
 	b, client, err := branchOf(ctx)

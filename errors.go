@@ -39,6 +39,8 @@ var (
 	ErrIDTaken = errors.New("kagzi: ID taken by another run")
 	// ErrIDConflict reports that an active run with the ID has another workflow or another input.
 	ErrIDConflict = errors.New("kagzi: ID in use with another workflow or input")
+	// ErrKeyFull reports that a [WhenFull] refuses a start because its key has no free slot. Nothing was started.
+	ErrKeyFull = errors.New("kagzi: key is full")
 	// ErrPayloadTooLarge reports an input, a signal's payload or an item of [Map] over ClientConfig.MaxPayload. A result that
 	// is too large fails its step or run instead, with [kind.Validation].
 	ErrPayloadTooLarge = errors.New("kagzi: payload too large")
@@ -203,6 +205,9 @@ func public(err error) error {
 	}
 	if taken, ok := errors.AsType[*store.IDTaken](err); ok {
 		return publicTaken(taken)
+	}
+	if full, ok := errors.AsType[*store.KeyFull](err); ok {
+		return failure.Explain(full.Error(), ErrKeyFull)
 	}
 	if held, ok := errors.AsType[*store.HeldError](err); ok {
 		return failure.Explain(held.Error(), held)

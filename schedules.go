@@ -109,6 +109,9 @@ func (c *Client) template(s *Schedule) (*store.Template, *timetable.Timetable, e
 	if o := windowOption(s.Run.opts); o != "" || s.Run.item {
 		return nil, nil, fmt.Errorf("kagzi: the run of a schedule takes no %s: each tick starts a run of its own", cmp.Or(o, "item"))
 	}
+	if hasWhenFull(s.Run.opts) {
+		return nil, nil, errors.New("kagzi: the run of a schedule takes no WhenFull: Overlap says what a tick does while a run is active")
+	}
 	run, cfg, err := c.newRun(context.Background(), s.Run, nil)
 	for _, o := range []struct {
 		name  string

@@ -18,10 +18,10 @@ import (
 // Start starts a run of wf, or returns the active run of the same [ID] (see [Run.Existed]). It returns once the run is
 // stored: from then on the run is executed even if this process dies. It returns [ErrIDConflict] if the active run of the ID
 // has another workflow, or another input and the start brings no [Message]; [ErrIDTaken] if an [IfActive] or [IfEnded] refuses
-// the start; and [ErrPayloadTooLarge] if the input or a message is too large.
+// the start; [ErrKeyFull] if a [WhenFull] does; and [ErrPayloadTooLarge] if the input or a message is too large.
 //
 // Concurrent calls on one client share a statement and its commit, except those with [InTx], [IfActive], [IfEnded], [Message],
-// [OncePer], [Debounce] or [Batch].
+// [OncePer], [Debounce], [Batch] or [WhenFull].
 // Each call has its own ctx and its own error. If ctx ends before the statement is sent, nothing is started, and the error
 // says so. If ctx is cancelled later, the call returns when the answer comes. If its deadline passes, the call returns at once,
 // and the run may have been started.
@@ -84,6 +84,9 @@ func (c *Client) start(ctx context.Context, calls []Call, shared []StartOption) 
 		r, cfg, err := c.newRun(ctx, call, shared)
 		if err == nil && cfg.id == "" {
 			err = withoutID(shared, call.opts)
+		}
+		if err == nil && cfg.key == "" {
+			err = withoutKey(shared, call.opts)
 		}
 		if err != nil {
 			if len(calls) > 1 {
@@ -151,7 +154,7 @@ func (c *Client) newRun(ctx context.Context, call Call, shared []StartOption) (s
 	r = store.NewRun{
 		RunID: id, ExternalID: string(cfg.id), Queue: cfg.queue, Type: call.workflow, Version: cfg.version, Priority: cfg.priority,
 		Delay: cfg.delay, At: cfg.at, Timeout: cfg.timeout, RetryPolicy: cfg.policy, Metadata: cfg.metadata, Detached: cfg.detached,
-		Key: cfg.key, Group: cfg.group, Input: input,
+		Key: cfg.key, Group: cfg.group, WhenFull: cfg.whenFull.stored(), Input: input,
 	}
 	if call.as == "" { // else it takes its parent's
 		r.Queue, r.Priority = cmp.Or(r.Queue, "default"), cmp.Or(r.Priority, 3)

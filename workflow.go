@@ -85,6 +85,7 @@ func (c Call) config(shared []StartOption) (startConfig, error) {
 		policy := idPolicy(c.opts)
 		takesNo(policy, policy != "", "an active run that has its ID is ErrIDConflict")
 		takesNo(windowOption(c.opts), windowOption(c.opts) != "", "a step that calls Start takes it")
+		takesNo("WhenFull", hasWhenFull(c.opts), "a step that calls Start takes it")
 	case asCompensation:
 		takesNo("InTx", cfg.tx != nil, "it starts once the run has ended badly")
 		takesNo("Message", len(cfg.messages) > 0, "put its data into the input")
@@ -94,9 +95,16 @@ func (c Call) config(shared []StartOption) (startConfig, error) {
 		takesNo("Key", cfg.key != "" && !cfg.group, "it would wait for a slot that its run may hold")
 		takesNo("Group", cfg.group, "it would wait for the slot that its run may hold")
 		takesNo(windowOption(c.opts), windowOption(c.opts) != "", "it runs once, when it is its turn")
+		takesNo("WhenFull", hasWhenFull(c.opts), "it has no key")
 	}
 	if err == nil {
 		cfg.window, err = c.window(cfg, shared)
+	}
+	if c.as != "" || cfg.key == "" {
+		cfg.whenFull = "" // it is a default of Define, or start refuses it
+	}
+	if err == nil {
+		err = cfg.fullNow()
 	}
 	return cfg, err
 }
@@ -181,6 +189,7 @@ type startConfig struct {
 	debounce *Debounce // nil: not given
 	batch    *Batch    // nil: not given
 	detached bool
+	whenFull WhenFull
 	key      string // of the Key or the Group
 	group    bool   // key is a Group
 
@@ -232,6 +241,9 @@ func startOptions(opts []StartOption) (startConfig, error) {
 			check(o.validate())
 		case IfEnded:
 			cfg.ifEnded = o
+			check(o.validate())
+		case WhenFull:
+			cfg.whenFull = o
 			check(o.validate())
 		case OncePer:
 			cfg.oncePer = o

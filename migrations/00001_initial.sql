@@ -255,9 +255,9 @@ CREATE TABLE kagzi.run_events (
 CREATE TABLE kagzi.start_windows (
     window_id     uuid              NOT NULL, -- made from the policy, the workflow and the key
     namespace_id  text  COLLATE "C" NOT NULL,
-    policy        text  COLLATE "C" NOT NULL CHECK (policy IN ('once_per', 'debounce', 'batch')),
-    workflow_type text  COLLATE "C" NOT NULL, -- empty for once_per, because an ID belongs to no workflow
-    start_key     text  COLLATE "C" NOT NULL, -- the ID, or the key
+    policy        text  COLLATE "C" NOT NULL CHECK (policy IN ('once_per', 'debounce', 'batch', 'when_full')),
+    workflow_type text  COLLATE "C" NOT NULL, -- empty for once_per, because an ID belongs to no workflow; for when_full the key_scope
+    start_key     text  COLLATE "C" NOT NULL, -- the ID, or the key; for when_full the run_key, and the row is a lock only
     run_id        uuid,                       -- NULL until a start has opened the window; the run may be deleted by now
     start_id      uuid,                       -- of a debounce, the last start: its input is the run's
     items         integer           NOT NULL DEFAULT 0, -- of a batch

@@ -7,7 +7,8 @@ import (
 )
 
 // A HeldError reports that an open transaction holds an external ID: it has inserted a run with it, or is about to end the
-// run that has it. Or it holds the key of a window: it has started in it, or has locked its run.
+// run that has it. Or it holds the key of a window: it has started in it, or has locked its run. Or it has started a run of the key
+// with a WhenFull, or has locked one that is to be cancelled.
 type HeldError struct {
 	What    string // for people: `ID "x"`
 	Unknown bool   // the runs may have been started; else they were not
@@ -31,6 +32,10 @@ func waitsFor(runs []NewRun) string {
 		return "one of the IDs and keys"
 	case w != nil && w.Policy != OncePer:
 		return fmt.Sprintf("key %q", w.Key)
+	case runs[0].WhenFull != "" && runs[0].ExternalID == "":
+		return fmt.Sprintf("key %q", runs[0].Key)
+	case runs[0].WhenFull != "":
+		return fmt.Sprintf("ID %q or key %q", runs[0].ExternalID, runs[0].Key)
 	}
 	return fmt.Sprintf("ID %q", runs[0].ExternalID)
 }

@@ -22,6 +22,9 @@ func (s *Store) insert(ctx context.Context, db DB, runs []NewRun) ([]StartedRun,
 		if err == nil {
 			err = s.refuseEnded(ctx, db, out, runs, done)
 		}
+		if err == nil {
+			err = s.admit(ctx, db, out, runs, done)
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -34,6 +34,7 @@ type NewRun struct {
 
 	IfActive string // RejectActive or ReplaceActive
 	IfEnded  string // RejectEnded or StartIfFailed
+	WhenFull string // RejectNew or CancelOldest, for the limit of its Key; the run is due now, and has no Window
 
 	Window *Window // the start may share a run with others; nil: it does not
 }
@@ -54,7 +55,7 @@ type StartedRun struct {
 	Due      bool      // the run existed, and this start has made it due, or it is about to be due
 	Replaced uuid.UUID // the run that was terminated for this one, if any
 
-	Ended     *CancelledRuns // the runs that ended with all runs that the call replaced; only in one of its StartedRuns
+	Ended     *CancelledRuns // what ended with the runs that the call replaced or cancelled; only in some of its StartedRuns
 	Signalled *Signalled     // the run that got the messages; nil if there were none
 }
 

@@ -208,6 +208,8 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"claimRuns", claimRuns, s.claimArgs(req), withKey(withKey(both, pauses), map[string][]string{queuesKey: {"task_queue", "namespace_id"}})},
 		{"claimLimited", claimLimited, s.claimArgs(req), withKey(limited, pauses)},
 		{"claimKeys", claimKeys, s.keyedArgs(req, queues, names), withKey(keyed, pauses)},
+		{"fullKeys", fullKeys, []any{s.namespace, queues, names, runs}, keyed},
+		{"oldestOfKeys", oldestOfKeys, []any{s.namespace, queues, names, runs, make([]int32, len(ids)), mostCancelled}, keyed},
 		{"lockKeys", lockKeys, []any{s.namespace, "queue", 100, queues, names, int64(0), int64(0), 500}, line},
 		{"lockQueue", lockQueue, []any{s.namespace, "queue"}, keyed},
 		{"nextKeys", nextKeys, []any{s.namespace, "queue", int64(0), int64(0)}, line},

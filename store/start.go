@@ -12,7 +12,7 @@ import (
 
 // Start inserts the runs, all or none. If an active run has the external ID of one, Start returns that run instead, unless
 // a policy says otherwise. It returns ErrIDConflict if that run has another workflow, or another input and the start has no
-// messages for it. It returns ErrIDTaken if a policy refuses the start. With a nil tx, Start is a transaction of its own, and
+// messages for it. It returns ErrIDTaken or ErrKeyFull if a policy refuses the start. With a nil tx, Start is a transaction of its own, and
 // repeats it if an answer is lost. A tx survives its errors.
 //
 // While another open transaction holds an external ID, Start waits for its end until ctx ends, and then returns a HeldError.
@@ -54,7 +54,7 @@ func (s *Store) startOwn(ctx context.Context, runs []NewRun, replaced []StartedR
 	chunks := startChunks(runs, everyRun(runs))
 	ctx, cancel := bound(ctx, callTimeout*time.Duration(len(chunks)))
 	defer cancel()
-	if len(chunks) == 1 && !byPolicy(runs) && (len(runs) == 1 || !anyExternalID(runs)) && !anyMessages(runs) && !anyWindow(runs) { // no run can be refused after others were inserted
+	if len(chunks) == 1 && !byPolicy(runs) && (len(runs) == 1 || !anyExternalID(runs)) && !anyMessages(runs) && !anyWindow(runs) && !anyWhenFull(runs) { // no run can be refused after others were inserted
 		return s.insert(ctx, s.pool, runs)
 	}
 	err = transact(ctx, s.pool, txMode{locks: lockSlice(ctx, len(runs))}, func(tx pgx.Tx) error {
@@ -65,18 +65,21 @@ func (s *Store) startOwn(ctx context.Context, runs []NewRun, replaced []StartedR
 	return out, err
 }
 
-// keepReplaced adds the runs that earlier tries replaced to out, and then those of out to replaced.
+// keepReplaced adds the runs that earlier tries replaced or cancelled to out, and then those of out to replaced.
 func keepReplaced(out, replaced []StartedRun) {
 	for i := range out {
 		if out[i].Replaced == uuid.Nil {
-			out[i].Replaced, out[i].Ended = replaced[i].Replaced, replaced[i].Ended
+			out[i].Replaced = replaced[i].Replaced
+		}
+		if out[i].Ended == nil {
+			out[i].Ended = replaced[i].Ended
 		}
 		replaced[i] = out[i]
 	}
 }
 
 func (s *Store) startIn(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedRun, error) {
-	if byPolicy(runs) || anyWindow(runs) {
+	if byPolicy(runs) || anyWindow(runs) || anyWhenFull(runs) {
 		var err error
 		if tx, err = checkIsolation(ctx, tx); err != nil {
 			return nil, wrap("start", err)
@@ -96,6 +99,9 @@ func (s *Store) startIn(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]Starte
 
 // startAll starts the runs and stores their messages. repeated says that the answer to an earlier try may have been lost.
 func (s *Store) startAll(ctx context.Context, tx pgx.Tx, runs []NewRun, repeated bool) ([]StartedRun, error) {
+	if err := s.lockFullKeys(ctx, tx, runs); err != nil {
+		return nil, err
+	}
 	if anyWindow(runs) {
 		return s.startInWindows(ctx, tx, runs, repeated)
 	}

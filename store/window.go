@@ -7,6 +7,8 @@ const (
 	OncePer  = "once_per" // the window has one run, whatever becomes of it
 	Debounce = "debounce" // each start pushes the run back and replaces its input, until the run begins
 	Batch    = "batch"    // each start adds an item to the run's input, until the run begins or the batch is full
+
+	whenFull = "when_full" // no run is shared: the row is the lock of starts with a WhenFull of this key
 )
 
 // A Window makes starts share a run: the first one opens the window with its run, which the others join while the window is

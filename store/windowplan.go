@@ -65,8 +65,11 @@ func planWindows(runs []NewRun) *windowPlan {
 			continue
 		}
 		typ := r.Type
-		if r.Window.Policy == OncePer {
+		switch r.Window.Policy {
+		case OncePer:
 			typ = "" // an ID belongs to no workflow
+		case whenFull:
+			typ = Key{r.Key, r.Group}.scope(r.Queue)
 		}
 		id := uuid.NewSHA1(windowSpace, []byte(r.Window.Policy+"\x00"+typ+"\x00"+r.Window.Key))
 		w := p.byID[id]

@@ -48,7 +48,7 @@ const (
 // shares reports whether the run can be inserted together with others: whether it exists already can then be found out
 // afterwards.
 func (s *Starts) shares(r *store.NewRun) bool {
-	return r.IfActive == "" && r.IfEnded == "" && len(r.Messages) == 0 && r.Window == nil && !s.held.has(r.ExternalID)
+	return r.IfActive == "" && r.IfEnded == "" && len(r.Messages) == 0 && r.Window == nil && r.WhenFull == "" && !s.held.has(r.ExternalID)
 }
 
 // together inserts the run together with those of other callers. If it stays unstored, and there is no error, the caller starts
