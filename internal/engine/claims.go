@@ -190,7 +190,7 @@ func (s *Session) prepareClaim(ctx context.Context, q *queue, worker uuid.UUID, 
 	}
 	full, back := q.looks.prepare(&req, s.now(), s.cfg.PollInterval, queues)
 	s.mu.Lock()
-	q.keys.prepare(&req, s.handover.take(q.name), full || back != nil, free, s.now())
+	q.keys.prepare(&req, s.handover.take(q.name), full || back != nil, free, s.now(), s.cfg.PollInterval)
 	s.mu.Unlock()
 	if req.Limit > free {
 		req.MostInput = mostInputAhead

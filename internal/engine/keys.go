@@ -40,7 +40,7 @@ func (k *keys) counts(handed bool, now time.Time) bool {
 
 // prepare adds to a claim what it needs for keys and limits. full says that it searches all due runs, free is the number of free
 // slots, and now the estimate of the database's time.
-func (k *keys) prepare(req *store.ClaimRequest, handed []store.Key, full bool, free int, now time.Time) {
+func (k *keys) prepare(req *store.ClaimRequest, handed []store.Key, full bool, free int, now time.Time, pollInterval time.Duration) {
 	if !k.counts(len(handed) > 0, now) {
 		req.Probe = full || time.Since(k.seen) < probeFor
 		return
@@ -50,7 +50,7 @@ func (k *keys) prepare(req *store.ClaimRequest, handed []store.Key, full bool, f
 	if k.both {
 		r.Plain = (req.Limit + rand.IntN(2)) / 2
 	}
-	if full || time.Since(k.full) > req.Ahead {
+	if full || time.Since(k.full) > pollInterval {
 		k.full = time.Now()
 	} else {
 		r.Line, r.Change = k.line, k.change

@@ -27,7 +27,7 @@ func TestClaimsCountOnlyWhereKeysAreDue(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			req := store.ClaimRequest{Limit: 10, Ahead: time.Second}
-			tt.k.prepare(&req, tt.handed, true, 7, now)
+			tt.k.prepare(&req, tt.handed, true, 7, now, time.Second)
 			if (req.Keys != nil) != tt.counts || req.Probe == tt.counts {
 				t.Errorf("keys %+v, probe %t", req.Keys, req.Probe)
 			}
@@ -109,5 +109,26 @@ func TestHandover(t *testing.T) {
 	s.notLooked(&store.ClaimRequest{Queue: "q", Lease: uuid.New(), Keys: &store.KeysRequest{Handed: []store.Key{a}}})
 	if !h.has("q") || h.wait() {
 		t.Error("keys of a failed claim are lost")
+	}
+}
+
+// A claim begins at the place that the last one got to, unless it is to search everything, or has not for a PollInterval.
+func TestClaimsGoOnInTheLine(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for name, tt := range map[string]struct {
+		full  bool
+		since time.Duration
+		whole bool
+	}{"goes on": {false, 0, false}, "a full look": {true, 0, true}, "after a PollInterval": {false, time.Minute, true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k := keys{due: now, line: now, change: 7, full: time.Now().Add(-tt.since)}
+			req := store.ClaimRequest{Limit: 1, Ahead: time.Microsecond}
+			k.prepare(&req, nil, tt.full, 1, now, 30*time.Second)
+			if whole := req.Keys.Line.IsZero() && req.Keys.Change == 0; whole != tt.whole {
+				t.Errorf("keys %+v", req.Keys)
+			}
+		})
 	}
 }
