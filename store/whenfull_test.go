@@ -280,6 +280,25 @@ func TestCancelOldest(t *testing.T) {
 		wantStatus(t, s, append(third, second.RunID), Pending, Cancelled)
 	})
 
+	// A run that is about to leave its slot is not cancelled again, and no other run is cancelled in its place.
+	t.Run("OneLeavesAlready", func(t *testing.T) {
+		t.Parallel()
+		s := open(t)
+		limitKeys(t, s, 2, true)
+		ids := append(start(t, s, keyed()), start(t, s, keyed())...)
+		for _, r := range claim(t, s, keyedRequest(9)).Runs {
+			if r.RunID == ids[1] {
+				flush(t, s, &Flush{Records: []*Record{registering(r, "undo", 1)}})
+			}
+		}
+		mustCancel(t, s, ids[1], "")
+		out, err := s.Start(t.Context(), nil, []NewRun{keyed()})
+		if err != nil || out[0].Ended != nil {
+			t.Errorf("%+v, %v", out, err)
+		}
+		wantStatus(t, s, ids[:1], Running)
+	})
+
 	t.Run("StartMany", func(t *testing.T) {
 		t.Parallel()
 		s := open(t)
@@ -335,9 +354,10 @@ func TestCancelOldest(t *testing.T) {
 	})
 }
 
-// The answer is lost: the repeated start finds its run, and still knows which runs it has cancelled.
+// The answer to the commit is lost, or the commit: the repeated start finds its run or starts it, and knows which runs were cancelled.
 func TestLostStartWhenFull(t *testing.T) {
-	eachLoss(t, func(t *testing.T, lose func(*pgproxy.Proxy, string) *pgproxy.Drop, _ bool) {
+	t.Parallel()
+	for name, lose := range map[string]func(*pgproxy.Proxy, pgproxy.Match) *pgproxy.Drop{"Answer": (*pgproxy.Proxy).DropAck, "Request": (*pgproxy.Proxy).DropRequest} {
 		for _, policy := range []string{RejectNew, CancelOldest} {
 			s, direct, proxy := losing(t)
 			limitKeys(t, direct, 1, false)
@@ -346,18 +366,18 @@ func TestLostStartWhenFull(t *testing.T) {
 				old = start(t, direct, newRun(ofKey("a")))
 			}
 			r := newRun(ofKey("a"), func(r *NewRun) { r.WhenFull = policy })
-			drop := lose(proxy, "commit")
+			drop := lose(proxy, pgproxy.Exactly("commit"))
 			out, err := s.Start(t.Context(), nil, []NewRun{r})
 			happened(t, drop)
 			if err != nil || out[0].RunID != r.RunID || out[0].Existed {
-				t.Errorf("%s: %+v, %v", policy, out, err)
+				t.Errorf("%s of %s: %+v, %v", name, policy, out, err)
 			}
-			if old != nil && (out[0].Ended == nil || !slices.Equal(out[0].Ended.Ended, old)) {
-				t.Errorf("cancelled %+v", out[0].Ended)
+			if old != nil && (err != nil || out[0].Ended == nil || !slices.Equal(out[0].Ended.Ended, old)) {
+				t.Errorf("%s: cancelled %+v", name, out)
 			}
 			if n := one[int](t, direct.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'PENDING'`); n != 1 {
-				t.Errorf("%s: %d runs", policy, n)
+				t.Errorf("%s of %s: %d runs", name, policy, n)
 			}
 		}
-	})
+	}
 }
