@@ -136,3 +136,50 @@ func TestKeysOfALostWorker(t *testing.T) {
 		})
 	}
 }
+
+// While a claim looks at a key, others leave it alone: they wait for nothing, take none of its runs, and keep what tells them of it.
+func TestKeyThatAnotherClaimLooksAt(t *testing.T) {
+	t.Parallel()
+	for name, place := range map[string]string{"InTheLine": `now()`, "NotInTheLine": `'infinity'`} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := open(t)
+			mustSetQueue(t, s, QueueLimits{EachKey: KeyLimits{MaxRunning: 1}})
+			ids := start(t, s, newRun(ofKey("a")), newRun(ofKey("a")))
+			exec(t, s.pool, `INSERT INTO kagzi.run_keys (key_scope, run_key, namespace_id, available_at) VALUES ('queue', 'a', $1, `+place+`)`, s.namespace)
+			other := begin(t, s)
+			exec(t, other, lockKeys, s.namespace, "queue", 10, []string{}, []string{}, 0, 0, 500)
+			req := keyedRequest(10)
+			req.Keys.Handed = []Key{{Name: "a"}}
+			got := claim(t, s, req)
+			if len(got.Runs) > 0 || !slices.Equal(got.Keys.Busy, req.Keys.Handed) || got.Keys.Read != 1 || got.Keys.Looked > 0 {
+				t.Errorf("claimed %+v", got)
+			}
+			exec(t, other, claimKeys, s.keyedArgs(request(1), []string{"queue"}, []string{"a"})...)
+			commit(t, other)
+			if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'RUNNING'`); n != 1 {
+				t.Fatalf("the other claim took %d of %v", n, ids)
+			}
+			if got := claim(t, s, req); len(got.Runs) > 0 || len(got.Keys.Busy) > 0 {
+				t.Errorf("claimed %+v although the key is full", got)
+			}
+		})
+	}
+}
+
+// Claims from a queue with limits wait for each other.
+func TestQueueFromWhichAnotherClaims(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	mustSetQueue(t, s, QueueLimits{MaxRunning: 1})
+	start(t, s, newRun(), newRun())
+	other := begin(t, s)
+	exec(t, other, lockQueue, s.namespace, "queue")
+	if got, err := s.Claim(t.Context(), keyedRequest(10)); err == nil || len(got.Runs) > 0 {
+		t.Errorf("claimed %+v, error %v", got, err)
+	}
+	rollback(t, other)
+	if got := claim(t, s, keyedRequest(10)); len(got.Runs) != 1 {
+		t.Errorf("claimed %+v", got)
+	}
+}

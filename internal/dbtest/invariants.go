@@ -80,6 +80,22 @@ var tableChecks = []check{
 		FROM kagzi.workflow_runs
 		WHERE status = 'RUNNING' AND (locked_by IS NULL OR lease IS NULL OR available_at IS NULL)`},
 
+	{"a running run with a key holds a slot", `
+		SELECT concat_ws(' ', 'run', run_id, 'with key', run_key, 'of', key_scope)
+		FROM kagzi.workflow_runs
+		WHERE status = 'RUNNING' AND run_key IS NOT NULL AND slot IS NULL`},
+
+	{"a group has at most one run with its slot", `
+		SELECT concat_ws(' ', 'namespace', namespace_id, 'group', run_key, 'runs', string_agg(run_id::text, ', ' ORDER BY run_id))
+		FROM kagzi.workflow_runs
+		WHERE key_scope = '' AND (status = 'RUNNING' OR slot = 2 AND status IN ('PENDING', 'SLEEPING'))
+		GROUP BY namespace_id, run_key HAVING count(*) > 1`},
+
+	{"a paused run is not over, and not to be cancelled", `
+		SELECT concat_ws(' ', 'run', run_id, 'is', status, 'and paused since', paused_at, 'cancel requested', cancel_requested_at)
+		FROM kagzi.workflow_runs
+		WHERE paused_at IS NOT NULL AND (finished_at IS NOT NULL OR cancel_requested_at IS NOT NULL)`},
+
 	{"a waiting run has available_at", `
 		SELECT concat_ws(' ', 'run', run_id, 'is', status)
 		FROM kagzi.workflow_runs

@@ -48,7 +48,8 @@ const goodHistory = `
 // withoutUniqueness removes the constraints by which Postgres itself would refuse a violation.
 const withoutUniqueness = `
 	DROP INDEX kagzi.workflow_runs_active_external_id;
-	DROP INDEX kagzi.workflow_runs_fire;`
+	DROP INDEX kagzi.workflow_runs_fire;
+	DROP INDEX kagzi.workflow_runs_group_slot;`
 
 // Each history differs from the good one by a violation that its check must find.
 func TestTableChecks(t *testing.T) {
@@ -99,6 +100,22 @@ func TestTableChecks(t *testing.T) {
 		{
 			"RunningForEver", "a running run has a holder, a lease and an end of it",
 			`UPDATE kagzi.workflow_runs SET available_at = NULL WHERE status = 'RUNNING'`,
+		},
+		{
+			"RunningWithoutSlot", "a running run with a key holds a slot",
+			`UPDATE kagzi.workflow_runs SET run_key = 'k', key_scope = 'q' WHERE status = 'RUNNING'`,
+		},
+		{
+			"TwoOfAGroup", "a group has at most one run with its slot",
+			`UPDATE kagzi.workflow_runs SET run_key = 'k', key_scope = '', slot = 2, namespace_id = 'ns', external_id = NULL WHERE status IN ('PENDING', 'SLEEPING')`,
+		},
+		{
+			"PausedAndOver", "a paused run is not over, and not to be cancelled",
+			`UPDATE kagzi.workflow_runs SET paused_at = now() WHERE status = 'CANCELLED'`,
+		},
+		{
+			"PausedAndCancelled", "a paused run is not over, and not to be cancelled",
+			`UPDATE kagzi.workflow_runs SET paused_at = now(), cancel_requested_at = now() WHERE status = 'PENDING'`,
 		},
 		{
 			"PendingForEver", "a waiting run has available_at",
