@@ -152,7 +152,7 @@ func TestKeyThatAnotherClaimLooksAt(t *testing.T) {
 			req := keyedRequest(10)
 			req.Keys.Handed = []Key{{Name: "a"}}
 			got := claim(t, s, req)
-			if len(got.Runs) > 0 || !slices.Equal(got.Keys.Busy, req.Keys.Handed) || got.Keys.Read != 1 || got.Keys.Looked > 0 {
+			if len(got.Runs) > 0 || !slices.Equal(got.Keys.Busy, req.Keys.Handed) || got.Keys.Read != 1 || got.Keys.Change == 0 || got.Keys.Looked > 0 {
 				t.Errorf("claimed %+v", got)
 			}
 			exec(t, other, claimKeys, s.keyedArgs(request(1), []string{"queue"}, []string{"a"})...)

@@ -122,7 +122,7 @@ func TestFlowUnderTrouble(t *testing.T) {
 		await.True(t, "runs end", func() bool { return s.left() < max(left-35, 1) })
 		s.trouble(i)
 	}
-	for _, point := range []string{"after flush", "finish"} { // the last ones die when they have ended runs, and nobody helps by chance
+	for _, point := range []string{"finish", "after flush"} { // the last ones die when they have ended runs, and nobody helps by chance
 		p := s.start(point, 3)
 		await.TrueWithin(t, time.Minute, "the worker gets to the point", func() bool {
 			select {
@@ -274,6 +274,8 @@ func (s *flowStorm) trouble(i int) {
 			return err == nil && n > 0
 		})
 		_ = p.cmd.Process.Signal(syscall.SIGCONT)
+		s.startRuns(40)
+		await.True(s.t, "runs end before the server crashes", func() bool { return s.left() < 30 })
 		if err := s.server.Restart(s.t.Context(), localpg.Immediate); err != nil {
 			s.t.Fatal(err)
 		}
