@@ -140,9 +140,15 @@ func BenchmarkStartMany(b *testing.B) {
 // startAll starts b.N runs.
 func startAll(b *testing.B, c *kagzi.Client, wf kagzi.Workflow[int, int]) {
 	b.Helper()
+	startCalls(b, c, b.N, func(i int) kagzi.Call { return wf.With(i) })
+}
+
+// startCalls starts n runs, in as few statements as possible.
+func startCalls(b *testing.B, c *kagzi.Client, n int, call func(i int) kagzi.Call) {
+	b.Helper()
 	calls := make([]kagzi.Call, 0, 10_000)
-	for i := range b.N {
-		if calls = append(calls, wf.With(i)); len(calls) == cap(calls) || i == b.N-1 {
+	for i := range n {
+		if calls = append(calls, call(i)); len(calls) == cap(calls) || i == n-1 {
 			if _, err := c.StartMany(b.Context(), calls); err != nil {
 				b.Fatal(err)
 			}
