@@ -7,15 +7,24 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/internal/testhook"
 )
 
 // A keyed says by how many keys the runs of a benchmark are limited; none: they have no key.
-type keyed struct{ keys, limit int }
+type keyed struct {
+	keys  int
+	limit int // of each key; zero: the queue's limits stay as they are
+}
 
 func (k keyed) String() string {
 	if k.keys == 0 {
@@ -25,14 +34,16 @@ func (k keyed) String() string {
 }
 
 // start sets the limit, and starts n runs whose keys alternate.
-func (k keyed) start(b *testing.B, c *kagzi.Client, wf kagzi.Workflow[int, int], n int) {
+func (k keyed) start(b *testing.B, c *kagzi.Client, n int) {
 	b.Helper()
 	if k.keys == 0 {
-		startCalls(b, c, n, func(i int) kagzi.Call { return wf.With(i) })
+		startCalls(b, c, n, func(i int) kagzi.Call { return drainedWorkflow.With(i) })
 		return
 	}
-	setQueue(b, c, kagzi.QueueLimits{EachKey: kagzi.KeyLimits{MaxRunning: k.limit}})
-	startCalls(b, c, n, func(i int) kagzi.Call { return wf.With(i, kagzi.Key("key-"+strconv.Itoa(i%k.keys))) })
+	if k.limit > 0 {
+		setQueue(b, c, kagzi.QueueLimits{EachKey: kagzi.KeyLimits{MaxRunning: k.limit}})
+	}
+	startCalls(b, c, n, func(i int) kagzi.Call { return drainedWorkflow.With(i, kagzi.Key("key-"+strconv.Itoa(i%k.keys))) })
 }
 
 // setQueue sets the limits of the default queue.
@@ -44,13 +55,18 @@ func setQueue(b *testing.B, c *kagzi.Client, l kagzi.QueueLimits) {
 	}
 }
 
-// settle makes the server begin a measurement with nothing left to do.
+// settle lets a measurement begin with nothing left to do.
 func settle(b *testing.B, pool *pgxpool.Pool) {
 	b.Helper()
-	for _, sql := range []string{"VACUUM ANALYZE", "CHECKPOINT", "SELECT pg_stat_statements_reset()"} {
-		if _, err := pool.Exec(b.Context(), sql); err != nil {
-			b.Fatal(err)
-		}
+	dbtest.Exec(b, pool, "VACUUM ANALYZE")
+	quiet(b, pool)
+}
+
+// quiet is settle without new statistics. A minute after a change of limits, a coordinator would look at all keys again.
+func quiet(b *testing.B, pool *pgxpool.Pool) {
+	b.Helper()
+	for _, sql := range []string{"UPDATE kagzi.queues SET settled = true", "CHECKPOINT", "SELECT pg_stat_statements_reset()"} {
+		dbtest.Exec(b, pool, sql)
 	}
 }
 
@@ -62,32 +78,186 @@ func BenchmarkKeys(b *testing.B) {
 		for _, concurrency := range []int{100, 1000} {
 			b.Run(fmt.Sprintf("%s/concurrency=%d", k, concurrency), func(b *testing.B) {
 				c, pool := benchClient(b, 8)
-				wf := kagzi.Define[int, int]("drained")
-				k.start(b, c, wf, b.N)
-				settle(b, pool)
-				w := benchWorker(b, c, concurrency)
-				ctx, cancel := context.WithCancel(b.Context())
-				handleDrained(b, w, wf, 0, cancel)
-				measureDrain(b, pool, func() {
-					if err := w.Run(ctx); err != nil {
-						b.Fatal(err)
-					}
-				})
+				drainKeyed(b, c, pool, k, 1, concurrency)
 			})
 		}
 	}
 }
 
-// measureDrain reports what drain, which executes b.N runs, costs for each run.
-func measureDrain(b *testing.B, pool *pgxpool.Pool, drain func()) {
+// BenchmarkKeysWorkers is BenchmarkKeys for a fleet: a thousand slots in one worker, and in eight with pools of their own:
+// go test -run '^$' -bench KeysWorkers -benchtime 20000x .
+func BenchmarkKeysWorkers(b *testing.B) {
+	for _, k := range []keyed{{}, {1000, 1}} {
+		for _, workers := range []int{1, 8} {
+			b.Run(fmt.Sprintf("%s/workers=%d", k, workers), func(b *testing.B) {
+				c, pool := benchClient(b, 8)
+				drainKeyed(b, c, pool, k, workers, 1000/workers)
+			})
+		}
+	}
+}
+
+var drainedWorkflow = kagzi.Define[int, int]("drained")
+
+// drainKeyed starts b.N runs, and then measures their execution by so many workers.
+func drainKeyed(b *testing.B, c *kagzi.Client, pool *pgxpool.Pool, k keyed, workers, concurrency int) {
+	b.Helper()
+	k.start(b, c, b.N)
+	settle(b, pool)
+	measureDrain(b, pool, workers, concurrency)
+}
+
+// measureDrain reports what the execution of b.N runs costs for each of them: the processor time, and the time that the server
+// took for claims.
+func measureDrain(b *testing.B, pool *pgxpool.Pool, workers, concurrency int) {
 	b.Helper()
 	cpu := newCPUMeter(b, pool)
 	b.ResetTimer()
-	drain()
+	runFleet(b, pool, b.N, workers, concurrency)
 	b.StopTimer()
 	cpu.report(b, b.N)
-	printStatements(b, pool)
+	ms := dbtest.QueryOne[float64](b, pool, `
+		SELECT sum(total_exec_time) FROM pg_stat_statements
+		WHERE query ~ 'kagzi\.run_keys|kagzi\.pauses' AND query !~ '^\s*(INSERT|VACUUM|ANALYZE)'`)
+	b.ReportMetric(ms*1000/float64(b.N), "claim-us/run")
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "runs/s")
+	printStatements(b, pool)
+}
+
+// runFleet lets workers with pools of their own execute n runs.
+func runFleet(b *testing.B, pool *pgxpool.Pool, n, workers, concurrency int) {
+	b.Helper()
+	ctx, end := context.WithCancel(b.Context())
+	defer end()
+	fn := drained(n, 0, end)
+	var running sync.WaitGroup
+	for range workers {
+		own, err := pgxpool.NewWithConfig(ctx, pool.Config())
+		if err != nil {
+			b.Fatal(err)
+		}
+		w := benchWorker(b, kit.NewClient(b, own), concurrency)
+		kagzi.Handle(w, drainedWorkflow, fn)
+		running.Go(func() {
+			defer own.Close()
+			if err := w.Run(ctx); err != nil {
+				b.Error(err)
+			}
+		})
+	}
+	running.Wait()
+}
+
+// fillKeys makes n keys that hold all of their slots and have two more runs each, or n keys without runs.
+func fillKeys(b *testing.B, pool *pgxpool.Pool, n int, full bool) {
+	b.Helper()
+	dbtest.Exec(b, pool, `
+		INSERT INTO kagzi.run_keys (key_scope, run_key, namespace_id, available_at)
+		SELECT 'default', 'beside-' || g, 'default', 'infinity' FROM generate_series(1, $1::int) AS g`, n)
+	if !full {
+		return
+	}
+	dbtest.Exec(b, pool, `
+		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, status, available_at, started_at, run_key, key_scope, slot)
+		SELECT gen_random_uuid(), 'default', 'default', 'drained', 1, CASE WHEN i = 1 THEN 'SLEEPING' ELSE 'PENDING' END,
+			CASE WHEN i = 1 THEN 'infinity' ELSE now() END, CASE WHEN i = 1 THEN now() END, 'beside-' || g, 'default', CASE WHEN i = 1 THEN 2 END
+		FROM generate_series(1, $1::int) AS g, generate_series(1, 3) AS i`, n)
+}
+
+// BenchmarkKeysBeside is BenchmarkKeys of a thousand keys, beside 100,000 others: full ones, of which 200,000 runs wait, and idle ones.
+// At the end it measures how long a coordinator takes to delete these: go test -run '^$' -bench KeysBeside -benchtime 20000x .
+func BenchmarkKeysBeside(b *testing.B) {
+	const others = 100_000
+	c, pool := benchClient(b, 8)
+	setQueue(b, c, kagzi.QueueLimits{EachKey: kagzi.KeyLimits{MaxRunning: 1}})
+	drain := func(name string) {
+		for _, concurrency := range []int{100, 1000} {
+			b.Run(fmt.Sprintf("%s/concurrency=%d", name, concurrency), func(b *testing.B) {
+				drainKeyed(b, c, pool, keyed{keys: 1000}, 1, concurrency)
+			})
+		}
+	}
+	drain("alone")
+	fillKeys(b, pool, others, true)
+	drain("full")
+	dbtest.Exec(b, pool, `DELETE FROM kagzi.workflow_runs`)
+	drain("idle")
+	b.Run("delete", func(b *testing.B) {
+		dbtest.Exec(b, pool, `DELETE FROM kagzi.run_keys`)
+		fillKeys(b, pool, others, false)
+		settle(b, pool)
+		cpu := newCPUMeter(b, pool)
+		b.ResetTimer()
+		benchPasses(b.Context(), b, c, func(p testhook.Passes) {
+			for left := others; left > 0; {
+				if _, err := p.(interface {
+					KeepKeys(ctx context.Context) (time.Duration, error)
+				}).KeepKeys(b.Context()); err != nil {
+					b.Fatal(err)
+				}
+				left = dbtest.QueryOne[int](b, pool, `SELECT count(*)::int FROM kagzi.run_keys`)
+			}
+		})
+		b.StopTimer()
+		cpu.report(b, others)
+		b.ReportMetric(others/b.Elapsed().Seconds(), "keys/s")
+	})
+}
+
+// BenchmarkKeysSnapshot is BenchmarkKeys of a thousand keys, before and after a snapshot has been held for 20 seconds, in which the
+// same keys had runs all the time. BENCH_SNAPSHOT=2m holds it longer: go test -run '^$' -bench KeysSnapshot -benchtime 20000x .
+func BenchmarkKeysSnapshot(b *testing.B) {
+	hold := 20 * time.Second
+	if s := os.Getenv("BENCH_SNAPSHOT"); s != "" {
+		var err error
+		if hold, err = time.ParseDuration(s); err != nil {
+			b.Fatal(err)
+		}
+	}
+	c, pool := benchClient(b, 8)
+	k := keyed{1000, 1}
+	drain := func(name string) {
+		b.Run(name, func(b *testing.B) { drainKeyed(b, c, pool, k, 1, 1000) })
+	}
+	drain("before")
+	tx, err := pool.BeginTx(b.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	if _, err := tx.Exec(b.Context(), "SELECT count(*) FROM kagzi.workflow_runs"); err != nil {
+		b.Fatal(err)
+	}
+	for began := time.Now(); time.Since(began) < hold; {
+		k.start(b, c, 20_000)
+		runFleet(b, pool, 20_000, 1, 1000)
+	}
+	drain("held")
+}
+
+// BenchmarkKeysStatistics executes b.N of 200,000 runs of a thousand keys, with statistics of all tables, without any, and with those of
+// empty tables: go test -run '^$' -bench KeysStatistics -benchtime 20000x .
+func BenchmarkKeysStatistics(b *testing.B) {
+	for _, statistics := range []string{"fresh", "none", "stale"} {
+		b.Run(statistics, func(b *testing.B) {
+			if b.N == 1 {
+				return // the testing package tries it once
+			}
+			c, pool := benchClient(b, 8)
+			for _, table := range []string{"workflow_runs", "run_keys", "key_changes", "queues"} {
+				dbtest.Exec(b, pool, `ALTER TABLE kagzi.`+table+` SET (autovacuum_enabled = false)`)
+			}
+			if statistics == "stale" {
+				dbtest.Exec(b, pool, "VACUUM ANALYZE")
+			}
+			keyed{1000, 1}.start(b, c, 200_000)
+			if statistics == "fresh" {
+				dbtest.Exec(b, pool, "VACUUM ANALYZE")
+			}
+			quiet(b, pool)
+			measureDrain(b, pool, 1, 1000)
+		})
+	}
 }
 
 // A cpuMeter measures the processor time of this process and of the server. It works on Linux only.

@@ -160,9 +160,14 @@ func startCalls(b *testing.B, c *kagzi.Client, n int, call func(i int) kagzi.Cal
 // handleDrained lets the worker execute b.N runs of so many steps, and ends it with the last: Run returns once what is under
 // way is finished and recorded.
 func handleDrained(b *testing.B, w *kagzi.Worker, wf kagzi.Workflow[int, int], steps int, end func(), opts ...kagzi.StepOption) {
+	kagzi.Handle(w, wf, drained(b.N, steps, end, opts...))
+}
+
+// drained is a workflow function of so many steps. The last of n calls calls end.
+func drained(n, steps int, end func(), opts ...kagzi.StepOption) func(kagzi.Context, int) (int, error) {
 	var left atomic.Int64
-	left.Store(int64(b.N))
-	kagzi.Handle(w, wf, func(ctx kagzi.Context, n int) (int, error) {
+	left.Store(int64(n))
+	return func(ctx kagzi.Context, n int) (int, error) {
 		for i := range steps {
 			if _, err := kagzi.Step(ctx, "step-"+strconv.Itoa(i), func(context.Context) (int, error) { return n, nil }, opts...); err != nil {
 				return 0, err
@@ -172,7 +177,7 @@ func handleDrained(b *testing.B, w *kagzi.Worker, wf kagzi.Workflow[int, int], s
 			end()
 		}
 		return n, nil
-	})
+	}
 }
 
 // BenchmarkDrain executes b.N runs that wait in the queue, with 0, 1 and 5 steps each, and with 5 repeatable ones.
