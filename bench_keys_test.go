@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -43,7 +42,7 @@ func (k keyed) start(b *testing.B, c *kagzi.Client, n int) {
 	if k.limit > 0 {
 		setQueue(b, c, kagzi.QueueLimits{EachKey: kagzi.KeyLimits{MaxRunning: k.limit}})
 	}
-	startCalls(b, c, n, func(i int) kagzi.Call { return drainedWorkflow.With(i, kagzi.Key("key-"+strconv.Itoa(i%k.keys))) })
+	startCalls(b, c, n, func(i int) kagzi.Call { return drainedWorkflow.With(i, keyName(i%k.keys)) })
 }
 
 // setQueue sets the limits of the default queue.
@@ -129,23 +128,37 @@ func runFleet(b *testing.B, pool *pgxpool.Pool, n, workers, concurrency int) {
 	b.Helper()
 	ctx, end := context.WithCancel(b.Context())
 	defer end()
-	fn := drained(n, 0, end)
-	var running sync.WaitGroup
+	stop := fleet(b, pool, workers, concurrency, drained(n, 0, end))
+	<-ctx.Done()
+	stop()
+}
+
+// fleet runs workers with pools of their own until the benchmark ends, or stop is called.
+func fleet(b *testing.B, pool *pgxpool.Pool, workers, concurrency int, fn func(kagzi.Context, int) (int, error)) (stop func()) {
+	b.Helper()
+	var stops []func()
 	for range workers {
-		own, err := pgxpool.NewWithConfig(ctx, pool.Config())
-		if err != nil {
-			b.Fatal(err)
-		}
+		own := ownPool(b, pool)
 		w := benchWorker(b, kit.NewClient(b, own), concurrency)
 		kagzi.Handle(w, drainedWorkflow, fn)
-		running.Go(func() {
-			defer own.Close()
-			if err := w.Run(ctx); err != nil {
-				b.Error(err)
-			}
-		})
+		stops = append(stops, kit.StartLocal(b, w), own.Close)
 	}
-	running.Wait()
+	return func() {
+		for _, stop := range stops {
+			stop()
+		}
+	}
+}
+
+// ownPool returns another pool of pool's server.
+func ownPool(b *testing.B, pool *pgxpool.Pool) *pgxpool.Pool {
+	b.Helper()
+	own, err := pgxpool.NewWithConfig(b.Context(), pool.Config())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(own.Close)
+	return own
 }
 
 // fillKeys makes n keys that hold all of their slots and have two more runs each, or n keys without runs.

@@ -18,16 +18,7 @@ func BenchmarkRate(b *testing.B) {
 	for _, rate := range []kagzi.Rate{{Starts: 10}, {Starts: 50, Burst: 5}} {
 		b.Run(fmt.Sprintf("starts=%d/burst=%d", rate.Starts, max(rate.Burst, 1)), func(b *testing.B) {
 			begun := benchLimit(b, kagzi.StepLimit{Name: "api", Rate: rate}, 0)
-			first, most := 0, 0
-			for i, t := range begun {
-				for t.Sub(begun[first]) >= time.Second {
-					first++
-				}
-				most = max(most, i+1-first)
-			}
-			b.ReportMetric(float64(len(begun)-1)/begun[len(begun)-1].Sub(begun[0]).Seconds(), "steps/s")
-			b.ReportMetric(float64(most), "most-in-a-second")
-			b.ReportMetric(0, "ns/op")
+			reportRate(b, begun, "steps/s")
 		})
 	}
 }
