@@ -81,8 +81,8 @@ func (k *keys) learn(req *store.ClaimRequest, claim *store.Claim, now time.Time,
 	k.both = isDue && plain > 0 && plain >= req.Keys.Plain
 	switch {
 	case k.limited && claim.Room <= 0:
-		if a.RateAt.After(now) {
-			pause = min(pause, a.RateAt.Sub(now))
+		if a.RateAt.After(claim.Now) { // there was no token for the claim; by now there may be one
+			pause = min(pause, max(a.RateAt.Sub(now), 0))
 		}
 		k.due = time.Time{}
 		return pause

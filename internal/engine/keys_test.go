@@ -42,6 +42,7 @@ func TestPauseAfterAClaimOfKeys(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	past, soon := now.Add(-time.Second), now.Add(time.Second)
+	asked := now.Add(-time.Minute)
 	keyed := store.ClaimRequest{Limit: 10, Ahead: time.Minute, Keys: &store.KeysRequest{Plain: 10, Keyed: 10, Most: mostChanges}}
 	plain := store.ClaimRequest{Limit: 10, Ahead: time.Minute, Probe: true}
 	runs := make([]*store.ClaimedRun, 3)
@@ -59,7 +60,9 @@ func TestPauseAfterAClaimOfKeys(t *testing.T) {
 		"others have locked a change":     {keyed, store.Claim{Keys: store.Keys{Change: 7}}, firstBackoff, 2 * firstBackoff},
 		"others have locked a handed key": {keyed, store.Claim{Keys: store.Keys{Busy: []store.Key{{Name: "a"}}}}, firstBackoff, 2 * firstBackoff},
 		"the queue is full":               {keyed, store.Claim{Limited: true, Keys: store.Keys{Next: past}}, time.Minute, time.Minute},
-		"the queue has no token":          {keyed, store.Claim{Limited: true, Keys: store.Keys{Next: past, RateAt: soon}}, time.Second, time.Second},
+		"the queue is full, with tokens":  {keyed, store.Claim{Now: now, Limited: true, Keys: store.Keys{RateAt: past}}, time.Minute, time.Minute},
+		"the queue has no token":          {keyed, store.Claim{Now: now, Limited: true, Keys: store.Keys{Next: past, RateAt: soon}}, time.Second, time.Second},
+		"the queue has had none":          {keyed, store.Claim{Now: asked, Limited: true, Keys: store.Keys{Next: past, RateAt: past}}, 0, 0},
 		"a probe finds a change":          {plain, store.Claim{Keys: store.Keys{Change: 7}}, 0, 0},
 		"a probe finds a limit":           {plain, store.Claim{Limited: true}, 0, 0},
 		"a probe finds the next key":      {plain, store.Claim{Keys: store.Keys{Next: soon}}, time.Second, time.Second + 2*firstBackoff},
