@@ -38,12 +38,14 @@ func BenchmarkHandover(b *testing.B) {
 		b.Run(fmt.Sprintf("keys=%d/workers=%d/work=%s", d.keys, d.workers, d.work), func(b *testing.B) {
 			c, pool := benchClient(b, 8)
 			setQueue(b, c, kagzi.QueueLimits{EachKey: kagzi.KeyLimits{MaxRunning: 1}})
-			startCalls(b, c, b.N+d.keys, func(i int) kagzi.Call { return drainedWorkflow.With(i, keyName(i%d.keys)) })
+			warm := 10 * d.keys // runs that begin while the workers prepare their statements
+			n := warm + b.N
+			startCalls(b, c, n, func(i int) kagzi.Call { return drainedWorkflow.With(i, keyName(i%d.keys)) })
 			settle(b, pool)
-			began, returned := make([]time.Time, b.N+d.keys), make([]time.Time, b.N+d.keys)
+			began, returned := make([]time.Time, n), make([]time.Time, n)
 			ctx, end := context.WithCancel(b.Context())
 			defer end()
-			last := drained(b.N+d.keys, 0, end)
+			last := drained(n, 0, end)
 			b.ResetTimer()
 			stop := fleet(b, pool, d.workers, 100, func(ctx kagzi.Context, i int) (int, error) {
 				began[i] = time.Now()
@@ -57,7 +59,7 @@ func BenchmarkHandover(b *testing.B) {
 			printStatements(b, pool)
 			ended := queryAll[time.Time](b, pool, `SELECT finished_at FROM kagzi.workflow_runs ORDER BY convert_from(input, 'UTF8')::int`)
 			var free, all []time.Duration
-			for i := d.keys; i < len(began); i++ {
+			for i := warm; i < n; i++ {
 				free = append(free, began[i].Sub(ended[i-d.keys]))
 				all = append(all, began[i].Sub(returned[i-d.keys]))
 			}
