@@ -162,28 +162,26 @@ func BenchmarkShares(b *testing.B) {
 func BenchmarkStartRate(b *testing.B) {
 	for _, burst := range []int{1, 5} {
 		rate := kagzi.Rate{Starts: 50, Burst: burst}
-		for _, of := range []string{"queue", "key"} {
-			b.Run(fmt.Sprintf("%s/burst=%d", of, burst), func(b *testing.B) {
-				c, pool := benchClient(b, 8)
-				if of == "queue" {
-					setQueue(b, c, kagzi.QueueLimits{Rate: rate})
-				} else {
-					setQueue(b, c, kagzi.QueueLimits{EachKey: kagzi.KeyLimits{Rate: rate}})
-				}
-				startCalls(b, c, b.N, func(i int) kagzi.Call { return drainedWorkflow.With(i, keyName(0)) })
-				settle(b, pool)
-				ctx, end := context.WithCancel(b.Context())
-				defer end()
-				fleet(b, pool, 3, 100, drained(b.N, 0, end))
-				b.ResetTimer()
-				<-ctx.Done()
-				b.StopTimer()
-				printStatements(b, pool)
-				took := queryAll[time.Time](b, pool, `SELECT started_at FROM kagzi.workflow_runs WHERE started_at IS NOT NULL ORDER BY 1`)
-				reportRate(b, took, "starts/s")
-			})
-		}
+		b.Run(fmt.Sprintf("queue/burst=%d", burst), func(b *testing.B) {
+			startAtRate(b, kagzi.QueueLimits{Rate: rate}, func(i int) kagzi.Call { return drainedWorkflow.With(i) })
+		})
+		b.Run(fmt.Sprintf("key/burst=%d", burst), func(b *testing.B) {
+			startAtRate(b, kagzi.QueueLimits{EachKey: kagzi.KeyLimits{Rate: rate}}, func(i int) kagzi.Call { return drainedWorkflow.With(i, keyName(0)) })
+		})
 	}
+}
+
+func startAtRate(b *testing.B, limits kagzi.QueueLimits, call func(i int) kagzi.Call) {
+	c, pool := benchClient(b, 8)
+	setQueue(b, c, limits)
+	startCalls(b, c, b.N, call)
+	settle(b, pool)
+	b.ResetTimer()
+	runFleet(b, pool, b.N, 3, 100)
+	b.StopTimer()
+	printStatements(b, pool)
+	took := queryAll[time.Time](b, pool, `SELECT started_at FROM kagzi.workflow_runs WHERE started_at IS NOT NULL ORDER BY 1`)
+	reportRate(b, took, "starts/s")
 }
 
 // reportRate reports how often something happened, and the most of these times that are in any second.
