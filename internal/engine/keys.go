@@ -80,6 +80,8 @@ func (k *keys) learn(req *store.ClaimRequest, claim *store.Claim, now time.Time,
 	plain := len(claim.Runs) - a.Taken
 	k.both = isDue && plain > 0 && plain >= req.Keys.Plain
 	switch {
+	case k.limited && claim.Room <= 0 && plain >= req.Keys.Plain && req.Keys.Plain < req.Limit:
+		return 0 // Room is at most what the claim asked for: there may be more
 	case k.limited && claim.Room <= 0:
 		if a.RateAt.After(claim.Now) { // there was no token for the claim; by now there may be one
 			pause = min(pause, max(a.RateAt.Sub(now), 0))

@@ -44,6 +44,7 @@ func TestPauseAfterAClaimOfKeys(t *testing.T) {
 	past, soon := now.Add(-time.Second), now.Add(time.Second)
 	asked := now.Add(-time.Minute)
 	keyed := store.ClaimRequest{Limit: 10, Ahead: time.Minute, Keys: &store.KeysRequest{Plain: 10, Keyed: 10, Most: mostChanges}}
+	shared := store.ClaimRequest{Limit: 1, Ahead: time.Minute, Keys: &store.KeysRequest{Keyed: 1, Most: mostChanges}}
 	plain := store.ClaimRequest{Limit: 10, Ahead: time.Minute, Probe: true}
 	runs := make([]*store.ClaimedRun, 3)
 	for name, tt := range map[string]struct {
@@ -63,6 +64,7 @@ func TestPauseAfterAClaimOfKeys(t *testing.T) {
 		"the queue is full, with tokens":  {keyed, store.Claim{Now: now, Limited: true, Keys: store.Keys{RateAt: past}}, time.Minute, time.Minute},
 		"the queue has no token":          {keyed, store.Claim{Now: now, Limited: true, Keys: store.Keys{Next: past, RateAt: soon}}, time.Second, time.Second},
 		"the queue has had none":          {keyed, store.Claim{Now: asked, Limited: true, Keys: store.Keys{Next: past, RateAt: past}}, 0, 0},
+		"no room was asked for":           {shared, store.Claim{Now: now, Limited: true, Keys: store.Keys{Next: past}}, 0, 0},
 		"a probe finds a change":          {plain, store.Claim{Keys: store.Keys{Change: 7}}, 0, 0},
 		"a probe finds a limit":           {plain, store.Claim{Limited: true}, 0, 0},
 		"a probe finds the next key":      {plain, store.Claim{Keys: store.Keys{Next: soon}}, time.Second, time.Second + 2*firstBackoff},
