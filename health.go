@@ -22,8 +22,9 @@ import (
 // The report is Unhealthy if the client cannot work (the database is away or read-only, rights are missing, the schema does not
 // fit), or if work of the namespace has been due for 15 seconds and no worker lives. It is Degraded if somebody should investigate:
 // all connections of the pool have been in use for two seconds; workers are silent; work has been due for 15 seconds and no live worker has a handler for
-// it; work was due five minutes ago although there are workers for it; schedules are a minute late, or paused for an error; runs
-// were quarantined within the last 24 hours; the database refuses requests of a worker of this process.
+// it; work was due five minutes ago although there are workers for it, or because its queue is full or its rate used up; the line of a
+// limit of steps has not moved for five minutes; something is paused; schedules are a minute late, or paused for an error; runs were
+// quarantined within the last 24 hours; the database refuses requests of a worker of this process.
 //
 // If the database is away, Health reports that and returns no error. It returns after 5 seconds at the latest, or when ctx's
 // deadline has passed, with the checks made by then. Its error is that of a ctx that was cancelled. If the pool has no free
@@ -109,14 +110,16 @@ type StrandedRuns struct {
 
 // Stranded counts the active runs for whose version no live worker of their queue has a handler, by queue, workflow and version. A
 // worker is live if it is ONLINE and sent a heartbeat within its own StaleAfter; a draining worker is not. Sleeping runs count,
-// because nobody will execute them when they wake. So do runs that a draining worker still executes.
+// because nobody will execute them when they wake. So do runs that wait for a slot of their key, paused ones, and those that a
+// draining worker still executes.
 //
 // Call it before the last workers of an old version are removed for good: drain them, and if Stranded then lists that version,
 // start them again. Nothing is lost meanwhile: a stranded run waits for a worker.
 //
 // Stranded does not read millions of rows. Of each workflow in each queue it reads the 25,000 runs of each priority that are due
-// first. With more than four workflows it reads fewer, but at least 100. If a workflow has fewer active runs, the answer is
-// complete. If it has more, Count is the number found among the runs that were read, and a version that occurs only among runs that
+// first. With more than four workflows it reads fewer, but at least 100. The same holds for the runs that wait for a slot of their
+// key: of each of up to 10,000 keys it reads as many, with more than four keys fewer, but at least 10. If there are fewer active runs, the answer is
+// complete. If there are more, Count is the number found among the runs that were read, and a version that occurs only among runs that
 // sleep for longer is not listed yet. Stranded runs that are due are listed, because they have been due the longest. As in
 // [Client.Health], at most a thousand queues and a thousand workflows are read.
 func (c *Client) Stranded(ctx context.Context) ([]StrandedRuns, error) {

@@ -59,8 +59,9 @@ func (r Report) Check(name string) Check {
 // A Check is one part of a Report.
 //
 // Client.Health has the checks "database", "pool", "schema", "writable", "workers", "queues", "schedules" and "quarantined".
-// Two more are there only while they are not Healthy: "histories", about runs that wait because their histories cannot be
-// read, and "work", about requests of this process's workers that the database refuses. Client.Liveness has "process", or a
+// Others are there only while they are not Healthy: "pauses", one for each pause; "limits", one for each queue whose limits let
+// due runs wait for long, and for each limit of steps whose line does not move; "histories", about runs that wait because their
+// histories cannot be read; and "work", about requests of this process's workers that the database refuses. Client.Liveness has "process", or a
 // "worker" for each worker that is stuck.
 type Check struct {
 	Name   string `json:"name"`
@@ -79,7 +80,8 @@ type Workers struct {
 	OldestHeartbeat time.Time `json:"oldest_heartbeat,omitzero"`
 }
 
-// A Queue counts the runs of one workflow that are due in one queue.
+// A Queue counts the runs of one workflow that are due in one queue. Paused runs do not count. Of the runs that wait for a slot of
+// their key, only the first few of the keys that have a free slot, and are next, do.
 type Queue struct {
 	Queue    string    `json:"queue"`
 	Workflow string    `json:"workflow"`

@@ -402,9 +402,9 @@ CREATE TABLE kagzi.key_changes (
 CREATE TABLE kagzi.limits (
     limit_name   text  COLLATE "C" NOT NULL,
     namespace_id text  COLLATE "C" NOT NULL,
-    every        bigint            NOT NULL DEFAULT 0, -- microseconds between two tokens; 0: a step needs none
-    burst        integer           NOT NULL DEFAULT 1, -- how many unused tokens are kept
-    max_running  integer,                              -- NULL: any number
+    every        bigint            NOT NULL DEFAULT 0 CHECK (every >= 0), -- microseconds between two tokens; 0: a step needs none
+    burst        integer           NOT NULL DEFAULT 1 CHECK (burst > 0), -- how many unused tokens are kept
+    max_running  integer           CHECK (max_running > 0), -- NULL: any number
     retry_after  boolean           NOT NULL DEFAULT false, -- an error that asks for a pause stops all steps
     next_at      timestamptz       NOT NULL,
     line_at      timestamptz       NOT NULL,

@@ -56,10 +56,12 @@ func (s *Store) LiveWorkers(ctx context.Context, db DB, limit int) (out []LiveWo
 	return out, wrap("read the workers", err)
 }
 
-// A DueWork is the due runs of one workflow in one queue.
+// A DueWork is the due runs of one workflow in one queue: those without a key and those that hold a slot, or those that wait for
+// a slot of one key.
 type DueWork struct {
 	Queue    string
 	Type     string
+	Key      Key  // zero: no key, or they hold a slot
 	More     bool // counting stopped at the limit for one priority: there may be more
 	Versions []DueVersion
 }
@@ -70,6 +72,8 @@ type DueVersion struct {
 	Due     int           // the runs that were counted
 	Since   time.Time     // when the first of them became due
 	Waiting time.Duration // since then, by the database's clock
+	Turn    time.Duration // since a claim could have taken one: with a key, since the key's turn came
+	Holding time.Duration // since the first one became due that holds a slot of its queue; zero if none does
 }
 
 // The statement finds each queue by one search of the claim's index, for the first name after the previous one: a queue of a
@@ -151,23 +155,32 @@ CROSS JOIN LATERAL (
 ) t
 LIMIT $3`
 
+// Runs that are paused do not count. Those of a queue or workflow that is paused as a whole are not even read.
 const dueWork = `
-SELECT w.task_queue, w.workflow_type, coalesce(d.version, 0), d.due, d.since, (extract(epoch FROM now() - d.since) * 1000000)::bigint, d.counted
-FROM unnest($2::text[], $3::text[]) AS w (task_queue, workflow_type)
+WITH ` + pausesOfRuns + `
+SELECT w.task_queue, w.workflow_type, coalesce(d.version, 0), d.due, d.since, (extract(epoch FROM now() - d.since) * 1000000)::bigint,
+	coalesce((extract(epoch FROM now() - d.holding) * 1000000)::bigint, 0), d.counted
+FROM (
+	SELECT u.task_queue, u.workflow_type
+	FROM unnest($2::text[], $3::text[]) AS u (task_queue, workflow_type)
+	WHERE (SELECT count(*) FROM pauses p WHERE p.whole AND p.in_queue IN ('', u.task_queue) AND p.of_type IN ('', u.workflow_type)) = 0
+	OFFSET 0
+) w
 CROSS JOIN LATERAL (
-	SELECT k.version, count(*) AS due, max(k.place) AS counted, min(k.available_at) AS since
-	FROM generate_series(1, 4) AS p (priority)
+	SELECT k.version, count(*) AS due, max(k.place) AS counted, min(k.available_at) AS since, min(k.available_at) FILTER (WHERE k.holding) AS holding
+	FROM generate_series(1, 4) AS n (priority)
 	CROSS JOIN LATERAL (
-		SELECT q.available_at, q.version, row_number() OVER () AS place
+		SELECT q.*, row_number() OVER () AS place
 		FROM (
-			SELECT q.available_at, q.version
+			SELECT q.run_id, q.task_queue, q.workflow_type, q.available_at, q.version, q.released_at, q.status = 'RUNNING' OR coalesce(q.slot = 2, false) AS holding
 			FROM kagzi.workflow_runs q
-			WHERE q.namespace_id = $1 AND q.task_queue = w.task_queue AND q.workflow_type = w.workflow_type AND q.priority = p.priority
+			WHERE q.namespace_id = $1 AND q.task_queue = w.task_queue AND q.workflow_type = w.workflow_type AND q.priority = n.priority
 				AND ` + claimable + ` AND q.available_at <= now()
 			ORDER BY q.available_at
 			LIMIT $4
 		) q
 	) k
+	WHERE ` + unstopped + `
 	GROUP BY k.version
 ) d
 ORDER BY 1, 2, 3`
@@ -210,7 +223,7 @@ func (s *Store) activePairs(ctx context.Context, db DB) (queues, types []string,
 	return queues, types, err
 }
 
-// DueWork returns the due runs by queue and workflow. It reads a bounded number of rows: the first thousand queues of all
+// DueWork returns the due runs by queue and workflow, those without a key and those that hold a slot. It reads a bounded number of rows: the first thousand queues of all
 // namespaces with active runs, the namespace's first thousand workflows in them, and for each workflow and priority a
 // thousand runs, or fewer if there are many workflows.
 func (s *Store) DueWork(ctx context.Context, db DB) (out []DueWork, err error) {
@@ -225,13 +238,14 @@ func (s *Store) DueWork(ctx context.Context, db DB) (out []DueWork, err error) {
 			var queue, typ string
 			var v DueVersion
 			var counted int
-			var waiting int64
-			_, err := pgx.ForEachRow(rows, []any{&queue, &typ, &v.Version, &v.Due, utc(&v.Since), &waiting, &counted}, func() error {
+			var waiting, holding int64
+			_, err := pgx.ForEachRow(rows, []any{&queue, &typ, &v.Version, &v.Due, utc(&v.Since), &waiting, &holding, &counted}, func() error {
 				if n := len(out); n == 0 || out[n-1].Queue != queue || out[n-1].Type != typ {
 					out = append(out, DueWork{Queue: queue, Type: typ})
 				}
 				w := &out[len(out)-1]
-				v.Waiting = time.Duration(waiting) * time.Microsecond
+				v.Waiting, v.Holding = time.Duration(waiting)*time.Microsecond, time.Duration(holding)*time.Microsecond
+				v.Turn = v.Waiting
 				w.More, w.Versions = w.More || counted == limit, append(w.Versions, v)
 				return nil
 			})

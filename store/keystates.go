@@ -15,6 +15,7 @@ type QueueState struct {
 	Since     time.Time // since when the first run or key waits that is due and has, or needs, no slot of a key; zero if none does
 	Waiting   time.Duration
 	NextStart time.Time // when the rate allows the next start; zero if it allows one now
+	RateUsed  bool      // a run took the newest token of the rate within the last few seconds
 	ChangedAt time.Time
 }
 
@@ -25,7 +26,8 @@ const maxSlotsCounted = 10_000
 // the line have a due run and a free slot.
 const queueStates = `
 SELECT c.task_queue, coalesce(c.max_running, 0), coalesce(c.rate_interval, 0), c.rate_burst, coalesce(c.key_max_running, 0), coalesce(c.key_interval, 0), c.key_burst, c.held,
-	n.running, s.since, coalesce((extract(epoch FROM now() - s.since) * 1000000)::bigint, 0), CASE WHEN c.rate_at > now() THEN c.rate_at END, c.changed_at
+	n.running, s.since, coalesce((extract(epoch FROM now() - s.since) * 1000000)::bigint, 0), CASE WHEN c.rate_at > now() THEN c.rate_at END,
+	coalesce(c.rate_interval > 0 AND c.rate_at > now() - interval '5 seconds', false), c.changed_at
 FROM (
 	SELECT x.*
 	FROM kagzi.queues x
@@ -90,7 +92,7 @@ func (s *Store) QueueStates(ctx context.Context, db DB) (out []QueueState, err e
 		return ask(ctx, db, queueStates, []any{s.namespace, maxQueues, maxSlotsCounted}, collect(&out, func(row pgx.CollectableRow) (q QueueState, err error) {
 			var interval, keyInterval, waiting int64
 			err = row.Scan(&q.Queue, &q.MaxRunning, &interval, &q.Rate.Burst, &q.EachKey.MaxRunning, &keyInterval, &q.EachKey.Rate.Burst, &q.Held,
-				&q.Running, utc(&q.Since), &waiting, utc(&q.NextStart), utc(&q.ChangedAt))
+				&q.Running, utc(&q.Since), &waiting, utc(&q.NextStart), &q.RateUsed, utc(&q.ChangedAt))
 			q.Rate, q.EachKey.Rate = rateOf(interval, q.Rate.Burst), rateOf(keyInterval, q.EachKey.Rate.Burst)
 			q.Waiting = time.Duration(waiting) * time.Microsecond
 			return q, err
@@ -302,60 +304,6 @@ func afterPrefix(prefix string) string {
 		next = 0xE000
 	}
 	return prefix[:len(prefix)-size] + string(next)
-}
-
-// An OverdueKey is a key whose turn has come, and of which no claim has taken a run.
-type OverdueKey struct {
-	Queue   string // empty for a group
-	Key     string
-	Waiting time.Duration
-}
-
-// The first key of each line. The statement finds the next line by one search of the index, but reads over the lines of other
-// namespaces.
-const overdueKeys = `
-WITH RECURSIVE s (key_scope) AS (
-	(
-		SELECT x.key_scope
-		FROM kagzi.run_keys x
-		WHERE x.available_at < 'infinity' AND x.namespace_id = $1 AND x.key_scope >= ''
-		ORDER BY x.key_scope
-		LIMIT 1
-	)
-	UNION ALL
-	SELECT n.key_scope
-	FROM s
-	CROSS JOIN LATERAL (
-		SELECT x.key_scope
-		FROM kagzi.run_keys x
-		WHERE x.available_at < 'infinity' AND x.namespace_id = $1 AND x.key_scope > s.key_scope
-		ORDER BY x.key_scope
-		LIMIT 1
-	) n
-)
-SELECT s.key_scope, k.run_key, k.waiting
-FROM (SELECT s.key_scope FROM s LIMIT $3) s
-CROSS JOIN LATERAL (
-	SELECT x.run_key, (extract(epoch FROM now() - x.available_at) * 1000000)::bigint AS waiting
-	FROM kagzi.run_keys x
-	WHERE x.key_scope = s.key_scope AND x.namespace_id = $1 AND x.available_at < 'infinity'
-	ORDER BY x.available_at
-	LIMIT 1
-) k
-WHERE k.waiting > $2::bigint
-ORDER BY 3 DESC`
-
-// OverdueKeys returns the first key of each line, of the first thousand lines, if its turn came longer ago than late.
-func (s *Store) OverdueKeys(ctx context.Context, db DB, late time.Duration) (out []OverdueKey, err error) {
-	err = do(ctx, func(ctx context.Context) error {
-		return ask(ctx, db, overdueKeys, []any{s.namespace, micros(late), maxQueues}, collect(&out, func(row pgx.CollectableRow) (k OverdueKey, err error) {
-			var waiting int64
-			err = row.Scan(&k.Queue, &k.Key, &waiting)
-			k.Waiting = time.Duration(waiting) * time.Microsecond
-			return k, err
-		}))
-	})
-	return out, wrap("find overdue keys", err)
 }
 
 // ---- housekeeping ----

@@ -9,13 +9,16 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// What is paused now, of the namespace $1 and for the queue $2. The columns have names of their own, because unpaused compares
-// them with those of a run.
-const pausesNow = `pauses AS MATERIALIZED (
+// The pauses of queues and workflows of the namespace $1. The columns have names of their own, because unstopped compares them with
+// those of a run.
+const pausesOfRuns = `pauses AS MATERIALIZED (
 	SELECT p.task_queue AS in_queue, p.workflow_type AS of_type, p.percent, p.percent = 0 AND NOT p.releases AS whole, p.paused_at AS since
 	FROM kagzi.pauses p
 	WHERE p.run_key = '' AND p.namespace_id = $1
-), paused AS MATERIALIZED (
+)`
+
+// What is paused now, for the queue $2.
+const pausesNow = pausesOfRuns + `, paused AS MATERIALIZED (
 	SELECT count(*) > 0 AS some,
 		coalesce(bool_or(p.whole AND p.of_type = '' AND p.in_queue IN ('', $2::text)), false) AS everything,
 		ARRAY (SELECT t.of_type FROM pauses t WHERE t.whole AND t.in_queue IN ('', $2::text)) AS types,
@@ -28,11 +31,14 @@ const unpausedPair = `(SELECT NOT p.everything FROM paused p) AND w.workflow_typ
 
 // unpaused is the condition for a run to which no pause of a queue or workflow applies. Its columns are those of the only table
 // of the select around it.
-const unpaused = `((SELECT NOT p.some FROM paused p) OR (
+const unpaused = `((SELECT NOT p.some FROM paused p) OR ` + unstopped + `)`
+
+// unstopped is unpaused without a short cut if nothing is paused. It needs only pausesOfRuns.
+const unstopped = `(
 		SELECT count(*)
 		FROM pauses p
 		WHERE p.in_queue IN ('', task_queue) AND p.of_type IN ('', workflow_type) AND ` + applies + `
-	) = 0)`
+	) = 0`
 
 // applies is the condition for a pause p of a run's queue or workflow to stop the run. The runs that a percentage lets pass are chosen
 // by a hash of their IDs: so a larger one lets the runs of a smaller one pass, too.

@@ -354,29 +354,6 @@ func TestQueueStates(t *testing.T) {
 	}
 }
 
-func TestOverdueKeys(t *testing.T) {
-	t.Parallel()
-	s := open(t)
-	start(t, s, newRun(ofKey("a")), newRun(ofKey("b")), newRun(inGroup("g")))
-	req := keyedRequest(10)
-	req.Types[0].Versions, req.Types[0].Default = []int{7}, 7
-	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET version = 1`) // no worker has it
-	claim(t, s, req)
-	if got, err := s.OverdueKeys(t.Context(), s.pool, time.Minute); err != nil || len(got) != 0 {
-		t.Errorf("%+v, %v", got, err)
-	}
-	exec(t, s.pool, `UPDATE kagzi.run_keys SET available_at = now() - interval '2 minutes' WHERE run_key <> 'b'`)
-	got, err := s.OverdueKeys(t.Context(), s.pool, time.Minute)
-	if err != nil || len(got) != 2 || got[0].Waiting < 2*time.Minute || got[0].Queue == got[1].Queue {
-		t.Fatalf("%+v, %v", got, err)
-	}
-	for _, k := range got {
-		if k.Key != map[string]string{"": "g", "queue": "a"}[k.Queue] {
-			t.Errorf("%+v", k)
-		}
-	}
-}
-
 func TestPruneKeys(t *testing.T) {
 	t.Parallel()
 	s := open(t)

@@ -52,6 +52,7 @@ func (p Process) Health(ctx context.Context) health.Report {
 			return
 		}
 		e.work(ctx)
+		e.limits(ctx)
 		e.schedules(ctx)
 		e.paused(ctx)
 		e.quarantined(ctx)

@@ -38,66 +38,24 @@ func (e *examination) work(ctx context.Context) {
 		e.addFailed("workers", err)
 		return
 	}
-	live := e.countWorkers(workers)
+	b := backlog{live: e.countWorkers(workers)}
 	due, err := e.process.Store.DueWork(ctx, e.db)
+	if err == nil {
+		var keyed []store.DueWork
+		keyed, err = e.process.Store.DueKeys(ctx, e.db)
+		due = append(due, keyed...)
+	}
 	if err != nil {
 		e.addFailed("queues", err)
 	}
-	var longest time.Duration
-	var stranded, overdue []string
-	var missing []int
 	for _, d := range due {
-		q := health.Queue{Queue: d.Queue, Workflow: d.Type, More: d.More}
-		uncovered := q // the runs that no live worker can execute
-		var stuck, late time.Duration
-		covered := live[route{d.Queue, d.Type}]
-		if covered != nil {
-			q.Workers = covered.workers
-		}
-		for _, v := range d.Versions {
-			q.Due += v.Due
-			if q.Since.IsZero() || v.Since.Before(q.Since) {
-				q.Since = v.Since
-			}
-			if v.Version != 0 {
-				q.Versions = append(q.Versions, v.Version)
-			}
-			if covered.has(v.Version) {
-				late = max(late, v.Waiting)
-				continue
-			}
-			uncovered.Due += v.Due
-			stuck = max(stuck, v.Waiting)
-			if v.Version != 0 {
-				uncovered.Versions = append(uncovered.Versions, v.Version)
-			}
-		}
-		q.Stranded = uncovered.Versions
-		e.report.Queues = append(e.report.Queues, q)
-		longest = max(longest, stuck, late)
-		if stuck > strandedAfter {
-			stranded = append(stranded, queueText(uncovered, stuck))
-			if covered != nil { // workers serve the workflow in other versions
-				missing = append(missing, uncovered.Versions...)
-			}
-		}
-		if late > overdueAfter {
-			overdue = append(overdue, queueText(q, late))
-		}
+		b.add(d)
 	}
-	e.addWorkers(longest)
+	e.report.Queues = b.sorted()
+	e.addWorkers(b.longest)
 	if err == nil {
-		e.addQueues(stranded, missing, overdue)
+		e.addQueues(b, e.overdue(ctx, b.late))
 	}
-}
-
-// queueText returns a part of a sentence that names the queue, and says how long its runs have waited.
-func queueText(q health.Queue, waiting time.Duration) string {
-	named := fmt.Sprintf("%s of workflow %q in queue %q for %s", counted(q.Due, q.More), q.Workflow, q.Queue, duration.About(waiting))
-	if len(q.Versions) > 0 {
-		named += fmt.Sprintf(" (of versions %s)", strings.Trim(fmt.Sprint(q.Versions), "[]"))
-	}
-	return named
 }
 
 // countWorkers sums up the workers, and returns the live ones.
@@ -140,13 +98,12 @@ func (e *examination) addWorkers(longest time.Duration) {
 	}
 }
 
-// addQueues adds the check of the queues. stranded and overdue name the queues with such runs, and missing the versions of
-// which live workers of the same workflow have none.
-func (e *examination) addQueues(stranded []string, missing []int, overdue []string) {
+// addQueues adds the check of the queues. overdue names those whose runs wait although there are workers for them.
+func (e *examination) addQueues(b backlog, overdue []string) {
 	handle := "a Handle for it"
-	if len(missing) == 1 && len(stranded) == 1 {
-		handle = fmt.Sprintf("a Handle with kagzi.Version(%d)", missing[0])
-	} else if len(missing) > 0 {
+	if len(b.missing) == 1 && len(b.stranded) == 1 {
+		handle = fmt.Sprintf("a Handle with kagzi.Version(%d)", b.missing[0])
+	} else if len(b.missing) > 0 {
 		handle += ", with each kagzi.Version that is named"
 	}
 	var due int
@@ -155,8 +112,8 @@ func (e *examination) addQueues(stranded []string, missing []int, overdue []stri
 		due, more = due+q.Due, more || q.More
 	}
 	switch {
-	case len(stranded) > 0:
-		e.add("queues", health.Degraded, "No live worker takes %s: start one with that WorkerConfig.Queue and %s.", text.List(stranded, namedAtMost), handle)
+	case len(b.stranded) > 0:
+		e.add("queues", health.Degraded, "No live worker takes %s: start one with that WorkerConfig.Queue and %s.", text.List(b.stranded, namedAtMost), handle)
 	case len(overdue) > 0:
 		e.add("queues", health.Degraded, "Due although there are workers: %s. Start more workers or raise MaxConcurrent.", text.List(overdue, namedAtMost))
 	case due > 0:
