@@ -17,8 +17,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// Get returns the row of a run; for an [ID], that of the active run, else of the newest. It returns [ErrNotFound] if the client's
-// namespace has no such run.
+// Get returns the row of a run; for an [ID], that of the active run, else of the newest. Its WaitingOn also says which limit or pause
+// holds up a run that is due. Get returns [ErrNotFound] if the client's namespace has no such run.
 func (c *Client) Get(ctx context.Context, ref Ref) (RunInfo, error) {
 	ref = plain(ref)
 	id, err := c.resolve(ctx, nil, ref)
@@ -29,7 +29,44 @@ func (c *Client) Get(ctx context.Context, ref Ref) (RunInfo, error) {
 	if err != nil {
 		return RunInfo{}, failure.Wrap(c.public(ctx, err), "get %v", ref)
 	}
-	return c.runInfo(r), nil
+	info := c.runInfo(r)
+	if (info.Status == StatusPending || info.Status == StatusSleeping) && !r.AvailableAt.IsZero() {
+		o, err := c.store.Obstacle(ctx, id)
+		if err != nil {
+			return RunInfo{}, failure.Wrap(c.public(ctx, err), "get %v", ref)
+		}
+		info.WaitingOn = cmp.Or(obstacleText(r, o), info.WaitingOn)
+	}
+	return info, nil
+}
+
+// obstacleText returns the WaitingOn of a due run, empty if nothing keeps workers from claiming it.
+func obstacleText(r *store.Run, o store.Obstacle) string {
+	key := "key " + r.Key.Name
+	if r.Key.Group {
+		key = "group " + r.Key.Name
+	}
+	switch {
+	case o.Own:
+		return "pause"
+	case o.Paused && o.Pause.Key.Name != "":
+		return "pause of " + key
+	case o.Paused && o.Pause.Type != "":
+		return "pause of workflow " + o.Pause.Type
+	case o.Paused && o.Pause.Queue != "":
+		return "pause of queue " + o.Pause.Queue
+	case o.Paused:
+		return "pause of all runs"
+	case o.Key.Most > 0:
+		return fmt.Sprintf("%s (%d of %d running)", key, o.Key.Running, o.Key.Most)
+	case o.Key.Rate:
+		return "rate of " + key
+	case o.Queue.Most > 0:
+		return fmt.Sprintf("queue %s (%d of %d running)", r.Queue, o.Queue.Running, o.Queue.Most)
+	case o.Queue.Rate:
+		return "rate of queue " + r.Queue
+	}
+	return ""
 }
 
 func (c *Client) runInfo(r *store.Run) RunInfo {

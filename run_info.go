@@ -95,7 +95,14 @@ type RunInfo struct {
 	//   - "worker" if its worker drained, or lost the database, and gave the run back;
 	//   - "recovery" after its workers died, and "history" if its history could not be read;
 	//   - "children" that must end before its compensations run, and then "compensation flight";
+	//   - "limit openai" for the [Limit] of a step;
 	//   - "deletion" if it is over and retention is deleting it.
+	//
+	// [Client.Get] also says what keeps workers from claiming a run that is due; [Client.List] does not look:
+	//
+	//   - "key tenant-7 (2 of 2 running)", "group mail (1 of 1 running)" or "queue shop (50 of 50 running)" if no slot is free;
+	//   - "rate of key tenant-7" or "rate of queue shop" if the next start is still to come;
+	//   - "pause" of the run itself, and "pause of key tenant-7", "pause of workflow checkout", "pause of queue shop" or "pause of all runs".
 	WaitingOn string `json:"waiting_on,omitempty"`
 
 	PausedAt    time.Time       `json:"paused_at,omitzero"` // when [Client.PauseRun] paused it; zero unless it is paused itself

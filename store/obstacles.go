@@ -14,14 +14,14 @@ type Obstacle struct {
 	Paused bool  // by Pause; if that is zero, the run itself or all runs
 	Own    bool  // the run itself is paused
 	Pause  Pause // the names of what is paused
-	Key    Limit // of the run's key
-	Queue  Limit // of the run's queue
+	Key    Full  // its key lets no run begin
+	Queue  Full  // its queue lets none begin
 }
 
-// A Limit is the use of a limit that a run needs a slot of.
-type Limit struct {
-	Running int  // slots in use, if they are all
-	Most    int  // the limit, if all slots are in use, else zero
+// Full says why a key or a queue lets no run begin. The zero one lets one begin.
+type Full struct {
+	Running int  // runs that have a slot
+	Most    int  // the limit, if as many have one; else zero
 	Rate    bool // the next token is still to come
 }
 
