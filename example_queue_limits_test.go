@@ -117,3 +117,31 @@ func ExampleClient_SetKey() {
 	// <nil>
 	// tenant-7 may have 20 slots: 0 running, 1 waiting
 }
+
+// Get says what holds up a run that is due.
+func ExampleClient_Get_waitingOn() {
+	ctx, _, client, worker := setup()
+	defer teardown()
+	letter := kagzi.Define[string, string]("letter", kagzi.Group("post"))
+	kagzi.Handle(worker, letter, func(ctx kagzi.Context, text string) (string, error) {
+		return kagzi.Step(ctx, "write", func(ctx context.Context) (string, error) {
+			next, err := kagzi.Start(ctx, client, kagzi.Define[int, int]("parcel"), 1, kagzi.Group("post"))
+			if err != nil {
+				return "", err
+			}
+			info, err := client.Get(ctx, next.ID()) // it has to wait for the end of this run
+			return info.WaitingOn, err
+		})
+	})
+	serve(ctx, worker)
+	run, _ := kagzi.Start(ctx, client, letter, "hello")
+	fmt.Println(run.Result(ctx))
+
+	_ = client.Pause(ctx, kagzi.Target{Queue: "shop"})
+	paused, _ := kagzi.Start(ctx, client, letter, "hello", kagzi.Queue("shop"))
+	info, err := client.Get(ctx, paused.ID())
+	fmt.Println(info.WaitingOn, err)
+	// Output:
+	// group post (1 of 1 running) <nil>
+	// pause of queue shop <nil>
+}

@@ -10,8 +10,9 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// BenchmarkHealth shows that a report costs the same whatever waits: with nothing in the tables; with a million runs
-// asleep, a million over and 300,000 due; and when 200,000 of those have just been claimed and nothing was vacuumed.
+// BenchmarkHealth shows that a report costs the same whatever waits: with nothing in the tables; with 200,000 runs of 100,000 keys
+// that are full, and 10,000 of 1,000 keys in the line; with a million runs asleep, a million over and 300,000 due; and when 200,000 of
+// those have just been claimed and nothing was vacuumed.
 func BenchmarkHealth(b *testing.B) {
 	pool := benchPool(b, 4)
 	c := kit.NewClient(b, pool)
@@ -29,6 +30,14 @@ func BenchmarkHealth(b *testing.B) {
 		})
 	}
 	run("empty")
+	dbtest.Exec(b, pool, `
+		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at, run_key, key_scope)
+		SELECT gen_random_uuid(), 'default', 'default', 'ship', 'PENDING', now() - interval '1 hour', CASE WHEN g <= 200000 THEN 'full ' || g % 100000 ELSE 'key ' || g % 1000 END, 'default'
+		FROM generate_series(1, 210000) AS g`)
+	dbtest.Exec(b, pool, `
+		INSERT INTO kagzi.run_keys (key_scope, run_key, namespace_id, available_at)
+		SELECT DISTINCT key_scope, run_key, 'default', CASE WHEN run_key < 'key' THEN 'infinity' ELSE now() END FROM kagzi.workflow_runs`)
+	run("keys")
 	for _, rows := range []struct {
 		status, at, ended string
 		n                 int

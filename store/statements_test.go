@@ -274,6 +274,18 @@ func life(t *testing.T, s *Store, plain DB) {
 	}
 	_, err = s.UnreadRuns(t.Context(), s.pool, 10)
 	ok("unread runs", err)
+	_, err = s.DueKeys(t.Context(), s.pool)
+	ok("due keys", err)
+	_, err = s.IdleSlots(t.Context(), s.pool, odd)
+	ok("idle slots", err)
+	_, err = s.StuckLimits(t.Context(), s.pool, time.Minute)
+	ok("stuck limits", err)
+	_, err = s.Obstacle(t.Context(), runs[0].RunID)
+	ok("obstacle", err)
+	_, err = s.ActiveWork(t.Context())
+	ok("active work", err)
+	_, err = s.DueWork(t.Context(), s.pool)
+	ok("due work", err)
 	if len(h[r(0).RunID]) != 1 || string(h[r(0).RunID][0].Output) != "\x00\xff,{}\"\\NULL" || h[r(0).RunID][0].StepID != odd || len(h[r(1).RunID]) != 2 {
 		t.Errorf("history %+v", h)
 	}
