@@ -15,16 +15,19 @@ func TestPauseRun(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		pause, unpause func(*kit.Kit, kagzi.RunID) error
+		waitingOn      string
 	}{
 		"OneRun": {
 			func(k *kit.Kit, id kagzi.RunID) error { return k.Client.PauseRun(k.Ctx, id, kagzi.Actor("ada")) },
 			func(k *kit.Kit, id kagzi.RunID) error { return k.Client.UnpauseRun(k.Ctx, id) },
+			"pause",
 		},
 		"Everything": {
 			func(k *kit.Kit, _ kagzi.RunID) error {
 				return k.Client.Pause(k.Ctx, kagzi.Target{All: true}, kagzi.Park())
 			},
 			func(k *kit.Kit, _ kagzi.RunID) error { return k.Client.Unpause(k.Ctx, kagzi.Target{All: true}) },
+			"pause of all runs",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -54,7 +57,7 @@ func TestPauseRun(t *testing.T) {
 				t.Fatal(err)
 			}
 			kit.RefreshAll(t, k.Pool)
-			k.WaitStatus(run.ID(), kagzi.StatusPending, "pause")
+			k.WaitStatus(run.ID(), kagzi.StatusPending, c.waitingOn)
 			recorded := calls.Load()
 			stop.Store(true)
 			if err := c.unpause(k, run.ID()); err != nil {
