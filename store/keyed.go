@@ -234,7 +234,7 @@ WITH ` + pausesNow + `, steady AS MATERIALIZED (
 		OFFSET 0
 	) n
 ), a AS MATERIALIZED (
-	SELECT m.*, GREATEST(0, LEAST(m.turn, m.room - m.before, m.max_running - m.running, m.tokens))::int AS allowed, m.slot = 2 AND m.max_running = 1 AS strict
+	SELECT m.*, GREATEST(0, LEAST(m.turn, m.room - m.before, m.max_running - m.running, m.tokens))::int AS allowed, m.slot = 2 AND coalesce(m.max_running = 1, false) AS strict
 	FROM (
 		SELECT r.*, sum(r.turn) OVER (ORDER BY r.place) - r.turn AS before
 		FROM (

@@ -70,6 +70,16 @@ func TestClaimKeyed(t *testing.T) {
 		}
 	})
 
+	t.Run("HeldWithoutALimit", func(t *testing.T) {
+		t.Parallel()
+		s := open(t)
+		exec(t, s.pool, `INSERT INTO kagzi.queues (task_queue, namespace_id, max_running, held) VALUES ('queue', $1, 2, true)`, s.namespace)
+		ids := start(t, s, newRun(ofKey("a")), newRun(ofKey("a")), newRun(ofKey("a")))
+		if got := runIDs(claim(t, s, keyedRequest(10)).Runs); !slices.Equal(got, ids[:2]) {
+			t.Errorf("claimed %v of %v", got, ids)
+		}
+	})
+
 	t.Run("ALaterRunIsSeen", func(t *testing.T) {
 		t.Parallel()
 		s := open(t)
