@@ -151,7 +151,7 @@ const claimDue = `(SELECT r.run_id, r.status, r.version, r.started_at, w.initial
 			AND ` + claimable + ` AND q.available_at <= now()
 			AND q.available_at >= timestamptz 'epoch' + w.since * interval '1 microsecond'
 			AND (q.version IS NULL OR q.version = ANY (w.versions::int[]))
-			AND q.recoveries < $11 AND q.outcome IS NULL AND ` + unpaused + `
+			AND q.recoveries < $11 AND q.outcome IS NULL AND ` + unpausedHolder + `
 		ORDER BY q.available_at
 		LIMIT (SELECT k.room FROM limits k)
 		FOR UPDATE SKIP LOCKED
@@ -189,7 +189,7 @@ const claimResult = `
 			FROM kagzi.workflow_runs q
 			WHERE q.namespace_id = $1 AND q.task_queue = $2 AND q.workflow_type = w.workflow_type AND q.priority = w.priority
 				AND ` + claimable + ` AND q.available_at > now()
-				AND q.available_at <= now() + $14::bigint * interval '1 microsecond' AND ` + unpaused + `
+				AND q.available_at <= now() + $14::bigint * interval '1 microsecond' AND ` + unpausedHolder + `
 			ORDER BY q.available_at
 			LIMIT 1
 		) n

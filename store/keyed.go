@@ -163,7 +163,7 @@ WITH ` + pausesNow + `, ` + roomOfQueue + `, h AS MATERIALIZED (
 	FROM kagzi.workflow_runs q
 	WHERE (SELECT k.limited AND k.room = 0 FROM limits k) AND q.namespace_id = $1 AND q.task_queue = $2 AND ` + holds + `
 		AND q.available_at <= now() AND q.workflow_type = ANY ($3::text[]) AND q.recoveries < $11 AND q.outcome IS NULL AND q.paused_at IS NULL
-		AND (SELECT NOT p.everything FROM paused p) AND ` + unpaused + `
+		AND (SELECT NOT p.everything FROM paused p) AND ` + unpausedHolder + `
 	LIMIT $7
 	FOR UPDATE SKIP LOCKED
 ), due AS MATERIALIZED (

@@ -19,7 +19,7 @@ CROSS JOIN LATERAL (
 		AND ` + claimable + ` AND q.available_at <= now()
 		AND q.available_at < timestamptz 'epoch' + w.since * interval '1 microsecond'
 		AND (q.version IS NULL OR q.version = ANY (w.versions::int[]))
-		AND q.recoveries < $7 AND q.outcome IS NULL AND ` + unpaused + `
+		AND q.recoveries < $7 AND q.outcome IS NULL AND ` + unpausedHolder + `
 	ORDER BY q.available_at
 	LIMIT 1
 ) d

@@ -40,6 +40,14 @@ const unstopped = `(
 		WHERE p.in_queue IN ('', task_queue) AND p.of_type IN ('', workflow_type) AND ` + applies + `
 	) = 0`
 
+// unpausedHolder is unpaused for the runs that claims find without their keys. Those among them that have a key hold a slot of it. They
+// stop if the key is paused, too.
+const unpausedHolder = unpaused + ` AND (run_key IS NULL OR (SELECT NOT p.keys FROM paused p) OR (
+		SELECT count(*)
+		FROM (SELECT p.run_key AS of_key, p.key_scope AS of_scope FROM kagzi.pauses p WHERE p.run_key > '' AND p.namespace_id = $1) k
+		WHERE k.of_key = run_key AND k.of_scope = key_scope
+	) = 0)`
+
 // applies is the condition for a pause p of a run's queue or workflow to stop the run. The runs that a percentage lets pass are chosen
 // by a hash of their IDs: so a larger one lets the runs of a smaller one pass, too.
 const applies = `(pg_catalog.uuid_hash(run_id) & 2147483647) % 100 >= p.percent AND coalesce(released_at < p.since, true)`
