@@ -95,16 +95,16 @@ type runningRun struct {
 	Cancelling bool
 }
 
-// A queued run is due once no other run of its schedule is active. A run for whose version no worker has code is not due until
+// A run that is paused, or waits for a slot, is not due. A queued run is due once no other run of its schedule is active. A run for whose version no worker has code is not due until
 // its deadline, when the coordinator of namespace $1 ends it. Its compensations continue without its code.
 const readView = `
 WITH t AS MATERIALIZED (SELECT kagzitest.clock_timestamp() AS now),
 active AS MATERIALIZED (
 	SELECT r.run_id, r.workflow_type, r.task_queue, r.status, r.locked_by, r.available_at, r.waiting_on, r.schedule_id, r.version,
-		r.wakeups, r.outcome IS NOT NULL AS compensating, r.cancel_requested_at IS NOT NULL AS cancelling, CASE WHEN r.namespace_id = $1 AND r.status <> 'RUNNING' THEN r.deadline_at END AS deadline_at
+		r.wakeups, r.outcome IS NOT NULL AS compensating, kagzitest.held_up(r) IS NOT NULL AS held_up, r.cancel_requested_at IS NOT NULL AS cancelling, CASE WHEN r.namespace_id = $1 AND r.status <> 'RUNNING' THEN r.deadline_at END AS deadline_at
 	FROM kagzi.workflow_runs r WHERE r.status IN ('PENDING', 'RUNNING', 'SLEEPING')
 	UNION ALL
-	SELECT s.schedule_id, s.workflow_type, s.task_queue, 'SCHEDULED', NULL, s.next_at, NULL, NULL, s.version, 0, false, false, NULL
+	SELECT s.schedule_id, s.workflow_type, s.task_queue, 'SCHEDULED', NULL, s.next_at, NULL, NULL, s.version, 0, false, false, false, NULL
 	FROM kagzi.schedules s WHERE NOT s.paused
 )
 SELECT t.now,
@@ -114,7 +114,7 @@ SELECT t.now,
 	ARRAY(SELECT a.cancelling FROM active a WHERE a.status = 'RUNNING' ORDER BY a.run_id),
 	ARRAY(
 		SELECT concat_ws(' ', CASE WHEN a.status = 'SCHEDULED' THEN 'the schedule of' ELSE a.run_id || ' of' END, a.workflow_type, 'version ' || a.version, 'on queue', a.task_queue)
-		FROM active a WHERE a.deadline_at <= t.now OR a.status <> 'RUNNING' AND (a.available_at <= t.now OR a.status = 'PENDING' AND a.waiting_on = 'previous run' AND NOT EXISTS (
+		FROM active a WHERE a.deadline_at <= t.now OR a.status <> 'RUNNING' AND NOT a.held_up AND (a.available_at <= t.now OR a.status = 'PENDING' AND a.waiting_on = 'previous run' AND NOT EXISTS (
 			SELECT FROM active p WHERE p.schedule_id = a.schedule_id AND p.run_id <> a.run_id AND p.status <> 'SCHEDULED'))
 			AND (a.status = 'SCHEDULED' OR a.compensating OR EXISTS (SELECT FROM kagzi.workers w
 				WHERE w.status = 'ONLINE' AND a.task_queue = ANY (w.task_queues) AND a.workflow_type = ANY (w.workflow_types)
@@ -123,7 +123,8 @@ SELECT t.now,
 	),
 	(SELECT bool_or(a.deadline_at <= t.now) IS TRUE FROM active a),
 	LEAST((SELECT min(a.available_at) FROM active a WHERE a.status <> 'RUNNING' AND a.available_at > t.now AND a.available_at < 'infinity'),
-		(SELECT min(a.deadline_at) FROM active a WHERE a.deadline_at > t.now AND a.deadline_at < 'infinity'))
+		(SELECT min(a.deadline_at) FROM active a WHERE a.deadline_at > t.now AND a.deadline_at < 'infinity'),
+		(SELECT min(k.rate_at) FROM kagzi.run_keys k WHERE k.rate_at > t.now), (SELECT min(q.rate_at) FROM kagzi.queues q WHERE q.rate_at > t.now))
 FROM t`
 
 // view reads the state of the runs.

@@ -48,6 +48,34 @@ BEGIN
 	RETURN kagzitest.clock_timestamp();
 END $$;
 
+-- What keeps claims from a run that is due: a pause, or the lack of a slot or a token; NULL: nothing does.
+CREATE FUNCTION kagzitest.held_up(r kagzi.workflow_runs) RETURNS text LANGUAGE sql STABLE AS $$
+	WITH holding AS (
+		SELECT h.task_queue, h.run_key, h.key_scope
+		FROM kagzi.workflow_runs h
+		WHERE h.namespace_id = r.namespace_id AND h.slot IS NOT NULL AND (h.status = 'RUNNING' OR h.slot = 2 AND h.status IN ('PENDING', 'SLEEPING'))
+	)
+	SELECT CASE
+		WHEN r.status NOT IN ('PENDING', 'SLEEPING') OR r.outcome IS NOT NULL OR r.available_at > t.now THEN NULL
+		WHEN r.paused_at IS NOT NULL OR EXISTS (
+			SELECT FROM kagzi.pauses p
+			WHERE p.namespace_id = r.namespace_id AND CASE WHEN p.run_key <> '' THEN p.run_key = r.run_key AND p.key_scope = r.key_scope
+				ELSE p.task_queue IN ('', r.task_queue) AND p.workflow_type IN ('', r.workflow_type)
+					AND (uuid_hash(r.run_id) & 2147483647) % 100 >= p.percent AND coalesce(r.released_at < p.paused_at, true) END
+		) THEN 'pause'
+		WHEN r.slot = 2 THEN NULL
+		WHEN CASE WHEN r.key_scope = '' THEN 1 ELSE coalesce(k.max_running, q.key_max_running) END <= (
+			SELECT count(*) FROM holding h WHERE h.run_key = r.run_key AND h.key_scope = r.key_scope
+		) THEN 'slot of key ' || r.run_key
+		WHEN coalesce(k.rate_interval, q.key_interval) > 0 AND k.rate_at > t.now THEN 'rate of key ' || r.run_key
+		WHEN q.max_running <= (SELECT count(*) FROM holding h WHERE h.task_queue = r.task_queue) THEN 'slot of queue ' || r.task_queue
+		WHEN q.rate_interval > 0 AND q.rate_at > t.now THEN 'rate of queue ' || r.task_queue
+	END
+	FROM (SELECT kagzitest.clock_timestamp() AS now) t
+	LEFT JOIN kagzi.queues q ON q.task_queue = r.task_queue AND q.namespace_id = r.namespace_id
+	LEFT JOIN kagzi.run_keys k ON k.run_key = r.run_key AND k.key_scope = r.key_scope AND k.namespace_id = r.namespace_id
+$$;
+
 DO $$
 DECLARE
 	c record;

@@ -88,7 +88,10 @@ func (e *Env) skip(ref kagzi.Ref, enough func(run *member) bool) time.Duration {
 func (e *Env) dueOf(family []member, v view) (next time.Time, continued bool) {
 	for _, m := range family {
 		t := m.AvailableAt
-		if !t.After(v.now) { // no worker has code for it
+		switch {
+		case m.HeldUp != "" && m.HeldUp != pause: // whatever becomes due may give it a slot
+			t = v.next
+		case !t.After(v.now): // no worker has code for it, or it is paused
 			t = m.DeadlineAt
 		}
 		if m.Status == string(kagzi.StatusRunning) {
@@ -116,7 +119,11 @@ type member struct {
 	AvailableAt time.Time // zero if it does not become due by time alone
 	DeadlineAt  time.Time // when the coordinator ends it; zero: never
 	WaitingOn   string
+	HeldUp      string // what keeps claims from the run, although it is due
 }
+
+// pause is what holds up a paused run.
+const pause = "pause"
 
 const familyOf = `
 WITH RECURSIVE tree AS (
@@ -128,8 +135,9 @@ WITH RECURSIVE tree AS (
 )
 SELECT t.run_id, t.workflow_type, coalesce(t.version, 0), t.task_queue, t.status, t.status IN ('PENDING', 'RUNNING', 'SLEEPING'),
 	coalesce(CASE WHEN t.available_at < 'infinity' THEN t.available_at END, '0001-01-01 00:00:00+00'),
-	coalesce(CASE WHEN t.deadline_at < 'infinity' AND t.namespace_id = $3 THEN t.deadline_at END, '0001-01-01 00:00:00+00'), coalesce(t.waiting_on, '')
+	coalesce(CASE WHEN t.deadline_at < 'infinity' AND t.namespace_id = $3 THEN t.deadline_at END, '0001-01-01 00:00:00+00'), coalesce(t.waiting_on, ''), coalesce(kagzitest.held_up(r), '')
 FROM tree t
+JOIN kagzi.workflow_runs r ON r.run_id = t.run_id AND r.namespace_id = t.namespace_id
 WHERE t.depth = 0 OR t.status IN ('PENDING', 'RUNNING', 'SLEEPING')
 ORDER BY t.depth, t.run_id`
 
@@ -160,6 +168,10 @@ func (e *Env) describe(family []member) string {
 			who = fmt.Sprintf("run %s of %s is", m.ID, m.Workflow)
 		}
 		switch {
+		case m.HeldUp == pause:
+			out = append(out, fmt.Sprintf("%s %s and paused", who, m.Status))
+		case m.HeldUp != "":
+			out = append(out, fmt.Sprintf("%s %s and waits for the %s", who, m.Status, m.HeldUp))
 		case m.WaitingOn != "":
 			out = append(out, fmt.Sprintf("%s %s and waits for %q", who, m.Status, m.WaitingOn))
 		case m.Status == string(kagzi.StatusPending):
@@ -196,7 +208,7 @@ func Result[Out any](e *Env, run *kagzi.Run[Out]) (Out, error) {
 // progress fails the test.
 func (e *Env) finish(ref kagzi.Ref) {
 	e.t.Helper()
-	const pause = 10 * time.Millisecond
+	const brief = 10 * time.Millisecond
 	var last string
 	var stood time.Duration // without progress, and without the time that Skip takes
 	for {
@@ -219,8 +231,8 @@ func (e *Env) finish(ref kagzi.Ref) {
 			}
 			e.t.Fatalf("kagzitest: run %s makes no progress: %s%s", f[0].ID, last, advice)
 		}
-		time.Sleep(pause)
-		stood += pause
+		time.Sleep(brief)
+		stood += brief
 	}
 }
 
