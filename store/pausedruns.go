@@ -77,23 +77,28 @@ SELECT r.run_id, r.task_queue, r.workflow_type, r.version FROM r`
 const noteRelease = `
 UPDATE kagzi.pauses p
 SET releases = true
-WHERE p.namespace_id = $1 AND p.run_key = '' AND p.task_queue IN ('', $2::text) AND p.workflow_type IN ('', $3::text) AND NOT p.releases`
+FROM (
+	SELECT r.task_queue, r.workflow_type
+	FROM kagzi.workflow_runs r
+	WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
+) r
+WHERE p.namespace_id = $1 AND p.run_key = '' AND p.task_queue IN ('', r.task_queue) AND p.workflow_type IN ('', r.workflow_type) AND NOT p.releases`
 
 // UnpauseRun ends the run's own pause, and exempts the run from the pauses of its queue and workflow, but not from that of its key. It
-// returns ErrRunFinished if the run is over.
+// returns ErrRunFinished if the run is over. It locks pauses before runs, because a transaction may release many runs.
 func (s *Store) UnpauseRun(ctx context.Context, tx pgx.Tx, id uuid.UUID, reason, actor string) (run DueRun, err error) {
 	event := newEvent(id, EventUnpaused, reason)
 	event.Actor = actor
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
+		if err := ask(ctx, tx, noteRelease, []any{s.namespace, id}, nil); err != nil {
+			return err
+		}
 		if err := s.lock(ctx, tx, id); err != nil {
 			return err
 		}
 		err := askRow(ctx, tx, unpauseRun, []any{s.namespace, id}, uuidTo(&run.RunID), &run.Queue, &run.Type, &run.Version)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return ErrRunFinished
-		}
-		if err == nil {
-			err = ask(ctx, tx, noteRelease, []any{s.namespace, run.Queue, run.Type}, nil)
 		}
 		if err == nil {
 			err = s.writeEvents(ctx, tx, event)

@@ -284,7 +284,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"pauseRun", pauseRun, []any{s.namespace, ids[0]}, byKey},
 		{"stateForPause", stateForPause, []any{s.namespace, ids[0]}, byKey},
 		{"unpauseRun", unpauseRun, []any{s.namespace, ids[0]}, withKey(byKey, map[string][]string{"workers_pkey": {"worker_id", "namespace_id"}, "workers_live": {"namespace_id"}})},
-		{"noteRelease", noteRelease, []any{s.namespace, "queue", "type"}, pauses},
+		{"noteRelease", noteRelease, []any{s.namespace, ids[0]}, withKey(byKey, pauses)},
 		{"pausedRuns", pausedRuns, []any{s.namespace, 1000}, map[string][]string{"workflow_runs_paused": {"namespace_id"}}},
 		{"leaveAllChanges", leaveAllChanges, []any{s.namespace, ""}, map[string][]string{keyedIndex: {"key_scope", "namespace_id"}}},
 		{"insertRuns", insertRuns, insertColumns.args(s.namespace, []*NewRun{{RunID: uuid.New(), Queue: "queue", Type: "type", Priority: 3, Claim: &NewClaim{LeaseTimeout: time.Minute}}}), withKey(pauses, map[string][]string{queuesKey: {"namespace_id"}})},

@@ -1,0 +1,262 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi/internal/pgproxy"
+)
+
+// What a caller's transaction pauses or unpauses is in force from its commit on. Claims of other runs go on while it is open.
+func TestPausesInACallersTransaction(t *testing.T) {
+	t.Parallel()
+	for end, committed := range map[string]bool{"COMMIT": true, "ROLLBACK": false} {
+		t.Run(end, func(t *testing.T) {
+			t.Parallel()
+			s := open(t)
+			ids := start(t, s, newRun(), newRun(ofKey("a")), newRun(), newRun(ofKey("a")))
+			tx := begin(t, s)
+			for _, id := range ids[:2] {
+				if err := s.PauseRun(t.Context(), tx, id, "", ""); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := runIDs(claim(t, s, keyedRequest(9)).Runs); !slices.Equal(sorted(got), ids[2:]) {
+				t.Errorf("while it pauses: claimed %v of %v", got, ids)
+			}
+			exec(t, tx, end)
+			left := map[bool][]uuid.UUID{true: nil, false: ids[:2]}
+			if got := runIDs(claim(t, s, keyedRequest(9)).Runs); !slices.Equal(sorted(got), left[committed]) {
+				t.Errorf("claimed %v of %v", got, ids)
+			}
+
+			ids = start(t, s, newRun(), newRun(ofKey("b")), newRun(), newRun(ofKey("b")))
+			for _, id := range ids[:2] {
+				if err := s.PauseRun(t.Context(), nil, id, "", ""); err != nil {
+					t.Fatal(err)
+				}
+			}
+			tx = begin(t, s)
+			for _, id := range ids[:2] {
+				if err := second(s.UnpauseRun(t.Context(), tx, id, "", "")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := runIDs(claim(t, s, keyedRequest(9)).Runs); !slices.Equal(sorted(got), ids[2:]) {
+				t.Errorf("while it unpauses: claimed %v of %v", got, ids)
+			}
+			exec(t, tx, end)
+			left = map[bool][]uuid.UUID{true: ids[:2], false: nil}
+			if got := runIDs(claim(t, s, keyedRequest(9)).Runs); !slices.Equal(sorted(got), left[committed]) {
+				t.Errorf("then claimed %v of %v", got, ids)
+			}
+		})
+	}
+}
+
+// Runs are released in transactions of several, and at the same time one by one.
+func TestReleasesDoNotDeadlock(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	ids := start(t, s, newRun(), newRun())
+	pause(t, s, Pause{})
+	pause(t, s, Pause{Queue: "queue"})
+	tx := begin(t, s)
+	if err := second(s.UnpauseRun(t.Context(), tx, ids[0], "", "")); err != nil {
+		t.Fatal(err)
+	}
+	meetsLock(t, s, func(ctx context.Context) {
+		if err := second(s.UnpauseRun(ctx, nil, ids[1], "", "")); err != nil {
+			t.Error(err)
+		}
+	}, func() {
+		if err := second(s.UnpauseRun(t.Context(), tx, ids[1], "", "")); err != nil {
+			t.Error(err)
+		}
+		exec(t, tx, "COMMIT")
+	})
+	if n := one[int](t, s.pool, `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`); n > 0 {
+		t.Errorf("%d deadlocks", n)
+	}
+	if got := claimIDs(t, s, request(9)); !slices.Equal(sorted(got), ids) {
+		t.Errorf("claimed %v of %v", got, ids)
+	}
+}
+
+// A run that is over is not released, and says nothing of the pauses.
+func TestReleaseOfARunThatIsOver(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	r := running(t, s, 1)[0]
+	flush(t, s, &Flush{Finishes: []*Finish{finish(r)}})
+	pause(t, s, Pause{})
+	tx := begin(t, s)
+	wantError(t, second(s.UnpauseRun(t.Context(), tx, r.RunID, "", "")), ErrRunFinished)
+	exec(t, tx, "COMMIT")
+	if one[bool](t, s.pool, `SELECT bool_or(releases) FROM kagzi.pauses`) {
+		t.Error("claims would read every run")
+	}
+}
+
+// The answer to the commit is lost, or the commit: each call does its work once.
+func TestLostPause(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(*pgproxy.Proxy, pgproxy.Match) *pgproxy.Drop{"Answer": (*pgproxy.Proxy).DropAck, "Request": (*pgproxy.Proxy).DropRequest} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, direct, proxy := losing(t)
+			losing := func(what string, call func() error) {
+				t.Helper()
+				drop := lose(proxy, pgproxy.Exactly("commit"))
+				if err := call(); err != nil {
+					t.Errorf("%s: %v", what, err)
+				}
+				happened(t, drop)
+			}
+			worker := register(t, direct).ID
+			ids := start(t, direct, newRun(), newRun(ofKey("a")))
+			for _, p := range []Pause{{Parks: true}, {Queue: "queue", Key: Key{Name: "a"}, Parks: true}} {
+				losing("pause", func() error {
+					workers, err := s.Pause(t.Context(), nil, p)
+					if !slices.Equal(workers, []uuid.UUID{worker}) {
+						t.Errorf("workers %v", workers)
+					}
+					return err
+				})
+				if got := claim(t, direct, keyedRequest(9)); slices.Contains(runIDs(got.Runs), ids[1]) || got.Keys.Change != 0 {
+					t.Errorf("paused: %+v", got)
+				}
+				if p.Key.Name == "" {
+					losing("percent", func() error { return second(s.Unpause(t.Context(), nil, p, 99)) })
+				}
+				losing("unpause", func() error {
+					out, err := s.Unpause(t.Context(), nil, p, 0)
+					if !slices.Equal(out.Workers, []uuid.UUID{worker}) || len(out.Queues) != 1 {
+						t.Errorf("to be told %+v", out)
+					}
+					return err
+				})
+				if got := runIDs(claim(t, direct, keyedRequest(9)).Runs); !slices.Contains(got, ids[1]) {
+					t.Errorf("claimed %v of %v", got, ids)
+				}
+				exec(t, direct.pool, `UPDATE kagzi.workflow_runs SET status = 'PENDING', slot = NULL, available_at = now()`)
+				exec(t, direct.pool, `UPDATE kagzi.run_keys SET available_at = now()`)
+			}
+			losing("pause a run", func() error { return s.PauseRun(t.Context(), nil, ids[0], "", "") })
+			losing("unpause a run", func() error {
+				run, err := s.UnpauseRun(t.Context(), nil, ids[0], "", "")
+				if run.RunID != ids[0] || run.Queue != "queue" {
+					t.Errorf("to be told %+v", run)
+				}
+				return err
+			})
+			if events, err := direct.RunEvents(t.Context(), ids[0]); err != nil || len(events) != 2 || events[0].Event != EventPaused || events[1].Event != EventUnpaused {
+				t.Errorf("events %+v, %v", events, err)
+			}
+			if n, err := direct.Pauses(t.Context(), direct.pool, 9); err != nil || len(n) > 0 {
+				t.Errorf("left %+v, %v", n, err)
+			}
+		})
+	}
+}
+
+// The answer to the flush that parks a run is lost. The run is paused, waits for the end of that, and keeps its slot or gives it up.
+func TestLostParking(t *testing.T) {
+	eachLoss(t, func(t *testing.T, lose func(*pgproxy.Proxy, string) *pgproxy.Drop, done bool) {
+		s, direct, proxy := losing(t)
+		limitKeys(t, direct, 1, false)
+		ids := start(t, direct, newRun(ofKey("a")), newRun(ofKey("a")), newRun(inGroup("g")), newRun(inGroup("g")))
+		var parks []*Suspension
+		for _, r := range claim(t, direct, keyedRequest(9)).Runs {
+			if err := direct.PauseRun(t.Context(), nil, r.RunID, "", ""); err != nil {
+				t.Fatal(err)
+			}
+			parks = append(parks, &Suspension{RunID: r.RunID, Lease: r.Lease, Status: Pending, WaitingOn: "pause"})
+		}
+		drop := lose(proxy, "UPDATE kagzi.workflow_runs")
+		err := s.Flush(t.Context(), &Flush{Suspensions: parks})
+		wantAway(t, err)
+		happened(t, drop)
+		if got := statusOf(t, direct, ids[0]) == Pending; got != done {
+			t.Errorf("parked: %t, want %t", got, done)
+		}
+		flush(t, s, &Flush{Suspensions: parks})
+		for _, p := range parks {
+			wantOutcome(t, "park", p.Outcome, Done)
+		}
+		req := keyedRequest(9)
+		req.Keys.Handed = []Key{{Name: "a"}, {Name: "g", Group: true}}
+		if got := runIDs(claim(t, direct, req).Runs); !slices.Equal(got, ids[1:2]) {
+			t.Errorf("claimed %v of %v: a parked run keeps its slot only if it holds it until its end", got, ids)
+		}
+		for _, id := range []uuid.UUID{ids[0], ids[2]} {
+			if err := second(direct.UnpauseRun(t.Context(), nil, id, "", "")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := runIDs(claim(t, direct, keyedRequest(9)).Runs); !slices.Equal(got, ids[2:3]) {
+			t.Errorf("then claimed %v of %v", got, ids)
+		}
+		exec(t, direct.pool, `UPDATE kagzi.queues SET key_max_running = 2`)
+		req = keyedRequest(9)
+		req.Keys.Handed = []Key{{Name: "a"}}
+		if got := runIDs(claim(t, direct, req).Runs); !slices.Equal(got, ids[:1]) {
+			t.Errorf("with another slot claimed %v of %v", got, ids)
+		}
+	})
+}
+
+// A worker dies between the pause of its run and the parking. Nobody takes the run over before the pause ends; then somebody does,
+// whoever comes first: the one who ends the pause, or the one who declares the worker dead.
+func TestPausedRunOfADeadWorker(t *testing.T) {
+	t.Parallel()
+	for name, deadFirst := range map[string]bool{"DeclaredDeadBefore": true, "DeclaredDeadAfter": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := open(t)
+			limitKeys(t, s, 1, true)
+			start(t, s, newRun(), newRun(ofKey("a")), newRun(inGroup("g")))
+			req := keyedRequest(9)
+			var ids []uuid.UUID
+			for _, r := range claim(t, s, req).Runs {
+				ids = append(ids, r.RunID)
+				if err := s.PauseRun(t.Context(), nil, r.RunID, "", ""); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := s.RegisterWorker(t.Context(), s.pool, Worker{ID: req.Worker, Queues: []string{"queue"}, Types: []string{"type"}, LeaseTimeout: time.Hour, StaleAfter: time.Minute}); err != nil {
+				t.Fatal(err)
+			}
+			die := func() {
+				exec(t, s.pool, `UPDATE kagzi.workers SET heartbeat_at = now() - interval '1 hour'`)
+				silent, err := s.SilentWorkers(t.Context())
+				lost, e := s.ReleaseUnresponsive(t.Context(), silent, "test")
+				if err = errors.Join(err, e); err != nil || len(lost) != 1 {
+					t.Fatalf("lost %+v, %v", lost, err)
+				}
+			}
+			if deadFirst {
+				die()
+			}
+			if got := claim(t, s, keyedRequest(9)); len(got.Runs) > 0 {
+				t.Errorf("claimed %v while they are paused", runIDs(got.Runs))
+			}
+			for _, id := range ids {
+				if err := second(s.UnpauseRun(t.Context(), nil, id, "", "")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if !deadFirst {
+				die()
+			}
+			if got := runIDs(claim(t, s, keyedRequest(9)).Runs); !slices.Equal(sorted(got), sorted(ids)) {
+				t.Errorf("claimed %v of %v", got, ids)
+			}
+		})
+	}
+}
