@@ -1,0 +1,272 @@
+package language_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
+	"github.com/kagzi/kagzi/internal/kit"
+)
+
+// calls counts, by name, how often functions of steps were called.
+type calls struct {
+	mu sync.Mutex
+	n  map[string]int
+}
+
+func (c *calls) add(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.n == nil {
+		c.n = map[string]int{}
+	}
+	c.n[name]++
+}
+
+func (c *calls) of(name string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.n[name]
+}
+
+// wantOnce fails the test unless each function was called once.
+func (c *calls) wantOnce(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if n := c.of(name); n != 1 {
+			t.Errorf("step %s was called %d times", name, n)
+		}
+	}
+}
+
+// do is a step that counts its call.
+func (c *calls) do(ctx kagzi.Context, name string) error {
+	return kagzi.Do(ctx, name, func(context.Context) error {
+		c.add(name)
+		return nil
+	})
+}
+
+// When a pause ends, workers that neither poll nor send heartbeats start what it has stopped.
+func TestPausedRunsStartAtOnce(t *testing.T) {
+	t.Parallel()
+	wf := kagzi.Define[int, int]("wf")
+	held := kagzi.QueueLimits{Queue: "default", EachKey: kagzi.KeyLimits{MaxRunning: 1}, Hold: true}
+	for name, c := range map[string]struct {
+		target kagzi.Target
+		limits kagzi.QueueLimits
+		option kagzi.StartOption
+	}{
+		"All":            {kagzi.Target{All: true}, kagzi.QueueLimits{}, kagzi.Priority(3)},
+		"Queue":          {kagzi.Target{Queue: "default"}, kagzi.QueueLimits{}, kagzi.Priority(3)},
+		"Workflow":       {kagzi.Target{Workflow: "wf"}, kagzi.QueueLimits{}, kagzi.Priority(3)},
+		"LimitedQueue":   {kagzi.Target{Queue: "default"}, kagzi.QueueLimits{Queue: "default", MaxRunning: 5}, kagzi.Priority(3)},
+		"Key":            {kagzi.Target{Queue: "default", Key: "a"}, kagzi.QueueLimits{}, kagzi.Key("a")},
+		"KeyOfAll":       {kagzi.Target{All: true}, kagzi.QueueLimits{}, kagzi.Key("a")},
+		"KeyOfWorkflow":  {kagzi.Target{Workflow: "wf"}, kagzi.QueueLimits{}, kagzi.Key("a")},
+		"KeyInSequence":  {kagzi.Target{Queue: "default", Key: "a"}, held, kagzi.Key("a")},
+		"Group":          {kagzi.Target{Group: "a"}, kagzi.QueueLimits{}, kagzi.Group("a")},
+		"GroupInAQueue":  {kagzi.Target{Queue: "default"}, kagzi.QueueLimits{}, kagzi.Group("a")},
+		"GroupAllPaused": {kagzi.Target{All: true}, held, kagzi.Group("a")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := kit.New(t)
+			if c.limits.Queue != "" {
+				if err := k.Client.SetQueue(k.Ctx, c.limits); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var calls calls
+			begun, goOn := make(chan struct{}), make(chan struct{})
+			kit.ServeWith(k, kit.NotifiedOnly, wf, func(ctx kagzi.Context, n int) (int, error) {
+				if n == 0 {
+					if err := kagzi.Do(ctx, "hang", func(context.Context) error { close(begun); <-goOn; return nil }); err != nil {
+						return 0, err
+					}
+					if err := kagzi.Sleep(ctx, "nap", 10*time.Hour); err != nil {
+						return 0, err
+					}
+				}
+				return n, calls.do(ctx, fmt.Sprint("step ", n))
+			})
+			first := kit.Begin(k, wf, 0, c.option)
+			<-begun
+			if err := k.Client.Pause(k.Ctx, c.target); err != nil {
+				t.Fatal(err)
+			}
+			second := kit.Begin(k, wf, 1, c.option)
+			close(goOn) // what is under way goes on until it suspends
+			k.WaitStatus(first.ID(), kagzi.StatusSleeping)
+			k.Forward(first.ID())
+			await.True(t, "claims have looked at the keys", func() bool { return k.Count(`SELECT count(*) FROM kagzi.key_changes`) == 0 })
+			kit.WakeWorkers(t, k.Pool)
+			if info := k.InfoOf(second.ID()); !info.StartedAt.IsZero() || calls.of("step 0")+calls.of("step 1") > 0 {
+				t.Errorf("begun while it is paused: %+v", info)
+			}
+			if err := k.Client.Unpause(k.Ctx, c.target); err != nil {
+				t.Fatal(err)
+			}
+			if got := kit.ResultOf(k, first) + kit.ResultOf(k, second); got != 1 {
+				t.Errorf("results %d", got)
+			}
+			calls.wantOnce(t, "step 0", "step 1")
+		})
+	}
+}
+
+// Of a paused backlog some runs are let go one after the other, and then a part of the others. New runs come meanwhile.
+func TestReleasesOfABacklog(t *testing.T) {
+	for _, opts := range [][]kagzi.StartOption{nil, {kagzi.Key("a")}, {kagzi.Group("g")}} {
+		t.Run(fmt.Sprint(opts), func(t *testing.T) {
+			k := kit.New(t)
+			var calls calls
+			wf := kagzi.Define[int, int]("wf")
+			kit.ServeWith(k, kit.NotifiedOnly, wf, func(ctx kagzi.Context, n int) (int, error) { return n, calls.do(ctx, fmt.Sprint(n)) })
+			all := kagzi.Target{All: true}
+			if err := k.Client.Pause(k.Ctx, all); err != nil {
+				t.Fatal(err)
+			}
+			var runs []*kagzi.Run[int]
+			begin := func() { runs = append(runs, kit.Begin(k, wf, len(runs), opts...)) }
+			for range 40 {
+				begin()
+			}
+			ended := func() int { return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'COMPLETED'`) }
+			released, err := k.Client.UnpauseRuns(k.Ctx, kagzi.RunFilter{Workflow: "wf", Limit: 7})
+			if err != nil || len(released.Changed) != 7 {
+				t.Fatalf("%+v, %v", released, err)
+			}
+			for _, c := range released.Changed {
+				kit.ResultOf(k, kit.Find(t, k.Client, wf, c))
+			}
+			begin()
+			if n := ended(); n != 7 {
+				t.Errorf("%d runs have ended, want those 7", n)
+			}
+			if err := k.Client.Unpause(k.Ctx, all, kagzi.Percent(30)); err != nil {
+				t.Fatal(err)
+			}
+			for range 20 {
+				begin()
+			}
+			passing := `(pg_catalog.uuid_hash(run_id) & 2147483647) % 100 < 30 OR released_at IS NOT NULL`
+			await.True(t, "those that pass have ended", func() bool {
+				return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status <> 'COMPLETED' AND (`+passing+`)`) == 0
+			})
+			if n := k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status <> 'PENDING' AND NOT (` + passing + `)`); n > 0 || ended() < 10 {
+				t.Errorf("%d other runs have begun, and %d have ended", n, ended())
+			}
+			if err := k.Client.Unpause(k.Ctx, all); err != nil {
+				t.Fatal(err)
+			}
+			for i, run := range runs {
+				kit.ResultOf(k, run)
+				calls.wantOnce(t, fmt.Sprint(i))
+			}
+		})
+	}
+}
+
+// In a caller's transaction, a pause and its end count once the transaction is committed, and not at all if it is rolled back.
+func TestPausesInTx(t *testing.T) {
+	k := kit.New(t)
+	wf := kagzi.Define[int, int]("wf")
+	kit.ServeWith(k, kit.NotifiedOnly, wf, func(_ kagzi.Context, n int) (int, error) { return n, nil })
+	target := kagzi.Target{Queue: "default"}
+	ends := map[bool]func(*testing.T, pgx.Tx){true: kit.CommitTx, false: kit.RollbackTx}
+
+	for _, commits := range []bool{false, true} {
+		tx := k.CallersTx()
+		if err := k.Client.Pause(k.Ctx, target, kagzi.InTx(tx), kagzi.Park()); err != nil {
+			t.Fatal(err)
+		}
+		kit.ResultOf(k, kit.Begin(k, wf, 1)) // nobody waits for the transaction
+		ends[commits](t, tx)
+		if pauses, err := k.Client.Pauses(k.Ctx); err != nil || len(pauses) == 1 != commits {
+			t.Errorf("committed %t: paused are %+v, %v", commits, pauses, err)
+		}
+	}
+	stopped := kit.Begin(k, wf, 2)
+	for _, commits := range []bool{false, true} {
+		tx := k.CallersTx()
+		if err := k.Client.Unpause(k.Ctx, target, kagzi.InTx(tx)); err != nil {
+			t.Fatal(err)
+		}
+		if info := k.InfoOf(stopped.ID()); !info.StartedAt.IsZero() {
+			t.Errorf("it begins before the commit: %+v", info)
+		}
+		ends[commits](t, tx)
+	}
+	kit.ResultOf(k, stopped)
+
+	gate := kit.NewGate()
+	w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{Queue: "gates"})
+	gate.Handle(w)
+	kit.StartWorker(t, w)
+	run := kit.Begin(k, gate.Workflow, 1, kagzi.Queue("gates"), kagzi.Delay(time.Hour))
+	for _, do := range []func(context.Context, kagzi.Ref, ...kagzi.ChangeOption) error{k.Client.PauseRun, k.Client.UnpauseRun} {
+		for _, commits := range []bool{false, true} {
+			before := k.InfoOf(run.ID()).PausedAt
+			tx := k.CallersTx()
+			if err := do(k.Ctx, run.ID(), kagzi.InTx(tx)); err != nil {
+				t.Fatal(err)
+			}
+			ends[commits](t, tx)
+			if after := k.InfoOf(run.ID()).PausedAt; after.Equal(before) == commits {
+				t.Errorf("committed %t: paused at %v, and then at %v", commits, before, after)
+			}
+		}
+	}
+}
+
+// A run that is parked gives its slot to the next one of its key, and gets one again when the pause ends. With Hold it keeps the slot.
+func TestSlotOfAParkedRun(t *testing.T) {
+	t.Parallel()
+	for name, hold := range map[string]bool{"GivenUp": false, "Kept": true} {
+		t.Run(name, func(t *testing.T) {
+			k := kit.New(t)
+			if err := k.Client.SetQueue(k.Ctx, kagzi.QueueLimits{Queue: "default", EachKey: kagzi.KeyLimits{MaxRunning: 1}, Hold: hold}); err != nil {
+				t.Fatal(err)
+			}
+			wf := kagzi.Define[int, int]("wf")
+			var calls calls
+			begun, goOn := make(chan int, 2), make(chan struct{})
+			kit.ServeWith(k, kit.NotifiedOnly, wf, func(ctx kagzi.Context, n int) (int, error) {
+				err := kagzi.Do(ctx, "hang", func(context.Context) error { begun <- n; <-goOn; return nil })
+				if err != nil {
+					return 0, err
+				}
+				return n, calls.do(ctx, fmt.Sprint(n))
+			})
+			first, second := kit.Begin(k, wf, 1, kagzi.Key("a")), kit.Begin(k, wf, 2, kagzi.Key("a"))
+			if n := await.Receive(t, begun); n != 1 {
+				t.Errorf("run %d is the first", n)
+			}
+			if err := k.Client.PauseRun(k.Ctx, first.ID()); err != nil {
+				t.Fatal(err)
+			}
+			close(goOn)
+			k.WaitStatus(first.ID(), kagzi.StatusPending, "pause")
+			if hold {
+				if keys, err := k.Client.Keys(k.Ctx, kagzi.KeyFilter{Queue: "default"}); err != nil || len(keys) != 1 || keys[0].Running != 1 || keys[0].Waiting != 1 {
+					t.Errorf("keys %+v, %v", keys, err)
+				}
+			} else if got := kit.ResultOf(k, second); got != 2 || calls.of("1") != 0 {
+				t.Errorf("the second run returned %d; the first has gone on %d times", got, calls.of("1"))
+			}
+			if err := k.Client.UnpauseRun(k.Ctx, first.ID()); err != nil {
+				t.Fatal(err)
+			}
+			if got := kit.ResultOf(k, first) + kit.ResultOf(k, second); got != 3 {
+				t.Errorf("results %d", got)
+			}
+			calls.wantOnce(t, "1", "2")
+		})
+	}
+}
