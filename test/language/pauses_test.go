@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -53,6 +54,24 @@ func (c *calls) do(ctx kagzi.Context, name string) error {
 	})
 }
 
+// stepsUntil makes steps until stop is set. A worker learns of a pause a moment after it.
+func stepsUntil(ctx kagzi.Context, stop *atomic.Bool) error {
+	for over := false; !over; {
+		var err error
+		if over, err = kagzi.Step(ctx, "poll", func(context.Context) (bool, error) { return stop.Load(), nil }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// uncoordinated is the configuration of a worker that acts only on notifications, of which no coordinator sends any.
+func uncoordinated() kagzi.WorkerConfig {
+	cfg := kit.NotifiedOnly
+	cfg.NoCoordinator = true
+	return cfg
+}
+
 // When a pause ends, workers that neither poll nor send heartbeats start what it has stopped.
 func TestPausedRunsStartAtOnce(t *testing.T) {
 	t.Parallel()
@@ -84,7 +103,7 @@ func TestPausedRunsStartAtOnce(t *testing.T) {
 			}
 			var calls calls
 			begun, goOn := make(chan struct{}), make(chan struct{})
-			kit.ServeWith(k, kit.NotifiedOnly, wf, func(ctx kagzi.Context, n int) (int, error) {
+			kit.ServeWith(k, uncoordinated(), wf, func(ctx kagzi.Context, n int) (int, error) {
 				if n == 0 {
 					if err := kagzi.Do(ctx, "hang", func(context.Context) error { close(begun); <-goOn; return nil }); err != nil {
 						return 0, err
@@ -127,7 +146,7 @@ func TestReleasesOfABacklog(t *testing.T) {
 			k := kit.New(t)
 			var calls calls
 			wf := kagzi.Define[int, int]("wf")
-			kit.ServeWith(k, kit.NotifiedOnly, wf, func(ctx kagzi.Context, n int) (int, error) { return n, calls.do(ctx, fmt.Sprint(n)) })
+			kit.ServeWith(k, uncoordinated(), wf, func(ctx kagzi.Context, n int) (int, error) { return n, calls.do(ctx, fmt.Sprint(n)) })
 			all := kagzi.Target{All: true}
 			if err := k.Client.Pause(k.Ctx, all); err != nil {
 				t.Fatal(err)
@@ -177,7 +196,7 @@ func TestReleasesOfABacklog(t *testing.T) {
 func TestPausesInTx(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[int, int]("wf")
-	kit.ServeWith(k, kit.NotifiedOnly, wf, func(_ kagzi.Context, n int) (int, error) { return n, nil })
+	kit.ServeWith(k, uncoordinated(), wf, func(_ kagzi.Context, n int) (int, error) { return n, nil })
 	target := kagzi.Target{Queue: "default"}
 	ends := map[bool]func(*testing.T, pgx.Tx){true: kit.CommitTx, false: kit.RollbackTx}
 
@@ -236,10 +255,13 @@ func TestSlotOfAParkedRun(t *testing.T) {
 			}
 			wf := kagzi.Define[int, int]("wf")
 			var calls calls
-			begun, goOn := make(chan int, 2), make(chan struct{})
-			kit.ServeWith(k, kit.NotifiedOnly, wf, func(ctx kagzi.Context, n int) (int, error) {
-				err := kagzi.Do(ctx, "hang", func(context.Context) error { begun <- n; <-goOn; return nil })
-				if err != nil {
+			begun := make(chan int, 2)
+			var goOn atomic.Bool
+			kit.ServeWith(k, uncoordinated(), wf, func(ctx kagzi.Context, n int) (int, error) {
+				if err := kagzi.Do(ctx, "begin", func(context.Context) error { begun <- n; return nil }); err != nil {
+					return 0, err
+				}
+				if err := stepsUntil(ctx, &goOn); err != nil {
 					return 0, err
 				}
 				return n, calls.do(ctx, fmt.Sprint(n))
@@ -251,8 +273,8 @@ func TestSlotOfAParkedRun(t *testing.T) {
 			if err := k.Client.PauseRun(k.Ctx, first.ID()); err != nil {
 				t.Fatal(err)
 			}
-			close(goOn)
 			k.WaitStatus(first.ID(), kagzi.StatusPending, "pause")
+			goOn.Store(true)
 			if hold {
 				if keys, err := k.Client.Keys(k.Ctx, kagzi.KeyFilter{Queue: "default"}); err != nil || len(keys) != 1 || keys[0].Running != 1 || keys[0].Waiting != 1 {
 					t.Errorf("keys %+v, %v", keys, err)
