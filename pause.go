@@ -37,7 +37,7 @@ type Pause struct {
 type Actor string
 
 // Percent makes [Client.Unpause] let so many of the runs go on, from 1 to 99, and keep the pause. The runs are chosen by a hash of
-// their IDs, so those that go on at 10 also do at 20.
+// their IDs, so those that go on at 10 also do at 20. The runs of a [Key] or a [Group] go on or stay together: its name chooses.
 type Percent int
 
 // Park makes a [Client.Pause] stop what is under way, too: each execution stops at its next step, sleep, wait or child, and keeps the

@@ -61,7 +61,7 @@ CREATE FUNCTION kagzitest.held_up(r kagzi.workflow_runs) RETURNS text LANGUAGE s
 			SELECT FROM kagzi.pauses p
 			WHERE p.namespace_id = r.namespace_id AND CASE WHEN p.run_key <> '' THEN p.run_key = r.run_key AND p.key_scope = r.key_scope
 				ELSE p.task_queue IN ('', r.task_queue) AND p.workflow_type IN ('', r.workflow_type)
-					AND (uuid_hash(r.run_id) & 2147483647) % 100 >= p.percent AND coalesce(r.released_at < p.paused_at, true) END
+					AND (CASE WHEN r.run_key IS NULL THEN uuid_hash(r.run_id) ELSE hashtext(r.run_key) END & 2147483647) % 100 >= p.percent AND coalesce(r.released_at < p.paused_at, true) END
 		) THEN 'pause'
 		WHEN r.slot = 2 THEN NULL
 		WHEN CASE WHEN r.key_scope = '' THEN 1 ELSE coalesce(k.max_running, q.key_max_running) END <= (

@@ -209,7 +209,10 @@ WITH ` + pausesNow + `, steady AS MATERIALIZED (
 			CASE WHEN x.key_scope <> '' THEN coalesce(x.rate_interval, t.key_interval) END AS rate_interval,
 			CASE WHEN x.rate_interval > 0 THEN coalesce(x.rate_burst, 1) ELSE t.key_burst END AS rate_burst,
 			CASE WHEN x.key_scope = '' THEN 2 ELSE coalesce(t.slot, 1) END::smallint AS slot,
-			x.key_scope <> '' AND (SELECT p.everything FROM paused p) OR (SELECT p.keys FROM paused p) AND (
+			(SELECT p.some FROM paused p) AND (
+				SELECT count(*) FROM pauses p
+				WHERE p.of_type = '' AND p.in_queue IN ('', x.key_scope) AND NOT p.releases AND (pg_catalog.hashtext(x.run_key) & 2147483647) % 100 >= p.percent
+			) > 0 OR (SELECT p.keys FROM paused p) AND (
 				SELECT count(*) FROM (
 					SELECT FROM kagzi.pauses p WHERE p.run_key = x.run_key AND p.key_scope = x.key_scope AND p.namespace_id = $1 LIMIT 1
 				) p

@@ -12,7 +12,7 @@ import (
 // The pauses of queues and workflows of the namespace $1. The columns have names of their own, because unstopped compares them with
 // those of a run.
 const pausesOfRuns = `pauses AS MATERIALIZED (
-	SELECT p.task_queue AS in_queue, p.workflow_type AS of_type, p.percent, p.percent = 0 AND NOT p.releases AS whole, p.paused_at AS since
+	SELECT p.task_queue AS in_queue, p.workflow_type AS of_type, p.percent, p.releases, p.percent = 0 AND NOT p.releases AS whole, p.paused_at AS since
 	FROM kagzi.pauses p
 	WHERE p.run_key = '' AND p.namespace_id = $1
 )`
@@ -48,9 +48,12 @@ const unpausedHolder = unpaused + ` AND (run_key IS NULL OR (SELECT NOT p.keys F
 		WHERE k.of_key = run_key AND k.of_scope = key_scope
 	) = 0)`
 
-// applies is the condition for a pause p of a run's queue or workflow to stop the run. The runs that a percentage lets pass are chosen
-// by a hash of their IDs: so a larger one lets the runs of a smaller one pass, too.
-const applies = `(pg_catalog.uuid_hash(run_id) & 2147483647) % 100 >= p.percent AND coalesce(released_at < p.since, true)`
+// applies is the condition for a pause p of a run's queue or workflow to stop the run.
+const applies = passesAt + ` >= p.percent AND coalesce(released_at < p.since, true)`
+
+// passesAt is the percentage from which on a run passes: a larger one lets the runs of a smaller one pass, too. The runs of a key pass
+// together, because they begin in order. So a claim need not read those of a key that does not pass.
+const passesAt = `(CASE WHEN run_key IS NULL THEN pg_catalog.uuid_hash(run_id) ELSE pg_catalog.hashtext(run_key) END & 2147483647) % 100`
 
 // A Pause says what is paused: a key of a queue or a group, or the runs of a queue, of a workflow, or of both. Empty names stand for
 // any, so a Pause without names is of all runs of the namespace.

@@ -125,6 +125,43 @@ func TestPauses(t *testing.T) {
 		}
 	})
 
+	// The runs of a key pass together, so a sequence stays one. The line of a key that does not pass is not read.
+	t.Run("PercentageOfKeys", func(t *testing.T) {
+		t.Parallel()
+		for name, of := range map[string]func(string) func(*NewRun){"keys": ofKey, "groups": inGroup} {
+			s := open(t)
+			var runs []NewRun
+			for i := range 300 {
+				runs = append(runs, newRun(of(fmt.Sprint(i%100))))
+			}
+			start(t, s, runs...)
+			pause(t, s, Pause{})
+			unpause(t, s, Pause{}, 30)
+			pass := map[string]int{}
+			for more := true; more; {
+				req := keyedRequest(300)
+				got := claim(t, s, req)
+				more = len(got.Runs) > 0
+				for _, r := range got.Runs {
+					pass[r.Key.Name]++
+					flush(t, s, &Flush{Finishes: []*Finish{finish(r)}})
+				}
+				exec(t, s.pool, `INSERT INTO kagzi.key_changes (key_scope, namespace_id, run_key) SELECT DISTINCT key_scope, namespace_id, run_key FROM kagzi.run_keys`)
+			}
+			for key, n := range pass {
+				if n != 3 {
+					t.Errorf("%s: of key %s %d runs pass", name, key, n)
+				}
+			}
+			if len(pass) < 10 || len(pass) > 50 {
+				t.Errorf("%d of 100 %s pass at 30%%", len(pass), name)
+			}
+			if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.run_keys WHERE available_at < 'infinity'`); n > 0 {
+				t.Errorf("%d %s are in the line", n, name)
+			}
+		}
+	})
+
 	t.Run("ARunIsReleased", func(t *testing.T) {
 		t.Parallel()
 		s := open(t)
