@@ -9,7 +9,8 @@ import (
 )
 
 // WhenFull says what a start does if its [Key] or [Group] is full: if the runs that hold a slot of the key, and those that are due
-// and wait for one, are as many as the limit. Runs that sleep without a slot, or are due later, do not count. The limit is that of
+// and wait for one, are as many as the limit. Runs that sleep without a slot, or are due later, do not count, nor do runs without a
+// slot that [Client.PauseRun] has stopped; those that wait because of a [Client.Pause] do. The limit is that of
 // the key, of [KeyLimits] or [QueueLimits].EachKey; that of a group is one. A key without a limit is never full, and the limit and
 // the rates of the whole queue do not matter. Without a WhenFull, WaitForSlot applies.
 //

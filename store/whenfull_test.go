@@ -381,3 +381,88 @@ func TestLostStartWhenFull(t *testing.T) {
 		}
 	}
 }
+
+// A run that is paused itself does not count, unless it holds a slot. One that a pause of its key, queue or workflow stops does.
+func TestWhenFullOfPausedRuns(t *testing.T) {
+	t.Parallel()
+	rejected := func() NewRun { return newRun(ofKey("a"), rejecting) }
+	pauseRun := func(t *testing.T, s *Store, id uuid.UUID) {
+		t.Helper()
+		if err := s.PauseRun(t.Context(), nil, id, "", ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	t.Run("Waiting", func(t *testing.T) {
+		t.Parallel()
+		s := open(t)
+		limitKeys(t, s, 1, false)
+		ids := start(t, s, rejected())
+		for _, p := range []Pause{{}, {Queue: "queue"}, {Type: "type"}, {Queue: "queue", Key: Key{Name: "a"}}} {
+			pause(t, s, p)
+		}
+		wantFull(t, s, "0 hold a slot and 1 wait", rejected())
+		pauseRun(t, s, ids[0])
+		ids = append(ids, start(t, s, newRun(ofKey("a"), cancelling))...)
+		wantStatus(t, s, ids, Pending, Pending)
+		if err := second(s.UnpauseRun(t.Context(), nil, ids[0], "", "")); err != nil {
+			t.Fatal(err)
+		}
+		wantFull(t, s, "1 wait", rejected()) // counting stops at the limit
+		ids = append(ids, start(t, s, newRun(ofKey("a"), cancelling))...)
+		wantStatus(t, s, ids, Cancelled, Cancelled, Pending)
+	})
+
+	t.Run("Parked", func(t *testing.T) {
+		t.Parallel()
+		for _, held := range []bool{false, true} {
+			s := open(t)
+			limitKeys(t, s, 1, held)
+			ids := start(t, s, rejected())
+			r := claim(t, s, keyedRequest(1)).Runs[0]
+			pauseRun(t, s, ids[0])
+			wantFull(t, s, "1 hold a slot", rejected()) // it executes its step
+			flush(t, s, &Flush{Suspensions: []*Suspension{{RunID: r.RunID, Lease: r.Lease, Status: Pending, WaitingOn: "pause"}}})
+			want := []string{Pending, Pending}
+			if held {
+				wantFull(t, s, "1 hold a slot", rejected())
+				want = []string{Cancelled, Pending}
+			}
+			ids = append(ids, start(t, s, newRun(ofKey("a"), cancelling))...)
+			wantStatus(t, s, ids, want...)
+			if got := runIDs(claim(t, s, keyedRequest(9)).Runs); !slices.Equal(got, ids[1:]) {
+				t.Errorf("held %t: claimed %v of %v", held, got, ids)
+			}
+		}
+	})
+
+	// The worker of the oldest run is dead. Without compensations, the run ends and leaves its slot at once. With some, the new run begins
+	// when they have run.
+	t.Run("OfADeadWorker", func(t *testing.T) {
+		t.Parallel()
+		for _, compensates := range []bool{false, true} {
+			s := open(t)
+			limitKeys(t, s, 1, true)
+			ids := start(t, s, rejected())
+			r := claim(t, s, keyedRequest(1)).Runs[0]
+			if compensates {
+				flush(t, s, &Flush{Records: []*Record{registering(r, "undo", 1)}})
+			}
+			pauseRun(t, s, ids[0])
+			ids = append(ids, start(t, s, newRun(ofKey("a"), cancelling))...)
+			got := claim(t, s, keyedRequest(9))
+			if !compensates {
+				wantStatus(t, s, ids, Cancelled, Running)
+				continue
+			}
+			wantStatus(t, s, ids, Running, Pending)
+			if len(got.Runs) > 0 {
+				t.Errorf("claimed %v while the slot is held", runIDs(got.Runs))
+			}
+			expire(t, s, ids[0])
+			if got := claim(t, s, keyedRequest(9)); !slices.Equal(runIDs(got.Runs), ids[:1]) || !got.Runs[0].CancelRequested {
+				t.Errorf("claimed %+v, want the cancelled run, to end it", got.Runs)
+			}
+		}
+	})
+}
