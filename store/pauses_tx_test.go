@@ -260,3 +260,26 @@ func TestPausedRunOfADeadWorker(t *testing.T) {
 		})
 	}
 }
+
+// Whoever ends or loosens a pause waits for the claims that have seen it. Only then it searches the keys that these have stopped.
+func TestUnpauseWaitsForClaims(t *testing.T) {
+	t.Parallel()
+	for _, percent := range []int{0, 99} {
+		s := open(t)
+		id := start(t, s, newRun(ofKey("a")))
+		pause(t, s, Pause{Type: "type"})
+		tx := begin(t, s)
+		exec(t, tx, `INSERT INTO kagzi.run_keys (key_scope, run_key, namespace_id, available_at) VALUES ('queue', 'a', $1, now())`, s.namespace)
+		exec(t, tx, claimKeys, s.keyedArgs(keyedRequest(9), []string{"queue"}, []string{"a"})...)
+		meetsLock(t, s, func(ctx context.Context) {
+			if err := second(s.Unpause(ctx, nil, Pause{Type: "type"}, percent)); err != nil {
+				t.Error(err)
+			}
+		}, func() { exec(t, tx, "COMMIT") })
+		if percent == 0 {
+			if got := runIDs(claim(t, s, keyedRequest(9)).Runs); !slices.Equal(got, id) {
+				t.Errorf("claimed %v of %v", got, id)
+			}
+		}
+	}
+}
