@@ -107,7 +107,7 @@ CROSS JOIN LATERAL (
 	CROSS JOIN LATERAL (
 		SELECT q.*, row_number() OVER () AS place
 		FROM (
-			SELECT x.run_id, x.task_queue, x.workflow_type, x.version, x.available_at, x.released_at
+			SELECT x.run_id, x.run_key, x.task_queue, x.workflow_type, x.version, x.available_at, x.released_at
 			FROM kagzi.workflow_runs x
 			WHERE x.key_scope = m.key_scope AND x.namespace_id = $1 AND x.run_key = m.run_key AND x.priority = n.priority
 				AND ` + waits + ` AND x.outcome IS NULL AND x.available_at <= now()

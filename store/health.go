@@ -172,7 +172,7 @@ CROSS JOIN LATERAL (
 	CROSS JOIN LATERAL (
 		SELECT q.*, row_number() OVER () AS place
 		FROM (
-			SELECT q.run_id, q.task_queue, q.workflow_type, q.available_at, q.version, q.released_at, q.status = 'RUNNING' OR coalesce(q.slot = 2, false) AS holding
+			SELECT q.run_id, q.run_key, q.task_queue, q.workflow_type, q.available_at, q.version, q.released_at, q.status = 'RUNNING' OR coalesce(q.slot = 2, false) AS holding
 			FROM kagzi.workflow_runs q
 			WHERE q.namespace_id = $1 AND q.task_queue = w.task_queue AND q.workflow_type = w.workflow_type AND q.priority = n.priority
 				AND ` + claimable + ` AND q.available_at <= now()
