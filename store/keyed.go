@@ -183,8 +183,8 @@ WITH ` + pausesNow + `, ` + roomOfQueue + `, h AS MATERIALIZED (
 SELECT t.now, (SELECT k.limited FROM limits k), (SELECT k.room FROM limits k) - (SELECT count(*) FROM due WHERE NOT due.holding)::int,` + claimResult
 
 // claimKeys takes runs of the keys that lockKeys has locked, in an earlier statement of the transaction: so it counts all runs
-// that others have taken under these locks. In their order each key gets its turn: as many runs as its weight, or a multiple
-// of that while there is room for all (a). A key whose limit is one run until its end is a sequence: only its first due run may
+// that others have taken under these locks. In their order each key gets the rest of its turn, which is as many runs as its weight, and
+// further turns while there is room for those of all (a). A key whose limit is one run until its end is a sequence: only its first due run may
 // be taken (strict).
 //
 // Then each key gets its next place (p): none while all its slots are taken or no run waits; the time of the next token, or of
@@ -241,9 +241,12 @@ WITH ` + pausesNow + `, steady AS MATERIALIZED (
 	FROM (
 		SELECT r.*, sum(r.turn) OVER (ORDER BY r.place) - r.turn AS before
 		FROM (
-			SELECT k.*, q.room, q.now, CASE WHEN k.full OR k.tokens = 0 THEN 0 WHEN k.credit > 0 THEN k.credit ELSE k.weight END
-				* GREATEST(1, q.room / NULLIF(sum(CASE WHEN k.full OR k.tokens = 0 THEN 0 WHEN k.credit > 0 THEN k.credit ELSE k.weight END) OVER (), 0)) AS turn
-			FROM k CROSS JOIN limits q
+			SELECT f.*, f.rest + CASE WHEN f.rest > 0
+				THEN f.weight * GREATEST(0, (f.room - sum(f.rest) OVER ()) / sum(CASE WHEN f.rest > 0 THEN f.weight ELSE 0 END) OVER ()) ELSE 0 END AS turn
+			FROM (
+				SELECT k.*, q.room, q.now, CASE WHEN k.full OR k.tokens = 0 THEN 0 WHEN k.credit > 0 THEN k.credit ELSE k.weight END AS rest
+				FROM k CROSS JOIN limits q
+			) f
 		) r
 	) m
 ), due AS MATERIALIZED (

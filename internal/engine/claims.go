@@ -83,7 +83,7 @@ func (s *Session) nextQueue() (q *queue, n int, pause time.Duration) {
 	}
 	for len(due) > 0 {
 		q, n = due.choose(wanted)
-		if q.keys.counts(s.handover.has(q.name), s.now()) { // nothing ahead of free slots: a run would hold a slot of its key while it waits
+		if q.keys.limited { // nothing ahead of free slots: a run would hold a slot of the queue while it waits
 			n = min(n, s.slots.free)
 		}
 		if n > 0 {

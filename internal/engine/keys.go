@@ -45,7 +45,9 @@ func (k *keys) prepare(req *store.ClaimRequest, handed []store.Key, full bool, f
 		req.Probe = full || time.Since(k.seen) < probeFor
 		return
 	}
-	req.Limit = min(req.Limit, max(free, 0))
+	if k.limited {
+		req.Limit = min(req.Limit, max(free, 0))
+	}
 	r := &store.KeysRequest{Plain: req.Limit, Keyed: req.Limit, Most: mostChanges, Handed: handed}
 	if k.both {
 		r.Plain = (req.Limit + rand.IntN(2)) / 2
