@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -104,6 +105,8 @@ type Claim struct {
 	// leaves out the entries before, which may be the dead ones of all runs that were claimed while somebody holds a
 	// snapshot. The runs that it misses have become due before Reached, and were locked, or not yet committed, at this claim.
 	Reached map[Pair]time.Time
+
+	pauses bool // something is paused
 }
 
 // LateCommit is how long ago a run may have become due that is only now committed, as a rule.
@@ -129,12 +132,12 @@ const LateCommit = 250 * time.Millisecond
 // because it may have given up a slot.
 const claimRuns = `
 WITH ` + pausesNow + `, limits AS MATERIALIZED (
-	SELECT l.queues > 0 AS limited, CASE WHEN l.queues = 0 THEN $7::int ELSE 0 END AS room, NULL::smallint AS slot
+	SELECT l.queues > 0 AS limited, CASE WHEN l.queues = 0 AND (SELECT NOT p.everything FROM paused p) THEN $7::int ELSE 0 END AS room, NULL::smallint AS slot
 	FROM (SELECT count(*) AS queues FROM kagzi.queues c WHERE c.task_queue = $2 AND c.namespace_id = $1 AND (c.max_running > 0 OR c.rate_interval > 0)) l
 ), due AS MATERIALIZED (
 	` + claimDue + `
 ), ` + claimUpdate + `
-SELECT t.now, (SELECT k.limited FROM limits k), 0,` + claimResult
+SELECT t.now, (SELECT p.some OR p.keys FROM paused p), (SELECT k.limited FROM limits k), 0,` + claimResult
 
 // Selects and locks the due runs for which limits has room.
 const claimDue = `(SELECT r.run_id, r.status, r.version, r.started_at, w.initial, w.pair, r.since, r.now, r.set_back, r.holding, (SELECT k.slot FROM limits k) AS slot,
@@ -208,31 +211,63 @@ const claimedColumns = `c.run_id, c.workflow_type, c.version, c.external_id, c.a
 	c.retry_policy, c.deadline_at, c.parent_run_id, c.fire_at, c.started_at, c.since, c.available_at, c.lease, c.run_key, coalesce(c.key_scope = '', false),
 	CASE WHEN c.load_failures = 0 AND c.recoveries < 3 AND octet_length(c.input) <= $12::bigint THEN c.input END`
 
-// Claim takes up to req.Limit due runs. After an error it may have taken some: see ResolveClaim.
+// The statements that claim: with pauses, and those that take nothing if there is one.
+var (
+	claimsWithPauses = claimStatements{claimRuns, claimLimited, claimKeys}
+	claimsUnpaused   = claimStatements{unpausedOnly.Replace(claimRuns), unpausedOnly.Replace(claimLimited), unpausedOnly.Replace(claimKeys)}
+)
+
+type claimStatements struct{ runs, limited, keys string }
+
+// errPauses reports that a claim without pauses has found one.
+var errPauses = errors.New("something is paused")
+
+// Claim takes up to req.Limit due runs. After an error it may have taken some: see ResolveClaim. It tests runs for pauses only while
+// there is one: the last claim knows, and one that is wrong is repeated.
 func (s *Store) Claim(ctx context.Context, req ClaimRequest) (claim Claim, err error) {
 	err = within(ctx, bulkTimeout, func(ctx context.Context) error {
-		if req.Keys != nil {
-			claim, err = s.claimKeyed(ctx, req)
-			return err
+		pauses := s.pauses.Load()
+		statements := claimsUnpaused
+		if pauses {
+			statements = claimsWithPauses
 		}
-		b := &pgx.Batch{}
-		b.Queue(claimRuns, s.claimArgs(req)...)
-		reads := []func(pgx.Rows) error{req.reads(&claim, time.Now())}
-		if req.Probe {
-			b.Queue(nextKeys, s.nextKeysArgs(req)...)
-			reads = append(reads, func(rows pgx.Rows) error { return claim.Keys.readNext(rows) })
+		claim, err = s.claim(ctx, req, statements)
+		if errors.Is(err, errPauses) {
+			s.pauses.Store(true)
+			claim, err = s.claim(ctx, req, claimsWithPauses)
 		}
-		return exchange(ctx, s.pool, relaxed, b, reads...)
+		if err == nil && claim.pauses != pauses {
+			s.pauses.Store(claim.pauses)
+		}
+		return err
 	})
 	return claim, wrap("claim runs", err)
 }
 
-// reads returns a function that reads the answer of claimRuns or claimLimited into claim.
-func (r *ClaimRequest) reads(claim *Claim, asked time.Time) func(pgx.Rows) error {
+func (s *Store) claim(ctx context.Context, req ClaimRequest, statements claimStatements) (claim Claim, err error) {
+	if req.Keys != nil {
+		return s.claimKeyed(ctx, req, statements)
+	}
+	b := &pgx.Batch{}
+	b.Queue(statements.runs, s.claimArgs(req)...)
+	reads := []func(pgx.Rows) error{req.reads(&claim, statements, time.Now())}
+	if req.Probe {
+		b.Queue(nextKeys, s.nextKeysArgs(req)...)
+		reads = append(reads, func(rows pgx.Rows) error { return claim.Keys.readNext(rows) })
+	}
+	err = exchange(ctx, s.pool, relaxed, b, reads...)
+	return claim, err
+}
+
+// reads returns a function that reads the answer of statements.runs or statements.limited into claim.
+func (r *ClaimRequest) reads(claim *Claim, statements claimStatements, asked time.Time) func(pgx.Rows) error {
 	return func(rows pgx.Rows) (err error) {
 		var last lastClaimed
 		*claim, last, err = readClaim(rows, r.Queue, asked)
 		claim.Reached = r.reached(*claim, last)
+		if err == nil && claim.pauses && statements == claimsUnpaused {
+			return errPauses
+		}
 		return err
 	}
 }
@@ -327,7 +362,7 @@ func (r *ClaimRequest) priorities() []int16 {
 
 func readClaim(rows pgx.Rows, queue string, asked time.Time) (claim Claim, last lastClaimed, err error) {
 	claim.Asked = asked
-	claim.Runs, err = readClaimed(rows, queue, asked, &claim.Now, &claim.Limited, &claim.Room, utc(&claim.Next), &last.pair, utc(&last.since))
+	claim.Runs, err = readClaimed(rows, queue, asked, &claim.Now, &claim.pauses, &claim.Limited, &claim.Room, utc(&claim.Next), &last.pair, utc(&last.since))
 	return claim, last, err
 }
 
@@ -361,7 +396,7 @@ func readClaimed(rows pgx.Rows, queue string, asked time.Time, now *time.Time, h
 // The claimed rows are in a known part of the claim's index: their leases end within one lease timeout, or somewhat later
 // if the database's clock was set back since. Two timeouts cover both.
 const runsOfClaim = `
-SELECT now(), false, 0, NULL::timestamptz, NULL::bigint, NULL::timestamptz, r.run_id, r.workflow_type, r.version, r.external_id, r.attempts, r.recoveries, r.recoveries_since, r.load_failures, r.wakeups, r.cancel_requested_at IS NOT NULL,
+SELECT now(), false, false, 0, NULL::timestamptz, NULL::bigint, NULL::timestamptz, r.run_id, r.workflow_type, r.version, r.external_id, r.attempts, r.recoveries, r.recoveries_since, r.load_failures, r.wakeups, r.cancel_requested_at IS NOT NULL,
 	r.retry_policy, r.deadline_at, r.parent_run_id, r.fire_at, r.started_at, NULL::timestamptz, r.available_at, r.lease, r.run_key, coalesce(r.key_scope = '', false), NULL::bytea
 FROM unnest($3::text[], $4::smallint[]) AS w (workflow_type, priority)
 CROSS JOIN LATERAL (

@@ -180,7 +180,25 @@ WITH ` + pausesNow + `, ` + roomOfQueue + `, h AS MATERIALIZED (
 		LIMIT 1
 	) w
 ), ` + claimUpdate + `, ` + spendTokens + `
-SELECT t.now, (SELECT k.limited FROM limits k), (SELECT k.room FROM limits k) - (SELECT count(*) FROM due WHERE NOT due.holding)::int,` + claimResult
+SELECT t.now, (SELECT p.some OR p.keys FROM paused p), (SELECT k.limited FROM limits k), (SELECT k.room FROM limits k) - (SELECT count(*) FROM due WHERE NOT due.holding)::int,` + claimResult
+
+// Whether the key x is paused.
+const keyPaused = `(SELECT p.some FROM paused p) AND (
+				SELECT count(*) FROM pauses p
+				WHERE p.of_type = '' AND p.in_queue IN ('', x.key_scope) AND NOT p.releases AND (pg_catalog.hashtext(x.run_key) & 2147483647) % 100 >= p.percent
+			) > 0 OR (SELECT p.keys FROM paused p) AND (
+				SELECT count(*) FROM (
+					SELECT FROM kagzi.pauses p WHERE p.run_key = x.run_key AND p.key_scope = x.key_scope AND p.namespace_id = $1 LIMIT 1
+				) p
+			) > 0`
+
+// Locks the pauses: see claimKeys.
+const steady = `steady AS MATERIALIZED (
+	SELECT p.paused_at FROM kagzi.pauses p WHERE p.run_key = '' AND p.namespace_id = $1 FOR SHARE SKIP LOCKED
+), `
+
+// The place of a key if somebody ends a pause.
+const placeOfPaused = `CASE WHEN (SELECT count(*) FROM pauses) > (SELECT count(*) FROM steady) THEN s.now + interval '1 second' END`
 
 // claimKeys takes runs of the keys that lockKeys has locked, in an earlier statement of the transaction: so it counts all runs
 // that others have taken under these locks. In their order each key gets the rest of its turn, which is as many runs as its weight, and
@@ -198,9 +216,7 @@ SELECT t.now, (SELECT k.limited FROM limits k), (SELECT k.room FROM limits k) - 
 //
 // The places are written by ON CONFLICT, because the planner could read all keys for a join.
 const claimKeys = `
-WITH ` + pausesNow + `, steady AS MATERIALIZED (
-	SELECT p.paused_at FROM kagzi.pauses p WHERE p.run_key = '' AND p.namespace_id = $1 FOR SHARE SKIP LOCKED
-), ` + roomOfQueue + `, k AS MATERIALIZED (
+WITH ` + pausesNow + `, ` + steady + roomOfQueue + `, k AS MATERIALIZED (
 	SELECT c.*, n.running, c.paused OR c.max_running <= n.running AS full, ` + tokens + ` AS tokens
 	FROM limits t
 	CROSS JOIN LATERAL (
@@ -209,14 +225,7 @@ WITH ` + pausesNow + `, steady AS MATERIALIZED (
 			CASE WHEN x.key_scope <> '' THEN coalesce(x.rate_interval, t.key_interval) END AS rate_interval,
 			CASE WHEN x.rate_interval > 0 THEN coalesce(x.rate_burst, 1) ELSE t.key_burst END AS rate_burst,
 			CASE WHEN x.key_scope = '' THEN 2 ELSE coalesce(t.slot, 1) END::smallint AS slot,
-			(SELECT p.some FROM paused p) AND (
-				SELECT count(*) FROM pauses p
-				WHERE p.of_type = '' AND p.in_queue IN ('', x.key_scope) AND NOT p.releases AND (pg_catalog.hashtext(x.run_key) & 2147483647) % 100 >= p.percent
-			) > 0 OR (SELECT p.keys FROM paused p) AND (
-				SELECT count(*) FROM (
-					SELECT FROM kagzi.pauses p WHERE p.run_key = x.run_key AND p.key_scope = x.key_scope AND p.namespace_id = $1 LIMIT 1
-				) p
-			) > 0 AS paused
+			` + keyPaused + ` AS paused
 		FROM unnest($13::text[], $14::text[]) WITH ORDINALITY AS u (key_scope, run_key, place)
 		CROSS JOIN LATERAL (
 			SELECT f.* FROM kagzi.run_keys f
@@ -325,7 +334,7 @@ WITH ` + pausesNow + `, steady AS MATERIALIZED (
 			WHEN s.rate_at > s.now THEN s.rate_at
 			WHEN s.before <= s.now AND (s.taken = 0 OR CASE WHEN s.credit > 0 THEN s.credit ELSE s.weight END > s.taken) THEN s.before
 			ELSE clock_timestamp() END,
-			CASE WHEN (SELECT count(*) FROM pauses) > (SELECT count(*) FROM steady) THEN s.now + interval '1 second' END) AS available_at
+			` + placeOfPaused + `) AS available_at
 	FROM s
 ), moved AS (
 	INSERT INTO kagzi.run_keys AS x (key_scope, run_key, namespace_id, available_at, credit, rate_at)
@@ -384,7 +393,7 @@ SELECT (
 // claimKeyed is Claim for a queue that has keys or limits. It is one transaction and two round trips: the first locks what the second
 // counts, and takes runs without keys. Its commit waits for the disk: a claim that a crash of the server undoes would leave
 // executions that no limit counts.
-func (s *Store) claimKeyed(ctx context.Context, req ClaimRequest) (claim Claim, err error) {
+func (s *Store) claimKeyed(ctx context.Context, req ClaimRequest, statements claimStatements) (claim Claim, err error) {
 	var locked lockedKeys
 	plain, keyed := req, req
 	plain.Limit = min(req.Keys.Plain, req.Limit)
@@ -393,14 +402,14 @@ func (s *Store) claimKeyed(ctx context.Context, req ClaimRequest) (claim Claim, 
 	first, then := &pgx.Batch{}, &pgx.Batch{}
 	first.Queue(lockQueue, s.namespace, req.Queue)
 	first.Queue(lockKeys, s.namespace, req.Queue, req.Keys.Keyed, scopes, keys, epoch(req.Keys.Line), req.Keys.Change, req.Keys.Most)
-	first.Queue(claimLimited, s.claimArgs(plain)...)
-	err = converse(ctx, s.pool, brief, first, []func(pgx.Rows) error{nil, locked.read, plain.reads(&claim, asked)}, func() (*pgx.Batch, []func(pgx.Rows) error) {
+	first.Queue(statements.limited, s.claimArgs(plain)...)
+	err = converse(ctx, s.pool, brief, first, []func(pgx.Rows) error{nil, locked.read, plain.reads(&claim, statements, asked)}, func() (*pgx.Batch, []func(pgx.Rows) error) {
 		claim.Keys = locked.Keys
 		claim.Keys.Busy = locked.missing(req.Keys.Handed, req.Queue)
 		var reads []func(pgx.Rows) error
 		if len(locked.names) > 0 {
 			keyed.Limit = min(req.Keys.Keyed, req.Limit-len(claim.Runs))
-			then.Queue(claimKeys, s.keyedArgs(keyed, locked.scopes, locked.names)...)
+			then.Queue(statements.keys, s.keyedArgs(keyed, locked.scopes, locked.names)...)
 			reads = append(reads, func(rows pgx.Rows) error {
 				runs, err := readClaimed(rows, req.Queue, asked, &claim.Now, &claim.Room, &claim.Keys.Announce)
 				claim.Keys.Taken, claim.Runs = len(runs), append(runs, claim.Runs...)

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -57,6 +58,7 @@ type DB interface {
 type Store struct {
 	pool      *pgxpool.Pool
 	namespace string
+	pauses    atomic.Bool // whether the last claim saw that something is paused
 }
 
 // New returns the store of namespace. It does no I/O.
