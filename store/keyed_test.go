@@ -193,3 +193,23 @@ func TestQueueFromWhichAnotherClaims(t *testing.T) {
 		t.Errorf("claimed %+v", got)
 	}
 }
+
+// A crash of the server may not undo a claim that limits count: its runs may be under way.
+func TestClaimsThatCountAreDurable(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	mustSetQueue(t, s, QueueLimits{MaxRunning: 5})
+	start(t, s, newRun(ofKey("a")), newRun())
+	exec(t, s.pool, `CREATE TABLE commits (durable text);
+		CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			INSERT INTO commits VALUES (current_setting('synchronous_commit'));
+			RETURN NULL;
+		END $$;
+		CREATE TRIGGER note AFTER UPDATE OF slot ON kagzi.workflow_runs FOR EACH ROW EXECUTE FUNCTION note()`)
+	if got := claim(t, s, keyedRequest(10)); len(got.Runs) != 2 {
+		t.Fatalf("claimed %+v", got)
+	}
+	if got := one[string](t, s.pool, `SELECT string_agg(durable, ' ') FROM commits`); got != "on on" {
+		t.Errorf("synchronous_commit was %s", got)
+	}
+}

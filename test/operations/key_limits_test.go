@@ -35,7 +35,7 @@ func (l *ledger) begin(names ...string) (end func()) {
 	}
 }
 
-// Several workers, each with a pool of its own, execute runs with and without keys of two queues with limits. No step begins beyond
+// Several workers, each with a pool of its own, and some of them behind a transaction pooler, execute runs with and without keys of two queues with limits. No step begins beyond
 // a limit of its key, queue or group, and all runs end.
 func TestLimitsOfKeysAndQueues(t *testing.T) {
 	t.Parallel()
@@ -57,8 +57,9 @@ func TestLimitsOfKeysAndQueues(t *testing.T) {
 	type input struct{ Queue, Key, Group string }
 	wf := kagzi.Define[input, string]("limited")
 	l := &ledger{now: map[string]int{}, most: map[string]int{}}
-	for range 4 {
-		pool := dbtest.OpenPool(t, db.DSN)
+	pooler := dbtest.Pooler(t, db)
+	for _, dsn := range []string{db.DSN, db.DSN, pooler, pooler} {
+		pool := dbtest.OpenPool(t, dsn)
 		own := kit.NewClient(t, pool)
 		w := kit.NewWorker(t, own, kagzi.WorkerConfig{Queues: map[string]int{"a": 1, "b": 1, "c": 2}, MaxConcurrent: 20})
 		kagzi.Handle(w, wf, func(ctx kagzi.Context, in input) (string, error) {
