@@ -19,7 +19,7 @@ func TestSlotsAreLeftToOtherWorkers(t *testing.T) {
 			db := dbtest.Database(t)
 			c := kit.NewClient(t, db.Pool)
 			ctx := kit.Context(t)
-			dbtest.Exec(t, db.Pool, `INSERT INTO kagzi.queues (task_queue, namespace_id, key_max_running) VALUES ('default', 'default', 1)`)
+			dbtest.Exec(t, db.Pool, `INSERT INTO kagzi.queues (task_queue, namespace_id, key_max_running, settled) VALUES ('default', 'default', 1, true)`) // so that no coordinator looks at all keys
 			blocking, keyed := kagzi.Define[int, int]("blocking"), kagzi.Define[int, string]("keyed")
 			began, release, end := make(chan struct{}, 3), make(chan struct{}), make(chan struct{})
 			worker := func(name string) (w *kagzi.Worker) {
