@@ -119,6 +119,11 @@ func TestHandover(t *testing.T) {
 	if !h.has("q") || h.wait() {
 		t.Error("keys of a failed claim are lost")
 	}
+	h.take("q")
+	s.lookedAtKeys(&store.ClaimRequest{Queue: "q", Keys: &store.KeysRequest{Handed: []store.Key{a, b}}}, &store.Keys{Busy: []store.Key{b}})
+	if got := h.take("q"); len(got) != 1 || got[0] != b {
+		t.Errorf("%v are left of keys of which somebody had locked one", got)
+	}
 }
 
 // A claim begins at the place that the last one got to, unless it is to search everything, or has not for a PollInterval.
