@@ -39,7 +39,8 @@ var (
 	ErrIDTaken = errors.New("kagzi: ID taken by another run")
 	// ErrIDConflict reports that an active run with the ID has another workflow or another input.
 	ErrIDConflict = errors.New("kagzi: ID in use with another workflow or input")
-	// ErrKeyFull reports that a [WhenFull] refuses a start because its key has no free slot. Nothing was started.
+	// ErrKeyFull reports that a [WhenFull] refuses a start because its key has no free slot. Nothing was started. Its
+	// kind is [kind.RateLimited], so a step that starts the run is repeated according to its [RetryPolicy].
 	ErrKeyFull = errors.New("kagzi: key is full")
 	// ErrPayloadTooLarge reports an input, a signal's payload or an item of [Map] over ClientConfig.MaxPayload. A result that
 	// is too large fails its step or run instead, with [kind.Validation].

@@ -34,6 +34,7 @@ func TestHTTPStatus(t *testing.T) {
 		{"not found", wrapped(kagzi.ErrNotFound), 404},
 		{"conflict", wrapped(kagzi.ErrIDConflict), 409},
 		{"taken", kagzi.ErrIDTaken, 409},
+		{"full", wrapped(kagzi.ErrKeyFull), 429},
 		{"finished", kagzi.ErrRunFinished, 409},
 		{"active", kagzi.ErrRunActive, 409},
 		{"compensated", kagzi.ErrCompensated, 409},

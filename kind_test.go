@@ -157,6 +157,7 @@ func TestKindOf(t *testing.T) {
 		{"RunActiveMayEnd", kagzi.ErrRunActive, kind.Unknown},
 		{"IDConflict", kagzi.ErrIDConflict, kind.BadRequest},
 		{"IDTaken", kagzi.ErrIDTaken, kind.BadRequest},
+		{"KeyFull", fmt.Errorf("start: %w", kagzi.ErrKeyFull), kind.RateLimited},
 		{"PayloadTooLarge", kagzi.ErrPayloadTooLarge, kind.BadRequest},
 		{"LeaseLost", kagzi.ErrLeaseLost, kind.Unknown},
 		{"Shutdown", kagzi.ErrShutdown, kind.Unknown},

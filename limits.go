@@ -40,7 +40,7 @@ type StepLimit struct {
 }
 
 func (l StepLimit) validate() error {
-	err := errors.Join(validateName("limit", l.Name), l.Rate.validate("StepLimit.Rate"))
+	err := errors.Join(validateLimit(l.Name), l.Rate.validate("StepLimit.Rate"))
 	if l.MaxRunning < 0 || l.MaxRunning > 1_000_000 {
 		err = errors.Join(err, fmt.Errorf("kagzi: StepLimit.MaxRunning is %d: give 1 to 1000000, or 0 for any number", l.MaxRunning))
 	}
@@ -83,7 +83,7 @@ func (c *Client) SetLimit(ctx context.Context, l StepLimit) error {
 func (c *Client) DeleteLimit(ctx context.Context, name string) error {
 	err := c.made()
 	if err == nil {
-		err = validateName("limit", name)
+		err = validateLimit(name)
 	}
 	if err == nil {
 		err = c.checkSchema(ctx, nil)
@@ -121,6 +121,9 @@ func (c *Client) Limits(ctx context.Context, after string, n int) ([]LimitInfo, 
 	err := c.made()
 	if err == nil && n < 0 {
 		err = fmt.Errorf("kagzi: the number of limits is %d: give a positive one, or 0 for 100", n)
+	}
+	if err == nil && after != "" {
+		err = validateLimit(after)
 	}
 	if err == nil {
 		err = c.checkSchema(ctx, nil)

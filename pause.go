@@ -115,7 +115,7 @@ func (c *Client) Unpause(ctx context.Context, t Target, opts ...ChangeOption) er
 	p, err := t.stored()
 	cfg, e := changeOptions(opts, takesReason|takesActor|takesPercent)
 	if err = errors.Join(err, e); err == nil && cfg.percent > 0 && p.Key.Name != "" {
-		err = errors.New("kagzi: Percent is for queues, workflows and All: a key is paused with all of its runs")
+		err = errors.New("kagzi: Percent is for queues, workflows and All: the runs of a key or a group go on or stay together; leave Percent out to end the pause")
 	}
 	if err == nil {
 		err = c.checkSchema(ctx, cfg.tx)

@@ -59,7 +59,7 @@ func (l KeyLimits) validate(field string) error {
 }
 
 func (l QueueLimits) validate() error {
-	err := errors.Join(validateName("queue", l.Queue), l.Rate.validate("QueueLimits.Rate"), l.EachKey.validate("QueueLimits.EachKey"))
+	err := errors.Join(validateQueue(l.Queue), l.Rate.validate("QueueLimits.Rate"), l.EachKey.validate("QueueLimits.EachKey"))
 	if l.EachKey.Weight != 0 {
 		err = errors.Join(err, errors.New("kagzi: QueueLimits.EachKey has a Weight: all keys have the same one then; give a key its own with SetKey"))
 	}
@@ -91,7 +91,7 @@ func (c *Client) SetQueue(ctx context.Context, l QueueLimits) error {
 func (c *Client) SetKey(ctx context.Context, queue string, key Key, l KeyLimits) error {
 	err := c.made()
 	if err == nil {
-		err = errors.Join(validateName("queue", queue), validateKey("Key", string(key)), l.validate("KeyLimits"))
+		err = errors.Join(validateQueue(queue), validateKey("Key", string(key)), l.validate("KeyLimits"))
 	}
 	if err == nil {
 		err = c.checkSchema(ctx, nil)
@@ -214,6 +214,13 @@ func (c *Client) Keys(ctx context.Context, f KeyFilter) ([]KeyInfo, error) {
 	case f.Limit < 0 || f.Limit > 1000:
 		err = fmt.Errorf("kagzi: the Limit is %d: give 1 to 1000, or 0 for 100", f.Limit)
 	default:
+		for _, n := range []struct{ field, name string }{{"queue", f.Queue}, {"Prefix", f.Prefix}, {"After", f.After}} {
+			if n.name != "" {
+				err = errors.Join(err, validateName(n.field, n.name))
+			}
+		}
+	}
+	if err == nil {
 		err = c.checkSchema(ctx, nil)
 	}
 	var rows []store.KeyState

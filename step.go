@@ -184,7 +184,7 @@ func stepOptions(opts []StepOption, tx bool) (stepConfig, error) {
 			cfg.repeatable = true
 		case Limit:
 			cfg.limit = o
-			err = errors.Join(err, validateName("limit", string(o)))
+			err = errors.Join(err, validateLimit(string(o)))
 		case nil:
 			err = errors.Join(err, errNilOption)
 		}

@@ -60,6 +60,14 @@ func validateQueue(s string) error {
 	return validateName("queue", s)
 }
 
+// validateLimit is validateName for a limit on steps.
+func validateLimit(s string) error {
+	if s == "" {
+		return errors.New("kagzi: the limit's name is empty: give the name of a limit that Client.SetLimit sets")
+	}
+	return validateName("limit", s)
+}
+
 // validateWorkflow is validateName for a workflow: a zero Workflow and a zero Call have an empty name.
 func validateWorkflow(s string) error {
 	if s == "" {

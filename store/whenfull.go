@@ -36,7 +36,7 @@ func (e *KeyFull) Error() string {
 	if e.Starts > e.Limit {
 		return fmt.Sprintf("%s has a limit of %d: %d runs started at once do not fit, so nothing was started: start fewer%s", what, e.Limit, e.Starts, raise)
 	}
-	return fmt.Sprintf("%s is full, so nothing was started: of a limit of %d, %d hold a slot and %d wait for one: start again later%s", what, e.Limit, e.Running, e.Waiting, raise)
+	return fmt.Sprintf("%s is full, so nothing was started: of a limit of %d, %d hold a slot and %d wait for one, each counted up to the limit: start again later%s", what, e.Limit, e.Running, e.Waiting, raise)
 }
 
 func (e *KeyFull) Unwrap() error { return ErrKeyFull }

@@ -118,7 +118,7 @@ func TestRejectNew(t *testing.T) {
 		t.Parallel()
 		s := open(t)
 		start(t, s, newRun(inGroup("g"), rejecting))
-		wantFull(t, s, `group "g" is full, so nothing was started: of a limit of 1, 0 hold a slot and 1 wait for one: start again later`, newRun(inGroup("g"), rejecting, func(r *NewRun) { r.Queue = "other" }))
+		wantFull(t, s, `group "g" is full, so nothing was started: of a limit of 1, 0 hold a slot and 1 wait for one, each counted up to the limit: start again later`, newRun(inGroup("g"), rejecting, func(r *NewRun) { r.Queue = "other" }))
 		claim(t, s, keyedRequest(1))
 		wantFull(t, s, "1 hold a slot", newRun(inGroup("g"), rejecting))
 		start(t, s, newRun(ofKey("g"), rejecting))

@@ -171,22 +171,22 @@ func just1(context.Context) (int, error) { return 1, nil }
 func TestLimitIsValidated(t *testing.T) {
 	k := kit.New(t)
 	for want, l := range map[string]kagzi.StepLimit{
-		"limit is empty":      {},
-		"MaxRunning is -1":    {Name: "a", MaxRunning: -1},
-		"Starts is 0":         {Name: "a", Rate: kagzi.Rate{Per: time.Second}},
-		"Starts is -1":        {Name: "a", Rate: kagzi.Rate{Starts: -1}},
-		"Burst is -1":         {Name: "a", Rate: kagzi.Rate{Starts: 1, Burst: -1}},
-		"more than a year":    {Name: "a", Rate: kagzi.Rate{Starts: 1, Per: 24 * time.Hour, Burst: 1000}},
-		"did you mean":        {Name: "a", Rate: kagzi.Rate{Starts: 1, Per: 30}},
-		"at most one in a":    {Name: "a", Rate: kagzi.Rate{Starts: 1000, Per: time.Microsecond}},
-		"at most a year":      {Name: "a", Rate: kagzi.Rate{Starts: 1, Per: 1e6 * time.Hour}},
-		"control character":   {Name: "a\n"},
-		"at most 255 are all": {Name: strings.Repeat("a", 256)},
+		"the limit's name is empty": {},
+		"MaxRunning is -1":          {Name: "a", MaxRunning: -1},
+		"Starts is 0":               {Name: "a", Rate: kagzi.Rate{Per: time.Second}},
+		"Starts is -1":              {Name: "a", Rate: kagzi.Rate{Starts: -1}},
+		"Burst is -1":               {Name: "a", Rate: kagzi.Rate{Starts: 1, Burst: -1}},
+		"more than a year":          {Name: "a", Rate: kagzi.Rate{Starts: 1, Per: 24 * time.Hour, Burst: 1000}},
+		"did you mean":              {Name: "a", Rate: kagzi.Rate{Starts: 1, Per: 30}},
+		"at most one in a":          {Name: "a", Rate: kagzi.Rate{Starts: 1000, Per: time.Microsecond}},
+		"at most a year":            {Name: "a", Rate: kagzi.Rate{Starts: 1, Per: 1e6 * time.Hour}},
+		"control character":         {Name: "a\n"},
+		"at most 255 are all":       {Name: strings.Repeat("a", 256)},
 	} {
 		if err := k.Client.SetLimit(t.Context(), l); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", l, err, want)
 		}
 	}
 	err := kit.Refused(k, func(ctx kagzi.Context) (int, error) { return kagzi.Step(ctx, "s", just1, kagzi.Limit("")) })
-	kit.MustContain(t, err, "limit is empty")
+	kit.MustContain(t, err, "the limit's name is empty")
 }

@@ -16,7 +16,7 @@ func TestLimitsOfQueuesAreRefused(t *testing.T) {
 	c := kit.NewClient(t, db.Pool)
 	ctx := kit.Context(t)
 	for says, l := range map[string]kagzi.QueueLimits{
-		"queue":                     {MaxRunning: 1},
+		"the queue's name is empty": {MaxRunning: 1},
 		"MaxRunning is -1":          {Queue: "q", MaxRunning: -1},
 		"EachKey.MaxRunning is -1":  {Queue: "q", EachKey: kagzi.KeyLimits{MaxRunning: -1}},
 		"EachKey has a Weight":      {Queue: "q", EachKey: kagzi.KeyLimits{Weight: 2}},
@@ -34,10 +34,16 @@ func TestLimitsOfQueuesAreRefused(t *testing.T) {
 		"order is \"size\"": {Queue: "q", Order: "size"},
 		"Limit is 1001":     {Queue: "q", Limit: 1001},
 		"only that one":     {Queue: "q", Order: kagzi.Fullest, After: "k"},
+		`queue "a\x00"`:     {Queue: "a\x00"},
+		`Prefix "a\xff"`:    {Queue: "q", Prefix: "a\xff"},
+		`After "a\x00"`:     {Groups: true, After: "a\x00"},
 	} {
 		_, err := c.Keys(ctx, f)
 		kit.MustContain(t, err, says)
 	}
+	_, err := c.Limits(ctx, "a\x00", 1)
+	kit.MustContain(t, err, `limit "a\x00" contains`)
+	kit.MustContain(t, c.DeleteLimit(ctx, ""), "the limit's name is empty")
 	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT (SELECT count(*) FROM kagzi.queues) + (SELECT count(*) FROM kagzi.run_keys)`); n != 0 {
 		t.Errorf("%d rows", n)
 	}
