@@ -8,7 +8,8 @@ import (
 )
 
 type (
-	// Key says for whom or what the run works, such as a tenant or an order: any valid text of at most 255 bytes. Limits of a
+	// Key says for whom or what the run works, such as a tenant or an order: any text of 1 to 255 bytes in UTF-8, without control
+	// characters. Limits of a
 	// queue may count by key ([QueueLimits], [KeyLimits]), and the keys of a queue take turns, so that a key with a large
 	// backlog does not delay the others. A queue's keys are its own: "tenant-7" of one queue is not that of another.
 	//
@@ -18,8 +19,8 @@ type (
 	Key string
 
 	// Group is a key that spans queues and workflows, and whose limit is one: of the runs of a group, at most one has begun and
-	// not ended, whatever it waits for meanwhile. They begin in order of [Priority], time and start. Any valid text of at most
-	// 255 bytes. A run has a Key or a Group, or neither. What [Key] says of children, copies and compensations holds.
+	// not ended, whatever it waits for meanwhile. They begin in order of [Priority], time and start. Its name obeys
+	// the rules of a Key's. A run has a Key or a Group, or neither. What [Key] says of children, copies and compensations holds.
 	Group string
 )
 

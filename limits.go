@@ -47,8 +47,8 @@ func (l StepLimit) validate() error {
 	return err
 }
 
-// SetLimit creates or changes a limit. A change is in force when SetLimit returns. Attempts under way go on, even if they are
-// more than a lower MaxRunning. Steps that wait for a higher Rate come correspondingly earlier.
+// SetLimit creates a limit, or replaces all that was set of it. Any program may call it, at any time. A change is in force when SetLimit returns. Attempts under way go on, even if they are
+// more than a lower MaxRunning. If the Rate is higher than before, the steps that wait begin correspondingly earlier.
 func (c *Client) SetLimit(ctx context.Context, l StepLimit) error {
 	err := c.made()
 	if err == nil {
@@ -78,8 +78,8 @@ func (c *Client) SetLimit(ctx context.Context, l StepLimit) error {
 	return c.failedIf(ctx, err, "set limit %s", text.Quote(l.Name))
 }
 
-// DeleteLimit deletes a limit. It refuses to while steps wait for it or hold one of its slots: to lift a limit, set it without
-// Rate and MaxRunning. It returns [ErrNotFound] if there is no such limit.
+// DeleteLimit deletes a limit. While steps wait for it or hold one of its slots, it returns an error and deletes nothing. To lift a
+// limit, set it without Rate and MaxRunning. DeleteLimit returns [ErrNotFound] if there is no such limit.
 func (c *Client) DeleteLimit(ctx context.Context, name string) error {
 	err := c.made()
 	if err == nil {

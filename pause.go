@@ -33,10 +33,11 @@ type Pause struct {
 	Parks   bool      `json:"parks,omitempty"`   // with [Park]
 }
 
-// An Actor says who pauses or unpauses. It is recorded. It is treated like a [Reason].
+// An Actor says who pauses, for [Client.Pause], [Client.PauseRun], [Client.UnpauseRun] and [Client.UnpauseRuns], which record it.
+// [Client.Unpause] does not. It is treated like a [Reason].
 type Actor string
 
-// Percent makes [Client.Unpause] let so many of the runs go on, from 1 to 99, and keep the pause. The runs are chosen by a hash of
+// Percent makes [Client.Unpause] let that percentage of the runs go on, from 1 to 99, and keep the pause. The runs are chosen by a hash of
 // their IDs, so those that go on at 10 also do at 20. The runs of a [Key] or a [Group] go on or stay together: its name chooses.
 type Percent int
 
@@ -107,7 +108,8 @@ func (c *Client) Pause(ctx context.Context, t Target, opts ...ChangeOption) erro
 }
 
 // Unpause ends the pause of t, or with [Percent] lets some of its runs go on. Each pause ends by itself: while all runs are paused, too,
-// those of t stay so. It returns [ErrNotFound] if t itself is not paused. It takes [InTx] and Percent.
+// those of t stay so. It returns [ErrNotFound] if t itself is not paused. It takes [InTx] and Percent; [Reason] and [Actor] have no effect,
+// because the pause is deleted.
 func (c *Client) Unpause(ctx context.Context, t Target, opts ...ChangeOption) error {
 	if err := c.made(); err != nil {
 		return err
@@ -184,8 +186,8 @@ func (c *Client) pauseRun(ctx context.Context, ref Ref, cfg changeConfig) error 
 	return err
 }
 
-// UnpauseRun lets a run go on: it ends the run's own pause, and exempts the run from the pauses of its queue and workflow that there are
-// now, but not from that of its key. It returns [ErrRunFinished] if the run is over. It takes [InTx], [Reason] and [Actor].
+// UnpauseRun lets a run go on: it ends the run's own pause, and exempts the run from the pauses of its queue, of its workflow and of all
+// runs that there are now, but not from that of its key or group. It returns [ErrRunFinished] if the run is over. It takes [InTx], [Reason] and [Actor].
 func (c *Client) UnpauseRun(ctx context.Context, ref Ref, opts ...ChangeOption) error {
 	ref = plain(ref)
 	cfg, err := changeOptions(opts, takesReason|takesActor)
@@ -210,7 +212,8 @@ func (c *Client) unpauseRun(ctx context.Context, ref Ref, cfg changeConfig) erro
 	return err
 }
 
-// UnpauseRuns is [Client.UnpauseRun] for the active runs that f selects, like [Client.CancelAll].
+// UnpauseRuns is [Client.UnpauseRun] for the active runs that f selects, the newest first, like [Client.CancelAll]. It takes [InTx],
+// [Reason], [Actor] and [DryRun].
 func (c *Client) UnpauseRuns(ctx context.Context, f RunFilter, opts ...ChangeOption) (BulkResult, error) {
 	cfg, err := changeOptions(opts, takesReason|takesActor|takesDryRun)
 	v := verb{name: "unpause runs", to: active, tx: cfg.tx, dry: cfg.dry, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {

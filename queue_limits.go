@@ -30,7 +30,7 @@ type QueueLimits struct {
 	Hold bool
 }
 
-// KeyLimits are limits of a [Key]. A zero field means what the queue says for each key.
+// KeyLimits are limits of a [Key]. For [Client.SetKey], a zero field means what QueueLimits.EachKey says; there, it is no limit.
 type KeyLimits struct {
 	// MaxRunning is how many runs of the key may have a slot at once.
 	MaxRunning int
@@ -69,7 +69,8 @@ func (l QueueLimits) validate() error {
 	return err
 }
 
-// SetQueue sets the limits of a queue, in place of those that it had. The next claims obey them. Runs under way go on, even if
+// SetQueue sets the limits of a queue, in place of those that it had; with Queue alone it removes them. The limits of [Client.SetKey] stay. The queue
+// needs no run or worker. The next claims obey them. Runs under way go on, even if
 // they are more than a lower MaxRunning; they count. Claims that are under way in that moment may not know of a new limit, and their
 // runs may not count for up to a minute.
 func (c *Client) SetQueue(ctx context.Context, l QueueLimits) error {
@@ -86,8 +87,9 @@ func (c *Client) SetQueue(ctx context.Context, l QueueLimits) error {
 	return c.limitsSet(ctx, l.Queue, err, "set the limits of queue %s", text.Quote(l.Queue))
 }
 
-// SetKey sets the limits that a key of a queue has instead of the queue's, and its weight, in place of those that it had. It may be
-// called before the key has a run.
+// SetKey sets the limits that a key of a queue has instead of QueueLimits.EachKey, and its weight, in place of those that it had. The zero
+// KeyLimits removes them. SetKey may be called before the key has a run, and before the queue has limits. It takes effect as
+// [Client.SetQueue] does.
 func (c *Client) SetKey(ctx context.Context, queue string, key Key, l KeyLimits) error {
 	err := c.made()
 	if err == nil {
@@ -137,8 +139,8 @@ func keyLimitsOf(l store.KeyLimits) KeyLimits {
 // QueueInfo is a queue that has limits, and the use of them. Its Rates read as one start in the time between two.
 type QueueInfo struct {
 	QueueLimits
-	Running      int       `json:"running"`                // runs that have a slot; counting stops at 10,000
-	WaitingSince time.Time `json:"waiting_since,omitzero"` // since when the first run waits that is due, and that no limit of its key holds up
+	Running      int       `json:"running"`                // runs that have a slot, up to 10,000
+	WaitingSince time.Time `json:"waiting_since,omitzero"` // since when the first run waits that is due, and that no limit of its key holds up; runs of keys count once a worker has looked at their key
 	NextStart    time.Time `json:"next_start,omitzero"`    // when the Rate allows the next start, if not now
 	ChangedAt    time.Time `json:"changed_at"`             // the limits
 }
@@ -190,13 +192,14 @@ const (
 type KeyInfo struct {
 	Key          string    `json:"key"`
 	Limits       KeyLimits `json:"limits"`                 // its own
-	Running      int       `json:"running"`                // runs that have a slot; counting stops at some number, as for Waiting
+	Running      int       `json:"running"`                // runs that have a slot; Running and Waiting count up to 20,000 / KeyFilter.Limit, within 20 and 1,000: 200 by default
 	Waiting      int       `json:"waiting"`                // runs that are due and wait for a slot
 	WaitingSince time.Time `json:"waiting_since,omitzero"` // since when the first of these is due
 	NextLook     time.Time `json:"next_look,omitzero"`     // when a claim looks at the key next; zero if it waits for an event, such as the end of a run
 }
 
-// Keys returns keys of a queue that have runs, or limits of their own.
+// Keys returns keys of a queue, or groups: those that have limits of their own, and those with runs that a worker has looked for. A key
+// of a queue without workers may be missing; [Client.List] finds its runs. A filter has a Queue or Groups.
 func (c *Client) Keys(ctx context.Context, f KeyFilter) ([]KeyInfo, error) {
 	err := c.usable(ctx)
 	order := map[KeyOrder]store.KeyOrder{"": store.ByName, ByKey: store.ByName, Fullest: store.Fullest, LongestWaiting: store.LongestWaiting}

@@ -10,7 +10,7 @@ import (
 type Rate struct {
 	Starts int           // in Per; zero, with a zero Per: any number
 	Per    time.Duration // zero: a second
-	Burst  int           // how many starts may be made up for at once after a time with fewer; zero: 1, so no number of starts is ever made up for
+	Burst  int           // how many starts may come at once after a time with fewer; zero: 1, so that each start keeps its distance to the one before
 }
 
 // every returns the time between two starts, zero for a zero Rate. It is rounded up, so that the rate is never exceeded.
