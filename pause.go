@@ -14,7 +14,8 @@ import (
 )
 
 // A Target says what [Client.Pause] stops: All runs of the namespace; the runs of a Queue, of a Workflow, or of a Workflow in a Queue;
-// those of a Key of a Queue; or those of a Group. A zero Target is refused.
+// those of a Key of a Queue; or those of a Group. A zero Target is refused. An empty field is not part of the target: a Queue with an
+// empty Key is the whole queue.
 type Target struct {
 	All      bool   `json:"all,omitempty"`
 	Queue    string `json:"queue,omitempty"`

@@ -66,7 +66,10 @@ func (Batch) startOption()    {}
 func (p OncePer) validate() error { return validateTimeout("OncePer", time.Duration(p)) }
 
 func (d Debounce) validate() error {
-	errs := []error{validateTimeout("Debounce.Delay", d.Delay), validateDuration("Debounce.Max", d.Max)}
+	errs := []error{validateDuration("Debounce.Delay", d.Delay), validateDuration("Debounce.Max", d.Max)}
+	if d.Delay == 0 {
+		errs = append(errs, errors.New("kagzi: Debounce.Delay is 0: give how long to wait after the last start"))
+	}
 	if d.Key == "" {
 		errs = append(errs, errors.New("kagzi: Debounce.Key is empty: give what is debounced, such as a document's ID"))
 	} else {
