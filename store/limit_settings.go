@@ -29,7 +29,8 @@ const limitEvery = `
 SELECT c.every FROM kagzi.limits c WHERE c.limit_name = $2 AND c.namespace_id = $1 FOR UPDATE`
 
 // $3 is how much shorter the wait for a token has become. Nobody's wait gets longer by this statement: who comes too early finds
-// no token, and gets another time. The runs that somebody has locked come at their old times.
+// no token, and gets another time. The runs that somebody has locked come at their old times. The keys of the runs that come earlier get
+// a change, so that claims look at them earlier, too.
 const hurryLimit = `
 WITH t AS MATERIALIZED (
 	SELECT clock_timestamp() AS now
@@ -53,13 +54,16 @@ WITH t AS MATERIALIZED (
 	CROSS JOIN LATERAL (
 		SELECT y.run_id FROM kagzi.workflow_runs y WHERE y.run_id = r.run_id AND y.namespace_id = $1 AND y.finished_at IS NULL FOR UPDATE SKIP LOCKED
 	) q
+), v AS (
+	UPDATE kagzi.workflow_runs r
+	SET wakeups = r.wakeups + CASE WHEN r.status = 'RUNNING' THEN 1 ELSE 0 END,
+		available_at = CASE WHEN r.status = 'SLEEPING' AND r.outcome IS NULL THEN LEAST(r.available_at, m.due_at) ELSE r.available_at END
+	FROM m
+	WHERE r.run_id = m.run_id AND r.namespace_id = $1
+	RETURNING r.run_id, r.task_queue, r.workflow_type, coalesce(r.version, 0) AS version, r.status = 'RUNNING' AS running, r.run_key, r.key_scope
+), ` + insertChanges + ` v k WHERE k.run_key IS NOT NULL AND NOT k.running
 )
-UPDATE kagzi.workflow_runs r
-SET wakeups = r.wakeups + CASE WHEN r.status = 'RUNNING' THEN 1 ELSE 0 END,
-	available_at = CASE WHEN r.status = 'SLEEPING' AND r.outcome IS NULL THEN LEAST(r.available_at, m.due_at) ELSE r.available_at END
-FROM m
-WHERE r.run_id = m.run_id AND r.namespace_id = $1
-RETURNING r.run_id, r.task_queue, r.workflow_type, coalesce(r.version, 0), r.status = 'RUNNING'`
+SELECT v.run_id, v.task_queue, v.workflow_type, v.version, v.running FROM v`
 
 // SetLimit creates or changes a limit. It returns the runs that become due earlier.
 func (s *Store) SetLimit(ctx context.Context, l StepLimit) (woken []Signalled, err error) {

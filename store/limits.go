@@ -118,6 +118,9 @@ WHERE p.run_id = h.run_id AND p.step_id = h.step_id AND p.namespace_id = $1 AND 
 // (back), or if that does not delay the first one of the line (new). Otherwise it gets a time at the end of the line. Those who
 // do not come at their time are waited for as long as a slot is kept.
 //
+// A called run that has a key waits for a slot of it. It leaves a change, because the key's place in the line of keys is when the run
+// would have come by itself.
+//
 // So a token goes only to a step that is in memory: a run that comes late wastes none. If many come late together, those that
 // find no token soon get one for later (token_at).
 const serveLimit = `
@@ -248,7 +251,8 @@ WITH t AS MATERIALIZED (
 		available_at = CASE WHEN r.status = 'SLEEPING' AND r.outcome IS NULL AND r.wakeups + 1 >= r.wakeups_awaited THEN LEAST(r.available_at, m.now) ELSE r.available_at END
 	FROM m
 	WHERE r.run_id = m.run_id AND r.namespace_id = $1
-	RETURNING r.run_id, r.task_queue, r.workflow_type, r.version, r.status = 'RUNNING' AS running
+	RETURNING r.run_id, r.task_queue, r.workflow_type, r.version, r.status = 'RUNNING' AS running, r.run_key, r.key_scope
+), ` + insertChanges + ` v k WHERE k.run_key IS NOT NULL AND NOT k.running
 )
 SELECT u.ord, u.held OR coalesce(g.granted, false), CASE WHEN u.held THEN u.token_at WHEN g.ord IS NULL THEN u.due_at ELSE g.at END,
 	u.held OR coalesce(g.granted AND (g.place IS NOT NULL OR l.max_running IS NOT NULL), false), NULL::uuid, NULL, NULL, 0, false

@@ -1,0 +1,56 @@
+package store
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// A run that waits in the line of a limit has given up the slot of its key. Whoever calls it makes claims look at the key: its place
+// in the line of keys is as late as the run would have come by itself.
+func TestRunWithAKeyInTheLineOfALimit(t *testing.T) {
+	t.Parallel()
+	// parked returns two runs with keys: the first has a permit of the limit, the second sleeps because it has none.
+	parked := func(t *testing.T, s *Store, l StepLimit) (held, waits *ClaimedRun) {
+		t.Helper()
+		setLimit(t, s, l)
+		start(t, s, newRun(ofKey("a")), newRun(ofKey("b")))
+		runs := claim(t, s, keyedRequest(2)).Runs
+		slices.SortFunc(runs, func(a, b *ClaimedRun) int { return compareIDs(a.RunID, b.RunID) })
+		answers := askLimit(t, s, "api", runs...)
+		if !answers[0].Granted || answers[1].Granted {
+			t.Fatalf("granted %+v", answers)
+		}
+		flush(t, s, &Flush{Suspensions: []*Suspension{{RunID: runs[1].RunID, Lease: runs[1].Lease, Status: Sleeping, Wake: time.Hour, Seen: runs[1].Wakeups, Need: 1}}})
+		req := keyedRequest(2)
+		req.Keys.Handed = []Key{runs[1].Key}
+		if c := claim(t, s, req); len(c.Runs) > 0 || c.Keys.Next.IsZero() {
+			t.Fatalf("claimed %+v while the run sleeps", c)
+		}
+		return runs[0], runs[1]
+	}
+	wantClaimed := func(t *testing.T, s *Store, r *ClaimedRun) {
+		t.Helper()
+		if got := claim(t, s, keyedRequest(2)); len(got.Runs) != 1 || got.Runs[0].RunID != r.RunID {
+			t.Errorf("claimed %v, want %v", runIDs(got.Runs), r.RunID)
+		}
+	}
+	t.Run("CalledForASlot", func(t *testing.T) {
+		t.Parallel()
+		s := open(t)
+		held, waits := parked(t, s, StepLimit{Name: "api", MaxRunning: 1})
+		if out := serve(t, s, "api", LimitRequest{Leaves: placesOf(held)}); len(out.Called) != 1 {
+			t.Fatalf("called %+v", out.Called)
+		}
+		wantClaimed(t, s, waits)
+	})
+	t.Run("TheRateGrows", func(t *testing.T) {
+		t.Parallel()
+		s := open(t)
+		_, waits := parked(t, s, StepLimit{Name: "api", Every: time.Hour})
+		if woken := setLimit(t, s, StepLimit{Name: "api"}); len(woken) != 1 {
+			t.Fatalf("woken %+v", woken)
+		}
+		wantClaimed(t, s, waits)
+	})
+}
