@@ -15,7 +15,7 @@ type KeysRequest struct {
 	Line   time.Time // keys with an earlier place in the line are left out; zero: none are
 	Change int64     // changes with a lower ID are left out
 	Most   int       // how many changes to read
-	Handed []Key     // keys of which the worker has given up slots since its last claim
+	Handed []Key     // keys of which the worker has given up slots since its last claim; the zero key stands for the queue
 }
 
 // Keys is the part of a Claim about keys.
@@ -489,17 +489,19 @@ func (l *lockedKeys) read(rows pgx.Rows) error {
 // missing returns those of the keys that were not locked.
 func (l *lockedKeys) missing(keys []Key, queue string) (missing []Key) {
 	for _, k := range keys {
-		if _, ok := l.all[[2]string{k.scope(queue), k.Name}]; !ok {
+		if _, ok := l.all[[2]string{k.scope(queue), k.Name}]; !ok && k != (Key{}) {
 			missing = append(missing, k)
 		}
 	}
 	return missing
 }
 
-// keyArrays returns the keys as two arrays.
+// keyArrays returns the keys as two arrays, without the zero key.
 func keyArrays(keys []Key, queue string) (scopes, names []string) {
 	for _, k := range keys {
-		scopes, names = append(scopes, k.scope(queue)), append(names, k.Name)
+		if k != (Key{}) {
+			scopes, names = append(scopes, k.scope(queue)), append(names, k.Name)
+		}
 	}
 	return scopes, names
 }
@@ -514,6 +516,9 @@ SELECT count(*) FROM k`
 // LeaveChanges lets other workers look at keys of which this one has given up slots.
 func (s *Store) LeaveChanges(ctx context.Context, queue string, handed []Key) error {
 	scopes, keys := keyArrays(handed, queue)
+	if keys == nil {
+		return nil
+	}
 	return wrap("hand on slots", do(ctx, func(ctx context.Context) error {
 		return ask(ctx, s.pool, leaveChanges, []any{s.namespace, scopes, keys}, nil)
 	}))

@@ -60,6 +60,9 @@ func (s *Session) claimLoop(ctx context.Context) {
 			}
 		default:
 			s.claim(ctx, q, n)
+			if s.handover.overdue() {
+				s.handover.leave()
+			}
 		}
 	}
 }
@@ -277,8 +280,8 @@ func (s *Session) lookedAtKeys(req *store.ClaimRequest, a *store.Keys) {
 	}
 }
 
-// handOn makes the next claim look at the key of a run that has given up its slot. If the session claims nothing now, other workers
-// are to look at it.
+// handOn makes the next claim look at the key of a run that has given up its slot, and at the limits of its queue. If the session
+// claims nothing now, other workers are to look at them.
 func (s *Session) handOn(r *store.ClaimedRun) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -287,12 +290,10 @@ func (s *Session) handOn(r *store.ClaimedRun) {
 
 func (s *Session) handOnLocked(r *store.ClaimedRun) {
 	q := s.queues.named(r.Queue)
-	switch {
-	case r.Key != (store.Key{}):
-		s.handover.add(r.Queue, r.Key)
-	case q == nil || !q.keys.limited:
+	if r.Key == (store.Key{}) && (q == nil || !q.keys.limited) {
 		return
 	}
+	s.handover.add(r.Queue, r.Key)
 	if s.draining || s.fenced || q == nil || !q.active() {
 		s.handover.leave()
 	} else {

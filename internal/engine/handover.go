@@ -12,8 +12,9 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A handover has the keys of which runs of this session have given up slots. The session's next claim looks at them. If it claims
-// nothing soon, leave makes other workers look at them. See docs/architecture.md, Keys and slots.
+// A handover has the keys of which runs of this session have given up slots. The zero key stands for the limits of the queue itself.
+// The session's next claim from the queue looks at them. If that does not come soon, leave makes other workers look at them. See
+// docs/architecture.md, Keys and slots.
 type handover struct {
 	store   *store.Store
 	hints   *hints.Hints
@@ -23,6 +24,7 @@ type handover struct {
 
 	mu      sync.Mutex
 	keys    map[string]map[store.Key]bool // by queue. Added by add, taken by take and leave.
+	since   map[string]time.Time          // when the first of a queue's keys was added
 	leaving bool                          // leaveAll is running, or about to
 }
 
@@ -33,6 +35,7 @@ func (h *handover) add(queue string, keys ...store.Key) {
 	for _, key := range keys {
 		if h.keys[queue] == nil {
 			h.keys[queue] = map[store.Key]bool{}
+			h.since[queue] = time.Now()
 		}
 		h.keys[queue][key] = true
 	}
@@ -64,6 +67,19 @@ func (h *handover) wait() (empty bool) {
 	return len(h.keys) == 0
 }
 
+// overdue reports whether claims have passed over a queue's keys for longestHandover: they were from other queues, which had a better
+// right to the free slots.
+func (h *handover) overdue() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for queue := range h.keys {
+		if time.Since(h.since[queue]) > longestHandover {
+			return true
+		}
+	}
+	return false
+}
+
 // leave makes other workers look at all keys, in another goroutine.
 func (h *handover) leave() {
 	h.mu.Lock()
@@ -73,6 +89,9 @@ func (h *handover) leave() {
 		h.leaves.Go(h.leaveAll)
 	}
 }
+
+// longestHandover is how long keys wait for a claim from their queue.
+const longestHandover = time.Second
 
 // triesToLeave is how often a session that drains tries to leave its keys.
 const triesToLeave = 5

@@ -104,7 +104,7 @@ func TestBackoffBeforeForeignKeys(t *testing.T) {
 // What a session has not handed on to a claim, it leaves to other workers, and after a failed claim to the next.
 func TestHandover(t *testing.T) {
 	t.Parallel()
-	h := &handover{keys: map[string]map[store.Key]bool{}}
+	h := &handover{keys: map[string]map[store.Key]bool{}, since: map[string]time.Time{}}
 	a, b := store.Key{Name: "a"}, store.Key{Name: "a", Group: true}
 	h.add("q", a, b, a)
 	h.add("other", a)
@@ -113,6 +113,17 @@ func TestHandover(t *testing.T) {
 	}
 	if h.take("q") != nil {
 		t.Error("took keys twice")
+	}
+	if h.overdue() {
+		t.Error("the keys of the other queue are overdue at once")
+	}
+	h.since["other"] = time.Now().Add(-2 * longestHandover)
+	if h.add("other", b); !h.overdue() {
+		t.Error("keys that no claim has looked at for long are not overdue")
+	}
+	h.take("other")
+	if h.add("other", a); h.overdue() {
+		t.Error("keys are overdue, although a claim has taken the old ones")
 	}
 	s := &Session{environment: &environment{}, handover: h}
 	s.notLooked(&store.ClaimRequest{Queue: "q", Lease: uuid.New(), Keys: &store.KeysRequest{Handed: []store.Key{a}}})

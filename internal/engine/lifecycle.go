@@ -22,7 +22,7 @@ func New(cfg Config) *Session {
 		drains: make(chan struct{}),
 	}
 	s.environment = newEnvironment(&cfg, s.poolIsClosed)
-	s.handover = &handover{store: cfg.Store, hints: cfg.Hints, trouble: s.databaseTrouble, drains: s.drains, keys: map[string]map[store.Key]bool{}}
+	s.handover = &handover{store: cfg.Store, hints: cfg.Hints, trouble: s.databaseTrouble, drains: s.drains, keys: map[string]map[store.Key]bool{}, since: map[string]time.Time{}}
 	s.changeQueues(cfg.Queues)
 	s.writer = batch.New(batch.Config[*execution]{Flush: s.flush})
 	s.retries = batch.New(batch.Config[*execution]{Flush: s.flush})

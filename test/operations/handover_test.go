@@ -78,3 +78,71 @@ func TestSlotsAreLeftToOtherWorkers(t *testing.T) {
 		})
 	}
 }
+
+// A queue with a limit and runs without keys: a worker that drains, or is busy with another queue, tells others of the free slot.
+func TestSlotsOfAQueueAreLeftToOtherWorkers(t *testing.T) {
+	t.Parallel()
+	for name, drains := range map[string]bool{"NoFreeSlot": false, "Drain": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.Database(t)
+			c := kit.NewClient(t, db.Pool)
+			ctx := kit.Context(t)
+			dbtest.Exec(t, db.Pool, `INSERT INTO kagzi.queues (task_queue, namespace_id, max_running, settled) VALUES ('limited', 'default', 1, true)`)
+			limited, blocking := kagzi.Define[int, string]("limited"), kagzi.Define[int, int]("blocking")
+			began, release, end := make(chan struct{}, 3), make(chan struct{}), make(chan struct{})
+			worker := func(name string, queues map[string]int) *kagzi.Worker {
+				own := kit.NewClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Setting("application_name", name)))
+				w := kit.NewWorker(t, own, kagzi.WorkerConfig{Queues: queues, MaxConcurrent: 1, PollInterval: time.Hour, DrainTimeout: time.Minute})
+				kagzi.Handle(w, limited, func(_ kagzi.Context, n int) (string, error) {
+					if n == 0 {
+						began <- struct{}{}
+						<-release
+					}
+					return name, nil
+				})
+				kagzi.Handle(w, blocking, func(kagzi.Context, int) (int, error) {
+					<-end
+					return 0, nil
+				})
+				return w
+			}
+			stop := kit.StartWorker(t, worker("one", map[string]int{"limited": 1, "default": 1}))
+			first, err := kagzi.Start(ctx, c, limited, 0, kagzi.Queue("limited"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			await.Receive(t, began)
+			kit.StartWorker(t, worker("two", map[string]int{"limited": 1}))
+			await.True(t, "two workers", func() bool {
+				return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'ONLINE'`) == 2
+			})
+			second, err := kagzi.Start(ctx, c, limited, 1, kagzi.Queue("limited"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan error, 1)
+			if drains {
+				go func() { ended <- stop() }()
+				await.True(t, "the drain", func() bool {
+					return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'DRAINING'`) == 1
+				})
+			} else {
+				for range 3 {
+					kit.StartRuns(t, c, blocking, 1)
+				}
+				defer func() { ended <- stop() }()
+				defer close(end)
+			}
+			await.True(t, "worker two waits", func() bool {
+				return dbtest.QueryOne[bool](t, db.Pool, `SELECT max(state_change) < clock_timestamp() - interval '200 ms' FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'two'`)
+			})
+			close(release)
+			for run, want := range map[*kagzi.Run[string]]string{first: "one", second: "two"} {
+				if got, err := run.Result(ctx); err != nil || got != want {
+					t.Errorf("executed by %s, want %s; error %v", got, want, err)
+				}
+			}
+		})
+	}
+}
