@@ -73,6 +73,7 @@ func (k *keys) learn(req *store.ClaimRequest, claim *store.Claim, now time.Time,
 	}
 	isDue := !k.due.IsZero() && !k.due.After(now)
 	if req.Keys == nil {
+		k.moveBack(a)
 		if isDue || k.limited {
 			return 0
 		}
@@ -117,6 +118,17 @@ func (k *keys) moveOn(req *store.ClaimRequest, a *store.Keys, now time.Time) {
 		k.change = a.Change
 	}
 	k.line = now.Add(-store.LateCommit)
+	if !a.Next.IsZero() && a.Next.Before(k.line) {
+		k.line = a.Next
+	}
+}
+
+// moveBack makes the next claim begin where a probe has found something before. A probe reads everything: IDs of changes are older than
+// their commits, so a transaction that was open for long leaves changes behind the place that claims have reached.
+func (k *keys) moveBack(a *store.Keys) {
+	if a.Change > 0 {
+		k.change = min(k.change, a.Change)
+	}
 	if !a.Next.IsZero() && a.Next.Before(k.line) {
 		k.line = a.Next
 	}

@@ -157,3 +157,19 @@ func TestClaimsGoOnInTheLine(t *testing.T) {
 		})
 	}
 }
+
+// A probe finds the changes of a transaction that was open while claims read later ones. The next claim begins there.
+func TestProbeFindsWhatClaimsHavePassed(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	k := keys{change: 10, line: now, full: now, seen: now}
+	probe := store.ClaimRequest{Limit: 10, Probe: true}
+	if pause := k.learn(&probe, &store.Claim{Keys: store.Keys{Change: 3, Next: now.Add(-time.Minute)}}, now, time.Minute); pause > 0 {
+		t.Errorf("paused for %v", pause)
+	}
+	req := store.ClaimRequest{Limit: 10}
+	k.prepare(&req, nil, false, 10, now, time.Hour)
+	if req.Keys == nil || req.Keys.Change != 3 || !req.Keys.Line.Equal(now.Add(-time.Minute)) {
+		t.Errorf("the next claim reads %+v", req.Keys)
+	}
+}
