@@ -308,8 +308,8 @@ func afterPrefix(prefix string) string {
 
 // ---- housekeeping ----
 
-// Deletes keys after ($2, $3) that say nothing: no time makes a run of them startable, they have no limits of their own, and no
-// token is to come. Whatever makes a run startable later leaves a change, and a claim then inserts the key again: it cannot do
+// Deletes keys after ($2, $3) that say nothing: no time makes a run of them startable, they have no limits of their own, and all
+// tokens of a burst are there, as a new row has them. Whatever makes a run startable later leaves a change, and a claim then inserts the key again: it cannot do
 // so before the delete has committed, because it takes the changes of a key only under the key's lock. Keys of runs that wait or
 // hold a slot are left, so that they are not deleted and inserted all the time.
 const pruneKeys = `
@@ -328,7 +328,9 @@ WITH b AS MATERIALIZED (
 		FROM kagzi.run_keys x
 		WHERE x.key_scope = b.key_scope AND x.run_key = b.run_key AND x.namespace_id = $1
 			AND x.available_at = 'infinity' AND x.weight IS NULL AND x.max_running IS NULL AND x.rate_interval IS NULL
-			AND (x.rate_at IS NULL OR x.rate_at < now())
+			AND (x.rate_at IS NULL OR x.rate_at < now() - coalesce((
+				SELECT (q.key_burst - 1) * q.key_interval FROM kagzi.queues q WHERE q.task_queue = b.key_scope AND q.namespace_id = $1
+			), 0) * interval '1 microsecond')
 		FOR UPDATE SKIP LOCKED
 	) f
 	WHERE b.idle AND (

@@ -354,6 +354,36 @@ func TestQueueStates(t *testing.T) {
 	}
 }
 
+// A key that has used its burst is not deleted before its tokens are there again: a new row would have them all.
+func TestPrunedKeysHaveTheirBurst(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	mustSetQueue(t, s, QueueLimits{EachKey: KeyLimits{Rate: Rate{Interval: time.Hour, Burst: 3}}})
+	take := func(want int) {
+		t.Helper()
+		start(t, s, many(3, ofKey("a"))...)
+		runs := claim(t, s, keyedRequest(9)).Runs
+		if len(runs) != want {
+			t.Errorf("claimed %d runs, want %d", len(runs), want)
+		}
+		exec(t, s.pool, `DELETE FROM kagzi.workflow_runs`)
+	}
+	pass := func(interval string) {
+		t.Helper()
+		exec(t, s.pool, `UPDATE kagzi.run_keys SET rate_at = rate_at - $1::interval, available_at = 'infinity'`, interval)
+		if _, _, err := s.PruneKeys(t.Context(), KeyCursor{}, 10); err != nil {
+			t.Fatal(err)
+		}
+	}
+	take(3)
+	pass("61 minutes")
+	take(1)
+	pass("5 hours")
+	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.run_keys`); n > 0 {
+		t.Error("the key is left although all of its tokens are there")
+	}
+}
+
 func TestPruneKeys(t *testing.T) {
 	t.Parallel()
 	s := open(t)
