@@ -41,7 +41,7 @@ WHERE c.task_queue = $2 AND c.namespace_id = $1 AND (c.max_running > 0 OR c.rate
 FOR UPDATE`
 
 // The statement locks and returns the keys that claimKeys is to look at, in order:
-//   - the first keys in the line (l);
+//   - the first keys in the line (l), of the queue and of groups together: the next claim goes on behind the last of them;
 //   - the keys of the oldest changes, and those that the worker hands on (e). A key that stands in the line already is not looked
 //     at: whoever does that later sees what the change is about. The changes are deleted only under the key's lock: what the
 //     change is about is committed, so a later statement that holds the lock sees it. If the line has enough keys for the
@@ -72,6 +72,8 @@ WITH c AS MATERIALIZED (
 		LIMIT $3
 		FOR UPDATE SKIP LOCKED
 	) x
+	ORDER BY x.available_at
+	LIMIT $3
 ), e AS MATERIALIZED (
 	SELECT u.key_scope, u.run_key, CASE WHEN min(u.handed) = 1 AND (SELECT count(*) FROM l) >= $3 THEN now() ELSE 'infinity' END AS place
 	FROM (

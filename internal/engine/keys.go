@@ -15,6 +15,7 @@ type keys struct {
 	seen    time.Time     // when a claim last found keys: for some time after that, every claim probes
 	full    time.Time     // when a claim last looked at the whole line
 	line    time.Time     // the place from which claims look at the line
+	passes  bool          // they are on their way past keys of which this worker can execute no run
 	change  int64         // the ID from which they read changes
 	both    bool          // the last claim left runs with and without keys: the next one shares
 	backoff time.Duration // the next pause while this worker cannot take what is due
@@ -52,9 +53,12 @@ func (k *keys) prepare(req *store.ClaimRequest, handed []store.Key, full bool, f
 	if k.both {
 		r.Plain = (req.Limit + rand.IntN(2)) / 2
 	}
-	if full || time.Since(k.full) > pollInterval {
+	switch {
+	case full && !k.passes || time.Since(k.full) > pollInterval:
 		k.full = time.Now()
-	} else {
+	case full: // else the way past many keys would never end
+		r.Line = k.line
+	default:
 		r.Line, r.Change = k.line, k.change
 	}
 	req.Keys = r
@@ -81,6 +85,7 @@ func (k *keys) learn(req *store.ClaimRequest, claim *store.Claim, now time.Time,
 	}
 	k.moveOn(req, a, now)
 	plain := len(claim.Runs) - a.Taken
+	k.passes = a.Looked > 0 && a.Looked >= req.Keys.Keyed && (k.passes || a.Taken == 0)
 	k.both = isDue && plain > 0 && plain >= req.Keys.Plain
 	switch {
 	case k.limited && claim.Room <= 0 && plain >= req.Keys.Plain && req.Keys.Plain < req.Limit:

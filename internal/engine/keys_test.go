@@ -173,3 +173,35 @@ func TestProbeFindsWhatClaimsHavePassed(t *testing.T) {
 		t.Errorf("the next claim reads %+v", req.Keys)
 	}
 }
+
+// A claim that is on its way past keys which this worker cannot take goes on, even if it is a full look. After a PollInterval, or at the
+// end of the line, claims begin at the front again.
+func TestClaimsPassKeysThatTheyCannotTake(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	k := keys{due: now, full: now}
+	var req store.ClaimRequest
+	look := func(full bool, looked int) (line time.Time) {
+		t.Helper()
+		req = store.ClaimRequest{Limit: 2, Ahead: time.Microsecond}
+		k.prepare(&req, nil, full, 2, now, time.Hour)
+		line = req.Keys.Line
+		k.learn(&req, &store.Claim{Keys: store.Keys{Looked: looked, Last: now.Add(-time.Second), Next: now.Add(-time.Minute)}}, now, time.Hour)
+		k.due = now
+		return line
+	}
+	look(true, 2)
+	if line := look(true, 1); line.IsZero() {
+		t.Error("a full look began at the front")
+	}
+	if req.Keys.Change != 0 {
+		t.Errorf("a full look read changes from %d", req.Keys.Change)
+	}
+	if line := look(true, 2); !line.IsZero() {
+		t.Errorf("after the end of the line, the next look began at %v", line)
+	}
+	k.full = now.Add(-2 * time.Hour)
+	if line := look(false, 2); !line.IsZero() {
+		t.Errorf("after a PollInterval, the next look began at %v", line)
+	}
+}
