@@ -77,10 +77,13 @@ func (s *Store) SetLimit(ctx context.Context, l StepLimit) (woken []Signalled, e
 			if err := ask(ctx, tx, putLimit, []any{s.namespace, l.Name, micros(l.Every), l.Burst, l.MaxRunning, l.RetryAfter}, nil); err != nil {
 				return err
 			}
-			if before <= micros(l.Every) {
+			factor := 0.0 // without tokens, nobody waits for one, unless an error has stopped the steps
+			switch every := micros(l.Every); {
+			case every == 0 && l.RetryAfter && before == 0, every > 0 && before <= every:
 				return nil
+			case every > 0:
+				factor = float64(every) / float64(before)
 			}
-			factor := float64(micros(l.Every)) / float64(before)
 			return ask(ctx, tx, hurryLimit, []any{s.namespace, l.Name, factor}, func(rows pgx.Rows) error {
 				var r Signalled
 				_, err := pgx.ForEachRow(rows, []any{uuidTo(&r.RunID), &r.Queue, &r.Type, &r.Version, &r.Running}, func() error {

@@ -311,6 +311,26 @@ func TestPauseOfALimit(t *testing.T) {
 	}
 }
 
+// A limit that is set without a rate, and does not honor such errors any more, lets the steps begin that one has stopped.
+func TestPauseOfALimitIsLifted(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	l := StepLimit{Name: "api", MaxRunning: 2, RetryAfter: true}
+	setLimit(t, s, l)
+	runs := running(t, s, 2)
+	askLimit(t, s, "api", runs[0])
+	serve(t, s, "api", LimitRequest{Leaves: placesOf(runs[0]), Pause: time.Hour})
+	askLimit(t, s, "api", runs[1])
+	setLimit(t, s, l) // as a process does that starts
+	if got := askLimit(t, s, "api", runs[1]); got[0].Granted {
+		t.Fatalf("the same limit again grants %+v", got)
+	}
+	l.RetryAfter = false
+	if woken := setLimit(t, s, l); len(woken) != 1 || !askLimit(t, s, "api", runs[1])[0].Granted {
+		t.Errorf("woken %+v, and the step may not begin", woken)
+	}
+}
+
 func TestDeleteLimit(t *testing.T) {
 	t.Parallel()
 	s := open(t)
