@@ -37,18 +37,18 @@ WITH k AS MATERIALIZED (
 		CASE
 			WHEN NOT $7::bool THEN 'end'
 			WHEN r.compensating THEN CASE WHEN r.asked AND r.status = 'CANCELLED' THEN 'decide' ELSE 'leave' END
-			WHEN r.running AND NOT $9::bool AND r.registers THEN 'mark'
+			WHEN r.running AND NOT $9::bool AND (r.registers OR r.holds) THEN 'mark'
 			WHEN r.registered THEN 'compensate'
 			ELSE 'end'
 		END AS act
 	FROM (
 		SELECT q.run_id, q.parent_run_id, u.status, u.error_kind, u.error, u.asked, q.error_kind AS old_kind, q.error AS old_error,
-			clock_timestamp() AS now, q.outcome IS NOT NULL AS compensating, q.cancel_requested_at IS NOT NULL AS cancelling, q.status = 'RUNNING' AS running,
+			clock_timestamp() AS now, q.outcome IS NOT NULL AS compensating, q.cancel_requested_at IS NOT NULL AS cancelling, q.status = 'RUNNING' AS running, q.slot IS NOT NULL AS holds,
 			` + registers + ` AS registers,
 			` + registered + ` AS registered
 		FROM unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::bool[]) AS u (run_id, status, error_kind, error, asked)
 		CROSS JOIN LATERAL (
-			SELECT c.run_id, c.parent_run_id, c.status, c.outcome, c.cancel_requested_at, c.error_kind, c.error
+			SELECT c.run_id, c.parent_run_id, c.status, c.outcome, c.cancel_requested_at, c.error_kind, c.error, c.slot
 			FROM kagzi.workflow_runs c
 			WHERE c.run_id = u.run_id AND c.namespace_id = $1 AND c.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
 			OFFSET 0
