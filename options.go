@@ -67,10 +67,10 @@ type (
 	// [RetryPolicy] with enough attempts. The same failure occurs if a signal reaches the run meanwhile, or its lease is
 	// extended (after half of LeaseTimeout).
 	Isolation pgx.TxIsoLevel
-	// Grace is how long [Client.Cancel] waits for steps under way, whose contexts have ended, before the compensations run: at
-	// least a millisecond; without it one minute. The compensations may begin a second later. Grace applies to the run and its
-	// children. A run without registered compensations ends at once. [UndoneBy] does not undo a step that returns after the
-	// Grace. The Grace of [CoordinatorConfig] is another one: it is about workers.
+	// Grace is how long [Client.Cancel] waits for steps under way, whose contexts have ended, before the compensations run, or the
+	// run gives up its slot: at least a millisecond; without it one minute. The compensations may begin a second later. Grace
+	// applies to the run and its children. A run without registered compensations and without a slot ends at once. [UndoneBy] does
+	// not undo a step that returns after the Grace. The Grace of [CoordinatorConfig] is another one: it is about workers.
 	Grace time.Duration
 	// Concurrency is how many branches of a [Map], [Parallel] or [Race] are under way at once. Without it, all are. In a Race
 	// the next branch begins when one has failed.

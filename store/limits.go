@@ -114,8 +114,9 @@ FROM h
 WHERE p.run_id = h.run_id AND p.step_id = h.step_id AND p.namespace_id = $1 AND h.active`
 
 // u has the steps that ask, and c the others that wait for a slot or for which one is kept. k numbers them in the order of the
-// line, and the first that find room may have a slot. A step that has it gets the next token if it was in the line before
-// (back), or if that does not delay the first one of the line (new). Otherwise it gets a time at the end of the line. Those who
+// line, and the first that find room may have a slot. A step that has it gets the next token if it has waited for one before
+// (back), or if that does not delay the first one of the line (new). Otherwise it gets a time at the end of the line. A step that waited
+// for its token, and then for a slot, still has the right to the next token: its token_at is epoch. Those who
 // do not come at their time are waited for as long as a slot is kept.
 //
 // A called run that has a key waits for a slot of it. It leaves a change, because the key's place in the line of keys is when the run
@@ -164,7 +165,7 @@ WITH t AS MATERIALIZED (
 	) p
 ), k AS MATERIALIZED (
 	SELECT x.*, row_number() OVER (ORDER BY x.place, x.ord) <= l.room AS fits,
-		CASE WHEN x.ord = 0 THEN '' WHEN x.token_at >= l.stale THEN 'kept' WHEN x.place IS NOT NULL THEN 'back' ELSE 'new' END AS class
+		CASE WHEN x.ord = 0 THEN '' WHEN x.token_at >= l.stale THEN 'kept' WHEN x.due_at IS NOT NULL OR x.token_at IS NOT NULL THEN 'back' ELSE 'new' END AS class
 	FROM l
 	CROSS JOIN (
 		SELECT u.ord, u.run_id, u.step_id, u.place, u.due_at, u.token_at, NULL::timestamptz AS called_at
@@ -216,7 +217,7 @@ WITH t AS MATERIALIZED (
 ), w AS (
 	INSERT INTO kagzi.limit_places AS p (run_id, step_id, namespace_id, limit_name, place, lease, due_at, token_at)
 	SELECT g.run_id, g.step_id, $1, $2, coalesce(g.place, g.new_place),
-		CASE WHEN g.granted THEN g.lease END, CASE WHEN NOT g.granted THEN g.at END, CASE WHEN g.granted OR g.class <> 'new' THEN coalesce(g.at, g.token_at) END
+		CASE WHEN g.granted THEN g.lease END, CASE WHEN NOT g.granted THEN g.at END, CASE WHEN g.granted OR g.class <> 'new' THEN coalesce(g.at, g.token_at, 'epoch') END
 	FROM g CROSS JOIN l
 	WHERE CASE WHEN g.granted THEN g.place IS NOT NULL OR l.max_running IS NOT NULL ELSE g.place IS NULL OR g.at IS NOT NULL OR g.due_at IS NOT NULL END
 	ON CONFLICT (run_id, step_id, namespace_id) DO UPDATE

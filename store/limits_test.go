@@ -397,3 +397,30 @@ func TestRaceForSlotsOfALimit(t *testing.T) {
 		t.Error("nobody had a slot")
 	}
 }
+
+// Steps that wait for a slot, of a limit that has tokens too, begin behind those that wait for their tokens.
+func TestOrderOfALimitOfSlotsAndTokens(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	setLimit(t, s, StepLimit{Name: "api", Every: time.Hour, MaxRunning: 2})
+	runs := running(t, s, 4)
+	first := askLimit(t, s, "api", runs...)
+	if !first[0].Granted || first[1].Granted || first[1].At.IsZero() || !first[2].At.IsZero() {
+		t.Fatalf("asked first: %+v, want one to begin, one to have a time, and the others to wait for slots", first)
+	}
+	for i, r := range runs[2:] { // the second one holds no slot while it waits
+		out := serve(t, s, "api", LimitRequest{Asks: placesOf(r)})
+		if got := out.Answers[0]; got.Granted || got.At.Sub(first[1].At).Round(time.Minute) != time.Duration(i+1)*time.Hour {
+			t.Errorf("step %d got %+v, want a time %d hours behind %v", i+2, got, i+1, first[1].At)
+		}
+	}
+	// The time of the second one has come, and there is no slot.
+	exec(t, s.pool, `UPDATE kagzi.limits SET next_at = now() - interval '1 hour', max_running = 1`)
+	exec(t, s.pool, `UPDATE kagzi.limit_places SET due_at = due_at - interval '1 hour' WHERE due_at IS NOT NULL`)
+	if got := askLimit(t, s, "api", runs[1]); got[0].Granted || !got[0].At.IsZero() {
+		t.Errorf("without a slot: %+v", got)
+	}
+	if out := serve(t, s, "api", LimitRequest{Leaves: placesOf(runs[0]), Asks: placesOf(runs[1])}); !out.Answers[0].Granted {
+		t.Errorf("with a slot: %+v, want that it has not lost its turn", out)
+	}
+}

@@ -90,13 +90,13 @@ func (f *fullRace) claim(ctx context.Context) error {
 	return err
 }
 
-// count counts the active runs of each key in one snapshot, and ends one.
+// count counts the active runs of each key in one snapshot, but for those that are about to end as cancelled. It ends one.
 func (f *fullRace) count(ctx context.Context) error {
 	var id uuid.UUID
 	var most int
 	err := f.direct.pool.QueryRow(ctx, `
 		SELECT r.run_id, max(r.n) OVER () FROM (
-			SELECT run_id, count(*) OVER (PARTITION BY run_key) AS n FROM kagzi.workflow_runs WHERE status IN ('PENDING', 'RUNNING')
+			SELECT run_id, count(*) FILTER (WHERE cancel_requested_at IS NULL) OVER (PARTITION BY run_key) AS n FROM kagzi.workflow_runs WHERE status IN ('PENDING', 'RUNNING')
 		) r ORDER BY random() LIMIT 1`).Scan(&id, &most)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil

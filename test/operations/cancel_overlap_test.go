@@ -13,6 +13,7 @@ import (
 
 // A run that was cancelled keeps its slot until its functions have returned.
 func TestOverlapAfterCancel(t *testing.T) {
+	t.Parallel()
 	db := dbtest.Database(t)
 	c := kit.NewClient(t, db.Pool)
 	ctx := kit.Context(t)
