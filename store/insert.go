@@ -70,7 +70,8 @@ func (s *Store) insertOnce(ctx context.Context, db DB, runs []NewRun, todo []int
 	}
 	for _, chunk := range startChunks(runs, todo) { // one by one: the arguments are large
 		b := &pgx.Batch{}
-		b.Queue(insertRuns, insertColumns.args(s.namespace, pick(runs, slices.Sorted(slices.Values(chunk))))...) // due in the order of the call
+		some := pick(runs, slices.Sorted(slices.Values(chunk)))
+		b.Queue(insertsOf(some), insertColumns.args(s.namespace, some)...) // due in the order of the call
 		if err := exchange(ctx, db, txMode{locks: lockSlice(ctx, len(todo))}, b, add); err != nil {
 			return nil, err
 		}

@@ -3,6 +3,8 @@ package store
 import (
 	"cmp"
 	"encoding/json"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -121,9 +123,22 @@ const insertUnnested = `r AS (
 	ORDER BY u.external_id COLLATE "C"
 	ON CONFLICT DO NOTHING
 	RETURNING run_id, started_at, deadline_at, CASE WHEN lease IS NOT NULL THEN available_at END AS until, run_key, key_scope
-), ` + insertChanges + ` r k WHERE k.run_key IS NOT NULL
-)
+), ` + changesOfNewRuns + `
 SELECT run_id, started_at, deadline_at, until FROM r`
+
+const changesOfNewRuns = insertChanges + ` r k WHERE k.run_key IS NOT NULL
+)`
+
+// insertRunsWithoutKeys is insertRuns for runs without keys: it does not prepare to insert changes.
+var insertRunsWithoutKeys = strings.Replace(insertRuns, ", "+changesOfNewRuns, "", 1)
+
+// insertsOf returns the statement that inserts the runs.
+func insertsOf(runs []*NewRun) string {
+	if slices.ContainsFunc(runs, func(r *NewRun) bool { return r.Key != "" }) {
+		return insertRuns
+	}
+	return insertRunsWithoutKeys
+}
 
 var insertColumns = columnsOf(insertRuns, append(newRunColumns(func(r *NewRun) *NewRun { return r }),
 	shared(uuids, "locked_by", func(r *NewRun) uuid.UUID { return r.claim().Worker }),

@@ -26,7 +26,7 @@ func (s *Store) StartTogether(ctx context.Context, take func() []*NewRun) (inser
 		return nil, nil
 	}
 	b := &pgx.Batch{}
-	b.Queue(insertRuns, insertColumns.args(s.namespace, runs)...)
+	b.Queue(insertsOf(runs), insertColumns.args(s.namespace, runs)...)
 	asked := time.Now()
 	err = exchange(ctx, conn, brief, b, func(rows pgx.Rows) (err error) {
 		inserted, err = readInserted(rows, runs, asked)

@@ -5,7 +5,6 @@ package crash_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -338,5 +337,5 @@ func (s *flowStorm) check() {
 		count(*) FILTER (WHERE e.n > 1 OR r.status = 'COMPLETED' AND e.n IS NULL) FROM kagzi.workflow_runs r LEFT JOIN (SELECT run_id, count(*) AS n FROM effects GROUP BY 1) e ON e.run_id = r.run_id::text`); got[len(got)-3:] != ", 0" && got[len(got)-2:] != " 0" {
 		s.t.Errorf("runs completed and with wrong effects: %s", got)
 	}
-	s.t.Log(fmt.Sprintf("%d runs, %d changes, %d executions", s.runs, len(changes), len(executions)))
+	s.t.Logf("%d runs, %d changes, %d executions", s.runs, len(changes), len(executions))
 }
