@@ -165,7 +165,7 @@ func (s *Store) startCompensation(ctx context.Context, tx pgx.Tx, run NewRun, r 
 	run.Type, run.Version, run.Delay, run.Timeout = c.Type, c.Version, c.Delay, c.Timeout
 	run.RetryPolicy, run.Metadata, run.Input = c.RetryPolicy, c.Metadata, input
 	out.Due = append(out.Due, DueRun{run.RunID, run.Queue, run.Type, run.Version})
-	return ask(ctx, tx, insertRunsWithoutKeys, insertColumns.args(s.namespace, []*NewRun{&run}), nil)
+	return ask(ctx, tx, insertPendingWithoutKeys, insertColumns.args(s.namespace, []*NewRun{&run}), nil)
 }
 
 // endLocked is end, and also starts the first compensation of each run. Compensations of parents continue later, because tx

@@ -82,11 +82,7 @@ WITH u AS MATERIALIZED (
 	FROM (
 		SELECT ` + columnsOfRuns + `, coalesce(u.locked_by, ($19::uuid[])[1]) AS locked_by, coalesce(u.lease, ($20::uuid[])[1]) AS lease,
 			coalesce(u.lease_timeout, ($21::bigint[])[1]) AS lease_timeout, u.place,
-			coalesce(u.lease, ($20::uuid[])[1]) <> '00000000-0000-0000-0000-000000000000' AND coalesce(u.task_queue, ($5::text[])[1]) <> ALL (ARRAY (
-				SELECT c.task_queue FROM kagzi.queues c WHERE c.namespace_id = $1 AND (c.max_running > 0 OR c.rate_interval > 0)
-			)) AND (
-				SELECT count(*) FROM (SELECT FROM kagzi.pauses p WHERE p.run_key = '' AND p.namespace_id = $1 LIMIT 1) p
-			) = 0 AS claims
+			` + mayBeClaimed + ` AS claims
 		FROM unnest($2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::int[], $8::smallint[], $9::bigint[], $10::bigint[],
 			$11::bigint[], $12::text[], $13::text[], $14::uuid[], $15::text[], $16::bytea[], $17::text[], $18::bool[], $19::uuid[], $20::uuid[], $21::bigint[]) WITH ORDINALITY
 			AS u (run_id, external_id, input_hash, task_queue, workflow_type, version, priority, delay, at, timeout,
@@ -129,15 +125,28 @@ SELECT run_id, started_at, deadline_at, until FROM r`
 const changesOfNewRuns = insertChanges + ` r k WHERE k.run_key IS NOT NULL
 )`
 
-// insertRunsWithoutKeys is insertRuns for runs without keys: it does not prepare to insert changes.
-var insertRunsWithoutKeys = strings.Replace(insertRuns, ", "+changesOfNewRuns, "", 1)
+// mayBeClaimed reports whether the run is inserted as claimed.
+const mayBeClaimed = `coalesce(u.lease, ($20::uuid[])[1]) <> '00000000-0000-0000-0000-000000000000' AND coalesce(u.task_queue, ($5::text[])[1]) <> ALL (ARRAY (
+				SELECT c.task_queue FROM kagzi.queues c WHERE c.namespace_id = $1 AND (c.max_running > 0 OR c.rate_interval > 0)
+			)) AND (
+				SELECT count(*) FROM (SELECT FROM kagzi.pauses p WHERE p.run_key = '' AND p.namespace_id = $1 LIMIT 1) p
+			) = 0`
+
+// Most runs need not all of insertRuns, and what a statement prepares to do costs time even if it does not do it.
+var (
+	insertRunsWithoutKeys    = strings.Replace(insertRuns, ", "+changesOfNewRuns, "", 1)
+	insertPendingWithoutKeys = strings.Replace(insertRunsWithoutKeys, mayBeClaimed, "false", 1)
+)
 
 // insertsOf returns the statement that inserts the runs.
 func insertsOf(runs []*NewRun) string {
-	if slices.ContainsFunc(runs, func(r *NewRun) bool { return r.Key != "" }) {
+	switch {
+	case slices.ContainsFunc(runs, func(r *NewRun) bool { return r.Key != "" }):
 		return insertRuns
+	case slices.ContainsFunc(runs, func(r *NewRun) bool { return r.Claim != nil }):
+		return insertRunsWithoutKeys
 	}
-	return insertRunsWithoutKeys
+	return insertPendingWithoutKeys
 }
 
 var insertColumns = columnsOf(insertRuns, append(newRunColumns(func(r *NewRun) *NewRun { return r }),

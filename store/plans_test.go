@@ -292,6 +292,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"leaveAllChanges", leaveAllChanges, []any{s.namespace, ""}, map[string][]string{keyedIndex: {"key_scope", "namespace_id"}}},
 		{"insertRuns", insertRuns, insertColumns.args(s.namespace, []*NewRun{{RunID: uuid.New(), Queue: "queue", Type: "type", Priority: 3, Claim: &NewClaim{LeaseTimeout: time.Minute}}}), withKey(pauses, map[string][]string{queuesKey: {"namespace_id"}})},
 		{"insertRunsWithoutKeys", insertRunsWithoutKeys, insertColumns.args(s.namespace, []*NewRun{{RunID: uuid.New(), Queue: "queue", Type: "type", Priority: 3, Claim: &NewClaim{LeaseTimeout: time.Minute}}}), withKey(pauses, map[string][]string{queuesKey: {"namespace_id"}})},
+		{"insertPendingWithoutKeys", insertPendingWithoutKeys, insertColumns.args(s.namespace, []*NewRun{{RunID: uuid.New(), Queue: "queue", Type: "type", Priority: 3}}), nil},
 		{"resumeRun", resumeRun, []any{s.namespace, ids[0]}, byKey},
 		{"forgetNamed", forgetNamed, []any{s.namespace, ids[0], []string{"step"}}, withKey(byKey, byStep)},
 		{"compensated", compensated, []any{s.namespace, ids[0]}, byKey},

@@ -143,6 +143,11 @@ func TestSlotsOfAQueueAreLeftToOtherWorkers(t *testing.T) {
 					t.Errorf("executed by %s, want %s; error %v", got, want, err)
 				}
 			}
+			if drains {
+				if err := await.Receive(t, ended); err != nil {
+					t.Error(err)
+				}
+			}
 		})
 	}
 }
