@@ -62,7 +62,7 @@ func ExampleGroup() {
 				defer mu.Unlock()
 				running--
 			}()
-			return in, kagzi.Do(ctx, "the mailbox", func(context.Context) error { return nil })
+			return in, kagzi.Do(ctx, "the account", func(context.Context) error { return nil })
 		})
 	}
 	serve(ctx, worker)

@@ -25,6 +25,8 @@ type Full struct {
 	Rate    bool // the next token is still to come
 }
 
+// A percentage passes as in passesAt, and the pause of a key stops those that hold its slot, too.
+//
 // The conditions on the run are columns of r: as conditions of its select, they could lead the planner to another index. A run that
 // holds its slot until its end needs none.
 const obstacle = `
@@ -49,8 +51,9 @@ LEFT JOIN LATERAL (
 	SELECT x.run_key, x.key_scope, CASE WHEN x.run_key <> '' THEN x.key_scope ELSE x.task_queue END AS task_queue, x.workflow_type
 	FROM kagzi.pauses x
 	WHERE x.namespace_id = $1 AND (x.run_key = '' AND x.task_queue IN ('', r.task_queue) AND x.workflow_type IN ('', r.workflow_type)
-			AND (pg_catalog.uuid_hash(r.run_id) & 2147483647) % 100 >= x.percent AND coalesce(r.released_at < x.paused_at, true)
-		OR x.run_key = r.run_key AND x.run_key <> '' AND x.key_scope = r.key_scope AND r.takes)
+			AND (CASE WHEN r.run_key = '' THEN pg_catalog.uuid_hash(r.run_id) ELSE pg_catalog.hashtext(r.run_key) END & 2147483647) % 100 >= x.percent
+			AND coalesce(r.released_at < x.paused_at, true)
+		OR x.run_key = r.run_key AND x.run_key <> '' AND x.key_scope = r.key_scope)
 	ORDER BY x.run_key, x.task_queue, x.workflow_type
 	LIMIT 1
 ) p ON true

@@ -134,9 +134,17 @@ func TestPauses(t *testing.T) {
 			for i := range 300 {
 				runs = append(runs, newRun(of(fmt.Sprint(i%100))))
 			}
-			start(t, s, runs...)
+			ids := start(t, s, runs...)
 			pause(t, s, Pause{})
 			unpause(t, s, Pause{}, 30)
+			stopped := map[string]bool{}
+			for i, id := range ids[:100] {
+				o, err := s.Obstacle(t.Context(), id)
+				if err != nil {
+					t.Fatal(err)
+				}
+				stopped[fmt.Sprint(i)] = o.Paused
+			}
 			pass := map[string]int{}
 			for more := true; more; {
 				req := keyedRequest(300)
@@ -147,6 +155,11 @@ func TestPauses(t *testing.T) {
 					flush(t, s, &Flush{Finishes: []*Finish{finish(r)}})
 				}
 				exec(t, s.pool, `INSERT INTO kagzi.key_changes (key_scope, namespace_id, run_key) SELECT DISTINCT key_scope, namespace_id, run_key FROM kagzi.run_keys`)
+			}
+			for key, isStopped := range stopped {
+				if isStopped == (pass[key] > 0) {
+					t.Errorf("%s: of key %s %d runs pass, and an obstacle is said to stop them: %t", name, key, pass[key], isStopped)
+				}
 			}
 			for key, n := range pass {
 				if n != 3 {
