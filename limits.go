@@ -47,8 +47,8 @@ func (l StepLimit) validate() error {
 	return err
 }
 
-// SetLimit creates a limit, or replaces all that was set of it. Any program may call it, at any time. A change is in force when SetLimit returns. Attempts under way go on, even if they are
-// more than a lower MaxRunning. If the Rate is higher than before, the steps that wait begin correspondingly earlier.
+// SetLimit creates a limit, or replaces all that was set of it. Any program may call it, at any time. A change is in force when
+// SetLimit returns. Attempts under way go on, even if they are more than a lower MaxRunning. If the Rate is higher than before, the steps that wait begin correspondingly earlier.
 func (c *Client) SetLimit(ctx context.Context, l StepLimit) error {
 	err := c.made()
 	if err == nil {

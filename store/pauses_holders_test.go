@@ -63,3 +63,20 @@ func TestPausedKeysOfManyHolders(t *testing.T) {
 		t.Errorf("claimed %v of %v", got, ids)
 	}
 }
+
+// What is said to stop a run that holds a slot of a paused key.
+func TestObstacleOfASlotHolder(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	limitKeys(t, s, 1, true)
+	ids := start(t, s, newRun(ofKey("a")))
+	r := claim(t, s, keyedRequest(1)).Runs[0]
+	flush(t, s, &Flush{Suspensions: []*Suspension{{RunID: r.RunID, Lease: r.Lease, Status: Pending, WaitingOn: "retry"}}})
+	pause(t, s, Pause{Queue: "queue", Key: Key{Name: "a"}})
+	if got := claim(t, s, keyedRequest(1)); len(got.Runs) > 0 {
+		t.Errorf("claimed %v", runIDs(got.Runs))
+	}
+	if o, err := s.Obstacle(t.Context(), ids[0]); err != nil || !o.Paused || o.Pause.Key.Name != "a" {
+		t.Errorf("obstacle %+v, %v", o, err)
+	}
+}
