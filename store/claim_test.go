@@ -467,7 +467,7 @@ func TestClaimBesideAForeignBacklog(t *testing.T) {
 	s := open(t, dbtest.Unchecked())
 	exec(t, s.pool, `
 		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at)
-		SELECT gen_random_uuid(), 'test', 'queue', 'foreign', 'PENDING', now() - interval '1 hour' FROM generate_series(1, 300000)`)
+		SELECT gen_random_uuid(), 'test', 'queue', 'foreign', 'PENDING', now() - interval '1 hour' FROM generate_series(1, 50000)`)
 	start(t, s, many(10)...)
 	for _, analyzed := range []bool{false, true} {
 		if analyzed {
@@ -475,8 +475,9 @@ func TestClaimBesideAForeignBacklog(t *testing.T) {
 		}
 		tx := begin(t, s)
 		exec(t, tx, prologue, relaxed.prologueArgs(t.Context())...)
+		exec(t, tx, `SET LOCAL statement_timeout = 0`) // the machine may be slow
 		plan := explain(t, tx, `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)`, claimRuns, s.claimArgs(request(5))...)
-		if n := plan.buffers(); n > 500 {
+		if n := plan.buffers(); n > 300 {
 			t.Errorf("statistics %t: the claim read %d buffers\n%s", analyzed, n, plan.text)
 		}
 		if n := plan.maxRows("workflow_runs"); n > 10 {
