@@ -117,7 +117,7 @@ WHERE p.run_id = h.run_id AND p.step_id = h.step_id AND p.namespace_id = $1 AND 
 // line, and the first that find room may have a slot. A step that has it gets the next token if it has waited for one before
 // (back), or if that does not delay the first one of the line (new). Otherwise it gets a time at the end of the line. A step that waited
 // for its token, and then for a slot, still has the right to the next token: its token_at is epoch. Those who
-// do not come at their time are waited for as long as a slot is kept.
+// do not come at their time are waited for as long as a slot is kept. A step that was called, and finds no slot, is called again.
 //
 // A called run that has a key waits for a slot of it. It leaves a change, because the key's place in the line of keys is when the run
 // would have come by itself.
@@ -139,13 +139,13 @@ WITH t AS MATERIALIZED (
 	CROSS JOIN kagzi.limits c
 	WHERE c.limit_name = $2 AND c.namespace_id = $1
 ), u AS MATERIALIZED (
-	SELECT u.ord, u.run_id, u.step_id, u.lease, p.place, p.due_at, p.token_at, p.lease IS NOT NULL AS held
+	SELECT u.ord, u.run_id, u.step_id, u.lease, p.place, p.due_at, p.token_at, p.called_at, p.lease IS NOT NULL AS held
 	FROM unnest($3::uuid[], $4::uuid[], $5::text[]) WITH ORDINALITY AS u (run_id, lease, step_id, ord)
 	CROSS JOIN LATERAL (
 		SELECT FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 AND q.lease = u.lease AND q.status = 'RUNNING' OFFSET 0
 	) r
 	LEFT JOIN LATERAL (
-		SELECT s.place, s.due_at, s.token_at, s.lease
+		SELECT s.place, s.due_at, s.token_at, s.called_at, s.lease
 		FROM kagzi.limit_places s
 		WHERE s.run_id = u.run_id AND s.step_id = u.step_id AND s.namespace_id = $1 AND s.limit_name = $2
 		OFFSET 0
@@ -168,7 +168,7 @@ WITH t AS MATERIALIZED (
 		CASE WHEN x.ord = 0 THEN '' WHEN x.token_at >= l.stale THEN 'kept' WHEN x.due_at IS NOT NULL OR x.token_at IS NOT NULL THEN 'back' ELSE 'new' END AS class
 	FROM l
 	CROSS JOIN (
-		SELECT u.ord, u.run_id, u.step_id, u.place, u.due_at, u.token_at, NULL::timestamptz AS called_at
+		SELECT u.ord, u.run_id, u.step_id, u.place, u.due_at, u.token_at, u.called_at
 		FROM u CROSS JOIN l
 		WHERE NOT u.held AND (u.due_at IS NULL OR u.due_at <= l.soon)
 		UNION ALL
@@ -205,7 +205,7 @@ WITH t AS MATERIALIZED (
 	FROM l
 	CROSS JOIN b
 	CROSS JOIN LATERAL (
-		SELECT k.ord, k.run_id, k.step_id, k.place, k.due_at, k.token_at, k.class, k.fits, u.lease, n.nth < b.at_once AS at_once,
+		SELECT k.ord, k.run_id, k.step_id, k.place, k.due_at, k.token_at, k.called_at, k.class, k.fits, u.lease, n.nth < b.at_once AS at_once,
 			CASE WHEN NOT k.fits THEN NULL WHEN k.class = 'kept' THEN k.token_at
 				ELSE GREATEST(l.now, CASE WHEN k.class = 'back' THEN l.next_at + n.nth * l.every WHEN n.nth < b.at_once THEN b.free_at + n.nth * l.every
 					ELSE b.end_at + (n.nth - b.at_once) * l.every END) END AS at,
@@ -219,7 +219,7 @@ WITH t AS MATERIALIZED (
 	SELECT g.run_id, g.step_id, $1, $2, coalesce(g.place, g.new_place),
 		CASE WHEN g.granted THEN g.lease END, CASE WHEN NOT g.granted THEN g.at END, CASE WHEN g.granted OR g.class <> 'new' THEN coalesce(g.at, g.token_at, 'epoch') END
 	FROM g CROSS JOIN l
-	WHERE CASE WHEN g.granted THEN g.place IS NOT NULL OR l.max_running IS NOT NULL ELSE g.place IS NULL OR g.at IS NOT NULL OR g.due_at IS NOT NULL END
+	WHERE CASE WHEN g.granted THEN g.place IS NOT NULL OR l.max_running IS NOT NULL ELSE g.place IS NULL OR g.at IS NOT NULL OR g.due_at IS NOT NULL OR g.called_at IS NOT NULL END
 	ON CONFLICT (run_id, step_id, namespace_id) DO UPDATE
 	SET limit_name = EXCLUDED.limit_name, place = EXCLUDED.place, lease = EXCLUDED.lease, due_at = EXCLUDED.due_at, token_at = EXCLUDED.token_at, called_at = NULL
 ), s AS MATERIALIZED (

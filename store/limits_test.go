@@ -272,6 +272,33 @@ func TestCallOfASleepingRun(t *testing.T) {
 }
 
 // A faster rate brings the runs of the line earlier.
+// A run that was called, and then finds that another one has the slot, waits again and is called again. The slot was kept for the
+// other one before, which came too late for that.
+func TestCalledRunThatFindsNoSlot(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	setLimit(t, s, StepLimit{Name: "api", MaxRunning: 1})
+	runs := running(t, s, 3)
+	askLimit(t, s, "api", runs...)
+	wantCalled := func(out LimitResult, want *ClaimedRun) {
+		t.Helper()
+		if len(out.Called) != 1 || out.Called[0].RunID != want.RunID {
+			t.Fatalf("called %+v, want %s", out.Called, want.RunID)
+		}
+	}
+	wantCalled(serve(t, s, "api", LimitRequest{Leaves: placesOf(runs[0])}), runs[1])
+	exec(t, s.pool, `UPDATE kagzi.limit_places SET called_at = called_at - interval '1 minute' WHERE called_at IS NOT NULL`)
+	wantCalled(serve(t, s, "api", LimitRequest{}), runs[2])
+	if got := askLimit(t, s, "api", runs[1]); !got[0].Granted {
+		t.Fatalf("the run that comes late got %+v", got)
+	}
+	if got := askLimit(t, s, "api", runs[2]); got[0].Granted {
+		t.Fatalf("the other one got %+v too", got)
+	}
+	exec(t, s.pool, `UPDATE kagzi.limit_places SET called_at = called_at - interval '1 minute' WHERE called_at IS NOT NULL`)
+	wantCalled(serve(t, s, "api", LimitRequest{Leaves: placesOf(runs[1])}), runs[2])
+}
+
 func TestSetLimitHurries(t *testing.T) {
 	t.Parallel()
 	s := open(t)

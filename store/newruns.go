@@ -87,6 +87,7 @@ WITH u AS MATERIALIZED (
 			$11::bigint[], $12::text[], $13::text[], $14::uuid[], $15::text[], $16::bytea[], $17::text[], $18::bool[], $19::uuid[], $20::uuid[], $21::bigint[]) WITH ORDINALITY
 			AS u (run_id, external_id, input_hash, task_queue, workflow_type, version, priority, delay, at, timeout,
 				retry_policy, metadata, parent_run_id, parent_step_id, input, run_key, grouped, locked_by, lease, lease_timeout, place)
+		OFFSET 0 -- claims is computed once, not for each use
 	) u
 ), ` + insertUnnested
 
