@@ -89,7 +89,7 @@ func TestStartOfAHeldID(t *testing.T) {
 			s := open(t)
 			end := holding(t, s, "held")
 			defer end("ROLLBACK")
-			ctx, cancel := context.WithTimeout(t.Context(), 700*time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 			defer cancel()
 			_, err := s.Start(ctx, nil, runs())
 			if !errors.As(err, new(*HeldError)) || !errors.Is(err, context.DeadlineExceeded) {

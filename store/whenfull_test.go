@@ -177,12 +177,14 @@ func TestRejectNew(t *testing.T) {
 		if _, err := s.Start(t.Context(), tx, []NewRun{keyed()}); err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		_, err := s.Start(ctx, nil, []NewRun{keyed()})
-		if !errors.As(err, new(*HeldError)) || !strings.Contains(err.Error(), `key "a" is held`) {
-			t.Errorf("got %v", err)
-		}
+		meetsLock(t, s, func(context.Context) {
+			_, err := s.Start(ctx, nil, []NewRun{keyed()})
+			if !errors.As(err, new(*HeldError)) || !strings.Contains(err.Error(), `key "a" is held`) {
+				t.Errorf("got %v", err)
+			}
+		}, cancel)
 	})
 
 	t.Run("RefusesStricterIsolation", func(t *testing.T) {
