@@ -31,7 +31,7 @@ WITH RECURSIVE ` + pausesOfRuns + `, l (key_scope) AS (
 		ORDER BY x.key_scope
 		LIMIT 1
 	) n
-), c (key_scope) AS (
+), o (key_scope) AS (
 	(
 		SELECT x.key_scope
 		FROM kagzi.key_changes x
@@ -41,11 +41,11 @@ WITH RECURSIVE ` + pausesOfRuns + `, l (key_scope) AS (
 	)
 	UNION ALL
 	SELECT n.key_scope
-	FROM c
+	FROM o
 	CROSS JOIN LATERAL (
 		SELECT x.key_scope
 		FROM kagzi.key_changes x
-		WHERE x.namespace_id = $1 AND x.key_scope > c.key_scope
+		WHERE x.namespace_id = $1 AND x.key_scope > o.key_scope
 		ORDER BY x.key_scope
 		LIMIT 1
 	) n
@@ -61,7 +61,7 @@ WITH RECURSIVE ` + pausesOfRuns + `, l (key_scope) AS (
 	) f
 	UNION
 	SELECT f.key_scope, f.run_key
-	FROM (SELECT c.key_scope FROM c LIMIT $2) s
+	FROM (SELECT o.key_scope FROM o LIMIT $2) s
 	CROSS JOIN LATERAL (
 		SELECT x.key_scope, x.run_key
 		FROM kagzi.key_changes x
@@ -70,7 +70,7 @@ WITH RECURSIVE ` + pausesOfRuns + `, l (key_scope) AS (
 		LIMIT $3
 	) f
 	LIMIT $2
-), m AS MATERIALIZED (
+), c AS MATERIALIZED (
 	SELECT k.key_scope, k.run_key, CASE WHEN x.available_at <= now() THEN x.available_at END AS place,
 		LEAST(CASE WHEN k.key_scope = '' THEN 1 ELSE coalesce(x.max_running, q.key_max_running) END, $5::int) AS max_running
 	FROM k
@@ -78,7 +78,7 @@ WITH RECURSIVE ` + pausesOfRuns + `, l (key_scope) AS (
 		SELECT f.* FROM kagzi.run_keys f WHERE f.key_scope = k.key_scope AND f.run_key = k.run_key AND f.namespace_id = $1 OFFSET 0
 	) x ON true
 	LEFT JOIN LATERAL (
-		SELECT c.key_max_running FROM kagzi.queues c WHERE c.task_queue = k.key_scope AND c.namespace_id = $1 OFFSET 0
+		SELECT u.key_max_running FROM kagzi.queues u WHERE u.task_queue = k.key_scope AND u.namespace_id = $1 OFFSET 0
 	) q ON true
 	WHERE coalesce(x.rate_at <= now(), true) AND (
 		SELECT count(*) FROM (
@@ -86,21 +86,10 @@ WITH RECURSIVE ` + pausesOfRuns + `, l (key_scope) AS (
 		) p
 	) = 0
 )
-SELECT m.key_scope = '', m.run_key, d.task_queue, d.workflow_type, coalesce(d.version, 0), d.due, d.since, (extract(epoch FROM now() - d.since) * 1000000)::bigint,
-	(extract(epoch FROM now() - GREATEST(d.since, m.place)) * 1000000)::bigint, d.counted = $4
-FROM m
-CROSS JOIN LATERAL (
-	SELECT CASE WHEN m.max_running IS NULL THEN 0 WHEN m.key_scope = '' THEN (
-		SELECT count(*) FROM kagzi.workflow_runs WHERE run_key = m.run_key AND namespace_id = $1 AND ` + holdsGroup + `
-	) ELSE (
-		SELECT count(*) FROM (
-			SELECT FROM kagzi.workflow_runs
-			WHERE task_queue = m.key_scope AND namespace_id = $1 AND run_key = m.run_key AND ` + holds + ` AND key_scope <> ''
-			LIMIT m.max_running
-		) x
-	) END AS running
-	OFFSET 0
-) h
+SELECT c.key_scope = '', c.run_key, d.task_queue, d.workflow_type, coalesce(d.version, 0), d.due, d.since, (extract(epoch FROM now() - d.since) * 1000000)::bigint,
+	(extract(epoch FROM now() - GREATEST(d.since, c.place)) * 1000000)::bigint, d.counted = $4
+FROM c
+CROSS JOIN LATERAL (SELECT ` + slotsOfKey + ` AS running OFFSET 0) h
 CROSS JOIN LATERAL (
 	SELECT k.task_queue, k.workflow_type, k.version, count(*) AS due, min(k.available_at) AS since, max(k.place) AS counted
 	FROM generate_series(1, 4) AS n (priority)
@@ -109,13 +98,13 @@ CROSS JOIN LATERAL (
 		FROM (
 			SELECT x.run_id, x.run_key, x.task_queue, x.workflow_type, x.version, x.available_at, x.released_at
 			FROM kagzi.workflow_runs x
-			WHERE x.key_scope = m.key_scope AND x.namespace_id = $1 AND x.run_key = m.run_key AND x.priority = n.priority
+			WHERE x.key_scope = c.key_scope AND x.namespace_id = $1 AND x.run_key = c.run_key AND x.priority = n.priority
 				AND ` + waits + ` AND x.outcome IS NULL AND x.available_at <= now()
 			ORDER BY x.available_at
 			LIMIT $4
 		) q
 	) k
-	WHERE coalesce(h.running < m.max_running, true) AND ` + unstopped + `
+	WHERE coalesce(h.running < c.max_running, true) AND ` + unstopped + `
 	GROUP BY 1, 2, 3
 ) d
 ORDER BY 1, 2, 3, 4, 5`

@@ -25,7 +25,7 @@ type Full struct {
 	Rate    bool // the next token is still to come
 }
 
-// A percentage passes as in passesAt, and the pause of a key stops those that hold its slot, too.
+// The pause of a key stops runs that hold its slot, too.
 //
 // The conditions on the run are columns of r: as conditions of its select, they could lead the planner to another index. A run that
 // holds its slot until its end needs none.
@@ -33,17 +33,17 @@ const obstacle = `
 WITH r AS MATERIALIZED (
 	SELECT q.run_id, q.task_queue, q.workflow_type, q.released_at, coalesce(q.run_key, '') AS run_key, coalesce(q.key_scope, '') AS key_scope,
 		q.status NOT IN ('RUNNING', 'COMPLETED', 'FAILED', 'CANCELLED') AND q.outcome IS NULL AND q.available_at <= now() AS due,
-		q.paused_at IS NOT NULL AS own, q.slot IS DISTINCT FROM 2 AS takes
+		q.paused_at IS NOT NULL AS own, q.slot IS DISTINCT FROM 2 AS takes, ` + passesAt + ` AS passes_at
 	FROM kagzi.workflow_runs q
 	WHERE q.run_id = $2 AND q.namespace_id = $1
 )
 SELECT r.own, p.task_queue IS NOT NULL, coalesce(p.task_queue, ''), coalesce(p.workflow_type, ''), coalesce(p.run_key, ''), coalesce(p.run_key <> '' AND p.key_scope = '', false),
-	k.running, CASE WHEN k.running >= m.key_running THEN m.key_running ELSE 0 END, coalesce(f.rate_at > now(), false) AND r.takes,
-	n.running, CASE WHEN n.running >= m.running THEN m.running ELSE 0 END, coalesce(c.rate_at > now(), false) AND r.takes
+	k.running, CASE WHEN k.running >= c.max_running THEN c.max_running ELSE 0 END, coalesce(f.rate_at > now(), false) AND r.takes,
+	n.running, CASE WHEN n.running >= m.most THEN m.most ELSE 0 END, coalesce(q.rate_at > now(), false) AND r.takes
 FROM r
 LEFT JOIN LATERAL (
 	SELECT x.* FROM kagzi.queues x WHERE x.task_queue = r.task_queue AND x.namespace_id = $1 OFFSET 0
-) c ON true
+) q ON true
 LEFT JOIN LATERAL (
 	SELECT x.* FROM kagzi.run_keys x WHERE x.key_scope = r.key_scope AND x.run_key = r.run_key AND x.namespace_id = $1 AND r.run_key <> '' OFFSET 0
 ) f ON true
@@ -51,32 +51,24 @@ LEFT JOIN LATERAL (
 	SELECT x.run_key, x.key_scope, CASE WHEN x.run_key <> '' THEN x.key_scope ELSE x.task_queue END AS task_queue, x.workflow_type
 	FROM kagzi.pauses x
 	WHERE x.namespace_id = $1 AND (x.run_key = '' AND x.task_queue IN ('', r.task_queue) AND x.workflow_type IN ('', r.workflow_type)
-			AND (CASE WHEN r.run_key = '' THEN pg_catalog.uuid_hash(r.run_id) ELSE pg_catalog.hashtext(r.run_key) END & 2147483647) % 100 >= x.percent
+			AND r.passes_at >= x.percent
 			AND coalesce(r.released_at < x.paused_at, true)
 		OR x.run_key = r.run_key AND x.run_key <> '' AND x.key_scope = r.key_scope)
 	ORDER BY x.run_key, x.task_queue, x.workflow_type
 	LIMIT 1
 ) p ON true
 CROSS JOIN LATERAL (
-	SELECT CASE WHEN r.takes AND c.max_running > 0 THEN LEAST(c.max_running, $3::int) END AS running,
-		CASE WHEN NOT r.takes OR r.run_key = '' THEN NULL WHEN r.key_scope = '' THEN 1 ELSE LEAST(coalesce(f.max_running, c.key_max_running), $3::int) END AS key_running
+	SELECT CASE WHEN r.takes AND q.max_running > 0 THEN LEAST(q.max_running, $3::int) END AS most
 ) m
 CROSS JOIN LATERAL (
+	SELECT r.key_scope, r.run_key, CASE WHEN NOT r.takes OR r.run_key = '' THEN NULL WHEN r.key_scope = '' THEN 1 ELSE LEAST(coalesce(f.max_running, q.key_max_running), $3::int) END AS max_running
+) c
+CROSS JOIN LATERAL (
 	SELECT count(*) AS running FROM (
-		SELECT FROM kagzi.workflow_runs WHERE task_queue = r.task_queue AND namespace_id = $1 AND ` + holds + ` LIMIT coalesce(m.running, 0)
+		SELECT FROM kagzi.workflow_runs WHERE task_queue = r.task_queue AND namespace_id = $1 AND ` + holds + ` LIMIT coalesce(m.most, 0)
 	) x
 ) n
-CROSS JOIN LATERAL (
-	SELECT CASE WHEN m.key_running IS NULL THEN 0 WHEN r.key_scope = '' THEN (
-		SELECT count(*) FROM kagzi.workflow_runs WHERE run_key = r.run_key AND namespace_id = $1 AND ` + holdsGroup + `
-	) ELSE (
-		SELECT count(*) FROM (
-			SELECT FROM kagzi.workflow_runs
-			WHERE task_queue = r.task_queue AND namespace_id = $1 AND run_key = r.run_key AND ` + holds + ` AND key_scope <> ''
-			LIMIT m.key_running
-		) x
-	) END AS running
-) k
+CROSS JOIN LATERAL (SELECT ` + slotsOfKey + ` AS running) k
 WHERE r.due`
 
 // Obstacle returns why no claim takes the run.

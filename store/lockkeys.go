@@ -1,0 +1,161 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// The claim of a queue with limits counts its runs, so only one at a time may do so. The condition is that of claimLimited.
+const lockQueue = `
+SELECT c.task_queue FROM kagzi.queues c
+WHERE c.task_queue = $2 AND c.namespace_id = $1 AND (c.max_running > 0 OR c.rate_interval > 0)
+FOR UPDATE`
+
+// The statement locks and returns the keys that claimKeys is to look at, in order:
+//   - the first keys in the line (l), of the queue and of groups together: the next claim goes on behind the last of them;
+//   - the keys of the oldest changes, and those that the worker hands on (e). A key that stands in the line already is not looked
+//     at: whoever does that later sees what the change is about. The changes are deleted only under the key's lock: what the
+//     change is about is committed, so a later statement that holds the lock sees it. If the line has enough keys for the
+//     claim, the keys that the worker hands on are put at its end without a look.
+//
+// It waits for no lock on a key: somebody else looks at the key, and the changes stay. It waits only for another claim that
+// inserts the same key, in order of the keys.
+const lockKeys = `
+WITH c AS MATERIALIZED (
+	SELECT x.key_scope, x.run_key, x.change_id
+	FROM unnest(ARRAY[$2::text, '']) AS s (key_scope)
+	CROSS JOIN LATERAL (
+		SELECT x.key_scope, x.run_key, x.change_id
+		FROM kagzi.key_changes x
+		WHERE x.key_scope = s.key_scope AND x.namespace_id = $1 AND x.change_id >= $7
+		ORDER BY x.change_id
+		LIMIT $8
+	) x
+), l AS MATERIALIZED (
+	SELECT x.key_scope, x.run_key, x.available_at
+	FROM unnest(ARRAY[$2::text, '']) AS s (key_scope)
+	CROSS JOIN LATERAL (
+		SELECT x.key_scope, x.run_key, x.available_at
+		FROM kagzi.run_keys x
+		WHERE x.key_scope = s.key_scope AND x.namespace_id = $1 AND x.available_at < 'infinity'
+			AND x.available_at <= now() AND x.available_at >= timestamptz 'epoch' + $6::bigint * interval '1 microsecond'
+		ORDER BY x.available_at
+		LIMIT $3
+		FOR UPDATE SKIP LOCKED
+	) x
+	ORDER BY x.available_at
+	LIMIT $3
+), e AS MATERIALIZED (
+	SELECT u.key_scope, u.run_key, CASE WHEN min(u.handed) = 1 AND (SELECT count(*) FROM l) >= $3 THEN now() ELSE 'infinity' END AS place
+	FROM (
+		SELECT c.key_scope, c.run_key, 0 AS handed FROM c
+		UNION ALL
+		SELECT h.key_scope, h.run_key, 1 FROM unnest($4::text[], $5::text[]) AS h (key_scope, run_key)
+	) u
+	GROUP BY 1, 2
+), o AS MATERIALIZED (
+	SELECT e.key_scope, e.run_key, f.waits, e.place
+	FROM e
+	CROSS JOIN LATERAL (
+		SELECT x.available_at > now() AS waits
+		FROM kagzi.run_keys x
+		WHERE x.key_scope = e.key_scope AND x.run_key = e.run_key AND x.namespace_id = $1
+		FOR UPDATE SKIP LOCKED
+	) f
+), i AS (
+	INSERT INTO kagzi.run_keys AS x (key_scope, run_key, namespace_id, available_at)
+	SELECT e.key_scope, e.run_key, $1, e.place
+	FROM e
+	WHERE (SELECT count(*) FROM (
+		SELECT FROM kagzi.run_keys x WHERE x.key_scope = e.key_scope AND x.run_key = e.run_key AND x.namespace_id = $1 LIMIT 1
+	) k) = 0 OR e.place < 'infinity' AND EXISTS (SELECT FROM o WHERE o.waits AND o.key_scope = e.key_scope AND o.run_key = e.run_key)
+	ORDER BY 1, 2
+	ON CONFLICT (key_scope, run_key, namespace_id) DO UPDATE SET available_at = excluded.available_at WHERE excluded.available_at < x.available_at
+	RETURNING key_scope, run_key, available_at = 'infinity' AS looks
+), n AS MATERIALIZED (
+	SELECT o.key_scope, o.run_key, o.waits AND o.place = 'infinity' AS looks FROM o
+	UNION ALL
+	SELECT i.key_scope, i.run_key, i.looks FROM i
+), d AS (
+	DELETE FROM kagzi.key_changes x
+	WHERE x.key_scope = ANY (ARRAY[$2::text, '']) AND x.namespace_id = $1
+		AND x.change_id = ANY (ARRAY (SELECT c.change_id FROM c JOIN n ON n.key_scope = c.key_scope AND n.run_key = c.run_key))
+)
+SELECT l.key_scope, l.run_key, l.available_at, true, 0::bigint, 0::bigint FROM l
+UNION ALL
+SELECT n.key_scope, n.run_key, NULL, n.looks, 0, 0 FROM n
+UNION ALL
+SELECT NULL, NULL, NULL, false, count(*), coalesce(max(c.change_id), 0) FROM c
+ORDER BY 3`
+
+// lockedKeys is the answer of lockKeys.
+type lockedKeys struct {
+	Keys
+	scopes, names []string           // of the keys to look at
+	all           map[[2]string]bool // by scope and name; false: not to be looked at
+}
+
+func (l *lockedKeys) read(rows pgx.Rows) error {
+	l.all = map[[2]string]bool{}
+	var scope, name *string
+	var place time.Time
+	var looks bool
+	var changes int
+	var last int64
+	_, err := pgx.ForEachRow(rows, []any{&scope, &name, utc(&place), &looks, &changes, &last}, func() error {
+		if scope == nil {
+			l.Read, l.LastChange = changes, last
+			return nil
+		}
+		if !place.IsZero() {
+			l.Looked, l.Last = l.Looked+1, place
+		}
+		k := [2]string{*scope, *name}
+		if looks && !l.all[k] {
+			l.scopes, l.names = append(l.scopes, *scope), append(l.names, *name)
+		}
+		l.all[k] = l.all[k] || looks
+		return nil
+	})
+	return err
+}
+
+// missing returns those of the keys that were not locked.
+func (l *lockedKeys) missing(keys []Key, queue string) (missing []Key) {
+	for _, k := range keys {
+		if _, ok := l.all[[2]string{k.scope(queue), k.Name}]; !ok && k != (Key{}) {
+			missing = append(missing, k)
+		}
+	}
+	return missing
+}
+
+// keyArrays returns the keys as two arrays, without the zero key.
+func keyArrays(keys []Key, queue string) (scopes, names []string) {
+	for _, k := range keys {
+		if k != (Key{}) {
+			scopes, names = append(scopes, k.scope(queue)), append(names, k.Name)
+		}
+	}
+	return scopes, names
+}
+
+const leaveChanges = `
+WITH k AS MATERIALIZED (
+	SELECT u.key_scope, u.run_key FROM unnest($2::text[], $3::text[]) AS u (key_scope, run_key)
+), ` + insertChanges + ` k WHERE k.run_key IS NOT NULL
+)
+SELECT count(*) FROM k`
+
+// LeaveChanges lets other workers look at keys of which this one has given up slots.
+func (s *Store) LeaveChanges(ctx context.Context, queue string, handed []Key) error {
+	scopes, keys := keyArrays(handed, queue)
+	if keys == nil {
+		return nil
+	}
+	return wrap("hand on slots", do(ctx, func(ctx context.Context) error {
+		return ask(ctx, s.pool, leaveChanges, []any{s.namespace, scopes, keys}, nil)
+	}))
+}
