@@ -37,7 +37,7 @@ func TestZombieChangesNothing(t *testing.T) {
 		t.Run(tc.name+"/LeaseEnds", func(t *testing.T) {
 			t.Parallel()
 			testZombie(t, tc.call, tc.point, tc.refused, tc.want, kagzi.WorkerConfig{
-				LeaseTimeout: 600 * time.Millisecond, Heartbeat: 300 * time.Millisecond, StaleAfter: time.Hour, PollInterval: 100 * time.Millisecond,
+				LeaseTimeout: 3 * time.Second, Heartbeat: time.Second, StaleAfter: time.Hour, PollInterval: 100 * time.Millisecond,
 			})
 		})
 		t.Run(tc.name+"/DeclaredDead", func(t *testing.T) {
