@@ -94,15 +94,16 @@ type permit struct {
 	late    time.Duration // with permitGranted: how late the step may begin; zero: at any time
 }
 
-// ask asks for the permit.
-func (l *limitLine) ask(p *permit) {
+// ask asks for the permit, unless the session has: then that answer is awaited, and ask returns false. There is one question at a time.
+func (l *limitLine) ask(p *permit) (asks bool) {
 	l.mu.Lock()
-	served := p.state == permitServed
+	asks = p.state != permitServed
 	p.state = permitAsking
 	l.mu.Unlock()
-	if !served { // otherwise the answer is on its way
+	if asks {
 		l.add(limitTask{ask: p})
 	}
+	return asks
 }
 
 // leave gives up the permit and the step's place: it has returned, or its branch does not want to begin it any more. paused is

@@ -18,7 +18,10 @@ const longestLimitWait = 5 * time.Minute
 type heldPermit struct {
 	line   *limitLine
 	permit *permit
-	event  event // an answer has come, or the run was called. The execution's mutex guards it.
+
+	// The execution's mutex guards these.
+	event event // an answer has come, or the run was called
+	calls int   // how often the run may have been called
 }
 
 // acquire waits until the limit of the step, if it has one, lets the attempt begin. A long wait suspends the run, and the step
@@ -60,10 +63,11 @@ func (s *stepCall) acquire() (failed, err error) {
 // awaitPermit asks for the permit, and returns once it is granted or refused.
 func (b *Branch) awaitPermit(h *heldPermit, why string) (granted bool, err error) {
 	e, p := b.e, h.permit
+	asked := 0 // the calls that came before the last ask
 	h.line.ask(p)
 	for inMemory := true; ; {
 		e.mu.Lock()
-		past := h.event.fired
+		past, calls := h.event.fired, h.calls
 		e.mu.Unlock()
 		state, at := h.line.look(p)
 		w := &wait{why: why, inMemory: true}
@@ -71,6 +75,11 @@ func (b *Branch) awaitPermit(h *heldPermit, why string) (granted bool, err error
 		case state == permitGranted || state == permitRefused:
 			return state == permitGranted, nil
 		case state == permitAsking:
+		case calls > asked: // the last answer may be older than the call
+			if h.line.ask(p) {
+				asked = calls
+			}
+			continue
 		case !at.IsZero():
 			w = &wait{until: at, why: why, need: 1}
 		case inMemory:
@@ -84,13 +93,11 @@ func (b *Branch) awaitPermit(h *heldPermit, why string) (granted bool, err error
 		e.mu.Lock()
 		told := h.event.fired > past
 		e.mu.Unlock()
-		now, _ := h.line.look(p)
 		switch {
-		case now != permitWaiting && now != permitServed: // it was answered
-		case state == permitAsking: // to wait
-		case !told && inMemory && at.IsZero():
+		case told:
+		case inMemory && at.IsZero():
 			inMemory = false
-		default: // its time has come, or its run was called
+		default: // its time has come
 			h.line.ask(p)
 		}
 	}
@@ -105,11 +112,11 @@ func (e *execution) listen(h *heldPermit) (stop func()) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.limited = append(e.limited, &h.event)
+	e.limited = append(e.limited, h)
 	return func() {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		e.limited = slices.DeleteFunc(e.limited, func(ev *event) bool { return ev == &h.event })
+		e.limited = slices.DeleteFunc(e.limited, func(x *heldPermit) bool { return x == h })
 	}
 }
 

@@ -119,6 +119,54 @@ func TestLostAnswersOfALimit(t *testing.T) {
 	})
 }
 
+// TestCallOvertakesAnAnswer delays the answer that a step has to wait. Meanwhile the slot becomes free, and the step's run learns
+// that it is called. It does not wait for another call.
+func TestCallOvertakesAnAnswer(t *testing.T) {
+	k := kit.New(t)
+	setLimit(k, kagzi.StepLimit{Name: "api", MaxRunning: 1})
+	held, leaves := make(chan struct{}, 1), make(chan struct{})
+	first := kagzi.Define[int, int]("first", kagzi.Queue("first"))
+	kit.ServeWith(k, kagzi.WorkerConfig{Queue: "first"}, first, func(ctx kagzi.Context, _ int) (int, error) {
+		return kagzi.Step(ctx, "s", func(context.Context) (int, error) {
+			held <- struct{}{}
+			<-leaves
+			return 1, nil
+		}, kagzi.Limit("api"))
+	})
+	message, read := kagzi.DefineSignal[int]("message"), make(chan struct{}, 1)
+	wf := kagzi.Define[int, int]("wf")
+	w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{})
+	kagzi.Handle(w, wf, func(ctx kagzi.Context, _ int) (int, error) {
+		other := kagzi.Go(ctx, "other", func(ctx kagzi.Context) (int, error) {
+			n, err := kagzi.WaitSignal(ctx, message)
+			read <- struct{}{}
+			return n, err
+		})
+		n, err := kagzi.Step(ctx, "s", just1, kagzi.Limit("api"))
+		if err != nil {
+			return 0, err
+		}
+		m, err := other.Result(ctx)
+		return n + m, err
+	})
+	answering, answer := kit.HangAt(t, w, "after limit")
+	kit.StartWorker(t, w)
+	one := kit.Begin(k, first, 1)
+	await.Receive(t, held)
+	two := kit.Begin(k, wf, 1)
+	await.Receive(t, answering)
+	close(leaves)
+	await.True(t, "the run is called", func() bool {
+		return k.Count(`SELECT count(*) FROM kagzi.limit_places WHERE called_at IS NOT NULL`) == 1
+	})
+	k.Signal(two.ID(), message.With(1)) // the run learns of both, or of the call before
+	await.Receive(t, read)
+	answer()
+	if got := kit.ResultOf(k, one) + kit.ResultOf(k, two); got != 3 {
+		t.Errorf("got %d", got)
+	}
+}
+
 // TestTimeoutOfALimitedStep counts from when the function is called.
 func TestTimeoutOfALimitedStep(t *testing.T) {
 	k := kit.New(t)
